@@ -1,0 +1,17 @@
+"""Compiler flags of libfsdp2's own code; other repositories are compiled without them."""
+
+_WARNINGS = [
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+]
+
+# C++ sources. Nothing but the C ABI leaves libfsdp2.so, so everything else is hidden.
+FSDP2_COPTS = _WARNINGS + [
+    "-std=c++17",
+    "-fvisibility=hidden",
+    "-fvisibility-inlines-hidden",
+]
+
+# C sources: tests and examples of the C ABI, which is C11.
+FSDP2_CONLYOPTS = _WARNINGS + ["-std=c11"]
