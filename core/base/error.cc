@@ -1,0 +1,49 @@
+#include "core/base/error.h"
+
+#include <c10/util/Exception.h>
+
+#include <new>
+
+namespace fsdp2 {
+
+namespace {
+
+// LibTorch appends the chain of its own frames below the first line; users need the first line.
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+Error from_libtorch(const c10::Error& error) {
+  const std::string text = first_line(error.what_without_backtrace());
+  if (dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr) {
+    return {Code::kDeviceMemory, text};
+  }
+  if (dynamic_cast<const c10::DistError*>(&error) != nullptr) {
+    return {Code::kComm, text};
+  }
+  if (dynamic_cast<const c10::NotImplementedError*>(&error) != nullptr) {
+    return {Code::kUnsupported, text};
+  }
+  const bool out_of_memory = text.find("not enough memory") != std::string::npos;
+  return {out_of_memory ? Code::kOutOfMemory : Code::kInvalidArgument, text};
+}
+
+}  // namespace
+
+Error current_exception_as_error() {
+  try {
+    throw;
+  } catch (const Error& error) {
+    return error;
+  } catch (const c10::Error& error) {
+    return from_libtorch(error);
+  } catch (const std::bad_alloc&) {
+    return {Code::kOutOfMemory, "out of memory"};
+  } catch (const std::exception& error) {
+    return {Code::kInternal, first_line(error.what())};
+  } catch (...) {
+    return {Code::kInternal, "an exception of an unknown type"};
+  }
+}
+
+std::string current_exception_text() { return current_exception_as_error().message(); }
+
+}  // namespace fsdp2

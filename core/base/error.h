@@ -1,0 +1,81 @@
+// The one error type of the core. Whatever goes wrong below the C ABI is thrown as an Error (or as
+// a c10::Error by LibTorch); capi/guard.h alone catches and turns it into a status.
+//
+// A message is one line: what was expected, what was found, the name (parameter, file, key, rank)
+// and, where it is known, what to do about it.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <exception>
+#include <string>
+#include <utility>
+
+namespace fsdp2 {
+
+// The numbers are those of fsdp2_status in include/fsdp2/base.h; the hundreds digit is the class.
+enum class Code : int32_t {
+  kNullArgument = 101,
+  kInvalidHandle = 102,
+  kStaleHandle = 103,
+  kHandleKind = 104,
+  kStructSize = 105,
+  kInvalidArgument = 106,
+  kBufferTooSmall = 107,
+  kBusy = 108,
+  kWrongState = 109,
+  kNotFound = 201,
+  kUnsupported = 202,
+  kAbiMismatch = 203,
+  kIo = 204,
+  kOutOfMemory = 301,
+  kDeviceMemory = 302,
+  kComm = 401,
+  kTimeout = 402,
+  kPeerFailed = 403,
+  kDeviceLost = 404,
+  kCallback = 501,
+  kCancelled = 502,
+  kCorruptData = 601,
+  kInternal = 901,
+};
+
+class Error : public std::exception {
+ public:
+  // native_code: errno or a transport's own number, 0 if there is none.
+  Error(Code code, std::string message, int32_t native_code = 0)
+      : code_(code), native_code_(native_code), message_(std::move(message)) {}
+
+  const char* what() const noexcept override { return message_.c_str(); }
+  const std::string& message() const { return message_; }
+  Code code() const { return code_; }
+  int32_t native_code() const { return native_code_; }
+
+ private:
+  Code code_;
+  int32_t native_code_;
+  std::string message_;
+};
+
+template <typename... Args>
+[[noreturn]] void fail(Code code, fmt::format_string<Args...> text, Args&&... args) {
+  throw Error(code, fmt::format(text, std::forward<Args>(args)...));
+}
+
+// Checks a promise of the caller. The message is formatted only on failure.
+#define FSDP2_CHECK(condition, code, ...) \
+  do {                                    \
+    if (!(condition)) {                   \
+      ::fsdp2::fail((code), __VA_ARGS__); \
+    }                                     \
+  } while (false)
+
+// Text of the exception that is being handled, without LibTorch's backtrace. Only in a catch block.
+std::string current_exception_text();
+
+// The exception that is being handled as an Error: itself, or with a code by its kind (out of
+// memory, LibTorch's kinds, anything else as kInternal). Only in a catch block.
+Error current_exception_as_error();
+
+}  // namespace fsdp2
