@@ -1,0 +1,143 @@
+#include "core/comm/agreement.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <exception>
+#include <vector>
+
+#include "core/base/error.h"
+
+namespace fsdp2 {
+
+namespace {
+
+// FNV-1a: the same in every build, unlike std::hash.
+int64_t hash_of(const std::string& text) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : text) {
+    hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3;
+  }
+  return static_cast<int64_t>(hash);
+}
+
+struct Record {
+  int64_t hash;
+  int64_t threw;
+};
+
+std::vector<Record> exchange(World& world, const Record& mine) {
+  at::Tensor in = at::empty({2}, at::kLong);
+  in.data_ptr<int64_t>()[0] = mine.hash;
+  in.data_ptr<int64_t>()[1] = mine.threw;
+  at::Tensor out = at::empty({2 * world.size()}, at::kLong);
+  world.control().all_gather(out, in).wait();
+  std::vector<Record> records;
+  for (int rank = 0; rank < world.size(); ++rank) {
+    const int64_t* record = out.const_data_ptr<int64_t>() + 2 * static_cast<int64_t>(rank);
+    records.push_back({record[0], record[1]});
+  }
+  return records;
+}
+
+// The texts of some ranks, by way of the store: all ranks call it, alike, in the same order.
+std::vector<std::string> texts_of(World& world, const std::vector<int>& ranks,
+                                  const std::string& mine) {
+  // Every rank counts for itself, and so comes to the same number as all others.
+  const int64_t number = world.store().add(fmt::format("agreement/of/{}", world.rank()), 1);
+  const auto key = [&](int rank) { return fmt::format("agreement/{}/{}", number, rank); };
+  if (std::find(ranks.begin(), ranks.end(), world.rank()) != ranks.end()) {
+    world.store().set(key(world.rank()), mine);
+  }
+  std::vector<std::string> texts;
+  for (const int rank : ranks) {
+    texts.push_back(world.store().get_to_str(key(rank)));
+  }
+  return texts;
+}
+
+struct Line {
+  std::string key;
+  std::string value;
+};
+
+std::vector<Line> lines_of(const std::string& text) {
+  std::vector<Line> lines;
+  for (size_t start = 0; start < text.size();) {
+    const size_t end = std::min(text.find('\n', start), text.size());
+    const std::string line = text.substr(start, end - start);
+    const size_t equals = line.find('=');
+    lines.push_back(equals == std::string::npos
+                        ? Line{line, "it"}
+                        : Line{line.substr(0, equals), line.substr(equals + 1)});
+    start = end + 1;
+  }
+  return lines;
+}
+
+// "seq_len: rank 0 has 32, rank 1 has 64", of the first line that differs.
+std::string first_difference(const std::string& text0, int rank1, const std::string& text1) {
+  const auto lines0 = lines_of(text0);
+  const auto lines1 = lines_of(text1);
+  const auto value_in = [](const std::vector<Line>& lines, const std::string& key) {
+    const auto line = std::find_if(lines.begin(), lines.end(),
+                                   [&](const Line& candidate) { return candidate.key == key; });
+    return line == lines.end() ? "nothing" : line->value;
+  };
+  const auto describe = [&](const std::string& key) {
+    return fmt::format("{}: rank 0 has {}, rank {} has {}", key, value_in(lines0, key), rank1,
+                       value_in(lines1, key));
+  };
+  for (const Line& line : lines0) {
+    if (value_in(lines1, line.key) != line.value) {
+      return describe(line.key);
+    }
+  }
+  for (const Line& line : lines1) {
+    if (value_in(lines0, line.key) == "nothing") {
+      return describe(line.key);
+    }
+  }
+  return fmt::format("rank 0 and rank {} have the same lines in another order or number", rank1);
+}
+
+}  // namespace
+
+void agree(World& world, const std::string& what, const std::function<std::string()>& local) {
+  std::string text;
+  std::exception_ptr error;
+  try {
+    text = "the step=" + what + "\n" + local();
+  } catch (...) {
+    error = std::current_exception();
+    text = current_exception_text();
+  }
+  if (world.size() > 1) {
+    const auto records = exchange(world, {hash_of(text), error != nullptr});
+    const auto threw = std::find_if(records.begin(), records.end(),
+                                    [](const Record& record) { return record.threw != 0; });
+    if (threw != records.end()) {
+      const int rank = static_cast<int>(threw - records.begin());
+      const std::string its_text = texts_of(world, {rank}, text)[0];
+      FSDP2_CHECK(error != nullptr, Code::kPeerFailed, "{}: rank {} failed: {}", what, rank,
+                  its_text);
+    }
+    const auto other = std::find_if(records.begin(), records.end(), [&](const Record& record) {
+      return record.hash != records[0].hash;
+    });
+    if (error == nullptr && other != records.end()) {
+      const int rank = static_cast<int>(other - records.begin());
+      const auto texts = texts_of(world, {0, rank}, text);
+      fail(Code::kInvalidArgument, "{}: the ranks differ in {}", what,
+           first_difference(texts[0], rank, texts[1]));
+    }
+  }
+  if (error != nullptr) {
+    std::rethrow_exception(error);
+  }
+}
+
+}  // namespace fsdp2

@@ -1,0 +1,22 @@
+// Makes the outcome of local work the same on every rank before anything is communicated that
+// depends on it.
+//
+//   agree(world, "shard options", [&] { validate(); return fingerprint; });
+//
+// Every rank runs `local`, which returns a text that must be equal everywhere ("key=value" lines),
+// or throws. If a rank threw, it rethrows its own error and all others get kPeerFailed with that
+// rank's number and text. If the texts differ, all ranks get the same kInvalidArgument that names
+// the first differing line with two ranks' values. The world stays usable.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "core/comm/world.h"
+
+namespace fsdp2 {
+
+// Collective. One small all-gather when all is well.
+void agree(World& world, const std::string& what, const std::function<std::string()>& local);
+
+}  // namespace fsdp2

@@ -1,0 +1,245 @@
+#include "core/comm/comm.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/core/ScalarType.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+namespace fsdp2 {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using NotDifferentiated = at::AutoDispatchBelowADInplaceOrView;
+
+constexpr std::chrono::milliseconds kSlice{50};
+// How long the text of a rank that failed may take to arrive after its connections are gone.
+constexpr std::chrono::milliseconds kNoticeDelay{300};
+
+c10d::ReduceOp to_c10d(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum:
+      return c10d::ReduceOp::SUM;
+    case ReduceOp::kAverage:
+      return c10d::ReduceOp::AVG;
+    case ReduceOp::kMax:
+      return c10d::ReduceOp::MAX;
+  }
+  fail(Code::kInternal, "reduce op {}", static_cast<int>(op));
+}
+
+void check_tensor(const char* collective, const char* role, const at::Tensor& tensor) {
+  FSDP2_CHECK(tensor.defined() && tensor.layout() == at::kStrided && tensor.is_contiguous(),
+              Code::kInvalidArgument, "{}: the {} is not a contiguous tensor", collective, role);
+}
+
+void check_average(const char* collective, const at::Tensor& tensor, ReduceOp op) {
+  FSDP2_CHECK(op != ReduceOp::kAverage || at::isFloatingType(tensor.scalar_type()),
+              Code::kInvalidArgument, "{}: no average of {}: expected a floating-point tensor",
+              collective, c10::toString(tensor.scalar_type()));
+}
+
+void check_numel(const char* collective, const at::Tensor& whole, const char* role,
+                 const at::Tensor& part, int size) {
+  FSDP2_CHECK(whole.numel() == part.numel() * size, Code::kInvalidArgument,
+              "{}: the {} has {} elements, expected {} x {} ranks", collective, role,
+              whole.numel(), part.numel(), size);
+}
+
+void copy_unless_same(const at::Tensor& to, const at::Tensor& from) {
+  if (to.const_data_ptr() != from.const_data_ptr() || to.scalar_type() != from.scalar_type()) {
+    to.copy_(from);
+  }
+}
+
+int64_t bytes_of(const at::Tensor& tensor) { return static_cast<int64_t>(tensor.nbytes()); }
+
+}  // namespace
+
+void CommWork::wait() {
+  if (const auto finish = std::exchange(finish_, nullptr)) {
+    finish();
+  }
+}
+
+CommCounters& CommCounters::operator+=(const CommCounters& other) {
+  all_gathers += other.all_gathers;
+  reduce_scatters += other.reduce_scatters;
+  all_reduces += other.all_reduces;
+  broadcasts += other.broadcasts;
+  barriers += other.barriers;
+  all_gather_bytes += other.all_gather_bytes;
+  reduce_scatter_bytes += other.reduce_scatter_bytes;
+  all_reduce_bytes += other.all_reduce_bytes;
+  broadcast_bytes += other.broadcast_bytes;
+  return *this;
+}
+
+Comm::Comm(Identity identity, c10::intrusive_ptr<c10d::Backend> backend,
+           std::shared_ptr<FailureNotice> failure, std::chrono::milliseconds timeout)
+    : identity_(std::move(identity)),
+      backend_(std::move(backend)),
+      failure_(std::move(failure)),
+      timeout_(timeout) {}
+
+Comm::~Comm() {
+  // A call that will never complete would otherwise hold up the backend's own destructor.
+  if (backend_ && failure_->failed()) {
+    backend_->abort();
+  }
+}
+
+CommWork Comm::all_gather(at::Tensor out, at::Tensor in) {
+  constexpr const char* kName = "all_gather";
+  check_tensor(kName, "output", out);
+  check_tensor(kName, "input", in);
+  check_numel(kName, out, "output", in, size());
+  FSDP2_CHECK(out.scalar_type() == in.scalar_type(), Code::kInvalidArgument,
+              "{}: the output is {}, the input {}", kName, c10::toString(out.scalar_type()),
+              c10::toString(in.scalar_type()));
+  check_healthy(kName);
+  const NotDifferentiated guard;
+  out = out.view(-1);
+  in = in.view(-1);
+  if (!backend_) {
+    copy_unless_same(out, in);
+    return {};
+  }
+  counters_.all_gathers += 1;
+  counters_.all_gather_bytes += bytes_of(in) * (size() - 1);
+  return start(kName, [&] { return backend_->_allgather_base(out, in); });
+}
+
+CommWork Comm::reduce_scatter(at::Tensor out, at::Tensor in, ReduceOp op) {
+  constexpr const char* kName = "reduce_scatter";
+  check_tensor(kName, "output", out);
+  check_tensor(kName, "input", in);
+  check_numel(kName, in, "input", out, size());
+  check_average(kName, in, op);
+  FSDP2_CHECK(op != ReduceOp::kMax, Code::kInvalidArgument, "{}: expected sum or average, got max",
+              kName);
+  check_healthy(kName);
+  const NotDifferentiated guard;
+  out = out.view(-1);
+  in = in.view(-1);
+  if (!backend_) {
+    copy_unless_same(out, in);
+    return {};
+  }
+  counters_.reduce_scatters += 1;
+  counters_.reduce_scatter_bytes += bytes_of(in) / size() * (size() - 1);
+  c10d::ReduceScatterOptions options;
+  options.reduceOp = to_c10d(op);
+  return start(kName, [&] { return backend_->_reduce_scatter_base(out, in, options); });
+}
+
+CommWork Comm::all_reduce(at::Tensor tensor, ReduceOp op) {
+  constexpr const char* kName = "all_reduce";
+  check_tensor(kName, "tensor", tensor);
+  check_average(kName, tensor, op);
+  check_healthy(kName);
+  if (!backend_) {
+    return {};
+  }
+  const NotDifferentiated guard;
+  counters_.all_reduces += 1;
+  counters_.all_reduce_bytes += 2 * bytes_of(tensor) * (size() - 1) / size();
+  c10d::AllreduceOptions options;
+  options.reduceOp = to_c10d(op);
+  std::vector<at::Tensor> tensors{tensor.view(-1)};
+  return start(kName, [&] { return backend_->allreduce(tensors, options); });
+}
+
+CommWork Comm::broadcast(at::Tensor tensor, int root) {
+  constexpr const char* kName = "broadcast";
+  check_tensor(kName, "tensor", tensor);
+  FSDP2_CHECK(0 <= root && root < size(), Code::kInvalidArgument,
+              "{}: root {} is not a rank of group {}, which has {}", kName, root, name(), size());
+  check_healthy(kName);
+  if (!backend_) {
+    return {};
+  }
+  const NotDifferentiated guard;
+  counters_.broadcasts += 1;
+  counters_.broadcast_bytes += rank() == root ? 0 : bytes_of(tensor);
+  c10d::BroadcastOptions options;
+  options.rootRank = root;
+  std::vector<at::Tensor> tensors{tensor.view(-1)};
+  return start(kName, [&] { return backend_->broadcast(tensors, options); });
+}
+
+void Comm::barrier() {
+  constexpr const char* kName = "barrier";
+  check_healthy(kName);
+  if (backend_) {
+    counters_.barriers += 1;
+    start(kName, [&] { return backend_->barrier(); }).wait();
+  }
+}
+
+CommWork Comm::start(const char* collective, const std::function<WorkPtr()>& post) {
+  WorkPtr work;
+  try {
+    work = post();
+  } catch (...) {
+    fail_all(collective, Code::kComm, current_exception_text());
+  }
+  return CommWork([this, collective, work] { wait(collective, *work); });
+}
+
+// Waits in slices, since nothing but this thread could leave the wait when another rank fails.
+void Comm::wait(const char* collective, c10d::Work& work) const {
+  const NotDifferentiated guard;
+  const auto deadline = Clock::now() + timeout_;
+  for (;;) {
+    std::string error;
+    try {
+      if (work.wait(std::min(kSlice, timeout_))) {
+        return;
+      }
+    } catch (...) {
+      error = current_exception_text();  // a slice's end, if the work goes on
+    }
+    if (work.exception() != nullptr) {
+      fail_all(collective, Code::kComm, error);
+    }
+    if (failure_->failed()) {
+      fail_after_peer(collective);
+    }
+    if (Clock::now() >= deadline && !work.isCompleted()) {
+      fail_all(collective, Code::kTimeout,
+               fmt::format("not done within {:.1f} s: a rank is late, has stopped or is elsewhere",
+                           std::chrono::duration<double>(timeout_).count()));
+    }
+  }
+}
+
+void Comm::check_healthy(const char* collective) const {
+  if (failure_->failed()) {
+    fail_after_peer(collective);
+  }
+}
+
+void Comm::fail_all(const char* collective, Code code, const std::string& reason) const {
+  const auto start = Clock::now();
+  while (!failure_->failed() && code != Code::kTimeout && Clock::now() - start < kNoticeDelay) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  const std::string text = fmt::format("{} of group {} failed on rank {}: {}", collective, name(),
+                                       members()[rank()], reason);
+  failure_->publish(text);
+  if (failure_->text() != text) {
+    fail_after_peer(collective);
+  }
+  throw Error(code, text);
+}
+
+void Comm::fail_after_peer(const char* collective) const {
+  fail(Code::kPeerFailed, "{} of group {} on rank {} given up, since a rank failed: {}", collective,
+       name(), members()[rank()], failure_->text());
+}
+
+}  // namespace fsdp2

@@ -1,0 +1,117 @@
+// A group of ranks and the collectives among them, on flat contiguous tensors.
+//
+// Comm stands above any c10d backend (Gloo, NCCL, ranks as threads, fake) and adds what FSDP needs
+// and backends lack: byte and call counters, time-outs, failure notice, and a reduce-scatter that
+// moves the minimum and sums in rank order, so that results do not depend on timing.
+//
+// All ranks of the group call the same collectives in the same order with the same sizes and
+// dtypes (Gloo aborts or corrupts memory otherwise: agree on them first, see agreement.h).
+// A group of one rank communicates nothing; its collectives copy and count nothing.
+// One thread at a time per Comm. Collectives start at once, several may be under way. Tensors stay
+// alive inside the work until it is waited for; their storage must not be freed in place before.
+// A Comm outlives the waits for its works. Nothing here is differentiated or bumps versions.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/comm/failure_notice.h"
+
+namespace c10d {
+class Backend;
+class Work;
+}  // namespace c10d
+
+namespace fsdp2 {
+
+enum class ReduceOp { kSum, kAverage, kMax };
+
+// What has gone through a Comm since it was made. Bytes are those that this rank receives from
+// others at the theoretical minimum: (n-1)/n of the gathered or scattered tensor, twice that for
+// an all-reduce.
+struct CommCounters {
+  int64_t all_gathers = 0;
+  int64_t reduce_scatters = 0;
+  int64_t all_reduces = 0;
+  int64_t broadcasts = 0;
+  int64_t barriers = 0;
+  int64_t all_gather_bytes = 0;
+  int64_t reduce_scatter_bytes = 0;
+  int64_t all_reduce_bytes = 0;
+  int64_t broadcast_bytes = 0;
+
+  CommCounters& operator+=(const CommCounters& other);
+};
+
+// A collective under way. Movable; waiting twice is fine; destroying an unwaited Work detaches it
+// (the backend keeps what it needs).
+class CommWork {
+ public:
+  CommWork() = default;
+
+  // Blocks until the outputs hold their values. Errors: kPeerFailed with the other rank's text,
+  // kTimeout, kComm; each names the group and the collective, and is published to all ranks.
+  void wait();
+  bool pending() const { return static_cast<bool>(finish_); }
+
+ private:
+  friend class Comm;
+  explicit CommWork(std::function<void()> finish) : finish_(std::move(finish)) {}
+  std::function<void()> finish_;
+};
+
+class Comm {
+ public:
+  struct Identity {
+    std::string name;          // for messages: "fsdp/gather"
+    int rank = 0;              // within this group
+    std::vector<int> members;  // ranks in the world, in group order
+  };
+
+  // backend: null for a group of one rank.
+  Comm(Identity identity, c10::intrusive_ptr<c10d::Backend> backend,
+       std::shared_ptr<FailureNotice> failure, std::chrono::milliseconds timeout);
+  ~Comm();
+  Comm(const Comm&) = delete;
+  Comm& operator=(const Comm&) = delete;
+
+  int rank() const { return identity_.rank; }
+  int size() const { return static_cast<int>(identity_.members.size()); }
+  const std::string& name() const { return identity_.name; }
+  const std::vector<int>& members() const { return identity_.members; }
+  const CommCounters& counters() const { return counters_; }
+  void reset_counters() { counters_ = {}; }
+
+  // out: size() * in.numel() elements of in's dtype, rank-major. in may be out's own slice.
+  [[nodiscard]] CommWork all_gather(at::Tensor out, at::Tensor in);
+  // in: size() * out.numel() elements. Low-precision inputs are summed in fp32 and rounded once to
+  // out's dtype, which may differ from in's. op: kSum or kAverage.
+  [[nodiscard]] CommWork reduce_scatter(at::Tensor out, at::Tensor in, ReduceOp op);
+  // In place.
+  [[nodiscard]] CommWork all_reduce(at::Tensor tensor, ReduceOp op);
+  [[nodiscard]] CommWork broadcast(at::Tensor tensor, int root);
+  void barrier();
+
+ private:
+  using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+  CommWork start(const char* collective, const std::function<WorkPtr()>& post);
+  void wait(const char* collective, c10d::Work& work) const;
+  void check_healthy(const char* collective) const;
+  [[noreturn]] void fail_all(const char* collective, Code code, const std::string& reason) const;
+  [[noreturn]] void fail_after_peer(const char* collective) const;
+
+  Identity identity_;
+  c10::intrusive_ptr<c10d::Backend> backend_;
+  std::shared_ptr<FailureNotice> failure_;
+  std::chrono::milliseconds timeout_;
+  CommCounters counters_;
+};
+
+}  // namespace fsdp2

@@ -1,0 +1,26 @@
+// Gloo groups: LibTorch's ProcessGroupGloo with what it lacks for FSDP.
+//
+// - A reduce-scatter that moves the minimum and sums in rank order: Gloo's own all-reduces a copy of
+//   the whole input. It moves the slices by all-to-all and sums them in wait().
+// - All-reduces of little data (scalars, norms) and between two ranks are summed in rank order too.
+//   Larger ones among more ranks go around Gloo's ring: the same bits every time, but not those of
+//   ranks as threads. An average is the sum divided by the number of ranks.
+// - abort(), which frees what hangs in the group on this rank.
+#pragma once
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include <chrono>
+#include <string>
+
+namespace fsdp2 {
+
+// Collective over the group. `store` holds nothing but this group's keys. one_machine: use the
+// loopback device, unless GLOO_SOCKET_IFNAME names another. Throws what LibTorch throws.
+c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const c10::intrusive_ptr<c10d::Store>& store,
+                                                    int rank, int size,
+                                                    std::chrono::milliseconds timeout,
+                                                    bool one_machine);
+
+}  // namespace fsdp2

@@ -1,0 +1,58 @@
+// One rank's membership in a job: who it is, how it reaches the others, and how it makes groups.
+//
+// A World comes from an explicit description, or from what the launcher left in the environment
+// (torchrun and `fsdp2 run`, Slurm, Open MPI, Kubernetes). World size 1 needs no launcher and opens
+// no socket. Several Worlds may exist in one process: ranks as threads each hold their own.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/comm/comm.h"
+#include "core/comm/store.h"
+#include "core/comm/world_options.h"
+
+namespace fsdp2 {
+
+class World {
+ public:
+  // Collective. Errors: kInvalidArgument (contradicting or malformed settings, with the variable's
+  // name and value), kTimeout (not all ranks came), kIo / kComm (address in use, unreachable).
+  static std::shared_ptr<World> join(const WorldOptions& options);
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  int local_rank() const { return local_rank_; }
+  BackendKind backend() const { return backend_; }
+  std::chrono::milliseconds timeout() const { return timeout_; }
+  c10d::Store& store() { return *store_; }
+  FailureNotice& failure() { return *failure_; }
+
+  // The group of all ranks, for control traffic (agreement, scalars). Always there.
+  Comm& control() { return *control_; }
+
+  // Collective over the whole world: every rank calls it with the same name in the same order,
+  // passing the members of its own group (which it belongs to).
+  std::shared_ptr<Comm> make_comm(const std::string& name, const std::vector<int>& members);
+
+ private:
+  World() = default;
+
+  int rank_ = 0;
+  int size_ = 1;
+  int local_rank_ = 0;
+  BackendKind backend_ = BackendKind::kGloo;
+  std::chrono::milliseconds timeout_{600000};
+  int groups_made_ = 0;
+  c10::intrusive_ptr<c10d::Store> store_;
+  std::shared_ptr<FailureNotice> failure_;
+  // Connects the ranks of a group; `key` is its own, `rank` counts within it.
+  std::function<c10::intrusive_ptr<c10d::Backend>(const std::string& key, int rank, int size)>
+      connect_;
+  std::shared_ptr<Comm> control_;
+};
+
+}  // namespace fsdp2

@@ -1,0 +1,172 @@
+// Gloo between processes: what comes through, and what happens when one of them does not.
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <thread>
+
+#include "core/base/error.h"
+#include "core/comm/mesh.h"
+#include "tests/support/ranks.h"
+
+namespace fsdp2 {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using Clock = std::chrono::steady_clock;
+
+// Runs the call, which must fail; prints the error for the parent to look at.
+void print_error_of(const std::function<void()>& call) {
+  const auto start = Clock::now();
+  try {
+    call();
+    std::printf("no error\n");
+  } catch (const Error& error) {
+    std::printf("%d after %.1f s: %s\n", static_cast<int>(error.code()),
+                std::chrono::duration<double>(Clock::now() - start).count(),
+                error.message().c_str());
+  }
+  std::fflush(stdout);
+}
+
+void all_gather(Comm& comm) {
+  at::Tensor out = at::empty({1000 * comm.size()});
+  comm.all_gather(out, at::ones({1000})).wait();
+}
+
+void check_collectives(const std::shared_ptr<World>& world) {
+  const auto mesh = Mesh::for_fsdp(world, 0);
+  Comm& gather = mesh->comm(0, Lane::kGather);
+  Comm& reduce = mesh->comm(0, Lane::kReduce);
+  const int size = world->size();
+  for (const auto dtype : {at::kFloat, at::kBFloat16}) {
+    at::Tensor out = at::empty({3 * size}, dtype);
+    at::Tensor sum = at::empty({3}, dtype);
+    CommWork gathering = gather.all_gather(out, at::full({3}, world->rank() + 1, dtype));
+    CommWork reducing = reduce.reduce_scatter(
+        sum, at::arange(3 * size, at::kFloat).mul_(world->rank() + 1).to(dtype), ReduceOp::kAverage);
+    reducing.wait();
+    gathering.wait();
+    EXPECT_EQ(out[3 * size - 1].item<float>(), size);
+    const at::Tensor expected =
+        at::arange(3 * world->rank(), 3 * world->rank() + 3, at::kFloat).mul_((size + 1) / 2.0);
+    EXPECT_TRUE(at::equal(sum, expected.to(dtype)));
+  }
+  at::Tensor scalar = at::full({1}, world->rank(), at::kDouble);
+  world->control().all_reduce(scalar, ReduceOp::kMax).wait();
+  EXPECT_EQ(scalar.item<double>(), size - 1);
+  world->control().barrier();
+  EXPECT_EQ(gather.counters().all_gathers, 2);
+  EXPECT_EQ(gather.counters().all_gather_bytes, (12 + 6) * (size - 1));
+}
+
+TEST(Processes, TwoRanksCommunicate) { run_rank_processes(2, check_collectives); }
+TEST(Processes, ThreeRanksCommunicate) { run_rank_processes(3, check_collectives); }
+
+TEST(Processes, ANormalEndIsSilentAndQuickWhoeverLeavesFirst) {
+  const auto ends = spawn_ranks(
+      3,
+      [](const std::shared_ptr<World>& world) {
+        world->control().barrier();
+        std::this_thread::sleep_for(milliseconds(300 * world->rank()));
+        EXPECT_FALSE(world->failure().failed());
+      },
+      {BackendKind::kAuto, seconds(20), true});
+  for (const RankEnd& end : ends) {
+    EXPECT_EQ(end.exit_code, 0);
+    EXPECT_EQ(end.output.find("failed"), std::string::npos) << end.output;
+    EXPECT_EQ(end.output.find("rror"), std::string::npos) << end.output;
+  }
+}
+
+TEST(Processes, AKilledRankIsAnErrorOnTheOthersAtOnce) {
+  const auto ends = spawn_ranks(
+      3,
+      [](const std::shared_ptr<World>& world) {
+        all_gather(world->control());
+        if (world->rank() == 1) {
+          raise(SIGKILL);
+        }
+        print_error_of([&] { all_gather(world->control()); });
+      },
+      {BackendKind::kAuto, seconds(30), true});
+  EXPECT_EQ(ends[1].signal, SIGKILL);
+  for (const int rank : {0, 2}) {
+    EXPECT_EQ(ends[rank].exit_code, 0) << "signal " << ends[rank].signal << ends[rank].output;
+    EXPECT_NE(ends[rank].output.find("all_gather of group control"), std::string::npos)
+        << ends[rank].output;
+    EXPECT_LT(ends[rank].seconds, 15);
+  }
+}
+
+TEST(Processes, TheDeathOfTheRankThatKeepsTheStoreIsAnErrorToo) {
+  const auto ends = spawn_ranks(
+      3,
+      [](const std::shared_ptr<World>& world) {
+        all_gather(world->control());
+        if (world->rank() == 0) {
+          raise(SIGKILL);
+        }
+        print_error_of([&] { all_gather(world->control()); });
+      },
+      {BackendKind::kAuto, seconds(30), true});
+  EXPECT_EQ(ends[0].signal, SIGKILL);
+  for (const int rank : {1, 2}) {
+    EXPECT_EQ(ends[rank].exit_code, 0) << "signal " << ends[rank].signal << ends[rank].output;
+    EXPECT_LT(ends[rank].seconds, 15);
+  }
+}
+
+TEST(Processes, AStoppedRankIsATimeOutAndTheOthersEndSoon) {
+  const auto ends = spawn_ranks(
+      3,
+      [](const std::shared_ptr<World>& world) {
+        all_gather(world->control());
+        if (world->rank() == 2) {
+          raise(SIGSTOP);
+        }
+        print_error_of([&] { all_gather(world->control()); });
+      },
+      {BackendKind::kAuto, milliseconds(1000), true}, seconds(12));
+  EXPECT_EQ(ends[2].signal, SIGKILL);  // by the limit
+  bool timed_out = false;
+  for (const int rank : {0, 1}) {
+    EXPECT_EQ(ends[rank].exit_code, 0) << "signal " << ends[rank].signal << ends[rank].output;
+    EXPECT_LT(ends[rank].seconds, 10);
+    timed_out |= ends[rank].output.find("402 after 1.") != std::string::npos;
+  }
+  EXPECT_TRUE(timed_out) << ends[0].output << ends[1].output;
+}
+
+TEST(Processes, AFailureReachesTheOthersWithItsTextAndFreesThem) {
+  const auto ends = spawn_ranks(
+      3,
+      [](const std::shared_ptr<World>& world) {
+        all_gather(world->control());
+        if (world->rank() == 1) {
+          std::this_thread::sleep_for(milliseconds(200));
+          world->failure().publish("rank 1: the data file is gone");
+          std::this_thread::sleep_for(seconds(4));  // alive, and with its connections open
+          return;
+        }
+        print_error_of([&] { all_gather(world->control()); });
+      },
+      {BackendKind::kAuto, seconds(50), true});
+  for (const int rank : {0, 2}) {
+    EXPECT_EQ(ends[rank].exit_code, 0) << "signal " << ends[rank].signal << ends[rank].output;
+    EXPECT_NE(ends[rank].output.find("given up, since a rank failed: rank 1: the data file is gone"),
+              std::string::npos)
+        << ends[rank].output;
+  }
+  EXPECT_LT(ends[2].seconds, ends[1].seconds);  // did not have to wait for rank 1's end
+}
+
+}  // namespace
+}  // namespace fsdp2

@@ -1,0 +1,264 @@
+// Joining: by threads, by TCP and by file, and all that can go wrong on the way.
+#include "core/comm/world.h"
+
+#include <ATen/ops/ones.h>
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "core/base/error.h"
+#include "core/comm/place.h"
+#include "core/comm/rendezvous.h"
+#include "tests/support/ranks.h"
+
+namespace fsdp2 {
+namespace {
+
+using std::chrono::milliseconds;
+
+// A port on the loopback device: free when it was asked for, or held while this lives.
+class Port {
+ public:
+  explicit Port(bool listen) : socket_(socket(AF_INET6, SOCK_STREAM, 0)) {
+    sockaddr_in6 address{};
+    address.sin6_family = AF_INET6;
+    address.sin6_addr = in6addr_any;
+    socklen_t length = sizeof(address);
+    EXPECT_EQ(bind(socket_, reinterpret_cast<sockaddr*>(&address), length), 0);
+    EXPECT_EQ(getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &length), 0);
+    number_ = ntohs(address.sin6_port);
+    if (listen) {
+      EXPECT_EQ(::listen(socket_, 1), 0);
+    } else {
+      close(socket_);
+      socket_ = -1;
+    }
+  }
+  ~Port() {
+    if (socket_ >= 0) {
+      close(socket_);
+    }
+  }
+  int number() const { return number_; }
+  std::string url() const { return "tcp://127.0.0.1:" + std::to_string(number_); }
+
+ private:
+  int socket_;
+  int number_ = 0;
+};
+
+Error error_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error;
+  }
+  return {Code::kInternal, "no error"};
+}
+
+// Runs each call in a thread of its own.
+void together(const std::vector<std::function<void()>>& calls) {
+  std::vector<std::thread> threads;
+  for (const auto& call : calls) {
+    threads.emplace_back(call);
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+}
+
+WorldOptions options(const std::string& rendezvous, int rank, int world_size,
+                     milliseconds timeout = milliseconds(20000)) {
+  WorldOptions result;
+  result.rendezvous = rendezvous;
+  result.rank = rank;
+  result.world_size = world_size;
+  result.timeout = timeout;
+  return result;
+}
+
+TEST(World, OneRankNeedsNoLauncher) {
+  const auto world = World::join({});
+  EXPECT_EQ(world->rank(), 0);
+  EXPECT_EQ(world->size(), 1);
+  EXPECT_EQ(world->local_rank(), 0);
+  EXPECT_EQ(world->backend(), BackendKind::kGloo);
+  world->control().barrier();
+  world->failure().publish("first");
+  world->failure().publish("second");
+  EXPECT_EQ(world->failure().text(), "first");
+  EXPECT_EQ(error_of([&] { world->control().barrier(); }).message(),
+            "barrier of group control on rank 0 given up, since a rank failed: first");
+}
+
+TEST(World, BackendsThatAreNotThereAreNamed) {
+  WorldOptions asked;
+  asked.backend = BackendKind::kNccl;
+  const Error nccl = error_of([&] { World::join(asked); });
+  EXPECT_EQ(nccl.code(), Code::kUnsupported);
+  EXPECT_EQ(nccl.message(), "backend nccl: needs libfsdp2_cuda.so, which this build lacks");
+  asked.backend = BackendKind::kFake;
+  EXPECT_EQ(error_of([&] { World::join(asked); }).code(), Code::kUnsupported);
+  asked = options("file:///tmp/x", 0, 2);
+  asked.backend = BackendKind::kThread;
+  EXPECT_EQ(error_of([&] { World::join(asked); }).message(),
+            "backend thread: its ranks meet at thread://name, nowhere else");
+  EXPECT_EQ(error_of([&] { World::join(options("", 0, 1, milliseconds(0))); }).message(),
+            "timeout is 0 ms: expected more than 0");
+}
+
+TEST(World, ThreadsThatDoNotComeAreNamed) {
+  const Error error =
+      error_of([] { World::join(options("thread://missing", 1, 3, milliseconds(50))); });
+  EXPECT_EQ(error.code(), Code::kTimeout);
+  EXPECT_EQ(error.message(),
+            "thread://missing: 1 of 3 ranks came within 0.1 s, missing: 0, 2");
+}
+
+TEST(World, ThreadsThatContradictEachOtherAreNamed) {
+  std::string texts[2];
+  together({[&] {
+              texts[0] = error_of([] {
+                           World::join(options("thread://odd", 0, 2, milliseconds(500)));
+                         }).message();
+            },
+            [&] {
+              std::this_thread::sleep_for(milliseconds(100));
+              EXPECT_EQ(error_of([] { World::join(options("thread://odd", 1, 3)); }).message(),
+                        "thread://odd: rank 1 says that there are 3 ranks, another one said 2");
+              texts[1] =
+                  error_of([] { World::join(options("thread://odd", 0, 2)); }).message();
+            }});
+  EXPECT_EQ(texts[0], "thread://odd: 1 of 2 ranks came within 0.5 s, missing: 1");
+  EXPECT_EQ(texts[1], "thread://odd: rank 0 is there already");
+}
+
+TEST(World, ANameOfThreadsIsFreeAgainOnceAllHaveCome) {
+  for (int time = 0; time < 3; ++time) {
+    std::vector<std::shared_ptr<World>> worlds(2);
+    together({[&] { worlds[0] = World::join(options("thread://again", 0, 2)); },
+              [&] { worlds[1] = World::join(options("thread://again", 1, 2)); }});
+    EXPECT_EQ(worlds[1]->rank(), 1);
+    EXPECT_EQ(worlds[1]->backend(), BackendKind::kThread);
+  }
+}
+
+TEST(World, MeetsByTcp) {
+  const Port port(false);
+  std::mutex mutex;
+  int sum = 0;
+  std::vector<std::function<void()>> ranks;
+  for (int rank = 0; rank < 3; ++rank) {
+    ranks.emplace_back([&, rank] {
+      const auto world = World::join(options(port.url(), rank, 3));
+      at::Tensor one = at::ones({1});
+      world->control().all_reduce(one, ReduceOp::kSum).wait();
+      const std::lock_guard<std::mutex> lock(mutex);
+      sum += one.item<int>();
+    });
+  }
+  together(ranks);
+  EXPECT_EQ(sum, 9);
+}
+
+TEST(World, APortInUseIsNamed) {
+  const Port port(true);
+  const Error error = error_of([&] { World::join(options(port.url(), 0, 2)); });
+  EXPECT_EQ(error.code(), Code::kIo);
+  EXPECT_EQ(error.message(),
+            "rank 0 cannot listen on port " + std::to_string(port.number()) +
+                ": it is in use; set MASTER_PORT to a free one, or end the program that holds it");
+}
+
+TEST(World, RanksMissingAtATcpStoreAreNamed) {
+  const Port port(false);
+  const Error error =
+      error_of([&] { World::join(options(port.url(), 0, 3, milliseconds(300))); });
+  EXPECT_EQ(error.code(), Code::kTimeout);
+  EXPECT_EQ(error.message(), "1 of 3 ranks came within 0.3 s, missing: 1, 2");
+}
+
+TEST(World, RankZeroMissingAtATcpStoreIsNamed) {
+  const Port port(false);
+  const Error error =
+      error_of([&] { World::join(options(port.url(), 1, 2, milliseconds(1000))); });
+  EXPECT_EQ(error.code(), Code::kTimeout);
+  EXPECT_EQ(error.message().substr(0, 27), "rank 1 found no rank 0 at 1");
+}
+
+TEST(World, ARankThatCameTwiceIsNamed) {
+  const Port port(false);
+  std::mutex mutex;
+  int named = 0;
+  const auto rank = [&](int number) {
+    const Error error =
+        error_of([&] { World::join(options(port.url(), number, 3, milliseconds(1500))); });
+    const std::lock_guard<std::mutex> lock(mutex);
+    named += error.message().find("missing: 2; rank 1 came twice: do two processes have the same "
+                                  "RANK?") != std::string::npos;
+  };
+  together({[&] { rank(0); }, [&] { rank(1); }, [&] { rank(1); }});
+  EXPECT_GE(named, 1);
+}
+
+TEST(World, AStoreOfTheLauncherServesOneWorldAfterTheOther) {
+  c10d::TCPStoreOptions hosted;
+  hosted.port = 0;
+  hosted.isServer = true;
+  hosted.waitWorkers = false;
+  c10d::TCPStore agent("127.0.0.1", hosted);
+  const auto join = [&](int rank) {
+    Place place;
+    place.rank = rank;
+    place.size = 2;
+    place.meeting = Meeting::kTcp;
+    place.where = "127.0.0.1";
+    place.port = agent.getPort();
+    place.launcher_hosts_store = true;
+    place.key_prefix = "attempt0";
+    const auto store = open_store(place, milliseconds(20000));
+    const auto notice = FailureNotice::over_store(store, rank, 2);
+    meet_at(*store, rank + 2, {2, 3}, milliseconds(20000));
+    EXPECT_FALSE(notice->failed());
+    if (rank == 1) {
+      notice->publish("over");  // must not be seen by the next world
+    }
+  };
+  for (int time = 0; time < 2; ++time) {
+    together({[&] { join(0); }, [&] { join(1); }});
+  }
+}
+
+TEST(World, AGroupThatARankDoesNotMakeNamesIt) {
+  run_ranks(
+      3,
+      [](const std::shared_ptr<World>& world) {
+        if (world->rank() == 1) {
+          return;
+        }
+        const Error error = error_of([&] { world->make_comm("extra", {0, 1, 2}); });
+        EXPECT_TRUE(error.code() == Code::kTimeout || error.code() == Code::kPeerFailed);
+        EXPECT_NE(error.message().find("2 of 3 ranks came within 0.5 s, missing: 1"),
+                  std::string::npos)
+            << error.message();
+      },
+      {BackendKind::kGloo, milliseconds(500)});
+}
+
+TEST(World, MembersOfAGroupMustFit) {
+  const auto world = World::join({});
+  EXPECT_EQ(error_of([&] { world->make_comm("pair", {0, 1}); }).message(),
+            "group pair: members (0, 1) must be different ranks of 1 and hold this one, 0");
+  EXPECT_EQ(error_of([&] { world->make_comm("none", {}); }).code(), Code::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace fsdp2

@@ -1,0 +1,217 @@
+#include "tests/support/ranks.h"
+
+#include <ATen/Parallel.h>
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+#include <sstream>
+#include <thread>
+
+#include "core/base/error.h"
+
+extern char** environ;
+
+namespace fsdp2 {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr const char* kRankVariable = "FSDP2_TEST_RANK";
+constexpr const char* kMeetingVariable = "FSDP2_TEST_MEETING";
+
+// The first error, but rather a cause than the news of it on another rank.
+class FirstError {
+ public:
+  void offer(const std::exception_ptr& error, Code code) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (error_ == nullptr || (code_ == Code::kPeerFailed && code != Code::kPeerFailed)) {
+      error_ = error;
+      code_ = code;
+    }
+  }
+  void rethrow() const {
+    if (error_ != nullptr) {
+      std::rethrow_exception(error_);
+    }
+  }
+
+ private:
+  std::mutex mutex_;
+  std::exception_ptr error_;
+  Code code_ = Code::kInternal;
+};
+
+void run_body(const std::shared_ptr<World>& world, const RankBody& body) {
+  try {
+    body(world);
+  } catch (...) {
+    world->failure().publish(current_exception_text());
+    throw;
+  }
+}
+
+[[noreturn]] void be_a_rank(int rank, int size, const RankBody& body, const RankOptions& options) {
+  WorldOptions world_options;
+  world_options.backend = options.backend;
+  world_options.timeout = options.timeout;
+  world_options.rendezvous = std::getenv(kMeetingVariable);
+  world_options.rank = rank;
+  world_options.world_size = size;
+  int code = 0;
+  at::set_num_threads(1);
+  try {
+    run_body(World::join(world_options), body);
+  } catch (...) {
+    std::fprintf(stderr, "rank %d: %s\n", rank, current_exception_text().c_str());
+    code = 2;
+  }
+  std::exit(testing::Test::HasFailure() ? 1 : code);
+}
+
+// Of a port that was free a moment ago.
+std::string tcp_meeting() {
+  const int number = socket(AF_INET6, SOCK_STREAM, 0);
+  sockaddr_in6 address{};
+  address.sin6_family = AF_INET6;
+  socklen_t length = sizeof(address);
+  auto* const generic = reinterpret_cast<sockaddr*>(&address);
+  const bool found =
+      bind(number, generic, length) == 0 && getsockname(number, generic, &length) == 0;
+  close(number);
+  FSDP2_CHECK(found, Code::kInternal, "no free port");
+  return "tcp://127.0.0.1:" + std::to_string(ntohs(address.sin6_port));
+}
+
+std::string read_all(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+// The environment of a rank. What tells a test program where to report is left out: the program
+// that started the ranks reports.
+std::vector<std::string> rank_environment(int rank, const std::string& meeting) {
+  std::vector<std::string> result;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    if (text.rfind("TEST_", 0) != 0 && text.rfind("GTEST_", 0) != 0 &&
+        text.rfind("XML_OUTPUT_FILE=", 0) != 0) {
+      result.push_back(text);
+    }
+  }
+  result.push_back(std::string(kRankVariable) + "=" + std::to_string(rank));
+  result.push_back(std::string(kMeetingVariable) + "=" + meeting);
+  return result;
+}
+
+std::vector<char*> pointers_to(std::vector<std::string>& texts) {
+  std::vector<char*> pointers;
+  for (std::string& text : texts) {
+    pointers.push_back(text.data());
+  }
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+pid_t spawn(int rank, const std::string& meeting, const std::string& output) {
+  const testing::TestInfo& test = *testing::UnitTest::GetInstance()->current_test_info();
+  std::vector<std::string> arguments{
+      "/proc/self/exe", std::string("--gtest_filter=") + test.test_suite_name() + "." + test.name()};
+  std::vector<std::string> environment = rank_environment(rank, meeting);
+  posix_spawn_file_actions_t files;
+  posix_spawn_file_actions_init(&files);
+  posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, output.c_str(), O_WRONLY | O_CREAT, 0600);
+  posix_spawn_file_actions_adddup2(&files, STDOUT_FILENO, STDERR_FILENO);
+  pid_t pid = 0;
+  const int error = posix_spawn(&pid, "/proc/self/exe", &files, nullptr,
+                                pointers_to(arguments).data(), pointers_to(environment).data());
+  posix_spawn_file_actions_destroy(&files);
+  FSDP2_CHECK(error == 0, Code::kInternal, "cannot start rank {}: error {}", rank, error);
+  return pid;
+}
+
+}  // namespace
+
+void run_ranks(int size, const RankBody& body, const RankOptions& options) {
+  static std::atomic<int> runs{0};
+  const std::string meeting = "thread://run" + std::to_string(runs++);
+  FirstError first;
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < size; ++rank) {
+    ranks.emplace_back([&, rank] {
+      at::set_num_threads(1);
+      try {
+        run_body(World::join({options.backend, meeting, rank, size, rank, options.timeout}), body);
+      } catch (...) {
+        first.offer(std::current_exception(), current_exception_as_error().code());
+      }
+    });
+  }
+  for (std::thread& rank : ranks) {
+    rank.join();
+  }
+  first.rethrow();
+}
+
+std::vector<RankEnd> spawn_ranks(int size, const RankBody& body, const RankOptions& options,
+                                 std::chrono::seconds limit) {
+  if (const char* rank = std::getenv(kRankVariable)) {
+    be_a_rank(std::atoi(rank), size, body, options);
+  }
+  std::string folder = testing::TempDir() + "/ranksXXXXXX";
+  FSDP2_CHECK(mkdtemp(folder.data()) != nullptr, Code::kIo, "cannot make the folder {}", folder);
+  const auto output = [&](int rank) { return folder + "/output" + std::to_string(rank); };
+  const std::string meeting = options.by_tcp ? tcp_meeting() : "file://" + folder + "/meeting";
+  const auto start = Clock::now();
+  std::vector<pid_t> running;
+  for (int rank = 0; rank < size; ++rank) {
+    running.push_back(spawn(rank, meeting, output(rank)));
+  }
+  std::vector<RankEnd> ends(size);
+  for (int left = size; left > 0;) {
+    const bool late = Clock::now() - start > limit;
+    for (int rank = 0; rank < size; ++rank) {
+      int status = 0;
+      if (running[rank] == 0) {
+        continue;
+      }
+      if (late) {
+        kill(running[rank], SIGKILL);
+      }
+      if (waitpid(running[rank], &status, late ? 0 : WNOHANG) == running[rank]) {
+        running[rank] = 0;
+        --left;
+        ends[rank].exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+        ends[rank].signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+        ends[rank].output = read_all(output(rank));
+        ends[rank].seconds = std::chrono::duration<double>(Clock::now() - start).count();
+      }
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  std::filesystem::remove_all(folder);
+  return ends;
+}
+
+void run_rank_processes(int size, const RankBody& body, const RankOptions& options) {
+  const auto ends = spawn_ranks(size, body, options);
+  for (int rank = 0; rank < size; ++rank) {
+    EXPECT_EQ(ends[rank].exit_code, 0)
+        << "rank " << rank << ", signal " << ends[rank].signal << ":\n" << ends[rank].output;
+  }
+}
+
+}  // namespace fsdp2

@@ -1,0 +1,47 @@
+// Runs a test's body once per rank: as threads of the test, or as processes over Gloo.
+//
+//   run_ranks(4, [](const std::shared_ptr<World>& world) { EXPECT_EQ(world->size(), 4); });
+//
+// A rank that throws publishes its error, so that the others leave their waits instead of hanging.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/comm/world.h"
+
+namespace fsdp2 {
+
+using RankBody = std::function<void(const std::shared_ptr<World>& world)>;
+
+struct RankOptions {
+  BackendKind backend = BackendKind::kAuto;
+  std::chrono::milliseconds timeout{20000};
+  bool by_tcp = false;  // processes meet at a store that rank 0 keeps, rather than at a file
+};
+
+// Ranks as threads with one LibTorch thread each (kGloo: Gloo over loopback sockets between them).
+// When all have ended, throws the error of the rank that failed first, if any.
+void run_ranks(int size, const RankBody& body, const RankOptions& options = {});
+
+// How a process ended.
+struct RankEnd {
+  int exit_code = -1;  // 0: well; 1: an expectation failed; 2: the body threw
+  int signal = 0;
+  std::string output;
+  double seconds = 0;  // since the start of all processes
+};
+
+// Ranks as processes over Gloo. The test's own program runs again for each
+// rank, only with the current test, whose call of spawn_ranks is where it runs the body and ends:
+// call it once per test, before all else. Nobody lives longer than `limit`.
+std::vector<RankEnd> spawn_ranks(int size, const RankBody& body, const RankOptions& options = {},
+                                 std::chrono::seconds limit = std::chrono::seconds(60));
+
+// spawn_ranks, expecting that all end well.
+void run_rank_processes(int size, const RankBody& body, const RankOptions& options = {});
+
+}  // namespace fsdp2
