@@ -1,0 +1,126 @@
+#include "core/models/config_reader.h"
+
+#include <cmath>
+#include <limits>
+
+#include "core/base/error.h"
+
+namespace fsdp2::models {
+
+namespace {
+
+using Json = nlohmann::json;
+
+// A short form of a value for messages.
+std::string shown(const Json& value) {
+  constexpr size_t kLongest = 60;
+  std::string text = value.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace);
+  if (text.size() > kLongest) {
+    text = text.substr(0, kLongest) + "...";
+  }
+  return text;
+}
+
+}  // namespace
+
+ConfigReader::ConfigReader(const std::string& text) {
+  try {
+    json_ = Json::parse(text);
+  } catch (const Json::exception& error) {
+    fail(Code::kInvalidArgument, "config.json is not valid JSON: {}", error.what());
+  }
+  FSDP2_CHECK(json_.is_object(), Code::kInvalidArgument,
+              "config.json: expected a JSON object, found {}", shown(json_));
+}
+
+const Json* ConfigReader::find(const std::string& key) const {
+  const auto entry = json_.find(key);
+  return entry == json_.end() || entry->is_null() ? nullptr : &*entry;
+}
+
+const Json* ConfigReader::get(const std::string& key, bool optional, const char* expected) const {
+  const Json* value = find(key);
+  FSDP2_CHECK(value != nullptr || optional, Code::kInvalidArgument,
+              "config.json has no \"{}\" (expected {})", path_of(key), expected);
+  return value;
+}
+
+int64_t ConfigReader::integer(const std::string& key, int64_t min, int64_t max,
+                              std::optional<int64_t> value) const {
+  const std::string expected = fmt::format("an integer from {} to {}", min, max);
+  const Json* found = get(key, value.has_value(), expected.c_str());
+  if (found == nullptr) {
+    return *value;
+  }
+  const bool fits = found->is_number_integer() &&
+                    (!found->is_number_unsigned() ||
+                     found->get<uint64_t>() <=
+                         static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) &&
+                    found->get<int64_t>() >= min && found->get<int64_t>() <= max;
+  FSDP2_CHECK(fits, Code::kInvalidArgument, "config.json: \"{}\" should be {}, found {}",
+              path_of(key), expected, shown(*found));
+  return found->get<int64_t>();
+}
+
+int64_t ConfigReader::size(const std::string& key, int64_t max, std::optional<int64_t> value) const {
+  return integer(key, 1, max, value);
+}
+
+double ConfigReader::number(const std::string& key, std::optional<double> value) const {
+  const Json* found = get(key, value.has_value(), "a number");
+  if (found == nullptr) {
+    return *value;
+  }
+  FSDP2_CHECK(found->is_number() && std::isfinite(found->get<double>()), Code::kInvalidArgument,
+              "config.json: \"{}\" should be a finite number, found {}", path_of(key),
+              shown(*found));
+  return found->get<double>();
+}
+
+bool ConfigReader::boolean(const std::string& key, std::optional<bool> value) const {
+  const Json* found = get(key, value.has_value(), "true or false");
+  if (found == nullptr) {
+    return *value;
+  }
+  FSDP2_CHECK(found->is_boolean(), Code::kInvalidArgument,
+              "config.json: \"{}\" should be true or false, found {}", path_of(key),
+              shown(*found));
+  return found->get<bool>();
+}
+
+std::string ConfigReader::text(const std::string& key, std::optional<std::string> value) const {
+  const Json* found = get(key, value.has_value(), "a string");
+  if (found == nullptr) {
+    return *value;
+  }
+  FSDP2_CHECK(found->is_string(), Code::kInvalidArgument,
+              "config.json: \"{}\" should be a string, found {}", path_of(key), shown(*found));
+  return found->get<std::string>();
+}
+
+std::vector<std::string> ConfigReader::texts(const std::string& key) const {
+  const Json* found = find(key);
+  std::vector<std::string> result;
+  if (found == nullptr) {
+    return result;
+  }
+  FSDP2_CHECK(found->is_array(), Code::kInvalidArgument,
+              "config.json: \"{}\" should be a list of strings, found {}", path_of(key),
+              shown(*found));
+  for (const Json& entry : *found) {
+    FSDP2_CHECK(entry.is_string(), Code::kInvalidArgument,
+                "config.json: \"{}\" should be a list of strings, found {} in it", path_of(key),
+                shown(entry));
+    result.push_back(entry.get<std::string>());
+  }
+  return result;
+}
+
+ConfigReader ConfigReader::object(const std::string& key) const {
+  const Json* found = get(key, /*optional=*/false, "an object");
+  FSDP2_CHECK(found->is_object(), Code::kInvalidArgument,
+              "config.json: \"{}\" should be an object, found {}", path_of(key), shown(*found));
+  return {*found, path_of(key) + "."};
+}
+
+}  // namespace fsdp2::models

@@ -1,0 +1,47 @@
+// Typed access to config.json. Every error is kInvalidArgument and names the key, what was expected
+// and what was found. A key whose value is null counts as absent, as in the transformers library.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace fsdp2::models {
+
+class ConfigReader {
+ public:
+  // Parses the text: kInvalidArgument if it is not a JSON object.
+  explicit ConfigReader(const std::string& text);
+
+  bool has(const std::string& key) const { return find(key) != nullptr; }
+
+  // With a default the key may be absent, without one it must be there.
+  // A size is an integer from 1 to max.
+  int64_t size(const std::string& key, int64_t max, std::optional<int64_t> value = {}) const;
+  int64_t integer(const std::string& key, int64_t min, int64_t max,
+                  std::optional<int64_t> value = {}) const;
+  // Finite.
+  double number(const std::string& key, std::optional<double> value = {}) const;
+  bool boolean(const std::string& key, std::optional<bool> value = {}) const;
+  std::string text(const std::string& key, std::optional<std::string> value = {}) const;
+  std::vector<std::string> texts(const std::string& key) const;  // empty if absent
+  ConfigReader object(const std::string& key) const;
+
+  // "rope_scaling.factor": the key as messages name it.
+  std::string path_of(const std::string& key) const { return prefix_ + key; }
+
+ private:
+  ConfigReader(nlohmann::json json, std::string prefix)
+      : json_(std::move(json)), prefix_(std::move(prefix)) {}
+
+  const nlohmann::json* find(const std::string& key) const;
+  // Null if absent and `optional`; throws if absent otherwise.
+  const nlohmann::json* get(const std::string& key, bool optional, const char* expected) const;
+
+  nlohmann::json json_;
+  std::string prefix_;  // of the keys in messages
+};
+
+}  // namespace fsdp2::models

@@ -1,0 +1,155 @@
+#include "core/models/decoder.h"
+
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/nn/head_loss.h"
+
+namespace fsdp2::models {
+
+namespace {
+
+constexpr int64_t kIgnoredLabel = -100;
+
+void check_tokens_shape(const at::Tensor& tokens, const char* what) {
+  FSDP2_CHECK(tokens.dim() == 2 && tokens.numel() > 0 && tokens.scalar_type() == at::kLong,
+              Code::kInvalidArgument,
+              "{}: expected a non-empty int64 tensor [batch, sequence], got {} dims, {} elements of "
+              "type {}",
+              what, tokens.dim(), tokens.numel(), c10::toString(tokens.scalar_type()));
+}
+
+// The first value that is_wrong marks is named in the error. Out of range it would be an access
+// outside the embedding table, or a dead device.
+void refuse_marked(const at::Tensor& is_wrong, const at::Tensor& values, const char* what,
+                   int64_t vocab_size) {
+  if (!is_wrong.any().item<bool>()) {
+    return;
+  }
+  const at::Tensor position = is_wrong.nonzero().select(0, 0).cpu();
+  const auto batch = position.select(0, 0).item<int64_t>();
+  const auto index = position.select(0, 1).item<int64_t>();
+  fail(Code::kInvalidArgument,
+       "{} {} at position [{}, {}] is outside the vocabulary of {} (0 to {})", what,
+       values.select(0, batch).select(0, index).item<int64_t>(), batch, index, vocab_size,
+       vocab_size - 1);
+}
+
+nn::AttentionConfig attention_config(const DecoderConfig& config) {
+  nn::AttentionConfig attention;
+  attention.kind = config.kind("Attention");
+  attention.norm_kind = config.kind("RMSNorm");
+  attention.hidden_size = config.hidden_size;
+  attention.heads = config.heads;
+  attention.kv_heads = config.kv_heads;
+  attention.head_dim = config.head_dim;
+  attention.qkv_bias = config.qkv_bias;
+  attention.output_bias = config.attention_output_bias;
+  attention.qk_norm = config.qk_norm;
+  attention.norm_eps = config.norm_eps;
+  return attention;
+}
+
+std::shared_ptr<nn::RMSNorm> hidden_norm(const DecoderConfig& config, at::ScalarType dtype) {
+  return std::make_shared<nn::RMSNorm>(config.kind("RMSNorm"), config.hidden_size, config.norm_eps,
+                                       dtype);
+}
+
+}  // namespace
+
+DecoderLayer::DecoderLayer(const DecoderConfig& config, at::ScalarType dtype)
+    : Module(config.kind("DecoderLayer")) {
+  self_attn_ = register_module("self_attn",
+                               std::make_shared<nn::Attention>(attention_config(config), dtype));
+  mlp_ = register_module(
+      "mlp", std::make_shared<nn::SwiGluMlp>(config.kind("MLP"), config.hidden_size,
+                                             config.intermediate_size, config.mlp_bias, dtype));
+  input_layernorm_ = register_module("input_layernorm", hidden_norm(config, dtype));
+  post_attention_layernorm_ =
+      register_module("post_attention_layernorm", hidden_norm(config, dtype));
+}
+
+c10::IValue DecoderLayer::forward(nn::Values inputs) {
+  FSDP2_CHECK(inputs.size() == 3 && inputs[0].isTensor(), Code::kInvalidArgument,
+              "{}: expected hidden states, cos and sin, got {} inputs", kind(), inputs.size());
+  // Sums are not taken in place: a module's output may be a view that carries a hook.
+  const at::Tensor x = inputs[0].toTensor();
+  inputs[0] = (*input_layernorm_)(x);
+  const at::Tensor hidden = x + (*self_attn_)(std::move(inputs)).toTensor();
+  return hidden + (*mlp_)((*post_attention_layernorm_)(hidden));
+}
+
+DecoderModel::DecoderModel(const DecoderConfig& config, at::ScalarType dtype)
+    : Module(config.kind("Model")),
+      rotary_(config.head_dim, config.rope_theta, config.rope_scaling) {
+  embed_tokens_ = register_module(
+      "embed_tokens",
+      std::make_shared<nn::Embedding>(config.vocab_size, config.hidden_size, dtype));
+  layer_list_ = register_module("layers", std::make_shared<nn::ModuleList>());
+  for (int64_t i = 0; i < config.layers; ++i) {
+    layers_.push_back(std::make_shared<DecoderLayer>(config, dtype));
+    layer_list_->append(layers_.back());
+  }
+  norm_ = register_module("norm", hidden_norm(config, dtype));
+}
+
+c10::IValue DecoderModel::forward(nn::Values inputs) {
+  FSDP2_CHECK(inputs.size() == 1 && inputs[0].isTensor(), Code::kInvalidArgument,
+              "{}: expected tokens, got {} inputs", kind(), inputs.size());
+  const at::Tensor& tokens = inputs[0].toTensor();
+  at::Tensor hidden = (*embed_tokens_)(tokens);
+  const auto [cos, sin] = rotary_.cos_sin(tokens.size(1), hidden);
+  for (const auto& layer : layers_) {
+    hidden = (*layer)({hidden, cos, sin}).toTensor();
+  }
+  return (*norm_)(hidden);
+}
+
+c10::IValue LanguageHead::forward(nn::Values inputs) {
+  if (inputs.size() < 2) {
+    return Linear::forward(std::move(inputs));
+  }
+  nn::check_has_memory(weight(), *this, "weight");
+  nn::HeadLossOptions options;
+  options.ignore_index = kIgnoredLabel;
+  return nn::head_loss(inputs[0].toTensor(), weight(), inputs[1].toTensor(), options);
+}
+
+DecoderForCausalLM::DecoderForCausalLM(const DecoderConfig& config, std::string config_json,
+                                       at::ScalarType dtype)
+    : CausalLM(config.kind("ForCausalLM")), config_(config), config_json_(std::move(config_json)) {
+  model_ = register_module("model", std::make_shared<DecoderModel>(config, dtype));
+  lm_head_ = register_module(
+      "lm_head", config.tie_word_embeddings
+                     ? std::make_shared<LanguageHead>(model_->embedding_weight())
+                     : std::make_shared<LanguageHead>(config.hidden_size, config.vocab_size,
+                                                      /*has_bias=*/false, dtype));
+}
+
+c10::IValue DecoderForCausalLM::forward(nn::Values inputs) {
+  const bool has_labels = inputs.size() == 2 && inputs[1].isTensor();
+  const bool has_no_labels = inputs.size() == 1 || (inputs.size() == 2 && inputs[1].isNone());
+  FSDP2_CHECK((has_labels || has_no_labels) && inputs[0].isTensor(), Code::kInvalidArgument,
+              "{}: expected tokens, or tokens and labels, got {} inputs", kind(), inputs.size());
+  const at::Tensor& tokens = inputs[0].toTensor();
+  check_tokens_shape(tokens, "tokens");
+  FSDP2_CHECK(tokens.size(1) <= config_.max_positions, Code::kInvalidArgument,
+              "a sequence of {} tokens is longer than the {} positions of the model",
+              tokens.size(1), config_.max_positions);
+  refuse_marked(tokens.lt(0).logical_or_(tokens.ge(config_.vocab_size)), tokens, "token",
+                config_.vocab_size);
+  if (!has_labels) {
+    return (*lm_head_)((*model_)(tokens));
+  }
+  const at::Tensor& labels = inputs[1].toTensor();
+  check_tokens_shape(labels, "labels");
+  FSDP2_CHECK(labels.sizes() == tokens.sizes(), Code::kInvalidArgument,
+              "labels: expected the shape of the tokens [{}, {}], got [{}, {}]", tokens.size(0),
+              tokens.size(1), labels.size(0), labels.size(1));
+  refuse_marked(labels.lt(0).logical_and_(labels.ne(kIgnoredLabel))
+                    .logical_or_(labels.ge(config_.vocab_size)),
+                labels, "label", config_.vocab_size);
+  return (*lm_head_)({(*model_)(tokens), labels});
+}
+
+}  // namespace fsdp2::models

@@ -1,0 +1,93 @@
+// The skeleton that the text models share: token embedding, decoder layers, norm, head.
+//
+//   LlamaForCausalLM
+//     model: LlamaModel
+//       embed_tokens: Embedding
+//       layers: ModuleList of LlamaDecoderLayer
+//         self_attn: LlamaAttention   mlp: LlamaMLP
+//         input_layernorm, post_attention_layernorm: LlamaRMSNorm
+//       norm: LlamaRMSNorm
+//     lm_head: Linear
+//
+// Parameter names are those of the transformers library. Every module is called through its call
+// operator, so hooks run wherever a sharding policy puts them.
+//
+// Shapes: B batch, S sequence, D hidden size, E dim of a head, V vocabulary.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/models/causal_lm.h"
+#include "core/models/decoder_config.h"
+#include "core/nn/attention.h"
+#include "core/nn/layers.h"
+
+namespace fsdp2::models {
+
+// (hidden [B,S,D], cos [S,E/2], sin [S,E/2]) -> hidden [B,S,D].
+class DecoderLayer : public nn::Module {
+ public:
+  DecoderLayer(const DecoderConfig& config, at::ScalarType dtype);
+
+ protected:
+  c10::IValue forward(nn::Values inputs) override;
+
+ private:
+  std::shared_ptr<nn::Attention> self_attn_;
+  std::shared_ptr<nn::SwiGluMlp> mlp_;
+  std::shared_ptr<nn::RMSNorm> input_layernorm_;
+  std::shared_ptr<nn::RMSNorm> post_attention_layernorm_;
+};
+
+// tokens [B,S] -> hidden [B,S,D], after the last norm.
+class DecoderModel : public nn::Module {
+ public:
+  DecoderModel(const DecoderConfig& config, at::ScalarType dtype);
+
+  const at::Tensor& embedding_weight() const { return embed_tokens_->weight(); }
+
+ protected:
+  c10::IValue forward(nn::Values inputs) override;
+
+ private:
+  std::shared_ptr<nn::Embedding> embed_tokens_;
+  std::shared_ptr<nn::ModuleList> layer_list_;
+  std::vector<std::shared_ptr<DecoderLayer>> layers_;
+  std::shared_ptr<nn::RMSNorm> norm_;
+  nn::RotaryEmbedding rotary_;
+};
+
+// (hidden) -> logits, or (hidden, labels) -> mean cross-entropy, fp32, without holding all logits.
+class LanguageHead : public nn::Linear {
+ public:
+  using nn::Linear::Linear;
+
+ protected:
+  c10::IValue forward(nn::Values inputs) override;
+};
+
+class DecoderForCausalLM : public CausalLM {
+ public:
+  DecoderForCausalLM(const DecoderConfig& config, std::string config_json, at::ScalarType dtype);
+
+  int64_t vocab_size() const override { return config_.vocab_size; }
+  int64_t max_positions() const override { return config_.max_positions; }
+  double initializer_range() const override { return config_.initializer_range; }
+  const std::string& config_json() const override { return config_json_; }
+  std::vector<std::string> no_split_kinds() const override {
+    return {config_.kind("DecoderLayer")};
+  }
+
+ protected:
+  c10::IValue forward(nn::Values inputs) override;
+
+ private:
+  DecoderConfig config_;
+  std::string config_json_;
+  std::shared_ptr<DecoderModel> model_;
+  std::shared_ptr<LanguageHead> lm_head_;
+};
+
+}  // namespace fsdp2::models

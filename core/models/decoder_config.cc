@@ -1,0 +1,130 @@
+#include "core/models/decoder_config.h"
+
+#include <utility>
+
+#include "core/base/error.h"
+
+namespace fsdp2::models {
+
+namespace {
+
+// Beyond these a number in config.json is a mistake or an attack. Products of two of them, in bytes,
+// stay within int64.
+constexpr int64_t kMaxVocabulary = int64_t{1} << 26;
+constexpr int64_t kMaxWidth = int64_t{1} << 22;
+constexpr int64_t kMaxLayers = 4096;
+constexpr int64_t kMaxHeads = int64_t{1} << 14;
+constexpr int64_t kMaxHeadDim = int64_t{1} << 14;
+constexpr int64_t kMaxPositions = int64_t{1} << 31;
+
+double positive(const ConfigReader& config, const std::string& key,
+                std::optional<double> value = {}) {
+  const double number = config.number(key, value);
+  FSDP2_CHECK(number > 0, Code::kInvalidArgument, "config.json: \"{}\" should be above 0, found {}",
+              config.path_of(key), number);
+  return number;
+}
+
+nn::Llama3Scaling read_llama3_scaling(const ConfigReader& rope) {
+  nn::Llama3Scaling scaling;
+  scaling.factor = positive(rope, "factor");
+  scaling.low_frequency_factor = positive(rope, "low_freq_factor");
+  scaling.high_frequency_factor = positive(rope, "high_freq_factor");
+  scaling.original_max_positions =
+      rope.size("original_max_position_embeddings", kMaxPositions);
+  FSDP2_CHECK(scaling.high_frequency_factor > scaling.low_frequency_factor, Code::kInvalidArgument,
+              "config.json: \"{}\" should be above \"{}\" ({}), found {}",
+              rope.path_of("high_freq_factor"), rope.path_of("low_freq_factor"),
+              scaling.low_frequency_factor, scaling.high_frequency_factor);
+  return scaling;
+}
+
+// `rope_scaling` and `rope_theta`, or `rope_parameters` as newer versions of transformers write.
+void read_rope(const ConfigReader& config, DecoderConfig& decoder) {
+  constexpr double kUsualTheta = 10000;
+  decoder.rope_theta = positive(config, "rope_theta", kUsualTheta);
+  const char* key = config.has("rope_parameters") ? "rope_parameters" : "rope_scaling";
+  if (!config.has(key)) {
+    return;
+  }
+  const ConfigReader rope = config.object(key);
+  decoder.rope_theta = positive(rope, "rope_theta", decoder.rope_theta);
+  const std::string type = rope.text(rope.has("rope_type") ? "rope_type" : "type");
+  if (type == "llama3") {
+    decoder.rope_scaling = read_llama3_scaling(rope);
+  } else {
+    FSDP2_CHECK(type == "default", Code::kUnsupported,
+                "config.json: the rope type \"{}\" is not supported; supported: default, llama3",
+                type);
+  }
+}
+
+void refuse_unsupported(const ConfigReader& config) {
+  const std::string activation = config.text("hidden_act", "silu");
+  FSDP2_CHECK(activation == "silu" || activation == "swish", Code::kUnsupported,
+              "config.json: \"hidden_act\" \"{}\" is not supported; supported: silu", activation);
+  const double dropout = config.number("attention_dropout", 0.0);
+  FSDP2_CHECK(dropout == 0, Code::kUnsupported,
+              "config.json: \"attention_dropout\" {} is not supported; supported: 0", dropout);
+  const double rotary_share = config.number("partial_rotary_factor", 1.0);
+  FSDP2_CHECK(rotary_share == 1, Code::kUnsupported,
+              "config.json: \"partial_rotary_factor\" {} is not supported; supported: 1",
+              rotary_share);
+}
+
+}  // namespace
+
+DecoderConfig read_decoder_config(const ConfigReader& config, std::string family,
+                                  int64_t usual_head_dim) {
+  refuse_unsupported(config);
+  DecoderConfig decoder;
+  decoder.family = std::move(family);
+  decoder.vocab_size = config.size("vocab_size", kMaxVocabulary);
+  decoder.hidden_size = config.size("hidden_size", kMaxWidth);
+  decoder.intermediate_size = config.size("intermediate_size", kMaxWidth);
+  decoder.layers = config.size("num_hidden_layers", kMaxLayers);
+  decoder.heads = config.size("num_attention_heads", kMaxHeads);
+  decoder.kv_heads = config.size("num_key_value_heads", kMaxHeads, decoder.heads);
+  FSDP2_CHECK(decoder.heads % decoder.kv_heads == 0, Code::kInvalidArgument,
+              "config.json: \"num_key_value_heads\" ({}) should divide \"num_attention_heads\" ({})",
+              decoder.kv_heads, decoder.heads);
+  if (config.has("head_dim") || usual_head_dim > 0) {
+    decoder.head_dim = config.size("head_dim", kMaxHeadDim, usual_head_dim);
+  } else {
+    FSDP2_CHECK(decoder.hidden_size % decoder.heads == 0, Code::kInvalidArgument,
+                "config.json: without \"head_dim\" \"num_attention_heads\" ({}) should divide "
+                "\"hidden_size\" ({})",
+                decoder.heads, decoder.hidden_size);
+    decoder.head_dim = decoder.hidden_size / decoder.heads;
+  }
+  FSDP2_CHECK(decoder.head_dim % 2 == 0, Code::kInvalidArgument,
+              "config.json: the dim of a head should be even for the rotary embedding, found {}",
+              decoder.head_dim);
+  decoder.max_positions = config.size("max_position_embeddings", kMaxPositions);
+  decoder.norm_eps = positive(config, "rms_norm_eps", decoder.norm_eps);
+  decoder.tie_word_embeddings = config.boolean("tie_word_embeddings", false);
+  decoder.initializer_range = config.number("initializer_range", decoder.initializer_range);
+  FSDP2_CHECK(decoder.initializer_range >= 0, Code::kInvalidArgument,
+              "config.json: \"initializer_range\" should not be negative, found {}",
+              decoder.initializer_range);
+  read_rope(config, decoder);
+  return decoder;
+}
+
+void refuse_sliding_window(const ConfigReader& config, int64_t max_positions) {
+  const bool is_used = config.boolean("use_sliding_window", false);
+  bool is_layer_type = false;
+  for (const std::string& type : config.texts("layer_types")) {
+    is_layer_type = is_layer_type || type != "full_attention";
+  }
+  if (!is_used && !is_layer_type) {
+    return;
+  }
+  const int64_t window = config.integer("sliding_window", 0, kMaxPositions, 0);
+  FSDP2_CHECK(window >= max_positions, Code::kUnsupported,
+              "config.json: sliding-window attention ({} of {} positions) is not supported; "
+              "supported: \"use_sliding_window\" false, or a window of all positions",
+              window, max_positions);
+}
+
+}  // namespace fsdp2::models

@@ -1,0 +1,50 @@
+// What distinguishes one decoder-only text model from another, read from config.json. Each
+// architecture's file turns its keys into this struct.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "core/models/config_reader.h"
+#include "core/nn/attention.h"
+
+namespace fsdp2::models {
+
+struct DecoderConfig {
+  std::string family;  // "Llama": module kinds start with it, as the transformers library's classes
+  int64_t vocab_size = 0;
+  int64_t hidden_size = 0;
+  int64_t intermediate_size = 0;
+  int64_t layers = 0;
+  int64_t heads = 0;
+  int64_t kv_heads = 0;
+  int64_t head_dim = 0;
+  int64_t max_positions = 0;
+  double norm_eps = 1e-6;
+  double rope_theta = 10000;
+  std::optional<nn::Llama3Scaling> rope_scaling;
+  bool qkv_bias = false;
+  bool attention_output_bias = false;
+  bool mlp_bias = false;
+  bool qk_norm = false;
+  bool tie_word_embeddings = false;
+  double initializer_range = 0.02;
+
+  std::string kind(const char* part) const { return family + part; }
+};
+
+// The keys that all families share. Features that the models here lack are refused with
+// kUnsupported: other activations, dropout, rope types but default and llama3.
+// usual_head_dim: where there is no "head_dim"; 0 for hidden_size / num_attention_heads.
+DecoderConfig read_decoder_config(const ConfigReader& config, std::string family,
+                                  int64_t usual_head_dim = 0);
+// Refuses sliding-window attention, unless the window is as long as the longest sequence.
+void refuse_sliding_window(const ConfigReader& config, int64_t max_positions);
+
+// One for each architecture, in a file of its own.
+DecoderConfig read_llama_config(const ConfigReader& config);
+DecoderConfig read_qwen2_config(const ConfigReader& config);
+DecoderConfig read_qwen3_config(const ConfigReader& config);
+
+}  // namespace fsdp2::models

@@ -1,0 +1,40 @@
+// Fused elementwise loops of the layers on CPUs: one pass over memory each, where the same
+// expression out of ATen operators takes four to eight. They run on the calling thread's OpenMP
+// threads like ATen's own, and give the same bits for the same number of threads.
+//
+// Tensors are contiguous, on the CPU and of one dtype (fp32, bf16 or fp16) unless a line says
+// otherwise. Arithmetic is fp32 inside. Nothing here records gradients.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+namespace fsdp2::nn::cpu_kernels {
+
+// True for a tensor that these loops can work on (after `contiguous()`).
+bool supports(const at::Tensor& tensor);
+
+// y = w * (x * rstd), the parenthesis rounded to the dtype; rstd [rows] fp32 is written.
+void rms_norm_forward(const at::Tensor& x, const at::Tensor& w, double eps, const at::Tensor& y,
+                      const at::Tensor& rstd);
+// dx may be undefined. dw [D] fp32 is written.
+void rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& w,
+                       const at::Tensor& rstd, const at::Tensor& dx, const at::Tensor& dw);
+
+// y = silu(gate) * up.
+void silu_multiply_forward(const at::Tensor& gate, const at::Tensor& up, const at::Tensor& y);
+void silu_multiply_backward(const at::Tensor& dy, const at::Tensor& gate, const at::Tensor& up,
+                            const at::Tensor& dgate, const at::Tensor& dup);
+
+// Rotates the halves of each head of x [B,S,H,D] by the angles with these cos and sin
+// [S,D/2] (fp32); backwards if `inverse`.
+void rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, bool inverse,
+            const at::Tensor& y);
+
+// Sum over the rows of logits [N,V] of logsumexp(row) - row[label]; labels [N] int64, all in the
+// vocabulary. With want_gradient the logits become scale * (softmax(row) - onehot(label)).
+double cross_entropy(const at::Tensor& logits, const at::Tensor& labels, bool want_gradient,
+                     double scale);
+
+}  // namespace fsdp2::nn::cpu_kernels

@@ -1,0 +1,181 @@
+#include "core/nn/head_loss.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/graph_task.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "core/base/error.h"
+#include "core/nn/cpu_kernels.h"
+#include "core/nn/layers.h"
+#include "core/nn/linear_product.h"
+
+namespace fsdp2::nn {
+
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// A chunk's logits take about this much, but a chunk has at least kMinRows rows: each chunk passes
+// over the whole gradient of the weight once, which few rows would not pay for.
+constexpr int64_t kChunkBytes = int64_t{16} << 20;
+constexpr int64_t kMinRows = 128;
+
+int64_t rows_of_chunk(int64_t vocabulary, int64_t asked) {
+  const int64_t by_size = kChunkBytes / std::max<int64_t>(1, 4 * vocabulary);
+  return asked > 0 ? asked : std::max(kMinRows, by_size / 16 * 16);
+}
+
+// Summed loss of a chunk; with want_gradient the logits become their own gradient.
+at::Tensor chunk_loss(at::Tensor& logits, const at::Tensor& labels, bool want_gradient,
+                      double scale) {
+  if (cpu_kernels::supports(logits)) {
+    const double loss = cpu_kernels::cross_entropy(logits, labels, want_gradient, scale);
+    return at::full({}, loss, at::TensorOptions().dtype(at::kDouble));
+  }
+  at::Tensor wide = logits.to(at::kFloat);
+  const at::Tensor label_column = labels.unsqueeze(1);
+  const at::Tensor shift = wide.amax(1, /*keepdim=*/true);
+  const at::Tensor picked = wide.gather(1, label_column).sub_(shift);
+  wide.sub_(shift).exp_();
+  const at::Tensor sum = wide.sum(1, /*keepdim=*/true);
+  if (want_gradient) {
+    wide.mul_(sum.reciprocal().mul_(scale));
+    wide.scatter_add_(1, label_column, at::full_like(picked, -scale));
+    logits = wide.to(logits.scalar_type());
+  }
+  return sum.log().sub_(picked).sum(at::kDouble);
+}
+
+struct LossAndGradients {
+  at::Tensor loss;
+  at::Tensor dx;  // like x, or undefined
+  at::Tensor dw;  // like weight, or undefined
+};
+
+// x [N,D], labels [N] without ignored ones.
+LossAndGradients compute(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& labels,
+                         int64_t chunk_rows, bool want_dx, bool want_dw) {
+  const int64_t rows = x.size(0);
+  const double scale = 1.0 / static_cast<double>(rows);
+  const bool want_gradient = want_dx || want_dw;
+  LossAndGradients result;
+  if (want_dx) {
+    result.dx = at::empty(x.sizes(), x.options());
+  }
+  if (want_dw) {
+    result.dw = at::empty(weight.sizes(), weight.options().dtype(at::kFloat));
+  }
+  at::Tensor sum = at::zeros({}, x.options().dtype(at::kDouble));
+  for (int64_t row = 0; row < rows; row += chunk_rows) {
+    const int64_t count = std::min(chunk_rows, rows - row);
+    const at::Tensor part = x.narrow(0, row, count);
+    at::Tensor logits = product_nt(part, weight);
+    sum.add_(chunk_loss(logits, labels.narrow(0, row, count), want_gradient, scale));
+    if (want_dx) {
+      result.dx.narrow(0, row, count).copy_(product_nt(logits, weight.t()));
+    }
+    if (want_dw) {
+      add_product_tn(result.dw, logits, part, row == 0 ? 0 : 1);
+    }
+  }
+  result.loss = sum.mul_(scale).to(at::kFloat);
+  if (want_dw) {
+    result.dw = result.dw.to(weight.scalar_type());
+  }
+  return result;
+}
+
+LossAndGradients compute_valid_rows(const at::Tensor& hidden, const at::Tensor& weight,
+                                    const at::Tensor& labels_in, const HeadLossOptions& options,
+                                    bool want_dx, bool want_dw) {
+  const int64_t chunk_rows = rows_of_chunk(weight.size(0), options.chunk_rows);
+  const at::Tensor x = hidden.reshape({-1, weight.size(1)});
+  const at::Tensor labels = labels_in.reshape({-1}).contiguous();
+  const at::Tensor valid = labels.ne(options.ignore_index).nonzero().squeeze(1);
+  LossAndGradients result;
+  if (valid.numel() == labels.numel() && valid.numel() > 0) {
+    result = compute(x, weight, labels, chunk_rows, want_dx, want_dw);
+  } else {
+    if (valid.numel() > 0) {
+      result = compute(x.index_select(0, valid), weight, labels.index_select(0, valid), chunk_rows,
+                       want_dx, want_dw);
+    } else {
+      result.loss = at::full({}, std::numeric_limits<float>::quiet_NaN(),
+                             x.options().dtype(at::kFloat));
+      result.dw = want_dw ? at::zeros(weight.sizes(), weight.options()) : at::Tensor();
+    }
+    if (want_dx) {
+      at::Tensor dx = at::zeros(x.sizes(), x.options());
+      if (valid.numel() > 0) {
+        dx.index_copy_(0, valid, result.dx);
+      }
+      result.dx = dx;
+    }
+  }
+  if (want_dx) {
+    result.dx = result.dx.view(hidden.sizes());
+  }
+  return result;
+}
+
+// gradient times the factor that comes from above, in place when backward runs only once.
+at::Tensor scaled(const at::Tensor& gradient, const at::Tensor& factor) {
+  if (!gradient.defined()) {
+    return {};
+  }
+  const bool in_place = !torch::autograd::get_current_graph_task_keep_graph();
+  if (factor.is_cpu()) {
+    const auto number = factor.item<double>();
+    return number == 1.0 ? gradient : in_place ? gradient.mul_(number) : gradient * number;
+  }
+  return in_place ? gradient.mul_(factor) : gradient * factor;
+}
+
+struct HeadLoss : torch::autograd::Function<HeadLoss> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& hidden,
+                            const at::Tensor& weight, const at::Tensor& labels,
+                            int64_t ignore_index, int64_t chunk_rows) {
+    const LossAndGradients result =
+        compute_valid_rows(hidden, weight, labels, {ignore_index, chunk_rows},
+                           hidden.requires_grad(), weight.requires_grad());
+    context->save_for_backward({result.dx, result.dw});
+    return result.loss;
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    refuse_second_derivatives("the chunked loss");
+    const auto saved = context->get_saved_variables();
+    return {scaled(saved[0], gradients[0]), scaled(saved[1], gradients[0]), {}, {}, {}};
+  }
+};
+
+}  // namespace
+
+at::Tensor head_loss(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
+                     const HeadLossOptions& options) {
+  FSDP2_CHECK(hidden.dim() >= 1 && weight.dim() == 2 && hidden.size(-1) == weight.size(1) &&
+                  hidden.sizes().slice(0, hidden.dim() - 1) == labels.sizes() &&
+                  labels.scalar_type() == at::kLong,
+              Code::kInvalidArgument,
+              "head_loss: expected hidden [..., {}] and int64 labels of the same leading dims, got {} "
+              "hidden values and {} labels of type {}",
+              weight.dim() == 2 ? weight.size(1) : 0, hidden.numel(), labels.numel(),
+              c10::toString(labels.scalar_type()));
+  FSDP2_CHECK(hidden.scalar_type() == weight.scalar_type(), Code::kInvalidArgument,
+              "head_loss: expected hidden states in the weight's dtype {}, got {}",
+              c10::toString(weight.scalar_type()), c10::toString(hidden.scalar_type()));
+  if (c10::GradMode::is_enabled() && (hidden.requires_grad() || weight.requires_grad())) {
+    return HeadLoss::apply(hidden, weight, labels, options.ignore_index, options.chunk_rows);
+  }
+  return compute_valid_rows(hidden, weight, labels, options, false, false).loss;
+}
+
+}  // namespace fsdp2::nn

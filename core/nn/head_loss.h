@@ -1,0 +1,28 @@
+// The last linear layer of a language model together with its cross-entropy, in chunks of rows, so
+// that all logits are never held at once.
+//
+// Loss and both gradients are computed in forward. Backward only scales them: it needs neither the
+// hidden states nor the weight, so the weight's memory may be freed after forward, and a sharded
+// head is not gathered again for it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+namespace fsdp2::nn {
+
+struct HeadLossOptions {
+  int64_t ignore_index = -100;
+  int64_t chunk_rows = 0;  // 0: by the size of the vocabulary
+};
+
+// Mean cross-entropy over the rows whose label is not ignore_index, a fp32 scalar; NaN if there are
+// none, as in PyTorch. Rows that are left out cost nothing.
+//   hidden [..., D], weight [V, D], labels [...] int64 in [0, V) or ignore_index (not checked here)
+// Logits are computed in the weight's dtype and cast to fp32 before the loss, as transformers does.
+// The weight's gradient is summed over chunks in fp32.
+at::Tensor head_loss(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
+                     const HeadLossOptions& options = {});
+
+}  // namespace fsdp2::nn

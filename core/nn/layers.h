@@ -1,0 +1,100 @@
+// Layers of decoder models, with the parameter names and the numerics of the transformers library.
+// Each works in fp32, bf16 and fp16. Parameters are deferred: they have no memory before
+// `materialize` or sharding.
+//
+// Shapes: ... any leading dims, D features.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/nn/module.h"
+
+namespace fsdp2::nn {
+
+// y = x W^T + b: [..., in] -> [..., out]. Parameters: weight [out, in], bias [out] if asked for.
+class Linear : public Module {
+ public:
+  Linear(int64_t in_features, int64_t out_features, bool has_bias, at::ScalarType dtype);
+  // Shares the weight of another layer (a tie); no bias.
+  explicit Linear(const at::Tensor& weight);
+
+  const at::Tensor& weight() const { return weight_; }
+
+ protected:
+  c10::IValue forward(Values inputs) override;
+
+ private:
+  at::Tensor weight_;
+  at::Tensor bias_;  // undefined without a bias
+};
+
+// Rows of a table: [...] int64 -> [..., dim]. Parameter: weight [count, dim]. Indices are not
+// checked here.
+class Embedding : public Module {
+ public:
+  Embedding(int64_t count, int64_t dim, at::ScalarType dtype);
+
+  const at::Tensor& weight() const { return weight_; }
+
+ protected:
+  c10::IValue forward(Values inputs) override;
+
+ private:
+  at::Tensor weight_;
+};
+
+// y = weight * (x / sqrt(mean(x^2) + eps)) over the last dim; the parenthesis is computed in fp32 and
+// cast to x's dtype before it is multiplied. Parameter: weight [D].
+class RMSNorm : public Module {
+ public:
+  RMSNorm(std::string kind, int64_t size, double eps, at::ScalarType dtype);
+
+ protected:
+  c10::IValue forward(Values inputs) override;
+
+ private:
+  at::Tensor weight_;
+  double eps_;
+};
+
+// down_proj(silu(gate_proj(x)) * up_proj(x)).
+class SwiGluMlp : public Module {
+ public:
+  SwiGluMlp(std::string kind, int64_t hidden_size, int64_t intermediate_size, bool has_bias,
+            at::ScalarType dtype);
+
+ protected:
+  c10::IValue forward(Values inputs) override;
+
+ private:
+  std::shared_ptr<Linear> gate_proj_;
+  std::shared_ptr<Linear> up_proj_;
+  std::shared_ptr<Linear> down_proj_;
+};
+
+// Holds modules under the names "0", "1", ...; cannot be called itself.
+class ModuleList : public Module {
+ public:
+  ModuleList() : Module("ModuleList") {}
+  void append(const std::shared_ptr<Module>& module);
+
+ protected:
+  c10::IValue forward(Values inputs) override;
+};
+
+// The differentiable functions behind RMSNorm and SwiGluMlp. They save less for backward than the
+// same expressions out of ATen operators; second derivatives are refused (kUnsupported).
+at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
+at::Tensor silu_multiply(const at::Tensor& gate, const at::Tensor& up);
+
+// Throws kWrongState if a layer's parameter has no memory: elementwise operators would crash on it.
+void check_has_memory(const at::Tensor& parameter, const Module& owner, const char* name);
+// Throws kUnsupported inside a backward that itself records gradients.
+void refuse_second_derivatives(const char* function);
+
+}  // namespace fsdp2::nn

@@ -1,0 +1,50 @@
+// The fp32 matrix products of linear layers on CPUs, through whichever of LibTorch's two engines is
+// faster on this CPU: MKL (LibTorch's default) or oneDNN (per call; LibTorch's process-wide switch
+// is left alone). Both are strict fp32. On AMD oneDNN is about twice as fast, on Intel they are
+// equal, and MKL is kept unless oneDNN clearly wins.
+//
+//   at::Tensor y = nn::linear_product(x, weight, bias);   // differentiable; any dtype, any device
+//
+// Other dtypes and devices and small products go to at::linear. Thread-safe.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+
+namespace fsdp2::nn {
+
+enum class ProductEngine {
+  kAuto,  // measured once, at the first product that is large enough
+  kMkl,
+  kOneDnn,
+};
+
+std::string to_string(ProductEngine engine);
+
+struct ProductSpeed {
+  double mkl_gflops;
+  double onednn_gflops;  // 0 if LibTorch has no oneDNN here
+};
+
+// The engine for the whole process; kAuto until it is set.
+void set_product_engine(ProductEngine engine);
+// What large fp32 products use now: never kAuto.
+ProductEngine product_engine();
+// The measurement behind kAuto, over the three products of a linear layer: a few tens of ms when
+// called first.
+const ProductSpeed& product_speed();
+// One line: the engine, whether it was measured or set, and the two speeds if they were measured.
+std::string describe_product_engine();
+
+// y = x W^T + b. x: [..., in], weight: [out, in], bias: [out] or undefined.
+at::Tensor linear_product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias = {});
+
+// Plain products of matrices, for use inside autograd Functions (no gradient is recorded).
+// a [m,k] b[n,k]^T -> [m,n]
+at::Tensor product_nt(const at::Tensor& a, const at::Tensor& b);
+// sum [n,k] = beta * sum + a[m,n]^T b[m,k]; with beta 0 sum's contents do not matter.
+void add_product_tn(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b, double beta);
+
+}  // namespace fsdp2::nn

@@ -1,0 +1,120 @@
+#include "core/nn/module.h"
+
+#include <ATen/ops/empty.h>
+#include <c10/core/Allocator.h>
+#include <c10/core/DeviceGuard.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "core/base/error.h"
+
+namespace fsdp2::nn {
+
+c10::IValue Module::operator()(Values inputs) {
+  if (hooks_.empty()) {
+    return forward(std::move(inputs));
+  }
+  const auto hooks = hooks_;  // a hook may add or remove hooks
+  size_t open = 0;            // hooks [0, open) have run pre_forward and wait for their end
+  try {
+    for (; open < hooks.size(); ++open) {
+      hooks[open]->pre_forward(*this, inputs);
+    }
+    c10::IValue output = forward(std::move(inputs));
+    while (open > 0) {
+      --open;
+      hooks[open]->post_forward(*this, output);
+    }
+    return output;
+  } catch (...) {
+    while (open > 0) {
+      --open;
+      hooks[open]->forward_failed(*this);
+    }
+    throw;
+  }
+}
+
+void Module::remove_hooks(const ForwardHooks* hooks) {
+  hooks_.erase(std::remove_if(hooks_.begin(), hooks_.end(),
+                              [hooks](const auto& entry) { return entry.get() == hooks; }),
+               hooks_.end());
+}
+
+std::vector<std::pair<std::string, std::shared_ptr<Module>>> Module::child_modules() const {
+  std::vector<std::pair<std::string, std::shared_ptr<Module>>> children;
+  for (const auto& child : named_children()) {
+    if (auto module = std::dynamic_pointer_cast<Module>(child.value())) {
+      children.emplace_back(child.key(), std::move(module));
+    }
+  }
+  return children;
+}
+
+at::Tensor deferred_parameter(at::IntArrayRef shape, at::ScalarType dtype) {
+  int64_t bytes = static_cast<int64_t>(c10::elementSize(dtype));
+  for (const int64_t size : shape) {
+    FSDP2_CHECK(size >= 0 && !__builtin_mul_overflow(bytes, size, &bytes), Code::kInvalidArgument,
+                "a parameter cannot have the shape {}: negative or too large",
+                fmt::join(shape, " x "));
+  }
+  at::Tensor parameter = at::empty({0}, at::TensorOptions().dtype(dtype).device(at::kCPU));
+  parameter.unsafeGetTensorImpl()->set_sizes_contiguous(shape);
+  return parameter.set_requires_grad(true);
+}
+
+bool has_no_memory(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.has_storage() && tensor.numel() > 0 &&
+         tensor.storage().nbytes() == 0;
+}
+
+void resize_storage(const at::Tensor& tensor, int64_t bytes) {
+  c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
+  // Storages over foreign memory (TorchScript, from_blob) have no allocator of their own.
+  c10::Allocator* allocator = storage->allocator() != nullptr
+                                  ? storage->allocator()
+                                  : c10::GetAllocator(storage->device_type());
+  const c10::OptionalDeviceGuard guard(tensor.device());
+  storage->set_data_ptr_noswap(allocator->allocate(0));  // first, so that old and new never coexist
+  storage->set_nbytes(0);
+  if (bytes > 0) {
+    storage->set_data_ptr_noswap(allocator->allocate(static_cast<size_t>(bytes)));
+    storage->set_nbytes(static_cast<size_t>(bytes));
+  }
+}
+
+void materialize(Module& root, ParameterSource& source) {
+  for (const NamedParameter& parameter : named_unique_parameters(root)) {
+    const at::Tensor& tensor = parameter.tensor;
+    if (!has_no_memory(tensor)) {
+      continue;
+    }
+    resize_storage(tensor, tensor.numel() * static_cast<int64_t>(tensor.element_size()));
+    try {
+      const at::Tensor values = tensor.variable_data();  // a version counter of its own
+      source.read(parameter.names.front(), tensor.sizes(), 0,
+                  values.dim() == 0 ? values.view({1}) : values);
+    } catch (...) {
+      resize_storage(tensor, 0);
+      throw;
+    }
+  }
+}
+
+std::vector<NamedParameter> named_unique_parameters(const torch::nn::Module& root) {
+  std::vector<NamedParameter> unique;
+  std::unordered_map<const c10::TensorImpl*, size_t> seen;
+  for (const auto& parameter : root.named_parameters()) {
+    const auto [entry, is_new] = seen.emplace(parameter.value().unsafeGetTensorImpl(), unique.size());
+    if (is_new) {
+      unique.push_back({{parameter.key()}, parameter.value()});
+    } else {
+      unique[entry->second].names.push_back(parameter.key());
+    }
+  }
+  return unique;
+}
+
+}  // namespace fsdp2::nn

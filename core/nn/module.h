@@ -1,0 +1,95 @@
+// Base class of the modules that can be sharded. LibTorch's C++ modules have no forward hooks:
+// calling a Module runs its hooks around `forward`.
+//
+// Modules are single-device code that knows nothing of sharding. They register parameters,
+// buffers and children with torch::nn::Module's register_*; a parameter registered in two places
+// is one tensor (a tie).
+//
+// Values are IValues, so that inputs and outputs may be nested lists, tuples and dicts.
+//
+// Deferred parameters: `deferred` makes parameters with a shape and no memory. They get memory and
+// values from the module tree's ParameterSource: rank by rank when the tree is sharded, or whole
+// by `materialize`.
+//
+// One thread at a time per module tree.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+#include <torch/csrc/api/include/torch/nn/module.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/nn/parameter_source.h"
+
+namespace fsdp2::nn {
+
+class Module;
+using Values = std::vector<c10::IValue>;
+
+// Runs around a module's forward. Hooks run in the order added before forward, in reverse after.
+class ForwardHooks {
+ public:
+  virtual ~ForwardHooks() = default;
+  // May replace inputs.
+  virtual void pre_forward(Module& module, Values& inputs) = 0;
+  // May replace the output.
+  virtual void post_forward(Module& module, c10::IValue& output) = 0;
+  // Instead of post_forward if forward threw. Must not throw.
+  virtual void forward_failed(Module& module) noexcept = 0;
+};
+
+class Module : public torch::nn::Module {
+ public:
+  // kind: class name as in the transformers library ("LlamaDecoderLayer"); wrapping policies and
+  // messages use it.
+  explicit Module(std::string kind) : torch::nn::Module(kind), kind_(std::move(kind)) {}
+
+  const std::string& kind() const { return kind_; }
+
+  // Hooks, forward, hooks.
+  c10::IValue operator()(Values inputs);
+  // The common case: one tensor in, one out.
+  at::Tensor operator()(const at::Tensor& input) { return (*this)(Values{input}).toTensor(); }
+
+  void add_hooks(std::shared_ptr<ForwardHooks> hooks) { hooks_.push_back(std::move(hooks)); }
+  void remove_hooks(const ForwardHooks* hooks);
+  const std::vector<std::shared_ptr<ForwardHooks>>& hooks() const { return hooks_; }
+
+  // Names of module kinds below (and including) this one that a wrapping policy should keep whole.
+  virtual std::vector<std::string> no_split_kinds() const { return {}; }
+
+  // Children that are fsdp2::nn::Module, in registration order, with their names.
+  std::vector<std::pair<std::string, std::shared_ptr<Module>>> child_modules() const;
+
+ protected:
+  virtual c10::IValue forward(Values inputs) = 0;
+
+ private:
+  std::string kind_;
+  std::vector<std::shared_ptr<ForwardHooks>> hooks_;
+};
+
+// A parameter with a shape and no memory (a CPU tensor over an empty storage, requires_grad set).
+at::Tensor deferred_parameter(at::IntArrayRef shape, at::ScalarType dtype);
+// True for a tensor with elements whose storage is empty: deferred, or freed by FSDP.
+bool has_no_memory(const at::Tensor& tensor);
+// Gives the storage exactly `bytes` bytes, uninitialised (0 frees), keeping the tensor object, its
+// views and its autograd identity. The old contents are lost.
+void resize_storage(const at::Tensor& tensor, int64_t bytes);
+
+// Gives every deferred parameter below `root` memory and its values from `source`, each tied
+// parameter once under its first name.
+void materialize(Module& root, ParameterSource& source);
+
+// Every parameter below root once, under its first name in registration order, with all its names.
+struct NamedParameter {
+  std::vector<std::string> names;  // dotted; names[0] is the parameter's own, the rest are ties
+  at::Tensor tensor;
+};
+std::vector<NamedParameter> named_unique_parameters(const torch::nn::Module& root);
+
+}  // namespace fsdp2::nn

@@ -1,0 +1,27 @@
+// Where the values of a module's parameters come from, read by rows, so that a rank that holds a
+// shard of a parameter never needs the whole of it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+
+namespace fsdp2::nn {
+
+class ParameterSource {
+ public:
+  virtual ~ParameterSource() = default;
+
+  // Whether read would find the name. A tied parameter is looked up under each of its names.
+  virtual bool contains(const std::string& /*name*/) const { return true; }
+
+  // Writes rows [first_row, first_row + out.size(0)) of dim 0 of the named parameter, whose full
+  // shape is `shape`, into `out` (contiguous, any float dtype: values are converted). A 0-dim
+  // parameter is one row. Reading no rows is fine. Thread-compatible.
+  // Errors: kNotFound, kCorruptData, kIo, naming the parameter and the file.
+  virtual void read(const std::string& name, at::IntArrayRef shape, int64_t first_row,
+                    at::Tensor out) = 0;
+};
+
+}  // namespace fsdp2::nn

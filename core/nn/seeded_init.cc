@@ -1,0 +1,91 @@
+#include "core/nn/seeded_init.h"
+
+#include <ATen/core/PhiloxRNGEngine.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "core/base/error.h"
+
+namespace fsdp2::nn {
+
+namespace {
+
+constexpr int64_t kBlock = 4096;
+
+// FNV-1a over the name, then the finaliser of SplitMix64 with the seed: 64 well mixed bits.
+uint64_t key_of(uint64_t seed, std::string_view name) {
+  uint64_t hash = 0xcbf29ce484222325ULL;
+  for (const char c : name) {
+    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
+  }
+  uint64_t mixed = hash + 0x9e3779b97f4a7c15ULL * (seed + 1);
+  mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9ULL;
+  mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111ebULL;
+  return mixed ^ (mixed >> 31);
+}
+
+bool ends_with(std::string_view text, std::string_view end) {
+  return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
+}
+
+// Block number `block` of the normal numbers of `key`, by Box and Muller: element i of the first
+// half and element i of the second half share a radius.
+void fill_normal_block(uint64_t key, int64_t block, double std, const at::Tensor& out) {
+  at::Philox4_32 engine(key, static_cast<uint64_t>(block));
+  auto radius = out.narrow(0, 0, kBlock / 2);
+  auto angle = out.narrow(0, kBlock / 2, kBlock / 2);
+  auto* values = out.mutable_data_ptr<float>();
+  constexpr float kUnit = 1.0F / (1 << 24);
+  for (int64_t i = 0; i < kBlock / 2; ++i) {
+    values[i] = static_cast<float>((engine() >> 8) + 1) * kUnit;  // in (0, 1]: log is finite
+  }
+  for (int64_t i = kBlock / 2; i < kBlock; ++i) {
+    values[i] = static_cast<float>(engine() >> 8) * kUnit;
+  }
+  radius.log_().mul_(-2).sqrt_().mul_(std);
+  angle.mul_(6.283185307179586);
+  const at::Tensor sine = angle.sin().mul_(radius);
+  radius.mul_(angle.cos_());
+  angle.copy_(sine);
+}
+
+}  // namespace
+
+void SeededInit::read(const std::string& name, at::IntArrayRef shape, int64_t first_row,
+                      at::Tensor out) {
+  const int64_t rows = shape.empty() ? 1 : shape[0];
+  const int64_t row_numel = c10::multiply_integers(shape.empty() ? shape : shape.slice(1));
+  const int64_t count = out.numel();
+  FSDP2_CHECK(first_row >= 0 && first_row <= rows && out.is_contiguous() &&
+                  count <= (rows - first_row) * row_numel &&
+                  (row_numel == 0 || count % row_numel == 0),
+              Code::kInvalidArgument,
+              "{}: expected a contiguous output of whole rows from row {} of {} rows of {} elements, "
+              "got {} elements",
+              name, first_row, rows, row_numel, count);
+  const c10::AutoGradMode no_grad(false);
+  if (ends_with(name, "norm.weight") || (shape.size() == 1 && ends_with(name, ".weight"))) {
+    out.fill_(1);
+    return;
+  }
+  if (ends_with(name, "bias")) {
+    out.zero_();
+    return;
+  }
+  const uint64_t key = key_of(seed_, name);
+  const at::Tensor flat = out.view({-1});
+  const at::Tensor normal = at::empty({kBlock}, at::TensorOptions().dtype(at::kFloat));
+  const int64_t begin = first_row * row_numel;
+  for (int64_t index = begin; index < begin + count;) {
+    const int64_t in_block = index % kBlock;
+    const int64_t piece = std::min(kBlock - in_block, begin + count - index);
+    fill_normal_block(key, index / kBlock, std_, normal);
+    flat.narrow(0, index - begin, piece).copy_(normal.narrow(0, in_block, piece));
+    index += piece;
+  }
+}
+
+}  // namespace fsdp2::nn

@@ -1,0 +1,30 @@
+// Initial values from a seed. A value depends on the seed, the parameter's name and the element's
+// index and on nothing else, so a model starts the same at any world size and any sharding, and a
+// rank draws only the rows that it holds (in blocks of 4,096 elements).
+//
+//   name ends in "norm.weight"/"layernorm.weight", or 1-D ".weight"   1
+//   name ends in "bias"                                               0
+//   everything else                                normal, mean 0, standard deviation `std`
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "core/nn/parameter_source.h"
+
+namespace fsdp2::nn {
+
+class SeededInit : public ParameterSource {
+ public:
+  // std: `initializer_range` of config.json.
+  explicit SeededInit(uint64_t seed, double std = 0.02) : seed_(seed), std_(std) {}
+
+  void read(const std::string& name, at::IntArrayRef shape, int64_t first_row,
+            at::Tensor out) override;
+
+ private:
+  uint64_t seed_;
+  double std_;
+};
+
+}  // namespace fsdp2::nn

@@ -1,0 +1,46 @@
+// Loops over one row of fp32 numbers, compiled for several vector widths; the one that fits the CPU is
+// chosen when the library is loaded. The building blocks of cpu_kernels.
+//
+// Rows may alias where a line names the same variable on both sides (in place), else not.
+#pragma once
+
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
+
+#include <cstdint>
+
+namespace fsdp2::nn::simd {
+
+void widen(const c10::BFloat16* from, float* to, int64_t n);
+void widen(const c10::Half* from, float* to, int64_t n);
+// Rounds to nearest even.
+void narrow(const float* from, c10::BFloat16* to, int64_t n);
+void narrow(const float* from, c10::Half* to, int64_t n);
+
+float dot(const float* a, const float* b, int64_t n);
+// y = x * factor; y may be x.
+void scale(const float* x, float factor, float* y, int64_t n);
+// y = w * (x * factor); y may be x.
+void scale_multiply(const float* x, float factor, const float* w, float* y, int64_t n);
+
+// dw += dy * x * rstd; returns sum(dy * w * x).
+float rms_reduce(const float* dy, const float* x, const float* w, float rstd, float* dw, int64_t n);
+// dx = rstd * dy * w - along_x * x.
+void rms_input_gradient(const float* dy, const float* x, const float* w, float rstd, float along_x,
+                        float* dx, int64_t n);
+
+// y = silu(gate) * up.
+void silu_multiply(const float* gate, const float* up, float* y, int64_t n);
+void silu_multiply_gradients(const float* dy, const float* gate, const float* up, float* dgate,
+                             float* dup, int64_t n);
+
+// (y1, y2) = (x1 cos - x2 sign sin, x2 cos + x1 sign sin) for the two halves of a head.
+void rotate_head(const float* x, const float* cos, const float* sin, float sign, float* y,
+                 int64_t half);
+
+// n >= 1.
+float largest(const float* x, int64_t n);
+// x = e^(x - shift); returns the sum. x - shift is at most 88.
+float exp_and_sum(float* x, float shift, int64_t n);
+
+}  // namespace fsdp2::nn::simd

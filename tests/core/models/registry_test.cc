@@ -1,0 +1,221 @@
+// Building models from config.json, good and bad.
+#include "core/models/registry.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "core/base/error.h"
+
+namespace fsdp2::models {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using Json = nlohmann::json;
+
+Json small_config() {
+  return {{"model_type", "llama"},        {"vocab_size", 40},
+          {"hidden_size", 16},            {"intermediate_size", 24},
+          {"num_hidden_layers", 1},       {"num_attention_heads", 4},
+          {"num_key_value_heads", 2},     {"max_position_embeddings", 32},
+          {"rms_norm_eps", 1e-5},         {"tie_word_embeddings", false}};
+}
+
+std::shared_ptr<CausalLM> build_with(const Json& changes) {
+  Json config = small_config();
+  config.update(changes);
+  return build(config.dump());
+}
+
+// Expects build to fail with this code and a message that has all these parts.
+void expect_refused(const std::string& config, Code code, const std::vector<std::string>& parts) {
+  try {
+    build(config);
+    ADD_FAILURE() << "was accepted: " << config;
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), code) << error.message();
+    for (const std::string& part : parts) {
+      EXPECT_THAT(error.message(), HasSubstr(part));
+    }
+  }
+}
+
+void expect_refused_with(const Json& changes, Code code, const std::vector<std::string>& parts) {
+  Json config = small_config();
+  config.update(changes);
+  expect_refused(config.dump(), code, parts);
+}
+
+std::vector<std::string> names_of(const nn::Module& module) {
+  std::vector<std::string> names;
+  for (const auto& parameter : module.named_parameters()) {
+    names.push_back(parameter.key());
+  }
+  return names;
+}
+
+TEST(ModelTypes, AreTheSupportedOnes) {
+  EXPECT_THAT(model_types(), ElementsAre("llama", "qwen2", "qwen3"));
+}
+
+TEST(Build, GivesParametersTheNamesOfTransformers) {
+  EXPECT_THAT(names_of(*build_with(Json::object())),
+              ElementsAre("model.embed_tokens.weight", "model.layers.0.self_attn.q_proj.weight",
+                          "model.layers.0.self_attn.k_proj.weight",
+                          "model.layers.0.self_attn.v_proj.weight",
+                          "model.layers.0.self_attn.o_proj.weight",
+                          "model.layers.0.mlp.gate_proj.weight",
+                          "model.layers.0.mlp.up_proj.weight",
+                          "model.layers.0.mlp.down_proj.weight",
+                          "model.layers.0.input_layernorm.weight",
+                          "model.layers.0.post_attention_layernorm.weight", "model.norm.weight",
+                          "lm_head.weight"));
+}
+
+TEST(Build, GivesQwen2BiasesOnQueriesKeysAndValuesOnly) {
+  const auto names = names_of(*build_with({{"model_type", "qwen2"}}));
+  EXPECT_THAT(names, ::testing::Contains("model.layers.0.self_attn.v_proj.bias"));
+  EXPECT_THAT(names, ::testing::Not(::testing::Contains("model.layers.0.self_attn.o_proj.bias")));
+}
+
+TEST(Build, GivesQwen3NormsOfQueriesAndKeys) {
+  const auto model = build_with({{"model_type", "qwen3"}});
+  EXPECT_THAT(names_of(*model), ::testing::Contains("model.layers.0.self_attn.q_norm.weight"));
+  // Without head_dim it is 128 there, whatever the hidden size.
+  EXPECT_EQ(model->named_parameters()["model.layers.0.self_attn.q_proj.weight"].size(0), 4 * 128);
+}
+
+TEST(Build, GivesBiasesWhereTheConfigAsks) {
+  const auto names = names_of(*build_with({{"attention_bias", true}, {"mlp_bias", true}}));
+  EXPECT_THAT(names, ::testing::IsSupersetOf({"model.layers.0.self_attn.o_proj.bias",
+                                              "model.layers.0.self_attn.q_proj.bias",
+                                              "model.layers.0.mlp.down_proj.bias"}));
+}
+
+TEST(Build, TiesTheHeadToTheEmbedding) {
+  const auto model = build_with({{"tie_word_embeddings", true}});
+  const auto parameters = nn::named_unique_parameters(*model);
+  EXPECT_THAT(parameters[0].names, ElementsAre("model.embed_tokens.weight", "lm_head.weight"));
+  EXPECT_EQ(parameters.size(), 11U);
+}
+
+TEST(Build, NamesModuleKindsAsTransformers) {
+  const auto model = build_with({{"model_type", "qwen2"}});
+  EXPECT_EQ(model->kind(), "Qwen2ForCausalLM");
+  EXPECT_THAT(model->no_split_kinds(), ElementsAre("Qwen2DecoderLayer"));
+  const auto inner = model->child_modules()[0].second;
+  EXPECT_EQ(inner->kind(), "Qwen2Model");
+  const auto layer = inner->child_modules()[1].second->child_modules()[0].second;
+  EXPECT_EQ(layer->kind(), "Qwen2DecoderLayer");
+}
+
+TEST(Build, TakesNoMemory) {
+  const auto model = build_with({{"vocab_size", 1 << 24}, {"hidden_size", 1 << 16}});
+  for (const auto& parameter : model->parameters()) {
+    EXPECT_TRUE(nn::has_no_memory(parameter));
+  }
+}
+
+TEST(Build, UsesTheDtypeThatIsAsked) {
+  const auto model = build(small_config().dump(), at::kBFloat16);
+  EXPECT_EQ(model->parameters()[0].scalar_type(), at::kBFloat16);
+  EXPECT_THROW(build(small_config().dump(), at::kInt), Error);
+}
+
+TEST(Build, KeepsTheConfig) {
+  const std::string text = small_config().dump();
+  const auto model = build(text);
+  EXPECT_EQ(model->config_json(), text);
+  EXPECT_EQ(model->vocab_size(), 40);
+  EXPECT_EQ(model->max_positions(), 32);
+  EXPECT_EQ(model->initializer_range(), 0.02);
+}
+
+TEST(Build, AcceptsAWindowOfAllPositions) {
+  EXPECT_NO_THROW(build_with(
+      {{"model_type", "qwen2"}, {"use_sliding_window", true}, {"sliding_window", 32}}));
+}
+
+TEST(Build, AcceptsBothSpellingsOfRopeScaling) {
+  const Json llama3 = {{"factor", 8.0},
+                       {"low_freq_factor", 1.0},
+                       {"high_freq_factor", 4.0},
+                       {"original_max_position_embeddings", 8192}};
+  Json old_spelling = llama3;
+  old_spelling["type"] = "llama3";
+  EXPECT_NO_THROW(build_with({{"rope_scaling", old_spelling}}));
+  Json new_spelling = llama3;
+  new_spelling["rope_type"] = "llama3";
+  new_spelling["rope_theta"] = 500000.0;
+  EXPECT_NO_THROW(build_with({{"rope_parameters", new_spelling}}));
+}
+
+TEST(BadConfig, ThatIsNotJson) {
+  expect_refused("{\"model_type\": ", Code::kInvalidArgument, {"config.json", "JSON"});
+  expect_refused("[1, 2]", Code::kInvalidArgument, {"object", "[1,2]"});
+  expect_refused("", Code::kInvalidArgument, {"config.json"});
+}
+
+TEST(BadConfig, WithAnUnknownModelTypeListsTheKnownOnes) {
+  expect_refused_with({{"model_type", "mamba"}}, Code::kUnsupported,
+                      {"\"mamba\"", "llama, qwen2, qwen3"});
+}
+
+TEST(BadConfig, WithAMissingKeyNamesIt) {
+  for (const char* key : {"model_type", "vocab_size", "hidden_size", "intermediate_size",
+                          "num_hidden_layers", "num_attention_heads", "max_position_embeddings"}) {
+    expect_refused_with({{key, nullptr}}, Code::kInvalidArgument, {key, "has no"});
+  }
+}
+
+TEST(BadConfig, WithAWrongTypeNamesKeyExpectedAndFound) {
+  expect_refused_with({{"vocab_size", "many"}}, Code::kInvalidArgument,
+                      {"\"vocab_size\"", "an integer", "\"many\""});
+  expect_refused_with({{"hidden_size", 16.5}}, Code::kInvalidArgument, {"\"hidden_size\"", "16.5"});
+  expect_refused_with({{"rms_norm_eps", "1e-5"}}, Code::kInvalidArgument, {"\"rms_norm_eps\""});
+  expect_refused_with({{"tie_word_embeddings", 1}}, Code::kInvalidArgument,
+                      {"\"tie_word_embeddings\"", "true or false", "1"});
+  expect_refused_with({{"model_type", 7}}, Code::kInvalidArgument, {"\"model_type\"", "a string"});
+  expect_refused_with({{"rope_scaling", 8}}, Code::kInvalidArgument, {"\"rope_scaling\"", "object"});
+}
+
+TEST(BadConfig, WithAbsurdSizes) {
+  for (const Json& value : {Json(0), Json(-5), Json(int64_t{1} << 40), Json(UINT64_MAX)}) {
+    for (const char* key : {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
+                            "num_attention_heads", "num_key_value_heads", "head_dim"}) {
+      expect_refused_with({{key, value}}, Code::kInvalidArgument, {key, value.dump()});
+    }
+  }
+}
+
+TEST(BadConfig, WithHeadsThatDoNotFit) {
+  expect_refused_with({{"num_key_value_heads", 3}}, Code::kInvalidArgument,
+                      {"\"num_key_value_heads\" (3)", "\"num_attention_heads\" (4)"});
+  expect_refused_with({{"hidden_size", 18}}, Code::kInvalidArgument, {"\"hidden_size\" (18)"});
+  expect_refused_with({{"head_dim", 7}}, Code::kInvalidArgument, {"even", "7"});
+}
+
+TEST(BadConfig, WithUnsupportedFeatures) {
+  expect_refused_with({{"hidden_act", "gelu"}}, Code::kUnsupported, {"gelu", "silu"});
+  expect_refused_with({{"attention_dropout", 0.1}}, Code::kUnsupported, {"attention_dropout"});
+  expect_refused_with({{"rope_scaling", {{"rope_type", "yarn"}, {"factor", 4.0}}}},
+                      Code::kUnsupported, {"yarn", "llama3"});
+  expect_refused_with({{"partial_rotary_factor", 0.5}}, Code::kUnsupported, {"0.5"});
+  expect_refused_with(
+      {{"model_type", "qwen2"}, {"use_sliding_window", true}, {"sliding_window", 16}},
+      Code::kUnsupported, {"16", "32"});
+  expect_refused_with({{"model_type", "qwen3"},
+                       {"layer_types", {"sliding_attention"}},
+                       {"sliding_window", 16}},
+                      Code::kUnsupported, {"sliding"});
+}
+
+TEST(BadConfig, WithIncompleteLlama3ScalingNamesTheNestedKey) {
+  expect_refused_with({{"rope_scaling", {{"rope_type", "llama3"}, {"factor", 8.0}}}},
+                      Code::kInvalidArgument, {"rope_scaling.low_freq_factor"});
+}
+
+}  // namespace
+}  // namespace fsdp2::models

@@ -1,0 +1,155 @@
+#include "core/nn/layers.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "core/base/error.h"
+#include "core/nn/seeded_init.h"
+#include "tests/core/nn/closeness.h"
+
+namespace fsdp2::nn {
+namespace {
+
+// As transformers writes it, out of plain operators.
+at::Tensor plain_rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps,
+                          at::ScalarType inside) {
+  const at::Tensor wide = x.to(inside);
+  const at::Tensor normed = wide * (wide.pow(2).mean(-1, true) + eps).rsqrt();
+  return weight * normed.to(x.scalar_type());
+}
+
+struct Tolerance {
+  at::ScalarType dtype;
+  double value;
+};
+
+class FusedLayers : public ::testing::TestWithParam<Tolerance> {
+ protected:
+  at::ScalarType dtype() const { return GetParam().dtype; }
+  double tolerance() const { return GetParam().value; }
+};
+
+TEST_P(FusedLayers, RmsNormAgreesWithPlainOperatorsIncludingGradients) {
+  for (const int64_t size : {16, 33, 96, 1000}) {
+    const at::Tensor x = random_leaf({3, 5, size}, 1, dtype());
+    const at::Tensor weight = random_leaf({size}, 2, dtype());
+    const at::Tensor wide_x = in_double(x);
+    const at::Tensor wide_weight = in_double(weight);
+    const at::Tensor expected = plain_rms_norm(wide_x, wide_weight, 1e-5, at::kDouble);
+    const at::Tensor actual = rms_norm(x, weight, 1e-5);
+    EXPECT_EQ(actual.scalar_type(), dtype());
+    EXPECT_LE(relative_difference(actual, expected), tolerance()) << size;
+    const at::Tensor dy = random_leaf(actual.sizes(), 3, dtype()).detach();
+    actual.backward(dy);
+    expected.backward(dy.to(at::kDouble));
+    EXPECT_LE(relative_difference(x.grad(), wide_x.grad()), tolerance()) << size;
+    EXPECT_LE(relative_difference(weight.grad(), wide_weight.grad()), tolerance()) << size;
+  }
+}
+
+TEST_P(FusedLayers, RmsNormRoundsWhereTransformersDoes) {
+  const c10::NoGradGuard no_grad;
+  const at::Tensor x = random_leaf({50, 96}, 1, dtype());
+  const at::Tensor weight = random_leaf({96}, 2, dtype());
+  const at::Tensor expected = plain_rms_norm(x, weight, 1e-6, at::kFloat);
+  const at::Tensor actual = rms_norm(x, weight, 1e-6);
+  if (dtype() == at::kFloat) {
+    EXPECT_LE(max_difference(actual, expected), 1e-6);
+  } else {  // a sum taken in another order may move a value by one rounding step, rarely
+    EXPECT_LE((actual != expected).to(at::kDouble).mean().item<double>(), 0.005);
+  }
+}
+
+TEST_P(FusedLayers, SiluMultiplyAgreesWithPlainOperatorsIncludingGradients) {
+  const at::Tensor gate =
+      at::cat({random_leaf({2000}, 1) * 3, at::linspace(-100, 100, 501)}).to(dtype()).detach();
+  const at::Tensor up = random_leaf(gate.sizes(), 2, dtype());
+  gate.requires_grad_(true);
+  const at::Tensor wide_gate = in_double(gate);
+  const at::Tensor wide_up = in_double(up);
+  const at::Tensor expected = at::silu(wide_gate) * wide_up;
+  const at::Tensor actual = silu_multiply(gate, up);
+  EXPECT_LE(relative_difference(actual, expected), tolerance());
+  const at::Tensor dy = random_leaf(actual.sizes(), 3, dtype()).detach();
+  actual.backward(dy);
+  expected.backward(dy.to(at::kDouble));
+  EXPECT_LE(relative_difference(gate.grad(), wide_gate.grad()), tolerance());
+  EXPECT_LE(relative_difference(up.grad(), wide_up.grad()), tolerance());
+}
+
+TEST_P(FusedLayers, MlpAgreesWithPlainOperatorsIncludingGradients) {
+  SwiGluMlp mlp("LlamaMLP", 24, 40, /*has_bias=*/true, dtype());
+  SeededInit source(5, 0.3);
+  materialize(mlp, source);
+  const auto parameters = mlp.named_parameters();
+  const at::Tensor x = random_leaf({2, 3, 24}, 1, dtype());
+  const at::Tensor wide_x = in_double(x);
+  const auto plain = [&](const at::Tensor& in, const char* name) {
+    return at::linear(in, parameters[std::string(name) + ".weight"].to(at::kDouble),
+                      parameters[std::string(name) + ".bias"].to(at::kDouble));
+  };
+  const at::Tensor expected =
+      plain(at::silu(plain(wide_x, "gate_proj")) * plain(wide_x, "up_proj"), "down_proj");
+  const at::Tensor actual = mlp(x);
+  EXPECT_LE(relative_difference(actual, expected), 2 * tolerance());
+  const at::Tensor dy = random_leaf(actual.sizes(), 3, dtype()).detach();
+  actual.backward(dy);
+  const at::Tensor weight = parameters["gate_proj.weight"];
+  const at::Tensor gradient = take_gradient(weight);
+  expected.backward(dy.to(at::kDouble));
+  EXPECT_LE(relative_difference(x.grad(), wide_x.grad()), 2 * tolerance());
+  EXPECT_LE(relative_difference(gradient, weight.grad()), 2 * tolerance());
+}
+
+INSTANTIATE_TEST_SUITE_P(Dtypes, FusedLayers,
+                         ::testing::Values(Tolerance{at::kFloat, 2e-6},
+                                           Tolerance{at::kBFloat16, 1.2e-2},
+                                           Tolerance{at::kHalf, 2e-3}),
+                         [](const auto& tested) { return c10::toString(tested.param.dtype); });
+
+TEST(RmsNorm, OfANonContiguousInputIsRight) {
+  const at::Tensor x = random_leaf({40, 6}, 1);
+  const at::Tensor weight = random_leaf({40}, 2);
+  EXPECT_LE(max_difference(rms_norm(x.t(), weight, 1e-6),
+                           plain_rms_norm(x.t(), weight, 1e-6, at::kFloat)),
+            1e-6);
+}
+
+TEST(RmsNorm, OfAnotherDtypeThanItsWeightPromotesAsTransformersDoes) {
+  const at::Tensor x = random_leaf({4, 40}, 1, at::kBFloat16);
+  const at::Tensor weight = random_leaf({40}, 2);
+  const at::Tensor y = rms_norm(x, weight, 1e-6);
+  EXPECT_EQ(y.scalar_type(), at::kFloat);
+  EXPECT_LE(max_difference(y, plain_rms_norm(x, weight, 1e-6, at::kFloat)), 1e-6);
+}
+
+TEST(RmsNorm, RefusesSecondDerivatives) {
+  const at::Tensor x = random_leaf({4, 8}, 1);
+  const at::Tensor y = rms_norm(x, random_leaf({8}, 2), 1e-6).sum();
+  EXPECT_THROW(torch::autograd::grad({y}, {x}, {}, true, /*create_graph=*/true), Error);
+}
+
+TEST(RmsNorm, RefusesAWeightOfAnotherSize) {
+  EXPECT_THROW(rms_norm(at::ones({2, 8}), at::ones({4}), 1e-6), Error);
+}
+
+TEST(Embedding, GradientsGoToTheRowsThatWereUsed) {
+  Embedding embedding(5, 3, at::kFloat);
+  SeededInit source(1);
+  materialize(embedding, source);
+  const at::Tensor tokens = at::tensor({1, 4, 1}, at::kLong);
+  const at::Tensor y = embedding(tokens);
+  EXPECT_TRUE(y.equal(embedding.weight().index_select(0, tokens)));
+  y.sum().backward();
+  EXPECT_TRUE(embedding.weight().grad().select(1, 0).equal(at::tensor({0.F, 2.F, 0.F, 0.F, 1.F})));
+}
+
+TEST(ModuleList, CannotBeCalled) {
+  ModuleList list;
+  EXPECT_THROW(list(at::ones({1})), Error);
+}
+
+}  // namespace
+}  // namespace fsdp2::nn
