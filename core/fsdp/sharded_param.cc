@@ -1,0 +1,138 @@
+#include "core/fsdp/sharded_param.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/Allocator.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/nn/module.h"
+
+namespace fsdp2::fsdp {
+
+// Sits in the one post-accumulate slot of the unsharded parameter; its presence also tells that the
+// parameter has been taken over.
+class ShardedParam::GradientHook : public torch::autograd::PostAccumulateGradHook {
+ public:
+  explicit GradientHook(const ShardedParam* owner) : owner_(owner) {}
+  void operator()(const torch::autograd::Variable& /*tensor*/) override {
+    if (owner_->on_gradient_) {
+      owner_->on_gradient_();
+    }
+  }
+
+ private:
+  const ShardedParam* owner_;
+};
+
+bool ShardedParam::manages(const at::Tensor& parameter) {
+  const auto& hook = torch::autograd::impl::post_acc_grad_hooks(parameter);
+  return dynamic_cast<const GradientHook*>(hook.get()) != nullptr;
+}
+
+ShardedParam::ShardedParam(at::Tensor parameter, ShardLayout layout, at::ScalarType compute_dtype)
+    : layout_(std::move(layout)), compute_dtype_(compute_dtype), unsharded_(std::move(parameter)) {
+  FSDP2_CHECK(layout_.dim == 0, Code::kUnsupported, "shard dim {}: only dim 0 is provided yet",
+              layout_.dim);
+  const at::AutoDispatchBelowADInplaceOrView no_autograd;
+  const at::ScalarType dtype = unsharded_.scalar_type();
+  const bool requires_grad = unsharded_.requires_grad();
+  whole_ = layout_.world == 1 && compute_dtype_ == dtype;
+  has_values_ = !nn::has_no_memory(unsharded_);
+  if (whole_) {
+    if (!has_values_) {
+      allocate_unsharded();
+    }
+    sharded_ = unsharded_;
+  } else {
+    shard_flat_ = at::zeros({layout_.padded_numel()}, unsharded_.options().requires_grad(false));
+    if (has_values_ && layout_.length > 0) {
+      local_values().copy_(unsharded_.detach().narrow(0, layout_.start, layout_.length));
+    }
+    sharded_ = local_values().detach().set_requires_grad(requires_grad);
+    // A fresh storage of nothing, in compute dtype; the parameter object stays.
+    unsharded_.set_data(nn::deferred_parameter(layout_.global_shape, compute_dtype_).detach());
+  }
+  torch::autograd::impl::set_post_acc_grad_hooks(unsharded_, std::make_unique<GradientHook>(this));
+}
+
+ShardedParam::~ShardedParam() {
+  torch::autograd::impl::set_post_acc_grad_hooks(unsharded_, nullptr);
+}
+
+at::Tensor ShardedParam::local_values() const {
+  if (whole_) {
+    return unsharded_.detach();
+  }
+  return shard_flat_.narrow(0, 0, layout_.local_numel()).view(layout_.local_shape());
+}
+
+int64_t ShardedParam::unsharded_bytes() const {
+  const auto item_bytes = static_cast<int64_t>(c10::elementSize(compute_dtype_));
+  return layout_.world * layout_.padded_numel() * item_bytes;
+}
+
+void ShardedParam::allocate_unsharded() { nn::resize_storage(unsharded_, unsharded_bytes()); }
+
+void ShardedParam::free_unsharded() {
+  if (!whole_) {
+    nn::resize_storage(unsharded_, 0);
+  }
+}
+
+void ShardedParam::forsake_unsharded() {
+  if (!whole_) {
+    c10::Allocator* allocator = c10::GetAllocator(unsharded_.device().type());
+    unsharded_.unsafeGetTensorImpl()->set_storage_keep_dtype(c10::Storage(
+        c10::Storage::use_byte_size_t(), 0, allocator->allocate(0), allocator, /*resizable=*/true));
+  }
+}
+
+at::Tensor ShardedParam::unsharded_flat() const {
+  at::Tensor flat = at::empty({0}, unsharded_.options().requires_grad(false));
+  flat.set_(unsharded_.storage(), 0, {layout_.world * layout_.padded_numel()}, {1});
+  return flat;
+}
+
+at::Tensor ShardedParam::take_unsharded_grad() {
+  at::Tensor grad = std::exchange(unsharded_.mutable_grad(), at::Tensor());
+  if (accumulated_grad_.defined()) {
+    if (grad.defined()) {
+      accumulated_grad_.add_(grad);
+    }
+    grad = std::exchange(accumulated_grad_, at::Tensor());
+  }
+  return grad;
+}
+
+void ShardedParam::accumulate_unsharded_grad(at::ScalarType dtype) {
+  const at::Tensor grad = std::exchange(unsharded_.mutable_grad(), at::Tensor());
+  if (!grad.defined()) {
+    return;
+  }
+  if (accumulated_grad_.defined()) {
+    accumulated_grad_.add_(grad);
+  } else {
+    accumulated_grad_ = grad.to(dtype);
+  }
+}
+
+void ShardedParam::clear_unsharded_grad() {
+  unsharded_.mutable_grad() = at::Tensor();
+  accumulated_grad_ = at::Tensor();
+}
+
+void ShardedParam::add_sharded_grad(at::Tensor grad) {
+  at::Tensor& current = sharded_.mutable_grad();
+  if (current.defined()) {
+    current.add_(grad);
+  } else {
+    current = std::move(grad);
+  }
+}
+
+}  // namespace fsdp2::fsdp
