@@ -1,0 +1,23 @@
+// Text generation by sampling from a causal language model, one token at a time.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/models/causal_lm.h"
+
+namespace fsdp2::train {
+
+struct GenerateOptions {
+  int64_t max_new_tokens = 64;
+  int64_t top_k = 0;         // 0: all
+  double temperature = 1.0;  // 0: the most likely token
+  uint64_t seed = 0;
+};
+
+// The new tokens. Of a prompt longer than the model's positions the last ones are used. Collective
+// if the model is sharded: every rank passes the same and gets the same.
+std::vector<int64_t> generate(models::CausalLM& model, const std::vector<int64_t>& prompt,
+                              const GenerateOptions& options);
+
+}  // namespace fsdp2::train

@@ -1,0 +1,23 @@
+// The global L2 norm of a tree's gradients, and what clipping does with it.
+#pragma once
+
+#include "core/fsdp/fully_shard.h"
+
+namespace fsdp2::train {
+
+// This rank's part of the squared norm: over its shards of all parameters, divided by the number of
+// replicas, so that the sum over all ranks of the world is the squared norm. Accumulated in double
+// (LibTorch's own CPU norm of a large fp32 tensor drifts).
+double grad_square_sum(fsdp::Unit& root);
+
+// The norm itself. Collective: one scalar all-reduce.
+double global_grad_norm(fsdp::Unit& root);
+
+// What gradients are divided by so that their norm is at most max_norm: max(1, (norm + 1e-6) /
+// max_norm), as clip_grad_norm_ of PyTorch has it. 1 if max_norm is 0 (no clipping).
+double clip_divisor(double norm, double max_norm);
+
+// Divides all gradients in place.
+void divide_gradients(fsdp::Unit& root, double divisor);
+
+}  // namespace fsdp2::train
