@@ -45,8 +45,8 @@ void check_average(const char* collective, const at::Tensor& tensor, ReduceOp op
 void check_numel(const char* collective, const at::Tensor& whole, const char* role,
                  const at::Tensor& part, int size) {
   FSDP2_CHECK(whole.numel() == part.numel() * size, Code::kInvalidArgument,
-              "{}: the {} has {} elements, expected {} x {} ranks", collective, role,
-              whole.numel(), part.numel(), size);
+              "{}: the {} has {} elements, expected {} x {} ranks", collective, role, whole.numel(),
+              part.numel(), size);
 }
 
 void copy_unless_same(const at::Tensor& to, const at::Tensor& from) {

@@ -14,7 +14,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::hours kLong{24};          // one wait of a watcher; longer overflows poll(2)
+constexpr std::chrono::hours kLong{24};  // one wait of a watcher; longer overflows poll(2)
 constexpr std::chrono::milliseconds kPatience{2000};  // with a store that may not answer
 
 class LocalNotice final : public FailureNotice {

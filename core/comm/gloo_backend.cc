@@ -108,10 +108,9 @@ class GlooBackend final : public c10d::ProcessGroupGloo {
     std::vector<int64_t> even;
     auto move = ProcessGroupGloo::alltoall_base(slices_bytes, in_bytes, even, even, {});
     const ReduceOp op = to_reduce_op(options.reduceOp);
-    return c10::make_intrusive<ThenWork>(
-        std::move(move), [slices, out, op, size = getSize()] {
-          reduce_in_rank_order(out, slices_of(slices, size), op);
-        });
+    return c10::make_intrusive<ThenWork>(std::move(move), [slices, out, op, size = getSize()] {
+      reduce_in_rank_order(out, slices_of(slices, size), op);
+    });
   }
 
   WorkPtr allreduce(std::vector<at::Tensor>& tensors,
@@ -137,9 +136,19 @@ class GlooBackend final : public c10d::ProcessGroupGloo {
 
   void abort() override {
     const NoSigpipe guard;
+    for (int peer = 0; peer < getSize(); ++peer) {
+      if (peer != getRank()) {
+        abort_by(peer);
+      }
+    }
+  }
+
+ private:
+  // Does nothing if the connection to the peer has failed already, as those to others may not have.
+  void abort_by(int peer) {
     try {
       std::vector<at::Tensor> nothing{at::empty({1}, at::kByte)};
-      recv(nothing, (getRank() + 1) % getSize(), kAbortTag)->wait(Milliseconds(1));
+      recv(nothing, peer, kAbortTag)->wait(Milliseconds(1));
     } catch (...) {
       // Meant to fail, and to make all that is pending fail with it.
     }
@@ -153,9 +162,8 @@ c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const c10::intrusive_ptr<c10
                                                     bool one_machine) {
   const NoSigpipe guard;
   const bool chosen = std::getenv("GLOO_SOCKET_IFNAME") != nullptr;
-  auto options = one_machine && !chosen
-                     ? c10d::ProcessGroupGloo::Options::create(timeout)
-                     : c10d::ProcessGroupGloo::Options::create_default(timeout);
+  auto options = one_machine && !chosen ? c10d::ProcessGroupGloo::Options::create(timeout)
+                                        : c10d::ProcessGroupGloo::Options::create_default(timeout);
   if (options->devices.empty()) {
     options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1"));
   }

@@ -76,8 +76,8 @@ void set_numbers(const WorldOptions& options, const Environment& environment, bo
                                                           {"world_size", options.world_size},
                                                           {"local_rank", options.local_rank}}};
   for (const auto& [name, value] : asked) {
-    FSDP2_CHECK(value >= -1, Code::kInvalidArgument,
-                "{} is {}: expected -1 (not given), 0 or more", name, value);
+    FSDP2_CHECK(value >= -1, Code::kInvalidArgument, "{} is {}: expected -1 (not given), 0 or more",
+                name, value);
   }
   FSDP2_CHECK(options.world_size != 0, Code::kInvalidArgument,
               "world_size is 0: expected at least one rank");

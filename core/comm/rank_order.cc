@@ -17,8 +17,7 @@ void reduce_in_rank_order(const at::Tensor& out, at::TensorList parts, ReduceOp 
   const at::ScalarType dtype = parts[0].scalar_type();
   const at::ScalarType wide = at::isReducedFloatingType(dtype) ? at::kFloat : dtype;
   const int64_t numel = out.numel();
-  const at::Tensor scratch =
-      at::empty({std::min(numel, kBlock)}, parts[0].options().dtype(wide));
+  const at::Tensor scratch = at::empty({std::min(numel, kBlock)}, parts[0].options().dtype(wide));
   for (int64_t start = 0; start < numel; start += kBlock) {
     const int64_t length = std::min(kBlock, numel - start);
     at::Tensor sum = scratch.narrow(0, 0, length);

@@ -19,7 +19,6 @@ std::shared_ptr<ThreadGroup> make_thread_group(int size);
 // The rank leaves when the backend goes: the others then fail in calls that it has not posted.
 // abort() fails all calls of the group that are not complete; after it the rank's tensors are not
 // touched any more.
-c10::intrusive_ptr<c10d::Backend> make_thread_backend(std::shared_ptr<ThreadGroup> group,
-                                                      int rank);
+c10::intrusive_ptr<c10d::Backend> make_thread_backend(std::shared_ptr<ThreadGroup> group, int rank);
 
 }  // namespace fsdp2

@@ -106,8 +106,8 @@ std::shared_ptr<Comm> World::make_comm(const std::string& name, const std::vecto
       backend = connect_(key, identity.rank, size);
     } catch (...) {
       const Error error = current_exception_as_error();
-      const std::string text = fmt::format("group {} cannot be made on rank {}: {}", name, rank_,
-                                           error.message());
+      const std::string text =
+          fmt::format("group {} cannot be made on rank {}: {}", name, rank_, error.message());
       failure_->publish(text);
       const bool own = error.code() == Code::kTimeout || error.code() == Code::kPeerFailed;
       throw Error(own ? error.code() : Code::kComm, text);

@@ -1,19 +1,19 @@
-// The data paths of a unit's all-gather and reduction: free functions over parameters and groups that
-// know nothing of modules, autograd or hooks.
+// The data paths of a unit's all-gather and reduction: free functions over parameters and groups
+// that know nothing of modules, autograd or hooks.
 //
 // Note [Direct and packed]
-// A dim-0 shard's gathered chunks are the parameter itself, so the all-gather can write straight into
-// its storage and, where rows divide evenly, the reduce-scatter can read straight from its gradient:
-// no copy, one collective per parameter, all in flight together. Packing copies in and out of one
-// buffer but pays one collective's latency for all. A parameter goes direct if copying it costs more
-// than one more collective: above kDirectBytes (measured by bench/comm_path_benchmark). The rule is a
-// constant and not a measurement at run time, so that all ranks and all runs choose alike and sums
-// have the same order. Both paths give the same bits.
+// A dim-0 shard's gathered chunks are the parameter itself, so the all-gather can write straight
+// into its storage and, where rows divide evenly, the reduce-scatter can read straight from its
+// gradient: no copy, one collective per parameter, all in flight together. Packing copies in and
+// out of one buffer but pays one collective's latency for all. A parameter goes direct if copying
+// it costs more than one more collective: above kDirectBytes (measured by
+// bench/comm_path_benchmark). The rule is a constant and not a measurement at run time, so that all
+// ranks and all runs choose alike and sums have the same order. Both paths give the same bits.
 //
 // Note [Gradient flags]
-// Ranks may disagree on which parameters got a gradient. A missing one counts as zero if any rank has
-// one, and stays missing if none has. Each rank's "I have one" travels as one element per parameter
-// behind each chunk of the packed buffer, so that it costs no collective of its own.
+// Ranks may disagree on which parameters got a gradient. A missing one counts as zero if any rank
+// has one, and stays missing if none has. Each rank's "I have one" travels as one element per
+// parameter behind each chunk of the packed buffer, so that it costs no collective of its own.
 #pragma once
 
 #include <ATen/core/Tensor.h>

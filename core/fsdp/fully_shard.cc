@@ -50,11 +50,11 @@ void check_dtypes(const std::vector<at::Tensor>& parameters, const nn::Module& m
       continue;
     }
     first = first == nullptr ? &parameter : first;
-    FSDP2_CHECK(parameter.scalar_type() == first->scalar_type(), Code::kInvalidArgument,
-                "fully_shard of {}: trainable parameters of one unit need one dtype, got {} and {}; "
-                "shard the module that holds the other dtype on its own first",
-                module.kind(), c10::toString(first->scalar_type()),
-                c10::toString(parameter.scalar_type()));
+    FSDP2_CHECK(
+        parameter.scalar_type() == first->scalar_type(), Code::kInvalidArgument,
+        "fully_shard of {}: trainable parameters of one unit need one dtype, got {} and {}; "
+        "shard the module that holds the other dtype on its own first",
+        module.kind(), c10::toString(first->scalar_type()), c10::toString(parameter.scalar_type()));
   }
 }
 
@@ -88,8 +88,7 @@ struct FoundUnit {
 };
 
 // Units at and below the module, parents before children, in registration order.
-void collect_units(const nn::Module& module, const std::string& name,
-                   std::vector<FoundUnit>& out) {
+void collect_units(const nn::Module& module, const std::string& name, std::vector<FoundUnit>& out) {
   std::shared_ptr<Unit> unit = find_unit(module);
   const auto is_same = [&](const FoundUnit& found) { return found.unit == unit; };
   if (unit && std::none_of(out.begin(), out.end(), is_same)) {
@@ -272,8 +271,8 @@ void Unit::become_root() {
     tree_parameters_.push_back(param);
   }
   for (const FoundUnit& entry : found) {
-    for (const ShardedParam* param : entry.unit->group_ ? entry.unit->group_->params()
-                                                        : std::vector<ShardedParam*>()) {
+    for (const ShardedParam* param :
+         entry.unit->group_ ? entry.unit->group_->params() : std::vector<ShardedParam*>()) {
       check_ties(*entry.unit, *param);
     }
   }
@@ -290,12 +289,11 @@ std::string Unit::plan_text(const Scheduler& scheduler) {
   std::string text;
   for (const Scheduler::Member& member : scheduler.members()) {
     const Policy& policy = member.group->policy();
-    text += fmt::format("unit '{}'=reshard_after_forward {}, comm_path {}, reduce_dtype {}\n",
-                        member.name, static_cast<int>(policy.reshard_after_forward),
-                        static_cast<int>(policy.comm_path),
-                        policy.mixed_precision.reduce_dtype
-                            ? c10::toString(*policy.mixed_precision.reduce_dtype)
-                            : "keep");
+    text += fmt::format(
+        "unit '{}'=reshard_after_forward {}, comm_path {}, reduce_dtype {}\n", member.name,
+        static_cast<int>(policy.reshard_after_forward), static_cast<int>(policy.comm_path),
+        policy.mixed_precision.reduce_dtype ? c10::toString(*policy.mixed_precision.reduce_dtype)
+                                            : "keep");
     for (const ShardedParam* param : member.group->params()) {
       text += fmt::format("parameter {}=[{}] {} computed in {}, {}\n", param->name(),
                           fmt::join(param->layout().global_shape, ", "),
@@ -416,8 +414,7 @@ void load_parameters(Unit& root, nn::ParameterSource& source) {
         return source.contains(name);
       });
       const std::string& name = found == names.end() ? param->name() : *found;
-      source.read(name, param->layout().global_shape, param->layout().start,
-                  param->local_values());
+      source.read(name, param->layout().global_shape, param->layout().start, param->local_values());
     }
     return std::string();
   });

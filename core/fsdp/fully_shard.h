@@ -1,5 +1,5 @@
-// fully_shard: the entry point. Applied bottom-up: a call takes every parameter at or below the module
-// that no earlier call took. The outermost call of a tree is its root.
+// fully_shard: the entry point. Applied bottom-up: a call takes every parameter at or below the
+// module that no earlier call took. The outermost call of a tree is its root.
 //
 //   for (layer : layers) fully_shard(layer, mesh, policy);
 //   auto root = fully_shard(model, mesh, policy);
@@ -7,8 +7,8 @@
 //
 // or, with the model's own idea of its units, fully_shard_by_kind(model, mesh, policy, kinds).
 //
-// All ranks call with equal arguments on equal modules; load_parameters and the first use of the root
-// agree on it. One thread at a time per tree.
+// All ranks call with equal arguments on equal modules; load_parameters and the first use of the
+// root agree on it. One thread at a time per tree.
 #pragma once
 
 #include <functional>
@@ -82,8 +82,8 @@ std::shared_ptr<Unit> fully_shard(const std::shared_ptr<nn::Module>& module,
                                   const std::shared_ptr<Mesh>& mesh, const Policy& policy);
 
 // fully_shard on every module whose kind is listed, then on `module` itself, which is returned. A
-// parameter that is tied across these units goes to the unit of the places' common parent. The output
-// dtype is that of `module`'s output, not of the units inside.
+// parameter that is tied across these units goes to the unit of the places' common parent. The
+// output dtype is that of `module`'s output, not of the units inside.
 std::shared_ptr<Unit> fully_shard_by_kind(const std::shared_ptr<nn::Module>& module,
                                           const std::shared_ptr<Mesh>& mesh, const Policy& policy,
                                           const std::vector<std::string>& kinds);

@@ -118,13 +118,13 @@ std::string ParamGroup::describe() const {
     numel += param->layout().global_numel();
     direct += gathers_direct(*param, policy_.comm_path) ? 1 : 0;
   }
-  return fmt::format("{} parameters, {} elements, {} bytes gathered, {} direct + {} packed, {}{}",
-                     views_.size(), numel, unsharded_bytes_, direct, views_.size() - direct,
-                     c10::toString(views_.front()->dtype()),
-                     views_.front()->dtype() == views_.front()->compute_dtype()
-                         ? std::string()
-                         : fmt::format(" computed in {}",
-                                       c10::toString(views_.front()->compute_dtype())));
+  return fmt::format(
+      "{} parameters, {} elements, {} bytes gathered, {} direct + {} packed, {}{}", views_.size(),
+      numel, unsharded_bytes_, direct, views_.size() - direct,
+      c10::toString(views_.front()->dtype()),
+      views_.front()->dtype() == views_.front()->compute_dtype()
+          ? std::string()
+          : fmt::format(" computed in {}", c10::toString(views_.front()->compute_dtype())));
 }
 
 }  // namespace fsdp2::fsdp

@@ -16,8 +16,8 @@ bool is_inside(const std::string& name, const std::string& parent) {
   return parent.empty() || name.rfind(parent + ".", 0) == 0;
 }
 
-// From parents-before-children order to the order in which backward meets the members: parents first
-// too, but siblings in reverse. That is the reverse of children-before-parents.
+// From parents-before-children order to the order in which backward meets the members: parents
+// first too, but siblings in reverse. That is the reverse of children-before-parents.
 std::vector<size_t> backward_order(const std::vector<Scheduler::Member>& members) {
   std::vector<size_t> order;
   std::vector<size_t> open;
@@ -218,8 +218,7 @@ void Scheduler::find_expected_gradients() {
     backward_[i] = {};
     const ParamGroup& group = *members_[i].group;
     for (const ShardedParam* param : group.trainable()) {
-      const auto accumulator =
-          torch::autograd::impl::try_get_grad_accumulator(param->unsharded());
+      const auto accumulator = torch::autograd::impl::try_get_grad_accumulator(param->unsharded());
       const bool expected = accumulator != nullptr && nodes->count(accumulator.get()) > 0;
       backward_[i].pending += expected ? 1 : 0;
     }

@@ -1,15 +1,15 @@
 // The order in which the groups of one tree gather, free and reduce.
 //
 // Note [One order on every rank]
-// The groups of a tree stand in one agreed order, the root's first. A forward that enters at the root
-// gathers every group once in that order (parents before children), and the backward that starts at
-// the root's output gathers every group once in the order in which backward meets them (parents
-// first, siblings in reverse) and reduces every trainable group once in the reverse of the forward
-// order, whether this rank uses the group or not. So ranks whose data or routing take different paths never wait for each
-// other or mix up parameters. Gathers and reductions run on separate groups of ranks (Lane), since
-// their interleaving depends on who uses what.
-// A forward or backward that enters below the root gathers and reduces just what it uses, as
-// PyTorch's FSDP2 does; all ranks must then enter alike.
+// The groups of a tree stand in one agreed order, the root's first. A forward that enters at the
+// root gathers every group once in that order (parents before children), and the backward that
+// starts at the root's output gathers every group once in the order in which backward meets them
+// (parents first, siblings in reverse) and reduces every trainable group once in the reverse of the
+// forward order, whether this rank uses the group or not. So ranks whose data or routing take
+// different paths never wait for each other or mix up parameters. Gathers and reductions run on
+// separate groups of ranks (Lane), since their interleaving depends on who uses what. A forward or
+// backward that enters below the root gathers and reduces just what it uses, as PyTorch's FSDP2
+// does; all ranks must then enter alike.
 //
 // Note [When a gradient is final]
 // The first hook of a backward asks the engine which accumulators will run; a group is complete
@@ -101,10 +101,10 @@ class Scheduler {
   };
   // What one backward knows of a member.
   struct BackwardState {
-    size_t pending = 0;          // gradients still to come
-    bool all_expected = false;   // every parameter was to get one
-    bool started = false;        // its pre_backward has fired
-    bool complete = false;       // pending has come down to 0, or the backward has ended
+    size_t pending = 0;         // gradients still to come
+    bool all_expected = false;  // every parameter was to get one
+    bool started = false;       // its pre_backward has fired
+    bool complete = false;      // pending has come down to 0, or the backward has ended
   };
 
   bool keeps_after_forward(size_t index) const;

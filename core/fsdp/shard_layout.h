@@ -1,9 +1,9 @@
 // Who holds what: integer arithmetic only.
 //
-// Dim `dim` of size n is cut over `world` ranks like torch.chunk: c = ceil(n / world) rows each, full
-// chunks first, so that trailing ranks may hold fewer rows or none. Every rank stores a chunk of c
-// rows, zero-filled behind its own: the gathered chunks of a dim-0 layout are then the parameter
-// itself followed by padding.
+// Dim `dim` of size n is cut over `world` ranks like torch.chunk: c = ceil(n / world) rows each,
+// full chunks first, so that trailing ranks may hold fewer rows or none. Every rank stores a chunk
+// of c rows, zero-filled behind its own: the gathered chunks of a dim-0 layout are then the
+// parameter itself followed by padding.
 //
 //   5 rows over 4 ranks:  [0,2) [2,4) [4,5) [5,5)   chunk 2, padded total 8
 #pragma once

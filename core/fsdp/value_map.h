@@ -1,5 +1,5 @@
-// Walks over the tensors inside a module's inputs or outputs: a tensor, or lists, tuples and dicts of
-// such, nested. Anything else is left alone.
+// Walks over the tensors inside a module's inputs or outputs: a tensor, or lists, tuples and dicts
+// of such, nested. Anything else is left alone.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -52,17 +52,18 @@ int64_t ConfigReader::integer(const std::string& key, int64_t min, int64_t max,
   if (found == nullptr) {
     return *value;
   }
-  const bool fits = found->is_number_integer() &&
-                    (!found->is_number_unsigned() ||
-                     found->get<uint64_t>() <=
-                         static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) &&
-                    found->get<int64_t>() >= min && found->get<int64_t>() <= max;
+  const bool fits =
+      found->is_number_integer() &&
+      (!found->is_number_unsigned() ||
+       found->get<uint64_t>() <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) &&
+      found->get<int64_t>() >= min && found->get<int64_t>() <= max;
   FSDP2_CHECK(fits, Code::kInvalidArgument, "config.json: \"{}\" should be {}, found {}",
               path_of(key), expected, shown(*found));
   return found->get<int64_t>();
 }
 
-int64_t ConfigReader::size(const std::string& key, int64_t max, std::optional<int64_t> value) const {
+int64_t ConfigReader::size(const std::string& key, int64_t max,
+                           std::optional<int64_t> value) const {
   return integer(key, 1, max, value);
 }
 
@@ -83,8 +84,7 @@ bool ConfigReader::boolean(const std::string& key, std::optional<bool> value) co
     return *value;
   }
   FSDP2_CHECK(found->is_boolean(), Code::kInvalidArgument,
-              "config.json: \"{}\" should be true or false, found {}", path_of(key),
-              shown(*found));
+              "config.json: \"{}\" should be true or false, found {}", path_of(key), shown(*found));
   return found->get<bool>();
 }
 

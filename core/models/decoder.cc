@@ -12,11 +12,12 @@ namespace {
 constexpr int64_t kIgnoredLabel = -100;
 
 void check_tokens_shape(const at::Tensor& tokens, const char* what) {
-  FSDP2_CHECK(tokens.dim() == 2 && tokens.numel() > 0 && tokens.scalar_type() == at::kLong,
-              Code::kInvalidArgument,
-              "{}: expected a non-empty int64 tensor [batch, sequence], got {} dims, {} elements of "
-              "type {}",
-              what, tokens.dim(), tokens.numel(), c10::toString(tokens.scalar_type()));
+  FSDP2_CHECK(
+      tokens.dim() == 2 && tokens.numel() > 0 && tokens.scalar_type() == at::kLong,
+      Code::kInvalidArgument,
+      "{}: expected a non-empty int64 tensor [batch, sequence], got {} dims, {} elements of "
+      "type {}",
+      what, tokens.dim(), tokens.numel(), c10::toString(tokens.scalar_type()));
 }
 
 // The first value that is_wrong marks is named in the error. Out of range it would be an access
@@ -146,7 +147,8 @@ c10::IValue DecoderForCausalLM::forward(nn::Values inputs) {
   FSDP2_CHECK(labels.sizes() == tokens.sizes(), Code::kInvalidArgument,
               "labels: expected the shape of the tokens [{}, {}], got [{}, {}]", tokens.size(0),
               tokens.size(1), labels.size(0), labels.size(1));
-  refuse_marked(labels.lt(0).logical_and_(labels.ne(kIgnoredLabel))
+  refuse_marked(labels.lt(0)
+                    .logical_and_(labels.ne(kIgnoredLabel))
                     .logical_or_(labels.ge(config_.vocab_size)),
                 labels, "label", config_.vocab_size);
   return (*lm_head_)({(*model_)(tokens), labels});

@@ -8,8 +8,8 @@ namespace fsdp2::models {
 
 namespace {
 
-// Beyond these a number in config.json is a mistake or an attack. Products of two of them, in bytes,
-// stay within int64.
+// Beyond these a number in config.json is a mistake or an attack. Products of two of them, in
+// bytes, stay within int64.
 constexpr int64_t kMaxVocabulary = int64_t{1} << 26;
 constexpr int64_t kMaxWidth = int64_t{1} << 22;
 constexpr int64_t kMaxLayers = 4096;
@@ -30,8 +30,7 @@ nn::Llama3Scaling read_llama3_scaling(const ConfigReader& rope) {
   scaling.factor = positive(rope, "factor");
   scaling.low_frequency_factor = positive(rope, "low_freq_factor");
   scaling.high_frequency_factor = positive(rope, "high_freq_factor");
-  scaling.original_max_positions =
-      rope.size("original_max_position_embeddings", kMaxPositions);
+  scaling.original_max_positions = rope.size("original_max_position_embeddings", kMaxPositions);
   FSDP2_CHECK(scaling.high_frequency_factor > scaling.low_frequency_factor, Code::kInvalidArgument,
               "config.json: \"{}\" should be above \"{}\" ({}), found {}",
               rope.path_of("high_freq_factor"), rope.path_of("low_freq_factor"),
@@ -85,9 +84,10 @@ DecoderConfig read_decoder_config(const ConfigReader& config, std::string family
   decoder.layers = config.size("num_hidden_layers", kMaxLayers);
   decoder.heads = config.size("num_attention_heads", kMaxHeads);
   decoder.kv_heads = config.size("num_key_value_heads", kMaxHeads, decoder.heads);
-  FSDP2_CHECK(decoder.heads % decoder.kv_heads == 0, Code::kInvalidArgument,
-              "config.json: \"num_key_value_heads\" ({}) should divide \"num_attention_heads\" ({})",
-              decoder.kv_heads, decoder.heads);
+  FSDP2_CHECK(
+      decoder.heads % decoder.kv_heads == 0, Code::kInvalidArgument,
+      "config.json: \"num_key_value_heads\" ({}) should divide \"num_attention_heads\" ({})",
+      decoder.kv_heads, decoder.heads);
   if (config.has("head_dim") || usual_head_dim > 0) {
     decoder.head_dim = config.size("head_dim", kMaxHeadDim, usual_head_dim);
   } else {

@@ -26,9 +26,9 @@ constexpr std::array<Architecture, 3> kArchitectures = {{
 }  // namespace
 
 std::shared_ptr<CausalLM> build(const std::string& config_json, at::ScalarType dtype) {
-  FSDP2_CHECK(dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kHalf,
-              Code::kUnsupported, "models have parameters of type float32, bfloat16 or float16, not {}",
-              c10::toString(dtype));
+  FSDP2_CHECK(
+      dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kHalf, Code::kUnsupported,
+      "models have parameters of type float32, bfloat16 or float16, not {}", c10::toString(dtype));
   const ConfigReader config(config_json);
   const std::string model_type = config.text("model_type");
   for (const Architecture& architecture : kArchitectures) {

@@ -28,13 +28,12 @@ at::Tensor stretch(const at::Tensor& frequency, const Llama3Scaling& scaling) {
   const auto context = static_cast<double>(scaling.original_max_positions);
   const at::Tensor wavelength = frequency.reciprocal() * kTwoPi;
   const at::Tensor stretched = frequency / scaling.factor;
-  const at::Tensor share =
-      (wavelength.reciprocal() * context - scaling.low_frequency_factor) /
-      (scaling.high_frequency_factor - scaling.low_frequency_factor);
+  const at::Tensor share = (wavelength.reciprocal() * context - scaling.low_frequency_factor) /
+                           (scaling.high_frequency_factor - scaling.low_frequency_factor);
   const at::Tensor between = (1 - share) * stretched + share * frequency;
-  return at::where(wavelength > context / scaling.low_frequency_factor, stretched,
-                   at::where(wavelength < context / scaling.high_frequency_factor, frequency,
-                             between));
+  return at::where(
+      wavelength > context / scaling.low_frequency_factor, stretched,
+      at::where(wavelength < context / scaling.high_frequency_factor, frequency, between));
 }
 
 at::Tensor rotated(const at::Tensor& x_in, const at::Tensor& cos, const at::Tensor& sin,
@@ -74,7 +73,8 @@ struct Rotation : torch::autograd::Function<Rotation> {
   }
 };
 
-// LibTorch's fused attention takes fewer key-value heads than heads on CPUs, and on GPUs in 16 bits.
+// LibTorch's fused attention takes fewer key-value heads than heads on CPUs, and on GPUs in 16
+// bits.
 bool fused_attention_groups_heads(const at::Tensor& q) {
   return q.is_cpu() || q.scalar_type() != at::kFloat;
 }
@@ -111,11 +111,12 @@ std::pair<at::Tensor, at::Tensor> RotaryEmbedding::cos_sin(int64_t length, const
 }
 
 at::Tensor rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
-  FSDP2_CHECK(x.dim() == 4 && cos.dim() == 2 && cos.size(0) == x.size(1) &&
-                  2 * cos.size(1) == x.size(3) && sin.sizes() == cos.sizes(),
-              Code::kInvalidArgument,
-              "rotate: expected x [B,S,H,E] with cos and sin [S,E/2], got {} dims of x and {} angles",
-              x.dim(), cos.numel());
+  FSDP2_CHECK(
+      x.dim() == 4 && cos.dim() == 2 && cos.size(0) == x.size(1) && 2 * cos.size(1) == x.size(3) &&
+          sin.sizes() == cos.sizes(),
+      Code::kInvalidArgument,
+      "rotate: expected x [B,S,H,E] with cos and sin [S,E/2], got {} dims of x and {} angles",
+      x.dim(), cos.numel());
   return Rotation::apply(x, cos, sin);
 }
 

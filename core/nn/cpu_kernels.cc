@@ -104,7 +104,8 @@ void rms_norm_forward(const at::Tensor& x, const at::Tensor& w, double eps, cons
           simd::scale_multiply(in, factor, w_row, y_row, n);
         } else {
           simd::scale(in, factor, buffer.data(), n);
-          simd::narrow(buffer.data(), y_row, n);  // rounded before the weight comes in, as transformers
+          simd::narrow(buffer.data(), y_row,
+                       n);  // rounded before the weight comes in, as transformers
           simd::widen(y_row, buffer.data(), n);
           simd::scale_multiply(buffer.data(), 1.0F, w_row, buffer.data(), n);
           simd::narrow(buffer.data(), y_row, n);
@@ -160,8 +161,8 @@ void silu_multiply_forward(const at::Tensor& gate, const at::Tensor& up, const a
     for_blocks(gate.numel(), [&](int64_t i, int64_t n) {
       float buffer[3][kBlock];
       float* out = target(y_data + i, buffer[2]);
-      simd::silu_multiply(as_float(gate_data + i, buffer[0], n), as_float(up_data + i, buffer[1], n), out,
-                    n);
+      simd::silu_multiply(as_float(gate_data + i, buffer[0], n),
+                          as_float(up_data + i, buffer[1], n), out, n);
       store(out, y_data + i, n);
     });
   });
@@ -181,8 +182,8 @@ void silu_multiply_backward(const at::Tensor& dy, const at::Tensor& gate, const 
       float* dgate_out = target(dgate_data + i, buffer[3]);
       float* dup_out = target(dup_data + i, buffer[4]);
       simd::silu_multiply_gradients(as_float(dy_data + i, buffer[0], n),
-                              as_float(gate_data + i, buffer[1], n),
-                              as_float(up_data + i, buffer[2], n), dgate_out, dup_out, n);
+                                    as_float(gate_data + i, buffer[1], n),
+                                    as_float(up_data + i, buffer[2], n), dgate_out, dup_out, n);
       store(dgate_out, dgate_data + i, n);
       store(dup_out, dup_data + i, n);
     });
@@ -208,7 +209,7 @@ void rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, b
             const int64_t angle = row / heads % positions * half;
             float* out = target(y_data + row * dim, buffer.data() + dim);
             simd::rotate_head(as_float(x_data + row * dim, buffer.data(), dim), cos_data + angle,
-                        sin_data + angle, inverse ? -1.0F : 1.0F, out, half);
+                              sin_data + angle, inverse ? -1.0F : 1.0F, out, half);
             store(out, y_data + row * dim, dim);
           }
         });

@@ -23,14 +23,17 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// A chunk's logits take about this much, but a chunk has at least kMinRows rows: each chunk passes
-// over the whole gradient of the weight once, which few rows would not pay for.
+// Bytes of a chunk's logits: about kChunkBytes, but at least kMinBytesPerWord for each word of the
+// vocabulary, since each chunk passes over the whole gradient of the weight once, which few rows
+// would not pay for.
 constexpr int64_t kChunkBytes = int64_t{16} << 20;
-constexpr int64_t kMinRows = 128;
+constexpr int64_t kMinBytesPerWord = 512;
 
-int64_t rows_of_chunk(int64_t vocabulary, int64_t asked) {
-  const int64_t by_size = kChunkBytes / std::max<int64_t>(1, 4 * vocabulary);
-  return asked > 0 ? asked : std::max(kMinRows, by_size / 16 * 16);
+int64_t rows_of_chunk(const at::Tensor& weight, int64_t asked) {
+  const int64_t row_bytes =
+      std::max<int64_t>(1, weight.size(0) * static_cast<int64_t>(weight.element_size()));
+  const int64_t min_rows = kMinBytesPerWord / static_cast<int64_t>(weight.element_size());
+  return asked > 0 ? asked : std::max(min_rows, kChunkBytes / row_bytes / 16 * 16);
 }
 
 // Summed loss of a chunk; with want_gradient the logits become their own gradient.
@@ -96,7 +99,7 @@ LossAndGradients compute(const at::Tensor& x, const at::Tensor& weight, const at
 LossAndGradients compute_valid_rows(const at::Tensor& hidden, const at::Tensor& weight,
                                     const at::Tensor& labels_in, const HeadLossOptions& options,
                                     bool want_dx, bool want_dw) {
-  const int64_t chunk_rows = rows_of_chunk(weight.size(0), options.chunk_rows);
+  const int64_t chunk_rows = rows_of_chunk(weight, options.chunk_rows);
   const at::Tensor x = hidden.reshape({-1, weight.size(1)});
   const at::Tensor labels = labels_in.reshape({-1}).contiguous();
   const at::Tensor valid = labels.ne(options.ignore_index).nonzero().squeeze(1);
@@ -108,8 +111,8 @@ LossAndGradients compute_valid_rows(const at::Tensor& hidden, const at::Tensor& 
       result = compute(x.index_select(0, valid), weight, labels.index_select(0, valid), chunk_rows,
                        want_dx, want_dw);
     } else {
-      result.loss = at::full({}, std::numeric_limits<float>::quiet_NaN(),
-                             x.options().dtype(at::kFloat));
+      result.loss =
+          at::full({}, std::numeric_limits<float>::quiet_NaN(), x.options().dtype(at::kFloat));
       result.dw = want_dw ? at::zeros(weight.sizes(), weight.options()) : at::Tensor();
     }
     if (want_dx) {
@@ -161,14 +164,15 @@ struct HeadLoss : torch::autograd::Function<HeadLoss> {
 
 at::Tensor head_loss(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
                      const HeadLossOptions& options) {
-  FSDP2_CHECK(hidden.dim() >= 1 && weight.dim() == 2 && hidden.size(-1) == weight.size(1) &&
-                  hidden.sizes().slice(0, hidden.dim() - 1) == labels.sizes() &&
-                  labels.scalar_type() == at::kLong,
-              Code::kInvalidArgument,
-              "head_loss: expected hidden [..., {}] and int64 labels of the same leading dims, got {} "
-              "hidden values and {} labels of type {}",
-              weight.dim() == 2 ? weight.size(1) : 0, hidden.numel(), labels.numel(),
-              c10::toString(labels.scalar_type()));
+  FSDP2_CHECK(
+      hidden.dim() >= 1 && weight.dim() == 2 && hidden.size(-1) == weight.size(1) &&
+          hidden.sizes().slice(0, hidden.dim() - 1) == labels.sizes() &&
+          labels.scalar_type() == at::kLong,
+      Code::kInvalidArgument,
+      "head_loss: expected hidden [..., {}] and int64 labels of the same leading dims, got {} "
+      "hidden values and {} labels of type {}",
+      weight.dim() == 2 ? weight.size(1) : 0, hidden.numel(), labels.numel(),
+      c10::toString(labels.scalar_type()));
   FSDP2_CHECK(hidden.scalar_type() == weight.scalar_type(), Code::kInvalidArgument,
               "head_loss: expected hidden states in the weight's dtype {}, got {}",
               c10::toString(weight.scalar_type()), c10::toString(hidden.scalar_type()));

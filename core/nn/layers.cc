@@ -158,11 +158,11 @@ c10::IValue ModuleList::forward(Values /*inputs*/) {
 }
 
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
-  FSDP2_CHECK(weight.dim() == 1 && x.dim() >= 1 && x.size(-1) == weight.size(0),
-              Code::kInvalidArgument,
-              "rms_norm: expected a weight [D] for x [..., D], got {} dims of x ending in {} and {} "
-              "weights",
-              x.dim(), x.dim() > 0 ? x.size(-1) : 0, weight.numel());
+  FSDP2_CHECK(
+      weight.dim() == 1 && x.dim() >= 1 && x.size(-1) == weight.size(0), Code::kInvalidArgument,
+      "rms_norm: expected a weight [D] for x [..., D], got {} dims of x ending in {} and {} "
+      "weights",
+      x.dim(), x.dim() > 0 ? x.size(-1) : 0, weight.numel());
   const bool one_dtype = x.scalar_type() == weight.scalar_type();
   if (one_dtype && x.is_cpu() && cpu_kernels::supports(x)) {
     return RmsNormFunction::apply(x, weight, eps);

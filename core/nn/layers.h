@@ -48,8 +48,8 @@ class Embedding : public Module {
   at::Tensor weight_;
 };
 
-// y = weight * (x / sqrt(mean(x^2) + eps)) over the last dim; the parenthesis is computed in fp32 and
-// cast to x's dtype before it is multiplied. Parameter: weight [D].
+// y = weight * (x / sqrt(mean(x^2) + eps)) over the last dim; the parenthesis is computed in fp32
+// and cast to x's dtype before it is multiplied. Parameter: weight [D].
 class RMSNorm : public Module {
  public:
   RMSNorm(std::string kind, int64_t size, double eps, at::ScalarType dtype);

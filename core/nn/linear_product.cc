@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <limits>
 #include <string_view>
 
 #include "core/base/error.h"
@@ -35,10 +34,9 @@ std::atomic<ProductEngine> chosen_engine{ProductEngine::kAuto};
 // copy of ours, has no gradient formula.
 at::Tensor onednn_linear(const at::Tensor& a, const at::Tensor& b,
                          const std::optional<at::Tensor>& bias = std::nullopt) {
-  using Signature = at::Tensor(const at::Tensor&, const at::Tensor&,
-                               const std::optional<at::Tensor>&, std::string_view,
-                               c10::List<std::optional<at::Scalar>>,
-                               std::optional<std::string_view>);
+  using Signature = at::Tensor(
+      const at::Tensor&, const at::Tensor&, const std::optional<at::Tensor>&, std::string_view,
+      c10::List<std::optional<at::Scalar>>, std::optional<std::string_view>);
   static const auto op = c10::Dispatcher::singleton()
                              .findSchemaOrThrow("mkldnn::_linear_pointwise", "")
                              .typed<Signature>();
@@ -50,39 +48,37 @@ bool onednn_is_there() {
          c10::Dispatcher::singleton().findSchema({"mkldnn::_linear_pointwise", ""}).has_value();
 }
 
-// The best of a few runs of the forward product and both gradients, in GFLOP/s.
-template <typename Product>
-double measure(Product product) {
+// Forward product and both gradients of a linear layer of medium size, by both engines in turns, so
+// that a passing disturbance hits both; the best run of each counts.
+ProductSpeed measure() {
   constexpr int64_t kRows = 256;
   constexpr int64_t kIn = 512;
   constexpr int64_t kOut = 768;
-  constexpr int kRuns = 4;  // the first one warms up
+  constexpr int kRuns = 5;  // the first one warms up
+  const c10::AutoGradMode no_grad(false);
   const auto options = at::TensorOptions().dtype(at::kFloat);
   const at::Tensor x = at::ones({kRows, kIn}, options);
   const at::Tensor weight = at::ones({kOut, kIn}, options);
   const at::Tensor dy = at::ones({kRows, kOut}, options);
-  double best = std::numeric_limits<double>::infinity();
-  for (int run = 0; run < kRuns; ++run) {
+  const auto gflops = [&](auto product) {
     const auto start = std::chrono::steady_clock::now();
     product(x, weight);
     product(dy, weight.t());
     product(dy.t(), x.t());
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-    best = run == 0 ? best : std::min(best, seconds.count());
+    return 3 * 2.0 * kRows * kIn * kOut / seconds.count() * 1e-9;
+  };
+  const bool has_onednn = onednn_is_there();
+  ProductSpeed best{0, 0};
+  for (int run = 0; run < kRuns; ++run) {
+    const double mkl = gflops([](const auto& a, const auto& b) { return at::mm(a, b.t()); });
+    const double onednn =
+        has_onednn ? gflops([](const auto& a, const auto& b) { return onednn_linear(a, b); }) : 0;
+    if (run > 0) {
+      best = {std::max(best.mkl_gflops, mkl), std::max(best.onednn_gflops, onednn)};
+    }
   }
-  return 3 * 2.0 * kRows * kIn * kOut / best * 1e-9;
-}
-
-ProductSpeed measure_both() {
-  const c10::AutoGradMode no_grad(false);
-  const double mkl =
-      measure([](const at::Tensor& a, const at::Tensor& b) { return at::mm(a, b.t()); });
-  if (!onednn_is_there()) {
-    return {mkl, 0};
-  }
-  return {mkl, measure([](const at::Tensor& a, const at::Tensor& b) {
-            return onednn_linear(a, b);
-          })};
+  return best;
 }
 
 bool is_small(int64_t m, int64_t n, int64_t k) {
@@ -99,8 +95,8 @@ bool use_onednn(const at::Tensor& a, const at::Tensor& b, int64_t m, int64_t n, 
 
 // Also right when a gradient is recorded through it (second derivatives).
 struct OneDnnLinear : torch::autograd::Function<OneDnnLinear> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x,
-                            const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
+                            const std::optional<at::Tensor>& bias) {
     context->save_for_backward({x, weight});
     context->saved_data["has_bias"] = bias.has_value();
     return onednn_linear(x, weight, bias);
@@ -146,7 +142,7 @@ void set_product_engine(ProductEngine engine) {
 }
 
 const ProductSpeed& product_speed() {
-  static const ProductSpeed speed = measure_both();  // ranks that are threads wait for the first
+  static const ProductSpeed speed = measure();  // ranks that are threads wait for the first
   return speed;
 }
 
@@ -173,7 +169,8 @@ std::string describe_product_engine() {
 at::Tensor linear_product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
   const auto given_bias = bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt;
   const bool is_linear = weight.dim() == 2 && x.dim() >= 1 && x.size(-1) == weight.size(1) &&
-                         weight.size(1) > 0 && (!bias.defined() || bias.scalar_type() == at::kFloat);
+                         weight.size(1) > 0 &&
+                         (!bias.defined() || bias.scalar_type() == at::kFloat);
   if (is_linear &&
       use_onednn(x, weight, x.numel() / weight.size(1), weight.size(0), weight.size(1))) {
     return OneDnnLinear::apply(x, weight, given_bias);
@@ -182,32 +179,29 @@ at::Tensor linear_product(const at::Tensor& x, const at::Tensor& weight, const a
 }
 
 at::Tensor product_nt(const at::Tensor& a, const at::Tensor& b) {
-  return use_onednn(a, b, a.size(0), b.size(0), a.size(1)) ? onednn_linear(a, b)
-                                                           : at::mm(a, b.t());
+  return use_onednn(a, b, a.size(0), b.size(0), a.size(1)) ? onednn_linear(a, b) : at::mm(a, b.t());
 }
 
 void add_product_tn(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b, double beta) {
-  const int64_t m = a.size(0);
   const int64_t n = a.size(1);
   const int64_t k = b.size(1);
-  if (!use_onednn(a, b, m, n, k)) {
-    if (sum.scalar_type() == a.scalar_type()) {
-      sum.addmm_(a.t(), b, beta);
-    } else if (beta == 0) {
-      sum.copy_(at::mm(a.t(), b));
-    } else {
-      sum.mul_(beta).add_(at::mm(a.t(), b));
-    }
+  const bool onednn = use_onednn(a, b, a.size(0), n, k);
+  if (!onednn && sum.scalar_type() == a.scalar_type()) {
+    sum.addmm_(a.t(), b, beta);
     return;
   }
-  // oneDNN cannot add to its output here: rows of it that stay in the cache are added one by one.
+  // Neither oneDNN nor a product of another dtype can add to its output: parts of it that stay in
+  // the cache are computed and added one by one.
   const int64_t rows = std::max<int64_t>(64, (int64_t{1} << 18) / std::max<int64_t>(k, 1));
   for (int64_t row = 0; row < n; row += rows) {
     const int64_t count = std::min(rows, n - row);
-    const at::Tensor part = onednn_linear(a.narrow(1, row, count).t(), b.t());
+    const at::Tensor a_part = a.narrow(1, row, count).t();
+    const at::Tensor part = onednn ? onednn_linear(a_part, b.t()) : at::mm(a_part, b);
     const at::Tensor target = sum.narrow(0, row, count);
     if (beta == 0) {
       target.copy_(part);
+    } else if (beta == 1) {
+      target.add_(part);
     } else {
       target.mul_(beta).add_(part);
     }

@@ -39,7 +39,8 @@ const ProductSpeed& product_speed();
 std::string describe_product_engine();
 
 // y = x W^T + b. x: [..., in], weight: [out, in], bias: [out] or undefined.
-at::Tensor linear_product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias = {});
+at::Tensor linear_product(const at::Tensor& x, const at::Tensor& weight,
+                          const at::Tensor& bias = {});
 
 // Plain products of matrices, for use inside autograd Functions (no gradient is recorded).
 // a [m,k] b[n,k]^T -> [m,n]

@@ -107,7 +107,8 @@ std::vector<NamedParameter> named_unique_parameters(const torch::nn::Module& roo
   std::vector<NamedParameter> unique;
   std::unordered_map<const c10::TensorImpl*, size_t> seen;
   for (const auto& parameter : root.named_parameters()) {
-    const auto [entry, is_new] = seen.emplace(parameter.value().unsafeGetTensorImpl(), unique.size());
+    const auto [entry, is_new] =
+        seen.emplace(parameter.value().unsafeGetTensorImpl(), unique.size());
     if (is_new) {
       unique.push_back({{parameter.key()}, parameter.value()});
     } else {

@@ -59,13 +59,13 @@ void SeededInit::read(const std::string& name, at::IntArrayRef shape, int64_t fi
   const int64_t rows = shape.empty() ? 1 : shape[0];
   const int64_t row_numel = c10::multiply_integers(shape.empty() ? shape : shape.slice(1));
   const int64_t count = out.numel();
-  FSDP2_CHECK(first_row >= 0 && first_row <= rows && out.is_contiguous() &&
-                  count <= (rows - first_row) * row_numel &&
-                  (row_numel == 0 || count % row_numel == 0),
-              Code::kInvalidArgument,
-              "{}: expected a contiguous output of whole rows from row {} of {} rows of {} elements, "
-              "got {} elements",
-              name, first_row, rows, row_numel, count);
+  FSDP2_CHECK(
+      first_row >= 0 && first_row <= rows && out.is_contiguous() &&
+          count <= (rows - first_row) * row_numel && (row_numel == 0 || count % row_numel == 0),
+      Code::kInvalidArgument,
+      "{}: expected a contiguous output of whole rows from row {} of {} rows of {} elements, "
+      "got {} elements",
+      name, first_row, rows, row_numel, count);
   const c10::AutoGradMode no_grad(false);
   if (ends_with(name, "norm.weight") || (shape.size() == 1 && ends_with(name, ".weight"))) {
     out.fill_(1);

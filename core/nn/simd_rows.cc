@@ -1,14 +1,12 @@
 #include "core/nn/simd_rows.h"
 
 #include <algorithm>
-#include <cstring>
 
 // The library is compiled for any x86-64; these loops also exist for wider vectors, chosen when the
 // library is loaded. Not under sanitizers, which are not up yet at that time.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
     !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define FSDP2_CLONES \
-  __attribute__((target_clones("arch=skylake-avx512", "arch=haswell", "default")))
+#define FSDP2_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define FSDP2_CLONES
 #endif
@@ -18,12 +16,16 @@ namespace fsdp2::nn::simd {
 namespace {
 
 constexpr int64_t kLanes = 16;  // of the partial sums: vectorisable without reordering by flags
+constexpr float kFarthest = 64;
 
-// e^x within 2 ulp; beyond the range of fp32 the nearest power that it holds.
-inline float exp_of(float x) {
+// e^x within 2 ulp, for x within 64 of 0 and else as if it were at that end: numbers so small that
+// their products would be denormal, on which CPUs are many times slower, do not matter here.
+// Inlined by force: a call from a clone for wider vectors would keep the loop from being
+// vectorised.
+[[gnu::always_inline]] inline float exp_of(float x) {
   constexpr float kRound = 12582912.0F;  // 1.5 * 2^23: adding it rounds to an integer
-  x = x < -87.0F ? -87.0F : x;
-  x = x > 88.0F ? 88.0F : x;
+  x = x < -kFarthest ? -kFarthest : x;
+  x = x > kFarthest ? kFarthest : x;
   const float shifted = x * 1.44269504F + kRound;
   const float n = shifted - kRound;
   const float r = (x - n * 0.693359375F) + n * 2.12194440e-4F;
@@ -34,15 +36,12 @@ inline float exp_of(float x) {
   p = p * r + 1.6666665459e-1F;
   p = p * r + 5.0000001201e-1F;
   p = p * r * r + r + 1.0F;
-  int32_t bits = 0;
-  std::memcpy(&bits, &shifted, sizeof bits);
-  bits = static_cast<int32_t>(static_cast<uint32_t>(bits) << 23) + (127 << 23);
-  float power = 0;  // 2^n: the low bits of `shifted` hold n
-  std::memcpy(&power, &bits, sizeof power);
-  return p * power;
+  // 2^n: the low bits of `shifted` hold n.
+  return p *
+         __builtin_bit_cast(float, (__builtin_bit_cast(uint32_t, shifted) << 23) + (127U << 23));
 }
 
-inline float sum_of(const float (&lanes)[kLanes]) {
+[[gnu::always_inline]] inline float sum_of(const float (&lanes)[kLanes]) {
   float sum = 0;
   for (const float lane : lanes) {
     sum += lane;
@@ -54,8 +53,7 @@ inline float sum_of(const float (&lanes)[kLanes]) {
 
 FSDP2_CLONES void widen(const c10::BFloat16* from, float* to, int64_t n) {
   for (int64_t i = 0; i < n; ++i) {
-    const uint32_t bits = static_cast<uint32_t>(from[i].x) << 16;
-    std::memcpy(&to[i], &bits, sizeof bits);
+    to[i] = __builtin_bit_cast(float, static_cast<uint32_t>(from[i].x) << 16);
   }
 }
 
@@ -67,8 +65,7 @@ FSDP2_CLONES void widen(const c10::Half* from, float* to, int64_t n) {
 
 FSDP2_CLONES void narrow(const float* from, c10::BFloat16* to, int64_t n) {
   for (int64_t i = 0; i < n; ++i) {
-    uint32_t bits = 0;
-    std::memcpy(&bits, &from[i], sizeof bits);
+    const auto bits = __builtin_bit_cast(uint32_t, from[i]);
     const uint32_t rounded = (bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16;
     const bool is_nan = (bits & 0x7fffffffU) > 0x7f800000U;
     to[i].x = static_cast<uint16_t>(is_nan ? 0x7fc0U : rounded);
@@ -102,15 +99,16 @@ FSDP2_CLONES void scale(const float* x, float factor, float* y, int64_t n) {
   }
 }
 
-FSDP2_CLONES void scale_multiply(const float* x, float factor, const float* w, float* y, int64_t n) {
+FSDP2_CLONES void scale_multiply(const float* x, float factor, const float* w, float* y,
+                                 int64_t n) {
   for (int64_t i = 0; i < n; ++i) {
     y[i] = w[i] * (x[i] * factor);
   }
 }
 
 // dw += dy * x * rstd; returns sum(dy * w * x).
-FSDP2_CLONES float rms_reduce(const float* dy, const float* x, const float* w, float rstd, float* dw,
-                              int64_t n) {
+FSDP2_CLONES float rms_reduce(const float* dy, const float* x, const float* w, float rstd,
+                              float* dw, int64_t n) {
   float lanes[kLanes] = {};
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
@@ -138,7 +136,7 @@ FSDP2_CLONES void rms_input_gradient(const float* dy, const float* x, const floa
 
 FSDP2_CLONES void silu_multiply(const float* gate, const float* up, float* y, int64_t n) {
   for (int64_t i = 0; i < n; ++i) {
-    y[i] = gate[i] / (1.0F + exp_of(-gate[i])) * up[i];
+    y[i] = gate[i] * (1.0F / (1.0F + exp_of(-gate[i]))) * up[i];
   }
 }
 
@@ -189,13 +187,15 @@ FSDP2_CLONES float exp_and_sum(float* x, float shift, int64_t n) {
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
     for (int64_t lane = 0; lane < kLanes; ++lane) {
-      x[i + lane] = exp_of(x[i + lane] - shift);
+      const float distance = x[i + lane] - shift;
+      x[i + lane] = distance < -kFarthest ? 0.0F : exp_of(distance);
       lanes[lane] += x[i + lane];
     }
   }
   float rest = 0;
   for (; i < n; ++i) {
-    x[i] = exp_of(x[i] - shift);
+    const float distance = x[i] - shift;
+    x[i] = distance < -kFarthest ? 0.0F : exp_of(distance);
     rest += x[i];
   }
   return sum_of(lanes) + rest;

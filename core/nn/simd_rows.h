@@ -1,5 +1,5 @@
-// Loops over one row of fp32 numbers, compiled for several vector widths; the one that fits the CPU is
-// chosen when the library is loaded. The building blocks of cpu_kernels.
+// Loops over one row of fp32 numbers, compiled for several vector widths; the one that fits the CPU
+// is chosen when the library is loaded. The building blocks of cpu_kernels.
 //
 // Rows may alias where a line names the same variable on both sides (in place), else not.
 #pragma once
@@ -40,7 +40,7 @@ void rotate_head(const float* x, const float* cos, const float* sin, float sign,
 
 // n >= 1.
 float largest(const float* x, int64_t n);
-// x = e^(x - shift); returns the sum. x - shift is at most 88.
+// x = e^(x - shift), 0 where that is below e^-64; returns the sum. shift is at least the largest x.
 float exp_and_sum(float* x, float shift, int64_t n);
 
 }  // namespace fsdp2::nn::simd

@@ -33,7 +33,8 @@ class Optimizer {
   double lr_;
 };
 
-// AdamW (Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2019), as torch.optim.AdamW.
+// AdamW (Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2019), as
+// torch.optim.AdamW.
 struct AdamWOptions {
   double lr = 1e-3;
   double beta1 = 0.9;
@@ -41,7 +42,8 @@ struct AdamWOptions {
   double eps = 1e-8;
   double weight_decay = 1e-2;
 };
-std::unique_ptr<Optimizer> make_adamw(std::shared_ptr<fsdp::Unit> root, const AdamWOptions& options);
+std::unique_ptr<Optimizer> make_adamw(std::shared_ptr<fsdp::Unit> root,
+                                      const AdamWOptions& options);
 
 // As torch.optim.SGD without dampening: decay is added to the gradient.
 struct SgdOptions {

@@ -44,8 +44,7 @@ TrainStep::TrainStep(std::shared_ptr<nn::Module> module, std::shared_ptr<Optimiz
 }
 
 void TrainStep::set_position(int64_t next_step) {
-  FSDP2_CHECK(next_step >= 0, Code::kInvalidArgument, "step position {}: expected >= 0",
-              next_step);
+  FSDP2_CHECK(next_step >= 0, Code::kInvalidArgument, "step position {}: expected >= 0", next_step);
   next_step_ = next_step;
 }
 
@@ -57,8 +56,7 @@ double TrainStep::forward_backward(const std::vector<std::vector<at::Tensor>>& b
     root.set_requires_gradient_sync(last || !options_.accumulate_last);
     nn::Values inputs(batch[micro].begin(), batch[micro].end());
     const at::Tensor loss = scalar_loss((*module_)(std::move(inputs)));
-    const at::Tensor scaled =
-        batch.size() == 1 ? loss : loss / static_cast<double>(batch.size());
+    const at::Tensor scaled = batch.size() == 1 ? loss : loss / static_cast<double>(batch.size());
     scaled.backward();
     loss_sum += loss.item<double>();
   }
@@ -81,8 +79,8 @@ StepResult TrainStep::run(const std::vector<std::vector<at::Tensor>>& batch) {
       n_tokens += inputs.empty() ? 0 : inputs.front().numel();
     }
     // One all-reduce for everything that the step tells about all ranks.
-    const at::Tensor totals = at::tensor(
-        {loss_sum, grad_square_sum(root), static_cast<double>(n_tokens)}, at::kDouble);
+    const at::Tensor totals =
+        at::tensor({loss_sum, grad_square_sum(root), static_cast<double>(n_tokens)}, at::kDouble);
     world.control().all_reduce(totals, ReduceOp::kSum).wait();
     const double* values = totals.const_data_ptr<double>();
     result.loss = values[0] / static_cast<double>(world.size() * options_.accumulate);
@@ -90,7 +88,9 @@ StepResult TrainStep::run(const std::vector<std::vector<at::Tensor>>& batch) {
     result.n_tokens = static_cast<int64_t>(values[2]);
   } catch (...) {
     // The others are in a collective, or will be: tell them, and leave nothing half done.
-    world.failure().publish(current_exception_text());
+    if (world.size() > 1) {
+      world.failure().publish(fmt::format("rank {}: {}", world.rank(), current_exception_text()));
+    }
     root.tree().reset();
     root.set_requires_gradient_sync(true);
     throw;

@@ -1,5 +1,5 @@
-// Training equals Python FSDP2's, step by step: the recorded runs of tests/parity/golden, with ranks as
-// threads. bench/python/README.md says what a run is and where the tolerances come from.
+// Training equals Python FSDP2's, step by step: the recorded runs of tests/parity/golden, with
+// ranks as threads. bench/python/README.md says what a run is and where the tolerances come from.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -44,8 +44,9 @@ bool needs_more(const json& options) {
 }
 
 std::optional<at::ScalarType> dtype_of(const std::string& name) {
-  return name == "bf16" ? std::optional<at::ScalarType>(at::kBFloat16)
-                        : name == "fp32" ? std::optional<at::ScalarType>(at::kFloat) : std::nullopt;
+  return name == "bf16"   ? std::optional<at::ScalarType>(at::kBFloat16)
+         : name == "fp32" ? std::optional<at::ScalarType>(at::kFloat)
+                          : std::nullopt;
 }
 
 fsdp::Policy policy_of(const json& options) {
@@ -160,8 +161,8 @@ double largest_relative_difference(const std::vector<double>& a, const std::vect
   return largest;
 }
 
-// Biases of queries and keys hardly move the loss (a key's is the same for all its queries but for the
-// rotation): Adam scales the rounding of their small gradients up to whole updates.
+// Biases of queries and keys hardly move the loss (a key's is the same for all its queries but for
+// the rotation): Adam scales the rounding of their small gradients up to whole updates.
 double final_norm_tolerance(const std::string& name) {
   const bool rounding = name.find("q_proj.bias") != std::string::npos ||
                         name.find("k_proj.bias") != std::string::npos;
@@ -245,8 +246,7 @@ INSTANTIATE_TEST_SUITE_P(
                        ::testing::Values(1, 2, 4)),
     [](const ::testing::TestParamInfo<Case>& info) {
       std::string name = std::get<0>(info.param) + "_x" + std::to_string(std::get<1>(info.param));
-      std::replace_if(
-          name.begin(), name.end(), [](char c) { return c == '-' || c == '.'; }, '_');
+      std::replace_if(name.begin(), name.end(), [](char c) { return c == '-' || c == '.'; }, '_');
       return name;
     });
 
@@ -256,9 +256,8 @@ TEST(ThreeRanks, EqualOneRankOnTheSameGlobalBatch) {
     json options = golden_of(model).at("runs").at(0).at("options");
     options["global_batch"] = 12;
     Series one;
-    run_ranks(1, [&](const std::shared_ptr<World>& world) {
-      one = run_series(world, model, options);
-    });
+    run_ranks(
+        1, [&](const std::shared_ptr<World>& world) { one = run_series(world, model, options); });
     run_ranks(3, [&](const std::shared_ptr<World>& world) {
       const Series three = run_series(world, model, options);
       EXPECT_LE(largest_relative_difference(three.loss, one.loss), 5e-6) << model;

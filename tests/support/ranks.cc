@@ -129,7 +129,8 @@ std::vector<char*> pointers_to(std::vector<std::string>& texts) {
 pid_t spawn(int rank, const std::string& meeting, const std::string& output) {
   const testing::TestInfo& test = *testing::UnitTest::GetInstance()->current_test_info();
   std::vector<std::string> arguments{
-      "/proc/self/exe", std::string("--gtest_filter=") + test.test_suite_name() + "." + test.name()};
+      "/proc/self/exe",
+      std::string("--gtest_filter=") + test.test_suite_name() + "." + test.name()};
   std::vector<std::string> environment = rank_environment(rank, meeting);
   posix_spawn_file_actions_t files;
   posix_spawn_file_actions_init(&files);
@@ -210,7 +211,8 @@ void run_rank_processes(int size, const RankBody& body, const RankOptions& optio
   const auto ends = spawn_ranks(size, body, options);
   for (int rank = 0; rank < size; ++rank) {
     EXPECT_EQ(ends[rank].exit_code, 0)
-        << "rank " << rank << ", signal " << ends[rank].signal << ":\n" << ends[rank].output;
+        << "rank " << rank << ", signal " << ends[rank].signal << ":\n"
+        << ends[rank].output;
   }
 }
 

@@ -1,5 +1,5 @@
-// Small modules for tests of sharding, built on plain ATen so that nothing of the core but the module
-// base is under test with them.
+// Small modules for tests of sharding, built on plain ATen so that nothing of the core but the
+// module base is under test with them.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -40,8 +40,8 @@ struct TinyStackOptions {
   int64_t width = 5;
   int64_t inner = 7;
   int64_t blocks = 3;
-  bool tied = false;         // the last block shares its first weight with the root's own
-  bool frozen_bias = false;  // blocks' first biases do not train
+  bool tied = false;          // the last block shares its first weight with the root's own
+  bool frozen_bias = false;   // blocks' first biases do not train
   bool frozen_block = false;  // nothing of block 1 trains
 };
 

@@ -76,9 +76,8 @@ TEST(Agreement, ARankThatThrowsKeepsItsErrorAndTheOthersLearnIt) {
 TEST(Agreement, WhenAllThrowEachKeepsItsOwnError) {
   run_ranks(3, [](const std::shared_ptr<World>& world) {
     const Error error = error_of([&] {
-      agree(*world, "options", [&]() -> std::string {
-        fail(Code::kIo, "rank {} cannot read", world->rank());
-      });
+      agree(*world, "options",
+            [&]() -> std::string { fail(Code::kIo, "rank {} cannot read", world->rank()); });
     });
     EXPECT_EQ(error.message(), "rank " + std::to_string(world->rank()) + " cannot read");
   });
@@ -88,8 +87,9 @@ TEST(Agreement, RanksAtDifferentStepsAreNamed) {
   run_ranks(2, [](const std::shared_ptr<World>& world) {
     const std::string step = world->rank() == 0 ? "mesh" : "shard options";
     const Error error = error_of([&] { agree(*world, step, [] { return ""; }); });
-    EXPECT_EQ(error.message(), step + ": the ranks differ in the step: rank 0 has mesh, rank 1 has "
-                                      "shard options");
+    EXPECT_EQ(error.message(), step +
+                                   ": the ranks differ in the step: rank 0 has mesh, rank 1 has "
+                                   "shard options");
   });
 }
 

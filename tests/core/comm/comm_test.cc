@@ -23,7 +23,11 @@ namespace {
 
 // Values whose sum depends on the order of the additions.
 at::Tensor rough(int64_t numel, int rank, at::ScalarType dtype) {
-  return at::arange(numel, at::kDouble).mul_(0.37 + rank).sin_().mul_(std::pow(3.0, rank)).to(dtype);
+  return at::arange(numel, at::kDouble)
+      .mul_(0.37 + rank)
+      .sin_()
+      .mul_(std::pow(3.0, rank))
+      .to(dtype);
 }
 
 // The sum that every transport must give: rank 0 first, 16-bit values in fp32, rounded once.
@@ -49,9 +53,8 @@ struct Case {
 class Collectives : public testing::TestWithParam<Case> {
  protected:
   void on_ranks(const std::function<void(Comm& comm)>& body) {
-    run_ranks(
-        GetParam().size, [&](const std::shared_ptr<World>& world) { body(world->control()); },
-        {GetParam().backend});
+    run_ranks(GetParam().size, [&](const std::shared_ptr<World>& world) { body(world->control()); },
+              {GetParam().backend});
   }
 };
 
@@ -243,37 +246,36 @@ TEST(Comm, AGroupOfOneRankCountsNothing) {
 
 TEST(Comm, TwoLanesInDifferentInterleavingsDoNotDeadlock) {
   for (const auto backend : {BackendKind::kThread, BackendKind::kGloo}) {
-    run_ranks(
-        3,
-        [](const std::shared_ptr<World>& world) {
-          const auto gather = world->make_comm("gather", {0, 1, 2});
-          const auto reduce = world->make_comm("reduce", {0, 1, 2});
-          at::Tensor out = at::empty({3});
-          at::Tensor sum = at::empty({1});
-          const auto start_gather = [&] { return gather->all_gather(out, at::ones({1})); };
-          const auto start_reduce = [&] {
-            return reduce->reduce_scatter(sum, at::ones({3}), ReduceOp::kSum);
-          };
-          for (int round = 0; round < 20; ++round) {
-            if (world->rank() == 0) {
-              start_gather().wait();
-              start_reduce().wait();
-            } else if (world->rank() == 1) {
-              CommWork reducing = start_reduce();
-              start_gather().wait();
-              reducing.wait();
-            } else {
-              CommWork gathering = start_gather();
-              CommWork reducing = start_reduce();
-              reducing.wait();
-              gathering.wait();
-            }
-          }
-          EXPECT_EQ(values(sum), (std::vector<double>{3}));
-          EXPECT_EQ(gather->counters().all_gathers, 20);
-          EXPECT_EQ(reduce->counters().all_gathers, 0);
-        },
-        {backend});
+    run_ranks(3,
+              [](const std::shared_ptr<World>& world) {
+                const auto gather = world->make_comm("gather", {0, 1, 2});
+                const auto reduce = world->make_comm("reduce", {0, 1, 2});
+                at::Tensor out = at::empty({3});
+                at::Tensor sum = at::empty({1});
+                const auto start_gather = [&] { return gather->all_gather(out, at::ones({1})); };
+                const auto start_reduce = [&] {
+                  return reduce->reduce_scatter(sum, at::ones({3}), ReduceOp::kSum);
+                };
+                for (int round = 0; round < 20; ++round) {
+                  if (world->rank() == 0) {
+                    start_gather().wait();
+                    start_reduce().wait();
+                  } else if (world->rank() == 1) {
+                    CommWork reducing = start_reduce();
+                    start_gather().wait();
+                    reducing.wait();
+                  } else {
+                    CommWork gathering = start_gather();
+                    CommWork reducing = start_reduce();
+                    reducing.wait();
+                    gathering.wait();
+                  }
+                }
+                EXPECT_EQ(values(sum), (std::vector<double>{3}));
+                EXPECT_EQ(gather->counters().all_gathers, 20);
+                EXPECT_EQ(reduce->counters().all_gathers, 0);
+              },
+              {backend});
   }
 }
 
@@ -299,8 +301,9 @@ TEST(Comm, RefusesTensorsThatDoNotFit) {
               "all_gather: the output is Float, the input Int");
     EXPECT_EQ(text_of([&] { comm.all_reduce(at::empty({4, 4}).t(), ReduceOp::kSum).wait(); }),
               "all_reduce: the tensor is not a contiguous tensor");
-    EXPECT_EQ(text_of([&] { comm.all_reduce(at::empty({1}, at::kLong), ReduceOp::kAverage).wait(); }),
-              "all_reduce: no average of Long: expected a floating-point tensor");
+    EXPECT_EQ(
+        text_of([&] { comm.all_reduce(at::empty({1}, at::kLong), ReduceOp::kAverage).wait(); }),
+        "all_reduce: no average of Long: expected a floating-point tensor");
     EXPECT_EQ(text_of([&] { comm.broadcast(at::empty({1}), 2).wait(); }),
               "broadcast: root 2 is not a rank of group control, which has 2");
     EXPECT_EQ(text_of([&] { comm.broadcast(at::Tensor(), 0).wait(); }),
@@ -336,22 +339,21 @@ std::vector<Outcome> outcomes(int size, const RankBody& body, const RankOptions&
 TEST(Comm, ALateRankIsATimeOutOnOneAndItsTextOnTheOthers) {
   for (const auto backend : {BackendKind::kThread, BackendKind::kGloo}) {
     const auto start = std::chrono::steady_clock::now();
-    const auto got = outcomes(
-        3,
-        [](const std::shared_ptr<World>& world) {
-          if (world->rank() == 2) {
-            while (!world->failure().failed()) {
-              std::this_thread::sleep_for(std::chrono::milliseconds(5));
-            }
-          }
-          at::Tensor out = at::empty({3});
-          world->control().all_gather(out, at::ones({1})).wait();
-        },
-        {backend, std::chrono::milliseconds(400)});
+    const auto got = outcomes(3,
+                              [](const std::shared_ptr<World>& world) {
+                                if (world->rank() == 2) {
+                                  while (!world->failure().failed()) {
+                                    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+                                  }
+                                }
+                                at::Tensor out = at::empty({3});
+                                world->control().all_gather(out, at::ones({1})).wait();
+                              },
+                              {backend, std::chrono::milliseconds(400)});
     EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(3));
     const int first = got[0].code == Code::kTimeout ? 0 : 1;
-    const std::string text = "all_gather of group control failed on rank " +
-                             std::to_string(first) + ": not done within 0.4 s: ";
+    const std::string text = "all_gather of group control failed on rank " + std::to_string(first) +
+                             ": not done within 0.4 s: ";
     EXPECT_EQ(got[first].code, Code::kTimeout);
     EXPECT_EQ(got[first].text.substr(0, text.size()), text);
     EXPECT_EQ(got[1 - first].code, Code::kPeerFailed);
@@ -364,16 +366,15 @@ TEST(Comm, ALateRankIsATimeOutOnOneAndItsTextOnTheOthers) {
 TEST(Comm, ARankThatFailsReachesTheOthersInTheirWait) {
   for (const auto backend : {BackendKind::kThread, BackendKind::kGloo}) {
     const auto start = std::chrono::steady_clock::now();
-    const auto got = outcomes(
-        3,
-        [](const std::shared_ptr<World>& world) {
-          if (world->rank() == 1) {
-            fail(Code::kIo, "the data file is gone");
-          }
-          at::Tensor tensor = at::ones({3});
-          world->control().all_reduce(tensor, ReduceOp::kSum).wait();
-        },
-        {backend, std::chrono::seconds(60)});
+    const auto got = outcomes(3,
+                              [](const std::shared_ptr<World>& world) {
+                                if (world->rank() == 1) {
+                                  fail(Code::kIo, "the data file is gone");
+                                }
+                                at::Tensor tensor = at::ones({3});
+                                world->control().all_reduce(tensor, ReduceOp::kSum).wait();
+                              },
+                              {backend, std::chrono::seconds(60)});
     EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
     EXPECT_EQ(got[1].code, Code::kIo);
     EXPECT_NE(got[0].code, Code::kInternal);
@@ -384,20 +385,19 @@ TEST(Comm, ARankThatFailsReachesTheOthersInTheirWait) {
 TEST(Comm, APublishedTextReachesTheOthersAndTheWorldIsSpent) {
   for (const auto backend : {BackendKind::kThread, BackendKind::kGloo}) {
     const auto start = std::chrono::steady_clock::now();
-    const auto got = outcomes(
-        3,
-        [](const std::shared_ptr<World>& world) {
-          if (world->rank() == 1) {
-            world->failure().publish("rank 1: the data file is gone");
-          }
-          at::Tensor tensor = at::ones({3});
-          try {
-            world->control().all_reduce(tensor, ReduceOp::kSum).wait();
-          } catch (const Error&) {
-          }
-          world->control().barrier();
-        },
-        {backend, std::chrono::seconds(60)});
+    const auto got = outcomes(3,
+                              [](const std::shared_ptr<World>& world) {
+                                if (world->rank() == 1) {
+                                  world->failure().publish("rank 1: the data file is gone");
+                                }
+                                at::Tensor tensor = at::ones({3});
+                                try {
+                                  world->control().all_reduce(tensor, ReduceOp::kSum).wait();
+                                } catch (const Error&) {
+                                }
+                                world->control().barrier();
+                              },
+                              {backend, std::chrono::seconds(60)});
     EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
     for (int rank = 0; rank < 3; ++rank) {
       EXPECT_EQ(got[rank].code, Code::kPeerFailed);
@@ -410,13 +410,12 @@ TEST(Comm, APublishedTextReachesTheOthersAndTheWorldIsSpent) {
 
 TEST(Comm, AnUnwaitedWorkMayBeDropped) {
   for (const auto backend : {BackendKind::kThread, BackendKind::kGloo}) {
-    run_ranks(
-        2,
-        [](const std::shared_ptr<World>& world) {
-          (void)world->control().all_gather(at::empty({2}), at::ones({1}));
-          world->control().barrier();
-        },
-        {backend});
+    run_ranks(2,
+              [](const std::shared_ptr<World>& world) {
+                (void)world->control().all_gather(at::empty({2}), at::ones({1}));
+                world->control().barrier();
+              },
+              {backend});
   }
 }
 

@@ -134,7 +134,8 @@ TEST(Mesh, ShapesThatDifferBetweenRanksAreAnErrorOnAll) {
     const bool odd = world->rank() == 2;
     EXPECT_EQ(error_of(
                   [&] {
-                    Mesh::create(world, odd ? std::vector<int64_t>{1, 4} : std::vector<int64_t>{2, 2},
+                    Mesh::create(world,
+                                 odd ? std::vector<int64_t>{1, 4} : std::vector<int64_t>{2, 2},
                                  {"ddp", "fsdp"});
                   },
                   Code::kInvalidArgument),

@@ -145,19 +145,17 @@ TEST(Place, MalformedNumbersAreNamed) {
             "RANK='99999999999': expected a whole number from 0 to 2147483647");
   EXPECT_EQ(error_of({}, {{"RANK", ""}, {"WORLD_SIZE", "2"}}),
             "RANK='': expected a whole number from 0 to 2147483647");
-  EXPECT_EQ(error_of({}, {{"RANK", "0"},
-                          {"WORLD_SIZE", "2"},
-                          {"MASTER_ADDR", "a"},
-                          {"MASTER_PORT", "70000"}}),
-            "MASTER_PORT='70000': expected a whole number from 1 to 65535");
+  EXPECT_EQ(
+      error_of(
+          {}, {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "70000"}}),
+      "MASTER_PORT='70000': expected a whole number from 1 to 65535");
 }
 
 TEST(Place, NumbersThatDoNotFitAreNamed) {
   EXPECT_EQ(error_of({}, {{"RANK", "2"}, {"WORLD_SIZE", "2"}}),
             "RANK=2 is not a rank of WORLD_SIZE=2 (ranks start at 0)");
   EXPECT_EQ(error_of({}, {{"WORLD_SIZE", "2"}}), "WORLD_SIZE=2 without a rank: set RANK too");
-  EXPECT_EQ(error_of({}, {{"RANK", "1"}}),
-            "RANK=1 without a number of ranks: set WORLD_SIZE too");
+  EXPECT_EQ(error_of({}, {{"RANK", "1"}}), "RANK=1 without a number of ranks: set WORLD_SIZE too");
   EXPECT_EQ(error_of(at("file:///x", 1), {}),
             "rank=1 without a number of ranks: set world_size too");
   EXPECT_EQ(error_of(at("file:///x", -1, 4), {}), "world_size=4 without a rank: set rank too");

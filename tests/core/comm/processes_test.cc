@@ -51,7 +51,8 @@ void check_collectives(const std::shared_ptr<World>& world) {
     at::Tensor sum = at::empty({3}, dtype);
     CommWork gathering = gather.all_gather(out, at::full({3}, world->rank() + 1, dtype));
     CommWork reducing = reduce.reduce_scatter(
-        sum, at::arange(3 * size, at::kFloat).mul_(world->rank() + 1).to(dtype), ReduceOp::kAverage);
+        sum, at::arange(3 * size, at::kFloat).mul_(world->rank() + 1).to(dtype),
+        ReduceOp::kAverage);
     reducing.wait();
     gathering.wait();
     EXPECT_EQ(out[3 * size - 1].item<float>(), size);
@@ -71,14 +72,13 @@ TEST(Processes, TwoRanksCommunicate) { run_rank_processes(2, check_collectives);
 TEST(Processes, ThreeRanksCommunicate) { run_rank_processes(3, check_collectives); }
 
 TEST(Processes, ANormalEndIsSilentAndQuickWhoeverLeavesFirst) {
-  const auto ends = spawn_ranks(
-      3,
-      [](const std::shared_ptr<World>& world) {
-        world->control().barrier();
-        std::this_thread::sleep_for(milliseconds(300 * world->rank()));
-        EXPECT_FALSE(world->failure().failed());
-      },
-      {BackendKind::kAuto, seconds(20), true});
+  const auto ends = spawn_ranks(3,
+                                [](const std::shared_ptr<World>& world) {
+                                  world->control().barrier();
+                                  std::this_thread::sleep_for(milliseconds(300 * world->rank()));
+                                  EXPECT_FALSE(world->failure().failed());
+                                },
+                                {BackendKind::kAuto, seconds(20), true});
   for (const RankEnd& end : ends) {
     EXPECT_EQ(end.exit_code, 0);
     EXPECT_EQ(end.output.find("failed"), std::string::npos) << end.output;
@@ -87,16 +87,15 @@ TEST(Processes, ANormalEndIsSilentAndQuickWhoeverLeavesFirst) {
 }
 
 TEST(Processes, AKilledRankIsAnErrorOnTheOthersAtOnce) {
-  const auto ends = spawn_ranks(
-      3,
-      [](const std::shared_ptr<World>& world) {
-        all_gather(world->control());
-        if (world->rank() == 1) {
-          raise(SIGKILL);
-        }
-        print_error_of([&] { all_gather(world->control()); });
-      },
-      {BackendKind::kAuto, seconds(30), true});
+  const auto ends = spawn_ranks(3,
+                                [](const std::shared_ptr<World>& world) {
+                                  all_gather(world->control());
+                                  if (world->rank() == 1) {
+                                    raise(SIGKILL);
+                                  }
+                                  print_error_of([&] { all_gather(world->control()); });
+                                },
+                                {BackendKind::kAuto, seconds(30), true});
   EXPECT_EQ(ends[1].signal, SIGKILL);
   for (const int rank : {0, 2}) {
     EXPECT_EQ(ends[rank].exit_code, 0) << "signal " << ends[rank].signal << ends[rank].output;
@@ -107,16 +106,15 @@ TEST(Processes, AKilledRankIsAnErrorOnTheOthersAtOnce) {
 }
 
 TEST(Processes, TheDeathOfTheRankThatKeepsTheStoreIsAnErrorToo) {
-  const auto ends = spawn_ranks(
-      3,
-      [](const std::shared_ptr<World>& world) {
-        all_gather(world->control());
-        if (world->rank() == 0) {
-          raise(SIGKILL);
-        }
-        print_error_of([&] { all_gather(world->control()); });
-      },
-      {BackendKind::kAuto, seconds(30), true});
+  const auto ends = spawn_ranks(3,
+                                [](const std::shared_ptr<World>& world) {
+                                  all_gather(world->control());
+                                  if (world->rank() == 0) {
+                                    raise(SIGKILL);
+                                  }
+                                  print_error_of([&] { all_gather(world->control()); });
+                                },
+                                {BackendKind::kAuto, seconds(30), true});
   EXPECT_EQ(ends[0].signal, SIGKILL);
   for (const int rank : {1, 2}) {
     EXPECT_EQ(ends[rank].exit_code, 0) << "signal " << ends[rank].signal << ends[rank].output;
@@ -161,8 +159,9 @@ TEST(Processes, AFailureReachesTheOthersWithItsTextAndFreesThem) {
       {BackendKind::kAuto, seconds(50), true});
   for (const int rank : {0, 2}) {
     EXPECT_EQ(ends[rank].exit_code, 0) << "signal " << ends[rank].signal << ends[rank].output;
-    EXPECT_NE(ends[rank].output.find("given up, since a rank failed: rank 1: the data file is gone"),
-              std::string::npos)
+    EXPECT_NE(
+        ends[rank].output.find("given up, since a rank failed: rank 1: the data file is gone"),
+        std::string::npos)
         << ends[rank].output;
   }
   EXPECT_LT(ends[2].seconds, ends[1].seconds);  // did not have to wait for rank 1's end

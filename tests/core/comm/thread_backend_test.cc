@@ -65,15 +65,15 @@ TEST(ThreadBackend, DtypesThatDifferAreAnErrorOnAllRanks) {
 }
 
 TEST(ThreadBackend, CallsThatDifferAreAnErrorOnAllRanks) {
-  EXPECT_TRUE(either_way(common_reason([](Comm& comm) {
-                           if (comm.rank() == 0) {
-                             comm.all_gather(at::empty({4}), at::ones({2})).wait();
-                           } else {
-                             comm.reduce_scatter(at::empty({2}), at::ones({4}), ReduceOp::kAverage)
-                                 .wait();
-                           }
-                         }),
-                         "all_gather of 2 x Float", "reduce_scatter(average) of 4 x Float"));
+  EXPECT_TRUE(
+      either_way(common_reason([](Comm& comm) {
+                   if (comm.rank() == 0) {
+                     comm.all_gather(at::empty({4}), at::ones({2})).wait();
+                   } else {
+                     comm.reduce_scatter(at::empty({2}), at::ones({4}), ReduceOp::kAverage).wait();
+                   }
+                 }),
+                 "all_gather of 2 x Float", "reduce_scatter(average) of 4 x Float"));
 }
 
 TEST(ThreadBackend, ARankThatHasLeftIsAnErrorAtOnce) {

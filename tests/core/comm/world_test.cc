@@ -5,8 +5,8 @@
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <unistd.h>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <filesystem>
 #include <fstream>
@@ -119,8 +119,7 @@ TEST(World, ThreadsThatDoNotComeAreNamed) {
   const Error error =
       error_of([] { World::join(options("thread://missing", 1, 3, milliseconds(50))); });
   EXPECT_EQ(error.code(), Code::kTimeout);
-  EXPECT_EQ(error.message(),
-            "thread://missing: 1 of 3 ranks came within 0.1 s, missing: 0, 2");
+  EXPECT_EQ(error.message(), "thread://missing: 1 of 3 ranks came within 0.1 s, missing: 0, 2");
 }
 
 TEST(World, ThreadsThatContradictEachOtherAreNamed) {
@@ -134,8 +133,7 @@ TEST(World, ThreadsThatContradictEachOtherAreNamed) {
               std::this_thread::sleep_for(milliseconds(100));
               EXPECT_EQ(error_of([] { World::join(options("thread://odd", 1, 3)); }).message(),
                         "thread://odd: rank 1 says that there are 3 ranks, another one said 2");
-              texts[1] =
-                  error_of([] { World::join(options("thread://odd", 0, 2)); }).message();
+              texts[1] = error_of([] { World::join(options("thread://odd", 0, 2)); }).message();
             }});
   EXPECT_EQ(texts[0], "thread://odd: 1 of 2 ranks came within 0.5 s, missing: 1");
   EXPECT_EQ(texts[1], "thread://odd: rank 0 is there already");
@@ -180,16 +178,14 @@ TEST(World, APortInUseIsNamed) {
 
 TEST(World, RanksMissingAtATcpStoreAreNamed) {
   const Port port(false);
-  const Error error =
-      error_of([&] { World::join(options(port.url(), 0, 3, milliseconds(300))); });
+  const Error error = error_of([&] { World::join(options(port.url(), 0, 3, milliseconds(300))); });
   EXPECT_EQ(error.code(), Code::kTimeout);
   EXPECT_EQ(error.message(), "1 of 3 ranks came within 0.3 s, missing: 1, 2");
 }
 
 TEST(World, RankZeroMissingAtATcpStoreIsNamed) {
   const Port port(false);
-  const Error error =
-      error_of([&] { World::join(options(port.url(), 1, 2, milliseconds(1000))); });
+  const Error error = error_of([&] { World::join(options(port.url(), 1, 2, milliseconds(1000))); });
   EXPECT_EQ(error.code(), Code::kTimeout);
   EXPECT_EQ(error.message().substr(0, 27), "rank 1 found no rank 0 at 1");
 }
@@ -202,8 +198,9 @@ TEST(World, ARankThatCameTwiceIsNamed) {
     const Error error =
         error_of([&] { World::join(options(port.url(), number, 3, milliseconds(1500))); });
     const std::lock_guard<std::mutex> lock(mutex);
-    named += error.message().find("missing: 2; rank 1 came twice: do two processes have the same "
-                                  "RANK?") != std::string::npos;
+    named += error.message().find(
+                 "missing: 2; rank 1 came twice: do two processes have the same "
+                 "RANK?") != std::string::npos;
   };
   together({[&] { rank(0); }, [&] { rank(1); }, [&] { rank(1); }});
   EXPECT_GE(named, 1);
@@ -238,19 +235,18 @@ TEST(World, AStoreOfTheLauncherServesOneWorldAfterTheOther) {
 }
 
 TEST(World, AGroupThatARankDoesNotMakeNamesIt) {
-  run_ranks(
-      3,
-      [](const std::shared_ptr<World>& world) {
-        if (world->rank() == 1) {
-          return;
-        }
-        const Error error = error_of([&] { world->make_comm("extra", {0, 1, 2}); });
-        EXPECT_TRUE(error.code() == Code::kTimeout || error.code() == Code::kPeerFailed);
-        EXPECT_NE(error.message().find("2 of 3 ranks came within 0.5 s, missing: 1"),
-                  std::string::npos)
-            << error.message();
-      },
-      {BackendKind::kGloo, milliseconds(500)});
+  run_ranks(3,
+            [](const std::shared_ptr<World>& world) {
+              if (world->rank() == 1) {
+                return;
+              }
+              const Error error = error_of([&] { world->make_comm("extra", {0, 1, 2}); });
+              EXPECT_TRUE(error.code() == Code::kTimeout || error.code() == Code::kPeerFailed);
+              EXPECT_NE(error.message().find("2 of 3 ranks came within 0.5 s, missing: 1"),
+                        std::string::npos)
+                  << error.message();
+            },
+            {BackendKind::kGloo, milliseconds(500)});
 }
 
 TEST(World, MembersOfAGroupMustFit) {

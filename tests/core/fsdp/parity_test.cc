@@ -113,9 +113,8 @@ void expect_parity(const std::shared_ptr<World>& world, int64_t fsdp_size,
 class Parity : public ::testing::TestWithParam<int> {};
 
 TEST_P(Parity, UnevenShapesEqualTheUnshardedModuleAfterEveryStep) {
-  run_ranks(GetParam(), [](const std::shared_ptr<World>& world) {
-    expect_parity(world, 0, {5, 7, 3}, {});
-  });
+  run_ranks(GetParam(),
+            [](const std::shared_ptr<World>& world) { expect_parity(world, 0, {5, 7, 3}, {}); });
 }
 
 TEST_P(Parity, EvenShapesOnTheDirectPath) {
@@ -138,17 +137,15 @@ TEST_P(Parity, TiedAndFrozenParameters) {
   TinyStackOptions options{6, 6, 3};
   options.tied = true;
   options.frozen_bias = true;
-  run_ranks(GetParam(), [&](const std::shared_ptr<World>& world) {
-    expect_parity(world, 0, options, {});
-  });
+  run_ranks(GetParam(),
+            [&](const std::shared_ptr<World>& world) { expect_parity(world, 0, options, {}); });
 }
 
 TEST_P(Parity, AFrozenUnitBetweenTrainableOnes) {
   TinyStackOptions options{6, 7, 3};
   options.frozen_block = true;
-  run_ranks(GetParam(), [&](const std::shared_ptr<World>& world) {
-    expect_parity(world, 0, options, {});
-  });
+  run_ranks(GetParam(),
+            [&](const std::shared_ptr<World>& world) { expect_parity(world, 0, options, {}); });
 }
 
 TEST_P(Parity, EveryReshardPolicyAndPrefetchDepth) {

@@ -237,7 +237,8 @@ TEST(Backward, TwoForwardsBeforeOneBackward) {
     TinyStack reference({4, 6, 2});
     (reference(input_of(4)).sum() * reference(input_of(4) * 2).sum()).backward();
     const ShardedParam& param = *s.root->parameters().front();
-    EXPECT_TRUE(at::allclose(full_gradient(*s.root, param), reference.embedding.grad(), 1e-5, 1e-4));
+    EXPECT_TRUE(
+        at::allclose(full_gradient(*s.root, param), reference.embedding.grad(), 1e-5, 1e-4));
     EXPECT_EQ(s.root->tree().stats().unsharded_bytes, 0);
   });
 }

@@ -56,8 +56,7 @@ class Golden : public ::testing::TestWithParam<const char*> {
   Golden() {
     expected_ = read_json(kGolden + GetParam() + ".json");
     const auto length = expected_["logits"]["seq_len"].get<int64_t>();
-    const at::Tensor windows =
-        read_windows(kGolden + "tokens/" + GetParam() + ".bin", 2, length);
+    const at::Tensor windows = read_windows(kGolden + "tokens/" + GetParam() + ".bin", 2, length);
     tokens_ = windows.narrow(1, 0, length).contiguous();
     labels_ = windows.narrow(1, 1, length).contiguous();
   }
@@ -77,8 +76,8 @@ TEST_P(Golden, LogitsEqualThoseOfTransformers) {
     const auto position = expected["positions"][i].get<std::vector<int64_t>>();
     const at::Tensor row = logits[position[0]][position[1]];
     for (int64_t j = 0; j < 8; ++j) {
-      EXPECT_NEAR(row[j].item<double>(), expected["first_8"][i][static_cast<size_t>(j)].get<double>(),
-                  kLogitTolerance);
+      EXPECT_NEAR(row[j].item<double>(),
+                  expected["first_8"][i][static_cast<size_t>(j)].get<double>(), kLogitTolerance);
     }
     EXPECT_NEAR(row.to(at::kDouble).logsumexp(0).item<double>(),
                 expected["logsumexp"][i].get<double>(), kLogitTolerance);

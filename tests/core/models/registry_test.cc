@@ -16,11 +16,11 @@ using ::testing::HasSubstr;
 using Json = nlohmann::json;
 
 Json small_config() {
-  return {{"model_type", "llama"},        {"vocab_size", 40},
-          {"hidden_size", 16},            {"intermediate_size", 24},
-          {"num_hidden_layers", 1},       {"num_attention_heads", 4},
-          {"num_key_value_heads", 2},     {"max_position_embeddings", 32},
-          {"rms_norm_eps", 1e-5},         {"tie_word_embeddings", false}};
+  return {{"model_type", "llama"},    {"vocab_size", 40},
+          {"hidden_size", 16},        {"intermediate_size", 24},
+          {"num_hidden_layers", 1},   {"num_attention_heads", 4},
+          {"num_key_value_heads", 2}, {"max_position_embeddings", 32},
+          {"rms_norm_eps", 1e-5},     {"tie_word_embeddings", false}};
 }
 
 std::shared_ptr<CausalLM> build_with(const Json& changes) {
@@ -61,17 +61,15 @@ TEST(ModelTypes, AreTheSupportedOnes) {
 }
 
 TEST(Build, GivesParametersTheNamesOfTransformers) {
-  EXPECT_THAT(names_of(*build_with(Json::object())),
-              ElementsAre("model.embed_tokens.weight", "model.layers.0.self_attn.q_proj.weight",
-                          "model.layers.0.self_attn.k_proj.weight",
-                          "model.layers.0.self_attn.v_proj.weight",
-                          "model.layers.0.self_attn.o_proj.weight",
-                          "model.layers.0.mlp.gate_proj.weight",
-                          "model.layers.0.mlp.up_proj.weight",
-                          "model.layers.0.mlp.down_proj.weight",
-                          "model.layers.0.input_layernorm.weight",
-                          "model.layers.0.post_attention_layernorm.weight", "model.norm.weight",
-                          "lm_head.weight"));
+  EXPECT_THAT(
+      names_of(*build_with(Json::object())),
+      ElementsAre(
+          "model.embed_tokens.weight", "model.layers.0.self_attn.q_proj.weight",
+          "model.layers.0.self_attn.k_proj.weight", "model.layers.0.self_attn.v_proj.weight",
+          "model.layers.0.self_attn.o_proj.weight", "model.layers.0.mlp.gate_proj.weight",
+          "model.layers.0.mlp.up_proj.weight", "model.layers.0.mlp.down_proj.weight",
+          "model.layers.0.input_layernorm.weight", "model.layers.0.post_attention_layernorm.weight",
+          "model.norm.weight", "lm_head.weight"));
 }
 
 TEST(Build, GivesQwen2BiasesOnQueriesKeysAndValuesOnly) {
@@ -134,8 +132,8 @@ TEST(Build, KeepsTheConfig) {
 }
 
 TEST(Build, AcceptsAWindowOfAllPositions) {
-  EXPECT_NO_THROW(build_with(
-      {{"model_type", "qwen2"}, {"use_sliding_window", true}, {"sliding_window", 32}}));
+  EXPECT_NO_THROW(
+      build_with({{"model_type", "qwen2"}, {"use_sliding_window", true}, {"sliding_window", 32}}));
 }
 
 TEST(Build, AcceptsBothSpellingsOfRopeScaling) {
@@ -178,7 +176,8 @@ TEST(BadConfig, WithAWrongTypeNamesKeyExpectedAndFound) {
   expect_refused_with({{"tie_word_embeddings", 1}}, Code::kInvalidArgument,
                       {"\"tie_word_embeddings\"", "true or false", "1"});
   expect_refused_with({{"model_type", 7}}, Code::kInvalidArgument, {"\"model_type\"", "a string"});
-  expect_refused_with({{"rope_scaling", 8}}, Code::kInvalidArgument, {"\"rope_scaling\"", "object"});
+  expect_refused_with({{"rope_scaling", 8}}, Code::kInvalidArgument,
+                      {"\"rope_scaling\"", "object"});
 }
 
 TEST(BadConfig, WithAbsurdSizes) {
@@ -206,10 +205,9 @@ TEST(BadConfig, WithUnsupportedFeatures) {
   expect_refused_with(
       {{"model_type", "qwen2"}, {"use_sliding_window", true}, {"sliding_window", 16}},
       Code::kUnsupported, {"16", "32"});
-  expect_refused_with({{"model_type", "qwen3"},
-                       {"layer_types", {"sliding_attention"}},
-                       {"sliding_window", 16}},
-                      Code::kUnsupported, {"sliding"});
+  expect_refused_with(
+      {{"model_type", "qwen3"}, {"layer_types", {"sliding_attention"}}, {"sliding_window", 16}},
+      Code::kUnsupported, {"sliding"});
 }
 
 TEST(BadConfig, WithIncompleteLlama3ScalingNamesTheNestedKey) {

@@ -11,11 +11,11 @@
 namespace fsdp2::nn {
 namespace {
 
-// q * cos + rotate_half(q) * sin with full-width cos and sin, as transformers writes it. x [B,S,H,E].
+// q * cos + rotate_half(q) * sin with full-width cos and sin, as transformers writes it. x
+// [B,S,H,E].
 at::Tensor plain_rotation(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
   const int64_t half = x.size(-1) / 2;
-  const at::Tensor rotated_half =
-      at::cat({-x.slice(-1, half), x.slice(-1, 0, half)}, -1);
+  const at::Tensor rotated_half = at::cat({-x.slice(-1, half), x.slice(-1, 0, half)}, -1);
   return x * at::cat({cos, cos}, -1).unsqueeze(1) +
          rotated_half * at::cat({sin, sin}, -1).unsqueeze(1);
 }
@@ -26,8 +26,7 @@ TEST(Rotation, AgreesWithPlainOperatorsIncludingGradients) {
     const at::Tensor x = random_leaf({2, 7, 3, 20}, 1, dtype);
     const auto [cos, sin] = RotaryEmbedding(20, 10000).cos_sin(7, x);
     const at::Tensor wide = in_double(x);
-    const at::Tensor expected =
-        plain_rotation(wide, cos.to(at::kDouble), sin.to(at::kDouble));
+    const at::Tensor expected = plain_rotation(wide, cos.to(at::kDouble), sin.to(at::kDouble));
     const at::Tensor actual = rotate(x, cos, sin);
     EXPECT_LE(relative_difference(actual, expected), tolerance);
     const at::Tensor dy = random_leaf(actual.sizes(), 3, dtype).detach();
@@ -105,8 +104,7 @@ at::Tensor plain_attention(const AttentionConfig& config, Attention& module, con
   const at::Tensor k = plain_rotation(norm(heads("k_proj", config.kv_heads), "k_norm"), cos, sin)
                            .transpose(1, 2)
                            .repeat_interleave(times, 1);
-  const at::Tensor v =
-      heads("v_proj", config.kv_heads).transpose(1, 2).repeat_interleave(times, 1);
+  const at::Tensor v = heads("v_proj", config.kv_heads).transpose(1, 2).repeat_interleave(times, 1);
   const at::Tensor scores =
       at::matmul(q, k.transpose(-1, -2)) / std::sqrt(static_cast<double>(config.head_dim));
   const at::Tensor future =
@@ -145,7 +143,8 @@ TEST_P(AttentionVariants, AgreeWithPlainOperatorsIncludingGradients) {
   EXPECT_LE(relative_difference(dx, x.grad()), 5e-6);
   size_t i = 0;
   for (const auto& parameter : attention.named_parameters()) {
-    // k_proj's bias adds the same score everywhere but for the rotation: small, so absolute as well.
+    // k_proj's bias adds the same score everywhere but for the rotation: small, so absolute as
+    // well.
     EXPECT_LE(max_difference(gradients[i++], parameter.value().grad()),
               1e-5 * std::max(1.0, parameter.value().grad().abs().max().item<double>()))
         << parameter.key();

@@ -72,8 +72,7 @@ TEST_P(HeadLoss, LeavesOutIgnoredLabels) {
 TEST_P(HeadLoss, WithoutAnyLabelIsNanWithZeroGradientsAsInPytorch) {
   const at::Tensor hidden = random_leaf({2, 5, kWidth}, 1);
   const at::Tensor weight = random_leaf({kVocabulary, kWidth}, 2);
-  const at::Tensor loss =
-      head_loss(hidden, weight, at::full({2, 5}, -100, at::kLong), options_);
+  const at::Tensor loss = head_loss(hidden, weight, at::full({2, 5}, -100, at::kLong), options_);
   EXPECT_TRUE(std::isnan(loss.item<float>()));
   loss.backward();
   EXPECT_EQ(hidden.grad().abs().sum().item<float>(), 0);
@@ -142,8 +141,8 @@ TEST(HeadLossEngines, GiveTheSameLossAndGradients) {
     HeadLossOptions options;
     options.chunk_rows = 128;
     const auto generator = at::detail::createCPUGenerator(3);
-    losses.push_back(head_loss(hidden, weight,
-                               at::randint(0, 2000, {300}, generator, at::kLong), options));
+    losses.push_back(
+        head_loss(hidden, weight, at::randint(0, 2000, {300}, generator, at::kLong), options));
     losses.back().backward();
     gradients.push_back(weight.grad());
   }

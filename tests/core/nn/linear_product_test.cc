@@ -27,8 +27,7 @@ class LinearProduct : public ::testing::TestWithParam<ProductEngine> {
     const at::Tensor wide_weight = in_double(weight);
     const at::Tensor wide_bias = bias.defined() ? in_double(bias) : at::Tensor();
     const at::Tensor expected = at::linear(
-        wide_x, wide_weight,
-        bias.defined() ? std::optional<at::Tensor>(wide_bias) : std::nullopt);
+        wide_x, wide_weight, bias.defined() ? std::optional<at::Tensor>(wide_bias) : std::nullopt);
     const at::Tensor actual = linear_product(x, weight, bias);
     EXPECT_LE(relative_difference(actual, expected), kStrictFp32);
     const at::Tensor dy = random_leaf(actual.sizes(), 99).detach();
@@ -58,9 +57,9 @@ TEST_P(LinearProduct, OfATransposedInputAgreesWithDouble) {
   const at::Tensor leaf = random_leaf({160, 128}, 1);
   const at::Tensor weight = random_leaf({100, 160}, 2);
   const at::Tensor y = linear_product(leaf.t(), weight);
-  EXPECT_LE(relative_difference(
-                y.detach(), at::linear(in_double(leaf).t(), in_double(weight)).detach()),
-            kStrictFp32);
+  EXPECT_LE(
+      relative_difference(y.detach(), at::linear(in_double(leaf).t(), in_double(weight)).detach()),
+      kStrictFp32);
 }
 
 TEST_P(LinearProduct, OfAFrozenWeightHasOnlyTheInputsGradient) {

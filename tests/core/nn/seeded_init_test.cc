@@ -31,9 +31,7 @@ TEST(SeededInit, RowsAreTheSameWhateverTheSplit) {
   }
 }
 
-TEST(SeededInit, AShardWithoutRowsIsFine) {
-  EXPECT_EQ(rows(SeededInit(7), kRows, 0).numel(), 0);
-}
+TEST(SeededInit, AShardWithoutRowsIsFine) { EXPECT_EQ(rows(SeededInit(7), kRows, 0).numel(), 0); }
 
 TEST(SeededInit, MatricesAreNormalWithTheGivenDeviation) {
   at::Tensor values = at::empty({1000, 1000});
