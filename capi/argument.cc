@@ -1,0 +1,97 @@
+#include "capi/argument.h"
+
+#include <cstring>
+
+namespace fsdp2::capi {
+
+namespace {
+
+// Length of the UTF-8 sequence at `at`, of which `left` bytes are there; 0 if it is malformed,
+// overlong, a surrogate or beyond U+10FFFF.
+size_t utf8_sequence(const unsigned char* at, size_t left) {
+  const unsigned char lead = at[0];
+  if (lead < 0x80) {
+    return 1;
+  }
+  const size_t length = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
+  if (lead < 0xc2 || lead > 0xf4 || left < length) {
+    return 0;
+  }
+  for (size_t i = 1; i < length; ++i) {
+    if ((at[i] & 0xc0) != 0x80) {
+      return 0;
+    }
+  }
+  const unsigned char second = at[1];
+  const bool overlong = (lead == 0xe0 && second < 0xa0) || (lead == 0xf0 && second < 0x90);
+  const bool surrogate = lead == 0xed && second >= 0xa0;
+  const bool beyond = lead == 0xf4 && second >= 0x90;
+  return overlong || surrogate || beyond ? 0 : length;
+}
+
+void check_utf8(const char* text, size_t length, const char* name) {
+  const auto* bytes = reinterpret_cast<const unsigned char*>(text);
+  for (size_t i = 0; i < length;) {
+    const size_t step = utf8_sequence(bytes + i, length - i);
+    FSDP2_CHECK(step > 0, Code::kInvalidArgument, "{}: expected UTF-8, found byte 0x{:02x} at {}",
+                name, bytes[i], i);
+    i += step;
+  }
+}
+
+}  // namespace
+
+void check_array(const void* data, size_t count, const char* name) {
+  FSDP2_CHECK(count <= kMaxCount, Code::kInvalidArgument,
+              "{}: expected at most {} elements, found {}", name, kMaxCount, count);
+  FSDP2_CHECK(data != nullptr || count == 0, Code::kNullArgument, "{} is NULL with {} elements",
+              name, count);
+}
+
+std::string read_text(const char* text, size_t max_bytes, const char* name) {
+  check_not_null(text, name);
+  const size_t length = strnlen(text, max_bytes + 1);
+  FSDP2_CHECK(length <= max_bytes, Code::kInvalidArgument,
+              "{}: expected at most {} bytes, found a longer text", name, max_bytes);
+  check_utf8(text, length, name);
+  return {text, length};
+}
+
+std::string read_path(const char* path, const char* name) {
+  std::string text = read_text(path, kMaxPath, name);
+  FSDP2_CHECK(!text.empty(), Code::kInvalidArgument, "{}: expected a path, found an empty text",
+              name);
+  return text;
+}
+
+void write_text(const std::string& text, char* buf, size_t cap, size_t* needed) {
+  check_not_null(needed, "needed");
+  FSDP2_CHECK(buf != nullptr || cap == 0, Code::kNullArgument, "buf is NULL with cap {}", cap);
+  *needed = text.size() + 1;
+  if (buf == nullptr) {
+    return;
+  }
+  FSDP2_CHECK(cap > text.size(), Code::kBufferTooSmall, "expected room for {} bytes, found {}",
+              text.size() + 1, cap);
+  std::memcpy(buf, text.c_str(), text.size() + 1);
+}
+
+bool read_flag(int32_t value, const char* name) {
+  FSDP2_CHECK(value == 0 || value == 1, Code::kInvalidArgument, "{}: expected 0 or 1, found {}",
+              name, value);
+  return value == 1;
+}
+
+int64_t check_integer(int64_t value, int64_t low, int64_t high, const char* name) {
+  FSDP2_CHECK(value >= low && value <= high, Code::kInvalidArgument,
+              "{}: expected {} to {}, found {}", name, low, high, value);
+  return value;
+}
+
+double check_number(double value, double low, double high, const char* name) {
+  FSDP2_CHECK(value >= low && value <= high, Code::kInvalidArgument,
+              "{}: expected {:g} to {:g}, found {:g}", name, low, high, value);
+  return value;
+}
+
+}  // namespace fsdp2::capi

@@ -1,0 +1,46 @@
+// Checks of the plain arguments of the C ABI. Every error names the argument, what was expected and
+// what was found.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+#include "core/base/error.h"
+#include "include/fsdp2/base.h"
+
+namespace fsdp2::capi {
+
+inline constexpr size_t kMaxPath = 4096;
+inline constexpr size_t kMaxName = 1024;
+inline constexpr size_t kMaxText = size_t{1} << 20;
+inline constexpr size_t kMaxJson = size_t{16} << 20;
+inline constexpr size_t kMaxCount = size_t{1} << 31;
+
+template <typename T>
+T* check_not_null(T* pointer, const char* name) {
+  FSDP2_CHECK(pointer != nullptr, Code::kNullArgument, "{} is NULL", name);
+  return pointer;
+}
+
+// An array: NULL only with count 0, and no more than 2^31 elements.
+void check_array(const void* data, size_t count, const char* name);
+
+// A copy of a NUL-terminated text of at most max_bytes; kInvalidArgument unless it is UTF-8.
+std::string read_text(const char* text, size_t max_bytes, const char* name);
+// As read_text, of a path: not empty.
+std::string read_path(const char* path, const char* name);
+
+// Strings out: see convention 4 of fsdp2.h.
+void write_text(const std::string& text, char* buf, size_t cap, size_t* needed);
+
+// 0 or 1.
+bool read_flag(int32_t value, const char* name);
+// Throws unless low <= value <= high.
+int64_t check_integer(int64_t value, int64_t low, int64_t high, const char* name);
+// Throws unless low <= value <= high; NaN is in no range.
+double check_number(double value, double low, double high, const char* name);
+
+}  // namespace fsdp2::capi

@@ -1,0 +1,124 @@
+#include "capi/guard.h"
+
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+#include <pthread.h>
+
+#include <atomic>
+#include <mutex>
+#include <utility>
+
+#include "capi/error.h"
+#include "core/base/error.h"
+
+namespace fsdp2::capi {
+
+static_assert(static_cast<fsdp2_status>(Code::kNullArgument) == FSDP2_E_NULL_ARGUMENT &&
+              static_cast<fsdp2_status>(Code::kWrongState) == FSDP2_E_WRONG_STATE &&
+              static_cast<fsdp2_status>(Code::kIo) == FSDP2_E_IO &&
+              static_cast<fsdp2_status>(Code::kDeviceLost) == FSDP2_E_DEVICE_LOST &&
+              static_cast<fsdp2_status>(Code::kInternal) == FSDP2_E_INTERNAL);
+
+namespace {
+
+std::atomic<bool> is_fork{false};
+
+// A thread cannot be cancelled while an exception is turned into a status.
+class Uncancellable {
+ public:
+  Uncancellable() { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }
+  ~Uncancellable() { pthread_setcancelstate(before_, nullptr); }
+
+ private:
+  int before_ = 0;
+};
+
+// Lines below the first, for whoever looks for the cause inside LibTorch.
+std::string detail_of_current_exception() {
+  try {
+    throw;
+  } catch (const c10::Error& error) {
+    return error.what();
+  } catch (...) {
+    return {};
+  }
+}
+
+}  // namespace
+
+void note_use() {
+  static std::once_flag once;
+  std::call_once(once, [] { pthread_atfork(nullptr, nullptr, [] { is_fork = true; }); });
+}
+
+Call::~Call() {
+  for (size_t i = 0; i < n_occupied_; ++i) {
+    occupied_[i]->leave();
+  }
+}
+
+void Call::begin() {
+  FSDP2_CHECK(!is_fork, Code::kWrongState,
+              "this process is a fork of one that had used libfsdp2: expected a process of its own "
+              "(spawn, or fork and exec)");
+  FSDP2_CHECK(!inside_log_sink(), Code::kBusy, "a log callback must not call the library");
+  log_scope_.emplace();
+  modes_.emplace();
+}
+
+void Call::occupy(const std::shared_ptr<Busy>& busy) {
+  FSDP2_CHECK(n_occupied_ < occupied_.size(), Code::kInternal, "a call occupies too many objects");
+  busy->enter(function_);
+  occupied_[n_occupied_++] = busy;
+}
+
+void Call::about(const std::shared_ptr<Mesh>& mesh) {
+  mesh_ = mesh;
+  log_scope_->set_rank(mesh->world().rank());
+}
+
+void Call::tell_other_ranks(const std::string& message) const {
+  World& world = mesh_->world();
+  if (world.size() > 1) {
+    world.failure().publish(fmt::format("rank {}: {}", world.rank(), message));
+  }
+}
+
+void Call::record_current_exception() {
+  ErrorRecord& record = error_record();
+  const Error error = current_exception_as_error();
+  record.status = static_cast<fsdp2_status>(error.code());
+  record.rank = mesh_ ? mesh_->world().rank() : -1;
+  record.native_code = error.native_code();
+  record.function = function_;
+  const std::string& text = error.message();
+  const size_t end_of_line = text.find('\n');
+  record.message = text.substr(0, end_of_line);
+  record.detail = end_of_line == std::string::npos ? "" : text.substr(end_of_line + 1);
+  if (record.detail.empty()) {
+    record.detail = detail_of_current_exception();
+  }
+  if (shares_failure_ && error.code() != Code::kPeerFailed) {
+    tell_other_ranks(record.message);
+  }
+}
+
+fsdp2_status Call::fail() noexcept {
+  const Uncancellable uncancellable;
+  try {
+    record_current_exception();
+    return error_record().status;
+  } catch (...) {
+    ErrorRecord& record = error_record();
+    record.status = FSDP2_E_OUT_OF_MEMORY;
+    record.rank = -1;
+    record.native_code = 0;
+    record.function = function_;
+    record.message.clear();
+    record.message.append("out of memory");  // fits without an allocation
+    record.detail.clear();
+    return FSDP2_E_OUT_OF_MEMORY;
+  }
+}
+
+}  // namespace fsdp2::capi

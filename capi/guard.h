@@ -1,0 +1,96 @@
+// The boundary that every exported function crosses: here, and nowhere else, exceptions end.
+//
+//   fsdp2_status fsdp2_mesh_barrier(fsdp2_mesh mesh) {
+//     return guard(__func__, [&](Call& call) {
+//       auto object = pin(mesh);
+//       call.communicate(*object);
+//       barrier(*object->mesh);
+//     });
+//   }
+//
+// A cancelled thread's unwinding passes through. Everything else becomes a status and this thread's
+// error record; outputs are written last, so a failure leaves them untouched.
+#pragma once
+
+#include <c10/core/AutogradState.h>
+#include <c10/core/DispatchKeySet.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <cxxabi.h>
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "capi/busy.h"
+#include "core/base/log.h"
+#include "core/comm/mesh.h"
+#include "include/fsdp2/base.h"
+
+namespace fsdp2::capi {
+
+// From its first use in a process on, the library refuses to work in forks of that process: the
+// threads of its transport and of LibTorch are not there.
+void note_use();
+
+// One call into the library, from any thread and with any state that the thread's other users of
+// LibTorch have left there.
+class Call {
+ public:
+  explicit Call(const char* function) : function_(function) {}
+  ~Call();
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+
+  const char* function() const { return function_; }
+
+  // This call's alone until it ends. kBusy if another is inside.
+  void occupy(const std::shared_ptr<Busy>& busy);
+
+  // The call is about this rank of the mesh: the error record and log records say so.
+  void about(const std::shared_ptr<Mesh>& mesh);
+  // From here on other ranks may wait for this one: a failure is told to them, and ends the world.
+  // REQUIRES: about.
+  void share_failure() { shares_failure_ = true; }
+
+  // For guard: begins the call, and turns the exception that is being handled into a status.
+  void begin();
+  fsdp2_status fail() noexcept;
+
+ private:
+  // LibTorch's modes of this thread, as the library needs them: gradients are recorded, backward
+  // stays on this thread, nothing is cast. Restored at the end.
+  struct Modes {
+    c10::InferenceMode inference{false};  // and all other modes of autograd
+    c10::impl::ExcludeDispatchKeyGuard autocast{c10::autocast_dispatch_keyset};
+    Modes() { c10::AutogradState::get_tls_state().set_multithreading_enabled(false); }
+  };
+
+  void record_current_exception();
+  void tell_other_ranks(const std::string& message) const;
+
+  const char* function_;
+  std::optional<LogScope> log_scope_;
+  std::optional<Modes> modes_;
+  std::shared_ptr<Mesh> mesh_;
+  bool shares_failure_ = false;
+  std::array<std::shared_ptr<Busy>, 3> occupied_;
+  size_t n_occupied_ = 0;
+};
+
+template <typename Body>
+fsdp2_status guard(const char* function, Body&& body) {
+  Call call(function);
+  try {
+    call.begin();
+    body(call);
+    return FSDP2_OK;
+  } catch (abi::__forced_unwind&) {
+    throw;
+  } catch (...) {
+    return call.fail();
+  }
+}
+
+}  // namespace fsdp2::capi

@@ -1,0 +1,77 @@
+#include "include/fsdp2/log.h"
+
+#include <memory>
+
+#include "capi/guard.h"
+#include "core/base/error.h"
+#include "core/base/log.h"
+
+namespace fsdp2::capi {
+
+namespace {
+
+LogLevel read_level(int32_t level) {
+  switch (level) {
+    case FSDP2_LOG_DEBUG:
+    case FSDP2_LOG_INFO:
+    case FSDP2_LOG_WARNING:
+    case FSDP2_LOG_ERROR:
+    case FSDP2_LOG_OFF:
+      return static_cast<LogLevel>(level);
+    default:
+      fail(Code::kInvalidArgument,
+           "min_level: expected one of FSDP2_LOG_DEBUG (10), _INFO (20), _WARNING (30), _ERROR "
+           "(40), _OFF (100), found {}",
+           level);
+  }
+}
+
+// The caller's function with what it asked to get back.
+struct Callback {
+  fsdp2_log_fn fn;
+  void* user_data;
+  fsdp2_release_fn release;
+
+  ~Callback() {
+    if (release != nullptr) {
+      release(user_data);
+    }
+  }
+
+  void operator()(const LogRecord& record) const {
+    const fsdp2_log_record out{sizeof(fsdp2_log_record),
+                               static_cast<int32_t>(record.level),
+                               record.rank,
+                               0,
+                               record.time_ns,
+                               record.category,
+                               record.message.c_str()};
+    fn(&out, user_data);
+  }
+};
+
+void set_log(int32_t min_level, fsdp2_log_fn fn, void* user_data, fsdp2_release_fn release) {
+  const LogLevel level = read_level(min_level);
+  FSDP2_CHECK(fn != nullptr || (user_data == nullptr && release == nullptr), Code::kNullArgument,
+              "fn is NULL, but user_data or release is not");
+  if (fn == nullptr) {
+    set_log_sink(level, {});
+    return;
+  }
+  // release must not run for a call that fails, so it is the last thing to be set.
+  const std::shared_ptr<Callback> callback(new Callback{fn, user_data, nullptr});
+  LogSink sink = [callback](const LogRecord& record) { (*callback)(record); };
+  callback->release = release;
+  set_log_sink(level, std::move(sink));
+}
+
+}  // namespace
+
+}  // namespace fsdp2::capi
+
+fsdp2_status fsdp2_log_set(int32_t min_level, fsdp2_log_fn fn, void* user_data,
+                           fsdp2_release_fn release) {
+  return fsdp2::capi::guard(__func__, [&](fsdp2::capi::Call&) {
+    fsdp2::capi::set_log(min_level, fn, user_data, release);
+  });
+}

@@ -1,0 +1,14 @@
+// From fsdp2_mesh_options to a mesh of this rank.
+#pragma once
+
+#include <memory>
+
+#include "capi/object.h"
+#include "include/fsdp2/mesh.h"
+
+namespace fsdp2::capi {
+
+// Collective.
+std::shared_ptr<MeshObject> create_mesh(const fsdp2_mesh_options& options);
+
+}  // namespace fsdp2::capi

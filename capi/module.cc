@@ -1,0 +1,225 @@
+#include "include/fsdp2/module.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "capi/argument.h"
+#include "capi/dtype.h"
+#include "capi/module.h"
+#include "capi/object.h"
+#include "capi/sized_struct.h"
+#include "capi/tensor.h"
+#include "core/base/log.h"
+#include "core/ckpt/hugging_face_directory.h"
+#include "core/models/registry.h"
+#include "core/nn/seeded_init.h"
+#include "core/train/generate.h"
+
+namespace fsdp2::capi {
+
+namespace {
+
+constexpr fsdp2_module_options kDefaults = FSDP2_MODULE_OPTIONS_INIT;
+constexpr fsdp2_generate_options kGenerateDefaults = FSDP2_GENERATE_OPTIONS_INIT;
+constexpr int32_t kMaxNewTokens = 1 << 24;
+
+at::ScalarType parameter_dtype(const fsdp2_module_options& options) {
+  return read_float_dtype_or_keep(options.dtype, "options.dtype").value_or(at::kFloat);
+}
+
+uint64_t give_module(std::shared_ptr<models::CausalLM> module,
+                     std::shared_ptr<nn::ParameterSource> source) {
+  int64_t numel = 0;
+  const auto parameters = nn::named_unique_parameters(*module);
+  for (const nn::NamedParameter& parameter : parameters) {
+    numel += parameter.tensor.numel();
+  }
+  auto object = std::make_shared<ModuleObject>(std::move(module), std::move(source),
+                                               static_cast<int32_t>(parameters.size()), numel);
+  return give(Kind::kModule, std::move(object));
+}
+
+// Every parameter is there with its shape: found out now, not when the first rank reads it.
+void check_parameters(const nn::Module& module, nn::ParameterSource& source) {
+  for (const nn::NamedParameter& parameter : nn::named_unique_parameters(module)) {
+    const auto& names = parameter.names;
+    const auto found = std::find_if(names.begin(), names.end(),
+                                    [&](const std::string& name) { return source.contains(name); });
+    std::vector<int64_t> no_rows = parameter.tensor.sizes().vec();
+    if (!no_rows.empty()) {
+      no_rows.front() = 0;
+    }
+    source.read(found == names.end() ? names.front() : *found, parameter.tensor.sizes(), 0,
+                at::empty(no_rows, parameter.tensor.scalar_type()));
+  }
+}
+
+uint64_t module_from_pretrained(const char* directory, const fsdp2_module_options* given) {
+  const fsdp2_module_options options = read_struct(given, kDefaults, "options");
+  const at::ScalarType dtype = parameter_dtype(options);
+  auto source = std::make_shared<ckpt::HuggingFaceDirectory>(read_path(directory, "directory"));
+  auto module = models::build(source->config_json(), dtype);
+  check_parameters(*module, *source);
+  return give_module(std::move(module), std::move(source));
+}
+
+uint64_t module_from_config(const char* json, const fsdp2_module_options* given) {
+  const fsdp2_module_options options = read_struct(given, kDefaults, "options");
+  const at::ScalarType dtype = parameter_dtype(options);
+  auto module = models::build(read_text(json, kMaxJson, "json"), dtype);
+  auto source = std::make_shared<nn::SeededInit>(options.seed, module->initializer_range());
+  return give_module(std::move(module), std::move(source));
+}
+
+fsdp2_module_info module_info(const ModuleObject& object) {
+  fsdp2_module_info info{};
+  info.n_parameters = object.n_parameters;
+  info.numel = object.numel;
+  info.vocab_size = object.module->vocab_size();
+  info.max_positions = object.module->max_positions();
+  return info;
+}
+
+void check_room(const fsdp2_tensor* outputs, size_t cap, size_t* n_outputs) {
+  check_not_null(n_outputs, "n_outputs");
+  check_array(outputs, cap, "outputs");
+  if (cap < 1) {
+    *n_outputs = 1;
+    fail(Code::kBufferTooSmall, "outputs: expected room for 1 tensor, found {}", cap);
+  }
+}
+
+fsdp2_tensor forward(const std::shared_ptr<ModuleObject>& object, const fsdp2_tensor* inputs,
+                     size_t n_inputs, uint32_t flags) {
+  check_usable(*object);
+  FSDP2_CHECK((flags & ~uint32_t{FSDP2_FORWARD_NO_GRAD}) == 0, Code::kInvalidArgument,
+              "flags: expected 0 or FSDP2_FORWARD_NO_GRAD (1), found {}", flags);
+  const std::vector<at::Tensor> tensors = read_tensors(inputs, n_inputs, "inputs");
+  FSDP2_CHECK(n_inputs == 1 || n_inputs == 2, Code::kInvalidArgument,
+              "n_inputs: expected 1 (tokens) or 2 (tokens, labels), found {}", n_inputs);
+  materialize(*object);
+  const at::AutoGradMode grad_mode((flags & FSDP2_FORWARD_NO_GRAD) == 0);
+  const c10::IValue output = (*object->module)(nn::Values(tensors.begin(), tensors.end()));
+  FSDP2_CHECK(output.isTensor(), Code::kUnsupported, "the module's output is a {}, not a tensor",
+              output.tagKind());
+  return give_tensor(output.toTensor(), object);
+}
+
+train::GenerateOptions generate_options(const fsdp2_generate_options* given) {
+  const fsdp2_generate_options options = read_struct(given, kGenerateDefaults, "options");
+  FSDP2_CHECK(options.reserved == 0, Code::kInvalidArgument,
+              "options.reserved: expected 0, found {}", options.reserved);
+  train::GenerateOptions out;
+  out.max_new_tokens =
+      check_integer(options.max_new_tokens, 0, kMaxNewTokens, "options.max_new_tokens");
+  out.top_k = options.top_k;
+  out.temperature = options.temperature;
+  out.seed = options.seed;
+  return out;
+}
+
+void generate(Call& call, ModuleObject& object, const int64_t* prompt, size_t n_prompt,
+              const fsdp2_generate_options* given, int64_t* tokens, size_t* n_tokens) {
+  enter_collective(call, object);
+  check_usable(object);
+  const train::GenerateOptions options = generate_options(given);
+  check_array(prompt, n_prompt, "prompt");
+  check_array(tokens, static_cast<size_t>(options.max_new_tokens), "tokens");
+  check_not_null(n_tokens, "n_tokens");
+  materialize(object);
+  const std::vector<int64_t> made =
+      train::generate(*object.module, {prompt, prompt + n_prompt}, options);
+  std::copy(made.begin(), made.end(), tokens);
+  *n_tokens = made.size();
+}
+
+}  // namespace
+
+void materialize(ModuleObject& module) {
+  if (module.source == nullptr) {
+    return;
+  }
+  module.spoiled = true;
+  nn::materialize(*module.module, *module.source);
+  module.spoiled = false;
+  module.source = nullptr;
+}
+
+void check_usable(const ModuleObject& module) {
+  FSDP2_CHECK(
+      !module.spoiled, Code::kWrongState,
+      "module: sharding it or reading its parameters has failed half-way: destroy it and make "
+      "another");
+}
+
+}  // namespace fsdp2::capi
+
+using fsdp2::capi::Call;
+using fsdp2::capi::guard;
+using fsdp2::capi::pin;
+namespace capi = fsdp2::capi;
+
+fsdp2_status fsdp2_module_options_init(fsdp2_module_options* options, size_t struct_size) {
+  return guard(__func__,
+               [&](Call&) { capi::init_struct(options, struct_size, capi::kDefaults, "options"); });
+}
+
+fsdp2_status fsdp2_module_from_pretrained(const char* directory,
+                                          const fsdp2_module_options* options, fsdp2_module* out) {
+  return guard(__func__, [&](Call&) {
+    capi::check_not_null(out, "out");
+    out->id = capi::module_from_pretrained(directory, options);
+  });
+}
+
+fsdp2_status fsdp2_module_from_config(const char* json, const fsdp2_module_options* options,
+                                      fsdp2_module* out) {
+  return guard(__func__, [&](Call&) {
+    capi::check_not_null(out, "out");
+    out->id = capi::module_from_config(json, options);
+  });
+}
+
+fsdp2_status fsdp2_module_destroy(fsdp2_module module) {
+  return capi::destroy(__func__, capi::Kind::kModule, module.id);
+}
+
+fsdp2_status fsdp2_module_get_info(fsdp2_module module, fsdp2_module_info* out) {
+  return guard(__func__, [&](Call&) {
+    const auto object = pin(module);
+    capi::check_out_struct(out, "out");
+    capi::fill_struct(out, capi::module_info(*object));
+  });
+}
+
+fsdp2_status fsdp2_module_forward(fsdp2_module module, const fsdp2_tensor* inputs, size_t n_inputs,
+                                  uint32_t flags, fsdp2_tensor* outputs, size_t cap,
+                                  size_t* n_outputs) {
+  return guard(__func__, [&](Call& call) {
+    const auto object = pin(module);
+    capi::enter_collective(call, *object);
+    capi::check_room(outputs, cap, n_outputs);
+    outputs[0] = capi::forward(object, inputs, n_inputs, flags);
+    *n_outputs = 1;
+  });
+}
+
+fsdp2_status fsdp2_generate_options_init(fsdp2_generate_options* options, size_t struct_size) {
+  return guard(__func__, [&](Call&) {
+    capi::init_struct(options, struct_size, capi::kGenerateDefaults, "options");
+  });
+}
+
+fsdp2_status fsdp2_module_generate(fsdp2_module module, const int64_t* prompt, size_t n_prompt,
+                                   const fsdp2_generate_options* options, int64_t* tokens,
+                                   size_t* n_tokens) {
+  return guard(__func__, [&](Call& call) {
+    const auto object = pin(module);
+    capi::generate(call, *object, prompt, n_prompt, options, tokens, n_tokens);
+  });
+}

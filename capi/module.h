@@ -1,0 +1,14 @@
+// Modules and when their parameters get values.
+#pragma once
+
+#include "capi/object.h"
+
+namespace fsdp2::capi {
+
+// Gives an unsharded module's parameters memory and values if they have none. REQUIRES: busy.
+void materialize(ModuleObject& module);
+
+// kWrongState for a module that a failed call has left half-done. REQUIRES: busy.
+void check_usable(const ModuleObject& module);
+
+}  // namespace fsdp2::capi

@@ -1,0 +1,127 @@
+// What the handles stand for. An object holds all that it needs, so handles may be destroyed in any
+// order; members are declared so that what is needed is destroyed after what needs it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "capi/busy.h"
+#include "capi/guard.h"
+#include "capi/handle.h"
+#include "core/comm/comm.h"
+#include "core/comm/mesh.h"
+#include "core/fsdp/fully_shard.h"
+#include "core/models/causal_lm.h"
+#include "core/nn/parameter_source.h"
+#include "core/train/optimizer.h"
+#include "include/fsdp2/base.h"
+
+namespace fsdp2::capi {
+
+struct MeshObject {
+  std::shared_ptr<Busy> busy;  // of the world: sub-meshes share it
+  std::shared_ptr<Mesh> mesh;
+};
+
+struct ModuleObject {
+  ModuleObject(std::shared_ptr<models::CausalLM> module_in,
+               std::shared_ptr<nn::ParameterSource> source_in, int32_t n_parameters_in,
+               int64_t numel_in)
+      : module(std::move(module_in)),
+        n_parameters(n_parameters_in),
+        numel(numel_in),
+        source(std::move(source_in)) {}
+
+  const std::shared_ptr<models::CausalLM> module;
+  const int32_t n_parameters;
+  const int64_t numel;
+  // Of the module, its shard, their optimizers and steps: what follows is read and changed under
+  // it.
+  const std::shared_ptr<Busy> busy = std::make_shared<Busy>("model");
+  // Where the values of the parameters come from; null once they are there.
+  std::shared_ptr<nn::ParameterSource> source;
+  // Set by sharding.
+  std::shared_ptr<MeshObject> mesh;
+  // Sharding or reading values has failed half-way: only destroying is left.
+  bool spoiled = false;
+};
+
+struct TensorObject {
+  // The module in whose graph the tensor is; null outside any.
+  std::shared_ptr<ModuleObject> producer;
+  at::Tensor tensor;
+  std::atomic<bool> spent{false};  // backward has run from here
+};
+
+struct ShardObject {
+  std::shared_ptr<ModuleObject> module;
+  std::shared_ptr<fsdp::Unit> root;
+  CommCounters counters_at_reset;
+};
+
+struct OptimizerObject {
+  std::shared_ptr<ShardObject> shard;
+  std::shared_ptr<train::Optimizer> optimizer;
+};
+
+// The object of a handle, kept alive by the pointer. Errors: HandleTable::pin's.
+inline std::shared_ptr<MeshObject> pin(fsdp2_mesh mesh) {
+  return std::static_pointer_cast<MeshObject>(HandleTable::global().pin(mesh.id, Kind::kMesh));
+}
+inline std::shared_ptr<TensorObject> pin(fsdp2_tensor tensor) {
+  return std::static_pointer_cast<TensorObject>(
+      HandleTable::global().pin(tensor.id, Kind::kTensor));
+}
+inline std::shared_ptr<ModuleObject> pin(fsdp2_module module) {
+  return std::static_pointer_cast<ModuleObject>(
+      HandleTable::global().pin(module.id, Kind::kModule));
+}
+inline std::shared_ptr<ShardObject> pin(fsdp2_shard shard) {
+  return std::static_pointer_cast<ShardObject>(HandleTable::global().pin(shard.id, Kind::kShard));
+}
+inline std::shared_ptr<OptimizerObject> pin(fsdp2_optimizer optimizer) {
+  return std::static_pointer_cast<OptimizerObject>(
+      HandleTable::global().pin(optimizer.id, Kind::kOptimizer));
+}
+
+// A new handle to the object.
+inline uint64_t give(Kind kind, std::shared_ptr<void> object) {
+  note_use();
+  return HandleTable::global().insert(kind, std::move(object));
+}
+
+// All of fsdp2_..._destroy: the null handle is fine.
+inline fsdp2_status destroy(const char* function, Kind kind, uint64_t id) {
+  return guard(function, [&](Call&) {
+    if (id != 0) {
+      HandleTable::global().remove(id, kind);
+    }
+  });
+}
+
+// The mesh is this call's alone, and the call is about it.
+inline void enter(Call& call, const MeshObject& mesh) {
+  call.about(mesh.mesh);
+  call.occupy(mesh.busy);
+}
+
+// The tree is this call's alone; so is its mesh, if it has one and the call communicates.
+inline void enter(Call& call, const ModuleObject& module) {
+  call.occupy(module.busy);
+  if (module.mesh) {
+    call.about(module.mesh->mesh);
+  }
+}
+inline void enter_collective(Call& call, const ModuleObject& module) {
+  enter(call, module);
+  if (module.mesh) {
+    call.occupy(module.mesh->busy);
+    call.share_failure();
+  }
+}
+
+}  // namespace fsdp2::capi

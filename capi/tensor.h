@@ -1,0 +1,23 @@
+// Tensors that cross the C ABI.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <vector>
+
+#include "capi/object.h"
+#include "include/fsdp2/base.h"
+
+namespace fsdp2::capi {
+
+// A new handle. producer: the module in whose graph the tensor is; null outside any.
+fsdp2_tensor give_tensor(at::Tensor tensor, std::shared_ptr<ModuleObject> producer = nullptr);
+
+// The tensors of an argument; kWrongState for one whose memory FSDP has freed.
+std::vector<at::Tensor> read_tensors(const fsdp2_tensor* tensors, size_t count, const char* name);
+
+// kWrongState for a tensor whose memory FSDP has freed: its elements must not be touched.
+void check_has_memory(const at::Tensor& tensor);
+
+}  // namespace fsdp2::capi

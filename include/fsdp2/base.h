@@ -1,0 +1,93 @@
+/* What all other headers stand on: export macros, status codes, handle types, dtypes. */
+#ifndef FSDP2_BASE_H_
+#define FSDP2_BASE_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* major << 16 | minor. While the major is 0 a minor may change anything; see CHANGELOG. */
+#define FSDP2_HEADER_VERSION 0x00000001u
+
+#if defined(__GNUC__)
+#define FSDP2_API __attribute__((visibility("default")))
+#define FSDP2_CALL __attribute__((visibility("default"), warn_unused_result)) fsdp2_status
+#else
+#define FSDP2_API
+#define FSDP2_CALL fsdp2_status
+#endif
+
+#ifdef __cplusplus
+#define FSDP2_BEGIN_DECLS extern "C" {
+#define FSDP2_END_DECLS }
+#else
+#define FSDP2_BEGIN_DECLS
+#define FSDP2_END_DECLS
+#endif
+
+typedef int32_t fsdp2_status;
+enum {
+  FSDP2_OK = 0,
+  /* 1xx: the caller's mistake */
+  FSDP2_E_NULL_ARGUMENT = 101,
+  FSDP2_E_INVALID_HANDLE = 102, /* null, or never given out */
+  FSDP2_E_STALE_HANDLE = 103,   /* destroyed */
+  FSDP2_E_HANDLE_KIND = 104,    /* a handle of another kind */
+  FSDP2_E_STRUCT_SIZE = 105,
+  FSDP2_E_INVALID_ARGUMENT = 106,
+  FSDP2_E_BUFFER_TOO_SMALL = 107,
+  FSDP2_E_BUSY = 108, /* another thread is inside this object */
+  FSDP2_E_WRONG_STATE = 109,
+  /* 2xx: not there */
+  FSDP2_E_NOT_FOUND = 201,
+  FSDP2_E_UNSUPPORTED = 202,
+  FSDP2_E_ABI_MISMATCH = 203,
+  FSDP2_E_IO = 204,
+  /* 3xx: memory */
+  FSDP2_E_OUT_OF_MEMORY = 301,
+  FSDP2_E_DEVICE_MEMORY = 302,
+  /* 4xx: communication and devices */
+  FSDP2_E_COMM = 401,
+  FSDP2_E_TIMEOUT = 402,
+  FSDP2_E_PEER_FAILED = 403, /* another rank failed first; the message is its */
+  FSDP2_E_DEVICE_LOST = 404,
+  /* 5xx: user code */
+  FSDP2_E_CALLBACK = 501,
+  FSDP2_E_CANCELLED = 502,
+  /* 6xx: data */
+  FSDP2_E_CORRUPT_DATA = 601,
+  /* 9xx: a defect of this library */
+  FSDP2_E_INTERNAL = 901
+};
+
+/* Element types. The numbers are fixed; FSDP2_DTYPE_KEEP in options means "as it is". */
+enum {
+  FSDP2_DTYPE_KEEP = 0,
+  FSDP2_DTYPE_F32 = 1,
+  FSDP2_DTYPE_F64 = 2,
+  FSDP2_DTYPE_F16 = 3,
+  FSDP2_DTYPE_BF16 = 4,
+  FSDP2_DTYPE_I64 = 5,
+  FSDP2_DTYPE_I32 = 6,
+  FSDP2_DTYPE_I16 = 7,
+  FSDP2_DTYPE_I8 = 8,
+  FSDP2_DTYPE_U8 = 9,
+  FSDP2_DTYPE_BOOL = 10
+};
+
+#define FSDP2_MAX_DIMS 16
+
+/* clang-format off */
+typedef struct fsdp2_mesh      { uint64_t id; } fsdp2_mesh;
+typedef struct fsdp2_tensor    { uint64_t id; } fsdp2_tensor;
+typedef struct fsdp2_module    { uint64_t id; } fsdp2_module;
+typedef struct fsdp2_shard     { uint64_t id; } fsdp2_shard;
+typedef struct fsdp2_optimizer { uint64_t id; } fsdp2_optimizer;
+typedef struct fsdp2_loader    { uint64_t id; } fsdp2_loader;
+typedef struct fsdp2_step      { uint64_t id; } fsdp2_step;
+/* clang-format on */
+
+/* Called exactly once when the library lets go of user_data; only if the call that took it gave
+ * FSDP2_OK. */
+typedef void (*fsdp2_release_fn)(void* user_data);
+
+#endif /* FSDP2_BASE_H_ */

@@ -1,0 +1,64 @@
+/* Models. A module has structure at once and memory later: its parameters get values when it is
+ * sharded (each rank reads only its rows) or, unsharded, at its first forward. */
+#ifndef FSDP2_MODULE_H_
+#define FSDP2_MODULE_H_
+
+#include "base.h"
+
+FSDP2_BEGIN_DECLS
+
+typedef struct fsdp2_module_options {
+  uint32_t struct_size;
+  int32_t dtype; /* of the parameters; FSDP2_DTYPE_KEEP: fp32 */
+  uint64_t seed; /* of the initial values, where there are no weights to read */
+} fsdp2_module_options;
+#define FSDP2_MODULE_OPTIONS_INIT {(uint32_t)sizeof(fsdp2_module_options), FSDP2_DTYPE_KEEP, 0}
+FSDP2_CALL fsdp2_module_options_init(fsdp2_module_options* options, size_t struct_size);
+
+/* The model of a Hugging Face directory: config.json and safetensors, single or indexed. Model
+ * types: llama, qwen2 (also Qwen2.5), qwen3. Errors: FSDP2_E_NOT_FOUND, FSDP2_E_UNSUPPORTED
+ * (model_type), FSDP2_E_CORRUPT_DATA, each naming file and key or tensor. */
+FSDP2_CALL fsdp2_module_from_pretrained(const char* directory,
+                                        const fsdp2_module_options* options /*(opt)*/,
+                                        fsdp2_module* out);
+/* The model that a config.json (its text) describes, with initial values by seed: the same at any
+ * world size. */
+FSDP2_CALL fsdp2_module_from_config(const char* json, const fsdp2_module_options* options /*(opt)*/,
+                                    fsdp2_module* out);
+FSDP2_API fsdp2_status fsdp2_module_destroy(fsdp2_module module);
+
+typedef struct fsdp2_module_info {
+  uint32_t struct_size;
+  int32_t n_parameters; /* tied ones once */
+  int64_t numel;        /* elements of all parameters, tied ones once */
+  int64_t vocab_size, max_positions;
+} fsdp2_module_info;
+FSDP2_CALL fsdp2_module_get_info(fsdp2_module module, fsdp2_module_info* out);
+
+enum { FSDP2_FORWARD_NO_GRAD = 1 };
+/* [c] if the module is sharded. Causal language models: (tokens [B,S] i64) gives logits [B,S,V];
+ * (tokens, labels [B,S] i64) gives the mean cross-entropy, where label -100 is left out: one output
+ * each. */
+FSDP2_CALL fsdp2_module_forward(fsdp2_module module, const fsdp2_tensor* inputs, size_t n_inputs,
+                                uint32_t flags, fsdp2_tensor* outputs, size_t cap,
+                                size_t* n_outputs);
+
+typedef struct fsdp2_generate_options {
+  uint32_t struct_size;
+  int32_t max_new_tokens;
+  int32_t top_k; /* 0: all */
+  int32_t reserved;
+  double temperature; /* 0: the most likely token */
+  uint64_t seed;
+} fsdp2_generate_options;
+#define FSDP2_GENERATE_OPTIONS_INIT {(uint32_t)sizeof(fsdp2_generate_options), 64, 0, 0, 1.0, 0}
+FSDP2_CALL fsdp2_generate_options_init(fsdp2_generate_options* options, size_t struct_size);
+/* [c] if the module is sharded; every rank passes the same prompt and gets the same tokens. Writes
+ * up to max_new_tokens tokens to `tokens` (room for that many) and their number to n_tokens. */
+FSDP2_CALL fsdp2_module_generate(fsdp2_module module, const int64_t* prompt, size_t n_prompt,
+                                 const fsdp2_generate_options* options /*(opt)*/, int64_t* tokens,
+                                 size_t* n_tokens);
+
+FSDP2_END_DECLS
+
+#endif /* FSDP2_MODULE_H_ */

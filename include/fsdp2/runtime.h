@@ -1,0 +1,32 @@
+/* The library itself: version, handle count, and the settings of the process that it may change
+ * when asked to. */
+#ifndef FSDP2_RUNTIME_H_
+#define FSDP2_RUNTIME_H_
+
+#include "base.h"
+
+FSDP2_BEGIN_DECLS
+
+/* This library's version, as FSDP2_HEADER_VERSION. */
+FSDP2_API uint32_t fsdp2_version(void);
+/* Call first, with FSDP2_HEADER_VERSION. FSDP2_E_ABI_MISMATCH if the major differs or the library's
+ * minor is below the header's, or if the LibTorch found is not the one built against. */
+FSDP2_CALL fsdp2_check_version(uint32_t header_version);
+/* Handles given out and not yet destroyed, in this process. */
+FSDP2_API int64_t fsdp2_live_handles(void);
+/* What runs here, as "key: value" lines: version, LibTorch, CPU, threads, product engine. */
+FSDP2_CALL fsdp2_runtime_describe(char* buf, size_t cap, size_t* needed);
+/* CPU threads per operation of LibTorch, for this and later threads of the process; n >= 1. */
+FSDP2_CALL fsdp2_runtime_set_threads(int32_t n);
+
+enum {
+  FSDP2_PRODUCT_ENGINE_AUTO = 0, /* the faster one, measured once */
+  FSDP2_PRODUCT_ENGINE_MKL = 1,
+  FSDP2_PRODUCT_ENGINE_ONEDNN = 2
+};
+/* Which of LibTorch's CPU engines computes the fp32 products of this library's linear layers. */
+FSDP2_CALL fsdp2_runtime_set_product_engine(int32_t engine);
+
+FSDP2_END_DECLS
+
+#endif /* FSDP2_RUNTIME_H_ */

@@ -1,0 +1,51 @@
+/* One training step in one call: forward and backward of each micro batch, gradient norm, clipping,
+ * optimizer, schedule, zero-grad. The same pieces are there as calls of their own (tensor.h,
+ * shard.h, optimizer.h). */
+#ifndef FSDP2_STEP_H_
+#define FSDP2_STEP_H_
+
+#include "base.h"
+
+FSDP2_BEGIN_DECLS
+
+enum { FSDP2_SCHEDULE_CONSTANT = 0, FSDP2_SCHEDULE_LINEAR = 1, FSDP2_SCHEDULE_COSINE = 2 };
+
+typedef struct fsdp2_step_options {
+  uint32_t struct_size;
+  int32_t accumulate;      /* micro batches a step */
+  int32_t accumulate_last; /* 1: reduce gradients at the last micro batch only */
+  int32_t schedule;        /* after the warm-up */
+  int64_t warmup_steps;    /* lr * (s+1)/warmup */
+  int64_t total_steps;     /* length of the schedule, warm-up included */
+  double min_lr_ratio;     /* final rate as a part of the optimizer's */
+  double max_grad_norm;    /* 0: no clipping */
+} fsdp2_step_options;
+#define FSDP2_STEP_OPTIONS_INIT \
+  {(uint32_t)sizeof(fsdp2_step_options), 1, 0, FSDP2_SCHEDULE_CONSTANT, 0, 0, 0.0, 0.0}
+FSDP2_CALL fsdp2_step_options_init(fsdp2_step_options* options, size_t struct_size);
+
+typedef struct fsdp2_step_result {
+  uint32_t struct_size;
+  int32_t applied;  /* 0: the update was skipped */
+  int64_t step;     /* counts from 0 */
+  int64_t n_tokens; /* over all ranks */
+  double loss;      /* mean over ranks and micro batches */
+  double grad_norm; /* L2, before clipping, accumulated in double */
+  double lr, seconds, tokens_per_second;
+  int64_t peak_unsharded_bytes; /* of gathered parameters on this rank, so far */
+} fsdp2_step_result;
+
+/* [c] The optimizer must belong to the shard; its rate at this call is the schedule's peak. */
+FSDP2_CALL fsdp2_step_create(fsdp2_shard shard, fsdp2_optimizer optimizer,
+                             const fsdp2_step_options* options /*(opt)*/, fsdp2_step* out);
+/* [c] `batch` holds the inputs of each micro batch in turn (n_batch = accumulate x inputs of one;
+ * tokens and labels for a language model). The model's output must be its loss. */
+FSDP2_CALL fsdp2_step_run(fsdp2_step step, const fsdp2_tensor* batch, size_t n_batch,
+                          fsdp2_step_result* out);
+/* The number of the next step: after a resume, where to go on. */
+FSDP2_CALL fsdp2_step_set_position(fsdp2_step step, int64_t next_step);
+FSDP2_API fsdp2_status fsdp2_step_destroy(fsdp2_step step);
+
+FSDP2_END_DECLS
+
+#endif /* FSDP2_STEP_H_ */

@@ -1,0 +1,142 @@
+#include "capi/guard.h"
+
+#include <ATen/core/grad_mode.h>
+#include <c10/util/Exception.h>
+#include <gtest/gtest.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <thread>
+
+#include "core/base/error.h"
+#include "include/fsdp2/error.h"
+
+namespace fsdp2::capi {
+namespace {
+
+template <typename Throw>
+fsdp2_status status_of(const Throw& what) {
+  return guard("fsdp2_some_call", [&](Call&) { what(); });
+}
+
+fsdp2_error_info last_error() {
+  fsdp2_error_info info = FSDP2_ERROR_INFO_INIT;
+  fsdp2_error_last(&info);
+  return info;
+}
+
+TEST(Guard, ErrorsOfTheCoreKeepTheirCodeAndNumber) {
+  EXPECT_EQ(status_of([] { throw Error(Code::kIo, "cannot open x: no", 2); }), FSDP2_E_IO);
+  const fsdp2_error_info info = last_error();
+  EXPECT_EQ(info.status, FSDP2_E_IO);
+  EXPECT_EQ(info.native_code, 2);
+  EXPECT_EQ(info.rank, -1);
+  EXPECT_STREQ(info.message, "cannot open x: no");
+  EXPECT_STREQ(info.function, "fsdp2_some_call");
+  EXPECT_STREQ(info.detail, "");
+}
+
+TEST(Guard, EveryKindOfExceptionBecomesAStatus) {
+  EXPECT_EQ(status_of([] { throw std::bad_alloc(); }), FSDP2_E_OUT_OF_MEMORY);
+  EXPECT_EQ(status_of([] { throw std::logic_error("odd"); }), FSDP2_E_INTERNAL);
+  EXPECT_STREQ(fsdp2_error_message(), "odd");
+  EXPECT_EQ(status_of([] { throw 42; }), FSDP2_E_INTERNAL);
+  EXPECT_EQ(status_of([] { TORCH_CHECK(false, "sizes differ"); }), FSDP2_E_INVALID_ARGUMENT);
+  EXPECT_STREQ(fsdp2_error_message(), "sizes differ");
+  EXPECT_NE(std::string(last_error().detail), "");
+}
+
+TEST(Guard, FurtherLinesOfAMessageAreDetail) {
+  status_of([] { throw Error(Code::kIo, "first\nsecond\nthird"); });
+  EXPECT_STREQ(last_error().message, "first");
+  EXPECT_STREQ(last_error().detail, "second\nthird");
+}
+
+TEST(Guard, SuccessLeavesTheRecordAlone) {
+  status_of([] { throw Error(Code::kIo, "kept"); });
+  EXPECT_EQ(status_of([] {}), FSDP2_OK);
+  EXPECT_STREQ(fsdp2_error_message(), "kept");
+}
+
+TEST(Guard, EachThreadHasItsOwnRecord) {
+  status_of([] { throw Error(Code::kIo, "mine"); });
+  std::thread([] {
+    EXPECT_EQ(last_error().status, FSDP2_OK);
+    EXPECT_STREQ(fsdp2_error_message(), "");
+    status_of([] { throw Error(Code::kIo, "theirs"); });
+  }).join();
+  EXPECT_STREQ(fsdp2_error_message(), "mine");
+}
+
+TEST(Guard, TheThreadsModesAreSetAndRestored) {
+  const at::NoGradGuard no_grad;
+  const c10::InferenceMode inference;
+  const fsdp2_status status = guard("fsdp2_some_call", [](Call&) {
+    EXPECT_TRUE(at::GradMode::is_enabled());
+    EXPECT_FALSE(c10::InferenceMode::is_enabled());
+    EXPECT_FALSE(c10::AutogradState::get_tls_state().get_multithreading_enabled());
+  });
+  EXPECT_EQ(status, FSDP2_OK);
+  EXPECT_FALSE(at::GradMode::is_enabled());
+  EXPECT_TRUE(c10::InferenceMode::is_enabled());
+}
+
+TEST(Guard, ASecondThreadInTheSameObjectIsRefused) {
+  const auto busy = std::make_shared<Busy>("model");
+  const fsdp2_status outer = guard("fsdp2_outer", [&](Call& call) {
+    call.occupy(busy);
+    std::thread([&] {
+      EXPECT_EQ(guard("fsdp2_inner", [&](Call& inner) { inner.occupy(busy); }), FSDP2_E_BUSY);
+      EXPECT_STREQ(fsdp2_error_message(),
+                   "the model serves one thread at a time: another is inside fsdp2_outer");
+    }).join();
+  });
+  EXPECT_EQ(outer, FSDP2_OK);
+  EXPECT_EQ(guard("fsdp2_after", [&](Call& call) { call.occupy(busy); }), FSDP2_OK);
+}
+
+TEST(Guard, AFailingCallLeavesItsObjectsFree) {
+  const auto busy = std::make_shared<Busy>("model");
+  const auto fail_inside = [&](Call& call) {
+    call.occupy(busy);
+    throw Error(Code::kIo, "no");
+  };
+  EXPECT_EQ(guard("fsdp2_first", fail_inside), FSDP2_E_IO);
+  EXPECT_EQ(guard("fsdp2_second", fail_inside), FSDP2_E_IO);
+}
+
+TEST(Guard, ACancelledThreadUnwindsThroughIt) {
+  static const auto busy = std::make_shared<Busy>("model");
+  pthread_t thread;
+  const auto body = [](void*) -> void* {
+    const fsdp2_status status = guard("fsdp2_waits", [](Call& call) {
+      call.occupy(busy);
+      for (;;) {
+        pause();
+      }
+    });
+    return reinterpret_cast<void*>(static_cast<intptr_t>(status));
+  };
+  ASSERT_EQ(pthread_create(&thread, nullptr, body, nullptr), 0);
+  ASSERT_EQ(pthread_cancel(thread), 0);
+  void* result = nullptr;
+  ASSERT_EQ(pthread_join(thread, &result), 0);
+  EXPECT_EQ(result, PTHREAD_CANCELED);
+  EXPECT_EQ(guard("fsdp2_after", [](Call& call) { call.occupy(busy); }), FSDP2_OK);
+}
+
+TEST(StatusName, UnknownNumbersHaveTheirClass) {
+  EXPECT_STREQ(fsdp2_status_name(FSDP2_OK), "FSDP2_OK");
+  EXPECT_STREQ(fsdp2_status_name(FSDP2_E_TIMEOUT), "FSDP2_E_TIMEOUT");
+  EXPECT_STREQ(fsdp2_status_name(499), "FSDP2_E_4XX");
+  EXPECT_STREQ(fsdp2_status_name(700), "FSDP2_E_7XX");
+  for (const fsdp2_status none : {-1, 1, 99, 1000, INT32_MAX, INT32_MIN}) {
+    EXPECT_STREQ(fsdp2_status_name(none), "FSDP2_E_UNKNOWN");
+  }
+}
+
+}  // namespace
+}  // namespace fsdp2::capi

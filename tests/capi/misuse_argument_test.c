@@ -1,0 +1,175 @@
+/* Every function with each of its plain arguments wrong: NULL, sizes, counts, texts, numbers. */
+#include <math.h>
+
+#include "tests/capi/misuse.h"
+
+#define NULL_ARGUMENT(function, ...) \
+  EXPECT_REFUSAL(function, "NULL", function(__VA_ARGS__), FSDP2_E_NULL_ARGUMENT)
+#define INVALID(function, ...) \
+  EXPECT_REFUSAL(function, #__VA_ARGS__, function(__VA_ARGS__), FSDP2_E_INVALID_ARGUMENT)
+
+static const size_t kHuge = ((size_t)1 << 31) + 1;
+
+static void null_pointers_are_refused(void) {
+  const int64_t one = 1;
+  fsdp2_loader_options loading = FSDP2_LOADER_OPTIONS_INIT;
+  fsdp2_log_fn no_fn = NULL;
+  loading.sequence_length = 32, loading.global_batch = 1, loading.vocab_size = 384;
+  NULL_ARGUMENT(fsdp2_runtime_describe, OUT(char), 64, NULL);
+  NULL_ARGUMENT(fsdp2_runtime_describe, NULL, 64, OUT(size_t));
+  NULL_ARGUMENT(fsdp2_log_set, FSDP2_LOG_INFO, no_fn, &job, NULL);
+  NULL_ARGUMENT(fsdp2_mesh_create, NULL, NULL);
+  NULL_ARGUMENT(fsdp2_mesh_get_info, job.mesh, NULL);
+  NULL_ARGUMENT(fsdp2_mesh_get_dim_name, job.mesh, 0, OUT(char), 64, NULL);
+  NULL_ARGUMENT(fsdp2_mesh_describe, job.mesh, OUT(char), 64, NULL);
+  NULL_ARGUMENT(fsdp2_mesh_get_submesh, job.mesh, NULL, 1, OUT(fsdp2_mesh));
+  NULL_ARGUMENT(fsdp2_mesh_all_reduce, job.mesh, NULL, 1, FSDP2_REDUCE_SUM);
+  NULL_ARGUMENT(fsdp2_mesh_agree, job.mesh, NULL, "a");
+  NULL_ARGUMENT(fsdp2_mesh_agree, job.mesh, "a", NULL);
+  NULL_ARGUMENT(fsdp2_mesh_fail, job.mesh, NULL);
+  NULL_ARGUMENT(fsdp2_tensor_from_buffer, NULL, 8, FSDP2_DTYPE_I64, &one, 1, OUT(fsdp2_tensor));
+  NULL_ARGUMENT(fsdp2_tensor_from_buffer, &one, 8, FSDP2_DTYPE_I64, NULL, 1, OUT(fsdp2_tensor));
+  NULL_ARGUMENT(fsdp2_tensor_from_buffer, &one, 8, FSDP2_DTYPE_I64, &one, 1, NULL);
+  NULL_ARGUMENT(fsdp2_tensor_read, tokens, NULL, 32);
+  NULL_ARGUMENT(fsdp2_tensor_get_value, tokens, NULL);
+  NULL_ARGUMENT(fsdp2_tensor_from_dlpack, NULL, OUT(fsdp2_tensor));
+  NULL_ARGUMENT(fsdp2_tensor_to_dlpack, tokens, 0, NULL);
+  NULL_ARGUMENT(fsdp2_tensor_get_info, tokens, NULL);
+  NULL_ARGUMENT(fsdp2_module_from_pretrained, NULL, NULL, OUT(fsdp2_module));
+  NULL_ARGUMENT(fsdp2_module_from_pretrained, TINY_LLAMA, NULL, NULL);
+  NULL_ARGUMENT(fsdp2_module_from_config, NULL, NULL, OUT(fsdp2_module));
+  NULL_ARGUMENT(fsdp2_module_from_config, "{}", NULL, NULL);
+  NULL_ARGUMENT(fsdp2_module_get_info, job.module, NULL);
+  NULL_ARGUMENT(fsdp2_module_forward, job.module, NULL, 1, 0, OUT(fsdp2_tensor), 1, OUT2(size_t));
+  NULL_ARGUMENT(fsdp2_module_forward, job.module, &tokens, 1, 0, NULL, 1, OUT2(size_t));
+  NULL_ARGUMENT(fsdp2_module_forward, job.module, &tokens, 1, 0, OUT(fsdp2_tensor), 1, NULL);
+  NULL_ARGUMENT(fsdp2_module_generate, job.module, NULL, 1, NULL, OUT(int64_t), OUT2(size_t));
+  NULL_ARGUMENT(fsdp2_module_generate, job.module, &one, 1, NULL, NULL, OUT2(size_t));
+  NULL_ARGUMENT(fsdp2_module_generate, job.module, &one, 1, NULL, OUT(int64_t), NULL);
+  NULL_ARGUMENT(fsdp2_shard_create, loose_module, job.mesh, NULL, NULL);
+  NULL_ARGUMENT(fsdp2_shard_clip_grad_norm, job.shard, 1.0, NULL);
+  NULL_ARGUMENT(fsdp2_shard_get_parameter_count, job.shard, NULL);
+  NULL_ARGUMENT(fsdp2_shard_get_parameter_info, job.shard, 0, NULL);
+  NULL_ARGUMENT(fsdp2_shard_get_parameter_name, job.shard, 0, 0, OUT(char), 64, NULL);
+  NULL_ARGUMENT(fsdp2_shard_get_parameter, job.shard, 0, FSDP2_PARAMETER_LOCAL, NULL);
+  NULL_ARGUMENT(fsdp2_shard_get_stats, job.shard, NULL);
+  NULL_ARGUMENT(fsdp2_shard_describe, job.shard, OUT(char), 64, NULL);
+  NULL_ARGUMENT(fsdp2_optimizer_adamw, job.shard, NULL, NULL);
+  NULL_ARGUMENT(fsdp2_optimizer_sgd, job.shard, NULL, NULL);
+  NULL_ARGUMENT(fsdp2_optimizer_get_lr, job.optimizer, NULL);
+  NULL_ARGUMENT(fsdp2_loader_open, job.mesh, NULL, &loading, OUT(fsdp2_loader));
+  NULL_ARGUMENT(fsdp2_loader_open, job.mesh, TINY_LLAMA_TOKENS, NULL, OUT(fsdp2_loader));
+  NULL_ARGUMENT(fsdp2_loader_open, job.mesh, TINY_LLAMA_TOKENS, &loading, NULL);
+  NULL_ARGUMENT(fsdp2_loader_next, job.loader, NULL, OUT(fsdp2_tensor));
+  NULL_ARGUMENT(fsdp2_loader_next, job.loader, OUT(fsdp2_tensor), NULL);
+  NULL_ARGUMENT(fsdp2_loader_get_position, job.loader, NULL);
+  NULL_ARGUMENT(fsdp2_step_create, job.shard, job.optimizer, NULL, NULL);
+  NULL_ARGUMENT(fsdp2_step_run, job.step, NULL, 2, OUT_STRUCT(fsdp2_step_result));
+  NULL_ARGUMENT(fsdp2_step_run, job.step, &tokens, 1, NULL);
+  NULL_ARGUMENT(fsdp2_checkpoint_save_full, job.shard, NULL);
+  NULL_ARGUMENT(fsdp2_checkpoint_load_full, job.shard, NULL);
+  NULL_ARGUMENT(fsdp2_checkpoint_save_pretrained, job.shard, NULL);
+  fsdp2_error_last(NULL);
+}
+
+static const char* const kBadTexts[] = {
+    "\xff", "\xc0\x80", "\xe0\x80\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "cut \xe2\x82", "\x80",
+};
+
+static void texts_that_are_not_utf8_or_too_long_are_refused(void) {
+  fsdp2_loader_options loading = FSDP2_LOADER_OPTIONS_INIT;
+  fsdp2_mesh_options place = FSDP2_MESH_OPTIONS_INIT;
+  char* long_text = (char*)malloc((20 << 20) + 1);
+  size_t i;
+  EXPECT(long_text != NULL);
+  memset(long_text, 'x', 20 << 20);
+  long_text[20 << 20] = '\0';
+  loading.sequence_length = 32, loading.global_batch = 1, loading.vocab_size = 384;
+  for (i = 0; i <= sizeof(kBadTexts) / sizeof(kBadTexts[0]); ++i) {
+    const int is_long = i == sizeof(kBadTexts) / sizeof(kBadTexts[0]);
+    const char* bad = is_long ? long_text : kBadTexts[i];
+    place.rendezvous = bad;
+    INVALID(fsdp2_mesh_create, &place, OUT(fsdp2_mesh));
+    INVALID(fsdp2_mesh_get_submesh, job.mesh, &bad, 1, OUT(fsdp2_mesh));
+    INVALID(fsdp2_mesh_agree, job.mesh, bad, "a");
+    INVALID(fsdp2_mesh_agree, job.mesh, "a", bad);
+    INVALID(fsdp2_mesh_fail, job.mesh, bad);
+    INVALID(fsdp2_module_from_pretrained, bad, NULL, OUT(fsdp2_module));
+    INVALID(fsdp2_module_from_config, bad, NULL, OUT(fsdp2_module));
+    INVALID(fsdp2_loader_open, job.mesh, bad, &loading, OUT(fsdp2_loader));
+    INVALID(fsdp2_checkpoint_save_full, job.shard, bad);
+    INVALID(fsdp2_checkpoint_load_full, job.shard, bad);
+    INVALID(fsdp2_checkpoint_save_pretrained, job.shard, bad);
+  }
+  free(long_text);
+}
+
+static void counts_beyond_any_memory_are_refused(void) {
+  const int64_t one = 1;
+  double number = 0.0;
+  INVALID(fsdp2_mesh_get_submesh, job.mesh, kBadTexts, kHuge, OUT(fsdp2_mesh));
+  INVALID(fsdp2_mesh_all_reduce, job.mesh, &number, kHuge, FSDP2_REDUCE_SUM);
+  INVALID(fsdp2_mesh_all_reduce, job.mesh, &number, SIZE_MAX, FSDP2_REDUCE_SUM);
+  INVALID(fsdp2_tensor_from_buffer, &one, 8, FSDP2_DTYPE_I64, &one, kHuge, OUT(fsdp2_tensor));
+  INVALID(fsdp2_tensor_from_buffer, &one, SIZE_MAX, FSDP2_DTYPE_I64, &one, 1, OUT(fsdp2_tensor));
+  INVALID(fsdp2_tensor_read, tokens, OUT(char), SIZE_MAX);
+  INVALID(fsdp2_module_forward, job.module, &tokens, kHuge, 0, OUT(fsdp2_tensor), 1, OUT2(size_t));
+  INVALID(fsdp2_module_forward, job.module, &tokens, 1, 0, OUT(fsdp2_tensor), kHuge, OUT2(size_t));
+  INVALID(fsdp2_module_generate, job.module, &one, kHuge, NULL, OUT(int64_t), OUT2(size_t));
+  INVALID(fsdp2_step_run, job.step, &tokens, kHuge, OUT_STRUCT(fsdp2_step_result));
+  INVALID(fsdp2_shard_get_parameter_info, job.shard, SIZE_MAX, OUT_STRUCT(fsdp2_parameter_info));
+  INVALID(fsdp2_shard_get_parameter_name, job.shard, 21, 0, OUT(char), 64, OUT2(size_t));
+  INVALID(fsdp2_shard_get_parameter, job.shard, 21, FSDP2_PARAMETER_LOCAL, OUT(fsdp2_tensor));
+}
+
+static void numbers_out_of_their_range_are_refused(void) {
+  double number = 0.0;
+  INVALID(fsdp2_runtime_set_threads, 0);
+  INVALID(fsdp2_runtime_set_threads, INT32_MAX);
+  INVALID(fsdp2_runtime_set_product_engine, -1);
+  INVALID(fsdp2_log_set, 0, NULL, NULL, NULL);
+  INVALID(fsdp2_mesh_get_dim_name, job.mesh, 1, OUT(char), 64, OUT2(size_t));
+  INVALID(fsdp2_mesh_get_dim_name, job.mesh, -1, OUT(char), 64, OUT2(size_t));
+  INVALID(fsdp2_mesh_all_reduce, job.mesh, &number, 1, 3);
+  INVALID(fsdp2_mesh_get_submesh, job.mesh, NULL, 0, OUT(fsdp2_mesh));
+  INVALID(fsdp2_tensor_to_dlpack, tokens, 1, OUT(struct DLManagedTensorVersioned*));
+  INVALID(fsdp2_module_forward, job.module, &tokens, 1, 2, OUT(fsdp2_tensor), 1, OUT2(size_t));
+  INVALID(fsdp2_module_forward, job.module, NULL, 0, 0, OUT(fsdp2_tensor), 1, OUT2(size_t));
+  INVALID(fsdp2_shard_set_requires_gradient_sync, job.shard, 2);
+  INVALID(fsdp2_shard_clip_grad_norm, job.shard, -1.0, OUT(double));
+  INVALID(fsdp2_shard_clip_grad_norm, job.shard, NAN, OUT(double));
+  INVALID(fsdp2_shard_clip_grad_norm, job.shard, INFINITY, OUT(double));
+  INVALID(fsdp2_shard_get_parameter_name, job.shard, 0, 1, OUT(char), 64, OUT2(size_t));
+  INVALID(fsdp2_shard_get_parameter, job.shard, 0, 4, OUT(fsdp2_tensor));
+  INVALID(fsdp2_optimizer_set_lr, job.optimizer, NAN);
+  INVALID(fsdp2_optimizer_set_lr, job.optimizer, -1.0);
+  INVALID(fsdp2_loader_set_position, job.loader, -1);
+  INVALID(fsdp2_step_set_position, job.step, -1);
+  INVALID(fsdp2_step_run, job.step, NULL, 0, OUT_STRUCT(fsdp2_step_result));
+}
+
+/* The functions without anything to refuse: they are here so that this list is whole. */
+static void functions_without_a_status_never_crash(void) {
+  fsdp2_error_info info = FSDP2_ERROR_INFO_INIT;
+  info.struct_size = 8;
+  info.rank = 77;
+  fsdp2_error_last(&info);
+  EXPECT(info.rank == 77);
+  EXPECT(fsdp2_error_message() != NULL);
+  EXPECT(fsdp2_status_name(INT32_MIN) != NULL);
+  EXPECT(fsdp2_version() == FSDP2_HEADER_VERSION);
+  EXPECT(fsdp2_live_handles() > 0);
+  EXPECT_REFUSAL(fsdp2_check_version, "all bits", fsdp2_check_version(UINT32_MAX),
+                 FSDP2_E_ABI_MISMATCH);
+}
+
+int main(void) {
+  start_misuse();
+  null_pointers_are_refused();
+  texts_that_are_not_utf8_or_too_long_are_refused();
+  counts_beyond_any_memory_are_refused();
+  numbers_out_of_their_range_are_refused();
+  functions_without_a_status_never_crash();
+  end_misuse();
+  return harness_result();
+}

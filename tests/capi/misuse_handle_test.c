@@ -1,0 +1,199 @@
+/* Every function that takes a handle, with each wrong kind of handle. */
+#include "tests/capi/misuse.h"
+
+struct DLManagedTensorVersioned;
+
+/* Calls `function` with the handle `h` in one place and good objects in all others. */
+#define CALL(name, kind, ...)             \
+  static fsdp2_status name(uint64_t id) { \
+    fsdp2_##kind h = {0};                 \
+    h.id = id;                            \
+    return (__VA_ARGS__);                 \
+  }
+
+CALL(mesh_destroy, mesh, fsdp2_mesh_destroy(h))
+CALL(mesh_get_info, mesh, fsdp2_mesh_get_info(h, OUT_STRUCT(fsdp2_mesh_info)))
+CALL(mesh_get_dim_name, mesh, fsdp2_mesh_get_dim_name(h, 0, OUT(char), 64, OUT2(size_t)))
+CALL(mesh_describe, mesh, fsdp2_mesh_describe(h, OUT(char), 64, OUT2(size_t)))
+static const char* const kDims[1] = {"fsdp"};
+CALL(mesh_get_submesh, mesh, fsdp2_mesh_get_submesh(h, kDims, 1, OUT(fsdp2_mesh)))
+CALL(mesh_barrier, mesh, fsdp2_mesh_barrier(h))
+CALL(mesh_all_reduce, mesh, fsdp2_mesh_all_reduce(h, OUT(double), 1, FSDP2_REDUCE_SUM))
+CALL(mesh_agree, mesh, fsdp2_mesh_agree(h, "a", "b"))
+CALL(mesh_fail, mesh, fsdp2_mesh_fail(h, "a"))
+CALL(tensor_read, tensor, fsdp2_tensor_read(h, OUT(char), 32))
+CALL(tensor_get_value, tensor, fsdp2_tensor_get_value(h, OUT(double)))
+CALL(tensor_to_dlpack, tensor, fsdp2_tensor_to_dlpack(h, 0, OUT(struct DLManagedTensorVersioned*)))
+CALL(tensor_get_info, tensor, fsdp2_tensor_get_info(h, OUT_STRUCT(fsdp2_tensor_info)))
+CALL(tensor_backward, tensor, fsdp2_tensor_backward(h))
+CALL(tensor_destroy, tensor, fsdp2_tensor_destroy(h))
+CALL(module_destroy, module, fsdp2_module_destroy(h))
+CALL(module_get_info, module, fsdp2_module_get_info(h, OUT_STRUCT(fsdp2_module_info)))
+CALL(module_forward, module,
+     fsdp2_module_forward(h, &tokens, 1, 0, OUT(fsdp2_tensor), 1, OUT2(size_t)))
+CALL(module_forward_of_input, tensor,
+     fsdp2_module_forward(loose_module, &h, 1, 0, OUT(fsdp2_tensor), 1, OUT2(size_t)))
+static const int64_t kPrompt[1] = {1};
+CALL(module_generate, module,
+     fsdp2_module_generate(h, kPrompt, 1, NULL, OUT(int64_t), OUT2(size_t)))
+CALL(shard_create, module, fsdp2_shard_create(h, job.mesh, NULL, OUT(fsdp2_shard)))
+CALL(shard_create_over_mesh, mesh, fsdp2_shard_create(loose_module, h, NULL, OUT(fsdp2_shard)))
+CALL(shard_destroy, shard, fsdp2_shard_destroy(h))
+CALL(shard_sync, shard, fsdp2_shard_set_requires_gradient_sync(h, 1))
+CALL(shard_zero_grad, shard, fsdp2_shard_zero_grad(h))
+CALL(shard_clip, shard, fsdp2_shard_clip_grad_norm(h, 1.0, OUT(double)))
+CALL(shard_count, shard, fsdp2_shard_get_parameter_count(h, OUT(size_t)))
+CALL(shard_info, shard, fsdp2_shard_get_parameter_info(h, 0, OUT_STRUCT(fsdp2_parameter_info)))
+CALL(shard_name, shard, fsdp2_shard_get_parameter_name(h, 0, 0, OUT(char), 64, OUT2(size_t)))
+CALL(shard_parameter, shard,
+     fsdp2_shard_get_parameter(h, 0, FSDP2_PARAMETER_LOCAL, OUT(fsdp2_tensor)))
+CALL(shard_stats, shard, fsdp2_shard_get_stats(h, OUT_STRUCT(fsdp2_shard_stats)))
+CALL(shard_reset_stats, shard, fsdp2_shard_reset_stats(h))
+CALL(shard_describe, shard, fsdp2_shard_describe(h, OUT(char), 64, OUT2(size_t)))
+CALL(optimizer_adamw, shard, fsdp2_optimizer_adamw(h, NULL, OUT(fsdp2_optimizer)))
+CALL(optimizer_sgd, shard, fsdp2_optimizer_sgd(h, NULL, OUT(fsdp2_optimizer)))
+CALL(optimizer_set_lr, optimizer, fsdp2_optimizer_set_lr(h, 1.0))
+CALL(optimizer_get_lr, optimizer, fsdp2_optimizer_get_lr(h, OUT(double)))
+CALL(optimizer_run, optimizer, fsdp2_optimizer_run(h))
+CALL(optimizer_destroy, optimizer, fsdp2_optimizer_destroy(h))
+static fsdp2_loader_options kLoading = FSDP2_LOADER_OPTIONS_INIT;
+CALL(loader_open, mesh, fsdp2_loader_open(h, TINY_LLAMA_TOKENS, &kLoading, OUT(fsdp2_loader)))
+CALL(loader_next, loader, fsdp2_loader_next(h, OUT(fsdp2_tensor), OUT2(fsdp2_tensor)))
+CALL(loader_get_position, loader, fsdp2_loader_get_position(h, OUT(int64_t)))
+CALL(loader_set_position, loader, fsdp2_loader_set_position(h, 0))
+CALL(loader_destroy, loader, fsdp2_loader_destroy(h))
+CALL(step_create, shard, fsdp2_step_create(h, job.optimizer, NULL, OUT(fsdp2_step)))
+CALL(step_create_with_optimizer, optimizer, fsdp2_step_create(job.shard, h, NULL, OUT(fsdp2_step)))
+CALL(step_run, step, fsdp2_step_run(h, &tokens, 1, OUT_STRUCT(fsdp2_step_result)))
+CALL(step_run_over_batch, tensor, fsdp2_step_run(job.step, &h, 1, OUT_STRUCT(fsdp2_step_result)))
+CALL(step_set_position, step, fsdp2_step_set_position(h, 0))
+CALL(step_destroy, step, fsdp2_step_destroy(h))
+CALL(save_full, shard, fsdp2_checkpoint_save_full(h, "x"))
+CALL(load_full, shard, fsdp2_checkpoint_load_full(h, "x"))
+CALL(save_pretrained, shard, fsdp2_checkpoint_save_pretrained(h, "x"))
+
+static const struct {
+  const char* function;
+  fsdp2_status (*call)(uint64_t id);
+  char kind; /* first letter of the handle's, L for the loader's */
+  int destroys;
+} kCalls[] = {
+    {"fsdp2_mesh_destroy", mesh_destroy, 'm', 1},
+    {"fsdp2_mesh_get_info", mesh_get_info, 'm', 0},
+    {"fsdp2_mesh_get_dim_name", mesh_get_dim_name, 'm', 0},
+    {"fsdp2_mesh_describe", mesh_describe, 'm', 0},
+    {"fsdp2_mesh_get_submesh", mesh_get_submesh, 'm', 0},
+    {"fsdp2_mesh_barrier", mesh_barrier, 'm', 0},
+    {"fsdp2_mesh_all_reduce", mesh_all_reduce, 'm', 0},
+    {"fsdp2_mesh_agree", mesh_agree, 'm', 0},
+    {"fsdp2_mesh_fail", mesh_fail, 'm', 0},
+    {"fsdp2_tensor_read", tensor_read, 't', 0},
+    {"fsdp2_tensor_get_value", tensor_get_value, 't', 0},
+    {"fsdp2_tensor_to_dlpack", tensor_to_dlpack, 't', 0},
+    {"fsdp2_tensor_get_info", tensor_get_info, 't', 0},
+    {"fsdp2_tensor_backward", tensor_backward, 't', 0},
+    {"fsdp2_tensor_destroy", tensor_destroy, 't', 1},
+    {"fsdp2_module_destroy", module_destroy, 'M', 1},
+    {"fsdp2_module_get_info", module_get_info, 'M', 0},
+    {"fsdp2_module_forward", module_forward, 'M', 0},
+    {"fsdp2_module_forward", module_forward_of_input, 't', 0},
+    {"fsdp2_module_generate", module_generate, 'M', 0},
+    {"fsdp2_shard_create", shard_create, 'M', 0},
+    {"fsdp2_shard_create", shard_create_over_mesh, 'm', 0},
+    {"fsdp2_shard_destroy", shard_destroy, 's', 1},
+    {"fsdp2_shard_set_requires_gradient_sync", shard_sync, 's', 0},
+    {"fsdp2_shard_zero_grad", shard_zero_grad, 's', 0},
+    {"fsdp2_shard_clip_grad_norm", shard_clip, 's', 0},
+    {"fsdp2_shard_get_parameter_count", shard_count, 's', 0},
+    {"fsdp2_shard_get_parameter_info", shard_info, 's', 0},
+    {"fsdp2_shard_get_parameter_name", shard_name, 's', 0},
+    {"fsdp2_shard_get_parameter", shard_parameter, 's', 0},
+    {"fsdp2_shard_get_stats", shard_stats, 's', 0},
+    {"fsdp2_shard_reset_stats", shard_reset_stats, 's', 0},
+    {"fsdp2_shard_describe", shard_describe, 's', 0},
+    {"fsdp2_optimizer_adamw", optimizer_adamw, 's', 0},
+    {"fsdp2_optimizer_sgd", optimizer_sgd, 's', 0},
+    {"fsdp2_optimizer_set_lr", optimizer_set_lr, 'o', 0},
+    {"fsdp2_optimizer_get_lr", optimizer_get_lr, 'o', 0},
+    {"fsdp2_optimizer_run", optimizer_run, 'o', 0},
+    {"fsdp2_optimizer_destroy", optimizer_destroy, 'o', 1},
+    {"fsdp2_loader_open", loader_open, 'm', 0},
+    {"fsdp2_loader_next", loader_next, 'L', 0},
+    {"fsdp2_loader_get_position", loader_get_position, 'L', 0},
+    {"fsdp2_loader_set_position", loader_set_position, 'L', 0},
+    {"fsdp2_loader_destroy", loader_destroy, 'L', 1},
+    {"fsdp2_step_create", step_create, 's', 0},
+    {"fsdp2_step_create", step_create_with_optimizer, 'o', 0},
+    {"fsdp2_step_run", step_run, 'S', 0},
+    {"fsdp2_step_run", step_run_over_batch, 't', 0},
+    {"fsdp2_step_set_position", step_set_position, 'S', 0},
+    {"fsdp2_step_destroy", step_destroy, 'S', 1},
+    {"fsdp2_checkpoint_save_full", save_full, 's', 0},
+    {"fsdp2_checkpoint_load_full", load_full, 's', 0},
+    {"fsdp2_checkpoint_save_pretrained", save_pretrained, 's', 0},
+};
+
+struct handles {
+  uint64_t mesh, tensor, module, shard, optimizer, loader, step;
+};
+
+static uint64_t of_kind(const struct handles* handles, char kind) {
+  switch (kind) {
+    case 'm':
+      return handles->mesh;
+    case 't':
+      return handles->tensor;
+    case 'M':
+      return handles->module;
+    case 's':
+      return handles->shard;
+    case 'o':
+      return handles->optimizer;
+    case 'L':
+      return handles->loader;
+    default:
+      return handles->step;
+  }
+}
+
+int main(void) {
+  static const char kKinds[] = "mtMsoLS";
+  struct lone_job gone = start_lone_job();
+  const int64_t one = 1, shape = 1;
+  fsdp2_tensor gone_tensor = int64_tensor(&one, &shape, 1);
+  struct handles stale, live;
+  size_t i, k;
+  EXPECT_OK(fsdp2_tensor_destroy(gone_tensor));
+  end_lone_job(&gone);
+  start_misuse();
+  stale.mesh = gone.mesh.id, stale.tensor = gone_tensor.id, stale.module = gone.module.id;
+  stale.shard = gone.shard.id, stale.optimizer = gone.optimizer.id;
+  stale.loader = gone.loader.id, stale.step = gone.step.id;
+  live.mesh = job.mesh.id, live.tensor = tokens.id, live.module = job.module.id;
+  live.shard = job.shard.id, live.optimizer = job.optimizer.id;
+  live.loader = job.loader.id, live.step = job.step.id;
+  for (i = 0; i < sizeof(kCalls) / sizeof(kCalls[0]); ++i) {
+    const char* name = kCalls[i].function;
+    const uint64_t own = of_kind(&live, kCalls[i].kind);
+    if (kCalls[i].destroys) {
+      EXPECT_OK(kCalls[i].call(0));
+    } else {
+      expect_refusal(name, "null", kCalls[i].call(0), FSDP2_E_INVALID_HANDLE);
+    }
+    expect_refusal(name, "all bits", kCalls[i].call(UINT64_MAX), FSDP2_E_INVALID_HANDLE);
+    expect_refusal(name, "garbage", kCalls[i].call(0xdeadbeef), FSDP2_E_INVALID_HANDLE);
+    expect_refusal(name, "a slot of later", kCalls[i].call(own + 1000), FSDP2_E_INVALID_HANDLE);
+    expect_refusal(name, "a generation of later", kCalls[i].call(own + (UINT64_C(1) << 24)),
+                   FSDP2_E_INVALID_HANDLE);
+    expect_refusal(name, "stale", kCalls[i].call(of_kind(&stale, kCalls[i].kind)),
+                   FSDP2_E_STALE_HANDLE);
+    for (k = 0; kKinds[k] != '\0'; ++k) {
+      if (kKinds[k] != kCalls[i].kind) {
+        expect_refusal(name, "another kind", kCalls[i].call(of_kind(&live, kKinds[k])),
+                       FSDP2_E_HANDLE_KIND);
+      }
+    }
+  }
+  end_misuse();
+  return harness_result();
+}

@@ -1,0 +1,199 @@
+/* Every sized struct with each wrong size, and every field with what it cannot be. */
+#include <math.h>
+
+#include "tests/capi/misuse.h"
+
+enum { kMaxStruct = 4096 };
+
+/* A call that takes a struct, given as bytes. */
+typedef fsdp2_status (*struct_call)(void* bytes);
+
+#define TAKES(name, type, ...)            \
+  static fsdp2_status name(void* bytes) { \
+    type* s = (type*)bytes;               \
+    return (__VA_ARGS__);                 \
+  }
+TAKES(mesh_create, fsdp2_mesh_options, fsdp2_mesh_create(s, OUT(fsdp2_mesh)))
+TAKES(from_pretrained, fsdp2_module_options,
+      fsdp2_module_from_pretrained(TINY_LLAMA, s, OUT(fsdp2_module)))
+TAKES(from_config, fsdp2_module_options, fsdp2_module_from_config("{}", s, OUT(fsdp2_module)))
+static const int64_t kPrompt[1] = {1};
+TAKES(generate, fsdp2_generate_options,
+      fsdp2_module_generate(job.module, kPrompt, 1, s, OUT(int64_t), OUT2(size_t)))
+TAKES(shard_create, fsdp2_shard_options,
+      fsdp2_shard_create(loose_module, job.mesh, s, OUT(fsdp2_shard)))
+TAKES(adamw, fsdp2_adamw_options, fsdp2_optimizer_adamw(job.shard, s, OUT(fsdp2_optimizer)))
+TAKES(sgd, fsdp2_sgd_options, fsdp2_optimizer_sgd(job.shard, s, OUT(fsdp2_optimizer)))
+TAKES(loader_open, fsdp2_loader_options,
+      fsdp2_loader_open(job.mesh, TINY_LLAMA_TOKENS, s, OUT(fsdp2_loader)))
+TAKES(step_create, fsdp2_step_options,
+      fsdp2_step_create(job.shard, job.optimizer, s, OUT(fsdp2_step)))
+TAKES(mesh_get_info, fsdp2_mesh_info, fsdp2_mesh_get_info(job.mesh, s))
+TAKES(tensor_get_info, fsdp2_tensor_info, fsdp2_tensor_get_info(tokens, s))
+TAKES(module_get_info, fsdp2_module_info, fsdp2_module_get_info(job.module, s))
+TAKES(parameter_info, fsdp2_parameter_info, fsdp2_shard_get_parameter_info(job.shard, 0, s))
+TAKES(shard_stats, fsdp2_shard_stats, fsdp2_shard_get_stats(job.shard, s))
+TAKES(step_run, fsdp2_step_result, fsdp2_step_run(job.step, &tokens, 1, s))
+
+static const struct {
+  const char* function;
+  struct_call call;
+  uint32_t size;
+  int is_input;
+} kCalls[] = {
+    {"fsdp2_mesh_create", mesh_create, sizeof(fsdp2_mesh_options), 1},
+    {"fsdp2_module_from_pretrained", from_pretrained, sizeof(fsdp2_module_options), 1},
+    {"fsdp2_module_from_config", from_config, sizeof(fsdp2_module_options), 1},
+    {"fsdp2_module_generate", generate, sizeof(fsdp2_generate_options), 1},
+    {"fsdp2_shard_create", shard_create, sizeof(fsdp2_shard_options), 1},
+    {"fsdp2_optimizer_adamw", adamw, sizeof(fsdp2_adamw_options), 1},
+    {"fsdp2_optimizer_sgd", sgd, sizeof(fsdp2_sgd_options), 1},
+    {"fsdp2_loader_open", loader_open, sizeof(fsdp2_loader_options), 1},
+    {"fsdp2_step_create", step_create, sizeof(fsdp2_step_options), 1},
+    {"fsdp2_mesh_get_info", mesh_get_info, sizeof(fsdp2_mesh_info), 0},
+    {"fsdp2_tensor_get_info", tensor_get_info, sizeof(fsdp2_tensor_info), 0},
+    {"fsdp2_module_get_info", module_get_info, sizeof(fsdp2_module_info), 0},
+    {"fsdp2_shard_get_parameter_info", parameter_info, sizeof(fsdp2_parameter_info), 0},
+    {"fsdp2_shard_get_stats", shard_stats, sizeof(fsdp2_shard_stats), 0},
+    {"fsdp2_step_run", step_run, sizeof(fsdp2_step_result), 0},
+};
+
+static void structs_of_a_wrong_size_are_refused(void) {
+  static union {
+    double aligned;
+    unsigned char bytes[kMaxStruct];
+  } memory, before;
+  size_t i, k;
+  for (i = 0; i < sizeof(kCalls) / sizeof(kCalls[0]); ++i) {
+    const uint32_t sizes[5] = {0, 1, kCalls[i].size - 1, kMaxStruct + 1, UINT32_MAX};
+    for (k = 0; k < 5; ++k) {
+      memset(memory.bytes, 0, sizeof(memory.bytes));
+      memcpy(memory.bytes, &sizes[k], sizeof(sizes[k]));
+      before = memory;
+      expect_refusal(kCalls[i].function, "a wrong struct_size", kCalls[i].call(memory.bytes),
+                     FSDP2_E_STRUCT_SIZE);
+      EXPECT(memcmp(memory.bytes, before.bytes, sizeof(before.bytes)) == 0);
+    }
+    if (kCalls[i].is_input) {
+      const uint32_t longer = kCalls[i].size + 8;
+      memset(memory.bytes, 0, sizeof(memory.bytes));
+      memcpy(memory.bytes, &longer, sizeof(longer));
+      memory.bytes[kCalls[i].size + 3] = 1;
+      expect_refusal(kCalls[i].function, "a field of later", kCalls[i].call(memory.bytes),
+                     FSDP2_E_UNSUPPORTED);
+    }
+  }
+}
+
+#define INIT(function, type)                                                                       \
+  do {                                                                                             \
+    EXPECT_REFUSAL(function, "NULL", function(NULL, sizeof(type)), FSDP2_E_NULL_ARGUMENT);         \
+    EXPECT_REFUSAL(function, "size 0", function(OUT(type), 0), FSDP2_E_STRUCT_SIZE);               \
+    EXPECT_REFUSAL(function, "short", function(OUT(type), sizeof(type) - 1), FSDP2_E_STRUCT_SIZE); \
+    EXPECT_REFUSAL(function, "huge", function(OUT(type), SIZE_MAX), FSDP2_E_STRUCT_SIZE);          \
+  } while (0)
+
+static void options_are_initialised_in_memory_that_fits_only(void) {
+  INIT(fsdp2_mesh_options_init, fsdp2_mesh_options);
+  INIT(fsdp2_module_options_init, fsdp2_module_options);
+  INIT(fsdp2_generate_options_init, fsdp2_generate_options);
+  INIT(fsdp2_shard_options_init, fsdp2_shard_options);
+  INIT(fsdp2_adamw_options_init, fsdp2_adamw_options);
+  INIT(fsdp2_sgd_options_init, fsdp2_sgd_options);
+  INIT(fsdp2_loader_options_init, fsdp2_loader_options);
+  INIT(fsdp2_step_options_init, fsdp2_step_options);
+}
+
+/* One field of otherwise good options set to one value that it cannot have. */
+#define FIELD(call, options, field, value)                                                   \
+  do {                                                                                       \
+    options copy = good_##options;                                                           \
+    copy.field = (value);                                                                    \
+    expect_refusal(call##_name, #field " = " #value, call(&copy), FSDP2_E_INVALID_ARGUMENT); \
+  } while (0)
+
+static const char* const mesh_create_name = "fsdp2_mesh_create";
+static const char* const from_pretrained_name = "fsdp2_module_from_pretrained";
+static const char* const generate_name = "fsdp2_module_generate";
+static const char* const shard_create_name = "fsdp2_shard_create";
+static const char* const adamw_name = "fsdp2_optimizer_adamw";
+static const char* const sgd_name = "fsdp2_optimizer_sgd";
+static const char* const loader_open_name = "fsdp2_loader_open";
+static const char* const step_create_name = "fsdp2_step_create";
+
+static void fields_that_cannot_be_are_refused(void) {
+  const fsdp2_mesh_options good_fsdp2_mesh_options = FSDP2_MESH_OPTIONS_INIT;
+  const fsdp2_module_options good_fsdp2_module_options = FSDP2_MODULE_OPTIONS_INIT;
+  const fsdp2_generate_options good_fsdp2_generate_options = FSDP2_GENERATE_OPTIONS_INIT;
+  const fsdp2_shard_options good_fsdp2_shard_options = FSDP2_SHARD_OPTIONS_INIT;
+  const fsdp2_adamw_options good_fsdp2_adamw_options = FSDP2_ADAMW_OPTIONS_INIT;
+  const fsdp2_sgd_options good_fsdp2_sgd_options = FSDP2_SGD_OPTIONS_INIT;
+  const fsdp2_loader_options good_fsdp2_loader_options = {
+      (uint32_t)sizeof(fsdp2_loader_options), 0, 0, 1, 32, 8, 384, 0};
+  const fsdp2_step_options good_fsdp2_step_options = FSDP2_STEP_OPTIONS_INIT;
+  FIELD(mesh_create, fsdp2_mesh_options, backend, 5);
+  FIELD(mesh_create, fsdp2_mesh_options, rank, -2);
+  FIELD(mesh_create, fsdp2_mesh_options, world_size, 0);
+  FIELD(mesh_create, fsdp2_mesh_options, local_rank, -2);
+  FIELD(mesh_create, fsdp2_mesh_options, n_dims, 17);
+  FIELD(mesh_create, fsdp2_mesh_options, n_dims, -1);
+  FIELD(mesh_create, fsdp2_mesh_options, shape, kPrompt);
+  FIELD(mesh_create, fsdp2_mesh_options, timeout_ms, 0);
+  FIELD(mesh_create, fsdp2_mesh_options, timeout_ms, INT64_MAX);
+  FIELD(mesh_create, fsdp2_mesh_options, fsdp_size, -1);
+  FIELD(from_pretrained, fsdp2_module_options, dtype, 11);
+  FIELD(from_pretrained, fsdp2_module_options, dtype, FSDP2_DTYPE_I64);
+  FIELD(generate, fsdp2_generate_options, max_new_tokens, -1);
+  FIELD(generate, fsdp2_generate_options, top_k, -1);
+  FIELD(generate, fsdp2_generate_options, top_k, 385);
+  FIELD(generate, fsdp2_generate_options, reserved, 1);
+  FIELD(generate, fsdp2_generate_options, temperature, -1.0);
+  FIELD(generate, fsdp2_generate_options, temperature, NAN);
+  FIELD(shard_create, fsdp2_shard_options, reshard_after_forward, -2);
+  FIELD(shard_create, fsdp2_shard_options, param_dtype, FSDP2_DTYPE_BOOL);
+  FIELD(shard_create, fsdp2_shard_options, reduce_dtype, 99);
+  FIELD(shard_create, fsdp2_shard_options, output_dtype, -1);
+  FIELD(shard_create, fsdp2_shard_options, no_cast_forward_inputs, 2);
+  FIELD(shard_create, fsdp2_shard_options, cpu_offload, -1);
+  FIELD(shard_create, fsdp2_shard_options, wrap, 2);
+  FIELD(shard_create, fsdp2_shard_options, comm_path, 3);
+  FIELD(shard_create, fsdp2_shard_options, prefetch, -2);
+  FIELD(adamw, fsdp2_adamw_options, reserved, 1);
+  FIELD(adamw, fsdp2_adamw_options, lr, NAN);
+  FIELD(adamw, fsdp2_adamw_options, lr, INFINITY);
+  FIELD(adamw, fsdp2_adamw_options, beta1, 1.5);
+  FIELD(adamw, fsdp2_adamw_options, beta2, -0.1);
+  FIELD(adamw, fsdp2_adamw_options, eps, -1.0);
+  FIELD(adamw, fsdp2_adamw_options, weight_decay, NAN);
+  FIELD(sgd, fsdp2_sgd_options, lr, -1.0);
+  FIELD(sgd, fsdp2_sgd_options, momentum, NAN);
+  FIELD(sgd, fsdp2_sgd_options, weight_decay, -1.0);
+  FIELD(sgd, fsdp2_sgd_options, nesterov, 2);
+  FIELD(sgd, fsdp2_sgd_options, nesterov, 1); /* without momentum */
+  FIELD(loader_open, fsdp2_loader_options, format, 2);
+  FIELD(loader_open, fsdp2_loader_options, order, -1);
+  FIELD(loader_open, fsdp2_loader_options, accumulate, 0);
+  FIELD(loader_open, fsdp2_loader_options, accumulate, 3);
+  FIELD(loader_open, fsdp2_loader_options, sequence_length, 0);
+  FIELD(loader_open, fsdp2_loader_options, sequence_length, INT64_MAX);
+  FIELD(loader_open, fsdp2_loader_options, global_batch, 0);
+  FIELD(loader_open, fsdp2_loader_options, global_batch, INT64_MIN);
+  FIELD(loader_open, fsdp2_loader_options, vocab_size, -5);
+  FIELD(step_create, fsdp2_step_options, accumulate, 0);
+  FIELD(step_create, fsdp2_step_options, accumulate_last, 2);
+  FIELD(step_create, fsdp2_step_options, schedule, 3);
+  FIELD(step_create, fsdp2_step_options, schedule, FSDP2_SCHEDULE_COSINE); /* without steps */
+  FIELD(step_create, fsdp2_step_options, warmup_steps, -1);
+  FIELD(step_create, fsdp2_step_options, total_steps, -1);
+  FIELD(step_create, fsdp2_step_options, min_lr_ratio, 1.5);
+  FIELD(step_create, fsdp2_step_options, max_grad_norm, NAN);
+}
+
+int main(void) {
+  start_misuse();
+  structs_of_a_wrong_size_are_refused();
+  options_are_initialised_in_memory_that_fits_only();
+  fields_that_cannot_be_are_refused();
+  end_misuse();
+  return harness_result();
+}

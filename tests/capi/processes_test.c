@@ -1,0 +1,114 @@
+/* Ranks that are processes, through the C ABI: how one rank's end reaches the other. Run with a
+ * scenario's name and a rank it is that rank, otherwise it starts them. */
+#define _POSIX_C_SOURCE 200809L
+#include <spawn.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tests/capi/harness.h"
+
+extern char** environ;
+
+static fsdp2_status join(const char* rendezvous, int rank, fsdp2_mesh* mesh) {
+  fsdp2_mesh_options options = FSDP2_MESH_OPTIONS_INIT;
+  options.rendezvous = rendezvous;
+  options.rank = rank;
+  options.world_size = 2;
+  options.timeout_ms = 60000;
+  return fsdp2_mesh_create(&options, mesh);
+}
+
+static void reduces(fsdp2_mesh mesh, int rank) {
+  double value = rank + 1;
+  fsdp2_mesh_info info;
+  info.struct_size = (uint32_t)sizeof(info);
+  EXPECT_OK(fsdp2_mesh_get_info(mesh, &info));
+  EXPECT(info.backend == FSDP2_BACKEND_GLOO);
+  EXPECT_OK(fsdp2_mesh_all_reduce(mesh, &value, 1, FSDP2_REDUCE_SUM));
+  EXPECT(value == 3.0);
+}
+
+static void tells(fsdp2_mesh mesh, int rank) {
+  if (rank == 1) {
+    EXPECT_OK(fsdp2_mesh_fail(mesh, "no more coffee"));
+  } else {
+    EXPECT_STATUS(fsdp2_mesh_barrier(mesh), FSDP2_E_PEER_FAILED);
+    EXPECT_MESSAGE("rank 1: no more coffee");
+    EXPECT_STATUS(fsdp2_mesh_barrier(mesh), FSDP2_E_PEER_FAILED);
+  }
+}
+
+static void dies(fsdp2_mesh mesh, int rank) {
+  EXPECT_OK(fsdp2_mesh_barrier(mesh));
+  if (rank == 1) {
+    _exit(0);
+  } else {
+    const time_t start = time(NULL);
+    const fsdp2_status status = fsdp2_mesh_barrier(mesh);
+    EXPECT(status / 100 == 4);
+    EXPECT(time(NULL) - start < 30); /* long before the time-out */
+  }
+}
+
+/* Nothing is destroyed: the process still ends as it should. */
+static void leaves_all_behind(fsdp2_mesh mesh, int rank) {
+  fsdp2_module module = tiny_llama();
+  shard_of(module, mesh);
+  EXPECT_OK(fsdp2_mesh_barrier(mesh));
+  EXPECT(rank == 0 || rank == 1);
+  exit(harness_failures != 0);
+}
+
+static const struct {
+  const char* name;
+  void (*body)(fsdp2_mesh mesh, int rank);
+} kScenarios[] = {
+    {"reduces", reduces},
+    {"tells", tells},
+    {"dies", dies},
+    {"leaves_all_behind", leaves_all_behind},
+};
+
+static int run_as_rank(const char* scenario, int rank) {
+  char rendezvous[1100];
+  fsdp2_mesh mesh = {0};
+  size_t i;
+  snprintf(rendezvous, sizeof(rendezvous), "file://%s", temporary_path(scenario));
+  EXPECT_OK(join(rendezvous, rank, &mesh));
+  for (i = 0; i < sizeof(kScenarios) / sizeof(kScenarios[0]); ++i) {
+    if (strcmp(kScenarios[i].name, scenario) == 0) {
+      kScenarios[i].body(mesh, rank);
+    }
+  }
+  EXPECT_OK(fsdp2_mesh_destroy(mesh));
+  EXPECT(fsdp2_live_handles() == 0);
+  return harness_result();
+}
+
+int main(int argc, char** argv) {
+  size_t i;
+  int rank;
+  if (argc == 3) {
+    return run_as_rank(argv[1], atoi(argv[2]));
+  }
+  for (i = 0; i < sizeof(kScenarios) / sizeof(kScenarios[0]); ++i) {
+    pid_t pids[2];
+    for (rank = 0; rank < 2; ++rank) {
+      char number[2] = {(char)('0' + rank), '\0'};
+      char* arguments[4];
+      arguments[0] = argv[0];
+      arguments[1] = (char*)kScenarios[i].name;
+      arguments[2] = number;
+      arguments[3] = NULL;
+      EXPECT(posix_spawn(&pids[rank], argv[0], NULL, NULL, arguments, environ) == 0);
+    }
+    for (rank = 0; rank < 2; ++rank) {
+      int status = -1;
+      fprintf(stderr, "[ run ] %s, rank %d\n", kScenarios[i].name, rank);
+      EXPECT(waitpid(pids[rank], &status, 0) == pids[rank]);
+      EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    }
+  }
+  return harness_result();
+}

@@ -1,0 +1,113 @@
+/* The process around the library: settings, log, forks, cancelled threads' records. */
+#define _POSIX_C_SOURCE 200809L
+#include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/capi/harness.h"
+
+struct heard {
+  int records;
+  int32_t level, rank;
+  char category[32], message[256];
+  int released;
+  fsdp2_status inner;
+};
+
+static void hear(const fsdp2_log_record* record, void* user_data) {
+  struct heard* heard = (struct heard*)user_data;
+  size_t needed = 0;
+  ++heard->records;
+  heard->level = record->level;
+  heard->rank = record->rank;
+  snprintf(heard->category, sizeof(heard->category), "%s", record->category);
+  snprintf(heard->message, sizeof(heard->message), "%s", record->message);
+  EXPECT(record->struct_size == sizeof(fsdp2_log_record) && record->time_ns > 0);
+  heard->inner = fsdp2_runtime_describe(NULL, 0, &needed);
+}
+
+static void release(void* user_data) { ++((struct heard*)user_data)->released; }
+
+static void log_records_reach_the_callback_until_it_is_replaced(void) {
+  struct heard heard = {0};
+  EXPECT_OK(fsdp2_log_set(FSDP2_LOG_INFO, hear, &heard, release));
+  EXPECT_OK(fsdp2_mesh_destroy(lone_mesh()));
+  EXPECT(heard.records == 1 && heard.level == FSDP2_LOG_INFO);
+  EXPECT(strcmp(heard.category, "comm") == 0);
+  EXPECT(strcmp(heard.message, "joined Mesh(fsdp=1) rank 0 at (0)") == 0);
+  EXPECT(heard.inner == FSDP2_E_BUSY);
+  EXPECT(heard.released == 0);
+  EXPECT_OK(fsdp2_log_set(FSDP2_LOG_WARNING, NULL, NULL, NULL));
+  EXPECT(heard.released == 1);
+  EXPECT_OK(fsdp2_mesh_destroy(lone_mesh()));
+  EXPECT(heard.records == 1);
+}
+
+static void a_log_callback_that_is_refused_is_not_released(void) {
+  struct heard heard = {0};
+  EXPECT_STATUS(fsdp2_log_set(15, hear, &heard, release), FSDP2_E_INVALID_ARGUMENT);
+  EXPECT_STATUS(fsdp2_log_set(FSDP2_LOG_INFO, NULL, &heard, release), FSDP2_E_NULL_ARGUMENT);
+  EXPECT(heard.released == 0);
+}
+
+static void the_runtime_describes_itself(void) {
+  char text[1024];
+  size_t needed = 0;
+  EXPECT_OK(fsdp2_runtime_set_threads(1));
+  EXPECT_OK(fsdp2_runtime_describe(text, sizeof(text), &needed));
+  EXPECT(strstr(text, "version: 0.1\n") != NULL);
+  EXPECT(strstr(text, "libtorch: 2.11.0\n") != NULL);
+  EXPECT(strstr(text, "threads: 1\n") != NULL);
+  EXPECT(strstr(text, "product_engine: ") != NULL);
+}
+
+static void the_product_engine_can_be_chosen(void) {
+  EXPECT_OK(fsdp2_runtime_set_product_engine(FSDP2_PRODUCT_ENGINE_MKL));
+  EXPECT_OK(fsdp2_runtime_set_product_engine(FSDP2_PRODUCT_ENGINE_AUTO));
+  EXPECT_STATUS(fsdp2_runtime_set_product_engine(3), FSDP2_E_INVALID_ARGUMENT);
+}
+
+static void* read_record(void* out) {
+  fsdp2_error_info info = FSDP2_ERROR_INFO_INIT;
+  fsdp2_error_last(&info);
+  *(int*)out = info.status == FSDP2_OK && info.message[0] == '\0' && info.function[0] == '\0' &&
+               info.detail[0] == '\0';
+  return NULL;
+}
+
+static void a_thread_without_failures_has_an_empty_record(void) {
+  pthread_t thread;
+  int empty = 0;
+  EXPECT_STATUS(fsdp2_check_version(0xffffffffu), FSDP2_E_ABI_MISMATCH);
+  EXPECT(pthread_create(&thread, NULL, read_record, &empty) == 0);
+  EXPECT(pthread_join(thread, NULL) == 0);
+  EXPECT(empty);
+}
+
+static void a_fork_answers_every_call_with_wrong_state(void) {
+  fsdp2_mesh mesh = lone_mesh();
+  const pid_t child = fork();
+  int status = -1;
+  if (child == 0) {
+    size_t needed = 0;
+    int good = fsdp2_mesh_describe(mesh, NULL, 0, &needed) == FSDP2_E_WRONG_STATE &&
+               fsdp2_check_version(FSDP2_HEADER_VERSION) == FSDP2_E_WRONG_STATE &&
+               fsdp2_mesh_destroy(mesh) == FSDP2_E_WRONG_STATE &&
+               strstr(fsdp2_error_message(), "fork") != NULL &&
+               fsdp2_version() == FSDP2_HEADER_VERSION;
+    _exit(good ? 0 : 1);
+  }
+  EXPECT(waitpid(child, &status, 0) == child);
+  EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  EXPECT_OK(fsdp2_mesh_destroy(mesh));
+}
+
+int main(void) {
+  RUN(log_records_reach_the_callback_until_it_is_replaced);
+  RUN(a_log_callback_that_is_refused_is_not_released);
+  RUN(the_runtime_describes_itself);
+  RUN(the_product_engine_can_be_chosen);
+  RUN(a_thread_without_failures_has_an_empty_record);
+  RUN(a_fork_answers_every_call_with_wrong_state);
+  return harness_result();
+}

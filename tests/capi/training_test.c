@@ -1,0 +1,294 @@
+/* Sharding, optimizers, steps, loaders and checkpoints through the C ABI, on one rank. */
+#include "tests/capi/harness.h"
+
+static void three_steps_have_the_golden_losses(void) {
+  struct lone_job job = start_lone_job();
+  int i;
+  for (i = 0; i < 3; ++i) {
+    const fsdp2_step_result result = take_step(job.loader, job.step);
+    EXPECT(result.applied == 1 && result.step == i && result.n_tokens == 8 * 32);
+    EXPECT(result.lr == 3e-3 && result.seconds > 0.0 && result.tokens_per_second > 0.0);
+    EXPECT_NEAR(result.loss, kGoldenLoss[i], 5e-6);
+  }
+  end_lone_job(&job);
+}
+
+/* The same as one fsdp2_step_run, call by call. */
+static void the_pieces_of_a_step_are_calls_of_their_own(void) {
+  struct lone_job job = start_lone_job();
+  int i;
+  for (i = 0; i < 2; ++i) {
+    fsdp2_tensor batch[2] = {{0}, {0}}, loss = {0};
+    size_t n_outputs = 0;
+    double value = 0.0, norm = 0.0;
+    EXPECT_OK(fsdp2_loader_next(job.loader, &batch[0], &batch[1]));
+    EXPECT_OK(fsdp2_module_forward(job.module, batch, 2, 0, &loss, 1, &n_outputs));
+    EXPECT_OK(fsdp2_tensor_get_value(loss, &value));
+    EXPECT_NEAR(value, kGoldenLoss[i], 5e-6);
+    EXPECT_OK(fsdp2_tensor_backward(loss));
+    EXPECT_OK(fsdp2_shard_clip_grad_norm(job.shard, 0.0, &norm));
+    EXPECT_NEAR(norm, i == 0 ? 2.632443428039551 : 2.3114013671875, 2e-5);
+    EXPECT_OK(fsdp2_optimizer_run(job.optimizer));
+    EXPECT_OK(fsdp2_shard_zero_grad(job.shard));
+    EXPECT_OK(fsdp2_tensor_destroy(loss));
+    EXPECT_OK(fsdp2_tensor_destroy(batch[0]));
+    EXPECT_OK(fsdp2_tensor_destroy(batch[1]));
+  }
+  end_lone_job(&job);
+}
+
+static void a_step_of_two_micro_batches_is_the_same_step(void) {
+  struct lone_job job = start_lone_job();
+  fsdp2_loader_options loading = FSDP2_LOADER_OPTIONS_INIT;
+  fsdp2_step_options stepping = FSDP2_STEP_OPTIONS_INIT;
+  fsdp2_tensor batch[4];
+  fsdp2_step_result result;
+  int64_t position = -1;
+  int i;
+  EXPECT_OK(fsdp2_loader_destroy(job.loader));
+  EXPECT_OK(fsdp2_step_destroy(job.step));
+  loading.sequence_length = 32;
+  loading.global_batch = 8;
+  loading.vocab_size = 384;
+  loading.accumulate = 2;
+  stepping.accumulate = 2;
+  stepping.accumulate_last = 1;
+  EXPECT_OK(fsdp2_loader_open(job.mesh, TINY_LLAMA_TOKENS, &loading, &job.loader));
+  EXPECT_OK(fsdp2_step_create(job.shard, job.optimizer, &stepping, &job.step));
+  EXPECT_OK(fsdp2_loader_next(job.loader, &batch[0], &batch[1]));
+  EXPECT_OK(fsdp2_loader_get_position(job.loader, &position));
+  EXPECT(position == 0);
+  EXPECT_OK(fsdp2_loader_next(job.loader, &batch[2], &batch[3]));
+  EXPECT_OK(fsdp2_loader_get_position(job.loader, &position));
+  EXPECT(position == 1);
+  result.struct_size = (uint32_t)sizeof(result);
+  EXPECT_OK(fsdp2_step_run(job.step, batch, 4, &result));
+  EXPECT_NEAR(result.loss, kGoldenLoss[0], 5e-6);
+  for (i = 0; i < 4; ++i) {
+    EXPECT_OK(fsdp2_tensor_destroy(batch[i]));
+  }
+  end_lone_job(&job);
+}
+
+static void a_loader_goes_on_where_it_is_told(void) {
+  fsdp2_mesh mesh = lone_mesh();
+  fsdp2_loader loader = golden_loader(mesh);
+  fsdp2_tensor first[2], again[2];
+  int64_t tokens[2][8 * 32];
+  int64_t position = -1;
+  int i;
+  EXPECT_OK(fsdp2_loader_set_position(loader, 1));
+  EXPECT_OK(fsdp2_loader_next(loader, &first[0], &first[1]));
+  EXPECT_OK(fsdp2_loader_get_position(loader, &position));
+  EXPECT(position == 2);
+  EXPECT_OK(fsdp2_loader_set_position(loader, 1));
+  EXPECT_OK(fsdp2_loader_next(loader, &again[0], &again[1]));
+  EXPECT_OK(fsdp2_tensor_read(first[0], tokens[0], sizeof(tokens[0])));
+  EXPECT_OK(fsdp2_tensor_read(again[0], tokens[1], sizeof(tokens[1])));
+  EXPECT(memcmp(tokens[0], tokens[1], sizeof(tokens[0])) == 0);
+  for (i = 0; i < 2; ++i) {
+    EXPECT_OK(fsdp2_tensor_destroy(first[i]));
+    EXPECT_OK(fsdp2_tensor_destroy(again[i]));
+  }
+  EXPECT_OK(fsdp2_loader_destroy(loader));
+  EXPECT_OK(fsdp2_mesh_destroy(mesh));
+}
+
+static void parameters_are_told_by_name_shape_and_place(void) {
+  struct lone_job job = start_lone_job();
+  fsdp2_parameter_info info;
+  size_t count = 0, needed = 0;
+  char name[64];
+  info.struct_size = (uint32_t)sizeof(info);
+  EXPECT_OK(fsdp2_shard_get_parameter_count(job.shard, &count));
+  EXPECT(count == 21);
+  EXPECT_OK(fsdp2_shard_get_parameter_name(job.shard, 0, 0, name, sizeof(name), &needed));
+  EXPECT(strcmp(name, "model.embed_tokens.weight") == 0);
+  EXPECT_OK(fsdp2_shard_get_parameter_info(job.shard, 0, &info));
+  EXPECT(info.n_dims == 2 && info.shape[0] == 384 && info.shape[1] == 64);
+  EXPECT(info.local_shape[0] == 384 && info.local_offset == 0 && info.shard_dim == -1);
+  EXPECT(info.dtype == FSDP2_DTYPE_F32 && info.compute_dtype == FSDP2_DTYPE_F32);
+  EXPECT(info.requires_grad == 1 && info.has_grad == 0 && info.n_names == 1);
+  end_lone_job(&job);
+}
+
+static void a_local_parameter_shares_its_memory_and_a_full_one_is_a_copy(void) {
+  struct lone_job job = start_lone_job();
+  fsdp2_tensor local = {0}, full = {0}, grad = {0};
+  static float before[384 * 64], local_after[384 * 64], full_after[384 * 64];
+  EXPECT_OK(fsdp2_shard_get_parameter(job.shard, 0, FSDP2_PARAMETER_LOCAL, &local));
+  EXPECT_OK(fsdp2_shard_get_parameter(job.shard, 0, FSDP2_PARAMETER_FULL, &full));
+  EXPECT_STATUS(fsdp2_shard_get_parameter(job.shard, 0, FSDP2_PARAMETER_LOCAL_GRAD, &grad),
+                FSDP2_E_NOT_FOUND);
+  EXPECT_OK(fsdp2_tensor_read(local, before, sizeof(before)));
+  take_step(job.loader, job.step);
+  EXPECT_OK(fsdp2_tensor_read(local, local_after, sizeof(before)));
+  EXPECT_OK(fsdp2_tensor_read(full, full_after, sizeof(before)));
+  EXPECT(memcmp(before, local_after, sizeof(before)) != 0);
+  EXPECT(memcmp(before, full_after, sizeof(before)) == 0);
+  EXPECT_OK(fsdp2_tensor_destroy(local));
+  EXPECT_OK(fsdp2_tensor_destroy(full));
+  end_lone_job(&job);
+}
+
+static void a_module_is_sharded_once(void) {
+  struct lone_job job = start_lone_job();
+  fsdp2_shard second = {5};
+  EXPECT_STATUS(fsdp2_shard_create(job.module, job.mesh, NULL, &second), FSDP2_E_WRONG_STATE);
+  EXPECT(second.id == 5);
+  end_lone_job(&job);
+}
+
+static void what_is_not_provided_yet_says_so(void) {
+  fsdp2_mesh mesh = lone_mesh();
+  fsdp2_module module = tiny_llama();
+  fsdp2_shard_options options = FSDP2_SHARD_OPTIONS_INIT;
+  fsdp2_mesh_options place = FSDP2_MESH_OPTIONS_INIT;
+  fsdp2_mesh other = {0};
+  fsdp2_shard shard = {0};
+  options.cpu_offload = 1;
+  EXPECT_STATUS(fsdp2_shard_create(module, mesh, &options, &shard), FSDP2_E_UNSUPPORTED);
+  EXPECT_MESSAGE("cpu_offload");
+  options.cpu_offload = 0;
+  options.reshard_after_forward = 2;
+  EXPECT_STATUS(fsdp2_shard_create(module, mesh, &options, &shard), FSDP2_E_UNSUPPORTED);
+  EXPECT_MESSAGE("reshard_after_forward");
+  place.rank = 0;
+  place.world_size = 1;
+  place.backend = FSDP2_BACKEND_NCCL;
+  EXPECT_STATUS(fsdp2_mesh_create(&place, &other), FSDP2_E_UNSUPPORTED);
+  EXPECT_MESSAGE("nccl");
+  place.backend = FSDP2_BACKEND_FAKE;
+  EXPECT_STATUS(fsdp2_mesh_create(&place, &other), FSDP2_E_UNSUPPORTED);
+  EXPECT_MESSAGE("fake");
+  /* A call that failed has left the module as it was. */
+  options.reshard_after_forward = -1;
+  EXPECT_OK(fsdp2_shard_create(module, mesh, &options, &shard));
+  EXPECT_OK(fsdp2_shard_destroy(shard));
+  EXPECT_OK(fsdp2_module_destroy(module));
+  EXPECT_OK(fsdp2_mesh_destroy(mesh));
+}
+
+static void an_optimizer_of_another_shard_is_refused(void) {
+  struct lone_job one = start_lone_job(), other = start_lone_job();
+  fsdp2_step step = {5};
+  EXPECT_STATUS(fsdp2_step_create(one.shard, other.optimizer, NULL, &step),
+                FSDP2_E_INVALID_ARGUMENT);
+  EXPECT(step.id == 5);
+  end_lone_job(&one);
+  end_lone_job(&other);
+}
+
+static void precision_and_units_are_options_of_a_shard(void) {
+  fsdp2_mesh mesh = lone_mesh();
+  fsdp2_module module = tiny_llama();
+  fsdp2_shard_options options = FSDP2_SHARD_OPTIONS_INIT;
+  fsdp2_shard shard = {0};
+  fsdp2_loader loader = golden_loader(mesh);
+  fsdp2_optimizer optimizer;
+  fsdp2_step step = {0};
+  fsdp2_parameter_info info;
+  fsdp2_shard_stats stats;
+  options.param_dtype = FSDP2_DTYPE_BF16;
+  options.reduce_dtype = FSDP2_DTYPE_F32;
+  options.output_dtype = FSDP2_DTYPE_F32;
+  options.wrap = FSDP2_WRAP_NONE;
+  EXPECT_OK(fsdp2_shard_create(module, mesh, &options, &shard));
+  info.struct_size = (uint32_t)sizeof(info);
+  EXPECT_OK(fsdp2_shard_get_parameter_info(shard, 0, &info));
+  EXPECT(info.dtype == FSDP2_DTYPE_F32 && info.compute_dtype == FSDP2_DTYPE_BF16);
+  stats.struct_size = (uint32_t)sizeof(stats);
+  EXPECT_OK(fsdp2_shard_get_stats(shard, &stats));
+  EXPECT(stats.n_units == 1);
+  optimizer = golden_adamw(shard);
+  EXPECT_OK(fsdp2_step_create(shard, optimizer, NULL, &step));
+  EXPECT_NEAR(take_step(loader, step).loss, kGoldenLoss[0], 3e-3);
+  EXPECT_OK(fsdp2_step_destroy(step));
+  EXPECT_OK(fsdp2_optimizer_destroy(optimizer));
+  EXPECT_OK(fsdp2_loader_destroy(loader));
+  EXPECT_OK(fsdp2_shard_destroy(shard));
+  EXPECT_OK(fsdp2_module_destroy(module));
+  EXPECT_OK(fsdp2_mesh_destroy(mesh));
+}
+
+static void learning_rates_can_be_changed(void) {
+  struct lone_job job = start_lone_job();
+  fsdp2_sgd_options options = FSDP2_SGD_OPTIONS_INIT;
+  fsdp2_optimizer sgd = {0};
+  double lr = 0.0;
+  options.momentum = 0.9;
+  options.nesterov = 1;
+  EXPECT_OK(fsdp2_optimizer_sgd(job.shard, &options, &sgd));
+  EXPECT_OK(fsdp2_optimizer_set_lr(sgd, 0.25));
+  EXPECT_OK(fsdp2_optimizer_get_lr(sgd, &lr));
+  EXPECT(lr == 0.25);
+  EXPECT_OK(fsdp2_optimizer_destroy(sgd));
+  end_lone_job(&job);
+}
+
+static void a_saved_model_is_read_back(void) {
+  struct lone_job job = start_lone_job();
+  const char* directory = temporary_path("saved");
+  const char* file = temporary_path("full.safetensors");
+  fsdp2_module module = {0};
+  fsdp2_tensor before = {0}, after = {0}, batch[2];
+  double values[2] = {0.0, 1.0};
+  size_t n = 0;
+  take_step(job.loader, job.step);
+  EXPECT_OK(fsdp2_checkpoint_save_full(job.shard, file));
+  EXPECT_OK(fsdp2_checkpoint_save_pretrained(job.shard, directory));
+  EXPECT_OK(fsdp2_module_from_pretrained(directory, NULL, &module));
+  EXPECT_OK(fsdp2_loader_next(job.loader, &batch[0], &batch[1]));
+  EXPECT_OK(fsdp2_module_forward(job.module, batch, 2, FSDP2_FORWARD_NO_GRAD, &before, 1, &n));
+  EXPECT_OK(fsdp2_module_forward(module, batch, 2, FSDP2_FORWARD_NO_GRAD, &after, 1, &n));
+  EXPECT_OK(fsdp2_tensor_get_value(before, &values[0]));
+  EXPECT_OK(fsdp2_tensor_get_value(after, &values[1]));
+  EXPECT(values[0] == values[1]);
+  EXPECT_OK(fsdp2_tensor_destroy(after));
+  take_step(job.loader, job.step);
+  EXPECT_OK(fsdp2_checkpoint_load_full(job.shard, file));
+  EXPECT_OK(fsdp2_module_forward(job.module, batch, 2, FSDP2_FORWARD_NO_GRAD, &after, 1, &n));
+  EXPECT_OK(fsdp2_tensor_get_value(after, &values[1]));
+  EXPECT(values[0] == values[1]);
+  EXPECT_OK(fsdp2_tensor_destroy(before));
+  EXPECT_OK(fsdp2_tensor_destroy(after));
+  EXPECT_OK(fsdp2_tensor_destroy(batch[0]));
+  EXPECT_OK(fsdp2_tensor_destroy(batch[1]));
+  EXPECT_OK(fsdp2_module_destroy(module));
+  end_lone_job(&job);
+}
+
+static void statistics_count_units_and_can_be_reset(void) {
+  struct lone_job job = start_lone_job();
+  fsdp2_shard_stats stats;
+  char text[4096];
+  size_t needed = 0;
+  stats.struct_size = (uint32_t)sizeof(stats);
+  take_step(job.loader, job.step);
+  EXPECT_OK(fsdp2_shard_get_stats(job.shard, &stats));
+  EXPECT(stats.n_units == 3); /* two layers and the rest */
+  EXPECT(stats.all_gather_bytes == 0);
+  EXPECT_OK(fsdp2_shard_reset_stats(job.shard));
+  EXPECT_OK(fsdp2_shard_get_stats(job.shard, &stats));
+  EXPECT(stats.all_gathers == 0 && stats.reduce_scatters == 0);
+  EXPECT_OK(fsdp2_shard_describe(job.shard, text, sizeof(text), &needed));
+  EXPECT(strstr(text, "model.layers.1") != NULL);
+  end_lone_job(&job);
+}
+
+int main(void) {
+  RUN(three_steps_have_the_golden_losses);
+  RUN(the_pieces_of_a_step_are_calls_of_their_own);
+  RUN(a_step_of_two_micro_batches_is_the_same_step);
+  RUN(a_loader_goes_on_where_it_is_told);
+  RUN(parameters_are_told_by_name_shape_and_place);
+  RUN(a_local_parameter_shares_its_memory_and_a_full_one_is_a_copy);
+  RUN(a_module_is_sharded_once);
+  RUN(what_is_not_provided_yet_says_so);
+  RUN(an_optimizer_of_another_shard_is_refused);
+  RUN(precision_and_units_are_options_of_a_shard);
+  RUN(learning_rates_can_be_changed);
+  RUN(a_saved_model_is_read_back);
+  RUN(statistics_count_units_and_can_be_reset);
+  return harness_result();
+}
