@@ -1,0 +1,118 @@
+#include "cli/arguments.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <iostream>
+#include <memory>
+#include <utility>
+
+namespace fsdp2::cli {
+
+namespace {
+
+// Letters to insert, delete, replace or swap with their neighbour to turn `a` into `b`.
+size_t edit_distance(const std::string& a, const std::string& b) {
+  std::vector<size_t> before_last;
+  std::vector<size_t> last(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) {
+    last[j] = j;
+  }
+  for (size_t i = 1; i <= a.size(); ++i) {
+    std::vector<size_t> row(b.size() + 1);
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t replaced = last[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
+      row[j] = std::min({last[j] + 1, row[j - 1] + 1, replaced});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+        row[j] = std::min(row[j], before_last[j - 2] + 1);
+      }
+    }
+    before_last = std::exchange(last, std::move(row));
+  }
+  return last[b.size()];
+}
+
+std::vector<std::string> flag_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) {
+      names.push_back("--" + name);
+    }
+  }
+  return names;
+}
+
+std::string with_dashes(std::string argument) {
+  if (argument.rfind("--", 0) == 0) {
+    std::replace(argument.begin(), std::find(argument.begin(), argument.end(), '='), '_', '-');
+  }
+  return argument;
+}
+
+class Style : public CLI::Formatter {
+ public:
+  explicit Style(std::string usage) : usage_(std::move(usage)) { column_width(kColumn); }
+
+  std::string make_usage(const CLI::App* app, std::string /*name*/) const override {
+    return "Usage: " + app->get_name() + " " + usage_ + "\n";
+  }
+
+ private:
+  static constexpr size_t kColumn = 44;
+  std::string usage_;
+};
+
+[[noreturn]] void refuse(const CLI::App& app, const std::string& argument) {
+  if (argument.rfind('-', 0) != 0) {
+    throw UsageError("unexpected argument '" + argument + "' (see --help)");
+  }
+  const std::string name = argument.substr(0, argument.find('='));
+  const std::string meant = nearest(name, flag_names(app));
+  throw UsageError("unknown flag " + name +
+                   (meant.empty() ? " (see --help)" : "; did you mean " + meant + "?"));
+}
+
+}  // namespace
+
+std::string nearest(const std::string& word, const std::vector<std::string>& candidates) {
+  std::string best;
+  size_t best_distance = 1 + std::max<size_t>(1, word.size() / 3);
+  for (const std::string& candidate : candidates) {
+    // Half a flag counts as near as well: --batch for --global-batch.
+    const std::string bare = word.substr(std::min(word.find_first_not_of('-'), word.size()));
+    const bool part = bare.size() >= 4 && candidate.find(bare) != std::string::npos;
+    const size_t distance = part ? 1 : edit_distance(word, candidate);
+    if (distance < best_distance) {
+      best = candidate;
+      best_distance = distance;
+    }
+  }
+  return best;
+}
+
+void set_style(CLI::App& app, const std::string& usage) {
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  app.formatter(std::make_shared<Style>(usage));
+  app.set_help_flag("-h,--help", "Print this help and exit");
+}
+
+bool parse_arguments(CLI::App& app, std::vector<std::string> arguments) {
+  app.allow_extras();
+  std::transform(arguments.begin(), arguments.end(), arguments.begin(), with_dashes);
+  std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
+  try {
+    app.parse(std::move(arguments));
+  } catch (const CLI::CallForHelp&) {
+    std::cout << app.help() << std::flush;
+    return false;
+  } catch (const CLI::ParseError& error) {
+    const std::string text = error.what();
+    throw UsageError(text.substr(0, text.find('\n')));
+  }
+  if (!app.remaining().empty()) {
+    refuse(app, app.remaining().front());
+  }
+  return true;
+}
+
+}  // namespace fsdp2::cli

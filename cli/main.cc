@@ -1,0 +1,85 @@
+// The fsdp2 command. It starts at once because it does not load LibTorch: whatever needs that is a
+// program of its own beside this one, fsdp2-<sub-command>, as with git.
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "cli/arguments.h"
+#include "cli/run/command.h"
+#include "cli/run/launcher.h"
+#include "cli/run/options.h"
+
+namespace fsdp2::cli {
+namespace {
+
+constexpr char kHelp[] =
+    "fsdp2: fully sharded training over many processes\n"
+    "\n"
+    "Usage: fsdp2 COMMAND [OPTIONS]\n"
+    "\n"
+    "  run     start the ranks of a job on this node and look after them\n"
+    "  train   train a language model; alone, or as the ranks of a job\n"
+    "\n"
+    "  fsdp2 COMMAND --help   the options of a command\n"
+    "  fsdp2 --version        versions of this program and of LibTorch\n"
+    "\n"
+    "  fsdp2 run --nproc-per-node 2 -- fsdp2 train --model DIR --text book.txt --steps 100\n";
+
+const std::vector<std::string> kCommands = {"run", "train", "--help", "--version"};
+
+int run(const std::vector<std::string>& arguments) {
+  try {
+    RunOptions options;
+    return parse_run_options(arguments, &options) ? launch(options) : 0;
+  } catch (const UsageError& error) {
+    std::cerr << "fsdp2 run: " << error.what() << std::endl;
+    return kUsageExitCode;
+  }
+}
+
+// Becomes fsdp2-<name>.
+int hand_over(const std::string& name, const std::vector<std::string>& arguments) {
+  const std::string path = own_path();
+  const std::string program = path.substr(0, path.rfind('/') + 1) + "fsdp2-" + name;
+  std::vector<char*> argv = {const_cast<char*>(program.c_str())};
+  for (const std::string& argument : arguments) {
+    argv.push_back(const_cast<char*>(argument.c_str()));
+  }
+  argv.push_back(nullptr);
+  execv(program.c_str(), argv.data());
+  std::cerr << "fsdp2: " << program << ": " << std::strerror(errno) << "; it belongs beside fsdp2"
+            << std::endl;
+  return 127;
+}
+
+int main(std::vector<std::string> arguments) {
+  const std::string command = arguments.empty() ? "--help" : arguments.front();
+  if (command == "--help" || command == "-h" || command == "help") {
+    std::cout << kHelp << std::flush;
+    return arguments.empty() ? kUsageExitCode : 0;
+  }
+  if (command == "--version") {
+    return hand_over("train", {"--version"});
+  }
+  arguments.erase(arguments.begin());
+  if (command == "run") {
+    return run(arguments);
+  }
+  if (command == "train") {
+    return hand_over("train", arguments);
+  }
+  const std::string meant = nearest(command, kCommands);
+  std::cerr << "fsdp2: unknown command '" << command << "'"
+            << (meant.empty() ? " (see fsdp2 --help)" : "; did you mean " + meant + "?")
+            << std::endl;
+  return kUsageExitCode;
+}
+
+}  // namespace
+}  // namespace fsdp2::cli
+
+int main(int argc, char** argv) { return fsdp2::cli::main({argv + 1, argv + argc}); }

@@ -1,0 +1,15 @@
+// Finds the program that ranks are to run, before any rank is started.
+#pragma once
+
+#include <string>
+
+namespace fsdp2::cli {
+
+// The file of a command: a path as it is, else what PATH has; "fsdp2" that PATH lacks is this very
+// program. Empty: there is none.
+std::string find_command(const std::string& name);
+
+// The file that this process was started from.
+std::string own_path();
+
+}  // namespace fsdp2::cli

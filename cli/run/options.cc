@@ -1,0 +1,85 @@
+#include "cli/run/options.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "cli/arguments.h"
+
+namespace fsdp2::cli {
+
+namespace {
+
+constexpr int kDefaultPort = 29500;  // torchrun's
+
+void check(const RunOptions& options) {
+  if (options.nnodes < 1 || options.nproc_per_node < 1) {
+    throw UsageError("--nnodes and --nproc-per-node must be at least 1");
+  }
+  if (options.node_rank < 0 || options.node_rank >= options.nnodes) {
+    throw UsageError("--node-rank " + std::to_string(options.node_rank) +
+                     " is not one of 0 to --nnodes - 1 = " + std::to_string(options.nnodes - 1));
+  }
+  if (options.master_port < 0 || options.master_port > 65535) {
+    throw UsageError("--master-port " + std::to_string(options.master_port) +
+                     " is not a port number");
+  }
+  if (options.nnodes > 1 && options.master_addr.empty()) {
+    throw UsageError("--nnodes " + std::to_string(options.nnodes) +
+                     " needs --master-addr, the address of node 0 that all nodes reach");
+  }
+  if (options.command.empty()) {
+    throw UsageError(
+        "no command given; it goes behind --, as in: fsdp2 run --nproc-per-node 2 -- fsdp2 train");
+  }
+}
+
+}  // namespace
+
+bool parse_run_options(std::vector<std::string> arguments, RunOptions* out) {
+  RunOptions options;
+  const auto separator = std::find(arguments.begin(), arguments.end(), "--");
+  if (separator != arguments.end()) {
+    options.command.assign(separator + 1, arguments.end());
+    arguments.erase(separator, arguments.end());
+  }
+
+  CLI::App app("Starts one process per rank on this node and looks after them.", "fsdp2 run");
+  set_style(app, "[OPTIONS] -- COMMAND [ARGUMENTS...]");
+  app.add_option("--nproc-per-node", options.nproc_per_node, "Ranks on each node")
+      ->option_text("N (1)");
+  app.add_option("--nnodes", options.nnodes, "Nodes of the job")->option_text("N (1)");
+  app.add_option("--node-rank", options.node_rank, "Which of them this is")->option_text("K (0)");
+  app.add_option("--master-addr", options.master_addr, "Address of node 0")
+      ->option_text("ADDRESS (127.0.0.1)");
+  app.add_option("--master-port", options.master_port,
+                 "Port on node 0 where the ranks meet (default: a free one; several nodes: 29500)")
+      ->option_text("PORT");
+  app.add_flag("--bind-cores", options.bind_cores, "Give each rank cores of its own");
+  app.footer(
+      "Each rank finds RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, NODE_RANK, MASTER_ADDR,\n"
+      "MASTER_PORT and OMP_NUM_THREADS (cores / ranks of this node, unless set) in its "
+      "environment.\n"
+      "On a terminal all output is prefixed with its rank. Redirected, the standard output of rank "
+      "0\n"
+      "passes unchanged; everything else goes to standard error, prefixed.\n"
+      "Signals are passed on. When a rank fails, the others are ended; the exit code is the "
+      "failed\n"
+      "rank's (128 + signal).\n\n"
+      "  fsdp2 run --nproc-per-node 2 -- fsdp2 train --model DIR --text book.txt\n"
+      "  fsdp2 run --nnodes 2 --node-rank 0 --nproc-per-node 8 --master-addr node0 -- "
+      "./my_trainer");
+  if (!parse_arguments(app, std::move(arguments))) {
+    return false;
+  }
+  check(options);
+  if (options.master_addr.empty()) {
+    options.master_addr = "127.0.0.1";
+  }
+  if (options.master_port == 0 && options.nnodes > 1) {
+    options.master_port = kDefaultPort;
+  }
+  *out = std::move(options);
+  return true;
+}
+
+}  // namespace fsdp2::cli

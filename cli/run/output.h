@@ -1,0 +1,67 @@
+// What the ranks print, put together so that whole lines never interleave.
+//
+// A rank's stream is cut into lines; what is read at once is written at once. On a terminal, text
+// that ends in a carriage return is a status: the last one stays below everything else until the
+// next replaces it.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace fsdp2::cli {
+
+// Standard output and standard error of the launcher, and the status line on its terminal.
+class Screen {
+ public:
+  Screen();
+
+  // Whether this descriptor (1 or 2) is a terminal.
+  bool is_terminal(int fd) const;
+  int columns() const;  // of the terminal; 0: standard error is none
+
+  // Writes whole lines, above the status.
+  void write(int fd, std::string_view text);
+  // Shows a status; an empty one takes it away.
+  void set_status(std::string text);
+
+ private:
+  void draw_status();
+
+  bool stdout_is_terminal_;
+  bool stderr_is_terminal_;
+  std::string status_;
+};
+
+// One stream of one rank on its way to the screen.
+class RankStream {
+ public:
+  // Reads `source`, a pipe that does not block and that it closes; writes to descriptor `target`.
+  // `may_set_status` is for one rank only: the statuses of others are dropped.
+  RankStream(Screen* screen, int source, int target, std::string prefix, bool may_set_status);
+  ~RankStream();
+  RankStream(RankStream&& other) noexcept;
+  RankStream(const RankStream&) = delete;
+  RankStream& operator=(const RankStream&) = delete;
+
+  int source() const { return source_; }  // -1: at its end
+  // Reads what is there and writes the whole lines of it.
+  void pump();
+  // The same to the last byte of it, and closes the source, whoever may still hold its other end.
+  void drain();
+
+ private:
+  void finish();
+  void take(std::string_view bytes, std::string* lines);
+  void end_line(std::string* lines);
+
+  Screen* screen_;
+  int source_;
+  int target_;
+  std::string prefix_;
+  bool cuts_status_;  // the target is a terminal: a carriage return ends a status
+  bool may_set_status_;
+  std::string line_;         // begun, not ended
+  bool was_status_ = false;  // line_ ended in a carriage return; a line feed may follow
+};
+
+}  // namespace fsdp2::cli

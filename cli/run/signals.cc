@@ -1,0 +1,71 @@
+#include "cli/run/signals.h"
+
+#include <array>
+#include <atomic>
+#include <memory>
+
+namespace fsdp2::cli {
+
+namespace {
+
+constexpr std::array<int, 3> kForwarded = {SIGINT, SIGTERM, SIGHUP};
+
+// What the handler reads; it is made before the handler is installed and never goes away.
+struct Ranks {
+  size_t n = 0;
+  std::unique_ptr<std::atomic<pid_t>[]> pids;
+};
+Ranks g_ranks;
+std::atomic<int> g_forwarded{0};
+std::atomic<int> g_interrupts{0};
+
+void send(int signal) {
+  for (size_t i = 0; i < g_ranks.n; ++i) {
+    const pid_t pid = g_ranks.pids[i].load();
+    if (pid > 0) {
+      kill(-pid, signal);
+    }
+  }
+}
+
+void forward(int signal) {
+  g_forwarded = signal;
+  const bool insists = signal == SIGINT && g_interrupts.fetch_add(1) > 0;
+  send(insists ? SIGKILL : signal);
+}
+
+}  // namespace
+
+void forward_signals(size_t n) {
+  static_assert(std::atomic<pid_t>::is_always_lock_free, "the handler must not wait for a lock");
+  g_ranks.pids = std::make_unique<std::atomic<pid_t>[]>(n);
+  g_ranks.n = n;
+  struct sigaction action{};
+  action.sa_handler = forward;
+  for (const int signal : kForwarded) {
+    struct sigaction before{};
+    sigaction(signal, nullptr, &before);
+    if (before.sa_handler != SIG_IGN) {  // nohup and shells that run a job in the background
+      sigaction(signal, &action, nullptr);
+    }
+  }
+}
+
+void set_rank_process(size_t index, pid_t pid) { g_ranks.pids[index] = pid; }
+
+void signal_ranks(int signal) { send(signal); }
+
+int forwarded_signal() { return g_forwarded; }
+
+SignalsHeld::SignalsHeld() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : kForwarded) {
+    sigaddset(&set, signal);
+  }
+  sigprocmask(SIG_BLOCK, &set, &before_);
+}
+
+SignalsHeld::~SignalsHeld() { sigprocmask(SIG_SETMASK, &before_, nullptr); }
+
+}  // namespace fsdp2::cli

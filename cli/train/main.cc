@@ -1,0 +1,49 @@
+// fsdp2-train, which `fsdp2 train` becomes.
+#include <exception>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "cli/arguments.h"
+#include "cli/train/library.h"
+#include "cli/train/options.h"
+#include "cli/train/setup.h"
+#include "cli/train/trainer.h"
+
+namespace fsdp2::cli {
+namespace {
+
+// "fsdp2 0.1", then what the library says of LibTorch and of this machine.
+int print_version() {
+  const std::string text = text_of(fsdp2_runtime_describe);
+  const std::string key = "version: ";
+  const bool known = text.rfind(key, 0) == 0;
+  std::cout << "fsdp2 " << (known ? text.substr(key.size()) : "\n" + text) << std::flush;
+  return 0;
+}
+
+int run(const std::vector<std::string>& arguments) {
+  try {
+    TrainOptions options;
+    switch (parse_train_options(arguments, &options)) {
+      case Request::kHelpPrinted:
+        return 0;
+      case Request::kVersion:
+        return print_version();
+      case Request::kTrain:
+        return train(options);
+    }
+    return 0;
+  } catch (const UsageError& error) {
+    complain(rank_in_environment(), error.what());
+    return kUsageExitCode;
+  } catch (const std::exception& error) {
+    complain(rank_in_environment(), error.what());
+    return 1;
+  }
+}
+
+}  // namespace
+}  // namespace fsdp2::cli
+
+int main(int argc, char** argv) { return fsdp2::cli::run({argv + 1, argv + argc}); }

@@ -1,0 +1,112 @@
+#include "cli/train/option_checks.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "cli/arguments.h"
+
+namespace fsdp2::cli {
+
+namespace {
+
+void need(bool condition, const std::string& message) {
+  if (!condition) {
+    throw UsageError(message);
+  }
+}
+
+void not_provided(bool asked, const std::string& what) {
+  need(!asked, what + " is not provided yet");
+}
+
+bool ends_with(const std::string& text, const std::string& end) {
+  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+}
+
+bool is_number(const std::string& text) {
+  return !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+}
+
+void check_provided(const TrainOptions& o) {
+  not_provided(o.activation_checkpointing, "--activation-checkpointing");
+  not_provided(o.cpu_offload, "--cpu-offload");
+  not_provided(!o.save_dir.empty(), "--save-dir (DCP checkpoints)");
+  not_provided(!o.resume.empty(), "--resume (DCP checkpoints)");
+  not_provided(o.device == "cuda", "--device cuda");
+  if (!o.full_state_dict.empty() && !ends_with(o.full_state_dict, ".safetensors")) {
+    not_provided(true,
+                 "--full-state-dict " + o.full_state_dict + ": a format other than .safetensors");
+  }
+}
+
+void check_sharding(const TrainOptions& o) {
+  const std::string& reshard = o.reshard_after_forward;
+  if (is_number(reshard) && reshard != "0" && reshard != "1") {
+    not_provided(true, "--reshard-after-forward " + reshard + " (a group size)");
+  }
+  need(reshard == "default" || reshard == "true" || reshard == "false",
+       "--reshard-after-forward " + reshard + " is none of default, true, false");
+  need(o.fsdp_size >= 0, "--fsdp-size must not be negative");
+  const bool keeps = o.strategy == "shard_grad_op" || o.strategy == "hybrid_shard_zero2";
+  need(!keeps || reshard != "true",
+       "--strategy " + o.strategy + " and --reshard-after-forward true contradict each other");
+  need(o.strategy != "no_shard" || o.fsdp_size <= 1, "--strategy no_shard and --fsdp-size " +
+                                                         std::to_string(o.fsdp_size) +
+                                                         " contradict each other");
+  const bool hybrid = o.strategy == "hybrid_shard" || o.strategy == "hybrid_shard_zero2";
+  need(!hybrid || o.fsdp_size >= 2,
+       "--strategy " + o.strategy + " needs --fsdp-size, the ranks of a shard group");
+}
+
+void check_numbers(const TrainOptions& o) {
+  const auto at_least = [](const char* flag, int64_t value, int64_t least) {
+    need(value >= least,
+         std::string(flag) + " " + std::to_string(value) + " is below " + std::to_string(least));
+  };
+  at_least("--steps", o.steps, 1);
+  at_least("--stop-step", o.stop_step, 0);
+  at_least("--seq-len", o.seq_len, 1);
+  at_least("--global-batch", o.global_batch, 1);
+  at_least("--grad-accum", o.grad_accum, 1);
+  at_least("--warmup", o.warmup, 0);
+  at_least("--threads", o.threads, 0);
+  at_least("--sample", o.sample, 0);
+  const auto not_negative = [](const char* flag, double value) {
+    need(std::isfinite(value) && value >= 0,
+         std::string(flag) + " must be a number that is not negative");
+  };
+  not_negative("--lr", o.lr);
+  not_negative("--eps", o.eps);
+  not_negative("--momentum", o.momentum);
+  not_negative("--weight-decay", o.weight_decay);
+  not_negative("--clip", o.clip);
+  not_negative("--min-lr-ratio", o.min_lr_ratio);
+  not_negative("--temperature", o.temperature);
+  need(o.beta1 >= 0 && o.beta1 < 1, "--beta1 must lie in [0, 1)");
+  need(o.beta2 >= 0 && o.beta2 < 1, "--beta2 must lie in [0, 1)");
+  need(std::isfinite(o.timeout_s) && o.timeout_s > 0, "--timeout-s must be more than 0");
+}
+
+}  // namespace
+
+void check_options(const TrainOptions& o) {
+  need(!o.model.empty() || !o.config.empty(),
+       "--model (a directory) or --config (a config.json) is needed");
+  need(o.model.empty() || o.config.empty(), "--model and --config exclude each other");
+  need(!o.tokens.empty() || !o.text.empty(), "--tokens or --text (a file to train on) is needed");
+  need(o.tokens.empty() || o.text.empty(), "--tokens and --text exclude each other");
+  check_provided(o);
+  check_sharding(o);
+  check_numbers(o);
+}
+
+void check_options_for_world(const TrainOptions& o, int64_t world_size) {
+  const int64_t parts = world_size * o.grad_accum;
+  need(o.global_batch % parts == 0,
+       "--global-batch " + std::to_string(o.global_batch) +
+           " is not a multiple of ranks x --grad-accum = " + std::to_string(world_size) + " x " +
+           std::to_string(o.grad_accum));
+}
+
+}  // namespace fsdp2::cli

@@ -1,0 +1,91 @@
+#include "cli/train/outputs.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+
+namespace fsdp2::cli {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+void need_writable(const std::string& flag, const std::string& path, const fs::path& what) {
+  if (access(what.c_str(), W_OK) != 0) {
+    throw Failure(flag + " " + path + ": " + what.string() + ": " + std::strerror(errno));
+  }
+}
+
+void need_folder(const std::string& flag, const std::string& path, const fs::path& folder) {
+  std::error_code error;
+  if (!fs::is_directory(folder, error)) {
+    throw Failure(flag + " " + path + ": " + folder.string() + ": no such directory");
+  }
+  need_writable(flag, path, folder);
+}
+
+fs::path folder_of(const std::string& path) {
+  const fs::path folder = fs::path(path).parent_path();
+  return folder.empty() ? "." : folder;
+}
+
+// A file that is written in place, if it is there, or else appears whole.
+void check_file(const std::string& flag, const std::string& path, bool in_place) {
+  std::error_code error;
+  if (path.empty()) {
+    return;
+  }
+  if (fs::is_directory(path, error)) {
+    throw Failure(flag + " " + path + ": is a directory");
+  }
+  if (in_place && fs::exists(path, error)) {
+    need_writable(flag, path, path);
+  } else {
+    need_folder(flag, path, folder_of(path));
+  }
+}
+
+// A directory that is made if it is missing, as are the ones above it.
+void check_directory(const std::string& flag, const std::string& path) {
+  if (path.empty()) {
+    return;
+  }
+  std::error_code error;
+  fs::path nearest = fs::absolute(path, error);
+  while (!fs::exists(nearest, error) && nearest.has_relative_path()) {
+    nearest = nearest.parent_path();
+  }
+  need_folder(flag, path, nearest);
+}
+
+}  // namespace
+
+void check_outputs(const TrainOptions& options) {
+  check_file("--metrics", options.metrics, true);
+  check_file("--full-state-dict", options.full_state_dict, false);
+  check_directory("--save-pretrained", options.save_pretrained);
+}
+
+void write_outputs(const TrainOptions& options, const Shard& shard) {
+  if (!options.full_state_dict.empty()) {
+    check(fsdp2_checkpoint_save_full(shard.get(), options.full_state_dict.c_str()));
+  }
+  if (!options.save_pretrained.empty()) {
+    check(fsdp2_checkpoint_save_pretrained(shard.get(), options.save_pretrained.c_str()));
+  }
+}
+
+std::vector<std::string> written_outputs(const TrainOptions& options) {
+  std::vector<std::string> paths;
+  for (const std::string& path : {options.full_state_dict, options.save_pretrained}) {
+    if (!path.empty()) {
+      paths.push_back(path);
+    }
+  }
+  return paths;
+}
+
+}  // namespace fsdp2::cli

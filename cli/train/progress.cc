@@ -1,0 +1,162 @@
+#include "cli/train/progress.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+
+namespace fsdp2::cli {
+
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr milliseconds kUpdate{100};
+constexpr seconds kLineEvery{10};
+constexpr seconds kLineEveryLater{60};  // once ten minutes have passed
+constexpr seconds kLater{600};
+constexpr double kSmoothing = 0.1;  // weight of the newest step
+constexpr size_t kWidestBar = 30;
+
+template <typename... Values>
+std::string format(const char* pattern, Values... values) {
+  std::array<char, 256> text{};
+  std::snprintf(text.data(), text.size(), pattern, values...);
+  return text.data();
+}
+
+// One write, so that lines of several processes on one terminal stay whole.
+void write_stderr(const std::string& text) {
+  if (write(STDERR_FILENO, text.data(), text.size()) < 0) {
+    return;  // nobody is watching any more
+  }
+}
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+double smooth(double before, double now) {
+  return before == 0 ? now : before + kSmoothing * (now - before);
+}
+
+}  // namespace
+
+std::string duration_text(double seconds) {
+  const auto whole = static_cast<long long>(std::llround(std::min(seconds, 1e9)));
+  if (whole >= 3600) {
+    return format("%lld h %02lld m", whole / 3600, whole / 60 % 60);
+  }
+  return whole >= 60 ? format("%lld m %02lld s", whole / 60, whole % 60) : format("%lld s", whole);
+}
+
+std::string count_text(double n) {
+  constexpr std::array<const char*, 4> kUnits = {"", " k", " M", " G"};
+  size_t unit = 0;
+  while (std::abs(n) >= 999.5 && unit + 1 < kUnits.size()) {
+    n /= 1000;
+    ++unit;
+  }
+  const int digits = unit == 0 || n >= 100 ? 0 : (n >= 10 ? 1 : 2);
+  return format("%.*f%s", digits, n, kUnits[unit]);
+}
+
+Progress::Style Progress::find_style(bool quiet, int* columns) {
+  if (quiet) {
+    return Style::kNone;
+  }
+  winsize size{};
+  if (isatty(STDERR_FILENO) == 1) {
+    const bool known = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+    *columns = known ? size.ws_col : 80;
+    return Style::kTerminal;
+  }
+  const char* status = std::getenv("FSDP2_STATUS_COLUMNS");
+  *columns = status == nullptr ? 0 : std::atoi(status);
+  return *columns > 0 ? Style::kStatus : Style::kLines;
+}
+
+Progress::Progress(Style style, int columns, int64_t first_step, int64_t stop_step)
+    : style_(style), columns_(columns), first_(first_step), stop_(stop_step) {}
+
+Progress::~Progress() { clear(); }
+
+void Progress::say(const std::string& line) {
+  if (style_ != Style::kNone) {
+    clear();
+    write_stderr(line + "\n");
+  }
+}
+
+void Progress::step(int64_t step, double loss, double seconds, double tokens_per_second) {
+  // The first step fills caches caches and tells little of those to come.
+  const bool second = step == first_ + 1;
+  step_seconds_ = second ? seconds : smooth(step_seconds_, seconds);
+  tokens_per_second_ = second ? tokens_per_second : smooth(tokens_per_second_, tokens_per_second);
+  const int64_t done = step + 1;
+  if (style_ == Style::kNone || !(step == first_ || is_due(done == stop_))) {
+    return;
+  }
+  shown_at_ = Clock::now();
+  const std::string text = figures(done, loss);
+  if (style_ == Style::kLines || done == stop_) {
+    say(text);
+  } else {
+    const size_t room = static_cast<size_t>(std::max(columns_ - 1, 0));
+    show((bar(done, room - std::min(room, text.size())) + text).substr(0, room));
+  }
+}
+
+bool Progress::is_due(bool last) const {
+  const auto now = Clock::now();
+  if (style_ != Style::kLines) {
+    return last || now - shown_at_ >= kUpdate;
+  }
+  return last || now - shown_at_ >= (now - start_ < kLater ? kLineEvery : kLineEveryLater);
+}
+
+std::string Progress::figures(int64_t done, double loss) const {
+  const int width = static_cast<int>(std::to_string(stop_).size());
+  const auto left = static_cast<double>(stop_ - done);
+  return format("step %*lld/%lld  loss %.4f  %s tokens/s  ", width, static_cast<long long>(done),
+                static_cast<long long>(stop_), loss, count_text(tokens_per_second_).c_str()) +
+         (left > 0 ? "ETA " + duration_text(left * step_seconds_)
+                   : "done in " + duration_text(seconds_since(start_)));
+}
+
+// "[=====>    ] ", or nothing where there is no room.
+std::string Progress::bar(int64_t done, size_t room) const {
+  constexpr size_t kFrame = 3;
+  constexpr size_t kNarrowest = 8;
+  if (room < kFrame + kNarrowest || stop_ <= first_) {
+    return "";
+  }
+  const size_t width = std::min(room - kFrame, kWidestBar);
+  const double part = static_cast<double>(done - first_) / static_cast<double>(stop_ - first_);
+  const auto full = static_cast<size_t>(part * static_cast<double>(width));
+  std::string inside(full, '=');
+  if (full < width) {
+    inside += '>';
+  }
+  inside.resize(width, ' ');
+  return "[" + inside + "] ";
+}
+
+void Progress::show(const std::string& text) {
+  write_stderr(style_ == Style::kTerminal ? "\r" + text + "\033[K" : text + "\r");
+  is_shown_ = true;
+}
+
+void Progress::clear() {
+  if (is_shown_) {
+    write_stderr(style_ == Style::kTerminal ? "\r\033[K" : "\r");
+    is_shown_ = false;
+  }
+}
+
+}  // namespace fsdp2::cli

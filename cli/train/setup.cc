@@ -1,0 +1,161 @@
+#include "cli/train/setup.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <sstream>
+
+namespace fsdp2::cli {
+
+namespace {
+
+using Numbers = std::map<std::string, int32_t>;
+
+const Numbers kDtypes = {{"none", FSDP2_DTYPE_KEEP},
+                         {"fp32", FSDP2_DTYPE_F32},
+                         {"bf16", FSDP2_DTYPE_BF16},
+                         {"fp16", FSDP2_DTYPE_F16}};
+const Numbers kEngines = {{"auto", FSDP2_PRODUCT_ENGINE_AUTO},
+                          {"mkl", FSDP2_PRODUCT_ENGINE_MKL},
+                          {"onednn", FSDP2_PRODUCT_ENGINE_ONEDNN}};
+const Numbers kCommPaths = {{"auto", FSDP2_COMM_PATH_AUTO},
+                            {"direct", FSDP2_COMM_PATH_DIRECT},
+                            {"packed", FSDP2_COMM_PATH_PACKED}};
+const Numbers kSchedules = {{"constant", FSDP2_SCHEDULE_CONSTANT},
+                            {"linear", FSDP2_SCHEDULE_LINEAR},
+                            {"cosine", FSDP2_SCHEDULE_COSINE}};
+
+std::string first_variable(std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    const char* value = std::getenv(name);
+    if (value != nullptr) {
+      return value;
+    }
+  }
+  return "";
+}
+
+// A mesh's shape is given in full, so its size must be known before the ranks meet. A text that is
+// no number is left to the library to complain about.
+int64_t world_size_in_environment() {
+  const std::string text = first_variable({"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS"});
+  return std::max(1L, std::strtol(text.c_str(), nullptr, 10));
+}
+
+std::string read_text_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  if (!file || !text) {
+    throw Failure(path + ": cannot be read");
+  }
+  return text.str();
+}
+
+// The library's numbers: 0 all units but the root, -1 always, 1 never.
+int32_t reshard_after_forward(const TrainOptions& options) {
+  if (options.strategy == "shard_grad_op" || options.strategy == "hybrid_shard_zero2" ||
+      options.reshard_after_forward == "false") {
+    return 1;
+  }
+  return options.reshard_after_forward == "true" ? -1 : 0;
+}
+
+}  // namespace
+
+std::string rank_in_environment() {
+  return first_variable({"RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"});
+}
+
+void set_up_process(const TrainOptions& options) {
+  check(fsdp2_check_version(FSDP2_HEADER_VERSION));
+  if (options.threads > 0) {
+    const int64_t threads = std::min<int64_t>(options.threads, INT32_MAX);
+    check(fsdp2_runtime_set_threads(static_cast<int32_t>(threads)));
+  }
+  check(fsdp2_runtime_set_product_engine(kEngines.at(options.product_engine)));
+}
+
+void join_mesh(const TrainOptions& options, Mesh* out) {
+  fsdp2_mesh_options mesh = FSDP2_MESH_OPTIONS_INIT;
+  mesh.timeout_ms = std::max<int64_t>(1, std::llround(options.timeout_s * 1000));
+  const std::array<int64_t, 2> replicas = {world_size_in_environment(), 1};
+  if (options.strategy == "no_shard") {
+    mesh.n_dims = 2;
+    mesh.shape = replicas.data();
+  } else {
+    mesh.fsdp_size = options.fsdp_size;
+  }
+  check(fsdp2_mesh_create(&mesh, out->out()));
+}
+
+void make_model(const TrainOptions& options, Module* out) {
+  fsdp2_module_options module = FSDP2_MODULE_OPTIONS_INIT;
+  module.dtype = kDtypes.at(options.dtype);
+  module.seed = options.seed;
+  if (options.config.empty()) {
+    check(fsdp2_module_from_pretrained(options.model.c_str(), &module, out->out()));
+  } else {
+    const std::string json = read_text_file(options.config);
+    check(fsdp2_module_from_config(json.c_str(), &module, out->out()));
+  }
+}
+
+void shard_model(const TrainOptions& options, const Module& module, const Mesh& mesh, Shard* out) {
+  fsdp2_shard_options shard = FSDP2_SHARD_OPTIONS_INIT;
+  shard.reshard_after_forward = reshard_after_forward(options);
+  shard.param_dtype = kDtypes.at(options.param_dtype);
+  shard.reduce_dtype = kDtypes.at(options.reduce_dtype);
+  shard.comm_path = kCommPaths.at(options.comm_path);
+  check(fsdp2_shard_create(module.get(), mesh.get(), &shard, out->out()));
+}
+
+void make_optimizer(const TrainOptions& options, const Shard& shard, Optimizer* out) {
+  if (options.optimizer == "sgd") {
+    fsdp2_sgd_options sgd = FSDP2_SGD_OPTIONS_INIT;
+    sgd.lr = options.lr;
+    sgd.momentum = options.momentum;
+    sgd.weight_decay = options.weight_decay;
+    check(fsdp2_optimizer_sgd(shard.get(), &sgd, out->out()));
+    return;
+  }
+  fsdp2_adamw_options adamw = FSDP2_ADAMW_OPTIONS_INIT;
+  adamw.lr = options.lr;
+  adamw.beta1 = options.beta1;
+  adamw.beta2 = options.beta2;
+  adamw.eps = options.eps;
+  adamw.weight_decay = options.weight_decay;
+  check(fsdp2_optimizer_adamw(shard.get(), &adamw, out->out()));
+}
+
+void open_data(const TrainOptions& options, const Mesh& mesh, int64_t vocab_size, Loader* out) {
+  const bool is_text = options.tokens.empty();
+  fsdp2_loader_options loader = FSDP2_LOADER_OPTIONS_INIT;
+  loader.format = is_text ? FSDP2_TOKENS_BYTES : FSDP2_TOKENS_AUTO;
+  loader.order = options.shuffle ? FSDP2_ORDER_SHUFFLED : FSDP2_ORDER_SEQUENTIAL;
+  loader.accumulate = static_cast<int32_t>(options.grad_accum);
+  loader.sequence_length = options.seq_len;
+  loader.global_batch = options.global_batch;
+  loader.vocab_size = vocab_size;
+  loader.seed = options.seed;
+  const std::string& path = is_text ? options.text : options.tokens;
+  check(fsdp2_loader_open(mesh.get(), path.c_str(), &loader, out->out()));
+}
+
+void make_step(const TrainOptions& options, const Shard& shard, const Optimizer& optimizer,
+               Step* out) {
+  fsdp2_step_options step = FSDP2_STEP_OPTIONS_INIT;
+  step.accumulate = static_cast<int32_t>(options.grad_accum);
+  step.accumulate_last = options.accum_sync == "last" ? 1 : 0;
+  step.schedule = kSchedules.at(options.lr_schedule);
+  step.warmup_steps = options.warmup;
+  step.total_steps = options.steps;
+  step.min_lr_ratio = options.min_lr_ratio;
+  step.max_grad_norm = options.clip;
+  check(fsdp2_step_create(shard.get(), optimizer.get(), &step, out->out()));
+}
+
+}  // namespace fsdp2::cli

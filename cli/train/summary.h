@@ -1,0 +1,24 @@
+// The last JSON line of a run.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "cli/train/library.h"
+
+namespace fsdp2::cli {
+
+struct FinishedRun {
+  const Mesh& mesh;
+  const Module& module;
+  const Shard& shard;
+  int64_t tokens_a_step;
+  const std::vector<double>& step_seconds;
+  int64_t rss_before_model;  // of this rank, in bytes
+};
+
+// Collective.
+nlohmann::ordered_json summarize(const FinishedRun& run);
+
+}  // namespace fsdp2::cli

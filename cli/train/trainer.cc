@@ -1,0 +1,236 @@
+#include "cli/train/trainer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <iostream>
+#include <optional>
+#include <vector>
+
+#include "cli/arguments.h"
+#include "cli/train/library.h"
+#include "cli/train/memory.h"
+#include "cli/train/metrics.h"
+#include "cli/train/option_checks.h"
+#include "cli/train/outputs.h"
+#include "cli/train/progress.h"
+#include "cli/train/sample.h"
+#include "cli/train/setup.h"
+#include "cli/train/summary.h"
+
+namespace fsdp2::cli {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+class Trainer {
+ public:
+  Trainer(const TrainOptions& options, const Mesh& mesh);
+
+  void prepare();
+  void train();
+  void finish();
+
+ private:
+  bool is_first_rank() const { return info_.rank == 0; }
+  int64_t tokens_a_step() const { return options_.global_batch * options_.seq_len; }
+  void introduce();
+  void run_step(int64_t step);
+  void report(const fsdp2_step_result& result, double seconds);
+  void emit(const nlohmann::ordered_json& line);
+  void show_sample();
+
+  const TrainOptions& options_;
+  const Mesh& mesh_;
+  fsdp2_mesh_info info_{};
+  fsdp2_module_info model_info_{};
+  int64_t stop_;
+  int64_t rss_before_model_ = 0;
+  Module module_;
+  Shard shard_;
+  Optimizer optimizer_;
+  Loader loader_;
+  Step step_;
+  std::optional<Metrics> metrics_;    // rank 0
+  std::optional<Progress> progress_;  // rank 0
+  std::vector<double> step_seconds_;
+};
+
+Trainer::Trainer(const TrainOptions& options, const Mesh& mesh)
+    : options_(options),
+      mesh_(mesh),
+      stop_(options.stop_step > 0 ? std::min(options.stop_step, options.steps) : options.steps) {
+  info_.struct_size = sizeof(info_);
+  check(fsdp2_mesh_get_info(mesh.get(), &info_));
+}
+
+void Trainer::prepare() {
+  check(fsdp2_mesh_agree(mesh_.get(), "options", shared_options(options_).c_str()));
+  check_options_for_world(options_, info_.world_size);
+  rss_before_model_ = status_bytes("VmRSS");
+  make_model(options_, &module_);
+  model_info_.struct_size = sizeof(model_info_);
+  check(fsdp2_module_get_info(module_.get(), &model_info_));
+  if (is_first_rank()) {
+    check_outputs(options_);
+  }
+  open_data(options_, mesh_, model_info_.vocab_size, &loader_);
+  shard_model(options_, module_, mesh_, &shard_);
+  make_optimizer(options_, shard_, &optimizer_);
+  make_step(options_, shard_, optimizer_, &step_);
+}
+
+void Trainer::train() {
+  if (is_first_rank()) {
+    introduce();
+  }
+  for (int64_t step = 0; step < stop_; ++step) {
+    run_step(step);
+  }
+}
+
+// Says what is about to run. Nothing has been written up to here, and the inputs are sound.
+void Trainer::introduce() {
+  int columns = 0;
+  const Progress::Style style = Progress::find_style(options_.quiet, &columns);
+  progress_.emplace(style, columns, 0, stop_);
+  const std::string mesh = text_of([&](char* buffer, size_t size, size_t* needed) {
+    return fsdp2_mesh_describe(mesh_.get(), buffer, size, needed);
+  });
+  progress_->say("training " + count_text(static_cast<double>(model_info_.numel)) +
+                 " parameters on " + mesh.substr(0, mesh.find(" rank ")) + ", " +
+                 std::to_string(stop_) + " steps of " +
+                 count_text(static_cast<double>(tokens_a_step())) + " tokens");
+}
+
+void Trainer::run_step(int64_t step) {
+  const auto start = Clock::now();
+  std::vector<Tensor> tensors(static_cast<size_t>(2 * options_.grad_accum));
+  std::vector<fsdp2_tensor> batch;
+  for (size_t i = 0; i < tensors.size(); i += 2) {
+    check(fsdp2_loader_next(loader_.get(), tensors[i].out(), tensors[i + 1].out()));
+    batch.push_back(tensors[i].get());
+    batch.push_back(tensors[i + 1].get());
+  }
+  fsdp2_step_result result{};
+  result.struct_size = sizeof(result);
+  check(fsdp2_step_run(step_.get(), batch.data(), batch.size(), &result));
+  result.step = step;
+  report(result, std::chrono::duration<double>(Clock::now() - start).count());
+}
+
+void Trainer::report(const fsdp2_step_result& result, double seconds) {
+  step_seconds_.push_back(seconds);
+  if (!is_first_rank()) {
+    return;
+  }
+  const double tokens_per_second = static_cast<double>(tokens_a_step()) / seconds;
+  nlohmann::ordered_json line = {
+      {"event", "step"},
+      {"step", result.step},
+      {"loss", result.loss},
+      {"grad_norm", result.grad_norm},
+  };
+  if (options_.exact_grad_norm) {
+    line["grad_norm_fp64"] = result.grad_norm;  // it is accumulated in double anyway
+  }
+  line["lr"] = result.lr;
+  line["step_time_s"] = rounded(seconds, 6);
+  line["tokens_per_s"] = rounded(tokens_per_second, 2);
+  emit(line);
+  progress_->step(result.step, result.loss, seconds, tokens_per_second);
+}
+
+void Trainer::emit(const nlohmann::ordered_json& line) {
+  if (!metrics_) {
+    metrics_.emplace(options_.metrics);
+  }
+  if (metrics_->goes_to_stdout()) {
+    progress_->clear();
+  }
+  metrics_->write(line);
+}
+
+void Trainer::finish() {
+  const nlohmann::ordered_json summary =
+      summarize({mesh_, module_, shard_, tokens_a_step(), step_seconds_, rss_before_model_});
+  write_outputs(options_, shard_);
+  if (is_first_rank()) {
+    for (const std::string& path : written_outputs(options_)) {
+      progress_->say("wrote " + path);
+    }
+  }
+  if (options_.sample > 0) {
+    show_sample();
+  }
+  if (is_first_rank()) {
+    emit(summary);
+  }
+}
+
+// A sample is for people to read, so it is shown as text. Where standard output carries JSON lines,
+// it is one of them, and the text goes to standard error.
+void Trainer::show_sample() {
+  const Sample sample = make_sample(options_, module_);
+  if (!is_first_rank()) {
+    return;
+  }
+  emit({{"event", "sample"}, {"prompt", sample.prompt}, {"text", sample.text}});
+  if (metrics_->goes_to_stdout()) {
+    progress_->say(sample.prompt + sample.text);
+  } else {
+    progress_->clear();
+    std::cout << sample.prompt << sample.text << std::endl;
+  }
+}
+
+// Tells the other ranks, unless they know: most calls of the library do that by themselves, but not
+// those that concern this rank alone.
+void tell_others(const Mesh& mesh, const Failure& failure) {
+  if (failure.status() != FSDP2_E_PEER_FAILED) {
+    static_cast<void>(fsdp2_mesh_fail(mesh.get(), failure.what()) == FSDP2_OK);
+  }
+}
+
+void run(const TrainOptions& options, const Mesh& mesh) {
+  Trainer trainer(options, mesh);
+  trainer.prepare();
+  trainer.train();
+  trainer.finish();
+}
+
+}  // namespace
+
+int train(const TrainOptions& options) {
+  std::string rank = rank_in_environment();
+  Mesh mesh;
+  try {
+    set_up_process(options);
+    join_mesh(options, &mesh);
+    try {
+      run(options, mesh);
+    } catch (const UsageError& error) {  // the same on all ranks
+      complain(rank, error.what());
+      return kUsageExitCode;
+    } catch (const Failure& failure) {
+      complain(rank, failure.what());
+      tell_others(mesh, failure);
+      return 1;
+    } catch (const std::exception& error) {
+      complain(rank, error.what());
+      tell_others(mesh, Failure(error.what()));
+      return 1;
+    }
+  } catch (const std::exception& error) {
+    complain(rank, error.what());
+    return 1;
+  }
+  return 0;
+}
+
+void complain(const std::string& rank, const std::string& message) {
+  const std::string who = rank.empty() ? "" : "rank " + rank + ": ";
+  std::cerr << "fsdp2 train: " + who + message + "\n" << std::flush;
+}
+
+}  // namespace fsdp2::cli

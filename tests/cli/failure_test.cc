@@ -1,0 +1,221 @@
+// `fsdp2 train` on bad input: every rank says in one line what is wrong and ends, soon, without
+// having written anything.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "tests/cli/training.h"
+
+namespace fsdp2::test {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr double kSoon = 15;  // seconds; an idle machine needs about one
+
+class BadInput : public ::testing::Test {
+ protected:
+  BadInput() : inputs_(empty_directory()), outputs_(empty_directory()) {
+    const auto golden = golden_inputs("tiny-llama");
+    fs::create_directory(model());
+    for (const char* name : {"config.json", "model.safetensors"}) {
+      write_file(model() + "/" + name, read_file(golden[1] + "/" + name));
+    }
+    write_file(tokens(), read_file(golden[3]));
+  }
+
+  std::string model() const { return inputs_ + "/model"; }
+  std::string tokens() const { return inputs_ + "/tokens.bin"; }
+  std::vector<std::string> arguments() const {
+    return {"--model",           model(),           "--tokens",  tokens(),
+            "--save-pretrained", "saved",           "--metrics", "m.jsonl",
+            "--full-state-dict", "full.safetensors"};
+  }
+
+  RunIn in_outputs() const {
+    RunIn how;
+    how.directory = outputs_;
+    how.timeout_s = 60;
+    return how;
+  }
+
+  void expect_nothing_written() const { EXPECT_TRUE(fs::is_empty(outputs_)); }
+
+  // Expects each rank to have said one line that holds `text`.
+  void expect_told(const Outcome& outcome, int ranks, const std::string& text) const {
+    EXPECT_NE(outcome.exit_code, 0);
+    EXPECT_FALSE(outcome.timed_out);
+    EXPECT_LT(outcome.seconds, kSoon);
+    for (int rank = 0; rank < ranks; ++rank) {
+      const std::string number = std::to_string(rank);
+      const auto lines =
+          outcome.err_lines_with("[rank " + number + "] fsdp2 train: rank " + number + ": ");
+      ASSERT_EQ(lines.size(), 1U) << outcome.err;
+      EXPECT_THAT(lines[0], HasSubstr(text)) << outcome.err;
+    }
+    EXPECT_EQ(outcome.err.find("terminate called"), std::string::npos) << outcome.err;
+    EXPECT_EQ(outcome.out, "");
+    expect_nothing_written();
+  }
+
+  void change_config(const std::string& from, const std::string& to) const {
+    std::string config = read_file(model() + "/config.json");
+    const size_t at = config.find(from);
+    ASSERT_NE(at, std::string::npos);
+    write_file(model() + "/config.json", config.replace(at, from.size(), to));
+  }
+
+  Outcome train_on_2(const std::vector<std::string>& more = {}) const {
+    return train(2, joined(arguments(), more), in_outputs()).outcome;
+  }
+
+  std::string inputs_;
+  std::string outputs_;
+};
+
+TEST_F(BadInput, NoModel) {
+  fs::remove_all(model());
+  expect_told(train_on_2(), 2, model());
+}
+
+TEST_F(BadInput, NoSafetensors) {
+  fs::remove(model() + "/model.safetensors");
+  expect_told(train_on_2(), 2, "model.safetensors");
+}
+
+TEST_F(BadInput, TruncatedSafetensors) {
+  fs::resize_file(model() + "/model.safetensors", 100000);
+  expect_told(train_on_2(), 2, "model.safetensors");
+}
+
+TEST_F(BadInput, UnknownModelType) {
+  change_config("\"model_type\": \"llama\"", "\"model_type\": \"llamb\"");
+  expect_told(train_on_2(), 2, "llamb");
+}
+
+TEST_F(BadInput, ShapeThatDisagrees) {
+  change_config("\"intermediate_size\": 176", "\"intermediate_size\": 180");
+  expect_told(train_on_2(), 2, "mlp.");
+}
+
+TEST_F(BadInput, ConfigThatIsNoJson) {
+  write_file(model() + "/config.json", "{");
+  expect_told(train_on_2(), 2, "config.json");
+}
+
+TEST_F(BadInput, NoTokens) {
+  fs::remove(tokens());
+  expect_told(train_on_2(), 2, tokens());
+}
+
+TEST_F(BadInput, TokensShorterThanAWindow) {
+  fs::resize_file(tokens(), 64);
+  expect_told(train_on_2(), 2, tokens());
+}
+
+// It lies in the windows of rank 1: rank 0 would train on without being told.
+TEST_F(BadInput, TokenBeyondTheVocabulary) {
+  std::string bytes = read_file(tokens());
+  bytes[2 * 32 * 5] = '\x80';
+  bytes[2 * 32 * 5 + 1] = '\x01';  // 384
+  write_file(tokens(), bytes);
+  expect_told(train_on_2(), 2, "384");
+}
+
+TEST_F(BadInput, BatchThatDoesNotDivide) {
+  expect_told(train_on_2({"--global-batch", "7"}), 2, "--global-batch 7");
+}
+
+TEST_F(BadInput, ShardGroupThatDoesNotDivide) {
+  const auto outcome =
+      train(3, joined(arguments(), {"--fsdp-size", "2", "--global-batch", "12"}), in_outputs());
+  expect_told(outcome.outcome, 3, "2 does not divide the world size 3");
+}
+
+TEST_F(BadInput, OptionsThatDiffer) {
+  const auto command = joined(
+      {"sh", "-c", "exec \"$@\" --lr 1e-3 --warmup $((RANK + 4))", "sh", fsdp2_program(), "train"},
+      arguments());
+  expect_told(run(launched(2, command), in_outputs()), 2, "--warmup: rank 0 has 4, rank 1 has 5");
+}
+
+TEST_F(BadInput, OnOneRankOnly) {
+  const auto command =
+      joined({"sh", "-c", "if [ $RANK = 1 ]; then cd bad; else cd good; fi; exec \"$@\"", "sh",
+              fsdp2_program(), "train"},
+             {"--model", "model", "--tokens", tokens()});
+  for (const char* place : {"good", "bad"}) {
+    fs::create_directory(inputs_ + "/" + place);
+  }
+  fs::rename(model(), inputs_ + "/good/model");
+  RunIn how = in_outputs();
+  how.directory = inputs_;
+  const Outcome outcome = run(launched(2, command), how);
+  expect_told(outcome, 2, "model");
+  EXPECT_THAT(outcome.err_lines_with("rank 0: ")[0], HasSubstr("rank 1"));
+}
+
+TEST_F(BadInput, OutputsThatCannotBeWritten) {
+  const auto good = golden_inputs("tiny-llama");
+  for (const std::string flag : {"--metrics", "--full-state-dict", "--save-pretrained"}) {
+    const Outcome outcome =
+        train(2, joined(good, {flag, tokens() + "/there.safetensors"}), in_outputs()).outcome;
+    expect_told(outcome, 2, flag + " " + tokens() + "/there.safetensors");
+  }
+}
+
+TEST_F(BadInput, MetricsThatCannotBeOpened) {
+  fs::create_directory(inputs_ + "/taken");
+  const Outcome outcome =
+      train(2, joined(golden_inputs("tiny-llama"), {"--metrics", inputs_ + "/taken"}), in_outputs())
+          .outcome;
+  expect_told(outcome, 2, "--metrics " + inputs_ + "/taken");
+}
+
+TEST_F(BadInput, WorldSizeThatIsNoNumber) {
+  RunIn how = in_outputs();
+  how.environment = {{"RANK", "0"}, {"WORLD_SIZE", "abc"}};
+  const Outcome outcome = train(1, arguments(), how).outcome;
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_EQ(lines_of(outcome.err).size(), 1U) << outcome.err;
+  EXPECT_THAT(outcome.err,
+              AllOf(HasSubstr("fsdp2 train: rank 0: "), HasSubstr("WORLD_SIZE"), HasSubstr("abc")));
+  expect_nothing_written();
+}
+
+TEST_F(BadInput, PortInUse) {
+  const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  socklen_t size = sizeof(address);
+  ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), size), 0);
+  ASSERT_EQ(listen(listener, 16), 0);
+  ASSERT_EQ(getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  const std::string port = std::to_string(ntohs(address.sin_port));
+  const Outcome outcome = run(joined({fsdp2_program(), "run", "--nproc-per-node", "2",
+                                      "--master-port", port, "--", fsdp2_program(), "train"},
+                                     arguments()),
+                              in_outputs());
+  close(listener);
+  EXPECT_NE(outcome.exit_code, 0);
+  EXPECT_LT(outcome.seconds, kSoon);
+  const auto lines = outcome.err_lines_with("fsdp2 train: rank 0: ");
+  ASSERT_EQ(lines.size(), 1U) << outcome.err;
+  EXPECT_THAT(lines[0], HasSubstr(port));
+  expect_nothing_written();
+}
+
+TEST_F(BadInput, UnknownFlag) {
+  expect_told(train_on_2({"--stepz", "3"}), 2, "unknown flag --stepz; did you mean --steps?");
+}
+
+}  // namespace
+}  // namespace fsdp2::test

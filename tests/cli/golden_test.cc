@@ -1,0 +1,82 @@
+// `fsdp2 train` over real processes gives the reference program's losses and gradient norms.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/cli/training.h"
+
+namespace fsdp2::test {
+namespace {
+
+struct Case {
+  std::string model;
+  std::string run;
+  int ranks;
+};
+
+void PrintTo(const Case& the_case, std::ostream* out) {
+  *out << the_case.model << " " << the_case.run << " at " << the_case.ranks;
+}
+
+class Golden : public ::testing::TestWithParam<Case> {};
+
+Json find_run(const Json& golden, const Case& the_case) {
+  for (const Json& run : golden.at("runs")) {
+    if (run.at("name") == the_case.run && run.at("world_size") == the_case.ranks) {
+      return run;
+    }
+  }
+  ADD_FAILURE() << "no such golden run";
+  return {};
+}
+
+TEST_P(Golden, StepsAreThoseOfTheReference) {
+  const Json expected = golden(GetParam().model);
+  const Json run = find_run(expected, GetParam());
+  const Training training =
+      train(GetParam().ranks, joined(golden_inputs(GetParam().model), flags_of(run)));
+  ASSERT_EQ(training.outcome.exit_code, 0) << training.outcome.err;
+  const Json& tolerance = expected.at("tolerances").at(GetParam().run);
+  expect_same_steps(training.steps, run, {tolerance.at("loss"), tolerance.at("grad_norm")});
+  EXPECT_EQ(training.summary.at("world_size"), GetParam().ranks);
+  EXPECT_EQ(training.summary.at("local_parameters"), run.at("local_parameters"));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, Golden,
+    ::testing::Values(Case{"tiny-llama", "fp32", 1}, Case{"tiny-llama", "fp32", 2},
+                      Case{"tiny-llama", "fp32", 4}, Case{"tiny-llama", "fp32-hsdp2x2", 4},
+                      Case{"tiny-llama", "bf16", 2}, Case{"tiny-llama", "fp32-sgd-cosine-clip", 2},
+                      Case{"tiny-llama-gqa-tied", "fp32", 2},
+                      Case{"tiny-llama-gqa-tied", "fp32-accum2-last", 2},
+                      Case{"tiny-llama-gqa-tied", "bf16-accum2-clip", 2},
+                      Case{"tiny-qwen2", "fp32", 2}, Case{"tiny-qwen2", "fp32-no-reshard", 2},
+                      Case{"tiny-qwen3", "fp32", 2}, Case{"tiny-qwen3", "bf16", 2}));
+
+// The golden files have no world of 3: its runs are held against this program's own world of 1.
+TEST(World, Of3IsAsTheWorldOf1) {
+  const auto arguments = joined(golden_inputs("tiny-llama-gqa-tied"), {"--global-batch", "12"});
+  const Training one = train(1, arguments);
+  const Training three = train(3, arguments);
+  ASSERT_EQ(one.outcome.exit_code, 0) << one.outcome.err;
+  ASSERT_EQ(three.outcome.exit_code, 0) << three.outcome.err;
+  expect_same_steps(three.steps, as_lists(one.steps), {5e-6, 2e-5});
+}
+
+TEST(Strategy, NoneChangesTheSteps) {
+  const auto inputs = golden_inputs("tiny-qwen3");
+  const Training expected = train(1, inputs);
+  ASSERT_EQ(expected.outcome.exit_code, 0) << expected.outcome.err;
+  for (const char* strategy : {"full_shard", "shard_grad_op", "no_shard"}) {
+    const Training training = train(2, joined(inputs, {"--strategy", strategy}));
+    ASSERT_EQ(training.outcome.exit_code, 0) << training.outcome.err;
+    expect_same_steps(training.steps, as_lists(expected.steps), {5e-6, 2e-5});
+    const Json& all = training.summary.at("parameters");
+    const bool is_whole = training.summary.at("local_parameters") == Json({all, all});
+    EXPECT_EQ(is_whole, strategy == std::string("no_shard"));
+  }
+}
+
+}  // namespace
+}  // namespace fsdp2::test

@@ -1,0 +1,205 @@
+// What `fsdp2 train` prints and writes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "tests/cli/training.h"
+
+namespace fsdp2::test {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+std::vector<std::string> keys_of(const std::string& line) {
+  std::vector<std::string> keys;
+  const auto json = nlohmann::ordered_json::parse(line);
+  for (const auto& item : json.items()) {
+    keys.push_back(item.key());
+  }
+  return keys;
+}
+
+const std::vector<std::string> kShort = joined(golden_inputs("tiny-llama"), {"--steps", "2"});
+
+TEST(TrainOutput, IsOneJsonLineAStepAndASummary) {
+  const Training training = train(2, joined(kShort, {"--exact-grad-norm"}));
+  ASSERT_EQ(training.outcome.exit_code, 0) << training.outcome.err;
+  const auto lines = lines_of(training.outcome.out);
+  ASSERT_EQ(lines.size(), 3U) << training.outcome.out;
+  EXPECT_THAT(keys_of(lines[0]), ElementsAre("event", "step", "loss", "grad_norm", "grad_norm_fp64",
+                                             "lr", "step_time_s", "tokens_per_s"));
+  EXPECT_THAT(keys_of(lines[2]),
+              ElementsAre("event", "world_size", "fsdp_size", "device", "parameters",
+                          "local_parameters", "steps", "median_step_time_s", "median_tokens_per_s",
+                          "peak_rss_bytes", "rss_before_model_bytes", "libfsdp2"));
+  const Json& summary = training.summary;
+  EXPECT_EQ(summary.at("steps"), 2);
+  EXPECT_EQ(summary.at("fsdp_size"), 2);
+  const Json& local = summary.at("local_parameters");
+  EXPECT_EQ(local[0].get<int64_t>() + local[1].get<int64_t>(), summary.at("parameters"));
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_GE(summary.at("peak_rss_bytes")[rank], summary.at("rss_before_model_bytes")[rank]);
+    EXPECT_GT(summary.at("rss_before_model_bytes")[rank], 1000000);
+  }
+}
+
+TEST(TrainOutput, WithoutALauncherIsAWorldOfOne) {
+  const Training training = train(1, kShort);
+  ASSERT_EQ(training.outcome.exit_code, 0) << training.outcome.err;
+  EXPECT_EQ(training.summary.at("world_size"), 1);
+  EXPECT_EQ(training.steps.size(), 2U);
+}
+
+TEST(TrainOutput, GoesToTheMetricsFile) {
+  const std::string directory = empty_directory();
+  const Training training = train(2, joined(kShort, {"--metrics", directory + "/m.jsonl"}));
+  ASSERT_EQ(training.outcome.exit_code, 0) << training.outcome.err;
+  EXPECT_EQ(training.outcome.out, "");
+  EXPECT_EQ(lines_of(read_file(directory + "/m.jsonl")).size(), 3U);
+}
+
+TEST(TrainOutput, StopsBeforeTheStopStep) {
+  const auto inputs = golden_inputs("tiny-llama");
+  const Training whole = train(1, joined(inputs, {"--lr-schedule", "linear", "--steps", "4"}));
+  const Training part =
+      train(1, joined(inputs, {"--lr-schedule", "linear", "--steps", "4", "--stop-step", "2"}));
+  ASSERT_EQ(part.steps.size(), 2U);
+  ASSERT_EQ(whole.steps.size(), 4U);
+  EXPECT_EQ(part.steps[1].at("lr"), whole.steps[1].at("lr"));
+  EXPECT_EQ(part.steps[1].at("loss"), whole.steps[1].at("loss"));
+}
+
+TEST(TrainProgress, IsLinesOfRank0WhereNobodyWatches) {
+  const Training training = train(2, kShort);
+  EXPECT_THAT(training.outcome.err, HasSubstr("[rank 0] step 1/2  loss 6.2"));
+  EXPECT_THAT(training.outcome.err, HasSubstr("[rank 0] step 2/2  loss "));
+  EXPECT_THAT(training.outcome.err, Not(HasSubstr("[rank 1]")));
+  EXPECT_THAT(training.outcome.err, Not(HasSubstr("\r")));
+}
+
+TEST(TrainProgress, IsNoneIfQuiet) {
+  EXPECT_EQ(train(2, joined(kShort, {"--quiet"})).outcome.err, "");
+}
+
+TEST(TrainProgress, UpdatesOneLineOfATerminal) {
+  const Training training = train(1, joined(kShort, {"--metrics", "/dev/null"}), on_terminal());
+  EXPECT_EQ(training.outcome.exit_code, 0);
+  EXPECT_THAT(training.outcome.out, HasSubstr("\r[==="));
+  EXPECT_THAT(training.outcome.out, HasSubstr("step 1/2"));
+  const std::string last = lines_of(training.outcome.out).back();
+  EXPECT_THAT(last, HasSubstr("step 2/2")) << training.outcome.out;
+  EXPECT_THAT(last, HasSubstr("done in"));
+}
+
+TEST(TrainProgress, UpdatesOneLineOfTheLaunchersTerminal) {
+  const Training training = train(2, joined(kShort, {"--metrics", "/dev/null"}), on_terminal());
+  EXPECT_EQ(training.outcome.exit_code, 0);
+  EXPECT_THAT(training.outcome.out, HasSubstr("\r[rank 0] [==="));
+  EXPECT_THAT(lines_of(training.outcome.out).back(), HasSubstr("done in"));
+}
+
+TEST(TrainProgress, LeavesJsonLinesOfATerminalWhole) {
+  const Training training = train(1, kShort, on_terminal());
+  EXPECT_EQ(training.outcome.exit_code, 0);
+  int lines = 0;
+  for (const std::string& line : lines_of(training.outcome.out)) {
+    const size_t begin = line.find('{');
+    if (begin != std::string::npos) {
+      EXPECT_TRUE(begin == 0 || line.substr(0, begin).rfind("\x1b[K") == begin - 3) << line;
+      EXPECT_TRUE(Json::accept(line.substr(begin))) << line;
+      ++lines;
+    }
+  }
+  EXPECT_EQ(lines, 3) << training.outcome.out;
+}
+
+// A model small enough to learn a text of few letters within moments.
+class TrainText : public ::testing::Test {
+ protected:
+  TrainText() : directory_(empty_directory()) {
+    std::string text;
+    for (int i = 0; i < 500; ++i) {
+      text += "abcdefgh";
+    }
+    write_file(directory_ + "/text.txt", text);
+    write_file(directory_ + "/config.json", R"({"model_type": "llama", "vocab_size": 256,
+        "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1,
+        "num_attention_heads": 2, "num_key_value_heads": 2, "max_position_embeddings": 128,
+        "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu",
+        "tie_word_embeddings": false, "initializer_range": 0.02})");
+  }
+
+  std::vector<std::string> arguments(const std::vector<std::string>& more) const {
+    return joined({"--config", directory_ + "/config.json", "--text", directory_ + "/text.txt",
+                   "--steps", "60", "--lr", "1e-2"},
+                  more);
+  }
+
+  std::string directory_;
+};
+
+TEST_F(TrainText, IsLearnedAndSampled) {
+  const Training training =
+      train(2, arguments({"--sample", "16", "--prompt", "abcd", "--temperature", "0", "--metrics",
+                          directory_ + "/m.jsonl", "--quiet"}));
+  ASSERT_EQ(training.outcome.exit_code, 0) << training.outcome.err;
+  EXPECT_EQ(training.outcome.out, "abcdefghabcdefghabcd\n");
+  EXPECT_THAT(read_file(directory_ + "/m.jsonl"),
+              HasSubstr(R"({"event":"sample","prompt":"abcd","text":"efghabcdefghabcd"})"));
+}
+
+TEST_F(TrainText, SampleIsAJsonLineWhereStandardOutputHasThem) {
+  const Training training = train(1, arguments({"--steps", "1", "--sample", "4", "--quiet"}));
+  ASSERT_EQ(training.outcome.exit_code, 0) << training.outcome.err;
+  for (const std::string& line : lines_of(training.outcome.out)) {
+    EXPECT_TRUE(Json::accept(line)) << line;
+  }
+  EXPECT_THAT(training.outcome.out, HasSubstr(R"({"event":"sample","prompt":"The ")"));
+}
+
+TEST_F(TrainText, SeedAndOrderAreTheSameAtAnyWorldSize) {
+  const auto shuffled = arguments({"--steps", "3", "--shuffle", "--seed", "7"});
+  const Training one = train(1, shuffled);
+  const Training two = train(2, shuffled);
+  const Training other = train(1, joined(shuffled, {"--seed", "8"}));
+  ASSERT_EQ(two.outcome.exit_code, 0) << two.outcome.err;
+  expect_same_steps(two.steps, as_lists(one.steps), {5e-6, 2e-5});
+  EXPECT_NE(other.steps.at(0).at("loss"), one.steps.at(0).at("loss"));
+}
+
+TEST_F(TrainText, SavedModelGoesOnWhereItWas) {
+  const std::string saved = directory_ + "/out/model";
+  const Training training =
+      train(2, arguments({"--steps", "2", "--save-pretrained", saved, "--full-state-dict",
+                          directory_ + "/full.safetensors"}));
+  ASSERT_EQ(training.outcome.exit_code, 0) << training.outcome.err;
+  EXPECT_THAT(training.outcome.err, HasSubstr("wrote " + saved));
+  EXPECT_TRUE(fs::exists(saved + "/config.json"));
+  EXPECT_TRUE(fs::exists(directory_ + "/full.safetensors"));
+  // A rate of 0 changes nothing: the saved model has the loss that the third step would have had.
+  const std::vector<std::string> text = {"--text", directory_ + "/text.txt", "--lr", "0"};
+  const Training third = train(1, arguments({"--steps", "3"}));
+  const Training again = train(1, joined({"--model", saved, "--steps", "3"}, text));
+  ASSERT_EQ(again.outcome.exit_code, 0) << again.outcome.err;
+  EXPECT_NEAR(again.steps.at(2).at("loss"), third.steps.at(2).at("loss"), 1e-4);
+}
+
+TEST(TrainCommandLine, VersionAndHelp) {
+  const Outcome version = run({fsdp2_program(), "--version"});
+  EXPECT_EQ(version.exit_code, 0) << version.err;
+  EXPECT_THAT(version.out, StartsWith("fsdp2 "));
+  EXPECT_THAT(version.out, HasSubstr("2.11.0"));
+  const Outcome help = run({fsdp2_program(), "train", "--help"});
+  EXPECT_EQ(help.exit_code, 0);
+  EXPECT_THAT(help.out, HasSubstr("--fsdp-size"));
+}
+
+}  // namespace
+}  // namespace fsdp2::test

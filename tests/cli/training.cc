@@ -1,0 +1,104 @@
+#include "tests/cli/training.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <set>
+#include <utility>
+
+namespace fsdp2::test {
+
+namespace {
+
+constexpr char kGolden[] = "tests/parity/golden/";
+
+const std::set<std::string> kNotOurs = {"attn", "optimizer_impl", "plain", "matmul_precision"};
+
+double difference(double found, double expected) {
+  return std::abs(found - expected) / std::max(std::abs(expected), 1e-12);
+}
+
+}  // namespace
+
+Training train(int ranks, const std::vector<std::string>& arguments, RunIn how) {
+  how.environment.emplace_back("OMP_NUM_THREADS", "1");
+  const auto command = joined({fsdp2_program(), "train"}, arguments);
+  Training training;
+  training.outcome = run(ranks == 1 ? command : launched(ranks, command), how);
+  for (const std::string& line : lines_of(training.outcome.out)) {
+    const Json json = Json::parse(line, nullptr, false);
+    if (json.is_object() && json.value("event", "") == "step") {
+      training.steps.push_back(json);
+    } else if (json.is_object() && json.value("event", "") == "summary") {
+      training.summary = json;
+    }
+  }
+  return training;
+}
+
+std::vector<std::string> golden_inputs(const std::string& model) {
+  return {"--model", repository_file(kGolden + ("models/" + model)), "--tokens",
+          repository_file(kGolden + ("tokens/" + model + ".bin"))};
+}
+
+Json golden(const std::string& model) {
+  return Json::parse(read_file(repository_file(kGolden + model + ".json")));
+}
+
+std::vector<std::string> flags_of(const Json& golden_run) {
+  std::vector<std::string> flags;
+  for (const auto& [key, value] : golden_run.at("options").items()) {
+    if (kNotOurs.count(key) > 0) {
+      continue;
+    }
+    std::string name = "--" + key;
+    std::replace(name.begin(), name.end(), '_', '-');
+    if (!value.is_boolean()) {
+      flags.push_back(name);
+      flags.push_back(value.is_string() ? value.get<std::string>() : value.dump());
+    } else if (value.get<bool>()) {
+      flags.push_back(name);
+    }
+  }
+  return flags;
+}
+
+void expect_same_steps(const std::vector<Json>& steps, const Json& expected,
+                       const Tolerance& tolerance) {
+  ASSERT_EQ(steps.size(), expected.at("loss").size());
+  double worst_loss = 0, worst_norm = 0;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    EXPECT_EQ(steps[i].at("step"), i);
+    EXPECT_LE(difference(steps[i].at("lr"), expected.at("lr").at(i)), 1e-12) << "step " << i;
+    worst_loss = std::max(worst_loss, difference(steps[i].at("loss"), expected.at("loss").at(i)));
+    double norm = difference(steps[i].at("grad_norm"), expected.at("grad_norm").at(i));
+    if (expected.contains("grad_norm_fp64")) {
+      norm =
+          std::min(norm, difference(steps[i].at("grad_norm"), expected.at("grad_norm_fp64").at(i)));
+    }
+    worst_norm = std::max(worst_norm, norm);
+  }
+  EXPECT_LE(worst_loss, tolerance.loss);
+  EXPECT_LE(worst_norm, tolerance.grad_norm);
+  std::printf("largest relative difference: loss %.1e, gradient norm %.1e\n", worst_loss,
+              worst_norm);
+}
+
+Json as_lists(const std::vector<Json>& steps) {
+  Json lists;
+  for (const Json& step : steps) {
+    for (const char* key : {"loss", "grad_norm", "lr"}) {
+      lists[key].push_back(step.at(key));
+    }
+  }
+  return lists;
+}
+
+std::vector<std::string> joined(std::vector<std::string> a, const std::vector<std::string>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+}  // namespace fsdp2::test
