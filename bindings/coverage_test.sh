@@ -1,0 +1,39 @@
+#!/bin/bash
+# coverage.txt lists what the library exports, and says of each function what the raw layers really have.
+set -euo pipefail
+
+failed=0
+wrong() {
+  echo "$*"
+  failed=1
+}
+
+# Is the function in what the generators wrote? Java's raw layer is everything in the headers but what fsdp2.i leaves out.
+bound() {  # LANGUAGE FUNCTION
+  case $1 in
+    rust) grep -q "pub fn $2\b" bindings/rust/fsdp2-sys/src/bindings.rs ;;
+    go) grep -qE "C\.($2|fsdp2_go_${2#fsdp2_})\(" bindings/go/internal/capi/capi.go ;;
+    java) ! grep -q "^%ignore $2;" bindings/java/src/main/swig/fsdp2.i ;;
+    julia) grep -q "@ccall libfsdp2.$2(" bindings/julia/FSDP2/src/libfsdp2.jl ;;
+  esac
+}
+
+check() {  # FUNCTION LANGUAGE STATE
+  if bound "$2" "$1"; then
+    [[ $3 == raw ]] || wrong "$1: coverage.txt says '$3' for $2, which binds it"
+  else
+    [[ $3 == inside || $3 == later ]] || wrong "$1: coverage.txt says '$3' for $2, which does not bind it"
+  fi
+}
+
+while read -r function rust go java julia; do
+  check "$function" rust "$rust"
+  check "$function" go "$go"
+  check "$function" java "$java"
+  check "$function" julia "$julia"
+done < <(grep -v '^#' bindings/coverage.txt)
+
+exported=$(nm --dynamic --defined-only libfsdp2.so | awk '$2 == "T" { sub(/@.*/, "", $3); print $3 }' | sort)
+listed=$(grep -v '^#' bindings/coverage.txt | cut -d ' ' -f 1 | sort)
+diff <(echo "$listed") <(echo "$exported") || wrong "coverage.txt (<) and the functions that libfsdp2.so exports (>) differ"
+exit $failed

@@ -1,0 +1,350 @@
+#include "bindings/generate/api.h"
+
+#include <cctype>
+#include <fstream>
+#include <sstream>
+#include <stdexcept>
+
+namespace generate {
+namespace {
+
+struct Token {
+  std::string text;
+  int line;
+};
+
+bool ends_with(const std::string& text, const std::string& end) {
+  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+}
+
+bool is_digit(char c) { return std::isdigit(static_cast<unsigned char>(c)); }
+bool is_space(char c) { return std::isspace(static_cast<unsigned char>(c)); }
+bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
+
+class Parser {
+ public:
+  Parser(const std::string& path, Api& api) : path_(path), api_(api) {
+    std::ifstream file(path);
+    if (!file) throw std::runtime_error(path + ": cannot be read");
+    std::stringstream text;
+    text << file.rdbuf();
+    read_lines(text.str());
+  }
+
+  void run() {
+    while (at_ < tokens_.size()) declaration();
+    for (const auto& macro : init_macros_) take_defaults(macro);
+  }
+
+ private:
+  struct Macro {
+    std::string name;
+    std::vector<Token> body;
+  };
+
+  [[noreturn]] void fail(int line, const std::string& what) const {
+    throw std::runtime_error(path_ + ":" + std::to_string(line) + ": " + what);
+  }
+
+  // --- Text to tokens; directives are taken out on the way ---
+
+  void read_lines(const std::string& text) {
+    std::string line;
+    int number = 1, first = 1;
+    for (size_t i = 0; i <= text.size(); ++i) {
+      if (i < text.size() && text.compare(i, 2, "/*") == 0) {
+        const size_t end = text.find("*/", i + 2);
+        if (end == std::string::npos) fail(number, "comment without an end");
+        for (; i < end + 1; ++i) number += text[i] == '\n';
+        line += ' ';
+      } else if (i < text.size() && text.compare(i, 2, "\\\n") == 0) {
+        ++number;
+        ++i;
+      } else if (i == text.size() || text[i] == '\n') {
+        end_line(line, first);
+        line.clear();
+        first = ++number;
+      } else {
+        line += text[i];
+      }
+    }
+  }
+
+  void end_line(const std::string& line, int number) {
+    std::vector<Token> tokens = split(line, number);
+    if (tokens.empty()) return;
+    if (tokens[0].text != "#") {
+      tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
+    } else if (tokens.size() > 3 && tokens[1].text == "define" &&
+               tokens[2].text.rfind("FSDP2_", 0) == 0) {
+      const std::vector<Token> body(tokens.begin() + 3, tokens.end());
+      if (ends_with(tokens[2].text, "_INIT")) {
+        init_macros_.push_back({tokens[2].text, body});
+      } else if (body.size() == 1 && is_digit(body[0].text[0])) {
+        api_.constants.push_back({tokens[2].text, number_of(body[0])});
+      }
+    }
+  }
+
+  std::vector<Token> split(const std::string& line, int number) const {
+    std::vector<Token> tokens;
+    for (size_t i = 0, end = 0; i < line.size(); i = end) {
+      end = token_end(line, i);
+      if (end > line.size()) fail(number, "string without an end");
+      if (!is_space(line[i])) tokens.push_back({line.substr(i, end - i), number});
+    }
+    return tokens;
+  }
+
+  // Behind the word, the number with its sign, point and exponent, the string or the character.
+  static size_t token_end(const std::string& line, size_t at) {
+    size_t end = at + 1;
+    if (is_digit(line[at]) || line[at] == '-') {
+      while (end < line.size() && (is_word(line[end]) || line[end] == '.' ||
+                                   (line[end] == '-' && line[end - 1] == 'e'))) {
+        ++end;
+      }
+    } else if (is_word(line[at])) {
+      while (end < line.size() && is_word(line[end])) ++end;
+    } else if (line[at] == '"') {
+      const size_t quote = line.find('"', end);
+      end = quote == std::string::npos ? line.size() + 1 : quote + 1;
+    }
+    return end;
+  }
+
+  int64_t number_of(const Token& token) const {
+    size_t used = 0;
+    int64_t value = 0;
+    try {
+      value = std::stoll(token.text, &used, 0);
+    } catch (const std::exception&) {
+      used = 0;
+    }
+    if (used == 0 || token.text.find_first_not_of("uUlL", used) != std::string::npos) {
+      fail(token.line, "expected a number, got '" + token.text + "'");
+    }
+    return value;
+  }
+
+  // --- Tokens to declarations ---
+
+  const Token& peek() const {
+    if (at_ == tokens_.size()) fail(tokens_.back().line, "unexpected end of the file");
+    return tokens_[at_];
+  }
+
+  Token next() {
+    const Token token = peek();
+    ++at_;
+    return token;
+  }
+
+  bool accept(const std::string& text) {
+    if (peek().text != text) return false;
+    ++at_;
+    return true;
+  }
+
+  void expect(const std::string& text) {
+    const Token token = next();
+    if (token.text != text) fail(token.line, "expected '" + text + "', got '" + token.text + "'");
+  }
+
+  std::string word() {
+    const Token token = next();
+    if (!is_word(token.text[0])) fail(token.line, "expected a name, got '" + token.text + "'");
+    return token.text;
+  }
+
+  void declaration() {
+    const Token token = next();
+    if (token.text == "FSDP2_BEGIN_DECLS" || token.text == "FSDP2_END_DECLS") {
+    } else if (token.text == "enum") {
+      enumeration();
+    } else if (token.text == "typedef") {
+      type_definition();
+    } else if (token.text == "struct") {
+      api_.opaque.push_back("struct " + word());
+      expect(";");
+    } else if (token.text == "FSDP2_CALL") {
+      function({"fsdp2_status", false, 0});
+    } else if (token.text == "FSDP2_API") {
+      function(type());
+    } else {
+      fail(token.line, "expected a declaration, got '" + token.text + "'");
+    }
+  }
+
+  void enumeration() {
+    expect("{");
+    do {
+      Constant constant;
+      constant.name = word();
+      expect("=");
+      constant.value = number_of(next());
+      api_.constants.push_back(constant);
+    } while (accept(","));
+    expect("}");
+    expect(";");
+  }
+
+  void type_definition() {
+    if (accept("struct")) {
+      Struct found;
+      found.name = word();
+      expect("{");
+      while (!accept("}")) fields(found);
+      if (word() != found.name)
+        fail(peek().line, "struct " + found.name + " has a typedef of another name");
+      expect(";");
+      api_.structs.push_back(found);
+      return;
+    }
+    const Type result = type();
+    if (accept("(")) {
+      Function callback;
+      callback.result = result;
+      expect("*");
+      callback.name = word();
+      expect(")");
+      callback.parameters = parameters();
+      api_.callbacks.push_back(callback);
+    } else if (const std::string name = word();
+               result.base != "int32_t" || name != "fsdp2_status") {
+      fail(peek().line, "typedef " + name +
+                            ": only structs, callbacks and fsdp2_status have names of their own");
+    }
+    expect(";");
+  }
+
+  void fields(Struct& found) {
+    const Type base = base_type();
+    do {
+      Variable field;
+      field.type = base;
+      stars(field.type);
+      field.name = word();
+      if (accept("[")) {
+        field.count = constant(next());
+        expect("]");
+      }
+      found.fields.push_back(field);
+    } while (accept(","));
+    expect(";");
+  }
+
+  void function(const Type& result) {
+    Function function;
+    function.result = result;
+    function.name = word();
+    function.parameters = parameters();
+    expect(";");
+    api_.functions.push_back(function);
+  }
+
+  std::vector<Variable> parameters() {
+    std::vector<Variable> found;
+    expect("(");
+    if (tokens_[at_].text == "void" && tokens_[at_ + 1].text == ")") at_ += 1;
+    if (accept(")")) return found;
+    do {
+      Variable parameter;
+      parameter.type = type();
+      parameter.name = word();
+      found.push_back(parameter);
+    } while (accept(","));
+    expect(")");
+    return found;
+  }
+
+  Type type() {
+    Type found = base_type();
+    stars(found);
+    return found;
+  }
+
+  Type base_type() {
+    Type found;
+    found.is_const = accept("const");
+    const int line = peek().line;
+    found.base = word();
+    if (found.base == "struct") found.base += " " + word();
+    static const std::vector<std::string> scalars = {
+        "void",     "char",   "int32_t", "uint32_t",  "int64_t",
+        "uint64_t", "size_t", "double",  "uintptr_t", "fsdp2_status"};
+    for (const auto& known : scalars) {
+      if (known == found.base) return found;
+    }
+    for (const auto& known : api_.opaque) {
+      if (known == found.base) return found;
+    }
+    if (!api_.find_struct(found.base) && !api_.is_callback(found.base))
+      fail(line, "unknown type '" + found.base + "'");
+    return found;
+  }
+
+  void stars(Type& found) {
+    while (accept("*")) {
+      if (++found.pointers == 2 && found.is_const != after_const_)
+        fail(peek().line, "expected T ** or const T *const *");
+      after_const_ = accept("const");
+    }
+    after_const_ = false;
+  }
+
+  int64_t constant(const Token& token) const {
+    for (const auto& known : api_.constants) {
+      if (known.name == token.text) return known.value;
+    }
+    return number_of(token);
+  }
+
+  // --- _INIT macros: { (uint32_t)sizeof(fsdp2_x), ... } ---
+
+  void take_defaults(const Macro& macro) {
+    std::vector<std::string> values(1);
+    for (size_t i = 1; i + 1 < macro.body.size(); ++i) {
+      if (macro.body[i].text == ",") {
+        values.emplace_back();
+      } else {
+        values.back() += macro.body[i].text;
+      }
+    }
+    for (auto& known : api_.structs) {
+      if (values[0] != "(uint32_t)sizeof(" + known.name + ")") continue;
+      if (values.size() != known.fields.size())
+        fail(macro.body[0].line, macro.name + " does not list every field");
+      known.defaults = values;
+      return;
+    }
+    fail(macro.body[0].line, macro.name + " does not begin with the size of a struct");
+  }
+
+  const std::string path_;
+  Api& api_;
+  std::vector<Token> tokens_;
+  std::vector<Macro> init_macros_;
+  size_t at_ = 0;
+  bool after_const_ = false;
+};
+
+}  // namespace
+
+const Struct* Api::find_struct(const std::string& name) const {
+  for (const auto& known : structs) {
+    if (known.name == name) return &known;
+  }
+  return nullptr;
+}
+
+bool Api::is_callback(const std::string& name) const {
+  for (const auto& known : callbacks) {
+    if (known.name == name) return true;
+  }
+  return false;
+}
+
+void parse_header(const std::string& path, Api& api) { Parser(path, api).run(); }
+
+}  // namespace generate

@@ -1,0 +1,66 @@
+// What the C headers declare, as data: the one source of every generated binding.
+//
+// The headers are regular C (conventions in include/fsdp2/fsdp2.h), so a strict parser of that
+// subset is enough and needs no compiler: whatever it does not know is an error with file and line,
+// never something left out. model_check.cc has a C compiler confirm what was understood.
+#ifndef BINDINGS_GENERATE_API_H_
+#define BINDINGS_GENERATE_API_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace generate {
+
+// `const base *const *` is {base, true, 2}; the const after the first star follows from the second.
+struct Type {
+  std::string base;  // "int32_t", "fsdp2_mesh", "struct DLManagedTensorVersioned", "void"
+  bool is_const = false;
+  int pointers = 0;
+};
+
+struct Variable {  // a field or a parameter
+  Type type;
+  std::string name;
+  int64_t count = 0;  // of elements if it is an array, else 0
+};
+
+struct Constant {  // an enumerator or a numeric macro
+  std::string name;
+  int64_t value = 0;
+};
+
+struct Struct {
+  std::string name;
+  std::vector<Variable> fields;
+  std::vector<std::string> defaults;  // of each field, from the _INIT macro; empty if there is none
+
+  bool is_handle() const { return fields.size() == 1 && fields[0].name == "id"; }
+};
+
+struct Function {
+  Type result;
+  std::string name;
+  std::vector<Variable> parameters;
+
+  bool can_fail() const { return result.base == "fsdp2_status" && result.pointers == 0; }
+};
+
+struct Api {
+  std::vector<std::string> headers;  // in the order that declares before it uses
+  std::vector<Constant> constants;
+  std::vector<Struct> structs;
+  std::vector<Function> callbacks;  // function pointer types
+  std::vector<Function> functions;
+  std::vector<std::string> opaque;  // structs that are only declared
+
+  const Struct* find_struct(const std::string& name) const;
+  bool is_callback(const std::string& name) const;
+};
+
+// Adds what one header declares. Throws std::runtime_error("FILE:LINE: ...").
+void parse_header(const std::string& path, Api& api);
+
+}  // namespace generate
+
+#endif  // BINDINGS_GENERATE_API_H_

@@ -1,0 +1,53 @@
+#!/bin/bash
+# The generated files that are in the repository, because cargo, go and Pkg build from there alone:
+#
+#   generated.sh update              writes them (./bazelw run //bindings:update)
+#   generated.sh check_ours          fails if one differs from what our generator makes of the headers (//bindings:generated_test)
+#   generated.sh check_bindgens      the same for bindgen and Rust (//bindings:bindgen_test)
+set -euo pipefail
+
+mode=$1
+generate=$(realpath bindings/generate/generate)
+status=0
+if [[ $mode == update ]]; then cd "$BUILD_WORKSPACE_DIRECTORY"; fi
+fresh=$(mktemp)
+trap 'rm -f "$fresh"' EXIT
+
+file() {  # PATH COMMAND...: its output is the file
+  "${@:2}" >"$fresh"
+  if [[ $mode == update ]]; then
+    cmp -s "$fresh" "$1" || cp "$fresh" "$1"
+  elif ! diff -u --label "$1" --label "from the headers" "$1" "$fresh"; then
+    status=1
+  fi
+}
+
+# shellcheck disable=SC2329  # called by file()
+coverage() { "$generate" coverage include <bindings/coverage.txt; }
+
+ours() {
+  file bindings/go/internal/capi/calls.h "$generate" go_calls include
+  file bindings/go/internal/capi/capi.go "$generate" go include
+  file bindings/go/internal/capi/layout.go "$generate" go_layout include
+  file bindings/julia/FSDP2/src/libfsdp2.jl "$generate" julia include
+  file bindings/coverage.txt coverage
+}
+
+bindgens() {
+  local tool
+  for tool in bindgen rustfmt; do
+    if ! command -v $tool >/dev/null; then
+      echo "SKIPPED: no $tool on this machine: the Rust bindings may not be what the headers give"
+      return
+    fi
+  done
+  file bindings/rust/fsdp2-sys/src/bindings.rs bindings/rust/fsdp2-sys/bindgen.sh include
+}
+
+case $mode in
+  update) ours && bindgens ;;
+  check_ours) ours ;;
+  check_bindgens) bindgens ;;
+esac
+[[ $status -eq 0 ]] || echo "The headers have changed. Run ./bazelw run //bindings:update and read what it changed."
+exit $status

@@ -1,0 +1,3 @@
+module fsdp2
+
+go 1.19

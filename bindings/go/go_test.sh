@@ -1,0 +1,15 @@
+#!/bin/bash
+# The Go package builds and answers; a Go program trains on two ranks.
+source bindings/language_test.sh
+need go gcc pkg-config
+
+describe_to_pkg_config
+cp -RL bindings/go "$work/go"
+cd "$work/go"
+export GOPROXY=off GOTOOLCHAIN=local GOFLAGS=-mod=mod GOPATH=$work/gopath
+# Go's own cache spares 25 s of compiling its standard library.
+[[ -n ${HOME:-} && -w ${HOME:-} ]] || export GOCACHE=$work/cache
+GODEBUG=cgocheck=1 go test -v ./...
+go build -o "$work/train" ./examples/train
+cd "$root"
+train_on_two_ranks "$work/train"

@@ -1,0 +1,44 @@
+// Package capi is libfsdp2's C ABI, one to one: every function of the headers under its name without fsdp2_.
+//
+// Handles and structs have the layout of C's. A call that can fail gives an error that is an *Error. Strings go in as Go strings;
+// pointers kept in a struct (MeshOptions.Rendezvous) must point to C memory. Everything else is as the headers say, ownership
+// included: nothing here is freed by the garbage collector.
+package capi
+
+// #cgo pkg-config: fsdp2
+// #include "error.h"
+import "C"
+
+import "fmt"
+
+// Status is fsdp2_status. The hundreds digit is its class.
+type Status int32
+
+// Error is the record of a failed call.
+type Error struct {
+	Status     Status
+	Rank       int32 // of the mesh that the call was about; -1: none
+	NativeCode int32 // errno or the transport's own number; 0: none
+	Message    string
+	Function   string // the C function that failed
+	Detail     string
+}
+
+func (e *Error) Error() string {
+	return fmt.Sprintf("%s: %s (%s)", e.Function, e.Message, StatusName(e.Status))
+}
+
+func check(record *C.fsdp2_go_error) error {
+	if record == nil {
+		return nil
+	}
+	defer C.fsdp2_go_error_free(record)
+	return &Error{
+		Status:     Status(record.status),
+		Rank:       int32(record.rank),
+		NativeCode: int32(record.native_code),
+		Message:    C.GoString(record.message),
+		Function:   C.GoString(record.function),
+		Detail:     C.GoString(record.detail),
+	}
+}

@@ -1,0 +1,51 @@
+# shellcheck shell=bash
+# Sourced by the tests of all languages, which run in Bazel's runfiles tree.
+#
+# A test ends here, passed, when its language is not on the machine. The line begins with SKIPPED, so that a summary of the
+# tests' logs can count it.
+
+set -euo pipefail
+
+root=$PWD
+work=$TEST_TMPDIR
+
+need() {  # COMMAND...
+  local command
+  for command; do
+    if ! command -v "$command" >/dev/null; then
+      echo "SKIPPED: no $command on this machine"
+      exit 0
+    fi
+  done
+}
+
+# What an installed libfsdp2 tells pkg-config.
+describe_to_pkg_config() {
+  mkdir -p "$work/pkgconfig"
+  cat >"$work/pkgconfig/fsdp2.pc" <<PC
+Name: fsdp2
+Description: libfsdp2 in Bazel's output tree
+Version: 0.1
+Cflags: -I$root/include
+Libs: -L$root -Wl,-rpath,$root -lfsdp2
+PC
+  export PKG_CONFIG_PATH=$work/pkgconfig
+}
+
+# Runs a training program on two ranks and holds its losses against those recorded from PyTorch.
+train_on_two_ranks() {  # PROGRAM [ARGUMENT...]; the model directory and the token file are appended
+  local golden=tests/parity/golden
+  cli/fsdp2 run --nproc-per-node 2 -- "$@" "$root/$golden/models/tiny-llama" "$root/$golden/tokens/tiny-llama.bin" |
+    tee "$work/losses"
+  grep '"name": "fp32", "world_size": 2,' $golden/tiny-llama.json | sed 's/.*"loss": \[\([^]]*\)\].*/\1/' |
+    awk -v RS='[,\n] *' '{ print "step", NR - 1, "loss", $1 }' | head -5 >"$work/golden"
+  paste "$work/golden" "$work/losses" | awk '
+    {
+      off = ($8 - $4) / $4
+      if (!($5 == "step" && $6 == $2 && $7 == "loss" && off > -5e-6 && off < 5e-6)) {
+        print "expected " $1, $2, $3, $4 ", got " $5, $6, $7, $8
+        wrong = 1
+      }
+    }
+    END { exit wrong || NR != 5 }'
+}

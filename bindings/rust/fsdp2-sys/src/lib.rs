@@ -1,0 +1,10 @@
+//! libfsdp2's C ABI, one to one. The C headers (`include/fsdp2`) document every item.
+//!
+//! A status other than [`FSDP2_OK`] means that [`fsdp2_error_last`] knows why, on the same thread and until its next failing
+//! call. Options are filled by their `fsdp2_..._options_init`; info and result structs by setting `struct_size`.
+
+#![allow(non_camel_case_types)]
+
+mod bindings;
+
+pub use bindings::*;
