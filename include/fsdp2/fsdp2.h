@@ -29,19 +29,20 @@
 #ifndef FSDP2_FSDP2_H_
 #define FSDP2_FSDP2_H_
 
-/* clang-format off: in the order of use */
+/* In the order of use. */
+/* clang-format off */
 #include "base.h"
-#include "checkpoint.h"
 #include "error.h"
-#include "loader.h"
+#include "runtime.h"
 #include "log.h"
 #include "mesh.h"
-#include "module.h"
-#include "optimizer.h"
-#include "runtime.h"
-#include "shard.h"
-#include "step.h"
 #include "tensor.h"
+#include "module.h"
+#include "shard.h"
+#include "optimizer.h"
+#include "loader.h"
+#include "step.h"
+#include "checkpoint.h"
 /* clang-format on */
 
 #endif /* FSDP2_FSDP2_H_ */
