@@ -70,7 +70,9 @@ class StoreNotice final : public FailureNotice {
 
   ~StoreNotice() override {
     state_->leaving = true;
-    run_patiently([store = store_, rank = rank_] { store->set(notice_key(rank), "leaving"); });
+    if (watched_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
+      run_patiently([store = store_, rank = rank_] { store->set(notice_key(rank), "leaving"); });
+    }
     if (watched_.wait_for(kPatience) == std::future_status::ready) {
       watcher_.join();
     } else {

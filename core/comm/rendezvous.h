@@ -16,6 +16,7 @@ c10::intrusive_ptr<c10d::Store> open_store(const Place& place, std::chrono::mill
 
 // Says in the store that `rank` is here and waits until all of `ranks` have said so. `look` is
 // called between slices of the wait and may throw. kTimeout names the ranks that are missing.
+// Once per store (a PrefixStore is one): its keys are "all", "count" and "here/<rank>".
 void meet_at(c10d::Store& store, int rank, const std::vector<int>& ranks,
              std::chrono::milliseconds timeout, const std::function<void()>& look = {});
 

@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <spawn.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -12,12 +13,15 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <filesystem>
 #include <fstream>
 #include <mutex>
+#include <set>
 #include <sstream>
 #include <thread>
+#include <utility>
 
 #include "core/base/error.h"
 
@@ -31,6 +35,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr const char* kRankVariable = "FSDP2_TEST_RANK";
 constexpr const char* kMeetingVariable = "FSDP2_TEST_MEETING";
+constexpr std::chrono::seconds kLimit{240};
+constexpr const char* kSecondsLabel = "seconds in the world: ";
 
 // The first error, but rather a cause than the news of it on another rank.
 class FirstError {
@@ -72,12 +78,17 @@ void run_body(const std::shared_ptr<World>& world, const RankBody& body) {
   world_options.world_size = size;
   int code = 0;
   at::set_num_threads(1);
+  Clock::time_point joined;
   try {
-    run_body(World::join(world_options), body);
+    auto world = World::join(world_options);
+    joined = Clock::now();
+    run_body(std::exchange(world, nullptr), body);
   } catch (...) {
     std::fprintf(stderr, "rank %d: %s\n", rank, current_exception_text().c_str());
     code = 2;
   }
+  std::printf("%s%f\n", kSecondsLabel,
+              std::chrono::duration<double>(Clock::now() - joined).count());
   std::exit(testing::Test::HasFailure() ? 1 : code);
 }
 
@@ -144,6 +155,18 @@ pid_t spawn(int rank, const std::string& meeting, const std::string& output) {
   return pid;
 }
 
+RankEnd end_of(int status, std::string output) {
+  RankEnd end;
+  end.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  end.signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+  end.output = std::move(output);
+  const size_t label = end.output.rfind(kSecondsLabel);
+  if (label != std::string::npos) {
+    end.seconds = std::stod(end.output.substr(label + std::strlen(kSecondsLabel)));
+  }
+  return end;
+}
+
 }  // namespace
 
 void run_ranks(int size, const RankBody& body, const RankOptions& options) {
@@ -167,8 +190,7 @@ void run_ranks(int size, const RankBody& body, const RankOptions& options) {
   first.rethrow();
 }
 
-std::vector<RankEnd> spawn_ranks(int size, const RankBody& body, const RankOptions& options,
-                                 std::chrono::seconds limit) {
+std::vector<RankEnd> spawn_ranks(int size, const RankBody& body, const RankOptions& options) {
   if (const char* rank = std::getenv(kRankVariable)) {
     be_a_rank(std::atoi(rank), size, body, options);
   }
@@ -182,24 +204,27 @@ std::vector<RankEnd> spawn_ranks(int size, const RankBody& body, const RankOptio
     running.push_back(spawn(rank, meeting, output(rank)));
   }
   std::vector<RankEnd> ends(size);
+  std::set<int> stopped;
   for (int left = size; left > 0;) {
-    const bool late = Clock::now() - start > limit;
+    const bool over = Clock::now() - start > kLimit || left == static_cast<int>(stopped.size());
     for (int rank = 0; rank < size; ++rank) {
-      int status = 0;
       if (running[rank] == 0) {
         continue;
       }
-      if (late) {
+      if (over) {
         kill(running[rank], SIGKILL);
       }
-      if (waitpid(running[rank], &status, late ? 0 : WNOHANG) == running[rank]) {
-        running[rank] = 0;
-        --left;
-        ends[rank].exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-        ends[rank].signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
-        ends[rank].output = read_all(output(rank));
-        ends[rank].seconds = std::chrono::duration<double>(Clock::now() - start).count();
+      int status = 0;
+      if (waitpid(running[rank], &status, over ? 0 : WNOHANG | WUNTRACED) != running[rank]) {
+        continue;
       }
+      if (WIFSTOPPED(status)) {
+        stopped.insert(rank);
+        continue;
+      }
+      running[rank] = 0;
+      --left;
+      ends[rank] = end_of(status, read_all(output(rank)));
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }

@@ -32,14 +32,14 @@ struct RankEnd {
   int exit_code = -1;  // 0: well; 1: an expectation failed; 2: the body threw
   int signal = 0;
   std::string output;
-  double seconds = 0;  // since the start of all processes
+  double seconds = -1;  // from having joined the world to having left it, if it came to that
 };
 
 // Ranks as processes over Gloo. The test's own program runs again for each
 // rank, only with the current test, whose call of spawn_ranks is where it runs the body and ends:
-// call it once per test, before all else. Nobody lives longer than `limit`.
-std::vector<RankEnd> spawn_ranks(int size, const RankBody& body, const RankOptions& options = {},
-                                 std::chrono::seconds limit = std::chrono::seconds(60));
+// call it once per test, before all else. A rank that has stopped itself
+// is killed when all others have ended.
+std::vector<RankEnd> spawn_ranks(int size, const RankBody& body, const RankOptions& options = {});
 
 // spawn_ranks, expecting that all end well.
 void run_rank_processes(int size, const RankBody& body, const RankOptions& options = {});

@@ -95,13 +95,13 @@ TEST(Processes, AKilledRankIsAnErrorOnTheOthersAtOnce) {
                                   }
                                   print_error_of([&] { all_gather(world->control()); });
                                 },
-                                {BackendKind::kAuto, seconds(30), true});
+                                {BackendKind::kAuto, seconds(60), true});
   EXPECT_EQ(ends[1].signal, SIGKILL);
   for (const int rank : {0, 2}) {
     EXPECT_EQ(ends[rank].exit_code, 0) << "signal " << ends[rank].signal << ends[rank].output;
     EXPECT_NE(ends[rank].output.find("all_gather of group control"), std::string::npos)
         << ends[rank].output;
-    EXPECT_LT(ends[rank].seconds, 15);
+    EXPECT_LT(ends[rank].seconds, 30);
   }
 }
 
@@ -114,31 +114,30 @@ TEST(Processes, TheDeathOfTheRankThatKeepsTheStoreIsAnErrorToo) {
                                   }
                                   print_error_of([&] { all_gather(world->control()); });
                                 },
-                                {BackendKind::kAuto, seconds(30), true});
+                                {BackendKind::kAuto, seconds(60), true});
   EXPECT_EQ(ends[0].signal, SIGKILL);
   for (const int rank : {1, 2}) {
     EXPECT_EQ(ends[rank].exit_code, 0) << "signal " << ends[rank].signal << ends[rank].output;
-    EXPECT_LT(ends[rank].seconds, 15);
+    EXPECT_LT(ends[rank].seconds, 30);
   }
 }
 
 TEST(Processes, AStoppedRankIsATimeOutAndTheOthersEndSoon) {
-  const auto ends = spawn_ranks(
-      3,
-      [](const std::shared_ptr<World>& world) {
-        all_gather(world->control());
-        if (world->rank() == 2) {
-          raise(SIGSTOP);
-        }
-        print_error_of([&] { all_gather(world->control()); });
-      },
-      {BackendKind::kAuto, milliseconds(1000), true}, seconds(12));
-  EXPECT_EQ(ends[2].signal, SIGKILL);  // by the limit
+  const auto ends = spawn_ranks(3,
+                                [](const std::shared_ptr<World>& world) {
+                                  all_gather(world->control());
+                                  if (world->rank() == 2) {
+                                    raise(SIGSTOP);
+                                  }
+                                  print_error_of([&] { all_gather(world->control()); });
+                                },
+                                {BackendKind::kAuto, milliseconds(3000), true});
+  EXPECT_EQ(ends[2].signal, SIGKILL);
   bool timed_out = false;
   for (const int rank : {0, 1}) {
     EXPECT_EQ(ends[rank].exit_code, 0) << "signal " << ends[rank].signal << ends[rank].output;
-    EXPECT_LT(ends[rank].seconds, 10);
-    timed_out |= ends[rank].output.find("402 after 1.") != std::string::npos;
+    EXPECT_LT(ends[rank].seconds, 8);  // with the 5 s that a late rank may cost
+    timed_out |= ends[rank].output.find("402 after 3.") != std::string::npos;
   }
   EXPECT_TRUE(timed_out) << ends[0].output << ends[1].output;
 }
@@ -156,7 +155,7 @@ TEST(Processes, AFailureReachesTheOthersWithItsTextAndFreesThem) {
         }
         print_error_of([&] { all_gather(world->control()); });
       },
-      {BackendKind::kAuto, seconds(50), true});
+      {BackendKind::kAuto, seconds(60), true});
   for (const int rank : {0, 2}) {
     EXPECT_EQ(ends[rank].exit_code, 0) << "signal " << ends[rank].signal << ends[rank].output;
     EXPECT_NE(
@@ -164,7 +163,7 @@ TEST(Processes, AFailureReachesTheOthersWithItsTextAndFreesThem) {
         std::string::npos)
         << ends[rank].output;
   }
-  EXPECT_LT(ends[2].seconds, ends[1].seconds);  // did not have to wait for rank 1's end
+  EXPECT_LT(ends[2].seconds, ends[1].seconds - 1);  // did not have to wait for rank 1's end
 }
 
 }  // namespace
