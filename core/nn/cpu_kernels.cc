@@ -14,8 +14,9 @@ namespace fsdp2::nn::cpu_kernels {
 
 namespace {
 
-constexpr int64_t kBlock = 1024;   // elements converted to fp32 at a time
-constexpr int64_t kGrain = 32768;  // elements that are worth a thread, as in ATen
+constexpr int64_t kBlock = 1024;          // elements converted to fp32 at a time
+constexpr int64_t kPadded = kBlock + 64;  // buffers 4 KiB apart would slow down each other's access
+constexpr int64_t kGrain = 32768;         // elements that are worth a thread, as in ATen
 
 // n elements as fp32: themselves, or converted into the buffer.
 template <typename T>
@@ -159,7 +160,7 @@ void silu_multiply_forward(const at::Tensor& gate, const at::Tensor& up, const a
     const T* up_data = up.const_data_ptr<T>();
     T* y_data = y.mutable_data_ptr<T>();
     for_blocks(gate.numel(), [&](int64_t i, int64_t n) {
-      float buffer[3][kBlock];
+      float buffer[3][kPadded];
       float* out = target(y_data + i, buffer[2]);
       simd::silu_multiply(as_float(gate_data + i, buffer[0], n),
                           as_float(up_data + i, buffer[1], n), out, n);
@@ -178,7 +179,7 @@ void silu_multiply_backward(const at::Tensor& dy, const at::Tensor& gate, const 
     T* dgate_data = dgate.mutable_data_ptr<T>();
     T* dup_data = dup.mutable_data_ptr<T>();
     for_blocks(gate.numel(), [&](int64_t i, int64_t n) {
-      float buffer[5][kBlock];
+      float buffer[5][kPadded];
       float* dgate_out = target(dgate_data + i, buffer[3]);
       float* dup_out = target(dup_data + i, buffer[4]);
       simd::silu_multiply_gradients(as_float(dy_data + i, buffer[0], n),

@@ -1,6 +1,5 @@
 #include "core/nn/seeded_init.h"
 
-#include <ATen/core/PhiloxRNGEngine.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
 
@@ -8,6 +7,7 @@
 #include <string_view>
 
 #include "core/base/error.h"
+#include "core/nn/simd_rows.h"
 
 namespace fsdp2::nn {
 
@@ -34,16 +34,17 @@ bool ends_with(std::string_view text, std::string_view end) {
 // Block number `block` of the normal numbers of `key`, by Box and Muller: element i of the first
 // half and element i of the second half share a radius.
 void fill_normal_block(uint64_t key, int64_t block, double std, const at::Tensor& out) {
-  at::Philox4_32 engine(key, static_cast<uint64_t>(block));
+  uint32_t bits[kBlock];
+  simd::philox(key, static_cast<uint64_t>(block), bits, kBlock / 4);
   auto radius = out.narrow(0, 0, kBlock / 2);
   auto angle = out.narrow(0, kBlock / 2, kBlock / 2);
   auto* values = out.mutable_data_ptr<float>();
   constexpr float kUnit = 1.0F / (1 << 24);
-  for (int64_t i = 0; i < kBlock / 2; ++i) {
-    values[i] = static_cast<float>((engine() >> 8) + 1) * kUnit;  // in (0, 1]: log is finite
+  for (int64_t i = 0; i < kBlock / 2; ++i) {  // in (0, 1]: log is finite
+    values[i] = static_cast<float>(static_cast<int32_t>(bits[i] >> 8) + 1) * kUnit;
   }
   for (int64_t i = kBlock / 2; i < kBlock; ++i) {
-    values[i] = static_cast<float>(engine() >> 8) * kUnit;
+    values[i] = static_cast<float>(static_cast<int32_t>(bits[i] >> 8)) * kUnit;
   }
   radius.log_().mul_(-2).sqrt_().mul_(std);
   angle.mul_(6.283185307179586);

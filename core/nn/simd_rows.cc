@@ -201,4 +201,29 @@ FSDP2_CLONES float exp_and_sum(float* x, float shift, int64_t n) {
   return sum_of(lanes) + rest;
 }
 
+FSDP2_CLONES void philox(uint64_t key, uint64_t stream, uint32_t* out, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) {
+    auto c0 = static_cast<uint32_t>(i);
+    uint32_t c1 = 0;
+    auto c2 = static_cast<uint32_t>(stream);
+    auto c3 = static_cast<uint32_t>(stream >> 32);
+    auto k0 = static_cast<uint32_t>(key);
+    auto k1 = static_cast<uint32_t>(key >> 32);
+    for (int round = 0; round < 10; ++round) {
+      const uint64_t product0 = uint64_t{0xD2511F53} * c0;
+      const uint64_t product1 = uint64_t{0xCD9E8D57} * c2;
+      c0 = static_cast<uint32_t>(product1 >> 32) ^ c1 ^ k0;
+      c2 = static_cast<uint32_t>(product0 >> 32) ^ c3 ^ k1;
+      c1 = static_cast<uint32_t>(product1);
+      c3 = static_cast<uint32_t>(product0);
+      k0 += 0x9E3779B9;
+      k1 += 0xBB67AE85;
+    }
+    out[i] = c0;
+    out[n + i] = c1;
+    out[2 * n + i] = c2;
+    out[3 * n + i] = c3;
+  }
+}
+
 }  // namespace fsdp2::nn::simd

@@ -43,4 +43,8 @@ float largest(const float* x, int64_t n);
 // x = e^(x - shift), 0 where that is below e^-64; returns the sum. shift is at least the largest x.
 float exp_and_sum(float* x, float shift, int64_t n);
 
+// Random bits by the counter-based generator Philox 4x32-10: out [4 * n] depends on the key and the
+// stream only.
+void philox(uint64_t key, uint64_t stream, uint32_t* out, int64_t n);
+
 }  // namespace fsdp2::nn::simd

@@ -109,6 +109,22 @@ INSTANTIATE_TEST_SUITE_P(Dtypes, FusedLayers,
                                            Tolerance{at::kHalf, 2e-3}),
                          [](const auto& tested) { return c10::toString(tested.param.dtype); });
 
+// fp64 takes the way of devices without fused loops.
+TEST(SiluMultiply, WithoutFusedLoopsAgreesWithPlainOperatorsIncludingGradients) {
+  const at::Tensor gate = in_double(random_leaf({30, 7}, 1));
+  const at::Tensor up = in_double(random_leaf({30, 7}, 2));
+  const at::Tensor dy = in_double(random_leaf({30, 7}, 3)).detach();
+  const at::Tensor actual = silu_multiply(gate, up);
+  actual.backward(dy);
+  const at::Tensor dgate = take_gradient(gate);
+  const at::Tensor dup = take_gradient(up);
+  const at::Tensor expected = at::silu(gate) * up;
+  expected.backward(dy);
+  EXPECT_LE(max_difference(actual, expected), 1e-12);
+  EXPECT_LE(max_difference(dgate, gate.grad()), 1e-12);
+  EXPECT_LE(max_difference(dup, up.grad()), 1e-12);
+}
+
 TEST(RmsNorm, OfANonContiguousInputIsRight) {
   const at::Tensor x = random_leaf({40, 6}, 1);
   const at::Tensor weight = random_leaf({40}, 2);
