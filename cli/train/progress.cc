@@ -77,7 +77,7 @@ Progress::Style Progress::find_style(bool quiet, int* columns) {
     return Style::kTerminal;
   }
   const char* status = std::getenv("FSDP2_STATUS_COLUMNS");
-  *columns = status == nullptr ? 0 : std::atoi(status);
+  *columns = status == nullptr ? 0 : static_cast<int>(std::strtol(status, nullptr, 10));
   return *columns > 0 ? Style::kStatus : Style::kLines;
 }
 

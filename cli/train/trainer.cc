@@ -35,7 +35,7 @@ class Trainer {
   bool is_first_rank() const { return info_.rank == 0; }
   int64_t tokens_a_step() const { return options_.global_batch * options_.seq_len; }
   void introduce();
-  void run_step(int64_t step);
+  void run_step();
   void report(const fsdp2_step_result& result, double seconds);
   void emit(const nlohmann::ordered_json& line);
   void show_sample();
@@ -85,7 +85,7 @@ void Trainer::train() {
     introduce();
   }
   for (int64_t step = 0; step < stop_; ++step) {
-    run_step(step);
+    run_step();
   }
 }
 
@@ -103,7 +103,7 @@ void Trainer::introduce() {
                  count_text(static_cast<double>(tokens_a_step())) + " tokens");
 }
 
-void Trainer::run_step(int64_t step) {
+void Trainer::run_step() {
   const auto start = Clock::now();
   std::vector<Tensor> tensors(static_cast<size_t>(2 * options_.grad_accum));
   std::vector<fsdp2_tensor> batch;
@@ -115,7 +115,6 @@ void Trainer::run_step(int64_t step) {
   fsdp2_step_result result{};
   result.struct_size = sizeof(result);
   check(fsdp2_step_run(step_.get(), batch.data(), batch.size(), &result));
-  result.step = step;
   report(result, std::chrono::duration<double>(Clock::now() - start).count());
 }
 
@@ -184,11 +183,12 @@ void Trainer::show_sample() {
   }
 }
 
-// Tells the other ranks, unless they know: most calls of the library do that by themselves, but not
-// those that concern this rank alone.
-void tell_others(const Mesh& mesh, const Failure& failure) {
-  if (failure.status() != FSDP2_E_PEER_FAILED) {
-    static_cast<void>(fsdp2_mesh_fail(mesh.get(), failure.what()) == FSDP2_OK);
+// Most calls of the library tell the other ranks by themselves, but not those that concern this
+// rank alone, and nobody else tells of what failed outside the library.
+void tell_others(const Mesh& mesh, const std::exception& error) {
+  const auto* failure = dynamic_cast<const Failure*>(&error);
+  if (failure == nullptr || failure->status() != FSDP2_E_PEER_FAILED) {
+    static_cast<void>(fsdp2_mesh_fail(mesh.get(), error.what()) == FSDP2_OK);
   }
 }
 
@@ -202,30 +202,23 @@ void run(const TrainOptions& options, const Mesh& mesh) {
 }  // namespace
 
 int train(const TrainOptions& options) {
-  std::string rank = rank_in_environment();
+  const std::string rank = rank_in_environment();
   Mesh mesh;
   try {
     set_up_process(options);
     join_mesh(options, &mesh);
-    try {
-      run(options, mesh);
-    } catch (const UsageError& error) {  // the same on all ranks
-      complain(rank, error.what());
-      return kUsageExitCode;
-    } catch (const Failure& failure) {
-      complain(rank, failure.what());
-      tell_others(mesh, failure);
-      return 1;
-    } catch (const std::exception& error) {
-      complain(rank, error.what());
-      tell_others(mesh, Failure(error.what()));
-      return 1;
-    }
+    run(options, mesh);
+    return 0;
+  } catch (const UsageError& error) {  // the same on all ranks
+    complain(rank, error.what());
+    return kUsageExitCode;
   } catch (const std::exception& error) {
     complain(rank, error.what());
+    if (!mesh.is_null()) {
+      tell_others(mesh, error);
+    }
     return 1;
   }
-  return 0;
 }
 
 void complain(const std::string& rank, const std::string& message) {
