@@ -79,8 +79,8 @@ Times measure(const std::shared_ptr<World>& world, int64_t rows, fsdp::CommPath 
 
 void run(const std::shared_ptr<World>& world) {
   if (world->rank() == 0) {
-    printf("%14s  %14s %14s  %14s %14s\n", "bytes each", "gather direct", "packed",
-           "reduce direct", "packed (us)");
+    printf("%14s  %14s %14s  %14s %14s\n", "bytes each", "gather direct", "packed", "reduce direct",
+           "packed (us)");
   }
   for (int64_t rows = 16; rows <= 16384; rows *= 4) {
     const Times direct = measure(world, rows, fsdp::CommPath::kDirect);
