@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 #include <functional>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -21,6 +22,8 @@
 // - Backend::abort does nothing, and the destructor joins workers that may hang in a call until its
 //   time-out. A point-to-point receive that runs into its time-out, however, makes Gloo fail all
 //   that is pending on the group's connections: that is our abort.
+// - Every post enters the process's flight recorder, which keeps a map that it does not lock: two
+//   threads that post to two groups can crash in it. So one post at a time in the process.
 
 namespace fsdp2 {
 
@@ -89,6 +92,12 @@ ReduceOp to_reduce_op(const c10d::ReduceOp& op) {
   return op.op_ == c10d::ReduceOp::AVG ? ReduceOp::kAverage : ReduceOp::kSum;
 }
 
+WorkPtr post(const std::function<WorkPtr()>& call) {
+  static std::mutex one_at_a_time;
+  const std::lock_guard<std::mutex> lock(one_at_a_time);
+  return call();
+}
+
 class GlooBackend final : public c10d::ProcessGroupGloo {
  public:
   using ProcessGroupGloo::ProcessGroupGloo;
@@ -97,7 +106,7 @@ class GlooBackend final : public c10d::ProcessGroupGloo {
                           const c10d::AllgatherOptions& options) override {
     at::Tensor out_bytes = as_bytes(out);
     at::Tensor in_bytes = as_bytes(in);
-    return ProcessGroupGloo::_allgather_base(out_bytes, in_bytes, options);
+    return post([&] { return ProcessGroupGloo::_allgather_base(out_bytes, in_bytes, options); });
   }
 
   WorkPtr _reduce_scatter_base(at::Tensor& out, at::Tensor& in,
@@ -106,7 +115,8 @@ class GlooBackend final : public c10d::ProcessGroupGloo {
     at::Tensor slices_bytes = as_bytes(slices);
     at::Tensor in_bytes = as_bytes(in);
     std::vector<int64_t> even;
-    auto move = ProcessGroupGloo::alltoall_base(slices_bytes, in_bytes, even, even, {});
+    auto move = post(
+        [&] { return ProcessGroupGloo::alltoall_base(slices_bytes, in_bytes, even, even, {}); });
     const ReduceOp op = to_reduce_op(options.reduceOp);
     return c10::make_intrusive<ThenWork>(std::move(move), [slices, out, op, size = getSize()] {
       reduce_in_rank_order(out, slices_of(slices, size), op);
@@ -127,11 +137,20 @@ class GlooBackend final : public c10d::ProcessGroupGloo {
     }
     c10d::AllreduceOptions plain;
     plain.reduceOp = op == ReduceOp::kMax ? c10d::ReduceOp::MAX : c10d::ReduceOp::SUM;
-    auto work = ProcessGroupGloo::allreduce(tensors, plain);
+    auto work = post([&] { return ProcessGroupGloo::allreduce(tensors, plain); });
     if (op != ReduceOp::kAverage) {
       return work;
     }
     return c10::make_intrusive<ThenWork>(std::move(work), [tensor, size] { tensor.div_(size); });
+  }
+
+  WorkPtr broadcast(std::vector<at::Tensor>& tensors,
+                    const c10d::BroadcastOptions& options) override {
+    return post([&] { return ProcessGroupGloo::broadcast(tensors, options); });
+  }
+
+  WorkPtr barrier(const c10d::BarrierOptions& options) override {
+    return post([&] { return ProcessGroupGloo::barrier(options); });
   }
 
   void abort() override {
@@ -148,7 +167,7 @@ class GlooBackend final : public c10d::ProcessGroupGloo {
   void abort_by(int peer) {
     try {
       std::vector<at::Tensor> nothing{at::empty({1}, at::kByte)};
-      recv(nothing, peer, kAbortTag)->wait(Milliseconds(1));
+      post([&] { return recv(nothing, peer, kAbortTag); })->wait(Milliseconds(1));
     } catch (...) {
       // Meant to fail, and to make all that is pending fail with it.
     }
