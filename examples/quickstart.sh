@@ -1,9 +1,9 @@
 #!/bin/bash
 # Trains a small language model on Newton's "Opticks", sharded over two ranks on this machine, and
-# lets it write a few lines of its own:
+# lets it write a few lines of its own. Takes about a minute on two cores:
 #
 #   ./bazelw run //examples:quickstart
-#   ./bazelw run //examples:quickstart -- --steps 1000      # arguments go to fsdp2 train
+#   ./bazelw run //examples:quickstart -- --steps 2000      # arguments go to fsdp2 train
 #
 # It leaves the model in quickstart-out/, where it was started.
 set -euo pipefail
@@ -14,10 +14,13 @@ cd "${BUILD_WORKING_DIRECTORY:-$PWD}"
 out=$PWD/quickstart-out
 mkdir -p "$out"
 
-set -x
-"$files/cli/fsdp2" run --nproc-per-node 2 -- fsdp2 train \
-  --config "$files/examples/configs/byte-llama.json" --text "$files/examples/data/opticks.txt" \
-  --steps 300 --seq-len 128 --global-batch 16 --shuffle \
-  --lr 4e-3 --warmup 20 --lr-schedule cosine --min-lr-ratio 0.05 --clip 1.0 \
-  --metrics "$out/metrics.jsonl" --save-pretrained "$out/model" \
-  --sample 400 --prompt "The Rays of Light " "$@"
+train=(
+  --config "$files/examples/configs/byte-llama.json" --text "$files/examples/data/opticks.txt"
+  --steps 600 --seq-len 128 --global-batch 8 --shuffle
+  --lr 4e-3 --warmup 20 --lr-schedule cosine --min-lr-ratio 0.05 --clip 1.0
+  --metrics "$out/metrics.jsonl" --save-pretrained "$out/model"
+  --sample 400 --temperature 0.6 --prompt "The Rays of Light "
+)
+{ printf '$ fsdp2 run --nproc-per-node 2 -- fsdp2 train' && printf ' %q' "${train[@]#"$files/"}" "$@" && echo; } >&2
+"$files/cli/fsdp2" run --nproc-per-node 2 -- fsdp2 train "${train[@]}" "$@"
+echo "The figures of each step are in $out/metrics.jsonl" >&2
