@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -215,6 +216,23 @@ TEST_F(BadInput, PortInUse) {
 
 TEST_F(BadInput, UnknownFlag) {
   expect_told(train_on_2({"--stepz", "3"}), 2, "unknown flag --stepz; did you mean --steps?");
+}
+
+TEST(DeadRank, EndsTheJobAndIsNoticedByTheOthers) {
+  const auto command = joined({"sh", "-c", "echo \"pid $$.\"; exec \"$@\"", "sh", fsdp2_program(),
+                               "train", "--steps", "1000000"},
+                              golden_inputs("tiny-llama"));
+  Process job(launched(2, command), merged());
+  const std::string start = "[rank 1] pid ";
+  ASSERT_TRUE(job.wait_for_output(start, 1));
+  ASSERT_TRUE(job.wait_for_output("\"step\":20,", 1));
+  const std::string pid = job.output().substr(job.output().find(start) + start.size());
+  ASSERT_EQ(kill(std::stoi(pid), SIGKILL), 0);
+  const Outcome outcome = job.wait();
+  EXPECT_EQ(outcome.exit_code, 128 + SIGKILL);
+  EXPECT_FALSE(outcome.timed_out);
+  EXPECT_THAT(outcome.out, HasSubstr("fsdp2 run: rank 1 was ended by signal 9"));
+  EXPECT_THAT(outcome.out, HasSubstr("[rank 0] fsdp2 train: rank 0: "));
 }
 
 }  // namespace

@@ -44,6 +44,8 @@ class Process {
   int pid() const { return pid_; }
   // Reads until standard output has held `text` so many times; false if it ends first.
   bool wait_for_output(const std::string& text, int times);
+  // Standard output so far.
+  const std::string& output() const { return outcome_.out; }
   Outcome wait();
 
  private:
