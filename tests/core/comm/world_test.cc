@@ -224,9 +224,9 @@ TEST(World, AStoreOfTheLauncherServesOneWorldAfterTheOther) {
     place.key_prefix = "attempt0";
     const auto store = open_store(place, milliseconds(20000));
     const auto notice = FailureNotice::over_store(store, rank, 2);
+    EXPECT_FALSE(notice->failed());
     c10d::PrefixStore again("again", store);
     meet_at(again, rank, {0, 1}, milliseconds(20000));
-    EXPECT_FALSE(notice->failed());
     if (rank == 1) {
       notice->publish("over");  // must not be seen by the next world
     }
