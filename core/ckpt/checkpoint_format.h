@@ -1,0 +1,24 @@
+// What a path holds, told by what is there and how it begins, not by its name.
+#pragma once
+
+#include <string>
+
+namespace fsdp2::ckpt {
+
+enum class CheckpointFormat {
+  kDcpDirectory,          // .metadata and __R_N.distcp
+  kDcpPartDirectory,      // __R.metadata of each rank and no .metadata
+  kHuggingFaceDirectory,  // model.safetensors, or an index and shards
+  kSafetensors,           // one file
+  kPth,                   // one torch.save archive
+  kPthPerRankDirectory,   // fsdp_sharded_cpt{step}_rank{r}.pth
+};
+
+// "a DCP directory", for messages.
+const char* format_name(CheckpointFormat format);
+
+// Errors: kNotFound if nothing is there; kUnsupported, saying what was looked for, if it is none of
+// them (a torch.save file of before 1.6 is told apart); kIo.
+CheckpointFormat detect_format(const std::string& path);
+
+}  // namespace fsdp2::ckpt

@@ -1,0 +1,57 @@
+// The items of a DCP directory's data files (__R_N.distcp): one archive (torch_archive.h) for each
+// tensor chunk or Python object, back to back.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "core/base/file.h"
+#include "core/ckpt/dcp_metadata.h"
+#include "core/ckpt/pickle_value.h"
+#include "core/ckpt/torch_archive.h"
+
+namespace fsdp2::ckpt {
+
+// Write one item and return its length in bytes. A chunk may be on any device and have any strides.
+int64_t write_tensor_item(const ByteSink& sink, const at::Tensor& chunk);
+// An object without tensors in it, or with `tensors` as its records.
+int64_t write_object_item(const ByteSink& sink, const PickleValue& object,
+                          const std::vector<at::Tensor>& tensors = {});
+
+// A data file that is open for reading. Immutable: any thread may read from it.
+// Errors of all functions name the file and the item: kNotFound, kIo; kCorruptData for an item that
+// is not where or what the metadata says; kUnsupported, also for transformed (compressed) items.
+class DcpItemFile {
+ public:
+  explicit DcpItemFile(const std::string& path);
+
+  const std::string& path() const { return file_->path(); }
+  int64_t size() const { return file_->size(); }
+
+  // Fills `out` with the box that begins at `begin` within chunk `chunk` of a tensor entry: out's
+  // sizes from there on; see TorchArchive::read_box.
+  // REQUIRES: entry.storage[chunk] is in this file.
+  void read_box(const DcpEntry& entry, size_t chunk, at::IntArrayRef begin,
+                const at::Tensor& out) const;
+
+  // An object entry. Its tensors, if there are any, are read from `archive`.
+  struct Object {
+    TorchArchive archive;
+    const PickleValue& value() const { return archive.root(); }
+  };
+  Object read_object(const DcpEntry& entry) const;
+
+  // Compares the checksums of one item, and for a tensor its dtype and shape with the entry.
+  void verify(const DcpEntry& entry, size_t index) const;
+
+ private:
+  TorchArchive open(const DcpEntry& entry, size_t index) const;
+  TorchArchive open_chunk(const DcpEntry& entry, size_t chunk) const;
+
+  std::shared_ptr<const MappedFile> file_;
+};
+
+}  // namespace fsdp2::ckpt

@@ -1,0 +1,125 @@
+// A Python value as data: what a pickle holds once it is read, and what a pickle is written from.
+//
+//   PickleValue state = PickleDict{{{"step", 3}, {"betas", PickleTuple{{0.9, 0.999}}}}};
+//   const PickleValue* step = find(state, "step");
+//   if (step != nullptr && step->as<int64_t>() != nullptr) ...
+//
+// Reading (pickle_reader.h) never makes anything else of a file, whatever the file says: a class or
+// function that a pickle names is either on the list of those known, and then stands here as a
+// value, or an error.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/ScalarType.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace fsdp2::ckpt {
+
+struct PickleValue;
+struct PickleItem;
+
+struct PickleBytes {
+  std::string bytes;
+};
+
+struct PickleList {
+  std::vector<PickleValue> items;
+};
+
+struct PickleTuple {
+  std::vector<PickleValue> items;
+};
+
+struct PickleSet {
+  std::vector<PickleValue> items;
+};
+
+// Keys in the order in which they were put in; the reader leaves none twice.
+struct PickleDict {
+  std::vector<PickleItem> items;
+};
+
+// A tensor whose bytes stand elsewhere, in a record of a torch.save archive (torch_archive.h).
+// Tensors with the same key share memory: tied weights, views of one buffer.
+struct PickleTensor {
+  std::string storage;  // key of its record, decimal digits
+  at::ScalarType dtype = at::kFloat;
+  int64_t storage_numel = 0;   // of the record, in elements of dtype
+  int64_t storage_offset = 0;  // of the first element, in elements
+  std::vector<int64_t> shape;
+  std::vector<int64_t> stride;  // in elements, as long as shape
+  bool requires_grad = false;
+};
+
+// A global name, or an object made by one.
+//   kName  torch.float32                     a dtype, a class
+//   kCall  torch.device("cpu")               arguments
+//   kNew   Metadata.__new__() + its state    arguments, and at most one state
+struct PickleObject {
+  enum class Form { kName, kCall, kNew };
+
+  std::string name;  // module and name, "torch.float32"
+  Form form = Form::kName;
+  std::vector<PickleValue> arguments;
+  std::vector<PickleValue> state;  // none or one
+};
+
+struct PickleValue {
+  // std::monostate is None.
+  using Variant =
+      std::variant<std::monostate, bool, int64_t, double, std::string, PickleBytes, PickleList,
+                   PickleTuple, PickleDict, PickleSet, PickleTensor, PickleObject>;
+
+  PickleValue() = default;
+  PickleValue(bool value);
+  PickleValue(int value);
+  PickleValue(int64_t value);
+  PickleValue(double value);
+  PickleValue(const char* text);
+  PickleValue(std::string text);
+  PickleValue(PickleBytes value);
+  PickleValue(PickleList value);
+  PickleValue(PickleTuple value);
+  PickleValue(PickleDict value);
+  PickleValue(PickleSet value);
+  PickleValue(PickleTensor value);
+  PickleValue(PickleObject value);
+
+  bool is_none() const { return std::holds_alternative<std::monostate>(value); }
+  // nullptr if it is of another kind.
+  template <typename T>
+  const T* as() const {
+    return std::get_if<T>(&value);
+  }
+  template <typename T>
+  T* as() {
+    return std::get_if<T>(&value);
+  }
+
+  Variant value;
+};
+
+struct PickleItem {
+  PickleValue key;
+  PickleValue value;
+};
+
+// The value under a text key; nullptr if `value` is no dict or has no such key.
+const PickleValue* find(const PickleValue& value, std::string_view key);
+
+// What kind of value it is, for messages: "an int", "a dict", "torch.Size".
+std::string kind_name(const PickleValue& value);
+
+// A contiguous tensor with memory of its own, to be written as record `index`.
+PickleTensor describe_tensor(int64_t index, at::ScalarType dtype, at::IntArrayRef shape);
+
+bool operator==(const PickleValue& a, const PickleValue& b);
+inline bool operator!=(const PickleValue& a, const PickleValue& b) { return !(a == b); }
+
+}  // namespace fsdp2::ckpt

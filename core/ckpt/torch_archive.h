@@ -1,0 +1,141 @@
+// The files of torch.save, reader and writer: .pth files, and the items in .distcp files.
+//
+// An archive is a zip whose entries are stored as they are, all under one folder:
+//
+//   F/data.pkl               pickle (protocol 2) of the value; its tensors refer to records by key
+//   F/.format_version        1
+//   F/.storage_alignment     64
+//   F/byteorder              little
+//   F/data/0, F/data/1 ...   records: the tensors' bytes, from a multiple of 64 on
+//   F/version                3
+//   F/.data/serialization_id
+//
+// torch.load(weights_only=True) reads what is written here. The reader takes what torch.save of
+// torch 1.6 or newer writes; it refuses compressed entries, the older format that is no zip, and
+// big-endian files.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "core/base/file.h"
+#include "core/ckpt/pickle_value.h"
+
+namespace caffe2::serialize {
+class PyTorchStreamWriter;
+}
+
+namespace fsdp2::ckpt {
+
+// Takes the next `count` bytes of a file; throws if it cannot.
+using ByteSink = std::function<void(const void* data, size_t count)>;
+
+// Writes an archive front to back, one tensor at a time, holding none of them.
+//
+//   PickleValue tree = PickleDict{{{"a", describe_tensor(0, at::kFloat, {2, 3})},
+//                                  {"b", describe_tensor(1, at::kLong, {4})}}};
+//   TorchArchiveWriter writer([&](const void* data, size_t count) { file.write(data, count); },
+//                             tree);
+//   writer.append(a);
+//   writer.append(b);
+//   writer.finish();
+class TorchArchiveWriter {
+ public:
+  // The tree's tensors have the keys "0", "1", ... in the order of their first use; a key may be
+  // used again (tied weights) by a tensor of the same dtype and storage size.
+  // Errors: kInvalidArgument otherwise; kUnsupported for a dtype that torch.save lacks; those of
+  // the sink, here and in all calls below.
+  TorchArchiveWriter(ByteSink sink, const PickleValue& tree);
+  ~TorchArchiveWriter();
+  TorchArchiveWriter(const TorchArchiveWriter&) = delete;
+  TorchArchiveWriter& operator=(const TorchArchiveWriter&) = delete;
+
+  // How many tensors append is to be called with.
+  size_t records() const { return records_.size(); }
+  // The memory of the next key: a tensor on any device, of that dtype and number of elements.
+  // Strides do not matter: elements are written row-major, as describe_tensor says they are.
+  void append(const at::Tensor& tensor);
+  // kWrongState if tensors are missing.
+  void finish();
+  int64_t bytes_written() const { return bytes_written_; }
+
+ private:
+  struct Record {
+    at::ScalarType dtype;
+    int64_t numel;
+  };
+
+  void plan_records(const PickleValue& value);
+  void write_record(const std::string& name, const void* data, size_t count);
+  // Throws what the sink threw meanwhile: LibTorch's writer must not see it.
+  void check_sink() const;
+
+  ByteSink sink_;
+  std::exception_ptr sink_error_;
+  int64_t bytes_written_ = 0;
+  std::vector<Record> records_;
+  size_t next_ = 0;
+  std::unique_ptr<caffe2::serialize::PyTorchStreamWriter> zip_;
+};
+
+// An archive that is open for reading. Immutable: any thread may read from it.
+class TorchArchive {
+ public:
+  // A whole file. Errors, here and below: kNotFound, kIo; kCorruptData; kUnsupported; naming the
+  // file.
+  explicit TorchArchive(const std::string& path);
+  // `length` bytes of a file from `offset` on. `item` names them in messages.
+  TorchArchive(std::shared_ptr<const MappedFile> file, int64_t offset, int64_t length,
+               const std::string& item);
+
+  // What was saved. Its tensors were checked against the records that they refer to; their bytes
+  // are still in the file.
+  const PickleValue& root() const { return root_; }
+
+  // A tensor of this archive's tree, read into memory and compared with the checksum in the file.
+  // Contiguous, on the CPU.
+  at::Tensor read(const PickleTensor& tensor) const;
+
+  // Fills `out`, on any device and with any strides, with the box of the tensor that begins at
+  // `begin` and has out's sizes. Only the bytes needed are read, straight into `out` where its
+  // memory allows. Floats are converted to another float dtype; otherwise dtypes must be equal.
+  // The checksum is compared only where the whole record is read in one piece.
+  // Errors: kInvalidArgument if the box or dtype does not fit, kWrongState if `out` has no memory.
+  void read_box(const PickleTensor& tensor, at::IntArrayRef begin, const at::Tensor& out) const;
+
+  // Reads every record and compares checksums; a file written without has none to compare.
+  void verify() const;
+
+  // Where a tensor's first element lies in the file.
+  int64_t file_offset(const PickleTensor& tensor) const;
+  const std::string& label() const { return label_; }
+
+ private:
+  struct Record {
+    int64_t offset;  // in the file
+    int64_t bytes;
+    uint32_t checksum;  // 0: none
+  };
+
+  void open(int64_t offset, int64_t length);
+  const Record& record_of(const PickleTensor& tensor) const;
+  void check_tensors(const PickleValue& value) const;
+  void check_record(const Record& record, const std::string& name, const void* data) const;
+
+  std::shared_ptr<const MappedFile> file_;
+  std::string label_;  // for messages: the path, and the item's name if it is one
+  std::unordered_map<std::string, Record> records_;
+  PickleValue root_;
+};
+
+// The tree with its tensors' bytes as one block: for objects and small values.
+std::string write_torch_archive(const PickleValue& tree, const std::vector<at::Tensor>& tensors);
+
+}  // namespace fsdp2::ckpt
