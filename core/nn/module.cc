@@ -13,8 +13,18 @@
 namespace fsdp2::nn {
 
 c10::IValue Module::operator()(Values inputs) {
+  const auto plain = [this](Values given) { return forward(std::move(given)); };
+  const auto wrapper = wrapper_;  // forward may take it away
+  if (wrapper == nullptr) {
+    return run(std::move(inputs), plain);
+  }
+  return run(std::move(inputs),
+             [&](Values given) { return wrapper->run(*this, plain, std::move(given)); });
+}
+
+c10::IValue Module::run(Values inputs, const ForwardBody& body) {
   if (hooks_.empty()) {
-    return forward(std::move(inputs));
+    return body(std::move(inputs));
   }
   const auto hooks = hooks_;  // a hook may add or remove hooks
   size_t open = 0;            // hooks [0, open) have run pre_forward and wait for their end
@@ -22,7 +32,7 @@ c10::IValue Module::operator()(Values inputs) {
     for (; open < hooks.size(); ++open) {
       hooks[open]->pre_forward(*this, inputs);
     }
-    c10::IValue output = forward(std::move(inputs));
+    c10::IValue output = body(std::move(inputs));
     while (open > 0) {
       --open;
       hooks[open]->post_forward(*this, output);

@@ -18,6 +18,7 @@
 #include <ATen/core/ivalue.h>
 #include <torch/csrc/api/include/torch/nn/module.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -29,6 +30,7 @@ namespace fsdp2::nn {
 
 class Module;
 using Values = std::vector<c10::IValue>;
+using ForwardBody = std::function<c10::IValue(Values inputs)>;
 
 // Runs around a module's forward. Hooks run in the order added before forward, in reverse after.
 class ForwardHooks {
@@ -38,8 +40,17 @@ class ForwardHooks {
   virtual void pre_forward(Module& module, Values& inputs) = 0;
   // May replace the output.
   virtual void post_forward(Module& module, c10::IValue& output) = 0;
-  // Instead of post_forward if forward threw. Must not throw.
+  // Instead of post_forward if forward threw; in backward a recomputation of forward also throws
+  // once it has all that is needed. Must not throw.
   virtual void forward_failed(Module& module) noexcept = 0;
+};
+
+// Runs a module's forward in its stead, inside all hooks.
+class ForwardWrapper {
+ public:
+  virtual ~ForwardWrapper() = default;
+  // forward: the module's own. May be kept and called again while the module lives.
+  virtual c10::IValue run(Module& module, const ForwardBody& forward, Values inputs) = 0;
 };
 
 class Module : public torch::nn::Module {
@@ -50,14 +61,22 @@ class Module : public torch::nn::Module {
 
   const std::string& kind() const { return kind_; }
 
-  // Hooks, forward, hooks.
+  // Hooks, forward (wrapped if there is a wrapper), hooks.
   c10::IValue operator()(Values inputs);
+  // The hooks around another entry point than forward.
+  c10::IValue run(Values inputs, const ForwardBody& body);
   // The common case: one tensor in, one out.
   at::Tensor operator()(const at::Tensor& input) { return (*this)(Values{input}).toTensor(); }
 
   void add_hooks(std::shared_ptr<ForwardHooks> hooks) { hooks_.push_back(std::move(hooks)); }
   void remove_hooks(const ForwardHooks* hooks);
   const std::vector<std::shared_ptr<ForwardHooks>>& hooks() const { return hooks_; }
+
+  // At most one; null takes it away.
+  void set_forward_wrapper(std::shared_ptr<ForwardWrapper> wrapper) {
+    wrapper_ = std::move(wrapper);
+  }
+  const std::shared_ptr<ForwardWrapper>& forward_wrapper() const { return wrapper_; }
 
   // Names of module kinds below (and including) this one that a wrapping policy should keep whole.
   virtual std::vector<std::string> no_split_kinds() const { return {}; }
@@ -71,6 +90,7 @@ class Module : public torch::nn::Module {
  private:
   std::string kind_;
   std::vector<std::shared_ptr<ForwardHooks>> hooks_;
+  std::shared_ptr<ForwardWrapper> wrapper_;
 };
 
 // A parameter with a shape and no memory (a CPU tensor over an empty storage, requires_grad set).

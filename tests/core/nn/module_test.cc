@@ -111,6 +111,30 @@ TEST_F(ModuleHooks, CanBeRemoved) {
   EXPECT_THAT(events_, ElementsAre("pre b", "forward", "post b"));
 }
 
+TEST_F(ModuleHooks, RunAroundAnotherEntryPoint) {
+  const c10::IValue output = module_->run({one_}, [&](const Values& inputs) {
+    events_.emplace_back("body");
+    return inputs[0];
+  });
+  EXPECT_THAT(events_, ElementsAre("pre a", "pre b", "body", "post b", "post a"));
+  EXPECT_EQ(output.toTensor().item<float>(), 1 + 1 + 1 + 10 + 10);
+}
+
+class TwiceWrapper : public ForwardWrapper {
+ public:
+  c10::IValue run(Module& /*module*/, const ForwardBody& forward, Values inputs) override {
+    return forward({forward(std::move(inputs))});
+  }
+};
+
+TEST_F(ModuleHooks, RunAroundTheForwardWrapper) {
+  module_->set_forward_wrapper(std::make_shared<TwiceWrapper>());
+  EXPECT_EQ((*module_)(one_).item<float>(), 2 * 2 * (1 + 1 + 1) + 10 + 10);
+  EXPECT_THAT(events_, ElementsAre("pre a", "pre b", "forward", "forward", "post b", "post a"));
+  module_->set_forward_wrapper(nullptr);
+  EXPECT_EQ((*module_)(one_).item<float>(), 2 * (1 + 1 + 1) + 10 + 10);
+}
+
 class CountingSource : public ParameterSource {
  public:
   Events reads;
