@@ -115,7 +115,7 @@ void agree(World& world, const std::string& what, const std::function<std::strin
     error = std::current_exception();
     text = current_exception_text();
   }
-  if (world.size() > 1) {
+  if (world.size() > 1 && !world.is_fake()) {
     const auto records = exchange(world, {hash_of(text), error != nullptr});
     const auto threw = std::find_if(records.begin(), records.end(),
                                     [](const Record& record) { return record.threw != 0; });

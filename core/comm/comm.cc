@@ -70,25 +70,50 @@ CommCounters& CommCounters::operator+=(const CommCounters& other) {
   reduce_scatters += other.reduce_scatters;
   all_reduces += other.all_reduces;
   broadcasts += other.broadcasts;
+  scatters += other.scatters;
   barriers += other.barriers;
   all_gather_bytes += other.all_gather_bytes;
   reduce_scatter_bytes += other.reduce_scatter_bytes;
   all_reduce_bytes += other.all_reduce_bytes;
   broadcast_bytes += other.broadcast_bytes;
+  scatter_bytes += other.scatter_bytes;
   return *this;
 }
 
-Comm::Comm(Identity identity, c10::intrusive_ptr<c10d::Backend> backend,
-           std::shared_ptr<FailureNotice> failure, std::chrono::milliseconds timeout)
-    : identity_(std::move(identity)),
-      backend_(std::move(backend)),
-      failure_(std::move(failure)),
-      timeout_(timeout) {}
+Channel::Channel(Connect connect, std::shared_ptr<FailureNotice> failure)
+    : connect_(std::move(connect)), failure_(std::move(failure)) {}
 
-Comm::~Comm() {
+Channel::~Channel() {
   // A call that will never complete would otherwise hold up the backend's own destructor.
   if (backend_ && failure_->failed()) {
     backend_->abort();
+  }
+}
+
+c10d::Backend& Channel::backend() {
+  if (!backend_) {
+    backend_ = connect_();
+  }
+  return *backend_;
+}
+
+Comm::Comm(Identity identity, std::shared_ptr<Channel> channel,
+           std::shared_ptr<FailureNotice> failure, std::chrono::milliseconds timeout)
+    : identity_(std::move(identity)),
+      channel_(std::move(channel)),
+      failure_(std::move(failure)),
+      timeout_(timeout) {}
+
+std::shared_ptr<Comm> Comm::share(const std::string& name) const {
+  Identity identity = identity_;
+  identity.name = name;
+  return std::make_shared<Comm>(std::move(identity), channel_, failure_, timeout_);
+}
+
+void Comm::connect() {
+  check_healthy("connect");
+  if (channel_) {
+    channel_->backend();
   }
 }
 
@@ -104,13 +129,13 @@ CommWork Comm::all_gather(at::Tensor out, at::Tensor in) {
   const NotDifferentiated guard;
   out = out.view(-1);
   in = in.view(-1);
-  if (!backend_) {
+  if (!channel_) {
     copy_unless_same(out, in);
     return {};
   }
   counters_.all_gathers += 1;
   counters_.all_gather_bytes += bytes_of(in) * (size() - 1);
-  return start(kName, [&] { return backend_->_allgather_base(out, in); });
+  return start(kName, [&](c10d::Backend& backend) { return backend._allgather_base(out, in); });
 }
 
 CommWork Comm::reduce_scatter(at::Tensor out, at::Tensor in, ReduceOp op) {
@@ -125,7 +150,7 @@ CommWork Comm::reduce_scatter(at::Tensor out, at::Tensor in, ReduceOp op) {
   const NotDifferentiated guard;
   out = out.view(-1);
   in = in.view(-1);
-  if (!backend_) {
+  if (!channel_) {
     copy_unless_same(out, in);
     return {};
   }
@@ -133,7 +158,9 @@ CommWork Comm::reduce_scatter(at::Tensor out, at::Tensor in, ReduceOp op) {
   counters_.reduce_scatter_bytes += bytes_of(in) / size() * (size() - 1);
   c10d::ReduceScatterOptions options;
   options.reduceOp = to_c10d(op);
-  return start(kName, [&] { return backend_->_reduce_scatter_base(out, in, options); });
+  return start(kName, [&](c10d::Backend& backend) {
+    return backend._reduce_scatter_base(out, in, options);
+  });
 }
 
 CommWork Comm::all_reduce(at::Tensor tensor, ReduceOp op) {
@@ -141,7 +168,7 @@ CommWork Comm::all_reduce(at::Tensor tensor, ReduceOp op) {
   check_tensor(kName, "tensor", tensor);
   check_average(kName, tensor, op);
   check_healthy(kName);
-  if (!backend_) {
+  if (!channel_) {
     return {};
   }
   const NotDifferentiated guard;
@@ -150,7 +177,7 @@ CommWork Comm::all_reduce(at::Tensor tensor, ReduceOp op) {
   c10d::AllreduceOptions options;
   options.reduceOp = to_c10d(op);
   std::vector<at::Tensor> tensors{tensor.view(-1)};
-  return start(kName, [&] { return backend_->allreduce(tensors, options); });
+  return start(kName, [&](c10d::Backend& backend) { return backend.allreduce(tensors, options); });
 }
 
 CommWork Comm::broadcast(at::Tensor tensor, int root) {
@@ -159,7 +186,7 @@ CommWork Comm::broadcast(at::Tensor tensor, int root) {
   FSDP2_CHECK(0 <= root && root < size(), Code::kInvalidArgument,
               "{}: root {} is not a rank of group {}, which has {}", kName, root, name(), size());
   check_healthy(kName);
-  if (!backend_) {
+  if (!channel_) {
     return {};
   }
   const NotDifferentiated guard;
@@ -168,22 +195,59 @@ CommWork Comm::broadcast(at::Tensor tensor, int root) {
   c10d::BroadcastOptions options;
   options.rootRank = root;
   std::vector<at::Tensor> tensors{tensor.view(-1)};
-  return start(kName, [&] { return backend_->broadcast(tensors, options); });
+  return start(kName, [&](c10d::Backend& backend) { return backend.broadcast(tensors, options); });
+}
+
+CommWork Comm::scatter(at::Tensor out, at::Tensor in, int root) {
+  constexpr const char* kName = "scatter";
+  check_tensor(kName, "output", out);
+  FSDP2_CHECK(0 <= root && root < size(), Code::kInvalidArgument,
+              "{}: root {} is not a rank of group {}, which has {}", kName, root, name(), size());
+  const bool sends = rank() == root;
+  if (sends) {
+    check_tensor(kName, "input", in);
+    check_numel(kName, in, "input", out, size());
+    FSDP2_CHECK(out.scalar_type() == in.scalar_type(), Code::kInvalidArgument,
+                "{}: the output is {}, the input {}", kName, c10::toString(out.scalar_type()),
+                c10::toString(in.scalar_type()));
+  }
+  check_healthy(kName);
+  const NotDifferentiated guard;
+  out = out.view(-1);
+  if (!channel_) {
+    copy_unless_same(out, in.view(-1));
+    return {};
+  }
+  counters_.scatters += 1;
+  counters_.scatter_bytes += sends ? 0 : bytes_of(out);
+  std::vector<at::Tensor> outputs{out};
+  std::vector<std::vector<at::Tensor>> inputs;
+  if (sends) {
+    inputs.push_back(in.view(-1).split(out.numel()));
+    if (out.numel() == 0) {  // split of nothing is one piece
+      inputs.back().assign(size(), out);
+    }
+  }
+  c10d::ScatterOptions options;
+  options.rootRank = root;
+  return start(kName,
+               [&](c10d::Backend& backend) { return backend.scatter(outputs, inputs, options); });
 }
 
 void Comm::barrier() {
   constexpr const char* kName = "barrier";
   check_healthy(kName);
-  if (backend_) {
+  if (channel_) {
     counters_.barriers += 1;
-    start(kName, [&] { return backend_->barrier(); }).wait();
+    start(kName, [](c10d::Backend& backend) { return backend.barrier(); }).wait();
   }
 }
 
-CommWork Comm::start(const char* collective, const std::function<WorkPtr()>& post) {
+CommWork Comm::start(const char* collective, const Post& post) {
+  c10d::Backend& backend = channel_->backend();  // publishes its own failures
   WorkPtr work;
   try {
-    work = post();
+    work = post(backend);
   } catch (...) {
     fail_all(collective, Code::kComm, current_exception_text());
   }

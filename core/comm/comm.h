@@ -7,6 +7,7 @@
 // All ranks of the group call the same collectives in the same order with the same sizes and
 // dtypes (Gloo aborts or corrupts memory otherwise: agree on them first, see agreement.h).
 // A group of one rank communicates nothing; its collectives copy and count nothing.
+// The ranks of a group connect at its first collective, or at connect().
 // One thread at a time per Comm. Collectives start at once, several may be under way. Tensors stay
 // alive inside the work until it is waited for; their storage must not be freed in place before.
 // A Comm outlives the waits for its works. Nothing here is differentiated or bumps versions.
@@ -41,11 +42,13 @@ struct CommCounters {
   int64_t reduce_scatters = 0;
   int64_t all_reduces = 0;
   int64_t broadcasts = 0;
+  int64_t scatters = 0;
   int64_t barriers = 0;
   int64_t all_gather_bytes = 0;
   int64_t reduce_scatter_bytes = 0;
   int64_t all_reduce_bytes = 0;
   int64_t broadcast_bytes = 0;
+  int64_t scatter_bytes = 0;
 
   CommCounters& operator+=(const CommCounters& other);
 };
@@ -67,6 +70,27 @@ class CommWork {
   std::function<void()> finish_;
 };
 
+// How the ranks of a group reach each other: made when it is first used, then shared by all Comms
+// that use it. Its destructor frees what still hangs in the group after a failure.
+class Channel {
+ public:
+  // Meets the group's other ranks; throws Error.
+  using Connect = std::function<c10::intrusive_ptr<c10d::Backend>()>;
+
+  Channel(Connect connect, std::shared_ptr<FailureNotice> failure);
+  ~Channel();
+  Channel(const Channel&) = delete;
+  Channel& operator=(const Channel&) = delete;
+
+  c10d::Backend& backend();  // collective over the group the first time
+  bool connected() const { return backend_ != nullptr; }
+
+ private:
+  Connect connect_;
+  std::shared_ptr<FailureNotice> failure_;
+  c10::intrusive_ptr<c10d::Backend> backend_;
+};
+
 class Comm {
  public:
   struct Identity {
@@ -75,12 +99,21 @@ class Comm {
     std::vector<int> members;  // ranks in the world, in group order
   };
 
-  // backend: null for a group of one rank.
-  Comm(Identity identity, c10::intrusive_ptr<c10d::Backend> backend,
-       std::shared_ptr<FailureNotice> failure, std::chrono::milliseconds timeout);
-  ~Comm();
+  // channel: null for a group of one rank.
+  Comm(Identity identity, std::shared_ptr<Channel> channel, std::shared_ptr<FailureNotice> failure,
+       std::chrono::milliseconds timeout);
   Comm(const Comm&) = delete;
   Comm& operator=(const Comm&) = delete;
+
+  // The same group over the same connection, under a name and with counters of its own. The order
+  // of the collectives of both together must be the same on all ranks.
+  std::shared_ptr<Comm> share(const std::string& name) const;
+
+  // Collective the first time; no-op after. Without it the first collective connects, and blocks
+  // in that: where the order of several groups' first collectives differs between ranks, connect
+  // before.
+  void connect();
+  bool connected() const { return channel_ == nullptr || channel_->connected(); }
 
   int rank() const { return identity_.rank; }
   int size() const { return static_cast<int>(identity_.members.size()); }
@@ -97,18 +130,21 @@ class Comm {
   // In place.
   [[nodiscard]] CommWork all_reduce(at::Tensor tensor, ReduceOp op);
   [[nodiscard]] CommWork broadcast(at::Tensor tensor, int root);
+  // in, on the root alone: size() * out.numel() elements of out's dtype, rank-major.
+  [[nodiscard]] CommWork scatter(at::Tensor out, at::Tensor in, int root);
   void barrier();
 
  private:
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
-  CommWork start(const char* collective, const std::function<WorkPtr()>& post);
+  using Post = std::function<WorkPtr(c10d::Backend& backend)>;
+  CommWork start(const char* collective, const Post& post);
   void wait(const char* collective, c10d::Work& work) const;
   void check_healthy(const char* collective) const;
   [[noreturn]] void fail_all(const char* collective, Code code, const std::string& reason) const;
   [[noreturn]] void fail_after_peer(const char* collective) const;
 
   Identity identity_;
-  c10::intrusive_ptr<c10d::Backend> backend_;
+  std::shared_ptr<Channel> channel_;
   std::shared_ptr<FailureNotice> failure_;
   std::chrono::milliseconds timeout_;
   CommCounters counters_;

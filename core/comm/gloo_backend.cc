@@ -149,6 +149,18 @@ class GlooBackend final : public c10d::ProcessGroupGloo {
     return post([&] { return ProcessGroupGloo::broadcast(tensors, options); });
   }
 
+  WorkPtr scatter(std::vector<at::Tensor>& outputs, std::vector<std::vector<at::Tensor>>& inputs,
+                  const c10d::ScatterOptions& options) override {
+    std::vector<at::Tensor> out_bytes{as_bytes(outputs.at(0))};
+    std::vector<std::vector<at::Tensor>> in_bytes(inputs.size());
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      for (const at::Tensor& piece : inputs[i]) {
+        in_bytes[i].push_back(as_bytes(piece));
+      }
+    }
+    return post([&] { return ProcessGroupGloo::scatter(out_bytes, in_bytes, options); });
+  }
+
   WorkPtr barrier(const c10d::BarrierOptions& options) override {
     return post([&] { return ProcessGroupGloo::barrier(options); });
   }

@@ -1,12 +1,19 @@
-// A device mesh: the ranks of a World as an n-D array with named dims, row-major.
+// A device mesh: ranks of a World as an n-D array with (optionally) named dims, row-major.
 //
 // The group of a dim is the set of ranks that differ from this one in that coordinate only.
 // FSDP uses a 1-D mesh, or the 2-D mesh (replicate, shard) of HSDP; see for_fsdp.
-// Each dim has two groups, because gathers and reductions must be able to overtake each other
-// without their order depending on timing.
+//
+//   auto mesh = Mesh::create(world, {2, 2, 2}, {"dp", "pp", "cp"});
+//   auto pp = mesh->submesh({"pp"});                      // this rank's line along pp
+//   auto dp_cp = mesh->flatten({"dp", "cp"}, "dp_cp");    // 1-D, with a group of its own
+//
+// A mesh is immutable but for flatten, which adds a name that its root's slices know. Meshes share
+// the groups of what they were made from. One thread at a time per root mesh.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,25 +25,68 @@ namespace fsdp2 {
 
 enum class Lane { kGather, kReduce };
 
-class Mesh {
+class Mesh : public std::enable_shared_from_this<Mesh> {
  public:
-  // Collective. shape's product is the world size; names are unique, one per dim.
+  using Names = std::vector<std::string>;
+
+  // These are collective over the world; errors are the same on all its ranks. dim_names: one per
+  // dim, unique; or none at all. device_type: "cpu" or "cuda", without an index.
+  //
+  // Over all ranks. shape's product is the world size; one size may be -1: what is left.
   static std::shared_ptr<Mesh> create(std::shared_ptr<World> world, std::vector<int64_t> shape,
-                                      std::vector<std::string> dim_names);
+                                      Names dim_names, std::string device_type = "cpu");
+  // Of the ranks in a row-major table of that shape, which holds this rank. Each rank of the world
+  // passes the table that it is in: all the same one, or several meshes of equal shape and names.
+  static std::shared_ptr<Mesh> create_from_ranks(std::shared_ptr<World> world,
+                                                 std::vector<int> ranks, std::vector<int64_t> shape,
+                                                 Names dim_names, std::string device_type = "cpu");
   // The mesh for a shard group size: <= 1 or >= world: 1-D ("fsdp"); else
   // (world / fsdp_size, fsdp_size) named ("ddp", "fsdp"). fsdp_size must divide the world size.
   static std::shared_ptr<Mesh> for_fsdp(std::shared_ptr<World> world, int64_t fsdp_size);
+  // Local: the 1-D mesh of a group that is there. dim_name may be empty.
+  static std::shared_ptr<Mesh> from_group(std::shared_ptr<World> world,
+                                          std::shared_ptr<const Group> group, std::string dim_name,
+                                          std::string device_type = "cpu");
 
   World& world() const { return *world_; }
+  const std::shared_ptr<World>& shared_world() const { return world_; }
+  const std::string& device_type() const { return device_type_; }
   int ndim() const { return static_cast<int>(dims_.size()); }
   int64_t size(int dim) const;
-  int64_t coordinate(int dim) const;
-  const std::string& dim_name(int dim) const;
+  int64_t coordinate(int dim) const;  // this rank's, also called its local rank
+  int64_t coordinate(const std::string& dim_name) const;
+  std::vector<int64_t> shape() const;
+  bool has_names() const;
+  Names dim_names() const;
+  const std::string& dim_name(int dim) const;    // empty in a mesh without names
   int dim_index(const std::string& name) const;  // kNotFound, listing the names there are
-  Comm& comm(int dim, Lane lane) const;
+  int64_t n_ranks() const;                       // of the mesh
+  const std::vector<int>& ranks() const { return ranks_; }  // in the world, row-major
 
-  // The mesh of some of the dims, in the order asked for; shares this mesh's groups.
-  std::shared_ptr<Mesh> submesh(const std::vector<std::string>& dim_names) const;
+  std::shared_ptr<const Group> group(int dim) const;
+  std::shared_ptr<const Group> group(const std::string& dim_name) const;
+  std::vector<std::shared_ptr<const Group>> groups() const;  // one per dim
+  Comm& comm(int dim, Lane lane) const;
+  // Collective over each dim's group; no-op after the first time: connects both lanes of all dims.
+  // To be called before collectives of both lanes may interleave otherwise on each rank.
+  void connect() const;
+
+  // Local: this rank's part of the mesh along some dims, named in the mesh's order. A name that
+  // flatten gave stands for the dims it covers. Errors: kNotFound (listing the names there are),
+  // kInvalidArgument (another order, a dim twice).
+  std::shared_ptr<Mesh> submesh(const Names& dim_names) const;
+  // Collective over the world: some dims as one, row-major, with a group of its own (made once).
+  // name: empty: the names joined by "_".
+  std::shared_ptr<Mesh> flatten(const Names& dim_names, std::string name = "");
+
+  // What this is a slice of, null if of nothing, and which of its dims the slice has.
+  std::shared_ptr<const Mesh> root() const { return root_; }
+  std::vector<int> root_dims() const;
+
+  // Equal ranks, shape, names and device type.
+  bool operator==(const Mesh& other) const;
+  bool operator!=(const Mesh& other) const { return !(*this == other); }
+  size_t hash() const;
 
   // "Mesh(ddp=2, fsdp=4) rank 5 at (1, 1)"
   std::string to_string() const;
@@ -46,13 +96,28 @@ class Mesh {
     std::string name;
     int64_t size = 1;
     int64_t coordinate = 0;
-    std::shared_ptr<Comm> gather;
-    std::shared_ptr<Comm> reduce;
+    std::shared_ptr<const Group> group;
+    std::vector<int> root_dims;  // which this one is, or covers
   };
-  explicit Mesh(std::shared_ptr<World> world) : world_(std::move(world)) {}
+  // Dims that were flattened, by their new name: known to a root and all its slices.
+  using Flattened = std::map<std::string, Dim>;
+
+  Mesh(std::shared_ptr<World> world, std::string device_type);
+  static std::shared_ptr<Mesh> from_table(std::shared_ptr<World> world, std::vector<int> ranks,
+                                          const std::vector<int64_t>& shape, const Names& dim_names,
+                                          std::string device_type);
+
+  std::shared_ptr<const Mesh> own_root() const;  // this, if it is no slice
+  bool covers(const Dim& flattened) const;
+  std::vector<Dim> find_dims(const Names& dim_names) const;
+  std::shared_ptr<Mesh> slice(std::vector<Dim> dims) const;
 
   std::shared_ptr<World> world_;
+  std::string device_type_;
   std::vector<Dim> dims_;
+  std::vector<int> ranks_;
+  std::shared_ptr<const Mesh> root_;
+  std::shared_ptr<Flattened> flattened_ = std::make_shared<Flattened>();
 };
 
 }  // namespace fsdp2

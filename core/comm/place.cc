@@ -1,5 +1,6 @@
 #include "core/comm/place.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstdlib>
@@ -155,6 +156,21 @@ void set_meeting_by_tcp(const std::string& url, const std::string& address, Plac
       parse("port in rendezvous " + url, address.substr(colon + 1), 1, 65535));
 }
 
+void set_fake(const WorldOptions& options, const std::string& url, Place* place) {
+  FSDP2_CHECK(options.backend == BackendKind::kAuto || options.backend == BackendKind::kFake,
+              Code::kInvalidArgument, "rendezvous '{}': only backend fake meets there", url);
+  FSDP2_CHECK(options.rendezvous.empty() || options.rendezvous == "fake://", Code::kInvalidArgument,
+              "rendezvous '{}': ranks of backend fake meet nowhere; leave it empty", url);
+  FSDP2_CHECK(options.world_size >= 1, Code::kInvalidArgument,
+              "backend fake: expected an explicit world_size of at least 1, got {}",
+              options.world_size);
+  WorldOptions numbers = options;
+  numbers.rank = std::max(options.rank, 0);
+  const Environment none = [](const char*) { return std::nullopt; };
+  set_numbers(numbers, none, false, place);
+  place->meeting = Meeting::kFake;
+}
+
 }  // namespace
 
 Environment process_environment() {
@@ -173,11 +189,16 @@ Place find_place(const WorldOptions& options, const Environment& environment) {
   const std::string url = options.rendezvous.empty() ? "env://" : options.rendezvous;
   const size_t scheme_end = url.find("://");
   FSDP2_CHECK(scheme_end != std::string::npos, Code::kInvalidArgument,
-              "rendezvous '{}': expected env://, tcp://host:port, file:///path or thread://name",
+              "rendezvous '{}': expected env://, tcp://host:port, file:///path, thread://name or "
+              "fake://",
               url);
   const std::string scheme = url.substr(0, scheme_end);
   const std::string rest = url.substr(scheme_end + 3);
   Place place;
+  if (scheme == "fake" || options.backend == BackendKind::kFake) {
+    set_fake(options, url, &place);
+    return place;
+  }
   if (scheme == "env") {
     set_numbers(options, environment, true, &place);
     place.meeting = Meeting::kTcp;
@@ -204,7 +225,8 @@ Place find_place(const WorldOptions& options, const Environment& environment) {
     place.where = rest;
   } else {
     fail(Code::kInvalidArgument,
-         "rendezvous '{}': unknown scheme '{}', expected env, tcp, file or thread", url, scheme);
+         "rendezvous '{}': unknown scheme '{}', expected env, tcp, file, thread or fake", url,
+         scheme);
   }
   if (place.size == 1) {
     place.meeting = Meeting::kNowhere;

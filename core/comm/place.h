@@ -15,7 +15,7 @@
 
 namespace fsdp2 {
 
-enum class Meeting { kNowhere, kTcp, kFile, kThreads };
+enum class Meeting { kNowhere, kTcp, kFile, kThreads, kFake };
 
 struct Place {
   int rank = 0;

@@ -1,6 +1,7 @@
 #include "core/comm/thread_backend.h"
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/cat.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -275,6 +276,20 @@ class ThreadBackend final : public c10d::Backend {
                   const at::Tensor& from = posts[root].in;
                   copy_bytes(posts[rank].out.mutable_data_ptr(), from.const_data_ptr(),
                              from.nbytes());
+                });
+  }
+
+  // A post's input is the root's pieces, one after the other; the others' are undefined.
+  WorkPtr scatter(std::vector<at::Tensor>& outputs, std::vector<std::vector<at::Tensor>>& inputs,
+                  const c10d::ScatterOptions& options) override {
+    const int64_t root = options.rootRank;
+    const at::Tensor& out = outputs.at(0);
+    const at::Tensor pieces = inputs.empty() ? at::Tensor() : at::cat(inputs.at(0));
+    return post(describe(fmt::format("scatter from {}", root), out), {pieces, out},
+                [root](const std::vector<Post>& posts, int rank) {
+                  const at::Tensor& to = posts[rank].out;
+                  const auto* from = static_cast<const char*>(posts[root].in.const_data_ptr());
+                  copy_bytes(to.mutable_data_ptr(), from + to.nbytes() * rank, to.nbytes());
                 });
   }
 

@@ -6,9 +6,9 @@
 
 #include <algorithm>
 #include <numeric>
-#include <set>
 
 #include "core/base/error.h"
+#include "core/comm/fake_backend.h"
 #include "core/comm/gloo_backend.h"
 #include "core/comm/place.h"
 #include "core/comm/rendezvous.h"
@@ -21,7 +21,9 @@ namespace {
 BackendKind choose_backend(BackendKind asked, const Place& place) {
   switch (asked) {
     case BackendKind::kAuto:
-      return place.meeting == Meeting::kThreads ? BackendKind::kThread : BackendKind::kGloo;
+      return place.meeting == Meeting::kThreads ? BackendKind::kThread
+             : place.meeting == Meeting::kFake  ? BackendKind::kFake
+                                                : BackendKind::kGloo;
     case BackendKind::kGloo:
       return asked;
     case BackendKind::kThread:
@@ -31,18 +33,36 @@ BackendKind choose_backend(BackendKind asked, const Place& place) {
     case BackendKind::kNccl:
       fail(Code::kUnsupported, "backend nccl: needs libfsdp2_cuda.so, which this build lacks");
     case BackendKind::kFake:
-      fail(Code::kUnsupported, "backend fake: this build lacks it");
+      return asked;
   }
   fail(Code::kInvalidArgument, "backend {}: no such number", static_cast<int>(asked));
 }
 
 void check_members(const std::string& name, const std::vector<int>& members, int rank, int size) {
-  const std::set<int> unique(members.begin(), members.end());
-  const bool valid = unique.size() == members.size() && unique.count(rank) == 1 &&
-                     *unique.begin() >= 0 && *unique.rbegin() < size;
+  std::vector<int> sorted = members;
+  std::sort(sorted.begin(), sorted.end());
+  const bool valid = std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end() &&
+                     std::binary_search(sorted.begin(), sorted.end(), rank) &&
+                     sorted.front() >= 0 && sorted.back() < size;
   FSDP2_CHECK(valid, Code::kInvalidArgument,
               "group {}: members ({}) must be different ranks of {} and hold this one, {}", name,
               fmt::join(members, ", "), size, rank);
+}
+
+// Other ranks learn why this one does not come.
+c10::intrusive_ptr<c10d::Backend> connect_or_tell(const std::string& name, int rank,
+                                                  FailureNotice& failure,
+                                                  const Channel::Connect& connect) {
+  try {
+    return connect();
+  } catch (...) {
+    const Error error = current_exception_as_error();
+    const std::string text =
+        fmt::format("group {} cannot be made on rank {}: {}", name, rank, error.message());
+    failure.publish(text);
+    const bool own = error.code() == Code::kTimeout || error.code() == Code::kPeerFailed;
+    throw Error(own ? error.code() : Code::kComm, text);
+  }
 }
 
 }  // namespace
@@ -57,63 +77,89 @@ std::shared_ptr<World> World::join(const WorldOptions& options) {
   world->local_rank_ = place.local_rank;
   world->backend_ = choose_backend(options.backend, place);
   world->timeout_ = options.timeout;
-  if (place.meeting == Meeting::kNowhere) {
-    world->store_ = c10::make_intrusive<c10d::HashStore>();
-    world->failure_ = FailureNotice::local();
-  } else if (place.meeting == Meeting::kThreads) {
+  world->meet(options, place);
+  std::vector<int> everyone(place.size);
+  std::iota(everyone.begin(), everyone.end(), 0);
+  world->control_ = world->make_comm("control", everyone);
+  auto reduce = world->describe_comm("world/reduce", everyone);
+  world->everyone_ = std::make_shared<Group>(
+      Group{std::move(everyone), world->control_->share("world/gather"), std::move(reduce)});
+  return world;
+}
+
+void World::meet(const WorldOptions& options, const Place& place) {
+  if (place.meeting == Meeting::kNowhere || place.meeting == Meeting::kFake) {
+    store_ = c10::make_intrusive<c10d::HashStore>();
+    failure_ = FailureNotice::local();
+    connect_ = [](const std::string& /*key*/, int rank, int size) {
+      return make_fake_backend(rank, size);
+    };
+    return;
+  }
+  if (place.meeting == Meeting::kThreads) {
     const auto job = ThreadJob::join(place.where, place.rank, place.size, options.timeout);
-    world->store_ = job->store();
-    world->failure_ = job->failure();
-    if (world->backend_ == BackendKind::kThread) {
-      world->connect_ = [job](const std::string& key, int rank, int size) {
+    store_ = job->store();
+    failure_ = job->failure();
+    if (backend_ == BackendKind::kThread) {
+      connect_ = [job](const std::string& key, int rank, int size) {
         return make_thread_backend(job->group(key, size), rank);
       };
     }
   } else {
-    world->store_ = open_store(place, options.timeout);
-    world->failure_ = FailureNotice::over_store(world->store_, place.rank, place.size);
+    store_ = open_store(place, options.timeout);
+    failure_ = FailureNotice::over_store(store_, place.rank, place.size);
   }
-  if (!world->connect_) {
-    // No reference to the World here, which the groups may outlive.
-    world->connect_ = [store = world->store_, timeout = options.timeout,
-                       one_machine = place.one_machine()](const std::string& key, int rank,
-                                                          int size) {
+  if (!connect_) {
+    connect_ = [store = store_, timeout = options.timeout, one_machine = place.one_machine()](
+                   const std::string& key, int rank, int size) {
       return make_gloo_backend(c10::make_intrusive<c10d::PrefixStore>(key, store), rank, size,
                                timeout, one_machine);
     };
   }
-  std::vector<int> everyone(place.size);
-  std::iota(everyone.begin(), everyone.end(), 0);
-  world->control_ = world->make_comm("control", everyone);
-  return world;
 }
 
 std::shared_ptr<Comm> World::make_comm(const std::string& name, const std::vector<int>& members) {
+  std::shared_ptr<Comm> comm = describe_comm(name, members);
+  comm->connect();
+  return comm;
+}
+
+std::shared_ptr<const Group> World::make_group(const std::string& name,
+                                               const std::vector<int>& members) {
+  return std::make_shared<Group>(Group{members, describe_comm(name + "/gather", members),
+                                       describe_comm(name + "/reduce", members)});
+}
+
+std::shared_ptr<Comm> World::describe_comm(const std::string& name,
+                                           const std::vector<int>& members) {
   check_members(name, members, rank_, size_);
+  const auto index = std::find(members.begin(), members.end(), rank_) - members.begin();
+  const Comm::Identity identity{name, static_cast<int>(index), members};
   // All ranks count alike. Groups made by the same call are told apart by their first member.
   const std::string key = fmt::format("group{}/{}/{}", groups_made_++, name, members.front());
-  const auto index = std::find(members.begin(), members.end(), rank_) - members.begin();
-  Comm::Identity identity{name, static_cast<int>(index), members};
-  const int size = static_cast<int>(members.size());
-  c10::intrusive_ptr<c10d::Backend> backend;
-  if (size > 1) {
-    try {
-      // Whoever connects to a rank that has not come or has failed would wait for long.
-      c10d::PrefixStore arrivals(key, store_);
-      meet_at(arrivals, rank_, members, timeout_, [this] {
-        FSDP2_CHECK(!failure_->failed(), Code::kPeerFailed, "a rank failed: {}", failure_->text());
+  std::shared_ptr<Channel> channel;
+  if (members.size() > 1) {
+    // No reference to the World here, which the groups may outlive.
+    auto meet = [key, members, rank = rank_, store = store_, failure = failure_,
+                 timeout = timeout_] {
+      c10d::PrefixStore arrivals(key, store);
+      meet_at(arrivals, rank, members, timeout, [&] {
+        FSDP2_CHECK(!failure->failed(), Code::kPeerFailed, "a rank failed: {}", failure->text());
       });
-      backend = connect_(key, identity.rank, size);
-    } catch (...) {
-      const Error error = current_exception_as_error();
-      const std::string text =
-          fmt::format("group {} cannot be made on rank {}: {}", name, rank_, error.message());
-      failure_->publish(text);
-      const bool own = error.code() == Code::kTimeout || error.code() == Code::kPeerFailed;
-      throw Error(own ? error.code() : Code::kComm, text);
-    }
+    };
+    auto connect = [key, identity, meet, alone = is_fake(), connect = connect_] {
+      if (!alone) {  // whoever connects to a rank that has not come would wait for long
+        meet();
+      }
+      return connect(key, identity.rank, static_cast<int>(identity.members.size()));
+    };
+    channel = std::make_shared<Channel>(
+        [name, connect, rank = rank_, failure = failure_] {
+          return connect_or_tell(name, rank, *failure, connect);
+        },
+        failure_);
   }
-  return std::make_shared<Comm>(std::move(identity), std::move(backend), failure_, timeout_);
+  return std::make_shared<Comm>(identity, std::move(channel), failure_, timeout_);
 }
 
 }  // namespace fsdp2

@@ -3,6 +3,8 @@
 // A World comes from an explicit description, or from what the launcher left in the environment
 // (torchrun and `fsdp2 run`, Slurm, Open MPI, Kubernetes). World size 1 needs no launcher and opens
 // no socket. Several Worlds may exist in one process: ranks as threads each hold their own.
+// In a fake World this rank is alone, however many others it has been told of: collectives end at
+// once, are counted, and take every other rank to pass what this one passes.
 #pragma once
 
 #include <chrono>
@@ -17,6 +19,19 @@
 
 namespace fsdp2 {
 
+// The ranks of a group, and their two connections: gathers and reductions must be able to overtake
+// each other without their order depending on timing. Both connect when they are first used.
+struct Group {
+  std::vector<int> members;  // ranks in the world, in group order
+  std::shared_ptr<Comm> gather;
+  std::shared_ptr<Comm> reduce;
+
+  int rank() const { return gather->rank(); }
+  int size() const { return gather->size(); }
+};
+
+struct Place;
+
 class World {
  public:
   // Collective. Errors: kInvalidArgument (contradicting or malformed settings, with the variable's
@@ -27,6 +42,7 @@ class World {
   int size() const { return size_; }
   int local_rank() const { return local_rank_; }
   BackendKind backend() const { return backend_; }
+  bool is_fake() const { return backend_ == BackendKind::kFake; }
   std::chrono::milliseconds timeout() const { return timeout_; }
   c10d::Store& store() { return *store_; }
   FailureNotice& failure() { return *failure_; }
@@ -34,12 +50,18 @@ class World {
   // The group of all ranks, for control traffic (agreement, scalars). Always there.
   Comm& control() { return *control_; }
 
-  // Collective over the whole world: every rank calls it with the same name in the same order,
-  // passing the members of its own group (which it belongs to).
+  // The group of all ranks. Its gathers go over the connection of control(), which is there.
+  const std::shared_ptr<const Group>& everyone() const { return everyone_; }
+
+  // Every rank of the world calls these with the same name in the same order, passing the members
+  // of its own group (which it belongs to). make_comm is collective over the group and connects it.
   std::shared_ptr<Comm> make_comm(const std::string& name, const std::vector<int>& members);
+  std::shared_ptr<const Group> make_group(const std::string& name, const std::vector<int>& members);
 
  private:
   World() = default;
+  void meet(const WorldOptions& options, const Place& place);
+  std::shared_ptr<Comm> describe_comm(const std::string& name, const std::vector<int>& members);
 
   int rank_ = 0;
   int size_ = 1;
@@ -53,6 +75,7 @@ class World {
   std::function<c10::intrusive_ptr<c10d::Backend>(const std::string& key, int rank, int size)>
       connect_;
   std::shared_ptr<Comm> control_;
+  std::shared_ptr<const Group> everyone_;
 };
 
 }  // namespace fsdp2

@@ -10,9 +10,10 @@ enum class BackendKind { kAuto, kGloo, kNccl, kThread, kFake };
 
 struct WorldOptions {
   BackendKind backend = BackendKind::kAuto;
-  // "" or "env://", "tcp://host:port", "file:///path", "thread://name".
+  // "" or "env://", "tcp://host:port", "file:///path", "thread://name", "fake://".
   // tcp, file and thread need an explicit rank and size (tcp and file find them in the environment
-  // too). A rank or size that contradicts the environment is an error under env:// only.
+  // too); fake, which backend kFake implies, needs a size and ignores the environment. A rank or
+  // size that contradicts the environment is an error under env:// only.
   std::string rendezvous;
   int rank = -1;        // -1: from the environment, else 0
   int world_size = -1;  // -1: from the environment, else 1

@@ -179,10 +179,11 @@ TEST(Place, SeveralRanksNeedAnAddress) {
 
 TEST(Place, MalformedRendezvousIsNamed) {
   EXPECT_EQ(error_of(at("nowhere"), {}),
-            "rendezvous 'nowhere': expected env://, tcp://host:port, file:///path or "
-            "thread://name");
-  EXPECT_EQ(error_of(at("http://x"), {}),
-            "rendezvous 'http://x': unknown scheme 'http', expected env, tcp, file or thread");
+            "rendezvous 'nowhere': expected env://, tcp://host:port, file:///path, "
+            "thread://name or fake://");
+  EXPECT_EQ(
+      error_of(at("http://x"), {}),
+      "rendezvous 'http://x': unknown scheme 'http', expected env, tcp, file, thread or fake");
   EXPECT_EQ(error_of(at("tcp://host", 0, 2), {}),
             "rendezvous 'tcp://host': expected tcp://host:port");
   EXPECT_EQ(error_of(at("tcp://host:x", 0, 2), {}),
