@@ -41,6 +41,14 @@ def third_party_repositories(declare):
     )
     declare(
         deb_repository,
+        name = "xxhash",  # headers only
+        build_file = Label("//third_party:xxhash.BUILD"),
+        packages = {"libxxhash-dev=0.8.1-1": "47e8309c6163f5ffa910520f6502cc264fda93dbb58ada840db4838575a86151"},
+        strip_prefix = "usr",
+        variable = "FSDP2_XXHASH",
+    )
+    declare(
+        deb_repository,
         name = "cli11",
         build_file = Label("//third_party:cli11.BUILD"),
         packages = {"libcli11-dev=2.1.2+ds-1": "f1f6ee9ec053e0e0bcec47345e241b6a8ee006321248b4329e9ce88d2b4b64a8"},

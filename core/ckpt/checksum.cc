@@ -1,0 +1,71 @@
+#include "core/ckpt/checksum.h"
+
+#define XXH_INLINE_ALL
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace fsdp2::ckpt {
+
+struct BlockChecksums::State {
+  State() { XXH3_64bits_reset(&xxh); }
+  XXH3_state_t xxh;
+};
+
+uint64_t checksum(const void* data, size_t bytes) { return XXH3_64bits(data, bytes); }
+
+std::string checksum_text(uint64_t sum) { return fmt::format("{:016x}", sum); }
+
+std::optional<uint64_t> parse_checksum(std::string_view text) {
+  uint64_t sum = 0;
+  if (text.size() != 16) {
+    return std::nullopt;
+  }
+  for (const char c : text) {
+    const size_t digit = std::string_view("0123456789abcdef").find(c);
+    if (digit == std::string_view::npos) {
+      return std::nullopt;
+    }
+    sum = sum << 4 | digit;
+  }
+  return sum;
+}
+
+BlockChecksums::BlockChecksums() : state_(std::make_unique<State>()) {}
+BlockChecksums::~BlockChecksums() = default;
+
+void BlockChecksums::add(const void* data, size_t bytes) {
+  constexpr auto kBlock = static_cast<size_t>(kBlockBytes);
+  const auto* at = static_cast<const char*>(data);
+  while (bytes > 0) {
+    if (in_block_ == 0 && bytes >= kBlock) {
+      sums_.push_back(checksum(at, kBlock));  // no copy through the state
+      at += kBlock;
+      bytes -= kBlock;
+      continue;
+    }
+    const size_t part = std::min(bytes, kBlock - in_block_);
+    XXH3_64bits_update(&state_->xxh, at, part);
+    at += part;
+    bytes -= part;
+    in_block_ += part;
+    if (in_block_ == kBlock) {
+      sums_.push_back(XXH3_64bits_digest(&state_->xxh));
+      XXH3_64bits_reset(&state_->xxh);
+      in_block_ = 0;
+    }
+  }
+}
+
+std::vector<uint64_t> BlockChecksums::finish() {
+  if (in_block_ > 0) {
+    sums_.push_back(XXH3_64bits_digest(&state_->xxh));
+    XXH3_64bits_reset(&state_->xxh);
+    in_block_ = 0;
+  }
+  return std::exchange(sums_, {});
+}
+
+}  // namespace fsdp2::ckpt
