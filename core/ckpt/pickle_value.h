@@ -13,6 +13,7 @@
 #include <c10/core/ScalarType.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -118,6 +119,10 @@ std::string kind_name(const PickleValue& value);
 
 // A contiguous tensor with memory of its own, to be written as record `index`.
 PickleTensor describe_tensor(int64_t index, at::ScalarType dtype, at::IntArrayRef shape);
+
+// Calls visit with each value that stands directly in a list, tuple, set, dict (keys too) or
+// object.
+void for_each_child(const PickleValue& value, const std::function<void(const PickleValue&)>& visit);
 
 bool operator==(const PickleValue& a, const PickleValue& b);
 inline bool operator!=(const PickleValue& a, const PickleValue& b) { return !(a == b); }

@@ -11,7 +11,7 @@
 namespace fsdp2::ckpt {
 
 // The pickle of a value. Equal values give equal bytes. Errors: kInvalidArgument for text that is
-// not UTF-8, a tensor with more than one storage size, or nesting beyond kMaxPickleDepth;
+// not UTF-8, or nesting beyond kMaxPickleDepth;
 // kUnsupported for a dtype that torch.save has no storage for.
 std::string write_pickle(const PickleValue& value);
 

@@ -18,6 +18,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <string>
@@ -27,6 +28,7 @@
 
 #include "core/base/file.h"
 #include "core/ckpt/pickle_value.h"
+#include "core/ckpt/torch_archive_zip.h"
 
 namespace caffe2::serialize {
 class PyTorchStreamWriter;
@@ -73,12 +75,13 @@ class TorchArchiveWriter {
   };
 
   void plan_records(const PickleValue& value);
+  size_t pass_on(const void* data, size_t count);
   void write_record(const std::string& name, const void* data, size_t count);
-  // Throws what the sink threw meanwhile: LibTorch's writer must not see it.
-  void check_sink() const;
+  void check_sink();
 
   ByteSink sink_;
   std::exception_ptr sink_error_;
+  bool abandoned_ = false;
   int64_t bytes_written_ = 0;
   std::vector<Record> records_;
   size_t next_ = 0;
@@ -118,20 +121,16 @@ class TorchArchive {
   const std::string& label() const { return label_; }
 
  private:
-  struct Record {
-    int64_t offset;  // in the file
-    int64_t bytes;
-    uint32_t checksum;  // 0: none
-  };
-
   void open(int64_t offset, int64_t length);
-  const Record& record_of(const PickleTensor& tensor) const;
+  const ZipRecord& record_of(const PickleTensor& tensor) const;
+  std::string read_small_record(const std::string& name, int64_t max_bytes) const;
+  void check_is_readable() const;
   void check_tensors(const PickleValue& value) const;
-  void check_record(const Record& record, const std::string& name, const void* data) const;
+  void check_checksum(const std::string& name, const ZipRecord& record, uint32_t found) const;
 
   std::shared_ptr<const MappedFile> file_;
   std::string label_;  // for messages: the path, and the item's name if it is one
-  std::unordered_map<std::string, Record> records_;
+  std::unordered_map<std::string, ZipRecord> records_;
   PickleValue root_;
 };
 

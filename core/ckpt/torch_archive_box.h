@@ -1,0 +1,22 @@
+// Boxes of stored tensors, read into memory of any shape.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+
+#include "core/base/file.h"
+#include "core/ckpt/pickle_value.h"
+
+namespace fsdp2::ckpt {
+
+// Whether stored values of one dtype are converted when they are read into another.
+bool is_readable_as(at::ScalarType stored, at::ScalarType wanted);
+
+// See TorchArchive::read_box. The tensor's record begins at `record` in the file.
+// REQUIRES: the tensor lies inside its record, and the record in the file.
+void read_tensor_box(const MappedFile& file, int64_t record, const PickleTensor& tensor,
+                     at::IntArrayRef begin, const at::Tensor& out, const std::string& label);
+
+}  // namespace fsdp2::ckpt
