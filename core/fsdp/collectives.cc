@@ -1,10 +1,15 @@
 #include "core/fsdp/collectives.h"
 
+#include <ATen/ops/div.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
+
+#include "core/base/error.h"
+#include "core/fsdp/chunk_copy.h"
 
 namespace fsdp2::fsdp {
 
@@ -13,8 +18,7 @@ namespace {
 // Each parameter's slot in the packed gather buffer starts aligned, since dtypes may differ.
 constexpr int64_t kSlotAlignment = 64;
 
-int64_t slot_bytes(const ShardedParam& param) {
-  const int64_t bytes = param.unsharded_bytes() / param.layout().world;
+int64_t aligned(int64_t bytes) {
   return (bytes + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
 }
 
@@ -30,23 +34,29 @@ bool goes_direct(const ShardedParam& param, CommPath path) {
   return param.unsharded_bytes() >= kDirectBytes;
 }
 
-// The all-gather input of a parameter, in compute dtype.
-at::Tensor gather_input(const ShardedParam& param) {
-  return param.shard_flat().to(param.compute_dtype());
+// This rank's part of what is gathered, in compute dtype and on the compute device.
+at::Tensor gather_input(const ShardedParam& param, GatherSource source) {
+  if (source == GatherSource::kSlices) {
+    return param.slice();
+  }
+  return param.shard_flat().to(param.unsharded().device(), param.compute_dtype(),
+                               /*non_blocking=*/true);
 }
 
 void start_packed_gather(GatherInFlight& in_flight, Comm& comm) {
   int64_t row_bytes = 0;
   for (const ShardedParam* param : in_flight.packed_params) {
-    row_bytes += slot_bytes(*param);
+    row_bytes += aligned(param->unsharded_bytes() / comm.size());
   }
-  at::Tensor buffer = at::empty({comm.size(), row_bytes}, at::kByte);
+  const at::Device device = in_flight.packed_params.front()->unsharded().device();
+  at::Tensor buffer =
+      at::empty({comm.size(), row_bytes}, at::TensorOptions().dtype(at::kByte).device(device));
   const at::Tensor own = buffer[comm.rank()];
   int64_t offset = 0;
   for (const ShardedParam* param : in_flight.packed_params) {
-    const at::Tensor input = gather_input(*param).view(at::kByte);
+    const at::Tensor input = gather_input(*param, in_flight.source).view(at::kByte);
     own.narrow(0, offset, input.numel()).copy_(input);
-    offset += slot_bytes(*param);
+    offset += aligned(input.numel());
   }
   in_flight.packed_buffer = buffer;
   in_flight.packed = comm.all_gather(buffer.view({-1}), own);
@@ -57,82 +67,161 @@ void copy_out_packed_gather(const GatherInFlight& in_flight, const Comm& comm) {
   int64_t offset = 0;
   for (const ShardedParam* param : in_flight.packed_params) {
     const int64_t bytes = param->unsharded_bytes() / comm.size();
-    param->unsharded_flat()
-        .view(at::kByte)
-        .view({comm.size(), bytes})
-        .copy_(in_flight.packed_buffer.narrow(1, offset, bytes));
-    offset += slot_bytes(*param);
+    const at::Tensor rows = in_flight.packed_buffer.narrow(1, offset, bytes);
+    const at::Tensor out = param->unsharded_flat();
+    if (in_flight.source == GatherSource::kSlices || param->layout().chunks_are_contiguous()) {
+      out.view(at::kByte).view({comm.size(), bytes}).copy_(rows);
+    } else {
+      chunks_to_parameter(param->layout(), rows.contiguous().view(param->compute_dtype()), out);
+    }
+    offset += aligned(bytes);
   }
 }
 
-// Copies a gradient (undefined: zeros) into columns [0, padded_numel) of `rows`, one row a rank.
-void pack_gradient(const ShardedParam& param, const at::Tensor& grad, const at::Tensor& rows) {
-  if (!grad.defined()) {
-    rows.zero_();
-    return;
-  }
-  const int64_t width = param.layout().padded_numel();
-  const at::Tensor flat = grad.reshape({-1});
-  if (param.layout().even()) {
-    rows.copy_(flat.view({-1, width}));
-    return;
-  }
-  for (int64_t row = 0; row < rows.size(0); ++row) {
-    const int64_t begin = std::min(row * width, flat.numel());
-    const int64_t count = std::min(width, flat.numel() - begin);
-    rows[row].narrow(0, 0, count).copy_(flat.narrow(0, begin, count));
-    rows[row].narrow(0, count, width - count).zero_();
-  }
+GatherInFlight::Separate start_extended_gather(ShardedParam& param, Comm& comm,
+                                               const GatherOptions& options) {
+  const at::Tensor piece =
+      options.extension->pre_all_gather(param, param.shard_flat(), *options.mesh);
+  FSDP2_CHECK(piece.defined() && piece.dim() == 1 && piece.is_contiguous(), Code::kCallback,
+              "pre_all_gather of {}: expected a contiguous 1-D tensor", param.name());
+  at::Tensor rows = at::empty({comm.size(), piece.numel()}, piece.options());
+  CommWork work = comm.all_gather(rows.view({-1}).view(at::kByte), piece.view(at::kByte));
+  return {&param, std::move(work), std::move(rows)};
 }
 
-ReduceInFlight::Direct start_direct_reduce(ShardedParam& param, at::Tensor grad, Comm& shard,
-                                           at::ScalarType dtype) {
-  const at::TensorOptions options = at::TensorOptions().dtype(dtype);
-  at::Tensor input = grad.defined()
-                         ? grad.to(dtype).contiguous().view({-1})
-                         : at::zeros({shard.size() * param.layout().padded_numel()}, options);
+void finish_extended_gather(GatherInFlight::Separate& gather, const AllGatherExtension& extension) {
+  gather.work.wait();
+  const ShardedParam& param = *gather.param;
+  const ShardLayout& layout = param.layout();
+  const at::Tensor flat = param.unsharded_flat();
+  if (layout.chunks_are_contiguous()) {
+    extension.post_all_gather(param, gather.rows, flat.view({layout.world, -1}));
+    return;
+  }
+  const at::Tensor chunks = at::empty({layout.world, layout.padded_numel()}, flat.options());
+  extension.post_all_gather(param, gather.rows, chunks);
+  chunks_to_parameter(layout, chunks, flat);
+}
+
+// How a reduction comes to its average (or the caller's scale); the cases are PyTorch's.
+struct Scaling {
+  ReduceOp op = ReduceOp::kAverage;
+  double before = 1;  // divisor ahead of the sum
+  double after = 1;   // and behind it
+};
+
+Scaling scaling_of(const ReduceOptions& options) {
+  if (!options.divide_factor && !options.force_sum) {
+    return {};
+  }
+  const int replicas = options.replicate != nullptr ? options.replicate->size() : 1;
+  const double factor = options.divide_factor.value_or(options.shard->size() * replicas);
+  if (options.dtype != at::kHalf) {
+    return {ReduceOp::kSum, 1, factor};
+  }
+  // About the square root on each side of the sum, so that it neither overflows nor underflows.
+  double before = 1;
+  while (std::fmod(factor, before) == 0 && factor / before > before) {
+    before *= 2;
+  }
+  return {ReduceOp::kSum, before, factor / before};
+}
+
+at::Tensor divided(const at::Tensor& tensor, double divisor) {
+  return divisor == 1 ? tensor : at::div(tensor, divisor);
+}
+
+ReduceInFlight::Direct start_direct_reduce(ShardedParam& param, at::Tensor grad,
+                                           const ReduceOptions& options, const Scaling& scaling) {
+  Comm& shard = *options.shard;
+  const at::TensorOptions tensor_options =
+      at::TensorOptions().dtype(options.dtype).device(param.unsharded().device());
+  at::Tensor input =
+      grad.defined() ? divided(grad.to(options.dtype).contiguous().view({-1}), scaling.before)
+                     : at::zeros({shard.size() * param.layout().padded_numel()}, tensor_options);
   if (shard.size() == 1) {
     return {&param, CommWork(), std::move(input), at::Tensor()};
   }
-  at::Tensor output = at::empty({param.layout().padded_numel()}, options);
-  CommWork work = shard.reduce_scatter(output, input, ReduceOp::kAverage);
+  at::Tensor output = at::empty({param.layout().padded_numel()}, tensor_options);
+  CommWork work = shard.reduce_scatter(output, input, scaling.op);
   return {&param, std::move(work), std::move(output), std::move(input)};
 }
 
 void start_packed_reduce(ReduceInFlight& in_flight, const std::vector<at::Tensor>& grads,
-                         const std::vector<bool>& has_grad, Comm& shard) {
+                         const std::vector<bool>& has_grad, const Scaling& scaling) {
+  Comm& shard = *in_flight.options.shard;
   int64_t width = 0;
   for (const ShardedParam* param : in_flight.packed_params) {
     width += param->layout().padded_numel();
   }
   const auto n_flags = static_cast<int64_t>(has_grad.size());
-  const at::TensorOptions options = at::TensorOptions().dtype(in_flight.reduce_dtype);
+  const at::TensorOptions options =
+      at::TensorOptions()
+          .dtype(in_flight.options.dtype)
+          .device(in_flight.flagged_params.front()->unsharded().device());
   at::Tensor input = at::empty({shard.size(), width + n_flags}, options);
   int64_t offset = 0;
   for (size_t i = 0; i < grads.size(); ++i) {
     const ShardedParam& param = *in_flight.packed_params[i];
     const int64_t numel = param.layout().padded_numel();
-    pack_gradient(param, grads[i], input.narrow(1, offset, numel));
+    parameter_to_chunks(param.layout(), grads[i], input.narrow(1, offset, numel));
     offset += numel;
+  }
+  if (scaling.before != 1) {
+    input.narrow(1, 0, width).div_(scaling.before);
   }
   for (int64_t i = 0; i < n_flags; ++i) {
     input.select(1, width + i).fill_(has_grad[static_cast<size_t>(i)] ? 1.0 : 0.0);
   }
   in_flight.packed_input = input;
   in_flight.packed_output = at::empty({width + n_flags}, options);
-  in_flight.packed =
-      shard.reduce_scatter(in_flight.packed_output, input.view({-1}), ReduceOp::kAverage);
+  in_flight.packed = shard.reduce_scatter(in_flight.packed_output, input.view({-1}), scaling.op);
 }
 
-void average_over_replicas(ReduceInFlight& in_flight, Comm& replicate) {
+void add_partial(ReduceInFlight& in_flight, PartialReduction& partial) {
+  if (!partial.packed.defined()) {
+    return;
+  }
+  for (size_t i = 0; i < in_flight.direct.size(); ++i) {
+    in_flight.direct[i].sharded_grad.add_(partial.direct[i]);
+  }
+  in_flight.packed_output.add_(partial.packed);
+  partial = {};
+}
+
+void hold_partial(ReduceInFlight& in_flight, PartialReduction& partial) {
+  for (ReduceInFlight::Direct& direct : in_flight.direct) {
+    partial.direct.push_back(std::move(direct.sharded_grad));
+  }
+  partial.packed = std::move(in_flight.packed_output);
+}
+
+void reduce_over_replicas(ReduceInFlight& in_flight, ReduceOp op) {
+  Comm& replicate = *in_flight.options.replicate;
   std::vector<CommWork> works;
   for (ReduceInFlight::Direct& direct : in_flight.direct) {
-    works.push_back(replicate.all_reduce(direct.sharded_grad, ReduceOp::kAverage));
+    works.push_back(replicate.all_reduce(direct.sharded_grad, op));
   }
-  works.push_back(replicate.all_reduce(in_flight.packed_output, ReduceOp::kAverage));
+  works.push_back(replicate.all_reduce(in_flight.packed_output, op));
   for (CommWork& work : works) {
     work.wait();
   }
+}
+
+// The gradients without the flags behind them.
+at::Tensor packed_gradients(const ReduceInFlight& in_flight) {
+  const auto n_flags = static_cast<int64_t>(in_flight.flagged_params.size());
+  return in_flight.packed_output.narrow(0, 0, in_flight.packed_output.numel() - n_flags);
+}
+
+void divide(ReduceInFlight& in_flight, double divisor) {
+  if (divisor == 1) {
+    return;
+  }
+  for (ReduceInFlight::Direct& direct : in_flight.direct) {
+    direct.sharded_grad.div_(divisor);
+  }
+  packed_gradients(in_flight).div_(divisor);
 }
 
 // The parameters that got a gradient on some rank.
@@ -143,7 +232,7 @@ std::vector<const ShardedParam*> params_with_gradient(const ReduceInFlight& in_f
       output.narrow(0, output.numel() - n_flags, n_flags).to(at::kCPU, at::kFloat);
   std::vector<const ShardedParam*> with_gradient;
   for (int64_t i = 0; i < n_flags; ++i) {
-    if (flags.const_data_ptr<float>()[i] > 0.0F) {
+    if (in_flight.options.zeros_for_unused || flags.const_data_ptr<float>()[i] > 0.0F) {
       with_gradient.push_back(in_flight.flagged_params[static_cast<size_t>(i)]);
     }
   }
@@ -153,28 +242,57 @@ std::vector<const ShardedParam*> params_with_gradient(const ReduceInFlight& in_f
 void set_sharded_grad(ShardedParam& param, const at::Tensor& padded) {
   const at::Tensor local =
       padded.narrow(0, 0, param.layout().local_numel()).view(param.layout().local_shape());
-  param.add_sharded_grad(local.to(param.dtype()));
+  param.add_sharded_grad(local.to(param.sharded().device(), param.dtype()));
+}
+
+// Calls `set` with each parameter that got a gradient and its reduced padded chunk.
+void visit_gradients(const ReduceInFlight& in_flight,
+                     const std::function<void(ShardedParam&, const at::Tensor&)>& set) {
+  const std::vector<const ShardedParam*> with_gradient = params_with_gradient(in_flight);
+  const auto has_gradient = [&](const ShardedParam* param) {
+    return std::find(with_gradient.begin(), with_gradient.end(), param) != with_gradient.end();
+  };
+  for (const ReduceInFlight::Direct& direct : in_flight.direct) {
+    if (has_gradient(direct.param)) {
+      set(*direct.param, direct.sharded_grad);
+    }
+  }
+  int64_t offset = 0;
+  for (ShardedParam* param : in_flight.packed_params) {
+    const int64_t numel = param->layout().padded_numel();
+    if (has_gradient(param)) {
+      set(*param, in_flight.packed_output.narrow(0, offset, numel));
+    }
+    offset += numel;
+  }
 }
 
 }  // namespace
 
-bool gathers_direct(const ShardedParam& param, CommPath path) { return goes_direct(param, path); }
+bool gathers_direct(const ShardedParam& param, CommPath path) {
+  return param.layout().chunks_are_contiguous() && goes_direct(param, path);
+}
 
 bool reduces_direct(const ShardedParam& param, CommPath path) {
-  return param.layout().even() && goes_direct(param, path);
+  return param.layout().even() && gathers_direct(param, path);
 }
 
 GatherInFlight start_all_gather(const std::vector<ShardedParam*>& params, Comm& comm,
-                                CommPath path) {
+                                const GatherOptions& options) {
   GatherInFlight in_flight;
+  in_flight.source = options.source;
   for (ShardedParam* param : params) {
     if (param->is_whole()) {
       continue;
     }
-    if (comm.size() == 1) {
+    if (options.source == GatherSource::kShards && options.extension != nullptr) {
+      in_flight.extended.push_back(start_extended_gather(*param, comm, options));
+    } else if (comm.size() == 1) {
       param->unsharded_flat().copy_(param->shard_flat());
-    } else if (gathers_direct(*param, path)) {
-      in_flight.direct.push_back(comm.all_gather(param->unsharded_flat(), gather_input(*param)));
+    } else if (options.source == GatherSource::kSlices ? goes_direct(*param, options.path)
+                                                       : gathers_direct(*param, options.path)) {
+      in_flight.direct.push_back(
+          comm.all_gather(param->unsharded_flat(), gather_input(*param, options.source)));
     } else {
       in_flight.packed_params.push_back(param);
     }
@@ -185,9 +303,12 @@ GatherInFlight start_all_gather(const std::vector<ShardedParam*>& params, Comm& 
   return in_flight;
 }
 
-void finish_all_gather(GatherInFlight& in_flight, Comm& comm) {
+void finish_all_gather(GatherInFlight& in_flight, Comm& comm, const AllGatherExtension* extension) {
   for (CommWork& work : in_flight.direct) {
     work.wait();
+  }
+  for (GatherInFlight::Separate& gather : in_flight.extended) {
+    finish_extended_gather(gather, *extension);
   }
   if (!in_flight.packed_params.empty()) {
     in_flight.packed.wait();
@@ -196,54 +317,58 @@ void finish_all_gather(GatherInFlight& in_flight, Comm& comm) {
   in_flight = {};
 }
 
-ReduceInFlight start_reduce_scatter(const std::vector<ShardedParam*>& params, Comm& shard,
-                                    CommPath path, at::ScalarType reduce_dtype) {
+ReduceInFlight start_reduce_scatter(const std::vector<ShardedParam*>& params,
+                                    const ReduceOptions& options) {
   ReduceInFlight in_flight;
-  in_flight.reduce_dtype = reduce_dtype;
+  in_flight.options = options;
   in_flight.flagged_params = params;
+  const Scaling scaling = scaling_of(options);
+  // A hook is promised all gradients in one buffer.
+  const CommPath path = options.hook ? CommPath::kPacked : options.path;
   std::vector<at::Tensor> packed_grads;
   std::vector<bool> has_grad;
   for (ShardedParam* param : params) {
     at::Tensor grad = param->take_unsharded_grad();
     has_grad.push_back(grad.defined());
     if (reduces_direct(*param, path)) {
-      in_flight.direct.push_back(start_direct_reduce(*param, std::move(grad), shard, reduce_dtype));
+      in_flight.direct.push_back(start_direct_reduce(*param, std::move(grad), options, scaling));
     } else {
       in_flight.packed_params.push_back(param);
       packed_grads.push_back(std::move(grad));
     }
   }
-  start_packed_reduce(in_flight, packed_grads, has_grad, shard);
+  start_packed_reduce(in_flight, packed_grads, has_grad, scaling);
   return in_flight;
 }
 
-void finish_reduce_scatter(ReduceInFlight& in_flight, Comm* replicate) {
+void finish_reduce_scatter(ReduceInFlight& in_flight, PartialReduction& partial,
+                           const std::function<void(ShardedParam& param)>& on_grad) {
   for (ReduceInFlight::Direct& direct : in_flight.direct) {
     direct.work.wait();
     direct.input = at::Tensor();
   }
   in_flight.packed.wait();
   in_flight.packed_input = at::Tensor();
-  if (replicate != nullptr) {
-    average_over_replicas(in_flight, *replicate);
-  }
-  const std::vector<const ShardedParam*> with_gradient = params_with_gradient(in_flight);
-  const auto has_gradient = [&](const ShardedParam* param) {
-    return std::find(with_gradient.begin(), with_gradient.end(), param) != with_gradient.end();
-  };
-  for (ReduceInFlight::Direct& direct : in_flight.direct) {
-    if (has_gradient(direct.param)) {
-      set_sharded_grad(*direct.param, direct.sharded_grad);
+  add_partial(in_flight, partial);
+  const Scaling scaling = scaling_of(in_flight.options);
+  if (in_flight.options.replicate != nullptr) {
+    if (!in_flight.options.all_reduce) {
+      hold_partial(in_flight, partial);
+      in_flight = {};
+      return;
     }
+    reduce_over_replicas(in_flight, scaling.op);
   }
-  int64_t offset = 0;
-  for (ShardedParam* param : in_flight.packed_params) {
-    const int64_t numel = param->layout().padded_numel();
-    if (has_gradient(param)) {
-      set_sharded_grad(*param, in_flight.packed_output.narrow(0, offset, numel));
+  if (in_flight.options.hook) {
+    in_flight.options.hook(packed_gradients(in_flight));
+  }
+  divide(in_flight, scaling.after);
+  visit_gradients(in_flight, [&](ShardedParam& param, const at::Tensor& chunk) {
+    set_sharded_grad(param, chunk);
+    if (on_grad) {
+      on_grad(param);
     }
-    offset += numel;
-  }
+  });
   in_flight = {};
 }
 

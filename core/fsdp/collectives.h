@@ -19,9 +19,12 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <vector>
 
 #include "core/comm/comm.h"
+#include "core/fsdp/group_settings.h"
 #include "core/fsdp/policy.h"
 #include "core/fsdp/sharded_param.h"
 
@@ -30,25 +33,55 @@ namespace fsdp2::fsdp {
 // Bytes of an unsharded parameter from which the direct path is taken by CommPath::kAuto.
 inline constexpr int64_t kDirectBytes = 512 * 1024;
 
-// The collectives of one gather or reduction under way and the buffers they use.
+// Where the pieces of a gather come from: the ranks' shards, or the slices that a forward left on
+// the ranks of a smaller group.
+enum class GatherSource { kShards, kSlices };
+
+// One all-gather of a group under way and the buffers it uses.
 struct GatherInFlight {
+  struct Separate {  // gathered as rows that are not the parameter's own layout
+    ShardedParam* param;
+    CommWork work;
+    at::Tensor rows;
+  };
+  GatherSource source = GatherSource::kShards;
   std::vector<CommWork> direct;
+  std::vector<Separate> extended;  // by an AllGatherExtension
   CommWork packed;
   at::Tensor packed_buffer;
   std::vector<ShardedParam*> packed_params;
 };
 
-// Whether a parameter is gathered straight into its storage.
+// Whether a parameter's shards are gathered straight into its storage.
 bool gathers_direct(const ShardedParam& param, CommPath path);
 // Whether its gradient is reduced straight from where autograd left it.
 bool reduces_direct(const ShardedParam& param, CommPath path);
 
-// Issues the all-gather of the parameters, whose unsharded storage is allocated. Group of one rank:
-// copies (casts).
+struct GatherOptions {
+  GatherSource source = GatherSource::kShards;
+  CommPath path = CommPath::kAuto;
+  const AllGatherExtension* extension = nullptr;  // of kShards; or null
+  const Mesh* mesh = nullptr;                     // what the extension is told
+};
+
+// Issues the all-gather of the parameters, whose unsharded storage is allocated, over the ranks of
+// `comm`. Group of one rank: copies (casts).
 GatherInFlight start_all_gather(const std::vector<ShardedParam*>& params, Comm& comm,
-                                CommPath path);
+                                const GatherOptions& options);
 // Waits and copies out what was packed: the unsharded parameters hold their values.
-void finish_all_gather(GatherInFlight& in_flight, Comm& comm);
+void finish_all_gather(GatherInFlight& in_flight, Comm& comm, const AllGatherExtension* extension);
+
+struct ReduceOptions {
+  Comm* shard = nullptr;
+  Comm* replicate = nullptr;  // of the mesh's replicate dim; null: there is none
+  bool all_reduce = true;     // false: leave out the replicas
+  CommPath path = CommPath::kAuto;
+  at::ScalarType dtype = at::kFloat;  // on the wire
+  std::optional<double> divide_factor;
+  bool force_sum = false;
+  bool zeros_for_unused = false;
+  std::function<void(const at::Tensor& flat)> hook;  // see GroupSettings::all_reduce_hook
+};
 
 struct ReduceInFlight {
   struct Direct {
@@ -57,21 +90,29 @@ struct ReduceInFlight {
     at::Tensor sharded_grad;  // flat, padded
     at::Tensor input;         // kept until the collective has read it
   };
+  ReduceOptions options;
   std::vector<Direct> direct;
   CommWork packed;
   at::Tensor packed_input;
   at::Tensor packed_output;  // this rank's chunk: parameters in order, then one flag each
   std::vector<ShardedParam*> packed_params;
   std::vector<ShardedParam*> flagged_params;  // all, in the order of the flags
-  at::ScalarType reduce_dtype = at::kFloat;
 };
 
-// Takes the gradients of the trainable parameters of a unit and issues their average over the shard
-// group, in reduce_dtype. Every rank passes the same parameters in the same order.
-ReduceInFlight start_reduce_scatter(const std::vector<ShardedParam*>& params, Comm& shard,
-                                    CommPath path, at::ScalarType reduce_dtype);
-// Waits, averages over the replicas if there are any (replicate: null or the group of the mesh's
-// replicate dim), and adds the results to the sharded gradients.
-void finish_reduce_scatter(ReduceInFlight& in_flight, Comm* replicate);
+// Takes the gradients of the trainable parameters of a unit and issues their reduction over the
+// shard group. Every rank passes the same parameters in the same order and the same options.
+ReduceInFlight start_reduce_scatter(const std::vector<ShardedParam*>& params,
+                                    const ReduceOptions& options);
+
+// What reductions without all-reduce have left on this rank, to be added to the next ones'.
+struct PartialReduction {
+  std::vector<at::Tensor> direct;
+  at::Tensor packed;  // undefined: nothing is held
+};
+
+// Waits, reduces over the replicas if there are any, and adds the results to the sharded gradients;
+// with all_reduce off, to `partial` instead. on_grad is called for each parameter that got one.
+void finish_reduce_scatter(ReduceInFlight& in_flight, PartialReduction& partial,
+                           const std::function<void(ShardedParam& param)>& on_grad);
 
 }  // namespace fsdp2::fsdp

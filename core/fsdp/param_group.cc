@@ -1,8 +1,10 @@
 #include "core/fsdp/param_group.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "core/base/error.h"
@@ -11,7 +13,10 @@ namespace fsdp2::fsdp {
 
 ParamGroup::ParamGroup(std::vector<std::unique_ptr<ShardedParam>> params,
                        std::shared_ptr<Mesh> mesh, Policy policy)
-    : params_(std::move(params)), mesh_(std::move(mesh)), policy_(policy) {
+    : params_(std::move(params)),
+      mesh_(std::move(mesh)),
+      shard_mesh_(mesh_->submesh({mesh_->dim_name(mesh_->ndim() - 1)})),
+      policy_(std::move(policy)) {
   for (const auto& param : params_) {
     views_.push_back(param.get());
     if (param->requires_grad()) {
@@ -33,8 +38,27 @@ at::ScalarType ParamGroup::reduce_dtype() const {
   return policy_.mixed_precision.reduce_dtype.value_or(trainable_.front()->compute_dtype());
 }
 
+const AllGatherExtension* ParamGroup::extension() const {
+  return settings_.all_gather_extension ? &settings_.all_gather_extension : nullptr;
+}
+
+int64_t ParamGroup::live_bytes() const {
+  switch (state_) {
+    case GroupState::kSharded:
+      return 0;
+    case GroupState::kPostForward:
+      return unsharded_bytes_ / slice_comm_->size();
+    case GroupState::kGathering:
+      return from_slices_ ? unsharded_bytes_ + unsharded_bytes_ / slice_comm_->size()
+                          : unsharded_bytes_;
+    case GroupState::kUnsharded:
+      break;
+  }
+  return unsharded_bytes_;
+}
+
 void ParamGroup::start_unshard() {
-  if (state_ != GroupState::kSharded) {
+  if (state_ == GroupState::kGathering || state_ == GroupState::kUnsharded) {
     return;
   }
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
@@ -43,7 +67,14 @@ void ParamGroup::start_unshard() {
       param->allocate_unsharded();
     }
   }
-  gather_ = start_all_gather(views_, shard_comm(Lane::kGather), policy_.comm_path);
+  from_slices_ = state_ == GroupState::kPostForward;
+  GatherOptions options;
+  options.source = from_slices_ ? GatherSource::kSlices : GatherSource::kShards;
+  options.path = policy_.comm_path;
+  options.extension = extension();
+  options.mesh = shard_mesh_.get();
+  gather_ =
+      start_all_gather(views_, from_slices_ ? *slice_comm_ : shard_comm(Lane::kGather), options);
   state_ = GroupState::kGathering;
 }
 
@@ -52,7 +83,10 @@ void ParamGroup::wait_unshard() {
     return;
   }
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
-  finish_all_gather(gather_, shard_comm(Lane::kGather));
+  finish_all_gather(gather_, from_slices_ ? *slice_comm_ : shard_comm(Lane::kGather), extension());
+  for (ShardedParam* param : views_) {
+    param->drop_slice();
+  }
   state_ = GroupState::kUnsharded;
 }
 
@@ -63,8 +97,21 @@ void ParamGroup::reshard() {
   }
   for (ShardedParam* param : views_) {
     param->free_unsharded();
+    param->drop_slice();
   }
   state_ = GroupState::kSharded;
+}
+
+void ParamGroup::reshard_to_slices() {
+  if (state_ != GroupState::kUnsharded) {
+    return;
+  }
+  const at::AutoDispatchBelowADInplaceOrView no_autograd;
+  for (ShardedParam* param : views_) {
+    param->keep_slice(slice_comm_->rank(), slice_comm_->size());
+    param->free_unsharded();
+  }
+  state_ = GroupState::kPostForward;
 }
 
 void ParamGroup::abandon() noexcept {
@@ -74,39 +121,84 @@ void ParamGroup::abandon() noexcept {
     } else {
       param->free_unsharded();
     }
+    param->drop_slice();
     param->clear_unsharded_grad();
   }
   gather_ = {};
   reduction_.reset();
+  partial_ = {};
   state_ = GroupState::kSharded;
+}
+
+void ParamGroup::begin_backward() {
+  for (ShardedParam* param : trainable_) {
+    param->set_reduced_aside();
+  }
+}
+
+void ParamGroup::end_backward() {
+  for (ShardedParam* param : trainable_) {
+    param->put_reduced_back();
+  }
 }
 
 void ParamGroup::accumulate_grads() {
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
   for (ShardedParam* param : trainable_) {
-    if (param->compute_dtype() != reduce_dtype()) {
+    if (param->is_whole() || param->compute_dtype() != reduce_dtype()) {
       param->accumulate_unsharded_grad(reduce_dtype());
     }
   }
 }
 
+bool ParamGroup::has_unsharded_grads() const {
+  return std::any_of(trainable_.begin(), trainable_.end(),
+                     [](const ShardedParam* param) { return param->has_unsharded_grad(); });
+}
+
+// Whether gradients are final as autograd left them: one rank, nothing to scale, cast or tell.
+bool ParamGroup::reduces_nothing() const {
+  return shard_comm(Lane::kReduce).size() == 1 && replicate_comm() == nullptr &&
+         settings_.gradient_divide_factor.value_or(1) == 1 && !settings_.all_reduce_hook &&
+         !settings_.reduce_unused_parameters &&
+         std::all_of(trainable_.begin(), trainable_.end(),
+                     [](const ShardedParam* param) { return param->is_whole(); });
+}
+
 void ParamGroup::start_reduce() {
-  const bool gradients_are_final =
-      shard_comm(Lane::kReduce).size() == 1 && replicate_comm() == nullptr &&
-      std::all_of(trainable_.begin(), trainable_.end(),
-                  [](const ShardedParam* param) { return param->is_whole(); });
-  if (trainable_.empty() || gradients_are_final) {
+  if (trainable_.empty()) {
     return;
   }
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
-  reduction_ = start_reduce_scatter(trainable_, shard_comm(Lane::kReduce), policy_.comm_path,
-                                    reduce_dtype());
+  if (reduces_nothing()) {
+    for (ShardedParam* param : trainable_) {
+      at::Tensor grad = param->take_unsharded_grad();
+      if (grad.defined()) {
+        param->add_sharded_grad(std::move(grad));
+        if (settings_.on_sharded_grad) {
+          settings_.on_sharded_grad(*param);
+        }
+      }
+    }
+    return;
+  }
+  ReduceOptions options;
+  options.shard = &shard_comm(Lane::kReduce);
+  options.replicate = replicate_comm();
+  options.all_reduce = settings_.requires_all_reduce;
+  options.path = policy_.comm_path;
+  options.dtype = reduce_dtype();
+  options.divide_factor = settings_.gradient_divide_factor;
+  options.force_sum = settings_.force_sum_reduction;
+  options.zeros_for_unused = settings_.reduce_unused_parameters;
+  options.hook = settings_.all_reduce_hook;
+  reduction_ = start_reduce_scatter(trainable_, options);
 }
 
 void ParamGroup::finish_reduce() {
   if (reduction_) {
     const at::AutoDispatchBelowADInplaceOrView no_autograd;
-    finish_reduce_scatter(*reduction_, replicate_comm());
+    finish_reduce_scatter(*reduction_, partial_, settings_.on_sharded_grad);
     reduction_.reset();
   }
 }
@@ -114,14 +206,16 @@ void ParamGroup::finish_reduce() {
 std::string ParamGroup::describe() const {
   int64_t numel = 0;
   size_t direct = 0;
+  std::set<int> dims;
   for (const ShardedParam* param : views_) {
     numel += param->layout().global_numel();
     direct += gathers_direct(*param, policy_.comm_path) ? 1 : 0;
+    dims.insert(param->layout().dim);
   }
   return fmt::format(
-      "{} parameters, {} elements, {} bytes gathered, {} direct + {} packed, {}{}", views_.size(),
-      numel, unsharded_bytes_, direct, views_.size() - direct,
-      c10::toString(views_.front()->dtype()),
+      "{} parameters, {} elements, {} bytes gathered, shard dim {}, {} direct + {} packed, {}{}",
+      views_.size(), numel, unsharded_bytes_, fmt::join(dims, " and "), direct,
+      views_.size() - direct, c10::toString(views_.front()->dtype()),
       views_.front()->dtype() == views_.front()->compute_dtype()
           ? std::string()
           : fmt::format(" computed in {}", c10::toString(views_.front()->compute_dtype())));

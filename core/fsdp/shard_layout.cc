@@ -26,8 +26,15 @@ std::vector<int64_t> with_size(std::vector<int64_t> shape, int dim, int64_t size
 ShardLayout ShardLayout::make(at::IntArrayRef global_shape, int dim, int rank, int world) {
   FSDP2_CHECK(!global_shape.empty(), Code::kInvalidArgument,
               "a parameter of 0 dims cannot be sharded; make it a tensor of shape [1]");
-  FSDP2_CHECK(dim >= 0 && dim < static_cast<int>(global_shape.size()), Code::kInvalidArgument,
-              "shard dim {} of a parameter with {} dims", dim, global_shape.size());
+  const auto n_dims = static_cast<int>(global_shape.size());
+  FSDP2_CHECK(dim >= -n_dims && dim < n_dims, Code::kInvalidArgument,
+              "shard dim {} is invalid for a {}-D parameter, expected one in [{}, {}]", dim, n_dims,
+              -n_dims, n_dims - 1);
+  dim = dim < 0 ? dim + n_dims : dim;
+  FSDP2_CHECK(dim == 0 || global_shape[static_cast<size_t>(dim)] % world == 0, Code::kUnsupported,
+              "an uneven split on dim {} is not supported: {} elements over {} ranks (dim 0 may be "
+              "uneven)",
+              dim, global_shape[static_cast<size_t>(dim)], world);
   ShardLayout layout;
   layout.global_shape = global_shape.vec();
   layout.dim = dim;
@@ -46,6 +53,10 @@ std::vector<int64_t> ShardLayout::local_shape() const {
 
 std::vector<int64_t> ShardLayout::padded_shape() const {
   return with_size(global_shape, dim, chunk);
+}
+
+int64_t ShardLayout::outer_numel() const {
+  return product({global_shape.begin(), global_shape.begin() + dim});
 }
 
 int64_t ShardLayout::global_numel() const { return product(global_shape); }

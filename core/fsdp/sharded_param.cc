@@ -34,14 +34,14 @@ bool ShardedParam::manages(const at::Tensor& parameter) {
   return dynamic_cast<const GradientHook*>(hook.get()) != nullptr;
 }
 
-ShardedParam::ShardedParam(at::Tensor parameter, ShardLayout layout, at::ScalarType compute_dtype)
+ShardedParam::ShardedParam(at::Tensor parameter, ShardLayout layout, at::ScalarType compute_dtype,
+                           const Offload& offload)
     : layout_(std::move(layout)), compute_dtype_(compute_dtype), unsharded_(std::move(parameter)) {
-  FSDP2_CHECK(layout_.dim == 0, Code::kUnsupported, "shard dim {}: only dim 0 is provided yet",
-              layout_.dim);
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
   const at::ScalarType dtype = unsharded_.scalar_type();
   const bool requires_grad = unsharded_.requires_grad();
-  whole_ = layout_.world == 1 && compute_dtype_ == dtype;
+  const bool offloaded = offload.to_cpu && !unsharded_.is_cpu();
+  whole_ = layout_.world == 1 && compute_dtype_ == dtype && !offloaded;
   has_values_ = !nn::has_no_memory(unsharded_);
   if (whole_) {
     if (!has_values_) {
@@ -49,9 +49,12 @@ ShardedParam::ShardedParam(at::Tensor parameter, ShardLayout layout, at::ScalarT
     }
     sharded_ = unsharded_;
   } else {
-    shard_flat_ = at::zeros({layout_.padded_numel()}, unsharded_.options().requires_grad(false));
+    const at::TensorOptions options = unsharded_.options().requires_grad(false);
+    shard_flat_ =
+        at::zeros({layout_.padded_numel()},
+                  offloaded ? options.device(at::kCPU).pinned_memory(offload.pin_memory) : options);
     if (has_values_ && layout_.length > 0) {
-      local_values().copy_(unsharded_.detach().narrow(0, layout_.start, layout_.length));
+      local_values().copy_(unsharded_.detach().narrow(layout_.dim, layout_.start, layout_.length));
     }
     sharded_ = local_values().detach().set_requires_grad(requires_grad);
     // A fresh storage of nothing, in compute dtype; the parameter object stays.
@@ -69,6 +72,20 @@ at::Tensor ShardedParam::local_values() const {
     return unsharded_.detach();
   }
   return shard_flat_.narrow(0, 0, layout_.local_numel()).view(layout_.local_shape());
+}
+
+void ShardedParam::cast_shard(at::ScalarType dtype) {
+  if (dtype == this->dtype()) {
+    return;
+  }
+  FSDP2_CHECK(!whole_, Code::kUnsupported,
+              "{}: the shard on a group of one rank is the module's own parameter, whose dtype "
+              "cannot change; cast the module before it is sharded",
+              name());
+  const at::AutoDispatchBelowADInplaceOrView no_autograd;
+  const bool requires_grad = this->requires_grad();
+  shard_flat_ = shard_flat_.to(dtype);
+  sharded_ = local_values().detach().set_requires_grad(requires_grad);
 }
 
 int64_t ShardedParam::unsharded_bytes() const {
@@ -92,14 +109,42 @@ void ShardedParam::forsake_unsharded() {
   }
 }
 
+void ShardedParam::keep_slice(int index, int count) {
+  if (!whole_) {
+    slice_ = unsharded_flat().chunk(count)[static_cast<size_t>(index)].clone();
+  }
+}
+
 at::Tensor ShardedParam::unsharded_flat() const {
   at::Tensor flat = at::empty({0}, unsharded_.options().requires_grad(false));
   flat.set_(unsharded_.storage(), 0, {layout_.world * layout_.padded_numel()}, {1});
   return flat;
 }
 
-at::Tensor ShardedParam::take_unsharded_grad() {
+void ShardedParam::set_reduced_aside() {
+  if (whole_) {
+    reduced_aside_ = std::exchange(unsharded_.mutable_grad(), at::Tensor());
+  }
+}
+
+void ShardedParam::put_reduced_back() {
+  if (reduced_aside_.defined()) {
+    add_sharded_grad(std::exchange(reduced_aside_, at::Tensor()));
+  }
+}
+
+bool ShardedParam::has_unsharded_grad() const {
+  return unsharded_.grad().defined() || accumulated_grad_.defined();
+}
+
+at::Tensor ShardedParam::move_engine_grad() {
   at::Tensor grad = std::exchange(unsharded_.mutable_grad(), at::Tensor());
+  put_reduced_back();
+  return grad;
+}
+
+at::Tensor ShardedParam::take_unsharded_grad() {
+  at::Tensor grad = move_engine_grad();
   if (accumulated_grad_.defined()) {
     if (grad.defined()) {
       accumulated_grad_.add_(grad);
@@ -110,7 +155,7 @@ at::Tensor ShardedParam::take_unsharded_grad() {
 }
 
 void ShardedParam::accumulate_unsharded_grad(at::ScalarType dtype) {
-  const at::Tensor grad = std::exchange(unsharded_.mutable_grad(), at::Tensor());
+  const at::Tensor grad = move_engine_grad();
   if (!grad.defined()) {
     return;
   }
@@ -124,6 +169,7 @@ void ShardedParam::accumulate_unsharded_grad(at::ScalarType dtype) {
 void ShardedParam::clear_unsharded_grad() {
   unsharded_.mutable_grad() = at::Tensor();
   accumulated_grad_ = at::Tensor();
+  put_reduced_back();
 }
 
 void ShardedParam::add_sharded_grad(at::Tensor grad) {

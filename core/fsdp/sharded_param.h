@@ -6,12 +6,14 @@
 //   sharded     this rank's rows, an autograd leaf in the original dtype: what optimizers and
 //               checkpoints see. A view of the front of `shard_flat`.
 //   shard_flat  the rank's padded chunk, 1-D: the all-gather input.
+//   slice       after a forward that reshards to a smaller group: a part of the unsharded storage.
 //
 // State, by who owns memory:
 //   kSharded ── allocate_unsharded ──▶ kUnsharded ── free_unsharded ──▶ kSharded
 //
-// On a shard group of one rank, with one dtype, the sharded parameter *is* the module's own: no
-// second copy, no states.
+// On a shard group of one rank, with one dtype and device, the sharded parameter *is* the module's
+// own: no second copy, no states. Its gradient is the engine's own sum then; set_reduced_aside
+// keeps what earlier backwards have reduced apart from it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,15 +23,17 @@
 #include <string>
 #include <vector>
 
+#include "core/fsdp/policy.h"
 #include "core/fsdp/shard_layout.h"
 
 namespace fsdp2::fsdp {
 
 class ShardedParam {
  public:
-  // Takes over the module's parameter: cuts it to this rank's rows (or leaves them without values
-  // if it is deferred), casts it to compute_dtype and frees it.
-  ShardedParam(at::Tensor parameter, ShardLayout layout, at::ScalarType compute_dtype);
+  // Takes over the module's parameter: cuts it to this rank's chunk (or leaves it without values if
+  // it is deferred), casts it to compute_dtype and frees it.
+  ShardedParam(at::Tensor parameter, ShardLayout layout, at::ScalarType compute_dtype,
+               const Offload& offload);
   ~ShardedParam();
   ShardedParam(const ShardedParam&) = delete;
   ShardedParam& operator=(const ShardedParam&) = delete;
@@ -57,8 +61,11 @@ class ShardedParam {
   // False until values have been read into a shard that was cut from a deferred parameter.
   bool has_values() const { return has_values_; }
   void mark_has_values() { has_values_ = true; }
-  // This rank's rows as they are stored, outside autograd.
+  // This rank's chunk without padding as it is stored, outside autograd.
   at::Tensor local_values() const;
+  // Casts the shard; the compute dtype stays. Only while sharded; drops gradients. Optimizers made
+  // before keep the old shard.
+  void cast_shard(at::ScalarType dtype);
 
   // Bytes that the unsharded parameter takes while it is there, padding included.
   int64_t unsharded_bytes() const;
@@ -67,10 +74,20 @@ class ShardedParam {
   // Takes a new, empty storage and leaves the old one to whoever holds it: after an error a gather
   // that has not ended may still write there.
   void forsake_unsharded();
+  // Keeps part `index` of `count` of the unsharded storage; free_unsharded may follow.
+  void keep_slice(int index, int count);
+  void drop_slice() { slice_ = at::Tensor(); }
+  const at::Tensor& slice() const { return slice_; }
   // The unsharded storage as one flat tensor of world * padded_numel elements, outside autograd and
   // with a version counter of its own. Only while allocated.
   at::Tensor unsharded_flat() const;
 
+  // Before a backward, if is_whole(): puts the gradient that earlier backwards have reduced aside,
+  // until the next take_ or accumulate_unsharded_grad or put_reduced_back.
+  void set_reduced_aside();
+  void put_reduced_back();
+  // Whether there is a gradient to reduce.
+  bool has_unsharded_grad() const;
   // The gradient to reduce, in whichever dtype it was accumulated; undefined if there is none.
   // Moves it out.
   at::Tensor take_unsharded_grad();
@@ -85,6 +102,9 @@ class ShardedParam {
  private:
   class GradientHook;
 
+  // This backward's gradient out of the engine's hands.
+  at::Tensor move_engine_grad();
+
   ShardLayout layout_;
   at::ScalarType compute_dtype_;
   bool whole_ = false;
@@ -92,7 +112,9 @@ class ShardedParam {
   at::Tensor unsharded_;
   at::Tensor shard_flat_;
   at::Tensor sharded_;
+  at::Tensor slice_;
   at::Tensor accumulated_grad_;
+  at::Tensor reduced_aside_;
   std::vector<std::string> names_;
   std::function<void()> on_gradient_;
 };

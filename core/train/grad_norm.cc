@@ -1,11 +1,13 @@
 #include "core/train/grad_norm.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/isfinite.h>
 #include <ATen/ops/scalar_tensor.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 
 #include "core/base/error.h"
 
@@ -38,26 +40,69 @@ double square_sum(const float* values, int64_t count) {
   return total;
 }
 
+void visit_gradients(fsdp::Unit& root, const std::function<void(const at::Tensor&)>& visit) {
+  for (const fsdp::ShardedParam* param : root.parameters()) {
+    const at::Tensor grad = param->sharded().grad();
+    if (grad.defined() && grad.numel() > 0) {
+      visit(grad.detach());
+    }
+  }
+}
+
+double replicas(fsdp::Unit& root) {
+  const Mesh& mesh = root.mesh();
+  return static_cast<double>(mesh.ndim() == 2 ? mesh.size(0) : 1);
+}
+
+double reduce_scalar(fsdp::Unit& root, double value, ReduceOp op) {
+  const at::Tensor scalar = at::scalar_tensor(value, at::kDouble);
+  root.mesh().world().control().all_reduce(scalar, op).wait();
+  return scalar.item<double>();
+}
+
+// NaN if there is one: it must not be lost to a larger number.
+double largest_magnitude(fsdp::Unit& root) {
+  double largest = 0.0;
+  visit_gradients(root, [&](const at::Tensor& grad) {
+    const double here = grad.abs().max().to(at::kDouble).item<double>();
+    largest = std::isnan(here) || std::isnan(largest) ? std::nan("") : std::max(largest, here);
+  });
+  return largest;
+}
+
 }  // namespace
 
 double grad_square_sum(fsdp::Unit& root) {
   double total = 0.0;
-  for (const fsdp::ShardedParam* param : root.parameters()) {
-    const at::Tensor grad = param->sharded().grad();
-    if (grad.defined()) {
-      const at::Tensor values = grad.detach().to(at::kCPU, at::kFloat).contiguous();
-      total += square_sum(values.const_data_ptr<float>(), values.numel());
-    }
-  }
-  const Mesh& mesh = root.mesh();
-  const auto replicas = static_cast<double>(mesh.ndim() == 2 ? mesh.size(0) : 1);
-  return total / replicas;
+  visit_gradients(root, [&](const at::Tensor& grad) {
+    const at::Tensor values = grad.to(at::kCPU, at::kFloat).contiguous();
+    total += square_sum(values.const_data_ptr<float>(), values.numel());
+  });
+  return total / replicas(root);
 }
 
-double global_grad_norm(fsdp::Unit& root) {
-  const at::Tensor sum = at::scalar_tensor(grad_square_sum(root), at::kDouble);
-  root.mesh().world().control().all_reduce(sum, ReduceOp::kSum).wait();
-  return std::sqrt(sum.item<double>());
+double global_grad_norm(fsdp::Unit& root, double p) {
+  FSDP2_CHECK(p > 0, Code::kInvalidArgument, "gradient norm: expected p > 0 or infinity, found {}",
+              p);
+  if (p == 2.0) {
+    return std::sqrt(reduce_scalar(root, grad_square_sum(root), ReduceOp::kSum));
+  }
+  if (std::isinf(p)) {
+    return reduce_scalar(root, largest_magnitude(root), ReduceOp::kMax);
+  }
+  double total = 0.0;
+  visit_gradients(root, [&](const at::Tensor& grad) {
+    total += grad.to(at::kDouble).abs().pow(p).sum().item<double>();
+  });
+  return std::pow(reduce_scalar(root, total / replicas(root), ReduceOp::kSum), 1.0 / p);
+}
+
+bool gradients_overflow(fsdp::Unit& root) {
+  bool overflow = false;
+  visit_gradients(root, [&](const at::Tensor& grad) {
+    overflow = overflow || !grad.isfinite().all().item<bool>();
+  });
+  return reduce_scalar(root, overflow ? 1.0 : 0.0, ReduceOp::kMax) > 0;
 }
 
 double clip_divisor(double norm, double max_norm) {

@@ -1,4 +1,4 @@
-// The global L2 norm of a tree's gradients, and what clipping does with it.
+// The global norm of a tree's gradients, and what clipping does with it.
 #pragma once
 
 #include "core/fsdp/fully_shard.h"
@@ -10,8 +10,13 @@ namespace fsdp2::train {
 // (LibTorch's own CPU norm of a large fp32 tensor drifts).
 double grad_square_sum(fsdp::Unit& root);
 
-// The norm itself. Collective: one scalar all-reduce.
-double global_grad_norm(fsdp::Unit& root);
+// The p-norm of all gradients, p > 0 or infinity. Empty shards count as nothing. Collective: one
+// scalar all-reduce.
+double global_grad_norm(fsdp::Unit& root, double p = 2.0);
+
+// Whether some rank's gradients hold an infinity or a NaN; all ranks get the same answer.
+// Collective: one scalar all-reduce.
+bool gradients_overflow(fsdp::Unit& root);
 
 // What gradients are divided by so that their norm is at most max_norm: max(1, (norm + 1e-6) /
 // max_norm), as clip_grad_norm_ of PyTorch has it. 1 if max_norm is 0 (no clipping).

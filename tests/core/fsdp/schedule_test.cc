@@ -30,9 +30,13 @@ nn::Values route(int64_t width, std::vector<int64_t> blocks) {
   return {input_of(width), std::move(blocks)};
 }
 
+// Without the ends of post-backwards.
 std::string text_of(const std::vector<Event>& events) {
   std::string text;
   for (const Event& event : events) {
+    if (event.kind == EventKind::kPostBackward) {
+      continue;
+    }
     static const char* const kNames[] = {"gather", "ready", "free", "reduce"};
     text += std::string(text.empty() ? "" : " ") + kNames[static_cast<int>(event.kind)] + ":" +
             (event.group.empty() ? "root" : event.group);

@@ -57,7 +57,7 @@ TEST(ShardLayout, OtherDimsAreCutAlike) {
 TEST(ShardLayout, ScalarsAndBadDimsAreRefused) {
   EXPECT_THROW(ShardLayout::make({}, 0, 0, 2), Error);
   EXPECT_THROW(ShardLayout::make({4}, 1, 0, 2), Error);
-  EXPECT_THROW(ShardLayout::make({4}, -1, 0, 2), Error);
+  EXPECT_THROW(ShardLayout::make({4}, -2, 0, 2), Error);
 }
 
 }  // namespace

@@ -1,0 +1,147 @@
+#include "core/fsdp/parameter_values.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/comm/agreement.h"
+#include "core/fsdp/chunk_copy.h"
+
+namespace fsdp2::fsdp {
+
+namespace {
+
+// Rows that are read at a time where only some columns of them are kept.
+constexpr int64_t kBlockBytes = int64_t{16} << 20;
+
+// Under whichever of its names the source knows it.
+const std::string& name_in(nn::ParameterSource& source, const ShardedParam& param) {
+  const std::vector<std::string>& names = param.names();
+  const auto found = std::find_if(names.begin(), names.end(),
+                                  [&](const std::string& name) { return source.contains(name); });
+  return found == names.end() ? param.name() : *found;
+}
+
+// Keeps this rank's columns of a parameter that is sharded on another dim than 0.
+void read_columns(nn::ParameterSource& source, const ShardedParam& param) {
+  const ShardLayout& layout = param.layout();
+  const std::vector<int64_t>& shape = layout.global_shape;
+  const at::Tensor local = param.local_values();
+  const int64_t row_bytes =
+      std::max<int64_t>(1, layout.global_numel() / std::max<int64_t>(shape[0], 1) *
+                               static_cast<int64_t>(local.element_size()));
+  const int64_t rows_at_once = std::max<int64_t>(1, kBlockBytes / row_bytes);
+  for (int64_t row = 0; row < shape[0]; row += rows_at_once) {
+    std::vector<int64_t> block_shape = shape;
+    block_shape[0] = std::min(rows_at_once, shape[0] - row);
+    const at::Tensor block = at::empty(block_shape, local.options());
+    source.read(name_in(source, param), shape, row, block);
+    local.narrow(0, row, block_shape[0])
+        .copy_(block.narrow(layout.dim, layout.start, layout.length));
+  }
+}
+
+void read_own(nn::ParameterSource& source, const ShardedParam& param) {
+  const ShardLayout& layout = param.layout();
+  if (layout.dim == 0) {
+    source.read(name_in(source, param), layout.global_shape, layout.start, param.local_values());
+  } else {
+    read_columns(source, param);
+  }
+}
+
+// Parameters of the tree that fully_shard left alone and that have no memory yet: whole.
+void load_ignored(Unit& root, nn::ParameterSource& source) {
+  for (const nn::NamedParameter& parameter : nn::named_unique_parameters(*root.modules().front())) {
+    const at::Tensor& tensor = parameter.tensor;
+    if (!ShardedParam::manages(tensor) && nn::has_no_memory(tensor)) {
+      nn::resize_storage(tensor, tensor.numel() * static_cast<int64_t>(tensor.element_size()));
+      source.read(parameter.names.front(), tensor.sizes(), 0, tensor.variable_data());
+    }
+  }
+}
+
+// Rank 0's whole parameter to all; everyone keeps its own part.
+void broadcast_parameter(Unit& root, nn::ParameterSource& source, const ShardedParam& param) {
+  const ShardLayout& layout = param.layout();
+  World& world = root.mesh().world();
+  const at::Tensor local = param.local_values();
+  const at::Tensor whole = at::empty(layout.global_shape, local.options());
+  agree(world, "parameter " + param.name(), [&] {
+    if (world.rank() == 0) {
+      source.read(name_in(source, param), layout.global_shape, 0, whole);
+    }
+    return std::string();
+  });
+  world.control().broadcast(whole.view({-1}), 0).wait();
+  if (layout.length > 0) {
+    local.copy_(whole.narrow(layout.dim, layout.start, layout.length));
+  }
+}
+
+at::Tensor gather_full(Unit& root, const ShardedParam& param, const at::Tensor& padded) {
+  Comm& comm = root.mesh().comm(root.mesh().ndim() - 1, Lane::kGather);
+  const ShardLayout& layout = param.layout();
+  const at::Tensor rows = at::empty({layout.world, layout.padded_numel()}, padded.options());
+  comm.all_gather(rows.view({-1}), padded).wait();
+  if (layout.chunks_are_contiguous()) {
+    return rows.view({-1}).narrow(0, 0, layout.global_numel()).view(layout.global_shape);
+  }
+  const at::Tensor full = at::empty(layout.global_shape, padded.options());
+  chunks_to_parameter(layout, rows, full.view({-1}));
+  return full;
+}
+
+}  // namespace
+
+void load_parameters(Unit& root, nn::ParameterSource& source, LoadFrom from) {
+  const at::NoGradGuard no_grad;
+  const std::vector<ShardedParam*>& params = root.parameters();
+  if (from == LoadFrom::kRankZero) {
+    for (const ShardedParam* param : params) {
+      broadcast_parameter(root, source, *param);
+    }
+  }
+  agree(root.mesh().world(), "the parameters' values", [&] {
+    if (from == LoadFrom::kEveryRank) {
+      for (const ShardedParam* param : params) {
+        read_own(source, *param);
+      }
+    }
+    load_ignored(root, source);
+    return std::string();
+  });
+  for (ShardedParam* param : params) {
+    param->mark_has_values();
+  }
+}
+
+at::Tensor full_parameter(Unit& root, const ShardedParam& param) {
+  const at::NoGradGuard no_grad;
+  if (param.is_whole()) {
+    return param.sharded().detach().clone();
+  }
+  return gather_full(root, param, param.shard_flat());
+}
+
+at::Tensor full_gradient(Unit& root, const ShardedParam& param) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor grad = param.sharded().grad();
+  if (!grad.defined()) {
+    return {};
+  }
+  if (param.is_whole()) {
+    return grad.clone();
+  }
+  const at::Tensor padded = at::zeros({param.layout().padded_numel()}, grad.options());
+  padded.narrow(0, 0, grad.numel()).copy_(grad.reshape({-1}));
+  return gather_full(root, param, padded);
+}
+
+}  // namespace fsdp2::fsdp

@@ -1,0 +1,25 @@
+// Values of sharded parameters: from files or seeds into the shards, and whole again.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "core/fsdp/unit.h"
+#include "core/nn/parameter_source.h"
+
+namespace fsdp2::fsdp {
+
+enum class LoadFrom {
+  kEveryRank,  // each rank reads its own rows from its source
+  kRankZero,  // rank 0 reads and broadcasts, one parameter at a time (ignored ones are read by all)
+};
+
+// Fills the shards of the tree (and parameters that fully_shard was told to ignore, if they have no
+// memory yet) from `source`, replicas alike. Collective. Errors: the source's, agreed on all ranks.
+void load_parameters(Unit& root, nn::ParameterSource& source, LoadFrom from = LoadFrom::kEveryRank);
+
+// The full value (or gradient, undefined if there is none) on every rank, as a copy in the shard's
+// dtype. Collective over the shard group.
+at::Tensor full_parameter(Unit& root, const ShardedParam& param);
+at::Tensor full_gradient(Unit& root, const ShardedParam& param);
+
+}  // namespace fsdp2::fsdp

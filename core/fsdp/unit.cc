@@ -1,0 +1,343 @@
+#include "core/fsdp/unit.h"
+
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/fsdp/unit_tree.h"
+#include "core/fsdp/value_map.h"
+
+namespace fsdp2::fsdp {
+
+namespace {
+
+at::Tensor cast_floating(const at::Tensor& tensor, at::ScalarType dtype) {
+  return tensor.is_floating_point() ? tensor.to(dtype) : tensor;
+}
+
+// A hook on a view is lost when the view is changed in place, and one on a leaf outlives the graph.
+// Behind this, the former raises and the latter goes with the graph.
+struct Identity : torch::autograd::Function<Identity> {
+  static at::Tensor forward(torch::autograd::AutogradContext* /*context*/,
+                            const at::Tensor& input) {
+    return input;
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* /*context*/,
+                                                 torch::autograd::variable_list gradients) {
+    return gradients;
+  }
+};
+
+}  // namespace
+
+void UnshardHandle::wait() {
+  if (unit_) {
+    std::exchange(unit_, nullptr)->unshard();
+  }
+}
+
+Unit::Unit(std::vector<nn::Module*> modules, std::shared_ptr<Mesh> mesh, const Policy& policy,
+           std::shared_ptr<ParamGroup> group)
+    : modules_(std::move(modules)),
+      mesh_(std::move(mesh)),
+      policy_(policy),
+      group_(std::move(group)) {}
+
+std::shared_ptr<Unit> find_unit(const nn::Module& module) {
+  for (const auto& hooks : module.hooks()) {
+    if (auto unit = std::dynamic_pointer_cast<Unit>(hooks)) {
+      return unit;
+    }
+  }
+  return nullptr;
+}
+
+// ---- forward and backward
+
+void Unit::pre_forward(nn::Module& /*module*/, nn::Values& inputs) {
+  Scheduler& scheduler = tree();
+  if (policy_.mixed_precision.cast_forward_inputs && policy_.mixed_precision.param_dtype) {
+    const at::ScalarType dtype = *policy_.mixed_precision.param_dtype;
+    for (c10::IValue& input : inputs) {
+      input = map_tensors(input, [&](const at::Tensor& t) { return cast_floating(t, dtype); });
+    }
+  }
+  if (scheduler.recomputing()) {
+    if (group_) {
+      scheduler.recompute(index_);
+    }
+    return;
+  }
+  check_has_values();
+  if (is_root_) {
+    scheduler.begin_forward();
+  }
+  if (group_) {
+    scheduler.pre_forward(index_);
+  }
+}
+
+// A list's parameters stay gathered until the last of its modules has run, if a forward through the
+// root is to bring the others.
+bool Unit::more_modules_to_run(const nn::Module& module) {
+  if (modules_.size() == 1 || !scheduler_->inside_root_forward()) {
+    return false;
+  }
+  if (std::exchange(run_in_forward_, scheduler_->root_forwards()) != run_in_forward_) {
+    have_run_.clear();
+  }
+  if (std::find(have_run_.begin(), have_run_.end(), &module) == have_run_.end()) {
+    have_run_.push_back(&module);
+  }
+  return have_run_.size() < modules_.size();
+}
+
+void Unit::post_forward(nn::Module& module, c10::IValue& output) {
+  if (!scheduler_->recomputing()) {
+    size_t place = 0;
+    if (group_) {
+      place = scheduler_->post_forward(index_, more_modules_to_run(module));
+    }
+    if (is_root_) {
+      scheduler_->end_forward();
+    }
+    if (at::GradMode::is_enabled()) {
+      output = map_tensors(output, [&](const at::Tensor& t) { return hook_output(t, place); });
+    }
+  }
+  if (policy_.mixed_precision.output_dtype) {
+    const at::ScalarType dtype = *policy_.mixed_precision.output_dtype;
+    output = map_tensors(output, [&](const at::Tensor& t) { return cast_floating(t, dtype); });
+  }
+}
+
+at::Tensor Unit::hook_output(const at::Tensor& output, size_t place) {
+  if (!output.requires_grad()) {
+    return output;
+  }
+  at::Tensor hooked = output.is_view() || output.is_leaf() ? Identity::apply(output) : output;
+  hooked.register_hook([unit = shared_from_this(), place](const at::Tensor& grad) {
+    unit->scheduler_->begin_backward(unit->is_root_);
+    if (unit->group_) {
+      unit->scheduler_->pre_backward(unit->index_, place);
+    }
+    return grad;
+  });
+  return hooked;
+}
+
+void Unit::forward_failed(nn::Module& /*module*/) noexcept {
+  if (scheduler_) {
+    scheduler_->reset();
+  }
+}
+
+void Unit::check_has_values() const {
+  if (!group_) {
+    return;
+  }
+  std::string missing;
+  for (const ShardedParam* param : group_->params()) {
+    if (!param->has_values()) {
+      missing += (missing.empty() ? "" : ", ") + param->name();
+    }
+  }
+  FSDP2_CHECK(missing.empty(), Code::kWrongState,
+              "unit '{}': the parameters {} have no values yet: load them (from a file or a seed) "
+              "before the first forward",
+              name_, missing);
+}
+
+// ---- the tree
+
+Scheduler& Unit::tree() {
+  if (!scheduler_) {
+    UnitTree::make(*this);
+  }
+  return *scheduler_;
+}
+
+const std::vector<ShardedParam*>& Unit::parameters() {
+  tree();
+  return tree_parameters_;
+}
+
+std::vector<std::shared_ptr<Unit>> Unit::units() {
+  tree();
+  std::vector<std::shared_ptr<Unit>> units;
+  for (const std::weak_ptr<Unit>& entry : tree_units_) {
+    if (auto unit = entry.lock()) {
+      units.push_back(std::move(unit));
+    }
+  }
+  return units;
+}
+
+void Unit::zero_grad() {
+  for (ShardedParam* param : parameters()) {
+    param->clear_unsharded_grad();
+    param->sharded().mutable_grad() = at::Tensor();
+  }
+}
+
+void Unit::cast_parameters(at::ScalarType dtype) {
+  for (const Scheduler::Member& member : tree().members()) {
+    member.group->reshard();
+  }
+  for (ShardedParam* param : tree_parameters_) {
+    param->cast_shard(dtype);
+  }
+}
+
+std::string Unit::describe() {
+  std::string text;
+  for (const Scheduler::Member& member : tree().members()) {
+    text += fmt::format("{}: {}\n", member.name.empty() ? "(root)" : member.name,
+                        member.group->describe());
+  }
+  return text;
+}
+
+CommCounters Unit::comm_counters() const {
+  CommCounters total;
+  for (int dim = 0; dim < mesh_->ndim(); ++dim) {
+    for (const Lane lane : {Lane::kGather, Lane::kReduce}) {
+      total += mesh_->comm(dim, lane).counters();
+    }
+  }
+  return total;
+}
+
+// ---- by hand
+
+UnshardHandle Unit::unshard(bool async_op) {
+  if (group_ && scheduler_) {
+    async_op ? scheduler_->start_unshard(index_) : scheduler_->unshard(index_);
+  } else if (group_) {
+    group_->start_unshard();
+    if (!async_op) {
+      group_->wait_unshard();
+    }
+  }
+  return UnshardHandle(async_op ? shared_from_this() : nullptr);
+}
+
+void Unit::reshard() {
+  if (group_ && scheduler_) {
+    scheduler_->reshard(index_);
+  } else if (group_) {
+    group_->reshard();
+  }
+}
+
+void Unit::reset() {
+  if (scheduler_) {
+    scheduler_->reset();
+  } else if (group_) {
+    group_->abandon();
+  }
+}
+
+// ---- settings
+
+void Unit::each_setting(bool recurse, const std::function<void(GroupSettings&)>& set) {
+  if (!recurse) {
+    if (group_) {
+      set(group_->settings());
+    }
+    return;
+  }
+  for (const nn::Module* module : modules_) {
+    for (const UnitTree::Found& found : UnitTree::units_below(*module)) {
+      if (found.unit->group_) {
+        set(found.unit->group_->settings());
+      }
+    }
+  }
+}
+
+void Unit::set_requires_gradient_sync(bool flag, bool recurse) {
+  each_setting(recurse, [&](GroupSettings& settings) {
+    settings.requires_gradient_sync = flag;
+    settings.requires_all_reduce = flag;
+  });
+}
+
+void Unit::set_requires_all_reduce(bool flag, bool recurse) {
+  each_setting(recurse, [&](GroupSettings& settings) { settings.requires_all_reduce = flag; });
+}
+
+void Unit::set_reshard_after_forward(bool flag, bool recurse) {
+  each_setting(recurse, [&](GroupSettings& settings) { settings.reshard_after_forward = flag; });
+}
+
+void Unit::set_reshard_after_backward(bool flag, bool recurse) {
+  each_setting(recurse, [&](GroupSettings& settings) { settings.reshard_after_backward = flag; });
+}
+
+void Unit::set_reduce_unused_parameters(bool flag, bool recurse) {
+  each_setting(recurse, [&](GroupSettings& settings) { settings.reduce_unused_parameters = flag; });
+}
+
+void Unit::set_unshard_in_backward(bool flag) {
+  each_setting(false, [&](GroupSettings& settings) { settings.unshard_in_backward = flag; });
+}
+
+void Unit::set_force_sum_reduction_for_comms(bool flag) {
+  each_setting(false, [&](GroupSettings& settings) { settings.force_sum_reduction = flag; });
+}
+
+void Unit::set_gradient_divide_factor(double factor) {
+  FSDP2_CHECK(std::isfinite(factor) && factor > 0, Code::kInvalidArgument,
+              "gradient divide factor: expected a positive number, found {}", factor);
+  each_setting(false, [&](GroupSettings& settings) { settings.gradient_divide_factor = factor; });
+}
+
+void Unit::set_all_reduce_hook(std::function<void(const at::Tensor& flat)> hook) {
+  each_setting(false, [&](GroupSettings& settings) { settings.all_reduce_hook = std::move(hook); });
+}
+
+void Unit::set_on_sharded_grad(std::function<void(ShardedParam& param)> callback) {
+  each_setting(false,
+               [&](GroupSettings& settings) { settings.on_sharded_grad = std::move(callback); });
+}
+
+void Unit::set_all_gather_extension(AllGatherExtension extension) {
+  FSDP2_CHECK(
+      static_cast<bool>(extension.pre_all_gather) == static_cast<bool>(extension.post_all_gather),
+      Code::kInvalidArgument,
+      "all-gather extension: expected both pre_all_gather and post_all_gather, or neither");
+  each_setting(false, [&](GroupSettings& settings) {
+    settings.all_gather_extension = std::move(extension);
+  });
+}
+
+std::vector<std::weak_ptr<ParamGroup>> Unit::groups_of(
+    const std::vector<std::shared_ptr<Unit>>& units) {
+  std::vector<std::weak_ptr<ParamGroup>> groups;
+  for (const auto& unit : units) {
+    FSDP2_CHECK(unit != nullptr, Code::kInvalidArgument,
+                "prefetch: expected modules that fully_shard was applied to, found one that is not "
+                "sharded");
+    if (unit->group_) {
+      groups.push_back(unit->group_);
+    }
+  }
+  return groups;
+}
+
+void Unit::set_modules_to_forward_prefetch(const std::vector<std::shared_ptr<Unit>>& units) {
+  each_setting(false,
+               [&](GroupSettings& settings) { settings.forward_prefetch = groups_of(units); });
+}
+
+void Unit::set_modules_to_backward_prefetch(const std::vector<std::shared_ptr<Unit>>& units) {
+  each_setting(false,
+               [&](GroupSettings& settings) { settings.backward_prefetch = groups_of(units); });
+}
+
+}  // namespace fsdp2::fsdp

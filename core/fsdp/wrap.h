@@ -1,0 +1,37 @@
+// Wrapping policies: which modules of a model become units of their own.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/comm/mesh.h"
+#include "core/fsdp/policy.h"
+#include "core/fsdp/unit.h"
+#include "core/nn/module.h"
+
+namespace fsdp2::fsdp {
+
+struct Wrap {
+  std::vector<std::string> kinds;  // class names: each such module is a unit
+  std::vector<std::string> names;  // dotted paths: each such module is a unit
+  int modules_per_unit = 1;        // so many consecutive siblings of `kinds` make one unit
+  int64_t min_numel = 0;  // > 0: so does any module with at least so many parameter elements that
+                          // no module below it has taken
+};
+
+// fully_shard on every module that `wrap` names, inner ones first, then on `module` itself, whose
+// unit is returned. A parameter that is tied across these units goes to the unit of the places'
+// common parent; a module that is left without parameters by that is no unit. The output dtype is
+// that of `module`'s output, not of the units inside. Errors: as fully_shard, kNotFound for a name
+// that is not there.
+std::shared_ptr<Unit> fully_shard_wrapped(const std::shared_ptr<nn::Module>& module,
+                                          const std::shared_ptr<Mesh>& mesh, const Policy& policy,
+                                          const Wrap& wrap);
+
+std::shared_ptr<Unit> fully_shard_by_kind(const std::shared_ptr<nn::Module>& module,
+                                          const std::shared_ptr<Mesh>& mesh, const Policy& policy,
+                                          const std::vector<std::string>& kinds);
+
+}  // namespace fsdp2::fsdp
