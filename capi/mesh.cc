@@ -37,22 +37,6 @@ int32_t backend_number(BackendKind backend) {
   fail(Code::kInternal, "backend {}", static_cast<int>(backend));
 }
 
-ReduceOp read_reduce_op(int32_t op) {
-  switch (op) {
-    case FSDP2_REDUCE_SUM:
-      return ReduceOp::kSum;
-    case FSDP2_REDUCE_AVERAGE:
-      return ReduceOp::kAverage;
-    case FSDP2_REDUCE_MAX:
-      return ReduceOp::kMax;
-    default:
-      fail(Code::kInvalidArgument,
-           "op: expected FSDP2_REDUCE_SUM (0), _AVERAGE (1) or _MAX (2), "
-           "found {}",
-           op);
-  }
-}
-
 fsdp2_mesh_info mesh_info(const Mesh& mesh) {
   fsdp2_mesh_info info{};
   info.backend = backend_number(mesh.world().backend());
@@ -76,7 +60,7 @@ std::vector<Comm*> groups_of(const Mesh& mesh) {
   }
   std::vector<Comm*> groups;
   for (int dim = 0; dim < mesh.ndim(); ++dim) {
-    groups.push_back(&mesh.comm(dim, Lane::kReduce));
+    groups.push_back(&mesh.comm(dim, Lane::kGather));
   }
   return groups;
 }
@@ -127,22 +111,6 @@ void all_reduce(Call& call, const Mesh& mesh, double* values, size_t n, int32_t 
   std::copy_n(buffer.const_data_ptr<double>(), n, values);
 }
 
-void get_submesh(const MeshObject& object, const char* const* names, size_t n_names,
-                 fsdp2_mesh* out) {
-  check_not_null(out, "out");
-  check_array(names, n_names, "names");
-  FSDP2_CHECK(n_names <= FSDP2_MAX_DIMS, Code::kInvalidArgument,
-              "n_names: expected at most {}, found {}", FSDP2_MAX_DIMS, n_names);
-  std::vector<std::string> dims;
-  for (size_t i = 0; i < n_names; ++i) {
-    dims.push_back(read_text(names[i], kMaxName, "names"));
-  }
-  auto sub = std::make_shared<MeshObject>();
-  sub->busy = object.busy;
-  sub->mesh = object.mesh->submesh(dims);
-  out->id = give(Kind::kMesh, std::move(sub));
-}
-
 void agree_on_text(const Mesh& mesh, const char* what, const char* text) {
   FSDP2_CHECK(is_whole(mesh), Code::kUnsupported, "expected a mesh of all {} ranks, found {}",
               mesh.world().size(), mesh.to_string());
@@ -175,6 +143,18 @@ fsdp2_status fsdp2_mesh_create(const fsdp2_mesh_options* options, fsdp2_mesh* ou
   });
 }
 
+fsdp2_status fsdp2_mesh_create_in(fsdp2_mesh mesh, const fsdp2_mesh_options* options,
+                                  fsdp2_mesh* out) {
+  return guard(__func__, [&](Call& call) {
+    const auto object = pin(mesh);
+    capi::enter(call, *object);
+    capi::check_not_null(options, "options");
+    capi::check_not_null(out, "out");
+    const auto read = capi::read_struct(options, capi::kDefaults, "options");
+    out->id = capi::give(capi::Kind::kMesh, capi::create_mesh_in(*object, read));
+  });
+}
+
 fsdp2_status fsdp2_mesh_destroy(fsdp2_mesh mesh) {
   return capi::destroy(__func__, capi::Kind::kMesh, mesh.id);
 }
@@ -185,33 +165,6 @@ fsdp2_status fsdp2_mesh_get_info(fsdp2_mesh mesh, fsdp2_mesh_info* out) {
     call.about(object->mesh);
     capi::check_out_struct(out, "out");
     capi::fill_struct(out, capi::mesh_info(*object->mesh));
-  });
-}
-
-fsdp2_status fsdp2_mesh_get_dim_name(fsdp2_mesh mesh, int32_t dim, char* buf, size_t cap,
-                                     size_t* needed) {
-  return guard(__func__, [&](Call& call) {
-    const auto object = pin(mesh);
-    call.about(object->mesh);
-    capi::check_integer(dim, 0, object->mesh->ndim() - 1, "dim");
-    capi::write_text(object->mesh->dim_name(dim), buf, cap, needed);
-  });
-}
-
-fsdp2_status fsdp2_mesh_describe(fsdp2_mesh mesh, char* buf, size_t cap, size_t* needed) {
-  return guard(__func__, [&](Call& call) {
-    const auto object = pin(mesh);
-    call.about(object->mesh);
-    capi::write_text(object->mesh->to_string(), buf, cap, needed);
-  });
-}
-
-fsdp2_status fsdp2_mesh_get_submesh(fsdp2_mesh mesh, const char* const* names, size_t n_names,
-                                    fsdp2_mesh* out) {
-  return guard(__func__, [&](Call& call) {
-    const auto object = pin(mesh);
-    call.about(object->mesh);
-    capi::get_submesh(*object, names, n_names, out);
   });
 }
 

@@ -54,51 +54,88 @@ WorldOptions world_options(const fsdp2_mesh_options& options) {
   return out;
 }
 
-struct Dims {
+// What kind of mesh, apart from how to join.
+struct Layout {
   std::vector<int64_t> shape;  // empty: by fsdp_size
   std::vector<std::string> names;
+  std::vector<int> ranks;  // empty: all
+  int64_t fsdp_size = 0;
+  std::string device_type = "cpu";
 };
 
-Dims read_dims(const fsdp2_mesh_options& options) {
-  Dims dims;
+std::vector<int> read_ranks(const fsdp2_mesh_options& options) {
+  const auto count =
+      static_cast<size_t>(check_integer(options.n_ranks, 0, kMaxRanks, "options.n_ranks"));
+  check_array(options.ranks, count, "options.ranks");
+  std::vector<int> ranks;
+  for (size_t i = 0; i < count; ++i) {
+    ranks.push_back(
+        static_cast<int>(check_integer(options.ranks[i], 0, kMaxRanks - 1, "options.ranks")));
+  }
+  return ranks;
+}
+
+Layout read_layout(const fsdp2_mesh_options& options) {
+  Layout layout;
+  layout.fsdp_size = check_integer(options.fsdp_size, 0, kMaxRanks, "options.fsdp_size");
+  layout.ranks = read_ranks(options);
+  if (options.device_type != nullptr) {
+    layout.device_type = read_text(options.device_type, kMaxName, "options.device_type");
+  }
   const int64_t n = check_integer(options.n_dims, 0, FSDP2_MAX_DIMS, "options.n_dims");
   if (n == 0) {
-    FSDP2_CHECK(options.shape == nullptr && options.names == nullptr, Code::kInvalidArgument,
-                "options.n_dims is 0, but shape or names is not NULL");
-    return dims;
+    FSDP2_CHECK(options.shape == nullptr && options.names == nullptr && layout.ranks.empty(),
+                Code::kInvalidArgument,
+                "options.n_dims is 0, but shape, names or ranks is not NULL");
+    return layout;
   }
   check_not_null(options.shape, "options.shape");
   FSDP2_CHECK(options.fsdp_size == 0, Code::kInvalidArgument,
               "options.fsdp_size: expected 0 beside a shape, found {}", options.fsdp_size);
-  dims.shape.assign(options.shape, options.shape + n);
-  if (options.names == nullptr) {
-    FSDP2_CHECK(n <= 2, Code::kNullArgument, "options.names is NULL: {} dims have no default names",
-                n);
-    dims.names =
-        n == 1 ? std::vector<std::string>{"fsdp"} : std::vector<std::string>{"ddp", "fsdp"};
-    return dims;
+  layout.shape.assign(options.shape, options.shape + n);
+  for (int64_t i = 0; options.names != nullptr && i < n; ++i) {
+    layout.names.push_back(read_text(options.names[i], kMaxName, "options.names"));
   }
-  for (int64_t i = 0; i < n; ++i) {
-    dims.names.push_back(read_text(options.names[i], kMaxName, "options.names"));
+  return layout;
+}
+
+std::shared_ptr<Mesh> make_mesh(std::shared_ptr<World> world, const Layout& layout) {
+  if (layout.shape.empty()) {
+    return Mesh::for_fsdp(std::move(world), layout.fsdp_size, layout.device_type);
   }
-  return dims;
+  if (layout.ranks.empty()) {
+    return Mesh::create(std::move(world), layout.shape, layout.names, layout.device_type);
+  }
+  return Mesh::create_from_ranks(std::move(world), layout.ranks, layout.shape, layout.names,
+                                 layout.device_type);
 }
 
 }  // namespace
 
 std::shared_ptr<MeshObject> create_mesh(const fsdp2_mesh_options& options) {
   const WorldOptions place = world_options(options);
-  const Dims dims = read_dims(options);
-  check_integer(options.fsdp_size, 0, kMaxRanks, "options.fsdp_size");
+  const Layout layout = read_layout(options);
   note_use();
-  std::shared_ptr<World> world = World::join(place);
-  std::shared_ptr<Mesh> mesh = dims.shape.empty()
-                                   ? Mesh::for_fsdp(std::move(world), options.fsdp_size)
-                                   : Mesh::create(std::move(world), dims.shape, dims.names);
-  log(LogLevel::kInfo, "comm", "joined {}", mesh->to_string());
   auto object = std::make_shared<MeshObject>();
   object->busy = std::make_shared<Busy>("mesh");
-  object->mesh = std::move(mesh);
+  object->mesh = make_mesh(World::join(place), layout);
+  log(LogLevel::kInfo, "comm", "joined {}", object->mesh->to_string());
+  return object;
+}
+
+std::shared_ptr<MeshObject> create_mesh_in(const MeshObject& job,
+                                           const fsdp2_mesh_options& options) {
+  constexpr fsdp2_mesh_options kDefaults = FSDP2_MESH_OPTIONS_INIT;
+  FSDP2_CHECK(options.backend == kDefaults.backend && options.rank == kDefaults.rank &&
+                  options.world_size == kDefaults.world_size &&
+                  options.local_rank == kDefaults.local_rank && options.rendezvous == nullptr &&
+                  options.timeout_ms == kDefaults.timeout_ms,
+              Code::kInvalidArgument,
+              "options: backend, rank, world_size, local_rank, rendezvous and timeout_ms are the "
+              "job's: leave them at their defaults");
+  auto object = std::make_shared<MeshObject>();
+  object->busy = job.busy;
+  object->mesh = make_mesh(job.mesh->shared_world(), read_layout(options));
   return object;
 }
 

@@ -10,5 +10,8 @@ namespace fsdp2::capi {
 
 // Collective.
 std::shared_ptr<MeshObject> create_mesh(const fsdp2_mesh_options& options);
+// Collective: another mesh of the same job.
+std::shared_ptr<MeshObject> create_mesh_in(const MeshObject& job,
+                                           const fsdp2_mesh_options& options);
 
 }  // namespace fsdp2::capi

@@ -22,8 +22,9 @@ inline constexpr size_t kFirstSize = 0;
 // clang-format off
 template <> inline constexpr size_t kFirstSize<fsdp2_error_info> = 40;
 template <> inline constexpr size_t kFirstSize<fsdp2_log_record> = 40;
-template <> inline constexpr size_t kFirstSize<fsdp2_mesh_options> = 64;
+template <> inline constexpr size_t kFirstSize<fsdp2_mesh_options> = 88;
 template <> inline constexpr size_t kFirstSize<fsdp2_mesh_info> = 280;
+template <> inline constexpr size_t kFirstSize<fsdp2_group_info> = 24;
 template <> inline constexpr size_t kFirstSize<fsdp2_tensor_info> = 288;
 template <> inline constexpr size_t kFirstSize<fsdp2_module_options> = 16;
 template <> inline constexpr size_t kFirstSize<fsdp2_module_info> = 32;

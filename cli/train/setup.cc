@@ -83,9 +83,11 @@ void join_mesh(const TrainOptions& options, Mesh* out) {
   fsdp2_mesh_options mesh = FSDP2_MESH_OPTIONS_INIT;
   mesh.timeout_ms = std::max<int64_t>(1, std::llround(options.timeout_s * 1000));
   const std::array<int64_t, 2> replicas = {world_size_in_environment(), 1};
+  const std::array<const char*, 2> names = {"ddp", "fsdp"};
   if (options.strategy == "no_shard") {
     mesh.n_dims = 2;
     mesh.shape = replicas.data();
+    mesh.names = names.data();
   } else {
     mesh.fsdp_size = options.fsdp_size;
   }

@@ -181,14 +181,16 @@ std::shared_ptr<Mesh> Mesh::from_table(std::shared_ptr<World> world, std::vector
   return mesh;
 }
 
-std::shared_ptr<Mesh> Mesh::for_fsdp(std::shared_ptr<World> world, int64_t fsdp_size) {
+std::shared_ptr<Mesh> Mesh::for_fsdp(std::shared_ptr<World> world, int64_t fsdp_size,
+                                     std::string device_type) {
   const int64_t ranks = world->size();
   if (fsdp_size <= 1 || fsdp_size >= ranks) {
-    return create(std::move(world), {ranks}, {"fsdp"});
+    return create(std::move(world), {ranks}, {"fsdp"}, std::move(device_type));
   }
   FSDP2_CHECK(ranks % fsdp_size == 0, Code::kInvalidArgument,
               "fsdp_size {} does not divide the world size {}", fsdp_size, ranks);
-  return create(std::move(world), {ranks / fsdp_size, fsdp_size}, {"ddp", "fsdp"});
+  return create(std::move(world), {ranks / fsdp_size, fsdp_size}, {"ddp", "fsdp"},
+                std::move(device_type));
 }
 
 std::shared_ptr<Mesh> Mesh::from_group(std::shared_ptr<World> world,

@@ -42,7 +42,8 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
                                                  Names dim_names, std::string device_type = "cpu");
   // The mesh for a shard group size: <= 1 or >= world: 1-D ("fsdp"); else
   // (world / fsdp_size, fsdp_size) named ("ddp", "fsdp"). fsdp_size must divide the world size.
-  static std::shared_ptr<Mesh> for_fsdp(std::shared_ptr<World> world, int64_t fsdp_size);
+  static std::shared_ptr<Mesh> for_fsdp(std::shared_ptr<World> world, int64_t fsdp_size,
+                                        std::string device_type = "cpu");
   // Local: the 1-D mesh of a group that is there. dim_name may be empty.
   static std::shared_ptr<Mesh> from_group(std::shared_ptr<World> world,
                                           std::shared_ptr<const Group> group, std::string dim_name,

@@ -29,6 +29,7 @@ static inline void* output(int index, uint32_t struct_size) {
 }
 #define OUT(type) ((type*)output(0, 0))
 #define OUT2(type) ((type*)output(1, 0))
+#define OUT3(type) ((type*)output(2, 0))
 #define OUT_STRUCT(type) ((type*)output(0, (uint32_t)sizeof(type)))
 
 /* The call gave `expected`, its name is in the record, and it wrote nothing. */

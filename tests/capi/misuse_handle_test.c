@@ -19,6 +19,31 @@ static const char* const kDims[1] = {"fsdp"};
 CALL(mesh_get_submesh, mesh, fsdp2_mesh_get_submesh(h, kDims, 1, OUT(fsdp2_mesh)))
 CALL(mesh_barrier, mesh, fsdp2_mesh_barrier(h))
 CALL(mesh_all_reduce, mesh, fsdp2_mesh_all_reduce(h, OUT(double), 1, FSDP2_REDUCE_SUM))
+static const fsdp2_mesh_options kPlace = FSDP2_MESH_OPTIONS_INIT;
+CALL(mesh_create_in, mesh, fsdp2_mesh_create_in(h, &kPlace, OUT(fsdp2_mesh)))
+CALL(mesh_from_group, mesh, fsdp2_mesh_from_group(h, 0, NULL, OUT(fsdp2_mesh)))
+CALL(mesh_get_dim_index, mesh, fsdp2_mesh_get_dim_index(h, "fsdp", OUT(int32_t)))
+CALL(mesh_get_ranks, mesh, fsdp2_mesh_get_ranks(h, OUT(int32_t), 8, OUT2(size_t)))
+CALL(mesh_get_group, mesh, fsdp2_mesh_get_group(h, 0, OUT_STRUCT(fsdp2_group_info)))
+CALL(mesh_get_group_ranks, mesh, fsdp2_mesh_get_group_ranks(h, 0, OUT(int32_t), 8, OUT2(size_t)))
+CALL(mesh_is_equal, mesh, fsdp2_mesh_is_equal(h, job.mesh, OUT(int32_t)))
+CALL(mesh_is_equal_to, mesh, fsdp2_mesh_is_equal(job.mesh, h, OUT(int32_t)))
+CALL(mesh_get_hash, mesh, fsdp2_mesh_get_hash(h, OUT(uint64_t)))
+CALL(mesh_flatten, mesh, fsdp2_mesh_flatten(h, kDims, 1, "flat", OUT(fsdp2_mesh)))
+CALL(mesh_get_root, mesh, fsdp2_mesh_get_root(h, OUT(int32_t), 8, OUT2(size_t), OUT3(fsdp2_mesh)))
+CALL(mesh_broadcast, mesh, fsdp2_mesh_broadcast(h, 0, tokens))
+CALL(mesh_broadcast_of, tensor, fsdp2_mesh_broadcast(job.mesh, 0, h))
+CALL(mesh_scatter, mesh, fsdp2_mesh_scatter(h, 0, tokens, 0, OUT(fsdp2_tensor)))
+CALL(mesh_scatter_of, tensor, fsdp2_mesh_scatter(job.mesh, 0, h, 0, OUT(fsdp2_tensor)))
+CALL(mesh_all_gather, mesh, fsdp2_mesh_all_gather(h, 0, tokens, 0, OUT(fsdp2_tensor)))
+CALL(mesh_all_gather_of, tensor, fsdp2_mesh_all_gather(job.mesh, 0, h, 0, OUT(fsdp2_tensor)))
+CALL(mesh_reduce_scatter, mesh,
+     fsdp2_mesh_reduce_scatter(h, 0, tokens, 0, FSDP2_REDUCE_SUM, OUT(fsdp2_tensor)))
+CALL(mesh_reduce_scatter_of, tensor,
+     fsdp2_mesh_reduce_scatter(job.mesh, 0, h, 0, FSDP2_REDUCE_SUM, OUT(fsdp2_tensor)))
+CALL(mesh_all_reduce_tensor, mesh, fsdp2_mesh_all_reduce_tensor(h, 0, tokens, FSDP2_REDUCE_SUM))
+CALL(mesh_all_reduce_tensor_of, tensor,
+     fsdp2_mesh_all_reduce_tensor(job.mesh, 0, h, FSDP2_REDUCE_SUM))
 CALL(mesh_agree, mesh, fsdp2_mesh_agree(h, "a", "b"))
 CALL(mesh_fail, mesh, fsdp2_mesh_fail(h, "a"))
 CALL(tensor_read, tensor, fsdp2_tensor_read(h, OUT(char), 32))
@@ -85,6 +110,27 @@ static const struct {
     {"fsdp2_mesh_get_submesh", mesh_get_submesh, 'm', 0},
     {"fsdp2_mesh_barrier", mesh_barrier, 'm', 0},
     {"fsdp2_mesh_all_reduce", mesh_all_reduce, 'm', 0},
+    {"fsdp2_mesh_create_in", mesh_create_in, 'm', 0},
+    {"fsdp2_mesh_from_group", mesh_from_group, 'm', 0},
+    {"fsdp2_mesh_get_dim_index", mesh_get_dim_index, 'm', 0},
+    {"fsdp2_mesh_get_ranks", mesh_get_ranks, 'm', 0},
+    {"fsdp2_mesh_get_group", mesh_get_group, 'm', 0},
+    {"fsdp2_mesh_get_group_ranks", mesh_get_group_ranks, 'm', 0},
+    {"fsdp2_mesh_is_equal", mesh_is_equal, 'm', 0},
+    {"fsdp2_mesh_is_equal", mesh_is_equal_to, 'm', 0},
+    {"fsdp2_mesh_get_hash", mesh_get_hash, 'm', 0},
+    {"fsdp2_mesh_flatten", mesh_flatten, 'm', 0},
+    {"fsdp2_mesh_get_root", mesh_get_root, 'm', 0},
+    {"fsdp2_mesh_broadcast", mesh_broadcast, 'm', 0},
+    {"fsdp2_mesh_broadcast", mesh_broadcast_of, 't', 0},
+    {"fsdp2_mesh_scatter", mesh_scatter, 'm', 0},
+    {"fsdp2_mesh_scatter", mesh_scatter_of, 't', 0},
+    {"fsdp2_mesh_all_gather", mesh_all_gather, 'm', 0},
+    {"fsdp2_mesh_all_gather", mesh_all_gather_of, 't', 0},
+    {"fsdp2_mesh_reduce_scatter", mesh_reduce_scatter, 'm', 0},
+    {"fsdp2_mesh_reduce_scatter", mesh_reduce_scatter_of, 't', 0},
+    {"fsdp2_mesh_all_reduce_tensor", mesh_all_reduce_tensor, 'm', 0},
+    {"fsdp2_mesh_all_reduce_tensor", mesh_all_reduce_tensor_of, 't', 0},
     {"fsdp2_mesh_agree", mesh_agree, 'm', 0},
     {"fsdp2_mesh_fail", mesh_fail, 'm', 0},
     {"fsdp2_tensor_read", tensor_read, 't', 0},

@@ -28,6 +28,8 @@ TAKES(loader_open, fsdp2_loader_options,
       fsdp2_loader_open(job.mesh, TINY_LLAMA_TOKENS, s, OUT(fsdp2_loader)))
 TAKES(step_create, fsdp2_step_options,
       fsdp2_step_create(job.shard, job.optimizer, s, OUT(fsdp2_step)))
+TAKES(mesh_create_in, fsdp2_mesh_options, fsdp2_mesh_create_in(job.mesh, s, OUT(fsdp2_mesh)))
+TAKES(mesh_get_group, fsdp2_group_info, fsdp2_mesh_get_group(job.mesh, 0, s))
 TAKES(mesh_get_info, fsdp2_mesh_info, fsdp2_mesh_get_info(job.mesh, s))
 TAKES(tensor_get_info, fsdp2_tensor_info, fsdp2_tensor_get_info(tokens, s))
 TAKES(module_get_info, fsdp2_module_info, fsdp2_module_get_info(job.module, s))
@@ -42,6 +44,7 @@ static const struct {
   int is_input;
 } kCalls[] = {
     {"fsdp2_mesh_create", mesh_create, sizeof(fsdp2_mesh_options), 1},
+    {"fsdp2_mesh_create_in", mesh_create_in, sizeof(fsdp2_mesh_options), 1},
     {"fsdp2_module_from_pretrained", from_pretrained, sizeof(fsdp2_module_options), 1},
     {"fsdp2_module_from_config", from_config, sizeof(fsdp2_module_options), 1},
     {"fsdp2_module_generate", generate, sizeof(fsdp2_generate_options), 1},
@@ -50,6 +53,7 @@ static const struct {
     {"fsdp2_optimizer_sgd", sgd, sizeof(fsdp2_sgd_options), 1},
     {"fsdp2_loader_open", loader_open, sizeof(fsdp2_loader_options), 1},
     {"fsdp2_step_create", step_create, sizeof(fsdp2_step_options), 1},
+    {"fsdp2_mesh_get_group", mesh_get_group, sizeof(fsdp2_group_info), 0},
     {"fsdp2_mesh_get_info", mesh_get_info, sizeof(fsdp2_mesh_info), 0},
     {"fsdp2_tensor_get_info", tensor_get_info, sizeof(fsdp2_tensor_info), 0},
     {"fsdp2_module_get_info", module_get_info, sizeof(fsdp2_module_info), 0},

@@ -6,7 +6,7 @@
 
 #include "tests/capi/harness.h"
 
-enum { kMaxRanks = 4 };
+enum { kMaxRanks = 8 };
 
 typedef void (*rank_body)(fsdp2_mesh mesh, int rank);
 

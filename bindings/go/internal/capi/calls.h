@@ -33,6 +33,14 @@ static inline fsdp2_go_error *fsdp2_go_mesh_create(const fsdp2_mesh_options *opt
   return fsdp2_go_check(fsdp2_mesh_create(options, out));
 }
 
+static inline fsdp2_go_error *fsdp2_go_mesh_create_in(fsdp2_mesh mesh, const fsdp2_mesh_options *options, fsdp2_mesh *out) {
+  return fsdp2_go_check(fsdp2_mesh_create_in(mesh, options, out));
+}
+
+static inline fsdp2_go_error *fsdp2_go_mesh_from_group(fsdp2_mesh mesh, int32_t dim, const char *name, fsdp2_mesh *out) {
+  return fsdp2_go_check(fsdp2_mesh_from_group(mesh, dim, name, out));
+}
+
 static inline fsdp2_go_error *fsdp2_go_mesh_destroy(fsdp2_mesh mesh) {
   return fsdp2_go_check(fsdp2_mesh_destroy(mesh));
 }
@@ -45,6 +53,30 @@ static inline fsdp2_go_error *fsdp2_go_mesh_get_dim_name(fsdp2_mesh mesh, int32_
   return fsdp2_go_check(fsdp2_mesh_get_dim_name(mesh, dim, buf, cap, needed));
 }
 
+static inline fsdp2_go_error *fsdp2_go_mesh_get_dim_index(fsdp2_mesh mesh, const char *name, int32_t *out) {
+  return fsdp2_go_check(fsdp2_mesh_get_dim_index(mesh, name, out));
+}
+
+static inline fsdp2_go_error *fsdp2_go_mesh_get_ranks(fsdp2_mesh mesh, int32_t *ranks, size_t cap, size_t *needed) {
+  return fsdp2_go_check(fsdp2_mesh_get_ranks(mesh, ranks, cap, needed));
+}
+
+static inline fsdp2_go_error *fsdp2_go_mesh_get_group(fsdp2_mesh mesh, int32_t dim, fsdp2_group_info *out) {
+  return fsdp2_go_check(fsdp2_mesh_get_group(mesh, dim, out));
+}
+
+static inline fsdp2_go_error *fsdp2_go_mesh_get_group_ranks(fsdp2_mesh mesh, int32_t dim, int32_t *ranks, size_t cap, size_t *needed) {
+  return fsdp2_go_check(fsdp2_mesh_get_group_ranks(mesh, dim, ranks, cap, needed));
+}
+
+static inline fsdp2_go_error *fsdp2_go_mesh_is_equal(fsdp2_mesh a, fsdp2_mesh b, int32_t *out) {
+  return fsdp2_go_check(fsdp2_mesh_is_equal(a, b, out));
+}
+
+static inline fsdp2_go_error *fsdp2_go_mesh_get_hash(fsdp2_mesh mesh, uint64_t *out) {
+  return fsdp2_go_check(fsdp2_mesh_get_hash(mesh, out));
+}
+
 static inline fsdp2_go_error *fsdp2_go_mesh_describe(fsdp2_mesh mesh, char *buf, size_t cap, size_t *needed) {
   return fsdp2_go_check(fsdp2_mesh_describe(mesh, buf, cap, needed));
 }
@@ -53,12 +85,40 @@ static inline fsdp2_go_error *fsdp2_go_mesh_get_submesh(fsdp2_mesh mesh, const c
   return fsdp2_go_check(fsdp2_mesh_get_submesh(mesh, names, n_names, out));
 }
 
+static inline fsdp2_go_error *fsdp2_go_mesh_flatten(fsdp2_mesh mesh, const char *const *names, size_t n_names, const char *name, fsdp2_mesh *out) {
+  return fsdp2_go_check(fsdp2_mesh_flatten(mesh, names, n_names, name, out));
+}
+
+static inline fsdp2_go_error *fsdp2_go_mesh_get_root(fsdp2_mesh mesh, int32_t *dims, size_t cap, size_t *needed, fsdp2_mesh *out) {
+  return fsdp2_go_check(fsdp2_mesh_get_root(mesh, dims, cap, needed, out));
+}
+
 static inline fsdp2_go_error *fsdp2_go_mesh_barrier(fsdp2_mesh mesh) {
   return fsdp2_go_check(fsdp2_mesh_barrier(mesh));
 }
 
 static inline fsdp2_go_error *fsdp2_go_mesh_all_reduce(fsdp2_mesh mesh, double *values, size_t n, int32_t op) {
   return fsdp2_go_check(fsdp2_mesh_all_reduce(mesh, values, n, op));
+}
+
+static inline fsdp2_go_error *fsdp2_go_mesh_broadcast(fsdp2_mesh mesh, int32_t dim, fsdp2_tensor tensor) {
+  return fsdp2_go_check(fsdp2_mesh_broadcast(mesh, dim, tensor));
+}
+
+static inline fsdp2_go_error *fsdp2_go_mesh_scatter(fsdp2_mesh mesh, int32_t dim, fsdp2_tensor whole, int32_t tensor_dim, fsdp2_tensor *out) {
+  return fsdp2_go_check(fsdp2_mesh_scatter(mesh, dim, whole, tensor_dim, out));
+}
+
+static inline fsdp2_go_error *fsdp2_go_mesh_all_gather(fsdp2_mesh mesh, int32_t dim, fsdp2_tensor piece, int32_t tensor_dim, fsdp2_tensor *out) {
+  return fsdp2_go_check(fsdp2_mesh_all_gather(mesh, dim, piece, tensor_dim, out));
+}
+
+static inline fsdp2_go_error *fsdp2_go_mesh_reduce_scatter(fsdp2_mesh mesh, int32_t dim, fsdp2_tensor whole, int32_t tensor_dim, int32_t op, fsdp2_tensor *out) {
+  return fsdp2_go_check(fsdp2_mesh_reduce_scatter(mesh, dim, whole, tensor_dim, op, out));
+}
+
+static inline fsdp2_go_error *fsdp2_go_mesh_all_reduce_tensor(fsdp2_mesh mesh, int32_t dim, fsdp2_tensor tensor, int32_t op) {
+  return fsdp2_go_check(fsdp2_mesh_all_reduce_tensor(mesh, dim, tensor, op));
 }
 
 static inline fsdp2_go_error *fsdp2_go_mesh_agree(fsdp2_mesh mesh, const char *what, const char *text) {

@@ -153,6 +153,9 @@ type MeshOptions struct {
 	Rendezvous unsafe.Pointer
 	TimeoutMs  int64
 	FsdpSize   int64
+	Ranks      *int64
+	NRanks     int64
+	DeviceType unsafe.Pointer
 }
 
 // MeshInfo is fsdp2_mesh_info.
@@ -165,6 +168,15 @@ type MeshInfo struct {
 	NDims      int32
 	Shape      [16]int64
 	Coordinate [16]int64
+}
+
+// GroupInfo is fsdp2_group_info.
+type GroupInfo struct {
+	StructSize uint32
+	Size       int32
+	Rank       int32
+	Reserved   int32
+	ID         uint64
 }
 
 // TensorInfo is fsdp2_tensor_info.
@@ -357,6 +369,18 @@ func MeshCreate(options *MeshOptions, out *Mesh) error {
 	return check(C.fsdp2_go_mesh_create((*C.fsdp2_mesh_options)(unsafe.Pointer(options)), (*C.fsdp2_mesh)(unsafe.Pointer(out))))
 }
 
+// MeshCreateIn calls fsdp2_mesh_create_in.
+func MeshCreateIn(mesh Mesh, options *MeshOptions, out *Mesh) error {
+	return check(C.fsdp2_go_mesh_create_in(*(*C.fsdp2_mesh)(unsafe.Pointer(&mesh)), (*C.fsdp2_mesh_options)(unsafe.Pointer(options)), (*C.fsdp2_mesh)(unsafe.Pointer(out))))
+}
+
+// MeshFromGroup calls fsdp2_mesh_from_group.
+func MeshFromGroup(mesh Mesh, dim int32, name string, out *Mesh) error {
+	cName := C.CString(name)
+	defer C.free(unsafe.Pointer(cName))
+	return check(C.fsdp2_go_mesh_from_group(*(*C.fsdp2_mesh)(unsafe.Pointer(&mesh)), C.int32_t(dim), cName, (*C.fsdp2_mesh)(unsafe.Pointer(out))))
+}
+
 // MeshDestroy calls fsdp2_mesh_destroy.
 func MeshDestroy(mesh Mesh) error {
 	return check(C.fsdp2_go_mesh_destroy(*(*C.fsdp2_mesh)(unsafe.Pointer(&mesh))))
@@ -372,6 +396,38 @@ func MeshGetDimName(mesh Mesh, dim int32, buf *byte, cap uint, needed *uint) err
 	return check(C.fsdp2_go_mesh_get_dim_name(*(*C.fsdp2_mesh)(unsafe.Pointer(&mesh)), C.int32_t(dim), (*C.char)(unsafe.Pointer(buf)), C.size_t(cap), (*C.size_t)(unsafe.Pointer(needed))))
 }
 
+// MeshGetDimIndex calls fsdp2_mesh_get_dim_index.
+func MeshGetDimIndex(mesh Mesh, name string, out *int32) error {
+	cName := C.CString(name)
+	defer C.free(unsafe.Pointer(cName))
+	return check(C.fsdp2_go_mesh_get_dim_index(*(*C.fsdp2_mesh)(unsafe.Pointer(&mesh)), cName, (*C.int32_t)(unsafe.Pointer(out))))
+}
+
+// MeshGetRanks calls fsdp2_mesh_get_ranks.
+func MeshGetRanks(mesh Mesh, ranks *int32, cap uint, needed *uint) error {
+	return check(C.fsdp2_go_mesh_get_ranks(*(*C.fsdp2_mesh)(unsafe.Pointer(&mesh)), (*C.int32_t)(unsafe.Pointer(ranks)), C.size_t(cap), (*C.size_t)(unsafe.Pointer(needed))))
+}
+
+// MeshGetGroup calls fsdp2_mesh_get_group.
+func MeshGetGroup(mesh Mesh, dim int32, out *GroupInfo) error {
+	return check(C.fsdp2_go_mesh_get_group(*(*C.fsdp2_mesh)(unsafe.Pointer(&mesh)), C.int32_t(dim), (*C.fsdp2_group_info)(unsafe.Pointer(out))))
+}
+
+// MeshGetGroupRanks calls fsdp2_mesh_get_group_ranks.
+func MeshGetGroupRanks(mesh Mesh, dim int32, ranks *int32, cap uint, needed *uint) error {
+	return check(C.fsdp2_go_mesh_get_group_ranks(*(*C.fsdp2_mesh)(unsafe.Pointer(&mesh)), C.int32_t(dim), (*C.int32_t)(unsafe.Pointer(ranks)), C.size_t(cap), (*C.size_t)(unsafe.Pointer(needed))))
+}
+
+// MeshIsEqual calls fsdp2_mesh_is_equal.
+func MeshIsEqual(a Mesh, b Mesh, out *int32) error {
+	return check(C.fsdp2_go_mesh_is_equal(*(*C.fsdp2_mesh)(unsafe.Pointer(&a)), *(*C.fsdp2_mesh)(unsafe.Pointer(&b)), (*C.int32_t)(unsafe.Pointer(out))))
+}
+
+// MeshGetHash calls fsdp2_mesh_get_hash.
+func MeshGetHash(mesh Mesh, out *uint64) error {
+	return check(C.fsdp2_go_mesh_get_hash(*(*C.fsdp2_mesh)(unsafe.Pointer(&mesh)), (*C.uint64_t)(unsafe.Pointer(out))))
+}
+
 // MeshDescribe calls fsdp2_mesh_describe.
 func MeshDescribe(mesh Mesh, buf *byte, cap uint, needed *uint) error {
 	return check(C.fsdp2_go_mesh_describe(*(*C.fsdp2_mesh)(unsafe.Pointer(&mesh)), (*C.char)(unsafe.Pointer(buf)), C.size_t(cap), (*C.size_t)(unsafe.Pointer(needed))))
@@ -382,6 +438,18 @@ func MeshGetSubmesh(mesh Mesh, names *unsafe.Pointer, nNames uint, out *Mesh) er
 	return check(C.fsdp2_go_mesh_get_submesh(*(*C.fsdp2_mesh)(unsafe.Pointer(&mesh)), (**C.char)(unsafe.Pointer(names)), C.size_t(nNames), (*C.fsdp2_mesh)(unsafe.Pointer(out))))
 }
 
+// MeshFlatten calls fsdp2_mesh_flatten.
+func MeshFlatten(mesh Mesh, names *unsafe.Pointer, nNames uint, name string, out *Mesh) error {
+	cName := C.CString(name)
+	defer C.free(unsafe.Pointer(cName))
+	return check(C.fsdp2_go_mesh_flatten(*(*C.fsdp2_mesh)(unsafe.Pointer(&mesh)), (**C.char)(unsafe.Pointer(names)), C.size_t(nNames), cName, (*C.fsdp2_mesh)(unsafe.Pointer(out))))
+}
+
+// MeshGetRoot calls fsdp2_mesh_get_root.
+func MeshGetRoot(mesh Mesh, dims *int32, cap uint, needed *uint, out *Mesh) error {
+	return check(C.fsdp2_go_mesh_get_root(*(*C.fsdp2_mesh)(unsafe.Pointer(&mesh)), (*C.int32_t)(unsafe.Pointer(dims)), C.size_t(cap), (*C.size_t)(unsafe.Pointer(needed)), (*C.fsdp2_mesh)(unsafe.Pointer(out))))
+}
+
 // MeshBarrier calls fsdp2_mesh_barrier.
 func MeshBarrier(mesh Mesh) error {
 	return check(C.fsdp2_go_mesh_barrier(*(*C.fsdp2_mesh)(unsafe.Pointer(&mesh))))
@@ -390,6 +458,31 @@ func MeshBarrier(mesh Mesh) error {
 // MeshAllReduce calls fsdp2_mesh_all_reduce.
 func MeshAllReduce(mesh Mesh, values *float64, n uint, op int32) error {
 	return check(C.fsdp2_go_mesh_all_reduce(*(*C.fsdp2_mesh)(unsafe.Pointer(&mesh)), (*C.double)(unsafe.Pointer(values)), C.size_t(n), C.int32_t(op)))
+}
+
+// MeshBroadcast calls fsdp2_mesh_broadcast.
+func MeshBroadcast(mesh Mesh, dim int32, tensor Tensor) error {
+	return check(C.fsdp2_go_mesh_broadcast(*(*C.fsdp2_mesh)(unsafe.Pointer(&mesh)), C.int32_t(dim), *(*C.fsdp2_tensor)(unsafe.Pointer(&tensor))))
+}
+
+// MeshScatter calls fsdp2_mesh_scatter.
+func MeshScatter(mesh Mesh, dim int32, whole Tensor, tensorDim int32, out *Tensor) error {
+	return check(C.fsdp2_go_mesh_scatter(*(*C.fsdp2_mesh)(unsafe.Pointer(&mesh)), C.int32_t(dim), *(*C.fsdp2_tensor)(unsafe.Pointer(&whole)), C.int32_t(tensorDim), (*C.fsdp2_tensor)(unsafe.Pointer(out))))
+}
+
+// MeshAllGather calls fsdp2_mesh_all_gather.
+func MeshAllGather(mesh Mesh, dim int32, piece Tensor, tensorDim int32, out *Tensor) error {
+	return check(C.fsdp2_go_mesh_all_gather(*(*C.fsdp2_mesh)(unsafe.Pointer(&mesh)), C.int32_t(dim), *(*C.fsdp2_tensor)(unsafe.Pointer(&piece)), C.int32_t(tensorDim), (*C.fsdp2_tensor)(unsafe.Pointer(out))))
+}
+
+// MeshReduceScatter calls fsdp2_mesh_reduce_scatter.
+func MeshReduceScatter(mesh Mesh, dim int32, whole Tensor, tensorDim int32, op int32, out *Tensor) error {
+	return check(C.fsdp2_go_mesh_reduce_scatter(*(*C.fsdp2_mesh)(unsafe.Pointer(&mesh)), C.int32_t(dim), *(*C.fsdp2_tensor)(unsafe.Pointer(&whole)), C.int32_t(tensorDim), C.int32_t(op), (*C.fsdp2_tensor)(unsafe.Pointer(out))))
+}
+
+// MeshAllReduceTensor calls fsdp2_mesh_all_reduce_tensor.
+func MeshAllReduceTensor(mesh Mesh, dim int32, tensor Tensor, op int32) error {
+	return check(C.fsdp2_go_mesh_all_reduce_tensor(*(*C.fsdp2_mesh)(unsafe.Pointer(&mesh)), C.int32_t(dim), *(*C.fsdp2_tensor)(unsafe.Pointer(&tensor)), C.int32_t(op)))
 }
 
 // MeshAgree calls fsdp2_mesh_agree.

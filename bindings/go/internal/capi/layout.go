@@ -71,6 +71,9 @@ var _ = [1]byte{}[unsafe.Offsetof(MeshOptions{}.Names)-unsafe.Offsetof(C.fsdp2_m
 var _ = [1]byte{}[unsafe.Offsetof(MeshOptions{}.Rendezvous)-unsafe.Offsetof(C.fsdp2_mesh_options{}.rendezvous)]
 var _ = [1]byte{}[unsafe.Offsetof(MeshOptions{}.TimeoutMs)-unsafe.Offsetof(C.fsdp2_mesh_options{}.timeout_ms)]
 var _ = [1]byte{}[unsafe.Offsetof(MeshOptions{}.FsdpSize)-unsafe.Offsetof(C.fsdp2_mesh_options{}.fsdp_size)]
+var _ = [1]byte{}[unsafe.Offsetof(MeshOptions{}.Ranks)-unsafe.Offsetof(C.fsdp2_mesh_options{}.ranks)]
+var _ = [1]byte{}[unsafe.Offsetof(MeshOptions{}.NRanks)-unsafe.Offsetof(C.fsdp2_mesh_options{}.n_ranks)]
+var _ = [1]byte{}[unsafe.Offsetof(MeshOptions{}.DeviceType)-unsafe.Offsetof(C.fsdp2_mesh_options{}.device_type)]
 
 const _ = unsafe.Sizeof(C.fsdp2_mesh_info{}) - unsafe.Sizeof(MeshInfo{})
 
@@ -82,6 +85,14 @@ var _ = [1]byte{}[unsafe.Offsetof(MeshInfo{}.LocalRank)-unsafe.Offsetof(C.fsdp2_
 var _ = [1]byte{}[unsafe.Offsetof(MeshInfo{}.NDims)-unsafe.Offsetof(C.fsdp2_mesh_info{}.n_dims)]
 var _ = [1]byte{}[unsafe.Offsetof(MeshInfo{}.Shape)-unsafe.Offsetof(C.fsdp2_mesh_info{}.shape)]
 var _ = [1]byte{}[unsafe.Offsetof(MeshInfo{}.Coordinate)-unsafe.Offsetof(C.fsdp2_mesh_info{}.coordinate)]
+
+const _ = unsafe.Sizeof(C.fsdp2_group_info{}) - unsafe.Sizeof(GroupInfo{})
+
+var _ = [1]byte{}[unsafe.Offsetof(GroupInfo{}.StructSize)-unsafe.Offsetof(C.fsdp2_group_info{}.struct_size)]
+var _ = [1]byte{}[unsafe.Offsetof(GroupInfo{}.Size)-unsafe.Offsetof(C.fsdp2_group_info{}.size)]
+var _ = [1]byte{}[unsafe.Offsetof(GroupInfo{}.Rank)-unsafe.Offsetof(C.fsdp2_group_info{}.rank)]
+var _ = [1]byte{}[unsafe.Offsetof(GroupInfo{}.Reserved)-unsafe.Offsetof(C.fsdp2_group_info{}.reserved)]
+var _ = [1]byte{}[unsafe.Offsetof(GroupInfo{}.ID)-unsafe.Offsetof(C.fsdp2_group_info{}.id)]
 
 const _ = unsafe.Sizeof(C.fsdp2_tensor_info{}) - unsafe.Sizeof(TensorInfo{})
 

@@ -134,6 +134,9 @@ Base.@kwdef struct fsdp2_mesh_options
     rendezvous::Cstring = Cstring(C_NULL)
     timeout_ms::Int64 = 600000
     fsdp_size::Int64 = 0
+    ranks::Ptr{Int64} = C_NULL
+    n_ranks::Int64 = 0
+    device_type::Cstring = Cstring(C_NULL)
 end
 
 Base.@kwdef struct fsdp2_mesh_info
@@ -145,6 +148,14 @@ Base.@kwdef struct fsdp2_mesh_info
     n_dims::Int32 = 0
     shape::NTuple{16, Int64} = ntuple(_ -> 0, 16)
     coordinate::NTuple{16, Int64} = ntuple(_ -> 0, 16)
+end
+
+Base.@kwdef struct fsdp2_group_info
+    struct_size::UInt32 = sizeof(fsdp2_group_info)
+    size::Int32 = 0
+    rank::Int32 = 0
+    reserved::Int32 = 0
+    id::UInt64 = 0
 end
 
 Base.@kwdef struct fsdp2_tensor_info
@@ -323,6 +334,14 @@ function fsdp2_mesh_create(options, out)
     @ccall libfsdp2.fsdp2_mesh_create(options::Ptr{fsdp2_mesh_options}, out::Ptr{fsdp2_mesh})::fsdp2_status
 end
 
+function fsdp2_mesh_create_in(mesh, options, out)
+    @ccall libfsdp2.fsdp2_mesh_create_in(mesh::fsdp2_mesh, options::Ptr{fsdp2_mesh_options}, out::Ptr{fsdp2_mesh})::fsdp2_status
+end
+
+function fsdp2_mesh_from_group(mesh, dim, name, out)
+    @ccall libfsdp2.fsdp2_mesh_from_group(mesh::fsdp2_mesh, dim::Int32, name::Cstring, out::Ptr{fsdp2_mesh})::fsdp2_status
+end
+
 function fsdp2_mesh_destroy(mesh)
     @ccall libfsdp2.fsdp2_mesh_destroy(mesh::fsdp2_mesh)::fsdp2_status
 end
@@ -335,6 +354,30 @@ function fsdp2_mesh_get_dim_name(mesh, dim, buf, cap, needed)
     @ccall libfsdp2.fsdp2_mesh_get_dim_name(mesh::fsdp2_mesh, dim::Int32, buf::Ptr{UInt8}, cap::Csize_t, needed::Ptr{Csize_t})::fsdp2_status
 end
 
+function fsdp2_mesh_get_dim_index(mesh, name, out)
+    @ccall libfsdp2.fsdp2_mesh_get_dim_index(mesh::fsdp2_mesh, name::Cstring, out::Ptr{Int32})::fsdp2_status
+end
+
+function fsdp2_mesh_get_ranks(mesh, ranks, cap, needed)
+    @ccall libfsdp2.fsdp2_mesh_get_ranks(mesh::fsdp2_mesh, ranks::Ptr{Int32}, cap::Csize_t, needed::Ptr{Csize_t})::fsdp2_status
+end
+
+function fsdp2_mesh_get_group(mesh, dim, out)
+    @ccall libfsdp2.fsdp2_mesh_get_group(mesh::fsdp2_mesh, dim::Int32, out::Ptr{fsdp2_group_info})::fsdp2_status
+end
+
+function fsdp2_mesh_get_group_ranks(mesh, dim, ranks, cap, needed)
+    @ccall libfsdp2.fsdp2_mesh_get_group_ranks(mesh::fsdp2_mesh, dim::Int32, ranks::Ptr{Int32}, cap::Csize_t, needed::Ptr{Csize_t})::fsdp2_status
+end
+
+function fsdp2_mesh_is_equal(a, b, out)
+    @ccall libfsdp2.fsdp2_mesh_is_equal(a::fsdp2_mesh, b::fsdp2_mesh, out::Ptr{Int32})::fsdp2_status
+end
+
+function fsdp2_mesh_get_hash(mesh, out)
+    @ccall libfsdp2.fsdp2_mesh_get_hash(mesh::fsdp2_mesh, out::Ptr{UInt64})::fsdp2_status
+end
+
 function fsdp2_mesh_describe(mesh, buf, cap, needed)
     @ccall libfsdp2.fsdp2_mesh_describe(mesh::fsdp2_mesh, buf::Ptr{UInt8}, cap::Csize_t, needed::Ptr{Csize_t})::fsdp2_status
 end
@@ -343,12 +386,40 @@ function fsdp2_mesh_get_submesh(mesh, names, n_names, out)
     @ccall libfsdp2.fsdp2_mesh_get_submesh(mesh::fsdp2_mesh, names::Ptr{Cstring}, n_names::Csize_t, out::Ptr{fsdp2_mesh})::fsdp2_status
 end
 
+function fsdp2_mesh_flatten(mesh, names, n_names, name, out)
+    @ccall libfsdp2.fsdp2_mesh_flatten(mesh::fsdp2_mesh, names::Ptr{Cstring}, n_names::Csize_t, name::Cstring, out::Ptr{fsdp2_mesh})::fsdp2_status
+end
+
+function fsdp2_mesh_get_root(mesh, dims, cap, needed, out)
+    @ccall libfsdp2.fsdp2_mesh_get_root(mesh::fsdp2_mesh, dims::Ptr{Int32}, cap::Csize_t, needed::Ptr{Csize_t}, out::Ptr{fsdp2_mesh})::fsdp2_status
+end
+
 function fsdp2_mesh_barrier(mesh)
     @ccall libfsdp2.fsdp2_mesh_barrier(mesh::fsdp2_mesh)::fsdp2_status
 end
 
 function fsdp2_mesh_all_reduce(mesh, values, n, op)
     @ccall libfsdp2.fsdp2_mesh_all_reduce(mesh::fsdp2_mesh, values::Ptr{Cdouble}, n::Csize_t, op::Int32)::fsdp2_status
+end
+
+function fsdp2_mesh_broadcast(mesh, dim, tensor)
+    @ccall libfsdp2.fsdp2_mesh_broadcast(mesh::fsdp2_mesh, dim::Int32, tensor::fsdp2_tensor)::fsdp2_status
+end
+
+function fsdp2_mesh_scatter(mesh, dim, whole, tensor_dim, out)
+    @ccall libfsdp2.fsdp2_mesh_scatter(mesh::fsdp2_mesh, dim::Int32, whole::fsdp2_tensor, tensor_dim::Int32, out::Ptr{fsdp2_tensor})::fsdp2_status
+end
+
+function fsdp2_mesh_all_gather(mesh, dim, piece, tensor_dim, out)
+    @ccall libfsdp2.fsdp2_mesh_all_gather(mesh::fsdp2_mesh, dim::Int32, piece::fsdp2_tensor, tensor_dim::Int32, out::Ptr{fsdp2_tensor})::fsdp2_status
+end
+
+function fsdp2_mesh_reduce_scatter(mesh, dim, whole, tensor_dim, op, out)
+    @ccall libfsdp2.fsdp2_mesh_reduce_scatter(mesh::fsdp2_mesh, dim::Int32, whole::fsdp2_tensor, tensor_dim::Int32, op::Int32, out::Ptr{fsdp2_tensor})::fsdp2_status
+end
+
+function fsdp2_mesh_all_reduce_tensor(mesh, dim, tensor, op)
+    @ccall libfsdp2.fsdp2_mesh_all_reduce_tensor(mesh::fsdp2_mesh, dim::Int32, tensor::fsdp2_tensor, op::Int32)::fsdp2_status
 end
 
 function fsdp2_mesh_agree(mesh, what, text)

@@ -658,12 +658,15 @@ pub struct fsdp2_mesh_options {
     pub rendezvous: *const ::std::os::raw::c_char,
     pub timeout_ms: i64,
     pub fsdp_size: i64,
+    pub ranks: *const i64,
+    pub n_ranks: i64,
+    pub device_type: *const ::std::os::raw::c_char,
 }
 #[test]
 fn bindgen_test_layout_fsdp2_mesh_options() {
     assert_eq!(
         ::std::mem::size_of::<fsdp2_mesh_options>(),
-        64usize,
+        88usize,
         concat!("Size of: ", stringify!(fsdp2_mesh_options))
     );
     assert_eq!(
@@ -858,6 +861,57 @@ fn bindgen_test_layout_fsdp2_mesh_options() {
         );
     }
     test_field_fsdp_size();
+    fn test_field_ranks() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_mesh_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).ranks) as usize - ptr as usize
+            },
+            64usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_mesh_options),
+                "::",
+                stringify!(ranks)
+            )
+        );
+    }
+    test_field_ranks();
+    fn test_field_n_ranks() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_mesh_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).n_ranks) as usize - ptr as usize
+            },
+            72usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_mesh_options),
+                "::",
+                stringify!(n_ranks)
+            )
+        );
+    }
+    test_field_n_ranks();
+    fn test_field_device_type() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_mesh_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).device_type) as usize - ptr as usize
+            },
+            80usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_mesh_options),
+                "::",
+                stringify!(device_type)
+            )
+        );
+    }
+    test_field_device_type();
 }
 extern "C" {
     pub fn fsdp2_mesh_options_init(
@@ -868,6 +922,21 @@ extern "C" {
 extern "C" {
     pub fn fsdp2_mesh_create(
         options: *const fsdp2_mesh_options,
+        out: *mut fsdp2_mesh,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_mesh_create_in(
+        mesh: fsdp2_mesh,
+        options: *const fsdp2_mesh_options,
+        out: *mut fsdp2_mesh,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_mesh_from_group(
+        mesh: fsdp2_mesh,
+        dim: i32,
+        name: *const ::std::os::raw::c_char,
         out: *mut fsdp2_mesh,
     ) -> fsdp2_status;
 }
@@ -1048,6 +1117,150 @@ extern "C" {
     ) -> fsdp2_status;
 }
 extern "C" {
+    pub fn fsdp2_mesh_get_dim_index(
+        mesh: fsdp2_mesh,
+        name: *const ::std::os::raw::c_char,
+        out: *mut i32,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_mesh_get_ranks(
+        mesh: fsdp2_mesh,
+        ranks: *mut i32,
+        cap: usize,
+        needed: *mut usize,
+    ) -> fsdp2_status;
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct fsdp2_group_info {
+    pub struct_size: u32,
+    pub size: i32,
+    pub rank: i32,
+    pub reserved: i32,
+    pub id: u64,
+}
+#[test]
+fn bindgen_test_layout_fsdp2_group_info() {
+    assert_eq!(
+        ::std::mem::size_of::<fsdp2_group_info>(),
+        24usize,
+        concat!("Size of: ", stringify!(fsdp2_group_info))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<fsdp2_group_info>(),
+        8usize,
+        concat!("Alignment of ", stringify!(fsdp2_group_info))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_group_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_group_info),
+                "::",
+                stringify!(struct_size)
+            )
+        );
+    }
+    test_field_struct_size();
+    fn test_field_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_group_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).size) as usize - ptr as usize
+            },
+            4usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_group_info),
+                "::",
+                stringify!(size)
+            )
+        );
+    }
+    test_field_size();
+    fn test_field_rank() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_group_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).rank) as usize - ptr as usize
+            },
+            8usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_group_info),
+                "::",
+                stringify!(rank)
+            )
+        );
+    }
+    test_field_rank();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_group_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            12usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_group_info),
+                "::",
+                stringify!(reserved)
+            )
+        );
+    }
+    test_field_reserved();
+    fn test_field_id() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_group_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).id) as usize - ptr as usize
+            },
+            16usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_group_info),
+                "::",
+                stringify!(id)
+            )
+        );
+    }
+    test_field_id();
+}
+extern "C" {
+    pub fn fsdp2_mesh_get_group(
+        mesh: fsdp2_mesh,
+        dim: i32,
+        out: *mut fsdp2_group_info,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_mesh_get_group_ranks(
+        mesh: fsdp2_mesh,
+        dim: i32,
+        ranks: *mut i32,
+        cap: usize,
+        needed: *mut usize,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_mesh_is_equal(a: fsdp2_mesh, b: fsdp2_mesh, out: *mut i32) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_mesh_get_hash(mesh: fsdp2_mesh, out: *mut u64) -> fsdp2_status;
+}
+extern "C" {
     pub fn fsdp2_mesh_describe(
         mesh: fsdp2_mesh,
         buf: *mut ::std::os::raw::c_char,
@@ -1064,6 +1277,24 @@ extern "C" {
     ) -> fsdp2_status;
 }
 extern "C" {
+    pub fn fsdp2_mesh_flatten(
+        mesh: fsdp2_mesh,
+        names: *const *const ::std::os::raw::c_char,
+        n_names: usize,
+        name: *const ::std::os::raw::c_char,
+        out: *mut fsdp2_mesh,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_mesh_get_root(
+        mesh: fsdp2_mesh,
+        dims: *mut i32,
+        cap: usize,
+        needed: *mut usize,
+        out: *mut fsdp2_mesh,
+    ) -> fsdp2_status;
+}
+extern "C" {
     pub fn fsdp2_mesh_barrier(mesh: fsdp2_mesh) -> fsdp2_status;
 }
 pub const FSDP2_REDUCE_SUM: i32 = 0;
@@ -1074,6 +1305,45 @@ extern "C" {
         mesh: fsdp2_mesh,
         values: *mut f64,
         n: usize,
+        op: i32,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_mesh_broadcast(mesh: fsdp2_mesh, dim: i32, tensor: fsdp2_tensor) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_mesh_scatter(
+        mesh: fsdp2_mesh,
+        dim: i32,
+        whole: fsdp2_tensor,
+        tensor_dim: i32,
+        out: *mut fsdp2_tensor,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_mesh_all_gather(
+        mesh: fsdp2_mesh,
+        dim: i32,
+        piece: fsdp2_tensor,
+        tensor_dim: i32,
+        out: *mut fsdp2_tensor,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_mesh_reduce_scatter(
+        mesh: fsdp2_mesh,
+        dim: i32,
+        whole: fsdp2_tensor,
+        tensor_dim: i32,
+        op: i32,
+        out: *mut fsdp2_tensor,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_mesh_all_reduce_tensor(
+        mesh: fsdp2_mesh,
+        dim: i32,
+        tensor: fsdp2_tensor,
         op: i32,
     ) -> fsdp2_status;
 }
