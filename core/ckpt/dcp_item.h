@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "core/base/file.h"
 #include "core/ckpt/dcp_metadata.h"
@@ -37,7 +38,7 @@ class DcpItemFile {
   void read_box(const DcpEntry& entry, size_t chunk, at::IntArrayRef begin,
                 const at::Tensor& out) const;
 
-  // An object entry. Its tensors, if there are any, are read from `archive`.
+  // An object entry. The tensors in it, if there are any, are read from `archive`.
   struct Object {
     TorchArchive archive;
     const PickleValue& value() const { return archive.root(); }
@@ -49,7 +50,6 @@ class DcpItemFile {
 
  private:
   TorchArchive open(const DcpEntry& entry, size_t index) const;
-  TorchArchive open_chunk(const DcpEntry& entry, size_t chunk) const;
 
   std::shared_ptr<const MappedFile> file_;
 };

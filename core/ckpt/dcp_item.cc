@@ -1,0 +1,90 @@
+#include "core/ckpt/dcp_item.h"
+
+#include <fmt/ranges.h>
+
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/ckpt/printable_name.h"
+
+namespace fsdp2::ckpt {
+
+namespace {
+
+std::string item_name(const DcpEntry& entry, size_t index) {
+  return entry.tensor ? fmt::format("{} at [{}]", printable_name(entry.name),
+                                    fmt::join(entry.tensor->chunks[index].offsets, ", "))
+                      : printable_name(entry.name);
+}
+
+int64_t write_item(const ByteSink& sink, const PickleValue& value,
+                   const std::vector<at::Tensor>& tensors) {
+  TorchArchiveWriter writer(sink, value);
+  for (const at::Tensor& tensor : tensors) {
+    writer.append(tensor);
+  }
+  writer.finish();
+  return writer.bytes_written();
+}
+
+// The item's one tensor, which must be what the metadata says.
+const PickleTensor& tensor_of(const TorchArchive& archive, const DcpEntry& entry, size_t chunk) {
+  const auto* tensor = archive.root().as<PickleTensor>();
+  FSDP2_CHECK(tensor != nullptr, Code::kCorruptData, "{}: holds {}, the metadata says a tensor",
+              archive.label(), kind_name(archive.root()));
+  const DcpChunk& expected = entry.tensor->chunks[chunk];
+  FSDP2_CHECK(tensor->dtype == entry.tensor->dtype && tensor->shape == expected.sizes,
+              Code::kCorruptData, "{}: holds {} [{}], the metadata says {} [{}]", archive.label(),
+              c10::toString(tensor->dtype), fmt::join(tensor->shape, ", "),
+              c10::toString(entry.tensor->dtype), fmt::join(expected.sizes, ", "));
+  return *tensor;
+}
+
+}  // namespace
+
+int64_t write_tensor_item(const ByteSink& sink, const at::Tensor& chunk) {
+  return write_item(sink, describe_tensor(0, chunk.scalar_type(), chunk.sizes()), {chunk});
+}
+
+int64_t write_object_item(const ByteSink& sink, const PickleValue& object,
+                          const std::vector<at::Tensor>& tensors) {
+  return write_item(sink, object, tensors);
+}
+
+DcpItemFile::DcpItemFile(const std::string& path)
+    : file_(std::make_shared<const MappedFile>(path)) {}
+
+TorchArchive DcpItemFile::open(const DcpEntry& entry, size_t index) const {
+  FSDP2_CHECK(index < entry.storage.size(), Code::kInternal, "{}: item {} of {}",
+              printable_name(entry.name), index, entry.storage.size());
+  const DcpStorage& storage = entry.storage[index];
+  FSDP2_CHECK(storage.transforms.empty(), Code::kUnsupported,
+              "{}: {} is stored after {}, which is not read here: save it in Python without "
+              "extensions",
+              path(), item_name(entry, index), printable_name(storage.transforms[0]));
+  return TorchArchive(file_, storage.offset, storage.length, item_name(entry, index));
+}
+
+void DcpItemFile::read_box(const DcpEntry& entry, size_t chunk, at::IntArrayRef begin,
+                           const at::Tensor& out) const {
+  FSDP2_CHECK(entry.tensor.has_value(), Code::kInvalidArgument, "{}: {} is no tensor", path(),
+              printable_name(entry.name));
+  const TorchArchive archive = open(entry, chunk);
+  archive.read_box(tensor_of(archive, entry, chunk), begin, out);
+}
+
+DcpItemFile::Object DcpItemFile::read_object(const DcpEntry& entry) const {
+  FSDP2_CHECK(!entry.tensor.has_value(), Code::kInvalidArgument, "{}: {} is a tensor", path(),
+              printable_name(entry.name));
+  return {open(entry, 0)};
+}
+
+void DcpItemFile::verify(const DcpEntry& entry, size_t index) const {
+  const TorchArchive archive = open(entry, index);
+  if (entry.tensor) {
+    tensor_of(archive, entry, index);
+  }
+  archive.verify();
+}
+
+}  // namespace fsdp2::ckpt
