@@ -60,12 +60,7 @@ class AdamW final : public Optimizer {
       if (!param.grad().defined()) {
         continue;
       }
-      State& state = state_[i];
-      if (!state.exp_avg.defined()) {
-        const at::Tensor values = param.detach();
-        state = {at::zeros_like(values), at::zeros_like(values),
-                 at::scalar_tensor(0.0, at::kFloat)};
-      }
+      State& state = make_state(i);
       state.step.add_(1.0);
       FusedLists& lists = by_dtype[param.scalar_type()];
       lists.params.push_back(param);
@@ -82,12 +77,42 @@ class AdamW final : public Optimizer {
     }
   }
 
+  std::vector<OptimizerState> state(size_t index) override {
+    const State& state = make_state(index);
+    return {{"step", state.step, false},
+            {"exp_avg", state.exp_avg, true},
+            {"exp_avg_sq", state.exp_avg_sq, true}};
+  }
+
+  std::vector<HyperParameter> hyper_parameters() const override {
+    return {{"lr", lr_},
+            {"betas", std::pair(options_.beta1, options_.beta2)},
+            {"eps", options_.eps},
+            {"weight_decay", options_.weight_decay},
+            {"amsgrad", false},
+            {"maximize", false},
+            {"foreach", {}},
+            {"capturable", false},
+            {"differentiable", false},
+            {"fused", {}},
+            {"decoupled_weight_decay", true}};
+  }
+
  private:
   struct State {
     at::Tensor exp_avg;
     at::Tensor exp_avg_sq;
     at::Tensor step;  // fp32 scalar, as torch.optim keeps it
   };
+
+  State& make_state(size_t index) {
+    State& state = state_[index];
+    if (!state.exp_avg.defined()) {
+      const at::Tensor values = params_[index]->sharded().detach();
+      state = {at::zeros_like(values), at::zeros_like(values), at::scalar_tensor(0.0, at::kFloat)};
+    }
+    return state;
+  }
 
   AdamWOptions options_;
   std::vector<State> state_;
@@ -115,10 +140,7 @@ class Sgd final : public Optimizer {
       lists.params.push_back(param);
       lists.grads.push_back(param.grad());
       if (options_.momentum > 0.0) {
-        if (!momentum_[i].defined()) {
-          momentum_[i] = at::zeros_like(param.detach());
-        }
-        lists.first_state.push_back(momentum_[i]);
+        lists.first_state.push_back(make_momentum(i));
       }
     }
     for (auto& [dtype, lists] : by_dtype) {
@@ -130,7 +152,34 @@ class Sgd final : public Optimizer {
     }
   }
 
+  std::vector<OptimizerState> state(size_t index) override {
+    if (options_.momentum > 0.0) {
+      return {{"momentum_buffer", make_momentum(index), true}};
+    }
+    return {};
+  }
+
+  std::vector<HyperParameter> hyper_parameters() const override {
+    return {{"lr", lr_},
+            {"momentum", options_.momentum},
+            {"dampening", 0.0},
+            {"weight_decay", options_.weight_decay},
+            {"nesterov", options_.nesterov},
+            {"maximize", false},
+            {"foreach", {}},
+            {"differentiable", false},
+            {"fused", {}}};
+  }
+
  private:
+  const at::Tensor& make_momentum(size_t index) {
+    at::Tensor& momentum = momentum_[index];
+    if (!momentum.defined()) {
+      momentum = at::zeros_like(params_[index]->sharded().detach());
+    }
+    return momentum;
+  }
+
   SgdOptions options_;
   std::vector<at::Tensor> momentum_;
 };

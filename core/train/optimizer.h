@@ -6,11 +6,27 @@
 
 #include <memory>
 #include <string>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "core/fsdp/fully_shard.h"
 
 namespace fsdp2::train {
+
+// One tensor of a parameter's state under torch.optim's name for it.
+struct OptimizerState {
+  std::string name;   // "exp_avg"
+  at::Tensor tensor;  // the optimizer's own: writing to it changes the state
+  bool is_sharded;    // has the shard's shape; else the same on all ranks
+};
+
+// An entry of torch.optim's parameter group; std::monostate is None.
+struct HyperParameter {
+  using Value = std::variant<std::monostate, bool, double, std::pair<double, double>>;
+  std::string name;
+  Value value;
+};
 
 class Optimizer {
  public:
@@ -23,6 +39,12 @@ class Optimizer {
   double lr() const { return lr_; }
   void set_lr(double lr);  // kInvalidArgument unless finite and >= 0
   fsdp::Unit& root() const { return *root_; }
+
+  const std::vector<fsdp::ShardedParam*>& params() const { return params_; }
+  // The state of params()[index]; zeros, as before the first step, where there has been none.
+  virtual std::vector<OptimizerState> state(size_t index) = 0;
+  // All that torch.optim keeps beside the parameters, in its order.
+  virtual std::vector<HyperParameter> hyper_parameters() const = 0;
 
  protected:
   // The trainable parameters of root's tree.

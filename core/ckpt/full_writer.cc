@@ -1,0 +1,230 @@
+#include "core/ckpt/full_writer.h"
+
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "core/base/error.h"
+#include "core/base/file.h"
+#include "core/ckpt/checkpoint_directory.h"
+#include "core/ckpt/printable_name.h"
+#include "core/ckpt/pth_state_dict.h"
+
+namespace fsdp2::ckpt {
+
+namespace {
+
+int64_t bytes_of(const TensorSpec& spec) {
+  auto bytes = static_cast<int64_t>(c10::elementSize(spec.dtype));
+  for (const int64_t size : spec.shape) {
+    bytes *= size;
+  }
+  return bytes;
+}
+
+std::vector<TensorSpec> sorted_by_item_size(std::vector<TensorSpec> plan) {
+  sort_by_item_size(plan);
+  return plan;
+}
+
+class OneSafetensors final : public FullWriter {
+ public:
+  OneSafetensors(const std::string& path, std::vector<TensorSpec> plan)
+      : FullWriter(sorted_by_item_size(std::move(plan))), writer_(path, this->plan()) {}
+
+  void append(const std::string& name, const at::Tensor& tensor) override {
+    writer_.append(name, tensor);
+  }
+  void finish() override { writer_.finish(); }
+
+ private:
+  SafetensorsWriter writer_;
+};
+
+class OnePth final : public FullWriter {
+ public:
+  OnePth(const std::string& path, const std::vector<TensorSpec>& plan)
+      : FullWriter(plan), writer_(path, plan) {}
+  OnePth(const std::string& path, const PickleValue& tree, const std::vector<TensorSpec>& plan)
+      : FullWriter(plan), writer_(path, tree, plan) {}
+
+  void append(const std::string& name, const at::Tensor& tensor) override {
+    writer_.append(name, tensor);
+  }
+  void finish() override { writer_.finish(); }
+
+ private:
+  PthWriter writer_;
+};
+
+// config.json, and model.safetensors or an index and its shards. Everything is written into a
+// temporary directory first.
+class ModelDirectory final : public FullWriter {
+ public:
+  ModelDirectory(const std::string& path, std::vector<TensorSpec> plan,
+                 const FullWriterOptions& options)
+      : FullWriter(sorted_by_item_size(std::move(plan))), path_(path) {
+    FSDP2_CHECK(!options.config_json.empty(), Code::kInvalidArgument,
+                "{}: a model directory needs a config.json, none was given", path);
+    split(options.max_file_bytes);
+    temporary_ = make_temporary_directory(path);
+    try {
+      write_text("config.json", options.config_json);
+      open_next();
+    } catch (...) {
+      discard_directory(temporary_);
+      throw;
+    }
+  }
+  ~ModelDirectory() override {
+    writer_.reset();
+    if (!temporary_.empty()) {
+      discard_directory(temporary_);
+    }
+  }
+
+  void append(const std::string& name, const at::Tensor& tensor) override {
+    writer_->append(name, tensor);
+    if (++in_file_ == files_[file_].size()) {
+      writer_->finish();
+      ++file_;
+      open_next();
+    }
+  }
+
+  void finish() override {
+    FSDP2_CHECK(!writer_, Code::kWrongState, "{}: finished with tensors missing", path_);
+    if (files_.size() > 1) {
+      write_text("model.safetensors.index.json", index_text());
+    }
+    commit_directory(temporary_, path_);
+    temporary_.clear();
+  }
+
+ private:
+  void split(int64_t max_bytes) {
+    int64_t bytes = 0;
+    files_.emplace_back();
+    for (const TensorSpec& spec : plan()) {
+      if (!files_.back().empty() && bytes_of(spec) > max_bytes - bytes) {
+        files_.emplace_back();
+        bytes = 0;
+      }
+      files_.back().push_back(spec);
+      bytes += bytes_of(spec);
+    }
+  }
+
+  std::string file_name(size_t index) const {
+    return files_.size() == 1
+               ? "model.safetensors"
+               : fmt::format("model-{:05}-of-{:05}.safetensors", index + 1, files_.size());
+  }
+
+  void open_next() {
+    writer_.reset();
+    in_file_ = 0;
+    if (file_ < files_.size() && !files_[file_].empty()) {
+      writer_.emplace(temporary_ + "/" + file_name(file_), files_[file_]);
+    }
+  }
+
+  void write_text(const std::string& name, const std::string& text) const {
+    AtomicFile file(temporary_ + "/" + name);
+    file.write(text.data(), text.size());
+    file.commit();
+  }
+
+  std::string index_text() const {
+    int64_t total = 0;
+    nlohmann::ordered_json weights = nlohmann::ordered_json::object();
+    for (size_t i = 0; i < files_.size(); ++i) {
+      for (const TensorSpec& spec : files_[i]) {
+        weights[spec.name] = file_name(i);
+        total += bytes_of(spec);
+      }
+    }
+    return nlohmann::ordered_json{{"metadata", {{"total_size", total}}}, {"weight_map", weights}}
+               .dump(2) +
+           "\n";
+  }
+
+  std::string path_;
+  std::string temporary_;
+  std::vector<std::vector<TensorSpec>> files_;
+  size_t file_ = 0;     // being written
+  size_t in_file_ = 0;  // tensors written to it
+  std::optional<SafetensorsWriter> writer_;
+};
+
+void put(PickleValue& node, const StatePath& path, size_t depth, const PickleValue& value) {
+  if (depth == path.size()) {
+    FSDP2_CHECK(node.is_none(), Code::kInvalidArgument, "{} is there twice",
+                printable_name(name_of(path)));
+    node = value;
+    return;
+  }
+  const bool in_list = std::holds_alternative<int64_t>(path[depth]);
+  if (node.is_none()) {
+    node = in_list ? PickleValue(PickleList{}) : PickleValue(PickleDict{});
+  }
+  if (in_list && node.as<PickleList>() != nullptr) {
+    auto& items = node.as<PickleList>()->items;
+    const auto index = static_cast<size_t>(std::get<int64_t>(path[depth]));
+    FSDP2_CHECK(index <= items.size(), Code::kInvalidArgument,
+                "{}: the list before it has {} items", printable_name(name_of(path)), items.size());
+    if (index == items.size()) {
+      items.emplace_back();
+    }
+    put(items[index], path, depth + 1, value);
+    return;
+  }
+  auto* dict = node.as<PickleDict>();
+  FSDP2_CHECK(dict != nullptr, Code::kInvalidArgument, "{} lies inside another value",
+              printable_name(name_of(path)));
+  const PickleValue key = in_list ? PickleValue(std::get<int64_t>(path[depth]))
+                                  : PickleValue(std::get<std::string>(path[depth]));
+  // Paths come in order: what is looked for is nearly always the last.
+  for (auto item = dict->items.rbegin(); item != dict->items.rend(); ++item) {
+    if (item->key == key) {
+      put(item->value, path, depth + 1, value);
+      return;
+    }
+    if (depth + 1 == path.size()) {
+      break;  // leaves are unique: their names were checked by the source
+    }
+  }
+  dict->items.push_back({key, {}});
+  put(dict->items.back().value, path, depth + 1, value);
+}
+
+}  // namespace
+
+std::unique_ptr<FullWriter> make_full_writer(const std::string& path, CheckpointFormat format,
+                                             std::vector<TensorSpec> plan,
+                                             const FullWriterOptions& options) {
+  switch (format) {
+    case CheckpointFormat::kSafetensors:
+      return std::make_unique<OneSafetensors>(path, std::move(plan));
+    case CheckpointFormat::kPth:
+      return std::make_unique<OnePth>(path, plan);
+    case CheckpointFormat::kHuggingFaceDirectory:
+      return std::make_unique<ModelDirectory>(path, std::move(plan), options);
+    default:
+      fail(Code::kUnsupported, "{}: {} does not hold whole tensors", path, format_name(format));
+  }
+}
+
+std::unique_ptr<FullWriter> make_tree_writer(const std::string& path, const PickleValue& tree,
+                                             std::vector<TensorSpec> plan) {
+  return std::make_unique<OnePth>(path, tree, plan);
+}
+
+PickleValue make_tree(const std::vector<std::pair<StatePath, PickleValue>>& values) {
+  PickleValue root = PickleDict{};
+  for (const auto& [path, value] : values) {
+    put(root, path, 0, value);
+  }
+  return root;
+}
+
+}  // namespace fsdp2::ckpt

@@ -1,0 +1,267 @@
+#include "core/ckpt/pth_state.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <regex>
+#include <system_error>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/ckpt/printable_name.h"
+
+namespace fsdp2::ckpt {
+
+namespace {
+
+constexpr char kOwn[] = "fsdp2";
+
+// A list of integers, as many as `count`; nullopt for anything else.
+std::optional<std::vector<int64_t>> integers(const PickleValue* value, size_t count) {
+  const PickleList* list = value != nullptr ? value->as<PickleList>() : nullptr;
+  if (list == nullptr || list->items.size() != count) {
+    return std::nullopt;
+  }
+  std::vector<int64_t> numbers;
+  for (const PickleValue& item : list->items) {
+    const int64_t* number = item.as<int64_t>();
+    if (number == nullptr || *number < 0) {
+      return std::nullopt;
+    }
+    numbers.push_back(*number);
+  }
+  return numbers;
+}
+
+// Whether a list is entered, as Python's flattening does: if there is a tensor or a dict in it.
+bool is_entered(const PickleValue& value) {
+  const PickleList* list = value.as<PickleList>();
+  return list != nullptr &&
+         std::any_of(list->items.begin(), list->items.end(), [](const PickleValue& item) {
+           return item.as<PickleTensor>() != nullptr || item.as<PickleDict>() != nullptr ||
+                  is_entered(item);
+         });
+}
+
+std::optional<DcpPathPart> path_part(const PickleValue& key) {
+  if (const auto* text = key.as<std::string>()) {
+    return *text;
+  }
+  if (const int64_t* number = key.as<int64_t>()) {
+    return *number;
+  }
+  return std::nullopt;
+}
+
+StatePath below(StatePath path, DcpPathPart part) {
+  path.push_back(std::move(part));
+  return path;
+}
+
+}  // namespace
+
+PthState::PthState(const std::string& path, CheckpointFormat format)
+    : StateSource(path), format_(format) {
+  if (format == CheckpointFormat::kPth) {
+    add_file(path);
+  } else {
+    for (const std::string& file : per_rank_files(path)) {
+      add_file(file);
+    }
+    check_covered();
+  }
+  set_entries(std::move(listed_));
+}
+
+void PthState::add_file(const std::string& file) {
+  const size_t archive = archives_.size();
+  archives_.push_back(std::make_unique<TorchArchive>(file));
+  const PickleValue& root = archives_.back()->root();
+  const PickleValue* shards = nullptr;
+  if (format_ == CheckpointFormat::kPthPerRankDirectory) {
+    const PickleValue* own = ckpt::find(root, kOwn);
+    shards = own != nullptr ? ckpt::find(*own, "shards") : nullptr;
+    FSDP2_CHECK(shards != nullptr && shards->as<PickleDict>() != nullptr, Code::kCorruptData,
+                "{}: has no description of its shards (\"{}\" -> \"shards\")", file, kOwn);
+  }
+  add_tree(archive, root, {}, shards);
+}
+
+void PthState::add_tree(size_t archive, const PickleValue& value, StatePath path,
+                        const PickleValue* shards) {
+  if (shards != nullptr && path.size() == 1 && path[0] == DcpPathPart(std::string(kOwn))) {
+    return;
+  }
+  if (const auto* dict = value.as<PickleDict>()) {
+    for (const PickleItem& item : dict->items) {
+      const auto part = path_part(item.key);
+      FSDP2_CHECK(part.has_value(), Code::kUnsupported,
+                  "{}: {} has a key that is neither text nor a number", archives_[archive]->label(),
+                  printable_name(name_of(path)));
+      add_tree(archive, item.value, below(path, *part), shards);
+    }
+  } else if (is_entered(value)) {
+    const auto& items = value.as<PickleList>()->items;
+    for (size_t i = 0; i < items.size(); ++i) {
+      add_tree(archive, items[i], below(path, static_cast<int64_t>(i)), shards);
+    }
+  } else if (const auto* tensor = value.as<PickleTensor>()) {
+    add_tensor(archive, *tensor, path, shards);
+  } else if (index_of_.emplace(name_of(path), places_.size()).second) {
+    listed_.push_back({name_of(path), path, std::nullopt, {}, places_.size()});
+    places_.push_back({{}, &value});
+  }
+}
+
+void PthState::add_tensor(size_t archive, const PickleTensor& tensor, const StatePath& path,
+                          const PickleValue* shards) {
+  const std::string name = name_of(path);
+  std::vector<int64_t> shape = tensor.shape;
+  std::vector<int64_t> offsets(shape.size(), 0);
+  const PickleValue* shard = shards != nullptr ? ckpt::find(*shards, name) : nullptr;
+  if (shard != nullptr) {
+    const auto global = integers(ckpt::find(*shard, "shape"), tensor.shape.size());
+    const auto begin = integers(ckpt::find(*shard, "offsets"), tensor.shape.size());
+    bool fits = global && begin;
+    for (size_t dim = 0; fits && dim < tensor.shape.size(); ++dim) {
+      fits = (*begin)[dim] <= (*global)[dim] && tensor.shape[dim] <= (*global)[dim] - (*begin)[dim];
+    }
+    FSDP2_CHECK(fits, Code::kCorruptData, "{}: shape and offsets of {} do not fit its values",
+                archives_[archive]->label(), printable_name(name));
+    shape = *global;
+    offsets = *begin;
+  }
+  const auto [found, is_new] = index_of_.emplace(name, places_.size());
+  if (is_new) {
+    listed_.push_back({name, path, tensor.dtype, shape, places_.size()});
+    places_.emplace_back();
+  }
+  const StateEntry& entry = listed_[found->second];
+  FSDP2_CHECK(entry.dtype == tensor.dtype && entry.shape == shape, Code::kCorruptData,
+              "{}: {} is {} [{}], another rank's file says otherwise", archives_[archive]->label(),
+              printable_name(name), c10::toString(tensor.dtype), fmt::join(shape, ", "));
+  // What is whole is in each rank's file: the first will do.
+  Place& place = places_[found->second];
+  if (shard != nullptr || place.chunks.empty()) {
+    place.chunks.push_back({archive, &tensor, std::move(offsets)});
+  }
+}
+
+// Replicas hold the same boxes; what matters is that all elements are somewhere.
+void PthState::check_covered() const {
+  for (const StateEntry& entry : listed_) {
+    if (!entry.dtype) {
+      continue;
+    }
+    std::map<std::vector<int64_t>, std::vector<int64_t>> boxes;
+    for (const Chunk& chunk : places_[entry.index].chunks) {
+      boxes.emplace(chunk.offsets, chunk.tensor->shape);
+    }
+    DcpTensor tensor{*entry.dtype, entry.shape, {}};
+    for (const auto& [offsets, sizes] : boxes) {
+      tensor.chunks.push_back({offsets, sizes});
+    }
+    FSDP2_CHECK(covers(tensor), Code::kCorruptData,
+                "{}: the files of all ranks together do not hold all of {}", path(),
+                printable_name(entry.name));
+  }
+}
+
+void PthState::read(const StateEntry& entry, at::IntArrayRef begin, const at::Tensor& out) const {
+  FSDP2_CHECK(entry.dtype && begin.size() == entry.shape.size() &&
+                  out.dim() == static_cast<int64_t>(begin.size()),
+              Code::kInvalidArgument, "{}: {} has {} dims, a box of {} was asked for", path(),
+              printable_name(entry.name), entry.shape.size(), begin.size());
+  for (const Chunk& chunk : places_[entry.index].chunks) {
+    at::Tensor to = out;
+    std::vector<int64_t> in_chunk;
+    for (size_t dim = 0; dim < begin.size() && to.defined(); ++dim) {
+      const auto at = static_cast<int64_t>(dim);
+      const int64_t from = std::max(chunk.offsets[dim], begin[dim]);
+      const int64_t end =
+          std::min(chunk.offsets[dim] + chunk.tensor->shape[dim], begin[dim] + out.size(at));
+      in_chunk.push_back(from - chunk.offsets[dim]);
+      to = from < end ? to.narrow(at, from - begin[dim], end - from) : at::Tensor();
+    }
+    if (!to.defined()) {
+      continue;
+    }
+    const TorchArchive& archive = *archives_[chunk.archive];
+    if (to.sizes() == at::IntArrayRef(chunk.tensor->shape)) {
+      archive.read_box(*chunk.tensor, in_chunk, to);
+      continue;
+    }
+    at::Tensor from = archive.read(*chunk.tensor);
+    for (size_t dim = 0; dim < in_chunk.size(); ++dim) {
+      from =
+          from.narrow(static_cast<int64_t>(dim), in_chunk[dim], to.size(static_cast<int64_t>(dim)));
+    }
+    to.copy_(from);
+  }
+}
+
+PickleValue PthState::read_object(const StateEntry& entry) const {
+  const PickleValue* object = places_[entry.index].object;
+  FSDP2_CHECK(object != nullptr, Code::kInvalidArgument, "{}: {} is a tensor, expected an object",
+              path(), printable_name(entry.name));
+  return *object;
+}
+
+void PthState::verify() const {
+  for (const auto& archive : archives_) {
+    archive->verify();
+  }
+}
+
+PerRankShard shard_of(at::IntArrayRef shape, int rank, int world_size) {
+  const int64_t chunk = (shape[0] + world_size - 1) / world_size;
+  PerRankShard shard{std::vector<int64_t>(shape.size(), 0), shape.vec()};
+  shard.offsets[0] = std::min(rank * chunk, shape[0]);
+  shard.sizes[0] = std::min(chunk, shape[0] - shard.offsets[0]);
+  return shard;
+}
+
+PickleValue describe_shard(at::IntArrayRef shape, at::IntArrayRef offsets) {
+  const auto list = [](at::IntArrayRef numbers) {
+    return PickleList{std::vector<PickleValue>(numbers.begin(), numbers.end())};
+  };
+  return PickleDict{{{"shape", list(shape)}, {"offsets", list(offsets)}}};
+}
+
+PickleValue describe_rank(int rank, int world_size, PickleDict shards) {
+  return PickleDict{{{"rank", rank}, {"world_size", world_size}, {"shards", std::move(shards)}}};
+}
+
+std::string per_rank_file_name(int64_t step, int rank) {
+  return fmt::format("fsdp_sharded_cpt{}_rank{}.pth", step, rank);
+}
+
+std::vector<std::string> per_rank_files(const std::string& directory) {
+  static const std::regex pattern("fsdp_sharded_cpt([0-9]{1,18})_rank([0-9]{1,9})\\.pth");
+  std::map<int64_t, std::map<int64_t, std::string>> by_step;
+  std::error_code error;
+  for (std::filesystem::directory_iterator at(directory, error), end; !error && at != end;
+       at.increment(error)) {
+    std::smatch match;
+    const std::string name = at->path().filename().string();
+    if (std::regex_match(name, match, pattern)) {
+      by_step[std::stoll(match[1])][std::stoll(match[2])] = directory + "/" + name;
+    }
+  }
+  FSDP2_CHECK(!error, Code::kIo, "{}: cannot list the directory: {}", directory, error.message());
+  FSDP2_CHECK(!by_step.empty(), Code::kNotFound, "{}: has no {}", directory,
+              "fsdp_sharded_cpt{step}_rank{r}.pth");
+  std::vector<std::string> files;
+  for (const auto& [rank, file] : by_step.rbegin()->second) {
+    FSDP2_CHECK(rank == static_cast<int64_t>(files.size()), Code::kCorruptData,
+                "{}: the file of rank {} is missing", directory,
+                per_rank_file_name(by_step.rbegin()->first, static_cast<int>(files.size())));
+    files.push_back(file);
+  }
+  return files;
+}
+
+}  // namespace fsdp2::ckpt

@@ -1,0 +1,75 @@
+// .pth files as a checkpoint to read boxes from: one file with whole tensors, or one file a rank
+// with what that rank held:
+//
+//   fsdp_sharded_cpt{step}_rank{r}.pth
+//   {"model": {name: local tensor}, ...,
+//    "fsdp2": {"rank": r, "world_size": n,
+//              "shards": {"model.<name>": {"shape": [..], "offsets": [..]}}}}
+//
+// A tensor that is not in "shards" is whole. torch.load(weights_only=True) reads all of them.
+//
+// A tensor is read and compared with its checksum as a whole, so memory for the largest is needed.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/ckpt/pth_state_dict.h"
+#include "core/ckpt/state_source.h"
+#include "core/ckpt/torch_archive.h"
+
+namespace fsdp2::ckpt {
+
+class PthState final : public StateSource {
+ public:
+  // format: kPth, or kPthPerRankDirectory, of which all files of the highest step are read.
+  PthState(const std::string& path, CheckpointFormat format);
+
+  CheckpointFormat format() const override { return format_; }
+  void read(const StateEntry& entry, at::IntArrayRef begin, const at::Tensor& out) const override;
+  PickleValue read_object(const StateEntry& entry) const override;
+  void verify() const override;
+
+ private:
+  struct Chunk {
+    size_t archive;
+    const PickleTensor* tensor;
+    std::vector<int64_t> offsets;
+  };
+  struct Place {
+    std::vector<Chunk> chunks;            // of a tensor
+    const PickleValue* object = nullptr;  // lives in its archive
+  };
+
+  void add_file(const std::string& file);
+  void add_tree(size_t archive, const PickleValue& value, StatePath path,
+                const PickleValue* shards);
+  void add_tensor(size_t archive, const PickleTensor& tensor, const StatePath& path,
+                  const PickleValue* shards);
+  void check_covered() const;
+
+  const CheckpointFormat format_;
+  std::vector<std::unique_ptr<TorchArchive>> archives_;
+  std::vector<StateEntry> listed_;  // while files are added
+  std::unordered_map<std::string, size_t> index_of_;
+  std::vector<Place> places_;  // by StateEntry::index
+};
+
+// What a rank's file says of a tensor of at least one dim: where its rows, cut like torch.chunk,
+// begin, and their sizes.
+struct PerRankShard {
+  std::vector<int64_t> offsets;
+  std::vector<int64_t> sizes;
+};
+PerRankShard shard_of(at::IntArrayRef shape, int rank, int world_size);
+PickleValue describe_shard(at::IntArrayRef shape, at::IntArrayRef offsets);
+// The value under "fsdp2"; shards: full name -> describe_shard.
+PickleValue describe_rank(int rank, int world_size, PickleDict shards);
+
+// The name of a rank's file, and the files of the highest step in a directory, by rank. Errors:
+// kCorruptData if one is missing.
+std::string per_rank_file_name(int64_t step, int rank);
+std::vector<std::string> per_rank_files(const std::string& directory);
+
+}  // namespace fsdp2::ckpt

@@ -1,0 +1,289 @@
+#include "core/ckpt/sharded_save.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <signal.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "core/ckpt/checkpoint_directory.h"
+#include "core/ckpt/dcp_description.h"
+#include "core/ckpt/dcp_item.h"
+#include "core/ckpt/item_writer.h"
+#include "core/ckpt/rank_exchange.h"
+#include "core/ckpt/write_plan.h"
+#include "core/comm/agreement.h"
+
+namespace fsdp2::ckpt {
+
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr char kOutcome[] = "outcome";
+constexpr char kDirectory[] = "directory";
+
+std::string data_file(int rank) { return fmt::format("__{}_0.distcp", rank); }
+
+std::string result_key(int rank) { return fmt::format("result/{}", rank); }
+
+// {"error": [code, text]}, or what was written: {"bytes": n, "items": [[index, offset, bytes,
+// offsets, sizes, blocks], ...]}; index counts tensors, then objects.
+std::string to_text(const Json& json) {
+  const std::vector<uint8_t> bytes = Json::to_cbor(json);
+  return {bytes.begin(), bytes.end()};
+}
+
+Json error_json(const Error& error) {
+  return {{"error", {static_cast<int32_t>(error.code()), error.message(), error.native_code()}}};
+}
+
+// What all ranks have written.
+std::vector<DcpPart> parts_of(const std::vector<Json>& results) {
+  std::vector<DcpPart> parts;
+  for (const Json& result : results) {
+    DcpPart part{data_file(static_cast<int>(parts.size())), result.at("bytes").get<int64_t>(), {}};
+    for (const Json& item : result.at("items")) {
+      part.items.push_back(
+          {item.at(0).get<size_t>(),
+           {item.at(3).get<std::vector<int64_t>>(), item.at(4).get<std::vector<int64_t>>()},
+           {item.at(1).get<int64_t>(), item.at(2).get<int64_t>(),
+            item.at(5).get<std::vector<uint64_t>>()}});
+    }
+    parts.push_back(std::move(part));
+  }
+  return parts;
+}
+
+}  // namespace
+
+struct ShardedSaver::Job {
+  struct Piece {
+    size_t index;  // in `entries`
+    std::vector<int64_t> offsets;
+    at::Tensor local;
+  };
+
+  Job(std::shared_ptr<Mesh> mesh_in, ShardedSaveOptions options_in)
+      : mesh(std::move(mesh_in)),
+        options(std::move(options_in)),
+        world(mesh->world()),
+        exchange(world) {}
+
+  // The whole of it once the snapshot is taken: on any thread. Throws the outcome.
+  void run();
+
+  Json write_own();
+  void publish(const std::vector<Json>& results);
+  void collect();
+
+  std::shared_ptr<Mesh> mesh;
+  ShardedSaveOptions options;
+  World& world;
+  RankExchange exchange;
+  std::string temporary;
+  std::vector<DcpEntry> entries;  // tensors, then objects; without chunks and storage
+  std::vector<Piece> pieces;      // what this rank writes
+  std::vector<StateObject> objects;
+};
+
+Json ShardedSaver::Job::write_own() {
+  Json items = Json::array();
+  ItemWriter file(temporary + "/" + data_file(world.rank()));
+  const auto note = [&](size_t index, const WrittenItem& item, const std::vector<int64_t>& offsets,
+                        at::IntArrayRef sizes) {
+    items.push_back({index, item.offset, item.bytes, offsets, sizes.vec(), item.blocks});
+  };
+  // Objects are few and small: rank 0 writes them.
+  if (world.rank() == 0) {
+    const size_t first = entries.size() - objects.size();
+    for (size_t i = 0; i < objects.size(); ++i) {
+      note(first + i,
+           file.append([&](const ByteSink& sink) { write_object_item(sink, objects[i].value); }),
+           {}, {});
+    }
+  }
+  for (const Piece& piece : pieces) {
+    note(piece.index,
+         file.append([&](const ByteSink& sink) { write_tensor_item(sink, piece.local); }),
+         piece.offsets, piece.local.sizes());
+  }
+  file.finish();
+  return {{"bytes", file.bytes_written()}, {"items", std::move(items)}};
+}
+
+// Rank 0: the end of a save that no rank has failed in.
+void ShardedSaver::Job::publish(const std::vector<Json>& results) {
+  write_dcp_description(temporary, entries, parts_of(results));
+  commit_directory(temporary, options.path);
+  if (options.keep_last > 0) {
+    const std::string parent = std::filesystem::path(options.path).parent_path().string();
+    keep_last_checkpoints(parent.empty() ? "." : parent, options.keep_last);
+  }
+}
+
+// Rank 0: waits for all ranks, ends the save and tells the outcome, {"rank": who failed or -1,
+// ...}.
+void ShardedSaver::Job::collect() {
+  std::vector<Json> results;
+  Json outcome = {{"rank", -1}};
+  for (int rank = 0; rank < world.size(); ++rank) {
+    try {
+      results.push_back(Json::from_cbor(exchange.get(
+          result_key(rank), fmt::format("rank {} to write its part of {}", rank, options.path))));
+    } catch (...) {
+      results.push_back(error_json(current_exception_as_error()));
+    }
+    exchange.remove(result_key(rank));
+    if (results.back().contains("error") && outcome.at("rank") == -1) {
+      outcome = results.back();
+      outcome["rank"] = rank;
+    }
+  }
+  if (outcome.at("rank") == -1) {
+    try {
+      publish(results);
+    } catch (...) {
+      outcome = error_json(current_exception_as_error());
+      outcome["rank"] = 0;
+    }
+  }
+  if (outcome.at("rank") != -1) {
+    discard_directory(temporary);
+  }
+  exchange.put(kOutcome, to_text(outcome));
+}
+
+void ShardedSaver::Job::run() {
+  const at::NoGradGuard no_grad;
+  Json own;
+  try {
+    own = write_own();
+  } catch (...) {
+    own = error_json(current_exception_as_error());
+  }
+  exchange.put(result_key(world.rank()), to_text(own));
+  if (world.rank() == 0) {
+    collect();
+  }
+  const Json outcome =
+      Json::from_cbor(exchange.get(kOutcome, fmt::format("rank 0 to complete {}", options.path)));
+  const int failed = outcome.at("rank").get<int>();
+  if (failed == -1) {
+    return;
+  }
+  const Json& error = outcome.at("error");
+  const auto text = error.at(1).get<std::string>();
+  if (failed == world.rank()) {
+    throw Error(static_cast<Code>(error.at(0).get<int32_t>()), text, error.at(2).get<int32_t>());
+  }
+  fail(Code::kPeerFailed, "rank {}: {}", failed, text);
+}
+
+ShardedSaver::ShardedSaver(std::shared_ptr<Mesh> mesh) : mesh_(std::move(mesh)) {}
+
+ShardedSaver::~ShardedSaver() {
+  if (thread_.joinable()) {
+    thread_.join();
+  }
+}
+
+// Rank 0 also makes the temporary directory.
+void ShardedSaver::agree_on(Job& job, const StateDict& state) {
+  const ShardedSaveOptions& options = job.options;
+  agree(job.world, "saving " + options.path, [&] {
+    FSDP2_CHECK(!job.world.is_fake(), Code::kUnsupported,
+                "{}: ranks of a fake world have nothing to save", options.path);
+    FSDP2_CHECK(!options.path.empty() && options.keep_last >= 0, Code::kInvalidArgument,
+                "expected a path and keep_last >= 0, got \"{}\" and {}", options.path,
+                options.keep_last);
+    if (job.world.rank() == 0) {
+      job.temporary = make_temporary_directory(options.path);
+      job.exchange.put(kDirectory, job.temporary);
+    }
+    return fmt::format("{}keep_last={}\n", plan_text(state), options.keep_last);
+  });
+}
+
+std::unique_ptr<ShardedSaver::Job> ShardedSaver::prepare(const StateDict& state,
+                                                         const ShardedSaveOptions& options) {
+  wait();
+  auto job = std::make_unique<Job>(mesh_, options);
+  World& world = job->world;
+  try {
+    agree_on(*job, state);
+  } catch (...) {
+    if (!job->temporary.empty()) {
+      discard_directory(job->temporary);
+    }
+    throw;
+  }
+  job->temporary = job->exchange.get(kDirectory, "rank 0 to make the directory");
+  for (const StateTensor& tensor : state.tensors) {
+    job->entries.push_back(
+        {tensor.name, tensor.path, DcpTensor{tensor.local.scalar_type(), tensor.shape, {}}, {}});
+  }
+  for (const StateObject& object : state.objects) {
+    job->entries.push_back({object.name, object.path, std::nullopt, {}});
+  }
+  job->objects = state.objects;
+  for (const size_t index : tensors_to_write(world, state)) {
+    const StateTensor& tensor = state.tensors[index];
+    job->pieces.push_back({index, tensor.offsets, tensor.local});
+  }
+  return job;
+}
+
+// The memory of the last snapshot is used again where it fits: fresh memory costs more than the
+// copy.
+void ShardedSaver::take_snapshot(Job& job) {
+  const at::NoGradGuard no_grad;
+  snapshot_.resize(job.pieces.size());
+  for (size_t i = 0; i < job.pieces.size(); ++i) {
+    const at::Tensor& from = job.pieces[i].local;
+    at::Tensor& to = snapshot_[i];
+    if (!to.defined() || to.sizes() != from.sizes() || to.scalar_type() != from.scalar_type()) {
+      to = at::empty(from.sizes(), from.options().device(at::kCPU).requires_grad(false));
+    }
+    to.copy_(from);
+    job.pieces[i].local = to;
+  }
+}
+
+void ShardedSaver::save(const StateDict& state, const ShardedSaveOptions& options) {
+  prepare(state, options)->run();
+}
+
+void ShardedSaver::start(const StateDict& state, const ShardedSaveOptions& options) {
+  std::shared_ptr<Job> job = prepare(state, options);
+  take_snapshot(*job);
+  done_.store(false);
+  // The host's signal handlers are for its own threads.
+  sigset_t all;
+  sigset_t before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread_ = std::thread([this, job] {
+    try {
+      job->run();
+    } catch (...) {
+      outcome_ = current_exception_as_error();
+    }
+    done_.store(true);
+  });
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+void ShardedSaver::wait() {
+  if (thread_.joinable()) {
+    thread_.join();
+  }
+  if (outcome_) {
+    const Error error = *std::exchange(outcome_, std::nullopt);
+    throw Error(error);
+  }
+}
+
+}  // namespace fsdp2::ckpt

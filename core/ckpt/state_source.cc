@@ -1,0 +1,48 @@
+#include "core/ckpt/state_source.h"
+
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/ckpt/checkpoint_directory.h"
+#include "core/ckpt/dcp_directory.h"
+#include "core/ckpt/printable_name.h"
+#include "core/ckpt/pth_state.h"
+#include "core/ckpt/safetensors_state.h"
+
+namespace fsdp2::ckpt {
+
+const StateEntry* StateSource::find(std::string_view name) const {
+  const auto found = index_.find(std::string(name));
+  return found == index_.end() ? nullptr : &entries_[found->second];
+}
+
+void StateSource::set_entries(std::vector<StateEntry> entries) {
+  entries_ = std::move(entries);
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    FSDP2_CHECK(index_.emplace(entries_[i].name, i).second, Code::kCorruptData,
+                "{}: has the name {} twice", path_, printable_name(entries_[i].name));
+  }
+}
+
+std::unique_ptr<StateSource> open_state_source(const std::string& given) {
+  const std::string path = resolve_checkpoint(given);
+  const CheckpointFormat format = detect_format(path);
+  switch (format) {
+    case CheckpointFormat::kDcpDirectory:
+      return std::make_unique<DcpDirectory>(path);
+    case CheckpointFormat::kHuggingFaceDirectory:
+    case CheckpointFormat::kSafetensors:
+      return std::make_unique<SafetensorsState>(path, format);
+    case CheckpointFormat::kPth:
+    case CheckpointFormat::kPthPerRankDirectory:
+      return std::make_unique<PthState>(path, format);
+    case CheckpointFormat::kDcpPartDirectory:
+      break;
+  }
+  fail(Code::kUnsupported,
+       "{}: is {}, whose parts are described rank by rank; save it with collectives, or convert it "
+       "with torch.distributed.checkpoint first",
+       path, format_name(format));
+}
+
+}  // namespace fsdp2::ckpt

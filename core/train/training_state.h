@@ -1,0 +1,57 @@
+// All that a training run must bring back to go on as if it had never stopped, as a checkpoint's
+// state dict, with the names that Python's get_state_dict gives them:
+//
+//   model.<parameter>                            each of its names
+//   optim.state.<parameter>.<slot>, optim.param_groups.0.<hyper-parameter>
+//   step                                         the number of the next step
+//   fsdp2.data.{epoch, window, window_count, sequence_length, steps}
+//   fsdp2.rng.<rank>                             of LibTorch's CPU generator, uint8
+//   fsdp2.scaler                                 None: there is no loss scaling yet
+//   fsdp2.world_size
+//
+// The schedule has no state beside the step.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/ckpt/state_dict.h"
+#include "core/ckpt/state_source.h"
+#include "core/train/data_loader.h"
+#include "core/train/optimizer.h"
+#include "core/train/train_step.h"
+
+namespace fsdp2::train {
+
+// What takes part beside the model; null: left out of a checkpoint, or as it is at a load.
+struct TrainingObjects {
+  fsdp::Unit* root = nullptr;  // must be set
+  Optimizer* optimizer = nullptr;
+  TrainStep* step = nullptr;
+  DataLoader* loader = nullptr;
+  int64_t* loader_steps = nullptr;  // steps taken from the loader; set with it
+  bool rng = true;
+};
+
+// Tensors share memory with the run: they hold its values when they are written.
+ckpt::StateDict state_to_save(const TrainingObjects& objects);
+
+struct LoadReport {
+  std::vector<std::string> missing;     // names of ours that the checkpoint lacks
+  std::vector<std::string> unexpected;  // names of the model or optimizer in it that are not ours
+  int64_t step = -1;                    // the next one; -1: the checkpoint does not say
+};
+
+// Collective; the outcome is the same on all ranks. Each rank reads its own parts, whatever world
+// size and mesh the checkpoint was written with; floats are converted to the run's dtypes.
+// Gradients are dropped. Names, shapes and checksums of the description are checked before the
+// first value is changed. After a later error (a damaged item, a disk that fails) values are
+// undefined until the next load that succeeds.
+//
+// partial: what is missing stays as it is and what is unexpected is ignored, both are reported;
+// otherwise they are errors (kNotFound, kInvalidArgument).
+LoadReport load_training_state(const TrainingObjects& objects, const std::string& path,
+                               bool partial);
+
+}  // namespace fsdp2::train

@@ -1,0 +1,154 @@
+// Saving by several ranks: what is written, by whom, and how failures are told.
+#include "core/ckpt/sharded_save.h"
+
+#include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "core/ckpt/checkpoint_directory.h"
+#include "core/ckpt/dcp_directory.h"
+#include "tests/core/ckpt/checkpoint_fixture.h"
+
+namespace fsdp2::ckpt {
+namespace {
+
+using ShardedSave = FileTest;
+
+TEST_F(ShardedSave, IsReadBackWholeAtAnyWorldSize) {
+  for (const int world_size : {1, 2, 3, 4, 8}) {
+    const std::string run = path(fmt::format("of-{}", world_size));
+    save_example(run, world_size, 5);
+    const auto source = open_state_source(run);
+    EXPECT_TRUE(holds_example(*source, 5)) << world_size;
+    source->verify();
+  }
+}
+
+TEST_F(ShardedSave, BoxesAcrossChunksAreReadAndConverted) {
+  save_example(path("run"), 3, 0);
+  const auto source = open_state_source(path("run"));
+  at::Tensor out = at::zeros({4, 2}, at::kDouble);
+  source->read(*source->find("model.a.weight"), {2, 1}, out);
+  const at::Tensor full = at::arange(21, at::kDouble).view({7, 3});
+  EXPECT_TRUE(at::equal(out, full.narrow(0, 2, 4).narrow(1, 1, 2)));
+}
+
+TEST_F(ShardedSave, ReplicasWriteEachChunkOnceAndShareTheWork) {
+  run_ranks(4, [&](const std::shared_ptr<World>& world) {
+    const auto mesh = Mesh::for_fsdp(world, 2);
+    StateDict state;
+    for (int i = 0; i < 4; ++i) {
+      add_rows(&state, {"model", std::to_string(i)}, at::ones({4, 64}),
+               static_cast<int>(mesh->coordinate(1)), 2);
+    }
+    ShardedSaver(mesh).save(state, {path("run")});
+  });
+  const DcpDirectory run(path("run"));
+  std::map<std::string, int> items;
+  for (const DcpEntry& entry : run.metadata().entries()) {
+    EXPECT_EQ(entry.storage.size(), 2u) << entry.name;
+    for (const DcpStorage& storage : entry.storage) {
+      ++items[storage.relative_path];
+    }
+  }
+  const std::map<std::string, int> spread = {
+      {"__0_0.distcp", 2}, {"__1_0.distcp", 2}, {"__2_0.distcp", 2}, {"__3_0.distcp", 2}};
+  EXPECT_EQ(items, spread);
+}
+
+TEST_F(ShardedSave, StatesThatDifferAreRefusedOnAllRanksAndLeaveNothing) {
+  run_ranks(2, [&](const std::shared_ptr<World>& world) {
+    ShardedSaver saver(Mesh::for_fsdp(world, 0));
+    StateDict state;
+    state.add_object({world->rank() == 0 ? "a" : "b"}, 1);
+    const Error error = error_of([&] { saver.save(state, {path("out/run")}); });
+    EXPECT_EQ(error.code(), Code::kInvalidArgument);
+    saver.save(example_state(world->rank(), 2, 1), {path("out/other")});  // the world is usable
+  });
+  EXPECT_TRUE(std::filesystem::is_empty(path("out")) == false);
+  EXPECT_FALSE(std::filesystem::exists(path("out/run")));
+  for (const auto& entry : std::filesystem::directory_iterator(path("out"))) {
+    EXPECT_EQ(entry.path().filename(), "other");
+  }
+}
+
+TEST_F(ShardedSave, ADirectoryThatCannotBeMadeIsTheSameErrorOnAllRanks) {
+  write("file", "");
+  run_ranks(2, [&](const std::shared_ptr<World>& world) {
+    ShardedSaver saver(Mesh::for_fsdp(world, 0));
+    const Error error = error_of(
+        [&] { saver.save(example_state(world->rank(), 2, 1), {path("file/step-00000001")}); });
+    EXPECT_EQ(error.code(), world->rank() == 0 ? Code::kIo : Code::kPeerFailed);
+    EXPECT_NE(error.message().find(path("file")), std::string::npos) << error.message();
+  });
+}
+
+TEST_F(ShardedSave, InTheBackgroundSavesWhatWasThereWhenItStarted) {
+  run_ranks(2, [&](const std::shared_ptr<World>& world) {
+    ShardedSaver saver(Mesh::for_fsdp(world, 0));
+    StateDict state = example_state(world->rank(), 2, 1);
+    saver.start(state, {path("one")});
+    for (StateTensor& tensor : state.tensors) {
+      tensor.local.zero_();
+    }
+    saver.start(example_state(world->rank(), 2, 2), {path("two")});  // waits for the first
+    EXPECT_TRUE(is_complete_checkpoint(path("one")));
+    saver.wait();
+    EXPECT_TRUE(saver.poll());
+  });
+  EXPECT_TRUE(holds_example(*open_state_source(path("one")), 1));
+  EXPECT_TRUE(holds_example(*open_state_source(path("two")), 2));
+}
+
+TEST_F(ShardedSave, KeepsTheLastFewOfASeries) {
+  run_ranks(2, [&](const std::shared_ptr<World>& world) {
+    ShardedSaver saver(Mesh::for_fsdp(world, 0));
+    for (int64_t step = 1; step <= 4; ++step) {
+      const std::string run = path(step_directory_name(step));
+      saver.start(example_state(world->rank(), 2, step), {run, 2});
+    }
+    saver.wait();
+  });
+  EXPECT_EQ(files().size(), 2u);
+  EXPECT_EQ(find_latest_checkpoint(path("")), path("step-00000004"));
+  EXPECT_TRUE(is_complete_checkpoint(path("step-00000003")));
+}
+
+// A full disk, as far as a process can have one of its own.
+void limit_file_size(rlim_t bytes) {
+  ::signal(SIGXFSZ, SIG_IGN);
+  const rlimit limit{bytes, RLIM_INFINITY};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
+}
+
+TEST(ShardedSaveProcesses, AFullDiskOnOneRankIsToldToAllAndKeepsTheOldCheckpoint) {
+  const std::string run = testing::TempDir() + fmt::format("fsdp2-full-disk-{}", ::getppid());
+  RankOptions options;
+  options.by_tcp = true;
+  const auto body = [&](const std::shared_ptr<World>& world) {
+    ShardedSaver saver(Mesh::for_fsdp(world, 0));
+    saver.save(example_state(world->rank(), 2, 1), {run});
+    if (world->rank() == 1) {
+      limit_file_size(1000);
+    }
+    const Error error = error_of([&] { saver.save(example_state(world->rank(), 2, 2), {run}); });
+    EXPECT_EQ(error.code(), world->rank() == 1 ? Code::kIo : Code::kPeerFailed);
+    EXPECT_NE(error.message().find("__1_0.distcp"), std::string::npos) << error.message();
+    EXPECT_NE(error.message().find("File too large"), std::string::npos) << error.message();
+    // In the background the same error comes with the next call.
+    saver.start(example_state(world->rank(), 2, 3), {run});
+    EXPECT_THROW(saver.start(example_state(world->rank(), 2, 4), {run}), Error);
+    saver.wait();
+    EXPECT_TRUE(holds_example(*open_state_source(run), 1));
+    world->control().barrier();
+    if (world->rank() == 0) {
+      std::filesystem::remove_all(run);
+    }
+  };
+  run_rank_processes(2, body, options);
+}
+
+}  // namespace
+}  // namespace fsdp2::ckpt
