@@ -116,6 +116,25 @@ std::vector<std::string> ConfigReader::texts(const std::string& key) const {
   return result;
 }
 
+std::vector<int64_t> ConfigReader::integers(const std::string& key, int64_t max) const {
+  const Json* found = find(key);
+  std::vector<int64_t> result;
+  if (found == nullptr) {
+    return result;
+  }
+  const std::string expected = fmt::format("a list of integers from 0 to {}", max);
+  FSDP2_CHECK(found->is_array(), Code::kInvalidArgument,
+              "config.json: \"{}\" should be {}, found {}", path_of(key), expected, shown(*found));
+  for (const Json& entry : *found) {
+    FSDP2_CHECK(entry.is_number_integer() && entry.get<double>() >= 0 &&
+                    entry.get<double>() <= static_cast<double>(max),
+                Code::kInvalidArgument, "config.json: \"{}\" should be {}, found {} in it",
+                path_of(key), expected, shown(entry));
+    result.push_back(entry.get<int64_t>());
+  }
+  return result;
+}
+
 ConfigReader ConfigReader::object(const std::string& key) const {
   const Json* found = get(key, /*optional=*/false, "an object");
   FSDP2_CHECK(found->is_object(), Code::kInvalidArgument,

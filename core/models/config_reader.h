@@ -27,6 +27,8 @@ class ConfigReader {
   bool boolean(const std::string& key, std::optional<bool> value = {}) const;
   std::string text(const std::string& key, std::optional<std::string> value = {}) const;
   std::vector<std::string> texts(const std::string& key) const;  // empty if absent
+  // Integers from 0 to max; empty if absent.
+  std::vector<int64_t> integers(const std::string& key, int64_t max) const;
   ConfigReader object(const std::string& key) const;
 
   // "rope_scaling.factor": the key as messages name it.

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/models/sparse_moe.h"
 #include "core/nn/head_loss.h"
 
 namespace fsdp2::models {
@@ -56,15 +57,22 @@ std::shared_ptr<nn::RMSNorm> hidden_norm(const DecoderConfig& config, at::Scalar
                                        dtype);
 }
 
+std::shared_ptr<nn::Module> make_mlp(const DecoderConfig& config, int64_t layer,
+                                     at::ScalarType dtype) {
+  if (config.has_experts(layer)) {
+    return std::make_shared<SparseMoeBlock>(config, dtype);
+  }
+  return std::make_shared<nn::SwiGluMlp>(config.kind("MLP"), config.hidden_size,
+                                         config.intermediate_size, config.mlp_bias, dtype);
+}
+
 }  // namespace
 
-DecoderLayer::DecoderLayer(const DecoderConfig& config, at::ScalarType dtype)
+DecoderLayer::DecoderLayer(const DecoderConfig& config, int64_t index, at::ScalarType dtype)
     : Module(config.kind("DecoderLayer")) {
   self_attn_ = register_module("self_attn",
                                std::make_shared<nn::Attention>(attention_config(config), dtype));
-  mlp_ = register_module(
-      "mlp", std::make_shared<nn::SwiGluMlp>(config.kind("MLP"), config.hidden_size,
-                                             config.intermediate_size, config.mlp_bias, dtype));
+  mlp_ = register_module("mlp", make_mlp(config, index, dtype));
   input_layernorm_ = register_module("input_layernorm", hidden_norm(config, dtype));
   post_attention_layernorm_ =
       register_module("post_attention_layernorm", hidden_norm(config, dtype));
@@ -88,7 +96,7 @@ DecoderModel::DecoderModel(const DecoderConfig& config, at::ScalarType dtype)
       std::make_shared<nn::Embedding>(config.vocab_size, config.hidden_size, dtype));
   layer_list_ = register_module("layers", std::make_shared<nn::ModuleList>());
   for (int64_t i = 0; i < config.layers; ++i) {
-    layers_.push_back(std::make_shared<DecoderLayer>(config, dtype));
+    layers_.push_back(std::make_shared<DecoderLayer>(config, i, dtype));
     layer_list_->append(layers_.back());
   }
   norm_ = register_module("norm", hidden_norm(config, dtype));

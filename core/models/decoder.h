@@ -4,7 +4,7 @@
 //     model: LlamaModel
 //       embed_tokens: Embedding
 //       layers: ModuleList of LlamaDecoderLayer
-//         self_attn: LlamaAttention   mlp: LlamaMLP
+//         self_attn: LlamaAttention   mlp: LlamaMLP, or a SparseMoeBlock
 //         input_layernorm, post_attention_layernorm: LlamaRMSNorm
 //       norm: LlamaRMSNorm
 //     lm_head: Linear
@@ -29,14 +29,15 @@ namespace fsdp2::models {
 // (hidden [B,S,D], cos [S,E/2], sin [S,E/2]) -> hidden [B,S,D].
 class DecoderLayer : public nn::Module {
  public:
-  DecoderLayer(const DecoderConfig& config, at::ScalarType dtype);
+  // index: from 0; some layers of a model may have experts.
+  DecoderLayer(const DecoderConfig& config, int64_t index, at::ScalarType dtype);
 
  protected:
   c10::IValue forward(nn::Values inputs) override;
 
  private:
   std::shared_ptr<nn::Attention> self_attn_;
-  std::shared_ptr<nn::SwiGluMlp> mlp_;
+  std::shared_ptr<nn::Module> mlp_;
   std::shared_ptr<nn::RMSNorm> input_layernorm_;
   std::shared_ptr<nn::RMSNorm> post_attention_layernorm_;
 };

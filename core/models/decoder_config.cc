@@ -1,5 +1,6 @@
 #include "core/models/decoder_config.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/base/error.h"
@@ -72,6 +73,14 @@ void refuse_unsupported(const ConfigReader& config) {
 }
 
 }  // namespace
+
+bool DecoderConfig::has_experts(int64_t layer) const {
+  if (!experts || (layer + 1) % experts->every != 0) {
+    return false;
+  }
+  const std::vector<int64_t>& dense = experts->dense_layers;
+  return std::find(dense.begin(), dense.end(), layer) == dense.end();
+}
 
 DecoderConfig read_decoder_config(const ConfigReader& config, std::string family,
                                   int64_t usual_head_dim) {

@@ -5,11 +5,22 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/models/config_reader.h"
 #include "core/nn/attention.h"
 
 namespace fsdp2::models {
+
+// Layers whose MLP is a mixture of experts.
+struct ExpertsConfig {
+  int64_t experts = 0;
+  int64_t experts_per_token = 0;
+  int64_t intermediate_size = 0;      // of each expert
+  bool normalize_weights = false;     // the chosen experts' weights add up to 1
+  int64_t every = 1;                  // layers every - 1, 2 * every - 1, ... have experts
+  std::vector<int64_t> dense_layers;  // but for these
+};
 
 struct DecoderConfig {
   std::string family;  // "Llama": module kinds start with it, as the transformers library's classes
@@ -28,10 +39,12 @@ struct DecoderConfig {
   bool attention_output_bias = false;
   bool mlp_bias = false;
   bool qk_norm = false;
+  std::optional<ExpertsConfig> experts;
   bool tie_word_embeddings = false;
   double initializer_range = 0.02;
 
   std::string kind(const char* part) const { return family + part; }
+  bool has_experts(int64_t layer) const;
 };
 
 // The keys that all families share. Features that the models here lack are refused with
@@ -46,5 +59,6 @@ void refuse_sliding_window(const ConfigReader& config, int64_t max_positions);
 DecoderConfig read_llama_config(const ConfigReader& config);
 DecoderConfig read_qwen2_config(const ConfigReader& config);
 DecoderConfig read_qwen3_config(const ConfigReader& config);
+DecoderConfig read_qwen3_moe_config(const ConfigReader& config);
 
 }  // namespace fsdp2::models

@@ -17,10 +17,11 @@ struct Architecture {
   DecoderConfig (*read_config)(const ConfigReader& config);
 };
 
-constexpr std::array<Architecture, 3> kArchitectures = {{
+constexpr std::array<Architecture, 4> kArchitectures = {{
     {"llama", read_llama_config},
     {"qwen2", read_qwen2_config},
     {"qwen3", read_qwen3_config},
+    {"qwen3_moe", read_qwen3_moe_config},
 }};
 
 }  // namespace

@@ -36,12 +36,7 @@ json read_json(const std::string& path) {
 json golden_of(const std::string& model) { return read_json(kGolden + model + ".json"); }
 
 // Runs with a feature that is not provided yet.
-bool needs_more(const json& options) {
-  const std::string reshard = options.at("reshard_after_forward");
-  return options.at("activation_checkpointing").get<bool>() ||
-         options.at("cpu_offload").get<bool>() ||
-         (reshard != "default" && reshard != "true" && reshard != "false");
-}
+bool needs_more(const json& options) { return options.at("activation_checkpointing").get<bool>(); }
 
 std::optional<at::ScalarType> dtype_of(const std::string& name) {
   return name == "bf16"   ? std::optional<at::ScalarType>(at::kBFloat16)
@@ -49,12 +44,22 @@ std::optional<at::ScalarType> dtype_of(const std::string& name) {
                           : std::nullopt;
 }
 
+fsdp::ReshardAfterForward reshard_of(const std::string& text) {
+  return text == "true"      ? fsdp::ReshardAfterForward::kAlways
+         : text == "false"   ? fsdp::ReshardAfterForward::kNever
+         : text == "default" ? fsdp::ReshardAfterForward::kAuto
+                             : fsdp::ReshardAfterForward::kSmaller;
+}
+
 fsdp::Policy policy_of(const json& options) {
   fsdp::Policy policy;
   const std::string reshard = options.at("reshard_after_forward");
-  policy.reshard_after_forward = reshard == "true"    ? fsdp::ReshardAfterForward::kAlways
-                                 : reshard == "false" ? fsdp::ReshardAfterForward::kNever
-                                                      : fsdp::ReshardAfterForward::kAuto;
+  policy.reshard_after_forward = reshard_of(reshard);
+  if (policy.reshard_after_forward == fsdp::ReshardAfterForward::kSmaller) {
+    policy.reshard_world = std::stoi(reshard);
+  }
+  policy.offload.to_cpu = options.at("cpu_offload");
+  policy.offload.pin_memory = false;
   policy.mixed_precision.param_dtype = dtype_of(options.at("param_dtype"));
   policy.mixed_precision.reduce_dtype = dtype_of(options.at("reduce_dtype"));
   return policy;
@@ -242,7 +247,7 @@ TEST_P(RecordedRuns, NormsOfEachParameterEqualPythons) {
 INSTANTIATE_TEST_SUITE_P(
     Models, RecordedRuns,
     ::testing::Combine(::testing::Values("tiny-llama", "tiny-llama-gqa-tied", "tiny-qwen2",
-                                         "tiny-qwen2.5", "tiny-qwen3"),
+                                         "tiny-qwen2.5", "tiny-qwen3", "tiny-qwen3-moe"),
                        ::testing::Values(1, 2, 4)),
     [](const ::testing::TestParamInfo<Case>& info) {
       std::string name = std::get<0>(info.param) + "_x" + std::to_string(std::get<1>(info.param));

@@ -146,7 +146,7 @@ TEST_P(Golden, InBfloat16StaysClose) {
 
 INSTANTIATE_TEST_SUITE_P(Models, Golden,
                          ::testing::Values("tiny-llama", "tiny-llama-gqa-tied", "tiny-qwen2",
-                                           "tiny-qwen2.5", "tiny-qwen3"),
+                                           "tiny-qwen2.5", "tiny-qwen3", "tiny-qwen3-moe"),
                          [](const auto& tested) {
                            std::string name = tested.param;
                            std::replace_if(

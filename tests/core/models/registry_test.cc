@@ -57,7 +57,7 @@ std::vector<std::string> names_of(const nn::Module& module) {
 }
 
 TEST(ModelTypes, AreTheSupportedOnes) {
-  EXPECT_THAT(model_types(), ElementsAre("llama", "qwen2", "qwen3"));
+  EXPECT_THAT(model_types(), ElementsAre("llama", "qwen2", "qwen3", "qwen3_moe"));
 }
 
 TEST(Build, GivesParametersTheNamesOfTransformers) {
@@ -158,7 +158,7 @@ TEST(BadConfig, ThatIsNotJson) {
 
 TEST(BadConfig, WithAnUnknownModelTypeListsTheKnownOnes) {
   expect_refused_with({{"model_type", "mamba"}}, Code::kUnsupported,
-                      {"\"mamba\"", "llama, qwen2, qwen3"});
+                      {"\"mamba\"", "llama, qwen2, qwen3, qwen3_moe"});
 }
 
 TEST(BadConfig, WithAMissingKeyNamesIt) {
@@ -208,6 +208,34 @@ TEST(BadConfig, WithUnsupportedFeatures) {
   expect_refused_with(
       {{"model_type", "qwen3"}, {"layer_types", {"sliding_attention"}}, {"sliding_window", 16}},
       Code::kUnsupported, {"sliding"});
+}
+
+json moe_config(const json& changes) {
+  json config = {{"model_type", "qwen3_moe"},
+                 {"num_experts", 4},
+                 {"num_experts_per_tok", 2},
+                 {"moe_intermediate_size", 8}};
+  config.update(changes);
+  return config;
+}
+
+TEST(MixtureOfExperts, IsInTheLayersThatTheConfigNames) {
+  const auto model = build_with(
+      moe_config({{"num_hidden_layers", 4}, {"decoder_sparse_step", 2}, {"mlp_only_layers", {3}}}));
+  const auto modules = model->named_modules();
+  EXPECT_FALSE(modules.contains("model.layers.0.mlp.experts"));
+  EXPECT_TRUE(modules.contains("model.layers.1.mlp.experts.3"));
+  EXPECT_FALSE(modules.contains("model.layers.2.mlp.experts"));
+  EXPECT_FALSE(modules.contains("model.layers.3.mlp.experts"));
+}
+
+TEST(BadConfig, OfAMixtureOfExperts) {
+  expect_refused_with(moe_config({{"num_experts_per_tok", 5}}), Code::kInvalidArgument,
+                      {"num_experts_per_tok", "1 to 4"});
+  expect_refused_with(moe_config({{"mlp_only_layers", {-1}}}), Code::kInvalidArgument,
+                      {"mlp_only_layers", "-1"});
+  expect_refused_with(moe_config({{"output_router_logits", true}}), Code::kUnsupported,
+                      {"output_router_logits"});
 }
 
 TEST(BadConfig, WithIncompleteLlama3ScalingNamesTheNestedKey) {

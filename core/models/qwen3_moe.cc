@@ -1,0 +1,27 @@
+#include "core/base/error.h"
+#include "core/models/decoder_config.h"
+
+namespace fsdp2::models {
+
+// Qwen3-MoE: Qwen3's attention; in most layers the MLP is a mixture of experts.
+DecoderConfig read_qwen3_moe_config(const ConfigReader& config) {
+  constexpr int64_t kMaxExperts = 4096;
+  constexpr int64_t kMaxWidth = int64_t{1} << 22;
+  constexpr int64_t kMaxLayers = 4096;
+  DecoderConfig decoder = read_qwen3_config(config);
+  decoder.family = "Qwen3Moe";
+  ExpertsConfig experts;
+  experts.experts = config.size("num_experts", kMaxExperts);
+  experts.experts_per_token = config.size("num_experts_per_tok", experts.experts);
+  experts.intermediate_size = config.size("moe_intermediate_size", kMaxWidth);
+  experts.normalize_weights = config.boolean("norm_topk_prob", false);
+  experts.every = config.size("decoder_sparse_step", kMaxLayers, 1);
+  experts.dense_layers = config.integers("mlp_only_layers", kMaxLayers);
+  FSDP2_CHECK(!config.boolean("output_router_logits", false), Code::kUnsupported,
+              "config.json: \"output_router_logits\" true adds an auxiliary loss of the router, "
+              "which is not supported; supported: false");
+  decoder.experts = std::move(experts);
+  return decoder;
+}
+
+}  // namespace fsdp2::models

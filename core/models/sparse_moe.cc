@@ -1,0 +1,67 @@
+#include "core/models/sparse_moe.h"
+
+#include <ATen/ops/bincount.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/softmax.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <utility>
+
+#include "core/base/error.h"
+
+namespace fsdp2::models {
+
+SparseMoeBlock::SparseMoeBlock(const DecoderConfig& config, at::ScalarType dtype)
+    : Module(config.kind("SparseMoeBlock")),
+      experts_per_token_(config.experts->experts_per_token),
+      normalize_weights_(config.experts->normalize_weights) {
+  gate_ = register_module("gate",
+                          std::make_shared<nn::Linear>(config.hidden_size, config.experts->experts,
+                                                       /*has_bias=*/false, dtype));
+  expert_list_ = register_module("experts", std::make_shared<nn::ModuleList>());
+  for (int64_t i = 0; i < config.experts->experts; ++i) {
+    experts_.push_back(std::make_shared<nn::SwiGluMlp>(config.kind("MLP"), config.hidden_size,
+                                                       config.experts->intermediate_size,
+                                                       /*has_bias=*/false, dtype));
+    expert_list_->append(experts_.back());
+  }
+}
+
+SparseMoeBlock::Routing SparseMoeBlock::route(const at::Tensor& tokens) {
+  const at::Tensor probabilities = at::softmax((*gate_)(tokens), -1, at::kFloat);
+  auto [weight, expert] = probabilities.topk(experts_per_token_, -1);
+  if (normalize_weights_) {
+    weight = weight / weight.sum(-1, /*keepdim=*/true);
+  }
+  const at::Tensor picked = expert.flatten();
+  // Stable, so that a token's experts and an expert's tokens keep their order on every device.
+  const at::Tensor order = picked.argsort(/*stable=*/true, /*dim=*/0, /*descending=*/false);
+  const at::Tensor counts =
+      picked.bincount(/*weights=*/{}, static_cast<int64_t>(experts_.size())).to(at::kCPU);
+  const auto* first = counts.const_data_ptr<int64_t>();
+  return {order.floor_divide(experts_per_token_),
+          weight.to(tokens.scalar_type()).flatten().index_select(0, order).unsqueeze(1),
+          {first, first + counts.numel()}};
+}
+
+c10::IValue SparseMoeBlock::forward(nn::Values inputs) {
+  FSDP2_CHECK(inputs.size() == 1 && inputs[0].isTensor(), Code::kInvalidArgument,
+              "{}: expected hidden states, got {} inputs", kind(), inputs.size());
+  const at::Tensor& hidden = inputs[0].toTensor();
+  const at::Tensor tokens = hidden.reshape({-1, hidden.size(-1)});
+  const Routing routing = route(tokens);
+  const at::Tensor sorted = tokens.index_select(0, routing.token);
+  std::vector<at::Tensor> outputs;
+  int64_t begin = 0;
+  for (size_t i = 0; i < experts_.size(); ++i) {
+    const int64_t count = routing.counts[i];
+    if (count > 0) {
+      outputs.push_back((*experts_[i])(sorted.narrow(0, begin, count)));
+    }
+    begin += count;
+  }
+  const at::Tensor weighted = at::cat(outputs) * routing.weight;
+  return at::zeros_like(tokens).index_add(0, routing.token, weighted).view(hidden.sizes());
+}
+
+}  // namespace fsdp2::models

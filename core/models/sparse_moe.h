@@ -1,0 +1,39 @@
+// A mixture of experts: each token goes through the few MLPs that a router picks for it.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "core/models/decoder_config.h"
+#include "core/nn/layers.h"
+#include "core/nn/module.h"
+
+namespace fsdp2::models {
+
+// hidden [..., D] -> [..., D]: the sum over a token's experts of weight * expert(token). Weights
+// are the softmax, in fp32, of the router's logits over all experts. Modules: gate (Linear D ->
+// experts), experts (ModuleList of MLPs). An expert that no token picks does not run.
+class SparseMoeBlock : public nn::Module {
+ public:
+  SparseMoeBlock(const DecoderConfig& config, at::ScalarType dtype);
+
+ protected:
+  c10::IValue forward(nn::Values inputs) override;
+
+ private:
+  // Tokens in the order of their experts, one entry for each token and expert it has picked.
+  struct Routing {
+    at::Tensor token;             // [n] row of the token
+    at::Tensor weight;            // [n,1]
+    std::vector<int64_t> counts;  // of entries, by expert
+  };
+  Routing route(const at::Tensor& tokens);
+
+  int64_t experts_per_token_;
+  bool normalize_weights_;
+  std::shared_ptr<nn::Linear> gate_;
+  std::shared_ptr<nn::ModuleList> expert_list_;
+  std::vector<std::shared_ptr<nn::SwiGluMlp>> experts_;
+};
+
+}  // namespace fsdp2::models
