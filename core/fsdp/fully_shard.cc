@@ -47,6 +47,11 @@ void check_mesh(const Mesh& mesh, const std::string& kinds) {
               "fully_shard of {}: expected a mesh of 1 dim (shard) or 2 dims (replicate, shard), "
               "got {}",
               kinds, mesh.to_string());
+  FSDP2_CHECK(
+      mesh.ndim() == 1 || mesh.has_names(), Code::kInvalidArgument,
+      "fully_shard of {}: a mesh of 2 dims (replicate, shard) needs names for its dims, got "
+      "{}",
+      kinds, mesh.to_string());
 }
 
 void check_policy(const Policy& policy, const Mesh& mesh, const std::string& kinds) {

@@ -15,7 +15,8 @@ ParamGroup::ParamGroup(std::vector<std::unique_ptr<ShardedParam>> params,
                        std::shared_ptr<Mesh> mesh, Policy policy)
     : params_(std::move(params)),
       mesh_(std::move(mesh)),
-      shard_mesh_(mesh_->submesh({mesh_->dim_name(mesh_->ndim() - 1)})),
+      shard_mesh_(Mesh::from_group(mesh_->shared_world(), mesh_->group(mesh_->ndim() - 1),
+                                   mesh_->dim_name(mesh_->ndim() - 1), mesh_->device_type())),
       policy_(std::move(policy)) {
   for (const auto& param : params_) {
     views_.push_back(param.get());

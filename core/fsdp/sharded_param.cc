@@ -30,6 +30,9 @@ class ShardedParam::GradientHook : public torch::autograd::PostAccumulateGradHoo
 };
 
 bool ShardedParam::manages(const at::Tensor& parameter) {
+  if (torch::autograd::impl::get_autograd_meta(parameter) == nullptr) {
+    return false;  // never part of autograd, so never taken over
+  }
   const auto& hook = torch::autograd::impl::post_acc_grad_hooks(parameter);
   return dynamic_cast<const GradientHook*>(hook.get()) != nullptr;
 }
@@ -44,19 +47,23 @@ ShardedParam::ShardedParam(at::Tensor parameter, ShardLayout layout, at::ScalarT
   whole_ = layout_.world == 1 && compute_dtype_ == dtype && !offloaded;
   has_values_ = !nn::has_no_memory(unsharded_);
   if (whole_) {
-    if (!has_values_) {
-      allocate_unsharded();
-    }
     sharded_ = unsharded_;
   } else {
-    const at::TensorOptions options = unsharded_.options().requires_grad(false);
-    shard_flat_ =
-        at::zeros({layout_.padded_numel()},
-                  offloaded ? options.device(at::kCPU).pinned_memory(offload.pin_memory) : options);
-    if (has_values_ && layout_.length > 0) {
-      local_values().copy_(unsharded_.detach().narrow(layout_.dim, layout_.start, layout_.length));
+    at::TensorOptions options = unsharded_.options().requires_grad(false);
+    if (offloaded) {
+      options = options.device(at::kCPU).pinned_memory(offload.pin_memory);
     }
-    sharded_ = local_values().detach().set_requires_grad(requires_grad);
+    const bool deferred = !has_values_ && !offloaded;
+    shard_flat_ = deferred ? at::empty({layout_.padded_numel()}, options)
+                           : at::zeros({layout_.padded_numel()}, options);
+    const at::Tensor local = view_local();
+    if (has_values_ && layout_.length > 0) {
+      local.copy_(unsharded_.detach().narrow(layout_.dim, layout_.start, layout_.length));
+    }
+    sharded_ = local.detach().set_requires_grad(requires_grad);
+    if (deferred) {
+      nn::resize_storage(shard_flat_, 0);  // untouched so far; the views stay
+    }
     // A fresh storage of nothing, in compute dtype; the parameter object stays.
     unsharded_.set_data(nn::deferred_parameter(layout_.global_shape, compute_dtype_).detach());
   }
@@ -67,7 +74,31 @@ ShardedParam::~ShardedParam() {
   torch::autograd::impl::set_post_acc_grad_hooks(unsharded_, nullptr);
 }
 
+void ShardedParam::ensure_memory() const {
+  const at::Tensor& memory = whole_ ? unsharded_ : shard_flat_;
+  if (!has_values_ && nn::has_no_memory(memory)) {
+    const at::AutoDispatchBelowADInplaceOrView no_autograd;
+    nn::resize_storage(memory, memory.numel() * static_cast<int64_t>(memory.element_size()));
+    memory.zero_();
+  }
+}
+
+const at::Tensor& ShardedParam::sharded() const {
+  ensure_memory();
+  return sharded_;
+}
+
+const at::Tensor& ShardedParam::shard_flat() const {
+  ensure_memory();
+  return shard_flat_;
+}
+
 at::Tensor ShardedParam::local_values() const {
+  ensure_memory();
+  return view_local();
+}
+
+at::Tensor ShardedParam::view_local() const {
   if (whole_) {
     return unsharded_.detach();
   }
@@ -84,6 +115,7 @@ void ShardedParam::cast_shard(at::ScalarType dtype) {
               name());
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
   const bool requires_grad = this->requires_grad();
+  ensure_memory();
   shard_flat_ = shard_flat_.to(dtype);
   sharded_ = local_values().detach().set_requires_grad(requires_grad);
 }

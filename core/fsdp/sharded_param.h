@@ -39,9 +39,11 @@ class ShardedParam {
   ShardedParam& operator=(const ShardedParam&) = delete;
 
   const ShardLayout& layout() const { return layout_; }
-  const at::Tensor& sharded() const { return sharded_; }
+  // A shard that was cut from a deferred parameter gets its memory, zeros, when one of these or
+  // local_values is first called: until then a model of any size can be sharded for its plan.
+  const at::Tensor& sharded() const;
+  const at::Tensor& shard_flat() const;
   const at::Tensor& unsharded() const { return unsharded_; }
-  const at::Tensor& shard_flat() const { return shard_flat_; }
   at::ScalarType dtype() const { return sharded_.scalar_type(); }
   at::ScalarType compute_dtype() const { return compute_dtype_; }
   bool requires_grad() const { return sharded_.requires_grad(); }
@@ -102,6 +104,8 @@ class ShardedParam {
  private:
   class GradientHook;
 
+  void ensure_memory() const;
+  at::Tensor view_local() const;
   // This backward's gradient out of the engine's hands.
   at::Tensor move_engine_grad();
 
