@@ -70,12 +70,10 @@ c10::IValue RmsNorm::forward(nn::Values inputs) {
 BatchNorm::BatchNorm(int64_t size) : nn::Module("BatchNorm") {
   weight = register_parameter("weight", at::ones({size}));
   bias = register_parameter("bias", at::zeros({size}));
-  running_mean = register_buffer("running_mean", at::zeros({size}));
-  running_var = register_buffer("running_var", at::ones({size}));
 }
 
 c10::IValue BatchNorm::forward(nn::Values inputs) {
-  return at::batch_norm(inputs[0].toTensor(), weight, bias, running_mean, running_var,
+  return at::batch_norm(inputs[0].toTensor(), weight, bias, {}, {},
                         /*training=*/true, /*momentum=*/0.1, kEps, /*cudnn_enabled=*/false);
 }
 

@@ -66,14 +66,12 @@ class RmsNorm : public nn::Module {
   c10::IValue forward(nn::Values inputs) override;
 };
 
-// [N, D] -> [N, D] by the batch's own mean and variance, which also move the running ones.
+// [N, D] -> [N, D] by the batch's own mean and variance.
 class BatchNorm : public nn::Module {
  public:
   explicit BatchNorm(int64_t size);
   at::Tensor weight;
   at::Tensor bias;
-  at::Tensor running_mean;
-  at::Tensor running_var;
 
  protected:
   c10::IValue forward(nn::Values inputs) override;

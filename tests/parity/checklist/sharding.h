@@ -1,0 +1,94 @@
+// How the tests of this folder shard their models.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/comm/mesh.h"
+#include "core/fsdp/fully_shard.h"
+#include "tests/support/checklist_models.h"
+
+namespace fsdp2::checklist {
+
+using fsdp::Policy;
+using fsdp::ReshardAfterForward;
+using fsdp::Unit;
+using MeshPtr = std::shared_ptr<Mesh>;
+using UnitPtr = std::shared_ptr<Unit>;
+using WorldPtr = std::shared_ptr<World>;
+
+// Mesh (N) over all ranks, and (R, S) with S ranks to a replica.
+inline MeshPtr flat_mesh(const WorldPtr& world) { return Mesh::for_fsdp(world, 0); }
+inline MeshPtr hybrid_mesh(const WorldPtr& world, int64_t shards) {
+  return Mesh::for_fsdp(world, shards);
+}
+
+// Policies by what happens after forward; all by PyTorch's own schedule.
+inline Policy policy_of(ReshardAfterForward reshard = ReshardAfterForward::kAuto) {
+  Policy policy;
+  policy.schedule = fsdp::Schedule::kOnUse;
+  policy.reshard_after_forward = reshard;
+  return policy;
+}
+inline Policy policy_of_smaller(int world) {
+  Policy policy = policy_of(ReshardAfterForward::kSmaller);
+  policy.reshard_world = world;
+  return policy;
+}
+inline Policy policy_unset() { return policy_of(); }
+inline Policy policy_true() { return policy_of(ReshardAfterForward::kAlways); }
+inline Policy policy_false() { return policy_of(ReshardAfterForward::kNever); }
+inline std::vector<Policy> policies_true_false() { return {policy_true(), policy_false()}; }
+inline std::vector<Policy> policies_true_false_two() {
+  return {policy_true(), policy_false(), policy_of_smaller(2)};
+}
+
+// Shards the largest dim, the first of equals.
+inline int largest_dim(const std::string& /*name*/, at::IntArrayRef shape) {
+  return static_cast<int>(std::max_element(shape.begin(), shape.end()) - shape.begin());
+}
+
+// Each module as a group of its own, in this order; returns the last one's unit.
+inline UnitPtr shard_each(const std::vector<ModulePtr>& modules, const MeshPtr& mesh,
+                          const Policy& policy) {
+  UnitPtr last;
+  for (const ModulePtr& module : modules) {
+    last = fsdp::fully_shard(module, mesh, policy);
+  }
+  return last;
+}
+
+inline UnitPtr shard_items_and_root(const std::shared_ptr<Sequence>& model, const MeshPtr& mesh,
+                                    const Policy& policy) {
+  std::vector<ModulePtr> modules = model->items;
+  modules.push_back(model);
+  return shard_each(modules, mesh, policy);
+}
+
+inline UnitPtr shard_blocks_and_root(const std::shared_ptr<TinyTransformer>& model,
+                                     const MeshPtr& mesh, const Policy& policy) {
+  std::vector<ModulePtr> modules(model->blocks.begin(), model->blocks.end());
+  modules.push_back(model);
+  return shard_each(modules, mesh, policy);
+}
+
+// The unit of a sharded module.
+inline Unit& unit_of(const nn::Module& module) {
+  const UnitPtr unit = fsdp::find_unit(module);
+  EXPECT_NE(unit, nullptr) << module.kind();
+  return *unit;
+}
+
+inline std::vector<std::string> names_of(const fsdp::ParamGroup& group) {
+  std::vector<std::string> names;
+  for (const fsdp::ShardedParam* param : group.params()) {
+    names.push_back(param->name());
+  }
+  return names;
+}
+
+}  // namespace fsdp2::checklist
