@@ -210,8 +210,8 @@ TEST(BadConfig, WithUnsupportedFeatures) {
       Code::kUnsupported, {"sliding"});
 }
 
-json moe_config(const json& changes) {
-  json config = {{"model_type", "qwen3_moe"},
+Json moe_config(const Json& changes) {
+  Json config = {{"model_type", "qwen3_moe"},
                  {"num_experts", 4},
                  {"num_experts_per_tok", 2},
                  {"moe_intermediate_size", 8}};
