@@ -1,0 +1,53 @@
+#include "core/nn/value_map.h"
+
+#include <vector>
+
+namespace fsdp2::nn {
+
+void visit_tensors(const c10::IValue& value, const std::function<void(const at::Tensor&)>& visit) {
+  value.visit([&](const c10::IValue& element) {
+    if (element.isTensor() && element.toTensor().defined()) {
+      visit(element.toTensor());
+    }
+    return false;  // go on into containers
+  });
+}
+
+c10::IValue map_tensors(const c10::IValue& value,
+                        const std::function<at::Tensor(const at::Tensor&)>& map) {
+  if (value.isTensor()) {
+    return value.toTensor().defined() ? c10::IValue(map(value.toTensor())) : value;
+  }
+  if (value.isTensorList()) {
+    c10::List<at::Tensor> mapped;
+    for (const at::Tensor& tensor : value.toTensorVector()) {
+      mapped.push_back(map(tensor));
+    }
+    return mapped;
+  }
+  if (value.isList()) {
+    c10::List<c10::IValue> mapped(value.toList().elementType());
+    for (const c10::IValue& element : value.toListRef()) {
+      mapped.push_back(map_tensors(element, map));
+    }
+    return mapped;
+  }
+  if (value.isTuple()) {
+    std::vector<c10::IValue> mapped;
+    for (const c10::IValue& element : value.toTupleRef().elements()) {
+      mapped.push_back(map_tensors(element, map));
+    }
+    return c10::ivalue::Tuple::create(std::move(mapped));
+  }
+  if (value.isGenericDict()) {
+    const auto& dict = value.toGenericDict();
+    c10::Dict<c10::IValue, c10::IValue> mapped(dict.keyType(), dict.valueType());
+    for (const auto& entry : dict) {
+      mapped.insert(entry.key(), map_tensors(entry.value(), map));
+    }
+    return mapped;
+  }
+  return value;
+}
+
+}  // namespace fsdp2::nn
