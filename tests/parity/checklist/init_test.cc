@@ -102,6 +102,16 @@ TEST(ChecklistInit, INIT2_AMeshOfThreeDimsIsRefused) {
   });
 }
 
+TEST(ChecklistInit, INIT3_AHybridMeshNeedsNames) {
+  run_ranks(4, [](const WorldPtr& world) {
+    const auto model = seed(std::make_shared<Mlp>(8));
+    expect_error(Code::kInvalidArgument, {"name"}, [&] {
+      fsdp::fully_shard(model, Mesh::create(world, {2, 2}, {}), policy_unset());
+    });
+    expect_plain(*model);
+  });
+}
+
 TEST(ChecklistInit, INIT4_ALoneModuleIsOneGroup) {
   run_ranks(2, [](const WorldPtr& world) {
     const auto model = seed(std::make_shared<Mlp>(8));
@@ -467,6 +477,39 @@ TEST(ChecklistInit, INIT24_ADimThatABiasDoesNotHaveIsRefused) {
     const UnitPtr root = fsdp::fully_shard(model, flat_mesh(world), policy);
     EXPECT_EQ(find_param(*root, "0.weight").layout().dim, 1);
     EXPECT_EQ(find_param(*root, "0.bias").layout().dim, 0);
+  });
+}
+
+// A frozen 8-bit parameter beside a trainable one.
+class WithEightBits : public nn::Module {
+ public:
+  WithEightBits() : nn::Module("WithEightBits") {
+    packed = register_parameter("packed", at::ones({256, 256}).to(at::kFloat8_e4m3fn),
+                                /*requires_grad=*/false);
+    weight = register_parameter("weight", at::ones({256, 256}));
+  }
+  at::Tensor packed;
+  at::Tensor weight;
+
+ protected:
+  c10::IValue forward(nn::Values inputs) override {
+    EXPECT_EQ(packed.sizes(), at::IntArrayRef({256, 256}));
+    EXPECT_EQ(packed.scalar_type(), at::kFloat8_e4m3fn);
+    EXPECT_EQ(weight.scalar_type(), at::kFloat);
+    const at::Tensor x = at::matmul(inputs[0].toTensor(), packed.to(at::kFloat));
+    return at::matmul(x, weight);
+  }
+};
+
+TEST(ChecklistInit, INIT25_AFrozenEightBitParameterIsGatheredInItsOwnDtype) {
+  run_ranks(2, [](const WorldPtr& world) {
+    const auto model = std::make_shared<WithEightBits>();
+    const UnitPtr root = fsdp::fully_shard(model, flat_mesh(world), policy_unset());
+    const at::Tensor output = (*model)(at::ones({1, 256}));
+    EXPECT_TRUE(output.equal(at::full({1, 256}, 256.0 * 256.0)));
+    output.sum().backward();
+    EXPECT_FALSE(find_param(*root, "packed").sharded().grad().defined());
+    EXPECT_TRUE(find_param(*root, "weight").sharded().grad().defined());
   });
 }
 
