@@ -29,9 +29,7 @@ class TreeBuilder {
         budget_(kFreeCost + kCostForEachByte * std::min(graph.input_bytes(), kMaxPickleBytes)) {}
 
   PickleValue value(Id id, size_t depth) {
-    FSDP2_CHECK(depth <= kMaxPickleDepth, Code::kCorruptData,
-                "{}: its pickle holds values nested more than {} deep, or inside themselves", file_,
-                kMaxPickleDepth);
+    check_depth(depth);
     spend(kCostOfValue);
     switch (graph_.kind(id)) {
       case Kind::kNone:
@@ -71,6 +69,12 @@ class TreeBuilder {
   }
 
  private:
+  void check_depth(size_t depth) const {
+    FSDP2_CHECK(depth <= kMaxPickleDepth, Code::kCorruptData,
+                "{}: its pickle holds values nested more than {} deep, or inside themselves", file_,
+                kMaxPickleDepth);
+  }
+
   void spend(size_t cost) {
     FSDP2_CHECK(cost <= budget_, Code::kCorruptData,
                 "{}: its pickle of {} bytes uses the same values over and over, to a size that is "
@@ -130,8 +134,7 @@ class TreeBuilder {
 
   // A text that is the same for the same key and no other.
   std::string key_text(Id id, size_t depth) {
-    FSDP2_CHECK(depth <= kMaxPickleDepth, Code::kCorruptData, "{}: its pickle has a key too deep",
-                file_);
+    check_depth(depth);
     spend(kCostOfValue);
     switch (graph_.kind(id)) {
       case Kind::kNone:

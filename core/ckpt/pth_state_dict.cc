@@ -158,7 +158,8 @@ void PthSource::read(const std::string& name, at::IntArrayRef shape, int64_t fir
               "{}: the model says [{}], {} has [{}]", printable_name(name), fmt::join(shape, ", "),
               archive_.label(), fmt::join(tensor->shape, ", "));
   // A tensor without dims is one row, of which none may be asked for.
-  const at::Tensor rows = shape.empty() && out.dim() == 1 && out.numel() == 1 ? out.view({}) : out;
+  const at::Tensor rows =
+      shape.empty() && out.dim() == 1 && out.numel() == 1 ? out.squeeze(0) : out;
   if (rows.numel() == 0) {
     return;
   }

@@ -1,0 +1,106 @@
+"""Makes the files of this directory with PyTorch: DCP directories and files of torch.save.
+
+    python generate.py            (torch 2.11)
+
+They are small and checked in; tests read them and know these values.
+"""
+
+import collections
+import os
+import shutil
+import sys
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.filesystem import FileSystemWriter
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard, distribute_tensor
+
+
+def count_from(first, shape, dtype=torch.float32):
+    numel = 1
+    for size in shape:
+        numel *= size
+    return torch.arange(first, first + numel).to(dtype).reshape(shape)
+
+
+def rank_main(rank, world_size, port):
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    dist.init_process_group("gloo", rank=rank, world_size=world_size)
+    mesh = init_device_mesh("cpu", (world_size,))
+
+    def sharded(first, shape, dtype=torch.float32):
+        return distribute_tensor(count_from(first, shape, dtype), mesh, [Shard(0)])
+
+    state = {
+        "model": {
+            "a.weight": sharded(0, (5, 3)),  # uneven: 3 + 2 rows
+            "b.weight": sharded(100, (1, 4), torch.bfloat16),  # rank 1's shard is empty
+            "buffer": count_from(7, (2, 2), torch.int64),
+        },
+        "optim": {
+            "state": {"a.weight": {"step": torch.tensor(3.0), "exp_avg": sharded(50, (5, 3))}},
+            "param_groups": [
+                {
+                    "lr": 0.25,
+                    "betas": (0.9, 0.999),
+                    "foreach": None,
+                    "weight_decay": 0,
+                    "params": ["a.weight", "b.weight"],
+                }
+            ],
+        },
+        "seed": 2**40,
+        "name": "tiny \u00e9",
+    }
+    dcp.save(state, storage_writer=FileSystemWriter("dcp_two_ranks"))
+    dist.destroy_process_group()
+
+
+def save_pth():
+    module = torch.nn.Linear(3, 2)
+    with torch.no_grad():
+        module.weight.copy_(count_from(0, (2, 3)))
+        module.bias.copy_(count_from(10, (2,)))
+    torch.save(module.state_dict(), "linear.pth")
+
+    shared = count_from(0, (4, 6))
+    values = {
+        "parameter": torch.nn.Parameter(count_from(1, (2,))),
+        "tied": [shared, shared],
+        "columns": shared[1:3, 2:5],
+        "transposed": shared.t(),
+        "scalar": torch.tensor(2.5, dtype=torch.float64),
+        "empty": torch.empty(0, 3),
+        "bfloat16": count_from(3, (3,), torch.bfloat16),
+        "bool": torch.tensor([True, False, True]),
+        "float8": count_from(1, (4,)).to(torch.float8_e4m3fn),
+        "uint16": torch.tensor([1, 65535], dtype=torch.uint16),
+        "complex": torch.tensor([1 + 2j]),
+        "int": [0, -1, 255, 256, 65536, -(2**31), 2**31, -(2**63), 2**63 - 1],
+        "float": [0.1, float("inf"), -0.0],
+        "text": "tiny \u00e9 \U0001f600",
+        "bytes": b"\x00\x7f\x80\xff",
+        "none": None,
+        "flags": (True, False),
+        "set": {1, 2},
+        "size": torch.Size([2, 3]),
+        "dtype": torch.bfloat16,
+        "device": torch.device("cpu"),
+        "ordered": collections.OrderedDict(z=1, a=2),
+        "by number": {0: "zero", 1: "one"},
+    }
+    torch.save(values, "values.pth")
+    torch.save({"a": count_from(0, (2,))}, "old_format.pth", _use_new_zipfile_serialization=False)
+
+
+def main():
+    os.chdir(os.path.dirname(os.path.abspath(__file__)))  # relative paths: one is in .metadata
+    shutil.rmtree("dcp_two_ranks", ignore_errors=True)
+    torch.multiprocessing.spawn(rank_main, (2, 29000 + os.getpid() % 1000), nprocs=2)
+    save_pth()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
