@@ -74,8 +74,8 @@ class Scheduler {
   // place: what post_forward returned for the forward that made the output.
   void begin_backward(bool from_root);
   void pre_backward(size_t index, size_t place);
-  // Inside the engine's backward of this tree: a forward here is a recomputation, which only needs
-  // the parameters.
+  // In a checkpointed segment that runs again, or inside the engine's backward of this tree: a
+  // forward here is a recomputation, which only needs the parameters.
   bool recomputing() const;
   void recompute(size_t index);
 

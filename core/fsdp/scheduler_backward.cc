@@ -7,11 +7,13 @@
 #include <utility>
 
 #include "core/fsdp/scheduler.h"
+#include "core/nn/checkpoint_segment.h"
 
 namespace fsdp2::fsdp {
 
 bool Scheduler::recomputing() const {
-  return task_ != kNoTask && torch::autograd::get_current_graph_task_id() == task_;
+  return nn::is_recomputing() ||
+         (task_ != kNoTask && torch::autograd::get_current_graph_task_id() == task_);
 }
 
 void Scheduler::recompute(size_t index) {

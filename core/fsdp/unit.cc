@@ -9,7 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/fsdp/unit_tree.h"
-#include "core/fsdp/value_map.h"
+#include "core/nn/value_map.h"
 
 namespace fsdp2::fsdp {
 
@@ -63,10 +63,11 @@ void Unit::pre_forward(nn::Module& /*module*/, nn::Values& inputs) {
   if (policy_.mixed_precision.cast_forward_inputs && policy_.mixed_precision.param_dtype) {
     const at::ScalarType dtype = *policy_.mixed_precision.param_dtype;
     for (c10::IValue& input : inputs) {
-      input = map_tensors(input, [&](const at::Tensor& t) { return cast_floating(t, dtype); });
+      input = nn::map_tensors(input, [&](const at::Tensor& t) { return cast_floating(t, dtype); });
     }
   }
   if (scheduler.recomputing()) {
+    scheduler.begin_backward(is_root_);  // this may come before the hook of any output
     if (group_) {
       scheduler.recompute(index_);
     }
@@ -106,12 +107,12 @@ void Unit::post_forward(nn::Module& module, c10::IValue& output) {
       scheduler_->end_forward();
     }
     if (at::GradMode::is_enabled()) {
-      output = map_tensors(output, [&](const at::Tensor& t) { return hook_output(t, place); });
+      output = nn::map_tensors(output, [&](const at::Tensor& t) { return hook_output(t, place); });
     }
   }
   if (policy_.mixed_precision.output_dtype) {
     const at::ScalarType dtype = *policy_.mixed_precision.output_dtype;
-    output = map_tensors(output, [&](const at::Tensor& t) { return cast_floating(t, dtype); });
+    output = nn::map_tensors(output, [&](const at::Tensor& t) { return cast_floating(t, dtype); });
   }
 }
 
@@ -131,7 +132,9 @@ at::Tensor Unit::hook_output(const at::Tensor& output, size_t place) {
 }
 
 void Unit::forward_failed(nn::Module& /*module*/) noexcept {
-  if (scheduler_) {
+  // A recomputation ends early by an exception; if it has failed, so has backward, whose caller
+  // resets.
+  if (scheduler_ && !scheduler_->recomputing()) {
     scheduler_->reset();
   }
 }

@@ -143,6 +143,17 @@ void UnitTree::give_slice_comms(Unit& root, const std::vector<Found>& found) {
   }
 }
 
+// Connecting blocks until all ranks of a group do. Left to the first collective of each group,
+// ranks whose gathers and reductions interleave differently would wait for each other for ever.
+void UnitTree::connect_meshes(const std::vector<Found>& found) {
+  for (const Found& entry : found) {
+    entry.unit->mesh_->connect();  // a no-op the second time
+    if (entry.unit->group_) {
+      entry.unit->group_->connect_slices();
+    }
+  }
+}
+
 void UnitTree::make(Unit& root) {
   const nn::Module& module = *root.modules_.front();
   const std::vector<Found> found = units_below(module);
@@ -172,6 +183,7 @@ void UnitTree::make(Unit& root) {
     entry.unit->mesh_->connect();  // both lanes, while all ranks are at one place
   }
   give_slice_comms(root, found);
+  connect_meshes(found);
   root.is_root_ = true;
   const auto scheduler = std::make_shared<Scheduler>(
       std::move(members), Scheduler::Options{root.policy_.schedule, root.policy_.prefetch});

@@ -26,6 +26,7 @@ class UnitTree {
  private:
   static void name_parameters(Unit& root, const std::vector<Found>& found);
   static void give_slice_comms(Unit& root, const std::vector<Found>& found);
+  static void connect_meshes(const std::vector<Found>& found);
 };
 
 }  // namespace fsdp2::fsdp
