@@ -27,7 +27,7 @@ inline MeshPtr hybrid_mesh(const WorldPtr& world, int64_t shards) {
   return Mesh::for_fsdp(world, shards);
 }
 
-// Policies by what happens after forward; all by PyTorch's own schedule.
+// Policies by what happens after forward, by PyTorch's own schedule.
 inline Policy policy_of(ReshardAfterForward reshard = ReshardAfterForward::kAuto) {
   Policy policy;
   policy.schedule = fsdp::Schedule::kOnUse;
@@ -42,9 +42,20 @@ inline Policy policy_of_smaller(int world) {
 inline Policy policy_unset() { return policy_of(); }
 inline Policy policy_true() { return policy_of(ReshardAfterForward::kAlways); }
 inline Policy policy_false() { return policy_of(ReshardAfterForward::kNever); }
-inline std::vector<Policy> policies_true_false() { return {policy_true(), policy_false()}; }
+
+// These policies and the same by the agreed schedule, which is the default.
+inline std::vector<Policy> by_both_schedules(std::vector<Policy> policies) {
+  for (size_t i = policies.size(); i > 0; --i) {
+    policies.push_back(policies[i - 1]);
+    policies.back().schedule = fsdp::Schedule::kAgreed;
+  }
+  return policies;
+}
+inline std::vector<Policy> policies_true_false() {
+  return by_both_schedules({policy_true(), policy_false()});
+}
 inline std::vector<Policy> policies_true_false_two() {
-  return {policy_true(), policy_false(), policy_of_smaller(2)};
+  return by_both_schedules({policy_true(), policy_false(), policy_of_smaller(2)});
 }
 
 // Shards the largest dim, the first of equals.

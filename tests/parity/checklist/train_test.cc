@@ -20,6 +20,13 @@ StepLoss token_loss(at::IntArrayRef sizes, int64_t count) {
   };
 }
 
+Training by_order() {
+  Training training;
+  training.losses = kOrder;
+  training.values = kOrder;
+  return training;
+}
+
 // Ten Adam steps of the wide transformer, blocks and root, on new tokens each step.
 struct WideRun {
   std::shared_ptr<TinyTransformer> model;
@@ -29,11 +36,8 @@ struct WideRun {
       : model(seed(std::make_shared<TinyTransformer>(kWide3))),
         root(shard_blocks_and_root(model, flat_mesh(world), policy)) {}
 
-  void expect_losses(const WorldPtr& world, const StepLoss& loss) const {
+  void expect_losses(const WorldPtr& world, const Training& training, const StepLoss& loss) const {
     const auto reference = seed(std::make_shared<TinyTransformer>(kWide3));
-    Training training;
-    training.losses = kOrder;
-    training.values = kOrder;
     expect_same_training({*root, *model, *reference, world->rank(), world->size()}, training, loss);
   }
 };
@@ -58,7 +62,7 @@ TEST(ChecklistTrn, TRN1_UnevenLinearsEqualTheAveragedReference) {
 TEST(ChecklistTrn, TRN2_TransformerEqualsTheAveragedReference) {
   for (const Policy& policy : policies_true_false_two()) {
     run_ranks(4, [&](const WorldPtr& world) {
-      WideRun(world, policy).expect_losses(world, token_loss({3, 64}, kWide3.tokens));
+      WideRun(world, policy).expect_losses(world, by_order(), token_loss({3, 64}, kWide3.tokens));
     });
   }
 }
@@ -66,12 +70,24 @@ TEST(ChecklistTrn, TRN2_TransformerEqualsTheAveragedReference) {
 TEST(ChecklistTrn, TRN2_ARankThatIsLateChangesNothing) {
   run_ranks(4, [](const WorldPtr& world) {
     const WideRun run(world, policy_true());
-    run.expect_losses(world, [&](nn::Module& model, int step, int rank) {
-      const at::Tensor loss = model(random_tokens({3, 64}, kWide3.tokens, step, rank)).sum();
-      if (&model == run.model.get() && step % 4 == rank) {
+    Training training = by_order();
+    int step = 0;
+    const auto sleep_in_turn = [&](int turn) {
+      if ((step + turn) % 4 == world->rank()) {
         std::this_thread::sleep_for(std::chrono::milliseconds(100));
       }
-      return loss;
+    };
+    training.after_reference = [&] {  // before the optimizer's step
+      sleep_in_turn(1);
+      ++step;
+    };
+    const StepLoss loss = token_loss({3, 64}, kWide3.tokens);
+    run.expect_losses(world, training, [&](nn::Module& module, int batch, int rank) {
+      const at::Tensor value = loss(module, batch, rank);
+      if (&module == run.model.get()) {
+        sleep_in_turn(0);
+      }
+      return value;
     });
   });
 }
@@ -82,7 +98,7 @@ TEST(ChecklistTrn, TRN3_OffloadedShardsLiveInHostMemory) {
   policy.offload.pin_memory = false;
   run_ranks(4, [&](const WorldPtr& world) {
     const WideRun run(world, policy);
-    run.expect_losses(world, token_loss({3, 64}, kWide3.tokens));
+    run.expect_losses(world, by_order(), token_loss({3, 64}, kWide3.tokens));
     run.model->operator()(random_tokens({3, 64}, kWide3.tokens, 0, 0)).sum().backward();
     for (const fsdp::ShardedParam* param : run.root->parameters()) {
       EXPECT_TRUE(param->sharded().is_cpu() && param->sharded().grad().is_cpu()) << param->name();
@@ -93,7 +109,7 @@ TEST(ChecklistTrn, TRN3_OffloadedShardsLiveInHostMemory) {
 TEST(ChecklistTrn, TRN4_GathersStartedBeforehandChangeNothing) {
   run_ranks(4, [](const WorldPtr& world) {
     const WideRun run(world, policy_true());
-    run.expect_losses(world, [&](nn::Module& model, int step, int rank) {
+    run.expect_losses(world, by_order(), [&](nn::Module& model, int step, int rank) {
       if (&model == run.model.get()) {
         run.root->unshard(/*async_op=*/true);
       }
