@@ -134,9 +134,23 @@ std::string find_master(const Place& place, const Environment& environment) {
        place.size);
 }
 
+// Slurm puts jobs side by side on one node, so each has a port of its own there.
+std::string default_port(const Environment& environment) {
+  constexpr int kFirst = 20000;  // below what systems give to clients
+  constexpr int kPorts = 10000;
+  const auto job = environment("SLURM_JOB_ID");
+  const auto step = environment("SLURM_STEP_ID");
+  if (!job || !step || !environment(kSlurm.rank)) {
+    return kDefaultPort;
+  }
+  const int64_t number = int64_t{7} * parse("SLURM_JOB_ID", *job, 0, kMaxRanks) +
+                         parse("SLURM_STEP_ID", *step, 0, kMaxRanks);
+  return std::to_string(kFirst + number % kPorts);
+}
+
 void set_meeting_by_environment(const Environment& environment, Place* place) {
   place->where = find_master(*place, environment);
-  const std::string port = environment("MASTER_PORT").value_or(kDefaultPort);
+  const std::string port = environment("MASTER_PORT").value_or(default_port(environment));
   place->port = static_cast<uint16_t>(parse("MASTER_PORT", port, 1, 65535));
   if (environment("TORCHELASTIC_USE_AGENT_STORE") == "True") {
     place->launcher_hosts_store = true;

@@ -3,7 +3,8 @@
 //
 // Read in this order: RANK, WORLD_SIZE, LOCAL_RANK (torchrun, `fsdp2 run`, Kubernetes), Open MPI's
 // OMPI_COMM_WORLD_*, Slurm's SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID (mpirun inside a Slurm
-// allocation sees both). The meeting point is MASTER_ADDR:MASTER_PORT, whoever launched.
+// allocation sees both). The meeting point is MASTER_ADDR:MASTER_PORT, whoever launched; without
+// them, under Slurm, the first node of the step and a port made of the numbers of job and step.
 #pragma once
 
 #include <cstdint>

@@ -172,6 +172,20 @@ TEST(Place, OptionsMayNotContradictTheEnvironmentUnderEnv) {
             "world_size 4 was asked for, but the environment says WORLD_SIZE=2");
 }
 
+TEST(Place, JobsOfOneSlurmNodeMeetAtDifferentPorts) {
+  Variables slurm = {{"SLURM_PROCID", "0"},    {"SLURM_NTASKS", "2"},
+                     {"SLURM_LOCALID", "0"},   {"SLURM_STEP_NODELIST", "n1"},
+                     {"SLURM_JOB_ID", "1234"}, {"SLURM_STEP_ID", "0"}};
+  const int port = find({}, slurm).port;
+  EXPECT_EQ(port, 20000 + 7 * 1234);
+  slurm["SLURM_JOB_ID"] = "1235";
+  EXPECT_NE(find({}, slurm).port, port);
+  slurm["SLURM_STEP_ID"] = "1";
+  EXPECT_NE(find({}, slurm).port, port);
+  slurm["MASTER_PORT"] = "4567";
+  EXPECT_EQ(find({}, slurm).port, 4567);
+}
+
 TEST(Place, SeveralRanksNeedAnAddress) {
   EXPECT_EQ(error_of({}, {{"RANK", "0"}, {"WORLD_SIZE", "2"}}),
             "MASTER_ADDR is not set: 2 ranks need the address of rank 0's machine to meet at");

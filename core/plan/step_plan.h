@@ -1,0 +1,88 @@
+// What a sharded model will hold and move in one training step, worked out without running it.
+//
+//   auto root = fsdp::fully_shard_wrapped(deferred_model, mesh_of_a_fake_world, policy, wrap);
+//   StepPlan plan = make_step_plan(*root, {});
+//
+// Nothing is allocated for parameters that have no values yet, so any model can be planned for any
+// number of ranks in one process. The figures are those of one forward through the root and its
+// backward under the agreed schedule (see scheduler.h); tests compare them with what real ranks
+// count. Activations and the packed paths' buffers come on top of the memory given here.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/fsdp/unit.h"
+
+namespace fsdp2::plan {
+
+struct PlanOptions {
+  double optimizer_states = 2;  // elements per trainable element, in the shard's dtype: 2 is AdamW
+};
+
+// Bytes are those that this rank receives, as Comm counts them.
+struct Traffic {
+  int64_t units = 0;  // collectives, one per unit that takes part
+  int64_t calls = 0;  // of the transport
+  int64_t bytes = 0;
+
+  Traffic& operator+=(const Traffic& other);
+  bool operator==(const Traffic& other) const;
+};
+
+struct UnitPlan {
+  std::string name;  // dotted path; "" for the root
+  int64_t parameters = 0;
+  int64_t numel = 0;
+  std::string dtypes;            // "Float", or "Float gathered as BFloat16"
+  std::string shard_dims;        // "0", "0 and 1"
+  int64_t gathered_bytes = 0;    // while gathered
+  int64_t shard_bytes = 0;       // on this rank, padding included
+  int64_t grad_bytes = 0;        // of the reduced gradients on this rank
+  int64_t whole_grad_bytes = 0;  // of the gradients before they are reduced
+  Traffic gather;                // once
+  Traffic gather_slices;         // once, from what a forward has left on a smaller group
+  Traffic reduce;
+  Traffic replica_reduce;  // over the replicas, after `reduce`
+};
+
+enum class ActionKind { kGather, kFree, kKeepSlice, kReduce };
+
+// What a unit's turn in forward or backward brings about, in order.
+struct Action {
+  ActionKind kind;
+  size_t unit;  // index into StepPlan::units
+};
+struct Turn {
+  size_t unit;
+  std::vector<Action> actions;
+};
+
+struct StepPlan {
+  std::string mesh;  // as it prints itself
+  int prefetch = 0;
+  std::vector<UnitPlan> units;  // in the agreed order
+  std::vector<Turn> forward;
+  std::vector<Turn> backward;
+
+  // Of this rank, in bytes.
+  int64_t shards = 0;
+  int64_t gradients = 0;
+  int64_t optimizer = 0;
+  int64_t peak_gathered = 0;
+  int64_t peak_whole_gradients = 0;
+
+  // A step of one micro batch.
+  Traffic all_gather;
+  Traffic reduce_scatter;
+  Traffic all_reduce;
+};
+
+// Makes `root` the root of its tree. Collective where the mesh's world is.
+StepPlan make_step_plan(fsdp::Unit& root, const PlanOptions& options);
+
+// Tables of units, memory, traffic and schedule; runs of units that are alike share a line.
+std::string to_text(const StepPlan& plan);
+
+}  // namespace fsdp2::plan

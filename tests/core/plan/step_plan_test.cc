@@ -1,0 +1,170 @@
+// A plan says what a step does, to the byte; and it needs neither the ranks nor the memory.
+#include "core/plan/step_plan.h"
+
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include "core/fsdp/fully_shard.h"
+#include "core/models/registry.h"
+#include "core/nn/seeded_init.h"
+#include "tests/support/ranks.h"
+
+namespace fsdp2::plan {
+namespace {
+
+struct Case {
+  std::string name;
+  int64_t replicas = 1;
+  fsdp::Policy policy;
+  std::string model = "tiny-llama";
+};
+
+std::string config_of(const std::string& model) {
+  std::ostringstream text;
+  text << std::ifstream("tests/parity/golden/models/" + model + "/config.json").rdbuf();
+  return text.str();
+}
+
+std::shared_ptr<Mesh> mesh_of(const std::shared_ptr<World>& world, const Case& test) {
+  return test.replicas == 1 ? Mesh::create(world, {-1}, {"fsdp"})
+                            : Mesh::create(world, {test.replicas, -1}, {"ddp", "fsdp"});
+}
+
+std::shared_ptr<World> fake_world(int rank, int size) {
+  WorldOptions options;
+  options.backend = BackendKind::kFake;
+  options.rank = rank;
+  options.world_size = size;
+  return World::join(options);
+}
+
+void run_step(nn::Module& model) {
+  const at::Tensor tokens = at::zeros({2, 8}, at::kLong);
+  model({tokens, tokens}).toTensor().backward();
+}
+
+void expect_traffic(const Traffic& planned, int64_t units, int64_t calls, int64_t bytes) {
+  EXPECT_EQ(planned.units, units);
+  EXPECT_EQ(planned.calls, calls);
+  EXPECT_EQ(planned.bytes, bytes);
+}
+
+class StepPlanOf : public testing::TestWithParam<Case> {};
+
+TEST_P(StepPlanOf, IsWhatFourRanksDo) {
+  const Case& test = GetParam();
+  run_ranks(4, [&](const std::shared_ptr<World>& world) {
+    const auto model = models::build(config_of(test.model));
+    const auto root = fsdp::fully_shard_by_kind(model, mesh_of(world, test), test.policy,
+                                                model->no_split_kinds());
+    nn::SeededInit values(1);
+    fsdp::load_parameters(*root, values);
+    for (int step = 0; step < 2; ++step) {  // in the second one everything is in its place
+      root->tree().reset_stats();
+      const CommCounters before = root->comm_counters();
+      run_step(*model);
+      const CommCounters after = root->comm_counters();
+      const fsdp::Stats& stats = root->tree().stats();
+      const StepPlan plan = make_step_plan(*root, {});
+      expect_traffic(plan.all_gather, stats.all_gathers, after.all_gathers - before.all_gathers,
+                     after.all_gather_bytes - before.all_gather_bytes);
+      expect_traffic(plan.reduce_scatter, stats.reduce_scatters,
+                     after.reduce_scatters - before.reduce_scatters,
+                     after.reduce_scatter_bytes - before.reduce_scatter_bytes);
+      expect_traffic(plan.all_reduce, stats.all_reduces, after.all_reduces - before.all_reduces,
+                     after.all_reduce_bytes - before.all_reduce_bytes);
+      EXPECT_EQ(plan.peak_gathered, stats.peak_unsharded_bytes);
+    }
+    int64_t shards = 0;
+    int64_t gradients = 0;
+    for (const fsdp::ShardedParam* param : root->parameters()) {
+      shards += param->is_whole() ? static_cast<int64_t>(param->sharded().nbytes())
+                                  : static_cast<int64_t>(param->shard_flat().nbytes());
+      gradients += static_cast<int64_t>(param->sharded().grad().nbytes());
+    }
+    const StepPlan plan = make_step_plan(*root, {});
+    EXPECT_EQ(plan.shards, shards);
+    EXPECT_EQ(plan.gradients, gradients);
+    EXPECT_EQ(plan.optimizer, 2 * gradients);
+    // And what a fake world says of it.
+    const auto structure = models::build(config_of(test.model));
+    const auto alone =
+        fsdp::fully_shard_by_kind(structure, mesh_of(fake_world(world->rank(), 4), test),
+                                  test.policy, structure->no_split_kinds());
+    EXPECT_EQ(to_text(make_step_plan(*alone, {})), to_text(plan));
+  });
+}
+
+fsdp::Policy policy_with(fsdp::ReshardAfterForward reshard,
+                         fsdp::CommPath path = fsdp::CommPath::kAuto, int prefetch = 1) {
+  fsdp::Policy policy;
+  policy.reshard_after_forward = reshard;
+  policy.comm_path = path;
+  policy.prefetch = prefetch;
+  return policy;
+}
+
+fsdp::Policy mixed() {
+  fsdp::Policy policy;
+  policy.mixed_precision.param_dtype = at::kBFloat16;
+  policy.mixed_precision.reduce_dtype = at::kFloat;
+  return policy;
+}
+
+using Reshard = fsdp::ReshardAfterForward;
+INSTANTIATE_TEST_SUITE_P(
+    Cases, StepPlanOf,
+    testing::Values(Case{"Default", 1, {}}, Case{"Tied", 1, {}, "tiny-llama-gqa-tied"},
+                    Case{"Replicas", 2, {}}, Case{"NoShard", 4, {}},
+                    Case{"MixedPrecision", 1, mixed()}, Case{"MixedPrecisionReplicas", 2, mixed()},
+                    Case{"ReshardAlways", 1, policy_with(Reshard::kAlways)},
+                    Case{"ReshardNever", 1, policy_with(Reshard::kNever)},
+                    Case{"Direct", 1, policy_with(Reshard::kAuto, fsdp::CommPath::kDirect)},
+                    Case{"Packed", 2, policy_with(Reshard::kAuto, fsdp::CommPath::kPacked)},
+                    Case{"PrefetchNone", 1, policy_with(Reshard::kAuto, fsdp::CommPath::kAuto, 0)},
+                    Case{"PrefetchTwo", 1, policy_with(Reshard::kAuto, fsdp::CommPath::kAuto, 2)}),
+    [](const testing::TestParamInfo<Case>& info) { return info.param.name; });
+
+TEST(StepPlan, TextShowsUnitsMemoryTrafficAndOrder) {
+  const auto model = models::build(config_of("tiny-llama"));
+  const auto root = fsdp::fully_shard_by_kind(model, Mesh::create(fake_world(1, 4), {4}, {"fsdp"}),
+                                              {}, model->no_split_kinds());
+  const std::string text = to_text(make_step_plan(*root, {}));
+  for (const char* part :
+       {"over Mesh(fsdp=4) rank 1 at (1), 1 unit gathered ahead", "(root)", "model.layers.0 to ",
+        "memory of this rank", "one step, received by this rank", "forward\n", "backward\n",
+        "reduce-scatter"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
+  }
+}
+
+TEST(StepPlan, ALargeModelTakesNoMemory) {
+  std::string config = R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama",
+    "hidden_size": 8192, "intermediate_size": 28672, "num_hidden_layers": 80,
+    "num_attention_heads": 64, "num_key_value_heads": 8, "vocab_size": 128256,
+    "max_position_embeddings": 8192, "rms_norm_eps": 1e-05, "rope_theta": 500000.0,
+    "hidden_act": "silu", "tie_word_embeddings": false, "attention_bias": false,
+    "mlp_bias": false, "torch_dtype": "bfloat16"})";
+  for (const int ranks : {1, 8, 1024}) {
+    const auto model = models::build(config, at::kBFloat16);
+    const auto root = fsdp::fully_shard_by_kind(
+        model, Mesh::create(fake_world(0, ranks), {-1}, {"fsdp"}), {}, model->no_split_kinds());
+    const StepPlan plan = make_step_plan(*root, {});
+    EXPECT_EQ(plan.units.size(), 81U);
+    EXPECT_NEAR(static_cast<double>(plan.shards), 141.1e9 / ranks, 0.01e9);
+    // All but this rank's part: twice a layer, once the root; gradients once.
+    const double others = static_cast<double>(ranks - 1) / ranks;
+    EXPECT_NEAR(static_cast<double>(plan.all_gather.bytes), (2 * 141.1e9 - 4.2e9) * others, 0.2e9);
+    EXPECT_NEAR(static_cast<double>(plan.reduce_scatter.bytes), 141.1e9 * others, 0.1e9);
+    for (const nn::NamedParameter& parameter : nn::named_unique_parameters(*model)) {
+      EXPECT_TRUE(nn::has_no_memory(parameter.tensor)) << parameter.names.front();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fsdp2::plan
