@@ -8,6 +8,8 @@
 #include <thread>
 #include <utility>
 
+#include "core/comm/roll_call.h"
+
 namespace fsdp2 {
 
 namespace {
@@ -53,6 +55,56 @@ void copy_unless_same(const at::Tensor& to, const at::Tensor& from) {
   if (to.const_data_ptr() != from.const_data_ptr() || to.scalar_type() != from.scalar_type()) {
     to.copy_(from);
   }
+}
+
+// While a rank waits for long enough that somebody may ask, it says what for.
+class WaitingFor {
+ public:
+  WaitingFor(FailureNotice& notice, int rank, const char* collective, const std::string& group)
+      : notice_(notice), rank_(rank), collective_(collective), group_(group) {}
+  ~WaitingFor() {
+    if (told_) {
+      roll_call_of(notice_).set_waiting_for(rank_, "");
+    }
+  }
+  WaitingFor(const WaitingFor&) = delete;
+  WaitingFor& operator=(const WaitingFor&) = delete;
+
+  void tell() const {
+    if (!told_) {
+      told_ = true;
+      roll_call_of(notice_).set_waiting_for(rank_, describe(collective_, group_));
+    }
+  }
+  static std::string describe(const char* collective, const std::string& group) {
+    return fmt::format("{} of group {}", collective, group);
+  }
+
+ private:
+  FailureNotice& notice_;
+  const int rank_;
+  const char* const collective_;
+  const std::string& group_;
+  mutable bool told_ = false;
+};
+
+// The ranks of the group that are the cause, as far as they can be found. overdue: also those that
+// are well but elsewhere.
+std::string describe_absent(FailureNotice& notice, const Comm& comm, const char* collective,
+                            bool overdue) {
+  const int own = comm.members()[comm.rank()];
+  const std::string what = WaitingFor::describe(collective, comm.name());
+  std::string text;
+  for (const RollCall::Answer& answer : roll_call_of(notice).call(comm.members())) {
+    if (!answer.answered) {
+      text += fmt::format("; rank {} does not answer: it has ended, or is stopped", answer.rank);
+    } else if (overdue && answer.rank != own && answer.waiting_for != what) {
+      text += answer.waiting_for.empty()
+                  ? fmt::format("; rank {} is in no collective", answer.rank)
+                  : fmt::format("; rank {} is in {}", answer.rank, answer.waiting_for);
+    }
+  }
+  return text;
 }
 
 int64_t bytes_of(const at::Tensor& tensor) { return static_cast<int64_t>(tensor.nbytes()); }
@@ -258,6 +310,7 @@ CommWork Comm::start(const char* collective, const Post& post) {
 void Comm::wait(const char* collective, c10d::Work& work) const {
   const NotDifferentiated guard;
   const auto deadline = Clock::now() + timeout_;
+  const WaitingFor waiting(*failure_, members()[rank()], collective, name());
   for (;;) {
     std::string error;
     try {
@@ -267,6 +320,7 @@ void Comm::wait(const char* collective, c10d::Work& work) const {
     } catch (...) {
       error = current_exception_text();  // a slice's end, if the work goes on
     }
+    waiting.tell();
     if (work.exception() != nullptr) {
       fail_all(collective, Code::kComm, error);
     }
@@ -292,8 +346,12 @@ void Comm::fail_all(const char* collective, Code code, const std::string& reason
   while (!failure_->failed() && code != Code::kTimeout && Clock::now() - start < kNoticeDelay) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
-  const std::string text = fmt::format("{} of group {} failed on rank {}: {}", collective, name(),
-                                       members()[rank()], reason);
+  if (failure_->failed()) {
+    fail_after_peer(collective);
+  }
+  const std::string text =
+      fmt::format("{} of group {} failed on rank {}: {}{}", collective, name(), members()[rank()],
+                  reason, describe_absent(*failure_, *this, collective, code == Code::kTimeout));
   failure_->publish(text);
   if (failure_->text() != text) {
     fail_after_peer(collective);

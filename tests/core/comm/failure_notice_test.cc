@@ -8,6 +8,8 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <vector>
 
+#include "core/comm/roll_call.h"
+
 namespace fsdp2 {
 namespace {
 
@@ -105,6 +107,43 @@ TEST(FailureNotice, ALocalOneRemembersTheFirstText) {
   notice->publish("second");
   EXPECT_TRUE(notice->failed());
   EXPECT_EQ(notice->text(), "first");
+}
+
+TEST(RollCall, RanksAnswerWithWhatTheyWaitFor) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  auto ranks = notices(store, 3);
+  roll_call_of(*ranks[1]).set_waiting_for(1, "barrier of group control");
+  const auto answers = roll_call_of(*ranks[0]).call({0, 1, 2});
+  ASSERT_EQ(answers.size(), 3U);
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(answers[rank].rank, rank);
+    EXPECT_TRUE(answers[rank].answered);
+    EXPECT_EQ(answers[rank].waiting_for, rank == 1 ? "barrier of group control" : "");
+  }
+  ranks[2]->publish("it is over");  // the watchers are still there
+  for (const auto& rank : ranks) {
+    wait_for_failure(*rank);
+    EXPECT_EQ(rank->text(), "it is over");
+  }
+  leave(ranks);
+}
+
+TEST(RollCall, ARankThatIsNotThereDoesNotAnswer) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  const auto only = FailureNotice::over_store(store, 1, 1);
+  const auto answers = roll_call_of(*only).call({0, 1});
+  ASSERT_EQ(answers.size(), 2U);
+  EXPECT_FALSE(answers[0].answered);
+  EXPECT_TRUE(answers[1].answered);
+}
+
+TEST(RollCall, ThreadsAnswerForThemselves) {
+  const auto notice = FailureNotice::local();
+  roll_call_of(*notice).set_waiting_for(1, "barrier of group control");
+  const auto answers = roll_call_of(*notice).call({0, 1});
+  ASSERT_EQ(answers.size(), 2U);
+  EXPECT_EQ(answers[0].waiting_for, "");
+  EXPECT_EQ(answers[1].waiting_for, "barrier of group control");
 }
 
 }  // namespace

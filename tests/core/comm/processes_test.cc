@@ -101,6 +101,9 @@ TEST(Processes, AKilledRankIsAnErrorOnTheOthersAtOnce) {
     EXPECT_EQ(ends[rank].exit_code, 0) << "signal " << ends[rank].signal << ends[rank].output;
     EXPECT_NE(ends[rank].output.find("all_gather of group control"), std::string::npos)
         << ends[rank].output;
+    EXPECT_NE(ends[rank].output.find("rank 1 does not answer: it has ended, or is stopped"),
+              std::string::npos)
+        << ends[rank].output;
     EXPECT_LT(ends[rank].seconds, 30);
   }
 }
@@ -137,9 +140,35 @@ TEST(Processes, AStoppedRankIsATimeOutAndTheOthersEndSoon) {
   for (const int rank : {0, 1}) {
     EXPECT_EQ(ends[rank].exit_code, 0) << "signal " << ends[rank].signal << ends[rank].output;
     EXPECT_LT(ends[rank].seconds, 8);  // with the 5 s that a late rank may cost
-    timed_out |= ends[rank].output.find("402 after 3.") != std::string::npos;
+    timed_out |= ends[rank].output.find("402 after ") != std::string::npos;
+    EXPECT_NE(ends[rank].output.find("rank 2 does not answer"), std::string::npos)
+        << ends[rank].output;
   }
   EXPECT_TRUE(timed_out) << ends[0].output << ends[1].output;
+}
+
+TEST(Processes, ARankThatSleepsPastTheTimeOutIsNamedAndLifeGoesOn) {
+  const auto ends = spawn_ranks(3,
+                                [](const std::shared_ptr<World>& world) {
+                                  all_gather(world->control());
+                                  if (world->rank() == 2) {
+                                    std::this_thread::sleep_for(milliseconds(3500));
+                                  }
+                                  print_error_of([&] { all_gather(world->control()); });
+                                  // The process goes on to another world.
+                                  const auto lone = Mesh::create(
+                                      World::join({BackendKind::kAuto, "", 0, 1}), {1}, {"dp"});
+                                  all_gather(lone->comm(0, Lane::kGather));
+                                },
+                                {BackendKind::kAuto, milliseconds(2000), true});
+  for (const int rank : {0, 1, 2}) {
+    EXPECT_EQ(ends[rank].exit_code, 0) << "signal " << ends[rank].signal << ends[rank].output;
+    EXPECT_LT(ends[rank].seconds, 2 + 5);
+    EXPECT_NE(ends[rank].output.find("all_gather of group control"), std::string::npos)
+        << ends[rank].output;
+    EXPECT_NE(ends[rank].output.find("rank 2 is in no collective"), std::string::npos)
+        << ends[rank].output;
+  }
 }
 
 TEST(Processes, AFailureReachesTheOthersWithItsTextAndFreesThem) {
