@@ -8,8 +8,10 @@
 #include <numeric>
 
 #include "core/base/error.h"
+#include "core/base/log.h"
 #include "core/comm/fake_backend.h"
 #include "core/comm/gloo_backend.h"
+#include "core/comm/host_backend.h"
 #include "core/comm/place.h"
 #include "core/comm/rendezvous.h"
 #include "core/comm/thread_job.h"
@@ -65,6 +67,21 @@ c10::intrusive_ptr<c10d::Backend> connect_or_tell(const std::string& name, int r
   }
 }
 
+// Through shared memory if all ranks of the group share some, else by Gloo.
+c10::intrusive_ptr<c10d::Backend> connect_processes(const c10::intrusive_ptr<c10d::Store>& store,
+                                                    int rank, int size,
+                                                    std::chrono::milliseconds timeout,
+                                                    bool one_machine, bool try_memory) {
+  if (try_memory) {
+    if (auto segment = SharedSegment::open(*store, rank, size, timeout)) {
+      return make_host_backend(std::move(segment), rank, size);
+    }
+    log(LogLevel::kDebug, "comm", "rank {} of a group of {}: no shared memory, using Gloo", rank,
+        size);
+  }
+  return make_gloo_backend(store, rank, size, timeout, one_machine);
+}
+
 }  // namespace
 
 std::shared_ptr<World> World::join(const WorldOptions& options) {
@@ -110,10 +127,12 @@ void World::meet(const WorldOptions& options, const Place& place) {
     failure_ = FailureNotice::over_store(store_, place.rank, place.size);
   }
   if (!connect_) {
-    connect_ = [store = store_, timeout = options.timeout, one_machine = place.one_machine()](
-                   const std::string& key, int rank, int size) {
-      return make_gloo_backend(c10::make_intrusive<c10d::PrefixStore>(key, store), rank, size,
-                               timeout, one_machine);
+    // Ranks as threads that ask for Gloo, and whoever asks for it by name, get it.
+    const bool try_memory = options.backend == BackendKind::kAuto;
+    connect_ = [store = store_, timeout = options.timeout, one_machine = place.one_machine(),
+                try_memory](const std::string& key, int rank, int size) {
+      const auto own = c10::make_intrusive<c10d::PrefixStore>(key, store);
+      return connect_processes(own, rank, size, timeout, one_machine, try_memory);
     };
   }
 }
