@@ -1,21 +1,62 @@
 #include "include/fsdp2/checkpoint.h"
 
+#include <limits>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "capi/argument.h"
+#include "capi/loader.h"
 #include "capi/object.h"
+#include "capi/sized_struct.h"
+#include "capi/step.h"
+#include "core/ckpt/checkpoint_format.h"
+#include "core/ckpt/convert.h"
+#include "core/ckpt/dcp_directory.h"
 #include "core/ckpt/full_state_dict.h"
+#include "core/ckpt/inspect.h"
+#include "core/ckpt/sharded_save.h"
 #include "core/comm/agreement.h"
+#include "core/train/training_state.h"
 
 namespace fsdp2::capi {
 
+// Of one shard.
+struct CheckpointState {
+  explicit CheckpointState(std::shared_ptr<Mesh> mesh) : saver(std::move(mesh)) {}
+
+  ckpt::ShardedSaver saver;
+  std::optional<std::string> report;
+};
+
 namespace {
+
+constexpr fsdp2_save_options kSaveDefaults = FSDP2_SAVE_OPTIONS_INIT;
+constexpr fsdp2_load_options kLoadDefaults = FSDP2_LOAD_OPTIONS_INIT;
+constexpr fsdp2_convert_options kConvertDefaults = FSDP2_CONVERT_OPTIONS_INIT;
+constexpr int64_t kDefaultFileBytes = int64_t{5} << 30;
+constexpr int32_t kMaxRanks = 1 << 20;
+constexpr int64_t kMaxStep = int64_t{1} << 58;
+
+CheckpointState& state_of(ShardObject& shard) {
+  if (!shard.checkpoint) {
+    shard.checkpoint = std::make_shared<CheckpointState>(shard.root->shared_mesh());
+  }
+  return *shard.checkpoint;
+}
+
+// The calls of this file settle failures among the ranks.
+void enter_agreeing(Call& call, const ShardObject& shard) {
+  enter(call, *shard.module);
+  call.occupy(shard.module->mesh->busy);
+}
 
 // A path that every rank could read; each may have its own.
 std::string agree_on_path(Call& call, const ShardObject& shard, const char* path,
                           const char* name) {
-  enter(call, *shard.module);
-  call.occupy(shard.module->mesh->busy);
+  enter_agreeing(call, shard);
   std::string text;
   agree(shard.root->mesh().world(), call.function(), [&] {
     text = read_path(path, name);
@@ -24,20 +65,277 @@ std::string agree_on_path(Call& call, const ShardObject& shard, const char* path
   return text;
 }
 
+// What goes with a shard into a checkpoint or out of one.
+struct Parts {
+  std::shared_ptr<OptimizerObject> optimizer;
+  std::shared_ptr<StepObject> step;
+  std::shared_ptr<LoaderObject> loader;
+  int64_t loader_steps = 0;
+
+  train::TrainingObjects objects(ShardObject& shard, bool rng) {
+    train::TrainingObjects out;
+    out.root = shard.root.get();
+    out.optimizer = optimizer ? optimizer->optimizer.get() : nullptr;
+    out.step = step ? &step->step : nullptr;
+    out.loader = loader ? &loader->loader : nullptr;
+    out.loader_steps = &loader_steps;
+    out.rng = rng;
+    return out;
+  }
+};
+
+Parts read_parts(Call& call, const ShardObject& shard, fsdp2_optimizer optimizer, fsdp2_step step,
+                 fsdp2_loader loader) {
+  Parts parts;
+  if (optimizer.id != 0) {
+    parts.optimizer = pin(optimizer);
+    FSDP2_CHECK(parts.optimizer->shard->root == shard.root, Code::kInvalidArgument,
+                "optimizer: expected one of this shard, found one of another");
+  }
+  if (step.id != 0) {
+    parts.step = pin(step);
+    FSDP2_CHECK(parts.step->shard->root == shard.root, Code::kInvalidArgument,
+                "step: expected one of this shard, found one of another");
+  }
+  if (loader.id != 0) {
+    parts.loader = pin(loader);
+    call.occupy(parts.loader->busy);
+    parts.loader_steps =
+        parts.loader->micro_batches / parts.loader->loader.options().accumulation_steps;
+  }
+  return parts;
+}
+
+std::string text_of(const Parts& parts) {
+  return fmt::format("optimizer={}\nstep={}\nloader={}\n", parts.optimizer != nullptr,
+                     parts.step != nullptr, parts.loader != nullptr);
+}
+
+ckpt::CheckpointFormat read_format(int32_t format) {
+  switch (format) {
+    case FSDP2_CHECKPOINT_SHARDED:
+      return ckpt::CheckpointFormat::kDcpDirectory;
+    case FSDP2_CHECKPOINT_SAFETENSORS:
+      return ckpt::CheckpointFormat::kSafetensors;
+    case FSDP2_CHECKPOINT_PTH:
+      return ckpt::CheckpointFormat::kPth;
+    case FSDP2_CHECKPOINT_MODEL_DIRECTORY:
+      return ckpt::CheckpointFormat::kHuggingFaceDirectory;
+    case FSDP2_CHECKPOINT_PTH_PER_RANK:
+      return ckpt::CheckpointFormat::kPthPerRankDirectory;
+    default:
+      fail(Code::kInvalidArgument,
+           "options.format: expected FSDP2_CHECKPOINT_SHARDED (0) to _PTH_PER_RANK (4), found {}",
+           format);
+  }
+}
+
+int64_t read_file_bytes(int64_t bytes) {
+  check_integer(bytes, 0, std::numeric_limits<int64_t>::max(), "options.max_file_bytes");
+  return bytes == 0 ? kDefaultFileBytes : bytes;
+}
+
+void check_reserved(int32_t reserved) {
+  FSDP2_CHECK(reserved == 0, Code::kInvalidArgument, "options.reserved: expected 0, found {}",
+              reserved);
+}
+
+struct SaveRequest {
+  std::string path;
+  ckpt::CheckpointFormat format = ckpt::CheckpointFormat::kDcpDirectory;
+  fsdp2_save_options options{};
+  Parts parts;
+};
+
+void read_save_options(const fsdp2_save_options* given, SaveRequest* request) {
+  const fsdp2_save_options options = read_struct(given, kSaveDefaults, "options");
+  request->format = read_format(options.format);
+  const bool sharded = options.format == FSDP2_CHECKPOINT_SHARDED;
+  const bool background = read_flag(options.background, "options.background");
+  read_flag(options.no_rng, "options.no_rng");
+  check_reserved(options.reserved);
+  check_integer(options.keep_last, 0, kMaxRanks, "options.keep_last");
+  read_file_bytes(options.max_file_bytes);
+  FSDP2_CHECK(sharded || (!background && options.keep_last == 0), Code::kUnsupported,
+              "options: only sharded checkpoints are saved in the background or kept by number");
+  request->options = options;
+}
+
+SaveRequest agree_on_save(Call& call, ShardObject& shard, fsdp2_optimizer optimizer,
+                          fsdp2_step step, fsdp2_loader loader, const char* path,
+                          const fsdp2_save_options* given) {
+  enter_agreeing(call, shard);
+  SaveRequest request;
+  agree(shard.root->mesh().world(), call.function(), [&] {
+    request.path = read_path(path, "path");
+    read_save_options(given, &request);
+    request.parts = read_parts(call, shard, optimizer, step, loader);
+    const fsdp2_save_options& options = request.options;
+    return text_of(request.parts) +
+           fmt::format("format={}\nbackground={}\nno_rng={}\nmax_file_bytes={}\n", options.format,
+                       options.background, options.no_rng, options.max_file_bytes);
+  });
+  return request;
+}
+
+void save(ShardObject& shard, SaveRequest& request) {
+  using ckpt::CheckpointFormat;
+  const fsdp2_save_options& options = request.options;
+  if (request.format == CheckpointFormat::kDcpDirectory) {
+    const ckpt::StateDict state =
+        train::state_to_save(request.parts.objects(shard, options.no_rng == 0));
+    ckpt::ShardedSaver& saver = state_of(shard).saver;
+    const ckpt::ShardedSaveOptions where{request.path, options.keep_last};
+    options.background != 0 ? saver.start(state, where) : saver.save(state, where);
+    return;
+  }
+  if (request.format == CheckpointFormat::kPthPerRankDirectory) {
+    const auto& step = request.parts.step;
+    ckpt::save_per_rank(*shard.root, request.path, step ? step->step.position() : 0);
+    return;
+  }
+  ckpt::FullWriterOptions full;
+  full.max_file_bytes = read_file_bytes(options.max_file_bytes);
+  if (request.format == CheckpointFormat::kHuggingFaceDirectory) {
+    full.config_json = shard.module->module->config_json();
+  }
+  ckpt::save_full_state_dict(*shard.root, request.path, request.format, full);
+}
+
+std::string report_json(const std::string& path, const train::LoadReport& report) {
+  return nlohmann::ordered_json{{"path", path},
+                                {"step", report.step},
+                                {"missing", report.missing},
+                                {"unexpected", report.unexpected}}
+      .dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+void load(Call& call, ShardObject& shard, fsdp2_optimizer optimizer, fsdp2_step step,
+          fsdp2_loader loader, const char* path, const fsdp2_load_options* given) {
+  enter_agreeing(call, shard);
+  std::string where;
+  fsdp2_load_options options{};
+  Parts parts;
+  agree(shard.root->mesh().world(), call.function(), [&] {
+    where = read_path(path, "path");
+    options = read_struct(given, kLoadDefaults, "options");
+    read_flag(options.partial, "options.partial");
+    read_flag(options.no_rng, "options.no_rng");
+    check_reserved(options.reserved);
+    parts = read_parts(call, shard, optimizer, step, loader);
+    return text_of(parts) + fmt::format("partial={}\nno_rng={}\n", options.partial, options.no_rng);
+  });
+  CheckpointState& state = state_of(shard);
+  state.saver.wait();  // what is being written may be what is to be read
+  const train::LoadReport report = train::load_training_state(
+      parts.objects(shard, options.no_rng == 0), where, options.partial != 0);
+  if (parts.loader) {
+    parts.loader->micro_batches =
+        parts.loader_steps * parts.loader->loader.options().accumulation_steps;
+  }
+  state.report = report_json(where, report);
+}
+
+ckpt::ConvertOptions convert_options(const fsdp2_convert_options* given) {
+  const fsdp2_convert_options options =
+      read_struct(check_not_null(given, "options"), kConvertDefaults, "options");
+  ckpt::ConvertOptions out;
+  out.format = read_format(options.format);
+  out.model_only = read_flag(options.model_only, "options.model_only");
+  out.ranks = static_cast<int>(check_integer(options.ranks, 0, kMaxRanks, "options.ranks"));
+  out.ranks = out.ranks == 0 ? 1 : out.ranks;
+  out.step = check_integer(options.step, 0, kMaxStep, "options.step");
+  out.max_file_bytes = read_file_bytes(options.max_file_bytes);
+  if (options.config_path != nullptr) {
+    out.config_path = read_path(options.config_path, "options.config_path");
+  }
+  return out;
+}
+
 }  // namespace
 
 }  // namespace fsdp2::capi
 
+using fsdp2::Code;
 using fsdp2::capi::agree_on_path;
 using fsdp2::capi::Call;
 using fsdp2::capi::guard;
 using fsdp2::capi::pin;
+namespace capi = fsdp2::capi;
 namespace ckpt = fsdp2::ckpt;
+
+fsdp2_status fsdp2_save_options_init(fsdp2_save_options* options, size_t struct_size) {
+  return guard(__func__, [&](Call&) {
+    capi::init_struct(options, struct_size, capi::kSaveDefaults, "options");
+  });
+}
+
+fsdp2_status fsdp2_load_options_init(fsdp2_load_options* options, size_t struct_size) {
+  return guard(__func__, [&](Call&) {
+    capi::init_struct(options, struct_size, capi::kLoadDefaults, "options");
+  });
+}
+
+fsdp2_status fsdp2_convert_options_init(fsdp2_convert_options* options, size_t struct_size) {
+  return guard(__func__, [&](Call&) {
+    capi::init_struct(options, struct_size, capi::kConvertDefaults, "options");
+  });
+}
+
+fsdp2_status fsdp2_checkpoint_save(fsdp2_shard shard, fsdp2_optimizer optimizer, fsdp2_step step,
+                                   fsdp2_loader loader, const char* path,
+                                   const fsdp2_save_options* options) {
+  return guard(__func__, [&](Call& call) {
+    const auto object = pin(shard);
+    capi::SaveRequest request =
+        capi::agree_on_save(call, *object, optimizer, step, loader, path, options);
+    capi::save(*object, request);
+  });
+}
+
+fsdp2_status fsdp2_checkpoint_wait(fsdp2_shard shard) {
+  return guard(__func__, [&](Call& call) {
+    const auto object = pin(shard);
+    capi::enter_agreeing(call, *object);
+    if (object->checkpoint) {
+      object->checkpoint->saver.wait();
+    }
+  });
+}
+
+fsdp2_status fsdp2_checkpoint_poll(fsdp2_shard shard, int32_t* out_done) {
+  return guard(__func__, [&](Call& call) {
+    const auto object = pin(shard);
+    capi::check_not_null(out_done, "out_done");
+    capi::enter(call, *object->module);
+    *out_done = !object->checkpoint || object->checkpoint->saver.poll() ? 1 : 0;
+  });
+}
+
+fsdp2_status fsdp2_checkpoint_load(fsdp2_shard shard, fsdp2_optimizer optimizer, fsdp2_step step,
+                                   fsdp2_loader loader, const char* path,
+                                   const fsdp2_load_options* options) {
+  return guard(__func__, [&](Call& call) {
+    const auto object = pin(shard);
+    capi::load(call, *object, optimizer, step, loader, path, options);
+  });
+}
+
+fsdp2_status fsdp2_checkpoint_get_report(fsdp2_shard shard, char* buf, size_t cap, size_t* needed) {
+  return guard(__func__, [&](Call& call) {
+    const auto object = pin(shard);
+    capi::enter(call, *object->module);
+    FSDP2_CHECK(object->checkpoint && object->checkpoint->report, Code::kWrongState,
+                "nothing has been loaded into this shard by fsdp2_checkpoint_load");
+    capi::write_text(*object->checkpoint->report, buf, cap, needed);
+  });
+}
 
 fsdp2_status fsdp2_checkpoint_save_full(fsdp2_shard shard, const char* path) {
   return guard(__func__, [&](Call& call) {
     const auto object = pin(shard);
-    ckpt::save_full_state_dict(*object->root, agree_on_path(call, *object, path, "path"));
+    const std::string file = agree_on_path(call, *object, path, "path");
+    ckpt::save_full_state_dict(*object->root, file, ckpt::full_format_of(file), {});
   });
 }
 
@@ -52,6 +350,40 @@ fsdp2_status fsdp2_checkpoint_save_pretrained(fsdp2_shard shard, const char* dir
   return guard(__func__, [&](Call& call) {
     const auto object = pin(shard);
     const std::string path = agree_on_path(call, *object, directory, "directory");
-    ckpt::save_pretrained(*object->root, object->module->module->config_json(), path);
+    ckpt::FullWriterOptions options;
+    options.config_json = object->module->module->config_json();
+    ckpt::save_full_state_dict(*object->root, path, ckpt::CheckpointFormat::kHuggingFaceDirectory,
+                               options);
+  });
+}
+
+fsdp2_status fsdp2_checkpoint_find(const char* path, char* buf, size_t cap, size_t* needed) {
+  return guard(__func__, [&](Call&) {
+    const std::string found = ckpt::find_checkpoint(capi::read_path(path, "path"));
+    ckpt::detect_format(found);  // kNotFound, or what else stands there
+    capi::write_text(found, buf, cap, needed);
+  });
+}
+
+fsdp2_status fsdp2_checkpoint_inspect(const char* path, char* buf, size_t cap, size_t* needed) {
+  return guard(__func__, [&](Call&) {
+    capi::write_text(ckpt::inspect_checkpoint(capi::read_path(path, "path")), buf, cap, needed);
+  });
+}
+
+fsdp2_status fsdp2_checkpoint_verify(const char* path) {
+  return guard(__func__, [&](Call&) { ckpt::verify_checkpoint(capi::read_path(path, "path")); });
+}
+
+fsdp2_status fsdp2_checkpoint_rebuild_manifest(const char* path) {
+  return guard(__func__, [&](Call&) { ckpt::rebuild_manifest(capi::read_path(path, "path")); });
+}
+
+fsdp2_status fsdp2_checkpoint_convert(const char* from, const char* to,
+                                      const fsdp2_convert_options* options) {
+  return guard(__func__, [&](Call&) {
+    const std::string source = capi::read_path(from, "from");
+    const std::string target = capi::read_path(to, "to");
+    ckpt::convert_checkpoint(source, target, capi::convert_options(options));
   });
 }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "capi/argument.h"
+#include "capi/loader.h"
 #include "capi/mesh_rank.h"
 #include "capi/object.h"
 #include "capi/sized_struct.h"
@@ -19,16 +20,8 @@ namespace {
 constexpr fsdp2_loader_options kDefaults = FSDP2_LOADER_OPTIONS_INIT;
 constexpr int64_t kMax = int64_t{1} << 31;
 
-struct LoaderObject {
-  std::shared_ptr<Mesh> mesh;  // for its rank
-  train::DataLoader loader;
-  int64_t micro_batches = 0;  // taken since step 0
-  const std::shared_ptr<Busy> busy = std::make_shared<Busy>("loader");
-};
-
 std::shared_ptr<LoaderObject> enter_loader(Call& call, fsdp2_loader loader) {
-  auto object =
-      std::static_pointer_cast<LoaderObject>(HandleTable::global().pin(loader.id, Kind::kLoader));
+  std::shared_ptr<LoaderObject> object = pin(loader);
   call.about(object->mesh);
   call.occupy(object->busy);
   return object;

@@ -60,11 +60,14 @@ struct TensorObject {
 struct ShardObject {
   std::shared_ptr<ModuleObject> module;
   std::shared_ptr<fsdp::Unit> root;
+struct CheckpointState;  // of checkpoint.cc
+
   CommCounters counters_at_reset;
 };
 
 struct OptimizerObject {
   std::shared_ptr<ShardObject> shard;
+  std::shared_ptr<CheckpointState> checkpoint;  // once there has been a save or load
   std::shared_ptr<train::Optimizer> optimizer;
 };
 

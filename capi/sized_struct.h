@@ -40,6 +40,9 @@ template <> inline constexpr size_t kFirstSize<fsdp2_step_result> = 72;
 // clang-format on
 
 inline void check_struct_size(size_t size, size_t first, const char* name) {
+template <> inline constexpr size_t kFirstSize<fsdp2_save_options> = 32;
+template <> inline constexpr size_t kFirstSize<fsdp2_load_options> = 16;
+template <> inline constexpr size_t kFirstSize<fsdp2_convert_options> = 40;
   FSDP2_CHECK(size >= first && size <= kMaxStructSize, Code::kStructSize,
               "{}: expected struct_size {} to {}, found {} (FSDP2_..._INIT sets it)", name, first,
               kMaxStructSize, size);

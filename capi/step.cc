@@ -8,6 +8,7 @@
 #include "capi/argument.h"
 #include "capi/object.h"
 #include "capi/sized_struct.h"
+#include "capi/step.h"
 #include "capi/tensor.h"
 #include "core/comm/agreement.h"
 #include "core/train/train_step.h"
@@ -19,16 +20,6 @@ namespace {
 constexpr fsdp2_step_options kDefaults = FSDP2_STEP_OPTIONS_INIT;
 constexpr int32_t kMaxAccumulate = 1 << 24;
 constexpr int64_t kMaxSteps = std::numeric_limits<int64_t>::max() / 2;
-
-struct StepObject {
-  std::shared_ptr<ShardObject> shard;
-  int32_t accumulate;
-  train::TrainStep step;
-};
-
-std::shared_ptr<StepObject> pin_step(fsdp2_step step) {
-  return std::static_pointer_cast<StepObject>(HandleTable::global().pin(step.id, Kind::kStep));
-}
 
 train::ScheduleShape read_schedule(int32_t schedule) {
   switch (schedule) {
@@ -132,6 +123,7 @@ fsdp2_step_result run_step(Call& call, StepObject& object, const fsdp2_tensor* b
 
 using fsdp2::capi::Call;
 using fsdp2::capi::guard;
+using fsdp2::capi::pin;
 namespace capi = fsdp2::capi;
 
 fsdp2_status fsdp2_step_options_init(fsdp2_step_options* options, size_t struct_size) {
@@ -149,7 +141,7 @@ fsdp2_status fsdp2_step_create(fsdp2_shard shard, fsdp2_optimizer optimizer,
 fsdp2_status fsdp2_step_run(fsdp2_step step, const fsdp2_tensor* batch, size_t n_batch,
                             fsdp2_step_result* out) {
   return guard(__func__, [&](Call& call) {
-    const auto object = capi::pin_step(step);
+    const auto object = pin(step);
     const fsdp2_step_result result = capi::run_step(call, *object, batch, n_batch, out);
     capi::fill_struct(out, result);
   });
@@ -157,7 +149,7 @@ fsdp2_status fsdp2_step_run(fsdp2_step step, const fsdp2_tensor* batch, size_t n
 
 fsdp2_status fsdp2_step_set_position(fsdp2_step step, int64_t next_step) {
   return guard(__func__, [&](Call& call) {
-    const auto object = capi::pin_step(step);
+    const auto object = pin(step);
     capi::enter(call, *object->shard->module);
     object->step.set_position(capi::check_integer(next_step, 0, capi::kMaxSteps, "next_step"));
   });

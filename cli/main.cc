@@ -23,13 +23,16 @@ constexpr char kHelp[] =
     "\n"
     "  run     start the ranks of a job on this node and look after them\n"
     "  train   train a language model; alone, or as the ranks of a job\n"
+    "  inspect list what a checkpoint holds, and check it\n"
+    "  convert write a checkpoint in another format\n"
     "\n"
     "  fsdp2 COMMAND --help   the options of a command\n"
     "  fsdp2 --version        versions of this program and of LibTorch\n"
     "\n"
     "  fsdp2 run --nproc-per-node 2 -- fsdp2 train --model DIR --text book.txt --steps 100\n";
 
-const std::vector<std::string> kCommands = {"run", "train", "--help", "--version"};
+const std::vector<std::string> kCommands = {"run",     "train",  "inspect",
+                                            "convert", "--help", "--version"};
 
 int run(const std::vector<std::string>& arguments) {
   try {
@@ -69,8 +72,8 @@ int main(std::vector<std::string> arguments) {
   if (command == "run") {
     return run(arguments);
   }
-  if (command == "train") {
-    return hand_over("train", arguments);
+  if (command == "train" || command == "inspect" || command == "convert") {
+    return hand_over(command, arguments);
   }
   const std::string meant = nearest(command, kCommands);
   std::cerr << "fsdp2: unknown command '" << command << "'"

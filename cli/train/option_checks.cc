@@ -28,29 +28,28 @@ bool is_number(const std::string& text) {
   return !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
 }
 
-void check_provided(const TrainOptions& o) {
-  not_provided(o.activation_checkpointing, "--activation-checkpointing");
-  not_provided(o.cpu_offload, "--cpu-offload");
-  not_provided(!o.save_dir.empty(), "--save-dir (DCP checkpoints)");
-  not_provided(!o.resume.empty(), "--resume (DCP checkpoints)");
-  not_provided(o.device == "cuda", "--device cuda");
-  if (!o.full_state_dict.empty() && !ends_with(o.full_state_dict, ".safetensors")) {
-    not_provided(true,
-                 "--full-state-dict " + o.full_state_dict + ": a format other than .safetensors");
-  }
+void check_provided(const TrainOptions& o) { not_provided(o.device == "cuda", "--device cuda"); }
+
+void check_checkpoints(const TrainOptions& o) {
+  const std::string& full = o.full_state_dict;
+  need(full.empty() || ends_with(full, ".safetensors") || ends_with(full, ".pth"),
+       "--full-state-dict " + full + ": expected FILE.pth or FILE.safetensors");
+  need(o.save_every == 0 || !o.save_dir.empty(), "--save-every needs --save-dir");
+  need(o.keep_last == 0 || o.save_every > 0, "--keep-last needs --save-every");
+  need(!o.resume_partial || !o.resume.empty(), "--resume-partial needs --resume");
 }
 
 void check_sharding(const TrainOptions& o) {
   const std::string& reshard = o.reshard_after_forward;
-  if (is_number(reshard) && reshard != "0" && reshard != "1") {
-    not_provided(true, "--reshard-after-forward " + reshard + " (a group size)");
-  }
-  need(reshard == "default" || reshard == "true" || reshard == "false",
-       "--reshard-after-forward " + reshard + " is none of default, true, false");
+  const bool is_size = is_number(reshard) && reshard.size() < 10 && std::stol(reshard) >= 2;
+  need(is_size || reshard == "default" || reshard == "true" || reshard == "false",
+       "--reshard-after-forward " + reshard +
+           " is none of default, true, false, or a number of ranks from 2 on");
   need(o.fsdp_size >= 0, "--fsdp-size must not be negative");
   const bool keeps = o.strategy == "shard_grad_op" || o.strategy == "hybrid_shard_zero2";
-  need(!keeps || reshard != "true",
-       "--strategy " + o.strategy + " and --reshard-after-forward true contradict each other");
+  need(!keeps || reshard == "default" || reshard == "false",
+       "--strategy " + o.strategy + " and --reshard-after-forward " + reshard +
+           " contradict each other");
   need(o.strategy != "no_shard" || o.fsdp_size <= 1, "--strategy no_shard and --fsdp-size " +
                                                          std::to_string(o.fsdp_size) +
                                                          " contradict each other");
@@ -72,6 +71,8 @@ void check_numbers(const TrainOptions& o) {
   at_least("--warmup", o.warmup, 0);
   at_least("--threads", o.threads, 0);
   at_least("--sample", o.sample, 0);
+  at_least("--save-every", o.save_every, 0);
+  at_least("--keep-last", o.keep_last, 0);
   const auto not_negative = [](const char* flag, double value) {
     need(std::isfinite(value) && value >= 0,
          std::string(flag) + " must be a number that is not negative");
@@ -99,6 +100,7 @@ void check_options(const TrainOptions& o) {
   check_provided(o);
   check_sharding(o);
   check_numbers(o);
+  check_checkpoints(o);
 }
 
 void check_options_for_world(const TrainOptions& o, int64_t world_size) {

@@ -81,18 +81,20 @@ std::vector<Flag> run_flags(TrainOptions* o) {
       {sharding, "--fsdp-size", &o->fsdp_size,
        "Ranks a shard group (0, 1: all; less: the groups are replicas)"},
       {sharding, "--reshard-after-forward", &o->reshard_after_forward,
-       "default (layers yes, root no), true, false"},
+       "default (layers yes, root no), true, false, or N: keep a 1/N slice"},
       {sharding, "--dtype", &o->dtype, "Of the sharded parameters", kDtypes},
       {sharding, "--param-dtype", &o->param_dtype, "Gathered and computed in", kDtypesOrNone},
       {sharding, "--reduce-dtype", &o->reduce_dtype, "Gradients are reduced in", kDtypesOrNone},
-      {sharding, "--activation-checkpointing", &o->activation_checkpointing, "Not provided yet"},
-      {sharding, "--cpu-offload", &o->cpu_offload, "Not provided yet"},
+      {sharding, "--activation-checkpointing", &o->activation_checkpointing,
+       "Recompute each decoder layer in backward"},
+      {sharding, "--cpu-offload", &o->cpu_offload, "Shards in host memory (on a CPU they are there anyway)"},
       {sharding, "--comm-path", &o->comm_path, "How parameters travel", kCommPaths},
   };
 }
 
 std::vector<Flag> outcome_flags(TrainOptions* o) {
-  const std::string optimizer = "Optimizer", output = "Output", process = "Process";
+  const std::string optimizer = "Optimizer", output = "Output", process = "Process",
+                    checkpoint = "Checkpoints";
   return {
       {optimizer, "--optimizer", &o->optimizer, "What updates the parameters", {"adamw", "sgd"}},
       {optimizer, "--lr", &o->lr, "Peak learning rate"},
@@ -116,9 +118,17 @@ std::vector<Flag> outcome_flags(TrainOptions* o) {
       {output, "--save-pretrained", &o->save_pretrained,
        "Write config.json and model.safetensors to this directory"},
       {output, "--full-state-dict", &o->full_state_dict,
-       "Write the full weights: FILE.safetensors"},
-      {output, "--save-dir", &o->save_dir, "Not provided yet: write a DCP checkpoint"},
-      {output, "--resume", &o->resume, "Not provided yet: go on from a DCP checkpoint"},
+       "Write the full weights: FILE.pth or FILE.safetensors"},
+      {checkpoint, "--save-dir", &o->save_dir,
+       "Write a DCP checkpoint here at the end; with --save-every a series of them"},
+      {checkpoint, "--save-every", &o->save_every,
+       "Write one to DIR/step-XXXXXXXX after so many steps, and after the last (0: at the end)"},
+      {checkpoint, "--keep-last", &o->keep_last, "Of the series keep the newest so many (0: all)"},
+      {checkpoint, "--sync-save", &o->sync_save, "Wait for each to be written (else: for a copy)"},
+      {checkpoint, "--resume", &o->resume,
+       "Go on from this checkpoint, of any format, or from the newest of a series"},
+      {checkpoint, "--resume-partial", &o->resume_partial,
+       "Leave what the checkpoint lacks as it is, ignore what is not of this run"},
       {process, "--device", &o->device, "Where to compute", {"auto", "cpu", "cuda"}},
       {process, "--threads", &o->threads,
        "CPU threads a rank (0: OMP_NUM_THREADS, else all cores)"},

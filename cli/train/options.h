@@ -45,7 +45,11 @@ struct TrainOptions {
   double min_lr_ratio = 0.0;
 
   std::string resume;
+  bool resume_partial = false;
   std::string save_dir;
+  int64_t save_every = 0;
+  int64_t keep_last = 0;
+  bool sync_save = false;
   std::string full_state_dict;
   std::string save_pretrained;
 

@@ -67,6 +67,7 @@ void check_outputs(const TrainOptions& options) {
   check_file("--metrics", options.metrics, true);
   check_file("--full-state-dict", options.full_state_dict, false);
   check_directory("--save-pretrained", options.save_pretrained);
+  check_directory("--save-dir", options.save_dir);
 }
 
 void write_outputs(const TrainOptions& options, const Shard& shard) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cli/arguments.h"
+#include "cli/train/checkpoints.h"
 #include "cli/train/library.h"
 #include "cli/train/memory.h"
 #include "cli/train/metrics.h"
@@ -33,6 +34,7 @@ class Trainer {
 
  private:
   bool is_first_rank() const { return info_.rank == 0; }
+  RunState run_state() const { return {shard_, optimizer_, step_, loader_}; }
   int64_t tokens_a_step() const { return options_.global_batch * options_.seq_len; }
   void introduce();
   void run_step();
@@ -45,12 +47,14 @@ class Trainer {
   fsdp2_mesh_info info_{};
   fsdp2_module_info model_info_{};
   int64_t stop_;
+  Resumed resumed_;
   int64_t rss_before_model_ = 0;
   Module module_;
   Shard shard_;
   Optimizer optimizer_;
   Loader loader_;
   Step step_;
+  Checkpoints checkpoints_;
   std::optional<Metrics> metrics_;    // rank 0
   std::optional<Progress> progress_;  // rank 0
   std::vector<double> step_seconds_;
@@ -59,7 +63,8 @@ class Trainer {
 Trainer::Trainer(const TrainOptions& options, const Mesh& mesh)
     : options_(options),
       mesh_(mesh),
-      stop_(options.stop_step > 0 ? std::min(options.stop_step, options.steps) : options.steps) {
+      stop_(options.stop_step > 0 ? std::min(options.stop_step, options.steps) : options.steps),
+      checkpoints_(options) {
   info_.struct_size = sizeof(info_);
   check(fsdp2_mesh_get_info(mesh.get(), &info_));
 }
@@ -78,14 +83,16 @@ void Trainer::prepare() {
   shard_model(options_, module_, mesh_, &shard_);
   make_optimizer(options_, shard_, &optimizer_);
   make_step(options_, shard_, optimizer_, &step_);
+  resumed_ = resume(options_, run_state());
 }
 
 void Trainer::train() {
   if (is_first_rank()) {
     introduce();
   }
-  for (int64_t step = 0; step < stop_; ++step) {
+  for (int64_t step = resumed_.next_step; step < stop_; ++step) {
     run_step();
+    checkpoints_.after_step(run_state(), step + 1);
   }
 }
 
@@ -93,7 +100,7 @@ void Trainer::train() {
 void Trainer::introduce() {
   int columns = 0;
   const Progress::Style style = Progress::find_style(options_.quiet, &columns);
-  progress_.emplace(style, columns, 0, stop_);
+  progress_.emplace(style, columns, resumed_.next_step, stop_);
   const std::string mesh = text_of([&](char* buffer, size_t size, size_t* needed) {
     return fsdp2_mesh_describe(mesh_.get(), buffer, size, needed);
   });
@@ -101,6 +108,9 @@ void Trainer::introduce() {
                  " parameters on " + mesh.substr(0, mesh.find(" rank ")) + ", " +
                  std::to_string(stop_) + " steps of " +
                  count_text(static_cast<double>(tokens_a_step())) + " tokens");
+  if (!resumed_.story.empty()) {
+    progress_->say(resumed_.story);
+  }
 }
 
 void Trainer::run_step() {
@@ -153,8 +163,12 @@ void Trainer::emit(const nlohmann::ordered_json& line) {
 void Trainer::finish() {
   const nlohmann::ordered_json summary =
       summarize({mesh_, module_, shard_, tokens_a_step(), step_seconds_, rss_before_model_});
+  const std::string saved = checkpoints_.finish(run_state(), std::max(resumed_.next_step, stop_));
   write_outputs(options_, shard_);
   if (is_first_rank()) {
+    if (!saved.empty()) {
+      progress_->say("wrote " + saved);
+    }
     for (const std::string& path : written_outputs(options_)) {
       progress_->say("wrote " + path);
     }

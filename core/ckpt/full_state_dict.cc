@@ -2,27 +2,51 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
+#include <array>
 #include <filesystem>
+#include <memory>
 #include <optional>
+#include <system_error>
+#include <utility>
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/base/file.h"
-#include "core/ckpt/safetensors.h"
-#include "core/ckpt/safetensors_source.h"
+#include "core/ckpt/pth_state.h"
+#include "core/ckpt/state_names.h"
+#include "core/ckpt/state_source.h"
 #include "core/comm/agreement.h"
 
 namespace fsdp2::ckpt {
 
 namespace {
 
+TensorSpec spec_of(const fsdp::ShardedParam& param) {
+  return {param.name(), param.dtype(), param.layout().global_shape};
+}
+
 std::vector<TensorSpec> full_plan(const std::vector<fsdp::ShardedParam*>& params) {
   std::vector<TensorSpec> plan;
   for (const fsdp::ShardedParam* param : params) {
-    plan.push_back({param->name(), param->dtype(), param->layout().global_shape});
+    plan.push_back(spec_of(*param));
   }
-  sort_by_item_size(plan);
   return plan;
+}
+
+std::unique_ptr<FullWriter> make_writer(const std::string& path, CheckpointFormat format,
+                                        const std::vector<fsdp::ShardedParam*>& params,
+                                        const FullWriterOptions& options) {
+  if (format != CheckpointFormat::kPth) {
+    return make_full_writer(path, format, full_plan(params), options);
+  }
+  PickleDict dict;
+  for (size_t i = 0; i < params.size(); ++i) {
+    for (const std::string& name : params[i]->names()) {
+      dict.items.push_back({name, describe_tensor(static_cast<int64_t>(i), params[i]->dtype(),
+                                                  params[i]->layout().global_shape)});
+    }
+  }
+  return make_tree_writer(path, std::move(dict), full_plan(params));
 }
 
 fsdp::ShardedParam& find_by_name(const std::vector<fsdp::ShardedParam*>& params,
@@ -35,22 +59,60 @@ fsdp::ShardedParam& find_by_name(const std::vector<fsdp::ShardedParam*>& params,
   fail(Code::kInternal, "no parameter {}", name);
 }
 
+void make_directory(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  FSDP2_CHECK(!error, Code::kIo, "{}: cannot make the directory: {}", path, error.message());
+}
+
+void write_own_file(fsdp::Unit& root, const std::string& directory, int64_t step) {
+  const World& world = root.mesh().world();
+  std::vector<TensorSpec> plan;
+  PickleDict model;
+  PickleDict shards;
+  for (const fsdp::ShardedParam* param : root.parameters()) {
+    const fsdp::ShardLayout& layout = param->layout();
+    const at::Tensor local = param->local_values();
+    std::vector<int64_t> offsets(layout.global_shape.size(), 0);
+    offsets[static_cast<size_t>(layout.dim)] = layout.start;
+    for (const std::string& name : param->names()) {
+      model.items.push_back({name, describe_tensor(static_cast<int64_t>(plan.size()),
+                                                   local.scalar_type(), local.sizes())});
+      shards.items.push_back({"model." + name, describe_shard(layout.global_shape, offsets)});
+    }
+    plan.push_back({param->name(), local.scalar_type(), local.sizes().vec()});
+  }
+  const PickleValue tree =
+      PickleDict{{{"model", std::move(model)},
+                  {"fsdp2", describe_rank(world.rank(), world.size(), std::move(shards))}}};
+  const auto writer =
+      make_tree_writer(directory + "/" + per_rank_file_name(step, world.rank()), tree, plan);
+  for (const fsdp::ShardedParam* param : root.parameters()) {
+    writer->append(param->name(), param->local_values());
+  }
+  writer->finish();
+}
+
 }  // namespace
 
-void save_full_state_dict(fsdp::Unit& root, const std::string& path) {
+void save_full_state_dict(fsdp::Unit& root, const std::string& path, CheckpointFormat format,
+                          const FullWriterOptions& options) {
   World& world = root.mesh().world();
   const std::vector<fsdp::ShardedParam*>& params = root.parameters();
-  const std::vector<TensorSpec> plan = full_plan(params);
-  std::optional<SafetensorsWriter> writer;
+  std::unique_ptr<FullWriter> writer;
   const std::string what = "saving " + path;
   // Whether the file can be made is known to all before the first gather. What goes wrong later is
   // kept until all gathers are done, so that no rank waits for one that has left.
   agree(world, what, [&] {
     if (world.rank() == 0) {
-      writer.emplace(path, plan);
+      writer = make_writer(path, format, params, options);
     }
-    return std::string();
+    return fmt::format("format={}\n", format_name(format));
   });
+  std::vector<TensorSpec> plan = full_plan(params);
+  if (format != CheckpointFormat::kPth) {
+    sort_by_item_size(plan);  // the order of the writers, which only rank 0 has
+  }
   std::optional<Error> failed;
   for (const TensorSpec& spec : plan) {
     const at::Tensor full = fsdp::full_parameter(root, find_by_name(params, spec.name));
@@ -64,7 +126,7 @@ void save_full_state_dict(fsdp::Unit& root, const std::string& path) {
   }
   agree(world, what, [&] {
     if (failed) {
-      throw *failed;
+      throw Error(*failed);
     }
     if (writer) {
       writer->finish();
@@ -73,28 +135,83 @@ void save_full_state_dict(fsdp::Unit& root, const std::string& path) {
   });
 }
 
-void save_pretrained(fsdp::Unit& root, const std::string& config_json,
-                     const std::string& directory) {
+void save_per_rank(fsdp::Unit& root, const std::string& directory, int64_t step) {
   World& world = root.mesh().world();
-  agree(world, "saving " + directory, [&] {
+  const std::string what = "saving to " + directory;
+  agree(world, what, [&] {
     if (world.rank() == 0) {
-      std::error_code error;
-      std::filesystem::create_directories(directory, error);
-      FSDP2_CHECK(!error, Code::kIo, "{}: cannot make the directory: {}", directory,
-                  error.message());
-      AtomicFile config(directory + "/config.json");
-      config.write(config_json.data(), config_json.size());
-      config.commit();
+      make_directory(directory);
     }
+    return fmt::format("step={}\n", step);
+  });
+  root.parameters();
+  agree(world, what, [&] {
+    write_own_file(root, directory, step);
     return std::string();
   });
-  save_full_state_dict(root, directory + "/model.safetensors");
 }
 
+CheckpointFormat full_format_of(const std::string& path) {
+  const std::string extension = std::filesystem::path(path).extension().string();
+  constexpr std::array kTorch = {".pth", ".pt", ".bin"};
+  return std::find(kTorch.begin(), kTorch.end(), extension) != kTorch.end()
+             ? CheckpointFormat::kPth
+             : CheckpointFormat::kSafetensors;
+}
+
+namespace {
+
+// A checkpoint's model by the names of the tree's parameters.
+class ModelSource final : public nn::ParameterSource {
+ public:
+  ModelSource(const std::string& path, const std::vector<fsdp::ShardedParam*>& params)
+      : source_(open_state_source(path)) {
+    std::vector<ParameterNames> names;
+    for (const fsdp::ShardedParam* param : params) {
+      for (const std::string& name : param->names()) {
+        index_.emplace(name, names.size());
+      }
+      names.push_back({param->names(), param->requires_grad()});
+    }
+    names_.emplace(*source_, std::move(names));
+  }
+
+  bool contains(const std::string& name) const override { return find(name) != nullptr; }
+
+  void read(const std::string& name, at::IntArrayRef shape, int64_t first_row,
+            at::Tensor out) override {
+    const StateEntry* entry = find(name);
+    FSDP2_CHECK(entry != nullptr, Code::kNotFound, "{}: no tensor of this name is in {}", name,
+                source_->path());
+    FSDP2_CHECK(shape == at::IntArrayRef(entry->shape), Code::kCorruptData,
+                "{}: the model and {} disagree about its shape", name, source_->path());
+    std::vector<int64_t> begin(shape.size(), 0);
+    if (!begin.empty()) {
+      begin[0] = first_row;
+    }
+    if (out.numel() > 0) {
+      source_->read(*entry, begin, out);
+    }
+  }
+
+ private:
+  const StateEntry* find(const std::string& name) const {
+    const auto found = index_.find(name);
+    return found == index_.end() ? nullptr : names_->parameter(found->second);
+  }
+
+  std::unique_ptr<StateSource> source_;
+  std::unordered_map<std::string, size_t> index_;
+  std::optional<StateNames> names_;
+};
+
+}  // namespace
+
 void load_full_state_dict(fsdp::Unit& root, const std::string& path) {
-  std::optional<SafetensorsSource> source;
+  const std::vector<fsdp::ShardedParam*>& params = root.parameters();
+  std::optional<ModelSource> source;
   agree(root.mesh().world(), "loading " + path, [&] {
-    source.emplace(path);
+    source.emplace(path, params);
     return std::string();
   });
   fsdp::load_parameters(root, *source);

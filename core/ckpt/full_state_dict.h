@@ -2,21 +2,30 @@
 // bounded by the largest), written by rank 0, read back rows by rows.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
+#include "core/ckpt/checkpoint_format.h"
+#include "core/ckpt/full_writer.h"
 #include "core/fsdp/fully_shard.h"
 
 namespace fsdp2::ckpt {
 
-// Collective; the outcome is the same on all ranks. The file appears whole or not at all. Each
-// parameter stands under its own name, ties once.
-void save_full_state_dict(fsdp::Unit& root, const std::string& path);
+// Collective; the outcome is the same on all ranks. What is written appears whole or not at all.
+// Safetensors and model directories hold each parameter under its own name, ties once; a .pth file
+// all names, ties sharing memory, as a model's state_dict() has it. format: see make_full_writer.
+void save_full_state_dict(fsdp::Unit& root, const std::string& path, CheckpointFormat format,
+                          const FullWriterOptions& options);
 
-// Also writes `config_json` as config.json; makes the directory if it is missing.
-void save_pretrained(fsdp::Unit& root, const std::string& config_json,
-                     const std::string& directory);
+// Collective. Each rank writes what it holds into `directory` (made if it is missing), without
+// communication of tensor data; see pth_state.h for the files.
+void save_per_rank(fsdp::Unit& root, const std::string& directory, int64_t step);
 
-// Collective. Each rank reads only its own rows. A tie may stand under any of its names.
+// The format that a path's name stands for: .pth, .pt and .bin files or safetensors.
+CheckpointFormat full_format_of(const std::string& path);
+
+// Collective, from any format. Each rank reads only its own rows. A tie may stand under any of its
+// names.
 void load_full_state_dict(fsdp::Unit& root, const std::string& path);
 
 }  // namespace fsdp2::ckpt

@@ -1,7 +1,11 @@
 #include "core/ckpt/full_writer.h"
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <regex>
+#include <set>
+#include <system_error>
 
 #include "core/base/error.h"
 #include "core/base/file.h"
@@ -96,11 +100,42 @@ class ModelDirectory final : public FullWriter {
     if (files_.size() > 1) {
       write_text("model.safetensors.index.json", index_text());
     }
-    commit_directory(temporary_, path_);
+    if (std::filesystem::is_directory(path_)) {
+      move_in();
+    } else {
+      commit_directory(temporary_, path_);
+    }
     temporary_.clear();
   }
 
  private:
+  // Into a directory that is there and may hold a tokenizer and more: file by file, then without
+  // the weights that were there before under other names.
+  void move_in() {
+    namespace fs = std::filesystem;
+    std::set<std::string> moved;
+    for (const fs::directory_entry& file : fs::directory_iterator(temporary_)) {
+      const std::string name = file.path().filename().string();
+      std::error_code error;
+      fs::rename(file.path(), path_ + "/" + name, error);
+      FSDP2_CHECK(!error, Code::kIo, "{}/{}: cannot move the finished file to it: {}", path_, name,
+                  error.message());
+      moved.insert(name);
+    }
+    static const std::regex kWeights(
+        "model(-[0-9]{5}-of-[0-9]{5})?\\.safetensors(\\.index\\.json)?");
+    for (const fs::directory_entry& file : fs::directory_iterator(path_)) {
+      const std::string name = file.path().filename().string();
+      if (moved.count(name) == 0 && std::regex_match(name, kWeights)) {
+        std::error_code error;
+        fs::remove(file.path(), error);
+        FSDP2_CHECK(!error, Code::kIo, "{}/{}: cannot remove: {}", path_, name, error.message());
+      }
+    }
+    sync_directory(path_);
+    discard_directory(temporary_);
+  }
+
   void split(int64_t max_bytes) {
     int64_t bytes = 0;
     files_.emplace_back();

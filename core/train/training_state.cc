@@ -6,14 +6,17 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/ckpt/inspect.h"
 #include "core/ckpt/state_names.h"
 #include "core/comm/agreement.h"
+#include "core/nn/module.h"
 
 namespace fsdp2::train {
 
@@ -36,13 +39,40 @@ std::vector<int64_t> offsets_of(const fsdp::ShardLayout& layout) {
   return offsets;
 }
 
-void add_model(fsdp::Unit& root, StateDict* state) {
+// A parameter as checkpoints see it, sharded or, if fully_shard was told to ignore it, whole.
+struct ModelTensor {
+  ckpt::ParameterNames names;
+  std::vector<int64_t> shape;
+  std::vector<int64_t> offsets;
+  at::Tensor local;
+};
+
+// The sharded ones first, in the order of root.parameters().
+std::vector<ModelTensor> model_tensors(fsdp::Unit& root) {
+  std::vector<ModelTensor> tensors;
   for (const fsdp::ShardedParam* param : root.parameters()) {
-    const fsdp::ShardLayout& layout = param->layout();
+    tensors.push_back({{param->names(), param->requires_grad()},
+                       param->layout().global_shape,
+                       offsets_of(param->layout()),
+                       param->local_values()});
+  }
+  for (const nn::NamedParameter& parameter : nn::named_unique_parameters(*root.modules().front())) {
+    if (!fsdp::ShardedParam::manages(parameter.tensor)) {
+      const std::vector<int64_t> shape = parameter.tensor.sizes().vec();
+      tensors.push_back({{parameter.names, false},
+                         shape,
+                         std::vector<int64_t>(shape.size(), 0),
+                         parameter.tensor.detach()});
+    }
+  }
+  return tensors;
+}
+
+void add_model(fsdp::Unit& root, StateDict* state) {
+  for (const ModelTensor& tensor : model_tensors(root)) {
     // Under each of its names, as in Python, whose loader wants all of them.
-    for (const std::string& name : param->names()) {
-      state->add_tensor({"model", name}, layout.global_shape, offsets_of(layout),
-                        param->local_values());
+    for (const std::string& name : tensor.names.names) {
+      state->add_tensor({"model", name}, tensor.shape, tensor.offsets, tensor.local);
     }
   }
 }
@@ -119,10 +149,10 @@ void add_data(const TrainingObjects& objects, StateDict* state) {
 
 // ---- loading
 
-std::vector<ckpt::ParameterNames> parameter_names(fsdp::Unit& root) {
+std::vector<ckpt::ParameterNames> names_of(const std::vector<ModelTensor>& tensors) {
   std::vector<ckpt::ParameterNames> names;
-  for (const fsdp::ShardedParam* param : root.parameters()) {
-    names.push_back({param->names(), param->requires_grad()});
+  for (const ModelTensor& tensor : tensors) {
+    names.push_back(tensor.names);
   }
   return names;
 }
@@ -138,8 +168,9 @@ class Loader {
  public:
   Loader(const TrainingObjects& objects, const std::string& path)
       : objects_(objects),
+        model_(model_tensors(*objects.root)),
         source_(ckpt::open_state_source(path)),
-        names_(*source_, parameter_names(*objects.root)) {}
+        names_(*source_, names_of(model_)) {}
 
   LoadReport run(bool partial);
 
@@ -157,6 +188,7 @@ class Loader {
   std::optional<int64_t> integer(const std::string& name) const;
 
   const TrainingObjects& objects_;
+  const std::vector<ModelTensor> model_;
   std::unique_ptr<ckpt::StateSource> source_;
   ckpt::StateNames names_;
   std::vector<Wanted> wanted_;
@@ -178,11 +210,10 @@ void Loader::want(const StateEntry* entry, const std::string& name, at::IntArray
 }
 
 void Loader::want_model() {
-  const auto& params = objects_.root->parameters();
-  for (size_t i = 0; i < params.size(); ++i) {
-    const fsdp::ShardLayout& layout = params[i]->layout();
-    want(names_.parameter(i), "model." + params[i]->name(), layout.global_shape, offsets_of(layout),
-         params[i]->local_values());
+  for (size_t i = 0; i < model_.size(); ++i) {
+    const ModelTensor& tensor = model_[i];
+    want(names_.parameter(i), "model." + tensor.names.names.front(), tensor.shape, tensor.offsets,
+         tensor.local);
   }
   const std::vector<std::string> unexpected = names_.unexpected_parameters();
   report_.unexpected.insert(report_.unexpected.end(), unexpected.begin(), unexpected.end());
@@ -351,12 +382,15 @@ LoadReport load_training_state(const TrainingObjects& objects, const std::string
                                bool partial) {
   const at::NoGradGuard no_grad;
   const std::vector<fsdp::ShardedParam*>& params = objects.root->parameters();
+  // What was gathered before is not what the shards hold afterwards.
+  objects.root->reset();
+  objects.root->zero_grad();
   LoadReport report;
   agree(objects.root->mesh().world(), "loading " + path, [&] {
-    report = Loader(objects, path).run(partial);
-    return std::string();
+    const std::string found = ckpt::find_checkpoint(path);
+    report = Loader(objects, found).run(partial);
+    return fmt::format("checkpoint={}\n", std::filesystem::path(found).filename().string());
   });
-  objects.root->zero_grad();
   for (fsdp::ShardedParam* param : params) {
     param->mark_has_values();
   }

@@ -43,10 +43,11 @@ struct LoadReport {
   int64_t step = -1;                    // the next one; -1: the checkpoint does not say
 };
 
-// Collective; the outcome is the same on all ranks. Each rank reads its own parts, whatever world
-// size and mesh the checkpoint was written with; floats are converted to the run's dtypes.
-// Gradients are dropped. Names, shapes and checksums of the description are checked before the
-// first value is changed. After a later error (a damaged item, a disk that fails) values are
+// Collective; the outcome is the same on all ranks. `path`: a checkpoint of any format, or a
+// directory of a series, whose newest complete one is taken. Each rank reads its own parts,
+// whatever world size and mesh the checkpoint was written with; floats are converted to the run's
+// dtypes. Gradients are dropped. Names, shapes and checksums of the description are checked before
+// the first value is changed. After a later error (a damaged item, a disk that fails) values are
 // undefined until the next load that succeeds.
 //
 // partial: what is missing stays as it is and what is unexpected is ignored, both are reported;

@@ -1,5 +1,7 @@
-/* Full state dicts: the model's parameters gathered one at a time and written by rank 0. A file
- * appears whole or not at all. */
+/* Checkpoints: all of a run by all ranks, in the background if asked to, in the format that
+ * Python's torch.distributed.checkpoint reads; whole models by rank 0; and what can be done with
+ * either offline. Whatever is written appears whole or not at all; whatever is read is checked
+ * first. */
 #ifndef FSDP2_CHECKPOINT_H_
 #define FSDP2_CHECKPOINT_H_
 
@@ -7,15 +9,103 @@
 
 FSDP2_BEGIN_DECLS
 
-/* [c] One safetensors file with every parameter under its own name (ties once). The status is the
- * same on all ranks. Errors: FSDP2_E_IO (directory missing, disk full) with the path. */
+enum {
+  FSDP2_CHECKPOINT_SHARDED = 0,     /* DCP directory: each rank writes its part, of everything */
+  FSDP2_CHECKPOINT_SAFETENSORS = 1, /* one file with the model */
+  FSDP2_CHECKPOINT_PTH = 2,         /* the same for torch.load */
+  FSDP2_CHECKPOINT_MODEL_DIRECTORY = 3, /* config.json and safetensors, as transformers has it */
+  FSDP2_CHECKPOINT_PTH_PER_RANK = 4     /* a directory with a .pth file of each rank's part */
+};
+
+typedef struct fsdp2_save_options {
+  uint32_t struct_size;
+  int32_t format;
+  int32_t background; /* 1: return once a copy is made; sharded only */
+  int32_t keep_last;  /* n > 0: of a series DIR/step-XXXXXXXX only the newest n; sharded only */
+  int32_t no_rng;     /* 1: without LibTorch's random generator; sharded only */
+  int32_t reserved;
+  int64_t max_file_bytes; /* model directory: size above which weights are split; 0: 5 GiB */
+} fsdp2_save_options;
+#define FSDP2_SAVE_OPTIONS_INIT {(uint32_t)sizeof(fsdp2_save_options), 0, 0, 0, 0, 0, 0}
+FSDP2_CALL fsdp2_save_options_init(fsdp2_save_options* options, size_t struct_size);
+
+/* [c] What goes with the model, each {0} if not: the optimizer's state, the step's position, the
+ * loader's (a sharded checkpoint holds them; the number in the names of per-rank files is the
+ * step's position). Names are those of Python's get_state_dict: model.*, optim.*, step; ours begin
+ * with fsdp2. At most one save of a shard is under way: another waits for it, and tells its error
+ * if it failed. Ranks of replicas share the work. Errors: FSDP2_E_IO (disk full, not writable), the
+ * same on all ranks; an older checkpoint at `path` or beside it is untouched then. */
+FSDP2_CALL fsdp2_checkpoint_save(fsdp2_shard shard, fsdp2_optimizer optimizer /*(opt)*/,
+                                 fsdp2_step step /*(opt)*/, fsdp2_loader loader /*(opt)*/,
+                                 const char* path, const fsdp2_save_options* options /*(opt)*/);
+/* [c] Until the save in the background has ended; its error, once. Destroying the shard waits too.
+ */
+FSDP2_CALL fsdp2_checkpoint_wait(fsdp2_shard shard);
+/* 1 if none is under way on this rank. */
+FSDP2_CALL fsdp2_checkpoint_poll(fsdp2_shard shard, int32_t* out_done);
+
+typedef struct fsdp2_load_options {
+  uint32_t struct_size;
+  int32_t partial; /* 1: what is missing stays as it is, what is unexpected is ignored */
+  int32_t no_rng;  /* 1: leave LibTorch's random generator as it is */
+  int32_t reserved;
+} fsdp2_load_options;
+#define FSDP2_LOAD_OPTIONS_INIT {(uint32_t)sizeof(fsdp2_load_options), 0, 0, 0}
+FSDP2_CALL fsdp2_load_options_init(fsdp2_load_options* options, size_t struct_size);
+
+/* [c] Brings back the model and what else is given, from any format, of any world size and mesh,
+ * ours or Python's: a checkpoint, or a directory of a series, whose newest complete one is taken. A
+ * loader gets its position from the step where the checkpoint has none of data. Each rank reads
+ * only its part. Gradients are dropped; floats are converted to the run's dtypes. Errors:
+ * FSDP2_E_NOT_FOUND (no checkpoint; names that are missing), FSDP2_E_INVALID_ARGUMENT (unexpected
+ * names, other shapes) before anything is changed; FSDP2_E_CORRUPT_DATA with file and item,
+ * FSDP2_E_IO: values are undefined until the next load. */
+FSDP2_CALL fsdp2_checkpoint_load(fsdp2_shard shard, fsdp2_optimizer optimizer /*(opt)*/,
+                                 fsdp2_step step /*(opt)*/, fsdp2_loader loader /*(opt)*/,
+                                 const char* path, const fsdp2_load_options* options /*(opt)*/);
+/* The last load of the shard: {"path": ..., "step": 100 or -1, "missing": [...], "unexpected":
+ * [...]}. FSDP2_E_WRONG_STATE if there was none. */
+FSDP2_CALL fsdp2_checkpoint_get_report(fsdp2_shard shard, char* buf, size_t cap, size_t* needed);
+
+/* [c] The model as one safetensors file, or .pth file by the path's extension. */
 FSDP2_CALL fsdp2_checkpoint_save_full(fsdp2_shard shard, const char* path);
-/* [c] Reads parameters back from such a file; each rank reads only its rows. Every parameter must
- * be there with its shape; a tie may stand under any of its names. */
+/* [c] The model's parameters from any format. Every parameter must be there with its shape; a tie
+ * may stand under any of its names. */
 FSDP2_CALL fsdp2_checkpoint_load_full(fsdp2_shard shard, const char* path);
-/* [c] Writes config.json and model.safetensors into `directory` (made if missing): what
+/* [c] Writes config.json and the model's safetensors into `directory` (made if missing): what
  * fsdp2_module_from_pretrained and the transformers library read. */
 FSDP2_CALL fsdp2_checkpoint_save_pretrained(fsdp2_shard shard, const char* directory);
+
+/* ---- offline: no mesh, any format */
+
+/* The path that fsdp2_checkpoint_load would read: `path`, or the newest complete checkpoint in it.
+ * FSDP2_E_NOT_FOUND if nothing is there. */
+FSDP2_CALL fsdp2_checkpoint_find(const char* path, char* buf, size_t cap, size_t* needed);
+/* What is in it, as JSON: format, tensors with dtype, shape, bytes, chunks with file and checksum,
+ * objects with values. Reads no tensors' values. */
+FSDP2_CALL fsdp2_checkpoint_inspect(const char* path, char* buf, size_t cap, size_t* needed);
+/* Reads everything and compares every checksum there is; FSDP2_E_CORRUPT_DATA with file and item.
+ */
+FSDP2_CALL fsdp2_checkpoint_verify(const char* path);
+/* Writes the checksums of a DCP directory that another program has written or changed. */
+FSDP2_CALL fsdp2_checkpoint_rebuild_manifest(const char* path);
+
+typedef struct fsdp2_convert_options {
+  uint32_t struct_size;
+  int32_t format;          /* to write; FSDP2_CHECKPOINT_... */
+  int32_t model_only;      /* 1: leave out what is not the model, into any format */
+  int32_t ranks;           /* per-rank files: how many; 0: one */
+  int64_t step;            /* per-rank files: the number in their names */
+  int64_t max_file_bytes;  /* as in fsdp2_save_options */
+  const char* config_path; /* (opt) model directory: a config.json; NULL: the source's */
+} fsdp2_convert_options;
+#define FSDP2_CONVERT_OPTIONS_INIT \
+  {(uint32_t)sizeof(fsdp2_convert_options), 0, 0, 0, 0, 0, (const char*)0}
+FSDP2_CALL fsdp2_convert_options_init(fsdp2_convert_options* options, size_t struct_size);
+/* Holds one tensor in memory at a time. Formats of whole models get the model alone, by its names.
+ */
+FSDP2_CALL fsdp2_checkpoint_convert(const char* from, const char* to,
+                                    const fsdp2_convert_options* options);
 
 FSDP2_END_DECLS
 

@@ -130,6 +130,14 @@ static void counts_beyond_any_memory_are_refused(void) {
   INVALID(fsdp2_mesh_all_reduce, job.mesh, &number, SIZE_MAX, FSDP2_REDUCE_SUM);
   INVALID(fsdp2_tensor_from_buffer, &one, 8, FSDP2_DTYPE_I64, &one, kHuge, OUT(fsdp2_tensor));
   INVALID(fsdp2_tensor_from_buffer, &one, SIZE_MAX, FSDP2_DTYPE_I64, &one, 1, OUT(fsdp2_tensor));
+  NULL_ARGUMENT(fsdp2_checkpoint_save, job.shard, job.optimizer, job.step, job.loader, NULL, NULL);
+  NULL_ARGUMENT(fsdp2_checkpoint_load, job.shard, job.optimizer, job.step, job.loader, NULL, NULL);
+  NULL_ARGUMENT(fsdp2_checkpoint_poll, job.shard, NULL);
+  NULL_ARGUMENT(fsdp2_checkpoint_find, NULL, OUT(char), 64, OUT2(size_t));
+  NULL_ARGUMENT(fsdp2_checkpoint_inspect, NULL, OUT(char), 64, OUT2(size_t));
+  NULL_ARGUMENT(fsdp2_checkpoint_verify, NULL);
+  NULL_ARGUMENT(fsdp2_checkpoint_rebuild_manifest, NULL);
+  NULL_ARGUMENT(fsdp2_checkpoint_convert, "x", "y", NULL);
   INVALID(fsdp2_tensor_read, tokens, OUT(char), SIZE_MAX);
   INVALID(fsdp2_module_forward, job.module, &tokens, kHuge, 0, OUT(fsdp2_tensor), 1, OUT2(size_t));
   INVALID(fsdp2_module_forward, job.module, &tokens, 1, 0, OUT(fsdp2_tensor), kHuge, OUT2(size_t));
@@ -170,6 +178,11 @@ static void numbers_out_of_their_range_are_refused(void) {
   INVALID(fsdp2_shard_get_parameter, job.shard, 0, 4, OUT(fsdp2_tensor));
   INVALID(fsdp2_optimizer_set_lr, job.optimizer, NAN);
   INVALID(fsdp2_optimizer_set_lr, job.optimizer, -1.0);
+    INVALID(fsdp2_checkpoint_save, job.shard, job.optimizer, job.step, job.loader, bad, NULL);
+    INVALID(fsdp2_checkpoint_load, job.shard, job.optimizer, job.step, job.loader, bad, NULL);
+    INVALID(fsdp2_checkpoint_find, bad, OUT(char), 64, OUT2(size_t));
+    INVALID(fsdp2_checkpoint_inspect, bad, OUT(char), 64, OUT2(size_t));
+    INVALID(fsdp2_checkpoint_verify, bad);
   INVALID(fsdp2_loader_set_position, job.loader, -1);
   INVALID(fsdp2_step_set_position, job.step, -1);
   INVALID(fsdp2_step_run, job.step, NULL, 0, OUT_STRUCT(fsdp2_step_result));

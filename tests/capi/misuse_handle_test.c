@@ -139,6 +139,11 @@ static const struct {
     {"fsdp2_tensor_get_info", tensor_get_info, 't', 0},
     {"fsdp2_tensor_backward", tensor_backward, 't', 0},
     {"fsdp2_tensor_destroy", tensor_destroy, 't', 1},
+CALL(save, shard, fsdp2_checkpoint_save(h, job.optimizer, job.step, job.loader, "x", NULL))
+CALL(load, shard, fsdp2_checkpoint_load(h, job.optimizer, job.step, job.loader, "x", NULL))
+CALL(wait_for_save, shard, fsdp2_checkpoint_wait(h))
+CALL(poll_save, shard, fsdp2_checkpoint_poll(h, OUT(int32_t)))
+CALL(load_report, shard, fsdp2_checkpoint_get_report(h, OUT(char), 64, OUT2(size_t)))
     {"fsdp2_module_destroy", module_destroy, 'M', 1},
     {"fsdp2_module_get_info", module_get_info, 'M', 0},
     {"fsdp2_module_forward", module_forward, 'M', 0},
@@ -243,3 +248,8 @@ int main(void) {
   end_misuse();
   return harness_result();
 }
+    {"fsdp2_checkpoint_save", save, 's', 0},
+    {"fsdp2_checkpoint_load", load, 's', 0},
+    {"fsdp2_checkpoint_wait", wait_for_save, 's', 0},
+    {"fsdp2_checkpoint_poll", poll_save, 's', 0},
+    {"fsdp2_checkpoint_get_report", load_report, 's', 0},

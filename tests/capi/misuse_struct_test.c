@@ -38,6 +38,19 @@ TAKES(shard_stats, fsdp2_shard_stats, fsdp2_shard_get_stats(job.shard, s))
 TAKES(step_run, fsdp2_step_result, fsdp2_step_run(job.step, &tokens, 1, s))
 
 static const struct {
+TAKES(unit_info, fsdp2_unit_info, fsdp2_shard_get_unit_info(job.shard, 0, s))
+static const char* const kHead[1] = {"lm_head"};
+TAKES(shard_modules, fsdp2_shard_options, fsdp2_shard_modules(loose_module, job.mesh, kHead, 1, s))
+static fsdp2_mesh_options strategy_mesh = FSDP2_MESH_OPTIONS_INIT;
+TAKES(apply_strategy, fsdp2_shard_options,
+      fsdp2_shard_apply_strategy("FULL_SHARD", 0, &strategy_mesh, s))
+static fsdp2_shard_options strategy_shard = FSDP2_SHARD_OPTIONS_INIT;
+TAKES(apply_strategy_to_mesh, fsdp2_mesh_options,
+      fsdp2_shard_apply_strategy("FULL_SHARD", 0, s, &strategy_shard))
+#define PARTS job.optimizer, job.step, job.loader
+TAKES(save, fsdp2_save_options, fsdp2_checkpoint_save(job.shard, PARTS, "x", s))
+TAKES(load, fsdp2_load_options, fsdp2_checkpoint_load(job.shard, PARTS, "x", s))
+TAKES(convert, fsdp2_convert_options, fsdp2_checkpoint_convert("x", "y", s))
   const char* function;
   struct_call call;
   uint32_t size;
@@ -64,6 +77,13 @@ static const struct {
 
 static void structs_of_a_wrong_size_are_refused(void) {
   static union {
+    {"fsdp2_shard_get_unit_info", unit_info, sizeof(fsdp2_unit_info), 0},
+    {"fsdp2_shard_modules", shard_modules, sizeof(fsdp2_shard_options), 1},
+    {"fsdp2_shard_apply_strategy", apply_strategy, sizeof(fsdp2_shard_options), 1},
+    {"fsdp2_shard_apply_strategy", apply_strategy_to_mesh, sizeof(fsdp2_mesh_options), 1},
+    {"fsdp2_checkpoint_save", save, sizeof(fsdp2_save_options), 1},
+    {"fsdp2_checkpoint_load", load, sizeof(fsdp2_load_options), 1},
+    {"fsdp2_checkpoint_convert", convert, sizeof(fsdp2_convert_options), 1},
     double aligned;
     unsigned char bytes[kMaxStruct];
   } memory, before;
@@ -112,6 +132,9 @@ static void options_are_initialised_in_memory_that_fits_only(void) {
 #define FIELD(call, options, field, value)                                                   \
   do {                                                                                       \
     options copy = good_##options;                                                           \
+  INIT(fsdp2_save_options_init, fsdp2_save_options);
+  INIT(fsdp2_load_options_init, fsdp2_load_options);
+  INIT(fsdp2_convert_options_init, fsdp2_convert_options);
     copy.field = (value);                                                                    \
     expect_refusal(call##_name, #field " = " #value, call(&copy), FSDP2_E_INVALID_ARGUMENT); \
   } while (0)
@@ -131,6 +154,9 @@ static void fields_that_cannot_be_are_refused(void) {
   const fsdp2_generate_options good_fsdp2_generate_options = FSDP2_GENERATE_OPTIONS_INIT;
   const fsdp2_shard_options good_fsdp2_shard_options = FSDP2_SHARD_OPTIONS_INIT;
   const fsdp2_adamw_options good_fsdp2_adamw_options = FSDP2_ADAMW_OPTIONS_INIT;
+static const char* const save_name = "fsdp2_checkpoint_save";
+static const char* const load_name = "fsdp2_checkpoint_load";
+static const char* const convert_name = "fsdp2_checkpoint_convert";
   const fsdp2_sgd_options good_fsdp2_sgd_options = FSDP2_SGD_OPTIONS_INIT;
   const fsdp2_loader_options good_fsdp2_loader_options = {
       (uint32_t)sizeof(fsdp2_loader_options), 0, 0, 1, 32, 8, 384, 0};
@@ -142,6 +168,24 @@ static void fields_that_cannot_be_are_refused(void) {
   FIELD(mesh_create, fsdp2_mesh_options, n_dims, 17);
   FIELD(mesh_create, fsdp2_mesh_options, n_dims, -1);
   FIELD(mesh_create, fsdp2_mesh_options, shape, kPrompt);
+  const fsdp2_save_options good_fsdp2_save_options = FSDP2_SAVE_OPTIONS_INIT;
+  const fsdp2_load_options good_fsdp2_load_options = FSDP2_LOAD_OPTIONS_INIT;
+  const fsdp2_convert_options good_fsdp2_convert_options = FSDP2_CONVERT_OPTIONS_INIT;
+  FIELD(save, fsdp2_save_options, format, 5);
+  FIELD(save, fsdp2_save_options, background, 2);
+  FIELD(save, fsdp2_save_options, keep_last, -1);
+  FIELD(save, fsdp2_save_options, no_rng, -1);
+  FIELD(save, fsdp2_save_options, reserved, 1);
+  FIELD(save, fsdp2_save_options, max_file_bytes, -1);
+  FIELD(load, fsdp2_load_options, partial, 2);
+  FIELD(load, fsdp2_load_options, no_rng, 2);
+  FIELD(load, fsdp2_load_options, reserved, 1);
+  FIELD(convert, fsdp2_convert_options, format, -1);
+  FIELD(convert, fsdp2_convert_options, model_only, 2);
+  FIELD(convert, fsdp2_convert_options, ranks, -1);
+  FIELD(convert, fsdp2_convert_options, step, -1);
+  FIELD(convert, fsdp2_convert_options, max_file_bytes, -1);
+  FIELD(convert, fsdp2_convert_options, config_path, "");
   FIELD(mesh_create, fsdp2_mesh_options, timeout_ms, 0);
   FIELD(mesh_create, fsdp2_mesh_options, timeout_ms, INT64_MAX);
   FIELD(mesh_create, fsdp2_mesh_options, fsdp_size, -1);

@@ -1,0 +1,74 @@
+#include <cstdint>
+#include <iostream>
+#include <map>
+
+#include "cli/arguments.h"
+#include "cli/checkpoint/commands.h"
+#include "cli/train/library.h"
+
+namespace fsdp2::cli {
+
+namespace {
+
+const std::map<std::string, int32_t> kFormats = {{"dcp", FSDP2_CHECKPOINT_SHARDED},
+                                                 {"safetensors", FSDP2_CHECKPOINT_SAFETENSORS},
+                                                 {"pth", FSDP2_CHECKPOINT_PTH},
+                                                 {"model", FSDP2_CHECKPOINT_MODEL_DIRECTORY},
+                                                 {"pth-per-rank", FSDP2_CHECKPOINT_PTH_PER_RANK}};
+
+bool ends_with(const std::string& text, const std::string& end) {
+  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+}
+
+std::string format_of(const std::string& target) {
+  if (ends_with(target, ".safetensors")) {
+    return "safetensors";
+  }
+  return ends_with(target, ".pth") ? "pth" : "dcp";
+}
+
+}  // namespace
+
+int convert(const std::vector<std::string>& arguments) {
+  std::string from;
+  std::string to;
+  std::string format;
+  std::string config;
+  fsdp2_convert_options options = FSDP2_CONVERT_OPTIONS_INIT;
+  bool model_only = false;
+  CLI::App app("Writes a checkpoint of any format in another one, one tensor in memory at a time.",
+               "fsdp2 convert");
+  set_style(app, "FROM TO [OPTIONS]");
+  app.add_option("from", from, "The checkpoint, or a series (its newest)")
+      ->required()
+      ->option_text("FROM");
+  app.add_option("to", to, "What to write")->required()->option_text("TO");
+  app.add_option("--format", format,
+                 "Of TO: dcp, safetensors, pth, model (config.json and safetensors), pth-per-rank")
+      ->check(CLI::IsMember({"dcp", "safetensors", "pth", "model", "pth-per-rank"}))
+      ->option_text("TEXT (by TO's name, else dcp)");
+  app.add_flag("--model-only", model_only, "Leave out the optimizer and everything else");
+  app.add_option("--config", config, "For --format model: a config.json")
+      ->option_text("FILE (that of FROM)");
+  app.add_option("--max-file-bytes", options.max_file_bytes,
+                 "For --format model: split weights above this size")
+      ->option_text("N (5 GiB)");
+  app.add_option("--ranks", options.ranks, "For --format pth-per-rank: how many files")
+      ->option_text("N (1)");
+  app.add_option("--step", options.step, "For --format pth-per-rank: the number in their names")
+      ->option_text("N (0)");
+  if (!parse_arguments(app, arguments)) {
+    return 0;
+  }
+  options.format = kFormats.at(format.empty() ? format_of(to) : format);
+  options.model_only = model_only ? 1 : 0;
+  options.config_path = config.empty() ? nullptr : config.c_str();
+  const std::string found = text_of([&](char* buffer, size_t size, size_t* needed) {
+    return fsdp2_checkpoint_find(from.c_str(), buffer, size, needed);
+  });
+  check(fsdp2_checkpoint_convert(found.c_str(), to.c_str(), &options));
+  std::cerr << "wrote " << to << " from " << found << std::endl;
+  return 0;
+}
+
+}  // namespace fsdp2::cli

@@ -1,0 +1,105 @@
+#include <array>
+#include <cstdio>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "cli/arguments.h"
+#include "cli/checkpoint/commands.h"
+#include "cli/train/library.h"
+
+namespace fsdp2::cli {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string bytes_text(double bytes) {
+  constexpr std::array<const char*, 5> kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};
+  size_t unit = 0;
+  for (; bytes >= 1024 && unit + 1 < kUnits.size(); ++unit) {
+    bytes /= 1024;
+  }
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), unit == 0 ? "%.0f %s" : "%.1f %s", bytes, kUnits[unit]);
+  return text.data();
+}
+
+std::string checksum_text(const Json& holder) {
+  const auto found = holder.find("checksum");
+  return found == holder.end() || found->is_null() ? "" : "  " + found->get<std::string>();
+}
+
+void print_tensor(const Json& tensor) {
+  const Json& chunks = tensor.at("chunks");
+  std::cout << tensor.at("name").get<std::string>() << "  " << tensor.at("dtype").get<std::string>()
+            << " " << tensor.at("shape").dump() << "  "
+            << bytes_text(tensor.at("bytes").get<double>());
+  if (chunks.size() == 1) {
+    std::cout << "  " << chunks[0].at("file").get<std::string>() << checksum_text(chunks[0]);
+  }
+  std::cout << "\n";
+  for (size_t i = 0; chunks.size() > 1 && i < chunks.size(); ++i) {
+    std::cout << "    at " << chunks[i].at("offsets").dump() << " " << chunks[i].at("sizes").dump()
+              << "  " << chunks[i].at("file").get<std::string>() << checksum_text(chunks[i])
+              << "\n";
+  }
+}
+
+void print(const Json& checkpoint) {
+  std::cout << checkpoint.at("path").get<std::string>() << ": "
+            << checkpoint.at("format").get<std::string>() << ", " << checkpoint.at("tensors").size()
+            << " tensors of " << bytes_text(checkpoint.at("bytes").get<double>()) << ", "
+            << checkpoint.at("objects").size() << " objects"
+            << (checkpoint.at("complete").get<bool>() ? "" : ", INCOMPLETE")
+            << (checkpoint.at("manifest").get<bool>() ? ", with checksums" : "") << "\n";
+  for (const Json& tensor : checkpoint.at("tensors")) {
+    print_tensor(tensor);
+  }
+  for (const Json& object : checkpoint.at("objects")) {
+    std::cout << object.at("name").get<std::string>();
+    if (object.contains("value")) {
+      std::cout << " = " << object.at("value").get<std::string>();
+    }
+    std::cout << "\n";
+  }
+}
+
+}  // namespace
+
+int inspect(const std::vector<std::string>& arguments) {
+  std::string path;
+  bool json = false;
+  bool verify = false;
+  bool rebuild = false;
+  CLI::App app(
+      "Lists what a checkpoint holds: a DCP directory, a series of them (the newest), .pth or\n"
+      "safetensors files, a model directory.",
+      "fsdp2 inspect");
+  set_style(app, "PATH [OPTIONS]");
+  app.add_option("path", path, "The checkpoint")->required()->option_text("PATH");
+  app.add_flag("--json", json, "As one JSON object");
+  app.add_flag("--verify", verify, "Read everything and compare all checksums");
+  app.add_flag("--rebuild-manifest", rebuild,
+               "Write the checksums of a DCP directory that another program has changed");
+  if (!parse_arguments(app, arguments)) {
+    return 0;
+  }
+  if (rebuild) {
+    check(fsdp2_checkpoint_rebuild_manifest(path.c_str()));
+  }
+  if (verify) {
+    check(fsdp2_checkpoint_verify(path.c_str()));
+  }
+  const std::string text = text_of([&](char* buffer, size_t size, size_t* needed) {
+    return fsdp2_checkpoint_inspect(path.c_str(), buffer, size, needed);
+  });
+  if (json) {
+    std::cout << text << "\n";
+  } else {
+    print(Json::parse(text));
+    std::cout << (verify ? "everything has been read and is sound\n" : "");
+  }
+  return std::cout.flush() ? 0 : 1;
+}
+
+}  // namespace fsdp2::cli

@@ -1,0 +1,47 @@
+// The checkpoints of a run: the one that it goes on from, and those that it writes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "cli/train/library.h"
+#include "cli/train/options.h"
+
+namespace fsdp2::cli {
+
+// The objects whose state a checkpoint holds.
+struct RunState {
+  const Shard& shard;
+  const Optimizer& optimizer;
+  const Step& step;
+  const Loader& loader;
+};
+
+struct Resumed {
+  int64_t next_step = 0;
+  std::string story;  // for people: "going on from DIR at step 100"
+};
+
+// Collective. Does what --resume says; nothing without it. A checkpoint of the model alone gives
+// its weights to a run that begins at step 0.
+Resumed resume(const TrainOptions& options, const RunState& state);
+
+class Checkpoints {
+ public:
+  explicit Checkpoints(const TrainOptions& options) : options_(options) {}
+
+  // Collective. After the step before `next_step`: writes one of a series if it is due. Errors of
+  // the one before come up here.
+  void after_step(const RunState& state, int64_t next_step);
+  // Collective. The last one; waits until it is written. The path written to, "" if there is none.
+  std::string finish(const RunState& state, int64_t next_step);
+
+ private:
+  void save(const RunState& state, const std::string& path, bool background);
+  std::string path_of(int64_t next_step) const;
+
+  const TrainOptions& options_;
+  int64_t saved_ = -1;  // the last step saved
+};
+
+}  // namespace fsdp2::cli

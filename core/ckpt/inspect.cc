@@ -1,0 +1,180 @@
+#include "core/ckpt/inspect.h"
+
+#include <fmt/ranges.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <system_error>
+
+#include "core/base/error.h"
+#include "core/ckpt/checkpoint_directory.h"
+#include "core/ckpt/checkpoint_format_listing.h"
+#include "core/ckpt/checksum.h"
+#include "core/ckpt/dcp_directory.h"
+#include "core/ckpt/state_source.h"
+
+namespace fsdp2::ckpt {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kLongestValue = 2000;
+
+std::string python_text(const PickleValue& value);
+
+struct PythonText {
+  std::string operator()(const std::monostate& /*none*/) const { return "None"; }
+  std::string operator()(bool flag) const { return flag ? "True" : "False"; }
+  std::string operator()(int64_t number) const { return fmt::to_string(number); }
+  std::string operator()(double number) const { return Json(number).dump(); }
+  std::string operator()(const std::string& text) const { return Json(text).dump(); }
+  std::string operator()(const PickleBytes& bytes) const {
+    return fmt::format("<{} bytes>", bytes.bytes.size());
+  }
+  std::string operator()(const PickleList& list) const { return "[" + joined(list.items) + "]"; }
+  std::string operator()(const PickleTuple& tuple) const { return "(" + joined(tuple.items) + ")"; }
+  std::string operator()(const PickleSet& set) const { return "{" + joined(set.items) + "}"; }
+  std::string operator()(const PickleDict& dict) const {
+    std::string text;
+    for (const PickleItem& item : dict.items) {
+      text += (text.empty() ? "" : ", ") + python_text(item.key) + ": " + python_text(item.value);
+    }
+    return "{" + text + "}";
+  }
+  std::string operator()(const PickleTensor& tensor) const {
+    return fmt::format("<tensor [{}]>", fmt::join(tensor.shape, ", "));
+  }
+  std::string operator()(const PickleObject& object) const { return "<" + object.name + ">"; }
+
+  static std::string joined(const std::vector<PickleValue>& items) {
+    std::string text;
+    for (const PickleValue& item : items) {
+      text += (text.empty() ? "" : ", ") + python_text(item);
+    }
+    return text;
+  }
+};
+
+std::string python_text(const PickleValue& value) { return std::visit(PythonText{}, value.value); }
+
+std::string value_text(const PickleValue& value) {
+  const std::string text = python_text(value);
+  return text.size() <= kLongestValue ? text : text.substr(0, kLongestValue) + "...";
+}
+
+// Of the item at a place of one of our own directories.
+Json item_checksum(const DcpDirectory& run, const DcpStorage& storage) {
+  const ManifestItem* item =
+      run.manifest() ? run.manifest()->find(storage.relative_path, storage.offset) : nullptr;
+  if (item == nullptr) {
+    return nullptr;
+  }
+  return checksum_text(
+      checksum(item->blocks.data(), item->blocks.size() * sizeof(item->blocks[0])));
+}
+
+Json list_dcp(const DcpDirectory& run) {
+  Json out = {{"tensors", Json::array()}, {"objects", Json::array()}};
+  int64_t total = 0;
+  for (const StateEntry& listed : run.entries()) {
+    const DcpEntry& entry = run.metadata().entries()[listed.index];
+    if (!entry.tensor) {
+      out["objects"].push_back({{"name", entry.name},
+                                {"value", value_text(run.read_object(listed))},
+                                {"file", entry.storage[0].relative_path},
+                                {"checksum", item_checksum(run, entry.storage[0])}});
+      continue;
+    }
+    Json chunks = Json::array();
+    int64_t bytes = 0;
+    for (size_t i = 0; i < entry.tensor->chunks.size(); ++i) {
+      const DcpChunk& chunk = entry.tensor->chunks[i];
+      auto size = static_cast<int64_t>(c10::elementSize(entry.tensor->dtype));
+      for (const int64_t n : chunk.sizes) {
+        size *= n;
+      }
+      bytes += size;
+      chunks.push_back({{"offsets", chunk.offsets},
+                        {"sizes", chunk.sizes},
+                        {"bytes", size},
+                        {"file", entry.storage[i].relative_path},
+                        {"checksum", item_checksum(run, entry.storage[i])}});
+    }
+    total += bytes;
+    out["tensors"].push_back({{"name", entry.name},
+                              {"dtype", c10::toString(entry.tensor->dtype)},
+                              {"shape", entry.tensor->shape},
+                              {"bytes", bytes},
+                              {"chunks", std::move(chunks)}});
+  }
+  out["bytes"] = total;
+  return out;
+}
+
+Json list_other(const std::string& path) {
+  const CheckpointListing listing = list_checkpoint(path);
+  Json out = {{"tensors", Json::array()}, {"objects", Json::array()}, {"bytes", listing.bytes}};
+  for (const ListedTensor& tensor : listing.tensors) {
+    Json chunks = Json::array();
+    for (const ListedChunk& chunk : tensor.chunks) {
+      const std::string file = std::filesystem::path(chunk.file).filename().string();
+      chunks.push_back({{"offsets", chunk.offsets},
+                        {"sizes", chunk.sizes},
+                        {"bytes", chunk.bytes},
+                        {"file", file},
+                        {"checksum", nullptr}});
+    }
+    if (tensor.dtype) {
+      out["tensors"].push_back({{"name", tensor.name},
+                                {"dtype", c10::toString(*tensor.dtype)},
+                                {"shape", tensor.shape},
+                                {"bytes", tensor.bytes},
+                                {"chunks", std::move(chunks)}});
+    } else {
+      out["objects"].push_back({{"name", tensor.name}});
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string inspect_checkpoint(const std::string& given) {
+  const std::string path = find_checkpoint(given);
+  const CheckpointFormat format = detect_format(path);
+  const bool is_dcp = format == CheckpointFormat::kDcpDirectory;
+  Json out = {{"path", path}, {"format", format_name(format)}};
+  Json listed;
+  if (is_dcp) {
+    const DcpDirectory run(path);
+    out["complete"] = is_complete_checkpoint(path);
+    out["manifest"] = run.manifest().has_value();
+    listed = list_dcp(run);
+  } else {
+    out["complete"] = true;
+    out["manifest"] = false;
+    listed = list_other(path);
+  }
+  for (const char* key : {"bytes", "tensors", "objects"}) {
+    out[key] = std::move(listed[key]);
+  }
+  return out.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+void verify_checkpoint(const std::string& path) {
+  open_state_source(find_checkpoint(path))->verify();
+}
+
+std::string find_checkpoint(const std::string& given) {
+  const std::string path = resolve_checkpoint(given);
+  std::error_code error;
+  if (!std::filesystem::is_directory(path, error) ||
+      std::filesystem::exists(path + "/.metadata", error)) {
+    return path;
+  }
+  return find_latest_checkpoint(path).value_or(path);
+}
+
+}  // namespace fsdp2::ckpt

@@ -1,0 +1,143 @@
+// Runs that save and go on, and what can be done with their checkpoints offline.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "tests/cli/training.h"
+
+namespace fsdp2::test {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+using Arguments = std::vector<std::string>;
+
+// Six steps of a golden model, with a schedule that shows which step it is.
+const Arguments kRun =
+    joined(golden_inputs("tiny-llama"),
+           {"--steps", "6", "--global-batch", "12", "--lr-schedule", "cosine", "--shuffle"});
+
+Training run_to_end(int ranks, const Arguments& more) {
+  Training training = train(ranks, joined(kRun, more));
+  EXPECT_EQ(training.outcome.exit_code, 0) << training.outcome.err;
+  return training;
+}
+
+std::vector<double> losses(const Training& training) {
+  std::vector<double> losses;
+  for (const Json& step : training.steps) {
+    losses.push_back(step.at("loss"));
+  }
+  return losses;
+}
+
+std::vector<double> last(std::vector<double> values, std::ptrdiff_t count) {
+  return {values.end() - count, values.end()};
+}
+
+TEST(TrainCheckpoints, OfASeriesAreGoneOnFromToTheBit) {
+  const std::string folder = empty_directory();
+  const Training whole =
+      run_to_end(2, {"--save-dir", folder, "--save-every", "2", "--keep-last", "2"});
+  EXPECT_THAT(whole.outcome.err, HasSubstr("wrote " + folder + "/step-00000006"));
+  EXPECT_FALSE(fs::exists(folder + "/step-00000002"));
+  fs::remove_all(folder + "/step-00000006");
+  const Training resumed = run_to_end(2, {"--resume", folder});
+  EXPECT_THAT(resumed.outcome.err, HasSubstr("step-00000004 at step 4"));
+  EXPECT_EQ(losses(resumed), last(losses(whole), 2));
+}
+
+TEST(TrainCheckpoints, AtTheEndAreGoneOnFromWithOtherRanks) {
+  const std::string folder = empty_directory() + "/checkpoint";
+  const Training whole = run_to_end(2, {});
+  run_to_end(2, {"--stop-step", "3", "--save-dir", folder});
+  for (const int ranks : {1, 3, 4}) {
+    const Training resumed = run_to_end(ranks, {"--resume", folder});
+    ASSERT_EQ(resumed.steps.size(), 3u);
+    for (size_t i = 0; i < 3; ++i) {
+      EXPECT_NEAR(losses(resumed)[i], losses(whole)[i + 3], 1e-5) << ranks << " ranks, step " << i;
+    }
+  }
+}
+
+TEST(TrainCheckpoints, OfAModelAloneGiveItsWeights) {
+  const std::string folder = empty_directory();
+  for (const char* name : {"/weights.pth", "/weights.safetensors"}) {
+    run_to_end(2, {"--stop-step", "2", "--full-state-dict", folder + name});
+    const Training resumed = run_to_end(1, {"--stop-step", "1", "--resume", folder + name});
+    EXPECT_THAT(resumed.outcome.err, HasSubstr("a model alone"));
+    EXPECT_LT(losses(resumed)[0], 6.0);  // 6.2 without
+  }
+}
+
+TEST(TrainCheckpoints, ThatCannotBeWrittenOrReadAreToldBeforeTraining) {
+  const std::string folder = empty_directory();
+  write_file(folder + "/file", "text");
+  Training training = train(2, joined(kRun, {"--save-dir", folder + "/file/here"}));
+  EXPECT_EQ(training.outcome.exit_code, 1);
+  EXPECT_THAT(training.outcome.err, HasSubstr("--save-dir " + folder + "/file/here"));
+  training = train(2, joined(kRun, {"--resume", folder + "/nothing"}));
+  EXPECT_EQ(training.outcome.exit_code, 1);
+  EXPECT_THAT(training.outcome.err, HasSubstr(folder + "/nothing"));
+  EXPECT_TRUE(training.steps.empty());
+}
+
+Outcome fsdp2(const Arguments& arguments) { return run(joined({fsdp2_program()}, arguments)); }
+
+TEST(Inspect, ListsTensorsObjectsAndChecksums) {
+  const std::string folder = empty_directory() + "/checkpoint";
+  run_to_end(2, {"--stop-step", "1", "--save-dir", folder});
+  const Outcome text = fsdp2({"inspect", folder, "--verify"});
+  EXPECT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr("optim.param_groups.0.lr = "));
+  EXPECT_THAT(text.out, HasSubstr("everything has been read and is sound"));
+  const Json json = Json::parse(fsdp2({"inspect", folder, "--json"}).out);
+  EXPECT_EQ(json.at("complete"), true);
+  for (const Json& tensor : json.at("tensors")) {
+    for (const Json& chunk : tensor.at("chunks")) {
+      EXPECT_EQ(chunk.at("checksum").get<std::string>().size(), 16u);
+    }
+  }
+}
+
+TEST(Inspect, NamesTheItemThatIsDamaged) {
+  const std::string folder = empty_directory() + "/checkpoint";
+  run_to_end(1, {"--stop-step", "1", "--save-dir", folder});
+  std::string bytes = read_file(folder + "/__0_0.distcp");
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+  write_file(folder + "/__0_0.distcp", bytes);
+  const Outcome outcome = fsdp2({"inspect", folder, "--verify"});
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.err, HasSubstr("__0_0.distcp: item "));
+  EXPECT_THAT(train(1, joined(kRun, {"--resume", folder})).outcome.err,
+              HasSubstr("__0_0.distcp: item "));
+}
+
+TEST(Convert, ThroughEveryFormatAndBackKeepsTheRun) {
+  const std::string folder = empty_directory();
+  run_to_end(2, {"--stop-step", "3", "--save-dir", folder + "/dcp"});
+  const Training expected = run_to_end(2, {"--resume", folder + "/dcp"});
+  const auto convert = [&](const std::string& from, const std::string& to, const Arguments& more) {
+    const Outcome outcome = fsdp2(joined({"convert", folder + from, folder + to}, more));
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  };
+  convert("/dcp", "/all.pth", {});
+  convert("/all.pth", "/ranks", {"--format", "pth-per-rank", "--ranks", "3", "--step", "3"});
+  convert("/ranks", "/back", {});
+  const Training resumed = run_to_end(2, {"--resume", folder + "/back"});
+  EXPECT_EQ(losses(resumed), losses(expected));
+  convert("/back", "/weights.safetensors", {});
+  convert("/weights.safetensors", "/model",
+          {"--format", "model", "--config", golden_inputs("tiny-llama")[1] + "/config.json",
+           "--max-file-bytes", "200000"});
+  EXPECT_TRUE(fs::exists(folder + "/model/model.safetensors.index.json"));
+  const Outcome listed = fsdp2({"inspect", folder + "/model"});
+  EXPECT_THAT(listed.out, HasSubstr("model.embed_tokens.weight"));
+}
+
+}  // namespace
+}  // namespace fsdp2::test
