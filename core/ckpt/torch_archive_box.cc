@@ -57,14 +57,7 @@ class BoxReader {
     if (!out.is_cpu() || out.scalar_type() != dtype_ || !out.is_contiguous()) {
       return false;
     }
-    int64_t run = 1;
-    for (int64_t dim = out.dim(); dim-- > 0;) {
-      if (out.size(dim) != 1 && stride_[static_cast<size_t>(dim)] != run) {
-        return false;
-      }
-      run *= out.size(dim);
-    }
-    return true;
+    return is_row_major(out.sizes(), stride_);
   }
 
   // Elements from the first to the last of the box.
@@ -136,6 +129,17 @@ void check_box(const PickleTensor& tensor, at::IntArrayRef begin, const at::Tens
 }
 
 }  // namespace
+
+bool is_row_major(at::IntArrayRef sizes, at::IntArrayRef stride) {
+  int64_t run = 1;
+  for (size_t dim = sizes.size(); dim-- > 0;) {
+    if (sizes[dim] != 1 && stride[dim] != run) {
+      return false;
+    }
+    run *= sizes[dim];
+  }
+  return true;
+}
 
 bool is_readable_as(at::ScalarType stored, at::ScalarType wanted) {
   return stored == wanted || (is_float(stored) && is_float(wanted));

@@ -11,6 +11,9 @@
 
 namespace fsdp2::ckpt {
 
+// Whether a box of these sizes is one piece, its elements in order. REQUIRES: no size is 0.
+bool is_row_major(at::IntArrayRef sizes, at::IntArrayRef stride);
+
 // Whether stored values of one dtype are converted when they are read into another.
 bool is_readable_as(at::ScalarType stored, at::ScalarType wanted);
 

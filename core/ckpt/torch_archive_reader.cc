@@ -38,10 +38,9 @@ void check_not_old_format(const MappedFile& file, int64_t offset, int64_t length
 }
 
 bool is_whole_record(const PickleTensor& tensor, const at::Tensor& out) {
-  return tensor.storage_offset == 0 && tensor.storage_numel == out.numel() &&
+  return out.numel() > 0 && tensor.storage_offset == 0 && tensor.storage_numel == out.numel() &&
          out.sizes() == at::IntArrayRef(tensor.shape) && out.is_cpu() && out.is_contiguous() &&
-         out.scalar_type() == tensor.dtype &&
-         describe_tensor(0, tensor.dtype, tensor.shape).stride == tensor.stride;
+         out.scalar_type() == tensor.dtype && is_row_major(out.sizes(), tensor.stride);
 }
 
 }  // namespace
