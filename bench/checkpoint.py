@@ -1,0 +1,153 @@
+#!/usr/bin/env python3
+"""Checkpoint bandwidth beside PyTorch's DCP and beside dd, in one run.
+
+    bazel build //bench:checkpoint_benchmark //cli:fsdp2
+    python3 bench/checkpoint.py --python VENV/bin/python --directory DIR [--bytes 1073741824] [--ranks 2] [--repeats 3]
+
+Both sides save and load the same tensors on as many processes, one after the other, REPEATS times in turn; the best of each
+counts. dd writes as many bytes with conv=fsync.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+TENSORS, COLUMNS = 64, 1024
+
+PYTHON_SIDE = """
+import json, os, sys, time
+import torch, torch.distributed as dist, torch.distributed.checkpoint as dcp
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Shard
+path, total, tensors, columns = sys.argv[1], *map(int, sys.argv[2:])
+dist.init_process_group("gloo")
+ranks, rank = dist.get_world_size(), dist.get_rank()
+mesh = init_device_mesh("cpu", (ranks,))
+rows = total // tensors // columns // 4 // ranks * ranks
+state = {"model": {f"layer.{i}.weight": DTensor.from_local(torch.rand(rows // ranks, columns), mesh, [Shard(0)], run_check=False)
+                   for i in range(tensors)}}
+
+def timed(action):
+    dist.barrier()
+    start = time.perf_counter()
+    action()
+    taken = torch.tensor(time.perf_counter() - start, dtype=torch.float64)
+    dist.all_reduce(taken, op=dist.ReduceOp.MAX)
+    return taken.item()
+
+save = timed(lambda: dcp.save(state, checkpoint_id=path))
+load = timed(lambda: dcp.load(state, checkpoint_id=path))
+if rank == 0:
+    print(json.dumps({"save": save, "load": load}), flush=True)
+dist.barrier()
+os._exit(0)
+"""
+
+
+def last_json(text: str) -> dict[str, float]:
+    return json.loads([line for line in text.splitlines() if line.startswith("{")][-1])
+
+
+def run(command: list[str]) -> str:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, check=False, env=environment, capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def ours(arguments: argparse.Namespace) -> dict[str, float]:
+    binaries = Path(__file__).resolve().parent.parent / "bazel-bin"
+    command = [str(binaries / "cli/fsdp2"), "run", "--nproc-per-node", str(arguments.ranks), "--"]
+    command += [
+        str(binaries / "bench/checkpoint_benchmark"),
+        arguments.directory,
+        str(arguments.bytes),
+        "1",
+    ]
+    return last_json(run(command))
+
+
+def python_dcp(arguments: argparse.Namespace, script: Path) -> dict[str, float]:
+    path = Path(arguments.directory) / "python"
+    shutil.rmtree(path, ignore_errors=True)
+    command = [
+        arguments.python,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        f"--nproc-per-node={arguments.ranks}",
+    ]
+    command += [str(script), str(path), str(arguments.bytes), str(TENSORS), str(COLUMNS)]
+    return last_json(run(command))
+
+
+def dd(arguments: argparse.Namespace) -> dict[str, float]:
+    path = Path(arguments.directory) / "dd"
+    path.unlink(missing_ok=True)
+    start = time.perf_counter()
+    run(
+        [
+            "dd",
+            "if=/dev/zero",
+            f"of={path}",
+            "bs=1M",
+            f"count={arguments.bytes >> 20}",
+            "conv=fsync",
+        ]
+    )
+    seconds = time.perf_counter() - start
+    path.unlink()
+    return {"save": seconds}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--python", required=True, help="a Python with torch 2.11")
+    parser.add_argument("--directory", required=True, help="where to write; must exist")
+    parser.add_argument("--bytes", type=int, default=1 << 30)
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--repeats", type=int, default=3)
+    arguments = parser.parse_args()
+    script = Path(arguments.directory) / "python_side.py"
+    script.write_text(PYTHON_SIDE)
+    best: dict[str, dict[str, float]] = {}
+    for _ in range(arguments.repeats):
+        for name, found in (
+            ("libfsdp2", ours(arguments)),
+            ("Python DCP", python_dcp(arguments, script)),
+            ("dd", dd(arguments)),
+        ):
+            known = best.setdefault(name, found)
+            best[name] = {key: min(value, known[key]) for key, value in found.items()}
+    gigabytes = arguments.bytes / 1e9
+    print(
+        f"{'':12} {'save':>10} {'load':>10}   GB/s, {arguments.ranks} ranks, {gigabytes:.2f} GB, best of {arguments.repeats}"
+    )
+    for name, found in best.items():
+        cells = [
+            f"{gigabytes / found[key]:10.2f}" if key in found else " " * 10
+            for key in ("save", "load")
+        ]
+        print(f"{name:12} {' '.join(cells)}")
+    mine, theirs = best["libfsdp2"], best["Python DCP"]
+    print(
+        f"save {theirs['save'] / mine['save']:.2f}x of Python, {best['dd']['save'] / mine['save']:.2f} of dd"
+    )
+    print(f"load {theirs['load'] / mine['load']:.2f}x of Python")
+    print(
+        f"stall of a background save {mine['stall'] / mine['copy']:.2f} copies ({mine['stall']:.3f} s)"
+    )
+
+
+if __name__ == "__main__":
+    main()

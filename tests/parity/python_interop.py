@@ -1,0 +1,276 @@
+#!/usr/bin/env python3
+"""Checkpoints exchanged with PyTorch's FSDP2 and DCP: every number of ranks to every other, both ways.
+
+    python_interop.py --fsdp2 PROGRAM --trainer train_fsdp2.py --golden DIR
+
+Runs of six steps are stopped after three, by either side, and finished by the other; their losses must be those of the
+uninterrupted run. Also: our full state dicts and model directories are read by torch.load, safetensors and transformers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+MODEL = "tiny-llama-gqa-tied"
+STEPS, STOP = 6, 3
+BATCH = 12
+TOLERANCE = 2e-5
+# (ranks, ranks of a shard group; 0: all)
+PLACES = [(1, 0), (2, 0), (3, 0), (4, 0), (4, 2)]
+OPTIMIZERS: dict[str, dict[str, Any]] = {
+    "adamw": {"optimizer": "adamw", "lr": 3e-3},
+    "sgd": {"optimizer": "sgd", "lr": 1e-2},
+}
+
+
+def name_of(place: tuple[int, int], optimizer: str) -> str:
+    return f"{optimizer}-{place[0]}x{place[1]}"
+
+
+def cases() -> list[tuple[tuple[int, int], str]]:
+    """Every place with AdamW, two ranks with SGD too."""
+    return [(place, "adamw") for place in PLACES] + [((2, 0), "sgd")]
+
+
+def common(golden: Path) -> dict[str, Any]:
+    return {
+        "model": str(golden / "models" / MODEL),
+        "tokens": str(golden / "tokens" / f"{MODEL}.bin"),
+        "steps": STEPS,
+        "global_batch": BATCH,
+        "lr_schedule": "cosine",
+        "warmup": 2,
+    }
+
+
+def load_trainer(path: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("train_fsdp2", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["train_fsdp2"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+# ------------------------------------------------------------------- in Python, on N ranks
+
+
+def python_ranks(trainer_path: str, golden: Path, work: Path, out: Path) -> None:
+    """All that Python does with so many ranks: whole runs, saves, and resumes from ours."""
+    trainer = load_trainer(trainer_path)
+    losses: dict[str, list[float]] = {}
+
+    def run(label: str, **settings: Any) -> None:
+        lines: list[dict[str, Any]] = []
+        trainer.run(trainer.TrainConfig(**common(golden), **settings), device, lines.append)
+        losses[label] = [line["loss"] for line in lines if line["event"] == "step"]
+
+    with trainer.process_group("cpu") as device:
+        ranks = int(os.environ["WORLD_SIZE"])
+        for place, optimizer in cases():
+            if place[0] != ranks:
+                continue
+            settings = {"fsdp_size": place[1], **OPTIMIZERS[optimizer]}
+            name = name_of(place, optimizer)
+            run(f"whole {name}", **settings)
+            run(f"saved {name}", **settings, stop_step=STOP, save_dir=str(work / "python" / name))
+            for other, other_optimizer in cases():
+                if other_optimizer == optimizer:
+                    ours = name_of(other, optimizer)
+                    run(f"resumed {name} from {ours}", **settings, resume=str(work / "ours" / ours))
+        if int(os.environ["RANK"]) == 0:
+            out.write_text(json.dumps(losses))
+    trainer.leave()
+
+
+def start_python(arguments: argparse.Namespace, ranks: int, work: Path) -> dict[str, list[float]]:
+    out = work / f"python-{ranks}.json"
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        f"--nproc-per-node={ranks}",
+        __file__,
+    ]
+    command += [
+        "--fsdp2",
+        arguments.fsdp2,
+        "--trainer",
+        arguments.trainer,
+        "--golden",
+        arguments.golden,
+    ]
+    command += ["--work", str(work), "--out", str(out)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        command, check=False, env=environment, capture_output=True, text=True, timeout=600
+    )
+    if done.returncode != 0:
+        sys.exit(f"Python with {ranks} ranks failed:\n{done.stdout}{done.stderr}")
+    return json.loads(out.read_text())
+
+
+# ------------------------------------------------------------------- ours
+
+
+def run_ours(
+    arguments: argparse.Namespace, place: tuple[int, int], optimizer: str, *more: str
+) -> list[float]:
+    settings = {**common(Path(arguments.golden)), **OPTIMIZERS[optimizer], "fsdp_size": place[1]}
+    flags = [
+        part
+        for key, value in settings.items()
+        for part in ("--" + key.replace("_", "-"), str(value))
+    ]
+    command = [
+        arguments.fsdp2,
+        "run",
+        "--nproc-per-node",
+        str(place[0]),
+        "--",
+        arguments.fsdp2,
+        "train",
+        *flags,
+    ]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [*command, *more], check=False, env=environment, capture_output=True, text=True, timeout=120
+    )
+    if done.returncode != 0:
+        sys.exit(f"{' '.join([*command, *more])} failed:\n{done.stderr}")
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    return [line["loss"] for line in lines if line["event"] == "step"]
+
+
+class Checks:
+    """Counts what was compared and says what differs."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.largest = 0.0
+        self.failures: list[str] = []
+
+    def same(self, what: str, found: list[float], expected: list[float]) -> None:
+        self.count += 1
+        worst = max((abs(a - b) / abs(b) for a, b in zip(found, expected)), default=0.0)
+        self.largest = max(self.largest, worst)
+        if len(found) != len(expected) or worst > TOLERANCE:
+            self.failures.append(f"{what}: {found}, expected {expected}")
+
+    def true(self, what: str, good: bool) -> None:
+        self.count += 1
+        if not good:
+            self.failures.append(what)
+
+
+def check_full_formats(arguments: argparse.Namespace, work: Path, checks: Checks) -> None:
+    """What we write for other programs, read by them."""
+    import torch
+    from safetensors.torch import load_file
+    from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+    from transformers import AutoModelForCausalLM
+
+    outputs = {
+        "pth": work / "fsdp_cpt3.pth",
+        "safetensors": work / "full.safetensors",
+        "directory": work / "model",
+    }
+    run_ours(
+        arguments,
+        (2, 0),
+        "adamw",
+        "--stop-step",
+        str(STOP),
+        "--save-dir",
+        str(work / "dcp"),
+        "--full-state-dict",
+        str(outputs["pth"]),
+        "--save-pretrained",
+        str(outputs["directory"]),
+    )
+    subprocess.run(
+        [arguments.fsdp2, "convert", str(work / "dcp"), str(outputs["safetensors"])], check=True
+    )
+    subprocess.run(
+        [arguments.fsdp2, "convert", str(work / "dcp"), str(work / "all.pth")], check=True
+    )
+    full = torch.load(outputs["pth"], weights_only=True)
+    plain = load_file(outputs["safetensors"])
+    model = AutoModelForCausalLM.from_pretrained(outputs["directory"], dtype=torch.float32)
+    state = model.state_dict()
+    model.load_state_dict(full)
+    checks.true("a .pth file has the names of state_dict()", set(full) == set(state))
+    for name, tensor in state.items():
+        checks.true(f"{name} by transformers", torch.equal(full[name], tensor))
+        checks.true(f"{name} by safetensors", torch.equal(full[name], plain[name]))
+    theirs = work / "theirs.pth"
+    dcp_to_torch_save(work / "dcp", theirs)
+    a, b = (torch.load(path, weights_only=True) for path in (theirs, work / "all.pth"))
+    checks.true(
+        "our conversion has the tree of Python's",
+        list(a) == list(b) and list(a["optim"]) == list(b["optim"]),
+    )
+    for name in a["optim"]["state"]:
+        for slot, tensor in a["optim"]["state"][name].items():
+            checks.true(
+                f"{name}.{slot} converted", torch.equal(tensor, b["optim"]["state"][name][slot])
+            )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--fsdp2", required=True)
+    parser.add_argument("--trainer", required=True)
+    parser.add_argument("--golden", required=True)
+    parser.add_argument("--work", default="", help="of the ranks that this starts")
+    parser.add_argument("--out", default="")
+    arguments = parser.parse_args()
+    if arguments.out:
+        python_ranks(
+            arguments.trainer, Path(arguments.golden), Path(arguments.work), Path(arguments.out)
+        )
+    checks = Checks()
+    for key in ("fsdp2", "trainer", "golden"):
+        setattr(arguments, key, os.path.abspath(getattr(arguments, key)))
+    with tempfile.TemporaryDirectory() as scratch:
+        work = Path(scratch)
+        for place, optimizer in cases():
+            save_dir = work / "ours" / name_of(place, optimizer)
+            run_ours(
+                arguments, place, optimizer, "--stop-step", str(STOP), "--save-dir", str(save_dir)
+            )
+        python: dict[str, list[float]] = {}
+        for ranks in sorted({place[0] for place, _ in cases()}):
+            python |= start_python(arguments, ranks, work)
+        for label, losses in python.items():
+            if label.startswith("resumed "):
+                whole = python[f"whole {label.split()[1]}"]
+                checks.same(f"Python {label}", losses, whole[STOP:])
+        for place, optimizer in cases():
+            for other, other_optimizer in cases():
+                if other_optimizer == optimizer:
+                    theirs = name_of(other, optimizer)
+                    losses = run_ours(
+                        arguments, place, optimizer, "--resume", str(work / "python" / theirs)
+                    )
+                    what = f"ours {name_of(place, optimizer)} from {theirs}"
+                    checks.same(what, losses, python[f"whole {theirs}"][STOP:])
+        check_full_formats(arguments, work, checks)
+    print(f"{checks.count} comparisons, largest relative difference of a loss {checks.largest:.2e}")
+    for failure in checks.failures:
+        print("FAILED:", failure)
+    return 1 if checks.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
