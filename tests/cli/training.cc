@@ -25,8 +25,12 @@ double difference(double found, double expected) {
 Training train(int ranks, const std::vector<std::string>& arguments, RunIn how) {
   how.environment.emplace_back("OMP_NUM_THREADS", "1");
   const auto command = joined({fsdp2_program(), "train"}, arguments);
+  return read_training(run(ranks == 1 ? command : launched(ranks, command), how));
+}
+
+Training read_training(Outcome outcome) {
   Training training;
-  training.outcome = run(ranks == 1 ? command : launched(ranks, command), how);
+  training.outcome = std::move(outcome);
   for (const std::string& line : lines_of(training.outcome.out)) {
     const Json json = Json::parse(line, nullptr, false);
     if (json.is_object() && json.value("event", "") == "step") {

@@ -21,6 +21,9 @@ struct Training {
 // rank. One thread a rank.
 Training train(int ranks, const std::vector<std::string>& arguments, RunIn how = {});
 
+// What a training run has printed.
+Training read_training(Outcome outcome);
+
 // Arguments: a golden model and its tokens.
 std::vector<std::string> golden_inputs(const std::string& model);
 
