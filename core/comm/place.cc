@@ -98,7 +98,7 @@ void set_numbers(const WorldOptions& options, const Environment& environment, bo
               size.source == kEnv.size ? kEnv.rank : "rank");
   FSDP2_CHECK(size.known() || !rank.known(), Code::kInvalidArgument,
               "{}={} without a number of ranks: set {} too", rank.source, rank.value,
-              rank.source == "rank" ? "world_size" : launcher->size);
+              launcher == nullptr || rank.source == "rank" ? "world_size" : launcher->size);
   place->rank = rank.known() ? rank.value : 0;
   place->size = size.known() ? size.value : 1;
   place->local_rank = local_rank.known() ? local_rank.value : place->rank;

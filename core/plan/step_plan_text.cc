@@ -45,7 +45,7 @@ std::string table_of(const std::vector<std::vector<std::string>>& rows) {
   }
   std::string text;
   for (const auto& row : rows) {
-    std::string line = fmt::format("  {:<{}}", row[0], widths[0]);
+    std::string line = fmt::format("  {:<{}}", row[0], row.size() == 1 ? 0 : widths[0]);
     for (size_t i = 1; i < row.size(); ++i) {
       line += fmt::format("  {:>{}}", row[i], widths[i]);
     }

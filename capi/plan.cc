@@ -1,0 +1,77 @@
+#include "include/fsdp2/plan.h"
+
+#include "capi/argument.h"
+#include "capi/object.h"
+#include "capi/sized_struct.h"
+#include "core/plan/step_plan.h"
+
+namespace fsdp2::capi {
+
+namespace {
+
+constexpr fsdp2_plan_options kDefaults = FSDP2_PLAN_OPTIONS_INIT;
+constexpr double kMaxStates = 1024;
+
+plan::PlanOptions read_plan_options(const fsdp2_plan_options* given) {
+  const fsdp2_plan_options options = read_struct(given, kDefaults, "options");
+  check_integer(options.reserved, 0, 0, "options.reserved");
+  plan::PlanOptions read;
+  read.optimizer_states =
+      check_number(options.optimizer_states, 0, kMaxStates, "options.optimizer_states");
+  return read;
+}
+
+plan::StepPlan make_plan(Call& call, fsdp2_shard shard, const fsdp2_plan_options* options) {
+  const auto object = pin(shard);
+  const plan::PlanOptions read = read_plan_options(options);
+  enter_collective(call, *object->module);
+  return plan::make_step_plan(*object->root, read);
+}
+
+fsdp2_plan_info plan_info(const plan::StepPlan& plan) {
+  fsdp2_plan_info info{};
+  info.n_units = static_cast<int32_t>(plan.units.size());
+  for (const plan::UnitPlan& unit : plan.units) {
+    info.numel += unit.numel;
+  }
+  info.shard_bytes = plan.shards;
+  info.gradient_bytes = plan.gradients;
+  info.optimizer_bytes = plan.optimizer;
+  info.peak_unsharded_bytes = plan.peak_gathered;
+  info.peak_unreduced_gradient_bytes = plan.peak_whole_gradients;
+  info.all_gathers = plan.all_gather.units;
+  info.reduce_scatters = plan.reduce_scatter.units;
+  info.all_reduces = plan.all_reduce.units;
+  info.all_gather_bytes = plan.all_gather.bytes;
+  info.reduce_scatter_bytes = plan.reduce_scatter.bytes;
+  info.all_reduce_bytes = plan.all_reduce.bytes;
+  return info;
+}
+
+}  // namespace
+
+}  // namespace fsdp2::capi
+
+using fsdp2::capi::Call;
+using fsdp2::capi::guard;
+namespace capi = fsdp2::capi;
+
+fsdp2_status fsdp2_plan_options_init(fsdp2_plan_options* options, size_t struct_size) {
+  return guard(__func__,
+               [&](Call&) { capi::init_struct(options, struct_size, capi::kDefaults, "options"); });
+}
+
+fsdp2_status fsdp2_plan_get_info(fsdp2_shard shard, const fsdp2_plan_options* options,
+                                 fsdp2_plan_info* out) {
+  return guard(__func__, [&](Call& call) {
+    capi::check_out_struct(out, "out");
+    capi::fill_struct(out, capi::plan_info(capi::make_plan(call, shard, options)));
+  });
+}
+
+fsdp2_status fsdp2_plan_describe(fsdp2_shard shard, const fsdp2_plan_options* options, char* buf,
+                                 size_t cap, size_t* needed) {
+  return guard(__func__, [&](Call& call) {
+    capi::write_text(fsdp2::plan::to_text(capi::make_plan(call, shard, options)), buf, cap, needed);
+  });
+}

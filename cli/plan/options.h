@@ -1,0 +1,28 @@
+// What `fsdp2 plan` was asked to work out.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace fsdp2::cli {
+
+struct PlanOptions {
+  std::string model;  // a directory with config.json, or the file itself
+  int world_size = 1;
+  int rank = 0;
+  int fsdp_size = 0;
+  std::string strategy = "full_shard";
+  std::string reshard_after_forward = "default";
+  std::string dtype = "fp32";
+  std::string param_dtype = "none";
+  std::string reduce_dtype = "none";
+  std::string comm_path = "auto";
+  std::string wrap = "default";
+  std::string optimizer = "adamw";
+  int prefetch = 1;
+};
+
+// False: help has been printed. Throws UsageError.
+bool parse_plan_options(std::vector<std::string> arguments, PlanOptions* out);
+
+}  // namespace fsdp2::cli

@@ -1,0 +1,93 @@
+/* A plan of a shard says what its steps do, whoever is there to do them. */
+#define _POSIX_C_SOURCE 200809L
+#include "tests/capi/ranks.h"
+
+static fsdp2_plan_info plan_of(fsdp2_shard shard) {
+  fsdp2_plan_info info;
+  memset(&info, 0, sizeof(info));
+  info.struct_size = (uint32_t)sizeof(info);
+  EXPECT_OK(fsdp2_plan_get_info(shard, NULL, &info));
+  return info;
+}
+
+static fsdp2_plan_info plan_alone(int rank, int32_t world_size, int64_t fsdp_size) {
+  fsdp2_mesh_options place = FSDP2_MESH_OPTIONS_INIT;
+  fsdp2_shard_options options = FSDP2_SHARD_OPTIONS_INIT;
+  fsdp2_mesh mesh = {0};
+  fsdp2_module module = tiny_llama();
+  fsdp2_shard shard = {0};
+  fsdp2_plan_info info;
+  place.backend = FSDP2_BACKEND_FAKE;
+  place.rank = rank;
+  place.world_size = world_size;
+  place.fsdp_size = fsdp_size;
+  options.defer_values = 1;
+  EXPECT_OK(fsdp2_mesh_create(&place, &mesh));
+  EXPECT_OK(fsdp2_shard_create(module, mesh, &options, &shard));
+  info = plan_of(shard);
+  EXPECT_OK(fsdp2_shard_destroy(shard));
+  EXPECT_OK(fsdp2_module_destroy(module));
+  EXPECT_OK(fsdp2_mesh_destroy(mesh));
+  return info;
+}
+
+static void compare(fsdp2_mesh mesh, int rank) {
+  fsdp2_module module = tiny_llama();
+  fsdp2_shard shard = shard_of(module, mesh);
+  fsdp2_optimizer optimizer = golden_adamw(shard);
+  fsdp2_loader loader = golden_loader(mesh);
+  fsdp2_step step = {0};
+  fsdp2_shard_stats stats;
+  const fsdp2_plan_info plan = plan_of(shard), alone = plan_alone(rank, 4, 2);
+  EXPECT(memcmp(&plan, &alone, sizeof(plan)) == 0);
+  EXPECT_OK(fsdp2_step_create(shard, optimizer, NULL, &step));
+  EXPECT_OK(fsdp2_shard_reset_stats(shard));
+  take_step(loader, step);
+  stats.struct_size = (uint32_t)sizeof(stats);
+  EXPECT_OK(fsdp2_shard_get_stats(shard, &stats));
+  EXPECT(plan.n_units == stats.n_units && plan.numel == 149824);
+  EXPECT(plan.all_gathers == stats.all_gathers && plan.all_gather_bytes == stats.all_gather_bytes);
+  EXPECT(plan.reduce_scatters == stats.reduce_scatters &&
+         plan.reduce_scatter_bytes == stats.reduce_scatter_bytes);
+  EXPECT(plan.all_reduces == stats.all_reduces && plan.all_reduce_bytes == stats.all_reduce_bytes);
+  EXPECT(plan.peak_unsharded_bytes == stats.peak_unsharded_bytes);
+  EXPECT(plan.optimizer_bytes == 2 * plan.gradient_bytes);
+  EXPECT_OK(fsdp2_step_destroy(step));
+  EXPECT_OK(fsdp2_loader_destroy(loader));
+  EXPECT_OK(fsdp2_optimizer_destroy(optimizer));
+  EXPECT_OK(fsdp2_shard_destroy(shard));
+  EXPECT_OK(fsdp2_module_destroy(module));
+}
+static void a_plan_is_what_a_step_does(void) { on_ranks("plan", 4, 2, compare); }
+
+static void a_plan_needs_no_other_rank(void) {
+  const fsdp2_plan_info few = plan_alone(3, 8, 0), many = plan_alone(3, 64, 0);
+  EXPECT(few.numel == many.numel && few.n_units == many.n_units);
+  EXPECT(few.shard_bytes > 6 * many.shard_bytes);
+  EXPECT(few.all_gather_bytes < many.all_gather_bytes);
+}
+
+static void options_of_a_plan_are_checked(void) {
+  struct lone_job job = start_lone_job();
+  fsdp2_plan_options options = FSDP2_PLAN_OPTIONS_INIT;
+  fsdp2_plan_info info;
+  char text[4096];
+  size_t needed = 0;
+  info.struct_size = (uint32_t)sizeof(info);
+  options.optimizer_states = -1;
+  EXPECT_STATUS(fsdp2_plan_get_info(job.shard, &options, &info), FSDP2_E_INVALID_ARGUMENT);
+  EXPECT_MESSAGE("optimizer_states");
+  options.optimizer_states = 0.5;
+  EXPECT_OK(fsdp2_plan_get_info(job.shard, &options, &info));
+  EXPECT(info.optimizer_bytes == info.gradient_bytes / 2);
+  EXPECT_OK(fsdp2_plan_describe(job.shard, &options, text, sizeof(text), &needed));
+  EXPECT(strstr(text, "memory of this rank") != NULL && strlen(text) + 1 == needed);
+  end_lone_job(&job);
+}
+
+int main(void) {
+  RUN(a_plan_is_what_a_step_does);
+  RUN(a_plan_needs_no_other_rank);
+  RUN(options_of_a_plan_are_checked);
+  return harness_result();
+}

@@ -1,0 +1,92 @@
+// `fsdp2 plan`: one process works out what a job of any size would hold and move.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/cli/training.h"
+
+namespace fsdp2::test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using Texts = std::vector<std::string>;
+
+Outcome plan(const Texts& arguments) { return run(joined({fsdp2_program(), "plan"}, arguments)); }
+
+std::string tiny_llama() { return repository_file("tests/parity/golden/models/tiny-llama"); }
+
+// First, so that no other child has used more memory before.
+TEST(Plan, OfASeventyBillionModelIsQuickAndSmall) {
+  const std::string config = empty_directory() + "/config.json";
+  write_file(config, R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama",
+    "hidden_size": 8192, "intermediate_size": 28672, "num_hidden_layers": 80,
+    "num_attention_heads": 64, "num_key_value_heads": 8, "vocab_size": 128256,
+    "max_position_embeddings": 8192, "rms_norm_eps": 1e-05, "rope_theta": 500000.0,
+    "hidden_act": "silu", "tie_word_embeddings": false, "attention_bias": false,
+    "mlp_bias": false, "torch_dtype": "bfloat16"})");
+  const Outcome outcome = plan({"--model", config, "--world-size", "1024", "--rank", "1000",
+                                "--param-dtype", "bf16", "--reduce-dtype", "fp32"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr("70553706496 elements over Mesh(fsdp=1024) rank 1000"),
+                                 HasSubstr("model.layers.0 to model.layers.79")));
+  rusage used{};
+  ASSERT_EQ(getrusage(RUSAGE_CHILDREN, &used), 0);
+  const double megabytes = static_cast<double>(used.ru_maxrss) / 1000;
+  RecordProperty("seconds", std::to_string(outcome.seconds));
+  RecordProperty("megabytes", std::to_string(megabytes));
+  std::printf("%.2f s, %.0f MB\n", outcome.seconds, megabytes);
+  EXPECT_LT(outcome.seconds, 10);
+  EXPECT_LT(megabytes, 1000);
+}
+
+TEST(Plan, ShowsUnitsMemoryTrafficAndOrder) {
+  const Outcome outcome =
+      plan({"--model", tiny_llama(), "--world-size", "8", "--fsdp-size", "4", "--rank", "5"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(outcome.err, "");
+  for (const char* part : {"149824 elements over Mesh(ddp=2, fsdp=4) rank 5 at (1, 1)", "(root)",
+                           "memory of this rank", "optimizer", "all-gather", "reduce-scatter",
+                           "all-reduce", "forward", "backward"}) {
+    EXPECT_THAT(outcome.out, HasSubstr(part));
+  }
+}
+
+TEST(Plan, StrategiesDiffer) {
+  const Texts base = {"--model", tiny_llama(), "--world-size", "8"};
+  const std::string full = plan(base).out;
+  for (const Texts& strategy :
+       std::vector<Texts>{{"--strategy", "shard_grad_op"},
+                          {"--strategy", "no_shard"},
+                          {"--strategy", "hybrid_shard", "--fsdp-size", "4"},
+                          {"--wrap", "none"},
+                          {"--optimizer", "sgd"},
+                          {"--prefetch", "0"}}) {
+    const Outcome outcome = plan(joined(base, strategy));
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+    EXPECT_NE(outcome.out, full) << strategy.back();
+  }
+}
+
+TEST(Plan, MistakesAreOneLine) {
+  for (const Texts& mistake :
+       std::vector<Texts>{{},
+                          {"--model", "/nowhere"},
+                          {"--model", tiny_llama(), "--world-size", "0"},
+                          {"--model", tiny_llama(), "--world-size", "4", "--rank", "4"},
+                          {"--model", tiny_llama(), "--world-size", "4", "--fsdp-size", "3"},
+                          {"--model", tiny_llama(), "--strategy", "hybrid_shard"},
+                          {"--model", tiny_llama(), "--world-sise", "4"}}) {
+    const Outcome outcome = plan(mistake);
+    EXPECT_NE(outcome.exit_code, 0);
+    EXPECT_EQ(lines_of(outcome.err).size(), 1U) << outcome.err;
+    EXPECT_THAT(outcome.err, ::testing::StartsWith("fsdp2 plan: "));
+    EXPECT_EQ(outcome.out, "");
+  }
+}
+
+}  // namespace
+}  // namespace fsdp2::test
