@@ -142,7 +142,7 @@ void Conversion::write_dcp() {
         entry.tensor = DcpTensor{*move.from->dtype, move.from->shape, {}};
         chunk = {std::vector<int64_t>(move.from->shape.size(), 0), move.from->shape};
         const at::Tensor tensor = read_whole(*source_, *move.from);
-        written = file.append([&](const ByteSink& sink) { write_tensor_item(sink, tensor); });
+        written = file.append_tensor(tensor);
         result_.bytes += static_cast<int64_t>(tensor.nbytes());
       } else {
         const PickleValue value = source_->read_object(*move.from);

@@ -25,18 +25,41 @@ std::string item_name(const DcpEntry& entry, size_t chunk) {
              : name;
 }
 
+// Compares the block that begins at byte `at` of an item and has been read to `data`.
+void check_block(const MappedFile& file, const ManifestItem& item, int64_t at,
+                 const uint8_t* data) {
+  const int64_t bytes = std::min(kBlockBytes, item.bytes - at);
+  FSDP2_CHECK(checksum(data, static_cast<size_t>(bytes)) ==
+                  item.blocks[static_cast<size_t>(at / kBlockBytes)],
+              Code::kCorruptData,
+              "{}: item {} is damaged: bytes {} to {} of the file are not what was written",
+              file.path(), item.name, item.offset + at, item.offset + at + bytes);
+}
+
 // Compares the blocks of an item that hold bytes [begin, end) of it.
 void check_blocks(const MappedFile& file, const ManifestItem& item, int64_t begin, int64_t end) {
   file.check_size();
   for (int64_t block = begin / kBlockBytes; block < block_count(end); ++block) {
     const int64_t at = block * kBlockBytes;
-    const int64_t bytes = std::min(kBlockBytes, item.bytes - at);
-    const uint8_t* data = file.bytes().data() + item.offset + at;
-    FSDP2_CHECK(
-        checksum(data, static_cast<size_t>(bytes)) == item.blocks[static_cast<size_t>(block)],
-        Code::kCorruptData,
-        "{}: item {} is damaged: bytes {} to {} of the file are not what was written", file.path(),
-        item.name, item.offset + at, item.offset + at + bytes);
+    check_block(file, item, at, file.bytes().data() + item.offset + at);
+  }
+}
+
+// Reads bytes [begin, end) of an item, comparing whole blocks where they were read to.
+void read_checked(const MappedFile& file, const ManifestItem& item, int64_t begin, int64_t end,
+                  uint8_t* out) {
+  for (int64_t at = begin; at < end;) {
+    const int64_t block = at / kBlockBytes * kBlockBytes;
+    const int64_t block_end = std::min(block + kBlockBytes, item.bytes);
+    const int64_t stop = std::min(block_end, end);
+    if (at != block || stop != block_end) {
+      check_blocks(file, item, at, stop);
+    }
+    file.read(item.offset + at, stop - at, out + (at - begin));
+    if (at == block && stop == block_end) {
+      check_block(file, item, block, out + (at - begin));
+    }
+    at = stop;
   }
 }
 
@@ -187,9 +210,23 @@ void DcpDirectory::read_chunk_box(const DcpEntry& entry, size_t chunk, at::IntAr
       tensor != nullptr && tensor->dtype == entry.tensor->dtype && tensor->shape == box.sizes,
       Code::kCorruptData, "{}: is not the tensor that {} describes", archive.label(),
       kDcpMetadataName);
+  if (tensor->stride != describe_tensor(0, tensor->dtype, tensor->shape).stride) {
+    // Python keeps the strides of a transposed tensor.
+    check_blocks(*from.mapped, *item, 0, item->bytes);
+    archive.read_box(*tensor, begin, out);
+    return;
+  }
   const auto [first, last] = element_range(box.sizes, begin, out.sizes());
   const auto item_size = static_cast<int64_t>(c10::elementSize(tensor->dtype));
   const int64_t data = archive.file_offset(*tensor) - storage.offset;
+  const bool one_piece = out.is_cpu() && out.is_contiguous() &&
+                         out.scalar_type() == tensor->dtype && tensor->dtype != at::kBool &&
+                         out.numel() == last - first;
+  if (one_piece) {
+    read_checked(*from.mapped, *item, data + first * item_size, data + last * item_size,
+                 static_cast<uint8_t*>(out.mutable_data_ptr()));
+    return;
+  }
   check_blocks(*from.mapped, *item, data + first * item_size, data + last * item_size);
   archive.read_box(*tensor, begin, out);
 }

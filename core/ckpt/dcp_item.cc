@@ -18,8 +18,8 @@ std::string item_name(const DcpEntry& entry, size_t index) {
 }
 
 int64_t write_item(const ByteSink& sink, const PickleValue& value,
-                   const std::vector<at::Tensor>& tensors) {
-  TorchArchiveWriter writer(sink, value);
+                   const std::vector<at::Tensor>& tensors, bool with_checksums) {
+  TorchArchiveWriter writer(sink, value, with_checksums);
   for (const at::Tensor& tensor : tensors) {
     writer.append(tensor);
   }
@@ -42,13 +42,14 @@ const PickleTensor& tensor_of(const TorchArchive& archive, const DcpEntry& entry
 
 }  // namespace
 
-int64_t write_tensor_item(const ByteSink& sink, const at::Tensor& chunk) {
-  return write_item(sink, describe_tensor(0, chunk.scalar_type(), chunk.sizes()), {chunk});
+int64_t write_tensor_item(const ByteSink& sink, const at::Tensor& chunk, bool with_checksums) {
+  return write_item(sink, describe_tensor(0, chunk.scalar_type(), chunk.sizes()), {chunk},
+                    with_checksums);
 }
 
 int64_t write_object_item(const ByteSink& sink, const PickleValue& object,
                           const std::vector<at::Tensor>& tensors) {
-  return write_item(sink, object, tensors);
+  return write_item(sink, object, tensors, true);
 }
 
 DcpItemFile::DcpItemFile(const std::string& path)

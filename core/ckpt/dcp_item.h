@@ -17,7 +17,9 @@
 namespace fsdp2::ckpt {
 
 // Write one item and return its length in bytes. A chunk may be on any device and have any strides.
-int64_t write_tensor_item(const ByteSink& sink, const at::Tensor& chunk);
+// with_checksums: see TorchArchiveWriter.
+int64_t write_tensor_item(const ByteSink& sink, const at::Tensor& chunk,
+                          bool with_checksums = true);
 // An object without tensors in it, or with `tensors` as its records.
 int64_t write_object_item(const ByteSink& sink, const PickleValue& object,
                           const std::vector<at::Tensor>& tensors = {});

@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/base/file.h"
+#include "core/ckpt/dcp_item.h"
 
 namespace fsdp2::ckpt {
 
@@ -43,6 +44,11 @@ WrittenItem ItemWriter::append(const std::function<void(const ByteSink& sink)>& 
   const int64_t offset = bytes_;
   write_item([this](const void* data, size_t count) { write(data, count); });
   return {offset, bytes_ - offset, sums_.finish()};
+}
+
+WrittenItem ItemWriter::append_tensor(const at::Tensor& chunk) {
+  const bool small = static_cast<int64_t>(chunk.nbytes()) <= kBlockBytes;
+  return append([&](const ByteSink& sink) { write_tensor_item(sink, chunk, small); });
 }
 
 void ItemWriter::write(const void* data, size_t count) {

@@ -2,6 +2,8 @@
 // its blocks.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -29,6 +31,9 @@ class ItemWriter {
 
   int64_t bytes_written() const { return bytes_; }
 
+  // One item with a tensor. The checksums of its blocks stand in for those of the format, which are
+  // left out of what is larger than a block.
+  WrittenItem append_tensor(const at::Tensor& chunk);
   // `write` puts one item into the sink.
   WrittenItem append(const std::function<void(const ByteSink& sink)>& write);
   // Syncs to disk and closes.

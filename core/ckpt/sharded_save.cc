@@ -106,9 +106,7 @@ Json ShardedSaver::Job::write_own() {
     }
   }
   for (const Piece& piece : pieces) {
-    note(piece.index,
-         file.append([&](const ByteSink& sink) { write_tensor_item(sink, piece.local); }),
-         piece.offsets, piece.local.sizes());
+    note(piece.index, file.append_tensor(piece.local), piece.offsets, piece.local.sizes());
   }
   file.finish();
   return {{"bytes", file.bytes_written()}, {"items", std::move(items)}};

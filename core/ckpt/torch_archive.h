@@ -54,7 +54,9 @@ class TorchArchiveWriter {
   // used again (tied weights) by a tensor of the same dtype and storage size.
   // Errors: kInvalidArgument otherwise; kUnsupported for a dtype that torch.save lacks; those of
   // the sink, here and in all calls below.
-  TorchArchiveWriter(ByteSink sink, const PickleValue& tree);
+  // with_checksums: CRC-32 of each record, which costs more time than the writing; without, the
+  // fields are 0 (as after torch.serialization.set_crc32_options(False)), for who keeps his own.
+  TorchArchiveWriter(ByteSink sink, const PickleValue& tree, bool with_checksums = true);
   ~TorchArchiveWriter();
   TorchArchiveWriter(const TorchArchiveWriter&) = delete;
   TorchArchiveWriter& operator=(const TorchArchiveWriter&) = delete;

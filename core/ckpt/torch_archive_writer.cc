@@ -24,12 +24,12 @@ constexpr std::pair<const char*, std::string_view> kSmallRecords[] = {
 
 }  // namespace
 
-TorchArchiveWriter::TorchArchiveWriter(ByteSink sink, const PickleValue& tree)
+TorchArchiveWriter::TorchArchiveWriter(ByteSink sink, const PickleValue& tree, bool with_checksums)
     : sink_(std::move(sink)) {
   plan_records(tree);
   const std::string pickle = write_pickle(tree);
   zip_ = std::make_unique<caffe2::serialize::PyTorchStreamWriter>(
-      [this](const void* data, size_t count) { return pass_on(data, count); });
+      [this](const void* data, size_t count) { return pass_on(data, count); }, with_checksums);
   write_record("data.pkl", pickle.data(), pickle.size());
   for (const auto& [name, text] : kSmallRecords) {
     write_record(name, text.data(), text.size());
