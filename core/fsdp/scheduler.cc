@@ -229,6 +229,9 @@ size_t Scheduler::post_forward(size_t index, bool more_to_come) {
     leave_forward(index);
   }
   if (at::GradMode::is_enabled()) {
+    if (past_forwards_.size() == kMaxPastForwards) {  // forwards that no backward has followed
+      past_forwards_.clear();
+    }
     past_forwards_.push_back({index});
   }
   return past_forwards_.size() - 1;

@@ -101,6 +101,7 @@ class Scheduler {
 
  private:
   static constexpr int64_t kNoTask = -1;
+  static constexpr size_t kMaxPastForwards = 1 << 16;
 
   // When a member's forwards ran since the last backward, in calls of any member.
   struct ForwardSpan {
