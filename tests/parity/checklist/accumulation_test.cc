@@ -45,8 +45,9 @@ struct Accumulation {
   int64_t shards = 0;  // to a replica; 0: no replicas
 };
 
-// Five steps of three microbatches (2, 32) on 4 ranks.
-void expect_accumulation(const Accumulation& c) {
+// Five steps of three microbatches (2, 32) on 4 ranks, by either schedule.
+void expect_accumulation(Accumulation c, fsdp::Schedule schedule) {
+  c.policy.schedule = schedule;
   run_ranks(4, [&](const WorldPtr& world) {
     const auto model = linear_and_mlps();
     const auto reference = linear_and_mlps();
@@ -65,6 +66,11 @@ void expect_accumulation(const Accumulation& c) {
     EXPECT_EQ(root->tree().stats().all_gathers, 5 * c.expected.all_gathers);
     EXPECT_EQ(root->tree().stats().all_reduces, 5 * c.expected.all_reduces);
   });
+}
+
+void expect_accumulation(const Accumulation& c) {
+  expect_accumulation(c, fsdp::Schedule::kOnUse);
+  expect_accumulation(c, fsdp::Schedule::kAgreed);
 }
 
 TEST(ChecklistAcc, ACC1_SyncOnTheLastMicrobatchOnly) {

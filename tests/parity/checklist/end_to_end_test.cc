@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "core/ckpt/full_state_dict.h"
+#include "core/ckpt/safetensors_source.h"
 #include "core/models/registry.h"
 #include "core/nn/seeded_init.h"
 #include "core/train/optimizer.h"
@@ -134,6 +136,36 @@ TEST(ChecklistTtn, TTN1_TheLossFallsAndTwoRunsAreIdentical) {
   const Outcome second = train_decoder({});
   EXPECT_EQ(second.losses, first.losses);
   expect_same_parameters(second, first, kExact);
+}
+
+TEST(ChecklistTtn, TTN2_TheSavedModelServesOneProcess) {
+  const std::string path = testing::TempDir() + "ttn2-model.safetensors";
+  at::Tensor expected;
+  run_ranks(2, [&](const WorldPtr& world) {
+    RunOptions options;
+    options.ranks = 2;
+    const Decoder decoder(world, options);
+    decoder.train(options, world->rank());
+    ckpt::save_full_state_dict(*decoder.root, path, ckpt::CheckpointFormat::kSafetensors, {});
+    // What one process without sharding computes from these values, in fp32.
+    options.mixed = false;
+    const Decoder in_fp32(world, options);
+    ckpt::load_full_state_dict(*in_fp32.root, path);
+    const at::NoGradGuard no_grad;
+    const at::Tensor logits = (*in_fp32.model)(micro_batch(options, 0, 0, 0)[0]);
+    if (world->rank() == 0) {
+      expected = logits;
+    }
+  });
+  ckpt::SafetensorsSource source(path);
+  const auto model = models::build(kConfig);
+  nn::materialize(*model, source);
+  for (const nn::NamedParameter& parameter : nn::named_unique_parameters(*model)) {
+    EXPECT_TRUE(source.contains(parameter.names[0])) << parameter.names[0];
+    EXPECT_EQ(parameter.tensor.scalar_type(), at::kFloat);
+  }
+  const at::NoGradGuard no_grad;
+  EXPECT_TRUE((*model)(micro_batch({}, 0, 0, 0)[0]).equal(expected));
 }
 
 // TTN-4: every rank a replica of its own.

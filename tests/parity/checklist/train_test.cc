@@ -42,21 +42,34 @@ struct WideRun {
   }
 };
 
-TEST(ChecklistTrn, TRN1_UnevenLinearsEqualTheAveragedReference) {
+void expect_linears_train(int size, const RankOptions& ranks) {
   for (const std::vector<int64_t>& sizes :
        {std::vector<int64_t>{16, 15, 8}, {7, 15, 3}, {16, 17, 8}}) {
-    for (const int size : {2, 8}) {
-      run_ranks(size, [&](const WorldPtr& world) {
-        const auto model = seed(make_linears(sizes));
-        const auto reference = seed(make_linears(sizes));
-        const UnitPtr root = fsdp::fully_shard(model, flat_mesh(world), policy_unset());
-        expect_same_training({*root, *model, *reference, world->rank(), world->size()}, {},
-                             [&](nn::Module& module, int /*step*/, int rank) {
-                               return module(random_input({4, sizes[0]}, 0, rank)).sum();
-                             });
-      });
-    }
+    run_ranks(
+        size,
+        [&](const WorldPtr& world) {
+          const auto model = seed(make_linears(sizes));
+          const auto reference = seed(make_linears(sizes));
+          const UnitPtr root = fsdp::fully_shard(model, flat_mesh(world), policy_unset());
+          expect_same_training({*root, *model, *reference, world->rank(), world->size()}, {},
+                               [&](nn::Module& module, int /*step*/, int rank) {
+                                 return module(random_input({4, sizes[0]}, 0, rank)).sum();
+                               });
+        },
+        ranks);
   }
+}
+
+TEST(ChecklistTrn, TRN1_UnevenLinearsEqualTheAveragedReference) {
+  expect_linears_train(2, {});
+  expect_linears_train(8, {});
+}
+
+TEST(ChecklistTrn, TRN1_TheSameOverGloo) {
+  RankOptions ranks;
+  ranks.backend = BackendKind::kGloo;
+  expect_linears_train(2, ranks);
+  expect_linears_train(8, ranks);
 }
 
 TEST(ChecklistTrn, TRN2_TransformerEqualsTheAveragedReference) {
