@@ -64,6 +64,16 @@ std::string read_path(const char* path, const char* name) {
   return text;
 }
 
+std::vector<std::string> read_texts(const char* const* texts, size_t count, size_t max_bytes,
+                                    const char* name) {
+  check_array(texts, count, name);
+  std::vector<std::string> out;
+  for (size_t i = 0; i < count; ++i) {
+    out.push_back(read_text(texts[i], max_bytes, name));
+  }
+  return out;
+}
+
 void write_text(const std::string& text, char* buf, size_t cap, size_t* needed) {
   check_not_null(needed, "needed");
   FSDP2_CHECK(buf != nullptr || cap == 0, Code::kNullArgument, "buf is NULL with cap {}", cap);

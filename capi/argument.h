@@ -33,6 +33,10 @@ std::string read_text(const char* text, size_t max_bytes, const char* name);
 // As read_text, of a path: not empty.
 std::string read_path(const char* path, const char* name);
 
+// Copies of an array of texts.
+std::vector<std::string> read_texts(const char* const* texts, size_t count, size_t max_bytes,
+                                    const char* name);
+
 // Strings out: see convention 4 of fsdp2.h.
 void write_text(const std::string& text, char* buf, size_t cap, size_t* needed);
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <pthread.h>
 
+#include <algorithm>
 #include <atomic>
 #include <mutex>
 #include <utility>
@@ -52,8 +53,8 @@ void note_use() {
 }
 
 Call::~Call() {
-  for (size_t i = 0; i < n_occupied_; ++i) {
-    occupied_[i]->leave();
+  for (const auto& busy : occupied_) {
+    busy->leave();
   }
 }
 
@@ -67,9 +68,12 @@ void Call::begin() {
 }
 
 void Call::occupy(const std::shared_ptr<Busy>& busy) {
-  FSDP2_CHECK(n_occupied_ < occupied_.size(), Code::kInternal, "a call occupies too many objects");
+  if (std::find(occupied_.begin(), occupied_.end(), busy) != occupied_.end()) {
+    return;
+  }
+  occupied_.reserve(occupied_.size() + 1);  // what has been entered must be left
   busy->enter(function_);
-  occupied_[n_occupied_++] = busy;
+  occupied_.push_back(busy);
 }
 
 void Call::about(const std::shared_ptr<Mesh>& mesh) {

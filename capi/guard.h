@@ -18,10 +18,10 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <cxxabi.h>
 
-#include <array>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "capi/busy.h"
 #include "core/base/log.h"
@@ -45,7 +45,7 @@ class Call {
 
   const char* function() const { return function_; }
 
-  // This call's alone until it ends. kBusy if another is inside.
+  // This call's alone until it ends. kBusy if another call is inside; this one may be.
   void occupy(const std::shared_ptr<Busy>& busy);
 
   // The call is about this rank of the mesh: the error record and log records say so.
@@ -75,8 +75,7 @@ class Call {
   std::optional<Modes> modes_;
   std::shared_ptr<Mesh> mesh_;
   bool shares_failure_ = false;
-  std::array<std::shared_ptr<Busy>, 3> occupied_;
-  size_t n_occupied_ = 0;
+  std::vector<std::shared_ptr<Busy>> occupied_;
 };
 
 template <typename Body>

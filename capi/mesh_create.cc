@@ -77,7 +77,7 @@ std::vector<int> read_ranks(const fsdp2_mesh_options& options) {
 
 Layout read_layout(const fsdp2_mesh_options& options) {
   Layout layout;
-  layout.fsdp_size = check_integer(options.fsdp_size, 0, kMaxRanks, "options.fsdp_size");
+  layout.fsdp_size = check_integer(options.fsdp_size, -1, kMaxRanks, "options.fsdp_size");
   layout.ranks = read_ranks(options);
   if (options.device_type != nullptr) {
     layout.device_type = read_text(options.device_type, kMaxName, "options.device_type");
@@ -100,6 +100,9 @@ Layout read_layout(const fsdp2_mesh_options& options) {
 }
 
 std::shared_ptr<Mesh> make_mesh(std::shared_ptr<World> world, const Layout& layout) {
+  if (layout.fsdp_size == -1) {
+    return Mesh::create(std::move(world), {-1, 1}, {"ddp", "fsdp"}, layout.device_type);
+  }
   if (layout.shape.empty()) {
     return Mesh::for_fsdp(std::move(world), layout.fsdp_size, layout.device_type);
   }

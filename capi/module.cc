@@ -1,6 +1,5 @@
 #include "include/fsdp2/module.h"
 
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
@@ -13,10 +12,10 @@
 #include "capi/module.h"
 #include "capi/object.h"
 #include "capi/sized_struct.h"
-#include "capi/tensor.h"
 #include "core/base/log.h"
 #include "core/ckpt/hugging_face_directory.h"
 #include "core/models/registry.h"
+#include "core/nn/activation_checkpoint.h"
 #include "core/nn/seeded_init.h"
 #include "core/train/generate.h"
 
@@ -85,29 +84,12 @@ fsdp2_module_info module_info(const ModuleObject& object) {
   return info;
 }
 
-void check_room(const fsdp2_tensor* outputs, size_t cap, size_t* n_outputs) {
-  check_not_null(n_outputs, "n_outputs");
-  check_array(outputs, cap, "outputs");
-  if (cap < 1) {
-    *n_outputs = 1;
-    fail(Code::kBufferTooSmall, "outputs: expected room for 1 tensor, found {}", cap);
-  }
-}
-
-fsdp2_tensor forward(const std::shared_ptr<ModuleObject>& object, const fsdp2_tensor* inputs,
-                     size_t n_inputs, uint32_t flags) {
-  check_usable(*object);
-  FSDP2_CHECK((flags & ~uint32_t{FSDP2_FORWARD_NO_GRAD}) == 0, Code::kInvalidArgument,
-              "flags: expected 0 or FSDP2_FORWARD_NO_GRAD (1), found {}", flags);
-  const std::vector<at::Tensor> tensors = read_tensors(inputs, n_inputs, "inputs");
-  FSDP2_CHECK(n_inputs == 1 || n_inputs == 2, Code::kInvalidArgument,
-              "n_inputs: expected 1 (tokens) or 2 (tokens, labels), found {}", n_inputs);
-  materialize(*object);
-  const at::AutoGradMode grad_mode((flags & FSDP2_FORWARD_NO_GRAD) == 0);
-  const c10::IValue output = (*object->module)(nn::Values(tensors.begin(), tensors.end()));
-  FSDP2_CHECK(output.isTensor(), Code::kUnsupported, "the module's output is a {}, not a tensor",
-              output.tagKind());
-  return give_tensor(output.toTensor(), object);
+void checkpoint_activations(ModuleObject& object, const char* const* kinds, size_t n_kinds,
+                            int64_t every) {
+  check_usable(object);
+  const std::vector<std::string> given = read_texts(kinds, n_kinds, kMaxName, "kinds");
+  nn::checkpoint_by_kind(*object.module, given.empty() ? object.module->no_split_kinds() : given,
+                         check_integer(every, 1, kMaxCount, "every"));
 }
 
 train::GenerateOptions generate_options(const fsdp2_generate_options* given) {
@@ -141,7 +123,10 @@ void generate(Call& call, ModuleObject& object, const int64_t* prompt, size_t n_
 }  // namespace
 
 void materialize(ModuleObject& module) {
-  if (module.source == nullptr) {
+  FSDP2_CHECK(module.units_mesh == nullptr, Code::kWrongState,
+              "module: modules in it are sharded as units: expected fsdp2_shard_create, which makes "
+              "the rest the root, before the first forward");
+  if (module.source == nullptr || module.mesh != nullptr) {
     return;
   }
   module.spoiled = true;
@@ -197,15 +182,12 @@ fsdp2_status fsdp2_module_get_info(fsdp2_module module, fsdp2_module_info* out) 
   });
 }
 
-fsdp2_status fsdp2_module_forward(fsdp2_module module, const fsdp2_tensor* inputs, size_t n_inputs,
-                                  uint32_t flags, fsdp2_tensor* outputs, size_t cap,
-                                  size_t* n_outputs) {
+fsdp2_status fsdp2_module_checkpoint_activations(fsdp2_module module, const char* const* kinds,
+                                                 size_t n_kinds, int64_t every) {
   return guard(__func__, [&](Call& call) {
     const auto object = pin(module);
-    capi::enter_collective(call, *object);
-    capi::check_room(outputs, cap, n_outputs);
-    outputs[0] = capi::forward(object, inputs, n_inputs, flags);
-    *n_outputs = 1;
+    capi::enter(call, *object);
+    capi::checkpoint_activations(*object, kinds, n_kinds, every);
   });
 }
 

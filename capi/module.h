@@ -5,7 +5,8 @@
 
 namespace fsdp2::capi {
 
-// Gives an unsharded module's parameters memory and values if they have none. REQUIRES: busy.
+// Gives an unsharded module's parameters memory and values if they have none. kWrongState if only
+// modules in it are sharded. REQUIRES: busy.
 void materialize(ModuleObject& module);
 
 // kWrongState for a module that a failed call has left half-done. REQUIRES: busy.

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "capi/busy.h"
 #include "capi/guard.h"
@@ -44,30 +45,33 @@ struct ModuleObject {
   const std::shared_ptr<Busy> busy = std::make_shared<Busy>("model");
   // Where the values of the parameters come from; null once they are there.
   std::shared_ptr<nn::ParameterSource> source;
-  // Set by sharding.
+  // Set by sharding: that of the units made by hand so far, then that of the whole.
+  std::shared_ptr<MeshObject> units_mesh;
   std::shared_ptr<MeshObject> mesh;
   // Sharding or reading values has failed half-way: only destroying is left.
   bool spoiled = false;
 };
 
 struct TensorObject {
-  // The module in whose graph the tensor is; null outside any.
-  std::shared_ptr<ModuleObject> producer;
+  // The modules in whose graph the tensor is: that which made it first, then those which made its
+  // inputs. Empty outside any graph.
+  std::vector<std::shared_ptr<ModuleObject>> producers;
   at::Tensor tensor;
   std::atomic<bool> spent{false};  // backward has run from here
 };
 
+struct CheckpointState;  // of checkpoint.cc
+
 struct ShardObject {
   std::shared_ptr<ModuleObject> module;
   std::shared_ptr<fsdp::Unit> root;
-struct CheckpointState;  // of checkpoint.cc
-
+  fsdp::LoadFrom load_from = fsdp::LoadFrom::kEveryRank;
   CommCounters counters_at_reset;
+  std::shared_ptr<CheckpointState> checkpoint;  // once there has been a save or load
 };
 
 struct OptimizerObject {
   std::shared_ptr<ShardObject> shard;
-  std::shared_ptr<CheckpointState> checkpoint;  // once there has been a save or load
   std::shared_ptr<train::Optimizer> optimizer;
 };
 

@@ -3,91 +3,21 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <optional>
 #include <string>
 #include <utility>
 
 #include "capi/argument.h"
-#include "capi/dtype.h"
 #include "capi/module.h"
+#include "capi/module_path.h"
+#include "capi/shard_options.h"
 #include "capi/sized_struct.h"
 #include "core/base/log.h"
 #include "core/comm/agreement.h"
+#include "core/fsdp/unit_tree.h"
 
 namespace fsdp2::capi {
 
 namespace {
-
-constexpr fsdp2_shard_options kDefaults = FSDP2_SHARD_OPTIONS_INIT;
-constexpr int32_t kMaxPrefetch = 1024;
-
-fsdp::ReshardAfterForward read_reshard(int32_t value) {
-  FSDP2_CHECK(value < 2, Code::kUnsupported,
-              "options.reshard_after_forward: keeping a 1/{} slice after forward is not provided "
-              "yet; expected 0 (automatic), -1 (always) or 1 (never)",
-              value);
-  switch (value) {
-    case 0:
-      return fsdp::ReshardAfterForward::kAuto;
-    case -1:
-      return fsdp::ReshardAfterForward::kAlways;
-    case 1:
-      return fsdp::ReshardAfterForward::kNever;
-    default:
-      fail(Code::kInvalidArgument,
-           "options.reshard_after_forward: expected 0 (automatic), -1 (always) or 1 (never), found "
-           "{}",
-           value);
-  }
-}
-
-fsdp::CommPath read_comm_path(int32_t value) {
-  switch (value) {
-    case FSDP2_COMM_PATH_AUTO:
-      return fsdp::CommPath::kAuto;
-    case FSDP2_COMM_PATH_DIRECT:
-      return fsdp::CommPath::kDirect;
-    case FSDP2_COMM_PATH_PACKED:
-      return fsdp::CommPath::kPacked;
-    default:
-      fail(Code::kInvalidArgument,
-           "options.comm_path: expected FSDP2_COMM_PATH_AUTO (0), _DIRECT "
-           "(1) or _PACKED (2), found {}",
-           value);
-  }
-}
-
-int read_prefetch(int32_t value) {
-  check_integer(value, -1, kMaxPrefetch, "options.prefetch");
-  return value == 0 ? 1 : std::max(value, 0);
-}
-
-fsdp::Policy read_policy(const fsdp2_shard_options& options) {
-  FSDP2_CHECK(
-      !read_flag(options.cpu_offload, "options.cpu_offload"), Code::kUnsupported,
-      "options.cpu_offload: shards in CPU memory are not provided yet; expected 0, found 1");
-  fsdp::Policy policy;
-  policy.reshard_after_forward = read_reshard(options.reshard_after_forward);
-  auto& mixed = policy.mixed_precision;
-  mixed.param_dtype = read_float_dtype_or_keep(options.param_dtype, "options.param_dtype");
-  mixed.reduce_dtype = read_float_dtype_or_keep(options.reduce_dtype, "options.reduce_dtype");
-  mixed.output_dtype = read_float_dtype_or_keep(options.output_dtype, "options.output_dtype");
-  mixed.cast_forward_inputs =
-      !read_flag(options.no_cast_forward_inputs, "options.no_cast_forward_inputs");
-  policy.comm_path = read_comm_path(options.comm_path);
-  policy.prefetch = read_prefetch(options.prefetch);
-  return policy;
-}
-
-// One line for each option, so that a disagreement is told by its name.
-std::string text_of(const fsdp2_shard_options& options) {
-  return fmt::format(
-      "reshard_after_forward={}\nparam_dtype={}\nreduce_dtype={}\noutput_dtype={}\n"
-      "no_cast_forward_inputs={}\ncpu_offload={}\nwrap={}\ncomm_path={}\nprefetch={}\n",
-      options.reshard_after_forward, options.param_dtype, options.reduce_dtype,
-      options.output_dtype, options.no_cast_forward_inputs, options.cpu_offload, options.wrap,
-      options.comm_path, options.prefetch);
-}
 
 std::string text_of(const models::CausalLM& module) {
   std::string text = fmt::format("model={}\n", module.kind());
@@ -99,58 +29,167 @@ std::string text_of(const models::CausalLM& module) {
   return text;
 }
 
-std::shared_ptr<fsdp::Unit> shard_module(const std::shared_ptr<models::CausalLM>& module,
-                                         const std::shared_ptr<Mesh>& mesh, int32_t wrap,
-                                         const fsdp::Policy& policy) {
-  if (wrap == FSDP2_WRAP_NONE) {
-    return fsdp::fully_shard(module, mesh, policy);
+void check_may_be_sharded(const ModuleObject& object, const MeshObject& mesh) {
+  check_usable(object);
+  FSDP2_CHECK(object.mesh == nullptr, Code::kWrongState,
+              "module: expected one that is not sharded yet, found one that is; make units of the "
+              "modules in it before it");
+  FSDP2_CHECK(object.units_mesh == nullptr || *object.units_mesh->mesh == *mesh.mesh,
+              Code::kInvalidArgument,
+              "mesh: expected {}, which modules of this one are sharded over, found {}",
+              object.units_mesh ? object.units_mesh->mesh->to_string() : "",
+              mesh.mesh->to_string());
+}
+
+// Runs the part that changes the module on all ranks. Afterwards the module is spoiled unless it is
+// the same as before, or as it should be, on every rank.
+template <typename Change>
+void change_module(ModuleObject& object, World& world, const char* function, Change&& change) {
+  const size_t before = fsdp::UnitTree::units_below(*object.module).size();
+  object.spoiled = true;
+  bool failed_here = false;
+  try {
+    agree(world, function, [&] {
+      try {
+        change();
+      } catch (...) {
+        failed_here = true;
+        throw;
+      }
+      return std::string();
+    });
+  } catch (...) {
+    const size_t after = fsdp::UnitTree::units_below(*object.module).size();
+    object.spoiled = !failed_here || after != before;
+    throw;
   }
-  return fsdp::fully_shard_by_kind(module, mesh, policy, module->no_split_kinds());
+  object.spoiled = false;
+}
+
+std::vector<std::string> read_paths(const char* const* names, size_t n_names) {
+  std::vector<std::string> paths = read_texts(names, n_names, kMaxName, "names");
+  FSDP2_CHECK(!paths.empty(), Code::kInvalidArgument, "names: expected one module at least");
+  for (const std::string& path : paths) {
+    FSDP2_CHECK(!path.empty(), Code::kInvalidArgument,
+                "names: expected paths of modules below the module, which fsdp2_shard_create "
+                "shards itself; found an empty text");
+  }
+  return paths;
+}
+
+// Without those that are inside another one, or named twice.
+std::vector<std::string> outermost(const std::vector<std::string>& paths) {
+  std::vector<std::string> kept;
+  for (const std::string& path : paths) {
+    const bool inside = std::any_of(paths.begin(), paths.end(), [&](const std::string& other) {
+      return path.rfind(other + ".", 0) == 0;
+    });
+    if (!inside && std::find(kept.begin(), kept.end(), path) == kept.end()) {
+      kept.push_back(path);
+    }
+  }
+  return kept;
+}
+
+fsdp::UnitRequest unit_request(const ModuleObject& object, const std::vector<std::string>& paths) {
+  fsdp::UnitRequest request;
+  for (const std::string& path : outermost(paths)) {
+    std::shared_ptr<nn::Module> module = find_module(object.module, path, "names");
+    const bool is_new =
+        std::find(request.modules.begin(), request.modules.end(), module) == request.modules.end();
+    if (is_new) {
+      request.names.push_back(path + ".");
+      request.modules.push_back(std::move(module));
+    }
+  }
+  return request;
+}
+
+void make_unit(const fsdp::UnitRequest& request, const std::vector<std::string>& paths,
+               const std::shared_ptr<Mesh>& mesh, const fsdp::Policy& policy) {
+  std::shared_ptr<fsdp::Unit> unit;
+  try {
+    unit = fsdp::make_unit(request, mesh, policy);
+  } catch (const Error& error) {
+    fail(error.code(), "names '{}': {}", fmt::join(paths, "', '"), error.message());
+  }
+  FSDP2_CHECK(unit != nullptr, Code::kWrongState,
+              "names '{}': no parameters are left to shard: a module above is sharded already "
+              "(shard children before their parents), or there are none",
+              fmt::join(paths, "', '"));
 }
 
 }  // namespace
+
+void shard_modules(Call& call, fsdp2_module module, fsdp2_mesh mesh, const char* const* names,
+                   size_t n_names, const fsdp2_shard_options* given) {
+  const auto mesh_object = pin(mesh);
+  enter(call, *mesh_object);
+  World& world = mesh_object->mesh->world();
+  std::shared_ptr<ModuleObject> object;
+  ShardSettings settings;
+  std::vector<std::string> paths;
+  fsdp::UnitRequest request;
+  agree(world, call.function(), [&] {
+    object = pin(module);
+    call.occupy(object->busy);
+    check_may_be_sharded(*object, *mesh_object);
+    paths = read_paths(names, n_names);
+    const fsdp2_shard_options options = read_struct(given, kShardDefaults, "options");
+    check_no_wrap(options);
+    settings = read_shard_settings(options, *object->module, {}, *mesh_object->mesh);
+    request = unit_request(*object, paths);
+    return fmt::format("modules={}\n", fmt::join(paths, ",")) + settings.text +
+           text_of(*object->module);
+  });
+  change_module(*object, world, call.function(),
+                [&] { make_unit(request, paths, mesh_object->mesh, settings.policy); });
+  object->units_mesh = mesh_object;
+}
 
 uint64_t create_shard(Call& call, fsdp2_module module, fsdp2_mesh mesh,
                       const fsdp2_shard_options* given, const fsdp2_shard* out) {
   const auto mesh_object = pin(mesh);
   enter(call, *mesh_object);
+  World& world = mesh_object->mesh->world();
   std::shared_ptr<ModuleObject> object;
-  fsdp2_shard_options options{};
-  fsdp::Policy policy;
-  agree(mesh_object->mesh->world(), "fsdp2_shard_create", [&] {
+  ShardSettings settings;
+  agree(world, call.function(), [&] {
     object = pin(module);
     call.occupy(object->busy);
     check_not_null(out, "out");
-    check_usable(*object);
-    const Mesh& mesh = *mesh_object->mesh;
-    FSDP2_CHECK(mesh.ndim() <= 2, Code::kInvalidArgument,
-                "mesh: expected 1 dim (shard) or 2 (replicate, shard), found {}", mesh.to_string());
-    FSDP2_CHECK(object->mesh == nullptr, Code::kWrongState,
-                "module: expected one that is not sharded yet, found one that is");
-    options = read_struct(given, kDefaults, "options");
-    policy = read_policy(options);
-    check_integer(options.wrap, FSDP2_WRAP_DEFAULT, FSDP2_WRAP_NONE, "options.wrap");
-    return text_of(options) + text_of(*object->module);
+    check_may_be_sharded(*object, *mesh_object);
+    settings = read_shard_settings(read_struct(given, kShardDefaults, "options"), *object->module,
+                                   object->module->no_split_kinds(), *mesh_object->mesh);
+    return settings.text + text_of(*object->module);
   });
-  // What follows changes the module; a failure leaves it as none that could be used.
-  object->spoiled = true;
   auto shard = std::make_shared<ShardObject>();
   shard->module = object;
-  agree(mesh_object->mesh->world(), "fsdp2_shard_create", [&] {
-    shard->root = shard_module(object->module, mesh_object->mesh, options.wrap, policy);
-    return std::string();
+  shard->load_from = settings.load_from;
+  change_module(*object, world, call.function(), [&] {
+    shard->root = fsdp::fully_shard_wrapped(object->module, mesh_object->mesh, settings.policy,
+                                            settings.wrap);
   });
+  object->spoiled = true;
   shard->root->tree();
-  if (object->source) {
-    fsdp::load_parameters(*shard->root, *object->source);
-    object->source = nullptr;
+  if (object->source && !settings.defer_values) {
+    load_values(*shard);
   }
   shard->counters_at_reset = shard->root->comm_counters();
   object->mesh = mesh_object;
+  object->units_mesh = nullptr;
   object->spoiled = false;
   log(LogLevel::kInfo, "fsdp", "sharded {} over {}", object->module->kind(),
       mesh_object->mesh->to_string());
   return give(Kind::kShard, std::move(shard));
+}
+
+void load_values(ShardObject& shard) {
+  ModuleObject& object = *shard.module;
+  FSDP2_CHECK(object.source != nullptr, Code::kWrongState,
+              "shard: expected one without values (defer_values), found one that has them");
+  fsdp::load_parameters(*shard.root, *object.source, shard.load_from);
+  object.source = nullptr;
 }
 
 }  // namespace fsdp2::capi

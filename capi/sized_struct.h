@@ -29,20 +29,23 @@ template <> inline constexpr size_t kFirstSize<fsdp2_tensor_info> = 288;
 template <> inline constexpr size_t kFirstSize<fsdp2_module_options> = 16;
 template <> inline constexpr size_t kFirstSize<fsdp2_module_info> = 32;
 template <> inline constexpr size_t kFirstSize<fsdp2_generate_options> = 32;
-template <> inline constexpr size_t kFirstSize<fsdp2_shard_options> = 40;
-template <> inline constexpr size_t kFirstSize<fsdp2_parameter_info> = 296;
+template <> inline constexpr size_t kFirstSize<fsdp2_shard_options> = 144;
+template <> inline constexpr size_t kFirstSize<fsdp2_parameter_info> = 312;
+template <> inline constexpr size_t kFirstSize<fsdp2_unit_info> = 64;
 template <> inline constexpr size_t kFirstSize<fsdp2_shard_stats> = 72;
+template <> inline constexpr size_t kFirstSize<fsdp2_plan_options> = 16;
+template <> inline constexpr size_t kFirstSize<fsdp2_plan_info> = 104;
 template <> inline constexpr size_t kFirstSize<fsdp2_adamw_options> = 48;
 template <> inline constexpr size_t kFirstSize<fsdp2_sgd_options> = 32;
 template <> inline constexpr size_t kFirstSize<fsdp2_loader_options> = 48;
 template <> inline constexpr size_t kFirstSize<fsdp2_step_options> = 48;
 template <> inline constexpr size_t kFirstSize<fsdp2_step_result> = 72;
-// clang-format on
-
-inline void check_struct_size(size_t size, size_t first, const char* name) {
 template <> inline constexpr size_t kFirstSize<fsdp2_save_options> = 32;
 template <> inline constexpr size_t kFirstSize<fsdp2_load_options> = 16;
 template <> inline constexpr size_t kFirstSize<fsdp2_convert_options> = 40;
+// clang-format on
+
+inline void check_struct_size(size_t size, size_t first, const char* name) {
   FSDP2_CHECK(size >= first && size <= kMaxStructSize, Code::kStructSize,
               "{}: expected struct_size {} to {}, found {} (FSDP2_..._INIT sets it)", name, first,
               kMaxStructSize, size);

@@ -70,6 +70,22 @@ void read_tensor(const at::Tensor& tensor, void* to, size_t n_bytes) {
   }
 }
 
+void write_tensor(const at::Tensor& tensor, const void* from, size_t n_bytes) {
+  check_has_memory(tensor);
+  FSDP2_CHECK(n_bytes == tensor.nbytes(), Code::kInvalidArgument,
+              "n_bytes: the tensor has {} bytes, found {}", tensor.nbytes(), n_bytes);
+  FSDP2_CHECK(from != nullptr || n_bytes == 0, Code::kNullArgument, "from is NULL with {} bytes",
+              n_bytes);
+  if (tensor.scalar_type() == at::kBool) {
+    check_booleans(static_cast<const unsigned char*>(from), n_bytes);
+  }
+  if (n_bytes > 0) {
+    at::Tensor values = at::empty(tensor.sizes(), tensor.scalar_type());
+    std::memcpy(values.mutable_data_ptr(), from, n_bytes);
+    tensor.detach().copy_(values);
+  }
+}
+
 double value_of(const at::Tensor& tensor) {
   check_has_memory(tensor);
   FSDP2_CHECK(tensor.numel() == 1, Code::kInvalidArgument, "tensor: expected one element, found {}",
@@ -94,45 +110,11 @@ fsdp2_tensor_info tensor_info(const at::Tensor& tensor) {
   return info;
 }
 
-// Puts a tree back into its sharded, idle state unless told that all went well.
-class ResetUnlessDone {
- public:
-  explicit ResetUnlessDone(const ModuleObject& module)
-      : root_(module.mesh ? fsdp::find_unit(*module.module) : nullptr) {}
-  ~ResetUnlessDone() {
-    if (root_) {
-      root_->tree().reset();
-    }
-  }
-  void done() { root_ = nullptr; }
-
- private:
-  std::shared_ptr<fsdp::Unit> root_;
-};
-
-// Backward through a module's graph is a call inside that module.
-void backward(Call& call, TensorObject& object) {
-  if (object.producer) {
-    enter_collective(call, *object.producer);
-  }
-  const at::Tensor& loss = object.tensor;
-  FSDP2_CHECK(object.producer && loss.requires_grad(), Code::kWrongState,
-              "loss: expected a tensor that requires grad, found one without a graph (made under "
-              "FSDP2_FORWARD_NO_GRAD, or not by a forward)");
-  FSDP2_CHECK(loss.numel() == 1, Code::kInvalidArgument,
-              "loss: expected a scalar, found {} elements", loss.numel());
-  FSDP2_CHECK(!object.spent.exchange(true), Code::kWrongState,
-              "loss: backward has run from it already, which freed its graph");
-  ResetUnlessDone reset(*object.producer);
-  loss.backward();
-  reset.done();
-}
-
 }  // namespace
 
-fsdp2_tensor give_tensor(at::Tensor tensor, std::shared_ptr<ModuleObject> producer) {
+fsdp2_tensor give_tensor(at::Tensor tensor, std::vector<std::shared_ptr<ModuleObject>> producers) {
   auto object = std::make_shared<TensorObject>();
-  object->producer = std::move(producer);
+  object->producers = std::move(producers);
   object->tensor = std::move(tensor);
   return {give(Kind::kTensor, std::move(object))};
 }
@@ -209,8 +191,8 @@ fsdp2_status fsdp2_tensor_get_info(fsdp2_tensor tensor, fsdp2_tensor_info* out) 
   });
 }
 
-fsdp2_status fsdp2_tensor_backward(fsdp2_tensor loss) {
-  return guard(__func__, [&](Call& call) { capi::backward(call, *pin(loss)); });
+fsdp2_status fsdp2_tensor_write(fsdp2_tensor tensor, const void* from, size_t n_bytes) {
+  return guard(__func__, [&](Call&) { capi::write_tensor(pin(tensor)->tensor, from, n_bytes); });
 }
 
 fsdp2_status fsdp2_tensor_destroy(fsdp2_tensor tensor) {

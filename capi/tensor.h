@@ -11,8 +11,9 @@
 
 namespace fsdp2::capi {
 
-// A new handle. producer: the module in whose graph the tensor is; null outside any.
-fsdp2_tensor give_tensor(at::Tensor tensor, std::shared_ptr<ModuleObject> producer = nullptr);
+// A new handle. producers: see TensorObject.
+fsdp2_tensor give_tensor(at::Tensor tensor,
+                         std::vector<std::shared_ptr<ModuleObject>> producers = {});
 
 // The tensors of an argument; kWrongState for one whose memory FSDP has freed.
 std::vector<at::Tensor> read_tensors(const fsdp2_tensor* tensors, size_t count, const char* name);

@@ -18,6 +18,10 @@ void write_swig(const Api& api, std::ostream& out) {
     std::string free_fields;
     for (const auto& field : known.fields) {
       if (field.count) out << "%immutable " << known.name << "::" << field.name << ";\n";
+      if (api.is_callback(field.type.base)) {
+        out << "%ignore " << known.name << "::" << field.name << ";\n";
+        continue;
+      }
       if (field.type.pointers == 0) continue;
       out << "%ignore " << known.name << "::" << field.name << ";\n";
       free_fields += "free((void *)$self->" + field.name + ");";

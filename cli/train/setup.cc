@@ -1,7 +1,6 @@
 #include "cli/train/setup.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
@@ -38,13 +37,6 @@ std::string first_variable(std::initializer_list<const char*> names) {
   return "";
 }
 
-// A mesh's shape is given in full, so its size must be known before the ranks meet. A text that is
-// no number is left to the library to complain about.
-int64_t world_size_in_environment() {
-  const std::string text = first_variable({"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS"});
-  return std::max(1L, std::strtol(text.c_str(), nullptr, 10));
-}
-
 std::string read_text_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
@@ -55,13 +47,21 @@ std::string read_text_file(const std::string& path) {
   return text.str();
 }
 
-// The library's numbers: 0 all units but the root, -1 always, 1 never.
-int32_t reshard_after_forward(const TrainOptions& options) {
-  if (options.strategy == "shard_grad_op" || options.strategy == "hybrid_shard_zero2" ||
-      options.reshard_after_forward == "false") {
+// What the strategy means for the mesh and for the shard.
+void apply_strategy(const TrainOptions& options, fsdp2_mesh_options* mesh,
+                    fsdp2_shard_options* shard) {
+  check(fsdp2_shard_apply_strategy(options.strategy.c_str(), options.fsdp_size, mesh, shard));
+}
+
+// In the library's numbers; `by_strategy` unless the user says otherwise.
+int32_t reshard_after_forward(const std::string& text, int32_t by_strategy) {
+  if (text == "true") {
+    return -1;
+  }
+  if (text == "false") {
     return 1;
   }
-  return options.reshard_after_forward == "true" ? -1 : 0;
+  return text == "default" ? by_strategy : static_cast<int32_t>(std::stol(text));
 }
 
 }  // namespace
@@ -82,15 +82,8 @@ void set_up_process(const TrainOptions& options) {
 void join_mesh(const TrainOptions& options, Mesh* out) {
   fsdp2_mesh_options mesh = FSDP2_MESH_OPTIONS_INIT;
   mesh.timeout_ms = std::max<int64_t>(1, std::llround(options.timeout_s * 1000));
-  const std::array<int64_t, 2> replicas = {world_size_in_environment(), 1};
-  const std::array<const char*, 2> names = {"ddp", "fsdp"};
-  if (options.strategy == "no_shard") {
-    mesh.n_dims = 2;
-    mesh.shape = replicas.data();
-    mesh.names = names.data();
-  } else {
-    mesh.fsdp_size = options.fsdp_size;
-  }
+  fsdp2_shard_options shard = FSDP2_SHARD_OPTIONS_INIT;
+  apply_strategy(options, &mesh, &shard);
   check(fsdp2_mesh_create(&mesh, out->out()));
 }
 
@@ -104,11 +97,18 @@ void make_model(const TrainOptions& options, Module* out) {
     const std::string json = read_text_file(options.config);
     check(fsdp2_module_from_config(json.c_str(), &module, out->out()));
   }
+  if (options.activation_checkpointing) {
+    check(fsdp2_module_checkpoint_activations(out->get(), nullptr, 0, 1));
+  }
 }
 
 void shard_model(const TrainOptions& options, const Module& module, const Mesh& mesh, Shard* out) {
+  fsdp2_mesh_options joined = FSDP2_MESH_OPTIONS_INIT;
   fsdp2_shard_options shard = FSDP2_SHARD_OPTIONS_INIT;
-  shard.reshard_after_forward = reshard_after_forward(options);
+  apply_strategy(options, &joined, &shard);
+  shard.reshard_after_forward =
+      reshard_after_forward(options.reshard_after_forward, shard.reshard_after_forward);
+  shard.cpu_offload = shard.no_pin_memory = options.cpu_offload ? 1 : 0;
   shard.param_dtype = kDtypes.at(options.param_dtype);
   shard.reduce_dtype = kDtypes.at(options.reduce_dtype);
   shard.comm_path = kCommPaths.at(options.comm_path);

@@ -116,12 +116,12 @@ void divide_gradients(fsdp::Unit& root, double divisor) {
     return;
   }
   const at::NoGradGuard no_grad;
-  for (const fsdp::ShardedParam* param : root.parameters()) {
-    at::Tensor& grad = param->sharded().mutable_grad();
-    if (grad.defined()) {
-      grad.div_(divisor);
-    }
-  }
+  visit_gradients(root, [&](const at::Tensor& grad) { grad.div_(divisor); });
+}
+
+void scale_gradients(fsdp::Unit& root, double factor) {
+  const at::NoGradGuard no_grad;
+  visit_gradients(root, [&](const at::Tensor& grad) { grad.mul_(factor); });
 }
 
 }  // namespace fsdp2::train

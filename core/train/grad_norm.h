@@ -24,5 +24,7 @@ double clip_divisor(double norm, double max_norm);
 
 // Divides all gradients in place.
 void divide_gradients(fsdp::Unit& root, double divisor);
+// Multiplies all gradients in place.
+void scale_gradients(fsdp::Unit& root, double factor);
 
 }  // namespace fsdp2::train

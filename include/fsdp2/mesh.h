@@ -37,8 +37,8 @@ typedef struct fsdp2_mesh_options {
   const char* rendezvous;   /* (opt) env:// (default), tcp://host:port, file:///path, thread://name,
                                fake:// */
   int64_t timeout_ms;       /* of every collective */
-  int64_t fsdp_size;       /* with n_dims 0: <= 1 or >= world: 1-D, "fsdp"; else (world/size, size),
-                              "ddp" and "fsdp" */
+  int64_t fsdp_size;       /* with n_dims 0: 0, 1 or >= world: 1-D, "fsdp"; else (world/size, size),
+                              "ddp" and "fsdp"; -1: (world, 1), replicas only */
   const int64_t* ranks;    /* (opt) with a shape: the ranks of this mesh, row-major, this one among
                               them. Every rank of the job passes the table that it is in. */
   int64_t n_ranks;         /* of `ranks` */

@@ -16,7 +16,7 @@ typedef struct fsdp2_module_options {
 FSDP2_CALL fsdp2_module_options_init(fsdp2_module_options* options, size_t struct_size);
 
 /* The model of a Hugging Face directory: config.json and safetensors, single or indexed. Model
- * types: llama, qwen2 (also Qwen2.5), qwen3. Errors: FSDP2_E_NOT_FOUND, FSDP2_E_UNSUPPORTED
+ * types: llama, qwen2 (also Qwen2.5), qwen3, qwen3_moe, qwen3_moe. Errors: FSDP2_E_NOT_FOUND, FSDP2_E_UNSUPPORTED
  * (model_type), FSDP2_E_CORRUPT_DATA, each naming file and key or tensor. */
 FSDP2_CALL fsdp2_module_from_pretrained(const char* directory,
                                         const fsdp2_module_options* options /*(opt)*/,
@@ -35,6 +35,16 @@ typedef struct fsdp2_module_info {
 } fsdp2_module_info;
 FSDP2_CALL fsdp2_module_get_info(fsdp2_module module, fsdp2_module_info* out);
 
+/* Activation checkpointing: the last of each `every` modules of these classes ("LlamaDecoderLayer";
+ * n_kinds 0: the model's own layers), counted in order, keeps only its inputs in forward and runs
+ * again in backward. Before or after the module is sharded, with the same losses and gradients.
+ * Errors, with nothing changed: FSDP2_E_NOT_FOUND (a class that is not there, naming those that
+ * are), FSDP2_E_WRONG_STATE (a module of them is checkpointed already), FSDP2_E_INVALID_ARGUMENT
+ * (every < 1), FSDP2_E_UNSUPPORTED (Python's torch is loaded in this process). */
+FSDP2_CALL fsdp2_module_checkpoint_activations(fsdp2_module module,
+                                               const char* const* kinds /*(opt)*/, size_t n_kinds,
+                                               int64_t every);
+
 enum { FSDP2_FORWARD_NO_GRAD = 1 };
 /* [c] if the module is sharded. Causal language models: (tokens [B,S] i64) gives logits [B,S,V];
  * (tokens, labels [B,S] i64) gives the mean cross-entropy, where label -100 is left out: one output
@@ -42,6 +52,14 @@ enum { FSDP2_FORWARD_NO_GRAD = 1 };
 FSDP2_CALL fsdp2_module_forward(fsdp2_module module, const fsdp2_tensor* inputs, size_t n_inputs,
                                 uint32_t flags, fsdp2_tensor* outputs, size_t cap,
                                 size_t* n_outputs);
+/* As fsdp2_module_forward, of a module inside by its dotted path, with the inputs that it takes (an
+ * "lm_head": hidden states [B,S,D]). Tensors in nested outputs come one after the other; more than
+ * cap is FSDP2_E_BUFFER_TOO_SMALL with their number in n_outputs. Of a sharded module all ranks
+ * enter at the same one. */
+FSDP2_CALL fsdp2_module_forward_submodule(fsdp2_module module, const char* path,
+                                          const fsdp2_tensor* inputs, size_t n_inputs,
+                                          uint32_t flags, fsdp2_tensor* outputs, size_t cap,
+                                          size_t* n_outputs);
 
 typedef struct fsdp2_generate_options {
   uint32_t struct_size;

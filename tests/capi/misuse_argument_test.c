@@ -10,11 +10,20 @@
 
 static const size_t kHuge = ((size_t)1 << 31) + 1;
 
+static fsdp2_status pre_only(const char* parameter, fsdp2_tensor chunk, fsdp2_tensor* out,
+                             void* user_data) {
+  (void)parameter, (void)chunk, (void)out, (void)user_data;
+  return FSDP2_OK;
+}
+
 static void null_pointers_are_refused(void) {
   const int64_t one = 1;
   fsdp2_loader_options loading = FSDP2_LOADER_OPTIONS_INIT;
   const fsdp2_mesh_options in_job = FSDP2_MESH_OPTIONS_INIT;
   fsdp2_log_fn no_fn = NULL;
+  const char* no_text = NULL;
+  fsdp2_mesh_options place = FSDP2_MESH_OPTIONS_INIT;
+  fsdp2_shard_options sharding = FSDP2_SHARD_OPTIONS_INIT;
   loading.sequence_length = 32, loading.global_batch = 1, loading.vocab_size = 384;
   NULL_ARGUMENT(fsdp2_runtime_describe, OUT(char), 64, NULL);
   NULL_ARGUMENT(fsdp2_runtime_describe, NULL, 64, OUT(size_t));
@@ -58,6 +67,7 @@ static void null_pointers_are_refused(void) {
   NULL_ARGUMENT(fsdp2_module_from_config, NULL, NULL, OUT(fsdp2_module));
   NULL_ARGUMENT(fsdp2_module_from_config, "{}", NULL, NULL);
   NULL_ARGUMENT(fsdp2_module_get_info, job.module, NULL);
+  NULL_ARGUMENT(fsdp2_module_checkpoint_activations, job.module, NULL, 1, 1);
   NULL_ARGUMENT(fsdp2_module_forward, job.module, NULL, 1, 0, OUT(fsdp2_tensor), 1, OUT2(size_t));
   NULL_ARGUMENT(fsdp2_module_forward, job.module, &tokens, 1, 0, NULL, 1, OUT2(size_t));
   NULL_ARGUMENT(fsdp2_module_forward, job.module, &tokens, 1, 0, OUT(fsdp2_tensor), 1, NULL);
@@ -65,7 +75,38 @@ static void null_pointers_are_refused(void) {
   NULL_ARGUMENT(fsdp2_module_generate, job.module, &one, 1, NULL, NULL, OUT2(size_t));
   NULL_ARGUMENT(fsdp2_module_generate, job.module, &one, 1, NULL, OUT(int64_t), NULL);
   NULL_ARGUMENT(fsdp2_shard_create, loose_module, job.mesh, NULL, NULL);
-  NULL_ARGUMENT(fsdp2_shard_clip_grad_norm, job.shard, 1.0, NULL);
+  NULL_ARGUMENT(fsdp2_module_forward_submodule, job.module, NULL, &tokens, 1, 0, OUT(fsdp2_tensor),
+                1, OUT2(size_t));
+  NULL_ARGUMENT(fsdp2_module_forward_submodule, job.module, "lm_head", &tokens, 1, 0, NULL, 1,
+                OUT2(size_t));
+  NULL_ARGUMENT(fsdp2_tensor_write, tokens, NULL, 32);
+  NULL_ARGUMENT(fsdp2_tensor_get_grad, tokens, NULL);
+  NULL_ARGUMENT(fsdp2_tensor_run_backward, NULL, 1, NULL, 0);
+  NULL_ARGUMENT(fsdp2_callback_fail, FSDP2_E_IO, NULL);
+  NULL_ARGUMENT(fsdp2_shard_apply_strategy, NULL, 0, &place, &sharding);
+  NULL_ARGUMENT(fsdp2_shard_apply_strategy, "FULL_SHARD", 0, NULL, &sharding);
+  NULL_ARGUMENT(fsdp2_shard_apply_strategy, "FULL_SHARD", 0, &place, NULL);
+  NULL_ARGUMENT(fsdp2_shard_modules, loose_module, job.mesh, NULL, 1, NULL);
+  NULL_ARGUMENT(fsdp2_shard_modules, loose_module, job.mesh, &no_text, 1, NULL);
+  NULL_ARGUMENT(fsdp2_shard_get_mesh, job.shard, NULL);
+  NULL_ARGUMENT(fsdp2_shard_clip_grad_norm, job.shard, 1.0, 2.0, NULL);
+  NULL_ARGUMENT(fsdp2_shard_get_grad_norm, job.shard, 2.0, NULL);
+  NULL_ARGUMENT(fsdp2_shard_get_grad_overflow, job.shard, NULL);
+  NULL_ARGUMENT(fsdp2_shard_get_parameter_index, job.shard, NULL, OUT(size_t));
+  NULL_ARGUMENT(fsdp2_shard_get_parameter_index, job.shard, "model.norm.weight", NULL);
+  NULL_ARGUMENT(fsdp2_shard_get_unit_count, job.shard, NULL);
+  NULL_ARGUMENT(fsdp2_shard_get_unit_info, job.shard, 0, NULL);
+  NULL_ARGUMENT(fsdp2_shard_get_unit_name, job.shard, 0, OUT(char), 64, NULL);
+  NULL_ARGUMENT(fsdp2_shard_get_unit_index, job.shard, NULL, NULL);
+  NULL_ARGUMENT(fsdp2_shard_set_forward_prefetch, job.shard, NULL, NULL, 1);
+  NULL_ARGUMENT(fsdp2_shard_set_backward_prefetch, job.shard, NULL, &no_text, 1);
+  NULL_ARGUMENT(fsdp2_shard_get_events, job.shard, OUT(int32_t), OUT2(int32_t), 8, NULL);
+  NULL_ARGUMENT(fsdp2_shard_get_events, job.shard, NULL, OUT2(int32_t), 8, OUT3(size_t));
+  NULL_ARGUMENT(fsdp2_shard_get_events, job.shard, OUT(int32_t), NULL, 8, OUT3(size_t));
+  NULL_ARGUMENT(fsdp2_shard_set_all_reduce_hook, job.shard, NULL, NULL, &job, NULL);
+  NULL_ARGUMENT(fsdp2_shard_set_gradient_ready, job.shard, NULL, 0, NULL, &job, NULL);
+  NULL_ARGUMENT(fsdp2_shard_set_all_gather_extension, job.shard, NULL, NULL, NULL, &job, NULL);
+  NULL_ARGUMENT(fsdp2_shard_set_all_gather_extension, job.shard, NULL, pre_only, NULL, NULL, NULL);
   NULL_ARGUMENT(fsdp2_shard_get_parameter_count, job.shard, NULL);
   NULL_ARGUMENT(fsdp2_shard_get_parameter_info, job.shard, 0, NULL);
   NULL_ARGUMENT(fsdp2_shard_get_parameter_name, job.shard, 0, 0, OUT(char), 64, NULL);
@@ -75,6 +116,8 @@ static void null_pointers_are_refused(void) {
   NULL_ARGUMENT(fsdp2_optimizer_adamw, job.shard, NULL, NULL);
   NULL_ARGUMENT(fsdp2_optimizer_sgd, job.shard, NULL, NULL);
   NULL_ARGUMENT(fsdp2_optimizer_get_lr, job.optimizer, NULL);
+  NULL_ARGUMENT(fsdp2_plan_get_info, job.shard, NULL, NULL);
+  NULL_ARGUMENT(fsdp2_plan_describe, job.shard, NULL, OUT(char), 64, NULL);
   NULL_ARGUMENT(fsdp2_loader_open, job.mesh, NULL, &loading, OUT(fsdp2_loader));
   NULL_ARGUMENT(fsdp2_loader_open, job.mesh, TINY_LLAMA_TOKENS, NULL, OUT(fsdp2_loader));
   NULL_ARGUMENT(fsdp2_loader_open, job.mesh, TINY_LLAMA_TOKENS, &loading, NULL);
@@ -87,6 +130,14 @@ static void null_pointers_are_refused(void) {
   NULL_ARGUMENT(fsdp2_checkpoint_save_full, job.shard, NULL);
   NULL_ARGUMENT(fsdp2_checkpoint_load_full, job.shard, NULL);
   NULL_ARGUMENT(fsdp2_checkpoint_save_pretrained, job.shard, NULL);
+  NULL_ARGUMENT(fsdp2_checkpoint_save, job.shard, job.optimizer, job.step, job.loader, NULL, NULL);
+  NULL_ARGUMENT(fsdp2_checkpoint_load, job.shard, job.optimizer, job.step, job.loader, NULL, NULL);
+  NULL_ARGUMENT(fsdp2_checkpoint_poll, job.shard, NULL);
+  NULL_ARGUMENT(fsdp2_checkpoint_find, NULL, OUT(char), 64, OUT2(size_t));
+  NULL_ARGUMENT(fsdp2_checkpoint_inspect, NULL, OUT(char), 64, OUT2(size_t));
+  NULL_ARGUMENT(fsdp2_checkpoint_verify, NULL);
+  NULL_ARGUMENT(fsdp2_checkpoint_rebuild_manifest, NULL);
+  NULL_ARGUMENT(fsdp2_checkpoint_convert, "x", "y", NULL);
   fsdp2_error_last(NULL);
 }
 
@@ -97,6 +148,7 @@ static const char* const kBadTexts[] = {
 static void texts_that_are_not_utf8_or_too_long_are_refused(void) {
   fsdp2_loader_options loading = FSDP2_LOADER_OPTIONS_INIT;
   fsdp2_mesh_options place = FSDP2_MESH_OPTIONS_INIT;
+  fsdp2_shard_options sharding = FSDP2_SHARD_OPTIONS_INIT;
   char* long_text = (char*)malloc((20 << 20) + 1);
   size_t i;
   EXPECT(long_text != NULL);
@@ -114,10 +166,23 @@ static void texts_that_are_not_utf8_or_too_long_are_refused(void) {
     INVALID(fsdp2_mesh_fail, job.mesh, bad);
     INVALID(fsdp2_module_from_pretrained, bad, NULL, OUT(fsdp2_module));
     INVALID(fsdp2_module_from_config, bad, NULL, OUT(fsdp2_module));
+    INVALID(fsdp2_module_forward_submodule, job.module, bad, &tokens, 1, 0, OUT(fsdp2_tensor), 1,
+            OUT2(size_t));
+    INVALID(fsdp2_callback_fail, FSDP2_E_IO, bad);
+    INVALID(fsdp2_shard_apply_strategy, bad, 0, &place, &sharding);
+    INVALID(fsdp2_shard_modules, loose_module, job.mesh, &bad, 1, NULL);
+    INVALID(fsdp2_shard_get_parameter_index, job.shard, bad, OUT(size_t));
+    INVALID(fsdp2_shard_get_unit_index, job.shard, bad, OUT(size_t));
+    INVALID(fsdp2_shard_set_forward_prefetch, job.shard, NULL, &bad, 1);
     INVALID(fsdp2_loader_open, job.mesh, bad, &loading, OUT(fsdp2_loader));
     INVALID(fsdp2_checkpoint_save_full, job.shard, bad);
     INVALID(fsdp2_checkpoint_load_full, job.shard, bad);
     INVALID(fsdp2_checkpoint_save_pretrained, job.shard, bad);
+    INVALID(fsdp2_checkpoint_save, job.shard, job.optimizer, job.step, job.loader, bad, NULL);
+    INVALID(fsdp2_checkpoint_load, job.shard, job.optimizer, job.step, job.loader, bad, NULL);
+    INVALID(fsdp2_checkpoint_find, bad, OUT(char), 64, OUT2(size_t));
+    INVALID(fsdp2_checkpoint_inspect, bad, OUT(char), 64, OUT2(size_t));
+    INVALID(fsdp2_checkpoint_verify, bad);
   }
   free(long_text);
 }
@@ -130,19 +195,22 @@ static void counts_beyond_any_memory_are_refused(void) {
   INVALID(fsdp2_mesh_all_reduce, job.mesh, &number, SIZE_MAX, FSDP2_REDUCE_SUM);
   INVALID(fsdp2_tensor_from_buffer, &one, 8, FSDP2_DTYPE_I64, &one, kHuge, OUT(fsdp2_tensor));
   INVALID(fsdp2_tensor_from_buffer, &one, SIZE_MAX, FSDP2_DTYPE_I64, &one, 1, OUT(fsdp2_tensor));
-  NULL_ARGUMENT(fsdp2_checkpoint_save, job.shard, job.optimizer, job.step, job.loader, NULL, NULL);
-  NULL_ARGUMENT(fsdp2_checkpoint_load, job.shard, job.optimizer, job.step, job.loader, NULL, NULL);
-  NULL_ARGUMENT(fsdp2_checkpoint_poll, job.shard, NULL);
-  NULL_ARGUMENT(fsdp2_checkpoint_find, NULL, OUT(char), 64, OUT2(size_t));
-  NULL_ARGUMENT(fsdp2_checkpoint_inspect, NULL, OUT(char), 64, OUT2(size_t));
-  NULL_ARGUMENT(fsdp2_checkpoint_verify, NULL);
-  NULL_ARGUMENT(fsdp2_checkpoint_rebuild_manifest, NULL);
-  NULL_ARGUMENT(fsdp2_checkpoint_convert, "x", "y", NULL);
   INVALID(fsdp2_tensor_read, tokens, OUT(char), SIZE_MAX);
   INVALID(fsdp2_module_forward, job.module, &tokens, kHuge, 0, OUT(fsdp2_tensor), 1, OUT2(size_t));
   INVALID(fsdp2_module_forward, job.module, &tokens, 1, 0, OUT(fsdp2_tensor), kHuge, OUT2(size_t));
+  INVALID(fsdp2_module_checkpoint_activations, job.module, kBadTexts, kHuge, 1);
   INVALID(fsdp2_module_generate, job.module, &one, kHuge, NULL, OUT(int64_t), OUT2(size_t));
   INVALID(fsdp2_step_run, job.step, &tokens, kHuge, OUT_STRUCT(fsdp2_step_result));
+  INVALID(fsdp2_module_forward_submodule, job.module, "lm_head", &tokens, kHuge, 0,
+          OUT(fsdp2_tensor), 1, OUT2(size_t));
+  INVALID(fsdp2_tensor_write, tokens, &one, SIZE_MAX);
+  INVALID(fsdp2_tensor_run_backward, &tokens, kHuge, NULL, 0);
+  INVALID(fsdp2_shard_modules, loose_module, job.mesh, kBadTexts, kHuge, NULL);
+  INVALID(fsdp2_shard_set_forward_prefetch, job.shard, NULL, kBadTexts, kHuge);
+  INVALID(fsdp2_shard_set_backward_prefetch, job.shard, NULL, kBadTexts, SIZE_MAX);
+  INVALID(fsdp2_shard_get_events, job.shard, OUT(int32_t), OUT2(int32_t), kHuge, OUT3(size_t));
+  INVALID(fsdp2_shard_get_unit_info, job.shard, 3, OUT_STRUCT(fsdp2_unit_info));
+  INVALID(fsdp2_shard_get_unit_name, job.shard, SIZE_MAX, OUT(char), 64, OUT2(size_t));
   INVALID(fsdp2_shard_get_parameter_info, job.shard, SIZE_MAX, OUT_STRUCT(fsdp2_parameter_info));
   INVALID(fsdp2_shard_get_parameter_name, job.shard, 21, 0, OUT(char), 64, OUT2(size_t));
   INVALID(fsdp2_shard_get_parameter, job.shard, 21, FSDP2_PARAMETER_LOCAL, OUT(fsdp2_tensor));
@@ -150,6 +218,9 @@ static void counts_beyond_any_memory_are_refused(void) {
 
 static void numbers_out_of_their_range_are_refused(void) {
   double number = 0.0;
+  const char* no_unit = "lm_head";
+  fsdp2_mesh_options place = FSDP2_MESH_OPTIONS_INIT;
+  fsdp2_shard_options sharding = FSDP2_SHARD_OPTIONS_INIT;
   INVALID(fsdp2_runtime_set_threads, 0);
   INVALID(fsdp2_runtime_set_threads, INT32_MAX);
   INVALID(fsdp2_runtime_set_product_engine, -1);
@@ -168,21 +239,49 @@ static void numbers_out_of_their_range_are_refused(void) {
   INVALID(fsdp2_mesh_all_reduce_tensor, job.mesh, 0, tokens, FSDP2_REDUCE_AVERAGE);
   INVALID(fsdp2_mesh_get_submesh, job.mesh, NULL, 0, OUT(fsdp2_mesh));
   INVALID(fsdp2_tensor_to_dlpack, tokens, 1, OUT(struct DLManagedTensorVersioned*));
+  INVALID(fsdp2_module_checkpoint_activations, job.module, NULL, 0, 0);
   INVALID(fsdp2_module_forward, job.module, &tokens, 1, 2, OUT(fsdp2_tensor), 1, OUT2(size_t));
   INVALID(fsdp2_module_forward, job.module, NULL, 0, 0, OUT(fsdp2_tensor), 1, OUT2(size_t));
-  INVALID(fsdp2_shard_set_requires_gradient_sync, job.shard, 2);
-  INVALID(fsdp2_shard_clip_grad_norm, job.shard, -1.0, OUT(double));
-  INVALID(fsdp2_shard_clip_grad_norm, job.shard, NAN, OUT(double));
-  INVALID(fsdp2_shard_clip_grad_norm, job.shard, INFINITY, OUT(double));
+  INVALID(fsdp2_module_forward_submodule, job.module, "lm_head", &tokens, 1, 4, OUT(fsdp2_tensor),
+          1, OUT2(size_t));
+  INVALID(fsdp2_tensor_set_requires_grad, tokens, 1); /* integers */
+  INVALID(fsdp2_tensor_set_requires_grad, tokens, 2);
+  INVALID(fsdp2_tensor_run_backward, &tokens, 1, NULL, 2);
+  INVALID(fsdp2_tensor_run_backward, NULL, 0, NULL, 0);
+  INVALID(fsdp2_callback_fail, FSDP2_OK, "fine");
+  INVALID(fsdp2_shard_apply_strategy, "HALF_SHARD", 0, &place, &sharding);
+  INVALID(fsdp2_shard_apply_strategy, "FULL_SHARD", -1, &place, &sharding);
+  INVALID(fsdp2_shard_apply_strategy, "HYBRID_SHARD", 0, &place, &sharding);
+  INVALID(fsdp2_shard_apply_strategy, "NO_SHARD", 2, &place, &sharding);
+  INVALID(fsdp2_shard_modules, loose_module, job.mesh, NULL, 0, NULL);
+  INVALID(fsdp2_shard_set_requires_gradient_sync, job.shard, NULL, 2, 1);
+  INVALID(fsdp2_shard_set_requires_gradient_sync, job.shard, NULL, 1, -1);
+  INVALID(fsdp2_shard_set_requires_all_reduce, job.shard, NULL, 1, 2);
+  INVALID(fsdp2_shard_set_is_last_backward, job.shard, 2);
+  INVALID(fsdp2_shard_set_reshard_after_forward, job.shard, NULL, 2, 0);
+  INVALID(fsdp2_shard_set_reshard_after_backward, job.shard, NULL, -1, 0);
+  INVALID(fsdp2_shard_set_unshard_in_backward, job.shard, NULL, 2);
+  INVALID(fsdp2_shard_set_reduce_unused_parameters, job.shard, NULL, 2, 0);
+  INVALID(fsdp2_shard_set_force_sum_reduction, job.shard, NULL, 2);
+  INVALID(fsdp2_shard_set_gradient_divide_factor, job.shard, NULL, 0.0);
+  INVALID(fsdp2_shard_set_gradient_divide_factor, job.shard, NULL, NAN);
+  INVALID(fsdp2_shard_set_gradient_divide_factor, job.shard, NULL, INFINITY);
+  INVALID(fsdp2_shard_set_forward_prefetch, job.shard, NULL, &no_unit, 1);
+  INVALID(fsdp2_shard_set_gradient_ready, job.shard, NULL, 2, NULL, NULL, NULL);
+  INVALID(fsdp2_shard_unshard, job.shard, NULL, 2);
+  INVALID(fsdp2_shard_cast_parameters, job.shard, FSDP2_DTYPE_KEEP);
+  INVALID(fsdp2_shard_cast_parameters, job.shard, FSDP2_DTYPE_I32);
+  INVALID(fsdp2_shard_get_grad_norm, job.shard, 0.0, OUT(double));
+  INVALID(fsdp2_shard_get_grad_norm, job.shard, NAN, OUT(double));
+  INVALID(fsdp2_shard_scale_grad, job.shard, INFINITY);
+  INVALID(fsdp2_shard_clip_grad_norm, job.shard, -1.0, 2.0, OUT(double));
+  INVALID(fsdp2_shard_clip_grad_norm, job.shard, NAN, 2.0, OUT(double));
+  INVALID(fsdp2_shard_clip_grad_norm, job.shard, INFINITY, 2.0, OUT(double));
+  INVALID(fsdp2_shard_clip_grad_norm, job.shard, 1.0, -2.0, OUT(double));
   INVALID(fsdp2_shard_get_parameter_name, job.shard, 0, 1, OUT(char), 64, OUT2(size_t));
   INVALID(fsdp2_shard_get_parameter, job.shard, 0, 4, OUT(fsdp2_tensor));
   INVALID(fsdp2_optimizer_set_lr, job.optimizer, NAN);
   INVALID(fsdp2_optimizer_set_lr, job.optimizer, -1.0);
-    INVALID(fsdp2_checkpoint_save, job.shard, job.optimizer, job.step, job.loader, bad, NULL);
-    INVALID(fsdp2_checkpoint_load, job.shard, job.optimizer, job.step, job.loader, bad, NULL);
-    INVALID(fsdp2_checkpoint_find, bad, OUT(char), 64, OUT2(size_t));
-    INVALID(fsdp2_checkpoint_inspect, bad, OUT(char), 64, OUT2(size_t));
-    INVALID(fsdp2_checkpoint_verify, bad);
   INVALID(fsdp2_loader_set_position, job.loader, -1);
   INVALID(fsdp2_step_set_position, job.step, -1);
   INVALID(fsdp2_step_run, job.step, NULL, 0, OUT_STRUCT(fsdp2_step_result));

@@ -64,9 +64,9 @@ CALL(module_generate, module,
 CALL(shard_create, module, fsdp2_shard_create(h, job.mesh, NULL, OUT(fsdp2_shard)))
 CALL(shard_create_over_mesh, mesh, fsdp2_shard_create(loose_module, h, NULL, OUT(fsdp2_shard)))
 CALL(shard_destroy, shard, fsdp2_shard_destroy(h))
-CALL(shard_sync, shard, fsdp2_shard_set_requires_gradient_sync(h, 1))
+CALL(shard_sync, shard, fsdp2_shard_set_requires_gradient_sync(h, NULL, 1, 1))
 CALL(shard_zero_grad, shard, fsdp2_shard_zero_grad(h))
-CALL(shard_clip, shard, fsdp2_shard_clip_grad_norm(h, 1.0, OUT(double)))
+CALL(shard_clip, shard, fsdp2_shard_clip_grad_norm(h, 1.0, 2.0, OUT(double)))
 CALL(shard_count, shard, fsdp2_shard_get_parameter_count(h, OUT(size_t)))
 CALL(shard_info, shard, fsdp2_shard_get_parameter_info(h, 0, OUT_STRUCT(fsdp2_parameter_info)))
 CALL(shard_name, shard, fsdp2_shard_get_parameter_name(h, 0, 0, OUT(char), 64, OUT2(size_t)))
@@ -75,6 +75,49 @@ CALL(shard_parameter, shard,
 CALL(shard_stats, shard, fsdp2_shard_get_stats(h, OUT_STRUCT(fsdp2_shard_stats)))
 CALL(shard_reset_stats, shard, fsdp2_shard_reset_stats(h))
 CALL(shard_describe, shard, fsdp2_shard_describe(h, OUT(char), 64, OUT2(size_t)))
+CALL(plan_get_info, shard, fsdp2_plan_get_info(h, NULL, OUT_STRUCT(fsdp2_plan_info)))
+CALL(plan_describe, shard, fsdp2_plan_describe(h, NULL, OUT(char), 64, OUT2(size_t)))
+static const char kZeros[32];
+static const char* const kHead[1] = {"lm_head"};
+CALL(tensor_write, tensor, fsdp2_tensor_write(h, kZeros, 32))
+CALL(tensor_set_requires_grad, tensor, fsdp2_tensor_set_requires_grad(h, 0))
+CALL(tensor_get_grad, tensor, fsdp2_tensor_get_grad(h, OUT(fsdp2_tensor)))
+CALL(tensor_run_backward, tensor, fsdp2_tensor_run_backward(&h, 1, NULL, 0))
+CALL(module_forward_submodule, module,
+     fsdp2_module_forward_submodule(h, "lm_head", &tokens, 1, 0, OUT(fsdp2_tensor), 1,
+                                    OUT2(size_t)))
+CALL(shard_modules, module, fsdp2_shard_modules(h, job.mesh, kHead, 1, NULL))
+CALL(shard_modules_over_mesh, mesh, fsdp2_shard_modules(loose_module, h, kHead, 1, NULL))
+CALL(shard_load_values, shard, fsdp2_shard_load_values(h))
+CALL(shard_get_mesh, shard, fsdp2_shard_get_mesh(h, OUT(fsdp2_mesh)))
+CALL(shard_grad_norm, shard, fsdp2_shard_get_grad_norm(h, 2.0, OUT(double)))
+CALL(shard_grad_overflow, shard, fsdp2_shard_get_grad_overflow(h, OUT(int32_t)))
+CALL(shard_scale_grad, shard, fsdp2_shard_scale_grad(h, 1.0))
+CALL(shard_parameter_index, shard, fsdp2_shard_get_parameter_index(h, "a", OUT(size_t)))
+CALL(shard_cast, shard, fsdp2_shard_cast_parameters(h, FSDP2_DTYPE_F32))
+CALL(shard_unit_count, shard, fsdp2_shard_get_unit_count(h, OUT(size_t)))
+CALL(shard_unit_info, shard, fsdp2_shard_get_unit_info(h, 0, OUT_STRUCT(fsdp2_unit_info)))
+CALL(shard_unit_name, shard, fsdp2_shard_get_unit_name(h, 0, OUT(char), 64, OUT2(size_t)))
+CALL(shard_unit_index, shard, fsdp2_shard_get_unit_index(h, NULL, OUT(size_t)))
+CALL(shard_all_reduce, shard, fsdp2_shard_set_requires_all_reduce(h, NULL, 1, 1))
+CALL(shard_last_backward, shard, fsdp2_shard_set_is_last_backward(h, 1))
+CALL(shard_after_forward, shard, fsdp2_shard_set_reshard_after_forward(h, NULL, 1, 1))
+CALL(shard_after_backward, shard, fsdp2_shard_set_reshard_after_backward(h, NULL, 1, 1))
+CALL(shard_in_backward, shard, fsdp2_shard_set_unshard_in_backward(h, NULL, 1))
+CALL(shard_unused, shard, fsdp2_shard_set_reduce_unused_parameters(h, NULL, 0, 1))
+CALL(shard_divide, shard, fsdp2_shard_set_gradient_divide_factor(h, NULL, 1.0))
+CALL(shard_sums, shard, fsdp2_shard_set_force_sum_reduction(h, NULL, 0))
+CALL(shard_forward_prefetch, shard, fsdp2_shard_set_forward_prefetch(h, NULL, NULL, 0))
+CALL(shard_backward_prefetch, shard, fsdp2_shard_set_backward_prefetch(h, NULL, NULL, 0))
+CALL(shard_unshard, shard, fsdp2_shard_unshard(h, NULL, 0))
+CALL(shard_wait_unshard, shard, fsdp2_shard_wait_unshard(h, NULL))
+CALL(shard_reshard, shard, fsdp2_shard_reshard(h, NULL))
+CALL(shard_reset, shard, fsdp2_shard_reset(h))
+CALL(shard_events, shard, fsdp2_shard_get_events(h, OUT(int32_t), OUT2(int32_t), 8, OUT3(size_t)))
+CALL(shard_clear_events, shard, fsdp2_shard_clear_events(h))
+CALL(shard_hook, shard, fsdp2_shard_set_all_reduce_hook(h, NULL, NULL, NULL, NULL))
+CALL(shard_ready, shard, fsdp2_shard_set_gradient_ready(h, NULL, 0, NULL, NULL, NULL))
+CALL(shard_extension, shard, fsdp2_shard_set_all_gather_extension(h, NULL, NULL, NULL, NULL, NULL))
 CALL(optimizer_adamw, shard, fsdp2_optimizer_adamw(h, NULL, OUT(fsdp2_optimizer)))
 CALL(optimizer_sgd, shard, fsdp2_optimizer_sgd(h, NULL, OUT(fsdp2_optimizer)))
 CALL(optimizer_set_lr, optimizer, fsdp2_optimizer_set_lr(h, 1.0))
@@ -96,6 +139,11 @@ CALL(step_destroy, step, fsdp2_step_destroy(h))
 CALL(save_full, shard, fsdp2_checkpoint_save_full(h, "x"))
 CALL(load_full, shard, fsdp2_checkpoint_load_full(h, "x"))
 CALL(save_pretrained, shard, fsdp2_checkpoint_save_pretrained(h, "x"))
+CALL(save, shard, fsdp2_checkpoint_save(h, job.optimizer, job.step, job.loader, "x", NULL))
+CALL(load, shard, fsdp2_checkpoint_load(h, job.optimizer, job.step, job.loader, "x", NULL))
+CALL(wait_for_save, shard, fsdp2_checkpoint_wait(h))
+CALL(poll_save, shard, fsdp2_checkpoint_poll(h, OUT(int32_t)))
+CALL(load_report, shard, fsdp2_checkpoint_get_report(h, OUT(char), 64, OUT2(size_t)))
 
 static const struct {
   const char* function;
@@ -139,11 +187,6 @@ static const struct {
     {"fsdp2_tensor_get_info", tensor_get_info, 't', 0},
     {"fsdp2_tensor_backward", tensor_backward, 't', 0},
     {"fsdp2_tensor_destroy", tensor_destroy, 't', 1},
-CALL(save, shard, fsdp2_checkpoint_save(h, job.optimizer, job.step, job.loader, "x", NULL))
-CALL(load, shard, fsdp2_checkpoint_load(h, job.optimizer, job.step, job.loader, "x", NULL))
-CALL(wait_for_save, shard, fsdp2_checkpoint_wait(h))
-CALL(poll_save, shard, fsdp2_checkpoint_poll(h, OUT(int32_t)))
-CALL(load_report, shard, fsdp2_checkpoint_get_report(h, OUT(char), 64, OUT2(size_t)))
     {"fsdp2_module_destroy", module_destroy, 'M', 1},
     {"fsdp2_module_get_info", module_get_info, 'M', 0},
     {"fsdp2_module_forward", module_forward, 'M', 0},
@@ -162,6 +205,45 @@ CALL(load_report, shard, fsdp2_checkpoint_get_report(h, OUT(char), 64, OUT2(size
     {"fsdp2_shard_get_stats", shard_stats, 's', 0},
     {"fsdp2_shard_reset_stats", shard_reset_stats, 's', 0},
     {"fsdp2_shard_describe", shard_describe, 's', 0},
+    {"fsdp2_plan_get_info", plan_get_info, 's', 0},
+    {"fsdp2_plan_describe", plan_describe, 's', 0},
+    {"fsdp2_tensor_write", tensor_write, 't', 0},
+    {"fsdp2_tensor_set_requires_grad", tensor_set_requires_grad, 't', 0},
+    {"fsdp2_tensor_get_grad", tensor_get_grad, 't', 0},
+    {"fsdp2_tensor_run_backward", tensor_run_backward, 't', 0},
+    {"fsdp2_module_forward_submodule", module_forward_submodule, 'M', 0},
+    {"fsdp2_shard_modules", shard_modules, 'M', 0},
+    {"fsdp2_shard_modules", shard_modules_over_mesh, 'm', 0},
+    {"fsdp2_shard_load_values", shard_load_values, 's', 0},
+    {"fsdp2_shard_get_mesh", shard_get_mesh, 's', 0},
+    {"fsdp2_shard_get_grad_norm", shard_grad_norm, 's', 0},
+    {"fsdp2_shard_get_grad_overflow", shard_grad_overflow, 's', 0},
+    {"fsdp2_shard_scale_grad", shard_scale_grad, 's', 0},
+    {"fsdp2_shard_get_parameter_index", shard_parameter_index, 's', 0},
+    {"fsdp2_shard_cast_parameters", shard_cast, 's', 0},
+    {"fsdp2_shard_get_unit_count", shard_unit_count, 's', 0},
+    {"fsdp2_shard_get_unit_info", shard_unit_info, 's', 0},
+    {"fsdp2_shard_get_unit_name", shard_unit_name, 's', 0},
+    {"fsdp2_shard_get_unit_index", shard_unit_index, 's', 0},
+    {"fsdp2_shard_set_requires_all_reduce", shard_all_reduce, 's', 0},
+    {"fsdp2_shard_set_is_last_backward", shard_last_backward, 's', 0},
+    {"fsdp2_shard_set_reshard_after_forward", shard_after_forward, 's', 0},
+    {"fsdp2_shard_set_reshard_after_backward", shard_after_backward, 's', 0},
+    {"fsdp2_shard_set_unshard_in_backward", shard_in_backward, 's', 0},
+    {"fsdp2_shard_set_reduce_unused_parameters", shard_unused, 's', 0},
+    {"fsdp2_shard_set_gradient_divide_factor", shard_divide, 's', 0},
+    {"fsdp2_shard_set_force_sum_reduction", shard_sums, 's', 0},
+    {"fsdp2_shard_set_forward_prefetch", shard_forward_prefetch, 's', 0},
+    {"fsdp2_shard_set_backward_prefetch", shard_backward_prefetch, 's', 0},
+    {"fsdp2_shard_unshard", shard_unshard, 's', 0},
+    {"fsdp2_shard_wait_unshard", shard_wait_unshard, 's', 0},
+    {"fsdp2_shard_reshard", shard_reshard, 's', 0},
+    {"fsdp2_shard_reset", shard_reset, 's', 0},
+    {"fsdp2_shard_get_events", shard_events, 's', 0},
+    {"fsdp2_shard_clear_events", shard_clear_events, 's', 0},
+    {"fsdp2_shard_set_all_reduce_hook", shard_hook, 's', 0},
+    {"fsdp2_shard_set_gradient_ready", shard_ready, 's', 0},
+    {"fsdp2_shard_set_all_gather_extension", shard_extension, 's', 0},
     {"fsdp2_optimizer_adamw", optimizer_adamw, 's', 0},
     {"fsdp2_optimizer_sgd", optimizer_sgd, 's', 0},
     {"fsdp2_optimizer_set_lr", optimizer_set_lr, 'o', 0},
@@ -182,6 +264,11 @@ CALL(load_report, shard, fsdp2_checkpoint_get_report(h, OUT(char), 64, OUT2(size
     {"fsdp2_checkpoint_save_full", save_full, 's', 0},
     {"fsdp2_checkpoint_load_full", load_full, 's', 0},
     {"fsdp2_checkpoint_save_pretrained", save_pretrained, 's', 0},
+    {"fsdp2_checkpoint_save", save, 's', 0},
+    {"fsdp2_checkpoint_load", load, 's', 0},
+    {"fsdp2_checkpoint_wait", wait_for_save, 's', 0},
+    {"fsdp2_checkpoint_poll", poll_save, 's', 0},
+    {"fsdp2_checkpoint_get_report", load_report, 's', 0},
 };
 
 struct handles {
@@ -248,8 +335,3 @@ int main(void) {
   end_misuse();
   return harness_result();
 }
-    {"fsdp2_checkpoint_save", save, 's', 0},
-    {"fsdp2_checkpoint_load", load, 's', 0},
-    {"fsdp2_checkpoint_wait", wait_for_save, 's', 0},
-    {"fsdp2_checkpoint_poll", poll_save, 's', 0},
-    {"fsdp2_checkpoint_get_report", load_report, 's', 0},

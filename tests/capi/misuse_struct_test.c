@@ -22,6 +22,9 @@ TAKES(generate, fsdp2_generate_options,
       fsdp2_module_generate(job.module, kPrompt, 1, s, OUT(int64_t), OUT2(size_t)))
 TAKES(shard_create, fsdp2_shard_options,
       fsdp2_shard_create(loose_module, job.mesh, s, OUT(fsdp2_shard)))
+TAKES(plan_options, fsdp2_plan_options,
+      fsdp2_plan_get_info(job.shard, s, OUT_STRUCT(fsdp2_plan_info)))
+TAKES(plan_info, fsdp2_plan_info, fsdp2_plan_get_info(job.shard, NULL, s))
 TAKES(adamw, fsdp2_adamw_options, fsdp2_optimizer_adamw(job.shard, s, OUT(fsdp2_optimizer)))
 TAKES(sgd, fsdp2_sgd_options, fsdp2_optimizer_sgd(job.shard, s, OUT(fsdp2_optimizer)))
 TAKES(loader_open, fsdp2_loader_options,
@@ -35,9 +38,6 @@ TAKES(tensor_get_info, fsdp2_tensor_info, fsdp2_tensor_get_info(tokens, s))
 TAKES(module_get_info, fsdp2_module_info, fsdp2_module_get_info(job.module, s))
 TAKES(parameter_info, fsdp2_parameter_info, fsdp2_shard_get_parameter_info(job.shard, 0, s))
 TAKES(shard_stats, fsdp2_shard_stats, fsdp2_shard_get_stats(job.shard, s))
-TAKES(step_run, fsdp2_step_result, fsdp2_step_run(job.step, &tokens, 1, s))
-
-static const struct {
 TAKES(unit_info, fsdp2_unit_info, fsdp2_shard_get_unit_info(job.shard, 0, s))
 static const char* const kHead[1] = {"lm_head"};
 TAKES(shard_modules, fsdp2_shard_options, fsdp2_shard_modules(loose_module, job.mesh, kHead, 1, s))
@@ -51,6 +51,9 @@ TAKES(apply_strategy_to_mesh, fsdp2_mesh_options,
 TAKES(save, fsdp2_save_options, fsdp2_checkpoint_save(job.shard, PARTS, "x", s))
 TAKES(load, fsdp2_load_options, fsdp2_checkpoint_load(job.shard, PARTS, "x", s))
 TAKES(convert, fsdp2_convert_options, fsdp2_checkpoint_convert("x", "y", s))
+TAKES(step_run, fsdp2_step_result, fsdp2_step_run(job.step, &tokens, 1, s))
+
+static const struct {
   const char* function;
   struct_call call;
   uint32_t size;
@@ -62,6 +65,8 @@ TAKES(convert, fsdp2_convert_options, fsdp2_checkpoint_convert("x", "y", s))
     {"fsdp2_module_from_config", from_config, sizeof(fsdp2_module_options), 1},
     {"fsdp2_module_generate", generate, sizeof(fsdp2_generate_options), 1},
     {"fsdp2_shard_create", shard_create, sizeof(fsdp2_shard_options), 1},
+    {"fsdp2_plan_get_info", plan_options, sizeof(fsdp2_plan_options), 1},
+    {"fsdp2_plan_get_info", plan_info, sizeof(fsdp2_plan_info), 0},
     {"fsdp2_optimizer_adamw", adamw, sizeof(fsdp2_adamw_options), 1},
     {"fsdp2_optimizer_sgd", sgd, sizeof(fsdp2_sgd_options), 1},
     {"fsdp2_loader_open", loader_open, sizeof(fsdp2_loader_options), 1},
@@ -72,11 +77,6 @@ TAKES(convert, fsdp2_convert_options, fsdp2_checkpoint_convert("x", "y", s))
     {"fsdp2_module_get_info", module_get_info, sizeof(fsdp2_module_info), 0},
     {"fsdp2_shard_get_parameter_info", parameter_info, sizeof(fsdp2_parameter_info), 0},
     {"fsdp2_shard_get_stats", shard_stats, sizeof(fsdp2_shard_stats), 0},
-    {"fsdp2_step_run", step_run, sizeof(fsdp2_step_result), 0},
-};
-
-static void structs_of_a_wrong_size_are_refused(void) {
-  static union {
     {"fsdp2_shard_get_unit_info", unit_info, sizeof(fsdp2_unit_info), 0},
     {"fsdp2_shard_modules", shard_modules, sizeof(fsdp2_shard_options), 1},
     {"fsdp2_shard_apply_strategy", apply_strategy, sizeof(fsdp2_shard_options), 1},
@@ -84,6 +84,11 @@ static void structs_of_a_wrong_size_are_refused(void) {
     {"fsdp2_checkpoint_save", save, sizeof(fsdp2_save_options), 1},
     {"fsdp2_checkpoint_load", load, sizeof(fsdp2_load_options), 1},
     {"fsdp2_checkpoint_convert", convert, sizeof(fsdp2_convert_options), 1},
+    {"fsdp2_step_run", step_run, sizeof(fsdp2_step_result), 0},
+};
+
+static void structs_of_a_wrong_size_are_refused(void) {
+  static union {
     double aligned;
     unsigned char bytes[kMaxStruct];
   } memory, before;
@@ -122,19 +127,20 @@ static void options_are_initialised_in_memory_that_fits_only(void) {
   INIT(fsdp2_module_options_init, fsdp2_module_options);
   INIT(fsdp2_generate_options_init, fsdp2_generate_options);
   INIT(fsdp2_shard_options_init, fsdp2_shard_options);
+  INIT(fsdp2_plan_options_init, fsdp2_plan_options);
   INIT(fsdp2_adamw_options_init, fsdp2_adamw_options);
   INIT(fsdp2_sgd_options_init, fsdp2_sgd_options);
   INIT(fsdp2_loader_options_init, fsdp2_loader_options);
   INIT(fsdp2_step_options_init, fsdp2_step_options);
+  INIT(fsdp2_save_options_init, fsdp2_save_options);
+  INIT(fsdp2_load_options_init, fsdp2_load_options);
+  INIT(fsdp2_convert_options_init, fsdp2_convert_options);
 }
 
 /* One field of otherwise good options set to one value that it cannot have. */
 #define FIELD(call, options, field, value)                                                   \
   do {                                                                                       \
     options copy = good_##options;                                                           \
-  INIT(fsdp2_save_options_init, fsdp2_save_options);
-  INIT(fsdp2_load_options_init, fsdp2_load_options);
-  INIT(fsdp2_convert_options_init, fsdp2_convert_options);
     copy.field = (value);                                                                    \
     expect_refusal(call##_name, #field " = " #value, call(&copy), FSDP2_E_INVALID_ARGUMENT); \
   } while (0)
@@ -143,10 +149,14 @@ static const char* const mesh_create_name = "fsdp2_mesh_create";
 static const char* const from_pretrained_name = "fsdp2_module_from_pretrained";
 static const char* const generate_name = "fsdp2_module_generate";
 static const char* const shard_create_name = "fsdp2_shard_create";
+static const char* const shard_modules_name = "fsdp2_shard_modules";
 static const char* const adamw_name = "fsdp2_optimizer_adamw";
 static const char* const sgd_name = "fsdp2_optimizer_sgd";
 static const char* const loader_open_name = "fsdp2_loader_open";
 static const char* const step_create_name = "fsdp2_step_create";
+static const char* const save_name = "fsdp2_checkpoint_save";
+static const char* const load_name = "fsdp2_checkpoint_load";
+static const char* const convert_name = "fsdp2_checkpoint_convert";
 
 static void fields_that_cannot_be_are_refused(void) {
   const fsdp2_mesh_options good_fsdp2_mesh_options = FSDP2_MESH_OPTIONS_INIT;
@@ -154,20 +164,10 @@ static void fields_that_cannot_be_are_refused(void) {
   const fsdp2_generate_options good_fsdp2_generate_options = FSDP2_GENERATE_OPTIONS_INIT;
   const fsdp2_shard_options good_fsdp2_shard_options = FSDP2_SHARD_OPTIONS_INIT;
   const fsdp2_adamw_options good_fsdp2_adamw_options = FSDP2_ADAMW_OPTIONS_INIT;
-static const char* const save_name = "fsdp2_checkpoint_save";
-static const char* const load_name = "fsdp2_checkpoint_load";
-static const char* const convert_name = "fsdp2_checkpoint_convert";
   const fsdp2_sgd_options good_fsdp2_sgd_options = FSDP2_SGD_OPTIONS_INIT;
   const fsdp2_loader_options good_fsdp2_loader_options = {
       (uint32_t)sizeof(fsdp2_loader_options), 0, 0, 1, 32, 8, 384, 0};
   const fsdp2_step_options good_fsdp2_step_options = FSDP2_STEP_OPTIONS_INIT;
-  FIELD(mesh_create, fsdp2_mesh_options, backend, 5);
-  FIELD(mesh_create, fsdp2_mesh_options, rank, -2);
-  FIELD(mesh_create, fsdp2_mesh_options, world_size, 0);
-  FIELD(mesh_create, fsdp2_mesh_options, local_rank, -2);
-  FIELD(mesh_create, fsdp2_mesh_options, n_dims, 17);
-  FIELD(mesh_create, fsdp2_mesh_options, n_dims, -1);
-  FIELD(mesh_create, fsdp2_mesh_options, shape, kPrompt);
   const fsdp2_save_options good_fsdp2_save_options = FSDP2_SAVE_OPTIONS_INIT;
   const fsdp2_load_options good_fsdp2_load_options = FSDP2_LOAD_OPTIONS_INIT;
   const fsdp2_convert_options good_fsdp2_convert_options = FSDP2_CONVERT_OPTIONS_INIT;
@@ -186,9 +186,16 @@ static const char* const convert_name = "fsdp2_checkpoint_convert";
   FIELD(convert, fsdp2_convert_options, step, -1);
   FIELD(convert, fsdp2_convert_options, max_file_bytes, -1);
   FIELD(convert, fsdp2_convert_options, config_path, "");
+  FIELD(mesh_create, fsdp2_mesh_options, backend, 5);
+  FIELD(mesh_create, fsdp2_mesh_options, rank, -2);
+  FIELD(mesh_create, fsdp2_mesh_options, world_size, 0);
+  FIELD(mesh_create, fsdp2_mesh_options, local_rank, -2);
+  FIELD(mesh_create, fsdp2_mesh_options, n_dims, 17);
+  FIELD(mesh_create, fsdp2_mesh_options, n_dims, -1);
+  FIELD(mesh_create, fsdp2_mesh_options, shape, kPrompt);
   FIELD(mesh_create, fsdp2_mesh_options, timeout_ms, 0);
   FIELD(mesh_create, fsdp2_mesh_options, timeout_ms, INT64_MAX);
-  FIELD(mesh_create, fsdp2_mesh_options, fsdp_size, -1);
+  FIELD(mesh_create, fsdp2_mesh_options, fsdp_size, -2);
   FIELD(from_pretrained, fsdp2_module_options, dtype, 11);
   FIELD(from_pretrained, fsdp2_module_options, dtype, FSDP2_DTYPE_I64);
   FIELD(generate, fsdp2_generate_options, max_new_tokens, -1);
@@ -203,7 +210,20 @@ static const char* const convert_name = "fsdp2_checkpoint_convert";
   FIELD(shard_create, fsdp2_shard_options, output_dtype, -1);
   FIELD(shard_create, fsdp2_shard_options, no_cast_forward_inputs, 2);
   FIELD(shard_create, fsdp2_shard_options, cpu_offload, -1);
-  FIELD(shard_create, fsdp2_shard_options, wrap, 2);
+  FIELD(shard_create, fsdp2_shard_options, reshard_after_forward, 2); /* over one rank */
+  FIELD(shard_create, fsdp2_shard_options, wrap, 3);
+  FIELD(shard_create, fsdp2_shard_options, wrap, FSDP2_WRAP_KINDS); /* without kinds */
+  FIELD(shard_create, fsdp2_shard_options, no_pin_memory, 2);
+  FIELD(shard_create, fsdp2_shard_options, comm_schedule, 2);
+  FIELD(shard_create, fsdp2_shard_options, load_from_rank0, 2);
+  FIELD(shard_create, fsdp2_shard_options, modules_per_unit, -1);
+  FIELD(shard_create, fsdp2_shard_options, wrap_embeddings, 2);
+  FIELD(shard_create, fsdp2_shard_options, wrap_head, 2);
+  FIELD(shard_create, fsdp2_shard_options, defer_values, 2);
+  FIELD(shard_create, fsdp2_shard_options, reserved, 1);
+  FIELD(shard_create, fsdp2_shard_options, wrap_min_numel, -1);
+  FIELD(shard_modules, fsdp2_shard_options, wrap, FSDP2_WRAP_NONE);
+  FIELD(shard_modules, fsdp2_shard_options, load_from_rank0, 1);
   FIELD(shard_create, fsdp2_shard_options, comm_path, 3);
   FIELD(shard_create, fsdp2_shard_options, prefetch, -2);
   FIELD(adamw, fsdp2_adamw_options, reserved, 1);

@@ -137,6 +137,10 @@ static inline fsdp2_go_error *fsdp2_go_tensor_read(fsdp2_tensor tensor, void *to
   return fsdp2_go_check(fsdp2_tensor_read(tensor, to, n_bytes));
 }
 
+static inline fsdp2_go_error *fsdp2_go_tensor_write(fsdp2_tensor tensor, const void *from, size_t n_bytes) {
+  return fsdp2_go_check(fsdp2_tensor_write(tensor, from, n_bytes));
+}
+
 static inline fsdp2_go_error *fsdp2_go_tensor_get_value(fsdp2_tensor tensor, double *out) {
   return fsdp2_go_check(fsdp2_tensor_get_value(tensor, out));
 }
@@ -153,8 +157,20 @@ static inline fsdp2_go_error *fsdp2_go_tensor_get_info(fsdp2_tensor tensor, fsdp
   return fsdp2_go_check(fsdp2_tensor_get_info(tensor, out));
 }
 
+static inline fsdp2_go_error *fsdp2_go_tensor_set_requires_grad(fsdp2_tensor tensor, int32_t flag) {
+  return fsdp2_go_check(fsdp2_tensor_set_requires_grad(tensor, flag));
+}
+
+static inline fsdp2_go_error *fsdp2_go_tensor_get_grad(fsdp2_tensor tensor, fsdp2_tensor *out) {
+  return fsdp2_go_check(fsdp2_tensor_get_grad(tensor, out));
+}
+
 static inline fsdp2_go_error *fsdp2_go_tensor_backward(fsdp2_tensor loss) {
   return fsdp2_go_check(fsdp2_tensor_backward(loss));
+}
+
+static inline fsdp2_go_error *fsdp2_go_tensor_run_backward(const fsdp2_tensor *outputs, size_t n_outputs, const fsdp2_tensor *gradients, int32_t keep_graph) {
+  return fsdp2_go_check(fsdp2_tensor_run_backward(outputs, n_outputs, gradients, keep_graph));
 }
 
 static inline fsdp2_go_error *fsdp2_go_tensor_destroy(fsdp2_tensor tensor) {
@@ -181,8 +197,16 @@ static inline fsdp2_go_error *fsdp2_go_module_get_info(fsdp2_module module, fsdp
   return fsdp2_go_check(fsdp2_module_get_info(module, out));
 }
 
+static inline fsdp2_go_error *fsdp2_go_module_checkpoint_activations(fsdp2_module module, const char *const *kinds, size_t n_kinds, int64_t every) {
+  return fsdp2_go_check(fsdp2_module_checkpoint_activations(module, kinds, n_kinds, every));
+}
+
 static inline fsdp2_go_error *fsdp2_go_module_forward(fsdp2_module module, const fsdp2_tensor *inputs, size_t n_inputs, uint32_t flags, fsdp2_tensor *outputs, size_t cap, size_t *n_outputs) {
   return fsdp2_go_check(fsdp2_module_forward(module, inputs, n_inputs, flags, outputs, cap, n_outputs));
+}
+
+static inline fsdp2_go_error *fsdp2_go_module_forward_submodule(fsdp2_module module, const char *path, const fsdp2_tensor *inputs, size_t n_inputs, uint32_t flags, fsdp2_tensor *outputs, size_t cap, size_t *n_outputs) {
+  return fsdp2_go_check(fsdp2_module_forward_submodule(module, path, inputs, n_inputs, flags, outputs, cap, n_outputs));
 }
 
 static inline fsdp2_go_error *fsdp2_go_generate_options_init(fsdp2_generate_options *options, size_t struct_size) {
@@ -197,6 +221,14 @@ static inline fsdp2_go_error *fsdp2_go_shard_options_init(fsdp2_shard_options *o
   return fsdp2_go_check(fsdp2_shard_options_init(options, struct_size));
 }
 
+static inline fsdp2_go_error *fsdp2_go_shard_apply_strategy(const char *name, int64_t fsdp_size, fsdp2_mesh_options *mesh, fsdp2_shard_options *options) {
+  return fsdp2_go_check(fsdp2_shard_apply_strategy(name, fsdp_size, mesh, options));
+}
+
+static inline fsdp2_go_error *fsdp2_go_shard_modules(fsdp2_module module, fsdp2_mesh mesh, const char *const *names, size_t n_names, const fsdp2_shard_options *options) {
+  return fsdp2_go_check(fsdp2_shard_modules(module, mesh, names, n_names, options));
+}
+
 static inline fsdp2_go_error *fsdp2_go_shard_create(fsdp2_module module, fsdp2_mesh mesh, const fsdp2_shard_options *options, fsdp2_shard *out) {
   return fsdp2_go_check(fsdp2_shard_create(module, mesh, options, out));
 }
@@ -205,16 +237,32 @@ static inline fsdp2_go_error *fsdp2_go_shard_destroy(fsdp2_shard shard) {
   return fsdp2_go_check(fsdp2_shard_destroy(shard));
 }
 
-static inline fsdp2_go_error *fsdp2_go_shard_set_requires_gradient_sync(fsdp2_shard shard, int32_t flag) {
-  return fsdp2_go_check(fsdp2_shard_set_requires_gradient_sync(shard, flag));
+static inline fsdp2_go_error *fsdp2_go_shard_load_values(fsdp2_shard shard) {
+  return fsdp2_go_check(fsdp2_shard_load_values(shard));
+}
+
+static inline fsdp2_go_error *fsdp2_go_shard_get_mesh(fsdp2_shard shard, fsdp2_mesh *out) {
+  return fsdp2_go_check(fsdp2_shard_get_mesh(shard, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_shard_zero_grad(fsdp2_shard shard) {
   return fsdp2_go_check(fsdp2_shard_zero_grad(shard));
 }
 
-static inline fsdp2_go_error *fsdp2_go_shard_clip_grad_norm(fsdp2_shard shard, double max_norm, double *out_norm) {
-  return fsdp2_go_check(fsdp2_shard_clip_grad_norm(shard, max_norm, out_norm));
+static inline fsdp2_go_error *fsdp2_go_shard_get_grad_norm(fsdp2_shard shard, double norm_type, double *out) {
+  return fsdp2_go_check(fsdp2_shard_get_grad_norm(shard, norm_type, out));
+}
+
+static inline fsdp2_go_error *fsdp2_go_shard_clip_grad_norm(fsdp2_shard shard, double max_norm, double norm_type, double *out_norm) {
+  return fsdp2_go_check(fsdp2_shard_clip_grad_norm(shard, max_norm, norm_type, out_norm));
+}
+
+static inline fsdp2_go_error *fsdp2_go_shard_get_grad_overflow(fsdp2_shard shard, int32_t *out) {
+  return fsdp2_go_check(fsdp2_shard_get_grad_overflow(shard, out));
+}
+
+static inline fsdp2_go_error *fsdp2_go_shard_scale_grad(fsdp2_shard shard, double factor) {
+  return fsdp2_go_check(fsdp2_shard_scale_grad(shard, factor));
 }
 
 static inline fsdp2_go_error *fsdp2_go_shard_get_parameter_count(fsdp2_shard shard, size_t *out) {
@@ -229,8 +277,100 @@ static inline fsdp2_go_error *fsdp2_go_shard_get_parameter_name(fsdp2_shard shar
   return fsdp2_go_check(fsdp2_shard_get_parameter_name(shard, index, name, buf, cap, needed));
 }
 
+static inline fsdp2_go_error *fsdp2_go_shard_get_parameter_index(fsdp2_shard shard, const char *name, size_t *out) {
+  return fsdp2_go_check(fsdp2_shard_get_parameter_index(shard, name, out));
+}
+
 static inline fsdp2_go_error *fsdp2_go_shard_get_parameter(fsdp2_shard shard, size_t index, int32_t which, fsdp2_tensor *out) {
   return fsdp2_go_check(fsdp2_shard_get_parameter(shard, index, which, out));
+}
+
+static inline fsdp2_go_error *fsdp2_go_shard_cast_parameters(fsdp2_shard shard, int32_t dtype) {
+  return fsdp2_go_check(fsdp2_shard_cast_parameters(shard, dtype));
+}
+
+static inline fsdp2_go_error *fsdp2_go_shard_get_unit_count(fsdp2_shard shard, size_t *out) {
+  return fsdp2_go_check(fsdp2_shard_get_unit_count(shard, out));
+}
+
+static inline fsdp2_go_error *fsdp2_go_shard_get_unit_info(fsdp2_shard shard, size_t index, fsdp2_unit_info *out) {
+  return fsdp2_go_check(fsdp2_shard_get_unit_info(shard, index, out));
+}
+
+static inline fsdp2_go_error *fsdp2_go_shard_get_unit_name(fsdp2_shard shard, size_t index, char *buf, size_t cap, size_t *needed) {
+  return fsdp2_go_check(fsdp2_shard_get_unit_name(shard, index, buf, cap, needed));
+}
+
+static inline fsdp2_go_error *fsdp2_go_shard_get_unit_index(fsdp2_shard shard, const char *unit, size_t *out) {
+  return fsdp2_go_check(fsdp2_shard_get_unit_index(shard, unit, out));
+}
+
+static inline fsdp2_go_error *fsdp2_go_shard_set_requires_gradient_sync(fsdp2_shard shard, const char *unit, int32_t flag, int32_t recurse) {
+  return fsdp2_go_check(fsdp2_shard_set_requires_gradient_sync(shard, unit, flag, recurse));
+}
+
+static inline fsdp2_go_error *fsdp2_go_shard_set_requires_all_reduce(fsdp2_shard shard, const char *unit, int32_t flag, int32_t recurse) {
+  return fsdp2_go_check(fsdp2_shard_set_requires_all_reduce(shard, unit, flag, recurse));
+}
+
+static inline fsdp2_go_error *fsdp2_go_shard_set_is_last_backward(fsdp2_shard shard, int32_t flag) {
+  return fsdp2_go_check(fsdp2_shard_set_is_last_backward(shard, flag));
+}
+
+static inline fsdp2_go_error *fsdp2_go_shard_set_reshard_after_forward(fsdp2_shard shard, const char *unit, int32_t flag, int32_t recurse) {
+  return fsdp2_go_check(fsdp2_shard_set_reshard_after_forward(shard, unit, flag, recurse));
+}
+
+static inline fsdp2_go_error *fsdp2_go_shard_set_reshard_after_backward(fsdp2_shard shard, const char *unit, int32_t flag, int32_t recurse) {
+  return fsdp2_go_check(fsdp2_shard_set_reshard_after_backward(shard, unit, flag, recurse));
+}
+
+static inline fsdp2_go_error *fsdp2_go_shard_set_unshard_in_backward(fsdp2_shard shard, const char *unit, int32_t flag) {
+  return fsdp2_go_check(fsdp2_shard_set_unshard_in_backward(shard, unit, flag));
+}
+
+static inline fsdp2_go_error *fsdp2_go_shard_set_reduce_unused_parameters(fsdp2_shard shard, const char *unit, int32_t flag, int32_t recurse) {
+  return fsdp2_go_check(fsdp2_shard_set_reduce_unused_parameters(shard, unit, flag, recurse));
+}
+
+static inline fsdp2_go_error *fsdp2_go_shard_set_gradient_divide_factor(fsdp2_shard shard, const char *unit, double factor) {
+  return fsdp2_go_check(fsdp2_shard_set_gradient_divide_factor(shard, unit, factor));
+}
+
+static inline fsdp2_go_error *fsdp2_go_shard_set_force_sum_reduction(fsdp2_shard shard, const char *unit, int32_t flag) {
+  return fsdp2_go_check(fsdp2_shard_set_force_sum_reduction(shard, unit, flag));
+}
+
+static inline fsdp2_go_error *fsdp2_go_shard_set_forward_prefetch(fsdp2_shard shard, const char *unit, const char *const *units, size_t n_units) {
+  return fsdp2_go_check(fsdp2_shard_set_forward_prefetch(shard, unit, units, n_units));
+}
+
+static inline fsdp2_go_error *fsdp2_go_shard_set_backward_prefetch(fsdp2_shard shard, const char *unit, const char *const *units, size_t n_units) {
+  return fsdp2_go_check(fsdp2_shard_set_backward_prefetch(shard, unit, units, n_units));
+}
+
+static inline fsdp2_go_error *fsdp2_go_shard_unshard(fsdp2_shard shard, const char *unit, int32_t async_op) {
+  return fsdp2_go_check(fsdp2_shard_unshard(shard, unit, async_op));
+}
+
+static inline fsdp2_go_error *fsdp2_go_shard_wait_unshard(fsdp2_shard shard, const char *unit) {
+  return fsdp2_go_check(fsdp2_shard_wait_unshard(shard, unit));
+}
+
+static inline fsdp2_go_error *fsdp2_go_shard_reshard(fsdp2_shard shard, const char *unit) {
+  return fsdp2_go_check(fsdp2_shard_reshard(shard, unit));
+}
+
+static inline fsdp2_go_error *fsdp2_go_shard_reset(fsdp2_shard shard) {
+  return fsdp2_go_check(fsdp2_shard_reset(shard));
+}
+
+static inline fsdp2_go_error *fsdp2_go_shard_get_events(fsdp2_shard shard, int32_t *kinds, int32_t *units, size_t cap, size_t *needed) {
+  return fsdp2_go_check(fsdp2_shard_get_events(shard, kinds, units, cap, needed));
+}
+
+static inline fsdp2_go_error *fsdp2_go_shard_clear_events(fsdp2_shard shard) {
+  return fsdp2_go_check(fsdp2_shard_clear_events(shard));
 }
 
 static inline fsdp2_go_error *fsdp2_go_shard_get_stats(fsdp2_shard shard, fsdp2_shard_stats *out) {
@@ -243,6 +383,34 @@ static inline fsdp2_go_error *fsdp2_go_shard_reset_stats(fsdp2_shard shard) {
 
 static inline fsdp2_go_error *fsdp2_go_shard_describe(fsdp2_shard shard, char *buf, size_t cap, size_t *needed) {
   return fsdp2_go_check(fsdp2_shard_describe(shard, buf, cap, needed));
+}
+
+static inline fsdp2_go_error *fsdp2_go_callback_fail(fsdp2_status status, const char *message) {
+  return fsdp2_go_check(fsdp2_callback_fail(status, message));
+}
+
+static inline fsdp2_go_error *fsdp2_go_shard_set_all_reduce_hook(fsdp2_shard shard, const char *unit, fsdp2_all_reduce_hook_fn fn, void *user_data, fsdp2_release_fn release) {
+  return fsdp2_go_check(fsdp2_shard_set_all_reduce_hook(shard, unit, fn, user_data, release));
+}
+
+static inline fsdp2_go_error *fsdp2_go_shard_set_gradient_ready(fsdp2_shard shard, const char *unit, int32_t recurse, fsdp2_gradient_ready_fn fn, void *user_data, fsdp2_release_fn release) {
+  return fsdp2_go_check(fsdp2_shard_set_gradient_ready(shard, unit, recurse, fn, user_data, release));
+}
+
+static inline fsdp2_go_error *fsdp2_go_shard_set_all_gather_extension(fsdp2_shard shard, const char *unit, fsdp2_pre_all_gather_fn pre, fsdp2_post_all_gather_fn post, void *user_data, fsdp2_release_fn release) {
+  return fsdp2_go_check(fsdp2_shard_set_all_gather_extension(shard, unit, pre, post, user_data, release));
+}
+
+static inline fsdp2_go_error *fsdp2_go_plan_options_init(fsdp2_plan_options *options, size_t struct_size) {
+  return fsdp2_go_check(fsdp2_plan_options_init(options, struct_size));
+}
+
+static inline fsdp2_go_error *fsdp2_go_plan_get_info(fsdp2_shard shard, const fsdp2_plan_options *options, fsdp2_plan_info *out) {
+  return fsdp2_go_check(fsdp2_plan_get_info(shard, options, out));
+}
+
+static inline fsdp2_go_error *fsdp2_go_plan_describe(fsdp2_shard shard, const fsdp2_plan_options *options, char *buf, size_t cap, size_t *needed) {
+  return fsdp2_go_check(fsdp2_plan_describe(shard, options, buf, cap, needed));
 }
 
 static inline fsdp2_go_error *fsdp2_go_adamw_options_init(fsdp2_adamw_options *options, size_t struct_size) {
@@ -321,6 +489,34 @@ static inline fsdp2_go_error *fsdp2_go_step_destroy(fsdp2_step step) {
   return fsdp2_go_check(fsdp2_step_destroy(step));
 }
 
+static inline fsdp2_go_error *fsdp2_go_save_options_init(fsdp2_save_options *options, size_t struct_size) {
+  return fsdp2_go_check(fsdp2_save_options_init(options, struct_size));
+}
+
+static inline fsdp2_go_error *fsdp2_go_checkpoint_save(fsdp2_shard shard, fsdp2_optimizer optimizer, fsdp2_step step, fsdp2_loader loader, const char *path, const fsdp2_save_options *options) {
+  return fsdp2_go_check(fsdp2_checkpoint_save(shard, optimizer, step, loader, path, options));
+}
+
+static inline fsdp2_go_error *fsdp2_go_checkpoint_wait(fsdp2_shard shard) {
+  return fsdp2_go_check(fsdp2_checkpoint_wait(shard));
+}
+
+static inline fsdp2_go_error *fsdp2_go_checkpoint_poll(fsdp2_shard shard, int32_t *out_done) {
+  return fsdp2_go_check(fsdp2_checkpoint_poll(shard, out_done));
+}
+
+static inline fsdp2_go_error *fsdp2_go_load_options_init(fsdp2_load_options *options, size_t struct_size) {
+  return fsdp2_go_check(fsdp2_load_options_init(options, struct_size));
+}
+
+static inline fsdp2_go_error *fsdp2_go_checkpoint_load(fsdp2_shard shard, fsdp2_optimizer optimizer, fsdp2_step step, fsdp2_loader loader, const char *path, const fsdp2_load_options *options) {
+  return fsdp2_go_check(fsdp2_checkpoint_load(shard, optimizer, step, loader, path, options));
+}
+
+static inline fsdp2_go_error *fsdp2_go_checkpoint_get_report(fsdp2_shard shard, char *buf, size_t cap, size_t *needed) {
+  return fsdp2_go_check(fsdp2_checkpoint_get_report(shard, buf, cap, needed));
+}
+
 static inline fsdp2_go_error *fsdp2_go_checkpoint_save_full(fsdp2_shard shard, const char *path) {
   return fsdp2_go_check(fsdp2_checkpoint_save_full(shard, path));
 }
@@ -331,6 +527,30 @@ static inline fsdp2_go_error *fsdp2_go_checkpoint_load_full(fsdp2_shard shard, c
 
 static inline fsdp2_go_error *fsdp2_go_checkpoint_save_pretrained(fsdp2_shard shard, const char *directory) {
   return fsdp2_go_check(fsdp2_checkpoint_save_pretrained(shard, directory));
+}
+
+static inline fsdp2_go_error *fsdp2_go_checkpoint_find(const char *path, char *buf, size_t cap, size_t *needed) {
+  return fsdp2_go_check(fsdp2_checkpoint_find(path, buf, cap, needed));
+}
+
+static inline fsdp2_go_error *fsdp2_go_checkpoint_inspect(const char *path, char *buf, size_t cap, size_t *needed) {
+  return fsdp2_go_check(fsdp2_checkpoint_inspect(path, buf, cap, needed));
+}
+
+static inline fsdp2_go_error *fsdp2_go_checkpoint_verify(const char *path) {
+  return fsdp2_go_check(fsdp2_checkpoint_verify(path));
+}
+
+static inline fsdp2_go_error *fsdp2_go_checkpoint_rebuild_manifest(const char *path) {
+  return fsdp2_go_check(fsdp2_checkpoint_rebuild_manifest(path));
+}
+
+static inline fsdp2_go_error *fsdp2_go_convert_options_init(fsdp2_convert_options *options, size_t struct_size) {
+  return fsdp2_go_check(fsdp2_convert_options_init(options, struct_size));
+}
+
+static inline fsdp2_go_error *fsdp2_go_checkpoint_convert(const char *from, const char *to, const fsdp2_convert_options *options) {
+  return fsdp2_go_check(fsdp2_checkpoint_convert(from, to, options));
 }
 
 #endif /* FSDP2_GO_CALLS_H_ */

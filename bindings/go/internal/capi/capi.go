@@ -9,78 +9,95 @@ import "unsafe"
 
 // Constants of the C headers under their names without FSDP2_.
 const (
-	HeaderVersion       = 1
-	MaxDims             = 16
-	Ok                  = 0
-	ENullArgument       = 101
-	EInvalidHandle      = 102
-	EStaleHandle        = 103
-	EHandleKind         = 104
-	EStructSize         = 105
-	EInvalidArgument    = 106
-	EBufferTooSmall     = 107
-	EBusy               = 108
-	EWrongState         = 109
-	ENotFound           = 201
-	EUnsupported        = 202
-	EAbiMismatch        = 203
-	EIo                 = 204
-	EOutOfMemory        = 301
-	EDeviceMemory       = 302
-	EComm               = 401
-	ETimeout            = 402
-	EPeerFailed         = 403
-	EDeviceLost         = 404
-	ECallback           = 501
-	ECancelled          = 502
-	ECorruptData        = 601
-	EInternal           = 901
-	DtypeKeep           = 0
-	DtypeF32            = 1
-	DtypeF64            = 2
-	DtypeF16            = 3
-	DtypeBf16           = 4
-	DtypeI64            = 5
-	DtypeI32            = 6
-	DtypeI16            = 7
-	DtypeI8             = 8
-	DtypeU8             = 9
-	DtypeBool           = 10
-	ProductEngineAuto   = 0
-	ProductEngineMkl    = 1
-	ProductEngineOnednn = 2
-	LogDebug            = 10
-	LogInfo             = 20
-	LogWarning          = 30
-	LogError            = 40
-	LogOff              = 100
-	BackendAuto         = 0
-	BackendGloo         = 1
-	BackendNccl         = 2
-	BackendThread       = 3
-	BackendFake         = 4
-	ReduceSum           = 0
-	ReduceAverage       = 1
-	ReduceMax           = 2
-	DeviceCpu           = 1
-	DeviceCuda          = 2
-	ForwardNoGrad       = 1
-	WrapDefault         = 0
-	WrapNone            = 1
-	CommPathAuto        = 0
-	CommPathDirect      = 1
-	CommPathPacked      = 2
-	ParameterLocal      = 0
-	ParameterLocalGrad  = 1
-	ParameterFull       = 2
-	ParameterFullGrad   = 3
-	TokensAuto          = 0
-	TokensBytes         = 1
-	OrderSequential     = 0
-	OrderShuffled       = 1
-	ScheduleConstant    = 0
-	ScheduleLinear      = 1
-	ScheduleCosine      = 2
+	HeaderVersion            = 1
+	MaxDims                  = 16
+	Ok                       = 0
+	ENullArgument            = 101
+	EInvalidHandle           = 102
+	EStaleHandle             = 103
+	EHandleKind              = 104
+	EStructSize              = 105
+	EInvalidArgument         = 106
+	EBufferTooSmall          = 107
+	EBusy                    = 108
+	EWrongState              = 109
+	ENotFound                = 201
+	EUnsupported             = 202
+	EAbiMismatch             = 203
+	EIo                      = 204
+	EOutOfMemory             = 301
+	EDeviceMemory            = 302
+	EComm                    = 401
+	ETimeout                 = 402
+	EPeerFailed              = 403
+	EDeviceLost              = 404
+	ECallback                = 501
+	ECancelled               = 502
+	ECorruptData             = 601
+	EInternal                = 901
+	DtypeKeep                = 0
+	DtypeF32                 = 1
+	DtypeF64                 = 2
+	DtypeF16                 = 3
+	DtypeBf16                = 4
+	DtypeI64                 = 5
+	DtypeI32                 = 6
+	DtypeI16                 = 7
+	DtypeI8                  = 8
+	DtypeU8                  = 9
+	DtypeBool                = 10
+	ProductEngineAuto        = 0
+	ProductEngineMkl         = 1
+	ProductEngineOnednn      = 2
+	LogDebug                 = 10
+	LogInfo                  = 20
+	LogWarning               = 30
+	LogError                 = 40
+	LogOff                   = 100
+	BackendAuto              = 0
+	BackendGloo              = 1
+	BackendNccl              = 2
+	BackendThread            = 3
+	BackendFake              = 4
+	ReduceSum                = 0
+	ReduceAverage            = 1
+	ReduceMax                = 2
+	DeviceCpu                = 1
+	DeviceCuda               = 2
+	ForwardNoGrad            = 1
+	WrapDefault              = 0
+	WrapNone                 = 1
+	WrapKinds                = 2
+	CommPathAuto             = 0
+	CommPathDirect           = 1
+	CommPathPacked           = 2
+	CommScheduleAgreed       = 0
+	CommScheduleOnUse        = 1
+	ParameterLocal           = 0
+	ParameterLocalGrad       = 1
+	ParameterFull            = 2
+	ParameterFullGrad        = 3
+	UnitSharded              = 0
+	UnitGathering            = 1
+	UnitUnsharded            = 2
+	UnitSliced               = 3
+	EventAllGather           = 0
+	EventUnshard             = 1
+	EventReshard             = 2
+	EventReduceScatter       = 3
+	EventPostBackward        = 4
+	TokensAuto               = 0
+	TokensBytes              = 1
+	OrderSequential          = 0
+	OrderShuffled            = 1
+	ScheduleConstant         = 0
+	ScheduleLinear           = 1
+	ScheduleCosine           = 2
+	CheckpointSharded        = 0
+	CheckpointSafetensors    = 1
+	CheckpointPth            = 2
+	CheckpointModelDirectory = 3
+	CheckpointPthPerRank     = 4
 )
 
 // Mesh is fsdp2_mesh.
@@ -230,6 +247,23 @@ type ShardOptions struct {
 	Wrap                int32
 	CommPath            int32
 	Prefetch            int32
+	NoPinMemory         int32
+	CommSchedule        int32
+	LoadFromRank0       int32
+	ModulesPerUnit      int32
+	WrapEmbeddings      int32
+	WrapHead            int32
+	DeferValues         int32
+	Reserved            int32
+	WrapMinNumel        int64
+	WrapKinds           *unsafe.Pointer
+	NWrapKinds          uint
+	WrapNames           *unsafe.Pointer
+	NWrapNames          uint
+	IgnoredNames        *unsafe.Pointer
+	NIgnoredNames       uint
+	ShardDim            unsafe.Pointer
+	ShardDimUserData    unsafe.Pointer
 }
 
 // ParameterInfo is fsdp2_parameter_info.
@@ -245,6 +279,26 @@ type ParameterInfo struct {
 	Shape        [16]int64
 	LocalShape   [16]int64
 	LocalOffset  int64
+	ShardRanks   int32
+	ReplicaRanks int32
+	Unit         int32
+	Reserved     int32
+}
+
+// UnitInfo is fsdp2_unit_info.
+type UnitInfo struct {
+	StructSize     uint32
+	State          int32
+	NModules       int32
+	NParameters    int32
+	Dtype          int32
+	ComputeDtype   int32
+	ShardDim       int32
+	IsRoot         int32
+	Numel          int64
+	ShardedBytes   int64
+	UnshardedBytes int64
+	LiveBytes      int64
 }
 
 // ShardStats is fsdp2_shard_stats.
@@ -259,6 +313,31 @@ type ShardStats struct {
 	AllReduceBytes     int64
 	UnshardedBytes     int64
 	PeakUnshardedBytes int64
+}
+
+// PlanOptions is fsdp2_plan_options.
+type PlanOptions struct {
+	StructSize      uint32
+	Reserved        int32
+	OptimizerStates float64
+}
+
+// PlanInfo is fsdp2_plan_info.
+type PlanInfo struct {
+	StructSize                 uint32
+	NUnits                     int32
+	Numel                      int64
+	ShardBytes                 int64
+	GradientBytes              int64
+	OptimizerBytes             int64
+	PeakUnshardedBytes         int64
+	PeakUnreducedGradientBytes int64
+	AllGathers                 int64
+	ReduceScatters             int64
+	AllReduces                 int64
+	AllGatherBytes             int64
+	ReduceScatterBytes         int64
+	AllReduceBytes             int64
 }
 
 // AdamwOptions is fsdp2_adamw_options.
@@ -317,6 +396,36 @@ type StepResult struct {
 	Seconds            float64
 	TokensPerSecond    float64
 	PeakUnshardedBytes int64
+}
+
+// SaveOptions is fsdp2_save_options.
+type SaveOptions struct {
+	StructSize   uint32
+	Format       int32
+	Background   int32
+	KeepLast     int32
+	NoRng        int32
+	Reserved     int32
+	MaxFileBytes int64
+}
+
+// LoadOptions is fsdp2_load_options.
+type LoadOptions struct {
+	StructSize uint32
+	Partial    int32
+	NoRng      int32
+	Reserved   int32
+}
+
+// ConvertOptions is fsdp2_convert_options.
+type ConvertOptions struct {
+	StructSize   uint32
+	Format       int32
+	ModelOnly    int32
+	Ranks        int32
+	Step         int64
+	MaxFileBytes int64
+	ConfigPath   unsafe.Pointer
 }
 
 // StatusName calls fsdp2_status_name.
@@ -511,6 +620,11 @@ func TensorRead(tensor Tensor, to unsafe.Pointer, nBytes uint) error {
 	return check(C.fsdp2_go_tensor_read(*(*C.fsdp2_tensor)(unsafe.Pointer(&tensor)), to, C.size_t(nBytes)))
 }
 
+// TensorWrite calls fsdp2_tensor_write.
+func TensorWrite(tensor Tensor, from unsafe.Pointer, nBytes uint) error {
+	return check(C.fsdp2_go_tensor_write(*(*C.fsdp2_tensor)(unsafe.Pointer(&tensor)), from, C.size_t(nBytes)))
+}
+
 // TensorGetValue calls fsdp2_tensor_get_value.
 func TensorGetValue(tensor Tensor, out *float64) error {
 	return check(C.fsdp2_go_tensor_get_value(*(*C.fsdp2_tensor)(unsafe.Pointer(&tensor)), (*C.double)(unsafe.Pointer(out))))
@@ -531,9 +645,24 @@ func TensorGetInfo(tensor Tensor, out *TensorInfo) error {
 	return check(C.fsdp2_go_tensor_get_info(*(*C.fsdp2_tensor)(unsafe.Pointer(&tensor)), (*C.fsdp2_tensor_info)(unsafe.Pointer(out))))
 }
 
+// TensorSetRequiresGrad calls fsdp2_tensor_set_requires_grad.
+func TensorSetRequiresGrad(tensor Tensor, flag int32) error {
+	return check(C.fsdp2_go_tensor_set_requires_grad(*(*C.fsdp2_tensor)(unsafe.Pointer(&tensor)), C.int32_t(flag)))
+}
+
+// TensorGetGrad calls fsdp2_tensor_get_grad.
+func TensorGetGrad(tensor Tensor, out *Tensor) error {
+	return check(C.fsdp2_go_tensor_get_grad(*(*C.fsdp2_tensor)(unsafe.Pointer(&tensor)), (*C.fsdp2_tensor)(unsafe.Pointer(out))))
+}
+
 // TensorBackward calls fsdp2_tensor_backward.
 func TensorBackward(loss Tensor) error {
 	return check(C.fsdp2_go_tensor_backward(*(*C.fsdp2_tensor)(unsafe.Pointer(&loss))))
+}
+
+// TensorRunBackward calls fsdp2_tensor_run_backward.
+func TensorRunBackward(outputs *Tensor, nOutputs uint, gradients *Tensor, keepGraph int32) error {
+	return check(C.fsdp2_go_tensor_run_backward((*C.fsdp2_tensor)(unsafe.Pointer(outputs)), C.size_t(nOutputs), (*C.fsdp2_tensor)(unsafe.Pointer(gradients)), C.int32_t(keepGraph)))
 }
 
 // TensorDestroy calls fsdp2_tensor_destroy.
@@ -570,9 +699,21 @@ func ModuleGetInfo(module Module, out *ModuleInfo) error {
 	return check(C.fsdp2_go_module_get_info(*(*C.fsdp2_module)(unsafe.Pointer(&module)), (*C.fsdp2_module_info)(unsafe.Pointer(out))))
 }
 
+// ModuleCheckpointActivations calls fsdp2_module_checkpoint_activations.
+func ModuleCheckpointActivations(module Module, kinds *unsafe.Pointer, nKinds uint, every int64) error {
+	return check(C.fsdp2_go_module_checkpoint_activations(*(*C.fsdp2_module)(unsafe.Pointer(&module)), (**C.char)(unsafe.Pointer(kinds)), C.size_t(nKinds), C.int64_t(every)))
+}
+
 // ModuleForward calls fsdp2_module_forward.
 func ModuleForward(module Module, inputs *Tensor, nInputs uint, flags uint32, outputs *Tensor, cap uint, nOutputs *uint) error {
 	return check(C.fsdp2_go_module_forward(*(*C.fsdp2_module)(unsafe.Pointer(&module)), (*C.fsdp2_tensor)(unsafe.Pointer(inputs)), C.size_t(nInputs), C.uint32_t(flags), (*C.fsdp2_tensor)(unsafe.Pointer(outputs)), C.size_t(cap), (*C.size_t)(unsafe.Pointer(nOutputs))))
+}
+
+// ModuleForwardSubmodule calls fsdp2_module_forward_submodule.
+func ModuleForwardSubmodule(module Module, path string, inputs *Tensor, nInputs uint, flags uint32, outputs *Tensor, cap uint, nOutputs *uint) error {
+	cPath := C.CString(path)
+	defer C.free(unsafe.Pointer(cPath))
+	return check(C.fsdp2_go_module_forward_submodule(*(*C.fsdp2_module)(unsafe.Pointer(&module)), cPath, (*C.fsdp2_tensor)(unsafe.Pointer(inputs)), C.size_t(nInputs), C.uint32_t(flags), (*C.fsdp2_tensor)(unsafe.Pointer(outputs)), C.size_t(cap), (*C.size_t)(unsafe.Pointer(nOutputs))))
 }
 
 // GenerateOptionsInit calls fsdp2_generate_options_init.
@@ -590,6 +731,18 @@ func ShardOptionsInit(options *ShardOptions, structSize uint) error {
 	return check(C.fsdp2_go_shard_options_init((*C.fsdp2_shard_options)(unsafe.Pointer(options)), C.size_t(structSize)))
 }
 
+// ShardApplyStrategy calls fsdp2_shard_apply_strategy.
+func ShardApplyStrategy(name string, fsdpSize int64, mesh *MeshOptions, options *ShardOptions) error {
+	cName := C.CString(name)
+	defer C.free(unsafe.Pointer(cName))
+	return check(C.fsdp2_go_shard_apply_strategy(cName, C.int64_t(fsdpSize), (*C.fsdp2_mesh_options)(unsafe.Pointer(mesh)), (*C.fsdp2_shard_options)(unsafe.Pointer(options))))
+}
+
+// ShardModules calls fsdp2_shard_modules.
+func ShardModules(module Module, mesh Mesh, names *unsafe.Pointer, nNames uint, options *ShardOptions) error {
+	return check(C.fsdp2_go_shard_modules(*(*C.fsdp2_module)(unsafe.Pointer(&module)), *(*C.fsdp2_mesh)(unsafe.Pointer(&mesh)), (**C.char)(unsafe.Pointer(names)), C.size_t(nNames), (*C.fsdp2_shard_options)(unsafe.Pointer(options))))
+}
+
 // ShardCreate calls fsdp2_shard_create.
 func ShardCreate(module Module, mesh Mesh, options *ShardOptions, out *Shard) error {
 	return check(C.fsdp2_go_shard_create(*(*C.fsdp2_module)(unsafe.Pointer(&module)), *(*C.fsdp2_mesh)(unsafe.Pointer(&mesh)), (*C.fsdp2_shard_options)(unsafe.Pointer(options)), (*C.fsdp2_shard)(unsafe.Pointer(out))))
@@ -600,9 +753,14 @@ func ShardDestroy(shard Shard) error {
 	return check(C.fsdp2_go_shard_destroy(*(*C.fsdp2_shard)(unsafe.Pointer(&shard))))
 }
 
-// ShardSetRequiresGradientSync calls fsdp2_shard_set_requires_gradient_sync.
-func ShardSetRequiresGradientSync(shard Shard, flag int32) error {
-	return check(C.fsdp2_go_shard_set_requires_gradient_sync(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), C.int32_t(flag)))
+// ShardLoadValues calls fsdp2_shard_load_values.
+func ShardLoadValues(shard Shard) error {
+	return check(C.fsdp2_go_shard_load_values(*(*C.fsdp2_shard)(unsafe.Pointer(&shard))))
+}
+
+// ShardGetMesh calls fsdp2_shard_get_mesh.
+func ShardGetMesh(shard Shard, out *Mesh) error {
+	return check(C.fsdp2_go_shard_get_mesh(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), (*C.fsdp2_mesh)(unsafe.Pointer(out))))
 }
 
 // ShardZeroGrad calls fsdp2_shard_zero_grad.
@@ -610,9 +768,24 @@ func ShardZeroGrad(shard Shard) error {
 	return check(C.fsdp2_go_shard_zero_grad(*(*C.fsdp2_shard)(unsafe.Pointer(&shard))))
 }
 
+// ShardGetGradNorm calls fsdp2_shard_get_grad_norm.
+func ShardGetGradNorm(shard Shard, normType float64, out *float64) error {
+	return check(C.fsdp2_go_shard_get_grad_norm(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), C.double(normType), (*C.double)(unsafe.Pointer(out))))
+}
+
 // ShardClipGradNorm calls fsdp2_shard_clip_grad_norm.
-func ShardClipGradNorm(shard Shard, maxNorm float64, outNorm *float64) error {
-	return check(C.fsdp2_go_shard_clip_grad_norm(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), C.double(maxNorm), (*C.double)(unsafe.Pointer(outNorm))))
+func ShardClipGradNorm(shard Shard, maxNorm float64, normType float64, outNorm *float64) error {
+	return check(C.fsdp2_go_shard_clip_grad_norm(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), C.double(maxNorm), C.double(normType), (*C.double)(unsafe.Pointer(outNorm))))
+}
+
+// ShardGetGradOverflow calls fsdp2_shard_get_grad_overflow.
+func ShardGetGradOverflow(shard Shard, out *int32) error {
+	return check(C.fsdp2_go_shard_get_grad_overflow(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), (*C.int32_t)(unsafe.Pointer(out))))
+}
+
+// ShardScaleGrad calls fsdp2_shard_scale_grad.
+func ShardScaleGrad(shard Shard, factor float64) error {
+	return check(C.fsdp2_go_shard_scale_grad(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), C.double(factor)))
 }
 
 // ShardGetParameterCount calls fsdp2_shard_get_parameter_count.
@@ -630,9 +803,154 @@ func ShardGetParameterName(shard Shard, index uint, name int32, buf *byte, cap u
 	return check(C.fsdp2_go_shard_get_parameter_name(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), C.size_t(index), C.int32_t(name), (*C.char)(unsafe.Pointer(buf)), C.size_t(cap), (*C.size_t)(unsafe.Pointer(needed))))
 }
 
+// ShardGetParameterIndex calls fsdp2_shard_get_parameter_index.
+func ShardGetParameterIndex(shard Shard, name string, out *uint) error {
+	cName := C.CString(name)
+	defer C.free(unsafe.Pointer(cName))
+	return check(C.fsdp2_go_shard_get_parameter_index(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cName, (*C.size_t)(unsafe.Pointer(out))))
+}
+
 // ShardGetParameter calls fsdp2_shard_get_parameter.
 func ShardGetParameter(shard Shard, index uint, which int32, out *Tensor) error {
 	return check(C.fsdp2_go_shard_get_parameter(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), C.size_t(index), C.int32_t(which), (*C.fsdp2_tensor)(unsafe.Pointer(out))))
+}
+
+// ShardCastParameters calls fsdp2_shard_cast_parameters.
+func ShardCastParameters(shard Shard, dtype int32) error {
+	return check(C.fsdp2_go_shard_cast_parameters(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), C.int32_t(dtype)))
+}
+
+// ShardGetUnitCount calls fsdp2_shard_get_unit_count.
+func ShardGetUnitCount(shard Shard, out *uint) error {
+	return check(C.fsdp2_go_shard_get_unit_count(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), (*C.size_t)(unsafe.Pointer(out))))
+}
+
+// ShardGetUnitInfo calls fsdp2_shard_get_unit_info.
+func ShardGetUnitInfo(shard Shard, index uint, out *UnitInfo) error {
+	return check(C.fsdp2_go_shard_get_unit_info(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), C.size_t(index), (*C.fsdp2_unit_info)(unsafe.Pointer(out))))
+}
+
+// ShardGetUnitName calls fsdp2_shard_get_unit_name.
+func ShardGetUnitName(shard Shard, index uint, buf *byte, cap uint, needed *uint) error {
+	return check(C.fsdp2_go_shard_get_unit_name(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), C.size_t(index), (*C.char)(unsafe.Pointer(buf)), C.size_t(cap), (*C.size_t)(unsafe.Pointer(needed))))
+}
+
+// ShardGetUnitIndex calls fsdp2_shard_get_unit_index.
+func ShardGetUnitIndex(shard Shard, unit string, out *uint) error {
+	cUnit := C.CString(unit)
+	defer C.free(unsafe.Pointer(cUnit))
+	return check(C.fsdp2_go_shard_get_unit_index(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cUnit, (*C.size_t)(unsafe.Pointer(out))))
+}
+
+// ShardSetRequiresGradientSync calls fsdp2_shard_set_requires_gradient_sync.
+func ShardSetRequiresGradientSync(shard Shard, unit string, flag int32, recurse int32) error {
+	cUnit := C.CString(unit)
+	defer C.free(unsafe.Pointer(cUnit))
+	return check(C.fsdp2_go_shard_set_requires_gradient_sync(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cUnit, C.int32_t(flag), C.int32_t(recurse)))
+}
+
+// ShardSetRequiresAllReduce calls fsdp2_shard_set_requires_all_reduce.
+func ShardSetRequiresAllReduce(shard Shard, unit string, flag int32, recurse int32) error {
+	cUnit := C.CString(unit)
+	defer C.free(unsafe.Pointer(cUnit))
+	return check(C.fsdp2_go_shard_set_requires_all_reduce(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cUnit, C.int32_t(flag), C.int32_t(recurse)))
+}
+
+// ShardSetIsLastBackward calls fsdp2_shard_set_is_last_backward.
+func ShardSetIsLastBackward(shard Shard, flag int32) error {
+	return check(C.fsdp2_go_shard_set_is_last_backward(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), C.int32_t(flag)))
+}
+
+// ShardSetReshardAfterForward calls fsdp2_shard_set_reshard_after_forward.
+func ShardSetReshardAfterForward(shard Shard, unit string, flag int32, recurse int32) error {
+	cUnit := C.CString(unit)
+	defer C.free(unsafe.Pointer(cUnit))
+	return check(C.fsdp2_go_shard_set_reshard_after_forward(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cUnit, C.int32_t(flag), C.int32_t(recurse)))
+}
+
+// ShardSetReshardAfterBackward calls fsdp2_shard_set_reshard_after_backward.
+func ShardSetReshardAfterBackward(shard Shard, unit string, flag int32, recurse int32) error {
+	cUnit := C.CString(unit)
+	defer C.free(unsafe.Pointer(cUnit))
+	return check(C.fsdp2_go_shard_set_reshard_after_backward(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cUnit, C.int32_t(flag), C.int32_t(recurse)))
+}
+
+// ShardSetUnshardInBackward calls fsdp2_shard_set_unshard_in_backward.
+func ShardSetUnshardInBackward(shard Shard, unit string, flag int32) error {
+	cUnit := C.CString(unit)
+	defer C.free(unsafe.Pointer(cUnit))
+	return check(C.fsdp2_go_shard_set_unshard_in_backward(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cUnit, C.int32_t(flag)))
+}
+
+// ShardSetReduceUnusedParameters calls fsdp2_shard_set_reduce_unused_parameters.
+func ShardSetReduceUnusedParameters(shard Shard, unit string, flag int32, recurse int32) error {
+	cUnit := C.CString(unit)
+	defer C.free(unsafe.Pointer(cUnit))
+	return check(C.fsdp2_go_shard_set_reduce_unused_parameters(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cUnit, C.int32_t(flag), C.int32_t(recurse)))
+}
+
+// ShardSetGradientDivideFactor calls fsdp2_shard_set_gradient_divide_factor.
+func ShardSetGradientDivideFactor(shard Shard, unit string, factor float64) error {
+	cUnit := C.CString(unit)
+	defer C.free(unsafe.Pointer(cUnit))
+	return check(C.fsdp2_go_shard_set_gradient_divide_factor(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cUnit, C.double(factor)))
+}
+
+// ShardSetForceSumReduction calls fsdp2_shard_set_force_sum_reduction.
+func ShardSetForceSumReduction(shard Shard, unit string, flag int32) error {
+	cUnit := C.CString(unit)
+	defer C.free(unsafe.Pointer(cUnit))
+	return check(C.fsdp2_go_shard_set_force_sum_reduction(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cUnit, C.int32_t(flag)))
+}
+
+// ShardSetForwardPrefetch calls fsdp2_shard_set_forward_prefetch.
+func ShardSetForwardPrefetch(shard Shard, unit string, units *unsafe.Pointer, nUnits uint) error {
+	cUnit := C.CString(unit)
+	defer C.free(unsafe.Pointer(cUnit))
+	return check(C.fsdp2_go_shard_set_forward_prefetch(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cUnit, (**C.char)(unsafe.Pointer(units)), C.size_t(nUnits)))
+}
+
+// ShardSetBackwardPrefetch calls fsdp2_shard_set_backward_prefetch.
+func ShardSetBackwardPrefetch(shard Shard, unit string, units *unsafe.Pointer, nUnits uint) error {
+	cUnit := C.CString(unit)
+	defer C.free(unsafe.Pointer(cUnit))
+	return check(C.fsdp2_go_shard_set_backward_prefetch(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cUnit, (**C.char)(unsafe.Pointer(units)), C.size_t(nUnits)))
+}
+
+// ShardUnshard calls fsdp2_shard_unshard.
+func ShardUnshard(shard Shard, unit string, asyncOp int32) error {
+	cUnit := C.CString(unit)
+	defer C.free(unsafe.Pointer(cUnit))
+	return check(C.fsdp2_go_shard_unshard(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cUnit, C.int32_t(asyncOp)))
+}
+
+// ShardWaitUnshard calls fsdp2_shard_wait_unshard.
+func ShardWaitUnshard(shard Shard, unit string) error {
+	cUnit := C.CString(unit)
+	defer C.free(unsafe.Pointer(cUnit))
+	return check(C.fsdp2_go_shard_wait_unshard(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cUnit))
+}
+
+// ShardReshard calls fsdp2_shard_reshard.
+func ShardReshard(shard Shard, unit string) error {
+	cUnit := C.CString(unit)
+	defer C.free(unsafe.Pointer(cUnit))
+	return check(C.fsdp2_go_shard_reshard(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cUnit))
+}
+
+// ShardReset calls fsdp2_shard_reset.
+func ShardReset(shard Shard) error {
+	return check(C.fsdp2_go_shard_reset(*(*C.fsdp2_shard)(unsafe.Pointer(&shard))))
+}
+
+// ShardGetEvents calls fsdp2_shard_get_events.
+func ShardGetEvents(shard Shard, kinds *int32, units *int32, cap uint, needed *uint) error {
+	return check(C.fsdp2_go_shard_get_events(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), (*C.int32_t)(unsafe.Pointer(kinds)), (*C.int32_t)(unsafe.Pointer(units)), C.size_t(cap), (*C.size_t)(unsafe.Pointer(needed))))
+}
+
+// ShardClearEvents calls fsdp2_shard_clear_events.
+func ShardClearEvents(shard Shard) error {
+	return check(C.fsdp2_go_shard_clear_events(*(*C.fsdp2_shard)(unsafe.Pointer(&shard))))
 }
 
 // ShardGetStats calls fsdp2_shard_get_stats.
@@ -648,6 +966,49 @@ func ShardResetStats(shard Shard) error {
 // ShardDescribe calls fsdp2_shard_describe.
 func ShardDescribe(shard Shard, buf *byte, cap uint, needed *uint) error {
 	return check(C.fsdp2_go_shard_describe(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), (*C.char)(unsafe.Pointer(buf)), C.size_t(cap), (*C.size_t)(unsafe.Pointer(needed))))
+}
+
+// CallbackFail calls fsdp2_callback_fail.
+func CallbackFail(status Status, message string) error {
+	cMessage := C.CString(message)
+	defer C.free(unsafe.Pointer(cMessage))
+	return check(C.fsdp2_go_callback_fail(C.fsdp2_status(status), cMessage))
+}
+
+// ShardSetAllReduceHook calls fsdp2_shard_set_all_reduce_hook.
+func ShardSetAllReduceHook(shard Shard, unit string, fn unsafe.Pointer, userData unsafe.Pointer, release unsafe.Pointer) error {
+	cUnit := C.CString(unit)
+	defer C.free(unsafe.Pointer(cUnit))
+	return check(C.fsdp2_go_shard_set_all_reduce_hook(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cUnit, C.fsdp2_all_reduce_hook_fn(fn), userData, C.fsdp2_release_fn(release)))
+}
+
+// ShardSetGradientReady calls fsdp2_shard_set_gradient_ready.
+func ShardSetGradientReady(shard Shard, unit string, recurse int32, fn unsafe.Pointer, userData unsafe.Pointer, release unsafe.Pointer) error {
+	cUnit := C.CString(unit)
+	defer C.free(unsafe.Pointer(cUnit))
+	return check(C.fsdp2_go_shard_set_gradient_ready(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cUnit, C.int32_t(recurse), C.fsdp2_gradient_ready_fn(fn), userData, C.fsdp2_release_fn(release)))
+}
+
+// ShardSetAllGatherExtension calls fsdp2_shard_set_all_gather_extension.
+func ShardSetAllGatherExtension(shard Shard, unit string, pre unsafe.Pointer, post unsafe.Pointer, userData unsafe.Pointer, release unsafe.Pointer) error {
+	cUnit := C.CString(unit)
+	defer C.free(unsafe.Pointer(cUnit))
+	return check(C.fsdp2_go_shard_set_all_gather_extension(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cUnit, C.fsdp2_pre_all_gather_fn(pre), C.fsdp2_post_all_gather_fn(post), userData, C.fsdp2_release_fn(release)))
+}
+
+// PlanOptionsInit calls fsdp2_plan_options_init.
+func PlanOptionsInit(options *PlanOptions, structSize uint) error {
+	return check(C.fsdp2_go_plan_options_init((*C.fsdp2_plan_options)(unsafe.Pointer(options)), C.size_t(structSize)))
+}
+
+// PlanGetInfo calls fsdp2_plan_get_info.
+func PlanGetInfo(shard Shard, options *PlanOptions, out *PlanInfo) error {
+	return check(C.fsdp2_go_plan_get_info(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), (*C.fsdp2_plan_options)(unsafe.Pointer(options)), (*C.fsdp2_plan_info)(unsafe.Pointer(out))))
+}
+
+// PlanDescribe calls fsdp2_plan_describe.
+func PlanDescribe(shard Shard, options *PlanOptions, buf *byte, cap uint, needed *uint) error {
+	return check(C.fsdp2_go_plan_describe(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), (*C.fsdp2_plan_options)(unsafe.Pointer(options)), (*C.char)(unsafe.Pointer(buf)), C.size_t(cap), (*C.size_t)(unsafe.Pointer(needed))))
 }
 
 // AdamwOptionsInit calls fsdp2_adamw_options_init.
@@ -747,6 +1108,45 @@ func StepDestroy(step Step) error {
 	return check(C.fsdp2_go_step_destroy(*(*C.fsdp2_step)(unsafe.Pointer(&step))))
 }
 
+// SaveOptionsInit calls fsdp2_save_options_init.
+func SaveOptionsInit(options *SaveOptions, structSize uint) error {
+	return check(C.fsdp2_go_save_options_init((*C.fsdp2_save_options)(unsafe.Pointer(options)), C.size_t(structSize)))
+}
+
+// CheckpointSave calls fsdp2_checkpoint_save.
+func CheckpointSave(shard Shard, optimizer Optimizer, step Step, loader Loader, path string, options *SaveOptions) error {
+	cPath := C.CString(path)
+	defer C.free(unsafe.Pointer(cPath))
+	return check(C.fsdp2_go_checkpoint_save(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), *(*C.fsdp2_optimizer)(unsafe.Pointer(&optimizer)), *(*C.fsdp2_step)(unsafe.Pointer(&step)), *(*C.fsdp2_loader)(unsafe.Pointer(&loader)), cPath, (*C.fsdp2_save_options)(unsafe.Pointer(options))))
+}
+
+// CheckpointWait calls fsdp2_checkpoint_wait.
+func CheckpointWait(shard Shard) error {
+	return check(C.fsdp2_go_checkpoint_wait(*(*C.fsdp2_shard)(unsafe.Pointer(&shard))))
+}
+
+// CheckpointPoll calls fsdp2_checkpoint_poll.
+func CheckpointPoll(shard Shard, outDone *int32) error {
+	return check(C.fsdp2_go_checkpoint_poll(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), (*C.int32_t)(unsafe.Pointer(outDone))))
+}
+
+// LoadOptionsInit calls fsdp2_load_options_init.
+func LoadOptionsInit(options *LoadOptions, structSize uint) error {
+	return check(C.fsdp2_go_load_options_init((*C.fsdp2_load_options)(unsafe.Pointer(options)), C.size_t(structSize)))
+}
+
+// CheckpointLoad calls fsdp2_checkpoint_load.
+func CheckpointLoad(shard Shard, optimizer Optimizer, step Step, loader Loader, path string, options *LoadOptions) error {
+	cPath := C.CString(path)
+	defer C.free(unsafe.Pointer(cPath))
+	return check(C.fsdp2_go_checkpoint_load(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), *(*C.fsdp2_optimizer)(unsafe.Pointer(&optimizer)), *(*C.fsdp2_step)(unsafe.Pointer(&step)), *(*C.fsdp2_loader)(unsafe.Pointer(&loader)), cPath, (*C.fsdp2_load_options)(unsafe.Pointer(options))))
+}
+
+// CheckpointGetReport calls fsdp2_checkpoint_get_report.
+func CheckpointGetReport(shard Shard, buf *byte, cap uint, needed *uint) error {
+	return check(C.fsdp2_go_checkpoint_get_report(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), (*C.char)(unsafe.Pointer(buf)), C.size_t(cap), (*C.size_t)(unsafe.Pointer(needed))))
+}
+
 // CheckpointSaveFull calls fsdp2_checkpoint_save_full.
 func CheckpointSaveFull(shard Shard, path string) error {
 	cPath := C.CString(path)
@@ -766,4 +1166,46 @@ func CheckpointSavePretrained(shard Shard, directory string) error {
 	cDirectory := C.CString(directory)
 	defer C.free(unsafe.Pointer(cDirectory))
 	return check(C.fsdp2_go_checkpoint_save_pretrained(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cDirectory))
+}
+
+// CheckpointFind calls fsdp2_checkpoint_find.
+func CheckpointFind(path string, buf *byte, cap uint, needed *uint) error {
+	cPath := C.CString(path)
+	defer C.free(unsafe.Pointer(cPath))
+	return check(C.fsdp2_go_checkpoint_find(cPath, (*C.char)(unsafe.Pointer(buf)), C.size_t(cap), (*C.size_t)(unsafe.Pointer(needed))))
+}
+
+// CheckpointInspect calls fsdp2_checkpoint_inspect.
+func CheckpointInspect(path string, buf *byte, cap uint, needed *uint) error {
+	cPath := C.CString(path)
+	defer C.free(unsafe.Pointer(cPath))
+	return check(C.fsdp2_go_checkpoint_inspect(cPath, (*C.char)(unsafe.Pointer(buf)), C.size_t(cap), (*C.size_t)(unsafe.Pointer(needed))))
+}
+
+// CheckpointVerify calls fsdp2_checkpoint_verify.
+func CheckpointVerify(path string) error {
+	cPath := C.CString(path)
+	defer C.free(unsafe.Pointer(cPath))
+	return check(C.fsdp2_go_checkpoint_verify(cPath))
+}
+
+// CheckpointRebuildManifest calls fsdp2_checkpoint_rebuild_manifest.
+func CheckpointRebuildManifest(path string) error {
+	cPath := C.CString(path)
+	defer C.free(unsafe.Pointer(cPath))
+	return check(C.fsdp2_go_checkpoint_rebuild_manifest(cPath))
+}
+
+// ConvertOptionsInit calls fsdp2_convert_options_init.
+func ConvertOptionsInit(options *ConvertOptions, structSize uint) error {
+	return check(C.fsdp2_go_convert_options_init((*C.fsdp2_convert_options)(unsafe.Pointer(options)), C.size_t(structSize)))
+}
+
+// CheckpointConvert calls fsdp2_checkpoint_convert.
+func CheckpointConvert(from string, to string, options *ConvertOptions) error {
+	cFrom := C.CString(from)
+	defer C.free(unsafe.Pointer(cFrom))
+	cTo := C.CString(to)
+	defer C.free(unsafe.Pointer(cTo))
+	return check(C.fsdp2_go_checkpoint_convert(cFrom, cTo, (*C.fsdp2_convert_options)(unsafe.Pointer(options))))
 }

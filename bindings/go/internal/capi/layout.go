@@ -141,6 +141,23 @@ var _ = [1]byte{}[unsafe.Offsetof(ShardOptions{}.CpuOffload)-unsafe.Offsetof(C.f
 var _ = [1]byte{}[unsafe.Offsetof(ShardOptions{}.Wrap)-unsafe.Offsetof(C.fsdp2_shard_options{}.wrap)]
 var _ = [1]byte{}[unsafe.Offsetof(ShardOptions{}.CommPath)-unsafe.Offsetof(C.fsdp2_shard_options{}.comm_path)]
 var _ = [1]byte{}[unsafe.Offsetof(ShardOptions{}.Prefetch)-unsafe.Offsetof(C.fsdp2_shard_options{}.prefetch)]
+var _ = [1]byte{}[unsafe.Offsetof(ShardOptions{}.NoPinMemory)-unsafe.Offsetof(C.fsdp2_shard_options{}.no_pin_memory)]
+var _ = [1]byte{}[unsafe.Offsetof(ShardOptions{}.CommSchedule)-unsafe.Offsetof(C.fsdp2_shard_options{}.comm_schedule)]
+var _ = [1]byte{}[unsafe.Offsetof(ShardOptions{}.LoadFromRank0)-unsafe.Offsetof(C.fsdp2_shard_options{}.load_from_rank0)]
+var _ = [1]byte{}[unsafe.Offsetof(ShardOptions{}.ModulesPerUnit)-unsafe.Offsetof(C.fsdp2_shard_options{}.modules_per_unit)]
+var _ = [1]byte{}[unsafe.Offsetof(ShardOptions{}.WrapEmbeddings)-unsafe.Offsetof(C.fsdp2_shard_options{}.wrap_embeddings)]
+var _ = [1]byte{}[unsafe.Offsetof(ShardOptions{}.WrapHead)-unsafe.Offsetof(C.fsdp2_shard_options{}.wrap_head)]
+var _ = [1]byte{}[unsafe.Offsetof(ShardOptions{}.DeferValues)-unsafe.Offsetof(C.fsdp2_shard_options{}.defer_values)]
+var _ = [1]byte{}[unsafe.Offsetof(ShardOptions{}.Reserved)-unsafe.Offsetof(C.fsdp2_shard_options{}.reserved)]
+var _ = [1]byte{}[unsafe.Offsetof(ShardOptions{}.WrapMinNumel)-unsafe.Offsetof(C.fsdp2_shard_options{}.wrap_min_numel)]
+var _ = [1]byte{}[unsafe.Offsetof(ShardOptions{}.WrapKinds)-unsafe.Offsetof(C.fsdp2_shard_options{}.wrap_kinds)]
+var _ = [1]byte{}[unsafe.Offsetof(ShardOptions{}.NWrapKinds)-unsafe.Offsetof(C.fsdp2_shard_options{}.n_wrap_kinds)]
+var _ = [1]byte{}[unsafe.Offsetof(ShardOptions{}.WrapNames)-unsafe.Offsetof(C.fsdp2_shard_options{}.wrap_names)]
+var _ = [1]byte{}[unsafe.Offsetof(ShardOptions{}.NWrapNames)-unsafe.Offsetof(C.fsdp2_shard_options{}.n_wrap_names)]
+var _ = [1]byte{}[unsafe.Offsetof(ShardOptions{}.IgnoredNames)-unsafe.Offsetof(C.fsdp2_shard_options{}.ignored_names)]
+var _ = [1]byte{}[unsafe.Offsetof(ShardOptions{}.NIgnoredNames)-unsafe.Offsetof(C.fsdp2_shard_options{}.n_ignored_names)]
+var _ = [1]byte{}[unsafe.Offsetof(ShardOptions{}.ShardDim)-unsafe.Offsetof(C.fsdp2_shard_options{}.shard_dim)]
+var _ = [1]byte{}[unsafe.Offsetof(ShardOptions{}.ShardDimUserData)-unsafe.Offsetof(C.fsdp2_shard_options{}.shard_dim_user_data)]
 
 const _ = unsafe.Sizeof(C.fsdp2_parameter_info{}) - unsafe.Sizeof(ParameterInfo{})
 
@@ -155,6 +172,25 @@ var _ = [1]byte{}[unsafe.Offsetof(ParameterInfo{}.NNames)-unsafe.Offsetof(C.fsdp
 var _ = [1]byte{}[unsafe.Offsetof(ParameterInfo{}.Shape)-unsafe.Offsetof(C.fsdp2_parameter_info{}.shape)]
 var _ = [1]byte{}[unsafe.Offsetof(ParameterInfo{}.LocalShape)-unsafe.Offsetof(C.fsdp2_parameter_info{}.local_shape)]
 var _ = [1]byte{}[unsafe.Offsetof(ParameterInfo{}.LocalOffset)-unsafe.Offsetof(C.fsdp2_parameter_info{}.local_offset)]
+var _ = [1]byte{}[unsafe.Offsetof(ParameterInfo{}.ShardRanks)-unsafe.Offsetof(C.fsdp2_parameter_info{}.shard_ranks)]
+var _ = [1]byte{}[unsafe.Offsetof(ParameterInfo{}.ReplicaRanks)-unsafe.Offsetof(C.fsdp2_parameter_info{}.replica_ranks)]
+var _ = [1]byte{}[unsafe.Offsetof(ParameterInfo{}.Unit)-unsafe.Offsetof(C.fsdp2_parameter_info{}.unit)]
+var _ = [1]byte{}[unsafe.Offsetof(ParameterInfo{}.Reserved)-unsafe.Offsetof(C.fsdp2_parameter_info{}.reserved)]
+
+const _ = unsafe.Sizeof(C.fsdp2_unit_info{}) - unsafe.Sizeof(UnitInfo{})
+
+var _ = [1]byte{}[unsafe.Offsetof(UnitInfo{}.StructSize)-unsafe.Offsetof(C.fsdp2_unit_info{}.struct_size)]
+var _ = [1]byte{}[unsafe.Offsetof(UnitInfo{}.State)-unsafe.Offsetof(C.fsdp2_unit_info{}.state)]
+var _ = [1]byte{}[unsafe.Offsetof(UnitInfo{}.NModules)-unsafe.Offsetof(C.fsdp2_unit_info{}.n_modules)]
+var _ = [1]byte{}[unsafe.Offsetof(UnitInfo{}.NParameters)-unsafe.Offsetof(C.fsdp2_unit_info{}.n_parameters)]
+var _ = [1]byte{}[unsafe.Offsetof(UnitInfo{}.Dtype)-unsafe.Offsetof(C.fsdp2_unit_info{}.dtype)]
+var _ = [1]byte{}[unsafe.Offsetof(UnitInfo{}.ComputeDtype)-unsafe.Offsetof(C.fsdp2_unit_info{}.compute_dtype)]
+var _ = [1]byte{}[unsafe.Offsetof(UnitInfo{}.ShardDim)-unsafe.Offsetof(C.fsdp2_unit_info{}.shard_dim)]
+var _ = [1]byte{}[unsafe.Offsetof(UnitInfo{}.IsRoot)-unsafe.Offsetof(C.fsdp2_unit_info{}.is_root)]
+var _ = [1]byte{}[unsafe.Offsetof(UnitInfo{}.Numel)-unsafe.Offsetof(C.fsdp2_unit_info{}.numel)]
+var _ = [1]byte{}[unsafe.Offsetof(UnitInfo{}.ShardedBytes)-unsafe.Offsetof(C.fsdp2_unit_info{}.sharded_bytes)]
+var _ = [1]byte{}[unsafe.Offsetof(UnitInfo{}.UnshardedBytes)-unsafe.Offsetof(C.fsdp2_unit_info{}.unsharded_bytes)]
+var _ = [1]byte{}[unsafe.Offsetof(UnitInfo{}.LiveBytes)-unsafe.Offsetof(C.fsdp2_unit_info{}.live_bytes)]
 
 const _ = unsafe.Sizeof(C.fsdp2_shard_stats{}) - unsafe.Sizeof(ShardStats{})
 
@@ -168,6 +204,29 @@ var _ = [1]byte{}[unsafe.Offsetof(ShardStats{}.ReduceScatterBytes)-unsafe.Offset
 var _ = [1]byte{}[unsafe.Offsetof(ShardStats{}.AllReduceBytes)-unsafe.Offsetof(C.fsdp2_shard_stats{}.all_reduce_bytes)]
 var _ = [1]byte{}[unsafe.Offsetof(ShardStats{}.UnshardedBytes)-unsafe.Offsetof(C.fsdp2_shard_stats{}.unsharded_bytes)]
 var _ = [1]byte{}[unsafe.Offsetof(ShardStats{}.PeakUnshardedBytes)-unsafe.Offsetof(C.fsdp2_shard_stats{}.peak_unsharded_bytes)]
+
+const _ = unsafe.Sizeof(C.fsdp2_plan_options{}) - unsafe.Sizeof(PlanOptions{})
+
+var _ = [1]byte{}[unsafe.Offsetof(PlanOptions{}.StructSize)-unsafe.Offsetof(C.fsdp2_plan_options{}.struct_size)]
+var _ = [1]byte{}[unsafe.Offsetof(PlanOptions{}.Reserved)-unsafe.Offsetof(C.fsdp2_plan_options{}.reserved)]
+var _ = [1]byte{}[unsafe.Offsetof(PlanOptions{}.OptimizerStates)-unsafe.Offsetof(C.fsdp2_plan_options{}.optimizer_states)]
+
+const _ = unsafe.Sizeof(C.fsdp2_plan_info{}) - unsafe.Sizeof(PlanInfo{})
+
+var _ = [1]byte{}[unsafe.Offsetof(PlanInfo{}.StructSize)-unsafe.Offsetof(C.fsdp2_plan_info{}.struct_size)]
+var _ = [1]byte{}[unsafe.Offsetof(PlanInfo{}.NUnits)-unsafe.Offsetof(C.fsdp2_plan_info{}.n_units)]
+var _ = [1]byte{}[unsafe.Offsetof(PlanInfo{}.Numel)-unsafe.Offsetof(C.fsdp2_plan_info{}.numel)]
+var _ = [1]byte{}[unsafe.Offsetof(PlanInfo{}.ShardBytes)-unsafe.Offsetof(C.fsdp2_plan_info{}.shard_bytes)]
+var _ = [1]byte{}[unsafe.Offsetof(PlanInfo{}.GradientBytes)-unsafe.Offsetof(C.fsdp2_plan_info{}.gradient_bytes)]
+var _ = [1]byte{}[unsafe.Offsetof(PlanInfo{}.OptimizerBytes)-unsafe.Offsetof(C.fsdp2_plan_info{}.optimizer_bytes)]
+var _ = [1]byte{}[unsafe.Offsetof(PlanInfo{}.PeakUnshardedBytes)-unsafe.Offsetof(C.fsdp2_plan_info{}.peak_unsharded_bytes)]
+var _ = [1]byte{}[unsafe.Offsetof(PlanInfo{}.PeakUnreducedGradientBytes)-unsafe.Offsetof(C.fsdp2_plan_info{}.peak_unreduced_gradient_bytes)]
+var _ = [1]byte{}[unsafe.Offsetof(PlanInfo{}.AllGathers)-unsafe.Offsetof(C.fsdp2_plan_info{}.all_gathers)]
+var _ = [1]byte{}[unsafe.Offsetof(PlanInfo{}.ReduceScatters)-unsafe.Offsetof(C.fsdp2_plan_info{}.reduce_scatters)]
+var _ = [1]byte{}[unsafe.Offsetof(PlanInfo{}.AllReduces)-unsafe.Offsetof(C.fsdp2_plan_info{}.all_reduces)]
+var _ = [1]byte{}[unsafe.Offsetof(PlanInfo{}.AllGatherBytes)-unsafe.Offsetof(C.fsdp2_plan_info{}.all_gather_bytes)]
+var _ = [1]byte{}[unsafe.Offsetof(PlanInfo{}.ReduceScatterBytes)-unsafe.Offsetof(C.fsdp2_plan_info{}.reduce_scatter_bytes)]
+var _ = [1]byte{}[unsafe.Offsetof(PlanInfo{}.AllReduceBytes)-unsafe.Offsetof(C.fsdp2_plan_info{}.all_reduce_bytes)]
 
 const _ = unsafe.Sizeof(C.fsdp2_adamw_options{}) - unsafe.Sizeof(AdamwOptions{})
 
@@ -221,3 +280,30 @@ var _ = [1]byte{}[unsafe.Offsetof(StepResult{}.Lr)-unsafe.Offsetof(C.fsdp2_step_
 var _ = [1]byte{}[unsafe.Offsetof(StepResult{}.Seconds)-unsafe.Offsetof(C.fsdp2_step_result{}.seconds)]
 var _ = [1]byte{}[unsafe.Offsetof(StepResult{}.TokensPerSecond)-unsafe.Offsetof(C.fsdp2_step_result{}.tokens_per_second)]
 var _ = [1]byte{}[unsafe.Offsetof(StepResult{}.PeakUnshardedBytes)-unsafe.Offsetof(C.fsdp2_step_result{}.peak_unsharded_bytes)]
+
+const _ = unsafe.Sizeof(C.fsdp2_save_options{}) - unsafe.Sizeof(SaveOptions{})
+
+var _ = [1]byte{}[unsafe.Offsetof(SaveOptions{}.StructSize)-unsafe.Offsetof(C.fsdp2_save_options{}.struct_size)]
+var _ = [1]byte{}[unsafe.Offsetof(SaveOptions{}.Format)-unsafe.Offsetof(C.fsdp2_save_options{}.format)]
+var _ = [1]byte{}[unsafe.Offsetof(SaveOptions{}.Background)-unsafe.Offsetof(C.fsdp2_save_options{}.background)]
+var _ = [1]byte{}[unsafe.Offsetof(SaveOptions{}.KeepLast)-unsafe.Offsetof(C.fsdp2_save_options{}.keep_last)]
+var _ = [1]byte{}[unsafe.Offsetof(SaveOptions{}.NoRng)-unsafe.Offsetof(C.fsdp2_save_options{}.no_rng)]
+var _ = [1]byte{}[unsafe.Offsetof(SaveOptions{}.Reserved)-unsafe.Offsetof(C.fsdp2_save_options{}.reserved)]
+var _ = [1]byte{}[unsafe.Offsetof(SaveOptions{}.MaxFileBytes)-unsafe.Offsetof(C.fsdp2_save_options{}.max_file_bytes)]
+
+const _ = unsafe.Sizeof(C.fsdp2_load_options{}) - unsafe.Sizeof(LoadOptions{})
+
+var _ = [1]byte{}[unsafe.Offsetof(LoadOptions{}.StructSize)-unsafe.Offsetof(C.fsdp2_load_options{}.struct_size)]
+var _ = [1]byte{}[unsafe.Offsetof(LoadOptions{}.Partial)-unsafe.Offsetof(C.fsdp2_load_options{}.partial)]
+var _ = [1]byte{}[unsafe.Offsetof(LoadOptions{}.NoRng)-unsafe.Offsetof(C.fsdp2_load_options{}.no_rng)]
+var _ = [1]byte{}[unsafe.Offsetof(LoadOptions{}.Reserved)-unsafe.Offsetof(C.fsdp2_load_options{}.reserved)]
+
+const _ = unsafe.Sizeof(C.fsdp2_convert_options{}) - unsafe.Sizeof(ConvertOptions{})
+
+var _ = [1]byte{}[unsafe.Offsetof(ConvertOptions{}.StructSize)-unsafe.Offsetof(C.fsdp2_convert_options{}.struct_size)]
+var _ = [1]byte{}[unsafe.Offsetof(ConvertOptions{}.Format)-unsafe.Offsetof(C.fsdp2_convert_options{}.format)]
+var _ = [1]byte{}[unsafe.Offsetof(ConvertOptions{}.ModelOnly)-unsafe.Offsetof(C.fsdp2_convert_options{}.model_only)]
+var _ = [1]byte{}[unsafe.Offsetof(ConvertOptions{}.Ranks)-unsafe.Offsetof(C.fsdp2_convert_options{}.ranks)]
+var _ = [1]byte{}[unsafe.Offsetof(ConvertOptions{}.Step)-unsafe.Offsetof(C.fsdp2_convert_options{}.step)]
+var _ = [1]byte{}[unsafe.Offsetof(ConvertOptions{}.MaxFileBytes)-unsafe.Offsetof(C.fsdp2_convert_options{}.max_file_bytes)]
+var _ = [1]byte{}[unsafe.Offsetof(ConvertOptions{}.ConfigPath)-unsafe.Offsetof(C.fsdp2_convert_options{}.config_path)]

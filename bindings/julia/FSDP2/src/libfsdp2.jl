@@ -59,13 +59,25 @@ const FSDP2_DEVICE_CUDA = Int32(2)
 const FSDP2_FORWARD_NO_GRAD = Int32(1)
 const FSDP2_WRAP_DEFAULT = Int32(0)
 const FSDP2_WRAP_NONE = Int32(1)
+const FSDP2_WRAP_KINDS = Int32(2)
 const FSDP2_COMM_PATH_AUTO = Int32(0)
 const FSDP2_COMM_PATH_DIRECT = Int32(1)
 const FSDP2_COMM_PATH_PACKED = Int32(2)
+const FSDP2_COMM_SCHEDULE_AGREED = Int32(0)
+const FSDP2_COMM_SCHEDULE_ON_USE = Int32(1)
 const FSDP2_PARAMETER_LOCAL = Int32(0)
 const FSDP2_PARAMETER_LOCAL_GRAD = Int32(1)
 const FSDP2_PARAMETER_FULL = Int32(2)
 const FSDP2_PARAMETER_FULL_GRAD = Int32(3)
+const FSDP2_UNIT_SHARDED = Int32(0)
+const FSDP2_UNIT_GATHERING = Int32(1)
+const FSDP2_UNIT_UNSHARDED = Int32(2)
+const FSDP2_UNIT_SLICED = Int32(3)
+const FSDP2_EVENT_ALL_GATHER = Int32(0)
+const FSDP2_EVENT_UNSHARD = Int32(1)
+const FSDP2_EVENT_RESHARD = Int32(2)
+const FSDP2_EVENT_REDUCE_SCATTER = Int32(3)
+const FSDP2_EVENT_POST_BACKWARD = Int32(4)
 const FSDP2_TOKENS_AUTO = Int32(0)
 const FSDP2_TOKENS_BYTES = Int32(1)
 const FSDP2_ORDER_SEQUENTIAL = Int32(0)
@@ -73,6 +85,11 @@ const FSDP2_ORDER_SHUFFLED = Int32(1)
 const FSDP2_SCHEDULE_CONSTANT = Int32(0)
 const FSDP2_SCHEDULE_LINEAR = Int32(1)
 const FSDP2_SCHEDULE_COSINE = Int32(2)
+const FSDP2_CHECKPOINT_SHARDED = Int32(0)
+const FSDP2_CHECKPOINT_SAFETENSORS = Int32(1)
+const FSDP2_CHECKPOINT_PTH = Int32(2)
+const FSDP2_CHECKPOINT_MODEL_DIRECTORY = Int32(3)
+const FSDP2_CHECKPOINT_PTH_PER_RANK = Int32(4)
 
 Base.@kwdef struct fsdp2_mesh
     id::UInt64 = 0
@@ -204,6 +221,23 @@ Base.@kwdef struct fsdp2_shard_options
     wrap::Int32 = 0
     comm_path::Int32 = 0
     prefetch::Int32 = 0
+    no_pin_memory::Int32 = 0
+    comm_schedule::Int32 = 0
+    load_from_rank0::Int32 = 0
+    modules_per_unit::Int32 = 0
+    wrap_embeddings::Int32 = 0
+    wrap_head::Int32 = 0
+    defer_values::Int32 = 0
+    reserved::Int32 = 0
+    wrap_min_numel::Int64 = 0
+    wrap_kinds::Ptr{Cstring} = C_NULL
+    n_wrap_kinds::Csize_t = 0
+    wrap_names::Ptr{Cstring} = C_NULL
+    n_wrap_names::Csize_t = 0
+    ignored_names::Ptr{Cstring} = C_NULL
+    n_ignored_names::Csize_t = 0
+    shard_dim::Ptr{Cvoid} = C_NULL
+    shard_dim_user_data::Ptr{Cvoid} = C_NULL
 end
 
 Base.@kwdef struct fsdp2_parameter_info
@@ -218,6 +252,25 @@ Base.@kwdef struct fsdp2_parameter_info
     shape::NTuple{16, Int64} = ntuple(_ -> 0, 16)
     local_shape::NTuple{16, Int64} = ntuple(_ -> 0, 16)
     local_offset::Int64 = 0
+    shard_ranks::Int32 = 0
+    replica_ranks::Int32 = 0
+    unit::Int32 = 0
+    reserved::Int32 = 0
+end
+
+Base.@kwdef struct fsdp2_unit_info
+    struct_size::UInt32 = sizeof(fsdp2_unit_info)
+    state::Int32 = 0
+    n_modules::Int32 = 0
+    n_parameters::Int32 = 0
+    dtype::Int32 = 0
+    compute_dtype::Int32 = 0
+    shard_dim::Int32 = 0
+    is_root::Int32 = 0
+    numel::Int64 = 0
+    sharded_bytes::Int64 = 0
+    unsharded_bytes::Int64 = 0
+    live_bytes::Int64 = 0
 end
 
 Base.@kwdef struct fsdp2_shard_stats
@@ -231,6 +284,29 @@ Base.@kwdef struct fsdp2_shard_stats
     all_reduce_bytes::Int64 = 0
     unsharded_bytes::Int64 = 0
     peak_unsharded_bytes::Int64 = 0
+end
+
+Base.@kwdef struct fsdp2_plan_options
+    struct_size::UInt32 = sizeof(fsdp2_plan_options)
+    reserved::Int32 = 0
+    optimizer_states::Cdouble = 2.0
+end
+
+Base.@kwdef struct fsdp2_plan_info
+    struct_size::UInt32 = sizeof(fsdp2_plan_info)
+    n_units::Int32 = 0
+    numel::Int64 = 0
+    shard_bytes::Int64 = 0
+    gradient_bytes::Int64 = 0
+    optimizer_bytes::Int64 = 0
+    peak_unsharded_bytes::Int64 = 0
+    peak_unreduced_gradient_bytes::Int64 = 0
+    all_gathers::Int64 = 0
+    reduce_scatters::Int64 = 0
+    all_reduces::Int64 = 0
+    all_gather_bytes::Int64 = 0
+    reduce_scatter_bytes::Int64 = 0
+    all_reduce_bytes::Int64 = 0
 end
 
 Base.@kwdef struct fsdp2_adamw_options
@@ -284,6 +360,33 @@ Base.@kwdef struct fsdp2_step_result
     seconds::Cdouble = 0
     tokens_per_second::Cdouble = 0
     peak_unsharded_bytes::Int64 = 0
+end
+
+Base.@kwdef struct fsdp2_save_options
+    struct_size::UInt32 = sizeof(fsdp2_save_options)
+    format::Int32 = 0
+    background::Int32 = 0
+    keep_last::Int32 = 0
+    no_rng::Int32 = 0
+    reserved::Int32 = 0
+    max_file_bytes::Int64 = 0
+end
+
+Base.@kwdef struct fsdp2_load_options
+    struct_size::UInt32 = sizeof(fsdp2_load_options)
+    partial::Int32 = 0
+    no_rng::Int32 = 0
+    reserved::Int32 = 0
+end
+
+Base.@kwdef struct fsdp2_convert_options
+    struct_size::UInt32 = sizeof(fsdp2_convert_options)
+    format::Int32 = 0
+    model_only::Int32 = 0
+    ranks::Int32 = 0
+    step::Int64 = 0
+    max_file_bytes::Int64 = 0
+    config_path::Cstring = Cstring(C_NULL)
 end
 
 function fsdp2_error_last(out)
@@ -438,6 +541,10 @@ function fsdp2_tensor_read(tensor, to, n_bytes)
     @ccall libfsdp2.fsdp2_tensor_read(tensor::fsdp2_tensor, to::Ptr{Cvoid}, n_bytes::Csize_t)::fsdp2_status
 end
 
+function fsdp2_tensor_write(tensor, from, n_bytes)
+    @ccall libfsdp2.fsdp2_tensor_write(tensor::fsdp2_tensor, from::Ptr{Cvoid}, n_bytes::Csize_t)::fsdp2_status
+end
+
 function fsdp2_tensor_get_value(tensor, out)
     @ccall libfsdp2.fsdp2_tensor_get_value(tensor::fsdp2_tensor, out::Ptr{Cdouble})::fsdp2_status
 end
@@ -454,8 +561,20 @@ function fsdp2_tensor_get_info(tensor, out)
     @ccall libfsdp2.fsdp2_tensor_get_info(tensor::fsdp2_tensor, out::Ptr{fsdp2_tensor_info})::fsdp2_status
 end
 
+function fsdp2_tensor_set_requires_grad(tensor, flag)
+    @ccall libfsdp2.fsdp2_tensor_set_requires_grad(tensor::fsdp2_tensor, flag::Int32)::fsdp2_status
+end
+
+function fsdp2_tensor_get_grad(tensor, out)
+    @ccall libfsdp2.fsdp2_tensor_get_grad(tensor::fsdp2_tensor, out::Ptr{fsdp2_tensor})::fsdp2_status
+end
+
 function fsdp2_tensor_backward(loss)
     @ccall libfsdp2.fsdp2_tensor_backward(loss::fsdp2_tensor)::fsdp2_status
+end
+
+function fsdp2_tensor_run_backward(outputs, n_outputs, gradients, keep_graph)
+    @ccall libfsdp2.fsdp2_tensor_run_backward(outputs::Ptr{fsdp2_tensor}, n_outputs::Csize_t, gradients::Ptr{fsdp2_tensor}, keep_graph::Int32)::fsdp2_status
 end
 
 function fsdp2_tensor_destroy(tensor)
@@ -482,8 +601,16 @@ function fsdp2_module_get_info(module_, out)
     @ccall libfsdp2.fsdp2_module_get_info(module_::fsdp2_module, out::Ptr{fsdp2_module_info})::fsdp2_status
 end
 
+function fsdp2_module_checkpoint_activations(module_, kinds, n_kinds, every)
+    @ccall libfsdp2.fsdp2_module_checkpoint_activations(module_::fsdp2_module, kinds::Ptr{Cstring}, n_kinds::Csize_t, every::Int64)::fsdp2_status
+end
+
 function fsdp2_module_forward(module_, inputs, n_inputs, flags, outputs, cap, n_outputs)
     @ccall libfsdp2.fsdp2_module_forward(module_::fsdp2_module, inputs::Ptr{fsdp2_tensor}, n_inputs::Csize_t, flags::UInt32, outputs::Ptr{fsdp2_tensor}, cap::Csize_t, n_outputs::Ptr{Csize_t})::fsdp2_status
+end
+
+function fsdp2_module_forward_submodule(module_, path, inputs, n_inputs, flags, outputs, cap, n_outputs)
+    @ccall libfsdp2.fsdp2_module_forward_submodule(module_::fsdp2_module, path::Cstring, inputs::Ptr{fsdp2_tensor}, n_inputs::Csize_t, flags::UInt32, outputs::Ptr{fsdp2_tensor}, cap::Csize_t, n_outputs::Ptr{Csize_t})::fsdp2_status
 end
 
 function fsdp2_generate_options_init(options, struct_size)
@@ -498,6 +625,14 @@ function fsdp2_shard_options_init(options, struct_size)
     @ccall libfsdp2.fsdp2_shard_options_init(options::Ptr{fsdp2_shard_options}, struct_size::Csize_t)::fsdp2_status
 end
 
+function fsdp2_shard_apply_strategy(name, fsdp_size, mesh, options)
+    @ccall libfsdp2.fsdp2_shard_apply_strategy(name::Cstring, fsdp_size::Int64, mesh::Ptr{fsdp2_mesh_options}, options::Ptr{fsdp2_shard_options})::fsdp2_status
+end
+
+function fsdp2_shard_modules(module_, mesh, names, n_names, options)
+    @ccall libfsdp2.fsdp2_shard_modules(module_::fsdp2_module, mesh::fsdp2_mesh, names::Ptr{Cstring}, n_names::Csize_t, options::Ptr{fsdp2_shard_options})::fsdp2_status
+end
+
 function fsdp2_shard_create(module_, mesh, options, out)
     @ccall libfsdp2.fsdp2_shard_create(module_::fsdp2_module, mesh::fsdp2_mesh, options::Ptr{fsdp2_shard_options}, out::Ptr{fsdp2_shard})::fsdp2_status
 end
@@ -506,16 +641,32 @@ function fsdp2_shard_destroy(shard)
     @ccall libfsdp2.fsdp2_shard_destroy(shard::fsdp2_shard)::fsdp2_status
 end
 
-function fsdp2_shard_set_requires_gradient_sync(shard, flag)
-    @ccall libfsdp2.fsdp2_shard_set_requires_gradient_sync(shard::fsdp2_shard, flag::Int32)::fsdp2_status
+function fsdp2_shard_load_values(shard)
+    @ccall libfsdp2.fsdp2_shard_load_values(shard::fsdp2_shard)::fsdp2_status
+end
+
+function fsdp2_shard_get_mesh(shard, out)
+    @ccall libfsdp2.fsdp2_shard_get_mesh(shard::fsdp2_shard, out::Ptr{fsdp2_mesh})::fsdp2_status
 end
 
 function fsdp2_shard_zero_grad(shard)
     @ccall libfsdp2.fsdp2_shard_zero_grad(shard::fsdp2_shard)::fsdp2_status
 end
 
-function fsdp2_shard_clip_grad_norm(shard, max_norm, out_norm)
-    @ccall libfsdp2.fsdp2_shard_clip_grad_norm(shard::fsdp2_shard, max_norm::Cdouble, out_norm::Ptr{Cdouble})::fsdp2_status
+function fsdp2_shard_get_grad_norm(shard, norm_type, out)
+    @ccall libfsdp2.fsdp2_shard_get_grad_norm(shard::fsdp2_shard, norm_type::Cdouble, out::Ptr{Cdouble})::fsdp2_status
+end
+
+function fsdp2_shard_clip_grad_norm(shard, max_norm, norm_type, out_norm)
+    @ccall libfsdp2.fsdp2_shard_clip_grad_norm(shard::fsdp2_shard, max_norm::Cdouble, norm_type::Cdouble, out_norm::Ptr{Cdouble})::fsdp2_status
+end
+
+function fsdp2_shard_get_grad_overflow(shard, out)
+    @ccall libfsdp2.fsdp2_shard_get_grad_overflow(shard::fsdp2_shard, out::Ptr{Int32})::fsdp2_status
+end
+
+function fsdp2_shard_scale_grad(shard, factor)
+    @ccall libfsdp2.fsdp2_shard_scale_grad(shard::fsdp2_shard, factor::Cdouble)::fsdp2_status
 end
 
 function fsdp2_shard_get_parameter_count(shard, out)
@@ -530,8 +681,100 @@ function fsdp2_shard_get_parameter_name(shard, index, name, buf, cap, needed)
     @ccall libfsdp2.fsdp2_shard_get_parameter_name(shard::fsdp2_shard, index::Csize_t, name::Int32, buf::Ptr{UInt8}, cap::Csize_t, needed::Ptr{Csize_t})::fsdp2_status
 end
 
+function fsdp2_shard_get_parameter_index(shard, name, out)
+    @ccall libfsdp2.fsdp2_shard_get_parameter_index(shard::fsdp2_shard, name::Cstring, out::Ptr{Csize_t})::fsdp2_status
+end
+
 function fsdp2_shard_get_parameter(shard, index, which, out)
     @ccall libfsdp2.fsdp2_shard_get_parameter(shard::fsdp2_shard, index::Csize_t, which::Int32, out::Ptr{fsdp2_tensor})::fsdp2_status
+end
+
+function fsdp2_shard_cast_parameters(shard, dtype)
+    @ccall libfsdp2.fsdp2_shard_cast_parameters(shard::fsdp2_shard, dtype::Int32)::fsdp2_status
+end
+
+function fsdp2_shard_get_unit_count(shard, out)
+    @ccall libfsdp2.fsdp2_shard_get_unit_count(shard::fsdp2_shard, out::Ptr{Csize_t})::fsdp2_status
+end
+
+function fsdp2_shard_get_unit_info(shard, index, out)
+    @ccall libfsdp2.fsdp2_shard_get_unit_info(shard::fsdp2_shard, index::Csize_t, out::Ptr{fsdp2_unit_info})::fsdp2_status
+end
+
+function fsdp2_shard_get_unit_name(shard, index, buf, cap, needed)
+    @ccall libfsdp2.fsdp2_shard_get_unit_name(shard::fsdp2_shard, index::Csize_t, buf::Ptr{UInt8}, cap::Csize_t, needed::Ptr{Csize_t})::fsdp2_status
+end
+
+function fsdp2_shard_get_unit_index(shard, unit, out)
+    @ccall libfsdp2.fsdp2_shard_get_unit_index(shard::fsdp2_shard, unit::Cstring, out::Ptr{Csize_t})::fsdp2_status
+end
+
+function fsdp2_shard_set_requires_gradient_sync(shard, unit, flag, recurse)
+    @ccall libfsdp2.fsdp2_shard_set_requires_gradient_sync(shard::fsdp2_shard, unit::Cstring, flag::Int32, recurse::Int32)::fsdp2_status
+end
+
+function fsdp2_shard_set_requires_all_reduce(shard, unit, flag, recurse)
+    @ccall libfsdp2.fsdp2_shard_set_requires_all_reduce(shard::fsdp2_shard, unit::Cstring, flag::Int32, recurse::Int32)::fsdp2_status
+end
+
+function fsdp2_shard_set_is_last_backward(shard, flag)
+    @ccall libfsdp2.fsdp2_shard_set_is_last_backward(shard::fsdp2_shard, flag::Int32)::fsdp2_status
+end
+
+function fsdp2_shard_set_reshard_after_forward(shard, unit, flag, recurse)
+    @ccall libfsdp2.fsdp2_shard_set_reshard_after_forward(shard::fsdp2_shard, unit::Cstring, flag::Int32, recurse::Int32)::fsdp2_status
+end
+
+function fsdp2_shard_set_reshard_after_backward(shard, unit, flag, recurse)
+    @ccall libfsdp2.fsdp2_shard_set_reshard_after_backward(shard::fsdp2_shard, unit::Cstring, flag::Int32, recurse::Int32)::fsdp2_status
+end
+
+function fsdp2_shard_set_unshard_in_backward(shard, unit, flag)
+    @ccall libfsdp2.fsdp2_shard_set_unshard_in_backward(shard::fsdp2_shard, unit::Cstring, flag::Int32)::fsdp2_status
+end
+
+function fsdp2_shard_set_reduce_unused_parameters(shard, unit, flag, recurse)
+    @ccall libfsdp2.fsdp2_shard_set_reduce_unused_parameters(shard::fsdp2_shard, unit::Cstring, flag::Int32, recurse::Int32)::fsdp2_status
+end
+
+function fsdp2_shard_set_gradient_divide_factor(shard, unit, factor)
+    @ccall libfsdp2.fsdp2_shard_set_gradient_divide_factor(shard::fsdp2_shard, unit::Cstring, factor::Cdouble)::fsdp2_status
+end
+
+function fsdp2_shard_set_force_sum_reduction(shard, unit, flag)
+    @ccall libfsdp2.fsdp2_shard_set_force_sum_reduction(shard::fsdp2_shard, unit::Cstring, flag::Int32)::fsdp2_status
+end
+
+function fsdp2_shard_set_forward_prefetch(shard, unit, units, n_units)
+    @ccall libfsdp2.fsdp2_shard_set_forward_prefetch(shard::fsdp2_shard, unit::Cstring, units::Ptr{Cstring}, n_units::Csize_t)::fsdp2_status
+end
+
+function fsdp2_shard_set_backward_prefetch(shard, unit, units, n_units)
+    @ccall libfsdp2.fsdp2_shard_set_backward_prefetch(shard::fsdp2_shard, unit::Cstring, units::Ptr{Cstring}, n_units::Csize_t)::fsdp2_status
+end
+
+function fsdp2_shard_unshard(shard, unit, async_op)
+    @ccall libfsdp2.fsdp2_shard_unshard(shard::fsdp2_shard, unit::Cstring, async_op::Int32)::fsdp2_status
+end
+
+function fsdp2_shard_wait_unshard(shard, unit)
+    @ccall libfsdp2.fsdp2_shard_wait_unshard(shard::fsdp2_shard, unit::Cstring)::fsdp2_status
+end
+
+function fsdp2_shard_reshard(shard, unit)
+    @ccall libfsdp2.fsdp2_shard_reshard(shard::fsdp2_shard, unit::Cstring)::fsdp2_status
+end
+
+function fsdp2_shard_reset(shard)
+    @ccall libfsdp2.fsdp2_shard_reset(shard::fsdp2_shard)::fsdp2_status
+end
+
+function fsdp2_shard_get_events(shard, kinds, units, cap, needed)
+    @ccall libfsdp2.fsdp2_shard_get_events(shard::fsdp2_shard, kinds::Ptr{Int32}, units::Ptr{Int32}, cap::Csize_t, needed::Ptr{Csize_t})::fsdp2_status
+end
+
+function fsdp2_shard_clear_events(shard)
+    @ccall libfsdp2.fsdp2_shard_clear_events(shard::fsdp2_shard)::fsdp2_status
 end
 
 function fsdp2_shard_get_stats(shard, out)
@@ -544,6 +787,34 @@ end
 
 function fsdp2_shard_describe(shard, buf, cap, needed)
     @ccall libfsdp2.fsdp2_shard_describe(shard::fsdp2_shard, buf::Ptr{UInt8}, cap::Csize_t, needed::Ptr{Csize_t})::fsdp2_status
+end
+
+function fsdp2_callback_fail(status, message)
+    @ccall libfsdp2.fsdp2_callback_fail(status::fsdp2_status, message::Cstring)::fsdp2_status
+end
+
+function fsdp2_shard_set_all_reduce_hook(shard, unit, fn, user_data, release)
+    @ccall libfsdp2.fsdp2_shard_set_all_reduce_hook(shard::fsdp2_shard, unit::Cstring, fn::Ptr{Cvoid}, user_data::Ptr{Cvoid}, release::Ptr{Cvoid})::fsdp2_status
+end
+
+function fsdp2_shard_set_gradient_ready(shard, unit, recurse, fn, user_data, release)
+    @ccall libfsdp2.fsdp2_shard_set_gradient_ready(shard::fsdp2_shard, unit::Cstring, recurse::Int32, fn::Ptr{Cvoid}, user_data::Ptr{Cvoid}, release::Ptr{Cvoid})::fsdp2_status
+end
+
+function fsdp2_shard_set_all_gather_extension(shard, unit, pre, post, user_data, release)
+    @ccall libfsdp2.fsdp2_shard_set_all_gather_extension(shard::fsdp2_shard, unit::Cstring, pre::Ptr{Cvoid}, post::Ptr{Cvoid}, user_data::Ptr{Cvoid}, release::Ptr{Cvoid})::fsdp2_status
+end
+
+function fsdp2_plan_options_init(options, struct_size)
+    @ccall libfsdp2.fsdp2_plan_options_init(options::Ptr{fsdp2_plan_options}, struct_size::Csize_t)::fsdp2_status
+end
+
+function fsdp2_plan_get_info(shard, options, out)
+    @ccall libfsdp2.fsdp2_plan_get_info(shard::fsdp2_shard, options::Ptr{fsdp2_plan_options}, out::Ptr{fsdp2_plan_info})::fsdp2_status
+end
+
+function fsdp2_plan_describe(shard, options, buf, cap, needed)
+    @ccall libfsdp2.fsdp2_plan_describe(shard::fsdp2_shard, options::Ptr{fsdp2_plan_options}, buf::Ptr{UInt8}, cap::Csize_t, needed::Ptr{Csize_t})::fsdp2_status
 end
 
 function fsdp2_adamw_options_init(options, struct_size)
@@ -622,6 +893,34 @@ function fsdp2_step_destroy(step)
     @ccall libfsdp2.fsdp2_step_destroy(step::fsdp2_step)::fsdp2_status
 end
 
+function fsdp2_save_options_init(options, struct_size)
+    @ccall libfsdp2.fsdp2_save_options_init(options::Ptr{fsdp2_save_options}, struct_size::Csize_t)::fsdp2_status
+end
+
+function fsdp2_checkpoint_save(shard, optimizer, step, loader, path, options)
+    @ccall libfsdp2.fsdp2_checkpoint_save(shard::fsdp2_shard, optimizer::fsdp2_optimizer, step::fsdp2_step, loader::fsdp2_loader, path::Cstring, options::Ptr{fsdp2_save_options})::fsdp2_status
+end
+
+function fsdp2_checkpoint_wait(shard)
+    @ccall libfsdp2.fsdp2_checkpoint_wait(shard::fsdp2_shard)::fsdp2_status
+end
+
+function fsdp2_checkpoint_poll(shard, out_done)
+    @ccall libfsdp2.fsdp2_checkpoint_poll(shard::fsdp2_shard, out_done::Ptr{Int32})::fsdp2_status
+end
+
+function fsdp2_load_options_init(options, struct_size)
+    @ccall libfsdp2.fsdp2_load_options_init(options::Ptr{fsdp2_load_options}, struct_size::Csize_t)::fsdp2_status
+end
+
+function fsdp2_checkpoint_load(shard, optimizer, step, loader, path, options)
+    @ccall libfsdp2.fsdp2_checkpoint_load(shard::fsdp2_shard, optimizer::fsdp2_optimizer, step::fsdp2_step, loader::fsdp2_loader, path::Cstring, options::Ptr{fsdp2_load_options})::fsdp2_status
+end
+
+function fsdp2_checkpoint_get_report(shard, buf, cap, needed)
+    @ccall libfsdp2.fsdp2_checkpoint_get_report(shard::fsdp2_shard, buf::Ptr{UInt8}, cap::Csize_t, needed::Ptr{Csize_t})::fsdp2_status
+end
+
 function fsdp2_checkpoint_save_full(shard, path)
     @ccall libfsdp2.fsdp2_checkpoint_save_full(shard::fsdp2_shard, path::Cstring)::fsdp2_status
 end
@@ -632,4 +931,28 @@ end
 
 function fsdp2_checkpoint_save_pretrained(shard, directory)
     @ccall libfsdp2.fsdp2_checkpoint_save_pretrained(shard::fsdp2_shard, directory::Cstring)::fsdp2_status
+end
+
+function fsdp2_checkpoint_find(path, buf, cap, needed)
+    @ccall libfsdp2.fsdp2_checkpoint_find(path::Cstring, buf::Ptr{UInt8}, cap::Csize_t, needed::Ptr{Csize_t})::fsdp2_status
+end
+
+function fsdp2_checkpoint_inspect(path, buf, cap, needed)
+    @ccall libfsdp2.fsdp2_checkpoint_inspect(path::Cstring, buf::Ptr{UInt8}, cap::Csize_t, needed::Ptr{Csize_t})::fsdp2_status
+end
+
+function fsdp2_checkpoint_verify(path)
+    @ccall libfsdp2.fsdp2_checkpoint_verify(path::Cstring)::fsdp2_status
+end
+
+function fsdp2_checkpoint_rebuild_manifest(path)
+    @ccall libfsdp2.fsdp2_checkpoint_rebuild_manifest(path::Cstring)::fsdp2_status
+end
+
+function fsdp2_convert_options_init(options, struct_size)
+    @ccall libfsdp2.fsdp2_convert_options_init(options::Ptr{fsdp2_convert_options}, struct_size::Csize_t)::fsdp2_status
+end
+
+function fsdp2_checkpoint_convert(from, to, options)
+    @ccall libfsdp2.fsdp2_checkpoint_convert(from::Cstring, to::Cstring, options::Ptr{fsdp2_convert_options})::fsdp2_status
 end

@@ -1559,6 +1559,13 @@ extern "C" {
     ) -> fsdp2_status;
 }
 extern "C" {
+    pub fn fsdp2_tensor_write(
+        tensor: fsdp2_tensor,
+        from: *const ::std::os::raw::c_void,
+        n_bytes: usize,
+    ) -> fsdp2_status;
+}
+extern "C" {
     pub fn fsdp2_tensor_get_value(tensor: fsdp2_tensor, out: *mut f64) -> fsdp2_status;
 }
 #[repr(C)]
@@ -1584,7 +1591,21 @@ extern "C" {
         -> fsdp2_status;
 }
 extern "C" {
+    pub fn fsdp2_tensor_set_requires_grad(tensor: fsdp2_tensor, flag: i32) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_tensor_get_grad(tensor: fsdp2_tensor, out: *mut fsdp2_tensor) -> fsdp2_status;
+}
+extern "C" {
     pub fn fsdp2_tensor_backward(loss: fsdp2_tensor) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_tensor_run_backward(
+        outputs: *const fsdp2_tensor,
+        n_outputs: usize,
+        gradients: *const fsdp2_tensor,
+        keep_graph: i32,
+    ) -> fsdp2_status;
 }
 extern "C" {
     pub fn fsdp2_tensor_destroy(tensor: fsdp2_tensor) -> fsdp2_status;
@@ -1794,10 +1815,30 @@ extern "C" {
     pub fn fsdp2_module_get_info(module: fsdp2_module, out: *mut fsdp2_module_info)
         -> fsdp2_status;
 }
+extern "C" {
+    pub fn fsdp2_module_checkpoint_activations(
+        module: fsdp2_module,
+        kinds: *const *const ::std::os::raw::c_char,
+        n_kinds: usize,
+        every: i64,
+    ) -> fsdp2_status;
+}
 pub const FSDP2_FORWARD_NO_GRAD: i32 = 1;
 extern "C" {
     pub fn fsdp2_module_forward(
         module: fsdp2_module,
+        inputs: *const fsdp2_tensor,
+        n_inputs: usize,
+        flags: u32,
+        outputs: *mut fsdp2_tensor,
+        cap: usize,
+        n_outputs: *mut usize,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_module_forward_submodule(
+        module: fsdp2_module,
+        path: *const ::std::os::raw::c_char,
         inputs: *const fsdp2_tensor,
         n_inputs: usize,
         flags: u32,
@@ -1949,9 +1990,21 @@ extern "C" {
 }
 pub const FSDP2_WRAP_DEFAULT: i32 = 0;
 pub const FSDP2_WRAP_NONE: i32 = 1;
+pub const FSDP2_WRAP_KINDS: i32 = 2;
 pub const FSDP2_COMM_PATH_AUTO: i32 = 0;
 pub const FSDP2_COMM_PATH_DIRECT: i32 = 1;
 pub const FSDP2_COMM_PATH_PACKED: i32 = 2;
+pub const FSDP2_COMM_SCHEDULE_AGREED: i32 = 0;
+pub const FSDP2_COMM_SCHEDULE_ON_USE: i32 = 1;
+pub type fsdp2_shard_dim_fn = ::std::option::Option<
+    unsafe extern "C" fn(
+        name: *const ::std::os::raw::c_char,
+        shape: *const i64,
+        n_dims: usize,
+        out: *mut i32,
+        user_data: *mut ::std::os::raw::c_void,
+    ) -> fsdp2_status,
+>;
 #[repr(C)]
 #[derive(Debug, Copy, Clone, PartialEq)]
 pub struct fsdp2_shard_options {
@@ -1965,17 +2018,34 @@ pub struct fsdp2_shard_options {
     pub wrap: i32,
     pub comm_path: i32,
     pub prefetch: i32,
+    pub no_pin_memory: i32,
+    pub comm_schedule: i32,
+    pub load_from_rank0: i32,
+    pub modules_per_unit: i32,
+    pub wrap_embeddings: i32,
+    pub wrap_head: i32,
+    pub defer_values: i32,
+    pub reserved: i32,
+    pub wrap_min_numel: i64,
+    pub wrap_kinds: *const *const ::std::os::raw::c_char,
+    pub n_wrap_kinds: usize,
+    pub wrap_names: *const *const ::std::os::raw::c_char,
+    pub n_wrap_names: usize,
+    pub ignored_names: *const *const ::std::os::raw::c_char,
+    pub n_ignored_names: usize,
+    pub shard_dim: fsdp2_shard_dim_fn,
+    pub shard_dim_user_data: *mut ::std::os::raw::c_void,
 }
 #[test]
 fn bindgen_test_layout_fsdp2_shard_options() {
     assert_eq!(
         ::std::mem::size_of::<fsdp2_shard_options>(),
-        40usize,
+        144usize,
         concat!("Size of: ", stringify!(fsdp2_shard_options))
     );
     assert_eq!(
         ::std::mem::align_of::<fsdp2_shard_options>(),
-        4usize,
+        8usize,
         concat!("Alignment of ", stringify!(fsdp2_shard_options))
     );
     fn test_field_struct_size() {
@@ -2148,11 +2218,317 @@ fn bindgen_test_layout_fsdp2_shard_options() {
         );
     }
     test_field_prefetch();
+    fn test_field_no_pin_memory() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_shard_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).no_pin_memory) as usize - ptr as usize
+            },
+            40usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_shard_options),
+                "::",
+                stringify!(no_pin_memory)
+            )
+        );
+    }
+    test_field_no_pin_memory();
+    fn test_field_comm_schedule() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_shard_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).comm_schedule) as usize - ptr as usize
+            },
+            44usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_shard_options),
+                "::",
+                stringify!(comm_schedule)
+            )
+        );
+    }
+    test_field_comm_schedule();
+    fn test_field_load_from_rank0() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_shard_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).load_from_rank0) as usize - ptr as usize
+            },
+            48usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_shard_options),
+                "::",
+                stringify!(load_from_rank0)
+            )
+        );
+    }
+    test_field_load_from_rank0();
+    fn test_field_modules_per_unit() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_shard_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).modules_per_unit) as usize - ptr as usize
+            },
+            52usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_shard_options),
+                "::",
+                stringify!(modules_per_unit)
+            )
+        );
+    }
+    test_field_modules_per_unit();
+    fn test_field_wrap_embeddings() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_shard_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).wrap_embeddings) as usize - ptr as usize
+            },
+            56usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_shard_options),
+                "::",
+                stringify!(wrap_embeddings)
+            )
+        );
+    }
+    test_field_wrap_embeddings();
+    fn test_field_wrap_head() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_shard_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).wrap_head) as usize - ptr as usize
+            },
+            60usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_shard_options),
+                "::",
+                stringify!(wrap_head)
+            )
+        );
+    }
+    test_field_wrap_head();
+    fn test_field_defer_values() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_shard_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).defer_values) as usize - ptr as usize
+            },
+            64usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_shard_options),
+                "::",
+                stringify!(defer_values)
+            )
+        );
+    }
+    test_field_defer_values();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_shard_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            68usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_shard_options),
+                "::",
+                stringify!(reserved)
+            )
+        );
+    }
+    test_field_reserved();
+    fn test_field_wrap_min_numel() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_shard_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).wrap_min_numel) as usize - ptr as usize
+            },
+            72usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_shard_options),
+                "::",
+                stringify!(wrap_min_numel)
+            )
+        );
+    }
+    test_field_wrap_min_numel();
+    fn test_field_wrap_kinds() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_shard_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).wrap_kinds) as usize - ptr as usize
+            },
+            80usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_shard_options),
+                "::",
+                stringify!(wrap_kinds)
+            )
+        );
+    }
+    test_field_wrap_kinds();
+    fn test_field_n_wrap_kinds() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_shard_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).n_wrap_kinds) as usize - ptr as usize
+            },
+            88usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_shard_options),
+                "::",
+                stringify!(n_wrap_kinds)
+            )
+        );
+    }
+    test_field_n_wrap_kinds();
+    fn test_field_wrap_names() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_shard_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).wrap_names) as usize - ptr as usize
+            },
+            96usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_shard_options),
+                "::",
+                stringify!(wrap_names)
+            )
+        );
+    }
+    test_field_wrap_names();
+    fn test_field_n_wrap_names() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_shard_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).n_wrap_names) as usize - ptr as usize
+            },
+            104usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_shard_options),
+                "::",
+                stringify!(n_wrap_names)
+            )
+        );
+    }
+    test_field_n_wrap_names();
+    fn test_field_ignored_names() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_shard_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).ignored_names) as usize - ptr as usize
+            },
+            112usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_shard_options),
+                "::",
+                stringify!(ignored_names)
+            )
+        );
+    }
+    test_field_ignored_names();
+    fn test_field_n_ignored_names() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_shard_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).n_ignored_names) as usize - ptr as usize
+            },
+            120usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_shard_options),
+                "::",
+                stringify!(n_ignored_names)
+            )
+        );
+    }
+    test_field_n_ignored_names();
+    fn test_field_shard_dim() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_shard_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).shard_dim) as usize - ptr as usize
+            },
+            128usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_shard_options),
+                "::",
+                stringify!(shard_dim)
+            )
+        );
+    }
+    test_field_shard_dim();
+    fn test_field_shard_dim_user_data() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_shard_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).shard_dim_user_data) as usize - ptr as usize
+            },
+            136usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_shard_options),
+                "::",
+                stringify!(shard_dim_user_data)
+            )
+        );
+    }
+    test_field_shard_dim_user_data();
 }
 extern "C" {
     pub fn fsdp2_shard_options_init(
         options: *mut fsdp2_shard_options,
         struct_size: usize,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_shard_apply_strategy(
+        name: *const ::std::os::raw::c_char,
+        fsdp_size: i64,
+        mesh: *mut fsdp2_mesh_options,
+        options: *mut fsdp2_shard_options,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_shard_modules(
+        module: fsdp2_module,
+        mesh: fsdp2_mesh,
+        names: *const *const ::std::os::raw::c_char,
+        n_names: usize,
+        options: *const fsdp2_shard_options,
     ) -> fsdp2_status;
 }
 extern "C" {
@@ -2167,17 +2543,34 @@ extern "C" {
     pub fn fsdp2_shard_destroy(shard: fsdp2_shard) -> fsdp2_status;
 }
 extern "C" {
-    pub fn fsdp2_shard_set_requires_gradient_sync(shard: fsdp2_shard, flag: i32) -> fsdp2_status;
+    pub fn fsdp2_shard_load_values(shard: fsdp2_shard) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_shard_get_mesh(shard: fsdp2_shard, out: *mut fsdp2_mesh) -> fsdp2_status;
 }
 extern "C" {
     pub fn fsdp2_shard_zero_grad(shard: fsdp2_shard) -> fsdp2_status;
 }
 extern "C" {
+    pub fn fsdp2_shard_get_grad_norm(
+        shard: fsdp2_shard,
+        norm_type: f64,
+        out: *mut f64,
+    ) -> fsdp2_status;
+}
+extern "C" {
     pub fn fsdp2_shard_clip_grad_norm(
         shard: fsdp2_shard,
         max_norm: f64,
+        norm_type: f64,
         out_norm: *mut f64,
     ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_shard_get_grad_overflow(shard: fsdp2_shard, out: *mut i32) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_shard_scale_grad(shard: fsdp2_shard, factor: f64) -> fsdp2_status;
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
@@ -2193,12 +2586,16 @@ pub struct fsdp2_parameter_info {
     pub shape: [i64; 16usize],
     pub local_shape: [i64; 16usize],
     pub local_offset: i64,
+    pub shard_ranks: i32,
+    pub replica_ranks: i32,
+    pub unit: i32,
+    pub reserved: i32,
 }
 #[test]
 fn bindgen_test_layout_fsdp2_parameter_info() {
     assert_eq!(
         ::std::mem::size_of::<fsdp2_parameter_info>(),
-        296usize,
+        312usize,
         concat!("Size of: ", stringify!(fsdp2_parameter_info))
     );
     assert_eq!(
@@ -2393,6 +2790,74 @@ fn bindgen_test_layout_fsdp2_parameter_info() {
         );
     }
     test_field_local_offset();
+    fn test_field_shard_ranks() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_parameter_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).shard_ranks) as usize - ptr as usize
+            },
+            296usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_parameter_info),
+                "::",
+                stringify!(shard_ranks)
+            )
+        );
+    }
+    test_field_shard_ranks();
+    fn test_field_replica_ranks() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_parameter_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).replica_ranks) as usize - ptr as usize
+            },
+            300usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_parameter_info),
+                "::",
+                stringify!(replica_ranks)
+            )
+        );
+    }
+    test_field_replica_ranks();
+    fn test_field_unit() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_parameter_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).unit) as usize - ptr as usize
+            },
+            304usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_parameter_info),
+                "::",
+                stringify!(unit)
+            )
+        );
+    }
+    test_field_unit();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_parameter_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            308usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_parameter_info),
+                "::",
+                stringify!(reserved)
+            )
+        );
+    }
+    test_field_reserved();
 }
 extern "C" {
     pub fn fsdp2_shard_get_parameter_count(shard: fsdp2_shard, out: *mut usize) -> fsdp2_status;
@@ -2414,6 +2879,13 @@ extern "C" {
         needed: *mut usize,
     ) -> fsdp2_status;
 }
+extern "C" {
+    pub fn fsdp2_shard_get_parameter_index(
+        shard: fsdp2_shard,
+        name: *const ::std::os::raw::c_char,
+        out: *mut usize,
+    ) -> fsdp2_status;
+}
 pub const FSDP2_PARAMETER_LOCAL: i32 = 0;
 pub const FSDP2_PARAMETER_LOCAL_GRAD: i32 = 1;
 pub const FSDP2_PARAMETER_FULL: i32 = 2;
@@ -2425,6 +2897,391 @@ extern "C" {
         which: i32,
         out: *mut fsdp2_tensor,
     ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_shard_cast_parameters(shard: fsdp2_shard, dtype: i32) -> fsdp2_status;
+}
+pub const FSDP2_UNIT_SHARDED: i32 = 0;
+pub const FSDP2_UNIT_GATHERING: i32 = 1;
+pub const FSDP2_UNIT_UNSHARDED: i32 = 2;
+pub const FSDP2_UNIT_SLICED: i32 = 3;
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct fsdp2_unit_info {
+    pub struct_size: u32,
+    pub state: i32,
+    pub n_modules: i32,
+    pub n_parameters: i32,
+    pub dtype: i32,
+    pub compute_dtype: i32,
+    pub shard_dim: i32,
+    pub is_root: i32,
+    pub numel: i64,
+    pub sharded_bytes: i64,
+    pub unsharded_bytes: i64,
+    pub live_bytes: i64,
+}
+#[test]
+fn bindgen_test_layout_fsdp2_unit_info() {
+    assert_eq!(
+        ::std::mem::size_of::<fsdp2_unit_info>(),
+        64usize,
+        concat!("Size of: ", stringify!(fsdp2_unit_info))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<fsdp2_unit_info>(),
+        8usize,
+        concat!("Alignment of ", stringify!(fsdp2_unit_info))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_unit_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_unit_info),
+                "::",
+                stringify!(struct_size)
+            )
+        );
+    }
+    test_field_struct_size();
+    fn test_field_state() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_unit_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).state) as usize - ptr as usize
+            },
+            4usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_unit_info),
+                "::",
+                stringify!(state)
+            )
+        );
+    }
+    test_field_state();
+    fn test_field_n_modules() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_unit_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).n_modules) as usize - ptr as usize
+            },
+            8usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_unit_info),
+                "::",
+                stringify!(n_modules)
+            )
+        );
+    }
+    test_field_n_modules();
+    fn test_field_n_parameters() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_unit_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).n_parameters) as usize - ptr as usize
+            },
+            12usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_unit_info),
+                "::",
+                stringify!(n_parameters)
+            )
+        );
+    }
+    test_field_n_parameters();
+    fn test_field_dtype() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_unit_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).dtype) as usize - ptr as usize
+            },
+            16usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_unit_info),
+                "::",
+                stringify!(dtype)
+            )
+        );
+    }
+    test_field_dtype();
+    fn test_field_compute_dtype() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_unit_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).compute_dtype) as usize - ptr as usize
+            },
+            20usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_unit_info),
+                "::",
+                stringify!(compute_dtype)
+            )
+        );
+    }
+    test_field_compute_dtype();
+    fn test_field_shard_dim() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_unit_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).shard_dim) as usize - ptr as usize
+            },
+            24usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_unit_info),
+                "::",
+                stringify!(shard_dim)
+            )
+        );
+    }
+    test_field_shard_dim();
+    fn test_field_is_root() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_unit_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).is_root) as usize - ptr as usize
+            },
+            28usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_unit_info),
+                "::",
+                stringify!(is_root)
+            )
+        );
+    }
+    test_field_is_root();
+    fn test_field_numel() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_unit_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).numel) as usize - ptr as usize
+            },
+            32usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_unit_info),
+                "::",
+                stringify!(numel)
+            )
+        );
+    }
+    test_field_numel();
+    fn test_field_sharded_bytes() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_unit_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).sharded_bytes) as usize - ptr as usize
+            },
+            40usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_unit_info),
+                "::",
+                stringify!(sharded_bytes)
+            )
+        );
+    }
+    test_field_sharded_bytes();
+    fn test_field_unsharded_bytes() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_unit_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).unsharded_bytes) as usize - ptr as usize
+            },
+            48usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_unit_info),
+                "::",
+                stringify!(unsharded_bytes)
+            )
+        );
+    }
+    test_field_unsharded_bytes();
+    fn test_field_live_bytes() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_unit_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).live_bytes) as usize - ptr as usize
+            },
+            56usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_unit_info),
+                "::",
+                stringify!(live_bytes)
+            )
+        );
+    }
+    test_field_live_bytes();
+}
+extern "C" {
+    pub fn fsdp2_shard_get_unit_count(shard: fsdp2_shard, out: *mut usize) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_shard_get_unit_info(
+        shard: fsdp2_shard,
+        index: usize,
+        out: *mut fsdp2_unit_info,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_shard_get_unit_name(
+        shard: fsdp2_shard,
+        index: usize,
+        buf: *mut ::std::os::raw::c_char,
+        cap: usize,
+        needed: *mut usize,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_shard_get_unit_index(
+        shard: fsdp2_shard,
+        unit: *const ::std::os::raw::c_char,
+        out: *mut usize,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_shard_set_requires_gradient_sync(
+        shard: fsdp2_shard,
+        unit: *const ::std::os::raw::c_char,
+        flag: i32,
+        recurse: i32,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_shard_set_requires_all_reduce(
+        shard: fsdp2_shard,
+        unit: *const ::std::os::raw::c_char,
+        flag: i32,
+        recurse: i32,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_shard_set_is_last_backward(shard: fsdp2_shard, flag: i32) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_shard_set_reshard_after_forward(
+        shard: fsdp2_shard,
+        unit: *const ::std::os::raw::c_char,
+        flag: i32,
+        recurse: i32,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_shard_set_reshard_after_backward(
+        shard: fsdp2_shard,
+        unit: *const ::std::os::raw::c_char,
+        flag: i32,
+        recurse: i32,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_shard_set_unshard_in_backward(
+        shard: fsdp2_shard,
+        unit: *const ::std::os::raw::c_char,
+        flag: i32,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_shard_set_reduce_unused_parameters(
+        shard: fsdp2_shard,
+        unit: *const ::std::os::raw::c_char,
+        flag: i32,
+        recurse: i32,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_shard_set_gradient_divide_factor(
+        shard: fsdp2_shard,
+        unit: *const ::std::os::raw::c_char,
+        factor: f64,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_shard_set_force_sum_reduction(
+        shard: fsdp2_shard,
+        unit: *const ::std::os::raw::c_char,
+        flag: i32,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_shard_set_forward_prefetch(
+        shard: fsdp2_shard,
+        unit: *const ::std::os::raw::c_char,
+        units: *const *const ::std::os::raw::c_char,
+        n_units: usize,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_shard_set_backward_prefetch(
+        shard: fsdp2_shard,
+        unit: *const ::std::os::raw::c_char,
+        units: *const *const ::std::os::raw::c_char,
+        n_units: usize,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_shard_unshard(
+        shard: fsdp2_shard,
+        unit: *const ::std::os::raw::c_char,
+        async_op: i32,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_shard_wait_unshard(
+        shard: fsdp2_shard,
+        unit: *const ::std::os::raw::c_char,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_shard_reshard(
+        shard: fsdp2_shard,
+        unit: *const ::std::os::raw::c_char,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_shard_reset(shard: fsdp2_shard) -> fsdp2_status;
+}
+pub const FSDP2_EVENT_ALL_GATHER: i32 = 0;
+pub const FSDP2_EVENT_UNSHARD: i32 = 1;
+pub const FSDP2_EVENT_RESHARD: i32 = 2;
+pub const FSDP2_EVENT_REDUCE_SCATTER: i32 = 3;
+pub const FSDP2_EVENT_POST_BACKWARD: i32 = 4;
+extern "C" {
+    pub fn fsdp2_shard_get_events(
+        shard: fsdp2_shard,
+        kinds: *mut i32,
+        units: *mut i32,
+        cap: usize,
+        needed: *mut usize,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_shard_clear_events(shard: fsdp2_shard) -> fsdp2_status;
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
@@ -2632,6 +3489,432 @@ extern "C" {
 extern "C" {
     pub fn fsdp2_shard_describe(
         shard: fsdp2_shard,
+        buf: *mut ::std::os::raw::c_char,
+        cap: usize,
+        needed: *mut usize,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_callback_fail(
+        status: fsdp2_status,
+        message: *const ::std::os::raw::c_char,
+    ) -> fsdp2_status;
+}
+pub type fsdp2_all_reduce_hook_fn = ::std::option::Option<
+    unsafe extern "C" fn(
+        gradients: fsdp2_tensor,
+        user_data: *mut ::std::os::raw::c_void,
+    ) -> fsdp2_status,
+>;
+extern "C" {
+    pub fn fsdp2_shard_set_all_reduce_hook(
+        shard: fsdp2_shard,
+        unit: *const ::std::os::raw::c_char,
+        fn_: fsdp2_all_reduce_hook_fn,
+        user_data: *mut ::std::os::raw::c_void,
+        release: fsdp2_release_fn,
+    ) -> fsdp2_status;
+}
+pub type fsdp2_gradient_ready_fn = ::std::option::Option<
+    unsafe extern "C" fn(
+        parameter: *const ::std::os::raw::c_char,
+        gradient: fsdp2_tensor,
+        user_data: *mut ::std::os::raw::c_void,
+    ) -> fsdp2_status,
+>;
+extern "C" {
+    pub fn fsdp2_shard_set_gradient_ready(
+        shard: fsdp2_shard,
+        unit: *const ::std::os::raw::c_char,
+        recurse: i32,
+        fn_: fsdp2_gradient_ready_fn,
+        user_data: *mut ::std::os::raw::c_void,
+        release: fsdp2_release_fn,
+    ) -> fsdp2_status;
+}
+pub type fsdp2_pre_all_gather_fn = ::std::option::Option<
+    unsafe extern "C" fn(
+        parameter: *const ::std::os::raw::c_char,
+        chunk: fsdp2_tensor,
+        out: *mut fsdp2_tensor,
+        user_data: *mut ::std::os::raw::c_void,
+    ) -> fsdp2_status,
+>;
+pub type fsdp2_post_all_gather_fn = ::std::option::Option<
+    unsafe extern "C" fn(
+        parameter: *const ::std::os::raw::c_char,
+        pieces: fsdp2_tensor,
+        chunks: fsdp2_tensor,
+        user_data: *mut ::std::os::raw::c_void,
+    ) -> fsdp2_status,
+>;
+extern "C" {
+    pub fn fsdp2_shard_set_all_gather_extension(
+        shard: fsdp2_shard,
+        unit: *const ::std::os::raw::c_char,
+        pre: fsdp2_pre_all_gather_fn,
+        post: fsdp2_post_all_gather_fn,
+        user_data: *mut ::std::os::raw::c_void,
+        release: fsdp2_release_fn,
+    ) -> fsdp2_status;
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone, PartialEq)]
+pub struct fsdp2_plan_options {
+    pub struct_size: u32,
+    pub reserved: i32,
+    pub optimizer_states: f64,
+}
+#[test]
+fn bindgen_test_layout_fsdp2_plan_options() {
+    assert_eq!(
+        ::std::mem::size_of::<fsdp2_plan_options>(),
+        16usize,
+        concat!("Size of: ", stringify!(fsdp2_plan_options))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<fsdp2_plan_options>(),
+        8usize,
+        concat!("Alignment of ", stringify!(fsdp2_plan_options))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_plan_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_plan_options),
+                "::",
+                stringify!(struct_size)
+            )
+        );
+    }
+    test_field_struct_size();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_plan_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            4usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_plan_options),
+                "::",
+                stringify!(reserved)
+            )
+        );
+    }
+    test_field_reserved();
+    fn test_field_optimizer_states() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_plan_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).optimizer_states) as usize - ptr as usize
+            },
+            8usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_plan_options),
+                "::",
+                stringify!(optimizer_states)
+            )
+        );
+    }
+    test_field_optimizer_states();
+}
+extern "C" {
+    pub fn fsdp2_plan_options_init(
+        options: *mut fsdp2_plan_options,
+        struct_size: usize,
+    ) -> fsdp2_status;
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct fsdp2_plan_info {
+    pub struct_size: u32,
+    pub n_units: i32,
+    pub numel: i64,
+    pub shard_bytes: i64,
+    pub gradient_bytes: i64,
+    pub optimizer_bytes: i64,
+    pub peak_unsharded_bytes: i64,
+    pub peak_unreduced_gradient_bytes: i64,
+    pub all_gathers: i64,
+    pub reduce_scatters: i64,
+    pub all_reduces: i64,
+    pub all_gather_bytes: i64,
+    pub reduce_scatter_bytes: i64,
+    pub all_reduce_bytes: i64,
+}
+#[test]
+fn bindgen_test_layout_fsdp2_plan_info() {
+    assert_eq!(
+        ::std::mem::size_of::<fsdp2_plan_info>(),
+        104usize,
+        concat!("Size of: ", stringify!(fsdp2_plan_info))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<fsdp2_plan_info>(),
+        8usize,
+        concat!("Alignment of ", stringify!(fsdp2_plan_info))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_plan_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_plan_info),
+                "::",
+                stringify!(struct_size)
+            )
+        );
+    }
+    test_field_struct_size();
+    fn test_field_n_units() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_plan_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).n_units) as usize - ptr as usize
+            },
+            4usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_plan_info),
+                "::",
+                stringify!(n_units)
+            )
+        );
+    }
+    test_field_n_units();
+    fn test_field_numel() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_plan_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).numel) as usize - ptr as usize
+            },
+            8usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_plan_info),
+                "::",
+                stringify!(numel)
+            )
+        );
+    }
+    test_field_numel();
+    fn test_field_shard_bytes() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_plan_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).shard_bytes) as usize - ptr as usize
+            },
+            16usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_plan_info),
+                "::",
+                stringify!(shard_bytes)
+            )
+        );
+    }
+    test_field_shard_bytes();
+    fn test_field_gradient_bytes() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_plan_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).gradient_bytes) as usize - ptr as usize
+            },
+            24usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_plan_info),
+                "::",
+                stringify!(gradient_bytes)
+            )
+        );
+    }
+    test_field_gradient_bytes();
+    fn test_field_optimizer_bytes() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_plan_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).optimizer_bytes) as usize - ptr as usize
+            },
+            32usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_plan_info),
+                "::",
+                stringify!(optimizer_bytes)
+            )
+        );
+    }
+    test_field_optimizer_bytes();
+    fn test_field_peak_unsharded_bytes() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_plan_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).peak_unsharded_bytes) as usize - ptr as usize
+            },
+            40usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_plan_info),
+                "::",
+                stringify!(peak_unsharded_bytes)
+            )
+        );
+    }
+    test_field_peak_unsharded_bytes();
+    fn test_field_peak_unreduced_gradient_bytes() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_plan_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).peak_unreduced_gradient_bytes) as usize - ptr as usize
+            },
+            48usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_plan_info),
+                "::",
+                stringify!(peak_unreduced_gradient_bytes)
+            )
+        );
+    }
+    test_field_peak_unreduced_gradient_bytes();
+    fn test_field_all_gathers() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_plan_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).all_gathers) as usize - ptr as usize
+            },
+            56usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_plan_info),
+                "::",
+                stringify!(all_gathers)
+            )
+        );
+    }
+    test_field_all_gathers();
+    fn test_field_reduce_scatters() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_plan_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reduce_scatters) as usize - ptr as usize
+            },
+            64usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_plan_info),
+                "::",
+                stringify!(reduce_scatters)
+            )
+        );
+    }
+    test_field_reduce_scatters();
+    fn test_field_all_reduces() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_plan_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).all_reduces) as usize - ptr as usize
+            },
+            72usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_plan_info),
+                "::",
+                stringify!(all_reduces)
+            )
+        );
+    }
+    test_field_all_reduces();
+    fn test_field_all_gather_bytes() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_plan_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).all_gather_bytes) as usize - ptr as usize
+            },
+            80usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_plan_info),
+                "::",
+                stringify!(all_gather_bytes)
+            )
+        );
+    }
+    test_field_all_gather_bytes();
+    fn test_field_reduce_scatter_bytes() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_plan_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reduce_scatter_bytes) as usize - ptr as usize
+            },
+            88usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_plan_info),
+                "::",
+                stringify!(reduce_scatter_bytes)
+            )
+        );
+    }
+    test_field_reduce_scatter_bytes();
+    fn test_field_all_reduce_bytes() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_plan_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).all_reduce_bytes) as usize - ptr as usize
+            },
+            96usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_plan_info),
+                "::",
+                stringify!(all_reduce_bytes)
+            )
+        );
+    }
+    test_field_all_reduce_bytes();
+}
+extern "C" {
+    pub fn fsdp2_plan_get_info(
+        shard: fsdp2_shard,
+        options: *const fsdp2_plan_options,
+        out: *mut fsdp2_plan_info,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_plan_describe(
+        shard: fsdp2_shard,
+        options: *const fsdp2_plan_options,
         buf: *mut ::std::os::raw::c_char,
         cap: usize,
         needed: *mut usize,
@@ -3509,6 +4792,289 @@ extern "C" {
 extern "C" {
     pub fn fsdp2_step_destroy(step: fsdp2_step) -> fsdp2_status;
 }
+pub const FSDP2_CHECKPOINT_SHARDED: i32 = 0;
+pub const FSDP2_CHECKPOINT_SAFETENSORS: i32 = 1;
+pub const FSDP2_CHECKPOINT_PTH: i32 = 2;
+pub const FSDP2_CHECKPOINT_MODEL_DIRECTORY: i32 = 3;
+pub const FSDP2_CHECKPOINT_PTH_PER_RANK: i32 = 4;
+#[repr(C)]
+#[derive(Debug, Copy, Clone, PartialEq)]
+pub struct fsdp2_save_options {
+    pub struct_size: u32,
+    pub format: i32,
+    pub background: i32,
+    pub keep_last: i32,
+    pub no_rng: i32,
+    pub reserved: i32,
+    pub max_file_bytes: i64,
+}
+#[test]
+fn bindgen_test_layout_fsdp2_save_options() {
+    assert_eq!(
+        ::std::mem::size_of::<fsdp2_save_options>(),
+        32usize,
+        concat!("Size of: ", stringify!(fsdp2_save_options))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<fsdp2_save_options>(),
+        8usize,
+        concat!("Alignment of ", stringify!(fsdp2_save_options))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_save_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_save_options),
+                "::",
+                stringify!(struct_size)
+            )
+        );
+    }
+    test_field_struct_size();
+    fn test_field_format() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_save_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).format) as usize - ptr as usize
+            },
+            4usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_save_options),
+                "::",
+                stringify!(format)
+            )
+        );
+    }
+    test_field_format();
+    fn test_field_background() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_save_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).background) as usize - ptr as usize
+            },
+            8usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_save_options),
+                "::",
+                stringify!(background)
+            )
+        );
+    }
+    test_field_background();
+    fn test_field_keep_last() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_save_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).keep_last) as usize - ptr as usize
+            },
+            12usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_save_options),
+                "::",
+                stringify!(keep_last)
+            )
+        );
+    }
+    test_field_keep_last();
+    fn test_field_no_rng() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_save_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).no_rng) as usize - ptr as usize
+            },
+            16usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_save_options),
+                "::",
+                stringify!(no_rng)
+            )
+        );
+    }
+    test_field_no_rng();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_save_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            20usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_save_options),
+                "::",
+                stringify!(reserved)
+            )
+        );
+    }
+    test_field_reserved();
+    fn test_field_max_file_bytes() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_save_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).max_file_bytes) as usize - ptr as usize
+            },
+            24usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_save_options),
+                "::",
+                stringify!(max_file_bytes)
+            )
+        );
+    }
+    test_field_max_file_bytes();
+}
+extern "C" {
+    pub fn fsdp2_save_options_init(
+        options: *mut fsdp2_save_options,
+        struct_size: usize,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_checkpoint_save(
+        shard: fsdp2_shard,
+        optimizer: fsdp2_optimizer,
+        step: fsdp2_step,
+        loader: fsdp2_loader,
+        path: *const ::std::os::raw::c_char,
+        options: *const fsdp2_save_options,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_checkpoint_wait(shard: fsdp2_shard) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_checkpoint_poll(shard: fsdp2_shard, out_done: *mut i32) -> fsdp2_status;
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone, PartialEq)]
+pub struct fsdp2_load_options {
+    pub struct_size: u32,
+    pub partial: i32,
+    pub no_rng: i32,
+    pub reserved: i32,
+}
+#[test]
+fn bindgen_test_layout_fsdp2_load_options() {
+    assert_eq!(
+        ::std::mem::size_of::<fsdp2_load_options>(),
+        16usize,
+        concat!("Size of: ", stringify!(fsdp2_load_options))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<fsdp2_load_options>(),
+        4usize,
+        concat!("Alignment of ", stringify!(fsdp2_load_options))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_load_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_load_options),
+                "::",
+                stringify!(struct_size)
+            )
+        );
+    }
+    test_field_struct_size();
+    fn test_field_partial() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_load_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).partial) as usize - ptr as usize
+            },
+            4usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_load_options),
+                "::",
+                stringify!(partial)
+            )
+        );
+    }
+    test_field_partial();
+    fn test_field_no_rng() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_load_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).no_rng) as usize - ptr as usize
+            },
+            8usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_load_options),
+                "::",
+                stringify!(no_rng)
+            )
+        );
+    }
+    test_field_no_rng();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_load_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            12usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_load_options),
+                "::",
+                stringify!(reserved)
+            )
+        );
+    }
+    test_field_reserved();
+}
+extern "C" {
+    pub fn fsdp2_load_options_init(
+        options: *mut fsdp2_load_options,
+        struct_size: usize,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_checkpoint_load(
+        shard: fsdp2_shard,
+        optimizer: fsdp2_optimizer,
+        step: fsdp2_step,
+        loader: fsdp2_loader,
+        path: *const ::std::os::raw::c_char,
+        options: *const fsdp2_load_options,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_checkpoint_get_report(
+        shard: fsdp2_shard,
+        buf: *mut ::std::os::raw::c_char,
+        cap: usize,
+        needed: *mut usize,
+    ) -> fsdp2_status;
+}
 extern "C" {
     pub fn fsdp2_checkpoint_save_full(
         shard: fsdp2_shard,
@@ -3525,5 +5091,183 @@ extern "C" {
     pub fn fsdp2_checkpoint_save_pretrained(
         shard: fsdp2_shard,
         directory: *const ::std::os::raw::c_char,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_checkpoint_find(
+        path: *const ::std::os::raw::c_char,
+        buf: *mut ::std::os::raw::c_char,
+        cap: usize,
+        needed: *mut usize,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_checkpoint_inspect(
+        path: *const ::std::os::raw::c_char,
+        buf: *mut ::std::os::raw::c_char,
+        cap: usize,
+        needed: *mut usize,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_checkpoint_verify(path: *const ::std::os::raw::c_char) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_checkpoint_rebuild_manifest(path: *const ::std::os::raw::c_char) -> fsdp2_status;
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone, PartialEq)]
+pub struct fsdp2_convert_options {
+    pub struct_size: u32,
+    pub format: i32,
+    pub model_only: i32,
+    pub ranks: i32,
+    pub step: i64,
+    pub max_file_bytes: i64,
+    pub config_path: *const ::std::os::raw::c_char,
+}
+#[test]
+fn bindgen_test_layout_fsdp2_convert_options() {
+    assert_eq!(
+        ::std::mem::size_of::<fsdp2_convert_options>(),
+        40usize,
+        concat!("Size of: ", stringify!(fsdp2_convert_options))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<fsdp2_convert_options>(),
+        8usize,
+        concat!("Alignment of ", stringify!(fsdp2_convert_options))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_convert_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_convert_options),
+                "::",
+                stringify!(struct_size)
+            )
+        );
+    }
+    test_field_struct_size();
+    fn test_field_format() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_convert_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).format) as usize - ptr as usize
+            },
+            4usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_convert_options),
+                "::",
+                stringify!(format)
+            )
+        );
+    }
+    test_field_format();
+    fn test_field_model_only() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_convert_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).model_only) as usize - ptr as usize
+            },
+            8usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_convert_options),
+                "::",
+                stringify!(model_only)
+            )
+        );
+    }
+    test_field_model_only();
+    fn test_field_ranks() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_convert_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).ranks) as usize - ptr as usize
+            },
+            12usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_convert_options),
+                "::",
+                stringify!(ranks)
+            )
+        );
+    }
+    test_field_ranks();
+    fn test_field_step() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_convert_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).step) as usize - ptr as usize
+            },
+            16usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_convert_options),
+                "::",
+                stringify!(step)
+            )
+        );
+    }
+    test_field_step();
+    fn test_field_max_file_bytes() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_convert_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).max_file_bytes) as usize - ptr as usize
+            },
+            24usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_convert_options),
+                "::",
+                stringify!(max_file_bytes)
+            )
+        );
+    }
+    test_field_max_file_bytes();
+    fn test_field_config_path() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_convert_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).config_path) as usize - ptr as usize
+            },
+            32usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_convert_options),
+                "::",
+                stringify!(config_path)
+            )
+        );
+    }
+    test_field_config_path();
+}
+extern "C" {
+    pub fn fsdp2_convert_options_init(
+        options: *mut fsdp2_convert_options,
+        struct_size: usize,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_checkpoint_convert(
+        from: *const ::std::os::raw::c_char,
+        to: *const ::std::os::raw::c_char,
+        options: *const fsdp2_convert_options,
     ) -> fsdp2_status;
 }

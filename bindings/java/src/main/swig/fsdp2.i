@@ -215,6 +215,10 @@ FSDP2_ARRAY(const TYPE *, jlongArray, long, Long)
 %ignore fsdp2_error_message;
 %ignore fsdp2_log_record;
 %ignore fsdp2_log_set;
+%ignore fsdp2_callback_fail;
+%ignore fsdp2_shard_set_all_reduce_hook;
+%ignore fsdp2_shard_set_gradient_ready;
+%ignore fsdp2_shard_set_all_gather_extension;
 
 %typemap(freearg) const char *const *kept_names ""
 %extend fsdp2_mesh_options {
@@ -239,6 +243,25 @@ FSDP2_ARRAY(const TYPE *, jlongArray, long, Long)
   void setDeviceType(const char *device_type) {
     free((void *)$self->device_type);
     $self->device_type = device_type == NULL ? NULL : strdup(device_type);
+  }
+}
+
+// The names stay with the struct, which frees them.
+%extend fsdp2_shard_options {
+  void setWrapKinds(size_t n, const char *const *kept_names) {
+    free((void *)$self->wrap_kinds);
+    $self->n_wrap_kinds = n;
+    $self->wrap_kinds = kept_names;
+  }
+  void setWrapNames(size_t n, const char *const *kept_names) {
+    free((void *)$self->wrap_names);
+    $self->n_wrap_names = n;
+    $self->wrap_names = kept_names;
+  }
+  void setIgnoredNames(size_t n, const char *const *kept_names) {
+    free((void *)$self->ignored_names);
+    $self->n_ignored_names = n;
+    $self->ignored_names = kept_names;
   }
 }
 

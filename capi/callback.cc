@@ -1,0 +1,41 @@
+#include "capi/callback.h"
+
+#include <utility>
+
+#include "capi/argument.h"
+#include "capi/error.h"
+#include "capi/tensor.h"
+#include "include/fsdp2/error.h"
+#include "include/fsdp2/hook.h"
+
+namespace fsdp2::capi {
+
+void call_back(const std::string& what, const std::function<fsdp2_status()>& function) {
+  ErrorRecord before = std::exchange(error_record(), ErrorRecord());
+  const fsdp2_status status = function();
+  const std::string text = error_record().status == FSDP2_OK ? "" : error_record().message;
+  error_record() = std::move(before);
+  FSDP2_CHECK(status == FSDP2_OK, Code::kCallback, "{}: the callback returned {} ({}){}{}", what,
+              fsdp2_status_name(status), status, text.empty() ? "" : ": ", text);
+}
+
+LentTensor::LentTensor(at::Tensor tensor) : handle_(give_tensor(std::move(tensor))) {}
+
+LentTensor::~LentTensor() {
+  try {
+    HandleTable::global().remove(handle_.id, Kind::kTensor);
+  } catch (const Error&) {  // the callback has destroyed it
+  }
+}
+
+}  // namespace fsdp2::capi
+
+fsdp2_status fsdp2_callback_fail(fsdp2_status status, const char* message) {
+  namespace capi = fsdp2::capi;
+  return capi::guard(__func__, [&](capi::Call&) {
+    FSDP2_CHECK(status != FSDP2_OK, fsdp2::Code::kInvalidArgument,
+                "status: expected another than FSDP2_OK");
+    fsdp2::fail(static_cast<fsdp2::Code>(status), "{}",
+                capi::read_text(message, capi::kMaxText, "message"));
+  });
+}

@@ -1,0 +1,48 @@
+// Calls of the caller's functions, and what they asked to get back.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "capi/object.h"
+#include "include/fsdp2/base.h"
+
+namespace fsdp2::capi {
+
+// Runs `function` and turns a status other than FSDP2_OK into kCallback with the text that the
+// callback, or a call inside it, left in this thread's record; otherwise the record stays what it
+// was. what: "all-reduce hook of unit 'a.b'".
+void call_back(const std::string& what, const std::function<fsdp2_status()>& function);
+
+// A tensor as a handle for the time of a callback, which may have destroyed it.
+class LentTensor {
+ public:
+  explicit LentTensor(at::Tensor tensor);
+  ~LentTensor();
+  LentTensor(const LentTensor&) = delete;
+  LentTensor& operator=(const LentTensor&) = delete;
+
+  fsdp2_tensor handle() const { return handle_; }
+
+ private:
+  fsdp2_tensor handle_;
+};
+
+// The caller's data, released with the last copy of what uses it. The call that takes it sets
+// `release` once nothing can fail any more: a call that fails does not take it.
+struct UserData {
+  void* data = nullptr;
+  fsdp2_release_fn release = nullptr;
+
+  explicit UserData(void* data_in) : data(data_in) {}
+  ~UserData() {
+    if (release != nullptr) {
+      release(data);
+    }
+  }
+  UserData(const UserData&) = delete;
+  UserData& operator=(const UserData&) = delete;
+};
+
+}  // namespace fsdp2::capi

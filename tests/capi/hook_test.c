@@ -1,0 +1,229 @@
+/* Functions of the caller inside a shard's work: what they see, what they change, how they fail. */
+#define _POSIX_C_SOURCE 200809L
+#include "tests/capi/tiny_model.h"
+
+static const char* const kUnits[4] = {NULL, "model.layers.0", "model.layers.1", "model.layers.2"};
+static struct tiny_result one_rank;
+
+static void count_release(void* user_data) { ++*(int*)user_data; }
+
+/* ---- all-reduce hook */
+
+static fsdp2_status halve(fsdp2_tensor gradients, void* user_data) {
+  fsdp2_tensor_info info;
+  static _Thread_local float values[1 << 14];
+  size_t i, n;
+  info.struct_size = (uint32_t)sizeof(info);
+  EXPECT_OK(fsdp2_tensor_get_info(gradients, &info));
+  EXPECT(info.n_dims == 1 && info.dtype == FSDP2_DTYPE_F32 && info.n_bytes <= sizeof(values));
+  n = (size_t)info.shape[0];
+  EXPECT_OK(fsdp2_tensor_read(gradients, values, info.n_bytes));
+  for (i = 0; i < n; ++i) {
+    values[i] *= 0.5f;
+  }
+  ++*(int*)user_data;
+  return fsdp2_tensor_write(gradients, values, info.n_bytes);
+}
+
+static void hook_reductions(fsdp2_mesh mesh, int rank) {
+  const fsdp2_module module = tiny_model();
+  const fsdp2_shard shard = shard_of(module, mesh);
+  int calls = 0, released = 0, i;
+  (void)rank;
+  for (i = 0; i < 4; ++i) {
+    EXPECT_OK(fsdp2_shard_set_all_reduce_hook(shard, kUnits[i], halve, &calls, NULL));
+  }
+  EXPECT_NEAR(tiny_step(module, shard).norm, 0.5 * one_rank.norm, 1e-5);
+  EXPECT(calls == 4);
+  /* Released once replaced, not by a call that fails, and with the model. */
+  EXPECT_OK(fsdp2_shard_set_all_reduce_hook(shard, NULL, halve, &released, count_release));
+  EXPECT_STATUS(fsdp2_shard_set_all_reduce_hook(shard, "lm_head", halve, &released, count_release),
+                FSDP2_E_INVALID_ARGUMENT);
+  EXPECT(released == 0);
+  EXPECT_OK(fsdp2_shard_set_all_reduce_hook(shard, NULL, NULL, NULL, NULL));
+  EXPECT(released == 1);
+  EXPECT_OK(fsdp2_shard_set_all_reduce_hook(shard, NULL, halve, &released, count_release));
+  EXPECT_OK(fsdp2_shard_destroy(shard));
+  EXPECT(released == 1);
+  EXPECT_OK(fsdp2_module_destroy(module));
+  EXPECT(released == 2);
+}
+static void a_hook_changes_reduced_gradients(void) { on_ranks("hook", 2, 0, hook_reductions); }
+
+/* ---- gradient ready */
+
+struct ready {
+  fsdp2_shard shard;
+  int calls, last_was_embedding, busy;
+};
+
+static fsdp2_status note_ready(const char* parameter, fsdp2_tensor gradient, void* user_data) {
+  struct ready* ready = (struct ready*)user_data;
+  fsdp2_tensor_info info;
+  info.struct_size = (uint32_t)sizeof(info);
+  EXPECT_OK(fsdp2_tensor_get_info(gradient, &info));
+  EXPECT(info.requires_grad == 0 && info.n_dims >= 1);
+  ++ready->calls;
+  ready->last_was_embedding = strcmp(parameter, "model.embed_tokens.weight") == 0;
+  ready->busy += fsdp2_shard_zero_grad(ready->shard) == FSDP2_E_BUSY;
+  return FSDP2_OK;
+}
+
+static void watch_gradients(fsdp2_mesh mesh, int rank) {
+  const fsdp2_module module = tiny_model();
+  struct ready ready = {{0}, 0, 0, 0};
+  (void)rank;
+  ready.shard = shard_of(module, mesh);
+  EXPECT_OK(fsdp2_shard_set_gradient_ready(ready.shard, NULL, 1, note_ready, &ready, NULL));
+  tiny_backward(module);
+  EXPECT(ready.calls == kTinyParameters && ready.busy == kTinyParameters);
+  EXPECT_OK(fsdp2_shard_set_gradient_ready(ready.shard, NULL, 1, NULL, NULL, NULL));
+  EXPECT_OK(
+      fsdp2_shard_set_gradient_ready(ready.shard, "model.layers.1", 0, note_ready, &ready, NULL));
+  tiny_backward(module);
+  EXPECT(ready.calls == kTinyParameters + 9);
+  destroy_tiny(module, ready.shard);
+}
+static void each_parameter_tells_when_its_gradient_is_there(void) {
+  on_ranks("ready-1", 1, 0, watch_gradients);
+  on_ranks("ready-2", 2, 0, watch_gradients);
+}
+
+/* ---- all-gather extension */
+
+enum { kMaxElements = 1 << 12 };
+
+/* Sends bf16: the upper halves of the floats. */
+static fsdp2_status to_halves(const char* parameter, fsdp2_tensor chunk, fsdp2_tensor* out,
+                              void* user_data) {
+  fsdp2_tensor_info info;
+  uint32_t values[kMaxElements];
+  uint16_t halves[kMaxElements];
+  int64_t i;
+  (void)parameter;
+  info.struct_size = (uint32_t)sizeof(info);
+  EXPECT_OK(fsdp2_tensor_get_info(chunk, &info));
+  EXPECT_OK(fsdp2_tensor_read(chunk, values, info.n_bytes));
+  for (i = 0; i < info.shape[0]; ++i) {
+    halves[i] = (uint16_t)(values[i] >> 16);
+  }
+  ++*(int*)user_data;
+  return fsdp2_tensor_from_buffer(halves, info.n_bytes / 2, FSDP2_DTYPE_BF16, info.shape, 1, out);
+}
+
+static fsdp2_status from_halves(const char* parameter, fsdp2_tensor pieces, fsdp2_tensor chunks,
+                                void* user_data) {
+  fsdp2_tensor_info info;
+  uint16_t halves[kMaxElements];
+  uint32_t values[kMaxElements];
+  uint64_t i;
+  (void)parameter, (void)user_data;
+  info.struct_size = (uint32_t)sizeof(info);
+  EXPECT_OK(fsdp2_tensor_get_info(pieces, &info));
+  EXPECT(info.n_dims == 2 && info.dtype == FSDP2_DTYPE_BF16);
+  EXPECT_OK(fsdp2_tensor_read(pieces, halves, info.n_bytes));
+  for (i = 0; i < info.n_bytes / 2; ++i) {
+    values[i] = (uint32_t)halves[i] << 16;
+  }
+  return fsdp2_tensor_write(chunks, values, info.n_bytes * 2);
+}
+
+static void gather_halves(fsdp2_mesh mesh, int rank) {
+  const fsdp2_module module = tiny_model();
+  const fsdp2_shard shard = shard_of(module, mesh);
+  int64_t bytes;
+  int calls = 0, i;
+  (void)rank;
+  tiny_step(module, shard);
+  EXPECT_OK(fsdp2_shard_reset_stats(shard));
+  tiny_step(module, shard);
+  bytes = stats_of(shard).all_gather_bytes;
+  for (i = 0; i < 4; ++i) {
+    EXPECT_OK(fsdp2_shard_set_all_gather_extension(shard, kUnits[i], to_halves, from_halves, &calls,
+                                                   NULL));
+  }
+  EXPECT_OK(fsdp2_shard_reset_stats(shard));
+  EXPECT_NEAR(tiny_step(module, shard).loss, one_rank.loss, 1e-2);
+  EXPECT(calls == 57); /* the layers' 27 in forward and backward, the root's 3 once */
+  EXPECT(stats_of(shard).all_gather_bytes < bytes * 6 / 10);
+  for (i = 0; i < 4; ++i) {
+    EXPECT_OK(fsdp2_shard_set_all_gather_extension(shard, kUnits[i], NULL, NULL, NULL, NULL));
+  }
+  EXPECT_NEAR(tiny_step(module, shard).loss, one_rank.loss, 1e-6);
+  destroy_tiny(module, shard);
+}
+static void another_form_can_travel(void) { on_ranks("halves", 2, 0, gather_halves); }
+
+/* ---- failures */
+
+static fsdp2_status fail_with_text(fsdp2_tensor gradients, void* user_data) {
+  (void)gradients, (void)user_data;
+  return fsdp2_callback_fail(FSDP2_E_IO, "the disk is full");
+}
+
+static fsdp2_status fail_inside(fsdp2_tensor gradients, void* user_data) {
+  double value = 0.0;
+  (void)user_data;
+  return fsdp2_tensor_get_value(gradients, &value); /* it has many */
+}
+
+static fsdp2_status just_fail(fsdp2_tensor gradients, void* user_data) {
+  (void)gradients, (void)user_data;
+  return FSDP2_E_CANCELLED;
+}
+
+static void backward_fails(fsdp2_module module, fsdp2_status expected, const char* part) {
+  const fsdp2_tensor loss = tiny_loss(module, 0);
+  EXPECT_STATUS(fsdp2_tensor_backward(loss), expected);
+  EXPECT_MESSAGE(part);
+  EXPECT_OK(fsdp2_tensor_destroy(loss));
+}
+
+static void fail_on_one_rank(fsdp2_mesh mesh, int rank) {
+  const fsdp2_module module = tiny_model();
+  const fsdp2_shard shard = shard_of(module, mesh);
+  int calls = 0;
+  if (rank == 1) {
+    EXPECT_OK(fsdp2_shard_set_all_reduce_hook(shard, "model.layers.2", fail_with_text, NULL, NULL));
+  } else {
+    EXPECT_OK(fsdp2_shard_set_all_reduce_hook(shard, "model.layers.2", halve, &calls, NULL));
+  }
+  backward_fails(module, rank == 1 ? FSDP2_E_CALLBACK : FSDP2_E_PEER_FAILED,
+                 "all-reduce hook of unit 'model.layers.2'");
+  EXPECT_MESSAGE("FSDP2_E_IO");
+  EXPECT_MESSAGE("the disk is full");
+  destroy_tiny(module, shard);
+}
+
+static void a_callback_that_fails_fails_the_call_on_all_ranks(void) {
+  on_ranks("fail-one", 2, 0, fail_on_one_rank);
+}
+
+static void what_a_callback_says_is_in_the_message(void) {
+  const fsdp2_mesh mesh = lone_mesh();
+  const fsdp2_module module = tiny_model();
+  const fsdp2_shard shard = shard_of(module, mesh);
+  double norm = 0.0;
+  EXPECT_OK(fsdp2_shard_set_all_reduce_hook(shard, NULL, fail_inside, NULL, NULL));
+  backward_fails(module, FSDP2_E_CALLBACK, "FSDP2_E_INVALID_ARGUMENT (106): tensor: expected one");
+  EXPECT_OK(fsdp2_shard_set_all_reduce_hook(shard, NULL, just_fail, NULL, NULL));
+  backward_fails(module, FSDP2_E_CALLBACK,
+                 "the root unit: the callback returned FSDP2_E_CANCELLED");
+  EXPECT_OK(fsdp2_shard_set_all_reduce_hook(shard, NULL, NULL, NULL, NULL));
+  EXPECT_OK(fsdp2_shard_zero_grad(shard));
+  tiny_backward(module);
+  EXPECT_OK(fsdp2_shard_get_grad_norm(shard, 2.0, &norm));
+  EXPECT_NEAR(norm, one_rank.norm, 1e-5);
+  destroy_tiny(module, shard);
+  EXPECT_OK(fsdp2_mesh_destroy(mesh));
+}
+
+int main(void) {
+  one_rank = tiny_on_one_rank();
+  RUN(a_hook_changes_reduced_gradients);
+  RUN(each_parameter_tells_when_its_gradient_is_there);
+  RUN(another_form_can_travel);
+  RUN(a_callback_that_fails_fails_the_call_on_all_ranks);
+  RUN(what_a_callback_says_is_in_the_message);
+  return harness_result();
+}
