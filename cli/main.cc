@@ -23,6 +23,7 @@ constexpr char kHelp[] =
     "\n"
     "  run     start the ranks of a job on this node and look after them\n"
     "  train   train a language model; alone, or as the ranks of a job\n"
+    "  plan    work out memory and traffic of a job of any size, in one process\n"
     "  inspect list what a checkpoint holds, and check it\n"
     "  convert write a checkpoint in another format\n"
     "\n"
@@ -31,7 +32,7 @@ constexpr char kHelp[] =
     "\n"
     "  fsdp2 run --nproc-per-node 2 -- fsdp2 train --model DIR --text book.txt --steps 100\n";
 
-const std::vector<std::string> kCommands = {"run",     "train",  "inspect",
+const std::vector<std::string> kCommands = {"run",     "train",  "plan",     "inspect",
                                             "convert", "--help", "--version"};
 
 int run(const std::vector<std::string>& arguments) {
@@ -72,7 +73,7 @@ int main(std::vector<std::string> arguments) {
   if (command == "run") {
     return run(arguments);
   }
-  if (command == "train" || command == "inspect" || command == "convert") {
+  if (command == "train" || command == "plan" || command == "inspect" || command == "convert") {
     return hand_over(command, arguments);
   }
   const std::string meant = nearest(command, kCommands);
