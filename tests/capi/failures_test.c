@@ -1,0 +1,238 @@
+/* One rank of three fails: each of the others gets a status that names it and the collective, soon,
+ * and its process goes on with a new mesh. Ranks are threads, then processes. Run with a scenario's
+ * name and a rank this program is that rank, otherwise it starts them. */
+#define _POSIX_C_SOURCE 200809L
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tests/capi/ranks.h"
+
+extern char** environ;
+
+enum { kWorld = 3, kCulprit = 1, kTimeoutMs = 3000 };
+
+static fsdp2_mesh join(const char* rendezvous, int rank, int world_size) {
+  fsdp2_mesh_options options = FSDP2_MESH_OPTIONS_INIT;
+  fsdp2_mesh mesh = {0};
+  options.rendezvous = rendezvous;
+  options.rank = rank;
+  options.world_size = world_size;
+  options.timeout_ms = kTimeoutMs;
+  EXPECT_OK(fsdp2_mesh_create(&options, &mesh));
+  return mesh;
+}
+
+static void wait_ms(long ms) {
+  struct timespec time;
+  time.tv_sec = ms / 1000;
+  time.tv_nsec = ms % 1000 * 1000000;
+  nanosleep(&time, NULL);
+}
+
+static double now(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+/* What the other ranks see. */
+static void expect_told(fsdp2_status status, const char* what, double begin) {
+  EXPECT(status / 100 == 4);
+  EXPECT_MESSAGE("rank 1");
+  EXPECT_MESSAGE(what);
+  EXPECT_MESSAGE(" of group ");
+  EXPECT(now() - begin < kTimeoutMs / 1000.0 + 5);
+}
+
+struct job {
+  fsdp2_module module;
+  fsdp2_shard shard;
+  fsdp2_optimizer optimizer;
+  fsdp2_step step;
+};
+
+static struct job start(fsdp2_mesh mesh) {
+  struct job job;
+  memset(&job, 0, sizeof(job));
+  job.module = tiny_llama();
+  job.shard = shard_of(job.module, mesh);
+  job.optimizer = golden_adamw(job.shard);
+  EXPECT_OK(fsdp2_step_create(job.shard, job.optimizer, NULL, &job.step));
+  return job;
+}
+
+static fsdp2_status run_step(const struct job* job, int64_t token) {
+  const int64_t shape[2] = {1, 4};
+  int64_t values[4] = {1, 2, 3, 4};
+  fsdp2_tensor batch[2];
+  fsdp2_step_result result;
+  fsdp2_status status;
+  result.struct_size = (uint32_t)sizeof(result);
+  batch[1] = int64_tensor(values, shape, 2);
+  values[2] = token;
+  batch[0] = int64_tensor(values, shape, 2);
+  status = fsdp2_step_run(job->step, batch, 2, &result);
+  EXPECT_OK(fsdp2_tensor_destroy(batch[0]));
+  EXPECT_OK(fsdp2_tensor_destroy(batch[1]));
+  return status;
+}
+
+static void end(const struct job* job) {
+  EXPECT_OK(fsdp2_step_destroy(job->step));
+  EXPECT_OK(fsdp2_optimizer_destroy(job->optimizer));
+  EXPECT_OK(fsdp2_shard_destroy(job->shard));
+  EXPECT_OK(fsdp2_module_destroy(job->module));
+}
+
+static void forward_fails(fsdp2_mesh mesh, int rank) {
+  const struct job job = start(mesh);
+  const double begin = now();
+  fsdp2_status status;
+  EXPECT_OK(run_step(&job, 3));
+  status = run_step(&job, rank == kCulprit ? 384 : 3);
+  if (rank == kCulprit) {
+    EXPECT(status == FSDP2_E_INVALID_ARGUMENT);
+    EXPECT_MESSAGE("384");
+  } else {
+    expect_told(status, "384", begin);
+  }
+  EXPECT_STATUS(fsdp2_mesh_barrier(mesh), FSDP2_E_PEER_FAILED); /* the mesh is spent */
+  end(&job);
+}
+
+static void shapes_differ(fsdp2_mesh mesh, int rank) {
+  const int64_t values[4] = {1, 2, 3, 4}, shape[2] = {2, rank == kCulprit ? 2 : 1};
+  const fsdp2_tensor tensor = int64_tensor(values, shape, 2);
+  fsdp2_tensor out = {0};
+  EXPECT_STATUS(fsdp2_mesh_all_gather(mesh, 0, tensor, 0, &out), FSDP2_E_INVALID_ARGUMENT);
+  EXPECT_MESSAGE(
+      "all_gather in group world/gather: rank 0 has Long (2, 1), rank 1 has Long (2, 2)");
+  EXPECT_OK(fsdp2_tensor_destroy(tensor));
+  EXPECT_OK(fsdp2_mesh_barrier(mesh)); /* nothing was sent: the mesh goes on */
+}
+
+static void comes_late(fsdp2_mesh mesh, int rank) {
+  const struct job job = start(mesh);
+  fsdp2_status status;
+  double begin;
+  EXPECT_OK(run_step(&job, 3));
+  if (rank == kCulprit) {
+    wait_ms(kTimeoutMs + 1500);
+  }
+  begin = now();
+  status = run_step(&job, 3);
+  expect_told(status, "rank 1 is in no collective", begin);
+  end(&job);
+}
+
+static void is_killed(fsdp2_mesh mesh, int rank) {
+  const struct job job = start(mesh);
+  double begin;
+  EXPECT_OK(run_step(&job, 3));
+  if (rank == kCulprit) {
+    raise(SIGKILL);
+  }
+  begin = now();
+  expect_told(run_step(&job, 3), "rank 1 does not answer: it has ended", begin);
+  end(&job);
+}
+
+static const struct {
+  const char* name;
+  void (*body)(fsdp2_mesh mesh, int rank);
+  int by_threads;
+} kScenarios[] = {
+    {"forward_fails", forward_fails, 1},
+    {"shapes_differ", shapes_differ, 1},
+    {"comes_late", comes_late, 1},
+    {"is_killed", is_killed, 0},
+};
+enum { kScenarioCount = sizeof(kScenarios) / sizeof(kScenarios[0]) };
+
+/* The scenario, then a step on a new mesh of those that are left. */
+static void be_a_rank(int scenario, const char* scheme, int rank) {
+  char first[1100], second[1200];
+  fsdp2_mesh mesh;
+  struct job job;
+  const int left = strcmp(kScenarios[scenario].name, "is_killed") == 0 ? kWorld - 1 : kWorld;
+  snprintf(first, sizeof(first), "%s-%s", scheme, kScenarios[scenario].name);
+  snprintf(second, sizeof(second), "%s-again", first);
+  mesh = join(first, rank, kWorld);
+  kScenarios[scenario].body(mesh, rank);
+  EXPECT_OK(fsdp2_mesh_destroy(mesh));
+  mesh = join(second, rank > kCulprit ? rank - (kWorld - left) : rank, left);
+  job = start(mesh);
+  EXPECT_OK(run_step(&job, 3));
+  end(&job);
+  EXPECT_OK(fsdp2_mesh_destroy(mesh));
+}
+
+struct thread_rank {
+  int scenario, number;
+};
+
+static void* run_thread(void* argument) {
+  const struct thread_rank* rank = (const struct thread_rank*)argument;
+  EXPECT_OK(fsdp2_runtime_set_threads(1));
+  be_a_rank(rank->scenario, "thread://failures", rank->number);
+  return NULL;
+}
+
+static void by_threads(void) {
+  int i, rank;
+  for (i = 0; i < kScenarioCount; ++i) {
+    pthread_t threads[kWorld];
+    struct thread_rank ranks[kWorld];
+    for (rank = 0; kScenarios[i].by_threads && rank < kWorld; ++rank) {
+      ranks[rank].scenario = i;
+      ranks[rank].number = rank;
+      EXPECT(pthread_create(&threads[rank], NULL, run_thread, &ranks[rank]) == 0);
+    }
+    for (rank = 0; kScenarios[i].by_threads && rank < kWorld; ++rank) {
+      EXPECT(pthread_join(threads[rank], NULL) == 0);
+    }
+  }
+}
+
+static void by_processes(const char* program) {
+  int i, rank;
+  for (i = 0; i < kScenarioCount; ++i) {
+    pid_t pids[kWorld];
+    for (rank = 0; rank < kWorld; ++rank) {
+      char scenario[2] = {(char)('0' + i), '\0'}, number[2] = {(char)('0' + rank), '\0'};
+      char* arguments[4];
+      arguments[0] = (char*)program;
+      arguments[1] = scenario;
+      arguments[2] = number;
+      arguments[3] = NULL;
+      EXPECT(posix_spawn(&pids[rank], program, NULL, NULL, arguments, environ) == 0);
+    }
+    for (rank = 0; rank < kWorld; ++rank) {
+      int status = -1;
+      EXPECT(waitpid(pids[rank], &status, 0) == pids[rank]);
+      fprintf(stderr, "[ end ] %s, rank %d: %d\n", kScenarios[i].name, rank, status);
+      if (strcmp(kScenarios[i].name, "is_killed") == 0 && rank == kCulprit) {
+        EXPECT(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+      } else {
+        EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+      }
+    }
+  }
+}
+
+int main(int argc, char** argv) {
+  if (argc == 3) {
+    char scheme[1100];
+    snprintf(scheme, sizeof(scheme), "file://%s", temporary_path("failures"));
+    EXPECT_OK(fsdp2_runtime_set_threads(1));
+    be_a_rank(atoi(argv[1]), scheme, atoi(argv[2]));
+    EXPECT(fsdp2_live_handles() == 0);
+    return harness_result();
+  }
+  RUN(by_threads);
+  by_processes(argv[0]);
+  return harness_result();
+}
