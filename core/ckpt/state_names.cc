@@ -171,7 +171,9 @@ std::vector<std::string> StateNames::unexpected_parameters() const {
   for (const StateEntry& entry : source_.entries()) {
     const bool in_model = entry.dtype && begins_with(entry.name, model_prefix_);
     // With an empty prefix everything is in the model but what is known to be something else.
-    const bool other = has_optimizer_ && begins_with(entry.name, optimizer + std::string(kState));
+    const bool other =
+        has_optimizer_ && (begins_with(entry.name, optimizer + std::string(kState)) ||
+                           begins_with(entry.name, optimizer + "param_groups."));
     if (in_model && !other && !begins_with(entry.name, "fsdp2.") &&
         by_name_.count(entry.name.substr(model_prefix_.size())) == 0) {
       unexpected.push_back(entry.name);

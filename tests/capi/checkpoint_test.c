@@ -8,13 +8,13 @@
 static void save(const struct lone_job* job, const char* name, int background) {
   fsdp2_save_options options = FSDP2_SAVE_OPTIONS_INIT;
   options.background = background;
-  EXPECT_OK(fsdp2_checkpoint_save(job->shard, job->optimizer, job->step, job->loader, temporary_path(name),
-                                  &options));
+  EXPECT_OK(fsdp2_checkpoint_save(job->shard, job->optimizer, job->step, job->loader,
+                                  temporary_path(name), &options));
 }
 
 static void load(const struct lone_job* job, const char* name) {
-  EXPECT_OK(fsdp2_checkpoint_load(job->shard, job->optimizer, job->step, job->loader, temporary_path(name),
-                                  NULL));
+  EXPECT_OK(fsdp2_checkpoint_load(job->shard, job->optimizer, job->step, job->loader,
+                                  temporary_path(name), NULL));
 }
 
 static void a_run_goes_on_from_a_checkpoint_to_the_bit(void) {
@@ -92,7 +92,8 @@ static void every_format_is_saved_inspected_verified_and_loaded(void) {
   for (format = FSDP2_CHECKPOINT_SHARDED; format <= FSDP2_CHECKPOINT_PTH_PER_RANK; ++format) {
     size_t needed = 0;
     EXPECT_OK(fsdp2_checkpoint_verify(temporary_path(names[format])));
-    EXPECT_STATUS(fsdp2_checkpoint_inspect(temporary_path(names[format]), NULL, 0, &needed), FSDP2_OK);
+    EXPECT_STATUS(fsdp2_checkpoint_inspect(temporary_path(names[format]), NULL, 0, &needed),
+                  FSDP2_OK);
     EXPECT(needed > 1000);
     job = start_lone_job();
     EXPECT_OK(fsdp2_checkpoint_load(job.shard, (fsdp2_optimizer){0}, (fsdp2_step){0},
@@ -166,22 +167,23 @@ static void misuse_is_told(void) {
   struct lone_job other = start_lone_job();
   fsdp2_save_options options = FSDP2_SAVE_OPTIONS_INIT;
   size_t needed = 0;
-  EXPECT_STATUS(
-      fsdp2_checkpoint_save(job.shard, other.optimizer, job.step, job.loader, temporary_path("x"), NULL),
-      FSDP2_E_INVALID_ARGUMENT);
-  EXPECT_STATUS(
-      fsdp2_checkpoint_load(job.shard, job.optimizer, other.step, job.loader, temporary_path("x"), NULL),
-      FSDP2_E_INVALID_ARGUMENT);
+  EXPECT_STATUS(fsdp2_checkpoint_save(job.shard, other.optimizer, job.step, job.loader,
+                                      temporary_path("x"), NULL),
+                FSDP2_E_INVALID_ARGUMENT);
+  EXPECT_STATUS(fsdp2_checkpoint_load(job.shard, job.optimizer, other.step, job.loader,
+                                      temporary_path("x"), NULL),
+                FSDP2_E_INVALID_ARGUMENT);
   options.format = FSDP2_CHECKPOINT_PTH;
   options.background = 1;
-  EXPECT_STATUS(
-      fsdp2_checkpoint_save(job.shard, job.optimizer, job.step, job.loader, temporary_path("x"), &options),
-      FSDP2_E_UNSUPPORTED);
+  EXPECT_STATUS(fsdp2_checkpoint_save(job.shard, job.optimizer, job.step, job.loader,
+                                      temporary_path("x"), &options),
+                FSDP2_E_UNSUPPORTED);
   options.background = 2;
-  EXPECT_STATUS(
-      fsdp2_checkpoint_save(job.shard, job.optimizer, job.step, job.loader, temporary_path("x"), &options),
-      FSDP2_E_INVALID_ARGUMENT);
-  EXPECT_STATUS(fsdp2_checkpoint_inspect(temporary_path("nothing"), NULL, 0, &needed), FSDP2_E_NOT_FOUND);
+  EXPECT_STATUS(fsdp2_checkpoint_save(job.shard, job.optimizer, job.step, job.loader,
+                                      temporary_path("x"), &options),
+                FSDP2_E_INVALID_ARGUMENT);
+  EXPECT_STATUS(fsdp2_checkpoint_inspect(temporary_path("nothing"), NULL, 0, &needed),
+                FSDP2_E_NOT_FOUND);
   EXPECT_STATUS(fsdp2_checkpoint_verify(TINY_LLAMA_TOKENS), FSDP2_E_UNSUPPORTED);
   EXPECT_STATUS(fsdp2_checkpoint_rebuild_manifest(temporary_path("nothing")), FSDP2_E_NOT_FOUND);
   end_lone_job(&other);

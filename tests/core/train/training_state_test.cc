@@ -1,0 +1,327 @@
+// A run that is saved and loaded goes on as if it had never stopped, at any world size.
+#include "core/train/training_state.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <map>
+#include <optional>
+
+#include "core/ckpt/checkpoint_directory.h"
+#include "core/ckpt/full_state_dict.h"
+#include "core/ckpt/sharded_save.h"
+#include "core/fsdp/fully_shard.h"
+#include "tests/core/base/file_fixture.h"
+#include "tests/support/ranks.h"
+#include "tests/support/tiny_models.h"
+
+namespace fsdp2::train {
+namespace {
+
+constexpr int64_t kWidth = 5;
+
+// World size and shard group size.
+struct Ranks {
+  int world;
+  int64_t fsdp;
+
+  std::string name() const { return fmt::format("{}x{}", world, fsdp); }
+};
+
+const std::vector<Ranks> kAllRanks = {{1, 0}, {2, 0}, {3, 0}, {4, 0}, {4, 2}};
+
+enum class Algorithm { kAdamW, kSgd };
+
+// A run of a small model whose first blocks are units; `seed` draws its first values.
+class TinyRun {
+ public:
+  TinyRun(const std::shared_ptr<World>& world, const Ranks& ranks, const std::string& tokens,
+          double seed = 0.0, Algorithm algorithm = Algorithm::kAdamW) {
+    TinyStackOptions options;
+    options.width = kWidth;
+    options.inner = kWidth;
+    options.tied = true;
+    options.frozen_bias = true;
+    model_ = std::make_shared<TinyStack>(options);
+    {
+      const at::NoGradGuard no_grad;
+      for (const nn::NamedParameter& parameter : nn::named_unique_parameters(*model_)) {
+        parameter.tensor.add_(seed);
+      }
+    }
+    const auto mesh = Mesh::for_fsdp(world, ranks.fsdp);
+    // The last block is tied to the root's own parameter and stays with it.
+    for (size_t i = 0; i + 1 < model_->blocks.size(); ++i) {
+      fsdp::fully_shard(model_->blocks[i], mesh, {});
+    }
+    root_ = fsdp::fully_shard(model_, mesh, {});
+    optimizer_ = algorithm == Algorithm::kAdamW
+                     ? std::shared_ptr<Optimizer>(make_adamw(root_, {1e-2}))
+                     : std::shared_ptr<Optimizer>(make_sgd(root_, {1e-3, 0.9}));
+    step_.emplace(model_, optimizer_, StepOptions{});
+    DataLoaderOptions loading;
+    loading.rank = world->rank();
+    loading.world_size = world->size();
+    loading.batch_size = 1;
+    loading.sequence_length = 4;
+    loading.order = DataOrder::kShuffle;
+    loader_.emplace(std::make_shared<TokenFile>(tokens, 256, TokenFormat::kBytes), loading);
+    saver_.emplace(root_->shared_mesh());
+  }
+
+  fsdp::Unit& root() { return *root_; }
+  TrainStep& step() { return *step_; }
+  ckpt::ShardedSaver& saver() { return *saver_; }
+  const DataLoader& loader() const { return *loader_; }
+  int64_t loader_steps() const { return loader_steps_; }
+
+  TrainingObjects objects() {
+    TrainingObjects objects;
+    objects.root = root_.get();
+    objects.optimizer = optimizer_.get();
+    objects.step = &*step_;
+    objects.loader = &*loader_;
+    objects.loader_steps = &loader_steps_;
+    return objects;
+  }
+
+  // Losses of this rank. The batch follows from the data and from the random generator.
+  std::vector<double> train(int steps) {
+    std::vector<double> losses;
+    for (int i = 0; i < steps; ++i) {
+      const TokenBatch batch = loader_->next();
+      ++loader_steps_;
+      const at::Tensor x =
+          (batch.inputs.to(at::kFloat).view({-1, 1}) / 256.0).expand({-1, kWidth}).contiguous();
+      const at::Tensor loss = (*model_)(x).square().sum() / 10.0;
+      loss.backward();
+      optimizer_->step();
+      optimizer_->zero_grad();
+      step_->set_position(step_->position() + 1);
+      losses.push_back(loss.item<double>());
+    }
+    return losses;
+  }
+
+ private:
+  std::shared_ptr<TinyStack> model_;
+  std::shared_ptr<fsdp::Unit> root_;
+  std::shared_ptr<Optimizer> optimizer_;
+  std::optional<TrainStep> step_;
+  std::optional<DataLoader> loader_;
+  int64_t loader_steps_ = 0;
+  std::optional<ckpt::ShardedSaver> saver_;
+};
+
+// All tensors of the model and the optimizer in a checkpoint.
+std::map<std::string, at::Tensor> tensors_in(const std::string& path) {
+  std::map<std::string, at::Tensor> tensors;
+  const auto source = ckpt::open_state_source(path);
+  for (const ckpt::StateEntry& entry : source->entries()) {
+    if (entry.dtype && entry.name.rfind("fsdp2.", 0) != 0) {
+      at::Tensor tensor = at::empty(entry.shape, *entry.dtype);
+      source->read(entry, std::vector<int64_t>(entry.shape.size(), 0), tensor);
+      tensors.emplace(entry.name, tensor);
+    }
+  }
+  return tensors;
+}
+
+void expect_equal(const std::map<std::string, at::Tensor>& a,
+                  const std::map<std::string, at::Tensor>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (const auto& [name, tensor] : a) {
+    ASSERT_EQ(b.count(name), 1u) << name;
+    EXPECT_TRUE(at::equal(tensor, b.at(name))) << name;
+  }
+}
+
+class TrainingState : public FileTest {
+ protected:
+  TrainingState() { write("tokens", std::string(1000, 'x') + "The quick brown fox"); }
+  std::string tokens() const { return path("tokens"); }
+};
+
+TEST_F(TrainingState, GoesFromAnyNumberOfRanksToAnyOther) {
+  for (const Ranks& from : kAllRanks) {
+    const std::string saved = path("from-" + from.name());
+    run_ranks(from.world, [&](const std::shared_ptr<World>& world) {
+      TinyRun run(world, from, tokens());
+      run.train(3);
+      run.saver().save(state_to_save(run.objects()), {saved});
+    });
+    const auto expected = tensors_in(saved);
+    for (const Ranks& to : kAllRanks) {
+      const std::string again = path("again");
+      run_ranks(to.world, [&](const std::shared_ptr<World>& world) {
+        TinyRun run(world, to, tokens(), /*seed=*/1.0);
+        const LoadReport report = load_training_state(run.objects(), saved, /*partial=*/false);
+        EXPECT_EQ(report.step, 3);
+        EXPECT_EQ(run.step().position(), 3);
+        run.saver().save(state_to_save(run.objects()), {again});
+      });
+      SCOPED_TRACE(from.name() + " to " + to.name());
+      expect_equal(tensors_in(again), expected);
+    }
+  }
+}
+
+class ExactResume : public TrainingState, public testing::WithParamInterface<bool> {};
+
+TEST_P(ExactResume, TheNextTenLossesAreTheSameToTheBit) {
+  for (const Algorithm algorithm : {Algorithm::kAdamW, Algorithm::kSgd}) {
+    for (const Ranks& ranks : {Ranks{1, 0}, Ranks{3, 0}, Ranks{4, 2}}) {
+      std::vector<std::vector<double>> expected(static_cast<size_t>(ranks.world));
+      run_ranks(ranks.world, [&](const std::shared_ptr<World>& world) {
+        TinyRun run(world, ranks, tokens(), 0.0, algorithm);
+        run.train(3);
+        const ckpt::StateDict state = state_to_save(run.objects());
+        if (GetParam()) {
+          run.saver().start(state, {path("run")});
+        } else {
+          run.saver().save(state, {path("run")});
+        }
+        // In the background the save is under way while training goes on.
+        expected[static_cast<size_t>(world->rank())] = run.train(10);
+        run.saver().wait();
+      });
+      run_ranks(ranks.world, [&](const std::shared_ptr<World>& world) {
+        TinyRun run(world, ranks, tokens(), 1.0, algorithm);
+        load_training_state(run.objects(), path("run"), /*partial=*/false);
+        EXPECT_EQ(run.loader_steps(), 3);
+        EXPECT_EQ(run.train(10), expected[static_cast<size_t>(world->rank())]) << ranks.name();
+      });
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Saved, ExactResume, testing::Bool(), [](const auto& info) {
+  return info.param ? "InTheBackground" : "InPlace";
+});
+
+TEST_F(TrainingState, TheRandomGeneratorGoesOn) {
+  run_ranks(1, [&](const std::shared_ptr<World>& world) {
+    TinyRun run(world, {1, 0}, tokens());
+    at::rand({3});
+    run.saver().save(state_to_save(run.objects()), {path("run")});
+    const at::Tensor next = at::rand({3});
+    load_training_state(run.objects(), path("run"), false);
+    EXPECT_TRUE(at::equal(at::rand({3}), next));
+  });
+}
+
+TEST_F(TrainingState, NamesThatDoNotFitAreErrorsAndAPartialLoadReportsThem) {
+  run_ranks(2, [&](const std::shared_ptr<World>& world) {
+    TinyRun run(world, {2, 0}, tokens());
+    ckpt::StateDict state = state_to_save(run.objects());
+    const auto is = [](const char* name) {
+      return [name](const ckpt::StateTensor& tensor) { return tensor.name == name; };
+    };
+    auto& tensors = state.tensors;
+    tensors.erase(std::remove_if(tensors.begin(), tensors.end(), is("model.scale")), tensors.end());
+    state.add_whole({"model", "stranger"}, at::ones({2}));
+    run.saver().save(state, {path("run")});
+    const Error error = error_of([&] { load_training_state(run.objects(), path("run"), false); });
+    EXPECT_EQ(error.code(), Code::kNotFound);
+    EXPECT_NE(error.message().find("model.scale"), std::string::npos) << error.message();
+    const LoadReport report = load_training_state(run.objects(), path("run"), true);
+    EXPECT_EQ(report.missing, std::vector<std::string>{"model.scale"});
+    EXPECT_EQ(report.unexpected, std::vector<std::string>{"model.stranger"});
+  });
+}
+
+// The state of a run under other names, as other trainers write it.
+template <typename Rename>
+ckpt::StateDict renamed(const ckpt::StateDict& state, const Rename& rename) {
+  ckpt::StateDict out;
+  for (const ckpt::StateTensor& tensor : state.tensors) {
+    out.add_tensor(rename(tensor.path), tensor.shape, tensor.offsets, tensor.local);
+  }
+  return out;
+}
+
+TEST_F(TrainingState, OfTorchtitanLikeTrainersIsRead) {
+  run_ranks(2, [&](const std::shared_ptr<World>& world) {
+    TinyRun run(world, {2, 0}, tokens());
+    run.train(2);
+    const ckpt::StateDict state = state_to_save(run.objects());
+    run.saver().save(state, {path("ours")});
+    ckpt::StateDict theirs = renamed(state, [](ckpt::StatePath path) {
+      // The model at the top, the optimizer flattened under another name.
+      const bool model = path[0] == ckpt::DcpPathPart(std::string("model"));
+      if (model) {
+        return ckpt::StatePath{path[1]};
+      }
+      if (path[0] == ckpt::DcpPathPart(std::string("optim"))) {
+        path[0] = std::string("optimizer");
+      }
+      return path;
+    });
+    theirs.add_object({"train_state"}, 2);
+    run.saver().save(theirs, {path("theirs")});
+    TinyRun other(world, {2, 0}, tokens(), 1.0);
+    load_training_state(other.objects(), path("theirs"), false);
+    other.saver().save(state_to_save(other.objects()), {path("again")});
+  });
+  expect_equal(tensors_in(path("again")), tensors_in(path("ours")));
+}
+
+TEST_F(TrainingState, WithTheOptimizerByNumberIsRead) {
+  run_ranks(2, [&](const std::shared_ptr<World>& world) {
+    TinyRun run(world, {2, 0}, tokens());
+    run.train(2);
+    const ckpt::StateDict state = state_to_save(run.objects());
+    run.saver().save(state, {path("ours")});
+    std::map<std::string, int64_t> numbers;
+    ckpt::PickleList list;
+    for (const fsdp::ShardedParam* param : run.root().parameters()) {
+      list.items.emplace_back(static_cast<int64_t>(numbers.size()));
+      numbers.emplace(param->name(), numbers.size());
+    }
+    ckpt::StateDict theirs = renamed(state, [&](ckpt::StatePath path) {
+      if (path[0] == ckpt::DcpPathPart(std::string("optim"))) {
+        path[0] = std::string("optimizer");
+        path[2] = numbers.at(std::get<std::string>(path[2]));
+      }
+      return path;
+    });
+    theirs.add_object({"optimizer", "param_groups", int64_t{0}, "params"}, list);
+    run.saver().save(theirs, {path("theirs")});
+    TinyRun other(world, {2, 0}, tokens(), 1.0);
+    load_training_state(other.objects(), path("theirs"), false);
+    other.saver().save(state_to_save(other.objects()), {path("again")});
+  });
+  expect_equal(tensors_in(path("again")), tensors_in(path("ours")));
+}
+
+TEST_F(TrainingState, FullAndPerRankFilesBringTheModelBack) {
+  std::map<std::string, at::Tensor> expected;
+  run_ranks(3, [&](const std::shared_ptr<World>& world) {
+    TinyRun run(world, {3, 0}, tokens());
+    run.train(2);
+    run.saver().save(state_to_save(run.objects()), {path("dcp")});
+    ckpt::save_full_state_dict(run.root(), path("model.safetensors"),
+                               ckpt::CheckpointFormat::kSafetensors, {});
+    ckpt::save_full_state_dict(run.root(), path("fsdp_cpt2.pth"), ckpt::CheckpointFormat::kPth, {});
+    ckpt::save_per_rank(run.root(), path("ranks"), 2);
+  });
+  EXPECT_TRUE(std::filesystem::exists(path("ranks/fsdp_sharded_cpt2_rank2.pth")));
+  for (const char* name : {"model.safetensors", "fsdp_cpt2.pth", "ranks"}) {
+    run_ranks(2, [&](const std::shared_ptr<World>& world) {
+      TinyRun run(world, {2, 0}, tokens(), 1.0);
+      TrainingObjects model;
+      model.root = &run.root();
+      load_training_state(model, path(name), false);
+      run.saver().save(state_to_save(model), {path("again")});
+    });
+    SCOPED_TRACE(name);
+    const auto all = tensors_in(path("dcp"));
+    for (const auto& [key, tensor] : tensors_in(path("again"))) {
+      EXPECT_TRUE(at::equal(tensor, all.at(key))) << key;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fsdp2::train
