@@ -87,6 +87,8 @@ class Scheduler {
   // False: the end of a backward neither waits for the last reduction nor forgets the order of
   // forwards, since more backwards follow (micro batches of a pipeline).
   void set_is_last_backward(bool flag) { is_last_backward_ = flag; }
+  // Waits for the reduction under way, if there is one, and adds it to the sharded gradients.
+  void finish_reduction();
 
   // Back to the sharded, idle state after an exception. Never throws.
   void reset() noexcept;
@@ -145,7 +147,6 @@ class Scheduler {
   void drain_reductions();
   void reduce(size_t index);
   void issue_reduction(size_t index);
-  void finish_reduction();
   void end_backward();
 
   std::vector<Member> members_;

@@ -181,6 +181,7 @@ std::vector<std::shared_ptr<Unit>> Unit::units() {
 }
 
 void Unit::zero_grad() {
+  tree().finish_reduction();  // or it would add to the gradients later
   for (ShardedParam* param : parameters()) {
     param->clear_unsharded_grad();
     param->sharded().mutable_grad() = at::Tensor();

@@ -95,7 +95,8 @@ class Wrapper {
       }
     }
     if (make_unit(request, mesh_, policy_) == nullptr) {
-      log(LogLevel::kInfo, "fsdp", "{} is no unit: its parameters are tied to others outside it",
+      log(LogLevel::kInfo, "fsdp",
+          "{} is no unit: its parameters are sharded already, or tied to others outside it",
           request.names.front());
     }
   }

@@ -16,8 +16,8 @@ typedef struct fsdp2_module_options {
 FSDP2_CALL fsdp2_module_options_init(fsdp2_module_options* options, size_t struct_size);
 
 /* The model of a Hugging Face directory: config.json and safetensors, single or indexed. Model
- * types: llama, qwen2 (also Qwen2.5), qwen3, qwen3_moe, qwen3_moe. Errors: FSDP2_E_NOT_FOUND, FSDP2_E_UNSUPPORTED
- * (model_type), FSDP2_E_CORRUPT_DATA, each naming file and key or tensor. */
+ * types: llama, qwen2 (also Qwen2.5), qwen3, qwen3_moe. Errors: FSDP2_E_NOT_FOUND,
+ * FSDP2_E_UNSUPPORTED (model_type), FSDP2_E_CORRUPT_DATA, each naming file and key or tensor. */
 FSDP2_CALL fsdp2_module_from_pretrained(const char* directory,
                                         const fsdp2_module_options* options /*(opt)*/,
                                         fsdp2_module* out);

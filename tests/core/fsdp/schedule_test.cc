@@ -247,6 +247,25 @@ TEST(Backward, TwoForwardsBeforeOneBackward) {
   });
 }
 
+// More backwards were announced, and none came.
+TEST(Backward, ZeroGradDropsAReductionThatIsStillUnderWay) {
+  run_ranks(2, [](const std::shared_ptr<World>& world) {
+    const Sharded s = shard(world, {4, 6, 2});
+    s.root->set_is_last_backward(false);
+    (*s.model)(input_of(4)).sum().backward();
+    s.root->zero_grad();
+    s.root->set_is_last_backward(true);
+    (*s.model)(input_of(4)).sum().backward();
+    TinyStack reference({4, 6, 2});
+    reference(input_of(4)).sum().backward();
+    for (const ShardedParam* param : s.root->parameters()) {
+      const at::Tensor expected = reference.named_parameters()[param->name()].grad();
+      EXPECT_TRUE(at::allclose(full_gradient(*s.root, *param), expected, 1.3e-6, 1e-5))
+          << param->name();
+    }
+  });
+}
+
 TEST(Errors, ShardingTwiceOrAChildAfterItsParent) {
   run_ranks(2, [](const std::shared_ptr<World>& world) {
     const Sharded s = shard(world, {4, 6, 2});
