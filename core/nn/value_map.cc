@@ -4,15 +4,6 @@
 
 namespace fsdp2::nn {
 
-void visit_tensors(const c10::IValue& value, const std::function<void(const at::Tensor&)>& visit) {
-  value.visit([&](const c10::IValue& element) {
-    if (element.isTensor() && element.toTensor().defined()) {
-      visit(element.toTensor());
-    }
-    return false;  // go on into containers
-  });
-}
-
 c10::IValue map_tensors(const c10::IValue& value,
                         const std::function<at::Tensor(const at::Tensor&)>& map) {
   if (value.isTensor()) {

@@ -1,5 +1,5 @@
-// Walks over the tensors inside a module's inputs or outputs: a tensor, or lists, tuples and dicts
-// of such, nested. Anything else is left alone.
+// The tensors inside a module's inputs or outputs: a tensor, or lists, tuples and dicts of such,
+// nested.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,9 +9,8 @@
 
 namespace fsdp2::nn {
 
-void visit_tensors(const c10::IValue& value, const std::function<void(const at::Tensor&)>& visit);
-
-// A value of the same structure with each tensor replaced; containers are copied.
+// A value of the same structure with each defined tensor replaced; containers are copied, anything
+// else is left alone.
 c10::IValue map_tensors(const c10::IValue& value,
                         const std::function<at::Tensor(const at::Tensor&)>& map);
 

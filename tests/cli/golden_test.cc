@@ -48,7 +48,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Case{"tiny-llama", "fp32", 1}, Case{"tiny-llama", "fp32", 2},
                       Case{"tiny-llama", "fp32", 4}, Case{"tiny-llama", "fp32-hsdp2x2", 4},
                       Case{"tiny-llama", "bf16", 2}, Case{"tiny-llama", "fp32-sgd-cosine-clip", 2},
-                      Case{"tiny-llama-gqa-tied", "fp32", 2},
+                      Case{"tiny-llama", "fp32-ac", 2}, Case{"tiny-llama-gqa-tied", "fp32", 2},
                       Case{"tiny-llama-gqa-tied", "fp32-accum2-last", 2},
                       Case{"tiny-llama-gqa-tied", "bf16-accum2-clip", 2},
                       Case{"tiny-qwen2", "fp32", 2}, Case{"tiny-qwen2", "fp32-no-reshard", 2},
