@@ -7,8 +7,11 @@
 // (parents first, siblings in reverse) and reduces every trainable group once in the reverse of the
 // forward order, whether this rank uses the group or not. So ranks whose data or routing take
 // different paths never wait for each other or mix up parameters. Gathers and reductions run on
-// separate groups of ranks (Lane), since their interleaving depends on who uses what. Explicit
-// prefetch lists only say how far ahead of use to gather then; the order stays.
+// separate groups of ranks (Lane), since their interleaving depends on who uses what; and a rank
+// that does not use every member issues all gathers before it waits for a reduction, which others
+// may be able to join only after those. Explicit prefetch lists only say how far ahead of use to
+// gather then; the order stays. What this does not cover, and ends at the time-out: a rank that
+// uses a member twice in a forward where others do not, or all members in an order of its own.
 //
 // Under Schedule::kOnUse, and in a forward or backward that enters below the root, a rank gathers
 // and reduces just what it uses when it uses it, and backward gathers ahead the group whose forward
@@ -166,6 +169,7 @@ class Scheduler {
   std::vector<bool> kept_by_forward_;
   std::vector<PastForward> past_forwards_;  // with gradients, since the last backward
   int64_t task_ = kNoTask;                  // the engine's id of the running backward
+  bool uses_all_ = true;                    // every trainable member gets gradients in it
   std::vector<BackwardState> backward_;
   ParamGroup* reducing_ = nullptr;  // whose reduction is under way
 

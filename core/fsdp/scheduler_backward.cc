@@ -38,6 +38,7 @@ void Scheduler::begin_backward(bool from_root) {
 
 void Scheduler::find_expected_gradients() {
   const auto* nodes = torch::autograd::get_current_graph_task_nodes_in_graph();
+  uses_all_ = true;
   for (size_t i = 0; i < members_.size(); ++i) {
     backward_[i] = {};
     ParamGroup& group = this->group(i);
@@ -49,6 +50,7 @@ void Scheduler::find_expected_gradients() {
     }
     backward_[i].all_expected = backward_[i].pending == group.params().size();
     backward_[i].complete = backward_[i].pending == 0;
+    uses_all_ = uses_all_ && (group.trainable().empty() || backward_[i].pending > 0);
   }
 }
 
@@ -178,9 +180,13 @@ void Scheduler::issue_reduction(size_t index) {
 }
 
 void Scheduler::finish_reduction() {
-  if (reducing_ != nullptr) {
-    std::exchange(reducing_, nullptr)->finish_reduce();
+  if (reducing_ == nullptr) {
+    return;
   }
+  if (task_ != kNoTask && agreed_backward() && !uses_all_) {
+    advance_backward(members_.size());
+  }
+  std::exchange(reducing_, nullptr)->finish_reduce();
 }
 
 void Scheduler::end_backward() {

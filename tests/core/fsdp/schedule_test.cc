@@ -205,6 +205,27 @@ TEST(UnusedUnits, RanksThatUseDifferentUnitsReduceAllOfThem) {
   });
 }
 
+// A rank that uses no unit is done with its own part of backward at once.
+TEST(UnusedUnits, ARankThatUsesNoneDoesNotHoldUpTheOthers) {
+  const std::vector<std::vector<int64_t>> routes = {{0, 1, 2}, {2, 0}, {1}, {}};
+  run_ranks(4, [&](const std::shared_ptr<World>& world) {
+    const Sharded s = shard(world, {4, 6, 3});
+    for (int step = 0; step < 20; ++step) {
+      s.root->zero_grad();
+      (*s.model)(route(4, routes[static_cast<size_t>(world->rank())])).toTensor().sum().backward();
+    }
+    TinyStack reference({4, 6, 3});
+    for (const std::vector<int64_t>& each : routes) {
+      (reference(route(4, each)).toTensor().sum() / 4.0).backward();
+    }
+    for (const ShardedParam* param : s.root->parameters()) {
+      const at::Tensor expected = reference.named_parameters()[param->name()].grad();
+      EXPECT_TRUE(at::allclose(full_gradient(*s.root, *param), expected, 1.3e-6, 1e-5))
+          << param->name();
+    }
+  });
+}
+
 TEST(UnusedUnits, AParameterThatNoRankUsedKeepsNoGradient) {
   run_ranks(2, [](const std::shared_ptr<World>& world) {
     const Sharded s = shard(world, {4, 6, 3});
