@@ -123,9 +123,10 @@ void generate(Call& call, ModuleObject& object, const int64_t* prompt, size_t n_
 }  // namespace
 
 void materialize(ModuleObject& module) {
-  FSDP2_CHECK(module.units_mesh == nullptr, Code::kWrongState,
-              "module: modules in it are sharded as units: expected fsdp2_shard_create, which makes "
-              "the rest the root, before the first forward");
+  FSDP2_CHECK(
+      module.units_mesh == nullptr, Code::kWrongState,
+      "module: modules in it are sharded as units: expected fsdp2_shard_create, which makes "
+      "the rest the root, before the first forward");
   if (module.source == nullptr || module.mesh != nullptr) {
     return;
   }

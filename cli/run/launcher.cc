@@ -28,7 +28,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 // Once a rank has failed the others have this long to notice it and to say what they saw ...
-constexpr milliseconds kNoticeTime{1000};
+constexpr milliseconds kNoticeTime{2500};
 // ... and after SIGTERM this long to end.
 constexpr milliseconds kGraceTime{5000};
 // How long output is waited for after the last rank has ended, where a process that it left behind

@@ -87,7 +87,8 @@ std::vector<Flag> run_flags(TrainOptions* o) {
       {sharding, "--reduce-dtype", &o->reduce_dtype, "Gradients are reduced in", kDtypesOrNone},
       {sharding, "--activation-checkpointing", &o->activation_checkpointing,
        "Recompute each decoder layer in backward"},
-      {sharding, "--cpu-offload", &o->cpu_offload, "Shards in host memory (on a CPU they are there anyway)"},
+      {sharding, "--cpu-offload", &o->cpu_offload,
+       "Shards in host memory (on a CPU they are there anyway)"},
       {sharding, "--comm-path", &o->comm_path, "How parameters travel", kCommPaths},
   };
 }

@@ -126,7 +126,11 @@ void Scheduler::free_members_after(size_t index) {
 void Scheduler::on_gradient(size_t index) {
   begin_backward(false);
   BackwardState& state = backward_[index];
-  if (state.pending > 0 && --state.pending == 0) {
+  if (state.pending == 0) {
+    return;
+  }
+  --state.pending;
+  if (state.pending == 0) {
     complete(index);
   }
 }

@@ -4,6 +4,8 @@
 //! call. Options are filled by their `fsdp2_..._options_init`; info and result structs by setting `struct_size`.
 
 #![allow(non_camel_case_types)]
+// Structs with callbacks derive PartialEq; older compilers do not know the second lint.
+#![allow(unknown_lints, unpredictable_function_pointer_comparisons)]
 
 mod bindings;
 
