@@ -1,8 +1,7 @@
 // Gloo groups: LibTorch's ProcessGroupGloo with what it lacks for FSDP.
 //
 // - A reduce-scatter that moves the minimum and sums in rank order: Gloo's own all-reduces a copy
-// of
-//   the whole input. It moves the slices by all-to-all and sums them in wait().
+//   of the whole input. It moves the slices by all-to-all and sums them in wait().
 // - All-reduces of little data (scalars, norms) and between two ranks are summed in rank order too.
 //   Larger ones among more ranks go around Gloo's ring: the same bits every time, but not those of
 //   ranks as threads. An average is the sum divided by the number of ranks.

@@ -61,7 +61,7 @@ struct SharedSegment::Counter {
 
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
-SharedSegment::SharedSegment(int file, std::byte* base, int /*rank*/, int size)
+SharedSegment::SharedSegment(int file, std::byte* base, int size)
     : file_(file), base_(base), size_(size) {}
 
 SharedSegment::~SharedSegment() {
@@ -138,7 +138,7 @@ std::unique_ptr<SharedSegment> SharedSegment::map(const std::string& path, int f
     return nullptr;
   }
   std::unique_ptr<SharedSegment> segment(
-      new SharedSegment(file, static_cast<std::byte*>(base), rank, size));
+      new SharedSegment(file, static_cast<std::byte*>(base), size));
   return set_lock(file, rank) ? std::move(segment) : nullptr;
 }
 

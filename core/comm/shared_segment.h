@@ -46,7 +46,7 @@ class SharedSegment {
  private:
   struct Header;
   struct Counter;
-  SharedSegment(int file, std::byte* base, int rank, int size);
+  SharedSegment(int file, std::byte* base, int size);
   static size_t bytes_for(int size);
   static std::unique_ptr<SharedSegment> create(const std::string& path, int size);
   static std::unique_ptr<SharedSegment> map(const std::string& path, int flags, int rank, int size);

@@ -35,12 +35,6 @@ Comm* ParamGroup::replicate_comm() const {
   return mesh_->ndim() == 2 && mesh_->size(0) > 1 ? &mesh_->comm(0, Lane::kReduce) : nullptr;
 }
 
-void ParamGroup::connect_slices() {
-  if (slice_comm_) {
-    slice_comm_->connect();
-  }
-}
-
 at::ScalarType ParamGroup::reduce_dtype() const {
   return policy_.mixed_precision.reduce_dtype.value_or(trainable_.front()->compute_dtype());
 }

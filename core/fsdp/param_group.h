@@ -47,8 +47,6 @@ class ParamGroup {
   // the shard group. Set before the first use if the policy is kSmaller.
   void set_slice_comm(std::shared_ptr<Comm> comm) { slice_comm_ = std::move(comm); }
 
-  void connect_slices();
-
   int64_t unsharded_bytes() const { return unsharded_bytes_; }
   // Of gathered parameters and slices that are alive now.
   int64_t live_bytes() const;

@@ -148,9 +148,6 @@ void UnitTree::give_slice_comms(Unit& root, const std::vector<Found>& found) {
 void UnitTree::connect_meshes(const std::vector<Found>& found) {
   for (const Found& entry : found) {
     entry.unit->mesh_->connect();  // a no-op the second time
-    if (entry.unit->group_) {
-      entry.unit->group_->connect_slices();
-    }
   }
 }
 
