@@ -1,44 +1,33 @@
 // Ranks that are killed at any moment of a save: the newest complete checkpoint always loads, with
 // its own values, and nothing incomplete is taken for complete.
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
+#include <cstdio>
 #include <random>
 #include <thread>
 
 #include "core/ckpt/checkpoint_directory.h"
 #include "core/ckpt/dcp_directory.h"
 #include "tests/core/ckpt/checkpoint_fixture.h"
+#include "tests/core/ckpt/child_process.h"
 
 namespace fsdp2::ckpt {
 namespace {
 
-constexpr int kKills = 200;
+constexpr int kKills = 100;
 constexpr int kLongestLifeUs = 60000;
 
-// This process must not have used LibTorch: what it forks then may.
-template <typename Body>
-pid_t in_child(const Body& body) {
-  const pid_t child = ::fork();
-  if (child == 0) {
-    int code = 1;
-    try {
-      code = body() ? 0 : 1;
-    } catch (const std::exception& error) {
-      std::fprintf(stderr, "%s\n", error.what());
-    }
-    ::_exit(code);
-  }
-  return child;
-}
-
-bool succeeded(pid_t child) {
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
-}
+constexpr int kJobsAtOnce = 5;
+constexpr int kRounds = 20;  // of so many jobs, in each of which one rank is killed
+constexpr int kLongestSavingUs = 30000;
+constexpr std::chrono::milliseconds kTimeout{1500};
+constexpr std::chrono::seconds kReleased{60};  // far above the time-out, for machines under load
 
 using Crash = FileTest;
 
@@ -65,12 +54,16 @@ bool holds_whole(const std::string& path) {
   return holds_example(run, *step.as<int64_t>());
 }
 
+// replaced: "" if nothing was replaced.
 bool check_all(const std::string& series, const std::string& replaced) {
   bool good = true;
   const auto latest = find_latest_checkpoint(series);
   if (latest) {
     const int64_t step = *step_of_directory_name(std::filesystem::path(*latest).filename());
     good = holds_example(DcpDirectory(*latest), step % 100);
+  }
+  if (replaced.empty()) {
+    return good;
   }
   const std::string at = resolve_checkpoint(replaced);
   return good && (!std::filesystem::exists(at) || holds_whole(at));
@@ -91,6 +84,107 @@ TEST_F(Crash, AtAnyMomentLeavesTheNewestCompleteCheckpointLoadable) {
   }
   // The kills did fall into saves, not all before the first.
   EXPECT_TRUE(succeeded(in_child([&] { return find_latest_checkpoint(series).has_value(); })));
+}
+
+// A job of two processes of which one is killed while both save.
+struct Job {
+  std::string series;
+  int victim = 0;
+  std::array<pid_t, 2> ranks{};
+  int saving = -1;  // a pipe's end that can be read once the first save is complete
+};
+
+// One rank of a job. The one that is left over gets an error and looks at what there is.
+bool survives(const Job& job, const std::string& meeting, int rank, int saving) {
+  at::set_num_threads(1);
+  const auto world =
+      World::join({BackendKind::kAuto, "file://" + meeting, rank, 2, rank, kTimeout});
+  ShardedSaver saver(Mesh::for_fsdp(world, 0));
+  const auto latest = find_latest_checkpoint(job.series);
+  const int64_t first =
+      latest ? *step_of_directory_name(std::filesystem::path(*latest).filename()) + 1 : 1;
+  world->control().barrier();  // both have looked
+  try {
+    for (int64_t step = first;; ++step) {
+      const StateDict state = example_state(rank, 2, step % 100);
+      const std::string path = job.series + "/" + step_directory_name(step);
+      if (step % 2 == 0) {
+        saver.start(state, {path, 2});
+        saver.wait();
+      } else {
+        saver.save(state, {path, 2});
+      }
+      if (step == first && rank == job.victim && ::write(saving, "s", 1) != 1) {
+        return false;
+      }
+    }
+  } catch (const Error& error) {
+    const bool is_news = static_cast<int>(error.code()) / 100 == 4;
+    if (!is_news) {
+      std::fprintf(stderr, "%s\n", error.what());
+    }
+    return is_news && check_all(job.series, "");
+  }
+}
+
+Job start_job(const std::string& series, const std::string& meeting, int victim) {
+  Job job{series, victim};
+  std::array<int, 2> ends{};
+  EXPECT_EQ(::pipe(ends.data()), 0);
+  for (int rank = 0; rank < 2; ++rank) {
+    job.ranks[static_cast<size_t>(rank)] =
+        in_child([&] { return survives(job, meeting, rank, ends[1]); });
+  }
+  ::close(ends[1]);
+  job.saving = ends[0];
+  return job;
+}
+
+// Kills the victim at some moment of its saves.
+void kill_one(const Job& job, std::chrono::microseconds life) {
+  char saved = 0;
+  EXPECT_EQ(::read(job.saving, &saved, 1), 1) << "no save was completed";
+  ::close(job.saving);
+  std::this_thread::sleep_for(life);
+  ::kill(job.ranks[static_cast<size_t>(job.victim)], SIGKILL);
+}
+
+// Whether the survivor ended well, and not by waiting without end.
+bool survivor_ended_well(const Job& job) {
+  ::waitpid(job.ranks[static_cast<size_t>(job.victim)], nullptr, 0);
+  const pid_t survivor = job.ranks[static_cast<size_t>(1 - job.victim)];
+  const auto deadline = std::chrono::steady_clock::now() + kReleased;
+  int status = 0;
+  while (::waitpid(survivor, &status, WNOHANG) == 0) {
+    if (std::chrono::steady_clock::now() > deadline) {
+      ::kill(survivor, SIGKILL);
+      ::waitpid(survivor, nullptr, 0);
+      return false;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+TEST_F(Crash, OfOneRankAtAnyMomentIsAnErrorOnTheOtherAndLeavesTheNewestCheckpointLoadable) {
+  std::mt19937 random(2);
+  std::uniform_int_distribution<int> life(0, kLongestSavingUs);
+  for (int round = 0; round < kRounds; ++round) {
+    std::vector<Job> jobs;
+    for (int i = 0; i < kJobsAtOnce; ++i) {
+      const std::string series = path(fmt::format("series-{}", i));
+      std::filesystem::create_directories(series);
+      jobs.push_back(
+          start_job(series, path(fmt::format("meeting-{}-{}", round, i)), (round + i) % 2));
+    }
+    for (const Job& job : jobs) {
+      kill_one(job, std::chrono::microseconds(life(random)));
+    }
+    for (int i = 0; i < kJobsAtOnce; ++i) {
+      ASSERT_TRUE(survivor_ended_well(jobs[static_cast<size_t>(i)]))
+          << "round " << round << ", job " << i;
+    }
+  }
 }
 
 TEST(CrashProcesses, OfOneRankIsToldToTheOthersAndLeavesNoCheckpoint) {
