@@ -18,6 +18,7 @@
 #include "core/base/error.h"
 #include "core/base/file.h"
 #include "core/ckpt/manifest.h"
+#include "core/ckpt/storage_path.h"
 
 namespace fsdp2::ckpt {
 
@@ -115,6 +116,7 @@ bool is_leftover(const std::string& name, const std::string& path_name) {
 }  // namespace
 
 std::string make_temporary_directory(const std::string& given) {
+  check_storage_path(given);
   const std::string path = without_slashes(given);
   const std::string parent = parent_of(path);
   std::error_code error;
@@ -182,6 +184,7 @@ bool is_complete_checkpoint(const std::string& path) {
 }
 
 std::string resolve_checkpoint(const std::string& given) {
+  check_storage_path(given);
   std::string path = without_slashes(given);
   if (exists(path) || !exists(parent_of(path))) {
     return path;

@@ -4,15 +4,15 @@
 #include <ATen/ops/empty.h>
 #include <signal.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "core/ckpt/checkpoint_directory.h"
 #include "core/ckpt/dcp_description.h"
-#include "core/ckpt/dcp_item.h"
-#include "core/ckpt/item_writer.h"
 #include "core/ckpt/rank_exchange.h"
+#include "core/ckpt/storage_path.h"
 #include "core/ckpt/write_plan.h"
 #include "core/comm/agreement.h"
 
@@ -25,12 +25,10 @@ using Json = nlohmann::json;
 constexpr char kOutcome[] = "outcome";
 constexpr char kDirectory[] = "directory";
 
-std::string data_file(int rank) { return fmt::format("__{}_0.distcp", rank); }
-
 std::string result_key(int rank) { return fmt::format("result/{}", rank); }
 
-// {"error": [code, text]}, or what was written: {"bytes": n, "items": [[index, offset, bytes,
-// offsets, sizes, blocks], ...]}; index counts tensors, then objects.
+// {"error": [code, text]}, or what was written: {"files": [[name, bytes, [[entry, offset, bytes,
+// offsets, sizes, blocks], ...]], ...]}
 std::string to_text(const Json& json) {
   const std::vector<uint8_t> bytes = Json::to_cbor(json);
   return {bytes.begin(), bytes.end()};
@@ -40,19 +38,34 @@ Json error_json(const Error& error) {
   return {{"error", {static_cast<int32_t>(error.code()), error.message(), error.native_code()}}};
 }
 
+Json parts_json(const std::vector<DcpPart>& parts) {
+  Json files = Json::array();
+  for (const DcpPart& part : parts) {
+    Json items = Json::array();
+    for (const DcpPart::Item& item : part.items) {
+      items.push_back({item.entry, item.written.offset, item.written.bytes, item.chunk.offsets,
+                       item.chunk.sizes, item.written.blocks});
+    }
+    files.push_back({part.file, part.bytes, std::move(items)});
+  }
+  return {{"files", std::move(files)}};
+}
+
 // What all ranks have written.
 std::vector<DcpPart> parts_of(const std::vector<Json>& results) {
   std::vector<DcpPart> parts;
   for (const Json& result : results) {
-    DcpPart part{data_file(static_cast<int>(parts.size())), result.at("bytes").get<int64_t>(), {}};
-    for (const Json& item : result.at("items")) {
-      part.items.push_back(
-          {item.at(0).get<size_t>(),
-           {item.at(3).get<std::vector<int64_t>>(), item.at(4).get<std::vector<int64_t>>()},
-           {item.at(1).get<int64_t>(), item.at(2).get<int64_t>(),
-            item.at(5).get<std::vector<uint64_t>>()}});
+    for (const Json& file : result.at("files")) {
+      DcpPart part{file.at(0).get<std::string>(), file.at(1).get<int64_t>(), {}};
+      for (const Json& item : file.at(2)) {
+        part.items.push_back(
+            {item.at(0).get<size_t>(),
+             {item.at(3).get<std::vector<int64_t>>(), item.at(4).get<std::vector<int64_t>>()},
+             {item.at(1).get<int64_t>(), item.at(2).get<int64_t>(),
+              item.at(5).get<std::vector<uint64_t>>()}});
+      }
+      parts.push_back(std::move(part));
     }
-    parts.push_back(std::move(part));
   }
   return parts;
 }
@@ -60,12 +73,6 @@ std::vector<DcpPart> parts_of(const std::vector<Json>& results) {
 }  // namespace
 
 struct ShardedSaver::Job {
-  struct Piece {
-    size_t index;  // in `entries`
-    std::vector<int64_t> offsets;
-    at::Tensor local;
-  };
-
   Job(std::shared_ptr<Mesh> mesh_in, ShardedSaveOptions options_in)
       : mesh(std::move(mesh_in)),
         options(std::move(options_in)),
@@ -75,7 +82,6 @@ struct ShardedSaver::Job {
   // The whole of it once the snapshot is taken: on any thread. Throws the outcome.
   void run();
 
-  Json write_own();
   void publish(const std::vector<Json>& results);
   void collect();
 
@@ -85,32 +91,8 @@ struct ShardedSaver::Job {
   RankExchange exchange;
   std::string temporary;
   std::vector<DcpEntry> entries;  // tensors, then objects; without chunks and storage
-  std::vector<Piece> pieces;      // what this rank writes
-  std::vector<StateObject> objects;
+  std::vector<PartItem> items;    // what this rank writes
 };
-
-Json ShardedSaver::Job::write_own() {
-  Json items = Json::array();
-  ItemWriter file(temporary + "/" + data_file(world.rank()));
-  const auto note = [&](size_t index, const WrittenItem& item, const std::vector<int64_t>& offsets,
-                        at::IntArrayRef sizes) {
-    items.push_back({index, item.offset, item.bytes, offsets, sizes.vec(), item.blocks});
-  };
-  // Objects are few and small: rank 0 writes them.
-  if (world.rank() == 0) {
-    const size_t first = entries.size() - objects.size();
-    for (size_t i = 0; i < objects.size(); ++i) {
-      note(first + i,
-           file.append([&](const ByteSink& sink) { write_object_item(sink, objects[i].value); }),
-           {}, {});
-    }
-  }
-  for (const Piece& piece : pieces) {
-    note(piece.index, file.append_tensor(piece.local), piece.offsets, piece.local.sizes());
-  }
-  file.finish();
-  return {{"bytes", file.bytes_written()}, {"items", std::move(items)}};
-}
 
 // Rank 0: the end of a save that no rank has failed in.
 void ShardedSaver::Job::publish(const std::vector<Json>& results) {
@@ -158,7 +140,7 @@ void ShardedSaver::Job::run() {
   const at::NoGradGuard no_grad;
   Json own;
   try {
-    own = write_own();
+    own = parts_json(write_part(temporary, world.rank(), items, options.files));
   } catch (...) {
     own = error_json(current_exception_as_error());
   }
@@ -188,6 +170,18 @@ ShardedSaver::~ShardedSaver() {
   }
 }
 
+namespace {
+
+void check_overwrite(const ShardedSaveOptions& options) {
+  if (!options.overwrite && std::filesystem::exists(resolve_checkpoint(options.path))) {
+    throw Error(Code::kIo,
+                fmt::format("{}: already exists, and is not to be overwritten", options.path),
+                EEXIST);
+  }
+}
+
+}  // namespace
+
 // Rank 0 also makes the temporary directory.
 void ShardedSaver::agree_on(Job& job, const StateDict& state) {
   const ShardedSaveOptions& options = job.options;
@@ -197,11 +191,16 @@ void ShardedSaver::agree_on(Job& job, const StateDict& state) {
     FSDP2_CHECK(!options.path.empty() && options.keep_last >= 0, Code::kInvalidArgument,
                 "expected a path and keep_last >= 0, got \"{}\" and {}", options.path,
                 options.keep_last);
+    FSDP2_CHECK(options.files.threads >= 1, Code::kInvalidArgument,
+                "expected at least 1 thread to write with, got {}", options.files.threads);
+    check_storage_path(options.path);
     if (job.world.rank() == 0) {
+      check_overwrite(options);
       job.temporary = make_temporary_directory(options.path);
       job.exchange.put(kDirectory, job.temporary);
     }
-    return fmt::format("{}keep_last={}\n", plan_text(state), options.keep_last);
+    return fmt::format("{}keep_last={}\noverwrite={}\n", plan_text(state), options.keep_last,
+                       options.overwrite);
   });
 }
 
@@ -219,17 +218,24 @@ std::unique_ptr<ShardedSaver::Job> ShardedSaver::prepare(const StateDict& state,
     throw;
   }
   job->temporary = job->exchange.get(kDirectory, "rank 0 to make the directory");
+  std::vector<size_t> entry_of;  // of each of the state's tensors
   for (const StateTensor& tensor : state.tensors) {
-    job->entries.push_back(
-        {tensor.name, tensor.path, DcpTensor{tensor.local.scalar_type(), tensor.shape, {}}, {}});
+    if (job->entries.empty() || job->entries.back().name != tensor.name) {
+      job->entries.push_back(
+          {tensor.name, tensor.path, DcpTensor{tensor.local.scalar_type(), tensor.shape, {}}, {}});
+    }
+    entry_of.push_back(job->entries.size() - 1);
   }
   for (const StateObject& object : state.objects) {
+    // Objects are few and small: rank 0 writes them.
+    if (world.rank() == 0) {
+      job->items.push_back({job->entries.size(), {}, {}, object.value});
+    }
     job->entries.push_back({object.name, object.path, std::nullopt, {}});
   }
-  job->objects = state.objects;
   for (const size_t index : tensors_to_write(world, state)) {
     const StateTensor& tensor = state.tensors[index];
-    job->pieces.push_back({index, tensor.offsets, tensor.local});
+    job->items.push_back({entry_of[index], tensor.offsets, tensor.local, {}});
   }
   return job;
 }
@@ -238,15 +244,18 @@ std::unique_ptr<ShardedSaver::Job> ShardedSaver::prepare(const StateDict& state,
 // copy.
 void ShardedSaver::take_snapshot(Job& job) {
   const at::NoGradGuard no_grad;
-  snapshot_.resize(job.pieces.size());
-  for (size_t i = 0; i < job.pieces.size(); ++i) {
-    const at::Tensor& from = job.pieces[i].local;
+  snapshot_.resize(job.items.size());
+  for (size_t i = 0; i < job.items.size(); ++i) {
+    const at::Tensor& from = job.items[i].local;
     at::Tensor& to = snapshot_[i];
+    if (!from.defined()) {
+      continue;
+    }
     if (!to.defined() || to.sizes() != from.sizes() || to.scalar_type() != from.scalar_type()) {
       to = at::empty(from.sizes(), from.options().device(at::kCPU).requires_grad(false));
     }
     to.copy_(from);
-    job.pieces[i].local = to;
+    job.items[i].local = to;
   }
 }
 

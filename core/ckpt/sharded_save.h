@@ -28,6 +28,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/ckpt/part_writer.h"
 #include "core/ckpt/state_dict.h"
 #include "core/comm/mesh.h"
 
@@ -36,6 +37,8 @@ namespace fsdp2::ckpt {
 struct ShardedSaveOptions {
   std::string path;
   int64_t keep_last = 0;  // 0: all; else so many step-... directories beside it, this one included
+  bool overwrite = true;  // replace a checkpoint that is there; else kIo, "already exists"
+  PartFiles files = {};   // of each rank
 };
 
 class ShardedSaver {

@@ -2,7 +2,9 @@
 // holds a chunk (or all, or nothing), and plain Python values.
 //
 // All ranks list the same names in the same order with the same dtypes and global shapes; only
-// chunks and values differ. Names are paths joined by dots, as Python's get_state_dict makes them:
+// chunks and values differ. If a rank holds several chunks of a tensor, all ranks list it so many
+// times, one after the other, with empty chunks where there are none. Names are paths joined by
+// dots, as Python's get_state_dict makes them:
 //
 //   model.<parameter>                         chunk of the parameter's layout
 //   optim.state.<parameter>.exp_avg           the same chunk

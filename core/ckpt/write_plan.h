@@ -10,7 +10,8 @@
 
 namespace fsdp2::ckpt {
 
-// What must be equal on all ranks of the state's plan, as lines for agree().
+// What must be equal on all ranks of the state's plan, as lines for agree(). kInvalidArgument for a
+// name that is there twice, or a chunk that lies outside its tensor.
 std::string plan_text(const StateDict& state);
 
 // Indices of the tensors whose chunk this rank writes, ascending. Collective: one all-gather of 8

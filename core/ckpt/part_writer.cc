@@ -1,0 +1,104 @@
+#include "core/ckpt/part_writer.h"
+
+#include <ATen/core/grad_mode.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <exception>
+#include <functional>
+#include <thread>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/ckpt/dcp_item.h"
+#include "core/ckpt/item_writer.h"
+
+namespace fsdp2::ckpt {
+
+namespace {
+
+using Items = std::vector<const PartItem*>;
+
+int64_t bytes_of(const PartItem& item) {
+  return item.local.defined() ? static_cast<int64_t>(item.local.nbytes()) : 0;
+}
+
+// Into the file that has least so far.
+std::vector<Items> spread(const std::vector<PartItem>& items, const PartFiles& files) {
+  const size_t count = files.file_per_item ? items.size() : static_cast<size_t>(files.threads);
+  std::vector<Items> spread(std::max<size_t>(count, 1));
+  std::vector<int64_t> bytes(spread.size(), 0);
+  for (const PartItem& item : items) {
+    const auto least = std::min_element(bytes.begin(), bytes.end());
+    spread[static_cast<size_t>(least - bytes.begin())].push_back(&item);
+    *least += 1 + bytes_of(item);
+  }
+  return spread;
+}
+
+DcpPart write_file(const std::string& directory, const std::string& name, const Items& items) {
+  ItemWriter file(directory + "/" + name);
+  DcpPart part{name, 0, {}};
+  for (const PartItem* item : items) {
+    if (item->local.defined()) {
+      part.items.push_back({item->entry,
+                            {item->offsets, item->local.sizes().vec()},
+                            file.append_tensor(item->local)});
+    } else {
+      const auto write = [&](const ByteSink& sink) { write_object_item(sink, item->object); };
+      part.items.push_back({item->entry, {}, file.append(write)});
+    }
+  }
+  file.finish();
+  part.bytes = file.bytes_written();
+  return part;
+}
+
+// Runs work(0), work(1), ... on as many threads, the first on this one.
+void run_on_threads(size_t count, const std::function<void(size_t index)>& work) {
+  std::vector<std::exception_ptr> errors(count);
+  const auto run = [&](size_t index) {
+    const at::NoGradGuard no_grad;
+    try {
+      work(index);
+    } catch (...) {
+      errors[index] = std::current_exception();
+    }
+  };
+  // The host's signal handlers are for its own threads.
+  sigset_t all;
+  sigset_t before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::vector<std::thread> threads;
+  for (size_t i = 1; i < count; ++i) {
+    threads.emplace_back(run, i);
+  }
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  run(0);
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  for (const std::exception_ptr& error : errors) {
+    if (error != nullptr) {
+      std::rethrow_exception(error);
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<DcpPart> write_part(const std::string& directory, int rank,
+                                const std::vector<PartItem>& items, const PartFiles& files) {
+  const std::vector<Items> contents = spread(items, files);
+  std::vector<DcpPart> parts(contents.size());
+  const size_t threads = std::min(static_cast<size_t>(files.threads), contents.size());
+  run_on_threads(threads, [&](size_t thread) {
+    for (size_t i = thread; i < contents.size(); i += threads) {
+      parts[i] = write_file(directory, fmt::format("__{}_{}.distcp", rank, i), contents[i]);
+    }
+  });
+  return parts;
+}
+
+}  // namespace fsdp2::ckpt
