@@ -16,6 +16,7 @@
 #include "core/ckpt/full_writer.h"
 #include "core/ckpt/pth_state.h"
 #include "core/ckpt/state_source.h"
+#include "core/ckpt/state_tree.h"
 
 namespace fsdp2::ckpt {
 
@@ -29,12 +30,6 @@ struct Move {
   const StateEntry* from;
   StatePath path;
 };
-
-at::Tensor read_whole(const StateSource& source, const StateEntry& entry) {
-  at::Tensor tensor = at::empty(entry.shape, *entry.dtype);
-  source.read(entry, std::vector<int64_t>(entry.shape.size(), 0), tensor);
-  return tensor;
-}
 
 bool is_under_model(const StateEntry& entry) {
   return entry.path.size() >= 2 && entry.path[0] == DcpPathPart(std::string(kModel));
@@ -98,8 +93,8 @@ std::string Conversion::config_json() const {
   if (options_.format != CheckpointFormat::kHuggingFaceDirectory) {
     return "";
   }
-  const bool has_own =
-      options_.config_path.empty() && source_->format() == CheckpointFormat::kHuggingFaceDirectory;
+  const bool has_own = options_.config_path.empty() &&
+                       detect_format(source_->path()) == CheckpointFormat::kHuggingFaceDirectory;
   FSDP2_CHECK(
       has_own || !options_.config_path.empty(), Code::kInvalidArgument,
       "{}: a model directory needs the model's config.json, which {} does not have: name it", to_,

@@ -10,6 +10,7 @@
 
 #include "core/base/error.h"
 #include "core/base/file.h"
+#include "core/ckpt/box_parts.h"
 #include "core/ckpt/checksum.h"
 #include "core/ckpt/printable_name.h"
 #include "core/ckpt/torch_archive.h"
@@ -73,22 +74,6 @@ std::pair<int64_t, int64_t> element_range(at::IntArrayRef shape, at::IntArrayRef
     last = last * shape[dim] + begin[dim] + sizes[dim] - 1;
   }
   return {first, last + 1};
-}
-
-// The box that chunk and wanted box have in common: where it begins in the tensor and its sizes.
-// False if there is none.
-bool intersect(const DcpChunk& chunk, at::IntArrayRef begin, at::IntArrayRef sizes,
-               std::vector<int64_t>* common_begin, std::vector<int64_t>* common_sizes) {
-  for (size_t dim = 0; dim < begin.size(); ++dim) {
-    const int64_t from = std::max(chunk.offsets[dim], begin[dim]);
-    const int64_t to = std::min(chunk.offsets[dim] + chunk.sizes[dim], begin[dim] + sizes[dim]);
-    if (from >= to) {
-      return false;
-    }
-    common_begin->push_back(from);
-    common_sizes->push_back(to - from);
-  }
-  return true;
 }
 
 std::string read_whole(const std::string& path, int64_t max_bytes) {
@@ -240,21 +225,10 @@ void DcpDirectory::read(const StateEntry& listed, at::IntArrayRef begin,
               printable_name(entry.name), entry.tensor ? entry.tensor->shape.size() : 0,
               begin.size());
   int64_t read = 0;
-  for (size_t i = 0; i < entry.tensor->chunks.size(); ++i) {
-    const DcpChunk& chunk = entry.tensor->chunks[i];
-    std::vector<int64_t> common;
-    std::vector<int64_t> sizes;
-    if (!intersect(chunk, begin, out.sizes(), &common, &sizes)) {
-      continue;
-    }
-    at::Tensor part = out;
-    std::vector<int64_t> in_chunk;
-    for (size_t dim = 0; dim < common.size(); ++dim) {
-      part = part.narrow(static_cast<int64_t>(dim), common[dim] - begin[dim], sizes[dim]);
-      in_chunk.push_back(common[dim] - chunk.offsets[dim]);
-    }
-    read_chunk_box(entry, i, in_chunk, part);
-    read += part.numel();
+  for (const BoxPart& part : parts_of_box(entry.tensor->chunks, begin, out.sizes())) {
+    const at::Tensor to = narrowed(out, part.in_box, part.sizes);
+    read_chunk_box(entry, part.chunk, part.in_chunk, to);
+    read += to.numel();
   }
   FSDP2_CHECK(read == out.numel(), Code::kCorruptData,
               "{}: the chunks of {} hold {} of {} elements asked for", path(),

@@ -26,7 +26,6 @@ class DcpDirectory final : public StateSource {
   explicit DcpDirectory(const std::string& path);
   ~DcpDirectory() override;
 
-  CheckpointFormat format() const override { return CheckpointFormat::kDcpDirectory; }
   const DcpMetadata& metadata() const { return metadata_; }
   const std::optional<Manifest>& manifest() const { return manifest_; }
 

@@ -10,7 +10,6 @@
 #include "core/base/error.h"
 #include "core/base/file.h"
 #include "core/ckpt/checkpoint_directory.h"
-#include "core/ckpt/printable_name.h"
 #include "core/ckpt/pth_state_dict.h"
 
 namespace fsdp2::ckpt {
@@ -191,47 +190,6 @@ class ModelDirectory final : public FullWriter {
   std::optional<SafetensorsWriter> writer_;
 };
 
-void put(PickleValue& node, const StatePath& path, size_t depth, const PickleValue& value) {
-  if (depth == path.size()) {
-    FSDP2_CHECK(node.is_none(), Code::kInvalidArgument, "{} is there twice",
-                printable_name(name_of(path)));
-    node = value;
-    return;
-  }
-  const bool in_list = std::holds_alternative<int64_t>(path[depth]);
-  if (node.is_none()) {
-    node = in_list ? PickleValue(PickleList{}) : PickleValue(PickleDict{});
-  }
-  if (in_list && node.as<PickleList>() != nullptr) {
-    auto& items = node.as<PickleList>()->items;
-    const auto index = static_cast<size_t>(std::get<int64_t>(path[depth]));
-    FSDP2_CHECK(index <= items.size(), Code::kInvalidArgument,
-                "{}: the list before it has {} items", printable_name(name_of(path)), items.size());
-    if (index == items.size()) {
-      items.emplace_back();
-    }
-    put(items[index], path, depth + 1, value);
-    return;
-  }
-  auto* dict = node.as<PickleDict>();
-  FSDP2_CHECK(dict != nullptr, Code::kInvalidArgument, "{} lies inside another value",
-              printable_name(name_of(path)));
-  const PickleValue key = in_list ? PickleValue(std::get<int64_t>(path[depth]))
-                                  : PickleValue(std::get<std::string>(path[depth]));
-  // Paths come in order: what is looked for is nearly always the last.
-  for (auto item = dict->items.rbegin(); item != dict->items.rend(); ++item) {
-    if (item->key == key) {
-      put(item->value, path, depth + 1, value);
-      return;
-    }
-    if (depth + 1 == path.size()) {
-      break;  // leaves are unique: their names were checked by the source
-    }
-  }
-  dict->items.push_back({key, {}});
-  put(dict->items.back().value, path, depth + 1, value);
-}
-
 }  // namespace
 
 std::unique_ptr<FullWriter> make_full_writer(const std::string& path, CheckpointFormat format,
@@ -252,14 +210,6 @@ std::unique_ptr<FullWriter> make_full_writer(const std::string& path, Checkpoint
 std::unique_ptr<FullWriter> make_tree_writer(const std::string& path, const PickleValue& tree,
                                              std::vector<TensorSpec> plan) {
   return std::make_unique<OnePth>(path, tree, plan);
-}
-
-PickleValue make_tree(const std::vector<std::pair<StatePath, PickleValue>>& values) {
-  PickleValue root = PickleDict{};
-  for (const auto& [path, value] : values) {
-    put(root, path, 0, value);
-  }
-  return root;
 }
 
 }  // namespace fsdp2::ckpt

@@ -22,7 +22,6 @@
 #include "core/ckpt/checkpoint_format.h"
 #include "core/ckpt/pickle_value.h"
 #include "core/ckpt/safetensors.h"
-#include "core/ckpt/state_dict.h"
 
 namespace fsdp2::ckpt {
 
@@ -58,9 +57,5 @@ std::unique_ptr<FullWriter> make_full_writer(const std::string& path, Checkpoint
 // A .pth file with any tree: `plan` describes its tensors in the order of their storage keys.
 std::unique_ptr<FullWriter> make_tree_writer(const std::string& path, const PickleValue& tree,
                                              std::vector<TensorSpec> plan);
-
-// Values under their paths as nested dicts; numbers in a path make lists. kInvalidArgument if paths
-// contradict each other.
-PickleValue make_tree(const std::vector<std::pair<StatePath, PickleValue>>& values);
 
 }  // namespace fsdp2::ckpt

@@ -11,7 +11,9 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/ckpt/box_parts.h"
 #include "core/ckpt/printable_name.h"
+#include "core/ckpt/state_tree.h"
 
 namespace fsdp2::ckpt {
 
@@ -34,31 +36,6 @@ std::optional<std::vector<int64_t>> integers(const PickleValue* value, size_t co
     numbers.push_back(*number);
   }
   return numbers;
-}
-
-// Whether a list is entered, as Python's flattening does: if there is a tensor or a dict in it.
-bool is_entered(const PickleValue& value) {
-  const PickleList* list = value.as<PickleList>();
-  return list != nullptr &&
-         std::any_of(list->items.begin(), list->items.end(), [](const PickleValue& item) {
-           return item.as<PickleTensor>() != nullptr || item.as<PickleDict>() != nullptr ||
-                  is_entered(item);
-         });
-}
-
-std::optional<DcpPathPart> path_part(const PickleValue& key) {
-  if (const auto* text = key.as<std::string>()) {
-    return *text;
-  }
-  if (const int64_t* number = key.as<int64_t>()) {
-    return *number;
-  }
-  return std::nullopt;
-}
-
-StatePath below(StatePath path, DcpPathPart part) {
-  path.push_back(std::move(part));
-  return path;
 }
 
 }  // namespace
@@ -87,32 +64,16 @@ void PthState::add_file(const std::string& file) {
     FSDP2_CHECK(shards != nullptr && shards->as<PickleDict>() != nullptr, Code::kCorruptData,
                 "{}: has no description of its shards (\"{}\" -> \"shards\")", file, kOwn);
   }
-  add_tree(archive, root, {}, shards);
-}
-
-void PthState::add_tree(size_t archive, const PickleValue& value, StatePath path,
-                        const PickleValue* shards) {
-  if (shards != nullptr && path.size() == 1 && path[0] == DcpPathPart(std::string(kOwn))) {
-    return;
-  }
-  if (const auto* dict = value.as<PickleDict>()) {
-    for (const PickleItem& item : dict->items) {
-      const auto part = path_part(item.key);
-      FSDP2_CHECK(part.has_value(), Code::kUnsupported,
-                  "{}: {} has a key that is neither text nor a number", archives_[archive]->label(),
-                  printable_name(name_of(path)));
-      add_tree(archive, item.value, below(path, *part), shards);
+  for (const TreeLeaf& leaf : flatten_tree(root, archives_.back()->label())) {
+    if (shards != nullptr && leaf.path[0] == DcpPathPart(std::string(kOwn))) {
+      continue;
     }
-  } else if (is_entered(value)) {
-    const auto& items = value.as<PickleList>()->items;
-    for (size_t i = 0; i < items.size(); ++i) {
-      add_tree(archive, items[i], below(path, static_cast<int64_t>(i)), shards);
+    if (const auto* tensor = leaf.value->as<PickleTensor>()) {
+      add_tensor(archive, *tensor, leaf.path, shards);
+    } else if (index_of_.emplace(name_of(leaf.path), places_.size()).second) {
+      listed_.push_back({name_of(leaf.path), leaf.path, std::nullopt, {}, places_.size()});
+      places_.push_back({{}, {}, leaf.value});
     }
-  } else if (const auto* tensor = value.as<PickleTensor>()) {
-    add_tensor(archive, *tensor, path, shards);
-  } else if (index_of_.emplace(name_of(path), places_.size()).second) {
-    listed_.push_back({name_of(path), path, std::nullopt, {}, places_.size()});
-    places_.push_back({{}, &value});
   }
 }
 
@@ -146,7 +107,8 @@ void PthState::add_tensor(size_t archive, const PickleTensor& tensor, const Stat
   // What is whole is in each rank's file: the first will do.
   Place& place = places_[found->second];
   if (shard != nullptr || place.chunks.empty()) {
-    place.chunks.push_back({archive, &tensor, std::move(offsets)});
+    place.chunks.push_back({archive, &tensor});
+    place.boxes.push_back({std::move(offsets), tensor.shape});
   }
 }
 
@@ -157,8 +119,8 @@ void PthState::check_covered() const {
       continue;
     }
     std::map<std::vector<int64_t>, std::vector<int64_t>> boxes;
-    for (const Chunk& chunk : places_[entry.index].chunks) {
-      boxes.emplace(chunk.offsets, chunk.tensor->shape);
+    for (const DcpChunk& box : places_[entry.index].boxes) {
+      boxes.emplace(box.offsets, box.sizes);
     }
     DcpTensor tensor{*entry.dtype, entry.shape, {}};
     for (const auto& [offsets, sizes] : boxes) {
@@ -175,31 +137,16 @@ void PthState::read(const StateEntry& entry, at::IntArrayRef begin, const at::Te
                   out.dim() == static_cast<int64_t>(begin.size()),
               Code::kInvalidArgument, "{}: {} has {} dims, a box of {} was asked for", path(),
               printable_name(entry.name), entry.shape.size(), begin.size());
-  for (const Chunk& chunk : places_[entry.index].chunks) {
-    at::Tensor to = out;
-    std::vector<int64_t> in_chunk;
-    for (size_t dim = 0; dim < begin.size() && to.defined(); ++dim) {
-      const auto at = static_cast<int64_t>(dim);
-      const int64_t from = std::max(chunk.offsets[dim], begin[dim]);
-      const int64_t end =
-          std::min(chunk.offsets[dim] + chunk.tensor->shape[dim], begin[dim] + out.size(at));
-      in_chunk.push_back(from - chunk.offsets[dim]);
-      to = from < end ? to.narrow(at, from - begin[dim], end - from) : at::Tensor();
-    }
-    if (!to.defined()) {
-      continue;
-    }
+  const Place& place = places_[entry.index];
+  for (const BoxPart& part : parts_of_box(place.boxes, begin, out.sizes())) {
+    const Chunk& chunk = place.chunks[part.chunk];
     const TorchArchive& archive = *archives_[chunk.archive];
-    if (to.sizes() == at::IntArrayRef(chunk.tensor->shape)) {
-      archive.read_box(*chunk.tensor, in_chunk, to);
-      continue;
+    const at::Tensor to = narrowed(out, part.in_box, part.sizes);
+    if (part.sizes == chunk.tensor->shape) {
+      archive.read_box(*chunk.tensor, part.in_chunk, to);
+    } else {
+      to.copy_(narrowed(archive.read(*chunk.tensor), part.in_chunk, part.sizes));
     }
-    at::Tensor from = archive.read(*chunk.tensor);
-    for (size_t dim = 0; dim < in_chunk.size(); ++dim) {
-      from =
-          from.narrow(static_cast<int64_t>(dim), in_chunk[dim], to.size(static_cast<int64_t>(dim)));
-    }
-    to.copy_(from);
   }
 }
 

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "core/ckpt/checkpoint_format.h"
 #include "core/ckpt/pth_state_dict.h"
 #include "core/ckpt/state_source.h"
 #include "core/ckpt/torch_archive.h"
@@ -26,7 +27,6 @@ class PthState final : public StateSource {
   // format: kPth, or kPthPerRankDirectory, of which all files of the highest step are read.
   PthState(const std::string& path, CheckpointFormat format);
 
-  CheckpointFormat format() const override { return format_; }
   void read(const StateEntry& entry, at::IntArrayRef begin, const at::Tensor& out) const override;
   PickleValue read_object(const StateEntry& entry) const override;
   void verify() const override;
@@ -35,16 +35,14 @@ class PthState final : public StateSource {
   struct Chunk {
     size_t archive;
     const PickleTensor* tensor;
-    std::vector<int64_t> offsets;
   };
   struct Place {
     std::vector<Chunk> chunks;            // of a tensor
+    std::vector<DcpChunk> boxes;          // of the chunks
     const PickleValue* object = nullptr;  // lives in its archive
   };
 
   void add_file(const std::string& file);
-  void add_tree(size_t archive, const PickleValue& value, StatePath path,
-                const PickleValue* shards);
   void add_tensor(size_t archive, const PickleTensor& tensor, const StatePath& path,
                   const PickleValue* shards);
   void check_covered() const;

@@ -11,7 +11,7 @@
 namespace fsdp2::ckpt {
 
 SafetensorsState::SafetensorsState(const std::string& path, CheckpointFormat format)
-    : StateSource(path), format_(format) {
+    : StateSource(path) {
   std::vector<StateEntry> entries;
   std::map<std::string, size_t> opened;
   const auto add = [&](const SafetensorsEntry& entry, const std::string& file) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/ckpt/checkpoint_format.h"
 #include "core/ckpt/safetensors.h"
 #include "core/ckpt/state_source.h"
 
@@ -16,7 +17,6 @@ class SafetensorsState final : public StateSource {
   // format: kSafetensors or kHuggingFaceDirectory.
   SafetensorsState(const std::string& path, CheckpointFormat format);
 
-  CheckpointFormat format() const override { return format_; }
   void read(const StateEntry& entry, at::IntArrayRef begin, const at::Tensor& out) const override;
   PickleValue read_object(const StateEntry& entry) const override;
   void verify() const override;
@@ -27,7 +27,6 @@ class SafetensorsState final : public StateSource {
     SafetensorsEntry entry;
   };
 
-  const CheckpointFormat format_;
   std::vector<std::unique_ptr<MappedFile>> files_;
   std::vector<Place> places_;  // by StateEntry::index
 };

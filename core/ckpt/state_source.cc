@@ -1,5 +1,7 @@
 #include "core/ckpt/state_source.h"
 
+#include <ATen/ops/empty.h>
+
 #include <utility>
 
 #include "core/base/error.h"
@@ -22,6 +24,12 @@ void StateSource::set_entries(std::vector<StateEntry> entries) {
     FSDP2_CHECK(index_.emplace(entries_[i].name, i).second, Code::kCorruptData,
                 "{}: has the name {} twice", path_, printable_name(entries_[i].name));
   }
+}
+
+at::Tensor read_whole(const StateSource& source, const StateEntry& entry) {
+  at::Tensor tensor = at::empty(entry.shape, *entry.dtype);
+  source.read(entry, std::vector<int64_t>(entry.shape.size(), 0), tensor);
+  return tensor;
 }
 
 std::unique_ptr<StateSource> open_state_source(const std::string& given) {

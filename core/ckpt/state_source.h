@@ -19,7 +19,6 @@
 #include <unordered_map>
 #include <vector>
 
-#include "core/ckpt/checkpoint_format.h"
 #include "core/ckpt/pickle_value.h"
 #include "core/ckpt/state_dict.h"
 
@@ -37,7 +36,6 @@ class StateSource {
  public:
   virtual ~StateSource() = default;
 
-  virtual CheckpointFormat format() const = 0;
   const std::string& path() const { return path_; }
   const std::vector<StateEntry>& entries() const { return entries_; }
   // nullptr if there is none. Lives as long as the source.
@@ -62,6 +60,9 @@ class StateSource {
   std::vector<StateEntry> entries_;
   std::unordered_map<std::string, size_t> index_;
 };
+
+// A tensor in memory of its own, on the CPU.
+at::Tensor read_whole(const StateSource& source, const StateEntry& entry);
 
 // Errors: those of detect_format and of the format's reader.
 std::unique_ptr<StateSource> open_state_source(const std::string& path);

@@ -262,9 +262,8 @@ void Loader::check_names(bool partial) const {
                 fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
                 names.size() > shown ? ", ..." : "", remedy);
   };
-  check(report_.missing, Code::kNotFound, "names of this run are missing",
-        "a partial load leaves them as they are");
-  check(report_.unexpected, Code::kInvalidArgument, "names are not of this run",
+  check(report_.missing, Code::kNotFound, "missing keys", "a partial load leaves them as they are");
+  check(report_.unexpected, Code::kInvalidArgument, "unexpected keys",
         "a partial load ignores them");
 }
 
