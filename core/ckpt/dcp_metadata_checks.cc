@@ -118,10 +118,10 @@ std::string find_fault_in_tensor(const DcpTensor& tensor) {
   return find_overlap(tensor);
 }
 
-// A file of the directory itself, on whatever system.
+// A file of the directory itself, on whatever system, whose name can stand in a message.
 bool is_plain_file_name(std::string_view name) {
   return !name.empty() && name != "." && name != ".." &&
-         name.find_first_of(std::string_view("/\\:\0", 4)) == std::string_view::npos;
+         name.find_first_of("/\\:") == std::string_view::npos && printable_name(name) == name;
 }
 
 std::string find_fault_in_storage(const DcpStorage& storage) {

@@ -1,5 +1,6 @@
 #include "core/models/config_reader.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -11,6 +12,8 @@ namespace {
 
 using Json = nlohmann::json;
 
+constexpr int kMaxDepth = 64;
+
 // A short form of a value for messages.
 std::string shown(const Json& value) {
   constexpr size_t kLongest = 60;
@@ -21,11 +24,24 @@ std::string shown(const Json& value) {
   return text;
 }
 
+// Whether a text can stand in a message of one line. What is asked for is of one word.
+bool is_name(const std::string& text) {
+  constexpr size_t kLongest = 200;
+  return text.size() <= kLongest && std::none_of(text.begin(), text.end(), [](char c) {
+           return static_cast<unsigned char>(c) < ' ' || c == '\x7F';
+         });
+}
+
 }  // namespace
 
 ConfigReader::ConfigReader(const std::string& text) {
   try {
-    json_ = Json::parse(text);
+    json_ = Json::parse(text, [](int depth, Json::parse_event_t, const Json&) {
+      // What is shown or copied later recurses.
+      FSDP2_CHECK(depth <= kMaxDepth, Code::kInvalidArgument,
+                  "config.json is nested more than {} deep", kMaxDepth);
+      return true;
+    });
   } catch (const Json::exception& error) {
     fail(Code::kInvalidArgument, "config.json is not valid JSON: {}", error.what());
   }
@@ -93,8 +109,9 @@ std::string ConfigReader::text(const std::string& key, std::optional<std::string
   if (found == nullptr) {
     return *value;
   }
-  FSDP2_CHECK(found->is_string(), Code::kInvalidArgument,
-              "config.json: \"{}\" should be a string, found {}", path_of(key), shown(*found));
+  FSDP2_CHECK(found->is_string() && is_name(found->get_ref<const std::string&>()),
+              Code::kInvalidArgument, "config.json: \"{}\" should be a string, found {}",
+              path_of(key), shown(*found));
   return found->get<std::string>();
 }
 

@@ -8,10 +8,14 @@ DecoderConfig read_qwen3_moe_config(const ConfigReader& config) {
   constexpr int64_t kMaxExperts = 4096;
   constexpr int64_t kMaxWidth = int64_t{1} << 22;
   constexpr int64_t kMaxLayers = 4096;
+  constexpr int64_t kMaxExpertsOfAllLayers = int64_t{1} << 16;  // a module each
   DecoderConfig decoder = read_qwen3_config(config);
   decoder.family = "Qwen3Moe";
   ExpertsConfig experts;
   experts.experts = config.size("num_experts", kMaxExperts);
+  FSDP2_CHECK(experts.experts <= kMaxExpertsOfAllLayers / decoder.layers, Code::kInvalidArgument,
+              "config.json: \"num_experts\" {} in each of {} layers are more than {} in all",
+              experts.experts, decoder.layers, kMaxExpertsOfAllLayers);
   experts.experts_per_token = config.size("num_experts_per_tok", experts.experts);
   experts.intermediate_size = config.size("moe_intermediate_size", kMaxWidth);
   experts.normalize_weights = config.boolean("norm_topk_prob", false);

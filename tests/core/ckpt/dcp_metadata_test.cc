@@ -159,6 +159,15 @@ TEST(DcpMetadata, FileNamesThatLeaveTheDirectoryAreRefused) {
   }
 }
 
+TEST(DcpMetadata, FileNamesThatNoMessageOrSystemHoldsAreRefused) {
+  DcpEntry entry = tensor_entry();
+  for (const std::string& name : {"two\nlines"s, "\x1b[2J"s, "nul\0l"s, std::string(256, 'x')}) {
+    entry.storage[0].relative_path = name;
+    EXPECT_ERROR(encode_dcp_metadata(metadata_of({entry})), Code::kInvalidArgument,
+                 "model.w lies in the file");
+  }
+}
+
 class BrokenDcpMetadata : public testing::Test {
  protected:
   // What encode and decode say of an entry.

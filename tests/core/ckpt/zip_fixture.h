@@ -13,7 +13,8 @@ namespace fsdp2::ckpt {
 inline std::string number_bytes(uint64_t value, int count) {
   std::string bytes;
   for (int i = 0; i < count; ++i) {
-    bytes += static_cast<char>(value >> (8 * i) & 0xFF);
+    bytes += static_cast<char>(value & 0xFF);
+    value >>= 8;
   }
   return bytes;
 }

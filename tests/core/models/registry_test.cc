@@ -189,6 +189,18 @@ TEST(BadConfig, WithAbsurdSizes) {
   }
 }
 
+TEST(BadConfig, WithTextThatNoMessageHolds) {
+  expect_refused_with({{"model_type", "two\nlines"}}, Code::kInvalidArgument,
+                      {"\"model_type\"", "\"two\\nlines\""});
+  expect_refused_with({{"hidden_act", std::string(10'000, 'x')}}, Code::kInvalidArgument,
+                      {"\"hidden_act\"", "xxx..."});
+}
+
+TEST(BadConfig, NestedWithoutEnd) {
+  const std::string deep = std::string(1'000'000, '[') + std::string(1'000'000, ']');
+  expect_refused("{\"model_type\": " + deep + "}", Code::kInvalidArgument, {"nested"});
+}
+
 TEST(BadConfig, WithHeadsThatDoNotFit) {
   expect_refused_with({{"num_key_value_heads", 3}}, Code::kInvalidArgument,
                       {"\"num_key_value_heads\" (3)", "\"num_attention_heads\" (4)"});
@@ -236,6 +248,11 @@ TEST(BadConfig, OfAMixtureOfExperts) {
                       {"mlp_only_layers", "-1"});
   expect_refused_with(moe_config({{"output_router_logits", true}}), Code::kUnsupported,
                       {"output_router_logits"});
+}
+
+TEST(BadConfig, OfMoreExpertsThanFitInMemory) {
+  expect_refused_with(moe_config({{"num_experts", 4096}, {"num_hidden_layers", 4096}}),
+                      Code::kInvalidArgument, {"\"num_experts\" 4096", "4096 layers"});
 }
 
 TEST(BadConfig, WithIncompleteLlama3ScalingNamesTheNestedKey) {
