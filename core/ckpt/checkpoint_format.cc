@@ -12,6 +12,7 @@
 #include "core/base/file.h"
 #include "core/ckpt/checkpoint_format_names.h"
 #include "core/ckpt/dcp_metadata.h"
+#include "core/ckpt/safetensors_sharding.h"
 
 namespace fsdp2::ckpt {
 
@@ -46,6 +47,9 @@ CheckpointFormat detect_directory(const std::string& path) {
   const std::vector<std::string> names = file_names(path);
   if (std::any_of(names.begin(), names.end(), is_dcp_part_metadata)) {
     return CheckpointFormat::kDcpPartDirectory;
+  }
+  if (std::any_of(names.begin(), names.end(), is_shard_file)) {
+    return CheckpointFormat::kShardedSafetensors;
   }
   if (any_ends_with(names, ".safetensors") || any_ends_with(names, ".safetensors.index.json")) {
     return CheckpointFormat::kHuggingFaceDirectory;
@@ -112,6 +116,8 @@ const char* format_name(CheckpointFormat format) {
       return "a DCP directory with metadata of each rank";
     case CheckpointFormat::kHuggingFaceDirectory:
       return "a Hugging Face directory";
+    case CheckpointFormat::kShardedSafetensors:
+      return "a directory of safetensors files of each rank";
     case CheckpointFormat::kSafetensors:
       return "a safetensors file";
     case CheckpointFormat::kPth:

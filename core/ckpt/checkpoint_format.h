@@ -9,6 +9,7 @@ enum class CheckpointFormat {
   kDcpDirectory,          // .metadata and __R_N.distcp
   kDcpPartDirectory,      // __R.metadata of each rank and no .metadata
   kHuggingFaceDirectory,  // model.safetensors, or an index and shards
+  kShardedSafetensors,    // a directory with shard-R-model-N-of-M.safetensors of each rank
   kSafetensors,           // one file
   kPth,                   // one torch.save archive
   kPthPerRankDirectory,   // fsdp_sharded_cpt{step}_rank{r}.pth

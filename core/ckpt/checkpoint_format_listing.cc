@@ -10,6 +10,7 @@
 #include "core/ckpt/pth_state_dict.h"
 #include "core/ckpt/safetensors.h"
 #include "core/ckpt/safetensors_dtype.h"
+#include "core/ckpt/safetensors_sharding.h"
 #include "core/ckpt/torch_archive.h"
 
 namespace fsdp2::ckpt {
@@ -34,6 +35,19 @@ void list_safetensors(const std::string& path, std::vector<ListedTensor>& tensor
   const SafetensorsFile file(path);
   for (const SafetensorsEntry& entry : file.tensors()) {
     tensors.push_back(whole(entry.name, entry.dtype, entry.shape, path));
+  }
+}
+
+void list_shards(const std::string& path, std::vector<ListedTensor>& tensors) {
+  const SafetensorsFile file(path);
+  const SafetensorsShards shards = read_shards(file.metadata(), path);
+  for (const SafetensorsEntry& entry : file.tensors()) {
+    tensors.push_back(whole(entry.name, entry.dtype, entry.shape, path));
+    const auto shard = shards.find(entry.name);
+    if (shard != shards.end()) {
+      tensors.back().shape = shard->second.shape.value_or(entry.shape);
+      tensors.back().chunks[0].offsets = shard->second.offsets;
+    }
   }
 }
 
@@ -124,6 +138,10 @@ std::vector<ListedTensor> list(CheckpointFormat format, const std::string& path)
       list_files(path, is_safetensors_name,
                  [&](const std::string& name) { list_safetensors(path + "/" + name, tensors); });
       break;
+    case CheckpointFormat::kShardedSafetensors:
+      list_files(path, is_shard_file,
+                 [&](const std::string& name) { list_shards(path + "/" + name, tensors); });
+      return merged(std::move(tensors));
     case CheckpointFormat::kSafetensors:
       list_safetensors(path, tensors);
       break;

@@ -105,19 +105,6 @@ std::string find_overlap(const DcpTensor& tensor) {
   return "";
 }
 
-std::string find_fault_in_tensor(const DcpTensor& tensor) {
-  if (tensor_bytes(tensor.dtype, tensor.shape) < 0) {
-    return fmt::format("has a shape of [{}], which is too large or negative",
-                       fmt::join(tensor.shape, ", "));
-  }
-  for (const DcpChunk& chunk : tensor.chunks) {
-    if (std::string fault = find_fault_in_box(chunk, tensor.shape); !fault.empty()) {
-      return fault;
-    }
-  }
-  return find_overlap(tensor);
-}
-
 // A file of the directory itself, on whatever system, whose name can stand in a message.
 bool is_plain_file_name(std::string_view name) {
   return !name.empty() && name != "." && name != ".." &&
@@ -140,9 +127,22 @@ std::string find_fault_in_storage(const DcpStorage& storage) {
 
 }  // namespace
 
+std::string find_fault(const DcpTensor& tensor) {
+  if (tensor_bytes(tensor.dtype, tensor.shape) < 0) {
+    return fmt::format("has a shape of [{}], which is too large or negative",
+                       fmt::join(tensor.shape, ", "));
+  }
+  for (const DcpChunk& chunk : tensor.chunks) {
+    if (std::string fault = find_fault_in_box(chunk, tensor.shape); !fault.empty()) {
+      return fault;
+    }
+  }
+  return find_overlap(tensor);
+}
+
 std::string find_fault(const DcpEntry& entry) {
   if (entry.tensor) {
-    if (std::string fault = find_fault_in_tensor(*entry.tensor); !fault.empty()) {
+    if (std::string fault = find_fault(*entry.tensor); !fault.empty()) {
       return fault;
     }
   }

@@ -110,9 +110,7 @@ void save_full_state_dict(fsdp::Unit& root, const std::string& path, CheckpointF
     return fmt::format("format={}\n", format_name(format));
   });
   std::vector<TensorSpec> plan = full_plan(params);
-  if (format != CheckpointFormat::kPth) {
-    sort_by_item_size(plan);  // the order of the writers, which only rank 0 has
-  }
+  plan = order_of_writing(std::move(plan), format, options);  // only rank 0 has the writer
   std::optional<Error> failed;
   for (const TensorSpec& spec : plan) {
     const at::Tensor full = fsdp::full_parameter(root, find_by_name(params, spec.name));

@@ -1,7 +1,6 @@
 #include "core/ckpt/full_writer.h"
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <regex>
 #include <set>
@@ -10,19 +9,12 @@
 #include "core/base/error.h"
 #include "core/base/file.h"
 #include "core/ckpt/checkpoint_directory.h"
+#include "core/ckpt/model_files.h"
 #include "core/ckpt/pth_state_dict.h"
 
 namespace fsdp2::ckpt {
 
 namespace {
-
-int64_t bytes_of(const TensorSpec& spec) {
-  auto bytes = static_cast<int64_t>(c10::elementSize(spec.dtype));
-  for (const int64_t size : spec.shape) {
-    bytes *= size;
-  }
-  return bytes;
-}
 
 std::vector<TensorSpec> sorted_by_item_size(std::vector<TensorSpec> plan) {
   sort_by_item_size(plan);
@@ -65,10 +57,15 @@ class ModelDirectory final : public FullWriter {
  public:
   ModelDirectory(const std::string& path, std::vector<TensorSpec> plan,
                  const FullWriterOptions& options)
-      : FullWriter(sorted_by_item_size(std::move(plan))), path_(path) {
+      : ModelDirectory(path, plan_model_files(std::move(plan), options), options) {}
+  ModelDirectory(const std::string& path, std::vector<ModelFile> files,
+                 const FullWriterOptions& options)
+      : FullWriter(tensors_of(files)),
+        path_(path),
+        files_(std::move(files)),
+        has_index_(has_index(files_, options)) {
     FSDP2_CHECK(!options.config_json.empty(), Code::kInvalidArgument,
                 "{}: a model directory needs a config.json, none was given", path);
-    split(options.max_file_bytes);
     temporary_ = make_temporary_directory(path);
     try {
       write_text("config.json", options.config_json);
@@ -87,7 +84,7 @@ class ModelDirectory final : public FullWriter {
 
   void append(const std::string& name, const at::Tensor& tensor) override {
     writer_->append(name, tensor);
-    if (++in_file_ == files_[file_].size()) {
+    if (++in_file_ == files_[file_].tensors.size()) {
       writer_->finish();
       ++file_;
       open_next();
@@ -96,8 +93,8 @@ class ModelDirectory final : public FullWriter {
 
   void finish() override {
     FSDP2_CHECK(!writer_, Code::kWrongState, "{}: finished with tensors missing", path_);
-    if (files_.size() > 1) {
-      write_text("model.safetensors.index.json", index_text());
+    if (has_index_) {
+      write_text(kModelIndex, model_index_text(files_));
     }
     if (std::filesystem::is_directory(path_)) {
       move_in();
@@ -135,30 +132,11 @@ class ModelDirectory final : public FullWriter {
     discard_directory(temporary_);
   }
 
-  void split(int64_t max_bytes) {
-    int64_t bytes = 0;
-    files_.emplace_back();
-    for (const TensorSpec& spec : plan()) {
-      if (!files_.back().empty() && bytes_of(spec) > max_bytes - bytes) {
-        files_.emplace_back();
-        bytes = 0;
-      }
-      files_.back().push_back(spec);
-      bytes += bytes_of(spec);
-    }
-  }
-
-  std::string file_name(size_t index) const {
-    return files_.size() == 1
-               ? "model.safetensors"
-               : fmt::format("model-{:05}-of-{:05}.safetensors", index + 1, files_.size());
-  }
-
   void open_next() {
     writer_.reset();
     in_file_ = 0;
-    if (file_ < files_.size() && !files_[file_].empty()) {
-      writer_.emplace(temporary_ + "/" + file_name(file_), files_[file_]);
+    if (file_ < files_.size() && !files_[file_].tensors.empty()) {
+      writer_.emplace(temporary_ + "/" + files_[file_].name, files_[file_].tensors);
     }
   }
 
@@ -168,23 +146,10 @@ class ModelDirectory final : public FullWriter {
     file.commit();
   }
 
-  std::string index_text() const {
-    int64_t total = 0;
-    nlohmann::ordered_json weights = nlohmann::ordered_json::object();
-    for (size_t i = 0; i < files_.size(); ++i) {
-      for (const TensorSpec& spec : files_[i]) {
-        weights[spec.name] = file_name(i);
-        total += bytes_of(spec);
-      }
-    }
-    return nlohmann::ordered_json{{"metadata", {{"total_size", total}}}, {"weight_map", weights}}
-               .dump(2) +
-           "\n";
-  }
-
   std::string path_;
   std::string temporary_;
-  std::vector<std::vector<TensorSpec>> files_;
+  std::vector<ModelFile> files_;
+  bool has_index_;
   size_t file_ = 0;     // being written
   size_t in_file_ = 0;  // tensors written to it
   std::optional<SafetensorsWriter> writer_;
@@ -204,6 +169,18 @@ std::unique_ptr<FullWriter> make_full_writer(const std::string& path, Checkpoint
       return std::make_unique<ModelDirectory>(path, std::move(plan), options);
     default:
       fail(Code::kUnsupported, "{}: {} does not hold whole tensors", path, format_name(format));
+  }
+}
+
+std::vector<TensorSpec> order_of_writing(std::vector<TensorSpec> plan, CheckpointFormat format,
+                                         const FullWriterOptions& options) {
+  switch (format) {
+    case CheckpointFormat::kPth:
+      return plan;
+    case CheckpointFormat::kHuggingFaceDirectory:
+      return tensors_of(plan_model_files(std::move(plan), options));
+    default:
+      return sorted_by_item_size(std::move(plan));
   }
 }
 

@@ -22,6 +22,7 @@
 #include "core/ckpt/checkpoint_format.h"
 #include "core/ckpt/pickle_value.h"
 #include "core/ckpt/safetensors.h"
+#include "core/ckpt/safetensors_sharding.h"
 
 namespace fsdp2::ckpt {
 
@@ -46,6 +47,8 @@ struct FullWriterOptions {
   // kHuggingFaceDirectory: weights above this size are split into files of at most this size (a
   // larger tensor has one to itself), with an index.
   int64_t max_file_bytes = int64_t{5} << 30;
+  // kHuggingFaceDirectory: what stands in which file, rather than by size; with an index always.
+  FileNumbers file_numbers = {};
 };
 
 // format: kSafetensors, kPth (a flat dict) or kHuggingFaceDirectory (which is made, or replaced as
@@ -53,6 +56,10 @@ struct FullWriterOptions {
 std::unique_ptr<FullWriter> make_full_writer(const std::string& path, CheckpointFormat format,
                                              std::vector<TensorSpec> plan,
                                              const FullWriterOptions& options);
+
+// The order of such a writer's plan(), for ranks that do not write.
+std::vector<TensorSpec> order_of_writing(std::vector<TensorSpec> plan, CheckpointFormat format,
+                                         const FullWriterOptions& options);
 
 // A .pth file with any tree: `plan` describes its tensors in the order of their storage keys.
 std::unique_ptr<FullWriter> make_tree_writer(const std::string& path, const PickleValue& tree,

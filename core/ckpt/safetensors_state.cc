@@ -1,48 +1,142 @@
 #include "core/ckpt/safetensors_state.h"
 
-#include <map>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <unordered_map>
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/ckpt/box_parts.h"
+#include "core/ckpt/checkpoint_format_names.h"
+#include "core/ckpt/dcp_metadata_checks.h"
 #include "core/ckpt/hugging_face_directory.h"
 #include "core/ckpt/printable_name.h"
+#include "core/ckpt/safetensors_sharding.h"
 #include "core/ckpt/torch_archive_box.h"
 
 namespace fsdp2::ckpt {
 
+namespace {
+
+// The whole that a chunk says it belongs to; what is not said ends where the chunk does.
+std::vector<int64_t> shape_of_whole(const SafetensorsEntry& chunk, const SafetensorsShard& shard,
+                                    const std::string& file) {
+  std::vector<int64_t> shape = shard.shape.value_or(chunk.shape);
+  bool fits = shard.offsets.size() == chunk.shape.size() && shape.size() == chunk.shape.size();
+  for (size_t dim = 0; fits && !shard.shape && dim < shape.size(); ++dim) {
+    fits = !__builtin_add_overflow(shard.offsets[dim], chunk.shape[dim], &shape[dim]);
+  }
+  FSDP2_CHECK(fits, Code::kCorruptData, "{}: {} does not lie where the file says", file,
+              printable_name(chunk.name));
+  return shape;
+}
+
+}  // namespace
+
 SafetensorsState::SafetensorsState(const std::string& path, CheckpointFormat format)
     : StateSource(path) {
-  std::vector<StateEntry> entries;
-  std::map<std::string, size_t> opened;
-  const auto add = [&](const SafetensorsEntry& entry, const std::string& file) {
-    const auto [found, is_new] = opened.emplace(file, files_.size());
-    if (is_new) {
-      files_.push_back(std::make_unique<MappedFile>(file));
-    }
-    entries.push_back({entry.name, {entry.name}, entry.dtype, entry.shape, places_.size()});
-    places_.push_back({found->second, entry});
-  };
-  if (format == CheckpointFormat::kSafetensors) {
+  if (format == CheckpointFormat::kShardedSafetensors) {
+    add_shards(path);
+  } else if (format == CheckpointFormat::kSafetensors) {
     const SafetensorsFile file(path);
     for (const SafetensorsEntry& entry : file.tensors()) {
-      add(entry, path);
+      add_whole(entry, path);
     }
   } else {
     const HuggingFaceDirectory directory(path);
     for (const std::string& name : directory.names()) {
-      add(directory.entry(name), directory.file_of(name));
+      add_whole(directory.entry(name), directory.file_of(name));
     }
+  }
+  std::vector<StateEntry> entries;
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    const DcpEntry& tensor = tensors_[i];
+    entries.push_back({tensor.name, tensor.path, tensor.tensor->dtype, tensor.tensor->shape, i});
   }
   set_entries(std::move(entries));
 }
 
+void SafetensorsState::add_chunk(DcpEntry& tensor, const SafetensorsEntry& chunk,
+                                 std::vector<int64_t> offsets, const std::string& file) {
+  std::unique_ptr<MappedFile>& mapped = files_[file];
+  if (!mapped) {
+    mapped = std::make_unique<MappedFile>(file);
+  }
+  tensor.tensor->chunks.push_back({std::move(offsets), chunk.shape});
+  tensor.storage.push_back({file, chunk.offset, chunk.bytes, {}});
+}
+
+void SafetensorsState::add_whole(const SafetensorsEntry& entry, const std::string& file) {
+  tensors_.push_back({entry.name, {entry.name}, DcpTensor{entry.dtype, entry.shape, {}}, {}});
+  add_chunk(tensors_.back(), entry, std::vector<int64_t>(entry.shape.size(), 0), file);
+}
+
+void SafetensorsState::add_shards(const std::string& directory) {
+  std::unordered_map<std::string, size_t> index;
+  for (const std::string& name : file_names(directory)) {
+    if (!is_shard_file(name)) {
+      continue;
+    }
+    const std::string path = directory + "/" + name;
+    const SafetensorsFile file(path);
+    const SafetensorsShards shards = read_shards(file.metadata(), path);
+    for (const SafetensorsEntry& chunk : file.tensors()) {
+      const auto said = shards.find(chunk.name);
+      const SafetensorsShard shard =
+          said != shards.end()
+              ? said->second
+              : SafetensorsShard{std::vector<int64_t>(chunk.shape.size(), 0), chunk.shape};
+      const std::vector<int64_t> shape = shape_of_whole(chunk, shard, path);
+      const auto [found, is_new] = index.emplace(chunk.name, tensors_.size());
+      if (is_new) {
+        tensors_.push_back({chunk.name, {chunk.name}, DcpTensor{chunk.dtype, shape, {}}, {}});
+      }
+      DcpTensor& whole = *tensors_[found->second].tensor;
+      FSDP2_CHECK(whole.dtype == chunk.dtype && whole.shape.size() == shape.size() &&
+                      (!shard.shape || whole.shape == shape),
+                  Code::kCorruptData, "{}: {} has another dtype or shape than in {}", path,
+                  printable_name(chunk.name),
+                  tensors_[found->second].storage.front().relative_path);
+      for (size_t dim = 0; dim < shape.size(); ++dim) {
+        whole.shape[dim] = std::max(whole.shape[dim], shape[dim]);
+      }
+      add_chunk(tensors_[found->second], chunk, shard.offsets, path);
+    }
+  }
+  check_shards();
+}
+
+void SafetensorsState::check_shards() const {
+  for (const DcpEntry& tensor : tensors_) {
+    const std::string fault = find_fault(*tensor.tensor);
+    FSDP2_CHECK(fault.empty(), Code::kCorruptData, "{}: {} {}", path(), printable_name(tensor.name),
+                fault);
+    FSDP2_CHECK(covers(*tensor.tensor), Code::kCorruptData,
+                "{}: the files do not hold all of {}: is that of a rank missing?", path(),
+                printable_name(tensor.name));
+  }
+}
+
 void SafetensorsState::read(const StateEntry& listed, at::IntArrayRef begin,
                             const at::Tensor& out) const {
-  const Place& place = places_[listed.index];
-  const MappedFile& file = *files_[place.file];
-  const PickleTensor tensor = describe_tensor(0, place.entry.dtype, place.entry.shape);
-  read_tensor_box(file, place.entry.offset, tensor, begin, out,
-                  fmt::format("{}: {}", file.path(), printable_name(listed.name)));
+  const DcpEntry& entry = tensors_[listed.index];
+  const DcpTensor& whole = *entry.tensor;
+  bool fits = begin.size() == whole.shape.size() && out.dim() == static_cast<int64_t>(begin.size());
+  for (size_t dim = 0; fits && dim < begin.size(); ++dim) {
+    fits = begin[dim] >= 0 && begin[dim] <= whole.shape[dim] - out.size(static_cast<int64_t>(dim));
+  }
+  FSDP2_CHECK(fits, Code::kInvalidArgument, "{}: {} is [{}], a box of [{}] at [{}] was asked for",
+              path(), printable_name(listed.name), fmt::join(whole.shape, ", "),
+              fmt::join(out.sizes(), ", "), fmt::join(begin, ", "));
+  for (const BoxPart& part : parts_of_box(whole.chunks, begin, out.sizes())) {
+    const DcpStorage& storage = entry.storage[part.chunk];
+    const MappedFile& file = *files_.at(storage.relative_path);
+    const PickleTensor chunk = describe_tensor(0, whole.dtype, whole.chunks[part.chunk].sizes);
+    read_tensor_box(file, storage.offset, chunk, part.in_chunk,
+                    narrowed(out, part.in_box, part.sizes),
+                    fmt::format("{}: {}", file.path(), printable_name(listed.name)));
+  }
 }
 
 PickleValue SafetensorsState::read_object(const StateEntry& entry) const {
@@ -52,7 +146,7 @@ PickleValue SafetensorsState::read_object(const StateEntry& entry) const {
 
 // Nothing to compare with; the headers were checked when the files were opened.
 void SafetensorsState::verify() const {
-  for (const auto& file : files_) {
+  for (const auto& [path, file] : files_) {
     file->check_size();
   }
 }

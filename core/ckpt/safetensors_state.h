@@ -1,12 +1,15 @@
-// A safetensors file, or the weights of a Hugging Face directory, as a checkpoint to read boxes
-// from. The format has no checksums: only its header is checked.
+// A safetensors file, the weights of a Hugging Face directory, or a directory with the files of
+// several ranks, as a checkpoint to read boxes from. The format has no checksums: only its header
+// is checked.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "core/ckpt/checkpoint_format.h"
+#include "core/ckpt/dcp_metadata.h"
 #include "core/ckpt/safetensors.h"
 #include "core/ckpt/state_source.h"
 
@@ -14,7 +17,7 @@ namespace fsdp2::ckpt {
 
 class SafetensorsState final : public StateSource {
  public:
-  // format: kSafetensors or kHuggingFaceDirectory.
+  // format: kSafetensors, kHuggingFaceDirectory or kShardedSafetensors.
   SafetensorsState(const std::string& path, CheckpointFormat format);
 
   void read(const StateEntry& entry, at::IntArrayRef begin, const at::Tensor& out) const override;
@@ -22,13 +25,15 @@ class SafetensorsState final : public StateSource {
   void verify() const override;
 
  private:
-  struct Place {
-    size_t file;
-    SafetensorsEntry entry;
-  };
+  void add_whole(const SafetensorsEntry& entry, const std::string& file);
+  void add_shards(const std::string& directory);
+  void add_chunk(DcpEntry& tensor, const SafetensorsEntry& chunk, std::vector<int64_t> offsets,
+                 const std::string& file);
+  void check_shards() const;
 
-  std::vector<std::unique_ptr<MappedFile>> files_;
-  std::vector<Place> places_;  // by StateEntry::index
+  std::map<std::string, std::unique_ptr<MappedFile>> files_;  // by path
+  // By StateEntry::index: each tensor's chunks, and in which file (its path) and where.
+  std::vector<DcpEntry> tensors_;
 };
 
 }  // namespace fsdp2::ckpt

@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <fmt/ranges.h>
 #include <signal.h>
 
 #include <cerrno>
@@ -82,6 +83,7 @@ struct ShardedSaver::Job {
   // The whole of it once the snapshot is taken: on any thread. Throws the outcome.
   void run();
 
+  Json write_own();
   void publish(const std::vector<Json>& results);
   void collect();
 
@@ -94,9 +96,19 @@ struct ShardedSaver::Job {
   std::vector<PartItem> items;    // what this rank writes
 };
 
+Json ShardedSaver::Job::write_own() {
+  if (options.format == CheckpointFormat::kShardedSafetensors) {
+    write_safetensors_part(temporary, world.rank(), entries, items, options.file_numbers);
+    return Json::object();
+  }
+  return parts_json(write_part(temporary, world.rank(), items, options.files));
+}
+
 // Rank 0: the end of a save that no rank has failed in.
 void ShardedSaver::Job::publish(const std::vector<Json>& results) {
-  write_dcp_description(temporary, entries, parts_of(results));
+  if (options.format == CheckpointFormat::kDcpDirectory) {
+    write_dcp_description(temporary, entries, parts_of(results));
+  }
   commit_directory(temporary, options.path);
   if (options.keep_last > 0) {
     const std::string parent = std::filesystem::path(options.path).parent_path().string();
@@ -140,7 +152,7 @@ void ShardedSaver::Job::run() {
   const at::NoGradGuard no_grad;
   Json own;
   try {
-    own = parts_json(write_part(temporary, world.rank(), items, options.files));
+    own = write_own();
   } catch (...) {
     own = error_json(current_exception_as_error());
   }
@@ -172,6 +184,18 @@ ShardedSaver::~ShardedSaver() {
 
 namespace {
 
+void check_format(const StateDict& state, const ShardedSaveOptions& options) {
+  if (options.format == CheckpointFormat::kDcpDirectory) {
+    return;
+  }
+  FSDP2_CHECK(options.format == CheckpointFormat::kShardedSafetensors, Code::kUnsupported,
+              "{}: {} is not written by all ranks", options.path, format_name(options.format));
+  FSDP2_CHECK(options.keep_last == 0, Code::kUnsupported,
+              "{}: keep_last is for DCP directories, which show whether they are complete",
+              options.path);
+  check_fits_safetensors(state, options.file_numbers);
+}
+
 void check_overwrite(const ShardedSaveOptions& options) {
   if (!options.overwrite && std::filesystem::exists(resolve_checkpoint(options.path))) {
     throw Error(Code::kIo,
@@ -194,13 +218,15 @@ void ShardedSaver::agree_on(Job& job, const StateDict& state) {
     FSDP2_CHECK(options.files.threads >= 1, Code::kInvalidArgument,
                 "expected at least 1 thread to write with, got {}", options.files.threads);
     check_storage_path(options.path);
+    check_format(state, options);
     if (job.world.rank() == 0) {
       check_overwrite(options);
       job.temporary = make_temporary_directory(options.path);
       job.exchange.put(kDirectory, job.temporary);
     }
-    return fmt::format("{}keep_last={}\noverwrite={}\n", plan_text(state), options.keep_last,
-                       options.overwrite);
+    return fmt::format("{}keep_last={}\noverwrite={}\nformat={}\nfile numbers={}\n",
+                       plan_text(state), options.keep_last, options.overwrite,
+                       format_name(options.format), options.file_numbers);
   });
 }
 

@@ -28,7 +28,9 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/ckpt/checkpoint_format.h"
 #include "core/ckpt/part_writer.h"
+#include "core/ckpt/safetensors_part.h"
 #include "core/ckpt/state_dict.h"
 #include "core/comm/mesh.h"
 
@@ -39,6 +41,9 @@ struct ShardedSaveOptions {
   int64_t keep_last = 0;  // 0: all; else so many step-... directories beside it, this one included
   bool overwrite = true;  // replace a checkpoint that is there; else kIo, "already exists"
   PartFiles files = {};   // of each rank
+  // Or kShardedSafetensors: for states of tensors alone; without keep_last and `files`.
+  CheckpointFormat format = CheckpointFormat::kDcpDirectory;
+  FileNumbers file_numbers = {};  // kShardedSafetensors
 };
 
 class ShardedSaver {

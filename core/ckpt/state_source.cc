@@ -39,6 +39,7 @@ std::unique_ptr<StateSource> open_state_source(const std::string& given) {
     case CheckpointFormat::kDcpDirectory:
       return std::make_unique<DcpDirectory>(path);
     case CheckpointFormat::kHuggingFaceDirectory:
+    case CheckpointFormat::kShardedSafetensors:
     case CheckpointFormat::kSafetensors:
       return std::make_unique<SafetensorsState>(path, format);
     case CheckpointFormat::kPth:

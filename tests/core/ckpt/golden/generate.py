@@ -1,4 +1,4 @@
-"""Makes the files of this directory with PyTorch: DCP directories and files of torch.save.
+"""Makes the files of this directory with PyTorch: DCP directories, sharded safetensors and files of torch.save.
 
     python generate.py            (torch 2.11)
 
@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.filesystem import FileSystemWriter
+from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
@@ -55,6 +56,9 @@ def rank_main(rank, world_size, port):
         "name": "tiny \u00e9",
     }
     dcp.save(state, storage_writer=FileSystemWriter("dcp_two_ranks"))
+    columns = distribute_tensor(count_from(0, (5, 3)), mesh, [Shard(1)])
+    tensors = {"rows": sharded(0, (5, 3)), "columns": columns, "one": sharded(7, (1,))}
+    dcp.save(tensors, storage_writer=HuggingFaceStorageWriter("shards", save_distributed=True))
     dist.destroy_process_group()
 
 
@@ -97,7 +101,8 @@ def save_pth():
 
 def main():
     os.chdir(os.path.dirname(os.path.abspath(__file__)))  # relative paths: one is in .metadata
-    shutil.rmtree("dcp_two_ranks", ignore_errors=True)
+    for directory in ("dcp_two_ranks", "shards"):
+        shutil.rmtree(directory, ignore_errors=True)
     torch.multiprocessing.spawn(rank_main, (2, 29000 + os.getpid() % 1000), nprocs=2)
     save_pth()
 

@@ -1,0 +1,23 @@
+// One rank's part of a directory of sharded safetensors files; see safetensors_sharding.h.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/ckpt/part_writer.h"
+#include "core/ckpt/safetensors_sharding.h"
+#include "core/ckpt/state_dict.h"
+
+namespace fsdp2::ckpt {
+
+// kUnsupported if the format cannot hold the state: objects, several chunks of one tensor on a
+// rank; kInvalidArgument for a tensor without a file number.
+void check_fits_safetensors(const StateDict& state, const FileNumbers& numbers);
+
+// Writes and syncs a file for each number of which this rank has tensors; rank 0 always writes the
+// first. `entries` are the checkpoint's. REQUIRES: check_fits_safetensors. Errors: kIo.
+void write_safetensors_part(const std::string& directory, int rank,
+                            const std::vector<DcpEntry>& entries,
+                            const std::vector<PartItem>& items, const FileNumbers& numbers);
+
+}  // namespace fsdp2::ckpt
