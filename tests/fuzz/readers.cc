@@ -1,14 +1,20 @@
 #include "tests/fuzz/readers.h"
 
 #include <ATen/Functions.h>
+#include <c10/util/accumulate.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/ckpt/dcp_directory.h"
 #include "core/ckpt/dcp_metadata.h"
 #include "core/ckpt/pickle_reader.h"
 #include "core/ckpt/pickle_writer.h"
@@ -38,6 +44,29 @@ class MemoryFile {
 
  private:
   int file_;
+};
+
+// A directory of a checkpoint's few files, which every input writes anew.
+class ScratchDirectory {
+ public:
+  ScratchDirectory() {
+    std::string pattern = std::filesystem::temp_directory_path() / "fsdp2-fuzz-XXXXXX";
+    if (::mkdtemp(pattern.data()) == nullptr) {
+      throw std::runtime_error("cannot make a directory like " + pattern);
+    }
+    path_ = pattern;
+  }
+  ~ScratchDirectory() { std::filesystem::remove_all(path_); }
+  ScratchDirectory(const ScratchDirectory&) = delete;
+  ScratchDirectory& operator=(const ScratchDirectory&) = delete;
+
+  const std::string& path() const { return path_; }
+  void write(const std::string& name, const std::string& bytes) const {
+    std::ofstream(path_ + "/" + name, std::ios::binary) << bytes;
+  }
+
+ private:
+  std::string path_;
 };
 
 // Whether the action ends well; an error must be one of those that a file's content causes.
@@ -76,6 +105,27 @@ bool read_dcp_metadata(const std::string& bytes) {
       }
     }
     ckpt::encode_dcp_metadata(metadata);
+  });
+}
+
+bool read_dcp_directory(const std::string& bytes) {
+  // A shape may say anything; who reads a tensor has memory for it.
+  constexpr int64_t kMaxNumel = 1 << 20;
+  static const ScratchDirectory directory;
+  const size_t data = std::min(bytes.find("PK\x03\x04"), bytes.size());
+  directory.write(".metadata", bytes.substr(0, data));
+  directory.write("__0_0.distcp", bytes.substr(data));
+  return accepted([&] {
+    const ckpt::DcpDirectory source(directory.path());
+    for (const ckpt::StateEntry& entry : source.entries()) {
+      if (!entry.dtype) {
+        source.read_object(entry);
+      } else if (c10::multiply_integers(entry.shape) <= kMaxNumel) {
+        const std::vector<int64_t> begin(entry.shape.size(), 0);
+        source.read(entry, begin, at::empty(entry.shape, *entry.dtype));
+      }
+    }
+    source.verify();
   });
 }
 

@@ -1,10 +1,5 @@
-// Every reader of files, as a function of bytes: for tests that change bytes, and for fuzzers,
-// whose entry point is one line:
-//
-//   extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-//     fsdp2::fuzz::read_torch_archive({reinterpret_cast<const char*>(data), size});
-//     return 0;
-//   }
+// Every reader of files, as a function of bytes: for tests that change bytes, and for fuzzers
+// (fuzz_target.cc).
 //
 // Each reads all that there is to read, returns whether the bytes were accepted, and lets nothing
 // through but what a caller of libfsdp2 may meet: an Error of one line that blames the file. Any
@@ -17,6 +12,9 @@ namespace fsdp2::fuzz {
 
 bool read_pickle_of_torch_save(const std::string& bytes);
 bool read_dcp_metadata(const std::string& bytes);
+// A directory of two files one after the other: .metadata, and from the first zip entry on the data
+// file __0_0.distcp.
+bool read_dcp_directory(const std::string& bytes);
 bool read_torch_archive(const std::string& bytes);
 bool read_safetensors(const std::string& bytes);
 bool read_model_config(const std::string& bytes);

@@ -1,0 +1,179 @@
+// Writes the seeds that are no text: ./bazelw run //tests/fuzz:make_seeds -- $PWD/tests/fuzz/seeds
+//
+// One good file of each format, made by our own writers, and the attacks that the tests in
+// tests/core/ckpt know, for the fuzzers to start from.
+#include <ATen/ATen.h>
+
+#include <fstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/ckpt/dcp_item.h"
+#include "core/ckpt/dcp_metadata.h"
+#include "core/ckpt/pickle_writer.h"
+#include "core/ckpt/torch_archive.h"
+#include "tests/core/ckpt/safetensors_fixture.h"
+#include "tests/core/ckpt/zip_fixture.h"
+
+namespace fsdp2::ckpt {
+namespace {
+
+using namespace std::string_literals;  // texts with zeros in them
+
+using Seeds = std::vector<std::pair<std::string, std::string>>;  // name, bytes
+
+const std::string kCallsAProgram =
+    "\x80\x02"
+    "cos\nsystem\nX\x04\0\0\0true\x85R."s;
+
+// One list of ten, ten times one above the other: 10^10 values.
+std::string list_of_lists() {
+  std::string lists = "\x80\x02(]q\0(NNNNNNNNNNe"s;
+  for (char level = 0; level < 9; ++level) {
+    lists += std::string("]q") + static_cast<char>(level + 1) + "(";
+    for (int i = 0; i < 10; ++i) {
+      lists += std::string("h") + level;
+    }
+    lists += "e";
+  }
+  return lists + "t.";
+}
+
+Seeds pickles() {
+  const PickleValue values = PickleDict{{
+      {"none", {}},
+      {"numbers", PickleTuple{{true, 255, 65536, -1, INT64_MAX, 0.1}}},
+      {"text", PickleList{{"tiny", PickleBytes{"\x00\x7F\x80\xFF"s}}}},
+      {"set", PickleSet{{1, "a"}}},
+      {PickleTuple{{1, "a"}}, PickleObject{"torch.device", PickleObject::Form::kCall, {"cpu"}, {}}},
+      {"dtype", PickleObject{"torch.bfloat16", PickleObject::Form::kName, {}, {}}},
+      {"tensor", describe_tensor(0, at::kBFloat16, {2, 3})},
+      {"float8", describe_tensor(1, at::kFloat8_e4m3fn, {4})},
+  }};
+  return {
+      {"values", write_pickle(values)},
+      {"protocol_4",
+       "\x80\x04\x95\x0c\0\0\0\0\0\0\0}\x94\x8c\x01"
+       "a\x94]\x94K\x01"
+       "as."s},
+      {"counter",
+       "\x80\x02"
+       "ccollections\nCounter\n}X\x01\0\0\0aK\x01s\x85R."s},
+      {"os_system", kCallsAProgram},
+      {"nested", "\x80\x02" + std::string(1000, ']') + std::string(999, 'a') + "."},
+      {"inside_itself", "\x80\x02]q\0h\0a."s},
+      {"list_of_lists", list_of_lists()},
+      {"huge_text", "\x80\x04\x8d\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF."},
+      {"huge_memo", "\x80\x02Nr\xFF\xFF\xFF\xFF."},
+  };
+}
+
+// .metadata and the data file, of a tensor in two chunks and an object.
+std::string dcp_directory(const std::string& file_name, int64_t second_row) {
+  std::string data;
+  std::vector<DcpStorage> places;
+  const ByteSink sink = [&](const void* bytes, size_t count) {
+    data.append(static_cast<const char*>(bytes), count);
+  };
+  const auto placed = [&](int64_t bytes) {
+    places.push_back({"__0_0.distcp", static_cast<int64_t>(data.size()) - bytes, bytes, {}});
+  };
+  placed(write_tensor_item(sink, at::ones({2, 3})));
+  placed(write_tensor_item(sink, at::zeros({1, 3})));
+  placed(write_object_item(sink, PickleDict{{{"step", 3}}}));
+  DcpMetadata metadata;
+  metadata.add({"model.w",
+                {"model", "w"},
+                DcpTensor{at::kFloat, {3, 3}, {{{0, 0}, {2, 3}}, {{2, 0}, {1, 3}}}},
+                {places[0], places[1]}});
+  metadata.add({"state", {"state"}, {}, {places[2]}});
+  std::string described = encode_dcp_metadata(metadata);
+  const auto replace_all = [&](const std::string& from, const std::string& to) {
+    for (size_t at = described.find(from); at != std::string::npos;
+         at = described.find(from, at + to.size())) {
+      described.replace(at, from.size(), to);
+    }
+  };
+  replace_all("\x0c\0\0\0__0_0.distcp"s, number_bytes(file_name.size(), 4) + file_name);
+  replace_all("(K\x02K\0t"s, "(K" + number_bytes(static_cast<uint64_t>(second_row), 1) + "K\0t"s);
+  return described + data;
+}
+
+Seeds dcp_directories() {
+  return {
+      {"two_chunks", dcp_directory("__0_0.distcp", 2)},
+      {"chunks_overlap", dcp_directory("__0_0.distcp", 1)},
+      {"file_outside", dcp_directory("../__0_0.distcp", 2)},
+      {"file_of_two_lines", dcp_directory("a\nb", 2)},
+      {"os_system", kCallsAProgram},
+  };
+}
+
+Seeds safetensors() {
+  const auto one = [](const std::string& shape, const std::string& range) {
+    return safetensors_text(
+        R"({"a":{"dtype":"F32","shape":)" + shape + R"(,"data_offsets":)" + range + "}}",
+        std::string(16, '\1'));
+  };
+  return {
+      {"two_tensors",
+       safetensors_text(R"({"__metadata__":{"format":"pt"},)"
+                        R"("a":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]},)"
+                        R"("b":{"dtype":"BF16","shape":[],"data_offsets":[16,18]}} )",
+                        std::string(18, '\1'))},
+      {"shape_overflows", one("[4294967296,4294967296]", "[0,16]")},
+      {"range_beyond", one("[4]", "[16,9223372036854775807]")},
+      {"negative", one("[-4]", "[0,16]")},
+      {"nested", safetensors_text(R"({"a":)" + std::string(1000, '['), "")},
+      {"huge_header", little_endian(uint64_t{1} << 62) + "{}"},
+  };
+}
+
+Seeds zips() {
+  const PickleTensor tensor = describe_tensor(0, at::kFloat, {2, 2});
+  PickleTensor expanded = tensor;
+  expanded.shape = {int64_t{1} << 20, int64_t{1} << 20};
+  expanded.stride = {0, 0};
+  // Without checksums, so that changes get past them.
+  const auto zip = [](const std::string& pickle, const ZipEntry& data, const ZipEnd& end = {}) {
+    std::string text = zip_text({{"x/data.pkl", pickle}, data, {"x/version", "3\n"}}, end);
+    clear_checksums(text);
+    return text;
+  };
+  const ZipEntry data{"x/data/0", std::string(16, '\1')};
+  const auto changed = [&](const auto& change) {
+    ZipEntry entry = data;
+    change(entry);
+    return zip(write_pickle(tensor), entry);
+  };
+  return {
+      {"torch_save", write_torch_archive(PickleDict{{{"a", tensor}}}, {at::ones({2, 2})})},
+      {"plain", zip(write_pickle(PickleDict{{{"a", tensor}}}), data)},
+      {"os_system", zip(kCallsAProgram, data)},
+      {"expanded", zip(write_pickle(expanded), data)},
+      {"bomb", changed([](ZipEntry& entry) { entry.method = 8, entry.listed_bytes = INT32_MAX; })},
+      {"entry_beyond", changed([](ZipEntry& entry) { entry.flags = 8, entry.listed_bytes = 99; })},
+      {"overlap", changed([](ZipEntry& entry) { entry.listed_offset = 0; })},
+      {"outside", changed([](ZipEntry& entry) { entry.name = "../data/0"; })},
+      {"many_entries", zip(write_pickle(tensor), data, {0xFFFF, -1, -1})},
+  };
+}
+
+void write(const std::string& directory, const Seeds& seeds) {
+  for (const auto& [name, bytes] : seeds) {
+    std::ofstream(directory + "/" + name, std::ios::binary) << bytes;
+  }
+}
+
+}  // namespace
+}  // namespace fsdp2::ckpt
+
+int main(int count, char** arguments) {
+  const std::string directory = count == 2 ? arguments[1] : ".";
+  fsdp2::ckpt::write(directory + "/pickle", fsdp2::ckpt::pickles());
+  fsdp2::ckpt::write(directory + "/dcp", fsdp2::ckpt::dcp_directories());
+  fsdp2::ckpt::write(directory + "/safetensors", fsdp2::ckpt::safetensors());
+  fsdp2::ckpt::write(directory + "/zip", fsdp2::ckpt::zips());
+  return 0;
+}

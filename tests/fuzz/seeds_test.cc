@@ -1,0 +1,52 @@
+// The fuzzers' seeds under the compiler of the rest: good files are taken, all others refused.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <set>
+#include <string>
+
+#include "core/base/file.h"
+#include "tests/fuzz/readers.h"
+
+namespace fsdp2::fuzz {
+namespace {
+
+using Reader = bool (*)(const std::string& bytes);
+
+// The names of the seeds that the reader takes.
+std::set<std::string> taken(const std::string& target, const Reader& reader) {
+  std::set<std::string> names;
+  for (const auto& seed : std::filesystem::directory_iterator("tests/fuzz/seeds/" + target)) {
+    if (reader(read_text_file(seed.path(), 1 << 16))) {
+      names.insert(seed.path().filename());
+    }
+  }
+  return names;
+}
+
+using Names = std::set<std::string>;
+
+TEST(Seeds, OfConfigsAreTakenIfGood) {
+  EXPECT_EQ(
+      taken("config", read_model_config),
+      (Names{"absurd_sizes.json", "llama.json", "qwen2.json", "qwen3.json", "qwen3_moe.json"}));
+}
+
+TEST(Seeds, OfDcpDirectoriesAreTakenIfGood) {
+  EXPECT_EQ(taken("dcp", read_dcp_directory), Names{"two_chunks"});
+}
+
+TEST(Seeds, OfPicklesAreTakenIfGood) {
+  EXPECT_EQ(taken("pickle", read_pickle_of_torch_save), (Names{"counter", "protocol_4", "values"}));
+}
+
+TEST(Seeds, OfSafetensorsAreTakenIfGood) {
+  EXPECT_EQ(taken("safetensors", read_safetensors), Names{"two_tensors"});
+}
+
+TEST(Seeds, OfZipsAreTakenIfGood) {
+  EXPECT_EQ(taken("zip", read_torch_archive), (Names{"plain", "torch_save"}));
+}
+
+}  // namespace
+}  // namespace fsdp2::fuzz
