@@ -46,6 +46,9 @@ class StateSource {
   // kInvalidArgument if box or dtype do not fit; kIo. They name file and tensor.
   virtual void read(const StateEntry& entry, at::IntArrayRef begin,
                     const at::Tensor& out) const = 0;
+  // Whether all ranks must call read together, for the same entries in the same order, with empty
+  // boxes too.
+  virtual bool is_collective() const { return false; }
   virtual PickleValue read_object(const StateEntry& entry) const = 0;
   // Reads everything and compares all checksums there are.
   virtual void verify() const = 0;
