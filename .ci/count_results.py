@@ -1,6 +1,6 @@
-"""Counts test cases in Bazel's build event file: python3 count_results.py EVENTS.json
+"""Counts test cases in Bazel's build event file: python3 count_results.py EVENTS.json [LINES]
 
-Prints each failed target and each skipped test, then `N passed, N failed` as the last line; exits 1 if anything failed or
+LINES is a file in which each line that starts with `passed:` or `failed:` counts as a case. Prints each failed target and each skipped test, then `N passed, N failed` as the last line; exits 1 if anything failed or
 nothing ran. A target that writes no report of its own counts as one case. A target skips what it cannot run by printing a line
 that starts with `SKIPPED:` and passing.
 """
@@ -42,7 +42,7 @@ def cases(report):
     return (len(found) - failed - skipped, failed, skipped) if found else None
 
 
-def main(path):
+def main(path, lines_path=None):
     results = {}  # (target, run, shard) -> the last attempt's result
     broken = []
     with open(path, encoding="utf-8") as events:
@@ -97,6 +97,13 @@ def main(path):
         passed += counted[0]
         failed += counted[1]
 
+    for line in read(lines_path).splitlines() if lines_path else ():
+        passed += line.startswith("passed:")
+        if line.startswith("failed:"):
+            broken.append(line[len("failed:") :].strip())
+        elif line.startswith("SKIPPED:"):
+            print(f"skipped: {line[len('SKIPPED:') :].strip()}")
+
     broken = sorted(set(broken))
     for line in broken:
         print(f"failed: {line}")
@@ -106,4 +113,4 @@ def main(path):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(*sys.argv[1:]))

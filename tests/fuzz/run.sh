@@ -32,6 +32,9 @@ if ! ./bazelw build --config=fuzz --noshow_progress --ui_event_filters=-info "${
 fi
 binaries=$(./bazelw info --config=fuzz --ui_event_filters=-info bazel-bin 2>/dev/null)/tests/fuzz
 
+# What was freed would stay in memory, up to 256 MiB, and count as the reader's.
+export ASAN_OPTIONS=quarantine_size_mb=32
+
 # run_target NAME: as many changed inputs as there is time for. 16 KiB are plenty for an attack; a reader that takes a GiB or
 # ten seconds for them is one.
 run_target() {
