@@ -11,13 +11,27 @@
 
 namespace fsdp2::fsdp {
 
+namespace {
+
+std::shared_ptr<Comm> own_comm(const Mesh& mesh, int dim, Lane lane) {
+  const Comm& shared = mesh.comm(dim, lane);
+  return shared.share(shared.name());
+}
+
+}  // namespace
+
 ParamGroup::ParamGroup(std::vector<std::unique_ptr<ShardedParam>> params,
                        std::shared_ptr<Mesh> mesh, Policy policy)
     : params_(std::move(params)),
       mesh_(std::move(mesh)),
       shard_mesh_(Mesh::from_group(mesh_->shared_world(), mesh_->group(mesh_->ndim() - 1),
                                    mesh_->dim_name(mesh_->ndim() - 1), mesh_->device_type())),
+      gather_comm_(own_comm(*mesh_, mesh_->ndim() - 1, Lane::kGather)),
+      reduce_comm_(own_comm(*mesh_, mesh_->ndim() - 1, Lane::kReduce)),
       policy_(std::move(policy)) {
+  if (mesh_->ndim() == 2 && mesh_->size(0) > 1) {
+    replicate_comm_ = own_comm(*mesh_, 0, Lane::kReduce);
+  }
   for (const auto& param : params_) {
     views_.push_back(param.get());
     if (param->requires_grad()) {
@@ -29,10 +43,14 @@ ParamGroup::ParamGroup(std::vector<std::unique_ptr<ShardedParam>> params,
   }
 }
 
-Comm& ParamGroup::shard_comm(Lane lane) const { return mesh_->comm(mesh_->ndim() - 1, lane); }
-
-Comm* ParamGroup::replicate_comm() const {
-  return mesh_->ndim() == 2 && mesh_->size(0) > 1 ? &mesh_->comm(0, Lane::kReduce) : nullptr;
+CommCounters ParamGroup::comm_counters() const {
+  CommCounters total;
+  for (const auto& comm : {gather_comm_, reduce_comm_, replicate_comm_, slice_comm_}) {
+    if (comm) {
+      total += comm->counters();
+    }
+  }
+  return total;
 }
 
 at::ScalarType ParamGroup::reduce_dtype() const {

@@ -41,11 +41,16 @@ class ParamGroup {
   GroupSettings& settings() { return settings_; }
   const GroupSettings& settings() const { return settings_; }
   const Mesh& mesh() const { return *mesh_; }
-  Comm& shard_comm(Lane lane) const;
-  Comm* replicate_comm() const;  // null on a 1-D mesh or one replica
+  // The mesh's groups, with this unit's own counters.
+  Comm& shard_comm(Lane lane) const {
+    return lane == Lane::kGather ? *gather_comm_ : *reduce_comm_;
+  }
+  Comm* replicate_comm() const { return replicate_comm_.get(); }  // null: one replica
+  // Bytes and calls of this unit's gathers and reductions.
+  CommCounters comm_counters() const;
   // The neighbours that share the slices of kPostForward: this rank's reshard_world-sized part of
   // the shard group. Set before the first use if the policy is kSmaller.
-  void set_slice_comm(std::shared_ptr<Comm> comm) { slice_comm_ = std::move(comm); }
+  void set_slice_comm(const Comm& comm) { slice_comm_ = comm.share(comm.name()); }
 
   int64_t unsharded_bytes() const { return unsharded_bytes_; }
   // Of gathered parameters and slices that are alive now.
@@ -79,6 +84,9 @@ class ParamGroup {
   std::vector<ShardedParam*> trainable_;
   std::shared_ptr<Mesh> mesh_;
   std::shared_ptr<Mesh> shard_mesh_;  // its last dim alone
+  std::shared_ptr<Comm> gather_comm_;
+  std::shared_ptr<Comm> reduce_comm_;
+  std::shared_ptr<Comm> replicate_comm_;
   std::shared_ptr<Comm> slice_comm_;
   Policy policy_;
   GroupSettings settings_;

@@ -206,12 +206,10 @@ std::string Unit::describe() {
   return text;
 }
 
-CommCounters Unit::comm_counters() const {
+CommCounters Unit::comm_counters() {
   CommCounters total;
-  for (int dim = 0; dim < mesh_->ndim(); ++dim) {
-    for (const Lane lane : {Lane::kGather, Lane::kReduce}) {
-      total += mesh_->comm(dim, lane).counters();
-    }
+  for (const Scheduler::Member& member : tree().members()) {
+    total += member.group->comm_counters();
   }
   return total;
 }

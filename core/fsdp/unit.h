@@ -89,8 +89,8 @@ class Unit : public nn::ForwardHooks, public std::enable_shared_from_this<Unit> 
   void cast_parameters(at::ScalarType dtype);
   // The unit table, one line a unit.
   std::string describe();
-  // Bytes and calls of the groups of ranks that the tree communicates over.
-  CommCounters comm_counters() const;
+  // Bytes and calls of the gathers and reductions of the tree's units since they were made.
+  CommCounters comm_counters();
 
  private:
   friend class UnitTree;

@@ -138,7 +138,7 @@ void UnitTree::give_slice_comms(Unit& root, const std::vector<Found>& found) {
   }
   for (const Found& entry : found) {
     if (entry.unit->group_ && by_size.count(entry.unit->group_->policy().reshard_world) > 0) {
-      entry.unit->group_->set_slice_comm(by_size.at(entry.unit->group_->policy().reshard_world));
+      entry.unit->group_->set_slice_comm(*by_size.at(entry.unit->group_->policy().reshard_world));
     }
   }
 }

@@ -49,9 +49,11 @@ void visit_gradients(fsdp::Unit& root, const std::function<void(const at::Tensor
   }
 }
 
+// How many ranks of the world hold the same shard: along a replicate dim, and outside of a mesh
+// that is a slice of the world.
 double replicas(fsdp::Unit& root) {
   const Mesh& mesh = root.mesh();
-  return static_cast<double>(mesh.ndim() == 2 ? mesh.size(0) : 1);
+  return static_cast<double>(mesh.world().size()) / static_cast<double>(mesh.size(mesh.ndim() - 1));
 }
 
 double reduce_scalar(fsdp::Unit& root, double value, ReduceOp op) {

@@ -88,8 +88,9 @@ TEST(Llama90m, BackwardGathersFromTheSmallerGroup) {
   policy.reshard_after_forward = ReshardAfterForward::kSmaller;
   policy.reshard_world = 2;
   const Sizes sizes = fake_step(4, 0, policy);
-  // Only what went over the shard group is counted here: the forward.
-  EXPECT_EQ(sizes.gathered, 4 * (kRoot + kLayers * kLayer) * 3 / 4);
+  // The forward gathers over the four ranks, the backward over two.
+  const int64_t all = kRoot + kLayers * kLayer;
+  EXPECT_EQ(sizes.gathered, 4 * (all * 3 / 4 + all / 2));
   EXPECT_LT(sizes.peak, 4 * (kRoot + kLayers * kLayer) / 2 + 4 * (kRoot + 2 * kLayer));
 }
 

@@ -81,6 +81,25 @@ TEST(ChecklistClp, CLP1_ReplicasCountOnce) {
   });
 }
 
+// The other ranks of a mesh that is a slice of the world hold the same shards.
+TEST(ChecklistClp, CLP1_RanksBesideASliceCountOnce) {
+  run_ranks(4, [](const WorldPtr& world) {
+    const auto mesh = Mesh::create(world, {2, 2}, {"dp", "tp"});
+    const auto model = seed(make_linears({4, 5, 3}));
+    const auto reference = seed(make_linears({4, 5, 3}));
+    const UnitPtr root = fsdp::fully_shard(model, mesh->submesh({"dp"}), policy_unset());
+    const Loss loss = [](nn::Module& module, int rank) {
+      return module(random_input({3, 4}, 0, rank)).sum();
+    };
+    loss(*model, world->rank() / 2).backward();
+    averaged_backward(*reference, 2, loss);
+    for (const double p : {1.0, 2.0, std::numeric_limits<double>::infinity()}) {
+      expect_close(train::global_grad_norm(*root, p), norm_of(*reference, p), kT32,
+                   "norm of p = " + std::to_string(p));
+    }
+  });
+}
+
 // A loss scale that backs off by half after an overflow; the caller of such a loop is the trainer
 // of a model in fp16.
 struct ScaledStep {
