@@ -20,28 +20,10 @@
 #include "core/nn/layers.h"
 #include "core/nn/linear_product.h"
 #include "tests/core/nn/closeness.h"
-#include "tests/core/nn/live_bytes.h"
+#include "tests/core/nn/segments.h"
 
 namespace fsdp2::nn {
 namespace {
-
-using ::testing::HasSubstr;
-using Tensors = std::vector<at::Tensor>;
-using Function = std::function<at::Tensor(const at::Tensor& x, const at::Tensor& w)>;
-
-constexpr int64_t kSize = 8;
-
-// f(x, w) as a segment. `runs` counts how often it starts.
-at::Tensor checkpointed(const Function& f, const at::Tensor& x, const at::Tensor& w,
-                        int* runs = nullptr, const std::string& name = "the segment") {
-  const auto body = [f, w, runs](const Values& inputs) -> c10::IValue {
-    if (runs != nullptr) {
-      ++*runs;
-    }
-    return f(inputs[0].toTensor(), w);
-  };
-  return run_as_segment(name, body, {x}).toTensor();
-}
 
 at::Tensor plain(const Function& f, const at::Tensor& x, const at::Tensor& w) { return f(x, w); }
 
@@ -55,14 +37,6 @@ Tensors train(const Run& run, at::IntArrayRef shape) {
   const at::Tensor y = run(hidden, w);
   (y * at::arange(1, y.numel() + 1, at::kFloat).view(y.sizes())).sum().backward();
   return {y.detach(), x.grad(), w.grad(), at::rand({1})};
-}
-
-void expect_equal(const Tensors& a, const Tensors& b) {
-  ASSERT_EQ(a.size(), b.size());
-  for (size_t i = 0; i < a.size(); ++i) {
-    EXPECT_TRUE(at::equal(a[i], b[i]))
-        << "value " << i << " differs by " << max_difference(a[i], b[i]);
-  }
 }
 
 struct Case {
@@ -161,19 +135,6 @@ TEST_P(EachOperation, HasThemInASegmentInASegment) {
 
 INSTANTIATE_TEST_SUITE_P(Of, EachOperation, ::testing::ValuesIn(cases()),
                          [](const auto& info) { return info.param.name; });
-
-at::Tensor tanh_layer(const at::Tensor& x, const at::Tensor& w) { return at::linear(x, w).tanh(); }
-
-at::Tensor leaf(uint64_t seed) { return random_leaf({kSize, kSize}, seed); }
-
-// Gradients of a chain of tanh layers, x -> tanh(x w^T) -> ..., each its own segment or not.
-at::Tensor chain(at::Tensor x, const at::Tensor& w, int layers, bool segments,
-                 int* runs = nullptr) {
-  for (int i = 0; i < layers; ++i) {
-    x = segments ? checkpointed(tanh_layer, x, w, runs) : tanh_layer(x, w);
-  }
-  return x;
-}
 
 TEST(Segment, StopsOnceTheLastSavedTensorIsThere) {
   const at::Tensor w = leaf(1);
@@ -397,224 +358,6 @@ TEST(Segment, WorksInManyThreadsAtOnce) {
   for (std::thread& thread : threads) {
     thread.join();
   }
-}
-
-// ---- mistakes
-
-std::string error_of(const std::function<void()>& run) {
-  try {
-    run();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), Code::kWrongState);
-    return error.message();
-  } catch (const std::exception& error) {
-    return std::string("another exception: ") + error.what();
-  }
-  return "no error";
-}
-
-TEST(SegmentMistakes, FewerTensorsTheSecondTime) {
-  int runs = 0;
-  const Function f = [&](auto& x, auto& w) { return ++runs == 1 ? tanh_layer(x, w) : x; };
-  const at::Tensor y = checkpointed(f, leaf(1), leaf(2), nullptr, "layers.3");
-  EXPECT_THAT(error_of([&] { y.sum().backward(); }),
-              HasSubstr("recomputing layers.3 in backward: its forward saved 3 tensors, the second "
-                        "time only 0"));
-}
-
-TEST(SegmentMistakes, AnotherShapeOrDtypeTheSecondTime) {
-  for (const auto& change : std::vector<std::function<at::Tensor(const at::Tensor&)>>{
-           [](auto& x) { return x.narrow(0, 0, 4); }, [](auto& x) { return x.to(at::kDouble); }}) {
-    int runs = 0;
-    const Function f = [&](auto& x, auto& /*w*/) { return (++runs == 1 ? x : change(x)).exp(); };
-    const at::Tensor y = checkpointed(f, leaf(1), leaf(2), nullptr, "layers.3");
-    EXPECT_THAT(error_of([&] { y.sum().backward(); }),
-                HasSubstr("recomputing layers.3 in backward: tensor 0 that its forward saved was "
-                          "Float [8, 8], the second time it is"));
-  }
-}
-
-TEST(SegmentMistakes, ASavedTensorChangedInPlaceByTheSegment) {
-  const Function f = [](auto& x, auto& w) {
-    const at::Tensor saved = x.exp();
-    const at::Tensor y = saved * 1;
-    saved.mul_(2);
-    return y.mm(w).tanh();
-  };
-  const at::Tensor y = checkpointed(f, leaf(1), leaf(2), nullptr, "layers.3");
-  EXPECT_THAT(error_of([&] { y.sum().backward(); }),
-              HasSubstr("layers.3: a tensor of Float [8, 8] that backward needs was changed in "
-                        "place"));
-}
-
-TEST(SegmentMistakes, AnInputChangedInPlaceAfterwards) {
-  const at::Tensor hidden = leaf(1) * 1;
-  const at::Tensor y = checkpointed(tanh_layer, hidden, leaf(2));
-  hidden.detach().mul_(2);
-  EXPECT_THAT(error_of([&] { y.sum().backward(); }), HasSubstr("inplace operation"));
-}
-
-TEST(SegmentMistakes, AnExceptionOfTheSecondRunComesOutOfBackwardAsItIs) {
-  const at::Tensor x = leaf(1);
-  const at::Tensor w = leaf(2);
-  bool fails = false;
-  const Function f = [&](auto& u, auto& v) {
-    const at::Tensor hidden = tanh_layer(u, v);
-    if (fails) {
-      throw std::out_of_range("broken");
-    }
-    return tanh_layer(hidden, v);
-  };
-  const at::Tensor y = checkpointed(f, x, w).sum();
-  fails = true;
-  EXPECT_THROW(y.backward({}, /*retain_graph=*/true), std::out_of_range);
-  EXPECT_FALSE(is_recomputing());
-  fails = false;
-  x.mutable_grad() = at::Tensor();
-  w.mutable_grad() = at::Tensor();
-  y.backward();  // nothing is left of the failed attempt
-  const Tensors got{take_gradient(x), take_gradient(w)};
-  chain(x, w, 2, false).sum().backward();
-  expect_equal(got, {take_gradient(x), take_gradient(w)});
-}
-
-TEST(SegmentMistakes, CatchingTheStopDoesNoHarm) {
-  const at::Tensor x = leaf(1);
-  const at::Tensor w = leaf(2);
-  const Function f = [](auto& u, auto& v) {
-    try {
-      return chain(u, v, 3, false);
-    } catch (...) {
-      tanh_layer(u, v);  // goes on
-      throw std::runtime_error("an error of its own");
-    }
-  };
-  checkpointed(f, x, w).sum().backward();
-  const Tensors got{take_gradient(x), take_gradient(w)};
-  chain(x, w, 3, false).sum().backward();
-  expect_equal(got, {take_gradient(x), take_gradient(w)});
-}
-
-// ---- memory, in units of one activation of a layer
-
-constexpr int64_t kRows = 1 << 12;
-constexpr double kActivation = kRows * kSize * 4;
-constexpr int kLayers = 6;
-
-struct Footprint {
-  double after_forward;
-  double peak;
-  double left;
-};
-
-// linear and three elementwise operations that save their outputs: 4 activations a layer.
-at::Tensor four_activations(const at::Tensor& x, const at::Tensor& w) {
-  return at::linear(x, w).tanh().sigmoid().tanh();
-}
-
-Footprint footprint(const std::function<at::Tensor(at::Tensor x, const at::Tensor& w)>& model,
-                    const std::function<void(const at::Tensor& loss)>& backward) {
-  const at::Tensor w = leaf(1);
-  const at::Tensor x = random_leaf({kRows, kSize}, 2);
-  w.mutable_grad() = at::zeros_like(w);
-  x.mutable_grad() = at::zeros_like(x);
-  const int64_t before = live_bytes();
-  const PeakBytes peak;
-  Footprint result{};
-  {
-    const at::Tensor loss = model(x, w).sum();
-    result.after_forward = static_cast<double>(live_bytes() - before) / kActivation;
-    backward(loss);
-  }
-  result.peak = static_cast<double>(peak.get() - before) / kActivation;
-  result.left = static_cast<double>(live_bytes() - before) / kActivation;
-  return result;
-}
-
-at::Tensor layers(at::Tensor x, const at::Tensor& w, bool segments) {
-  for (int i = 0; i < kLayers; ++i) {
-    x = segments ? checkpointed(four_activations, x, w) : four_activations(x, w);
-  }
-  return x;
-}
-
-void run_backward(const at::Tensor& loss) { loss.backward(); }
-
-// Small tensors beside the activations: generator states, scalars, the layers' weight gradients.
-constexpr double kSmall = 0.3;
-
-TEST(SegmentMemory, IsTheInputsAfterForwardAndOneLayerMoreInBackward) {
-  const auto with = footprint([](auto x, auto& w) { return layers(x, w, true); }, run_backward);
-  const auto without = footprint([](auto x, auto& w) { return layers(x, w, false); }, run_backward);
-  EXPECT_NEAR(without.after_forward, 3 * kLayers, kSmall);
-  EXPECT_NEAR(with.after_forward, kLayers - 1, kSmall);  // the outputs of all layers but the last
-  // The second run's graph and record, and the gradients of a node's output and input.
-  EXPECT_LE(with.peak, kLayers - 1 + 3 + 2 + kSmall);
-  EXPECT_GE(without.peak, 3 * kLayers);
-  EXPECT_NEAR(with.left, 0, kSmall / 10);
-}
-
-TEST(SegmentMemory, IsNoMoreWithAKeptGraph) {
-  const auto kept = footprint([](auto x, auto& w) { return layers(x, w, true); },
-                              [](auto& loss) {
-                                loss.backward({}, /*retain_graph=*/true);
-                                loss.backward({}, /*retain_graph=*/true);
-                              });
-  EXPECT_LE(kept.peak, kLayers - 1 + 3 + 2 + kSmall);
-  EXPECT_NEAR(kept.left, 0, kSmall / 10);
-}
-
-TEST(SegmentMemory, OfSegmentsInASegmentIsTheOuterInputAfterForward) {
-  const Function all = [](auto& x, auto& w) { return layers(x, w, true); };
-  const auto nested =
-      footprint([&](auto x, auto& w) { return checkpointed(all, x, w); }, run_backward);
-  EXPECT_NEAR(nested.after_forward, 0, kSmall);
-  EXPECT_LE(nested.peak, kLayers + 3 + 2 + kSmall);
-  EXPECT_NEAR(nested.left, 0, kSmall / 10);
-}
-
-TEST(SegmentMemory, IsFreedWithAGraphThatNeverRuns) {
-  const auto unused =
-      footprint([](auto x, auto& w) { return layers(x, w, true); }, [](auto& /*loss*/) {});
-  EXPECT_NEAR(unused.left, 0, kSmall / 10);
-}
-
-TEST(SegmentMemory, IsFreedAfterAFailedBackward) {
-  for (const bool second_run_fails : {true, false}) {
-    const auto failed = footprint(
-        [&](auto x, auto& w) {
-          int runs = 0;
-          const Function f = [runs, second_run_fails](auto& u, auto& v) mutable {
-            if (++runs == 2 && second_run_fails) {
-              throw std::out_of_range("broken");
-            }
-            return four_activations(u, v);
-          };
-          at::Tensor y = checkpointed(f, x, w);
-          if (!second_run_fails) {
-            x = y * 1;
-            x.register_hook([](const at::Tensor& gradient) -> at::Tensor {
-              static_cast<void>(gradient);
-              throw std::out_of_range("broken");
-            });
-            y = four_activations(x, w);
-          }
-          return y;
-        },
-        [](auto& loss) { EXPECT_THROW(loss.backward(), std::out_of_range); });
-    EXPECT_NEAR(failed.left, 0, kSmall / 10) << second_run_fails;
-  }
-}
-
-TEST(SegmentMemory, IsFreedWhereASegmentChangesItsInputInPlace) {
-  const Function f = [](auto& x, auto& w) {
-    const at::Tensor y = at::linear(x, w);
-    x.tanh_();
-    return x * y;
-  };
-  const auto changed = footprint([&](auto x, auto& w) { return checkpointed(f, x * 1, w); },
-                                 [](auto& loss) { EXPECT_THROW(loss.backward(), std::exception); });
-  EXPECT_NEAR(changed.left, 0, kSmall / 10);
 }
 
 }  // namespace
