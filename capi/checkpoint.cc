@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "capi/argument.h"
+#include "capi/dtype.h"
 #include "capi/loader.h"
 #include "capi/object.h"
 #include "capi/sized_struct.h"
@@ -16,6 +17,7 @@
 #include "core/ckpt/convert.h"
 #include "core/ckpt/dcp_directory.h"
 #include "core/ckpt/full_state_dict.h"
+#include "core/ckpt/hugging_face_directory.h"
 #include "core/ckpt/inspect.h"
 #include "core/ckpt/sharded_save.h"
 #include "core/comm/agreement.h"
@@ -144,6 +146,7 @@ struct SaveRequest {
   std::string path;
   ckpt::CheckpointFormat format = ckpt::CheckpointFormat::kDcpDirectory;
   fsdp2_save_options options{};
+  std::optional<at::ScalarType> dtype;
   Parts parts;
 };
 
@@ -153,11 +156,13 @@ void read_save_options(const fsdp2_save_options* given, SaveRequest* request) {
   const bool sharded = options.format == FSDP2_CHECKPOINT_SHARDED;
   const bool background = read_flag(options.background, "options.background");
   read_flag(options.no_rng, "options.no_rng");
-  check_reserved(options.reserved);
+  request->dtype = read_float_dtype_or_keep(options.dtype, "options.dtype");
   check_integer(options.keep_last, 0, kMaxRanks, "options.keep_last");
   read_file_bytes(options.max_file_bytes);
   FSDP2_CHECK(sharded || (!background && options.keep_last == 0), Code::kUnsupported,
               "options: only sharded checkpoints are saved in the background or kept by number");
+  FSDP2_CHECK(!request->dtype || (!sharded && options.format != FSDP2_CHECKPOINT_PTH_PER_RANK),
+              Code::kUnsupported, "options.dtype: only full weights are written in another dtype");
   request->options = options;
 }
 
@@ -172,8 +177,9 @@ SaveRequest agree_on_save(Call& call, ShardObject& shard, fsdp2_optimizer optimi
     request.parts = read_parts(call, shard, optimizer, step, loader);
     const fsdp2_save_options& options = request.options;
     return text_of(request.parts) +
-           fmt::format("format={}\nbackground={}\nno_rng={}\nmax_file_bytes={}\n", options.format,
-                       options.background, options.no_rng, options.max_file_bytes);
+           fmt::format("format={}\nbackground={}\nno_rng={}\nmax_file_bytes={}\ndtype={}\n",
+                       options.format, options.background, options.no_rng, options.max_file_bytes,
+                       options.dtype);
   });
   return request;
 }
@@ -197,9 +203,10 @@ void save(ShardObject& shard, SaveRequest& request) {
   ckpt::FullWriterOptions full;
   full.max_file_bytes = read_file_bytes(options.max_file_bytes);
   if (request.format == CheckpointFormat::kHuggingFaceDirectory) {
-    full.config_json = shard.module->module->config_json();
+    const std::string& config = shard.module->module->config_json();
+    full.config_json = request.dtype ? ckpt::config_with_dtype(config, *request.dtype) : config;
   }
-  ckpt::save_full_state_dict(*shard.root, request.path, request.format, full);
+  ckpt::save_full_state_dict(*shard.root, request.path, request.format, full, request.dtype);
 }
 
 std::string report_json(const std::string& path, const train::LoadReport& report) {

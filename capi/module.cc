@@ -192,6 +192,23 @@ fsdp2_status fsdp2_module_checkpoint_activations(fsdp2_module module, const char
   });
 }
 
+fsdp2_status fsdp2_module_train(fsdp2_module module, int32_t mode) {
+  return guard(__func__, [&](Call& call) {
+    const auto object = pin(module);
+    capi::enter(call, *object);
+    object->module->train(capi::read_flag(mode, "mode"));
+  });
+}
+
+fsdp2_status fsdp2_module_is_training(fsdp2_module module, int32_t* out) {
+  return guard(__func__, [&](Call& call) {
+    const auto object = pin(module);
+    capi::check_not_null(out, "out");
+    capi::enter(call, *object);
+    *out = object->module->is_training() ? 1 : 0;
+  });
+}
+
 fsdp2_status fsdp2_generate_options_init(fsdp2_generate_options* options, size_t struct_size) {
   return guard(__func__, [&](Call&) {
     capi::init_struct(options, struct_size, capi::kGenerateDefaults, "options");

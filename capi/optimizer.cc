@@ -1,12 +1,20 @@
 #include "include/fsdp2/optimizer.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <limits>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "capi/argument.h"
 #include "capi/object.h"
 #include "capi/sized_struct.h"
+#include "capi/tensor.h"
+#include "core/fsdp/parameter_values.h"
 #include "core/train/optimizer.h"
+#include "include/fsdp2/shard.h"
 
 namespace fsdp2::capi {
 
@@ -37,6 +45,53 @@ train::SgdOptions sgd_options(const fsdp2_sgd_options* given) {
   out.weight_decay = check_number(options.weight_decay, 0.0, kMaxNumber, "options.weight_decay");
   out.nesterov = read_flag(options.nesterov, "options.nesterov");
   return out;
+}
+
+constexpr size_t kMaxName = 4096;
+
+template <typename Options>
+void add_group(Call& call, fsdp2_optimizer optimizer, const char* const* names, size_t n_names,
+               const Options& options) {
+  const auto object = pin(optimizer);
+  enter(call, *object->shard->module);
+  object->optimizer->add_group(read_texts(names, n_names, kMaxName, "names"), options);
+}
+
+const train::OptimizerState& find_state(const std::vector<train::OptimizerState>& states,
+                                        const std::string& name) {
+  std::vector<std::string> names;
+  for (const train::OptimizerState& state : states) {
+    if (state.name == name) {
+      return state;
+    }
+    names.push_back(state.name);
+  }
+  fail(Code::kNotFound, "name: expected one of [{}], found {}", fmt::join(names, ", "), name);
+}
+
+fsdp2_tensor optimizer_state(Call& call, OptimizerObject& object, size_t parameter,
+                             const char* name, int32_t which) {
+  enter_collective(call, *object.shard->module);
+  fsdp::Unit& root = *object.shard->root;
+  const auto& all = root.parameters();
+  FSDP2_CHECK(parameter < all.size(), Code::kInvalidArgument,
+              "parameter: expected an index below {}, found {}", all.size(), parameter);
+  const auto& trained = object.optimizer->params();
+  const auto found = std::find(trained.begin(), trained.end(), all[parameter]);
+  FSDP2_CHECK(found != trained.end(), Code::kNotFound, "parameter: {} is frozen, it has no state",
+              all[parameter]->name());
+  const auto states = object.optimizer->state(static_cast<size_t>(found - trained.begin()));
+  const train::OptimizerState& state = find_state(states, read_text(name, kMaxName, "name"));
+  switch (which) {
+    case FSDP2_PARAMETER_LOCAL:
+      return give_tensor(state.tensor);
+    case FSDP2_PARAMETER_FULL:
+      return give_tensor(state.is_sharded ? fsdp::full_value(root, **found, state.tensor)
+                                          : state.tensor.clone());
+    default:
+      fail(Code::kInvalidArgument,
+           "which: expected FSDP2_PARAMETER_LOCAL (0) or _FULL (2), found {}", which);
+  }
 }
 
 // Make: root -> optimizer.
@@ -87,6 +142,29 @@ fsdp2_status fsdp2_optimizer_sgd(fsdp2_shard shard, const fsdp2_sgd_options* opt
     out->id = capi::give_optimizer(call, shard, [&](std::shared_ptr<fsdp2::fsdp::Unit> root) {
       return fsdp2::train::make_sgd(std::move(root), capi::sgd_options(options));
     });
+  });
+}
+
+fsdp2_status fsdp2_optimizer_add_adamw_group(fsdp2_optimizer optimizer, const char* const* names,
+                                             size_t n_names, const fsdp2_adamw_options* options) {
+  return guard(__func__, [&](Call& call) {
+    capi::add_group(call, optimizer, names, n_names, capi::adamw_options(options));
+  });
+}
+
+fsdp2_status fsdp2_optimizer_add_sgd_group(fsdp2_optimizer optimizer, const char* const* names,
+                                           size_t n_names, const fsdp2_sgd_options* options) {
+  return guard(__func__, [&](Call& call) {
+    capi::add_group(call, optimizer, names, n_names, capi::sgd_options(options));
+  });
+}
+
+fsdp2_status fsdp2_optimizer_get_state(fsdp2_optimizer optimizer, size_t parameter,
+                                       const char* name, int32_t which, fsdp2_tensor* out) {
+  return guard(__func__, [&](Call& call) {
+    const auto object = pin(optimizer);
+    capi::check_not_null(out, "out");
+    *out = capi::optimizer_state(call, *object, parameter, name, which);
   });
 }
 

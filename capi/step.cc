@@ -1,6 +1,7 @@
 #include "include/fsdp2/step.h"
 
 #include <limits>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -37,6 +38,15 @@ train::ScheduleShape read_schedule(int32_t schedule) {
   }
 }
 
+std::optional<train::LossScalerOptions> read_loss_scaling(const fsdp2_step_options& options) {
+  train::LossScalerOptions out;
+  out.initial_scale = check_number(options.loss_scale, 0.0, std::numeric_limits<double>::max(),
+                                   "options.loss_scale");
+  out.growth_interval =
+      check_integer(options.loss_scale_interval, 1, kMaxSteps, "options.loss_scale_interval");
+  return out.initial_scale > 0.0 ? std::optional(out) : std::nullopt;
+}
+
 train::StepOptions step_options(const fsdp2_step_options& options, double peak) {
   train::StepOptions out;
   out.accumulate = check_integer(options.accumulate, 1, kMaxAccumulate, "options.accumulate");
@@ -49,15 +59,18 @@ train::StepOptions step_options(const fsdp2_step_options& options, double peak) 
       check_integer(options.warmup_steps, 0, kMaxSteps, "options.warmup_steps");
   out.schedule.steps = check_integer(options.total_steps, 0, kMaxSteps, "options.total_steps");
   out.schedule.min_ratio = check_number(options.min_lr_ratio, 0.0, 1.0, "options.min_lr_ratio");
+  out.loss_scaling = read_loss_scaling(options);
   return out;
 }
 
 std::string text_of(const fsdp2_step_options& options, double peak) {
   return fmt::format(
       "accumulate={}\naccumulate_last={}\nschedule={}\nwarmup_steps={}\ntotal_steps={}\n"
-      "min_lr_ratio={}\nmax_grad_norm={}\nlearning rate={}\n",
+      "min_lr_ratio={}\nmax_grad_norm={}\nloss_scale={}\nloss_scale_interval={}\n"
+      "learning rate={}\n",
       options.accumulate, options.accumulate_last, options.schedule, options.warmup_steps,
-      options.total_steps, options.min_lr_ratio, options.max_grad_norm, peak);
+      options.total_steps, options.min_lr_ratio, options.max_grad_norm, options.loss_scale,
+      options.loss_scale_interval, peak);
 }
 
 uint64_t create_step(Call& call, fsdp2_shard shard_handle, fsdp2_optimizer optimizer_handle,
@@ -104,12 +117,13 @@ fsdp2_step_result run_step(Call& call, StepObject& object, const fsdp2_tensor* b
   const train::StepResult result =
       object.step.run(micro_batches(read_tensors(batch, n_batch, "batch"), object.accumulate));
   fsdp2_step_result info{};
-  info.applied = 1;
+  info.applied = result.applied ? 1 : 0;
   info.step = result.step;
   info.n_tokens = result.n_tokens;
   info.loss = result.loss;
   info.grad_norm = result.grad_norm;
   info.lr = result.lr;
+  info.loss_scale = result.loss_scale;
   info.seconds = result.seconds;
   info.tokens_per_second =
       result.seconds > 0.0 ? static_cast<double>(result.n_tokens) / result.seconds : 0.0;

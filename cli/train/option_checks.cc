@@ -82,6 +82,7 @@ void check_numbers(const TrainOptions& o) {
   not_negative("--momentum", o.momentum);
   not_negative("--weight-decay", o.weight_decay);
   not_negative("--clip", o.clip);
+  not_negative("--loss-scale", o.loss_scale);
   not_negative("--min-lr-ratio", o.min_lr_ratio);
   not_negative("--temperature", o.temperature);
   need(o.beta1 >= 0 && o.beta1 < 1, "--beta1 must lie in [0, 1)");

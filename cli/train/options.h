@@ -40,6 +40,7 @@ struct TrainOptions {
   double momentum = 0.9;
   double weight_decay = 0.1;
   double clip = 0.0;
+  double loss_scale = 0.0;
   int64_t warmup = 0;
   std::string lr_schedule = "constant";
   double min_lr_ratio = 0.0;
@@ -52,6 +53,7 @@ struct TrainOptions {
   bool sync_save = false;
   std::string full_state_dict;
   std::string save_pretrained;
+  std::string export_dtype = "none";
 
   std::string metrics;
   bool exact_grad_norm = false;

@@ -7,6 +7,8 @@
 #include <filesystem>
 #include <system_error>
 
+#include "cli/train/setup.h"
+
 namespace fsdp2::cli {
 
 namespace {
@@ -61,6 +63,11 @@ void check_directory(const std::string& flag, const std::string& path) {
   need_folder(flag, path, nearest);
 }
 
+bool is_torch_file(const fs::path& path) {
+  const fs::path extension = path.extension();
+  return extension == ".pth" || extension == ".pt" || extension == ".bin";
+}
+
 }  // namespace
 
 void check_outputs(const TrainOptions& options) {
@@ -71,11 +78,19 @@ void check_outputs(const TrainOptions& options) {
 }
 
 void write_outputs(const TrainOptions& options, const Shard& shard) {
+  fsdp2_save_options save = FSDP2_SAVE_OPTIONS_INIT;
+  save.dtype = dtype_number(options.export_dtype);
+  const auto write = [&](const std::string& path, int32_t format) {
+    save.format = format;
+    check(fsdp2_checkpoint_save(shard.get(), {}, {}, {}, path.c_str(), &save));
+  };
   if (!options.full_state_dict.empty()) {
-    check(fsdp2_checkpoint_save_full(shard.get(), options.full_state_dict.c_str()));
+    write(options.full_state_dict, is_torch_file(options.full_state_dict)
+                                       ? FSDP2_CHECKPOINT_PTH
+                                       : FSDP2_CHECKPOINT_SAFETENSORS);
   }
   if (!options.save_pretrained.empty()) {
-    check(fsdp2_checkpoint_save_pretrained(shard.get(), options.save_pretrained.c_str()));
+    write(options.save_pretrained, FSDP2_CHECKPOINT_MODEL_DIRECTORY);
   }
 }
 

@@ -70,6 +70,8 @@ std::string rank_in_environment() {
   return first_variable({"RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"});
 }
 
+int32_t dtype_number(const std::string& name) { return kDtypes.at(name); }
+
 void set_up_process(const TrainOptions& options) {
   check(fsdp2_check_version(FSDP2_HEADER_VERSION));
   if (options.threads > 0) {
@@ -89,7 +91,7 @@ void join_mesh(const TrainOptions& options, Mesh* out) {
 
 void make_model(const TrainOptions& options, Module* out) {
   fsdp2_module_options module = FSDP2_MODULE_OPTIONS_INIT;
-  module.dtype = kDtypes.at(options.dtype);
+  module.dtype = dtype_number(options.dtype);
   module.seed = options.seed;
   if (options.config.empty()) {
     check(fsdp2_module_from_pretrained(options.model.c_str(), &module, out->out()));
@@ -109,8 +111,8 @@ void shard_model(const TrainOptions& options, const Module& module, const Mesh& 
   shard.reshard_after_forward =
       reshard_after_forward(options.reshard_after_forward, shard.reshard_after_forward);
   shard.cpu_offload = shard.no_pin_memory = options.cpu_offload ? 1 : 0;
-  shard.param_dtype = kDtypes.at(options.param_dtype);
-  shard.reduce_dtype = kDtypes.at(options.reduce_dtype);
+  shard.param_dtype = dtype_number(options.param_dtype);
+  shard.reduce_dtype = dtype_number(options.reduce_dtype);
   shard.comm_path = kCommPaths.at(options.comm_path);
   check(fsdp2_shard_create(module.get(), mesh.get(), &shard, out->out()));
 }
@@ -157,6 +159,7 @@ void make_step(const TrainOptions& options, const Shard& shard, const Optimizer&
   step.total_steps = options.steps;
   step.min_lr_ratio = options.min_lr_ratio;
   step.max_grad_norm = options.clip;
+  step.loss_scale = options.loss_scale;
   check(fsdp2_step_create(shard.get(), optimizer.get(), &step, out->out()));
 }
 

@@ -1,6 +1,7 @@
 // From options to the objects of a run.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "cli/train/library.h"
@@ -10,6 +11,9 @@ namespace fsdp2::cli {
 
 // This rank as the launcher's environment has it, before there is a mesh; "" if it says nothing.
 std::string rank_in_environment();
+
+// FSDP2_DTYPE_ of "fp32", "bf16" or "fp16"; "none" is _KEEP.
+int32_t dtype_number(const std::string& name);
 
 void set_up_process(const TrainOptions& options);
 

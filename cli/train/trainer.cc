@@ -143,6 +143,10 @@ void Trainer::report(const fsdp2_step_result& result, double seconds) {
   if (options_.exact_grad_norm) {
     line["grad_norm_fp64"] = result.grad_norm;  // it is accumulated in double anyway
   }
+  if (options_.loss_scale > 0.0) {
+    line["loss_scale"] = result.loss_scale;
+    line["applied"] = result.applied != 0;
+  }
   line["lr"] = result.lr;
   line["step_time_s"] = rounded(seconds, 6);
   line["tokens_per_s"] = rounded(tokens_per_second, 2);

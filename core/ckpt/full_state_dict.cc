@@ -21,32 +21,32 @@ namespace fsdp2::ckpt {
 
 namespace {
 
-TensorSpec spec_of(const fsdp::ShardedParam& param) {
-  return {param.name(), param.dtype(), param.layout().global_shape};
-}
+using Dtype = std::optional<at::ScalarType>;  // of floating-point tensors in the file, if another
 
-std::vector<TensorSpec> full_plan(const std::vector<fsdp::ShardedParam*>& params) {
+std::vector<TensorSpec> full_plan(const std::vector<fsdp::ShardedParam*>& params, Dtype dtype) {
   std::vector<TensorSpec> plan;
   for (const fsdp::ShardedParam* param : params) {
-    plan.push_back(spec_of(*param));
+    const bool rounds = dtype && at::isFloatingType(param->dtype());
+    plan.push_back({param->name(), rounds ? *dtype : param->dtype(), param->layout().global_shape});
   }
   return plan;
 }
 
 std::unique_ptr<FullWriter> make_writer(const std::string& path, CheckpointFormat format,
                                         const std::vector<fsdp::ShardedParam*>& params,
+                                        std::vector<TensorSpec> plan,
                                         const FullWriterOptions& options) {
   if (format != CheckpointFormat::kPth) {
-    return make_full_writer(path, format, full_plan(params), options);
+    return make_full_writer(path, format, std::move(plan), options);
   }
   PickleDict dict;
   for (size_t i = 0; i < params.size(); ++i) {
     for (const std::string& name : params[i]->names()) {
-      dict.items.push_back({name, describe_tensor(static_cast<int64_t>(i), params[i]->dtype(),
-                                                  params[i]->layout().global_shape)});
+      dict.items.push_back(
+          {name, describe_tensor(static_cast<int64_t>(i), plan[i].dtype, plan[i].shape)});
     }
   }
-  return make_tree_writer(path, std::move(dict), full_plan(params));
+  return make_tree_writer(path, std::move(dict), std::move(plan));
 }
 
 fsdp::ShardedParam& find_by_name(const std::vector<fsdp::ShardedParam*>& params,
@@ -96,27 +96,27 @@ void write_own_file(fsdp::Unit& root, const std::string& directory, int64_t step
 }  // namespace
 
 void save_full_state_dict(fsdp::Unit& root, const std::string& path, CheckpointFormat format,
-                          const FullWriterOptions& options) {
+                          const FullWriterOptions& options, std::optional<at::ScalarType> dtype) {
   World& world = root.mesh().world();
   const std::vector<fsdp::ShardedParam*>& params = root.parameters();
+  std::vector<TensorSpec> plan = full_plan(params, dtype);
   std::unique_ptr<FullWriter> writer;
   const std::string what = "saving " + path;
   // Whether the file can be made is known to all before the first gather. What goes wrong later is
   // kept until all gathers are done, so that no rank waits for one that has left.
   agree(world, what, [&] {
     if (world.rank() == 0) {
-      writer = make_writer(path, format, params, options);
+      writer = make_writer(path, format, params, plan, options);
     }
     return fmt::format("format={}\n", format_name(format));
   });
-  std::vector<TensorSpec> plan = full_plan(params);
   plan = order_of_writing(std::move(plan), format, options);  // only rank 0 has the writer
   std::optional<Error> failed;
   for (const TensorSpec& spec : plan) {
     const at::Tensor full = fsdp::full_parameter(root, find_by_name(params, spec.name));
     if (writer && !failed) {
       try {
-        writer->append(spec.name, full);
+        writer->append(spec.name, full.to(spec.dtype));
       } catch (...) {
         failed = current_exception_as_error();
       }

@@ -2,7 +2,10 @@
 // bounded by the largest), written by rank 0, read back rows by rows.
 #pragma once
 
+#include <c10/core/ScalarType.h>
+
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "core/ckpt/checkpoint_format.h"
@@ -14,8 +17,10 @@ namespace fsdp2::ckpt {
 // Collective; the outcome is the same on all ranks. What is written appears whole or not at all.
 // Safetensors and model directories hold each parameter under its own name, ties once; a .pth file
 // all names, ties sharing memory, as a model's state_dict() has it. format: see make_full_writer.
+// dtype: what floating-point parameters are rounded to in the file; they stay as they are.
 void save_full_state_dict(fsdp::Unit& root, const std::string& path, CheckpointFormat format,
-                          const FullWriterOptions& options);
+                          const FullWriterOptions& options,
+                          std::optional<at::ScalarType> dtype = std::nullopt);
 
 // Collective. Each rank writes what it holds into `directory` (made if it is missing), without
 // communication of tensor data; see pth_state.h for the files.

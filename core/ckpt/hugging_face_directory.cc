@@ -6,6 +6,8 @@
 #include <system_error>
 #include <utility>
 
+#include <nlohmann/json.hpp>
+
 #include "core/base/error.h"
 #include "core/ckpt/hugging_face_index.h"
 #include "core/ckpt/printable_name.h"
@@ -104,6 +106,29 @@ void HuggingFaceDirectory::read(const std::string& name, at::IntArrayRef shape, 
                                 at::Tensor out) {
   const Location& location = locate(name);
   read_rows(files_[location.file], *location.entry, shape, kConfig, first_row, out);
+}
+
+std::string config_with_dtype(const std::string& config_json, at::ScalarType dtype) {
+  auto config = nlohmann::ordered_json::parse(config_json);
+  const char* name = nullptr;
+  switch (dtype) {
+    case at::kFloat:
+      name = "float32";
+      break;
+    case at::kBFloat16:
+      name = "bfloat16";
+      break;
+    case at::kHalf:
+      name = "float16";
+      break;
+    case at::kDouble:
+      name = "float64";
+      break;
+    default:
+      fail(Code::kUnsupported, "config.json: no name for dtype {}", c10::toString(dtype));
+  }
+  config[config.contains("dtype") ? "dtype" : "torch_dtype"] = name;
+  return config.dump(2) + "\n";
 }
 
 }  // namespace fsdp2::ckpt

@@ -68,4 +68,7 @@ class HuggingFaceDirectory : public nn::ParameterSource {
   std::vector<std::string> names_;
 };
 
+// A config.json for weights of another dtype: its "torch_dtype" (or "dtype", where that is there).
+std::string config_with_dtype(const std::string& config_json, at::ScalarType dtype);
+
 }  // namespace fsdp2::ckpt

@@ -131,16 +131,17 @@ at::Tensor full_parameter(Unit& root, const ShardedParam& param) {
 }
 
 at::Tensor full_gradient(Unit& root, const ShardedParam& param) {
-  const at::NoGradGuard no_grad;
   const at::Tensor grad = param.sharded().grad();
-  if (!grad.defined()) {
-    return {};
-  }
+  return grad.defined() ? full_value(root, param, grad) : at::Tensor();
+}
+
+at::Tensor full_value(Unit& root, const ShardedParam& param, const at::Tensor& local) {
+  const at::NoGradGuard no_grad;
   if (param.is_whole()) {
-    return grad.clone();
+    return local.clone();
   }
-  const at::Tensor padded = at::zeros({param.layout().padded_numel()}, grad.options());
-  padded.narrow(0, 0, grad.numel()).copy_(grad.reshape({-1}));
+  const at::Tensor padded = at::zeros({param.layout().padded_numel()}, local.options());
+  padded.narrow(0, 0, local.numel()).copy_(local.reshape({-1}));
   return gather_full(root, param, padded);
 }
 

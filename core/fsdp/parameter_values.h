@@ -21,5 +21,7 @@ void load_parameters(Unit& root, nn::ParameterSource& source, LoadFrom from = Lo
 // dtype. Collective over the shard group.
 at::Tensor full_parameter(Unit& root, const ShardedParam& param);
 at::Tensor full_gradient(Unit& root, const ShardedParam& param);
+// As full_parameter, of any tensor in the shape of this rank's shard, such as an optimizer's state.
+at::Tensor full_value(Unit& root, const ShardedParam& param, const at::Tensor& local);
 
 }  // namespace fsdp2::fsdp

@@ -1,5 +1,11 @@
 // Optimizers on shards. State tensors have the shard's shape and live beside it; one update touches
-// this rank's rows only and communicates nothing. One parameter group, as PyTorch's default.
+// this rank's rows only and communicates nothing.
+//
+// All parameters begin in group 0; add_group gives some of them options of their own, as PyTorch's
+// parameter groups do:
+//
+//   auto optimizer = make_adamw(root, {1e-3});
+//   optimizer->add_group(norms_and_biases, AdamWOptions{1e-3, 0.9, 0.999, 1e-8, 0.0});
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -28,33 +34,6 @@ struct HyperParameter {
   Value value;
 };
 
-class Optimizer {
- public:
-  virtual ~Optimizer() = default;
-  // Updates every shard that has a gradient. The gradients are divided by grad_divisor on the way
-  // (clipping: norm / max_norm where that is above 1), which costs no pass of its own.
-  virtual void step(double grad_divisor = 1.0) = 0;
-  void zero_grad();
-
-  double lr() const { return lr_; }
-  void set_lr(double lr);  // kInvalidArgument unless finite and >= 0
-  fsdp::Unit& root() const { return *root_; }
-
-  const std::vector<fsdp::ShardedParam*>& params() const { return params_; }
-  // The state of params()[index]; zeros, as before the first step, where there has been none.
-  virtual std::vector<OptimizerState> state(size_t index) = 0;
-  // All that torch.optim keeps beside the parameters, in its order.
-  virtual std::vector<HyperParameter> hyper_parameters() const = 0;
-
- protected:
-  // The trainable parameters of root's tree.
-  Optimizer(std::shared_ptr<fsdp::Unit> root, double lr);
-
-  std::shared_ptr<fsdp::Unit> root_;
-  std::vector<fsdp::ShardedParam*> params_;
-  double lr_;
-};
-
 // AdamW (Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2019), as
 // torch.optim.AdamW.
 struct AdamWOptions {
@@ -64,8 +43,6 @@ struct AdamWOptions {
   double eps = 1e-8;
   double weight_decay = 1e-2;
 };
-std::unique_ptr<Optimizer> make_adamw(std::shared_ptr<fsdp::Unit> root,
-                                      const AdamWOptions& options);
 
 // As torch.optim.SGD without dampening: decay is added to the gradient.
 struct SgdOptions {
@@ -74,6 +51,54 @@ struct SgdOptions {
   double weight_decay = 0.0;
   bool nesterov = false;
 };
+
+class Optimizer {
+ public:
+  virtual ~Optimizer() = default;
+  // Updates every shard that has a gradient. The gradients are divided by grad_divisor on the way
+  // (clipping: norm / max_norm where that is above 1), which costs no pass of its own.
+  virtual void step(double grad_divisor = 1.0) = 0;
+  void zero_grad();
+
+  // Moves parameters out of group 0 into a new group. Its rate follows lr() in the ratio of
+  // options.lr to lr() now. Errors, with nothing changed: kNotFound (a name that is none of the
+  // tree's), kInvalidArgument (no names; one that is frozen or in another group; options of another
+  // algorithm; group 0 would be empty), kWrongState (lr() is 0, so there is no ratio).
+  virtual void add_group(const std::vector<std::string>& names, const AdamWOptions& options);
+  virtual void add_group(const std::vector<std::string>& names, const SgdOptions& options);
+
+  double lr() const { return lr_; }  // of group 0
+  void set_lr(double lr);            // of all groups; kInvalidArgument unless finite and >= 0
+  fsdp::Unit& root() const { return *root_; }
+
+  const std::vector<fsdp::ShardedParam*>& params() const { return params_; }
+  size_t group_count() const { return lr_ratios_.size(); }
+  size_t group_of(size_t index) const { return group_of_[index]; }  // of params()[index]
+  // The state of params()[index]; zeros, as before the first step, where there has been none.
+  virtual std::vector<OptimizerState> state(size_t index) = 0;
+  // All that torch.optim keeps beside a group's parameters, in its order.
+  virtual std::vector<HyperParameter> hyper_parameters(size_t group) const = 0;
+
+ protected:
+  // The trainable parameters of root's tree.
+  Optimizer(std::shared_ptr<fsdp::Unit> root, double lr);
+
+  double lr_of(size_t group) const { return lr_ * lr_ratios_[group]; }
+  void make_group(const std::vector<std::string>& names, double lr);
+
+  std::shared_ptr<fsdp::Unit> root_;
+  std::vector<fsdp::ShardedParam*> params_;
+
+ private:
+  size_t movable(const std::string& name) const;
+
+  double lr_;
+  std::vector<size_t> group_of_;
+  std::vector<double> lr_ratios_{1.0};
+};
+
+std::unique_ptr<Optimizer> make_adamw(std::shared_ptr<fsdp::Unit> root,
+                                      const AdamWOptions& options);
 std::unique_ptr<Optimizer> make_sgd(std::shared_ptr<fsdp::Unit> root, const SgdOptions& options);
 
 }  // namespace fsdp2::train

@@ -38,6 +38,9 @@ TrainStep::TrainStep(std::shared_ptr<nn::Module> module, std::shared_ptr<Optimiz
       optimizer_(std::move(optimizer)),
       options_(options),
       schedule_(with_peak(options.schedule, optimizer_->lr())) {
+  if (options_.loss_scaling) {
+    loss_scaler_.emplace(*options_.loss_scaling);
+  }
   FSDP2_CHECK(options_.accumulate >= 1, Code::kInvalidArgument,
               "accumulate: expected at least 1 micro batch, got {}", options_.accumulate);
   clip_divisor(0.0, options_.max_grad_norm);
@@ -56,11 +59,28 @@ double TrainStep::forward_backward(const std::vector<std::vector<at::Tensor>>& b
     root.set_requires_gradient_sync(last || !options_.accumulate_last);
     nn::Values inputs(batch[micro].begin(), batch[micro].end());
     const at::Tensor loss = scalar_loss((*module_)(std::move(inputs)));
-    const at::Tensor scaled = batch.size() == 1 ? loss : loss / static_cast<double>(batch.size());
-    scaled.backward();
+    const at::Tensor mean = batch.size() == 1 ? loss : loss / static_cast<double>(batch.size());
+    // A scaled loss may be beyond fp16 where its gradients are not.
+    (loss_scaler_ ? mean.to(at::kFloat) * loss_scale() : mean).backward();
     loss_sum += loss.item<double>();
   }
   return loss_sum;
+}
+
+void TrainStep::update(StepResult& result) {
+  result.step = next_step_;
+  result.lr = schedule_.learning_rate(next_step_);
+  optimizer_->set_lr(result.lr);
+  // The norm is of all ranks' gradients, so all come to the same answer.
+  result.applied = !loss_scaler_ || std::isfinite(result.grad_norm);
+  if (result.applied) {
+    optimizer_->step(clip_divisor(result.grad_norm, options_.max_grad_norm) * result.loss_scale);
+  }
+  if (loss_scaler_) {
+    loss_scaler_->update(!result.applied);
+  }
+  optimizer_->zero_grad();
+  ++next_step_;
 }
 
 StepResult TrainStep::run(const std::vector<std::vector<at::Tensor>>& batch) {
@@ -84,7 +104,8 @@ StepResult TrainStep::run(const std::vector<std::vector<at::Tensor>>& batch) {
     world.control().all_reduce(totals, ReduceOp::kSum).wait();
     const double* values = totals.const_data_ptr<double>();
     result.loss = values[0] / static_cast<double>(world.size() * options_.accumulate);
-    result.grad_norm = std::sqrt(values[1]);
+    result.loss_scale = loss_scale();
+    result.grad_norm = std::sqrt(values[1]) / result.loss_scale;
     result.n_tokens = static_cast<int64_t>(values[2]);
   } catch (...) {
     // The others are in a collective, or will be: tell them, and leave nothing half done.
@@ -95,12 +116,7 @@ StepResult TrainStep::run(const std::vector<std::vector<at::Tensor>>& batch) {
     root.set_requires_gradient_sync(true);
     throw;
   }
-  result.step = next_step_;
-  result.lr = schedule_.learning_rate(next_step_);
-  optimizer_->set_lr(result.lr);
-  optimizer_->step(clip_divisor(result.grad_norm, options_.max_grad_norm));
-  optimizer_->zero_grad();
-  ++next_step_;
+  update(result);
   result.seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   return result;

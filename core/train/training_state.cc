@@ -90,12 +90,55 @@ PickleValue to_python(const HyperParameter::Value& value) {
   return {};
 }
 
-void add_optimizer(Optimizer& optimizer, StateDict* state) {
+// Frozen parameters count as group 0's: Python's optimizers are given them too.
+ckpt::PickleList names_in_group(const Optimizer& optimizer, size_t group) {
+  const auto& trained = optimizer.params();
+  ckpt::PickleList names;
+  for (const fsdp::ShardedParam* param : optimizer.root().parameters()) {
+    const auto found = std::find(trained.begin(), trained.end(), param);
+    const size_t own = found == trained.end()
+                           ? 0
+                           : optimizer.group_of(static_cast<size_t>(found - trained.begin()));
+    if (own == group) {
+      names.items.emplace_back(param->name());
+    }
+  }
+  return names;
+}
+
+void add_group(const Optimizer& optimizer, size_t group, StateDict* state) {
+  const auto add = [&](const std::string& name, PickleValue value) {
+    state->add_object({"optim", "param_groups", static_cast<int64_t>(group), name},
+                      std::move(value));
+  };
+  for (const HyperParameter& hyper : optimizer.hyper_parameters(group)) {
+    add(hyper.name, to_python(hyper.value));
+  }
+  add("params", names_in_group(optimizer, group));
+}
+
+void add_flat_groups(const Optimizer& optimizer, StateDict* state) {
+  for (size_t i = 0; i < optimizer.params().size(); ++i) {
+    for (const HyperParameter& hyper : optimizer.hyper_parameters(optimizer.group_of(i))) {
+      state->add_object(
+          {"optim", fmt::format("param_groups.{}.{}", optimizer.params()[i]->name(), hyper.name)},
+          to_python(hyper.value));
+    }
+  }
+}
+
+StatePath state_path(OptimizerKeys keys, const std::string& param, const std::string& slot) {
+  return keys == OptimizerKeys::kByGroup
+             ? StatePath{"optim", "state", param, slot}
+             : StatePath{"optim", fmt::format("state.{}.{}", param, slot)};
+}
+
+void add_optimizer(Optimizer& optimizer, OptimizerKeys keys, StateDict* state) {
   for (size_t i = 0; i < optimizer.params().size(); ++i) {
     const fsdp::ShardedParam& param = *optimizer.params()[i];
     const fsdp::ShardLayout& layout = param.layout();
     for (const OptimizerState& slot : optimizer.state(i)) {
-      StatePath path = {"optim", "state", param.name(), slot.name};
+      StatePath path = state_path(keys, param.name(), slot.name);
       if (slot.is_sharded) {
         state->add_tensor(std::move(path), layout.global_shape, offsets_of(layout), slot.tensor);
       } else {
@@ -103,26 +146,26 @@ void add_optimizer(Optimizer& optimizer, StateDict* state) {
       }
     }
   }
-  const StatePath group = {"optim", "param_groups", int64_t{0}};
-  const auto add = [&](const std::string& name, PickleValue value) {
-    StatePath path = group;
-    path.emplace_back(name);
-    state->add_object(std::move(path), std::move(value));
-  };
-  for (const HyperParameter& hyper : optimizer.hyper_parameters()) {
-    add(hyper.name, to_python(hyper.value));
+  if (keys == OptimizerKeys::kByParameter) {
+    add_flat_groups(optimizer, state);
+    return;
   }
-  ckpt::PickleList names;
-  for (const fsdp::ShardedParam* param : optimizer.root().parameters()) {
-    names.items.emplace_back(param->name());
+  for (size_t group = 0; group < optimizer.group_count(); ++group) {
+    add_group(optimizer, group, state);
   }
-  add("params", std::move(names));
 }
 
 at::Tensor generator_state() {
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   const std::lock_guard<std::mutex> lock(generator.mutex());
   return generator.get_state();
+}
+
+void add_loss_scaler(TrainStep& step, StateDict* state) {
+  if (const LossScaler* scaler = step.loss_scaler()) {
+    state->add_object({kOwn, "scaler", "scale"}, scaler->state().scale);
+    state->add_object({kOwn, "scaler", "_growth_tracker"}, scaler->state().growth_tracker);
+  }
 }
 
 std::string rng_name(int rank) { return std::to_string(rank); }
@@ -166,12 +209,10 @@ struct Wanted {
 
 class Loader {
  public:
-  Loader(const TrainingObjects& objects, const std::string& path)
-      : objects_(objects),
-        model_(model_tensors(*objects.root)),
-        source_(ckpt::open_state_source(path)),
-        names_(*source_, names_of(model_)) {}
+  // Finds all that is to be read and checks names and shapes; changes nothing.
+  Loader(const TrainingObjects& objects, const ckpt::StateSource& source, bool partial);
 
+  // Reads it all.
   LoadReport run(bool partial);
 
  private:
@@ -183,13 +224,15 @@ class Loader {
   void check_names(bool partial) const;
   void set_rng() const;
   void set_step();
+  void set_loss_scaler();
   void set_data(bool partial);
   void set_lr();
   std::optional<int64_t> integer(const std::string& name) const;
+  std::optional<double> number(const std::string& name) const;
 
   const TrainingObjects& objects_;
   const std::vector<ModelTensor> model_;
-  std::unique_ptr<ckpt::StateSource> source_;
+  const ckpt::StateSource& source_;
   ckpt::StateNames names_;
   std::vector<Wanted> wanted_;
   at::Tensor rng_;
@@ -203,7 +246,7 @@ void Loader::want(const StateEntry* entry, const std::string& name, at::IntArray
     return;
   }
   FSDP2_CHECK(entry->dtype && shape == at::IntArrayRef(entry->shape), Code::kInvalidArgument,
-              "{}: {} is [{}], the run has [{}]", source_->path(), entry->name,
+              "{}: {} is [{}], the run has [{}]", source_.path(), entry->name,
               entry->dtype ? fmt::to_string(fmt::join(entry->shape, ", ")) : "no tensor",
               fmt::join(shape, ", "));
   wanted_.push_back({entry, std::move(offsets), into});
@@ -239,15 +282,21 @@ void Loader::want_optimizer() {
   report_.unexpected.insert(report_.unexpected.end(), unexpected.begin(), unexpected.end());
 }
 
-// With another number of ranks there may be none for this one: it goes on with its own.
+// With another number of ranks there may be none for this one: it goes on with its own. All ranks
+// want the same entries, as a collective source needs it, each its own one's bytes.
 void Loader::want_rng() {
-  const std::string name =
-      fmt::format("{}.rng.{}", kOwn, rng_name(objects_.root->mesh().world().rank()));
+  const World& world = objects_.root->mesh().world();
   const at::Tensor own = generator_state();
-  const StateEntry* entry = source_->find(name);
-  if (entry != nullptr && entry->dtype == at::kByte && entry->shape == own.sizes()) {
-    rng_ = at::empty_like(own);
-    wanted_.push_back({entry, {0}, rng_});
+  for (int rank = 0; rank < world.size(); ++rank) {
+    const StateEntry* entry = source_.find(fmt::format("{}.rng.{}", kOwn, rng_name(rank)));
+    if (entry == nullptr || entry->dtype != at::kByte || entry->shape != own.sizes()) {
+      continue;
+    }
+    const at::Tensor into = at::empty({rank == world.rank() ? own.numel() : 0}, at::kByte);
+    wanted_.push_back({entry, {0}, into});
+    if (rank == world.rank()) {
+      rng_ = into;
+    }
   }
 }
 
@@ -258,7 +307,7 @@ void Loader::check_names(bool partial) const {
   const auto check = [&](const std::vector<std::string>& names, Code code, const char* what,
                          const char* remedy) {
     const size_t shown = std::min(names.size(), kNamesInMessage);
-    FSDP2_CHECK(names.empty(), code, "{}: {} {}: {}{} ({})", source_->path(), names.size(), what,
+    FSDP2_CHECK(names.empty(), code, "{}: {} {}: {}{} ({})", source_.path(), names.size(), what,
                 fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
                 names.size() > shown ? ", ..." : "", remedy);
   };
@@ -268,19 +317,39 @@ void Loader::check_names(bool partial) const {
 }
 
 std::optional<int64_t> Loader::integer(const std::string& name) const {
-  const StateEntry* entry = source_->find(name);
+  const StateEntry* entry = source_.find(name);
   if (entry == nullptr || entry->dtype) {
     return std::nullopt;
   }
-  const PickleValue value = source_->read_object(*entry);
+  const PickleValue value = source_.read_object(*entry);
   const int64_t* number = value.as<int64_t>();
   return number != nullptr && *number >= 0 ? std::optional<int64_t>(*number) : std::nullopt;
+}
+
+std::optional<double> Loader::number(const std::string& name) const {
+  const StateEntry* entry = source_.find(name);
+  if (entry == nullptr || entry->dtype) {
+    return std::nullopt;
+  }
+  const PickleValue value = source_.read_object(*entry);
+  const double* found = value.as<double>();
+  return found != nullptr ? std::optional<double>(*found) : std::nullopt;
 }
 
 void Loader::set_step() {
   report_.step = integer(kStep).value_or(-1);
   if (objects_.step != nullptr && report_.step >= 0) {
     objects_.step->set_position(report_.step);
+  }
+}
+
+// A checkpoint of a run without loss scaling leaves it at its start.
+void Loader::set_loss_scaler() {
+  LossScaler* scaler = objects_.step != nullptr ? objects_.step->loss_scaler() : nullptr;
+  const std::optional<double> scale = number(fmt::format("{}.scaler.scale", kOwn));
+  if (scaler != nullptr && scale) {
+    const auto tracker = integer(fmt::format("{}.scaler._growth_tracker", kOwn));
+    scaler->set_state({*scale, tracker.value_or(0)});
   }
 }
 
@@ -312,12 +381,16 @@ void Loader::set_data(bool partial) {
 }
 
 void Loader::set_lr() {
-  const StateEntry* entry = source_->find(names_.optimizer_prefix() + "param_groups.0.lr");
-  if (entry != nullptr && !entry->dtype) {
-    const PickleValue value = source_->read_object(*entry);
-    if (const double* lr = value.as<double>()) {
-      objects_.optimizer->set_lr(*lr);
+  const Optimizer& optimizer = *objects_.optimizer;
+  const std::string groups = names_.optimizer_prefix() + "param_groups.";
+  std::optional<double> lr = number(groups + "0.lr");
+  for (size_t i = 0; !lr && i < optimizer.params().size(); ++i) {
+    if (optimizer.group_of(i) == 0) {
+      lr = number(groups + optimizer.params()[i]->name() + ".lr");
     }
+  }
+  if (lr) {
+    objects_.optimizer->set_lr(*lr);
   }
 }
 
@@ -329,7 +402,11 @@ void Loader::set_rng() const {
   }
 }
 
-LoadReport Loader::run(bool partial) {
+Loader::Loader(const TrainingObjects& objects, const ckpt::StateSource& source, bool partial)
+    : objects_(objects),
+      model_(model_tensors(*objects.root)),
+      source_(source),
+      names_(source, names_of(model_)) {
   want_model();
   if (objects_.optimizer != nullptr) {
     want_optimizer();
@@ -338,12 +415,16 @@ LoadReport Loader::run(bool partial) {
   if (objects_.rng) {
     want_rng();
   }
+}
+
+LoadReport Loader::run(bool partial) {
   for (const Wanted& wanted : wanted_) {
-    if (wanted.into.numel() > 0) {
-      source_->read(*wanted.entry, wanted.offsets, wanted.into);
+    if (wanted.into.numel() > 0 || source_.is_collective()) {
+      source_.read(*wanted.entry, wanted.offsets, wanted.into);
     }
   }
   set_step();
+  set_loss_scaler();
   if (objects_.loader != nullptr) {
     set_data(partial);
   }
@@ -356,14 +437,15 @@ LoadReport Loader::run(bool partial) {
 
 }  // namespace
 
-StateDict state_to_save(const TrainingObjects& objects) {
+StateDict state_to_save(const TrainingObjects& objects, OptimizerKeys keys) {
   StateDict state;
   add_model(*objects.root, &state);
   if (objects.optimizer != nullptr) {
-    add_optimizer(*objects.optimizer, &state);
+    add_optimizer(*objects.optimizer, keys, &state);
   }
   if (objects.step != nullptr) {
     state.add_object({kStep}, objects.step->position());
+    add_loss_scaler(*objects.step, &state);
   }
   if (objects.loader != nullptr) {
     add_data(objects, &state);
@@ -372,23 +454,39 @@ StateDict state_to_save(const TrainingObjects& objects) {
   if (objects.rng) {
     add_rng(world, &state);
   }
-  state.add_object({kOwn, "scaler"}, {});
   state.add_object({kOwn, "world_size"}, static_cast<int64_t>(world.size()));
   return state;
 }
 
 LoadReport load_training_state(const TrainingObjects& objects, const std::string& path,
                                bool partial) {
+  std::unique_ptr<ckpt::StateSource> source;
+  agree(objects.root->mesh().world(), "loading " + path, [&] {
+    const std::string found = ckpt::find_checkpoint(path);
+    source = ckpt::open_state_source(found);
+    return fmt::format("checkpoint={}\n", std::filesystem::path(found).filename().string());
+  });
+  return load_training_state(objects, *source, partial);
+}
+
+LoadReport load_training_state(const TrainingObjects& objects, const ckpt::StateSource& source,
+                               bool partial) {
   const at::NoGradGuard no_grad;
+  World& world = objects.root->mesh().world();
   const std::vector<fsdp::ShardedParam*>& params = objects.root->parameters();
   // What was gathered before is not what the shards hold afterwards.
   objects.root->reset();
   objects.root->zero_grad();
+  const std::string what = "loading " + source.path();
+  std::optional<Loader> loader;
+  agree(world, what, [&] {
+    loader.emplace(objects, source, partial);
+    return std::string();
+  });
   LoadReport report;
-  agree(objects.root->mesh().world(), "loading " + path, [&] {
-    const std::string found = ckpt::find_checkpoint(path);
-    report = Loader(objects, found).run(partial);
-    return fmt::format("checkpoint={}\n", std::filesystem::path(found).filename().string());
+  agree(world, what, [&] {
+    report = loader->run(partial);
+    return std::string();
   });
   for (fsdp::ShardedParam* param : params) {
     param->mark_has_values();

@@ -6,7 +6,7 @@
 //   step                                         the number of the next step
 //   fsdp2.data.{epoch, window, window_count, sequence_length, steps}
 //   fsdp2.rng.<rank>                             of LibTorch's CPU generator, uint8
-//   fsdp2.scaler                                 None: there is no loss scaling yet
+//   fsdp2.scaler.{scale, _growth_tracker}        with loss scaling; GradScaler's names
 //   fsdp2.world_size
 //
 // The schedule has no state beside the step.
@@ -34,8 +34,16 @@ struct TrainingObjects {
   bool rng = true;
 };
 
-// Tensors share memory with the run: they hold its values when they are written.
-ckpt::StateDict state_to_save(const TrainingObjects& objects);
+// How the optimizer's hyper-parameters are listed; its state has the same names by both.
+enum class OptimizerKeys {
+  kByGroup,      // nested: optim.param_groups.0.lr and, once, the group's parameters
+  kByParameter,  // flat: optim.param_groups.<parameter>.lr of each parameter
+};
+
+// Tensors share memory with the run: they hold its values when they are written, or gathered
+// (gathered_state.h).
+ckpt::StateDict state_to_save(const TrainingObjects& objects,
+                              OptimizerKeys keys = OptimizerKeys::kByGroup);
 
 struct LoadReport {
   std::vector<std::string> missing;     // names of ours that the checkpoint lacks
@@ -53,6 +61,10 @@ struct LoadReport {
 // partial: what is missing stays as it is and what is unexpected is ignored, both are reported;
 // otherwise they are errors (kNotFound, kInvalidArgument).
 LoadReport load_training_state(const TrainingObjects& objects, const std::string& path,
+                               bool partial);
+// The same from what is open or in memory: each rank its own copy of the same state
+// (memory_state.h), or all together what rank 0 has (broadcast_state.h).
+LoadReport load_training_state(const TrainingObjects& objects, const ckpt::StateSource& source,
                                bool partial);
 
 }  // namespace fsdp2::train

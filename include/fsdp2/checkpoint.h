@@ -23,7 +23,8 @@ typedef struct fsdp2_save_options {
   int32_t background; /* 1: return once a copy is made; sharded only */
   int32_t keep_last;  /* n > 0: of a series DIR/step-XXXXXXXX only the newest n; sharded only */
   int32_t no_rng;     /* 1: without LibTorch's random generator; sharded only */
-  int32_t reserved;
+  int32_t dtype;      /* FSDP2_DTYPE_ that floating-point parameters are rounded to in the file, or
+                       * _KEEP; not sharded, not per rank; the model itself stays as it is */
   int64_t max_file_bytes; /* model directory: size above which weights are split; 0: 5 GiB */
 } fsdp2_save_options;
 #define FSDP2_SAVE_OPTIONS_INIT {(uint32_t)sizeof(fsdp2_save_options), 0, 0, 0, 0, 0, 0}

@@ -41,8 +41,9 @@ FSDP2_CALL fsdp2_shard_set_gradient_ready(fsdp2_shard shard, const char* unit /*
  *
  * Before: from this rank's chunk (1-D, zero-padded to the same length on every rank, in the shard's
  * dtype) to the tensor that is sent: 1-D, of one size and dtype on all ranks, to `out`, whose
- * handle then is the library's. After: from the ranks' pieces [ranks, n] to their chunks [ranks,
- * length] in compute dtype, which it writes to `chunks`. */
+ * handle then is the library's; which ranks they are says the mesh of the shard. After: from the
+ * ranks' pieces [ranks, n] to their chunks [ranks, length] in compute dtype, which it writes to
+ * `chunks`. */
 typedef fsdp2_status (*fsdp2_pre_all_gather_fn)(const char* parameter, fsdp2_tensor chunk,
                                                 fsdp2_tensor* out, void* user_data);
 typedef fsdp2_status (*fsdp2_post_all_gather_fn)(const char* parameter, fsdp2_tensor pieces,

@@ -45,6 +45,12 @@ FSDP2_CALL fsdp2_module_checkpoint_activations(fsdp2_module module,
                                                const char* const* kinds /*(opt)*/, size_t n_kinds,
                                                int64_t every);
 
+/* Training mode (1, as modules begin) or evaluation mode (0) of the module and all below it. The
+ * language models of this library have no layer that behaves differently (no dropout); gradients
+ * are recorded in either mode (see FSDP2_FORWARD_NO_GRAD). */
+FSDP2_CALL fsdp2_module_train(fsdp2_module module, int32_t mode);
+FSDP2_CALL fsdp2_module_is_training(fsdp2_module module, int32_t* out);
+
 enum { FSDP2_FORWARD_NO_GRAD = 1 };
 /* [c] if the module is sharded. Causal language models: (tokens [B,S] i64) gives logits [B,S,V];
  * (tokens, labels [B,S] i64) gives the mean cross-entropy, where label -100 is left out: one output

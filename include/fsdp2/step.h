@@ -19,20 +19,26 @@ typedef struct fsdp2_step_options {
   int64_t total_steps;     /* length of the schedule, warm-up included */
   double min_lr_ratio;     /* final rate as a part of the optimizer's */
   double max_grad_norm;    /* 0: no clipping */
+  /* Dynamic loss scaling, for gradients in fp16: the loss is multiplied by a scale that begins with
+   * loss_scale (65536 is usual; 0: none), halves after a step whose gradients overflow, which is
+   * then not applied, and doubles after loss_scale_interval steps in a row without. */
+  double loss_scale;
+  int64_t loss_scale_interval;
 } fsdp2_step_options;
 #define FSDP2_STEP_OPTIONS_INIT \
-  {(uint32_t)sizeof(fsdp2_step_options), 1, 0, FSDP2_SCHEDULE_CONSTANT, 0, 0, 0.0, 0.0}
+  {(uint32_t)sizeof(fsdp2_step_options), 1, 0, FSDP2_SCHEDULE_CONSTANT, 0, 0, 0.0, 0.0, 0.0, 2000}
 FSDP2_CALL fsdp2_step_options_init(fsdp2_step_options* options, size_t struct_size);
 
 typedef struct fsdp2_step_result {
   uint32_t struct_size;
-  int32_t applied;  /* 0: the update was skipped */
+  int32_t applied;  /* 0: gradients overflowed under a loss scale, nothing was updated */
   int64_t step;     /* counts from 0 */
   int64_t n_tokens; /* over all ranks */
   double loss;      /* mean over ranks and micro batches */
-  double grad_norm; /* L2, before clipping, accumulated in double */
+  double grad_norm; /* L2, before clipping, without the loss scale, accumulated in double */
   double lr, seconds, tokens_per_second;
   int64_t peak_unsharded_bytes; /* of gathered parameters on this rank, so far */
+  double loss_scale;            /* of this step; 1: none */
 } fsdp2_step_result;
 
 /* [c] The optimizer must belong to the shard; its rate at this call is the schedule's peak. */

@@ -135,7 +135,7 @@ static void a_token_beyond_the_vocabulary_is_told_with_its_position(void) {
 }
 
 static void a_step_over_a_wrong_token_fails_and_the_next_one_works(void) {
-  struct lone_job job = start_lone_job();
+  struct job job = start_lone_job();
   const int64_t shape[2] = {1, 4};
   const int64_t bad[4] = {1, 2, 384, 3};
   fsdp2_tensor batch[2];
@@ -205,7 +205,7 @@ static void mesh_settings_that_contradict_are_told(void) {
 }
 
 static void saving_where_nothing_can_be_written_is_told(void) {
-  struct lone_job job = start_lone_job();
+  struct job job = start_lone_job();
   EXPECT_STATUS(fsdp2_checkpoint_save_full(job.shard, "/no/such/directory/model.safetensors"),
                 FSDP2_E_NOT_FOUND);
   EXPECT_MESSAGE("/no/such/directory");

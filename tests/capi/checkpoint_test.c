@@ -5,14 +5,14 @@
 #include "tests/capi/harness.h"
 #include "tests/capi/ranks.h"
 
-static void save(const struct lone_job* job, const char* name, int background) {
+static void save(const struct job* job, const char* name, int background) {
   fsdp2_save_options options = FSDP2_SAVE_OPTIONS_INIT;
   options.background = background;
   EXPECT_OK(fsdp2_checkpoint_save(job->shard, job->optimizer, job->step, job->loader,
                                   temporary_path(name), &options));
 }
 
-static void load(const struct lone_job* job, const char* name) {
+static void load(const struct job* job, const char* name) {
   EXPECT_OK(fsdp2_checkpoint_load(job->shard, job->optimizer, job->step, job->loader,
                                   temporary_path(name), NULL));
 }
@@ -20,7 +20,7 @@ static void load(const struct lone_job* job, const char* name) {
 static void a_run_goes_on_from_a_checkpoint_to_the_bit(void) {
   int background;
   for (background = 0; background < 2; ++background) {
-    struct lone_job job = start_lone_job();
+    struct job job = start_lone_job();
     double expected[2];
     int32_t done = 0;
     int64_t position = -1;
@@ -49,7 +49,7 @@ static void a_run_goes_on_from_a_checkpoint_to_the_bit(void) {
 }
 
 static void the_report_tells_step_and_names(void) {
-  struct lone_job job = start_lone_job();
+  struct job job = start_lone_job();
   fsdp2_load_options options = FSDP2_LOAD_OPTIONS_INIT;
   char report[512];
   size_t needed = 0;
@@ -77,7 +77,7 @@ static void the_report_tells_step_and_names(void) {
 static void every_format_is_saved_inspected_verified_and_loaded(void) {
   static const char* const names[] = {"sharded", "model.safetensors", "fsdp_cpt1.pth", "directory",
                                       "per-rank"};
-  struct lone_job job = start_lone_job();
+  struct job job = start_lone_job();
   double expected;
   int32_t format;
   take_step(job.loader, job.step);
@@ -105,7 +105,7 @@ static void every_format_is_saved_inspected_verified_and_loaded(void) {
 }
 
 static void formats_are_converted_into_each_other(void) {
-  struct lone_job job = start_lone_job();
+  struct job job = start_lone_job();
   fsdp2_convert_options options = FSDP2_CONVERT_OPTIONS_INIT;
   double expected[2];
   int i;
@@ -143,8 +143,34 @@ static void formats_are_converted_into_each_other(void) {
   }
 }
 
+static void an_export_in_bf16_says_so_in_config_and_weights(void) {
+  static char text[1 << 16];
+  struct job job = start_lone_job();
+  fsdp2_save_options options = FSDP2_SAVE_OPTIONS_INIT;
+  FILE* config;
+  size_t needed = 0;
+  options.format = FSDP2_CHECKPOINT_MODEL_DIRECTORY;
+  options.dtype = FSDP2_DTYPE_BF16;
+  EXPECT_OK(fsdp2_checkpoint_save(job.shard, (fsdp2_optimizer){0}, (fsdp2_step){0},
+                                  (fsdp2_loader){0}, temporary_path("bf16"), &options));
+  EXPECT_OK(fsdp2_checkpoint_inspect(temporary_path("bf16"), text, sizeof(text), &needed));
+  EXPECT(strstr(text, "BFloat16") != NULL && strstr(text, "Float\"") == NULL);
+  config = fopen(temporary_path("bf16/config.json"), "r");
+  if (EXPECT(config != NULL)) {
+    text[fread(text, 1, sizeof(text) - 1, config)] = '\0';
+    EXPECT(strstr(text, "\"torch_dtype\": \"bfloat16\"") != NULL);
+    fclose(config);
+  }
+  options.format = FSDP2_CHECKPOINT_SHARDED;
+  EXPECT_STATUS(fsdp2_checkpoint_save(job.shard, job.optimizer, job.step, job.loader,
+                                      temporary_path("x"), &options),
+                FSDP2_E_UNSUPPORTED);
+  EXPECT_MESSAGE("options.dtype: only full weights are written in another dtype");
+  end_lone_job(&job);
+}
+
 static void the_newest_of_a_series_is_found(void) {
-  struct lone_job job = start_lone_job();
+  struct job job = start_lone_job();
   fsdp2_save_options options = FSDP2_SAVE_OPTIONS_INIT;
   char found[512];
   size_t needed = 0;
@@ -163,8 +189,8 @@ static void the_newest_of_a_series_is_found(void) {
 }
 
 static void misuse_is_told(void) {
-  struct lone_job job = start_lone_job();
-  struct lone_job other = start_lone_job();
+  struct job job = start_lone_job();
+  struct job other = start_lone_job();
   fsdp2_save_options options = FSDP2_SAVE_OPTIONS_INIT;
   size_t needed = 0;
   EXPECT_STATUS(fsdp2_checkpoint_save(job.shard, other.optimizer, job.step, job.loader,
@@ -227,6 +253,7 @@ int main(void) {
   RUN(the_report_tells_step_and_names);
   RUN(every_format_is_saved_inspected_verified_and_loaded);
   RUN(formats_are_converted_into_each_other);
+  RUN(an_export_in_bf16_says_so_in_config_and_weights);
   RUN(the_newest_of_a_series_is_found);
   RUN(misuse_is_told);
   RUN(four_ranks_save_and_three_load);

@@ -47,13 +47,7 @@ static void expect_told(fsdp2_status status, const char* what, double begin) {
   EXPECT(now() - begin < kTimeoutMs / 1000.0 + 5);
 }
 
-struct job {
-  fsdp2_module module;
-  fsdp2_shard shard;
-  fsdp2_optimizer optimizer;
-  fsdp2_step step;
-};
-
+/* Without a loader, whose batch must divide by the ranks that are left. */
 static struct job start(fsdp2_mesh mesh) {
   struct job job;
   memset(&job, 0, sizeof(job));

@@ -125,7 +125,7 @@ static inline fsdp2_loader golden_loader(fsdp2_mesh mesh) {
 }
 
 /* A mesh of one rank with tiny-llama sharded over it, an optimizer, a loader and a step. */
-struct lone_job {
+struct job {
   fsdp2_mesh mesh;
   fsdp2_module module;
   fsdp2_shard shard;
@@ -134,10 +134,11 @@ struct lone_job {
   fsdp2_step step;
 };
 
-static inline struct lone_job start_lone_job(void) {
-  struct lone_job job;
+/* On a mesh of the caller's. */
+static inline struct job start_job(fsdp2_mesh mesh) {
+  struct job job;
   memset(&job, 0, sizeof(job));
-  job.mesh = lone_mesh();
+  job.mesh = mesh;
   job.module = tiny_llama();
   job.shard = shard_of(job.module, job.mesh);
   job.optimizer = golden_adamw(job.shard);
@@ -146,12 +147,19 @@ static inline struct lone_job start_lone_job(void) {
   return job;
 }
 
-static inline void end_lone_job(struct lone_job* job) {
+static inline struct job start_lone_job(void) { return start_job(lone_mesh()); }
+
+/* Leaves the mesh. */
+static inline void end_job(struct job* job) {
   EXPECT_OK(fsdp2_step_destroy(job->step));
   EXPECT_OK(fsdp2_loader_destroy(job->loader));
   EXPECT_OK(fsdp2_optimizer_destroy(job->optimizer));
   EXPECT_OK(fsdp2_shard_destroy(job->shard));
   EXPECT_OK(fsdp2_module_destroy(job->module));
+}
+
+static inline void end_lone_job(struct job* job) {
+  end_job(job);
   EXPECT_OK(fsdp2_mesh_destroy(job->mesh));
 }
 

@@ -7,7 +7,7 @@
 #include "tests/capi/harness.h"
 
 /* Objects that are in order, for everything in a call that is not what is wrong. */
-static struct lone_job job;
+static struct job job;
 static fsdp2_tensor tokens, labels;
 static fsdp2_module loose_module; /* not sharded */
 

@@ -67,6 +67,7 @@ static void null_pointers_are_refused(void) {
   NULL_ARGUMENT(fsdp2_module_from_config, NULL, NULL, OUT(fsdp2_module));
   NULL_ARGUMENT(fsdp2_module_from_config, "{}", NULL, NULL);
   NULL_ARGUMENT(fsdp2_module_get_info, job.module, NULL);
+  NULL_ARGUMENT(fsdp2_module_is_training, job.module, NULL);
   NULL_ARGUMENT(fsdp2_module_checkpoint_activations, job.module, NULL, 1, 1);
   NULL_ARGUMENT(fsdp2_module_forward, job.module, NULL, 1, 0, OUT(fsdp2_tensor), 1, OUT2(size_t));
   NULL_ARGUMENT(fsdp2_module_forward, job.module, &tokens, 1, 0, NULL, 1, OUT2(size_t));
@@ -116,6 +117,10 @@ static void null_pointers_are_refused(void) {
   NULL_ARGUMENT(fsdp2_optimizer_adamw, job.shard, NULL, NULL);
   NULL_ARGUMENT(fsdp2_optimizer_sgd, job.shard, NULL, NULL);
   NULL_ARGUMENT(fsdp2_optimizer_get_lr, job.optimizer, NULL);
+  NULL_ARGUMENT(fsdp2_optimizer_add_adamw_group, job.optimizer, NULL, 1, NULL);
+  NULL_ARGUMENT(fsdp2_optimizer_add_sgd_group, job.optimizer, NULL, 1, NULL);
+  NULL_ARGUMENT(fsdp2_optimizer_get_state, job.optimizer, 0, NULL, 0, OUT(fsdp2_tensor));
+  NULL_ARGUMENT(fsdp2_optimizer_get_state, job.optimizer, 0, "step", 0, NULL);
   NULL_ARGUMENT(fsdp2_plan_get_info, job.shard, NULL, NULL);
   NULL_ARGUMENT(fsdp2_plan_describe, job.shard, NULL, OUT(char), 64, NULL);
   NULL_ARGUMENT(fsdp2_loader_open, job.mesh, NULL, &loading, OUT(fsdp2_loader));
@@ -280,6 +285,11 @@ static void numbers_out_of_their_range_are_refused(void) {
   INVALID(fsdp2_shard_clip_grad_norm, job.shard, 1.0, -2.0, OUT(double));
   INVALID(fsdp2_shard_get_parameter_name, job.shard, 0, 1, OUT(char), 64, OUT2(size_t));
   INVALID(fsdp2_shard_get_parameter, job.shard, 0, 4, OUT(fsdp2_tensor));
+  INVALID(fsdp2_optimizer_add_adamw_group, job.optimizer, kBadTexts, kHuge, NULL);
+  INVALID(fsdp2_optimizer_add_sgd_group, job.optimizer, kBadTexts, kHuge, NULL);
+  INVALID(fsdp2_optimizer_get_state, job.optimizer, kHuge, "step", 0, OUT(fsdp2_tensor));
+  INVALID(fsdp2_optimizer_get_state, job.optimizer, 0, "step", 1, OUT(fsdp2_tensor));
+  INVALID(fsdp2_module_train, job.module, 2);
   INVALID(fsdp2_optimizer_set_lr, job.optimizer, NAN);
   INVALID(fsdp2_optimizer_set_lr, job.optimizer, -1.0);
   INVALID(fsdp2_loader_set_position, job.loader, -1);

@@ -53,6 +53,8 @@ CALL(tensor_get_info, tensor, fsdp2_tensor_get_info(h, OUT_STRUCT(fsdp2_tensor_i
 CALL(tensor_backward, tensor, fsdp2_tensor_backward(h))
 CALL(tensor_destroy, tensor, fsdp2_tensor_destroy(h))
 CALL(module_destroy, module, fsdp2_module_destroy(h))
+CALL(module_train, module, fsdp2_module_train(h, 0))
+CALL(module_is_training, module, fsdp2_module_is_training(h, OUT(int32_t)))
 CALL(module_get_info, module, fsdp2_module_get_info(h, OUT_STRUCT(fsdp2_module_info)))
 CALL(module_forward, module,
      fsdp2_module_forward(h, &tokens, 1, 0, OUT(fsdp2_tensor), 1, OUT2(size_t)))
@@ -120,6 +122,11 @@ CALL(shard_ready, shard, fsdp2_shard_set_gradient_ready(h, NULL, 0, NULL, NULL, 
 CALL(shard_extension, shard, fsdp2_shard_set_all_gather_extension(h, NULL, NULL, NULL, NULL, NULL))
 CALL(optimizer_adamw, shard, fsdp2_optimizer_adamw(h, NULL, OUT(fsdp2_optimizer)))
 CALL(optimizer_sgd, shard, fsdp2_optimizer_sgd(h, NULL, OUT(fsdp2_optimizer)))
+static const char* const kNorm[1] = {"model.norm.weight"};
+CALL(optimizer_add_adamw_group, optimizer, fsdp2_optimizer_add_adamw_group(h, kNorm, 1, NULL))
+CALL(optimizer_add_sgd_group, optimizer, fsdp2_optimizer_add_sgd_group(h, kNorm, 1, NULL))
+CALL(optimizer_get_state, optimizer,
+     fsdp2_optimizer_get_state(h, 0, "step", FSDP2_PARAMETER_LOCAL, OUT(fsdp2_tensor)))
 CALL(optimizer_set_lr, optimizer, fsdp2_optimizer_set_lr(h, 1.0))
 CALL(optimizer_get_lr, optimizer, fsdp2_optimizer_get_lr(h, OUT(double)))
 CALL(optimizer_run, optimizer, fsdp2_optimizer_run(h))
@@ -189,6 +196,8 @@ static const struct {
     {"fsdp2_tensor_destroy", tensor_destroy, 't', 1},
     {"fsdp2_module_destroy", module_destroy, 'M', 1},
     {"fsdp2_module_get_info", module_get_info, 'M', 0},
+    {"fsdp2_module_train", module_train, 'M', 0},
+    {"fsdp2_module_is_training", module_is_training, 'M', 0},
     {"fsdp2_module_forward", module_forward, 'M', 0},
     {"fsdp2_module_forward", module_forward_of_input, 't', 0},
     {"fsdp2_module_generate", module_generate, 'M', 0},
@@ -246,6 +255,9 @@ static const struct {
     {"fsdp2_shard_set_all_gather_extension", shard_extension, 's', 0},
     {"fsdp2_optimizer_adamw", optimizer_adamw, 's', 0},
     {"fsdp2_optimizer_sgd", optimizer_sgd, 's', 0},
+    {"fsdp2_optimizer_add_adamw_group", optimizer_add_adamw_group, 'o', 0},
+    {"fsdp2_optimizer_add_sgd_group", optimizer_add_sgd_group, 'o', 0},
+    {"fsdp2_optimizer_get_state", optimizer_get_state, 'o', 0},
     {"fsdp2_optimizer_set_lr", optimizer_set_lr, 'o', 0},
     {"fsdp2_optimizer_get_lr", optimizer_get_lr, 'o', 0},
     {"fsdp2_optimizer_run", optimizer_run, 'o', 0},
@@ -296,7 +308,7 @@ static uint64_t of_kind(const struct handles* handles, char kind) {
 
 int main(void) {
   static const char kKinds[] = "mtMsoLS";
-  struct lone_job gone = start_lone_job();
+  struct job gone = start_lone_job();
   const int64_t one = 1, shape = 1;
   fsdp2_tensor gone_tensor = int64_tensor(&one, &shape, 1);
   struct handles stale, live;

@@ -175,7 +175,7 @@ static void fields_that_cannot_be_are_refused(void) {
   FIELD(save, fsdp2_save_options, background, 2);
   FIELD(save, fsdp2_save_options, keep_last, -1);
   FIELD(save, fsdp2_save_options, no_rng, -1);
-  FIELD(save, fsdp2_save_options, reserved, 1);
+  FIELD(save, fsdp2_save_options, dtype, FSDP2_DTYPE_I64);
   FIELD(save, fsdp2_save_options, max_file_bytes, -1);
   FIELD(load, fsdp2_load_options, partial, 2);
   FIELD(load, fsdp2_load_options, no_rng, 2);
@@ -255,6 +255,9 @@ static void fields_that_cannot_be_are_refused(void) {
   FIELD(step_create, fsdp2_step_options, total_steps, -1);
   FIELD(step_create, fsdp2_step_options, min_lr_ratio, 1.5);
   FIELD(step_create, fsdp2_step_options, max_grad_norm, NAN);
+  FIELD(step_create, fsdp2_step_options, loss_scale, -1.0);
+  FIELD(step_create, fsdp2_step_options, loss_scale, NAN);
+  FIELD(step_create, fsdp2_step_options, loss_scale_interval, 0);
 }
 
 int main(void) {

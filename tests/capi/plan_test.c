@@ -68,7 +68,7 @@ static void a_plan_needs_no_other_rank(void) {
 }
 
 static void options_of_a_plan_are_checked(void) {
-  struct lone_job job = start_lone_job();
+  struct job job = start_lone_job();
   fsdp2_plan_options options = FSDP2_PLAN_OPTIONS_INIT;
   fsdp2_plan_info info;
   char text[4096];

@@ -3,55 +3,37 @@
 #include "tests/capi/ranks.h"
 
 static void train(fsdp2_mesh mesh, int rank) {
-  fsdp2_module module = tiny_llama();
-  fsdp2_shard shard = shard_of(module, mesh);
-  fsdp2_optimizer optimizer = golden_adamw(shard);
-  fsdp2_loader loader = golden_loader(mesh);
-  fsdp2_step step = {0};
+  struct job job = start_job(mesh);
   fsdp2_parameter_info info;
   fsdp2_shard_stats stats;
   int i;
-  EXPECT_OK(fsdp2_step_create(shard, optimizer, NULL, &step));
   for (i = 0; i < 3; ++i) {
-    const fsdp2_step_result result = take_step(loader, step);
+    const fsdp2_step_result result = take_step(job.loader, job.step);
     EXPECT(result.n_tokens == 8 * 32);
     EXPECT_NEAR(result.loss, kGoldenLoss[i], 5e-6);
   }
   info.struct_size = (uint32_t)sizeof(info);
-  EXPECT_OK(fsdp2_shard_get_parameter_info(shard, 0, &info));
+  EXPECT_OK(fsdp2_shard_get_parameter_info(job.shard, 0, &info));
   EXPECT(info.shard_dim == 0 && info.local_shape[0] == 192 && info.local_offset == 192 * rank);
   stats.struct_size = (uint32_t)sizeof(stats);
-  EXPECT_OK(fsdp2_shard_get_stats(shard, &stats));
+  EXPECT_OK(fsdp2_shard_get_stats(job.shard, &stats));
   EXPECT(stats.reduce_scatters == 3 * stats.n_units && stats.all_gather_bytes > 0);
   EXPECT(stats.peak_unsharded_bytes > 0);
-  EXPECT_OK(fsdp2_step_destroy(step));
-  EXPECT_OK(fsdp2_loader_destroy(loader));
-  EXPECT_OK(fsdp2_optimizer_destroy(optimizer));
-  EXPECT_OK(fsdp2_shard_destroy(shard));
-  EXPECT_OK(fsdp2_module_destroy(module));
+  end_job(&job);
 }
 static void two_ranks_have_the_golden_losses(void) { on_ranks("train", 2, 0, train); }
 
 static void train_replicated(fsdp2_mesh mesh, int rank) {
-  fsdp2_module module = tiny_llama();
-  fsdp2_shard shard = shard_of(module, mesh);
-  fsdp2_optimizer optimizer = golden_adamw(shard);
-  fsdp2_loader loader = golden_loader(mesh);
-  fsdp2_step step = {0};
+  struct job job = start_job(mesh);
   fsdp2_parameter_info info;
   int i;
   info.struct_size = (uint32_t)sizeof(info);
-  EXPECT_OK(fsdp2_shard_get_parameter_info(shard, 0, &info));
+  EXPECT_OK(fsdp2_shard_get_parameter_info(job.shard, 0, &info));
   EXPECT(info.local_shape[0] == 192 && info.local_offset == 192 * (rank % 2));
-  EXPECT_OK(fsdp2_step_create(shard, optimizer, NULL, &step));
   for (i = 0; i < 3; ++i) {
-    EXPECT_NEAR(take_step(loader, step).loss, kGoldenLoss[i], 5e-6);
+    EXPECT_NEAR(take_step(job.loader, job.step).loss, kGoldenLoss[i], 5e-6);
   }
-  EXPECT_OK(fsdp2_step_destroy(step));
-  EXPECT_OK(fsdp2_loader_destroy(loader));
-  EXPECT_OK(fsdp2_optimizer_destroy(optimizer));
-  EXPECT_OK(fsdp2_shard_destroy(shard));
-  EXPECT_OK(fsdp2_module_destroy(module));
+  end_job(&job);
 }
 static void four_ranks_of_two_replicas_have_the_golden_losses(void) {
   on_ranks("replicated", 4, 2, train_replicated);
@@ -133,25 +115,18 @@ static void open_unlike(fsdp2_mesh mesh, int rank) {
 static void a_loader_opens_on_all_ranks_or_none(void) { on_ranks("open", 2, 0, open_unlike); }
 
 static void step_fails_on_one(fsdp2_mesh mesh, int rank) {
-  fsdp2_module module = tiny_llama();
-  fsdp2_shard shard = shard_of(module, mesh);
-  fsdp2_optimizer optimizer = golden_adamw(shard);
-  fsdp2_step step = {0};
+  struct job job = start_job(mesh);
   fsdp2_step_result result;
   const int64_t shape[2] = {1, 4};
   const int64_t tokens[2][4] = {{1, 2, 3, 4}, {1, 2, 384, 4}};
   fsdp2_tensor batch[2];
   result.struct_size = (uint32_t)sizeof(result);
-  EXPECT_OK(fsdp2_step_create(shard, optimizer, NULL, &step));
   batch[0] = batch[1] = int64_tensor(tokens[rank], shape, 2);
-  EXPECT_STATUS(fsdp2_step_run(step, batch, 2, &result),
+  EXPECT_STATUS(fsdp2_step_run(job.step, batch, 2, &result),
                 rank == 0 ? FSDP2_E_PEER_FAILED : FSDP2_E_INVALID_ARGUMENT);
   EXPECT_MESSAGE("384");
   EXPECT_OK(fsdp2_tensor_destroy(batch[0]));
-  EXPECT_OK(fsdp2_step_destroy(step));
-  EXPECT_OK(fsdp2_optimizer_destroy(optimizer));
-  EXPECT_OK(fsdp2_shard_destroy(shard));
-  EXPECT_OK(fsdp2_module_destroy(module));
+  end_job(&job);
 }
 static void a_step_that_fails_on_one_rank_fails_on_all(void) {
   on_ranks("step-fails", 2, 0, step_fails_on_one);

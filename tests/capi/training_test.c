@@ -2,7 +2,7 @@
 #include "tests/capi/harness.h"
 
 static void three_steps_have_the_golden_losses(void) {
-  struct lone_job job = start_lone_job();
+  struct job job = start_lone_job();
   int i;
   for (i = 0; i < 3; ++i) {
     const fsdp2_step_result result = take_step(job.loader, job.step);
@@ -15,7 +15,7 @@ static void three_steps_have_the_golden_losses(void) {
 
 /* The same as one fsdp2_step_run, call by call. */
 static void the_pieces_of_a_step_are_calls_of_their_own(void) {
-  struct lone_job job = start_lone_job();
+  struct job job = start_lone_job();
   int i;
   for (i = 0; i < 2; ++i) {
     fsdp2_tensor batch[2] = {{0}, {0}}, loss = {0};
@@ -37,7 +37,114 @@ static void the_pieces_of_a_step_are_calls_of_their_own(void) {
   end_lone_job(&job);
 }
 
-static void train_to_golden_losses(struct lone_job* job) {
+/* Mean gradients of this model are far from fp32's limits, so a scale changes no loss. */
+static void a_loss_scale_keeps_the_golden_losses(void) {
+  struct job job = start_lone_job();
+  fsdp2_step_options options = FSDP2_STEP_OPTIONS_INIT;
+  int i;
+  options.loss_scale = 1024.0;
+  options.loss_scale_interval = 2;
+  EXPECT_OK(fsdp2_step_destroy(job.step));
+  EXPECT_OK(fsdp2_step_create(job.shard, job.optimizer, &options, &job.step));
+  for (i = 0; i < 3; ++i) {
+    const fsdp2_step_result result = take_step(job.loader, job.step);
+    EXPECT(result.applied == 1 && result.loss_scale == (i < 2 ? 1024.0 : 2048.0));
+    EXPECT_NEAR(result.loss, kGoldenLoss[i], 5e-6);
+  }
+  end_lone_job(&job);
+}
+
+static void an_overflow_under_a_loss_scale_is_not_applied(void) {
+  struct job job = start_lone_job();
+  fsdp2_step_options options = FSDP2_STEP_OPTIONS_INIT;
+  fsdp2_step_result result;
+  options.loss_scale = 1e300; /* infinite in fp32 */
+  EXPECT_OK(fsdp2_step_destroy(job.step));
+  EXPECT_OK(fsdp2_step_create(job.shard, job.optimizer, &options, &job.step));
+  result = take_step(job.loader, job.step);
+  EXPECT(result.applied == 0 && result.step == 0);
+  EXPECT_NEAR(result.loss, kGoldenLoss[0], 5e-6);
+  result = take_step(job.loader, job.step);
+  EXPECT(result.applied == 0 && result.step == 1 && result.loss_scale == 5e299);
+  end_lone_job(&job);
+}
+
+static void wrong_loss_scales_are_refused(void) {
+  struct job job = start_lone_job();
+  fsdp2_step_options options = FSDP2_STEP_OPTIONS_INIT;
+  fsdp2_step step = {0};
+  options.loss_scale = -1.0;
+  EXPECT_STATUS(fsdp2_step_create(job.shard, job.optimizer, &options, &step),
+                FSDP2_E_INVALID_ARGUMENT);
+  EXPECT_MESSAGE("options.loss_scale");
+  options.loss_scale = 1.0;
+  options.loss_scale_interval = 0;
+  EXPECT_STATUS(fsdp2_step_create(job.shard, job.optimizer, &options, &step),
+                FSDP2_E_INVALID_ARGUMENT);
+  EXPECT_MESSAGE("options.loss_scale_interval");
+  end_lone_job(&job);
+}
+
+static void a_module_has_a_training_and_an_evaluation_mode(void) {
+  fsdp2_module module = tiny_llama();
+  int32_t training = -1;
+  EXPECT_OK(fsdp2_module_is_training(module, &training));
+  EXPECT(training == 1);
+  EXPECT_OK(fsdp2_module_train(module, 0));
+  EXPECT_OK(fsdp2_module_is_training(module, &training));
+  EXPECT(training == 0);
+  EXPECT_STATUS(fsdp2_module_train(module, 2), FSDP2_E_INVALID_ARGUMENT);
+  EXPECT_STATUS(fsdp2_module_is_training(module, NULL), FSDP2_E_NULL_ARGUMENT);
+  EXPECT_OK(fsdp2_module_destroy(module));
+}
+
+/* A group that does not learn, and the moments that the others get. */
+static void parameter_groups_and_state_are_told(void) {
+  const char* const names[1] = {"model.norm.weight"};
+  const char* const unknown[1] = {"model.norm.bias"};
+  struct job job = start_lone_job();
+  fsdp2_adamw_options frozen = FSDP2_ADAMW_OPTIONS_INIT;
+  fsdp2_tensor moment = {0}, full = {0};
+  fsdp2_tensor_info info;
+  size_t norm = 0, head = 0;
+  double value = 0.0;
+  frozen.lr = 0.0;
+  EXPECT_STATUS(fsdp2_optimizer_add_adamw_group(job.optimizer, unknown, 1, &frozen),
+                FSDP2_E_NOT_FOUND);
+  EXPECT_MESSAGE("model.norm.bias");
+  EXPECT_STATUS(fsdp2_optimizer_add_sgd_group(job.optimizer, names, 1, NULL),
+                FSDP2_E_INVALID_ARGUMENT);
+  EXPECT_OK(fsdp2_optimizer_add_adamw_group(job.optimizer, names, 1, &frozen));
+  EXPECT_STATUS(fsdp2_optimizer_add_adamw_group(job.optimizer, names, 1, &frozen),
+                FSDP2_E_INVALID_ARGUMENT);
+  take_step(job.loader, job.step);
+  EXPECT_OK(fsdp2_shard_get_parameter_index(job.shard, names[0], &norm));
+  EXPECT_OK(fsdp2_shard_get_parameter_index(job.shard, "lm_head.weight", &head));
+  EXPECT_OK(fsdp2_optimizer_get_state(job.optimizer, norm, "step", FSDP2_PARAMETER_LOCAL, &moment));
+  EXPECT_OK(fsdp2_tensor_get_value(moment, &value));
+  EXPECT(value == 1.0);
+  EXPECT_OK(fsdp2_tensor_destroy(moment));
+  EXPECT_OK(
+      fsdp2_optimizer_get_state(job.optimizer, head, "exp_avg", FSDP2_PARAMETER_LOCAL, &moment));
+  EXPECT_OK(fsdp2_optimizer_get_state(job.optimizer, head, "exp_avg", FSDP2_PARAMETER_FULL, &full));
+  memset(&info, 0, sizeof(info));
+  info.struct_size = (uint32_t)sizeof(info);
+  EXPECT_OK(fsdp2_tensor_get_info(full, &info));
+  EXPECT(info.n_dims == 2);
+  EXPECT_OK(fsdp2_tensor_destroy(moment));
+  EXPECT_OK(fsdp2_tensor_destroy(full));
+  EXPECT_STATUS(
+      fsdp2_optimizer_get_state(job.optimizer, head, "momentum", FSDP2_PARAMETER_FULL, &full),
+      FSDP2_E_NOT_FOUND);
+  EXPECT_MESSAGE("expected one of [step, exp_avg, exp_avg_sq], found momentum");
+  EXPECT_STATUS(fsdp2_optimizer_get_state(job.optimizer, 1000, "step", FSDP2_PARAMETER_FULL, &full),
+                FSDP2_E_INVALID_ARGUMENT);
+  EXPECT_STATUS(fsdp2_optimizer_get_state(job.optimizer, head, "step", 1, &full),
+                FSDP2_E_INVALID_ARGUMENT);
+  end_lone_job(&job);
+}
+
+static void train_to_golden_losses(struct job* job) {
   int i;
   for (i = 0; i < 3; ++i) {
     EXPECT_NEAR(take_step(job->loader, job->step).loss, kGoldenLoss[i], 5e-6);
@@ -46,7 +153,7 @@ static void train_to_golden_losses(struct lone_job* job) {
 }
 
 static void layers_checkpointed_before_sharding_have_the_golden_losses(void) {
-  struct lone_job job;
+  struct job job;
   job.mesh = lone_mesh();
   job.module = tiny_llama();
   EXPECT_OK(fsdp2_module_checkpoint_activations(job.module, NULL, 0, 1));
@@ -59,7 +166,7 @@ static void layers_checkpointed_before_sharding_have_the_golden_losses(void) {
 
 static void layers_checkpointed_after_sharding_have_the_golden_losses(void) {
   const char* const kinds[2] = {"LlamaMLP", "LlamaAttention"};
-  struct lone_job job = start_lone_job();
+  struct job job = start_lone_job();
   EXPECT_OK(fsdp2_module_checkpoint_activations(job.module, kinds, 2, 2));
   train_to_golden_losses(&job);
 }
@@ -76,7 +183,7 @@ static void mistakes_in_checkpointing_are_named(void) {
 }
 
 static void a_step_of_two_micro_batches_is_the_same_step(void) {
-  struct lone_job job = start_lone_job();
+  struct job job = start_lone_job();
   fsdp2_loader_options loading = FSDP2_LOADER_OPTIONS_INIT;
   fsdp2_step_options stepping = FSDP2_STEP_OPTIONS_INIT;
   fsdp2_tensor batch[4];
@@ -133,7 +240,7 @@ static void a_loader_goes_on_where_it_is_told(void) {
 }
 
 static void parameters_are_told_by_name_shape_and_place(void) {
-  struct lone_job job = start_lone_job();
+  struct job job = start_lone_job();
   fsdp2_parameter_info info;
   size_t count = 0, needed = 0;
   char name[64];
@@ -151,7 +258,7 @@ static void parameters_are_told_by_name_shape_and_place(void) {
 }
 
 static void a_local_parameter_shares_its_memory_and_a_full_one_is_a_copy(void) {
-  struct lone_job job = start_lone_job();
+  struct job job = start_lone_job();
   fsdp2_tensor local = {0}, full = {0}, grad = {0};
   static float before[384 * 64], local_after[384 * 64], full_after[384 * 64];
   EXPECT_OK(fsdp2_shard_get_parameter(job.shard, 0, FSDP2_PARAMETER_LOCAL, &local));
@@ -170,7 +277,7 @@ static void a_local_parameter_shares_its_memory_and_a_full_one_is_a_copy(void) {
 }
 
 static void a_module_is_sharded_once(void) {
-  struct lone_job job = start_lone_job();
+  struct job job = start_lone_job();
   fsdp2_shard second = {5};
   EXPECT_STATUS(fsdp2_shard_create(job.module, job.mesh, NULL, &second), FSDP2_E_WRONG_STATE);
   EXPECT(second.id == 5);
@@ -188,7 +295,7 @@ static void what_is_not_provided_yet_says_so(void) {
 }
 
 static void an_optimizer_of_another_shard_is_refused(void) {
-  struct lone_job one = start_lone_job(), other = start_lone_job();
+  struct job one = start_lone_job(), other = start_lone_job();
   fsdp2_step step = {5};
   EXPECT_STATUS(fsdp2_step_create(one.shard, other.optimizer, NULL, &step),
                 FSDP2_E_INVALID_ARGUMENT);
@@ -230,7 +337,7 @@ static void precision_and_units_are_options_of_a_shard(void) {
 }
 
 static void learning_rates_can_be_changed(void) {
-  struct lone_job job = start_lone_job();
+  struct job job = start_lone_job();
   fsdp2_sgd_options options = FSDP2_SGD_OPTIONS_INIT;
   fsdp2_optimizer sgd = {0};
   double lr = 0.0;
@@ -245,7 +352,7 @@ static void learning_rates_can_be_changed(void) {
 }
 
 static void a_saved_model_is_read_back(void) {
-  struct lone_job job = start_lone_job();
+  struct job job = start_lone_job();
   const char* directory = temporary_path("saved");
   const char* file = temporary_path("full.safetensors");
   fsdp2_module module = {0};
@@ -277,7 +384,7 @@ static void a_saved_model_is_read_back(void) {
 }
 
 static void statistics_count_units_and_can_be_reset(void) {
-  struct lone_job job = start_lone_job();
+  struct job job = start_lone_job();
   fsdp2_shard_stats stats;
   char text[4096];
   size_t needed = 0;
@@ -297,6 +404,11 @@ static void statistics_count_units_and_can_be_reset(void) {
 int main(void) {
   RUN(three_steps_have_the_golden_losses);
   RUN(the_pieces_of_a_step_are_calls_of_their_own);
+  RUN(parameter_groups_and_state_are_told);
+  RUN(a_loss_scale_keeps_the_golden_losses);
+  RUN(an_overflow_under_a_loss_scale_is_not_applied);
+  RUN(wrong_loss_scales_are_refused);
+  RUN(a_module_has_a_training_and_an_evaluation_mode);
   RUN(layers_checkpointed_before_sharding_have_the_golden_losses);
   RUN(layers_checkpointed_after_sharding_have_the_golden_losses);
   RUN(mistakes_in_checkpointing_are_named);

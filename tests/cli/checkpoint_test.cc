@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -74,6 +75,20 @@ TEST(TrainCheckpoints, OfAModelAloneGiveItsWeights) {
   }
 }
 
+TEST(TrainCheckpoints, BringTheLossScaleBack) {
+  const std::string folder = empty_directory() + "/checkpoint";
+  const Arguments fp16 = {"--param-dtype", "fp16", "--loss-scale", "1e30"};
+  run_to_end(2, joined(fp16, {"--stop-step", "3", "--save-dir", folder}));
+  const Training resumed = run_to_end(2, joined(fp16, {"--resume", folder}));
+  // Far beyond fp16: no step has been applied yet, and each has halved the scale.
+  for (size_t i = 0; i < resumed.steps.size(); ++i) {
+    const Json& step = resumed.steps[i];
+    EXPECT_FALSE(step.at("applied").get<bool>());
+    EXPECT_DOUBLE_EQ(step.at("loss_scale").get<double>(),
+                     std::ldexp(1e30, -3 - static_cast<int>(i)));
+  }
+}
+
 TEST(TrainCheckpoints, ThatCannotBeWrittenOrReadAreToldBeforeTraining) {
   const std::string folder = empty_directory();
   write_file(folder + "/file", "text");
@@ -102,6 +117,23 @@ TEST(Inspect, ListsTensorsObjectsAndChecksums) {
       EXPECT_EQ(chunk.at("checksum").get<std::string>().size(), 16u);
     }
   }
+}
+
+TEST(TrainOutputs, AreInTheDtypeAskedFor) {
+  const std::string folder = empty_directory();
+  run_to_end(2, {"--save-pretrained", folder + "/hf", "--full-state-dict", folder + "/model.pth",
+                 "--export-dtype", "bf16"});
+  for (const std::string& path : {folder + "/hf", folder + "/model.pth"}) {
+    const Outcome outcome = fsdp2({"inspect", "--json", path});
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+    for (const Json& tensor : Json::parse(outcome.out).at("tensors")) {
+      EXPECT_EQ(tensor.at("dtype"), "BFloat16") << tensor.at("name");
+    }
+  }
+  // What was written is a model to go on from.
+  EXPECT_EQ(
+      train(1, {"--model", folder + "/hf", "--tokens", kRun[3], "--steps", "1"}).outcome.exit_code,
+      0);
 }
 
 TEST(Inspect, NamesTheItemThatIsDamaged) {

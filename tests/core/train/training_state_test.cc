@@ -59,7 +59,9 @@ class TinyRun {
     optimizer_ = algorithm == Algorithm::kAdamW
                      ? std::shared_ptr<Optimizer>(make_adamw(root_, {1e-2}))
                      : std::shared_ptr<Optimizer>(make_sgd(root_, {1e-3, 0.9}));
-    step_.emplace(model_, optimizer_, StepOptions{});
+    StepOptions step;
+    step.loss_scaling = LossScalerOptions{};
+    step_.emplace(model_, optimizer_, step);
     DataLoaderOptions loading;
     loading.rank = world->rank();
     loading.world_size = world->size();
@@ -209,6 +211,42 @@ TEST_F(TrainingState, TheRandomGeneratorGoesOn) {
     load_training_state(run.objects(), path("run"), false);
     EXPECT_TRUE(at::equal(at::rand({3}), next));
   });
+}
+
+TEST_F(TrainingState, TheLossScaleGoesOn) {
+  run_ranks(2, [&](const std::shared_ptr<World>& world) {
+    TinyRun run(world, {2, 0}, tokens());
+    run.step().loss_scaler()->set_state({512.0, 7});
+    run.saver().save(state_to_save(run.objects()), {path("run")});
+    TinyRun other(world, {2, 0}, tokens());
+    load_training_state(other.objects(), path("run"), false);
+    EXPECT_EQ(other.step().loss_scaler()->scale(), 512.0);
+    EXPECT_EQ(other.step().loss_scaler()->state().growth_tracker, 7);
+  });
+}
+
+TEST_F(TrainingState, EachParameterGroupHasItsOptionsAndItsNames) {
+  run_ranks(2, [&](const std::shared_ptr<World>& world) {
+    TinyRun run(world, {2, 0}, tokens());
+    run.objects().optimizer->add_group({"scale"}, AdamWOptions{2e-2});
+    run.saver().save(state_to_save(run.objects()), {path("run")});
+    TinyRun other(world, {2, 0}, tokens());
+    other.objects().optimizer->add_group({"scale"}, AdamWOptions{2e-2});
+    other.objects().optimizer->set_lr(1.0);
+    load_training_state(other.objects(), path("run"), false);
+    EXPECT_EQ(other.objects().optimizer->lr(), 1e-2);
+  });
+  const auto source = ckpt::open_state_source(path("run"));
+  const auto value = [&](const std::string& name) {
+    const ckpt::StateEntry* entry = source->find("optim.param_groups." + name);
+    return entry == nullptr ? ckpt::PickleValue() : source->read_object(*entry);
+  };
+  EXPECT_EQ(*value("0.lr").as<double>(), 1e-2);
+  EXPECT_EQ(*value("1.lr").as<double>(), 2e-2);
+  const ckpt::PickleValue names = value("1.params");
+  ASSERT_NE(names.as<ckpt::PickleList>(), nullptr);
+  ASSERT_EQ(names.as<ckpt::PickleList>()->items.size(), 1U);
+  EXPECT_EQ(*names.as<ckpt::PickleList>()->items[0].as<std::string>(), "scale");
 }
 
 TEST_F(TrainingState, NamesThatDoNotFitAreErrorsAndAPartialLoadReportsThem) {

@@ -6,6 +6,7 @@
 
 #include "core/ckpt/full_state_dict.h"
 #include "core/ckpt/safetensors_source.h"
+#include "core/ckpt/state_source.h"
 #include "core/models/registry.h"
 #include "core/nn/seeded_init.h"
 #include "core/train/optimizer.h"
@@ -166,6 +167,42 @@ TEST(ChecklistTtn, TTN2_TheSavedModelServesOneProcess) {
   }
   const at::NoGradGuard no_grad;
   EXPECT_TRUE((*model)(micro_batch({}, 0, 0, 0)[0]).equal(expected));
+}
+
+TEST(ChecklistTtn, TTN3_AnExportInBf16IsTheRoundedModel) {
+  const std::string path = testing::TempDir() + "ttn3-model.safetensors";
+  std::vector<std::pair<std::string, at::Tensor>> live;
+  run_ranks(2, [&](const WorldPtr& world) {
+    RunOptions options;
+    options.ranks = 2;
+    const Decoder decoder(world, options);
+    decoder.train(options, world->rank());
+    std::vector<at::Tensor> before;
+    for (const fsdp::ShardedParam* param : decoder.root->parameters()) {
+      before.push_back(param->local_values().clone());
+    }
+    ckpt::save_full_state_dict(*decoder.root, path, ckpt::CheckpointFormat::kSafetensors, {},
+                               at::kBFloat16);
+    for (size_t i = 0; i < before.size(); ++i) {
+      const fsdp::ShardedParam& param = *decoder.root->parameters()[i];
+      EXPECT_EQ(param.dtype(), at::kFloat);
+      EXPECT_TRUE(param.local_values().equal(before[i])) << param.name();
+      const at::Tensor full = fsdp::full_parameter(*decoder.root, param);
+      if (world->rank() == 0) {
+        live.emplace_back(param.name(), full);
+      }
+    }
+  });
+  const auto source = ckpt::open_state_source(path);
+  ASSERT_EQ(source->entries().size(), live.size());
+  for (const auto& [name, full] : live) {
+    const ckpt::StateEntry* entry = source->find(name);
+    ASSERT_NE(entry, nullptr) << name;
+    EXPECT_EQ(entry->dtype, at::kBFloat16) << name;
+    const at::Tensor written = at::empty(entry->shape, at::kBFloat16);
+    source->read(*entry, std::vector<int64_t>(entry->shape.size(), 0), written);
+    EXPECT_TRUE(written.equal(full.to(at::kBFloat16))) << name;
+  }
 }
 
 // TTN-4: every rank a replica of its own.

@@ -201,6 +201,14 @@ static inline fsdp2_go_error *fsdp2_go_module_checkpoint_activations(fsdp2_modul
   return fsdp2_go_check(fsdp2_module_checkpoint_activations(module, kinds, n_kinds, every));
 }
 
+static inline fsdp2_go_error *fsdp2_go_module_train(fsdp2_module module, int32_t mode) {
+  return fsdp2_go_check(fsdp2_module_train(module, mode));
+}
+
+static inline fsdp2_go_error *fsdp2_go_module_is_training(fsdp2_module module, int32_t *out) {
+  return fsdp2_go_check(fsdp2_module_is_training(module, out));
+}
+
 static inline fsdp2_go_error *fsdp2_go_module_forward(fsdp2_module module, const fsdp2_tensor *inputs, size_t n_inputs, uint32_t flags, fsdp2_tensor *outputs, size_t cap, size_t *n_outputs) {
   return fsdp2_go_check(fsdp2_module_forward(module, inputs, n_inputs, flags, outputs, cap, n_outputs));
 }
@@ -427,6 +435,18 @@ static inline fsdp2_go_error *fsdp2_go_sgd_options_init(fsdp2_sgd_options *optio
 
 static inline fsdp2_go_error *fsdp2_go_optimizer_sgd(fsdp2_shard shard, const fsdp2_sgd_options *options, fsdp2_optimizer *out) {
   return fsdp2_go_check(fsdp2_optimizer_sgd(shard, options, out));
+}
+
+static inline fsdp2_go_error *fsdp2_go_optimizer_add_adamw_group(fsdp2_optimizer optimizer, const char *const *names, size_t n_names, const fsdp2_adamw_options *options) {
+  return fsdp2_go_check(fsdp2_optimizer_add_adamw_group(optimizer, names, n_names, options));
+}
+
+static inline fsdp2_go_error *fsdp2_go_optimizer_add_sgd_group(fsdp2_optimizer optimizer, const char *const *names, size_t n_names, const fsdp2_sgd_options *options) {
+  return fsdp2_go_check(fsdp2_optimizer_add_sgd_group(optimizer, names, n_names, options));
+}
+
+static inline fsdp2_go_error *fsdp2_go_optimizer_get_state(fsdp2_optimizer optimizer, size_t parameter, const char *name, int32_t which, fsdp2_tensor *out) {
+  return fsdp2_go_check(fsdp2_optimizer_get_state(optimizer, parameter, name, which, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_optimizer_set_lr(fsdp2_optimizer optimizer, double lr) {

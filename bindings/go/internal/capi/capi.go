@@ -374,14 +374,16 @@ type LoaderOptions struct {
 
 // StepOptions is fsdp2_step_options.
 type StepOptions struct {
-	StructSize     uint32
-	Accumulate     int32
-	AccumulateLast int32
-	Schedule       int32
-	WarmupSteps    int64
-	TotalSteps     int64
-	MinLrRatio     float64
-	MaxGradNorm    float64
+	StructSize        uint32
+	Accumulate        int32
+	AccumulateLast    int32
+	Schedule          int32
+	WarmupSteps       int64
+	TotalSteps        int64
+	MinLrRatio        float64
+	MaxGradNorm       float64
+	LossScale         float64
+	LossScaleInterval int64
 }
 
 // StepResult is fsdp2_step_result.
@@ -396,6 +398,7 @@ type StepResult struct {
 	Seconds            float64
 	TokensPerSecond    float64
 	PeakUnshardedBytes int64
+	LossScale          float64
 }
 
 // SaveOptions is fsdp2_save_options.
@@ -405,7 +408,7 @@ type SaveOptions struct {
 	Background   int32
 	KeepLast     int32
 	NoRng        int32
-	Reserved     int32
+	Dtype        int32
 	MaxFileBytes int64
 }
 
@@ -702,6 +705,16 @@ func ModuleGetInfo(module Module, out *ModuleInfo) error {
 // ModuleCheckpointActivations calls fsdp2_module_checkpoint_activations.
 func ModuleCheckpointActivations(module Module, kinds *unsafe.Pointer, nKinds uint, every int64) error {
 	return check(C.fsdp2_go_module_checkpoint_activations(*(*C.fsdp2_module)(unsafe.Pointer(&module)), (**C.char)(unsafe.Pointer(kinds)), C.size_t(nKinds), C.int64_t(every)))
+}
+
+// ModuleTrain calls fsdp2_module_train.
+func ModuleTrain(module Module, mode int32) error {
+	return check(C.fsdp2_go_module_train(*(*C.fsdp2_module)(unsafe.Pointer(&module)), C.int32_t(mode)))
+}
+
+// ModuleIsTraining calls fsdp2_module_is_training.
+func ModuleIsTraining(module Module, out *int32) error {
+	return check(C.fsdp2_go_module_is_training(*(*C.fsdp2_module)(unsafe.Pointer(&module)), (*C.int32_t)(unsafe.Pointer(out))))
 }
 
 // ModuleForward calls fsdp2_module_forward.
@@ -1029,6 +1042,23 @@ func SgdOptionsInit(options *SgdOptions, structSize uint) error {
 // OptimizerSgd calls fsdp2_optimizer_sgd.
 func OptimizerSgd(shard Shard, options *SgdOptions, out *Optimizer) error {
 	return check(C.fsdp2_go_optimizer_sgd(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), (*C.fsdp2_sgd_options)(unsafe.Pointer(options)), (*C.fsdp2_optimizer)(unsafe.Pointer(out))))
+}
+
+// OptimizerAddAdamwGroup calls fsdp2_optimizer_add_adamw_group.
+func OptimizerAddAdamwGroup(optimizer Optimizer, names *unsafe.Pointer, nNames uint, options *AdamwOptions) error {
+	return check(C.fsdp2_go_optimizer_add_adamw_group(*(*C.fsdp2_optimizer)(unsafe.Pointer(&optimizer)), (**C.char)(unsafe.Pointer(names)), C.size_t(nNames), (*C.fsdp2_adamw_options)(unsafe.Pointer(options))))
+}
+
+// OptimizerAddSgdGroup calls fsdp2_optimizer_add_sgd_group.
+func OptimizerAddSgdGroup(optimizer Optimizer, names *unsafe.Pointer, nNames uint, options *SgdOptions) error {
+	return check(C.fsdp2_go_optimizer_add_sgd_group(*(*C.fsdp2_optimizer)(unsafe.Pointer(&optimizer)), (**C.char)(unsafe.Pointer(names)), C.size_t(nNames), (*C.fsdp2_sgd_options)(unsafe.Pointer(options))))
+}
+
+// OptimizerGetState calls fsdp2_optimizer_get_state.
+func OptimizerGetState(optimizer Optimizer, parameter uint, name string, which int32, out *Tensor) error {
+	cName := C.CString(name)
+	defer C.free(unsafe.Pointer(cName))
+	return check(C.fsdp2_go_optimizer_get_state(*(*C.fsdp2_optimizer)(unsafe.Pointer(&optimizer)), C.size_t(parameter), cName, C.int32_t(which), (*C.fsdp2_tensor)(unsafe.Pointer(out))))
 }
 
 // OptimizerSetLr calls fsdp2_optimizer_set_lr.

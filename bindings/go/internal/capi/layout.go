@@ -267,6 +267,8 @@ var _ = [1]byte{}[unsafe.Offsetof(StepOptions{}.WarmupSteps)-unsafe.Offsetof(C.f
 var _ = [1]byte{}[unsafe.Offsetof(StepOptions{}.TotalSteps)-unsafe.Offsetof(C.fsdp2_step_options{}.total_steps)]
 var _ = [1]byte{}[unsafe.Offsetof(StepOptions{}.MinLrRatio)-unsafe.Offsetof(C.fsdp2_step_options{}.min_lr_ratio)]
 var _ = [1]byte{}[unsafe.Offsetof(StepOptions{}.MaxGradNorm)-unsafe.Offsetof(C.fsdp2_step_options{}.max_grad_norm)]
+var _ = [1]byte{}[unsafe.Offsetof(StepOptions{}.LossScale)-unsafe.Offsetof(C.fsdp2_step_options{}.loss_scale)]
+var _ = [1]byte{}[unsafe.Offsetof(StepOptions{}.LossScaleInterval)-unsafe.Offsetof(C.fsdp2_step_options{}.loss_scale_interval)]
 
 const _ = unsafe.Sizeof(C.fsdp2_step_result{}) - unsafe.Sizeof(StepResult{})
 
@@ -280,6 +282,7 @@ var _ = [1]byte{}[unsafe.Offsetof(StepResult{}.Lr)-unsafe.Offsetof(C.fsdp2_step_
 var _ = [1]byte{}[unsafe.Offsetof(StepResult{}.Seconds)-unsafe.Offsetof(C.fsdp2_step_result{}.seconds)]
 var _ = [1]byte{}[unsafe.Offsetof(StepResult{}.TokensPerSecond)-unsafe.Offsetof(C.fsdp2_step_result{}.tokens_per_second)]
 var _ = [1]byte{}[unsafe.Offsetof(StepResult{}.PeakUnshardedBytes)-unsafe.Offsetof(C.fsdp2_step_result{}.peak_unsharded_bytes)]
+var _ = [1]byte{}[unsafe.Offsetof(StepResult{}.LossScale)-unsafe.Offsetof(C.fsdp2_step_result{}.loss_scale)]
 
 const _ = unsafe.Sizeof(C.fsdp2_save_options{}) - unsafe.Sizeof(SaveOptions{})
 
@@ -288,7 +291,7 @@ var _ = [1]byte{}[unsafe.Offsetof(SaveOptions{}.Format)-unsafe.Offsetof(C.fsdp2_
 var _ = [1]byte{}[unsafe.Offsetof(SaveOptions{}.Background)-unsafe.Offsetof(C.fsdp2_save_options{}.background)]
 var _ = [1]byte{}[unsafe.Offsetof(SaveOptions{}.KeepLast)-unsafe.Offsetof(C.fsdp2_save_options{}.keep_last)]
 var _ = [1]byte{}[unsafe.Offsetof(SaveOptions{}.NoRng)-unsafe.Offsetof(C.fsdp2_save_options{}.no_rng)]
-var _ = [1]byte{}[unsafe.Offsetof(SaveOptions{}.Reserved)-unsafe.Offsetof(C.fsdp2_save_options{}.reserved)]
+var _ = [1]byte{}[unsafe.Offsetof(SaveOptions{}.Dtype)-unsafe.Offsetof(C.fsdp2_save_options{}.dtype)]
 var _ = [1]byte{}[unsafe.Offsetof(SaveOptions{}.MaxFileBytes)-unsafe.Offsetof(C.fsdp2_save_options{}.max_file_bytes)]
 
 const _ = unsafe.Sizeof(C.fsdp2_load_options{}) - unsafe.Sizeof(LoadOptions{})

@@ -347,6 +347,8 @@ Base.@kwdef struct fsdp2_step_options
     total_steps::Int64 = 0
     min_lr_ratio::Cdouble = 0.0
     max_grad_norm::Cdouble = 0.0
+    loss_scale::Cdouble = 0.0
+    loss_scale_interval::Int64 = 2000
 end
 
 Base.@kwdef struct fsdp2_step_result
@@ -360,6 +362,7 @@ Base.@kwdef struct fsdp2_step_result
     seconds::Cdouble = 0
     tokens_per_second::Cdouble = 0
     peak_unsharded_bytes::Int64 = 0
+    loss_scale::Cdouble = 0
 end
 
 Base.@kwdef struct fsdp2_save_options
@@ -368,7 +371,7 @@ Base.@kwdef struct fsdp2_save_options
     background::Int32 = 0
     keep_last::Int32 = 0
     no_rng::Int32 = 0
-    reserved::Int32 = 0
+    dtype::Int32 = 0
     max_file_bytes::Int64 = 0
 end
 
@@ -605,6 +608,14 @@ function fsdp2_module_checkpoint_activations(module_, kinds, n_kinds, every)
     @ccall libfsdp2.fsdp2_module_checkpoint_activations(module_::fsdp2_module, kinds::Ptr{Cstring}, n_kinds::Csize_t, every::Int64)::fsdp2_status
 end
 
+function fsdp2_module_train(module_, mode)
+    @ccall libfsdp2.fsdp2_module_train(module_::fsdp2_module, mode::Int32)::fsdp2_status
+end
+
+function fsdp2_module_is_training(module_, out)
+    @ccall libfsdp2.fsdp2_module_is_training(module_::fsdp2_module, out::Ptr{Int32})::fsdp2_status
+end
+
 function fsdp2_module_forward(module_, inputs, n_inputs, flags, outputs, cap, n_outputs)
     @ccall libfsdp2.fsdp2_module_forward(module_::fsdp2_module, inputs::Ptr{fsdp2_tensor}, n_inputs::Csize_t, flags::UInt32, outputs::Ptr{fsdp2_tensor}, cap::Csize_t, n_outputs::Ptr{Csize_t})::fsdp2_status
 end
@@ -831,6 +842,18 @@ end
 
 function fsdp2_optimizer_sgd(shard, options, out)
     @ccall libfsdp2.fsdp2_optimizer_sgd(shard::fsdp2_shard, options::Ptr{fsdp2_sgd_options}, out::Ptr{fsdp2_optimizer})::fsdp2_status
+end
+
+function fsdp2_optimizer_add_adamw_group(optimizer, names, n_names, options)
+    @ccall libfsdp2.fsdp2_optimizer_add_adamw_group(optimizer::fsdp2_optimizer, names::Ptr{Cstring}, n_names::Csize_t, options::Ptr{fsdp2_adamw_options})::fsdp2_status
+end
+
+function fsdp2_optimizer_add_sgd_group(optimizer, names, n_names, options)
+    @ccall libfsdp2.fsdp2_optimizer_add_sgd_group(optimizer::fsdp2_optimizer, names::Ptr{Cstring}, n_names::Csize_t, options::Ptr{fsdp2_sgd_options})::fsdp2_status
+end
+
+function fsdp2_optimizer_get_state(optimizer, parameter, name, which, out)
+    @ccall libfsdp2.fsdp2_optimizer_get_state(optimizer::fsdp2_optimizer, parameter::Csize_t, name::Cstring, which::Int32, out::Ptr{fsdp2_tensor})::fsdp2_status
 end
 
 function fsdp2_optimizer_set_lr(optimizer, lr)

@@ -1823,6 +1823,12 @@ extern "C" {
         every: i64,
     ) -> fsdp2_status;
 }
+extern "C" {
+    pub fn fsdp2_module_train(module: fsdp2_module, mode: i32) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_module_is_training(module: fsdp2_module, out: *mut i32) -> fsdp2_status;
+}
 pub const FSDP2_FORWARD_NO_GRAD: i32 = 1;
 extern "C" {
     pub fn fsdp2_module_forward(
@@ -4197,6 +4203,31 @@ extern "C" {
     ) -> fsdp2_status;
 }
 extern "C" {
+    pub fn fsdp2_optimizer_add_adamw_group(
+        optimizer: fsdp2_optimizer,
+        names: *const *const ::std::os::raw::c_char,
+        n_names: usize,
+        options: *const fsdp2_adamw_options,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_optimizer_add_sgd_group(
+        optimizer: fsdp2_optimizer,
+        names: *const *const ::std::os::raw::c_char,
+        n_names: usize,
+        options: *const fsdp2_sgd_options,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_optimizer_get_state(
+        optimizer: fsdp2_optimizer,
+        parameter: usize,
+        name: *const ::std::os::raw::c_char,
+        which: i32,
+        out: *mut fsdp2_tensor,
+    ) -> fsdp2_status;
+}
+extern "C" {
     pub fn fsdp2_optimizer_set_lr(optimizer: fsdp2_optimizer, lr: f64) -> fsdp2_status;
 }
 extern "C" {
@@ -4417,12 +4448,14 @@ pub struct fsdp2_step_options {
     pub total_steps: i64,
     pub min_lr_ratio: f64,
     pub max_grad_norm: f64,
+    pub loss_scale: f64,
+    pub loss_scale_interval: i64,
 }
 #[test]
 fn bindgen_test_layout_fsdp2_step_options() {
     assert_eq!(
         ::std::mem::size_of::<fsdp2_step_options>(),
-        48usize,
+        64usize,
         concat!("Size of: ", stringify!(fsdp2_step_options))
     );
     assert_eq!(
@@ -4566,6 +4599,40 @@ fn bindgen_test_layout_fsdp2_step_options() {
         );
     }
     test_field_max_grad_norm();
+    fn test_field_loss_scale() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_step_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).loss_scale) as usize - ptr as usize
+            },
+            48usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_step_options),
+                "::",
+                stringify!(loss_scale)
+            )
+        );
+    }
+    test_field_loss_scale();
+    fn test_field_loss_scale_interval() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_step_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).loss_scale_interval) as usize - ptr as usize
+            },
+            56usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_step_options),
+                "::",
+                stringify!(loss_scale_interval)
+            )
+        );
+    }
+    test_field_loss_scale_interval();
 }
 extern "C" {
     pub fn fsdp2_step_options_init(
@@ -4586,12 +4653,13 @@ pub struct fsdp2_step_result {
     pub seconds: f64,
     pub tokens_per_second: f64,
     pub peak_unsharded_bytes: i64,
+    pub loss_scale: f64,
 }
 #[test]
 fn bindgen_test_layout_fsdp2_step_result() {
     assert_eq!(
         ::std::mem::size_of::<fsdp2_step_result>(),
-        72usize,
+        80usize,
         concat!("Size of: ", stringify!(fsdp2_step_result))
     );
     assert_eq!(
@@ -4769,6 +4837,23 @@ fn bindgen_test_layout_fsdp2_step_result() {
         );
     }
     test_field_peak_unsharded_bytes();
+    fn test_field_loss_scale() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_step_result>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).loss_scale) as usize - ptr as usize
+            },
+            72usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_step_result),
+                "::",
+                stringify!(loss_scale)
+            )
+        );
+    }
+    test_field_loss_scale();
 }
 extern "C" {
     pub fn fsdp2_step_create(
@@ -4805,7 +4890,7 @@ pub struct fsdp2_save_options {
     pub background: i32,
     pub keep_last: i32,
     pub no_rng: i32,
-    pub reserved: i32,
+    pub dtype: i32,
     pub max_file_bytes: i64,
 }
 #[test]
@@ -4905,23 +4990,23 @@ fn bindgen_test_layout_fsdp2_save_options() {
         );
     }
     test_field_no_rng();
-    fn test_field_reserved() {
+    fn test_field_dtype() {
         assert_eq!(
             unsafe {
                 let uninit = ::std::mem::MaybeUninit::<fsdp2_save_options>::uninit();
                 let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+                ::std::ptr::addr_of!((*ptr).dtype) as usize - ptr as usize
             },
             20usize,
             concat!(
                 "Offset of field: ",
                 stringify!(fsdp2_save_options),
                 "::",
-                stringify!(reserved)
+                stringify!(dtype)
             )
         );
     }
-    test_field_reserved();
+    test_field_dtype();
     fn test_field_max_file_bytes() {
         assert_eq!(
             unsafe {

@@ -1,0 +1,111 @@
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <map>
+#include <utility>
+
+#include "core/train/fused_update.h"
+#include "core/train/optimizer.h"
+
+namespace fsdp2::train {
+
+namespace {
+
+class AdamW final : public Optimizer {
+ public:
+  AdamW(std::shared_ptr<fsdp::Unit> root, const AdamWOptions& options)
+      : Optimizer(std::move(root), options.lr), options_{options}, state_(params_.size()) {
+    check(options);
+  }
+
+  using Optimizer::add_group;
+  void add_group(const std::vector<std::string>& names, const AdamWOptions& options) override {
+    check(options);
+    make_group(names, options.lr);
+    options_.push_back(options);
+  }
+
+  void step(double grad_divisor) override {
+    const at::NoGradGuard no_grad;
+    std::map<FusedKey, FusedLists> calls;
+    for (size_t i = 0; i < params_.size(); ++i) {
+      const at::Tensor& param = params_[i]->sharded();
+      if (!param.grad().defined()) {
+        continue;
+      }
+      State& state = make_state(i);
+      state.step.add_(1.0);
+      FusedLists& lists = calls[{group_of(i), param.scalar_type()}];
+      lists.params.push_back(param);
+      lists.grads.push_back(param.grad());
+      lists.first_state.push_back(state.exp_avg);
+      lists.second_state.push_back(state.exp_avg_sq);
+      lists.steps.push_back(state.step);
+    }
+    for (auto& [key, lists] : calls) {
+      const AdamWOptions& options = options_[key.first];
+      at::_fused_adamw_(lists.params, lists.grads, lists.first_state, lists.second_state,
+                        /*max_exp_avg_sqs=*/{}, lists.steps, lr_of(key.first), options.beta1,
+                        options.beta2, options.weight_decay, options.eps, /*amsgrad=*/false,
+                        /*maximize=*/false, grad_scale(grad_divisor), /*found_inf=*/std::nullopt);
+    }
+  }
+
+  std::vector<OptimizerState> state(size_t index) override {
+    const State& state = make_state(index);
+    return {{"step", state.step, false},
+            {"exp_avg", state.exp_avg, true},
+            {"exp_avg_sq", state.exp_avg_sq, true}};
+  }
+
+  std::vector<HyperParameter> hyper_parameters(size_t group) const override {
+    const AdamWOptions& options = options_[group];
+    return {{"lr", lr_of(group)},
+            {"betas", std::pair(options.beta1, options.beta2)},
+            {"eps", options.eps},
+            {"weight_decay", options.weight_decay},
+            {"amsgrad", false},
+            {"maximize", false},
+            {"foreach", {}},
+            {"capturable", false},
+            {"differentiable", false},
+            {"fused", {}},
+            {"decoupled_weight_decay", true}};
+  }
+
+ private:
+  struct State {
+    at::Tensor exp_avg;
+    at::Tensor exp_avg_sq;
+    at::Tensor step;  // fp32 scalar, as torch.optim keeps it
+  };
+
+  static void check(const AdamWOptions& options) {
+    check_fraction("beta1", options.beta1);
+    check_fraction("beta2", options.beta2);
+    check_rate("eps", options.eps);
+    check_rate("weight_decay", options.weight_decay);
+  }
+
+  State& make_state(size_t index) {
+    State& state = state_[index];
+    if (!state.exp_avg.defined()) {
+      const at::Tensor values = params_[index]->sharded().detach();
+      state = {at::zeros_like(values), at::zeros_like(values), at::scalar_tensor(0.0, at::kFloat)};
+    }
+    return state;
+  }
+
+  std::vector<AdamWOptions> options_;  // of each group
+  std::vector<State> state_;
+};
+
+}  // namespace
+
+std::unique_ptr<Optimizer> make_adamw(std::shared_ptr<fsdp::Unit> root,
+                                      const AdamWOptions& options) {
+  return std::make_unique<AdamW>(std::move(root), options);
+}
+
+}  // namespace fsdp2::train
