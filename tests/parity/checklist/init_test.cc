@@ -64,14 +64,6 @@ void expect_plain(const nn::Module& module) {
   }
 }
 
-// Takes the parameters' memory, as if they had been created without.
-void defer(nn::Module& module) {
-  for (const nn::NamedParameter& parameter : nn::named_unique_parameters(module)) {
-    const at::Tensor& tensor = parameter.tensor;
-    tensor.set_data(nn::deferred_parameter(tensor.sizes(), tensor.scalar_type()).detach());
-  }
-}
-
 TEST(ChecklistInit, INIT1_IgnoredParametersStayAsTheyAre) {
   run_ranks(2, [](const WorldPtr& world) {
     const auto model = seed(std::make_shared<Mlp>(8));

@@ -10,6 +10,7 @@
 
 #include "core/comm/mesh.h"
 #include "core/fsdp/fully_shard.h"
+#include "core/nn/module.h"
 #include "tests/support/checklist_models.h"
 
 namespace fsdp2::checklist {
@@ -85,6 +86,14 @@ inline UnitPtr shard_blocks_and_root(const std::shared_ptr<TinyTransformer>& mod
   std::vector<ModulePtr> modules(model->blocks.begin(), model->blocks.end());
   modules.push_back(model);
   return shard_each(modules, mesh, policy);
+}
+
+// Takes the parameters' memory, as if they had been created without.
+inline void defer(nn::Module& module) {
+  for (const nn::NamedParameter& parameter : nn::named_unique_parameters(module)) {
+    const at::Tensor& tensor = parameter.tensor;
+    tensor.set_data(nn::deferred_parameter(tensor.sizes(), tensor.scalar_type()).detach());
+  }
 }
 
 // The unit of a sharded module.
