@@ -15,7 +15,8 @@ shift
 targets=("$@")
 [[ ${#targets[@]} -gt 0 ]] || targets=(config dcp pickle safetensors zip)
 
-scratch=$(mktemp -d)
+# In memory if possible: a disk waits for files that are written over, as those of a DCP directory are for each input.
+scratch=$(mktemp -d -p /dev/shm 2>/dev/null || mktemp -d)
 failures=$(mktemp -d "${TMPDIR:-/tmp}/fsdp2-fuzz-XXXXXX")
 trap 'rm -rf "$scratch"; rmdir "$failures" 2>/dev/null' EXIT
 
