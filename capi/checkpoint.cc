@@ -1,10 +1,13 @@
 #include "include/fsdp2/checkpoint.h"
 
+#include <cerrno>
+#include <filesystem>
 #include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "capi/argument.h"
@@ -156,6 +159,10 @@ void read_save_options(const fsdp2_save_options* given, SaveRequest* request) {
   const bool sharded = options.format == FSDP2_CHECKPOINT_SHARDED;
   const bool background = read_flag(options.background, "options.background");
   read_flag(options.no_rng, "options.no_rng");
+  check_reserved(options.reserved);
+  const bool overwrite = !read_flag(options.no_overwrite, "options.no_overwrite");
+  FSDP2_CHECK(overwrite || options.format != FSDP2_CHECKPOINT_PTH_PER_RANK, Code::kUnsupported,
+              "options.no_overwrite: files of each rank are written in place");
   request->dtype = read_float_dtype_or_keep(options.dtype, "options.dtype");
   check_integer(options.keep_last, 0, kMaxRanks, "options.keep_last");
   read_file_bytes(options.max_file_bytes);
@@ -164,6 +171,13 @@ void read_save_options(const fsdp2_save_options* given, SaveRequest* request) {
   FSDP2_CHECK(!request->dtype || (!sharded && options.format != FSDP2_CHECKPOINT_PTH_PER_RANK),
               Code::kUnsupported, "options.dtype: only full weights are written in another dtype");
   request->options = options;
+}
+
+void check_is_free(const std::string& path) {
+  std::error_code error;
+  if (std::filesystem::exists(path, error)) {
+    throw Error(Code::kIo, path + ": already exists, and is not to be overwritten", EEXIST);
+  }
 }
 
 SaveRequest agree_on_save(Call& call, ShardObject& shard, fsdp2_optimizer optimizer,
@@ -176,10 +190,15 @@ SaveRequest agree_on_save(Call& call, ShardObject& shard, fsdp2_optimizer optimi
     read_save_options(given, &request);
     request.parts = read_parts(call, shard, optimizer, step, loader);
     const fsdp2_save_options& options = request.options;
+    if (options.no_overwrite != 0 && shard.root->mesh().world().rank() == 0) {
+      check_is_free(request.path);
+    }
     return text_of(request.parts) +
-           fmt::format("format={}\nbackground={}\nno_rng={}\nmax_file_bytes={}\ndtype={}\n",
-                       options.format, options.background, options.no_rng, options.max_file_bytes,
-                       options.dtype);
+           fmt::format(
+               "format={}\nbackground={}\nno_rng={}\nmax_file_bytes={}\ndtype={}\n"
+               "no_overwrite={}\n",
+               options.format, options.background, options.no_rng, options.max_file_bytes,
+               options.dtype, options.no_overwrite);
   });
   return request;
 }
@@ -191,7 +210,8 @@ void save(ShardObject& shard, SaveRequest& request) {
     const ckpt::StateDict state =
         train::state_to_save(request.parts.objects(shard, options.no_rng == 0));
     ckpt::ShardedSaver& saver = state_of(shard).saver;
-    const ckpt::ShardedSaveOptions where{request.path, options.keep_last};
+    const ckpt::ShardedSaveOptions where{request.path, options.keep_last,
+                                         options.no_overwrite == 0};
     options.background != 0 ? saver.start(state, where) : saver.save(state, where);
     return;
   }

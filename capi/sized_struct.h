@@ -40,7 +40,7 @@ template <> inline constexpr size_t kFirstSize<fsdp2_sgd_options> = 32;
 template <> inline constexpr size_t kFirstSize<fsdp2_loader_options> = 48;
 template <> inline constexpr size_t kFirstSize<fsdp2_step_options> = 64;
 template <> inline constexpr size_t kFirstSize<fsdp2_step_result> = 80;
-template <> inline constexpr size_t kFirstSize<fsdp2_save_options> = 32;
+template <> inline constexpr size_t kFirstSize<fsdp2_save_options> = 40;
 template <> inline constexpr size_t kFirstSize<fsdp2_load_options> = 16;
 template <> inline constexpr size_t kFirstSize<fsdp2_convert_options> = 40;
 // clang-format on

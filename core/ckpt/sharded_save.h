@@ -3,7 +3,7 @@
 //
 //   ShardedSaver saver(root->shared_mesh());
 //   saver.save(state, {"out/step-00000100"});
-//   saver.start(state, {"out/step-00000200", /*keep_last=*/3});   // copies, writes in the
+//   saver.start(state, {"out/step-00000200", /*keep_last=*/3});  // copies; writes in the
 //   background
 //   ...
 //   saver.wait();

@@ -26,8 +26,10 @@ typedef struct fsdp2_save_options {
   int32_t dtype;      /* FSDP2_DTYPE_ that floating-point parameters are rounded to in the file, or
                        * _KEEP; not sharded, not per rank; the model itself stays as it is */
   int64_t max_file_bytes; /* model directory: size above which weights are split; 0: 5 GiB */
+  int32_t no_overwrite;   /* 1: FSDP2_E_IO if something is at `path` already; not per rank */
+  int32_t reserved;
 } fsdp2_save_options;
-#define FSDP2_SAVE_OPTIONS_INIT {(uint32_t)sizeof(fsdp2_save_options), 0, 0, 0, 0, 0, 0}
+#define FSDP2_SAVE_OPTIONS_INIT {(uint32_t)sizeof(fsdp2_save_options), 0, 0, 0, 0, 0, 0, 0, 0}
 FSDP2_CALL fsdp2_save_options_init(fsdp2_save_options* options, size_t struct_size);
 
 /* [c] What goes with the model, each {0} if not: the optimizer's state, the step's position, the

@@ -169,6 +169,36 @@ static void an_export_in_bf16_says_so_in_config_and_weights(void) {
   end_lone_job(&job);
 }
 
+static void what_is_there_is_replaced_unless_that_is_ruled_out(void) {
+  const int32_t formats[4] = {FSDP2_CHECKPOINT_SHARDED, FSDP2_CHECKPOINT_SAFETENSORS,
+                              FSDP2_CHECKPOINT_PTH, FSDP2_CHECKPOINT_MODEL_DIRECTORY};
+  const char* const paths[4] = {"again/sharded", "again/model.safetensors", "again/model.pth",
+                                "again/hf"};
+  struct job job = start_lone_job();
+  fsdp2_save_options options = FSDP2_SAVE_OPTIONS_INIT;
+  int i;
+  for (i = 0; i < 4; ++i) {
+    const char* path = temporary_path(paths[i]);
+    options.format = formats[i];
+    options.no_overwrite = 1;
+    EXPECT_OK(
+        fsdp2_checkpoint_save(job.shard, job.optimizer, job.step, job.loader, path, &options));
+    EXPECT_STATUS(
+        fsdp2_checkpoint_save(job.shard, job.optimizer, job.step, job.loader, path, &options),
+        FSDP2_E_IO);
+    EXPECT_MESSAGE("already exists, and is not to be overwritten");
+    options.no_overwrite = 0;
+    EXPECT_OK(
+        fsdp2_checkpoint_save(job.shard, job.optimizer, job.step, job.loader, path, &options));
+  }
+  options.format = FSDP2_CHECKPOINT_PTH_PER_RANK;
+  options.no_overwrite = 1;
+  EXPECT_STATUS(fsdp2_checkpoint_save(job.shard, job.optimizer, job.step, job.loader,
+                                      temporary_path("again/ranks"), &options),
+                FSDP2_E_UNSUPPORTED);
+  end_lone_job(&job);
+}
+
 static void the_newest_of_a_series_is_found(void) {
   struct job job = start_lone_job();
   fsdp2_save_options options = FSDP2_SAVE_OPTIONS_INIT;
@@ -254,6 +284,7 @@ int main(void) {
   RUN(every_format_is_saved_inspected_verified_and_loaded);
   RUN(formats_are_converted_into_each_other);
   RUN(an_export_in_bf16_says_so_in_config_and_weights);
+  RUN(what_is_there_is_replaced_unless_that_is_ruled_out);
   RUN(the_newest_of_a_series_is_found);
   RUN(misuse_is_told);
   RUN(four_ranks_save_and_three_load);

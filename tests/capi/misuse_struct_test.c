@@ -177,6 +177,8 @@ static void fields_that_cannot_be_are_refused(void) {
   FIELD(save, fsdp2_save_options, no_rng, -1);
   FIELD(save, fsdp2_save_options, dtype, FSDP2_DTYPE_I64);
   FIELD(save, fsdp2_save_options, max_file_bytes, -1);
+  FIELD(save, fsdp2_save_options, no_overwrite, 2);
+  FIELD(save, fsdp2_save_options, reserved, 1);
   FIELD(load, fsdp2_load_options, partial, 2);
   FIELD(load, fsdp2_load_options, no_rng, 2);
   FIELD(load, fsdp2_load_options, reserved, 1);

@@ -410,6 +410,8 @@ type SaveOptions struct {
 	NoRng        int32
 	Dtype        int32
 	MaxFileBytes int64
+	NoOverwrite  int32
+	Reserved     int32
 }
 
 // LoadOptions is fsdp2_load_options.

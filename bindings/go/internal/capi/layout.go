@@ -293,6 +293,8 @@ var _ = [1]byte{}[unsafe.Offsetof(SaveOptions{}.KeepLast)-unsafe.Offsetof(C.fsdp
 var _ = [1]byte{}[unsafe.Offsetof(SaveOptions{}.NoRng)-unsafe.Offsetof(C.fsdp2_save_options{}.no_rng)]
 var _ = [1]byte{}[unsafe.Offsetof(SaveOptions{}.Dtype)-unsafe.Offsetof(C.fsdp2_save_options{}.dtype)]
 var _ = [1]byte{}[unsafe.Offsetof(SaveOptions{}.MaxFileBytes)-unsafe.Offsetof(C.fsdp2_save_options{}.max_file_bytes)]
+var _ = [1]byte{}[unsafe.Offsetof(SaveOptions{}.NoOverwrite)-unsafe.Offsetof(C.fsdp2_save_options{}.no_overwrite)]
+var _ = [1]byte{}[unsafe.Offsetof(SaveOptions{}.Reserved)-unsafe.Offsetof(C.fsdp2_save_options{}.reserved)]
 
 const _ = unsafe.Sizeof(C.fsdp2_load_options{}) - unsafe.Sizeof(LoadOptions{})
 

@@ -373,6 +373,8 @@ Base.@kwdef struct fsdp2_save_options
     no_rng::Int32 = 0
     dtype::Int32 = 0
     max_file_bytes::Int64 = 0
+    no_overwrite::Int32 = 0
+    reserved::Int32 = 0
 end
 
 Base.@kwdef struct fsdp2_load_options

@@ -4892,12 +4892,14 @@ pub struct fsdp2_save_options {
     pub no_rng: i32,
     pub dtype: i32,
     pub max_file_bytes: i64,
+    pub no_overwrite: i32,
+    pub reserved: i32,
 }
 #[test]
 fn bindgen_test_layout_fsdp2_save_options() {
     assert_eq!(
         ::std::mem::size_of::<fsdp2_save_options>(),
-        32usize,
+        40usize,
         concat!("Size of: ", stringify!(fsdp2_save_options))
     );
     assert_eq!(
@@ -5024,6 +5026,40 @@ fn bindgen_test_layout_fsdp2_save_options() {
         );
     }
     test_field_max_file_bytes();
+    fn test_field_no_overwrite() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_save_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).no_overwrite) as usize - ptr as usize
+            },
+            32usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_save_options),
+                "::",
+                stringify!(no_overwrite)
+            )
+        );
+    }
+    test_field_no_overwrite();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_save_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            36usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_save_options),
+                "::",
+                stringify!(reserved)
+            )
+        );
+    }
+    test_field_reserved();
 }
 extern "C" {
     pub fn fsdp2_save_options_init(
