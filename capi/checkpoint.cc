@@ -11,17 +11,18 @@
 #include <utility>
 
 #include "capi/argument.h"
+#include "capi/checkpoint_options.h"
 #include "capi/dtype.h"
 #include "capi/loader.h"
 #include "capi/object.h"
 #include "capi/sized_struct.h"
+#include "capi/state.h"
 #include "capi/step.h"
+#include "core/ckpt/broadcast_state.h"
 #include "core/ckpt/checkpoint_format.h"
-#include "core/ckpt/convert.h"
-#include "core/ckpt/dcp_directory.h"
 #include "core/ckpt/full_state_dict.h"
 #include "core/ckpt/hugging_face_directory.h"
-#include "core/ckpt/inspect.h"
+#include "core/ckpt/memory_state.h"
 #include "core/ckpt/sharded_save.h"
 #include "core/comm/agreement.h"
 #include "core/train/training_state.h"
@@ -40,10 +41,7 @@ namespace {
 
 constexpr fsdp2_save_options kSaveDefaults = FSDP2_SAVE_OPTIONS_INIT;
 constexpr fsdp2_load_options kLoadDefaults = FSDP2_LOAD_OPTIONS_INIT;
-constexpr fsdp2_convert_options kConvertDefaults = FSDP2_CONVERT_OPTIONS_INIT;
-constexpr int64_t kDefaultFileBytes = int64_t{5} << 30;
 constexpr int32_t kMaxRanks = 1 << 20;
-constexpr int64_t kMaxStep = int64_t{1} << 58;
 
 CheckpointState& state_of(ShardObject& shard) {
   if (!shard.checkpoint) {
@@ -114,35 +112,6 @@ Parts read_parts(Call& call, const ShardObject& shard, fsdp2_optimizer optimizer
 std::string text_of(const Parts& parts) {
   return fmt::format("optimizer={}\nstep={}\nloader={}\n", parts.optimizer != nullptr,
                      parts.step != nullptr, parts.loader != nullptr);
-}
-
-ckpt::CheckpointFormat read_format(int32_t format) {
-  switch (format) {
-    case FSDP2_CHECKPOINT_SHARDED:
-      return ckpt::CheckpointFormat::kDcpDirectory;
-    case FSDP2_CHECKPOINT_SAFETENSORS:
-      return ckpt::CheckpointFormat::kSafetensors;
-    case FSDP2_CHECKPOINT_PTH:
-      return ckpt::CheckpointFormat::kPth;
-    case FSDP2_CHECKPOINT_MODEL_DIRECTORY:
-      return ckpt::CheckpointFormat::kHuggingFaceDirectory;
-    case FSDP2_CHECKPOINT_PTH_PER_RANK:
-      return ckpt::CheckpointFormat::kPthPerRankDirectory;
-    default:
-      fail(Code::kInvalidArgument,
-           "options.format: expected FSDP2_CHECKPOINT_SHARDED (0) to _PTH_PER_RANK (4), found {}",
-           format);
-  }
-}
-
-int64_t read_file_bytes(int64_t bytes) {
-  check_integer(bytes, 0, std::numeric_limits<int64_t>::max(), "options.max_file_bytes");
-  return bytes == 0 ? kDefaultFileBytes : bytes;
-}
-
-void check_reserved(int32_t reserved) {
-  FSDP2_CHECK(reserved == 0, Code::kInvalidArgument, "options.reserved: expected 0, found {}",
-              reserved);
 }
 
 struct SaveRequest {
@@ -237,6 +206,74 @@ std::string report_json(const std::string& path, const train::LoadReport& report
       .dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
+// What the run was brought back from, in the report.
+void note_loaded(ShardObject& shard, Parts& parts, const std::string& where,
+                 const train::LoadReport& report) {
+  if (parts.loader) {
+    parts.loader->micro_batches =
+        parts.loader_steps * parts.loader->loader.options().accumulation_steps;
+  }
+  state_of(shard).report = report_json(where, report);
+}
+
+fsdp2_load_options read_load_options(const fsdp2_load_options* given) {
+  const fsdp2_load_options options = read_struct(given, kLoadDefaults, "options");
+  read_flag(options.partial, "options.partial");
+  read_flag(options.no_rng, "options.no_rng");
+  read_flag(options.from_rank0, "options.from_rank0");
+  return options;
+}
+
+std::string text_of(const fsdp2_load_options& options) {
+  return fmt::format("partial={}\nno_rng={}\nfrom_rank0={}\n", options.partial, options.no_rng,
+                     options.from_rank0);
+}
+
+uint64_t get_state(Call& call, ShardObject& shard, fsdp2_optimizer optimizer, fsdp2_step step,
+                   fsdp2_loader loader, int32_t flat_keys, const fsdp2_state* out) {
+  enter_agreeing(call, shard);
+  Parts parts;
+  agree(shard.root->mesh().world(), call.function(), [&] {
+    check_not_null(out, "out");
+    read_flag(flat_keys, "flat_optimizer_keys");
+    parts = read_parts(call, shard, optimizer, step, loader);
+    return text_of(parts) + fmt::format("flat_optimizer_keys={}\n", flat_keys);
+  });
+  auto state = std::make_shared<StateObject>();
+  state->mesh = shard.module->mesh;
+  state->state = train::state_to_save(
+      parts.objects(shard, /*rng=*/true),
+      flat_keys != 0 ? train::OptimizerKeys::kByParameter : train::OptimizerKeys::kByGroup);
+  return give(Kind::kState, std::move(state));
+}
+
+void set_state(Call& call, ShardObject& shard, fsdp2_optimizer optimizer, fsdp2_step step,
+               fsdp2_loader loader, fsdp2_state handle, const fsdp2_load_options* given) {
+  enter_agreeing(call, shard);
+  World& world = shard.root->mesh().world();
+  fsdp2_load_options options{};
+  Parts parts;
+  std::optional<ckpt::MemoryState> own;
+  agree(world, call.function(), [&] {
+    options = read_load_options(given);
+    parts = read_parts(call, shard, optimizer, step, loader);
+    if (options.from_rank0 == 0 || world.rank() == 0) {
+      const auto state = pin(handle);
+      call.occupy(state->busy);
+      own.emplace(state->state);
+    }
+    return text_of(parts) + text_of(options);
+  });
+  const train::TrainingObjects objects = parts.objects(shard, options.no_rng == 0);
+  const auto load_from = [&](const ckpt::StateSource& source) {
+    return train::load_training_state(objects, source, options.partial != 0);
+  };
+  const train::LoadReport report =
+      options.from_rank0 != 0 ? load_from(ckpt::BroadcastState(world, own ? &*own : nullptr))
+                              : load_from(*own);
+  note_loaded(shard, parts, "a state in memory", report);
+}
+
 void load(Call& call, ShardObject& shard, fsdp2_optimizer optimizer, fsdp2_step step,
           fsdp2_loader loader, const char* path, const fsdp2_load_options* given) {
   enter_agreeing(call, shard);
@@ -245,38 +282,16 @@ void load(Call& call, ShardObject& shard, fsdp2_optimizer optimizer, fsdp2_step 
   Parts parts;
   agree(shard.root->mesh().world(), call.function(), [&] {
     where = read_path(path, "path");
-    options = read_struct(given, kLoadDefaults, "options");
-    read_flag(options.partial, "options.partial");
-    read_flag(options.no_rng, "options.no_rng");
-    check_reserved(options.reserved);
+    options = read_load_options(given);
+    FSDP2_CHECK(options.from_rank0 == 0, Code::kUnsupported,
+                "options.from_rank0: files are read by every rank");
     parts = read_parts(call, shard, optimizer, step, loader);
-    return text_of(parts) + fmt::format("partial={}\nno_rng={}\n", options.partial, options.no_rng);
+    return text_of(parts) + text_of(options);
   });
-  CheckpointState& state = state_of(shard);
-  state.saver.wait();  // what is being written may be what is to be read
+  state_of(shard).saver.wait();  // what is being written may be what is to be read
   const train::LoadReport report = train::load_training_state(
       parts.objects(shard, options.no_rng == 0), where, options.partial != 0);
-  if (parts.loader) {
-    parts.loader->micro_batches =
-        parts.loader_steps * parts.loader->loader.options().accumulation_steps;
-  }
-  state.report = report_json(where, report);
-}
-
-ckpt::ConvertOptions convert_options(const fsdp2_convert_options* given) {
-  const fsdp2_convert_options options =
-      read_struct(check_not_null(given, "options"), kConvertDefaults, "options");
-  ckpt::ConvertOptions out;
-  out.format = read_format(options.format);
-  out.model_only = read_flag(options.model_only, "options.model_only");
-  out.ranks = static_cast<int>(check_integer(options.ranks, 0, kMaxRanks, "options.ranks"));
-  out.ranks = out.ranks == 0 ? 1 : out.ranks;
-  out.step = check_integer(options.step, 0, kMaxStep, "options.step");
-  out.max_file_bytes = read_file_bytes(options.max_file_bytes);
-  if (options.config_path != nullptr) {
-    out.config_path = read_path(options.config_path, "options.config_path");
-  }
-  return out;
+  note_loaded(shard, parts, where, report);
 }
 
 }  // namespace
@@ -300,12 +315,6 @@ fsdp2_status fsdp2_save_options_init(fsdp2_save_options* options, size_t struct_
 fsdp2_status fsdp2_load_options_init(fsdp2_load_options* options, size_t struct_size) {
   return guard(__func__, [&](Call&) {
     capi::init_struct(options, struct_size, capi::kLoadDefaults, "options");
-  });
-}
-
-fsdp2_status fsdp2_convert_options_init(fsdp2_convert_options* options, size_t struct_size) {
-  return guard(__func__, [&](Call&) {
-    capi::init_struct(options, struct_size, capi::kConvertDefaults, "options");
   });
 }
 
@@ -348,6 +357,24 @@ fsdp2_status fsdp2_checkpoint_load(fsdp2_shard shard, fsdp2_optimizer optimizer,
   });
 }
 
+fsdp2_status fsdp2_checkpoint_get_state(fsdp2_shard shard, fsdp2_optimizer optimizer,
+                                        fsdp2_step step, fsdp2_loader loader,
+                                        int32_t flat_optimizer_keys, fsdp2_state* out) {
+  return guard(__func__, [&](Call& call) {
+    const auto object = pin(shard);
+    out->id = capi::get_state(call, *object, optimizer, step, loader, flat_optimizer_keys, out);
+  });
+}
+
+fsdp2_status fsdp2_checkpoint_set_state(fsdp2_shard shard, fsdp2_optimizer optimizer,
+                                        fsdp2_step step, fsdp2_loader loader, fsdp2_state state,
+                                        const fsdp2_load_options* options) {
+  return guard(__func__, [&](Call& call) {
+    const auto object = pin(shard);
+    capi::set_state(call, *object, optimizer, step, loader, state, options);
+  });
+}
+
 fsdp2_status fsdp2_checkpoint_get_report(fsdp2_shard shard, char* buf, size_t cap, size_t* needed) {
   return guard(__func__, [&](Call& call) {
     const auto object = pin(shard);
@@ -381,36 +408,5 @@ fsdp2_status fsdp2_checkpoint_save_pretrained(fsdp2_shard shard, const char* dir
     options.config_json = object->module->module->config_json();
     ckpt::save_full_state_dict(*object->root, path, ckpt::CheckpointFormat::kHuggingFaceDirectory,
                                options);
-  });
-}
-
-fsdp2_status fsdp2_checkpoint_find(const char* path, char* buf, size_t cap, size_t* needed) {
-  return guard(__func__, [&](Call&) {
-    const std::string found = ckpt::find_checkpoint(capi::read_path(path, "path"));
-    ckpt::detect_format(found);  // kNotFound, or what else stands there
-    capi::write_text(found, buf, cap, needed);
-  });
-}
-
-fsdp2_status fsdp2_checkpoint_inspect(const char* path, char* buf, size_t cap, size_t* needed) {
-  return guard(__func__, [&](Call&) {
-    capi::write_text(ckpt::inspect_checkpoint(capi::read_path(path, "path")), buf, cap, needed);
-  });
-}
-
-fsdp2_status fsdp2_checkpoint_verify(const char* path) {
-  return guard(__func__, [&](Call&) { ckpt::verify_checkpoint(capi::read_path(path, "path")); });
-}
-
-fsdp2_status fsdp2_checkpoint_rebuild_manifest(const char* path) {
-  return guard(__func__, [&](Call&) { ckpt::rebuild_manifest(capi::read_path(path, "path")); });
-}
-
-fsdp2_status fsdp2_checkpoint_convert(const char* from, const char* to,
-                                      const fsdp2_convert_options* options) {
-  return guard(__func__, [&](Call&) {
-    const std::string source = capi::read_path(from, "from");
-    const std::string target = capi::read_path(to, "to");
-    ckpt::convert_checkpoint(source, target, capi::convert_options(options));
   });
 }

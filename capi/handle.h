@@ -27,6 +27,7 @@ enum class Kind : uint8_t {
   kOptimizer,
   kLoader,
   kStep,
+  kState,
 };
 
 const char* kind_name(Kind kind);

@@ -43,6 +43,7 @@ template <> inline constexpr size_t kFirstSize<fsdp2_step_result> = 80;
 template <> inline constexpr size_t kFirstSize<fsdp2_save_options> = 40;
 template <> inline constexpr size_t kFirstSize<fsdp2_load_options> = 16;
 template <> inline constexpr size_t kFirstSize<fsdp2_convert_options> = 40;
+template <> inline constexpr size_t kFirstSize<fsdp2_state_save_options> = 24;
 // clang-format on
 
 inline void check_struct_size(size_t size, size_t first, const char* name) {

@@ -84,6 +84,7 @@ typedef struct fsdp2_shard     { uint64_t id; } fsdp2_shard;
 typedef struct fsdp2_optimizer { uint64_t id; } fsdp2_optimizer;
 typedef struct fsdp2_loader    { uint64_t id; } fsdp2_loader;
 typedef struct fsdp2_step      { uint64_t id; } fsdp2_step;
+typedef struct fsdp2_state     { uint64_t id; } fsdp2_state;
 /* clang-format on */
 
 /* Called exactly once when the library lets go of user_data; only if the call that took it gave

@@ -49,9 +49,9 @@ FSDP2_CALL fsdp2_checkpoint_poll(fsdp2_shard shard, int32_t* out_done);
 
 typedef struct fsdp2_load_options {
   uint32_t struct_size;
-  int32_t partial; /* 1: what is missing stays as it is, what is unexpected is ignored */
-  int32_t no_rng;  /* 1: leave LibTorch's random generator as it is */
-  int32_t reserved;
+  int32_t partial;    /* 1: what is missing stays as it is, what is unexpected is ignored */
+  int32_t no_rng;     /* 1: leave LibTorch's random generator as it is */
+  int32_t from_rank0; /* 1: see fsdp2_checkpoint_set_state */
 } fsdp2_load_options;
 #define FSDP2_LOAD_OPTIONS_INIT {(uint32_t)sizeof(fsdp2_load_options), 0, 0, 0}
 FSDP2_CALL fsdp2_load_options_init(fsdp2_load_options* options, size_t struct_size);
@@ -69,6 +69,18 @@ FSDP2_CALL fsdp2_checkpoint_load(fsdp2_shard shard, fsdp2_optimizer optimizer /*
 /* The last load of the shard: {"path": ..., "step": 100 or -1, "missing": [...], "unexpected":
  * [...]}. FSDP2_E_WRONG_STATE if there was none. */
 FSDP2_CALL fsdp2_checkpoint_get_report(fsdp2_shard shard, char* buf, size_t cap, size_t* needed);
+
+/* [c] What fsdp2_checkpoint_save would write, as a state that shares memory with the run.
+ * flat_optimizer_keys 1: optim.param_groups.<parameter>.lr in place of optim.param_groups.0.lr. */
+FSDP2_CALL fsdp2_checkpoint_get_state(fsdp2_shard shard, fsdp2_optimizer optimizer /*(opt)*/,
+                                      fsdp2_step step /*(opt)*/, fsdp2_loader loader /*(opt)*/,
+                                      int32_t flat_optimizer_keys, fsdp2_state* out);
+/* [c] As fsdp2_checkpoint_load, from a full state (fsdp2_state_gather): every rank's own, or, with
+ * options.from_rank0, that of rank 0, where the others pass {0}. */
+FSDP2_CALL fsdp2_checkpoint_set_state(fsdp2_shard shard, fsdp2_optimizer optimizer /*(opt)*/,
+                                      fsdp2_step step /*(opt)*/, fsdp2_loader loader /*(opt)*/,
+                                      fsdp2_state state,
+                                      const fsdp2_load_options* options /*(opt)*/);
 
 /* [c] The model as one safetensors file, or .pth file by the path's extension. */
 FSDP2_CALL fsdp2_checkpoint_save_full(fsdp2_shard shard, const char* path);

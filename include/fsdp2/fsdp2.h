@@ -45,6 +45,7 @@
 #include "optimizer.h"
 #include "loader.h"
 #include "step.h"
+#include "state.h"
 #include "checkpoint.h"
 /* clang-format on */
 

@@ -10,6 +10,7 @@
 static struct job job;
 static fsdp2_tensor tokens, labels;
 static fsdp2_module loose_module; /* not sharded */
+static fsdp2_state state;
 
 /* Where calls write to: filled with a pattern before, and the same after a call that failed. */
 enum { kOutputs = 3, kOutputBytes = 512 };
@@ -66,10 +67,12 @@ static inline void start_misuse(void) {
   loose_module = tiny_llama();
   tokens = int64_tensor(values, shape, 2);
   labels = int64_tensor(values, shape, 2);
+  EXPECT_OK(fsdp2_state_create(job.mesh, &state));
 }
 
 static inline void end_misuse(void) {
   EXPECT_NEAR(take_step(job.loader, job.step).loss, kGoldenLoss[0], 5e-6); /* nothing was harmed */
+  EXPECT_OK(fsdp2_state_destroy(state));
   EXPECT_OK(fsdp2_tensor_destroy(tokens));
   EXPECT_OK(fsdp2_tensor_destroy(labels));
   EXPECT_OK(fsdp2_module_destroy(loose_module));

@@ -8,6 +8,7 @@
 #define INVALID(function, ...) \
   EXPECT_REFUSAL(function, #__VA_ARGS__, function(__VA_ARGS__), FSDP2_E_INVALID_ARGUMENT)
 
+static const int64_t kSizes[2] = {1, 4};
 static const size_t kHuge = ((size_t)1 << 31) + 1;
 
 static fsdp2_status pre_only(const char* parameter, fsdp2_tensor chunk, fsdp2_tensor* out,
@@ -137,6 +138,21 @@ static void null_pointers_are_refused(void) {
   NULL_ARGUMENT(fsdp2_checkpoint_save_pretrained, job.shard, NULL);
   NULL_ARGUMENT(fsdp2_checkpoint_save, job.shard, job.optimizer, job.step, job.loader, NULL, NULL);
   NULL_ARGUMENT(fsdp2_checkpoint_load, job.shard, job.optimizer, job.step, job.loader, NULL, NULL);
+  NULL_ARGUMENT(fsdp2_checkpoint_get_state, job.shard, job.optimizer, job.step, job.loader, 0,
+                NULL);
+  NULL_ARGUMENT(fsdp2_state_create, job.mesh, NULL);
+  NULL_ARGUMENT(fsdp2_state_add_tensor, state, NULL, NULL, NULL, 0, tokens);
+  NULL_ARGUMENT(fsdp2_state_add_tensor, state, "a", kSizes, NULL, 2, tokens);
+  NULL_ARGUMENT(fsdp2_state_add_tensor, state, "a", NULL, kSizes, 2, tokens);
+  NULL_ARGUMENT(fsdp2_state_add_value, state, NULL, "1");
+  NULL_ARGUMENT(fsdp2_state_add_value, state, "a", NULL);
+  NULL_ARGUMENT(fsdp2_state_get_count, state, NULL);
+  NULL_ARGUMENT(fsdp2_state_get_tensor, state, NULL, OUT(fsdp2_tensor));
+  NULL_ARGUMENT(fsdp2_state_get_tensor, state, "a", NULL);
+  NULL_ARGUMENT(fsdp2_state_get_value, state, NULL, OUT(char), 64, OUT2(size_t));
+  NULL_ARGUMENT(fsdp2_state_save, state, NULL, NULL);
+  NULL_ARGUMENT(fsdp2_state_load, state, NULL);
+  NULL_ARGUMENT(fsdp2_state_gather, state, 0, NULL);
   NULL_ARGUMENT(fsdp2_checkpoint_poll, job.shard, NULL);
   NULL_ARGUMENT(fsdp2_checkpoint_find, NULL, OUT(char), 64, OUT2(size_t));
   NULL_ARGUMENT(fsdp2_checkpoint_inspect, NULL, OUT(char), 64, OUT2(size_t));
@@ -185,6 +201,11 @@ static void texts_that_are_not_utf8_or_too_long_are_refused(void) {
     INVALID(fsdp2_checkpoint_save_pretrained, job.shard, bad);
     INVALID(fsdp2_checkpoint_save, job.shard, job.optimizer, job.step, job.loader, bad, NULL);
     INVALID(fsdp2_checkpoint_load, job.shard, job.optimizer, job.step, job.loader, bad, NULL);
+    INVALID(fsdp2_state_add_tensor, state, bad, NULL, NULL, 0, tokens);
+    INVALID(fsdp2_state_add_value, state, bad, "1");
+    INVALID(fsdp2_state_add_value, state, "a", bad);
+    INVALID(fsdp2_state_save, state, bad, NULL);
+    INVALID(fsdp2_state_load, state, bad);
     INVALID(fsdp2_checkpoint_find, bad, OUT(char), 64, OUT2(size_t));
     INVALID(fsdp2_checkpoint_inspect, bad, OUT(char), 64, OUT2(size_t));
     INVALID(fsdp2_checkpoint_verify, bad);
@@ -290,6 +311,12 @@ static void numbers_out_of_their_range_are_refused(void) {
   INVALID(fsdp2_optimizer_get_state, job.optimizer, kHuge, "step", 0, OUT(fsdp2_tensor));
   INVALID(fsdp2_optimizer_get_state, job.optimizer, 0, "step", 1, OUT(fsdp2_tensor));
   INVALID(fsdp2_module_train, job.module, 2);
+  INVALID(fsdp2_state_add_tensor, state, "a", kSizes, kSizes, kHuge, tokens);
+  INVALID(fsdp2_state_add_tensor, state, "a", kSizes, kSizes, 1, tokens);
+  INVALID(fsdp2_state_get_name, state, kHuge, OUT(char), 64, OUT2(size_t));
+  INVALID(fsdp2_state_gather, state, 2, OUT(fsdp2_state));
+  INVALID(fsdp2_checkpoint_get_state, job.shard, job.optimizer, job.step, job.loader, 2,
+          OUT(fsdp2_state));
   INVALID(fsdp2_optimizer_set_lr, job.optimizer, NAN);
   INVALID(fsdp2_optimizer_set_lr, job.optimizer, -1.0);
   INVALID(fsdp2_loader_set_position, job.loader, -1);

@@ -152,6 +152,25 @@ CALL(wait_for_save, shard, fsdp2_checkpoint_wait(h))
 CALL(poll_save, shard, fsdp2_checkpoint_poll(h, OUT(int32_t)))
 CALL(load_report, shard, fsdp2_checkpoint_get_report(h, OUT(char), 64, OUT2(size_t)))
 
+CALL(state_create, mesh, fsdp2_state_create(h, OUT(fsdp2_state)))
+CALL(state_destroy, state, fsdp2_state_destroy(h))
+CALL(state_add_tensor, state, fsdp2_state_add_tensor(h, "a", NULL, NULL, 0, tokens))
+CALL(state_add_tensor_of, tensor, fsdp2_state_add_tensor(state, "a", NULL, NULL, 0, h))
+CALL(state_add_value, state, fsdp2_state_add_value(h, "a", "1"))
+CALL(state_get_count, state, fsdp2_state_get_count(h, OUT(size_t)))
+CALL(state_get_name, state, fsdp2_state_get_name(h, 0, OUT(char), 64, OUT2(size_t)))
+CALL(state_get_tensor, state, fsdp2_state_get_tensor(h, "a", OUT(fsdp2_tensor)))
+CALL(state_get_value, state, fsdp2_state_get_value(h, "a", OUT(char), 64, OUT2(size_t)))
+CALL(state_save, state, fsdp2_state_save(h, "x", NULL))
+CALL(state_load, state, fsdp2_state_load(h, "x"))
+CALL(state_gather, state, fsdp2_state_gather(h, 0, OUT(fsdp2_state)))
+CALL(get_state, shard,
+     fsdp2_checkpoint_get_state(h, job.optimizer, job.step, job.loader, 0, OUT(fsdp2_state)))
+CALL(set_state, shard,
+     fsdp2_checkpoint_set_state(h, job.optimizer, job.step, job.loader, state, NULL))
+CALL(set_state_from, state,
+     fsdp2_checkpoint_set_state(job.shard, job.optimizer, job.step, job.loader, h, NULL))
+
 static const struct {
   const char* function;
   fsdp2_status (*call)(uint64_t id);
@@ -281,10 +300,25 @@ static const struct {
     {"fsdp2_checkpoint_wait", wait_for_save, 's', 0},
     {"fsdp2_checkpoint_poll", poll_save, 's', 0},
     {"fsdp2_checkpoint_get_report", load_report, 's', 0},
+    {"fsdp2_checkpoint_get_state", get_state, 's', 0},
+    {"fsdp2_checkpoint_set_state", set_state, 's', 0},
+    {"fsdp2_checkpoint_set_state", set_state_from, 'T', 0},
+    {"fsdp2_state_create", state_create, 'm', 0},
+    {"fsdp2_state_destroy", state_destroy, 'T', 1},
+    {"fsdp2_state_add_tensor", state_add_tensor, 'T', 0},
+    {"fsdp2_state_add_tensor", state_add_tensor_of, 't', 0},
+    {"fsdp2_state_add_value", state_add_value, 'T', 0},
+    {"fsdp2_state_get_count", state_get_count, 'T', 0},
+    {"fsdp2_state_get_name", state_get_name, 'T', 0},
+    {"fsdp2_state_get_tensor", state_get_tensor, 'T', 0},
+    {"fsdp2_state_get_value", state_get_value, 'T', 0},
+    {"fsdp2_state_save", state_save, 'T', 0},
+    {"fsdp2_state_load", state_load, 'T', 0},
+    {"fsdp2_state_gather", state_gather, 'T', 0},
 };
 
 struct handles {
-  uint64_t mesh, tensor, module, shard, optimizer, loader, step;
+  uint64_t mesh, tensor, module, shard, optimizer, loader, step, state;
 };
 
 static uint64_t of_kind(const struct handles* handles, char kind) {
@@ -301,27 +335,32 @@ static uint64_t of_kind(const struct handles* handles, char kind) {
       return handles->optimizer;
     case 'L':
       return handles->loader;
+    case 'T':
+      return handles->state;
     default:
       return handles->step;
   }
 }
 
 int main(void) {
-  static const char kKinds[] = "mtMsoLS";
+  static const char kKinds[] = "mtMsoLST";
   struct job gone = start_lone_job();
   const int64_t one = 1, shape = 1;
   fsdp2_tensor gone_tensor = int64_tensor(&one, &shape, 1);
+  fsdp2_state gone_state = {0};
   struct handles stale, live;
   size_t i, k;
+  EXPECT_OK(fsdp2_state_create(gone.mesh, &gone_state));
+  EXPECT_OK(fsdp2_state_destroy(gone_state));
   EXPECT_OK(fsdp2_tensor_destroy(gone_tensor));
   end_lone_job(&gone);
   start_misuse();
   stale.mesh = gone.mesh.id, stale.tensor = gone_tensor.id, stale.module = gone.module.id;
   stale.shard = gone.shard.id, stale.optimizer = gone.optimizer.id;
-  stale.loader = gone.loader.id, stale.step = gone.step.id;
+  stale.loader = gone.loader.id, stale.step = gone.step.id, stale.state = gone_state.id;
   live.mesh = job.mesh.id, live.tensor = tokens.id, live.module = job.module.id;
   live.shard = job.shard.id, live.optimizer = job.optimizer.id;
-  live.loader = job.loader.id, live.step = job.step.id;
+  live.loader = job.loader.id, live.step = job.step.id, live.state = state.id;
   for (i = 0; i < sizeof(kCalls) / sizeof(kCalls[0]); ++i) {
     const char* name = kCalls[i].function;
     const uint64_t own = of_kind(&live, kCalls[i].kind);

@@ -49,6 +49,8 @@ TAKES(apply_strategy_to_mesh, fsdp2_mesh_options,
       fsdp2_shard_apply_strategy("FULL_SHARD", 0, s, &strategy_shard))
 #define PARTS job.optimizer, job.step, job.loader
 TAKES(save, fsdp2_save_options, fsdp2_checkpoint_save(job.shard, PARTS, "x", s))
+TAKES(save_state, fsdp2_state_save_options, fsdp2_state_save(state, "x", s))
+TAKES(set_state, fsdp2_load_options, fsdp2_checkpoint_set_state(job.shard, PARTS, state, s))
 TAKES(load, fsdp2_load_options, fsdp2_checkpoint_load(job.shard, PARTS, "x", s))
 TAKES(convert, fsdp2_convert_options, fsdp2_checkpoint_convert("x", "y", s))
 TAKES(step_run, fsdp2_step_result, fsdp2_step_run(job.step, &tokens, 1, s))
@@ -83,6 +85,8 @@ static const struct {
     {"fsdp2_shard_apply_strategy", apply_strategy_to_mesh, sizeof(fsdp2_mesh_options), 1},
     {"fsdp2_checkpoint_save", save, sizeof(fsdp2_save_options), 1},
     {"fsdp2_checkpoint_load", load, sizeof(fsdp2_load_options), 1},
+    {"fsdp2_checkpoint_set_state", set_state, sizeof(fsdp2_load_options), 1},
+    {"fsdp2_state_save", save_state, sizeof(fsdp2_state_save_options), 1},
     {"fsdp2_checkpoint_convert", convert, sizeof(fsdp2_convert_options), 1},
     {"fsdp2_step_run", step_run, sizeof(fsdp2_step_result), 0},
 };
@@ -134,6 +138,7 @@ static void options_are_initialised_in_memory_that_fits_only(void) {
   INIT(fsdp2_step_options_init, fsdp2_step_options);
   INIT(fsdp2_save_options_init, fsdp2_save_options);
   INIT(fsdp2_load_options_init, fsdp2_load_options);
+  INIT(fsdp2_state_save_options_init, fsdp2_state_save_options);
   INIT(fsdp2_convert_options_init, fsdp2_convert_options);
 }
 
@@ -152,6 +157,8 @@ static const char* const shard_create_name = "fsdp2_shard_create";
 static const char* const shard_modules_name = "fsdp2_shard_modules";
 static const char* const adamw_name = "fsdp2_optimizer_adamw";
 static const char* const sgd_name = "fsdp2_optimizer_sgd";
+static const char* const save_state_name = "fsdp2_state_save";
+static const char* const set_state_name = "fsdp2_checkpoint_set_state";
 static const char* const loader_open_name = "fsdp2_loader_open";
 static const char* const step_create_name = "fsdp2_step_create";
 static const char* const save_name = "fsdp2_checkpoint_save";
@@ -170,6 +177,7 @@ static void fields_that_cannot_be_are_refused(void) {
   const fsdp2_step_options good_fsdp2_step_options = FSDP2_STEP_OPTIONS_INIT;
   const fsdp2_save_options good_fsdp2_save_options = FSDP2_SAVE_OPTIONS_INIT;
   const fsdp2_load_options good_fsdp2_load_options = FSDP2_LOAD_OPTIONS_INIT;
+  const fsdp2_state_save_options good_fsdp2_state_save_options = FSDP2_STATE_SAVE_OPTIONS_INIT;
   const fsdp2_convert_options good_fsdp2_convert_options = FSDP2_CONVERT_OPTIONS_INIT;
   FIELD(save, fsdp2_save_options, format, 5);
   FIELD(save, fsdp2_save_options, background, 2);
@@ -179,9 +187,15 @@ static void fields_that_cannot_be_are_refused(void) {
   FIELD(save, fsdp2_save_options, max_file_bytes, -1);
   FIELD(save, fsdp2_save_options, no_overwrite, 2);
   FIELD(save, fsdp2_save_options, reserved, 1);
+  FIELD(save_state, fsdp2_state_save_options, safetensors, 2);
+  FIELD(save_state, fsdp2_state_save_options, threads, 0);
+  FIELD(save_state, fsdp2_state_save_options, file_per_tensor, -1);
+  FIELD(save_state, fsdp2_state_save_options, no_overwrite, 2);
+  FIELD(save_state, fsdp2_state_save_options, reserved, 1);
+  FIELD(set_state, fsdp2_load_options, no_rng, 2);
   FIELD(load, fsdp2_load_options, partial, 2);
   FIELD(load, fsdp2_load_options, no_rng, 2);
-  FIELD(load, fsdp2_load_options, reserved, 1);
+  FIELD(load, fsdp2_load_options, from_rank0, 2);
   FIELD(convert, fsdp2_convert_options, format, -1);
   FIELD(convert, fsdp2_convert_options, model_only, 2);
   FIELD(convert, fsdp2_convert_options, ranks, -1);

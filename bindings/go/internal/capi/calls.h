@@ -509,6 +509,54 @@ static inline fsdp2_go_error *fsdp2_go_step_destroy(fsdp2_step step) {
   return fsdp2_go_check(fsdp2_step_destroy(step));
 }
 
+static inline fsdp2_go_error *fsdp2_go_state_create(fsdp2_mesh mesh, fsdp2_state *out) {
+  return fsdp2_go_check(fsdp2_state_create(mesh, out));
+}
+
+static inline fsdp2_go_error *fsdp2_go_state_destroy(fsdp2_state state) {
+  return fsdp2_go_check(fsdp2_state_destroy(state));
+}
+
+static inline fsdp2_go_error *fsdp2_go_state_add_tensor(fsdp2_state state, const char *name, const int64_t *shape, const int64_t *offsets, size_t n_dims, fsdp2_tensor chunk) {
+  return fsdp2_go_check(fsdp2_state_add_tensor(state, name, shape, offsets, n_dims, chunk));
+}
+
+static inline fsdp2_go_error *fsdp2_go_state_add_value(fsdp2_state state, const char *name, const char *json) {
+  return fsdp2_go_check(fsdp2_state_add_value(state, name, json));
+}
+
+static inline fsdp2_go_error *fsdp2_go_state_get_count(fsdp2_state state, size_t *out) {
+  return fsdp2_go_check(fsdp2_state_get_count(state, out));
+}
+
+static inline fsdp2_go_error *fsdp2_go_state_get_name(fsdp2_state state, size_t index, char *buf, size_t cap, size_t *needed) {
+  return fsdp2_go_check(fsdp2_state_get_name(state, index, buf, cap, needed));
+}
+
+static inline fsdp2_go_error *fsdp2_go_state_get_tensor(fsdp2_state state, const char *name, fsdp2_tensor *out) {
+  return fsdp2_go_check(fsdp2_state_get_tensor(state, name, out));
+}
+
+static inline fsdp2_go_error *fsdp2_go_state_get_value(fsdp2_state state, const char *name, char *buf, size_t cap, size_t *needed) {
+  return fsdp2_go_check(fsdp2_state_get_value(state, name, buf, cap, needed));
+}
+
+static inline fsdp2_go_error *fsdp2_go_state_save_options_init(fsdp2_state_save_options *options, size_t struct_size) {
+  return fsdp2_go_check(fsdp2_state_save_options_init(options, struct_size));
+}
+
+static inline fsdp2_go_error *fsdp2_go_state_save(fsdp2_state state, const char *path, const fsdp2_state_save_options *options) {
+  return fsdp2_go_check(fsdp2_state_save(state, path, options));
+}
+
+static inline fsdp2_go_error *fsdp2_go_state_load(fsdp2_state state, const char *path) {
+  return fsdp2_go_check(fsdp2_state_load(state, path));
+}
+
+static inline fsdp2_go_error *fsdp2_go_state_gather(fsdp2_state state, int32_t rank0_only, fsdp2_state *out) {
+  return fsdp2_go_check(fsdp2_state_gather(state, rank0_only, out));
+}
+
 static inline fsdp2_go_error *fsdp2_go_save_options_init(fsdp2_save_options *options, size_t struct_size) {
   return fsdp2_go_check(fsdp2_save_options_init(options, struct_size));
 }
@@ -535,6 +583,14 @@ static inline fsdp2_go_error *fsdp2_go_checkpoint_load(fsdp2_shard shard, fsdp2_
 
 static inline fsdp2_go_error *fsdp2_go_checkpoint_get_report(fsdp2_shard shard, char *buf, size_t cap, size_t *needed) {
   return fsdp2_go_check(fsdp2_checkpoint_get_report(shard, buf, cap, needed));
+}
+
+static inline fsdp2_go_error *fsdp2_go_checkpoint_get_state(fsdp2_shard shard, fsdp2_optimizer optimizer, fsdp2_step step, fsdp2_loader loader, int32_t flat_optimizer_keys, fsdp2_state *out) {
+  return fsdp2_go_check(fsdp2_checkpoint_get_state(shard, optimizer, step, loader, flat_optimizer_keys, out));
+}
+
+static inline fsdp2_go_error *fsdp2_go_checkpoint_set_state(fsdp2_shard shard, fsdp2_optimizer optimizer, fsdp2_step step, fsdp2_loader loader, fsdp2_state state, const fsdp2_load_options *options) {
+  return fsdp2_go_check(fsdp2_checkpoint_set_state(shard, optimizer, step, loader, state, options));
 }
 
 static inline fsdp2_go_error *fsdp2_go_checkpoint_save_full(fsdp2_shard shard, const char *path) {

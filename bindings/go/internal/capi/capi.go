@@ -135,6 +135,11 @@ type Step struct {
 	ID uint64
 }
 
+// State is fsdp2_state.
+type State struct {
+	ID uint64
+}
+
 // ErrorInfo is fsdp2_error_info.
 type ErrorInfo struct {
 	StructSize uint32
@@ -401,6 +406,16 @@ type StepResult struct {
 	LossScale          float64
 }
 
+// StateSaveOptions is fsdp2_state_save_options.
+type StateSaveOptions struct {
+	StructSize    uint32
+	Safetensors   int32
+	Threads       int32
+	FilePerTensor int32
+	NoOverwrite   int32
+	Reserved      int32
+}
+
 // SaveOptions is fsdp2_save_options.
 type SaveOptions struct {
 	StructSize   uint32
@@ -419,7 +434,7 @@ type LoadOptions struct {
 	StructSize uint32
 	Partial    int32
 	NoRng      int32
-	Reserved   int32
+	FromRank0  int32
 }
 
 // ConvertOptions is fsdp2_convert_options.
@@ -1140,6 +1155,80 @@ func StepDestroy(step Step) error {
 	return check(C.fsdp2_go_step_destroy(*(*C.fsdp2_step)(unsafe.Pointer(&step))))
 }
 
+// StateCreate calls fsdp2_state_create.
+func StateCreate(mesh Mesh, out *State) error {
+	return check(C.fsdp2_go_state_create(*(*C.fsdp2_mesh)(unsafe.Pointer(&mesh)), (*C.fsdp2_state)(unsafe.Pointer(out))))
+}
+
+// StateDestroy calls fsdp2_state_destroy.
+func StateDestroy(state State) error {
+	return check(C.fsdp2_go_state_destroy(*(*C.fsdp2_state)(unsafe.Pointer(&state))))
+}
+
+// StateAddTensor calls fsdp2_state_add_tensor.
+func StateAddTensor(state State, name string, shape *int64, offsets *int64, nDims uint, chunk Tensor) error {
+	cName := C.CString(name)
+	defer C.free(unsafe.Pointer(cName))
+	return check(C.fsdp2_go_state_add_tensor(*(*C.fsdp2_state)(unsafe.Pointer(&state)), cName, (*C.int64_t)(unsafe.Pointer(shape)), (*C.int64_t)(unsafe.Pointer(offsets)), C.size_t(nDims), *(*C.fsdp2_tensor)(unsafe.Pointer(&chunk))))
+}
+
+// StateAddValue calls fsdp2_state_add_value.
+func StateAddValue(state State, name string, json string) error {
+	cName := C.CString(name)
+	defer C.free(unsafe.Pointer(cName))
+	cJson := C.CString(json)
+	defer C.free(unsafe.Pointer(cJson))
+	return check(C.fsdp2_go_state_add_value(*(*C.fsdp2_state)(unsafe.Pointer(&state)), cName, cJson))
+}
+
+// StateGetCount calls fsdp2_state_get_count.
+func StateGetCount(state State, out *uint) error {
+	return check(C.fsdp2_go_state_get_count(*(*C.fsdp2_state)(unsafe.Pointer(&state)), (*C.size_t)(unsafe.Pointer(out))))
+}
+
+// StateGetName calls fsdp2_state_get_name.
+func StateGetName(state State, index uint, buf *byte, cap uint, needed *uint) error {
+	return check(C.fsdp2_go_state_get_name(*(*C.fsdp2_state)(unsafe.Pointer(&state)), C.size_t(index), (*C.char)(unsafe.Pointer(buf)), C.size_t(cap), (*C.size_t)(unsafe.Pointer(needed))))
+}
+
+// StateGetTensor calls fsdp2_state_get_tensor.
+func StateGetTensor(state State, name string, out *Tensor) error {
+	cName := C.CString(name)
+	defer C.free(unsafe.Pointer(cName))
+	return check(C.fsdp2_go_state_get_tensor(*(*C.fsdp2_state)(unsafe.Pointer(&state)), cName, (*C.fsdp2_tensor)(unsafe.Pointer(out))))
+}
+
+// StateGetValue calls fsdp2_state_get_value.
+func StateGetValue(state State, name string, buf *byte, cap uint, needed *uint) error {
+	cName := C.CString(name)
+	defer C.free(unsafe.Pointer(cName))
+	return check(C.fsdp2_go_state_get_value(*(*C.fsdp2_state)(unsafe.Pointer(&state)), cName, (*C.char)(unsafe.Pointer(buf)), C.size_t(cap), (*C.size_t)(unsafe.Pointer(needed))))
+}
+
+// StateSaveOptionsInit calls fsdp2_state_save_options_init.
+func StateSaveOptionsInit(options *StateSaveOptions, structSize uint) error {
+	return check(C.fsdp2_go_state_save_options_init((*C.fsdp2_state_save_options)(unsafe.Pointer(options)), C.size_t(structSize)))
+}
+
+// StateSave calls fsdp2_state_save.
+func StateSave(state State, path string, options *StateSaveOptions) error {
+	cPath := C.CString(path)
+	defer C.free(unsafe.Pointer(cPath))
+	return check(C.fsdp2_go_state_save(*(*C.fsdp2_state)(unsafe.Pointer(&state)), cPath, (*C.fsdp2_state_save_options)(unsafe.Pointer(options))))
+}
+
+// StateLoad calls fsdp2_state_load.
+func StateLoad(state State, path string) error {
+	cPath := C.CString(path)
+	defer C.free(unsafe.Pointer(cPath))
+	return check(C.fsdp2_go_state_load(*(*C.fsdp2_state)(unsafe.Pointer(&state)), cPath))
+}
+
+// StateGather calls fsdp2_state_gather.
+func StateGather(state State, rank0Only int32, out *State) error {
+	return check(C.fsdp2_go_state_gather(*(*C.fsdp2_state)(unsafe.Pointer(&state)), C.int32_t(rank0Only), (*C.fsdp2_state)(unsafe.Pointer(out))))
+}
+
 // SaveOptionsInit calls fsdp2_save_options_init.
 func SaveOptionsInit(options *SaveOptions, structSize uint) error {
 	return check(C.fsdp2_go_save_options_init((*C.fsdp2_save_options)(unsafe.Pointer(options)), C.size_t(structSize)))
@@ -1177,6 +1266,16 @@ func CheckpointLoad(shard Shard, optimizer Optimizer, step Step, loader Loader, 
 // CheckpointGetReport calls fsdp2_checkpoint_get_report.
 func CheckpointGetReport(shard Shard, buf *byte, cap uint, needed *uint) error {
 	return check(C.fsdp2_go_checkpoint_get_report(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), (*C.char)(unsafe.Pointer(buf)), C.size_t(cap), (*C.size_t)(unsafe.Pointer(needed))))
+}
+
+// CheckpointGetState calls fsdp2_checkpoint_get_state.
+func CheckpointGetState(shard Shard, optimizer Optimizer, step Step, loader Loader, flatOptimizerKeys int32, out *State) error {
+	return check(C.fsdp2_go_checkpoint_get_state(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), *(*C.fsdp2_optimizer)(unsafe.Pointer(&optimizer)), *(*C.fsdp2_step)(unsafe.Pointer(&step)), *(*C.fsdp2_loader)(unsafe.Pointer(&loader)), C.int32_t(flatOptimizerKeys), (*C.fsdp2_state)(unsafe.Pointer(out))))
+}
+
+// CheckpointSetState calls fsdp2_checkpoint_set_state.
+func CheckpointSetState(shard Shard, optimizer Optimizer, step Step, loader Loader, state State, options *LoadOptions) error {
+	return check(C.fsdp2_go_checkpoint_set_state(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), *(*C.fsdp2_optimizer)(unsafe.Pointer(&optimizer)), *(*C.fsdp2_step)(unsafe.Pointer(&step)), *(*C.fsdp2_loader)(unsafe.Pointer(&loader)), *(*C.fsdp2_state)(unsafe.Pointer(&state)), (*C.fsdp2_load_options)(unsafe.Pointer(options))))
 }
 
 // CheckpointSaveFull calls fsdp2_checkpoint_save_full.

@@ -38,6 +38,10 @@ const _ = unsafe.Sizeof(C.fsdp2_step{}) - unsafe.Sizeof(Step{})
 
 var _ = [1]byte{}[unsafe.Offsetof(Step{}.ID)-unsafe.Offsetof(C.fsdp2_step{}.id)]
 
+const _ = unsafe.Sizeof(C.fsdp2_state{}) - unsafe.Sizeof(State{})
+
+var _ = [1]byte{}[unsafe.Offsetof(State{}.ID)-unsafe.Offsetof(C.fsdp2_state{}.id)]
+
 const _ = unsafe.Sizeof(C.fsdp2_error_info{}) - unsafe.Sizeof(ErrorInfo{})
 
 var _ = [1]byte{}[unsafe.Offsetof(ErrorInfo{}.StructSize)-unsafe.Offsetof(C.fsdp2_error_info{}.struct_size)]
@@ -284,6 +288,15 @@ var _ = [1]byte{}[unsafe.Offsetof(StepResult{}.TokensPerSecond)-unsafe.Offsetof(
 var _ = [1]byte{}[unsafe.Offsetof(StepResult{}.PeakUnshardedBytes)-unsafe.Offsetof(C.fsdp2_step_result{}.peak_unsharded_bytes)]
 var _ = [1]byte{}[unsafe.Offsetof(StepResult{}.LossScale)-unsafe.Offsetof(C.fsdp2_step_result{}.loss_scale)]
 
+const _ = unsafe.Sizeof(C.fsdp2_state_save_options{}) - unsafe.Sizeof(StateSaveOptions{})
+
+var _ = [1]byte{}[unsafe.Offsetof(StateSaveOptions{}.StructSize)-unsafe.Offsetof(C.fsdp2_state_save_options{}.struct_size)]
+var _ = [1]byte{}[unsafe.Offsetof(StateSaveOptions{}.Safetensors)-unsafe.Offsetof(C.fsdp2_state_save_options{}.safetensors)]
+var _ = [1]byte{}[unsafe.Offsetof(StateSaveOptions{}.Threads)-unsafe.Offsetof(C.fsdp2_state_save_options{}.threads)]
+var _ = [1]byte{}[unsafe.Offsetof(StateSaveOptions{}.FilePerTensor)-unsafe.Offsetof(C.fsdp2_state_save_options{}.file_per_tensor)]
+var _ = [1]byte{}[unsafe.Offsetof(StateSaveOptions{}.NoOverwrite)-unsafe.Offsetof(C.fsdp2_state_save_options{}.no_overwrite)]
+var _ = [1]byte{}[unsafe.Offsetof(StateSaveOptions{}.Reserved)-unsafe.Offsetof(C.fsdp2_state_save_options{}.reserved)]
+
 const _ = unsafe.Sizeof(C.fsdp2_save_options{}) - unsafe.Sizeof(SaveOptions{})
 
 var _ = [1]byte{}[unsafe.Offsetof(SaveOptions{}.StructSize)-unsafe.Offsetof(C.fsdp2_save_options{}.struct_size)]
@@ -301,7 +314,7 @@ const _ = unsafe.Sizeof(C.fsdp2_load_options{}) - unsafe.Sizeof(LoadOptions{})
 var _ = [1]byte{}[unsafe.Offsetof(LoadOptions{}.StructSize)-unsafe.Offsetof(C.fsdp2_load_options{}.struct_size)]
 var _ = [1]byte{}[unsafe.Offsetof(LoadOptions{}.Partial)-unsafe.Offsetof(C.fsdp2_load_options{}.partial)]
 var _ = [1]byte{}[unsafe.Offsetof(LoadOptions{}.NoRng)-unsafe.Offsetof(C.fsdp2_load_options{}.no_rng)]
-var _ = [1]byte{}[unsafe.Offsetof(LoadOptions{}.Reserved)-unsafe.Offsetof(C.fsdp2_load_options{}.reserved)]
+var _ = [1]byte{}[unsafe.Offsetof(LoadOptions{}.FromRank0)-unsafe.Offsetof(C.fsdp2_load_options{}.from_rank0)]
 
 const _ = unsafe.Sizeof(C.fsdp2_convert_options{}) - unsafe.Sizeof(ConvertOptions{})
 

@@ -119,6 +119,10 @@ Base.@kwdef struct fsdp2_step
     id::UInt64 = 0
 end
 
+Base.@kwdef struct fsdp2_state
+    id::UInt64 = 0
+end
+
 Base.@kwdef struct fsdp2_error_info
     struct_size::UInt32 = sizeof(fsdp2_error_info)
     status::fsdp2_status = 0
@@ -365,6 +369,15 @@ Base.@kwdef struct fsdp2_step_result
     loss_scale::Cdouble = 0
 end
 
+Base.@kwdef struct fsdp2_state_save_options
+    struct_size::UInt32 = sizeof(fsdp2_state_save_options)
+    safetensors::Int32 = 0
+    threads::Int32 = 1
+    file_per_tensor::Int32 = 0
+    no_overwrite::Int32 = 0
+    reserved::Int32 = 0
+end
+
 Base.@kwdef struct fsdp2_save_options
     struct_size::UInt32 = sizeof(fsdp2_save_options)
     format::Int32 = 0
@@ -381,7 +394,7 @@ Base.@kwdef struct fsdp2_load_options
     struct_size::UInt32 = sizeof(fsdp2_load_options)
     partial::Int32 = 0
     no_rng::Int32 = 0
-    reserved::Int32 = 0
+    from_rank0::Int32 = 0
 end
 
 Base.@kwdef struct fsdp2_convert_options
@@ -918,6 +931,54 @@ function fsdp2_step_destroy(step)
     @ccall libfsdp2.fsdp2_step_destroy(step::fsdp2_step)::fsdp2_status
 end
 
+function fsdp2_state_create(mesh, out)
+    @ccall libfsdp2.fsdp2_state_create(mesh::fsdp2_mesh, out::Ptr{fsdp2_state})::fsdp2_status
+end
+
+function fsdp2_state_destroy(state)
+    @ccall libfsdp2.fsdp2_state_destroy(state::fsdp2_state)::fsdp2_status
+end
+
+function fsdp2_state_add_tensor(state, name, shape, offsets, n_dims, chunk)
+    @ccall libfsdp2.fsdp2_state_add_tensor(state::fsdp2_state, name::Cstring, shape::Ptr{Int64}, offsets::Ptr{Int64}, n_dims::Csize_t, chunk::fsdp2_tensor)::fsdp2_status
+end
+
+function fsdp2_state_add_value(state, name, json)
+    @ccall libfsdp2.fsdp2_state_add_value(state::fsdp2_state, name::Cstring, json::Cstring)::fsdp2_status
+end
+
+function fsdp2_state_get_count(state, out)
+    @ccall libfsdp2.fsdp2_state_get_count(state::fsdp2_state, out::Ptr{Csize_t})::fsdp2_status
+end
+
+function fsdp2_state_get_name(state, index, buf, cap, needed)
+    @ccall libfsdp2.fsdp2_state_get_name(state::fsdp2_state, index::Csize_t, buf::Ptr{UInt8}, cap::Csize_t, needed::Ptr{Csize_t})::fsdp2_status
+end
+
+function fsdp2_state_get_tensor(state, name, out)
+    @ccall libfsdp2.fsdp2_state_get_tensor(state::fsdp2_state, name::Cstring, out::Ptr{fsdp2_tensor})::fsdp2_status
+end
+
+function fsdp2_state_get_value(state, name, buf, cap, needed)
+    @ccall libfsdp2.fsdp2_state_get_value(state::fsdp2_state, name::Cstring, buf::Ptr{UInt8}, cap::Csize_t, needed::Ptr{Csize_t})::fsdp2_status
+end
+
+function fsdp2_state_save_options_init(options, struct_size)
+    @ccall libfsdp2.fsdp2_state_save_options_init(options::Ptr{fsdp2_state_save_options}, struct_size::Csize_t)::fsdp2_status
+end
+
+function fsdp2_state_save(state, path, options)
+    @ccall libfsdp2.fsdp2_state_save(state::fsdp2_state, path::Cstring, options::Ptr{fsdp2_state_save_options})::fsdp2_status
+end
+
+function fsdp2_state_load(state, path)
+    @ccall libfsdp2.fsdp2_state_load(state::fsdp2_state, path::Cstring)::fsdp2_status
+end
+
+function fsdp2_state_gather(state, rank0_only, out)
+    @ccall libfsdp2.fsdp2_state_gather(state::fsdp2_state, rank0_only::Int32, out::Ptr{fsdp2_state})::fsdp2_status
+end
+
 function fsdp2_save_options_init(options, struct_size)
     @ccall libfsdp2.fsdp2_save_options_init(options::Ptr{fsdp2_save_options}, struct_size::Csize_t)::fsdp2_status
 end
@@ -944,6 +1005,14 @@ end
 
 function fsdp2_checkpoint_get_report(shard, buf, cap, needed)
     @ccall libfsdp2.fsdp2_checkpoint_get_report(shard::fsdp2_shard, buf::Ptr{UInt8}, cap::Csize_t, needed::Ptr{Csize_t})::fsdp2_status
+end
+
+function fsdp2_checkpoint_get_state(shard, optimizer, step, loader, flat_optimizer_keys, out)
+    @ccall libfsdp2.fsdp2_checkpoint_get_state(shard::fsdp2_shard, optimizer::fsdp2_optimizer, step::fsdp2_step, loader::fsdp2_loader, flat_optimizer_keys::Int32, out::Ptr{fsdp2_state})::fsdp2_status
+end
+
+function fsdp2_checkpoint_set_state(shard, optimizer, step, loader, state, options)
+    @ccall libfsdp2.fsdp2_checkpoint_set_state(shard::fsdp2_shard, optimizer::fsdp2_optimizer, step::fsdp2_step, loader::fsdp2_loader, state::fsdp2_state, options::Ptr{fsdp2_load_options})::fsdp2_status
 end
 
 function fsdp2_checkpoint_save_full(shard, path)

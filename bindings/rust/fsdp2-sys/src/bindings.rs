@@ -283,6 +283,41 @@ fn bindgen_test_layout_fsdp2_step() {
     }
     test_field_id();
 }
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct fsdp2_state {
+    pub id: u64,
+}
+#[test]
+fn bindgen_test_layout_fsdp2_state() {
+    assert_eq!(
+        ::std::mem::size_of::<fsdp2_state>(),
+        8usize,
+        concat!("Size of: ", stringify!(fsdp2_state))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<fsdp2_state>(),
+        8usize,
+        concat!("Alignment of ", stringify!(fsdp2_state))
+    );
+    fn test_field_id() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_state>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).id) as usize - ptr as usize
+            },
+            0usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_state),
+                "::",
+                stringify!(id)
+            )
+        );
+    }
+    test_field_id();
+}
 pub type fsdp2_release_fn =
     ::std::option::Option<unsafe extern "C" fn(user_data: *mut ::std::os::raw::c_void)>;
 #[repr(C)]
@@ -4877,6 +4912,208 @@ extern "C" {
 extern "C" {
     pub fn fsdp2_step_destroy(step: fsdp2_step) -> fsdp2_status;
 }
+extern "C" {
+    pub fn fsdp2_state_create(mesh: fsdp2_mesh, out: *mut fsdp2_state) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_state_destroy(state: fsdp2_state) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_state_add_tensor(
+        state: fsdp2_state,
+        name: *const ::std::os::raw::c_char,
+        shape: *const i64,
+        offsets: *const i64,
+        n_dims: usize,
+        chunk: fsdp2_tensor,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_state_add_value(
+        state: fsdp2_state,
+        name: *const ::std::os::raw::c_char,
+        json: *const ::std::os::raw::c_char,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_state_get_count(state: fsdp2_state, out: *mut usize) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_state_get_name(
+        state: fsdp2_state,
+        index: usize,
+        buf: *mut ::std::os::raw::c_char,
+        cap: usize,
+        needed: *mut usize,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_state_get_tensor(
+        state: fsdp2_state,
+        name: *const ::std::os::raw::c_char,
+        out: *mut fsdp2_tensor,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_state_get_value(
+        state: fsdp2_state,
+        name: *const ::std::os::raw::c_char,
+        buf: *mut ::std::os::raw::c_char,
+        cap: usize,
+        needed: *mut usize,
+    ) -> fsdp2_status;
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone, PartialEq)]
+pub struct fsdp2_state_save_options {
+    pub struct_size: u32,
+    pub safetensors: i32,
+    pub threads: i32,
+    pub file_per_tensor: i32,
+    pub no_overwrite: i32,
+    pub reserved: i32,
+}
+#[test]
+fn bindgen_test_layout_fsdp2_state_save_options() {
+    assert_eq!(
+        ::std::mem::size_of::<fsdp2_state_save_options>(),
+        24usize,
+        concat!("Size of: ", stringify!(fsdp2_state_save_options))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<fsdp2_state_save_options>(),
+        4usize,
+        concat!("Alignment of ", stringify!(fsdp2_state_save_options))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_state_save_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_state_save_options),
+                "::",
+                stringify!(struct_size)
+            )
+        );
+    }
+    test_field_struct_size();
+    fn test_field_safetensors() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_state_save_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).safetensors) as usize - ptr as usize
+            },
+            4usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_state_save_options),
+                "::",
+                stringify!(safetensors)
+            )
+        );
+    }
+    test_field_safetensors();
+    fn test_field_threads() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_state_save_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).threads) as usize - ptr as usize
+            },
+            8usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_state_save_options),
+                "::",
+                stringify!(threads)
+            )
+        );
+    }
+    test_field_threads();
+    fn test_field_file_per_tensor() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_state_save_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).file_per_tensor) as usize - ptr as usize
+            },
+            12usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_state_save_options),
+                "::",
+                stringify!(file_per_tensor)
+            )
+        );
+    }
+    test_field_file_per_tensor();
+    fn test_field_no_overwrite() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_state_save_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).no_overwrite) as usize - ptr as usize
+            },
+            16usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_state_save_options),
+                "::",
+                stringify!(no_overwrite)
+            )
+        );
+    }
+    test_field_no_overwrite();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_state_save_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            20usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_state_save_options),
+                "::",
+                stringify!(reserved)
+            )
+        );
+    }
+    test_field_reserved();
+}
+extern "C" {
+    pub fn fsdp2_state_save_options_init(
+        options: *mut fsdp2_state_save_options,
+        struct_size: usize,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_state_save(
+        state: fsdp2_state,
+        path: *const ::std::os::raw::c_char,
+        options: *const fsdp2_state_save_options,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_state_load(
+        state: fsdp2_state,
+        path: *const ::std::os::raw::c_char,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_state_gather(
+        state: fsdp2_state,
+        rank0_only: i32,
+        out: *mut fsdp2_state,
+    ) -> fsdp2_status;
+}
 pub const FSDP2_CHECKPOINT_SHARDED: i32 = 0;
 pub const FSDP2_CHECKPOINT_SAFETENSORS: i32 = 1;
 pub const FSDP2_CHECKPOINT_PTH: i32 = 2;
@@ -5089,7 +5326,7 @@ pub struct fsdp2_load_options {
     pub struct_size: u32,
     pub partial: i32,
     pub no_rng: i32,
-    pub reserved: i32,
+    pub from_rank0: i32,
 }
 #[test]
 fn bindgen_test_layout_fsdp2_load_options() {
@@ -5154,23 +5391,23 @@ fn bindgen_test_layout_fsdp2_load_options() {
         );
     }
     test_field_no_rng();
-    fn test_field_reserved() {
+    fn test_field_from_rank0() {
         assert_eq!(
             unsafe {
                 let uninit = ::std::mem::MaybeUninit::<fsdp2_load_options>::uninit();
                 let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+                ::std::ptr::addr_of!((*ptr).from_rank0) as usize - ptr as usize
             },
             12usize,
             concat!(
                 "Offset of field: ",
                 stringify!(fsdp2_load_options),
                 "::",
-                stringify!(reserved)
+                stringify!(from_rank0)
             )
         );
     }
-    test_field_reserved();
+    test_field_from_rank0();
 }
 extern "C" {
     pub fn fsdp2_load_options_init(
@@ -5194,6 +5431,26 @@ extern "C" {
         buf: *mut ::std::os::raw::c_char,
         cap: usize,
         needed: *mut usize,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_checkpoint_get_state(
+        shard: fsdp2_shard,
+        optimizer: fsdp2_optimizer,
+        step: fsdp2_step,
+        loader: fsdp2_loader,
+        flat_optimizer_keys: i32,
+        out: *mut fsdp2_state,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_checkpoint_set_state(
+        shard: fsdp2_shard,
+        optimizer: fsdp2_optimizer,
+        step: fsdp2_step,
+        loader: fsdp2_loader,
+        state: fsdp2_state,
+        options: *const fsdp2_load_options,
     ) -> fsdp2_status;
 }
 extern "C" {
