@@ -56,6 +56,8 @@ std::vector<std::string> texts_of(World& world, const std::vector<int>& ranks,
   for (const int rank : ranks) {
     texts.push_back(world.store().get_to_str(key(rank)));
   }
+  // The process that serves the store may end on what it is told here: not before all have read.
+  world.control().barrier();
   return texts;
 }
 
