@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/comm/patience.h"
 #include "core/comm/roll_call.h"
 
 namespace fsdp2 {
@@ -62,17 +63,10 @@ class LocalNotice final : public FailureNotice, public RollCall {
   std::atomic<bool> failed_{false};
 };
 
-// Runs `work` in a thread of its own and waits for it for a limited time. A store whose host is
-// stopped does not answer and cannot be interrupted; what still hangs then is left behind, so
-// `work` owns all that it touches.
+// A store whose host is stopped does not answer and cannot be interrupted.
 void run_patiently(std::function<void()> work) noexcept {
   try {
-    std::packaged_task<void()> task(std::move(work));
-    auto done = task.get_future();
-    std::thread(std::move(task)).detach();
-    if (done.wait_for(kPatience) == std::future_status::ready) {
-      done.get();
-    }
+    run_until(Clock::now() + kPatience, std::move(work));
   } catch (...) {
     // Nobody can be told over a store that is lost.
   }
@@ -83,8 +77,9 @@ void run_patiently(std::function<void()> work) noexcept {
 // no more.
 class StoreNotice final : public FailureNotice, public RollCall {
  public:
-  StoreNotice(c10::intrusive_ptr<c10d::Store> store, int rank, int world_size)
+  StoreNotice(c10::intrusive_ptr<c10d::Store> store, int rank, int world_size, StoreKeeper keeper)
       : store_(std::move(store)), rank_(rank), world_size_(world_size) {
+    state_->keeper = keeper;
     std::packaged_task<void()> watch(
         [state = state_, store = store_->clone(), rank] { state->watch(*store, rank); });
     watched_ = watch.get_future();
@@ -130,7 +125,11 @@ class StoreNotice final : public FailureNotice, public RollCall {
     const auto answers = std::make_shared<Answers>();
     run_patiently([store = store_, ranks, answers] { collect(*store, ranks, *answers); });
     const std::lock_guard<std::mutex> lock(answers->mutex);
-    return answers->complete ? answers->all : std::vector<Answer>();
+    if (answers->complete) {
+      return answers->all;
+    }
+    return state_->keeper == StoreKeeper::kRankZero ? std::vector<Answer>{{0, false, ""}}
+                                                    : std::vector<Answer>();
   }
 
  private:
@@ -168,6 +167,7 @@ class StoreNotice final : public FailureNotice, public RollCall {
   struct State {
     LocalNotice notice;
     std::atomic<bool> leaving{false};
+    StoreKeeper keeper = StoreKeeper::kRankZero;
 
     void watch(c10d::Store& store, int rank) {
       try {
@@ -180,7 +180,9 @@ class StoreNotice final : public FailureNotice, public RollCall {
         store.add("left", 1);
       } catch (...) {
         if (!leaving) {
-          notice.publish("lost the store that rank 0 keeps: rank 0 has ended");
+          notice.publish(keeper == StoreKeeper::kRankZero
+                             ? "lost the store that rank 0 keeps: rank 0 has ended"
+                             : "lost the store that the launcher keeps: the launcher has ended");
         }
       }
     }
@@ -228,8 +230,9 @@ class StoreNotice final : public FailureNotice, public RollCall {
 }  // namespace
 
 std::shared_ptr<FailureNotice> FailureNotice::over_store(c10::intrusive_ptr<c10d::Store> store,
-                                                         int rank, int world_size) {
-  return std::make_shared<StoreNotice>(std::move(store), rank, world_size);
+                                                         int rank, int world_size,
+                                                         StoreKeeper keeper) {
+  return std::make_shared<StoreNotice>(std::move(store), rank, world_size, keeper);
 }
 
 RollCall& roll_call_of(FailureNotice& notice) { return dynamic_cast<RollCall&>(notice); }

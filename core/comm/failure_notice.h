@@ -12,6 +12,9 @@
 
 namespace fsdp2 {
 
+// In whose process the store lives, with which it is lost.
+enum class StoreKeeper { kRankZero, kLauncher };
+
 class FailureNotice {
  public:
   virtual ~FailureNotice() = default;
@@ -25,7 +28,8 @@ class FailureNotice {
 
   // A watcher thread of this process blocks on the store; it costs nothing while all is well.
   static std::shared_ptr<FailureNotice> over_store(c10::intrusive_ptr<c10d::Store> store, int rank,
-                                                   int world_size);
+                                                   int world_size,
+                                                   StoreKeeper keeper = StoreKeeper::kRankZero);
   // For a world of one rank: nobody to tell, but the first failure is remembered.
   static std::shared_ptr<FailureNotice> local();
 };

@@ -1,117 +1,36 @@
 #include "core/comm/rendezvous.h"
 
-#include <fcntl.h>
 #include <fmt/ranges.h>
-#include <netdb.h>
-#include <poll.h>
-#include <sys/socket.h>
-#include <unistd.h>
-#include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
+#include <string>
 #include <thread>
 
 #include "core/base/error.h"
-#include "core/comm/sigpipe.h"
+#include "core/comm/meeting_file.h"
+#include "core/comm/patience.h"
+#include "core/comm/tcp_store.h"
 
 namespace fsdp2 {
 
 namespace {
 
+using StorePtr = c10::intrusive_ptr<c10d::Store>;
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kRetry{10};      // between two looks at what is not there yet
-constexpr milliseconds kConnect{1000};  // for one attempt to connect
+constexpr milliseconds kRetry{10};  // between two looks at what is not there yet
+
+milliseconds left_until(Clock::time_point deadline) {
+  return std::max(std::chrono::duration_cast<milliseconds>(deadline - Clock::now()),
+                  milliseconds(1));
+}
 
 double seconds(milliseconds duration) { return std::chrono::duration<double>(duration).count(); }
-
-bool accepts(const addrinfo& address) {
-  const int number = socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  if (number < 0) {
-    return false;
-  }
-  static_cast<void>(::connect(number, address.ai_addr, address.ai_addrlen));  // poll tells
-  pollfd connected{number, POLLOUT, 0};
-  int error = 0;
-  socklen_t length = sizeof(error);
-  const bool accepted = poll(&connected, 1, static_cast<int>(kConnect.count())) == 1 &&
-                        getsockopt(number, SOL_SOCKET, SO_ERROR, &error, &length) == 0 &&
-                        error == 0;
-  close(number);
-  return accepted;
-}
-
-// Waits until rank 0 listens. c10d's own client tries less and less often, and so would come
-// seconds late; it also writes a warning for each attempt.
-void wait_for_listener(const Place& place, Clock::time_point deadline) {
-  addrinfo wanted{};
-  wanted.ai_socktype = SOCK_STREAM;
-  const std::string port = std::to_string(place.port);
-  std::string reason;
-  do {
-    addrinfo* found = nullptr;
-    const int unknown = getaddrinfo(place.where.c_str(), port.c_str(), &wanted, &found);
-    reason = unknown == 0 ? "nobody listens there" : gai_strerror(unknown);
-    bool accepted = false;
-    for (addrinfo* one = found; one != nullptr && !accepted; one = one->ai_next) {
-      accepted = accepts(*one);
-    }
-    if (found != nullptr) {
-      freeaddrinfo(found);
-    }
-    if (accepted) {
-      return;
-    }
-    std::this_thread::sleep_for(kRetry);
-  } while (Clock::now() < deadline);
-  fail(Code::kTimeout,
-       "rank {} found no rank 0 at {}:{} in time ({}): it has not started, or the ranks were given "
-       "different addresses",
-       place.rank, place.where, place.port, reason);
-}
-
-c10::intrusive_ptr<c10d::Store> connect(const Place& place, milliseconds timeout) {
-  c10d::TCPStoreOptions options;
-  options.port = place.port;
-  options.isServer = place.rank == 0 && !place.launcher_hosts_store;
-  options.waitWorkers = false;  // meet_at waits, and tells who is missing
-  options.timeout = timeout;
-  if (!options.isServer) {
-    wait_for_listener(place, Clock::now() + timeout);
-  }
-  const NoSigpipe guard;
-  try {
-    return c10::make_intrusive<c10d::TCPStore>(place.where, options);
-  } catch (...) {
-    const std::string text = current_exception_text();
-    if (options.isServer && text.find("EADDRINUSE") != std::string::npos) {
-      fail(Code::kIo,
-           "rank 0 cannot listen on port {}: it is in use; set MASTER_PORT to a free one, or end "
-           "the program that holds it",
-           place.port);
-    }
-    fail(Code::kComm, "rank {} cannot use the store at {}:{}: {}", place.rank, place.where,
-         place.port, text);
-  }
-}
-
-c10::intrusive_ptr<c10d::Store> connect_or_open(const Place& place, milliseconds timeout) {
-  if (place.meeting == Meeting::kTcp) {
-    return connect(place, timeout);
-  }
-  try {
-    auto store = c10::make_intrusive<c10d::FileStore>(place.where, place.size);
-    store->setTimeout(timeout);
-    return store;
-  } catch (...) {
-    fail(Code::kIo, "rank {} cannot use the file {} as a meeting point: {}", place.rank,
-         place.where, current_exception_text());
-  }
-}
 
 std::string here(int rank) { return fmt::format("here/{}", rank); }
 
@@ -126,37 +45,131 @@ std::string here(int rank) { return fmt::format("here/{}", rank); }
        ranks.size(), seconds(timeout), fmt::join(missing, ", "), absent > 8 ? ", ..." : "");
 }
 
-}  // namespace
-
-c10::intrusive_ptr<c10d::Store> open_store(const Place& place, milliseconds timeout) {
-  auto store = connect_or_open(place, timeout);
+// Waits until all ranks have come to the store. Returns the part of it that is this world's.
+StorePtr meet_all_at(StorePtr store, const Place& place, Clock::time_point deadline,
+                     const std::function<void()>& look = {}) {
   if (!place.key_prefix.empty()) {
     store = c10::make_intrusive<c10d::PrefixStore>(place.key_prefix, store);
   }
   std::vector<int> ranks(place.size);
   std::iota(ranks.begin(), ranks.end(), 0);
   const auto arrivals = [&](int rank) { return fmt::format("arrivals/{}", rank); };
+  const StorePtr patient = patient_until(deadline, store);
   try {
-    // A store that outlives a world (torchrun's agent, a file) can serve the next one: every rank
-    // has arrived equally often by then.
-    const int64_t arrival = store->add(arrivals(place.rank), 1);
-    auto own = c10::make_intrusive<c10d::PrefixStore>(fmt::format("world{}", arrival), store);
+    // A store that outlives a world (torchrun's agent keeps one) can serve the next: every rank has
+    // arrived equally often by then.
+    const int64_t arrival = patient->add(arrivals(place.rank), 1);
+    const std::string world = fmt::format("world{}", arrival);
     try {
-      meet_at(*own, place.rank, ranks, timeout);
+      c10d::PrefixStore own(world, patient);
+      meet_at(own, place.rank, ranks, left_until(deadline), look);
     } catch (const Error& error) {
       for (const int rank : ranks) {
-        if (error.code() == Code::kTimeout && store->add(arrivals(rank), 0) > arrival) {
+        if (error.code() == Code::kTimeout && patient->add(arrivals(rank), 0) > arrival) {
           fail(Code::kTimeout, "{}; rank {} came twice: do two processes have the same RANK?",
                error.message(), rank);
         }
       }
       throw;
     }
-    return own;
+    return c10::make_intrusive<c10d::PrefixStore>(world, store);
   } catch (const c10::Error&) {
     fail(Code::kComm, "rank {} lost the store while ranks were meeting: {}", place.rank,
          current_exception_text());
   }
+}
+
+StorePtr open_tcp(const Place& place, Clock::time_point deadline) {
+  if (place.rank == 0 && !place.launcher_hosts_store) {
+    return meet_all_at(serve_tcp_store(place.where, place.port, left_until(deadline)), place,
+                       deadline);
+  }
+  for (std::string reason; !(reason = why_unreachable(place.where, place.port)).empty();) {
+    if (Clock::now() >= deadline) {
+      fail(Code::kTimeout,
+           "rank {} found no rank 0 at {}:{} in time ({}): it has not started, or the ranks were "
+           "given different addresses",
+           place.rank, place.where, place.port, reason);
+    }
+    std::this_thread::sleep_for(kRetry);
+  }
+  return meet_all_at(connect_tcp_store(place.where, place.port, deadline), place, deadline);
+}
+
+StorePtr announce_and_meet(const MeetingFile& file, const Place& place,
+                           Clock::time_point deadline) {
+  const TcpStorePtr store = serve_tcp_store("127.0.0.1", 0, left_until(deadline));
+  file.announce(store->getPort());
+  try {
+    StorePtr met = meet_all_at(store, place, deadline);
+    file.remove();  // all have read it
+    return met;
+  } catch (...) {
+    file.remove();
+    throw;
+  }
+}
+
+// Thrown while ranks meet at a store that is not rank 0's any more.
+struct Outdated {};
+
+// Nothing if nobody listens where the file says, or rank 0 has gone elsewhere meanwhile: the file
+// of an earlier job may still be there.
+StorePtr try_listener(const MeetingFile& file, const MeetingFile::Listener& listener,
+                      const Place& place, Clock::time_point deadline) {
+  const auto host = std::find_if(
+      listener.hosts.begin(), listener.hosts.end(),
+      [&](const std::string& host) { return why_unreachable(host, listener.port).empty(); });
+  if (host == listener.hosts.end()) {
+    return nullptr;
+  }
+  try {
+    return meet_all_at(connect_tcp_store(*host, listener.port, deadline), place, deadline, [&] {
+      const auto now = file.find();
+      if (now && now->text != listener.text) {
+        throw Outdated();
+      }
+    });
+  } catch (const Outdated&) {
+    return nullptr;
+  } catch (const Error& error) {
+    if (error.code() == Code::kComm && Clock::now() < deadline) {
+      return nullptr;
+    }
+    throw;
+  }
+}
+
+StorePtr open_file(const Place& place, Clock::time_point deadline) {
+  const MeetingFile file(place.where);
+  if (place.rank == 0) {
+    return announce_and_meet(file, place, deadline);
+  }
+  for (;;) {
+    const auto listener = file.find();
+    if (listener) {
+      if (StorePtr met = try_listener(file, *listener, place, deadline)) {
+        return met;
+      }
+    }
+    if (Clock::now() >= deadline) {
+      fail(Code::kTimeout,
+           "rank {} found no rank 0 through {} in time ({}): it has not started, or the ranks were "
+           "given different files",
+           place.rank, file.path(),
+           listener ? fmt::format("nobody listens at {} port {}", fmt::join(listener->hosts, ", "),
+                                  listener->port)
+                    : "no such file");
+    }
+    std::this_thread::sleep_for(kRetry);
+  }
+}
+
+}  // namespace
+
+StorePtr open_store(const Place& place, milliseconds timeout) {
+  const auto deadline = Clock::now() + timeout;
+  return place.meeting == Meeting::kTcp ? open_tcp(place, deadline) : open_file(place, deadline);
 }
 
 void meet_at(c10d::Store& store, int rank, const std::vector<int>& ranks, milliseconds timeout,

@@ -12,6 +12,7 @@
 #include "core/comm/fake_backend.h"
 #include "core/comm/gloo_backend.h"
 #include "core/comm/host_backend.h"
+#include "core/comm/patience.h"
 #include "core/comm/place.h"
 #include "core/comm/rendezvous.h"
 #include "core/comm/thread_job.h"
@@ -19,6 +20,8 @@
 namespace fsdp2 {
 
 namespace {
+
+constexpr std::chrono::milliseconds kAfterTheStore{1000};
 
 BackendKind choose_backend(BackendKind asked, const Place& place) {
   switch (asked) {
@@ -124,14 +127,18 @@ void World::meet(const WorldOptions& options, const Place& place) {
     }
   } else {
     store_ = open_store(place, options.timeout);
-    failure_ = FailureNotice::over_store(store_, place.rank, place.size);
+    failure_ = FailureNotice::over_store(
+        store_, place.rank, place.size,
+        place.launcher_hosts_store ? StoreKeeper::kLauncher : StoreKeeper::kRankZero);
   }
   if (!connect_) {
     // Ranks as threads that ask for Gloo, and whoever asks for it by name, get it.
     const bool try_memory = options.backend == BackendKind::kAuto;
     connect_ = [store = store_, timeout = options.timeout, one_machine = place.one_machine(),
                 try_memory](const std::string& key, int rank, int size) {
-      const auto own = c10::make_intrusive<c10d::PrefixStore>(key, store);
+      // What waits in the store gives up by itself, with the better message.
+      const auto deadline = std::chrono::steady_clock::now() + timeout + kAfterTheStore;
+      const auto own = patient_until(deadline, c10::make_intrusive<c10d::PrefixStore>(key, store));
       return connect_processes(own, rank, size, timeout, one_machine, try_memory);
     };
   }
@@ -161,7 +168,8 @@ std::shared_ptr<Comm> World::describe_comm(const std::string& name,
     // No reference to the World here, which the groups may outlive.
     auto meet = [key, members, rank = rank_, store = store_, failure = failure_,
                  timeout = timeout_] {
-      c10d::PrefixStore arrivals(key, store);
+      c10d::PrefixStore arrivals(key,
+                                 patient_until(std::chrono::steady_clock::now() + timeout, store));
       meet_at(arrivals, rank, members, timeout, [&] {
         FSDP2_CHECK(!failure->failed(), Code::kPeerFailed, "a rank failed: {}", failure->text());
       });

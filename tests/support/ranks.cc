@@ -1,12 +1,10 @@
 #include "tests/support/ranks.h"
 
 #include <ATen/Parallel.h>
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <spawn.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -90,20 +88,6 @@ void run_body(const std::shared_ptr<World>& world, const RankBody& body) {
   std::printf("%s%f\n", kSecondsLabel,
               std::chrono::duration<double>(Clock::now() - joined).count());
   std::exit(testing::Test::HasFailure() ? 1 : code);
-}
-
-// Of a port that was free a moment ago.
-std::string tcp_meeting() {
-  const int number = socket(AF_INET6, SOCK_STREAM, 0);
-  sockaddr_in6 address{};
-  address.sin6_family = AF_INET6;
-  socklen_t length = sizeof(address);
-  auto* const generic = reinterpret_cast<sockaddr*>(&address);
-  const bool found =
-      bind(number, generic, length) == 0 && getsockname(number, generic, &length) == 0;
-  close(number);
-  FSDP2_CHECK(found, Code::kInternal, "no free port");
-  return "tcp://127.0.0.1:" + std::to_string(ntohs(address.sin6_port));
 }
 
 std::string read_all(const std::string& path) {
@@ -197,7 +181,7 @@ std::vector<RankEnd> spawn_ranks(int size, const RankBody& body, const RankOptio
   std::string folder = testing::TempDir() + "/ranksXXXXXX";
   FSDP2_CHECK(mkdtemp(folder.data()) != nullptr, Code::kIo, "cannot make the folder {}", folder);
   const auto output = [&](int rank) { return folder + "/output" + std::to_string(rank); };
-  const std::string meeting = options.by_tcp ? tcp_meeting() : "file://" + folder + "/meeting";
+  const std::string meeting = "file://" + folder + "/meeting";
   const auto start = Clock::now();
   std::vector<pid_t> running;
   for (int rank = 0; rank < size; ++rank) {

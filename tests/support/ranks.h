@@ -20,7 +20,6 @@ using RankBody = std::function<void(const std::shared_ptr<World>& world)>;
 struct RankOptions {
   BackendKind backend = BackendKind::kAuto;
   std::chrono::milliseconds timeout{20000};
-  bool by_tcp = false;  // processes meet at a store that rank 0 keeps, rather than at a file
 };
 
 // Ranks as threads with one LibTorch thread each (kGloo: Gloo over loopback sockets between them).

@@ -125,8 +125,6 @@ void limit_file_size(rlim_t bytes) {
 
 TEST(ShardedSaveProcesses, AFullDiskOnOneRankIsToldToAllAndKeepsTheOldCheckpoint) {
   const std::string run = testing::TempDir() + fmt::format("fsdp2-full-disk-{}", ::getppid());
-  RankOptions options;
-  options.by_tcp = true;
   const auto body = [&](const std::shared_ptr<World>& world) {
     ShardedSaver saver(Mesh::for_fsdp(world, 0));
     saver.save(example_state(world->rank(), 2, 1), {run});
@@ -147,7 +145,7 @@ TEST(ShardedSaveProcesses, AFullDiskOnOneRankIsToldToAllAndKeepsTheOldCheckpoint
       std::filesystem::remove_all(run);
     }
   };
-  run_rank_processes(2, body, options);
+  run_rank_processes(2, body);
 }
 
 }  // namespace

@@ -78,7 +78,7 @@ TEST(Processes, ANormalEndIsSilentAndQuickWhoeverLeavesFirst) {
                                   std::this_thread::sleep_for(milliseconds(300 * world->rank()));
                                   EXPECT_FALSE(world->failure().failed());
                                 },
-                                {BackendKind::kAuto, seconds(20), true});
+                                {BackendKind::kAuto, seconds(20)});
   for (const RankEnd& end : ends) {
     EXPECT_EQ(end.exit_code, 0);
     EXPECT_EQ(end.output.find("failed"), std::string::npos) << end.output;
@@ -95,7 +95,7 @@ TEST(Processes, AKilledRankIsAnErrorOnTheOthersAtOnce) {
                                   }
                                   print_error_of([&] { all_gather(world->control()); });
                                 },
-                                {BackendKind::kAuto, seconds(60), true});
+                                {BackendKind::kAuto, seconds(60)});
   EXPECT_EQ(ends[1].signal, SIGKILL);
   for (const int rank : {0, 2}) {
     EXPECT_EQ(ends[rank].exit_code, 0) << "signal " << ends[rank].signal << ends[rank].output;
@@ -117,10 +117,13 @@ TEST(Processes, TheDeathOfTheRankThatKeepsTheStoreIsAnErrorToo) {
                                   }
                                   print_error_of([&] { all_gather(world->control()); });
                                 },
-                                {BackendKind::kAuto, seconds(60), true});
+                                {BackendKind::kAuto, seconds(60)});
   EXPECT_EQ(ends[0].signal, SIGKILL);
   for (const int rank : {1, 2}) {
     EXPECT_EQ(ends[rank].exit_code, 0) << "signal " << ends[rank].signal << ends[rank].output;
+    EXPECT_NE(ends[rank].output.find("all_gather of group control"), std::string::npos)
+        << ends[rank].output;
+    EXPECT_NE(ends[rank].output.find("rank 0"), std::string::npos) << ends[rank].output;
     EXPECT_LT(ends[rank].seconds, 30);
   }
 }
@@ -134,7 +137,7 @@ TEST(Processes, AStoppedRankIsATimeOutAndTheOthersEndSoon) {
                                   }
                                   print_error_of([&] { all_gather(world->control()); });
                                 },
-                                {BackendKind::kAuto, milliseconds(3000), true});
+                                {BackendKind::kAuto, milliseconds(3000)});
   EXPECT_EQ(ends[2].signal, SIGKILL);
   bool timed_out = false;
   for (const int rank : {0, 1}) {
@@ -145,6 +148,52 @@ TEST(Processes, AStoppedRankIsATimeOutAndTheOthersEndSoon) {
         << ends[rank].output;
   }
   EXPECT_TRUE(timed_out) << ends[0].output << ends[1].output;
+}
+
+// Rank 0 keeps the store, which does not answer then.
+TEST(Processes, AStoppedRankZeroIsATimeOutThatNamesIt) {
+  const auto ends = spawn_ranks(3,
+                                [](const std::shared_ptr<World>& world) {
+                                  all_gather(world->control());
+                                  if (world->rank() == 0) {
+                                    raise(SIGSTOP);
+                                  }
+                                  print_error_of([&] { all_gather(world->control()); });
+                                },
+                                {BackendKind::kAuto, milliseconds(3000)});
+  EXPECT_EQ(ends[0].signal, SIGKILL);
+  for (const int rank : {1, 2}) {
+    EXPECT_EQ(ends[rank].exit_code, 0) << "signal " << ends[rank].signal << ends[rank].output;
+    EXPECT_NE(ends[rank].output.find("402 after "), std::string::npos) << ends[rank].output;
+    EXPECT_NE(ends[rank].output.find("rank 0 does not answer"), std::string::npos)
+        << ends[rank].output;
+  }
+}
+
+void expect_no_group_with_a_stopped_rank_zero(BackendKind backend) {
+  const auto ends = spawn_ranks(3,
+                                [](const std::shared_ptr<World>& world) {
+                                  const auto mesh = Mesh::for_fsdp(world, 0);
+                                  if (world->rank() == 0) {
+                                    raise(SIGSTOP);
+                                  }
+                                  print_error_of([&] { all_gather(mesh->comm(0, Lane::kReduce)); });
+                                },
+                                {backend, milliseconds(2000)});
+  EXPECT_EQ(ends[0].signal, SIGKILL);
+  for (const int rank : {1, 2}) {
+    EXPECT_EQ(ends[rank].exit_code, 0) << "signal " << ends[rank].signal << ends[rank].output;
+    EXPECT_NE(ends[rank].output.find("402 after "), std::string::npos) << ends[rank].output;
+    EXPECT_LT(ends[rank].seconds, 2 + 5 + 5);  // the error, then leaving the world
+  }
+}
+
+TEST(Processes, AStoppedRankZeroHoldsNobodyUpWhoMakesAGroupInMemory) {
+  expect_no_group_with_a_stopped_rank_zero(BackendKind::kAuto);
+}
+
+TEST(Processes, AStoppedRankZeroHoldsNobodyUpWhoMakesAGroupOfGloo) {
+  expect_no_group_with_a_stopped_rank_zero(BackendKind::kGloo);
 }
 
 TEST(Processes, ARankThatSleepsPastTheTimeOutIsNamedAndLifeGoesOn) {
@@ -160,7 +209,7 @@ TEST(Processes, ARankThatSleepsPastTheTimeOutIsNamedAndLifeGoesOn) {
                                       World::join({BackendKind::kAuto, "", 0, 1}), {1}, {"dp"});
                                   all_gather(lone->comm(0, Lane::kGather));
                                 },
-                                {BackendKind::kAuto, milliseconds(2000), true});
+                                {BackendKind::kAuto, milliseconds(2000)});
   for (const int rank : {0, 1, 2}) {
     EXPECT_EQ(ends[rank].exit_code, 0) << "signal " << ends[rank].signal << ends[rank].output;
     EXPECT_LT(ends[rank].seconds, 2 + 5);
@@ -184,7 +233,7 @@ TEST(Processes, AFailureReachesTheOthersWithItsTextAndFreesThem) {
         }
         print_error_of([&] { all_gather(world->control()); });
       },
-      {BackendKind::kAuto, seconds(60), true});
+      {BackendKind::kAuto, seconds(60)});
   for (const int rank : {0, 2}) {
     EXPECT_EQ(ends[rank].exit_code, 0) << "signal " << ends[rank].signal << ends[rank].output;
     EXPECT_NE(

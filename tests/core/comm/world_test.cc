@@ -189,6 +189,18 @@ TEST(World, RankZeroMissingAtATcpStoreIsNamed) {
   EXPECT_EQ(error.message().substr(0, 27), "rank 1 found no rank 0 at 1");
 }
 
+TEST(World, AServiceThatNeverAnswersIsATimeOut) {
+  const Port port(true);
+  const auto start = std::chrono::steady_clock::now();
+  const Error error = error_of([&] { World::join(options(port.url(), 1, 2, milliseconds(1000))); });
+  EXPECT_EQ(error.code(), Code::kTimeout);
+  EXPECT_EQ(error.message(),
+            "127.0.0.1:" + std::to_string(port.number()) +
+                " accepts connections but does not answer as a store: rank 0 is stopped, or "
+                "another service listens there");
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(6));
+}
+
 TEST(World, ARankThatCameTwiceIsNamed) {
   const Port port(false);
   std::mutex mutex;
