@@ -178,22 +178,53 @@ void start_packed_reduce(ReduceInFlight& in_flight, const std::vector<at::Tensor
   in_flight.packed = shard.reduce_scatter(in_flight.packed_output, input.view({-1}), scaling.op);
 }
 
-void add_partial(ReduceInFlight& in_flight, PartialReduction& partial) {
-  if (!partial.packed.defined()) {
-    return;
+void wait_for(ReduceInFlight& in_flight) {
+  for (ReduceInFlight::Direct& direct : in_flight.direct) {
+    direct.work.wait();
+    direct.input = at::Tensor();
   }
-  for (size_t i = 0; i < in_flight.direct.size(); ++i) {
-    in_flight.direct[i].sharded_grad.add_(partial.direct[i]);
-  }
-  in_flight.packed_output.add_(partial.packed);
-  partial = {};
+  in_flight.packed.wait();
+  in_flight.packed_input = at::Tensor();
 }
 
-void hold_partial(ReduceInFlight& in_flight, PartialReduction& partial) {
-  for (ReduceInFlight::Direct& direct : in_flight.direct) {
-    partial.direct.push_back(std::move(direct.sharded_grad));
+// The gradients without the flags behind them.
+at::Tensor packed_gradients(const ReduceInFlight& in_flight) {
+  const auto n_flags = static_cast<int64_t>(in_flight.flagged_params.size());
+  return in_flight.packed_output.narrow(0, 0, in_flight.packed_output.numel() - n_flags);
+}
+
+at::Tensor flags_of(const ReduceInFlight& in_flight) {
+  const auto n_flags = static_cast<int64_t>(in_flight.flagged_params.size());
+  return in_flight.packed_output.narrow(0, in_flight.packed_output.numel() - n_flags, n_flags);
+}
+
+// Each parameter's reduced padded chunk, in the order of the flags, whichever path it took.
+std::vector<at::Tensor> chunks_of(const ReduceInFlight& in_flight) {
+  std::vector<at::Tensor> chunks;
+  size_t next_direct = 0;
+  int64_t offset = 0;
+  for (const ShardedParam* param : in_flight.flagged_params) {
+    if (next_direct < in_flight.direct.size() && in_flight.direct[next_direct].param == param) {
+      chunks.push_back(in_flight.direct[next_direct++].sharded_grad);
+    } else {
+      const int64_t numel = param->layout().padded_numel();
+      chunks.push_back(in_flight.packed_output.narrow(0, offset, numel));
+      offset += numel;
+    }
   }
-  partial.packed = std::move(in_flight.packed_output);
+  return chunks;
+}
+
+void add_partial(ReduceInFlight& in_flight, PartialReduction& partial) {
+  if (partial.chunks.empty()) {
+    return;
+  }
+  const std::vector<at::Tensor> chunks = chunks_of(in_flight);
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    chunks[i].add_(partial.chunks[i]);
+  }
+  flags_of(in_flight).add_(partial.flags);
+  partial = {};
 }
 
 void reduce_over_replicas(ReduceInFlight& in_flight, ReduceOp op) {
@@ -208,12 +239,6 @@ void reduce_over_replicas(ReduceInFlight& in_flight, ReduceOp op) {
   }
 }
 
-// The gradients without the flags behind them.
-at::Tensor packed_gradients(const ReduceInFlight& in_flight) {
-  const auto n_flags = static_cast<int64_t>(in_flight.flagged_params.size());
-  return in_flight.packed_output.narrow(0, 0, in_flight.packed_output.numel() - n_flags);
-}
-
 void divide(ReduceInFlight& in_flight, double divisor) {
   if (divisor == 1) {
     return;
@@ -224,46 +249,24 @@ void divide(ReduceInFlight& in_flight, double divisor) {
   packed_gradients(in_flight).div_(divisor);
 }
 
-// The parameters that got a gradient on some rank.
-std::vector<const ShardedParam*> params_with_gradient(const ReduceInFlight& in_flight) {
-  const auto n_flags = static_cast<int64_t>(in_flight.flagged_params.size());
-  const at::Tensor& output = in_flight.packed_output;
-  const at::Tensor flags =
-      output.narrow(0, output.numel() - n_flags, n_flags).to(at::kCPU, at::kFloat);
-  std::vector<const ShardedParam*> with_gradient;
-  for (int64_t i = 0; i < n_flags; ++i) {
-    if (in_flight.options.zeros_for_unused || flags.const_data_ptr<float>()[i] > 0.0F) {
-      with_gradient.push_back(in_flight.flagged_params[static_cast<size_t>(i)]);
-    }
-  }
-  return with_gradient;
-}
-
 void set_sharded_grad(ShardedParam& param, const at::Tensor& padded) {
   const at::Tensor local =
       padded.narrow(0, 0, param.layout().local_numel()).view(param.layout().local_shape());
   param.add_sharded_grad(local.to(param.sharded().device(), param.dtype()));
 }
 
-// Calls `set` with each parameter that got a gradient and its reduced padded chunk.
-void visit_gradients(const ReduceInFlight& in_flight,
-                     const std::function<void(ShardedParam&, const at::Tensor&)>& set) {
-  const std::vector<const ShardedParam*> with_gradient = params_with_gradient(in_flight);
-  const auto has_gradient = [&](const ShardedParam* param) {
-    return std::find(with_gradient.begin(), with_gradient.end(), param) != with_gradient.end();
-  };
-  for (const ReduceInFlight::Direct& direct : in_flight.direct) {
-    if (has_gradient(direct.param)) {
-      set(*direct.param, direct.sharded_grad);
+// To the parameters that got a gradient on some rank.
+void set_sharded_grads(const ReduceInFlight& in_flight) {
+  const std::vector<at::Tensor> chunks = chunks_of(in_flight);
+  const at::Tensor flags = flags_of(in_flight).to(at::kCPU, at::kFloat);
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    if (in_flight.options.zeros_for_unused || flags.const_data_ptr<float>()[i] > 0.0F) {
+      ShardedParam& param = *in_flight.flagged_params[i];
+      set_sharded_grad(param, chunks[i]);
+      if (in_flight.options.on_grad) {
+        in_flight.options.on_grad(param);
+      }
     }
-  }
-  int64_t offset = 0;
-  for (ShardedParam* param : in_flight.packed_params) {
-    const int64_t numel = param->layout().padded_numel();
-    if (has_gradient(param)) {
-      set(*param, in_flight.packed_output.narrow(0, offset, numel));
-    }
-    offset += numel;
   }
 }
 
@@ -281,11 +284,12 @@ GatherInFlight start_all_gather(const std::vector<ShardedParam*>& params, Comm& 
                                 const GatherOptions& options) {
   GatherInFlight in_flight;
   in_flight.source = options.source;
+  in_flight.extension = options.extension;
   for (ShardedParam* param : params) {
     if (param->is_whole()) {
       continue;
     }
-    if (options.source == GatherSource::kShards && options.extension != nullptr) {
+    if (options.source == GatherSource::kShards && options.extension) {
       in_flight.extended.push_back(start_extended_gather(*param, comm, options));
     } else if (comm.size() == 1) {
       param->unsharded_flat().copy_(param->shard_flat());
@@ -303,12 +307,12 @@ GatherInFlight start_all_gather(const std::vector<ShardedParam*>& params, Comm& 
   return in_flight;
 }
 
-void finish_all_gather(GatherInFlight& in_flight, Comm& comm, const AllGatherExtension* extension) {
+void finish_all_gather(GatherInFlight& in_flight, Comm& comm) {
   for (CommWork& work : in_flight.direct) {
     work.wait();
   }
   for (GatherInFlight::Separate& gather : in_flight.extended) {
-    finish_extended_gather(gather, *extension);
+    finish_extended_gather(gather, *in_flight.extension);
   }
   if (!in_flight.packed_params.empty()) {
     in_flight.packed.wait();
@@ -341,19 +345,13 @@ ReduceInFlight start_reduce_scatter(const std::vector<ShardedParam*>& params,
   return in_flight;
 }
 
-void finish_reduce_scatter(ReduceInFlight& in_flight, PartialReduction& partial,
-                           const std::function<void(ShardedParam& param)>& on_grad) {
-  for (ReduceInFlight::Direct& direct : in_flight.direct) {
-    direct.work.wait();
-    direct.input = at::Tensor();
-  }
-  in_flight.packed.wait();
-  in_flight.packed_input = at::Tensor();
+void finish_reduce_scatter(ReduceInFlight& in_flight, PartialReduction& partial) {
+  wait_for(in_flight);
   add_partial(in_flight, partial);
   const Scaling scaling = scaling_of(in_flight.options);
   if (in_flight.options.replicate != nullptr) {
     if (!in_flight.options.all_reduce) {
-      hold_partial(in_flight, partial);
+      partial = {chunks_of(in_flight), flags_of(in_flight)};
       in_flight = {};
       return;
     }
@@ -363,12 +361,12 @@ void finish_reduce_scatter(ReduceInFlight& in_flight, PartialReduction& partial,
     in_flight.options.hook(packed_gradients(in_flight));
   }
   divide(in_flight, scaling.after);
-  visit_gradients(in_flight, [&](ShardedParam& param, const at::Tensor& chunk) {
-    set_sharded_grad(param, chunk);
-    if (on_grad) {
-      on_grad(param);
-    }
-  });
+  set_sharded_grads(in_flight);
+  in_flight = {};
+}
+
+void discard_reduce_scatter(ReduceInFlight& in_flight) {
+  wait_for(in_flight);
   in_flight = {};
 }
 

@@ -20,6 +20,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -46,7 +47,8 @@ struct GatherInFlight {
   };
   GatherSource source = GatherSource::kShards;
   std::vector<CommWork> direct;
-  std::vector<Separate> extended;  // by an AllGatherExtension
+  std::shared_ptr<const AllGatherExtension> extension;  // who makes parameters of `extended`
+  std::vector<Separate> extended;
   CommWork packed;
   at::Tensor packed_buffer;
   std::vector<ShardedParam*> packed_params;
@@ -60,8 +62,8 @@ bool reduces_direct(const ShardedParam& param, CommPath path);
 struct GatherOptions {
   GatherSource source = GatherSource::kShards;
   CommPath path = CommPath::kAuto;
-  const AllGatherExtension* extension = nullptr;  // of kShards; or null
-  const Mesh* mesh = nullptr;                     // what the extension is told
+  std::shared_ptr<const AllGatherExtension> extension;  // of kShards; or null
+  const Mesh* mesh = nullptr;                           // what the extension is told
 };
 
 // Issues the all-gather of the parameters, whose unsharded storage is allocated, over the ranks of
@@ -69,7 +71,7 @@ struct GatherOptions {
 GatherInFlight start_all_gather(const std::vector<ShardedParam*>& params, Comm& comm,
                                 const GatherOptions& options);
 // Waits and copies out what was packed: the unsharded parameters hold their values.
-void finish_all_gather(GatherInFlight& in_flight, Comm& comm, const AllGatherExtension* extension);
+void finish_all_gather(GatherInFlight& in_flight, Comm& comm);
 
 struct ReduceOptions {
   Comm* shard = nullptr;
@@ -81,6 +83,8 @@ struct ReduceOptions {
   bool force_sum = false;
   bool zeros_for_unused = false;
   std::function<void(const at::Tensor& flat)> hook;  // see GroupSettings::all_reduce_hook
+  std::function<void(ShardedParam& param)>
+      on_grad;  // called for each parameter that got a gradient
 };
 
 struct ReduceInFlight {
@@ -104,15 +108,18 @@ struct ReduceInFlight {
 ReduceInFlight start_reduce_scatter(const std::vector<ShardedParam*>& params,
                                     const ReduceOptions& options);
 
-// What reductions without all-reduce have left on this rank, to be added to the next ones'.
+// What reductions without all-reduce have left on this rank, to be added to the next ones'. By
+// parameter, since the next one may take another path (a hook comes or goes).
 struct PartialReduction {
-  std::vector<at::Tensor> direct;
-  at::Tensor packed;  // undefined: nothing is held
+  std::vector<at::Tensor>
+      chunks;  // flat, padded, in the order of the flags; empty: nothing is held
+  at::Tensor flags;
 };
 
 // Waits, reduces over the replicas if there are any, and adds the results to the sharded gradients;
-// with all_reduce off, to `partial` instead. on_grad is called for each parameter that got one.
-void finish_reduce_scatter(ReduceInFlight& in_flight, PartialReduction& partial,
-                           const std::function<void(ShardedParam& param)>& on_grad);
+// with all_reduce off, to `partial` instead.
+void finish_reduce_scatter(ReduceInFlight& in_flight, PartialReduction& partial);
+// Waits for what has been issued, since others count on this rank's part in it, and drops it.
+void discard_reduce_scatter(ReduceInFlight& in_flight);
 
 }  // namespace fsdp2::fsdp

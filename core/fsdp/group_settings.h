@@ -28,8 +28,6 @@ struct AllGatherExtension {
   // it writes to `out`.
   std::function<void(const ShardedParam& param, const at::Tensor& pieces, const at::Tensor& out)>
       post_all_gather;
-
-  explicit operator bool() const { return static_cast<bool>(pre_all_gather); }
 };
 
 struct GroupSettings {
@@ -47,7 +45,8 @@ struct GroupSettings {
   std::function<void(const at::Tensor& flat)> all_reduce_hook;
   // Called once a parameter's sharded gradient holds this backward's.
   std::function<void(ShardedParam& param)> on_sharded_grad;
-  AllGatherExtension all_gather_extension;
+  // Null: shards travel as they are. A gather keeps the one that it began with.
+  std::shared_ptr<const AllGatherExtension> all_gather_extension;
 
   std::vector<std::weak_ptr<ParamGroup>> forward_prefetch;
   std::vector<std::weak_ptr<ParamGroup>> backward_prefetch;

@@ -57,10 +57,6 @@ at::ScalarType ParamGroup::reduce_dtype() const {
   return policy_.mixed_precision.reduce_dtype.value_or(trainable_.front()->compute_dtype());
 }
 
-const AllGatherExtension* ParamGroup::extension() const {
-  return settings_.all_gather_extension ? &settings_.all_gather_extension : nullptr;
-}
-
 int64_t ParamGroup::live_bytes() const {
   switch (state_) {
     case GroupState::kSharded:
@@ -90,7 +86,7 @@ void ParamGroup::start_unshard() {
   GatherOptions options;
   options.source = from_slices_ ? GatherSource::kSlices : GatherSource::kShards;
   options.path = policy_.comm_path;
-  options.extension = extension();
+  options.extension = settings_.all_gather_extension;
   options.mesh = shard_mesh_.get();
   gather_ =
       start_all_gather(views_, from_slices_ ? *slice_comm_ : shard_comm(Lane::kGather), options);
@@ -102,7 +98,7 @@ void ParamGroup::wait_unshard() {
     return;
   }
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
-  finish_all_gather(gather_, from_slices_ ? *slice_comm_ : shard_comm(Lane::kGather), extension());
+  finish_all_gather(gather_, from_slices_ ? *slice_comm_ : shard_comm(Lane::kGather));
   for (ShardedParam* param : views_) {
     param->drop_slice();
   }
@@ -190,12 +186,13 @@ void ParamGroup::start_reduce() {
   }
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
   if (reduces_nothing()) {
+    const auto on_grad = settings_.on_sharded_grad;  // which may set another
     for (ShardedParam* param : trainable_) {
       at::Tensor grad = param->take_unsharded_grad();
       if (grad.defined()) {
         param->add_sharded_grad(std::move(grad));
-        if (settings_.on_sharded_grad) {
-          settings_.on_sharded_grad(*param);
+        if (on_grad) {
+          on_grad(*param);
         }
       }
     }
@@ -211,14 +208,26 @@ void ParamGroup::start_reduce() {
   options.force_sum = settings_.force_sum_reduction;
   options.zeros_for_unused = settings_.reduce_unused_parameters;
   options.hook = settings_.all_reduce_hook;
+  options.on_grad = settings_.on_sharded_grad;
   reduction_ = start_reduce_scatter(trainable_, options);
 }
 
 void ParamGroup::finish_reduce() {
   if (reduction_) {
     const at::AutoDispatchBelowADInplaceOrView no_autograd;
-    finish_reduce_scatter(*reduction_, partial_, settings_.on_sharded_grad);
+    finish_reduce_scatter(*reduction_, partial_);
     reduction_.reset();
+  }
+}
+
+void ParamGroup::forget_unreduced() {
+  if (reduction_) {
+    discard_reduce_scatter(*reduction_);
+    reduction_.reset();
+  }
+  partial_ = {};
+  for (ShardedParam* param : views_) {
+    param->clear_unsharded_grad();
   }
 }
 

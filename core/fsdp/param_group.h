@@ -68,6 +68,9 @@ class ParamGroup {
   bool has_unsharded_grads() const;
   void start_reduce();
   void finish_reduce();  // no-op if none is under way
+  // Waits for the reduction under way, if there is one, and drops it with all else that has not
+  // come to the sharded gradients. Begins no collective.
+  void forget_unreduced();
   void end_backward();
   bool reducing() const { return reduction_.has_value(); }
 
@@ -77,7 +80,6 @@ class ParamGroup {
  private:
   at::ScalarType reduce_dtype() const;
   bool reduces_nothing() const;
-  const AllGatherExtension* extension() const;
 
   std::vector<std::unique_ptr<ShardedParam>> params_;
   std::vector<ShardedParam*> views_;

@@ -92,6 +92,8 @@ class Scheduler {
   void set_is_last_backward(bool flag) { is_last_backward_ = flag; }
   // Waits for the reduction under way, if there is one, and adds it to the sharded gradients.
   void finish_reduction();
+  // Drops gradients that have not come to the shards, wherever they are. Begins no collective.
+  void forget_unreduced();
 
   // Back to the sharded, idle state after an exception. Never throws.
   void reset() noexcept;

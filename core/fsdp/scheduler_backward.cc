@@ -193,6 +193,13 @@ void Scheduler::finish_reduction() {
   std::exchange(reducing_, nullptr)->finish_reduce();
 }
 
+void Scheduler::forget_unreduced() {
+  reducing_ = nullptr;
+  for (const Member& member : members_) {
+    member.group->forget_unreduced();
+  }
+}
+
 void Scheduler::end_backward() {
   if (agreed_backward()) {
     advance_backward(members_.size());

@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <utility>
 
 #include "core/base/error.h"
 #include "core/fsdp/unit_tree.h"
+#include "core/nn/activation_checkpoint.h"
 #include "core/nn/value_map.h"
 
 namespace fsdp2::fsdp {
@@ -74,12 +76,56 @@ void Unit::pre_forward(nn::Module& /*module*/, nn::Values& inputs) {
     return;
   }
   check_has_values();
+  check_runs_once();
   if (is_root_) {
     scheduler.begin_forward();
   }
   if (group_) {
     scheduler.pre_forward(index_);
   }
+  watch_saved_weights();
+}
+
+// A segment's second run comes below the hooks of the unit that it is in, and would find its
+// parameters freed.
+void Unit::check_runs_once() const {
+  if (!group_ || group_->settings().unshard_in_backward) {
+    return;
+  }
+  std::set<const at::TensorImpl*> own;
+  for (const ShardedParam* param : group_->params()) {
+    own.insert(param->unsharded().unsafeGetTensorImpl());
+  }
+  const auto check = [&](const nn::Module& module) {
+    const std::vector<at::Tensor> parameters = module.parameters();
+    const bool reads_own =
+        std::any_of(parameters.begin(), parameters.end(), [&](const at::Tensor& parameter) {
+          return own.count(parameter.unsafeGetTensorImpl()) > 0;
+        });
+    FSDP2_CHECK(!reads_own || !nn::checkpoints_activations(module), Code::kWrongState,
+                "unit '{}': unshard_in_backward is off, but {}, which has parameters of it, is an "
+                "activation checkpoint that runs again in backward: leave one of the two",
+                name_, module.kind());
+  };
+  for (const nn::Module* module : modules_) {
+    check(*module);
+    for (const auto& below : module->modules(/*include_self=*/false)) {
+      if (const auto* child = dynamic_cast<const nn::Module*>(below.get())) {
+        check(*child);
+      }
+    }
+  }
+}
+
+void Unit::watch_saved_weights() {
+  // A checkpointed segment around this saves nothing, and its second run gathers what it uses.
+  const bool watch = group_ && !group_->settings().unshard_in_backward &&
+                     at::GradMode::is_enabled() && nn::SavedTensorScope::current() == nullptr;
+  if (watch && !guard_) {
+    guard_ = std::make_unique<FreedWeightGuard>(name_, group_);
+  }
+  watched_forwards_.push_back(watch ? std::make_unique<nn::SavedTensorScope>(guard_.get())
+                                    : nullptr);
 }
 
 // A list's parameters stay gathered until the last of its modules has run, if a forward through the
@@ -99,6 +145,7 @@ bool Unit::more_modules_to_run(const nn::Module& module) {
 
 void Unit::post_forward(nn::Module& module, c10::IValue& output) {
   if (!scheduler_->recomputing()) {
+    watched_forwards_.pop_back();
     size_t place = 0;
     if (group_) {
       place = scheduler_->post_forward(index_, more_modules_to_run(module));
@@ -135,6 +182,7 @@ void Unit::forward_failed(nn::Module& /*module*/) noexcept {
   // A recomputation ends early by an exception; if it has failed, so has backward, whose caller
   // resets.
   if (scheduler_ && !scheduler_->recomputing()) {
+    watched_forwards_.pop_back();
     scheduler_->reset();
   }
 }
@@ -181,16 +229,16 @@ std::vector<std::shared_ptr<Unit>> Unit::units() {
 }
 
 void Unit::zero_grad() {
-  tree().finish_reduction();  // or it would add to the gradients later
+  tree().forget_unreduced();
   for (ShardedParam* param : parameters()) {
-    param->clear_unsharded_grad();
     param->sharded().mutable_grad() = at::Tensor();
   }
 }
 
 void Unit::cast_parameters(at::ScalarType dtype) {
-  for (const Scheduler::Member& member : tree().members()) {
-    member.group->reshard();
+  zero_grad();
+  for (size_t i = 0; i < tree().members().size(); ++i) {
+    tree().reshard(i);
   }
   for (ShardedParam* param : tree_parameters_) {
     param->cast_shard(dtype);
@@ -286,6 +334,9 @@ void Unit::set_reduce_unused_parameters(bool flag, bool recurse) {
 }
 
 void Unit::set_unshard_in_backward(bool flag) {
+  if (!flag) {
+    nn::install_saved_tensor_hooks();  // for the guard
+  }
   each_setting(false, [&](GroupSettings& settings) { settings.unshard_in_backward = flag; });
 }
 
@@ -313,9 +364,11 @@ void Unit::set_all_gather_extension(AllGatherExtension extension) {
       static_cast<bool>(extension.pre_all_gather) == static_cast<bool>(extension.post_all_gather),
       Code::kInvalidArgument,
       "all-gather extension: expected both pre_all_gather and post_all_gather, or neither");
-  each_setting(false, [&](GroupSettings& settings) {
-    settings.all_gather_extension = std::move(extension);
-  });
+  std::shared_ptr<const AllGatherExtension> shared;
+  if (extension.pre_all_gather) {
+    shared = std::make_shared<const AllGatherExtension>(std::move(extension));
+  }
+  each_setting(false, [&](GroupSettings& settings) { settings.all_gather_extension = shared; });
 }
 
 std::vector<std::weak_ptr<ParamGroup>> Unit::groups_of(

@@ -12,10 +12,12 @@
 #include <vector>
 
 #include "core/comm/mesh.h"
+#include "core/fsdp/freed_weight_guard.h"
 #include "core/fsdp/param_group.h"
 #include "core/fsdp/policy.h"
 #include "core/fsdp/scheduler.h"
 #include "core/nn/module.h"
+#include "core/nn/saved_tensor_hooks.h"
 
 namespace fsdp2::fsdp {
 
@@ -73,6 +75,8 @@ class Unit : public nn::ForwardHooks, public std::enable_shared_from_this<Unit> 
   void set_reshard_after_backward(bool flag, bool recurse = true);
   void set_reduce_unused_parameters(bool flag, bool recurse = true);
   void set_is_last_backward(bool flag) { tree().set_is_last_backward(flag); }
+  // false: backward does not gather this unit; it raises kWrongState where it needs a parameter of
+  // it after all. Error: kUnsupported if what backward needs cannot be told (saved_tensor_hooks.h).
   void set_unshard_in_backward(bool flag);
   void set_force_sum_reduction_for_comms(bool flag);
   // Errors: kInvalidArgument unless finite and positive.
@@ -84,8 +88,10 @@ class Unit : public nn::ForwardHooks, public std::enable_shared_from_this<Unit> 
   void set_modules_to_forward_prefetch(const std::vector<std::shared_ptr<Unit>>& units);
   void set_modules_to_backward_prefetch(const std::vector<std::shared_ptr<Unit>>& units);
 
+  // Forgets all gradients of the tree, those not reduced yet included. Begins no collective.
   void zero_grad();
-  // Casts every shard of the tree; compute and reduction dtypes stay as the policy has them.
+  // Casts every shard of the tree and forgets gradients; compute and reduction dtypes stay as the
+  // policy has them.
   void cast_parameters(at::ScalarType dtype);
   // The unit table, one line a unit.
   std::string describe();
@@ -99,6 +105,8 @@ class Unit : public nn::ForwardHooks, public std::enable_shared_from_this<Unit> 
   static std::vector<std::weak_ptr<ParamGroup>> groups_of(
       const std::vector<std::shared_ptr<Unit>>& units);
   void check_has_values() const;
+  void check_runs_once() const;
+  void watch_saved_weights();
   bool more_modules_to_run(const nn::Module& module);
   at::Tensor hook_output(const at::Tensor& output, size_t place);
 
@@ -110,6 +118,10 @@ class Unit : public nn::ForwardHooks, public std::enable_shared_from_this<Unit> 
   // Of the forward through the root in which they ran last; for lists.
   int64_t run_in_forward_ = 0;
   std::vector<const nn::Module*> have_run_;
+
+  std::unique_ptr<FreedWeightGuard> guard_;  // made when unshard_in_backward is first off
+  // Of the forwards under way, innermost last; null where nothing is to be watched.
+  std::vector<std::unique_ptr<nn::SavedTensorScope>> watched_forwards_;
 
   // Set when the root is known.
   std::shared_ptr<Scheduler> scheduler_;

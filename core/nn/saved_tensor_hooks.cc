@@ -62,6 +62,8 @@ SavedTensorScope::SavedTensorScope(SavedTensorSource* source)
 
 SavedTensorScope::~SavedTensorScope() { current_source = outer_; }
 
+SavedTensorSource* SavedTensorScope::current() { return current_source; }
+
 void install_saved_tensor_hooks() {
   if (&Engine::get_default_engine() == &hooked_engine()) {
     return;
@@ -71,9 +73,9 @@ void install_saved_tensor_hooks() {
   const Engine* engine = &Engine::get_default_engine();
   FSDP2_CHECK(engine == &Engine::get_base_engine() || engine == &hooked_engine(),
               Code::kUnsupported,
-              "activation checkpointing: another autograd engine is installed, as by a Python "
-              "interpreter with torch in this process; expected LibTorch's own: train without "
-              "activation checkpointing, or in a process of its own");
+              "activation checkpointing (or unshard_in_backward off): another autograd engine is "
+              "installed, as by a Python interpreter with torch in this process; expected "
+              "LibTorch's own: train without that option, or in a process of its own");
   torch::autograd::set_default_engine_stub(hooked_engine);
 }
 

@@ -35,6 +35,9 @@ class SavedTensorScope {
   SavedTensorScope(const SavedTensorScope&) = delete;
   SavedTensorScope& operator=(const SavedTensorScope&) = delete;
 
+  // The source that counts in this thread now, or null.
+  static SavedTensorSource* current();
+
  private:
   SavedTensorSource* outer_;
 };
