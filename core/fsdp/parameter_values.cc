@@ -5,6 +5,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -57,29 +58,74 @@ void read_own(nn::ParameterSource& source, const ShardedParam& param) {
 }
 
 // Parameters of the tree that fully_shard left alone and that have no memory yet: whole.
-void load_ignored(Unit& root, nn::ParameterSource& source) {
-  for (const nn::NamedParameter& parameter : nn::named_unique_parameters(*root.modules().front())) {
-    const at::Tensor& tensor = parameter.tensor;
-    if (!ShardedParam::manages(tensor) && nn::has_no_memory(tensor)) {
-      nn::resize_storage(tensor, tensor.numel() * static_cast<int64_t>(tensor.element_size()));
-      source.read(parameter.names.front(), tensor.sizes(), 0, tensor.variable_data());
+std::vector<nn::NamedParameter> deferred_ignored(const Unit& root) {
+  std::vector<nn::NamedParameter> deferred;
+  for (nn::NamedParameter& parameter : nn::named_unique_parameters(*root.modules().front())) {
+    if (!ShardedParam::manages(parameter.tensor) && nn::has_no_memory(parameter.tensor)) {
+      deferred.push_back(std::move(parameter));
     }
+  }
+  return deferred;
+}
+
+// `read` fills a parameter that has been given its memory; if it fails, the memory goes again.
+void fill_deferred(const nn::NamedParameter& parameter,
+                   const std::function<void(const at::Tensor& values)>& read) {
+  const at::Tensor& tensor = parameter.tensor;
+  nn::resize_storage(tensor, tensor.numel() * static_cast<int64_t>(tensor.element_size()));
+  try {
+    const at::Tensor values = tensor.variable_data();
+    read(values.dim() == 0 ? values.view({1}) : values);
+  } catch (...) {
+    nn::resize_storage(tensor, 0);
+    throw;
   }
 }
 
-// Rank 0's whole parameter to all; everyone keeps its own part.
-void broadcast_parameter(Unit& root, nn::ParameterSource& source, const ShardedParam& param) {
-  const ShardLayout& layout = param.layout();
-  World& world = root.mesh().world();
-  const at::Tensor local = param.local_values();
-  const at::Tensor whole = at::empty(layout.global_shape, local.options());
-  agree(world, "parameter " + param.name(), [&] {
+void load_ignored(const Unit& root, nn::ParameterSource& source) {
+  for (const nn::NamedParameter& parameter : deferred_ignored(root)) {
+    fill_deferred(parameter, [&](const at::Tensor& values) {
+      source.read(parameter.names.front(), parameter.tensor.sizes(), 0, values);
+    });
+  }
+}
+
+// Rank 0 reads a whole parameter, the others get it.
+void read_and_broadcast(World& world, nn::ParameterSource& source, const std::string& name,
+                        at::IntArrayRef shape, const at::Tensor& whole) {
+  agree(world, "parameter " + name, [&] {
     if (world.rank() == 0) {
-      source.read(name_in(source, param), layout.global_shape, 0, whole);
+      source.read(name, shape, 0, whole);
     }
     return std::string();
   });
   world.control().broadcast(whole.view({-1}), 0).wait();
+}
+
+void broadcast_ignored(Unit& root, nn::ParameterSource& source) {
+  World& world = root.mesh().world();
+  const std::vector<nn::NamedParameter> deferred = deferred_ignored(root);
+  agree(world, "the ignored parameters without values", [&] {
+    std::string names;
+    for (const nn::NamedParameter& parameter : deferred) {
+      names += parameter.names.front() + "=ignored, without values\n";
+    }
+    return names;
+  });
+  for (const nn::NamedParameter& parameter : deferred) {
+    fill_deferred(parameter, [&](const at::Tensor& values) {
+      read_and_broadcast(world, source, parameter.names.front(), parameter.tensor.sizes(), values);
+    });
+  }
+}
+
+// Everyone keeps its own part of rank 0's.
+void broadcast_parameter(Unit& root, nn::ParameterSource& source, const ShardedParam& param) {
+  const ShardLayout& layout = param.layout();
+  const at::Tensor local = param.local_values();
+  const at::Tensor whole = at::empty(layout.global_shape, local.options());
+  read_and_broadcast(root.mesh().world(), source, name_in(source, param), layout.global_shape,
+                     whole);
   if (layout.length > 0) {
     local.copy_(whole.narrow(layout.dim, layout.start, layout.length));
   }
@@ -107,16 +153,16 @@ void load_parameters(Unit& root, nn::ParameterSource& source, LoadFrom from) {
     for (const ShardedParam* param : params) {
       broadcast_parameter(root, source, *param);
     }
-  }
-  agree(root.mesh().world(), "the parameters' values", [&] {
-    if (from == LoadFrom::kEveryRank) {
+    broadcast_ignored(root, source);
+  } else {
+    agree(root.mesh().world(), "the parameters' values", [&] {
       for (const ShardedParam* param : params) {
         read_own(source, *param);
       }
-    }
-    load_ignored(root, source);
-    return std::string();
-  });
+      load_ignored(root, source);
+      return std::string();
+    });
+  }
   for (ShardedParam* param : params) {
     param->mark_has_values();
   }

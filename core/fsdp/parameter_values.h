@@ -10,7 +10,7 @@ namespace fsdp2::fsdp {
 
 enum class LoadFrom {
   kEveryRank,  // each rank reads its own rows from its source
-  kRankZero,  // rank 0 reads and broadcasts, one parameter at a time (ignored ones are read by all)
+  kRankZero,   // rank 0 reads and broadcasts, one parameter at a time
 };
 
 // Fills the shards of the tree (and parameters that fully_shard was told to ignore, if they have no
