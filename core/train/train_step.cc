@@ -30,6 +30,34 @@ at::Tensor scalar_loss(const c10::IValue& output) {
   return output.toTensor();
 }
 
+// Leaves the gradients of some micro batches unreduced; what the caller has set comes back with
+// release() or at the end.
+class HeldReductions {
+ public:
+  explicit HeldReductions(fsdp::Unit& root) {
+    for (const auto& unit : root.units()) {
+      if (unit->group() != nullptr) {
+        fsdp::GroupSettings& settings = unit->group()->settings();
+        held_.emplace_back(&settings, settings.requires_gradient_sync);
+        settings.requires_gradient_sync = false;
+      }
+    }
+  }
+  ~HeldReductions() { release(); }
+  HeldReductions(const HeldReductions&) = delete;
+  HeldReductions& operator=(const HeldReductions&) = delete;
+
+  void release() {
+    for (const auto& [settings, flag] : held_) {
+      settings->requires_gradient_sync = flag;
+    }
+    held_.clear();
+  }
+
+ private:
+  std::vector<std::pair<fsdp::GroupSettings*, bool>> held_;
+};
+
 }  // namespace
 
 TrainStep::TrainStep(std::shared_ptr<nn::Module> module, std::shared_ptr<Optimizer> optimizer,
@@ -53,10 +81,14 @@ void TrainStep::set_position(int64_t next_step) {
 
 double TrainStep::forward_backward(const std::vector<std::vector<at::Tensor>>& batch) {
   double loss_sum = 0.0;
-  fsdp::Unit& root = optimizer_->root();
+  std::optional<HeldReductions> held;
+  if (options_.accumulate_last && batch.size() > 1) {
+    held.emplace(optimizer_->root());
+  }
   for (size_t micro = 0; micro < batch.size(); ++micro) {
-    const bool last = micro + 1 == batch.size();
-    root.set_requires_gradient_sync(last || !options_.accumulate_last);
+    if (held && micro + 1 == batch.size()) {
+      held->release();
+    }
     nn::Values inputs(batch[micro].begin(), batch[micro].end());
     const at::Tensor loss = scalar_loss((*module_)(std::move(inputs)));
     const at::Tensor mean = batch.size() == 1 ? loss : loss / static_cast<double>(batch.size());
@@ -113,7 +145,6 @@ StepResult TrainStep::run(const std::vector<std::vector<at::Tensor>>& batch) {
       world.failure().publish(fmt::format("rank {}: {}", world.rank(), current_exception_text()));
     }
     root.tree().reset();
-    root.set_requires_gradient_sync(true);
     throw;
   }
   update(result);

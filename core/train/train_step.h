@@ -42,7 +42,8 @@ class TrainStep {
             const StepOptions& options);
 
   // Collective. batch: the inputs of each micro batch in turn. The module's output is its loss.
-  // After an error on any rank the tree is back in its sharded state and holds no gradients.
+  // After an error on any rank the tree is back in its sharded state and holds no gradients. The
+  // units' settings are the caller's; with accumulate_last, reductions are off inside alone.
   StepResult run(const std::vector<std::vector<at::Tensor>>& batch);
 
   int64_t position() const { return next_step_; }
