@@ -93,7 +93,7 @@ at::Tensor product_of(bool is_map, const c10::IValue& value) {
 
 TEST(ChecklistAut, AUT2_TensorsInsideListsAndMaps) {
   for (const bool is_map : {false, true}) {
-    run_ranks(4, [&](const WorldPtr& world) {
+    run_ranks_by_both_schedules(4, [&](const WorldPtr& world, Schedule schedule) {
       const auto make = [&] {
         return seed(std::make_shared<Sequence>(std::vector<ModulePtr>{
             std::make_shared<InContainer>(is_map), std::make_shared<InContainer>(is_map),
@@ -101,7 +101,7 @@ TEST(ChecklistAut, AUT2_TensorsInsideListsAndMaps) {
       };
       const auto model = make();
       const auto reference = make();
-      const UnitPtr root = shard_items_and_root(model, flat_mesh(world), policy_unset());
+      const UnitPtr root = shard_items_and_root(model, flat_mesh(world), policy_unset(schedule));
       expect_same_training(
           {*root, *model, *reference, world->rank(), 4}, {},
           [&](nn::Module& module, int step, int rank) {
@@ -113,11 +113,11 @@ TEST(ChecklistAut, AUT2_TensorsInsideListsAndMaps) {
 }
 
 TEST(ChecklistAut, AUT3_TheGradientReadyCallbackFiresOncePerParameter) {
-  run_ranks(2, [](const WorldPtr& world) {
+  run_ranks_by_both_schedules(2, [](const WorldPtr& world, Schedule schedule) {
     const auto model = seed(std::make_shared<Mlp>(8));
     const auto reference = seed(std::make_shared<Mlp>(8));
-    const UnitPtr root =
-        shard_each({model->in_proj, model->out_proj, model}, flat_mesh(world), policy_unset());
+    const UnitPtr root = shard_each({model->in_proj, model->out_proj, model}, flat_mesh(world),
+                                    policy_unset(schedule));
     std::map<std::string, int> calls;
     std::map<std::string, at::Tensor> seen;
     for (const UnitPtr& unit : root->units()) {
@@ -300,9 +300,9 @@ class WithUnused : public nn::Module {
 
 TEST(ChecklistAut, AUT8_UnusedParametersGetZerosIfAsked) {
   for (const bool reduces_unused : {false, true}) {
-    run_ranks(2, [&](const WorldPtr& world) {
+    run_ranks_by_both_schedules(2, [&](const WorldPtr& world, Schedule schedule) {
       const auto model = seed(std::make_shared<WithUnused>());
-      const UnitPtr root = fsdp::fully_shard(model, flat_mesh(world), policy_unset());
+      const UnitPtr root = fsdp::fully_shard(model, flat_mesh(world), policy_unset(schedule));
       root->set_reduce_unused_parameters(reduces_unused);
       (*model)(random_input({3, 4}, 0, world->rank())).sum().backward();
       EXPECT_TRUE(find_param(*root, "used").sharded().grad().defined());

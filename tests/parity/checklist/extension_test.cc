@@ -59,13 +59,13 @@ void train_three_steps(nn::Module& model, Unit& root, int rank) {
 }
 
 TEST(ChecklistExt, EXT1_CallbacksOfADeferredModelSeeTheTargetDtype) {
-  run_ranks(8, [](const WorldPtr& world) {
+  run_ranks_by_both_schedules(8, [](const WorldPtr& world, Schedule schedule) {
     const auto model = three_mlps();
     for (const at::Tensor& parameter : model->parameters()) {
       parameter.set_data(
           nn::deferred_parameter(parameter.sizes(), parameter.scalar_type()).detach());
     }
-    Policy policy = policy_true();
+    Policy policy = policy_true(schedule);
     policy.mixed_precision.param_dtype = at::kBFloat16;
     Told told;
     const UnitPtr root = shard_with_extension(model, flat_mesh(world), policy, told);
@@ -77,13 +77,15 @@ TEST(ChecklistExt, EXT1_CallbacksOfADeferredModelSeeTheTargetDtype) {
 }
 
 TEST(ChecklistExt, EXT2_WhatTravelsIsWhatTheCallbackReturned) {
-  run_ranks(8, [](const WorldPtr& world) {
+  run_ranks_by_both_schedules(8, [](const WorldPtr& world, Schedule schedule) {
     const auto model = three_mlps();
     const auto plain = three_mlps();
     const auto original = three_mlps();
     Told told;
-    const UnitPtr root = shard_with_extension(model, flat_mesh(world), policy_false(), told);
-    const UnitPtr plain_root = shard_items_and_root(plain, flat_mesh(world), policy_false());
+    const UnitPtr root =
+        shard_with_extension(model, flat_mesh(world), policy_false(schedule), told);
+    const UnitPtr plain_root =
+        shard_items_and_root(plain, flat_mesh(world), policy_false(schedule));
     const at::Tensor x = random_input({2, 8}, 0, world->rank());
     const at::Tensor output = (*model)(x);
     (*plain)(x);
@@ -101,10 +103,11 @@ TEST(ChecklistExt, EXT2_WhatTravelsIsWhatTheCallbackReturned) {
 }
 
 TEST(ChecklistExt, EXT3_TheMeshOfTheCallbackIsTheShardGroups) {
-  run_ranks(8, [](const WorldPtr& world) {
+  run_ranks_by_both_schedules(8, [](const WorldPtr& world, Schedule schedule) {
     const auto model = three_mlps();
     Told told;
-    const UnitPtr root = shard_with_extension(model, hybrid_mesh(world, 4), policy_true(), told);
+    const UnitPtr root =
+        shard_with_extension(model, hybrid_mesh(world, 4), policy_true(schedule), told);
     train_three_steps(*model, *root, world->rank());
     EXPECT_EQ(told.ndim, 1);
     EXPECT_EQ(told.ranks, 4);

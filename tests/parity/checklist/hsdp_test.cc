@@ -35,10 +35,11 @@ TEST(ChecklistHsd, HSD1_AccumulationEqualsTheAveragedReference) {
 
 void expect_transformer_parity(int ranks, int64_t shards) {
   const TransformerOptions options{3, /*tokens=*/1024, /*positions=*/64};
-  run_ranks(ranks, [&](const WorldPtr& world) {
+  run_ranks_by_both_schedules(ranks, [&](const WorldPtr& world, Schedule schedule) {
     const auto model = seed(std::make_shared<TinyTransformer>(options));
     const auto reference = seed(std::make_shared<TinyTransformer>(options));
-    const UnitPtr root = shard_blocks_and_root(model, hybrid_mesh(world, shards), policy_unset());
+    const UnitPtr root =
+        shard_blocks_and_root(model, hybrid_mesh(world, shards), policy_unset(schedule));
     Training training;
     training.losses = kOrder;
     training.values = {5e-4, 1e-4};  // gradients are sums over 1,024 tokens, of size 100

@@ -78,8 +78,21 @@ TEST(ChecklistInit, INIT1_IgnoredParametersStayAsTheyAre) {
     EXPECT_EQ(model->out_proj->bias.data_ptr(), bias);
     expect_plain(*model->out_proj);
     expect_holds_exactly(*root, parameters_of({model->in_proj}));
-    (*model)(at::ones({2, 8})).sum().backward();
-    EXPECT_TRUE(model->out_proj->weight.grad().defined());
+    // An input of each rank's own: the sharded gradients are averaged, the ignored ones this rank's.
+    const Loss loss = [](nn::Module& module, int rank) {
+      return module(random_input({2, 8}, 0, rank)).sum();
+    };
+    loss(*model, world->rank()).backward();
+    const auto local = seed(std::make_shared<Mlp>(8));
+    loss(*local, world->rank()).backward();
+    expect_close(model->out_proj->weight.grad(), local->out_proj->weight.grad(), kT32, "ignored");
+    expect_close(model->out_proj->bias.grad(), local->out_proj->bias.grad(), kT32, "ignored");
+    const auto averaged = seed(std::make_shared<Mlp>(8));
+    averaged_backward(*averaged, 2, loss);
+    for (const fsdp::ShardedParam* param : root->parameters()) {
+      expect_close(full_gradient(*root, *param), find_parameter(*averaged, param->name()).grad(),
+                   kT32, param->name());
+    }
   });
 }
 

@@ -180,12 +180,12 @@ class TwoReceivers : public nn::Module {
 
 TEST(ChecklistMxp, MXP4_InputsAreCastWhereAsked) {
   for (const bool casts_inputs : {true, false}) {
-    run_ranks(2, [&](const WorldPtr& world) {
+    run_ranks_by_both_schedules(2, [&](const WorldPtr& world, Schedule schedule) {
       const auto model = seed(std::make_shared<TwoReceivers>(/*casts=*/!casts_inputs));
       const MeshPtr mesh = flat_mesh(world);
-      Policy half = with_dtypes(policy_unset(), at::kHalf, std::nullopt);
+      Policy half = with_dtypes(policy_unset(schedule), at::kHalf, std::nullopt);
       half.mixed_precision.cast_forward_inputs = casts_inputs;
-      Policy plain = policy_unset();
+      Policy plain = policy_unset(schedule);
       plain.mixed_precision.cast_forward_inputs = casts_inputs;
       fsdp::fully_shard(model->second, mesh, half);
       const UnitPtr root = fsdp::fully_shard(model, mesh, plain);
@@ -201,12 +201,12 @@ TEST(ChecklistMxp, MXP4_InputsAreCastWhereAsked) {
 }
 
 TEST(ChecklistMxp, MXP5_AnOutputDtypeFeedsTheNextModule) {
-  run_ranks(2, [](const WorldPtr& world) {
+  run_ranks_by_both_schedules(2, [](const WorldPtr& world, Schedule schedule) {
     const auto model = seed(std::make_shared<TwoReceivers>(/*casts=*/false));
     const MeshPtr mesh = flat_mesh(world);
     fsdp::fully_shard(model->first, mesh,
-                      with_dtypes(policy_unset(), at::kHalf, std::nullopt, at::kFloat));
-    fsdp::fully_shard(model, mesh, policy_unset());
+                      with_dtypes(policy_unset(schedule), at::kHalf, std::nullopt, at::kFloat));
+    fsdp::fully_shard(model, mesh, policy_unset(schedule));
     (*model)(random_input({2, 100}, 0, world->rank())).sum().backward();
     EXPECT_EQ(model->received, at::kFloat);
     EXPECT_EQ(model->first->received, at::kHalf);
@@ -219,11 +219,12 @@ TEST(ChecklistMxp, MXP6_NormsBetweenLinearsInBf16) {
       [] { return std::make_shared<LayerNorm>(32); },
       [] { return std::make_shared<BatchNorm>(32); }};
   for (const auto& norm : norms) {
-    run_ranks(2, [&](const WorldPtr& world) {
+    run_ranks_by_both_schedules(2, [&](const WorldPtr& world, Schedule schedule) {
       const auto model = seed(std::make_shared<Sequence>(std::vector<ModulePtr>{
           std::make_shared<Linear>(32, 32), norm(), std::make_shared<Linear>(32, 32)}));
-      const UnitPtr root = shard_items_and_root(
-          model, flat_mesh(world), with_dtypes(policy_unset(), at::kBFloat16, std::nullopt));
+      const UnitPtr root =
+          shard_items_and_root(model, flat_mesh(world),
+                               with_dtypes(policy_unset(schedule), at::kBFloat16, std::nullopt));
       const at::Tensor output = (*model)(random_input({4, 32}, 0, world->rank()));
       EXPECT_EQ(output.scalar_type(), at::kBFloat16);
       output.sum().backward();
@@ -235,14 +236,14 @@ TEST(ChecklistMxp, MXP6_NormsBetweenLinearsInBf16) {
 }
 
 TEST(ChecklistMxp, MXP7_CastingTheShardsKeepsTheReduceDtype) {
-  run_ranks(2, [](const WorldPtr& world) {
+  run_ranks_by_both_schedules(2, [](const WorldPtr& world, Schedule schedule) {
     const auto model = seed(std::make_shared<Sequence>(std::vector<ModulePtr>{
         std::make_shared<Linear>(32, 32), std::make_shared<Linear>(32, 32)}));
     for (const at::Tensor& parameter : model->parameters()) {
       parameter.set_data(parameter.detach().to(at::kBFloat16));
     }
     const UnitPtr root = shard_items_and_root(
-        model, flat_mesh(world), with_dtypes(policy_unset(), at::kBFloat16, at::kBFloat16));
+        model, flat_mesh(world), with_dtypes(policy_unset(schedule), at::kBFloat16, at::kBFloat16));
     int reductions = 0;
     for (const ModulePtr& item : model->items) {
       unit_of(*item).set_all_reduce_hook([&](const at::Tensor& flat) {

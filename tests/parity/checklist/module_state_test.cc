@@ -58,11 +58,25 @@ void expect_state_survives_a_forward(const Sharded& s, int64_t width, int rank) 
   for (const auto& [name, value] : state_of(*s.root)) {
     before[name] = value.clone();
   }
-  (*s.model)(random_input({2, width}, 0, rank));
+  const at::Tensor x = random_input({2, width}, 0, rank);
+  (*s.model)(x);
+  for (const auto& member : s.root->tree().members()) {
+    EXPECT_EQ(member.group->state(), fsdp::GroupState::kUnsharded) << member.name;
+  }
   const State after = state_of(*s.root);
   for (const auto& [name, value] : before) {
     EXPECT_TRUE(after.at(name).equal(value)) << name;
   }
+  // What is written to the state is what the next forward uses, not what the last one has gathered.
+  for (const auto& [name, value] : after) {
+    value.mul_(2);
+  }
+  const auto doubled = nested(width);
+  const at::NoGradGuard no_grad;
+  for (at::Tensor& parameter : doubled->parameters()) {
+    parameter.mul_(2);
+  }
+  expect_close((*s.model)(x), (*doubled)(x), kT32, "forward with what the state was set to");
 }
 
 Sharded shard_nested(const MeshPtr& mesh, int64_t width, const Policy& policy) {

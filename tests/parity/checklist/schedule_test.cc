@@ -1,5 +1,5 @@
 // Checklist, communication counts, prefetch order, explicit unshard: COM. By PyTorch's own
-// schedule, on use.
+// schedule, on use, unless said otherwise.
 #include <gtest/gtest.h>
 
 #include "tests/parity/checklist/event_text.h"
@@ -211,12 +211,77 @@ TEST(ChecklistCom, COM8_ExplicitBackwardPrefetchOfThePreviousIsTheDefault) {
   });
 }
 
+// ---- explicit prefetch by the agreed schedule, which gathers in its own order and so issues all
+// groups up to the last of a list
+
+Policy agreed_with(int prefetch) {
+  Policy policy = policy_true(Schedule::kAgreed);
+  policy.prefetch = prefetch;
+  return policy;
+}
+
+// Each block's list, forward and backward: the block `ahead` further on.
+void set_prefetch(const Transformer& t, size_t ahead) {
+  const auto& blocks = t.model->blocks;
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    if (i + ahead < blocks.size()) {
+      unit_of(*blocks[i]).set_modules_to_forward_prefetch({fsdp::find_unit(*blocks[i + ahead])});
+    }
+    if (i >= ahead) {
+      unit_of(*blocks[i]).set_modules_to_backward_prefetch({fsdp::find_unit(*blocks[i - ahead])});
+    }
+  }
+}
+
+struct AgreedCase {
+  int prefetch;  // of the policy
+  size_t ahead;  // of the lists; 0: none
+  std::string forward;
+  std::string backward;
+};
+
+TEST(ChecklistCom, COM7_COM8_ExplicitPrefetchByTheAgreedSchedule) {
+  const std::vector<AgreedCase> cases = {
+      {0, 0,
+       "U(root) U(layers.0) R(layers.0) U(layers.1) R(layers.1) U(layers.2) R(layers.2) "
+       "U(layers.3) R(layers.3) R(root)",
+       "U(root) U(layers.3) P(layers.3) U(layers.2) P(layers.2) U(layers.1) P(layers.1) "
+       "U(layers.0) P(layers.0) P(root)"},
+      {0, 1,
+       "U(root) U(layers.0) U(layers.1) R(layers.0) U(layers.2) R(layers.1) U(layers.3) "
+       "R(layers.2) R(layers.3) R(root)",
+       kDefaultBackward},
+      {0, 2,
+       "U(root) U(layers.0) U(layers.1) U(layers.2) R(layers.0) U(layers.3) R(layers.1) "
+       "R(layers.2) R(layers.3) R(root)",
+       "U(root) U(layers.3) U(layers.2) U(layers.1) P(layers.3) U(layers.0) P(layers.2) "
+       "P(layers.1) P(layers.0) P(root)"},
+      // The policy's reach is the least that a list leaves.
+      {2, 1,
+       "U(root) U(layers.0) U(layers.1) U(layers.2) R(layers.0) U(layers.3) R(layers.1) "
+       "R(layers.2) R(layers.3) R(root)",
+       "U(root) U(layers.3) U(layers.2) U(layers.1) P(layers.3) U(layers.0) P(layers.2) "
+       "P(layers.1) P(layers.0) P(root)"}};
+  for (const AgreedCase& c : cases) {
+    run_ranks(2, [&](const WorldPtr& world) {
+      const Transformer t(world, 4, agreed_with(c.prefetch));
+      if (c.ahead > 0) {
+        set_prefetch(t, c.ahead);
+      }
+      for (int step = 0; step < 2; ++step) {
+        EXPECT_EQ(events_of_step(t, "UR", world->rank()).forward, c.forward);
+        EXPECT_EQ(events_of_step(t, "UP", world->rank()).backward, c.backward);
+      }
+    });
+  }
+}
+
 TEST(ChecklistCom, COM9_AUselessPrefetchChangesNothing) {
-  run_ranks(2, [](const WorldPtr& world) {
+  run_ranks_by_both_schedules(2, [](const WorldPtr& world, Schedule schedule) {
     const auto model = seed(std::make_shared<Mlp>(16));
     const auto reference = seed(std::make_shared<Mlp>(16));
-    const UnitPtr root =
-        shard_each({model->in_proj, model->out_proj, model}, flat_mesh(world), policy_unset());
+    const UnitPtr root = shard_each({model->in_proj, model->out_proj, model}, flat_mesh(world),
+                                    policy_unset(schedule));
     unit_of(*model->in_proj).set_modules_to_backward_prefetch({fsdp::find_unit(*model->out_proj)});
     Training training;
     training.steps = 3;

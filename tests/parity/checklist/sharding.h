@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,11 +13,13 @@
 #include "core/fsdp/fully_shard.h"
 #include "core/nn/module.h"
 #include "tests/support/checklist_models.h"
+#include "tests/support/ranks.h"
 
 namespace fsdp2::checklist {
 
 using fsdp::Policy;
 using fsdp::ReshardAfterForward;
+using fsdp::Schedule;
 using fsdp::Unit;
 using MeshPtr = std::shared_ptr<Mesh>;
 using UnitPtr = std::shared_ptr<Unit>;
@@ -28,10 +31,11 @@ inline MeshPtr hybrid_mesh(const WorldPtr& world, int64_t shards) {
   return Mesh::for_fsdp(world, shards);
 }
 
-// Policies by what happens after forward, by PyTorch's own schedule.
-inline Policy policy_of(ReshardAfterForward reshard = ReshardAfterForward::kAuto) {
+// Policies by what happens after forward, by PyTorch's own schedule unless told.
+inline Policy policy_of(ReshardAfterForward reshard = ReshardAfterForward::kAuto,
+                        Schedule schedule = Schedule::kOnUse) {
   Policy policy;
-  policy.schedule = fsdp::Schedule::kOnUse;
+  policy.schedule = schedule;
   policy.reshard_after_forward = reshard;
   return policy;
 }
@@ -40,15 +44,21 @@ inline Policy policy_of_smaller(int world) {
   policy.reshard_world = world;
   return policy;
 }
-inline Policy policy_unset() { return policy_of(); }
-inline Policy policy_true() { return policy_of(ReshardAfterForward::kAlways); }
-inline Policy policy_false() { return policy_of(ReshardAfterForward::kNever); }
+inline Policy policy_unset(Schedule schedule = Schedule::kOnUse) {
+  return policy_of(ReshardAfterForward::kAuto, schedule);
+}
+inline Policy policy_true(Schedule schedule = Schedule::kOnUse) {
+  return policy_of(ReshardAfterForward::kAlways, schedule);
+}
+inline Policy policy_false(Schedule schedule = Schedule::kOnUse) {
+  return policy_of(ReshardAfterForward::kNever, schedule);
+}
 
 // These policies and the same by the agreed schedule, which is the default.
 inline std::vector<Policy> by_both_schedules(std::vector<Policy> policies) {
   for (size_t i = policies.size(); i > 0; --i) {
     policies.push_back(policies[i - 1]);
-    policies.back().schedule = fsdp::Schedule::kAgreed;
+    policies.back().schedule = Schedule::kAgreed;
   }
   return policies;
 }
@@ -57,6 +67,14 @@ inline std::vector<Policy> policies_true_false() {
 }
 inline std::vector<Policy> policies_true_false_two() {
   return by_both_schedules({policy_true(), policy_false(), policy_of_smaller(2)});
+}
+
+// Runs the ranks by PyTorch's schedule, then by the agreed one, which is the default.
+inline void run_ranks_by_both_schedules(
+    int size, const std::function<void(const WorldPtr& world, Schedule schedule)>& body) {
+  for (const Schedule schedule : {Schedule::kOnUse, Schedule::kAgreed}) {
+    run_ranks(size, [&](const WorldPtr& world) { body(world, schedule); });
+  }
 }
 
 // Shards the largest dim, the first of equals.

@@ -46,12 +46,12 @@ class Tied : public nn::Module {
 };
 
 TEST(ChecklistShr, SHR2_ATieOverTwoGroupsIsRefused) {
-  run_ranks(2, [](const WorldPtr& world) {
+  run_ranks_by_both_schedules(2, [](const WorldPtr& world, Schedule schedule) {
     const auto model = seed(std::make_shared<Tied>());
     const MeshPtr mesh = flat_mesh(world);
-    fsdp::fully_shard(model->embedding, mesh, policy_unset());
+    fsdp::fully_shard(model->embedding, mesh, policy_unset(schedule));
     try {
-      shard_each({model->output, model}, mesh, policy_unset());
+      shard_each({model->output, model}, mesh, policy_unset(schedule));
       (*model)(random_tokens({2, 4}, 17, 0, 0));
       ADD_FAILURE() << "no error";
     } catch (const Error& error) {

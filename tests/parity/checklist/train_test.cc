@@ -132,11 +132,11 @@ TEST(ChecklistTrn, TRN4_GathersStartedBeforehandChangeNothing) {
 }
 
 TEST(ChecklistTrn, TRN5_ExplicitPrefetchOfTwoBlocksEachWay) {
-  run_ranks(4, [](const WorldPtr& world) {
+  run_ranks_by_both_schedules(4, [](const WorldPtr& world, Schedule schedule) {
     const TransformerOptions options{8};
     const auto model = seed(std::make_shared<TinyTransformer>(options));
     const auto reference = seed(std::make_shared<TinyTransformer>(options));
-    const UnitPtr root = shard_blocks_and_root(model, flat_mesh(world), policy_true());
+    const UnitPtr root = shard_blocks_and_root(model, flat_mesh(world), policy_true(schedule));
     std::vector<UnitPtr> units;
     for (const auto& block : model->blocks) {
       units.push_back(fsdp::find_unit(*block));
