@@ -49,3 +49,15 @@ train_on_two_ranks() {  # PROGRAM [ARGUMENT...]; the model directory and the tok
     }
     END { exit wrong || NR != 5 }'
 }
+
+# Runs a program that steers a unit by hand, on two ranks. A layer of tiny-llama is 4 x 64 x 64 + 3 x 64 x 176 + 2 x 64 floats.
+steer_units_on_two_ranks() {  # PROGRAM [ARGUMENT...]; the model directory and the token file are appended
+  local golden=tests/parity/golden
+  cli/fsdp2 run --nproc-per-node 2 -- "$@" "$root/$golden/models/tiny-llama" "$root/$golden/tokens/tiny-llama.bin" >"$work/units"
+  diff "$work/units" - <<LINES
+unsharded bytes: 201216, then 0
+events: all-gather, unshard, reshard
+model.embed_tokens.weight: 384 x 64, here 192 x 64, sharded on dim 0 over 2 ranks
+gradients ready: 21 of 21 parameters
+LINES
+}

@@ -1,5 +1,5 @@
 #!/bin/bash
-# The Go package builds and answers; a Go program trains on two ranks.
+# The Go package builds and answers; Go programs train and steer units on two ranks.
 source bindings/language_test.sh
 need go gcc pkg-config
 
@@ -11,5 +11,7 @@ export GOPROXY=off GOTOOLCHAIN=local GOFLAGS=-mod=mod GOPATH=$work/gopath
 [[ -n ${HOME:-} && -w ${HOME:-} ]] || export GOCACHE=$work/cache
 GODEBUG=cgocheck=1 go test -v ./...
 go build -o "$work/train" ./examples/train
+go build -o "$work/steer" ./examples/units
 cd "$root"
 train_on_two_ranks "$work/train"
+steer_units_on_two_ranks "$work/steer"

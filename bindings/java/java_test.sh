@@ -1,5 +1,5 @@
 #!/bin/bash
-# SWIG's raw layer compiles and answers; a Java program trains on two ranks.
+# SWIG's raw layer compiles and answers; units, hooks and extensions work; a Java program trains on two ranks.
 source bindings/language_test.sh
 need swig javac java gcc
 
@@ -22,4 +22,5 @@ awk '!/^#/ && $4 == "raw" { print $1 }' bindings/coverage.txt | while read -r fu
 done
 java=(java "-Djava.library.path=$classes" -cp "$classes")
 "${java[@]}" -Xcheck:jni io.fsdp2.internal.RawTest
+"${java[@]}" -Xcheck:jni io.fsdp2.internal.ShardTest tests/parity/golden/models/tiny-llama tests/parity/golden/tokens/tiny-llama.bin
 train_on_two_ranks "${java[@]}" Train

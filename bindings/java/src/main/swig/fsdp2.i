@@ -6,12 +6,13 @@
 //   text                        String in; out byte[], its length and the length needed, as in C
 //   fsdp2_status                void: a failing call throws io.fsdp2.FsdpException, made of the record within the native call
 //   options, infos, results     a class that C's struct lives in, with its size and defaults set; close() frees it
-//
-// Callbacks are not here: calling back into Java takes code that SWIG does not write.
+//   callbacks                   an object of AllReduceHook, GradientReady, AllGatherExtension, ShardDim or LogSink, kept for as
+//                               long as the library may call it; what it throws is the cause of the call's FsdpException
 %module Raw
 
 %{
 #include <fsdp2/fsdp2.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -213,12 +214,11 @@ FSDP2_ARRAY(const TYPE *, jlongArray, long, Long)
 %ignore fsdp2_error_info;
 %ignore fsdp2_error_last;
 %ignore fsdp2_error_message;
-%ignore fsdp2_log_record;
-%ignore fsdp2_log_set;
+%ignore fsdp2_log_record;  // LogSink gets its fields
+// Called for a callback that has thrown; by itself there is no callback of Java's that a status could be returned from.
 %ignore fsdp2_callback_fail;
-%ignore fsdp2_shard_set_all_reduce_hook;
-%ignore fsdp2_shard_set_gradient_ready;
-%ignore fsdp2_shard_set_all_gather_extension;
+
+%include "callbacks.i"
 
 %typemap(freearg) const char *const *kept_names ""
 %extend fsdp2_mesh_options {
@@ -257,6 +257,11 @@ FSDP2_ARRAY(const TYPE *, jlongArray, long, Long)
     free((void *)$self->wrap_names);
     $self->n_wrap_names = n;
     $self->wrap_names = kept_names;
+  }
+  void setShardDim(void *shard_dim) {
+    release_callback($self->shard_dim_user_data);
+    $self->shard_dim = shard_dim == NULL ? NULL : java_shard_dim;
+    $self->shard_dim_user_data = shard_dim;
   }
   void setIgnoredNames(size_t n, const char *const *kept_names) {
     free((void *)$self->ignored_names);

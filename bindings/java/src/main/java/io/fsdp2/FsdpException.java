@@ -2,7 +2,12 @@ package io.fsdp2;
 
 import static java.nio.charset.StandardCharsets.UTF_8;
 
-/** What a failed call of libfsdp2 left in its thread's record. */
+import io.fsdp2.internal.Callbacks;
+
+/**
+ * What a failed call of libfsdp2 left in its thread's record. The cause is what a callback has
+ * thrown, if that is why.
+ */
 public final class FsdpException extends RuntimeException {
   private static final long serialVersionUID = 1;
 
@@ -22,7 +27,7 @@ public final class FsdpException extends RuntimeException {
       byte[] message,
       byte[] function,
       byte[] detail) {
-    super(new String(message, UTF_8));
+    super(new String(message, UTF_8), Callbacks.takeThrown());
     this.status = status;
     this.statusName = new String(statusName, UTF_8);
     this.rank = rank;

@@ -1,0 +1,64 @@
+package io.fsdp2.internal;
+
+/**
+ * Where native code enters Java. Nothing is thrown back into it: what a callback throws is returned
+ * as text, for the record of the call that fails, and kept as the cause of that call's exception.
+ */
+public final class Callbacks {
+  private static final ThreadLocal<Throwable> THROWN = new ThreadLocal<>();
+
+  private Callbacks() {}
+
+  /** What a callback on this thread has thrown since the last time, or null. */
+  public static Throwable takeThrown() {
+    Throwable thrown = THROWN.get();
+    THROWN.remove();
+    return thrown;
+  }
+
+  private interface Body {
+    void run() throws Exception;
+  }
+
+  private static byte[] guarded(Body body) {
+    THROWN.remove();
+    try {
+      body.run();
+      return null;
+    } catch (Throwable thrown) {
+      THROWN.set(thrown);
+      return Text.toC(String.valueOf(thrown).replace('\0', '?'));
+    }
+  }
+
+  static byte[] allReduce(AllReduceHook hook, long gradients) {
+    return guarded(() -> hook.allReduce(gradients));
+  }
+
+  static byte[] gradientReady(GradientReady ready, byte[] parameter, long gradient) {
+    return guarded(() -> ready.gradientReady(Text.fromC(parameter), gradient));
+  }
+
+  static byte[] preAllGather(
+      AllGatherExtension extension, byte[] parameter, long chunk, long[] out) {
+    return guarded(() -> out[0] = extension.preAllGather(Text.fromC(parameter), chunk));
+  }
+
+  static byte[] postAllGather(
+      AllGatherExtension extension, byte[] parameter, long pieces, long chunks) {
+    return guarded(() -> extension.postAllGather(Text.fromC(parameter), pieces, chunks));
+  }
+
+  static byte[] shardDim(ShardDim function, byte[] parameter, long[] shape, int[] out) {
+    return guarded(() -> out[0] = function.shardDim(Text.fromC(parameter), shape));
+  }
+
+  static void log(LogSink sink, int level, int rank, long timeNs, byte[] category, byte[] message) {
+    try {
+      sink.log(level, rank, timeNs, Text.fromC(category), Text.fromC(message));
+    } catch (Throwable thrown) {
+      Thread thread = Thread.currentThread();
+      thread.getUncaughtExceptionHandler().uncaughtException(thread, thrown);
+    }
+  }
+}

@@ -1,0 +1,11 @@
+package io.fsdp2.internal;
+
+/** Told that a gradient is final; {@code fsdp2_gradient_ready_fn} of hook.h. */
+@FunctionalInterface
+public interface GradientReady {
+  /**
+   * @param parameter its name
+   * @param gradient a tensor: the gradient of this rank's rows
+   */
+  void gradientReady(String parameter, long gradient) throws Exception;
+}

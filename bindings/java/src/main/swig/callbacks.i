@@ -1,0 +1,187 @@
+// Java objects in the place of C's functions with user_data: a global reference, which release gives up. The interfaces are in
+// io.fsdp2.internal; each method here hands its arguments to the method of the same name in Callbacks, which catches all that
+// is thrown and returns it as text.
+
+%{
+static JavaVM *java_vm;
+static jclass callbacks_class;
+
+// Whether this thread is Java's already; a thread of the library's becomes one for the length of a callback.
+typedef struct java_thread { JNIEnv *env; int attached; } java_thread;
+
+static java_thread enter_java(void) {
+  java_thread thread = {NULL, 0};
+  if ((*java_vm)->GetEnv(java_vm, (void **)&thread.env, JNI_VERSION_1_8) == JNI_OK) return thread;
+  thread.attached = (*java_vm)->AttachCurrentThreadAsDaemon(java_vm, (void **)&thread.env, NULL) == JNI_OK;
+  return thread;
+}
+
+static void leave_java(java_thread thread) {
+  if (thread.attached) (*java_vm)->DetachCurrentThread(java_vm);
+}
+
+static void release_callback(void *target) {
+  if (target == NULL) return;
+  java_thread thread = enter_java();
+  if (thread.env != NULL) (*thread.env)->DeleteGlobalRef(thread.env, (jobject)target);
+  leave_java(thread);
+}
+
+// Calls Callbacks.name(target, ...), which returns what went wrong, as text with a NUL, or null.
+static fsdp2_status call_java(JNIEnv *env, const char *name, const char *signature, ...) {
+  fsdp2_status status = FSDP2_OK;
+  jmethodID method = (*env)->GetStaticMethodID(env, callbacks_class, name, signature);
+  jbyteArray wrong = NULL;
+  if (method != NULL) {
+    va_list arguments;
+    va_start(arguments, signature);
+    wrong = (jbyteArray)(*env)->CallStaticObjectMethodV(env, callbacks_class, method, arguments);
+    va_end(arguments);
+  }
+  if ((*env)->ExceptionCheck(env)) {  // no memory: Callbacks itself throws nothing
+    (*env)->ExceptionClear(env);
+    return fsdp2_callback_fail(FSDP2_E_CALLBACK, "Java could not run the callback");
+  }
+  if (wrong != NULL) {
+    jbyte *text = (*env)->GetByteArrayElements(env, wrong, NULL);
+    status = fsdp2_callback_fail(FSDP2_E_CALLBACK, text == NULL ? "a Java exception" : (const char *)text);
+    if (text != NULL) (*env)->ReleaseByteArrayElements(env, wrong, text, JNI_ABORT);
+  }
+  return status;
+}
+
+static fsdp2_status not_java(void) { return fsdp2_callback_fail(FSDP2_E_CALLBACK, "the thread cannot enter Java"); }
+
+static fsdp2_status java_all_reduce(fsdp2_tensor gradients, void *hook) {
+  java_thread thread = enter_java();
+  if (thread.env == NULL) return not_java();
+  fsdp2_status status = call_java(thread.env, "allReduce", "(Lio/fsdp2/internal/AllReduceHook;J)[B", (jobject)hook,
+                                  (jlong)gradients.id);
+  leave_java(thread);
+  return status;
+}
+
+static fsdp2_status java_gradient_ready(const char *parameter, fsdp2_tensor gradient, void *hook) {
+  java_thread thread = enter_java();
+  if (thread.env == NULL) return not_java();
+  jbyteArray name = bytes_of(thread.env, parameter);
+  fsdp2_status status = call_java(thread.env, "gradientReady", "(Lio/fsdp2/internal/GradientReady;[BJ)[B", (jobject)hook,
+                                  name, (jlong)gradient.id);
+  (*thread.env)->DeleteLocalRef(thread.env, name);
+  leave_java(thread);
+  return status;
+}
+
+static fsdp2_status java_pre_all_gather(const char *parameter, fsdp2_tensor chunk, fsdp2_tensor *out, void *extension) {
+  java_thread thread = enter_java();
+  if (thread.env == NULL) return not_java();
+  JNIEnv *env = thread.env;
+  jbyteArray name = bytes_of(env, parameter);
+  jlongArray sent = (*env)->NewLongArray(env, 1);
+  fsdp2_status status = call_java(env, "preAllGather", "(Lio/fsdp2/internal/AllGatherExtension;[BJ[J)[B", (jobject)extension,
+                                  name, (jlong)chunk.id, sent);
+  if (status == FSDP2_OK) {
+    jlong id = 0;
+    (*env)->GetLongArrayRegion(env, sent, 0, 1, &id);
+    out->id = (uint64_t)id;
+  }
+  (*env)->DeleteLocalRef(env, sent);
+  (*env)->DeleteLocalRef(env, name);
+  leave_java(thread);
+  return status;
+}
+
+static fsdp2_status java_post_all_gather(const char *parameter, fsdp2_tensor pieces, fsdp2_tensor chunks, void *extension) {
+  java_thread thread = enter_java();
+  if (thread.env == NULL) return not_java();
+  jbyteArray name = bytes_of(thread.env, parameter);
+  fsdp2_status status = call_java(thread.env, "postAllGather", "(Lio/fsdp2/internal/AllGatherExtension;[BJJ)[B",
+                                  (jobject)extension, name, (jlong)pieces.id, (jlong)chunks.id);
+  (*thread.env)->DeleteLocalRef(thread.env, name);
+  leave_java(thread);
+  return status;
+}
+
+static fsdp2_status java_shard_dim(const char *parameter, const int64_t *shape, size_t n_dims, int32_t *out, void *function) {
+  java_thread thread = enter_java();
+  if (thread.env == NULL) return not_java();
+  JNIEnv *env = thread.env;
+  jbyteArray name = bytes_of(env, parameter);
+  jlongArray sizes = (*env)->NewLongArray(env, (jsize)n_dims);
+  if (sizes != NULL) (*env)->SetLongArrayRegion(env, sizes, 0, (jsize)n_dims, (const jlong *)shape);
+  jintArray dim = (*env)->NewIntArray(env, 1);
+  fsdp2_status status = call_java(env, "shardDim", "(Lio/fsdp2/internal/ShardDim;[B[J[I)[B", (jobject)function, name, sizes, dim);
+  if (status == FSDP2_OK) (*env)->GetIntArrayRegion(env, dim, 0, 1, (jint *)out);
+  (*env)->DeleteLocalRef(env, dim);
+  (*env)->DeleteLocalRef(env, sizes);
+  (*env)->DeleteLocalRef(env, name);
+  leave_java(thread);
+  return status;
+}
+
+static void java_log(const fsdp2_log_record *record, void *sink) {
+  java_thread thread = enter_java();
+  if (thread.env == NULL) return;
+  JNIEnv *env = thread.env;
+  jthrowable pending = (*env)->ExceptionOccurred(env);  // a record may come while one is under way
+  if (pending != NULL) (*env)->ExceptionClear(env);
+  jbyteArray category = bytes_of(env, record->category);
+  jbyteArray message = bytes_of(env, record->message);
+  jmethodID method = (*env)->GetStaticMethodID(env, callbacks_class, "log", "(Lio/fsdp2/internal/LogSink;IIJ[B[B)V");
+  if (method != NULL) {
+    (*env)->CallStaticVoidMethod(env, callbacks_class, method, (jobject)sink, (jint)record->level, (jint)record->rank,
+                                 (jlong)record->time_ns, category, message);
+  }
+  if ((*env)->ExceptionCheck(env)) (*env)->ExceptionClear(env);
+  (*env)->DeleteLocalRef(env, message);
+  (*env)->DeleteLocalRef(env, category);
+  if (pending != NULL) (*env)->Throw(env, pending);
+  leave_java(thread);
+}
+
+JNIEXPORT jint JNICALL JNI_OnLoad(JavaVM *vm, void *reserved) {
+  (void)reserved;
+  JNIEnv *env = NULL;
+  java_vm = vm;
+  if ((*vm)->GetEnv(vm, (void **)&env, JNI_VERSION_1_8) != JNI_OK) return JNI_ERR;
+  jclass found = (*env)->FindClass(env, "io/fsdp2/internal/Callbacks");
+  callbacks_class = found == NULL ? NULL : (jclass)(*env)->NewGlobalRef(env, found);
+  return callbacks_class == NULL ? JNI_ERR : JNI_VERSION_1_8;
+}
+%}
+
+// TAKE: assigns a call's parameters; a call that fails does not take them. null takes a callback away.
+%define FSDP2_CALLBACK(JAVA, USER_DATA, TAKE, PARAMETERS...)
+%typemap(jni) PARAMETERS "jobject"
+%typemap(jtype) PARAMETERS "JAVA"
+%typemap(jstype) PARAMETERS "JAVA"
+%typemap(javain) PARAMETERS "$javainput"
+%typemap(in, numinputs=1) PARAMETERS %{
+  jobject target$argnum = $input ? (*jenv)->NewGlobalRef(jenv, $input) : NULL;
+  if ($input && !target$argnum) return $null;
+  TAKE %}
+%typemap(freearg) PARAMETERS %{ if (USER_DATA && (*jenv)->ExceptionCheck(jenv)) release_callback(USER_DATA); %}
+%enddef
+
+%define FSDP2_ONE_CALLBACK(TYPE, JAVA, FUNCTION)
+FSDP2_CALLBACK(JAVA, $2,
+  $1 = $input ? FUNCTION : NULL; $2 = target$argnum; $3 = $input ? release_callback : NULL;,
+  (TYPE fn, void *user_data, fsdp2_release_fn release))
+%enddef
+FSDP2_ONE_CALLBACK(fsdp2_all_reduce_hook_fn, AllReduceHook, java_all_reduce)
+FSDP2_ONE_CALLBACK(fsdp2_gradient_ready_fn, GradientReady, java_gradient_ready)
+FSDP2_ONE_CALLBACK(fsdp2_log_fn, LogSink, java_log)
+FSDP2_CALLBACK(AllGatherExtension, $3,
+  $1 = $input ? java_pre_all_gather : NULL; $2 = $input ? java_post_all_gather : NULL;
+  $3 = target$argnum; $4 = $input ? release_callback : NULL;,
+  (fsdp2_pre_all_gather_fn pre, fsdp2_post_all_gather_fn post, void *user_data, fsdp2_release_fn release))
+
+// The options keep the reference, and give it up with close().
+%typemap(jni) void *shard_dim "jobject"
+%typemap(jtype) void *shard_dim "ShardDim"
+%typemap(jstype) void *shard_dim "ShardDim"
+%typemap(javain) void *shard_dim "$javainput"
+%typemap(in) void *shard_dim %{
+  $1 = $input ? (*jenv)->NewGlobalRef(jenv, $input) : NULL;
+  if ($input && !$1) return $null; %}
+%typemap(freearg) void *shard_dim ""
