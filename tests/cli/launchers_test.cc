@@ -157,12 +157,23 @@ TEST(Nodes, ANodeWhoseRankDiesEndsTheOther) {
   EXPECT_THAT(survivor.err, HasSubstr("failed on rank 0"));
 }
 
+// Of the environment that other tests compare with, "" if there is none yet.
+std::string torchrun_of_parity_environment() {
+  const Outcome found = run({repository_file("tests/parity/python_environment.sh")}, with({}));
+  const std::string python = found.out.substr(0, found.out.find('\n'));
+  return found.exit_code == 0 ? fs::path(python).parent_path() / "torchrun" : fs::path();
+}
+
 class Torchrun : public ::testing::Test {
  protected:
   void SetUp() override {
     torchrun_ = find_program("torchrun", "FSDP2_TORCHRUN");
     if (torchrun_.empty()) {
-      GTEST_SKIP() << "no torchrun on the PATH: pip install torch==2.11.0, or set FSDP2_TORCHRUN";
+      torchrun_ = torchrun_of_parity_environment();
+    }
+    if (torchrun_.empty()) {
+      GTEST_SKIP() << "no torchrun: tests/parity/python_environment.sh --install, or set "
+                      "FSDP2_TORCHRUN";
     }
   }
   RunIn how() const {
