@@ -12,12 +12,13 @@
 
 extern char** environ;
 
-enum { kWorld = 3, kCulprit = 1, kTimeoutMs = 3000 };
+enum { kWorld = 3, kTimeoutMs = 3000 };
 
-static fsdp2_mesh join(const char* rendezvous, int rank, int world_size) {
+static fsdp2_mesh join(const char* rendezvous, int32_t backend, int rank, int world_size) {
   fsdp2_mesh_options options = FSDP2_MESH_OPTIONS_INIT;
   fsdp2_mesh mesh = {0};
   options.rendezvous = rendezvous;
+  options.backend = backend;
   options.rank = rank;
   options.world_size = world_size;
   options.timeout_ms = kTimeoutMs;
@@ -39,9 +40,11 @@ static double now(void) {
 }
 
 /* What the other ranks see. */
-static void expect_told(fsdp2_status status, const char* what, double begin) {
+static void expect_told(fsdp2_status status, int culprit, const char* what, double begin) {
+  char name[16];
+  snprintf(name, sizeof(name), "rank %d", culprit);
   EXPECT(status / 100 == 4);
-  EXPECT_MESSAGE("rank 1");
+  EXPECT_MESSAGE(name);
   EXPECT_MESSAGE(what);
   EXPECT_MESSAGE(" of group ");
   EXPECT(now() - begin < kTimeoutMs / 1000.0 + 5);
@@ -81,24 +84,24 @@ static void end(const struct job* job) {
   EXPECT_OK(fsdp2_module_destroy(job->module));
 }
 
-static void forward_fails(fsdp2_mesh mesh, int rank) {
+static void forward_fails(fsdp2_mesh mesh, int rank, int culprit) {
   const struct job job = start(mesh);
   const double begin = now();
   fsdp2_status status;
   EXPECT_OK(run_step(&job, 3));
-  status = run_step(&job, rank == kCulprit ? 384 : 3);
-  if (rank == kCulprit) {
+  status = run_step(&job, rank == culprit ? 384 : 3);
+  if (rank == culprit) {
     EXPECT(status == FSDP2_E_INVALID_ARGUMENT);
     EXPECT_MESSAGE("384");
   } else {
-    expect_told(status, "384", begin);
+    expect_told(status, culprit, "384", begin);
   }
   EXPECT_STATUS(fsdp2_mesh_barrier(mesh), FSDP2_E_PEER_FAILED); /* the mesh is spent */
   end(&job);
 }
 
-static void shapes_differ(fsdp2_mesh mesh, int rank) {
-  const int64_t values[4] = {1, 2, 3, 4}, shape[2] = {2, rank == kCulprit ? 2 : 1};
+static void shapes_differ(fsdp2_mesh mesh, int rank, int culprit) {
+  const int64_t values[4] = {1, 2, 3, 4}, shape[2] = {2, rank == culprit ? 2 : 1};
   const fsdp2_tensor tensor = int64_tensor(values, shape, 2);
   fsdp2_tensor out = {0};
   EXPECT_STATUS(fsdp2_mesh_all_gather(mesh, 0, tensor, 0, &out), FSDP2_E_INVALID_ARGUMENT);
@@ -108,56 +111,78 @@ static void shapes_differ(fsdp2_mesh mesh, int rank) {
   EXPECT_OK(fsdp2_mesh_barrier(mesh)); /* nothing was sent: the mesh goes on */
 }
 
-static void comes_late(fsdp2_mesh mesh, int rank) {
+static void comes_late(fsdp2_mesh mesh, int rank, int culprit) {
   const struct job job = start(mesh);
   fsdp2_status status;
   double begin;
   EXPECT_OK(run_step(&job, 3));
-  if (rank == kCulprit) {
+  if (rank == culprit) {
     wait_ms(kTimeoutMs + 1500);
   }
   begin = now();
   status = run_step(&job, 3);
-  expect_told(status, "rank 1 is in no collective", begin);
+  expect_told(status, culprit, "is in no collective", begin);
   end(&job);
 }
 
-static void is_killed(fsdp2_mesh mesh, int rank) {
+static void is_killed(fsdp2_mesh mesh, int rank, int culprit) {
   const struct job job = start(mesh);
   double begin;
   EXPECT_OK(run_step(&job, 3));
-  if (rank == kCulprit) {
+  if (rank == culprit) {
     raise(SIGKILL);
   }
   begin = now();
-  expect_told(run_step(&job, 3), "rank 1 does not answer: it has ended", begin);
+  expect_told(run_step(&job, 3), culprit, "has ended", begin);
   end(&job);
 }
 
-static const struct {
+/* Rank 0 keeps the store that the others meet at, which does not answer then. */
+static void is_stopped(fsdp2_mesh mesh, int rank, int culprit) {
+  const struct job job = start(mesh);
+  double begin;
+  EXPECT_OK(run_step(&job, 3));
+  if (rank == culprit) {
+    raise(SIGSTOP);
+  }
+  begin = now();
+  expect_told(run_step(&job, 3), culprit, "does not answer", begin);
+  end(&job);
+}
+
+static const struct scenario {
   const char* name;
-  void (*body)(fsdp2_mesh mesh, int rank);
-  int by_threads;
+  void (*body)(fsdp2_mesh mesh, int rank, int culprit);
+  int culprit, by_threads;
+  int signal;      /* that ends the culprit, which is not in the next mesh */
+  int32_t backend; /* of processes */
 } kScenarios[] = {
-    {"forward_fails", forward_fails, 1},
-    {"shapes_differ", shapes_differ, 1},
-    {"comes_late", comes_late, 1},
-    {"is_killed", is_killed, 0},
+    {"forward_fails", forward_fails, 1, 1, 0, FSDP2_BACKEND_AUTO},
+    {"forward_fails_on_rank_0", forward_fails, 0, 1, 0, FSDP2_BACKEND_AUTO},
+    {"shapes_differ", shapes_differ, 1, 1, 0, FSDP2_BACKEND_AUTO},
+    {"shapes_differ_over_gloo", shapes_differ, 1, 0, 0, FSDP2_BACKEND_GLOO},
+    {"comes_late", comes_late, 1, 1, 0, FSDP2_BACKEND_AUTO},
+    {"is_killed", is_killed, 1, 0, SIGKILL, FSDP2_BACKEND_AUTO},
+    {"is_killed_over_gloo", is_killed, 1, 0, SIGKILL, FSDP2_BACKEND_GLOO},
+    {"rank_0_is_killed", is_killed, 0, 0, SIGKILL, FSDP2_BACKEND_AUTO},
+    {"is_stopped_over_gloo", is_stopped, 1, 0, SIGSTOP, FSDP2_BACKEND_GLOO},
+    {"rank_0_is_stopped", is_stopped, 0, 0, SIGSTOP, FSDP2_BACKEND_AUTO},
 };
 enum { kScenarioCount = sizeof(kScenarios) / sizeof(kScenarios[0]) };
 
 /* The scenario, then a step on a new mesh of those that are left. */
-static void be_a_rank(int scenario, const char* scheme, int rank) {
+static void be_a_rank(const struct scenario* scenario, const char* scheme, int rank) {
   char first[1100], second[1200];
   fsdp2_mesh mesh;
   struct job job;
-  const int left = strcmp(kScenarios[scenario].name, "is_killed") == 0 ? kWorld - 1 : kWorld;
-  snprintf(first, sizeof(first), "%s-%s", scheme, kScenarios[scenario].name);
+  const int gone = scenario->signal != 0 ? 1 : 0;
+  const int32_t backend = scheme[0] == 't' ? FSDP2_BACKEND_AUTO : scenario->backend;
+  snprintf(first, sizeof(first), "%s-%s", scheme, scenario->name);
   snprintf(second, sizeof(second), "%s-again", first);
-  mesh = join(first, rank, kWorld);
-  kScenarios[scenario].body(mesh, rank);
+  mesh = join(first, backend, rank, kWorld);
+  scenario->body(mesh, rank, scenario->culprit);
   EXPECT_OK(fsdp2_mesh_destroy(mesh));
-  mesh = join(second, rank > kCulprit ? rank - (kWorld - left) : rank, left);
+  mesh = join(second, backend, rank > scenario->culprit ? rank - gone : rank, kWorld - gone);
   job = start(mesh);
   EXPECT_OK(run_step(&job, 3));
   end(&job);
@@ -171,7 +196,7 @@ struct thread_rank {
 static void* run_thread(void* argument) {
   const struct thread_rank* rank = (const struct thread_rank*)argument;
   EXPECT_OK(fsdp2_runtime_set_threads(1));
-  be_a_rank(rank->scenario, "thread://failures", rank->number);
+  be_a_rank(&kScenarios[rank->scenario], "thread://failures", rank->number);
   return NULL;
 }
 
@@ -191,6 +216,17 @@ static void by_threads(void) {
   }
 }
 
+static void expect_end(const struct scenario* scenario, int rank, pid_t pid) {
+  int status = -1;
+  EXPECT(waitpid(pid, &status, 0) == pid);
+  fprintf(stderr, "[ end ] %s, rank %d: %d\n", scenario->name, rank, status);
+  if (scenario->signal != 0 && rank == scenario->culprit) {
+    EXPECT(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+  } else {
+    EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  }
+}
+
 static void by_processes(const char* program) {
   int i, rank;
   for (i = 0; i < kScenarioCount; ++i) {
@@ -205,15 +241,14 @@ static void by_processes(const char* program) {
       EXPECT(posix_spawn(&pids[rank], program, NULL, NULL, arguments, environ) == 0);
     }
     for (rank = 0; rank < kWorld; ++rank) {
-      int status = -1;
-      EXPECT(waitpid(pids[rank], &status, 0) == pids[rank]);
-      fprintf(stderr, "[ end ] %s, rank %d: %d\n", kScenarios[i].name, rank, status);
-      if (strcmp(kScenarios[i].name, "is_killed") == 0 && rank == kCulprit) {
-        EXPECT(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
-      } else {
-        EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+      if (rank != kScenarios[i].culprit) {
+        expect_end(&kScenarios[i], rank, pids[rank]);
       }
     }
+    if (kScenarios[i].signal == SIGSTOP) {
+      EXPECT(kill(pids[kScenarios[i].culprit], SIGKILL) == 0);
+    }
+    expect_end(&kScenarios[i], kScenarios[i].culprit, pids[kScenarios[i].culprit]);
   }
 }
 
@@ -222,7 +257,7 @@ int main(int argc, char** argv) {
     char scheme[1100];
     snprintf(scheme, sizeof(scheme), "file://%s", temporary_path("failures"));
     EXPECT_OK(fsdp2_runtime_set_threads(1));
-    be_a_rank(atoi(argv[1]), scheme, atoi(argv[2]));
+    be_a_rank(&kScenarios[atoi(argv[1])], scheme, atoi(argv[2]));
     EXPECT(fsdp2_live_handles() == 0);
     return harness_result();
   }

@@ -155,6 +155,7 @@ TEST(Nodes, ANodeWhoseRankDiesEndsTheOther) {
   EXPECT_NE(survivor.exit_code, 0);
   EXPECT_FALSE(survivor.timed_out);
   EXPECT_THAT(survivor.err, HasSubstr("failed on rank 0"));
+  EXPECT_THAT(survivor.err, HasSubstr("rank 1 does not answer: it has ended"));
 }
 
 // Of the environment that other tests compare with, "" if there is none yet.
