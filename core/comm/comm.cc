@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "core/comm/all_reduce_path.h"
 #include "core/comm/roll_call.h"
 
 namespace fsdp2 {
@@ -225,7 +226,8 @@ CommWork Comm::all_reduce(at::Tensor tensor, ReduceOp op) {
   }
   const NotDifferentiated guard;
   counters_.all_reduces += 1;
-  counters_.all_reduce_bytes += 2 * bytes_of(tensor) * (size() - 1) / size();
+  counters_.all_reduce_bytes += all_reduce_received_bytes(
+      tensor.numel(), static_cast<int64_t>(tensor.element_size()), size());
   c10d::AllreduceOptions options;
   options.reduceOp = to_c10d(op);
   std::vector<at::Tensor> tensors{tensor.view(-1)};

@@ -35,8 +35,9 @@ namespace fsdp2 {
 enum class ReduceOp { kSum, kAverage, kMax };
 
 // What has gone through a Comm since it was made. Bytes are those that this rank receives from
-// others at the theoretical minimum: (n-1)/n of the gathered or scattered tensor, twice that for
-// an all-reduce.
+// others, between processes: (n-1)/n of the gathered or scattered tensor; of an all-reduce twice
+// that, or n-1 times the tensor if it is small (all_reduce_path.h). Ranks as threads and fake ones
+// count alike. transport_bytes.h is what tests hold this to.
 struct CommCounters {
   int64_t all_gathers = 0;
   int64_t reduce_scatters = 0;

@@ -6,12 +6,15 @@
 
 #include <cstdlib>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>
 
+#include "core/comm/all_reduce_path.h"
 #include "core/comm/rank_order.h"
 #include "core/comm/sigpipe.h"
+#include "core/comm/transport_bytes.h"
 
 // Notes on Gloo (LibTorch 2.11, all seen):
 // - Options::create_default already holds a device; a second one would make two contexts that
@@ -22,6 +25,8 @@
 // - Backend::abort does nothing, and the destructor joins workers that may hang in a call until its
 //   time-out. A point-to-point receive that runs into its time-out, however, makes Gloo fail all
 //   that is pending on the group's connections: that is our abort.
+// - Its headers here are of another version than its code, which is LibTorch's own: a Gloo object's
+//   members are not where they seem. Only c10d's classes are used.
 // - Every post enters the process's flight recorder, which keeps a map that it does not lock: two
 //   threads that post to two groups can crash in it. So one post at a time in the process.
 
@@ -32,11 +37,11 @@ namespace {
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 using Milliseconds = std::chrono::milliseconds;
 
-// Below this an all-reduce gathers all values and sums them itself.
-constexpr int64_t kGatheredBytes = 1 << 20;
 // Comm gives up first, with a message that says more than Gloo's.
 constexpr Milliseconds kAfterComm{1000};
-constexpr int kAbortTag = 0x46534450;  // nobody sends with this tag
+constexpr int kAbortTag = 0x46534450;   // nobody sends with this tag
+constexpr int kSliceTags = 0x10000000;  // two from here on for each all-reduce by slices
+constexpr int kSliceTagMask = 0xffffff;
 
 // A work and what is left to do on this rank when it is over; that happens in the first wait().
 class ThenWork final : public c10d::Work {
@@ -73,6 +78,8 @@ class ThenWork final : public c10d::Work {
   std::exception_ptr error_;
 };
 
+int64_t size_of(const at::Tensor& tensor) { return static_cast<int64_t>(tensor.nbytes()); }
+
 // Gloo knows few dtypes, and moving bytes is all that a gather does.
 at::Tensor as_bytes(const at::Tensor& flat) { return flat.view(at::kByte); }
 
@@ -98,6 +105,61 @@ WorkPtr post(const std::function<WorkPtr()>& call) {
   return call();
 }
 
+// An all-reduce by slices, on a thread of Gloo's: it goes on while nobody waits. Gloo's own sums in
+// the tensor's dtype, in an order that depends on its length.
+class SliceWork final : public c10d::ProcessGroupGloo::AsyncWork {
+ public:
+  using SendOrReceive = std::function<WorkPtr(const at::Tensor& bytes, int peer)>;
+  struct Move {
+    SendOrReceive send;
+    SendOrReceive receive;
+  };
+
+  SliceWork(const at::Tensor& tensor, SlicedReduction sliced, Move scatter, Move share,
+            uint64_t sequence, Milliseconds timeout)
+      : AsyncWork(nullptr, std::vector<std::vector<at::Tensor>>{{tensor}}, c10d::OpType::ALLREDUCE,
+                  sequence, timeout),
+        tensor_(tensor),
+        sliced_(std::move(sliced)),
+        scatter_(std::move(scatter)),
+        share_(std::move(share)) {}
+
+  void run() override {
+    exchange(
+        scatter_, [this](int peer) { return sliced_.slice(peer); },
+        [this](int peer) { return sliced_.part(peer); });
+    sliced_.reduce();
+    exchange(
+        share_, [this](int /*peer*/) { return sliced_.slice(sliced_.rank()); },
+        [this](int peer) { return sliced_.slice(peer); });
+    sliced_.finish();
+  }
+
+  const std::vector<at::Tensor> getInputTensors() override { return {tensor_}; }
+  const std::vector<at::Tensor> getOutputTensors() override { return {tensor_}; }
+
+ private:
+  using ByPeer = std::function<at::Tensor(int peer)>;
+
+  void exchange(const Move& move, const ByPeer& outgoing, const ByPeer& incoming) {
+    std::vector<WorkPtr> works;
+    for (int step = 1; step < sliced_.size(); ++step) {  // not all from the same rank at once
+      const int to = (sliced_.rank() + step) % sliced_.size();
+      const int from = (sliced_.rank() + sliced_.size() - step) % sliced_.size();
+      works.push_back(move.receive(as_bytes(incoming(from)), from));
+      works.push_back(move.send(as_bytes(outgoing(to)), to));
+    }
+    for (const WorkPtr& work : works) {
+      work->wait(timeout_);
+    }
+  }
+
+  const at::Tensor tensor_;
+  const SlicedReduction sliced_;
+  const Move scatter_;
+  const Move share_;
+};
+
 class GlooBackend final : public c10d::ProcessGroupGloo {
  public:
   using ProcessGroupGloo::ProcessGroupGloo;
@@ -106,6 +168,7 @@ class GlooBackend final : public c10d::ProcessGroupGloo {
                           const c10d::AllgatherOptions& options) override {
     at::Tensor out_bytes = as_bytes(out);
     at::Tensor in_bytes = as_bytes(in);
+    count_transport_bytes(size_of(out) - size_of(in));
     return post([&] { return ProcessGroupGloo::_allgather_base(out_bytes, in_bytes, options); });
   }
 
@@ -115,6 +178,7 @@ class GlooBackend final : public c10d::ProcessGroupGloo {
     at::Tensor slices_bytes = as_bytes(slices);
     at::Tensor in_bytes = as_bytes(in);
     std::vector<int64_t> even;
+    count_transport_bytes(size_of(in) / getSize() * (getSize() - 1));
     auto move = post(
         [&] { return ProcessGroupGloo::alltoall_base(slices_bytes, in_bytes, even, even, {}); });
     const ReduceOp op = to_reduce_op(options.reduceOp);
@@ -128,30 +192,33 @@ class GlooBackend final : public c10d::ProcessGroupGloo {
     const at::Tensor tensor = tensors.at(0);
     const ReduceOp op = to_reduce_op(options.reduceOp);
     const int size = getSize();
-    if (size == 2 || static_cast<int64_t>(tensor.nbytes()) * size <= kGatheredBytes) {
+    if (all_reduce_gathers(size_of(tensor), size)) {
       at::Tensor in = tensor;
       at::Tensor all = at::empty({tensor.numel() * size}, tensor.options());
       return c10::make_intrusive<ThenWork>(_allgather_base(all, in, {}), [all, tensor, op, size] {
         reduce_in_rank_order(tensor, slices_of(all, size), op);
       });
     }
-    c10d::AllreduceOptions plain;
-    plain.reduceOp = op == ReduceOp::kMax ? c10d::ReduceOp::MAX : c10d::ReduceOp::SUM;
-    auto work = post([&] { return ProcessGroupGloo::allreduce(tensors, plain); });
-    if (op != ReduceOp::kAverage) {
+    const int tag = kSliceTags + 2 * static_cast<int>(slice_works_++ & kSliceTagMask);
+    return post([&] {
+      auto work = c10::make_intrusive<SliceWork>(
+          tensor, SlicedReduction(tensor, op, getRank(), size), move_with(tag), move_with(tag + 1),
+          ++seq_, options_->timeout);
+      enqueue(work);
       return work;
-    }
-    return c10::make_intrusive<ThenWork>(std::move(work), [tensor, size] { tensor.div_(size); });
+    });
   }
 
   WorkPtr broadcast(std::vector<at::Tensor>& tensors,
                     const c10d::BroadcastOptions& options) override {
+    count_transport_bytes(options.rootRank == getRank() ? 0 : size_of(tensors.at(0)));
     return post([&] { return ProcessGroupGloo::broadcast(tensors, options); });
   }
 
   WorkPtr scatter(std::vector<at::Tensor>& outputs, std::vector<std::vector<at::Tensor>>& inputs,
                   const c10d::ScatterOptions& options) override {
     std::vector<at::Tensor> out_bytes{as_bytes(outputs.at(0))};
+    count_transport_bytes(options.rootRank == getRank() ? 0 : size_of(outputs.at(0)));
     std::vector<std::vector<at::Tensor>> in_bytes(inputs.size());
     for (size_t i = 0; i < inputs.size(); ++i) {
       for (const at::Tensor& piece : inputs[i]) {
@@ -175,6 +242,20 @@ class GlooBackend final : public c10d::ProcessGroupGloo {
   }
 
  private:
+  // The backend outlives the works that it runs.
+  SliceWork::Move move_with(int tag) {
+    const auto send = [this, tag](const at::Tensor& bytes, int peer) {
+      std::vector<at::Tensor> tensors{bytes};
+      return post([&] { return ProcessGroupGloo::send(tensors, peer, tag); });
+    };
+    const auto receive = [this, tag](const at::Tensor& bytes, int peer) {
+      count_transport_bytes(size_of(bytes));
+      std::vector<at::Tensor> tensors{bytes};
+      return post([&] { return ProcessGroupGloo::recv(tensors, peer, tag); });
+    };
+    return {send, receive};
+  }
+
   // Does nothing if the connection to the peer has failed already, as those to others may not have.
   void abort_by(int peer) {
     try {
@@ -184,6 +265,8 @@ class GlooBackend final : public c10d::ProcessGroupGloo {
       // Meant to fail, and to make all that is pending fail with it.
     }
   }
+
+  uint32_t slice_works_ = 0;  // so far; the same on all ranks
 };
 
 }  // namespace

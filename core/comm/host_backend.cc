@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/comm/all_reduce_path.h"
 #include "core/comm/host_exchange.h"
 #include "core/comm/rank_order.h"
 
@@ -15,8 +16,6 @@ namespace fsdp2 {
 namespace {
 
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
-
-constexpr int64_t kGatheredBytes = 1 << 20;  // below, an all-reduce gathers all and sums itself
 
 std::byte* bytes_of(const at::Tensor& tensor) {
   return static_cast<std::byte*>(tensor.mutable_data_ptr());
@@ -80,7 +79,7 @@ class HostBackend final : public c10d::Backend {
                     const c10d::AllreduceOptions& options) override {
     const at::Tensor tensor = tensors.at(0);
     const ReduceOp op = to_reduce_op(options.reduceOp);
-    if (size_of(tensor) * getSize() <= kGatheredBytes || getSize() == 2) {
+    if (all_reduce_gathers(size_of(tensor), getSize())) {
       return reduce_everywhere(tensor, op);
     }
     return reduce_in_slices(tensor, op);
@@ -184,34 +183,24 @@ class HostBackend final : public c10d::Backend {
     return post(operation);
   }
 
-  // Each rank reduces one slice and gives it to the others.
   WorkPtr reduce_in_slices(const at::Tensor& tensor, ReduceOp op) {
-    const int64_t length = (tensor.numel() + getSize() - 1) / getSize();
-    at::Tensor padded = tensor;
-    if (length * getSize() != tensor.numel()) {
-      padded = at::empty({length * getSize()}, tensor.options());
-      padded.narrow(0, 0, tensor.numel()).copy_(tensor);
-      padded.narrow(0, tensor.numel(), padded.numel() - tensor.numel()).zero_();
+    const SlicedReduction sliced(tensor, op, getRank(), getSize());
+    const at::Tensor own = sliced.slice(getRank());
+    const OperationPtr reduce = make(Collective::kAllReduce, {tensor, own});
+    const OperationPtr share = make(Collective::kAllReduce, {tensor, own});
+    for (int peer = 0; peer < getSize(); ++peer) {
+      if (peer != getRank()) {
+        const at::Tensor slice = sliced.slice(peer);
+        receive_own_of_slices(*reduce, peer, bytes_of(sliced.part(peer)), size_of(own));
+        reduce->send.add(bytes_of(slice), size_of(slice));
+        share->receive[static_cast<size_t>(peer)].add(bytes_of(slice), size_of(slice));
+      }
     }
-    const at::Tensor slice = at::empty({length}, tensor.options());
-    const OperationPtr reduce = make(Collective::kAllReduce, {padded, slice});
-    scatter_and_reduce(*reduce, slice, padded, op);
-    post(reduce);
-    const OperationPtr share = make(Collective::kAllReduce, {tensor, padded, slice});
+    share->send.add(bytes_of(own), size_of(own));
+    reduce->finish = [sliced] { sliced.reduce(); };
+    share->finish = [sliced] { sliced.finish(); };
     share->after = reduce;
-    for (int source = 0; source < getSize(); ++source) {
-      if (source != getRank()) {
-        share->receive[static_cast<size_t>(source)].add(bytes_of(padded) + source * size_of(slice),
-                                                        size_of(slice));
-      }
-    }
-    share->send.add(bytes_of(slice), size_of(slice));
-    share->finish = [tensor, padded, slice, length, rank = getRank()] {
-      padded.narrow(0, rank * length, length).copy_(slice);
-      if (!padded.is_same(tensor)) {
-        tensor.copy_(padded.narrow(0, 0, tensor.numel()));
-      }
-    };
+    post(reduce);
     return post(share);
   }
 

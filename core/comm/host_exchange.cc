@@ -8,6 +8,8 @@
 #include <thread>
 #include <utility>
 
+#include "core/comm/transport_bytes.h"
+
 namespace fsdp2 {
 
 namespace {
@@ -271,6 +273,9 @@ bool HostExchange::receive_from(int source) {
     }
     if (piece.data != nullptr) {
       std::memcpy(piece.data, segment_->ring(source) + offset, bytes);
+      if (pieces.first_is_done()) {  // no announcement
+        count_transport_bytes(static_cast<int64_t>(bytes));
+      }
     }
     read.store(position + bytes, std::memory_order_release);
     const bool was_announced = pieces.first_is_done();

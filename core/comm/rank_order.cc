@@ -4,6 +4,7 @@
 #include <ATen/ops/maximum.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace fsdp2 {
 
@@ -35,6 +36,29 @@ void reduce_in_rank_order(const at::Tensor& out, at::TensorList parts, ReduceOp 
       sum.div_(static_cast<double>(parts.size()));
     }
     target.copy_(sum);
+  }
+}
+
+SlicedReduction::SlicedReduction(at::Tensor tensor, ReduceOp op, int rank, int size)
+    : tensor_(std::move(tensor)),
+      padded_(tensor_),
+      length_((tensor_.numel() + size - 1) / size),
+      op_(op),
+      rank_(rank) {
+  const int64_t numel = tensor_.numel();
+  if (length_ * size != numel) {
+    padded_ = at::empty({length_ * size}, tensor_.options());
+    padded_.narrow(0, 0, numel).copy_(tensor_);
+    padded_.narrow(0, numel, padded_.numel() - numel).zero_();
+  }
+  for (int source = 0; source < size; ++source) {
+    parts_.push_back(source == rank ? slice(rank) : at::empty({length_}, tensor_.options()));
+  }
+}
+
+void SlicedReduction::finish() const {
+  if (!padded_.is_same(tensor_)) {
+    tensor_.copy_(padded_.narrow(0, 0, tensor_.numel()));
   }
 }
 

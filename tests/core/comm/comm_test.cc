@@ -141,6 +141,42 @@ TEST_P(Collectives, LargeAllReduceAverages) {
   });
 }
 
+TEST_P(Collectives, LargeAllReduceSumsInRankOrderBitEqual) {
+  on_ranks([](Comm& comm) {
+    for (const auto dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
+      constexpr int64_t kLength = 600001;  // does not divide into slices
+      at::Tensor tensor = rough(kLength, comm.rank(), dtype);
+      comm.all_reduce(tensor, ReduceOp::kSum).wait();
+      EXPECT_TRUE(at::equal(tensor, sum_by_rank(kLength, comm.size(), dtype).to(dtype)))
+          << c10::toString(dtype);
+    }
+  });
+}
+
+TEST_P(Collectives, AFiniteAverageOfFp16DoesNotOverflowOnTheWay) {
+  on_ranks([](Comm& comm) {
+    at::Tensor tensor = at::full({600000}, 30000.0, at::kHalf);
+    comm.all_reduce(tensor, ReduceOp::kAverage).wait();
+    EXPECT_TRUE(tensor.eq(30000.0).all().item<bool>());
+  });
+}
+
+TEST_P(Collectives, LargeAllReducesUnderWayAreWaitedForInAnyOrder) {
+  on_ranks([](Comm& comm) {
+    std::vector<at::Tensor> tensors;
+    std::vector<CommWork> works;
+    for (int call = 0; call < 4; ++call) {
+      tensors.push_back(at::full({300000}, 10.0 * call + comm.rank()));
+      works.push_back(comm.all_reduce(tensors.back(), ReduceOp::kMax));
+    }
+    for (int call = 3; call >= 0; --call) {
+      works[static_cast<size_t>(call)].wait();
+      const double expected = 10.0 * call + comm.size() - 1;
+      EXPECT_TRUE(tensors[static_cast<size_t>(call)].eq(expected).all().item<bool>()) << call;
+    }
+  });
+}
+
 TEST_P(Collectives, AllReduceOfMaxAndOfIntegers) {
   on_ranks([](Comm& comm) {
     at::Tensor maximum = at::full({2}, comm.rank() == 0 ? 7.0 : -1.0);
@@ -222,7 +258,7 @@ TEST(Comm, CountsCallsAndMinimalBytes) {
     EXPECT_EQ(counters.barriers, 1);
     EXPECT_EQ(counters.all_gather_bytes, 2400);
     EXPECT_EQ(counters.reduce_scatter_bytes, 1200);
-    EXPECT_EQ(counters.all_reduce_bytes, 2400);
+    EXPECT_EQ(counters.all_reduce_bytes, 3 * 1600);  // small, so gathered
     EXPECT_EQ(counters.broadcast_bytes, comm.rank() == 1 ? 0 : 400);
   });
 }
@@ -363,23 +399,27 @@ TEST(Comm, ALateRankIsATimeOutOnOneAndItsTextOnTheOthers) {
   }
 }
 
+void expect_a_failure_to_reach_others(BackendKind backend, int64_t elements) {
+  const auto start = std::chrono::steady_clock::now();
+  const auto got = outcomes(3,
+                            [elements](const std::shared_ptr<World>& world) {
+                              if (world->rank() == 1) {
+                                fail(Code::kIo, "the data file is gone");
+                              }
+                              at::Tensor tensor = at::ones({elements});
+                              world->control().all_reduce(tensor, ReduceOp::kSum).wait();
+                            },
+                            {backend, std::chrono::seconds(60)});
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+  EXPECT_EQ(got[1].code, Code::kIo);
+  EXPECT_NE(got[0].code, Code::kInternal);
+  EXPECT_NE(got[2].code, Code::kInternal);
+}
+
 TEST(Comm, ARankThatFailsReachesTheOthersInTheirWait) {
-  for (const auto backend : {BackendKind::kThread, BackendKind::kGloo}) {
-    const auto start = std::chrono::steady_clock::now();
-    const auto got = outcomes(3,
-                              [](const std::shared_ptr<World>& world) {
-                                if (world->rank() == 1) {
-                                  fail(Code::kIo, "the data file is gone");
-                                }
-                                at::Tensor tensor = at::ones({3});
-                                world->control().all_reduce(tensor, ReduceOp::kSum).wait();
-                              },
-                              {backend, std::chrono::seconds(60)});
-    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
-    EXPECT_EQ(got[1].code, Code::kIo);
-    EXPECT_NE(got[0].code, Code::kInternal);
-    EXPECT_NE(got[2].code, Code::kInternal);
-  }
+  expect_a_failure_to_reach_others(BackendKind::kThread, 3);
+  expect_a_failure_to_reach_others(BackendKind::kGloo, 3);
+  expect_a_failure_to_reach_others(BackendKind::kGloo, 600000);  // by slices
 }
 
 TEST(Comm, APublishedTextReachesTheOthersAndTheWorldIsSpent) {
