@@ -3,9 +3,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <optional>
 #include <set>
+#include <utility>
 
-#include "core/comm/all_reduce_path.h"
+#include "core/base/error.h"
 #include "core/fsdp/collectives.h"
 #include "core/fsdp/param_group.h"
 #include "core/fsdp/scheduler.h"
@@ -103,8 +105,7 @@ Traffic replica_traffic(const ParamGroup& group) {
   traffic.units = 1;
   for (const int64_t bytes : reduced_buffers(group)) {
     traffic.calls += 1;
-    const int64_t item_bytes = size_of(reduce_dtype(group));
-    traffic.bytes += all_reduce_received_bytes(bytes / item_bytes, item_bytes, replicas->size());
+    traffic.bytes += 2 * bytes * (replicas->size() - 1) / replicas->size();
   }
   return traffic;
 }
@@ -146,6 +147,24 @@ UnitPlan plan_unit(const fsdp::Scheduler::Member& member) {
   unit.reduce = reduce_traffic(group, ranks);
   unit.replica_reduce = replica_traffic(group);
   return unit;
+}
+
+const fsdp::GroupSettings& settings_of(const fsdp::Scheduler::Member& member) {
+  return std::as_const(*member.group).settings();
+}
+
+// A plan knows what the agreed schedule does, and what shards themselves weigh.
+void check_can_be_planned(const fsdp::Unit& root,
+                          const std::vector<fsdp::Scheduler::Member>& members) {
+  FSDP2_CHECK(root.policy().schedule == fsdp::Schedule::kAgreed, Code::kUnsupported,
+              "plan: expected the agreed schedule, found the one on use, whose steps depend on "
+              "what each rank uses");
+  for (const fsdp::Scheduler::Member& member : members) {
+    FSDP2_CHECK(settings_of(member).all_gather_extension == nullptr, Code::kUnsupported,
+                "plan: unit '{}': expected shards that travel as they are, found an all-gather "
+                "extension, whose pieces only it knows",
+                member.name);
+  }
 }
 
 bool is_inside(const std::string& name, const std::string& parent) {
@@ -207,17 +226,33 @@ class Rehearsal {
 
   void gather_until(const std::vector<size_t>& order, size_t until, Turn& turn) {
     for (; cursor_ < std::min(until, order.size()); ++cursor_) {
-      gather(order[cursor_], turn);
+      if (!in_backward_ || settings(order[cursor_]).unshard_in_backward) {
+        gather(order[cursor_], turn);
+      }
     }
   }
 
-  void take_turn(const std::vector<size_t>& order, size_t position, Turn& turn) {
-    gather_until(order, position + 1, turn);
-    enter(order[position], State::kGathered);
-    gather_until(order, position + 1 + static_cast<size_t>(plan_.prefetch), turn);
+  // As far as the schedule goes ahead, or the last of the units that this one names.
+  size_t prefetched_until(const std::vector<size_t>& order, size_t position,
+                          const std::vector<std::weak_ptr<ParamGroup>>& named) const {
+    size_t until = position + 1 + static_cast<size_t>(plan_.prefetch);
+    for (size_t i = 0; i < order.size(); ++i) {
+      const bool is_named = std::any_of(named.begin(), named.end(), [&](const auto& group) {
+        return group.lock().get() == members_[order[i]].group.get();
+      });
+      until = is_named ? std::max(until, i + 1) : until;
+    }
+    return until;
   }
 
   void leave_forward(size_t unit, Turn& turn) {
+    const std::optional<bool> by_hand = settings(unit).reshard_after_forward;
+    if (by_hand) {
+      if (*by_hand) {
+        free(unit, turn);
+      }
+      return;
+    }
     switch (members_[unit].group->policy().reshard_after_forward) {
       case ReshardAfterForward::kNever:
         return;
@@ -250,7 +285,10 @@ class Rehearsal {
         open.pop_back();
       }
       plan_.forward.push_back({unit, {}});
-      take_turn(order, unit, plan_.forward.back());
+      Turn& turn = plan_.forward.back();
+      gather_until(order, unit + 1, turn);
+      enter(unit, State::kGathered);
+      gather_until(order, prefetched_until(order, unit, settings(unit).forward_prefetch), turn);
       open.push_back(unit);
     }
     for (; !open.empty(); open.pop_back()) {
@@ -261,22 +299,30 @@ class Rehearsal {
   }
 
   void reduce(size_t unit, Turn& turn) {
+    if (!settings(unit).requires_gradient_sync) {
+      return;
+    }
     const UnitPlan& plan = plan_.units[unit];
+    const Traffic over_replicas =
+        settings(unit).requires_all_reduce ? plan.replica_reduce : Traffic{};
     plan_.reduce_scatter += plan.reduce;
-    plan_.all_reduce += plan.replica_reduce;
-    if (plan.reduce.units + plan.replica_reduce.units > 0) {
+    plan_.all_reduce += over_replicas;
+    if (plan.reduce.units + over_replicas.units > 0) {
       turn.actions.push_back({ActionKind::kReduce, unit});
     }
   }
 
   void finish(size_t unit, Turn& turn) {
-    free(unit, turn);
+    if (settings(unit).reshard_after_backward) {
+      free(unit, turn);
+    }
     reduce(unit, turn);
   }
 
   // A unit is done when one begins that is not inside it.
   void backward() {
     cursor_ = 0;
+    in_backward_ = true;
     std::vector<size_t> open;
     for (size_t position = 0; position < backward_order_.size(); ++position) {
       const size_t unit = backward_order_[position];
@@ -285,7 +331,13 @@ class Rehearsal {
         finish(open.back(), turn);
         open.pop_back();
       }
-      take_turn(backward_order_, position, turn);
+      gather_until(backward_order_, position + 1, turn);
+      if (settings(unit).unshard_in_backward) {
+        enter(unit, State::kGathered);
+      }
+      gather_until(backward_order_,
+                   prefetched_until(backward_order_, position, settings(unit).backward_prefetch),
+                   turn);
       plan_.backward.push_back(std::move(turn));
       open.push_back(unit);
     }
@@ -294,29 +346,34 @@ class Rehearsal {
     }
   }
 
+  const fsdp::GroupSettings& settings(size_t unit) const { return settings_of(members_[unit]); }
+
   const std::vector<fsdp::Scheduler::Member>& members_;
   StepPlan& plan_;
   std::vector<State> states_;
   std::vector<size_t> backward_order_;
   size_t cursor_ = 0;
+  bool in_backward_ = false;
   int64_t live_ = 0;
 };
 
-// The root's gradients come first and last, and of the others one unit's are being reduced while
-// the next one's arrive.
-int64_t peak_whole_gradients(const std::vector<UnitPlan>& units) {
-  int64_t root = 0;
+// The root's gradients come first and last, those that are not reduced stay, and of the others one
+// unit's are being reduced while the next one's arrive.
+int64_t peak_whole_gradients(const std::vector<UnitPlan>& units,
+                             const std::vector<fsdp::Scheduler::Member>& members) {
+  int64_t staying = 0;
   int64_t before = 0;
   int64_t pair = 0;
-  for (const UnitPlan& unit : units) {
-    if (unit.name.empty()) {
-      root = unit.whole_grad_bytes;
+  for (size_t i = 0; i < units.size(); ++i) {
+    const UnitPlan& unit = units[i];
+    if (unit.name.empty() || !settings_of(members[i]).requires_gradient_sync) {
+      staying += unit.whole_grad_bytes;
     } else {
       pair = std::max(pair, before + unit.whole_grad_bytes);
       before = unit.whole_grad_bytes;
     }
   }
-  return root + pair;
+  return staying + pair;
 }
 
 }  // namespace
@@ -334,6 +391,7 @@ bool Traffic::operator==(const Traffic& other) const {
 
 StepPlan make_step_plan(fsdp::Unit& root, const PlanOptions& options) {
   const std::vector<fsdp::Scheduler::Member>& members = root.tree().members();
+  check_can_be_planned(root, members);
   StepPlan plan;
   plan.mesh = root.mesh().to_string();
   plan.prefetch = root.policy().prefetch;
@@ -344,7 +402,7 @@ StepPlan make_step_plan(fsdp::Unit& root, const PlanOptions& options) {
     plan.gradients += unit.grad_bytes;
   }
   plan.optimizer = static_cast<int64_t>(options.optimizer_states * plan.gradients);
-  plan.peak_whole_gradients = peak_whole_gradients(plan.units);
+  plan.peak_whole_gradients = peak_whole_gradients(plan.units, members);
   Rehearsal(members, plan).run();
   return plan;
 }

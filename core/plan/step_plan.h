@@ -5,8 +5,9 @@
 //
 // Nothing is allocated for parameters that have no values yet, so any model can be planned for any
 // number of ranks in one process. The figures are those of one forward through the root and its
-// backward under the agreed schedule (see scheduler.h); tests compare them with what real ranks
-// count. Activations and the packed paths' buffers come on top of the memory given here.
+// backward under the agreed schedule (see scheduler.h) and the units' settings of the moment, begun
+// with everything sharded; tests compare them with what real ranks count. Activations and the
+// packed paths' buffers come on top of the memory given here.
 #pragma once
 
 #include <cstdint>
@@ -79,7 +80,8 @@ struct StepPlan {
   Traffic all_reduce;
 };
 
-// Makes `root` the root of its tree. Collective where the mesh's world is.
+// Makes `root` the root of its tree. Collective where the mesh's world is. Errors: kUnsupported for
+// the schedule on use and for all-gather extensions, naming the unit.
 StepPlan make_step_plan(fsdp::Unit& root, const PlanOptions& options);
 
 // Tables of units, memory, traffic and schedule; runs of units that are alike share a line.

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <functional>
 #include <sstream>
 #include <string>
 
@@ -128,6 +129,83 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"PrefetchNone", 1, policy_with(Reshard::kAuto, fsdp::CommPath::kAuto, 0)},
                     Case{"PrefetchTwo", 1, policy_with(Reshard::kAuto, fsdp::CommPath::kAuto, 2)}),
     [](const testing::TestParamInfo<Case>& info) { return info.param.name; });
+
+// What a program sets on the units of a shard at run time.
+struct Setting {
+  std::string name;
+  std::function<void(fsdp::Unit& root)> set;
+};
+
+std::shared_ptr<fsdp::Unit> layer(fsdp::Unit& root, size_t number) {
+  return root.units()[number + 1];
+}
+
+class StepPlanWith : public testing::TestWithParam<Setting> {};
+
+TEST_P(StepPlanWith, IsWhatFourRanksDo) {
+  run_ranks(4, [&](const std::shared_ptr<World>& world) {
+    const auto model = models::build(config_of("tiny-llama"));
+    const auto mesh = Mesh::create(world, {2, -1}, {"ddp", "fsdp"});
+    const auto root = fsdp::fully_shard_by_kind(model, mesh, {}, model->no_split_kinds());
+    nn::SeededInit values(1);
+    fsdp::load_parameters(*root, values);
+    run_step(*model);
+    GetParam().set(*root);
+    const StepPlan plan = make_step_plan(*root, {});
+    for (const std::shared_ptr<fsdp::Unit>& unit : root->units()) {
+      unit->reshard();  // a plan begins with everything sharded
+    }
+    root->tree().reset_stats();
+    const CommCounters before = root->comm_counters();
+    run_step(*model);
+    const CommCounters after = root->comm_counters();
+    const fsdp::Stats& stats = root->tree().stats();
+    expect_traffic(plan.all_gather, stats.all_gathers, after.all_gathers - before.all_gathers,
+                   after.all_gather_bytes - before.all_gather_bytes);
+    expect_traffic(plan.reduce_scatter, stats.reduce_scatters,
+                   after.reduce_scatters - before.reduce_scatters,
+                   after.reduce_scatter_bytes - before.reduce_scatter_bytes);
+    expect_traffic(plan.all_reduce, stats.all_reduces, after.all_reduces - before.all_reduces,
+                   after.all_reduce_bytes - before.all_reduce_bytes);
+    EXPECT_EQ(plan.peak_gathered, stats.peak_unsharded_bytes);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Settings, StepPlanWith,
+    testing::Values(
+        Setting{"ReshardAfterForward",
+                [](fsdp::Unit& root) { root.set_reshard_after_forward(true, true); }},
+        Setting{"KeepAfterForward",
+                [](fsdp::Unit& root) { root.set_reshard_after_forward(false, true); }},
+        Setting{"KeepAfterBackward",
+                [](fsdp::Unit& root) { root.set_reshard_after_backward(false, true); }},
+        Setting{"NoGradientSync",
+                [](fsdp::Unit& root) { root.set_requires_gradient_sync(false, true); }},
+        Setting{"NoAllReduce", [](fsdp::Unit& root) { root.set_requires_all_reduce(false, true); }},
+        Setting{"ForwardPrefetch",
+                [](fsdp::Unit& root) {
+                  layer(root, 0)->set_modules_to_forward_prefetch({layer(root, 1)});
+                  root.set_modules_to_forward_prefetch({layer(root, 1)});
+                }},
+        Setting{"BackwardPrefetch",
+                [](fsdp::Unit& root) { root.set_modules_to_backward_prefetch({layer(root, 0)}); }}),
+    [](const testing::TestParamInfo<Setting>& info) { return info.param.name; });
+
+TEST(StepPlan, OfTheScheduleOnUseIsRefused) {
+  const auto model = models::build(config_of("tiny-llama"));
+  fsdp::Policy policy;
+  policy.schedule = fsdp::Schedule::kOnUse;
+  const auto root = fsdp::fully_shard_by_kind(model, Mesh::create(fake_world(0, 4), {4}, {"fsdp"}),
+                                              policy, model->no_split_kinds());
+  try {
+    make_step_plan(*root, {});
+    FAIL() << "expected an error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::kUnsupported);
+    EXPECT_NE(error.message().find("the agreed schedule"), std::string::npos) << error.message();
+  }
+}
 
 TEST(StepPlan, TextShowsUnitsMemoryTrafficAndOrder) {
   const auto model = models::build(config_of("tiny-llama"));
