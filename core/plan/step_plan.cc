@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/comm/all_reduce_path.h"
 #include "core/fsdp/collectives.h"
 #include "core/fsdp/param_group.h"
 #include "core/fsdp/scheduler.h"
@@ -105,7 +106,8 @@ Traffic replica_traffic(const ParamGroup& group) {
   traffic.units = 1;
   for (const int64_t bytes : reduced_buffers(group)) {
     traffic.calls += 1;
-    traffic.bytes += 2 * bytes * (replicas->size() - 1) / replicas->size();
+    const int64_t item_bytes = size_of(reduce_dtype(group));
+    traffic.bytes += all_reduce_received_bytes(bytes / item_bytes, item_bytes, replicas->size());
   }
   return traffic;
 }
