@@ -1,8 +1,8 @@
-// Directories that hold one checkpoint each: how one comes into being as a whole, which of several
-// is the newest, which may go.
+// Directories that hold one checkpoint each: whether one is whole, which of several is the newest,
+// which may go. How one comes into being: pending_directory.h.
 //
 //   out/step-00000100            a checkpoint
-//   out/step-00000100.tmp-...    one that is being written, or was when its job died
+//   out/step-00000100.tmp-...    one that is being written or removed, or was when its job died
 //   out/step-00000100.old-...    one that is being replaced, where the file system cannot exchange
 //                                two names at once; it counts as the checkpoint while that is
 //                                missing
@@ -17,22 +17,11 @@
 
 namespace fsdp2::ckpt {
 
-// Makes an empty directory beside `path` for its content to be written to, and what is missing
-// above it. What a job that died left there is removed: of this path or, if it is a step of a
-// series, of all steps; so one job at a time writes a series.
-std::string make_temporary_directory(const std::string& path);
-
-// Makes the temporary directory, whose files have been synced, the one at `path`. What was there is
-// gone afterwards; a crash at any moment leaves the old or the new one.
-void commit_directory(const std::string& temporary, const std::string& path);
-
-// For after a failure; what cannot be removed stays.
-void discard_directory(const std::string& temporary) noexcept;
-
 // Whether the directory holds a complete checkpoint.
 bool is_complete_checkpoint(const std::string& path);
 
-// Where the checkpoint `path` lies: there, or moved aside by an interrupted replacement.
+// Where the checkpoint `path` lies, of whatever format: there, or moved aside by an interrupted
+// replacement.
 std::string resolve_checkpoint(const std::string& path);
 
 // "step-00000100", and the number in such a name (without a directory).
@@ -43,8 +32,11 @@ std::optional<int64_t> step_of_directory_name(const std::string& name);
 // none.
 std::optional<std::string> find_latest_checkpoint(const std::string& directory);
 
-// Removes all complete checkpoints of `directory` but the `count` with the highest steps.
+// After `path` has been saved: of it and the complete checkpoints beside it with lower steps only
+// the `count` with the highest steps stay. Those with higher steps are of a run that was given up
+// when an earlier step was gone on from: they are neither counted nor removed, and stay the latest
+// until this run has passed them, which is worth a warning. What cannot be removed stays.
 // REQUIRES: count >= 1.
-void keep_last_checkpoints(const std::string& directory, int64_t count);
+void keep_last_checkpoints(const std::string& path, int64_t count);
 
 }  // namespace fsdp2::ckpt

@@ -2,12 +2,13 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "core/base/error.h"
 #include "core/base/file.h"
-#include "core/ckpt/checkpoint_directory.h"
 #include "core/ckpt/model_files.h"
+#include "core/ckpt/pending_directory.h"
 #include "core/ckpt/rank_exchange.h"
 #include "core/ckpt/state_source.h"
 #include "core/comm/agreement.h"
@@ -51,46 +52,38 @@ void consolidate_safetensors(World& world, const std::string& from, const std::s
   RankExchange exchange(world);
   std::unique_ptr<StateSource> source;
   std::vector<ModelFile> files;
-  std::string temporary;
-  try {
-    agree(world, what, [&] {
-      FSDP2_CHECK(!options.config_json.empty(), Code::kInvalidArgument,
-                  "{}: a model directory needs a config.json, none was given", to);
-      FSDP2_CHECK(!std::filesystem::exists(to), Code::kIo, "{}: already exists", to);
-      source = open_state_source(from);
-      files = plan_model_files(tensors_in(*source), options);
-      if (world.rank() == 0) {
-        temporary = make_temporary_directory(to);
-        exchange.put(kDirectory, temporary);
-      }
-      return model_index_text(files);
-    });
-    const std::string directory = exchange.get(kDirectory, "rank 0 to make the directory");
-    agree(world, what, [&] {
-      for (size_t i = 0; i < files.size(); ++i) {
-        if (static_cast<int>(i % static_cast<size_t>(world.size())) == world.rank()) {
-          write_model_file(*source, directory, files[i]);
-        }
-      }
-      return std::string();
-    });
-    agree(world, what, [&] {
-      if (world.rank() == 0) {
-        write_text(directory + "/config.json", options.config_json);
-        if (has_index(files, options)) {
-          write_text(directory + "/" + kModelIndex, model_index_text(files));
-        }
-        commit_directory(directory, to);
-        temporary.clear();
-      }
-      return std::string();
-    });
-  } catch (...) {
-    if (!temporary.empty()) {
-      discard_directory(temporary);
+  std::optional<PendingDirectory> pending;  // rank 0
+  agree(world, what, [&] {
+    FSDP2_CHECK(!options.config_json.empty(), Code::kInvalidArgument,
+                "{}: a model directory needs a config.json, none was given", to);
+    FSDP2_CHECK(!std::filesystem::exists(to), Code::kIo, "{}: already exists", to);
+    source = open_state_source(from);
+    files = plan_model_files(tensors_in(*source), options);
+    if (world.rank() == 0) {
+      pending.emplace(to, CheckpointFormat::kHuggingFaceDirectory);
+      exchange.put(kDirectory, pending->path());
     }
-    throw;
-  }
+    return model_index_text(files);
+  });
+  const std::string directory = exchange.get(kDirectory, "rank 0 to make the directory");
+  agree(world, what, [&] {
+    for (size_t i = 0; i < files.size(); ++i) {
+      if (static_cast<int>(i % static_cast<size_t>(world.size())) == world.rank()) {
+        write_model_file(*source, directory, files[i]);
+      }
+    }
+    return std::string();
+  });
+  agree(world, what, [&] {
+    if (pending) {
+      write_text(directory + "/config.json", options.config_json);
+      if (has_index(files, options)) {
+        write_text(directory + "/" + kModelIndex, model_index_text(files));
+      }
+      pending->commit();
+    }
+    return std::string();
+  });
 }
 
 }  // namespace fsdp2::ckpt

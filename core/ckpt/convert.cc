@@ -10,10 +10,10 @@
 
 #include "core/base/error.h"
 #include "core/base/file.h"
-#include "core/ckpt/checkpoint_directory.h"
 #include "core/ckpt/dcp_description.h"
 #include "core/ckpt/dcp_item.h"
 #include "core/ckpt/full_writer.h"
+#include "core/ckpt/pending_directory.h"
 #include "core/ckpt/pth_state.h"
 #include "core/ckpt/state_source.h"
 #include "core/ckpt/state_tree.h"
@@ -124,36 +124,31 @@ void Conversion::write_flat() {
 
 void Conversion::write_dcp() {
   constexpr char kFile[] = "__0_0.distcp";
-  const std::string temporary = make_temporary_directory(to_);
-  try {
-    std::vector<DcpEntry> entries;
-    DcpPart part{kFile, 0, {}};
-    ItemWriter file(temporary + "/" + kFile);
-    for (const Move& move : moves_) {
-      DcpEntry entry{name_of(move.path), move.path, std::nullopt, {}};
-      DcpChunk chunk;
-      WrittenItem written;
-      if (move.from->dtype) {
-        entry.tensor = DcpTensor{*move.from->dtype, move.from->shape, {}};
-        chunk = {std::vector<int64_t>(move.from->shape.size(), 0), move.from->shape};
-        const at::Tensor tensor = read_whole(*source_, *move.from);
-        written = file.append_tensor(tensor);
-        result_.bytes += static_cast<int64_t>(tensor.nbytes());
-      } else {
-        const PickleValue value = source_->read_object(*move.from);
-        written = file.append([&](const ByteSink& sink) { write_object_item(sink, value); });
-      }
-      part.items.push_back({entries.size(), std::move(chunk), std::move(written)});
-      entries.push_back(std::move(entry));
+  PendingDirectory pending(to_, CheckpointFormat::kDcpDirectory);
+  std::vector<DcpEntry> entries;
+  DcpPart part{kFile, 0, {}};
+  ItemWriter file(pending.path() + "/" + kFile);
+  for (const Move& move : moves_) {
+    DcpEntry entry{name_of(move.path), move.path, std::nullopt, {}};
+    DcpChunk chunk;
+    WrittenItem written;
+    if (move.from->dtype) {
+      entry.tensor = DcpTensor{*move.from->dtype, move.from->shape, {}};
+      chunk = {std::vector<int64_t>(move.from->shape.size(), 0), move.from->shape};
+      const at::Tensor tensor = read_whole(*source_, *move.from);
+      written = file.append_tensor(tensor);
+      result_.bytes += static_cast<int64_t>(tensor.nbytes());
+    } else {
+      const PickleValue value = source_->read_object(*move.from);
+      written = file.append([&](const ByteSink& sink) { write_object_item(sink, value); });
     }
-    file.finish();
-    part.bytes = file.bytes_written();
-    write_dcp_description(temporary, std::move(entries), {part});
-    commit_directory(temporary, to_);
-  } catch (...) {
-    discard_directory(temporary);
-    throw;
+    part.items.push_back({entries.size(), std::move(chunk), std::move(written)});
+    entries.push_back(std::move(entry));
   }
+  file.finish();
+  part.bytes = file.bytes_written();
+  write_dcp_description(pending.path(), std::move(entries), {part});
+  pending.commit();
 }
 
 void Conversion::write_pth_tree() {

@@ -3,13 +3,13 @@
 #include <filesystem>
 #include <optional>
 #include <regex>
-#include <set>
-#include <system_error>
 
 #include "core/base/error.h"
 #include "core/base/file.h"
 #include "core/ckpt/checkpoint_directory.h"
+#include "core/ckpt/linked_copy.h"
 #include "core/ckpt/model_files.h"
+#include "core/ckpt/pending_directory.h"
 #include "core/ckpt/pth_state_dict.h"
 
 namespace fsdp2::ckpt {
@@ -51,8 +51,8 @@ class OnePth final : public FullWriter {
   PthWriter writer_;
 };
 
-// config.json, and model.safetensors or an index and its shards. Everything is written into a
-// temporary directory first.
+// config.json, and model.safetensors or an index and its shards, beside what else is in the
+// directory already: a tokenizer and more. Weights that were there go with the old directory.
 class ModelDirectory final : public FullWriter {
  public:
   ModelDirectory(const std::string& path, std::vector<TensorSpec> plan,
@@ -60,26 +60,15 @@ class ModelDirectory final : public FullWriter {
       : ModelDirectory(path, plan_model_files(std::move(plan), options), options) {}
   ModelDirectory(const std::string& path, std::vector<ModelFile> files,
                  const FullWriterOptions& options)
-      : FullWriter(tensors_of(files)),
-        path_(path),
-        files_(std::move(files)),
-        has_index_(has_index(files_, options)) {
+      : FullWriter(tensors_of(files)), files_(std::move(files)) {
     FSDP2_CHECK(!options.config_json.empty(), Code::kInvalidArgument,
                 "{}: a model directory needs a config.json, none was given", path);
-    temporary_ = make_temporary_directory(path);
-    try {
-      write_text("config.json", options.config_json);
-      open_next();
-    } catch (...) {
-      discard_directory(temporary_);
-      throw;
+    pending_.emplace(path, CheckpointFormat::kHuggingFaceDirectory);
+    write_text("config.json", options.config_json);
+    if (has_index(files_, options)) {
+      write_text(kModelIndex, model_index_text(files_));
     }
-  }
-  ~ModelDirectory() override {
-    writer_.reset();
-    if (!temporary_.empty()) {
-      discard_directory(temporary_);
-    }
+    open_next();
   }
 
   void append(const std::string& name, const at::Tensor& tensor) override {
@@ -92,67 +81,42 @@ class ModelDirectory final : public FullWriter {
   }
 
   void finish() override {
-    FSDP2_CHECK(!writer_, Code::kWrongState, "{}: finished with tensors missing", path_);
-    if (has_index_) {
-      write_text(kModelIndex, model_index_text(files_));
-    }
-    if (std::filesystem::is_directory(path_)) {
-      move_in();
-    } else {
-      commit_directory(temporary_, path_);
-    }
-    temporary_.clear();
+    FSDP2_CHECK(!writer_, Code::kWrongState, "{}: finished with tensors missing",
+                pending_->target());
+    keep_other_files();
+    pending_->commit();
   }
 
  private:
-  // Into a directory that is there and may hold a tokenizer and more: file by file, then without
-  // the weights that were there before under other names.
-  void move_in() {
-    namespace fs = std::filesystem;
-    std::set<std::string> moved;
-    for (const fs::directory_entry& file : fs::directory_iterator(temporary_)) {
-      const std::string name = file.path().filename().string();
-      std::error_code error;
-      fs::rename(file.path(), path_ + "/" + name, error);
-      FSDP2_CHECK(!error, Code::kIo, "{}/{}: cannot move the finished file to it: {}", path_, name,
-                  error.message());
-      moved.insert(name);
+  void keep_other_files() const {
+    static const std::regex kReplaced(
+        "config\\.json|model(-[0-9]{5}-of-[0-9]{5})?\\.safetensors(\\.index\\.json)?");
+    const std::string old = resolve_checkpoint(pending_->target());
+    if (std::filesystem::is_directory(old)) {
+      link_copy(old, pending_->path(),
+                [](const std::string& name) { return !std::regex_match(name, kReplaced); });
     }
-    static const std::regex kWeights(
-        "model(-[0-9]{5}-of-[0-9]{5})?\\.safetensors(\\.index\\.json)?");
-    for (const fs::directory_entry& file : fs::directory_iterator(path_)) {
-      const std::string name = file.path().filename().string();
-      if (moved.count(name) == 0 && std::regex_match(name, kWeights)) {
-        std::error_code error;
-        fs::remove(file.path(), error);
-        FSDP2_CHECK(!error, Code::kIo, "{}/{}: cannot remove: {}", path_, name, error.message());
-      }
-    }
-    sync_directory(path_);
-    discard_directory(temporary_);
   }
 
   void open_next() {
     writer_.reset();
     in_file_ = 0;
     if (file_ < files_.size() && !files_[file_].tensors.empty()) {
-      writer_.emplace(temporary_ + "/" + files_[file_].name, files_[file_].tensors);
+      writer_.emplace(pending_->path() + "/" + files_[file_].name, files_[file_].tensors);
     }
   }
 
   void write_text(const std::string& name, const std::string& text) const {
-    AtomicFile file(temporary_ + "/" + name);
+    AtomicFile file(pending_->path() + "/" + name);
     file.write(text.data(), text.size());
     file.commit();
   }
 
-  std::string path_;
-  std::string temporary_;
   std::vector<ModelFile> files_;
-  bool has_index_;
   size_t file_ = 0;     // being written
   size_t in_file_ = 0;  // tensors written to it
-  std::optional<SafetensorsWriter> writer_;
+  std::optional<PendingDirectory> pending_;
+  std::optional<SafetensorsWriter> writer_;  // goes before the directory that it writes in
 };
 
 }  // namespace

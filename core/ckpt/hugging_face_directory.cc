@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "core/ckpt/checkpoint_directory.h"
 #include "core/ckpt/hugging_face_index.h"
 #include "core/ckpt/printable_name.h"
 #include "core/ckpt/safetensors_rows.h"
@@ -30,7 +31,8 @@ bool exists(const std::string& path) {
 
 }  // namespace
 
-HuggingFaceDirectory::HuggingFaceDirectory(std::string path) : path_(std::move(path)) {
+HuggingFaceDirectory::HuggingFaceDirectory(const std::string& path)
+    : path_(resolve_checkpoint(path)) {
   std::error_code error;
   const auto status = std::filesystem::status(path_, error);
   FSDP2_CHECK(status.type() != std::filesystem::file_type::not_found, Code::kNotFound,

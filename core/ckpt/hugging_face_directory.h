@@ -31,7 +31,7 @@ class HuggingFaceDirectory : public nn::ParameterSource {
   // Errors: kNotFound for a missing directory, config.json, weights or shard; kCorruptData for a
   // truncated or malformed file, an index that does not fit its files, or a path in it that leaves
   // the directory; kUnsupported for a dtype that LibTorch lacks; kIo. All name the file.
-  explicit HuggingFaceDirectory(std::string path);
+  explicit HuggingFaceDirectory(const std::string& path);
 
   const std::string& path() const { return path_; }
   // The text of config.json, as it is in the file.

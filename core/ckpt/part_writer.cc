@@ -36,7 +36,8 @@ std::vector<Items> spread(const std::vector<PartItem>& items, const PartFiles& f
   return spread;
 }
 
-DcpPart write_file(const std::string& directory, const std::string& name, const Items& items) {
+DcpPart write_file(const std::string& directory, const std::string& name, const Items& items,
+                   const std::function<void()>& progress) {
   ItemWriter file(directory + "/" + name);
   DcpPart part{name, 0, {}};
   for (const PartItem* item : items) {
@@ -48,8 +49,10 @@ DcpPart write_file(const std::string& directory, const std::string& name, const 
       const auto write = [&](const ByteSink& sink) { write_object_item(sink, item->object); };
       part.items.push_back({item->entry, {}, file.append(write)});
     }
+    progress();
   }
   file.finish();
+  progress();
   part.bytes = file.bytes_written();
   return part;
 }
@@ -89,13 +92,15 @@ void run_on_threads(size_t count, const std::function<void(size_t index)>& work)
 }  // namespace
 
 std::vector<DcpPart> write_part(const std::string& directory, int rank,
-                                const std::vector<PartItem>& items, const PartFiles& files) {
+                                const std::vector<PartItem>& items, const PartFiles& files,
+                                const std::function<void()>& progress) {
   const std::vector<Items> contents = spread(items, files);
   std::vector<DcpPart> parts(contents.size());
   const size_t threads = std::min(static_cast<size_t>(files.threads), contents.size());
   run_on_threads(threads, [&](size_t thread) {
     for (size_t i = thread; i < contents.size(); i += threads) {
-      parts[i] = write_file(directory, fmt::format("__{}_{}.distcp", rank, i), contents[i]);
+      parts[i] =
+          write_file(directory, fmt::format("__{}_{}.distcp", rank, i), contents[i], progress);
     }
   });
   return parts;

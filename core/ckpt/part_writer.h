@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -27,8 +28,10 @@ struct PartFiles {
 };
 
 // Writes and syncs __<rank>_0.distcp, __<rank>_1.distcp, ... and says what is in them. The first
-// file is there even if there is nothing to write. Errors: kIo, of the first file that failed.
+// file is there even if there is nothing to write. After each item and file `progress` is called,
+// on any thread. Errors: kIo, of the first file that failed.
 std::vector<DcpPart> write_part(const std::string& directory, int rank,
-                                const std::vector<PartItem>& items, const PartFiles& files);
+                                const std::vector<PartItem>& items, const PartFiles& files,
+                                const std::function<void()>& progress);
 
 }  // namespace fsdp2::ckpt

@@ -17,47 +17,115 @@ using std::chrono::milliseconds;
 constexpr milliseconds kLongestPause{20};
 // A rank whose training has failed may still finish what it is writing.
 constexpr std::chrono::seconds kGraceAfterFailure{3};
+constexpr std::chrono::seconds kLongestReading{5};
+constexpr milliseconds kBetweenNotes{100};
+constexpr int kLooksPerTimeout = 16;
+
+constexpr char kProgress[] = "progress";
+constexpr char kRead[] = "read";
+
+// What the store answers. It is lost with the process that keeps it.
+template <typename Question>
+auto ask(World& world, const Question& question) {
+  try {
+    return question(world.store());
+  } catch (const Error&) {
+    throw;
+  } catch (...) {
+    const std::string text = current_exception_text();
+    FSDP2_CHECK(!world.failure().failed(), Code::kPeerFailed, "a rank failed: {}",
+                world.failure().text());
+    fail(Code::kComm,
+         "saving a checkpoint: the job's store, which rank 0 or the launcher keeps, is lost: {}",
+         text);
+  }
+}
 
 }  // namespace
 
 // Every rank counts for itself, and so comes to the same number as all others.
 RankExchange::RankExchange(World& world)
-    : world_(world), number_(world.store().add(fmt::format("checkpoint/of/{}", world.rank()), 1)) {}
+    : world_(world), number_(ask(world, [&](c10d::Store& store) {
+        return store.add(fmt::format("checkpoint/of/{}", world.rank()), 1);
+      })) {}
 
 std::string RankExchange::full(const std::string& key) const {
   return fmt::format("checkpoint/{}/{}", number_, key);
 }
 
 void RankExchange::put(const std::string& key, const std::string& text) {
-  world_.store().set(full(key), std::vector<uint8_t>(text.begin(), text.end()));
+  ask(world_, [&](c10d::Store& store) {
+    store.set(full(key), std::vector<uint8_t>(text.begin(), text.end()));
+  });
+}
+
+int64_t RankExchange::count(const char* key, int64_t more) {
+  return ask(world_, [&](c10d::Store& store) { return store.add(full(key), more); });
 }
 
 std::string RankExchange::get(const std::string& key, const std::string& what) {
   const std::string name = full(key);
   const auto start = Clock::now();
+  const auto between_looks = world_.timeout() / kLooksPerTimeout;
   auto deadline = start + world_.timeout();
+  auto next_look = start + between_looks;
+  int64_t progress = 0;
   bool failed = false;
   // Not Store::get: it would keep the connection from the thread that trains.
-  for (milliseconds pause{1}; !world_.store().check({name});
-       pause = std::min(2 * pause, kLongestPause)) {
+  const auto is_there = [&](c10d::Store& store) { return store.check({name}); };
+  for (milliseconds pause{1}; !ask(world_, is_there); pause = std::min(2 * pause, kLongestPause)) {
+    const auto now = Clock::now();
     if (!failed && world_.failure().failed()) {
       failed = true;
-      deadline = std::min(deadline, Clock::now() + kGraceAfterFailure);
+      deadline = std::min(deadline, now + kGraceAfterFailure);
     }
-    if (Clock::now() >= deadline) {
+    if (!failed && now >= next_look) {
+      next_look = now + between_looks;
+      if (const int64_t seen = count(kProgress, 0); seen != progress) {
+        progress = seen;
+        deadline = now + world_.timeout();
+      }
+    }
+    if (now >= deadline) {
       FSDP2_CHECK(!failed, Code::kPeerFailed, "gave up waiting for {}, since a rank failed: {}",
                   what, world_.failure().text());
       fail(Code::kTimeout, "waited {:.1f} s for {}",
-           std::chrono::duration<double>(Clock::now() - start).count(), what);
+           std::chrono::duration<double>(now - start).count(), what);
     }
     std::this_thread::sleep_for(pause);
   }
-  const std::vector<uint8_t> text = world_.store().get(name);
+  const std::vector<uint8_t> text =
+      ask(world_, [&](c10d::Store& store) { return store.get(name); });
   return {text.begin(), text.end()};
 }
 
+void RankExchange::note_progress() {
+  const auto now = Clock::now().time_since_epoch();
+  auto next = next_note_.load();
+  if (now.count() >= next &&
+      next_note_.compare_exchange_strong(next, (now + Clock::duration(kBetweenNotes)).count())) {
+    count(kProgress, 1);
+  }
+}
+
+void RankExchange::note_read() { count(kRead, 1); }
+
+bool RankExchange::wait_until_read_by(int ranks) {
+  const auto deadline = Clock::now() + std::min<Clock::duration>(kLongestReading, world_.timeout());
+  while (count(kRead, 0) < ranks) {
+    if (Clock::now() >= deadline) {
+      return false;
+    }
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  for (const char* key : {kRead, kProgress}) {
+    remove(key);
+  }
+  return true;
+}
+
 void RankExchange::remove(const std::string& key) {
-  static_cast<void>(world_.store().deleteKey(full(key)));
+  ask(world_, [&](c10d::Store& store) { return store.deleteKey(full(key)); });
 }
 
 }  // namespace fsdp2::ckpt

@@ -52,7 +52,8 @@ void check_fits_safetensors(const StateDict& state, const FileNumbers& numbers) 
 
 void write_safetensors_part(const std::string& directory, int rank,
                             const std::vector<DcpEntry>& entries,
-                            const std::vector<PartItem>& items, const FileNumbers& numbers) {
+                            const std::vector<PartItem>& items, const FileNumbers& numbers,
+                            const std::function<void()>& progress) {
   std::map<int64_t, ShardFile> files;
   int64_t count = 1;
   for (const auto& [name, number] : numbers) {
@@ -78,8 +79,10 @@ void write_safetensors_part(const std::string& directory, int rank,
                              shard_metadata(file.shards));
     for (const TensorSpec& spec : file.plan) {
       writer.append(spec.name, file.tensors.at(spec.name));
+      progress();
     }
     writer.finish();
+    progress();
   }
 }
 

@@ -1,6 +1,7 @@
 // One rank's part of a directory of sharded safetensors files; see safetensors_sharding.h.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -15,9 +16,11 @@ namespace fsdp2::ckpt {
 void check_fits_safetensors(const StateDict& state, const FileNumbers& numbers);
 
 // Writes and syncs a file for each number of which this rank has tensors; rank 0 always writes the
-// first. `entries` are the checkpoint's. REQUIRES: check_fits_safetensors. Errors: kIo.
+// first. `entries` are the checkpoint's. After each tensor and file `progress` is called. REQUIRES:
+// check_fits_safetensors. Errors: kIo.
 void write_safetensors_part(const std::string& directory, int rank,
                             const std::vector<DcpEntry>& entries,
-                            const std::vector<PartItem>& items, const FileNumbers& numbers);
+                            const std::vector<PartItem>& items, const FileNumbers& numbers,
+                            const std::function<void()>& progress);
 
 }  // namespace fsdp2::ckpt

@@ -4,14 +4,18 @@
 #include <ATen/ops/empty.h>
 #include <fmt/ranges.h>
 #include <signal.h>
+#include <sys/mman.h>
 
 #include <cerrno>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
+#include <vector>
 
+#include "core/base/log.h"
 #include "core/ckpt/checkpoint_directory.h"
 #include "core/ckpt/dcp_description.h"
+#include "core/ckpt/pending_directory.h"
 #include "core/ckpt/rank_exchange.h"
 #include "core/ckpt/storage_path.h"
 #include "core/ckpt/write_plan.h"
@@ -80,39 +84,62 @@ struct ShardedSaver::Job {
         world(mesh->world()),
         exchange(world) {}
 
+  // A part of this rank's work, whose error becomes its result: an exception of one rank alone
+  // would leave the others waiting for it.
+  template <typename Work>
+  void attempt(const Work& work) {
+    if (!failed) {
+      try {
+        work();
+      } catch (...) {
+        failed = current_exception_as_error();
+      }
+    }
+  }
+
   // The whole of it once the snapshot is taken: on any thread. Throws the outcome.
   void run();
 
   Json write_own();
   void publish(const std::vector<Json>& results);
   void collect();
+  void throw_outcome(const Json& outcome) const;
 
   std::shared_ptr<Mesh> mesh;
   ShardedSaveOptions options;
   World& world;
   RankExchange exchange;
-  std::string temporary;
-  std::vector<DcpEntry> entries;  // tensors, then objects; without chunks and storage
-  std::vector<PartItem> items;    // what this rank writes
+  std::optional<PendingDirectory> pending;  // rank 0
+  std::string directory;                    // where to write
+  std::vector<DcpEntry> entries;            // tensors, then objects; without chunks and storage
+  std::vector<PartItem> items;              // what this rank writes
+  std::optional<Error> failed;              // of this rank
 };
 
 Json ShardedSaver::Job::write_own() {
+  const auto progress = [this] { exchange.note_progress(); };
   if (options.format == CheckpointFormat::kShardedSafetensors) {
-    write_safetensors_part(temporary, world.rank(), entries, items, options.file_numbers);
+    write_safetensors_part(directory, world.rank(), entries, items, options.file_numbers, progress);
     return Json::object();
   }
-  return parts_json(write_part(temporary, world.rank(), items, options.files));
+  return parts_json(write_part(directory, world.rank(), items, options.files, progress));
 }
 
 // Rank 0: the end of a save that no rank has failed in.
 void ShardedSaver::Job::publish(const std::vector<Json>& results) {
   if (options.format == CheckpointFormat::kDcpDirectory) {
-    write_dcp_description(temporary, entries, parts_of(results));
+    write_dcp_description(directory, entries, parts_of(results));
   }
-  commit_directory(temporary, options.path);
+  exchange.note_progress();
+  pending->commit();
+  exchange.note_progress();
   if (options.keep_last > 0) {
-    const std::string parent = std::filesystem::path(options.path).parent_path().string();
-    keep_last_checkpoints(parent.empty() ? "." : parent, options.keep_last);
+    try {
+      keep_last_checkpoints(options.path, options.keep_last);
+    } catch (const std::exception& error) {  // the new one is there all the same
+      log(LogLevel::kWarning, "checkpoint", "{}: cannot remove the oldest beside it: {}",
+          options.path, error.what());
+    }
   }
 }
 
@@ -121,10 +148,12 @@ void ShardedSaver::Job::publish(const std::vector<Json>& results) {
 void ShardedSaver::Job::collect() {
   std::vector<Json> results;
   Json outcome = {{"rank", -1}};
+  int heard_of = 0;
   for (int rank = 0; rank < world.size(); ++rank) {
     try {
       results.push_back(Json::from_cbor(exchange.get(
           result_key(rank), fmt::format("rank {} to write its part of {}", rank, options.path))));
+      heard_of += rank != 0 ? 1 : 0;
     } catch (...) {
       results.push_back(error_json(current_exception_as_error()));
     }
@@ -142,36 +171,43 @@ void ShardedSaver::Job::collect() {
       outcome["rank"] = 0;
     }
   }
-  if (outcome.at("rank") != -1) {
-    discard_directory(temporary);
-  }
+  pending.reset();
   exchange.put(kOutcome, to_text(outcome));
+  // This process may keep the store, and end on what it is told here. A rank that was not heard of
+  // is not waited for again.
+  if (exchange.wait_until_read_by(heard_of) && heard_of == world.size() - 1) {
+    exchange.remove(kOutcome);
+    exchange.remove(kDirectory);
+  }
+  throw_outcome(outcome);
+}
+
+void ShardedSaver::Job::throw_outcome(const Json& outcome) const {
+  const int rank = outcome.at("rank").get<int>();
+  if (rank == -1) {
+    return;
+  }
+  const Json& error = outcome.at("error");
+  const auto text = error.at(1).get<std::string>();
+  if (rank == world.rank()) {
+    throw Error(static_cast<Code>(error.at(0).get<int32_t>()), text, error.at(2).get<int32_t>());
+  }
+  fail(Code::kPeerFailed, "rank {}: {}", rank, text);
 }
 
 void ShardedSaver::Job::run() {
   const at::NoGradGuard no_grad;
   Json own;
-  try {
-    own = write_own();
-  } catch (...) {
-    own = error_json(current_exception_as_error());
-  }
-  exchange.put(result_key(world.rank()), to_text(own));
+  attempt([&] { own = write_own(); });
+  exchange.put(result_key(world.rank()), to_text(failed ? error_json(*failed) : own));
   if (world.rank() == 0) {
     collect();
+    return;
   }
   const Json outcome =
       Json::from_cbor(exchange.get(kOutcome, fmt::format("rank 0 to complete {}", options.path)));
-  const int failed = outcome.at("rank").get<int>();
-  if (failed == -1) {
-    return;
-  }
-  const Json& error = outcome.at("error");
-  const auto text = error.at(1).get<std::string>();
-  if (failed == world.rank()) {
-    throw Error(static_cast<Code>(error.at(0).get<int32_t>()), text, error.at(2).get<int32_t>());
-  }
-  fail(Code::kPeerFailed, "rank {}: {}", failed, text);
+  exchange.note_read();
+  throw_outcome(outcome);
 }
 
 ShardedSaver::ShardedSaver(std::shared_ptr<Mesh> mesh) : mesh_(std::move(mesh)) {}
@@ -179,6 +215,10 @@ ShardedSaver::ShardedSaver(std::shared_ptr<Mesh> mesh) : mesh_(std::move(mesh)) 
 ShardedSaver::~ShardedSaver() {
   if (thread_.joinable()) {
     thread_.join();
+  }
+  if (outcome_) {
+    log(LogLevel::kError, "checkpoint", "a save failed, and nobody has asked for its outcome: {}",
+        outcome_->message());
   }
 }
 
@@ -221,8 +261,8 @@ void ShardedSaver::agree_on(Job& job, const StateDict& state) {
     check_format(state, options);
     if (job.world.rank() == 0) {
       check_overwrite(options);
-      job.temporary = make_temporary_directory(options.path);
-      job.exchange.put(kDirectory, job.temporary);
+      job.pending.emplace(options.path, options.format);
+      job.exchange.put(kDirectory, job.pending->path());
     }
     return fmt::format("{}keep_last={}\noverwrite={}\nformat={}\nfile numbers={}\n",
                        plan_text(state), options.keep_last, options.overwrite,
@@ -234,54 +274,80 @@ std::unique_ptr<ShardedSaver::Job> ShardedSaver::prepare(const StateDict& state,
                                                          const ShardedSaveOptions& options) {
   wait();
   auto job = std::make_unique<Job>(mesh_, options);
-  World& world = job->world;
-  try {
-    agree_on(*job, state);
-  } catch (...) {
-    if (!job->temporary.empty()) {
-      discard_directory(job->temporary);
-    }
-    throw;
-  }
-  job->temporary = job->exchange.get(kDirectory, "rank 0 to make the directory");
-  std::vector<size_t> entry_of;  // of each of the state's tensors
-  for (const StateTensor& tensor : state.tensors) {
-    if (job->entries.empty() || job->entries.back().name != tensor.name) {
-      job->entries.push_back(
-          {tensor.name, tensor.path, DcpTensor{tensor.local.scalar_type(), tensor.shape, {}}, {}});
-    }
-    entry_of.push_back(job->entries.size() - 1);
-  }
-  for (const StateObject& object : state.objects) {
-    // Objects are few and small: rank 0 writes them.
-    if (world.rank() == 0) {
-      job->items.push_back({job->entries.size(), {}, {}, object.value});
-    }
-    job->entries.push_back({object.name, object.path, std::nullopt, {}});
-  }
-  for (const size_t index : tensors_to_write(world, state)) {
-    const StateTensor& tensor = state.tensors[index];
-    job->items.push_back({entry_of[index], tensor.offsets, tensor.local, {}});
-  }
+  agree_on(*job, state);
+  job->directory = job->exchange.get(kDirectory, "rank 0 to make the directory");
+  list_items(*job, state);
   return job;
 }
 
-// The memory of the last snapshot is used again where it fits: fresh memory costs more than the
-// copy.
+void ShardedSaver::list_items(Job& job, const StateDict& state) {
+  std::vector<size_t> entry_of;  // of each of the state's tensors
+  for (const StateTensor& tensor : state.tensors) {
+    if (job.entries.empty() || job.entries.back().name != tensor.name) {
+      job.entries.push_back(
+          {tensor.name, tensor.path, DcpTensor{tensor.local.scalar_type(), tensor.shape, {}}, {}});
+    }
+    entry_of.push_back(job.entries.size() - 1);
+  }
+  for (const StateObject& object : state.objects) {
+    // Objects are few and small: rank 0 writes them.
+    if (job.world.rank() == 0) {
+      job.items.push_back({job.entries.size(), {}, {}, object.value});
+    }
+    job.entries.push_back({object.name, object.path, std::nullopt, {}});
+  }
+  for (const size_t index : tensors_to_write(job.world, state)) {
+    const StateTensor& tensor = state.tensors[index];
+    job.items.push_back({entry_of[index], tensor.offsets, tensor.local, {}});
+  }
+}
+
+namespace {
+
+constexpr int64_t kAlignment = 64;
+
+// Memory for copies, in huge pages where the system gives them on request: to fault fresh memory in
+// by small ones takes longer than to fill it.
+at::Tensor make_memory(int64_t bytes) {
+  constexpr uintptr_t kHugePage = uintptr_t{2} << 20;
+  at::Tensor memory = at::empty({bytes}, at::kByte);
+  const auto begin = reinterpret_cast<uintptr_t>(memory.data_ptr());
+  const uintptr_t first = (begin + kHugePage - 1) / kHugePage * kHugePage;
+  const uintptr_t last = (begin + memory.nbytes()) / kHugePage * kHugePage;
+  if (first < last) {
+    static_cast<void>(::madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE));
+  }
+  return memory;
+}
+
+int64_t aligned_bytes(const at::Tensor& tensor) {
+  const auto bytes = static_cast<int64_t>(tensor.nbytes());
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+}  // namespace
+
 void ShardedSaver::take_snapshot(Job& job) {
   const at::NoGradGuard no_grad;
-  snapshot_.resize(job.items.size());
-  for (size_t i = 0; i < job.items.size(); ++i) {
-    const at::Tensor& from = job.items[i].local;
-    at::Tensor& to = snapshot_[i];
-    if (!from.defined()) {
-      continue;
+  int64_t bytes = 0;
+  for (const PartItem& item : job.items) {
+    bytes += item.local.defined() ? aligned_bytes(item.local) : 0;
+  }
+  if (!snapshot_.defined() || snapshot_.numel() < bytes) {
+    snapshot_.reset();  // not both at once
+    snapshot_ = make_memory(bytes);
+  }
+  int64_t offset = 0;
+  for (PartItem& item : job.items) {
+    if (item.local.defined()) {
+      const at::Tensor& from = item.local;
+      const at::Tensor to = snapshot_.narrow(0, offset, static_cast<int64_t>(from.nbytes()))
+                                .view(from.scalar_type())
+                                .view(from.sizes());
+      to.copy_(from);
+      offset += aligned_bytes(from);
+      item.local = to;
     }
-    if (!to.defined() || to.sizes() != from.sizes() || to.scalar_type() != from.scalar_type()) {
-      to = at::empty(from.sizes(), from.options().device(at::kCPU).requires_grad(false));
-    }
-    to.copy_(from);
-    job.items[i].local = to;
   }
 }
 
@@ -291,22 +357,27 @@ void ShardedSaver::save(const StateDict& state, const ShardedSaveOptions& option
 
 void ShardedSaver::start(const StateDict& state, const ShardedSaveOptions& options) {
   std::shared_ptr<Job> job = prepare(state, options);
-  take_snapshot(*job);
+  job->attempt([&] { take_snapshot(*job); });
   done_.store(false);
   // The host's signal handlers are for its own threads.
   sigset_t all;
   sigset_t before;
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  thread_ = std::thread([this, job] {
-    try {
-      job->run();
-    } catch (...) {
-      outcome_ = current_exception_as_error();
-    }
-    done_.store(true);
-  });
+  job->attempt([&] { thread_ = std::thread([this, job] { run_in_background(*job); }); });
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (!thread_.joinable()) {
+    run_in_background(*job);  // no more than to tell the others
+  }
+}
+
+void ShardedSaver::run_in_background(Job& job) noexcept {
+  try {
+    job.run();
+  } catch (...) {
+    outcome_ = current_exception_as_error();
+  }
+  done_.store(true);
 }
 
 void ShardedSaver::wait() {

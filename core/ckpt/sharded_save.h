@@ -1,5 +1,5 @@
 // Saves what all ranks hold as one DCP directory, each rank its own part: no tensor data crosses
-// ranks. The directory appears as a whole or not at all; see checkpoint_directory.h.
+// ranks. The directory appears as a whole or not at all; see pending_directory.h.
 //
 //   ShardedSaver saver(root->shared_mesh());
 //   saver.save(state, {"out/step-00000100"});
@@ -13,8 +13,10 @@
 // the store. At most one save is under way; another waits for it first.
 //
 // An outcome is the same on all ranks: a rank that failed has its own error, all others kPeerFailed
-// with that rank's number and text. save, start and wait are collective, poll and destruction are
-// not. One thread at a time.
+// with that rank's number and text. A rank that cannot start in the background, for want of memory
+// or threads, fails as one that cannot write does. While any rank writes, none gives up waiting;
+// when no rank has got on for the world's time-out, kTimeout. save, start and wait are collective,
+// poll and destruction are not. One thread at a time.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,7 +27,6 @@
 #include <optional>
 #include <string>
 #include <thread>
-#include <vector>
 
 #include "core/base/error.h"
 #include "core/ckpt/checkpoint_format.h"
@@ -38,9 +39,12 @@ namespace fsdp2::ckpt {
 
 struct ShardedSaveOptions {
   std::string path;
-  int64_t keep_last = 0;  // 0: all; else so many step-... directories beside it, this one included
-  bool overwrite = true;  // replace a checkpoint that is there; else kIo, "already exists"
-  PartFiles files = {};   // of each rank
+  // 0: all; else so many step-... directories, this one included: see keep_last_checkpoints
+  int64_t keep_last = 0;
+  // Replace a checkpoint that is there, if nothing else is (see check_replaceable); else kIo,
+  // "already exists"
+  bool overwrite = true;
+  PartFiles files = {};  // of each rank
   // Or kShardedSafetensors: for states of tensors alone; without keep_last and `files`.
   CheckpointFormat format = CheckpointFormat::kDcpDirectory;
   FileNumbers file_numbers = {};  // kShardedSafetensors
@@ -49,7 +53,7 @@ struct ShardedSaveOptions {
 class ShardedSaver {
  public:
   explicit ShardedSaver(std::shared_ptr<Mesh> mesh);
-  // Waits for what is under way, whose error then is lost.
+  // Waits for what is under way, whose error then is only logged.
   ~ShardedSaver();
   ShardedSaver(const ShardedSaver&) = delete;
   ShardedSaver& operator=(const ShardedSaver&) = delete;
@@ -69,10 +73,12 @@ class ShardedSaver {
 
   std::unique_ptr<Job> prepare(const StateDict& state, const ShardedSaveOptions& options);
   static void agree_on(Job& job, const StateDict& state);
+  static void list_items(Job& job, const StateDict& state);
   void take_snapshot(Job& job);
+  void run_in_background(Job& job) noexcept;
 
   std::shared_ptr<Mesh> mesh_;
-  std::vector<at::Tensor> snapshot_;  // memory for copies, by their order
+  at::Tensor snapshot_;  // memory for the copies of a save, kept for the next
   std::thread thread_;
   std::atomic<bool> done_{true};
   std::optional<Error> outcome_;  // of thread_

@@ -13,45 +13,27 @@ namespace {
 
 class CheckpointDirectory : public FileTest {
  protected:
-  // A directory that counts as a complete checkpoint, with a mark to tell it by.
-  void make(const std::string& name, const std::string& mark = "") {
+  // A directory that counts as a complete checkpoint.
+  void make(const std::string& name) {
     write(name + "/.metadata", "m");
-    write(name + "/mark", mark);
+    write(name + "/__0_0.distcp", "");
   }
 
-  std::string begin(const std::string& name, const std::string& mark) {
-    const std::string temporary = make_temporary_directory(path(name));
-    std::ofstream(temporary + "/.metadata") << "m";
-    std::ofstream(temporary + "/mark") << mark;
-    return temporary;
-  }
-
-  std::string mark(const std::string& name) { return contents(path(name) + "/mark"); }
+  bool has(const std::string& name) { return std::filesystem::exists(path(name)); }
 };
 
-TEST_F(CheckpointDirectory, AppearsOnlyWhenCommitted) {
-  const std::string temporary = begin("out/step-00000001", "new");
-  EXPECT_FALSE(std::filesystem::exists(path("out/step-00000001")));
-  EXPECT_EQ(find_latest_checkpoint(path("out")), std::nullopt);
-  commit_directory(temporary, path("out/step-00000001"));
-  EXPECT_EQ(find_latest_checkpoint(path("out")), path("out/step-00000001"));
-  EXPECT_FALSE(std::filesystem::exists(temporary));
-}
-
-TEST_F(CheckpointDirectory, ReplacesAnOlderOneOfTheSameName) {
-  make("run", "old");
-  commit_directory(begin("run", "new"), path("run") + "/");
-  EXPECT_EQ(mark("run"), "new");
-  EXPECT_EQ(files().size(), 1u);
-}
-
 TEST_F(CheckpointDirectory, IsFoundWhereAnInterruptedReplacementLeftIt) {
-  make("run.old-12-34", "old");
+  make("run.old-12-34");
   EXPECT_EQ(resolve_checkpoint(path("run")), path("run.old-12-34"));
-  make("run", "new");
+  make("run");
   EXPECT_EQ(resolve_checkpoint(path("run")), path("run"));
   make("step-00000007.old-1-2");
   EXPECT_EQ(find_latest_checkpoint(path("")), path("step-00000007.old-1-2"));
+}
+
+TEST_F(CheckpointDirectory, OfAnyFormatIsFoundWhereAnInterruptedReplacementLeftIt) {
+  write("model.old-1-2/model.safetensors", "");
+  EXPECT_EQ(resolve_checkpoint(path("model")), path("model.old-1-2"));
 }
 
 TEST_F(CheckpointDirectory, LatestIsTheCompleteOneWithTheHighestStep) {
@@ -66,10 +48,10 @@ TEST_F(CheckpointDirectory, LatestIsTheCompleteOneWithTheHighestStep) {
 TEST_F(CheckpointDirectory, WithAFileOfAnotherSizeThanTheManifestSaysIsIncomplete) {
   make("step-00000001");
   Manifest manifest;
-  manifest.files["mark"] = {4, std::nullopt};
+  manifest.files["__0_0.distcp"] = {4, std::nullopt};
   write("step-00000001/fsdp2_manifest", encode_manifest(manifest));
   EXPECT_FALSE(is_complete_checkpoint(path("step-00000001")));
-  write("step-00000001/mark", "1234");
+  write("step-00000001/__0_0.distcp", "1234");
   EXPECT_TRUE(is_complete_checkpoint(path("step-00000001")));
 }
 
@@ -78,29 +60,34 @@ TEST_F(CheckpointDirectory, KeepLastRemovesTheOldestCompleteOnes) {
     make(name);
   }
   write("step-00000000/mark", "incomplete, and not ours to judge");
-  keep_last_checkpoints(path(""), 2);
-  EXPECT_FALSE(std::filesystem::exists(path("step-00000001")));
-  EXPECT_TRUE(std::filesystem::exists(path("step-00000002")));
-  EXPECT_TRUE(std::filesystem::exists(path("step-00000003")));
-  EXPECT_TRUE(std::filesystem::exists(path("step-00000000")));
+  keep_last_checkpoints(path("step-00000003"), 2);
+  EXPECT_FALSE(has("step-00000001"));
+  EXPECT_TRUE(has("step-00000002"));
+  EXPECT_TRUE(has("step-00000003"));
+  EXPECT_TRUE(has("step-00000000"));
 }
 
-TEST_F(CheckpointDirectory, TheNextSaveRemovesWhatADeadJobLeft) {
-  write("step-00000001.tmp-1-2/mark", "");
-  write("other.tmp-1-2/mark", "");
-  discard_directory(make_temporary_directory(path("step-00000002")));
-  EXPECT_FALSE(std::filesystem::exists(path("step-00000001.tmp-1-2")));
-  EXPECT_TRUE(std::filesystem::exists(path("other.tmp-1-2")));
+TEST_F(CheckpointDirectory, KeepLastLeavesTheLaterStepsOfARunThatWasGivenUpAlone) {
+  for (const int step : {90, 100, 110, 210, 220}) {
+    make(step_directory_name(step));
+  }
+  keep_last_checkpoints(path("step-00000110"), 2);
+  EXPECT_FALSE(has("step-00000090"));
+  for (const int step : {100, 110, 210, 220}) {
+    EXPECT_TRUE(has(step_directory_name(step))) << step;
+  }
+  EXPECT_EQ(find_latest_checkpoint(path("")), path("step-00000220"));
+}
+
+TEST_F(CheckpointDirectory, KeepLastNeverRemovesTheOneJustSaved) {
+  make("step-1");
+  make("step-00000001");
+  keep_last_checkpoints(path("step-00000001"), 1);
+  EXPECT_TRUE(has("step-00000001"));
 }
 
 TEST_F(CheckpointDirectory, OfAMissingParentIsNotFound) {
   EXPECT_EQ(error_of([&] { find_latest_checkpoint(path("nowhere")); }).code(), Code::kNotFound);
-}
-
-TEST_F(CheckpointDirectory, WhereAFileStandsCannotBeMade) {
-  const Error error = error_of([&] { make_temporary_directory(write("run", "text")); });
-  EXPECT_EQ(error.code(), Code::kIo);
-  EXPECT_NE(error.message().find(path("run")), std::string::npos);
 }
 
 TEST(StepDirectoryName, SortsAsItsNumberAndIsReadBack) {

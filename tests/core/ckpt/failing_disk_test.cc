@@ -1,35 +1,22 @@
 // Disks that do not take a checkpoint: the save is an error with the path and the system's text on
 // all ranks, the last checkpoint stays loadable and nothing incomplete counts as complete.
 #include <gtest/gtest.h>
-#include <linux/capability.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 #include <cerrno>
-#include <cstddef>
-#include <cstdio>
 #include <filesystem>
 
 #include "core/ckpt/checkpoint_directory.h"
 #include "core/ckpt/dcp_directory.h"
+#include "core/ckpt/pending_directory.h"
 #include "tests/core/ckpt/checkpoint_fixture.h"
 #include "tests/core/ckpt/child_process.h"
+#include "tests/core/ckpt/failing_calls.h"
 
 namespace fsdp2::ckpt {
 namespace {
 
 using FailingDisk = FileTest;
-
-// For children, which have no test to fail.
-bool holds(bool condition, const std::string& what) {
-  if (!condition) {
-    std::fprintf(stderr, "not so: %s\n", what.c_str());
-  }
-  return condition;
-}
 
 // Runs an action that should fail, on rank `failing` with `words` in the message, on the other with
 // that rank's text.
@@ -58,20 +45,6 @@ bool has_only_step_one(const std::string& series) {
   return holds(latest == series + "/" + step_directory_name(1), "step 1 is the newest") &&
          holds(holds_example(DcpDirectory(*latest), 1), "step 1 has its values") &&
          holds(entries == 1, "nothing is left over");
-}
-
-// Makes permission bits hold for root too, in this thread and those that it starts.
-bool give_up_overriding_permissions() {
-  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
-  __user_cap_data_struct sets[_LINUX_CAPABILITY_U32S_3] = {};
-  if (::syscall(SYS_capget, &header, sets) != 0) {
-    return holds(false, "capabilities can be read");
-  }
-  for (const int capability : {CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_FOWNER}) {
-    sets[0].effective &= ~(1U << capability);
-    sets[0].permitted &= ~(1U << capability);
-  }
-  return holds(::syscall(SYS_capset, &header, sets) == 0, "capabilities can be given up");
 }
 
 TEST_F(FailingDisk, ADirectoryThatMayNotBeWrittenIsAnErrorAndKeepsTheLastCheckpoint) {
@@ -128,29 +101,8 @@ const std::vector<FailingCall>& failing_calls() {
   return calls;
 }
 
-// From now on these calls of this thread, and of those that it starts, end with EIO, but for those
-// on the standard streams. Needs no privileges; cannot be undone.
 bool make_fail(const FailingCall& call) {
-  const auto load = [](size_t offset) {
-    return sock_filter{BPF_LD | BPF_W | BPF_ABS, 0, 0, static_cast<uint32_t>(offset)};
-  };
-  std::vector<sock_filter> program;
-  for (const int number : call.numbers) {
-    const bool has_file = std::string(call.name) == "write";
-    program.push_back(load(offsetof(seccomp_data, nr)));
-    program.push_back({BPF_JMP | BPF_JEQ | BPF_K, 0, static_cast<uint8_t>(has_file ? 3 : 1),
-                       static_cast<uint32_t>(number)});
-    if (has_file) {
-      program.push_back(load(offsetof(seccomp_data, args)));
-      program.push_back({BPF_JMP | BPF_JGT | BPF_K, 0, 1, STDERR_FILENO});
-    }
-    program.push_back({BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ERRNO | EIO});
-  }
-  program.push_back({BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW});
-  const sock_fprog filter{static_cast<unsigned short>(program.size()), program.data()};
-  return holds(::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-                   ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0,
-               "system calls can be filtered");
+  return make_calls_fail(call.numbers, EIO, std::string(call.name) == "write");
 }
 
 // Saves anew and in place of what there is, in the foreground and in the background.
@@ -172,21 +124,80 @@ bool saves_fail(const World& world, ShardedSaver& saver, const FailingCall& call
   return good;
 }
 
-TEST_F(FailingDisk, AnInputOutputErrorOfAnyCallIsToldToAllAndKeepsTheLastCheckpoint) {
+// `exchanges`: whether the file system can exchange two names.
+bool failure_is_told(const FailingCall& call, const std::string& series, bool exchanges) {
+  save_example(series + "/" + step_directory_name(1), 2, 1);
+  std::vector<int> good(2, 0);
+  run_ranks(2, [&](const std::shared_ptr<World>& world) {
+    ShardedSaver saver(Mesh::for_fsdp(world, 0));
+    const bool is_set =
+        (exchanges || make_exchange_unknown()) && (world->rank() != call.rank || make_fail(call));
+    good[static_cast<size_t>(world->rank())] =
+        static_cast<int>(is_set && saves_fail(*world, saver, call, series));
+  });
+  return has_only_step_one(series) && good[0] != 0 && good[1] != 0;
+}
+
+class FailingCalls : public FileTest, public testing::WithParamInterface<bool> {};
+
+TEST_P(FailingCalls, WithAnInputOutputErrorAreToldToAllAndKeepTheLastCheckpoint) {
   for (const FailingCall& call : failing_calls()) {
     const std::string series = path(fmt::format("{}-{}", call.name, call.rank));
-    const pid_t child = in_child([&] {
-      save_example(series + "/" + step_directory_name(1), 2, 1);
-      std::vector<int> good(2, 0);
-      run_ranks(2, [&](const std::shared_ptr<World>& world) {
-        ShardedSaver saver(Mesh::for_fsdp(world, 0));
-        const bool is_set = world->rank() != call.rank || make_fail(call);
-        good[static_cast<size_t>(world->rank())] =
-            static_cast<int>(is_set && saves_fail(*world, saver, call, series));
-      });
-      return has_only_step_one(series) && good[0] != 0 && good[1] != 0;
+    EXPECT_TRUE(succeeded(in_child([&] { return failure_is_told(call, series, GetParam()); })))
+        << call.name << " on rank " << call.rank;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(WhereNames, FailingCalls, testing::Bool(), [](const auto& info) {
+  return info.param ? "CanBeExchanged" : "CannotBeExchanged";
+});
+
+TEST_F(FailingDisk, AThreadThatCannotBeMadeIsToldToAll) {
+  const pid_t child = in_child([&] {
+    std::vector<int> good(2, 0);
+    run_ranks(2, [&](const std::shared_ptr<World>& world) {
+      ShardedSaver saver(Mesh::for_fsdp(world, 0));
+      saver.save(example_state(world->rank(), 2, 1), {path("run")});
+      if (world->rank() == 1 && !make_calls_fail({SYS_clone, SYS_clone3}, EAGAIN)) {
+        return;
+      }
+      saver.start(example_state(world->rank(), 2, 2), {path("run")});
+      const Error error = error_of([&] { saver.wait(); });
+      good[static_cast<size_t>(world->rank())] = static_cast<int>(
+          holds(error.message().find("Resource temporarily unavailable") != std::string::npos,
+                error.message()));
     });
-    EXPECT_TRUE(succeeded(child)) << call.name << " on rank " << call.rank;
+    return good[0] + good[1] == 2 && holds_example(*open_state_source(path("run")), 1);
+  });
+  EXPECT_TRUE(succeeded(child));
+}
+
+// A directory above that may be written, but not opened, so not synced.
+TEST_F(FailingDisk, ADirectoryThatCannotBeSyncedGetsItsOldCheckpointBack) {
+  for (const bool exchanges : {true, false}) {
+    const std::string series = path(exchanges ? "exchanged" : "renamed");
+    const pid_t child = in_child([&] {
+      const std::string there = series + "/" + step_directory_name(1);
+      save_example(there, 1, 1);
+      save_example(path("other"), 1, 2);
+      if (!give_up_overriding_permissions() || (!exchanges && !make_exchange_unknown())) {
+        return false;
+      }
+      bool good = true;
+      for (const int64_t step : {1, 2}) {  // in place of the one there, and beside it
+        const std::string target = series + "/" + step_directory_name(step);
+        PendingDirectory pending(target, CheckpointFormat::kDcpDirectory);
+        std::filesystem::copy(path("other"), pending.path());
+        std::filesystem::permissions(series, std::filesystem::perms(0300));
+        const Error error = error_of([&] { pending.commit(); });
+        std::filesystem::permissions(series, std::filesystem::perms(0700));
+        good = holds(error.message().find("Permission denied") != std::string::npos,
+                     error.message()) &&
+               good;
+      }
+      return has_only_step_one(series) && good;
+    });
+    EXPECT_TRUE(succeeded(child)) << series;
   }
 }
 

@@ -5,8 +5,11 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <mutex>
 
+#include "core/base/log.h"
 #include "core/ckpt/checkpoint_directory.h"
 #include "core/ckpt/dcp_directory.h"
 #include "tests/core/ckpt/checkpoint_fixture.h"
@@ -116,6 +119,78 @@ TEST_F(ShardedSave, KeepsTheLastFewOfASeries) {
   EXPECT_TRUE(is_complete_checkpoint(path("step-00000003")));
 }
 
+// A rank whose chunk cannot be copied: its start fails, and nobody else's.
+void make_uncopyable(StateDict* state) {
+  at::Tensor& local = state->tensors.front().local;
+  local = local.to(at::kMeta);
+}
+
+TEST_F(ShardedSave, ThatCannotStartOnOneRankIsToldToAllAndLeavesNothing) {
+  for (const int failing : {0, 1}) {
+    run_ranks(2, [&](const std::shared_ptr<World>& world) {
+      ShardedSaver saver(Mesh::for_fsdp(world, 0));
+      StateDict state = example_state(world->rank(), 2, 1);
+      if (world->rank() == failing) {
+        make_uncopyable(&state);
+      }
+      saver.start(state, {path("run")});
+      const Error error = error_of([&] { saver.wait(); });
+      EXPECT_EQ(error.code() == Code::kPeerFailed, world->rank() != failing) << error.message();
+      EXPECT_NE(error.message().find("meta"), std::string::npos) << error.message();
+      saver.save(example_state(world->rank(), 2, 1), {path("other")});  // the world is usable
+    });
+  }
+  EXPECT_EQ(files(), std::vector<std::string>{"other"});
+}
+
+TEST_F(ShardedSave, WhoseErrorNobodyAskedForIsLogged) {
+  std::mutex mutex;
+  std::vector<std::string> errors;
+  set_log_sink(LogLevel::kError, [&](const LogRecord& record) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    errors.push_back(record.message);
+  });
+  run_ranks(2, [&](const std::shared_ptr<World>& world) {
+    const LogScope scope;
+    ShardedSaver saver(Mesh::for_fsdp(world, 0));
+    StateDict state = example_state(world->rank(), 2, 1);
+    make_uncopyable(&state);
+    saver.start(state, {path("run")});
+  });
+  set_log_sink(LogLevel::kWarning, nullptr);
+  ASSERT_EQ(errors.size(), 2u);
+  EXPECT_NE(errors[0].find("nobody has asked"), std::string::npos) << errors[0];
+}
+
+TEST_F(ShardedSave, OverADirectoryOfOtherThingsIsRefusedOnAllRanksAndKeepsThem) {
+  write("project/main.c", "int main;");
+  run_ranks(2, [&](const std::shared_ptr<World>& world) {
+    ShardedSaver saver(Mesh::for_fsdp(world, 0));
+    const Error error =
+        error_of([&] { saver.save(example_state(world->rank(), 2, 1), {path("project")}); });
+    EXPECT_EQ(error.code(), world->rank() == 0 ? Code::kIo : Code::kPeerFailed);
+    EXPECT_NE(error.message().find("has main.c in it"), std::string::npos) << error.message();
+  });
+  EXPECT_EQ(contents(path("project/main.c")), "int main;");
+}
+
+TEST_F(ShardedSave, AfterAnEarlierStepWasGoneOnFromKeepsWhatItWrites) {
+  for (const int64_t step : {100, 210, 220}) {
+    save_example(path(step_directory_name(step)), 2, step % 100);
+  }
+  run_ranks(2, [&](const std::shared_ptr<World>& world) {
+    ShardedSaver saver(Mesh::for_fsdp(world, 0));
+    for (const int64_t step : {110, 120, 130}) {
+      saver.save(example_state(world->rank(), 2, step % 100), {path(step_directory_name(step)), 2});
+      EXPECT_TRUE(is_complete_checkpoint(path(step_directory_name(step))));
+    }
+  });
+  std::vector<std::string> left = files();
+  std::sort(left.begin(), left.end());
+  EXPECT_EQ(left, (std::vector<std::string>{"step-00000120", "step-00000130", "step-00000210",
+                                            "step-00000220"}));
+}
+
 // A full disk, as far as a process can have one of its own.
 void limit_file_size(rlim_t bytes) {
   ::signal(SIGXFSZ, SIG_IGN);
@@ -146,6 +221,29 @@ TEST(ShardedSaveProcesses, AFullDiskOnOneRankIsToldToAllAndKeepsTheOldCheckpoint
     }
   };
   run_rank_processes(2, body);
+}
+
+// Rank 0 keeps the store, from which the others read the outcome, in its process.
+TEST(ShardedSaveProcesses, RankZeroMayEndOnTheOutcome) {
+  const std::string run = testing::TempDir() + fmt::format("fsdp2-leave-{}", ::getppid());
+  const std::vector<RankEnd> ends = spawn_ranks(4, [&](const std::shared_ptr<World>& world) {
+    ShardedSaver saver(Mesh::for_fsdp(world, 0));
+    saver.save(example_state(world->rank(), 4, 1), {run});
+    StateDict state = example_state(world->rank(), 4, 2);
+    if (world->rank() == 1) {
+      make_uncopyable(&state);
+    }
+    saver.start(state, {run});
+    const Error error = error_of([&] { saver.wait(); });
+    if (world->rank() == 0) {
+      ::_exit(0);
+    }
+    EXPECT_NE(error.message().find("meta"), std::string::npos) << error.message();
+  });
+  for (const RankEnd& end : ends) {
+    EXPECT_EQ(end.exit_code, 0) << end.output;
+  }
+  std::filesystem::remove_all(run);
 }
 
 }  // namespace
