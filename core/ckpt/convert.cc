@@ -14,7 +14,7 @@
 #include "core/ckpt/dcp_item.h"
 #include "core/ckpt/full_writer.h"
 #include "core/ckpt/pending_directory.h"
-#include "core/ckpt/pth_state.h"
+#include "core/ckpt/per_rank_files.h"
 #include "core/ckpt/state_source.h"
 #include "core/ckpt/state_tree.h"
 
@@ -51,7 +51,7 @@ class Conversion {
   void write_flat();
   void write_dcp();
   void write_pth_tree();
-  void write_per_rank(int rank);
+  void write_per_rank(int rank, const std::string& save_id);
   std::string config_json() const;
   TensorSpec spec_of(const Move& move) const {
     return {name_of(move.path), *move.from->dtype, move.from->shape};
@@ -174,7 +174,7 @@ void Conversion::write_pth_tree() {
   writer->finish();
 }
 
-void Conversion::write_per_rank(int rank) {
+void Conversion::write_per_rank(int rank, const std::string& save_id) {
   std::vector<std::pair<StatePath, PickleValue>> values;
   std::vector<TensorSpec> plan;
   std::vector<std::pair<const StateEntry*, std::vector<int64_t>>> boxes;
@@ -197,7 +197,8 @@ void Conversion::write_per_rank(int rank) {
     boxes.emplace_back(move.from, offsets);
     plan.push_back(std::move(spec));
   }
-  values.emplace_back(StatePath{"fsdp2"}, describe_rank(rank, options_.ranks, std::move(shards)));
+  values.emplace_back(StatePath{"fsdp2"},
+                      describe_rank(rank, options_.ranks, std::move(shards), save_id));
   const auto writer = make_tree_writer(to_ + "/" + per_rank_file_name(options_.step, rank),
                                        make_tree(values), plan);
   for (size_t i = 0; i < plan.size(); ++i) {
@@ -231,9 +232,11 @@ ConvertResult Conversion::run() {
       std::error_code error;
       std::filesystem::create_directories(to_, error);
       FSDP2_CHECK(!error, Code::kIo, "{}: cannot make the directory: {}", to_, error.message());
+      const std::string save_id = make_save_id();
       for (int rank = 0; rank < options_.ranks; ++rank) {
-        write_per_rank(rank);
+        write_per_rank(rank, save_id);
       }
+      remove_further_ranks(to_, options_.step, options_.ranks);
       break;
     }
     default:

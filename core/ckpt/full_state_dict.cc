@@ -12,7 +12,8 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/ckpt/pth_state.h"
+#include "core/ckpt/per_rank_files.h"
+#include "core/ckpt/rank_exchange.h"
 #include "core/ckpt/state_names.h"
 #include "core/ckpt/state_source.h"
 #include "core/comm/agreement.h"
@@ -65,7 +66,9 @@ void make_directory(const std::string& path) {
   FSDP2_CHECK(!error, Code::kIo, "{}: cannot make the directory: {}", path, error.message());
 }
 
-void write_own_file(fsdp::Unit& root, const std::string& directory, int64_t step) {
+// All but its end, with which the file appears.
+std::unique_ptr<FullWriter> write_own_file(fsdp::Unit& root, const std::string& directory,
+                                           int64_t step, const std::string& save_id) {
   const World& world = root.mesh().world();
   std::vector<TensorSpec> plan;
   PickleDict model;
@@ -82,15 +85,15 @@ void write_own_file(fsdp::Unit& root, const std::string& directory, int64_t step
     }
     plan.push_back({param->name(), local.scalar_type(), local.sizes().vec()});
   }
-  const PickleValue tree =
-      PickleDict{{{"model", std::move(model)},
-                  {"fsdp2", describe_rank(world.rank(), world.size(), std::move(shards))}}};
-  const auto writer =
+  const PickleValue tree = PickleDict{
+      {{"model", std::move(model)},
+       {"fsdp2", describe_rank(world.rank(), world.size(), std::move(shards), save_id)}}};
+  auto writer =
       make_tree_writer(directory + "/" + per_rank_file_name(step, world.rank()), tree, plan);
   for (const fsdp::ShardedParam* param : root.parameters()) {
     writer->append(param->name(), param->local_values());
   }
-  writer->finish();
+  return writer;
 }
 
 }  // namespace
@@ -133,20 +136,34 @@ void save_full_state_dict(fsdp::Unit& root, const std::string& path, CheckpointF
   });
 }
 
+// What most likely goes wrong does so before any rank's file has appeared.
 void save_per_rank(fsdp::Unit& root, const std::string& directory, int64_t step) {
+  constexpr char kSaveId[] = "save id";
   World& world = root.mesh().world();
   const std::string what = "saving to " + directory;
+  RankExchange exchange(world);
   agree(world, what, [&] {
-    if (world.rank() == 0) {
+    if (world.rank() == 0 || world.is_fake()) {
       make_directory(directory);
+      exchange.put(kSaveId, make_save_id());
     }
     return fmt::format("step={}\n", step);
   });
   root.parameters();
+  std::unique_ptr<FullWriter> writer;
   agree(world, what, [&] {
-    write_own_file(root, directory, step);
+    const std::string save_id = exchange.get(kSaveId, "rank 0 to begin the save");
+    writer = write_own_file(root, directory, step, save_id);
     return std::string();
   });
+  agree(world, what, [&] {
+    writer->finish();
+    return std::string();
+  });
+  if (world.rank() == 0) {
+    exchange.remove(kSaveId);
+    remove_further_ranks(directory, step, world.size());
+  }
 }
 
 CheckpointFormat full_format_of(const std::string& path) {

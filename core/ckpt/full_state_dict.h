@@ -23,7 +23,7 @@ void save_full_state_dict(fsdp::Unit& root, const std::string& path, CheckpointF
                           std::optional<at::ScalarType> dtype = std::nullopt);
 
 // Collective. Each rank writes what it holds into `directory` (made if it is missing), without
-// communication of tensor data; see pth_state.h for the files.
+// communication of tensor data; see per_rank_files.h.
 void save_per_rank(fsdp::Unit& root, const std::string& directory, int64_t step);
 
 // The format that a path's name stands for: .pth, .pt and .bin files or safetensors.

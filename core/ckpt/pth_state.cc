@@ -3,11 +3,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <map>
 #include <optional>
-#include <regex>
-#include <system_error>
 #include <utility>
 
 #include "core/base/error.h"
@@ -161,54 +158,6 @@ void PthState::verify() const {
   for (const auto& archive : archives_) {
     archive->verify();
   }
-}
-
-PerRankShard shard_of(at::IntArrayRef shape, int rank, int world_size) {
-  const int64_t chunk = (shape[0] + world_size - 1) / world_size;
-  PerRankShard shard{std::vector<int64_t>(shape.size(), 0), shape.vec()};
-  shard.offsets[0] = std::min(rank * chunk, shape[0]);
-  shard.sizes[0] = std::min(chunk, shape[0] - shard.offsets[0]);
-  return shard;
-}
-
-PickleValue describe_shard(at::IntArrayRef shape, at::IntArrayRef offsets) {
-  const auto list = [](at::IntArrayRef numbers) {
-    return PickleList{std::vector<PickleValue>(numbers.begin(), numbers.end())};
-  };
-  return PickleDict{{{"shape", list(shape)}, {"offsets", list(offsets)}}};
-}
-
-PickleValue describe_rank(int rank, int world_size, PickleDict shards) {
-  return PickleDict{{{"rank", rank}, {"world_size", world_size}, {"shards", std::move(shards)}}};
-}
-
-std::string per_rank_file_name(int64_t step, int rank) {
-  return fmt::format("fsdp_sharded_cpt{}_rank{}.pth", step, rank);
-}
-
-std::vector<std::string> per_rank_files(const std::string& directory) {
-  static const std::regex pattern("fsdp_sharded_cpt([0-9]{1,18})_rank([0-9]{1,9})\\.pth");
-  std::map<int64_t, std::map<int64_t, std::string>> by_step;
-  std::error_code error;
-  for (std::filesystem::directory_iterator at(directory, error), end; !error && at != end;
-       at.increment(error)) {
-    std::smatch match;
-    const std::string name = at->path().filename().string();
-    if (std::regex_match(name, match, pattern)) {
-      by_step[std::stoll(match[1])][std::stoll(match[2])] = directory + "/" + name;
-    }
-  }
-  FSDP2_CHECK(!error, Code::kIo, "{}: cannot list the directory: {}", directory, error.message());
-  FSDP2_CHECK(!by_step.empty(), Code::kNotFound, "{}: has no {}", directory,
-              "fsdp_sharded_cpt{step}_rank{r}.pth");
-  std::vector<std::string> files;
-  for (const auto& [rank, file] : by_step.rbegin()->second) {
-    FSDP2_CHECK(rank == static_cast<int64_t>(files.size()), Code::kCorruptData,
-                "{}: the file of rank {} is missing", directory,
-                per_rank_file_name(by_step.rbegin()->first, static_cast<int>(files.size())));
-    files.push_back(file);
-  }
-  return files;
 }
 
 }  // namespace fsdp2::ckpt

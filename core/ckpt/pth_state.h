@@ -1,12 +1,5 @@
 // .pth files as a checkpoint to read boxes from: one file with whole tensors, or one file a rank
-// with what that rank held:
-//
-//   fsdp_sharded_cpt{step}_rank{r}.pth
-//   {"model": {name: local tensor}, ...,
-//    "fsdp2": {"rank": r, "world_size": n,
-//              "shards": {"model.<name>": {"shape": [..], "offsets": [..]}}}}
-//
-// A tensor that is not in "shards" is whole. torch.load(weights_only=True) reads all of them.
+// with what that rank held; see per_rank_files.h.
 //
 // A tensor is read and compared with its checksum as a whole, so memory for the largest is needed.
 #pragma once
@@ -16,6 +9,7 @@
 #include <vector>
 
 #include "core/ckpt/checkpoint_format.h"
+#include "core/ckpt/per_rank_files.h"
 #include "core/ckpt/pth_state_dict.h"
 #include "core/ckpt/state_source.h"
 #include "core/ckpt/torch_archive.h"
@@ -53,21 +47,5 @@ class PthState final : public StateSource {
   std::unordered_map<std::string, size_t> index_of_;
   std::vector<Place> places_;  // by StateEntry::index
 };
-
-// What a rank's file says of a tensor of at least one dim: where its rows, cut like torch.chunk,
-// begin, and their sizes.
-struct PerRankShard {
-  std::vector<int64_t> offsets;
-  std::vector<int64_t> sizes;
-};
-PerRankShard shard_of(at::IntArrayRef shape, int rank, int world_size);
-PickleValue describe_shard(at::IntArrayRef shape, at::IntArrayRef offsets);
-// The value under "fsdp2"; shards: full name -> describe_shard.
-PickleValue describe_rank(int rank, int world_size, PickleDict shards);
-
-// The name of a rank's file, and the files of the highest step in a directory, by rank. Errors:
-// kCorruptData if one is missing.
-std::string per_rank_file_name(int64_t step, int rank);
-std::vector<std::string> per_rank_files(const std::string& directory);
 
 }  // namespace fsdp2::ckpt
