@@ -1,4 +1,6 @@
 #include <array>
+#include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -45,6 +47,38 @@ void print_tensor(const Json& tensor) {
   }
 }
 
+bool has_nothing_to_compare(const Json& item) {
+  const auto found = item.find("checksum");
+  return found != item.end() && found->is_null();
+}
+
+// What reading everything has shown.
+std::string verdict(const Json& checkpoint) {
+  size_t items = 0;
+  size_t unchecked = 0;
+  size_t unread = 0;
+  for (const Json& tensor : checkpoint.at("tensors")) {
+    for (const Json& chunk : tensor.at("chunks")) {
+      const bool has_bytes = chunk.at("bytes").get<int64_t>() > 0;
+      items += has_bytes ? 1 : 0;
+      unchecked += has_bytes && has_nothing_to_compare(chunk) ? 1 : 0;
+    }
+  }
+  for (const Json& object : checkpoint.at("objects")) {
+    ++items;
+    unchecked += has_nothing_to_compare(object) ? 1 : 0;
+    unread += object.contains("error") ? 1 : 0;
+  }
+  std::string text = unchecked == 0
+                         ? "everything has been read and is sound"
+                         : "everything has been read; " + std::to_string(unchecked) + " of " +
+                               std::to_string(items) + " items have no checksum to compare";
+  if (unread > 0) {
+    text += "; " + std::to_string(unread) + " objects are not read as values";
+  }
+  return text;
+}
+
 void print(const Json& checkpoint) {
   std::cout << checkpoint.at("path").get<std::string>() << ": "
             << checkpoint.at("format").get<std::string>() << ", " << checkpoint.at("tensors").size()
@@ -59,6 +93,8 @@ void print(const Json& checkpoint) {
     std::cout << object.at("name").get<std::string>();
     if (object.contains("value")) {
       std::cout << " = " << object.at("value").get<std::string>();
+    } else if (object.contains("error")) {
+      std::cout << "  NOT READ: " << object.at("error").get<std::string>();
     }
     std::cout << "\n";
   }
@@ -97,7 +133,7 @@ int inspect(const std::vector<std::string>& arguments) {
     std::cout << text << "\n";
   } else {
     print(Json::parse(text));
-    std::cout << (verify ? "everything has been read and is sound\n" : "");
+    std::cout << (verify ? verdict(Json::parse(text)) + "\n" : "");
   }
   return std::cout.flush() ? 0 : 1;
 }

@@ -211,6 +211,27 @@ void AtomicFile::write(const void* data, size_t count) {
   }
 }
 
+void AtomicFile::overwrite(int64_t offset, const void* data, size_t count) {
+  FSDP2_CHECK(file_ >= 0, Code::kWrongState,
+              "{}: written to after it was committed or had an error", path_);
+  FSDP2_CHECK(offset >= 0 && offset <= bytes_written_ &&
+                  count <= static_cast<size_t>(bytes_written_ - offset),
+              Code::kInternal, "{}: {} bytes at {} of {} written are to be replaced", path_, count,
+              offset, bytes_written_);
+  const char* source = static_cast<const char*>(data);
+  for (size_t done = 0; done < count;) {
+    const ssize_t put = ::pwrite(file_, source + done, std::min(count - done, kLargestTransfer),
+                                 offset + static_cast<int64_t>(done));
+    if (put < 0 && errno == EINTR) {
+      continue;
+    }
+    if (put < 0) {
+      fail_and_discard("write to it again", errno);
+    }
+    done += static_cast<size_t>(put);
+  }
+}
+
 void AtomicFile::commit() {
   FSDP2_CHECK(file_ >= 0, Code::kWrongState, "{}: committed after it was committed or had an error",
               path_);

@@ -72,6 +72,8 @@ class AtomicFile {
 
   // After an error the file cannot be committed any more.
   void write(const void* data, size_t count);
+  // Replaces bytes that were written before. REQUIRES: they are all there.
+  void overwrite(int64_t offset, const void* data, size_t count);
   void commit();
 
  private:

@@ -4,8 +4,10 @@
 #include <string_view>
 #include <utility>
 
+#include "core/base/error.h"
 #include "core/base/file.h"
 #include "core/ckpt/checkpoint_format_names.h"
+#include "core/ckpt/checksum.h"
 #include "core/ckpt/dcp_metadata.h"
 #include "core/ckpt/pth_state_dict.h"
 #include "core/ckpt/safetensors.h"
@@ -31,10 +33,18 @@ ListedTensor whole(std::string name, at::ScalarType dtype, const std::vector<int
   return tensor;
 }
 
+ListedTensor whole(const SafetensorsEntry& entry, const std::string& file) {
+  ListedTensor tensor = whole(entry.name, entry.dtype, entry.shape, file);
+  if (!entry.checksums.empty()) {
+    tensor.chunks[0].checksum = checksum_of_blocks(entry.checksums);
+  }
+  return tensor;
+}
+
 void list_safetensors(const std::string& path, std::vector<ListedTensor>& tensors) {
   const SafetensorsFile file(path);
   for (const SafetensorsEntry& entry : file.tensors()) {
-    tensors.push_back(whole(entry.name, entry.dtype, entry.shape, path));
+    tensors.push_back(whole(entry, path));
   }
 }
 
@@ -42,7 +52,7 @@ void list_shards(const std::string& path, std::vector<ListedTensor>& tensors) {
   const SafetensorsFile file(path);
   const SafetensorsShards shards = read_shards(file.metadata(), path);
   for (const SafetensorsEntry& entry : file.tensors()) {
-    tensors.push_back(whole(entry.name, entry.dtype, entry.shape, path));
+    tensors.push_back(whole(entry, path));
     const auto shard = shards.find(entry.name);
     if (shard != shards.end()) {
       tensors.back().shape = shard->second.shape.value_or(entry.shape);
@@ -55,6 +65,9 @@ void list_pth(const std::string& path, std::vector<ListedTensor>& tensors) {
   const TorchArchive archive(path);
   for (const PthTensor& found : list_tensors(archive.root())) {
     tensors.push_back(whole(found.name, found.tensor->dtype, found.tensor->shape, path));
+    if (const auto checksum = archive.checksum(*found.tensor)) {
+      tensors.back().chunks[0].checksum = fmt::format("crc32:{:08x}", *checksum);
+    }
   }
 }
 

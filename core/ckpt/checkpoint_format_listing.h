@@ -18,6 +18,7 @@ struct ListedChunk {
   std::vector<int64_t> sizes;
   int64_t bytes = 0;  // of its values; for an object what it takes in the file
   std::string file;   // path
+  std::optional<std::string> checksum = {};  // that a reader compares it with; see inspect.h
 };
 
 struct ListedTensor {

@@ -9,6 +9,12 @@
 
 namespace fsdp2::ckpt {
 
+namespace {
+
+constexpr size_t kChecksumDigits = 16;
+
+}  // namespace
+
 struct BlockChecksums::State {
   State() { XXH3_64bits_reset(&xxh); }
   XXH3_state_t xxh;
@@ -20,7 +26,7 @@ std::string checksum_text(uint64_t sum) { return fmt::format("{:016x}", sum); }
 
 std::optional<uint64_t> parse_checksum(std::string_view text) {
   uint64_t sum = 0;
-  if (text.size() != 16) {
+  if (text.size() != kChecksumDigits) {
     return std::nullopt;
   }
   for (const char c : text) {
@@ -31,6 +37,31 @@ std::optional<uint64_t> parse_checksum(std::string_view text) {
     sum = sum << 4 | digit;
   }
   return sum;
+}
+
+std::string checksums_text(const std::vector<uint64_t>& sums) {
+  std::string text;
+  text.reserve(sums.size() * kChecksumDigits);
+  for (const uint64_t sum : sums) {
+    text += checksum_text(sum);
+  }
+  return text;
+}
+
+std::optional<std::vector<uint64_t>> parse_checksums(std::string_view text) {
+  std::vector<uint64_t> sums;
+  for (size_t i = 0; i < text.size(); i += kChecksumDigits) {
+    const auto sum = parse_checksum(text.substr(i, kChecksumDigits));
+    if (!sum) {
+      return std::nullopt;
+    }
+    sums.push_back(*sum);
+  }
+  return sums;
+}
+
+std::string checksum_of_blocks(const std::vector<uint64_t>& blocks) {
+  return checksum_text(checksum(blocks.data(), blocks.size() * sizeof(uint64_t)));
 }
 
 BlockChecksums::BlockChecksums() : state_(std::make_unique<State>()) {}

@@ -25,6 +25,12 @@ uint64_t checksum(const void* data, size_t bytes);
 std::string checksum_text(uint64_t sum);
 std::optional<uint64_t> parse_checksum(std::string_view text);
 
+// One after the other; nullopt for any other text.
+std::string checksums_text(const std::vector<uint64_t>& sums);
+std::optional<std::vector<uint64_t>> parse_checksums(std::string_view text);
+// One text for all of an item.
+std::string checksum_of_blocks(const std::vector<uint64_t>& blocks);
+
 // The checksums of an item's blocks, from its bytes in the order in which they are written.
 class BlockChecksums {
  public:

@@ -10,11 +10,13 @@
 
 #include "core/base/error.h"
 #include "core/base/file.h"
+#include "core/base/log.h"
 #include "core/ckpt/dcp_description.h"
 #include "core/ckpt/dcp_item.h"
 #include "core/ckpt/full_writer.h"
 #include "core/ckpt/pending_directory.h"
 #include "core/ckpt/per_rank_files.h"
+#include "core/ckpt/printable_name.h"
 #include "core/ckpt/state_source.h"
 #include "core/ckpt/state_tree.h"
 
@@ -47,6 +49,7 @@ class Conversion {
     return options_.model_only || options_.format == CheckpointFormat::kSafetensors ||
            options_.format == CheckpointFormat::kHuggingFaceDirectory;
   }
+  bool is_readable(const StateEntry& object) const;
   void choose();
   void write_flat();
   void write_dcp();
@@ -63,6 +66,21 @@ class Conversion {
   std::vector<Move> moves_;
   ConvertResult result_;
 };
+
+// Objects that need more than plain data are of the program that wrote them; damage is an error.
+bool Conversion::is_readable(const StateEntry& object) const {
+  try {
+    source_->read_object(object);
+    return true;
+  } catch (const Error& error) {
+    if (error.code() != Code::kUnsupported) {
+      throw;
+    }
+    log(LogLevel::kWarning, "checkpoint", "{} is left out: {}", printable_name(object.name),
+        error.message());
+    return false;
+  }
+}
 
 // Which entries go, and where.
 void Conversion::choose() {
@@ -81,6 +99,10 @@ void Conversion::choose() {
       path = {name_of(has_model ? StatePath(path.begin() + 1, path.end()) : path)};
     } else if (is_flat && entry.dtype) {
       path.insert(path.begin(), std::string(kModel));
+    }
+    if (!entry.dtype && !is_readable(entry)) {
+      ++result_.left_out;
+      continue;
     }
     moves_.push_back({&entry, std::move(path)});
     ++(entry.dtype ? result_.tensors : result_.objects);

@@ -1,19 +1,20 @@
 #include "core/ckpt/dcp_directory.h"
 
-#include <ATen/ops/empty.h>
 #include <fmt/ranges.h>
-#include <sys/stat.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "core/base/error.h"
 #include "core/base/file.h"
+#include "core/base/log.h"
 #include "core/ckpt/box_parts.h"
+#include "core/ckpt/checked_item.h"
 #include "core/ckpt/checksum.h"
 #include "core/ckpt/printable_name.h"
-#include "core/ckpt/torch_archive.h"
 
 namespace fsdp2::ckpt {
 
@@ -26,54 +27,28 @@ std::string item_name(const DcpEntry& entry, size_t chunk) {
              : name;
 }
 
-// Compares the block that begins at byte `at` of an item and has been read to `data`.
-void check_block(const MappedFile& file, const ManifestItem& item, int64_t at,
-                 const uint8_t* data) {
-  const int64_t bytes = std::min(kBlockBytes, item.bytes - at);
-  FSDP2_CHECK(checksum(data, static_cast<size_t>(bytes)) ==
-                  item.blocks[static_cast<size_t>(at / kBlockBytes)],
-              Code::kCorruptData,
-              "{}: item {} is damaged: bytes {} to {} of the file are not what was written",
-              file.path(), item.name, item.offset + at, item.offset + at + bytes);
+std::vector<uint64_t> block_checksums(const MappedFile& file, int64_t offset, int64_t bytes) {
+  BlockChecksums sums;
+  std::vector<uint8_t> block(static_cast<size_t>(std::min(kBlockBytes, bytes)));
+  for (int64_t at = 0; at < bytes; at += kBlockBytes) {
+    const int64_t now = std::min(kBlockBytes, bytes - at);
+    file.read(offset + at, now, block.data());
+    sums.add(block.data(), static_cast<size_t>(now));
+  }
+  return sums.finish();
 }
 
-// Compares the blocks of an item that hold bytes [begin, end) of it.
-void check_blocks(const MappedFile& file, const ManifestItem& item, int64_t begin, int64_t end) {
-  file.check_size();
-  for (int64_t block = begin / kBlockBytes; block < block_count(end); ++block) {
-    const int64_t at = block * kBlockBytes;
-    check_block(file, item, at, file.bytes().data() + item.offset + at);
-  }
-}
-
-// Reads bytes [begin, end) of an item, comparing whole blocks where they were read to.
-void read_checked(const MappedFile& file, const ManifestItem& item, int64_t begin, int64_t end,
-                  uint8_t* out) {
-  for (int64_t at = begin; at < end;) {
-    const int64_t block = at / kBlockBytes * kBlockBytes;
-    const int64_t block_end = std::min(block + kBlockBytes, item.bytes);
-    const int64_t stop = std::min(block_end, end);
-    if (at != block || stop != block_end) {
-      check_blocks(file, item, at, stop);
-    }
-    file.read(item.offset + at, stop - at, out + (at - begin));
-    if (at == block && stop == block_end) {
-      check_block(file, item, block, out + (at - begin));
-    }
-    at = stop;
-  }
-}
-
-// A box within another, in elements, row-major: from its first to behind its last.
-std::pair<int64_t, int64_t> element_range(at::IntArrayRef shape, at::IntArrayRef begin,
-                                          at::IntArrayRef sizes) {
-  int64_t first = 0;
-  int64_t last = 0;
-  for (size_t dim = 0; dim < shape.size(); ++dim) {
-    first = first * shape[dim] + begin[dim];
-    last = last * shape[dim] + begin[dim] + sizes[dim] - 1;
-  }
-  return {first, last + 1};
+int64_t file_size(const std::string& directory, const std::string& name) {
+  std::error_code error;
+  const auto size = std::filesystem::file_size(directory + "/" + name, error);
+  FSDP2_CHECK(error != std::errc::no_such_file_or_directory, Code::kCorruptData,
+              "{}/{}: is missing, {} says that items are in it", directory, name, kDcpMetadataName);
+  FSDP2_CHECK(error != std::errc::filename_too_long, Code::kCorruptData,
+              "{}: {} says that items are in a file of {} letters, which none can have", directory,
+              kDcpMetadataName, name.size());
+  FSDP2_CHECK(!error, Code::kIo, "{}/{}: cannot read its size: {}", directory, name,
+              error.message());
+  return static_cast<int64_t>(size);
 }
 
 std::string read_whole(const std::string& path, int64_t max_bytes) {
@@ -89,14 +64,6 @@ std::string read_whole(const std::string& path, int64_t max_bytes) {
 
 }  // namespace
 
-struct DcpDirectory::OpenFile {
-  explicit OpenFile(const std::string& path)
-      : mapped(std::make_shared<const MappedFile>(path)), items(path) {}
-
-  std::shared_ptr<const MappedFile> mapped;
-  DcpItemFile items;
-};
-
 DcpDirectory::DcpDirectory(const std::string& path)
     : StateSource(path), manifest_(read_manifest(path)) {
   const std::string metadata_path = path + "/" + kDcpMetadataName;
@@ -111,13 +78,21 @@ DcpDirectory::DcpDirectory(const std::string& path)
                 metadata_path, kManifestFile);
   }
   metadata_ = decode_dcp_metadata(bytes, metadata_path);
+  FileSizes sizes;
+  for (const DcpEntry& entry : metadata_.entries()) {
+    for (const DcpStorage& storage : entry.storage) {
+      if (sizes.count(storage.relative_path) == 0) {
+        sizes.emplace(storage.relative_path, file_size(path, storage.relative_path));
+      }
+    }
+  }
   std::vector<StateEntry> entries;
   for (size_t i = 0; i < metadata_.entries().size(); ++i) {
     const DcpEntry& entry = metadata_.entries()[i];
     FSDP2_CHECK(!entry.tensor || covers(*entry.tensor), Code::kCorruptData,
                 "{}: the chunks of {} do not hold all of it", metadata_path,
                 printable_name(entry.name));
-    check_storage(entry);
+    check_storage(entry, sizes);
     StateEntry listed{entry.name, entry.path, std::nullopt, {}, i};
     if (entry.tensor) {
       listed.dtype = entry.tensor->dtype;
@@ -131,13 +106,11 @@ DcpDirectory::DcpDirectory(const std::string& path)
   set_entries(std::move(entries));
 }
 
-DcpDirectory::~DcpDirectory() = default;
-
 // Before anything is read: a missing or short file is known at once.
-void DcpDirectory::check_storage(const DcpEntry& entry) const {
+void DcpDirectory::check_storage(const DcpEntry& entry, const FileSizes& sizes) const {
   for (size_t i = 0; i < entry.storage.size(); ++i) {
     const DcpStorage& storage = entry.storage[i];
-    const int64_t size = file(storage.relative_path).items.size();
+    const int64_t size = sizes.at(storage.relative_path);
     FSDP2_CHECK(storage.offset >= 0 && storage.length >= 0 && storage.offset <= size &&
                     storage.length <= size - storage.offset,
                 Code::kCorruptData, "{}/{}: has {} bytes, item {} should lie at {} with {} bytes",
@@ -153,67 +126,37 @@ void DcpDirectory::check_storage(const DcpEntry& entry) const {
   }
 }
 
-const DcpDirectory::OpenFile& DcpDirectory::file(const std::string& name) const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  std::unique_ptr<OpenFile>& entry = files_[name];
-  if (!entry) {
-    try {
-      entry = std::make_unique<OpenFile>(path() + "/" + name);
-    } catch (const Error& error) {
-      FSDP2_CHECK(error.code() != Code::kNotFound, Code::kCorruptData,
-                  "{}/{}: is missing, {} says that items are in it", path(), name,
-                  kDcpMetadataName);
-      throw;
-    }
+std::shared_ptr<const MappedFile> DcpDirectory::file(const std::string& name) const {
+  return files_.open(path() + "/" + name);
+}
+
+DcpItemFile DcpDirectory::item(const DcpStorage& storage) const {
+  if (const ManifestItem* described = manifest_item(storage)) {
+    return DcpItemFile(
+        std::make_shared<const CheckedItem>(file(storage.relative_path), *described));
   }
-  return *entry;
+  return DcpItemFile(std::make_shared<const FileBytes>(file(storage.relative_path)));
 }
 
 const ManifestItem* DcpDirectory::manifest_item(const DcpStorage& storage) const {
   return manifest_ ? manifest_->find(storage.relative_path, storage.offset) : nullptr;
 }
 
-void DcpDirectory::read_chunk_box(const DcpEntry& entry, size_t chunk, at::IntArrayRef begin,
-                                  const at::Tensor& out) const {
-  const DcpStorage& storage = entry.storage[chunk];
-  const DcpChunk& box = entry.tensor->chunks[chunk];
-  const OpenFile& from = file(storage.relative_path);
-  const ManifestItem* item = manifest_item(storage);
-  if (item == nullptr) {
-    if (out.sizes() != at::IntArrayRef(box.sizes)) {
-      from.items.verify(entry, chunk);  // a part of an item has no checksum of its own
-    }
-    from.items.read_box(entry, chunk, begin, out);
-    return;
+std::optional<std::string> DcpDirectory::item_checksum(const DcpEntry& entry, size_t index) const {
+  if (const ManifestItem* described = manifest_item(entry.storage[index])) {
+    return checksum_of_blocks(described->blocks);
   }
-  // What describes the tensor stands in front of it and behind.
-  check_blocks(*from.mapped, *item, 0, std::min<int64_t>(1, item->bytes));
-  check_blocks(*from.mapped, *item, std::max<int64_t>(0, item->bytes - kBlockBytes), item->bytes);
-  const TorchArchive archive(from.mapped, storage.offset, storage.length, item->name);
-  const auto* tensor = archive.root().as<PickleTensor>();
-  FSDP2_CHECK(
-      tensor != nullptr && tensor->dtype == entry.tensor->dtype && tensor->shape == box.sizes,
-      Code::kCorruptData, "{}: is not the tensor that {} describes", archive.label(),
-      kDcpMetadataName);
-  if (tensor->stride != describe_tensor(0, tensor->dtype, tensor->shape).stride) {
-    // Python keeps the strides of a transposed tensor.
-    check_blocks(*from.mapped, *item, 0, item->bytes);
-    archive.read_box(*tensor, begin, out);
-    return;
+  const auto own = item(entry.storage[index]).checksum(entry, index);
+  return own ? std::optional<std::string>(fmt::format("crc32:{:08x}", *own)) : std::nullopt;
+}
+
+void DcpDirectory::warn_unchecked() const {
+  if (!has_warned_.exchange(true)) {
+    log(LogLevel::kWarning, "ckpt",
+        "{}: has no {}, and items without checksums of their own: nothing tells whether they are "
+        "what was written",
+        path(), kManifestFile);
   }
-  const auto [first, last] = element_range(box.sizes, begin, out.sizes());
-  const auto item_size = static_cast<int64_t>(c10::elementSize(tensor->dtype));
-  const int64_t data = archive.file_offset(*tensor) - storage.offset;
-  const bool one_piece = out.is_cpu() && out.is_contiguous() &&
-                         out.scalar_type() == tensor->dtype && tensor->dtype != at::kBool &&
-                         out.numel() == last - first;
-  if (one_piece) {
-    read_checked(*from.mapped, *item, data + first * item_size, data + last * item_size,
-                 static_cast<uint8_t*>(out.mutable_data_ptr()));
-    return;
-  }
-  check_blocks(*from.mapped, *item, data + first * item_size, data + last * item_size);
-  archive.read_box(*tensor, begin, out);
 }
 
 void DcpDirectory::read(const StateEntry& listed, at::IntArrayRef begin,
@@ -227,7 +170,9 @@ void DcpDirectory::read(const StateEntry& listed, at::IntArrayRef begin,
   int64_t read = 0;
   for (const BoxPart& part : parts_of_box(entry.tensor->chunks, begin, out.sizes())) {
     const at::Tensor to = narrowed(out, part.in_box, part.sizes);
-    read_chunk_box(entry, part.chunk, part.in_chunk, to);
+    if (!item(entry.storage[part.chunk]).read_box(entry, part.chunk, part.in_chunk, to)) {
+      warn_unchecked();
+    }
     read += to.numel();
   }
   FSDP2_CHECK(read == out.numel(), Code::kCorruptData,
@@ -239,23 +184,19 @@ PickleValue DcpDirectory::read_object(const StateEntry& listed) const {
   const DcpEntry& entry = metadata_.entries()[listed.index];
   FSDP2_CHECK(!entry.tensor && entry.storage.size() == 1, Code::kInvalidArgument,
               "{}: {} is a tensor, expected an object", path(), printable_name(entry.name));
-  const OpenFile& from = file(entry.storage[0].relative_path);
-  if (const ManifestItem* item = manifest_item(entry.storage[0])) {
-    check_blocks(*from.mapped, *item, 0, item->bytes);
-  } else {
-    from.items.verify(entry, 0);
-  }
-  return from.items.read_object(entry).value();
+  return item(entry.storage[0]).read_object(entry).value();
 }
 
 void DcpDirectory::verify() const {
   for (const DcpEntry& entry : metadata_.entries()) {
     for (size_t i = 0; i < entry.storage.size(); ++i) {
-      const OpenFile& from = file(entry.storage[i].relative_path);
-      if (const ManifestItem* item = manifest_item(entry.storage[i])) {
-        check_blocks(*from.mapped, *item, 0, item->bytes);
+      const DcpStorage& storage = entry.storage[i];
+      if (const ManifestItem* described = manifest_item(storage)) {
+        CheckedItem(file(storage.relative_path), *described).verify();
       }
-      from.items.verify(entry, i);
+      if (!item(storage).verify(entry, i)) {
+        warn_unchecked();
+      }
     }
   }
 }
@@ -267,17 +208,25 @@ void rebuild_manifest(const std::string& path) {
   Manifest manifest;
   manifest.files[kDcpMetadataName] = {static_cast<int64_t>(bytes.size()),
                                       checksum(bytes.data(), bytes.size())};
+  OpenFiles files;
+  int64_t unchecked = 0;
   for (const DcpEntry& entry : metadata.entries()) {
     for (size_t i = 0; i < entry.storage.size(); ++i) {
       const DcpStorage& storage = entry.storage[i];
-      const MappedFile file(path + "/" + storage.relative_path);
-      DcpItemFile(file.path()).verify(entry, i);
-      BlockChecksums sums;
-      sums.add(file.bytes().data() + storage.offset, static_cast<size_t>(storage.length));
-      manifest.files[storage.relative_path] = {file.size(), std::nullopt};
+      const auto file = files.open(path + "/" + storage.relative_path);
+      const bool compared = DcpItemFile(std::make_shared<const FileBytes>(file)).verify(entry, i);
+      unchecked += compared ? 0 : 1;
+      manifest.files[storage.relative_path] = {file->size(), std::nullopt};
       manifest.items.push_back({storage.relative_path, storage.offset, storage.length,
-                                item_name(entry, i), sums.finish()});
+                                item_name(entry, i),
+                                block_checksums(*file, storage.offset, storage.length)});
     }
+  }
+  if (unchecked > 0) {
+    log(LogLevel::kWarning, "ckpt",
+        "{}: {} of {} items have no checksum of their own: the new {} describes them as they are "
+        "now, damaged or not",
+        path, unchecked, manifest.items.size(), kManifestFile);
   }
   const std::string text = encode_manifest(manifest);
   AtomicFile file(path + "/" + kManifestFile);

@@ -53,9 +53,9 @@ int64_t write_object_item(const ByteSink& sink, const PickleValue& object,
 }
 
 DcpItemFile::DcpItemFile(const std::string& path)
-    : file_(std::make_shared<const MappedFile>(path)) {}
+    : DcpItemFile(std::make_shared<const FileBytes>(path)) {}
 
-TorchArchive DcpItemFile::open(const DcpEntry& entry, size_t index) const {
+const DcpStorage& DcpItemFile::place(const DcpEntry& entry, size_t index) const {
   FSDP2_CHECK(index < entry.storage.size(), Code::kInternal, "{}: item {} of {}",
               printable_name(entry.name), index, entry.storage.size());
   const DcpStorage& storage = entry.storage[index];
@@ -63,15 +63,26 @@ TorchArchive DcpItemFile::open(const DcpEntry& entry, size_t index) const {
               "{}: {} is stored after {}, which is not read here: save it in Python without "
               "extensions",
               path(), item_name(entry, index), printable_name(storage.transforms[0]));
+  FSDP2_CHECK(storage.offset >= 0 && storage.length >= 0 && storage.offset <= file_->size() &&
+                  storage.length <= file_->size() - storage.offset,
+              Code::kCorruptData, "{}: {}: expected at {} with {} bytes, the file has {}", path(),
+              item_name(entry, index), storage.offset, storage.length, file_->size());
+  return storage;
+}
+
+TorchArchive DcpItemFile::open(const DcpEntry& entry, size_t index) const {
+  const DcpStorage& storage = place(entry, index);
   return TorchArchive(file_, storage.offset, storage.length, item_name(entry, index));
 }
 
-void DcpItemFile::read_box(const DcpEntry& entry, size_t chunk, at::IntArrayRef begin,
+bool DcpItemFile::read_box(const DcpEntry& entry, size_t chunk, at::IntArrayRef begin,
                            const at::Tensor& out) const {
   FSDP2_CHECK(entry.tensor.has_value(), Code::kInvalidArgument, "{}: {} is no tensor", path(),
               printable_name(entry.name));
   const TorchArchive archive = open(entry, chunk);
-  archive.read_box(tensor_of(archive, entry, chunk), begin, out);
+  const PickleTensor& tensor = tensor_of(archive, entry, chunk);
+  archive.read_box(tensor, begin, out);
+  return archive.has_checksum(tensor);
 }
 
 DcpItemFile::Object DcpItemFile::read_object(const DcpEntry& entry) const {
@@ -80,12 +91,23 @@ DcpItemFile::Object DcpItemFile::read_object(const DcpEntry& entry) const {
   return {open(entry, 0)};
 }
 
-void DcpItemFile::verify(const DcpEntry& entry, size_t index) const {
-  const TorchArchive archive = open(entry, index);
-  if (entry.tensor) {
-    tensor_of(archive, entry, index);
+bool DcpItemFile::verify(const DcpEntry& entry, size_t index) const {
+  if (!entry.tensor) {
+    const DcpStorage& storage = place(entry, index);
+    return verify_torch_archive(*file_, storage.offset, storage.length,
+                                fmt::format("{}: {}", path(), item_name(entry, index))) ||
+           file_->is_checked();
   }
+  const TorchArchive archive = open(entry, index);
+  const bool is_compared = archive.has_checksum(tensor_of(archive, entry, index));
   archive.verify();
+  return is_compared;
+}
+
+std::optional<uint32_t> DcpItemFile::checksum(const DcpEntry& entry, size_t index) const {
+  const TorchArchive archive = open(entry, index);
+  return entry.tensor ? archive.checksum(tensor_of(archive, entry, index))
+                      : archive.checksum_of_objects();
 }
 
 }  // namespace fsdp2::ckpt

@@ -10,7 +10,6 @@
 #include "core/base/error.h"
 #include "core/ckpt/checkpoint_directory.h"
 #include "core/ckpt/checkpoint_format_listing.h"
-#include "core/ckpt/checksum.h"
 #include "core/ckpt/dcp_directory.h"
 #include "core/ckpt/state_source.h"
 
@@ -21,6 +20,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr size_t kLongestValue = 2000;
+// Trainers write all of a run into it, beside the model alone.
+constexpr char kRunDirectory[] = "dcp";
 
 std::string python_text(const PickleValue& value);
 
@@ -64,15 +65,26 @@ std::string value_text(const PickleValue& value) {
   return text.size() <= kLongestValue ? text : text.substr(0, kLongestValue) + "...";
 }
 
-// Of the item at a place of one of our own directories.
-Json item_checksum(const DcpDirectory& run, const DcpStorage& storage) {
-  const ManifestItem* item =
-      run.manifest() ? run.manifest()->find(storage.relative_path, storage.offset) : nullptr;
-  if (item == nullptr) {
+Json checksum_or_null(const std::optional<std::string>& checksum) {
+  return checksum ? Json(*checksum) : Json(nullptr);
+}
+
+// One that is not read (it is damaged, or uses more than data needs) is told, and hinders nothing.
+Json list_object(const StateSource& source, const StateEntry& entry) {
+  try {
+    return {{"name", entry.name}, {"value", value_text(source.read_object(entry))}};
+  } catch (const Error& error) {
+    return {{"name", entry.name}, {"error", error.message()}};
+  }
+}
+
+// An item's checksum, or none of one that cannot be opened: reading it says why.
+Json item_checksum(const DcpDirectory& run, const DcpEntry& entry, size_t index) {
+  try {
+    return checksum_or_null(run.item_checksum(entry, index));
+  } catch (const Error&) {
     return nullptr;
   }
-  return checksum_text(
-      checksum(item->blocks.data(), item->blocks.size() * sizeof(item->blocks[0])));
 }
 
 Json list_dcp(const DcpDirectory& run) {
@@ -81,10 +93,10 @@ Json list_dcp(const DcpDirectory& run) {
   for (const StateEntry& listed : run.entries()) {
     const DcpEntry& entry = run.metadata().entries()[listed.index];
     if (!entry.tensor) {
-      out["objects"].push_back({{"name", entry.name},
-                                {"value", value_text(run.read_object(listed))},
-                                {"file", entry.storage[0].relative_path},
-                                {"checksum", item_checksum(run, entry.storage[0])}});
+      Json object = list_object(run, listed);
+      object["file"] = entry.storage[0].relative_path;
+      object["checksum"] = item_checksum(run, entry, 0);
+      out["objects"].push_back(std::move(object));
       continue;
     }
     Json chunks = Json::array();
@@ -100,7 +112,7 @@ Json list_dcp(const DcpDirectory& run) {
                         {"sizes", chunk.sizes},
                         {"bytes", size},
                         {"file", entry.storage[i].relative_path},
-                        {"checksum", item_checksum(run, entry.storage[i])}});
+                        {"checksum", item_checksum(run, entry, i)}});
     }
     total += bytes;
     out["tensors"].push_back({{"name", entry.name},
@@ -111,6 +123,24 @@ Json list_dcp(const DcpDirectory& run) {
   }
   out["bytes"] = total;
   return out;
+}
+
+// The listing knows those of DCP metadata, by name; .pth files have theirs in the pickle.
+void list_objects(const std::string& path, const CheckpointListing& listing, Json* out) {
+  if (listing.format == CheckpointFormat::kDcpPartDirectory) {
+    for (const ListedTensor& entry : listing.tensors) {
+      if (!entry.dtype) {
+        (*out)["objects"].push_back({{"name", entry.name}, {"checksum", nullptr}});
+      }
+    }
+    return;
+  }
+  const auto source = open_state_source(path);
+  for (const StateEntry& entry : source->entries()) {
+    if (!entry.dtype) {
+      (*out)["objects"].push_back(list_object(*source, entry));
+    }
+  }
 }
 
 Json list_other(const std::string& path) {
@@ -124,7 +154,7 @@ Json list_other(const std::string& path) {
                         {"sizes", chunk.sizes},
                         {"bytes", chunk.bytes},
                         {"file", file},
-                        {"checksum", nullptr}});
+                        {"checksum", checksum_or_null(chunk.checksum)}});
     }
     if (tensor.dtype) {
       out["tensors"].push_back({{"name", tensor.name},
@@ -132,10 +162,9 @@ Json list_other(const std::string& path) {
                                 {"shape", tensor.shape},
                                 {"bytes", tensor.bytes},
                                 {"chunks", std::move(chunks)}});
-    } else {
-      out["objects"].push_back({{"name", tensor.name}});
     }
   }
+  list_objects(path, listing, &out);
   return out;
 }
 
@@ -173,6 +202,9 @@ std::string find_checkpoint(const std::string& given) {
   if (!std::filesystem::is_directory(path, error) ||
       std::filesystem::exists(path + "/.metadata", error)) {
     return path;
+  }
+  if (std::filesystem::exists(path + "/" + kRunDirectory + "/.metadata", error)) {
+    return path + "/" + kRunDirectory;
   }
   return find_latest_checkpoint(path).value_or(path);
 }

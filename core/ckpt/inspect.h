@@ -3,10 +3,13 @@
 //   {"path": ..., "format": "a DCP directory", "complete": true, "manifest": true, "bytes": ...,
 //    "tensors": [{"name": ..., "dtype": "float32", "shape": [..], "bytes": ...,
 //                 "chunks": [{"offsets": [..], "sizes": [..], "bytes": ..., "file": ...,
-//                             "checksum": "<16 hex digits>" or null}]}],
+//                             "checksum": "<16 hex digits>", ...}]}],
 //    "objects": [{"name": ..., "value": "{'lr': 0.1}", "file": ..., "checksum": ...}]}
 //
-// A checksum is that of the item's block checksums in our manifest; formats without have none.
+// A checksum is what a reader compares the chunk or object with: 16 hex digits of the checksums of
+// its blocks in our manifest or in a safetensors header, else "crc32:<8 hex digits>" of the archive
+// that it is in; null if there is nothing. Objects of a .pth file have none of their own. An object
+// that is not read (it needs more than plain data, or is damaged) has "error" in place of "value".
 // Values of tensors are not read.
 #pragma once
 
@@ -20,8 +23,9 @@ std::string inspect_checkpoint(const std::string& path);
 // Reads all of it and compares every checksum there is. kCorruptData names file and item.
 void verify_checkpoint(const std::string& path);
 
-// The path of the checkpoint to go on from: `path` itself, or the newest complete one in it if it
-// is a directory of a series. kNotFound if there is none.
+// The path of the checkpoint to go on from: `path` itself, the directory dcp in it if that holds
+// one (all of a run, where `path` has the model alone for other programs), or the newest complete
+// one in it if it is a directory of a series. kNotFound if there is none.
 std::string find_checkpoint(const std::string& path);
 
 }  // namespace fsdp2::ckpt

@@ -7,6 +7,7 @@
 #include "core/base/error.h"
 #include "core/base/file.h"
 #include "core/ckpt/checksum.h"
+#include "core/ckpt/printable_name.h"
 
 namespace fsdp2::ckpt {
 
@@ -23,34 +24,13 @@ bool comes_before(const ManifestItem& item, const std::pair<const std::string&, 
   return item.file != place.first ? item.file < place.first : item.offset < place.second;
 }
 
-std::string blocks_text(const std::vector<uint64_t>& blocks) {
-  std::string text;
-  text.reserve(blocks.size() * kChecksumDigits);
-  for (const uint64_t sum : blocks) {
-    text += checksum_text(sum);
-  }
-  return text;
-}
-
-std::optional<std::vector<uint64_t>> parse_blocks(std::string_view text) {
-  std::vector<uint64_t> blocks;
-  for (size_t i = 0; i < text.size(); i += kChecksumDigits) {
-    const auto sum = parse_checksum(text.substr(i, kChecksumDigits));
-    if (!sum) {
-      return std::nullopt;
-    }
-    blocks.push_back(*sum);
-  }
-  return blocks;
-}
-
 ManifestItem parse_item(const Json& json, const std::string& path) {
   ManifestItem item{json.at(0).get<std::string>(),
                     json.at(1).get<int64_t>(),
                     json.at(2).get<int64_t>(),
-                    json.at(3).get<std::string>(),
+                    printable_name(json.at(3).get<std::string>()),
                     {}};
-  auto blocks = parse_blocks(json.at(4).get_ref<const std::string&>());
+  auto blocks = parse_checksums(json.at(4).get_ref<const std::string&>());
   FSDP2_CHECK(item.offset >= 0 && item.bytes >= 0 && blocks &&
                   static_cast<int64_t>(blocks->size()) == block_count(item.bytes),
               Code::kCorruptData, "{}: item {} is described by sizes that do not fit", path,
@@ -102,7 +82,7 @@ std::string encode_manifest(const Manifest& manifest) {
   }
   Json items = Json::array();
   for (const ManifestItem& item : manifest.items) {
-    items.push_back({item.file, item.offset, item.bytes, item.name, blocks_text(item.blocks)});
+    items.push_back({item.file, item.offset, item.bytes, item.name, checksums_text(item.blocks)});
   }
   const std::string body =
       Json{{"block_bytes", kBlockBytes}, {"files", files}, {"items", items}}.dump() + "\n";

@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/ckpt/box_parts.h"
+#include "core/ckpt/dcp_metadata_checks.h"
 #include "core/ckpt/printable_name.h"
 #include "core/ckpt/state_tree.h"
 
@@ -45,8 +46,8 @@ PthState::PthState(const std::string& path, CheckpointFormat format)
     for (const std::string& file : per_rank_files(path)) {
       add_file(file);
     }
-    check_covered();
   }
+  check_pieces();
   set_entries(std::move(listed_));
 }
 
@@ -101,28 +102,26 @@ void PthState::add_tensor(size_t archive, const PickleTensor& tensor, const Stat
   FSDP2_CHECK(entry.dtype == tensor.dtype && entry.shape == shape, Code::kCorruptData,
               "{}: {} is {} [{}], another rank's file says otherwise", archives_[archive]->label(),
               printable_name(name), c10::toString(tensor.dtype), fmt::join(shape, ", "));
-  // What is whole is in each rank's file: the first will do.
+  // What is whole is in each rank's file, and replicas hold the same box: the first will do.
   Place& place = places_[found->second];
-  if (shard != nullptr || place.chunks.empty()) {
+  const auto is_same = [&](const DcpChunk& box) {
+    return box.offsets == offsets && box.sizes == tensor.shape;
+  };
+  if (std::none_of(place.boxes.begin(), place.boxes.end(), is_same)) {
     place.chunks.push_back({archive, &tensor});
     place.boxes.push_back({std::move(offsets), tensor.shape});
   }
 }
 
-// Replicas hold the same boxes; what matters is that all elements are somewhere.
-void PthState::check_covered() const {
+void PthState::check_pieces() const {
   for (const StateEntry& entry : listed_) {
     if (!entry.dtype) {
       continue;
     }
-    std::map<std::vector<int64_t>, std::vector<int64_t>> boxes;
-    for (const DcpChunk& box : places_[entry.index].boxes) {
-      boxes.emplace(box.offsets, box.sizes);
-    }
-    DcpTensor tensor{*entry.dtype, entry.shape, {}};
-    for (const auto& [offsets, sizes] : boxes) {
-      tensor.chunks.push_back({offsets, sizes});
-    }
+    const DcpTensor tensor{*entry.dtype, entry.shape, places_[entry.index].boxes};
+    const std::string fault = find_fault(tensor);
+    FSDP2_CHECK(fault.empty(), Code::kCorruptData, "{}: {} {}", path(), printable_name(entry.name),
+                fault);
     FSDP2_CHECK(covers(tensor), Code::kCorruptData,
                 "{}: the files of all ranks together do not hold all of {}", path(),
                 printable_name(entry.name));
@@ -135,16 +134,16 @@ void PthState::read(const StateEntry& entry, at::IntArrayRef begin, const at::Te
               Code::kInvalidArgument, "{}: {} has {} dims, a box of {} was asked for", path(),
               printable_name(entry.name), entry.shape.size(), begin.size());
   const Place& place = places_[entry.index];
+  int64_t read = 0;
   for (const BoxPart& part : parts_of_box(place.boxes, begin, out.sizes())) {
     const Chunk& chunk = place.chunks[part.chunk];
-    const TorchArchive& archive = *archives_[chunk.archive];
     const at::Tensor to = narrowed(out, part.in_box, part.sizes);
-    if (part.sizes == chunk.tensor->shape) {
-      archive.read_box(*chunk.tensor, part.in_chunk, to);
-    } else {
-      to.copy_(narrowed(archive.read(*chunk.tensor), part.in_chunk, part.sizes));
-    }
+    archives_[chunk.archive]->read_box(*chunk.tensor, part.in_chunk, to);
+    read += to.numel();
   }
+  FSDP2_CHECK(read == out.numel(), Code::kCorruptData,
+              "{}: {} of {} elements asked for of {} are there", path(), read, out.numel(),
+              printable_name(entry.name));
 }
 
 PickleValue PthState::read_object(const StateEntry& entry) const {

@@ -1,7 +1,8 @@
 // .pth files as a checkpoint to read boxes from: one file with whole tensors, or one file a rank
 // with what that rank held; see per_rank_files.h.
 //
-// A tensor is read and compared with its checksum as a whole, so memory for the largest is needed.
+// A tensor's checksum is compared before the first part of it is given out; a file that was written
+// without checksums has none to compare.
 #pragma once
 
 #include <memory>
@@ -31,7 +32,7 @@ class PthState final : public StateSource {
     const PickleTensor* tensor;
   };
   struct Place {
-    std::vector<Chunk> chunks;            // of a tensor
+    std::vector<Chunk> chunks;            // of a tensor; of equal ones the first
     std::vector<DcpChunk> boxes;          // of the chunks
     const PickleValue* object = nullptr;  // lives in its archive
   };
@@ -39,7 +40,7 @@ class PthState final : public StateSource {
   void add_file(const std::string& file);
   void add_tensor(size_t archive, const PickleTensor& tensor, const StatePath& path,
                   const PickleValue* shards);
-  void check_covered() const;
+  void check_pieces() const;
 
   const CheckpointFormat format_;
   std::vector<std::unique_ptr<TorchArchive>> archives_;

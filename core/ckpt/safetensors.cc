@@ -10,6 +10,8 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/ckpt/checked_item.h"
+#include "core/ckpt/checksum.h"
 #include "core/ckpt/printable_name.h"
 #include "core/ckpt/safetensors_dtype.h"
 #include "core/ckpt/safetensors_header.h"
@@ -20,6 +22,9 @@ namespace {
 
 // Bytes are moved between tensors and files as they are.
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "safetensors is little-endian");
+
+// The header may have 100 MB, which are the checksums of 6 TB; such a file is written without.
+constexpr int64_t kMaxChecksummedBytes = int64_t{1} << 42;
 
 std::string little_endian_length(size_t length) {
   std::string bytes;
@@ -102,21 +107,64 @@ std::string header_text(const std::vector<TensorSpec>& plan,
   return text;
 }
 
+// Zeros, to be replaced by as many digits. Nothing for a plan that header_text refuses.
+TensorChecksums empty_checksums(const std::vector<TensorSpec>& plan) {
+  TensorChecksums checksums;
+  for (const TensorSpec& spec : plan) {
+    const int64_t bytes = tensor_bytes(spec.dtype, spec.shape);
+    if (bytes > kMaxChecksummedBytes) {
+      return {};
+    }
+    if (bytes > 0) {
+      checksums[spec.name].resize(static_cast<size_t>(block_count(bytes)));
+    }
+  }
+  return checksums;
+}
+
+std::map<std::string, std::string> with_checksums(std::map<std::string, std::string> metadata,
+                                                  const TensorChecksums& checksums) {
+  if (!checksums.empty()) {
+    metadata[kSafetensorsChecksums] = tensor_checksums_text(checksums);
+  }
+  return metadata;
+}
+
 }  // namespace
 
-SafetensorsFile::SafetensorsFile(std::string path) : file_(std::move(path)) {
-  const int64_t length = header_length(file_);
+SafetensorsFile::SafetensorsFile(std::string path)
+    : file_(std::make_shared<const MappedFile>(std::move(path))) {
+  const int64_t length = header_length(*file_);
   std::string text(static_cast<size_t>(length), '\0');
-  file_.read(kSafetensorsLengthBytes, length, text.data());
+  file_->read(kSafetensorsLengthBytes, length, text.data());
   const int64_t data_begin = kSafetensorsLengthBytes + length;
   SafetensorsHeader header =
-      parse_safetensors_header(text, file_.size() - data_begin, file_.path());
+      parse_safetensors_header(text, file_->size() - data_begin, file_->path());
   metadata_ = std::move(header.metadata);
   tensors_ = std::move(header.tensors);
   index_.reserve(tensors_.size());
   for (size_t i = 0; i < tensors_.size(); ++i) {
     tensors_[i].offset += data_begin;
     index_.emplace(tensors_[i].name, i);
+  }
+  add_checksums();
+}
+
+void SafetensorsFile::add_checksums() {
+  const auto found = metadata_.find(kSafetensorsChecksums);
+  if (found == metadata_.end()) {
+    return;
+  }
+  TensorChecksums checksums = parse_tensor_checksums(found->second, path());
+  metadata_.erase(found);
+  for (SafetensorsEntry& entry : tensors_) {
+    std::vector<uint64_t>& blocks = checksums[entry.name];
+    FSDP2_CHECK(static_cast<int64_t>(blocks.size()) == block_count(entry.bytes), Code::kCorruptData,
+                "{}: tensor {} has {} bytes, but checksums of {} blocks: the file was changed by a "
+                "program that kept {} in its metadata",
+                path(), printable_name(entry.name), entry.bytes, blocks.size(),
+                kSafetensorsChecksums);
+    entry.checksums = std::move(blocks);
   }
 }
 
@@ -126,7 +174,7 @@ const SafetensorsEntry* SafetensorsFile::find(const std::string& name) const {
 }
 
 ByteSpan SafetensorsFile::data(const SafetensorsEntry& entry) const {
-  return file_.bytes().slice(static_cast<size_t>(entry.offset), static_cast<size_t>(entry.bytes));
+  return file_->bytes().slice(static_cast<size_t>(entry.offset), static_cast<size_t>(entry.bytes));
 }
 
 void SafetensorsFile::read(const SafetensorsEntry& entry, int64_t first, int64_t count,
@@ -134,16 +182,35 @@ void SafetensorsFile::read(const SafetensorsEntry& entry, int64_t first, int64_t
   FSDP2_CHECK(first >= 0 && count >= 0 && first <= entry.bytes && count <= entry.bytes - first,
               Code::kInternal, "{}: tensor {}: read of {} bytes at {} of {}", path(),
               printable_name(entry.name), count, first, entry.bytes);
-  file_.read(entry.offset + first, count, out);
+  source(entry)->read(entry.offset + first, count, out);
+}
+
+std::unique_ptr<ByteSource> SafetensorsFile::source(const SafetensorsEntry& entry) const {
+  return source_of(file_, entry);
+}
+
+std::unique_ptr<ByteSource> source_of(std::shared_ptr<const MappedFile> file,
+                                      const SafetensorsEntry& entry) {
+  if (entry.checksums.empty()) {
+    return std::make_unique<FileBytes>(std::move(file));
+  }
+  ManifestItem item{file->path(), entry.offset, entry.bytes, printable_name(entry.name),
+                    entry.checksums};
+  return std::make_unique<CheckedItem>(std::move(file), std::move(item));
 }
 
 SafetensorsWriter::SafetensorsWriter(std::string path, std::vector<TensorSpec> plan,
                                      const Metadata& metadata)
-    : SafetensorsWriter(path, plan, header_text(plan, metadata, path)) {}
+    : SafetensorsWriter(path, plan, metadata, empty_checksums(plan),
+                        header_text(plan, with_checksums(metadata, empty_checksums(plan)), path)) {}
 
 SafetensorsWriter::SafetensorsWriter(std::string path, std::vector<TensorSpec> plan,
+                                     Metadata metadata, TensorChecksums checksums,
                                      const std::string& header)
-    : file_(std::move(path)), plan_(std::move(plan)) {
+    : file_(std::move(path)),
+      plan_(std::move(plan)),
+      metadata_(std::move(metadata)),
+      checksums_(std::move(checksums)) {
   const std::string length = little_endian_length(header.size());
   file_.write(length.data(), length.size());
   file_.write(header.data(), header.size());
@@ -169,6 +236,11 @@ void SafetensorsWriter::append(const std::string& name, const at::Tensor& tensor
               printable_name(name));
   const at::Tensor bytes = tensor.detach().to(at::kCPU).contiguous().resolve_conj().resolve_neg();
   file_.write(bytes.const_data_ptr(), bytes.nbytes());
+  if (const auto place = checksums_.find(name); place != checksums_.end()) {
+    BlockChecksums sums;
+    sums.add(bytes.const_data_ptr(), bytes.nbytes());
+    place->second = sums.finish();
+  }
   ++next_;
 }
 
@@ -176,6 +248,9 @@ void SafetensorsWriter::finish() {
   FSDP2_CHECK(next_ == plan_.size(), Code::kWrongState,
               "{}: finished after {} of {} tensors; {} is missing", file_.path(), next_,
               plan_.size(), printable_name(plan_[next_].name));
+  const std::string header =
+      header_text(plan_, with_checksums(metadata_, checksums_), file_.path());
+  file_.overwrite(kSafetensorsLengthBytes, header.data(), header.size());
   file_.commit();
 }
 

@@ -10,6 +10,9 @@
 // data_offsets are [begin, end) in the data. The tensors' ranges cover the data exactly: no holes,
 // no overlap, nothing behind the last. An empty tensor has begin == end; a 0-dim one has shape [].
 //
+// The format has no checksums; files of ours carry them in the metadata (safetensors_checksums.h),
+// and a reader compares the blocks that it reads.
+//
 // dtypes: BOOL U8 I8 U16 I16 U32 I32 U64 I64 F8_E4M3 F8_E5M2 F8_E8M0 F16 BF16 F32 F64 C64.
 //
 // A file is data from strangers: the reader checks all of the above, refuses duplicate names and
@@ -21,11 +24,14 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "core/base/file.h"
+#include "core/ckpt/byte_source.h"
+#include "core/ckpt/safetensors_checksums.h"
 
 namespace fsdp2::ckpt {
 
@@ -38,6 +44,7 @@ struct TensorSpec {
 struct SafetensorsEntry : TensorSpec {
   int64_t offset;  // from the start of the file
   int64_t bytes;
+  std::vector<uint64_t> checksums = {};  // of its blocks (checksum.h); empty if the file has none
 };
 
 // A checked file. Immutable: any thread may read from it.
@@ -47,7 +54,7 @@ class SafetensorsFile {
   // naming the file and, where there is one, the tensor.
   explicit SafetensorsFile(std::string path);
 
-  const std::string& path() const { return file_.path(); }
+  const std::string& path() const { return file_->path(); }
   // By their place in the file.
   const std::vector<SafetensorsEntry>& tensors() const { return tensors_; }
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
@@ -57,18 +64,27 @@ class SafetensorsFile {
   // The bytes of one of this file's tensors, not aligned to anything; see MappedFile on files that
   // shrink.
   ByteSpan data(const SafetensorsEntry& entry) const;
-  // Copies `count` of its bytes from `first` on. REQUIRES: the range is inside the tensor.
+  // The same to be read, with the bytes of the file around them if the tensor has no checksums.
+  std::unique_ptr<ByteSource> source(const SafetensorsEntry& entry) const;
+  // Copies `count` of its bytes from `first` on, compared with checksums if there are any.
+  // REQUIRES: the range is inside the tensor.
   void read(const SafetensorsEntry& entry, int64_t first, int64_t count, void* out) const;
 
  private:
-  MappedFile file_;
-  std::map<std::string, std::string> metadata_;
+  void add_checksums();
+
+  std::shared_ptr<const MappedFile> file_;
+  std::map<std::string, std::string> metadata_;  // without the checksums
   std::vector<SafetensorsEntry> tensors_;
   std::unordered_map<std::string, size_t> index_;
 };
 
-// Writes a file tensor by tensor, holding no more than the one at hand. The file appears when it is
-// complete; see AtomicFile.
+// Of one of an open file's tensors; see SafetensorsFile::source.
+std::unique_ptr<ByteSource> source_of(std::shared_ptr<const MappedFile> file,
+                                      const SafetensorsEntry& entry);
+
+// Writes a file tensor by tensor, holding no more than the one at hand. Checksums go to their place
+// in the header at the end. The file appears when it is complete; see AtomicFile.
 //
 //   SafetensorsWriter writer(path, {{"a", at::kFloat, {2, 3}}, {"b", at::kBFloat16, {4}}});
 //   writer.append("a", a);
@@ -92,10 +108,13 @@ class SafetensorsWriter {
 
  private:
   // Nothing is created before the plan has been checked.
-  SafetensorsWriter(std::string path, std::vector<TensorSpec> plan, const std::string& header);
+  SafetensorsWriter(std::string path, std::vector<TensorSpec> plan, Metadata metadata,
+                    TensorChecksums checksums, const std::string& header);
 
   AtomicFile file_;
   std::vector<TensorSpec> plan_;
+  Metadata metadata_;
+  TensorChecksums checksums_;  // zeros until a tensor has been written
   size_t next_ = 0;
 };
 

@@ -24,7 +24,7 @@ bool is_convertible(at::ScalarType dtype) {
 
 // Converts, or moves to out's device, as many elements as `out` has, from the tensor's byte `first`
 // on.
-void read_converted(const SafetensorsFile& file, const SafetensorsEntry& entry, int64_t first,
+void read_converted(const ByteSource& source, const SafetensorsEntry& entry, int64_t first,
                     const at::Tensor& out) {
   const int64_t count = out.numel();
   const auto item_size = static_cast<int64_t>(c10::elementSize(entry.dtype));
@@ -32,7 +32,7 @@ void read_converted(const SafetensorsFile& file, const SafetensorsEntry& entry, 
   const at::Tensor flat = out.view({-1});
   for (int64_t done = 0; done < count;) {
     const int64_t now = std::min(count - done, kConvertedAtOnce);
-    file.read(entry, first + done * item_size, now * item_size, part.mutable_data_ptr());
+    source.read(entry.offset + first + done * item_size, now * item_size, part.mutable_data_ptr());
     flat.narrow(0, done, now).copy_(part.narrow(0, 0, now));
     done += now;
   }
@@ -73,7 +73,7 @@ void read_rows(const SafetensorsFile& file, const SafetensorsEntry& entry, at::I
   if (out.is_cpu() && out.scalar_type() == entry.dtype) {
     file.read(entry, first, static_cast<int64_t>(out.nbytes()), out.mutable_data_ptr());
   } else {
-    read_converted(file, entry, first, out.detach());
+    read_converted(*file.source(entry), entry, first, out.detach());
   }
 }
 

@@ -9,6 +9,7 @@
 #include "core/base/error.h"
 #include "core/ckpt/box_parts.h"
 #include "core/ckpt/checkpoint_format_names.h"
+#include "core/ckpt/checksum.h"
 #include "core/ckpt/dcp_metadata_checks.h"
 #include "core/ckpt/hugging_face_directory.h"
 #include "core/ckpt/printable_name.h"
@@ -51,25 +52,16 @@ SafetensorsState::SafetensorsState(const std::string& path, CheckpointFormat for
   }
   std::vector<StateEntry> entries;
   for (size_t i = 0; i < tensors_.size(); ++i) {
-    const DcpEntry& tensor = tensors_[i];
-    entries.push_back({tensor.name, tensor.path, tensor.tensor->dtype, tensor.tensor->shape, i});
+    const Tensor& tensor = tensors_[i];
+    entries.push_back({tensor.name, {tensor.name}, tensor.whole.dtype, tensor.whole.shape, i});
   }
   set_entries(std::move(entries));
 }
 
-void SafetensorsState::add_chunk(DcpEntry& tensor, const SafetensorsEntry& chunk,
-                                 std::vector<int64_t> offsets, const std::string& file) {
-  std::unique_ptr<MappedFile>& mapped = files_[file];
-  if (!mapped) {
-    mapped = std::make_unique<MappedFile>(file);
-  }
-  tensor.tensor->chunks.push_back({std::move(offsets), chunk.shape});
-  tensor.storage.push_back({file, chunk.offset, chunk.bytes, {}});
-}
-
 void SafetensorsState::add_whole(const SafetensorsEntry& entry, const std::string& file) {
-  tensors_.push_back({entry.name, {entry.name}, DcpTensor{entry.dtype, entry.shape, {}}, {}});
-  add_chunk(tensors_.back(), entry, std::vector<int64_t>(entry.shape.size(), 0), file);
+  const std::vector<int64_t> zeros(entry.shape.size(), 0);
+  tensors_.push_back(
+      {entry.name, {entry.dtype, entry.shape, {{zeros, entry.shape}}}, {{file, entry}}});
 }
 
 void SafetensorsState::add_shards(const std::string& directory) {
@@ -90,29 +82,30 @@ void SafetensorsState::add_shards(const std::string& directory) {
       const std::vector<int64_t> shape = shape_of_whole(chunk, shard, path);
       const auto [found, is_new] = index.emplace(chunk.name, tensors_.size());
       if (is_new) {
-        tensors_.push_back({chunk.name, {chunk.name}, DcpTensor{chunk.dtype, shape, {}}, {}});
+        tensors_.push_back({chunk.name, {chunk.dtype, shape, {}}, {}});
       }
-      DcpTensor& whole = *tensors_[found->second].tensor;
+      Tensor& tensor = tensors_[found->second];
+      DcpTensor& whole = tensor.whole;
       FSDP2_CHECK(whole.dtype == chunk.dtype && whole.shape.size() == shape.size() &&
                       (!shard.shape || whole.shape == shape),
                   Code::kCorruptData, "{}: {} has another dtype or shape than in {}", path,
-                  printable_name(chunk.name),
-                  tensors_[found->second].storage.front().relative_path);
+                  printable_name(chunk.name), tensor.chunks.front().file);
       for (size_t dim = 0; dim < shape.size(); ++dim) {
         whole.shape[dim] = std::max(whole.shape[dim], shape[dim]);
       }
-      add_chunk(tensors_[found->second], chunk, shard.offsets, path);
+      whole.chunks.push_back({shard.offsets, chunk.shape});
+      tensor.chunks.push_back({path, chunk});
     }
   }
   check_shards();
 }
 
 void SafetensorsState::check_shards() const {
-  for (const DcpEntry& tensor : tensors_) {
-    const std::string fault = find_fault(*tensor.tensor);
+  for (const Tensor& tensor : tensors_) {
+    const std::string fault = find_fault(tensor.whole);
     FSDP2_CHECK(fault.empty(), Code::kCorruptData, "{}: {} {}", path(), printable_name(tensor.name),
                 fault);
-    FSDP2_CHECK(covers(*tensor.tensor), Code::kCorruptData,
+    FSDP2_CHECK(covers(tensor.whole), Code::kCorruptData,
                 "{}: the files do not hold all of {}: is that of a rank missing?", path(),
                 printable_name(tensor.name));
   }
@@ -120,8 +113,8 @@ void SafetensorsState::check_shards() const {
 
 void SafetensorsState::read(const StateEntry& listed, at::IntArrayRef begin,
                             const at::Tensor& out) const {
-  const DcpEntry& entry = tensors_[listed.index];
-  const DcpTensor& whole = *entry.tensor;
+  const Tensor& tensor = tensors_[listed.index];
+  const DcpTensor& whole = tensor.whole;
   bool fits = begin.size() == whole.shape.size() && out.dim() == static_cast<int64_t>(begin.size());
   for (size_t dim = 0; fits && dim < begin.size(); ++dim) {
     fits = begin[dim] >= 0 && begin[dim] <= whole.shape[dim] - out.size(static_cast<int64_t>(dim));
@@ -130,12 +123,12 @@ void SafetensorsState::read(const StateEntry& listed, at::IntArrayRef begin,
               path(), printable_name(listed.name), fmt::join(whole.shape, ", "),
               fmt::join(out.sizes(), ", "), fmt::join(begin, ", "));
   for (const BoxPart& part : parts_of_box(whole.chunks, begin, out.sizes())) {
-    const DcpStorage& storage = entry.storage[part.chunk];
-    const MappedFile& file = *files_.at(storage.relative_path);
-    const PickleTensor chunk = describe_tensor(0, whole.dtype, whole.chunks[part.chunk].sizes);
-    read_tensor_box(file, storage.offset, chunk, part.in_chunk,
+    const Chunk& chunk = tensor.chunks[part.chunk];
+    const auto source = source_of(open(chunk), chunk.entry);
+    const PickleTensor stored = describe_tensor(0, whole.dtype, chunk.entry.shape);
+    read_tensor_box(*source, chunk.entry.offset, stored, part.in_chunk,
                     narrowed(out, part.in_box, part.sizes),
-                    fmt::format("{}: {}", file.path(), printable_name(listed.name)));
+                    fmt::format("{}: {}", chunk.file, printable_name(listed.name)));
   }
 }
 
@@ -144,11 +137,27 @@ PickleValue SafetensorsState::read_object(const StateEntry& entry) const {
        printable_name(entry.name));
 }
 
-// Nothing to compare with; the headers were checked when the files were opened.
 void SafetensorsState::verify() const {
-  for (const auto& [path, file] : files_) {
-    file->check_size();
+  std::vector<char> block(static_cast<size_t>(kBlockBytes));
+  for (const Tensor& tensor : tensors_) {
+    for (const Chunk& chunk : tensor.chunks) {
+      const auto source = source_of(open(chunk), chunk.entry);
+      for (int64_t at = 0; at < chunk.entry.bytes; at += kBlockBytes) {
+        const int64_t now = std::min(kBlockBytes, chunk.entry.bytes - at);
+        source->read(chunk.entry.offset + at, now, block.data());
+      }
+    }
   }
+}
+
+// The file may have been replaced since its header was read.
+std::shared_ptr<const MappedFile> SafetensorsState::open(const Chunk& chunk) const {
+  auto file = files_.open(chunk.file);
+  FSDP2_CHECK(chunk.entry.offset + chunk.entry.bytes <= file->size(), Code::kIo,
+              "{}: has {} bytes now, {} is expected at {} with {}: it was cut while in use",
+              chunk.file, file->size(), printable_name(chunk.entry.name), chunk.entry.offset,
+              chunk.entry.bytes);
+  return file;
 }
 
 }  // namespace fsdp2::ckpt

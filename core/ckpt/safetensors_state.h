@@ -1,15 +1,17 @@
 // A safetensors file, the weights of a Hugging Face directory, or a directory with the files of
-// several ranks, as a checkpoint to read boxes from. The format has no checksums: only its header
-// is checked.
+// several ranks, as a checkpoint to read boxes from. What is read is compared with the checksums
+// that files of ours carry; the format has none of its own.
+//
+// Files are opened when they are first read, and a few stay open.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "core/ckpt/checkpoint_format.h"
 #include "core/ckpt/dcp_metadata.h"
+#include "core/ckpt/open_files.h"
 #include "core/ckpt/safetensors.h"
 #include "core/ckpt/state_source.h"
 
@@ -25,15 +27,23 @@ class SafetensorsState final : public StateSource {
   void verify() const override;
 
  private:
+  struct Chunk {
+    std::string file;  // path
+    SafetensorsEntry entry;
+  };
+  struct Tensor {
+    std::string name;
+    DcpTensor whole;
+    std::vector<Chunk> chunks;  // as in whole.chunks
+  };
+
   void add_whole(const SafetensorsEntry& entry, const std::string& file);
   void add_shards(const std::string& directory);
-  void add_chunk(DcpEntry& tensor, const SafetensorsEntry& chunk, std::vector<int64_t> offsets,
-                 const std::string& file);
   void check_shards() const;
+  std::shared_ptr<const MappedFile> open(const Chunk& chunk) const;
 
-  std::map<std::string, std::unique_ptr<MappedFile>> files_;  // by path
-  // By StateEntry::index: each tensor's chunks, and in which file (its path) and where.
-  std::vector<DcpEntry> tensors_;
+  std::vector<Tensor> tensors_;  // by StateEntry::index
+  mutable OpenFiles files_;
 };
 
 }  // namespace fsdp2::ckpt

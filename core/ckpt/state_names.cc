@@ -1,6 +1,7 @@
 #include "core/ckpt/state_names.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <optional>
 #include <set>
@@ -20,6 +21,14 @@ bool is_number(std::string_view text) {
   return !text.empty() && text.size() <= kMaxDigits &&
          text.find_first_not_of("0123456789") == std::string_view::npos;
 }
+
+// What trainers keep beside a model whose names have no prefix, by the first part of its names.
+constexpr std::array<std::string_view, 17> kBesideTheModel = {
+    "fsdp2",      "rng_state",   "rng",     "scheduler",   "lr_scheduler", "train_state",
+    "dataloader", "data_loader", "sampler", "scaler",      "grad_scaler",  "loss_scaler",
+    "step",       "epoch",       "trainer", "global_step", "iteration"};
+
+std::string_view first_part(std::string_view name) { return name.substr(0, name.find('.')); }
 
 bool begins_with(std::string_view text, std::string_view start) {
   return text.substr(0, start.size()) == start;
@@ -165,6 +174,16 @@ const StateEntry* StateNames::optimizer_state(size_t index, const std::string& s
   return nullptr;
 }
 
+// Unless the model itself has a module of that name.
+bool StateNames::is_beside_model(const std::string& name) const {
+  const std::string_view part = first_part(name);
+  const bool known =
+      std::find(kBesideTheModel.begin(), kBesideTheModel.end(), part) != kBesideTheModel.end();
+  return known && std::none_of(by_name_.begin(), by_name_.end(), [&](const auto& parameter) {
+           return first_part(parameter.first) == part;
+         });
+}
+
 std::vector<std::string> StateNames::unexpected_parameters() const {
   std::vector<std::string> unexpected;
   const std::string& optimizer = optimizer_prefix_;
@@ -172,10 +191,10 @@ std::vector<std::string> StateNames::unexpected_parameters() const {
     const bool in_model = entry.dtype && begins_with(entry.name, model_prefix_);
     // With an empty prefix everything is in the model but what is known to be something else.
     const bool other =
-        has_optimizer_ && (begins_with(entry.name, optimizer + std::string(kState)) ||
-                           begins_with(entry.name, optimizer + "param_groups."));
-    if (in_model && !other && !begins_with(entry.name, "fsdp2.") &&
-        by_name_.count(entry.name.substr(model_prefix_.size())) == 0) {
+        (has_optimizer_ && (begins_with(entry.name, optimizer + std::string(kState)) ||
+                            begins_with(entry.name, optimizer + "param_groups."))) ||
+        (model_prefix_.empty() && is_beside_model(entry.name));
+    if (in_model && !other && by_name_.count(entry.name.substr(model_prefix_.size())) == 0) {
       unexpected.push_back(entry.name);
     }
   }

@@ -8,7 +8,9 @@
 //                                            the order of the parameters that the optimizer was
 //                                            given)
 //
-// Of several prefixes the one that fits most names is taken.
+// Of several prefixes the one that fits most names is taken. Where the model has none, what
+// trainers are known to keep beside it (rng_state.cpu, train_state.step, ...) is not taken for a
+// part of it.
 #pragma once
 
 #include <string>
@@ -36,6 +38,8 @@ class StateNames {
   const StateEntry* optimizer_state(size_t index, const std::string& slot) const;
   // "optim." or what stands in its place, for "param_groups".
   const std::string& optimizer_prefix() const { return optimizer_prefix_; }
+  // Whether the optimizer's state is listed by the parameters' numbers.
+  bool is_numbered() const { return !numbers_.empty(); }
 
   // Tensors of the model, or state of the optimizer, that belong to none of the parameters.
   std::vector<std::string> unexpected_parameters() const;
@@ -45,6 +49,7 @@ class StateNames {
   void find_model_prefix();
   void find_optimizer_prefix();
   void number_parameters();
+  bool is_beside_model(const std::string& name) const;
 
   const StateSource& source_;
   std::vector<ParameterNames> parameters_;

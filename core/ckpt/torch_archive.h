@@ -21,12 +21,15 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
-#include "core/base/file.h"
+#include "core/ckpt/byte_source.h"
 #include "core/ckpt/pickle_value.h"
 #include "core/ckpt/torch_archive_zip.h"
 
@@ -90,14 +93,14 @@ class TorchArchiveWriter {
   std::unique_ptr<caffe2::serialize::PyTorchStreamWriter> zip_;
 };
 
-// An archive that is open for reading. Immutable: any thread may read from it.
+// An archive that is open for reading. Any thread may read from it if any may from its bytes.
 class TorchArchive {
  public:
   // A whole file. Errors, here and below: kNotFound, kIo; kCorruptData; kUnsupported; naming the
   // file.
   explicit TorchArchive(const std::string& path);
   // `length` bytes of a file from `offset` on. `item` names them in messages.
-  TorchArchive(std::shared_ptr<const MappedFile> file, int64_t offset, int64_t length,
+  TorchArchive(std::shared_ptr<const ByteSource> file, int64_t offset, int64_t length,
                const std::string& item);
 
   // What was saved. Its tensors were checked against the records that they refer to; their bytes
@@ -109,15 +112,25 @@ class TorchArchive {
   at::Tensor read(const PickleTensor& tensor) const;
 
   // Fills `out`, on any device and with any strides, with the box of the tensor that begins at
-  // `begin` and has out's sizes. Only the bytes needed are read, straight into `out` where its
-  // memory allows. Floats are converted to another float dtype; otherwise dtypes must be equal.
-  // The checksum is compared only where the whole record is read in one piece.
-  // Errors: kInvalidArgument if the box or dtype does not fit, kWrongState if `out` has no memory.
+  // `begin` and has out's sizes, straight where its memory allows. Floats are converted to another
+  // float dtype; otherwise dtypes must be equal. The record's checksum is compared: of what was
+  // just read if that is all of the record, else once for all boxes, reading the whole record for
+  // it. Only the bytes needed are read if there is no checksum, or they were compared already.
+  // Errors: kInvalidArgument if the box or dtype does not fit, kWrongState if `out` has no memory;
+  // kCorruptData, after which `out` may have been written to.
   void read_box(const PickleTensor& tensor, at::IntArrayRef begin, const at::Tensor& out) const;
 
   // Reads every record and compares checksums; a file written without has none to compare.
   void verify() const;
 
+  // CRC-32 of the record that a tensor is in; nullopt if the file was written without.
+  std::optional<uint32_t> checksum(const PickleTensor& tensor) const;
+  // The same of the values that are no tensors.
+  std::optional<uint32_t> checksum_of_objects() const;
+  // Whether what read_box gives has been compared with a checksum.
+  bool has_checksum(const PickleTensor& tensor) const {
+    return file_->is_checked() || checksum(tensor).has_value();
+  }
   // Where a tensor's first element lies in the file.
   int64_t file_offset(const PickleTensor& tensor) const;
   const std::string& label() const { return label_; }
@@ -128,13 +141,20 @@ class TorchArchive {
   std::string read_small_record(const std::string& name, int64_t max_bytes) const;
   void check_is_readable() const;
   void check_tensors(const PickleValue& value) const;
-  void check_checksum(const std::string& name, const ZipRecord& record, uint32_t found) const;
+  void verify_once(const std::string& name, const ZipRecord& record) const;
 
-  std::shared_ptr<const MappedFile> file_;
+  const std::shared_ptr<const ByteSource> file_;
   std::string label_;  // for messages: the path, and the item's name if it is one
   std::unordered_map<std::string, ZipRecord> records_;
   PickleValue root_;
+  mutable std::mutex mutex_;                          // of verified_
+  mutable std::unordered_set<std::string> verified_;  // names of records
 };
+
+// As TorchArchive::verify, of an archive in bytes [offset, offset + length), whatever its values
+// are: also those that are not read. Whether the values that are no tensors had a checksum.
+bool verify_torch_archive(const ByteSource& file, int64_t offset, int64_t length,
+                          const std::string& label);
 
 // The tree with its tensors' bytes as one block: for objects and small values.
 std::string write_torch_archive(const PickleValue& tree, const std::vector<at::Tensor>& tensors);

@@ -24,7 +24,7 @@ bool is_float(at::ScalarType dtype) {
 // once.
 class BoxReader {
  public:
-  BoxReader(const MappedFile& file, at::ScalarType dtype, at::IntArrayRef stride,
+  BoxReader(const ByteSource& file, at::ScalarType dtype, at::IntArrayRef stride,
             const std::string& label)
       : file_(file),
         dtype_(dtype),
@@ -101,7 +101,7 @@ class BoxReader {
                 Code::kCorruptData, "{}: a bool is neither 0 nor 1", label_);
   }
 
-  const MappedFile& file_;
+  const ByteSource& file_;
   const at::ScalarType dtype_;
   const int64_t item_size_;
   const at::IntArrayRef stride_;
@@ -145,7 +145,7 @@ bool is_readable_as(at::ScalarType stored, at::ScalarType wanted) {
   return stored == wanted || (is_float(stored) && is_float(wanted));
 }
 
-void read_tensor_box(const MappedFile& file, int64_t record, const PickleTensor& tensor,
+void read_tensor_box(const ByteSource& file, int64_t record, const PickleTensor& tensor,
                      at::IntArrayRef begin, const at::Tensor& out, const std::string& label) {
   check_box(tensor, begin, out, label);
   if (out.numel() == 0) {

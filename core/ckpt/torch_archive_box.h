@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-#include "core/base/file.h"
+#include "core/ckpt/byte_source.h"
 #include "core/ckpt/pickle_value.h"
 
 namespace fsdp2::ckpt {
@@ -19,7 +19,7 @@ bool is_readable_as(at::ScalarType stored, at::ScalarType wanted);
 
 // See TorchArchive::read_box. The tensor's record begins at `record` in the file.
 // REQUIRES: the tensor lies inside its record, and the record in the file.
-void read_tensor_box(const MappedFile& file, int64_t record, const PickleTensor& tensor,
+void read_tensor_box(const ByteSource& file, int64_t record, const PickleTensor& tensor,
                      at::IntArrayRef begin, const at::Tensor& out, const std::string& label);
 
 }  // namespace fsdp2::ckpt

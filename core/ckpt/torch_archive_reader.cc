@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -25,7 +26,7 @@ constexpr std::string_view kOldMagic("\x80\x02\x8a\x0al\xfc\x9c\x46\xf9\x20\x6a\
 
 std::string record_name(const std::string& key) { return "data/" + key; }
 
-void check_not_old_format(const MappedFile& file, int64_t offset, int64_t length,
+void check_not_old_format(const ByteSource& file, int64_t offset, int64_t length,
                           const std::string& label) {
   if (length < static_cast<int64_t>(kOldMagic.size())) {
     return;
@@ -37,6 +38,32 @@ void check_not_old_format(const MappedFile& file, int64_t offset, int64_t length
               label);
 }
 
+// torch.save can be told to compute no checksums: all are 0 then.
+std::optional<uint32_t> checksum_in(const ZipRecord& record) {
+  return record.checksum != 0 || record.bytes == 0 ? std::optional<uint32_t>(record.checksum)
+                                                   : std::nullopt;
+}
+
+void check_checksum(const std::string& label, const std::string& name, const ZipRecord& record,
+                    uint32_t found) {
+  FSDP2_CHECK(record.checksum == 0 || record.checksum == found, Code::kCorruptData,
+              "{}: record {} is damaged: its checksum is {:08x}, expected {:08x}", label,
+              printable_name(name), found, record.checksum);
+}
+
+// Reads all of it.
+uint32_t checksum_of(const ByteSource& file, const ZipRecord& record) {
+  std::vector<char> part(static_cast<size_t>(std::min(record.bytes, kReadAtOnce)));
+  uint32_t checksum = 0;
+  for (int64_t done = 0; done < record.bytes;) {
+    const int64_t now = std::min(record.bytes - done, kReadAtOnce);
+    file.read(record.offset + done, now, part.data());
+    checksum = zip_checksum(part.data(), static_cast<size_t>(now), checksum);
+    done += now;
+  }
+  return checksum;
+}
+
 bool is_whole_record(const PickleTensor& tensor, const at::Tensor& out) {
   return out.numel() > 0 && tensor.storage_offset == 0 && tensor.storage_numel == out.numel() &&
          out.sizes() == at::IntArrayRef(tensor.shape) && out.is_cpu() && out.is_contiguous() &&
@@ -46,11 +73,11 @@ bool is_whole_record(const PickleTensor& tensor, const at::Tensor& out) {
 }  // namespace
 
 TorchArchive::TorchArchive(const std::string& path)
-    : file_(std::make_shared<const MappedFile>(path)), label_(path) {
+    : file_(std::make_shared<const FileBytes>(path)), label_(path) {
   open(0, file_->size());
 }
 
-TorchArchive::TorchArchive(std::shared_ptr<const MappedFile> file, int64_t offset, int64_t length,
+TorchArchive::TorchArchive(std::shared_ptr<const ByteSource> file, int64_t offset, int64_t length,
                            const std::string& item)
     : file_(std::move(file)), label_(fmt::format("{}: {}", file_->path(), printable_name(item))) {
   FSDP2_CHECK(
@@ -79,7 +106,7 @@ std::string TorchArchive::read_small_record(const std::string& name, int64_t max
               found->second.bytes, max_bytes);
   std::string text(static_cast<size_t>(found->second.bytes), '\0');
   file_->read(found->second.offset, found->second.bytes, text.data());
-  check_checksum(name, found->second, zip_checksum(text.data(), text.size()));
+  check_checksum(label_, name, found->second, zip_checksum(text.data(), text.size()));
   return text;
 }
 
@@ -121,14 +148,6 @@ const ZipRecord& TorchArchive::record_of(const PickleTensor& tensor) const {
   return found->second;
 }
 
-// torch.save can be told to compute no checksums: all are 0 then.
-void TorchArchive::check_checksum(const std::string& name, const ZipRecord& record,
-                                  uint32_t found) const {
-  FSDP2_CHECK(record.checksum == 0 || record.checksum == found, Code::kCorruptData,
-              "{}: record {} is damaged: its checksum is {:08x}, expected {:08x}", label_, name,
-              found, record.checksum);
-}
-
 at::Tensor TorchArchive::read(const PickleTensor& tensor) const {
   const at::IntArrayRef shape(tensor.shape);
   const int64_t numel = c10::multiply_integers(shape);
@@ -144,26 +163,52 @@ at::Tensor TorchArchive::read(const PickleTensor& tensor) const {
 void TorchArchive::read_box(const PickleTensor& tensor, at::IntArrayRef begin,
                             const at::Tensor& out) const {
   const ZipRecord& record = record_of(tensor);
+  const std::string name = record_name(tensor.storage);
+  const bool compares = !file_->is_checked() && record.checksum != 0 && out.numel() > 0;
+  const bool is_whole = is_whole_record(tensor, out);
+  if (compares && !is_whole) {
+    verify_once(name, record);
+  }
   read_tensor_box(*file_, record.offset, tensor, begin, out, label_);
-  if (is_whole_record(tensor, out)) {
-    check_checksum(record_name(tensor.storage), record,
-                   zip_checksum(out.const_data_ptr(), out.nbytes()));
+  if (compares && is_whole) {
+    check_checksum(label_, name, record, zip_checksum(out.const_data_ptr(), out.nbytes()));
   }
 }
 
-void TorchArchive::verify() const {
-  std::vector<char> part;
-  for (const auto& [name, record] : records_) {
-    uint32_t checksum = 0;
-    for (int64_t done = 0; done < record.bytes;) {
-      const int64_t now = std::min(record.bytes - done, kReadAtOnce);
-      part.resize(static_cast<size_t>(now));
-      file_->read(record.offset + done, now, part.data());
-      checksum = zip_checksum(part.data(), part.size(), checksum);
-      done += now;
+void TorchArchive::verify_once(const std::string& name, const ZipRecord& record) const {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (verified_.count(name) != 0) {
+      return;
     }
-    check_checksum(printable_name(name), record, checksum);
   }
+  check_checksum(label_, name, record, checksum_of(*file_, record));
+  const std::lock_guard<std::mutex> lock(mutex_);
+  verified_.insert(name);
+}
+
+void TorchArchive::verify() const {
+  for (const auto& [name, record] : records_) {
+    check_checksum(label_, name, record, checksum_of(*file_, record));
+  }
+}
+
+std::optional<uint32_t> TorchArchive::checksum(const PickleTensor& tensor) const {
+  return checksum_in(record_of(tensor));
+}
+
+std::optional<uint32_t> TorchArchive::checksum_of_objects() const {
+  return checksum_in(records_.at(kPickle));
+}
+
+bool verify_torch_archive(const ByteSource& file, int64_t offset, int64_t length,
+                          const std::string& label) {
+  bool has_checksum = false;
+  for (const auto& [name, record] : read_zip_directory(file, offset, length, label)) {
+    check_checksum(label, name, record, checksum_of(file, record));
+    has_checksum = has_checksum || (name == kPickle && checksum_in(record));
+  }
+  return has_checksum;
 }
 
 int64_t TorchArchive::file_offset(const PickleTensor& tensor) const {

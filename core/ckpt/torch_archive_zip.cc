@@ -74,7 +74,7 @@ struct Entry {
 
 class ZipReader {
  public:
-  ZipReader(const MappedFile& file, int64_t offset, int64_t length, const std::string& label)
+  ZipReader(const ByteSource& file, int64_t offset, int64_t length, const std::string& label)
       : file_(file), offset_(offset), length_(length), label_(label) {}
 
   std::unordered_map<std::string, ZipRecord> read() {
@@ -274,7 +274,7 @@ class ZipReader {
     }
   }
 
-  const MappedFile& file_;
+  const ByteSource& file_;
   const int64_t offset_;
   const int64_t length_;
   const std::string& label_;
@@ -286,7 +286,7 @@ class ZipReader {
 
 }  // namespace
 
-std::unordered_map<std::string, ZipRecord> read_zip_directory(const MappedFile& file,
+std::unordered_map<std::string, ZipRecord> read_zip_directory(const ByteSource& file,
                                                               int64_t offset, int64_t length,
                                                               const std::string& label) {
   return ZipReader(file, offset, length, label).read();

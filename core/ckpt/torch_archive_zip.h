@@ -13,7 +13,7 @@
 #include <string>
 #include <unordered_map>
 
-#include "core/base/file.h"
+#include "core/ckpt/byte_source.h"
 
 namespace fsdp2::ckpt {
 
@@ -26,7 +26,7 @@ struct ZipRecord {
 // The entries of the archive in bytes [offset, offset + length) of a file, by their names without
 // the folder that they are all in. `label` is for messages.
 // REQUIRES: the range is inside the file. Errors: kCorruptData, kUnsupported, kIo.
-std::unordered_map<std::string, ZipRecord> read_zip_directory(const MappedFile& file,
+std::unordered_map<std::string, ZipRecord> read_zip_directory(const ByteSource& file,
                                                               int64_t offset, int64_t length,
                                                               const std::string& label);
 

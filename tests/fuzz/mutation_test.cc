@@ -40,7 +40,7 @@ class Mutation : public FileTest {
   // The pickle inside a torch.save file of Python's, or of ours.
   std::string pickle_of(const std::string& name) {
     const std::string file = write("seed.pth", golden(name));
-    const MappedFile mapped(file);
+    const ckpt::FileBytes mapped(file);
     const auto records = ckpt::read_zip_directory(mapped, 0, mapped.size(), file);
     const ckpt::ZipRecord& record = records.at("data.pkl");
     return contents(file).substr(static_cast<size_t>(record.offset),

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/ckpt/checksum.h"
 #include "core/ckpt/safetensors_rows.h"
 #include "tests/core/ckpt/safetensors_fixture.h"
 
@@ -16,11 +17,14 @@ using Safetensors = SafetensorsFixture;
 
 TEST_F(Safetensors, FileIsWhatPythonWrites) {
   // safetensors.torch.save({"a": tensor([1.0, -2.0]), "b": tensor([[1, 2, 3]], dtype=uint8)},
-  //                        metadata={"format": "pt"})
-  const std::string header =
-      R"({"__metadata__":{"format":"pt"},"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
-      R"("b":{"dtype":"U8","shape":[1,3],"data_offsets":[8,11]}})";
+  //                        metadata={"format": "pt", "fsdp2_checksums": ...})
   const std::string data("\0\0\x80\x3f\0\0\0\xc0\1\2\3", 11);
+  const std::string checksums = R"({\"block_bytes\":1048576,\"tensors\":{\"a\":\")" +
+                                checksum_text(checksum(&data[0], 8)) + R"(\",\"b\":\")" +
+                                checksum_text(checksum(&data[8], 3)) + R"(\"}})";
+  const std::string header = R"({"__metadata__":{"format":"pt","fsdp2_checksums":")" + checksums +
+                             R"("},"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
+                             R"("b":{"dtype":"U8","shape":[1,3],"data_offsets":[8,11]}})";
   const std::string padding((8 - header.size() % 8) % 8, ' ');
   const std::string file = save(
       {{"a", at::tensor({1.0F, -2.0F})}, {"b", at::tensor({1, 2, 3}, at::kByte).view({1, 3})}});

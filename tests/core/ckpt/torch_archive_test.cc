@@ -162,7 +162,7 @@ TEST_F(TorchArchiveTest, ReadsWhatPythonWrites) {
 TEST_F(TorchArchiveTest, ReadsAnArchiveInsideAFile) {
   const std::string archive = write_torch_archive(PickleTuple{{1, "a"}}, {});
   const std::string file = write("x.distcp", "front" + archive + "back");
-  const auto mapped = std::make_shared<const MappedFile>(file);
+  const auto mapped = std::make_shared<const FileBytes>(file);
   const auto bytes = static_cast<int64_t>(archive.size());
   EXPECT_EQ(TorchArchive(mapped, 5, bytes, "item").root(), (PickleValue(PickleTuple{{1, "a"}})));
   EXPECT_ERROR(TorchArchive(mapped, 4, bytes, "the item"), Code::kCorruptData,
