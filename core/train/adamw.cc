@@ -3,6 +3,7 @@
 #include <ATen/ops/zeros_like.h>
 
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include "core/train/fused_update.h"
@@ -72,6 +73,25 @@ class AdamW final : public Optimizer {
             {"differentiable", false},
             {"fused", {}},
             {"decoupled_weight_decay", true}};
+  }
+
+  void set_options(size_t group, const std::vector<HyperParameter>& values) override {
+    AdamWOptions options = options_[group];
+    for (const HyperParameter& value : values) {
+      if (value.name == "betas") {
+        std::tie(options.beta1, options.beta2) = pair_in(value);
+      } else if (value.name == "eps") {
+        options.eps = number_in(value);
+      } else if (value.name == "weight_decay") {
+        options.weight_decay = number_in(value);
+      } else if (value.name == "amsgrad" || value.name == "maximize") {
+        check_provided(value, false);
+      } else if (value.name == "decoupled_weight_decay") {
+        check_provided(value, true);
+      }
+    }
+    check(options);
+    options_[group] = options;
   }
 
  private:

@@ -1,5 +1,6 @@
 #include "core/train/data_loader.h"
 
+#include <string>
 #include <tuple>
 #include <utility>
 
@@ -10,8 +11,13 @@ namespace fsdp2::train {
 
 namespace {
 
-std::tuple<int64_t, int64_t, int64_t, int64_t> fields(const DataPosition& position) {
-  return {position.epoch, position.window, position.window_count, position.sequence_length};
+auto fields(const DataPosition& position) {
+  return std::tie(position.epoch, position.window, position.window_count, position.sequence_length,
+                  position.shuffle_seed);
+}
+
+std::string order_text(const std::optional<uint64_t>& seed) {
+  return seed ? fmt::format("shuffled with seed {}", *seed) : "in the file's order";
 }
 
 // Two numbers below this limit can be multiplied, and windows of a file added, without overflow.
@@ -106,10 +112,14 @@ TokenBatch DataLoader::next() {
 }
 
 DataPosition DataLoader::position() const {
-  return {epoch_, window_, window_count_, options_.sequence_length};
+  DataPosition position{epoch_, window_, window_count_, options_.sequence_length};
+  if (options_.order == DataOrder::kShuffle) {
+    position.shuffle_seed = options_.seed;
+  }
+  return position;
 }
 
-void DataLoader::seek(const DataPosition& position) {
+void DataLoader::check(const DataPosition& position) const {
   FSDP2_CHECK(position.window_count == window_count_ &&
                   position.sequence_length == options_.sequence_length,
               Code::kInvalidArgument,
@@ -120,6 +130,15 @@ void DataLoader::seek(const DataPosition& position) {
   FSDP2_CHECK(position.epoch >= 0 && position.window >= 0, Code::kInvalidArgument,
               "{}: there is no position epoch {}, window {}", tokens_->path(), position.epoch,
               position.window);
+  const std::optional<uint64_t> seed = this->position().shuffle_seed;
+  FSDP2_CHECK(position.shuffle_seed == seed, Code::kInvalidArgument,
+              "{}: is read {}, the position is for data {}: expected the order and the seed that "
+              "it was saved with",
+              tokens_->path(), order_text(seed), order_text(position.shuffle_seed));
+}
+
+void DataLoader::seek(const DataPosition& position) {
+  check(position);
   epoch_ = position.epoch;
   window_ = position.window;
   // An epoch may be shorter than it was with another number of windows a step.

@@ -24,6 +24,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "core/train/token_file.h"
@@ -44,13 +45,14 @@ struct DataLoaderOptions {
   LastStep last_step = LastStep::kPad;  // kShuffle
 };
 
-// Where a run stands in its data: the same on all ranks, for a checkpoint to hold. The last two
-// fields are there to notice that the data changed.
+// Where a run stands in its data: the same on all ranks, for a checkpoint to hold. The last three
+// fields are there to notice that the data or its order changed.
 struct DataPosition {
   int64_t epoch = 0;
   int64_t window = 0;  // number of the next window within the epoch's order
   int64_t window_count = 0;
   int64_t sequence_length = 0;
+  std::optional<uint64_t> shuffle_seed = {};  // none: kFile
 };
 
 bool operator==(const DataPosition& a, const DataPosition& b);
@@ -75,9 +77,10 @@ class DataLoader {
   TokenBatch next();
 
   DataPosition position() const;
+  // kInvalidArgument if N, S, the order, its seed or the position do not fit.
+  void check(const DataPosition& position) const;
   // Goes to a position of any loader over the same data, also one of another world size; with
-  // another G it goes on after the windows used. kInvalidArgument if N, S or the position do not
-  // fit.
+  // another G it goes on after the windows used. Errors: those of check.
   void seek(const DataPosition& position);
   // Goes to where a run with these options is before the step (from 0): all that is needed to go on
   // from a checkpoint that holds only its step number.

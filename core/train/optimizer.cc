@@ -72,6 +72,73 @@ void Optimizer::make_group(const std::vector<std::string>& names, double lr) {
   lr_ratios_.push_back(lr / lr_);
 }
 
+void Optimizer::set_hyper_parameters(size_t group, const std::vector<HyperParameter>& values) {
+  std::optional<double> lr;
+  std::optional<double> initial_lr;
+  for (const HyperParameter& value : values) {
+    if (value.name == "lr" || value.name == "initial_lr") {
+      (value.name == "lr" ? lr : initial_lr) = number_in(value);
+      check_rate(value.name.c_str(), number_in(value));
+    }
+  }
+  set_options(group, values);
+  if (lr) {
+    set_lr_of(group, *lr, initial_lr);
+  }
+}
+
+Optimizer::Settings Optimizer::settings() const {
+  Settings settings{{}, lr_, lr_ratios_};
+  for (size_t group = 0; group < group_count(); ++group) {
+    settings.groups.push_back(hyper_parameters(group));
+  }
+  return settings;
+}
+
+void Optimizer::restore(const Settings& settings) {
+  for (size_t group = 0; group < group_count(); ++group) {
+    set_options(group, settings.groups[group]);
+  }
+  lr_ = settings.lr;
+  lr_ratios_ = settings.lr_ratios;
+}
+
+// A ratio that gives the rate already stays as it is, to the bit.
+void Optimizer::set_lr_of(size_t group, double lr, std::optional<double> initial_lr) {
+  if (group == 0) {
+    set_lr(lr);
+    initial_lr_ = initial_lr;
+  } else if (lr_ > 0.0 && lr_of(group) != lr) {
+    lr_ratios_[group] = lr / lr_;
+  } else if (lr_ == 0.0 && initial_lr && initial_lr_ && *initial_lr_ > 0.0) {
+    lr_ratios_[group] = *initial_lr / *initial_lr_;
+  }
+}
+
+double number_in(const HyperParameter& value) {
+  const double* number = std::get_if<double>(&value.value);
+  FSDP2_CHECK(number != nullptr, Code::kInvalidArgument, "{}: expected a number", value.name);
+  return *number;
+}
+
+bool flag_in(const HyperParameter& value) {
+  const bool* flag = std::get_if<bool>(&value.value);
+  FSDP2_CHECK(flag != nullptr || std::holds_alternative<std::monostate>(value.value),
+              Code::kInvalidArgument, "{}: expected true or false", value.name);
+  return flag != nullptr && *flag;
+}
+
+std::pair<double, double> pair_in(const HyperParameter& value) {
+  const auto* pair = std::get_if<std::pair<double, double>>(&value.value);
+  FSDP2_CHECK(pair != nullptr, Code::kInvalidArgument, "{}: expected two numbers", value.name);
+  return *pair;
+}
+
+void check_provided(const HyperParameter& value, bool provided) {
+  FSDP2_CHECK(flag_in(value) == provided, Code::kUnsupported,
+              "{} is {}, which this optimizer does not provide", value.name, flag_in(value));
+}
+
 void Optimizer::zero_grad() { root_->zero_grad(); }
 
 void Optimizer::set_lr(double lr) {

@@ -11,6 +11,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -78,11 +79,27 @@ class Optimizer {
   virtual std::vector<OptimizerState> state(size_t index) = 0;
   // All that torch.optim keeps beside a group's parameters, in its order.
   virtual std::vector<HyperParameter> hyper_parameters(size_t group) const = 0;
+  // Takes those of another run for a group; group 0 goes first, as the other rates follow its.
+  // Names that this optimizer lacks are passed over, and initial_lr, which schedules know
+  // themselves, counts where lr() is 0. Errors, with nothing changed: kInvalidArgument (a value out
+  // of range or of another kind), kUnsupported (one that stands for an algorithm that is not
+  // provided, such as amsgrad).
+  void set_hyper_parameters(size_t group, const std::vector<HyperParameter>& values);
+  // All groups' as they are, to go back to. REQUIRES: of this optimizer, no group was added since.
+  struct Settings {
+    std::vector<std::vector<HyperParameter>> groups;
+    double lr;
+    std::vector<double> lr_ratios;
+  };
+  Settings settings() const;
+  void restore(const Settings& settings);
 
  protected:
   // The trainable parameters of root's tree.
   Optimizer(std::shared_ptr<fsdp::Unit> root, double lr);
 
+  // set_hyper_parameters without the learning rate. All or nothing.
+  virtual void set_options(size_t group, const std::vector<HyperParameter>& values) = 0;
   double lr_of(size_t group) const { return lr_ * lr_ratios_[group]; }
   void make_group(const std::vector<std::string>& names, double lr);
 
@@ -90,12 +107,21 @@ class Optimizer {
   std::vector<fsdp::ShardedParam*> params_;
 
  private:
+  void set_lr_of(size_t group, double lr, std::optional<double> initial_lr);
   size_t movable(const std::string& name) const;
 
   double lr_;
   std::vector<size_t> group_of_;
   std::vector<double> lr_ratios_{1.0};
+  std::optional<double> initial_lr_;  // of group 0, if it was set
 };
+
+// Its value; kInvalidArgument if it is of another kind. None is false.
+double number_in(const HyperParameter& value);
+bool flag_in(const HyperParameter& value);
+std::pair<double, double> pair_in(const HyperParameter& value);
+// kUnsupported unless the flag is `provided`.
+void check_provided(const HyperParameter& value, bool provided);
 
 std::unique_ptr<Optimizer> make_adamw(std::shared_ptr<fsdp::Unit> root,
                                       const AdamWOptions& options);

@@ -71,6 +71,26 @@ class Sgd final : public Optimizer {
             {"fused", {}}};
   }
 
+  void set_options(size_t group, const std::vector<HyperParameter>& values) override {
+    SgdOptions options = options_[group];
+    for (const HyperParameter& value : values) {
+      if (value.name == "momentum") {
+        options.momentum = number_in(value);
+      } else if (value.name == "weight_decay") {
+        options.weight_decay = number_in(value);
+      } else if (value.name == "nesterov") {
+        options.nesterov = flag_in(value);
+      } else if (value.name == "maximize") {
+        check_provided(value, false);
+      } else if (value.name == "dampening") {
+        FSDP2_CHECK(number_in(value) == 0.0, Code::kUnsupported,
+                    "dampening is {}, which this optimizer does not provide", number_in(value));
+      }
+    }
+    check(options);
+    options_[group] = options;
+  }
+
  private:
   static void check(const SgdOptions& options) {
     check_rate("momentum", options.momentum);

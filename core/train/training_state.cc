@@ -128,6 +128,10 @@ void add_data(const TrainingObjects& objects, StateDict* state) {
   add("window_count", position.window_count);
   add("sequence_length", position.sequence_length);
   add("steps", *objects.loader_steps);
+  state->add_object({kOwn, "data", "shuffle_seed"},
+                    position.shuffle_seed
+                        ? PickleValue(static_cast<int64_t>(*position.shuffle_seed))
+                        : PickleValue());
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 //   model.<parameter>                            each of its names
 //   optim.state.<parameter>.<slot>, optim.param_groups.0.<hyper-parameter>
 //   step                                         the number of the next step
-//   fsdp2.data.{epoch, window, window_count, sequence_length, steps}
+//   fsdp2.data.{epoch, window, window_count, sequence_length, shuffle_seed, steps}
 //   fsdp2.rng.<rank>                             of LibTorch's CPU generator, uint8
 //   fsdp2.scaler.{scale, _growth_tracker}        with loss scaling; GradScaler's names
 //   fsdp2.world_size
@@ -46,7 +46,8 @@ ckpt::StateDict state_to_save(const TrainingObjects& objects,
                               OptimizerKeys keys = OptimizerKeys::kByGroup);
 
 struct LoadReport {
-  std::vector<std::string> missing;     // names of ours that the checkpoint lacks
+  std::vector<std::string> missing;     // names of ours that the checkpoint lacks, also without
+                                        // an error: "fsdp2.rng", "fsdp2.data", "step"
   std::vector<std::string> unexpected;  // names of the model or optimizer in it that are not ours
   int64_t step = -1;                    // the next one; -1: the checkpoint does not say
 };
@@ -58,8 +59,16 @@ struct LoadReport {
 // the first value is changed. After a later error (a damaged item, a disk that fails) values are
 // undefined until the next load that succeeds.
 //
+// The step that the checkpoint stands at is "step", else "train_state.step", "scheduler.last_epoch"
+// or what the optimizer itself has counted. The optimizer takes the checkpoint's hyper-parameters
+// of each of its groups (Optimizer::set_hyper_parameters), from the saved group that has its
+// parameters, as Python's does; where they differ from the run's, it is logged.
+//
 // partial: what is missing stays as it is and what is unexpected is ignored, both are reported;
-// otherwise they are errors (kNotFound, kInvalidArgument).
+// otherwise they are errors (kNotFound, kInvalidArgument), and so are, of a run with an optimizer
+// and a step, a checkpoint that says no step, and of one with a loader, a position in other data or
+// in another order of it. Random generators and data that are missing alone are no error: a run of
+// more ranks, or of another trainer.
 LoadReport load_training_state(const TrainingObjects& objects, const std::string& path,
                                bool partial);
 // The same from what is open or in memory: each rank its own copy of the same state

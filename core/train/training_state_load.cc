@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <memory>
 #include <mutex>
@@ -14,6 +15,7 @@
 #include "core/ckpt/inspect.h"
 #include "core/ckpt/state_names.h"
 #include "core/comm/agreement.h"
+#include "core/train/hyper_parameters_load.h"
 #include "core/train/training_state.h"
 #include "core/train/training_state_parts.h"
 
@@ -25,6 +27,7 @@ using ckpt::PickleValue;
 using ckpt::StateEntry;
 
 constexpr size_t kNamesInMessage = 8;
+constexpr double kLargestInteger = 1LL << 53;  // that a double tells from the next
 
 std::vector<ckpt::ParameterNames> names_of(const std::vector<ModelTensor>& tensors) {
   std::vector<ckpt::ParameterNames> names;
@@ -43,11 +46,12 @@ struct Wanted {
 
 class Loader {
  public:
-  // Finds all that is to be read and checks names and shapes; changes nothing.
+  // Finds all that is to be read and checks names and shapes; changes nothing but the optimizer's
+  // hyper-parameters.
   Loader(const TrainingObjects& objects, const ckpt::StateSource& source, bool partial);
 
   // Reads it all.
-  LoadReport run(bool partial);
+  LoadReport run();
 
  private:
   void want(const StateEntry* entry, const std::string& name, at::IntArrayRef shape,
@@ -56,11 +60,13 @@ class Loader {
   void want_optimizer();
   void want_rng();
   void check_names(bool partial) const;
-  void set_rng() const;
+  void set_rng();
   void set_step();
   void set_loss_scaler();
-  void set_data(bool partial);
-  void set_lr();
+  void set_data();
+  std::optional<int64_t> find_step() const;
+  std::optional<DataPosition> find_data_position() const;
+  bool is_of_this_data(const DataPosition& position) const;
   std::optional<int64_t> integer(const std::string& name) const;
   std::optional<double> number(const std::string& name) const;
 
@@ -69,6 +75,8 @@ class Loader {
   const ckpt::StateSource& source_;
   ckpt::StateNames names_;
   std::vector<Wanted> wanted_;
+  std::optional<int64_t> step_;
+  std::optional<DataPosition> data_position_;
   at::Tensor rng_;
   LoadReport report_;
 };
@@ -151,29 +159,37 @@ void Loader::check_names(bool partial) const {
 }
 
 std::optional<int64_t> Loader::integer(const std::string& name) const {
-  const StateEntry* entry = source_.find(name);
-  if (entry == nullptr || entry->dtype) {
-    return std::nullopt;
-  }
-  const PickleValue value = source_.read_object(*entry);
-  const int64_t* number = value.as<int64_t>();
-  return number != nullptr && *number >= 0 ? std::optional<int64_t>(*number) : std::nullopt;
+  const auto found = number(name);
+  const bool is_integer =
+      found && *found >= 0 && *found <= kLargestInteger && std::floor(*found) == *found;
+  return is_integer ? std::optional<int64_t>(static_cast<int64_t>(*found)) : std::nullopt;
 }
 
 std::optional<double> Loader::number(const std::string& name) const {
   const StateEntry* entry = source_.find(name);
-  if (entry == nullptr || entry->dtype) {
-    return std::nullopt;
+  return entry == nullptr ? std::nullopt : read_number(source_, *entry);
+}
+
+// Ours, torchtitan's, and what schedulers count; else the steps that the optimizer has taken.
+std::optional<int64_t> Loader::find_step() const {
+  for (const char* name :
+       {kStep, "train_state.step", "scheduler.last_epoch", "lr_scheduler.last_epoch"}) {
+    if (const auto step = integer(name)) {
+      return step;
+    }
   }
-  const PickleValue value = source_.read_object(*entry);
-  const double* found = value.as<double>();
-  return found != nullptr ? std::optional<double>(*found) : std::nullopt;
+  for (size_t i = 0; i < model_.size(); ++i) {
+    if (const StateEntry* entry = names_.optimizer_state(i, "step")) {
+      return integer(entry->name);
+    }
+  }
+  return std::nullopt;
 }
 
 void Loader::set_step() {
-  report_.step = integer(kStep).value_or(-1);
-  if (objects_.step != nullptr && report_.step >= 0) {
-    objects_.step->set_position(report_.step);
+  report_.step = step_.value_or(-1);
+  if (objects_.step != nullptr && step_) {
+    objects_.step->set_position(*step_);
   }
 }
 
@@ -187,7 +203,7 @@ void Loader::set_loss_scaler() {
   }
 }
 
-void Loader::set_data(bool partial) {
+std::optional<DataPosition> Loader::find_data_position() const {
   const auto field = [&](const char* name) {
     return integer(fmt::format("{}.data.{}", kOwn, name));
   };
@@ -195,44 +211,50 @@ void Loader::set_data(bool partial) {
   const auto window = field("window");
   const auto count = field("window_count");
   const auto length = field("sequence_length");
-  const auto steps = field("steps");
-  if (epoch && window && count && length && steps) {
-    const DataPosition position{*epoch, *window, *count, *length};
-    const DataPosition now = objects_.loader->position();
-    const bool same_data = now.window_count == position.window_count &&
-                           now.sequence_length == position.sequence_length;
-    if (same_data || !partial) {
-      objects_.loader->seek(position);
-      *objects_.loader_steps = *steps;
-      return;
-    }
+  if (!epoch || !window || !count || !length || !field("steps")) {
+    return std::nullopt;
   }
+  DataPosition position{*epoch, *window, *count, *length};
+  const StateEntry* seed = source_.find(fmt::format("{}.data.shuffle_seed", kOwn));
+  if (seed == nullptr || seed->dtype) {
+    position.shuffle_seed = objects_.loader->position().shuffle_seed;  // of an earlier version
+    return position;
+  }
+  const PickleValue value = source_.read_object(*seed);
+  if (const int64_t* number = value.as<int64_t>()) {
+    position.shuffle_seed = static_cast<uint64_t>(*number);
+  }
+  return position;
+}
+
+bool Loader::is_of_this_data(const DataPosition& position) const {
+  const DataPosition now = objects_.loader->position();
+  return now.window_count == position.window_count &&
+         now.sequence_length == position.sequence_length &&
+         now.shuffle_seed == position.shuffle_seed;
+}
+
+void Loader::set_data() {
+  if (data_position_ && is_of_this_data(*data_position_)) {
+    objects_.loader->seek(*data_position_);
+    *objects_.loader_steps = *integer(fmt::format("{}.data.steps", kOwn));
+    return;
+  }
+  report_.missing.push_back(fmt::format("{}.data", kOwn));
   // A checkpoint of Python's, or of other data.
-  if (report_.step >= 0) {
-    objects_.loader->seek_step(report_.step);
-    *objects_.loader_steps = report_.step;
+  if (step_) {
+    objects_.loader->seek_step(*step_);
+    *objects_.loader_steps = *step_;
   }
 }
 
-void Loader::set_lr() {
-  const Optimizer& optimizer = *objects_.optimizer;
-  const std::string groups = names_.optimizer_prefix() + "param_groups.";
-  std::optional<double> lr = number(groups + "0.lr");
-  for (size_t i = 0; !lr && i < optimizer.params().size(); ++i) {
-    if (optimizer.group_of(i) == 0) {
-      lr = number(groups + optimizer.params()[i]->name() + ".lr");
-    }
-  }
-  if (lr) {
-    objects_.optimizer->set_lr(*lr);
-  }
-}
-
-void Loader::set_rng() const {
+void Loader::set_rng() {
   if (rng_.defined()) {
     at::Generator generator = at::detail::getDefaultCPUGenerator();
     const std::lock_guard<std::mutex> lock(generator.mutex());
     generator.set_state(rng_);
+  } else if (objects_.rng && objects_.optimizer != nullptr) {
+    report_.missing.push_back(fmt::format("{}.rng", kOwn));
   }
 }
 
@@ -243,15 +265,27 @@ Loader::Loader(const TrainingObjects& objects, const ckpt::StateSource& source, 
       names_(source, names_of(model_)) {
   want_model();
   if (objects_.optimizer != nullptr) {
+    // First: they decide which state there is.
+    load_hyper_parameters(source_, names_, partial, objects_.optimizer, &report_.unexpected);
     want_optimizer();
   }
+  step_ = find_step();
+  if (!step_ && objects_.optimizer != nullptr && objects_.step != nullptr) {
+    report_.missing.emplace_back(kStep);
+  }
+  if (objects_.loader != nullptr) {
+    data_position_ = find_data_position();
+  }
   check_names(partial);
+  if (data_position_ && !partial) {
+    objects_.loader->check(*data_position_);
+  }
   if (objects_.rng) {
     want_rng();
   }
 }
 
-LoadReport Loader::run(bool partial) {
+LoadReport Loader::run() {
   for (const Wanted& wanted : wanted_) {
     if (wanted.into.numel() > 0 || source_.is_collective()) {
       source_.read(*wanted.entry, wanted.offsets, wanted.into);
@@ -260,10 +294,7 @@ LoadReport Loader::run(bool partial) {
   set_step();
   set_loss_scaler();
   if (objects_.loader != nullptr) {
-    set_data(partial);
-  }
-  if (objects_.optimizer != nullptr) {
-    set_lr();
+    set_data();
   }
   set_rng();
   return std::move(report_);
@@ -292,13 +323,23 @@ LoadReport load_training_state(const TrainingObjects& objects, const ckpt::State
   objects.root->zero_grad();
   const std::string what = "loading " + source.path();
   std::optional<Loader> loader;
-  agree(world, what, [&] {
-    loader.emplace(objects, source, partial);
-    return std::string();
-  });
+  const auto before = objects.optimizer != nullptr
+                          ? std::optional<Optimizer::Settings>(objects.optimizer->settings())
+                          : std::nullopt;
+  try {
+    agree(world, what, [&] {
+      loader.emplace(objects, source, partial);
+      return std::string();
+    });
+  } catch (...) {
+    if (before) {
+      objects.optimizer->restore(*before);
+    }
+    throw;
+  }
   LoadReport report;
   agree(world, what, [&] {
-    report = loader->run(partial);
+    report = loader->run();
     return std::string();
   });
   for (fsdp::ShardedParam* param : params) {

@@ -59,15 +59,23 @@ FSDP2_CALL fsdp2_load_options_init(fsdp2_load_options* options, size_t struct_si
 /* [c] Brings back the model and what else is given, from any format, of any world size and mesh,
  * ours or Python's: a checkpoint, or a directory of a series, whose newest complete one is taken. A
  * loader gets its position from the step where the checkpoint has none of data. Each rank reads
- * only its part. Gradients are dropped; floats are converted to the run's dtypes. Errors:
- * FSDP2_E_NOT_FOUND (no checkpoint; names that are missing), FSDP2_E_INVALID_ARGUMENT (unexpected
- * names, other shapes) before anything is changed; FSDP2_E_CORRUPT_DATA with file and item,
- * FSDP2_E_IO: values are undefined until the next load. */
+ * only its part. Gradients are dropped; floats are converted to the run's dtypes. The optimizer
+ * takes the checkpoint's hyper-parameters of each of its groups (betas, eps, weight decay,
+ * momentum, rate; a schedule goes on setting the rate), as Python's set_optimizer_state_dict does;
+ * those that differ from the run's are logged. The step is the checkpoint's "step", else the one
+ * that its trainer, its schedule or its optimizer counted; a directory with dcp in it is read from
+ * there. Errors: FSDP2_E_NOT_FOUND (no checkpoint; names that are missing, or with an optimizer and
+ * a step the step), FSDP2_E_INVALID_ARGUMENT (unexpected names, other shapes; a loader over other
+ * data, or shuffled with another seed), FSDP2_E_UNSUPPORTED (hyper-parameters of another algorithm,
+ * such as amsgrad) before anything is changed; FSDP2_E_CORRUPT_DATA with file and item, FSDP2_E_IO:
+ * values are undefined until the next load. */
 FSDP2_CALL fsdp2_checkpoint_load(fsdp2_shard shard, fsdp2_optimizer optimizer /*(opt)*/,
                                  fsdp2_step step /*(opt)*/, fsdp2_loader loader /*(opt)*/,
                                  const char* path, const fsdp2_load_options* options /*(opt)*/);
 /* The last load of the shard: {"path": ..., "step": 100 or -1, "missing": [...], "unexpected":
- * [...]}. FSDP2_E_WRONG_STATE if there was none. */
+ * [...]}. Of a run with an optimizer, "missing" also has what a checkpoint may lack without an
+ * error: "fsdp2.rng" (of this rank), "fsdp2.data" (the loader went to its place by the step).
+ * FSDP2_E_WRONG_STATE if there was none. */
 FSDP2_CALL fsdp2_checkpoint_get_report(fsdp2_shard shard, char* buf, size_t cap, size_t* needed);
 
 /* [c] What fsdp2_checkpoint_save would write, as a state that shares memory with the run.
@@ -97,12 +105,14 @@ FSDP2_CALL fsdp2_checkpoint_save_pretrained(fsdp2_shard shard, const char* direc
  * FSDP2_E_NOT_FOUND if nothing is there. */
 FSDP2_CALL fsdp2_checkpoint_find(const char* path, char* buf, size_t cap, size_t* needed);
 /* What is in it, as JSON: format, tensors with dtype, shape, bytes, chunks with file and checksum,
- * objects with values. Reads no tensors' values. */
+ * objects with values, or the error of one that is not read. A checksum of null: nothing tells
+ * whether that part is what was written. Reads no tensors' values. */
 FSDP2_CALL fsdp2_checkpoint_inspect(const char* path, char* buf, size_t cap, size_t* needed);
 /* Reads everything and compares every checksum there is; FSDP2_E_CORRUPT_DATA with file and item.
  */
 FSDP2_CALL fsdp2_checkpoint_verify(const char* path);
-/* Writes the checksums of a DCP directory that another program has written or changed. */
+/* Writes the checksums of a DCP directory that another program has written or changed; logs how
+ * many items had none of their own to compare before. */
 FSDP2_CALL fsdp2_checkpoint_rebuild_manifest(const char* path);
 
 typedef struct fsdp2_convert_options {
@@ -118,7 +128,7 @@ typedef struct fsdp2_convert_options {
   {(uint32_t)sizeof(fsdp2_convert_options), 0, 0, 0, 0, 0, (const char*)0}
 FSDP2_CALL fsdp2_convert_options_init(fsdp2_convert_options* options, size_t struct_size);
 /* Holds one tensor in memory at a time. Formats of whole models get the model alone, by its names.
- */
+ * Objects that need more than plain data are left out, which is logged. */
 FSDP2_CALL fsdp2_checkpoint_convert(const char* from, const char* to,
                                     const fsdp2_convert_options* options);
 

@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -37,7 +38,7 @@ enum class Algorithm { kAdamW, kSgd };
 class TinyRun {
  public:
   TinyRun(const std::shared_ptr<World>& world, const Ranks& ranks, const std::string& tokens,
-          double seed = 0.0, Algorithm algorithm = Algorithm::kAdamW) {
+          double seed = 0.0, Algorithm algorithm = Algorithm::kAdamW, uint64_t data_seed = 0) {
     TinyStackOptions options;
     options.width = kWidth;
     options.inner = kWidth;
@@ -68,11 +69,13 @@ class TinyRun {
     loading.batch_size = 1;
     loading.sequence_length = 4;
     loading.order = DataOrder::kShuffle;
+    loading.seed = data_seed;
     loader_.emplace(std::make_shared<TokenFile>(tokens, 256, TokenFormat::kBytes), loading);
     saver_.emplace(root_->shared_mesh());
   }
 
   fsdp::Unit& root() { return *root_; }
+  Optimizer& optimizer() { return *optimizer_; }
   TrainStep& step() { return *step_; }
   ckpt::ShardedSaver& saver() { return *saver_; }
   const DataLoader& loader() const { return *loader_; }
@@ -269,43 +272,64 @@ TEST_F(TrainingState, NamesThatDoNotFitAreErrorsAndAPartialLoadReportsThem) {
   });
 }
 
-// The state of a run under other names, as other trainers write it.
+// The state of a run under other names, as other trainers write it: tensors and, of the objects,
+// what is under "optim".
 template <typename Rename>
 ckpt::StateDict renamed(const ckpt::StateDict& state, const Rename& rename) {
   ckpt::StateDict out;
   for (const ckpt::StateTensor& tensor : state.tensors) {
-    out.add_tensor(rename(tensor.path), tensor.shape, tensor.offsets, tensor.local);
+    if (tensor.name.rfind("fsdp2.", 0) != 0) {
+      out.add_tensor(rename(tensor.path), tensor.shape, tensor.offsets, tensor.local);
+    }
+  }
+  for (const ckpt::StateObject& object : state.objects) {
+    if (object.name.rfind("optim.", 0) == 0) {
+      out.add_object(rename(object.path), object.value);
+    }
   }
   return out;
 }
 
-TEST_F(TrainingState, OfTorchtitanLikeTrainersIsRead) {
+// The model at the top, the optimizer under another name.
+ckpt::StatePath beside_the_model(ckpt::StatePath path) {
+  if (path[0] == ckpt::DcpPathPart(std::string("model"))) {
+    return {path[1]};
+  }
+  const auto* flat = std::get_if<std::string>(&path.back());
+  if (path.size() == 2 && flat != nullptr) {
+    return {"optimizer." + *flat};
+  }
+  path[0] = std::string("optimizer");
+  return path;
+}
+
+TEST_F(TrainingState, OfTorchtitanIsRead) {
   run_ranks(2, [&](const std::shared_ptr<World>& world) {
     TinyRun run(world, {2, 0}, tokens());
     run.train(2);
     const ckpt::StateDict state = state_to_save(run.objects());
     run.saver().save(state, {path("ours")});
-    ckpt::StateDict theirs = renamed(state, [](ckpt::StatePath path) {
-      // The model at the top, the optimizer flattened under another name.
-      const bool model = path[0] == ckpt::DcpPathPart(std::string("model"));
-      if (model) {
-        return ckpt::StatePath{path[1]};
-      }
-      if (path[0] == ckpt::DcpPathPart(std::string("optim"))) {
-        path[0] = std::string("optimizer");
-      }
-      return path;
-    });
-    theirs.add_object({"train_state"}, 2);
+    // All flat, optimizer keys by parameter; what else its trainer keeps, tensors among it.
+    ckpt::StateDict theirs =
+        renamed(state_to_save(run.objects(), OptimizerKeys::kByParameter), beside_the_model);
+    theirs.add_whole({"train_state", "step"}, at::scalar_tensor(2, at::kInt));
+    theirs.add_whole({"train_state", "ntokens_seen"}, at::scalar_tensor(64, at::kLong));
+    theirs.add_object({"train_state", "log_steps"}, ckpt::PickleList{{1, 2}});
+    theirs.add_object({"lr_scheduler", "last_epoch"}, 2);
+    theirs.add_object({"dataloader", "dp_rank_0"}, "bytes");
     run.saver().save(theirs, {path("theirs")});
     TinyRun other(world, {2, 0}, tokens(), 1.0);
-    load_training_state(other.objects(), path("theirs"), false);
+    const LoadReport report = load_training_state(other.objects(), path("theirs"), false);
+    EXPECT_EQ(report.step, 2);
+    EXPECT_EQ(report.missing, (std::vector<std::string>{"fsdp2.data", "fsdp2.rng"}));
+    EXPECT_EQ(other.step().position(), 2);
+    EXPECT_EQ(other.loader_steps(), 2);
     other.saver().save(state_to_save(other.objects()), {path("again")});
   });
   expect_equal(tensors_in(path("again")), tensors_in(path("ours")));
 }
 
-TEST_F(TrainingState, WithTheOptimizerByNumberIsRead) {
+TEST_F(TrainingState, OfRollIsRead) {
   run_ranks(2, [&](const std::shared_ptr<World>& world) {
     TinyRun run(world, {2, 0}, tokens());
     run.train(2);
@@ -317,20 +341,201 @@ TEST_F(TrainingState, WithTheOptimizerByNumberIsRead) {
       list.items.emplace_back(static_cast<int64_t>(numbers.size()));
       numbers.emplace(param->name(), numbers.size());
     }
-    ckpt::StateDict theirs = renamed(state, [&](ckpt::StatePath path) {
-      if (path[0] == ckpt::DcpPathPart(std::string("optim"))) {
-        path[0] = std::string("optimizer");
+    ckpt::StateDict theirs = renamed(state, [&](const ckpt::StatePath& given) {
+      ckpt::StatePath path = beside_the_model(given);
+      if (path.size() == 4 && path[1] == ckpt::DcpPathPart(std::string("state"))) {
         path[2] = numbers.at(std::get<std::string>(path[2]));
       }
       return path;
     });
-    theirs.add_object({"optimizer", "param_groups", int64_t{0}, "params"}, list);
-    run.saver().save(theirs, {path("theirs")});
+    for (ckpt::StateObject& object : theirs.objects) {
+      object.value = object.name == "optimizer.param_groups.0.params" ? list : object.value;
+    }
+    theirs.add_object({"scheduler", "last_epoch"}, 7);
+    theirs.add_object({"scheduler", "base_lrs"}, ckpt::PickleList{{1e-2}});
+    theirs.add_whole({"rng_state", "cpu"}, at::ones({5056}, at::kByte));
+    theirs.add_object({"rng_state", "python"}, ckpt::PickleTuple{{3, ckpt::PickleTuple{{1, 2}}}});
+    // Beside it the model alone, as transformers has it.
+    std::filesystem::create_directories(path("theirs"));
+    run.saver().save(theirs, {path("theirs/dcp")});
+    ckpt::save_full_state_dict(run.root(), path("theirs/model.safetensors"),
+                               ckpt::CheckpointFormat::kSafetensors, {});
+    if (world->rank() == 0) {
+      write("theirs/config.json", "{}");
+    }
     TinyRun other(world, {2, 0}, tokens(), 1.0);
-    load_training_state(other.objects(), path("theirs"), false);
+    const LoadReport report = load_training_state(other.objects(), path("theirs"), false);
+    EXPECT_EQ(report.step, 7);
     other.saver().save(state_to_save(other.objects()), {path("again")});
   });
   expect_equal(tensors_in(path("again")), tensors_in(path("ours")));
+}
+
+// Keeps of a state what is wanted.
+template <typename Wanted>
+ckpt::StateDict only(ckpt::StateDict state, const Wanted& wanted) {
+  const auto drop = [&](auto& list) {
+    const auto is_unwanted = [&](const auto& entry) { return !wanted(entry.name); };
+    list.erase(std::remove_if(list.begin(), list.end(), is_unwanted), list.end());
+  };
+  drop(state.tensors);
+  drop(state.objects);
+  return state;
+}
+
+TEST_F(TrainingState, ThatSaysNoStepHasTheOneThatTheOptimizerCounted) {
+  run_ranks(2, [&](const std::shared_ptr<World>& world) {
+    TinyRun run(world, {2, 0}, tokens());
+    run.train(3);
+    const auto wanted = [](const std::string& name) {
+      return name.rfind("model.", 0) == 0 || name.rfind("optim.", 0) == 0;
+    };
+    run.saver().save(only(state_to_save(run.objects()), wanted), {path("run")});
+    TinyRun other(world, {2, 0}, tokens(), 1.0);
+    EXPECT_EQ(load_training_state(other.objects(), path("run"), false).step, 3);
+    EXPECT_EQ(other.loader_steps(), 3);
+  });
+}
+
+TEST_F(TrainingState, WithAnOptimizerButNoStepIsAnErrorUnlessPartial) {
+  run_ranks(2, [&](const std::shared_ptr<World>& world) {
+    TinyRun run(world, {2, 0}, tokens(), 0.0, Algorithm::kSgd);
+    run.train(2);
+    const auto wanted = [](const std::string& name) { return name != "step"; };
+    run.saver().save(only(state_to_save(run.objects()), wanted), {path("run")});
+    const Error error = error_of([&] { load_training_state(run.objects(), path("run"), false); });
+    EXPECT_EQ(error.code(), Code::kNotFound);
+    EXPECT_NE(error.message().find("missing keys: step"), std::string::npos) << error.message();
+    const LoadReport report = load_training_state(run.objects(), path("run"), true);
+    EXPECT_EQ(report.step, -1);
+    EXPECT_EQ(report.missing, std::vector<std::string>{"step"});
+  });
+}
+
+std::map<std::string, HyperParameter::Value> by_name(const Optimizer& optimizer, size_t group) {
+  std::map<std::string, HyperParameter::Value> values;
+  for (const HyperParameter& value : optimizer.hyper_parameters(group)) {
+    values.emplace(value.name, value.value);
+  }
+  return values;
+}
+
+const std::vector<HyperParameter> kOtherValues = {
+    {"lr", 0.125}, {"betas", std::pair(0.5, 0.75)}, {"eps", 1e-3}, {"weight_decay", 0.25}};
+
+TEST_F(TrainingState, BringsBackTheHyperParametersOfEachGroup) {
+  for (const OptimizerKeys keys : {OptimizerKeys::kByGroup, OptimizerKeys::kByParameter}) {
+    run_ranks(2, [&](const std::shared_ptr<World>& world) {
+      TinyRun run(world, {2, 0}, tokens());
+      run.optimizer().add_group({"scale"}, AdamWOptions{2e-2, 0.9, 0.999, 1e-8, 0.0});
+      run.optimizer().set_hyper_parameters(0, kOtherValues);
+      run.saver().save(state_to_save(run.objects(), keys), {path("run")});
+      TinyRun other(world, {2, 0}, tokens());
+      other.optimizer().add_group({"scale"}, AdamWOptions{1e-3});
+      load_training_state(other.objects(), path("run"), false);
+      for (const size_t group : {0, 1}) {
+        EXPECT_EQ(by_name(other.optimizer(), group), by_name(run.optimizer(), group)) << group;
+      }
+      EXPECT_EQ(other.optimizer().lr(), 0.125);
+    });
+  }
+}
+
+TEST_F(TrainingState, MomentumOfTheCheckpointComesWithItsBuffers) {
+  run_ranks(2, [&](const std::shared_ptr<World>& world) {
+    TinyRun run(world, {2, 0}, tokens(), 0.0, Algorithm::kSgd);
+    run.train(3);
+    run.saver().save(state_to_save(run.objects()), {path("run")});
+    const std::vector<double> expected = run.train(5);
+    TinyRun other(world, {2, 0}, tokens(), 1.0, Algorithm::kSgd);
+    other.optimizer().set_hyper_parameters(0, {{"momentum", 0.0}});
+    load_training_state(other.objects(), path("run"), false);
+    EXPECT_EQ(other.train(5), expected);
+  });
+}
+
+TEST_F(TrainingState, OfAnAlgorithmThatIsNotProvidedIsAnErrorThatChangesNothing) {
+  run_ranks(2, [&](const std::shared_ptr<World>& world) {
+    TinyRun run(world, {2, 0}, tokens());
+    const auto before = by_name(run.optimizer(), 0);
+    TinyRun other(world, {2, 0}, tokens());
+    other.optimizer().set_hyper_parameters(0, kOtherValues);
+    ckpt::StateDict state = state_to_save(other.objects());
+    for (ckpt::StateObject& object : state.objects) {
+      object.value = object.name == "optim.param_groups.0.amsgrad" ? true : object.value;
+    }
+    run.saver().save(state, {path("run")});
+    const Error error = error_of([&] { load_training_state(run.objects(), path("run"), false); });
+    EXPECT_EQ(error.code(), Code::kUnsupported);
+    EXPECT_NE(error.message().find("optim.param_groups.0: amsgrad"), std::string::npos)
+        << error.message();
+    EXPECT_EQ(by_name(run.optimizer(), 0), before);
+    const LoadReport report = load_training_state(run.objects(), path("run"), true);
+    EXPECT_EQ(report.unexpected, std::vector<std::string>{"optim.param_groups.0"});
+    EXPECT_EQ(by_name(run.optimizer(), 0), before);
+  });
+}
+
+TEST_F(TrainingState, LoadThatFailsLeavesTheHyperParameters) {
+  run_ranks(2, [&](const std::shared_ptr<World>& world) {
+    TinyRun run(world, {2, 0}, tokens());
+    TinyRun other(world, {2, 0}, tokens());
+    other.optimizer().set_hyper_parameters(0, kOtherValues);
+    ckpt::StateDict state = state_to_save(other.objects());
+    state.add_whole({"model", "stranger"}, at::ones({2}));
+    run.saver().save(state, {path("run")});
+    const auto before = by_name(run.optimizer(), 0);
+    EXPECT_THROW(load_training_state(run.objects(), path("run"), false), Error);
+    EXPECT_EQ(by_name(run.optimizer(), 0), before);
+  });
+}
+
+TEST_F(TrainingState, OfDataInAnotherOrderIsAnErrorUnlessPartial) {
+  run_ranks(2, [&](const std::shared_ptr<World>& world) {
+    TinyRun run(world, {2, 0}, tokens(), 0.0, Algorithm::kAdamW, /*data_seed=*/42);
+    run.train(2);
+    run.saver().save(state_to_save(run.objects()), {path("run")});
+    TinyRun other(world, {2, 0}, tokens(), 0.0, Algorithm::kAdamW, /*data_seed=*/7);
+    const Error error = error_of([&] { load_training_state(other.objects(), path("run"), false); });
+    EXPECT_EQ(error.code(), Code::kInvalidArgument);
+    EXPECT_NE(error.message().find("shuffled with seed 7"), std::string::npos) << error.message();
+    EXPECT_NE(error.message().find("shuffled with seed 42"), std::string::npos) << error.message();
+    const LoadReport report = load_training_state(other.objects(), path("run"), true);
+    EXPECT_EQ(report.missing, std::vector<std::string>{"fsdp2.data"});
+    EXPECT_EQ(other.loader_steps(), 2);
+  });
+}
+
+// What rank 0 says, on all ranks.
+std::string from_rank_0(World& world, const std::string& text) {
+  const at::Tensor bytes = at::zeros({4096}, at::kByte);
+  if (world.rank() == 0) {
+    std::copy(text.begin(), text.end(), bytes.mutable_data_ptr<uint8_t>());
+  }
+  world.control().broadcast(bytes, 0).wait();
+  return reinterpret_cast<const char*>(bytes.const_data_ptr<uint8_t>());
+}
+
+// Processes: threads share one generator.
+TEST_F(TrainingState, TheRandomGeneratorOfEveryRankGoesOn) {
+  run_rank_processes(3, [&](const std::shared_ptr<World>& world) {
+    const std::string saved = from_rank_0(*world, path("run"));
+    TinyRun run(world, {3, 0}, tokens());
+    at::manual_seed(static_cast<uint64_t>(100 + world->rank()));
+    at::rand({world->rank() + 1});
+    run.saver().save(state_to_save(run.objects()), {saved});
+    const at::Tensor next = at::rand({3});
+    at::manual_seed(1);
+    load_training_state(run.objects(), saved, false);
+    EXPECT_TRUE(at::equal(at::rand({3}), next)) << world->rank();
+    const auto source = ckpt::open_state_source(saved);
+    const auto state_of = [&](int rank) {
+      return ckpt::read_whole(*source, *source->find("fsdp2.rng." + std::to_string(rank)));
+    };
+    EXPECT_FALSE(at::equal(state_of(0), state_of(1)));
+    EXPECT_FALSE(at::equal(state_of(1), state_of(2)));
+    world->control().barrier();  // the directory goes when rank 0 ends
+  });
 }
 
 TEST_F(TrainingState, FullAndPerRankFilesBringTheModelBack) {
