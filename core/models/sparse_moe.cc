@@ -20,7 +20,8 @@ SparseMoeBlock::SparseMoeBlock(const DecoderConfig& config, at::ScalarType dtype
                                                        /*has_bias=*/false, dtype));
   expert_list_ = register_module("experts", std::make_shared<nn::ModuleList>());
   for (int64_t i = 0; i < config.experts->experts; ++i) {
-    experts_.push_back(std::make_shared<nn::SwiGluMlp>(config.kind("MLP"), config.hidden_size,
+    // A kind apart from the dense layers' MLP, so that units can be made of experts alone.
+    experts_.push_back(std::make_shared<nn::SwiGluMlp>(config.kind("Expert"), config.hidden_size,
                                                        config.experts->intermediate_size,
                                                        /*has_bias=*/false, dtype));
     expert_list_->append(experts_.back());

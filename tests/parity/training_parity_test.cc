@@ -85,9 +85,10 @@ train::StepOptions step_options_of(const json& options) {
   return step;
 }
 
-// One rank's part of a run.
+// One rank's part of a run. more_kinds: that are units besides the layers.
 struct RankRun {
-  RankRun(const std::shared_ptr<World>& world, const std::string& name, const json& options)
+  RankRun(const std::shared_ptr<World>& world, const std::string& name, const json& options,
+          const std::vector<std::string>& more_kinds = {})
       : directory(std::string(kGolden) + "models/" + name),
         model(models::build(directory.config_json())) {
     if (options.at("activation_checkpointing")) {
@@ -95,7 +96,9 @@ struct RankRun {
     }
     const int64_t fsdp_size = options.at("fsdp_size");
     const auto mesh = Mesh::for_fsdp(world, fsdp_size);
-    root = fsdp::fully_shard_by_kind(model, mesh, policy_of(options), model->no_split_kinds());
+    std::vector<std::string> kinds = model->no_split_kinds();
+    kinds.insert(kinds.end(), more_kinds.begin(), more_kinds.end());
+    root = fsdp::fully_shard_by_kind(model, mesh, policy_of(options), kinds);
     fsdp::load_parameters(*root, directory);
     train::DataLoaderOptions data;
     data.rank = world->rank();
@@ -144,8 +147,8 @@ struct Series {
 };
 
 Series run_series(const std::shared_ptr<World>& world, const std::string& model,
-                  const json& options) {
-  RankRun run(world, model, options);
+                  const json& options, const std::vector<std::string>& more_kinds = {}) {
+  RankRun run(world, model, options, more_kinds);
   Series series;
   for (int step = 0; step < options.at("steps").get<int>(); ++step) {
     const train::StepResult result = run.next();
@@ -270,6 +273,91 @@ TEST(ThreeRanks, EqualOneRankOnTheSameGlobalBatch) {
       EXPECT_LE(largest_relative_difference(three.grad_norm, one.grad_norm), 2e-5) << model;
     });
   }
+}
+
+// ---- experts as units of their own, which not every rank uses in every step
+
+constexpr const char* kMoe = "tiny-qwen3-moe";
+constexpr const char* kExpert = "Qwen3MoeExpert";
+
+TEST(ExpertsAsUnits, EqualPythonsRun) {
+  const json golden = golden_of(kMoe);
+  for (const json& run : golden.at("runs")) {
+    if (run.at("world_size") == 2 && run.at("name") == "fp32") {
+      run_ranks(2, [&](const std::shared_ptr<World>& world) {
+        const Series series = run_series(world, kMoe, run.at("options"), {kExpert});
+        const json& tolerance = golden.at("tolerances").at("fp32");
+        EXPECT_LE(largest_relative_difference(series.loss, run.at("loss")),
+                  tolerance.at("loss").get<double>());
+        EXPECT_LE(largest_relative_difference(series.grad_norm, run.at("grad_norm_fp64")),
+                  tolerance.at("grad_norm").get<double>());
+      });
+    }
+  }
+}
+
+class CallCounter : public nn::ForwardHooks {
+ public:
+  void pre_forward(nn::Module& /*module*/, nn::Values& /*inputs*/) override { ++calls; }
+  void post_forward(nn::Module& /*module*/, c10::IValue& /*output*/) override {}
+  void forward_failed(nn::Module& /*module*/) noexcept override {}
+  int calls = 0;
+};
+
+std::vector<std::shared_ptr<CallCounter>> count_calls_of_experts(const nn::Module& model) {
+  std::vector<std::shared_ptr<CallCounter>> counters;
+  for (const auto& entry : model.modules(/*include_self=*/false)) {
+    auto* module = dynamic_cast<nn::Module*>(entry.get());
+    if (module != nullptr && module->kind() == kExpert) {
+      counters.push_back(std::make_shared<CallCounter>());
+      module->add_hooks(counters.back());
+    }
+  }
+  return counters;
+}
+
+// Two tokens a rank, of four experts in a layer at most.
+nn::Values few_tokens(int step, int rank) {
+  const at::Tensor tokens =
+      at::tensor({7 * step + 3 * rank + 1, 5 * step + 11 * rank + 2}, at::kLong);
+  return {tokens.view({1, 2}), tokens.flip(0).view({1, 2})};
+}
+
+TEST(ExpertsAsUnits, RanksThatUseDifferentOnesGetTheAverageOfAll) {
+  const json options = golden_of(kMoe).at("runs").at(0).at("options");
+  run_ranks(2, [&](const std::shared_ptr<World>& world) {
+    const RankRun run(world, kMoe, options, {kExpert});
+    ckpt::HuggingFaceDirectory directory(std::string(kGolden) + "models/" + kMoe);
+    const auto reference = models::build(directory.config_json());
+    nn::materialize(*reference, directory);
+    const auto counters = count_calls_of_experts(*reference);
+    EXPECT_EQ(run.root->units().size(), 1 + counters.size() + 2);  // and two layers
+    for (int step = 0; step < 5; ++step) {
+      (*run.model)(few_tokens(step, world->rank())).toTensor().backward();
+      std::vector<std::vector<int>> calls(2);
+      for (int rank = 0; rank < 2; ++rank) {
+        for (const auto& counter : counters) {
+          counter->calls = 0;
+        }
+        ((*reference)(few_tokens(step, rank)).toTensor() / 2.0).backward();
+        for (const auto& counter : counters) {
+          calls[static_cast<size_t>(rank)].push_back(counter->calls);
+        }
+      }
+      EXPECT_NE(calls[0], calls[1]) << "both ranks use the same experts: nothing is tested";
+      for (const fsdp::ShardedParam* param : run.root->parameters()) {
+        const at::Tensor expected = reference->named_parameters()[param->name()].grad();
+        const at::Tensor gradient = fsdp::full_gradient(*run.root, *param);
+        ASSERT_EQ(gradient.defined(), expected.defined()) << param->name();
+        EXPECT_TRUE(!expected.defined() || at::allclose(gradient, expected, 1e-4, 1e-6))
+            << param->name();
+      }
+      run.root->zero_grad();
+      for (const at::Tensor& parameter : reference->parameters()) {
+        const_cast<at::Tensor&>(parameter).mutable_grad() = at::Tensor();
+      }
+    }
+  });
 }
 
 }  // namespace
