@@ -154,6 +154,27 @@ static void gather_halves(fsdp2_mesh mesh, int rank) {
 }
 static void another_form_can_travel(void) { on_ranks("halves", 2, 0, gather_halves); }
 
+static void remove_while_gathering(fsdp2_mesh mesh, int rank) {
+  const char* const unit = "model.layers.1";
+  const fsdp2_module module = tiny_model();
+  const fsdp2_shard shard = shard_of(module, mesh);
+  int calls = 0; /* of to_halves, and of the release */
+  (void)rank;
+  EXPECT_OK(fsdp2_shard_set_all_gather_extension(shard, unit, to_halves, from_halves, &calls,
+                                                 count_release));
+  EXPECT_OK(fsdp2_shard_unshard(shard, unit, 1));
+  EXPECT_OK(fsdp2_shard_set_all_gather_extension(shard, unit, NULL, NULL, NULL, NULL));
+  EXPECT(calls == 9); /* the gather under way still needs it */
+  EXPECT_OK(fsdp2_shard_wait_unshard(shard, unit));
+  EXPECT(calls == 10);
+  EXPECT_NEAR(tiny_step(module, shard).loss, one_rank.loss, 1e-2);
+  EXPECT(calls == 10);
+  destroy_tiny(module, shard);
+}
+static void a_gather_ends_with_the_functions_it_began_with(void) {
+  on_ranks("removed", 2, 0, remove_while_gathering);
+}
+
 /* ---- failures */
 
 static fsdp2_status fail_with_text(fsdp2_tensor gradients, void* user_data) {
@@ -223,6 +244,7 @@ int main(void) {
   RUN(a_hook_changes_reduced_gradients);
   RUN(each_parameter_tells_when_its_gradient_is_there);
   RUN(another_form_can_travel);
+  RUN(a_gather_ends_with_the_functions_it_began_with);
   RUN(a_callback_that_fails_fails_the_call_on_all_ranks);
   RUN(what_a_callback_says_is_in_the_message);
   return harness_result();
