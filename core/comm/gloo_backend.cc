@@ -189,7 +189,7 @@ class GlooBackend final : public c10d::ProcessGroupGloo {
 
   WorkPtr allreduce(std::vector<at::Tensor>& tensors,
                     const c10d::AllreduceOptions& options) override {
-    const at::Tensor tensor = tensors.at(0);
+    const at::Tensor& tensor = tensors.at(0);
     const ReduceOp op = to_reduce_op(options.reduceOp);
     const int size = getSize();
     if (all_reduce_gathers(size_of(tensor), size)) {
