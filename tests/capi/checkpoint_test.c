@@ -74,6 +74,26 @@ static void the_report_tells_step_and_names(void) {
   end_lone_job(&job);
 }
 
+static void a_load_takes_the_hyper_parameters_of_the_checkpoint(void) {
+  struct job job = start_lone_job();
+  fsdp2_adamw_options other = FSDP2_ADAMW_OPTIONS_INIT;
+  fsdp2_optimizer optimizer = {0};
+  static char text[1 << 18];
+  size_t needed = 0;
+  other.weight_decay = 0.25;
+  other.beta1 = 0.5;
+  EXPECT_OK(fsdp2_optimizer_adamw(job.shard, &other, &optimizer));
+  EXPECT_OK(fsdp2_checkpoint_save(job.shard, optimizer, job.step, job.loader,
+                                  temporary_path("other"), NULL));
+  load(&job, "other");
+  save(&job, "again", 0);
+  EXPECT_OK(fsdp2_checkpoint_inspect(temporary_path("again"), text, sizeof(text), &needed));
+  EXPECT(strstr(text, "\"optim.param_groups.0.weight_decay\",\"value\":\"0.25\"") != NULL);
+  EXPECT(strstr(text, "\"optim.param_groups.0.betas\",\"value\":\"(0.5, ") != NULL);
+  EXPECT_OK(fsdp2_optimizer_destroy(optimizer));
+  end_lone_job(&job);
+}
+
 static void every_format_is_saved_inspected_verified_and_loaded(void) {
   static const char* const names[] = {"sharded", "model.safetensors", "fsdp_cpt1.pth", "directory",
                                       "per-rank"};
@@ -281,6 +301,7 @@ static void four_ranks_save_and_three_load(void) {
 int main(void) {
   RUN(a_run_goes_on_from_a_checkpoint_to_the_bit);
   RUN(the_report_tells_step_and_names);
+  RUN(a_load_takes_the_hyper_parameters_of_the_checkpoint);
   RUN(every_format_is_saved_inspected_verified_and_loaded);
   RUN(formats_are_converted_into_each_other);
   RUN(an_export_in_bf16_says_so_in_config_and_weights);

@@ -136,6 +136,22 @@ TEST(TrainOutputs, AreInTheDtypeAskedFor) {
       0);
 }
 
+TEST(Inspect, CountsWhatHasNoChecksumToCompare) {
+  const std::string folder = empty_directory();
+  run_to_end(1, {"--stop-step", "1", "--save-dir", folder + "/dcp", "--full-state-dict",
+                 folder + "/model.safetensors"});
+  const Outcome sound = fsdp2({"inspect", folder + "/model.safetensors", "--verify"});
+  EXPECT_EQ(sound.exit_code, 0) << sound.err;
+  EXPECT_THAT(sound.out, HasSubstr("everything has been read and is sound"));
+  // Of another program: its header and the data of one tensor.
+  const std::string header = R"({"w":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})";
+  write_file(folder + "/other.safetensors", std::string(1, static_cast<char>(header.size())) +
+                                                std::string(7, '\0') + header + "ab");
+  const Outcome other = fsdp2({"inspect", folder + "/other.safetensors", "--verify"});
+  EXPECT_EQ(other.exit_code, 0) << other.err;
+  EXPECT_THAT(other.out, HasSubstr("1 of 1 items have no checksum to compare"));
+}
+
 TEST(Inspect, NamesTheItemThatIsDamaged) {
   const std::string folder = empty_directory() + "/checkpoint";
   run_to_end(1, {"--stop-step", "1", "--save-dir", folder});
@@ -158,6 +174,7 @@ TEST(Convert, ThroughEveryFormatAndBackKeepsTheRun) {
     EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   };
   convert("/dcp", "/all.pth", {});
+  EXPECT_EQ(losses(run_to_end(2, {"--resume", folder + "/all.pth"})), losses(expected));
   convert("/all.pth", "/ranks", {"--format", "pth-per-rank", "--ranks", "3", "--step", "3"});
   convert("/ranks", "/back", {});
   const Training resumed = run_to_end(2, {"--resume", folder + "/back"});
