@@ -23,6 +23,7 @@
 #include "core/ckpt/full_state_dict.h"
 #include "core/ckpt/hugging_face_directory.h"
 #include "core/ckpt/memory_state.h"
+#include "core/ckpt/pending_directory.h"
 #include "core/ckpt/sharded_save.h"
 #include "core/comm/agreement.h"
 #include "core/train/training_state.h"
@@ -146,6 +147,28 @@ void check_is_free(const std::string& path) {
   std::error_code error;
   if (std::filesystem::exists(path, error)) {
     throw Error(Code::kIo, path + ": already exists, and is not to be overwritten", EEXIST);
+  }
+}
+
+// Whether a save may replace what is at `path`.
+void check_path(const std::string& path, const SaveRequest& request) {
+  using ckpt::CheckpointFormat;
+  if (request.options.no_overwrite != 0) {
+    check_is_free(path);
+  }
+  std::error_code error;
+  const bool is_directory = std::filesystem::is_directory(path, error);
+  switch (request.format) {
+    case CheckpointFormat::kDcpDirectory:
+    case CheckpointFormat::kHuggingFaceDirectory:
+      ckpt::check_replaceable(path, request.format);
+      break;
+    case CheckpointFormat::kPthPerRankDirectory:
+      FSDP2_CHECK(is_directory || !std::filesystem::exists(path, error), Code::kIo,
+                  "{}: is a file, expected a directory or nothing", path);
+      break;
+    default:
+      FSDP2_CHECK(!is_directory, Code::kIo, "{}: is a directory, expected a file or nothing", path);
   }
 }
 
@@ -336,6 +359,15 @@ fsdp2_status fsdp2_checkpoint_wait(fsdp2_shard shard) {
     if (object->checkpoint) {
       object->checkpoint->saver.wait();
     }
+  });
+}
+
+fsdp2_status fsdp2_checkpoint_check_path(const char* path, const fsdp2_save_options* options) {
+  return guard(__func__, [&](Call&) {
+    const std::string where = capi::read_path(path, "path");
+    capi::SaveRequest request;
+    capi::read_save_options(options, &request);
+    capi::check_path(where, request);
   });
 }
 

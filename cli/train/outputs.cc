@@ -63,6 +63,16 @@ void check_directory(const std::string& flag, const std::string& path) {
   need_folder(flag, path, nearest);
 }
 
+// What is there may only be replaced if it is of the same kind.
+void check_replaced(const std::string& flag, const std::string& path, int32_t format,
+                    const std::string& advice = "") {
+  fsdp2_save_options save = FSDP2_SAVE_OPTIONS_INIT;
+  save.format = format;
+  if (!path.empty() && fsdp2_checkpoint_check_path(path.c_str(), &save) != FSDP2_OK) {
+    throw Failure(flag + " " + fsdp2_error_message() + advice);
+  }
+}
+
 bool is_torch_file(const fs::path& path) {
   const fs::path extension = path.extension();
   return extension == ".pth" || extension == ".pt" || extension == ".bin";
@@ -75,6 +85,11 @@ void check_outputs(const TrainOptions& options) {
   check_file("--full-state-dict", options.full_state_dict, false);
   check_directory("--save-pretrained", options.save_pretrained);
   check_directory("--save-dir", options.save_dir);
+  check_replaced("--save-pretrained", options.save_pretrained, FSDP2_CHECKPOINT_MODEL_DIRECTORY);
+  if (options.save_every == 0) {  // else each of the series is new or a checkpoint of its own
+    check_replaced("--save-dir", options.save_dir, FSDP2_CHECKPOINT_SHARDED,
+                   "; with --save-every a series in it");
+  }
 }
 
 void write_outputs(const TrainOptions& options, const Shard& shard) {

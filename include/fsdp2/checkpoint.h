@@ -21,7 +21,9 @@ typedef struct fsdp2_save_options {
   uint32_t struct_size;
   int32_t format;
   int32_t background; /* 1: return once a copy is made; sharded only */
-  int32_t keep_last;  /* n > 0: of a series DIR/step-XXXXXXXX only the newest n; sharded only */
+  int32_t keep_last;  /* n > 0: of a series DIR/step-XXXXXXXX only the newest n; sharded only. Later
+                       * steps than this one, of a run that was given up, are neither counted nor
+                       * removed, and stay the newest until this run has passed them */
   int32_t no_rng;     /* 1: without LibTorch's random generator; sharded only */
   int32_t dtype;      /* FSDP2_DTYPE_ that floating-point parameters are rounded to in the file, or
                        * _KEEP; not sharded, not per rank; the model itself stays as it is */
@@ -36,13 +38,24 @@ FSDP2_CALL fsdp2_save_options_init(fsdp2_save_options* options, size_t struct_si
  * loader's (a sharded checkpoint holds them; the number in the names of per-rank files is the
  * step's position). Names are those of Python's get_state_dict: model.*, optim.*, step; ours begin
  * with fsdp2. At most one save of a shard is under way: another waits for it, and tells its error
- * if it failed. Ranks of replicas share the work. Errors: FSDP2_E_IO (disk full, not writable), the
- * same on all ranks; an older checkpoint at `path` or beside it is untouched then. */
+ * if it failed. Ranks of replicas share the work.
+ *
+ * A checkpoint at `path` is replaced, but nothing else: a sharded one takes the place of an empty
+ * directory or of a sharded checkpoint with no other file in it; a model directory keeps what it
+ * does not write itself (a tokenizer). A symbolic link stands for what it points to. Errors:
+ * FSDP2_E_IO (something else is in the way, disk full, not writable), the same on all ranks; an
+ * older checkpoint at `path` or beside it is untouched then. Of files per rank each is replaced by
+ * itself: if that is interrupted, the step counts as missing and the one before is loaded. Old
+ * files that cannot be removed are no error, but logged. */
 FSDP2_CALL fsdp2_checkpoint_save(fsdp2_shard shard, fsdp2_optimizer optimizer /*(opt)*/,
                                  fsdp2_step step /*(opt)*/, fsdp2_loader loader /*(opt)*/,
                                  const char* path, const fsdp2_save_options* options /*(opt)*/);
-/* [c] Until the save in the background has ended; its error, once. Destroying the shard waits too.
- */
+/* Whether such a save might replace what is at `path`, to be asked before hours of training rather
+ * than after: FSDP2_E_IO with what is in the way and what to do. Looks at files only. */
+FSDP2_CALL fsdp2_checkpoint_check_path(const char* path,
+                                       const fsdp2_save_options* options /*(opt)*/);
+/* [c] Until the save in the background has ended; its error, once. Destroying the shard waits too,
+ * but an error that nobody has waited for is then only logged. */
 FSDP2_CALL fsdp2_checkpoint_wait(fsdp2_shard shard);
 /* 1 if none is under way on this rank. */
 FSDP2_CALL fsdp2_checkpoint_poll(fsdp2_shard shard, int32_t* out_done);
@@ -128,7 +141,8 @@ typedef struct fsdp2_convert_options {
   {(uint32_t)sizeof(fsdp2_convert_options), 0, 0, 0, 0, 0, (const char*)0}
 FSDP2_CALL fsdp2_convert_options_init(fsdp2_convert_options* options, size_t struct_size);
 /* Holds one tensor in memory at a time. Formats of whole models get the model alone, by its names.
- * Objects that need more than plain data are left out, which is logged. */
+ * What is at `to` is replaced as by fsdp2_checkpoint_save. Objects that need more than plain data
+ * are left out, which is logged. */
 FSDP2_CALL fsdp2_checkpoint_convert(const char* from, const char* to,
                                     const fsdp2_convert_options* options);
 

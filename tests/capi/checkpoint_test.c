@@ -219,6 +219,31 @@ static void what_is_there_is_replaced_unless_that_is_ruled_out(void) {
   end_lone_job(&job);
 }
 
+static void what_is_in_the_way_can_be_asked_for(void) {
+  struct job job = start_lone_job();
+  fsdp2_save_options options = FSDP2_SAVE_OPTIONS_INIT;
+  EXPECT_OK(fsdp2_checkpoint_check_path(temporary_path("way/step-00000001"), NULL));
+  EXPECT_OK(fsdp2_checkpoint_save(job.shard, job.optimizer, job.step, job.loader,
+                                  temporary_path("way/step-00000001"), NULL));
+  EXPECT_OK(fsdp2_checkpoint_check_path(temporary_path("way/step-00000001"), NULL));
+  options.no_overwrite = 1;
+  EXPECT_STATUS(fsdp2_checkpoint_check_path(temporary_path("way/step-00000001"), &options),
+                FSDP2_E_IO);
+  EXPECT_STATUS(fsdp2_checkpoint_check_path(temporary_path("way"), NULL), FSDP2_E_IO);
+  EXPECT_MESSAGE("has step-00000001 in it");
+  EXPECT_STATUS(fsdp2_checkpoint_save(job.shard, job.optimizer, job.step, job.loader,
+                                      temporary_path("way"), NULL),
+                FSDP2_E_IO);
+  EXPECT_MESSAGE("has step-00000001 in it");
+  options.no_overwrite = 0;
+  options.format = FSDP2_CHECKPOINT_SAFETENSORS;
+  EXPECT_STATUS(fsdp2_checkpoint_check_path(temporary_path("way"), &options), FSDP2_E_IO);
+  EXPECT_MESSAGE("is a directory");
+  options.format = FSDP2_CHECKPOINT_MODEL_DIRECTORY; /* keeps what is there */
+  EXPECT_OK(fsdp2_checkpoint_check_path(temporary_path("way"), &options));
+  end_lone_job(&job);
+}
+
 static void the_newest_of_a_series_is_found(void) {
   struct job job = start_lone_job();
   fsdp2_save_options options = FSDP2_SAVE_OPTIONS_INIT;
@@ -306,6 +331,7 @@ int main(void) {
   RUN(formats_are_converted_into_each_other);
   RUN(an_export_in_bf16_says_so_in_config_and_weights);
   RUN(what_is_there_is_replaced_unless_that_is_ruled_out);
+  RUN(what_is_in_the_way_can_be_asked_for);
   RUN(the_newest_of_a_series_is_found);
   RUN(misuse_is_told);
   RUN(four_ranks_save_and_three_load);

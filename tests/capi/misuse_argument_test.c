@@ -154,6 +154,7 @@ static void null_pointers_are_refused(void) {
   NULL_ARGUMENT(fsdp2_state_load, state, NULL);
   NULL_ARGUMENT(fsdp2_state_gather, state, 0, NULL);
   NULL_ARGUMENT(fsdp2_checkpoint_poll, job.shard, NULL);
+  NULL_ARGUMENT(fsdp2_checkpoint_check_path, NULL, NULL);
   NULL_ARGUMENT(fsdp2_checkpoint_find, NULL, OUT(char), 64, OUT2(size_t));
   NULL_ARGUMENT(fsdp2_checkpoint_inspect, NULL, OUT(char), 64, OUT2(size_t));
   NULL_ARGUMENT(fsdp2_checkpoint_verify, NULL);

@@ -101,6 +101,16 @@ TEST(TrainCheckpoints, ThatCannotBeWrittenOrReadAreToldBeforeTraining) {
   EXPECT_TRUE(training.steps.empty());
 }
 
+TEST(TrainCheckpoints, OverOtherThingsAreRefusedBeforeTraining) {
+  const std::string folder = empty_directory();
+  run_to_end(2, {"--stop-step", "2", "--save-dir", folder, "--save-every", "1"});
+  Training training = train(2, joined(kRun, {"--save-dir", folder}));  // --save-every forgotten
+  EXPECT_EQ(training.outcome.exit_code, 1);
+  EXPECT_THAT(training.outcome.err, HasSubstr("--save-dir " + folder + ": has step-00000001 and"));
+  EXPECT_TRUE(training.steps.empty());
+  EXPECT_TRUE(fs::exists(folder + "/step-00000002/.metadata"));
+}
+
 Outcome fsdp2(const Arguments& arguments) { return run(joined({fsdp2_program()}, arguments)); }
 
 TEST(Inspect, ListsTensorsObjectsAndChecksums) {
@@ -163,6 +173,15 @@ TEST(Inspect, NamesTheItemThatIsDamaged) {
   EXPECT_THAT(outcome.err, HasSubstr("__0_0.distcp: item "));
   EXPECT_THAT(train(1, joined(kRun, {"--resume", folder})).outcome.err,
               HasSubstr("__0_0.distcp: item "));
+}
+
+TEST(Convert, OverTheSeriesThatItReadsFromIsRefused) {
+  const std::string folder = empty_directory();
+  run_to_end(1, {"--stop-step", "1", "--save-dir", folder + "/step-00000001"});
+  const Outcome outcome = fsdp2({"convert", folder + "/step-00000001", folder});
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.err, HasSubstr(folder + ": has step-00000001 in it"));
+  EXPECT_TRUE(fs::exists(folder + "/step-00000001/.metadata"));
 }
 
 TEST(Convert, ThroughEveryFormatAndBackKeepsTheRun) {

@@ -565,6 +565,10 @@ static inline fsdp2_go_error *fsdp2_go_checkpoint_save(fsdp2_shard shard, fsdp2_
   return fsdp2_go_check(fsdp2_checkpoint_save(shard, optimizer, step, loader, path, options));
 }
 
+static inline fsdp2_go_error *fsdp2_go_checkpoint_check_path(const char *path, const fsdp2_save_options *options) {
+  return fsdp2_go_check(fsdp2_checkpoint_check_path(path, options));
+}
+
 static inline fsdp2_go_error *fsdp2_go_checkpoint_wait(fsdp2_shard shard) {
   return fsdp2_go_check(fsdp2_checkpoint_wait(shard));
 }

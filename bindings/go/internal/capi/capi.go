@@ -1241,6 +1241,13 @@ func CheckpointSave(shard Shard, optimizer Optimizer, step Step, loader Loader, 
 	return check(C.fsdp2_go_checkpoint_save(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), *(*C.fsdp2_optimizer)(unsafe.Pointer(&optimizer)), *(*C.fsdp2_step)(unsafe.Pointer(&step)), *(*C.fsdp2_loader)(unsafe.Pointer(&loader)), cPath, (*C.fsdp2_save_options)(unsafe.Pointer(options))))
 }
 
+// CheckpointCheckPath calls fsdp2_checkpoint_check_path.
+func CheckpointCheckPath(path string, options *SaveOptions) error {
+	cPath := C.CString(path)
+	defer C.free(unsafe.Pointer(cPath))
+	return check(C.fsdp2_go_checkpoint_check_path(cPath, (*C.fsdp2_save_options)(unsafe.Pointer(options))))
+}
+
 // CheckpointWait calls fsdp2_checkpoint_wait.
 func CheckpointWait(shard Shard) error {
 	return check(C.fsdp2_go_checkpoint_wait(*(*C.fsdp2_shard)(unsafe.Pointer(&shard))))

@@ -5315,6 +5315,12 @@ extern "C" {
     ) -> fsdp2_status;
 }
 extern "C" {
+    pub fn fsdp2_checkpoint_check_path(
+        path: *const ::std::os::raw::c_char,
+        options: *const fsdp2_save_options,
+    ) -> fsdp2_status;
+}
+extern "C" {
     pub fn fsdp2_checkpoint_wait(shard: fsdp2_shard) -> fsdp2_status;
 }
 extern "C" {
