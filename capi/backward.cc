@@ -104,6 +104,7 @@ void run_backward(Call& call, const std::vector<Output>& outputs, bool keep_grap
     tensors.push_back(output.object->tensor);
     gradients.push_back(output_gradient(tensors.back(), output.gradient, output.name));
   }
+  call.share_failure();
   ResetUnlessDone reset;
   for (const Output& output : outputs) {
     output.object->spent = !keep_graph;

@@ -83,12 +83,15 @@ void forward(Call& call, const std::shared_ptr<ModuleObject>& object,
   const std::vector<at::Tensor> tensors = read_tensors(inputs, n_inputs, "inputs");
   FSDP2_CHECK(module != object->module || n_inputs == 1 || n_inputs == 2, Code::kInvalidArgument,
               "n_inputs: expected 1 (tokens) or 2 (tokens, labels), found {}", n_inputs);
+  const Producers producers = producers_of(object, inputs, n_inputs);
   materialize(*object);
   const at::AutoGradMode grad_mode((flags & FSDP2_FORWARD_NO_GRAD) == 0);
+  call.share_failure();
   const std::vector<at::Tensor> made =
       flatten((*module)(nn::Values(tensors.begin(), tensors.end())));
+  call.stop_sharing();
   check_room(outputs, cap, n_outputs, made.size());
-  give_outputs(made, producers_of(object, inputs, n_inputs), outputs, n_outputs);
+  give_outputs(made, producers, outputs, n_outputs);
 }
 
 }  // namespace

@@ -3,7 +3,8 @@
 //   fsdp2_status fsdp2_mesh_barrier(fsdp2_mesh mesh) {
 //     return guard(__func__, [&](Call& call) {
 //       auto object = pin(mesh);
-//       call.communicate(*object);
+//       enter(call, *object);
+//       call.share_failure();
 //       barrier(*object->mesh);
 //     });
 //   }
@@ -51,8 +52,10 @@ class Call {
   // The call is about this rank of the mesh: the error record and log records say so.
   void about(const std::shared_ptr<Mesh>& mesh);
   // From here on other ranks may wait for this one: a failure is told to them, and ends the world.
-  // REQUIRES: about.
-  void share_failure() { shares_failure_ = true; }
+  // What is wrong with the arguments alone is found before, and what the outcome means after: such
+  // failures are this rank's own, and the world goes on. Nothing is shared if there is no mesh.
+  void share_failure() { shares_failure_ = mesh_ != nullptr; }
+  void stop_sharing() { shares_failure_ = false; }
 
   // For guard: begins the call, and turns the exception that is being handled into a status.
   void begin();

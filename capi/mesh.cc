@@ -148,10 +148,7 @@ fsdp2_status fsdp2_mesh_create_in(fsdp2_mesh mesh, const fsdp2_mesh_options* opt
   return guard(__func__, [&](Call& call) {
     const auto object = pin(mesh);
     capi::enter(call, *object);
-    capi::check_not_null(options, "options");
-    capi::check_not_null(out, "out");
-    const auto read = capi::read_struct(options, capi::kDefaults, "options");
-    out->id = capi::give(capi::Kind::kMesh, capi::create_mesh_in(*object, read));
+    out->id = capi::give(capi::Kind::kMesh, capi::create_mesh_in(call, *object, options, out));
   });
 }
 

@@ -9,12 +9,15 @@
 #include <vector>
 
 #include "capi/argument.h"
+#include "capi/sized_struct.h"
 #include "core/base/log.h"
+#include "core/comm/agreement.h"
 
 namespace fsdp2::capi {
 
 namespace {
 
+constexpr fsdp2_mesh_options kDefaults = FSDP2_MESH_OPTIONS_INIT;
 constexpr int32_t kMaxRanks = std::numeric_limits<int32_t>::max();
 constexpr int64_t kMaxTimeout = int64_t{365} * 24 * 3600 * 1000;
 
@@ -113,6 +116,16 @@ std::shared_ptr<Mesh> make_mesh(std::shared_ptr<World> world, const Layout& layo
                                  layout.device_type);
 }
 
+void check_says_not_how_to_join(const fsdp2_mesh_options& options) {
+  FSDP2_CHECK(options.backend == kDefaults.backend && options.rank == kDefaults.rank &&
+                  options.world_size == kDefaults.world_size &&
+                  options.local_rank == kDefaults.local_rank && options.rendezvous == nullptr &&
+                  options.timeout_ms == kDefaults.timeout_ms,
+              Code::kInvalidArgument,
+              "options: backend, rank, world_size, local_rank, rendezvous and timeout_ms are the "
+              "job's: leave them at their defaults");
+}
+
 }  // namespace
 
 std::shared_ptr<MeshObject> create_mesh(const fsdp2_mesh_options& options) {
@@ -126,19 +139,20 @@ std::shared_ptr<MeshObject> create_mesh(const fsdp2_mesh_options& options) {
   return object;
 }
 
-std::shared_ptr<MeshObject> create_mesh_in(const MeshObject& job,
-                                           const fsdp2_mesh_options& options) {
-  constexpr fsdp2_mesh_options kDefaults = FSDP2_MESH_OPTIONS_INIT;
-  FSDP2_CHECK(options.backend == kDefaults.backend && options.rank == kDefaults.rank &&
-                  options.world_size == kDefaults.world_size &&
-                  options.local_rank == kDefaults.local_rank && options.rendezvous == nullptr &&
-                  options.timeout_ms == kDefaults.timeout_ms,
-              Code::kInvalidArgument,
-              "options: backend, rank, world_size, local_rank, rendezvous and timeout_ms are the "
-              "job's: leave them at their defaults");
+std::shared_ptr<MeshObject> create_mesh_in(const Call& call, const MeshObject& job,
+                                           const fsdp2_mesh_options* given, const fsdp2_mesh* out) {
+  Layout layout;
+  agree(job.mesh->world(), call.function(), [&] {
+    check_not_null(given, "options");
+    check_not_null(out, "out");
+    const fsdp2_mesh_options options = read_struct(given, kDefaults, "options");
+    check_says_not_how_to_join(options);
+    layout = read_layout(options);
+    return std::string();
+  });
   auto object = std::make_shared<MeshObject>();
   object->busy = job.busy;
-  object->mesh = make_mesh(job.mesh->shared_world(), read_layout(options));
+  object->mesh = make_mesh(job.mesh->shared_world(), layout);
   return object;
 }
 

@@ -10,8 +10,9 @@ namespace fsdp2::capi {
 
 // Collective.
 std::shared_ptr<MeshObject> create_mesh(const fsdp2_mesh_options& options);
-// Collective: another mesh of the same job.
-std::shared_ptr<MeshObject> create_mesh_in(const MeshObject& job,
-                                           const fsdp2_mesh_options& options);
+// Collective: another mesh of the same job. The ranks look at the arguments together; out must not
+// be null.
+std::shared_ptr<MeshObject> create_mesh_in(const Call& call, const MeshObject& job,
+                                           const fsdp2_mesh_options* given, const fsdp2_mesh* out);
 
 }  // namespace fsdp2::capi

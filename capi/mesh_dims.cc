@@ -178,9 +178,14 @@ fsdp2_status fsdp2_mesh_flatten(fsdp2_mesh mesh, const char* const* names, size_
   return guard(__func__, [&](Call& call) {
     const auto object = pin(mesh);
     capi::enter(call, *object);
-    capi::check_not_null(out, "out");
-    const auto dims = capi::read_names(names, n_names);
-    const std::string flat_name = capi::read_optional_name(name);
+    std::vector<std::string> dims;
+    std::string flat_name;
+    fsdp2::agree(object->mesh->world(), call.function(), [&] {
+      capi::check_not_null(out, "out");
+      dims = capi::read_names(names, n_names);
+      flat_name = capi::read_optional_name(name);
+      return std::string();
+    });
     out->id = capi::give_mesh(*object, object->mesh->flatten(dims, flat_name));
   });
 }

@@ -1,6 +1,4 @@
 // Collectives on users' tensors along a dim of a mesh.
-#include <ATen/ops/empty.h>
-
 #include <exception>
 
 #include "capi/argument.h"
@@ -14,42 +12,42 @@ namespace fsdp2::capi {
 
 namespace {
 
-// Runs a collective on a tensor. If this rank's argument is no good it takes part without one,
-// which the others are told: they do not wait for it.
-template <typename Collective>
-auto with_tensor(fsdp2_tensor handle, const Collective& collective) {
+struct Arguments {
+  int dim = 0;
   at::Tensor tensor;
-  std::exception_ptr error;
-  try {
-    tensor = read_tensors(&handle, 1, "tensor")[0].detach();
-  } catch (...) {
-    error = std::current_exception();
+  ReduceOp op = ReduceOp::kSum;
+  // What is wrong with them. The rank still takes part in the collective, which then does not take
+  // place, for the group's other ranks to hear why.
+  std::exception_ptr refused;
+};
+
+// read: fills the rest of the arguments, or throws. A mesh dim that is not there leaves open which
+// group waits: unless the mesh has one dim only, the whole job is told, and its meshes are spent.
+template <typename Read>
+Arguments read_arguments(Call& call, const MeshObject& object, int32_t dim, const Read& read) {
+  enter(call, object);
+  Arguments arguments;
+  if (object.mesh->ndim() > 1) {
+    call.share_failure();
+    arguments.dim = read_dim(*object.mesh, dim);
+    call.stop_sharing();
   }
   try {
-    return collective(tensor);
+    read_dim(*object.mesh, dim);
+    read(arguments);
   } catch (...) {
-    if (error != nullptr) {
-      std::rethrow_exception(error);
-    }
-    throw;
+    arguments.refused = std::current_exception();
   }
+  return arguments;
 }
 
-at::Tensor scatter(const Mesh& mesh, int dim, fsdp2_tensor whole, int32_t tensor_dim) {
-  if (mesh.coordinate(dim) != 0 && whole.id == 0) {
-    return mesh_scatter(mesh, dim, at::Tensor(), tensor_dim);
-  }
-  return with_tensor(whole, [&](const at::Tensor& tensor) {
-    // On another rank than the first any tensor is one too many.
-    const bool refused = mesh.coordinate(dim) != 0 && !tensor.defined();
-    return mesh_scatter(mesh, dim, refused ? at::empty({0}) : tensor, tensor_dim);
-  });
-}
+at::Tensor read_one(fsdp2_tensor handle) { return read_tensors(&handle, 1, "tensor")[0].detach(); }
 
 }  // namespace
 
 }  // namespace fsdp2::capi
 
+using fsdp2::capi::Arguments;
 using fsdp2::capi::Call;
 using fsdp2::capi::guard;
 using fsdp2::capi::pin;
@@ -58,11 +56,9 @@ namespace capi = fsdp2::capi;
 fsdp2_status fsdp2_mesh_broadcast(fsdp2_mesh mesh, int32_t dim, fsdp2_tensor tensor) {
   return guard(__func__, [&](Call& call) {
     const auto object = pin(mesh);
-    capi::enter(call, *object);
-    const int mesh_dim = capi::read_dim(*object->mesh, dim);
-    capi::with_tensor(tensor, [&](const at::Tensor& value) {
-      fsdp2::mesh_broadcast(*object->mesh, mesh_dim, value);
-    });
+    const auto given = capi::read_arguments(
+        call, *object, dim, [&](Arguments& read) { read.tensor = capi::read_one(tensor); });
+    fsdp2::mesh_broadcast(*object->mesh, given.dim, given.tensor, given.refused);
   });
 }
 
@@ -70,10 +66,14 @@ fsdp2_status fsdp2_mesh_scatter(fsdp2_mesh mesh, int32_t dim, fsdp2_tensor whole
                                 int32_t tensor_dim, fsdp2_tensor* out) {
   return guard(__func__, [&](Call& call) {
     const auto object = pin(mesh);
-    capi::enter(call, *object);
-    const int mesh_dim = capi::read_dim(*object->mesh, dim);
-    capi::check_not_null(out, "out");
-    *out = capi::give_tensor(capi::scatter(*object->mesh, mesh_dim, whole, tensor_dim));
+    const auto given = capi::read_arguments(call, *object, dim, [&](Arguments& read) {
+      capi::check_not_null(out, "out");
+      if (object->mesh->coordinate(dim) == 0 || whole.id != 0) {
+        read.tensor = capi::read_one(whole);
+      }
+    });
+    *out = capi::give_tensor(
+        fsdp2::mesh_scatter(*object->mesh, given.dim, given.tensor, tensor_dim, given.refused));
   });
 }
 
@@ -81,12 +81,12 @@ fsdp2_status fsdp2_mesh_all_gather(fsdp2_mesh mesh, int32_t dim, fsdp2_tensor pi
                                    int32_t tensor_dim, fsdp2_tensor* out) {
   return guard(__func__, [&](Call& call) {
     const auto object = pin(mesh);
-    capi::enter(call, *object);
-    const int mesh_dim = capi::read_dim(*object->mesh, dim);
-    capi::check_not_null(out, "out");
-    *out = capi::give_tensor(capi::with_tensor(piece, [&](const at::Tensor& value) {
-      return fsdp2::mesh_all_gather(*object->mesh, mesh_dim, value, tensor_dim);
-    }));
+    const auto given = capi::read_arguments(call, *object, dim, [&](Arguments& read) {
+      capi::check_not_null(out, "out");
+      read.tensor = capi::read_one(piece);
+    });
+    *out = capi::give_tensor(
+        fsdp2::mesh_all_gather(*object->mesh, given.dim, given.tensor, tensor_dim, given.refused));
   });
 }
 
@@ -94,13 +94,13 @@ fsdp2_status fsdp2_mesh_reduce_scatter(fsdp2_mesh mesh, int32_t dim, fsdp2_tenso
                                        int32_t tensor_dim, int32_t op, fsdp2_tensor* out) {
   return guard(__func__, [&](Call& call) {
     const auto object = pin(mesh);
-    capi::enter(call, *object);
-    const int mesh_dim = capi::read_dim(*object->mesh, dim);
-    const fsdp2::ReduceOp reduce_op = capi::read_reduce_op(op);
-    capi::check_not_null(out, "out");
-    *out = capi::give_tensor(capi::with_tensor(whole, [&](const at::Tensor& value) {
-      return fsdp2::mesh_reduce_scatter(*object->mesh, mesh_dim, value, tensor_dim, reduce_op);
-    }));
+    const auto given = capi::read_arguments(call, *object, dim, [&](Arguments& read) {
+      capi::check_not_null(out, "out");
+      read.op = capi::read_reduce_op(op);
+      read.tensor = capi::read_one(whole);
+    });
+    *out = capi::give_tensor(fsdp2::mesh_reduce_scatter(*object->mesh, given.dim, given.tensor,
+                                                        tensor_dim, given.op, given.refused));
   });
 }
 
@@ -108,11 +108,10 @@ fsdp2_status fsdp2_mesh_all_reduce_tensor(fsdp2_mesh mesh, int32_t dim, fsdp2_te
                                           int32_t op) {
   return guard(__func__, [&](Call& call) {
     const auto object = pin(mesh);
-    capi::enter(call, *object);
-    const int mesh_dim = capi::read_dim(*object->mesh, dim);
-    const fsdp2::ReduceOp reduce_op = capi::read_reduce_op(op);
-    capi::with_tensor(tensor, [&](const at::Tensor& value) {
-      fsdp2::mesh_all_reduce(*object->mesh, mesh_dim, value, reduce_op);
+    const auto given = capi::read_arguments(call, *object, dim, [&](Arguments& read) {
+      read.op = capi::read_reduce_op(op);
+      read.tensor = capi::read_one(tensor);
     });
+    fsdp2::mesh_all_reduce(*object->mesh, given.dim, given.tensor, given.op, given.refused);
   });
 }

@@ -1,6 +1,7 @@
 #include "include/fsdp2/module.h"
 
 #include <ATen/ops/empty.h>
+#include <c10/util/accumulate.h>
 
 #include <algorithm>
 #include <string>
@@ -33,13 +34,13 @@ at::ScalarType parameter_dtype(const fsdp2_module_options& options) {
 
 uint64_t give_module(std::shared_ptr<models::CausalLM> module,
                      std::shared_ptr<nn::ParameterSource> source) {
-  int64_t numel = 0;
-  const auto parameters = nn::named_unique_parameters(*module);
-  for (const nn::NamedParameter& parameter : parameters) {
-    numel += parameter.tensor.numel();
+  std::vector<ModuleParameter> parameters;
+  for (const nn::NamedParameter& parameter : nn::named_unique_parameters(*module)) {
+    parameters.push_back(
+        {parameter.names, parameter.tensor.sizes().vec(), parameter.tensor.scalar_type()});
   }
-  auto object = std::make_shared<ModuleObject>(std::move(module), std::move(source),
-                                               static_cast<int32_t>(parameters.size()), numel);
+  auto object =
+      std::make_shared<ModuleObject>(std::move(module), std::move(source), std::move(parameters));
   return give(Kind::kModule, std::move(object));
 }
 
@@ -77,8 +78,10 @@ uint64_t module_from_config(const char* json, const fsdp2_module_options* given)
 
 fsdp2_module_info module_info(const ModuleObject& object) {
   fsdp2_module_info info{};
-  info.n_parameters = object.n_parameters;
-  info.numel = object.numel;
+  info.n_parameters = static_cast<int32_t>(object.parameters.size());
+  for (const ModuleParameter& parameter : object.parameters) {
+    info.numel += c10::multiply_integers(parameter.shape);
+  }
   info.vocab_size = object.module->vocab_size();
   info.max_positions = object.module->max_positions();
   return info;
@@ -108,14 +111,20 @@ train::GenerateOptions generate_options(const fsdp2_generate_options* given) {
 void generate(Call& call, ModuleObject& object, const int64_t* prompt, size_t n_prompt,
               const fsdp2_generate_options* given, int64_t* tokens, size_t* n_tokens) {
   enter_collective(call, object);
-  check_usable(object);
-  const train::GenerateOptions options = generate_options(given);
-  check_array(prompt, n_prompt, "prompt");
-  check_array(tokens, static_cast<size_t>(options.max_new_tokens), "tokens");
-  check_not_null(n_tokens, "n_tokens");
+  train::GenerateOptions options;
+  std::vector<int64_t> begin;
+  check_on_all_ranks(call, object, [&] {
+    check_usable(object);
+    options = generate_options(given);
+    check_array(prompt, n_prompt, "prompt");
+    check_array(tokens, static_cast<size_t>(options.max_new_tokens), "tokens");
+    check_not_null(n_tokens, "n_tokens");
+    begin.assign(prompt, prompt + n_prompt);
+    train::check_generation(*object.module, begin, options);
+  });
   materialize(object);
-  const std::vector<int64_t> made =
-      train::generate(*object.module, {prompt, prompt + n_prompt}, options);
+  call.share_failure();
+  const std::vector<int64_t> made = train::generate(*object.module, begin, options);
   std::copy(made.begin(), made.end(), tokens);
   *n_tokens = made.size();
 }

@@ -7,12 +7,14 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "capi/busy.h"
 #include "capi/guard.h"
 #include "capi/handle.h"
+#include "core/comm/agreement.h"
 #include "core/comm/comm.h"
 #include "core/comm/mesh.h"
 #include "core/fsdp/fully_shard.h"
@@ -28,18 +30,23 @@ struct MeshObject {
   std::shared_ptr<Mesh> mesh;
 };
 
+// A parameter of a module as it was made: sharding puts other tensors in its place.
+struct ModuleParameter {
+  std::vector<std::string> names;  // dotted; names[0] is the parameter's own, the rest are ties
+  std::vector<int64_t> shape;
+  at::ScalarType dtype;
+};
+
 struct ModuleObject {
   ModuleObject(std::shared_ptr<models::CausalLM> module_in,
-               std::shared_ptr<nn::ParameterSource> source_in, int32_t n_parameters_in,
-               int64_t numel_in)
+               std::shared_ptr<nn::ParameterSource> source_in,
+               std::vector<ModuleParameter> parameters_in)
       : module(std::move(module_in)),
-        n_parameters(n_parameters_in),
-        numel(numel_in),
+        parameters(std::move(parameters_in)),
         source(std::move(source_in)) {}
 
   const std::shared_ptr<models::CausalLM> module;
-  const int32_t n_parameters;
-  const int64_t numel;
+  const std::vector<ModuleParameter> parameters;
   // Of the module, its shard, their optimizers and steps: what follows is read and changed under
   // it.
   const std::shared_ptr<Busy> busy = std::make_shared<Busy>("model");
@@ -127,8 +134,26 @@ inline void enter_collective(Call& call, const ModuleObject& module) {
   enter(call, module);
   if (module.mesh) {
     call.occupy(module.mesh->busy);
-    call.share_failure();
   }
+}
+
+// For collective calls of which not every one counts: all ranks look at their arguments together
+// before any communicates. If one throws, it has its own error and the others kPeerFailed with that
+// rank's number and text, at once, and the world stays usable. On a mesh of a part of the job,
+// whose ranks cannot be asked alone, each for itself.
+// REQUIRES: enter_collective.
+template <typename Check>
+void check_on_all_ranks(Call& call, const ModuleObject& module, const Check& check) {
+  const bool together =
+      module.mesh && module.mesh->mesh->n_ranks() == module.mesh->mesh->world().size();
+  if (!together) {
+    check();
+    return;
+  }
+  agree(module.mesh->mesh->world(), call.function(), [&] {
+    check();
+    return std::string();
+  });
 }
 
 }  // namespace fsdp2::capi

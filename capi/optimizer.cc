@@ -69,11 +69,13 @@ const train::OptimizerState& find_state(const std::vector<train::OptimizerState>
   fail(Code::kNotFound, "name: expected one of [{}], found {}", fmt::join(names, ", "), name);
 }
 
-fsdp2_tensor optimizer_state(Call& call, OptimizerObject& object, size_t parameter,
-                             const char* name, int32_t which) {
-  enter_collective(call, *object.shard->module);
-  fsdp::Unit& root = *object.shard->root;
-  const auto& all = root.parameters();
+struct NamedState {
+  const fsdp::ShardedParam* param = nullptr;
+  train::OptimizerState state;
+};
+
+NamedState find_state_of(OptimizerObject& object, size_t parameter, const char* name) {
+  const auto& all = object.shard->root->parameters();
   FSDP2_CHECK(parameter < all.size(), Code::kInvalidArgument,
               "parameter: expected an index below {}, found {}", all.size(), parameter);
   const auto& trained = object.optimizer->params();
@@ -81,17 +83,33 @@ fsdp2_tensor optimizer_state(Call& call, OptimizerObject& object, size_t paramet
   FSDP2_CHECK(found != trained.end(), Code::kNotFound, "parameter: {} is frozen, it has no state",
               all[parameter]->name());
   const auto states = object.optimizer->state(static_cast<size_t>(found - trained.begin()));
-  const train::OptimizerState& state = find_state(states, read_text(name, kMaxName, "name"));
-  switch (which) {
-    case FSDP2_PARAMETER_LOCAL:
-      return give_tensor(state.tensor);
-    case FSDP2_PARAMETER_FULL:
-      return give_tensor(state.is_sharded ? fsdp::full_value(root, **found, state.tensor)
-                                          : state.tensor.clone());
-    default:
-      fail(Code::kInvalidArgument,
-           "which: expected FSDP2_PARAMETER_LOCAL (0) or _FULL (2), found {}", which);
+  return {*found, find_state(states, read_text(name, kMaxName, "name"))};
+}
+
+fsdp2_tensor full_state(Call& call, OptimizerObject& object, size_t parameter, const char* name,
+                        const fsdp2_tensor* out) {
+  enter_collective(call, *object.shard->module);
+  NamedState found;
+  check_on_all_ranks(call, *object.shard->module, [&] {
+    check_not_null(out, "out");
+    found = find_state_of(object, parameter, name);
+  });
+  call.share_failure();
+  return give_tensor(found.state.is_sharded
+                         ? fsdp::full_value(*object.shard->root, *found.param, found.state.tensor)
+                         : found.state.tensor.clone());
+}
+
+fsdp2_tensor optimizer_state(Call& call, OptimizerObject& object, size_t parameter,
+                             const char* name, int32_t which, const fsdp2_tensor* out) {
+  if (which == FSDP2_PARAMETER_FULL) {
+    return full_state(call, object, parameter, name, out);
   }
+  FSDP2_CHECK(which == FSDP2_PARAMETER_LOCAL, Code::kInvalidArgument,
+              "which: expected FSDP2_PARAMETER_LOCAL (0) or _FULL (2), found {}", which);
+  check_not_null(out, "out");
+  enter(call, *object.shard->module);
+  return give_tensor(find_state_of(object, parameter, name).state.tensor);
 }
 
 // Make: root -> optimizer.
@@ -163,8 +181,7 @@ fsdp2_status fsdp2_optimizer_get_state(fsdp2_optimizer optimizer, size_t paramet
                                        const char* name, int32_t which, fsdp2_tensor* out) {
   return guard(__func__, [&](Call& call) {
     const auto object = pin(optimizer);
-    capi::check_not_null(out, "out");
-    *out = capi::optimizer_state(call, *object, parameter, name, which);
+    *out = capi::optimizer_state(call, *object, parameter, name, which, out);
   });
 }
 

@@ -21,10 +21,11 @@ plan::PlanOptions read_plan_options(const fsdp2_plan_options* given) {
   return read;
 }
 
+// Communicates nothing: fsdp2_shard_create has made the root of the tree.
 plan::StepPlan make_plan(Call& call, fsdp2_shard shard, const fsdp2_plan_options* options) {
   const auto object = pin(shard);
   const plan::PlanOptions read = read_plan_options(options);
-  enter_collective(call, *object->module);
+  enter(call, *object->module);
   return plan::make_step_plan(*object->root, read);
 }
 

@@ -76,6 +76,8 @@ fsdp2_status fsdp2_shard_load_values(fsdp2_shard shard) {
   return guard(__func__, [&](Call& call) {
     const auto object = pin(shard);
     capi::enter_collective(call, *object->module);
+    capi::check_on_all_ranks(call, *object->module, [&] { capi::check_awaits_values(*object); });
+    call.share_failure();
     capi::load_values(*object);
   });
 }

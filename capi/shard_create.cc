@@ -22,9 +22,10 @@ namespace {
 std::string text_of(const models::CausalLM& module) {
   std::string text = fmt::format("model={}\n", module.kind());
   for (const nn::NamedParameter& parameter : nn::named_unique_parameters(module)) {
-    text += fmt::format("{}={} {}\n", parameter.names.front(),
+    text += fmt::format("{}={} {}{}\n", parameter.names.front(),
                         c10::toString(parameter.tensor.scalar_type()),
-                        fmt::join(parameter.tensor.sizes(), "x"));
+                        fmt::join(parameter.tensor.sizes(), "x"),
+                        parameter.tensor.requires_grad() ? "" : " frozen");
   }
   return text;
 }
@@ -184,10 +185,13 @@ uint64_t create_shard(Call& call, fsdp2_module module, fsdp2_mesh mesh,
   return give(Kind::kShard, std::move(shard));
 }
 
+void check_awaits_values(const ShardObject& shard) {
+  FSDP2_CHECK(shard.module->source != nullptr, Code::kWrongState,
+              "shard: expected one without values (defer_values), found one that has them");
+}
+
 void load_values(ShardObject& shard) {
   ModuleObject& object = *shard.module;
-  FSDP2_CHECK(object.source != nullptr, Code::kWrongState,
-              "shard: expected one without values (defer_values), found one that has them");
   fsdp::load_parameters(*shard.root, *object.source, shard.load_from);
   object.source = nullptr;
 }

@@ -19,6 +19,8 @@ void shard_modules(Call& call, fsdp2_module module, fsdp2_mesh mesh, const char*
                    size_t n_names, const fsdp2_shard_options* given);
 
 // Collective. REQUIRES: entered.
+// kWrongState unless the parameters still wait for their values.
+void check_awaits_values(const ShardObject& shard);
 void load_values(ShardObject& shard);
 
 }  // namespace fsdp2::capi

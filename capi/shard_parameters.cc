@@ -68,7 +68,8 @@ fsdp2_parameter_info parameter_info(ShardObject& shard, const fsdp::ShardedParam
   return info;
 }
 
-at::Tensor require_gradient(at::Tensor grad, const fsdp::ShardedParam& param) {
+at::Tensor gradient_of(const fsdp::ShardedParam& param) {
+  const at::Tensor grad = param.sharded().grad();
   FSDP2_CHECK(grad.defined(), Code::kNotFound, "{}: the parameter has no gradient", param.name());
   return grad.detach();
 }
@@ -77,17 +78,34 @@ bool is_collective(int32_t which) {
   return which == FSDP2_PARAMETER_FULL || which == FSDP2_PARAMETER_FULL_GRAD;
 }
 
-fsdp2_tensor get_parameter(ShardObject& shard, size_t index, int32_t which) {
+// Whether a parameter has a gradient is settled before its ranks' parts are gathered.
+fsdp2_tensor get_full(Call& call, ShardObject& shard, size_t index, int32_t which,
+                      const fsdp2_tensor* out) {
+  enter_collective(call, *shard.module);
+  at::Tensor grad;
+  check_on_all_ranks(call, *shard.module, [&] {
+    check_not_null(out, "out");
+    const fsdp::ShardedParam& param = parameter_at(shard, index);
+    if (which == FSDP2_PARAMETER_FULL_GRAD) {
+      grad = gradient_of(param);
+    }
+  });
+  call.share_failure();
+  const fsdp::ShardedParam& param = parameter_at(shard, index);
+  return give_tensor(grad.defined() ? fsdp::full_value(*shard.root, param, grad)
+                                    : fsdp::full_parameter(*shard.root, param));
+}
+
+fsdp2_tensor get_local(Call& call, ShardObject& shard, size_t index, int32_t which,
+                       const fsdp2_tensor* out) {
+  check_not_null(out, "out");
+  enter(call, *shard.module);
   const fsdp::ShardedParam& param = parameter_at(shard, index);
   switch (which) {
     case FSDP2_PARAMETER_LOCAL:
       return give_tensor(param.sharded().detach());
     case FSDP2_PARAMETER_LOCAL_GRAD:
-      return give_tensor(require_gradient(param.sharded().grad(), param));
-    case FSDP2_PARAMETER_FULL:
-      return give_tensor(fsdp::full_parameter(*shard.root, param));
-    case FSDP2_PARAMETER_FULL_GRAD:
-      return give_tensor(require_gradient(fsdp::full_gradient(*shard.root, param), param));
+      return give_tensor(gradient_of(param));
     default:
       fail(Code::kInvalidArgument,
            "which: expected FSDP2_PARAMETER_LOCAL (0) to _FULL_GRAD (3), "
@@ -156,13 +174,8 @@ fsdp2_status fsdp2_shard_get_parameter(fsdp2_shard shard, size_t index, int32_t 
                                        fsdp2_tensor* out) {
   return guard(__func__, [&](Call& call) {
     const auto object = pin(shard);
-    if (capi::is_collective(which)) {
-      capi::enter_collective(call, *object->module);
-    } else {
-      capi::enter(call, *object->module);
-    }
-    capi::check_not_null(out, "out");
-    *out = capi::get_parameter(*object, index, which);
+    *out = capi::is_collective(which) ? capi::get_full(call, *object, index, which, out)
+                                      : capi::get_local(call, *object, index, which, out);
   });
 }
 

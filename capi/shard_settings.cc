@@ -124,7 +124,9 @@ fsdp2_status fsdp2_shard_unshard(fsdp2_shard shard, const char* unit, int32_t as
     const auto object = pin(shard);
     capi::enter_collective(call, *object->module);
     const bool async = capi::read_flag(async_op, "async_op");
-    capi::find_unit(object->module->module, unit, "unit")->unshard(async);
+    const auto found = capi::find_unit(object->module->module, unit, "unit");
+    call.share_failure();
+    found->unshard(async);
   });
 }
 
@@ -132,14 +134,16 @@ fsdp2_status fsdp2_shard_wait_unshard(fsdp2_shard shard, const char* unit) {
   return guard(__func__, [&](Call& call) {
     const auto object = pin(shard);
     capi::enter_collective(call, *object->module);
-    capi::find_unit(object->module->module, unit, "unit")->unshard();
+    const auto found = capi::find_unit(object->module->module, unit, "unit");
+    call.share_failure();
+    found->unshard();
   });
 }
 
 fsdp2_status fsdp2_shard_reshard(fsdp2_shard shard, const char* unit) {
   return guard(__func__, [&](Call& call) {
     const auto object = pin(shard);
-    capi::enter_collective(call, *object->module);
+    capi::enter_collective(call, *object->module);  // it may wait for a gather under way
     capi::find_unit(object->module->module, unit, "unit")->reshard();
   });
 }

@@ -114,8 +114,9 @@ fsdp2_step_result run_step(Call& call, StepObject& object, const fsdp2_tensor* b
                            size_t n_batch, const fsdp2_step_result* out) {
   enter_collective(call, *object.shard->module);
   check_out_struct(out, "out");
-  const train::StepResult result =
-      object.step.run(micro_batches(read_tensors(batch, n_batch, "batch"), object.accumulate));
+  const auto batches = micro_batches(read_tensors(batch, n_batch, "batch"), object.accumulate);
+  call.share_failure();
+  const train::StepResult result = object.step.run(batches);
   fsdp2_step_result info{};
   info.applied = result.applied ? 1 : 0;
   info.step = result.step;

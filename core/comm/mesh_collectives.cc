@@ -59,31 +59,53 @@ std::string describe(const Header& header) {
                      fmt::join(header.shape(), ", "));
 }
 
+// Why `refusing`, a rank of the group, cannot go on; cut to a length that all ranks know.
+std::string reason_of(Comm& comm, int refusing, const std::string& mine) {
+  constexpr int64_t kReasonBytes = 512;
+  const at::Tensor in = at::zeros({kReasonBytes}, at::kByte);
+  std::copy_n(mine.data(), std::min<size_t>(mine.size(), kReasonBytes - 1),
+              static_cast<char*>(in.mutable_data_ptr()));
+  const at::Tensor out = at::empty({kReasonBytes * comm.size()}, at::kByte);
+  comm.all_gather(out, in).wait();
+  return static_cast<const char*>(out.const_data_ptr()) + refusing * kReasonBytes;
+}
+
 // All ranks' headers, or the error that one of them has: this rank's own, or the news of another's.
 std::vector<Header> exchange_headers(const char* call, Comm& comm,
+                                     const std::exception_ptr& refused,
                                      const std::function<Header()>& local) {
   Header mine;
   std::exception_ptr error;
+  std::string reason;
   try {
+    if (refused != nullptr) {
+      std::rethrow_exception(refused);
+    }
     mine = local();
   } catch (...) {
     error = std::current_exception();
+    reason = current_exception_text();
     mine.refused = 1;
   }
   const at::Tensor in = at::empty({kHeaderNumbers}, at::kLong);
   std::copy_n(reinterpret_cast<const int64_t*>(&mine), kHeaderNumbers, in.data_ptr<int64_t>());
   const at::Tensor out = at::empty({kHeaderNumbers * comm.size()}, at::kLong);
   comm.all_gather(out, in).wait();
-  if (error != nullptr) {
-    std::rethrow_exception(error);
-  }
   std::vector<Header> headers(comm.size());
   for (int rank = 0; rank < comm.size(); ++rank) {
     std::copy_n(out.const_data_ptr<int64_t>() + rank * kHeaderNumbers, kHeaderNumbers,
                 reinterpret_cast<int64_t*>(&headers[rank]));
-    FSDP2_CHECK(headers[rank].refused == 0, Code::kPeerFailed,
-                "{} in group {}: rank {} passes wrong arguments", call, comm.name(),
-                comm.members()[rank]);
+  }
+  const auto refusing = std::find_if(headers.begin(), headers.end(),
+                                     [](const Header& header) { return header.refused != 0; });
+  if (refusing != headers.end()) {
+    const int rank = static_cast<int>(refusing - headers.begin());
+    const std::string its_reason = reason_of(comm, rank, reason);
+    if (error != nullptr) {
+      std::rethrow_exception(error);
+    }
+    fail(Code::kPeerFailed, "{} in group {}: rank {} failed: {}", call, comm.name(),
+         comm.members()[rank], its_reason);
   }
   return headers;
 }
@@ -152,10 +174,12 @@ at::Tensor padded_pieces(const at::Tensor& whole, int64_t dim, int64_t chunk, in
 
 }  // namespace
 
-void mesh_broadcast(const Mesh& mesh, int mesh_dim, at::Tensor tensor) {
+void mesh_broadcast(const Mesh& mesh, int mesh_dim, at::Tensor tensor,
+                    const std::exception_ptr& refused) {
   constexpr const char* kCall = "broadcast";
   Comm& comm = comm_of(mesh, mesh_dim);
-  check_alike(kCall, comm, exchange_headers(kCall, comm, [&] { return header_of(tensor, 0); }));
+  check_alike(kCall, comm,
+              exchange_headers(kCall, comm, refused, [&] { return header_of(tensor, 0); }));
   const NotDifferentiated guard;
   const at::Tensor flat = tensor.contiguous();
   if (flat.numel() > 0) {
@@ -166,12 +190,12 @@ void mesh_broadcast(const Mesh& mesh, int mesh_dim, at::Tensor tensor) {
   }
 }
 
-at::Tensor mesh_scatter(const Mesh& mesh, int mesh_dim, const at::Tensor& whole,
-                        int64_t tensor_dim) {
+at::Tensor mesh_scatter(const Mesh& mesh, int mesh_dim, const at::Tensor& whole, int64_t tensor_dim,
+                        const std::exception_ptr& refused) {
   constexpr const char* kCall = "scatter";
   Comm& comm = comm_of(mesh, mesh_dim);
   const bool sends = comm.rank() == 0;
-  const auto headers = exchange_headers(kCall, comm, [&] {
+  const auto headers = exchange_headers(kCall, comm, refused, [&] {
     if (!sends) {
       FSDP2_CHECK(!whole.defined(), Code::kInvalidArgument,
                   "a tensor on rank {}: only the first rank of the dim passes one",
@@ -202,10 +226,10 @@ at::Tensor mesh_scatter(const Mesh& mesh, int mesh_dim, const at::Tensor& whole,
 }
 
 at::Tensor mesh_all_gather(const Mesh& mesh, int mesh_dim, const at::Tensor& piece,
-                           int64_t tensor_dim) {
+                           int64_t tensor_dim, const std::exception_ptr& refused) {
   constexpr const char* kCall = "all_gather";
   Comm& comm = comm_of(mesh, mesh_dim);
-  const auto headers = exchange_headers(kCall, comm, [&] {
+  const auto headers = exchange_headers(kCall, comm, refused, [&] {
     const Header header = header_of(piece, tensor_dim);
     check_dim(piece, tensor_dim);
     return header;
@@ -232,10 +256,10 @@ at::Tensor mesh_all_gather(const Mesh& mesh, int mesh_dim, const at::Tensor& pie
 }
 
 at::Tensor mesh_reduce_scatter(const Mesh& mesh, int mesh_dim, const at::Tensor& whole,
-                               int64_t tensor_dim, ReduceOp op) {
+                               int64_t tensor_dim, ReduceOp op, const std::exception_ptr& refused) {
   constexpr const char* kCall = "reduce_scatter";
   Comm& comm = comm_of(mesh, mesh_dim);
-  const auto headers = exchange_headers(kCall, comm, [&] {
+  const auto headers = exchange_headers(kCall, comm, refused, [&] {
     const Header header = header_of(whole, tensor_dim * 8 + static_cast<int64_t>(op));
     check_dim(whole, tensor_dim);
     FSDP2_CHECK(op != ReduceOp::kMax, Code::kInvalidArgument, "expected sum or average, got max");
@@ -255,10 +279,11 @@ at::Tensor mesh_reduce_scatter(const Mesh& mesh, int mesh_dim, const at::Tensor&
   return piece.narrow(tensor_dim, 0, cut.length).contiguous();
 }
 
-void mesh_all_reduce(const Mesh& mesh, int mesh_dim, at::Tensor tensor, ReduceOp op) {
+void mesh_all_reduce(const Mesh& mesh, int mesh_dim, at::Tensor tensor, ReduceOp op,
+                     const std::exception_ptr& refused) {
   constexpr const char* kCall = "all_reduce";
   Comm& comm = comm_of(mesh, mesh_dim);
-  check_alike(kCall, comm, exchange_headers(kCall, comm, [&] {
+  check_alike(kCall, comm, exchange_headers(kCall, comm, refused, [&] {
                 const Header header = header_of(tensor, static_cast<int64_t>(op));
                 FSDP2_CHECK(op != ReduceOp::kAverage || tensor.is_floating_point(),
                             Code::kInvalidArgument,

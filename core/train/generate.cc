@@ -15,10 +15,8 @@
 
 namespace fsdp2::train {
 
-namespace {
-
-void check(const models::CausalLM& model, const std::vector<int64_t>& prompt,
-           const GenerateOptions& options) {
+void check_generation(const models::CausalLM& model, const std::vector<int64_t>& prompt,
+                      const GenerateOptions& options) {
   FSDP2_CHECK(!prompt.empty(), Code::kInvalidArgument,
               "generation needs a prompt of at least one token");
   FSDP2_CHECK(options.max_new_tokens >= 0, Code::kInvalidArgument,
@@ -30,6 +28,8 @@ void check(const models::CausalLM& model, const std::vector<int64_t>& prompt,
               Code::kInvalidArgument, "temperature: expected a finite number >= 0, got {}",
               options.temperature);
 }
+
+namespace {
 
 int64_t sample(at::Tensor logits, const GenerateOptions& options, const at::Generator& generator) {
   if (options.temperature == 0.0) {
@@ -47,7 +47,7 @@ int64_t sample(at::Tensor logits, const GenerateOptions& options, const at::Gene
 
 std::vector<int64_t> generate(models::CausalLM& model, const std::vector<int64_t>& prompt,
                               const GenerateOptions& options) {
-  check(model, prompt, options);
+  check_generation(model, prompt, options);
   const at::NoGradGuard no_grad;
   const at::Generator generator = at::detail::createCPUGenerator(options.seed);
   std::vector<int64_t> tokens = prompt;

@@ -15,6 +15,10 @@ struct GenerateOptions {
   uint64_t seed = 0;
 };
 
+// What generate needs of its arguments. Errors: kInvalidArgument.
+void check_generation(const models::CausalLM& model, const std::vector<int64_t>& prompt,
+                      const GenerateOptions& options);
+
 // The new tokens. Of a prompt longer than the model's positions the last ones are used. Collective
 // if the model is sharded: every rank passes the same and gets the same.
 std::vector<int64_t> generate(models::CausalLM& model, const std::vector<int64_t>& prompt,

@@ -18,8 +18,13 @@
  *     know is all zero.
  *  6. [c] marks a collective call: all ranks of the mesh make it, in the same order. If one rank
  *     fails, the others get FSDP2_E_PEER_FAILED with its number and message, and do not hang.
- *     After that the mesh is spent, and all collective calls on it fail alike; calls that create,
- *     open, agree, save or load settle failures among the ranks and leave it usable.
+ *     After that the mesh is spent, and all collective calls on it fail alike. Not so if a rank is
+ *     refused for its arguments, before anything moves, or has too little room for the outputs:
+ *     its call counts as not made, and the mesh stays usable. The other ranks are told at once; but
+ *     in fsdp2_module_forward and _forward_submodule, fsdp2_tensor_backward and _run_backward,
+ *     fsdp2_step_run and fsdp2_shard_unshard, which do not stop to compare notes, they wait until
+ *     that rank makes the call aright, tells them (fsdp2_mesh_fail), or the time-out. Calls that
+ *     create, open, agree, save or load settle all failures among the ranks.
  *  7. Any thread may call any function. One model (a module, its shard, their optimizers and
  *     steps), one loader, and the collective calls of one mesh serve one thread at a time: a second
  *     one gets FSDP2_E_BUSY.

@@ -117,7 +117,9 @@ FSDP2_CALL fsdp2_mesh_all_reduce(fsdp2_mesh mesh, double* values, size_t n, int3
 
 /* Tensors along one dim: collective over the dim's group, blocking, without gradients. Dtypes and
  * shapes that do not fit are FSDP2_E_INVALID_ARGUMENT on all ranks of the group, before any data
- * moves. Pieces are ceil(n / ranks) long, but the last ones may be shorter or empty.
+ * moves. A dim that a mesh of several has not is told to the whole job, whose meshes are then
+ * spent: nobody knows which group waits. Pieces are ceil(n / ranks) long, but the last ones may be
+ * shorter or empty.
  *
  * [c] Overwrites `tensor` with that of the group's first rank. */
 FSDP2_CALL fsdp2_mesh_broadcast(fsdp2_mesh mesh, int32_t dim, fsdp2_tensor tensor);

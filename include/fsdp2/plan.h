@@ -30,12 +30,12 @@ typedef struct fsdp2_plan_info {
   int64_t all_gather_bytes, reduce_scatter_bytes, all_reduce_bytes;
 } fsdp2_plan_info;
 
-/* What steps on the shard take, whether its parameters have values or not. [c] of all ranks of the
- * job if nothing has been run on the shard yet. */
+/* What steps on the shard take, whether its parameters have values or not, with the settings of
+ * unit.h as they are now: one step that begins with everything sharded. Not collective.
+ * FSDP2_E_UNSUPPORTED for FSDP2_COMM_SCHEDULE_ON_USE and for units with an all-gather extension. */
 FSDP2_CALL fsdp2_plan_get_info(fsdp2_shard shard, const fsdp2_plan_options* options /*(opt)*/,
                                fsdp2_plan_info* out);
-/* [c] likewise. The same as text: units, memory, traffic, and the order of gathers and
- * reductions. */
+/* The same as text: units, memory, traffic, and the order of gathers and reductions. */
 FSDP2_CALL fsdp2_plan_describe(fsdp2_shard shard, const fsdp2_plan_options* options /*(opt)*/,
                                char* buf, size_t cap, size_t* needed);
 

@@ -1,4 +1,5 @@
 /* Every function with each of its plain arguments wrong: NULL, sizes, counts, texts, numbers. */
+#define _POSIX_C_SOURCE 200809L
 #include <math.h>
 
 #include "tests/capi/misuse.h"
@@ -25,7 +26,7 @@ static void null_pointers_are_refused(void) {
   const char* no_text = NULL;
   fsdp2_mesh_options place = FSDP2_MESH_OPTIONS_INIT;
   fsdp2_shard_options sharding = FSDP2_SHARD_OPTIONS_INIT;
-  loading.sequence_length = 32, loading.global_batch = 1, loading.vocab_size = 384;
+  loading.sequence_length = 32, loading.global_batch = 2, loading.vocab_size = 384;
   NULL_ARGUMENT(fsdp2_runtime_describe, OUT(char), 64, NULL);
   NULL_ARGUMENT(fsdp2_runtime_describe, NULL, 64, OUT(size_t));
   NULL_ARGUMENT(fsdp2_log_set, FSDP2_LOG_INFO, no_fn, &job, NULL);
@@ -176,7 +177,7 @@ static void texts_that_are_not_utf8_or_too_long_are_refused(void) {
   EXPECT(long_text != NULL);
   memset(long_text, 'x', 20 << 20);
   long_text[20 << 20] = '\0';
-  loading.sequence_length = 32, loading.global_batch = 1, loading.vocab_size = 384;
+  loading.sequence_length = 32, loading.global_batch = 2, loading.vocab_size = 384;
   for (i = 0; i <= sizeof(kBadTexts) / sizeof(kBadTexts[0]); ++i) {
     const int is_long = i == sizeof(kBadTexts) / sizeof(kBadTexts[0]);
     const char* bad = is_long ? long_text : kBadTexts[i];
@@ -340,13 +341,15 @@ static void functions_without_a_status_never_crash(void) {
                  FSDP2_E_ABI_MISMATCH);
 }
 
-int main(void) {
-  start_misuse();
+static void misuse(fsdp2_mesh mesh, int rank) {
+  (void)rank;
+  start_misuse(mesh);
   null_pointers_are_refused();
   texts_that_are_not_utf8_or_too_long_are_refused();
   counts_beyond_any_memory_are_refused();
   numbers_out_of_their_range_are_refused();
   functions_without_a_status_never_crash();
   end_misuse();
-  return harness_result();
 }
+
+int main(void) { return run_misuse(misuse); }

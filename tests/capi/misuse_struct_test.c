@@ -1,4 +1,5 @@
 /* Every sized struct with each wrong size, and every field with what it cannot be. */
+#define _POSIX_C_SOURCE 200809L
 #include <math.h>
 
 #include "tests/capi/misuse.h"
@@ -41,10 +42,10 @@ TAKES(shard_stats, fsdp2_shard_stats, fsdp2_shard_get_stats(job.shard, s))
 TAKES(unit_info, fsdp2_unit_info, fsdp2_shard_get_unit_info(job.shard, 0, s))
 static const char* const kHead[1] = {"lm_head"};
 TAKES(shard_modules, fsdp2_shard_options, fsdp2_shard_modules(loose_module, job.mesh, kHead, 1, s))
-static fsdp2_mesh_options strategy_mesh = FSDP2_MESH_OPTIONS_INIT;
+static _Thread_local fsdp2_mesh_options strategy_mesh = FSDP2_MESH_OPTIONS_INIT;
 TAKES(apply_strategy, fsdp2_shard_options,
       fsdp2_shard_apply_strategy("FULL_SHARD", 0, &strategy_mesh, s))
-static fsdp2_shard_options strategy_shard = FSDP2_SHARD_OPTIONS_INIT;
+static _Thread_local fsdp2_shard_options strategy_shard = FSDP2_SHARD_OPTIONS_INIT;
 TAKES(apply_strategy_to_mesh, fsdp2_mesh_options,
       fsdp2_shard_apply_strategy("FULL_SHARD", 0, s, &strategy_shard))
 #define PARTS job.optimizer, job.step, job.loader
@@ -92,7 +93,7 @@ static const struct {
 };
 
 static void structs_of_a_wrong_size_are_refused(void) {
-  static union {
+  static _Thread_local union {
     double aligned;
     unsigned char bytes[kMaxStruct];
   } memory, before;
@@ -226,7 +227,7 @@ static void fields_that_cannot_be_are_refused(void) {
   FIELD(shard_create, fsdp2_shard_options, output_dtype, -1);
   FIELD(shard_create, fsdp2_shard_options, no_cast_forward_inputs, 2);
   FIELD(shard_create, fsdp2_shard_options, cpu_offload, -1);
-  FIELD(shard_create, fsdp2_shard_options, reshard_after_forward, 2); /* over one rank */
+  FIELD(shard_create, fsdp2_shard_options, reshard_after_forward, 3); /* over one rank, or two */
   FIELD(shard_create, fsdp2_shard_options, wrap, 3);
   FIELD(shard_create, fsdp2_shard_options, wrap, FSDP2_WRAP_KINDS); /* without kinds */
   FIELD(shard_create, fsdp2_shard_options, no_pin_memory, 2);
@@ -276,11 +277,13 @@ static void fields_that_cannot_be_are_refused(void) {
   FIELD(step_create, fsdp2_step_options, loss_scale_interval, 0);
 }
 
-int main(void) {
-  start_misuse();
+static void misuse(fsdp2_mesh mesh, int rank) {
+  (void)rank;
+  start_misuse(mesh);
   structs_of_a_wrong_size_are_refused();
   options_are_initialised_in_memory_that_fits_only();
   fields_that_cannot_be_are_refused();
   end_misuse();
-  return harness_result();
 }
+
+int main(void) { return run_misuse(misuse); }
