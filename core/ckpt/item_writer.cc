@@ -18,7 +18,7 @@ namespace {
 // Checksums are taken of pieces that are still in the cache when they are written.
 constexpr size_t kPiece = size_t{1} << 20;
 // The disk starts on so many bytes while the next are prepared; else it would idle until the sync.
-constexpr int64_t kWriteBackBytes = int64_t{32} << 20;
+constexpr int64_t kWriteBackBytes = int64_t{8} << 20;
 
 [[noreturn]] void fail_on(const std::string& path, const std::string& action, int error) {
   throw Error(Code::kIo, fmt::format("{}: cannot {}: {}", path, action, system_error_text(error)),
