@@ -4,14 +4,17 @@
 // tests/core/ckpt know, for the fuzzers to start from.
 #include <ATen/ATen.h>
 
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "core/ckpt/checksum.h"
 #include "core/ckpt/dcp_item.h"
 #include "core/ckpt/dcp_metadata.h"
 #include "core/ckpt/pickle_writer.h"
+#include "core/ckpt/pth_state.h"
 #include "core/ckpt/torch_archive.h"
 #include "tests/core/ckpt/safetensors_fixture.h"
 #include "tests/core/ckpt/zip_fixture.h"
@@ -160,7 +163,93 @@ Seeds zips() {
   };
 }
 
+// Files of two ranks; see readers.h.
+std::string two_files(const std::string& first, const std::string& second) {
+  return number_bytes(first.size(), 4) + first + second;
+}
+
+// Rank 0 has rows 0 and 1 of a [3, 2], the other `rows` of a whole of `shape` from `begin` on.
+std::string per_rank_files(int64_t begin, int64_t rows, const std::vector<int64_t>& shape) {
+  const auto file = [&](int rank, int64_t from, int64_t count, const std::vector<int64_t>& whole) {
+    PickleDict shards{{{"w", describe_shard(whole, {from, 0})}}};
+    return write_torch_archive(PickleDict{{{"w", describe_tensor(0, at::kFloat, {count, 2})},
+                                           {"lr", 0.5},
+                                           {"fsdp2", describe_rank(rank, 2, std::move(shards))}}},
+                               {at::ones({count, 2})});
+  };
+  std::string first = file(0, 0, 2, {3, 2});
+  std::string second = file(1, begin, rows, shape);
+  // Without checksums, so that changes get past them.
+  clear_checksums(first);
+  clear_checksums(second);
+  return two_files(first, second);
+}
+
+Seeds per_rank() {
+  return {{"two_ranks", per_rank_files(2, 1, {3, 2})},
+          {"pieces_overlap", per_rank_files(1, 2, {3, 2})},
+          {"hole", per_rank_files(3, 0, {3, 2})},
+          {"shape_overflows", per_rank_files(2, 1, {int64_t{1} << 32, int64_t{1} << 32})},
+          {"other_shapes", per_rank_files(2, 1, {4, 2})}};
+}
+
+std::string sharded_files(const std::string& offsets, const std::string& shape) {
+  const auto file = [](const std::string& rows, const std::string& end, const std::string& info,
+                       size_t bytes) {
+    return safetensors_text(R"({"__metadata__":{"DCP_SHARDING_INFO":)" + info +
+                                R"(},"w":{"dtype":"U8","shape":[)" + rows +
+                                R"(,2],"data_offsets":[0,)" + end + "]}}",
+                            std::string(bytes, '\1'));
+  };
+  const auto info = [](const std::string& begin, const std::string& whole) {
+    return R"("{\"w\":{\"saved_offsets\":)" + begin + R"(,\"shape\":)" + whole + R"(}}")";
+  };
+  return two_files(file("2", "4", info("[0,0]", "[3,2]"), 4),
+                   file("1", "2", info(offsets, shape), 2));
+}
+
+Seeds sharded() {
+  return {{"two_ranks", sharded_files("[2,0]", "[3,2]")},
+          {"pieces_overlap", sharded_files("[1,0]", "[3,2]")},
+          {"outside", sharded_files("[9223372036854775807,0]", "[3,2]")},
+          {"shape_overflows", sharded_files("[2,0]", "[4294967296,4294967296]")},
+          {"fewer_dims", sharded_files("[2]", "[3]")}};
+}
+
+Seeds manifests() {
+  const auto body = [](const std::string& item) {
+    return R"({"block_bytes":1048576,"files":{".metadata":{"bytes":3,)"
+           R"("checksum":"0123456789abcdef"},"__0_0.distcp":{"bytes":99}},"items":[)" +
+           item + "]}\n";
+  };
+  const std::string sums = "0123456789abcdef0123456789abcdef";
+  const std::string good = body(R"(["__0_0.distcp",0,1048577,"model.w [0, 0]",")" + sums + "\"]");
+  return {{"one_item", good},
+          {"with_its_first_line",
+           "fsdp2-manifest 1 " + checksum_text(checksum(good.data(), good.size())) + "\n" + good},
+          {"too_few_blocks", body(R"(["__0_0.distcp",0,2097153,"w",")" + sums + "\"]")},
+          {"bytes_overflow", body(R"(["a",9223372036854775807,9223372036854775807,"w",""])")},
+          {"negative", body(R"(["a",-1,-1,"w",""])")},
+          {"other_blocks", R"({"block_bytes":1,"files":{},"items":[]})"},
+          {"nested", std::string(1000, '[')}};
+}
+
+Seeds indices() {
+  const auto map = [](const std::string& file) {
+    return R"({"metadata":{"total_size":8},"weight_map":{"a":")" + file + "\"}}";
+  };
+  return {{"one_file.json", map("model-00001-of-00001.safetensors")},
+          {"outside.json", map("../model.safetensors")},
+          {"absolute.json", map("/etc/passwd")},
+          {"no_map.json", "{}"},
+          {"empty_map.json", R"({"weight_map":{}})"},
+          {"twice.json", R"({"weight_map":{"a":"x","a":"y"}})"},
+          {"not_text.json", R"({"weight_map":{"a":1}})"},
+          {"nested.json", std::string(1000, '[')}};
+}
+
 void write(const std::string& directory, const Seeds& seeds) {
+  std::filesystem::create_directories(directory);
   for (const auto& [name, bytes] : seeds) {
     std::ofstream(directory + "/" + name, std::ios::binary) << bytes;
   }
@@ -175,5 +264,9 @@ int main(int count, char** arguments) {
   fsdp2::ckpt::write(directory + "/dcp", fsdp2::ckpt::dcp_directories());
   fsdp2::ckpt::write(directory + "/safetensors", fsdp2::ckpt::safetensors());
   fsdp2::ckpt::write(directory + "/zip", fsdp2::ckpt::zips());
+  fsdp2::ckpt::write(directory + "/per_rank", fsdp2::ckpt::per_rank());
+  fsdp2::ckpt::write(directory + "/sharded", fsdp2::ckpt::sharded());
+  fsdp2::ckpt::write(directory + "/manifest", fsdp2::ckpt::manifests());
+  fsdp2::ckpt::write(directory + "/index", fsdp2::ckpt::indices());
   return 0;
 }

@@ -6,20 +6,29 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/ckpt/checksum.h"
 #include "core/ckpt/dcp_directory.h"
 #include "core/ckpt/dcp_metadata.h"
+#include "core/ckpt/hugging_face_index.h"
+#include "core/ckpt/manifest.h"
 #include "core/ckpt/pickle_reader.h"
 #include "core/ckpt/pickle_writer.h"
+#include "core/ckpt/pth_state.h"
 #include "core/ckpt/pth_state_dict.h"
 #include "core/ckpt/safetensors.h"
+#include "core/ckpt/safetensors_sharding.h"
+#include "core/ckpt/safetensors_state.h"
 #include "core/ckpt/torch_archive.h"
 #include "core/models/registry.h"
 
@@ -86,6 +95,30 @@ bool accepted(const Action& action) {
   }
 }
 
+void read_all(const ckpt::StateSource& source) {
+  // A shape may say anything; who reads a tensor has memory for it.
+  constexpr int64_t kMaxNumel = 1 << 20;
+  for (const ckpt::StateEntry& entry : source.entries()) {
+    if (!entry.dtype) {
+      source.read_object(entry);
+    } else if (c10::multiply_integers(entry.shape) <= kMaxNumel) {
+      const std::vector<int64_t> begin(entry.shape.size(), 0);
+      source.read(entry, begin, at::empty(entry.shape, *entry.dtype));
+    }
+  }
+  source.verify();
+}
+
+// The two files that the bytes hold.
+std::pair<std::string, std::string> two_files(const std::string& bytes) {
+  constexpr size_t kLengthBytes = 4;
+  uint32_t length = 0;
+  std::memcpy(&length, bytes.data(), std::min(bytes.size(), kLengthBytes));
+  const std::string files = bytes.substr(std::min(bytes.size(), kLengthBytes));
+  const size_t first = std::min<size_t>(length, files.size());
+  return {files.substr(0, first), files.substr(first)};
+}
+
 }  // namespace
 
 bool read_pickle_of_torch_save(const std::string& bytes) {
@@ -109,24 +142,11 @@ bool read_dcp_metadata(const std::string& bytes) {
 }
 
 bool read_dcp_directory(const std::string& bytes) {
-  // A shape may say anything; who reads a tensor has memory for it.
-  constexpr int64_t kMaxNumel = 1 << 20;
   static const ScratchDirectory directory;
   const size_t data = std::min(bytes.find("PK\x03\x04"), bytes.size());
   directory.write(".metadata", bytes.substr(0, data));
   directory.write("__0_0.distcp", bytes.substr(data));
-  return accepted([&] {
-    const ckpt::DcpDirectory source(directory.path());
-    for (const ckpt::StateEntry& entry : source.entries()) {
-      if (!entry.dtype) {
-        source.read_object(entry);
-      } else if (c10::multiply_integers(entry.shape) <= kMaxNumel) {
-        const std::vector<int64_t> begin(entry.shape.size(), 0);
-        source.read(entry, begin, at::empty(entry.shape, *entry.dtype));
-      }
-    }
-    source.verify();
-  });
+  return accepted([&] { read_all(ckpt::DcpDirectory(directory.path())); });
 }
 
 bool read_torch_archive(const std::string& bytes) {
@@ -154,6 +174,47 @@ bool read_safetensors(const std::string& bytes) {
 
 bool read_model_config(const std::string& bytes) {
   return accepted([&] { models::build(bytes); });
+}
+
+bool read_hugging_face_index(const std::string& bytes) {
+  return accepted([&] { ckpt::parse_hugging_face_index(bytes, "x.json"); });
+}
+
+bool read_manifest(const std::string& bytes) {
+  static const ScratchDirectory directory;
+  const auto read = [&](const std::string& text) {
+    directory.write(ckpt::kManifestFile, text);
+    return accepted([&] {
+      const auto manifest = ckpt::read_manifest(directory.path());
+      for (const ckpt::ManifestItem& item : manifest->items) {
+        manifest->find(item.file, item.offset);
+      }
+      ckpt::encode_manifest(*manifest);
+    });
+  };
+  const std::string sum = ckpt::checksum_text(ckpt::checksum(bytes.data(), bytes.size()));
+  const bool as_it_is = read(bytes);
+  return read("fsdp2-manifest 1 " + sum + "\n" + bytes) || as_it_is;
+}
+
+bool read_sharded_safetensors(const std::string& bytes) {
+  static const ScratchDirectory directory;
+  const auto [first, second] = two_files(bytes);
+  directory.write(ckpt::shard_file_name(0, 1, 1), first);
+  directory.write(ckpt::shard_file_name(1, 1, 1), second);
+  return accepted([&] {
+    read_all(ckpt::SafetensorsState(directory.path(), ckpt::CheckpointFormat::kShardedSafetensors));
+  });
+}
+
+bool read_per_rank_pth(const std::string& bytes) {
+  static const ScratchDirectory directory;
+  const auto [first, second] = two_files(bytes);
+  directory.write(ckpt::per_rank_file_name(1, 0), first);
+  directory.write(ckpt::per_rank_file_name(1, 1), second);
+  return accepted([&] {
+    read_all(ckpt::PthState(directory.path(), ckpt::CheckpointFormat::kPthPerRankDirectory));
+  });
 }
 
 }  // namespace fsdp2::fuzz

@@ -18,5 +18,13 @@ bool read_dcp_directory(const std::string& bytes);
 bool read_torch_archive(const std::string& bytes);
 bool read_safetensors(const std::string& bytes);
 bool read_model_config(const std::string& bytes);
+// What a model directory's index says.
+bool read_hugging_face_index(const std::string& bytes);
+// A manifest, as it is and as the text behind a first line that fits it.
+bool read_manifest(const std::string& bytes);
+// Directories with a file of each of two ranks, one after the other: the first four bytes are the
+// first one's length.
+bool read_sharded_safetensors(const std::string& bytes);
+bool read_per_rank_pth(const std::string& bytes);
 
 }  // namespace fsdp2::fuzz

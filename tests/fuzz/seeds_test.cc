@@ -44,6 +44,19 @@ TEST(Seeds, OfSafetensorsAreTakenIfGood) {
   EXPECT_EQ(taken("safetensors", read_safetensors), Names{"two_tensors"});
 }
 
+TEST(Seeds, OfFilesOfRanksAreTakenIfGood) {
+  EXPECT_EQ(taken("per_rank", read_per_rank_pth), Names{"two_ranks"});
+  EXPECT_EQ(taken("sharded", read_sharded_safetensors), Names{"two_ranks"});
+}
+
+TEST(Seeds, OfManifestsAreTakenIfGood) {
+  EXPECT_EQ(taken("manifest", read_manifest), (Names{"one_item", "with_its_first_line"}));
+}
+
+TEST(Seeds, OfIndicesAreTakenIfGood) {
+  EXPECT_EQ(taken("index", read_hugging_face_index), Names{"one_file.json"});
+}
+
 TEST(Seeds, OfZipsAreTakenIfGood) {
   EXPECT_EQ(taken("zip", read_torch_archive), (Names{"plain", "torch_save"}));
 }
