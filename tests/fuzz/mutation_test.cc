@@ -87,6 +87,16 @@ TEST_F(Mutation, Safetensors) {
   survive(contents(path("seed")), read_safetensors);
 }
 
+TEST_F(Mutation, FilesOfRanksManifestsAndIndices) {
+  const auto seed = [](const std::string& name) {
+    return read_text_file("tests/fuzz/seeds/" + name, kMaxSeedBytes);
+  };
+  survive(seed("per_rank/two_ranks"), read_per_rank_pth);
+  survive(seed("sharded/two_ranks"), read_sharded_safetensors);
+  survive(seed("manifest/one_item"), read_manifest);
+  survive(seed("index/one_file.json"), read_hugging_face_index);
+}
+
 TEST_F(Mutation, ConfigOfAModel) {
   for (const char* model : {"tiny-llama", "tiny-qwen3"}) {
     const std::string file = std::string("tests/parity/golden/models/") + model + "/config.json";
