@@ -24,7 +24,7 @@ struct ConvertOptions {
 struct ConvertResult {
   int64_t tensors = 0;
   int64_t objects = 0;
-  int64_t left_out = 0;  // no place in a format of whole models, or an object that is not read (logged)
+  int64_t left_out = 0;  // no place in a format of whole models; objects not read, which is logged
   int64_t bytes = 0;     // of tensors
 };
 
