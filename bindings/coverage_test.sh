@@ -1,5 +1,6 @@
 #!/bin/bash
-# coverage.txt lists what the library exports, and says of each function what the raw layers really have.
+# coverage.txt lists what the library exports, and says of each function what the raw layers really have;
+# names.md names what is there.
 set -euo pipefail
 
 failed=0
@@ -36,4 +37,9 @@ done < <(grep -v '^#' bindings/coverage.txt)
 exported=$(nm --dynamic --defined-only libfsdp2.so | awk '$2 == "T" { sub(/@.*/, "", $3); print $3 }' | sort)
 listed=$(grep -v '^#' bindings/coverage.txt | cut -d ' ' -f 1 | sort)
 diff <(echo "$listed") <(echo "$exported") || wrong "coverage.txt (<) and the functions that libfsdp2.so exports (>) differ"
+
+# names.md speaks of what is there: whole names of functions, structs and constants.
+while read -r name; do
+  grep -qw -- "$name" include/fsdp2/*.h || wrong "names.md: $name is not in the headers"
+done < <(grep -oE '\b(fsdp2|FSDP2)_[A-Za-z0-9_]+' bindings/names.md | grep -v '^fsdp2_sys' | sort -u)
 exit $failed

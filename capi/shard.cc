@@ -15,7 +15,7 @@ namespace {
 constexpr fsdp2_mesh_options kMeshDefaults = FSDP2_MESH_OPTIONS_INIT;
 
 int32_t reshard_number(fsdp::ReshardAfterForward reshard) {
-  return reshard == fsdp::ReshardAfterForward::kNever ? 1 : 0;
+  return reshard == fsdp::ReshardAfterForward::kNever ? FSDP2_RESHARD_NEVER : FSDP2_RESHARD_AUTO;
 }
 
 void apply_strategy(const char* name, int64_t fsdp_size, fsdp2_mesh_options* mesh,

@@ -3,6 +3,7 @@
 
 #include "capi/argument.h"
 #include "capi/callback.h"
+#include "capi/dtype.h"
 #include "capi/module_path.h"
 #include "capi/tensor.h"
 #include "core/fsdp/unit_tree.h"
@@ -69,13 +70,24 @@ struct AllGatherFunctions {
   fsdp2_post_all_gather_fn post;
 };
 
+// Points to the parameter's own name.
+fsdp2_gather_info gather_info(const fsdp::ShardedParam& param) {
+  fsdp2_gather_info info{};
+  info.struct_size = sizeof(info);
+  info.compute_dtype = dtype_number(param.compute_dtype());
+  info.shard_rank = param.layout().rank;
+  info.shard_ranks = param.layout().world;
+  info.parameter = param.name().c_str();
+  return info;
+}
+
 at::Tensor pre_all_gather(const AllGatherFunctions& functions, const UserData& held,
                           const fsdp::ShardedParam& param, const at::Tensor& chunk) {
   const LentTensor lent(chunk.detach());
   fsdp2_tensor out{};
   const std::string what = "pre-all-gather of parameter " + param.name();
-  call_back(what,
-            [&] { return functions.pre(param.name().c_str(), lent.handle(), &out, held.data); });
+  const fsdp2_gather_info info = gather_info(param);
+  call_back(what, [&] { return functions.pre(&info, lent.handle(), &out, held.data); });
   try {
     at::Tensor piece = pin(out)->tensor.detach();
     if (out.id != lent.handle().id) {
@@ -92,9 +104,9 @@ void post_all_gather(const AllGatherFunctions& functions, const UserData& held,
                      const at::Tensor& chunks) {
   const LentTensor from(pieces.detach());
   const LentTensor to(chunks.detach());
-  call_back("post-all-gather of parameter " + param.name(), [&] {
-    return functions.post(param.name().c_str(), from.handle(), to.handle(), held.data);
-  });
+  const fsdp2_gather_info info = gather_info(param);
+  call_back("post-all-gather of parameter " + param.name(),
+            [&] { return functions.post(&info, from.handle(), to.handle(), held.data); });
 }
 
 void set_all_gather_extension(fsdp::Unit& unit, const AllGatherFunctions& functions,

@@ -26,13 +26,13 @@ constexpr const char* kHead = "lm_head";
 void read_reshard(int32_t value, fsdp::Policy& policy) {
   check_integer(value, -1, std::numeric_limits<int32_t>::max(), "options.reshard_after_forward");
   switch (value) {
-    case 0:
+    case FSDP2_RESHARD_AUTO:
       policy.reshard_after_forward = fsdp::ReshardAfterForward::kAuto;
       break;
-    case -1:
+    case FSDP2_RESHARD_ALWAYS:
       policy.reshard_after_forward = fsdp::ReshardAfterForward::kAlways;
       break;
-    case 1:
+    case FSDP2_RESHARD_NEVER:
       policy.reshard_after_forward = fsdp::ReshardAfterForward::kNever;
       break;
     default:

@@ -7,7 +7,8 @@ namespace generate {
 void write_swig(const Api& api, std::ostream& out) {
   out << "// What fsdp2.i needs to know by name.\n";
   for (const auto& constant : api.constants) {
-    out << "%javaconstvalue(" << constant.value << ") " << constant.name << ";\n";
+    // Quoted, or SWIG takes no negative one.
+    out << "%javaconstvalue(\"" << constant.value << "\") " << constant.name << ";\n";
   }
   for (const auto& known : api.structs) {
     if (known.is_handle()) {

@@ -1,7 +1,6 @@
 // fsdp2-plan, which `fsdp2 plan` becomes: one process plays one rank of a job of any size.
 #include <sys/stat.h>
 
-#include <array>
 #include <exception>
 #include <fstream>
 #include <iostream>
@@ -39,36 +38,28 @@ std::string read_config(const std::string& model) {
   return text.str();
 }
 
-void make_mesh(const PlanOptions& options, Mesh* out) {
+// What the strategy means for both.
+struct Place {
   fsdp2_mesh_options mesh = FSDP2_MESH_OPTIONS_INIT;
-  mesh.backend = FSDP2_BACKEND_FAKE;
-  mesh.world_size = options.world_size;
-  mesh.rank = options.rank;
-  const std::array<int64_t, 2> replicas = {options.world_size, 1};
-  const std::array<const char*, 2> names = {"ddp", "fsdp"};
-  if (options.strategy == "no_shard") {
-    mesh.n_dims = 2;
-    mesh.shape = replicas.data();
-    mesh.names = names.data();
-  } else {
-    mesh.fsdp_size = options.fsdp_size;
-  }
-  check(fsdp2_mesh_create(&mesh, out->out()));
-}
-
-fsdp2_shard_options shard_options(const PlanOptions& options) {
   fsdp2_shard_options shard = FSDP2_SHARD_OPTIONS_INIT;
-  const bool keeps = options.strategy == "shard_grad_op" ||
-                     options.strategy == "hybrid_shard_zero2" ||
-                     options.reshard_after_forward == "false";
-  shard.reshard_after_forward = keeps ? 1 : options.reshard_after_forward == "true" ? -1 : 0;
+};
+
+Place place_of(const PlanOptions& options) {
+  Place place;
+  check(fsdp2_shard_apply_strategy(options.sharding.strategy.c_str(), options.sharding.fsdp_size,
+                                   &place.mesh, &place.shard));
+  place.mesh.backend = FSDP2_BACKEND_FAKE;
+  place.mesh.world_size = options.world_size;
+  place.mesh.rank = options.rank;
+  fsdp2_shard_options& shard = place.shard;
+  shard.reshard_after_forward = reshard_number(options.sharding, shard.reshard_after_forward);
   shard.param_dtype = kDtypes.at(options.param_dtype);
   shard.reduce_dtype = kDtypes.at(options.reduce_dtype);
   shard.comm_path = kCommPaths.at(options.comm_path);
   shard.wrap = options.wrap == "none" ? FSDP2_WRAP_NONE : FSDP2_WRAP_DEFAULT;
   shard.prefetch = options.prefetch == 0 ? -1 : options.prefetch;
   shard.defer_values = 1;
-  return shard;
+  return place;
 }
 
 void plan(const PlanOptions& options) {
@@ -77,11 +68,11 @@ void plan(const PlanOptions& options) {
   Module module;
   check(
       fsdp2_module_from_config(read_config(options.model).c_str(), &module_options, module.out()));
+  const Place place = place_of(options);
   Mesh mesh;
-  make_mesh(options, &mesh);
-  const fsdp2_shard_options how = shard_options(options);
+  check(fsdp2_mesh_create(&place.mesh, mesh.out()));
   Shard shard;
-  check(fsdp2_shard_create(module.get(), mesh.get(), &how, shard.out()));
+  check(fsdp2_shard_create(module.get(), mesh.get(), &place.shard, shard.out()));
   fsdp2_plan_options plan_options = FSDP2_PLAN_OPTIONS_INIT;
   plan_options.optimizer_states = kOptimizerStates.at(options.optimizer);
   std::cout << text_of([&](char* buf, size_t cap, size_t* needed) {

@@ -27,13 +27,8 @@ void check_options(const PlanOptions& o) {
   need(0 <= o.rank && o.rank < o.world_size,
        "--rank " + std::to_string(o.rank) +
            " is not one of 0 to --world-size - 1 = " + std::to_string(o.world_size - 1));
-  need(o.fsdp_size >= 0, "--fsdp-size must not be negative");
   need(o.prefetch >= 0, "--prefetch must not be negative");
-  const bool hybrid = o.strategy == "hybrid_shard" || o.strategy == "hybrid_shard_zero2";
-  need(!hybrid || o.fsdp_size > 1,
-       "--strategy " + o.strategy + " needs --fsdp-size, the ranks of a shard group");
-  need(o.strategy != "no_shard" || o.fsdp_size <= 1,
-       "--strategy no_shard and --fsdp-size contradict each other");
+  check_sharding(o.sharding);
 }
 
 void add_choice(CLI::App* app, const char* name, std::string* value, std::string help,
@@ -46,7 +41,8 @@ void add_choice(CLI::App* app, const char* name, std::string* value, std::string
       ->check(CLI::IsMember(choices));
 }
 
-void add_number(CLI::App* app, const char* name, int* value, const std::string& help) {
+template <typename Number>
+void add_number(CLI::App* app, const char* name, Number* value, const std::string& help) {
   app->add_option(name, *value, help)->option_text("N (" + std::to_string(*value) + ")");
 }
 
@@ -61,11 +57,12 @@ bool parse_plan_options(std::vector<std::string> arguments, PlanOptions* out) {
       ->option_text("PATH");
   add_number(&app, "--world-size", &o.world_size, "Ranks of the job");
   add_number(&app, "--rank", &o.rank, "The rank whose memory is shown");
-  add_number(&app, "--fsdp-size", &o.fsdp_size,
+  add_number(&app, "--fsdp-size", &o.sharding.fsdp_size,
              "Ranks a shard group (0, 1: all; less: the groups are replicas)");
-  add_choice(&app, "--strategy", &o.strategy, "How the model lies on the ranks", kStrategies);
-  add_choice(&app, "--reshard-after-forward", &o.reshard_after_forward,
-             "Whether units are freed after forward", {"default", "true", "false"});
+  add_choice(&app, "--strategy", &o.sharding.strategy, "How the model lies on the ranks",
+             kStrategies);
+  app.add_option("--reshard-after-forward", o.sharding.reshard_after_forward, kReshardHelp)
+      ->option_text("TEXT (default)");
   add_choice(&app, "--dtype", &o.dtype, "Of the sharded parameters", kDtypes);
   add_choice(&app, "--param-dtype", &o.param_dtype, "Gathered and computed in", kDtypesOrNone);
   add_choice(&app, "--reduce-dtype", &o.reduce_dtype, "Gradients are reduced in", kDtypesOrNone);

@@ -4,15 +4,15 @@
 #include <string>
 #include <vector>
 
+#include "cli/sharding.h"
+
 namespace fsdp2::cli {
 
 struct PlanOptions {
   std::string model;  // a directory with config.json, or the file itself
   int world_size = 1;
   int rank = 0;
-  int fsdp_size = 0;
-  std::string strategy = "full_shard";
-  std::string reshard_after_forward = "default";
+  Sharding sharding;
   std::string dtype = "fp32";
   std::string param_dtype = "none";
   std::string reduce_dtype = "none";

@@ -24,10 +24,6 @@ bool ends_with(const std::string& text, const std::string& end) {
   return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
 }
 
-bool is_number(const std::string& text) {
-  return !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
-}
-
 void check_provided(const TrainOptions& o) { not_provided(o.device == "cuda", "--device cuda"); }
 
 void check_checkpoints(const TrainOptions& o) {
@@ -37,25 +33,6 @@ void check_checkpoints(const TrainOptions& o) {
   need(o.save_every == 0 || !o.save_dir.empty(), "--save-every needs --save-dir");
   need(o.keep_last == 0 || o.save_every > 0, "--keep-last needs --save-every");
   need(!o.resume_partial || !o.resume.empty(), "--resume-partial needs --resume");
-}
-
-void check_sharding(const TrainOptions& o) {
-  const std::string& reshard = o.reshard_after_forward;
-  const bool is_size = is_number(reshard) && reshard.size() < 10 && std::stol(reshard) >= 2;
-  need(is_size || reshard == "default" || reshard == "true" || reshard == "false",
-       "--reshard-after-forward " + reshard +
-           " is none of default, true, false, or a number of ranks from 2 on");
-  need(o.fsdp_size >= 0, "--fsdp-size must not be negative");
-  const bool keeps = o.strategy == "shard_grad_op" || o.strategy == "hybrid_shard_zero2";
-  need(!keeps || reshard == "default" || reshard == "false",
-       "--strategy " + o.strategy + " and --reshard-after-forward " + reshard +
-           " contradict each other");
-  need(o.strategy != "no_shard" || o.fsdp_size <= 1, "--strategy no_shard and --fsdp-size " +
-                                                         std::to_string(o.fsdp_size) +
-                                                         " contradict each other");
-  const bool hybrid = o.strategy == "hybrid_shard" || o.strategy == "hybrid_shard_zero2";
-  need(!hybrid || o.fsdp_size >= 2,
-       "--strategy " + o.strategy + " needs --fsdp-size, the ranks of a shard group");
 }
 
 void check_numbers(const TrainOptions& o) {
@@ -99,7 +76,7 @@ void check_options(const TrainOptions& o) {
   need(!o.tokens.empty() || !o.text.empty(), "--tokens or --text (a file to train on) is needed");
   need(o.tokens.empty() || o.text.empty(), "--tokens and --text exclude each other");
   check_provided(o);
-  check_sharding(o);
+  check_sharding(o.sharding());
   check_numbers(o);
   check_checkpoints(o);
 }

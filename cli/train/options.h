@@ -8,6 +8,8 @@
 #include <variant>
 #include <vector>
 
+#include "cli/sharding.h"
+
 namespace fsdp2::cli {
 
 struct TrainOptions {
@@ -67,6 +69,8 @@ struct TrainOptions {
   std::string product_engine = "auto";
   std::string comm_path = "auto";
   double timeout_s = 600.0;
+
+  Sharding sharding() const { return {strategy, fsdp_size, reshard_after_forward}; }
 };
 
 struct Flag {

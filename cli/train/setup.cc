@@ -53,17 +53,6 @@ void apply_strategy(const TrainOptions& options, fsdp2_mesh_options* mesh,
   check(fsdp2_shard_apply_strategy(options.strategy.c_str(), options.fsdp_size, mesh, shard));
 }
 
-// In the library's numbers; `by_strategy` unless the user says otherwise.
-int32_t reshard_after_forward(const std::string& text, int32_t by_strategy) {
-  if (text == "true") {
-    return -1;
-  }
-  if (text == "false") {
-    return 1;
-  }
-  return text == "default" ? by_strategy : static_cast<int32_t>(std::stol(text));
-}
-
 }  // namespace
 
 std::string rank_in_environment() {
@@ -108,8 +97,7 @@ void shard_model(const TrainOptions& options, const Module& module, const Mesh& 
   fsdp2_mesh_options joined = FSDP2_MESH_OPTIONS_INIT;
   fsdp2_shard_options shard = FSDP2_SHARD_OPTIONS_INIT;
   apply_strategy(options, &joined, &shard);
-  shard.reshard_after_forward =
-      reshard_after_forward(options.reshard_after_forward, shard.reshard_after_forward);
+  shard.reshard_after_forward = reshard_number(options.sharding(), shard.reshard_after_forward);
   shard.cpu_offload = shard.no_pin_memory = options.cpu_offload ? 1 : 0;
   shard.param_dtype = dtype_number(options.param_dtype);
   shard.reduce_dtype = dtype_number(options.reduce_dtype);

@@ -35,18 +35,26 @@ FSDP2_CALL fsdp2_shard_set_gradient_ready(fsdp2_shard shard, const char* unit /*
                                           int32_t recurse, fsdp2_gradient_ready_fn fn /*(opt)*/,
                                           void* user_data, fsdp2_release_fn release /*(opt)*/);
 
+/* What a parameter is gathered from and to. */
+typedef struct fsdp2_gather_info {
+  uint32_t struct_size;
+  int32_t compute_dtype; /* gathered and computed in */
+  int32_t shard_rank;    /* this rank's number in the group that gathers (a dim of the mesh) ... */
+  int32_t shard_ranks;   /* ... of so many */
+  const char* parameter; /* its name; lives during the call */
+} fsdp2_gather_info;
+
 /* What travels in an all-gather in place of a parameter's rows, e.g. an 8-bit form of them. Only
  * where there is something to gather: not on one rank that holds the parameter in its compute
  * dtype.
  *
  * Before: from this rank's chunk (1-D, zero-padded to the same length on every rank, in the shard's
  * dtype) to the tensor that is sent: 1-D, of one size and dtype on all ranks, to `out`, whose
- * handle then is the library's; which ranks they are says the mesh of the shard. After: from the
- * ranks' pieces [ranks, n] to their chunks [ranks, length] in compute dtype, which it writes to
- * `chunks`. */
-typedef fsdp2_status (*fsdp2_pre_all_gather_fn)(const char* parameter, fsdp2_tensor chunk,
+ * handle then is the library's. After: from the ranks' pieces [shard_ranks, n] to their chunks
+ * [shard_ranks, length] in compute dtype, which it writes to `chunks`. */
+typedef fsdp2_status (*fsdp2_pre_all_gather_fn)(const fsdp2_gather_info* info, fsdp2_tensor chunk,
                                                 fsdp2_tensor* out, void* user_data);
-typedef fsdp2_status (*fsdp2_post_all_gather_fn)(const char* parameter, fsdp2_tensor pieces,
+typedef fsdp2_status (*fsdp2_post_all_gather_fn)(const fsdp2_gather_info* info, fsdp2_tensor pieces,
                                                  fsdp2_tensor chunks, void* user_data);
 /* Both or neither. */
 FSDP2_CALL fsdp2_shard_set_all_gather_extension(fsdp2_shard shard, const char* unit /*(opt)*/,

@@ -35,6 +35,44 @@ typedef struct fsdp2_module_info {
 } fsdp2_module_info;
 FSDP2_CALL fsdp2_module_get_info(fsdp2_module module, fsdp2_module_info* out);
 
+/* The parameters one by one, tied ones once, in an order that sharding does not change. What
+ * sharding has taken over is read and changed through the shard (shard.h); what it has left alone
+ * (ignored_names) is here: whole on every rank, not reduced, not updated by the shard's optimizers.
+ */
+typedef struct fsdp2_module_parameter_info {
+  uint32_t struct_size;
+  int32_t dtype; /* that the module was made with */
+  int32_t requires_grad, is_sharded;
+  int32_t has_grad; /* 0 where is_sharded is 1 */
+  int32_t n_names;  /* > 1: tied */
+  int32_t n_dims, reserved;
+  int64_t shape[FSDP2_MAX_DIMS]; /* global, row-major */
+} fsdp2_module_parameter_info;
+FSDP2_CALL fsdp2_module_get_parameter_count(fsdp2_module module, size_t* out);
+FSDP2_CALL fsdp2_module_get_parameter_info(fsdp2_module module, size_t index,
+                                           fsdp2_module_parameter_info* out);
+/* name 0 is the parameter's own, the others are its ties. */
+FSDP2_CALL fsdp2_module_get_parameter_name(fsdp2_module module, size_t index, int32_t name,
+                                           char* buf, size_t cap, size_t* needed);
+/* By any of its names. FSDP2_E_NOT_FOUND if there is none. */
+FSDP2_CALL fsdp2_module_get_parameter_index(fsdp2_module module, const char* name, size_t* out);
+/* which: FSDP2_PARAMETER_LOCAL or _LOCAL_GRAD (shard.h), sharing their memory: so a program can
+ * reduce the gradient of an ignored parameter (fsdp2_mesh_all_reduce_tensor) and update it. Errors:
+ * FSDP2_E_WRONG_STATE (it is sharded, or has no values yet), FSDP2_E_NOT_FOUND (no gradient). */
+FSDP2_CALL fsdp2_module_get_parameter(fsdp2_module module, size_t index, int32_t which,
+                                      fsdp2_tensor* out);
+/* Forgets all gradients: those of the shard (fsdp2_shard_zero_grad), and those it has left alone.
+ */
+FSDP2_CALL fsdp2_module_zero_grad(fsdp2_module module);
+
+/* Freezes parameters (flag 0) or lets them train again (1), before anything is sharded; all ranks
+ * alike. names: of parameters, ties included, or paths of modules, for all parameters at and below
+ * them; none: all of the module. A frozen one is sharded and gathered with its unit, but has no
+ * gradient, takes no part in reductions and no optimizer updates it. Errors, with nothing changed:
+ * FSDP2_E_NOT_FOUND (a name), FSDP2_E_WRONG_STATE (sharded already). */
+FSDP2_CALL fsdp2_module_set_requires_grad(fsdp2_module module, const char* const* names /*(opt)*/,
+                                          size_t n_names, int32_t flag);
+
 /* Activation checkpointing: the last of each `every` modules of these classes ("LlamaDecoderLayer";
  * n_kinds 0: the model's own layers), counted in order, keeps only its inputs in forward and runs
  * again in backward. Before or after the module is sharded, with the same losses and gradients.

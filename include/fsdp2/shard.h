@@ -1,6 +1,7 @@
 /* fully_shard: a module's parameters cut over the ranks of a mesh, gathered around the forward and
  * backward of each unit, gradients reduced to the shards. What may be changed while a shard is in
- * use, and what it tells about itself, is in unit.h; callbacks are in hook.h. */
+ * use, and what it tells about itself, is in unit.h; callbacks are in hook.h. What PyTorch calls
+ * all of it says bindings/names.md. */
 #ifndef FSDP2_SHARD_H_
 #define FSDP2_SHARD_H_
 
@@ -13,6 +14,14 @@ enum {
   FSDP2_WRAP_DEFAULT = 0, /* each module of the model's no-split classes is a unit */
   FSDP2_WRAP_NONE = 1,    /* no class is */
   FSDP2_WRAP_KINDS = 2    /* each module of the classes wrap_kinds is */
+};
+/* What of a unit's gathered parameters forward leaves for backward. A number n >= 2 keeps a 1/n
+ * slice, which backward gathers over n neighbours; n divides the ranks of a shard group. (PyTorch's
+ * True is ALWAYS, its False and its 1 are NEVER.) */
+enum {
+  FSDP2_RESHARD_AUTO = 0,   /* nothing of any unit but the root, whose parameters stay */
+  FSDP2_RESHARD_ALWAYS = 1, /* nothing */
+  FSDP2_RESHARD_NEVER = -1  /* everything */
 };
 enum {
   FSDP2_COMM_PATH_AUTO = 0,   /* per parameter, by size and layout */
@@ -33,12 +42,11 @@ typedef fsdp2_status (*fsdp2_shard_dim_fn)(const char* name, const int64_t* shap
 /* All names are dotted paths below the module, "model.layers.0.mlp". */
 typedef struct fsdp2_shard_options {
   uint32_t struct_size;
-  int32_t reshard_after_forward;  /* 0: all units but the root; -1: always; 1: never; n >= 2: keep a
-                                     1/n slice, which backward gathers over n neighbours; n divides
-                                     the ranks of a shard group */
+  int32_t reshard_after_forward;  /* FSDP2_RESHARD_AUTO, _ALWAYS, _NEVER or the n of 1/n */
   int32_t param_dtype;            /* gathered and computed in */
   int32_t reduce_dtype;           /* gradients reduced in; FSDP2_DTYPE_KEEP: the gradient's */
-  int32_t output_dtype;           /* floating outputs are cast to */
+  int32_t output_dtype;           /* floating outputs of the root (fsdp2_shard_modules: of the
+                                     group) are cast to */
   int32_t no_cast_forward_inputs; /* 1: leave floating inputs in their dtype */
   int32_t cpu_offload;            /* 1: shards, their gradients and optimizer states in host memory,
                                      pinned; changes nothing where parameters are there anyway */
@@ -62,7 +70,7 @@ typedef struct fsdp2_shard_options {
   const char* const* wrap_names; /* (opt) further modules that are units each */
   size_t n_wrap_names;
   const char* const* ignored_names; /* (opt) parameters left alone: not sharded, not reduced, whole
-                                       on every rank */
+                                       on every rank (fsdp2_module_get_parameter) */
   size_t n_ignored_names;
   fsdp2_shard_dim_fn shard_dim; /* (opt) called within the call that takes the options, once for
                                    each parameter; NULL: dim 0 */
@@ -107,7 +115,8 @@ FSDP2_CALL fsdp2_shard_load_values(fsdp2_shard shard);
 /* A handle of its own to the mesh that the module is sharded over. */
 FSDP2_CALL fsdp2_shard_get_mesh(fsdp2_shard shard, fsdp2_mesh* out);
 
-/* Forgets all gradients, those not reduced yet included. */
+/* Forgets all gradients of what is sharded, those not reduced yet included. Those of ignored
+ * parameters: fsdp2_module_zero_grad. */
 FSDP2_CALL fsdp2_shard_zero_grad(fsdp2_shard shard);
 /* [c] The norm of all gradients, replicas and ties counted once: the sum of |g|^p to the 1/p, or
  * the largest |g|. norm_type: p > 0, or infinity. */

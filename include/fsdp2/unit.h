@@ -47,7 +47,8 @@ FSDP2_CALL fsdp2_shard_set_requires_all_reduce(fsdp2_shard shard, const char* un
 /* 0: backward's end neither waits for the last reduction nor forgets the order of forwards, since
  * more backwards follow. Of the whole tree. */
 FSDP2_CALL fsdp2_shard_set_is_last_backward(fsdp2_shard shard, int32_t flag);
-/* In place of the option of that name, the root's exception included. */
+/* 1 or 0 as FSDP2_RESHARD_ALWAYS or _NEVER, in place of the option of that name, the root's
+ * exception included. */
 FSDP2_CALL fsdp2_shard_set_reshard_after_forward(fsdp2_shard shard, const char* unit /*(opt)*/,
                                                  int32_t flag, int32_t recurse);
 FSDP2_CALL fsdp2_shard_set_reshard_after_backward(fsdp2_shard shard, const char* unit /*(opt)*/,

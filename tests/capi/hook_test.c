@@ -93,14 +93,22 @@ static void each_parameter_tells_when_its_gradient_is_there(void) {
 
 enum { kMaxElements = 1 << 12 };
 
+static _Thread_local int this_rank;
+
+static void expect_gather(const fsdp2_gather_info* gather) {
+  EXPECT(gather->struct_size == sizeof(*gather) && gather->compute_dtype == FSDP2_DTYPE_F32);
+  EXPECT(gather->shard_ranks == 2 && gather->shard_rank == this_rank);
+  EXPECT(strstr(gather->parameter, "weight") != NULL);
+}
+
 /* Sends bf16: the upper halves of the floats. */
-static fsdp2_status to_halves(const char* parameter, fsdp2_tensor chunk, fsdp2_tensor* out,
-                              void* user_data) {
+static fsdp2_status to_halves(const fsdp2_gather_info* gather, fsdp2_tensor chunk,
+                              fsdp2_tensor* out, void* user_data) {
   fsdp2_tensor_info info;
   uint32_t values[kMaxElements];
   uint16_t halves[kMaxElements];
   int64_t i;
-  (void)parameter;
+  expect_gather(gather);
   info.struct_size = (uint32_t)sizeof(info);
   EXPECT_OK(fsdp2_tensor_get_info(chunk, &info));
   EXPECT_OK(fsdp2_tensor_read(chunk, values, info.n_bytes));
@@ -111,13 +119,14 @@ static fsdp2_status to_halves(const char* parameter, fsdp2_tensor chunk, fsdp2_t
   return fsdp2_tensor_from_buffer(halves, info.n_bytes / 2, FSDP2_DTYPE_BF16, info.shape, 1, out);
 }
 
-static fsdp2_status from_halves(const char* parameter, fsdp2_tensor pieces, fsdp2_tensor chunks,
-                                void* user_data) {
+static fsdp2_status from_halves(const fsdp2_gather_info* gather, fsdp2_tensor pieces,
+                                fsdp2_tensor chunks, void* user_data) {
   fsdp2_tensor_info info;
   uint16_t halves[kMaxElements];
   uint32_t values[kMaxElements];
   uint64_t i;
-  (void)parameter, (void)user_data;
+  (void)user_data;
+  expect_gather(gather);
   info.struct_size = (uint32_t)sizeof(info);
   EXPECT_OK(fsdp2_tensor_get_info(pieces, &info));
   EXPECT(info.n_dims == 2 && info.dtype == FSDP2_DTYPE_BF16);
@@ -133,7 +142,7 @@ static void gather_halves(fsdp2_mesh mesh, int rank) {
   const fsdp2_shard shard = shard_of(module, mesh);
   int64_t bytes;
   int calls = 0, i;
-  (void)rank;
+  this_rank = rank;
   tiny_step(module, shard);
   EXPECT_OK(fsdp2_shard_reset_stats(shard));
   tiny_step(module, shard);
@@ -159,7 +168,7 @@ static void remove_while_gathering(fsdp2_mesh mesh, int rank) {
   const fsdp2_module module = tiny_model();
   const fsdp2_shard shard = shard_of(module, mesh);
   int calls = 0; /* of to_halves, and of the release */
-  (void)rank;
+  this_rank = rank;
   EXPECT_OK(fsdp2_shard_set_all_gather_extension(shard, unit, to_halves, from_halves, &calls,
                                                  count_release));
   EXPECT_OK(fsdp2_shard_unshard(shard, unit, 1));

@@ -12,9 +12,9 @@
 static const int64_t kSizes[2] = {1, 4};
 static const size_t kHuge = ((size_t)1 << 31) + 1;
 
-static fsdp2_status pre_only(const char* parameter, fsdp2_tensor chunk, fsdp2_tensor* out,
+static fsdp2_status pre_only(const fsdp2_gather_info* gather, fsdp2_tensor chunk, fsdp2_tensor* out,
                              void* user_data) {
-  (void)parameter, (void)chunk, (void)out, (void)user_data;
+  (void)gather, (void)chunk, (void)out, (void)user_data;
   return FSDP2_OK;
 }
 
@@ -71,6 +71,14 @@ static void null_pointers_are_refused(void) {
   NULL_ARGUMENT(fsdp2_module_get_info, job.module, NULL);
   NULL_ARGUMENT(fsdp2_module_is_training, job.module, NULL);
   NULL_ARGUMENT(fsdp2_module_checkpoint_activations, job.module, NULL, 1, 1);
+  NULL_ARGUMENT(fsdp2_module_get_parameter_count, job.module, NULL);
+  NULL_ARGUMENT(fsdp2_module_get_parameter_info, job.module, 0, NULL);
+  NULL_ARGUMENT(fsdp2_module_get_parameter_name, job.module, 0, 0, OUT(char), 64, NULL);
+  NULL_ARGUMENT(fsdp2_module_get_parameter_index, job.module, NULL, OUT(size_t));
+  NULL_ARGUMENT(fsdp2_module_get_parameter_index, job.module, "model.norm.weight", NULL);
+  NULL_ARGUMENT(fsdp2_module_get_parameter, job.module, 0, FSDP2_PARAMETER_LOCAL, NULL);
+  NULL_ARGUMENT(fsdp2_module_set_requires_grad, loose_module, NULL, 1, 0);
+  NULL_ARGUMENT(fsdp2_module_set_requires_grad, loose_module, &no_text, 1, 0);
   NULL_ARGUMENT(fsdp2_module_forward, job.module, NULL, 1, 0, OUT(fsdp2_tensor), 1, OUT2(size_t));
   NULL_ARGUMENT(fsdp2_module_forward, job.module, &tokens, 1, 0, NULL, 1, OUT2(size_t));
   NULL_ARGUMENT(fsdp2_module_forward, job.module, &tokens, 1, 0, OUT(fsdp2_tensor), 1, NULL);
@@ -191,6 +199,8 @@ static void texts_that_are_not_utf8_or_too_long_are_refused(void) {
     INVALID(fsdp2_module_from_config, bad, NULL, OUT(fsdp2_module));
     INVALID(fsdp2_module_forward_submodule, job.module, bad, &tokens, 1, 0, OUT(fsdp2_tensor), 1,
             OUT2(size_t));
+    INVALID(fsdp2_module_get_parameter_index, job.module, bad, OUT(size_t));
+    INVALID(fsdp2_module_set_requires_grad, loose_module, &bad, 1, 0);
     INVALID(fsdp2_callback_fail, FSDP2_E_IO, bad);
     INVALID(fsdp2_shard_apply_strategy, bad, 0, &place, &sharding);
     INVALID(fsdp2_shard_modules, loose_module, job.mesh, &bad, 1, NULL);
@@ -227,6 +237,10 @@ static void counts_beyond_any_memory_are_refused(void) {
   INVALID(fsdp2_module_forward, job.module, &tokens, kHuge, 0, OUT(fsdp2_tensor), 1, OUT2(size_t));
   INVALID(fsdp2_module_forward, job.module, &tokens, 1, 0, OUT(fsdp2_tensor), kHuge, OUT2(size_t));
   INVALID(fsdp2_module_checkpoint_activations, job.module, kBadTexts, kHuge, 1);
+  INVALID(fsdp2_module_set_requires_grad, loose_module, kBadTexts, kHuge, 0);
+  INVALID(fsdp2_module_get_parameter_info, job.module, 21, OUT_STRUCT(fsdp2_module_parameter_info));
+  INVALID(fsdp2_module_get_parameter_name, job.module, SIZE_MAX, 0, OUT(char), 64, OUT2(size_t));
+  INVALID(fsdp2_module_get_parameter, job.module, 21, FSDP2_PARAMETER_LOCAL, OUT(fsdp2_tensor));
   INVALID(fsdp2_module_generate, job.module, &one, kHuge, NULL, OUT(int64_t), OUT2(size_t));
   INVALID(fsdp2_step_run, job.step, &tokens, kHuge, OUT_STRUCT(fsdp2_step_result));
   INVALID(fsdp2_module_forward_submodule, job.module, "lm_head", &tokens, kHuge, 0,
@@ -313,6 +327,9 @@ static void numbers_out_of_their_range_are_refused(void) {
   INVALID(fsdp2_optimizer_get_state, job.optimizer, kHuge, "step", 0, OUT(fsdp2_tensor));
   INVALID(fsdp2_optimizer_get_state, job.optimizer, 0, "step", 1, OUT(fsdp2_tensor));
   INVALID(fsdp2_module_train, job.module, 2);
+  INVALID(fsdp2_module_set_requires_grad, loose_module, NULL, 0, 2);
+  INVALID(fsdp2_module_get_parameter_name, job.module, 0, 1, OUT(char), 64, OUT2(size_t));
+  INVALID(fsdp2_module_get_parameter, job.module, 0, FSDP2_PARAMETER_FULL, OUT(fsdp2_tensor));
   INVALID(fsdp2_state_add_tensor, state, "a", kSizes, kSizes, kHuge, tokens);
   INVALID(fsdp2_state_add_tensor, state, "a", kSizes, kSizes, 1, tokens);
   INVALID(fsdp2_state_get_name, state, kHuge, OUT(char), 64, OUT2(size_t));

@@ -56,6 +56,17 @@ CALL(tensor_destroy, tensor, fsdp2_tensor_destroy(h))
 CALL(module_destroy, module, fsdp2_module_destroy(h))
 CALL(module_train, module, fsdp2_module_train(h, 0))
 CALL(module_is_training, module, fsdp2_module_is_training(h, OUT(int32_t)))
+CALL(module_parameter_count, module, fsdp2_module_get_parameter_count(h, OUT(size_t)))
+CALL(module_parameter_info, module,
+     fsdp2_module_get_parameter_info(h, 0, OUT_STRUCT(fsdp2_module_parameter_info)))
+CALL(module_parameter_name, module,
+     fsdp2_module_get_parameter_name(h, 0, 0, OUT(char), 64, OUT2(size_t)))
+CALL(module_parameter_index, module,
+     fsdp2_module_get_parameter_index(h, "model.norm.weight", OUT(size_t)))
+CALL(module_parameter, module,
+     fsdp2_module_get_parameter(h, 0, FSDP2_PARAMETER_LOCAL, OUT(fsdp2_tensor)))
+CALL(module_zero_grad, module, fsdp2_module_zero_grad(h))
+CALL(module_requires_grad, module, fsdp2_module_set_requires_grad(h, NULL, 0, 1))
 CALL(module_get_info, module, fsdp2_module_get_info(h, OUT_STRUCT(fsdp2_module_info)))
 CALL(module_forward, module,
      fsdp2_module_forward(h, &tokens, 1, 0, OUT(fsdp2_tensor), 1, OUT2(size_t)))
@@ -216,6 +227,13 @@ static const struct {
     {"fsdp2_tensor_destroy", tensor_destroy, 't', 1},
     {"fsdp2_module_destroy", module_destroy, 'M', 1},
     {"fsdp2_module_get_info", module_get_info, 'M', 0},
+    {"fsdp2_module_get_parameter_count", module_parameter_count, 'M', 0},
+    {"fsdp2_module_get_parameter_info", module_parameter_info, 'M', 0},
+    {"fsdp2_module_get_parameter_name", module_parameter_name, 'M', 0},
+    {"fsdp2_module_get_parameter_index", module_parameter_index, 'M', 0},
+    {"fsdp2_module_get_parameter", module_parameter, 'M', 0},
+    {"fsdp2_module_zero_grad", module_zero_grad, 'M', 0},
+    {"fsdp2_module_set_requires_grad", module_requires_grad, 'M', 0},
     {"fsdp2_module_train", module_train, 'M', 0},
     {"fsdp2_module_is_training", module_is_training, 'M', 0},
     {"fsdp2_module_forward", module_forward, 'M', 0},

@@ -37,6 +37,8 @@ TAKES(mesh_get_group, fsdp2_group_info, fsdp2_mesh_get_group(job.mesh, 0, s))
 TAKES(mesh_get_info, fsdp2_mesh_info, fsdp2_mesh_get_info(job.mesh, s))
 TAKES(tensor_get_info, fsdp2_tensor_info, fsdp2_tensor_get_info(tokens, s))
 TAKES(module_get_info, fsdp2_module_info, fsdp2_module_get_info(job.module, s))
+TAKES(module_parameter_info, fsdp2_module_parameter_info,
+      fsdp2_module_get_parameter_info(job.module, 0, s))
 TAKES(parameter_info, fsdp2_parameter_info, fsdp2_shard_get_parameter_info(job.shard, 0, s))
 TAKES(shard_stats, fsdp2_shard_stats, fsdp2_shard_get_stats(job.shard, s))
 TAKES(unit_info, fsdp2_unit_info, fsdp2_shard_get_unit_info(job.shard, 0, s))
@@ -78,6 +80,8 @@ static const struct {
     {"fsdp2_mesh_get_info", mesh_get_info, sizeof(fsdp2_mesh_info), 0},
     {"fsdp2_tensor_get_info", tensor_get_info, sizeof(fsdp2_tensor_info), 0},
     {"fsdp2_module_get_info", module_get_info, sizeof(fsdp2_module_info), 0},
+    {"fsdp2_module_get_parameter_info", module_parameter_info, sizeof(fsdp2_module_parameter_info),
+     0},
     {"fsdp2_shard_get_parameter_info", parameter_info, sizeof(fsdp2_parameter_info), 0},
     {"fsdp2_shard_get_stats", shard_stats, sizeof(fsdp2_shard_stats), 0},
     {"fsdp2_shard_get_unit_info", unit_info, sizeof(fsdp2_unit_info), 0},

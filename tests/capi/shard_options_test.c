@@ -85,7 +85,8 @@ static void ignored_parameters_are_left_alone(void) {
 
 /* ---- the same numbers */
 
-static struct tiny_result one_rank;
+/* What one rank computes of the tokens of so many. */
+static struct tiny_result reference[5];
 
 static fsdp2_status last_dim_of_matrices(const char* name, const int64_t* shape, size_t n_dims,
                                          int32_t* out, void* user_data) {
@@ -99,11 +100,15 @@ static void expect_same_step(fsdp2_mesh mesh, const fsdp2_shard_options* options
                              const char* what) {
   const fsdp2_module module = tiny_model();
   const fsdp2_shard shard = shard_with(module, mesh, options);
+  const fsdp2_mesh_info place = place_of(mesh);
+  const struct tiny_result* expected = &reference[place.world_size];
   int i;
+  tiny_turn = place.rank; /* or a wrong average would not show */
   for (i = 0; i < 2; ++i) {
-    const struct tiny_result result = tiny_step(module, shard);
-    if (!EXPECT_NEAR(result.loss, one_rank.loss, 1e-6) ||
-        !EXPECT_NEAR(result.norm, one_rank.norm, 1e-5)) {
+    struct tiny_result result = tiny_step(module, shard);
+    EXPECT_OK(fsdp2_mesh_all_reduce(mesh, &result.loss, 1, FSDP2_REDUCE_AVERAGE));
+    if (!EXPECT_NEAR(result.loss, expected->loss, 1e-6) ||
+        !EXPECT_NEAR(result.norm, expected->norm, 1e-5)) {
       fprintf(stderr, "  with %s, step %d\n", what, i);
     }
   }
@@ -113,18 +118,16 @@ static void expect_same_step(fsdp2_mesh mesh, const fsdp2_shard_options* options
 static void shard_in_every_way(fsdp2_mesh mesh, int rank) {
   const fsdp2_shard_options plain = FSDP2_SHARD_OPTIONS_INIT;
   fsdp2_shard_options options = plain;
-  fsdp2_mesh_info place;
+  const fsdp2_mesh_info place = place_of(mesh);
   int asked = 0;
   (void)rank;
-  place.struct_size = (uint32_t)sizeof(place);
-  EXPECT_OK(fsdp2_mesh_get_info(mesh, &place));
   expect_same_step(mesh, NULL, "defaults");
 #define WITH(field, value) \
   options = plain;         \
   options.field = (value); \
   expect_same_step(mesh, &options, #field " = " #value)
-  WITH(reshard_after_forward, -1);
-  WITH(reshard_after_forward, 1);
+  WITH(reshard_after_forward, FSDP2_RESHARD_ALWAYS);
+  WITH(reshard_after_forward, FSDP2_RESHARD_NEVER);
   WITH(comm_path, FSDP2_COMM_PATH_DIRECT);
   WITH(comm_path, FSDP2_COMM_PATH_PACKED);
   WITH(comm_schedule, FSDP2_COMM_SCHEDULE_ON_USE);
@@ -151,8 +154,12 @@ static void shard_in_every_way(fsdp2_mesh mesh, int rank) {
 }
 
 static void all_ways_give_the_same_loss_and_gradients(void) {
-  one_rank = tiny_on_one_rank();
-  EXPECT(one_rank.loss > 1.0 && one_rank.norm > 0.0);
+  int ranks;
+  for (ranks = 1; ranks <= 4; ++ranks) {
+    reference[ranks] = tiny_on_one_rank_for(ranks);
+    EXPECT(reference[ranks].loss > 1.0 && reference[ranks].norm > 0.0);
+  }
+  EXPECT(reference[1].norm > reference[2].norm * 1.01); /* the ranks' gradients differ */
   on_ranks("ways-1", 1, 0, shard_in_every_way);
   on_ranks("ways-2", 2, 0, shard_in_every_way);
   on_ranks("ways-4", 4, 0, shard_in_every_way);
@@ -238,11 +245,11 @@ static void shard_by_strategy(const char* name, int64_t fsdp_size, int32_t n_dim
 static void older_strategies_have_their_meshes(void) {
   fsdp2_mesh_options place = FSDP2_MESH_OPTIONS_INIT;
   fsdp2_shard_options options = FSDP2_SHARD_OPTIONS_INIT;
-  shard_by_strategy("FULL_SHARD", 0, 1, 4, 0);
-  shard_by_strategy("shard_grad_op", 0, 1, 4, 1);
-  shard_by_strategy("NO_SHARD", 0, 2, 1, 0);
-  shard_by_strategy("HYBRID_SHARD", 2, 2, 2, 0);
-  shard_by_strategy("_HYBRID_SHARD_ZERO2", 2, 2, 2, 1);
+  shard_by_strategy("FULL_SHARD", 0, 1, 4, FSDP2_RESHARD_AUTO);
+  shard_by_strategy("shard_grad_op", 0, 1, 4, FSDP2_RESHARD_NEVER);
+  shard_by_strategy("NO_SHARD", 0, 2, 1, FSDP2_RESHARD_AUTO);
+  shard_by_strategy("HYBRID_SHARD", 2, 2, 2, FSDP2_RESHARD_AUTO);
+  shard_by_strategy("_HYBRID_SHARD_ZERO2", 2, 2, 2, FSDP2_RESHARD_NEVER);
   EXPECT_STATUS(fsdp2_shard_apply_strategy("ZERO3", 0, &place, &options), FSDP2_E_INVALID_ARGUMENT);
   EXPECT_MESSAGE("HYBRID_SHARD_ZERO2");
 }

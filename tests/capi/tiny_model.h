@@ -23,12 +23,19 @@ static inline fsdp2_module tiny_model(void) {
   return module;
 }
 
-/* The loss of the same tokens for everyone. */
+/* Which tokens this thread's losses are of: the same for everyone until it is set. */
+static _Thread_local int tiny_turn;
+
 static inline fsdp2_tensor tiny_loss(fsdp2_module module, uint32_t flags) {
-  static const int64_t shape[2] = {2, 4},
-                       values[2][8] = {{1, 2, 3, 4, 5, 6, 7, 8}, {2, 3, 4, 5, 6, 7, 8, 9}};
+  static const int64_t shape[2] = {2, 4};
+  int64_t values[2][8];
   fsdp2_tensor batch[2], loss = {0};
   size_t n = 0;
+  int i;
+  for (i = 0; i < 8; ++i) {
+    values[0][i] = (1 + i + 5 * tiny_turn) % kTinyVocabulary;
+    values[1][i] = (2 + i + 7 * tiny_turn) % kTinyVocabulary;
+  }
   batch[0] = int64_tensor(values[0], shape, 2);
   batch[1] = int64_tensor(values[1], shape, 2);
   EXPECT_OK(fsdp2_module_forward(module, batch, 2, flags, &loss, 1, &n));
@@ -71,15 +78,31 @@ static inline void destroy_tiny(fsdp2_module module, fsdp2_shard shard) {
   EXPECT_OK(fsdp2_module_destroy(module));
 }
 
-/* What one rank computes. */
-static inline struct tiny_result tiny_on_one_rank(void) {
+/* What one rank computes: the mean of so many turns' losses and gradients. */
+static inline struct tiny_result tiny_on_one_rank_for(int turns) {
   const fsdp2_mesh mesh = lone_mesh();
   const fsdp2_module module = tiny_model();
   const fsdp2_shard shard = shard_with(module, mesh, NULL);
-  const struct tiny_result result = tiny_step(module, shard);
+  struct tiny_result result = {0.0, 0.0};
+  for (tiny_turn = 0; tiny_turn < turns; ++tiny_turn) {
+    result.loss += tiny_backward(module) / turns;
+  }
+  tiny_turn = 0;
+  EXPECT_OK(fsdp2_shard_get_grad_norm(shard, 2.0, &result.norm));
+  result.norm /= turns;
   destroy_tiny(module, shard);
   EXPECT_OK(fsdp2_mesh_destroy(mesh));
   return result;
+}
+
+static inline struct tiny_result tiny_on_one_rank(void) { return tiny_on_one_rank_for(1); }
+
+static inline fsdp2_mesh_info place_of(fsdp2_mesh mesh) {
+  fsdp2_mesh_info info;
+  memset(&info, 0, sizeof(info));
+  info.struct_size = (uint32_t)sizeof(info);
+  EXPECT_OK(fsdp2_mesh_get_info(mesh, &info));
+  return info;
 }
 
 /* The names of the units, "|" in front of each but the root's, which is empty. */

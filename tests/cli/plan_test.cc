@@ -62,6 +62,8 @@ TEST(Plan, StrategiesDiffer) {
        std::vector<Texts>{{"--strategy", "shard_grad_op"},
                           {"--strategy", "no_shard"},
                           {"--strategy", "hybrid_shard", "--fsdp-size", "4"},
+                          {"--reshard-after-forward", "true"},
+                          {"--reshard-after-forward", "4"},
                           {"--wrap", "none"},
                           {"--optimizer", "sgd"},
                           {"--prefetch", "0"}}) {
@@ -72,14 +74,17 @@ TEST(Plan, StrategiesDiffer) {
 }
 
 TEST(Plan, MistakesAreOneLine) {
-  for (const Texts& mistake :
-       std::vector<Texts>{{},
-                          {"--model", "/nowhere"},
-                          {"--model", tiny_llama(), "--world-size", "0"},
-                          {"--model", tiny_llama(), "--world-size", "4", "--rank", "4"},
-                          {"--model", tiny_llama(), "--world-size", "4", "--fsdp-size", "3"},
-                          {"--model", tiny_llama(), "--strategy", "hybrid_shard"},
-                          {"--model", tiny_llama(), "--world-sise", "4"}}) {
+  for (const Texts& mistake : std::vector<Texts>{
+           {},
+           {"--model", "/nowhere"},
+           {"--model", tiny_llama(), "--world-size", "0"},
+           {"--model", tiny_llama(), "--world-size", "4", "--rank", "4"},
+           {"--model", tiny_llama(), "--world-size", "4", "--fsdp-size", "3"},
+           {"--model", tiny_llama(), "--strategy", "hybrid_shard"},
+           {"--model", tiny_llama(), "--reshard-after-forward", "1"},
+           {"--model", tiny_llama(), "--reshard-after-forward", "two"},
+           {"--model", tiny_llama(), "--strategy", "shard_grad_op", "--reshard-after-forward", "2"},
+           {"--model", tiny_llama(), "--world-sise", "4"}}) {
     const Outcome outcome = plan(mistake);
     EXPECT_NE(outcome.exit_code, 0);
     EXPECT_EQ(lines_of(outcome.err).size(), 1U) << outcome.err;

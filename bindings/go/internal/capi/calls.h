@@ -197,6 +197,34 @@ static inline fsdp2_go_error *fsdp2_go_module_get_info(fsdp2_module module, fsdp
   return fsdp2_go_check(fsdp2_module_get_info(module, out));
 }
 
+static inline fsdp2_go_error *fsdp2_go_module_get_parameter_count(fsdp2_module module, size_t *out) {
+  return fsdp2_go_check(fsdp2_module_get_parameter_count(module, out));
+}
+
+static inline fsdp2_go_error *fsdp2_go_module_get_parameter_info(fsdp2_module module, size_t index, fsdp2_module_parameter_info *out) {
+  return fsdp2_go_check(fsdp2_module_get_parameter_info(module, index, out));
+}
+
+static inline fsdp2_go_error *fsdp2_go_module_get_parameter_name(fsdp2_module module, size_t index, int32_t name, char *buf, size_t cap, size_t *needed) {
+  return fsdp2_go_check(fsdp2_module_get_parameter_name(module, index, name, buf, cap, needed));
+}
+
+static inline fsdp2_go_error *fsdp2_go_module_get_parameter_index(fsdp2_module module, const char *name, size_t *out) {
+  return fsdp2_go_check(fsdp2_module_get_parameter_index(module, name, out));
+}
+
+static inline fsdp2_go_error *fsdp2_go_module_get_parameter(fsdp2_module module, size_t index, int32_t which, fsdp2_tensor *out) {
+  return fsdp2_go_check(fsdp2_module_get_parameter(module, index, which, out));
+}
+
+static inline fsdp2_go_error *fsdp2_go_module_zero_grad(fsdp2_module module) {
+  return fsdp2_go_check(fsdp2_module_zero_grad(module));
+}
+
+static inline fsdp2_go_error *fsdp2_go_module_set_requires_grad(fsdp2_module module, const char *const *names, size_t n_names, int32_t flag) {
+  return fsdp2_go_check(fsdp2_module_set_requires_grad(module, names, n_names, flag));
+}
+
 static inline fsdp2_go_error *fsdp2_go_module_checkpoint_activations(fsdp2_module module, const char *const *kinds, size_t n_kinds, int64_t every) {
   return fsdp2_go_check(fsdp2_module_checkpoint_activations(module, kinds, n_kinds, every));
 }

@@ -68,6 +68,9 @@ const (
 	WrapDefault              = 0
 	WrapNone                 = 1
 	WrapKinds                = 2
+	ReshardAuto              = 0
+	ReshardAlways            = 1
+	ReshardNever             = -1
 	CommPathAuto             = 0
 	CommPathDirect           = 1
 	CommPathPacked           = 2
@@ -230,6 +233,19 @@ type ModuleInfo struct {
 	MaxPositions int64
 }
 
+// ModuleParameterInfo is fsdp2_module_parameter_info.
+type ModuleParameterInfo struct {
+	StructSize   uint32
+	Dtype        int32
+	RequiresGrad int32
+	IsSharded    int32
+	HasGrad      int32
+	NNames       int32
+	NDims        int32
+	Reserved     int32
+	Shape        [16]int64
+}
+
 // GenerateOptions is fsdp2_generate_options.
 type GenerateOptions struct {
 	StructSize   uint32
@@ -318,6 +334,15 @@ type ShardStats struct {
 	AllReduceBytes     int64
 	UnshardedBytes     int64
 	PeakUnshardedBytes int64
+}
+
+// GatherInfo is fsdp2_gather_info.
+type GatherInfo struct {
+	StructSize   uint32
+	ComputeDtype int32
+	ShardRank    int32
+	ShardRanks   int32
+	Parameter    unsafe.Pointer
 }
 
 // PlanOptions is fsdp2_plan_options.
@@ -717,6 +742,43 @@ func ModuleDestroy(module Module) error {
 // ModuleGetInfo calls fsdp2_module_get_info.
 func ModuleGetInfo(module Module, out *ModuleInfo) error {
 	return check(C.fsdp2_go_module_get_info(*(*C.fsdp2_module)(unsafe.Pointer(&module)), (*C.fsdp2_module_info)(unsafe.Pointer(out))))
+}
+
+// ModuleGetParameterCount calls fsdp2_module_get_parameter_count.
+func ModuleGetParameterCount(module Module, out *uint) error {
+	return check(C.fsdp2_go_module_get_parameter_count(*(*C.fsdp2_module)(unsafe.Pointer(&module)), (*C.size_t)(unsafe.Pointer(out))))
+}
+
+// ModuleGetParameterInfo calls fsdp2_module_get_parameter_info.
+func ModuleGetParameterInfo(module Module, index uint, out *ModuleParameterInfo) error {
+	return check(C.fsdp2_go_module_get_parameter_info(*(*C.fsdp2_module)(unsafe.Pointer(&module)), C.size_t(index), (*C.fsdp2_module_parameter_info)(unsafe.Pointer(out))))
+}
+
+// ModuleGetParameterName calls fsdp2_module_get_parameter_name.
+func ModuleGetParameterName(module Module, index uint, name int32, buf *byte, cap uint, needed *uint) error {
+	return check(C.fsdp2_go_module_get_parameter_name(*(*C.fsdp2_module)(unsafe.Pointer(&module)), C.size_t(index), C.int32_t(name), (*C.char)(unsafe.Pointer(buf)), C.size_t(cap), (*C.size_t)(unsafe.Pointer(needed))))
+}
+
+// ModuleGetParameterIndex calls fsdp2_module_get_parameter_index.
+func ModuleGetParameterIndex(module Module, name string, out *uint) error {
+	cName := C.CString(name)
+	defer C.free(unsafe.Pointer(cName))
+	return check(C.fsdp2_go_module_get_parameter_index(*(*C.fsdp2_module)(unsafe.Pointer(&module)), cName, (*C.size_t)(unsafe.Pointer(out))))
+}
+
+// ModuleGetParameter calls fsdp2_module_get_parameter.
+func ModuleGetParameter(module Module, index uint, which int32, out *Tensor) error {
+	return check(C.fsdp2_go_module_get_parameter(*(*C.fsdp2_module)(unsafe.Pointer(&module)), C.size_t(index), C.int32_t(which), (*C.fsdp2_tensor)(unsafe.Pointer(out))))
+}
+
+// ModuleZeroGrad calls fsdp2_module_zero_grad.
+func ModuleZeroGrad(module Module) error {
+	return check(C.fsdp2_go_module_zero_grad(*(*C.fsdp2_module)(unsafe.Pointer(&module))))
+}
+
+// ModuleSetRequiresGrad calls fsdp2_module_set_requires_grad.
+func ModuleSetRequiresGrad(module Module, names *unsafe.Pointer, nNames uint, flag int32) error {
+	return check(C.fsdp2_go_module_set_requires_grad(*(*C.fsdp2_module)(unsafe.Pointer(&module)), (**C.char)(unsafe.Pointer(names)), C.size_t(nNames), C.int32_t(flag)))
 }
 
 // ModuleCheckpointActivations calls fsdp2_module_checkpoint_activations.

@@ -124,6 +124,18 @@ var _ = [1]byte{}[unsafe.Offsetof(ModuleInfo{}.Numel)-unsafe.Offsetof(C.fsdp2_mo
 var _ = [1]byte{}[unsafe.Offsetof(ModuleInfo{}.VocabSize)-unsafe.Offsetof(C.fsdp2_module_info{}.vocab_size)]
 var _ = [1]byte{}[unsafe.Offsetof(ModuleInfo{}.MaxPositions)-unsafe.Offsetof(C.fsdp2_module_info{}.max_positions)]
 
+const _ = unsafe.Sizeof(C.fsdp2_module_parameter_info{}) - unsafe.Sizeof(ModuleParameterInfo{})
+
+var _ = [1]byte{}[unsafe.Offsetof(ModuleParameterInfo{}.StructSize)-unsafe.Offsetof(C.fsdp2_module_parameter_info{}.struct_size)]
+var _ = [1]byte{}[unsafe.Offsetof(ModuleParameterInfo{}.Dtype)-unsafe.Offsetof(C.fsdp2_module_parameter_info{}.dtype)]
+var _ = [1]byte{}[unsafe.Offsetof(ModuleParameterInfo{}.RequiresGrad)-unsafe.Offsetof(C.fsdp2_module_parameter_info{}.requires_grad)]
+var _ = [1]byte{}[unsafe.Offsetof(ModuleParameterInfo{}.IsSharded)-unsafe.Offsetof(C.fsdp2_module_parameter_info{}.is_sharded)]
+var _ = [1]byte{}[unsafe.Offsetof(ModuleParameterInfo{}.HasGrad)-unsafe.Offsetof(C.fsdp2_module_parameter_info{}.has_grad)]
+var _ = [1]byte{}[unsafe.Offsetof(ModuleParameterInfo{}.NNames)-unsafe.Offsetof(C.fsdp2_module_parameter_info{}.n_names)]
+var _ = [1]byte{}[unsafe.Offsetof(ModuleParameterInfo{}.NDims)-unsafe.Offsetof(C.fsdp2_module_parameter_info{}.n_dims)]
+var _ = [1]byte{}[unsafe.Offsetof(ModuleParameterInfo{}.Reserved)-unsafe.Offsetof(C.fsdp2_module_parameter_info{}.reserved)]
+var _ = [1]byte{}[unsafe.Offsetof(ModuleParameterInfo{}.Shape)-unsafe.Offsetof(C.fsdp2_module_parameter_info{}.shape)]
+
 const _ = unsafe.Sizeof(C.fsdp2_generate_options{}) - unsafe.Sizeof(GenerateOptions{})
 
 var _ = [1]byte{}[unsafe.Offsetof(GenerateOptions{}.StructSize)-unsafe.Offsetof(C.fsdp2_generate_options{}.struct_size)]
@@ -208,6 +220,14 @@ var _ = [1]byte{}[unsafe.Offsetof(ShardStats{}.ReduceScatterBytes)-unsafe.Offset
 var _ = [1]byte{}[unsafe.Offsetof(ShardStats{}.AllReduceBytes)-unsafe.Offsetof(C.fsdp2_shard_stats{}.all_reduce_bytes)]
 var _ = [1]byte{}[unsafe.Offsetof(ShardStats{}.UnshardedBytes)-unsafe.Offsetof(C.fsdp2_shard_stats{}.unsharded_bytes)]
 var _ = [1]byte{}[unsafe.Offsetof(ShardStats{}.PeakUnshardedBytes)-unsafe.Offsetof(C.fsdp2_shard_stats{}.peak_unsharded_bytes)]
+
+const _ = unsafe.Sizeof(C.fsdp2_gather_info{}) - unsafe.Sizeof(GatherInfo{})
+
+var _ = [1]byte{}[unsafe.Offsetof(GatherInfo{}.StructSize)-unsafe.Offsetof(C.fsdp2_gather_info{}.struct_size)]
+var _ = [1]byte{}[unsafe.Offsetof(GatherInfo{}.ComputeDtype)-unsafe.Offsetof(C.fsdp2_gather_info{}.compute_dtype)]
+var _ = [1]byte{}[unsafe.Offsetof(GatherInfo{}.ShardRank)-unsafe.Offsetof(C.fsdp2_gather_info{}.shard_rank)]
+var _ = [1]byte{}[unsafe.Offsetof(GatherInfo{}.ShardRanks)-unsafe.Offsetof(C.fsdp2_gather_info{}.shard_ranks)]
+var _ = [1]byte{}[unsafe.Offsetof(GatherInfo{}.Parameter)-unsafe.Offsetof(C.fsdp2_gather_info{}.parameter)]
 
 const _ = unsafe.Sizeof(C.fsdp2_plan_options{}) - unsafe.Sizeof(PlanOptions{})
 

@@ -60,6 +60,9 @@ const FSDP2_FORWARD_NO_GRAD = Int32(1)
 const FSDP2_WRAP_DEFAULT = Int32(0)
 const FSDP2_WRAP_NONE = Int32(1)
 const FSDP2_WRAP_KINDS = Int32(2)
+const FSDP2_RESHARD_AUTO = Int32(0)
+const FSDP2_RESHARD_ALWAYS = Int32(1)
+const FSDP2_RESHARD_NEVER = Int32(-1)
 const FSDP2_COMM_PATH_AUTO = Int32(0)
 const FSDP2_COMM_PATH_DIRECT = Int32(1)
 const FSDP2_COMM_PATH_PACKED = Int32(2)
@@ -205,6 +208,18 @@ Base.@kwdef struct fsdp2_module_info
     max_positions::Int64 = 0
 end
 
+Base.@kwdef struct fsdp2_module_parameter_info
+    struct_size::UInt32 = sizeof(fsdp2_module_parameter_info)
+    dtype::Int32 = 0
+    requires_grad::Int32 = 0
+    is_sharded::Int32 = 0
+    has_grad::Int32 = 0
+    n_names::Int32 = 0
+    n_dims::Int32 = 0
+    reserved::Int32 = 0
+    shape::NTuple{16, Int64} = ntuple(_ -> 0, 16)
+end
+
 Base.@kwdef struct fsdp2_generate_options
     struct_size::UInt32 = sizeof(fsdp2_generate_options)
     max_new_tokens::Int32 = 64
@@ -288,6 +303,14 @@ Base.@kwdef struct fsdp2_shard_stats
     all_reduce_bytes::Int64 = 0
     unsharded_bytes::Int64 = 0
     peak_unsharded_bytes::Int64 = 0
+end
+
+Base.@kwdef struct fsdp2_gather_info
+    struct_size::UInt32 = sizeof(fsdp2_gather_info)
+    compute_dtype::Int32 = 0
+    shard_rank::Int32 = 0
+    shard_ranks::Int32 = 0
+    parameter::Cstring = Cstring(C_NULL)
 end
 
 Base.@kwdef struct fsdp2_plan_options
@@ -617,6 +640,34 @@ end
 
 function fsdp2_module_get_info(module_, out)
     @ccall libfsdp2.fsdp2_module_get_info(module_::fsdp2_module, out::Ptr{fsdp2_module_info})::fsdp2_status
+end
+
+function fsdp2_module_get_parameter_count(module_, out)
+    @ccall libfsdp2.fsdp2_module_get_parameter_count(module_::fsdp2_module, out::Ptr{Csize_t})::fsdp2_status
+end
+
+function fsdp2_module_get_parameter_info(module_, index, out)
+    @ccall libfsdp2.fsdp2_module_get_parameter_info(module_::fsdp2_module, index::Csize_t, out::Ptr{fsdp2_module_parameter_info})::fsdp2_status
+end
+
+function fsdp2_module_get_parameter_name(module_, index, name, buf, cap, needed)
+    @ccall libfsdp2.fsdp2_module_get_parameter_name(module_::fsdp2_module, index::Csize_t, name::Int32, buf::Ptr{UInt8}, cap::Csize_t, needed::Ptr{Csize_t})::fsdp2_status
+end
+
+function fsdp2_module_get_parameter_index(module_, name, out)
+    @ccall libfsdp2.fsdp2_module_get_parameter_index(module_::fsdp2_module, name::Cstring, out::Ptr{Csize_t})::fsdp2_status
+end
+
+function fsdp2_module_get_parameter(module_, index, which, out)
+    @ccall libfsdp2.fsdp2_module_get_parameter(module_::fsdp2_module, index::Csize_t, which::Int32, out::Ptr{fsdp2_tensor})::fsdp2_status
+end
+
+function fsdp2_module_zero_grad(module_)
+    @ccall libfsdp2.fsdp2_module_zero_grad(module_::fsdp2_module)::fsdp2_status
+end
+
+function fsdp2_module_set_requires_grad(module_, names, n_names, flag)
+    @ccall libfsdp2.fsdp2_module_set_requires_grad(module_::fsdp2_module, names::Ptr{Cstring}, n_names::Csize_t, flag::Int32)::fsdp2_status
 end
 
 function fsdp2_module_checkpoint_activations(module_, kinds, n_kinds, every)

@@ -1850,6 +1850,231 @@ extern "C" {
     pub fn fsdp2_module_get_info(module: fsdp2_module, out: *mut fsdp2_module_info)
         -> fsdp2_status;
 }
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct fsdp2_module_parameter_info {
+    pub struct_size: u32,
+    pub dtype: i32,
+    pub requires_grad: i32,
+    pub is_sharded: i32,
+    pub has_grad: i32,
+    pub n_names: i32,
+    pub n_dims: i32,
+    pub reserved: i32,
+    pub shape: [i64; 16usize],
+}
+#[test]
+fn bindgen_test_layout_fsdp2_module_parameter_info() {
+    assert_eq!(
+        ::std::mem::size_of::<fsdp2_module_parameter_info>(),
+        160usize,
+        concat!("Size of: ", stringify!(fsdp2_module_parameter_info))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<fsdp2_module_parameter_info>(),
+        8usize,
+        concat!("Alignment of ", stringify!(fsdp2_module_parameter_info))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_module_parameter_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_module_parameter_info),
+                "::",
+                stringify!(struct_size)
+            )
+        );
+    }
+    test_field_struct_size();
+    fn test_field_dtype() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_module_parameter_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).dtype) as usize - ptr as usize
+            },
+            4usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_module_parameter_info),
+                "::",
+                stringify!(dtype)
+            )
+        );
+    }
+    test_field_dtype();
+    fn test_field_requires_grad() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_module_parameter_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).requires_grad) as usize - ptr as usize
+            },
+            8usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_module_parameter_info),
+                "::",
+                stringify!(requires_grad)
+            )
+        );
+    }
+    test_field_requires_grad();
+    fn test_field_is_sharded() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_module_parameter_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).is_sharded) as usize - ptr as usize
+            },
+            12usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_module_parameter_info),
+                "::",
+                stringify!(is_sharded)
+            )
+        );
+    }
+    test_field_is_sharded();
+    fn test_field_has_grad() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_module_parameter_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).has_grad) as usize - ptr as usize
+            },
+            16usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_module_parameter_info),
+                "::",
+                stringify!(has_grad)
+            )
+        );
+    }
+    test_field_has_grad();
+    fn test_field_n_names() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_module_parameter_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).n_names) as usize - ptr as usize
+            },
+            20usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_module_parameter_info),
+                "::",
+                stringify!(n_names)
+            )
+        );
+    }
+    test_field_n_names();
+    fn test_field_n_dims() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_module_parameter_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).n_dims) as usize - ptr as usize
+            },
+            24usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_module_parameter_info),
+                "::",
+                stringify!(n_dims)
+            )
+        );
+    }
+    test_field_n_dims();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_module_parameter_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            28usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_module_parameter_info),
+                "::",
+                stringify!(reserved)
+            )
+        );
+    }
+    test_field_reserved();
+    fn test_field_shape() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_module_parameter_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).shape) as usize - ptr as usize
+            },
+            32usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_module_parameter_info),
+                "::",
+                stringify!(shape)
+            )
+        );
+    }
+    test_field_shape();
+}
+extern "C" {
+    pub fn fsdp2_module_get_parameter_count(module: fsdp2_module, out: *mut usize) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_module_get_parameter_info(
+        module: fsdp2_module,
+        index: usize,
+        out: *mut fsdp2_module_parameter_info,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_module_get_parameter_name(
+        module: fsdp2_module,
+        index: usize,
+        name: i32,
+        buf: *mut ::std::os::raw::c_char,
+        cap: usize,
+        needed: *mut usize,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_module_get_parameter_index(
+        module: fsdp2_module,
+        name: *const ::std::os::raw::c_char,
+        out: *mut usize,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_module_get_parameter(
+        module: fsdp2_module,
+        index: usize,
+        which: i32,
+        out: *mut fsdp2_tensor,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_module_zero_grad(module: fsdp2_module) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_module_set_requires_grad(
+        module: fsdp2_module,
+        names: *const *const ::std::os::raw::c_char,
+        n_names: usize,
+        flag: i32,
+    ) -> fsdp2_status;
+}
 extern "C" {
     pub fn fsdp2_module_checkpoint_activations(
         module: fsdp2_module,
@@ -2032,6 +2257,9 @@ extern "C" {
 pub const FSDP2_WRAP_DEFAULT: i32 = 0;
 pub const FSDP2_WRAP_NONE: i32 = 1;
 pub const FSDP2_WRAP_KINDS: i32 = 2;
+pub const FSDP2_RESHARD_AUTO: i32 = 0;
+pub const FSDP2_RESHARD_ALWAYS: i32 = 1;
+pub const FSDP2_RESHARD_NEVER: i32 = -1;
 pub const FSDP2_COMM_PATH_AUTO: i32 = 0;
 pub const FSDP2_COMM_PATH_DIRECT: i32 = 1;
 pub const FSDP2_COMM_PATH_PACKED: i32 = 2;
@@ -3573,9 +3801,125 @@ extern "C" {
         release: fsdp2_release_fn,
     ) -> fsdp2_status;
 }
+#[repr(C)]
+#[derive(Debug, Copy, Clone, PartialEq)]
+pub struct fsdp2_gather_info {
+    pub struct_size: u32,
+    pub compute_dtype: i32,
+    pub shard_rank: i32,
+    pub shard_ranks: i32,
+    pub parameter: *const ::std::os::raw::c_char,
+}
+#[test]
+fn bindgen_test_layout_fsdp2_gather_info() {
+    assert_eq!(
+        ::std::mem::size_of::<fsdp2_gather_info>(),
+        24usize,
+        concat!("Size of: ", stringify!(fsdp2_gather_info))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<fsdp2_gather_info>(),
+        8usize,
+        concat!("Alignment of ", stringify!(fsdp2_gather_info))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_gather_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_gather_info),
+                "::",
+                stringify!(struct_size)
+            )
+        );
+    }
+    test_field_struct_size();
+    fn test_field_compute_dtype() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_gather_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).compute_dtype) as usize - ptr as usize
+            },
+            4usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_gather_info),
+                "::",
+                stringify!(compute_dtype)
+            )
+        );
+    }
+    test_field_compute_dtype();
+    fn test_field_shard_rank() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_gather_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).shard_rank) as usize - ptr as usize
+            },
+            8usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_gather_info),
+                "::",
+                stringify!(shard_rank)
+            )
+        );
+    }
+    test_field_shard_rank();
+    fn test_field_shard_ranks() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_gather_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).shard_ranks) as usize - ptr as usize
+            },
+            12usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_gather_info),
+                "::",
+                stringify!(shard_ranks)
+            )
+        );
+    }
+    test_field_shard_ranks();
+    fn test_field_parameter() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_gather_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).parameter) as usize - ptr as usize
+            },
+            16usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_gather_info),
+                "::",
+                stringify!(parameter)
+            )
+        );
+    }
+    test_field_parameter();
+}
+impl Default for fsdp2_gather_info {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
 pub type fsdp2_pre_all_gather_fn = ::std::option::Option<
     unsafe extern "C" fn(
-        parameter: *const ::std::os::raw::c_char,
+        info: *const fsdp2_gather_info,
         chunk: fsdp2_tensor,
         out: *mut fsdp2_tensor,
         user_data: *mut ::std::os::raw::c_void,
@@ -3583,7 +3927,7 @@ pub type fsdp2_pre_all_gather_fn = ::std::option::Option<
 >;
 pub type fsdp2_post_all_gather_fn = ::std::option::Option<
     unsafe extern "C" fn(
-        parameter: *const ::std::os::raw::c_char,
+        info: *const fsdp2_gather_info,
         pieces: fsdp2_tensor,
         chunks: fsdp2_tensor,
         user_data: *mut ::std::os::raw::c_void,

@@ -72,31 +72,44 @@ static fsdp2_status java_gradient_ready(const char *parameter, fsdp2_tensor grad
   return status;
 }
 
-static fsdp2_status java_pre_all_gather(const char *parameter, fsdp2_tensor chunk, fsdp2_tensor *out, void *extension) {
+// Compute dtype, rank and ranks of the group.
+static jintArray gather_numbers(JNIEnv *env, const fsdp2_gather_info *gather) {
+  const jint values[3] = {gather->compute_dtype, gather->shard_rank, gather->shard_ranks};
+  jintArray numbers = (*env)->NewIntArray(env, 3);
+  if (numbers != NULL) (*env)->SetIntArrayRegion(env, numbers, 0, 3, values);
+  return numbers;
+}
+
+static fsdp2_status java_pre_all_gather(const fsdp2_gather_info *gather, fsdp2_tensor chunk, fsdp2_tensor *out, void *extension) {
   java_thread thread = enter_java();
   if (thread.env == NULL) return not_java();
   JNIEnv *env = thread.env;
-  jbyteArray name = bytes_of(env, parameter);
+  jbyteArray name = bytes_of(env, gather->parameter);
+  jintArray numbers = gather_numbers(env, gather);
   jlongArray sent = (*env)->NewLongArray(env, 1);
-  fsdp2_status status = call_java(env, "preAllGather", "(Lio/fsdp2/internal/AllGatherExtension;[BJ[J)[B", (jobject)extension,
-                                  name, (jlong)chunk.id, sent);
+  fsdp2_status status = call_java(env, "preAllGather", "(Lio/fsdp2/internal/AllGatherExtension;[B[IJ[J)[B", (jobject)extension,
+                                  name, numbers, (jlong)chunk.id, sent);
   if (status == FSDP2_OK) {
     jlong id = 0;
     (*env)->GetLongArrayRegion(env, sent, 0, 1, &id);
     out->id = (uint64_t)id;
   }
   (*env)->DeleteLocalRef(env, sent);
+  (*env)->DeleteLocalRef(env, numbers);
   (*env)->DeleteLocalRef(env, name);
   leave_java(thread);
   return status;
 }
 
-static fsdp2_status java_post_all_gather(const char *parameter, fsdp2_tensor pieces, fsdp2_tensor chunks, void *extension) {
+static fsdp2_status java_post_all_gather(const fsdp2_gather_info *gather, fsdp2_tensor pieces, fsdp2_tensor chunks,
+                                         void *extension) {
   java_thread thread = enter_java();
   if (thread.env == NULL) return not_java();
-  jbyteArray name = bytes_of(thread.env, parameter);
-  fsdp2_status status = call_java(thread.env, "postAllGather", "(Lio/fsdp2/internal/AllGatherExtension;[BJJ)[B",
-                                  (jobject)extension, name, (jlong)pieces.id, (jlong)chunks.id);
+  jbyteArray name = bytes_of(thread.env, gather->parameter);
+  jintArray numbers = gather_numbers(thread.env, gather);
+  fsdp2_status status = call_java(thread.env, "postAllGather", "(Lio/fsdp2/internal/AllGatherExtension;[B[IJJ)[B",
+                                  (jobject)extension, name, numbers, (jlong)pieces.id, (jlong)chunks.id);
+  (*thread.env)->DeleteLocalRef(thread.env, numbers);
   (*thread.env)->DeleteLocalRef(thread.env, name);
   leave_java(thread);
   return status;

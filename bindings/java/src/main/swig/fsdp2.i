@@ -215,6 +215,7 @@ FSDP2_ARRAY(const TYPE *, jlongArray, long, Long)
 %ignore fsdp2_error_last;
 %ignore fsdp2_error_message;
 %ignore fsdp2_log_record;  // LogSink gets its fields
+%ignore fsdp2_gather_info;  // GatherInfo has its fields
 // Called for a callback that has thrown; by itself there is no callback of Java's that a status could be returned from.
 %ignore fsdp2_callback_fail;
 

@@ -6,17 +6,17 @@ package io.fsdp2.internal;
  */
 public interface AllGatherExtension {
   /**
-   * @param parameter its name
+   * @param gather what is gathered
    * @param chunk a tensor: this rank's rows, 1-D, padded to the same length on every rank
    * @return the tensor that is sent, 1-D, of one size and dtype on all ranks; the library's from
    *     now
    */
-  long preAllGather(String parameter, long chunk) throws Exception;
+  long preAllGather(GatherInfo gather, long chunk) throws Exception;
 
   /**
-   * @param parameter its name
-   * @param pieces a tensor: what the ranks have sent, [ranks, n]
-   * @param chunks a tensor to write: the ranks' chunks in compute dtype, [ranks, length]
+   * @param gather what is gathered
+   * @param pieces a tensor: what the ranks have sent, [shardRanks, n]
+   * @param chunks a tensor to write: the ranks' chunks in compute dtype, [shardRanks, length]
    */
-  void postAllGather(String parameter, long pieces, long chunks) throws Exception;
+  void postAllGather(GatherInfo gather, long pieces, long chunks) throws Exception;
 }

@@ -39,14 +39,19 @@ public final class Callbacks {
     return guarded(() -> ready.gradientReady(Text.fromC(parameter), gradient));
   }
 
+  /** numbers: compute dtype, rank and ranks of the group. */
+  private static GatherInfo gather(byte[] parameter, int[] numbers) {
+    return new GatherInfo(Text.fromC(parameter), numbers[0], numbers[1], numbers[2]);
+  }
+
   static byte[] preAllGather(
-      AllGatherExtension extension, byte[] parameter, long chunk, long[] out) {
-    return guarded(() -> out[0] = extension.preAllGather(Text.fromC(parameter), chunk));
+      AllGatherExtension extension, byte[] parameter, int[] numbers, long chunk, long[] out) {
+    return guarded(() -> out[0] = extension.preAllGather(gather(parameter, numbers), chunk));
   }
 
   static byte[] postAllGather(
-      AllGatherExtension extension, byte[] parameter, long pieces, long chunks) {
-    return guarded(() -> extension.postAllGather(Text.fromC(parameter), pieces, chunks));
+      AllGatherExtension extension, byte[] parameter, int[] numbers, long pieces, long chunks) {
+    return guarded(() -> extension.postAllGather(gather(parameter, numbers), pieces, chunks));
   }
 
   static byte[] shardDim(ShardDim function, byte[] parameter, long[] shape, int[] out) {

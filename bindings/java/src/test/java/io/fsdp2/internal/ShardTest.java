@@ -170,7 +170,9 @@ public final class ShardTest {
     AllGatherExtension plain =
         new AllGatherExtension() {
           @Override
-          public long preAllGather(String parameter, long chunk) {
+          public long preAllGather(GatherInfo gather, long chunk) {
+            expect(RANKS, gather.shardRanks());
+            expect(Raw.FSDP2_DTYPE_F32, gather.computeDtype());
             sent.incrementAndGet();
             ByteBuffer values = read(chunk);
             long[] out = new long[1];
@@ -185,7 +187,7 @@ public final class ShardTest {
           }
 
           @Override
-          public void postAllGather(String parameter, long pieces, long chunks) {
+          public void postAllGather(GatherInfo gather, long pieces, long chunks) {
             ByteBuffer values = read(pieces);
             Raw.fsdp2_tensor_write(chunks, values, values.capacity());
           }
