@@ -114,8 +114,11 @@ void make_directories(const std::string& path) {
   if (parent != path) {
     make_directories(parent);
   }
-  if (::mkdir(path.c_str(), 0777) != 0 && !fs::is_directory(path, error)) {
-    fail_on(path, "make the directory", errno);
+  if (::mkdir(path.c_str(), 0777) != 0) {
+    const int reason = errno;
+    if (!fs::is_directory(path, error)) {  // else another rank has made it
+      fail_on(path, "make the directory", reason == EEXIST ? ENOTDIR : reason);
+    }
   }
   sync_directory(parent);
 }
