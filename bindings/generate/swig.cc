@@ -26,7 +26,8 @@ void write_swig(const Api& api, std::ostream& out) {
       if (field.type.pointers == 0) continue;
       out << "%ignore " << known.name << "::" << field.name << ";\n";
       const bool kept_object = field.name.find("user_data") != std::string::npos;
-      free_fields += (kept_object ? "release_callback($self->" : "free((void *)$self->") + field.name + ");";
+      free_fields +=
+          (kept_object ? "release_callback($self->" : "free((void *)$self->") + field.name + ");";
     }
     out << "FSDP2_STRUCT(" << known.name << ", " << free_fields << ", ";
     if (known.defaults.empty()) {

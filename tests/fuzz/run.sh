@@ -40,7 +40,7 @@ export ASAN_OPTIONS=quarantine_size_mb=32
 # run_target NAME: as many changed inputs as there is time for. 16 KiB are plenty for an attack; a reader that takes a GiB or
 # ten seconds for them is one.
 run_target() {
-  local name=$1 log=$scratch/$1.log corpus=${FUZZ_CORPUS:-$scratch/corpus}/$1 result=passed input= time=$seconds
+  local name=$1 log=$scratch/$1.log corpus=${FUZZ_CORPUS:-$scratch/corpus}/$1 result=passed input='' time=$seconds
   [[ $half != *" $name "* ]] || time=$(((seconds + 1) / 2))
   mkdir -p "$corpus" "$scratch/tmp-$name"
   TMPDIR=$scratch/tmp-$name "$binaries/${name}_fuzz" -max_total_time="$time" -max_len=16384 -timeout=10 \

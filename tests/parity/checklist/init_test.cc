@@ -78,7 +78,8 @@ TEST(ChecklistInit, INIT1_IgnoredParametersStayAsTheyAre) {
     EXPECT_EQ(model->out_proj->bias.data_ptr(), bias);
     expect_plain(*model->out_proj);
     expect_holds_exactly(*root, parameters_of({model->in_proj}));
-    // An input of each rank's own: the sharded gradients are averaged, the ignored ones this rank's.
+    // An input of each rank's own: the sharded gradients are averaged, the ignored ones this
+    // rank's.
     const Loss loss = [](nn::Module& module, int rank) {
       return module(random_input({2, 8}, 0, rank)).sum();
     };
