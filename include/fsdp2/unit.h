@@ -53,7 +53,10 @@ FSDP2_CALL fsdp2_shard_set_reshard_after_forward(fsdp2_shard shard, const char* 
                                                  int32_t flag, int32_t recurse);
 FSDP2_CALL fsdp2_shard_set_reshard_after_backward(fsdp2_shard shard, const char* unit /*(opt)*/,
                                                   int32_t flag, int32_t recurse);
-/* 0: backward does not gather the unit, whose parameters it can do without (an embedding). */
+/* 0: backward does not gather the unit, whose parameters it can do without (an embedding). Where it
+ * needs one after all, or would run a checkpointed segment of the unit again, that backward is
+ * FSDP2_E_WRONG_STATE. With another autograd engine in the process (Python's torch) turning it off
+ * is FSDP2_E_UNSUPPORTED. */
 FSDP2_CALL fsdp2_shard_set_unshard_in_backward(fsdp2_shard shard, const char* unit /*(opt)*/,
                                                int32_t flag);
 /* 1: a parameter without a gradient on any rank gets zeros in place of none. */
