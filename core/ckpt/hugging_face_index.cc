@@ -37,8 +37,8 @@ json parse_json(const std::string& text, const std::string& file) {
   };
   try {
     return json::parse(text, check);
-  } catch (const json::parse_error& error) {
-    fail(Code::kCorruptData, "{}: is not valid JSON at byte {}", file, error.byte);
+  } catch (const json::exception& error) {  // not a parse_error alone: a number may be too large
+    fail(Code::kCorruptData, "{}: is not valid JSON: {}", file, printable_name(error.what()));
   }
 }
 

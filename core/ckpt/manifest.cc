@@ -7,6 +7,7 @@
 #include "core/base/error.h"
 #include "core/base/file.h"
 #include "core/ckpt/checksum.h"
+#include "core/ckpt/json_number.h"
 #include "core/ckpt/printable_name.h"
 
 namespace fsdp2::ckpt {
@@ -24,15 +25,20 @@ bool comes_before(const ManifestItem& item, const std::pair<const std::string&, 
   return item.file != place.first ? item.file < place.first : item.offset < place.second;
 }
 
+int64_t number(const Json& json, const char* what, const std::string& path) {
+  const auto value = whole_number(json);
+  FSDP2_CHECK(value, Code::kCorruptData, "{}: {} is no whole number below 2^63", path, what);
+  return *value;
+}
+
 ManifestItem parse_item(const Json& json, const std::string& path) {
   ManifestItem item{json.at(0).get<std::string>(),
-                    json.at(1).get<int64_t>(),
-                    json.at(2).get<int64_t>(),
+                    number(json.at(1), "an item's offset", path),
+                    number(json.at(2), "an item's size", path),
                     printable_name(json.at(3).get<std::string>()),
                     {}};
   auto blocks = parse_checksums(json.at(4).get_ref<const std::string&>());
-  FSDP2_CHECK(item.offset >= 0 && item.bytes >= 0 && blocks &&
-                  static_cast<int64_t>(blocks->size()) == block_count(item.bytes),
+  FSDP2_CHECK(blocks && static_cast<int64_t>(blocks->size()) == block_count(item.bytes),
               Code::kCorruptData, "{}: item {} is described by sizes that do not fit", path,
               item.name);
   item.blocks = std::move(*blocks);
@@ -42,11 +48,12 @@ ManifestItem parse_item(const Json& json, const std::string& path) {
 Manifest parse(std::string_view body, const std::string& path) {
   Manifest manifest;
   const Json json = Json::parse(body);
-  FSDP2_CHECK(json.at("block_bytes").get<int64_t>() == kBlockBytes, Code::kUnsupported,
+  const int64_t block_bytes = number(json.at("block_bytes"), "block_bytes", path);
+  FSDP2_CHECK(block_bytes == kBlockBytes, Code::kUnsupported,
               "{}: has blocks of {} bytes, expected {}: written by a newer version?", path,
-              json.at("block_bytes").get<int64_t>(), kBlockBytes);
+              block_bytes, kBlockBytes);
   for (const auto& [name, entry] : json.at("files").items()) {
-    ManifestFile file{entry.at("bytes").get<int64_t>(), std::nullopt};
+    ManifestFile file{number(entry.at("bytes"), "a file's size", path), std::nullopt};
     if (entry.contains("checksum")) {
       file.checksum = parse_checksum(entry.at("checksum").get<std::string>());
     }

@@ -6,6 +6,7 @@
 #include <regex>
 
 #include "core/base/error.h"
+#include "core/ckpt/json_number.h"
 #include "core/ckpt/printable_name.h"
 
 namespace fsdp2::ckpt {
@@ -26,10 +27,11 @@ std::optional<std::vector<int64_t>> numbers_in(const Json& shard, const char* ke
   }
   std::vector<int64_t> numbers;
   for (const Json& number : *found) {
-    if (!number.is_number_unsigned() || number.get<uint64_t>() > INT64_MAX) {
+    const auto whole = whole_number(number);
+    if (!whole) {
       return std::nullopt;
     }
-    numbers.push_back(number.get<int64_t>());
+    numbers.push_back(*whole);
   }
   return numbers;
 }

@@ -230,6 +230,7 @@ Seeds manifests() {
           {"too_few_blocks", body(R"(["__0_0.distcp",0,2097153,"w",")" + sums + "\"]")},
           {"bytes_overflow", body(R"(["a",9223372036854775807,9223372036854775807,"w",""])")},
           {"negative", body(R"(["a",-1,-1,"w",""])")},
+          {"not_whole", body(R"(["a",0,1e79,"w",""])")},
           {"other_blocks", R"({"block_bytes":1,"files":{},"items":[]})"},
           {"nested", std::string(1000, '[')}};
 }
@@ -245,6 +246,7 @@ Seeds indices() {
           {"empty_map.json", R"({"weight_map":{}})"},
           {"twice.json", R"({"weight_map":{"a":"x","a":"y"}})"},
           {"not_text.json", R"({"weight_map":{"a":1}})"},
+          {"number_overflows.json", R"({"metadata":{"total_size":1e999},"weight_map":{"a":"x"}})"},
           {"nested.json", std::string(1000, '[')}};
 }
 

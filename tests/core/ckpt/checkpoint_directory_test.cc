@@ -5,6 +5,7 @@
 
 #include <filesystem>
 
+#include "core/ckpt/checksum.h"
 #include "core/ckpt/manifest.h"
 #include "tests/core/base/file_fixture.h"
 
@@ -128,6 +129,17 @@ TEST_F(ManifestFileTest, WithAnyByteChangedOrMissingIsRefused) {
     EXPECT_EQ(error_of([&] { read_manifest(path("")); }).code(), Code::kCorruptData) << i;
     write("fsdp2_manifest", text.substr(0, i));
     EXPECT_EQ(error_of([&] { read_manifest(path("")); }).code(), Code::kCorruptData) << i;
+  }
+}
+
+TEST_F(ManifestFileTest, WithSizesThatAreNoWholeNumbersIsRefused) {
+  for (const std::string size : {"1e79", "1.5", "-1", "true", "18446744073709551615"}) {
+    const std::string body =
+        R"({"block_bytes":1048576,"files":{},"items":[["f",0,)" + size + R"(,"w",""]]})";
+    write("fsdp2_manifest",
+          "fsdp2-manifest 1 " + checksum_text(checksum(body.data(), body.size())) + "\n" + body);
+    EXPECT_ERROR(read_manifest(path("")), Code::kCorruptData,
+                 "an item's size is no whole number below 2^63");
   }
 }
 

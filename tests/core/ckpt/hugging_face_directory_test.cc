@@ -175,6 +175,13 @@ TEST_F(HuggingFaceDirectoryTest, IndexNamesATensorThatIsNotInItsFile) {
   refuses(Code::kCorruptData, "says that b is in s.safetensors, but that file has no such tensor");
 }
 
+TEST_F(HuggingFaceDirectoryTest, IndexHasAValueThatIsNoJson) {
+  for (const std::string value : {"", "1e999", "\"\\ud800\""}) {
+    write_index("{\"a\":" + value + "}");
+    refuses(Code::kCorruptData, path("m/model.safetensors.index.json") + ": is not valid JSON: ");
+  }
+}
+
 TEST_F(HuggingFaceDirectoryTest, IndexLeavesTheDirectory) {
   for (const std::string shard :
        {"../s.safetensors", "sub/../../s.safetensors", "..", "/s.safetensors", ""}) {
