@@ -7,11 +7,29 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/ckpt/xxh3_avx2.h"
+
 namespace fsdp2::ckpt {
 
 namespace {
 
 constexpr size_t kChecksumDigits = 16;
+
+bool has_avx2() {
+#ifdef __x86_64__
+  return __builtin_cpu_supports("avx2") != 0;
+#else
+  return true;
+#endif
+}
+
+void update(XXH3_state_t* state, const void* data, size_t bytes) {
+  if (has_avx2()) {
+    xxh3_avx2_update(state, data, bytes);
+  } else {
+    XXH3_64bits_update(state, data, bytes);
+  }
+}
 
 }  // namespace
 
@@ -20,7 +38,9 @@ struct BlockChecksums::State {
   XXH3_state_t xxh;
 };
 
-uint64_t checksum(const void* data, size_t bytes) { return XXH3_64bits(data, bytes); }
+uint64_t checksum(const void* data, size_t bytes) {
+  return has_avx2() ? xxh3_avx2(data, bytes) : XXH3_64bits(data, bytes);
+}
 
 std::string checksum_text(uint64_t sum) { return fmt::format("{:016x}", sum); }
 
@@ -78,7 +98,7 @@ void BlockChecksums::add(const void* data, size_t bytes) {
       continue;
     }
     const size_t part = std::min(bytes, kBlock - in_block_);
-    XXH3_64bits_update(&state_->xxh, at, part);
+    update(&state_->xxh, at, part);
     at += part;
     bytes -= part;
     in_block_ += part;
