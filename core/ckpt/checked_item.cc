@@ -29,20 +29,22 @@ void CheckedItem::compare(int64_t block, const uint8_t* bytes) const {
               file_->path(), item_.name, begin, begin + bytes_of(block));
 }
 
-const CheckedItem::Block& CheckedItem::copy_of(int64_t block) const {
+const uint8_t* CheckedItem::copy_of(int64_t block) const {
   for (const Block& copy : copies_) {
     if (copy.number == block) {
-      return copy;
+      return copy.memory->data();
     }
   }
   Block& copy = copies_[oldest_];
   oldest_ = (oldest_ + 1) % copies_.size();
   copy.number = -1;
-  copy.bytes.resize(static_cast<size_t>(bytes_of(block)));
-  file_->read(item_.offset + block * kBlockBytes, bytes_of(block), copy.bytes.data());
-  compare(block, copy.bytes.data());
+  if (!copy.memory) {
+    copy.memory.emplace();
+  }
+  file_->read(item_.offset + block * kBlockBytes, bytes_of(block), copy.memory->data());
+  compare(block, copy.memory->data());
   copy.number = block;
-  return copy;
+  return copy.memory->data();
 }
 
 void CheckedItem::read(int64_t offset, int64_t count, void* out) const {
@@ -60,7 +62,7 @@ void CheckedItem::read(int64_t offset, int64_t count, void* out) const {
       file_->read(item_.offset + at, now, to);
       compare(block, to);
     } else {
-      std::copy_n(copy_of(block).bytes.data() + within, now, to);
+      std::copy_n(copy_of(block) + within, now, to);
     }
     to += now;
     at += now;

@@ -8,10 +8,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
-#include <vector>
 
 #include "core/base/file.h"
+#include "core/ckpt/block_memory.h"
 #include "core/ckpt/byte_source.h"
 #include "core/ckpt/manifest.h"
 
@@ -37,12 +38,12 @@ class CheckedItem final : public ByteSource {
  private:
   struct Block {
     int64_t number = -1;
-    std::vector<uint8_t> bytes;
+    std::optional<BlockMemory> memory;
   };
 
   int64_t bytes_of(int64_t block) const;
   void compare(int64_t block, const uint8_t* bytes) const;
-  const Block& copy_of(int64_t block) const;
+  const uint8_t* copy_of(int64_t block) const;
 
   const std::shared_ptr<const MappedFile> file_;
   const ManifestItem item_;
