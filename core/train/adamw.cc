@@ -1,57 +1,20 @@
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/zeros_like.h>
 
-#include <map>
 #include <tuple>
 #include <utility>
 
-#include "core/train/fused_update.h"
-#include "core/train/optimizer.h"
+#include "core/train/fused_optimizer.h"
+#include "core/train/option_checks.h"
 
 namespace fsdp2::train {
 
 namespace {
 
-class AdamW final : public Optimizer {
+class AdamW final : public FusedOptimizer<AdamWOptions> {
  public:
   AdamW(std::shared_ptr<fsdp::Unit> root, const AdamWOptions& options)
-      : Optimizer(std::move(root), options.lr), options_{options}, state_(params_.size()) {
-    check(options);
-  }
-
-  using Optimizer::add_group;
-  void add_group(const std::vector<std::string>& names, const AdamWOptions& options) override {
-    check(options);
-    make_group(names, options.lr);
-    options_.push_back(options);
-  }
-
-  void step(double grad_divisor) override {
-    const at::NoGradGuard no_grad;
-    std::map<FusedKey, FusedLists> calls;
-    for (size_t i = 0; i < params_.size(); ++i) {
-      const at::Tensor& param = params_[i]->sharded();
-      if (!param.grad().defined()) {
-        continue;
-      }
-      State& state = make_state(i);
-      state.step.add_(1.0);
-      FusedLists& lists = calls[{group_of(i), param.scalar_type()}];
-      lists.params.push_back(param);
-      lists.grads.push_back(param.grad());
-      lists.first_state.push_back(state.exp_avg);
-      lists.second_state.push_back(state.exp_avg_sq);
-      lists.steps.push_back(state.step);
-    }
-    for (auto& [key, lists] : calls) {
-      const AdamWOptions& options = options_[key.first];
-      at::_fused_adamw_(lists.params, lists.grads, lists.first_state, lists.second_state,
-                        /*max_exp_avg_sqs=*/{}, lists.steps, lr_of(key.first), options.beta1,
-                        options.beta2, options.weight_decay, options.eps, /*amsgrad=*/false,
-                        /*maximize=*/false, grad_scale(grad_divisor), /*found_inf=*/std::nullopt);
-    }
-  }
+      : FusedOptimizer(std::move(root), options), state_(params_.size()) {}
 
   std::vector<OptimizerState> state(size_t index) override {
     const State& state = make_state(index);
@@ -61,7 +24,7 @@ class AdamW final : public Optimizer {
   }
 
   std::vector<HyperParameter> hyper_parameters(size_t group) const override {
-    const AdamWOptions& options = options_[group];
+    const AdamWOptions& options = options_of(group);
     return {{"lr", lr_of(group)},
             {"betas", std::pair(options.beta1, options.beta2)},
             {"eps", options.eps},
@@ -76,7 +39,7 @@ class AdamW final : public Optimizer {
   }
 
   void set_options(size_t group, const std::vector<HyperParameter>& values) override {
-    AdamWOptions options = options_[group];
+    AdamWOptions options = options_of(group);
     for (const HyperParameter& value : values) {
       if (value.name == "betas") {
         std::tie(options.beta1, options.beta2) = pair_in(value);
@@ -90,8 +53,7 @@ class AdamW final : public Optimizer {
         check_provided(value, true);
       }
     }
-    check(options);
-    options_[group] = options;
+    replace_options(group, options);
   }
 
  private:
@@ -101,11 +63,20 @@ class AdamW final : public Optimizer {
     at::Tensor step;  // fp32 scalar, as torch.optim keeps it
   };
 
-  static void check(const AdamWOptions& options) {
-    check_fraction("beta1", options.beta1);
-    check_fraction("beta2", options.beta2);
-    check_rate("eps", options.eps);
-    check_rate("weight_decay", options.weight_decay);
+  void list_state(size_t index, FusedLists& lists) override {
+    State& state = make_state(index);
+    state.step.add_(1.0);
+    lists.first_state.push_back(state.exp_avg);
+    lists.second_state.push_back(state.exp_avg_sq);
+    lists.steps.push_back(state.step);
+  }
+
+  void update(FusedLists& lists, const AdamWOptions& options, double lr,
+              const GradScale& scale) override {
+    at::_fused_adamw_(lists.params, lists.grads, lists.first_state, lists.second_state,
+                      /*max_exp_avg_sqs=*/{}, lists.steps, lr, options.beta1, options.beta2,
+                      options.weight_decay, options.eps, /*amsgrad=*/false, /*maximize=*/false,
+                      scale, /*found_inf=*/std::nullopt);
   }
 
   State& make_state(size_t index) {
@@ -117,11 +88,17 @@ class AdamW final : public Optimizer {
     return state;
   }
 
-  std::vector<AdamWOptions> options_;  // of each group
   std::vector<State> state_;
 };
 
 }  // namespace
+
+void check(const AdamWOptions& options) {
+  check_fraction("beta1", options.beta1);
+  check_fraction("beta2", options.beta2);
+  check_rate("eps", options.eps);
+  check_rate("weight_decay", options.weight_decay);
+}
 
 std::unique_ptr<Optimizer> make_adamw(std::shared_ptr<fsdp::Unit> root,
                                       const AdamWOptions& options) {

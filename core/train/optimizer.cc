@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/train/fused_update.h"
+#include "core/train/option_checks.h"
 
 namespace fsdp2::train {
 
