@@ -62,6 +62,37 @@ class Style : public CLI::Formatter {
   std::string usage_;
 };
 
+// CLI11 calls a positional by its lower-case key; help shows it as `option_text`.
+std::string missing_positional(const CLI::App& app) {
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->get_positional() && option->get_required() && option->count() == 0) {
+      return option->get_option_text() + " is missing (see --help)";
+    }
+  }
+  return "";
+}
+
+// One line for what CLI11 found wrong; its own words where they are good enough.
+std::string message_of(const CLI::App& app, const CLI::ParseError& error) {
+  const std::string text = error.what();
+  const std::string line = text.substr(0, text.find('\n'));
+  const std::string conversion = "Could not convert: ";
+  const size_t equals = line.find(" = ");
+  if (line.rfind(conversion, 0) == 0 && equals != std::string::npos) {
+    const std::string flag = line.substr(conversion.size(), equals - conversion.size());
+    return flag + " " + line.substr(equals + 3) + ": expected a number (see --help)";
+  }
+  if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr &&
+      line.find(" missing") != std::string::npos) {
+    return line.substr(0, line.find(':')) + " needs a value (see --help)";
+  }
+  if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr) {
+    const std::string missing = missing_positional(app);
+    return missing.empty() ? line : missing;
+  }
+  return line;
+}
+
 [[noreturn]] void refuse(const CLI::App& app, const std::string& argument) {
   if (argument.rfind('-', 0) != 0) {
     throw UsageError("unexpected argument '" + argument + "' (see --help)");
@@ -106,8 +137,7 @@ bool parse_arguments(CLI::App& app, std::vector<std::string> arguments) {
     std::cout << app.help() << std::flush;
     return false;
   } catch (const CLI::ParseError& error) {
-    const std::string text = error.what();
-    throw UsageError(text.substr(0, text.find('\n')));
+    throw UsageError(message_of(app, error));
   }
   if (!app.remaining().empty()) {
     refuse(app, app.remaining().front());

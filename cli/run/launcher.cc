@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstring>
 #include <iostream>
 #include <memory>
@@ -198,6 +199,9 @@ void Job::ended(int local_rank, int status) {
   text += by_signal
               ? " was ended by signal " + std::to_string(number) + " (" + strsignal(number) + ")"
               : " failed with exit code " + std::to_string(number);
+  if (by_signal && number == SIGKILL) {
+    text += ", by the system if memory ran out (see dmesg)";
+  }
   say(text + (running_ > 0 ? "; ending the others" : ""));
   enter(Phase::kFailed, kNoticeTime);
 }

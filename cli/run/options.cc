@@ -10,6 +10,8 @@ namespace fsdp2::cli {
 namespace {
 
 constexpr int kDefaultPort = 29500;  // torchrun's
+constexpr char kCommandPlace[] =
+    "the command goes behind --, as in: fsdp2 run --nproc-per-node 2 -- fsdp2 train";
 
 void check(const RunOptions& options) {
   if (options.nnodes < 1 || options.nproc_per_node < 1) {
@@ -28,8 +30,7 @@ void check(const RunOptions& options) {
                      " needs --master-addr, the address of node 0 that all nodes reach");
   }
   if (options.command.empty()) {
-    throw UsageError(
-        "no command given; it goes behind --, as in: fsdp2 run --nproc-per-node 2 -- fsdp2 train");
+    throw UsageError(std::string("no command given; ") + kCommandPlace);
   }
 }
 
@@ -38,7 +39,8 @@ void check(const RunOptions& options) {
 bool parse_run_options(std::vector<std::string> arguments, RunOptions* out) {
   RunOptions options;
   const auto separator = std::find(arguments.begin(), arguments.end(), "--");
-  if (separator != arguments.end()) {
+  const bool separated = separator != arguments.end();
+  if (separated) {
     options.command.assign(separator + 1, arguments.end());
     arguments.erase(separator, arguments.end());
   }
@@ -68,8 +70,14 @@ bool parse_run_options(std::vector<std::string> arguments, RunOptions* out) {
       "  fsdp2 run --nproc-per-node 2 -- fsdp2 train --model DIR --text book.txt\n"
       "  fsdp2 run --nnodes 2 --node-rank 0 --nproc-per-node 8 --master-addr node0 -- "
       "./my_trainer");
-  if (!parse_arguments(app, std::move(arguments))) {
-    return false;
+  try {
+    if (!parse_arguments(app, std::move(arguments))) {
+      return false;
+    }
+  } catch (const UsageError& error) {
+    const std::string message = error.what();
+    const bool is_command = !separated && message.rfind("unexpected argument", 0) == 0;
+    throw UsageError(is_command ? message + "; " + kCommandPlace : message);
   }
   check(options);
   if (options.master_addr.empty()) {

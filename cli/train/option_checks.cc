@@ -26,12 +26,13 @@ bool ends_with(const std::string& text, const std::string& end) {
 
 void check_provided(const TrainOptions& o) { not_provided(o.device == "cuda", "--device cuda"); }
 
-void check_checkpoints(const TrainOptions& o) {
+void check_outcome(const TrainOptions& o) {
   const std::string& full = o.full_state_dict;
   need(full.empty() || ends_with(full, ".safetensors") || ends_with(full, ".pth"),
        "--full-state-dict " + full + ": expected FILE.pth or FILE.safetensors");
   need(o.save_every == 0 || !o.save_dir.empty(), "--save-every needs --save-dir");
   need(o.keep_last == 0 || o.save_every > 0, "--keep-last needs --save-every");
+  need(o.prompt.empty() || o.sample > 0, "--prompt needs --sample, the tokens to write");
   need(!o.resume_partial || !o.resume.empty(), "--resume-partial needs --resume");
 }
 
@@ -78,7 +79,7 @@ void check_options(const TrainOptions& o) {
   check_provided(o);
   check_sharding(o.sharding());
   check_numbers(o);
-  check_checkpoints(o);
+  check_outcome(o);
 }
 
 void check_options_for_world(const TrainOptions& o, int64_t world_size) {
