@@ -66,8 +66,11 @@ void plan(const PlanOptions& options) {
   fsdp2_module_options module_options = FSDP2_MODULE_OPTIONS_INIT;
   module_options.dtype = kDtypes.at(options.dtype);
   Module module;
-  check(
-      fsdp2_module_from_config(read_config(options.model).c_str(), &module_options, module.out()));
+  const std::string json = read_config(options.model);
+  const fsdp2_status status = fsdp2_module_from_config(json.c_str(), &module_options, module.out());
+  if (status != FSDP2_OK) {  // the library was given the text alone
+    throw Failure("--model " + options.model + ": " + fsdp2_error_message(), status);
+  }
   const Place place = place_of(options);
   Mesh mesh;
   check(fsdp2_mesh_create(&place.mesh, mesh.out()));

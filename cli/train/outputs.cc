@@ -23,6 +23,9 @@ void need_writable(const std::string& flag, const std::string& path, const fs::p
 
 void need_folder(const std::string& flag, const std::string& path, const fs::path& folder) {
   std::error_code error;
+  if (fs::exists(folder, error) && !fs::is_directory(folder, error)) {
+    throw Failure(flag + " " + path + ": " + folder.string() + " is a file, expected a directory");
+  }
   if (!fs::is_directory(folder, error)) {
     throw Failure(flag + " " + path + ": " + folder.string() + ": no such directory");
   }

@@ -1,14 +1,12 @@
 #include "cli/train/sample.h"
 
-#include <cstdint>
 #include <sstream>
-#include <vector>
 
 namespace fsdp2::cli {
 
 namespace {
 
-constexpr char kDefaultPrompt[] = "The ";
+const std::string kDefaultPrompt = "The ";
 
 std::vector<int64_t> numbers_in(const std::string& prompt) {
   std::istringstream text(prompt);
@@ -17,7 +15,8 @@ std::vector<int64_t> numbers_in(const std::string& prompt) {
     numbers.push_back(number);
   }
   if (!text.eof()) {
-    throw Failure("--prompt '" + prompt + "': expected token numbers, as --tokens has no text");
+    throw Failure("--prompt '" + prompt +
+                  "': expected token numbers, separated by spaces, as --tokens has no text");
   }
   return numbers.empty() ? std::vector<int64_t>{0} : numbers;
 }
@@ -40,17 +39,27 @@ std::string as_numbers(const std::vector<int64_t>& tokens) {
 
 }  // namespace
 
-Sample make_sample(const TrainOptions& options, const Module& module) {
-  const bool is_text = !options.text.empty();
+std::vector<int64_t> prompt_tokens(const TrainOptions& options, int64_t vocab_size) {
   std::vector<int64_t> prompt;
-  if (is_text) {
-    const std::string text = options.prompt.empty() ? kDefaultPrompt : options.prompt;
-    for (const char c : text) {
+  if (options.text.empty()) {
+    prompt = numbers_in(options.prompt);
+  } else {
+    for (const char c : options.prompt.empty() ? kDefaultPrompt : options.prompt) {
       prompt.push_back(static_cast<unsigned char>(c));
     }
-  } else {
-    prompt = numbers_in(options.prompt);
   }
+  for (const int64_t token : prompt) {
+    if (token < 0 || token >= vocab_size) {
+      throw Failure("--prompt: token " + std::to_string(token) + " is outside the vocabulary of " +
+                    std::to_string(vocab_size));
+    }
+  }
+  return prompt;
+}
+
+Sample make_sample(const TrainOptions& options, const Module& module,
+                   const std::vector<int64_t>& prompt) {
+  const bool is_text = !options.text.empty();
   fsdp2_generate_options generate = FSDP2_GENERATE_OPTIONS_INIT;
   generate.max_new_tokens = static_cast<int32_t>(options.sample);
   generate.temperature = options.temperature;

@@ -1,11 +1,15 @@
 #include "cli/train/setup.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <sstream>
+#include <system_error>
 
 namespace fsdp2::cli {
 
@@ -37,12 +41,20 @@ std::string first_variable(std::initializer_list<const char*> names) {
   return "";
 }
 
-std::string read_text_file(const std::string& path) {
+std::string read_config(const std::string& path) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) {
+    throw Failure("--config " + path +
+                  ": is a directory, expected a config.json (--model takes a directory)");
+  }
   std::ifstream file(path, std::ios::binary);
+  if (!file) {
+    throw Failure("--config " + path + ": " + std::strerror(errno));
+  }
   std::ostringstream text;
   text << file.rdbuf();
   if (!file || !text) {
-    throw Failure(path + ": cannot be read");
+    throw Failure("--config " + path + ": cannot be read, or is empty");
   }
   return text.str();
 }
@@ -85,8 +97,11 @@ void make_model(const TrainOptions& options, Module* out) {
   if (options.config.empty()) {
     check(fsdp2_module_from_pretrained(options.model.c_str(), &module, out->out()));
   } else {
-    const std::string json = read_text_file(options.config);
-    check(fsdp2_module_from_config(json.c_str(), &module, out->out()));
+    const std::string json = read_config(options.config);
+    const fsdp2_status status = fsdp2_module_from_config(json.c_str(), &module, out->out());
+    if (status != FSDP2_OK) {  // the library was given the text alone
+      throw Failure("--config " + options.config + ": " + fsdp2_error_message(), status);
+    }
   }
   if (options.activation_checkpointing) {
     check(fsdp2_module_checkpoint_activations(out->get(), nullptr, 0, 1));

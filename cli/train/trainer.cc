@@ -48,6 +48,7 @@ class Trainer {
   fsdp2_module_info model_info_{};
   int64_t stop_;
   Resumed resumed_;
+  std::vector<int64_t> prompt_;  // of the sample, if there is to be one
   int64_t rss_before_model_ = 0;
   Module module_;
   Shard shard_;
@@ -76,6 +77,9 @@ void Trainer::prepare() {
   make_model(options_, &module_);
   model_info_.struct_size = sizeof(model_info_);
   check(fsdp2_module_get_info(module_.get(), &model_info_));
+  if (options_.sample > 0) {
+    prompt_ = prompt_tokens(options_, model_info_.vocab_size);
+  }
   if (is_first_rank()) {
     check_outputs(options_);
   }
@@ -188,7 +192,7 @@ void Trainer::finish() {
 // A sample is for people to read, so it is shown as text. Where standard output carries JSON lines,
 // it is one of them, and the text goes to standard error.
 void Trainer::show_sample() {
-  const Sample sample = make_sample(options_, module_);
+  const Sample sample = make_sample(options_, module_, prompt_);
   if (!is_first_rank()) {
     return;
   }

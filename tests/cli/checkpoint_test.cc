@@ -95,6 +95,7 @@ TEST(TrainCheckpoints, ThatCannotBeWrittenOrReadAreToldBeforeTraining) {
   Training training = train(2, joined(kRun, {"--save-dir", folder + "/file/here"}));
   EXPECT_EQ(training.outcome.exit_code, 1);
   EXPECT_THAT(training.outcome.err, HasSubstr("--save-dir " + folder + "/file/here"));
+  EXPECT_THAT(training.outcome.err, HasSubstr(folder + "/file is a file, expected a directory"));
   training = train(2, joined(kRun, {"--resume", folder + "/nothing"}));
   EXPECT_EQ(training.outcome.exit_code, 1);
   EXPECT_THAT(training.outcome.err, HasSubstr(folder + "/nothing"));
@@ -144,6 +145,11 @@ TEST(TrainOutputs, AreInTheDtypeAskedFor) {
   EXPECT_EQ(
       train(1, {"--model", folder + "/hf", "--tokens", kRun[3], "--steps", "1"}).outcome.exit_code,
       0);
+}
+
+TEST(Inspect, WithoutAPathAsksForIt) {
+  EXPECT_EQ(fsdp2({"inspect"}).err, "fsdp2 inspect: PATH is missing (see --help)\n");
+  EXPECT_EQ(fsdp2({"convert", "from"}).err, "fsdp2 convert: TO is missing (see --help)\n");
 }
 
 TEST(Inspect, CountsWhatHasNoChecksumToCompare) {

@@ -164,6 +164,27 @@ TEST_F(TrainText, SampleIsAJsonLineWhereStandardOutputHasThem) {
   EXPECT_THAT(training.outcome.out, HasSubstr(R"({"event":"sample","prompt":"The ")"));
 }
 
+TEST_F(TrainText, PromptThatTheModelCannotReadIsToldBeforeTraining) {
+  const std::string tokens = directory_ + "/tokens.bin";
+  write_file(tokens, std::string(1000, '\0'));
+  for (const char* prompt : {"hello", "256"}) {
+    const Training training = train(2, {"--config", directory_ + "/config.json", "--tokens", tokens,
+                                        "--sample", "4", "--prompt", prompt});
+    EXPECT_EQ(training.outcome.exit_code, 1);
+    EXPECT_THAT(training.outcome.err, HasSubstr("--prompt"));
+    EXPECT_TRUE(training.steps.empty()) << prompt;
+  }
+}
+
+TEST_F(TrainText, ConfigThatCannotBeReadIsNamed) {
+  const std::string no_json = directory_ + "/text.txt";
+  for (const std::string& config : {directory_, directory_ + "/nothing", no_json}) {
+    const Training training = train(1, {"--config", config, "--text", no_json});
+    EXPECT_EQ(training.outcome.exit_code, 1);
+    EXPECT_THAT(training.outcome.err, HasSubstr("--config " + config + ": "));
+  }
+}
+
 TEST_F(TrainText, SeedAndOrderAreTheSameAtAnyWorldSize) {
   const auto shuffled = arguments({"--steps", "3", "--shuffle", "--seed", "7"});
   const Training one = train(1, shuffled);
