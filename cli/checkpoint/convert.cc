@@ -48,7 +48,7 @@ int convert(const std::vector<std::string>& arguments) {
       ->check(CLI::IsMember({"dcp", "safetensors", "pth", "model", "pth-per-rank"}))
       ->option_text("TEXT (by TO's name, else dcp)");
   app.add_flag("--model-only", model_only, "Leave out the optimizer and everything else");
-  app.add_option("--config", config, "For --format model: a config.json")
+  app.add_option("--config", config, "For --format model: a config.json; needed if FROM has none")
       ->option_text("FILE (that of FROM)");
   app.add_option("--max-file-bytes", options.max_file_bytes,
                  "For --format model: split weights above this size")
@@ -60,14 +60,15 @@ int convert(const std::vector<std::string>& arguments) {
   if (!parse_arguments(app, arguments)) {
     return 0;
   }
-  options.format = kFormats.at(format.empty() ? format_of(to) : format);
+  format = format.empty() ? format_of(to) : format;
+  options.format = kFormats.at(format);
   options.model_only = model_only ? 1 : 0;
   options.config_path = config.empty() ? nullptr : config.c_str();
   const std::string found = text_of([&](char* buffer, size_t size, size_t* needed) {
     return fsdp2_checkpoint_find(from.c_str(), buffer, size, needed);
   });
   check(fsdp2_checkpoint_convert(found.c_str(), to.c_str(), &options));
-  std::cerr << "wrote " << to << " from " << found << std::endl;
+  std::cerr << "wrote " << to << " (" << format << ") from " << found << std::endl;
   return 0;
 }
 
