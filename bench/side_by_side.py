@@ -66,7 +66,10 @@ METRICS = [
 def prepare(preset: str, work_dir: Path, tokens_needed: int) -> tuple[Path, Path]:
     """(model directory, token file), written unless they are there already."""
     sys.path.insert(0, str(HERE / "python"))
-    import make_model
+    try:
+        import make_model
+    except ModuleNotFoundError as error:
+        sys.exit(f"{error}: pip install -r bench/python/requirements.txt")
 
     model = work_dir / preset
     if not (model / "model.safetensors").exists():
