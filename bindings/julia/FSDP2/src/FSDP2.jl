@@ -16,7 +16,12 @@ include("error.jl")
 function __init__()
     # Once loaded from wherever it is, the library answers to its soname in every @ccall. Not with Julia's RTLD_DEEPBIND: the
     # library would then unwind C++ exceptions by libgcc, but libstdc++ raise them by the libunwind that Julia brings.
-    Libdl.dlopen(get(ENV, "FSDP2_LIBRARY", libfsdp2), Libdl.RTLD_LAZY)
+    library = get(ENV, "FSDP2_LIBRARY", libfsdp2)
+    try
+        Libdl.dlopen(library, Libdl.RTLD_LAZY)
+    catch failure
+        error("cannot load $library; set FSDP2_LIBRARY to the path of libfsdp2.so in the environment: $(failure.msg)")
+    end
     check(fsdp2_check_version(FSDP2_HEADER_VERSION))
 end
 
