@@ -86,6 +86,11 @@ int Job::run(const std::string& file) {
     escalate();
   }
   screen_.set_status("");
+  if (screen_.lost_output() != 0) {
+    say(std::string("standard output: ") + std::strerror(screen_.lost_output()) +
+        "; it does not have all that the ranks printed");
+    exit_code_ = exit_code_ == 0 ? 1 : exit_code_;
+  }
   return exit_code_;
 }
 

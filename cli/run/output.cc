@@ -13,16 +13,18 @@ namespace {
 
 constexpr size_t kLongestLine = 1 << 16;  // a longer one is written in parts
 
-// A reader that has gone away must not keep the launcher from looking after the ranks.
-void write_all(int fd, std::string_view text) {
+// Returns 0 or errno: one that cannot be written to must not keep the launcher from looking after
+// the ranks.
+int write_all(int fd, std::string_view text) {
   while (!text.empty()) {
     const ssize_t n = ::write(fd, text.data(), text.size());
     if (n > 0) {
       text.remove_prefix(static_cast<size_t>(n));
     } else if (n < 0 && errno != EINTR) {
-      return;
+      return errno;
     }
   }
+  return 0;
 }
 
 }  // namespace
@@ -51,7 +53,11 @@ void Screen::write(int fd, std::string_view text) {
   if (!status_.empty()) {
     write_all(STDERR_FILENO, "\r\033[K");
   }
-  write_all(fd, text);
+  const int error = write_all(fd, text);
+  const bool is_lost = error != 0 && error != EPIPE;  // a reader that has gone away wants no more
+  if (fd == STDOUT_FILENO && is_lost && lost_output_ == 0) {
+    lost_output_ = error;
+  }
   draw_status();
 }
 

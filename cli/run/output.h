@@ -21,6 +21,8 @@ class Screen {
 
   // Writes whole lines, above the status.
   void write(int fd, std::string_view text);
+  // Why what was for standard output could not be written, as errno; 0: all was.
+  int lost_output() const { return lost_output_; }
   // Shows a status; an empty one takes it away.
   void set_status(std::string text);
 
@@ -30,6 +32,7 @@ class Screen {
   bool stdout_is_terminal_;
   bool stderr_is_terminal_;
   std::string status_;
+  int lost_output_ = 0;
 };
 
 // One stream of one rank on its way to the screen.

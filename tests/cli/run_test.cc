@@ -88,6 +88,18 @@ TEST(RunOutput, MuchOfItArrivesWhole) {
   EXPECT_EQ(lines_of(job.err).size(), 200000U);
 }
 
+TEST(RunOutput, ThatCannotBeWrittenFailsTheJob) {
+  const std::string job = fsdp2_program() + " run --nproc-per-node 1 -- echo lost";
+  const Outcome full = run({"sh", "-c", job + " > /dev/full"});
+  EXPECT_EQ(full.exit_code, 1);
+  EXPECT_EQ(full.err,
+            "fsdp2 run: standard output: No space left on device; it does not have all that the "
+            "ranks printed\n");
+  const Outcome unread =
+      run({"sh", "-c", "trap '' PIPE; { sleep 0.2; " + job + "; echo $? >&2; } | true"});
+  EXPECT_EQ(unread.err, "0\n");  // a reader that has seen enough is no failure
+}
+
 TEST(RunOutput, LinesStayWholeWhereStreamsMeet) {
   const Outcome job = run_script(
       4,
