@@ -115,6 +115,9 @@ void Trainer::introduce() {
   if (!resumed_.story.empty()) {
     progress_->say(resumed_.story);
   }
+  if (resumed_.next_step >= stop_) {
+    progress_->say("nothing is left to do: this run ends at step " + std::to_string(stop_));
+  }
 }
 
 void Trainer::run_step() {

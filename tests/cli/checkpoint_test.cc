@@ -50,6 +50,8 @@ TEST(TrainCheckpoints, OfASeriesAreGoneOnFromToTheBit) {
   const Training resumed = run_to_end(2, {"--resume", folder});
   EXPECT_THAT(resumed.outcome.err, HasSubstr("step-00000004 at step 4"));
   EXPECT_EQ(losses(resumed), last(losses(whole), 2));
+  const Training finished = run_to_end(2, {"--stop-step", "4", "--resume", folder});
+  EXPECT_THAT(finished.outcome.err, HasSubstr("nothing is left to do: this run ends at step 4"));
 }
 
 TEST(TrainCheckpoints, AtTheEndAreGoneOnFromWithOtherRanks) {
