@@ -1,5 +1,6 @@
 #include "core/comm/tcp_store.h"
 
+#include <c10/util/Logging.h>
 #include <netdb.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -7,6 +8,7 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <algorithm>
+#include <cstdlib>
 #include <optional>
 
 #include "core/base/error.h"
@@ -38,12 +40,28 @@ bool accepts(const addrinfo& address) {
   return accepted;
 }
 
+// Of a connection that ends LibTorch would print a warning with a stack; who used it gets an error
+// that says so. TORCH_CPP_LOG_LEVEL brings them back.
+void keep_warnings_from_standard_error() {
+  static const bool done = [] {
+    constexpr int kErrors = 2;
+    if (std::getenv("TORCH_CPP_LOG_LEVEL") != nullptr) {
+      c10::initLogging();
+    } else {
+      FLAGS_caffe2_log_level = std::max(FLAGS_caffe2_log_level, kErrors);
+    }
+    return true;
+  }();
+  static_cast<void>(done);
+}
+
 TcpStorePtr open(const std::string& host, uint16_t port, milliseconds timeout, bool serve) {
   c10d::TCPStoreOptions options;
   options.port = port;
   options.isServer = serve;
   options.waitWorkers = false;  // meet_at waits, and tells who is missing
   options.timeout = timeout;
+  keep_warnings_from_standard_error();
   const NoSigpipe guard;
   return c10::make_intrusive<c10d::TCPStore>(host, options);
 }

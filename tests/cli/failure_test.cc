@@ -218,12 +218,17 @@ TEST_F(BadInput, UnknownFlag) {
   expect_told(train_on_2({"--stepz", "3"}), 2, "unknown flag --stepz; did you mean --steps?");
 }
 
-TEST(DeadRank, EndsTheJobAndIsNoticedByTheOthers) {
-  const auto command = joined({"sh", "-c", "echo \"pid $$.\"; exec \"$@\"", "sh", fsdp2_program(),
-                               "train", "--steps", "1000000"},
+class DeadRank : public testing::TestWithParam<int> {};
+
+// Rank 0 also takes the store with it, and the connections to it.
+TEST_P(DeadRank, EndsTheJobAndIsNoticedByTheOtherInOneLine) {
+  const std::string dead = std::to_string(GetParam());
+  const std::string other = std::to_string(1 - GetParam());
+  const auto command = joined({"sh", "-c", "echo \"rank $RANK pid $$.\"; exec \"$@\"", "sh",
+                               fsdp2_program(), "train", "--steps", "1000000"},
                               golden_inputs("tiny-llama"));
   Process job(launched(2, command), merged());
-  const std::string start = "[rank 1] pid ";
+  const std::string start = "rank " + dead + " pid ";
   ASSERT_TRUE(job.wait_for_output(start, 1));
   ASSERT_TRUE(job.wait_for_output("\"step\":20,", 1));
   const std::string pid = job.output().substr(job.output().find(start) + start.size());
@@ -231,9 +236,12 @@ TEST(DeadRank, EndsTheJobAndIsNoticedByTheOthers) {
   const Outcome outcome = job.wait();
   EXPECT_EQ(outcome.exit_code, 128 + SIGKILL);
   EXPECT_FALSE(outcome.timed_out);
-  EXPECT_THAT(outcome.out, HasSubstr("fsdp2 run: rank 1 was ended by signal 9"));
-  EXPECT_THAT(outcome.out, HasSubstr("[rank 0] fsdp2 train: rank 0: "));
+  EXPECT_THAT(outcome.out, HasSubstr("fsdp2 run: rank " + dead + " was ended by signal 9"));
+  EXPECT_THAT(outcome.out, HasSubstr("[rank " + other + "] fsdp2 train: rank " + other + ": "));
+  EXPECT_THAT(outcome.out, testing::Not(HasSubstr("frame #")));
 }
+
+INSTANTIATE_TEST_SUITE_P(OfTwo, DeadRank, testing::Values(0, 1));
 
 }  // namespace
 }  // namespace fsdp2::test
