@@ -48,9 +48,11 @@ template <> inline constexpr size_t kFirstSize<fsdp2_state_save_options> = 24;
 // clang-format on
 
 inline void check_struct_size(size_t size, size_t first, const char* name) {
-  FSDP2_CHECK(size >= first && size <= kMaxStructSize, Code::kStructSize,
-              "{}: expected struct_size {} to {}, found {} (FSDP2_..._INIT sets it)", name, first,
-              kMaxStructSize, size);
+  FSDP2_CHECK(
+      size >= first && size <= kMaxStructSize, Code::kStructSize,
+      "{}: expected struct_size {} to {}, found {}: set it to the struct's sizeof (of options, "
+      "FSDP2_..._INIT does)",
+      name, first, kMaxStructSize, size);
 }
 
 // The caller's options as this version's struct: what an older caller lacks has its default. Null
