@@ -1,7 +1,6 @@
 #include "core/ckpt/part_writer.h"
 
 #include <ATen/core/grad_mode.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <exception>
@@ -10,6 +9,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/quiet_thread.h"
 #include "core/ckpt/dcp_item.h"
 #include "core/ckpt/item_writer.h"
 
@@ -68,16 +68,10 @@ void run_on_threads(size_t count, const std::function<void(size_t index)>& work)
       errors[index] = std::current_exception();
     }
   };
-  // The host's signal handlers are for its own threads.
-  sigset_t all;
-  sigset_t before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
   std::vector<std::thread> threads;
   for (size_t i = 1; i < count; ++i) {
-    threads.emplace_back(run, i);
+    threads.push_back(start_quiet_thread([&run, i] { run(i); }));
   }
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   run(0);
   for (std::thread& thread : threads) {
     thread.join();

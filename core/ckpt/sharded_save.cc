@@ -3,7 +3,6 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <fmt/ranges.h>
-#include <signal.h>
 #include <sys/mman.h>
 
 #include <cerrno>
@@ -13,6 +12,7 @@
 #include <vector>
 
 #include "core/base/log.h"
+#include "core/base/quiet_thread.h"
 #include "core/ckpt/checkpoint_directory.h"
 #include "core/ckpt/dcp_description.h"
 #include "core/ckpt/pending_directory.h"
@@ -359,13 +359,7 @@ void ShardedSaver::start(const StateDict& state, const ShardedSaveOptions& optio
   std::shared_ptr<Job> job = prepare(state, options);
   job->attempt([&] { take_snapshot(*job); });
   done_.store(false);
-  // The host's signal handlers are for its own threads.
-  sigset_t all;
-  sigset_t before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  job->attempt([&] { thread_ = std::thread([this, job] { run_in_background(*job); }); });
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  job->attempt([&] { thread_ = start_quiet_thread([this, job] { run_in_background(*job); }); });
   if (!thread_.joinable()) {
     run_in_background(*job);  // no more than to tell the others
   }
