@@ -22,7 +22,9 @@ Error from_libtorch(const c10::Error& error) {
   if (dynamic_cast<const c10::NotImplementedError*>(&error) != nullptr) {
     return {Code::kUnsupported, text};
   }
-  const bool out_of_memory = text.find("not enough memory") != std::string::npos;
+  // LibTorch has no exception of its own for this.
+  const bool out_of_memory = text.find("can't allocate memory") != std::string::npos ||
+                             text.find("not enough memory") != std::string::npos;
   return {out_of_memory ? Code::kOutOfMemory : Code::kInvalidArgument, text};
 }
 

@@ -1,6 +1,7 @@
 #include "capi/guard.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
 #include <gtest/gtest.h>
 #include <pthread.h>
@@ -41,6 +42,7 @@ TEST(Guard, ErrorsOfTheCoreKeepTheirCodeAndNumber) {
 
 TEST(Guard, EveryKindOfExceptionBecomesAStatus) {
   EXPECT_EQ(status_of([] { throw std::bad_alloc(); }), FSDP2_E_OUT_OF_MEMORY);
+  EXPECT_EQ(status_of([] { at::empty({int64_t{1} << 60}, at::kByte); }), FSDP2_E_OUT_OF_MEMORY);
   EXPECT_EQ(status_of([] { throw std::logic_error("odd"); }), FSDP2_E_INTERNAL);
   EXPECT_STREQ(fsdp2_error_message(), "odd");
   EXPECT_EQ(status_of([] { throw 42; }), FSDP2_E_INTERNAL);
