@@ -1,9 +1,7 @@
 #include "core/ckpt/sharded_save.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
 #include <fmt/ranges.h>
-#include <sys/mman.h>
 
 #include <cerrno>
 #include <filesystem>
@@ -306,20 +304,6 @@ namespace {
 
 constexpr int64_t kAlignment = 64;
 
-// Memory for copies, in huge pages where the system gives them on request: to fault fresh memory in
-// by small ones takes longer than to fill it.
-at::Tensor make_memory(int64_t bytes) {
-  constexpr uintptr_t kHugePage = uintptr_t{2} << 20;
-  at::Tensor memory = at::empty({bytes}, at::kByte);
-  const auto begin = reinterpret_cast<uintptr_t>(memory.data_ptr());
-  const uintptr_t first = (begin + kHugePage - 1) / kHugePage * kHugePage;
-  const uintptr_t last = (begin + memory.nbytes()) / kHugePage * kHugePage;
-  if (first < last) {
-    static_cast<void>(::madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE));
-  }
-  return memory;
-}
-
 int64_t aligned_bytes(const at::Tensor& tensor) {
   const auto bytes = static_cast<int64_t>(tensor.nbytes());
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -333,15 +317,12 @@ void ShardedSaver::take_snapshot(Job& job) {
   for (const PartItem& item : job.items) {
     bytes += item.local.defined() ? aligned_bytes(item.local) : 0;
   }
-  if (!snapshot_.defined() || snapshot_.numel() < bytes) {
-    snapshot_.reset();  // not both at once
-    snapshot_ = make_memory(bytes);
-  }
+  const at::Tensor& memory = snapshot_.take(bytes);
   int64_t offset = 0;
   for (PartItem& item : job.items) {
     if (item.local.defined()) {
       const at::Tensor& from = item.local;
-      const at::Tensor to = snapshot_.narrow(0, offset, static_cast<int64_t>(from.nbytes()))
+      const at::Tensor to = memory.narrow(0, offset, static_cast<int64_t>(from.nbytes()))
                                 .view(from.scalar_type())
                                 .view(from.sizes());
       to.copy_(from);
@@ -349,6 +330,17 @@ void ShardedSaver::take_snapshot(Job& job) {
       item.local = to;
     }
   }
+}
+
+void ShardedSaver::reserve(const StateDict& state) {
+  if (!poll()) {
+    return;
+  }
+  int64_t bytes = 0;
+  for (const StateTensor& tensor : state.tensors) {
+    bytes += aligned_bytes(tensor.local);
+  }
+  snapshot_.reserve(bytes, expected_bytes_to_write(mesh_->world(), state));
 }
 
 void ShardedSaver::save(const StateDict& state, const ShardedSaveOptions& options) {

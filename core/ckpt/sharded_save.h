@@ -9,17 +9,16 @@
 //   saver.wait();
 //
 // In the foreground: agreement, one small all-gather, and for start a copy of what this rank writes
-// into memory that is kept for the next time. In the background: files, and short texts by way of
-// the store. At most one save is under way; another waits for it first.
+// into memory that is kept for the next time, and that reserve makes ahead of the first. In the
+// background: files, and short texts by way of the store. At most one save is under way; another
+// waits for it first.
 //
 // An outcome is the same on all ranks: a rank that failed has its own error, all others kPeerFailed
 // with that rank's number and text. A rank that cannot start in the background, for want of memory
 // or threads, fails as one that cannot write does. While any rank writes, none gives up waiting;
 // when no rank has got on for the world's time-out, kTimeout. save, start and wait are collective,
-// poll and destruction are not. One thread at a time.
+// reserve, poll and destruction are not. One thread at a time.
 #pragma once
-
-#include <ATen/core/Tensor.h>
 
 #include <atomic>
 #include <cstdint>
@@ -32,6 +31,7 @@
 #include "core/ckpt/checkpoint_format.h"
 #include "core/ckpt/part_writer.h"
 #include "core/ckpt/safetensors_part.h"
+#include "core/ckpt/snapshot_memory.h"
 #include "core/ckpt/state_dict.h"
 #include "core/comm/mesh.h"
 
@@ -63,6 +63,12 @@ class ShardedSaver {
   void save(const StateDict& state, const ShardedSaveOptions& options);
   void start(const StateDict& state, const ShardedSaveOptions& options);
 
+  // Makes the memory that a start with such a state copies into, on a thread of its own, so that
+  // the first start takes no longer than later ones. Of what replicas hold each makes its share
+  // ready. Nothing to do while a save is under way: its memory serves the next. Errors:
+  // kOutOfMemory.
+  void reserve(const StateDict& state);
+
   // Whether nothing is under way. Does not wait.
   bool poll() const { return !thread_.joinable() || done_.load(); }
   // Until what is under way has ended; throws its outcome, once.
@@ -78,7 +84,7 @@ class ShardedSaver {
   void run_in_background(Job& job) noexcept;
 
   std::shared_ptr<Mesh> mesh_;
-  at::Tensor snapshot_;  // memory for the copies of a save, kept for the next
+  SnapshotMemory snapshot_;
   std::thread thread_;
   std::atomic<bool> done_{true};
   std::optional<Error> outcome_;  // of thread_

@@ -143,4 +143,16 @@ std::vector<size_t> tensors_to_write(World& world, const StateDict& state) {
   return own;
 }
 
+int64_t expected_bytes_to_write(const World& world, const StateDict& state) {
+  int64_t expected = 0;
+  for (const StateTensor& tensor : state.tensors) {
+    const auto bytes = static_cast<int64_t>(tensor.local.nbytes());
+    if (bytes > 0) {
+      const int64_t whole = std::max(bytes, global_bytes(tensor));
+      expected += bytes / std::max<int64_t>(world.size() * bytes / whole, 1);
+    }
+  }
+  return expected;
+}
+
 }  // namespace fsdp2::ckpt

@@ -19,4 +19,8 @@ std::string plan_text(const StateDict& state);
 // written by nobody. REQUIRES: equal plans.
 std::vector<size_t> tensors_to_write(World& world, const StateDict& state);
 
+// About how many bytes those have, without asking the other ranks: as if each of them had a chunk
+// as large as this rank's.
+int64_t expected_bytes_to_write(const World& world, const StateDict& state);
+
 }  // namespace fsdp2::ckpt

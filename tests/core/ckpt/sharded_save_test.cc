@@ -1,17 +1,22 @@
 // Saving by several ranks: what is written, by whom, and how failures are told.
 #include "core/ckpt/sharded_save.h"
 
+#include <c10/core/Allocator.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
+#include <memory>
 #include <mutex>
 
 #include "core/base/log.h"
 #include "core/ckpt/checkpoint_directory.h"
 #include "core/ckpt/dcp_directory.h"
+#include "core/ckpt/write_plan.h"
 #include "tests/core/ckpt/checkpoint_fixture.h"
 
 namespace fsdp2::ckpt {
@@ -103,6 +108,93 @@ TEST_F(ShardedSave, InTheBackgroundSavesWhatWasThereWhenItStarted) {
   });
   EXPECT_TRUE(holds_example(*open_state_source(path("one")), 1));
   EXPECT_TRUE(holds_example(*open_state_source(path("two")), 2));
+}
+
+// The largest piece of memory that LibTorch makes on this thread while an action runs.
+class LargestAllocation : public c10::MemoryReportingInfoBase {
+ public:
+  static int64_t of(const std::function<void()>& action) {
+    const auto largest = std::make_shared<LargestAllocation>();
+    const c10::DebugInfoGuard reported(c10::DebugInfoKind::PROFILER_STATE, largest);
+    action();
+    return largest->bytes_;
+  }
+
+  void reportMemoryUsage(void* /*pointer*/, int64_t bytes, size_t /*allocated*/,
+                         size_t /*reserved*/, c10::Device /*device*/) override {
+    bytes_ = std::max(bytes_, bytes);
+  }
+  bool memoryProfilingEnabled() const override { return true; }
+
+ private:
+  int64_t bytes_ = 0;
+};
+
+constexpr int64_t kMegabyte = 1 << 20;
+
+StateDict state_of_bytes(int64_t bytes, uint8_t value) {
+  StateDict state;
+  state.add_whole({"a"}, at::full({bytes}, value, at::kByte));
+  return state;
+}
+
+TEST_F(ShardedSave, InTheBackgroundCopiesIntoWhatWasReserved) {
+  run_ranks(1, [&](const std::shared_ptr<World>& world) {
+    for (const bool reserve : {false, true}) {
+      ShardedSaver saver(Mesh::for_fsdp(world, 0));
+      const StateDict state = state_of_bytes(kMegabyte, 7);
+      if (reserve) {
+        saver.reserve(state);
+        saver.reserve(state);
+      }
+      const int64_t made = LargestAllocation::of([&] { saver.start(state, {path("run")}); });
+      EXPECT_EQ(made < kMegabyte, reserve) << made;
+      state.tensors[0].local.zero_();
+      saver.wait();
+      EXPECT_EQ(read_whole(*open_state_source(path("run")), "a").min().item<int64_t>(), 7);
+    }
+  });
+}
+
+TEST_F(ShardedSave, OfMoreThanWasReservedIsWholeAllTheSame) {
+  run_ranks(2, [&](const std::shared_ptr<World>& world) {
+    ShardedSaver saver(Mesh::for_fsdp(world, 0));
+    saver.reserve(state_of_bytes(1000, 0));
+    saver.start(example_state(world->rank(), 2, 1), {path("less")});
+    saver.start(state_of_bytes(kMegabyte, 7), {path("more")});
+    saver.reserve(state_of_bytes(2 * kMegabyte, 0));  // beside the one under way
+    saver.wait();
+  });
+  EXPECT_TRUE(holds_example(*open_state_source(path("less")), 1));
+  EXPECT_EQ(read_whole(*open_state_source(path("more")), "a").min().item<int64_t>(), 7);
+}
+
+TEST_F(ShardedSave, ReplicasReserveWhatEachWrites) {
+  run_ranks(4, [&](const std::shared_ptr<World>& world) {
+    const auto mesh = Mesh::for_fsdp(world, 2);
+    StateDict state;
+    for (int i = 0; i < 4; ++i) {
+      add_rows(&state, {"model", std::to_string(i)}, at::ones({6, 64}),
+               static_cast<int>(mesh->coordinate(1)), 2);
+    }
+    int64_t written = 0;
+    for (const size_t index : tensors_to_write(*world, state)) {
+      written += static_cast<int64_t>(state.tensors[index].local.nbytes());
+    }
+    EXPECT_EQ(expected_bytes_to_write(*world, state), written);
+  });
+}
+
+TEST_F(ShardedSave, MemoryThatCannotBeReservedIsToldAtOnceAndDoesNoHarm) {
+  run_ranks(1, [&](const std::shared_ptr<World>& world) {
+    ShardedSaver saver(Mesh::for_fsdp(world, 0));
+    StateDict huge;
+    huge.add_whole({"a"}, at::empty({int64_t{1} << 60}, at::device(at::kMeta).dtype(at::kByte)));
+    EXPECT_THROW(saver.reserve(huge), c10::Error);
+    saver.start(example_state(0, 1, 1), {path("run")});
+    saver.wait();
+  });
+  EXPECT_TRUE(holds_example(*open_state_source(path("run")), 1));
 }
 
 TEST_F(ShardedSave, KeepsTheLastFewOfASeries) {
