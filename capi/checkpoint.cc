@@ -352,6 +352,17 @@ fsdp2_status fsdp2_checkpoint_save(fsdp2_shard shard, fsdp2_optimizer optimizer,
   });
 }
 
+fsdp2_status fsdp2_checkpoint_prepare(fsdp2_shard shard, fsdp2_optimizer optimizer, fsdp2_step step,
+                                      fsdp2_loader loader) {
+  return guard(__func__, [&](Call& call) {
+    const auto object = pin(shard);
+    capi::enter(call, *object->module);
+    capi::Parts parts = capi::read_parts(call, *object, optimizer, step, loader);
+    capi::state_of(*object).saver.reserve(
+        fsdp2::train::state_to_save(parts.objects(*object, /*rng=*/true)));
+  });
+}
+
 fsdp2_status fsdp2_checkpoint_wait(fsdp2_shard shard) {
   return guard(__func__, [&](Call& call) {
     const auto object = pin(shard);

@@ -50,6 +50,14 @@ FSDP2_CALL fsdp2_save_options_init(fsdp2_save_options* options, size_t struct_si
 FSDP2_CALL fsdp2_checkpoint_save(fsdp2_shard shard, fsdp2_optimizer optimizer /*(opt)*/,
                                  fsdp2_step step /*(opt)*/, fsdp2_loader loader /*(opt)*/,
                                  const char* path, const fsdp2_save_options* options /*(opt)*/);
+/* Makes the memory that saves in the background with these objects copy into, on a thread of the
+ * library: else the first one does, and holds training up for about as long again as later ones do.
+ * Local, and back at once. From here on rather than from the first save on, the host has as many
+ * bytes less as this rank writes; they are kept until the shard is destroyed. To be called after
+ * the first step, since an optimizer that has made none yet gets its state here. Does nothing if
+ * the memory is there, or while a save is under way. Errors: FSDP2_E_OUT_OF_MEMORY. */
+FSDP2_CALL fsdp2_checkpoint_prepare(fsdp2_shard shard, fsdp2_optimizer optimizer /*(opt)*/,
+                                    fsdp2_step step /*(opt)*/, fsdp2_loader loader /*(opt)*/);
 /* Whether such a save might replace what is at `path`, to be asked before hours of training rather
  * than after: FSDP2_E_IO with what is in the way and what to do. Looks at files only. */
 FSDP2_CALL fsdp2_checkpoint_check_path(const char* path,

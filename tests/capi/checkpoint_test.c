@@ -263,6 +263,25 @@ static void the_newest_of_a_series_is_found(void) {
   end_lone_job(&job);
 }
 
+static void memory_for_saves_is_made_once_and_ahead(void) {
+  struct job job = start_lone_job();
+  double expected;
+  EXPECT_OK(fsdp2_checkpoint_prepare(job.shard, (fsdp2_optimizer){0}, (fsdp2_step){0},
+                                     (fsdp2_loader){0}));
+  take_step(job.loader, job.step);
+  EXPECT_OK(fsdp2_checkpoint_prepare(job.shard, job.optimizer, job.step, job.loader));
+  EXPECT_OK(fsdp2_checkpoint_prepare(job.shard, job.optimizer, job.step, job.loader));
+  save(&job, "prepared", 1);
+  EXPECT_OK(fsdp2_checkpoint_prepare(job.shard, job.optimizer, job.step, job.loader));
+  expected = take_step(job.loader, job.step).loss;
+  EXPECT_OK(fsdp2_checkpoint_wait(job.shard));
+  end_lone_job(&job);
+  job = start_lone_job();
+  load(&job, "prepared");
+  EXPECT(take_step(job.loader, job.step).loss == expected);
+  end_lone_job(&job);
+}
+
 static void misuse_is_told(void) {
   struct job job = start_lone_job();
   struct job other = start_lone_job();
@@ -273,6 +292,8 @@ static void misuse_is_told(void) {
                 FSDP2_E_INVALID_ARGUMENT);
   EXPECT_STATUS(fsdp2_checkpoint_load(job.shard, job.optimizer, other.step, job.loader,
                                       temporary_path("x"), NULL),
+                FSDP2_E_INVALID_ARGUMENT);
+  EXPECT_STATUS(fsdp2_checkpoint_prepare(job.shard, other.optimizer, job.step, job.loader),
                 FSDP2_E_INVALID_ARGUMENT);
   options.format = FSDP2_CHECKPOINT_PTH;
   options.background = 1;
@@ -298,6 +319,9 @@ static void save_on_rank(fsdp2_mesh mesh, int rank) {
   fsdp2_optimizer optimizer = golden_adamw(shard);
   fsdp2_save_options options = FSDP2_SAVE_OPTIONS_INIT;
   options.background = rank >= 0;
+  if (rank % 2 == 0) {
+    EXPECT_OK(fsdp2_checkpoint_prepare(shard, optimizer, (fsdp2_step){0}, (fsdp2_loader){0}));
+  }
   EXPECT_OK(fsdp2_checkpoint_save(shard, optimizer, (fsdp2_step){0}, (fsdp2_loader){0},
                                   temporary_path("ranks"), &options));
   /* Destroying waits for it. */
@@ -333,6 +357,7 @@ int main(void) {
   RUN(what_is_there_is_replaced_unless_that_is_ruled_out);
   RUN(what_is_in_the_way_can_be_asked_for);
   RUN(the_newest_of_a_series_is_found);
+  RUN(memory_for_saves_is_made_once_and_ahead);
   RUN(misuse_is_told);
   RUN(four_ranks_save_and_three_load);
   return harness_result();

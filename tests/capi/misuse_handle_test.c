@@ -159,6 +159,7 @@ CALL(save_full, shard, fsdp2_checkpoint_save_full(h, "x"))
 CALL(load_full, shard, fsdp2_checkpoint_load_full(h, "x"))
 CALL(save_pretrained, shard, fsdp2_checkpoint_save_pretrained(h, "x"))
 CALL(save, shard, fsdp2_checkpoint_save(h, job.optimizer, job.step, job.loader, "x", NULL))
+CALL(prepare_save, shard, fsdp2_checkpoint_prepare(h, job.optimizer, job.step, job.loader))
 CALL(load, shard, fsdp2_checkpoint_load(h, job.optimizer, job.step, job.loader, "x", NULL))
 CALL(wait_for_save, shard, fsdp2_checkpoint_wait(h))
 CALL(poll_save, shard, fsdp2_checkpoint_poll(h, OUT(int32_t)))
@@ -315,6 +316,7 @@ static const struct {
     {"fsdp2_checkpoint_load_full", load_full, 's', 0},
     {"fsdp2_checkpoint_save_pretrained", save_pretrained, 's', 0},
     {"fsdp2_checkpoint_save", save, 's', 0},
+    {"fsdp2_checkpoint_prepare", prepare_save, 's', 0},
     {"fsdp2_checkpoint_load", load, 's', 0},
     {"fsdp2_checkpoint_wait", wait_for_save, 's', 0},
     {"fsdp2_checkpoint_poll", poll_save, 's', 0},

@@ -593,6 +593,10 @@ static inline fsdp2_go_error *fsdp2_go_checkpoint_save(fsdp2_shard shard, fsdp2_
   return fsdp2_go_check(fsdp2_checkpoint_save(shard, optimizer, step, loader, path, options));
 }
 
+static inline fsdp2_go_error *fsdp2_go_checkpoint_prepare(fsdp2_shard shard, fsdp2_optimizer optimizer, fsdp2_step step, fsdp2_loader loader) {
+  return fsdp2_go_check(fsdp2_checkpoint_prepare(shard, optimizer, step, loader));
+}
+
 static inline fsdp2_go_error *fsdp2_go_checkpoint_check_path(const char *path, const fsdp2_save_options *options) {
   return fsdp2_go_check(fsdp2_checkpoint_check_path(path, options));
 }

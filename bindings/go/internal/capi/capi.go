@@ -1303,6 +1303,11 @@ func CheckpointSave(shard Shard, optimizer Optimizer, step Step, loader Loader, 
 	return check(C.fsdp2_go_checkpoint_save(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), *(*C.fsdp2_optimizer)(unsafe.Pointer(&optimizer)), *(*C.fsdp2_step)(unsafe.Pointer(&step)), *(*C.fsdp2_loader)(unsafe.Pointer(&loader)), cPath, (*C.fsdp2_save_options)(unsafe.Pointer(options))))
 }
 
+// CheckpointPrepare calls fsdp2_checkpoint_prepare.
+func CheckpointPrepare(shard Shard, optimizer Optimizer, step Step, loader Loader) error {
+	return check(C.fsdp2_go_checkpoint_prepare(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), *(*C.fsdp2_optimizer)(unsafe.Pointer(&optimizer)), *(*C.fsdp2_step)(unsafe.Pointer(&step)), *(*C.fsdp2_loader)(unsafe.Pointer(&loader))))
+}
+
 // CheckpointCheckPath calls fsdp2_checkpoint_check_path.
 func CheckpointCheckPath(path string, options *SaveOptions) error {
 	cPath := C.CString(path)

@@ -1038,6 +1038,10 @@ function fsdp2_checkpoint_save(shard, optimizer, step, loader, path, options)
     @ccall libfsdp2.fsdp2_checkpoint_save(shard::fsdp2_shard, optimizer::fsdp2_optimizer, step::fsdp2_step, loader::fsdp2_loader, path::Cstring, options::Ptr{fsdp2_save_options})::fsdp2_status
 end
 
+function fsdp2_checkpoint_prepare(shard, optimizer, step, loader)
+    @ccall libfsdp2.fsdp2_checkpoint_prepare(shard::fsdp2_shard, optimizer::fsdp2_optimizer, step::fsdp2_step, loader::fsdp2_loader)::fsdp2_status
+end
+
 function fsdp2_checkpoint_check_path(path, options)
     @ccall libfsdp2.fsdp2_checkpoint_check_path(path::Cstring, options::Ptr{fsdp2_save_options})::fsdp2_status
 end

@@ -5659,6 +5659,14 @@ extern "C" {
     ) -> fsdp2_status;
 }
 extern "C" {
+    pub fn fsdp2_checkpoint_prepare(
+        shard: fsdp2_shard,
+        optimizer: fsdp2_optimizer,
+        step: fsdp2_step,
+        loader: fsdp2_loader,
+    ) -> fsdp2_status;
+}
+extern "C" {
     pub fn fsdp2_checkpoint_check_path(
         path: *const ::std::os::raw::c_char,
         options: *const fsdp2_save_options,
