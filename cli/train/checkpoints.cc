@@ -84,10 +84,19 @@ void Checkpoints::save(const RunState& state, const std::string& path, bool back
 }
 
 void Checkpoints::after_step(const RunState& state, int64_t next_step) {
-  if (options_.save_every > 0 && next_step % options_.save_every == 0) {
+  const int64_t every = options_.save_every;
+  if (every == 0) {
+    return;
+  }
+  const int64_t next_due = next_step - next_step % every + every;
+  if (next_step % every == 0) {
     save(state, path_of(next_step), !options_.sync_save);
     saved_ = next_step;
+  } else if (!is_prepared_ && !options_.sync_save && next_due <= options_.steps) {
+    check(fsdp2_checkpoint_prepare(state.shard.get(), state.optimizer.get(), state.step.get(),
+                                   state.loader.get()));
   }
+  is_prepared_ = true;
 }
 
 std::string Checkpoints::finish(const RunState& state, int64_t next_step) {

@@ -30,8 +30,9 @@ class Checkpoints {
  public:
   explicit Checkpoints(const TrainOptions& options) : options_(options) {}
 
-  // Collective. After the step before `next_step`: writes one of a series if it is due. Errors of
-  // the one before come up here.
+  // Collective. After the step before `next_step`: writes one of a series if it is due, or else,
+  // the first time, has the memory for those in the background made. Errors of the one before come
+  // up here.
   void after_step(const RunState& state, int64_t next_step);
   // Collective. The last one; waits until it is written. The path written to, "" if there is none.
   std::string finish(const RunState& state, int64_t next_step);
@@ -42,6 +43,7 @@ class Checkpoints {
 
   const TrainOptions& options_;
   int64_t saved_ = -1;  // the last step saved
+  bool is_prepared_ = false;
 };
 
 }  // namespace fsdp2::cli
