@@ -57,7 +57,8 @@ DcpPart write_file(const std::string& directory, const std::string& name, const 
   return part;
 }
 
-// Runs work(0), work(1), ... on as many threads, the first on this one.
+// Runs work(0), work(1), ... on as many threads, the first on this one, and those that no thread
+// can be had for.
 void run_on_threads(size_t count, const std::function<void(size_t index)>& work) {
   std::vector<std::exception_ptr> errors(count);
   const auto run = [&](size_t index) {
@@ -69,10 +70,18 @@ void run_on_threads(size_t count, const std::function<void(size_t index)>& work)
     }
   };
   std::vector<std::thread> threads;
-  for (size_t i = 1; i < count; ++i) {
-    threads.push_back(start_quiet_thread([&run, i] { run(i); }));
+  threads.reserve(count);
+  size_t next = 1;
+  try {
+    for (; next < count; ++next) {
+      threads.push_back(start_quiet_thread([&run, next] { run(next); }));
+    }
+  } catch (const std::exception&) {  // those that run must be joined, whatever happens
   }
   run(0);
+  for (; next < count; ++next) {
+    run(next);
+  }
   for (std::thread& thread : threads) {
     thread.join();
   }

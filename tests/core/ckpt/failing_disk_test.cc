@@ -8,6 +8,7 @@
 
 #include "core/ckpt/checkpoint_directory.h"
 #include "core/ckpt/dcp_directory.h"
+#include "core/ckpt/part_writer.h"
 #include "core/ckpt/pending_directory.h"
 #include "tests/core/ckpt/checkpoint_fixture.h"
 #include "tests/core/ckpt/child_process.h"
@@ -151,6 +152,23 @@ TEST_P(FailingCalls, WithAnInputOutputErrorAreToldToAllAndKeepTheLastCheckpoint)
 INSTANTIATE_TEST_SUITE_P(WhereNames, FailingCalls, testing::Bool(), [](const auto& info) {
   return info.param ? "CanBeExchanged" : "CannotBeExchanged";
 });
+
+TEST_F(FailingDisk, FilesOfThreadsThatCannotBeMadeAreWrittenAllTheSame) {
+  write("part/keep", "");
+  const pid_t child = in_child([&] {
+    std::vector<PartItem> items;
+    for (size_t i = 0; i < 3; ++i) {
+      items.push_back({i, {0}, at::full({4}, static_cast<double>(i)), {}});
+    }
+    if (!make_calls_fail({SYS_clone, SYS_clone3}, EAGAIN)) {
+      return false;
+    }
+    const auto parts = write_part(path("part"), 0, items, {/*threads=*/3}, [] {});
+    return holds(parts.size() == 3 && parts[2].bytes > 0, "all three files are written");
+  });
+  EXPECT_TRUE(succeeded(child));
+  EXPECT_TRUE(std::filesystem::exists(path("part/__0_2.distcp")));
+}
 
 TEST_F(FailingDisk, AThreadThatCannotBeMadeIsToldToAll) {
   const pid_t child = in_child([&] {
