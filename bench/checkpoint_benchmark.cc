@@ -2,7 +2,9 @@
 //
 //   fsdp2 run --nproc-per-node 2 -- checkpoint_benchmark DIRECTORY BYTES REPEATS
 //
-// Times are those of the slowest rank, the best of all repeats, in seconds.
+// Each save makes a directory of its own, DIRECTORY/ours..., which must not be there: to replace
+// one would also wait for the old one's removal. Times are those of the slowest rank, the best of
+// all repeats, in seconds.
 //   save   until everything is synced to disk and has its final name
 //   stall  of a save in the background: until training could go on
 //   first_stall  of the first one of a run, for which the memory has been made ahead
@@ -71,13 +73,13 @@ void run(const std::string& directory, int64_t bytes, int repeats) {
   }
   ckpt::ShardedSaver saver(Mesh::for_fsdp(world, 0));
   saver.reserve(state);  // made ready while the first save writes
-  const std::string path = directory + "/ours";
   double save = 1e9;
   double stall = 1e9;
   double first_stall = 0;
   double copy = 1e9;
   double loading = 1e9;
   for (int i = 0; i < repeats; ++i) {
+    const std::string path = fmt::format("{}/ours{}", directory, i);
     save = std::min(save, time_of(*world, [&] { saver.save(state, {path}); }));
     loading = std::min(loading, time_of(*world, [&] { load(path, state); }));
     copy = std::min(copy, time_of(*world, [&] {
@@ -85,7 +87,7 @@ void run(const std::string& directory, int64_t bytes, int repeats) {
                         copies[j].copy_(state.tensors[j].local);
                       }
                     }));
-    const double stalled = time_of(*world, [&] { saver.start(state, {path}); });
+    const double stalled = time_of(*world, [&] { saver.start(state, {path + "-background"}); });
     first_stall = i == 0 ? stalled : first_stall;
     stall = std::min(stall, stalled);
     saver.wait();
