@@ -17,8 +17,10 @@ namespace {
 
 // Checksums are taken of pieces that are still in the cache when they are written.
 constexpr size_t kPiece = size_t{1} << 20;
-// The disk starts on so many bytes while the next are prepared; else it would idle until the sync.
-constexpr int64_t kWriteBackBytes = int64_t{8} << 20;
+// The disk starts on so many bytes while the next are prepared, soon on the first ones; else it
+// would idle until the sync.
+constexpr int64_t kFirstWriteBackBytes = int64_t{2} << 20;
+constexpr int64_t kMostWriteBackBytes = int64_t{32} << 20;
 
 [[noreturn]] void fail_on(const std::string& path, const std::string& action, int error) {
   throw Error(Code::kIo, fmt::format("{}: cannot {}: {}", path, action, system_error_text(error)),
@@ -37,6 +39,13 @@ ItemWriter::ItemWriter(std::string path) : path_(std::move(path)) {
 ItemWriter::~ItemWriter() {
   if (file_ >= 0) {
     ::close(file_);
+  }
+}
+
+void ItemWriter::preallocate(int64_t bytes) {
+  // Whatever else goes wrong, such as a file system that cannot, does not keep one from writing.
+  if (bytes > 0 && ::fallocate(file_, FALLOC_FL_KEEP_SIZE, 0, bytes) != 0 && errno == ENOSPC) {
+    fail_on(path_, fmt::format("set {} bytes aside", bytes), ENOSPC);
   }
 }
 
@@ -74,7 +83,9 @@ void ItemWriter::write(const void* data, size_t count) {
 }
 
 void ItemWriter::start_writing_back() {
-  if (bytes_ - handed_to_disk_ >= kWriteBackBytes) {
+  // As many as it has, up to the most.
+  const int64_t enough = std::clamp(handed_to_disk_, kFirstWriteBackBytes, kMostWriteBackBytes);
+  if (bytes_ - handed_to_disk_ >= enough) {
     // Only a hint: what goes wrong shows at the sync.
     static_cast<void>(
         ::sync_file_range(file_, handed_to_disk_, bytes_ - handed_to_disk_, SYNC_FILE_RANGE_WRITE));

@@ -29,6 +29,10 @@ class ItemWriter {
   ItemWriter(const ItemWriter&) = delete;
   ItemWriter& operator=(const ItemWriter&) = delete;
 
+  // Sets room aside for what is going to be written, where the file system can: a disk that is too
+  // full is found before the first byte, and a file in one piece is written faster.
+  void preallocate(int64_t bytes);
+
   int64_t bytes_written() const { return bytes_; }
 
   // One item with a tensor. The checksums of its blocks stand in for those of the format, which are

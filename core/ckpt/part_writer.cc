@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <exception>
 #include <functional>
+#include <numeric>
 #include <thread>
 #include <utility>
 
@@ -39,6 +40,10 @@ std::vector<Items> spread(const std::vector<PartItem>& items, const PartFiles& f
 DcpPart write_file(const std::string& directory, const std::string& name, const Items& items,
                    const std::function<void()>& progress) {
   ItemWriter file(directory + "/" + name);
+  // What describes the tensors comes on top: less than this is never written.
+  file.preallocate(
+      std::accumulate(items.begin(), items.end(), int64_t{0},
+                      [](int64_t sum, const PartItem* item) { return sum + bytes_of(*item); }));
   DcpPart part{name, 0, {}};
   for (const PartItem* item : items) {
     if (item->local.defined()) {

@@ -170,6 +170,31 @@ TEST_F(FailingDisk, FilesOfThreadsThatCannotBeMadeAreWrittenAllTheSame) {
   EXPECT_TRUE(std::filesystem::exists(path("part/__0_2.distcp")));
 }
 
+// A part of one tensor, where to set room aside ends with this error.
+std::vector<DcpPart> write_part_without_room(const std::string& directory, int error) {
+  const std::vector<PartItem> items = {{0, {0}, at::ones({4}), {}}};
+  holds(make_calls_fail({SYS_fallocate}, error), "a system call can be made to fail");
+  return write_part(directory, 0, items, {}, [] {});
+}
+
+TEST_F(FailingDisk, ADiskThatIsTooFullIsFoundBeforeTheFirstByte) {
+  write("part/keep", "");
+  EXPECT_TRUE(succeeded(in_child([&] {
+    const Error error = error_of([&] { write_part_without_room(path("part"), ENOSPC); });
+    return holds(error.message() == path("part/__0_0.distcp") +
+                                        ": cannot set 16 bytes aside: No space left on device",
+                 error.message());
+  })));
+  EXPECT_EQ(std::filesystem::file_size(path("part/__0_0.distcp")), 0);
+}
+
+TEST_F(FailingDisk, AFileSystemThatSetsNoRoomAsideIsWrittenAllTheSame) {
+  write("part/keep", "");
+  EXPECT_TRUE(succeeded(in_child(
+      [&] { return write_part_without_room(path("part"), EOPNOTSUPP).front().bytes > 16; })));
+  EXPECT_GT(std::filesystem::file_size(path("part/__0_0.distcp")), 16);
+}
+
 TEST_F(FailingDisk, AThreadThatCannotBeMadeIsToldToAll) {
   const pid_t child = in_child([&] {
     std::vector<int> good(2, 0);
