@@ -12,9 +12,15 @@ namespace fsdp2::ckpt {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kLongestPause{20};
+// Between two looks for a text. A thirtieth of the time waited so far: a save takes hardly longer
+// for it, and the store of a long one is left in peace.
+constexpr microseconds kLongestPause{20000};
+constexpr microseconds kShortestPause{1000};
+constexpr int kPausesPerWait = 32;
+constexpr int kRanksPerShortestPause = 16;  // all ask the one store
 // A rank whose training has failed may still finish what it is writing.
 constexpr std::chrono::seconds kGraceAfterFailure{3};
 constexpr std::chrono::seconds kLongestReading{5};
@@ -39,6 +45,12 @@ auto ask(World& world, const Question& question) {
          "saving a checkpoint: the job's store, which rank 0 or the launcher keeps, is lost: {}",
          text);
   }
+}
+
+microseconds pause_after(Clock::duration waited, int ranks) {
+  const microseconds shortest = kShortestPause * std::max(1, ranks / kRanksPerShortestPause);
+  const auto part = std::chrono::duration_cast<microseconds>(waited / kPausesPerWait);
+  return std::min(std::max(shortest, part), kLongestPause);
 }
 
 }  // namespace
@@ -73,7 +85,7 @@ std::string RankExchange::get(const std::string& key, const std::string& what) {
   bool failed = false;
   // Not Store::get: it would keep the connection from the thread that trains.
   const auto is_there = [&](c10d::Store& store) { return store.check({name}); };
-  for (milliseconds pause{1}; !ask(world_, is_there); pause = std::min(2 * pause, kLongestPause)) {
+  while (!ask(world_, is_there)) {
     const auto now = Clock::now();
     if (!failed && world_.failure().failed()) {
       failed = true;
@@ -92,7 +104,7 @@ std::string RankExchange::get(const std::string& key, const std::string& what) {
       fail(Code::kTimeout, "waited {:.1f} s for {}",
            std::chrono::duration<double>(now - start).count(), what);
     }
-    std::this_thread::sleep_for(pause);
+    std::this_thread::sleep_for(pause_after(now - start, world_.size()));
   }
   const std::vector<uint8_t> text =
       ask(world_, [&](c10d::Store& store) { return store.get(name); });
