@@ -92,7 +92,7 @@ void Checkpoints::after_step(const RunState& state, int64_t next_step) {
   if (next_step % every == 0) {
     save(state, path_of(next_step), !options_.sync_save);
     saved_ = next_step;
-  } else if (!is_prepared_ && !options_.sync_save && next_due <= options_.steps) {
+  } else if (!is_prepared_ && !options_.sync_save && next_due <= stop_) {
     check(fsdp2_checkpoint_prepare(state.shard.get(), state.optimizer.get(), state.step.get(),
                                    state.loader.get()));
   }

@@ -28,7 +28,8 @@ Resumed resume(const TrainOptions& options, const RunState& state);
 
 class Checkpoints {
  public:
-  explicit Checkpoints(const TrainOptions& options) : options_(options) {}
+  // The run ends before step `stop`.
+  Checkpoints(const TrainOptions& options, int64_t stop) : options_(options), stop_(stop) {}
 
   // Collective. After the step before `next_step`: writes one of a series if it is due, or else,
   // the first time, has the memory for those in the background made. Errors of the one before come
@@ -42,6 +43,7 @@ class Checkpoints {
   std::string path_of(int64_t next_step) const;
 
   const TrainOptions& options_;
+  const int64_t stop_;
   int64_t saved_ = -1;  // the last step saved
   bool is_prepared_ = false;
 };

@@ -65,7 +65,7 @@ Trainer::Trainer(const TrainOptions& options, const Mesh& mesh)
     : options_(options),
       mesh_(mesh),
       stop_(options.stop_step > 0 ? std::min(options.stop_step, options.steps) : options.steps),
-      checkpoints_(options) {
+      checkpoints_(options, stop_) {
   info_.struct_size = sizeof(info_);
   check(fsdp2_mesh_get_info(mesh.get(), &info_));
 }
