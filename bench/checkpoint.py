@@ -2,10 +2,12 @@
 """Checkpoint bandwidth beside PyTorch's DCP and beside dd, in one run.
 
     bazel build //bench:checkpoint_benchmark //cli:fsdp2
-    python3 bench/checkpoint.py --python VENV/bin/python --directory DIR [--bytes 1073741824] [--ranks 2] [--repeats 3]
+    python3 bench/checkpoint.py --python VENV/bin/python --directory DIR [--bytes 1073741824] [--ranks 2] [--rounds 5]
 
-Both sides save and load the same tensors on as many processes, twice a process, REPEATS times in
-turn; the best of each counts. dd writes as many bytes with conv=fsync.
+Both sides save and load the same tensors on as many processes. A round is a run of each side, of
+which the better of two saves and loads counts, and of dd, which writes as many bytes with
+conv=fsync. The table has medians over the rounds; ratios are taken within each round, as the disk
+may be faster in one round than in the next.
 """
 
 from __future__ import annotations
@@ -14,12 +16,14 @@ import argparse
 import json
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 TENSORS, COLUMNS = 64, 1024
+SIDES = ("libfsdp2", "Python DCP", "dd")
 
 PYTHON_SIDE = """
 import json, os, sys, time
@@ -116,6 +120,32 @@ def dd(arguments: argparse.Namespace) -> dict[str, float]:
     return {"save": seconds}
 
 
+def report(arguments: argparse.Namespace, rounds: list[dict[str, dict[str, float]]]) -> None:
+    gigabytes = arguments.bytes / 1e9
+    print(
+        f"{'':12} {'save':>10} {'load':>10}   GB/s, {arguments.ranks} ranks, {gigabytes:.2f} GB, "
+        f"median of {len(rounds)} rounds"
+    )
+    for side in SIDES:
+        cells = [
+            f"{gigabytes / statistics.median(r[side][key] for r in rounds):10.2f}"
+            for key in ("save", "load")
+            if key in rounds[0][side]
+        ]
+        print(f"{side:12} {' '.join(cells)}")
+
+    def ratio(what: str, above: tuple[str, str], below: tuple[str, str]) -> None:
+        found = sorted(r[above[0]][above[1]] / r[below[0]][below[1]] for r in rounds)
+        print(f"{what:40} {statistics.median(found):.2f} ({found[0]:.2f} to {found[-1]:.2f})")
+
+    us, python, copier = SIDES
+    ratio("save, times Python's speed", (python, "save"), (us, "save"))
+    ratio("save, times dd's speed", (copier, "save"), (us, "save"))
+    ratio("load, times Python's speed", (python, "load"), (us, "load"))
+    ratio("stall of a background save, copies", (us, "stall"), (us, "copy"))
+    ratio("stall of a run's first one, copies", (us, "first_stall"), (us, "copy"))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -124,38 +154,16 @@ def main() -> None:
     parser.add_argument("--directory", required=True, help="where to write; must exist")
     parser.add_argument("--bytes", type=int, default=1 << 30)
     parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
     script = Path(arguments.directory) / "python_side.py"
     script.write_text(PYTHON_SIDE)
-    best: dict[str, dict[str, float]] = {}
-    for _ in range(arguments.repeats):
-        for name, found in (
-            ("libfsdp2", ours(arguments)),
-            ("Python DCP", python_dcp(arguments, script)),
-            ("dd", dd(arguments)),
-        ):
-            known = best.setdefault(name, found)
-            best[name] = {key: min(value, known[key]) for key, value in found.items()}
-    gigabytes = arguments.bytes / 1e9
-    print(
-        f"{'':12} {'save':>10} {'load':>10}   GB/s, {arguments.ranks} ranks, {gigabytes:.2f} GB, best of {arguments.repeats}"
-    )
-    for name, found in best.items():
-        cells = [
-            f"{gigabytes / found[key]:10.2f}" if key in found else " " * 10
-            for key in ("save", "load")
-        ]
-        print(f"{name:12} {' '.join(cells)}")
-    mine, theirs = best["libfsdp2"], best["Python DCP"]
-    print(
-        f"save {theirs['save'] / mine['save']:.2f}x of Python, {best['dd']['save'] / mine['save']:.2f} of dd"
-    )
-    print(f"load {theirs['load'] / mine['load']:.2f}x of Python")
-    print(
-        f"stall of a background save {mine['stall'] / mine['copy']:.2f} copies ({mine['stall']:.3f} s), "
-        f"of the first one of a run {mine['first_stall'] / mine['copy']:.2f}"
-    )
+    rounds = []
+    for number in range(arguments.rounds):
+        print(f"round {number + 1} of {arguments.rounds}", file=sys.stderr)
+        sides = (ours(arguments), python_dcp(arguments, script), dd(arguments))
+        rounds.append(dict(zip(SIDES, sides, strict=True)))
+    report(arguments, rounds)
 
 
 if __name__ == "__main__":
