@@ -2,7 +2,6 @@
 
 #include <cerrno>
 #include <filesystem>
-#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -49,24 +48,6 @@ CheckpointState& state_of(ShardObject& shard) {
     shard.checkpoint = std::make_shared<CheckpointState>(shard.root->shared_mesh());
   }
   return *shard.checkpoint;
-}
-
-// The calls of this file settle failures among the ranks.
-void enter_agreeing(Call& call, const ShardObject& shard) {
-  enter(call, *shard.module);
-  call.occupy(shard.module->mesh->busy);
-}
-
-// A path that every rank could read; each may have its own.
-std::string agree_on_path(Call& call, const ShardObject& shard, const char* path,
-                          const char* name) {
-  enter_agreeing(call, shard);
-  std::string text;
-  agree(shard.root->mesh().world(), call.function(), [&] {
-    text = read_path(path, name);
-    return std::string();
-  });
-  return text;
 }
 
 // What goes with a shard into a checkpoint or out of one.
@@ -175,7 +156,7 @@ void check_path(const std::string& path, const SaveRequest& request) {
 SaveRequest agree_on_save(Call& call, ShardObject& shard, fsdp2_optimizer optimizer,
                           fsdp2_step step, fsdp2_loader loader, const char* path,
                           const fsdp2_save_options* given) {
-  enter_agreeing(call, shard);
+  enter_collective(call, *shard.module);
   SaveRequest request;
   agree(shard.root->mesh().world(), call.function(), [&] {
     request.path = read_path(path, "path");
@@ -254,7 +235,7 @@ std::string text_of(const fsdp2_load_options& options) {
 
 uint64_t get_state(Call& call, ShardObject& shard, fsdp2_optimizer optimizer, fsdp2_step step,
                    fsdp2_loader loader, int32_t flat_keys, const fsdp2_state* out) {
-  enter_agreeing(call, shard);
+  enter_collective(call, *shard.module);
   Parts parts;
   agree(shard.root->mesh().world(), call.function(), [&] {
     check_not_null(out, "out");
@@ -272,7 +253,7 @@ uint64_t get_state(Call& call, ShardObject& shard, fsdp2_optimizer optimizer, fs
 
 void set_state(Call& call, ShardObject& shard, fsdp2_optimizer optimizer, fsdp2_step step,
                fsdp2_loader loader, fsdp2_state handle, const fsdp2_load_options* given) {
-  enter_agreeing(call, shard);
+  enter_collective(call, *shard.module);
   World& world = shard.root->mesh().world();
   fsdp2_load_options options{};
   Parts parts;
@@ -299,7 +280,7 @@ void set_state(Call& call, ShardObject& shard, fsdp2_optimizer optimizer, fsdp2_
 
 void load(Call& call, ShardObject& shard, fsdp2_optimizer optimizer, fsdp2_step step,
           fsdp2_loader loader, const char* path, const fsdp2_load_options* given) {
-  enter_agreeing(call, shard);
+  enter_collective(call, *shard.module);
   std::string where;
   fsdp2_load_options options{};
   Parts parts;
@@ -322,12 +303,10 @@ void load(Call& call, ShardObject& shard, fsdp2_optimizer optimizer, fsdp2_step 
 }  // namespace fsdp2::capi
 
 using fsdp2::Code;
-using fsdp2::capi::agree_on_path;
 using fsdp2::capi::Call;
 using fsdp2::capi::guard;
 using fsdp2::capi::pin;
 namespace capi = fsdp2::capi;
-namespace ckpt = fsdp2::ckpt;
 
 fsdp2_status fsdp2_save_options_init(fsdp2_save_options* options, size_t struct_size) {
   return guard(__func__, [&](Call&) {
@@ -366,7 +345,7 @@ fsdp2_status fsdp2_checkpoint_prepare(fsdp2_shard shard, fsdp2_optimizer optimiz
 fsdp2_status fsdp2_checkpoint_wait(fsdp2_shard shard) {
   return guard(__func__, [&](Call& call) {
     const auto object = pin(shard);
-    capi::enter_agreeing(call, *object);
+    capi::enter_collective(call, *object->module);
     if (object->checkpoint) {
       object->checkpoint->saver.wait();
     }
@@ -425,31 +404,5 @@ fsdp2_status fsdp2_checkpoint_get_report(fsdp2_shard shard, char* buf, size_t ca
     FSDP2_CHECK(object->checkpoint && object->checkpoint->report, Code::kWrongState,
                 "nothing has been loaded into this shard by fsdp2_checkpoint_load");
     capi::write_text(*object->checkpoint->report, buf, cap, needed);
-  });
-}
-
-fsdp2_status fsdp2_checkpoint_save_full(fsdp2_shard shard, const char* path) {
-  return guard(__func__, [&](Call& call) {
-    const auto object = pin(shard);
-    const std::string file = agree_on_path(call, *object, path, "path");
-    ckpt::save_full_state_dict(*object->root, file, ckpt::full_format_of(file), {});
-  });
-}
-
-fsdp2_status fsdp2_checkpoint_load_full(fsdp2_shard shard, const char* path) {
-  return guard(__func__, [&](Call& call) {
-    const auto object = pin(shard);
-    ckpt::load_full_state_dict(*object->root, agree_on_path(call, *object, path, "path"));
-  });
-}
-
-fsdp2_status fsdp2_checkpoint_save_pretrained(fsdp2_shard shard, const char* directory) {
-  return guard(__func__, [&](Call& call) {
-    const auto object = pin(shard);
-    const std::string path = agree_on_path(call, *object, directory, "directory");
-    ckpt::FullWriterOptions options;
-    options.config_json = object->module->module->config_json();
-    ckpt::save_full_state_dict(*object->root, path, ckpt::CheckpointFormat::kHuggingFaceDirectory,
-                               options);
   });
 }

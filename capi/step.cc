@@ -76,8 +76,7 @@ std::string text_of(const fsdp2_step_options& options, double peak) {
 uint64_t create_step(Call& call, fsdp2_shard shard_handle, fsdp2_optimizer optimizer_handle,
                      const fsdp2_step_options* given, const fsdp2_step* out) {
   const std::shared_ptr<ShardObject> shard = pin(shard_handle);
-  enter(call, *shard->module);
-  call.occupy(shard->module->mesh->busy);
+  enter_collective(call, *shard->module);
   std::shared_ptr<StepObject> object;
   agree(shard->root->mesh().world(), "fsdp2_step_create", [&] {
     check_not_null(out, "out");
