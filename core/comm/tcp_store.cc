@@ -1,15 +1,20 @@
 #include "core/comm/tcp_store.h"
 
+#include <arpa/inet.h>
 #include <c10/util/Logging.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <optional>
+#include <system_error>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/comm/patience.h"
@@ -29,11 +34,12 @@ bool accepts(const addrinfo& address) {
   if (number < 0) {
     return false;
   }
-  static_cast<void>(::connect(number, address.ai_addr, address.ai_addrlen));  // poll tells
+  const bool connects =
+      ::connect(number, address.ai_addr, address.ai_addrlen) == 0 || errno == EINPROGRESS;
   pollfd connected{number, POLLOUT, 0};
   int error = 0;
   socklen_t length = sizeof(error);
-  const bool accepted = poll(&connected, 1, static_cast<int>(kConnect.count())) == 1 &&
+  const bool accepted = connects && poll(&connected, 1, static_cast<int>(kConnect.count())) == 1 &&
                         getsockopt(number, SOL_SOCKET, SO_ERROR, &error, &length) == 0 &&
                         error == 0;
   close(number);
@@ -55,25 +61,74 @@ void keep_warnings_from_standard_error() {
   static_cast<void>(done);
 }
 
-TcpStorePtr open(const std::string& host, uint16_t port, milliseconds timeout, bool serve) {
-  c10d::TCPStoreOptions options;
-  options.port = port;
-  options.isServer = serve;
+bool is_ipv4_address(const std::string& host) {
+  in_addr address{};
+  return inet_pton(AF_INET, host.c_str(), &address) == 1;
+}
+
+// A socket that is bound to an IPv4 port of this machine.
+class Ipv4Socket {
+ public:
+  explicit Ipv4Socket(uint16_t port) : number_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    address_.sin_family = AF_INET;
+    address_.sin_port = htons(port);
+    const int yes = 1;
+    socklen_t length = sizeof(address_);
+    if (number_ < 0 || setsockopt(number_, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes)) != 0 ||
+        bind(number_, address(), length) != 0 || getsockname(number_, address(), &length) != 0) {
+      const int error = errno;
+      close(number_);
+      throw std::system_error(error, std::generic_category());
+    }
+  }
+  ~Ipv4Socket() {
+    if (number_ >= 0) {
+      close(number_);
+    }
+  }
+  Ipv4Socket(const Ipv4Socket&) = delete;
+  Ipv4Socket& operator=(const Ipv4Socket&) = delete;
+
+  uint16_t port() const { return ntohs(address_.sin_port); }
+  int release() { return std::exchange(number_, -1); }
+
+ private:
+  sockaddr* address() { return reinterpret_cast<sockaddr*>(&address_); }
+
+  int number_;
+  sockaddr_in address_{};
+};
+
+TcpStorePtr open(const std::string& host, c10d::TCPStoreOptions options) {
   options.waitWorkers = false;  // meet_at waits, and tells who is missing
-  options.timeout = timeout;
   keep_warnings_from_standard_error();
   const NoSigpipe guard;
   return c10::make_intrusive<c10d::TCPStore>(host, options);
 }
 
+// LibTorch's own socket is one for both families, and the store asks for the name of each client in
+// the one thread that it has. 127.0.0.1 comes as an IPv6 address there, by which /etc/hosts does
+// not know it: a name server that is slow would keep the ranks of one machine waiting for seconds.
+TcpStorePtr serve_at_ipv4(const std::string& host, c10d::TCPStoreOptions options) {
+  Ipv4Socket socket(options.port);
+  options.port = socket.port();
+  options.masterListenFd = socket.release();  // the store closes it, also if it fails
+  return open(host, options);
+}
+
 }  // namespace
 
 TcpStorePtr serve_tcp_store(const std::string& host, uint16_t port, milliseconds timeout) {
+  c10d::TCPStoreOptions options;
+  options.port = port;
+  options.isServer = true;
+  options.timeout = timeout;
   try {
-    return open(host, port, timeout, true);
+    return is_ipv4_address(host) ? serve_at_ipv4(host, options) : open(host, options);
   } catch (...) {
     const std::string text = current_exception_text();
-    if (text.find("EADDRINUSE") != std::string::npos) {
+    if (text.find("EADDRINUSE") != std::string::npos ||
+        text.find(std::generic_category().message(EADDRINUSE)) != std::string::npos) {
       fail(Code::kIo,
            "rank 0 cannot listen on port {}: it is in use; set MASTER_PORT to a free one, or end "
            "the program that holds it",
@@ -86,11 +141,12 @@ TcpStorePtr serve_tcp_store(const std::string& host, uint16_t port, milliseconds
 TcpStorePtr connect_tcp_store(const std::string& host, uint16_t port,
                               std::chrono::steady_clock::time_point deadline) {
   const auto left = std::chrono::duration_cast<milliseconds>(deadline - Clock::now());
+  c10d::TCPStoreOptions options;
+  options.port = port;
+  options.timeout = std::max(left, milliseconds(1));
   std::optional<TcpStorePtr> store;
   try {
-    store = answer_until(deadline, [host, port, left = std::max(left, milliseconds(1))] {
-      return open(host, port, left, false);
-    });
+    store = answer_until(deadline, [host, options] { return open(host, options); });
   } catch (...) {
     fail(Code::kComm, "cannot use the store at {}:{}: {}", host, port, current_exception_text());
   }
