@@ -83,7 +83,7 @@ void ItemWriter::write(const void* data, size_t count) {
 }
 
 void ItemWriter::start_writing_back() {
-  // As many as it has, up to the most.
+  // As many again as it has already, within bounds.
   const int64_t enough = std::clamp(handed_to_disk_, kFirstWriteBackBytes, kMostWriteBackBytes);
   if (bytes_ - handed_to_disk_ >= enough) {
     // Only a hint: what goes wrong shows at the sync.

@@ -15,8 +15,8 @@ namespace fsdp2 {
 
 using TcpStorePtr = c10::intrusive_ptr<c10d::TCPStore>;
 
-// One kept by this process, at any free port if `port` is 0. Errors: kIo (the port is in use),
-// kComm.
+// One kept by this process on all addresses of this machine, or all of IPv4 if the host is such an
+// address; at any free port if `port` is 0. Errors: kIo (the port is in use), kComm.
 TcpStorePtr serve_tcp_store(const std::string& host, uint16_t port,
                             std::chrono::milliseconds timeout);
 
