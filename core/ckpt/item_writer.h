@@ -30,7 +30,7 @@ class ItemWriter {
   ItemWriter& operator=(const ItemWriter&) = delete;
 
   // Sets room aside for what is going to be written, where the file system can: a disk that is too
-  // full is found before the first byte, and a file in one piece is written faster.
+  // full is found before the first byte, and the file is in fewer pieces. Errors: kIo (no space).
   void preallocate(int64_t bytes);
 
   int64_t bytes_written() const { return bytes_; }
