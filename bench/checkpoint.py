@@ -6,8 +6,9 @@
 
 Both sides save and load the same tensors on as many processes. A round is a run of each side, of
 which the better of two saves and loads counts, and of dd, which writes as many bytes with
-conv=fsync. The table has medians over the rounds; ratios are taken within each round, as the disk
-may be faster in one round than in the next.
+conv=fsync; and of "the disk": a dd for each rank, side by side, past the page cache (needs
+O_DIRECT), which is what the disk takes at most. The table has medians over the rounds; ratios are
+taken within each round, as the disk may be faster in one round than in the next.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ import statistics
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 TENSORS, COLUMNS = 64, 1024
-SIDES = ("libfsdp2", "Python DCP", "dd")
+SIDES = ("libfsdp2", "Python DCP", "dd", "the disk")
 
 PYTHON_SIDE = """
 import json, os, sys, time
@@ -70,7 +72,7 @@ def run(command: list[str]) -> str:
 def remove(directory: str, pattern: str) -> None:
     """Before anything is timed: to remove a file keeps the disk busy for a while."""
     for path in Path(directory).glob(pattern):
-        shutil.rmtree(path)
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
     os.sync()
 
 
@@ -101,22 +103,20 @@ def python_dcp(arguments: argparse.Namespace, script: Path) -> dict[str, float]:
     return last_json(run(command))
 
 
-def dd(arguments: argparse.Namespace) -> dict[str, float]:
-    path = Path(arguments.directory) / "dd"
-    path.unlink(missing_ok=True)
+def dd(arguments: argparse.Namespace, writers: int, flags: list[str]) -> dict[str, float]:
+    """As many bytes as a save, by so many processes side by side."""
+    paths = [Path(arguments.directory) / f"dd{i}" for i in range(writers)]
+    blocks = (arguments.bytes >> 20) // writers
+    commands = [
+        ["dd", "if=/dev/zero", f"of={path}", "bs=1M", f"count={blocks}", "conv=fsync", *flags]
+        for path in paths
+    ]
+    remove(arguments.directory, "dd[0-9]*")
     start = time.perf_counter()
-    run(
-        [
-            "dd",
-            "if=/dev/zero",
-            f"of={path}",
-            "bs=1M",
-            f"count={arguments.bytes >> 20}",
-            "conv=fsync",
-        ]
-    )
+    with ThreadPoolExecutor(writers) as pool:
+        list(pool.map(run, commands))
     seconds = time.perf_counter() - start
-    path.unlink()
+    remove(arguments.directory, "dd[0-9]*")
     return {"save": seconds}
 
 
@@ -138,9 +138,11 @@ def report(arguments: argparse.Namespace, rounds: list[dict[str, dict[str, float
         found = sorted(r[above[0]][above[1]] / r[below[0]][below[1]] for r in rounds)
         print(f"{what:40} {statistics.median(found):.2f} ({found[0]:.2f} to {found[-1]:.2f})")
 
-    us, python, copier = SIDES
+    us, python, copier, disk = SIDES
     ratio("save, times Python's speed", (python, "save"), (us, "save"))
     ratio("save, times dd's speed", (copier, "save"), (us, "save"))
+    ratio("save, share of what the disk takes", (disk, "save"), (us, "save"))
+    ratio("what the disk takes, times Python's save", (python, "save"), (disk, "save"))
     ratio("load, times Python's speed", (python, "load"), (us, "load"))
     ratio("stall of a background save, copies", (us, "stall"), (us, "copy"))
     ratio("stall of a run's first one, copies", (us, "first_stall"), (us, "copy"))
@@ -161,7 +163,12 @@ def main() -> None:
     rounds = []
     for number in range(arguments.rounds):
         print(f"round {number + 1} of {arguments.rounds}", file=sys.stderr)
-        sides = (ours(arguments), python_dcp(arguments, script), dd(arguments))
+        sides = (
+            ours(arguments),
+            python_dcp(arguments, script),
+            dd(arguments, 1, []),
+            dd(arguments, arguments.ranks, ["oflag=direct"]),
+        )
         rounds.append(dict(zip(SIDES, sides, strict=True)))
     report(arguments, rounds)
 
