@@ -1,6 +1,9 @@
 #include "core/ckpt/open_files.h"
 
 #include <algorithm>
+#include <utility>
+
+#include "core/base/error.h"
 
 namespace fsdp2::ckpt {
 
@@ -17,6 +20,16 @@ std::shared_ptr<const MappedFile> OpenFiles::open(const std::string& path) {
   }
   recent_.push_front(std::make_shared<const MappedFile>(path));
   return recent_.front();
+}
+
+RecentFileBytes::RecentFileBytes(std::shared_ptr<OpenFiles> files, std::string path)
+    : files_(std::move(files)), path_(std::move(path)), size_(files_->open(path_)->size()) {}
+
+void RecentFileBytes::read(int64_t offset, int64_t count, void* out) const {
+  const auto file = files_->open(path_);
+  FSDP2_CHECK(file->size() == size_, Code::kIo,
+              "{}: had {} bytes when it was opened and now has {}", path_, size_, file->size());
+  file->read(offset, count, out);
 }
 
 }  // namespace fsdp2::ckpt

@@ -3,12 +3,14 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <list>
 #include <memory>
 #include <mutex>
 #include <string>
 
 #include "core/base/file.h"
+#include "core/ckpt/byte_source.h"
 
 namespace fsdp2::ckpt {
 
@@ -23,6 +25,24 @@ class OpenFiles {
  private:
   std::mutex mutex_;
   std::list<std::shared_ptr<const MappedFile>> recent_;  // the one used last in front
+};
+
+// A file as it is, open only while it is among the few. Any thread may read.
+class RecentFileBytes final : public ByteSource {
+ public:
+  // Errors: those of MappedFile.
+  RecentFileBytes(std::shared_ptr<OpenFiles> files, std::string path);
+
+  const std::string& path() const override { return path_; }
+  int64_t size() const override { return size_; }
+  // Errors: also kIo if the file has another size than it had at first.
+  void read(int64_t offset, int64_t count, void* out) const override;
+  bool is_checked() const override { return false; }
+
+ private:
+  const std::shared_ptr<OpenFiles> files_;
+  const std::string path_;
+  const int64_t size_;
 };
 
 }  // namespace fsdp2::ckpt

@@ -52,7 +52,8 @@ PthState::PthState(const std::string& path, CheckpointFormat format)
 
 void PthState::add_file(const std::string& file) {
   const size_t archive = archives_.size();
-  archives_.push_back(std::make_unique<TorchArchive>(file));
+  archives_.push_back(
+      std::make_unique<TorchArchive>(std::make_shared<const RecentFileBytes>(files_, file)));
   const PickleValue& root = archives_.back()->root();
   const PickleValue* shards = nullptr;
   if (format_ == CheckpointFormat::kPthPerRankDirectory) {

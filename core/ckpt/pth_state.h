@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/ckpt/checkpoint_format.h"
+#include "core/ckpt/open_files.h"
 #include "core/ckpt/per_rank_files.h"
 #include "core/ckpt/pth_state_dict.h"
 #include "core/ckpt/state_source.h"
@@ -43,6 +44,7 @@ class PthState final : public StateSource {
   void check_pieces() const;
 
   const CheckpointFormat format_;
+  const std::shared_ptr<OpenFiles> files_ = std::make_shared<OpenFiles>();
   std::vector<std::unique_ptr<TorchArchive>> archives_;
   std::vector<StateEntry> listed_;  // while files are added
   std::unordered_map<std::string, size_t> index_of_;

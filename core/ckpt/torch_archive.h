@@ -99,6 +99,7 @@ class TorchArchive {
   // A whole file. Errors, here and below: kNotFound, kIo; kCorruptData; kUnsupported; naming the
   // file.
   explicit TorchArchive(const std::string& path);
+  explicit TorchArchive(std::shared_ptr<const ByteSource> file);
   // `length` bytes of a file from `offset` on. `item` names them in messages.
   TorchArchive(std::shared_ptr<const ByteSource> file, int64_t offset, int64_t length,
                const std::string& item);

@@ -73,7 +73,10 @@ bool is_whole_record(const PickleTensor& tensor, const at::Tensor& out) {
 }  // namespace
 
 TorchArchive::TorchArchive(const std::string& path)
-    : file_(std::make_shared<const FileBytes>(path)), label_(path) {
+    : TorchArchive(std::make_shared<const FileBytes>(path)) {}
+
+TorchArchive::TorchArchive(std::shared_ptr<const ByteSource> file)
+    : file_(std::move(file)), label_(file_->path()) {
   open(0, file_->size());
 }
 

@@ -3,7 +3,6 @@
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 
 #include <fstream>
 #include <string>
@@ -13,6 +12,7 @@
 #include "core/base/log.h"
 #include "tests/core/base/file_fixture.h"
 #include "tests/core/ckpt/dcp_fixture.h"
+#include "tests/core/ckpt/few_descriptors.h"
 
 namespace fsdp2::ckpt {
 namespace {
@@ -119,10 +119,7 @@ TEST_F(DcpDirectoryTest, MayHaveMoreFilesThanAProcessDescriptors) {
   builder.spread(200);
   builder.add_tensor({"w"}, at::arange(200 * 3, at::kFloat).view({200, 3}), 200);
   builder.write();
-  rlimit before{};
-  ::getrlimit(RLIMIT_NOFILE, &before);
-  const rlimit few{64, before.rlim_max};
-  ::setrlimit(RLIMIT_NOFILE, &few);
+  const FewDescriptors few(64);
   for (const bool has_manifest : {false, true}) {
     if (has_manifest) {
       EXPECT_NO_THROW(rebuild_manifest(run()));
@@ -132,7 +129,6 @@ TEST_F(DcpDirectoryTest, MayHaveMoreFilesThanAProcessDescriptors) {
                           at::arange(200 * 3, at::kFloat).view({200, 3})));
     EXPECT_NO_THROW(directory.verify());
   }
-  ::setrlimit(RLIMIT_NOFILE, &before);
 }
 
 // One of four ranks, of a checkpoint of another number of them.

@@ -5,11 +5,13 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "tests/core/base/file_fixture.h"
+#include "tests/core/ckpt/few_descriptors.h"
 
 namespace fsdp2::ckpt {
 namespace {
@@ -106,6 +108,32 @@ TEST_F(PthStateTest, RanksTogetherHoldTheWhole) {
   const at::Tensor out = at::empty({2, 2});
   state.read(*state.find("w"), {2, 1}, out);
   EXPECT_TRUE(at::equal(out, all.narrow(0, 2, 2).narrow(1, 1, 2)));
+}
+
+TEST_F(PthStateTest, RanksMayBeMoreThanAProcessHasDescriptors) {
+  const at::Tensor all = count_up({200, 3});
+  std::vector<Piece> pieces;
+  for (int64_t rank = 0; rank < 200; ++rank) {
+    pieces.push_back({{200, 3}, {rank, 0}, all.narrow(0, rank, 1)});
+  }
+  write_ranks(pieces);
+  const FewDescriptors few(64);
+  const PthState state = open_ranks();
+  EXPECT_TRUE(at::equal(read_whole(state, *state.find("w")), all));
+  EXPECT_NO_THROW(state.verify());
+}
+
+TEST_F(PthStateTest, FileThatIsCutAfterOpeningIsAnError) {
+  const at::Tensor all = count_up({40});
+  std::vector<Piece> pieces;
+  for (int64_t rank = 0; rank < 40; ++rank) {  // more than stay open
+    pieces.push_back({{40}, {rank}, all.narrow(0, rank, 1)});
+  }
+  write_ranks(pieces);
+  const PthState state = open_ranks();
+  const std::string first = path("ranks/" + per_rank_file_name(1, 0));
+  std::filesystem::resize_file(first, std::filesystem::file_size(first) - 1);
+  EXPECT_ERROR(read_whole(state, *state.find("w")), Code::kIo, "when it was opened and now has");
 }
 
 TEST_F(PthStateTest, ReplicasOfARankMayBeThere) {
