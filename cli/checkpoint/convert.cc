@@ -20,11 +20,14 @@ bool ends_with(const std::string& text, const std::string& end) {
   return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
 }
 
+// Files of torch.save have many names.
 std::string format_of(const std::string& target) {
   if (ends_with(target, ".safetensors")) {
     return "safetensors";
   }
-  return ends_with(target, ".pth") ? "pth" : "dcp";
+  const bool is_torch_file =
+      ends_with(target, ".pth") || ends_with(target, ".pt") || ends_with(target, ".bin");
+  return is_torch_file ? "pth" : "dcp";
 }
 
 }  // namespace
@@ -60,6 +63,7 @@ int convert(const std::vector<std::string>& arguments) {
   if (!parse_arguments(app, arguments)) {
     return 0;
   }
+  check(fsdp2_log_set(FSDP2_LOG_INFO, nullptr, nullptr, nullptr));  // long work tells how far it is
   format = format.empty() ? format_of(to) : format;
   options.format = kFormats.at(format);
   options.model_only = model_only ? 1 : 0;

@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "core/base/error.h"
 #include "core/base/file.h"
 #include "core/base/log.h"
+#include "core/base/progress_log.h"
 #include "core/ckpt/dcp_description.h"
 #include "core/ckpt/dcp_item.h"
 #include "core/ckpt/full_writer.h"
@@ -51,11 +53,13 @@ class Conversion {
   }
   bool is_readable(const StateEntry& object) const;
   void choose();
+  void count_written(const at::Tensor& tensor);
   void write_flat();
   void write_dcp();
   void write_pth_tree();
   void write_per_rank(int rank, const std::string& save_id);
   std::string config_json() const;
+  double bytes_to_write() const;
   TensorSpec spec_of(const Move& move) const {
     return {name_of(move.path), *move.from->dtype, move.from->shape};
   }
@@ -65,6 +69,7 @@ class Conversion {
   const ConvertOptions& options_;
   std::vector<Move> moves_;
   ConvertResult result_;
+  std::optional<ProgressLog> progress_;
 };
 
 // Objects that need more than plain data are of the program that wrote them; damage is an error.
@@ -111,6 +116,23 @@ void Conversion::choose() {
               "{}: holds no model: nothing is under \"{}\"", source_->path(), kModel);
 }
 
+double Conversion::bytes_to_write() const {
+  double bytes = 0;
+  for (const Move& move : moves_) {
+    if (move.from->dtype) {
+      bytes += static_cast<double>(c10::multiply_integers(move.from->shape)) *
+               static_cast<double>(c10::elementSize(*move.from->dtype));
+    }
+  }
+  return bytes;
+}
+
+void Conversion::count_written(const at::Tensor& tensor) {
+  const auto bytes = static_cast<int64_t>(tensor.nbytes());
+  result_.bytes += bytes;
+  progress_->add(bytes);
+}
+
 std::string Conversion::config_json() const {
   if (options_.format != CheckpointFormat::kHuggingFaceDirectory) {
     return "";
@@ -119,8 +141,9 @@ std::string Conversion::config_json() const {
                        detect_format(source_->path()) == CheckpointFormat::kHuggingFaceDirectory;
   FSDP2_CHECK(
       has_own || !options_.config_path.empty(), Code::kInvalidArgument,
-      "{}: a model directory needs the model's config.json, which {} does not have: name it", to_,
-      source_->path());
+      "{}: a model directory needs the model's config.json, which {} does not have: name one "
+      "(config_path, fsdp2 convert --config)",
+      to_, source_->path());
   return read_text_file(has_own ? source_->path() + "/config.json" : options_.config_path,
                         kMaxConfigBytes);
 }
@@ -139,7 +162,7 @@ void Conversion::write_flat() {
   for (const TensorSpec& spec : writer->plan()) {
     const at::Tensor tensor = read_whole(*source_, *by_name.at(spec.name));
     writer->append(spec.name, tensor);
-    result_.bytes += static_cast<int64_t>(tensor.nbytes());
+    count_written(tensor);
   }
   writer->finish();
 }
@@ -159,7 +182,7 @@ void Conversion::write_dcp() {
       chunk = {std::vector<int64_t>(move.from->shape.size(), 0), move.from->shape};
       const at::Tensor tensor = read_whole(*source_, *move.from);
       written = file.append_tensor(tensor);
-      result_.bytes += static_cast<int64_t>(tensor.nbytes());
+      count_written(tensor);
     } else {
       const PickleValue value = source_->read_object(*move.from);
       written = file.append([&](const ByteSink& sink) { write_object_item(sink, value); });
@@ -191,7 +214,7 @@ void Conversion::write_pth_tree() {
   for (size_t i = 0; i < tensors.size(); ++i) {
     const at::Tensor tensor = read_whole(*source_, *tensors[i]);
     writer->append(plan[i].name, tensor);
-    result_.bytes += static_cast<int64_t>(tensor.nbytes());
+    count_written(tensor);
   }
   writer->finish();
 }
@@ -229,13 +252,14 @@ void Conversion::write_per_rank(int rank, const std::string& save_id) {
       source_->read(*boxes[i].first, boxes[i].second, tensor);
     }
     writer->append(plan[i].name, tensor);
-    result_.bytes += static_cast<int64_t>(tensor.nbytes());
+    count_written(tensor);
   }
   writer->finish();
 }
 
 ConvertResult Conversion::run() {
   choose();
+  progress_.emplace("checkpoint", "writing " + to_, bytes_to_write());
   if (needs_flat() && options_.format != CheckpointFormat::kDcpDirectory &&
       options_.format != CheckpointFormat::kPthPerRankDirectory) {
     write_flat();

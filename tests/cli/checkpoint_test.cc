@@ -202,7 +202,9 @@ TEST(Convert, ThroughEveryFormatAndBackKeepsTheRun) {
   };
   convert("/dcp", "/all.pth", {});
   EXPECT_EQ(losses(run_to_end(2, {"--resume", folder + "/all.pth"})), losses(expected));
-  convert("/all.pth", "/ranks", {"--format", "pth-per-rank", "--ranks", "3", "--step", "3"});
+  convert("/all.pth", "/all.pt", {});
+  EXPECT_EQ(read_file(folder + "/all.pt"), read_file(folder + "/all.pth"));
+  convert("/all.pt", "/ranks", {"--format", "pth-per-rank", "--ranks", "3", "--step", "3"});
   convert("/ranks", "/back", {});
   const Training resumed = run_to_end(2, {"--resume", folder + "/back"});
   EXPECT_EQ(losses(resumed), losses(expected));
