@@ -8,6 +8,13 @@
 
 namespace fsdp2::ckpt {
 
+namespace {
+
+// What has been read is still in the cache when its checksum is taken.
+constexpr int64_t kPiece = int64_t{1} << 18;
+
+}  // namespace
+
 CheckedItem::CheckedItem(std::shared_ptr<const MappedFile> file, ManifestItem item)
     : file_(std::move(file)), item_(std::move(item)) {
   FSDP2_CHECK(item_.offset <= file_->size() && item_.bytes <= file_->size() - item_.offset,
@@ -20,13 +27,18 @@ int64_t CheckedItem::bytes_of(int64_t block) const {
   return std::min(kBlockBytes, item_.bytes - block * kBlockBytes);
 }
 
-void CheckedItem::compare(int64_t block, const uint8_t* bytes) const {
+void CheckedItem::read_block(int64_t block, uint8_t* out) const {
   const int64_t begin = item_.offset + block * kBlockBytes;
-  FSDP2_CHECK(checksum(bytes, static_cast<size_t>(bytes_of(block))) ==
-                  item_.blocks[static_cast<size_t>(block)],
-              Code::kCorruptData,
+  const int64_t bytes = bytes_of(block);
+  BlockChecksums sums;
+  for (int64_t done = 0; done < bytes; done += kPiece) {
+    const int64_t now = std::min(kPiece, bytes - done);
+    file_->read(begin + done, now, out + done);
+    sums.add(out + done, static_cast<size_t>(now));
+  }
+  FSDP2_CHECK(sums.finish().at(0) == item_.blocks[static_cast<size_t>(block)], Code::kCorruptData,
               "{}: item {} is damaged: bytes {} to {} of the file are not what was written",
-              file_->path(), item_.name, begin, begin + bytes_of(block));
+              file_->path(), item_.name, begin, begin + bytes);
 }
 
 const uint8_t* CheckedItem::copy_of(int64_t block) const {
@@ -41,8 +53,7 @@ const uint8_t* CheckedItem::copy_of(int64_t block) const {
   if (!copy.memory) {
     copy.memory.emplace();
   }
-  file_->read(item_.offset + block * kBlockBytes, bytes_of(block), copy.memory->data());
-  compare(block, copy.memory->data());
+  read_block(block, copy.memory->data());
   copy.number = block;
   return copy.memory->data();
 }
@@ -59,8 +70,7 @@ void CheckedItem::read(int64_t offset, int64_t count, void* out) const {
     const int64_t within = at - block * kBlockBytes;
     const int64_t now = std::min(bytes_of(block) - within, end - at);
     if (now == bytes_of(block)) {
-      file_->read(item_.offset + at, now, to);
-      compare(block, to);
+      read_block(block, to);
     } else {
       std::copy_n(copy_of(block) + within, now, to);
     }

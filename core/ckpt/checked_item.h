@@ -42,7 +42,7 @@ class CheckedItem final : public ByteSource {
   };
 
   int64_t bytes_of(int64_t block) const;
-  void compare(int64_t block, const uint8_t* bytes) const;
+  void read_block(int64_t block, uint8_t* out) const;
   const uint8_t* copy_of(int64_t block) const;
 
   const std::shared_ptr<const MappedFile> file_;
