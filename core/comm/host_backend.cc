@@ -64,7 +64,7 @@ class HostBackend final : public c10d::Backend {
   WorkPtr _allgather_base(at::Tensor& out, at::Tensor& in,
                           const c10d::AllgatherOptions& /*options*/) override {
     const OperationPtr operation = make(Collective::kAllGather, {out, in});
-    gather(*operation, out, in);
+    gather_from_all(*operation, out, in);
     return post(operation);
   }
 
@@ -77,7 +77,7 @@ class HostBackend final : public c10d::Backend {
 
   WorkPtr allreduce(std::vector<at::Tensor>& tensors,
                     const c10d::AllreduceOptions& options) override {
-    const at::Tensor tensor = tensors.at(0);
+    const at::Tensor& tensor = tensors.at(0);
     const ReduceOp op = to_reduce_op(options.reduceOp);
     if (all_reduce_gathers(size_of(tensor), getSize())) {
       return reduce_everywhere(tensor, op);
@@ -87,7 +87,7 @@ class HostBackend final : public c10d::Backend {
 
   WorkPtr broadcast(std::vector<at::Tensor>& tensors,
                     const c10d::BroadcastOptions& options) override {
-    const at::Tensor tensor = tensors.at(0);
+    const at::Tensor& tensor = tensors.at(0);
     const auto root = static_cast<int>(options.rootRank);
     const OperationPtr operation = make(Collective::kBroadcast, {tensor});
     if (root == getRank()) {
@@ -100,7 +100,7 @@ class HostBackend final : public c10d::Backend {
 
   WorkPtr scatter(std::vector<at::Tensor>& outputs, std::vector<std::vector<at::Tensor>>& inputs,
                   const c10d::ScatterOptions& options) override {
-    const at::Tensor out = outputs.at(0);
+    const at::Tensor& out = outputs.at(0);
     const auto root = static_cast<int>(options.rootRank);
     const OperationPtr operation = make(Collective::kScatter, {out});
     if (root != getRank()) {
@@ -143,7 +143,7 @@ class HostBackend final : public c10d::Backend {
     }
   }
 
-  void gather(Operation& operation, const at::Tensor& out, const at::Tensor& in) {
+  void gather_from_all(Operation& operation, const at::Tensor& out, const at::Tensor& in) {
     const int64_t bytes = size_of(in);
     for (int source = 0; source < getSize(); ++source) {
       std::byte* const place = bytes_of(out) + source * bytes;
@@ -176,7 +176,7 @@ class HostBackend final : public c10d::Backend {
   WorkPtr reduce_everywhere(const at::Tensor& tensor, ReduceOp op) {
     const at::Tensor all = at::empty({getSize() * tensor.numel()}, tensor.options());
     const OperationPtr operation = make(Collective::kAllReduce, {tensor, all});
-    gather(*operation, all, tensor);
+    gather_from_all(*operation, all, tensor);
     operation->finish = [tensor, all, op, size = getSize()] {
       reduce_in_rank_order(tensor, all.view({size, -1}).unbind(0), op);
     };
