@@ -6,9 +6,9 @@
 
 Both sides save and load the same tensors on as many processes. A round is a run of each side, of
 which the better of two saves and loads counts, and of dd, which writes as many bytes with
-conv=fsync; and of "the disk": a dd for each rank, side by side, past the page cache (needs
-O_DIRECT), which is what the disk takes at most. The table has medians over the rounds; ratios are
-taken within each round, as the disk may be faster in one round than in the next.
+conv=fsync; and of a dd for each rank, side by side, past the page cache (oflag=direct, which the
+file system must know), to tell how much of a save is the disk. The table has medians over the
+rounds; ratios are taken within each round, as the disk may be faster in one round than in the next.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 TENSORS, COLUMNS = 64, 1024
-SIDES = ("libfsdp2", "Python DCP", "dd", "the disk")
+SIDES = ("libfsdp2", "Python DCP", "dd", "direct dds")
 
 PYTHON_SIDE = """
 import json, os, sys, time
@@ -138,11 +138,11 @@ def report(arguments: argparse.Namespace, rounds: list[dict[str, dict[str, float
         found = sorted(r[above[0]][above[1]] / r[below[0]][below[1]] for r in rounds)
         print(f"{what:40} {statistics.median(found):.2f} ({found[0]:.2f} to {found[-1]:.2f})")
 
-    us, python, copier, disk = SIDES
+    us, python, copier, direct = SIDES
     ratio("save, times Python's speed", (python, "save"), (us, "save"))
     ratio("save, times dd's speed", (copier, "save"), (us, "save"))
-    ratio("save, share of what the disk takes", (disk, "save"), (us, "save"))
-    ratio("what the disk takes, times Python's save", (python, "save"), (disk, "save"))
+    ratio("save, times the direct dds' speed", (direct, "save"), (us, "save"))
+    ratio("direct dds, times Python's speed", (python, "save"), (direct, "save"))
     ratio("load, times Python's speed", (python, "load"), (us, "load"))
     ratio("stall of a background save, copies", (us, "stall"), (us, "copy"))
     ratio("stall of a run's first one, copies", (us, "first_stall"), (us, "copy"))
