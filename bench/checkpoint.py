@@ -72,7 +72,10 @@ def run(command: list[str]) -> str:
 def remove(directory: str, pattern: str) -> None:
     """Before anything is timed: to remove a file keeps the disk busy for a while."""
     for path in Path(directory).glob(pattern):
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
     os.sync()
 
 

@@ -1,9 +1,11 @@
 #include <cstdint>
+#include <filesystem>
 #include <iostream>
 #include <map>
 
 #include "cli/arguments.h"
 #include "cli/checkpoint/commands.h"
+#include "cli/torch_file.h"
 #include "cli/train/library.h"
 
 namespace fsdp2::cli {
@@ -16,18 +18,11 @@ const std::map<std::string, int32_t> kFormats = {{"dcp", FSDP2_CHECKPOINT_SHARDE
                                                  {"model", FSDP2_CHECKPOINT_MODEL_DIRECTORY},
                                                  {"pth-per-rank", FSDP2_CHECKPOINT_PTH_PER_RANK}};
 
-bool ends_with(const std::string& text, const std::string& end) {
-  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
-}
-
-// Files of torch.save have many names.
-std::string format_of(const std::string& target) {
-  if (ends_with(target, ".safetensors")) {
+std::string format_of(const std::filesystem::path& target) {
+  if (target.extension() == ".safetensors") {
     return "safetensors";
   }
-  const bool is_torch_file =
-      ends_with(target, ".pth") || ends_with(target, ".pt") || ends_with(target, ".bin");
-  return is_torch_file ? "pth" : "dcp";
+  return is_torch_file(target) ? "pth" : "dcp";
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "cli/torch_file.h"
 #include "cli/train/setup.h"
 
 namespace fsdp2::cli {
@@ -74,11 +75,6 @@ void check_replaced(const std::string& flag, const std::string& path, int32_t fo
   if (!path.empty() && fsdp2_checkpoint_check_path(path.c_str(), &save) != FSDP2_OK) {
     throw Failure(flag + " " + fsdp2_error_message() + advice);
   }
-}
-
-bool is_torch_file(const fs::path& path) {
-  const fs::path extension = path.extension();
-  return extension == ".pth" || extension == ".pt" || extension == ".bin";
 }
 
 }  // namespace
