@@ -1,5 +1,5 @@
 // From which size on a parameter is better gathered and reduced straight from its storage than
-// through a packed buffer: what kDirectBytes in core/fsdp/collectives.h stands on.
+// through a packed buffer: what kDirectBytes in core/fsdp/group/collectives.h stands on.
 //
 //   ./bazelw run //bench:comm_path_benchmark
 //
@@ -13,7 +13,7 @@
 #include <memory>
 #include <vector>
 
-#include "core/fsdp/collectives.h"
+#include "core/fsdp/group/collectives.h"
 #include "core/fsdp/fully_shard.h"
 #include "tests/support/ranks.h"
 

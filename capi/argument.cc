@@ -1,42 +1,19 @@
 #include "capi/argument.h"
 
 #include <cstring>
+#include <optional>
+#include <string_view>
+
+#include "core/base/text.h"
 
 namespace fsdp2::capi {
 
 namespace {
 
-// Length of the UTF-8 sequence at `at`, of which `left` bytes are there; 0 if it is malformed,
-// overlong, a surrogate or beyond U+10FFFF.
-size_t utf8_sequence(const unsigned char* at, size_t left) {
-  const unsigned char lead = at[0];
-  if (lead < 0x80) {
-    return 1;
-  }
-  const size_t length = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
-  if (lead < 0xc2 || lead > 0xf4 || left < length) {
-    return 0;
-  }
-  for (size_t i = 1; i < length; ++i) {
-    if ((at[i] & 0xc0) != 0x80) {
-      return 0;
-    }
-  }
-  const unsigned char second = at[1];
-  const bool overlong = (lead == 0xe0 && second < 0xa0) || (lead == 0xf0 && second < 0x90);
-  const bool surrogate = lead == 0xed && second >= 0xa0;
-  const bool beyond = lead == 0xf4 && second >= 0x90;
-  return overlong || surrogate || beyond ? 0 : length;
-}
-
-void check_utf8(const char* text, size_t length, const char* name) {
-  const auto* bytes = reinterpret_cast<const unsigned char*>(text);
-  for (size_t i = 0; i < length;) {
-    const size_t step = utf8_sequence(bytes + i, length - i);
-    FSDP2_CHECK(step > 0, Code::kInvalidArgument, "{}: expected UTF-8, found byte 0x{:02x} at {}",
-                name, bytes[i], i);
-    i += step;
-  }
+void check_utf8(std::string_view text, const char* name) {
+  const std::optional<size_t> malformed = find_malformed_utf8(text);
+  FSDP2_CHECK(!malformed, Code::kInvalidArgument, "{}: expected UTF-8, found byte 0x{:02x} at {}",
+              name, static_cast<unsigned char>(text[*malformed]), *malformed);
 }
 
 }  // namespace
@@ -53,7 +30,7 @@ std::string read_text(const char* text, size_t max_bytes, const char* name) {
   const size_t length = strnlen(text, max_bytes + 1);
   FSDP2_CHECK(length <= max_bytes, Code::kInvalidArgument,
               "{}: expected at most {} bytes, found a longer text", name, max_bytes);
-  check_utf8(text, length, name);
+  check_utf8({text, length}, name);
   return {text, length};
 }
 

@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "capi/dtype.h"
-#include "capi/tensor.h"
+#include "capi/nouns/tensor.h"
 #include "core/base/error.h"
 #include "include/fsdp2/base.h"
 

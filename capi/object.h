@@ -20,7 +20,7 @@
 #include "core/fsdp/fully_shard.h"
 #include "core/models/causal_lm.h"
 #include "core/nn/parameter_source.h"
-#include "core/train/optimizer.h"
+#include "core/train/optim/optimizer.h"
 #include "include/fsdp2/base.h"
 
 namespace fsdp2::capi {

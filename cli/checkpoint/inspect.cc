@@ -7,7 +7,7 @@
 
 #include "cli/arguments.h"
 #include "cli/checkpoint/commands.h"
-#include "cli/train/library.h"
+#include "cli/library.h"
 
 namespace fsdp2::cli {
 

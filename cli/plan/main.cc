@@ -11,7 +11,7 @@
 
 #include "cli/arguments.h"
 #include "cli/plan/options.h"
-#include "cli/train/library.h"
+#include "cli/library.h"
 
 namespace fsdp2::cli {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "cli/arguments.h"
-#include "cli/train/library.h"
+#include "cli/library.h"
 #include "cli/train/options.h"
 #include "cli/train/setup.h"
 #include "cli/train/trainer.h"

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <string_view>
 
-#include "cli/train/library.h"
+#include "cli/library.h"
 
 namespace fsdp2::cli {
 

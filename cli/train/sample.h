@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/train/library.h"
+#include "cli/library.h"
 #include "cli/train/options.h"
 
 namespace fsdp2::cli {

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "cli/train/library.h"
+#include "cli/library.h"
 
 namespace fsdp2::cli {
 

@@ -8,7 +8,7 @@
 
 #include "cli/arguments.h"
 #include "cli/train/checkpoints.h"
-#include "cli/train/library.h"
+#include "cli/library.h"
 #include "cli/train/memory.h"
 #include "cli/train/metrics.h"
 #include "cli/train/option_checks.h"

@@ -8,8 +8,8 @@
 #include <thread>
 #include <utility>
 
-#include "core/comm/all_reduce_path.h"
-#include "core/comm/roll_call.h"
+#include "core/comm/transport/all_reduce_path.h"
+#include "core/comm/failure/roll_call.h"
 
 namespace fsdp2 {
 

@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/comm/failure_notice.h"
+#include "core/comm/failure/failure_notice.h"
 
 namespace c10d {
 class Backend;

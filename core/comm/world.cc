@@ -9,13 +9,13 @@
 
 #include "core/base/error.h"
 #include "core/base/log.h"
-#include "core/comm/fake_backend.h"
-#include "core/comm/gloo_backend.h"
-#include "core/comm/host_backend.h"
-#include "core/comm/patience.h"
-#include "core/comm/place.h"
-#include "core/comm/rendezvous.h"
-#include "core/comm/thread_job.h"
+#include "core/comm/transport/fake_backend.h"
+#include "core/comm/transport/gloo_backend.h"
+#include "core/comm/transport/host_backend.h"
+#include "core/comm/meet/patience.h"
+#include "core/comm/meet/place.h"
+#include "core/comm/meet/rendezvous.h"
+#include "core/comm/transport/thread_job.h"
 
 namespace fsdp2 {
 

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "core/comm/comm.h"
-#include "core/comm/store.h"
-#include "core/comm/world_options.h"
+#include "core/comm/meet/store.h"
+#include "core/comm/meet/world_options.h"
 
 namespace fsdp2 {
 

@@ -20,7 +20,7 @@
 
 #include "core/comm/mesh.h"
 #include "core/fsdp/parameter_values.h"
-#include "core/fsdp/policy.h"
+#include "core/fsdp/group/policy.h"
 #include "core/fsdp/unit.h"
 #include "core/fsdp/wrap.h"
 #include "core/nn/module.h"

@@ -12,7 +12,7 @@
 
 #include "core/base/error.h"
 #include "core/comm/agreement.h"
-#include "core/fsdp/chunk_copy.h"
+#include "core/fsdp/group/chunk_copy.h"
 
 namespace fsdp2::fsdp {
 

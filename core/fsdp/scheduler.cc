@@ -6,14 +6,11 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/text.h"
 
 namespace fsdp2::fsdp {
 
 namespace {
-
-bool is_inside(const std::string& name, const std::string& parent) {
-  return parent.empty() || name.rfind(parent + ".", 0) == 0;
-}
 
 // From parents-before-children order to the order in which backward meets the members: parents
 // first too, but siblings in reverse. That is the reverse of children-before-parents.

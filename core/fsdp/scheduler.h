@@ -33,7 +33,7 @@
 #include <vector>
 
 #include "core/fsdp/event_log.h"
-#include "core/fsdp/param_group.h"
+#include "core/fsdp/group/param_group.h"
 
 namespace fsdp2::fsdp {
 

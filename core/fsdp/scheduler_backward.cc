@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "core/fsdp/scheduler.h"
-#include "core/nn/checkpoint_segment.h"
+#include "core/nn/recompute/checkpoint_segment.h"
 
 namespace fsdp2::fsdp {
 

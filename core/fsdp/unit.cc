@@ -10,7 +10,7 @@
 
 #include "core/base/error.h"
 #include "core/fsdp/unit_tree.h"
-#include "core/nn/activation_checkpoint.h"
+#include "core/nn/recompute/activation_checkpoint.h"
 #include "core/nn/value_map.h"
 
 namespace fsdp2::fsdp {

@@ -12,12 +12,12 @@
 #include <vector>
 
 #include "core/comm/mesh.h"
-#include "core/fsdp/freed_weight_guard.h"
-#include "core/fsdp/param_group.h"
-#include "core/fsdp/policy.h"
+#include "core/fsdp/group/freed_weight_guard.h"
+#include "core/fsdp/group/param_group.h"
+#include "core/fsdp/group/policy.h"
 #include "core/fsdp/scheduler.h"
 #include "core/nn/module.h"
-#include "core/nn/saved_tensor_hooks.h"
+#include "core/nn/recompute/saved_tensor_hooks.h"
 
 namespace fsdp2::fsdp {
 

@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/comm/agreement.h"
+#include "core/base/text.h"
 
 namespace fsdp2::fsdp {
 
@@ -33,10 +34,6 @@ void collect_paths(const nn::Module& module, const std::string& name,
   for (const auto& [child_name, child] : module.child_modules()) {
     collect_paths(*child, name.empty() ? child_name : name + "." + child_name, out);
   }
-}
-
-bool is_inside(const std::string& name, const std::string& module) {
-  return module.empty() || name.rfind(module + ".", 0) == 0;
 }
 
 // A tie is one parameter and has one owner, whose forward must cover all its uses.

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/comm/mesh.h"
-#include "core/fsdp/policy.h"
+#include "core/fsdp/group/policy.h"
 #include "core/fsdp/unit.h"
 #include "core/nn/module.h"
 

@@ -13,7 +13,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "core/base/error.h"
-#include "core/nn/cpu_kernels.h"
+#include "core/nn/kernels/cpu_kernels.h"
 
 namespace fsdp2::nn {
 

@@ -11,8 +11,8 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "core/base/error.h"
-#include "core/nn/cpu_kernels.h"
-#include "core/nn/linear_product.h"
+#include "core/nn/kernels/cpu_kernels.h"
+#include "core/nn/kernels/linear_product.h"
 
 namespace fsdp2::nn {
 

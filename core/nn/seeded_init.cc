@@ -7,7 +7,8 @@
 #include <string_view>
 
 #include "core/base/error.h"
-#include "core/nn/simd_rows.h"
+#include "core/nn/kernels/simd_rows.h"
+#include "core/base/text.h"
 
 namespace fsdp2::nn {
 
@@ -25,10 +26,6 @@ uint64_t key_of(uint64_t seed, std::string_view name) {
   mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9ULL;
   mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111ebULL;
   return mixed ^ (mixed >> 31);
-}
-
-bool ends_with(std::string_view text, std::string_view end) {
-  return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
 }
 
 // Block number `block` of the normal numbers of `key`, by Box and Muller: element i of the first

@@ -8,10 +8,11 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/comm/all_reduce_path.h"
-#include "core/fsdp/collectives.h"
-#include "core/fsdp/param_group.h"
+#include "core/comm/transport/all_reduce_path.h"
+#include "core/fsdp/group/collectives.h"
+#include "core/fsdp/group/param_group.h"
 #include "core/fsdp/scheduler.h"
+#include "core/base/text.h"
 
 namespace fsdp2::plan {
 
@@ -167,10 +168,6 @@ void check_can_be_planned(const fsdp::Unit& root,
                 "extension, whose pieces only it knows",
                 member.name);
   }
-}
-
-bool is_inside(const std::string& name, const std::string& parent) {
-  return parent.empty() || name.rfind(parent + ".", 0) == 0;
 }
 
 // Goes through a step as the scheduler does, for a model that uses its units in their order.

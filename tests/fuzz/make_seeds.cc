@@ -10,14 +10,14 @@
 #include <utility>
 #include <vector>
 
-#include "core/ckpt/checksum.h"
-#include "core/ckpt/dcp_item.h"
-#include "core/ckpt/dcp_metadata.h"
-#include "core/ckpt/pickle_writer.h"
-#include "core/ckpt/pth_state.h"
-#include "core/ckpt/torch_archive.h"
-#include "tests/core/ckpt/safetensors_fixture.h"
-#include "tests/core/ckpt/zip_fixture.h"
+#include "core/ckpt/bytes/checksum.h"
+#include "core/ckpt/dcp/item_file.h"
+#include "core/ckpt/dcp/metadata.h"
+#include "core/ckpt/pickle/writer.h"
+#include "core/ckpt/torch/pth_source.h"
+#include "core/ckpt/torch/archive.h"
+#include "tests/core/ckpt/safetensors/safetensors_fixture.h"
+#include "tests/core/ckpt/torch/zip_fixture.h"
 
 namespace fsdp2::ckpt {
 namespace {
@@ -44,13 +44,13 @@ std::string list_of_lists() {
 }
 
 Seeds pickles() {
-  const PickleValue values = PickleDict{{
+  const PythonValue values = PythonDict{{
       {"none", {}},
-      {"numbers", PickleTuple{{true, 255, 65536, -1, INT64_MAX, 0.1}}},
-      {"text", PickleList{{"tiny", PickleBytes{"\x00\x7F\x80\xFF"s}}}},
-      {"set", PickleSet{{1, "a"}}},
-      {PickleTuple{{1, "a"}}, PickleObject{"torch.device", PickleObject::Form::kCall, {"cpu"}, {}}},
-      {"dtype", PickleObject{"torch.bfloat16", PickleObject::Form::kName, {}, {}}},
+      {"numbers", PythonTuple{{true, 255, 65536, -1, INT64_MAX, 0.1}}},
+      {"text", PythonList{{"tiny", PythonBytes{"\x00\x7F\x80\xFF"s}}}},
+      {"set", PythonSet{{1, "a"}}},
+      {PythonTuple{{1, "a"}}, PythonObject{"torch.device", PythonObject::Form::kCall, {"cpu"}, {}}},
+      {"dtype", PythonObject{"torch.bfloat16", PythonObject::Form::kName, {}, {}}},
       {"tensor", describe_tensor(0, at::kBFloat16, {2, 3})},
       {"float8", describe_tensor(1, at::kFloat8_e4m3fn, {4})},
   }};
@@ -84,11 +84,11 @@ std::string dcp_directory(const std::string& file_name, int64_t second_row) {
   };
   placed(write_tensor_item(sink, at::ones({2, 3})));
   placed(write_tensor_item(sink, at::zeros({1, 3})));
-  placed(write_object_item(sink, PickleDict{{{"step", 3}}}));
+  placed(write_object_item(sink, PythonDict{{{"step", 3}}}));
   DcpMetadata metadata;
   metadata.add({"model.w",
                 {"model", "w"},
-                DcpTensor{at::kFloat, {3, 3}, {{{0, 0}, {2, 3}}, {{2, 0}, {1, 3}}}},
+                ChunkedTensor{at::kFloat, {3, 3}, {{{0, 0}, {2, 3}}, {{2, 0}, {1, 3}}}},
                 {places[0], places[1]}});
   metadata.add({"state", {"state"}, {}, {places[2]}});
   std::string described = encode_dcp_metadata(metadata);
@@ -134,8 +134,8 @@ Seeds safetensors() {
 }
 
 Seeds zips() {
-  const PickleTensor tensor = describe_tensor(0, at::kFloat, {2, 2});
-  PickleTensor expanded = tensor;
+  const StoredTensor tensor = describe_tensor(0, at::kFloat, {2, 2});
+  StoredTensor expanded = tensor;
   expanded.shape = {int64_t{1} << 20, int64_t{1} << 20};
   expanded.stride = {0, 0};
   // Without checksums, so that changes get past them.
@@ -151,8 +151,8 @@ Seeds zips() {
     return zip(write_pickle(tensor), entry);
   };
   return {
-      {"torch_save", write_torch_archive(PickleDict{{{"a", tensor}}}, {at::ones({2, 2})})},
-      {"plain", zip(write_pickle(PickleDict{{{"a", tensor}}}), data)},
+      {"torch_save", write_torch_archive(PythonDict{{{"a", tensor}}}, {at::ones({2, 2})})},
+      {"plain", zip(write_pickle(PythonDict{{{"a", tensor}}}), data)},
       {"os_system", zip(kCallsAProgram, data)},
       {"expanded", zip(write_pickle(expanded), data)},
       {"bomb", changed([](ZipEntry& entry) { entry.method = 8, entry.listed_bytes = INT32_MAX; })},
@@ -171,8 +171,8 @@ std::string two_files(const std::string& first, const std::string& second) {
 // Rank 0 has rows 0 and 1 of a [3, 2], the other `rows` of a whole of `shape` from `begin` on.
 std::string per_rank_files(int64_t begin, int64_t rows, const std::vector<int64_t>& shape) {
   const auto file = [&](int rank, int64_t from, int64_t count, const std::vector<int64_t>& whole) {
-    PickleDict shards{{{"w", describe_shard(whole, {from, 0})}}};
-    return write_torch_archive(PickleDict{{{"w", describe_tensor(0, at::kFloat, {count, 2})},
+    PythonDict shards{{{"w", describe_shard(whole, {from, 0})}}};
+    return write_torch_archive(PythonDict{{{"w", describe_tensor(0, at::kFloat, {count, 2})},
                                            {"lr", 0.5},
                                            {"fsdp2", describe_rank(rank, 2, std::move(shards))}}},
                                {at::ones({count, 2})});

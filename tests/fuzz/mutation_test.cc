@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "core/base/file.h"
-#include "core/ckpt/safetensors.h"
-#include "core/ckpt/torch_archive.h"
+#include "core/ckpt/safetensors/safetensors_file.h"
+#include "core/ckpt/torch/archive.h"
 #include "tests/core/base/file_fixture.h"
-#include "tests/core/ckpt/zip_fixture.h"
+#include "tests/core/ckpt/torch/zip_fixture.h"
 #include "tests/fuzz/mutations.h"
 #include "tests/fuzz/readers.h"
 

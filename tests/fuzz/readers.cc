@@ -17,19 +17,19 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/ckpt/checksum.h"
-#include "core/ckpt/dcp_directory.h"
-#include "core/ckpt/dcp_metadata.h"
-#include "core/ckpt/hugging_face_index.h"
-#include "core/ckpt/manifest.h"
-#include "core/ckpt/pickle_reader.h"
-#include "core/ckpt/pickle_writer.h"
-#include "core/ckpt/pth_state.h"
-#include "core/ckpt/pth_state_dict.h"
-#include "core/ckpt/safetensors.h"
-#include "core/ckpt/safetensors_sharding.h"
-#include "core/ckpt/safetensors_state.h"
-#include "core/ckpt/torch_archive.h"
+#include "core/ckpt/bytes/checksum.h"
+#include "core/ckpt/dcp/dcp_source.h"
+#include "core/ckpt/dcp/metadata.h"
+#include "core/ckpt/safetensors/hugging_face_index.h"
+#include "core/ckpt/bytes/manifest.h"
+#include "core/ckpt/pickle/reader.h"
+#include "core/ckpt/pickle/writer.h"
+#include "core/ckpt/torch/pth_source.h"
+#include "core/ckpt/torch/pth_file.h"
+#include "core/ckpt/safetensors/safetensors_file.h"
+#include "core/ckpt/safetensors/sharding.h"
+#include "core/ckpt/safetensors/safetensors_source.h"
+#include "core/ckpt/torch/archive.h"
 #include "core/models/registry.h"
 
 namespace fsdp2::fuzz {
@@ -123,7 +123,7 @@ std::pair<std::string, std::string> two_files(const std::string& bytes) {
 
 bool read_pickle_of_torch_save(const std::string& bytes) {
   return accepted([&] {
-    const ckpt::PickleValue value =
+    const ckpt::PythonValue value =
         ckpt::read_pickle(bytes, ckpt::PickleNames::kTorchSave, "x.pth");
     ckpt::write_pickle(value);
   });
@@ -146,7 +146,7 @@ bool read_dcp_directory(const std::string& bytes) {
   const size_t data = std::min(bytes.find("PK\x03\x04"), bytes.size());
   directory.write(".metadata", bytes.substr(0, data));
   directory.write("__0_0.distcp", bytes.substr(data));
-  return accepted([&] { read_all(ckpt::DcpDirectory(directory.path())); });
+  return accepted([&] { read_all(ckpt::DcpSource(directory.path())); });
 }
 
 bool read_torch_archive(const std::string& bytes) {
@@ -203,7 +203,7 @@ bool read_sharded_safetensors(const std::string& bytes) {
   directory.write(ckpt::shard_file_name(0, 1, 1), first);
   directory.write(ckpt::shard_file_name(1, 1, 1), second);
   return accepted([&] {
-    read_all(ckpt::SafetensorsState(directory.path(), ckpt::CheckpointFormat::kShardedSafetensors));
+    read_all(ckpt::SafetensorsSource(directory.path(), ckpt::CheckpointFormat::kShardedSafetensors));
   });
 }
 
@@ -213,7 +213,7 @@ bool read_per_rank_pth(const std::string& bytes) {
   directory.write(ckpt::per_rank_file_name(1, 0), first);
   directory.write(ckpt::per_rank_file_name(1, 1), second);
   return accepted([&] {
-    read_all(ckpt::PthState(directory.path(), ckpt::CheckpointFormat::kPthPerRankDirectory));
+    read_all(ckpt::PthSource(directory.path(), ckpt::CheckpointFormat::kPthPerRankDirectory));
   });
 }
 

@@ -11,14 +11,14 @@
 #include <tuple>
 #include <vector>
 
-#include "core/ckpt/hugging_face_directory.h"
+#include "core/ckpt/safetensors/hugging_face_directory.h"
 #include "core/fsdp/fully_shard.h"
 #include "core/models/registry.h"
-#include "core/nn/activation_checkpoint.h"
-#include "core/train/data_loader.h"
-#include "core/train/grad_norm.h"
-#include "core/train/optimizer.h"
-#include "core/train/train_step.h"
+#include "core/nn/recompute/activation_checkpoint.h"
+#include "core/train/data/data_loader.h"
+#include "core/train/optim/grad_norm.h"
+#include "core/train/optim/optimizer.h"
+#include "core/train/step/train_step.h"
 #include "tests/support/ranks.h"
 
 namespace fsdp2 {

@@ -16,8 +16,8 @@
 #include <thread>
 
 #include "core/base/error.h"
-#include "core/comm/place.h"
-#include "core/comm/rendezvous.h"
+#include "core/comm/meet/place.h"
+#include "core/comm/meet/rendezvous.h"
 #include "tests/support/ranks.h"
 
 namespace fsdp2 {

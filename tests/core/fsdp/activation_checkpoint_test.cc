@@ -1,6 +1,6 @@
 // Checkpointed segments inside units, around them and around several: the gradients, losses and
 // collectives of the run without.
-#include "core/nn/activation_checkpoint.h"
+#include "core/nn/recompute/activation_checkpoint.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>

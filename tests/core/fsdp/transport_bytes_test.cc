@@ -1,6 +1,6 @@
 // What really goes through a transport in a step, by strategy: no more than the minimum (but for
 // flags and small tensors), and what the counters say.
-#include "core/comm/transport_bytes.h"
+#include "core/comm/transport/transport_bytes.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

@@ -4,7 +4,7 @@
 
 #include "core/base/error.h"
 #include "core/fsdp/fully_shard.h"
-#include "core/nn/activation_checkpoint.h"
+#include "core/nn/recompute/activation_checkpoint.h"
 #include "tests/support/averaged_reference.h"
 #include "tests/support/checklist_models.h"
 #include "tests/support/ranks.h"

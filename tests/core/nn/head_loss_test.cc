@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "core/base/error.h"
-#include "core/nn/linear_product.h"
+#include "core/nn/kernels/linear_product.h"
 #include "core/nn/module.h"
 #include "tests/core/nn/closeness.h"
 

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "core/ckpt/checkpoint_directory.h"
+#include "core/ckpt/store/checkpoint_directory.h"
 #include "tests/core/base/file_fixture.h"
 #include "tests/parity/checklist/checkpoint_layout.h"
 #include "tests/parity/checklist/expected_error.h"

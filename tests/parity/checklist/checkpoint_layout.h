@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/ckpt/sharded_save.h"
-#include "core/ckpt/state_load.h"
+#include "core/ckpt/ranks/sharded_save.h"
+#include "core/ckpt/ranks/state_load.h"
 #include "tests/parity/checklist/sharding.h"
 #include "tests/support/averaged_reference.h"
 #include "tests/support/ranks.h"

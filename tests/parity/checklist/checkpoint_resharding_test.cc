@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <map>
 
-#include "core/ckpt/dcp_directory.h"
+#include "core/ckpt/dcp/dcp_source.h"
 #include "tests/core/base/file_fixture.h"
 #include "tests/parity/checklist/checkpoint_layout.h"
 
@@ -103,11 +103,11 @@ TEST_F(ChecklistCkp, CKP3_RowsAreLoadedAsColumns) {
 TEST_F(ChecklistCkp, CKP4_ValuesOfTheCheckpointReplaceThoseThere) {
   run_ranks(2, [&](const WorldPtr& world) {
     StateDict saved;
-    saved.add_object({"list"}, ckpt::PickleList{{1}});
+    saved.add_object({"list"}, ckpt::PythonList{{1}});
     saved.add_object({"text"}, "string");
     save_state(world, saved, {path("run")});
     StateDict loaded;
-    loaded.add_object({"list"}, ckpt::PickleList{{2}});
+    loaded.add_object({"list"}, ckpt::PythonList{{2}});
     loaded.add_object({"text"}, "other");
     ckpt::load_state(*world, path("run"), &loaded);
     EXPECT_TRUE(loaded.objects[0].value == saved.objects[0].value);
@@ -221,10 +221,10 @@ TEST_F(ChecklistCkp, CKP13_MetadataCountsChunks) {
     add_chunk(&state, "sharded", numbers({10, 10}), {is_second ? 5 : 0, 5});
     add_chunk(&state, "replicated", numbers({4}), {0, 4});
     add_chunk(&state, "on rank 1", numbers({3}), {0, is_second ? 3 : 0});
-    state.add_object({"list"}, ckpt::PickleList{{1, 2}});
+    state.add_object({"list"}, ckpt::PythonList{{1, 2}});
     save_state(world, state, {path("run")});
   });
-  const ckpt::DcpDirectory run(path("run"));
+  const ckpt::DcpSource run(path("run"));
   const auto expect_chunks = [&](const char* name, const std::vector<int64_t>& shape,
                                  size_t count) {
     const ckpt::DcpEntry* entry = run.metadata().find(name);

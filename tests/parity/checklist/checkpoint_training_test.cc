@@ -4,9 +4,9 @@
 
 #include <map>
 
-#include "core/ckpt/convert.h"
-#include "core/train/optimizer.h"
-#include "core/train/training_state.h"
+#include "core/ckpt/formats/convert.h"
+#include "core/train/optim/optimizer.h"
+#include "core/train/state/training_state.h"
 #include "tests/core/base/file_fixture.h"
 #include "tests/parity/checklist/checkpoint_layout.h"
 
@@ -157,7 +157,7 @@ struct Counters {
   }
   // Shares `free`'s memory.
   StateDict state() const {
-    ckpt::PickleList list;
+    ckpt::PythonList list;
     for (const double loss : losses) {
       list.items.emplace_back(loss);
     }
@@ -171,7 +171,7 @@ struct Counters {
   void set(const StateDict& state) {
     step = *state.objects[0].value.as<int64_t>();
     losses.clear();
-    for (const ckpt::PickleValue& loss : state.objects[2].value.as<ckpt::PickleList>()->items) {
+    for (const ckpt::PythonValue& loss : state.objects[2].value.as<ckpt::PythonList>()->items) {
       losses.push_back(*loss.as<double>());
     }
   }

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "core/train/grad_norm.h"
+#include "core/train/optim/grad_norm.h"
 #include "tests/parity/checklist/sharding.h"
 #include "tests/support/averaged_reference.h"
 #include "tests/support/ranks.h"

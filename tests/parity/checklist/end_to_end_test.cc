@@ -4,13 +4,13 @@
 
 #include <cmath>
 
-#include "core/ckpt/full_state_dict.h"
-#include "core/ckpt/safetensors_source.h"
-#include "core/ckpt/state_source.h"
+#include "core/ckpt/ranks/full_state_dict.h"
+#include "core/ckpt/safetensors/safetensors_parameters.h"
+#include "core/ckpt/state/state_source.h"
 #include "core/models/registry.h"
 #include "core/nn/seeded_init.h"
-#include "core/train/optimizer.h"
-#include "core/train/train_step.h"
+#include "core/train/optim/optimizer.h"
+#include "core/train/step/train_step.h"
 #include "tests/parity/checklist/sharding.h"
 #include "tests/support/averaged_reference.h"
 #include "tests/support/ranks.h"
@@ -158,7 +158,7 @@ TEST(ChecklistTtn, TTN2_TheSavedModelServesOneProcess) {
       expected = logits;
     }
   });
-  ckpt::SafetensorsSource source(path);
+  ckpt::SafetensorsParameters source(path);
   const auto model = models::build(kConfig);
   nn::materialize(*model, source);
   for (const nn::NamedParameter& parameter : nn::named_unique_parameters(*model)) {

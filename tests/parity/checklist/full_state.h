@@ -9,10 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include "core/ckpt/gathered_state.h"
-#include "core/ckpt/memory_state.h"
-#include "core/train/optimizer.h"
-#include "core/train/training_state.h"
+#include "core/ckpt/ranks/gathered_state.h"
+#include "core/ckpt/state/memory_source.h"
+#include "core/train/optim/optimizer.h"
+#include "core/train/state/training_state.h"
 #include "tests/parity/checklist/sharding.h"
 
 namespace fsdp2::checklist {
@@ -62,7 +62,7 @@ inline StateDict full_state(const ShardedRun& run, GatherTo to = GatherTo::kEver
 
 // From a full state that each rank has.
 inline train::LoadReport load(const ShardedRun& run, const StateDict& full, bool partial = false) {
-  return train::load_training_state(run.objects(), ckpt::MemoryState(full), partial);
+  return train::load_training_state(run.objects(), ckpt::MemorySource(full), partial);
 }
 
 // Undefined if there is none of the name.

@@ -7,14 +7,14 @@
 #include <map>
 #include <set>
 
-#include "core/ckpt/box_parts.h"
-#include "core/ckpt/dcp_directory.h"
-#include "core/ckpt/dcp_item.h"
-#include "core/ckpt/sharded_save.h"
-#include "core/ckpt/state_tree.h"
-#include "core/ckpt/write_plan.h"
-#include "core/train/training_state.h"
-#include "tests/core/ckpt/checkpoint_fixture.h"
+#include "core/ckpt/value/box_parts.h"
+#include "core/ckpt/dcp/dcp_source.h"
+#include "core/ckpt/dcp/item_file.h"
+#include "core/ckpt/ranks/sharded_save.h"
+#include "core/ckpt/state/state_tree.h"
+#include "core/ckpt/state/write_plan.h"
+#include "core/train/state/training_state.h"
+#include "tests/core/ckpt/ranks/checkpoint_fixture.h"
 #include "tests/parity/checklist/expected_error.h"
 #include "tests/parity/checklist/sharding.h"
 #include "tests/support/averaged_reference.h"
@@ -23,15 +23,15 @@
 namespace fsdp2::checklist {
 namespace {
 
-using ckpt::DcpChunk;
-using ckpt::DcpDirectory;
+using ckpt::Box;
+using ckpt::DcpSource;
 using ckpt::DcpEntry;
 using ckpt::DcpMetadata;
-using ckpt::PickleDict;
-using ckpt::PickleList;
-using ckpt::PickleTensor;
-using ckpt::PickleTuple;
-using ckpt::PickleValue;
+using ckpt::PythonDict;
+using ckpt::PythonList;
+using ckpt::StoredTensor;
+using ckpt::PythonTuple;
+using ckpt::PythonValue;
 using ckpt::StateDict;
 using ckpt::StatePath;
 
@@ -53,7 +53,7 @@ StateDict small_state(int rank, int world) {
   StateDict state;
   state.add_whole({"plain"}, at::ones({10}));
   ckpt::add_rows(&state, {"cut"}, at::arange(32, at::kFloat), rank, world);
-  state.add_object({"value"}, PickleList{{1, 2, 3}});
+  state.add_object({"value"}, PythonList{{1, 2, 3}});
   return state;
 }
 
@@ -64,7 +64,7 @@ StateDict long_state(int rank, int world) {
   return state;
 }
 
-const DcpEntry& entry_of(const DcpDirectory& directory, const std::string& name) {
+const DcpEntry& entry_of(const DcpSource& directory, const std::string& name) {
   const DcpEntry* entry = directory.metadata().find(name);
   EXPECT_NE(entry, nullptr) << name;
   return *entry;
@@ -97,14 +97,14 @@ TEST_F(ChecklistPln, PLN1_EveryRankPlansWhatItHoldsAndTheMergeLeavesOneOfEach) {
   }
   EXPECT_EQ(plain, 1U);
   save("run", kRanks, small_state);
-  const DcpDirectory run(path("run"));
+  const DcpSource run(path("run"));
   EXPECT_EQ(entry_of(run, "plain").storage.size(), 1U);
   EXPECT_EQ(entry_of(run, "value").storage.size(), 1U);
 }
 
 TEST_F(ChecklistPln, PLN2_EveryChunkOfTheMergedPlanLiesWhereItsIndexSays) {
   save("run", 4, small_state);
-  const DcpDirectory run(path("run"));
+  const DcpSource run(path("run"));
   EXPECT_EQ(run.metadata().entries().size(), 3U);
   EXPECT_FALSE(entry_of(run, "value").tensor);
   EXPECT_EQ(entry_of(run, "plain").tensor->shape, Numbers{10});
@@ -115,7 +115,7 @@ TEST_F(ChecklistPln, PLN2_EveryChunkOfTheMergedPlanLiesWhereItsIndexSays) {
   ASSERT_EQ(cut.storage.size(), 4U);
   std::set<Numbers> offsets;
   for (size_t i = 0; i < cut.storage.size(); ++i) {
-    const DcpChunk& chunk = cut.tensor->chunks[i];
+    const Box& chunk = cut.tensor->chunks[i];
     EXPECT_EQ(chunk.sizes, Numbers{8});
     offsets.insert(chunk.offsets);
     at::Tensor values = at::empty({8});
@@ -128,10 +128,10 @@ TEST_F(ChecklistPln, PLN2_EveryChunkOfTheMergedPlanLiesWhereItsIndexSays) {
 
 TEST_F(ChecklistPln, PLN3_TheSameRankReadsThreeItemsWhole) {
   save("run", 4, small_state);
-  const DcpDirectory run(path("run"));
+  const DcpSource run(path("run"));
   const StateDict own = small_state(1, 4);
   for (const ckpt::StateTensor& tensor : own.tensors) {
-    const std::vector<DcpChunk>& chunks = entry_of(run, tensor.name).tensor->chunks;
+    const std::vector<Box>& chunks = entry_of(run, tensor.name).tensor->chunks;
     const auto parts = ckpt::parts_of_box(chunks, tensor.offsets, tensor.local.sizes());
     ASSERT_EQ(parts.size(), 1U) << tensor.name;
     EXPECT_EQ(parts[0].in_chunk, Numbers{0});
@@ -146,7 +146,7 @@ TEST_F(ChecklistPln, PLN4_OtherNumbersOfRanksReadPartsOfChunks) {
   save("of-8", 8, long_state);
   save("of-4", 4, long_state);
   const auto parts_read = [&](const char* name, int rank, int world) {
-    const DcpDirectory run(path(name));
+    const DcpSource run(path(name));
     const StateDict state = long_state(rank, world);
     const at::Tensor values = at::zeros_like(state.tensors[0].local);
     run.read(*run.find("long"), state.tensors[0].offsets, values);
@@ -166,8 +166,8 @@ TEST_F(ChecklistPln, PLN4_OtherNumbersOfRanksReadPartsOfChunks) {
   EXPECT_EQ(upper[0].sizes, Numbers{16});
 }
 
-DcpEntry cut_at(const std::vector<DcpChunk>& chunks) {
-  DcpEntry entry{"t", {"t"}, ckpt::DcpTensor{at::kFloat, {4, 4}, chunks}, {}};
+DcpEntry cut_at(const std::vector<Box>& chunks) {
+  DcpEntry entry{"t", {"t"}, ckpt::ChunkedTensor{at::kFloat, {4, 4}, chunks}, {}};
   for (size_t i = 0; i < chunks.size(); ++i) {
     entry.storage.push_back({"__0_0.distcp", static_cast<int64_t>(i) * 100, 100, {}});
   }
@@ -222,23 +222,23 @@ TEST_F(ChecklistPln, PLN6_AMissingKeyIsRefusedUnlessALoadMayBePartial) {
 
 TEST_F(ChecklistPln, PLN7_TheFormatsVersionIsThereAndANewerMajorOneIsRefused) {
   save("run", 1, small_state);
-  EXPECT_EQ(DcpDirectory(path("run")).metadata().version, "1.0.0");
+  EXPECT_EQ(DcpSource(path("run")).metadata().version, "1.0.0");
   std::string bytes = contents(path("run/.metadata"));
   const size_t version = bytes.find("1.0.0");
   ASSERT_NE(version, std::string::npos);
   write("run/.metadata", bytes.replace(version, 1, "2"));
   std::filesystem::remove(path("run/fsdp2_manifest"));  // as another program's directory
   expect_error(Code::kUnsupported, {".metadata", "version 2.0.0"},
-               [&] { DcpDirectory run(path("run")); });
+               [&] { DcpSource run(path("run")); });
 }
 
-PickleValue tensor_number(int64_t number) { return ckpt::describe_tensor(number, at::kFloat, {2}); }
+PythonValue tensor_number(int64_t number) { return ckpt::describe_tensor(number, at::kFloat, {2}); }
 
 // Leaves as a state: tensor `n` is filled with n.
-StateDict state_of_leaves(const PickleValue& tree) {
+StateDict state_of_leaves(const PythonValue& tree) {
   StateDict state;
   for (const ckpt::TreeLeaf& leaf : ckpt::flatten_tree(tree, "tree")) {
-    if (const auto* tensor = leaf.value->as<PickleTensor>()) {
+    if (const auto* tensor = leaf.value->as<StoredTensor>()) {
       state.add_whole(leaf.path, at::full({2}, std::stod(tensor->storage)));
     } else {
       state.add_object(leaf.path, *leaf.value);
@@ -247,8 +247,8 @@ StateDict state_of_leaves(const PickleValue& tree) {
   return state;
 }
 
-PickleValue tree_of(const ckpt::StateSource& source) {
-  std::vector<std::pair<StatePath, PickleValue>> values;
+PythonValue tree_of(const ckpt::StateSource& source) {
+  std::vector<std::pair<StatePath, PythonValue>> values;
   for (const ckpt::StateEntry& entry : source.entries()) {
     values.emplace_back(
         entry.path, entry.dtype ? tensor_number(ckpt::read_whole(source, entry)[0].item<int64_t>())
@@ -269,36 +269,36 @@ std::set<std::string> names_of(const StateDict& state) {
 }
 
 TEST_F(ChecklistPln, PLN8_NestedStatesComeBackAsTheyWere) {
-  const PickleValue tree = PickleDict{
+  const PythonValue tree = PythonDict{
       {{"number", 3},
-       {"list", PickleList{{1, PickleList{{2, "three"}}}}},
-       {"pair", PickleTuple{{0.9, 0.999}}},
-       {"deep", PickleList{{7, PickleList{{"text", PickleList{{tensor_number(1), true}}}},
+       {"list", PythonList{{1, PythonList{{2, "three"}}}}},
+       {"pair", PythonTuple{{0.9, 0.999}}},
+       {"deep", PythonList{{7, PythonList{{"text", PythonList{{tensor_number(1), true}}}},
                             tensor_number(2)}}},
-       {"maps", PickleList{{PickleDict{{{"a", 1}}}, PickleDict{{{"b", tensor_number(3)}}}}}}}};
+       {"maps", PythonList{{PythonDict{{{"a", 1}}}, PythonDict{{{"b", tensor_number(3)}}}}}}}};
   const StateDict state = state_of_leaves(tree);
   EXPECT_EQ(names_of(state),
             (std::set<std::string>{"number", "list", "pair", "deep.0", "deep.1.0", "deep.1.1.0",
                                    "deep.1.1.1", "deep.2", "maps.0.a", "maps.1.b"}));
   save("run", 2, [&](int /*rank*/, int /*world*/) { return state; });
   // In another order: the tensors come first in the directory.
-  const PickleValue read = tree_of(DcpDirectory(path("run")));
-  for (const ckpt::PickleItem& item : tree.as<PickleDict>()->items) {
-    const PickleValue* found = ckpt::find(read, *item.key.as<std::string>());
+  const PythonValue read = tree_of(DcpSource(path("run")));
+  for (const ckpt::PythonItem& item : tree.as<PythonDict>()->items) {
+    const PythonValue* found = ckpt::find(read, *item.key.as<std::string>());
     ASSERT_NE(found, nullptr);
     EXPECT_EQ(*found, item.value) << *item.key.as<std::string>();
   }
 }
 
 TEST_F(ChecklistPln, PLN9_ListsAreEnteredWhereATensorOrAMapIsInside) {
-  const PickleValue tree = PickleDict{
-      {{"k0", PickleList{{1}}},
+  const PythonValue tree = PythonDict{
+      {{"k0", PythonList{{1}}},
        {"k2",
-        PickleList{{tensor_number(0), 99, PickleList{{PickleDict{{{"k3", tensor_number(1)}}}}}}}},
-       {"k3", PickleList{{"x", 99, PickleList{{PickleDict{{{"k3", "y"}}}}}}}}}};
+        PythonList{{tensor_number(0), 99, PythonList{{PythonDict{{{"k3", tensor_number(1)}}}}}}}},
+       {"k3", PythonList{{"x", 99, PythonList{{PythonDict{{{"k3", "y"}}}}}}}}}};
   std::vector<std::string> names;
   std::vector<StatePath> paths;
-  std::vector<std::pair<StatePath, PickleValue>> values;
+  std::vector<std::pair<StatePath, PythonValue>> values;
   for (const ckpt::TreeLeaf& leaf : ckpt::flatten_tree(tree, "tree")) {
     names.push_back(ckpt::name_of(leaf.path));
     paths.push_back(leaf.path);

@@ -3,11 +3,11 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "core/ckpt/checkpoint_format_listing.h"
-#include "core/ckpt/consolidate.h"
-#include "core/ckpt/full_state_dict.h"
-#include "core/ckpt/safetensors.h"
-#include "core/ckpt/state_source.h"
+#include "core/ckpt/formats/listing.h"
+#include "core/ckpt/ranks/consolidate.h"
+#include "core/ckpt/ranks/full_state_dict.h"
+#include "core/ckpt/safetensors/safetensors_file.h"
+#include "core/ckpt/state/state_source.h"
 #include "tests/core/base/file_fixture.h"
 #include "tests/parity/checklist/checkpoint_layout.h"
 

@@ -4,9 +4,9 @@
 
 #include <map>
 
-#include "core/ckpt/broadcast_state.h"
+#include "core/ckpt/ranks/broadcast_source.h"
 #include "core/nn/module.h"
-#include "tests/core/ckpt/checkpoint_fixture.h"
+#include "tests/core/ckpt/ranks/checkpoint_fixture.h"
 #include "tests/parity/checklist/expected_error.h"
 #include "tests/parity/checklist/full_state.h"
 #include "tests/support/averaged_reference.h"
@@ -15,8 +15,8 @@
 namespace fsdp2::checklist {
 namespace {
 
-using ckpt::MemoryState;
-using ckpt::PickleValue;
+using ckpt::MemorySource;
+using ckpt::PythonValue;
 using ckpt::StatePath;
 using train::LoadReport;
 
@@ -255,8 +255,8 @@ TEST(ChecklistDsd, DSD6_RankZerosStateOfAPlainModuleReachesAll) {
         full.add_whole({"model", "weight"}, original->weight.detach());
         full.add_whole({"model", "bias"}, original->bias.detach());
       }
-      const MemoryState memory(full);
-      const ckpt::BroadcastState source(*world, world->rank() == 0 ? &memory : nullptr);
+      const MemorySource memory(full);
+      const ckpt::BroadcastSource source(*world, world->rank() == 0 ? &memory : nullptr);
       train::load_training_state(run.objects(), source, /*partial=*/false);
       ASSERT_TRUE(run.root->parameters()[0]->is_whole());
       EXPECT_TRUE(model->weight.equal(original->weight));
@@ -267,8 +267,8 @@ TEST(ChecklistDsd, DSD6_RankZerosStateOfAPlainModuleReachesAll) {
 
 // As torch.optim's own state_dict has it: the parameters' numbers for their names.
 StateDict by_number(const StateDict& full, const ShardedRun& run) {
-  std::map<ckpt::DcpPathPart, int64_t> numbers;
-  ckpt::PickleList list;
+  std::map<ckpt::PathPart, int64_t> numbers;
+  ckpt::PythonList list;
   for (const fsdp::ShardedParam* param : run.optimizer->params()) {
     const auto number = static_cast<int64_t>(numbers.size());
     numbers.emplace(param->name(), number);
@@ -277,14 +277,14 @@ StateDict by_number(const StateDict& full, const ShardedRun& run) {
   StateDict numbered;
   for (const ckpt::StateTensor& tensor : full.tensors) {
     StatePath path = tensor.path;
-    if (path[0] == ckpt::DcpPathPart(std::string("optim"))) {
+    if (path[0] == ckpt::PathPart(std::string("optim"))) {
       path[2] = numbers.at(path[2]);
     }
     numbered.add_whole(path, tensor.local);
   }
   for (const ckpt::StateObject& object : full.objects) {
     const bool is_list = object.name == "optim.param_groups.0.params";
-    numbered.add_object(object.path, is_list ? PickleValue(list) : object.value);
+    numbered.add_object(object.path, is_list ? PythonValue(list) : object.value);
   }
   return numbered;
 }
@@ -310,8 +310,8 @@ TEST(ChecklistDsd, DSD13_AFullStateGoesBackByBroadcast) {
       const ShardedRun run = make_run(seed(make_simple_even()), mesh, policy_unset(), adam(0.01));
       run.step(random_input({3, 5}, 0, world->rank()));
       const StateDict before = copy_of(train::state_to_save(run.objects()));
-      const MemoryState full(full_state(run, GatherTo::kRankZero));
-      const ckpt::BroadcastState source(*world, world->rank() == 0 ? &full : nullptr);
+      const MemorySource full(full_state(run, GatherTo::kRankZero));
+      const ckpt::BroadcastSource source(*world, world->rank() == 0 ? &full : nullptr);
       const auto set_back = [&] {
         train::load_training_state(run.objects(), source, /*partial=*/false);
         expect_same_state(train::state_to_save(run.objects()), before);

@@ -1,0 +1,125 @@
+// The forwards of modules.
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "capi/argument.h"
+#include "capi/nouns/module.h"
+#include "capi/nouns/module_path.h"
+#include "capi/object.h"
+#include "capi/nouns/tensor.h"
+#include "core/nn/value_map.h"
+#include "include/fsdp2/module.h"
+
+namespace fsdp2::capi {
+
+namespace {
+
+using Producers = std::vector<std::shared_ptr<ModuleObject>>;
+
+void check_room(const fsdp2_tensor* outputs, size_t cap, size_t* n_outputs, size_t needed) {
+  check_not_null(n_outputs, "n_outputs");
+  check_array(outputs, cap, "outputs");
+  if (cap < needed) {
+    *n_outputs = needed;
+    fail(Code::kBufferTooSmall, "outputs: expected room for {}, found {}", needed, cap);
+  }
+}
+
+// The module itself and what made the inputs, whose graphs a backward will go through.
+Producers producers_of(const std::shared_ptr<ModuleObject>& object, const fsdp2_tensor* inputs,
+                       size_t n_inputs) {
+  Producers producers = {object};
+  for (size_t i = 0; i < n_inputs; ++i) {
+    const std::shared_ptr<TensorObject> input = pin(inputs[i]);
+    for (const auto& producer : input->producers) {
+      if (std::find(producers.begin(), producers.end(), producer) == producers.end()) {
+        producers.push_back(producer);
+      }
+    }
+  }
+  return producers;
+}
+
+std::vector<at::Tensor> flatten(const c10::IValue& output) {
+  std::vector<at::Tensor> tensors;
+  nn::map_tensors(output, [&](const at::Tensor& tensor) {
+    tensors.push_back(tensor);
+    return tensor;
+  });
+  return tensors;
+}
+
+// Hands all out or none.
+void give_outputs(const std::vector<at::Tensor>& tensors, const Producers& producers,
+                  fsdp2_tensor* outputs, size_t* n_outputs) {
+  std::vector<fsdp2_tensor> given;
+  try {
+    for (const at::Tensor& tensor : tensors) {
+      given.reserve(given.size() + 1);
+      given.push_back(give_tensor(tensor, producers));
+    }
+  } catch (...) {
+    for (const fsdp2_tensor tensor : given) {
+      HandleTable::global().remove(tensor.id, Kind::kTensor);
+    }
+    throw;
+  }
+  std::copy(given.begin(), given.end(), outputs);
+  *n_outputs = given.size();
+}
+
+void forward(Call& call, const std::shared_ptr<ModuleObject>& object,
+             const std::shared_ptr<nn::Module>& module, const fsdp2_tensor* inputs, size_t n_inputs,
+             uint32_t flags, fsdp2_tensor* outputs, size_t cap, size_t* n_outputs) {
+  enter_collective(call, *object);
+  check_room(outputs, cap, n_outputs, 1);
+  check_usable(*object);
+  FSDP2_CHECK((flags & ~uint32_t{FSDP2_FORWARD_NO_GRAD}) == 0, Code::kInvalidArgument,
+              "flags: expected 0 or FSDP2_FORWARD_NO_GRAD (1), found {}", flags);
+  const std::vector<at::Tensor> tensors = read_tensors(inputs, n_inputs, "inputs");
+  FSDP2_CHECK(module != object->module || n_inputs == 1 || n_inputs == 2, Code::kInvalidArgument,
+              "n_inputs: expected 1 (tokens) or 2 (tokens, labels), found {}", n_inputs);
+  const Producers producers = producers_of(object, inputs, n_inputs);
+  materialize(*object);
+  const at::AutoGradMode grad_mode((flags & FSDP2_FORWARD_NO_GRAD) == 0);
+  call.share_failure();
+  const std::vector<at::Tensor> made =
+      flatten((*module)(nn::Values(tensors.begin(), tensors.end())));
+  call.stop_sharing();
+  check_room(outputs, cap, n_outputs, made.size());
+  give_outputs(made, producers, outputs, n_outputs);
+}
+
+}  // namespace
+
+}  // namespace fsdp2::capi
+
+using fsdp2::capi::Call;
+using fsdp2::capi::guard;
+using fsdp2::capi::pin;
+namespace capi = fsdp2::capi;
+
+fsdp2_status fsdp2_module_forward(fsdp2_module module, const fsdp2_tensor* inputs, size_t n_inputs,
+                                  uint32_t flags, fsdp2_tensor* outputs, size_t cap,
+                                  size_t* n_outputs) {
+  return guard(__func__, [&](Call& call) {
+    const auto object = pin(module);
+    capi::forward(call, object, object->module, inputs, n_inputs, flags, outputs, cap, n_outputs);
+  });
+}
+
+fsdp2_status fsdp2_module_forward_submodule(fsdp2_module module, const char* path,
+                                            const fsdp2_tensor* inputs, size_t n_inputs,
+                                            uint32_t flags, fsdp2_tensor* outputs, size_t cap,
+                                            size_t* n_outputs) {
+  return guard(__func__, [&](Call& call) {
+    const auto object = pin(module);
+    const auto inside =
+        capi::find_module(object->module, capi::read_text(path, capi::kMaxName, "path"), "path");
+    capi::forward(call, object, inside, inputs, n_inputs, flags, outputs, cap, n_outputs);
+  });
+}

@@ -1,0 +1,153 @@
+#include "include/fsdp2/loader.h"
+
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "capi/argument.h"
+#include "capi/nouns/loader.h"
+#include "capi/nouns/mesh_rank.h"
+#include "capi/object.h"
+#include "capi/sized_struct.h"
+#include "capi/nouns/tensor.h"
+#include "core/comm/agreement.h"
+#include "core/train/data/data_loader.h"
+
+namespace fsdp2::capi {
+
+namespace {
+
+constexpr fsdp2_loader_options kDefaults = FSDP2_LOADER_OPTIONS_INIT;
+constexpr int64_t kMax = int64_t{1} << 31;
+
+std::shared_ptr<LoaderObject> enter_loader(Call& call, fsdp2_loader loader) {
+  std::shared_ptr<LoaderObject> object = pin(loader);
+  call.about(object->mesh);
+  call.occupy(object->busy);
+  return object;
+}
+
+train::TokenFormat read_format(int32_t format) {
+  check_integer(format, FSDP2_TOKENS_AUTO, FSDP2_TOKENS_BYTES, "options.format");
+  return format == FSDP2_TOKENS_BYTES ? train::TokenFormat::kBytes : train::TokenFormat::kTokens;
+}
+
+train::DataOrder read_order(int32_t order) {
+  check_integer(order, FSDP2_ORDER_SEQUENTIAL, FSDP2_ORDER_SHUFFLED, "options.order");
+  return order == FSDP2_ORDER_SHUFFLED ? train::DataOrder::kShuffle : train::DataOrder::kFile;
+}
+
+train::DataLoaderOptions loader_options(const fsdp2_loader_options& options, const Mesh& mesh) {
+  train::DataLoaderOptions out;
+  out.rank = mesh_rank(mesh);
+  out.world_size = mesh_size(mesh);
+  out.accumulation_steps = check_integer(options.accumulate, 1, kMax, "options.accumulate");
+  out.sequence_length = check_integer(options.sequence_length, 1, kMax, "options.sequence_length");
+  out.batch_size =
+      train::micro_batch_size(check_integer(options.global_batch, 1, kMax, "options.global_batch"),
+                              out.world_size, out.accumulation_steps);
+  out.order = read_order(options.order);
+  out.seed = options.seed;
+  return out;
+}
+
+std::string text_of(const fsdp2_loader_options& options, const train::TokenFile& tokens) {
+  return fmt::format(
+      "format={}\norder={}\naccumulate={}\nsequence_length={}\nglobal_batch={}\nvocab_size={}\n"
+      "seed={}\ntokens in the file={}\n",
+      options.format, options.order, options.accumulate, options.sequence_length,
+      options.global_batch, options.vocab_size, options.seed, tokens.token_count());
+}
+
+uint64_t open_loader(Call& call, fsdp2_mesh mesh, const char* path,
+                     const fsdp2_loader_options* given, const fsdp2_loader* out) {
+  const std::shared_ptr<MeshObject> object = pin(mesh);
+  enter(call, *object);
+  std::shared_ptr<LoaderObject> loader;
+  agree(object->mesh->world(), "fsdp2_loader_open", [&] {
+    check_not_null(out, "out");
+    check_not_null(given, "options");
+    const fsdp2_loader_options options = read_struct(given, kDefaults, "options");
+    const train::DataLoaderOptions place = loader_options(options, *object->mesh);
+    const auto tokens = std::make_shared<const train::TokenFile>(
+        read_path(path, "path"), options.vocab_size, read_format(options.format));
+    loader.reset(new LoaderObject{object->mesh, train::DataLoader(tokens, place)});
+    return text_of(options, *tokens);
+  });
+  return give(Kind::kLoader, std::move(loader));
+}
+
+// Takes a handle back that the caller has not got, should the call still fail.
+class RemoveUnlessKept {
+ public:
+  explicit RemoveUnlessKept(fsdp2_tensor tensor) : id_(tensor.id) {}
+  ~RemoveUnlessKept() {
+    if (id_ != 0) {
+      HandleTable::global().remove(id_, Kind::kTensor);
+    }
+  }
+  void keep() { id_ = 0; }
+
+ private:
+  uint64_t id_;
+};
+
+void next_batch(LoaderObject& object, fsdp2_tensor* tokens, fsdp2_tensor* labels) {
+  check_not_null(tokens, "tokens");
+  check_not_null(labels, "labels");
+  const train::TokenBatch batch = object.loader.next();
+  ++object.micro_batches;
+  const fsdp2_tensor first = give_tensor(batch.inputs);
+  RemoveUnlessKept undo(first);
+  *labels = give_tensor(batch.labels);
+  *tokens = first;
+  undo.keep();
+}
+
+}  // namespace
+
+}  // namespace fsdp2::capi
+
+using fsdp2::capi::Call;
+using fsdp2::capi::guard;
+namespace capi = fsdp2::capi;
+
+fsdp2_status fsdp2_loader_options_init(fsdp2_loader_options* options, size_t struct_size) {
+  return guard(__func__,
+               [&](Call&) { capi::init_struct(options, struct_size, capi::kDefaults, "options"); });
+}
+
+fsdp2_status fsdp2_loader_open(fsdp2_mesh mesh, const char* path,
+                               const fsdp2_loader_options* options, fsdp2_loader* out) {
+  return guard(__func__,
+               [&](Call& call) { out->id = capi::open_loader(call, mesh, path, options, out); });
+}
+
+fsdp2_status fsdp2_loader_next(fsdp2_loader loader, fsdp2_tensor* tokens, fsdp2_tensor* labels) {
+  return guard(__func__, [&](Call& call) {
+    const auto object = capi::enter_loader(call, loader);
+    capi::next_batch(*object, tokens, labels);
+  });
+}
+
+fsdp2_status fsdp2_loader_get_position(fsdp2_loader loader, int64_t* step) {
+  return guard(__func__, [&](Call& call) {
+    const auto object = capi::enter_loader(call, loader);
+    capi::check_not_null(step, "step");
+    *step = object->micro_batches / object->loader.options().accumulation_steps;
+  });
+}
+
+fsdp2_status fsdp2_loader_set_position(fsdp2_loader loader, int64_t step) {
+  return guard(__func__, [&](Call& call) {
+    const auto object = capi::enter_loader(call, loader);
+    const int64_t accumulate = object->loader.options().accumulation_steps;
+    capi::check_integer(step, 0, std::numeric_limits<int64_t>::max() / accumulate, "step");
+    object->loader.seek_step(step);
+    object->micro_batches = step * accumulate;
+  });
+}
+
+fsdp2_status fsdp2_loader_destroy(fsdp2_loader loader) {
+  return capi::destroy(__func__, capi::Kind::kLoader, loader.id);
+}

@@ -1,0 +1,234 @@
+#include "include/fsdp2/module.h"
+
+#include <ATen/ops/empty.h>
+#include <c10/util/accumulate.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "capi/argument.h"
+#include "capi/dtype.h"
+#include "capi/nouns/module.h"
+#include "capi/object.h"
+#include "capi/sized_struct.h"
+#include "core/base/log.h"
+#include "core/ckpt/safetensors/hugging_face_directory.h"
+#include "core/models/registry.h"
+#include "core/nn/recompute/activation_checkpoint.h"
+#include "core/nn/seeded_init.h"
+#include "core/train/step/generate.h"
+
+namespace fsdp2::capi {
+
+namespace {
+
+constexpr fsdp2_module_options kDefaults = FSDP2_MODULE_OPTIONS_INIT;
+constexpr fsdp2_generate_options kGenerateDefaults = FSDP2_GENERATE_OPTIONS_INIT;
+constexpr int32_t kMaxNewTokens = 1 << 24;
+
+at::ScalarType parameter_dtype(const fsdp2_module_options& options) {
+  return read_float_dtype_or_keep(options.dtype, "options.dtype").value_or(at::kFloat);
+}
+
+uint64_t give_module(std::shared_ptr<models::CausalLM> module,
+                     std::shared_ptr<nn::ParameterSource> source) {
+  std::vector<ModuleParameter> parameters;
+  for (const nn::NamedParameter& parameter : nn::named_unique_parameters(*module)) {
+    parameters.push_back(
+        {parameter.names, parameter.tensor.sizes().vec(), parameter.tensor.scalar_type()});
+  }
+  auto object =
+      std::make_shared<ModuleObject>(std::move(module), std::move(source), std::move(parameters));
+  return give(Kind::kModule, std::move(object));
+}
+
+// Every parameter is there with its shape: found out now, not when the first rank reads it.
+void check_parameters(const nn::Module& module, nn::ParameterSource& source) {
+  for (const nn::NamedParameter& parameter : nn::named_unique_parameters(module)) {
+    const auto& names = parameter.names;
+    const auto found = std::find_if(names.begin(), names.end(),
+                                    [&](const std::string& name) { return source.contains(name); });
+    std::vector<int64_t> no_rows = parameter.tensor.sizes().vec();
+    if (!no_rows.empty()) {
+      no_rows.front() = 0;
+    }
+    source.read(found == names.end() ? names.front() : *found, parameter.tensor.sizes(), 0,
+                at::empty(no_rows, parameter.tensor.scalar_type()));
+  }
+}
+
+uint64_t module_from_pretrained(const char* directory, const fsdp2_module_options* given) {
+  const fsdp2_module_options options = read_struct(given, kDefaults, "options");
+  const at::ScalarType dtype = parameter_dtype(options);
+  auto source = std::make_shared<ckpt::HuggingFaceDirectory>(read_path(directory, "directory"));
+  auto module = models::build(source->config_json(), dtype);
+  check_parameters(*module, *source);
+  return give_module(std::move(module), std::move(source));
+}
+
+uint64_t module_from_config(const char* json, const fsdp2_module_options* given) {
+  const fsdp2_module_options options = read_struct(given, kDefaults, "options");
+  const at::ScalarType dtype = parameter_dtype(options);
+  auto module = models::build(read_text(json, kMaxJson, "json"), dtype);
+  auto source = std::make_shared<nn::SeededInit>(options.seed, module->initializer_range());
+  return give_module(std::move(module), std::move(source));
+}
+
+fsdp2_module_info module_info(const ModuleObject& object) {
+  fsdp2_module_info info{};
+  info.n_parameters = static_cast<int32_t>(object.parameters.size());
+  for (const ModuleParameter& parameter : object.parameters) {
+    info.numel += c10::multiply_integers(parameter.shape);
+  }
+  info.vocab_size = object.module->vocab_size();
+  info.max_positions = object.module->max_positions();
+  return info;
+}
+
+void checkpoint_activations(ModuleObject& object, const char* const* kinds, size_t n_kinds,
+                            int64_t every) {
+  check_usable(object);
+  const std::vector<std::string> given = read_texts(kinds, n_kinds, kMaxName, "kinds");
+  nn::checkpoint_by_kind(*object.module, given.empty() ? object.module->no_split_kinds() : given,
+                         check_integer(every, 1, kMaxCount, "every"));
+}
+
+train::GenerateOptions generate_options(const fsdp2_generate_options* given) {
+  const fsdp2_generate_options options = read_struct(given, kGenerateDefaults, "options");
+  FSDP2_CHECK(options.reserved == 0, Code::kInvalidArgument,
+              "options.reserved: expected 0, found {}", options.reserved);
+  train::GenerateOptions out;
+  out.max_new_tokens =
+      check_integer(options.max_new_tokens, 0, kMaxNewTokens, "options.max_new_tokens");
+  out.top_k = options.top_k;
+  out.temperature = options.temperature;
+  out.seed = options.seed;
+  return out;
+}
+
+void generate(Call& call, ModuleObject& object, const int64_t* prompt, size_t n_prompt,
+              const fsdp2_generate_options* given, int64_t* tokens, size_t* n_tokens) {
+  enter_collective(call, object);
+  train::GenerateOptions options;
+  std::vector<int64_t> begin;
+  check_on_all_ranks(call, object, [&] {
+    check_usable(object);
+    options = generate_options(given);
+    check_array(prompt, n_prompt, "prompt");
+    check_array(tokens, static_cast<size_t>(options.max_new_tokens), "tokens");
+    check_not_null(n_tokens, "n_tokens");
+    begin.assign(prompt, prompt + n_prompt);
+    train::check_generation(*object.module, begin, options);
+  });
+  materialize(object);
+  call.share_failure();
+  const std::vector<int64_t> made = train::generate(*object.module, begin, options);
+  std::copy(made.begin(), made.end(), tokens);
+  *n_tokens = made.size();
+}
+
+}  // namespace
+
+void materialize(ModuleObject& module) {
+  FSDP2_CHECK(
+      module.units_mesh == nullptr, Code::kWrongState,
+      "module: modules in it are sharded as units: expected fsdp2_shard_create, which makes "
+      "the rest the root, before the first forward");
+  if (module.source == nullptr || module.mesh != nullptr) {
+    return;
+  }
+  module.spoiled = true;
+  nn::materialize(*module.module, *module.source);
+  module.spoiled = false;
+  module.source = nullptr;
+}
+
+void check_usable(const ModuleObject& module) {
+  FSDP2_CHECK(
+      !module.spoiled, Code::kWrongState,
+      "module: sharding it or reading its parameters has failed half-way: destroy it and make "
+      "another");
+}
+
+}  // namespace fsdp2::capi
+
+using fsdp2::capi::Call;
+using fsdp2::capi::guard;
+using fsdp2::capi::pin;
+namespace capi = fsdp2::capi;
+
+fsdp2_status fsdp2_module_options_init(fsdp2_module_options* options, size_t struct_size) {
+  return guard(__func__,
+               [&](Call&) { capi::init_struct(options, struct_size, capi::kDefaults, "options"); });
+}
+
+fsdp2_status fsdp2_module_from_pretrained(const char* directory,
+                                          const fsdp2_module_options* options, fsdp2_module* out) {
+  return guard(__func__, [&](Call&) {
+    capi::check_not_null(out, "out");
+    out->id = capi::module_from_pretrained(directory, options);
+  });
+}
+
+fsdp2_status fsdp2_module_from_config(const char* json, const fsdp2_module_options* options,
+                                      fsdp2_module* out) {
+  return guard(__func__, [&](Call&) {
+    capi::check_not_null(out, "out");
+    out->id = capi::module_from_config(json, options);
+  });
+}
+
+fsdp2_status fsdp2_module_destroy(fsdp2_module module) {
+  return capi::destroy(__func__, capi::Kind::kModule, module.id);
+}
+
+fsdp2_status fsdp2_module_get_info(fsdp2_module module, fsdp2_module_info* out) {
+  return guard(__func__, [&](Call&) {
+    const auto object = pin(module);
+    capi::check_out_struct(out, "out");
+    capi::fill_struct(out, capi::module_info(*object));
+  });
+}
+
+fsdp2_status fsdp2_module_checkpoint_activations(fsdp2_module module, const char* const* kinds,
+                                                 size_t n_kinds, int64_t every) {
+  return guard(__func__, [&](Call& call) {
+    const auto object = pin(module);
+    capi::enter(call, *object);
+    capi::checkpoint_activations(*object, kinds, n_kinds, every);
+  });
+}
+
+fsdp2_status fsdp2_module_train(fsdp2_module module, int32_t mode) {
+  return guard(__func__, [&](Call& call) {
+    const auto object = pin(module);
+    capi::enter(call, *object);
+    object->module->train(capi::read_flag(mode, "mode"));
+  });
+}
+
+fsdp2_status fsdp2_module_is_training(fsdp2_module module, int32_t* out) {
+  return guard(__func__, [&](Call& call) {
+    const auto object = pin(module);
+    capi::check_not_null(out, "out");
+    capi::enter(call, *object);
+    *out = object->module->is_training() ? 1 : 0;
+  });
+}
+
+fsdp2_status fsdp2_generate_options_init(fsdp2_generate_options* options, size_t struct_size) {
+  return guard(__func__, [&](Call&) {
+    capi::init_struct(options, struct_size, capi::kGenerateDefaults, "options");
+  });
+}
+
+fsdp2_status fsdp2_module_generate(fsdp2_module module, const int64_t* prompt, size_t n_prompt,
+                                   const fsdp2_generate_options* options, int64_t* tokens,
+                                   size_t* n_tokens) {
+  return guard(__func__, [&](Call& call) {
+    const auto object = pin(module);
+    capi::generate(call, *object, prompt, n_prompt, options, tokens, n_tokens);
+  });
+}

@@ -1,0 +1,215 @@
+#include "include/fsdp2/optimizer.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "capi/argument.h"
+#include "capi/object.h"
+#include "capi/sized_struct.h"
+#include "capi/nouns/tensor.h"
+#include "core/fsdp/parameter_values.h"
+#include "core/train/optim/optimizer.h"
+#include "include/fsdp2/shard.h"
+
+namespace fsdp2::capi {
+
+namespace {
+
+constexpr fsdp2_adamw_options kAdamWDefaults = FSDP2_ADAMW_OPTIONS_INIT;
+constexpr fsdp2_sgd_options kSgdDefaults = FSDP2_SGD_OPTIONS_INIT;
+constexpr double kMaxNumber = std::numeric_limits<double>::max();
+
+train::AdamWOptions adamw_options(const fsdp2_adamw_options* given) {
+  const fsdp2_adamw_options options = read_struct(given, kAdamWDefaults, "options");
+  FSDP2_CHECK(options.reserved == 0, Code::kInvalidArgument,
+              "options.reserved: expected 0, found {}", options.reserved);
+  train::AdamWOptions out;
+  out.lr = check_number(options.lr, 0.0, kMaxNumber, "options.lr");
+  out.beta1 = check_number(options.beta1, 0.0, 1.0, "options.beta1");
+  out.beta2 = check_number(options.beta2, 0.0, 1.0, "options.beta2");
+  out.eps = check_number(options.eps, 0.0, kMaxNumber, "options.eps");
+  out.weight_decay = check_number(options.weight_decay, 0.0, kMaxNumber, "options.weight_decay");
+  return out;
+}
+
+train::SgdOptions sgd_options(const fsdp2_sgd_options* given) {
+  const fsdp2_sgd_options options = read_struct(given, kSgdDefaults, "options");
+  train::SgdOptions out;
+  out.lr = check_number(options.lr, 0.0, kMaxNumber, "options.lr");
+  out.momentum = check_number(options.momentum, 0.0, kMaxNumber, "options.momentum");
+  out.weight_decay = check_number(options.weight_decay, 0.0, kMaxNumber, "options.weight_decay");
+  out.nesterov = read_flag(options.nesterov, "options.nesterov");
+  return out;
+}
+
+constexpr size_t kMaxName = 4096;
+
+template <typename Options>
+void add_group(Call& call, fsdp2_optimizer optimizer, const char* const* names, size_t n_names,
+               const Options& options) {
+  const auto object = pin(optimizer);
+  enter(call, *object->shard->module);
+  object->optimizer->add_group(read_texts(names, n_names, kMaxName, "names"), options);
+}
+
+const train::OptimizerState& find_state(const std::vector<train::OptimizerState>& states,
+                                        const std::string& name) {
+  std::vector<std::string> names;
+  for (const train::OptimizerState& state : states) {
+    if (state.name == name) {
+      return state;
+    }
+    names.push_back(state.name);
+  }
+  fail(Code::kNotFound, "name: expected one of [{}], found {}", fmt::join(names, ", "), name);
+}
+
+struct NamedState {
+  const fsdp::ShardedParam* param = nullptr;
+  train::OptimizerState state;
+};
+
+NamedState find_state_of(OptimizerObject& object, size_t parameter, const char* name) {
+  const auto& all = object.shard->root->parameters();
+  FSDP2_CHECK(parameter < all.size(), Code::kInvalidArgument,
+              "parameter: expected an index below {}, found {}", all.size(), parameter);
+  const auto& trained = object.optimizer->params();
+  const auto found = std::find(trained.begin(), trained.end(), all[parameter]);
+  FSDP2_CHECK(found != trained.end(), Code::kNotFound, "parameter: {} is frozen, it has no state",
+              all[parameter]->name());
+  const auto states = object.optimizer->state(static_cast<size_t>(found - trained.begin()));
+  return {*found, find_state(states, read_text(name, kMaxName, "name"))};
+}
+
+fsdp2_tensor full_state(Call& call, OptimizerObject& object, size_t parameter, const char* name,
+                        const fsdp2_tensor* out) {
+  enter_collective(call, *object.shard->module);
+  NamedState found;
+  check_on_all_ranks(call, *object.shard->module, [&] {
+    check_not_null(out, "out");
+    found = find_state_of(object, parameter, name);
+  });
+  call.share_failure();
+  return give_tensor(found.state.is_sharded
+                         ? fsdp::full_value(*object.shard->root, *found.param, found.state.tensor)
+                         : found.state.tensor.clone());
+}
+
+fsdp2_tensor optimizer_state(Call& call, OptimizerObject& object, size_t parameter,
+                             const char* name, int32_t which, const fsdp2_tensor* out) {
+  if (which == FSDP2_PARAMETER_FULL) {
+    return full_state(call, object, parameter, name, out);
+  }
+  FSDP2_CHECK(which == FSDP2_PARAMETER_LOCAL, Code::kInvalidArgument,
+              "which: expected FSDP2_PARAMETER_LOCAL (0) or _FULL (2), found {}", which);
+  check_not_null(out, "out");
+  enter(call, *object.shard->module);
+  return give_tensor(find_state_of(object, parameter, name).state.tensor);
+}
+
+// Make: root -> optimizer.
+template <typename Make>
+uint64_t give_optimizer(Call& call, fsdp2_shard shard, const Make& make) {
+  auto object = std::make_shared<OptimizerObject>();
+  object->shard = pin(shard);
+  enter(call, *object->shard->module);
+  object->optimizer = make(object->shard->root);
+  return give(Kind::kOptimizer, std::move(object));
+}
+
+}  // namespace
+
+}  // namespace fsdp2::capi
+
+using fsdp2::capi::Call;
+using fsdp2::capi::guard;
+using fsdp2::capi::pin;
+namespace capi = fsdp2::capi;
+
+fsdp2_status fsdp2_adamw_options_init(fsdp2_adamw_options* options, size_t struct_size) {
+  return guard(__func__, [&](Call&) {
+    capi::init_struct(options, struct_size, capi::kAdamWDefaults, "options");
+  });
+}
+
+fsdp2_status fsdp2_optimizer_adamw(fsdp2_shard shard, const fsdp2_adamw_options* options,
+                                   fsdp2_optimizer* out) {
+  return guard(__func__, [&](Call& call) {
+    capi::check_not_null(out, "out");
+    out->id = capi::give_optimizer(call, shard, [&](std::shared_ptr<fsdp2::fsdp::Unit> root) {
+      return fsdp2::train::make_adamw(std::move(root), capi::adamw_options(options));
+    });
+  });
+}
+
+fsdp2_status fsdp2_sgd_options_init(fsdp2_sgd_options* options, size_t struct_size) {
+  return guard(__func__, [&](Call&) {
+    capi::init_struct(options, struct_size, capi::kSgdDefaults, "options");
+  });
+}
+
+fsdp2_status fsdp2_optimizer_sgd(fsdp2_shard shard, const fsdp2_sgd_options* options,
+                                 fsdp2_optimizer* out) {
+  return guard(__func__, [&](Call& call) {
+    capi::check_not_null(out, "out");
+    out->id = capi::give_optimizer(call, shard, [&](std::shared_ptr<fsdp2::fsdp::Unit> root) {
+      return fsdp2::train::make_sgd(std::move(root), capi::sgd_options(options));
+    });
+  });
+}
+
+fsdp2_status fsdp2_optimizer_add_adamw_group(fsdp2_optimizer optimizer, const char* const* names,
+                                             size_t n_names, const fsdp2_adamw_options* options) {
+  return guard(__func__, [&](Call& call) {
+    capi::add_group(call, optimizer, names, n_names, capi::adamw_options(options));
+  });
+}
+
+fsdp2_status fsdp2_optimizer_add_sgd_group(fsdp2_optimizer optimizer, const char* const* names,
+                                           size_t n_names, const fsdp2_sgd_options* options) {
+  return guard(__func__, [&](Call& call) {
+    capi::add_group(call, optimizer, names, n_names, capi::sgd_options(options));
+  });
+}
+
+fsdp2_status fsdp2_optimizer_get_state(fsdp2_optimizer optimizer, size_t parameter,
+                                       const char* name, int32_t which, fsdp2_tensor* out) {
+  return guard(__func__, [&](Call& call) {
+    const auto object = pin(optimizer);
+    *out = capi::optimizer_state(call, *object, parameter, name, which, out);
+  });
+}
+
+fsdp2_status fsdp2_optimizer_set_lr(fsdp2_optimizer optimizer, double lr) {
+  return guard(__func__, [&](Call& call) {
+    const auto object = pin(optimizer);
+    capi::enter(call, *object->shard->module);
+    object->optimizer->set_lr(capi::check_number(lr, 0.0, capi::kMaxNumber, "lr"));
+  });
+}
+
+fsdp2_status fsdp2_optimizer_get_lr(fsdp2_optimizer optimizer, double* out) {
+  return guard(__func__, [&](Call& call) {
+    const auto object = pin(optimizer);
+    capi::check_not_null(out, "out");
+    capi::enter(call, *object->shard->module);
+    *out = object->optimizer->lr();
+  });
+}
+
+fsdp2_status fsdp2_optimizer_run(fsdp2_optimizer optimizer) {
+  return guard(__func__, [&](Call& call) {
+    const auto object = pin(optimizer);
+    capi::enter(call, *object->shard->module);
+    object->optimizer->step();
+  });
+}
+
+fsdp2_status fsdp2_optimizer_destroy(fsdp2_optimizer optimizer) {
+  return capi::destroy(__func__, capi::Kind::kOptimizer, optimizer.id);
+}

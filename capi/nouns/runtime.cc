@@ -1,0 +1,112 @@
+#include "include/fsdp2/runtime.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/Version.h>
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+#include <torch/headeronly/version.h>
+
+#include "capi/argument.h"
+#include "capi/guard.h"
+#include "capi/handle.h"
+#include "core/base/error.h"
+#include "core/nn/kernels/linear_product.h"
+
+// LibTorch's own answer to which version it is; null in versions older than the question.
+extern "C" __attribute__((weak)) uint64_t aoti_torch_abi_version();
+
+namespace fsdp2::capi {
+
+namespace {
+
+// "2.11.0", of a number as TORCH_ABI_VERSION.
+std::string libtorch_version(uint64_t number) {
+  return fmt::format("{}.{}.{}", number >> 56, number >> 48 & 0xff, number >> 40 & 0xff);
+}
+
+std::string libtorch_found() {
+  return aoti_torch_abi_version == nullptr ? "an older one"
+                                           : libtorch_version(aoti_torch_abi_version());
+}
+
+std::string version_text(uint32_t version) {
+  return fmt::format("{}.{}", version >> 16, version & 0xffff);
+}
+
+void check_version(uint32_t header) {
+  constexpr uint32_t kOwn = FSDP2_HEADER_VERSION;
+  FSDP2_CHECK(header >> 16 == kOwn >> 16 && (header & 0xffff) <= (kOwn & 0xffff),
+              Code::kAbiMismatch,
+              "this libfsdp2 has version {}: expected a header of the same major and at most its "
+              "minor, found {}",
+              version_text(kOwn), version_text(header));
+  const std::string built = libtorch_version(TORCH_ABI_VERSION);
+  const std::string found = libtorch_found();
+  FSDP2_CHECK(built == found, Code::kAbiMismatch,
+              "libfsdp2 was built for LibTorch {}, but this process has loaded {}", built, found);
+}
+
+std::string describe_runtime() {
+  return fmt::format(
+      "version: {}\n"
+      "libtorch: {}\n"
+      "cpu: {}\n"
+      "threads: {}\n"
+      "product_engine: {}\n",
+      version_text(FSDP2_HEADER_VERSION), libtorch_found(), at::get_cpu_capability(),
+      at::get_num_threads(), nn::describe_product_engine());
+}
+
+nn::ProductEngine read_engine(int32_t engine) {
+  switch (engine) {
+    case FSDP2_PRODUCT_ENGINE_AUTO:
+      return nn::ProductEngine::kAuto;
+    case FSDP2_PRODUCT_ENGINE_MKL:
+      return nn::ProductEngine::kMkl;
+    case FSDP2_PRODUCT_ENGINE_ONEDNN:
+      return nn::ProductEngine::kOneDnn;
+    default:
+      fail(Code::kInvalidArgument,
+           "engine: expected FSDP2_PRODUCT_ENGINE_AUTO (0), _MKL (1) or "
+           "_ONEDNN (2), found {}",
+           engine);
+  }
+}
+
+constexpr int32_t kMaxThreads = 4096;
+
+}  // namespace
+
+}  // namespace fsdp2::capi
+
+using fsdp2::capi::Call;
+using fsdp2::capi::guard;
+
+uint32_t fsdp2_version(void) { return FSDP2_HEADER_VERSION; }
+
+fsdp2_status fsdp2_check_version(uint32_t header_version) {
+  return guard(__func__, [&](Call&) { fsdp2::capi::check_version(header_version); });
+}
+
+int64_t fsdp2_live_handles(void) { return fsdp2::capi::HandleTable::global().live(); }
+
+fsdp2_status fsdp2_runtime_describe(char* buf, size_t cap, size_t* needed) {
+  return guard(__func__, [&](Call&) {
+    fsdp2::capi::check_not_null(needed, "needed");
+    fsdp2::capi::note_use();
+    fsdp2::capi::write_text(fsdp2::capi::describe_runtime(), buf, cap, needed);
+  });
+}
+
+fsdp2_status fsdp2_runtime_set_threads(int32_t n) {
+  return guard(__func__, [&](Call&) {
+    fsdp2::capi::check_integer(n, 1, fsdp2::capi::kMaxThreads, "n");
+    fsdp2::capi::note_use();
+    at::set_num_threads(n);
+  });
+}
+
+fsdp2_status fsdp2_runtime_set_product_engine(int32_t engine) {
+  return guard(__func__,
+               [&](Call&) { fsdp2::nn::set_product_engine(fsdp2::capi::read_engine(engine)); });
+}

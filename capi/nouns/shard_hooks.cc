@@ -1,0 +1,174 @@
+// Functions of the caller inside a shard's own work.
+#include <utility>
+
+#include "capi/argument.h"
+#include "capi/callback.h"
+#include "capi/dtype.h"
+#include "capi/nouns/module_path.h"
+#include "capi/nouns/tensor.h"
+#include "core/fsdp/unit_tree.h"
+#include "include/fsdp2/hook.h"
+
+namespace fsdp2::capi {
+
+namespace {
+
+// What a call takes over if it succeeds.
+std::shared_ptr<UserData> hold(bool has_fn, void* user_data, fsdp2_release_fn release) {
+  FSDP2_CHECK(has_fn || (user_data == nullptr && release == nullptr), Code::kNullArgument,
+              "fn is NULL, but user_data or release is not");
+  return std::make_shared<UserData>(user_data);
+}
+
+void set_all_reduce_hook(fsdp::Unit& unit, fsdp2_all_reduce_hook_fn fn, void* user_data,
+                         fsdp2_release_fn release) {
+  const auto held = hold(fn != nullptr, user_data, release);
+  std::function<void(const at::Tensor&)> hook;
+  if (fn != nullptr) {
+    hook = [fn, held, title = unit_title(unit)](const at::Tensor& flat) {
+      const LentTensor gradients(flat);
+      call_back("all-reduce hook of " + title, [&] { return fn(gradients.handle(), held->data); });
+    };
+  }
+  unit.set_all_reduce_hook(std::move(hook));
+  held->release = release;
+}
+
+std::vector<std::shared_ptr<fsdp::Unit>> units_at(const std::shared_ptr<fsdp::Unit>& unit,
+                                                  bool recurse) {
+  if (!recurse) {
+    return {unit};
+  }
+  std::vector<std::shared_ptr<fsdp::Unit>> units;
+  for (const nn::Module* module : unit->modules()) {
+    for (const fsdp::UnitTree::Found& found : fsdp::UnitTree::units_below(*module)) {
+      units.push_back(found.unit);
+    }
+  }
+  return units;
+}
+
+void set_gradient_ready(const std::shared_ptr<fsdp::Unit>& unit, bool recurse,
+                        fsdp2_gradient_ready_fn fn, void* user_data, fsdp2_release_fn release) {
+  const auto held = hold(fn != nullptr, user_data, release);
+  std::function<void(fsdp::ShardedParam&)> callback;
+  if (fn != nullptr) {
+    callback = [fn, held](fsdp::ShardedParam& param) {
+      const LentTensor gradient(param.sharded().grad().detach());
+      call_back("gradient-ready of parameter " + param.name(),
+                [&] { return fn(param.name().c_str(), gradient.handle(), held->data); });
+    };
+  }
+  for (const auto& each : units_at(unit, recurse)) {
+    each->set_on_sharded_grad(callback);
+  }
+  held->release = release;
+}
+
+struct AllGatherFunctions {
+  fsdp2_pre_all_gather_fn pre;
+  fsdp2_post_all_gather_fn post;
+};
+
+// Points to the parameter's own name.
+fsdp2_gather_info gather_info(const fsdp::ShardedParam& param) {
+  fsdp2_gather_info info{};
+  info.struct_size = sizeof(info);
+  info.compute_dtype = dtype_number(param.compute_dtype());
+  info.shard_rank = param.layout().rank;
+  info.shard_ranks = param.layout().world;
+  info.parameter = param.name().c_str();
+  return info;
+}
+
+at::Tensor pre_all_gather(const AllGatherFunctions& functions, const UserData& held,
+                          const fsdp::ShardedParam& param, const at::Tensor& chunk) {
+  const LentTensor lent(chunk.detach());
+  fsdp2_tensor out{};
+  const std::string what = "pre-all-gather of parameter " + param.name();
+  const fsdp2_gather_info info = gather_info(param);
+  call_back(what, [&] { return functions.pre(&info, lent.handle(), &out, held.data); });
+  try {
+    at::Tensor piece = pin(out)->tensor.detach();
+    if (out.id != lent.handle().id) {
+      HandleTable::global().remove(out.id, Kind::kTensor);
+    }
+    return piece;
+  } catch (const Error& error) {
+    fail(Code::kCallback, "{}: out: {}", what, error.message());
+  }
+}
+
+void post_all_gather(const AllGatherFunctions& functions, const UserData& held,
+                     const fsdp::ShardedParam& param, const at::Tensor& pieces,
+                     const at::Tensor& chunks) {
+  const LentTensor from(pieces.detach());
+  const LentTensor to(chunks.detach());
+  const fsdp2_gather_info info = gather_info(param);
+  call_back("post-all-gather of parameter " + param.name(),
+            [&] { return functions.post(&info, from.handle(), to.handle(), held.data); });
+}
+
+void set_all_gather_extension(fsdp::Unit& unit, const AllGatherFunctions& functions,
+                              void* user_data, fsdp2_release_fn release) {
+  FSDP2_CHECK((functions.pre == nullptr) == (functions.post == nullptr), Code::kNullArgument,
+              "pre and post: expected both or neither, found one of them NULL");
+  const auto held = hold(functions.pre != nullptr, user_data, release);
+  fsdp::AllGatherExtension extension;
+  if (functions.pre != nullptr) {
+    extension.pre_all_gather = [functions, held](const fsdp::ShardedParam& param,
+                                                 const at::Tensor& chunk, const Mesh& /*mesh*/) {
+      return pre_all_gather(functions, *held, param, chunk);
+    };
+    extension.post_all_gather = [functions, held](const fsdp::ShardedParam& param,
+                                                  const at::Tensor& pieces, const at::Tensor& out) {
+      post_all_gather(functions, *held, param, pieces, out);
+    };
+  }
+  unit.set_all_gather_extension(std::move(extension));
+  held->release = release;
+}
+
+}  // namespace
+
+}  // namespace fsdp2::capi
+
+using fsdp2::capi::Call;
+using fsdp2::capi::guard;
+using fsdp2::capi::pin;
+namespace capi = fsdp2::capi;
+
+fsdp2_status fsdp2_shard_set_all_reduce_hook(fsdp2_shard shard, const char* unit,
+                                             fsdp2_all_reduce_hook_fn fn, void* user_data,
+                                             fsdp2_release_fn release) {
+  return guard(__func__, [&](Call& call) {
+    const auto object = pin(shard);
+    capi::enter(call, *object->module);
+    const auto found = capi::find_unit(object->module->module, unit, "unit");
+    capi::set_all_reduce_hook(*found, fn, user_data, release);
+  });
+}
+
+fsdp2_status fsdp2_shard_set_gradient_ready(fsdp2_shard shard, const char* unit, int32_t recurse,
+                                            fsdp2_gradient_ready_fn fn, void* user_data,
+                                            fsdp2_release_fn release) {
+  return guard(__func__, [&](Call& call) {
+    const auto object = pin(shard);
+    capi::enter(call, *object->module);
+    const bool below = capi::read_flag(recurse, "recurse");
+    const auto found = capi::find_unit(object->module->module, unit, "unit");
+    capi::set_gradient_ready(found, below, fn, user_data, release);
+  });
+}
+
+fsdp2_status fsdp2_shard_set_all_gather_extension(fsdp2_shard shard, const char* unit,
+                                                  fsdp2_pre_all_gather_fn pre,
+                                                  fsdp2_post_all_gather_fn post, void* user_data,
+                                                  fsdp2_release_fn release) {
+  return guard(__func__, [&](Call& call) {
+    const auto object = pin(shard);
+    capi::enter(call, *object->module);
+    const auto found = capi::find_unit(object->module->module, unit, "unit");
+    capi::set_all_gather_extension(*found, {pre, post}, user_data, release);
+  });
+}

@@ -1,0 +1,174 @@
+#include "include/fsdp2/step.h"
+
+#include <limits>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "capi/argument.h"
+#include "capi/object.h"
+#include "capi/sized_struct.h"
+#include "capi/nouns/step.h"
+#include "capi/nouns/tensor.h"
+#include "core/comm/agreement.h"
+#include "core/train/step/train_step.h"
+
+namespace fsdp2::capi {
+
+namespace {
+
+constexpr fsdp2_step_options kDefaults = FSDP2_STEP_OPTIONS_INIT;
+constexpr int32_t kMaxAccumulate = 1 << 24;
+constexpr int64_t kMaxSteps = std::numeric_limits<int64_t>::max() / 2;
+
+train::ScheduleShape read_schedule(int32_t schedule) {
+  switch (schedule) {
+    case FSDP2_SCHEDULE_CONSTANT:
+      return train::ScheduleShape::kConstant;
+    case FSDP2_SCHEDULE_LINEAR:
+      return train::ScheduleShape::kLinear;
+    case FSDP2_SCHEDULE_COSINE:
+      return train::ScheduleShape::kCosine;
+    default:
+      fail(Code::kInvalidArgument,
+           "options.schedule: expected FSDP2_SCHEDULE_CONSTANT (0), _LINEAR "
+           "(1) or _COSINE (2), found {}",
+           schedule);
+  }
+}
+
+std::optional<train::LossScalerOptions> read_loss_scaling(const fsdp2_step_options& options) {
+  train::LossScalerOptions out;
+  out.initial_scale = check_number(options.loss_scale, 0.0, std::numeric_limits<double>::max(),
+                                   "options.loss_scale");
+  out.growth_interval =
+      check_integer(options.loss_scale_interval, 1, kMaxSteps, "options.loss_scale_interval");
+  return out.initial_scale > 0.0 ? std::optional(out) : std::nullopt;
+}
+
+train::StepOptions step_options(const fsdp2_step_options& options, double peak) {
+  train::StepOptions out;
+  out.accumulate = check_integer(options.accumulate, 1, kMaxAccumulate, "options.accumulate");
+  out.accumulate_last = read_flag(options.accumulate_last, "options.accumulate_last");
+  out.max_grad_norm = check_number(options.max_grad_norm, 0.0, std::numeric_limits<double>::max(),
+                                   "options.max_grad_norm");
+  out.schedule.peak = peak;
+  out.schedule.shape = read_schedule(options.schedule);
+  out.schedule.warmup_steps =
+      check_integer(options.warmup_steps, 0, kMaxSteps, "options.warmup_steps");
+  out.schedule.steps = check_integer(options.total_steps, 0, kMaxSteps, "options.total_steps");
+  out.schedule.min_ratio = check_number(options.min_lr_ratio, 0.0, 1.0, "options.min_lr_ratio");
+  out.loss_scaling = read_loss_scaling(options);
+  return out;
+}
+
+std::string text_of(const fsdp2_step_options& options, double peak) {
+  return fmt::format(
+      "accumulate={}\naccumulate_last={}\nschedule={}\nwarmup_steps={}\ntotal_steps={}\n"
+      "min_lr_ratio={}\nmax_grad_norm={}\nloss_scale={}\nloss_scale_interval={}\n"
+      "learning rate={}\n",
+      options.accumulate, options.accumulate_last, options.schedule, options.warmup_steps,
+      options.total_steps, options.min_lr_ratio, options.max_grad_norm, options.loss_scale,
+      options.loss_scale_interval, peak);
+}
+
+uint64_t create_step(Call& call, fsdp2_shard shard_handle, fsdp2_optimizer optimizer_handle,
+                     const fsdp2_step_options* given, const fsdp2_step* out) {
+  const std::shared_ptr<ShardObject> shard = pin(shard_handle);
+  enter_collective(call, *shard->module);
+  std::shared_ptr<StepObject> object;
+  agree(shard->root->mesh().world(), "fsdp2_step_create", [&] {
+    check_not_null(out, "out");
+    const std::shared_ptr<OptimizerObject> optimizer = pin(optimizer_handle);
+    FSDP2_CHECK(optimizer->shard->root == shard->root, Code::kInvalidArgument,
+                "optimizer: expected one of this shard, found one of another");
+    const fsdp2_step_options options = read_struct(given, kDefaults, "options");
+    const double peak = optimizer->optimizer->lr();
+    const train::StepOptions read = step_options(options, peak);
+    object.reset(
+        new StepObject{shard, options.accumulate,
+                       train::TrainStep(shard->module->module, optimizer->optimizer, read)});
+    return text_of(options, peak);
+  });
+  return give(Kind::kStep, std::move(object));
+}
+
+// tokens, labels, tokens, labels, ... -> one list for each micro batch.
+std::vector<std::vector<at::Tensor>> micro_batches(const std::vector<at::Tensor>& batch,
+                                                   int32_t accumulate) {
+  const auto n = static_cast<size_t>(accumulate);
+  FSDP2_CHECK(!batch.empty() && batch.size() % n == 0, Code::kInvalidArgument,
+              "n_batch: expected the inputs of {} micro batches, found {} tensors", n,
+              batch.size());
+  const auto inputs = static_cast<std::ptrdiff_t>(batch.size() / n);
+  std::vector<std::vector<at::Tensor>> out;
+  for (auto at = batch.begin(); at != batch.end(); at += inputs) {
+    out.emplace_back(at, at + inputs);
+  }
+  return out;
+}
+
+fsdp2_step_result run_step(Call& call, StepObject& object, const fsdp2_tensor* batch,
+                           size_t n_batch, const fsdp2_step_result* out) {
+  enter_collective(call, *object.shard->module);
+  check_out_struct(out, "out");
+  const auto batches = micro_batches(read_tensors(batch, n_batch, "batch"), object.accumulate);
+  call.share_failure();
+  const train::StepResult result = object.step.run(batches);
+  fsdp2_step_result info{};
+  info.applied = result.applied ? 1 : 0;
+  info.step = result.step;
+  info.n_tokens = result.n_tokens;
+  info.loss = result.loss;
+  info.grad_norm = result.grad_norm;
+  info.lr = result.lr;
+  info.loss_scale = result.loss_scale;
+  info.seconds = result.seconds;
+  info.tokens_per_second =
+      result.seconds > 0.0 ? static_cast<double>(result.n_tokens) / result.seconds : 0.0;
+  info.peak_unsharded_bytes = object.shard->root->tree().stats().peak_unsharded_bytes;
+  return info;
+}
+
+}  // namespace
+
+}  // namespace fsdp2::capi
+
+using fsdp2::capi::Call;
+using fsdp2::capi::guard;
+using fsdp2::capi::pin;
+namespace capi = fsdp2::capi;
+
+fsdp2_status fsdp2_step_options_init(fsdp2_step_options* options, size_t struct_size) {
+  return guard(__func__,
+               [&](Call&) { capi::init_struct(options, struct_size, capi::kDefaults, "options"); });
+}
+
+fsdp2_status fsdp2_step_create(fsdp2_shard shard, fsdp2_optimizer optimizer,
+                               const fsdp2_step_options* options, fsdp2_step* out) {
+  return guard(__func__, [&](Call& call) {
+    out->id = capi::create_step(call, shard, optimizer, options, out);
+  });
+}
+
+fsdp2_status fsdp2_step_run(fsdp2_step step, const fsdp2_tensor* batch, size_t n_batch,
+                            fsdp2_step_result* out) {
+  return guard(__func__, [&](Call& call) {
+    const auto object = pin(step);
+    const fsdp2_step_result result = capi::run_step(call, *object, batch, n_batch, out);
+    capi::fill_struct(out, result);
+  });
+}
+
+fsdp2_status fsdp2_step_set_position(fsdp2_step step, int64_t next_step) {
+  return guard(__func__, [&](Call& call) {
+    const auto object = pin(step);
+    capi::enter(call, *object->shard->module);
+    object->step.set_position(capi::check_integer(next_step, 0, capi::kMaxSteps, "next_step"));
+  });
+}
+
+fsdp2_status fsdp2_step_destroy(fsdp2_step step) {
+  return capi::destroy(__func__, capi::Kind::kStep, step.id);
+}

@@ -1,0 +1,200 @@
+#include "include/fsdp2/tensor.h"
+
+#include <ATen/ops/empty.h>
+
+#include <cstring>
+#include <utility>
+
+#include "capi/argument.h"
+#include "capi/dlpack.h"
+#include "capi/dtype.h"
+#include "capi/sized_struct.h"
+#include "capi/nouns/tensor.h"
+#include "core/nn/module.h"
+
+namespace fsdp2::capi {
+
+namespace {
+
+std::vector<int64_t> read_shape(const int64_t* shape, size_t n_dims) {
+  check_array(shape, n_dims, "shape");
+  FSDP2_CHECK(n_dims <= FSDP2_MAX_DIMS, Code::kInvalidArgument,
+              "n_dims: expected at most {}, found {}", FSDP2_MAX_DIMS, n_dims);
+  return {shape, shape + n_dims};
+}
+
+int64_t bytes_of(const std::vector<int64_t>& shape, at::ScalarType dtype) {
+  auto bytes = static_cast<int64_t>(at::elementSize(dtype));
+  for (const int64_t size : shape) {
+    FSDP2_CHECK(size >= 0 && !__builtin_mul_overflow(bytes, size, &bytes), Code::kInvalidArgument,
+                "shape: size {} is negative or makes the tensor too large", size);
+  }
+  return bytes;
+}
+
+void check_booleans(const unsigned char* data, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    FSDP2_CHECK(data[i] <= 1, Code::kInvalidArgument,
+                "data: expected 0 or 1 as booleans, found {} at {}", data[i], i);
+  }
+}
+
+at::Tensor tensor_from_buffer(const void* data, size_t n_bytes, int32_t dtype_number,
+                              const int64_t* shape_data, size_t n_dims) {
+  const at::ScalarType dtype = read_dtype(dtype_number, "dtype");
+  const std::vector<int64_t> shape = read_shape(shape_data, n_dims);
+  const auto expected = static_cast<uint64_t>(bytes_of(shape, dtype));
+  FSDP2_CHECK(n_bytes == expected, Code::kInvalidArgument,
+              "n_bytes: dtype and shape need {} bytes, found {}", expected, n_bytes);
+  FSDP2_CHECK(data != nullptr || n_bytes == 0, Code::kNullArgument, "data is NULL with {} bytes",
+              n_bytes);
+  if (dtype == at::kBool) {
+    check_booleans(static_cast<const unsigned char*>(data), n_bytes);
+  }
+  at::Tensor tensor = at::empty(shape, dtype);
+  if (n_bytes > 0) {
+    std::memcpy(tensor.mutable_data_ptr(), data, n_bytes);
+  }
+  return tensor;
+}
+
+void read_tensor(const at::Tensor& tensor, void* to, size_t n_bytes) {
+  check_has_memory(tensor);
+  FSDP2_CHECK(n_bytes == tensor.nbytes(), Code::kInvalidArgument,
+              "n_bytes: the tensor has {} bytes, found {}", tensor.nbytes(), n_bytes);
+  FSDP2_CHECK(to != nullptr || n_bytes == 0, Code::kNullArgument, "to is NULL with {} bytes",
+              n_bytes);
+  const at::Tensor values = tensor.detach().contiguous();
+  if (n_bytes > 0) {
+    std::memcpy(to, values.const_data_ptr(), n_bytes);
+  }
+}
+
+void write_tensor(const at::Tensor& tensor, const void* from, size_t n_bytes) {
+  check_has_memory(tensor);
+  FSDP2_CHECK(n_bytes == tensor.nbytes(), Code::kInvalidArgument,
+              "n_bytes: the tensor has {} bytes, found {}", tensor.nbytes(), n_bytes);
+  FSDP2_CHECK(from != nullptr || n_bytes == 0, Code::kNullArgument, "from is NULL with {} bytes",
+              n_bytes);
+  if (tensor.scalar_type() == at::kBool) {
+    check_booleans(static_cast<const unsigned char*>(from), n_bytes);
+  }
+  if (n_bytes > 0) {
+    at::Tensor values = at::empty(tensor.sizes(), tensor.scalar_type());
+    std::memcpy(values.mutable_data_ptr(), from, n_bytes);
+    tensor.detach().copy_(values);
+  }
+}
+
+double value_of(const at::Tensor& tensor) {
+  check_has_memory(tensor);
+  FSDP2_CHECK(tensor.numel() == 1, Code::kInvalidArgument, "tensor: expected one element, found {}",
+              tensor.numel());
+  return tensor.detach().item().toDouble();
+}
+
+fsdp2_tensor_info tensor_info(const at::Tensor& tensor) {
+  fsdp2_tensor_info info{};
+  info.dtype = dtype_number(tensor.scalar_type());
+  info.device_type = tensor.is_cpu() ? FSDP2_DEVICE_CPU : FSDP2_DEVICE_CUDA;
+  info.device_index = tensor.is_cpu() ? 0 : tensor.get_device();
+  FSDP2_CHECK(tensor.dim() <= FSDP2_MAX_DIMS, Code::kUnsupported,
+              "tensor: {} dims are more than {}", tensor.dim(), FSDP2_MAX_DIMS);
+  info.n_dims = static_cast<int32_t>(tensor.dim());
+  info.requires_grad = tensor.requires_grad() ? 1 : 0;
+  for (int64_t dim = 0; dim < tensor.dim(); ++dim) {
+    info.shape[dim] = tensor.size(dim);
+    info.strides[dim] = tensor.stride(dim);
+  }
+  info.n_bytes = tensor.nbytes();
+  return info;
+}
+
+}  // namespace
+
+fsdp2_tensor give_tensor(at::Tensor tensor, std::vector<std::shared_ptr<ModuleObject>> producers) {
+  auto object = std::make_shared<TensorObject>();
+  object->producers = std::move(producers);
+  object->tensor = std::move(tensor);
+  return {give(Kind::kTensor, std::move(object))};
+}
+
+std::vector<at::Tensor> read_tensors(const fsdp2_tensor* tensors, size_t count, const char* name) {
+  check_array(tensors, count, name);
+  std::vector<at::Tensor> out;
+  for (size_t i = 0; i < count; ++i) {
+    out.push_back(pin(tensors[i])->tensor);
+    check_has_memory(out.back());
+  }
+  return out;
+}
+
+void check_has_memory(const at::Tensor& tensor) {
+  FSDP2_CHECK(!nn::has_no_memory(tensor), Code::kWrongState,
+              "tensor: expected one with memory, found a parameter that is sharded now and whose "
+              "memory is freed");
+}
+
+}  // namespace fsdp2::capi
+
+using fsdp2::capi::Call;
+using fsdp2::capi::guard;
+using fsdp2::capi::pin;
+namespace capi = fsdp2::capi;
+
+fsdp2_status fsdp2_tensor_from_buffer(const void* data, size_t n_bytes, int32_t dtype,
+                                      const int64_t* shape, size_t n_dims, fsdp2_tensor* out) {
+  return guard(__func__, [&](Call&) {
+    capi::check_not_null(out, "out");
+    *out = capi::give_tensor(capi::tensor_from_buffer(data, n_bytes, dtype, shape, n_dims));
+  });
+}
+
+fsdp2_status fsdp2_tensor_read(fsdp2_tensor tensor, void* to, size_t n_bytes) {
+  return guard(__func__, [&](Call&) { capi::read_tensor(pin(tensor)->tensor, to, n_bytes); });
+}
+
+fsdp2_status fsdp2_tensor_get_value(fsdp2_tensor tensor, double* out) {
+  return guard(__func__, [&](Call&) {
+    const auto object = pin(tensor);
+    capi::check_not_null(out, "out");
+    *out = capi::value_of(object->tensor);
+  });
+}
+
+fsdp2_status fsdp2_tensor_from_dlpack(struct DLManagedTensorVersioned* source, fsdp2_tensor* out) {
+  return guard(__func__, [&](Call&) {
+    capi::check_not_null(source, "source");
+    capi::check_not_null(out, "out");
+    capi::ImportedTensor imported = capi::import_dlpack(source);
+    *out = capi::give_tensor(std::move(imported.tensor));
+    *imported.owns_source = true;
+  });
+}
+
+fsdp2_status fsdp2_tensor_to_dlpack(fsdp2_tensor tensor, uintptr_t consumer_stream,
+                                    struct DLManagedTensorVersioned** out) {
+  return guard(__func__, [&](Call&) {
+    const auto object = pin(tensor);
+    capi::check_not_null(out, "out");
+    FSDP2_CHECK(consumer_stream == 0, fsdp2::Code::kInvalidArgument,
+                "consumer_stream: expected 0 for a tensor on the CPU, found {}", consumer_stream);
+    *out = capi::export_dlpack(object->tensor);
+  });
+}
+
+fsdp2_status fsdp2_tensor_get_info(fsdp2_tensor tensor, fsdp2_tensor_info* out) {
+  return guard(__func__, [&](Call&) {
+    const auto object = pin(tensor);
+    capi::check_out_struct(out, "out");
+    capi::fill_struct(out, capi::tensor_info(object->tensor));
+  });
+}
+
+fsdp2_status fsdp2_tensor_write(fsdp2_tensor tensor, const void* from, size_t n_bytes) {
+  return guard(__func__, [&](Call&) { capi::write_tensor(pin(tensor)->tensor, from, n_bytes); });
+}
+
+fsdp2_status fsdp2_tensor_destroy(fsdp2_tensor tensor) {
+  return capi::destroy(__func__, capi::Kind::kTensor, tensor.id);
+}

@@ -1,0 +1,125 @@
+#include "core/ckpt/bytes/manifest.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "core/base/error.h"
+#include "core/base/file.h"
+#include "core/ckpt/bytes/checksum.h"
+#include "core/ckpt/bytes/json_number.h"
+#include "core/ckpt/value/printable_name.h"
+
+namespace fsdp2::ckpt {
+
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::string_view kHead = "fsdp2-manifest 1 ";
+constexpr size_t kHeadBytes = kHead.size() + 16 + 1;  // with the checksum and the line's end
+constexpr size_t kChecksumDigits = 16;
+constexpr int64_t kMaxManifestBytes = int64_t{1} << 31;
+
+bool comes_before(const ManifestItem& item, const std::pair<const std::string&, int64_t>& place) {
+  return item.file != place.first ? item.file < place.first : item.offset < place.second;
+}
+
+int64_t number(const Json& json, const char* what, const std::string& path) {
+  const auto value = whole_number(json);
+  FSDP2_CHECK(value, Code::kCorruptData, "{}: {} is no whole number below 2^63", path, what);
+  return *value;
+}
+
+ManifestItem parse_item(const Json& json, const std::string& path) {
+  ManifestItem item{json.at(0).get<std::string>(),
+                    number(json.at(1), "an item's offset", path),
+                    number(json.at(2), "an item's size", path),
+                    printable_name(json.at(3).get<std::string>()),
+                    {}};
+  auto blocks = parse_checksums(json.at(4).get_ref<const std::string&>());
+  FSDP2_CHECK(blocks && static_cast<int64_t>(blocks->size()) == block_count(item.bytes),
+              Code::kCorruptData, "{}: item {} is described by sizes that do not fit", path,
+              item.name);
+  item.blocks = std::move(*blocks);
+  return item;
+}
+
+Manifest parse(std::string_view body, const std::string& path) {
+  Manifest manifest;
+  const Json json = Json::parse(body);
+  const int64_t block_bytes = number(json.at("block_bytes"), "block_bytes", path);
+  FSDP2_CHECK(block_bytes == kBlockBytes, Code::kUnsupported,
+              "{}: has blocks of {} bytes, expected {}: written by a newer version?", path,
+              block_bytes, kBlockBytes);
+  for (const auto& [name, entry] : json.at("files").items()) {
+    ManifestFile file{number(entry.at("bytes"), "a file's size", path), std::nullopt};
+    if (entry.contains("checksum")) {
+      file.checksum = parse_checksum(entry.at("checksum").get<std::string>());
+    }
+    manifest.files.emplace(name, file);
+  }
+  for (const Json& item : json.at("items")) {
+    manifest.items.push_back(parse_item(item, path));
+  }
+  std::sort(manifest.items.begin(), manifest.items.end(),
+            [](const ManifestItem& a, const ManifestItem& b) {
+              return comes_before(a, {b.file, b.offset});
+            });
+  return manifest;
+}
+
+}  // namespace
+
+const ManifestItem* Manifest::find(const std::string& file, int64_t offset) const {
+  const auto found =
+      std::lower_bound(items.begin(), items.end(),
+                       std::pair<const std::string&, int64_t>(file, offset), comes_before);
+  const bool there = found != items.end() && found->file == file && found->offset == offset;
+  return there ? &*found : nullptr;
+}
+
+std::string encode_manifest(const Manifest& manifest) {
+  Json files = Json::object();
+  for (const auto& [name, file] : manifest.files) {
+    files[name]["bytes"] = file.bytes;
+    if (file.checksum) {
+      files[name]["checksum"] = checksum_text(*file.checksum);
+    }
+  }
+  Json items = Json::array();
+  for (const ManifestItem& item : manifest.items) {
+    items.push_back({item.file, item.offset, item.bytes, item.name, checksums_text(item.blocks)});
+  }
+  const std::string body =
+      Json{{"block_bytes", kBlockBytes}, {"files", files}, {"items", items}}.dump() + "\n";
+  return fmt::format("{}{}\n{}", kHead, checksum_text(checksum(body.data(), body.size())), body);
+}
+
+std::optional<Manifest> read_manifest(const std::string& directory) {
+  const std::string path = directory + "/" + kManifestFile;
+  std::string text;
+  try {
+    text = read_text_file(path, kMaxManifestBytes);
+  } catch (const Error& error) {
+    if (error.code() == Code::kNotFound) {
+      return std::nullopt;
+    }
+    throw;
+  }
+  const std::string_view all = text;
+  const std::string_view body = all.substr(std::min(kHeadBytes, all.size()));
+  const bool framed = all.size() > kHeadBytes && all.substr(0, kHead.size()) == kHead &&
+                      all[kHeadBytes - 1] == '\n';
+  const auto said =
+      framed ? parse_checksum(all.substr(kHead.size(), kChecksumDigits)) : std::nullopt;
+  FSDP2_CHECK(said && *said == checksum(body.data(), body.size()), Code::kCorruptData,
+              "{}: is damaged: its checksum is not that of its text", path);
+  try {
+    return parse(body, path);
+  } catch (const Json::exception& error) {
+    fail(Code::kCorruptData, "{}: is not a manifest of this version: {}", path, error.what());
+  }
+}
+
+}  // namespace fsdp2::ckpt

@@ -1,0 +1,37 @@
+// One rank's part of a DCP directory that is being written.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/ckpt/dcp/description.h"
+#include "core/ckpt/value/python_value.h"
+
+namespace fsdp2::ckpt {
+
+// A chunk, or an object if `local` is undefined.
+struct PartItem {
+  size_t entry;  // of the checkpoint's entries
+  std::vector<int64_t> offsets;
+  at::Tensor local;
+  PythonValue object;
+};
+
+struct PartFiles {
+  int threads = 1;             // each writes files of its own
+  bool file_per_item = false;  // else one a thread
+};
+
+// Writes and syncs __<rank>_0.distcp, __<rank>_1.distcp, ... and says what is in them. The first
+// file is there even if there is nothing to write. After each item and file `progress` is called,
+// on any thread. Errors: kIo, of the first file that failed.
+std::vector<DcpPart> write_part(const std::string& directory, int rank,
+                                const std::vector<PartItem>& items, const PartFiles& files,
+                                const std::function<void()>& progress);
+
+}  // namespace fsdp2::ckpt

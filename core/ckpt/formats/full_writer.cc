@@ -1,0 +1,156 @@
+#include "core/ckpt/formats/full_writer.h"
+
+#include <filesystem>
+#include <optional>
+#include <regex>
+
+#include "core/base/error.h"
+#include "core/base/file.h"
+#include "core/ckpt/store/checkpoint_directory.h"
+#include "core/ckpt/store/linked_copy.h"
+#include "core/ckpt/formats/model_files.h"
+#include "core/ckpt/store/pending_directory.h"
+#include "core/ckpt/torch/pth_file.h"
+
+namespace fsdp2::ckpt {
+
+namespace {
+
+std::vector<TensorSpec> sorted_by_item_size(std::vector<TensorSpec> plan) {
+  sort_by_item_size(plan);
+  return plan;
+}
+
+class OneSafetensors final : public FullWriter {
+ public:
+  OneSafetensors(const std::string& path, std::vector<TensorSpec> plan)
+      : FullWriter(sorted_by_item_size(std::move(plan))), writer_(path, this->plan()) {}
+
+  void append(const std::string& name, const at::Tensor& tensor) override {
+    writer_.append(name, tensor);
+  }
+  void finish() override { writer_.finish(); }
+
+ private:
+  SafetensorsWriter writer_;
+};
+
+class OnePth final : public FullWriter {
+ public:
+  OnePth(const std::string& path, const std::vector<TensorSpec>& plan)
+      : FullWriter(plan), writer_(path, plan) {}
+  OnePth(const std::string& path, const PythonValue& tree, const std::vector<TensorSpec>& plan)
+      : FullWriter(plan), writer_(path, tree, plan) {}
+
+  void append(const std::string& name, const at::Tensor& tensor) override {
+    writer_.append(name, tensor);
+  }
+  void finish() override { writer_.finish(); }
+
+ private:
+  PthWriter writer_;
+};
+
+// config.json, and model.safetensors or an index and its shards, beside what else is in the
+// directory already: a tokenizer and more. Weights that were there go with the old directory.
+class ModelDirectory final : public FullWriter {
+ public:
+  ModelDirectory(const std::string& path, std::vector<TensorSpec> plan,
+                 const FullWriterOptions& options)
+      : ModelDirectory(path, plan_model_files(std::move(plan), options), options) {}
+  ModelDirectory(const std::string& path, std::vector<ModelFile> files,
+                 const FullWriterOptions& options)
+      : FullWriter(tensors_of(files)), files_(std::move(files)) {
+    FSDP2_CHECK(!options.config_json.empty(), Code::kInvalidArgument,
+                "{}: a model directory needs a config.json, none was given", path);
+    pending_.emplace(path, CheckpointFormat::kHuggingFaceDirectory);
+    write_text("config.json", options.config_json);
+    if (has_index(files_, options)) {
+      write_text(kModelIndex, model_index_text(files_));
+    }
+    open_next();
+  }
+
+  void append(const std::string& name, const at::Tensor& tensor) override {
+    writer_->append(name, tensor);
+    if (++in_file_ == files_[file_].tensors.size()) {
+      writer_->finish();
+      ++file_;
+      open_next();
+    }
+  }
+
+  void finish() override {
+    FSDP2_CHECK(!writer_, Code::kWrongState, "{}: finished with tensors missing",
+                pending_->target());
+    keep_other_files();
+    pending_->commit();
+  }
+
+ private:
+  void keep_other_files() const {
+    static const std::regex kReplaced(
+        "config\\.json|model(-[0-9]{5}-of-[0-9]{5})?\\.safetensors(\\.index\\.json)?");
+    const std::string old = resolve_checkpoint(pending_->target());
+    if (std::filesystem::is_directory(old)) {
+      link_copy(old, pending_->path(),
+                [](const std::string& name) { return !std::regex_match(name, kReplaced); });
+    }
+  }
+
+  void open_next() {
+    writer_.reset();
+    in_file_ = 0;
+    if (file_ < files_.size() && !files_[file_].tensors.empty()) {
+      writer_.emplace(pending_->path() + "/" + files_[file_].name, files_[file_].tensors);
+    }
+  }
+
+  void write_text(const std::string& name, const std::string& text) const {
+    AtomicFile file(pending_->path() + "/" + name);
+    file.write(text.data(), text.size());
+    file.commit();
+  }
+
+  std::vector<ModelFile> files_;
+  size_t file_ = 0;     // being written
+  size_t in_file_ = 0;  // tensors written to it
+  std::optional<PendingDirectory> pending_;
+  std::optional<SafetensorsWriter> writer_;  // goes before the directory that it writes in
+};
+
+}  // namespace
+
+std::unique_ptr<FullWriter> make_full_writer(const std::string& path, CheckpointFormat format,
+                                             std::vector<TensorSpec> plan,
+                                             const FullWriterOptions& options) {
+  switch (format) {
+    case CheckpointFormat::kSafetensors:
+      return std::make_unique<OneSafetensors>(path, std::move(plan));
+    case CheckpointFormat::kPth:
+      return std::make_unique<OnePth>(path, plan);
+    case CheckpointFormat::kHuggingFaceDirectory:
+      return std::make_unique<ModelDirectory>(path, std::move(plan), options);
+    default:
+      fail(Code::kUnsupported, "{}: {} does not hold whole tensors", path, format_name(format));
+  }
+}
+
+std::vector<TensorSpec> order_of_writing(std::vector<TensorSpec> plan, CheckpointFormat format,
+                                         const FullWriterOptions& options) {
+  switch (format) {
+    case CheckpointFormat::kPth:
+      return plan;
+    case CheckpointFormat::kHuggingFaceDirectory:
+      return tensors_of(plan_model_files(std::move(plan), options));
+    default:
+      return sorted_by_item_size(std::move(plan));
+  }
+}
+
+std::unique_ptr<FullWriter> make_tree_writer(const std::string& path, const PythonValue& tree,
+                                             std::vector<TensorSpec> plan) {
+  return std::make_unique<OnePth>(path, tree, plan);
+}
+
+}  // namespace fsdp2::ckpt

@@ -1,0 +1,212 @@
+#include "core/ckpt/formats/inspect.h"
+
+#include <fmt/ranges.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <system_error>
+
+#include "core/base/error.h"
+#include "core/ckpt/store/checkpoint_directory.h"
+#include "core/ckpt/formats/listing.h"
+#include "core/ckpt/dcp/dcp_source.h"
+#include "core/ckpt/state/state_source.h"
+
+namespace fsdp2::ckpt {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kLongestValue = 2000;
+// Trainers write all of a run into it, beside the model alone.
+constexpr char kRunDirectory[] = "dcp";
+
+std::string python_text(const PythonValue& value);
+
+struct PythonText {
+  std::string operator()(const std::monostate& /*none*/) const { return "None"; }
+  std::string operator()(bool flag) const { return flag ? "True" : "False"; }
+  std::string operator()(int64_t number) const { return fmt::to_string(number); }
+  std::string operator()(double number) const { return Json(number).dump(); }
+  std::string operator()(const std::string& text) const { return Json(text).dump(); }
+  std::string operator()(const PythonBytes& bytes) const {
+    return fmt::format("<{} bytes>", bytes.bytes.size());
+  }
+  std::string operator()(const PythonList& list) const { return "[" + joined(list.items) + "]"; }
+  std::string operator()(const PythonTuple& tuple) const { return "(" + joined(tuple.items) + ")"; }
+  std::string operator()(const PythonSet& set) const { return "{" + joined(set.items) + "}"; }
+  std::string operator()(const PythonDict& dict) const {
+    std::string text;
+    for (const PythonItem& item : dict.items) {
+      text += (text.empty() ? "" : ", ") + python_text(item.key) + ": " + python_text(item.value);
+    }
+    return "{" + text + "}";
+  }
+  std::string operator()(const StoredTensor& tensor) const {
+    return fmt::format("<tensor [{}]>", fmt::join(tensor.shape, ", "));
+  }
+  std::string operator()(const PythonObject& object) const { return "<" + object.name + ">"; }
+
+  static std::string joined(const std::vector<PythonValue>& items) {
+    std::string text;
+    for (const PythonValue& item : items) {
+      text += (text.empty() ? "" : ", ") + python_text(item);
+    }
+    return text;
+  }
+};
+
+std::string python_text(const PythonValue& value) { return std::visit(PythonText{}, value.value); }
+
+std::string value_text(const PythonValue& value) {
+  const std::string text = python_text(value);
+  return text.size() <= kLongestValue ? text : text.substr(0, kLongestValue) + "...";
+}
+
+Json checksum_or_null(const std::optional<std::string>& checksum) {
+  return checksum ? Json(*checksum) : Json(nullptr);
+}
+
+// One that is not read (it is damaged, or uses more than data needs) is told, and hinders nothing.
+Json list_object(const StateSource& source, const StateEntry& entry) {
+  try {
+    return {{"name", entry.name}, {"value", value_text(source.read_object(entry))}};
+  } catch (const Error& error) {
+    return {{"name", entry.name}, {"error", error.message()}};
+  }
+}
+
+// An item's checksum, or none of one that cannot be opened: reading it says why.
+Json item_checksum(const DcpSource& run, const DcpEntry& entry, size_t index) {
+  try {
+    return checksum_or_null(run.item_checksum(entry, index));
+  } catch (const Error&) {
+    return nullptr;
+  }
+}
+
+Json list_dcp(const DcpSource& run) {
+  Json out = {{"tensors", Json::array()}, {"objects", Json::array()}};
+  int64_t total = 0;
+  for (const StateEntry& listed : run.entries()) {
+    const DcpEntry& entry = run.metadata().entries()[listed.index];
+    if (!entry.tensor) {
+      Json object = list_object(run, listed);
+      object["file"] = entry.storage[0].relative_path;
+      object["checksum"] = item_checksum(run, entry, 0);
+      out["objects"].push_back(std::move(object));
+      continue;
+    }
+    Json chunks = Json::array();
+    int64_t bytes = 0;
+    for (size_t i = 0; i < entry.tensor->chunks.size(); ++i) {
+      const Box& chunk = entry.tensor->chunks[i];
+      auto size = static_cast<int64_t>(c10::elementSize(entry.tensor->dtype));
+      for (const int64_t n : chunk.sizes) {
+        size *= n;
+      }
+      bytes += size;
+      chunks.push_back({{"offsets", chunk.offsets},
+                        {"sizes", chunk.sizes},
+                        {"bytes", size},
+                        {"file", entry.storage[i].relative_path},
+                        {"checksum", item_checksum(run, entry, i)}});
+    }
+    total += bytes;
+    out["tensors"].push_back({{"name", entry.name},
+                              {"dtype", c10::toString(entry.tensor->dtype)},
+                              {"shape", entry.tensor->shape},
+                              {"bytes", bytes},
+                              {"chunks", std::move(chunks)}});
+  }
+  out["bytes"] = total;
+  return out;
+}
+
+// The listing knows those of DCP metadata, by name; .pth files have theirs in the pickle.
+void list_objects(const std::string& path, const CheckpointListing& listing, Json* out) {
+  if (listing.format == CheckpointFormat::kDcpPartDirectory) {
+    for (const ListedTensor& entry : listing.tensors) {
+      if (!entry.dtype) {
+        (*out)["objects"].push_back({{"name", entry.name}, {"checksum", nullptr}});
+      }
+    }
+    return;
+  }
+  const auto source = open_state_source(path);
+  for (const StateEntry& entry : source->entries()) {
+    if (!entry.dtype) {
+      (*out)["objects"].push_back(list_object(*source, entry));
+    }
+  }
+}
+
+Json list_other(const std::string& path) {
+  const CheckpointListing listing = list_checkpoint(path);
+  Json out = {{"tensors", Json::array()}, {"objects", Json::array()}, {"bytes", listing.bytes}};
+  for (const ListedTensor& tensor : listing.tensors) {
+    Json chunks = Json::array();
+    for (const ListedChunk& chunk : tensor.chunks) {
+      const std::string file = std::filesystem::path(chunk.file).filename().string();
+      chunks.push_back({{"offsets", chunk.offsets},
+                        {"sizes", chunk.sizes},
+                        {"bytes", chunk.bytes},
+                        {"file", file},
+                        {"checksum", checksum_or_null(chunk.checksum)}});
+    }
+    if (tensor.dtype) {
+      out["tensors"].push_back({{"name", tensor.name},
+                                {"dtype", c10::toString(*tensor.dtype)},
+                                {"shape", tensor.shape},
+                                {"bytes", tensor.bytes},
+                                {"chunks", std::move(chunks)}});
+    }
+  }
+  list_objects(path, listing, &out);
+  return out;
+}
+
+}  // namespace
+
+std::string inspect_checkpoint(const std::string& given) {
+  const std::string path = find_checkpoint(given);
+  const CheckpointFormat format = detect_format(path);
+  const bool is_dcp = format == CheckpointFormat::kDcpDirectory;
+  Json out = {{"path", path}, {"format", format_name(format)}};
+  Json listed;
+  if (is_dcp) {
+    const DcpSource run(path);
+    out["complete"] = is_complete_checkpoint(path);
+    out["manifest"] = run.manifest().has_value();
+    listed = list_dcp(run);
+  } else {
+    out["complete"] = true;
+    out["manifest"] = false;
+    listed = list_other(path);
+  }
+  for (const char* key : {"bytes", "tensors", "objects"}) {
+    out[key] = std::move(listed[key]);
+  }
+  return out.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+void verify_checkpoint(const std::string& path) {
+  open_state_source(find_checkpoint(path))->verify();
+}
+
+std::string find_checkpoint(const std::string& given) {
+  const std::string path = resolve_checkpoint(given);
+  std::error_code error;
+  if (!std::filesystem::is_directory(path, error) ||
+      std::filesystem::exists(path + "/.metadata", error)) {
+    return path;
+  }
+  if (std::filesystem::exists(path + "/" + kRunDirectory + "/.metadata", error)) {
+    return path + "/" + kRunDirectory;
+  }
+  return find_latest_checkpoint(path).value_or(path);
+}
+
+}  // namespace fsdp2::ckpt

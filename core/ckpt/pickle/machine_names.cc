@@ -1,0 +1,289 @@
+#include <algorithm>
+#include <optional>
+
+#include "core/ckpt/pickle/machine.h"
+#include "core/ckpt/pickle/names.h"
+#include "core/ckpt/pickle/utf8.h"
+#include "core/ckpt/value/printable_name.h"
+#include "core/ckpt/safetensors/dtype.h"
+#include "core/base/text.h"
+
+namespace fsdp2::ckpt {
+
+namespace {
+
+constexpr size_t kMaxDims = 64;
+constexpr size_t kMaxNameBytes = 200;
+
+}  // namespace
+
+void PickleMachine::push_name(std::string_view module, std::string_view name) {
+  check(module.size() <= kMaxNameBytes && name.size() <= kMaxNameBytes, "a name of {} bytes",
+        module.size() + name.size());
+  std::string full(module == "__builtin__" ? "builtins" : module);
+  full += '.';
+  full += name;
+  if (!is_allowed_name(full, names_)) {
+    refuse(Code::kUnsupported,
+           is_unhandled_name(full)
+               ? fmt::format("{} is not handled: save plain, dense tensors", full)
+               : fmt::format("it uses {}, which is not among the names that data needs; nothing "
+                             "was run",
+                             printable_name(full)));
+  }
+  auto found = named_.find(full);
+  if (found == named_.end()) {
+    const Id id = add_own_text(Kind::kName, full);
+    found = named_.emplace(std::move(full), id).first;
+  }
+  push(found->second);
+}
+
+const std::vector<PickleMachine::Id>& PickleMachine::arguments_of(Id function, Id arguments) {
+  check(kind(function) == Kind::kName, "a call of {}", graph_.kind_name(function));
+  check(kind(arguments) == Kind::kTuple, "a call of {} with {}", graph_.text(function),
+        graph_.kind_name(arguments));
+  return children(arguments);
+}
+
+void PickleMachine::refuse_arguments(std::string_view name) const {
+  refuse(Code::kCorruptData, fmt::format("wrong arguments for {}", name));
+}
+
+PickleMachine::Id PickleMachine::call(Id function, Id arguments) {
+  const std::vector<Id>& values = arguments_of(function, arguments);
+  const std::string_view name = graph_.text(function);
+  if (name == "torch.Size") {
+    return torch_size(values, name);
+  }
+  if (starts_with(name, "torch._utils.")) {
+    return name == "torch._utils._rebuild_parameter" ? parameter(values, name)
+                                                     : rebuild_tensor(values, name);
+  }
+  if (starts_with(name, "collections.") || name == "builtins.set") {
+    return collection(values, name);
+  }
+  if (name == "_codecs.encode") {
+    return encoded_bytes(values, name);
+  }
+  if (starts_with(name, "pathlib.")) {
+    return path(values, name);
+  }
+  if (name == "torch.device" || name == "torch.serialization._get_layout" ||
+      name == "torch.distributed.checkpoint.metadata._MEM_FORMAT_ENCODING") {
+    return plain_call(function, values);
+  }
+  refuse(Code::kCorruptData, fmt::format("{} is called", name));
+}
+
+PickleMachine::Id PickleMachine::torch_size(const std::vector<Id>& values, std::string_view name) {
+  if (values.size() != 1 || (kind(values[0]) != Kind::kTuple && kind(values[0]) != Kind::kList)) {
+    refuse_arguments(name);
+  }
+  return add_container(Kind::kTuple, checked_integers(values[0], name));
+}
+
+std::vector<PickleMachine::Id> PickleMachine::checked_integers(Id list, std::string_view name) {
+  std::vector<Id> numbers = children(list);
+  for (const Id number : numbers) {
+    if (kind(number) != Kind::kInt) {
+      refuse_arguments(name);
+    }
+  }
+  check(numbers.size() <= kMaxDims, "a size of {} dims", numbers.size());
+  spend(numbers.size());
+  return numbers;
+}
+
+PickleMachine::Id PickleMachine::collection(const std::vector<Id>& values, std::string_view name) {
+  if (name == "collections.OrderedDict" && values.empty()) {
+    return add_container(Kind::kDict, {});
+  }
+  if (name == "collections.Counter" && values.size() == 1 && kind(values[0]) == Kind::kDict) {
+    return values[0];
+  }
+  if (name == "builtins.set" && values.size() == 1 && kind(values[0]) == Kind::kList) {
+    spend(children(values[0]).size());
+    return add_container(Kind::kSet, std::vector<Id>(children(values[0])));
+  }
+  refuse_arguments(name);
+}
+
+PickleMachine::Id PickleMachine::encoded_bytes(const std::vector<Id>& values,
+                                               std::string_view name) {
+  if (values.size() != 2 || kind(values[0]) != Kind::kText ||
+      !graph_.is_text(values[1], "latin1")) {
+    refuse_arguments(name);
+  }
+  spend(graph_.text(values[0]).size());
+  std::string bytes;
+  check(latin1_of_utf8(graph_.text(values[0]), bytes), "bytes with characters beyond 255");
+  return add_own_text(Kind::kBytes, std::move(bytes));
+}
+
+PickleMachine::Id PickleMachine::path(const std::vector<Id>& values, std::string_view name) {
+  std::string joined;
+  for (const Id part : values) {
+    if (kind(part) != Kind::kText) {
+      refuse_arguments(name);
+    }
+    spend(graph_.text(part).size());
+    joined += joined.empty() || joined.back() == '/' ? "" : "/";
+    joined += graph_.text(part);
+  }
+  return add_own_text(Kind::kText, std::move(joined));
+}
+
+PickleMachine::Id PickleMachine::plain_call(Id function, const std::vector<Id>& values) {
+  std::vector<Id> call{function};
+  for (const Id value : values) {
+    if (kind(value) != Kind::kText && kind(value) != Kind::kInt) {
+      refuse_arguments(graph_.text(function));
+    }
+    call.push_back(value);
+  }
+  check(call.size() == 2 || call.size() == 3, "{} arguments for {}", call.size() - 1,
+        graph_.text(function));
+  return add_container(Kind::kCall, std::move(call));
+}
+
+PickleMachine::Id PickleMachine::make_object(Id type, Id arguments) {
+  const std::vector<Id>& values = arguments_of(type, arguments);
+  const std::string_view name = graph_.text(type);
+  if (name == "collections.OrderedDict" && values.empty()) {
+    return add_container(Kind::kDict, {});
+  }
+  check(starts_with(name, "torch.distributed.checkpoint.") && values.empty(),
+        "an object of {} is made", name);
+  return add_container(Kind::kObject, {type});
+}
+
+void PickleMachine::set_state(Id target, Id state) {
+  if (kind(target) == Kind::kDict) {
+    return;  // attributes of an OrderedDict: a state dict's version numbers
+  }
+  check(kind(target) == Kind::kObject, "a state for {}", graph_.kind_name(target));
+  std::vector<Id>& object = children(target);
+  check(object.size() == 1, "two states for one {}", graph_.kind_name(target));
+  object.push_back(state);
+}
+
+// ("storage", class, key, where it was, elements; bytes for the untyped)
+PickleMachine::Id PickleMachine::storage(Id id) {
+  constexpr char kName[] = "a storage";
+  check(names_ == PickleNames::kTorchSave, "a tensor in metadata");
+  if (kind(id) != Kind::kTuple || children(id).size() != 5) {
+    refuse_arguments(kName);
+  }
+  const std::vector<Id>& parts = children(id);
+  if (!graph_.is_text(parts[0], "storage") || kind(parts[1]) != Kind::kName ||
+      kind(parts[2]) != Kind::kText || kind(parts[3]) != Kind::kText ||
+      kind(parts[4]) != Kind::kInt) {
+    refuse_arguments(kName);
+  }
+  StoredTensor storage;
+  storage.storage = graph_.text(parts[2]);
+  storage.storage_numel = graph_.integer(parts[4]);
+  check(!storage.storage.empty() && storage.storage.size() <= 18 &&
+            std::all_of(storage.storage.begin(), storage.storage.end(),
+                        [](char c) { return c >= '0' && c <= '9'; }),
+        "a storage key that is no number: {}", printable_name(storage.storage));
+  check(storage.storage_numel >= 0, "a storage of {} elements", storage.storage_numel);
+  const std::string_view type = graph_.text(parts[1]);
+  const auto dtype = dtype_of_storage_name(type);
+  check(dtype.has_value() || type == kUntypedStorage, "a storage of class {}", type);
+  storage.dtype = dtype.value_or(at::ScalarType::Undefined);
+  return add_tensor(Kind::kStorage, std::move(storage));
+}
+
+// (storage, offset, size, stride, requires_grad, hooks[, dtype of v3][, metadata])
+PickleMachine::Id PickleMachine::rebuild_tensor(const std::vector<Id>& values,
+                                                std::string_view name) {
+  const bool has_dtype = name == "torch._utils._rebuild_tensor_v3";
+  const bool is_first_form = name == "torch._utils._rebuild_tensor";
+  const size_t least = is_first_form ? 4 : has_dtype ? 7 : 6;
+  const size_t most = is_first_form ? 4 : least + 1;
+  if (values.size() < least || values.size() > most || kind(values[0]) != Kind::kStorage ||
+      kind(values[1]) != Kind::kInt || kind(values[2]) != Kind::kTuple ||
+      kind(values[3]) != Kind::kTuple || (!is_first_form && kind(values[4]) != Kind::kBool)) {
+    refuse_arguments(name);
+  }
+  StoredTensor result = tensor(values[0]);
+  if (has_dtype) {
+    set_dtype(result, values[6], name);
+  }
+  check(result.dtype != at::ScalarType::Undefined, "an untyped storage and no dtype");
+  if (values.size() == most && !is_first_form) {
+    check_no_lazy_bits(values.back());
+  }
+  result.storage_offset = graph_.integer(values[1]);
+  result.shape = integers(values[2], name);
+  result.stride = integers(values[3], name);
+  result.requires_grad = !is_first_form && graph_.boolean(values[4]);
+  check_view(result);
+  return add_tensor(Kind::kTensor, std::move(result));
+}
+
+void PickleMachine::set_dtype(StoredTensor& result, Id id, std::string_view name) const {
+  const auto dtype = kind(id) == Kind::kName ? dtype_of_name(graph_.text(id)) : std::nullopt;
+  if (!dtype) {
+    refuse_arguments(name);
+  }
+  const auto item_size = static_cast<int64_t>(c10::elementSize(*dtype));
+  const bool in_bytes = result.dtype == at::ScalarType::Undefined;
+  check(in_bytes || result.dtype == *dtype, "a tensor of another dtype than its storage");
+  check(!in_bytes || result.storage_numel % item_size == 0,
+        "a storage of {} bytes for elements of {}", result.storage_numel, item_size);
+  result.storage_numel /= in_bytes ? item_size : 1;
+  result.dtype = *dtype;
+}
+
+// Conjugation and negation that was put off, which the bytes do not show.
+void PickleMachine::check_no_lazy_bits(Id metadata) const {
+  if (kind(metadata) != Kind::kNone &&
+      !(kind(metadata) == Kind::kDict && graph_.children(metadata).empty())) {
+    refuse(Code::kUnsupported, "a tensor with metadata: save it after resolve_conj, resolve_neg");
+  }
+}
+
+std::vector<int64_t> PickleMachine::integers(Id list, std::string_view name) {
+  std::vector<int64_t> numbers;
+  for (const Id id : checked_integers(list, name)) {
+    numbers.push_back(graph_.integer(id));
+  }
+  return numbers;
+}
+
+// Every element lies in the storage, and no number overflows on the way.
+void PickleMachine::check_view(const StoredTensor& view) const {
+  check(view.shape.size() == view.stride.size(), "a tensor of {} sizes and {} strides",
+        view.shape.size(), view.stride.size());
+  check(tensor_bytes(view.dtype, view.shape) >= 0, "a tensor whose shape is too large");
+  check(view.storage_offset >= 0 && view.storage_offset <= view.storage_numel,
+        "a tensor at {} of a storage of {} elements", view.storage_offset, view.storage_numel);
+  int64_t last = view.storage_offset;
+  bool empty = false;
+  bool fits = true;
+  for (size_t dim = 0; dim < view.shape.size(); ++dim) {
+    int64_t span = 0;
+    empty = empty || view.shape[dim] == 0;
+    fits = fits && view.stride[dim] >= 0 &&
+           !__builtin_mul_overflow(std::max<int64_t>(view.shape[dim] - 1, 0), view.stride[dim],
+                                   &span) &&
+           !__builtin_add_overflow(last, span, &last);
+  }
+  check(fits && (empty || last < view.storage_numel),
+        "a tensor that reaches beyond its storage of {} elements", view.storage_numel);
+}
+
+PickleMachine::Id PickleMachine::parameter(const std::vector<Id>& values, std::string_view name) {
+  if (values.size() != 3 || kind(values[0]) != Kind::kTensor || kind(values[1]) != Kind::kBool) {
+    refuse_arguments(name);
+  }
+  StoredTensor result = tensor(values[0]);
+  spend(2 * result.shape.size());
+  result.requires_grad = graph_.boolean(values[1]);
+  return add_tensor(Kind::kTensor, std::move(result));
+}
+
+}  // namespace fsdp2::ckpt

@@ -1,0 +1,88 @@
+#include "core/ckpt/pickle/names.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "core/ckpt/pickle/dtype.h"
+
+namespace fsdp2::ckpt {
+
+namespace {
+
+constexpr std::string_view kTorchPrefix = "torch.";
+
+// Names of functions and classes that stand for plain values.
+constexpr const char* kCommonNames[] = {"torch.Size"};
+constexpr const char* kTorchSaveNames[] = {
+    "torch._utils._rebuild_tensor",
+    "torch._utils._rebuild_tensor_v2",
+    "torch._utils._rebuild_tensor_v3",
+    "torch._utils._rebuild_parameter",
+    kUntypedStorage,
+    "torch.device",
+    "collections.OrderedDict",
+    "collections.Counter",
+    "builtins.set",
+    "_codecs.encode",
+};
+constexpr const char* kDcpMetadataNames[] = {
+    "torch.distributed.checkpoint.metadata.Metadata",
+    "torch.distributed.checkpoint.metadata.TensorStorageMetadata",
+    "torch.distributed.checkpoint.metadata.BytesStorageMetadata",
+    "torch.distributed.checkpoint.metadata.ChunkStorageMetadata",
+    "torch.distributed.checkpoint.metadata.TensorProperties",
+    "torch.distributed.checkpoint.metadata.MetadataIndex",
+    "torch.distributed.checkpoint.metadata.StorageMeta",
+    "torch.distributed.checkpoint.metadata._MEM_FORMAT_ENCODING",
+    "torch.distributed.checkpoint.filesystem._StorageInfo",
+    "torch.serialization._get_layout",
+    "pathlib.PosixPath",
+    "pathlib.PurePosixPath",
+    "pathlib.WindowsPath",
+    "pathlib.PureWindowsPath",
+    "pathlib._local.PosixPath",
+    "pathlib._local.PurePosixPath",
+    "pathlib._local.WindowsPath",
+    "pathlib._local.PureWindowsPath",
+};
+// Legal in files of torch.save, but not values that are handled here.
+constexpr const char* kUnhandledNames[] = {
+    "torch._utils._rebuild_qtensor",          "torch._utils._rebuild_sparse_tensor",
+    "torch._utils._rebuild_nested_tensor",    "torch._utils._rebuild_parameter_with_state",
+    "torch._utils._rebuild_wrapper_subclass", "torch._utils._rebuild_meta_tensor_no_storage",
+    "torch._tensor._rebuild_from_type_v2",    "torch.distributed.tensor.DTensor",
+};
+
+template <size_t N>
+bool contains(const char* const (&list)[N], std::string_view name) {
+  return std::find(std::begin(list), std::end(list), name) != std::end(list);
+}
+
+// What follows "torch."; empty if the name does not begin so.
+std::string_view name_in_torch(std::string_view name) {
+  return name.substr(0, kTorchPrefix.size()) == kTorchPrefix ? name.substr(kTorchPrefix.size())
+                                                             : std::string_view();
+}
+
+}  // namespace
+
+bool is_allowed_name(std::string_view name, PickleNames names) {
+  if (contains(kCommonNames, name) || dtype_of_name(name)) {
+    return true;
+  }
+  return names == PickleNames::kTorchSave
+             ? contains(kTorchSaveNames, name) || dtype_of_storage_name(name).has_value()
+             : contains(kDcpMetadataNames, name);
+}
+
+bool is_unhandled_name(std::string_view name) { return contains(kUnhandledNames, name); }
+
+std::optional<at::ScalarType> dtype_of_name(std::string_view name) {
+  return torch_dtype(name_in_torch(name));
+}
+
+std::optional<at::ScalarType> dtype_of_storage_name(std::string_view name) {
+  return torch_storage_dtype(name_in_torch(name));
+}
+
+}  // namespace fsdp2::ckpt

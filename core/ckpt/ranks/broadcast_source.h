@@ -1,0 +1,36 @@
+// What rank 0 has open, or in memory, as a checkpoint that all ranks read together: the others need
+// neither the files nor the memory.
+//
+//   const BroadcastSource source(*world, world->rank() == 0 ? &full : nullptr);
+//   load_training_state(objects, source, /*partial=*/false);
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "core/ckpt/state/state_source.h"
+#include "core/comm/world.h"
+
+namespace fsdp2::ckpt {
+
+class BroadcastSource final : public StateSource {
+ public:
+  // Collective: sends names, shapes and objects. source: null on ranks other than 0; `world` and it
+  // outlive this. Errors: the source's, on all ranks.
+  BroadcastSource(World& world, const StateSource* source);
+
+  bool is_collective() const override { return true; }
+  // Rank 0 reads the tensor and sends it whole: memory for one is needed. Errors of rank 0 are
+  // kPeerFailed on the others.
+  void read(const StateEntry& entry, at::IntArrayRef begin, const at::Tensor& out) const override;
+  PythonValue read_object(const StateEntry& entry) const override;
+  void verify() const override;
+
+ private:
+  World& world_;
+  const StateSource* source_;
+  std::vector<PythonValue> objects_;  // by StateEntry::index; None of a tensor
+};
+
+}  // namespace fsdp2::ckpt

@@ -1,0 +1,89 @@
+#include "core/ckpt/ranks/consolidate.h"
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/base/file.h"
+#include "core/ckpt/formats/model_files.h"
+#include "core/ckpt/store/pending_directory.h"
+#include "core/ckpt/ranks/rank_exchange.h"
+#include "core/ckpt/state/state_source.h"
+#include "core/comm/agreement.h"
+
+namespace fsdp2::ckpt {
+
+namespace {
+
+constexpr char kDirectory[] = "directory";
+
+std::vector<TensorSpec> tensors_in(const StateSource& source) {
+  std::vector<TensorSpec> plan;
+  for (const StateEntry& entry : source.entries()) {
+    if (entry.dtype) {
+      plan.push_back({entry.name, *entry.dtype, entry.shape});
+    }
+  }
+  return plan;
+}
+
+void write_model_file(const StateSource& source, const std::string& directory,
+                      const ModelFile& file) {
+  SafetensorsWriter writer(directory + "/" + file.name, file.tensors);
+  for (const TensorSpec& spec : file.tensors) {
+    writer.append(spec.name, read_whole(source, *source.find(spec.name)));
+  }
+  writer.finish();
+}
+
+void write_text(const std::string& path, const std::string& text) {
+  AtomicFile file(path);
+  file.write(text.data(), text.size());
+  file.commit();
+}
+
+}  // namespace
+
+void consolidate_safetensors(World& world, const std::string& from, const std::string& to,
+                             const FullWriterOptions& options) {
+  const std::string what = fmt::format("consolidating {} into {}", from, to);
+  RankExchange exchange(world);
+  std::unique_ptr<StateSource> source;
+  std::vector<ModelFile> files;
+  std::optional<PendingDirectory> pending;  // rank 0
+  agree(world, what, [&] {
+    FSDP2_CHECK(!options.config_json.empty(), Code::kInvalidArgument,
+                "{}: a model directory needs a config.json, none was given", to);
+    FSDP2_CHECK(!std::filesystem::exists(to), Code::kIo, "{}: already exists", to);
+    source = open_state_source(from);
+    files = plan_model_files(tensors_in(*source), options);
+    if (world.rank() == 0) {
+      pending.emplace(to, CheckpointFormat::kHuggingFaceDirectory);
+      exchange.put(kDirectory, pending->path());
+    }
+    return model_index_text(files);
+  });
+  const std::string directory = exchange.get(kDirectory, "rank 0 to make the directory");
+  agree(world, what, [&] {
+    for (size_t i = 0; i < files.size(); ++i) {
+      if (static_cast<int>(i % static_cast<size_t>(world.size())) == world.rank()) {
+        write_model_file(*source, directory, files[i]);
+      }
+    }
+    return std::string();
+  });
+  agree(world, what, [&] {
+    if (pending) {
+      write_text(directory + "/config.json", options.config_json);
+      if (has_index(files, options)) {
+        write_text(directory + "/" + kModelIndex, model_index_text(files));
+      }
+      pending->commit();
+    }
+    return std::string();
+  });
+}
+
+}  // namespace fsdp2::ckpt

@@ -1,0 +1,20 @@
+// Tensors that the files of several ranks hold in chunks, put together into a model directory.
+//
+//   consolidate_safetensors(*world, "out/shards", "out/model", {config_json});
+#pragma once
+
+#include <string>
+
+#include "core/ckpt/formats/full_writer.h"
+#include "core/comm/world.h"
+
+namespace fsdp2::ckpt {
+
+// Collective; the outcome is the same on all ranks. `from`: a checkpoint of any format, whose
+// tensors are all written (objects are left out). Each rank writes whole files, with one tensor in
+// memory at a time; rank 0 adds config.json and the index. The directory appears as a whole; kIo if
+// something is there already.
+void consolidate_safetensors(World& world, const std::string& from, const std::string& to,
+                             const FullWriterOptions& options);
+
+}  // namespace fsdp2::ckpt

@@ -1,0 +1,235 @@
+#include "core/ckpt/ranks/full_state_dict.h"
+
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/ckpt/torch/per_rank_files.h"
+#include "core/ckpt/ranks/rank_exchange.h"
+#include "core/ckpt/state/state_names.h"
+#include "core/ckpt/state/state_source.h"
+#include "core/comm/agreement.h"
+
+namespace fsdp2::ckpt {
+
+namespace {
+
+using Dtype = std::optional<at::ScalarType>;  // of floating-point tensors in the file, if another
+
+std::vector<TensorSpec> full_plan(const std::vector<fsdp::ShardedParam*>& params, Dtype dtype) {
+  std::vector<TensorSpec> plan;
+  for (const fsdp::ShardedParam* param : params) {
+    const bool rounds = dtype && at::isFloatingType(param->dtype());
+    plan.push_back({param->name(), rounds ? *dtype : param->dtype(), param->layout().global_shape});
+  }
+  return plan;
+}
+
+std::unique_ptr<FullWriter> make_writer(const std::string& path, CheckpointFormat format,
+                                        const std::vector<fsdp::ShardedParam*>& params,
+                                        std::vector<TensorSpec> plan,
+                                        const FullWriterOptions& options) {
+  if (format != CheckpointFormat::kPth) {
+    return make_full_writer(path, format, std::move(plan), options);
+  }
+  PythonDict dict;
+  for (size_t i = 0; i < params.size(); ++i) {
+    for (const std::string& name : params[i]->names()) {
+      dict.items.push_back(
+          {name, describe_tensor(static_cast<int64_t>(i), plan[i].dtype, plan[i].shape)});
+    }
+  }
+  return make_tree_writer(path, std::move(dict), std::move(plan));
+}
+
+fsdp::ShardedParam& find_by_name(const std::vector<fsdp::ShardedParam*>& params,
+                                 const std::string& name) {
+  for (fsdp::ShardedParam* param : params) {
+    if (param->name() == name) {
+      return *param;
+    }
+  }
+  fail(Code::kInternal, "no parameter {}", name);
+}
+
+void make_directory(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  FSDP2_CHECK(!error, Code::kIo, "{}: cannot make the directory: {}", path, error.message());
+}
+
+// All but its end, with which the file appears.
+std::unique_ptr<FullWriter> write_own_file(fsdp::Unit& root, const std::string& directory,
+                                           int64_t step, const std::string& save_id) {
+  const World& world = root.mesh().world();
+  std::vector<TensorSpec> plan;
+  PythonDict model;
+  PythonDict shards;
+  for (const fsdp::ShardedParam* param : root.parameters()) {
+    const fsdp::ShardLayout& layout = param->layout();
+    const at::Tensor local = param->local_values();
+    std::vector<int64_t> offsets(layout.global_shape.size(), 0);
+    offsets[static_cast<size_t>(layout.dim)] = layout.start;
+    for (const std::string& name : param->names()) {
+      model.items.push_back({name, describe_tensor(static_cast<int64_t>(plan.size()),
+                                                   local.scalar_type(), local.sizes())});
+      shards.items.push_back({"model." + name, describe_shard(layout.global_shape, offsets)});
+    }
+    plan.push_back({param->name(), local.scalar_type(), local.sizes().vec()});
+  }
+  const PythonValue tree = PythonDict{
+      {{"model", std::move(model)},
+       {"fsdp2", describe_rank(world.rank(), world.size(), std::move(shards), save_id)}}};
+  auto writer =
+      make_tree_writer(directory + "/" + per_rank_file_name(step, world.rank()), tree, plan);
+  for (const fsdp::ShardedParam* param : root.parameters()) {
+    writer->append(param->name(), param->local_values());
+  }
+  return writer;
+}
+
+}  // namespace
+
+void save_full_state_dict(fsdp::Unit& root, const std::string& path, CheckpointFormat format,
+                          const FullWriterOptions& options, std::optional<at::ScalarType> dtype) {
+  World& world = root.mesh().world();
+  const std::vector<fsdp::ShardedParam*>& params = root.parameters();
+  std::vector<TensorSpec> plan = full_plan(params, dtype);
+  std::unique_ptr<FullWriter> writer;
+  const std::string what = "saving " + path;
+  // Whether the file can be made is known to all before the first gather. What goes wrong later is
+  // kept until all gathers are done, so that no rank waits for one that has left.
+  agree(world, what, [&] {
+    if (world.rank() == 0) {
+      writer = make_writer(path, format, params, plan, options);
+    }
+    return fmt::format("format={}\n", format_name(format));
+  });
+  plan = order_of_writing(std::move(plan), format, options);  // only rank 0 has the writer
+  std::optional<Error> failed;
+  for (const TensorSpec& spec : plan) {
+    const at::Tensor full = fsdp::full_parameter(root, find_by_name(params, spec.name));
+    if (writer && !failed) {
+      try {
+        writer->append(spec.name, full.to(spec.dtype));
+      } catch (...) {
+        failed = current_exception_as_error();
+      }
+    }
+  }
+  agree(world, what, [&] {
+    if (failed) {
+      throw Error(*failed);
+    }
+    if (writer) {
+      writer->finish();
+    }
+    return std::string();
+  });
+}
+
+// What most likely goes wrong does so before any rank's file has appeared.
+void save_per_rank(fsdp::Unit& root, const std::string& directory, int64_t step) {
+  constexpr char kSaveId[] = "save id";
+  World& world = root.mesh().world();
+  const std::string what = "saving to " + directory;
+  RankExchange exchange(world);
+  agree(world, what, [&] {
+    if (world.rank() == 0 || world.is_fake()) {
+      make_directory(directory);
+      exchange.put(kSaveId, make_save_id());
+    }
+    return fmt::format("step={}\n", step);
+  });
+  root.parameters();
+  std::unique_ptr<FullWriter> writer;
+  agree(world, what, [&] {
+    const std::string save_id = exchange.get(kSaveId, "rank 0 to begin the save");
+    writer = write_own_file(root, directory, step, save_id);
+    return std::string();
+  });
+  agree(world, what, [&] {
+    writer->finish();
+    return std::string();
+  });
+  if (world.rank() == 0) {
+    exchange.remove(kSaveId);
+    remove_further_ranks(directory, step, world.size());
+  }
+}
+
+CheckpointFormat full_format_of(const std::string& path) {
+  const std::string extension = std::filesystem::path(path).extension().string();
+  constexpr std::array kTorch = {".pth", ".pt", ".bin"};
+  return std::find(kTorch.begin(), kTorch.end(), extension) != kTorch.end()
+             ? CheckpointFormat::kPth
+             : CheckpointFormat::kSafetensors;
+}
+
+namespace {
+
+// A checkpoint's model by the names of the tree's parameters.
+class ModelSource final : public nn::ParameterSource {
+ public:
+  ModelSource(const std::string& path, const std::vector<fsdp::ShardedParam*>& params)
+      : source_(open_state_source(path)) {
+    std::vector<ParameterNames> names;
+    for (const fsdp::ShardedParam* param : params) {
+      for (const std::string& name : param->names()) {
+        index_.emplace(name, names.size());
+      }
+      names.push_back({param->names(), param->requires_grad()});
+    }
+    names_.emplace(*source_, std::move(names));
+  }
+
+  bool contains(const std::string& name) const override { return find(name) != nullptr; }
+
+  void read(const std::string& name, at::IntArrayRef shape, int64_t first_row,
+            at::Tensor out) override {
+    const StateEntry* entry = find(name);
+    FSDP2_CHECK(entry != nullptr, Code::kNotFound, "{}: no tensor of this name is in {}", name,
+                source_->path());
+    FSDP2_CHECK(shape == at::IntArrayRef(entry->shape), Code::kCorruptData,
+                "{}: the model and {} disagree about its shape", name, source_->path());
+    std::vector<int64_t> begin(shape.size(), 0);
+    if (!begin.empty()) {
+      begin[0] = first_row;
+    }
+    if (out.numel() > 0) {
+      source_->read(*entry, begin, out);
+    }
+  }
+
+ private:
+  const StateEntry* find(const std::string& name) const {
+    const auto found = index_.find(name);
+    return found == index_.end() ? nullptr : names_->parameter(found->second);
+  }
+
+  std::unique_ptr<StateSource> source_;
+  std::unordered_map<std::string, size_t> index_;
+  std::optional<StateNames> names_;
+};
+
+}  // namespace
+
+void load_full_state_dict(fsdp::Unit& root, const std::string& path) {
+  const std::vector<fsdp::ShardedParam*>& params = root.parameters();
+  std::optional<ModelSource> source;
+  agree(root.mesh().world(), "loading " + path, [&] {
+    source.emplace(path, params);
+    return std::string();
+  });
+  fsdp::load_parameters(root, *source);
+}
+
+}  // namespace fsdp2::ckpt

@@ -1,0 +1,140 @@
+#include "core/ckpt/ranks/gathered_state.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/ckpt/value/box_parts.h"
+#include "core/ckpt/state/write_plan.h"
+#include "core/comm/agreement.h"
+
+namespace fsdp2::ckpt {
+
+namespace {
+
+// A chunk and who sends it.
+struct HeldChunk {
+  Box box;
+  int rank;
+  size_t index;  // in the state's tensors
+};
+
+// Of all ranks: the offsets and sizes of each tensor's chunk, one number a dim.
+class Boxes {
+ public:
+  Boxes(World& world, const StateDict& state) {
+    for (const StateTensor& tensor : state.tensors) {
+      starts_.push_back(numbers_);
+      numbers_ += 2 * tensor.shape.size();
+    }
+    const auto count = static_cast<int64_t>(numbers_);
+    const at::Tensor own = at::empty({count}, at::kLong);
+    auto* out = own.mutable_data_ptr<int64_t>();
+    for (const StateTensor& tensor : state.tensors) {
+      out = std::copy(tensor.offsets.begin(), tensor.offsets.end(), out);
+      out = std::copy(tensor.local.sizes().begin(), tensor.local.sizes().end(), out);
+    }
+    all_ = at::empty({world.size() * count}, at::kLong);
+    if (count > 0) {
+      world.control().all_gather(all_, own).wait();
+    }
+  }
+
+  Box of(int rank, size_t index, size_t dims) const {
+    const int64_t* at =
+        all_.const_data_ptr<int64_t>() + static_cast<size_t>(rank) * numbers_ + starts_[index];
+    return {{at, at + dims}, {at + dims, at + 2 * dims}};
+  }
+
+ private:
+  size_t numbers_ = 0;  // of one rank
+  std::vector<size_t> starts_;
+  at::Tensor all_;  // [rank][tensor][offsets, sizes]
+};
+
+bool is_empty(const Box& box) {
+  return std::find(box.sizes.begin(), box.sizes.end(), 0) != box.sizes.end();
+}
+
+// The chunks of the tensor that is listed from `first` to before `last`, each once.
+std::vector<HeldChunk> find_chunks(const Boxes& boxes, int ranks, size_t first, size_t last,
+                                   size_t dims) {
+  std::vector<HeldChunk> chunks;
+  for (int rank = 0; rank < ranks; ++rank) {
+    for (size_t index = first; index < last; ++index) {
+      Box box = boxes.of(rank, index, dims);
+      const bool is_new = std::none_of(chunks.begin(), chunks.end(), [&](const HeldChunk& chunk) {
+        return chunk.box.offsets == box.offsets;
+      });
+      if (is_new && !is_empty(box)) {
+        chunks.push_back({std::move(box), rank, index});
+      }
+    }
+  }
+  return chunks;
+}
+
+void check_covered(const StateTensor& tensor, const std::vector<HeldChunk>& chunks) {
+  ChunkedTensor described{tensor.local.scalar_type(), tensor.shape, {}};
+  for (const HeldChunk& chunk : chunks) {
+    described.chunks.push_back(chunk.box);
+  }
+  FSDP2_CHECK(covers(described), Code::kInvalidArgument,
+              "{}: the chunks of all ranks together do not hold all of it", tensor.name);
+}
+
+// Sends what `local` is on its rank; returns it on every rank, on the CPU.
+at::Tensor send_chunk(World& world, const HeldChunk& chunk, const at::Tensor& local) {
+  const at::Tensor piece = world.rank() == chunk.rank
+                               ? local.to(at::kCPU).contiguous()
+                               : at::empty(chunk.box.sizes, local.options().device(at::kCPU));
+  // As bytes: backends do not know all dtypes.
+  world.control().broadcast(piece.view(-1).view(at::kByte), chunk.rank).wait();
+  return piece;
+}
+
+}  // namespace
+
+StateDict gather_state(World& world, const StateDict& state, GatherTo to) {
+  const at::NoGradGuard no_grad;
+  agree(world, "gathering a state", [&] {
+    FSDP2_CHECK(!world.is_fake(), Code::kUnsupported,
+                "ranks of a fake world have nothing to gather");
+    return plan_text(state);
+  });
+  const bool keeps = to == GatherTo::kEveryRank || world.rank() == 0;
+  const Boxes boxes(world, state);
+  StateDict full;
+  for (size_t first = 0, last = 0; first < state.tensors.size(); first = last) {
+    const StateTensor& tensor = state.tensors[first];
+    while (last < state.tensors.size() && state.tensors[last].name == tensor.name) {
+      ++last;
+    }
+    const std::vector<HeldChunk> chunks =
+        find_chunks(boxes, world.size(), first, last, tensor.shape.size());
+    check_covered(tensor, chunks);
+    const at::TensorOptions options = tensor.local.options().device(at::kCPU);
+    const at::Tensor whole = keeps ? at::empty(tensor.shape, options) : at::Tensor();
+    for (const HeldChunk& chunk : chunks) {
+      const at::Tensor piece = send_chunk(world, chunk, state.tensors[chunk.index].local);
+      if (keeps) {
+        narrowed(whole, chunk.box.offsets, chunk.box.sizes).copy_(piece);
+      }
+    }
+    if (keeps) {
+      full.add_whole(tensor.path, whole);
+      full.tensors.back().aliases = tensor.aliases;
+    }
+  }
+  if (keeps) {
+    full.objects = state.objects;
+  }
+  return full;
+}
+
+}  // namespace fsdp2::ckpt

@@ -1,0 +1,379 @@
+#include "core/ckpt/ranks/sharded_save.h"
+
+#include <ATen/core/grad_mode.h>
+#include <fmt/ranges.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "core/base/log.h"
+#include "core/base/quiet_thread.h"
+#include "core/ckpt/store/checkpoint_directory.h"
+#include "core/ckpt/dcp/description.h"
+#include "core/ckpt/store/pending_directory.h"
+#include "core/ckpt/ranks/rank_exchange.h"
+#include "core/ckpt/store/storage_path.h"
+#include "core/ckpt/state/write_plan.h"
+#include "core/comm/agreement.h"
+
+namespace fsdp2::ckpt {
+
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr char kOutcome[] = "outcome";
+constexpr char kDirectory[] = "directory";
+
+std::string result_key(int rank) { return fmt::format("result/{}", rank); }
+
+// {"error": [code, text]}, or what was written: {"files": [[name, bytes, [[entry, offset, bytes,
+// offsets, sizes, blocks], ...]], ...]}
+std::string to_text(const Json& json) {
+  const std::vector<uint8_t> bytes = Json::to_cbor(json);
+  return {bytes.begin(), bytes.end()};
+}
+
+Json error_json(const Error& error) {
+  return {{"error", {static_cast<int32_t>(error.code()), error.message(), error.native_code()}}};
+}
+
+Json parts_json(const std::vector<DcpPart>& parts) {
+  Json files = Json::array();
+  for (const DcpPart& part : parts) {
+    Json items = Json::array();
+    for (const DcpPart::Item& item : part.items) {
+      items.push_back({item.entry, item.written.offset, item.written.bytes, item.chunk.offsets,
+                       item.chunk.sizes, item.written.blocks});
+    }
+    files.push_back({part.file, part.bytes, std::move(items)});
+  }
+  return {{"files", std::move(files)}};
+}
+
+// What all ranks have written.
+std::vector<DcpPart> parts_of(const std::vector<Json>& results) {
+  std::vector<DcpPart> parts;
+  for (const Json& result : results) {
+    for (const Json& file : result.at("files")) {
+      DcpPart part{file.at(0).get<std::string>(), file.at(1).get<int64_t>(), {}};
+      for (const Json& item : file.at(2)) {
+        part.items.push_back(
+            {item.at(0).get<size_t>(),
+             {item.at(3).get<std::vector<int64_t>>(), item.at(4).get<std::vector<int64_t>>()},
+             {item.at(1).get<int64_t>(), item.at(2).get<int64_t>(),
+              item.at(5).get<std::vector<uint64_t>>()}});
+      }
+      parts.push_back(std::move(part));
+    }
+  }
+  return parts;
+}
+
+}  // namespace
+
+struct ShardedSaver::Job {
+  Job(std::shared_ptr<Mesh> mesh_in, ShardedSaveOptions options_in)
+      : mesh(std::move(mesh_in)),
+        options(std::move(options_in)),
+        world(mesh->world()),
+        exchange(world) {}
+
+  // A part of this rank's work, whose error becomes its result: an exception of one rank alone
+  // would leave the others waiting for it.
+  template <typename Work>
+  void attempt(const Work& work) {
+    if (!failed) {
+      try {
+        work();
+      } catch (...) {
+        failed = current_exception_as_error();
+      }
+    }
+  }
+
+  // The whole of it once the snapshot is taken: on any thread. Throws the outcome.
+  void run();
+
+  Json write_own();
+  void publish(const std::vector<Json>& results);
+  void collect();
+  void throw_outcome(const Json& outcome) const;
+
+  std::shared_ptr<Mesh> mesh;
+  ShardedSaveOptions options;
+  World& world;
+  RankExchange exchange;
+  std::optional<PendingDirectory> pending;  // rank 0
+  std::string directory;                    // where to write
+  std::vector<DcpEntry> entries;            // tensors, then objects; without chunks and storage
+  std::vector<PartItem> items;              // what this rank writes
+  std::optional<Error> failed;              // of this rank
+};
+
+Json ShardedSaver::Job::write_own() {
+  const auto progress = [this] { exchange.note_progress(); };
+  if (options.format == CheckpointFormat::kShardedSafetensors) {
+    write_safetensors_part(directory, world.rank(), entries, items, options.file_numbers, progress);
+    return Json::object();
+  }
+  return parts_json(write_part(directory, world.rank(), items, options.files, progress));
+}
+
+// Rank 0: the end of a save that no rank has failed in.
+void ShardedSaver::Job::publish(const std::vector<Json>& results) {
+  if (options.format == CheckpointFormat::kDcpDirectory) {
+    write_dcp_description(directory, entries, parts_of(results));
+  }
+  exchange.note_progress();
+  pending->commit();
+  exchange.note_progress();
+  if (options.keep_last > 0) {
+    try {
+      keep_last_checkpoints(options.path, options.keep_last);
+    } catch (const std::exception& error) {  // the new one is there all the same
+      log(LogLevel::kWarning, "checkpoint", "{}: cannot remove the oldest beside it: {}",
+          options.path, error.what());
+    }
+  }
+}
+
+// Rank 0: waits for all ranks, ends the save and tells the outcome, {"rank": who failed or -1,
+// ...}.
+void ShardedSaver::Job::collect() {
+  std::vector<Json> results;
+  Json outcome = {{"rank", -1}};
+  int heard_of = 0;
+  for (int rank = 0; rank < world.size(); ++rank) {
+    try {
+      results.push_back(Json::from_cbor(exchange.get(
+          result_key(rank), fmt::format("rank {} to write its part of {}", rank, options.path))));
+      heard_of += rank != 0 ? 1 : 0;
+    } catch (...) {
+      results.push_back(error_json(current_exception_as_error()));
+    }
+    exchange.remove(result_key(rank));
+    if (results.back().contains("error") && outcome.at("rank") == -1) {
+      outcome = results.back();
+      outcome["rank"] = rank;
+    }
+  }
+  if (outcome.at("rank") == -1) {
+    try {
+      publish(results);
+    } catch (...) {
+      outcome = error_json(current_exception_as_error());
+      outcome["rank"] = 0;
+    }
+  }
+  pending.reset();
+  exchange.put(kOutcome, to_text(outcome));
+  // This process may keep the store, and end on what it is told here. A rank that was not heard of
+  // is not waited for again.
+  if (exchange.wait_until_read_by(heard_of) && heard_of == world.size() - 1) {
+    exchange.remove(kOutcome);
+    exchange.remove(kDirectory);
+  }
+  throw_outcome(outcome);
+}
+
+void ShardedSaver::Job::throw_outcome(const Json& outcome) const {
+  const int rank = outcome.at("rank").get<int>();
+  if (rank == -1) {
+    return;
+  }
+  const Json& error = outcome.at("error");
+  const auto text = error.at(1).get<std::string>();
+  if (rank == world.rank()) {
+    throw Error(static_cast<Code>(error.at(0).get<int32_t>()), text, error.at(2).get<int32_t>());
+  }
+  fail(Code::kPeerFailed, "rank {}: {}", rank, text);
+}
+
+void ShardedSaver::Job::run() {
+  const at::NoGradGuard no_grad;
+  Json own;
+  attempt([&] { own = write_own(); });
+  exchange.put(result_key(world.rank()), to_text(failed ? error_json(*failed) : own));
+  if (world.rank() == 0) {
+    collect();
+    return;
+  }
+  const Json outcome =
+      Json::from_cbor(exchange.get(kOutcome, fmt::format("rank 0 to complete {}", options.path)));
+  exchange.note_read();
+  throw_outcome(outcome);
+}
+
+ShardedSaver::ShardedSaver(std::shared_ptr<Mesh> mesh) : mesh_(std::move(mesh)) {}
+
+ShardedSaver::~ShardedSaver() {
+  if (thread_.joinable()) {
+    thread_.join();
+  }
+  if (outcome_) {
+    log(LogLevel::kError, "checkpoint", "a save failed, and nobody has asked for its outcome: {}",
+        outcome_->message());
+  }
+}
+
+namespace {
+
+void check_format(const StateDict& state, const ShardedSaveOptions& options) {
+  if (options.format == CheckpointFormat::kDcpDirectory) {
+    return;
+  }
+  FSDP2_CHECK(options.format == CheckpointFormat::kShardedSafetensors, Code::kUnsupported,
+              "{}: {} is not written by all ranks", options.path, format_name(options.format));
+  FSDP2_CHECK(options.keep_last == 0, Code::kUnsupported,
+              "{}: keep_last is for DCP directories, which show whether they are complete",
+              options.path);
+  check_fits_safetensors(state, options.file_numbers);
+}
+
+void check_overwrite(const ShardedSaveOptions& options) {
+  if (!options.overwrite && std::filesystem::exists(resolve_checkpoint(options.path))) {
+    throw Error(Code::kIo,
+                fmt::format("{}: already exists, and is not to be overwritten", options.path),
+                EEXIST);
+  }
+}
+
+}  // namespace
+
+// Rank 0 also makes the temporary directory.
+void ShardedSaver::agree_on(Job& job, const StateDict& state) {
+  const ShardedSaveOptions& options = job.options;
+  agree(job.world, "saving " + options.path, [&] {
+    FSDP2_CHECK(!job.world.is_fake(), Code::kUnsupported,
+                "{}: ranks of a fake world have nothing to save", options.path);
+    FSDP2_CHECK(!options.path.empty() && options.keep_last >= 0, Code::kInvalidArgument,
+                "expected a path and keep_last >= 0, got \"{}\" and {}", options.path,
+                options.keep_last);
+    FSDP2_CHECK(options.files.threads >= 1, Code::kInvalidArgument,
+                "expected at least 1 thread to write with, got {}", options.files.threads);
+    check_storage_path(options.path);
+    check_format(state, options);
+    if (job.world.rank() == 0) {
+      check_overwrite(options);
+      job.pending.emplace(options.path, options.format);
+      job.exchange.put(kDirectory, job.pending->path());
+    }
+    return fmt::format("{}keep_last={}\noverwrite={}\nformat={}\nfile numbers={}\n",
+                       plan_text(state), options.keep_last, options.overwrite,
+                       format_name(options.format), options.file_numbers);
+  });
+}
+
+std::unique_ptr<ShardedSaver::Job> ShardedSaver::prepare(const StateDict& state,
+                                                         const ShardedSaveOptions& options) {
+  wait();
+  auto job = std::make_unique<Job>(mesh_, options);
+  agree_on(*job, state);
+  job->directory = job->exchange.get(kDirectory, "rank 0 to make the directory");
+  list_items(*job, state);
+  return job;
+}
+
+void ShardedSaver::list_items(Job& job, const StateDict& state) {
+  std::vector<size_t> entry_of;  // of each of the state's tensors
+  for (const StateTensor& tensor : state.tensors) {
+    if (job.entries.empty() || job.entries.back().name != tensor.name) {
+      job.entries.push_back(
+          {tensor.name, tensor.path, ChunkedTensor{tensor.local.scalar_type(), tensor.shape, {}}, {}});
+    }
+    entry_of.push_back(job.entries.size() - 1);
+  }
+  for (const StateObject& object : state.objects) {
+    // Objects are few and small: rank 0 writes them.
+    if (job.world.rank() == 0) {
+      job.items.push_back({job.entries.size(), {}, {}, object.value});
+    }
+    job.entries.push_back({object.name, object.path, std::nullopt, {}});
+  }
+  for (const size_t index : tensors_to_write(job.world, state)) {
+    const StateTensor& tensor = state.tensors[index];
+    job.items.push_back({entry_of[index], tensor.offsets, tensor.local, {}});
+  }
+}
+
+namespace {
+
+constexpr int64_t kAlignment = 64;
+
+int64_t aligned_bytes(const at::Tensor& tensor) {
+  const auto bytes = static_cast<int64_t>(tensor.nbytes());
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+}  // namespace
+
+void ShardedSaver::take_snapshot(Job& job) {
+  const at::NoGradGuard no_grad;
+  int64_t bytes = 0;
+  for (const PartItem& item : job.items) {
+    bytes += item.local.defined() ? aligned_bytes(item.local) : 0;
+  }
+  const at::Tensor& memory = snapshot_.take(bytes);
+  int64_t offset = 0;
+  for (PartItem& item : job.items) {
+    if (item.local.defined()) {
+      const at::Tensor& from = item.local;
+      const at::Tensor to = memory.narrow(0, offset, static_cast<int64_t>(from.nbytes()))
+                                .view(from.scalar_type())
+                                .view(from.sizes());
+      to.copy_(from);
+      offset += aligned_bytes(from);
+      item.local = to;
+    }
+  }
+}
+
+void ShardedSaver::reserve(const StateDict& state) {
+  if (!poll()) {
+    return;
+  }
+  int64_t bytes = 0;
+  for (const StateTensor& tensor : state.tensors) {
+    bytes += aligned_bytes(tensor.local);
+  }
+  snapshot_.reserve(bytes, expected_bytes_to_write(mesh_->world(), state));
+}
+
+void ShardedSaver::save(const StateDict& state, const ShardedSaveOptions& options) {
+  prepare(state, options)->run();
+}
+
+void ShardedSaver::start(const StateDict& state, const ShardedSaveOptions& options) {
+  std::shared_ptr<Job> job = prepare(state, options);
+  job->attempt([&] { take_snapshot(*job); });
+  done_.store(false);
+  job->attempt([&] { thread_ = start_quiet_thread([this, job] { run_in_background(*job); }); });
+  if (!thread_.joinable()) {
+    run_in_background(*job);  // no more than to tell the others
+  }
+}
+
+void ShardedSaver::run_in_background(Job& job) noexcept {
+  try {
+    job.run();
+  } catch (...) {
+    outcome_ = current_exception_as_error();
+  }
+  done_.store(true);
+}
+
+void ShardedSaver::wait() {
+  if (thread_.joinable()) {
+    thread_.join();
+  }
+  if (outcome_) {
+    const Error error = *std::exchange(outcome_, std::nullopt);
+    throw Error(error);
+  }
+}
+
+}  // namespace fsdp2::ckpt

@@ -1,0 +1,89 @@
+#include "core/ckpt/safetensors/part.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <map>
+
+#include "core/base/error.h"
+#include "core/ckpt/safetensors/safetensors_file.h"
+#include "core/ckpt/safetensors/sharding.h"
+
+namespace fsdp2::ckpt {
+
+namespace {
+
+struct ShardFile {
+  std::vector<TensorSpec> plan;
+  std::map<std::string, at::Tensor> tensors;
+  SafetensorsShards shards;
+
+  void add(const DcpEntry& entry, const std::vector<int64_t>& offsets, const at::Tensor& local) {
+    plan.push_back({entry.name, local.scalar_type(), local.sizes().vec()});
+    tensors.emplace(entry.name, local);
+    shards[entry.name] = {offsets, entry.tensor->shape};
+  }
+};
+
+int64_t number_of(const FileNumbers& numbers, const std::string& name) {
+  return numbers.empty() ? 1 : numbers.at(name);
+}
+
+bool is_empty(const DcpEntry& entry) {
+  const std::vector<int64_t>& shape = entry.tensor->shape;
+  return std::find(shape.begin(), shape.end(), 0) != shape.end();
+}
+
+}  // namespace
+
+void check_fits_safetensors(const StateDict& state, const FileNumbers& numbers) {
+  FSDP2_CHECK(state.objects.empty(), Code::kUnsupported,
+              "{}: safetensors files hold tensors only: leave it out, or save a DCP directory",
+              state.objects.front().name);
+  for (size_t i = 0; i < state.tensors.size(); ++i) {
+    const std::string& name = state.tensors[i].name;
+    FSDP2_CHECK(i == 0 || state.tensors[i - 1].name != name, Code::kUnsupported,
+                "{}: a safetensors file holds one chunk of a tensor: save a DCP directory", name);
+    const auto number = numbers.find(name);
+    FSDP2_CHECK(numbers.empty() || (number != numbers.end() && number->second >= 1),
+                Code::kInvalidArgument, "{}: has no file number, expected one from 1 on", name);
+  }
+}
+
+void write_safetensors_part(const std::string& directory, int rank,
+                            const std::vector<DcpEntry>& entries,
+                            const std::vector<PartItem>& items, const FileNumbers& numbers,
+                            const std::function<void()>& progress) {
+  std::map<int64_t, ShardFile> files;
+  int64_t count = 1;
+  for (const auto& [name, number] : numbers) {
+    count = std::max(count, number);
+  }
+  for (const PartItem& item : items) {
+    const DcpEntry& entry = entries[item.entry];
+    files[number_of(numbers, entry.name)].add(entry, item.offsets, item.local);
+  }
+  if (rank == 0) {
+    files[1];
+    for (const DcpEntry& entry : entries) {
+      if (is_empty(entry)) {  // of which no rank holds a chunk
+        files[number_of(numbers, entry.name)].add(
+            entry, std::vector<int64_t>(entry.tensor->shape.size(), 0),
+            at::empty(entry.tensor->shape, entry.tensor->dtype));
+      }
+    }
+  }
+  for (auto& [number, file] : files) {
+    sort_by_item_size(file.plan);
+    SafetensorsWriter writer(directory + "/" + shard_file_name(rank, number, count), file.plan,
+                             shard_metadata(file.shards));
+    for (const TensorSpec& spec : file.plan) {
+      writer.append(spec.name, file.tensors.at(spec.name));
+      progress();
+    }
+    writer.finish();
+    progress();
+  }
+}
+
+}  // namespace fsdp2::ckpt

@@ -1,0 +1,26 @@
+// One rank's part of a directory of sharded safetensors files; see safetensors/sharding.h.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/ckpt/dcp/part_writer.h"
+#include "core/ckpt/safetensors/sharding.h"
+#include "core/ckpt/state/state_dict.h"
+
+namespace fsdp2::ckpt {
+
+// kUnsupported if the format cannot hold the state: objects, several chunks of one tensor on a
+// rank; kInvalidArgument for a tensor without a file number.
+void check_fits_safetensors(const StateDict& state, const FileNumbers& numbers);
+
+// Writes and syncs a file for each number of which this rank has tensors; rank 0 always writes the
+// first. `entries` are the checkpoint's. After each tensor and file `progress` is called. REQUIRES:
+// check_fits_safetensors. Errors: kIo.
+void write_safetensors_part(const std::string& directory, int rank,
+                            const std::vector<DcpEntry>& entries,
+                            const std::vector<PartItem>& items, const FileNumbers& numbers,
+                            const std::function<void()>& progress);
+
+}  // namespace fsdp2::ckpt

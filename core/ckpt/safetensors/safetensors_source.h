@@ -1,0 +1,49 @@
+// A safetensors file, the weights of a Hugging Face directory, or a directory with the files of
+// several ranks, as a checkpoint to read boxes from. What is read is compared with the checksums
+// that files of ours carry; the format has none of its own.
+//
+// Files are opened when they are first read, and a few stay open.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/ckpt/formats/checkpoint_format.h"
+#include "core/ckpt/dcp/metadata.h"
+#include "core/ckpt/bytes/open_files.h"
+#include "core/ckpt/safetensors/safetensors_file.h"
+#include "core/ckpt/state/state_source.h"
+
+namespace fsdp2::ckpt {
+
+class SafetensorsSource final : public StateSource {
+ public:
+  // format: kSafetensors, kHuggingFaceDirectory or kShardedSafetensors.
+  SafetensorsSource(const std::string& path, CheckpointFormat format);
+
+  void read(const StateEntry& entry, at::IntArrayRef begin, const at::Tensor& out) const override;
+  PythonValue read_object(const StateEntry& entry) const override;
+  void verify() const override;
+
+ private:
+  struct Chunk {
+    std::string file;  // path
+    SafetensorsEntry entry;
+  };
+  struct Tensor {
+    std::string name;
+    ChunkedTensor whole;
+    std::vector<Chunk> chunks;  // as in whole.chunks
+  };
+
+  void add_whole(const SafetensorsEntry& entry, const std::string& file);
+  void add_shards(const std::string& directory);
+  void check_shards() const;
+  std::shared_ptr<const MappedFile> open(const Chunk& chunk) const;
+
+  std::vector<Tensor> tensors_;  // by StateEntry::index
+  mutable OpenFiles files_;
+};
+
+}  // namespace fsdp2::ckpt

@@ -1,0 +1,63 @@
+// Finds our tensors in a checkpoint whose names are not quite ours.
+//
+//   ours                                     read as well
+//   model.<parameter>                        <any prefix><parameter>: "", "app.model.", "module."
+//   ... optim.state.<parameter>.<slot>           <any prefix>state.<parameter>.<slot>  (torchtitan)
+//                                            <any prefix>state.<number>.<slot>     (ROLL:
+//                                            optimizers whose own state_dict was saved, numbers in
+//                                            the order of the parameters that the optimizer was
+//                                            given)
+//
+// Of several prefixes the one that fits most names is taken. Where the model has none, what
+// trainers are known to keep beside it (rng_state.cpu, train_state.step, ...) is not taken for a
+// part of it.
+#pragma once
+
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "core/ckpt/state/state_source.h"
+
+namespace fsdp2::ckpt {
+
+// A model's parameters in its own order, ties once, each with all its names.
+struct ParameterNames {
+  std::vector<std::string> names;
+  bool is_trainable = true;
+};
+
+class StateNames {
+ public:
+  // Errors: kUnsupported for optimizer state by number in more than one parameter group (the
+  // numbers then tell no order), kCorruptData for numbers of no parameter.
+  StateNames(const StateSource& source, std::vector<ParameterNames> parameters);
+
+  // nullptr if the checkpoint lacks it. `index`: of the parameter.
+  const StateEntry* parameter(size_t index) const;
+  const StateEntry* optimizer_state(size_t index, const std::string& slot) const;
+  // "optim." or what stands in its place, for "param_groups".
+  const std::string& optimizer_prefix() const { return optimizer_prefix_; }
+  // Whether the optimizer's state is listed by the parameters' numbers.
+  bool is_numbered() const { return !numbers_.empty(); }
+
+  // Tensors of the model, or state of the optimizer, that belong to none of the parameters.
+  std::vector<std::string> unexpected_parameters() const;
+  std::vector<std::string> unexpected_optimizer_state() const;
+
+ private:
+  void find_model_prefix();
+  void find_optimizer_prefix();
+  void number_parameters();
+  bool is_beside_model(const std::string& name) const;
+
+  const StateSource& source_;
+  std::vector<ParameterNames> parameters_;
+  std::unordered_map<std::string, size_t> by_name_;
+  std::string model_prefix_ = "model.";
+  std::string optimizer_prefix_ = "optim.";
+  bool has_optimizer_ = false;
+  std::unordered_map<size_t, size_t> numbers_;  // parameter -> number; empty: state is by name
+};
+
+}  // namespace fsdp2::ckpt

@@ -1,0 +1,49 @@
+#include "core/ckpt/store/directory_names.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <random>
+#include <system_error>
+
+#include "core/base/error.h"
+#include "core/base/log.h"
+#include "core/base/directory.h"
+
+namespace fsdp2::ckpt {
+
+namespace fs = std::filesystem;
+
+std::string beside(const std::string& path, const char* kind) {
+  std::random_device random;
+  return fmt::format("{}{}{:x}-{:08x}", path, kind, ::getpid(), random());
+}
+
+void remove_leftover(const std::string& path) noexcept {
+  try {
+    // Under a temporary name first, so that it is at no moment a checkpoint with files missing.
+    std::string doomed = path;
+    if (last_name_of(path).find(kTemporary) == std::string::npos) {
+      doomed = beside(path, kTemporary);
+      if (::rename(path.c_str(), doomed.c_str()) != 0) {
+        log(LogLevel::kWarning, "checkpoint", "{}: cannot remove: {}", path,
+            std::error_code(errno, std::generic_category()).message());
+        return;
+      }
+    }
+    std::error_code error;
+    fs::remove_all(doomed, error);
+    if (error) {
+      log(LogLevel::kWarning, "checkpoint", "{}: cannot remove: {}", doomed, error.message());
+    }
+  } catch (const std::exception& error) {
+    log(LogLevel::kWarning, "checkpoint", "{}: cannot remove: {}", path, error.what());
+  }
+}
+
+}  // namespace fsdp2::ckpt

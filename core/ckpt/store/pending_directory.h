@@ -1,0 +1,58 @@
+// A directory that is being written, to appear as a whole.
+//
+//   PendingDirectory pending("out/step-00000100", CheckpointFormat::kDcpDirectory);
+//   ...  // files into pending.path(), each synced
+//   pending.commit();
+//
+// It stands beside the place that it is for, under a name of its own, and replaces what is there
+// only by commit: a crash at any moment leaves the old one or the new one. What a job that died
+// left there is removed: of this place or, if it is a step of a series, of all steps. A lock on the
+// directory tells those of living jobs, where the file system has locks of directories (local ones
+// do); elsewhere only one job at a time may write a series.
+//
+// One thread at a time; files may be written by any.
+#pragma once
+
+#include <string>
+
+#include "core/ckpt/formats/checkpoint_format.h"
+
+namespace fsdp2::ckpt {
+
+// Whether a checkpoint of this format may replace what is at `path`: nothing, an empty directory,
+// or one with nothing in it but files of such a checkpoint. Else kIo that says what is in the way.
+// A model directory (kHuggingFaceDirectory) may replace any directory: its writer keeps what else
+// is there. A symbolic link stands for what it points to.
+void check_replaceable(const std::string& path, CheckpointFormat format);
+
+class PendingDirectory {
+ public:
+  // Makes it, and what is missing above it. Errors: those of check_replaceable, kIo, kUnsupported
+  // for a path of another storage.
+  PendingDirectory(const std::string& target, CheckpointFormat format);
+  // Without commit: removes it, as far as it can.
+  ~PendingDirectory();
+  PendingDirectory(const PendingDirectory&) = delete;
+  PendingDirectory& operator=(const PendingDirectory&) = delete;
+
+  // Where to write.
+  const std::string& path() const { return path_; }
+  // Where it goes, symbolic links resolved.
+  const std::string& target() const { return target_; }
+
+  // On an error what was at the target is there again; where even that fails the error says where
+  // both are.
+  void commit();
+
+ private:
+  void put_in_place(std::string* old);
+  void put_back(const std::string& old);
+  void remove_moved_aside() const noexcept;
+
+  CheckpointFormat format_;
+  std::string target_;
+  std::string path_;  // "": not ours to remove any more
+  int lock_ = -1;
+};
+
+}  // namespace fsdp2::ckpt

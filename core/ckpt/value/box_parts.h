@@ -1,0 +1,30 @@
+// The parts of a tensor's chunks that a box of the tensor is made of.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "core/ckpt/dcp/metadata.h"
+
+namespace fsdp2::ckpt {
+
+// The box of `sizes` at `in_chunk` within chunk `chunk` is the one at `in_box` within the box.
+struct BoxPart {
+  size_t chunk;
+  std::vector<int64_t> in_chunk;
+  std::vector<int64_t> in_box;
+  std::vector<int64_t> sizes;
+};
+
+// In the order of the chunks; none is empty. They are less than the box where no chunk holds some
+// of it. REQUIRES: as many dims in all.
+std::vector<BoxPart> parts_of_box(const std::vector<Box>& chunks, at::IntArrayRef begin,
+                                  at::IntArrayRef sizes);
+
+// The box of `sizes` at `begin`, a view.
+at::Tensor narrowed(const at::Tensor& tensor, at::IntArrayRef begin, at::IntArrayRef sizes);
+
+}  // namespace fsdp2::ckpt

@@ -1,0 +1,34 @@
+// Who is where: asked when a collective has failed or is overdue, so that the error can name the
+// rank that is the cause. Transports tell at best that a connection is gone.
+//
+// A rank that lives answers at any time, whatever its own threads do, with what it is waiting for.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/comm/failure/failure_notice.h"
+
+namespace fsdp2 {
+
+class RollCall {
+ public:
+  struct Answer {
+    int rank;                 // in the world
+    bool answered;            // in time; false: it has ended, or is stopped
+    std::string waiting_for;  // "all_gather of group fsdp/gather"; empty: nothing
+  };
+
+  virtual ~RollCall() = default;
+
+  // What this rank is waiting for from now on; empty: nothing.
+  virtual void set_waiting_for(int rank, const std::string& what) noexcept = 0;
+  // Takes about a second if a rank does not answer. Those that have answered before are not asked
+  // again. Empty if nobody can be asked.
+  virtual std::vector<Answer> call(const std::vector<int>& ranks) noexcept = 0;
+};
+
+// The roll call of the ranks that share the notice.
+RollCall& roll_call_of(FailureNotice& notice);
+
+}  // namespace fsdp2

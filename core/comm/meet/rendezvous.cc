@@ -1,0 +1,194 @@
+#include "core/comm/meet/rendezvous.h"
+
+#include <fmt/ranges.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "core/base/error.h"
+#include "core/comm/meet/meeting_file.h"
+#include "core/comm/meet/patience.h"
+#include "core/comm/meet/tcp_store.h"
+
+namespace fsdp2 {
+
+namespace {
+
+using StorePtr = c10::intrusive_ptr<c10d::Store>;
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kRetry{10};  // between two looks at what is not there yet
+
+milliseconds left_until(Clock::time_point deadline) {
+  return std::max(std::chrono::duration_cast<milliseconds>(deadline - Clock::now()),
+                  milliseconds(1));
+}
+
+double seconds(milliseconds duration) { return std::chrono::duration<double>(duration).count(); }
+
+std::string here(int rank) { return fmt::format("here/{}", rank); }
+
+[[noreturn]] void fail_for_missing(c10d::Store& store, const std::vector<int>& ranks,
+                                   milliseconds timeout) {
+  std::vector<int> missing;
+  std::copy_if(ranks.begin(), ranks.end(), std::back_inserter(missing),
+               [&](int rank) { return !store.check({here(rank)}); });
+  const size_t absent = missing.size();
+  missing.resize(std::min<size_t>(absent, 8));
+  fail(Code::kTimeout, "{} of {} ranks came within {:.1f} s, missing: {}{}", ranks.size() - absent,
+       ranks.size(), seconds(timeout), fmt::join(missing, ", "), absent > 8 ? ", ..." : "");
+}
+
+// Waits until all ranks have come to the store. Returns the part of it that is this world's.
+StorePtr meet_all_at(StorePtr store, const Place& place, Clock::time_point deadline,
+                     const std::function<void()>& look = {}) {
+  if (!place.key_prefix.empty()) {
+    store = c10::make_intrusive<c10d::PrefixStore>(place.key_prefix, store);
+  }
+  std::vector<int> ranks(place.size);
+  std::iota(ranks.begin(), ranks.end(), 0);
+  const auto arrivals = [&](int rank) { return fmt::format("arrivals/{}", rank); };
+  const StorePtr patient = patient_until(deadline, store);
+  try {
+    // A store that outlives a world (torchrun's agent keeps one) can serve the next: every rank has
+    // arrived equally often by then.
+    const int64_t arrival = patient->add(arrivals(place.rank), 1);
+    const std::string world = fmt::format("world{}", arrival);
+    try {
+      c10d::PrefixStore own(world, patient);
+      meet_at(own, place.rank, ranks, left_until(deadline), look);
+    } catch (const Error& error) {
+      for (const int rank : ranks) {
+        if (error.code() == Code::kTimeout && patient->add(arrivals(rank), 0) > arrival) {
+          fail(Code::kTimeout, "{}; rank {} came twice: do two processes have the same RANK?",
+               error.message(), rank);
+        }
+      }
+      throw;
+    }
+    return c10::make_intrusive<c10d::PrefixStore>(world, store);
+  } catch (const c10::Error&) {
+    fail(Code::kComm, "rank {} lost the store while ranks were meeting: {}", place.rank,
+         current_exception_text());
+  }
+}
+
+StorePtr open_tcp(const Place& place, Clock::time_point deadline) {
+  if (place.rank == 0 && !place.launcher_hosts_store) {
+    return meet_all_at(serve_tcp_store(place.where, place.port, left_until(deadline)), place,
+                       deadline);
+  }
+  for (std::string reason; !(reason = why_unreachable(place.where, place.port)).empty();) {
+    if (Clock::now() >= deadline) {
+      fail(Code::kTimeout,
+           "rank {} found no rank 0 at {}:{} in time ({}): it has not started, or the ranks were "
+           "given different addresses",
+           place.rank, place.where, place.port, reason);
+    }
+    std::this_thread::sleep_for(kRetry);
+  }
+  return meet_all_at(connect_tcp_store(place.where, place.port, deadline), place, deadline);
+}
+
+StorePtr announce_and_meet(const MeetingFile& file, const Place& place,
+                           Clock::time_point deadline) {
+  const TcpStorePtr store = serve_tcp_store("127.0.0.1", 0, left_until(deadline));
+  file.announce(store->getPort());
+  try {
+    StorePtr met = meet_all_at(store, place, deadline);
+    file.remove();  // all have read it
+    return met;
+  } catch (...) {
+    file.remove();
+    throw;
+  }
+}
+
+// Thrown while ranks meet at a store that is not rank 0's any more.
+struct Outdated {};
+
+// Nothing if nobody listens where the file says, or rank 0 has gone elsewhere meanwhile: the file
+// of an earlier job may still be there.
+StorePtr try_listener(const MeetingFile& file, const MeetingFile::Listener& listener,
+                      const Place& place, Clock::time_point deadline) {
+  const auto host = std::find_if(
+      listener.hosts.begin(), listener.hosts.end(),
+      [&](const std::string& host) { return why_unreachable(host, listener.port).empty(); });
+  if (host == listener.hosts.end()) {
+    return nullptr;
+  }
+  try {
+    return meet_all_at(connect_tcp_store(*host, listener.port, deadline), place, deadline, [&] {
+      const auto now = file.find();
+      if (now && now->text != listener.text) {
+        throw Outdated();
+      }
+    });
+  } catch (const Outdated&) {
+    return nullptr;
+  } catch (const Error& error) {
+    if (error.code() == Code::kComm && Clock::now() < deadline) {
+      return nullptr;
+    }
+    throw;
+  }
+}
+
+StorePtr open_file(const Place& place, Clock::time_point deadline) {
+  const MeetingFile file(place.where);
+  if (place.rank == 0) {
+    return announce_and_meet(file, place, deadline);
+  }
+  for (;;) {
+    const auto listener = file.find();
+    if (listener) {
+      if (StorePtr met = try_listener(file, *listener, place, deadline)) {
+        return met;
+      }
+    }
+    if (Clock::now() >= deadline) {
+      fail(Code::kTimeout,
+           "rank {} found no rank 0 through {} in time ({}): it has not started, or the ranks were "
+           "given different files",
+           place.rank, file.path(),
+           listener ? fmt::format("nobody listens at {} port {}", fmt::join(listener->hosts, ", "),
+                                  listener->port)
+                    : "no such file");
+    }
+    std::this_thread::sleep_for(kRetry);
+  }
+}
+
+}  // namespace
+
+StorePtr open_store(const Place& place, milliseconds timeout) {
+  const auto deadline = Clock::now() + timeout;
+  return place.meeting == Meeting::kTcp ? open_tcp(place, deadline) : open_file(place, deadline);
+}
+
+void meet_at(c10d::Store& store, int rank, const std::vector<int>& ranks, milliseconds timeout,
+             const std::function<void()>& look) {
+  const auto deadline = Clock::now() + timeout;
+  store.set(here(rank), "1");
+  if (store.add("count", 1) == static_cast<int64_t>(ranks.size())) {
+    store.set("all", "1");
+  }
+  // Not Store::wait: TCPStore's cannot be left early, and warns whenever its time is over.
+  for (milliseconds pause{1}; !store.check({"all"}); pause = std::min(2 * pause, kRetry)) {
+    if (Clock::now() >= deadline) {
+      fail_for_missing(store, ranks, timeout);
+    }
+    if (look) {
+      look();
+    }
+    std::this_thread::sleep_for(pause);
+  }
+}
+
+}  // namespace fsdp2

@@ -1,0 +1,23 @@
+// How processes find each other: opens the store at their Place and waits for all ranks there.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <vector>
+
+#include "core/comm/meet/place.h"
+#include "core/comm/meet/store.h"
+
+namespace fsdp2 {
+
+// Opens the store of a job of several processes and waits until all its ranks are there.
+// Errors: kIo (port in use), kComm (no connection), kTimeout (names the ranks that are missing).
+c10::intrusive_ptr<c10d::Store> open_store(const Place& place, std::chrono::milliseconds timeout);
+
+// Says in the store that `rank` is here and waits until all of `ranks` have said so. `look` is
+// called between slices of the wait and may throw. kTimeout names the ranks that are missing.
+// Once per store (a PrefixStore is one): its keys are "all", "count" and "here/<rank>".
+void meet_at(c10d::Store& store, int rank, const std::vector<int>& ranks,
+             std::chrono::milliseconds timeout, const std::function<void()>& look = {});
+
+}  // namespace fsdp2

@@ -1,0 +1,48 @@
+// A world whose ranks are threads of one process: where they meet, and what they share.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+
+#include "core/comm/failure/failure_notice.h"
+#include "core/comm/meet/store.h"
+#include "core/comm/transport/thread_backend.h"
+
+namespace fsdp2 {
+
+class ThreadJob {
+ public:
+  // Returns once all `size` ranks have come. The name is free for the next job from then on.
+  // Errors: kInvalidArgument (a rank came twice, sizes differ), kTimeout (names missing ranks).
+  static std::shared_ptr<ThreadJob> join(const std::string& name, int rank, int size,
+                                         std::chrono::milliseconds timeout);
+
+  explicit ThreadJob(int size);
+  const c10::intrusive_ptr<c10d::Store>& store() const { return store_; }
+  const std::shared_ptr<FailureNotice>& failure() const { return failure_; }
+
+  // The group of that key; each of its ranks asks once.
+  std::shared_ptr<ThreadGroup> group(const std::string& key, int size);
+
+ private:
+  struct Invitation {
+    std::shared_ptr<ThreadGroup> group;
+    int open;  // ranks that have not asked yet
+  };
+
+  const int size_;
+  const c10::intrusive_ptr<c10d::Store> store_;
+  const std::shared_ptr<FailureNotice> failure_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::set<int> present_;
+  bool given_up_ = false;  // a rank has waited in vain for the others
+  std::map<std::string, Invitation> invitations_;
+};
+
+}  // namespace fsdp2

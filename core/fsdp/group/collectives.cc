@@ -1,0 +1,373 @@
+#include "core/fsdp/group/collectives.h"
+
+#include <ATen/ops/div.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/fsdp/group/chunk_copy.h"
+
+namespace fsdp2::fsdp {
+
+namespace {
+
+// Each parameter's slot in the packed gather buffer starts aligned, since dtypes may differ.
+constexpr int64_t kSlotAlignment = 64;
+
+int64_t aligned(int64_t bytes) {
+  return (bytes + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
+}
+
+bool goes_direct(const ShardedParam& param, CommPath path) {
+  switch (path) {
+    case CommPath::kDirect:
+      return true;
+    case CommPath::kPacked:
+      return false;
+    case CommPath::kAuto:
+      break;
+  }
+  return param.unsharded_bytes() >= kDirectBytes;
+}
+
+// This rank's part of what is gathered, in compute dtype and on the compute device.
+at::Tensor gather_input(const ShardedParam& param, GatherSource source) {
+  if (source == GatherSource::kSlices) {
+    return param.slice();
+  }
+  return param.shard_flat().to(param.unsharded().device(), param.compute_dtype(),
+                               /*non_blocking=*/true);
+}
+
+void start_packed_gather(GatherInFlight& in_flight, Comm& comm) {
+  int64_t row_bytes = 0;
+  for (const ShardedParam* param : in_flight.packed_params) {
+    row_bytes += aligned(param->unsharded_bytes() / comm.size());
+  }
+  const at::Device device = in_flight.packed_params.front()->unsharded().device();
+  at::Tensor buffer =
+      at::empty({comm.size(), row_bytes}, at::TensorOptions().dtype(at::kByte).device(device));
+  const at::Tensor own = buffer[comm.rank()];
+  int64_t offset = 0;
+  for (const ShardedParam* param : in_flight.packed_params) {
+    const at::Tensor input = gather_input(*param, in_flight.source).view(at::kByte);
+    own.narrow(0, offset, input.numel()).copy_(input);
+    offset += aligned(input.numel());
+  }
+  in_flight.packed_buffer = buffer;
+  in_flight.packed = comm.all_gather(buffer.view({-1}), own);
+}
+
+// Rank-major rows of parameters -> each parameter's storage.
+void copy_out_packed_gather(const GatherInFlight& in_flight, const Comm& comm) {
+  int64_t offset = 0;
+  for (const ShardedParam* param : in_flight.packed_params) {
+    const int64_t bytes = param->unsharded_bytes() / comm.size();
+    const at::Tensor rows = in_flight.packed_buffer.narrow(1, offset, bytes);
+    const at::Tensor out = param->unsharded_flat();
+    if (in_flight.source == GatherSource::kSlices || param->layout().chunks_are_contiguous()) {
+      out.view(at::kByte).view({comm.size(), bytes}).copy_(rows);
+    } else {
+      chunks_to_parameter(param->layout(), rows.contiguous().view(param->compute_dtype()), out);
+    }
+    offset += aligned(bytes);
+  }
+}
+
+GatherInFlight::Separate start_extended_gather(ShardedParam& param, Comm& comm,
+                                               const GatherOptions& options) {
+  const at::Tensor piece =
+      options.extension->pre_all_gather(param, param.shard_flat(), *options.mesh);
+  FSDP2_CHECK(piece.defined() && piece.dim() == 1 && piece.is_contiguous(), Code::kCallback,
+              "pre_all_gather of {}: expected a contiguous 1-D tensor", param.name());
+  at::Tensor rows = at::empty({comm.size(), piece.numel()}, piece.options());
+  CommWork work = comm.all_gather(rows.view({-1}).view(at::kByte), piece.view(at::kByte));
+  return {&param, std::move(work), std::move(rows)};
+}
+
+void finish_extended_gather(GatherInFlight::Separate& gather, const AllGatherExtension& extension) {
+  gather.work.wait();
+  const ShardedParam& param = *gather.param;
+  const ShardLayout& layout = param.layout();
+  const at::Tensor flat = param.unsharded_flat();
+  if (layout.chunks_are_contiguous()) {
+    extension.post_all_gather(param, gather.rows, flat.view({layout.world, -1}));
+    return;
+  }
+  const at::Tensor chunks = at::empty({layout.world, layout.padded_numel()}, flat.options());
+  extension.post_all_gather(param, gather.rows, chunks);
+  chunks_to_parameter(layout, chunks, flat);
+}
+
+// How a reduction comes to its average (or the caller's scale); the cases are PyTorch's.
+struct Scaling {
+  ReduceOp op = ReduceOp::kAverage;
+  double before = 1;  // divisor ahead of the sum
+  double after = 1;   // and behind it
+};
+
+Scaling scaling_of(const ReduceOptions& options) {
+  if (!options.divide_factor && !options.force_sum) {
+    return {};
+  }
+  const int replicas = options.replicate != nullptr ? options.replicate->size() : 1;
+  const double factor = options.divide_factor.value_or(options.shard->size() * replicas);
+  if (options.dtype != at::kHalf) {
+    return {ReduceOp::kSum, 1, factor};
+  }
+  // About the square root on each side of the sum, so that it neither overflows nor underflows.
+  double before = 1;
+  while (std::fmod(factor, before) == 0 && factor / before > before) {
+    before *= 2;
+  }
+  return {ReduceOp::kSum, before, factor / before};
+}
+
+at::Tensor divided(const at::Tensor& tensor, double divisor) {
+  return divisor == 1 ? tensor : at::div(tensor, divisor);
+}
+
+ReduceInFlight::Direct start_direct_reduce(ShardedParam& param, at::Tensor grad,
+                                           const ReduceOptions& options, const Scaling& scaling) {
+  Comm& shard = *options.shard;
+  const at::TensorOptions tensor_options =
+      at::TensorOptions().dtype(options.dtype).device(param.unsharded().device());
+  at::Tensor input =
+      grad.defined() ? divided(grad.to(options.dtype).contiguous().view({-1}), scaling.before)
+                     : at::zeros({shard.size() * param.layout().padded_numel()}, tensor_options);
+  if (shard.size() == 1) {
+    return {&param, CommWork(), std::move(input), at::Tensor()};
+  }
+  at::Tensor output = at::empty({param.layout().padded_numel()}, tensor_options);
+  CommWork work = shard.reduce_scatter(output, input, scaling.op);
+  return {&param, std::move(work), std::move(output), std::move(input)};
+}
+
+void start_packed_reduce(ReduceInFlight& in_flight, const std::vector<at::Tensor>& grads,
+                         const std::vector<bool>& has_grad, const Scaling& scaling) {
+  Comm& shard = *in_flight.options.shard;
+  int64_t width = 0;
+  for (const ShardedParam* param : in_flight.packed_params) {
+    width += param->layout().padded_numel();
+  }
+  const auto n_flags = static_cast<int64_t>(has_grad.size());
+  const at::TensorOptions options =
+      at::TensorOptions()
+          .dtype(in_flight.options.dtype)
+          .device(in_flight.flagged_params.front()->unsharded().device());
+  at::Tensor input = at::empty({shard.size(), width + n_flags}, options);
+  int64_t offset = 0;
+  for (size_t i = 0; i < grads.size(); ++i) {
+    const ShardedParam& param = *in_flight.packed_params[i];
+    const int64_t numel = param.layout().padded_numel();
+    parameter_to_chunks(param.layout(), grads[i], input.narrow(1, offset, numel));
+    offset += numel;
+  }
+  if (scaling.before != 1) {
+    input.narrow(1, 0, width).div_(scaling.before);
+  }
+  for (int64_t i = 0; i < n_flags; ++i) {
+    input.select(1, width + i).fill_(has_grad[static_cast<size_t>(i)] ? 1.0 : 0.0);
+  }
+  in_flight.packed_input = input;
+  in_flight.packed_output = at::empty({width + n_flags}, options);
+  in_flight.packed = shard.reduce_scatter(in_flight.packed_output, input.view({-1}), scaling.op);
+}
+
+void wait_for(ReduceInFlight& in_flight) {
+  for (ReduceInFlight::Direct& direct : in_flight.direct) {
+    direct.work.wait();
+    direct.input = at::Tensor();
+  }
+  in_flight.packed.wait();
+  in_flight.packed_input = at::Tensor();
+}
+
+// The gradients without the flags behind them.
+at::Tensor packed_gradients(const ReduceInFlight& in_flight) {
+  const auto n_flags = static_cast<int64_t>(in_flight.flagged_params.size());
+  return in_flight.packed_output.narrow(0, 0, in_flight.packed_output.numel() - n_flags);
+}
+
+at::Tensor flags_of(const ReduceInFlight& in_flight) {
+  const auto n_flags = static_cast<int64_t>(in_flight.flagged_params.size());
+  return in_flight.packed_output.narrow(0, in_flight.packed_output.numel() - n_flags, n_flags);
+}
+
+// Each parameter's reduced padded chunk, in the order of the flags, whichever path it took.
+std::vector<at::Tensor> chunks_of(const ReduceInFlight& in_flight) {
+  std::vector<at::Tensor> chunks;
+  size_t next_direct = 0;
+  int64_t offset = 0;
+  for (const ShardedParam* param : in_flight.flagged_params) {
+    if (next_direct < in_flight.direct.size() && in_flight.direct[next_direct].param == param) {
+      chunks.push_back(in_flight.direct[next_direct++].sharded_grad);
+    } else {
+      const int64_t numel = param->layout().padded_numel();
+      chunks.push_back(in_flight.packed_output.narrow(0, offset, numel));
+      offset += numel;
+    }
+  }
+  return chunks;
+}
+
+void add_partial(ReduceInFlight& in_flight, PartialReduction& partial) {
+  if (partial.chunks.empty()) {
+    return;
+  }
+  const std::vector<at::Tensor> chunks = chunks_of(in_flight);
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    chunks[i].add_(partial.chunks[i]);
+  }
+  flags_of(in_flight).add_(partial.flags);
+  partial = {};
+}
+
+void reduce_over_replicas(ReduceInFlight& in_flight, ReduceOp op) {
+  Comm& replicate = *in_flight.options.replicate;
+  std::vector<CommWork> works;
+  for (ReduceInFlight::Direct& direct : in_flight.direct) {
+    works.push_back(replicate.all_reduce(direct.sharded_grad, op));
+  }
+  works.push_back(replicate.all_reduce(in_flight.packed_output, op));
+  for (CommWork& work : works) {
+    work.wait();
+  }
+}
+
+void divide(ReduceInFlight& in_flight, double divisor) {
+  if (divisor == 1) {
+    return;
+  }
+  for (ReduceInFlight::Direct& direct : in_flight.direct) {
+    direct.sharded_grad.div_(divisor);
+  }
+  packed_gradients(in_flight).div_(divisor);
+}
+
+void set_sharded_grad(ShardedParam& param, const at::Tensor& padded) {
+  const at::Tensor local =
+      padded.narrow(0, 0, param.layout().local_numel()).view(param.layout().local_shape());
+  param.add_sharded_grad(local.to(param.sharded().device(), param.dtype()));
+}
+
+// To the parameters that got a gradient on some rank.
+void set_sharded_grads(const ReduceInFlight& in_flight) {
+  const std::vector<at::Tensor> chunks = chunks_of(in_flight);
+  const at::Tensor flags = flags_of(in_flight).to(at::kCPU, at::kFloat);
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    if (in_flight.options.zeros_for_unused || flags.const_data_ptr<float>()[i] > 0.0F) {
+      ShardedParam& param = *in_flight.flagged_params[i];
+      set_sharded_grad(param, chunks[i]);
+      if (in_flight.options.on_grad) {
+        in_flight.options.on_grad(param);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+bool gathers_direct(const ShardedParam& param, CommPath path) {
+  return param.layout().chunks_are_contiguous() && goes_direct(param, path);
+}
+
+bool reduces_direct(const ShardedParam& param, CommPath path) {
+  return param.layout().even() && gathers_direct(param, path);
+}
+
+GatherInFlight start_all_gather(const std::vector<ShardedParam*>& params, Comm& comm,
+                                const GatherOptions& options) {
+  GatherInFlight in_flight;
+  in_flight.source = options.source;
+  in_flight.extension = options.extension;
+  for (ShardedParam* param : params) {
+    if (param->is_whole()) {
+      continue;
+    }
+    if (options.source == GatherSource::kShards && options.extension) {
+      in_flight.extended.push_back(start_extended_gather(*param, comm, options));
+    } else if (comm.size() == 1) {
+      param->unsharded_flat().copy_(param->shard_flat());
+    } else if (options.source == GatherSource::kSlices ? goes_direct(*param, options.path)
+                                                       : gathers_direct(*param, options.path)) {
+      in_flight.direct.push_back(
+          comm.all_gather(param->unsharded_flat(), gather_input(*param, options.source)));
+    } else {
+      in_flight.packed_params.push_back(param);
+    }
+  }
+  if (!in_flight.packed_params.empty()) {
+    start_packed_gather(in_flight, comm);
+  }
+  return in_flight;
+}
+
+void finish_all_gather(GatherInFlight& in_flight, Comm& comm) {
+  for (CommWork& work : in_flight.direct) {
+    work.wait();
+  }
+  for (GatherInFlight::Separate& gather : in_flight.extended) {
+    finish_extended_gather(gather, *in_flight.extension);
+  }
+  if (!in_flight.packed_params.empty()) {
+    in_flight.packed.wait();
+    copy_out_packed_gather(in_flight, comm);
+  }
+  in_flight = {};
+}
+
+ReduceInFlight start_reduce_scatter(const std::vector<ShardedParam*>& params,
+                                    const ReduceOptions& options) {
+  ReduceInFlight in_flight;
+  in_flight.options = options;
+  in_flight.flagged_params = params;
+  const Scaling scaling = scaling_of(options);
+  // A hook is promised all gradients in one buffer.
+  const CommPath path = options.hook ? CommPath::kPacked : options.path;
+  std::vector<at::Tensor> packed_grads;
+  std::vector<bool> has_grad;
+  for (ShardedParam* param : params) {
+    at::Tensor grad = param->take_unsharded_grad();
+    has_grad.push_back(grad.defined());
+    if (reduces_direct(*param, path)) {
+      in_flight.direct.push_back(start_direct_reduce(*param, std::move(grad), options, scaling));
+    } else {
+      in_flight.packed_params.push_back(param);
+      packed_grads.push_back(std::move(grad));
+    }
+  }
+  start_packed_reduce(in_flight, packed_grads, has_grad, scaling);
+  return in_flight;
+}
+
+void finish_reduce_scatter(ReduceInFlight& in_flight, PartialReduction& partial) {
+  wait_for(in_flight);
+  add_partial(in_flight, partial);
+  const Scaling scaling = scaling_of(in_flight.options);
+  if (in_flight.options.replicate != nullptr) {
+    if (!in_flight.options.all_reduce) {
+      partial = {chunks_of(in_flight), flags_of(in_flight)};
+      in_flight = {};
+      return;
+    }
+    reduce_over_replicas(in_flight, scaling.op);
+  }
+  if (in_flight.options.hook) {
+    in_flight.options.hook(packed_gradients(in_flight));
+  }
+  divide(in_flight, scaling.after);
+  set_sharded_grads(in_flight);
+  in_flight = {};
+}
+
+void discard_reduce_scatter(ReduceInFlight& in_flight) {
+  wait_for(in_flight);
+  in_flight = {};
+}
+
+}  // namespace fsdp2::fsdp

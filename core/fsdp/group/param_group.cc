@@ -1,0 +1,252 @@
+#include "core/fsdp/group/param_group.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "core/base/error.h"
+
+namespace fsdp2::fsdp {
+
+namespace {
+
+std::shared_ptr<Comm> own_comm(const Mesh& mesh, int dim, Lane lane) {
+  const Comm& shared = mesh.comm(dim, lane);
+  return shared.share(shared.name());
+}
+
+}  // namespace
+
+ParamGroup::ParamGroup(std::vector<std::unique_ptr<ShardedParam>> params,
+                       std::shared_ptr<Mesh> mesh, Policy policy)
+    : params_(std::move(params)),
+      mesh_(std::move(mesh)),
+      shard_mesh_(Mesh::from_group(mesh_->shared_world(), mesh_->group(mesh_->ndim() - 1),
+                                   mesh_->dim_name(mesh_->ndim() - 1), mesh_->device_type())),
+      gather_comm_(own_comm(*mesh_, mesh_->ndim() - 1, Lane::kGather)),
+      reduce_comm_(own_comm(*mesh_, mesh_->ndim() - 1, Lane::kReduce)),
+      policy_(std::move(policy)) {
+  if (mesh_->ndim() == 2 && mesh_->size(0) > 1) {
+    replicate_comm_ = own_comm(*mesh_, 0, Lane::kReduce);
+  }
+  for (const auto& param : params_) {
+    views_.push_back(param.get());
+    if (param->requires_grad()) {
+      trainable_.push_back(param.get());
+    }
+    if (!param->is_whole()) {
+      unsharded_bytes_ += param->unsharded_bytes();
+    }
+  }
+}
+
+CommCounters ParamGroup::comm_counters() const {
+  CommCounters total;
+  for (const auto& comm : {gather_comm_, reduce_comm_, replicate_comm_, slice_comm_}) {
+    if (comm) {
+      total += comm->counters();
+    }
+  }
+  return total;
+}
+
+at::ScalarType ParamGroup::reduce_dtype() const {
+  return policy_.mixed_precision.reduce_dtype.value_or(trainable_.front()->compute_dtype());
+}
+
+int64_t ParamGroup::live_bytes() const {
+  switch (state_) {
+    case GroupState::kSharded:
+      return 0;
+    case GroupState::kPostForward:
+      return unsharded_bytes_ / slice_comm_->size();
+    case GroupState::kGathering:
+      return from_slices_ ? unsharded_bytes_ + unsharded_bytes_ / slice_comm_->size()
+                          : unsharded_bytes_;
+    case GroupState::kUnsharded:
+      break;
+  }
+  return unsharded_bytes_;
+}
+
+void ParamGroup::start_unshard() {
+  if (state_ == GroupState::kGathering || state_ == GroupState::kUnsharded) {
+    return;
+  }
+  const at::AutoDispatchBelowADInplaceOrView no_autograd;
+  for (ShardedParam* param : views_) {
+    if (!param->is_whole()) {
+      param->allocate_unsharded();
+    }
+  }
+  from_slices_ = state_ == GroupState::kPostForward;
+  GatherOptions options;
+  options.source = from_slices_ ? GatherSource::kSlices : GatherSource::kShards;
+  options.path = policy_.comm_path;
+  options.extension = settings_.all_gather_extension;
+  options.mesh = shard_mesh_.get();
+  gather_ =
+      start_all_gather(views_, from_slices_ ? *slice_comm_ : shard_comm(Lane::kGather), options);
+  state_ = GroupState::kGathering;
+}
+
+void ParamGroup::wait_unshard() {
+  if (state_ != GroupState::kGathering) {
+    return;
+  }
+  const at::AutoDispatchBelowADInplaceOrView no_autograd;
+  finish_all_gather(gather_, from_slices_ ? *slice_comm_ : shard_comm(Lane::kGather));
+  for (ShardedParam* param : views_) {
+    param->drop_slice();
+  }
+  state_ = GroupState::kUnsharded;
+}
+
+void ParamGroup::reshard() {
+  wait_unshard();
+  if (state_ == GroupState::kSharded) {
+    return;
+  }
+  for (ShardedParam* param : views_) {
+    param->free_unsharded();
+    param->drop_slice();
+  }
+  state_ = GroupState::kSharded;
+}
+
+void ParamGroup::reshard_to_slices() {
+  if (state_ != GroupState::kUnsharded) {
+    return;
+  }
+  const at::AutoDispatchBelowADInplaceOrView no_autograd;
+  for (ShardedParam* param : views_) {
+    param->keep_slice(slice_comm_->rank(), slice_comm_->size());
+    param->free_unsharded();
+  }
+  state_ = GroupState::kPostForward;
+}
+
+void ParamGroup::abandon() noexcept {
+  for (ShardedParam* param : views_) {
+    if (state_ == GroupState::kGathering) {
+      param->forsake_unsharded();
+    } else {
+      param->free_unsharded();
+    }
+    param->drop_slice();
+    param->clear_unsharded_grad();
+  }
+  gather_ = {};
+  reduction_.reset();
+  partial_ = {};
+  state_ = GroupState::kSharded;
+}
+
+void ParamGroup::begin_backward() {
+  for (ShardedParam* param : trainable_) {
+    param->set_reduced_aside();
+  }
+}
+
+void ParamGroup::end_backward() {
+  for (ShardedParam* param : trainable_) {
+    param->put_reduced_back();
+  }
+}
+
+void ParamGroup::accumulate_grads() {
+  const at::AutoDispatchBelowADInplaceOrView no_autograd;
+  for (ShardedParam* param : trainable_) {
+    if (param->is_whole() || param->compute_dtype() != reduce_dtype()) {
+      param->accumulate_unsharded_grad(reduce_dtype());
+    }
+  }
+}
+
+bool ParamGroup::has_unsharded_grads() const {
+  return std::any_of(trainable_.begin(), trainable_.end(),
+                     [](const ShardedParam* param) { return param->has_unsharded_grad(); });
+}
+
+// Whether gradients are final as autograd left them: one rank, nothing to scale, cast or tell.
+bool ParamGroup::reduces_nothing() const {
+  return shard_comm(Lane::kReduce).size() == 1 && replicate_comm() == nullptr &&
+         settings_.gradient_divide_factor.value_or(1) == 1 && !settings_.all_reduce_hook &&
+         !settings_.reduce_unused_parameters &&
+         std::all_of(trainable_.begin(), trainable_.end(),
+                     [](const ShardedParam* param) { return param->is_whole(); });
+}
+
+void ParamGroup::start_reduce() {
+  if (trainable_.empty()) {
+    return;
+  }
+  const at::AutoDispatchBelowADInplaceOrView no_autograd;
+  if (reduces_nothing()) {
+    const auto on_grad = settings_.on_sharded_grad;  // which may set another
+    for (ShardedParam* param : trainable_) {
+      at::Tensor grad = param->take_unsharded_grad();
+      if (grad.defined()) {
+        param->add_sharded_grad(std::move(grad));
+        if (on_grad) {
+          on_grad(*param);
+        }
+      }
+    }
+    return;
+  }
+  ReduceOptions options;
+  options.shard = &shard_comm(Lane::kReduce);
+  options.replicate = replicate_comm();
+  options.all_reduce = settings_.requires_all_reduce;
+  options.path = policy_.comm_path;
+  options.dtype = reduce_dtype();
+  options.divide_factor = settings_.gradient_divide_factor;
+  options.force_sum = settings_.force_sum_reduction;
+  options.zeros_for_unused = settings_.reduce_unused_parameters;
+  options.hook = settings_.all_reduce_hook;
+  options.on_grad = settings_.on_sharded_grad;
+  reduction_ = start_reduce_scatter(trainable_, options);
+}
+
+void ParamGroup::finish_reduce() {
+  if (reduction_) {
+    const at::AutoDispatchBelowADInplaceOrView no_autograd;
+    finish_reduce_scatter(*reduction_, partial_);
+    reduction_.reset();
+  }
+}
+
+void ParamGroup::forget_unreduced() {
+  if (reduction_) {
+    discard_reduce_scatter(*reduction_);
+    reduction_.reset();
+  }
+  partial_ = {};
+  for (ShardedParam* param : views_) {
+    param->clear_unsharded_grad();
+  }
+}
+
+std::string ParamGroup::describe() const {
+  int64_t numel = 0;
+  size_t direct = 0;
+  std::set<int> dims;
+  for (const ShardedParam* param : views_) {
+    numel += param->layout().global_numel();
+    direct += gathers_direct(*param, policy_.comm_path) ? 1 : 0;
+    dims.insert(param->layout().dim);
+  }
+  return fmt::format(
+      "{} parameters, {} elements, {} bytes gathered, shard dim {}, {} direct + {} packed, {}{}",
+      views_.size(), numel, unsharded_bytes_, fmt::join(dims, " and "), direct,
+      views_.size() - direct, c10::toString(views_.front()->dtype()),
+      views_.front()->dtype() == views_.front()->compute_dtype()
+          ? std::string()
+          : fmt::format(" computed in {}", c10::toString(views_.front()->compute_dtype())));
+}
+
+}  // namespace fsdp2::fsdp

@@ -1,0 +1,103 @@
+// The parameters of one fully_shard call, which travel together.
+//
+//   kSharded ── start_unshard ──▶ kGathering ── wait_unshard ──▶ kUnsharded ── reshard ──▶ kSharded
+//                    ▲                                               │
+//                    └──────────── kPostForward ◀── reshard_to_slices ┘
+//
+// A reduction is independent of that: start_reduce takes the gradients, finish_reduce puts the
+// reduced ones on the shards. At most one is under way per group.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/comm/mesh.h"
+#include "core/fsdp/group/collectives.h"
+#include "core/fsdp/group/group_settings.h"
+#include "core/fsdp/group/policy.h"
+#include "core/fsdp/group/sharded_param.h"
+
+namespace fsdp2::fsdp {
+
+enum class GroupState {
+  kSharded,
+  kGathering,
+  kUnsharded,
+  kPostForward,  // slices of the gathered parameters on the ranks of a smaller group
+};
+
+class ParamGroup {
+ public:
+  ParamGroup(std::vector<std::unique_ptr<ShardedParam>> params, std::shared_ptr<Mesh> mesh,
+             Policy policy);
+
+  const std::vector<ShardedParam*>& params() const { return views_; }
+  const std::vector<ShardedParam*>& trainable() const { return trainable_; }
+  GroupState state() const { return state_; }
+  const Policy& policy() const { return policy_; }
+  GroupSettings& settings() { return settings_; }
+  const GroupSettings& settings() const { return settings_; }
+  const Mesh& mesh() const { return *mesh_; }
+  // The mesh's groups, with this unit's own counters.
+  Comm& shard_comm(Lane lane) const {
+    return lane == Lane::kGather ? *gather_comm_ : *reduce_comm_;
+  }
+  Comm* replicate_comm() const { return replicate_comm_.get(); }  // null: one replica
+  // Bytes and calls of this unit's gathers and reductions.
+  CommCounters comm_counters() const;
+  // The neighbours that share the slices of kPostForward: this rank's reshard_world-sized part of
+  // the shard group. Set before the first use if the policy is kSmaller.
+  void set_slice_comm(const Comm& comm) { slice_comm_ = comm.share(comm.name()); }
+
+  int64_t unsharded_bytes() const { return unsharded_bytes_; }
+  // Of gathered parameters and slices that are alive now.
+  int64_t live_bytes() const;
+
+  void start_unshard();      // no-op if gathering or unsharded
+  void wait_unshard();       // no-op unless kGathering
+  void reshard();            // waits first if kGathering; no-op if kSharded
+  void reshard_to_slices();  // from kUnsharded
+  // After an error: sharded, no gradients under way or unreduced, whatever the state was.
+  void abandon() noexcept;
+
+  void begin_backward();    // what was reduced before stays apart from what is to come
+  void accumulate_grads();  // keep this backward's gradients for a later reduction
+  bool has_unsharded_grads() const;
+  void start_reduce();
+  void finish_reduce();  // no-op if none is under way
+  // Waits for the reduction under way, if there is one, and drops it with all else that has not
+  // come to the sharded gradients. Begins no collective.
+  void forget_unreduced();
+  void end_backward();
+  bool reducing() const { return reduction_.has_value(); }
+
+  // A line for the unit table: parameters, bytes, dtypes, shard dims, how many travel direct.
+  std::string describe() const;
+
+ private:
+  at::ScalarType reduce_dtype() const;
+  bool reduces_nothing() const;
+
+  std::vector<std::unique_ptr<ShardedParam>> params_;
+  std::vector<ShardedParam*> views_;
+  std::vector<ShardedParam*> trainable_;
+  std::shared_ptr<Mesh> mesh_;
+  std::shared_ptr<Mesh> shard_mesh_;  // its last dim alone
+  std::shared_ptr<Comm> gather_comm_;
+  std::shared_ptr<Comm> reduce_comm_;
+  std::shared_ptr<Comm> replicate_comm_;
+  std::shared_ptr<Comm> slice_comm_;
+  Policy policy_;
+  GroupSettings settings_;
+  int64_t unsharded_bytes_ = 0;
+  GroupState state_ = GroupState::kSharded;
+  bool from_slices_ = false;  // the gather under way
+  GatherInFlight gather_;
+  std::optional<ReduceInFlight> reduction_;
+  PartialReduction partial_;
+};
+
+}  // namespace fsdp2::fsdp

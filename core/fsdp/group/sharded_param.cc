@@ -1,0 +1,216 @@
+#include "core/fsdp/group/sharded_param.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/Allocator.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/nn/module.h"
+
+namespace fsdp2::fsdp {
+
+// Sits in the one post-accumulate slot of the unsharded parameter; its presence also tells that the
+// parameter has been taken over.
+class ShardedParam::GradientHook : public torch::autograd::PostAccumulateGradHook {
+ public:
+  explicit GradientHook(const ShardedParam* owner) : owner_(owner) {}
+  void operator()(const torch::autograd::Variable& /*tensor*/) override {
+    if (owner_->on_gradient_) {
+      owner_->on_gradient_();
+    }
+  }
+
+ private:
+  const ShardedParam* owner_;
+};
+
+bool ShardedParam::manages(const at::Tensor& parameter) {
+  if (torch::autograd::impl::get_autograd_meta(parameter) == nullptr) {
+    return false;  // never part of autograd, so never taken over
+  }
+  const auto& hook = torch::autograd::impl::post_acc_grad_hooks(parameter);
+  return dynamic_cast<const GradientHook*>(hook.get()) != nullptr;
+}
+
+ShardedParam::ShardedParam(at::Tensor parameter, ShardLayout layout, at::ScalarType compute_dtype,
+                           const Offload& offload)
+    : layout_(std::move(layout)), compute_dtype_(compute_dtype), unsharded_(std::move(parameter)) {
+  const at::AutoDispatchBelowADInplaceOrView no_autograd;
+  const at::ScalarType dtype = unsharded_.scalar_type();
+  const bool requires_grad = unsharded_.requires_grad();
+  const bool offloaded = offload.to_cpu && !unsharded_.is_cpu();
+  whole_ = layout_.world == 1 && compute_dtype_ == dtype && !offloaded;
+  has_values_ = !nn::has_no_memory(unsharded_);
+  if (whole_) {
+    sharded_ = unsharded_;
+  } else {
+    at::TensorOptions options = unsharded_.options().requires_grad(false);
+    if (offloaded) {
+      options = options.device(at::kCPU).pinned_memory(offload.pin_memory);
+    }
+    const bool deferred = !has_values_ && !offloaded;
+    shard_flat_ = deferred ? at::empty({layout_.padded_numel()}, options)
+                           : at::zeros({layout_.padded_numel()}, options);
+    const at::Tensor local = view_local();
+    if (has_values_ && layout_.length > 0) {
+      local.copy_(unsharded_.detach().narrow(layout_.dim, layout_.start, layout_.length));
+    }
+    sharded_ = local.detach().set_requires_grad(requires_grad);
+    if (deferred) {
+      nn::resize_storage(shard_flat_, 0);  // untouched so far; the views stay
+    }
+    // A fresh storage of nothing, in compute dtype; the parameter object stays.
+    unsharded_.set_data(nn::deferred_parameter(layout_.global_shape, compute_dtype_).detach());
+  }
+  torch::autograd::impl::set_post_acc_grad_hooks(unsharded_, std::make_unique<GradientHook>(this));
+}
+
+ShardedParam::~ShardedParam() {
+  torch::autograd::impl::set_post_acc_grad_hooks(unsharded_, nullptr);
+}
+
+void ShardedParam::ensure_memory() const {
+  const at::Tensor& memory = whole_ ? unsharded_ : shard_flat_;
+  if (!has_values_ && nn::has_no_memory(memory)) {
+    const at::AutoDispatchBelowADInplaceOrView no_autograd;
+    nn::resize_storage(memory, memory.numel() * static_cast<int64_t>(memory.element_size()));
+    memory.zero_();
+  }
+}
+
+const at::Tensor& ShardedParam::sharded() const {
+  ensure_memory();
+  return sharded_;
+}
+
+const at::Tensor& ShardedParam::shard_flat() const {
+  ensure_memory();
+  return shard_flat_;
+}
+
+at::Tensor ShardedParam::local_values() const {
+  ensure_memory();
+  return view_local();
+}
+
+at::Tensor ShardedParam::view_local() const {
+  if (whole_) {
+    return unsharded_.detach();
+  }
+  return shard_flat_.narrow(0, 0, layout_.local_numel()).view(layout_.local_shape());
+}
+
+void ShardedParam::cast_shard(at::ScalarType dtype) {
+  if (dtype == this->dtype()) {
+    return;
+  }
+  FSDP2_CHECK(!whole_, Code::kUnsupported,
+              "{}: the shard on a group of one rank is the module's own parameter, whose dtype "
+              "cannot change; cast the module before it is sharded",
+              name());
+  const at::AutoDispatchBelowADInplaceOrView no_autograd;
+  const bool requires_grad = this->requires_grad();
+  ensure_memory();
+  shard_flat_ = shard_flat_.to(dtype);
+  sharded_ = local_values().detach().set_requires_grad(requires_grad);
+}
+
+int64_t ShardedParam::unsharded_bytes() const {
+  const auto item_bytes = static_cast<int64_t>(c10::elementSize(compute_dtype_));
+  return layout_.world * layout_.padded_numel() * item_bytes;
+}
+
+void ShardedParam::allocate_unsharded() { nn::resize_storage(unsharded_, unsharded_bytes()); }
+
+void ShardedParam::free_unsharded() {
+  if (!whole_) {
+    nn::resize_storage(unsharded_, 0);
+  }
+}
+
+void ShardedParam::forsake_unsharded() {
+  if (!whole_) {
+    c10::Allocator* allocator = c10::GetAllocator(unsharded_.device().type());
+    unsharded_.unsafeGetTensorImpl()->set_storage_keep_dtype(c10::Storage(
+        c10::Storage::use_byte_size_t(), 0, allocator->allocate(0), allocator, /*resizable=*/true));
+  }
+}
+
+void ShardedParam::keep_slice(int index, int count) {
+  if (!whole_) {
+    slice_ = unsharded_flat().chunk(count)[static_cast<size_t>(index)].clone();
+  }
+}
+
+at::Tensor ShardedParam::unsharded_flat() const {
+  at::Tensor flat = at::empty({0}, unsharded_.options().requires_grad(false));
+  flat.set_(unsharded_.storage(), 0, {layout_.world * layout_.padded_numel()}, {1});
+  return flat;
+}
+
+void ShardedParam::set_reduced_aside() {
+  if (whole_) {
+    reduced_aside_ = std::exchange(unsharded_.mutable_grad(), at::Tensor());
+  }
+}
+
+void ShardedParam::put_reduced_back() {
+  if (reduced_aside_.defined()) {
+    add_sharded_grad(std::exchange(reduced_aside_, at::Tensor()));
+  }
+}
+
+bool ShardedParam::has_unsharded_grad() const {
+  return unsharded_.grad().defined() || accumulated_grad_.defined();
+}
+
+at::Tensor ShardedParam::move_engine_grad() {
+  at::Tensor grad = std::exchange(unsharded_.mutable_grad(), at::Tensor());
+  put_reduced_back();
+  return grad;
+}
+
+at::Tensor ShardedParam::take_unsharded_grad() {
+  at::Tensor grad = move_engine_grad();
+  if (accumulated_grad_.defined()) {
+    if (grad.defined()) {
+      accumulated_grad_.add_(grad);
+    }
+    grad = std::exchange(accumulated_grad_, at::Tensor());
+  }
+  return grad;
+}
+
+void ShardedParam::accumulate_unsharded_grad(at::ScalarType dtype) {
+  const at::Tensor grad = move_engine_grad();
+  if (!grad.defined()) {
+    return;
+  }
+  if (accumulated_grad_.defined()) {
+    accumulated_grad_.add_(grad);
+  } else {
+    accumulated_grad_ = grad.to(dtype);
+  }
+}
+
+void ShardedParam::clear_unsharded_grad() {
+  unsharded_.mutable_grad() = at::Tensor();
+  accumulated_grad_ = at::Tensor();
+  put_reduced_back();
+}
+
+void ShardedParam::add_sharded_grad(at::Tensor grad) {
+  at::Tensor& current = sharded_.mutable_grad();
+  if (current.defined()) {
+    current.add_(grad);
+  } else {
+    current = std::move(grad);
+  }
+}
+
+}  // namespace fsdp2::fsdp

@@ -1,0 +1,113 @@
+#include "core/nn/recompute/activation_checkpoint.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <memory>
+#include <set>
+#include <unordered_set>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/nn/recompute/checkpoint_segment.h"
+#include "core/nn/recompute/saved_tensor_hooks.h"
+
+namespace fsdp2::nn {
+
+namespace {
+
+class SegmentWrapper : public ForwardWrapper {
+ public:
+  SegmentWrapper(std::string name, std::vector<at::Generator> generators)
+      : name_(std::move(name)), generators_(std::move(generators)) {}
+
+  c10::IValue run(Module& module, const ForwardBody& forward, Values inputs) override {
+    // The graph may outlive the caller's hold on the module.
+    const auto body = [forward, alive = module.weak_from_this().lock()](Values given) {
+      return forward(std::move(given));
+    };
+    return run_as_segment(name_, body, std::move(inputs), generators_);
+  }
+
+ private:
+  std::string name_;
+  std::vector<at::Generator> generators_;
+};
+
+void check_has_no_wrapper(const Module& module, const std::string& name) {
+  FSDP2_CHECK(!checkpoints_activations(module), Code::kWrongState,
+              "activation checkpointing of {}: the module is checkpointed already", name);
+  FSDP2_CHECK(module.forward_wrapper() == nullptr, Code::kWrongState,
+              "activation checkpointing of {}: the module's forward has another wrapper already",
+              name);
+}
+
+struct FoundModule {
+  std::string name;
+  Module* module;
+};
+
+// The module and what is below it, each once, parents before children, in registration order.
+void collect_modules(Module& module, const std::string& name, std::vector<FoundModule>& out,
+                     std::unordered_set<const Module*>& seen) {
+  if (!seen.insert(&module).second) {
+    return;
+  }
+  out.push_back({name, &module});
+  for (const auto& [child_name, child] : module.child_modules()) {
+    collect_modules(*child, name.empty() ? child_name : name + "." + child_name, out, seen);
+  }
+}
+
+void check_kinds_found(const std::vector<std::string>& kinds,
+                       const std::vector<FoundModule>& modules) {
+  std::set<std::string> there;
+  for (const FoundModule& found : modules) {
+    there.insert(found.module->kind());
+  }
+  for (const std::string& kind : kinds) {
+    FSDP2_CHECK(there.count(kind) > 0, Code::kNotFound,
+                "activation checkpointing: the model has no module of class {}; it has {}", kind,
+                fmt::join(there, ", "));
+  }
+}
+
+}  // namespace
+
+void checkpoint_activations(Module& module, const ActivationCheckpointOptions& options) {
+  const std::string& name = options.name.empty() ? module.kind() : options.name;
+  check_has_no_wrapper(module, name);
+  install_saved_tensor_hooks();  // fails here rather than in the first forward
+  module.set_forward_wrapper(std::make_shared<SegmentWrapper>(name, options.generators));
+}
+
+bool checkpoints_activations(const Module& module) {
+  return std::dynamic_pointer_cast<SegmentWrapper>(module.forward_wrapper()) != nullptr;
+}
+
+int64_t checkpoint_by_kind(Module& root, const std::vector<std::string>& kinds, int64_t every) {
+  FSDP2_CHECK(every >= 1, Code::kInvalidArgument,
+              "activation checkpointing: expected every >= 1 (each module), found {}", every);
+  std::vector<FoundModule> modules;
+  std::unordered_set<const Module*> seen;
+  collect_modules(root, "", modules, seen);
+  check_kinds_found(kinds, modules);
+  std::vector<FoundModule> chosen;
+  int64_t of_kind = 0;
+  for (const FoundModule& found : modules) {
+    const bool matches = std::find(kinds.begin(), kinds.end(), found.module->kind()) != kinds.end();
+    if (matches && ++of_kind % every == 0) {
+      chosen.push_back({found.name.empty()
+                            ? found.module->kind()
+                            : fmt::format("{} ({})", found.name, found.module->kind()),
+                        found.module});
+      check_has_no_wrapper(*found.module, chosen.back().name);
+    }
+  }
+  for (const FoundModule& found : chosen) {
+    checkpoint_activations(*found.module, {found.name, {}});
+  }
+  return static_cast<int64_t>(chosen.size());
+}
+
+}  // namespace fsdp2::nn

@@ -1,0 +1,158 @@
+#include "core/train/data/data_loader.h"
+
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/train/data/data_loader_shuffle.h"
+
+namespace fsdp2::train {
+
+namespace {
+
+auto fields(const DataPosition& position) {
+  return std::tie(position.epoch, position.window, position.window_count, position.sequence_length,
+                  position.shuffle_seed);
+}
+
+std::string order_text(const std::optional<uint64_t>& seed) {
+  return seed ? fmt::format("shuffled with seed {}", *seed) : "in the file's order";
+}
+
+// Two numbers below this limit can be multiplied, and windows of a file added, without overflow.
+constexpr int64_t kLimit = int64_t{1} << 31;
+
+void check_positive(const char* name, int64_t value) {
+  FSDP2_CHECK(value >= 1 && value < kLimit, Code::kInvalidArgument,
+              "{}: expected a number in [1, {}), found {}", name, kLimit, value);
+}
+
+int64_t product(const char* what, int64_t a, int64_t b) {
+  int64_t result = 0;
+  FSDP2_CHECK(!__builtin_mul_overflow(a, b, &result), Code::kInvalidArgument,
+              "{} overflows: {} x {}", what, a, b);
+  return result;
+}
+
+DataLoaderOptions checked(const DataLoaderOptions& options) {
+  check_positive("world_size", options.world_size);
+  check_positive("batch_size", options.batch_size);
+  check_positive("accumulation_steps", options.accumulation_steps);
+  FSDP2_CHECK(options.rank >= 0 && options.rank < options.world_size, Code::kInvalidArgument,
+              "rank {} is not in [0, {})", options.rank, options.world_size);
+  return options;
+}
+
+}  // namespace
+
+bool operator==(const DataPosition& a, const DataPosition& b) { return fields(a) == fields(b); }
+
+int64_t micro_batch_size(int64_t global_batch, int64_t world_size, int64_t accumulation_steps) {
+  check_positive("global batch", global_batch);
+  check_positive("world size", world_size);
+  check_positive("accumulation steps", accumulation_steps);
+  const int64_t parts = world_size * accumulation_steps;
+  FSDP2_CHECK(global_batch % parts == 0, Code::kInvalidArgument,
+              "global batch {} is not a multiple of {} ranks x {} accumulation steps = {}",
+              global_batch, world_size, accumulation_steps, parts);
+  return global_batch / parts;
+}
+
+DataLoader::DataLoader(std::shared_ptr<const TokenFile> tokens, const DataLoaderOptions& options)
+    : tokens_(std::move(tokens)),
+      options_(checked(options)),
+      window_count_(tokens_->window_count(options.sequence_length)) {
+  micro_step_windows_ = options.batch_size * options.world_size;
+  step_windows_ = product("windows a step", micro_step_windows_, options.accumulation_steps);
+  if (options_.order == DataOrder::kFile) {
+    epoch_windows_ = window_count_;
+    return;
+  }
+  const int64_t whole_steps = window_count_ / step_windows_;
+  const bool has_rest = window_count_ % step_windows_ != 0;
+  const bool pads = has_rest && options_.last_step == LastStep::kPad;
+  FSDP2_CHECK(whole_steps > 0 || pads, Code::kInvalidArgument,
+              "{}: has {} windows of sequence length {}, a step takes {}: dropping the last "
+              "incomplete step leaves nothing",
+              tokens_->path(), window_count_, options_.sequence_length, step_windows_);
+  epoch_windows_ = product("windows an epoch", whole_steps + (pads ? 1 : 0), step_windows_);
+}
+
+int64_t DataLoader::steps_per_epoch() const {
+  return epoch_windows_ / step_windows_ + (epoch_windows_ % step_windows_ != 0 ? 1 : 0);
+}
+
+int64_t DataLoader::window_at(int64_t epoch, int64_t number) const {
+  epoch += number / epoch_windows_;
+  number %= epoch_windows_;
+  if (options_.order == DataOrder::kFile) {
+    return number;
+  }
+  // Padding takes the epoch's first windows again.
+  return shuffled(number % window_count_, window_count_, options_.seed, epoch);
+}
+
+std::vector<int64_t> DataLoader::next_windows() const {
+  std::vector<int64_t> windows;
+  windows.reserve(static_cast<size_t>(options_.batch_size));
+  const int64_t first = window_ + options_.rank * options_.batch_size;
+  for (int64_t j = 0; j < options_.batch_size; ++j) {
+    windows.push_back(window_at(epoch_, first + j));
+  }
+  return windows;
+}
+
+TokenBatch DataLoader::next() {
+  TokenBatch batch = tokens_->windows(next_windows(), options_.sequence_length);
+  window_ += micro_step_windows_;
+  epoch_ += window_ / epoch_windows_;
+  window_ %= epoch_windows_;
+  return batch;
+}
+
+DataPosition DataLoader::position() const {
+  DataPosition position{epoch_, window_, window_count_, options_.sequence_length};
+  if (options_.order == DataOrder::kShuffle) {
+    position.shuffle_seed = options_.seed;
+  }
+  return position;
+}
+
+void DataLoader::check(const DataPosition& position) const {
+  FSDP2_CHECK(position.window_count == window_count_ &&
+                  position.sequence_length == options_.sequence_length,
+              Code::kInvalidArgument,
+              "{}: has {} windows of sequence length {}, the position is for {} of {}: the data or "
+              "the sequence length changed since it was saved",
+              tokens_->path(), window_count_, options_.sequence_length, position.window_count,
+              position.sequence_length);
+  FSDP2_CHECK(position.epoch >= 0 && position.window >= 0, Code::kInvalidArgument,
+              "{}: there is no position epoch {}, window {}", tokens_->path(), position.epoch,
+              position.window);
+  const std::optional<uint64_t> seed = this->position().shuffle_seed;
+  FSDP2_CHECK(position.shuffle_seed == seed, Code::kInvalidArgument,
+              "{}: is read {}, the position is for data {}: expected the order and the seed that "
+              "it was saved with",
+              tokens_->path(), order_text(seed), order_text(position.shuffle_seed));
+}
+
+void DataLoader::seek(const DataPosition& position) {
+  check(position);
+  epoch_ = position.epoch;
+  window_ = position.window;
+  // An epoch may be shorter than it was with another number of windows a step.
+  if (window_ >= epoch_windows_) {
+    ++epoch_;
+    window_ = 0;
+  }
+}
+
+void DataLoader::seek_step(int64_t step) {
+  FSDP2_CHECK(step >= 0, Code::kInvalidArgument, "step: expected >= 0, found {}", step);
+  const int64_t windows = product("windows before the step", step, step_windows_);
+  epoch_ = windows / epoch_windows_;
+  window_ = windows % epoch_windows_;
+}
+
+}  // namespace fsdp2::train

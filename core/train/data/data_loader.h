@@ -1,0 +1,103 @@
+// The batches of one rank, in an order that does not depend on how many ranks there are.
+//
+//   auto tokens = std::make_shared<TokenFile>("train.bin", model->vocab_size());
+//   DataLoaderOptions options;
+//   options.rank = rank, options.world_size = world_size, options.accumulation_steps = 2;
+//   options.batch_size = micro_batch_size(global_batch, world_size, 2);
+//   options.sequence_length = 1024;
+//   DataLoader loader(tokens, options);
+//   TokenBatch batch = loader.next();
+//
+// A step takes G = batch_size * world_size * accumulation_steps windows of one sequence that all
+// ranks know: at micro step a rank r takes batch_size windows from number (a * world_size + r) *
+// batch_size of the step on. So the windows of a step are the same for every world size and every
+// accumulation with the same G, and training can go on with another world size.
+//
+// The sequence, with N windows in the file:
+//   kFile     0 1 ... N-1 0 1 ...: window number i is i mod N, across steps and epochs
+//   kShuffle  each epoch is a permutation of the N windows that follows from seed and epoch alone.
+//             An epoch is a whole number of steps: the last one is padded with the epoch's first
+//             windows, or dropped with the windows that do not fill it (others each epoch).
+//
+// One thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "core/train/data/token_file.h"
+
+namespace fsdp2::train {
+
+enum class DataOrder { kFile, kShuffle };
+enum class LastStep { kPad, kDrop };
+
+struct DataLoaderOptions {
+  int64_t rank = 0;
+  int64_t world_size = 1;
+  int64_t batch_size = 1;          // windows a rank takes at a micro step
+  int64_t accumulation_steps = 1;  // micro steps a step
+  int64_t sequence_length = 0;     // S; must be set
+  DataOrder order = DataOrder::kFile;
+  uint64_t seed = 0;                    // kShuffle
+  LastStep last_step = LastStep::kPad;  // kShuffle
+};
+
+// Where a run stands in its data: the same on all ranks, for a checkpoint to hold. The last three
+// fields are there to notice that the data or its order changed.
+struct DataPosition {
+  int64_t epoch = 0;
+  int64_t window = 0;  // number of the next window within the epoch's order
+  int64_t window_count = 0;
+  int64_t sequence_length = 0;
+  std::optional<uint64_t> shuffle_seed = {};  // none: kFile
+};
+
+bool operator==(const DataPosition& a, const DataPosition& b);
+
+// A global batch split over ranks and micro steps; kInvalidArgument if it does not divide.
+int64_t micro_batch_size(int64_t global_batch, int64_t world_size, int64_t accumulation_steps);
+
+class DataLoader {
+ public:
+  // kInvalidArgument for options out of range, a file without a window, or kDrop of a file that
+  // does not fill one step.
+  DataLoader(std::shared_ptr<const TokenFile> tokens, const DataLoaderOptions& options);
+
+  const DataLoaderOptions& options() const { return options_; }
+  // N.
+  int64_t window_count() const { return window_count_; }
+  int64_t steps_per_epoch() const;  // rounded up
+
+  // The windows that `next` reads.
+  std::vector<int64_t> next_windows() const;
+  // The batch of this rank at this micro step; goes on to the next micro step unless it throws.
+  TokenBatch next();
+
+  DataPosition position() const;
+  // kInvalidArgument if N, S, the order, its seed or the position do not fit.
+  void check(const DataPosition& position) const;
+  // Goes to a position of any loader over the same data, also one of another world size; with
+  // another G it goes on after the windows used. Errors: those of check.
+  void seek(const DataPosition& position);
+  // Goes to where a run with these options is before the step (from 0): all that is needed to go on
+  // from a checkpoint that holds only its step number.
+  void seek_step(int64_t step);
+
+ private:
+  // Window number `number` of an epoch; numbers past the epoch's end run on into the next.
+  int64_t window_at(int64_t epoch, int64_t number) const;
+
+  const std::shared_ptr<const TokenFile> tokens_;
+  const DataLoaderOptions options_;
+  const int64_t window_count_;
+  int64_t micro_step_windows_ = 0;  // over all ranks
+  int64_t step_windows_ = 0;        // G
+  int64_t epoch_windows_ = 0;       // of the sequence, padded or cut
+  int64_t epoch_ = 0;
+  int64_t window_ = 0;  // less than epoch_windows_
+};
+
+}  // namespace fsdp2::train

@@ -1,0 +1,108 @@
+#include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <tuple>
+#include <utility>
+
+#include "core/train/optim/fused_optimizer.h"
+#include "core/train/optim/option_checks.h"
+
+namespace fsdp2::train {
+
+namespace {
+
+class AdamW final : public FusedOptimizer<AdamWOptions> {
+ public:
+  AdamW(std::shared_ptr<fsdp::Unit> root, const AdamWOptions& options)
+      : FusedOptimizer(std::move(root), options), state_(params_.size()) {}
+
+  std::vector<OptimizerState> state(size_t index) override {
+    const State& state = make_state(index);
+    return {{"step", state.step, false},
+            {"exp_avg", state.exp_avg, true},
+            {"exp_avg_sq", state.exp_avg_sq, true}};
+  }
+
+  std::vector<HyperParameter> hyper_parameters(size_t group) const override {
+    const AdamWOptions& options = options_of(group);
+    return {{"lr", lr_of(group)},
+            {"betas", std::pair(options.beta1, options.beta2)},
+            {"eps", options.eps},
+            {"weight_decay", options.weight_decay},
+            {"amsgrad", false},
+            {"maximize", false},
+            {"foreach", {}},
+            {"capturable", false},
+            {"differentiable", false},
+            {"fused", {}},
+            {"decoupled_weight_decay", true}};
+  }
+
+  void set_options(size_t group, const std::vector<HyperParameter>& values) override {
+    AdamWOptions options = options_of(group);
+    for (const HyperParameter& value : values) {
+      if (value.name == "betas") {
+        std::tie(options.beta1, options.beta2) = pair_in(value);
+      } else if (value.name == "eps") {
+        options.eps = number_in(value);
+      } else if (value.name == "weight_decay") {
+        options.weight_decay = number_in(value);
+      } else if (value.name == "amsgrad" || value.name == "maximize") {
+        check_provided(value, false);
+      } else if (value.name == "decoupled_weight_decay") {
+        check_provided(value, true);
+      }
+    }
+    replace_options(group, options);
+  }
+
+ private:
+  struct State {
+    at::Tensor exp_avg;
+    at::Tensor exp_avg_sq;
+    at::Tensor step;  // fp32 scalar, as torch.optim keeps it
+  };
+
+  void list_state(size_t index, FusedLists& lists) override {
+    State& state = make_state(index);
+    state.step.add_(1.0);
+    lists.first_state.push_back(state.exp_avg);
+    lists.second_state.push_back(state.exp_avg_sq);
+    lists.steps.push_back(state.step);
+  }
+
+  void update(FusedLists& lists, const AdamWOptions& options, double lr,
+              const GradScale& scale) override {
+    at::_fused_adamw_(lists.params, lists.grads, lists.first_state, lists.second_state,
+                      /*max_exp_avg_sqs=*/{}, lists.steps, lr, options.beta1, options.beta2,
+                      options.weight_decay, options.eps, /*amsgrad=*/false, /*maximize=*/false,
+                      scale, /*found_inf=*/std::nullopt);
+  }
+
+  State& make_state(size_t index) {
+    State& state = state_[index];
+    if (!state.exp_avg.defined()) {
+      const at::Tensor values = params_[index]->sharded().detach();
+      state = {at::zeros_like(values), at::zeros_like(values), at::scalar_tensor(0.0, at::kFloat)};
+    }
+    return state;
+  }
+
+  std::vector<State> state_;
+};
+
+}  // namespace
+
+void check(const AdamWOptions& options) {
+  check_fraction("beta1", options.beta1);
+  check_fraction("beta2", options.beta2);
+  check_rate("eps", options.eps);
+  check_rate("weight_decay", options.weight_decay);
+}
+
+std::unique_ptr<Optimizer> make_adamw(std::shared_ptr<fsdp::Unit> root,
+                                      const AdamWOptions& options) {
+  return std::make_unique<AdamW>(std::move(root), options);
+}
+
+}  // namespace fsdp2::train

@@ -1,0 +1,90 @@
+// What the optimizers share: options by group, and a walk that hands all gradients of a group to
+// one of LibTorch's fused kernels.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/scalar_tensor.h>
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/train/optim/optimizer.h"
+
+namespace fsdp2::train {
+
+// kInvalidArgument for what the algorithm cannot do.
+void check(const AdamWOptions& options);
+void check(const SgdOptions& options);
+
+// Tensor lists of parameters with a gradient.
+struct FusedLists {
+  std::vector<at::Tensor> params;
+  std::vector<at::Tensor> grads;
+  std::vector<at::Tensor> first_state;
+  std::vector<at::Tensor> second_state;
+  std::vector<at::Tensor> steps;
+};
+
+// What a kernel divides gradients by; nullopt spares the write-back of unscaled gradients.
+using GradScale = std::optional<at::Tensor>;
+
+template <typename Options>
+class FusedOptimizer : public Optimizer {
+ public:
+  using Optimizer::add_group;
+  void add_group(const std::vector<std::string>& names, const Options& options) final {
+    check(options);
+    make_group(names, options.lr);
+    options_.push_back(options);
+  }
+
+  void step(double grad_divisor) final {
+    const at::NoGradGuard no_grad;
+    // A call takes one dtype and the options of one group.
+    std::map<std::pair<size_t, at::ScalarType>, FusedLists> calls;
+    for (size_t i = 0; i < params_.size(); ++i) {
+      const at::Tensor& param = params_[i]->sharded();
+      if (param.grad().defined()) {
+        FusedLists& lists = calls[{group_of(i), param.scalar_type()}];
+        lists.params.push_back(param);
+        lists.grads.push_back(param.grad());
+        list_state(i, lists);
+      }
+    }
+    const GradScale scale =
+        grad_divisor == 1.0 ? std::nullopt : GradScale(at::scalar_tensor(grad_divisor, at::kFloat));
+    for (auto& [key, lists] : calls) {
+      update(lists, options_[key.first], lr_of(key.first), scale);
+    }
+  }
+
+ protected:
+  FusedOptimizer(std::shared_ptr<fsdp::Unit> root, const Options& options)
+      : Optimizer(std::move(root), options.lr), options_{options} {
+    check(options);
+  }
+
+  const Options& options_of(size_t group) const { return options_[group]; }
+  // kInvalidArgument, with nothing changed, if they are out of range.
+  void replace_options(size_t group, const Options& options) {
+    check(options);
+    options_[group] = options;
+  }
+
+ private:
+  // Appends the state of params_[index], which is about to be updated.
+  virtual void list_state(size_t index, FusedLists& lists) = 0;
+  // The kernel.
+  virtual void update(FusedLists& lists, const Options& options, double lr,
+                      const GradScale& scale) = 0;
+
+  std::vector<Options> options_;  // of each group
+};
+
+}  // namespace fsdp2::train

@@ -1,0 +1,97 @@
+#include <ATen/ops/_fused_sgd.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <utility>
+
+#include "core/train/optim/fused_optimizer.h"
+#include "core/train/optim/option_checks.h"
+
+namespace fsdp2::train {
+
+namespace {
+
+class Sgd final : public FusedOptimizer<SgdOptions> {
+ public:
+  Sgd(std::shared_ptr<fsdp::Unit> root, const SgdOptions& options)
+      : FusedOptimizer(std::move(root), options), momentum_(params_.size()) {}
+
+  std::vector<OptimizerState> state(size_t index) override {
+    if (options_of(group_of(index)).momentum > 0.0) {
+      return {{"momentum_buffer", make_momentum(index), true}};
+    }
+    return {};
+  }
+
+  std::vector<HyperParameter> hyper_parameters(size_t group) const override {
+    const SgdOptions& options = options_of(group);
+    return {{"lr", lr_of(group)},
+            {"momentum", options.momentum},
+            {"dampening", 0.0},
+            {"weight_decay", options.weight_decay},
+            {"nesterov", options.nesterov},
+            {"maximize", false},
+            {"foreach", {}},
+            {"differentiable", false},
+            {"fused", {}}};
+  }
+
+  void set_options(size_t group, const std::vector<HyperParameter>& values) override {
+    SgdOptions options = options_of(group);
+    for (const HyperParameter& value : values) {
+      if (value.name == "momentum") {
+        options.momentum = number_in(value);
+      } else if (value.name == "weight_decay") {
+        options.weight_decay = number_in(value);
+      } else if (value.name == "nesterov") {
+        options.nesterov = flag_in(value);
+      } else if (value.name == "maximize") {
+        check_provided(value, false);
+      } else if (value.name == "dampening") {
+        FSDP2_CHECK(number_in(value) == 0.0, Code::kUnsupported,
+                    "dampening is {}, which this optimizer does not provide", number_in(value));
+      }
+    }
+    replace_options(group, options);
+  }
+
+ private:
+  void list_state(size_t index, FusedLists& lists) override {
+    if (options_of(group_of(index)).momentum > 0.0) {
+      lists.first_state.push_back(make_momentum(index));
+    }
+  }
+
+  void update(FusedLists& lists, const SgdOptions& options, double lr,
+              const GradScale& scale) override {
+    // A buffer of zeros and is_first_step=false is the same as PyTorch's first step without one.
+    at::_fused_sgd_(lists.params, lists.grads, lists.first_state, options.weight_decay,
+                    options.momentum, lr, /*dampening=*/0.0, options.nesterov,
+                    /*maximize=*/false, /*is_first_step=*/false, scale,
+                    /*found_inf=*/std::nullopt);
+  }
+
+  const at::Tensor& make_momentum(size_t index) {
+    at::Tensor& momentum = momentum_[index];
+    if (!momentum.defined()) {
+      momentum = at::zeros_like(params_[index]->sharded().detach());
+    }
+    return momentum;
+  }
+
+  std::vector<at::Tensor> momentum_;
+};
+
+}  // namespace
+
+void check(const SgdOptions& options) {
+  check_rate("momentum", options.momentum);
+  check_rate("weight_decay", options.weight_decay);
+  FSDP2_CHECK(!options.nesterov || options.momentum > 0.0, Code::kInvalidArgument,
+              "nesterov needs a momentum above 0, got {}", options.momentum);
+}
+
+std::unique_ptr<Optimizer> make_sgd(std::shared_ptr<fsdp::Unit> root, const SgdOptions& options) {
+  return std::make_unique<Sgd>(std::move(root), options);
+}
+
+}  // namespace fsdp2::train

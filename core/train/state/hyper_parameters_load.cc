@@ -1,0 +1,212 @@
+#include "core/train/state/hyper_parameters_load.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <c10/util/accumulate.h>
+
+#include <map>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/base/log.h"
+#include "core/base/text.h"
+
+namespace fsdp2::train {
+
+namespace {
+
+using ckpt::PythonValue;
+using ckpt::StateEntry;
+using ckpt::StateSource;
+
+constexpr char kParams[] = "params";
+
+std::optional<double> number_of(const PythonValue& value) {
+  if (const auto* number = value.as<double>()) {
+    return *number;
+  }
+  const auto* integer = value.as<int64_t>();
+  return integer != nullptr ? std::optional<double>(static_cast<double>(*integer)) : std::nullopt;
+}
+
+const std::vector<PythonValue>* items_of(const PythonValue& value) {
+  if (const auto* tuple = value.as<ckpt::PythonTuple>()) {
+    return &tuple->items;
+  }
+  const auto* list = value.as<ckpt::PythonList>();
+  return list != nullptr ? &list->items : nullptr;
+}
+
+// False for what is no value of a hyper-parameter.
+bool convert(const PythonValue& value, HyperParameter::Value* out) {
+  if (value.is_none()) {
+    out->emplace<std::monostate>();
+    return true;
+  }
+  if (const bool* flag = value.as<bool>()) {
+    out->emplace<bool>(*flag);
+    return true;
+  }
+  if (const auto number = number_of(value)) {
+    out->emplace<double>(*number);
+    return true;
+  }
+  const std::vector<PythonValue>* items = items_of(value);
+  if (items == nullptr || items->size() != 2) {
+    return false;
+  }
+  const auto first = number_of((*items)[0]);
+  const auto second = number_of((*items)[1]);
+  if (first && second) {
+    out->emplace<std::pair<double, double>>(*first, *second);
+  }
+  return first && second;
+}
+
+bool read_value(const StateSource& source, const StateEntry& entry, HyperParameter::Value* out) {
+  if (!entry.dtype) {
+    return convert(source.read_object(entry), out);
+  }
+  const auto number = read_number(source, entry);
+  if (number) {
+    out->emplace<double>(*number);
+  }
+  return number.has_value();
+}
+
+class HyperParameterLoader {
+ public:
+  HyperParameterLoader(const StateSource& source, const ckpt::StateNames& names,
+                       const Optimizer& optimizer)
+      : source_(source),
+        prefix_(names.optimizer_prefix() + "param_groups."),
+        optimizer_(optimizer) {
+    for (size_t i = 0; i < optimizer.params().size(); ++i) {
+      for (const std::string& name : optimizer.params()[i]->names()) {
+        group_of_.emplace(name, optimizer.group_of(i));
+      }
+    }
+    if (names.is_numbered()) {
+      saved_.assign(optimizer.group_count(), prefix_ + "0.");
+    } else {
+      find_saved_groups();
+    }
+  }
+
+  // What the names of a group's hyper-parameters begin with; empty if none was saved.
+  const std::string& saved_group(size_t group) const { return saved_[group]; }
+
+  std::vector<HyperParameter> read(size_t group) const {
+    std::vector<HyperParameter> values;
+    const std::string& start = saved_[group];
+    for (const StateEntry& entry : source_.entries()) {
+      if (start.empty() || !starts_with(entry.name, start)) {
+        continue;
+      }
+      const std::string name = entry.name.substr(start.size());
+      if (name == kParams || name.find('.') != std::string::npos) {
+        continue;
+      }
+      HyperParameter hyper{name, {}};
+      if (read_value(source_, entry, &hyper.value)) {
+        values.push_back(std::move(hyper));
+      }
+    }
+    return values;
+  }
+
+ private:
+  void find_saved_groups() {
+    saved_.resize(optimizer_.group_count());
+    for (const auto& [name, group] : group_of_) {
+      if (source_.find(prefix_ + name + ".lr") != nullptr) {
+        saved_[group] = prefix_ + name + ".";
+      }
+    }
+    for (int64_t number = 0;; ++number) {
+      const std::string start = fmt::format("{}{}.", prefix_, number);
+      const StateEntry* params = source_.find(start + kParams);
+      if (params == nullptr || params->dtype) {
+        // One that lists no names is of all parameters.
+        if (number == 0 && source_.find(start + "lr") != nullptr) {
+          saved_.assign(saved_.size(), start);
+        }
+        return;
+      }
+      take_names(source_.read_object(*params), start);
+    }
+  }
+
+  void take_names(const PythonValue& params, const std::string& start) {
+    const auto* list = params.as<ckpt::PythonList>();
+    for (size_t i = 0; list != nullptr && i < list->items.size(); ++i) {
+      const auto* name = list->items[i].as<std::string>();
+      const auto found = name != nullptr ? group_of_.find(*name) : group_of_.end();
+      if (found != group_of_.end()) {
+        saved_[found->second] = start;
+      }
+    }
+  }
+
+  const StateSource& source_;
+  const std::string prefix_;
+  const Optimizer& optimizer_;
+  std::map<std::string, size_t> group_of_;
+  std::vector<std::string> saved_;  // by group
+};
+
+void tell_changes(const std::string& path, size_t group, const std::vector<HyperParameter>& before,
+                  const std::vector<HyperParameter>& after) {
+  std::string names;
+  for (size_t i = 0; i < before.size() && i < after.size(); ++i) {
+    if (before[i].name != "lr" && before[i].value != after[i].value) {
+      names += (names.empty() ? "" : ", ") + before[i].name;
+    }
+  }
+  if (!names.empty()) {
+    log(LogLevel::kWarning, "checkpoint",
+        "{}: group {} of the optimizer takes over other values than the run was given: {}", path,
+        group, names);
+  }
+}
+
+}  // namespace
+
+std::optional<double> read_number(const StateSource& source, const StateEntry& entry) {
+  if (!entry.dtype) {
+    return number_of(source.read_object(entry));
+  }
+  if (c10::multiply_integers(entry.shape) != 1) {
+    return std::nullopt;
+  }
+  const at::Tensor tensor = at::empty(entry.shape, *entry.dtype);
+  source.read(entry, std::vector<int64_t>(entry.shape.size(), 0), tensor);
+  return tensor.item<double>();
+}
+
+void load_hyper_parameters(const StateSource& source, const ckpt::StateNames& names, bool partial,
+                           Optimizer* optimizer, std::vector<std::string>* refused) {
+  const HyperParameterLoader loader(source, names, *optimizer);
+  const bool tells = optimizer->root().mesh().world().rank() == 0;
+  for (size_t group = 0; group < optimizer->group_count(); ++group) {
+    try {
+      const std::vector<HyperParameter> before = optimizer->hyper_parameters(group);
+      optimizer->set_hyper_parameters(group, loader.read(group));
+      if (tells) {
+        tell_changes(source.path(), group, before, optimizer->hyper_parameters(group));
+      }
+    } catch (const Error& error) {
+      const bool is_other_kind =
+          error.code() == Code::kUnsupported || error.code() == Code::kInvalidArgument;
+      if (!is_other_kind) {
+        throw;
+      }
+      const std::string& saved = loader.saved_group(group);
+      FSDP2_CHECK(partial, error.code(), "{}: {}: {} (a partial load keeps the run's)",
+                  source.path(), saved.substr(0, saved.size() - 1), error.message());
+      refused->push_back(saved.substr(0, saved.size() - 1));
+    }
+  }
+}
+
+}  // namespace fsdp2::train

@@ -1,0 +1,26 @@
+// The hyper-parameters of an optimizer's groups, from a checkpoint.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/ckpt/state/state_names.h"
+#include "core/ckpt/state/state_source.h"
+#include "core/train/optim/optimizer.h"
+
+namespace fsdp2::train {
+
+// A number, or a tensor of one element; nullopt for anything else.
+std::optional<double> read_number(const ckpt::StateSource& source, const ckpt::StateEntry& entry);
+
+// Each group takes those of the last saved group that has one of its parameters, as Python's
+// set_optimizer_state_dict does: by its list of names, or where they are listed parameter by
+// parameter. Numbers stand for one saved group. A group without a saved one keeps its own.
+//
+// What the optimizer cannot take (Optimizer::set_hyper_parameters), or is no plain value, is an
+// error with the group's name; if partial, the group keeps its own and the name goes to `refused`.
+void load_hyper_parameters(const ckpt::StateSource& source, const ckpt::StateNames& names,
+                           bool partial, Optimizer* optimizer, std::vector<std::string>* refused);
+
+}  // namespace fsdp2::train

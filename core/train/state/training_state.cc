@@ -1,0 +1,160 @@
+#include "core/train/state/training_state.h"
+
+#include <ATen/ops/empty.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "core/train/state/training_state_parts.h"
+
+namespace fsdp2::train {
+
+namespace {
+
+using ckpt::PythonValue;
+using ckpt::StateDict;
+using ckpt::StatePath;
+
+void add_model(fsdp::Unit& root, StateDict* state) {
+  for (const ModelTensor& tensor : model_tensors(root)) {
+    // Under each of its names, as in Python, whose loader wants all of them.
+    for (const std::string& name : tensor.names.names) {
+      state->add_tensor({"model", name}, tensor.shape, tensor.offsets, tensor.local);
+    }
+  }
+}
+
+PythonValue to_python(const HyperParameter::Value& value) {
+  if (const bool* flag = std::get_if<bool>(&value)) {
+    return *flag;
+  }
+  if (const double* number = std::get_if<double>(&value)) {
+    return *number;
+  }
+  if (const auto* pair = std::get_if<std::pair<double, double>>(&value)) {
+    return ckpt::PythonTuple{{pair->first, pair->second}};
+  }
+  return {};
+}
+
+// Frozen parameters count as group 0's: Python's optimizers are given them too.
+ckpt::PythonList names_in_group(const Optimizer& optimizer, size_t group) {
+  const auto& trained = optimizer.params();
+  ckpt::PythonList names;
+  for (const fsdp::ShardedParam* param : optimizer.root().parameters()) {
+    const auto found = std::find(trained.begin(), trained.end(), param);
+    const size_t own = found == trained.end()
+                           ? 0
+                           : optimizer.group_of(static_cast<size_t>(found - trained.begin()));
+    if (own == group) {
+      names.items.emplace_back(param->name());
+    }
+  }
+  return names;
+}
+
+void add_group(const Optimizer& optimizer, size_t group, StateDict* state) {
+  const auto add = [&](const std::string& name, PythonValue value) {
+    state->add_object({"optim", "param_groups", static_cast<int64_t>(group), name},
+                      std::move(value));
+  };
+  for (const HyperParameter& hyper : optimizer.hyper_parameters(group)) {
+    add(hyper.name, to_python(hyper.value));
+  }
+  add("params", names_in_group(optimizer, group));
+}
+
+void add_flat_groups(const Optimizer& optimizer, StateDict* state) {
+  for (size_t i = 0; i < optimizer.params().size(); ++i) {
+    for (const HyperParameter& hyper : optimizer.hyper_parameters(optimizer.group_of(i))) {
+      state->add_object(
+          {"optim", fmt::format("param_groups.{}.{}", optimizer.params()[i]->name(), hyper.name)},
+          to_python(hyper.value));
+    }
+  }
+}
+
+StatePath state_path(OptimizerKeys keys, const std::string& param, const std::string& slot) {
+  return keys == OptimizerKeys::kByGroup
+             ? StatePath{"optim", "state", param, slot}
+             : StatePath{"optim", fmt::format("state.{}.{}", param, slot)};
+}
+
+void add_optimizer(Optimizer& optimizer, OptimizerKeys keys, StateDict* state) {
+  for (size_t i = 0; i < optimizer.params().size(); ++i) {
+    const fsdp::ShardedParam& param = *optimizer.params()[i];
+    const fsdp::ShardLayout& layout = param.layout();
+    for (const OptimizerState& slot : optimizer.state(i)) {
+      StatePath path = state_path(keys, param.name(), slot.name);
+      if (slot.is_sharded) {
+        state->add_tensor(std::move(path), layout.global_shape, offsets_of(layout), slot.tensor);
+      } else {
+        state->add_whole(std::move(path), slot.tensor);
+      }
+    }
+  }
+  if (keys == OptimizerKeys::kByParameter) {
+    add_flat_groups(optimizer, state);
+    return;
+  }
+  for (size_t group = 0; group < optimizer.group_count(); ++group) {
+    add_group(optimizer, group, state);
+  }
+}
+
+void add_loss_scaler(TrainStep& step, StateDict* state) {
+  if (const LossScaler* scaler = step.loss_scaler()) {
+    state->add_object({kOwn, "scaler", "scale"}, scaler->state().scale);
+    state->add_object({kOwn, "scaler", "_growth_tracker"}, scaler->state().growth_tracker);
+  }
+}
+
+void add_rng(const World& world, StateDict* state) {
+  const at::Tensor own = generator_state();
+  for (int rank = 0; rank < world.size(); ++rank) {
+    state->add_tensor({kOwn, "rng", rng_name(rank)}, own.sizes().vec(), {0},
+                      rank == world.rank() ? own : at::empty({0}, at::kByte));
+  }
+}
+
+void add_data(const TrainingObjects& objects, StateDict* state) {
+  const DataPosition position = objects.loader->position();
+  const auto add = [&](const char* name, int64_t value) {
+    state->add_object({kOwn, "data", name}, value);
+  };
+  add("epoch", position.epoch);
+  add("window", position.window);
+  add("window_count", position.window_count);
+  add("sequence_length", position.sequence_length);
+  add("steps", *objects.loader_steps);
+  state->add_object({kOwn, "data", "shuffle_seed"},
+                    position.shuffle_seed
+                        ? PythonValue(static_cast<int64_t>(*position.shuffle_seed))
+                        : PythonValue());
+}
+
+}  // namespace
+
+StateDict state_to_save(const TrainingObjects& objects, OptimizerKeys keys) {
+  StateDict state;
+  add_model(*objects.root, &state);
+  if (objects.optimizer != nullptr) {
+    add_optimizer(*objects.optimizer, keys, &state);
+  }
+  if (objects.step != nullptr) {
+    state.add_object({kStep}, objects.step->position());
+    add_loss_scaler(*objects.step, &state);
+  }
+  if (objects.loader != nullptr) {
+    add_data(objects, &state);
+  }
+  const World& world = objects.root->mesh().world();
+  if (objects.rng) {
+    add_rng(world, &state);
+  }
+  state.add_object({kOwn, "world_size"}, static_cast<int64_t>(world.size()));
+  return state;
+}
+
+}  // namespace fsdp2::train

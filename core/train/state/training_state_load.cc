@@ -1,0 +1,351 @@
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/ckpt/formats/inspect.h"
+#include "core/ckpt/state/state_names.h"
+#include "core/comm/agreement.h"
+#include "core/train/state/hyper_parameters_load.h"
+#include "core/train/state/training_state.h"
+#include "core/train/state/training_state_parts.h"
+
+namespace fsdp2::train {
+
+namespace {
+
+using ckpt::PythonValue;
+using ckpt::StateEntry;
+
+constexpr size_t kNamesInMessage = 8;
+constexpr double kLargestInteger = 1LL << 53;  // that a double tells from the next
+
+std::vector<ckpt::ParameterNames> names_of(const std::vector<ModelTensor>& tensors) {
+  std::vector<ckpt::ParameterNames> names;
+  for (const ModelTensor& tensor : tensors) {
+    names.push_back(tensor.names);
+  }
+  return names;
+}
+
+// One tensor to be read.
+struct Wanted {
+  const StateEntry* entry;
+  std::vector<int64_t> offsets;
+  at::Tensor into;
+};
+
+class Loader {
+ public:
+  // Finds all that is to be read and checks names and shapes; changes nothing but the optimizer's
+  // hyper-parameters.
+  Loader(const TrainingObjects& objects, const ckpt::StateSource& source, bool partial);
+
+  // Reads it all.
+  LoadReport run();
+
+ private:
+  void want(const StateEntry* entry, const std::string& name, at::IntArrayRef shape,
+            std::vector<int64_t> offsets, const at::Tensor& into);
+  void want_model();
+  void want_optimizer();
+  void want_rng();
+  void check_names(bool partial) const;
+  void set_rng();
+  void set_step();
+  void set_loss_scaler();
+  void set_data();
+  std::optional<int64_t> find_step() const;
+  std::optional<DataPosition> find_data_position() const;
+  bool is_of_this_data(const DataPosition& position) const;
+  std::optional<int64_t> integer(const std::string& name) const;
+  std::optional<double> number(const std::string& name) const;
+
+  const TrainingObjects& objects_;
+  const std::vector<ModelTensor> model_;
+  const ckpt::StateSource& source_;
+  ckpt::StateNames names_;
+  std::vector<Wanted> wanted_;
+  std::optional<int64_t> step_;
+  std::optional<DataPosition> data_position_;
+  at::Tensor rng_;
+  LoadReport report_;
+};
+
+void Loader::want(const StateEntry* entry, const std::string& name, at::IntArrayRef shape,
+                  std::vector<int64_t> offsets, const at::Tensor& into) {
+  if (entry == nullptr) {
+    report_.missing.push_back(name);
+    return;
+  }
+  FSDP2_CHECK(entry->dtype && shape == at::IntArrayRef(entry->shape), Code::kInvalidArgument,
+              "{}: {} is [{}], the run has [{}]", source_.path(), entry->name,
+              entry->dtype ? fmt::to_string(fmt::join(entry->shape, ", ")) : "no tensor",
+              fmt::join(shape, ", "));
+  wanted_.push_back({entry, std::move(offsets), into});
+}
+
+void Loader::want_model() {
+  for (size_t i = 0; i < model_.size(); ++i) {
+    const ModelTensor& tensor = model_[i];
+    want(names_.parameter(i), "model." + tensor.names.names.front(), tensor.shape, tensor.offsets,
+         tensor.local);
+  }
+  const std::vector<std::string> unexpected = names_.unexpected_parameters();
+  report_.unexpected.insert(report_.unexpected.end(), unexpected.begin(), unexpected.end());
+}
+
+void Loader::want_optimizer() {
+  const auto& params = objects_.root->parameters();
+  for (size_t i = 0; i < objects_.optimizer->params().size(); ++i) {
+    const fsdp::ShardedParam* param = objects_.optimizer->params()[i];
+    const auto index =
+        static_cast<size_t>(std::find(params.begin(), params.end(), param) - params.begin());
+    const fsdp::ShardLayout& layout = param->layout();
+    for (const OptimizerState& slot : objects_.optimizer->state(i)) {
+      const std::vector<int64_t> shape =
+          slot.is_sharded ? layout.global_shape : slot.tensor.sizes().vec();
+      want(names_.optimizer_state(index, slot.name),
+           fmt::format("optim.state.{}.{}", param->name(), slot.name), shape,
+           slot.is_sharded ? offsets_of(layout) : std::vector<int64_t>(shape.size(), 0),
+           slot.tensor);
+    }
+  }
+  const std::vector<std::string> unexpected = names_.unexpected_optimizer_state();
+  report_.unexpected.insert(report_.unexpected.end(), unexpected.begin(), unexpected.end());
+}
+
+// With another number of ranks there may be none for this one: it goes on with its own. All ranks
+// want the same entries, as a collective source needs it, each its own one's bytes.
+void Loader::want_rng() {
+  const World& world = objects_.root->mesh().world();
+  const at::Tensor own = generator_state();
+  for (int rank = 0; rank < world.size(); ++rank) {
+    const StateEntry* entry = source_.find(fmt::format("{}.rng.{}", kOwn, rng_name(rank)));
+    if (entry == nullptr || entry->dtype != at::kByte || entry->shape != own.sizes()) {
+      continue;
+    }
+    const at::Tensor into = at::empty({rank == world.rank() ? own.numel() : 0}, at::kByte);
+    wanted_.push_back({entry, {0}, into});
+    if (rank == world.rank()) {
+      rng_ = into;
+    }
+  }
+}
+
+void Loader::check_names(bool partial) const {
+  if (partial) {
+    return;
+  }
+  const auto check = [&](const std::vector<std::string>& names, Code code, const char* what,
+                         const char* remedy) {
+    const size_t shown = std::min(names.size(), kNamesInMessage);
+    FSDP2_CHECK(names.empty(), code, "{}: {} {}: {}{} ({})", source_.path(), names.size(), what,
+                fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
+                names.size() > shown ? ", ..." : "", remedy);
+  };
+  check(report_.missing, Code::kNotFound, "missing keys", "a partial load leaves them as they are");
+  check(report_.unexpected, Code::kInvalidArgument, "unexpected keys",
+        "a partial load ignores them");
+}
+
+std::optional<int64_t> Loader::integer(const std::string& name) const {
+  const auto found = number(name);
+  const bool is_integer =
+      found && *found >= 0 && *found <= kLargestInteger && std::floor(*found) == *found;
+  return is_integer ? std::optional<int64_t>(static_cast<int64_t>(*found)) : std::nullopt;
+}
+
+std::optional<double> Loader::number(const std::string& name) const {
+  const StateEntry* entry = source_.find(name);
+  return entry == nullptr ? std::nullopt : read_number(source_, *entry);
+}
+
+// Ours, torchtitan's, and what schedulers count; else the steps that the optimizer has taken.
+std::optional<int64_t> Loader::find_step() const {
+  for (const char* name :
+       {kStep, "train_state.step", "scheduler.last_epoch", "lr_scheduler.last_epoch"}) {
+    if (const auto step = integer(name)) {
+      return step;
+    }
+  }
+  for (size_t i = 0; i < model_.size(); ++i) {
+    if (const StateEntry* entry = names_.optimizer_state(i, "step")) {
+      return integer(entry->name);
+    }
+  }
+  return std::nullopt;
+}
+
+void Loader::set_step() {
+  report_.step = step_.value_or(-1);
+  if (objects_.step != nullptr && step_) {
+    objects_.step->set_position(*step_);
+  }
+}
+
+// A checkpoint of a run without loss scaling leaves it at its start.
+void Loader::set_loss_scaler() {
+  LossScaler* scaler = objects_.step != nullptr ? objects_.step->loss_scaler() : nullptr;
+  const std::optional<double> scale = number(fmt::format("{}.scaler.scale", kOwn));
+  if (scaler != nullptr && scale) {
+    const auto tracker = integer(fmt::format("{}.scaler._growth_tracker", kOwn));
+    scaler->set_state({*scale, tracker.value_or(0)});
+  }
+}
+
+std::optional<DataPosition> Loader::find_data_position() const {
+  const auto field = [&](const char* name) {
+    return integer(fmt::format("{}.data.{}", kOwn, name));
+  };
+  const auto epoch = field("epoch");
+  const auto window = field("window");
+  const auto count = field("window_count");
+  const auto length = field("sequence_length");
+  if (!epoch || !window || !count || !length || !field("steps")) {
+    return std::nullopt;
+  }
+  DataPosition position{*epoch, *window, *count, *length};
+  const StateEntry* seed = source_.find(fmt::format("{}.data.shuffle_seed", kOwn));
+  if (seed == nullptr || seed->dtype) {
+    position.shuffle_seed = objects_.loader->position().shuffle_seed;  // of an earlier version
+    return position;
+  }
+  const PythonValue value = source_.read_object(*seed);
+  if (const int64_t* number = value.as<int64_t>()) {
+    position.shuffle_seed = static_cast<uint64_t>(*number);
+  }
+  return position;
+}
+
+bool Loader::is_of_this_data(const DataPosition& position) const {
+  const DataPosition now = objects_.loader->position();
+  return now.window_count == position.window_count &&
+         now.sequence_length == position.sequence_length &&
+         now.shuffle_seed == position.shuffle_seed;
+}
+
+void Loader::set_data() {
+  if (data_position_ && is_of_this_data(*data_position_)) {
+    objects_.loader->seek(*data_position_);
+    *objects_.loader_steps = *integer(fmt::format("{}.data.steps", kOwn));
+    return;
+  }
+  report_.missing.push_back(fmt::format("{}.data", kOwn));
+  // A checkpoint of Python's, or of other data.
+  if (step_) {
+    objects_.loader->seek_step(*step_);
+    *objects_.loader_steps = *step_;
+  }
+}
+
+void Loader::set_rng() {
+  if (rng_.defined()) {
+    at::Generator generator = at::detail::getDefaultCPUGenerator();
+    const std::lock_guard<std::mutex> lock(generator.mutex());
+    generator.set_state(rng_);
+  } else if (objects_.rng && objects_.optimizer != nullptr) {
+    report_.missing.push_back(fmt::format("{}.rng", kOwn));
+  }
+}
+
+Loader::Loader(const TrainingObjects& objects, const ckpt::StateSource& source, bool partial)
+    : objects_(objects),
+      model_(model_tensors(*objects.root)),
+      source_(source),
+      names_(source, names_of(model_)) {
+  want_model();
+  if (objects_.optimizer != nullptr) {
+    // First: they decide which state there is.
+    load_hyper_parameters(source_, names_, partial, objects_.optimizer, &report_.unexpected);
+    want_optimizer();
+  }
+  step_ = find_step();
+  if (!step_ && objects_.optimizer != nullptr && objects_.step != nullptr) {
+    report_.missing.emplace_back(kStep);
+  }
+  if (objects_.loader != nullptr) {
+    data_position_ = find_data_position();
+  }
+  check_names(partial);
+  if (data_position_ && !partial) {
+    objects_.loader->check(*data_position_);
+  }
+  if (objects_.rng) {
+    want_rng();
+  }
+}
+
+LoadReport Loader::run() {
+  for (const Wanted& wanted : wanted_) {
+    if (wanted.into.numel() > 0 || source_.is_collective()) {
+      source_.read(*wanted.entry, wanted.offsets, wanted.into);
+    }
+  }
+  set_step();
+  set_loss_scaler();
+  if (objects_.loader != nullptr) {
+    set_data();
+  }
+  set_rng();
+  return std::move(report_);
+}
+
+}  // namespace
+
+LoadReport load_training_state(const TrainingObjects& objects, const std::string& path,
+                               bool partial) {
+  std::unique_ptr<ckpt::StateSource> source;
+  agree(objects.root->mesh().world(), "loading " + path, [&] {
+    const std::string found = ckpt::find_checkpoint(path);
+    source = ckpt::open_state_source(found);
+    return fmt::format("checkpoint={}\n", std::filesystem::path(found).filename().string());
+  });
+  return load_training_state(objects, *source, partial);
+}
+
+LoadReport load_training_state(const TrainingObjects& objects, const ckpt::StateSource& source,
+                               bool partial) {
+  const at::NoGradGuard no_grad;
+  World& world = objects.root->mesh().world();
+  const std::vector<fsdp::ShardedParam*>& params = objects.root->parameters();
+  // What was gathered before is not what the shards hold afterwards.
+  objects.root->reset();
+  objects.root->zero_grad();
+  const std::string what = "loading " + source.path();
+  std::optional<Loader> loader;
+  const auto before = objects.optimizer != nullptr
+                          ? std::optional<Optimizer::Settings>(objects.optimizer->settings())
+                          : std::nullopt;
+  try {
+    agree(world, what, [&] {
+      loader.emplace(objects, source, partial);
+      return std::string();
+    });
+  } catch (...) {
+    if (before) {
+      objects.optimizer->restore(*before);
+    }
+    throw;
+  }
+  LoadReport report;
+  agree(world, what, [&] {
+    report = loader->run();
+    return std::string();
+  });
+  for (fsdp::ShardedParam* param : params) {
+    param->mark_has_values();
+  }
+  return report;
+}
+
+}  // namespace fsdp2::train

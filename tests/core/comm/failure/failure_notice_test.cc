@@ -1,0 +1,150 @@
+#include "core/comm/failure/failure_notice.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <vector>
+
+#include "core/comm/failure/roll_call.h"
+
+namespace fsdp2 {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+void wait_for_failure(const FailureNotice& notice) {
+  const auto deadline = Clock::now() + std::chrono::seconds(10);
+  while (!notice.failed() && Clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+std::vector<std::shared_ptr<FailureNotice>> notices(const c10::intrusive_ptr<c10d::Store>& store,
+                                                    int size) {
+  std::vector<std::shared_ptr<FailureNotice>> result;
+  for (int rank = 0; rank < size; ++rank) {
+    result.push_back(FailureNotice::over_store(store, rank, size));
+  }
+  return result;
+}
+
+void leave(std::vector<std::shared_ptr<FailureNotice>>& notices) {
+  while (!notices.empty()) {
+    notices.pop_back();  // rank 0 last: it waits for the others
+  }
+}
+
+TEST(FailureNotice, ATextReachesAllRanksAndTheFirstOneStays) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  auto ranks = notices(store, 3);
+  EXPECT_FALSE(ranks[0]->failed());
+  EXPECT_EQ(ranks[0]->text(), "");
+  ranks[1]->publish("rank 1 is out of memory");
+  EXPECT_TRUE(ranks[1]->failed());
+  for (const auto& rank : ranks) {
+    wait_for_failure(*rank);
+    rank->publish("another failure");
+    EXPECT_EQ(rank->text(), "rank 1 is out of memory");
+  }
+  leave(ranks);
+}
+
+TEST(FailureNotice, OfTwoAtOnceOneTextWinsEverywhere) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  auto ranks = notices(store, 2);
+  std::thread other([&] { ranks[1]->publish("one"); });
+  ranks[0]->publish("zero");
+  other.join();
+  EXPECT_EQ(ranks[0]->text(), ranks[1]->text());
+  leave(ranks);
+}
+
+TEST(FailureNotice, AllMayLeaveAtOnceWithoutWaiting) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  auto ranks = notices(store, 3);
+  const auto start = Clock::now();
+  leave(ranks);
+  EXPECT_LT(Clock::now() - start, std::chrono::seconds(1));
+}
+
+TEST(FailureNotice, RankZeroWaitsForTheOthersButNotForLong) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  auto ranks = notices(store, 2);
+  const auto start = Clock::now();
+  ranks[0].reset();
+  const auto took = Clock::now() - start;
+  EXPECT_GT(took, std::chrono::milliseconds(500));
+  EXPECT_LT(took, std::chrono::seconds(5));
+  EXPECT_FALSE(ranks[1]->failed());
+}
+
+TEST(FailureNotice, TheLossOfTheStoreIsAFailure) {
+  c10d::TCPStoreOptions options;
+  options.port = 0;
+  options.isServer = true;
+  options.waitWorkers = false;
+  auto server = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+  options.isServer = false;
+  options.port = server->getPort();
+  const auto client = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+  const auto notice = FailureNotice::over_store(client, 1, 2);
+  EXPECT_FALSE(notice->failed());
+  server.reset();
+  wait_for_failure(*notice);
+  EXPECT_EQ(notice->text(), "lost the store that rank 0 keeps: rank 0 has ended");
+  const auto start = Clock::now();
+  notice->publish("in vain");
+  EXPECT_LT(Clock::now() - start, std::chrono::seconds(1));
+}
+
+TEST(FailureNotice, ALocalOneRemembersTheFirstText) {
+  const auto notice = FailureNotice::local();
+  EXPECT_FALSE(notice->failed());
+  notice->publish("first");
+  notice->publish("second");
+  EXPECT_TRUE(notice->failed());
+  EXPECT_EQ(notice->text(), "first");
+}
+
+TEST(RollCall, RanksAnswerWithWhatTheyWaitFor) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  auto ranks = notices(store, 3);
+  roll_call_of(*ranks[1]).set_waiting_for(1, "barrier of group control");
+  const auto answers = roll_call_of(*ranks[0]).call({0, 1, 2});
+  ASSERT_EQ(answers.size(), 3U);
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(answers[rank].rank, rank);
+    EXPECT_TRUE(answers[rank].answered);
+    EXPECT_EQ(answers[rank].waiting_for, rank == 1 ? "barrier of group control" : "");
+  }
+  ranks[2]->publish("it is over");  // the watchers are still there
+  for (const auto& rank : ranks) {
+    wait_for_failure(*rank);
+    EXPECT_EQ(rank->text(), "it is over");
+  }
+  leave(ranks);
+}
+
+TEST(RollCall, ARankThatIsNotThereDoesNotAnswer) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  const auto only = FailureNotice::over_store(store, 1, 1);
+  const auto answers = roll_call_of(*only).call({0, 1});
+  ASSERT_EQ(answers.size(), 2U);
+  EXPECT_FALSE(answers[0].answered);
+  EXPECT_TRUE(answers[1].answered);
+}
+
+TEST(RollCall, ThreadsAnswerForThemselves) {
+  const auto notice = FailureNotice::local();
+  roll_call_of(*notice).set_waiting_for(1, "barrier of group control");
+  const auto answers = roll_call_of(*notice).call({0, 1});
+  ASSERT_EQ(answers.size(), 2U);
+  EXPECT_EQ(answers[0].waiting_for, "");
+  EXPECT_EQ(answers[1].waiting_for, "barrier of group control");
+}
+
+}  // namespace
+}  // namespace fsdp2

@@ -1,0 +1,156 @@
+// Processes of one machine exchange through shared memory: the same values as any transport, no
+// hang whatever the order of waits, an error where ranks disagree or one ends.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <thread>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+
+#include "core/base/error.h"
+#include "core/comm/mesh.h"
+#include "core/comm/transport/shared_segment.h"
+#include "tests/support/ranks.h"
+
+namespace fsdp2 {
+namespace {
+
+// Elements of 3 rings.
+constexpr int64_t kBeyondTheRing = 3 * SharedSegment::kRingBytes / sizeof(float) + 5;
+
+// What a rank passes: small whole numbers, so that sums are exact in any order.
+at::Tensor values_of(int rank, int64_t numel) {
+  return at::arange(numel).remainder(97).add_(rank).to(at::kFloat);
+}
+
+class HostBackend : public ::testing::TestWithParam<int> {};
+
+TEST_P(HostBackend, GathersScattersReducesAndBroadcasts) {
+  run_rank_processes(GetParam(), [](const std::shared_ptr<World>& world) {
+    const int size = world->size();
+    Comm& comm = world->control();
+    for (const int64_t numel : {int64_t{0}, int64_t{1}, int64_t{1000}, kBeyondTheRing}) {
+      const at::Tensor own = values_of(world->rank(), numel);
+      at::Tensor all = at::empty({size * numel});
+      comm.all_gather(all, own).wait();
+      at::Tensor sum = at::zeros({numel});
+      for (int rank = 0; rank < size; ++rank) {
+        EXPECT_TRUE(at::equal(all.narrow(0, rank * numel, numel), values_of(rank, numel)));
+        sum.add_(values_of(rank, numel));
+      }
+      at::Tensor reduced = own.clone();
+      comm.all_reduce(reduced, ReduceOp::kSum).wait();
+      EXPECT_TRUE(at::equal(reduced, sum));
+      at::Tensor slice = at::empty({numel});
+      comm.reduce_scatter(slice, own.repeat({size}), ReduceOp::kSum).wait();
+      EXPECT_TRUE(at::equal(slice, sum));
+      at::Tensor from_last = own.clone();
+      comm.broadcast(from_last, size - 1).wait();
+      EXPECT_TRUE(at::equal(from_last, values_of(size - 1, numel)));
+      at::Tensor piece = at::empty({numel});
+      comm.scatter(piece, world->rank() == 0 ? all : at::Tensor(), 0).wait();
+      EXPECT_TRUE(at::equal(piece, own));
+      comm.barrier();
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, HostBackend, ::testing::Values(2, 3, 4));
+
+// Each rank waits in an order of its own, in two groups, for more than the rings hold.
+TEST(HostBackendOrder, OfWaitsMayDifferBetweenRanks) {
+  run_rank_processes(3, [](const std::shared_ptr<World>& world) {
+    const auto mesh = Mesh::for_fsdp(world, 0);
+    mesh->connect();
+    const at::Tensor own = values_of(world->rank(), kBeyondTheRing);
+    for (int round = 0; round < 3; ++round) {
+      at::Tensor gathered = at::empty({3 * kBeyondTheRing});
+      at::Tensor reduced = own.clone();
+      CommWork gather = mesh->comm(0, Lane::kGather).all_gather(gathered, own);
+      CommWork reduce = mesh->comm(0, Lane::kReduce).all_reduce(reduced, ReduceOp::kMax);
+      if (world->rank() == 1) {
+        reduce.wait();
+        gather.wait();
+      } else {
+        gather.wait();
+        reduce.wait();
+      }
+      EXPECT_TRUE(at::equal(reduced, gathered.view({3, -1}).amax(0)));
+    }
+  });
+}
+
+TEST(HostBackendFailure, RanksThatCallDifferentCollectivesAreTold) {
+  const auto ends = spawn_ranks(2, [](const std::shared_ptr<World>& world) {
+    at::Tensor values = at::ones({8});
+    try {
+      if (world->rank() == 0) {
+        world->control().broadcast(values, 0).wait();
+      } else {
+        at::Tensor all = at::empty({16});
+        world->control().all_gather(all, values).wait();
+      }
+      ADD_FAILURE() << "expected an error";
+    } catch (const Error& error) {
+      EXPECT_NE(error.message().find("disagree"), std::string::npos) << error.message();
+    }
+  });
+  for (const RankEnd& end : ends) {
+    EXPECT_EQ(end.exit_code, 0) << end.output;
+  }
+}
+
+TEST(HostBackendFailure, ARankThatEndsIsNoticedLongBeforeTheTimeout) {
+  RankOptions options;
+  options.timeout = std::chrono::milliseconds(120000);
+  const auto ends = spawn_ranks(
+      3,
+      [](const std::shared_ptr<World>& world) {
+        if (world->rank() == 1) {
+          std::raise(SIGKILL);
+        }
+        at::Tensor values = at::ones({8});
+        try {
+          world->control().all_reduce(values, ReduceOp::kSum).wait();
+          ADD_FAILURE() << "expected an error";
+        } catch (const Error& error) {
+          EXPECT_TRUE(error.code() == Code::kComm || error.code() == Code::kPeerFailed);
+          EXPECT_NE(error.message().find("rank 1"), std::string::npos) << error.message();
+        }
+      },
+      options);
+  EXPECT_EQ(ends[0].exit_code, 0) << ends[0].output;
+  EXPECT_EQ(ends[1].signal, SIGKILL);
+  EXPECT_EQ(ends[2].exit_code, 0) << ends[2].output;
+}
+
+// One process, two threads.
+TEST(SharedSegment, IsSeenByBothAndTellsWhoHasLeft) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  std::unique_ptr<SharedSegment> second;
+  std::thread other([&] { second = SharedSegment::open(*store, 1, 2, std::chrono::seconds(20)); });
+  const auto first = SharedSegment::open(*store, 0, 2, std::chrono::seconds(20));
+  other.join();
+  ASSERT_NE(first, nullptr);
+  ASSERT_NE(second, nullptr);
+  first->ring(0)[SharedSegment::kRingBytes - 1] = std::byte{42};
+  first->written(0).store(7);
+  second->read(0, 1).store(5);
+  EXPECT_EQ(second->ring(0)[SharedSegment::kRingBytes - 1], std::byte{42});
+  EXPECT_EQ(second->written(0).load(), 7U);
+  EXPECT_EQ(first->read(0, 1).load(), 5U);
+  EXPECT_FALSE(first->has_left(1));
+  second.reset();
+  EXPECT_TRUE(first->has_left(1));
+}
+
+// A rank that cannot map the memory keeps all of them from using it.
+TEST(SharedSegment, IsForAllOrForNobody) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  store->set("mapped1", std::vector<uint8_t>{'n', 'o'});
+  EXPECT_EQ(SharedSegment::open(*store, 0, 2, std::chrono::seconds(20)), nullptr);
+  EXPECT_EQ(store->get("shared"), (std::vector<uint8_t>{'n', 'o'}));
+}
+
+}  // namespace
+}  // namespace fsdp2

@@ -1,0 +1,137 @@
+// Parameter groups: shards trained by ours equal whole parameters trained by torch::optim.
+#include "core/train/optim/optimizer.h"
+
+#include <gtest/gtest.h>
+#include <torch/optim.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/fsdp/fully_shard.h"
+#include "tests/core/base/file_fixture.h"
+#include "tests/support/checklist_models.h"
+#include "tests/support/ranks.h"
+
+namespace fsdp2::train {
+namespace {
+
+using checklist::make_linears;
+using checklist::seed;
+
+struct Pair {
+  explicit Pair(const std::shared_ptr<World>& world)
+      : model(seed(make_linears({4, 5, 3}))), reference(seed(make_linears({4, 5, 3}))) {
+    root = fsdp::fully_shard(model, Mesh::for_fsdp(world, 0), {});
+    root->parameters();
+    for (const nn::NamedParameter& parameter : nn::named_unique_parameters(*reference)) {
+      const bool is_bias = parameter.tensor.dim() == 1;
+      (is_bias ? biases : weights).push_back(parameter.tensor);
+      (is_bias ? bias_names : weight_names).push_back(parameter.names[0]);
+    }
+  }
+
+  void expect_equal_after(int steps, Optimizer& ours, torch::optim::Optimizer& theirs) {
+    for (int step = 0; step < steps; ++step) {
+      const at::Tensor input = at::linspace(-1.0, 1.0 + step, 12).view({3, 4});
+      (*model)(input).square().sum().backward();
+      (*reference)(input).square().sum().backward();
+      ours.step();
+      theirs.step();
+      ours.zero_grad();
+      theirs.zero_grad();
+    }
+    std::map<std::string, at::Tensor> expected;
+    for (const nn::NamedParameter& parameter : nn::named_unique_parameters(*reference)) {
+      expected.emplace(parameter.names[0], parameter.tensor.detach());
+    }
+    for (const fsdp::ShardedParam* param : root->parameters()) {
+      EXPECT_TRUE(
+          at::allclose(fsdp::full_parameter(*root, *param), expected.at(param->name()), 1e-5, 1e-6))
+          << param->name();
+    }
+  }
+
+  std::shared_ptr<nn::Module> model;
+  std::shared_ptr<nn::Module> reference;
+  std::shared_ptr<fsdp::Unit> root;
+  std::vector<at::Tensor> weights;
+  std::vector<at::Tensor> biases;
+  std::vector<std::string> weight_names;
+  std::vector<std::string> bias_names;
+};
+
+template <typename Options>
+std::vector<torch::optim::OptimizerParamGroup> groups_of(const Pair& pair, const Options& weights,
+                                                         const Options& biases) {
+  return {torch::optim::OptimizerParamGroup(pair.weights, std::make_unique<Options>(weights)),
+          torch::optim::OptimizerParamGroup(pair.biases, std::make_unique<Options>(biases))};
+}
+
+TEST(ParameterGroups, OfAdamWHaveOptionsOfTheirOwn) {
+  run_ranks(2, [](const std::shared_ptr<World>& world) {
+    Pair pair(world);
+    const auto ours = make_adamw(pair.root, {0.05, 0.9, 0.95, 1e-8, 0.3});
+    ours->add_group(pair.bias_names, AdamWOptions{0.1, 0.8, 0.99, 1e-6, 0.0});
+    using Options = torch::optim::AdamWOptions;
+    torch::optim::AdamW theirs(
+        groups_of(pair, Options(0.05).betas({0.9, 0.95}).eps(1e-8).weight_decay(0.3),
+                  Options(0.1).betas({0.8, 0.99}).eps(1e-6).weight_decay(0.0)));
+    pair.expect_equal_after(4, *ours, theirs);
+  });
+}
+
+TEST(ParameterGroups, OfSgdHaveOptionsOfTheirOwn) {
+  run_ranks(2, [](const std::shared_ptr<World>& world) {
+    Pair pair(world);
+    const auto ours = make_sgd(pair.root, {0.01, 0.9, 0.1});
+    ours->add_group(pair.bias_names, SgdOptions{0.02, 0.0, 0.0});
+    using Options = torch::optim::SGDOptions;
+    torch::optim::SGD theirs(
+        groups_of(pair, Options(0.01).momentum(0.9).weight_decay(0.1), Options(0.02)),
+        Options(0.01));
+    pair.expect_equal_after(4, *ours, theirs);
+  });
+}
+
+TEST(ParameterGroups, FollowTheOptimizersRateInARatio) {
+  run_ranks(1, [](const std::shared_ptr<World>& world) {
+    Pair pair(world);
+    const auto optimizer = make_adamw(pair.root, {0.1});
+    optimizer->add_group(pair.bias_names, AdamWOptions{0.2});
+    optimizer->set_lr(0.01);
+    EXPECT_EQ(optimizer->group_count(), 2U);
+    EXPECT_EQ(std::get<double>(optimizer->hyper_parameters(0)[0].value), 0.01);
+    EXPECT_EQ(std::get<double>(optimizer->hyper_parameters(1)[0].value), 0.02);
+  });
+}
+
+TEST(ParameterGroups, RefuseNamesThatDoNotFitAndChangeNothing) {
+  run_ranks(1, [](const std::shared_ptr<World>& world) {
+    Pair pair(world);
+    const auto optimizer = make_adamw(pair.root, {0.1});
+    const auto refused = [&](const std::vector<std::string>& names, Code code) {
+      const Error error = error_of([&] { optimizer->add_group(names, AdamWOptions{}); });
+      EXPECT_EQ(error.code(), code) << error.message();
+      return error.message();
+    };
+    EXPECT_EQ(refused({}, Code::kInvalidArgument), "parameter group: expected names, found none");
+    EXPECT_EQ(refused({pair.bias_names[0], "no.such"}, Code::kNotFound),
+              "parameter group: the model has no parameter no.such");
+    std::vector<std::string> all = pair.bias_names;
+    all.insert(all.end(), pair.weight_names.begin(), pair.weight_names.end());
+    refused(all, Code::kInvalidArgument);
+    EXPECT_EQ(optimizer->group_count(), 1U);
+    EXPECT_EQ(error_of([&] { optimizer->add_group(pair.bias_names, SgdOptions{}); }).code(),
+              Code::kInvalidArgument);
+    optimizer->add_group(pair.bias_names, AdamWOptions{});
+    EXPECT_EQ(refused({pair.bias_names[0]}, Code::kInvalidArgument),
+              "parameter group: " + pair.bias_names[0] + " is in group 1 already");
+    optimizer->set_lr(0.0);
+    refused({pair.weight_names[0]}, Code::kWrongState);
+  });
+}
+
+}  // namespace
+}  // namespace fsdp2::train
