@@ -24,6 +24,7 @@
 
 #include "core/base/error.h"
 #include "core/comm/failure/failure_notice.h"
+#include "core/comm/transport/reduce_op.h"
 
 namespace c10d {
 class Backend;
@@ -31,8 +32,6 @@ class Work;
 }  // namespace c10d
 
 namespace fsdp2 {
-
-enum class ReduceOp { kSum, kAverage, kMax };
 
 // What has gone through a Comm since it was made. Bytes are those that this rank receives from
 // others, between processes: (n-1)/n of the gathered or scattered tensor; of an all-reduce twice

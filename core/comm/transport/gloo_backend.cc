@@ -11,9 +11,10 @@
 #include <utility>
 #include <vector>
 
+#include "core/comm/meet/sigpipe.h"
 #include "core/comm/transport/all_reduce_path.h"
 #include "core/comm/transport/rank_order.h"
-#include "core/comm/meet/sigpipe.h"
+#include "core/comm/transport/reduce_op.h"
 #include "core/comm/transport/transport_bytes.h"
 
 // Notes on Gloo (LibTorch 2.11, all seen):
@@ -78,8 +79,6 @@ class ThenWork final : public c10d::Work {
   std::exception_ptr error_;
 };
 
-int64_t size_of(const at::Tensor& tensor) { return static_cast<int64_t>(tensor.nbytes()); }
-
 // Gloo knows few dtypes, and moving bytes is all that a gather does.
 at::Tensor as_bytes(const at::Tensor& flat) { return flat.view(at::kByte); }
 
@@ -90,13 +89,6 @@ std::vector<at::Tensor> slices_of(const at::Tensor& flat, int parts) {
     result.push_back(flat.narrow(0, part * length, length));
   }
   return result;
-}
-
-ReduceOp to_reduce_op(const c10d::ReduceOp& op) {
-  if (op.op_ == c10d::ReduceOp::MAX) {
-    return ReduceOp::kMax;
-  }
-  return op.op_ == c10d::ReduceOp::AVG ? ReduceOp::kAverage : ReduceOp::kSum;
 }
 
 WorkPtr post(const std::function<WorkPtr()>& call) {
@@ -168,7 +160,7 @@ class GlooBackend final : public c10d::ProcessGroupGloo {
                           const c10d::AllgatherOptions& options) override {
     at::Tensor out_bytes = as_bytes(out);
     at::Tensor in_bytes = as_bytes(in);
-    count_transport_bytes(size_of(out) - size_of(in));
+    count_transport_bytes(bytes_in(out) - bytes_in(in));
     return post([&] { return ProcessGroupGloo::_allgather_base(out_bytes, in_bytes, options); });
   }
 
@@ -178,7 +170,7 @@ class GlooBackend final : public c10d::ProcessGroupGloo {
     at::Tensor slices_bytes = as_bytes(slices);
     at::Tensor in_bytes = as_bytes(in);
     std::vector<int64_t> even;
-    count_transport_bytes(size_of(in) / getSize() * (getSize() - 1));
+    count_transport_bytes(bytes_in(in) / getSize() * (getSize() - 1));
     auto move = post(
         [&] { return ProcessGroupGloo::alltoall_base(slices_bytes, in_bytes, even, even, {}); });
     const ReduceOp op = to_reduce_op(options.reduceOp);
@@ -192,7 +184,7 @@ class GlooBackend final : public c10d::ProcessGroupGloo {
     const at::Tensor& tensor = tensors.at(0);
     const ReduceOp op = to_reduce_op(options.reduceOp);
     const int size = getSize();
-    if (all_reduce_gathers(size_of(tensor), size)) {
+    if (all_reduce_gathers(bytes_in(tensor), size)) {
       at::Tensor in = tensor;
       at::Tensor all = at::empty({tensor.numel() * size}, tensor.options());
       return c10::make_intrusive<ThenWork>(_allgather_base(all, in, {}), [all, tensor, op, size] {
@@ -211,14 +203,14 @@ class GlooBackend final : public c10d::ProcessGroupGloo {
 
   WorkPtr broadcast(std::vector<at::Tensor>& tensors,
                     const c10d::BroadcastOptions& options) override {
-    count_transport_bytes(options.rootRank == getRank() ? 0 : size_of(tensors.at(0)));
+    count_transport_bytes(options.rootRank == getRank() ? 0 : bytes_in(tensors.at(0)));
     return post([&] { return ProcessGroupGloo::broadcast(tensors, options); });
   }
 
   WorkPtr scatter(std::vector<at::Tensor>& outputs, std::vector<std::vector<at::Tensor>>& inputs,
                   const c10d::ScatterOptions& options) override {
     std::vector<at::Tensor> out_bytes{as_bytes(outputs.at(0))};
-    count_transport_bytes(options.rootRank == getRank() ? 0 : size_of(outputs.at(0)));
+    count_transport_bytes(options.rootRank == getRank() ? 0 : bytes_in(outputs.at(0)));
     std::vector<std::vector<at::Tensor>> in_bytes(inputs.size());
     for (size_t i = 0; i < inputs.size(); ++i) {
       for (const at::Tensor& piece : inputs[i]) {
@@ -249,7 +241,7 @@ class GlooBackend final : public c10d::ProcessGroupGloo {
       return post([&] { return ProcessGroupGloo::send(tensors, peer, tag); });
     };
     const auto receive = [this, tag](const at::Tensor& bytes, int peer) {
-      count_transport_bytes(size_of(bytes));
+      count_transport_bytes(bytes_in(bytes));
       std::vector<at::Tensor> tensors{bytes};
       return post([&] { return ProcessGroupGloo::recv(tensors, peer, tag); });
     };

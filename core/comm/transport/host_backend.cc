@@ -10,6 +10,8 @@
 #include "core/comm/transport/all_reduce_path.h"
 #include "core/comm/transport/host_exchange.h"
 #include "core/comm/transport/rank_order.h"
+#include "core/comm/transport/reduce_op.h"
+#include "core/comm/transport/transport_bytes.h"
 
 namespace fsdp2 {
 
@@ -19,15 +21,6 @@ using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
 std::byte* bytes_of(const at::Tensor& tensor) {
   return static_cast<std::byte*>(tensor.mutable_data_ptr());
-}
-
-int64_t size_of(const at::Tensor& tensor) { return static_cast<int64_t>(tensor.nbytes()); }
-
-ReduceOp to_reduce_op(const c10d::ReduceOp& op) {
-  if (op.op_ == c10d::ReduceOp::MAX) {
-    return ReduceOp::kMax;
-  }
-  return op.op_ == c10d::ReduceOp::AVG ? ReduceOp::kAverage : ReduceOp::kSum;
 }
 
 class HostWork final : public c10d::Work {
@@ -79,7 +72,7 @@ class HostBackend final : public c10d::Backend {
                     const c10d::AllreduceOptions& options) override {
     const at::Tensor& tensor = tensors.at(0);
     const ReduceOp op = to_reduce_op(options.reduceOp);
-    if (all_reduce_gathers(size_of(tensor), getSize())) {
+    if (all_reduce_gathers(bytes_in(tensor), getSize())) {
       return reduce_everywhere(tensor, op);
     }
     return reduce_in_slices(tensor, op);
@@ -91,9 +84,9 @@ class HostBackend final : public c10d::Backend {
     const auto root = static_cast<int>(options.rootRank);
     const OperationPtr operation = make(Collective::kBroadcast, {tensor});
     if (root == getRank()) {
-      operation->send.add(bytes_of(tensor), size_of(tensor));
+      operation->send.add(bytes_of(tensor), bytes_in(tensor));
     } else {
-      operation->receive[static_cast<size_t>(root)].add(bytes_of(tensor), size_of(tensor));
+      operation->receive[static_cast<size_t>(root)].add(bytes_of(tensor), bytes_in(tensor));
     }
     return post(operation);
   }
@@ -104,7 +97,7 @@ class HostBackend final : public c10d::Backend {
     const auto root = static_cast<int>(options.rootRank);
     const OperationPtr operation = make(Collective::kScatter, {out});
     if (root != getRank()) {
-      receive_own_of_slices(*operation, root, bytes_of(out), size_of(out));
+      receive_own_of_slices(*operation, root, bytes_of(out), bytes_in(out));
       return post(operation);
     }
     for (int peer = 0; peer < getSize(); ++peer) {
@@ -113,7 +106,7 @@ class HostBackend final : public c10d::Backend {
       if (peer == root) {
         std::memcpy(bytes_of(out), bytes_of(piece), piece.nbytes());
       } else {
-        operation->send.add(bytes_of(piece), size_of(piece));
+        operation->send.add(bytes_of(piece), bytes_in(piece));
       }
     }
     return post(operation);
@@ -144,7 +137,7 @@ class HostBackend final : public c10d::Backend {
   }
 
   void gather_from_all(Operation& operation, const at::Tensor& out, const at::Tensor& in) {
-    const int64_t bytes = size_of(in);
+    const int64_t bytes = bytes_in(in);
     for (int source = 0; source < getSize(); ++source) {
       std::byte* const place = bytes_of(out) + source * bytes;
       if (source != getRank()) {
@@ -191,12 +184,12 @@ class HostBackend final : public c10d::Backend {
     for (int peer = 0; peer < getSize(); ++peer) {
       if (peer != getRank()) {
         const at::Tensor slice = sliced.slice(peer);
-        receive_own_of_slices(*reduce, peer, bytes_of(sliced.part(peer)), size_of(own));
-        reduce->send.add(bytes_of(slice), size_of(slice));
-        share->receive[static_cast<size_t>(peer)].add(bytes_of(slice), size_of(slice));
+        receive_own_of_slices(*reduce, peer, bytes_of(sliced.part(peer)), bytes_in(own));
+        reduce->send.add(bytes_of(slice), bytes_in(slice));
+        share->receive[static_cast<size_t>(peer)].add(bytes_of(slice), bytes_in(slice));
       }
     }
-    share->send.add(bytes_of(own), size_of(own));
+    share->send.add(bytes_of(own), bytes_in(own));
     reduce->finish = [sliced] { sliced.reduce(); };
     share->finish = [sliced] { sliced.finish(); };
     share->after = reduce;

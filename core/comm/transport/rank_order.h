@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/comm/comm.h"
+#include "core/comm/transport/reduce_op.h"
 
 namespace fsdp2 {
 

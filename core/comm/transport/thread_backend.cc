@@ -16,43 +16,40 @@
 
 #include "core/base/error.h"
 #include "core/comm/transport/rank_order.h"
+#include "core/comm/transport/reduce_op.h"
 
 namespace fsdp2 {
 
-namespace {
-
-// What one rank brings to a call.
-struct Post {
-  at::Tensor in;
-  at::Tensor out;
-};
-
-// Does the share of one rank, whoever runs it.
-using Piece = std::function<void(const std::vector<Post>& posts, int rank)>;
-
-struct Slot {
-  Slot(std::string call, int rank, int size, Piece piece)
-      : call(std::move(call)), first(rank), posts(size), missing(size), piece(std::move(piece)) {
-    std::iota(missing.begin(), missing.end(), 0);
-  }
-
-  bool complete() const { return missing.empty(); }
-  bool done() const { return pieces_done == static_cast<int>(posts.size()); }
-
-  const std::string call;  // op, dtype and size, the same on all ranks
-  const int first;         // the rank that came first
-  std::vector<Post> posts;
-  std::vector<int> missing;  // ranks that have not posted
-  const Piece piece;
-  int pieces_taken = 0;
-  int pieces_done = 0;
-  std::string error;
-};
-
-}  // namespace
-
 class ThreadGroup {
  public:
+  // What one rank brings to a call.
+  struct Post {
+    at::Tensor in;
+    at::Tensor out;
+  };
+
+  // Does the share of one rank, whoever runs it.
+  using Piece = std::function<void(const std::vector<Post>& posts, int rank)>;
+
+  struct Slot {
+    Slot(std::string call, int rank, int size, Piece piece)
+        : call(std::move(call)), first(rank), posts(size), missing(size), piece(std::move(piece)) {
+      std::iota(missing.begin(), missing.end(), 0);
+    }
+
+    bool complete() const { return missing.empty(); }
+    bool done() const { return pieces_done == static_cast<int>(posts.size()); }
+
+    const std::string call;  // op, dtype and size, the same on all ranks
+    const int first;         // the rank that came first
+    std::vector<Post> posts;
+    std::vector<int> missing;  // ranks that have not posted
+    const Piece piece;
+    int pieces_taken = 0;
+    int pieces_done = 0;
+    std::string error;
+  };
+
   explicit ThreadGroup(int size) : size_(size), left_(size, false) {}
   int size() const { return size_; }
 
@@ -163,6 +160,10 @@ class ThreadGroup {
 
 namespace {
 
+using Post = ThreadGroup::Post;
+using Piece = ThreadGroup::Piece;
+using Slot = ThreadGroup::Slot;
+
 class ThreadWork final : public c10d::Work {
  public:
   ThreadWork(std::shared_ptr<ThreadGroup> group, std::shared_ptr<Slot> slot)
@@ -183,19 +184,6 @@ class ThreadWork final : public c10d::Work {
 };
 
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
-
-ReduceOp to_reduce_op(const c10d::ReduceOp& op) {
-  switch (op.op_) {
-    case c10d::ReduceOp::SUM:
-      return ReduceOp::kSum;
-    case c10d::ReduceOp::AVG:
-      return ReduceOp::kAverage;
-    case c10d::ReduceOp::MAX:
-      return ReduceOp::kMax;
-    default:
-      fail(Code::kUnsupported, "ranks as threads reduce by sum, average and max only");
-  }
-}
 
 const char* name_of(ReduceOp op) {
   return op == ReduceOp::kSum ? "sum" : op == ReduceOp::kAverage ? "average" : "max";

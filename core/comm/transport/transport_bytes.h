@@ -3,6 +3,8 @@
 // go by the sizes of the collectives' tensors; this is what they are held to.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
 
 namespace fsdp2 {
@@ -10,5 +12,8 @@ namespace fsdp2 {
 // Any thread.
 int64_t transport_bytes_received();
 void count_transport_bytes(int64_t bytes);
+
+// Bytes of the elements of a contiguous tensor.
+inline int64_t bytes_in(const at::Tensor& tensor) { return static_cast<int64_t>(tensor.nbytes()); }
 
 }  // namespace fsdp2

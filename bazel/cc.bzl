@@ -1,0 +1,75 @@
+"""C++ targets of this repository: one a room, compiled as one unit.
+
+LibTorch's headers are most of what a compilation costs. So the sources of a target are joined into generated units, in which
+every header is read once; the files themselves stay small. `--config=files` compiles each by itself, for those who edit one,
+and to see that each includes what it needs.
+"""
+
+load("@rules_cc//cc:defs.bzl", "cc_binary", "cc_library", "cc_test")
+load(":copts.bzl", "FSDP2_COPTS")
+
+def _join(name, srcs):
+    """A source that is `srcs` one after the other; messages name the file and line of each."""
+    native.genrule(
+        name = name,
+        srcs = srcs,
+        outs = [name + ".cc"],
+        cmd = "for file in $(SRCS); do printf '#line 1 \"%s\"\\n' $$file; cat $$file; done > $@",
+        visibility = ["//visibility:private"],
+    )
+
+def _sources(name, srcs, units):
+    """What to compile for `srcs`: headers as they are, sources joined into `units` of about as many files each.
+
+    Sources of one unit must not give one name to different things, not even in unnamed namespaces.
+    """
+    headers = [src for src in srcs if src.endswith(".h")]
+    sources = [src for src in srcs if not src.endswith(".h")]
+    if len(sources) <= 1:
+        return srcs
+    joined = []
+    size = (len(sources) + units - 1) // units
+    for first in range(0, len(sources), size):
+        unit = "%s_unit%d" % (name, len(joined))
+        _join(unit, sources[first:first + size])
+        joined.append(":" + unit)
+    return headers + select({
+        "//bazel:file_by_file": sources,
+        "//conditions:default": joined,
+    })
+
+def fsdp2_cc_library(name, srcs = [], units = 1, copts = [], **kwargs):
+    """A cc_library of ours.
+
+    Args:
+      name: of the library.
+      srcs: sources and private headers.
+      units: how many units the sources are joined into; more than one where a single one would keep one core busy for long.
+      copts: further compiler options.
+      **kwargs: handed on to cc_library.
+    """
+    cc_library(
+        name = name,
+        srcs = _sources(name, srcs, units),
+        copts = FSDP2_COPTS + copts,
+        **kwargs
+    )
+
+def fsdp2_cc_binary(name, srcs = [], units = 1, copts = [], **kwargs):
+    """A cc_binary of ours; see fsdp2_cc_library."""
+    cc_binary(
+        name = name,
+        srcs = _sources(name, srcs, units),
+        copts = FSDP2_COPTS + copts,
+        **kwargs
+    )
+
+def fsdp2_cc_test(name, srcs, units = 1, copts = [], deps = [], **kwargs):
+    """A GoogleTest binary of ours; see fsdp2_cc_library. Tests that change what a process has but once get a binary alone."""
+    cc_test(
+        name = name,
+        srcs = _sources(name, srcs, units),
+        copts = FSDP2_COPTS + copts,
+        deps = deps + ["@googletest//:gtest_main"],
+        **kwargs
+    )
