@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "core/ckpt/ranks/sharded_save.h"
+#include "core/ckpt/formats/open_checkpoint.h"
 #include "core/ckpt/state/state_source.h"
 #include "core/comm/mesh.h"
 #include "core/comm/world.h"
@@ -58,7 +59,7 @@ double time_of(World& world, const std::function<void()>& action) {
 }
 
 void load(const std::string& path, const ckpt::StateDict& state) {
-  const auto source = ckpt::open_state_source(path);
+  const auto source = ckpt::open_checkpoint(path);
   for (const ckpt::StateTensor& tensor : state.tensors) {
     source->read(*source->find(tensor.name), tensor.offsets, tensor.local);
   }

@@ -142,7 +142,7 @@ void check_path(const std::string& path, const SaveRequest& request) {
   switch (request.format) {
     case CheckpointFormat::kDcpDirectory:
     case CheckpointFormat::kHuggingFaceDirectory:
-      ckpt::check_replaceable(path, request.format);
+      ckpt::check_replaceable(path, ckpt::replaceable_by(request.format));
       break;
     case CheckpointFormat::kPthPerRankDirectory:
       FSDP2_CHECK(is_directory || !std::filesystem::exists(path, error), Code::kIo,

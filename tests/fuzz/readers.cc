@@ -203,7 +203,7 @@ bool read_sharded_safetensors(const std::string& bytes) {
   directory.write(ckpt::shard_file_name(0, 1, 1), first);
   directory.write(ckpt::shard_file_name(1, 1, 1), second);
   return accepted([&] {
-    read_all(ckpt::SafetensorsSource(directory.path(), ckpt::CheckpointFormat::kShardedSafetensors));
+    read_all(ckpt::SafetensorsSource(directory.path(), ckpt::SafetensorsFiles::kOnePerRank));
   });
 }
 
@@ -213,7 +213,7 @@ bool read_per_rank_pth(const std::string& bytes) {
   directory.write(ckpt::per_rank_file_name(1, 0), first);
   directory.write(ckpt::per_rank_file_name(1, 1), second);
   return accepted([&] {
-    read_all(ckpt::PthSource(directory.path(), ckpt::CheckpointFormat::kPthPerRankDirectory));
+    read_all(ckpt::PthSource(directory.path(), ckpt::PthFiles::kOnePerRank));
   });
 }
 

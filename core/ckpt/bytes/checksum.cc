@@ -13,8 +13,6 @@ namespace fsdp2::ckpt {
 
 namespace {
 
-constexpr size_t kChecksumDigits = 16;
-
 bool has_avx2() {
 #ifdef __x86_64__
   return __builtin_cpu_supports("avx2") != 0;

@@ -22,6 +22,7 @@ inline int64_t block_count(int64_t bytes) {
 uint64_t checksum(const void* data, size_t bytes);
 
 // 16 hexadecimal digits, lower case; nullopt for any other text.
+inline constexpr size_t kChecksumDigits = 16;
 std::string checksum_text(uint64_t sum);
 std::optional<uint64_t> parse_checksum(std::string_view text);
 

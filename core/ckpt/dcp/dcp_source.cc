@@ -11,16 +11,16 @@
 #include "core/base/error.h"
 #include "core/base/file.h"
 #include "core/base/log.h"
-#include "core/ckpt/value/box_parts.h"
 #include "core/ckpt/bytes/checked_item.h"
 #include "core/ckpt/bytes/checksum.h"
+#include "core/ckpt/value/box.h"
 #include "core/ckpt/value/printable_name.h"
 
 namespace fsdp2::ckpt {
 
 namespace {
 
-std::string item_name(const DcpEntry& entry, size_t chunk) {
+std::string name_of_item(const DcpEntry& entry, size_t chunk) {
   const std::string name = printable_name(entry.name);
   return entry.tensor && chunk < entry.tensor->chunks.size()
              ? fmt::format("{} [{}]", name, fmt::join(entry.tensor->chunks[chunk].offsets, ", "))
@@ -64,8 +64,7 @@ std::string read_whole(const std::string& path, int64_t max_bytes) {
 
 }  // namespace
 
-DcpSource::DcpSource(const std::string& path)
-    : StateSource(path), manifest_(read_manifest(path)) {
+DcpSource::DcpSource(const std::string& path) : StateSource(path), manifest_(read_manifest(path)) {
   const std::string metadata_path = path + "/" + kDcpMetadataName;
   const std::string bytes = read_whole(metadata_path, kMaxDcpMetadataBytes);
   if (manifest_) {
@@ -114,14 +113,14 @@ void DcpSource::check_storage(const DcpEntry& entry, const FileSizes& sizes) con
     FSDP2_CHECK(storage.offset >= 0 && storage.length >= 0 && storage.offset <= size &&
                     storage.length <= size - storage.offset,
                 Code::kCorruptData, "{}/{}: has {} bytes, item {} should lie at {} with {} bytes",
-                path(), storage.relative_path, size, item_name(entry, i), storage.offset,
+                path(), storage.relative_path, size, name_of_item(entry, i), storage.offset,
                 storage.length);
     if (manifest_) {
       const ManifestItem* item = manifest_item(storage);
       FSDP2_CHECK(item != nullptr && item->bytes == storage.length, Code::kCorruptData,
                   "{}/{}: {} does not know item {}: another program has changed the checkpoint "
                   "(fsdp2 inspect --rebuild-manifest)",
-                  path(), storage.relative_path, kManifestFile, item_name(entry, i));
+                  path(), storage.relative_path, kManifestFile, name_of_item(entry, i));
     }
   }
 }
@@ -159,8 +158,7 @@ void DcpSource::warn_unchecked() const {
   }
 }
 
-void DcpSource::read(const StateEntry& listed, at::IntArrayRef begin,
-                        const at::Tensor& out) const {
+void DcpSource::read(const StateEntry& listed, at::IntArrayRef begin, const at::Tensor& out) const {
   const DcpEntry& entry = metadata_.entries()[listed.index];
   FSDP2_CHECK(entry.tensor && begin.size() == entry.tensor->shape.size() &&
                   out.dim() == static_cast<int64_t>(begin.size()),
@@ -218,7 +216,7 @@ void rebuild_manifest(const std::string& path) {
       unchecked += compared ? 0 : 1;
       manifest.files[storage.relative_path] = {file->size(), std::nullopt};
       manifest.items.push_back({storage.relative_path, storage.offset, storage.length,
-                                item_name(entry, i),
+                                name_of_item(entry, i),
                                 block_checksums(*file, storage.offset, storage.length)});
     }
   }

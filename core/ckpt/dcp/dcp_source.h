@@ -14,10 +14,10 @@
 #include <optional>
 #include <string>
 
-#include "core/ckpt/dcp/item_file.h"
-#include "core/ckpt/dcp/metadata.h"
 #include "core/ckpt/bytes/manifest.h"
 #include "core/ckpt/bytes/open_files.h"
+#include "core/ckpt/dcp/item_file.h"
+#include "core/ckpt/dcp/metadata.h"
 #include "core/ckpt/state/state_source.h"
 
 namespace fsdp2::ckpt {

@@ -13,7 +13,7 @@ namespace fsdp2::ckpt {
 
 namespace {
 
-void write_file(const std::string& path, const std::string& text) {
+void write_synced(const std::string& path, const std::string& text) {
   ItemWriter file(path);
   file.append([&](const ByteSink& sink) { sink(text.data(), text.size()); });
   file.finish();
@@ -47,8 +47,8 @@ void write_dcp_description(const std::string& directory, std::vector<DcpEntry> e
   const std::string text = encode_dcp_metadata(metadata);
   manifest.files[kDcpMetadataName] = {static_cast<int64_t>(text.size()),
                                       checksum(text.data(), text.size())};
-  write_file(directory + "/" + kManifestFile, encode_manifest(manifest));
-  write_file(directory + "/" + kDcpMetadataName, text);
+  write_synced(directory + "/" + kManifestFile, encode_manifest(manifest));
+  write_synced(directory + "/" + kDcpMetadataName, text);
 }
 
 }  // namespace fsdp2::ckpt

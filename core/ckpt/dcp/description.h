@@ -6,16 +6,16 @@
 #include <string>
 #include <vector>
 
-#include "core/ckpt/dcp/metadata.h"
 #include "core/ckpt/dcp/item_writer.h"
+#include "core/ckpt/dcp/metadata.h"
 
 namespace fsdp2::ckpt {
 
 // What one data file holds.
 struct DcpPart {
   struct Item {
-    size_t entry;    // index among the entries
-    Box chunk;  // of a tensor
+    size_t entry;  // index among the entries
+    Box chunk;     // of a tensor
     WrittenItem written;
   };
 

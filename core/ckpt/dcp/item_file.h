@@ -13,8 +13,8 @@
 
 #include "core/ckpt/bytes/byte_source.h"
 #include "core/ckpt/dcp/metadata.h"
-#include "core/ckpt/value/python_value.h"
 #include "core/ckpt/torch/archive.h"
+#include "core/ckpt/value/python_value.h"
 
 namespace fsdp2::ckpt {
 

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/ckpt/dcp/metadata_checks.h"
 #include "core/ckpt/value/printable_name.h"
 
 namespace fsdp2::ckpt {
@@ -17,14 +16,6 @@ void DcpMetadata::add(DcpEntry entry) {
   FSDP2_CHECK(index_.emplace(entry.name, entries_.size()).second, Code::kInvalidArgument,
               "{} is in the checkpoint's metadata twice", printable_name(entry.name));
   entries_.push_back(std::move(entry));
-}
-
-bool covers(const ChunkedTensor& tensor) {
-  int64_t held = 0;
-  for (const Box& chunk : tensor.chunks) {
-    held += numel_of(chunk.sizes);
-  }
-  return held == numel_of(tensor.shape);
 }
 
 }  // namespace fsdp2::ckpt

@@ -9,33 +9,18 @@
 // The file is a pickle of one torch.distributed.checkpoint.metadata.Metadata; see pickle/reader.h.
 #pragma once
 
-#include <c10/core/ScalarType.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
-#include <variant>
 #include <vector>
 
+#include "core/ckpt/value/chunked_tensor.h"
+#include "core/ckpt/value/state_path.h"
+
 namespace fsdp2::ckpt {
-
-// A box in a tensor: where it begins in each dim and its size. As many numbers as the tensor has
-// dims.
-struct Box {
-  std::vector<int64_t> offsets;
-  std::vector<int64_t> sizes;
-};
-
-// Sizes are global: of the whole tensor, whoever holds it. Chunks lie inside, do not overlap, and
-// may be empty; see covers.
-struct ChunkedTensor {
-  at::ScalarType dtype = at::kFloat;
-  std::vector<int64_t> shape;
-  std::vector<Box> chunks;
-};
 
 // Where an item lies: `length` bytes from `offset` on in a file of the directory.
 struct DcpStorage {
@@ -46,14 +31,11 @@ struct DcpStorage {
   std::vector<std::string> transforms;
 };
 
-// A step into nested dicts and lists.
-using PathPart = std::variant<std::string, int64_t>;
-
 struct DcpEntry {
   std::string name;  // the path joined by dots
   // How the name came about: {"optim", "param_groups", 0, "lr"}. Empty if the file has no such
   // data; the name is then the only key.
-  std::vector<PathPart> path;
+  StatePath path;
   std::optional<ChunkedTensor> tensor;  // none: a Python object ("bytes item")
   // Of each chunk, in the order of tensor->chunks; exactly one for an object.
   std::vector<DcpStorage> storage;
@@ -86,10 +68,6 @@ std::string encode_dcp_metadata(const DcpMetadata& metadata);
 // Errors: kCorruptData; kUnsupported for a newer major version, or a dtype or layout that is not
 // handled.
 DcpMetadata decode_dcp_metadata(std::string_view bytes, const std::string& file_name);
-
-// Whether the chunks hold every element of the tensor. REQUIRES: chunks inside and disjoint, as
-// decode_dcp_metadata leaves them.
-bool covers(const ChunkedTensor& tensor);
 
 inline constexpr char kDcpMetadataName[] = ".metadata";
 inline constexpr int64_t kMaxDcpMetadataBytes = int64_t{1} << 30;

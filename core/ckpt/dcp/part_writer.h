@@ -1,26 +1,14 @@
 // One rank's part of a DCP directory that is being written.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
-#include <cstddef>
-#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
 
 #include "core/ckpt/dcp/description.h"
-#include "core/ckpt/value/python_value.h"
+#include "core/ckpt/state/part_item.h"
 
 namespace fsdp2::ckpt {
-
-// A chunk, or an object if `local` is undefined.
-struct PartItem {
-  size_t entry;  // of the checkpoint's entries
-  std::vector<int64_t> offsets;
-  at::Tensor local;
-  PythonValue object;
-};
 
 struct PartFiles {
   int threads = 1;             // each writes files of its own

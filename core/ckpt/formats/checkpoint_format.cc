@@ -8,13 +8,14 @@
 #include <system_error>
 #include <vector>
 
+#include "core/base/directory.h"
 #include "core/base/error.h"
 #include "core/base/file.h"
-#include "core/ckpt/formats/file_names.h"
-#include "core/ckpt/dcp/metadata.h"
-#include "core/ckpt/safetensors/sharding.h"
-#include "core/base/directory.h"
 #include "core/base/text.h"
+#include "core/ckpt/bytes/manifest.h"
+#include "core/ckpt/dcp/metadata.h"
+#include "core/ckpt/formats/file_names.h"
+#include "core/ckpt/safetensors/sharding.h"
 
 namespace fsdp2::ckpt {
 
@@ -27,6 +28,12 @@ constexpr size_t kBeginBytes = 9;
 bool any_ends_with(const std::vector<std::string>& names, std::string_view suffix) {
   return std::any_of(names.begin(), names.end(),
                      [&](const std::string& name) { return ends_with(name, suffix); });
+}
+
+// Whether writers of DCP directories, ours or Python's, make files of this name.
+bool is_dcp_file(const std::string& name) {
+  return name == ".metadata" || name == ".metadata.tmp" || name == kManifestFile ||
+         ends_with(name, ".distcp") || is_dcp_part_metadata(name);
 }
 
 CheckpointFormat detect_directory(const std::string& path) {
@@ -103,6 +110,17 @@ const char* format_name(CheckpointFormat format) {
       return "a directory of torch.save files of each rank";
   }
   return "unknown";
+}
+
+Replaceable replaceable_by(CheckpointFormat format) {
+  switch (format) {
+    case CheckpointFormat::kHuggingFaceDirectory:
+      return {format_name(format), nullptr};
+    case CheckpointFormat::kShardedSafetensors:
+      return {format_name(format), is_shard_file};
+    default:
+      return {format_name(format), is_dcp_file};
+  }
 }
 
 CheckpointFormat detect_format(const std::string& path) {

@@ -3,6 +3,8 @@
 
 #include <string>
 
+#include "core/ckpt/store/pending_directory.h"
+
 namespace fsdp2::ckpt {
 
 enum class CheckpointFormat {
@@ -17,6 +19,10 @@ enum class CheckpointFormat {
 
 // "a DCP directory", for messages.
 const char* format_name(CheckpointFormat format);
+
+// Which directories a checkpoint of this format may replace. A model directory
+// (kHuggingFaceDirectory) replaces any: its writer keeps what else is there.
+Replaceable replaceable_by(CheckpointFormat format);
 
 // Errors: kNotFound if nothing is there; kUnsupported, saying what was looked for, if it is none of
 // them (a torch.save file of before 1.6 is told apart); kIo.

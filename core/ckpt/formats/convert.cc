@@ -16,11 +16,12 @@
 #include "core/ckpt/dcp/description.h"
 #include "core/ckpt/dcp/item_file.h"
 #include "core/ckpt/formats/full_writer.h"
+#include "core/ckpt/formats/open_checkpoint.h"
+#include "core/ckpt/state/state_source.h"
+#include "core/ckpt/state/state_tree.h"
 #include "core/ckpt/store/pending_directory.h"
 #include "core/ckpt/torch/per_rank_files.h"
 #include "core/ckpt/value/printable_name.h"
-#include "core/ckpt/state/state_source.h"
-#include "core/ckpt/state/state_tree.h"
 
 namespace fsdp2::ckpt {
 
@@ -42,7 +43,7 @@ bool is_under_model(const StateEntry& entry) {
 class Conversion {
  public:
   Conversion(const std::string& from, const std::string& to, const ConvertOptions& options)
-      : source_(open_state_source(from)), to_(to), options_(options) {}
+      : source_(open_checkpoint(from)), to_(to), options_(options) {}
 
   ConvertResult run();
 
@@ -169,7 +170,7 @@ void Conversion::write_flat() {
 
 void Conversion::write_dcp() {
   constexpr char kFile[] = "__0_0.distcp";
-  PendingDirectory pending(to_, CheckpointFormat::kDcpDirectory);
+  PendingDirectory pending(to_, replaceable_by(CheckpointFormat::kDcpDirectory));
   std::vector<DcpEntry> entries;
   DcpPart part{kFile, 0, {}};
   ItemWriter file(pending.path() + "/" + kFile);

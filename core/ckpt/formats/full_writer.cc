@@ -6,9 +6,10 @@
 
 #include "core/base/error.h"
 #include "core/base/file.h"
+#include "core/ckpt/formats/model_files.h"
+#include "core/ckpt/safetensors/safetensors_file.h"
 #include "core/ckpt/store/checkpoint_directory.h"
 #include "core/ckpt/store/linked_copy.h"
-#include "core/ckpt/formats/model_files.h"
 #include "core/ckpt/store/pending_directory.h"
 #include "core/ckpt/torch/pth_file.h"
 
@@ -63,7 +64,7 @@ class ModelDirectory final : public FullWriter {
       : FullWriter(tensors_of(files)), files_(std::move(files)) {
     FSDP2_CHECK(!options.config_json.empty(), Code::kInvalidArgument,
                 "{}: a model directory needs a config.json, none was given", path);
-    pending_.emplace(path, CheckpointFormat::kHuggingFaceDirectory);
+    pending_.emplace(path, replaceable_by(CheckpointFormat::kHuggingFaceDirectory));
     write_text("config.json", options.config_json);
     if (has_index(files_, options)) {
       write_text(kModelIndex, model_index_text(files_));

@@ -1,8 +1,8 @@
 // Whole tensors, one at a time, into the formats that hold whole tensors: memory stays bounded by
 // the largest.
 //
-//   auto writer = make_full_writer("out/model.safetensors", CheckpointFormat::kSafetensors, plan,
-//   {}); for (const TensorSpec& spec : writer->plan()) {
+//   auto writer = make_full_writer(path, CheckpointFormat::kSafetensors, plan, {});
+//   for (const TensorSpec& spec : writer->plan()) {
 //     writer->append(spec.name, tensor_of(spec.name));
 //   }
 //   writer->finish();
@@ -12,17 +12,15 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <cstdint>
-#include <map>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "core/ckpt/formats/checkpoint_format.h"
+#include "core/ckpt/formats/model_files.h"
 #include "core/ckpt/value/python_value.h"
-#include "core/ckpt/safetensors/safetensors_file.h"
-#include "core/ckpt/safetensors/sharding.h"
+#include "core/ckpt/value/tensor_spec.h"
 
 namespace fsdp2::ckpt {
 
@@ -40,15 +38,6 @@ class FullWriter {
 
  private:
   std::vector<TensorSpec> plan_;
-};
-
-struct FullWriterOptions {
-  std::string config_json;  // kHuggingFaceDirectory: written as config.json
-  // kHuggingFaceDirectory: weights above this size are split into files of at most this size (a
-  // larger tensor has one to itself), with an index.
-  int64_t max_file_bytes = int64_t{5} << 30;
-  // kHuggingFaceDirectory: what stands in which file, rather than by size; with an index always.
-  FileNumbers file_numbers = {};
 };
 
 // format: kSafetensors, kPth (a flat dict) or kHuggingFaceDirectory (which is made, or replaced as

@@ -8,10 +8,11 @@
 #include <system_error>
 
 #include "core/base/error.h"
-#include "core/ckpt/store/checkpoint_directory.h"
-#include "core/ckpt/formats/listing.h"
 #include "core/ckpt/dcp/dcp_source.h"
+#include "core/ckpt/formats/listing.h"
+#include "core/ckpt/formats/open_checkpoint.h"
 #include "core/ckpt/state/state_source.h"
+#include "core/ckpt/store/checkpoint_directory.h"
 
 namespace fsdp2::ckpt {
 
@@ -87,7 +88,7 @@ Json item_checksum(const DcpSource& run, const DcpEntry& entry, size_t index) {
   }
 }
 
-Json list_dcp(const DcpSource& run) {
+Json list_run(const DcpSource& run) {
   Json out = {{"tensors", Json::array()}, {"objects", Json::array()}};
   int64_t total = 0;
   for (const StateEntry& listed : run.entries()) {
@@ -135,7 +136,7 @@ void list_objects(const std::string& path, const CheckpointListing& listing, Jso
     }
     return;
   }
-  const auto source = open_state_source(path);
+  const auto source = open_checkpoint(path);
   for (const StateEntry& entry : source->entries()) {
     if (!entry.dtype) {
       (*out)["objects"].push_back(list_object(*source, entry));
@@ -180,7 +181,7 @@ std::string inspect_checkpoint(const std::string& given) {
     const DcpSource run(path);
     out["complete"] = is_complete_checkpoint(path);
     out["manifest"] = run.manifest().has_value();
-    listed = list_dcp(run);
+    listed = list_run(run);
   } else {
     out["complete"] = true;
     out["manifest"] = false;
@@ -193,7 +194,7 @@ std::string inspect_checkpoint(const std::string& given) {
 }
 
 void verify_checkpoint(const std::string& path) {
-  open_state_source(find_checkpoint(path))->verify();
+  open_checkpoint(find_checkpoint(path))->verify();
 }
 
 std::string find_checkpoint(const std::string& given) {

@@ -7,14 +7,14 @@
 #include "core/base/directory.h"
 #include "core/base/error.h"
 #include "core/base/file.h"
-#include "core/ckpt/formats/file_names.h"
 #include "core/ckpt/bytes/checksum.h"
 #include "core/ckpt/dcp/metadata.h"
-#include "core/ckpt/torch/pth_file.h"
-#include "core/ckpt/safetensors/safetensors_file.h"
+#include "core/ckpt/formats/file_names.h"
 #include "core/ckpt/safetensors/dtype.h"
+#include "core/ckpt/safetensors/safetensors_file.h"
 #include "core/ckpt/safetensors/sharding.h"
 #include "core/ckpt/torch/archive.h"
+#include "core/ckpt/torch/pth_file.h"
 
 namespace fsdp2::ckpt {
 

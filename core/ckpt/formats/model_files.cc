@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/ckpt/safetensors/safetensors_file.h"
 #include "core/ckpt/value/printable_name.h"
 
 namespace fsdp2::ckpt {

@@ -1,13 +1,23 @@
 // Which files of a model directory hold which tensors, and the index that says so.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
-#include "core/ckpt/formats/full_writer.h"
-#include "core/ckpt/safetensors/safetensors_file.h"
+#include "core/ckpt/safetensors/sharding.h"
+#include "core/ckpt/value/tensor_spec.h"
 
 namespace fsdp2::ckpt {
+
+struct FullWriterOptions {
+  std::string config_json;  // kHuggingFaceDirectory: written as config.json
+  // kHuggingFaceDirectory: weights above this size are split into files of at most this size (a
+  // larger tensor has one to itself), with an index.
+  int64_t max_file_bytes = int64_t{5} << 30;
+  // kHuggingFaceDirectory: what stands in which file, rather than by size; with an index always.
+  FileNumbers file_numbers = {};
+};
 
 struct ModelFile {
   std::string name;

@@ -1,12 +1,12 @@
 #include <algorithm>
 #include <optional>
 
+#include "core/base/text.h"
 #include "core/ckpt/pickle/machine.h"
 #include "core/ckpt/pickle/names.h"
 #include "core/ckpt/pickle/utf8.h"
 #include "core/ckpt/value/printable_name.h"
-#include "core/ckpt/safetensors/dtype.h"
-#include "core/base/text.h"
+#include "core/ckpt/value/tensor_spec.h"
 
 namespace fsdp2::ckpt {
 

@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/text.h"
 #include "core/ckpt/pickle/dtype.h"
 #include "core/ckpt/pickle/reader.h"
-#include "core/base/text.h"
 #include "core/ckpt/pickle/utf8.h"
 #include "core/ckpt/value/printable_name.h"
 

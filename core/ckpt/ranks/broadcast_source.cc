@@ -11,9 +11,9 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/ckpt/value/box_parts.h"
 #include "core/ckpt/pickle/reader.h"
 #include "core/ckpt/pickle/writer.h"
+#include "core/ckpt/value/box.h"
 #include "core/comm/agreement.h"
 
 namespace fsdp2::ckpt {
@@ -102,7 +102,7 @@ BroadcastSource::BroadcastSource(World& world, const StateSource* source)
 }
 
 void BroadcastSource::read(const StateEntry& entry, at::IntArrayRef begin,
-                          const at::Tensor& out) const {
+                           const at::Tensor& out) const {
   const at::NoGradGuard no_grad;
   at::Tensor whole;
   agree(world_, "reading from rank 0", [&] {

@@ -8,16 +8,18 @@
 #include "core/base/error.h"
 #include "core/base/file.h"
 #include "core/ckpt/formats/model_files.h"
-#include "core/ckpt/store/pending_directory.h"
+#include "core/ckpt/formats/open_checkpoint.h"
 #include "core/ckpt/ranks/rank_exchange.h"
+#include "core/ckpt/safetensors/safetensors_file.h"
 #include "core/ckpt/state/state_source.h"
+#include "core/ckpt/store/pending_directory.h"
 #include "core/comm/agreement.h"
 
 namespace fsdp2::ckpt {
 
 namespace {
 
-constexpr char kDirectory[] = "directory";
+constexpr char kPendingModel[] = "directory";
 
 std::vector<TensorSpec> tensors_in(const StateSource& source) {
   std::vector<TensorSpec> plan;
@@ -57,15 +59,15 @@ void consolidate_safetensors(World& world, const std::string& from, const std::s
     FSDP2_CHECK(!options.config_json.empty(), Code::kInvalidArgument,
                 "{}: a model directory needs a config.json, none was given", to);
     FSDP2_CHECK(!std::filesystem::exists(to), Code::kIo, "{}: already exists", to);
-    source = open_state_source(from);
+    source = open_checkpoint(from);
     files = plan_model_files(tensors_in(*source), options);
     if (world.rank() == 0) {
-      pending.emplace(to, CheckpointFormat::kHuggingFaceDirectory);
-      exchange.put(kDirectory, pending->path());
+      pending.emplace(to, replaceable_by(CheckpointFormat::kHuggingFaceDirectory));
+      exchange.put(kPendingModel, pending->path());
     }
     return model_index_text(files);
   });
-  const std::string directory = exchange.get(kDirectory, "rank 0 to make the directory");
+  const std::string directory = exchange.get(kPendingModel, "rank 0 to make the directory");
   agree(world, what, [&] {
     for (size_t i = 0; i < files.size(); ++i) {
       if (static_cast<int>(i % static_cast<size_t>(world.size())) == world.rank()) {

@@ -12,10 +12,11 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/ckpt/torch/per_rank_files.h"
+#include "core/ckpt/formats/open_checkpoint.h"
 #include "core/ckpt/ranks/rank_exchange.h"
 #include "core/ckpt/state/state_names.h"
 #include "core/ckpt/state/state_source.h"
+#include "core/ckpt/torch/per_rank_files.h"
 #include "core/comm/agreement.h"
 
 namespace fsdp2::ckpt {
@@ -180,7 +181,7 @@ namespace {
 class ModelSource final : public nn::ParameterSource {
  public:
   ModelSource(const std::string& path, const std::vector<fsdp::ShardedParam*>& params)
-      : source_(open_state_source(path)) {
+      : source_(open_checkpoint(path)) {
     std::vector<ParameterNames> names;
     for (const fsdp::ShardedParam* param : params) {
       for (const std::string& name : param->names()) {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/ckpt/value/box_parts.h"
-#include "core/ckpt/state/write_plan.h"
+#include "core/ckpt/ranks/write_plan.h"
+#include "core/ckpt/value/chunked_tensor.h"
 #include "core/comm/agreement.h"
 
 namespace fsdp2::ckpt {

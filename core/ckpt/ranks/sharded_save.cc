@@ -11,12 +11,12 @@
 
 #include "core/base/log.h"
 #include "core/base/quiet_thread.h"
-#include "core/ckpt/store/checkpoint_directory.h"
 #include "core/ckpt/dcp/description.h"
-#include "core/ckpt/store/pending_directory.h"
 #include "core/ckpt/ranks/rank_exchange.h"
+#include "core/ckpt/ranks/write_plan.h"
+#include "core/ckpt/store/checkpoint_directory.h"
+#include "core/ckpt/store/pending_directory.h"
 #include "core/ckpt/store/storage_path.h"
-#include "core/ckpt/state/write_plan.h"
 #include "core/comm/agreement.h"
 
 namespace fsdp2::ckpt {
@@ -73,6 +73,15 @@ std::vector<DcpPart> parts_of(const std::vector<Json>& results) {
   return parts;
 }
 
+// REQUIRES: no entry is an object.
+std::vector<TensorSpec> tensor_specs(const std::vector<DcpEntry>& entries) {
+  std::vector<TensorSpec> specs;
+  for (const DcpEntry& entry : entries) {
+    specs.push_back({entry.name, entry.tensor->dtype, entry.tensor->shape});
+  }
+  return specs;
+}
+
 }  // namespace
 
 struct ShardedSaver::Job {
@@ -117,7 +126,8 @@ struct ShardedSaver::Job {
 Json ShardedSaver::Job::write_own() {
   const auto progress = [this] { exchange.note_progress(); };
   if (options.format == CheckpointFormat::kShardedSafetensors) {
-    write_safetensors_part(directory, world.rank(), entries, items, options.file_numbers, progress);
+    write_safetensors_part(directory, world.rank(), tensor_specs(entries), items,
+                           options.file_numbers, progress);
     return Json::object();
   }
   return parts_json(write_part(directory, world.rank(), items, options.files, progress));
@@ -259,7 +269,7 @@ void ShardedSaver::agree_on(Job& job, const StateDict& state) {
     check_format(state, options);
     if (job.world.rank() == 0) {
       check_overwrite(options);
-      job.pending.emplace(options.path, options.format);
+      job.pending.emplace(options.path, replaceable_by(options.format));
       job.exchange.put(kDirectory, job.pending->path());
     }
     return fmt::format("{}keep_last={}\noverwrite={}\nformat={}\nfile numbers={}\n",
@@ -282,8 +292,10 @@ void ShardedSaver::list_items(Job& job, const StateDict& state) {
   std::vector<size_t> entry_of;  // of each of the state's tensors
   for (const StateTensor& tensor : state.tensors) {
     if (job.entries.empty() || job.entries.back().name != tensor.name) {
-      job.entries.push_back(
-          {tensor.name, tensor.path, ChunkedTensor{tensor.local.scalar_type(), tensor.shape, {}}, {}});
+      job.entries.push_back({tensor.name,
+                             tensor.path,
+                             ChunkedTensor{tensor.local.scalar_type(), tensor.shape, {}},
+                             {}});
     }
     entry_of.push_back(job.entries.size() - 1);
   }

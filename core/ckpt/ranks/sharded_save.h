@@ -28,10 +28,10 @@
 #include <thread>
 
 #include "core/base/error.h"
-#include "core/ckpt/formats/checkpoint_format.h"
 #include "core/ckpt/dcp/part_writer.h"
-#include "core/ckpt/safetensors/part.h"
+#include "core/ckpt/formats/checkpoint_format.h"
 #include "core/ckpt/ranks/snapshot_memory.h"
+#include "core/ckpt/safetensors/part.h"
 #include "core/ckpt/state/state_dict.h"
 #include "core/comm/mesh.h"
 

@@ -10,6 +10,7 @@
 
 #include "core/base/error.h"
 #include "core/ckpt/formats/inspect.h"
+#include "core/ckpt/formats/open_checkpoint.h"
 #include "core/ckpt/state/state_source.h"
 #include "core/comm/agreement.h"
 
@@ -79,7 +80,7 @@ void load_state(World& world, const std::string& path, StateDict* state) {
   const at::NoGradGuard no_grad;
   agree(world, "loading " + path, [&] {
     const std::string found = find_checkpoint(path);
-    fill(*open_state_source(found), state);
+    fill(*open_checkpoint(found), state);
     return fmt::format("checkpoint={}\n", std::filesystem::path(found).filename().string());
   });
 }

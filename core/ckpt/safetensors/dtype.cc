@@ -1,6 +1,5 @@
 #include "core/ckpt/safetensors/dtype.h"
 
-#include <algorithm>
 #include <utility>
 
 namespace fsdp2::ckpt {
@@ -45,22 +44,6 @@ std::optional<at::ScalarType> safetensors_dtype(std::string_view name) {
     }
   }
   return std::nullopt;
-}
-
-int64_t tensor_bytes(at::ScalarType dtype, const std::vector<int64_t>& shape) {
-  int64_t bytes = static_cast<int64_t>(c10::elementSize(dtype));
-  bool empty = false;
-  for (const int64_t size : shape) {
-    if (size < 0) {
-      return -1;
-    }
-    empty = empty || size == 0;
-    // As LibTorch computes strides: a size of 0 counts as 1.
-    if (__builtin_mul_overflow(bytes, std::max<int64_t>(size, 1), &bytes)) {
-      return -1;
-    }
-  }
-  return empty ? 0 : bytes;
 }
 
 }  // namespace fsdp2::ckpt

@@ -8,12 +8,12 @@
 
 #include <nlohmann/json.hpp>
 
-#include "core/base/error.h"
-#include "core/ckpt/store/checkpoint_directory.h"
-#include "core/ckpt/safetensors/hugging_face_index.h"
-#include "core/ckpt/value/printable_name.h"
-#include "core/ckpt/safetensors/rows.h"
 #include "core/base/directory.h"
+#include "core/base/error.h"
+#include "core/ckpt/safetensors/hugging_face_index.h"
+#include "core/ckpt/safetensors/rows.h"
+#include "core/ckpt/store/checkpoint_directory.h"
+#include "core/ckpt/value/printable_name.h"
 
 namespace fsdp2::ckpt {
 
@@ -43,8 +43,8 @@ HuggingFaceDirectory::HuggingFaceDirectory(const std::string& path)
   } else if (target_exists(path_ + "/" + kIndex)) {
     open_index(path_ + "/" + kIndex);
   } else {
-    const bool has_pickle =
-        target_exists(path_ + "/pytorch_model.bin") || target_exists(path_ + "/pytorch_model.bin.index.json");
+    const bool has_pickle = target_exists(path_ + "/pytorch_model.bin") ||
+                            target_exists(path_ + "/pytorch_model.bin.index.json");
     fail(Code::kNotFound, "{}: has neither {} nor {}{}", path_, kWhole, kIndex,
          has_pickle ? "; pytorch_model.bin is not read, save the model as safetensors" : "");
   }

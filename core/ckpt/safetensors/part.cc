@@ -18,10 +18,10 @@ struct ShardFile {
   std::map<std::string, at::Tensor> tensors;
   SafetensorsShards shards;
 
-  void add(const DcpEntry& entry, const std::vector<int64_t>& offsets, const at::Tensor& local) {
-    plan.push_back({entry.name, local.scalar_type(), local.sizes().vec()});
-    tensors.emplace(entry.name, local);
-    shards[entry.name] = {offsets, entry.tensor->shape};
+  void add(const TensorSpec& whole, const std::vector<int64_t>& offsets, const at::Tensor& local) {
+    plan.push_back({whole.name, local.scalar_type(), local.sizes().vec()});
+    tensors.emplace(whole.name, local);
+    shards[whole.name] = {offsets, whole.shape};
   }
 };
 
@@ -29,9 +29,8 @@ int64_t number_of(const FileNumbers& numbers, const std::string& name) {
   return numbers.empty() ? 1 : numbers.at(name);
 }
 
-bool is_empty(const DcpEntry& entry) {
-  const std::vector<int64_t>& shape = entry.tensor->shape;
-  return std::find(shape.begin(), shape.end(), 0) != shape.end();
+bool is_empty(const TensorSpec& tensor) {
+  return std::find(tensor.shape.begin(), tensor.shape.end(), 0) != tensor.shape.end();
 }
 
 }  // namespace
@@ -51,7 +50,7 @@ void check_fits_safetensors(const StateDict& state, const FileNumbers& numbers) 
 }
 
 void write_safetensors_part(const std::string& directory, int rank,
-                            const std::vector<DcpEntry>& entries,
+                            const std::vector<TensorSpec>& tensors,
                             const std::vector<PartItem>& items, const FileNumbers& numbers,
                             const std::function<void()>& progress) {
   std::map<int64_t, ShardFile> files;
@@ -60,16 +59,16 @@ void write_safetensors_part(const std::string& directory, int rank,
     count = std::max(count, number);
   }
   for (const PartItem& item : items) {
-    const DcpEntry& entry = entries[item.entry];
-    files[number_of(numbers, entry.name)].add(entry, item.offsets, item.local);
+    const TensorSpec& tensor = tensors[item.entry];
+    files[number_of(numbers, tensor.name)].add(tensor, item.offsets, item.local);
   }
   if (rank == 0) {
     files[1];
-    for (const DcpEntry& entry : entries) {
-      if (is_empty(entry)) {  // of which no rank holds a chunk
-        files[number_of(numbers, entry.name)].add(
-            entry, std::vector<int64_t>(entry.tensor->shape.size(), 0),
-            at::empty(entry.tensor->shape, entry.tensor->dtype));
+    for (const TensorSpec& tensor : tensors) {
+      if (is_empty(tensor)) {  // of which no rank holds a chunk
+        files[number_of(numbers, tensor.name)].add(tensor,
+                                                   std::vector<int64_t>(tensor.shape.size(), 0),
+                                                   at::empty(tensor.shape, tensor.dtype));
       }
     }
   }

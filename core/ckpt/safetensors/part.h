@@ -5,9 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "core/ckpt/dcp/part_writer.h"
 #include "core/ckpt/safetensors/sharding.h"
+#include "core/ckpt/state/part_item.h"
 #include "core/ckpt/state/state_dict.h"
+#include "core/ckpt/value/tensor_spec.h"
 
 namespace fsdp2::ckpt {
 
@@ -16,10 +17,10 @@ namespace fsdp2::ckpt {
 void check_fits_safetensors(const StateDict& state, const FileNumbers& numbers);
 
 // Writes and syncs a file for each number of which this rank has tensors; rank 0 always writes the
-// first. `entries` are the checkpoint's. After each tensor and file `progress` is called. REQUIRES:
-// check_fits_safetensors. Errors: kIo.
+// first. `tensors` are the checkpoint's, by PartItem::entry. After each tensor and file `progress`
+// is called. REQUIRES: check_fits_safetensors. Errors: kIo.
 void write_safetensors_part(const std::string& directory, int rank,
-                            const std::vector<DcpEntry>& entries,
+                            const std::vector<TensorSpec>& tensors,
                             const std::vector<PartItem>& items, const FileNumbers& numbers,
                             const std::function<void()>& progress);
 

@@ -7,8 +7,8 @@
 #include <string>
 
 #include "core/base/error.h"
-#include "core/ckpt/value/printable_name.h"
 #include "core/ckpt/safetensors/dtype.h"
+#include "core/ckpt/value/printable_name.h"
 
 namespace fsdp2::ckpt {
 

@@ -12,9 +12,9 @@
 #include "core/base/error.h"
 #include "core/ckpt/bytes/checked_item.h"
 #include "core/ckpt/bytes/checksum.h"
-#include "core/ckpt/value/printable_name.h"
 #include "core/ckpt/safetensors/dtype.h"
 #include "core/ckpt/safetensors/header.h"
+#include "core/ckpt/value/printable_name.h"
 
 namespace fsdp2::ckpt {
 

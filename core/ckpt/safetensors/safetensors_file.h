@@ -20,7 +20,6 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <c10/core/ScalarType.h>
 
 #include <cstdint>
 #include <map>
@@ -32,14 +31,9 @@
 #include "core/base/file.h"
 #include "core/ckpt/bytes/byte_source.h"
 #include "core/ckpt/safetensors/checksums.h"
+#include "core/ckpt/value/tensor_spec.h"
 
 namespace fsdp2::ckpt {
-
-struct TensorSpec {
-  std::string name;
-  at::ScalarType dtype;
-  std::vector<int64_t> shape;
-};
 
 struct SafetensorsEntry : TensorSpec {
   int64_t offset;  // from the start of the file

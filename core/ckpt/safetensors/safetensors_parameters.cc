@@ -6,7 +6,7 @@
 namespace fsdp2::ckpt {
 
 void SafetensorsParameters::read(const std::string& name, at::IntArrayRef shape, int64_t first_row,
-                             at::Tensor out) {
+                                 at::Tensor out) {
   const SafetensorsEntry* entry = file_.find(name);
   FSDP2_CHECK(entry != nullptr, Code::kNotFound, "{}: no tensor {} in this file", file_.path(),
               name);

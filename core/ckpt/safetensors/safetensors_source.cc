@@ -8,14 +8,12 @@
 
 #include "core/base/directory.h"
 #include "core/base/error.h"
-#include "core/ckpt/value/box_parts.h"
-#include "core/ckpt/formats/file_names.h"
 #include "core/ckpt/bytes/checksum.h"
-#include "core/ckpt/dcp/metadata_checks.h"
-#include "core/ckpt/safetensors/hugging_face_directory.h"
-#include "core/ckpt/value/printable_name.h"
-#include "core/ckpt/safetensors/sharding.h"
 #include "core/ckpt/bytes/tensor_box.h"
+#include "core/ckpt/safetensors/hugging_face_directory.h"
+#include "core/ckpt/safetensors/sharding.h"
+#include "core/ckpt/value/box.h"
+#include "core/ckpt/value/printable_name.h"
 
 namespace fsdp2::ckpt {
 
@@ -36,20 +34,18 @@ std::vector<int64_t> shape_of_whole(const SafetensorsEntry& chunk, const Safeten
 
 }  // namespace
 
-SafetensorsSource::SafetensorsSource(const std::string& path, CheckpointFormat format)
+SafetensorsSource::SafetensorsSource(const std::string& path, SafetensorsFiles files)
     : StateSource(path) {
-  if (format == CheckpointFormat::kShardedSafetensors) {
-    add_shards(path);
-  } else if (format == CheckpointFormat::kSafetensors) {
-    const SafetensorsFile file(path);
-    for (const SafetensorsEntry& entry : file.tensors()) {
-      add_whole(entry, path);
-    }
-  } else {
-    const HuggingFaceDirectory directory(path);
-    for (const std::string& name : directory.names()) {
-      add_whole(directory.entry(name), directory.file_of(name));
-    }
+  switch (files) {
+    case SafetensorsFiles::kOne:
+      add_file(path);
+      break;
+    case SafetensorsFiles::kModelDirectory:
+      add_model(path);
+      break;
+    case SafetensorsFiles::kOnePerRank:
+      add_shards(path);
+      break;
   }
   std::vector<StateEntry> entries;
   for (size_t i = 0; i < tensors_.size(); ++i) {
@@ -57,6 +53,20 @@ SafetensorsSource::SafetensorsSource(const std::string& path, CheckpointFormat f
     entries.push_back({tensor.name, {tensor.name}, tensor.whole.dtype, tensor.whole.shape, i});
   }
   set_entries(std::move(entries));
+}
+
+void SafetensorsSource::add_file(const std::string& path) {
+  const SafetensorsFile file(path);
+  for (const SafetensorsEntry& entry : file.tensors()) {
+    add_whole(entry, path);
+  }
+}
+
+void SafetensorsSource::add_model(const std::string& path) {
+  const HuggingFaceDirectory directory(path);
+  for (const std::string& name : directory.names()) {
+    add_whole(directory.entry(name), directory.file_of(name));
+  }
 }
 
 void SafetensorsSource::add_whole(const SafetensorsEntry& entry, const std::string& file) {
@@ -113,7 +123,7 @@ void SafetensorsSource::check_shards() const {
 }
 
 void SafetensorsSource::read(const StateEntry& listed, at::IntArrayRef begin,
-                            const at::Tensor& out) const {
+                             const at::Tensor& out) const {
   const Tensor& tensor = tensors_[listed.index];
   const ChunkedTensor& whole = tensor.whole;
   bool fits = begin.size() == whole.shape.size() && out.dim() == static_cast<int64_t>(begin.size());

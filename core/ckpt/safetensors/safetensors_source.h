@@ -9,18 +9,22 @@
 #include <string>
 #include <vector>
 
-#include "core/ckpt/formats/checkpoint_format.h"
-#include "core/ckpt/dcp/metadata.h"
 #include "core/ckpt/bytes/open_files.h"
 #include "core/ckpt/safetensors/safetensors_file.h"
 #include "core/ckpt/state/state_source.h"
+#include "core/ckpt/value/chunked_tensor.h"
 
 namespace fsdp2::ckpt {
 
+enum class SafetensorsFiles {
+  kOne,             // one file
+  kModelDirectory,  // the weights of a Hugging Face directory
+  kOnePerRank,      // a directory with the files of several ranks; see sharding.h
+};
+
 class SafetensorsSource final : public StateSource {
  public:
-  // format: kSafetensors, kHuggingFaceDirectory or kShardedSafetensors.
-  SafetensorsSource(const std::string& path, CheckpointFormat format);
+  SafetensorsSource(const std::string& path, SafetensorsFiles files);
 
   void read(const StateEntry& entry, at::IntArrayRef begin, const at::Tensor& out) const override;
   PythonValue read_object(const StateEntry& entry) const override;
@@ -37,6 +41,8 @@ class SafetensorsSource final : public StateSource {
     std::vector<Chunk> chunks;  // as in whole.chunks
   };
 
+  void add_file(const std::string& path);
+  void add_model(const std::string& path);
   void add_whole(const SafetensorsEntry& entry, const std::string& file);
   void add_shards(const std::string& directory);
   void check_shards() const;

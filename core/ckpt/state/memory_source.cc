@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/ckpt/value/box_parts.h"
 #include "core/ckpt/bytes/tensor_box.h"
+#include "core/ckpt/value/box.h"
 
 namespace fsdp2::ckpt {
 
@@ -29,7 +29,7 @@ MemorySource::MemorySource(StateDict state)
 }
 
 void MemorySource::read(const StateEntry& entry, at::IntArrayRef begin,
-                       const at::Tensor& out) const {
+                        const at::Tensor& out) const {
   FSDP2_CHECK(entry.dtype && begin.size() == entry.shape.size() &&
                   out.dim() == static_cast<int64_t>(begin.size()) &&
                   is_readable_as(*entry.dtype, out.scalar_type()),

@@ -1,20 +1,8 @@
 #include "core/ckpt/state/state_dict.h"
 
-#include <fmt/format.h>
-
 #include <utility>
 
 namespace fsdp2::ckpt {
-
-std::string name_of(const StatePath& path) {
-  std::string name;
-  for (const PathPart& part : path) {
-    const auto* text = std::get_if<std::string>(&part);
-    name +=
-        (name.empty() ? "" : ".") + (text != nullptr ? *text : fmt::to_string(std::get<1>(part)));
-  }
-  return name;
-}
 
 void StateDict::add_tensor(StatePath path, std::vector<int64_t> shape, std::vector<int64_t> offsets,
                            at::Tensor local) {

@@ -18,12 +18,10 @@
 #include <string>
 #include <vector>
 
-#include "core/ckpt/dcp/metadata.h"
 #include "core/ckpt/value/python_value.h"
+#include "core/ckpt/value/state_path.h"
 
 namespace fsdp2::ckpt {
-
-using StatePath = std::vector<PathPart>;
 
 struct StateTensor {
   std::string name;
@@ -51,7 +49,5 @@ struct StateDict {
   void add_whole(StatePath path, at::Tensor tensor);
   void add_object(StatePath path, PythonValue value);
 };
-
-std::string name_of(const StatePath& path);
 
 }  // namespace fsdp2::ckpt

@@ -1,6 +1,7 @@
-// A checkpoint of any format, open for reading: names, shapes, and any box of any tensor.
+// A checkpoint of any format, open for reading: names, shapes, and any box of any tensor. Each
+// format has its own; formats/open_checkpoint.h finds the one for a path.
 //
-//   const auto source = open_state_source("out/step-00000100");
+//   const auto source = open_checkpoint("out/step-00000100");
 //   const StateEntry* entry = source->find("model.norm.weight");
 //   source->read(*entry, {0}, out);
 //
@@ -12,15 +13,15 @@
 #include <c10/core/ScalarType.h>
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
-#include "core/ckpt/value/python_value.h"
 #include "core/ckpt/state/state_dict.h"
+#include "core/ckpt/value/python_value.h"
 
 namespace fsdp2::ckpt {
 
@@ -66,8 +67,5 @@ class StateSource {
 
 // A tensor in memory of its own, on the CPU.
 at::Tensor read_whole(const StateSource& source, const StateEntry& entry);
-
-// Errors: those of detect_format and of the format's reader.
-std::unique_ptr<StateSource> open_state_source(const std::string& path);
 
 }  // namespace fsdp2::ckpt

@@ -86,8 +86,7 @@ class TreeMaker {
 PythonValue TreeMaker::make_container(const StatePath& path) const {
   const std::set<PathPart>& children = children_.at(path);
   const auto count = static_cast<int64_t>(children.size());
-  if (*children.begin() == PathPart(int64_t{0}) &&
-      *children.rbegin() == PathPart(count - 1)) {
+  if (*children.begin() == PathPart(int64_t{0}) && *children.rbegin() == PathPart(count - 1)) {
     return PythonList{std::vector<PythonValue>(children.size())};
   }
   return PythonDict{};

@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/ckpt/value/python_value.h"
 #include "core/ckpt/state/state_dict.h"
+#include "core/ckpt/value/python_value.h"
 
 namespace fsdp2::ckpt {
 

@@ -8,10 +8,10 @@
 
 #include "core/base/directory.h"
 #include "core/base/error.h"
-#include "core/base/text.h"
 #include "core/base/log.h"
-#include "core/ckpt/store/directory_names.h"
+#include "core/base/text.h"
 #include "core/ckpt/bytes/manifest.h"
+#include "core/ckpt/store/directory_names.h"
 #include "core/ckpt/store/storage_path.h"
 
 namespace fsdp2::ckpt {

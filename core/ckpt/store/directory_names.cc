@@ -11,9 +11,9 @@
 #include <random>
 #include <system_error>
 
+#include "core/base/directory.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
-#include "core/base/directory.h"
 
 namespace fsdp2::ckpt {
 

@@ -18,13 +18,10 @@
 #include "core/base/error.h"
 #include "core/base/file.h"
 #include "core/base/log.h"
-#include "core/ckpt/store/checkpoint_directory.h"
-#include "core/ckpt/formats/file_names.h"
-#include "core/ckpt/store/directory_names.h"
-#include "core/ckpt/bytes/manifest.h"
-#include "core/ckpt/safetensors/sharding.h"
-#include "core/ckpt/store/storage_path.h"
 #include "core/base/text.h"
+#include "core/ckpt/store/checkpoint_directory.h"
+#include "core/ckpt/store/directory_names.h"
+#include "core/ckpt/store/storage_path.h"
 
 namespace fsdp2::ckpt {
 
@@ -51,29 +48,20 @@ std::string resolve_target(const std::string& given) {
   return target.string();
 }
 
-// Whether a writer of the format makes files of this name, ours or Python's.
-bool is_of_format(CheckpointFormat format, const std::string& name) {
-  if (format == CheckpointFormat::kShardedSafetensors) {
-    return is_shard_file(name);
-  }
-  return name == ".metadata" || name == ".metadata.tmp" || name == kManifestFile ||
-         ends_with(name, ".distcp") || is_dcp_part_metadata(name);
-}
-
 // The names in a directory that are not of such a checkpoint.
-std::vector<std::string> foreign_names(const std::string& directory, CheckpointFormat format) {
+std::vector<std::string> foreign_names(const std::string& directory, const Replaceable& what) {
   std::vector<std::string> foreign;
   for (const std::string& name : names_in(directory)) {
     std::error_code error;
     const bool is_directory = fs::is_directory(fs::symlink_status(directory + "/" + name, error));
-    if (is_directory || !is_of_format(format, name)) {
+    if (is_directory || !what.is_ours(name)) {
       foreign.push_back(name);
     }
   }
   return foreign;
 }
 
-void check_resolved(const std::string& path, CheckpointFormat format) {
+void check_resolved(const std::string& path, const Replaceable& what) {
   struct stat status;
   if (::stat(path.c_str(), &status) != 0) {
     return;
@@ -87,17 +75,17 @@ void check_resolved(const std::string& path, CheckpointFormat format) {
               "{}: is where a file system is mounted, and cannot be replaced: name a directory in "
               "it",
               path);
-  if (format == CheckpointFormat::kHuggingFaceDirectory) {
+  if (!what.is_ours) {
     return;
   }
-  const std::vector<std::string> foreign = foreign_names(path, format);
+  const std::vector<std::string> foreign = foreign_names(path, what);
   if (!foreign.empty()) {
     const std::string more =
         foreign.size() > 1 ? fmt::format(" and {} more", foreign.size() - 1) : "";
     throw Error(Code::kIo,
                 fmt::format("{}: has {}{} in it, not of {}, which would be lost when it is "
                             "replaced: name a new directory, or one inside it",
-                            path, foreign.front(), more, format_name(format)),
+                            path, foreign.front(), more, what.format),
                 ENOTEMPTY);
   }
 }
@@ -166,18 +154,18 @@ bool exchange_names(const std::string& a, const std::string& b) {
 
 }  // namespace
 
-void check_replaceable(const std::string& path, CheckpointFormat format) {
+void check_replaceable(const std::string& path, const Replaceable& what) {
   check_storage_path(path);
-  check_resolved(resolve_target(path), format);
+  check_resolved(resolve_target(path), what);
 }
 
-PendingDirectory::PendingDirectory(const std::string& target, CheckpointFormat format)
-    : format_(format) {
+PendingDirectory::PendingDirectory(const std::string& target, Replaceable replaceable)
+    : replaceable_(std::move(replaceable)) {
   check_storage_path(target);
   target_ = resolve_target(target);
   const std::string parent = parent_of(target_);
   make_directories(parent);
-  check_resolved(target_, format);
+  check_resolved(target_, replaceable_);
   for (const std::string& name : names_in(parent)) {
     if (is_leftover(name, last_name_of(target_)) && !is_locked(parent + "/" + name)) {
       remove_leftover(parent + "/" + name);
@@ -255,7 +243,7 @@ void PendingDirectory::remove_moved_aside() const noexcept {
 }
 
 void PendingDirectory::commit() {
-  check_resolved(target_, format_);  // it may have come while this one was written
+  check_resolved(target_, replaceable_);  // it may have come while this one was written
   sync_directory(path_);
   std::string old;
   put_in_place(&old);

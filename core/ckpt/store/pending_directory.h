@@ -1,6 +1,6 @@
 // A directory that is being written, to appear as a whole.
 //
-//   PendingDirectory pending("out/step-00000100", CheckpointFormat::kDcpDirectory);
+//   PendingDirectory pending("out/step-00000100", replaceable_by(CheckpointFormat::kDcpDirectory));
 //   ...  // files into pending.path(), each synced
 //   pending.commit();
 //
@@ -13,23 +13,29 @@
 // One thread at a time; files may be written by any.
 #pragma once
 
+#include <functional>
 #include <string>
-
-#include "core/ckpt/formats/checkpoint_format.h"
 
 namespace fsdp2::ckpt {
 
-// Whether a checkpoint of this format may replace what is at `path`: nothing, an empty directory,
-// or one with nothing in it but files of such a checkpoint. Else kIo that says what is in the way.
-// A model directory (kHuggingFaceDirectory) may replace any directory: its writer keeps what else
-// is there. A symbolic link stands for what it points to.
-void check_replaceable(const std::string& path, CheckpointFormat format);
+// Which directories a checkpoint may replace. Each format has its own; see formats/.
+struct Replaceable {
+  std::string format;  // "a DCP directory", for messages
+  // Whether a file of this name is of such a checkpoint. Empty: any directory may be replaced,
+  // since the writer keeps what else is there.
+  std::function<bool(const std::string& name)> is_ours;
+};
+
+// Whether a checkpoint may replace what is at `path`: nothing, an empty directory, or one with
+// nothing in it but files of such a checkpoint. Else kIo that says what is in the way. A symbolic
+// link stands for what it points to.
+void check_replaceable(const std::string& path, const Replaceable& what);
 
 class PendingDirectory {
  public:
   // Makes it, and what is missing above it. Errors: those of check_replaceable, kIo, kUnsupported
   // for a path of another storage.
-  PendingDirectory(const std::string& target, CheckpointFormat format);
+  PendingDirectory(const std::string& target, Replaceable replaceable);
   // Without commit: removes it, as far as it can.
   ~PendingDirectory();
   PendingDirectory(const PendingDirectory&) = delete;
@@ -49,7 +55,7 @@ class PendingDirectory {
   void put_back(const std::string& old);
   void remove_moved_aside() const noexcept;
 
-  CheckpointFormat format_;
+  Replaceable replaceable_;
   std::string target_;
   std::string path_;  // "": not ours to remove any more
   int lock_ = -1;

@@ -30,8 +30,8 @@
 #include <vector>
 
 #include "core/ckpt/bytes/byte_source.h"
-#include "core/ckpt/value/python_value.h"
 #include "core/ckpt/torch/zip.h"
+#include "core/ckpt/value/python_value.h"
 
 namespace caffe2::serialize {
 class PyTorchStreamWriter;

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/ckpt/pickle/reader.h"
-#include "core/ckpt/value/printable_name.h"
-#include "core/ckpt/torch/archive.h"
 #include "core/ckpt/bytes/tensor_box.h"
+#include "core/ckpt/pickle/reader.h"
+#include "core/ckpt/torch/archive.h"
+#include "core/ckpt/value/printable_name.h"
 
 namespace fsdp2::ckpt {
 

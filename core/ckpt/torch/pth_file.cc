@@ -36,7 +36,7 @@ class TensorLister {
  private:
   void visit(const PythonValue& value) {
     if (const auto* tensor = value.as<StoredTensor>()) {
-      tensors_.push_back({joined_path(), path_, tensor});
+      tensors_.push_back({name_of(path_), path_, tensor});
     } else if (const auto* dict = value.as<PythonDict>()) {
       for (const PythonItem& item : dict->items) {
         visit_under(item.key, item.value);
@@ -66,17 +66,7 @@ class TensorLister {
     path_.pop_back();
   }
 
-  std::string joined_path() const {
-    std::string name;
-    for (const PathPart& part : path_) {
-      name += name.empty() ? "" : ".";
-      const auto* text = std::get_if<std::string>(&part);
-      name += text != nullptr ? *text : std::to_string(std::get<int64_t>(part));
-    }
-    return name;
-  }
-
-  std::vector<PathPart> path_;
+  StatePath path_;
   std::vector<PthTensor> tensors_;
 };
 
@@ -122,57 +112,5 @@ void PthWriter::finish() {
 }
 
 std::vector<PthTensor> list_tensors(const PythonValue& tree) { return TensorLister().list(tree); }
-
-PthSource::PthSource(const std::string& path, const std::string& prefix) : archive_(path) {
-  for (const PthTensor& found : list_tensors(archive_.root())) {
-    if (found.name.compare(0, prefix.size(), prefix) != 0) {
-      continue;
-    }
-    const std::string name = found.name.substr(prefix.size());
-    FSDP2_CHECK(tensors_.emplace(name, found.tensor).second, Code::kCorruptData,
-                "{}: two tensors are named {}", path, printable_name(name));
-  }
-}
-
-std::vector<std::string> PthSource::names() const {
-  std::vector<std::string> names;
-  names.reserve(tensors_.size());
-  for (const auto& [name, tensor] : tensors_) {
-    names.push_back(name);
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
-const StoredTensor* PthSource::find(const std::string& name) const {
-  const auto found = tensors_.find(name);
-  return found == tensors_.end() ? nullptr : found->second;
-}
-
-void PthSource::read(const std::string& name, at::IntArrayRef shape, int64_t first_row,
-                     at::Tensor out) {
-  const StoredTensor* tensor = find(name);
-  FSDP2_CHECK(tensor != nullptr, Code::kNotFound, "{}: no tensor {} in this file", archive_.label(),
-              printable_name(name));
-  FSDP2_CHECK(shape == at::IntArrayRef(tensor->shape), Code::kCorruptData,
-              "{}: the model says [{}], {} has [{}]", printable_name(name), fmt::join(shape, ", "),
-              archive_.label(), fmt::join(tensor->shape, ", "));
-  // A tensor without dims is one row, of which none may be asked for.
-  const at::Tensor rows =
-      shape.empty() && out.dim() == 1 && out.numel() == 1 ? out.squeeze(0) : out;
-  if (rows.numel() == 0) {
-    return;
-  }
-  std::vector<int64_t> begin(shape.size(), 0);
-  if (!begin.empty()) {
-    begin[0] = first_row;
-  }
-  FSDP2_CHECK(rows.dim() == static_cast<int64_t>(shape.size()) &&
-                  (shape.empty() || rows.sizes().slice(1) == shape.slice(1)),
-              Code::kInvalidArgument,
-              "{}: cannot read rows from {} on of [{}] into a tensor of [{}]", printable_name(name),
-              first_row, fmt::join(shape, ", "), fmt::join(out.sizes(), ", "));
-  archive_.read_box(*tensor, begin, rows);
-}
 
 }  // namespace fsdp2::ckpt

@@ -3,16 +3,13 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <cstdint>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "core/base/file.h"
-#include "core/ckpt/dcp/metadata.h"
-#include "core/ckpt/safetensors/safetensors_file.h"
 #include "core/ckpt/torch/archive.h"
-#include "core/nn/parameter_source.h"
+#include "core/ckpt/value/state_path.h"
+#include "core/ckpt/value/tensor_spec.h"
 
 namespace fsdp2::ckpt {
 
@@ -44,34 +41,11 @@ class PthWriter {
 // A tensor somewhere in a tree.
 struct PthTensor {
   std::string name;  // the path joined by dots: "model.layers.0.weight", "optim.param_groups.0.lr"
-  std::vector<PathPart> path;
+  StatePath path;
   const StoredTensor* tensor;  // lives as long as the tree
 };
 
 // All tensors in the dicts, lists and tuples of a tree, in its order.
 std::vector<PthTensor> list_tensors(const PythonValue& tree);
-
-// The tensors of a .pth file as a source of parameter values. `prefix` is taken off their names and
-// tensors without it are left out: "model." for the model of {"model": ..., "optim": ...}.
-class PthSource : public nn::ParameterSource {
- public:
-  explicit PthSource(const std::string& path, const std::string& prefix = "");
-  PthSource(const PthSource&) = delete;
-  PthSource& operator=(const PthSource&) = delete;
-
-  const TorchArchive& archive() const { return archive_; }
-  // Sorted.
-  std::vector<std::string> names() const;
-  // nullptr if there is none of that name.
-  const StoredTensor* find(const std::string& name) const;
-
-  bool contains(const std::string& name) const override { return find(name) != nullptr; }
-  void read(const std::string& name, at::IntArrayRef shape, int64_t first_row,
-            at::Tensor out) override;
-
- private:
-  TorchArchive archive_;
-  std::unordered_map<std::string, const StoredTensor*> tensors_;
-};
 
 }  // namespace fsdp2::ckpt

@@ -7,10 +7,9 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/ckpt/value/box_parts.h"
-#include "core/ckpt/dcp/metadata_checks.h"
-#include "core/ckpt/value/printable_name.h"
 #include "core/ckpt/state/state_tree.h"
+#include "core/ckpt/value/chunked_tensor.h"
+#include "core/ckpt/value/printable_name.h"
 
 namespace fsdp2::ckpt {
 
@@ -37,9 +36,8 @@ std::optional<std::vector<int64_t>> integers(const PythonValue* value, size_t co
 
 }  // namespace
 
-PthSource::PthSource(const std::string& path, CheckpointFormat format)
-    : StateSource(path), format_(format) {
-  if (format == CheckpointFormat::kPth) {
+PthSource::PthSource(const std::string& path, PthFiles files) : StateSource(path), kind_(files) {
+  if (files == PthFiles::kOne) {
     add_file(path);
   } else {
     for (const std::string& file : per_rank_files(path)) {
@@ -56,7 +54,7 @@ void PthSource::add_file(const std::string& file) {
       std::make_unique<TorchArchive>(std::make_shared<const RecentFileBytes>(files_, file)));
   const PythonValue& root = archives_.back()->root();
   const PythonValue* shards = nullptr;
-  if (format_ == CheckpointFormat::kPthPerRankDirectory) {
+  if (kind_ == PthFiles::kOnePerRank) {
     const PythonValue* own = ckpt::find(root, kOwn);
     shards = own != nullptr ? ckpt::find(*own, "shards") : nullptr;
     FSDP2_CHECK(shards != nullptr && shards->as<PythonDict>() != nullptr, Code::kCorruptData,
@@ -76,7 +74,7 @@ void PthSource::add_file(const std::string& file) {
 }
 
 void PthSource::add_tensor(size_t archive, const StoredTensor& tensor, const StatePath& path,
-                          const PythonValue* shards) {
+                           const PythonValue* shards) {
   const std::string name = name_of(path);
   std::vector<int64_t> shape = tensor.shape;
   std::vector<int64_t> offsets(shape.size(), 0);

@@ -7,21 +7,25 @@
 
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
-#include "core/ckpt/formats/checkpoint_format.h"
 #include "core/ckpt/bytes/open_files.h"
-#include "core/ckpt/torch/per_rank_files.h"
-#include "core/ckpt/torch/pth_file.h"
 #include "core/ckpt/state/state_source.h"
 #include "core/ckpt/torch/archive.h"
+#include "core/ckpt/torch/per_rank_files.h"
+#include "core/ckpt/value/box.h"
 
 namespace fsdp2::ckpt {
 
+enum class PthFiles {
+  kOne,         // one file, whose tensors are whole
+  kOnePerRank,  // a directory, of which all files of the highest step are read
+};
+
 class PthSource final : public StateSource {
  public:
-  // format: kPth, or kPthPerRankDirectory, of which all files of the highest step are read.
-  PthSource(const std::string& path, CheckpointFormat format);
+  PthSource(const std::string& path, PthFiles files);
 
   void read(const StateEntry& entry, at::IntArrayRef begin, const at::Tensor& out) const override;
   PythonValue read_object(const StateEntry& entry) const override;
@@ -34,7 +38,7 @@ class PthSource final : public StateSource {
   };
   struct Place {
     std::vector<Chunk> chunks;            // of a tensor; of equal ones the first
-    std::vector<Box> boxes;          // of the chunks
+    std::vector<Box> boxes;               // of the chunks
     const PythonValue* object = nullptr;  // lives in its archive
   };
 
@@ -43,7 +47,7 @@ class PthSource final : public StateSource {
                   const PythonValue* shards);
   void check_pieces() const;
 
-  const CheckpointFormat format_;
+  const PthFiles kind_;
   const std::shared_ptr<OpenFiles> files_ = std::make_shared<OpenFiles>();
   std::vector<std::unique_ptr<TorchArchive>> archives_;
   std::vector<StateEntry> listed_;  // while files are added

@@ -11,6 +11,7 @@
 #include <optional>
 #include <utility>
 
+#include "core/ckpt/formats/open_checkpoint.h"
 #include "core/base/error.h"
 #include "core/ckpt/formats/inspect.h"
 #include "core/ckpt/state/state_names.h"
@@ -307,7 +308,7 @@ LoadReport load_training_state(const TrainingObjects& objects, const std::string
   std::unique_ptr<ckpt::StateSource> source;
   agree(objects.root->mesh().world(), "loading " + path, [&] {
     const std::string found = ckpt::find_checkpoint(path);
-    source = ckpt::open_state_source(found);
+    source = ckpt::open_checkpoint(found);
     return fmt::format("checkpoint={}\n", std::filesystem::path(found).filename().string());
   });
   return load_training_state(objects, *source, partial);

@@ -6,6 +6,7 @@
 
 #include "core/ckpt/ranks/full_state_dict.h"
 #include "core/ckpt/safetensors/safetensors_parameters.h"
+#include "core/ckpt/formats/open_checkpoint.h"
 #include "core/ckpt/state/state_source.h"
 #include "core/models/registry.h"
 #include "core/nn/seeded_init.h"
@@ -193,7 +194,7 @@ TEST(ChecklistTtn, TTN3_AnExportInBf16IsTheRoundedModel) {
       }
     }
   });
-  const auto source = ckpt::open_state_source(path);
+  const auto source = ckpt::open_checkpoint(path);
   ASSERT_EQ(source->entries().size(), live.size());
   for (const auto& [name, full] : live) {
     const ckpt::StateEntry* entry = source->find(name);

@@ -7,12 +7,12 @@
 #include <map>
 #include <set>
 
-#include "core/ckpt/value/box_parts.h"
+#include "core/ckpt/value/box.h"
 #include "core/ckpt/dcp/dcp_source.h"
 #include "core/ckpt/dcp/item_file.h"
 #include "core/ckpt/ranks/sharded_save.h"
 #include "core/ckpt/state/state_tree.h"
-#include "core/ckpt/state/write_plan.h"
+#include "core/ckpt/ranks/write_plan.h"
 #include "core/train/state/training_state.h"
 #include "tests/core/ckpt/ranks/checkpoint_fixture.h"
 #include "tests/parity/checklist/expected_error.h"

@@ -7,6 +7,7 @@
 #include "core/ckpt/ranks/consolidate.h"
 #include "core/ckpt/ranks/full_state_dict.h"
 #include "core/ckpt/safetensors/safetensors_file.h"
+#include "core/ckpt/formats/open_checkpoint.h"
 #include "core/ckpt/state/state_source.h"
 #include "tests/core/base/file_fixture.h"
 #include "tests/parity/checklist/checkpoint_layout.h"
@@ -101,7 +102,7 @@ TEST_F(ChecklistHfs, HFS2_AFileMadeByHandIsRead) {
   EXPECT_EQ(listing.tensors[0].shape, (std::vector<int64_t>{5, 10}));
   EXPECT_EQ(listing.tensors[0].dtype, at::kFloat);
   EXPECT_EQ(listing.tensors[0].chunks.size(), 1U);
-  EXPECT_TRUE(read(*ckpt::open_state_source(file), "weight").equal(values));
+  EXPECT_TRUE(read(*ckpt::open_checkpoint(file), "weight").equal(values));
 }
 
 TEST_F(ChecklistHfs, HFS3_TheIndexHasTheSizeAndAFileForEachTensor) {
@@ -116,7 +117,7 @@ TEST_F(ChecklistHfs, HFS3_TheIndexHasTheSizeAndAFileForEachTensor) {
                             "weight_map": {"a": "model-00001-of-00002.safetensors",
                                            "b": "model-00002-of-00002.safetensors"}})"));
   for (const char* name : {"one", "two"}) {
-    EXPECT_TRUE(read(*ckpt::open_state_source(path(name)), "b").equal(at::arange(10, at::kFloat)));
+    EXPECT_TRUE(read(*ckpt::open_checkpoint(path(name)), "b").equal(at::arange(10, at::kFloat)));
   }
 }
 
@@ -138,7 +139,7 @@ TEST_F(ChecklistHfs, HFS4_ASavedModuleIsReadAndForeignFilesAreLoaded) {
       ckpt::save_full_state_dict(*root, path("model"), CheckpointFormat::kHuggingFaceDirectory,
                                  options);
       // Without destinations: all that is there, by name.
-      const auto source = ckpt::open_state_source(path("model"));
+      const auto source = ckpt::open_checkpoint(path("model"));
       const auto original = nn::named_unique_parameters(*seed(make_simple_uneven(), 1));
       EXPECT_EQ(source->entries().size(), original.size());
       for (const nn::NamedParameter& parameter : original) {
@@ -178,7 +179,7 @@ TEST_F(ChecklistHfs, HFS5_ShardedFilesAreResharded) {
 
 // Of two ranks, one of which holds nothing of "one".
 TEST_F(ChecklistHfs, HFS5_PythonsShardedFilesAreRead) {
-  const auto source = ckpt::open_state_source("tests/core/ckpt/golden/shards");
+  const auto source = ckpt::open_checkpoint("tests/core/ckpt/golden/shards");
   const at::Tensor full = at::arange(15, at::kFloat).view({5, 3});
   EXPECT_TRUE(read(*source, "rows").equal(full));
   EXPECT_TRUE(read(*source, "columns").equal(full));
@@ -190,7 +191,7 @@ TEST_F(ChecklistHfs, HFS5_AShardsFileThatIsMissingIsAnError) {
     save_state(world, state_of(sixteen(), {{2}, "S"}, world->rank()), as_shards(path("run")));
   });
   std::filesystem::remove(path("run/shard-00002-model-00001-of-00001.safetensors"));
-  EXPECT_ERROR(ckpt::open_state_source(path("run")), Code::kCorruptData, "do not hold all of t");
+  EXPECT_ERROR(ckpt::open_checkpoint(path("run")), Code::kCorruptData, "do not hold all of t");
 }
 
 TEST_F(ChecklistHfs, HFS6_EmptyShardsAreLeftOutAndDoNotMatter) {
@@ -224,7 +225,7 @@ TEST_F(ChecklistHfs, HFS7_ShardsAreConsolidatedIntoOneFileOrByAllRanksIntoTwo) {
     });
     const Json index = json_in(name + "/model.safetensors.index.json");
     EXPECT_EQ(index.at("metadata").at("total_size"), 128);
-    const auto source = ckpt::open_state_source(path(name));
+    const auto source = ckpt::open_checkpoint(path(name));
     EXPECT_TRUE(read(*source, "rows").equal(sixteen()));
     EXPECT_TRUE(read(*source, "columns").equal(sixteen()));
     const ckpt::SafetensorsFile file(path(name) + "/" +

@@ -32,8 +32,8 @@ class DcpDirectoryTest : public FileTest {
  protected:
   std::string run() const { return path("run"); }
 
-  static at::Tensor read(const DcpSource& directory, const std::string& name,
-                         at::IntArrayRef begin, const at::Tensor& out) {
+  static at::Tensor read(const DcpSource& directory, const std::string& name, at::IntArrayRef begin,
+                         const at::Tensor& out) {
     directory.read(*directory.find(name), begin, out);
     return out;
   }

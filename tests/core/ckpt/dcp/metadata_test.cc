@@ -15,7 +15,7 @@ namespace {
 
 using namespace std::string_literals;  // texts with zeros in them
 
-constexpr char kGolden[] = "tests/core/ckpt/golden/dcp_two_ranks/.metadata";
+constexpr char kGoldenMetadata[] = "tests/core/ckpt/golden/dcp_two_ranks/.metadata";
 
 DcpEntry object_entry(const std::string& name, std::vector<PathPart> path) {
   return {name, std::move(path), {}, {{"__0_0.distcp", 100, 1261, {}}}};
@@ -78,7 +78,10 @@ TEST(DcpMetadata, RoundTrip) {
       tensor_entry(),
       object_entry("optim.param_groups.0.lr", {"optim", "param_groups", int64_t{0}, "lr"}),
       transformed,
-      {"step", {"step"}, ChunkedTensor{at::kFloat, {}, {{{}, {}}}}, {{"__1_0.distcp", 9, 1300, {}}}},
+      {"step",
+       {"step"},
+       ChunkedTensor{at::kFloat, {}, {{{}, {}}}},
+       {{"__1_0.distcp", 9, 1300, {}}}},
       {"empty", {"empty"}, ChunkedTensor{at::kLong, {0, 4}, {}}, {}},
   };
   const DcpMetadata read =
@@ -95,7 +98,7 @@ TEST(DcpMetadata, RoundTrip) {
 
 TEST(DcpMetadata, ReadsWhatPythonWrites) {
   const DcpMetadata read =
-      decode_dcp_metadata(read_text_file(kGolden, kMaxDcpMetadataBytes), kGolden);
+      decode_dcp_metadata(read_text_file(kGoldenMetadata, kMaxDcpMetadataBytes), kGoldenMetadata);
   EXPECT_EQ(read.version, "1.0.0");
   const DcpEntry* weight = read.find("model.a.weight");
   ASSERT_NE(weight, nullptr);

@@ -9,8 +9,8 @@
 #include <string>
 
 #include "core/ckpt/formats/convert.h"
-#include "core/ckpt/torch/pth_file.h"
 #include "core/ckpt/safetensors/safetensors_file.h"
+#include "core/ckpt/torch/pth_file.h"
 #include "tests/core/base/file_fixture.h"
 #include "tests/core/ckpt/dcp/dcp_fixture.h"
 

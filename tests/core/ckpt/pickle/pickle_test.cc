@@ -5,8 +5,8 @@
 #include <string>
 
 #include "core/ckpt/pickle/reader.h"
-#include "core/ckpt/value/python_value.h"
 #include "core/ckpt/pickle/writer.h"
+#include "core/ckpt/value/python_value.h"
 #include "tests/core/base/file_fixture.h"
 
 namespace fsdp2::ckpt {

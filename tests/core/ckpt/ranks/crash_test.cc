@@ -14,13 +14,14 @@
 #include <random>
 #include <thread>
 
-#include "core/ckpt/store/checkpoint_directory.h"
 #include "core/ckpt/dcp/dcp_source.h"
 #include "core/ckpt/formats/full_writer.h"
+#include "core/ckpt/formats/open_checkpoint.h"
 #include "core/ckpt/safetensors/hugging_face_directory.h"
-#include "tests/core/ckpt/ranks/checkpoint_fixture.h"
+#include "core/ckpt/store/checkpoint_directory.h"
 #include "tests/core/ckpt/child_process.h"
 #include "tests/core/ckpt/failing_calls.h"
+#include "tests/core/ckpt/ranks/checkpoint_fixture.h"
 
 namespace fsdp2::ckpt {
 namespace {
@@ -160,7 +161,7 @@ void export_on(const std::string& directory, int pipe) {
 // Whether all tensors are of one export, and what else was there still is.
 bool holds_one_export(const std::string& directory) {
   const HuggingFaceDirectory model(resolve_checkpoint(directory));
-  const auto source = open_state_source(directory);
+  const auto source = open_checkpoint(directory);
   const at::Tensor first = read_whole(*source, "a");
   return model.names().size() == 4 && std::filesystem::exists(source->path() + "/tokenizer.json") &&
          std::all_of(model.names().begin(), model.names().end(), [&](const std::string& name) {

@@ -6,13 +6,14 @@
 #include <cerrno>
 #include <filesystem>
 
-#include "core/ckpt/store/checkpoint_directory.h"
 #include "core/ckpt/dcp/dcp_source.h"
 #include "core/ckpt/dcp/part_writer.h"
+#include "core/ckpt/formats/open_checkpoint.h"
+#include "core/ckpt/store/checkpoint_directory.h"
 #include "core/ckpt/store/pending_directory.h"
-#include "tests/core/ckpt/ranks/checkpoint_fixture.h"
 #include "tests/core/ckpt/child_process.h"
 #include "tests/core/ckpt/failing_calls.h"
+#include "tests/core/ckpt/ranks/checkpoint_fixture.h"
 
 namespace fsdp2::ckpt {
 namespace {
@@ -210,7 +211,7 @@ TEST_F(FailingDisk, AThreadThatCannotBeMadeIsToldToAll) {
           holds(error.message().find("Resource temporarily unavailable") != std::string::npos,
                 error.message()));
     });
-    return good[0] + good[1] == 2 && holds_example(*open_state_source(path("run")), 1);
+    return good[0] + good[1] == 2 && holds_example(*open_checkpoint(path("run")), 1);
   });
   EXPECT_TRUE(succeeded(child));
 }
@@ -229,7 +230,7 @@ TEST_F(FailingDisk, ADirectoryThatCannotBeSyncedGetsItsOldCheckpointBack) {
       bool good = true;
       for (const int64_t step : {1, 2}) {  // in place of the one there, and beside it
         const std::string target = series + "/" + step_directory_name(step);
-        PendingDirectory pending(target, CheckpointFormat::kDcpDirectory);
+        PendingDirectory pending(target, replaceable_by(CheckpointFormat::kDcpDirectory));
         std::filesystem::copy(path("other"), pending.path());
         std::filesystem::permissions(series, std::filesystem::perms(0300));
         const Error error = error_of([&] { pending.commit(); });

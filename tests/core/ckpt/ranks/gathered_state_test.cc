@@ -43,7 +43,8 @@ TEST(GatheredState, ATensorThatNoRankHoldsWhollyIsAnErrorOnAllRanks) {
     state.add_tensor({"rows"}, {4}, {world->rank()}, at::ones({1}));
     EXPECT_ERROR(gather_state(*world, state, GatherTo::kRankZero), Code::kInvalidArgument, "rows");
     EXPECT_TRUE(holds_example(  // the world is usable
-        MemorySource(gather_state(*world, example_state(world->rank(), 2, 1), GatherTo::kEveryRank)),
+        MemorySource(
+            gather_state(*world, example_state(world->rank(), 2, 1), GatherTo::kEveryRank)),
         1));
   });
 }

@@ -13,8 +13,8 @@
 
 #include "core/ckpt/formats/convert.h"
 #include "core/ckpt/ranks/full_state_dict.h"
-#include "tests/core/ckpt/ranks/checkpoint_fixture.h"
 #include "tests/core/ckpt/child_process.h"
+#include "tests/core/ckpt/ranks/checkpoint_fixture.h"
 #include "tests/support/tiny_models.h"
 
 namespace fsdp2::ckpt {

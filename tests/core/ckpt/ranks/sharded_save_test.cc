@@ -14,9 +14,10 @@
 #include <mutex>
 
 #include "core/base/log.h"
-#include "core/ckpt/store/checkpoint_directory.h"
 #include "core/ckpt/dcp/dcp_source.h"
-#include "core/ckpt/state/write_plan.h"
+#include "core/ckpt/formats/open_checkpoint.h"
+#include "core/ckpt/ranks/write_plan.h"
+#include "core/ckpt/store/checkpoint_directory.h"
 #include "tests/core/ckpt/ranks/checkpoint_fixture.h"
 
 namespace fsdp2::ckpt {
@@ -28,7 +29,7 @@ TEST_F(ShardedSave, IsReadBackWholeAtAnyWorldSize) {
   for (const int world_size : {1, 2, 3, 4, 8}) {
     const std::string run = path(fmt::format("of-{}", world_size));
     save_example(run, world_size, 5);
-    const auto source = open_state_source(run);
+    const auto source = open_checkpoint(run);
     EXPECT_TRUE(holds_example(*source, 5)) << world_size;
     source->verify();
   }
@@ -36,7 +37,7 @@ TEST_F(ShardedSave, IsReadBackWholeAtAnyWorldSize) {
 
 TEST_F(ShardedSave, BoxesAcrossChunksAreReadAndConverted) {
   save_example(path("run"), 3, 0);
-  const auto source = open_state_source(path("run"));
+  const auto source = open_checkpoint(path("run"));
   at::Tensor out = at::zeros({4, 2}, at::kDouble);
   source->read(*source->find("model.a.weight"), {2, 1}, out);
   const at::Tensor full = at::arange(21, at::kDouble).view({7, 3});
@@ -106,8 +107,8 @@ TEST_F(ShardedSave, InTheBackgroundSavesWhatWasThereWhenItStarted) {
     saver.wait();
     EXPECT_TRUE(saver.poll());
   });
-  EXPECT_TRUE(holds_example(*open_state_source(path("one")), 1));
-  EXPECT_TRUE(holds_example(*open_state_source(path("two")), 2));
+  EXPECT_TRUE(holds_example(*open_checkpoint(path("one")), 1));
+  EXPECT_TRUE(holds_example(*open_checkpoint(path("two")), 2));
 }
 
 // The largest piece of memory that LibTorch makes on this thread while an action runs.
@@ -151,7 +152,7 @@ TEST_F(ShardedSave, InTheBackgroundCopiesIntoWhatWasReserved) {
       EXPECT_EQ(made < kMegabyte, reserve) << made;
       state.tensors[0].local.zero_();
       saver.wait();
-      EXPECT_EQ(read_whole(*open_state_source(path("run")), "a").min().item<int64_t>(), 7);
+      EXPECT_EQ(read_whole(*open_checkpoint(path("run")), "a").min().item<int64_t>(), 7);
     }
   });
 }
@@ -165,8 +166,8 @@ TEST_F(ShardedSave, OfMoreThanWasReservedIsWholeAllTheSame) {
     saver.reserve(state_of_bytes(2 * kMegabyte, 0));  // beside the one under way
     saver.wait();
   });
-  EXPECT_TRUE(holds_example(*open_state_source(path("less")), 1));
-  EXPECT_EQ(read_whole(*open_state_source(path("more")), "a").min().item<int64_t>(), 7);
+  EXPECT_TRUE(holds_example(*open_checkpoint(path("less")), 1));
+  EXPECT_EQ(read_whole(*open_checkpoint(path("more")), "a").min().item<int64_t>(), 7);
 }
 
 TEST_F(ShardedSave, ReplicasReserveWhatEachWrites) {
@@ -194,7 +195,7 @@ TEST_F(ShardedSave, MemoryThatCannotBeReservedIsToldAtOnceAndDoesNoHarm) {
     saver.start(example_state(0, 1, 1), {path("run")});
     saver.wait();
   });
-  EXPECT_TRUE(holds_example(*open_state_source(path("run")), 1));
+  EXPECT_TRUE(holds_example(*open_checkpoint(path("run")), 1));
 }
 
 TEST_F(ShardedSave, KeepsTheLastFewOfASeries) {
@@ -306,7 +307,7 @@ TEST(ShardedSaveProcesses, AFullDiskOnOneRankIsToldToAllAndKeepsTheOldCheckpoint
     saver.start(example_state(world->rank(), 2, 3), {run});
     EXPECT_THROW(saver.start(example_state(world->rank(), 2, 4), {run}), Error);
     saver.wait();
-    EXPECT_TRUE(holds_example(*open_state_source(run), 1));
+    EXPECT_TRUE(holds_example(*open_checkpoint(run), 1));
     world->control().barrier();
     if (world->rank() == 0) {
       std::filesystem::remove_all(run);

@@ -30,7 +30,7 @@ class SafetensorsStateTest : public SafetensorsFixture {
   }
 
   static at::Tensor read(const std::string& file, at::IntArrayRef begin, const at::Tensor& out) {
-    const SafetensorsSource state(file, CheckpointFormat::kSafetensors);
+    const SafetensorsSource state(file, SafetensorsFiles::kOne);
     state.read(*state.find("w"), begin, out);
     return out;
   }
@@ -57,7 +57,7 @@ TEST_F(SafetensorsStateTest, FlippedBitIsFoundWhateverItIsReadInto) {
     const at::Tensor& out = target.second;
     EXPECT_ERROR(read(file, {0, 0}, out), Code::kCorruptData, "x.safetensors: item w is damaged");
   }
-  const SafetensorsSource state(file, CheckpointFormat::kSafetensors);
+  const SafetensorsSource state(file, SafetensorsFiles::kOne);
   EXPECT_ERROR(state.verify(), Code::kCorruptData, "item w is damaged");
   // Rows in other blocks are what was written.
   EXPECT_TRUE(at::equal(read(file, {600, 0}, at::empty({3, kColumns})), stored.narrow(0, 600, 3)));
@@ -80,7 +80,7 @@ TEST_F(SafetensorsStateTest, FileWithoutChecksumsIsReadAsItIs) {
             safetensors_text(R"({"w":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})", "ab"));
   const at::Tensor out = read(file, {0}, at::empty({2}, at::kByte));
   EXPECT_EQ(out[1].item<uint8_t>(), 'b');
-  EXPECT_NO_THROW(SafetensorsSource(file, CheckpointFormat::kSafetensors).verify());
+  EXPECT_NO_THROW(SafetensorsSource(file, SafetensorsFiles::kOne).verify());
 }
 
 TEST_F(SafetensorsStateTest, ChecksumsThatDoNotFitTheTensorsAreTold) {
@@ -103,7 +103,7 @@ TEST_F(SafetensorsStateTest, ChecksumsThatDoNotFitTheTensorsAreTold) {
 TEST_F(SafetensorsStateTest, FileThatIsCutAfterOpeningIsAnError) {
   const std::string file = save({{"w", at::randn({kRows, kColumns})}, {"v", at::ones({3})}});
   for (const bool is_open : {false, true}) {
-    const SafetensorsSource state(file, CheckpointFormat::kSafetensors);
+    const SafetensorsSource state(file, SafetensorsFiles::kOne);
     if (is_open) {
       state.read(*state.find("w"), {0, 0}, at::empty({1, 1}));
     }

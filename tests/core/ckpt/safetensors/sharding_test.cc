@@ -1,6 +1,7 @@
 // Directories of sharded safetensors files: what is refused when they are written and read.
 #include "core/ckpt/safetensors/sharding.h"
 
+#include "core/ckpt/formats/open_checkpoint.h"
 #include "core/ckpt/safetensors/safetensors_file.h"
 #include "tests/core/ckpt/ranks/checkpoint_fixture.h"
 
@@ -20,7 +21,7 @@ class SafetensorsSharding : public FileTest {
     writer.finish();
   }
   void expect_refused(const std::string& words) const {
-    EXPECT_ERROR(open_state_source(path("run")), Code::kCorruptData, words);
+    EXPECT_ERROR(open_checkpoint(path("run")), Code::kCorruptData, words);
   }
 };
 
@@ -65,7 +66,7 @@ TEST_F(SafetensorsSharding, FilesThatContradictEachOtherAreRefused) {
   write_rows(1, R"({"t": {"saved_offsets": [1, 0], "shape": [4, 3]}})");
   expect_refused("chunks that overlap");
   write_rows(1, R"({"t": {"saved_offsets": [2, 0], "shape": [4, 3]}})");
-  EXPECT_TRUE(read_whole(*open_state_source(path("run")), "t").equal(at::ones({4, 3})));
+  EXPECT_TRUE(read_whole(*open_checkpoint(path("run")), "t").equal(at::ones({4, 3})));
 }
 
 TEST_F(SafetensorsSharding, StatesThatTheFormatCannotHoldAreRefusedOnAllRanks) {
@@ -87,7 +88,7 @@ TEST_F(SafetensorsSharding, StatesThatTheFormatCannotHoldAreRefusedOnAllRanks) {
     EXPECT_ERROR(saver.save(twice, options), Code::kUnsupported, "one chunk");
     saver.save(state, options);
   });
-  EXPECT_EQ(open_state_source(path("saved"))->entries().size(), 3U);
+  EXPECT_EQ(open_checkpoint(path("saved"))->entries().size(), 3U);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "core/ckpt/formats/checkpoint_format.h"
 #include "core/ckpt/store/checkpoint_directory.h"
 #include "tests/core/base/file_fixture.h"
 #include "tests/core/ckpt/child_process.h"
@@ -28,7 +29,8 @@ class PendingDirectoryTest : public FileTest {
 
   static std::unique_ptr<PendingDirectory> begin(const std::string& target,
                                                  const std::string& mark) {
-    auto pending = std::make_unique<PendingDirectory>(target, Format::kDcpDirectory);
+    auto pending =
+        std::make_unique<PendingDirectory>(target, replaceable_by(Format::kDcpDirectory));
     std::ofstream(pending->path() + "/.metadata") << "m";
     std::ofstream(pending->path() + "/__0_0.distcp") << mark;
     return pending;
@@ -38,8 +40,10 @@ class PendingDirectoryTest : public FileTest {
 
   // That nothing may replace the directory, and why.
   void expect_refused(const std::string& name, const std::string& why) {
-    EXPECT_ERROR(PendingDirectory(path(name), Format::kDcpDirectory), Code::kIo, why);
-    EXPECT_ERROR(check_replaceable(path(name), Format::kDcpDirectory), Code::kIo, why);
+    EXPECT_ERROR(PendingDirectory(path(name), replaceable_by(Format::kDcpDirectory)), Code::kIo,
+                 why);
+    EXPECT_ERROR(check_replaceable(path(name), replaceable_by(Format::kDcpDirectory)), Code::kIo,
+                 why);
   }
 };
 
@@ -115,8 +119,8 @@ TEST_F(PendingDirectoryTest, RefusesACheckpointOfAnotherFormat) {
   write("model/model.safetensors", "");
   expect_refused("model", "has model.safetensors in it");
   make("run");
-  EXPECT_ERROR(PendingDirectory(path("run"), Format::kShardedSafetensors), Code::kIo,
-               "has .metadata and 1 more in it");
+  EXPECT_ERROR(PendingDirectory(path("run"), replaceable_by(Format::kShardedSafetensors)),
+               Code::kIo, "has .metadata and 1 more in it");
 }
 
 TEST_F(PendingDirectoryTest, RefusesAFile) {
@@ -125,8 +129,10 @@ TEST_F(PendingDirectoryTest, RefusesAFile) {
 }
 
 TEST_F(PendingDirectoryTest, RefusesTheRootOfAFileSystem) {
-  EXPECT_ERROR(check_replaceable("/proc", Format::kDcpDirectory), Code::kIo, "mounted");
-  EXPECT_ERROR(check_replaceable("/", Format::kHuggingFaceDirectory), Code::kIo, "mounted");
+  EXPECT_ERROR(check_replaceable("/proc", replaceable_by(Format::kDcpDirectory)), Code::kIo,
+               "mounted");
+  EXPECT_ERROR(check_replaceable("/", replaceable_by(Format::kHuggingFaceDirectory)), Code::kIo,
+               "mounted");
 }
 
 TEST_F(PendingDirectoryTest, RefusesWhatCameWhileItWasWritten) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/ckpt/torch/pth_parameters.h"
 #include "tests/core/base/file_fixture.h"
 
 namespace fsdp2::ckpt {
@@ -30,7 +31,7 @@ class PthStateDict : public FileTest {
 };
 
 TEST_F(PthStateDict, ReadsAStateDictOfPython) {
-  PthSource source(kLinear);
+  PthParameters source(kLinear);
   EXPECT_EQ(source.names(), (std::vector<std::string>{"bias", "weight"}));
   at::Tensor weight = at::empty({2, 3});
   source.read("weight", {2, 3}, 0, weight);
@@ -44,7 +45,7 @@ TEST_F(PthStateDict, RoundTrip) {
   const at::Tensor a = at::randn({5, 2});
   const at::Tensor b = at::arange(3);
   const at::Tensor scalar = at::scalar_tensor(1.5);
-  PthSource source(save({{"z.weight", a}, {"a.count", b}, {"scalar", scalar}}));
+  PthParameters source(save({{"z.weight", a}, {"a.count", b}, {"scalar", scalar}}));
   const std::vector<PthTensor> listed = list_tensors(source.archive().root());
   ASSERT_EQ(listed.size(), 3U);
   EXPECT_EQ(listed[0].name, "z.weight");  // the order of the plan
@@ -67,8 +68,8 @@ TEST_F(PthStateDict, PrefixPicksOneModelOfMany) {
   writer.append("w", at::ones({2}));
   writer.append("m", at::zeros({3}));
   writer.finish();
-  EXPECT_EQ(PthSource(path("x.pth"), "model.").names(), std::vector<std::string>{"w"});
-  const PthSource all(path("x.pth"));
+  EXPECT_EQ(PthParameters(path("x.pth"), "model.").names(), std::vector<std::string>{"w"});
+  const PthParameters all(path("x.pth"));
   EXPECT_EQ(all.names(), (std::vector<std::string>{"model.w", "optim.0.m"}));
   EXPECT_EQ(list_tensors(all.archive().root())[1].path,
             (std::vector<PathPart>{"optim", int64_t{0}, "m"}));
@@ -94,7 +95,7 @@ TEST_F(PthStateDict, UnfinishedFileDoesNotAppear) {
 }
 
 TEST_F(PthStateDict, TensorThatDoesNotFitTheModelIsRefused) {
-  PthSource source(kLinear);
+  PthParameters source(kLinear);
   at::Tensor out = at::empty({2, 3});
   EXPECT_ERROR(source.read("weight", {2, 4}, 0, out), Code::kCorruptData,
                "weight: the model says [2, 4], tests/core/ckpt/golden/linear.pth has [2, 3]");

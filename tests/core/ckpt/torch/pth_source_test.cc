@@ -38,7 +38,7 @@ class PthStateTest : public FileTest {
   }
 
   static void read(const std::string& file, at::IntArrayRef begin, const at::Tensor& out) {
-    const PthSource state(file, CheckpointFormat::kPth);
+    const PthSource state(file, PthFiles::kOne);
     state.read(*state.find("w"), begin, out);
   }
 
@@ -58,7 +58,7 @@ class PthStateTest : public FileTest {
             write_torch_archive(PythonDict{{{"w", w}, {"fsdp2", own}}}, {piece.values}));
     }
   }
-  PthSource open_ranks() const { return {path("ranks"), CheckpointFormat::kPthPerRankDirectory}; }
+  PthSource open_ranks() const { return {path("ranks"), PthFiles::kOnePerRank}; }
 };
 
 TEST_F(PthStateTest, FlippedBitIsFoundWhateverItIsReadInto) {

@@ -9,6 +9,7 @@
 #include <map>
 #include <optional>
 
+#include "core/ckpt/formats/open_checkpoint.h"
 #include "core/ckpt/store/checkpoint_directory.h"
 #include "core/ckpt/ranks/full_state_dict.h"
 #include "core/ckpt/ranks/sharded_save.h"
@@ -122,7 +123,7 @@ class TinyRun {
 // All tensors of the model and the optimizer in a checkpoint.
 std::map<std::string, at::Tensor> tensors_in(const std::string& path) {
   std::map<std::string, at::Tensor> tensors;
-  const auto source = ckpt::open_state_source(path);
+  const auto source = ckpt::open_checkpoint(path);
   for (const ckpt::StateEntry& entry : source->entries()) {
     if (entry.dtype && entry.name.rfind("fsdp2.", 0) != 0) {
       at::Tensor tensor = at::empty(entry.shape, *entry.dtype);
@@ -239,7 +240,7 @@ TEST_F(TrainingState, EachParameterGroupHasItsOptionsAndItsNames) {
     load_training_state(other.objects(), path("run"), false);
     EXPECT_EQ(other.objects().optimizer->lr(), 1e-2);
   });
-  const auto source = ckpt::open_state_source(path("run"));
+  const auto source = ckpt::open_checkpoint(path("run"));
   const auto value = [&](const std::string& name) {
     const ckpt::StateEntry* entry = source->find("optim.param_groups." + name);
     return entry == nullptr ? ckpt::PythonValue() : source->read_object(*entry);
@@ -528,7 +529,7 @@ TEST_F(TrainingState, TheRandomGeneratorOfEveryRankGoesOn) {
     at::manual_seed(1);
     load_training_state(run.objects(), saved, false);
     EXPECT_TRUE(at::equal(at::rand({3}), next)) << world->rank();
-    const auto source = ckpt::open_state_source(saved);
+    const auto source = ckpt::open_checkpoint(saved);
     const auto state_of = [&](int rank) {
       return ckpt::read_whole(*source, *source->find("fsdp2.rng." + std::to_string(rank)));
     };

@@ -1,4 +1,4 @@
-// The parts of a tensor's chunks that a box of the tensor is made of.
+// Boxes in tensors, and the parts that a box is made of where a tensor lies in chunks.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,9 +7,16 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/ckpt/dcp/metadata.h"
-
 namespace fsdp2::ckpt {
+
+// Where a box begins in each dim and its size. As many numbers as the tensor has dims.
+struct Box {
+  std::vector<int64_t> offsets;
+  std::vector<int64_t> sizes;
+};
+
+// Elements. REQUIRES: they fit int64, as those of a faultless tensor do (see chunked_tensor.h).
+int64_t numel_of(const std::vector<int64_t>& sizes);
 
 // The box of `sizes` at `in_chunk` within chunk `chunk` is the one at `in_box` within the box.
 struct BoxPart {

@@ -1,4 +1,4 @@
-#include "core/ckpt/state/write_plan.h"
+#include "core/ckpt/ranks/write_plan.h"
 
 #include <ATen/ops/empty.h>
 #include <fmt/ranges.h>

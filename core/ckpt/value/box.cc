@@ -1,9 +1,15 @@
-#include "core/ckpt/value/box_parts.h"
+#include "core/ckpt/value/box.h"
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 #include <utility>
 
 namespace fsdp2::ckpt {
+
+int64_t numel_of(const std::vector<int64_t>& sizes) {
+  return std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
+}
 
 std::vector<BoxPart> parts_of_box(const std::vector<Box>& chunks, at::IntArrayRef begin,
                                   at::IntArrayRef sizes) {
