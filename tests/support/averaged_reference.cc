@@ -13,7 +13,7 @@ namespace {
 
 constexpr double kBeta1 = 0.9;
 constexpr double kBeta2 = 0.999;
-constexpr double kEps = 1e-8;
+constexpr double kAdamEps = 1e-8;
 constexpr double kWeightDecay = 1e-2;  // of AdamW
 
 std::string at_step(const char* when, int step) { return when + (" step " + std::to_string(step)); }
@@ -123,7 +123,7 @@ void PlainOptimizer::step() {
     state.exp_avg.lerp_(grad, 1.0 - kBeta1);
     state.exp_avg_sq.mul_(kBeta2).addcmul_(grad, grad, 1.0 - kBeta2);
     const at::Tensor denominator =
-        state.exp_avg_sq.sqrt().div_(std::sqrt(1.0 - std::pow(kBeta2, t))).add_(kEps);
+        state.exp_avg_sq.sqrt().div_(std::sqrt(1.0 - std::pow(kBeta2, t))).add_(kAdamEps);
     values.addcdiv_(state.exp_avg, denominator, -lr_ / (1.0 - std::pow(kBeta1, t)));
   }
 }

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kWidth = 16;
 constexpr int64_t kHeads = 4;
-constexpr double kEps = 1e-5;
+constexpr double kNormEps = 1e-5;
 
 at::Tensor call(nn::Module& module, const at::Tensor& x) { return module(x); }
 
@@ -55,7 +55,7 @@ LayerNorm::LayerNorm(int64_t size, bool has_bias) : nn::Module("LayerNorm") {
 }
 
 c10::IValue LayerNorm::forward(nn::Values inputs) {
-  return at::layer_norm(inputs[0].toTensor(), {weight.size(0)}, weight, bias, kEps);
+  return at::layer_norm(inputs[0].toTensor(), {weight.size(0)}, weight, bias, kNormEps);
 }
 
 RmsNorm::RmsNorm(int64_t size) : nn::Module("RmsNorm") {
@@ -64,7 +64,7 @@ RmsNorm::RmsNorm(int64_t size) : nn::Module("RmsNorm") {
 
 c10::IValue RmsNorm::forward(nn::Values inputs) {
   const at::Tensor x = inputs[0].toTensor();
-  return x * at::rsqrt(x.square().mean(-1, /*keepdim=*/true) + kEps) * weight;
+  return x * at::rsqrt(x.square().mean(-1, /*keepdim=*/true) + kNormEps) * weight;
 }
 
 BatchNorm::BatchNorm(int64_t size) : nn::Module("BatchNorm") {
@@ -74,7 +74,7 @@ BatchNorm::BatchNorm(int64_t size) : nn::Module("BatchNorm") {
 
 c10::IValue BatchNorm::forward(nn::Values inputs) {
   return at::batch_norm(inputs[0].toTensor(), weight, bias, {}, {},
-                        /*training=*/true, /*momentum=*/0.1, kEps, /*cudnn_enabled=*/false);
+                        /*training=*/true, /*momentum=*/0.1, kNormEps, /*cudnn_enabled=*/false);
 }
 
 Embedding::Embedding(int64_t count, int64_t dim) : nn::Module("Embedding") {

@@ -3,19 +3,11 @@
 #include <gtest/gtest.h>
 
 #include "core/base/error.h"
+#include "tests/support/errors.h"
 #include "tests/support/ranks.h"
 
 namespace fsdp2 {
 namespace {
-
-Error error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error;
-  }
-  return {Code::kInternal, "no error"};
-}
 
 TEST(Agreement, EqualTextsPassWithOneAllGather) {
   run_ranks(3, [](const std::shared_ptr<World>& world) {

@@ -16,6 +16,7 @@
 #include "core/comm/exchange.h"
 #include "core/comm/mesh.h"
 #include "core/comm/mesh_collectives.h"
+#include "tests/support/errors.h"
 #include "tests/support/ranks.h"
 
 namespace fsdp2 {
@@ -23,16 +24,6 @@ namespace {
 
 using Ranks = std::vector<int>;
 using WorldPtr = std::shared_ptr<World>;
-
-std::string error_of(const std::function<void()>& call, Code code) {
-  try {
-    call();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), code);
-    return error.message();
-  }
-  return "no error";
-}
 
 int free_port() {
   const int number = socket(AF_INET6, SOCK_STREAM, 0);
@@ -133,7 +124,7 @@ TEST(MeshChecklist, MSH5_ATableOfRanksGivesColumnsAndRows) {
 TEST(MeshChecklist, MSH5_TablesThatDoNotFitAreErrorsOnAllRanks) {
   run_ranks(4, [](const WorldPtr& world) {
     const auto mesh_of = [&](Ranks ranks, std::vector<int64_t> shape) {
-      return error_of([&] { Mesh::create_from_ranks(world, ranks, shape, {}); },
+      return message_of_error([&] { Mesh::create_from_ranks(world, ranks, shape, {}); },
                       Code::kInvalidArgument);
     };
     EXPECT_EQ(mesh_of({0, 1, 2, 2}, {2, 2}),
@@ -165,11 +156,11 @@ TEST(MeshChecklist, MSH6_AMeshOfTheWorldGroupEqualsAFreshOne) {
 TEST(MeshChecklist, MSH7_ADeviceTypeWithAnIndexIsRefused) {
   run_ranks(2, [](const WorldPtr& world) {
     for (const std::string type : {"cuda:0", "cpu:0"}) {
-      EXPECT_EQ(error_of([&] { Mesh::create(world, {2}, {"dp"}, type); }, Code::kInvalidArgument),
+      EXPECT_EQ(message_of_error([&] { Mesh::create(world, {2}, {"dp"}, type); }, Code::kInvalidArgument),
                 "mesh: device type '" + type + "' with an index: expected '" +
                     type.substr(0, type.size() - 2) + "', since each rank has a device of its own");
     }
-    EXPECT_EQ(error_of([&] { Mesh::create(world, {2}, {"dp"}, "tpu"); }, Code::kInvalidArgument),
+    EXPECT_EQ(message_of_error([&] { Mesh::create(world, {2}, {"dp"}, "tpu"); }, Code::kInvalidArgument),
               "mesh: device type 'tpu': expected cpu or cuda");
   });
 }
@@ -228,25 +219,25 @@ TEST(MeshChecklist, MSH11_AShapeGivesTheRowMajorTableWithAndWithoutNames) {
       EXPECT_EQ(unnamed->to_string(), "Mesh(2, 4) rank 6 at (1, 2)");
     }
     EXPECT_EQ(Mesh::create(world, {2, -1}, {})->shape(), (std::vector<int64_t>{2, 4}));
-    EXPECT_EQ(error_of([&] { Mesh::create(world, {3, -1}, {}); }, Code::kInvalidArgument),
+    EXPECT_EQ(message_of_error([&] { Mesh::create(world, {3, -1}, {}); }, Code::kInvalidArgument),
               "mesh: shape (3, -1): 8 ranks do not divide by 3");
-    EXPECT_EQ(error_of([&] { Mesh::create(world, {-1, -1}, {}); }, Code::kInvalidArgument),
+    EXPECT_EQ(message_of_error([&] { Mesh::create(world, {-1, -1}, {}); }, Code::kInvalidArgument),
               "mesh: shape (-1, -1) does not make 8 ranks");
   });
 }
 
 TEST(MeshChecklist, MSH12_NamesThatAreEqualAreRefused) {
   run_ranks(4, [](const WorldPtr& world) {
-    EXPECT_EQ(error_of([&] { Mesh::create(world, {2, 2}, {"dp", "dp"}); }, Code::kInvalidArgument),
+    EXPECT_EQ(message_of_error([&] { Mesh::create(world, {2, 2}, {"dp", "dp"}); }, Code::kInvalidArgument),
               "mesh: dim names (dp, dp): each must be unique and not empty");
   });
 }
 
 TEST(MeshChecklist, MSH13_NamesAndDimsMustBeEquallyMany) {
   run_ranks(8, [](const WorldPtr& world) {
-    EXPECT_EQ(error_of([&] { Mesh::create(world, {8}, {"dp", "tp"}); }, Code::kInvalidArgument),
+    EXPECT_EQ(message_of_error([&] { Mesh::create(world, {8}, {"dp", "tp"}); }, Code::kInvalidArgument),
               "mesh: 1 dims with 2 names, expected at least one dim, and one name per dim or none");
-    EXPECT_EQ(error_of([&] { Mesh::create(world, {2, 4}, {"dp"}); }, Code::kInvalidArgument),
+    EXPECT_EQ(message_of_error([&] { Mesh::create(world, {2, 4}, {"dp"}); }, Code::kInvalidArgument),
               "mesh: 2 dims with 1 names, expected at least one dim, and one name per dim or none");
   });
 }
@@ -254,10 +245,10 @@ TEST(MeshChecklist, MSH13_NamesAndDimsMustBeEquallyMany) {
 TEST(MeshChecklist, MSH14_SlicingByANameThatIsNotThereListsThoseThatAre) {
   run_ranks(4, [](const WorldPtr& world) {
     const auto mesh = Mesh::create(world, {2, 2}, {"dp", "tp"});
-    EXPECT_EQ(error_of([&] { mesh->submesh({"pp"}); }, Code::kNotFound),
+    EXPECT_EQ(message_of_error([&] { mesh->submesh({"pp"}); }, Code::kNotFound),
               "mesh: no dim 'pp', there are: dp, tp");
     const auto unnamed = Mesh::create(world, {2, 2}, {});
-    EXPECT_EQ(error_of([&] { unnamed->submesh({"dp"}); }, Code::kNotFound),
+    EXPECT_EQ(message_of_error([&] { unnamed->submesh({"dp"}); }, Code::kNotFound),
               "mesh: no dim 'dp', its dims have no names");
   });
 }
@@ -277,7 +268,7 @@ TEST(MeshChecklist, MSH16_TheOnlyDimOfAMeshIsTheMesh) {
     const auto mesh = Mesh::create(world, {4}, {"dp"});
     EXPECT_EQ(*mesh->submesh({"dp"}), *mesh);
     expect_same_place(*mesh->submesh({"dp"}), *mesh);
-    EXPECT_EQ(error_of([&] { mesh->submesh({"tp"}); }, Code::kNotFound),
+    EXPECT_EQ(message_of_error([&] { mesh->submesh({"tp"}); }, Code::kNotFound),
               "mesh: no dim 'tp', there are: dp");
   });
 }
@@ -290,7 +281,7 @@ TEST(MeshChecklist, MSH17_SubMeshOfSeveralNamesInTheMeshsOrder) {
     EXPECT_EQ(sub->ranks(), first ? (Ranks{0, 1, 4, 5}) : (Ranks{2, 3, 6, 7}));
     EXPECT_EQ(sub->shape(), (std::vector<int64_t>{2, 2}));
     EXPECT_EQ(sub->group("cp"), mesh->group("cp"));
-    EXPECT_EQ(error_of([&] { mesh->submesh({"cp", "dp"}); }, Code::kInvalidArgument),
+    EXPECT_EQ(message_of_error([&] { mesh->submesh({"cp", "dp"}); }, Code::kInvalidArgument),
               "submesh: dims (cp, dp) are not in the mesh's own order, (dp, pp, cp), or overlap");
     EXPECT_EQ(sub->submesh({"cp"})->ranks(), mesh->submesh({"cp"})->ranks());
   });
@@ -319,12 +310,12 @@ TEST(MeshChecklist, MSH18_FlattenedDimsAreOneDimWithAGroupOfItsOwn) {
     const auto both = mesh->submesh({"dp_cp", "tp"});
     EXPECT_EQ(both->ranks(), range(0, 8));
     EXPECT_EQ(both->shape(), (std::vector<int64_t>{4, 2}));
-    EXPECT_EQ(error_of([&] { mesh->flatten({"dp", "cp"}, "tp"); }, Code::kInvalidArgument),
+    EXPECT_EQ(message_of_error([&] { mesh->flatten({"dp", "cp"}, "tp"); }, Code::kInvalidArgument),
               "flatten: the mesh has another dim 'tp' already");
     EXPECT_EQ(
-        error_of([&] { mesh->submesh({"dp_cp", "cp"}); }, Code::kInvalidArgument),
+        message_of_error([&] { mesh->submesh({"dp_cp", "cp"}); }, Code::kInvalidArgument),
         "submesh: dims (dp_cp, cp) are not in the mesh's own order, (dp, cp, tp), or overlap");
-    EXPECT_EQ(error_of([&] { mesh->submesh({"tp"})->submesh({"dp_cp"}); }, Code::kNotFound),
+    EXPECT_EQ(message_of_error([&] { mesh->submesh({"tp"})->submesh({"dp_cp"}); }, Code::kNotFound),
               "mesh: no dim 'dp_cp', there are: tp");
   });
 }
@@ -435,20 +426,20 @@ TEST(MeshChecklist, MSH22_TensorsThatDoNotFitAreAnErrorOnAllRanksAndNoHang) {
         const auto mesh = Mesh::create(world, {2}, {"dp"});
         const bool odd = world->rank() == 1;
         EXPECT_EQ(
-            error_of(
+            message_of_error(
                 [&] { mesh_all_gather(*mesh, 0, odd ? at::ones({2, 4}) : at::ones({2, 3}), 0); },
                 Code::kInvalidArgument),
             "all_gather in group world/gather: rank 0 has Float (2, 3), rank 1 has "
             "Float (2, 4)");
         EXPECT_EQ(
-            error_of(
+            message_of_error(
                 [&] { mesh_broadcast(*mesh, 0, at::ones({2}, odd ? at::kDouble : at::kFloat)); },
                 Code::kInvalidArgument),
             "broadcast in group world/gather: rank 0 has Float (2), rank 1 has "
             "Double (2)");
-        error_of([&] { mesh_all_gather(*mesh, 0, at::ones({2}), odd ? 0 : 3); },
+        message_of_error([&] { mesh_all_gather(*mesh, 0, at::ones({2}), odd ? 0 : 3); },
                  odd ? Code::kPeerFailed : Code::kInvalidArgument);
-        error_of([&] { mesh_scatter(*mesh, 0, odd ? at::Tensor() : at::ones({2, 2}), odd); },
+        message_of_error([&] { mesh_scatter(*mesh, 0, odd ? at::Tensor() : at::ones({2, 2}), odd); },
                  Code::kInvalidArgument);
         world->control().barrier();
       },
@@ -489,7 +480,7 @@ TEST(MeshChecklist, PLN10_PlansGoThroughTheFirstRankOfASubgroup) {
                           mine + " by " + std::to_string(coordinator));
                 EXPECT_EQ(broadcast_bytes(row, row.rank() == 0 ? "done" : "", 0), "done");
                 EXPECT_EQ(all_gather_bytes(row, "").size(), 2U);
-                EXPECT_EQ(error_of([&] { scatter_bytes(row, {"one"}, 0); }, Code::kInvalidArgument),
+                EXPECT_EQ(message_of_error([&] { scatter_bytes(row, {"one"}, 0); }, Code::kInvalidArgument),
                           "scatter in group row/gather: rank 0 of it passed another number of "
                           "parts than 2 ranks");
               },

@@ -7,20 +7,11 @@
 #include <mutex>
 
 #include "core/base/error.h"
+#include "tests/support/errors.h"
 #include "tests/support/ranks.h"
 
 namespace fsdp2 {
 namespace {
-
-std::string error_of(const std::function<void()>& call, Code code) {
-  try {
-    call();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), code);
-    return error.message();
-  }
-  return "no error";
-}
 
 TEST(Mesh, TwoByTwoIsRowMajor) {
   run_ranks(4, [](const std::shared_ptr<World>& world) {
@@ -84,9 +75,9 @@ TEST(Mesh, SubmeshSharesGroups) {
     EXPECT_EQ(sub->dim_index("cp"), 1);
     EXPECT_EQ(sub->coordinate(0), world->rank() % 2);
     EXPECT_EQ(&sub->comm(0, Lane::kReduce), &mesh->comm(1, Lane::kReduce));
-    EXPECT_EQ(error_of([&] { mesh->submesh({"dp", "dp"}); }, Code::kInvalidArgument),
+    EXPECT_EQ(message_of_error([&] { mesh->submesh({"dp", "dp"}); }, Code::kInvalidArgument),
               "submesh: dim 'dp' was named twice");
-    EXPECT_EQ(error_of([&] { mesh->submesh({}); }, Code::kInvalidArgument),
+    EXPECT_EQ(message_of_error([&] { mesh->submesh({}); }, Code::kInvalidArgument),
               "submesh: no dim was named");
   });
 }
@@ -104,7 +95,7 @@ TEST(Mesh, ForFsdpIsOneDimUnlessTheShardGroupIsSmaller) {
     EXPECT_EQ(hsdp->dim_name(1), "fsdp");
     EXPECT_EQ(hsdp->size(0), 2);
     EXPECT_EQ(hsdp->size(1), 2);
-    EXPECT_EQ(error_of([&] { Mesh::for_fsdp(world, 3); }, Code::kInvalidArgument),
+    EXPECT_EQ(message_of_error([&] { Mesh::for_fsdp(world, 3); }, Code::kInvalidArgument),
               "fsdp_size 3 does not divide the world size 4");
   });
 }
@@ -112,7 +103,7 @@ TEST(Mesh, ForFsdpIsOneDimUnlessTheShardGroupIsSmaller) {
 TEST(Mesh, ShapesThatDoNotFitAreErrorsThatLeaveTheWorldUsable) {
   run_ranks(4, [](const std::shared_ptr<World>& world) {
     const auto error = [&](std::vector<int64_t> shape, std::vector<std::string> names) {
-      return error_of([&] { Mesh::create(world, shape, names); }, Code::kInvalidArgument);
+      return message_of_error([&] { Mesh::create(world, shape, names); }, Code::kInvalidArgument);
     };
     EXPECT_EQ(error({2, 3}, {"a", "b"}), "mesh: shape (2, 3) does not make 4 ranks");
     EXPECT_EQ(error({2}, {"a"}), "mesh: shape (2) makes 2 ranks, the world has 4");
@@ -130,7 +121,7 @@ TEST(Mesh, ShapesThatDoNotFitAreErrorsThatLeaveTheWorldUsable) {
 TEST(Mesh, ShapesThatDifferBetweenRanksAreAnErrorOnAll) {
   run_ranks(4, [](const std::shared_ptr<World>& world) {
     const bool odd = world->rank() == 2;
-    EXPECT_EQ(error_of(
+    EXPECT_EQ(message_of_error(
                   [&] {
                     Mesh::create(world,
                                  odd ? std::vector<int64_t>{1, 4} : std::vector<int64_t>{2, 2},

@@ -18,6 +18,7 @@
 #include "core/base/error.h"
 #include "core/comm/meet/place.h"
 #include "core/comm/meet/rendezvous.h"
+#include "tests/support/errors.h"
 #include "tests/support/ranks.h"
 
 namespace fsdp2 {
@@ -55,15 +56,6 @@ class Port {
   int socket_;
   int number_ = 0;
 };
-
-Error error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error;
-  }
-  return {Code::kInternal, "no error"};
-}
 
 // Runs each call in a thread of its own.
 void together(const std::vector<std::function<void()>>& calls) {

@@ -324,7 +324,7 @@ TEST(CheckpointedStack, TakesTiedAndFrozenParameters) {
       2, [](Stack& s, int rank) { (*s.model)(input(rank)).square().sum().backward(); }, options);
 }
 
-std::string text_of(const std::vector<Event>& events) {
+std::string every_event(const std::vector<Event>& events) {
   std::string text;
   for (const Event& event : events) {
     static const char* const kNames[] = {"gather", "ready", "free", "reduce", "done"};
@@ -342,7 +342,7 @@ TEST(CheckpointedStack, DoesTheSameThingsInTheSameOrder) {
       const Stack without(world, false, {kWidth, 6, 3}, policy);
       (*with.model)(input()).sum().backward();
       (*without.model)(input()).sum().backward();
-      EXPECT_EQ(text_of(with.root->tree().events()), text_of(without.root->tree().events()));
+      EXPECT_EQ(every_event(with.root->tree().events()), every_event(without.root->tree().events()));
     });
   }
 }

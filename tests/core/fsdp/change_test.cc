@@ -14,13 +14,13 @@ namespace {
 using checklist::expect_close;
 using checklist::kT32;
 
-struct Sharded {
+struct ShardedStack {
   std::shared_ptr<TinyStack> model;
   std::shared_ptr<Unit> root;
 };
 
-Sharded shard(const std::shared_ptr<World>& world, int64_t fsdp_size, const Policy& policy = {}) {
-  Sharded sharded;
+ShardedStack shard(const std::shared_ptr<World>& world, int64_t fsdp_size, const Policy& policy = {}) {
+  ShardedStack sharded;
   sharded.model = std::make_shared<TinyStack>(TinyStackOptions{4, 6, 2});
   sharded.root =
       fully_shard_by_kind(sharded.model, Mesh::for_fsdp(world, fsdp_size), policy, {"TinyBlock"});
@@ -31,12 +31,12 @@ at::Tensor input_of(int batch, int rank) {
   return at::randn({3, 4}, at::detail::createCPUGenerator(50 + 10 * batch + rank));
 }
 
-void backward(const Sharded& s, int batch, int rank) {
+void backward(const ShardedStack& s, int batch, int rank) {
   (*s.model)(input_of(batch, rank)).square().sum().backward();
 }
 
 // The gradients are those of these batches, averaged over the ranks.
-void expect_gradients(const Sharded& s, const std::vector<int>& batches, int world) {
+void expect_gradients(const ShardedStack& s, const std::vector<int>& batches, int world) {
   TinyStack reference({4, 6, 2});
   for (const int batch : batches) {
     for (int rank = 0; rank < world; ++rank) {
@@ -69,7 +69,7 @@ AllGatherExtension scaled_by(double factor, const std::shared_ptr<int>& calls) {
 
 TEST(AllGatherExtension, AGatherEndsWithTheOneItBeganWith) {
   run_ranks(2, [](const std::shared_ptr<World>& world) {
-    const Sharded s = shard(world, 0);
+    const ShardedStack s = shard(world, 0);
     const TinyStack plain({4, 6, 2});
     const auto first = std::make_shared<int>(0);
     const auto second = std::make_shared<int>(0);
@@ -90,7 +90,7 @@ TEST(AllGatherExtension, AGatherEndsWithTheOneItBeganWith) {
 
 TEST(AllGatherExtension, OneThatComesDuringAGatherWaitsForTheNext) {
   run_ranks(2, [](const std::shared_ptr<World>& world) {
-    const Sharded s = shard(world, 0);
+    const ShardedStack s = shard(world, 0);
     const TinyStack plain({4, 6, 2});
     const auto calls = std::make_shared<int>(0);
     UnshardHandle handle = s.root->unshard(/*async_op=*/true);
@@ -109,7 +109,7 @@ TEST(AllGatherExtension, OneThatComesDuringAGatherWaitsForTheNext) {
 
 TEST(ReductionHooks, AReductionEndsWithTheOnesItBeganWith) {
   run_ranks(2, [](const std::shared_ptr<World>& world) {
-    const Sharded s = shard(world, 0);
+    const ShardedStack s = shard(world, 0);
     const auto ready = std::make_shared<int>(0);
     s.root->set_on_sharded_grad([ready](ShardedParam& /*param*/) { ++*ready; });
     s.root->set_all_reduce_hook([](const at::Tensor& flat) { flat.mul_(2); });
@@ -132,7 +132,7 @@ void expect_partials_survive(bool hook_at_first, CommPath path) {
   run_ranks(4, [&](const std::shared_ptr<World>& world) {
     Policy policy;
     policy.comm_path = path;
-    const Sharded s = shard(world, 2, policy);
+    const ShardedStack s = shard(world, 2, policy);
     const auto set_hook = [&](bool on) {
       for (const auto& unit : s.root->units()) {
         unit->set_all_reduce_hook(on ? [](const at::Tensor& /*flat*/) {}
@@ -165,7 +165,7 @@ TEST(PartialReduction, SurvivesAHookThatComes) {
 
 TEST(ZeroGrad, ForgetsWhatWasReducedToTheShardsOnly) {
   run_ranks(4, [](const std::shared_ptr<World>& world) {
-    const Sharded s = shard(world, 2);
+    const ShardedStack s = shard(world, 2);
     s.root->set_requires_all_reduce(false);
     backward(s, 0, world->rank());
     s.root->zero_grad();
@@ -177,7 +177,7 @@ TEST(ZeroGrad, ForgetsWhatWasReducedToTheShardsOnly) {
 
 TEST(ZeroGrad, StartsNoCollectiveForAReductionUnderWay) {
   run_ranks(4, [](const std::shared_ptr<World>& world) {
-    const Sharded s = shard(world, 2);
+    const ShardedStack s = shard(world, 2);
     s.root->set_is_last_backward(false);
     backward(s, 0, world->rank());
     const int64_t all_reduces = s.root->comm_counters().all_reduces;
@@ -197,7 +197,7 @@ TEST(CastParameters, ForgetsEveryKindOfGradient) {
     run_ranks(4, [&](const std::shared_ptr<World>& world) {
       Policy policy;  // computes in other bits than it reduces and stores in
       policy.mixed_precision.reduce_dtype = at::kDouble;
-      const Sharded s = shard(world, 2, policy);
+      const ShardedStack s = shard(world, 2, policy);
       s.root->set_requires_all_reduce(kept != Kept::kPartial);
       if (kept == Kept::kUnreduced) {
         s.root->set_requires_gradient_sync(false);
@@ -218,7 +218,7 @@ TEST(CastParameters, ForgetsEveryKindOfGradient) {
 
 TEST(CastParameters, FreesWhatIsGatheredAndCountsIt) {
   run_ranks(2, [](const std::shared_ptr<World>& world) {
-    const Sharded s = shard(world, 0);
+    const ShardedStack s = shard(world, 0);
     (*s.model)(input_of(0, world->rank()));  // the root is kept for a backward
     EXPECT_GT(s.root->tree().stats().unsharded_bytes, 0);
     s.root->cast_parameters(at::kDouble);

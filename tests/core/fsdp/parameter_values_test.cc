@@ -31,14 +31,14 @@ class Threes : public nn::ParameterSource {
   std::set<std::string> missing_;
 };
 
-struct Sharded {
+struct ShardedValues {
   std::shared_ptr<TinyStack> model;
   std::shared_ptr<Unit> root;
 };
 
 // Without values; the last block's first weight and bias are ignored.
-Sharded shard(const std::shared_ptr<World>& world) {
-  Sharded sharded;
+ShardedValues shard(const std::shared_ptr<World>& world) {
+  ShardedValues sharded;
   sharded.model = std::make_shared<TinyStack>(TinyStackOptions{4, 6, 2});
   for (const nn::NamedParameter& parameter : nn::named_unique_parameters(*sharded.model)) {
     const at::Tensor& tensor = parameter.tensor;
@@ -56,7 +56,7 @@ constexpr int kParameters = 10;
 
 TEST(LoadFromRankZero, TheOthersReadNothing) {
   run_ranks(3, [](const std::shared_ptr<World>& world) {
-    const Sharded s = shard(world);
+    const ShardedValues s = shard(world);
     Threes source;
     load_parameters(*s.root, source, LoadFrom::kRankZero);
     EXPECT_EQ(source.reads, world->rank() == 0 ? kParameters : 0);
@@ -70,7 +70,7 @@ TEST(LoadFromRankZero, TheOthersReadNothing) {
 
 TEST(LoadFromRankZero, AMissingIgnoredParameterIsEveryRanksErrorAndMayBeTriedAgain) {
   run_ranks(2, [](const std::shared_ptr<World>& world) {
-    const Sharded s = shard(world);
+    const ShardedValues s = shard(world);
     Threes broken({"block1.in.bias"});
     try {
       load_parameters(*s.root, broken, LoadFrom::kRankZero);

@@ -14,9 +14,9 @@ namespace {
 
 // Two units with matrices of 512 KiB, which travel by themselves.
 constexpr TinyStackOptions kOptions{256, 512, 2};
-constexpr int64_t kUnit = 4 * (2 * 256 * 512 + 256 + 512);
-constexpr int64_t kRoot = 4 * (256 * 256 + 256);
-constexpr int64_t kAll = 2 * kUnit + kRoot;
+constexpr int64_t kUnitBytes = 4 * (2 * 256 * 512 + 256 + 512);
+constexpr int64_t kRootBytes = 4 * (256 * 256 + 256);
+constexpr int64_t kAllBytes = 2 * kUnitBytes + kRootBytes;
 constexpr int kRanks = 4;
 
 struct Strategy {
@@ -30,12 +30,12 @@ struct Strategy {
 const std::vector<Strategy>& strategies() {
   static const std::vector<Strategy> all = {
       // Units gathered twice and the root once; all reduced.
-      {"FULL_SHARD", 0, ReshardAfterForward::kAuto, 0.75 * (2 * 2 * kUnit + kRoot + kAll)},
-      {"SHARD_GRAD_OP", 0, ReshardAfterForward::kNever, 0.75 * (kAll + kAll)},
-      {"NO_SHARD", 1, ReshardAfterForward::kAuto, 2 * 0.75 * kAll},
+      {"FULL_SHARD", 0, ReshardAfterForward::kAuto, 0.75 * (2 * 2 * kUnitBytes + kRootBytes + kAllBytes)},
+      {"SHARD_GRAD_OP", 0, ReshardAfterForward::kNever, 0.75 * (kAllBytes + kAllBytes)},
+      {"NO_SHARD", 1, ReshardAfterForward::kAuto, 2 * 0.75 * kAllBytes},
       // Over two ranks, then halves over two replicas.
       {"HYBRID_SHARD", 2, ReshardAfterForward::kAuto,
-       0.5 * (2 * 2 * kUnit + kRoot + kAll) + 0.5 * kAll}};
+       0.5 * (2 * 2 * kUnitBytes + kRootBytes + kAllBytes) + 0.5 * kAllBytes}};
   return all;
 }
 
@@ -44,8 +44,8 @@ std::shared_ptr<Mesh> mesh_of(const std::shared_ptr<World>& world, int64_t fsdp_
                         : Mesh::for_fsdp(world, fsdp_size);
 }
 
-struct Sharded {
-  Sharded(const std::shared_ptr<World>& world, const Strategy& strategy) {
+struct CountedShards {
+  CountedShards(const std::shared_ptr<World>& world, const Strategy& strategy) {
     Policy policy;
     policy.reshard_after_forward = strategy.reshard;
     root = fully_shard_by_kind(model, mesh_of(world, strategy.fsdp_size), policy, {"TinyBlock"});
@@ -54,12 +54,12 @@ struct Sharded {
   std::shared_ptr<Unit> root;
 };
 
-int64_t counted_bytes(const Sharded& s) {
+int64_t counted_bytes(const CountedShards& s) {
   const CommCounters counters = s.root->comm_counters();
   return counters.all_gather_bytes + counters.reduce_scatter_bytes + counters.all_reduce_bytes;
 }
 
-int64_t counted_in_a_step(const Sharded& s) {
+int64_t counted_in_a_step(const CountedShards& s) {
   const int64_t before = counted_bytes(s);
   (*s.model)(at::ones({2, 256})).sum().backward();
   return counted_bytes(s) - before;
@@ -67,7 +67,7 @@ int64_t counted_in_a_step(const Sharded& s) {
 
 // ranks_here: how many ranks this process counts for.
 void expect_minimum(const std::shared_ptr<World>& world, const Strategy& strategy, int ranks_here) {
-  const Sharded s(world, strategy);
+  const CountedShards s(world, strategy);
   counted_in_a_step(s);  // which connects
   // The count is the whole process's: nobody goes on while somebody else reads it.
   world->control().barrier();
@@ -102,7 +102,7 @@ TEST(TransportBytes, AFakeWorldCountsWhatARealOneReceives) {
   for (const Strategy& strategy : strategies()) {
     int64_t real = 0;
     run_ranks(kRanks, [&](const std::shared_ptr<World>& world) {
-      const int64_t counted = counted_in_a_step(Sharded(world, strategy));
+      const int64_t counted = counted_in_a_step(CountedShards(world, strategy));
       if (world->rank() == 0) {
         real = counted;
       }
@@ -111,7 +111,7 @@ TEST(TransportBytes, AFakeWorldCountsWhatARealOneReceives) {
     options.backend = BackendKind::kFake;
     options.rank = 0;
     options.world_size = kRanks;
-    EXPECT_EQ(counted_in_a_step(Sharded(World::join(options), strategy)), real) << strategy.name;
+    EXPECT_EQ(counted_in_a_step(CountedShards(World::join(options), strategy)), real) << strategy.name;
   }
 }
 

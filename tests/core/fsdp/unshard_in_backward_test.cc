@@ -38,17 +38,17 @@ class Embedded : public nn::Module {
   }
 };
 
-struct Sharded {
+struct ShardedChain {
   std::shared_ptr<Embedded> model = seed(std::make_shared<Embedded>(), 3);
   std::shared_ptr<Unit> root;
 };
 
-Sharded shard(const std::shared_ptr<World>& world, Schedule schedule) {
+ShardedChain shard(const std::shared_ptr<World>& world, Schedule schedule) {
   Policy policy;
   policy.reshard_after_forward = fsdp::ReshardAfterForward::kAlways;
   policy.schedule = schedule;
   const auto mesh = Mesh::for_fsdp(world, 0);
-  Sharded sharded;
+  ShardedChain sharded;
   for (const auto& mlp : sharded.model->mlps) {
     fsdp::fully_shard(mlp, mesh, policy);
   }
@@ -63,11 +63,11 @@ at::Tensor loss_of(nn::Module& model, int rank) {
 TEST(UnshardInBackward, OffSavesTheGatherOfAnEmbedding) {
   for (const Schedule schedule : {Schedule::kAgreed, Schedule::kOnUse}) {
     run_ranks(2, [&](const std::shared_ptr<World>& world) {
-      const Sharded all = shard(world, schedule);
-      const Sharded fewer = shard(world, schedule);
+      const ShardedChain all = shard(world, schedule);
+      const ShardedChain fewer = shard(world, schedule);
       fewer.root->set_unshard_in_backward(false);
       for (int step = 0; step < 2; ++step) {
-        for (const Sharded* s : {&all, &fewer}) {
+        for (const ShardedChain* s : {&all, &fewer}) {
           s->root->zero_grad();
           const at::Tensor loss = loss_of(*s->model, world->rank());
           s->root->tree().reset_stats();
@@ -97,7 +97,7 @@ std::string message_of_backward(const at::Tensor& loss) {
 TEST(UnshardInBackward, OffNamesTheUnitWhoseWeightsAreNeeded) {
   for (const Schedule schedule : {Schedule::kAgreed, Schedule::kOnUse}) {
     run_ranks(2, [&](const std::shared_ptr<World>& world) {
-      const Sharded s = shard(world, schedule);
+      const ShardedChain s = shard(world, schedule);
       Unit& second = *fsdp::find_unit(*s.model->mlps[1]);
       second.set_unshard_in_backward(false);
       const std::string message = message_of_backward(loss_of(*s.model, world->rank()));
@@ -114,7 +114,7 @@ TEST(UnshardInBackward, OffNamesTheUnitWhoseWeightsAreNeeded) {
 // Whose weights are there all the same: kept since forward, or gathered by hand.
 TEST(UnshardInBackward, OffIsNoErrorWhileTheWeightsAreThere) {
   run_ranks(2, [&](const std::shared_ptr<World>& world) {
-    const Sharded s = shard(world, Schedule::kAgreed);
+    const ShardedChain s = shard(world, Schedule::kAgreed);
     Unit& second = *fsdp::find_unit(*s.model->mlps[1]);
     second.set_unshard_in_backward(false);
     const at::Tensor loss = loss_of(*s.model, world->rank());
@@ -128,7 +128,7 @@ TEST(UnshardInBackward, OffIsNoErrorWhileTheWeightsAreThere) {
 // What a unit's checkpointed segment needs when it runs again cannot be told from what it saves.
 TEST(UnshardInBackward, OffIsRefusedForAUnitThatRunsAgain) {
   run_ranks(2, [&](const std::shared_ptr<World>& world) {
-    const Sharded s = shard(world, Schedule::kAgreed);
+    const ShardedChain s = shard(world, Schedule::kAgreed);
     nn::checkpoint_activations(*s.model->mlps[1]);
     Unit& second = *fsdp::find_unit(*s.model->mlps[1]);
     second.set_unshard_in_backward(false);

@@ -14,7 +14,7 @@ namespace {
 using State = std::map<std::string, at::Tensor>;
 
 // MLP(d), [MLP(d), Linear d -> d], MLP(d); each top child a group, and the root.
-std::shared_ptr<Sequence> nested(int64_t width) {
+std::shared_ptr<Sequence> nested_sequence(int64_t width) {
   return seed(std::make_shared<Sequence>(std::vector<ModulePtr>{
       std::make_shared<Mlp>(width),
       std::make_shared<Sequence>(std::vector<ModulePtr>{std::make_shared<Mlp>(width),
@@ -71,7 +71,7 @@ void expect_state_survives_a_forward(const Sharded& s, int64_t width, int rank) 
   for (const auto& [name, value] : after) {
     value.mul_(2);
   }
-  const auto doubled = nested(width);
+  const auto doubled = nested_sequence(width);
   const at::NoGradGuard no_grad;
   for (at::Tensor& parameter : doubled->parameters()) {
     parameter.mul_(2);
@@ -80,7 +80,7 @@ void expect_state_survives_a_forward(const Sharded& s, int64_t width, int rank) 
 }
 
 Sharded shard_nested(const MeshPtr& mesh, int64_t width, const Policy& policy) {
-  Sharded sharded{nested(width), nullptr};
+  Sharded sharded{nested_sequence(width), nullptr};
   sharded.root = shard_items_and_root(sharded.model, mesh, policy);
   return sharded;
 }
@@ -90,7 +90,7 @@ TEST(ChecklistSdm, SDM1_StateSharesMemoryWithTheParameters) {
     run_ranks(size, [](const WorldPtr& world) {
       for (int64_t width = 2; width <= 5; ++width) {
         expect_state_is_shared_and_written_in_place(
-            shard_nested(flat_mesh(world), width, policy_unset()), *nested(width), world->rank());
+            shard_nested(flat_mesh(world), width, policy_unset()), *nested_sequence(width), world->rank());
       }
     });
   }
@@ -120,7 +120,7 @@ TEST(ChecklistSdm, SDM3_HybridStateFollowsTheSameRules) {
         }
         expect_state_survives_a_forward(s, width, world->rank());
         expect_state_is_shared_and_written_in_place(shard_nested(mesh, width, policy_unset()),
-                                                    *nested(width), world->rank());
+                                                    *nested_sequence(width), world->rank());
       }
     });
   }
