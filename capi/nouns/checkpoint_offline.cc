@@ -9,6 +9,7 @@
 #include "core/ckpt/formats/convert.h"
 #include "core/ckpt/dcp/dcp_source.h"
 #include "core/ckpt/formats/inspect.h"
+#include "core/ckpt/store/find_checkpoint.h"
 #include "core/ckpt/state/state_source.h"
 #include "include/fsdp2/checkpoint.h"
 

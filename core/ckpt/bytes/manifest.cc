@@ -17,7 +17,8 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::string_view kHead = "fsdp2-manifest 1 ";
-constexpr size_t kHeadBytes = kHead.size() + kChecksumDigits + 1;  // with the checksum and the line's end
+constexpr size_t kHeadBytes =
+    kHead.size() + kChecksumDigits + 1;  // with the checksum and the line's end
 constexpr int64_t kMaxManifestBytes = int64_t{1} << 31;
 
 bool comes_before(const ManifestItem& item, const std::pair<const std::string&, int64_t>& place) {

@@ -24,6 +24,10 @@ const char* format_name(CheckpointFormat format);
 // (kHuggingFaceDirectory) replaces any: its writer keeps what else is there.
 Replaceable replaceable_by(CheckpointFormat format);
 
+// The format of whole tensors that the name of a file to write stands for: .pth, .pt and .bin files
+// are torch.save's, all others safetensors.
+CheckpointFormat full_format_of(const std::string& path);
+
 // Errors: kNotFound if nothing is there; kUnsupported, saying what was looked for, if it is none of
 // them (a torch.save file of before 1.6 is told apart); kIo.
 CheckpointFormat detect_format(const std::string& path);

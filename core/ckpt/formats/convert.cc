@@ -1,11 +1,9 @@
 #include "core/ckpt/formats/convert.h"
 
-#include <ATen/ops/empty.h>
-
 #include <algorithm>
-#include <filesystem>
 #include <memory>
 #include <optional>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -13,14 +11,11 @@
 #include "core/base/file.h"
 #include "core/base/log.h"
 #include "core/base/progress_log.h"
-#include "core/ckpt/dcp/description.h"
-#include "core/ckpt/dcp/item_file.h"
-#include "core/ckpt/formats/full_writer.h"
+#include "core/ckpt/formats/format_table.h"
+#include "core/ckpt/formats/make_full_writer.h"
 #include "core/ckpt/formats/open_checkpoint.h"
 #include "core/ckpt/state/state_source.h"
-#include "core/ckpt/state/state_tree.h"
-#include "core/ckpt/store/pending_directory.h"
-#include "core/ckpt/torch/per_rank_files.h"
+#include "core/ckpt/state/tree_copy.h"
 #include "core/ckpt/value/printable_name.h"
 
 namespace fsdp2::ckpt {
@@ -30,12 +25,6 @@ namespace {
 constexpr char kModel[] = "model";
 constexpr int64_t kMaxConfigBytes = int64_t{1} << 24;
 
-// An entry of the source and where it goes.
-struct Move {
-  const StateEntry* from;
-  StatePath path;
-};
-
 bool is_under_model(const StateEntry& entry) {
   return entry.path.size() >= 2 && entry.path[0] == PathPart(std::string(kModel));
 }
@@ -43,32 +32,28 @@ bool is_under_model(const StateEntry& entry) {
 class Conversion {
  public:
   Conversion(const std::string& from, const std::string& to, const ConvertOptions& options)
-      : source_(open_checkpoint(from)), to_(to), options_(options) {}
+      : source_(open_checkpoint(from)), to_(to), options_(options), row_(row_of(options.format)) {}
 
   ConvertResult run();
 
  private:
+  // Names of parameters, not a tree.
   bool needs_flat() const {
-    return options_.model_only || options_.format == CheckpointFormat::kSafetensors ||
-           options_.format == CheckpointFormat::kHuggingFaceDirectory;
+    return options_.model_only || (row_.make_writer != nullptr && row_.copy_tree == nullptr);
   }
   bool is_readable(const StateEntry& object) const;
   void choose();
   void count_written(const at::Tensor& tensor);
   void write_flat();
-  void write_dcp();
-  void write_pth_tree();
-  void write_per_rank(int rank, const std::string& save_id);
+  void write_tree();
   std::string config_json() const;
   double bytes_to_write() const;
-  TensorSpec spec_of(const Move& move) const {
-    return {name_of(move.path), *move.from->dtype, move.from->shape};
-  }
 
   std::unique_ptr<StateSource> source_;
   const std::string& to_;
   const ConvertOptions& options_;
-  std::vector<Move> moves_;
+  const FormatRow& row_;
+  std::vector<TreeMove> moves_;
   ConvertResult result_;
   std::optional<ProgressLog> progress_;
 };
@@ -119,7 +104,7 @@ void Conversion::choose() {
 
 double Conversion::bytes_to_write() const {
   double bytes = 0;
-  for (const Move& move : moves_) {
+  for (const TreeMove& move : moves_) {
     if (move.from->dtype) {
       bytes += static_cast<double>(c10::multiply_integers(move.from->shape)) *
                static_cast<double>(c10::elementSize(*move.from->dtype));
@@ -152,7 +137,7 @@ std::string Conversion::config_json() const {
 void Conversion::write_flat() {
   std::vector<TensorSpec> plan;
   std::unordered_map<std::string, const StateEntry*> by_name;
-  for (const Move& move : moves_) {
+  for (const TreeMove& move : moves_) {
     plan.push_back(spec_of(move));
     by_name.emplace(plan.back().name, move.from);
   }
@@ -168,127 +153,22 @@ void Conversion::write_flat() {
   writer->finish();
 }
 
-void Conversion::write_dcp() {
-  constexpr char kFile[] = "__0_0.distcp";
-  PendingDirectory pending(to_, replaceable_by(CheckpointFormat::kDcpDirectory));
-  std::vector<DcpEntry> entries;
-  DcpPart part{kFile, 0, {}};
-  ItemWriter file(pending.path() + "/" + kFile);
-  for (const Move& move : moves_) {
-    DcpEntry entry{name_of(move.path), move.path, std::nullopt, {}};
-    Box chunk;
-    WrittenItem written;
-    if (move.from->dtype) {
-      entry.tensor = ChunkedTensor{*move.from->dtype, move.from->shape, {}};
-      chunk = {std::vector<int64_t>(move.from->shape.size(), 0), move.from->shape};
-      const at::Tensor tensor = read_whole(*source_, *move.from);
-      written = file.append_tensor(tensor);
-      count_written(tensor);
-    } else {
-      const PythonValue value = source_->read_object(*move.from);
-      written = file.append([&](const ByteSink& sink) { write_object_item(sink, value); });
-    }
-    part.items.push_back({entries.size(), std::move(chunk), std::move(written)});
-    entries.push_back(std::move(entry));
-  }
-  file.finish();
-  part.bytes = file.bytes_written();
-  write_dcp_description(pending.path(), std::move(entries), {part});
-  pending.commit();
-}
-
-void Conversion::write_pth_tree() {
-  std::vector<std::pair<StatePath, PythonValue>> values;
-  std::vector<TensorSpec> plan;
-  std::vector<const StateEntry*> tensors;
-  for (const Move& move : moves_) {
-    if (move.from->dtype) {
-      values.emplace_back(move.path, describe_tensor(static_cast<int64_t>(plan.size()),
-                                                     *move.from->dtype, move.from->shape));
-      plan.push_back(spec_of(move));
-      tensors.push_back(move.from);
-    } else {
-      values.emplace_back(move.path, source_->read_object(*move.from));
-    }
-  }
-  const auto writer = make_tree_writer(to_, make_tree(values), plan);
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    const at::Tensor tensor = read_whole(*source_, *tensors[i]);
-    writer->append(plan[i].name, tensor);
-    count_written(tensor);
-  }
-  writer->finish();
-}
-
-void Conversion::write_per_rank(int rank, const std::string& save_id) {
-  std::vector<std::pair<StatePath, PythonValue>> values;
-  std::vector<TensorSpec> plan;
-  std::vector<std::pair<const StateEntry*, std::vector<int64_t>>> boxes;
-  PythonDict shards;
-  for (const Move& move : moves_) {
-    if (!move.from->dtype) {
-      values.emplace_back(move.path, source_->read_object(*move.from));
-      continue;
-    }
-    TensorSpec spec = spec_of(move);
-    std::vector<int64_t> offsets(spec.shape.size(), 0);
-    if (!spec.shape.empty()) {
-      PerRankShard shard = shard_of(spec.shape, rank, options_.ranks);
-      shards.items.push_back({spec.name, describe_shard(spec.shape, shard.offsets)});
-      offsets = shard.offsets;
-      spec.shape = shard.sizes;
-    }
-    values.emplace_back(move.path,
-                        describe_tensor(static_cast<int64_t>(plan.size()), spec.dtype, spec.shape));
-    boxes.emplace_back(move.from, offsets);
-    plan.push_back(std::move(spec));
-  }
-  values.emplace_back(StatePath{"fsdp2"},
-                      describe_rank(rank, options_.ranks, std::move(shards), save_id));
-  const auto writer = make_tree_writer(to_ + "/" + per_rank_file_name(options_.step, rank),
-                                       make_tree(values), plan);
-  for (size_t i = 0; i < plan.size(); ++i) {
-    at::Tensor tensor = at::empty(plan[i].shape, plan[i].dtype);
-    if (tensor.numel() > 0) {
-      source_->read(*boxes[i].first, boxes[i].second, tensor);
-    }
-    writer->append(plan[i].name, tensor);
-    count_written(tensor);
-  }
-  writer->finish();
+void Conversion::write_tree() {
+  row_.copy_tree({*source_, std::move(moves_), to_,
+                  [this](const at::Tensor& tensor) { count_written(tensor); }, options_.ranks,
+                  options_.step});
 }
 
 ConvertResult Conversion::run() {
   choose();
   progress_.emplace("checkpoint", "writing " + to_, bytes_to_write());
-  if (needs_flat() && options_.format != CheckpointFormat::kDcpDirectory &&
-      options_.format != CheckpointFormat::kPthPerRankDirectory) {
+  if (needs_flat() && (row_.make_writer != nullptr || row_.copy_tree == nullptr)) {
     write_flat();
     return result_;
   }
-  switch (options_.format) {
-    case CheckpointFormat::kDcpDirectory:
-      write_dcp();
-      break;
-    case CheckpointFormat::kPth:
-      write_pth_tree();
-      break;
-    case CheckpointFormat::kPthPerRankDirectory: {
-      FSDP2_CHECK(options_.ranks >= 1, Code::kInvalidArgument, "expected at least 1 rank, got {}",
-                  options_.ranks);
-      std::error_code error;
-      std::filesystem::create_directories(to_, error);
-      FSDP2_CHECK(!error, Code::kIo, "{}: cannot make the directory: {}", to_, error.message());
-      const std::string save_id = make_save_id();
-      for (int rank = 0; rank < options_.ranks; ++rank) {
-        write_per_rank(rank, save_id);
-      }
-      remove_further_ranks(to_, options_.step, options_.ranks);
-      break;
-    }
-    default:
-      fail(Code::kUnsupported, "{}: {} is not written", to_, format_name(options_.format));
-  }
+  FSDP2_CHECK(row_.copy_tree != nullptr, Code::kUnsupported, "{}: {} is not written", to_,
+              row_.name);
+  write_tree();
   return result_;
 }
 

@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <system_error>
 
 #include "core/base/error.h"
 #include "core/ckpt/dcp/dcp_source.h"
@@ -13,6 +12,7 @@
 #include "core/ckpt/formats/open_checkpoint.h"
 #include "core/ckpt/state/state_source.h"
 #include "core/ckpt/store/checkpoint_directory.h"
+#include "core/ckpt/store/find_checkpoint.h"
 
 namespace fsdp2::ckpt {
 
@@ -21,8 +21,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr size_t kLongestValue = 2000;
-// Trainers write all of a run into it, beside the model alone.
-constexpr char kRunDirectory[] = "dcp";
 
 std::string python_text(const PythonValue& value);
 
@@ -195,19 +193,6 @@ std::string inspect_checkpoint(const std::string& given) {
 
 void verify_checkpoint(const std::string& path) {
   open_checkpoint(find_checkpoint(path))->verify();
-}
-
-std::string find_checkpoint(const std::string& given) {
-  const std::string path = resolve_checkpoint(given);
-  std::error_code error;
-  if (!std::filesystem::is_directory(path, error) ||
-      std::filesystem::exists(path + "/.metadata", error)) {
-    return path;
-  }
-  if (std::filesystem::exists(path + "/" + kRunDirectory + "/.metadata", error)) {
-    return path + "/" + kRunDirectory;
-  }
-  return find_latest_checkpoint(path).value_or(path);
 }
 
 }  // namespace fsdp2::ckpt

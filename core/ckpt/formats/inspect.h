@@ -23,9 +23,4 @@ std::string inspect_checkpoint(const std::string& path);
 // Reads all of it and compares every checksum there is. kCorruptData names file and item.
 void verify_checkpoint(const std::string& path);
 
-// The path of the checkpoint to go on from: `path` itself, the directory dcp in it if that holds
-// one (all of a run, where `path` has the model alone for other programs), or the newest complete
-// one in it if it is a directory of a series. kNotFound if there is none.
-std::string find_checkpoint(const std::string& path);
-
 }  // namespace fsdp2::ckpt

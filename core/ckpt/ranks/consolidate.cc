@@ -7,9 +7,10 @@
 
 #include "core/base/error.h"
 #include "core/base/file.h"
-#include "core/ckpt/formats/model_files.h"
 #include "core/ckpt/formats/open_checkpoint.h"
 #include "core/ckpt/ranks/rank_exchange.h"
+#include "core/ckpt/safetensors/detect.h"
+#include "core/ckpt/safetensors/model_files.h"
 #include "core/ckpt/safetensors/safetensors_file.h"
 #include "core/ckpt/state/state_source.h"
 #include "core/ckpt/store/pending_directory.h"
@@ -62,7 +63,7 @@ void consolidate_safetensors(World& world, const std::string& from, const std::s
     source = open_checkpoint(from);
     files = plan_model_files(tensors_in(*source), options);
     if (world.rank() == 0) {
-      pending.emplace(to, replaceable_by(CheckpointFormat::kHuggingFaceDirectory));
+      pending.emplace(to, replaceable_by_model());
       exchange.put(kPendingModel, pending->path());
     }
     return model_index_text(files);

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "core/ckpt/formats/full_writer.h"
+#include "core/ckpt/safetensors/model_files.h"
 #include "core/comm/world.h"
 
 namespace fsdp2::ckpt {

@@ -3,7 +3,6 @@
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -17,6 +16,7 @@
 #include "core/ckpt/state/state_names.h"
 #include "core/ckpt/state/state_source.h"
 #include "core/ckpt/torch/per_rank_files.h"
+#include "core/ckpt/torch/pth_tree.h"
 #include "core/comm/agreement.h"
 
 namespace fsdp2::ckpt {
@@ -165,14 +165,6 @@ void save_per_rank(fsdp::Unit& root, const std::string& directory, int64_t step)
     exchange.remove(kSaveId);
     remove_further_ranks(directory, step, world.size());
   }
-}
-
-CheckpointFormat full_format_of(const std::string& path) {
-  const std::string extension = std::filesystem::path(path).extension().string();
-  constexpr std::array kTorch = {".pth", ".pt", ".bin"};
-  return std::find(kTorch.begin(), kTorch.end(), extension) != kTorch.end()
-             ? CheckpointFormat::kPth
-             : CheckpointFormat::kSafetensors;
 }
 
 namespace {

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "core/ckpt/formats/checkpoint_format.h"
-#include "core/ckpt/formats/full_writer.h"
+#include "core/ckpt/formats/make_full_writer.h"
 #include "core/fsdp/fully_shard.h"
 
 namespace fsdp2::ckpt {
@@ -25,9 +25,6 @@ void save_full_state_dict(fsdp::Unit& root, const std::string& path, CheckpointF
 // Collective. Each rank writes what it holds into `directory` (made if it is missing), without
 // communication of tensor data; see per_rank_files.h.
 void save_per_rank(fsdp::Unit& root, const std::string& directory, int64_t step);
-
-// The format that a path's name stands for: .pth, .pt and .bin files or safetensors.
-CheckpointFormat full_format_of(const std::string& path);
 
 // Collective, from any format. Each rank reads only its own rows. A tie may stand under any of its
 // names.

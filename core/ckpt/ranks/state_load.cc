@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/ckpt/formats/inspect.h"
 #include "core/ckpt/formats/open_checkpoint.h"
 #include "core/ckpt/state/state_source.h"
+#include "core/ckpt/store/find_checkpoint.h"
 #include "core/comm/agreement.h"
 
 namespace fsdp2::ckpt {

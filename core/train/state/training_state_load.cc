@@ -13,7 +13,7 @@
 
 #include "core/ckpt/formats/open_checkpoint.h"
 #include "core/base/error.h"
-#include "core/ckpt/formats/inspect.h"
+#include "core/ckpt/store/find_checkpoint.h"
 #include "core/ckpt/state/state_names.h"
 #include "core/comm/agreement.h"
 #include "core/train/state/hyper_parameters_load.h"

@@ -1,5 +1,6 @@
 // What a checkpoint is said to hold, also where some of it is not read.
 #include "core/ckpt/formats/inspect.h"
+#include "core/ckpt/store/find_checkpoint.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

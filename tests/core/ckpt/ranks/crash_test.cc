@@ -15,7 +15,7 @@
 #include <thread>
 
 #include "core/ckpt/dcp/dcp_source.h"
-#include "core/ckpt/formats/full_writer.h"
+#include "core/ckpt/formats/make_full_writer.h"
 #include "core/ckpt/formats/open_checkpoint.h"
 #include "core/ckpt/safetensors/hugging_face_directory.h"
 #include "core/ckpt/store/checkpoint_directory.h"

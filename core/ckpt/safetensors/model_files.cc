@@ -1,4 +1,4 @@
-#include "core/ckpt/formats/model_files.h"
+#include "core/ckpt/safetensors/model_files.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>

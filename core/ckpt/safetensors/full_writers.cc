@@ -1,26 +1,21 @@
-#include "core/ckpt/formats/full_writer.h"
+#include "core/ckpt/safetensors/full_writers.h"
 
 #include <filesystem>
 #include <optional>
 #include <regex>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/base/file.h"
-#include "core/ckpt/formats/model_files.h"
+#include "core/ckpt/safetensors/detect.h"
 #include "core/ckpt/safetensors/safetensors_file.h"
 #include "core/ckpt/store/checkpoint_directory.h"
 #include "core/ckpt/store/linked_copy.h"
 #include "core/ckpt/store/pending_directory.h"
-#include "core/ckpt/torch/pth_file.h"
 
 namespace fsdp2::ckpt {
 
 namespace {
-
-std::vector<TensorSpec> sorted_by_item_size(std::vector<TensorSpec> plan) {
-  sort_by_item_size(plan);
-  return plan;
-}
 
 class OneSafetensors final : public FullWriter {
  public:
@@ -36,24 +31,6 @@ class OneSafetensors final : public FullWriter {
   SafetensorsWriter writer_;
 };
 
-class OnePth final : public FullWriter {
- public:
-  OnePth(const std::string& path, const std::vector<TensorSpec>& plan)
-      : FullWriter(plan), writer_(path, plan) {}
-  OnePth(const std::string& path, const PythonValue& tree, const std::vector<TensorSpec>& plan)
-      : FullWriter(plan), writer_(path, tree, plan) {}
-
-  void append(const std::string& name, const at::Tensor& tensor) override {
-    writer_.append(name, tensor);
-  }
-  void finish() override { writer_.finish(); }
-
- private:
-  PthWriter writer_;
-};
-
-// config.json, and model.safetensors or an index and its shards, beside what else is in the
-// directory already: a tokenizer and more. Weights that were there go with the old directory.
 class ModelDirectory final : public FullWriter {
  public:
   ModelDirectory(const std::string& path, std::vector<TensorSpec> plan,
@@ -64,7 +41,7 @@ class ModelDirectory final : public FullWriter {
       : FullWriter(tensors_of(files)), files_(std::move(files)) {
     FSDP2_CHECK(!options.config_json.empty(), Code::kInvalidArgument,
                 "{}: a model directory needs a config.json, none was given", path);
-    pending_.emplace(path, replaceable_by(CheckpointFormat::kHuggingFaceDirectory));
+    pending_.emplace(path, replaceable_by_model());
     write_text("config.json", options.config_json);
     if (has_index(files_, options)) {
       write_text(kModelIndex, model_index_text(files_));
@@ -122,36 +99,20 @@ class ModelDirectory final : public FullWriter {
 
 }  // namespace
 
-std::unique_ptr<FullWriter> make_full_writer(const std::string& path, CheckpointFormat format,
-                                             std::vector<TensorSpec> plan,
-                                             const FullWriterOptions& options) {
-  switch (format) {
-    case CheckpointFormat::kSafetensors:
-      return std::make_unique<OneSafetensors>(path, std::move(plan));
-    case CheckpointFormat::kPth:
-      return std::make_unique<OnePth>(path, plan);
-    case CheckpointFormat::kHuggingFaceDirectory:
-      return std::make_unique<ModelDirectory>(path, std::move(plan), options);
-    default:
-      fail(Code::kUnsupported, "{}: {} does not hold whole tensors", path, format_name(format));
-  }
+std::vector<TensorSpec> sorted_by_item_size(std::vector<TensorSpec> plan) {
+  sort_by_item_size(plan);
+  return plan;
 }
 
-std::vector<TensorSpec> order_of_writing(std::vector<TensorSpec> plan, CheckpointFormat format,
-                                         const FullWriterOptions& options) {
-  switch (format) {
-    case CheckpointFormat::kPth:
-      return plan;
-    case CheckpointFormat::kHuggingFaceDirectory:
-      return tensors_of(plan_model_files(std::move(plan), options));
-    default:
-      return sorted_by_item_size(std::move(plan));
-  }
+std::unique_ptr<FullWriter> make_safetensors_writer(const std::string& path,
+                                                    std::vector<TensorSpec> plan) {
+  return std::make_unique<OneSafetensors>(path, std::move(plan));
 }
 
-std::unique_ptr<FullWriter> make_tree_writer(const std::string& path, const PythonValue& tree,
-                                             std::vector<TensorSpec> plan) {
-  return std::make_unique<OnePth>(path, tree, plan);
+std::unique_ptr<FullWriter> make_model_directory_writer(const std::string& path,
+                                                        std::vector<TensorSpec> plan,
+                                                        const FullWriterOptions& options) {
+  return std::make_unique<ModelDirectory>(path, std::move(plan), options);
 }
 
 }  // namespace fsdp2::ckpt

@@ -1,0 +1,37 @@
+// A tree of tensors and objects on its way from one checkpoint into another, one tensor in memory
+// at a time.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/ckpt/state/state_source.h"
+#include "core/ckpt/value/state_path.h"
+#include "core/ckpt/value/tensor_spec.h"
+
+namespace fsdp2::ckpt {
+
+// An entry of the source and where it goes.
+struct TreeMove {
+  const StateEntry* from;
+  StatePath path;
+};
+
+struct TreeCopy {
+  const StateSource& source;
+  std::vector<TreeMove> moves;
+  std::string to;                                              // path
+  std::function<void(const at::Tensor& tensor)> note_written;  // called after each tensor
+  // For formats of one file a rank: how many, and the step in their names.
+  int ranks = 1;
+  int64_t step = 0;
+};
+
+// REQUIRES: the entry is a tensor.
+TensorSpec spec_of(const TreeMove& move);
+
+}  // namespace fsdp2::ckpt

@@ -1,0 +1,42 @@
+#include "core/ckpt/torch/pth_listing.h"
+
+#include <fmt/format.h>
+
+#include "core/base/directory.h"
+#include "core/ckpt/torch/archive.h"
+#include "core/ckpt/torch/detect.h"
+#include "core/ckpt/torch/pth_file.h"
+
+namespace fsdp2::ckpt {
+
+namespace {
+
+void add_archive(const std::string& path, std::vector<ListedTensor>& tensors) {
+  const TorchArchive archive(path);
+  for (const PthTensor& found : list_tensors(archive.root())) {
+    tensors.push_back(listed_whole(found.name, found.tensor->dtype, found.tensor->shape, path));
+    if (const auto checksum = archive.checksum(*found.tensor)) {
+      tensors.back().chunks[0].checksum = fmt::format("crc32:{:08x}", *checksum);
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<ListedTensor> list_pth(const std::string& path) {
+  std::vector<ListedTensor> tensors;
+  add_archive(path, tensors);
+  return tensors;
+}
+
+std::vector<ListedTensor> list_per_rank_pth(const std::string& directory) {
+  std::vector<ListedTensor> tensors;
+  for (const std::string& name : names_in(directory)) {
+    if (is_per_rank_pth(name)) {
+      add_archive(directory + "/" + name, tensors);
+    }
+  }
+  return tensors;
+}
+
+}  // namespace fsdp2::ckpt

@@ -1,0 +1,16 @@
+// Lists the tensors of .pth files, without their values.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/ckpt/state/listed_tensor.h"
+
+namespace fsdp2::ckpt {
+
+// Errors: those of TorchArchive.
+std::vector<ListedTensor> list_pth(const std::string& path);
+// Of all files of ranks in a directory, one after the other.
+std::vector<ListedTensor> list_per_rank_pth(const std::string& directory);
+
+}  // namespace fsdp2::ckpt
