@@ -53,6 +53,14 @@ bool is_inside(std::string_view name, std::string_view parent) {
          (name.size() > parent.size() && name[parent.size()] == '.' && starts_with(name, parent));
 }
 
+std::string list_some(const std::vector<std::string>& names, size_t most) {
+  std::string text;
+  for (size_t i = 0; i < names.size() && i < most; ++i) {
+    text += (i == 0 ? "" : ", ") + names[i];
+  }
+  return names.size() > most ? text + ", ..." : text;
+}
+
 std::optional<size_t> find_malformed_utf8(std::string_view text) {
   for (size_t i = 0; i < text.size();) {
     const size_t length = length_of(byte_at(text, i));

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <thread>
-#include <vector>
 
 #include "core/base/error.h"
 
@@ -30,23 +29,6 @@ constexpr int kLooksPerTimeout = 16;
 constexpr char kProgress[] = "progress";
 constexpr char kRead[] = "read";
 
-// What the store answers. It is lost with the process that keeps it.
-template <typename Question>
-auto ask(World& world, const Question& question) {
-  try {
-    return question(world.store());
-  } catch (const Error&) {
-    throw;
-  } catch (...) {
-    const std::string text = current_exception_text();
-    FSDP2_CHECK(!world.failure().failed(), Code::kPeerFailed, "a rank failed: {}",
-                world.failure().text());
-    fail(Code::kComm,
-         "saving a checkpoint: the job's store, which rank 0 or the launcher keeps, is lost: {}",
-         text);
-  }
-}
-
 microseconds pause_after(Clock::duration waited, int ranks) {
   const microseconds shortest = kShortestPause * std::max(1, ranks / kRanksPerShortestPause);
   const auto part = std::chrono::duration_cast<microseconds>(waited / kPausesPerWait);
@@ -57,23 +39,19 @@ microseconds pause_after(Clock::duration waited, int ranks) {
 
 // Every rank counts for itself, and so comes to the same number as all others.
 RankExchange::RankExchange(World& world)
-    : world_(world), number_(ask(world, [&](c10d::Store& store) {
-        return store.add(fmt::format("checkpoint/of/{}", world.rank()), 1);
-      })) {}
+    : world_(world),
+      notes_(world, "saving a checkpoint"),
+      number_(notes_.count(fmt::format("checkpoint/of/{}", world.rank()), 1)) {}
 
 std::string RankExchange::full(const std::string& key) const {
   return fmt::format("checkpoint/{}/{}", number_, key);
 }
 
 void RankExchange::put(const std::string& key, const std::string& text) {
-  ask(world_, [&](c10d::Store& store) {
-    store.set(full(key), std::vector<uint8_t>(text.begin(), text.end()));
-  });
+  notes_.put(full(key), text);
 }
 
-int64_t RankExchange::count(const char* key, int64_t more) {
-  return ask(world_, [&](c10d::Store& store) { return store.add(full(key), more); });
-}
+int64_t RankExchange::count(const char* key, int64_t more) { return notes_.count(full(key), more); }
 
 std::string RankExchange::get(const std::string& key, const std::string& what) {
   const std::string name = full(key);
@@ -83,9 +61,8 @@ std::string RankExchange::get(const std::string& key, const std::string& what) {
   auto next_look = start + between_looks;
   int64_t progress = 0;
   bool failed = false;
-  // Not Store::get: it would keep the connection from the thread that trains.
-  const auto is_there = [&](c10d::Store& store) { return store.check({name}); };
-  while (!ask(world_, is_there)) {
+  // A get that waits would keep the connection from the thread that trains.
+  while (!notes_.has(name)) {
     const auto now = Clock::now();
     if (!failed && world_.failure().failed()) {
       failed = true;
@@ -106,9 +83,7 @@ std::string RankExchange::get(const std::string& key, const std::string& what) {
     }
     std::this_thread::sleep_for(pause_after(now - start, world_.size()));
   }
-  const std::vector<uint8_t> text =
-      ask(world_, [&](c10d::Store& store) { return store.get(name); });
-  return {text.begin(), text.end()};
+  return notes_.get(name);
 }
 
 void RankExchange::note_progress() {
@@ -136,8 +111,6 @@ bool RankExchange::wait_until_read_by(int ranks) {
   return true;
 }
 
-void RankExchange::remove(const std::string& key) {
-  ask(world_, [&](c10d::Store& store) { return store.deleteKey(full(key)); });
-}
+void RankExchange::remove(const std::string& key) { notes_.remove(full(key)); }
 
 }  // namespace fsdp2::ckpt

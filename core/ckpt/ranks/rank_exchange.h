@@ -1,5 +1,5 @@
-// What ranks tell each other while checkpoints are written: short texts by way of the store, so
-// that a background thread can take part while training communicates.
+// What ranks tell each other while checkpoints are written: short texts that a background
+// thread can exchange while training communicates; see shared_notes.h.
 #pragma once
 
 #include <atomic>
@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 
+#include "core/comm/shared_notes.h"
 #include "core/comm/world.h"
 
 namespace fsdp2::ckpt {
@@ -37,6 +38,7 @@ class RankExchange {
   int64_t count(const char* key, int64_t more);
 
   World& world_;
+  SharedNotes notes_;
   int64_t number_;
   std::atomic<std::chrono::steady_clock::rep> next_note_{0};
 };

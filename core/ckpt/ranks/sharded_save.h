@@ -3,9 +3,8 @@
 //
 //   ShardedSaver saver(root->shared_mesh());
 //   saver.save(state, {"out/step-00000100"});
-//   saver.start(state, {"out/step-00000200", /*keep_last=*/3});  // copies; writes in the
-//   background
-//   ...
+//   saver.start(state, {"out/step-00000200", /*keep_last=*/3});  // copies, then returns
+//   ...                                                          // while it is written
 //   saver.wait();
 //
 // In the foreground: agreement, one small all-gather, and for start a copy of what this rank writes

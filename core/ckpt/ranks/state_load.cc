@@ -3,12 +3,12 @@
 #include <ATen/core/grad_mode.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/text.h"
 #include "core/ckpt/formats/open_checkpoint.h"
 #include "core/ckpt/state/state_source.h"
 #include "core/ckpt/store/find_checkpoint.h"
@@ -40,10 +40,8 @@ void check_names(const StateSource& source, const StateDict& state) {
       missing.push_back(object.name);
     }
   }
-  const auto shown = static_cast<std::ptrdiff_t>(std::min(missing.size(), kNamesInMessage));
-  FSDP2_CHECK(missing.empty(), Code::kNotFound, "{}: {} names are missing: {}{}", source.path(),
-              missing.size(), fmt::join(missing.begin(), missing.begin() + shown, ", "),
-              missing.size() > kNamesInMessage ? ", ..." : "");
+  FSDP2_CHECK(missing.empty(), Code::kNotFound, "{}: {} names are missing: {}", source.path(),
+              missing.size(), list_some(missing, kNamesInMessage));
 }
 
 void check_kinds(const StateSource& source, const StateDict& state) {

@@ -3,9 +3,9 @@
 //
 //   shard-00002-model-00001-of-00003.safetensors     rank 1's chunks of the tensors of file 1 of 3
 //
-//   "__metadata__": {"format": "pt", "DCP_VERSION": "1.0",
-//                    "DCP_SHARDING_INFO": "{\"w\": {\"saved_offsets\": [2, 0], \"shape\": [4,
-//                    4]}}"}
+//   "__metadata__": {"format": "pt", "DCP_VERSION": "1.0", "DCP_SHARDING_INFO": <a JSON text>}
+//
+//   {"w": {"saved_offsets": [2, 0], "shape": [4, 4]}}     the text
 //
 // "shape", of the whole tensor, is ours: Python takes the end of the last chunk, so that a file
 // that is missing would not show.

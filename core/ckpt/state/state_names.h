@@ -1,16 +1,14 @@
 // Finds our tensors in a checkpoint whose names are not quite ours.
 //
-//   ours                                     read as well
-//   model.<parameter>                        <any prefix><parameter>: "", "app.model.", "module."
-//   ... optim.state.<parameter>.<slot>           <any prefix>state.<parameter>.<slot>  (torchtitan)
-//                                            <any prefix>state.<number>.<slot>     (ROLL:
-//                                            optimizers whose own state_dict was saved, numbers in
-//                                            the order of the parameters that the optimizer was
-//                                            given)
+//   ours                            read as well
+//   model.<parameter>               <any prefix><parameter>, with "", "app.model.", "module.", ...
+//   optim.state.<parameter>.<slot>  <any prefix>state.<parameter>.<slot>, as torchtitan saves it
+//                                   <any prefix>state.<number>.<slot>, as ROLL saves it
 //
-// Of several prefixes the one that fits most names is taken. Where the model has none, what
-// trainers are known to keep beside it (rng_state.cpu, train_state.step, ...) is not taken for a
-// part of it.
+// The numbers are those of an optimizer whose own state_dict was saved: they follow the order of
+// the parameters that it was given. If several prefixes fit, the one that fits most names is taken.
+// Where the model has none, what trainers are known to keep beside it (rng_state.cpu,
+// train_state.step, ...) is not taken for a part of it.
 #pragma once
 
 #include <string>

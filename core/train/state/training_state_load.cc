@@ -13,6 +13,7 @@
 
 #include "core/ckpt/formats/open_checkpoint.h"
 #include "core/base/error.h"
+#include "core/base/text.h"
 #include "core/ckpt/store/find_checkpoint.h"
 #include "core/ckpt/state/state_names.h"
 #include "core/comm/agreement.h"
@@ -149,10 +150,8 @@ void Loader::check_names(bool partial) const {
   }
   const auto check = [&](const std::vector<std::string>& names, Code code, const char* what,
                          const char* remedy) {
-    const size_t shown = std::min(names.size(), kNamesInMessage);
-    FSDP2_CHECK(names.empty(), code, "{}: {} {}: {}{} ({})", source_.path(), names.size(), what,
-                fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
-                names.size() > shown ? ", ..." : "", remedy);
+    FSDP2_CHECK(names.empty(), code, "{}: {} {}: {} ({})", source_.path(), names.size(), what,
+                list_some(names, kNamesInMessage), remedy);
   };
   check(report_.missing, Code::kNotFound, "missing keys", "a partial load leaves them as they are");
   check(report_.unexpected, Code::kInvalidArgument, "unexpected keys",

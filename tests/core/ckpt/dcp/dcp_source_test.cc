@@ -28,7 +28,7 @@ int64_t bytes_read() {
   return key == "rchar:" ? value : -1;
 }
 
-class DcpDirectoryTest : public FileTest {
+class DcpSourceTest : public FileTest {
  protected:
   std::string run() const { return path("run"); }
 
@@ -54,7 +54,7 @@ std::vector<std::pair<std::string, at::Tensor>> targets() {
           {"columns", at::empty({64, 7})}};
 }
 
-TEST_F(DcpDirectoryTest, FlippedBitIsFoundWhateverItIsReadInto) {
+TEST_F(DcpSourceTest, FlippedBitIsFoundWhateverItIsReadInto) {
   const at::Tensor stored = at::randn({64, 96});
   for (const bool has_manifest : {false, true}) {
     DcpBuilder builder(run());
@@ -86,7 +86,7 @@ TEST_F(DcpDirectoryTest, FlippedBitIsFoundWhateverItIsReadInto) {
 }
 
 // Mapped memory would end the process where the file has ended.
-TEST_F(DcpDirectoryTest, FileThatIsCutAfterOpeningIsAnErrorOfEveryRead) {
+TEST_F(DcpSourceTest, FileThatIsCutAfterOpeningIsAnErrorOfEveryRead) {
   for (const bool has_manifest : {false, true}) {
     for (const bool is_open : {false, true}) {
       DcpBuilder builder(run());
@@ -114,7 +114,7 @@ TEST_F(DcpDirectoryTest, FileThatIsCutAfterOpeningIsAnErrorOfEveryRead) {
   }
 }
 
-TEST_F(DcpDirectoryTest, MayHaveMoreFilesThanAProcessDescriptors) {
+TEST_F(DcpSourceTest, MayHaveMoreFilesThanAProcessDescriptors) {
   DcpBuilder builder(run());
   builder.spread(200);
   builder.add_tensor({"w"}, at::arange(200 * 3, at::kFloat).view({200, 3}), 200);
@@ -132,7 +132,7 @@ TEST_F(DcpDirectoryTest, MayHaveMoreFilesThanAProcessDescriptors) {
 }
 
 // One of four ranks, of a checkpoint of another number of them.
-TEST_F(DcpDirectoryTest, AQuarterOfTheTensorsIsReadFromAboutAQuarterOfTheBytes) {
+TEST_F(DcpSourceTest, AQuarterOfTheTensorsIsReadFromAboutAQuarterOfTheBytes) {
   if (bytes_read() < 0) {
     GTEST_SKIP() << "the system does not count bytes that are read";
   }
@@ -156,7 +156,7 @@ TEST_F(DcpDirectoryTest, AQuarterOfTheTensorsIsReadFromAboutAQuarterOfTheBytes) 
   }
 }
 
-TEST_F(DcpDirectoryTest, ItemsThatNothingIsComparedWithAreLoggedOnce) {
+TEST_F(DcpSourceTest, ItemsThatNothingIsComparedWithAreLoggedOnce) {
   DcpBuilder builder(run());
   builder.add_tensor({"a"}, at::ones({3}), 1, /*with_checksums=*/false);
   builder.add_tensor({"b"}, at::ones({3}), 1, /*with_checksums=*/false);

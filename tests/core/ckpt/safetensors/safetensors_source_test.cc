@@ -19,7 +19,7 @@ namespace {
 constexpr int64_t kRows = 700;  // two blocks and a part of one
 constexpr int64_t kColumns = 1000;
 
-class SafetensorsStateTest : public SafetensorsFixture {
+class SafetensorsSourceTest : public SafetensorsFixture {
  protected:
   // Flips a bit of the byte `at` of the tensor.
   void flip(const std::string& file, int64_t at) const {
@@ -36,7 +36,7 @@ class SafetensorsStateTest : public SafetensorsFixture {
   }
 };
 
-TEST_F(SafetensorsStateTest, FlippedBitIsFoundWhateverItIsReadInto) {
+TEST_F(SafetensorsSourceTest, FlippedBitIsFoundWhateverItIsReadInto) {
   const at::Tensor stored = at::randn({kRows, kColumns});
   const std::string file = save({{"w", stored}, {"empty", at::empty({0, 3})}});
   const std::vector<std::pair<const char*, at::Tensor>> targets = {
@@ -63,7 +63,7 @@ TEST_F(SafetensorsStateTest, FlippedBitIsFoundWhateverItIsReadInto) {
   EXPECT_TRUE(at::equal(read(file, {600, 0}, at::empty({3, kColumns})), stored.narrow(0, 600, 3)));
 }
 
-TEST_F(SafetensorsStateTest, FlippedBitIsFoundByReadersOfModels) {
+TEST_F(SafetensorsSourceTest, FlippedBitIsFoundByReadersOfModels) {
   const std::string file = save({{"w", at::randn({kRows, kColumns})}});
   flip(file, 5);
   const SafetensorsFile damaged(file);
@@ -74,7 +74,7 @@ TEST_F(SafetensorsStateTest, FlippedBitIsFoundByReadersOfModels) {
   }
 }
 
-TEST_F(SafetensorsStateTest, FileWithoutChecksumsIsReadAsItIs) {
+TEST_F(SafetensorsSourceTest, FileWithoutChecksumsIsReadAsItIs) {
   const std::string file =
       write("x.safetensors",
             safetensors_text(R"({"w":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})", "ab"));
@@ -83,7 +83,7 @@ TEST_F(SafetensorsStateTest, FileWithoutChecksumsIsReadAsItIs) {
   EXPECT_NO_THROW(SafetensorsSource(file, SafetensorsFiles::kOne).verify());
 }
 
-TEST_F(SafetensorsStateTest, ChecksumsThatDoNotFitTheTensorsAreTold) {
+TEST_F(SafetensorsSourceTest, ChecksumsThatDoNotFitTheTensorsAreTold) {
   const auto file_with = [&](const std::string& checksums) {
     return write("x.safetensors",
                  safetensors_text(R"({"__metadata__":{"fsdp2_checksums":")" + checksums +
@@ -100,7 +100,7 @@ TEST_F(SafetensorsStateTest, ChecksumsThatDoNotFitTheTensorsAreTold) {
       Code::kCorruptData, "of w are not what was written");
 }
 
-TEST_F(SafetensorsStateTest, FileThatIsCutAfterOpeningIsAnError) {
+TEST_F(SafetensorsSourceTest, FileThatIsCutAfterOpeningIsAnError) {
   const std::string file = save({{"w", at::randn({kRows, kColumns})}, {"v", at::ones({3})}});
   for (const bool is_open : {false, true}) {
     const SafetensorsSource state(file, SafetensorsFiles::kOne);

@@ -20,7 +20,7 @@ at::Tensor count_up(at::IntArrayRef shape) {
   return at::arange(c10::multiply_integers(shape), at::kFloat).view(shape);
 }
 
-class PthStateTest : public FileTest {
+class PthSourceTest : public FileTest {
  protected:
   // A file with one tensor "w": `stored` elements, of which `view` is a view.
   std::string save(const StoredTensor& view, const at::Tensor& stored) const {
@@ -61,7 +61,7 @@ class PthStateTest : public FileTest {
   PthSource open_ranks() const { return {path("ranks"), PthFiles::kOnePerRank}; }
 };
 
-TEST_F(PthStateTest, FlippedBitIsFoundWhateverItIsReadInto) {
+TEST_F(PthSourceTest, FlippedBitIsFoundWhateverItIsReadInto) {
   const at::Tensor stored = count_up({4, 6});
   const std::string file = save(describe_tensor(0, at::kFloat, {4, 6}), stored);
   const std::vector<std::pair<const char*, at::Tensor>> targets = {
@@ -82,7 +82,7 @@ TEST_F(PthStateTest, FlippedBitIsFoundWhateverItIsReadInto) {
   }
 }
 
-TEST_F(PthStateTest, FlippedBitIsFoundUnderEveryView) {
+TEST_F(PthSourceTest, FlippedBitIsFoundUnderEveryView) {
   const at::Tensor stored = count_up({24});
   StoredTensor transposed = describe_tensor(0, at::kFloat, {24});
   transposed.shape = {6, 4};
@@ -101,7 +101,7 @@ TEST_F(PthStateTest, FlippedBitIsFoundUnderEveryView) {
   }
 }
 
-TEST_F(PthStateTest, RanksTogetherHoldTheWhole) {
+TEST_F(PthSourceTest, RanksTogetherHoldTheWhole) {
   const at::Tensor all = count_up({4, 3});
   write_ranks({{{4, 3}, {0, 0}, all.narrow(0, 0, 3)}, {{4, 3}, {3, 0}, all.narrow(0, 3, 1)}});
   const PthSource state = open_ranks();
@@ -110,7 +110,7 @@ TEST_F(PthStateTest, RanksTogetherHoldTheWhole) {
   EXPECT_TRUE(at::equal(out, all.narrow(0, 2, 2).narrow(1, 1, 2)));
 }
 
-TEST_F(PthStateTest, RanksMayBeMoreThanAProcessHasDescriptors) {
+TEST_F(PthSourceTest, RanksMayBeMoreThanAProcessHasDescriptors) {
   const at::Tensor all = count_up({200, 3});
   std::vector<Piece> pieces;
   for (int64_t rank = 0; rank < 200; ++rank) {
@@ -123,7 +123,7 @@ TEST_F(PthStateTest, RanksMayBeMoreThanAProcessHasDescriptors) {
   EXPECT_NO_THROW(state.verify());
 }
 
-TEST_F(PthStateTest, FileThatIsCutAfterOpeningIsAnError) {
+TEST_F(PthSourceTest, FileThatIsCutAfterOpeningIsAnError) {
   const at::Tensor all = count_up({40});
   std::vector<Piece> pieces;
   for (int64_t rank = 0; rank < 40; ++rank) {  // more than stay open
@@ -136,7 +136,7 @@ TEST_F(PthStateTest, FileThatIsCutAfterOpeningIsAnError) {
   EXPECT_ERROR(read_whole(state, *state.find("w")), Code::kIo, "when it was opened and now has");
 }
 
-TEST_F(PthStateTest, ReplicasOfARankMayBeThere) {
+TEST_F(PthSourceTest, ReplicasOfARankMayBeThere) {
   const at::Tensor all = count_up({4});
   write_ranks({{{4}, {0}, all.narrow(0, 0, 2)},
                {{4}, {2}, all.narrow(0, 2, 2)},
@@ -146,7 +146,7 @@ TEST_F(PthStateTest, ReplicasOfARankMayBeThere) {
   EXPECT_TRUE(at::equal(read_whole(state, *state.find("w")), all));
 }
 
-TEST_F(PthStateTest, PiecesThatOverlapOrLeaveAHoleAreRefused) {
+TEST_F(PthSourceTest, PiecesThatOverlapOrLeaveAHoleAreRefused) {
   const at::Tensor four = count_up({4});
   // The volumes add up to the whole.
   write_ranks({{{4}, {0}, four.narrow(0, 0, 3)}, {{4}, {1}, four.narrow(0, 0, 1)}});
@@ -157,7 +157,7 @@ TEST_F(PthStateTest, PiecesThatOverlapOrLeaveAHoleAreRefused) {
   EXPECT_ERROR(open_ranks(), Code::kCorruptData, "do not hold all of w");
 }
 
-TEST_F(PthStateTest, ShapeThatOverflowsIsRefused) {
+TEST_F(PthSourceTest, ShapeThatOverflowsIsRefused) {
   constexpr int64_t kHuge = int64_t{1} << 32;
   // 2^64 elements are 0 if they are counted without care.
   write_ranks({{{kHuge, kHuge}, {0, 0}, at::empty({0, 5})}});
