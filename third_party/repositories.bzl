@@ -41,14 +41,6 @@ def third_party_repositories(declare):
     )
     declare(
         deb_repository,
-        name = "xxhash",  # headers only
-        build_file = Label("//third_party:xxhash.BUILD"),
-        packages = {"libxxhash-dev=0.8.1-1": "47e8309c6163f5ffa910520f6502cc264fda93dbb58ada840db4838575a86151"},
-        strip_prefix = "usr",
-        variable = "FSDP2_XXHASH",
-    )
-    declare(
-        deb_repository,
         name = "cli11",
         build_file = Label("//third_party:cli11.BUILD"),
         packages = {"libcli11-dev=2.1.2+ds-1": "f1f6ee9ec053e0e0bcec47345e241b6a8ee006321248b4329e9ce88d2b4b64a8"},
@@ -62,6 +54,22 @@ def third_party_repositories(declare):
         packages = {"googletest=1.12.1-0.2": "927be72067517da503b6538026d451455c9e860f5dbfe237f792543db7d5a928"},
         strip_prefix = "usr/src/googletest",
         variable = "FSDP2_GOOGLETEST",
+    )
+    declare(
+        debian_source_repository,
+        name = "xxhash",
+        build_file = Label("//third_party:xxhash.BUILD"),
+        package = "xxhash",
+        sha256 = "3bb6b7d6f30c591dd65aaaff1c8b7a5b94d81687998ca9400082c739a690436c",  # 0.8.1
+        variable = "FSDP2_XXHASH",
+    )
+    declare(
+        debian_source_repository,
+        name = "libdeflate",
+        build_file = Label("//third_party:libdeflate.BUILD"),
+        package = "libdeflate",
+        sha256 = "89e7df898c37c3427b0f39aadcf733731321a278771d20fc553f92da8d4808ac",  # 1.14
+        variable = "FSDP2_LIBDEFLATE",
     )
     declare(
         debian_source_repository,

@@ -1,43 +1,38 @@
 #include "core/ckpt/bytes/checksum.h"
 
-#define XXH_INLINE_ALL
+#define XXH_STATIC_LINKING_ONLY  // for the size of its state
 #include <fmt/format.h>
 #include <xxhash.h>
+#ifdef __x86_64__
+#include <xxh_x86dispatch.h>  // from here on XXH3 is compiled for the vectors of this machine's CPU
+#endif
 
 #include <algorithm>
 #include <utility>
-
-#include "core/ckpt/bytes/xxh3_avx2.h"
 
 namespace fsdp2::ckpt {
 
 namespace {
 
-bool has_avx2() {
-#ifdef __x86_64__
-  return __builtin_cpu_supports("avx2") != 0;
-#else
-  return true;
-#endif
-}
-
-void update(XXH3_state_t* state, const void* data, size_t bytes) {
-  if (has_avx2()) {
-    xxh3_avx2_update(state, data, bytes);
-  } else {
-    XXH3_64bits_update(state, data, bytes);
-  }
+// xxHash chooses its code for this CPU at the first call, without a lock: the first call is ours.
+void choose_code() {
+  static const uint64_t chosen = XXH3_64bits("", 0);
+  static_cast<void>(chosen);
 }
 
 }  // namespace
 
 struct BlockChecksums::State {
-  State() { XXH3_64bits_reset(&xxh); }
+  State() {
+    choose_code();
+    XXH3_64bits_reset(&xxh);
+  }
   XXH3_state_t xxh;
 };
 
 uint64_t checksum(const void* data, size_t bytes) {
-  return has_avx2() ? xxh3_avx2(data, bytes) : XXH3_64bits(data, bytes);
+  choose_code();
+  return XXH3_64bits(data, bytes);
 }
 
 std::string checksum_text(uint64_t sum) { return fmt::format("{:016x}", sum); }
@@ -96,7 +91,7 @@ void BlockChecksums::add(const void* data, size_t bytes) {
       continue;
     }
     const size_t part = std::min(bytes, kBlock - in_block_);
-    update(&state_->xxh, at, part);
+    XXH3_64bits_update(&state_->xxh, at, part);
     at += part;
     bytes -= part;
     in_block_ += part;
