@@ -89,7 +89,8 @@ void Conversion::choose() {
       }
       path = {name_of(has_model ? StatePath(path.begin() + 1, path.end()) : path)};
     } else if (is_flat && entry.dtype) {
-      path.insert(path.begin(), std::string(kModel));
+      const PathPart model = std::string(kModel);
+      path.insert(path.begin(), model);
     }
     if (!entry.dtype && !is_readable(entry)) {
       ++result_.left_out;

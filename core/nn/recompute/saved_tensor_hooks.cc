@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/libtorch_version.h"
 
 namespace fsdp2::nn {
 
@@ -17,7 +18,6 @@ using torch::autograd::edge_list;
 using torch::autograd::Engine;
 using torch::autograd::GraphTask;
 using torch::autograd::InputBuffer;
-using torch::autograd::Node;
 using torch::autograd::SavedVariableHooks;
 using torch::autograd::variable_list;
 
@@ -40,7 +40,7 @@ class HookedEngine : public Engine {
   }
 
   c10::intrusive_ptr<at::ivalue::Future> execute_with_graph_task(
-      const std::shared_ptr<GraphTask>& graph_task, std::shared_ptr<Node> graph_root,
+      const std::shared_ptr<GraphTask>& graph_task, AutogradNodePtr graph_root,
       InputBuffer&& input_buffer) override {
     return get_base_engine().execute_with_graph_task(graph_task, std::move(graph_root),
                                                      std::move(input_buffer));
