@@ -1,4 +1,10 @@
-"""The repository @libtorch: headers and CPU libraries of the pinned LibTorch (see libtorch.sh)."""
+"""The repository @libtorch: headers and CPU libraries of LibTorch (libtorch.sh says of which version)."""
+
+def _answer(ctx, script, question):
+    result = ctx.execute([script, question], timeout = 3600)
+    if result.return_code != 0:
+        fail("LibTorch could not be had:\n" + result.stderr)
+    return result.stdout.strip()
 
 def _libtorch_repository_impl(ctx):
     # What this rule reads comes first: a file named later would start it over.
@@ -7,10 +13,7 @@ def _libtorch_repository_impl(ctx):
     ctx.symlink(Label("//third_party:libtorch.BUILD"), "BUILD")
     ctx.symlink(Label("//third_party:libtorch_library.bzl"), "libtorch_library.bzl")
 
-    result = ctx.execute([script], timeout = 3600)
-    if result.return_code != 0:
-        fail("LibTorch could not be had:\n" + result.stderr)
-    root = ctx.path(result.stdout.strip())
+    root = ctx.path(_answer(ctx, script, "directory"))
 
     # All libraries go into one folder, as libtorch_cpu.so looks for what it needs next to itself. In an installed `torch`
     # Python package those of CUDA lie in a package of their own.
@@ -28,10 +31,17 @@ def _libtorch_repository_impl(ctx):
                 runtime.append(name)
                 break
 
-    ctx.file("paths.bzl", 'LIBTORCH_LIB = "%s"\nRUNTIME = %r\n' % (root.get_child("lib"), runtime))
+    ctx.file("paths.bzl", "".join(["%s = %r\n" % constant for constant in [
+        ("LIBTORCH_CXX_STANDARD", _answer(ctx, script, "standard")),
+        ("LIBTORCH_LIB", str(root.get_child("lib"))),
+        ("RUNTIME", runtime),
+    ]]))
 
 libtorch_repository = repository_rule(
     implementation = _libtorch_repository_impl,
-    environ = ["FSDP2_LIBTORCH"],
-    doc = "LibTorch from the pinned wheels, or from the directory that FSDP2_LIBTORCH names.",
+    environ = [
+        "FSDP2_LIBTORCH",
+        "FSDP2_LIBTORCH_VERSION",
+    ],
+    doc = "LibTorch from pinned wheels, of the version that FSDP2_LIBTORCH_VERSION names, or from the directory FSDP2_LIBTORCH.",
 )

@@ -1,43 +1,60 @@
 #!/bin/bash
-# Prints the directory of LibTorch 2.11.0 (include/ and lib/), which is fetched and unpacked first if need be.
+# LibTorch: 2.11.0, or the version that FSDP2_LIBTORCH_VERSION names (2.15.0, or 2.15 for the pinned one of that minor).
+#
+#   libtorch.sh            prints its directory (include/ and lib/), which is fetched and unpacked first if need be
+#   libtorch.sh standard   prints the C++ standard that its headers ask for, as c++17
+#   libtorch.sh version    prints its version
 #
 # With FSDP2_LIBTORCH set it is that directory (a LibTorch archive or an installed `torch` Python package) after a check of
-# its version. Otherwise LibTorch comes out of the pinned Python wheels: headers and the CPU libraries, without Python and
-# without LibTorch's CUDA part. All libraries lie in one folder, where the loader finds them through $ORIGIN.
+# its version, which may be any of those minors. Otherwise LibTorch comes out of the pinned Python wheels: headers and the CPU
+# libraries, without Python and the GPU part. All libraries lie in one folder, where the loader finds them through $ORIGIN.
 set -euo pipefail
 
-readonly version=2.11.0
-readonly torch_sha256=0f68f4ac6d95d12e896c3b7a912b5871619542ec54d3649cf48cc1edd4dd2756
-readonly cupti_sha256=4eb01c08e859bf924d222250d2e8f8b8ff6d3db4721288cf35d14252a4d933c8
-readonly cudart_sha256=7f82250d7782aa23b6cfe765ecc7db554bd3c2870c43f3d1821f1d18aebf0548
+# torch, its sha256, and the CUDA runtime and CUPTI that it is linked to. The first is the default.
+readonly pins='
+2.11.0 0f68f4ac6d95d12e896c3b7a912b5871619542ec54d3649cf48cc1edd4dd2756 13.0.96 13.0.85
+2.12.1 649e4ced014ba646f76f8cb9c9726735a6323eb321b7919f942790a923f90921 13.0.96 13.0.85
+2.13.0 796633c4cdf0fe2cdced72d8f88f22e73dbcfce83132763162f6d4bff13b820b 13.0.96 13.0.85
+2.14.1 23011fe29a99b591eabb3a31a25080c62e2c2f0690a3c798744e5489dae50451 13.0.96 13.0.85
+2.15.0 6d8c86f4e33a9f12a58149bd9b0d64351632b8eb44479be8ff85e5389932dd79 13.2.86 13.2.86
+'
+declare -rA runtime_sha256=(
+  [13.0.96]=7f82250d7782aa23b6cfe765ecc7db554bd3c2870c43f3d1821f1d18aebf0548
+  [13.2.86]=3498247680dfddce31bad102af7e3e26fc795342a3cac64722bb0fa95e7f60f0
+)
+declare -rA cupti_sha256=(
+  [13.0.85]=4eb01c08e859bf924d222250d2e8f8b8ff6d3db4721288cf35d14252a4d933c8
+  [13.2.86]=8fa29f15dd8336181f961764d9d95236fc6b931dd0c8fcf8cd70aab0c310b586
+)
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cache=${FSDP2_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/libfsdp2}
+wanted=${FSDP2_LIBTORCH_VERSION:-}
 
-if [[ -n ${FSDP2_LIBTORCH:-} ]]; then
-  header=$FSDP2_LIBTORCH/include/torch/headeronly/version.h
-  [[ -e $header ]] || header=$FSDP2_LIBTORCH/include/torch/csrc/api/include/torch/version.h
-  if [[ ! -e $header || ! -e $FSDP2_LIBTORCH/lib/libtorch_cpu.so ]]; then
-    echo "libtorch.sh: FSDP2_LIBTORCH=$FSDP2_LIBTORCH holds no LibTorch (expected include/torch and lib/libtorch_cpu.so)" >&2
-    exit 1
-  fi
-  found=$(sed -nE 's/^#define TORCH_VERSION_(MAJOR|MINOR|PATCH) ([0-9]+).*/\2/p' "$header" | paste -sd .)
-  if [[ $found != "$version" ]]; then
-    echo "libtorch.sh: FSDP2_LIBTORCH=$FSDP2_LIBTORCH is LibTorch $found, expected $version" >&2
-    exit 1
-  fi
-  realpath "$FSDP2_LIBTORCH"
-  exit
-fi
+die() {
+  echo "libtorch.sh: $*" >&2
+  exit 1
+}
 
-unpacked=$cache/libtorch-$version-${torch_sha256::12}
-if [[ ! -d $unpacked ]]; then
-  torch=$("$here/fetch.sh" wheel $torch_sha256 torch==$version)
-  cupti=$("$here/fetch.sh" wheel $cupti_sha256 nvidia-cuda-cupti==13.0.85)
-  cudart=$("$here/fetch.sh" wheel $cudart_sha256 nvidia-cuda-runtime==13.0.96)
-  work=$(mktemp -d "$cache/libtorch.XXXXXX")
-  trap 'rm -rf "$work"' EXIT
-  python3 - "$work" "$torch" "$cupti" "$cudart" <<'PYTHON'
+known_versions() { awk 'NF { print $1 }' <<<"$pins" | paste -sd ' '; }
+
+# pin VERSION: its line of the table; VERSION may leave the patch out.
+pin() { awk -v wanted="$1" 'NF && ($1 == wanted || index($1, wanted ".") == 1) && !found { print; found = 1 }' <<<"$pins"; }
+
+standard_of() {  # VERSION
+  if [[ ${1#2.} -ge 14 ]]; then echo c++20; else echo c++17; fi
+}
+
+version_of() {  # DIRECTORY
+  local header=$1/include/torch/headeronly/version.h
+  [[ -e $header ]] || header=$1/include/torch/csrc/api/include/torch/version.h
+  [[ -e $header && -e $1/lib/libtorch_cpu.so ]] ||
+    die "FSDP2_LIBTORCH=$1 holds no LibTorch (expected include/torch and lib/libtorch_cpu.so)"
+  sed -nE 's/^#define TORCH_VERSION_(MAJOR|MINOR|PATCH) ([0-9]+).*/\2/p' "$header" | paste -sd .
+}
+
+unpack() {  # DIRECTORY WHEEL...
+  python3 - "$@" <<'PYTHON'
 import os, re, sys, zipfile
 wanted = re.compile(r"torch/(include/.*[^/]|lib/lib(torch_cpu|c10)\.so|lib/libgomp.*)|nvidia/cu13/(lib/lib(cupti|cudart)\.so\.13)")
 for wheel in sys.argv[2:]:
@@ -51,7 +68,43 @@ for wheel in sys.argv[2:]:
                     while block := source.read(1 << 22):
                         target.write(block)
 PYTHON
-  chmod 755 "$work"
-  mv -T "$work" "$unpacked" 2>/dev/null || [[ -d $unpacked ]]  # another build may have been faster
+}
+
+fetch_pinned() {  # VERSION SHA256 RUNTIME_VERSION CUPTI_VERSION: prints the directory
+  local unpacked=$cache/libtorch-$1-${2::12} torch runtime cupti work
+  if [[ ! -d $unpacked ]]; then
+    torch=$("$here/fetch.sh" wheel "$2" "torch==$1")
+    runtime=$("$here/fetch.sh" wheel "${runtime_sha256[$3]}" "nvidia-cuda-runtime==$3")
+    cupti=$("$here/fetch.sh" wheel "${cupti_sha256[$4]}" "nvidia-cuda-cupti==$4")
+    work=$(mktemp -d "$cache/libtorch.XXXXXX")
+    unpack "$work" "$torch" "$runtime" "$cupti" || { rm -rf "$work"; exit 1; }
+    chmod 755 "$work"
+    mv -T "$work" "$unpacked" 2>/dev/null || rm -rf "$work"  # another build may have been faster
+    [[ -d $unpacked ]] || die "$unpacked could not be made"
+  fi
+  echo "$unpacked"
+}
+
+if [[ -n ${FSDP2_LIBTORCH:-} ]]; then
+  version=$(version_of "$FSDP2_LIBTORCH")
+  [[ -n $(pin "${version%.*}") ]] ||
+    die "FSDP2_LIBTORCH=$FSDP2_LIBTORCH is LibTorch $version, expected one of the minors of $(known_versions)"
+  [[ -z $wanted || $version == "$wanted" || $version == "$wanted".* ]] ||
+    die "FSDP2_LIBTORCH=$FSDP2_LIBTORCH is LibTorch $version, expected $wanted, which FSDP2_LIBTORCH_VERSION names"
+else
+  read -r version sha256 runtime cupti <<<"$(pin "${wanted:-2.11.0}")"
+  [[ -n ${version:-} ]] || die "FSDP2_LIBTORCH_VERSION=$wanted: expected one of $(known_versions), or a directory in FSDP2_LIBTORCH"
 fi
-echo "$unpacked"
+
+case ${1:-directory} in
+  version) echo "$version" ;;
+  standard) standard_of "${version%.*}" ;;
+  directory)
+    if [[ -n ${FSDP2_LIBTORCH:-} ]]; then
+      realpath "$FSDP2_LIBTORCH"
+    else
+      fetch_pinned "$version" "$sha256" "$runtime" "$cupti"
+    fi
+    ;;
+  *) die "usage: libtorch.sh [directory|standard|version]" ;;
+esac
