@@ -37,10 +37,14 @@ bindgens() {
   local tool
   for tool in bindgen rustfmt; do
     if ! command -v $tool >/dev/null; then
-      echo "SKIPPED: no $tool on this machine: the Rust bindings may not be what the headers give"
+      echo "SKIPPED: no $tool on this machine, so the Rust bindings may not be what the headers give: apt-get install $tool"
       return
     fi
   done
+  if [[ $(bindgen /dev/null 2>&1) == *"find libclang"* ]]; then
+    echo "SKIPPED: bindgen finds no libclang, so the Rust bindings may not be what the headers give: apt-get install libclang-dev"
+    return
+  fi
   file bindings/rust/fsdp2-sys/src/bindings.rs bindings/rust/fsdp2-sys/bindgen.sh include
 }
 

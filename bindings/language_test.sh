@@ -1,8 +1,8 @@
 # shellcheck shell=bash
 # Sourced by the tests of all languages, which run in Bazel's runfiles tree.
 #
-# A test ends here, passed, when its language is not on the machine. The line begins with SKIPPED, so that a summary of the
-# tests' logs can count it.
+# A test ends here, passed, when its language is not on the machine. The line begins with SKIPPED: ./bazelw prints such lines
+# of the tests' logs at the end.
 
 set -euo pipefail
 
@@ -10,10 +10,16 @@ root=$PWD
 work=$TEST_TMPDIR
 
 need() {  # COMMAND...
-  local command
+  local command remedy
   for command; do
     if ! command -v "$command" >/dev/null; then
-      echo "SKIPPED: no $command on this machine"
+      case $command in
+        go) remedy="apt-get install golang-go" ;;
+        java | javac) remedy="apt-get install openjdk-17-jdk-headless" ;;
+        julia) remedy="third_party/install_julia.sh installs it" ;;
+        *) remedy="apt-get install $command" ;;
+      esac
+      echo "SKIPPED: no $command on this machine: $remedy"
       exit 0
     fi
   done

@@ -5,6 +5,7 @@
 # `catch` crashes. Both come from the mirror that this machine's own apt sources name, through package lists kept apart from
 # the system's, and libunwind8 is put on hold.
 set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/apt.sh"
 
 readonly julia=1.5.3+dfsg-3 libunwind=1.3.2-2
 works() {
@@ -16,15 +17,11 @@ if command -v julia >/dev/null && works; then
   exit
 fi
 
-as_root=()
-if [[ $EUID -ne 0 ]]; then
-  as_root=(sudo -n)
-  sudo -n true 2>/dev/null || { echo "install_julia.sh: needs root to install packages" >&2; exit 1; }
-fi
+may_install || { echo "install_julia.sh: needs root to install packages" >&2; exit 1; }
 
 mirror=$("$(dirname "${BASH_SOURCE[0]}")/debian_mirror.sh")
 work=$(mktemp -d)
-trap '"${as_root[@]}" rm -rf "$work"' EXIT
+trap 'as_root rm -rf "$work"' EXIT
 chmod 755 "$work"
 mkdir -p "$work/lists/partial"
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg options=
@@ -41,13 +38,13 @@ Pin-Priority: 1001
 PINS
 
 apt() {
-  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq \
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq \
     -o Dir::Etc::sourcelist="$work/sources.list" -o Dir::Etc::sourceparts=/dev/null -o Dir::Etc::preferences="$work/preferences" \
     -o Dir::Etc::preferencesparts=/dev/null -o Dir::State::lists="$work/lists" -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache= \
     -o Acquire::Languages=none -o APT::Sandbox::User=root "$@"
 }
 apt update
 apt install --yes --no-install-recommends --allow-downgrades "julia=$julia" "libjulia1=$julia" "libunwind8=$libunwind"
-"${as_root[@]}" apt-mark hold libunwind8 >/dev/null
+as_root apt-mark hold libunwind8 >/dev/null
 works || { echo "install_julia.sh: the installed Julia does not work" >&2; exit 1; }
 julia --version

@@ -4,7 +4,7 @@
 set -euo pipefail
 
 if ! python=$(tests/parity/python_environment.sh --install); then
-  echo "SKIPPED: checkpoints exchanged with Python: an environment with torch cannot be made here"
+  echo "SKIPPED: checkpoints exchanged with Python: an environment with torch could not be made: tests/parity/python_environment.sh --install"
   exit 0
 fi
 exec "$python" tests/parity/python_interop.py --fsdp2 cli/fsdp2 --trainer bench/python/train_fsdp2.py \
