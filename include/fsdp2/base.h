@@ -1,11 +1,11 @@
-/* What all other headers stand on: export macros, status codes, handle types, dtypes. */
+/* What every other header builds on: export macros, status codes, dtypes, handle types. */
 #ifndef FSDP2_BASE_H_
 #define FSDP2_BASE_H_
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* major << 16 | minor. While the major is 0 a minor may change anything; see CHANGELOG. */
+/* major << 16 | minor. While the major is 0, a new minor may change anything; see CHANGELOG.md. */
 #define FSDP2_HEADER_VERSION 0x00000001u
 
 #if defined(__GNUC__)
@@ -31,13 +31,13 @@ enum {
   FSDP2_E_NULL_ARGUMENT = 101,
   FSDP2_E_INVALID_HANDLE = 102, /* null, or never given out */
   FSDP2_E_STALE_HANDLE = 103,   /* destroyed */
-  FSDP2_E_HANDLE_KIND = 104,    /* a handle of another kind */
+  FSDP2_E_HANDLE_KIND = 104,    /* a handle of the wrong kind */
   FSDP2_E_STRUCT_SIZE = 105,
   FSDP2_E_INVALID_ARGUMENT = 106,
   FSDP2_E_BUFFER_TOO_SMALL = 107,
   FSDP2_E_BUSY = 108, /* another thread is inside this object */
   FSDP2_E_WRONG_STATE = 109,
-  /* 2xx: not there */
+  /* 2xx: not available */
   FSDP2_E_NOT_FOUND = 201,
   FSDP2_E_UNSUPPORTED = 202,
   FSDP2_E_ABI_MISMATCH = 203,
@@ -48,7 +48,7 @@ enum {
   /* 4xx: communication and devices */
   FSDP2_E_COMM = 401,
   FSDP2_E_TIMEOUT = 402,
-  FSDP2_E_PEER_FAILED = 403, /* another rank failed first; the message is its */
+  FSDP2_E_PEER_FAILED = 403, /* another rank failed first; the message is that rank's */
   FSDP2_E_DEVICE_LOST = 404,
   /* 5xx: user code */
   FSDP2_E_CALLBACK = 501,
@@ -59,7 +59,7 @@ enum {
   FSDP2_E_INTERNAL = 901
 };
 
-/* Element types. The numbers are fixed; FSDP2_DTYPE_KEEP in options means "as it is". */
+/* Element types. The numbers are fixed. In options, FSDP2_DTYPE_KEEP means "leave it as it is". */
 enum {
   FSDP2_DTYPE_KEEP = 0,
   FSDP2_DTYPE_F32 = 1,
@@ -87,8 +87,8 @@ typedef struct fsdp2_step      { uint64_t id; } fsdp2_step;
 typedef struct fsdp2_state     { uint64_t id; } fsdp2_state;
 /* clang-format on */
 
-/* Called exactly once when the library lets go of user_data; only if the call that took it gave
- * FSDP2_OK. */
+/* Called exactly once, when the library no longer needs user_data, and only if the call that took
+ * user_data returned FSDP2_OK. */
 typedef void (*fsdp2_release_fn)(void* user_data);
 
 #endif /* FSDP2_BASE_H_ */

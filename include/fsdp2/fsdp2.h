@@ -1,34 +1,42 @@
 /* libfsdp2: fully sharded data parallel training (FSDP2, HSDP) behind one C ABI.
  *
- * Conventions, for every header of this directory:
- *  1. Names are fsdp2_<noun>_<verb>. An _options struct goes in, an _info or _result comes out.
- *     The subject comes first, then inputs (pointer, then count), then options, outputs last.
- *  2. A handle is a struct of one id; {0} is null. What a call gives through an output is yours to
- *     destroy, in any order: an object lives until everything that needs it is gone. Destroying
- *     {0} is fine, destroying twice is FSDP2_E_STALE_HANDLE. Destroying never communicates.
- *  3. Calls return a fsdp2_status. 0 is FSDP2_OK; the hundreds digit of any other is its class for
- *     ever. A failing call fills this thread's error record (error.h), leaves its outputs
- *     untouched and leaves nothing to clean up. A call that succeeds does not touch the record.
- *  4. Pointers are required unless marked (opt). Strings in are NUL-terminated UTF-8 and copied.
- *     Strings out are (buf, cap, needed): *needed is the length with its NUL; too small a buffer
- *     is FSDP2_E_BUFFER_TOO_SMALL with *needed set; (NULL, 0) only asks.
- *  5. Structs in and out begin with struct_size: their sizeof in the caller's version. Of options
- *     the FSDP2_..._INIT macro or the _init function sets it. A shorter struct of an older caller
- *     gets defaults for what it lacks; a longer one is fine if the tail that this library does not
- *     know is all zero.
+ * Conventions of every header in this directory:
+ *
+ *  1. Functions are named fsdp2_<noun>_<verb>. An _options struct goes in; an _info or _result
+ *     struct comes out. The subject comes first, then inputs (pointer, then count), then options;
+ *     outputs come last.
+ *  2. A handle is a struct that holds one id; {0} is null. You own every handle that a call
+ *     returns, and may destroy your handles in any order: an object lives until nothing needs it
+ *     any more. Destroying {0} does nothing; destroying a handle twice is FSDP2_E_STALE_HANDLE.
+ *     Destroying never communicates.
+ *  3. A call returns an fsdp2_status. 0 is FSDP2_OK; the hundreds digit of any other status is its
+ *     class and never changes. A call that fails fills this thread's error record (error.h),
+ *     leaves its outputs untouched and leaves nothing to clean up. A call that succeeds does not
+ *     touch the record.
+ *  4. Pointers are required unless marked (opt). A string that you pass in is NUL-terminated UTF-8
+ *     and is copied. A string that you get comes through (buf, cap, needed): *needed is set to its
+ *     length with the NUL, and a buffer that is too small is FSDP2_E_BUFFER_TOO_SMALL. (NULL, 0)
+ *     only asks for the length.
+ *  5. A struct begins with struct_size: its sizeof in the caller's version. In options, the
+ *     FSDP2_..._INIT macro or the _init function sets it. If the struct is shorter than the
+ *     library's, the fields that it lacks have their defaults. If it is longer, the part that the
+ *     library does not know must be zero.
  *  6. [c] marks a collective call: all ranks of the mesh make it, in the same order. If one rank
- *     fails, the others get FSDP2_E_PEER_FAILED with its number and message, and do not hang.
- *     After that the mesh is spent, and all collective calls on it fail alike. Not so if a rank is
- *     refused for its arguments, before anything moves, or has too little room for the outputs:
- *     its call counts as not made, and the mesh stays usable. The other ranks are told at once; but
- *     in fsdp2_module_forward and _forward_submodule, fsdp2_tensor_backward and _run_backward,
- *     fsdp2_step_run and fsdp2_shard_unshard, which do not stop to compare notes, they wait until
- *     that rank makes the call aright, tells them (fsdp2_mesh_fail), or the time-out. Calls that
- *     create, open, agree, save or load settle all failures among the ranks.
- *  7. Any thread may call any function. One model (a module, its shard, their optimizers and
- *     steps), one loader, and the collective calls of one mesh serve one thread at a time: a second
- *     one gets FSDP2_E_BUSY.
- *  8. The library never ends the process, installs no signal handler and changes no process-wide
+ *     fails, the others do not hang: they get FSDP2_E_PEER_FAILED with that rank's number and
+ *     message. The mesh is then spent, and every later collective call on it fails the same way.
+ *
+ *     A refused call is different: if a rank's arguments are wrong, or its outputs have too little
+ *     room, the library refuses the call before any data moves. The call counts as not made, and
+ *     the mesh stays usable. The other ranks are told at once, except in fsdp2_module_forward and
+ *     _forward_submodule, fsdp2_tensor_backward and _run_backward, fsdp2_step_run and
+ *     fsdp2_shard_unshard, which do not stop to compare outcomes: there the other ranks wait until
+ *     the refused rank makes the call correctly, reports its failure (fsdp2_mesh_fail), or the
+ *     timeout passes. In calls that create, open, agree, save or load, the ranks compare outcomes,
+ *     so a failure on one rank fails the call on all of them.
+ *  7. Any thread may call any function. Only one thread at a time may use a model (a module, its
+ *     shard, their optimizers and steps), use a loader, or make collective calls on a mesh; a
+ *     second thread gets FSDP2_E_BUSY.
+ *  8. The library never ends the process, installs no signal handlers, and changes no process-wide
  *     setting unless asked. dlclose is not supported.
  */
 #ifndef FSDP2_FSDP2_H_

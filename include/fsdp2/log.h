@@ -1,4 +1,4 @@
-/* Where the library's own messages go. A log line is never the only place an error is told. */
+/* Where the library's own messages go. No error is reported in the log alone. */
 #ifndef FSDP2_LOG_H_
 #define FSDP2_LOG_H_
 
@@ -20,16 +20,17 @@ typedef struct fsdp2_log_record {
   int32_t rank; /* -1: none */
   int32_t reserved;
   int64_t time_ns;      /* since the epoch */
-  const char* category; /* "comm", "fsdp", ...; lives during the call only, as does message */
+  const char* category; /* "comm", "fsdp", ...; valid during the call only, as is message */
   const char* message;
 } fsdp2_log_record;
 
-/* Runs only on threads that are inside a call of this library, maybe on several at once. It must
- * not call the library (FSDP2_E_BUSY) nor throw. */
+/* Runs only on threads that are inside a call of this library, possibly on several at once. It must
+ * neither call the library (FSDP2_E_BUSY) nor throw. */
 typedef void (*fsdp2_log_fn)(const fsdp2_log_record* record, void* user_data);
 
-/* Sends records of at least min_level to fn, or to standard error if fn is NULL. Default: standard
- * error from FSDP2_LOG_WARNING up. Replaces and releases the one set before. */
+/* Sends records of at least min_level to fn, or to standard error if fn is NULL. Replaces the
+ * previous function and releases its user_data. By default, records from FSDP2_LOG_WARNING up go to
+ * standard error. */
 FSDP2_CALL fsdp2_log_set(int32_t min_level, fsdp2_log_fn fn /*(opt)*/, void* user_data /*(opt)*/,
                          fsdp2_release_fn release /*(opt)*/);
 

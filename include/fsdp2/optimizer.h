@@ -1,5 +1,6 @@
-/* Optimizers on shards: state lives beside the rank's own rows. Every parameter is in one group,
- * weight decay included, as PyTorch's optimizers do by default, until others are added. */
+/* Optimizers on shards: their state lies beside the rank's own rows. At first every parameter is in
+ * one group, weight decay included, as PyTorch's optimizers have it by default; more groups can be
+ * added. */
 #ifndef FSDP2_OPTIMIZER_H_
 #define FSDP2_OPTIMIZER_H_
 
@@ -19,7 +20,7 @@ FSDP2_CALL fsdp2_adamw_options_init(fsdp2_adamw_options* options, size_t struct_
 FSDP2_CALL fsdp2_optimizer_adamw(fsdp2_shard shard, const fsdp2_adamw_options* options /*(opt)*/,
                                  fsdp2_optimizer* out);
 
-/* SGD with momentum, no dampening; weight decay is added to the gradient. */
+/* SGD with momentum, without dampening; weight decay is added to the gradient. */
 typedef struct fsdp2_sgd_options {
   uint32_t struct_size;
   int32_t nesterov;
@@ -30,12 +31,12 @@ FSDP2_CALL fsdp2_sgd_options_init(fsdp2_sgd_options* options, size_t struct_size
 FSDP2_CALL fsdp2_optimizer_sgd(fsdp2_shard shard, const fsdp2_sgd_options* options /*(opt)*/,
                                fsdp2_optimizer* out);
 
-/* Moves parameters (any of their names) out of the first group into a new one with options of its
- * own, as PyTorch's parameter groups: no decay for norms and biases, say. All ranks alike. The
- * group's rate follows the optimizer's in the ratio that options.lr has to it now. Errors, with
- * nothing changed: FSDP2_E_NOT_FOUND (a name), FSDP2_E_INVALID_ARGUMENT (one that is frozen or in
- * another group; the other algorithm's optimizer; nothing would be left in the first group),
- * FSDP2_E_WRONG_STATE (the optimizer's rate is 0). */
+/* Moves parameters (by any of their names) out of the first group into a new group with its own
+ * options, like PyTorch's parameter groups: no weight decay for norms and biases, say. All ranks
+ * make the same call. The new group's learning rate keeps the ratio that options.lr has now to the
+ * optimizer's. Errors, with nothing changed: FSDP2_E_NOT_FOUND (a name), FSDP2_E_INVALID_ARGUMENT
+ * (a parameter that is frozen or in another group; an optimizer of the other algorithm; an empty
+ * first group), FSDP2_E_WRONG_STATE (the optimizer's learning rate is 0). */
 FSDP2_CALL fsdp2_optimizer_add_adamw_group(fsdp2_optimizer optimizer, const char* const* names,
                                            size_t n_names,
                                            const fsdp2_adamw_options* options /*(opt)*/);
@@ -43,17 +44,18 @@ FSDP2_CALL fsdp2_optimizer_add_sgd_group(fsdp2_optimizer optimizer, const char* 
                                          size_t n_names,
                                          const fsdp2_sgd_options* options /*(opt)*/);
 
-/* The state of a parameter (its index, see fsdp2_shard_get_parameter_index) by torch.optim's name
- * for it: AdamW's "exp_avg", "exp_avg_sq" and "step" (a float), SGD's "momentum_buffer"; zeros
- * before the first update. which: FSDP2_PARAMETER_LOCAL, sharing memory with the optimizer, or [c]
- * _FULL, a copy. FSDP2_E_NOT_FOUND if the parameter is frozen or has no such state. */
+/* Returns the state of a parameter by torch.optim's name for it: "exp_avg", "exp_avg_sq" and "step"
+ * (a float) of AdamW, "momentum_buffer" of SGD; zeros before the first update. parameter: its index
+ * (see fsdp2_shard_get_parameter_index). which: FSDP2_PARAMETER_LOCAL, which shares memory with the
+ * optimizer, or [c] _FULL, a copy. FSDP2_E_NOT_FOUND if the parameter is frozen or has no such
+ * state. */
 FSDP2_CALL fsdp2_optimizer_get_state(fsdp2_optimizer optimizer, size_t parameter, const char* name,
                                      int32_t which, fsdp2_tensor* out);
 
-/* Of the first group; the others follow. */
+/* The learning rate of the first group; those of the other groups follow it. */
 FSDP2_CALL fsdp2_optimizer_set_lr(fsdp2_optimizer optimizer, double lr);
 FSDP2_CALL fsdp2_optimizer_get_lr(fsdp2_optimizer optimizer, double* out);
-/* One update of every shard that has a gradient. Communicates nothing. */
+/* Updates every shard that has a gradient, once. Communicates nothing. */
 FSDP2_CALL fsdp2_optimizer_run(fsdp2_optimizer optimizer);
 FSDP2_API fsdp2_status fsdp2_optimizer_destroy(fsdp2_optimizer optimizer);
 

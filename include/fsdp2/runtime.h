@@ -1,4 +1,4 @@
-/* The library itself: version, handle count, and the settings of the process that it may change
+/* The library itself: its version, its live handles, and the process-wide settings that it changes
  * when asked to. */
 #ifndef FSDP2_RUNTIME_H_
 #define FSDP2_RUNTIME_H_
@@ -7,16 +7,19 @@
 
 FSDP2_BEGIN_DECLS
 
-/* This library's version, as FSDP2_HEADER_VERSION. */
+/* The library's version, in the form of FSDP2_HEADER_VERSION. */
 FSDP2_API uint32_t fsdp2_version(void);
-/* Call first, with FSDP2_HEADER_VERSION. FSDP2_E_ABI_MISMATCH if the major differs or the library's
- * minor is below the header's, or if the LibTorch found is not the one built against. */
+/* Call this first, with FSDP2_HEADER_VERSION. FSDP2_E_ABI_MISMATCH if the major versions differ, if
+ * the library's minor is below the header's, or if the LibTorch found is not the one that the
+ * library was built against. */
 FSDP2_CALL fsdp2_check_version(uint32_t header_version);
-/* Handles given out and not yet destroyed, in this process. */
+/* The number of handles given out in this process and not destroyed yet. */
 FSDP2_API int64_t fsdp2_live_handles(void);
-/* What runs here, as "key: value" lines: version, LibTorch, CPU, threads, product engine. */
+/* Describes what runs here in "key: value" lines: version, LibTorch, CPU, threads, product
+ * engine. */
 FSDP2_CALL fsdp2_runtime_describe(char* buf, size_t cap, size_t* needed);
-/* CPU threads per operation of LibTorch, for this and later threads of the process; n >= 1. */
+/* Sets the number of CPU threads per LibTorch operation, for this thread and for later threads of
+ * the process; n >= 1. */
 FSDP2_CALL fsdp2_runtime_set_threads(int32_t n);
 
 enum {
@@ -24,7 +27,8 @@ enum {
   FSDP2_PRODUCT_ENGINE_MKL = 1,
   FSDP2_PRODUCT_ENGINE_ONEDNN = 2
 };
-/* Which of LibTorch's CPU engines computes the fp32 products of this library's linear layers. */
+/* Chooses the CPU engine of LibTorch that computes the fp32 products of this library's linear
+ * layers. */
 FSDP2_CALL fsdp2_runtime_set_product_engine(int32_t engine);
 
 FSDP2_END_DECLS

@@ -1,6 +1,6 @@
 /* One training step in one call: forward and backward of each micro batch, gradient norm, clipping,
- * optimizer, schedule, zero-grad. The same pieces are there as calls of their own (tensor.h,
- * shard.h, optimizer.h). */
+ * optimizer, schedule, zero-grad. The same pieces exist as calls of their own (tensor.h, shard.h,
+ * optimizer.h). */
 #ifndef FSDP2_STEP_H_
 #define FSDP2_STEP_H_
 
@@ -12,16 +12,17 @@ enum { FSDP2_SCHEDULE_CONSTANT = 0, FSDP2_SCHEDULE_LINEAR = 1, FSDP2_SCHEDULE_CO
 
 typedef struct fsdp2_step_options {
   uint32_t struct_size;
-  int32_t accumulate;      /* micro batches a step */
+  int32_t accumulate;      /* micro batches per step */
   int32_t accumulate_last; /* 1: reduce gradients at the last micro batch only */
   int32_t schedule;        /* after the warm-up */
   int64_t warmup_steps;    /* lr * (s+1)/warmup */
   int64_t total_steps;     /* length of the schedule, warm-up included */
-  double min_lr_ratio;     /* final rate as a part of the optimizer's */
+  double min_lr_ratio;     /* final learning rate, as a fraction of the optimizer's */
   double max_grad_norm;    /* 0: no clipping */
-  /* Dynamic loss scaling, for gradients in fp16: the loss is multiplied by a scale that begins with
-   * loss_scale (65536 is usual; 0: none), halves after a step whose gradients overflow, which is
-   * then not applied, and doubles after loss_scale_interval steps in a row without. */
+  /* Dynamic loss scaling, for gradients in fp16: the loss is multiplied by a scale. The scale
+   * begins at loss_scale (65536 is usual; 0 turns scaling off). A step whose gradients overflow is
+   * not applied and halves the scale; loss_scale_interval steps in a row without overflow double
+   * it. */
   double loss_scale;
   int64_t loss_scale_interval;
 } fsdp2_step_options;
@@ -31,24 +32,26 @@ FSDP2_CALL fsdp2_step_options_init(fsdp2_step_options* options, size_t struct_si
 
 typedef struct fsdp2_step_result {
   uint32_t struct_size;
-  int32_t applied;  /* 0: gradients overflowed under a loss scale, nothing was updated */
+  int32_t applied;  /* 0: gradients overflowed under the loss scale, nothing was updated */
   int64_t step;     /* counts from 0 */
   int64_t n_tokens; /* over all ranks */
   double loss;      /* mean over ranks and micro batches */
   double grad_norm; /* L2, before clipping, without the loss scale, accumulated in double */
   double lr, seconds, tokens_per_second;
   int64_t peak_unsharded_bytes; /* of gathered parameters on this rank, so far */
-  double loss_scale;            /* of this step; 1: none */
+  double loss_scale;            /* in this step; 1: none */
 } fsdp2_step_result;
 
-/* [c] The optimizer must belong to the shard; its rate at this call is the schedule's peak. */
+/* [c] The optimizer must belong to the shard; its learning rate at this call is the schedule's
+ * peak. */
 FSDP2_CALL fsdp2_step_create(fsdp2_shard shard, fsdp2_optimizer optimizer,
                              const fsdp2_step_options* options /*(opt)*/, fsdp2_step* out);
-/* [c] `batch` holds the inputs of each micro batch in turn (n_batch = accumulate x inputs of one;
- * tokens and labels for a language model). The model's output must be its loss. */
+/* [c] `batch` holds the inputs of each micro batch in turn: n_batch is accumulate times the
+ * number of inputs of one (tokens and labels for a language model). The model's output must be
+ * its loss. */
 FSDP2_CALL fsdp2_step_run(fsdp2_step step, const fsdp2_tensor* batch, size_t n_batch,
                           fsdp2_step_result* out);
-/* The number of the next step: after a resume, where to go on. */
+/* Sets the number of the next step: where to continue, after a resume. */
 FSDP2_CALL fsdp2_step_set_position(fsdp2_step step, int64_t next_step);
 FSDP2_API fsdp2_status fsdp2_step_destroy(fsdp2_step step);
 
