@@ -71,9 +71,9 @@ FSDP2_CALL fsdp2_module_zero_grad(fsdp2_module module);
 /* Freezes parameters (flag 0) or lets them train again (flag 1). Call it before anything is
  * sharded, with the same arguments on all ranks. A name is that of a parameter, ties included, or
  * the path of a module, which stands for all parameters at and below it; without names, the call is
- * for the whole module. A frozen parameter is sharded and gathered with its unit, but it has no gradient, takes no part in
- * reductions, and no optimizer updates it. Errors, with nothing changed: FSDP2_E_NOT_FOUND (a
- * name), FSDP2_E_WRONG_STATE (sharded already). */
+ * for the whole module. A frozen parameter is sharded and gathered with its unit, but it has no
+ * gradient, takes no part in reductions, and no optimizer updates it. Errors, with nothing changed:
+ * FSDP2_E_NOT_FOUND (a name), FSDP2_E_WRONG_STATE (sharded already). */
 FSDP2_CALL fsdp2_module_set_requires_grad(fsdp2_module module, const char* const* names /*(opt)*/,
                                           size_t n_names, int32_t flag);
 
