@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <exception>
 #include <iostream>
 #include <memory>
 #include <utility>
@@ -10,7 +11,7 @@ namespace fsdp2::cli {
 
 namespace {
 
-// Letters to insert, delete, replace or swap with their neighbour to turn `a` into `b`.
+// The number of letters to insert, delete, replace or swap with a neighbour to turn `a` into `b`.
 size_t edit_distance(const std::string& a, const std::string& b) {
   std::vector<size_t> before_last;
   std::vector<size_t> last(b.size() + 1);
@@ -62,7 +63,7 @@ class Style : public CLI::Formatter {
   std::string usage_;
 };
 
-// CLI11 calls a positional by its lower-case key; help shows it as `option_text`.
+// CLI11 names a positional by its lower-case key; help shows its `option_text`.
 std::string missing_positional(const CLI::App& app) {
   for (const CLI::Option* option : app.get_options()) {
     if (option->get_positional() && option->get_required() && option->count() == 0) {
@@ -72,7 +73,7 @@ std::string missing_positional(const CLI::App& app) {
   return "";
 }
 
-// One line for what CLI11 found wrong; its own words where they are good enough.
+// One line about what CLI11 found wrong, in its own words where they are good enough.
 std::string message_of(const CLI::App& app, const CLI::ParseError& error) {
   const std::string text = error.what();
   const std::string line = text.substr(0, text.find('\n'));
@@ -109,7 +110,7 @@ std::string nearest(const std::string& word, const std::vector<std::string>& can
   std::string best;
   size_t best_distance = 1 + std::max<size_t>(1, word.size() / 3);
   for (const std::string& candidate : candidates) {
-    // Half a flag counts as near as well: --batch for --global-batch.
+    // A part of a flag is near as well: --batch for --global-batch.
     const std::string bare = word.substr(std::min(word.find_first_not_of('-'), word.size()));
     const bool part = bare.size() >= 4 && candidate.find(bare) != std::string::npos;
     const size_t distance = part ? 1 : edit_distance(word, candidate);
@@ -119,6 +120,31 @@ std::string nearest(const std::string& word, const std::vector<std::string>& can
     }
   }
   return best;
+}
+
+void require(bool condition, const std::string& message) {
+  if (!condition) {
+    throw UsageError(message);
+  }
+}
+
+int exit_code_of(const std::string& command, const std::function<int()>& body) {
+  try {
+    return body();
+  } catch (const UsageError& error) {
+    std::cerr << command << ": " << error.what() << std::endl;
+    return kUsageExitCode;
+  } catch (const std::exception& error) {
+    std::cerr << command << ": " << error.what() << std::endl;
+    return 1;
+  }
+}
+
+std::string help_with_choices(std::string help, const std::vector<std::string>& choices) {
+  for (size_t i = 0; i < choices.size(); ++i) {
+    help += (i == 0 ? ": " : ", ") + choices[i];
+  }
+  return help;
 }
 
 void set_style(CLI::App& app, const std::string& usage) {

@@ -1,4 +1,5 @@
-// libfsdp2's C ABI for C++: handles that destroy themselves and status codes as exceptions.
+// libfsdp2's C ABI in C++: handles that destroy themselves, status codes as exceptions, and texts
+// and info structs as return values.
 #pragma once
 
 #include <stdexcept>
@@ -15,7 +16,7 @@ class Failure : public std::runtime_error {
   explicit Failure(const std::string& message, fsdp2_status status = FSDP2_OK)
       : std::runtime_error(message), status_(status) {}
 
-  // Of the library's call that failed; FSDP2_OK: something else did.
+  // The status of the library call that failed; FSDP2_OK if something else failed.
   fsdp2_status status() const { return status_; }
 
  private:
@@ -40,7 +41,7 @@ class Owned {
 
   Handle get() const { return handle_; }
   bool is_null() const { return handle_.id == 0; }
-  // For a call that gives a handle out.
+  // Where a call is to put a new handle.
   Handle* out() {
     reset();
     return &handle_;
@@ -63,15 +64,24 @@ using Optimizer = Owned<fsdp2_optimizer, fsdp2_optimizer_destroy>;
 using Loader = Owned<fsdp2_loader, fsdp2_loader_destroy>;
 using Step = Owned<fsdp2_step, fsdp2_step_destroy>;
 
-// The text that a call gives as (buf, cap, needed).
-template <typename Call>
-std::string text_of(Call&& call) {
+// The text that call(arguments..., buf, cap, needed) returns.
+template <typename Call, typename... Arguments>
+std::string text_of(Call call, Arguments... arguments) {
   size_t needed = 0;
-  check(call(nullptr, 0, &needed));
+  check(call(arguments..., nullptr, 0, &needed));
   std::string text(needed, '\0');
-  check(call(text.data(), text.size(), &needed));
+  check(call(arguments..., text.data(), text.size(), &needed));
   text.resize(needed - 1);  // without its NUL
   return text;
+}
+
+// The struct that call(arguments..., out) fills.
+template <typename Info, typename Call, typename... Arguments>
+Info info_of(Call call, Arguments... arguments) {
+  Info info{};
+  info.struct_size = sizeof(info);
+  check(call(arguments..., &info));
+  return info;
 }
 
 }  // namespace fsdp2::cli

@@ -1,5 +1,5 @@
-// The fsdp2 command. It starts at once because it does not load LibTorch: whatever needs that is a
-// program of its own beside this one, fsdp2-<sub-command>, as with git.
+// The fsdp2 command. It starts at once because it does not load LibTorch: a command that needs
+// LibTorch is a program of its own beside this one, fsdp2-<command>, as with git.
 #include <unistd.h>
 
 #include <cerrno>
@@ -21,14 +21,14 @@ constexpr char kHelp[] =
     "\n"
     "Usage: fsdp2 COMMAND [OPTIONS]\n"
     "\n"
-    "  run     start the ranks of a job on this node and look after them\n"
-    "  train   train a language model; alone, or as the ranks of a job\n"
-    "  plan    work out memory and traffic of a job of any size, in one process\n"
-    "  inspect list what a checkpoint holds, and check it\n"
-    "  convert write a checkpoint in another format\n"
+    "  run      start the ranks of a job on this node and look after them\n"
+    "  train    train a language model, on one rank or on all ranks of a job\n"
+    "  plan     work out the memory and traffic of a job of any size, in one process\n"
+    "  inspect  list what a checkpoint holds, and verify it\n"
+    "  convert  write a checkpoint in another format\n"
     "\n"
     "  fsdp2 COMMAND --help   the options of a command\n"
-    "  fsdp2 --version        versions of this program and of LibTorch\n"
+    "  fsdp2 --version        the versions of this program and of LibTorch\n"
     "\n"
     "  fsdp2 run --nproc-per-node 2 -- fsdp2 train --model DIR --text book.txt --steps 100\n";
 
@@ -36,13 +36,10 @@ const std::vector<std::string> kCommands = {"run",     "train",  "plan",     "in
                                             "convert", "--help", "--version"};
 
 int run(const std::vector<std::string>& arguments) {
-  try {
+  return exit_code_of("fsdp2 run", [&] {
     RunOptions options;
     return parse_run_options(arguments, &options) ? launch(options) : 0;
-  } catch (const UsageError& error) {
-    std::cerr << "fsdp2 run: " << error.what() << std::endl;
-    return kUsageExitCode;
-  }
+  });
 }
 
 // Becomes fsdp2-<name>.

@@ -1,16 +1,20 @@
 #include "cli/sharding.h"
 
+#include <map>
+
 #include "cli/arguments.h"
 
 namespace fsdp2::cli {
 
 namespace {
 
-void need(bool condition, const std::string& message) {
-  if (!condition) {
-    throw UsageError(message);
-  }
-}
+const std::map<std::string, int32_t> kDtypes = {{"none", FSDP2_DTYPE_KEEP},
+                                                {"fp32", FSDP2_DTYPE_F32},
+                                                {"bf16", FSDP2_DTYPE_BF16},
+                                                {"fp16", FSDP2_DTYPE_F16}};
+const std::map<std::string, int32_t> kCommPaths = {{"auto", FSDP2_COMM_PATH_AUTO},
+                                                   {"direct", FSDP2_COMM_PATH_DIRECT},
+                                                   {"packed", FSDP2_COMM_PATH_PACKED}};
 
 bool is_number(const std::string& text) {
   return !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
@@ -18,24 +22,38 @@ bool is_number(const std::string& text) {
 
 }  // namespace
 
+std::vector<std::string> strategy_names() {
+  return {"full_shard", "shard_grad_op", "no_shard", "hybrid_shard", "hybrid_shard_zero2"};
+}
+
+std::vector<std::string> dtype_names() { return {"fp32", "bf16", "fp16"}; }
+
+std::vector<std::string> dtype_names_or_none() { return {"none", "fp32", "bf16", "fp16"}; }
+
+std::vector<std::string> comm_path_names() { return {"auto", "direct", "packed"}; }
+
+int32_t dtype_number(const std::string& name) { return kDtypes.at(name); }
+
+int32_t comm_path_number(const std::string& name) { return kCommPaths.at(name); }
+
 void check_sharding(const Sharding& sharding) {
   const std::string& reshard = sharding.reshard_after_forward;
   const bool is_size = is_number(reshard) && reshard.size() < 10 && std::stol(reshard) >= 2;
-  need(is_size || reshard == "default" || reshard == "true" || reshard == "false",
-       "--reshard-after-forward " + reshard +
-           " is none of default, true, false, or a number of ranks from 2 on");
-  need(sharding.fsdp_size >= 0, "--fsdp-size must not be negative");
+  require(is_size || reshard == "default" || reshard == "true" || reshard == "false",
+          "--reshard-after-forward " + reshard +
+              ": expected default, true, false, or a number of ranks of at least 2");
+  require(sharding.fsdp_size >= 0, "--fsdp-size must not be negative");
   const std::string& strategy = sharding.strategy;
   const bool keeps = strategy == "shard_grad_op" || strategy == "hybrid_shard_zero2";
-  need(!keeps || reshard == "default" || reshard == "false",
-       "--strategy " + strategy + " and --reshard-after-forward " + reshard +
-           " contradict each other");
-  need(strategy != "no_shard" || sharding.fsdp_size <= 1, "--strategy no_shard and --fsdp-size " +
-                                                              std::to_string(sharding.fsdp_size) +
-                                                              " contradict each other");
+  require(!keeps || reshard == "default" || reshard == "false",
+          "--strategy " + strategy + " and --reshard-after-forward " + reshard +
+              " contradict each other");
+  require(strategy != "no_shard" || sharding.fsdp_size <= 1,
+          "--strategy no_shard and --fsdp-size " + std::to_string(sharding.fsdp_size) +
+              " contradict each other");
   const bool hybrid = strategy == "hybrid_shard" || strategy == "hybrid_shard_zero2";
-  need(!hybrid || sharding.fsdp_size >= 2,
-       "--strategy " + strategy + " needs --fsdp-size, the ranks of a shard group");
+  require(!hybrid || sharding.fsdp_size >= 2,
+          "--strategy " + strategy + " needs --fsdp-size, the number of ranks per shard group");
 }
 
 int32_t reshard_number(const Sharding& sharding, int32_t by_strategy) {

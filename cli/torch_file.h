@@ -1,4 +1,4 @@
-// Which names mean a file of torch.save.
+// The one place that says which file names mean a file of torch.save.
 #pragma once
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-// What can be done with checkpoints offline.
+// The commands that work on checkpoints offline.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace fsdp2::cli {
 
-// `fsdp2 inspect` and `fsdp2 convert`; they return the exit code. Throw UsageError and Failure.
+// Return the exit code. Throw UsageError and Failure.
 int inspect(const std::vector<std::string>& arguments);
 int convert(const std::vector<std::string>& arguments);
 

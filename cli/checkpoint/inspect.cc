@@ -52,7 +52,7 @@ bool has_nothing_to_compare(const Json& item) {
   return found != item.end() && found->is_null();
 }
 
-// What reading everything has shown.
+// One line about what reading everything has shown.
 std::string verdict(const Json& checkpoint) {
   size_t items = 0;
   size_t unchecked = 0;
@@ -108,12 +108,12 @@ int inspect(const std::vector<std::string>& arguments) {
   bool verify = false;
   bool rebuild = false;
   CLI::App app(
-      "Lists what a checkpoint holds: a DCP directory, a series of them (the newest), .pth or\n"
+      "Lists what a checkpoint holds: a DCP directory, the newest of a series, .pth or\n"
       "safetensors files, a model directory.",
       "fsdp2 inspect");
   set_style(app, "PATH [OPTIONS]");
-  app.add_option("path", path, "The checkpoint")->required()->option_text("PATH");
-  app.add_flag("--json", json, "As one JSON object");
+  app.add_option("path", path, "Checkpoint to list")->required()->option_text("PATH");
+  app.add_flag("--json", json, "Print one JSON object");
   app.add_flag("--verify", verify, "Read everything and compare all checksums");
   app.add_flag("--rebuild-manifest", rebuild,
                "Write the checksums of a DCP directory that another program has changed");
@@ -126,9 +126,7 @@ int inspect(const std::vector<std::string>& arguments) {
   if (verify) {
     check(fsdp2_checkpoint_verify(path.c_str()));
   }
-  const std::string text = text_of([&](char* buffer, size_t size, size_t* needed) {
-    return fsdp2_checkpoint_inspect(path.c_str(), buffer, size, needed);
-  });
+  const std::string text = text_of(fsdp2_checkpoint_inspect, path.c_str());
   if (json) {
     std::cout << text << "\n";
   } else {

@@ -1,6 +1,6 @@
-// fsdp2-inspect and fsdp2-convert, one program by two names, which those commands of fsdp2 become.
-#include <exception>
-#include <iostream>
+// fsdp2-inspect and fsdp2-convert: one program under two names, which `fsdp2 inspect` and
+// `fsdp2 convert` become.
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -11,22 +11,12 @@
 namespace fsdp2::cli {
 namespace {
 
-bool ends_with(const std::string& text, const std::string& end) {
-  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
-}
-
-int run(const std::string& program, const std::vector<std::string>& arguments) {
-  const std::string command = ends_with(program, "convert") ? "convert" : "inspect";
-  try {
+int run(const std::filesystem::path& program, const std::vector<std::string>& arguments) {
+  const bool converts = program.filename() == "fsdp2-convert";
+  return exit_code_of(converts ? "fsdp2 convert" : "fsdp2 inspect", [&] {
     check(fsdp2_check_version(FSDP2_HEADER_VERSION));
-    return command == "convert" ? convert(arguments) : inspect(arguments);
-  } catch (const UsageError& error) {
-    std::cerr << "fsdp2 " << command << ": " << error.what() << std::endl;
-    return kUsageExitCode;
-  } catch (const std::exception& error) {
-    std::cerr << "fsdp2 " << command << ": " << error.what() << std::endl;
-    return 1;
-  }
+    return converts ? convert(arguments) : inspect(arguments);
+  });
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 // fsdp2-plan, which `fsdp2 plan` becomes: one process plays one rank of a job of any size.
 #include <sys/stat.h>
 
-#include <exception>
 #include <fstream>
 #include <iostream>
 #include <map>
@@ -10,19 +9,12 @@
 #include <vector>
 
 #include "cli/arguments.h"
-#include "cli/plan/options.h"
 #include "cli/library.h"
+#include "cli/plan/options.h"
 
 namespace fsdp2::cli {
 namespace {
 
-const std::map<std::string, int32_t> kDtypes = {{"none", FSDP2_DTYPE_KEEP},
-                                                {"fp32", FSDP2_DTYPE_F32},
-                                                {"bf16", FSDP2_DTYPE_BF16},
-                                                {"fp16", FSDP2_DTYPE_F16}};
-const std::map<std::string, int32_t> kCommPaths = {{"auto", FSDP2_COMM_PATH_AUTO},
-                                                   {"direct", FSDP2_COMM_PATH_DIRECT},
-                                                   {"packed", FSDP2_COMM_PATH_PACKED}};
 const std::map<std::string, double> kOptimizerStates = {
     {"adamw", 2}, {"sgd-momentum", 1}, {"sgd", 0}};
 
@@ -38,65 +30,57 @@ std::string read_config(const std::string& model) {
   return text.str();
 }
 
-// What the strategy means for both.
-struct Place {
+// What the options mean for the mesh and for the shard.
+struct Layout {
   fsdp2_mesh_options mesh = FSDP2_MESH_OPTIONS_INIT;
   fsdp2_shard_options shard = FSDP2_SHARD_OPTIONS_INIT;
 };
 
-Place place_of(const PlanOptions& options) {
-  Place place;
+Layout layout_of(const PlanOptions& options) {
+  Layout layout;
   check(fsdp2_shard_apply_strategy(options.sharding.strategy.c_str(), options.sharding.fsdp_size,
-                                   &place.mesh, &place.shard));
-  place.mesh.backend = FSDP2_BACKEND_FAKE;
-  place.mesh.world_size = options.world_size;
-  place.mesh.rank = options.rank;
-  fsdp2_shard_options& shard = place.shard;
+                                   &layout.mesh, &layout.shard));
+  layout.mesh.backend = FSDP2_BACKEND_FAKE;
+  layout.mesh.world_size = options.world_size;
+  layout.mesh.rank = options.rank;
+  fsdp2_shard_options& shard = layout.shard;
   shard.reshard_after_forward = reshard_number(options.sharding, shard.reshard_after_forward);
-  shard.param_dtype = kDtypes.at(options.param_dtype);
-  shard.reduce_dtype = kDtypes.at(options.reduce_dtype);
-  shard.comm_path = kCommPaths.at(options.comm_path);
+  shard.param_dtype = dtype_number(options.param_dtype);
+  shard.reduce_dtype = dtype_number(options.reduce_dtype);
+  shard.comm_path = comm_path_number(options.comm_path);
   shard.wrap = options.wrap == "none" ? FSDP2_WRAP_NONE : FSDP2_WRAP_DEFAULT;
   shard.prefetch = options.prefetch == 0 ? -1 : options.prefetch;
   shard.defer_values = 1;
-  return place;
+  return layout;
 }
 
 void plan(const PlanOptions& options) {
   fsdp2_module_options module_options = FSDP2_MODULE_OPTIONS_INIT;
-  module_options.dtype = kDtypes.at(options.dtype);
+  module_options.dtype = dtype_number(options.dtype);
   Module module;
   const std::string json = read_config(options.model);
   const fsdp2_status status = fsdp2_module_from_config(json.c_str(), &module_options, module.out());
-  if (status != FSDP2_OK) {  // the library was given the text alone
+  if (status != FSDP2_OK) {  // the library has only seen the text, and cannot name the file
     throw Failure("--model " + options.model + ": " + fsdp2_error_message(), status);
   }
-  const Place place = place_of(options);
+  const Layout layout = layout_of(options);
   Mesh mesh;
-  check(fsdp2_mesh_create(&place.mesh, mesh.out()));
+  check(fsdp2_mesh_create(&layout.mesh, mesh.out()));
   Shard shard;
-  check(fsdp2_shard_create(module.get(), mesh.get(), &place.shard, shard.out()));
+  check(fsdp2_shard_create(module.get(), mesh.get(), &layout.shard, shard.out()));
   fsdp2_plan_options plan_options = FSDP2_PLAN_OPTIONS_INIT;
   plan_options.optimizer_states = kOptimizerStates.at(options.optimizer);
-  std::cout << text_of([&](char* buf, size_t cap, size_t* needed) {
-    return fsdp2_plan_describe(shard.get(), &plan_options, buf, cap, needed);
-  }) << std::flush;
+  std::cout << text_of(fsdp2_plan_describe, shard.get(), &plan_options) << std::flush;
 }
 
 int run(const std::vector<std::string>& arguments) {
-  try {
+  return exit_code_of("fsdp2 plan", [&] {
     PlanOptions options;
     if (parse_plan_options(arguments, &options)) {
       plan(options);
     }
     return 0;
-  } catch (const UsageError& error) {
-    std::cerr << "fsdp2 plan: " << error.what() << std::endl;
-    return kUsageExitCode;
-  } catch (const std::exception& error) {
-    std::cerr << "fsdp2 plan: " << error.what() << std::endl;
-    return 1;
-  }
+  });
 }
 
 }  // namespace

@@ -10,33 +10,19 @@ namespace {
 
 using Texts = std::vector<std::string>;
 
-const Texts kDtypes = {"fp32", "bf16", "fp16"};
-const Texts kDtypesOrNone = {"none", "fp32", "bf16", "fp16"};
-const Texts kStrategies = {"full_shard", "shard_grad_op", "no_shard", "hybrid_shard",
-                           "hybrid_shard_zero2"};
-
-void need(bool condition, const std::string& message) {
-  if (!condition) {
-    throw UsageError(message);
-  }
-}
-
 void check_options(const PlanOptions& o) {
-  need(!o.model.empty(), "no model given: --model DIR, or --model config.json");
-  need(o.world_size >= 1, "--world-size must be at least 1");
-  need(0 <= o.rank && o.rank < o.world_size,
-       "--rank " + std::to_string(o.rank) +
-           " is not one of 0 to --world-size - 1 = " + std::to_string(o.world_size - 1));
-  need(o.prefetch >= 0, "--prefetch must not be negative");
+  require(!o.model.empty(), "no model given: --model DIR, or --model config.json");
+  require(o.world_size >= 1, "--world-size must be at least 1");
+  require(0 <= o.rank && o.rank < o.world_size,
+          "--rank " + std::to_string(o.rank) +
+              " is not one of 0 to --world-size - 1 = " + std::to_string(o.world_size - 1));
+  require(o.prefetch >= 0, "--prefetch must not be negative");
   check_sharding(o.sharding);
 }
 
-void add_choice(CLI::App* app, const char* name, std::string* value, std::string help,
+void add_choice(CLI::App* app, const char* name, std::string* value, const std::string& help,
                 const Texts& choices) {
-  for (size_t i = 0; i < choices.size(); ++i) {
-    help += (i == 0 ? ": " : ", ") + choices[i];
-  }
-  app->add_option(name, *value, help)
+  app->add_option(name, *value, help_with_choices(help, choices))
       ->option_text("TEXT (" + *value + ")")
       ->check(CLI::IsMember(choices));
 }
@@ -55,24 +41,24 @@ bool parse_plan_options(std::vector<std::string> arguments, PlanOptions* out) {
   set_style(app, "--model DIR [OPTIONS]");
   app.add_option("--model", o.model, "Directory with config.json, or that file")
       ->option_text("PATH");
-  add_number(&app, "--world-size", &o.world_size, "Ranks of the job");
-  add_number(&app, "--rank", &o.rank, "The rank whose memory is shown");
-  add_number(&app, "--fsdp-size", &o.sharding.fsdp_size,
-             "Ranks a shard group (0, 1: all; less: the groups are replicas)");
-  add_choice(&app, "--strategy", &o.sharding.strategy, "How the model lies on the ranks",
-             kStrategies);
+  add_number(&app, "--world-size", &o.world_size, "Number of ranks");
+  add_number(&app, "--rank", &o.rank, "Rank whose memory is shown");
+  add_number(&app, "--fsdp-size", &o.sharding.fsdp_size, kFsdpSizeHelp);
+  add_choice(&app, "--strategy", &o.sharding.strategy, "Sharding strategy", strategy_names());
   app.add_option("--reshard-after-forward", o.sharding.reshard_after_forward, kReshardHelp)
       ->option_text("TEXT (default)");
-  add_choice(&app, "--dtype", &o.dtype, "Of the sharded parameters", kDtypes);
-  add_choice(&app, "--param-dtype", &o.param_dtype, "Gathered and computed in", kDtypesOrNone);
-  add_choice(&app, "--reduce-dtype", &o.reduce_dtype, "Gradients are reduced in", kDtypesOrNone);
-  add_choice(&app, "--comm-path", &o.comm_path, "How parameters travel",
-             {"auto", "direct", "packed"});
-  add_choice(&app, "--wrap", &o.wrap, "Units: the model's own layers, or the whole model as one",
+  add_choice(&app, "--dtype", &o.dtype, "Dtype of the sharded parameters", dtype_names());
+  add_choice(&app, "--param-dtype", &o.param_dtype, "Dtype for gathering and computing",
+             dtype_names_or_none());
+  add_choice(&app, "--reduce-dtype", &o.reduce_dtype, "Dtype for reducing gradients",
+             dtype_names_or_none());
+  add_choice(&app, "--comm-path", &o.comm_path, "Communication path of parameters",
+             comm_path_names());
+  add_choice(&app, "--wrap", &o.wrap, "Units (the model's own layers, or the whole model as one)",
              {"default", "none"});
-  add_choice(&app, "--optimizer", &o.optimizer, "Whose state is counted",
+  add_choice(&app, "--optimizer", &o.optimizer, "Optimizer whose state is counted",
              {"adamw", "sgd-momentum", "sgd"});
-  add_number(&app, "--prefetch", &o.prefetch, "Units gathered ahead of their use");
+  add_number(&app, "--prefetch", &o.prefetch, "Number of units gathered ahead of use");
   if (!parse_arguments(app, std::move(arguments))) {
     return false;
   }

@@ -1,4 +1,4 @@
-// What `fsdp2 plan` was asked to work out.
+// What `fsdp2 plan` is asked to work out.
 #pragma once
 
 #include <string>

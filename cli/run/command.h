@@ -5,8 +5,8 @@
 
 namespace fsdp2::cli {
 
-// The file of a command: a path as it is, else what PATH has; "fsdp2" that PATH lacks is this very
-// program. Empty: there is none.
+// The file of a command: a path as it is, or what PATH has under this name. If PATH has no "fsdp2",
+// that is this very program. Empty if there is no such command.
 std::string find_command(const std::string& name);
 
 // The file that this process was started from.

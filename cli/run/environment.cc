@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <map>
 
+#include "cli/terminal.h"
+
 namespace fsdp2::cli {
 
 std::vector<int> usable_cores() {
@@ -53,14 +55,14 @@ std::vector<std::string> rank_environment(const RunOptions& options, int port, i
     own["OMP_NUM_THREADS"] = std::to_string(std::max(1, n_cores / options.nproc_per_node));
   }
   if (status_columns > 0) {
-    own["FSDP2_STATUS_COLUMNS"] = std::to_string(status_columns);
+    own[kStatusColumns] = std::to_string(status_columns);
   }
 
   std::vector<std::string> all;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string text = *entry;
     const std::string name = text.substr(0, text.find('='));
-    if (own.count(name) == 0 && name != "FSDP2_STATUS_COLUMNS") {
+    if (own.count(name) == 0 && name != kStatusColumns) {
       all.push_back(text);
     }
   }

@@ -20,6 +20,7 @@
 #include "cli/run/rank_process.h"
 #include "cli/run/rendezvous.h"
 #include "cli/run/signals.h"
+#include "cli/terminal.h"
 
 namespace fsdp2::cli {
 
@@ -28,12 +29,12 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// Once a rank has failed the others have this long to notice it and to say what they saw ...
+// Once a rank has failed, the others have this long to notice it and to say what they saw ...
 constexpr milliseconds kNoticeTime{2500};
 // ... and after SIGTERM this long to end.
 constexpr milliseconds kGraceTime{5000};
-// How long output is waited for after the last rank has ended, where a process that it left behind
-// holds the other end.
+// How long the launcher waits for output after the last rank has ended, if a process that the rank
+// left behind holds the other end.
 constexpr milliseconds kDrainTime{500};
 
 class Job {
@@ -129,7 +130,7 @@ void Job::start_one(int local_rank, const std::string& file, const std::vector<i
   command.environment =
       rank_environment(options_, port, local_rank, static_cast<int>(cores.size()), columns);
   command.cores = options_.bind_cores ? &own_cores : nullptr;
-  command.inherits_stdin = rank == 0 && isatty(STDIN_FILENO) == 0;
+  command.inherits_stdin = rank == 0 && !is_terminal(STDIN_FILENO);
 
   const SignalsHeld held;
   command.signals = held.before();
@@ -178,7 +179,7 @@ void Job::pump() {
 
 void Job::reap() {
   for (size_t i = 0; i < pids_.size(); ++i) {
-    const SignalsHeld held;  // a number must not be signalled once it may be another's
+    const SignalsHeld held;  // a pid must not be signalled once another process may have it
     int status = 0;
     if (pids_[i] == 0 || waitpid(pids_[i], &status, WNOHANG) != pids_[i]) {
       continue;
@@ -205,7 +206,7 @@ void Job::ended(int local_rank, int status) {
               ? " was ended by signal " + std::to_string(number) + " (" + strsignal(number) + ")"
               : " failed with exit code " + std::to_string(number);
   if (by_signal && number == SIGKILL) {
-    text += ", by the system if memory ran out (see dmesg)";
+    text += ", which the system sends when memory runs out (see dmesg)";
   }
   say(text + (running_ > 0 ? "; ending the others" : ""));
   enter(Phase::kFailed, kNoticeTime);
@@ -227,7 +228,7 @@ void Job::escalate() {
       stream.drain();
     }
   } else {
-    leave_phase_ = Clock::time_point::max();  // killed: nothing is left to be done but to wait
+    leave_phase_ = Clock::time_point::max();  // killed: all that is left is to wait
   }
 }
 

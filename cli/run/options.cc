@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kDefaultPort = 29500;  // torchrun's
 constexpr char kCommandPlace[] =
-    "the command goes behind --, as in: fsdp2 run --nproc-per-node 2 -- fsdp2 train";
+    "the command goes after --, as in: fsdp2 run --nproc-per-node 2 -- fsdp2 train";
 
 void check(const RunOptions& options) {
   if (options.nnodes < 1 || options.nproc_per_node < 1) {
@@ -50,23 +50,21 @@ bool parse_run_options(std::vector<std::string> arguments, RunOptions* out) {
   app.add_option("--nproc-per-node", options.nproc_per_node, "Ranks on each node")
       ->option_text("N (1)");
   app.add_option("--nnodes", options.nnodes, "Nodes of the job")->option_text("N (1)");
-  app.add_option("--node-rank", options.node_rank, "Which of them this is")->option_text("K (0)");
+  app.add_option("--node-rank", options.node_rank, "Number of this node")->option_text("K (0)");
   app.add_option("--master-addr", options.master_addr, "Address of node 0")
       ->option_text("ADDRESS (127.0.0.1)");
-  app.add_option("--master-port", options.master_port,
-                 "Port on node 0 where the ranks meet (default: a free one; several nodes: 29500)")
+  app.add_option(
+         "--master-port", options.master_port,
+         "Port on node 0 where the ranks meet (default: a free one, or 29500 with several nodes)")
       ->option_text("PORT");
-  app.add_flag("--bind-cores", options.bind_cores, "Give each rank cores of its own");
+  app.add_flag("--bind-cores", options.bind_cores, "Bind each rank to cores of its own");
   app.footer(
       "Each rank finds RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, NODE_RANK, MASTER_ADDR,\n"
-      "MASTER_PORT and OMP_NUM_THREADS (cores / ranks of this node, unless set) in its "
-      "environment.\n"
-      "On a terminal all output is prefixed with its rank. Redirected, the standard output of rank "
-      "0\n"
-      "passes unchanged; everything else goes to standard error, prefixed.\n"
-      "Signals are passed on. When a rank fails, the others are ended; the exit code is the "
-      "failed\n"
-      "rank's (128 + signal).\n\n"
+      "MASTER_PORT and OMP_NUM_THREADS (cores / ranks of this node, unless set) in its\n"
+      "environment. On a terminal, every line is prefixed with its rank. If output is redirected,\n"
+      "rank 0's standard output passes unchanged; everything else goes to standard error,\n"
+      "prefixed. Signals are passed on to all ranks. If a rank fails, the others are ended, and\n"
+      "the exit code is that of the failed rank (128 + signal).\n\n"
       "  fsdp2 run --nproc-per-node 2 -- fsdp2 train --model DIR --text book.txt\n"
       "  fsdp2 run --nnodes 2 --node-rank 0 --nproc-per-node 8 --master-addr node0 -- "
       "./my_trainer");

@@ -1,4 +1,4 @@
-// What `fsdp2 run` was asked to start.
+// What `fsdp2 run` is asked to start.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ struct RunOptions {
   int node_rank = 0;
   int nproc_per_node = 1;
   std::string master_addr;  // set after parsing
-  int master_port = 0;      // 0: a free one is picked, which only one node can do
+  int master_port = 0;      // 0: a free one, which works on one node only
   bool bind_cores = false;
   std::vector<std::string> command;  // program and its arguments
 

@@ -1,11 +1,12 @@
 #include "cli/run/output.h"
 
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <utility>
+
+#include "cli/terminal.h"
 
 namespace fsdp2::cli {
 
@@ -13,8 +14,8 @@ namespace {
 
 constexpr size_t kLongestLine = 1 << 16;  // a longer one is written in parts
 
-// Returns 0 or errno: one that cannot be written to must not keep the launcher from looking after
-// the ranks.
+// Returns 0 or errno: an output that cannot be written must not keep the launcher from looking
+// after the ranks.
 int write_all(int fd, std::string_view text) {
   while (!text.empty()) {
     const ssize_t n = ::write(fd, text.data(), text.size());
@@ -30,31 +31,24 @@ int write_all(int fd, std::string_view text) {
 }  // namespace
 
 Screen::Screen()
-    : stdout_is_terminal_(isatty(STDOUT_FILENO) == 1),
-      stderr_is_terminal_(isatty(STDERR_FILENO) == 1) {}
+    : stdout_is_terminal_(cli::is_terminal(STDOUT_FILENO)),
+      stderr_is_terminal_(cli::is_terminal(STDERR_FILENO)) {}
 
 bool Screen::is_terminal(int fd) const {
   return fd == STDOUT_FILENO ? stdout_is_terminal_ : stderr_is_terminal_;
 }
 
-int Screen::columns() const {
-  winsize size{};
-  if (!stderr_is_terminal_) {
-    return 0;
-  }
-  const bool known = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
-  return known ? size.ws_col : 80;
-}
+int Screen::columns() const { return stderr_is_terminal_ ? terminal_columns(STDERR_FILENO) : 0; }
 
 void Screen::write(int fd, std::string_view text) {
   if (text.empty()) {
     return;
   }
   if (!status_.empty()) {
-    write_all(STDERR_FILENO, "\r\033[K");
+    write_all(STDERR_FILENO, std::string("\r") + kClearToEnd);
   }
   const int error = write_all(fd, text);
-  const bool is_lost = error != 0 && error != EPIPE;  // a reader that has gone away wants no more
+  const bool is_lost = error != 0 && error != EPIPE;  // EPIPE: the reader wants no more
   if (fd == STDOUT_FILENO && is_lost && lost_output_ == 0) {
     lost_output_ = error;
   }
@@ -66,7 +60,7 @@ void Screen::set_status(std::string text) {
     return;
   }
   if (text.empty() && !status_.empty()) {
-    write_all(STDERR_FILENO, "\r\033[K");
+    write_all(STDERR_FILENO, std::string("\r") + kClearToEnd);
   }
   status_ = std::move(text);
   draw_status();
@@ -75,7 +69,7 @@ void Screen::set_status(std::string text) {
 void Screen::draw_status() {
   if (!status_.empty()) {
     const size_t room = static_cast<size_t>(columns()) - 1;
-    write_all(STDERR_FILENO, "\r" + status_.substr(0, room) + "\033[K");
+    write_all(STDERR_FILENO, "\r" + status_.substr(0, room) + kClearToEnd);
   }
 }
 
@@ -130,7 +124,7 @@ void RankStream::finish() {
   std::string lines;
   if (!line_.empty() && !was_status_) {
     if (!prefix_.empty()) {
-      line_ += '\n';  // what comes next is another's
+      line_ += '\n';  // what comes next is from another rank
     }
     end_line(&lines);
   }
@@ -145,7 +139,7 @@ void RankStream::take(std::string_view bytes, std::string* lines) {
     if (std::exchange(was_status_, false)) {
       if (bytes.front() != '\n') {
         line_.clear();
-      } else if (may_set_status_) {  // an ordinary line after all, ended by both
+      } else if (may_set_status_) {  // an ordinary line that ends in \r\n
         screen_->set_status("");
       }
     }

@@ -1,8 +1,8 @@
-// What the ranks print, put together so that whole lines never interleave.
+// The output of all ranks, put together so that lines never interleave.
 //
 // A rank's stream is cut into lines; what is read at once is written at once. On a terminal, text
-// that ends in a carriage return is a status: the last one stays below everything else until the
-// next replaces it.
+// that ends in a carriage return is a status: the newest one stays below everything else until the
+// next one replaces it.
 #pragma once
 
 #include <string>
@@ -17,13 +17,13 @@ class Screen {
 
   // Whether this descriptor (1 or 2) is a terminal.
   bool is_terminal(int fd) const;
-  int columns() const;  // of the terminal; 0: standard error is none
+  int columns() const;  // of the terminal; 0 if standard error is not one
 
   // Writes whole lines, above the status.
   void write(int fd, std::string_view text);
-  // Why what was for standard output could not be written, as errno; 0: all was.
+  // The errno with which a write to standard output failed; 0 if all was written.
   int lost_output() const { return lost_output_; }
-  // Shows a status; an empty one takes it away.
+  // Shows a status; an empty one removes it.
   void set_status(std::string text);
 
  private:
@@ -38,8 +38,8 @@ class Screen {
 // One stream of one rank on its way to the screen.
 class RankStream {
  public:
-  // Reads `source`, a pipe that does not block and that it closes; writes to descriptor `target`.
-  // `may_set_status` is for one rank only: the statuses of others are dropped.
+  // Reads from `source`, a non-blocking pipe that it owns; writes to descriptor `target`.
+  // `may_set_status` is for one rank only: the statuses of the others are dropped.
   RankStream(Screen* screen, int source, int target, std::string prefix, bool may_set_status);
   ~RankStream();
   RankStream(RankStream&& other) noexcept;
@@ -47,9 +47,10 @@ class RankStream {
   RankStream& operator=(const RankStream&) = delete;
 
   int source() const { return source_; }  // -1: at its end
-  // Reads what is there and writes the whole lines of it.
+  // Reads what is there and writes whole lines of it.
   void pump();
-  // The same to the last byte of it, and closes the source, whoever may still hold its other end.
+  // Reads and writes what is there to the last byte, and closes the source, even if a process still
+  // holds its other end.
   void drain();
 
  private:

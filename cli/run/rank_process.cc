@@ -16,7 +16,8 @@ namespace {
 std::array<int, 2> make_pipe() {
   std::array<int, 2> ends{};
   if (pipe2(ends.data(), O_CLOEXEC) != 0) {
-    throw std::system_error(errno, std::generic_category(), "no pipe for a rank's output");
+    throw std::system_error(errno, std::generic_category(),
+                            "cannot make a pipe for a rank's output");
   }
   return ends;
 }
@@ -41,13 +42,13 @@ void complain(const char* what, const char* name) {
   }
 }
 
-// The child's part, up to the program itself.
+// What the child does until it becomes the program.
 [[noreturn]] void become(const RankCommand& command, char* const* arguments,
                          char* const* environment, int out, int err, pid_t launcher) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != launcher) {
-    _exit(1);  // it died before the line above
+    _exit(1);  // the launcher died before the line above
   }
   dup2(out, STDOUT_FILENO);
   dup2(err, STDERR_FILENO);
@@ -59,7 +60,7 @@ void complain(const char* what, const char* name) {
     complain("cannot bind to cores", command.file.c_str());
     _exit(1);
   }
-  // What is let through from here on must not run the launcher's handlers.
+  // A signal that arrives from here on must not run the launcher's handlers.
   for (int number = 1; number < NSIG; ++number) {
     struct sigaction handler{};
     if (sigaction(number, nullptr, &handler) == 0 && handler.sa_handler != SIG_IGN) {
@@ -93,7 +94,7 @@ RankProcess start_rank(const RankCommand& command) {
     close(err[0]);
     throw std::system_error(error, std::generic_category(), "cannot start a process");
   }
-  setpgid(pid, pid);  // both do it: whoever is first
+  setpgid(pid, pid);  // parent and child both do it, because either may be first
   fcntl(out[0], F_SETFL, O_NONBLOCK);
   fcntl(err[0], F_SETFL, O_NONBLOCK);
   return {pid, out[0], err[0]};

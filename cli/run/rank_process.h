@@ -14,18 +14,18 @@ struct RankCommand {
   std::string file;
   std::vector<std::string> arguments;  // the first is the command's name
   std::vector<std::string> environment;
-  const cpu_set_t* cores = nullptr;  // null: as the launcher
+  const cpu_set_t* cores = nullptr;  // null: those of the launcher
   bool inherits_stdin = false;       // else its standard input is empty
-  sigset_t signals;                  // held back in it
+  sigset_t signals;                  // blocked in the rank
 };
 
 struct RankProcess {
   pid_t pid = 0;
-  int out = -1;  // its standard output and standard error can be read here, without blocking
+  int out = -1;  // the rank's standard output and standard error, to be read without blocking
   int err = -1;
 };
 
-// The rank is a process group of its own, and is killed if the launcher dies. Throws
+// Starts the rank in a process group of its own; it is killed if the launcher dies. Throws
 // std::system_error.
 RankProcess start_rank(const RankCommand& command);
 

@@ -11,8 +11,8 @@ namespace fsdp2::cli {
 
 namespace {
 
-// A socket bound to any free port of all IPv6 and IPv4 addresses, or of IPv4's alone where there is
-// no IPv6; -1 with errno.
+// A socket of this family, bound to any free port on all addresses (IPv6 includes IPv4); -1 with
+// errno if there is none.
 int bind_any(int family) {
   const int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) {
@@ -47,9 +47,9 @@ ReservedPort::ReservedPort() {
   sockaddr_storage address{};
   socklen_t size = sizeof(address);
   if (socket_ < 0 || getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
-    throw std::system_error(errno, std::generic_category(), "no free port");
+    throw std::system_error(errno, std::generic_category(), "cannot find a free port");
   }
-  // sin_port and sin6_port lie at the same place.
+  // sin_port and sin6_port have the same offset.
   number_ = ntohs(reinterpret_cast<sockaddr_in*>(&address)->sin_port);
 }
 

@@ -3,8 +3,8 @@
 
 namespace fsdp2::cli {
 
-// Holds a free TCP port without listening on it: rank 0 can listen there, because both set
-// SO_REUSEADDR, while the system gives it to nobody else who asks for just any port.
+// Holds a free TCP port without listening on it. Rank 0 can listen there because both set
+// SO_REUSEADDR; the system gives the port to nobody who asks for just any.
 class ReservedPort {
  public:
   ReservedPort();  // throws std::system_error

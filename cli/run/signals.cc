@@ -10,13 +10,12 @@ namespace {
 
 constexpr std::array<int, 3> kForwarded = {SIGINT, SIGTERM, SIGHUP};
 
-// What the handler reads; it is made before the handler is installed and never goes away.
+// What the handler reads: made before the handler is installed, and never destroyed.
 struct Ranks {
   size_t n = 0;
   std::unique_ptr<std::atomic<pid_t>[]> pids;
 };
 Ranks g_ranks;
-std::atomic<int> g_forwarded{0};
 std::atomic<int> g_interrupts{0};
 
 void send(int signal) {
@@ -29,7 +28,6 @@ void send(int signal) {
 }
 
 void forward(int signal) {
-  g_forwarded = signal;
   const bool insists = signal == SIGINT && g_interrupts.fetch_add(1) > 0;
   send(insists ? SIGKILL : signal);
 }
@@ -45,7 +43,7 @@ void forward_signals(size_t n) {
   for (const int signal : kForwarded) {
     struct sigaction before{};
     sigaction(signal, nullptr, &before);
-    if (before.sa_handler != SIG_IGN) {  // nohup and shells that run a job in the background
+    if (before.sa_handler != SIG_IGN) {  // by nohup, or a shell that starts a job in the background
       sigaction(signal, &action, nullptr);
     }
   }
@@ -54,8 +52,6 @@ void forward_signals(size_t n) {
 void set_rank_process(size_t index, pid_t pid) { g_ranks.pids[index] = pid; }
 
 void signal_ranks(int signal) { send(signal); }
-
-int forwarded_signal() { return g_forwarded; }
 
 SignalsHeld::SignalsHeld() {
   sigset_t set;

@@ -1,5 +1,5 @@
-// Signals of the launcher. SIGINT, SIGTERM and SIGHUP are passed on to all ranks from within the
-// handler, so that they arrive even while the launcher waits for a reader of its output.
+// Signals of the launcher. The handler itself passes SIGINT, SIGTERM and SIGHUP on to all ranks, so
+// that they arrive even while the launcher waits for a reader of its output.
 #pragma once
 
 #include <signal.h>
@@ -9,15 +9,13 @@
 
 namespace fsdp2::cli {
 
-// Starts passing signals on to n ranks, none of which runs yet. A second SIGINT kills them. What
-// was ignored when the launcher was started stays so.
+// Starts passing signals on to n ranks, none of which runs yet. A second SIGINT kills them. A
+// signal that was ignored when the launcher started stays ignored.
 void forward_signals(size_t n);
-// A rank runs as process group `pid`; 0: it has ended. Call with signals held.
+// Says that a rank runs as process group `pid`, or has ended (0). Call with signals held.
 void set_rank_process(size_t index, pid_t pid);
-// Sends a signal to all ranks that run.
+// Sends a signal to all running ranks.
 void signal_ranks(int signal);
-// The last signal passed on, 0: none.
-int forwarded_signal();
 
 // Holds signals back while it lives.
 class SignalsHeld {
@@ -27,7 +25,7 @@ class SignalsHeld {
   SignalsHeld(const SignalsHeld&) = delete;
   SignalsHeld& operator=(const SignalsHeld&) = delete;
 
-  // What was let through before.
+  // The signal mask from before.
   const sigset_t& before() const { return before_; }
 
  private:

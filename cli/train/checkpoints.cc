@@ -11,19 +11,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-Json inspect(const std::string& path) {
-  return Json::parse(text_of([&](char* buffer, size_t size, size_t* needed) {
-    return fsdp2_checkpoint_inspect(path.c_str(), buffer, size, needed);
-  }));
-}
-
-std::string find(const std::string& path) {
-  return text_of([&](char* buffer, size_t size, size_t* needed) {
-    return fsdp2_checkpoint_find(path.c_str(), buffer, size, needed);
-  });
-}
-
-// Whether more than a model is in it.
+// Whether the checkpoint has more than a model.
 bool has_optimizer(const Json& checkpoint) {
   const auto names_it = [](const Json& entry) {
     return entry.at("name").get_ref<const std::string&>().find("param_groups.") !=
@@ -49,18 +37,16 @@ Resumed resume(const TrainOptions& options, const RunState& state) {
   if (options.resume.empty()) {
     return {};
   }
-  const std::string path = find(options.resume);
-  const bool whole = has_optimizer(inspect(path));
+  const std::string path = text_of(fsdp2_checkpoint_find, options.resume.c_str());
+  const bool whole = has_optimizer(Json::parse(text_of(fsdp2_checkpoint_inspect, path.c_str())));
   fsdp2_load_options load = FSDP2_LOAD_OPTIONS_INIT;
   load.partial = options.resume_partial ? 1 : 0;
   check(fsdp2_checkpoint_load(state.shard.get(), whole ? state.optimizer.get() : fsdp2_optimizer{0},
                               whole ? state.step.get() : fsdp2_step{0},
                               whole ? state.loader.get() : fsdp2_loader{0}, path.c_str(), &load));
-  const Json report = Json::parse(text_of([&](char* buffer, size_t size, size_t* needed) {
-    return fsdp2_checkpoint_get_report(state.shard.get(), buffer, size, needed);
-  }));
+  const Json report = Json::parse(text_of(fsdp2_checkpoint_get_report, state.shard.get()));
   const int64_t step = whole ? std::max<int64_t>(0, report.at("step").get<int64_t>()) : 0;
-  const std::string from = "going on from " + path;
+  const std::string from = "resuming from " + path;
   return {step, (whole ? from + " at step " + std::to_string(step)
                        : from + ", which holds a model alone: its weights, at step 0") +
                     partial_story(report)};

@@ -1,4 +1,4 @@
-// The checkpoints of a run: the one that it goes on from, and those that it writes.
+// The checkpoints of a run: the one that it resumes from, and those that it writes.
 #pragma once
 
 #include <cstdint>
@@ -19,11 +19,11 @@ struct RunState {
 
 struct Resumed {
   int64_t next_step = 0;
-  std::string story;  // for people: "going on from DIR at step 100"
+  std::string story;  // for people: "resuming from DIR at step 100"
 };
 
-// Collective. Does what --resume says; nothing without it. A checkpoint of the model alone gives
-// its weights to a run that begins at step 0.
+// Collective. Does what --resume says, or nothing without it. If the checkpoint holds a model
+// alone, the run takes its weights and begins at step 0.
 Resumed resume(const TrainOptions& options, const RunState& state);
 
 class Checkpoints {
@@ -31,11 +31,12 @@ class Checkpoints {
   // The run ends before step `stop`.
   Checkpoints(const TrainOptions& options, int64_t stop) : options_(options), stop_(stop) {}
 
-  // Collective. After the step before `next_step`: writes one of a series if it is due, or else,
-  // the first time, has the memory for those in the background made. Errors of the one before come
-  // up here.
+  // Collective; called after the step before `next_step`. Writes a checkpoint of a series if one is
+  // due. Otherwise, the first time, it has the library allocate the memory for background saves.
+  // Reports errors of the previous background save.
   void after_step(const RunState& state, int64_t next_step);
-  // Collective. The last one; waits until it is written. The path written to, "" if there is none.
+  // Collective. Writes the last checkpoint and waits for it. Returns its path, "" if none is
+  // written.
   std::string finish(const RunState& state, int64_t next_step);
 
  private:

@@ -13,7 +13,7 @@
 namespace fsdp2::cli {
 namespace {
 
-// "fsdp2 0.1", then what the library says of LibTorch and of this machine.
+// Prints "fsdp2 0.1", then what the library says about LibTorch and this machine.
 int print_version() {
   const std::string text = text_of(fsdp2_runtime_describe);
   const std::string key = "version: ";

@@ -1,4 +1,4 @@
-// What this process takes of the machine's memory.
+// How much of the machine's memory this process uses.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 
 namespace fsdp2::cli {
 
-// A figure of /proc/self/status ("VmRSS", "VmHWM") in bytes; 0 where there is none.
+// A figure of /proc/self/status ("VmRSS", "VmHWM") in bytes; 0 if there is none.
 int64_t status_bytes(const std::string& key);
 
 }  // namespace fsdp2::cli

@@ -30,7 +30,7 @@ Metrics::~Metrics() {
 bool Metrics::goes_to_stdout() const { return file_ == STDOUT_FILENO; }
 
 void Metrics::write(const nlohmann::ordered_json& line) {
-  // A sample may hold bytes that are no UTF-8.
+  // A sample may hold bytes that are not UTF-8.
   const std::string text =
       line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
   std::string_view rest = text;

@@ -1,4 +1,4 @@
-// The JSON lines of a run: one a step, one at the end, each written whole and at once.
+// The JSON lines of a run: one per step and one at the end, each written whole and at once.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -8,7 +8,7 @@ namespace fsdp2::cli {
 
 class Metrics {
  public:
-  // Opens `path`, replacing what is there; "": standard output. Throws Failure.
+  // Opens `path` and replaces what is there; "" is standard output. Throws Failure.
   explicit Metrics(const std::string& path);
   ~Metrics();
   Metrics(const Metrics&) = delete;
@@ -23,7 +23,7 @@ class Metrics {
   int file_;
 };
 
-// `value` to so many digits behind the point, as the reference program rounds.
+// `value` with so many digits after the point, as the Python program rounds.
 double rounded(double value, int digits);
 
 }  // namespace fsdp2::cli

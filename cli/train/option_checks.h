@@ -1,4 +1,4 @@
-// Options that contradict each other, make no sense or name what is not provided yet.
+// Refuses options that contradict each other, make no sense or are not supported yet.
 #pragma once
 
 #include <cstdint>
@@ -7,10 +7,10 @@
 
 namespace fsdp2::cli {
 
-// Throws UsageError naming the flag.
+// Throws UsageError, which names the flag.
 void check_options(const TrainOptions& options);
 
-// What depends on the number of ranks; the outcome is the same on all of them.
+// Checks what depends on the number of ranks. The outcome is the same on all of them.
 void check_options_for_world(const TrainOptions& options, int64_t world_size);
 
 }  // namespace fsdp2::cli

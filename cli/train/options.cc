@@ -11,19 +11,8 @@ namespace fsdp2::cli {
 
 namespace {
 
-using Texts = std::vector<std::string>;
-
-// Each rank may have its own.
+// Options in which ranks may differ.
 const std::set<std::string> kOwn = {"--metrics", "--quiet", "--threads", "--product-engine"};
-
-const Texts kDtypes = {"fp32", "bf16", "fp16"};
-const Texts kDtypesOrNone = {"none", "fp32", "bf16", "fp16"};
-const Texts kStrategies = {"full_shard", "shard_grad_op", "no_shard", "hybrid_shard",
-                           "hybrid_shard_zero2"};
-const Texts kSyncs = {"every", "last"};
-const Texts kCommPaths = {"auto", "direct", "packed"};
-const Texts kSchedules = {"constant", "linear", "cosine"};
-const Texts kEngines = {"auto", "mkl", "onednn"};
 
 template <typename... Visitors>
 struct Overload : Visitors... {
@@ -32,7 +21,7 @@ struct Overload : Visitors... {
 template <typename... Visitors>
 Overload(Visitors...) -> Overload<Visitors...>;
 
-// What help shows in place of the value.
+// What help shows for the value.
 std::string placeholder(const Flag& flag) {
   const std::string kind =
       std::visit(Overload{[](std::string*) { return "TEXT"; }, [](double*) { return "X"; },
@@ -43,10 +32,7 @@ std::string placeholder(const Flag& flag) {
 }
 
 void add_flag(CLI::App* app, const Flag& flag) {
-  std::string help = flag.help;
-  for (size_t i = 0; i < flag.choices.size(); ++i) {
-    help += (i == 0 ? ": " : ", ") + flag.choices[i];
-  }
+  const std::string help = help_with_choices(flag.help, flag.choices);
   CLI::Option* option = std::visit(
       Overload{[&](bool* value) { return app->add_flag(flag.name, *value, help); },
                [&](auto* value) {
@@ -63,32 +49,38 @@ std::vector<Flag> run_flags(TrainOptions* o) {
   const std::string model = "Model", data = "Data", steps = "Steps", sharding = "Sharding";
   return {
       {model, "--model", &o->model, "Directory with config.json and safetensors"},
-      {model, "--config", &o->config, "Instead: a config.json; the weights are drawn by --seed"},
+      {model, "--config", &o->config,
+       "config.json, instead of --model; --seed draws the initial weights"},
       {data, "--tokens", &o->tokens,
        "Flat little-endian token file (uint16, or uint32 for a vocabulary > 65536)"},
-      {data, "--text", &o->text, "Instead: any file, each byte a token"},
-      {data, "--seq-len", &o->seq_len, "Tokens a window feeds to the model"},
-      {data, "--shuffle", &o->shuffle,
-       "Take the windows of each epoch in an order drawn by --seed"},
-      {data, "--seed", &o->seed, "Of everything that is drawn"},
-      {steps, "--steps", &o->steps, "Total number of steps (also the length of the schedule)"},
+      {data, "--text", &o->text, "Any file, instead of --tokens; each byte is a token"},
+      {data, "--seq-len", &o->seq_len, "Tokens per window"},
+      {data, "--shuffle", &o->shuffle, "Shuffle the windows of each epoch, by --seed"},
+      {data, "--seed", &o->seed, "Random seed"},
+      {steps, "--steps", &o->steps, "Total number of steps, and length of the schedule"},
       {steps, "--stop-step", &o->stop_step, "Stop before this step (0: run to --steps)"},
-      {steps, "--global-batch", &o->global_batch, "Windows a step, over all ranks and micro steps"},
-      {steps, "--grad-accum", &o->grad_accum, "Micro steps a step"},
-      {steps, "--accum-sync", &o->accum_sync, "Reduce gradients at each micro step or at the last",
-       kSyncs},
-      {sharding, "--strategy", &o->strategy, "How the model lies on the ranks", kStrategies},
-      {sharding, "--fsdp-size", &o->fsdp_size,
-       "Ranks a shard group (0, 1: all; less: the groups are replicas)"},
+      {steps, "--global-batch", &o->global_batch,
+       "Windows per step, over all ranks and micro batches"},
+      {steps, "--grad-accum", &o->grad_accum, "Micro batches per step"},
+      {steps,
+       "--accum-sync",
+       &o->accum_sync,
+       "Reduce gradients after each micro batch, or after the last",
+       {"every", "last"}},
+      {sharding, "--strategy", &o->strategy, "Sharding strategy", strategy_names()},
+      {sharding, "--fsdp-size", &o->fsdp_size, kFsdpSizeHelp},
       {sharding, "--reshard-after-forward", &o->reshard_after_forward, kReshardHelp},
-      {sharding, "--dtype", &o->dtype, "Of the sharded parameters", kDtypes},
-      {sharding, "--param-dtype", &o->param_dtype, "Gathered and computed in", kDtypesOrNone},
-      {sharding, "--reduce-dtype", &o->reduce_dtype, "Gradients are reduced in", kDtypesOrNone},
+      {sharding, "--dtype", &o->dtype, "Dtype of the sharded parameters", dtype_names()},
+      {sharding, "--param-dtype", &o->param_dtype, "Dtype for gathering and computing",
+       dtype_names_or_none()},
+      {sharding, "--reduce-dtype", &o->reduce_dtype, "Dtype for reducing gradients",
+       dtype_names_or_none()},
       {sharding, "--activation-checkpointing", &o->activation_checkpointing,
        "Recompute each decoder layer in backward"},
       {sharding, "--cpu-offload", &o->cpu_offload,
-       "Shards in host memory (on a CPU they are there anyway)"},
-      {sharding, "--comm-path", &o->comm_path, "How parameters travel", kCommPaths},
+       "Keep shards in host memory (on a CPU they are there anyway)"},
+      {sharding, "--comm-path", &o->comm_path, "Communication path of parameters",
+       comm_path_names()},
   };
 }
 
@@ -96,7 +88,7 @@ std::vector<Flag> outcome_flags(TrainOptions* o) {
   const std::string optimizer = "Optimizer", output = "Output", process = "Process",
                     checkpoint = "Checkpoints";
   return {
-      {optimizer, "--optimizer", &o->optimizer, "What updates the parameters", {"adamw", "sgd"}},
+      {optimizer, "--optimizer", &o->optimizer, "Optimizer", {"adamw", "sgd"}},
       {optimizer, "--lr", &o->lr, "Peak learning rate"},
       {optimizer, "--beta1", &o->beta1, "AdamW beta1"},
       {optimizer, "--beta2", &o->beta2, "AdamW beta2"},
@@ -105,40 +97,52 @@ std::vector<Flag> outcome_flags(TrainOptions* o) {
       {optimizer, "--weight-decay", &o->weight_decay, "Weight decay, applied to every parameter"},
       {optimizer, "--clip", &o->clip, "Clip the global gradient norm to this (0: off)"},
       {optimizer, "--loss-scale", &o->loss_scale,
-       "First scale of dynamic loss scaling, for fp16; 65536 is usual (0: off)"},
-      {optimizer, "--warmup", &o->warmup, "Linear warm-up steps"},
-      {optimizer, "--lr-schedule", &o->lr_schedule, "After the warm-up", kSchedules},
-      {optimizer, "--min-lr-ratio", &o->min_lr_ratio, "Final learning rate as a part of --lr"},
+       "Initial scale of dynamic loss scaling, for fp16; 65536 is usual (0: off)"},
+      {optimizer, "--warmup", &o->warmup, "Steps of linear warm-up"},
+      {optimizer,
+       "--lr-schedule",
+       &o->lr_schedule,
+       "Learning rate after the warm-up",
+       {"constant", "linear", "cosine"}},
+      {optimizer, "--min-lr-ratio", &o->min_lr_ratio, "Final learning rate, as a fraction of --lr"},
       {output, "--metrics", &o->metrics, "File for the JSON lines (default: standard output)"},
       {output, "--exact-grad-norm", &o->exact_grad_norm,
        "Also emit grad_norm_fp64, accumulated in double"},
       {output, "--quiet", &o->quiet, "Show no progress"},
       {output, "--sample", &o->sample, "Print a sample of this many tokens at the end"},
       {output, "--prompt", &o->prompt,
-       "What the sample goes on from; without --text, token numbers"},
-      {output, "--temperature", &o->temperature, "Of the sample (0: the most likely token)"},
+       "Beginning of the sample: text with --text, token numbers with --tokens"},
+      {output, "--temperature", &o->temperature,
+       "Temperature of the sample (0: always the most likely token)"},
       {output, "--save-pretrained", &o->save_pretrained,
        "Write config.json and model.safetensors to this directory"},
       {output, "--full-state-dict", &o->full_state_dict,
-       "Write the full weights: FILE.pth or FILE.safetensors"},
+       "Write the full weights to FILE.pth or FILE.safetensors"},
       {output, "--export-dtype", &o->export_dtype,
-       "Of the weights in these two (none: that of training)", kDtypesOrNone},
+       "Dtype of the weights in these two (none: that of training)", dtype_names_or_none()},
       {checkpoint, "--save-dir", &o->save_dir,
-       "Write a DCP checkpoint here at the end, in place of one or of nothing; with --save-every a "
+       "Write a DCP checkpoint here at the end (replaces only another one); with --save-every, a "
        "series of them in it"},
       {checkpoint, "--save-every", &o->save_every,
-       "Write one to DIR/step-XXXXXXXX after so many steps, and after the last (0: at the end)"},
+       "Write a checkpoint DIR/step-XXXXXXXX every N steps and after the last (0: only at the "
+       "end)"},
       {checkpoint, "--keep-last", &o->keep_last,
-       "Of the series keep the newest so many, but for later steps of an older run (0: all)"},
-      {checkpoint, "--sync-save", &o->sync_save, "Wait for each to be written (else: for a copy)"},
+       "Keep the newest N checkpoints of the series; later steps of an older run stay (0: keep "
+       "all)"},
+      {checkpoint, "--sync-save", &o->sync_save,
+       "Wait until each checkpoint is written (otherwise only until it is copied)"},
       {checkpoint, "--resume", &o->resume,
-       "Go on from this checkpoint, of any format, or from the newest of a series"},
+       "Continue from this checkpoint, of any format, or from the newest of a series"},
       {checkpoint, "--resume-partial", &o->resume_partial,
-       "Leave what the checkpoint lacks as it is, ignore what is not of this run"},
-      {process, "--device", &o->device, "Where to compute", {"auto", "cpu", "cuda"}},
+       "Skip names that only the run or only the checkpoint has"},
+      {process, "--device", &o->device, "Device to compute on", {"auto", "cpu", "cuda"}},
       {process, "--threads", &o->threads,
-       "CPU threads a rank (0: OMP_NUM_THREADS, else all cores)"},
-      {process, "--product-engine", &o->product_engine, "CPU engine of fp32 products", kEngines},
+       "CPU threads per rank (0: OMP_NUM_THREADS, else all cores)"},
+      {process,
+       "--product-engine",
+       &o->product_engine,
+       "CPU engine for fp32 products",
+       {"auto", "mkl", "onednn"}},
       {process, "--timeout-s", &o->timeout_s, "Seconds that a rank waits for the others"},
   };
 }
@@ -172,8 +176,9 @@ Request parse_train_options(std::vector<std::string> arguments, TrainOptions* ou
     add_flag(&app, flag);
   }
   app.footer(
-      "Rank 0 writes one JSON line a step and a summary at the end. Who a rank is comes from the\n"
-      "environment that fsdp2 run, torchrun, srun or mpirun gives it; without any it is alone.\n\n"
+      "Rank 0 writes one JSON line per step and a summary at the end. A rank learns who it is "
+      "from\n"
+      "the environment that fsdp2 run, torchrun, srun or mpirun sets; without one it is alone.\n\n"
       "  fsdp2 run --nproc-per-node 2 -- fsdp2 train --model DIR --tokens data.bin --steps 100");
   if (!parse_arguments(app, std::move(arguments))) {
     return Request::kHelpPrinted;

@@ -1,6 +1,6 @@
-// Every option of a training run. The flags that bench/python/train_fsdp2.py has too have its
-// names, meanings and defaults; Flag lists all of them once, for reading, for the comparison
-// between ranks and for tests.
+// Every option of a training run. Flags that bench/python/train_fsdp2.py also has share its names,
+// meanings and defaults. train_flags lists all flags once, for parsing, for the comparison between
+// ranks and for tests.
 #pragma once
 
 #include <cstdint>
@@ -89,10 +89,10 @@ std::vector<Flag> train_flags(TrainOptions* options);
 
 enum class Request { kTrain, kHelpPrinted, kVersion };
 
-// Throws UsageError, also for values that contradict each other or are not provided yet.
+// Throws UsageError, also for values that contradict each other or are not supported yet.
 Request parse_train_options(std::vector<std::string> arguments, TrainOptions* out);
 
-// What all ranks must have in common, as lines "--flag=value".
+// The options that must be equal on all ranks, as lines "--flag=value".
 std::string shared_options(const TrainOptions& options);
 
 }  // namespace fsdp2::cli

@@ -38,7 +38,7 @@ fs::path folder_of(const std::string& path) {
   return folder.empty() ? "." : folder;
 }
 
-// A file that is written in place, if it is there, or else appears whole.
+// Checks a file that is written in place if it exists, and otherwise appears whole.
 void check_file(const std::string& flag, const std::string& path, bool in_place) {
   std::error_code error;
   if (path.empty()) {
@@ -54,7 +54,7 @@ void check_file(const std::string& flag, const std::string& path, bool in_place)
   }
 }
 
-// A directory that is made if it is missing, as are the ones above it.
+// Checks a directory that is created if it is missing, with its parents.
 void check_directory(const std::string& flag, const std::string& path) {
   if (path.empty()) {
     return;
@@ -67,7 +67,7 @@ void check_directory(const std::string& flag, const std::string& path) {
   need_folder(flag, path, nearest);
 }
 
-// What is there may only be replaced if it is of the same kind.
+// Checks that what is there is of the same kind: nothing else may be replaced.
 void check_replaced(const std::string& flag, const std::string& path, int32_t format,
                     const std::string& advice = "") {
   fsdp2_save_options save = FSDP2_SAVE_OPTIONS_INIT;
@@ -85,9 +85,9 @@ void check_outputs(const TrainOptions& options) {
   check_directory("--save-pretrained", options.save_pretrained);
   check_directory("--save-dir", options.save_dir);
   check_replaced("--save-pretrained", options.save_pretrained, FSDP2_CHECKPOINT_MODEL_DIRECTORY);
-  if (options.save_every == 0) {  // else each of the series is new or a checkpoint of its own
+  if (options.save_every == 0) {  // otherwise each path of the series is new, or a checkpoint
     check_replaced("--save-dir", options.save_dir, FSDP2_CHECKPOINT_SHARDED,
-                   "; with --save-every a series in it");
+                   "; with --save-every, a series could be written into it");
   }
 }
 

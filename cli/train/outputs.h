@@ -1,4 +1,4 @@
-// What a run leaves behind beside its metrics.
+// What a run writes at its end, besides metrics and checkpoints.
 #pragma once
 
 #include <string>
@@ -9,14 +9,14 @@
 
 namespace fsdp2::cli {
 
-// Rank 0, before the first step: throws Failure for what could not be written at the end, so that
-// it is known before and not after hours of training.
+// Called on rank 0 before the first step: throws Failure for what could not be written at the end,
+// so that it is known before hours of training and not after.
 void check_outputs(const TrainOptions& options);
 
 // Collective.
 void write_outputs(const TrainOptions& options, const Shard& shard);
 
-// What write_outputs writes.
+// The paths that write_outputs writes.
 std::vector<std::string> written_outputs(const TrainOptions& options);
 
 }  // namespace fsdp2::cli

@@ -1,6 +1,5 @@
 #include "cli/train/progress.h"
 
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,6 +7,8 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+
+#include "cli/terminal.h"
 
 namespace fsdp2::cli {
 
@@ -30,7 +31,7 @@ std::string format(const char* pattern, Values... values) {
   return text.data();
 }
 
-// One write, so that lines of several processes on one terminal stay whole.
+// Writes at once, so that lines of several processes on one terminal stay whole.
 void write_stderr(const std::string& text) {
   if (write(STDERR_FILENO, text.data(), text.size()) < 0) {
     return;  // nobody is watching any more
@@ -70,13 +71,11 @@ Progress::Style Progress::find_style(bool quiet, int* columns) {
   if (quiet) {
     return Style::kNone;
   }
-  winsize size{};
-  if (isatty(STDERR_FILENO) == 1) {
-    const bool known = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
-    *columns = known ? size.ws_col : 80;
+  *columns = terminal_columns(STDERR_FILENO);
+  if (*columns > 0) {
     return Style::kTerminal;
   }
-  const char* status = std::getenv("FSDP2_STATUS_COLUMNS");
+  const char* status = std::getenv(kStatusColumns);
   *columns = status == nullptr ? 0 : static_cast<int>(std::strtol(status, nullptr, 10));
   return *columns > 0 ? Style::kStatus : Style::kLines;
 }
@@ -94,7 +93,7 @@ void Progress::say(const std::string& line) {
 }
 
 void Progress::step(int64_t step, double loss, double seconds, double tokens_per_second) {
-  // The first step fills caches caches and tells little of those to come.
+  // The first step fills caches and tells little about those to come.
   const bool second = step == first_ + 1;
   step_seconds_ = second ? seconds : smooth(step_seconds_, seconds);
   tokens_per_second_ = second ? tokens_per_second : smooth(tokens_per_second_, tokens_per_second);
@@ -129,7 +128,7 @@ std::string Progress::figures(int64_t done, double loss) const {
                    : "done in " + duration_text(seconds_since(start_)));
 }
 
-// "[=====>    ] ", or nothing where there is no room.
+// "[=====>    ] ", or nothing if there is no room.
 std::string Progress::bar(int64_t done, size_t room) const {
   constexpr size_t kFrame = 3;
   constexpr size_t kNarrowest = 8;
@@ -148,13 +147,13 @@ std::string Progress::bar(int64_t done, size_t room) const {
 }
 
 void Progress::show(const std::string& text) {
-  write_stderr(style_ == Style::kTerminal ? "\r" + text + "\033[K" : text + "\r");
+  write_stderr(style_ == Style::kTerminal ? "\r" + text + kClearToEnd : text + "\r");
   is_shown_ = true;
 }
 
 void Progress::clear() {
   if (is_shown_) {
-    write_stderr(style_ == Style::kTerminal ? "\r\033[K" : "\r");
+    write_stderr(style_ == Style::kTerminal ? std::string("\r") + kClearToEnd : "\r");
     is_shown_ = false;
   }
 }

@@ -1,5 +1,5 @@
-// How far a run is, for whoever watches: on a terminal one line that updates itself, elsewhere a
-// line now and then. Everything goes to standard error.
+// Shows how far a run is: on a terminal with one line that updates itself, elsewhere with a line
+// now and then. Everything goes to standard error.
 #pragma once
 
 #include <chrono>
@@ -18,11 +18,12 @@ class Progress {
   enum class Style {
     kNone,
     kLines,
-    kTerminal,  // standard error is one
-    kStatus,    // of the launcher, which shows text before a carriage return as a line that updates
+    kTerminal,  // standard error is a terminal
+    kStatus,    // the launcher shows text before a carriage return as a line that updates itself
   };
 
-  // What standard error allows. `columns`: of the line, set for kTerminal and kStatus.
+  // The style that standard error allows. Sets *columns, for kTerminal and kStatus, to the width of
+  // the line.
   static Style find_style(bool quiet, int* columns);
 
   Progress(Style style, int columns, int64_t first_step, int64_t stop_step);
@@ -30,11 +31,11 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // A line of its own that stays.
+  // Writes a line that stays.
   void say(const std::string& line);
-  // A step has been done. The last one stays as a line.
+  // Says that a step is done. The line of the last step stays.
   void step(int64_t step, double loss, double seconds, double tokens_per_second);
-  // Takes the updating line away, so that others may write to the terminal.
+  // Removes the updating line, so that others can write to the terminal.
   void clear();
 
  private:

@@ -16,7 +16,7 @@ std::vector<int64_t> numbers_in(const std::string& prompt) {
   }
   if (!text.eof()) {
     throw Failure("--prompt '" + prompt +
-                  "': expected token numbers, separated by spaces, as --tokens has no text");
+                  "': expected token numbers, separated by spaces, because --tokens is not text");
   }
   return numbers.empty() ? std::vector<int64_t>{0} : numbers;
 }

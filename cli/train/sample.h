@@ -1,4 +1,4 @@
-// Text from the model that has been trained.
+// Text that the trained model writes.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@ namespace fsdp2::cli {
 
 struct Sample {
   std::string prompt;
-  std::string text;  // what the model put behind it; numbers, unless tokens are bytes
+  std::string text;  // what the model continued it with; numbers, unless tokens are bytes
 };
 
-// The tokens that the sample goes on from. Throws Failure for a prompt that the model cannot read:
-// to be asked before hours of training rather than after.
+// The tokens that the sample begins with. Throws Failure for a prompt that the model cannot read;
+// call it before hours of training, not after.
 std::vector<int64_t> prompt_tokens(const TrainOptions& options, int64_t vocab_size);
 
 // Collective; the same on all ranks.

@@ -17,16 +17,9 @@ namespace {
 
 using Numbers = std::map<std::string, int32_t>;
 
-const Numbers kDtypes = {{"none", FSDP2_DTYPE_KEEP},
-                         {"fp32", FSDP2_DTYPE_F32},
-                         {"bf16", FSDP2_DTYPE_BF16},
-                         {"fp16", FSDP2_DTYPE_F16}};
 const Numbers kEngines = {{"auto", FSDP2_PRODUCT_ENGINE_AUTO},
                           {"mkl", FSDP2_PRODUCT_ENGINE_MKL},
                           {"onednn", FSDP2_PRODUCT_ENGINE_ONEDNN}};
-const Numbers kCommPaths = {{"auto", FSDP2_COMM_PATH_AUTO},
-                            {"direct", FSDP2_COMM_PATH_DIRECT},
-                            {"packed", FSDP2_COMM_PATH_PACKED}};
 const Numbers kSchedules = {{"constant", FSDP2_SCHEDULE_CONSTANT},
                             {"linear", FSDP2_SCHEDULE_LINEAR},
                             {"cosine", FSDP2_SCHEDULE_COSINE}};
@@ -71,8 +64,6 @@ std::string rank_in_environment() {
   return first_variable({"RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"});
 }
 
-int32_t dtype_number(const std::string& name) { return kDtypes.at(name); }
-
 void set_up_process(const TrainOptions& options) {
   check(fsdp2_check_version(FSDP2_HEADER_VERSION));
   if (options.threads > 0) {
@@ -116,7 +107,7 @@ void shard_model(const TrainOptions& options, const Module& module, const Mesh& 
   shard.cpu_offload = shard.no_pin_memory = options.cpu_offload ? 1 : 0;
   shard.param_dtype = dtype_number(options.param_dtype);
   shard.reduce_dtype = dtype_number(options.reduce_dtype);
-  shard.comm_path = kCommPaths.at(options.comm_path);
+  shard.comm_path = comm_path_number(options.comm_path);
   check(fsdp2_shard_create(module.get(), mesh.get(), &shard, out->out()));
 }
 

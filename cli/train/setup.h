@@ -1,4 +1,4 @@
-// From options to the objects of a run.
+// Makes the objects of a run from its options.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,8 @@
 
 namespace fsdp2::cli {
 
-// This rank as the launcher's environment has it, before there is a mesh; "" if it says nothing.
+// This rank's number in the launcher's environment, before there is a mesh; "" if it has none.
 std::string rank_in_environment();
-
-// FSDP2_DTYPE_ of "fp32", "bf16" or "fp16"; "none" is _KEEP.
-int32_t dtype_number(const std::string& name);
 
 void set_up_process(const TrainOptions& options);
 

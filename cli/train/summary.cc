@@ -10,10 +10,10 @@ namespace fsdp2::cli {
 
 namespace {
 
-// Collective. One number of each rank.
-std::vector<int64_t> gather(const Mesh& mesh, const fsdp2_mesh_info& place, int64_t own) {
-  std::vector<double> values(static_cast<size_t>(place.world_size));
-  values[static_cast<size_t>(place.rank)] = static_cast<double>(own);
+// Collective. The number of each rank, by rank.
+std::vector<int64_t> gather(const Mesh& mesh, const fsdp2_mesh_info& info, int64_t own) {
+  std::vector<double> values(static_cast<size_t>(info.world_size));
+  values[static_cast<size_t>(info.rank)] = static_cast<double>(own);
   check(fsdp2_mesh_all_reduce(mesh.get(), values.data(), values.size(), FSDP2_REDUCE_SUM));
   return {values.begin(), values.end()};
 }
@@ -23,9 +23,7 @@ int64_t local_parameters(const Shard& shard) {
   check(fsdp2_shard_get_parameter_count(shard.get(), &count));
   int64_t total = 0;
   for (size_t i = 0; i < count; ++i) {
-    fsdp2_parameter_info info{};
-    info.struct_size = sizeof(info);
-    check(fsdp2_shard_get_parameter_info(shard.get(), i, &info));
+    const auto info = info_of<fsdp2_parameter_info>(fsdp2_shard_get_parameter_info, shard.get(), i);
     int64_t numel = 1;
     for (int32_t dim = 0; dim < info.n_dims; ++dim) {
       numel *= info.local_shape[dim];
@@ -43,28 +41,24 @@ double median_of(std::vector<double> values) {
 }  // namespace
 
 nlohmann::ordered_json summarize(const FinishedRun& run) {
-  const int64_t peak_rss = status_bytes("VmHWM");  // before this makes it higher
-  fsdp2_mesh_info place{};
-  place.struct_size = sizeof(place);
-  check(fsdp2_mesh_get_info(run.mesh.get(), &place));
-  fsdp2_module_info model{};
-  model.struct_size = sizeof(model);
-  check(fsdp2_module_get_info(run.module.get(), &model));
+  const int64_t peak_rss = status_bytes("VmHWM");  // before the summary itself raises it
+  const auto mesh = info_of<fsdp2_mesh_info>(fsdp2_mesh_get_info, run.mesh.get());
+  const auto model = info_of<fsdp2_module_info>(fsdp2_module_get_info, run.module.get());
   const double median = median_of(run.step_seconds);
   const double speed = median > 0 ? static_cast<double>(run.tokens_a_step) / median : 0.0;
   const uint32_t version = fsdp2_version();
   return {
       {"event", "summary"},
-      {"world_size", place.world_size},
-      {"fsdp_size", place.shape[place.n_dims - 1]},
+      {"world_size", mesh.world_size},
+      {"fsdp_size", mesh.shape[mesh.n_dims - 1]},
       {"device", "cpu"},
       {"parameters", model.numel},
-      {"local_parameters", gather(run.mesh, place, local_parameters(run.shard))},
+      {"local_parameters", gather(run.mesh, mesh, local_parameters(run.shard))},
       {"steps", run.step_seconds.size()},
       {"median_step_time_s", rounded(median, 6)},
       {"median_tokens_per_s", rounded(speed, 2)},
-      {"peak_rss_bytes", gather(run.mesh, place, peak_rss)},
-      {"rss_before_model_bytes", gather(run.mesh, place, run.rss_before_model)},
+      {"peak_rss_bytes", gather(run.mesh, mesh, peak_rss)},
+      {"rss_before_model_bytes", gather(run.mesh, mesh, run.rss_before_model)},
       {"libfsdp2", std::to_string(version >> 16) + "." + std::to_string(version & 0xffff)},
   };
 }

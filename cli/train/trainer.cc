@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "cli/arguments.h"
-#include "cli/train/checkpoints.h"
 #include "cli/library.h"
+#include "cli/train/checkpoints.h"
 #include "cli/train/memory.h"
 #include "cli/train/metrics.h"
 #include "cli/train/option_checks.h"
@@ -44,7 +44,7 @@ class Trainer {
 
   const TrainOptions& options_;
   const Mesh& mesh_;
-  fsdp2_mesh_info info_{};
+  const fsdp2_mesh_info info_;
   fsdp2_module_info model_info_{};
   int64_t stop_;
   Resumed resumed_;
@@ -64,19 +64,16 @@ class Trainer {
 Trainer::Trainer(const TrainOptions& options, const Mesh& mesh)
     : options_(options),
       mesh_(mesh),
+      info_(info_of<fsdp2_mesh_info>(fsdp2_mesh_get_info, mesh.get())),
       stop_(options.stop_step > 0 ? std::min(options.stop_step, options.steps) : options.steps),
-      checkpoints_(options, stop_) {
-  info_.struct_size = sizeof(info_);
-  check(fsdp2_mesh_get_info(mesh.get(), &info_));
-}
+      checkpoints_(options, stop_) {}
 
 void Trainer::prepare() {
   check(fsdp2_mesh_agree(mesh_.get(), "options", shared_options(options_).c_str()));
   check_options_for_world(options_, info_.world_size);
   rss_before_model_ = status_bytes("VmRSS");
   make_model(options_, &module_);
-  model_info_.struct_size = sizeof(model_info_);
-  check(fsdp2_module_get_info(module_.get(), &model_info_));
+  model_info_ = info_of<fsdp2_module_info>(fsdp2_module_get_info, module_.get());
   if (options_.sample > 0) {
     prompt_ = prompt_tokens(options_, model_info_.vocab_size);
   }
@@ -100,14 +97,12 @@ void Trainer::train() {
   }
 }
 
-// Says what is about to run. Nothing has been written up to here, and the inputs are sound.
+// Says what is about to run. The inputs are sound, and nothing has been written yet.
 void Trainer::introduce() {
   int columns = 0;
   const Progress::Style style = Progress::find_style(options_.quiet, &columns);
   progress_.emplace(style, columns, resumed_.next_step, stop_);
-  const std::string mesh = text_of([&](char* buffer, size_t size, size_t* needed) {
-    return fsdp2_mesh_describe(mesh_.get(), buffer, size, needed);
-  });
+  const std::string mesh = text_of(fsdp2_mesh_describe, mesh_.get());
   progress_->say("training " + count_text(static_cast<double>(model_info_.numel)) +
                  " parameters on " + mesh.substr(0, mesh.find(" rank ")) + ", " +
                  std::to_string(stop_) + " steps of " +
@@ -148,7 +143,7 @@ void Trainer::report(const fsdp2_step_result& result, double seconds) {
       {"grad_norm", result.grad_norm},
   };
   if (options_.exact_grad_norm) {
-    line["grad_norm_fp64"] = result.grad_norm;  // it is accumulated in double anyway
+    line["grad_norm_fp64"] = result.grad_norm;  // the norm is accumulated in double anyway
   }
   if (options_.loss_scale > 0.0) {
     line["loss_scale"] = result.loss_scale;
@@ -192,8 +187,8 @@ void Trainer::finish() {
   }
 }
 
-// A sample is for people to read, so it is shown as text. Where standard output carries JSON lines,
-// it is one of them, and the text goes to standard error.
+// Shows the sample as text, for people. If standard output carries JSON lines, the sample is one of
+// them, and the text goes to standard error.
 void Trainer::show_sample() {
   const Sample sample = make_sample(options_, module_, prompt_);
   if (!is_first_rank()) {
@@ -208,8 +203,8 @@ void Trainer::show_sample() {
   }
 }
 
-// Most calls of the library tell the other ranks by themselves, but not those that concern this
-// rank alone, and nobody else tells of what failed outside the library.
+// Tells the other ranks of a failure. Most library calls do that themselves, but not those that
+// concern this rank alone, and nothing else tells of what fails outside the library.
 void tell_others(const Mesh& mesh, const std::exception& error) {
   const auto* failure = dynamic_cast<const Failure*>(&error);
   if (failure == nullptr || failure->status() != FSDP2_E_PEER_FAILED) {
@@ -217,7 +212,7 @@ void tell_others(const Mesh& mesh, const std::exception& error) {
   }
 }
 
-void run(const TrainOptions& options, const Mesh& mesh) {
+void train_on(const TrainOptions& options, const Mesh& mesh) {
   Trainer trainer(options, mesh);
   trainer.prepare();
   trainer.train();
@@ -232,7 +227,7 @@ int train(const TrainOptions& options) {
   try {
     set_up_process(options);
     join_mesh(options, &mesh);
-    run(options, mesh);
+    train_on(options, mesh);
     return 0;
   } catch (const UsageError& error) {  // the same on all ranks
     complain(rank, error.what());

@@ -5,11 +5,11 @@
 
 namespace fsdp2::cli {
 
-// Collective. The exit code. A failure has been told on standard error, in one line, and to all
+// Collective. Returns the exit code. A failure is told on standard error, in one line, and to all
 // other ranks.
 int train(const TrainOptions& options);
 
-// "fsdp2 train: rank 1: <message>"; without a rank where there is none to tell.
+// Prints "fsdp2 train: rank 1: <message>", without the rank if `rank` is empty.
 void complain(const std::string& rank, const std::string& message);
 
 }  // namespace fsdp2::cli

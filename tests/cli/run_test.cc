@@ -165,8 +165,8 @@ TEST(RunFailure, BySignalIsNamed) {
   const Outcome job = run_script(2, "if [ $RANK = 0 ]; then kill -9 $$; fi; exec sleep 100");
   EXPECT_EQ(job.exit_code, 128 + SIGKILL);
   EXPECT_EQ(job.err,
-            "fsdp2 run: rank 0 was ended by signal 9 (Killed), by the system if "
-            "memory ran out (see dmesg); ending the others\n");
+            "fsdp2 run: rank 0 was ended by signal 9 (Killed), which the system "
+            "sends when memory runs out (see dmesg); ending the others\n");
 }
 
 TEST(RunFailure, LeavesTheOthersTimeToSayWhatTheySaw) {
@@ -266,7 +266,7 @@ TEST(RunCommandLine, ACommandWithoutDashesIsToldWhereItGoes) {
       run({fsdp2_program(), "run", "--nproc-per-node", "2", "fsdp2", "train", "--steps", "3"});
   EXPECT_EQ(job.exit_code, 2);
   EXPECT_THAT(job.err, HasSubstr("unexpected argument 'fsdp2'"));
-  EXPECT_THAT(job.err, HasSubstr("the command goes behind --"));
+  EXPECT_THAT(job.err, HasSubstr("the command goes after --"));
 }
 
 TEST(RunCommandLine, HelpShowsTheFlags) {

@@ -1,0 +1,18 @@
+// What the commands ask the terminal, and how they draw a line on it that updates itself.
+#pragma once
+
+namespace fsdp2::cli {
+
+bool is_terminal(int fd);
+
+// The width of the terminal behind `fd`: 80 if it does not say, 0 if `fd` is not a terminal.
+int terminal_columns(int fd);
+
+// Clears from the cursor to the end of the line.
+inline constexpr char kClearToEnd[] = "\033[K";
+
+// The environment variable in which `fsdp2 run` tells rank 0 how wide its status line is: what rank
+// 0 prints before a carriage return is then shown on it.
+inline constexpr char kStatusColumns[] = "FSDP2_STATUS_COLUMNS";
+
+}  // namespace fsdp2::cli
