@@ -25,6 +25,15 @@ need() {  # COMMAND...
   done
 }
 
+# Copies folders out of the runfiles, so that a tool that writes beside its sources can.
+copy_to_work() {  # FOLDER...
+  local folder
+  for folder; do
+    mkdir -p "$work/$(dirname "$folder")"
+    cp -RL "$folder" "$work/$folder"
+  done
+}
+
 # What an installed libfsdp2 tells pkg-config.
 describe_to_pkg_config() {
   mkdir -p "$work/pkgconfig"

@@ -13,7 +13,7 @@ jdk=$(dirname "$(dirname "$(realpath "$(command -v javac)")")")
 gcc -O2 -shared -fPIC -fno-strict-aliasing -Wall -Wextra -Werror "-I$root/include" "-I$jdk/include" "-I$jdk/include/linux" \
   "$raw/raw.c" -o "$classes/libfsdp2_jni.so" "-L$root" "-Wl,-rpath,$root" -lfsdp2
 javac -encoding UTF-8 --release 17 -Xlint:all -Werror -d "$classes" "$raw"/*.java src/main/java/io/fsdp2/*.java \
-  src/main/java/io/fsdp2/internal/*.java src/test/java/io/fsdp2/internal/*.java examples/*.java
+  src/main/java/io/fsdp2/internal/*.java src/test/java/io/fsdp2/internal/*.java "$root"/examples/java/*.java
 cd "$root"
 
 # Every function that coverage.txt calls bound is there.

@@ -3,8 +3,8 @@
 source bindings/language_test.sh
 need cargo
 
-cp -RL bindings/rust/fsdp2-sys "$work/fsdp2-sys"
-cd "$work/fsdp2-sys"
+copy_to_work bindings/rust/fsdp2-sys examples/rust
+cd "$work/bindings/rust/fsdp2-sys"
 export FSDP2_LIB_DIR=$root CARGO_TARGET_DIR=$work/target CARGO_NET_OFFLINE=true
 cargo test
 cargo build --examples

@@ -22,7 +22,7 @@ struct rank {
 
 static void* train(void* argument) {
   const struct rank* rank = argument;
-  fsdp2_mesh_options place = FSDP2_MESH_OPTIONS_INIT;
+  fsdp2_mesh_options joining = FSDP2_MESH_OPTIONS_INIT;
   fsdp2_module_info model = {.struct_size = sizeof(model)};
   fsdp2_step_result result = {.struct_size = sizeof(result)};
   fsdp2_adamw_options adamw = FSDP2_ADAMW_OPTIONS_INIT;
@@ -36,9 +36,9 @@ static void* train(void* argument) {
   fsdp2_tensor batch[2];
   int i;
   check(fsdp2_runtime_set_threads(1)); /* of this thread's computations */
-  place.rendezvous = "thread://example", place.rank = rank->number;
-  place.world_size = rank->world_size;
-  check(fsdp2_mesh_create(&place, &mesh));
+  joining.rendezvous = "thread://example", joining.rank = rank->number;
+  joining.world_size = rank->world_size;
+  check(fsdp2_mesh_create(&joining, &mesh));
   check(fsdp2_module_from_pretrained(rank->model, NULL, &module));
   check(fsdp2_module_get_info(module, &model));
   check(fsdp2_shard_create(module, mesh, NULL, &shard));

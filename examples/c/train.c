@@ -16,7 +16,7 @@ static void check(fsdp2_status status) {
 }
 
 int main(int argc, char** argv) {
-  fsdp2_mesh_info place = {.struct_size = sizeof(place)};
+  fsdp2_mesh_info job = {.struct_size = sizeof(job)};
   fsdp2_module_info model = {.struct_size = sizeof(model)};
   fsdp2_step_result result = {.struct_size = sizeof(result)};
   fsdp2_adamw_options adamw = FSDP2_ADAMW_OPTIONS_INIT;
@@ -32,7 +32,7 @@ int main(int argc, char** argv) {
   if (argc != 5) return fprintf(stderr, "usage: train MODEL TOKENS OUT STEPS\n"), 2;
   check(fsdp2_check_version(FSDP2_HEADER_VERSION));
   check(fsdp2_mesh_create(NULL, &mesh));
-  check(fsdp2_mesh_get_info(mesh, &place));
+  check(fsdp2_mesh_get_info(mesh, &job));
   check(fsdp2_module_from_pretrained(argv[1], NULL, &module));
   check(fsdp2_module_get_info(module, &model));
   check(fsdp2_shard_create(module, mesh, NULL, &shard));
@@ -44,7 +44,7 @@ int main(int argc, char** argv) {
   for (i = 0; i < atoi(argv[4]); ++i) {
     check(fsdp2_loader_next(loader, &batch[0], &batch[1]));
     check(fsdp2_step_run(step, batch, 2, &result));
-    if (place.rank == 0) printf("step %d loss %.6f\n", i, result.loss);
+    if (job.rank == 0) printf("step %d loss %.6f\n", i, result.loss);
     check(fsdp2_tensor_destroy(batch[0]));
     check(fsdp2_tensor_destroy(batch[1]));
   }

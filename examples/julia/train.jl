@@ -1,6 +1,6 @@
 # Fine-tunes a Hugging Face model for five steps on all ranks of the job:
 #
-#     fsdp2 run --nproc-per-node 2 -- julia --project=bindings/julia/FSDP2 train.jl MODEL_DIRECTORY TOKEN_FILE
+#     fsdp2 run --nproc-per-node 2 -- julia --project=bindings/julia/FSDP2 examples/julia/train.jl MODEL_DIRECTORY TOKEN_FILE
 
 using FSDP2
 using FSDP2: check
@@ -15,7 +15,7 @@ end
 
 function train(directory, token_file)
     mesh = output(out -> FSDP2.fsdp2_mesh_create(C_NULL, out), FSDP2.fsdp2_mesh)
-    place = output(out -> FSDP2.fsdp2_mesh_get_info(mesh, out), FSDP2.fsdp2_mesh_info)
+    job = output(out -> FSDP2.fsdp2_mesh_get_info(mesh, out), FSDP2.fsdp2_mesh_info)
 
     model = output(out -> FSDP2.fsdp2_module_from_pretrained(directory, C_NULL, out), FSDP2.fsdp2_module)
     info = output(out -> FSDP2.fsdp2_module_get_info(model, out), FSDP2.fsdp2_module_info)
@@ -33,7 +33,7 @@ function train(directory, token_file)
         batch = [tokens[], labels[]]
         result = output(out -> FSDP2.fsdp2_step_run(step, batch, length(batch), out), FSDP2.fsdp2_step_result)
         foreach(tensor -> check(FSDP2.fsdp2_tensor_destroy(tensor)), batch)
-        place.rank == 0 && @printf("step %d loss %.6f\n", result.step, result.loss)
+        job.rank == 0 && @printf("step %d loss %.6f\n", result.step, result.loss)
     end
 
     check(FSDP2.fsdp2_step_destroy(step))

@@ -41,8 +41,8 @@ unsafe fn run(directory: &CStr, token_file: &CStr) -> Result<(), String> {
     check(fsdp2_check_version(FSDP2_HEADER_VERSION))?;
     let mut mesh = fsdp2_mesh::default();
     check(fsdp2_mesh_create(ptr::null(), &mut mesh))?;
-    let mut place = sized!(fsdp2_mesh_info);
-    check(fsdp2_mesh_get_info(mesh, &mut place))?;
+    let mut job = sized!(fsdp2_mesh_info);
+    check(fsdp2_mesh_get_info(mesh, &mut job))?;
     let mut module = fsdp2_module::default();
     check(fsdp2_module_from_pretrained(
         directory.as_ptr(),
@@ -55,7 +55,7 @@ unsafe fn run(directory: &CStr, token_file: &CStr) -> Result<(), String> {
     let mut lines = unshard_by_hand(shard)?;
     lines.push(describe_placement(shard, "model.embed_tokens.weight")?);
     lines.push(count_gradients(mesh, module, shard, token_file)?);
-    if place.rank == 0 {
+    if job.rank == 0 {
         println!("{}", lines.join("\n"));
     }
 

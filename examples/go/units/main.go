@@ -43,8 +43,8 @@ func run(directory, tokenFile string) error {
 		return err
 	}
 	defer capi.MeshDestroy(mesh)
-	place := capi.MeshInfo{StructSize: uint32(unsafe.Sizeof(capi.MeshInfo{}))}
-	if err := capi.MeshGetInfo(mesh, &place); err != nil {
+	job := capi.MeshInfo{StructSize: uint32(unsafe.Sizeof(capi.MeshInfo{}))}
+	if err := capi.MeshGetInfo(mesh, &job); err != nil {
 		return err
 	}
 	var module capi.Module
@@ -70,7 +70,7 @@ func run(directory, tokenFile string) error {
 	if err != nil {
 		return err
 	}
-	if place.Rank == 0 {
+	if job.Rank == 0 {
 		fmt.Printf("%s\n%s\n%s\n", units, placement, gradients)
 	}
 	return nil

@@ -35,8 +35,8 @@ func train(directory, tokenFile string) error {
 		return err
 	}
 	defer capi.MeshDestroy(mesh)
-	place := capi.MeshInfo{StructSize: uint32(unsafe.Sizeof(capi.MeshInfo{}))}
-	if err := capi.MeshGetInfo(mesh, &place); err != nil {
+	job := capi.MeshInfo{StructSize: uint32(unsafe.Sizeof(capi.MeshInfo{}))}
+	if err := capi.MeshGetInfo(mesh, &job); err != nil {
 		return err
 	}
 
@@ -87,7 +87,7 @@ func train(directory, tokenFile string) error {
 		if err != nil {
 			return err
 		}
-		if place.Rank == 0 {
+		if job.Rank == 0 {
 			fmt.Printf("step %d loss %.6f\n", result.Step, result.Loss)
 		}
 	}

@@ -1,6 +1,6 @@
 # Looks at a sharded model's units and steers them by hand:
 #
-#     fsdp2 run --nproc-per-node 2 -- julia --project=bindings/julia/FSDP2 units.jl MODEL_DIRECTORY TOKEN_FILE
+#     fsdp2 run --nproc-per-node 2 -- julia --project=bindings/julia/FSDP2 examples/julia/units.jl MODEL_DIRECTORY TOKEN_FILE
 
 using FSDP2
 using FSDP2: check
@@ -71,14 +71,14 @@ end
 
 function main(directory, token_file)
     mesh = output(out -> FSDP2.fsdp2_mesh_create(C_NULL, out), FSDP2.fsdp2_mesh)
-    place = output(out -> FSDP2.fsdp2_mesh_get_info(mesh, out), FSDP2.fsdp2_mesh_info)
+    job = output(out -> FSDP2.fsdp2_mesh_get_info(mesh, out), FSDP2.fsdp2_mesh_info)
     model = output(out -> FSDP2.fsdp2_module_from_pretrained(directory, C_NULL, out), FSDP2.fsdp2_module)
     shard = output(out -> FSDP2.fsdp2_shard_create(model, mesh, C_NULL, out), FSDP2.fsdp2_shard)
 
     lines = unshard_by_hand(shard)
     push!(lines, describe_placement(shard, "model.embed_tokens.weight"))
     push!(lines, count_gradients(mesh, model, shard, token_file))
-    place.rank == 0 && foreach(println, lines)
+    job.rank == 0 && foreach(println, lines)
 
     check(FSDP2.fsdp2_shard_destroy(shard))
     check(FSDP2.fsdp2_module_destroy(model))

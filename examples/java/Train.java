@@ -55,9 +55,9 @@ public final class Train {
 
     Raw.fsdp2_step_create(shard, optimizer, null, out);
     long step = out[0];
-    try (fsdp2_mesh_info place = new fsdp2_mesh_info();
+    try (fsdp2_mesh_info job = new fsdp2_mesh_info();
         fsdp2_step_result result = new fsdp2_step_result()) {
-      Raw.fsdp2_mesh_get_info(mesh, place);
+      Raw.fsdp2_mesh_get_info(mesh, job);
       for (int i = 0; i < 5; i++) {
         long[] tokens = new long[1];
         long[] labels = new long[1];
@@ -65,7 +65,7 @@ public final class Train {
         Raw.fsdp2_step_run(step, new long[] {tokens[0], labels[0]}, 2, result);
         Raw.fsdp2_tensor_destroy(tokens[0]);
         Raw.fsdp2_tensor_destroy(labels[0]);
-        if (place.getRank() == 0) {
+        if (job.getRank() == 0) {
           System.out.printf(Locale.ROOT, "step %d loss %.6f%n", result.getStep(), result.getLoss());
         }
       }

@@ -29,11 +29,11 @@ unsafe fn train(directory: &CStr, token_file: &CStr) -> Result<(), String> {
     check(fsdp2_check_version(FSDP2_HEADER_VERSION))?;
     let mut mesh = fsdp2_mesh::default();
     check(fsdp2_mesh_create(ptr::null(), &mut mesh))?;
-    let mut place = fsdp2_mesh_info {
+    let mut job = fsdp2_mesh_info {
         struct_size: size_of::<fsdp2_mesh_info>() as u32,
         ..Default::default()
     };
-    check(fsdp2_mesh_get_info(mesh, &mut place))?;
+    check(fsdp2_mesh_get_info(mesh, &mut job))?;
 
     let mut module = fsdp2_module::default();
     check(fsdp2_module_from_pretrained(
@@ -90,7 +90,7 @@ unsafe fn train(directory: &CStr, token_file: &CStr) -> Result<(), String> {
         for tensor in batch {
             check(fsdp2_tensor_destroy(tensor))?;
         }
-        if place.rank == 0 {
+        if job.rank == 0 {
             println!("step {} loss {:.6}", result.step, result.loss);
         }
     }
