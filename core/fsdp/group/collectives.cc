@@ -15,13 +15,6 @@ namespace fsdp2::fsdp {
 
 namespace {
 
-// Each parameter's slot in the packed gather buffer starts aligned, since dtypes may differ.
-constexpr int64_t kSlotAlignment = 64;
-
-int64_t aligned(int64_t bytes) {
-  return (bytes + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
-}
-
 bool goes_direct(const ShardedParam& param, CommPath path) {
   switch (path) {
     case CommPath::kDirect:
@@ -46,7 +39,7 @@ at::Tensor gather_input(const ShardedParam& param, GatherSource source) {
 void start_packed_gather(GatherInFlight& in_flight, Comm& comm) {
   int64_t row_bytes = 0;
   for (const ShardedParam* param : in_flight.packed_params) {
-    row_bytes += aligned(param->unsharded_bytes() / comm.size());
+    row_bytes += packed_slot_bytes(param->unsharded_bytes() / comm.size());
   }
   const at::Device device = in_flight.packed_params.front()->unsharded().device();
   at::Tensor buffer =
@@ -56,7 +49,7 @@ void start_packed_gather(GatherInFlight& in_flight, Comm& comm) {
   for (const ShardedParam* param : in_flight.packed_params) {
     const at::Tensor input = gather_input(*param, in_flight.source).view(at::kByte);
     own.narrow(0, offset, input.numel()).copy_(input);
-    offset += aligned(input.numel());
+    offset += packed_slot_bytes(input.numel());
   }
   in_flight.packed_buffer = buffer;
   in_flight.packed = comm.all_gather(buffer.view({-1}), own);
@@ -74,7 +67,7 @@ void copy_out_packed_gather(const GatherInFlight& in_flight, const Comm& comm) {
     } else {
       chunks_to_parameter(param->layout(), rows.contiguous().view(param->compute_dtype()), out);
     }
-    offset += aligned(bytes);
+    offset += packed_slot_bytes(bytes);
   }
 }
 
@@ -272,8 +265,16 @@ void set_sharded_grads(const ReduceInFlight& in_flight) {
 
 }  // namespace
 
-bool gathers_direct(const ShardedParam& param, CommPath path) {
-  return param.layout().chunks_are_contiguous() && goes_direct(param, path);
+// Slices are cut from the gathered parameter as it lies in memory, so theirs are contiguous always.
+bool gathers_direct(const ShardedParam& param, CommPath path, GatherSource source) {
+  const bool contiguous = source == GatherSource::kSlices || param.layout().chunks_are_contiguous();
+  return contiguous && goes_direct(param, path);
+}
+
+// Each slot starts aligned, since dtypes may differ.
+int64_t packed_slot_bytes(int64_t piece_bytes) {
+  constexpr int64_t kAlignment = 64;
+  return (piece_bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
 bool reduces_direct(const ShardedParam& param, CommPath path) {
@@ -293,8 +294,7 @@ GatherInFlight start_all_gather(const std::vector<ShardedParam*>& params, Comm& 
       in_flight.extended.push_back(start_extended_gather(*param, comm, options));
     } else if (comm.size() == 1) {
       param->unsharded_flat().copy_(param->shard_flat());
-    } else if (options.source == GatherSource::kSlices ? goes_direct(*param, options.path)
-                                                       : gathers_direct(*param, options.path)) {
+    } else if (gathers_direct(*param, options.path, options.source)) {
       in_flight.direct.push_back(
           comm.all_gather(param->unsharded_flat(), gather_input(*param, options.source)));
     } else {

@@ -54,8 +54,11 @@ struct GatherInFlight {
   std::vector<ShardedParam*> packed_params;
 };
 
-// Whether a parameter's shards are gathered straight into its storage.
-bool gathers_direct(const ShardedParam& param, CommPath path);
+// Whether a parameter is gathered straight into its storage.
+bool gathers_direct(const ShardedParam& param, CommPath path,
+                    GatherSource source = GatherSource::kShards);
+// Bytes that a piece takes in the packed gather buffer.
+int64_t packed_slot_bytes(int64_t piece_bytes);
 // Whether its gradient is reduced straight from where autograd left it.
 bool reduces_direct(const ShardedParam& param, CommPath path);
 
