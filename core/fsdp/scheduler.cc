@@ -1,47 +1,45 @@
 #include "core/fsdp/scheduler.h"
 
 #include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/base/text.h"
+#include "core/nn/recompute/checkpoint_segment.h"
 
 namespace fsdp2::fsdp {
 
 namespace {
 
-// From parents-before-children order to the order in which backward meets the members: parents
-// first too, but siblings in reverse. That is the reverse of children-before-parents.
-std::vector<size_t> backward_order(const std::vector<Scheduler::Member>& members) {
-  std::vector<size_t> order;
-  std::vector<size_t> open;
-  for (size_t i = 0; i < members.size(); ++i) {
-    while (!open.empty() && !is_inside(members[i].name, members[open.back()].name)) {
-      order.push_back(open.back());
-      open.pop_back();
-    }
-    open.push_back(i);
+std::vector<StepOrder::Unit> ordered_units(const std::vector<Scheduler::Member>& members) {
+  std::vector<StepOrder::Unit> units;
+  for (const Scheduler::Member& member : members) {
+    const ParamGroup& group = *member.group;
+    units.push_back({member.name, !group.trainable().empty(), group.policy().reshard_after_forward,
+                     &group.settings(), group.state()});
   }
-  order.insert(order.end(), open.rbegin(), open.rend());
-  std::reverse(order.begin(), order.end());
-  return order;
+  return units;
 }
 
 }  // namespace
 
+ExpectedGradients expected_gradients(const ParamGroup& group, size_t n_expected) {
+  if (n_expected == 0) {
+    return ExpectedGradients::kNone;
+  }
+  return n_expected < group.params().size() ? ExpectedGradients::kSome : ExpectedGradients::kAll;
+}
+
 Scheduler::Scheduler(std::vector<Member> members, const Options& options)
     : members_(std::move(members)),
-      backward_order_(backward_order(members_)),
-      backward_position_(members_.size()),
-      options_(options),
-      forward_(members_.size()),
-      kept_by_forward_(members_.size()),
-      backward_(members_.size()) {
+      order_(ordered_units(members_), options),
+      pending_(members_.size()) {
   for (size_t i = 0; i < members_.size(); ++i) {
     index_of_[members_[i].group.get()] = i;
-    backward_position_[backward_order_[i]] = i;
     for (ShardedParam* param : group(i).trainable()) {
       param->set_on_gradient([this, i] { on_gradient(i); });
     }
@@ -55,6 +53,14 @@ Scheduler::~Scheduler() {
       param->set_on_gradient({});
     }
   }
+}
+
+StepOrder Scheduler::fresh_order() const {
+  std::vector<StepOrder::Unit> units = ordered_units(members_);
+  for (StepOrder::Unit& unit : units) {
+    unit.state = GroupState::kSharded;
+  }
+  return StepOrder(std::move(units), options());
 }
 
 std::vector<Event> Scheduler::events() const {
@@ -89,162 +95,181 @@ std::vector<size_t> Scheduler::indices_of(
   return indices;
 }
 
-// ---- gathering and freeing
+std::vector<size_t> Scheduler::forward_prefetch(size_t index) const {
+  return indices_of(group(index).settings().forward_prefetch);
+}
 
-void Scheduler::start_unshard(size_t index) {
-  ParamGroup& group = this->group(index);
-  if (group.state() == GroupState::kGathering || group.state() == GroupState::kUnsharded) {
-    return;
+std::vector<size_t> Scheduler::backward_prefetch(size_t index) const {
+  return indices_of(group(index).settings().backward_prefetch);
+}
+
+// ---- actions
+
+void Scheduler::carry_out(const StepOrder::Actions& actions) {
+  try {
+    for (const Action& action : actions) {
+      carry_out(action);
+    }
+  } catch (...) {
+    for (size_t i = 0; i < members_.size(); ++i) {
+      order_.correct(i, group(i).state());
+    }
+    throw;
   }
+}
+
+void Scheduler::carry_out(const Action& action) {
+  ParamGroup& group = this->group(action.unit);
   const int64_t before = group.live_bytes();
-  group.start_unshard();
+  switch (action.kind) {
+    case ActionKind::kGather:
+      start_gather(action.unit);
+      break;
+    case ActionKind::kWait:
+      group.wait_unshard();
+      log_.record(EventKind::kUnshard, action.unit);
+      break;
+    case ActionKind::kFree:
+      group.reshard();
+      log_.record(EventKind::kReshard, action.unit);
+      break;
+    case ActionKind::kSlice:
+      group.reshard_to_slices();
+      log_.record(EventKind::kReshard, action.unit);
+      break;
+    case ActionKind::kReduce:
+      start_reduce(action.unit);
+      log_.record(EventKind::kPostBackward, action.unit);
+      break;
+    case ActionKind::kFinishReduce:
+      group.finish_reduce();
+      break;
+    case ActionKind::kAccumulate:
+      group.accumulate_grads();
+      log_.record(EventKind::kPostBackward, action.unit);
+      break;
+  }
   track_bytes(group.live_bytes() - before);
-  if (group.shard_comm(Lane::kGather).size() > 1) {
+}
+
+void Scheduler::start_gather(size_t index) {
+  group(index).start_unshard();
+  if (group(index).shard_comm(Lane::kGather).size() > 1) {
     ++stats_.all_gathers;
     log_.record(EventKind::kAllGather, index);
   }
 }
 
-void Scheduler::unshard(size_t index) {
-  start_unshard(index);
+void Scheduler::start_reduce(size_t index) {
   ParamGroup& group = this->group(index);
-  if (group.state() == GroupState::kGathering) {
-    const int64_t before = group.live_bytes();
-    group.wait_unshard();
-    track_bytes(group.live_bytes() - before);
-    log_.record(EventKind::kUnshard, index);
+  group.start_reduce();
+  if (group.shard_comm(Lane::kReduce).size() > 1) {
+    ++stats_.reduce_scatters;
+    log_.record(EventKind::kReduceScatter, index);
+  }
+  const bool over_replicas =
+      group.replicate_comm() != nullptr && group.settings().requires_all_reduce;
+  stats_.all_reduces += over_replicas ? 1 : 0;
+}
+
+void Scheduler::start_unshard(size_t index) { carry_out(order_.start_unshard(index)); }
+void Scheduler::unshard(size_t index) { carry_out(order_.unshard(index)); }
+void Scheduler::reshard(size_t index) { carry_out(order_.reshard(index)); }
+void Scheduler::finish_reduction() { carry_out(order_.finish_reduction()); }
+
+void Scheduler::forget_unreduced() {
+  order_.forget_reduction();
+  for (const Member& member : members_) {
+    member.group->forget_unreduced();
   }
 }
 
-void Scheduler::reshard(size_t index) {
-  ParamGroup& group = this->group(index);
-  kept_by_forward_[index] = false;
-  if (group.state() == GroupState::kSharded) {
-    return;
+void Scheduler::reset() noexcept {
+  for (const Member& member : members_) {
+    member.group->abandon();
   }
-  const int64_t before = group.live_bytes();
-  group.reshard();
-  track_bytes(group.live_bytes() - before);
-  log_.record(EventKind::kReshard, index);
-}
-
-void Scheduler::advance_forward(size_t until) {
-  for (; cursor_ < std::min(until, members_.size()); ++cursor_) {
-    start_unshard(cursor_);
-  }
+  order_.reset();
+  task_ = kNoTask;
+  stats_.unsharded_bytes = 0;
 }
 
 // ---- forward
 
 void Scheduler::begin_forward() {
-  forward_from_root_ = true;
   ++root_forwards_;
-  cursor_ = 0;
-  // What an earlier forward kept is stale once an optimizer has run, and nothing tells whether one
-  // has. What was unsharded by hand or kept by a backward is the caller's to reshard.
-  for (size_t i = 0; i < members_.size(); ++i) {
-    if (kept_by_forward_[i]) {
-      reshard(i);
-    }
-  }
+  carry_out(order_.begin_forward());
 }
 
 void Scheduler::pre_forward(size_t index) {
-  if (agreed_forward()) {
-    advance_forward(index + 1);
-  }
-  unshard(index);
-  prefetch_forward(index);
-  ForwardSpan& span = forward_[index];
-  ++clock_;
-  span.first_begin = span.first_begin == 0 ? clock_ : span.first_begin;
-}
-
-void Scheduler::prefetch_forward(size_t index) {
-  const std::vector<size_t> explicit_list = indices_of(group(index).settings().forward_prefetch);
-  if (agreed_forward()) {
-    size_t until = index + 1 + static_cast<size_t>(options_.prefetch);
-    for (const size_t member : explicit_list) {
-      until = std::max(until, member + 1);
-    }
-    advance_forward(until);
-    return;
-  }
-  for (const size_t member : explicit_list) {
-    start_unshard(member);
-  }
-}
-
-Scheduler::AfterForward Scheduler::after_forward(size_t index) const {
-  if (!at::GradMode::is_enabled()) {
-    return AfterForward::kFree;  // no backward will come for it
-  }
-  const std::optional<bool> flag = group(index).settings().reshard_after_forward;
-  if (flag) {
-    return *flag ? AfterForward::kFree : AfterForward::kKeep;
-  }
-  switch (group(index).policy().reshard_after_forward) {
-    case ReshardAfterForward::kAlways:
-      return AfterForward::kFree;
-    case ReshardAfterForward::kNever:
-      return AfterForward::kKeep;
-    case ReshardAfterForward::kSmaller:
-      return AfterForward::kSlices;
-    case ReshardAfterForward::kAuto:
-      break;
-  }
-  return members_[index].name.empty() ? AfterForward::kKeep : AfterForward::kFree;
-}
-
-void Scheduler::leave_forward(size_t index) {
-  ParamGroup& group = this->group(index);
-  switch (after_forward(index)) {
-    case AfterForward::kFree:
-      reshard(index);
-      break;
-    case AfterForward::kKeep:
-      kept_by_forward_[index] = true;
-      break;
-    case AfterForward::kSlices:
-      if (group.state() == GroupState::kGathering) {
-        unshard(index);
-      }
-      if (group.state() == GroupState::kUnsharded) {
-        const int64_t before = group.live_bytes();
-        group.reshard_to_slices();
-        track_bytes(group.live_bytes() - before);
-        log_.record(EventKind::kReshard, index);
-        kept_by_forward_[index] = true;
-      }
-      break;
-  }
+  carry_out(order_.enter_forward(index, forward_prefetch(index)));
 }
 
 size_t Scheduler::post_forward(size_t index, bool more_to_come) {
-  forward_[index].last_end = ++clock_;
-  if (!more_to_come) {
-    leave_forward(index);
-  }
-  if (at::GradMode::is_enabled()) {
-    if (past_forwards_.size() == kMaxPastForwards) {  // forwards that no backward has followed
-      past_forwards_.clear();
-    }
-    past_forwards_.push_back({index});
-  }
-  return past_forwards_.size() - 1;
+  carry_out(order_.leave_forward(index, more_to_come, at::GradMode::is_enabled()));
+  return order_.last_place();
 }
 
-void Scheduler::end_forward() {
-  if (agreed_forward()) {
-    advance_forward(members_.size());
+void Scheduler::end_forward() { carry_out(order_.end_forward(at::GradMode::is_enabled())); }
+
+// ---- backward
+
+bool Scheduler::recomputing() const {
+  return nn::is_recomputing() ||
+         (task_ != kNoTask && torch::autograd::get_current_graph_task_id() == task_);
+}
+
+void Scheduler::recompute(size_t index) { carry_out(order_.recompute(index)); }
+
+void Scheduler::begin_backward(bool from_root) {
+  const int64_t task = torch::autograd::get_current_graph_task_id();
+  if (task == task_) {
+    return;
   }
+  task_ = task;
+  order_.begin_backward(from_root, find_expected_gradients());
+  torch::autograd::Engine::get_default_engine().queue_callback([this] { end_backward(); });
+}
+
+std::vector<ExpectedGradients> Scheduler::find_expected_gradients() {
+  const auto* nodes = torch::autograd::get_current_graph_task_nodes_in_graph();
+  std::vector<ExpectedGradients> expected;
   for (size_t i = 0; i < members_.size(); ++i) {
-    const bool not_yet_left = group(i).state() != GroupState::kSharded && !kept_by_forward_[i];
-    if (not_yet_left && (agreed_forward() || forward_[i].last_end > 0)) {
-      leave_forward(i);
+    ParamGroup& group = this->group(i);
+    group.begin_backward();
+    pending_[i] = 0;
+    for (const ShardedParam* param : group.trainable()) {
+      const auto accumulator = torch::autograd::impl::try_get_grad_accumulator(param->unsharded());
+      pending_[i] += accumulator != nullptr && nodes->count(accumulator.get()) > 0 ? 1 : 0;
     }
+    expected.push_back(expected_gradients(group, pending_[i]));
   }
-  forward_from_root_ = false;
+  return expected;
+}
+
+void Scheduler::pre_backward(size_t index, size_t place) {
+  carry_out(order_.enter_backward(index, place, backward_prefetch(index)));
+}
+
+void Scheduler::on_gradient(size_t index) {
+  begin_backward(false);
+  if (pending_[index] > 0 && --pending_[index] == 0) {
+    carry_out(order_.gradients_final(index));
+  }
+}
+
+void Scheduler::end_backward() {
+  std::vector<bool> has_gradients;
+  for (const Member& member : members_) {
+    has_gradients.push_back(member.group->has_unsharded_grads());
+  }
+  carry_out(order_.end_backward(has_gradients));
+  for (const Member& member : members_) {
+    member.group->end_backward();
+  }
+  task_ = kNoTask;
+  if (is_last_backward_) {
+    carry_out(order_.finish_step());
+  }
 }
 
 }  // namespace fsdp2::fsdp

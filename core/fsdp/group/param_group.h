@@ -17,17 +17,11 @@
 #include "core/comm/mesh.h"
 #include "core/fsdp/group/collectives.h"
 #include "core/fsdp/group/group_settings.h"
+#include "core/fsdp/group/group_state.h"
 #include "core/fsdp/group/policy.h"
 #include "core/fsdp/group/sharded_param.h"
 
 namespace fsdp2::fsdp {
-
-enum class GroupState {
-  kSharded,
-  kGathering,
-  kUnsharded,
-  kPostForward,  // slices of the gathered parameters on the ranks of a smaller group
-};
 
 class ParamGroup {
  public:
@@ -52,6 +46,8 @@ class ParamGroup {
   // the shard group. Set before the first use if the policy is kSmaller.
   void set_slice_comm(const Comm& comm) { slice_comm_ = comm.share(comm.name()); }
 
+  // Of the gradients on the wire; for a group with trainable parameters.
+  at::ScalarType reduce_dtype() const;
   int64_t unsharded_bytes() const { return unsharded_bytes_; }
   // Of gathered parameters and slices that are alive now.
   int64_t live_bytes() const;
@@ -78,7 +74,6 @@ class ParamGroup {
   std::string describe() const;
 
  private:
-  at::ScalarType reduce_dtype() const;
   bool reduces_nothing() const;
 
   std::vector<std::unique_ptr<ShardedParam>> params_;

@@ -37,7 +37,7 @@ struct Offload {
 // How a unit's parameters travel; the results are the same. See the note in collectives.h.
 enum class CommPath { kAuto, kDirect, kPacked };
 
-// Which groups take part in a step. See the note in scheduler.h.
+// Which groups take part in a step. See the note in step_order.h.
 enum class Schedule {
   kAgreed,  // every group once per forward and backward, in one order on all ranks
   kOnUse,   // PyTorch's rule: what this rank uses, when it uses it; ranks must agree by themselves

@@ -1,0 +1,213 @@
+// The order in which the units of one tree gather, free and reduce: what is to be done at each
+// event of a step. It knows names, settings and what has happened so far, but no tensors, no
+// communication and no autograd. The scheduler carries the actions out, and a plan counts them.
+//
+//   StepOrder order(units, {Schedule::kAgreed, /*prefetch=*/1});
+//   order.begin_forward();                       // nothing
+//   order.enter_forward(0, /*also_gather=*/{});  // gather 0, wait for 0, gather 1
+//
+// What an event returns counts as done: carry it out in full before the next event, or say by
+// `correct` which states the units are left in.
+//
+// Note [One order on every rank]
+// The units of a tree stand in one agreed order, the root's first. A forward that enters at the
+// root gathers every unit once in that order (parents before children), and the backward that
+// starts at the root's output gathers every unit once in the order in which backward meets them
+// (parents first, siblings in reverse) and reduces every trainable unit once in the reverse of the
+// forward order, whether this rank uses the unit or not. So ranks whose data or routing take
+// different paths never wait for each other or mix up parameters. Gathers and reductions run on
+// separate groups of ranks (Lane), since their interleaving depends on who uses what; and a rank
+// that does not use every unit issues all gathers before it waits for a reduction, which others
+// may be able to join only after those. Explicit prefetch lists only say how far ahead of use to
+// gather then; the order stays. What this does not cover, and ends at the time-out: a rank that
+// uses a unit twice in a forward where others do not, or all units in an order of its own.
+//
+// Under Schedule::kOnUse, and in a forward or backward that enters below the root, a rank gathers
+// and reduces just what it uses when it uses it, and backward gathers ahead the unit whose forward
+// ran before, as PyTorch's FSDP2 does; all ranks must then enter alike.
+//
+// Note [What is in flight]
+// Gathers: the unit in use and those prefetched. Reductions: one; the next waits for it, so at
+// most two units' gradients are alive. Memory use is the same in every step.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/fsdp/group/group_settings.h"
+#include "core/fsdp/group/group_state.h"
+#include "core/fsdp/group/policy.h"
+
+namespace fsdp2::fsdp {
+
+enum class ActionKind {
+  kGather,        // begin to gather its parameters
+  kWait,          // until they are there
+  kFree,          // its gathered parameters or slices
+  kSlice,         // cut its gathered parameters to slices
+  kReduce,        // begin to reduce its gradients
+  kFinishReduce,  // wait for that, and put the result on the shards
+  kAccumulate,    // keep its gradients for a later reduction
+};
+
+struct Action {
+  ActionKind kind;
+  size_t unit;
+};
+
+inline bool operator==(const Action& a, const Action& b) {
+  return a.kind == b.kind && a.unit == b.unit;
+}
+
+// How many of a unit's parameters, frozen ones included, get a gradient in a backward.
+enum class ExpectedGradients { kNone, kSome, kAll };
+
+class StepOrder {
+ public:
+  struct Unit {
+    std::string name;       // dotted path from the root, "" for the root
+    bool trainable = true;  // whether any of its parameters is
+    ReshardAfterForward reshard_after_forward = ReshardAfterForward::kAuto;
+    const GroupSettings* settings = nullptr;  // outlives this; read anew at each event
+    GroupState state = GroupState::kSharded;  // to begin with
+  };
+  struct Options {
+    Schedule schedule = Schedule::kAgreed;
+    int prefetch = 1;
+  };
+  using Actions = std::vector<Action>;
+
+  // units: in the agreed order, the root first if it has parameters of its own.
+  StepOrder(std::vector<Unit> units, const Options& options);
+
+  // Forward. begin and end bracket a forward through the root.
+  Actions begin_forward();
+  // also_gather: the units that an explicit prefetch list names.
+  Actions enter_forward(size_t unit, const std::vector<size_t>& also_gather);
+  // more_to_come: other modules of the unit have yet to run in this forward, which keeps it.
+  // for_backward: a backward may follow.
+  Actions leave_forward(size_t unit, bool more_to_come, bool for_backward);
+  // The place of the forward left last among all since the last backward, for enter_backward.
+  size_t last_place() const { return state_.past_forwards.size() - 1; }
+  Actions end_forward(bool for_backward);
+  bool inside_root_forward() const { return state_.root_forward.under_way; }
+
+  // Backward. from_root: it starts at the root's output. expected: of each unit.
+  void begin_backward(bool from_root, const std::vector<ExpectedGradients>& expected);
+  // The gradient of an output of the unit has come; place: of the forward that made the output.
+  Actions enter_backward(size_t unit, size_t place, const std::vector<size_t>& also_gather);
+  // A forward that runs again for backward needs the unit's parameters.
+  Actions recompute(size_t unit);
+  // The last of the gradients that were expected of the unit has come.
+  Actions gradients_final(size_t unit);
+  // has_gradients: whether a unit holds gradients, of this backward or an earlier one, that have
+  // not been reduced.
+  Actions end_backward(const std::vector<bool>& has_gradients);
+  // No other backward of the forwards so far will follow.
+  Actions finish_step();
+
+  // By hand.
+  Actions start_unshard(size_t unit);
+  Actions unshard(size_t unit);
+  Actions reshard(size_t unit);
+  Actions finish_reduction();
+  // The reduction under way, if there is one, has been dropped.
+  void forget_reduction() { state_.reducing.reset(); }
+
+  // After actions that were not carried out in full.
+  void correct(size_t unit, GroupState state) { state_.groups[unit] = state; }
+  // Back to everything sharded and idle.
+  void reset() { state_ = State(units_.size()); }
+
+  const Options& options() const { return options_; }
+  // The units in the order in which backward meets them.
+  const std::vector<size_t>& backward_order() const { return backward_order_; }
+
+ private:
+  static constexpr size_t kMaxPastForwards = 1 << 16;
+
+  // When a unit's forwards ran since the last backward, in calls of any unit.
+  struct ForwardSpan {
+    int64_t first_begin = 0;  // 0: not at all
+    int64_t last_end = 0;
+  };
+  struct PastForward {
+    size_t unit;
+    bool prefetched = false;  // the forward before it has been gathered ahead
+  };
+  struct RootForward {
+    bool under_way = false;
+    size_t cursor = 0;  // first unit not gathered
+  };
+  // What one backward knows of a unit.
+  struct BackwardUnit {
+    bool all_expected = false;  // every parameter was to get a gradient
+    bool started = false;       // the gradient of an output has come
+    bool complete = false;      // all expected gradients have come, or the backward has ended
+    bool reduced = false;       // its reduction has been issued or put off
+  };
+  struct Backward {
+    explicit Backward(size_t n_units) : reduce_cursor(n_units), units(n_units) {}
+
+    bool under_way = false;
+    bool from_root = false;
+    bool uses_all = true;  // every trainable unit gets gradients
+    size_t cursor = 0;     // first position in backward_order_ not gathered
+    size_t reduce_cursor;  // units at and above it have been reduced
+    std::vector<BackwardUnit> units;
+  };
+  // All that changes from event to event.
+  struct State {
+    explicit State(size_t n_units)
+        : groups(n_units), kept_by_forward(n_units), spans(n_units), backward(n_units) {}
+
+    std::vector<GroupState> groups;
+    std::vector<bool> kept_by_forward;
+    std::optional<size_t> reducing;  // whose reduction is under way
+    RootForward root_forward;
+    int64_t clock = 0;  // ticks at the begin and end of each unit's forward
+    std::vector<ForwardSpan> spans;
+    std::vector<PastForward> past_forwards;  // with gradients, since the last backward
+    Backward backward;                       // the last one
+  };
+  enum class AfterForward { kFree, kKeep, kSlice };
+
+  const GroupSettings& settings(size_t unit) const { return *units_[unit].settings; }
+  bool agreed() const { return options_.schedule == Schedule::kAgreed; }
+  bool agreed_forward() const { return agreed() && state_.root_forward.under_way; }
+  bool agreed_backward() const { return agreed() && state_.backward.from_root; }
+
+  // These add to next_, which each event hands out by take().
+  Actions take();
+  void gather(size_t unit);
+  void wait(size_t unit);
+  void gather_and_wait(size_t unit);
+  void free(size_t unit);
+  void slice(size_t unit);
+
+  void advance_forward(size_t until);  // gathers units [cursor, until)
+  void prefetch_forward(size_t unit, const std::vector<size_t>& also_gather);
+  AfterForward after_forward(size_t unit, bool for_backward) const;
+  void settle_after_forward(size_t unit, bool for_backward);
+
+  void advance_backward(size_t until);  // by positions in backward_order_
+  void gather_for_backward(size_t unit);
+  void prefetch_backward(size_t unit, size_t place, const std::vector<size_t>& also_gather);
+  void free_in_backward(size_t unit);
+  void free_units_after(size_t unit);
+  void drain_reductions();
+  void reduce(size_t unit);
+  void finish_reduction_under_way();
+
+  std::vector<Unit> units_;
+  Options options_;
+  std::vector<size_t> backward_order_;     // unit by position
+  std::vector<size_t> backward_position_;  // position by unit
+  State state_;
+  Actions next_;
+};
+
+}  // namespace fsdp2::fsdp
