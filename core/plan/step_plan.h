@@ -5,8 +5,8 @@
 //
 // Nothing is allocated for parameters that have no values yet, so any model can be planned for any
 // number of ranks in one process. The figures are those of one forward through the root and its
-// backward under the agreed schedule (see scheduler.h) and the units' settings of the moment, begun
-// with everything sharded; tests compare them with what real ranks count. Activations and the
+// backward under the agreed schedule (see step_order.h) and the units' settings of the moment,
+// begun with everything sharded; tests compare them with what real ranks count. Activations and the
 // packed paths' buffers come on top of the memory given here.
 #pragma once
 
@@ -14,7 +14,9 @@
 #include <string>
 #include <vector>
 
+#include "core/fsdp/step_order.h"
 #include "core/fsdp/unit.h"
+#include "core/plan/unit_plan.h"
 
 namespace fsdp2::plan {
 
@@ -22,42 +24,11 @@ struct PlanOptions {
   double optimizer_states = 2;  // elements per trainable element, in the shard's dtype: 2 is AdamW
 };
 
-// Bytes are those that this rank receives, as Comm counts them.
-struct Traffic {
-  int64_t units = 0;  // collectives, one per unit that takes part
-  int64_t calls = 0;  // of the transport
-  int64_t bytes = 0;
-
-  Traffic& operator+=(const Traffic& other);
-  bool operator==(const Traffic& other) const;
-};
-
-struct UnitPlan {
-  std::string name;  // dotted path; "" for the root
-  int64_t parameters = 0;
-  int64_t numel = 0;
-  std::string dtypes;            // "Float", or "Float gathered as BFloat16"
-  std::string shard_dims;        // "0", "0 and 1"
-  int64_t gathered_bytes = 0;    // while gathered
-  int64_t shard_bytes = 0;       // on this rank, padding included
-  int64_t grad_bytes = 0;        // of the reduced gradients on this rank
-  int64_t whole_grad_bytes = 0;  // of the gradients before they are reduced
-  Traffic gather;                // once
-  Traffic gather_slices;         // once, from what a forward has left on a smaller group
-  Traffic reduce;
-  Traffic replica_reduce;  // over the replicas, after `reduce`
-};
-
-enum class ActionKind { kGather, kFree, kKeepSlice, kReduce };
-
-// What a unit's turn in forward or backward brings about, in order.
-struct Action {
-  ActionKind kind;
-  size_t unit;  // index into StepPlan::units
-};
+// What a unit's turn in forward or backward brings about, in order. Units: indices into
+// StepPlan::units.
 struct Turn {
   size_t unit;
-  std::vector<Action> actions;
+  std::vector<fsdp::Action> actions;
 };
 
 struct StepPlan {

@@ -99,30 +99,39 @@ std::string traffic_text(const StepPlan& plan) {
                    traffic_row("all-reduce", plan.all_reduce)});
 }
 
-const char* verb_of(ActionKind kind) {
+// Null: waits, and what moves and frees nothing, go without saying.
+const char* verb_of(fsdp::ActionKind kind) {
   switch (kind) {
-    case ActionKind::kGather:
+    case fsdp::ActionKind::kGather:
       return "gather";
-    case ActionKind::kFree:
+    case fsdp::ActionKind::kFree:
       return "free";
-    case ActionKind::kKeepSlice:
+    case fsdp::ActionKind::kSlice:
       return "keep a slice of";
-    case ActionKind::kReduce:
+    case fsdp::ActionKind::kReduce:
       return "reduce";
+    case fsdp::ActionKind::kWait:
+    case fsdp::ActionKind::kFinishReduce:
+    case fsdp::ActionKind::kAccumulate:
+      break;
   }
-  return "?";
+  return nullptr;
 }
 
 // Relative to the turn's own unit, so that turns can be compared.
 std::string actions_text(const StepPlan& plan, const Turn& turn) {
   std::string text;
-  for (const Action& action : turn.actions) {
+  for (const fsdp::Action& action : turn.actions) {
+    const char* const verb = verb_of(action.kind);
+    if (verb == nullptr) {
+      continue;
+    }
     const auto distance = static_cast<int64_t>(action.unit) - static_cast<int64_t>(turn.unit);
     const std::string whom = distance == 0 ? "it"
                              : plan.units[action.unit].name.empty()
                                  ? "(root)"
                                  : fmt::format("unit {:+}", distance);
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", verb_of(action.kind), whom);
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", verb, whom);
   }
   return text.empty() ? "nothing" : text;
 }

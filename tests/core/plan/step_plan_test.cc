@@ -54,6 +54,60 @@ void expect_traffic(const Traffic& planned, int64_t units, int64_t calls, int64_
   EXPECT_EQ(planned.bytes, bytes);
 }
 
+void add_event(std::string& text, const char* verb, const std::string& unit) {
+  text += (text.empty() ? "" : " ") + std::string(verb) + ":" + (unit.empty() ? "root" : unit);
+}
+
+// What the ranks' log will show of the planned turns, in order.
+void add_planned(std::string& text, const StepPlan& plan, const std::vector<Turn>& turns) {
+  for (const Turn& turn : turns) {
+    for (const fsdp::Action& action : turn.actions) {
+      const UnitPlan& unit = plan.units[action.unit];
+      switch (action.kind) {
+        case fsdp::ActionKind::kGather:
+          if (unit.gather.units > 0) {
+            add_event(text, "gather", unit.name);
+          }
+          break;
+        case fsdp::ActionKind::kWait:
+          add_event(text, "ready", unit.name);
+          break;
+        case fsdp::ActionKind::kFree:
+        case fsdp::ActionKind::kSlice:
+          add_event(text, "free", unit.name);
+          break;
+        case fsdp::ActionKind::kReduce:
+          if (unit.reduce.units > 0) {
+            add_event(text, "reduce", unit.name);
+          }
+          break;
+        case fsdp::ActionKind::kFinishReduce:
+        case fsdp::ActionKind::kAccumulate:
+          break;
+      }
+    }
+  }
+}
+
+std::string planned_events(const StepPlan& plan) {
+  std::string text;
+  add_planned(text, plan, plan.forward);
+  add_planned(text, plan, plan.backward);
+  return text;
+}
+
+// Without the ends of post-backwards.
+std::string logged_events(fsdp::Unit& root) {
+  static const char* const kVerbs[] = {"gather", "ready", "free", "reduce"};
+  std::string text;
+  for (const fsdp::Event& event : root.tree().events()) {
+    if (event.kind != fsdp::EventKind::kPostBackward) {
+      add_event(text, kVerbs[static_cast<int>(event.kind)], event.group);
+    }
+  }
+  return text;
+}
+
 class StepPlanOf : public testing::TestWithParam<Case> {};
 
 TEST_P(StepPlanOf, IsWhatFourRanksDo) {
@@ -66,6 +120,7 @@ TEST_P(StepPlanOf, IsWhatFourRanksDo) {
     fsdp::load_parameters(*root, values);
     for (int step = 0; step < 2; ++step) {  // in the second one everything is in its place
       root->tree().reset_stats();
+      root->tree().clear_events();
       const CommCounters before = root->comm_counters();
       run_step(*model);
       const CommCounters after = root->comm_counters();
@@ -79,6 +134,7 @@ TEST_P(StepPlanOf, IsWhatFourRanksDo) {
       expect_traffic(plan.all_reduce, stats.all_reduces, after.all_reduces - before.all_reduces,
                      after.all_reduce_bytes - before.all_reduce_bytes);
       EXPECT_EQ(plan.peak_gathered, stats.peak_unsharded_bytes);
+      EXPECT_EQ(planned_events(plan), logged_events(*root));
     }
     int64_t shards = 0;
     int64_t gradients = 0;
@@ -109,6 +165,12 @@ fsdp::Policy policy_with(fsdp::ReshardAfterForward reshard,
   return policy;
 }
 
+fsdp::Policy slices() {
+  fsdp::Policy policy = policy_with(fsdp::ReshardAfterForward::kSmaller);
+  policy.reshard_world = 2;
+  return policy;
+}
+
 fsdp::Policy mixed() {
   fsdp::Policy policy;
   policy.mixed_precision.param_dtype = at::kBFloat16;
@@ -124,6 +186,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"MixedPrecision", 1, mixed()}, Case{"MixedPrecisionReplicas", 2, mixed()},
                     Case{"ReshardAlways", 1, policy_with(Reshard::kAlways)},
                     Case{"ReshardNever", 1, policy_with(Reshard::kNever)},
+                    Case{"Slices", 1, slices()},
                     Case{"Direct", 1, policy_with(Reshard::kAuto, fsdp::CommPath::kDirect)},
                     Case{"Packed", 2, policy_with(Reshard::kAuto, fsdp::CommPath::kPacked)},
                     Case{"PrefetchNone", 1, policy_with(Reshard::kAuto, fsdp::CommPath::kAuto, 0)},
@@ -156,6 +219,7 @@ TEST_P(StepPlanWith, IsWhatFourRanksDo) {
       unit->reshard();  // a plan begins with everything sharded
     }
     root->tree().reset_stats();
+    root->tree().clear_events();
     const CommCounters before = root->comm_counters();
     run_step(*model);
     const CommCounters after = root->comm_counters();
@@ -168,6 +232,7 @@ TEST_P(StepPlanWith, IsWhatFourRanksDo) {
     expect_traffic(plan.all_reduce, stats.all_reduces, after.all_reduces - before.all_reduces,
                    after.all_reduce_bytes - before.all_reduce_bytes);
     EXPECT_EQ(plan.peak_gathered, stats.peak_unsharded_bytes);
+    EXPECT_EQ(planned_events(plan), logged_events(*root));
   });
 }
 
@@ -191,6 +256,45 @@ INSTANTIATE_TEST_SUITE_P(
         Setting{"BackwardPrefetch",
                 [](fsdp::Unit& root) { root.set_modules_to_backward_prefetch({layer(root, 0)}); }}),
     [](const testing::TestParamInfo<Setting>& info) { return info.param.name; });
+
+// A plan and a step are one order, literally.
+TEST(StepPlan, OrderIsWhatRanksDo) {
+  const std::string expected =
+      "gather:root ready:root gather:model.layers.0 "
+      "ready:model.layers.0 gather:model.layers.1 free:model.layers.0 "
+      "ready:model.layers.1 free:model.layers.1 "
+      "gather:model.layers.1 ready:model.layers.1 gather:model.layers.0 "
+      "free:model.layers.1 reduce:model.layers.1 "
+      "ready:model.layers.0 free:model.layers.0 reduce:model.layers.0 free:root reduce:root";
+  run_ranks(2, [&](const std::shared_ptr<World>& world) {
+    const auto model = models::build(config_of("tiny-llama"));
+    const auto root =
+        fsdp::fully_shard_by_kind(model, mesh_of(world, {}), {}, model->no_split_kinds());
+    EXPECT_EQ(planned_events(make_step_plan(*root, {})), expected);
+    nn::SeededInit values(1);
+    fsdp::load_parameters(*root, values);
+    run_step(*model);
+    EXPECT_EQ(logged_events(*root), expected);
+  });
+}
+
+// A unit with frozen parameters is freed later than it is reduced.
+TEST(StepPlan, OrderOfAModelWithFrozenParametersIsWhatRanksDo) {
+  run_ranks(2, [](const std::shared_ptr<World>& world) {
+    const auto model = models::build(config_of("tiny-llama"));
+    for (const nn::NamedParameter& parameter : nn::named_unique_parameters(*model)) {
+      parameter.tensor.set_requires_grad(parameter.names.front().find("mlp") == std::string::npos);
+    }
+    const auto root =
+        fsdp::fully_shard_by_kind(model, mesh_of(world, {}), {}, model->no_split_kinds());
+    nn::SeededInit values(1);
+    fsdp::load_parameters(*root, values);
+    const StepPlan plan = make_step_plan(*root, {});
+    run_step(*model);
+    EXPECT_EQ(planned_events(plan), logged_events(*root));
+    EXPECT_EQ(plan.peak_gathered, root->tree().stats().peak_unsharded_bytes);
+  });
+}
 
 TEST(StepPlan, OfTheScheduleOnUseIsRefused) {
   const auto model = models::build(config_of("tiny-llama"));

@@ -1,0 +1,39 @@
+// What one unit of a sharded model holds and moves, worked out without running it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "core/fsdp/scheduler.h"
+
+namespace fsdp2::plan {
+
+// Bytes are those that this rank receives, as Comm counts them.
+struct Traffic {
+  int64_t units = 0;  // collectives, one per unit that takes part
+  int64_t calls = 0;  // of the transport
+  int64_t bytes = 0;
+
+  Traffic& operator+=(const Traffic& other);
+  bool operator==(const Traffic& other) const;
+};
+
+struct UnitPlan {
+  std::string name;  // dotted path; "" for the root
+  int64_t parameters = 0;
+  int64_t numel = 0;
+  std::string dtypes;            // "Float", or "Float gathered as BFloat16"
+  std::string shard_dims;        // "0", "0 and 1"
+  int64_t gathered_bytes = 0;    // while gathered
+  int64_t shard_bytes = 0;       // on this rank, padding included
+  int64_t grad_bytes = 0;        // of the reduced gradients on this rank
+  int64_t whole_grad_bytes = 0;  // of the gradients before they are reduced
+  Traffic gather;                // once
+  Traffic gather_slices;         // once, from what a forward has left on a smaller group
+  Traffic reduce;
+  Traffic replica_reduce;  // over the replicas, after `reduce`
+};
+
+UnitPlan plan_unit(const fsdp::Scheduler::Member& member);
+
+}  // namespace fsdp2::plan
