@@ -21,6 +21,7 @@
 #include "core/models/causal_lm.h"
 #include "core/nn/parameter_source.h"
 #include "core/train/optim/optimizer.h"
+#include "core/train/session.h"
 #include "include/fsdp2/base.h"
 
 namespace fsdp2::capi {
@@ -43,20 +44,15 @@ struct ModuleObject {
                std::vector<ModuleParameter> parameters_in)
       : module(std::move(module_in)),
         parameters(std::move(parameters_in)),
-        source(std::move(source_in)) {}
+        session(std::make_shared<train::Session>(module, std::move(source_in))) {}
 
   const std::shared_ptr<models::CausalLM> module;
   const std::vector<ModuleParameter> parameters;
   // Of the module, its shard, their optimizers and steps: what follows is read and changed under
   // it.
   const std::shared_ptr<Busy> busy = std::make_shared<Busy>("model");
-  // Where the values of the parameters come from; null once they are there.
-  std::shared_ptr<nn::ParameterSource> source;
-  // Set by sharding: that of the units made by hand so far, then that of the whole.
-  std::shared_ptr<MeshObject> units_mesh;
-  std::shared_ptr<MeshObject> mesh;
-  // Sharding or reading values has failed half-way: only destroying is left.
-  bool spoiled = false;
+  const std::shared_ptr<train::Session> session;
+  std::shared_ptr<MeshObject> mesh;  // that the whole is sharded over, once it is
 };
 
 struct TensorObject {
@@ -72,7 +68,6 @@ struct CheckpointState;  // of checkpoint.cc
 struct ShardObject {
   std::shared_ptr<ModuleObject> module;
   std::shared_ptr<fsdp::Unit> root;
-  fsdp::LoadFrom load_from = fsdp::LoadFrom::kEveryRank;
   CommCounters counters_at_reset;
   std::shared_ptr<CheckpointState> checkpoint;  // once there has been a save or load
 };

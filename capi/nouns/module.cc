@@ -131,27 +131,6 @@ void generate(Call& call, ModuleObject& object, const int64_t* prompt, size_t n_
 
 }  // namespace
 
-void materialize(ModuleObject& module) {
-  FSDP2_CHECK(
-      module.units_mesh == nullptr, Code::kWrongState,
-      "module: modules in it are sharded as units: expected fsdp2_shard_create, which makes "
-      "the rest the root, before the first forward");
-  if (module.source == nullptr || module.mesh != nullptr) {
-    return;
-  }
-  module.spoiled = true;
-  nn::materialize(*module.module, *module.source);
-  module.spoiled = false;
-  module.source = nullptr;
-}
-
-void check_usable(const ModuleObject& module) {
-  FSDP2_CHECK(
-      !module.spoiled, Code::kWrongState,
-      "module: sharding it or reading its parameters has failed half-way: destroy it and make "
-      "another");
-}
-
 }  // namespace fsdp2::capi
 
 using fsdp2::capi::Call;

@@ -7,9 +7,9 @@ namespace fsdp2::capi {
 
 // Gives an unsharded module's parameters memory and values if they have none. kWrongState if only
 // modules in it are sharded. REQUIRES: busy.
-void materialize(ModuleObject& module);
+inline void materialize(ModuleObject& module) { module.session->materialize(); }
 
 // kWrongState for a module that a failed call has left half-done. REQUIRES: busy.
-void check_usable(const ModuleObject& module);
+inline void check_usable(const ModuleObject& module) { module.session->check_usable(); }
 
 }  // namespace fsdp2::capi

@@ -134,7 +134,7 @@ std::vector<at::Tensor> find_parameters(const ModuleObject& object,
 void set_requires_grad(const ModuleObject& object, const std::vector<std::string>& names,
                        bool flag) {
   check_usable(object);
-  FSDP2_CHECK(object.mesh == nullptr && object.units_mesh == nullptr, Code::kWrongState,
+  FSDP2_CHECK(object.session->state() == train::Session::State::kPlain, Code::kWrongState,
               "module: expected one of which nothing is sharded yet: units are made for the "
               "parameters that are trained");
   for (const at::Tensor& tensor : find_parameters(object, names)) {

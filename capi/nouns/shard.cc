@@ -1,10 +1,9 @@
 #include "include/fsdp2/shard.h"
 
 #include "capi/argument.h"
-#include "capi/nouns/module_path.h"
-#include "capi/object.h"
 #include "capi/nouns/shard_create.h"
 #include "capi/nouns/shard_options.h"
+#include "capi/object.h"
 #include "capi/sized_struct.h"
 #include "core/train/step/strategy.h"
 
@@ -76,9 +75,10 @@ fsdp2_status fsdp2_shard_load_values(fsdp2_shard shard) {
   return guard(__func__, [&](Call& call) {
     const auto object = pin(shard);
     capi::enter_collective(call, *object->module);
-    capi::check_on_all_ranks(call, *object->module, [&] { capi::check_awaits_values(*object); });
+    fsdp2::train::Session& session = *object->module->session;
+    capi::check_on_all_ranks(call, *object->module, [&] { session.check_awaits_values(); });
     call.share_failure();
-    capi::load_values(*object);
+    session.load_values();
   });
 }
 

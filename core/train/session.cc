@@ -1,0 +1,169 @@
+#include "core/train/session.h"
+
+#include <fmt/ranges.h>
+
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/base/log.h"
+#include "core/comm/agreement.h"
+#include "core/fsdp/fully_shard.h"
+#include "core/fsdp/unit_tree.h"
+#include "core/train/module_path.h"
+
+namespace fsdp2::train {
+
+namespace {
+
+void make_unit(const fsdp::UnitRequest& request, const std::vector<std::string>& paths,
+               const std::shared_ptr<Mesh>& mesh, const fsdp::Policy& policy) {
+  std::shared_ptr<fsdp::Unit> unit;
+  try {
+    unit = fsdp::make_unit(request, mesh, policy);
+  } catch (const Error& error) {
+    fail(error.code(), "names '{}': {}", fmt::join(paths, "', '"), error.message());
+  }
+  FSDP2_CHECK(unit != nullptr, Code::kWrongState,
+              "names '{}': no parameters are left to shard: a module above is sharded already "
+              "(shard children before their parents), or there are none",
+              fmt::join(paths, "', '"));
+}
+
+}  // namespace
+
+// What all ranks have looked at together.
+struct Session::Agreed {
+  ShardRequest request;
+  ResolvedShardOptions options;
+  fsdp::UnitRequest unit;  // of shard_modules
+};
+
+Session::Session(std::shared_ptr<nn::Module> module, std::shared_ptr<nn::ParameterSource> source)
+    : module_(std::move(module)), source_(std::move(source)) {}
+
+void Session::check_usable() const {
+  FSDP2_CHECK(
+      state_ != State::kSpoiled, Code::kWrongState,
+      "module: sharding it or reading its parameters has failed half-way: destroy it and make "
+      "another");
+}
+
+void Session::materialize() {
+  FSDP2_CHECK(
+      state_ != State::kUnitsMade, Code::kWrongState,
+      "module: modules in it are sharded as units: expected fsdp2_shard_create, which makes "
+      "the rest the root, before the first forward");
+  if (source_ == nullptr || state_ == State::kSharded) {
+    return;
+  }
+  const State before = std::exchange(state_, State::kSpoiled);
+  nn::materialize(*module_, *source_);
+  state_ = before;
+  source_ = nullptr;
+}
+
+void Session::check_may_be_sharded(const Mesh& mesh) const {
+  check_usable();
+  FSDP2_CHECK(state_ != State::kSharded, Code::kWrongState,
+              "module: expected one that is not sharded yet, found one that is; make units of the "
+              "modules in it before it");
+  FSDP2_CHECK(mesh_ == nullptr || *mesh_ == mesh, Code::kInvalidArgument,
+              "mesh: expected {}, which modules of this one are sharded over, found {}",
+              mesh_ ? mesh_->to_string() : "", mesh.to_string());
+}
+
+// Of the module, as it is now.
+std::string Session::text() const {
+  std::string text = fmt::format("model={}\n", module_->kind());
+  for (const nn::NamedParameter& parameter : nn::named_unique_parameters(*module_)) {
+    text += fmt::format("{}={} {}{}\n", parameter.names.front(),
+                        c10::toString(parameter.tensor.scalar_type()),
+                        fmt::join(parameter.tensor.sizes(), "x"),
+                        parameter.tensor.requires_grad() ? "" : " frozen");
+  }
+  return text;
+}
+
+// Changes nothing.
+Session::Agreed Session::agree_on(const std::shared_ptr<Mesh>& mesh, const std::string& what,
+                                  const Read& read, bool whole) {
+  Agreed agreed;
+  agree(mesh->world(), what, [&] {
+    agreed.request = read();
+    const Session& session = *agreed.request.session;
+    session.check_may_be_sharded(*mesh);
+    agreed.options = resolve(agreed.request.options, *session.module_, *mesh);
+    std::string text = agreed.request.text + agreed.options.text + session.text();
+    if (!whole) {
+      const std::vector<std::string>& paths = agreed.request.paths;
+      NamedModules found = find_outermost_modules(session.module_, paths, "names");
+      agreed.unit.names = std::move(found.names);
+      agreed.unit.modules = std::move(found.modules);
+      text = fmt::format("modules={}\n", fmt::join(paths, ",")) + text;
+    }
+    return text;
+  });
+  return agreed;
+}
+
+// Leaves the session spoiled for the caller to say what it has become; after an error too, unless
+// this rank has failed with nothing changed.
+void Session::change_on_all_ranks(World& world, const std::string& what,
+                                  const std::function<void()>& change) {
+  const auto count_units = [&] { return fsdp::UnitTree::units_below(*module_).size(); };
+  const size_t units_before = count_units();
+  const State before = std::exchange(state_, State::kSpoiled);
+  agree(world, what, [&] {
+    try {
+      change();
+    } catch (...) {
+      state_ = count_units() == units_before ? before : State::kSpoiled;
+      throw;
+    }
+    return std::string();
+  });
+}
+
+void Session::shard_modules(const std::shared_ptr<Mesh>& mesh, const std::string& what,
+                            const Read& read) {
+  const Agreed agreed = agree_on(mesh, what, read, /*whole=*/false);
+  Session& session = *agreed.request.session;
+  session.change_on_all_ranks(mesh->world(), what, [&] {
+    make_unit(agreed.unit, agreed.request.paths, mesh, agreed.options.policy);
+  });
+  session.mesh_ = mesh;
+  session.state_ = State::kUnitsMade;
+}
+
+std::shared_ptr<fsdp::Unit> Session::shard(const std::shared_ptr<Mesh>& mesh,
+                                           const std::string& what, const Read& read) {
+  const Agreed agreed = agree_on(mesh, what, read, /*whole=*/true);
+  Session& session = *agreed.request.session;
+  std::shared_ptr<fsdp::Unit> root;
+  session.change_on_all_ranks(mesh->world(), what, [&] {
+    root = fsdp::fully_shard_wrapped(session.module_, mesh, agreed.options.policy,
+                                     agreed.options.wrap);
+  });
+  root->tree();
+  session.root_ = root;
+  session.load_from_ = agreed.request.options.load_from;
+  if (session.source_ != nullptr && !agreed.request.options.defer_values) {
+    session.load_values();
+  }
+  session.mesh_ = mesh;
+  session.state_ = State::kSharded;
+  log(LogLevel::kInfo, "fsdp", "sharded {} over {}", session.module_->kind(), mesh->to_string());
+  return root;
+}
+
+void Session::check_awaits_values() const {
+  FSDP2_CHECK(source_ != nullptr, Code::kWrongState,
+              "shard: expected one without values (defer_values), found one that has them");
+}
+
+void Session::load_values() {
+  fsdp::load_parameters(*root_, *source_, load_from_);
+  source_ = nullptr;
+}
+
+}  // namespace fsdp2::train

@@ -1,0 +1,85 @@
+// A module on its way to be trained: what of it is sharded, and whether its parameters have values.
+//
+//   kPlain ─shard_modules→ kUnitsMade ─shard→ kSharded         kPlain ─shard→ kSharded
+//   any of them ─a change that fails half-way→ kSpoiled        only destroying it is left
+//
+// shard_modules and shard settle everything among the ranks of the mesh's world: first what is
+// asked for, which changes nothing, then the change itself. After an error in the first part a
+// session is what it was, on all ranks. After one in the second it is, on a rank that failed itself
+// before it had changed anything, what it was; on others it is spoiled.
+//
+// One thread at a time.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/comm/mesh.h"
+#include "core/fsdp/unit.h"
+#include "core/nn/module.h"
+#include "core/nn/parameter_source.h"
+#include "core/train/shard_options.h"
+
+namespace fsdp2::train {
+
+class Session;
+
+// What one rank is asked for.
+struct ShardRequest {
+  std::shared_ptr<Session> session;
+  ShardOptions options;
+  std::vector<std::string> paths;  // shard_modules: dotted, of the modules in the group
+  std::string text;  // "key=value" lines that must be equal on all ranks, beside the session's own
+};
+
+class Session {
+ public:
+  enum class State { kPlain, kUnitsMade, kSharded, kSpoiled };
+
+  // source: where the parameters' values come from; null if they are there.
+  Session(std::shared_ptr<nn::Module> module, std::shared_ptr<nn::ParameterSource> source);
+
+  State state() const { return state_; }
+  // kWrongState if it is spoiled.
+  void check_usable() const;
+
+  // Gives the parameters memory and values unless they have them, or sharding cares for that.
+  // kWrongState if only modules in it are sharded.
+  void materialize();
+
+  // These are collective over the mesh's world. `what` names the call in messages. `read` says what
+  // this rank is asked for, or throws, which the other ranks are told: even which session it is may
+  // be asked for wrongly.
+  using Read = std::function<ShardRequest()>;
+  // Makes one unit of some modules in the session's.
+  static void shard_modules(const std::shared_ptr<Mesh>& mesh, const std::string& what,
+                            const Read& read);
+  // Shards the whole module, and reads the values unless they are deferred. The root unit.
+  static std::shared_ptr<fsdp::Unit> shard(const std::shared_ptr<Mesh>& mesh,
+                                           const std::string& what, const Read& read);
+
+  // Of a sharded module whose values were deferred: kWrongState if they are not awaited any more.
+  void check_awaits_values() const;
+  // Collective.
+  void load_values();
+
+ private:
+  struct Agreed;
+  static Agreed agree_on(const std::shared_ptr<Mesh>& mesh, const std::string& what,
+                         const Read& read, bool whole);
+  void check_may_be_sharded(const Mesh& mesh) const;
+  std::string text() const;
+  void change_on_all_ranks(World& world, const std::string& what,
+                           const std::function<void()>& change);
+
+  const std::shared_ptr<nn::Module> module_;
+  std::shared_ptr<nn::ParameterSource> source_;  // null once the values are there
+  State state_ = State::kPlain;
+  std::shared_ptr<Mesh> mesh_;        // of kUnitsMade and kSharded
+  std::shared_ptr<fsdp::Unit> root_;  // of kSharded
+  fsdp::LoadFrom load_from_ = fsdp::LoadFrom::kEveryRank;
+};
+
+}  // namespace fsdp2::train
