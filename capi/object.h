@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,6 +21,7 @@
 #include "core/fsdp/fully_shard.h"
 #include "core/models/causal_lm.h"
 #include "core/nn/parameter_source.h"
+#include "core/train/checkpointer.h"
 #include "core/train/optim/optimizer.h"
 #include "core/train/session.h"
 #include "include/fsdp2/base.h"
@@ -63,13 +65,11 @@ struct TensorObject {
   std::atomic<bool> spent{false};  // backward has run from here
 };
 
-struct CheckpointState;  // of checkpoint.cc
-
 struct ShardObject {
   std::shared_ptr<ModuleObject> module;
   std::shared_ptr<fsdp::Unit> root;
   CommCounters counters_at_reset;
-  std::shared_ptr<CheckpointState> checkpoint;  // once there has been a save or load
+  std::optional<train::Checkpointer> checkpointer;
 };
 
 struct OptimizerObject {

@@ -3,59 +3,43 @@
 
 #include "capi/argument.h"
 #include "capi/object.h"
-#include "core/ckpt/formats/checkpoint_format.h"
-#include "core/ckpt/ranks/full_state_dict.h"
-#include "core/comm/agreement.h"
+#include "core/train/checkpointer.h"
 #include "include/fsdp2/checkpoint.h"
 
-namespace fsdp2::capi {
-
-namespace {
-
-// A path that every rank could read; each may have its own.
-std::string agree_on_path(Call& call, const ShardObject& shard, const char* path,
-                          const char* name) {
-  enter_collective(call, *shard.module);
-  std::string text;
-  agree(shard.root->mesh().world(), call.function(), [&] {
-    text = read_path(path, name);
-    return std::string();
-  });
-  return text;
-}
-
-}  // namespace
-
-}  // namespace fsdp2::capi
-
-using fsdp2::capi::agree_on_path;
 using fsdp2::capi::Call;
 using fsdp2::capi::guard;
 using fsdp2::capi::pin;
+namespace capi = fsdp2::capi;
 namespace ckpt = fsdp2::ckpt;
+namespace train = fsdp2::train;
 
 fsdp2_status fsdp2_checkpoint_save_full(fsdp2_shard shard, const char* path) {
   return guard(__func__, [&](Call& call) {
     const auto object = pin(shard);
-    const std::string file = agree_on_path(call, *object, path, "path");
-    ckpt::save_full_state_dict(*object->root, file, ckpt::full_format_of(file), {});
+    capi::enter_collective(call, *object->module);
+    object->checkpointer->save_model(call.function(), [&] {
+      return train::SaveModelRequest{capi::read_path(path, "path"), {}, {}};
+    });
   });
 }
 
 fsdp2_status fsdp2_checkpoint_load_full(fsdp2_shard shard, const char* path) {
   return guard(__func__, [&](Call& call) {
     const auto object = pin(shard);
-    ckpt::load_full_state_dict(*object->root, agree_on_path(call, *object, path, "path"));
+    capi::enter_collective(call, *object->module);
+    object->checkpointer->load_model(call.function(),
+                                     [&] { return capi::read_path(path, "path"); });
   });
 }
 
 fsdp2_status fsdp2_checkpoint_save_pretrained(fsdp2_shard shard, const char* directory) {
   return guard(__func__, [&](Call& call) {
     const auto object = pin(shard);
-    const std::string path = agree_on_path(call, *object, directory, "directory");
-    ckpt::FullWriterOptions options;
-    options.config_json = object->module->module->config_json();
-    ckpt::save_full_state_dict(*object->root, path, ckpt::CheckpointFormat::kHuggingFaceDirectory,
-                               options);
+    capi::enter_collective(call, *object->module);
+    object->checkpointer->save_model(call.function(), [&] {
+      return train::SaveModelRequest{capi::read_path(directory, "directory"),
+                                     ckpt::CheckpointFormat::kHuggingFaceDirectory,
+                                     object->module->module->config_json()};
+    });
   });
 }

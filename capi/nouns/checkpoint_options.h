@@ -1,15 +1,33 @@
-// Options that several calls of checkpoint.h take.
+// The options of checkpoint.h's calls as the core takes them.
 #pragma once
 
-#include <cstdint>
+#include <string>
 
-#include "core/ckpt/formats/checkpoint_format.h"
+#include "core/ckpt/formats/convert.h"
+#include "core/train/checkpointer.h"
+#include "include/fsdp2/checkpoint.h"
 
 namespace fsdp2::capi {
 
-ckpt::CheckpointFormat read_format(int32_t format);
-// 0 is 5 GiB.
-int64_t read_file_bytes(int64_t bytes);
-void check_reserved(int32_t reserved);
+inline constexpr fsdp2_save_options kSaveDefaults = FSDP2_SAVE_OPTIONS_INIT;
+inline constexpr fsdp2_load_options kLoadDefaults = FSDP2_LOAD_OPTIONS_INIT;
+inline constexpr fsdp2_convert_options kConvertDefaults = FSDP2_CONVERT_OPTIONS_INIT;
+
+struct RunSaveOptions {
+  train::SaveOptions options;
+  bool rng = true;
+  std::string text;  // that must be equal on all ranks
+};
+RunSaveOptions read_save_options(const fsdp2_save_options* given);
+
+struct RunLoadOptions {
+  bool partial = false;
+  bool rng = true;
+  bool from_rank0 = false;
+  std::string text;  // that must be equal on all ranks
+};
+RunLoadOptions read_load_options(const fsdp2_load_options* given);
+
+ckpt::ConvertOptions read_convert_options(const fsdp2_convert_options* given);
 
 }  // namespace fsdp2::capi

@@ -7,9 +7,9 @@
 #include "capi/argument.h"
 #include "capi/nouns/loader.h"
 #include "capi/nouns/mesh_rank.h"
+#include "capi/nouns/tensor.h"
 #include "capi/object.h"
 #include "capi/sized_struct.h"
-#include "capi/nouns/tensor.h"
 #include "core/comm/agreement.h"
 #include "core/train/data/data_loader.h"
 
@@ -96,7 +96,6 @@ void next_batch(LoaderObject& object, fsdp2_tensor* tokens, fsdp2_tensor* labels
   check_not_null(tokens, "tokens");
   check_not_null(labels, "labels");
   const train::TokenBatch batch = object.loader.next();
-  ++object.micro_batches;
   const fsdp2_tensor first = give_tensor(batch.inputs);
   RemoveUnlessKept undo(first);
   *labels = give_tensor(batch.labels);
@@ -134,7 +133,7 @@ fsdp2_status fsdp2_loader_get_position(fsdp2_loader loader, int64_t* step) {
   return guard(__func__, [&](Call& call) {
     const auto object = capi::enter_loader(call, loader);
     capi::check_not_null(step, "step");
-    *step = object->micro_batches / object->loader.options().accumulation_steps;
+    *step = object->loader.steps();
   });
 }
 
@@ -144,7 +143,6 @@ fsdp2_status fsdp2_loader_set_position(fsdp2_loader loader, int64_t step) {
     const int64_t accumulate = object->loader.options().accumulation_steps;
     capi::check_integer(step, 0, std::numeric_limits<int64_t>::max() / accumulate, "step");
     object->loader.seek_step(step);
-    object->micro_batches = step * accumulate;
   });
 }
 

@@ -12,7 +12,6 @@ namespace fsdp2::capi {
 struct LoaderObject {
   std::shared_ptr<Mesh> mesh;  // for its rank
   train::DataLoader loader;
-  int64_t micro_batches = 0;  // taken since step 0
   const std::shared_ptr<Busy> busy = std::make_shared<Busy>("loader");
 };
 

@@ -59,6 +59,7 @@ uint64_t create_shard(Call& call, fsdp2_module module, fsdp2_mesh mesh,
     read_shard_options(given, request);
     return request;
   });
+  shard->checkpointer.emplace(shard->root);
   shard->counters_at_reset = shard->root->comm_counters();
   shard->module->mesh = mesh_object;
   return give(Kind::kShard, std::move(shard));

@@ -108,11 +108,13 @@ TokenBatch DataLoader::next() {
   window_ += micro_step_windows_;
   epoch_ += window_ / epoch_windows_;
   window_ %= epoch_windows_;
+  ++micro_steps_;
   return batch;
 }
 
 DataPosition DataLoader::position() const {
   DataPosition position{epoch_, window_, window_count_, options_.sequence_length};
+  position.steps = steps();
   if (options_.order == DataOrder::kShuffle) {
     position.shuffle_seed = options_.seed;
   }
@@ -141,6 +143,8 @@ void DataLoader::seek(const DataPosition& position) {
   check(position);
   epoch_ = position.epoch;
   window_ = position.window;
+  first_step_ = position.steps;
+  micro_steps_ = 0;
   // An epoch may be shorter than it was with another number of windows a step.
   if (window_ >= epoch_windows_) {
     ++epoch_;
@@ -153,6 +157,8 @@ void DataLoader::seek_step(int64_t step) {
   const int64_t windows = product("windows before the step", step, step_windows_);
   epoch_ = windows / epoch_windows_;
   window_ = windows % epoch_windows_;
+  first_step_ = step;
+  micro_steps_ = 0;
 }
 
 }  // namespace fsdp2::train

@@ -45,14 +45,15 @@ struct DataLoaderOptions {
   LastStep last_step = LastStep::kPad;  // kShuffle
 };
 
-// Where a run stands in its data: the same on all ranks, for a checkpoint to hold. The last three
-// fields are there to notice that the data or its order changed.
+// Where a run stands in its data: the same on all ranks, for a checkpoint to hold. The three fields
+// from window_count on are there to notice that the data or its order changed.
 struct DataPosition {
   int64_t epoch = 0;
   int64_t window = 0;  // number of the next window within the epoch's order
   int64_t window_count = 0;
   int64_t sequence_length = 0;
   std::optional<uint64_t> shuffle_seed = {};  // none: kFile
+  int64_t steps = 0;                          // whole ones taken so far; no part of where it stands
 };
 
 bool operator==(const DataPosition& a, const DataPosition& b);
@@ -76,6 +77,9 @@ class DataLoader {
   // The batch of this rank at this micro step; goes on to the next micro step unless it throws.
   TokenBatch next();
 
+  // Whole steps taken, counted on from that of the last seek.
+  int64_t steps() const { return first_step_ + micro_steps_ / options_.accumulation_steps; }
+
   DataPosition position() const;
   // kInvalidArgument if N, S, the order, its seed or the position do not fit.
   void check(const DataPosition& position) const;
@@ -97,7 +101,9 @@ class DataLoader {
   int64_t step_windows_ = 0;        // G
   int64_t epoch_windows_ = 0;       // of the sequence, padded or cut
   int64_t epoch_ = 0;
-  int64_t window_ = 0;  // less than epoch_windows_
+  int64_t window_ = 0;       // less than epoch_windows_
+  int64_t first_step_ = 0;   // that the last seek went to
+  int64_t micro_steps_ = 0;  // taken since
 };
 
 }  // namespace fsdp2::train

@@ -127,7 +127,7 @@ void add_data(const TrainingObjects& objects, StateDict* state) {
   add("window", position.window);
   add("window_count", position.window_count);
   add("sequence_length", position.sequence_length);
-  add("steps", *objects.loader_steps);
+  add("steps", position.steps);
   state->add_object({kOwn, "data", "shuffle_seed"},
                     position.shuffle_seed
                         ? PythonValue(static_cast<int64_t>(*position.shuffle_seed))

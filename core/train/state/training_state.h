@@ -30,7 +30,6 @@ struct TrainingObjects {
   Optimizer* optimizer = nullptr;
   TrainStep* step = nullptr;
   DataLoader* loader = nullptr;
-  int64_t* loader_steps = nullptr;  // steps taken from the loader; set with it
   bool rng = true;
 };
 

@@ -211,10 +211,12 @@ std::optional<DataPosition> Loader::find_data_position() const {
   const auto window = field("window");
   const auto count = field("window_count");
   const auto length = field("sequence_length");
-  if (!epoch || !window || !count || !length || !field("steps")) {
+  const auto steps = field("steps");
+  if (!epoch || !window || !count || !length || !steps) {
     return std::nullopt;
   }
   DataPosition position{*epoch, *window, *count, *length};
+  position.steps = *steps;
   const StateEntry* seed = source_.find(fmt::format("{}.data.shuffle_seed", kOwn));
   if (seed == nullptr || seed->dtype) {
     position.shuffle_seed = objects_.loader->position().shuffle_seed;  // of an earlier version
@@ -237,14 +239,12 @@ bool Loader::is_of_this_data(const DataPosition& position) const {
 void Loader::set_data() {
   if (data_position_ && is_of_this_data(*data_position_)) {
     objects_.loader->seek(*data_position_);
-    *objects_.loader_steps = *integer(fmt::format("{}.data.steps", kOwn));
     return;
   }
   report_.missing.push_back(fmt::format("{}.data", kOwn));
   // A checkpoint of Python's, or of other data.
   if (step_) {
     objects_.loader->seek_step(*step_);
-    *objects_.loader_steps = *step_;
   }
 }
 

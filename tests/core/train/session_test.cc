@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "tests/core/base/file_fixture.h"
 #include "tests/support/ranks.h"
 #include "tests/support/tiny_models.h"
 
@@ -71,16 +72,6 @@ struct Job {
   std::shared_ptr<Mesh> mesh;
   std::shared_ptr<Session> session;
 };
-
-template <typename Call>
-Error error_of(const Call& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error;
-  }
-  return Error(Code{0}, "no error");
-}
 
 bool says(const Error& error, const std::string& text) {
   return error.message().find(text) != std::string::npos;

@@ -251,6 +251,20 @@ TEST_F(DataLoaderTest, SeekPastAShorterEpochStartsTheNext) {
   EXPECT_EQ(resumed.position().window, 0);
 }
 
+TEST_F(DataLoaderTest, WholeStepsAreCountedOnFromASeek) {
+  const auto tokens = windows(50);
+  DataLoader loader(tokens, options(0, 1, 2, 4));
+  take(loader, 5);
+  EXPECT_EQ(loader.steps(), 2);
+  DataLoader resumed(tokens, options(0, 1, 2, 4));
+  resumed.seek(loader.position());
+  EXPECT_EQ(resumed.steps(), 2);
+  take(resumed, 2);
+  EXPECT_EQ(resumed.steps(), 3);
+  resumed.seek_step(7);
+  EXPECT_EQ(resumed.steps(), 7);
+}
+
 TEST_F(DataLoaderTest, SeekStepIsWhereARunIsBeforeThatStep) {
   const auto tokens = windows(50);
   for (const DataOrder order : {DataOrder::kFile, DataOrder::kShuffle}) {

@@ -80,7 +80,6 @@ class TinyRun {
   TrainStep& step() { return *step_; }
   ckpt::ShardedSaver& saver() { return *saver_; }
   const DataLoader& loader() const { return *loader_; }
-  int64_t loader_steps() const { return loader_steps_; }
 
   TrainingObjects objects() {
     TrainingObjects objects;
@@ -88,7 +87,6 @@ class TinyRun {
     objects.optimizer = optimizer_.get();
     objects.step = &*step_;
     objects.loader = &*loader_;
-    objects.loader_steps = &loader_steps_;
     return objects;
   }
 
@@ -97,7 +95,6 @@ class TinyRun {
     std::vector<double> losses;
     for (int i = 0; i < steps; ++i) {
       const TokenBatch batch = loader_->next();
-      ++loader_steps_;
       const at::Tensor x =
           (batch.inputs.to(at::kFloat).view({-1, 1}) / 256.0).expand({-1, kWidth}).contiguous();
       const at::Tensor loss = (*model_)(x).square().sum() / 10.0;
@@ -116,7 +113,6 @@ class TinyRun {
   std::shared_ptr<Optimizer> optimizer_;
   std::optional<TrainStep> step_;
   std::optional<DataLoader> loader_;
-  int64_t loader_steps_ = 0;
   std::optional<ckpt::ShardedSaver> saver_;
 };
 
@@ -195,7 +191,7 @@ TEST_P(ExactResume, TheNextTenLossesAreTheSameToTheBit) {
       run_ranks(ranks.world, [&](const std::shared_ptr<World>& world) {
         TinyRun run(world, ranks, tokens(), 1.0, algorithm);
         load_training_state(run.objects(), path("run"), /*partial=*/false);
-        EXPECT_EQ(run.loader_steps(), 3);
+        EXPECT_EQ(run.loader().steps(), 3);
         EXPECT_EQ(run.train(10), expected[static_cast<size_t>(world->rank())]) << ranks.name();
       });
     }
@@ -324,7 +320,7 @@ TEST_F(TrainingState, OfTorchtitanIsRead) {
     EXPECT_EQ(report.step, 2);
     EXPECT_EQ(report.missing, (std::vector<std::string>{"fsdp2.data", "fsdp2.rng"}));
     EXPECT_EQ(other.step().position(), 2);
-    EXPECT_EQ(other.loader_steps(), 2);
+    EXPECT_EQ(other.loader().steps(), 2);
     other.saver().save(state_to_save(other.objects()), {path("again")});
   });
   expect_equal(tensors_in(path("again")), tensors_in(path("ours")));
@@ -394,7 +390,7 @@ TEST_F(TrainingState, ThatSaysNoStepHasTheOneThatTheOptimizerCounted) {
     run.saver().save(only(state_to_save(run.objects()), wanted), {path("run")});
     TinyRun other(world, {2, 0}, tokens(), 1.0);
     EXPECT_EQ(load_training_state(other.objects(), path("run"), false).step, 3);
-    EXPECT_EQ(other.loader_steps(), 3);
+    EXPECT_EQ(other.loader().steps(), 3);
   });
 }
 
@@ -503,7 +499,7 @@ TEST_F(TrainingState, OfDataInAnotherOrderIsAnErrorUnlessPartial) {
     EXPECT_NE(error.message().find("shuffled with seed 42"), std::string::npos) << error.message();
     const LoadReport report = load_training_state(other.objects(), path("run"), true);
     EXPECT_EQ(report.missing, std::vector<std::string>{"fsdp2.data"});
-    EXPECT_EQ(other.loader_steps(), 2);
+    EXPECT_EQ(other.loader().steps(), 2);
   });
 }
 
