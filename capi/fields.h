@@ -61,6 +61,13 @@ struct ReadBy {
   }
 };
 
+// As Rule, for what each rank has for itself.
+template <typename Rule>
+struct PerRank : Rule {
+  static constexpr bool kAlike = false;
+  constexpr explicit PerRank(Rule rule) : Rule(rule) {}
+};
+
 // Any value will do, but the same on all ranks.
 struct Anything {
   static constexpr bool kAlike = true;
@@ -68,8 +75,7 @@ struct Anything {
   void check(Value /*value*/, const char* /*name*/) const {}
 };
 
-// Looked at by the call itself: texts, lists, functions, what depends on other fields, and what
-// each rank has for itself.
+// Looked at by the call itself: texts, lists, functions, and what depends on other fields.
 struct Elsewhere {
   static constexpr bool kAlike = false;
   template <typename Value>

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "capi/argument.h"
+#include "capi/fields.h"
 #include "capi/nouns/loader.h"
 #include "capi/nouns/mesh_rank.h"
 #include "capi/nouns/tensor.h"
@@ -17,8 +18,8 @@ namespace fsdp2::capi {
 
 namespace {
 
-constexpr fsdp2_loader_options kDefaults = FSDP2_LOADER_OPTIONS_INIT;
-constexpr int64_t kMax = int64_t{1} << 31;
+constexpr fsdp2_loader_options kLoaderDefaults = FSDP2_LOADER_OPTIONS_INIT;
+constexpr Range kLoaderCount = {1, int64_t{1} << 31};
 
 std::shared_ptr<LoaderObject> enter_loader(Call& call, fsdp2_loader loader) {
   std::shared_ptr<LoaderObject> object = pin(loader);
@@ -27,36 +28,34 @@ std::shared_ptr<LoaderObject> enter_loader(Call& call, fsdp2_loader loader) {
   return object;
 }
 
-train::TokenFormat read_format(int32_t format) {
-  check_integer(format, FSDP2_TOKENS_AUTO, FSDP2_TOKENS_BYTES, "options.format");
-  return format == FSDP2_TOKENS_BYTES ? train::TokenFormat::kBytes : train::TokenFormat::kTokens;
-}
+}  // namespace
 
-train::DataOrder read_order(int32_t order) {
-  check_integer(order, FSDP2_ORDER_SEQUENTIAL, FSDP2_ORDER_SHUFFLED, "options.order");
-  return order == FSDP2_ORDER_SHUFFLED ? train::DataOrder::kShuffle : train::DataOrder::kFile;
-}
+// clang-format off
+template <>
+inline constexpr auto kFields<fsdp2_loader_options> = std::tuple(
+    Field("format", &fsdp2_loader_options::format, Range{FSDP2_TOKENS_AUTO, FSDP2_TOKENS_BYTES}),
+    Field("order", &fsdp2_loader_options::order, Range{FSDP2_ORDER_SEQUENTIAL, FSDP2_ORDER_SHUFFLED}),
+    Field("accumulate", &fsdp2_loader_options::accumulate, kLoaderCount),
+    Field("sequence_length", &fsdp2_loader_options::sequence_length, kLoaderCount),
+    Field("global_batch", &fsdp2_loader_options::global_batch, kLoaderCount),
+    Field("vocab_size", &fsdp2_loader_options::vocab_size, Anything()),
+    Field("seed", &fsdp2_loader_options::seed, Anything()));
+// clang-format on
+
+namespace {
 
 train::DataLoaderOptions loader_options(const fsdp2_loader_options& options, const Mesh& mesh) {
   train::DataLoaderOptions out;
   out.rank = mesh_rank(mesh);
   out.world_size = mesh_size(mesh);
-  out.accumulation_steps = check_integer(options.accumulate, 1, kMax, "options.accumulate");
-  out.sequence_length = check_integer(options.sequence_length, 1, kMax, "options.sequence_length");
+  out.accumulation_steps = options.accumulate;
+  out.sequence_length = options.sequence_length;
   out.batch_size =
-      train::micro_batch_size(check_integer(options.global_batch, 1, kMax, "options.global_batch"),
-                              out.world_size, out.accumulation_steps);
-  out.order = read_order(options.order);
+      train::micro_batch_size(options.global_batch, out.world_size, out.accumulation_steps);
+  out.order =
+      options.order == FSDP2_ORDER_SHUFFLED ? train::DataOrder::kShuffle : train::DataOrder::kFile;
   out.seed = options.seed;
   return out;
-}
-
-std::string text_of(const fsdp2_loader_options& options, const train::TokenFile& tokens) {
-  return fmt::format(
-      "format={}\norder={}\naccumulate={}\nsequence_length={}\nglobal_batch={}\nvocab_size={}\n"
-      "seed={}\ntokens in the file={}\n",
-      options.format, options.order, options.accumulate, options.sequence_length,
-      options.global_batch, options.vocab_size, options.seed, tokens.token_count());
 }
 
 uint64_t open_loader(Call& call, fsdp2_mesh mesh, const char* path,
@@ -67,12 +66,14 @@ uint64_t open_loader(Call& call, fsdp2_mesh mesh, const char* path,
   agree(object->mesh->world(), "fsdp2_loader_open", [&] {
     check_not_null(out, "out");
     check_not_null(given, "options");
-    const fsdp2_loader_options options = read_struct(given, kDefaults, "options");
+    const fsdp2_loader_options options = read_options(given, kLoaderDefaults);
     const train::DataLoaderOptions place = loader_options(options, *object->mesh);
     const auto tokens = std::make_shared<const train::TokenFile>(
-        read_path(path, "path"), options.vocab_size, read_format(options.format));
+        read_path(path, "path"), options.vocab_size,
+        options.format == FSDP2_TOKENS_BYTES ? train::TokenFormat::kBytes
+                                             : train::TokenFormat::kTokens);
     loader.reset(new LoaderObject{object->mesh, train::DataLoader(tokens, place)});
-    return text_of(options, *tokens);
+    return text_of(options) + fmt::format("tokens in the file={}\n", tokens->token_count());
   });
   return give(Kind::kLoader, std::move(loader));
 }
@@ -112,8 +113,9 @@ using fsdp2::capi::guard;
 namespace capi = fsdp2::capi;
 
 fsdp2_status fsdp2_loader_options_init(fsdp2_loader_options* options, size_t struct_size) {
-  return guard(__func__,
-               [&](Call&) { capi::init_struct(options, struct_size, capi::kDefaults, "options"); });
+  return guard(__func__, [&](Call&) {
+    capi::init_struct(options, struct_size, capi::kLoaderDefaults, "options");
+  });
 }
 
 fsdp2_status fsdp2_loader_open(fsdp2_mesh mesh, const char* path,

@@ -18,7 +18,6 @@ namespace fsdp2::capi {
 
 namespace {
 
-constexpr fsdp2_mesh_options kDefaults = FSDP2_MESH_OPTIONS_INIT;
 constexpr size_t kMaxReduced = size_t{1} << 24;
 
 int32_t backend_number(BackendKind backend) {
@@ -131,15 +130,15 @@ using fsdp2::capi::pin;
 namespace capi = fsdp2::capi;
 
 fsdp2_status fsdp2_mesh_options_init(fsdp2_mesh_options* options, size_t struct_size) {
-  return guard(__func__,
-               [&](Call&) { capi::init_struct(options, struct_size, capi::kDefaults, "options"); });
+  return guard(__func__, [&](Call&) {
+    capi::init_struct(options, struct_size, capi::kMeshDefaults, "options");
+  });
 }
 
 fsdp2_status fsdp2_mesh_create(const fsdp2_mesh_options* options, fsdp2_mesh* out) {
   return guard(__func__, [&](Call&) {
     capi::check_not_null(out, "out");
-    const auto read = capi::read_struct(options, capi::kDefaults, "options");
-    out->id = capi::give(capi::Kind::kMesh, capi::create_mesh(read));
+    out->id = capi::give(capi::Kind::kMesh, capi::create_mesh(options));
   });
 }
 

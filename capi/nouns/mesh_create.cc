@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "capi/argument.h"
+#include "capi/fields.h"
 #include "capi/sized_struct.h"
 #include "core/base/log.h"
 #include "core/comm/agreement.h"
@@ -17,7 +18,6 @@ namespace fsdp2::capi {
 
 namespace {
 
-constexpr fsdp2_mesh_options kDefaults = FSDP2_MESH_OPTIONS_INIT;
 constexpr int32_t kMaxRanks = std::numeric_limits<int32_t>::max();
 constexpr int64_t kMaxTimeout = int64_t{365} * 24 * 3600 * 1000;
 
@@ -41,16 +41,35 @@ BackendKind read_backend(int32_t backend) {
   }
 }
 
+}  // namespace
+
+// clang-format off
+template <>
+inline constexpr auto kFields<fsdp2_mesh_options> = std::tuple(
+    Field("backend", &fsdp2_mesh_options::backend, ReadBy<read_backend>()),
+    Field("rank", &fsdp2_mesh_options::rank, PerRank(Range{-1, kMaxRanks - 1})),
+    Field("world_size", &fsdp2_mesh_options::world_size, Range{-1, kMaxRanks}),
+    Field("local_rank", &fsdp2_mesh_options::local_rank, PerRank(Range{-1, kMaxRanks - 1})),
+    Field("n_dims", &fsdp2_mesh_options::n_dims, Range{0, FSDP2_MAX_DIMS}),
+    Field("shape", &fsdp2_mesh_options::shape, Elsewhere()),
+    Field("names", &fsdp2_mesh_options::names, Elsewhere()),
+    Field("rendezvous", &fsdp2_mesh_options::rendezvous, Elsewhere()),
+    Field("timeout_ms", &fsdp2_mesh_options::timeout_ms, Range{1, kMaxTimeout}),
+    Field("fsdp_size", &fsdp2_mesh_options::fsdp_size, Range{-1, kMaxRanks}),
+    Field("ranks", &fsdp2_mesh_options::ranks, Elsewhere()),
+    Field("n_ranks", &fsdp2_mesh_options::n_ranks, Range{0, kMaxRanks}),
+    Field("device_type", &fsdp2_mesh_options::device_type, Elsewhere()));
+// clang-format on
+
+namespace {
+
 WorldOptions world_options(const fsdp2_mesh_options& options) {
   WorldOptions out;
   out.backend = read_backend(options.backend);
-  out.rank = static_cast<int>(check_integer(options.rank, -1, kMaxRanks - 1, "options.rank"));
-  out.world_size =
-      static_cast<int>(check_integer(options.world_size, -1, kMaxRanks, "options.world_size"));
-  out.local_rank =
-      static_cast<int>(check_integer(options.local_rank, -1, kMaxRanks - 1, "options.local_rank"));
-  out.timeout = std::chrono::milliseconds(
-      check_integer(options.timeout_ms, 1, kMaxTimeout, "options.timeout_ms"));
+  out.rank = options.rank;
+  out.world_size = options.world_size;
+  out.local_rank = options.local_rank;
+  out.timeout = std::chrono::milliseconds(options.timeout_ms);
   if (options.rendezvous != nullptr) {
     out.rendezvous = read_text(options.rendezvous, kMaxPath, "options.rendezvous");
   }
@@ -67,8 +86,7 @@ struct Layout {
 };
 
 std::vector<int> read_ranks(const fsdp2_mesh_options& options) {
-  const auto count =
-      static_cast<size_t>(check_integer(options.n_ranks, 0, kMaxRanks, "options.n_ranks"));
+  const auto count = static_cast<size_t>(options.n_ranks);
   check_array(options.ranks, count, "options.ranks");
   std::vector<int> ranks;
   for (size_t i = 0; i < count; ++i) {
@@ -80,12 +98,12 @@ std::vector<int> read_ranks(const fsdp2_mesh_options& options) {
 
 Layout read_layout(const fsdp2_mesh_options& options) {
   Layout layout;
-  layout.fsdp_size = check_integer(options.fsdp_size, -1, kMaxRanks, "options.fsdp_size");
+  layout.fsdp_size = options.fsdp_size;
   layout.ranks = read_ranks(options);
   if (options.device_type != nullptr) {
     layout.device_type = read_text(options.device_type, kMaxName, "options.device_type");
   }
-  const int64_t n = check_integer(options.n_dims, 0, FSDP2_MAX_DIMS, "options.n_dims");
+  const int32_t n = options.n_dims;
   if (n == 0) {
     FSDP2_CHECK(options.shape == nullptr && options.names == nullptr && layout.ranks.empty(),
                 Code::kInvalidArgument,
@@ -96,7 +114,7 @@ Layout read_layout(const fsdp2_mesh_options& options) {
   FSDP2_CHECK(options.fsdp_size == 0, Code::kInvalidArgument,
               "options.fsdp_size: expected 0 beside a shape, found {}", options.fsdp_size);
   layout.shape.assign(options.shape, options.shape + n);
-  for (int64_t i = 0; options.names != nullptr && i < n; ++i) {
+  for (int32_t i = 0; options.names != nullptr && i < n; ++i) {
     layout.names.push_back(read_text(options.names[i], kMaxName, "options.names"));
   }
   return layout;
@@ -117,10 +135,10 @@ std::shared_ptr<Mesh> make_mesh(std::shared_ptr<World> world, const Layout& layo
 }
 
 void check_says_not_how_to_join(const fsdp2_mesh_options& options) {
-  FSDP2_CHECK(options.backend == kDefaults.backend && options.rank == kDefaults.rank &&
-                  options.world_size == kDefaults.world_size &&
-                  options.local_rank == kDefaults.local_rank && options.rendezvous == nullptr &&
-                  options.timeout_ms == kDefaults.timeout_ms,
+  const fsdp2_mesh_options& own = kMeshDefaults;
+  FSDP2_CHECK(options.backend == own.backend && options.rank == own.rank &&
+                  options.world_size == own.world_size && options.local_rank == own.local_rank &&
+                  options.rendezvous == nullptr && options.timeout_ms == own.timeout_ms,
               Code::kInvalidArgument,
               "options: backend, rank, world_size, local_rank, rendezvous and timeout_ms are the "
               "job's: leave them at their defaults");
@@ -128,7 +146,8 @@ void check_says_not_how_to_join(const fsdp2_mesh_options& options) {
 
 }  // namespace
 
-std::shared_ptr<MeshObject> create_mesh(const fsdp2_mesh_options& options) {
+std::shared_ptr<MeshObject> create_mesh(const fsdp2_mesh_options* given) {
+  const fsdp2_mesh_options options = read_options(given, kMeshDefaults);
   const WorldOptions place = world_options(options);
   const Layout layout = read_layout(options);
   note_use();
@@ -145,7 +164,7 @@ std::shared_ptr<MeshObject> create_mesh_in(const Call& call, const MeshObject& j
   agree(job.mesh->world(), call.function(), [&] {
     check_not_null(given, "options");
     check_not_null(out, "out");
-    const fsdp2_mesh_options options = read_struct(given, kDefaults, "options");
+    const fsdp2_mesh_options options = read_options(given, kMeshDefaults);
     check_says_not_how_to_join(options);
     layout = read_layout(options);
     return std::string();

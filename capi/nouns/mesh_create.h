@@ -8,8 +8,10 @@
 
 namespace fsdp2::capi {
 
+inline constexpr fsdp2_mesh_options kMeshDefaults = FSDP2_MESH_OPTIONS_INIT;
+
 // Collective.
-std::shared_ptr<MeshObject> create_mesh(const fsdp2_mesh_options& options);
+std::shared_ptr<MeshObject> create_mesh(const fsdp2_mesh_options* given);
 // Collective: another mesh of the same job. The ranks look at the arguments together; out must not
 // be null.
 std::shared_ptr<MeshObject> create_mesh_in(const Call& call, const MeshObject& job,

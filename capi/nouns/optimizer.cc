@@ -9,9 +9,10 @@
 #include <vector>
 
 #include "capi/argument.h"
+#include "capi/fields.h"
+#include "capi/nouns/tensor.h"
 #include "capi/object.h"
 #include "capi/sized_struct.h"
-#include "capi/nouns/tensor.h"
 #include "core/fsdp/parameter_values.h"
 #include "core/train/optim/optimizer.h"
 #include "include/fsdp2/shard.h"
@@ -22,39 +23,48 @@ namespace {
 
 constexpr fsdp2_adamw_options kAdamWDefaults = FSDP2_ADAMW_OPTIONS_INIT;
 constexpr fsdp2_sgd_options kSgdDefaults = FSDP2_SGD_OPTIONS_INIT;
-constexpr double kMaxNumber = std::numeric_limits<double>::max();
+constexpr NumberRange kRate = {0.0, std::numeric_limits<double>::max()};
+constexpr NumberRange kFraction = {0.0, 1.0};
+constexpr size_t kMaxParameterName = 4096;
+
+}  // namespace
+
+// clang-format off
+template <>
+inline constexpr auto kFields<fsdp2_adamw_options> = std::tuple(
+    Field("reserved", &fsdp2_adamw_options::reserved, Reserved()),
+    Field("lr", &fsdp2_adamw_options::lr, kRate),
+    Field("beta1", &fsdp2_adamw_options::beta1, kFraction),
+    Field("beta2", &fsdp2_adamw_options::beta2, kFraction),
+    Field("eps", &fsdp2_adamw_options::eps, kRate),
+    Field("weight_decay", &fsdp2_adamw_options::weight_decay, kRate));
+
+template <>
+inline constexpr auto kFields<fsdp2_sgd_options> = std::tuple(
+    Field("lr", &fsdp2_sgd_options::lr, kRate),
+    Field("momentum", &fsdp2_sgd_options::momentum, kRate),
+    Field("weight_decay", &fsdp2_sgd_options::weight_decay, kRate),
+    Field("nesterov", &fsdp2_sgd_options::nesterov, Flag()));
+// clang-format on
+
+namespace {
 
 train::AdamWOptions adamw_options(const fsdp2_adamw_options* given) {
-  const fsdp2_adamw_options options = read_struct(given, kAdamWDefaults, "options");
-  FSDP2_CHECK(options.reserved == 0, Code::kInvalidArgument,
-              "options.reserved: expected 0, found {}", options.reserved);
-  train::AdamWOptions out;
-  out.lr = check_number(options.lr, 0.0, kMaxNumber, "options.lr");
-  out.beta1 = check_number(options.beta1, 0.0, 1.0, "options.beta1");
-  out.beta2 = check_number(options.beta2, 0.0, 1.0, "options.beta2");
-  out.eps = check_number(options.eps, 0.0, kMaxNumber, "options.eps");
-  out.weight_decay = check_number(options.weight_decay, 0.0, kMaxNumber, "options.weight_decay");
-  return out;
+  const fsdp2_adamw_options options = read_options(given, kAdamWDefaults);
+  return {options.lr, options.beta1, options.beta2, options.eps, options.weight_decay};
 }
 
 train::SgdOptions sgd_options(const fsdp2_sgd_options* given) {
-  const fsdp2_sgd_options options = read_struct(given, kSgdDefaults, "options");
-  train::SgdOptions out;
-  out.lr = check_number(options.lr, 0.0, kMaxNumber, "options.lr");
-  out.momentum = check_number(options.momentum, 0.0, kMaxNumber, "options.momentum");
-  out.weight_decay = check_number(options.weight_decay, 0.0, kMaxNumber, "options.weight_decay");
-  out.nesterov = read_flag(options.nesterov, "options.nesterov");
-  return out;
+  const fsdp2_sgd_options options = read_options(given, kSgdDefaults);
+  return {options.lr, options.momentum, options.weight_decay, options.nesterov != 0};
 }
-
-constexpr size_t kMaxName = 4096;
 
 template <typename Options>
 void add_group(Call& call, fsdp2_optimizer optimizer, const char* const* names, size_t n_names,
                const Options& options) {
   const auto object = pin(optimizer);
   enter(call, *object->shard->module);
-  object->optimizer->add_group(read_texts(names, n_names, kMaxName, "names"), options);
+  object->optimizer->add_group(read_texts(names, n_names, kMaxParameterName, "names"), options);
 }
 
 const train::OptimizerState& find_state(const std::vector<train::OptimizerState>& states,
@@ -83,7 +93,7 @@ NamedState find_state_of(OptimizerObject& object, size_t parameter, const char* 
   FSDP2_CHECK(found != trained.end(), Code::kNotFound, "parameter: {} is frozen, it has no state",
               all[parameter]->name());
   const auto states = object.optimizer->state(static_cast<size_t>(found - trained.begin()));
-  return {*found, find_state(states, read_text(name, kMaxName, "name"))};
+  return {*found, find_state(states, read_text(name, kMaxParameterName, "name"))};
 }
 
 fsdp2_tensor full_state(Call& call, OptimizerObject& object, size_t parameter, const char* name,
@@ -189,7 +199,7 @@ fsdp2_status fsdp2_optimizer_set_lr(fsdp2_optimizer optimizer, double lr) {
   return guard(__func__, [&](Call& call) {
     const auto object = pin(optimizer);
     capi::enter(call, *object->shard->module);
-    object->optimizer->set_lr(capi::check_number(lr, 0.0, capi::kMaxNumber, "lr"));
+    object->optimizer->set_lr(capi::check_number(lr, capi::kRate.low, capi::kRate.high, "lr"));
   });
 }
 

@@ -1,6 +1,7 @@
 #include "include/fsdp2/plan.h"
 
 #include "capi/argument.h"
+#include "capi/fields.h"
 #include "capi/object.h"
 #include "capi/sized_struct.h"
 #include "core/plan/step_plan.h"
@@ -9,15 +10,23 @@ namespace fsdp2::capi {
 
 namespace {
 
-constexpr fsdp2_plan_options kDefaults = FSDP2_PLAN_OPTIONS_INIT;
+constexpr fsdp2_plan_options kPlanDefaults = FSDP2_PLAN_OPTIONS_INIT;
 constexpr double kMaxStates = 1024;
 
+}  // namespace
+
+// clang-format off
+template <>
+inline constexpr auto kFields<fsdp2_plan_options> = std::tuple(
+    Field("reserved", &fsdp2_plan_options::reserved, Reserved()),
+    Field("optimizer_states", &fsdp2_plan_options::optimizer_states, NumberRange{0, kMaxStates}));
+// clang-format on
+
+namespace {
+
 plan::PlanOptions read_plan_options(const fsdp2_plan_options* given) {
-  const fsdp2_plan_options options = read_struct(given, kDefaults, "options");
-  check_integer(options.reserved, 0, 0, "options.reserved");
   plan::PlanOptions read;
-  read.optimizer_states =
-      check_number(options.optimizer_states, 0, kMaxStates, "options.optimizer_states");
+  read.optimizer_states = read_options(given, kPlanDefaults).optimizer_states;
   return read;
 }
 
@@ -58,8 +67,9 @@ using fsdp2::capi::guard;
 namespace capi = fsdp2::capi;
 
 fsdp2_status fsdp2_plan_options_init(fsdp2_plan_options* options, size_t struct_size) {
-  return guard(__func__,
-               [&](Call&) { capi::init_struct(options, struct_size, capi::kDefaults, "options"); });
+  return guard(__func__, [&](Call&) {
+    capi::init_struct(options, struct_size, capi::kPlanDefaults, "options");
+  });
 }
 
 fsdp2_status fsdp2_plan_get_info(fsdp2_shard shard, const fsdp2_plan_options* options,

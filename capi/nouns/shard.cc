@@ -1,6 +1,7 @@
 #include "include/fsdp2/shard.h"
 
 #include "capi/argument.h"
+#include "capi/nouns/mesh_create.h"
 #include "capi/nouns/shard_create.h"
 #include "capi/nouns/shard_options.h"
 #include "capi/object.h"
@@ -10,8 +11,6 @@
 namespace fsdp2::capi {
 
 namespace {
-
-constexpr fsdp2_mesh_options kMeshDefaults = FSDP2_MESH_OPTIONS_INIT;
 
 int32_t reshard_number(fsdp::ReshardAfterForward reshard) {
   return reshard == fsdp::ReshardAfterForward::kNever ? FSDP2_RESHARD_NEVER : FSDP2_RESHARD_AUTO;

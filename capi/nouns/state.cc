@@ -8,10 +8,11 @@
 #include <vector>
 
 #include "capi/argument.h"
-#include "capi/sized_struct.h"
+#include "capi/fields.h"
 #include "capi/nouns/state.h"
 #include "capi/nouns/state_value.h"
 #include "capi/nouns/tensor.h"
+#include "capi/sized_struct.h"
 #include "core/ckpt/ranks/gathered_state.h"
 #include "core/ckpt/ranks/sharded_save.h"
 #include "core/ckpt/ranks/state_load.h"
@@ -21,8 +22,22 @@ namespace fsdp2::capi {
 
 namespace {
 
-constexpr fsdp2_state_save_options kSaveDefaults = FSDP2_STATE_SAVE_OPTIONS_INIT;
-constexpr int32_t kMaxThreads = 1024;
+constexpr fsdp2_state_save_options kStateSaveDefaults = FSDP2_STATE_SAVE_OPTIONS_INIT;
+constexpr int32_t kMaxWriters = 1024;
+
+}  // namespace
+
+// clang-format off
+template <>
+inline constexpr auto kFields<fsdp2_state_save_options> = std::tuple(
+    Field("threads", &fsdp2_state_save_options::threads, Range{1, kMaxWriters}),
+    Field("file_per_tensor", &fsdp2_state_save_options::file_per_tensor, Flag()),
+    Field("no_overwrite", &fsdp2_state_save_options::no_overwrite, Flag()),
+    Field("safetensors", &fsdp2_state_save_options::safetensors, Flag()),
+    Field("reserved", &fsdp2_state_save_options::reserved, Reserved()));
+// clang-format on
+
+namespace {
 
 // The calls that use it settle failures among the ranks.
 void enter_agreeing(Call& call, const StateObject& state) {
@@ -87,17 +102,12 @@ const Entry& find_entry(const std::vector<Entry>& entries, const char* name_text
   return *found;
 }
 
-ckpt::ShardedSaveOptions save_options(const char* path, const fsdp2_state_save_options* given) {
+ckpt::ShardedSaveOptions state_save_options(const fsdp2_state_save_options& options) {
   ckpt::ShardedSaveOptions out;
-  out.path = read_path(path, "path");
-  const fsdp2_state_save_options options = read_struct(given, kSaveDefaults, "options");
-  out.overwrite = !read_flag(options.no_overwrite, "options.no_overwrite");
-  out.files.threads =
-      static_cast<int>(check_integer(options.threads, 1, kMaxThreads, "options.threads"));
-  out.files.file_per_item = read_flag(options.file_per_tensor, "options.file_per_tensor");
-  FSDP2_CHECK(options.reserved == 0, Code::kInvalidArgument,
-              "options.reserved: expected 0, found {}", options.reserved);
-  if (read_flag(options.safetensors, "options.safetensors")) {
+  out.overwrite = options.no_overwrite == 0;
+  out.files.threads = options.threads;
+  out.files.file_per_item = options.file_per_tensor != 0;
+  if (options.safetensors != 0) {
     FSDP2_CHECK(out.files.threads == 1 && !out.files.file_per_item, Code::kUnsupported,
                 "options: safetensors are written by one thread into one file a rank");
     out.format = ckpt::CheckpointFormat::kShardedSafetensors;
@@ -105,19 +115,21 @@ ckpt::ShardedSaveOptions save_options(const char* path, const fsdp2_state_save_o
   return out;
 }
 
-void save(Call& call, StateObject& state, const char* path, const fsdp2_state_save_options* given) {
+void save_state(Call& call, StateObject& state, const char* path,
+                const fsdp2_state_save_options* given) {
   enter_agreeing(call, state);
   ckpt::ShardedSaveOptions options;
   agree(state.mesh->mesh->world(), call.function(), [&] {
-    options = save_options(path, given);
-    return fmt::format("threads={}\nfile_per_tensor={}\nno_overwrite={}\nsafetensors={}\n",
-                       options.files.threads, options.files.file_per_item, !options.overwrite,
-                       options.format == ckpt::CheckpointFormat::kShardedSafetensors);
+    std::string where = read_path(path, "path");
+    const fsdp2_state_save_options read = read_options(given, kStateSaveDefaults);
+    options = state_save_options(read);
+    options.path = std::move(where);
+    return text_of(read);
   });
   ckpt::ShardedSaver(state.mesh->mesh).save(state.state, options);
 }
 
-void load(Call& call, StateObject& state, const char* path) {
+void load_state(Call& call, StateObject& state, const char* path) {
   enter_agreeing(call, state);
   World& world = state.mesh->mesh->world();
   std::string where;
@@ -128,7 +140,7 @@ void load(Call& call, StateObject& state, const char* path) {
   ckpt::load_state(world, where, &state.state);
 }
 
-uint64_t gather(Call& call, StateObject& state, int32_t rank0_only, const fsdp2_state* out) {
+uint64_t gather_state(Call& call, StateObject& state, int32_t rank0_only, const fsdp2_state* out) {
   enter_agreeing(call, state);
   World& world = state.mesh->mesh->world();
   ckpt::GatherTo to = ckpt::GatherTo::kEveryRank;
@@ -224,20 +236,21 @@ fsdp2_status fsdp2_state_get_value(fsdp2_state state, const char* name, char* bu
 
 fsdp2_status fsdp2_state_save_options_init(fsdp2_state_save_options* options, size_t struct_size) {
   return guard(__func__, [&](Call&) {
-    capi::init_struct(options, struct_size, capi::kSaveDefaults, "options");
+    capi::init_struct(options, struct_size, capi::kStateSaveDefaults, "options");
   });
 }
 
 fsdp2_status fsdp2_state_save(fsdp2_state state, const char* path,
                               const fsdp2_state_save_options* options) {
-  return guard(__func__, [&](Call& call) { capi::save(call, *pin(state), path, options); });
+  return guard(__func__, [&](Call& call) { capi::save_state(call, *pin(state), path, options); });
 }
 
 fsdp2_status fsdp2_state_load(fsdp2_state state, const char* path) {
-  return guard(__func__, [&](Call& call) { capi::load(call, *pin(state), path); });
+  return guard(__func__, [&](Call& call) { capi::load_state(call, *pin(state), path); });
 }
 
 fsdp2_status fsdp2_state_gather(fsdp2_state state, int32_t rank0_only, fsdp2_state* out) {
-  return guard(__func__,
-               [&](Call& call) { out->id = capi::gather(call, *pin(state), rank0_only, out); });
+  return guard(__func__, [&](Call& call) {
+    out->id = capi::gather_state(call, *pin(state), rank0_only, out);
+  });
 }

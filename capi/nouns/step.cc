@@ -1,16 +1,16 @@
 #include "include/fsdp2/step.h"
 
 #include <limits>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "capi/argument.h"
-#include "capi/object.h"
-#include "capi/sized_struct.h"
+#include "capi/fields.h"
 #include "capi/nouns/step.h"
 #include "capi/nouns/tensor.h"
+#include "capi/object.h"
+#include "capi/sized_struct.h"
 #include "core/comm/agreement.h"
 #include "core/train/step/train_step.h"
 
@@ -18,9 +18,10 @@ namespace fsdp2::capi {
 
 namespace {
 
-constexpr fsdp2_step_options kDefaults = FSDP2_STEP_OPTIONS_INIT;
+constexpr fsdp2_step_options kStepDefaults = FSDP2_STEP_OPTIONS_INIT;
 constexpr int32_t kMaxAccumulate = 1 << 24;
 constexpr int64_t kMaxSteps = std::numeric_limits<int64_t>::max() / 2;
+constexpr NumberRange kNotNegative = {0.0, std::numeric_limits<double>::max()};
 
 train::ScheduleShape read_schedule(int32_t schedule) {
   switch (schedule) {
@@ -38,39 +39,40 @@ train::ScheduleShape read_schedule(int32_t schedule) {
   }
 }
 
-std::optional<train::LossScalerOptions> read_loss_scaling(const fsdp2_step_options& options) {
-  train::LossScalerOptions out;
-  out.initial_scale = check_number(options.loss_scale, 0.0, std::numeric_limits<double>::max(),
-                                   "options.loss_scale");
-  out.growth_interval =
-      check_integer(options.loss_scale_interval, 1, kMaxSteps, "options.loss_scale_interval");
-  return out.initial_scale > 0.0 ? std::optional(out) : std::nullopt;
-}
+}  // namespace
+
+// clang-format off
+template <>
+inline constexpr auto kFields<fsdp2_step_options> = std::tuple(
+    Field("accumulate", &fsdp2_step_options::accumulate, Range{1, kMaxAccumulate}),
+    Field("accumulate_last", &fsdp2_step_options::accumulate_last, Flag()),
+    Field("schedule", &fsdp2_step_options::schedule, ReadBy<read_schedule>()),
+    Field("warmup_steps", &fsdp2_step_options::warmup_steps, Range{0, kMaxSteps}),
+    Field("total_steps", &fsdp2_step_options::total_steps, Range{0, kMaxSteps}),
+    Field("min_lr_ratio", &fsdp2_step_options::min_lr_ratio, NumberRange{0.0, 1.0}),
+    Field("max_grad_norm", &fsdp2_step_options::max_grad_norm, kNotNegative),
+    Field("loss_scale", &fsdp2_step_options::loss_scale, kNotNegative),
+    Field("loss_scale_interval", &fsdp2_step_options::loss_scale_interval, Range{1, kMaxSteps}));
+// clang-format on
+
+namespace {
 
 train::StepOptions step_options(const fsdp2_step_options& options, double peak) {
   train::StepOptions out;
-  out.accumulate = check_integer(options.accumulate, 1, kMaxAccumulate, "options.accumulate");
-  out.accumulate_last = read_flag(options.accumulate_last, "options.accumulate_last");
-  out.max_grad_norm = check_number(options.max_grad_norm, 0.0, std::numeric_limits<double>::max(),
-                                   "options.max_grad_norm");
+  out.accumulate = options.accumulate;
+  out.accumulate_last = options.accumulate_last != 0;
+  out.max_grad_norm = options.max_grad_norm;
   out.schedule.peak = peak;
   out.schedule.shape = read_schedule(options.schedule);
-  out.schedule.warmup_steps =
-      check_integer(options.warmup_steps, 0, kMaxSteps, "options.warmup_steps");
-  out.schedule.steps = check_integer(options.total_steps, 0, kMaxSteps, "options.total_steps");
-  out.schedule.min_ratio = check_number(options.min_lr_ratio, 0.0, 1.0, "options.min_lr_ratio");
-  out.loss_scaling = read_loss_scaling(options);
+  out.schedule.warmup_steps = options.warmup_steps;
+  out.schedule.steps = options.total_steps;
+  out.schedule.min_ratio = options.min_lr_ratio;
+  if (options.loss_scale > 0.0) {
+    out.loss_scaling.emplace();
+    out.loss_scaling->initial_scale = options.loss_scale;
+    out.loss_scaling->growth_interval = options.loss_scale_interval;
+  }
   return out;
-}
-
-std::string text_of(const fsdp2_step_options& options, double peak) {
-  return fmt::format(
-      "accumulate={}\naccumulate_last={}\nschedule={}\nwarmup_steps={}\ntotal_steps={}\n"
-      "min_lr_ratio={}\nmax_grad_norm={}\nloss_scale={}\nloss_scale_interval={}\n"
-      "learning rate={}\n",
-      options.accumulate, options.accumulate_last, options.schedule, options.warmup_steps,
-      options.total_steps, options.min_lr_ratio, options.max_grad_norm, options.loss_scale,
-      options.loss_scale_interval, peak);
 }
 
 uint64_t create_step(Call& call, fsdp2_shard shard_handle, fsdp2_optimizer optimizer_handle,
@@ -83,13 +85,13 @@ uint64_t create_step(Call& call, fsdp2_shard shard_handle, fsdp2_optimizer optim
     const std::shared_ptr<OptimizerObject> optimizer = pin(optimizer_handle);
     FSDP2_CHECK(optimizer->shard->root == shard->root, Code::kInvalidArgument,
                 "optimizer: expected one of this shard, found one of another");
-    const fsdp2_step_options options = read_struct(given, kDefaults, "options");
+    const fsdp2_step_options options = read_options(given, kStepDefaults);
     const double peak = optimizer->optimizer->lr();
     const train::StepOptions read = step_options(options, peak);
     object.reset(
         new StepObject{shard, options.accumulate,
                        train::TrainStep(shard->module->module, optimizer->optimizer, read)});
-    return text_of(options, peak);
+    return text_of(options) + fmt::format("learning rate={}\n", peak);
   });
   return give(Kind::kStep, std::move(object));
 }
@@ -141,8 +143,9 @@ using fsdp2::capi::pin;
 namespace capi = fsdp2::capi;
 
 fsdp2_status fsdp2_step_options_init(fsdp2_step_options* options, size_t struct_size) {
-  return guard(__func__,
-               [&](Call&) { capi::init_struct(options, struct_size, capi::kDefaults, "options"); });
+  return guard(__func__, [&](Call&) {
+    capi::init_struct(options, struct_size, capi::kStepDefaults, "options");
+  });
 }
 
 fsdp2_status fsdp2_step_create(fsdp2_shard shard, fsdp2_optimizer optimizer,
