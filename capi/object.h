@@ -19,7 +19,7 @@
 #include "core/comm/comm.h"
 #include "core/comm/mesh.h"
 #include "core/fsdp/fully_shard.h"
-#include "core/models/causal_lm.h"
+#include "core/nn/module.h"
 #include "core/nn/parameter_source.h"
 #include "core/train/checkpointer.h"
 #include "core/train/optim/optimizer.h"
@@ -41,14 +41,14 @@ struct ModuleParameter {
 };
 
 struct ModuleObject {
-  ModuleObject(std::shared_ptr<models::CausalLM> module_in,
+  ModuleObject(std::shared_ptr<nn::Module> module_in,
                std::shared_ptr<nn::ParameterSource> source_in,
                std::vector<ModuleParameter> parameters_in)
       : module(std::move(module_in)),
         parameters(std::move(parameters_in)),
         session(std::make_shared<train::Session>(module, std::move(source_in))) {}
 
-  const std::shared_ptr<models::CausalLM> module;
+  const std::shared_ptr<nn::Module> module;
   const std::vector<ModuleParameter> parameters;
   // Of the module, its shard, their optimizers and steps: what follows is read and changed under
   // it.

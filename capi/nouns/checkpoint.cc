@@ -9,6 +9,7 @@
 #include "capi/nouns/checkpoint_parts.h"
 #include "capi/object.h"
 #include "capi/sized_struct.h"
+#include "core/models/configured_model.h"
 #include "core/train/checkpointer.h"
 
 namespace fsdp2::capi {
@@ -26,7 +27,9 @@ void save_run(Call& call, ShardObject& shard, fsdp2_optimizer optimizer, fsdp2_s
     parts = read_parts(call, shard, optimizer, step, loader);
     request.options = read.options;
     request.objects = parts.objects(read.rng);
-    request.config_json = [&] { return shard.module->module->config_json(); };
+    request.config_json = [&] {
+      return models::configured_model(*shard.module->module, "path").config_json();
+    };
     request.text = std::move(read.text);
     return request;
   });

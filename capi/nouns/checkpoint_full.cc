@@ -3,6 +3,7 @@
 
 #include "capi/argument.h"
 #include "capi/object.h"
+#include "core/models/configured_model.h"
 #include "core/train/checkpointer.h"
 #include "include/fsdp2/checkpoint.h"
 
@@ -39,7 +40,7 @@ fsdp2_status fsdp2_checkpoint_save_pretrained(fsdp2_shard shard, const char* dir
     object->checkpointer->save_model(call.function(), [&] {
       return train::SaveModelRequest{capi::read_path(directory, "directory"),
                                      ckpt::CheckpointFormat::kHuggingFaceDirectory,
-                                     object->module->module->config_json()};
+                                     fsdp2::models::configured_model(*object->module->module, "directory").config_json()};
     });
   });
 }

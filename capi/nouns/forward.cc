@@ -9,8 +9,8 @@
 #include "capi/argument.h"
 #include "capi/nouns/module.h"
 #include "capi/nouns/module_path.h"
-#include "capi/object.h"
 #include "capi/nouns/tensor.h"
+#include "capi/object.h"
 #include "core/nn/value_map.h"
 #include "include/fsdp2/module.h"
 
@@ -34,6 +34,9 @@ Producers producers_of(const std::shared_ptr<ModuleObject>& object, const fsdp2_
                        size_t n_inputs) {
   Producers producers = {object};
   for (size_t i = 0; i < n_inputs; ++i) {
+    if (inputs[i].id == 0) {
+      continue;
+    }
     const std::shared_ptr<TensorObject> input = pin(inputs[i]);
     for (const auto& producer : input->producers) {
       if (std::find(producers.begin(), producers.end(), producer) == producers.end()) {
@@ -42,6 +45,21 @@ Producers producers_of(const std::shared_ptr<ModuleObject>& object, const fsdp2_
     }
   }
   return producers;
+}
+
+// By position: what the module need not be given may be {0}, which is None.
+nn::Values read_inputs(const nn::Module& module, const fsdp2_tensor* inputs, size_t n_inputs) {
+  check_array(inputs, n_inputs, "inputs");
+  const nn::InputCount count = module.input_count();
+  FSDP2_CHECK(n_inputs >= count.required && n_inputs <= count.most, Code::kInvalidArgument,
+              "n_inputs: expected {} to {}, as {} takes, found {}", count.required, count.most,
+              module.kind(), n_inputs);
+  nn::Values values;
+  for (size_t i = 0; i < n_inputs; ++i) {
+    const bool is_none = i >= count.required && inputs[i].id == 0;
+    values.push_back(is_none ? c10::IValue() : read_tensors(inputs + i, 1, "inputs").front());
+  }
+  return values;
 }
 
 std::vector<at::Tensor> flatten(const c10::IValue& output) {
@@ -80,15 +98,12 @@ void forward(Call& call, const std::shared_ptr<ModuleObject>& object,
   check_usable(*object);
   FSDP2_CHECK((flags & ~uint32_t{FSDP2_FORWARD_NO_GRAD}) == 0, Code::kInvalidArgument,
               "flags: expected 0 or FSDP2_FORWARD_NO_GRAD (1), found {}", flags);
-  const std::vector<at::Tensor> tensors = read_tensors(inputs, n_inputs, "inputs");
-  FSDP2_CHECK(module != object->module || n_inputs == 1 || n_inputs == 2, Code::kInvalidArgument,
-              "n_inputs: expected 1 (tokens) or 2 (tokens, labels), found {}", n_inputs);
+  nn::Values values = read_inputs(*module, inputs, n_inputs);
   const Producers producers = producers_of(object, inputs, n_inputs);
   materialize(*object);
   const at::AutoGradMode grad_mode((flags & FSDP2_FORWARD_NO_GRAD) == 0);
   call.share_failure();
-  const std::vector<at::Tensor> made =
-      flatten((*module)(nn::Values(tensors.begin(), tensors.end())));
+  const std::vector<at::Tensor> made = flatten((*module)(std::move(values)));
   call.stop_sharing();
   check_room(outputs, cap, n_outputs, made.size());
   give_outputs(made, producers, outputs, n_outputs);

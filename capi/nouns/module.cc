@@ -15,6 +15,8 @@
 #include "capi/sized_struct.h"
 #include "core/base/log.h"
 #include "core/ckpt/safetensors/hugging_face_directory.h"
+#include "core/models/configured_model.h"
+#include "core/models/language_model.h"
 #include "core/models/registry.h"
 #include "core/nn/recompute/activation_checkpoint.h"
 #include "core/nn/seeded_init.h"
@@ -32,7 +34,7 @@ at::ScalarType parameter_dtype(const fsdp2_module_options& options) {
   return read_float_dtype_or_keep(options.dtype, "options.dtype").value_or(at::kFloat);
 }
 
-uint64_t give_module(std::shared_ptr<models::CausalLM> module,
+uint64_t give_module(std::shared_ptr<nn::Module> module,
                      std::shared_ptr<nn::ParameterSource> source) {
   std::vector<ModuleParameter> parameters;
   for (const nn::NamedParameter& parameter : nn::named_unique_parameters(*module)) {
@@ -72,7 +74,8 @@ uint64_t module_from_config(const char* json, const fsdp2_module_options* given)
   const fsdp2_module_options options = read_struct(given, kDefaults, "options");
   const at::ScalarType dtype = parameter_dtype(options);
   auto module = models::build(read_text(json, kMaxJson, "json"), dtype);
-  auto source = std::make_shared<nn::SeededInit>(options.seed, module->initializer_range());
+  auto source = std::make_shared<nn::SeededInit>(
+      options.seed, models::configured_model(*module, "json").initializer_range());
   return give_module(std::move(module), std::move(source));
 }
 
@@ -82,8 +85,10 @@ fsdp2_module_info module_info(const ModuleObject& object) {
   for (const ModuleParameter& parameter : object.parameters) {
     info.numel += c10::multiply_integers(parameter.shape);
   }
-  info.vocab_size = object.module->vocab_size();
-  info.max_positions = object.module->max_positions();
+  if (const auto* language = models::find_language_model(*object.module)) {
+    info.vocab_size = language->vocab_size();
+    info.max_positions = language->max_positions();
+  }
   return info;
 }
 
@@ -120,7 +125,7 @@ void generate(Call& call, ModuleObject& object, const int64_t* prompt, size_t n_
     check_array(tokens, static_cast<size_t>(options.max_new_tokens), "tokens");
     check_not_null(n_tokens, "n_tokens");
     begin.assign(prompt, prompt + n_prompt);
-    train::check_generation(*object.module, begin, options);
+    train::check_generation(models::language_model(*object.module, "generation"), begin, options);
   });
   materialize(object);
   call.share_failure();

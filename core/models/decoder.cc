@@ -126,7 +126,7 @@ c10::IValue LanguageHead::forward(nn::Values inputs) {
 
 DecoderForCausalLM::DecoderForCausalLM(const DecoderConfig& config, std::string config_json,
                                        at::ScalarType dtype)
-    : CausalLM(config.kind("ForCausalLM")), config_(config), config_json_(std::move(config_json)) {
+    : Module(config.kind("ForCausalLM")), config_(config), config_json_(std::move(config_json)) {
   model_ = register_module("model", std::make_shared<DecoderModel>(config, dtype));
   lm_head_ = register_module(
       "lm_head", config.tie_word_embeddings

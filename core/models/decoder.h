@@ -19,8 +19,9 @@
 #include <string>
 #include <vector>
 
-#include "core/models/causal_lm.h"
+#include "core/models/configured_model.h"
 #include "core/models/decoder_config.h"
+#include "core/models/language_model.h"
 #include "core/nn/attention.h"
 #include "core/nn/layers.h"
 
@@ -31,6 +32,8 @@ class DecoderLayer : public nn::Module {
  public:
   // index: from 0; some layers of a model may have experts.
   DecoderLayer(const DecoderConfig& config, int64_t index, at::ScalarType dtype);
+
+  nn::InputCount input_count() const override { return {3, 3}; }
 
  protected:
   c10::IValue forward(nn::Values inputs) override;
@@ -49,6 +52,8 @@ class DecoderModel : public nn::Module {
 
   const at::Tensor& embedding_weight() const { return embed_tokens_->weight(); }
 
+  nn::InputCount input_count() const override { return {1, 1}; }
+
  protected:
   c10::IValue forward(nn::Values inputs) override;
 
@@ -65,14 +70,17 @@ class LanguageHead : public nn::Linear {
  public:
   using nn::Linear::Linear;
 
+  nn::InputCount input_count() const override { return {1, 2}; }
+
  protected:
   c10::IValue forward(nn::Values inputs) override;
 };
 
-class DecoderForCausalLM : public CausalLM {
+class DecoderForCausalLM : public nn::Module, public LanguageModel, public ConfiguredModel {
  public:
   DecoderForCausalLM(const DecoderConfig& config, std::string config_json, at::ScalarType dtype);
 
+  nn::InputCount input_count() const override { return {1, 2}; }
   int64_t vocab_size() const override { return config_.vocab_size; }
   int64_t max_positions() const override { return config_.max_positions; }
   double initializer_range() const override { return config_.initializer_range; }

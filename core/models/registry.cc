@@ -14,32 +14,40 @@ namespace {
 
 struct Architecture {
   const char* model_type;
-  DecoderConfig (*read_config)(const ConfigReader& config);
+  Builder build;
 };
 
+// For the architectures that differ in what they read from config.json alone.
+template <DecoderConfig (*read_config)(const ConfigReader&)>
+std::shared_ptr<nn::Module> build_decoder(const std::string& config_json, at::ScalarType dtype) {
+  return std::make_shared<DecoderForCausalLM>(read_config(ConfigReader(config_json)), config_json,
+                                              dtype);
+}
+
 constexpr std::array<Architecture, 4> kArchitectures = {{
-    {"llama", read_llama_config},
-    {"qwen2", read_qwen2_config},
-    {"qwen3", read_qwen3_config},
-    {"qwen3_moe", read_qwen3_moe_config},
+    {"llama", build_decoder<read_llama_config>},
+    {"qwen2", build_decoder<read_qwen2_config>},
+    {"qwen3", build_decoder<read_qwen3_config>},
+    {"qwen3_moe", build_decoder<read_qwen3_moe_config>},
 }};
 
 }  // namespace
 
-std::shared_ptr<CausalLM> build(const std::string& config_json, at::ScalarType dtype) {
-  FSDP2_CHECK(
-      dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kHalf, Code::kUnsupported,
-      "models have parameters of type float32, bfloat16 or float16, not {}", c10::toString(dtype));
-  const ConfigReader config(config_json);
-  const std::string model_type = config.text("model_type");
+Builder builder_of(const std::string& model_type) {
   for (const Architecture& architecture : kArchitectures) {
     if (model_type == architecture.model_type) {
-      return std::make_shared<DecoderForCausalLM>(architecture.read_config(config), config_json,
-                                                  dtype);
+      return architecture.build;
     }
   }
   fail(Code::kUnsupported, "config.json: the model_type \"{}\" is not supported; supported: {}",
        model_type, fmt::join(model_types(), ", "));
+}
+
+std::shared_ptr<nn::Module> build(const std::string& config_json, at::ScalarType dtype) {
+  FSDP2_CHECK(
+      dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kHalf, Code::kUnsupported,
+      "models have parameters of type float32, bfloat16 or float16, not {}", c10::toString(dtype));
+  return builder_of(ConfigReader(config_json).text("model_type"))(config_json, dtype);
 }
 
 std::vector<std::string> model_types() {

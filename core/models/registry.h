@@ -1,20 +1,33 @@
 // From config.json to a model: one builder per `model_type`.
 #pragma once
 
+#include <c10/core/ScalarType.h>
+
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "core/models/causal_lm.h"
+#include "core/nn/module.h"
 
 namespace fsdp2::models {
 
-// Builds the model that config.json describes, with deferred parameters of dtype `dtype`.
-// Errors: kUnsupported for an unknown model_type or an unsupported feature (with the list of what
-// there is), kInvalidArgument for a missing or malformed key (name, expected, found).
-std::shared_ptr<CausalLM> build(const std::string& config_json, at::ScalarType dtype = at::kFloat);
+// Builds the module that config.json (its text) describes, with deferred parameters of dtype
+// `dtype`. What kind of model it is, it says by its capabilities (language_model.h). Errors:
+// kUnsupported for an unsupported feature (with the list of what there is), kInvalidArgument for a
+// missing or malformed key (name, expected, found).
+using Builder = std::shared_ptr<nn::Module> (*)(const std::string& config_json,
+                                                at::ScalarType dtype);
 
-// "llama", "qwen2", "qwen3".
+// The builder of a `model_type`. Error: kUnsupported for an unknown one, with the list of
+// model_types().
+Builder builder_of(const std::string& model_type);
+
+// What the builder of config.json's `model_type` makes. Errors: builder_of's and the builder's;
+// kUnsupported for a dtype that is not fp32, bf16 or fp16.
+std::shared_ptr<nn::Module> build(const std::string& config_json,
+                                  at::ScalarType dtype = at::kFloat);
+
+// "llama", "qwen2", "qwen3", "qwen3_moe".
 std::vector<std::string> model_types();
 
 }  // namespace fsdp2::models

@@ -17,6 +17,8 @@ class SparseMoeBlock : public nn::Module {
  public:
   SparseMoeBlock(const DecoderConfig& config, at::ScalarType dtype);
 
+  nn::InputCount input_count() const override { return {1, 1}; }
+
  protected:
   c10::IValue forward(nn::Values inputs) override;
 

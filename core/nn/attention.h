@@ -62,6 +62,8 @@ class Attention : public Module {
  public:
   Attention(const AttentionConfig& config, at::ScalarType dtype);
 
+  InputCount input_count() const override { return {3, 3}; }
+
  protected:
   c10::IValue forward(Values inputs) override;
 

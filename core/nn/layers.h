@@ -24,6 +24,7 @@ class Linear : public Module {
   explicit Linear(const at::Tensor& weight);
 
   const at::Tensor& weight() const { return weight_; }
+  InputCount input_count() const override { return {1, 1}; }
 
  protected:
   c10::IValue forward(Values inputs) override;
@@ -40,6 +41,7 @@ class Embedding : public Module {
   Embedding(int64_t count, int64_t dim, at::ScalarType dtype);
 
   const at::Tensor& weight() const { return weight_; }
+  InputCount input_count() const override { return {1, 1}; }
 
  protected:
   c10::IValue forward(Values inputs) override;
@@ -53,6 +55,7 @@ class Embedding : public Module {
 class RMSNorm : public Module {
  public:
   RMSNorm(std::string kind, int64_t size, double eps, at::ScalarType dtype);
+  InputCount input_count() const override { return {1, 1}; }
 
  protected:
   c10::IValue forward(Values inputs) override;
@@ -67,6 +70,7 @@ class SwiGluMlp : public Module {
  public:
   SwiGluMlp(std::string kind, int64_t hidden_size, int64_t intermediate_size, bool has_bias,
             at::ScalarType dtype);
+  InputCount input_count() const override { return {1, 1}; }
 
  protected:
   c10::IValue forward(Values inputs) override;

@@ -18,7 +18,9 @@
 #include <ATen/core/ivalue.h>
 #include <torch/csrc/api/include/torch/nn/module.h>
 
+#include <cstddef>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -31,6 +33,12 @@ namespace fsdp2::nn {
 class Module;
 using Values = std::vector<c10::IValue>;
 using ForwardBody = std::function<c10::IValue(Values inputs)>;
+
+// Inputs by position: the first `required` must be there, those after them may be None or left out.
+struct InputCount {
+  size_t required = 0;
+  size_t most = std::numeric_limits<size_t>::max();
+};
 
 // Runs around a module's forward. Hooks run in the order added before forward, in reverse after.
 class ForwardHooks {
@@ -77,6 +85,10 @@ class Module : public torch::nn::Module {
     wrapper_ = std::move(wrapper);
   }
   const std::shared_ptr<ForwardWrapper>& forward_wrapper() const { return wrapper_; }
+
+  // Which inputs forward takes, so that a caller is refused before hooks run and ranks wait for
+  // each other. By default any, and all of them may be None.
+  virtual InputCount input_count() const { return {}; }
 
   // Names of module kinds below (and including) this one that a wrapping policy should keep whole.
   virtual std::vector<std::string> no_split_kinds() const { return {}; }

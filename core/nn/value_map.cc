@@ -1,5 +1,6 @@
 #include "core/nn/value_map.h"
 
+#include <utility>
 #include <vector>
 
 namespace fsdp2::nn {
@@ -39,6 +40,15 @@ c10::IValue map_tensors(const c10::IValue& value,
     return mapped;
   }
   return value;
+}
+
+std::vector<c10::IValue> values_of(const std::vector<at::Tensor>& tensors) {
+  std::vector<c10::IValue> values;
+  values.reserve(tensors.size());
+  for (const at::Tensor& tensor : tensors) {
+    values.push_back(tensor.defined() ? c10::IValue(tensor) : c10::IValue());
+  }
+  return values;
 }
 
 }  // namespace fsdp2::nn

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/ckpt/formats/checkpoint_format.h"
 #include "core/ckpt/ranks/broadcast_source.h"
 #include "core/ckpt/ranks/full_state_dict.h"
 #include "core/ckpt/safetensors/hugging_face_directory.h"

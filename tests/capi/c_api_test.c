@@ -168,6 +168,25 @@ static void a_forward_without_gradients_has_no_graph(void) {
   EXPECT_OK(fsdp2_module_destroy(module));
 }
 
+static void an_optional_input_may_be_null(void) {
+  const int64_t shape[2] = {1, 2}, values[2] = {1, 2};
+  fsdp2_module module = tiny_llama();
+  const fsdp2_tensor tokens = int64_tensor(values, shape, 2);
+  fsdp2_tensor inputs[2] = {{0}, {0}}, logits = {0};
+  fsdp2_tensor_info info;
+  size_t n = 0;
+  info.struct_size = (uint32_t)sizeof(info);
+  EXPECT_STATUS(fsdp2_module_forward(module, inputs, 2, FSDP2_FORWARD_NO_GRAD, &logits, 1, &n),
+                FSDP2_E_INVALID_HANDLE);
+  inputs[0] = tokens;
+  EXPECT_OK(fsdp2_module_forward(module, inputs, 2, FSDP2_FORWARD_NO_GRAD, &logits, 1, &n));
+  EXPECT_OK(fsdp2_tensor_get_info(logits, &info));
+  EXPECT(n == 1 && info.n_dims == 3); /* without labels, logits */
+  EXPECT_OK(fsdp2_tensor_destroy(logits));
+  EXPECT_OK(fsdp2_tensor_destroy(tokens));
+  EXPECT_OK(fsdp2_module_destroy(module));
+}
+
 static void objects_live_as_long_as_they_are_needed(void) {
   fsdp2_mesh mesh = lone_mesh();
   fsdp2_module module = tiny_llama();
@@ -231,6 +250,7 @@ int main(void) {
   RUN(a_model_tells_its_size);
   RUN(an_unsharded_forward_gives_the_golden_loss);
   RUN(a_forward_without_gradients_has_no_graph);
+  RUN(an_optional_input_may_be_null);
   RUN(objects_live_as_long_as_they_are_needed);
   RUN(models_from_a_config_depend_on_the_seed_alone);
   RUN(generation_is_the_same_for_the_same_seed);

@@ -13,6 +13,7 @@
 
 #include "core/ckpt/safetensors/hugging_face_directory.h"
 #include "core/fsdp/fully_shard.h"
+#include "core/models/language_model.h"
 #include "core/models/registry.h"
 #include "core/nn/recompute/activation_checkpoint.h"
 #include "core/train/data/data_loader.h"
@@ -109,7 +110,7 @@ struct RankRun {
     data.sequence_length = options.at("seq_len");
     loader = std::make_unique<train::DataLoader>(
         std::make_shared<train::TokenFile>(std::string(kGolden) + "tokens/" + name + ".bin",
-                                           model->vocab_size()),
+                                           models::language_model(*model, "a test").vocab_size()),
         data);
     step = std::make_unique<train::TrainStep>(
         model, std::shared_ptr<train::Optimizer>(optimizer_of(options, root)),
@@ -134,7 +135,7 @@ struct RankRun {
   }
 
   ckpt::HuggingFaceDirectory directory;
-  std::shared_ptr<models::CausalLM> model;
+  std::shared_ptr<nn::Module> model;
   std::shared_ptr<fsdp::Unit> root;
   std::unique_ptr<train::DataLoader> loader;
   std::unique_ptr<train::TrainStep> step;

@@ -15,7 +15,7 @@
 
 namespace fsdp2::train {
 
-void check_generation(const models::CausalLM& model, const std::vector<int64_t>& prompt,
+void check_generation(const models::LanguageModel& model, const std::vector<int64_t>& prompt,
                       const GenerateOptions& options) {
   FSDP2_CHECK(!prompt.empty(), Code::kInvalidArgument,
               "generation needs a prompt of at least one token");
@@ -45,8 +45,9 @@ int64_t sample(at::Tensor logits, const GenerateOptions& options, const at::Gene
 
 }  // namespace
 
-std::vector<int64_t> generate(models::CausalLM& model, const std::vector<int64_t>& prompt,
+std::vector<int64_t> generate(nn::Module& module, const std::vector<int64_t>& prompt,
                               const GenerateOptions& options) {
+  const models::LanguageModel& model = models::language_model(module, "generation");
   check_generation(model, prompt, options);
   const at::NoGradGuard no_grad;
   const at::Generator generator = at::detail::createCPUGenerator(options.seed);
@@ -56,7 +57,7 @@ std::vector<int64_t> generate(models::CausalLM& model, const std::vector<int64_t
     const int64_t length = std::min(total, model.max_positions());
     const at::Tensor window =
         at::from_blob(tokens.data() + (total - length), {1, length}, at::kLong).clone();
-    const at::Tensor logits = model(window);
+    const at::Tensor logits = module(window);
     tokens.push_back(sample(logits[0][length - 1].to(at::kFloat), options, generator));
   }
   return {tokens.begin() + static_cast<int64_t>(prompt.size()), tokens.end()};

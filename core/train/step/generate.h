@@ -4,7 +4,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/models/causal_lm.h"
+#include "core/models/language_model.h"
+#include "core/nn/module.h"
 
 namespace fsdp2::train {
 
@@ -16,12 +17,13 @@ struct GenerateOptions {
 };
 
 // What generate needs of its arguments. Errors: kInvalidArgument.
-void check_generation(const models::CausalLM& model, const std::vector<int64_t>& prompt,
+void check_generation(const models::LanguageModel& model, const std::vector<int64_t>& prompt,
                       const GenerateOptions& options);
 
 // The new tokens. Of a prompt longer than the model's positions the last ones are used. Collective
-// if the model is sharded: every rank passes the same and gets the same.
-std::vector<int64_t> generate(models::CausalLM& model, const std::vector<int64_t>& prompt,
+// if the model is sharded: every rank passes the same and gets the same. Errors:
+// check_generation's, kUnsupported for a module that is no language model.
+std::vector<int64_t> generate(nn::Module& module, const std::vector<int64_t>& prompt,
                               const GenerateOptions& options);
 
 }  // namespace fsdp2::train

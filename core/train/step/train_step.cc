@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/nn/value_map.h"
 #include "core/train/optim/grad_norm.h"
 
 namespace fsdp2::train {
@@ -89,8 +90,7 @@ double TrainStep::forward_backward(const std::vector<std::vector<at::Tensor>>& b
     if (held && micro + 1 == batch.size()) {
       held->release();
     }
-    nn::Values inputs(batch[micro].begin(), batch[micro].end());
-    const at::Tensor loss = scalar_loss((*module_)(std::move(inputs)));
+    const at::Tensor loss = scalar_loss((*module_)(nn::values_of(batch[micro])));
     const at::Tensor mean = batch.size() == 1 ? loss : loss / static_cast<double>(batch.size());
     // A scaled loss may be beyond fp16 where its gradients are not.
     (loss_scaler_ ? mean.to(at::kFloat) * loss_scale() : mean).backward();
@@ -128,7 +128,7 @@ StepResult TrainStep::run(const std::vector<std::vector<at::Tensor>>& batch) {
     const double loss_sum = forward_backward(batch);
     int64_t n_tokens = 0;
     for (const std::vector<at::Tensor>& inputs : batch) {
-      n_tokens += inputs.empty() ? 0 : inputs.front().numel();
+      n_tokens += inputs.empty() || !inputs.front().defined() ? 0 : inputs.front().numel();
     }
     // One all-reduce for everything that the step tells about all ranks.
     const at::Tensor totals =

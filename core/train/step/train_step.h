@@ -41,9 +41,10 @@ class TrainStep {
   TrainStep(std::shared_ptr<nn::Module> module, std::shared_ptr<Optimizer> optimizer,
             const StepOptions& options);
 
-  // Collective. batch: the inputs of each micro batch in turn. The module's output is its loss.
-  // After an error on any rank the tree is back in its sharded state and holds no gradients. The
-  // units' settings are the caller's; with accumulate_last, reductions are off inside alone.
+  // Collective. batch: the inputs of each micro batch in turn, undefined for None. The module's
+  // output is its loss. After an error on any rank the tree is back in its sharded state and holds
+  // no gradients. The units' settings are the caller's; with accumulate_last, reductions are off
+  // inside alone.
   StepResult run(const std::vector<std::vector<at::Tensor>>& batch);
 
   int64_t position() const { return next_step_; }

@@ -7,6 +7,9 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "core/models/configured_model.h"
+#include "core/models/language_model.h"
+#include "tests/support/tiny_models.h"
 
 namespace fsdp2::models {
 namespace {
@@ -23,7 +26,7 @@ Json small_config() {
           {"rms_norm_eps", 1e-5},     {"tie_word_embeddings", false}};
 }
 
-std::shared_ptr<CausalLM> build_with(const Json& changes) {
+std::shared_ptr<nn::Module> build_with(const Json& changes) {
   Json config = small_config();
   config.update(changes);
   return build(config.dump());
@@ -125,10 +128,46 @@ TEST(Build, UsesTheDtypeThatIsAsked) {
 TEST(Build, KeepsTheConfig) {
   const std::string text = small_config().dump();
   const auto model = build(text);
-  EXPECT_EQ(model->config_json(), text);
-  EXPECT_EQ(model->vocab_size(), 40);
-  EXPECT_EQ(model->max_positions(), 32);
-  EXPECT_EQ(model->initializer_range(), 0.02);
+  const ConfiguredModel& configured = configured_model(*model, "a test");
+  EXPECT_EQ(configured.config_json(), text);
+  EXPECT_EQ(configured.initializer_range(), 0.02);
+  const LanguageModel& language = language_model(*model, "a test");
+  EXPECT_EQ(language.vocab_size(), 40);
+  EXPECT_EQ(language.max_positions(), 32);
+}
+
+TEST(BuilderOf, GivesTheBuilderOfAModelTypeOrNamesThoseThatThereAre) {
+  const auto model = builder_of("qwen3")(small_config().dump(), at::kFloat);
+  EXPECT_EQ(model->kind(), "Qwen3ForCausalLM");
+  try {
+    builder_of("gpt2");
+    ADD_FAILURE() << "was accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::kUnsupported);
+    EXPECT_THAT(error.message(), HasSubstr("\"gpt2\" is not supported; supported: llama, qwen2"));
+  }
+}
+
+// The code and text of what `ask` throws.
+template <typename Ask>
+std::string refusal_of(const Ask& ask) {
+  try {
+    ask();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::kUnsupported);
+    return error.message();
+  }
+  return "nothing";
+}
+
+TEST(Capabilities, AreRefusedByNameWhereAModuleLacksThem) {
+  const TinyBlock other(2, 3);
+  EXPECT_EQ(find_language_model(other), nullptr);
+  EXPECT_EQ(
+      refusal_of([&] { language_model(other, "generation"); }),
+      "generation: expected a causal language model, found TinyBlock, which has no vocabulary");
+  EXPECT_EQ(refusal_of([&] { configured_model(other, "path"); }),
+            "path: expected a model that a config.json describes, found TinyBlock, which has none");
 }
 
 TEST(Build, AcceptsAWindowOfAllPositions) {

@@ -8,6 +8,7 @@
 #include "core/ckpt/safetensors/safetensors_parameters.h"
 #include "core/ckpt/formats/open_checkpoint.h"
 #include "core/ckpt/state/state_source.h"
+#include "core/models/configured_model.h"
 #include "core/models/registry.h"
 #include "core/nn/seeded_init.h"
 #include "core/train/optim/optimizer.h"
@@ -57,7 +58,7 @@ std::vector<at::Tensor> micro_batch(const RunOptions& options, int rank, int ste
 }
 
 struct Decoder {
-  std::shared_ptr<models::CausalLM> model = models::build(kConfig);
+  std::shared_ptr<nn::Module> model = models::build(kConfig);
   UnitPtr root;
 
   Decoder(const WorldPtr& world, const RunOptions& options) {
@@ -69,7 +70,7 @@ struct Decoder {
     }
     root = fsdp::fully_shard_by_kind(model, hybrid_mesh(world, options.shards), policy,
                                      model->no_split_kinds());
-    nn::SeededInit init(17, model->initializer_range());
+    nn::SeededInit init(17, models::configured_model(*model, "a test").initializer_range());
     load_parameters(*root, init);
   }
 

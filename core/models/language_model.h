@@ -1,28 +1,19 @@
-// A decoder language model with the names and numerics of the transformers library.
+// What only causal language models have. A module handle may hold any module: whoever needs a
+// vocabulary asks for this capability.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
-#include <memory>
-#include <string>
-#include <vector>
 
 #include "core/nn/module.h"
-#include "core/nn/parameter_source.h"
 
 namespace fsdp2::models {
 
-class CausalLM : public nn::Module {
+class LanguageModel {
  public:
-  using nn::Module::Module;
+  virtual ~LanguageModel() = default;
 
   virtual int64_t vocab_size() const = 0;
   virtual int64_t max_positions() const = 0;
-  // Standard deviation of freshly initialised matrices.
-  virtual double initializer_range() const = 0;
-  // config.json as text, for saving the model back.
-  virtual const std::string& config_json() const = 0;
 
   // forward's inputs and output, B = batch, S = sequence, V = vocabulary (labels may also be None;
   // they are not shifted here: labels[b][s] is the token that should follow tokens[b][s]):
@@ -32,5 +23,10 @@ class CausalLM : public nn::Module {
   // Errors: kInvalidArgument for a token or label outside the vocabulary (position and value) or
   // a sequence longer than max_positions.
 };
+
+// The module as a LanguageModel, or null.
+const LanguageModel* find_language_model(const nn::Module& module);
+// Error: kUnsupported if it is none; purpose says what for, as "generation".
+const LanguageModel& language_model(const nn::Module& module, const char* purpose);
 
 }  // namespace fsdp2::models

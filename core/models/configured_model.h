@@ -1,0 +1,25 @@
+// What a model has because a config.json describes it. A module that was put together by other
+// means lacks it.
+#pragma once
+
+#include <string>
+
+#include "core/nn/module.h"
+
+namespace fsdp2::models {
+
+class ConfiguredModel {
+ public:
+  virtual ~ConfiguredModel() = default;
+
+  // config.json as text, for saving the model back.
+  virtual const std::string& config_json() const = 0;
+  // Standard deviation of freshly initialised matrices.
+  virtual double initializer_range() const = 0;
+};
+
+// The module as a ConfiguredModel. Error: kUnsupported if it is none; purpose says what for, as
+// "fsdp2_checkpoint_save_pretrained".
+const ConfiguredModel& configured_model(const nn::Module& module, const char* purpose);
+
+}  // namespace fsdp2::models
