@@ -1,10 +1,14 @@
 #include "core/models/decoder.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <utility>
 
 #include "core/base/error.h"
 #include "core/models/sparse_moe.h"
 #include "core/nn/head_loss.h"
+#include "core/nn/packed_sequences.h"
 
 namespace fsdp2::models {
 
@@ -66,6 +70,58 @@ std::shared_ptr<nn::Module> make_mlp(const DecoderConfig& config, int64_t layer,
                                          config.intermediate_size, config.mlp_bias, dtype);
 }
 
+// Undefined where the input is None or left out.
+at::Tensor tensor_at(const nn::Values& inputs, size_t position) {
+  const bool is_there = position < inputs.size() && inputs[position].isTensor();
+  return is_there ? inputs[position].toTensor() : at::Tensor();
+}
+
+// How a batch of tokens falls into sequences, for the layers. Undefined positions: 0 to S - 1. An
+// undefined mask: each row is one sequence.
+struct Sequences {
+  at::Tensor positions;
+  at::Tensor mask;
+};
+
+Sequences sequences_of(const at::Tensor& tokens, at::Tensor positions, at::Tensor mask) {
+  FSDP2_CHECK(
+      !positions.defined() ||
+          (positions.dim() >= 2 &&
+           positions.sizes().slice(static_cast<size_t>(positions.dim()) - 2) == tokens.sizes()),
+      Code::kInvalidArgument, "positions: expected one for each of the tokens [{}], got [{}]",
+      fmt::join(tokens.sizes(), ", "), fmt::join(positions.sizes(), ", "));
+  if (!mask.defined()) {
+    const bool may_restart = positions.defined() && positions.dim() == 2;
+    mask = may_restart ? nn::find_boundaries(positions) : at::Tensor();
+  } else if (mask.dim() == 1 && !positions.defined()) {
+    positions = nn::positions_in(nn::read_boundaries(mask, tokens.size(0), tokens.size(1)),
+                                 tokens.size(0), tokens.size(1));
+  } else if (mask.dim() == 2) {
+    FSDP2_CHECK(mask.sizes() == tokens.sizes(), Code::kInvalidArgument,
+                "mask: expected one number for each of the tokens [{}], got [{}]",
+                fmt::join(tokens.sizes(), ", "), fmt::join(mask.sizes(), ", "));
+    mask = nn::mask_of_padding(mask);
+  }
+  return {std::move(positions), std::move(mask)};
+}
+
+// The most tokens that count their positions from 0; none where the caller gives positions.
+int64_t longest_sequence(const at::Tensor& tokens, const at::Tensor& positions,
+                         const at::Tensor& mask) {
+  if (positions.defined()) {
+    return 0;
+  }
+  if (!mask.defined() || mask.dim() != 1) {
+    return tokens.size(1);
+  }
+  const auto boundaries = nn::read_boundaries(mask, tokens.size(0), tokens.size(1));
+  int64_t longest = 0;
+  for (size_t i = 0; i + 1 < boundaries.size(); ++i) {
+    longest = std::max(longest, boundaries[i + 1] - boundaries[i]);
+  }
+  return longest;
+}
+
 }  // namespace
 
 DecoderLayer::DecoderLayer(const DecoderConfig& config, int64_t index, at::ScalarType dtype)
@@ -79,8 +135,9 @@ DecoderLayer::DecoderLayer(const DecoderConfig& config, int64_t index, at::Scala
 }
 
 c10::IValue DecoderLayer::forward(nn::Values inputs) {
-  FSDP2_CHECK(inputs.size() == 3 && inputs[0].isTensor(), Code::kInvalidArgument,
-              "{}: expected hidden states, cos and sin, got {} inputs", kind(), inputs.size());
+  FSDP2_CHECK((inputs.size() == 3 || inputs.size() == 4) && inputs[0].isTensor(),
+              Code::kInvalidArgument, "{}: expected hidden states, cos and sin, got {} inputs",
+              kind(), inputs.size());
   // Sums are not taken in place: a module's output may be a view that carries a hook.
   const at::Tensor x = inputs[0].toTensor();
   inputs[0] = (*input_layernorm_)(x);
@@ -89,8 +146,7 @@ c10::IValue DecoderLayer::forward(nn::Values inputs) {
 }
 
 DecoderModel::DecoderModel(const DecoderConfig& config, at::ScalarType dtype)
-    : Module(config.kind("Model")),
-      rotary_(config.head_dim, config.rope_theta, config.rope_scaling) {
+    : Module(config.kind("Model")), rotary_(config.head_dim, config.rope) {
   embed_tokens_ = register_module(
       "embed_tokens",
       std::make_shared<nn::Embedding>(config.vocab_size, config.hidden_size, dtype));
@@ -103,13 +159,20 @@ DecoderModel::DecoderModel(const DecoderConfig& config, at::ScalarType dtype)
 }
 
 c10::IValue DecoderModel::forward(nn::Values inputs) {
-  FSDP2_CHECK(inputs.size() == 1 && inputs[0].isTensor(), Code::kInvalidArgument,
+  FSDP2_CHECK(!inputs.empty() && inputs.size() <= 3 && inputs[0].isTensor(), Code::kInvalidArgument,
               "{}: expected tokens, got {} inputs", kind(), inputs.size());
   const at::Tensor& tokens = inputs[0].toTensor();
+  const Sequences sequences = sequences_of(tokens, tensor_at(inputs, 1), tensor_at(inputs, 2));
   at::Tensor hidden = (*embed_tokens_)(tokens);
-  const auto [cos, sin] = rotary_.cos_sin(tokens.size(1), hidden);
+  const auto [cos, sin] = sequences.positions.defined()
+                              ? rotary_.cos_sin(sequences.positions, hidden)
+                              : rotary_.cos_sin(tokens.size(1), hidden);
   for (const auto& layer : layers_) {
-    hidden = (*layer)({hidden, cos, sin}).toTensor();
+    nn::Values layer_inputs{hidden, cos, sin};
+    if (sequences.mask.defined()) {
+      layer_inputs.emplace_back(sequences.mask);
+    }
+    hidden = (*layer)(std::move(layer_inputs)).toTensor();
   }
   return (*norm_)(hidden);
 }
@@ -135,22 +198,17 @@ DecoderForCausalLM::DecoderForCausalLM(const DecoderConfig& config, std::string 
                                                       /*has_bias=*/false, dtype));
 }
 
-c10::IValue DecoderForCausalLM::forward(nn::Values inputs) {
-  const bool has_labels = inputs.size() == 2 && inputs[1].isTensor();
-  const bool has_no_labels = inputs.size() == 1 || (inputs.size() == 2 && inputs[1].isNone());
-  FSDP2_CHECK((has_labels || has_no_labels) && inputs[0].isTensor(), Code::kInvalidArgument,
-              "{}: expected tokens, or tokens and labels, got {} inputs", kind(), inputs.size());
-  const at::Tensor& tokens = inputs[0].toTensor();
+void DecoderForCausalLM::check_tokens(const at::Tensor& tokens, const nn::Values& inputs) const {
   check_tokens_shape(tokens, "tokens");
-  FSDP2_CHECK(tokens.size(1) <= config_.max_positions, Code::kInvalidArgument,
-              "a sequence of {} tokens is longer than the {} positions of the model",
-              tokens.size(1), config_.max_positions);
+  const int64_t length = longest_sequence(tokens, tensor_at(inputs, 2), tensor_at(inputs, 3));
+  FSDP2_CHECK(length <= config_.max_positions, Code::kInvalidArgument,
+              "a sequence of {} tokens is longer than the {} positions of the model", length,
+              config_.max_positions);
   refuse_marked(tokens.lt(0).logical_or_(tokens.ge(config_.vocab_size)), tokens, "token",
                 config_.vocab_size);
-  if (!has_labels) {
-    return (*lm_head_)((*model_)(tokens));
-  }
-  const at::Tensor& labels = inputs[1].toTensor();
+}
+
+void DecoderForCausalLM::check_labels(const at::Tensor& labels, const at::Tensor& tokens) const {
   check_tokens_shape(labels, "labels");
   FSDP2_CHECK(labels.sizes() == tokens.sizes(), Code::kInvalidArgument,
               "labels: expected the shape of the tokens [{}, {}], got [{}, {}]", tokens.size(0),
@@ -159,7 +217,28 @@ c10::IValue DecoderForCausalLM::forward(nn::Values inputs) {
                     .logical_and_(labels.ne(kIgnoredLabel))
                     .logical_or_(labels.ge(config_.vocab_size)),
                 labels, "label", config_.vocab_size);
-  return (*lm_head_)({(*model_)(tokens), labels});
+}
+
+c10::IValue DecoderForCausalLM::forward(nn::Values inputs) {
+  const auto is_optional = [](const c10::IValue& input) {
+    return input.isTensor() || input.isNone();
+  };
+  FSDP2_CHECK(!inputs.empty() && inputs.size() <= 4 && inputs[0].isTensor() &&
+                  std::all_of(inputs.begin() + 1, inputs.end(), is_optional),
+              Code::kInvalidArgument, "{}: expected tokens, or tokens and labels, got {} inputs",
+              kind(), inputs.size());
+  const at::Tensor& tokens = inputs[0].toTensor();
+  check_tokens(tokens, inputs);
+  nn::Values model_inputs{tokens};
+  if (inputs.size() > 2) {
+    model_inputs.insert(model_inputs.end(), inputs.begin() + 2, inputs.end());
+  }
+  const at::Tensor labels = tensor_at(inputs, 1);
+  if (!labels.defined()) {
+    return (*lm_head_)((*model_)(std::move(model_inputs)).toTensor());
+  }
+  check_labels(labels, tokens);
+  return (*lm_head_)({(*model_)(std::move(model_inputs)), labels});
 }
 
 }  // namespace fsdp2::models

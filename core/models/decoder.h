@@ -24,16 +24,17 @@
 #include "core/models/language_model.h"
 #include "core/nn/attention.h"
 #include "core/nn/layers.h"
+#include "core/nn/rotary_embedding.h"
 
 namespace fsdp2::models {
 
-// (hidden [B,S,D], cos [S,E/2], sin [S,E/2]) -> hidden [B,S,D].
+// (hidden [B,S,D], and what nn::Attention takes besides) -> hidden [B,S,D].
 class DecoderLayer : public nn::Module {
  public:
   // index: from 0; some layers of a model may have experts.
   DecoderLayer(const DecoderConfig& config, int64_t index, at::ScalarType dtype);
 
-  nn::InputCount input_count() const override { return {3, 3}; }
+  nn::InputCount input_count() const override { return {3, 4}; }
 
  protected:
   c10::IValue forward(nn::Values inputs) override;
@@ -45,14 +46,15 @@ class DecoderLayer : public nn::Module {
   std::shared_ptr<nn::RMSNorm> post_attention_layernorm_;
 };
 
-// tokens [B,S] -> hidden [B,S,D], after the last norm.
+// (tokens [B,S], positions, mask) -> hidden [B,S,D], after the last norm. The last two may be None
+// or missing: see LanguageModel.
 class DecoderModel : public nn::Module {
  public:
   DecoderModel(const DecoderConfig& config, at::ScalarType dtype);
 
   const at::Tensor& embedding_weight() const { return embed_tokens_->weight(); }
 
-  nn::InputCount input_count() const override { return {1, 1}; }
+  nn::InputCount input_count() const override { return {1, 3}; }
 
  protected:
   c10::IValue forward(nn::Values inputs) override;
@@ -80,7 +82,7 @@ class DecoderForCausalLM : public nn::Module, public LanguageModel, public Confi
  public:
   DecoderForCausalLM(const DecoderConfig& config, std::string config_json, at::ScalarType dtype);
 
-  nn::InputCount input_count() const override { return {1, 2}; }
+  nn::InputCount input_count() const override { return {1, 4}; }
   int64_t vocab_size() const override { return config_.vocab_size; }
   int64_t max_positions() const override { return config_.max_positions; }
   double initializer_range() const override { return config_.initializer_range; }
@@ -93,6 +95,9 @@ class DecoderForCausalLM : public nn::Module, public LanguageModel, public Confi
   c10::IValue forward(nn::Values inputs) override;
 
  private:
+  void check_tokens(const at::Tensor& tokens, const nn::Values& inputs) const;
+  void check_labels(const at::Tensor& labels, const at::Tensor& tokens) const;
+
   DecoderConfig config_;
   std::string config_json_;
   std::shared_ptr<DecoderModel> model_;

@@ -1,6 +1,7 @@
 #include "core/models/decoder_config.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "core/base/error.h"
@@ -39,23 +40,36 @@ nn::Llama3Scaling read_llama3_scaling(const ConfigReader& rope) {
   return scaling;
 }
 
+// For positions of three axes; without them nothing changes.
+std::vector<int64_t> read_rope_sections(const ConfigReader& rope, int64_t head_dim) {
+  std::vector<int64_t> sections = rope.integers("mrope_section", kMaxHeadDim);
+  const int64_t sum = std::accumulate(sections.begin(), sections.end(), int64_t{0});
+  FSDP2_CHECK(
+      sections.empty() || sum == head_dim / 2, Code::kInvalidArgument,
+      "config.json: \"{}\" should be of {} frequencies in all, half the dim of a head, found "
+      "{}",
+      rope.path_of("mrope_section"), head_dim / 2, sum);
+  return sections;
+}
+
 // `rope_scaling` and `rope_theta`, or `rope_parameters` as newer versions of transformers write.
 void read_rope(const ConfigReader& config, DecoderConfig& decoder) {
   constexpr double kUsualTheta = 10000;
-  decoder.rope_theta = positive(config, "rope_theta", kUsualTheta);
+  decoder.rope.theta = positive(config, "rope_theta", kUsualTheta);
   const char* key = config.has("rope_parameters") ? "rope_parameters" : "rope_scaling";
   if (!config.has(key)) {
     return;
   }
   const ConfigReader rope = config.object(key);
-  decoder.rope_theta = positive(rope, "rope_theta", decoder.rope_theta);
+  decoder.rope.theta = positive(rope, "rope_theta", decoder.rope.theta);
   const std::string type = rope.text(rope.has("rope_type") ? "rope_type" : "type");
   if (type == "llama3") {
-    decoder.rope_scaling = read_llama3_scaling(rope);
+    decoder.rope.scaling = read_llama3_scaling(rope);
   } else {
     FSDP2_CHECK(type == "default", Code::kUnsupported,
                 "config.json: the rope type \"{}\" is not supported; supported: default, llama3",
                 type);
+    decoder.rope.sections = read_rope_sections(rope, decoder.head_dim);
   }
 }
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/models/config_reader.h"
-#include "core/nn/attention.h"
+#include "core/nn/rotary_embedding.h"
 
 namespace fsdp2::models {
 
@@ -33,8 +33,7 @@ struct DecoderConfig {
   int64_t head_dim = 0;
   int64_t max_positions = 0;
   double norm_eps = 1e-6;
-  double rope_theta = 10000;
-  std::optional<nn::Llama3Scaling> rope_scaling;
+  nn::RotaryOptions rope;
   bool qkv_bias = false;
   bool attention_output_bias = false;
   bool mlp_bias = false;

@@ -20,8 +20,15 @@ class LanguageModel {
   //   (tokens [B,S] int64)                       -> logits [B,S,V], in the dtype of the head
   //   (tokens [B,S] int64, labels [B,S] int64)   -> mean cross-entropy, fp32 scalar; label -100 is
   //                                                 left out. All logits are never held at once.
-  // Errors: kInvalidArgument for a token or label outside the vocabulary (position and value) or
-  // a sequence longer than max_positions.
+  // Two more inputs may follow (labels, positions and mask may each be None):
+  //   positions, integers [B,S], or [3,B,S] where the model has sections for three axes: those of
+  //   the rotary embedding, instead of 0 to S - 1.
+  //   mask, what attention sees besides what comes later: integers [n + 1] on the CPU, the
+  //   boundaries of sequences packed into the rows (packed_sequences.h); [B,S], 0 for padding; or
+  //   [B, H or 1, S, S], all that is seen. Without a mask, positions [B,S] that do not go on by one
+  //   begin a sequence. Sequences without positions count from 0 each.
+  // Errors: kInvalidArgument for a token or label outside the vocabulary (position and value),
+  // inputs that do not fit each other, or a sequence without positions longer than max_positions.
 };
 
 // The module as a LanguageModel, or null.

@@ -218,5 +218,112 @@ TEST_F(CausalLMInputs, WrongShapesAndTypesAreRefused) {
   expect_refused({}, {"expected tokens"});
 }
 
+class SequenceInputs : public CausalLMInputs {
+ protected:
+  SequenceInputs() {
+    tokens_ = at::arange(16).mul(7).remainder(40).view({2, 8});
+    labels_ = tokens_.roll(-1, 1);
+  }
+
+  at::Tensor logits(const at::Tensor& tokens, const c10::IValue& positions = {},
+                    const c10::IValue& mask = {}) {
+    const c10::NoGradGuard no_grad;
+    return (*model_)({tokens, c10::IValue(), positions, mask}).toTensor();
+  }
+  // Those of columns [begin, end) of row 0 as a batch of their own.
+  at::Tensor logits_alone(int64_t begin, int64_t end) {
+    return logits(tokens_.slice(0, 0, 1).slice(1, begin, end).contiguous());
+  }
+
+  const at::Tensor boundaries_ = at::tensor({0, 3, 8, 16}, at::kLong);
+  const at::Tensor restarting_ =
+      at::tensor({0, 1, 2, 0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 5, 6, 7}, at::kLong).view({2, 8});
+};
+
+TEST_F(SequenceInputs, PositionsInOrderChangeNoBit) {
+  const at::Tensor positions = at::arange(8).expand({2, 8});
+  const at::Tensor loss = (*model_)({tokens_, labels_}).toTensor();
+  EXPECT_TRUE((*model_)({tokens_, labels_, positions}).toTensor().equal(loss));
+  EXPECT_TRUE((*model_)({tokens_, labels_, c10::IValue(), c10::IValue()}).toTensor().equal(loss));
+}
+
+TEST_F(SequenceInputs, PackedSequencesEqualEachOfThemAlone) {
+  const at::Tensor packed = logits(tokens_, {}, boundaries_);
+  EXPECT_LE(max_difference(packed.slice(0, 0, 1).slice(1, 0, 3), logits_alone(0, 3)), 1e-6);
+  EXPECT_LE(max_difference(packed.slice(0, 0, 1).slice(1, 3, 8), logits_alone(3, 8)), 1e-6);
+  // Positions that begin anew say the same, as in transformers.
+  EXPECT_TRUE(logits(tokens_, restarting_).equal(packed));
+  EXPECT_TRUE(logits(tokens_, restarting_, boundaries_).equal(packed));
+}
+
+TEST_F(SequenceInputs, PackedSequencesHaveTheGradientsOfEachAlone) {
+  const auto gradients_of = [&](const std::vector<nn::Values>& batches) {
+    for (const nn::Values& batch : batches) {
+      const auto count = static_cast<double>(batch[0].toTensor().numel());
+      (*model_)(batch).toTensor().mul(count / 8).backward();
+    }
+    std::vector<at::Tensor> gradients;
+    for (const auto& parameter : nn::named_unique_parameters(*model_)) {
+      gradients.push_back(take_gradient(parameter.tensor));
+    }
+    return gradients;
+  };
+  const at::Tensor tokens = tokens_.slice(0, 0, 1);
+  const at::Tensor labels = labels_.slice(0, 0, 1);
+  const auto packed =
+      gradients_of({{tokens, labels, c10::IValue(), at::tensor({0, 3, 8}, at::kLong)}});
+  const auto alone = gradients_of({{tokens.slice(1, 0, 3), labels.slice(1, 0, 3)},
+                                   {tokens.slice(1, 3, 8), labels.slice(1, 3, 8)}});
+  for (size_t i = 0; i < packed.size(); ++i) {
+    EXPECT_LE(max_difference(packed[i], alone[i]), 1e-6) << i;
+  }
+}
+
+TEST_F(SequenceInputs, PaddingInFrontChangesNothingBehindIt) {
+  const at::Tensor mask = at::ones({2, 8}, at::kLong);
+  mask[0].slice(0, 0, 3).fill_(0);
+  const at::Tensor positions = at::arange(8).expand({2, 8}).contiguous();
+  positions[0].sub_(3).clamp_min_(0);
+  const at::Tensor padded = logits(tokens_, positions, mask);
+  EXPECT_LE(max_difference(padded.slice(0, 0, 1).slice(1, 3, 8), logits_alone(3, 8)), 1e-6);
+  EXPECT_LE(max_difference(padded[1], logits(tokens_)[1]), 1e-6);
+  EXPECT_TRUE(padded.isfinite().all().item<bool>());
+}
+
+TEST_F(SequenceInputs, PackedSequencesMayBeLongerInAllThanThePositions) {
+  const at::Tensor row = tokens_.view({1, 16});
+  EXPECT_NO_THROW(logits(row, {}, at::tensor({0, 8, 16}, at::kLong)));
+  expect_refused({row, c10::IValue(), c10::IValue(), at::tensor({0, 9, 16}, at::kLong)},
+                 {"9 tokens", "8 positions"});
+}
+
+TEST_F(SequenceInputs, ThatDoNotFitTheTokensAreRefused) {
+  const c10::IValue none;
+  expect_refused({tokens_, none, at::zeros({2, 7}, at::kLong)}, {"positions", "[2, 8]", "[2, 7]"});
+  expect_refused({tokens_, none, at::zeros({3, 2, 8}, at::kLong)}, {"sections"});
+  expect_refused({tokens_, none, none, at::ones({2, 7}, at::kLong)}, {"mask", "[2, 8]", "[2, 7]"});
+  expect_refused({tokens_, none, none, at::tensor({0, 8}, at::kLong)}, {"0 to 16"});
+  expect_refused({tokens_, none, none, none, none}, {"5 inputs"});
+}
+
+TEST(RopeSections, TakeThreePositionsOfEachToken) {
+  const auto model = build(R"({
+    "model_type": "llama", "vocab_size": 40, "hidden_size": 32, "intermediate_size": 24,
+    "num_hidden_layers": 1, "num_attention_heads": 4, "max_position_embeddings": 8,
+    "rope_scaling": {"type": "default", "mrope_section": [2, 1, 1]}
+  })");
+  nn::SeededInit source(1, 0.3);
+  nn::materialize(*model, source);
+  const c10::NoGradGuard no_grad;
+  const at::Tensor tokens = at::arange(8).view({1, 8});
+  const at::Tensor text = at::arange(8).expand({3, 1, 8});
+  const c10::IValue none;
+  const at::Tensor expected = (*model)(tokens);
+  EXPECT_TRUE((*model)({tokens, none, text}).toTensor().equal(expected));
+  const at::Tensor image = text.clone();
+  image[2].fill_(0);
+  EXPECT_GT(max_difference((*model)({tokens, none, image}).toTensor(), expected), 1e-4);
+}
+
 }  // namespace
 }  // namespace fsdp2::models

@@ -2,74 +2,17 @@
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "core/base/error.h"
+#include "core/nn/rotary_embedding.h"
 #include "core/nn/seeded_init.h"
 #include "tests/core/nn/closeness.h"
+#include "tests/core/nn/rotations.h"
 
 namespace fsdp2::nn {
 namespace {
-
-// q * cos + rotate_half(q) * sin with full-width cos and sin, as transformers writes it. x
-// [B,S,H,E].
-at::Tensor plain_rotation(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
-  const int64_t half = x.size(-1) / 2;
-  const at::Tensor rotated_half = at::cat({-x.slice(-1, half), x.slice(-1, 0, half)}, -1);
-  return x * at::cat({cos, cos}, -1).unsqueeze(1) +
-         rotated_half * at::cat({sin, sin}, -1).unsqueeze(1);
-}
-
-TEST(Rotation, AgreesWithPlainOperatorsIncludingGradients) {
-  for (const auto& [dtype, tolerance] :
-       {std::pair(at::kFloat, 1e-6), std::pair(at::kBFloat16, 1e-2), std::pair(at::kHalf, 2e-3),
-        std::pair(at::kDouble, 1e-12)}) {  // fp64 takes the way of devices without fused loops
-    const at::Tensor x = random_leaf({2, 7, 3, 20}, 1, dtype);
-    const auto [cos, sin] = RotaryEmbedding(20, 10000).cos_sin(7, x);
-    const at::Tensor wide = in_double(x);
-    const at::Tensor expected = plain_rotation(wide, cos.to(at::kDouble), sin.to(at::kDouble));
-    const at::Tensor actual = rotate(x, cos, sin);
-    EXPECT_LE(relative_difference(actual, expected), tolerance);
-    const at::Tensor dy = random_leaf(actual.sizes(), 3, dtype).detach();
-    actual.backward(dy);
-    expected.backward(dy.to(at::kDouble));
-    EXPECT_LE(relative_difference(x.grad(), wide.grad()), tolerance);
-  }
-}
-
-TEST(Rotation, OfANonContiguousInputIsRight) {
-  const at::Tensor x = random_leaf({2, 3, 7, 20}, 1);
-  const auto [cos, sin] = RotaryEmbedding(20, 10000).cos_sin(7, x);
-  EXPECT_LE(max_difference(rotate(x.transpose(1, 2), cos, sin),
-                           plain_rotation(x.transpose(1, 2), cos, sin)),
-            1e-6);
-}
-
-TEST(RotaryEmbedding, AnglesArePositionTimesInverseFrequency) {
-  const auto [cos, sin] = RotaryEmbedding(8, 10000).cos_sin(100, at::ones({1}));
-  EXPECT_EQ(cos.sizes(), at::IntArrayRef({100, 4}));
-  for (int64_t i = 0; i < 4; ++i) {
-    const double angle = 99 * std::pow(10000.0, -2.0 * static_cast<double>(i) / 8);
-    EXPECT_NEAR(cos[99][i].item<double>(), std::cos(angle), 1e-5);
-    EXPECT_NEAR(sin[99][i].item<double>(), std::sin(angle), 1e-5);
-  }
-}
-
-TEST(RotaryEmbedding, Llama3ScalingStretchesLongWavelengthsOnly) {
-  Llama3Scaling scaling;
-  scaling.factor = 8;
-  const at::Tensor like = at::ones({1});
-  // Angles at position 1 are the inverse frequencies; small enough that sin is nearly the angle.
-  const at::Tensor plain = RotaryEmbedding(128, 500000).cos_sin(2, like).second[1].asin();
-  const at::Tensor scaled = RotaryEmbedding(128, 500000, scaling).cos_sin(2, like).second[1].asin();
-  EXPECT_NEAR((scaled[10] / plain[10]).item<double>(), 1, 1e-5);
-  EXPECT_NEAR((scaled[60] / plain[60]).item<double>(), 1.0 / 8, 1e-4);
-  // Between: transformers' formula for entry 32, whose wavelength is 2 pi 500000^(1/2) = 4443.
-  const double share = (8192 / (2 * M_PI * std::sqrt(500000.0)) - 1) / 3;
-  EXPECT_NEAR((scaled[32] / plain[32]).item<double>(), (1 - share) / 8 + share, 1e-3);
-}
-
-TEST(RotaryEmbedding, RefusesAnOddDim) { EXPECT_THROW(RotaryEmbedding(7, 10000), Error); }
 
 AttentionConfig small_config() {
   AttentionConfig config;
@@ -84,7 +27,8 @@ AttentionConfig small_config() {
 
 // The same attention out of plain operators in the parameters' own dtype.
 at::Tensor plain_attention(const AttentionConfig& config, Attention& module, const at::Tensor& x,
-                           const at::Tensor& cos, const at::Tensor& sin) {
+                           const at::Tensor& cos, const at::Tensor& sin,
+                           const at::Tensor& mask = {}) {
   const auto parameters = module.named_parameters();
   const auto project = [&](const std::string& name, const at::Tensor& in) {
     const at::Tensor* bias = parameters.find(name + ".bias");
@@ -108,9 +52,11 @@ at::Tensor plain_attention(const AttentionConfig& config, Attention& module, con
   const at::Tensor v = heads("v_proj", config.kv_heads).transpose(1, 2).repeat_interleave(times, 1);
   const at::Tensor scores =
       at::matmul(q, k.transpose(-1, -2)) / std::sqrt(static_cast<double>(config.head_dim));
-  const at::Tensor future =
-      at::ones({x.size(1), x.size(1)}, at::TensorOptions().dtype(at::kBool)).triu(1);
-  const at::Tensor mixed = at::matmul(at::softmax(scores.masked_fill(future, -INFINITY), -1), v);
+  const at::Tensor unseen =
+      mask.defined()
+          ? mask.logical_not()
+          : at::ones({x.size(1), x.size(1)}, at::TensorOptions().dtype(at::kBool)).triu(1);
+  const at::Tensor mixed = at::matmul(at::softmax(scores.masked_fill(unseen, -INFINITY), -1), v);
   return project("o_proj", mixed.transpose(1, 2).reshape(
                                {x.size(0), x.size(1), config.heads * config.head_dim}));
 }
@@ -178,6 +124,93 @@ TEST(Attention, NeverLooksAhead) {
   const at::Tensor after = attention(Values{x, cos, sin}).toTensor();
   EXPECT_LE(max_difference(after.narrow(1, 0, 5), before.narrow(1, 0, 5)), 1e-6);
   EXPECT_GT(max_difference(after.select(1, 5), before.select(1, 5)), 1e-3);
+}
+
+// An attention with values, and inputs for it.
+class AttentionInputs : public ::testing::Test {
+ protected:
+  AttentionInputs() {
+    SeededInit source(5, 0.3);
+    materialize(attention_, source);
+  }
+
+  at::Tensor run(const at::Tensor& x, const at::Tensor& seen = {}) {
+    const auto [cos, sin] = RotaryEmbedding(8, 10000).cos_sin(x.size(1), x);
+    Values inputs{x, cos, sin};
+    if (seen.defined()) {
+      inputs.emplace_back(seen);
+    }
+    return attention_(std::move(inputs)).toTensor();
+  }
+
+  void expect_refused(const at::Tensor& seen, const std::string& part) {
+    try {
+      run(x_, seen);
+      ADD_FAILURE() << "was accepted";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::kInvalidArgument);
+      EXPECT_THAT(error.message(), ::testing::HasSubstr(part));
+    }
+  }
+
+  Attention attention_{small_config(), at::kFloat};
+  at::Tensor x_ = random_leaf({2, 9, 32}, 1);
+};
+
+TEST_F(AttentionInputs, AMaskSaysWhatIsSeenIncludingGradients) {
+  // Every position sees itself, position 0 and every third one.
+  const at::Tensor index = at::arange(9);
+  const at::Tensor apart = index.unsqueeze(1).sub(index).remainder(3).eq(0);
+  const at::Tensor mask = apart.logical_or(index.eq(0)).expand({2, 1, 9, 9});
+  const at::Tensor dy = random_leaf({2, 9, 32}, 3).detach();
+  const at::Tensor actual = run(x_, mask);
+  actual.backward(dy);
+  const at::Tensor dx = take_gradient(x_);
+  const auto [cos, sin] = RotaryEmbedding(8, 10000).cos_sin(9, x_);
+  const at::Tensor expected = plain_attention(small_config(), attention_, x_, cos, sin, mask);
+  expected.backward(dy);
+  EXPECT_LE(relative_difference(actual, expected), 3e-6);
+  EXPECT_LE(relative_difference(dx, x_.grad()), 5e-6);
+  // The same as numbers that are added to the scores.
+  const at::Tensor added = at::zeros({2, 1, 9, 9}).masked_fill(mask.logical_not(), -INFINITY);
+  EXPECT_LE(relative_difference(run(x_, added), expected), 3e-6);
+}
+
+TEST_F(AttentionInputs, NoneForWhatIsSeenIsCausal) {
+  const auto [cos, sin] = RotaryEmbedding(8, 10000).cos_sin(9, x_);
+  EXPECT_TRUE(attention_(Values{x_, cos, sin, c10::IValue()}).toTensor().equal(run(x_)));
+}
+
+TEST_F(AttentionInputs, PackedSequencesEqualEachOfThemAlone) {
+  const at::Tensor dy = random_leaf({2, 9, 32}, 3).detach();
+  const auto [cos, sin] = RotaryEmbedding(8, 10000).cos_sin(9, x_);
+  for (const auto type : {at::kInt, at::kLong}) {
+    const at::Tensor boundaries = at::tensor({0, 4, 9, 18}, type);
+    const at::Tensor packed = run(x_, boundaries);
+    packed.backward(dy);
+    const at::Tensor dx = take_gradient(x_);
+    for (const auto& [row, begin, end] : {std::tuple(0, 0, 4), {0, 4, 9}, {1, 0, 9}}) {
+      const at::Tensor alone = x_.detach()[row].slice(0, begin, end).unsqueeze(0).clone();
+      alone.set_requires_grad(true);
+      const at::Tensor out = attention_(Values{alone, cos.slice(0, begin, end).contiguous(),
+                                               sin.slice(0, begin, end).contiguous()})
+                                 .toTensor();
+      out.backward(dy[row].slice(0, begin, end).unsqueeze(0));
+      EXPECT_LE(relative_difference(packed[row].slice(0, begin, end), out[0]), 3e-6);
+      EXPECT_LE(relative_difference(dx[row].slice(0, begin, end), alone.grad()[0]), 5e-6);
+    }
+  }
+}
+
+TEST_F(AttentionInputs, MasksAndBoundariesThatDoNotFitAreRefused) {
+  expect_refused(at::ones({2, 1, 9, 8}), "[2, 6 or 1, 9, 9]");
+  expect_refused(at::ones({9, 9}), "mask of booleans");
+  expect_refused(at::ones({2, 1, 9, 9}, at::kInt), "Int [2, 1, 9, 9]");
+  expect_refused(at::tensor({0, 9, 17}, at::kLong), "expected 0 to 18 (2 rows of 9 tokens)");
+  expect_refused(at::tensor({0, 9, 9, 18}, at::kLong), "got 9 after 9");
+  expect_refused(at::tensor({0, 12, 18}, at::kLong), "one from 0 to 12");
+  expect_refused(at::tensor({18}, at::kLong), "1 numbers");
+  expect_refused(at::zeros({3}), "expected integers of one dim");
 }
 
 }  // namespace

@@ -1,0 +1,162 @@
+#include "core/nn/rotary_embedding.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/cos.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/outer.h>
+#include <ATen/ops/pow.h>
+#include <ATen/ops/sin.h>
+#include <ATen/ops/where.h>
+#include <c10/core/GradMode.h>
+#include <fmt/ranges.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <numeric>
+
+#include "core/base/error.h"
+#include "core/nn/kernels/cpu_kernels.h"
+#include "core/nn/layers.h"
+
+namespace fsdp2::nn {
+
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+constexpr double kTwoPi = 6.283185307179586;
+constexpr int64_t kAxes = 3;
+
+at::Tensor stretch(const at::Tensor& frequency, const Llama3Scaling& scaling) {
+  const auto context = static_cast<double>(scaling.original_max_positions);
+  const at::Tensor wavelength = frequency.reciprocal() * kTwoPi;
+  const at::Tensor stretched = frequency / scaling.factor;
+  const at::Tensor share = (wavelength.reciprocal() * context - scaling.low_frequency_factor) /
+                           (scaling.high_frequency_factor - scaling.low_frequency_factor);
+  const at::Tensor between = (1 - share) * stretched + share * frequency;
+  return at::where(
+      wavelength > context / scaling.low_frequency_factor, stretched,
+      at::where(wavelength < context / scaling.high_frequency_factor, frequency, between));
+}
+
+at::Tensor rotated(const at::Tensor& x_in, const at::Tensor& cos, const at::Tensor& sin,
+                   bool inverse) {
+  const at::Tensor x = x_in.contiguous();
+  at::Tensor y = at::empty_like(x);
+  if (cpu_kernels::supports(x)) {
+    cpu_kernels::rotate(x, cos.to(at::kFloat).contiguous(), sin.to(at::kFloat).contiguous(),
+                        inverse, y);
+    return y;
+  }
+  const int64_t half = x.size(-1) / 2;
+  const at::Tensor c = cos.unsqueeze(1);  // [S,1,E/2]
+  const at::Tensor s = sin.unsqueeze(1);
+  const auto first = x.narrow(-1, 0, half);
+  const auto second = x.narrow(-1, half, half);
+  auto first_out = y.narrow(-1, 0, half);
+  auto second_out = y.narrow(-1, half, half);
+  at::mul_out(first_out, first, c).addcmul_(second, s, inverse ? 1 : -1);
+  at::mul_out(second_out, second, c).addcmul_(first, s, inverse ? -1 : 1);
+  return y;
+}
+
+// The gradient of a rotation is the rotation back, so nothing of x is saved.
+struct Rotation : torch::autograd::Function<Rotation> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& cos,
+                            const at::Tensor& sin) {
+    context->save_for_backward({cos, sin});
+    return rotated(x, cos, sin, /*inverse=*/false);
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    refuse_second_derivatives("the rotary embedding");
+    const auto saved = context->get_saved_variables();
+    return {rotated(gradients[0], saved[0], saved[1], /*inverse=*/true), at::Tensor(),
+            at::Tensor()};
+  }
+};
+
+RotaryEmbedding::Angles cos_sin_of(const at::Tensor& angle, const at::Tensor& like) {
+  return {at::cos(angle).to(like.scalar_type()), at::sin(angle).to(like.scalar_type())};
+}
+
+// angle [3,B,S,E/2] -> [B,S,E/2]: each section of the frequencies from the axis that it follows.
+at::Tensor take_axis_of_each_section(const at::Tensor& angle,
+                                     const std::vector<int64_t>& sections) {
+  std::vector<at::Tensor> parts = angle.split_with_sizes(sections, -1);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    parts[i] = parts[i].select(0, static_cast<int64_t>(i) % kAxes);
+  }
+  return at::cat(parts, -1);
+}
+
+}  // namespace
+
+RotaryEmbedding::RotaryEmbedding(int64_t head_dim, RotaryOptions options)
+    : sections_(std::move(options.sections)) {
+  FSDP2_CHECK(head_dim > 0 && head_dim % 2 == 0, Code::kInvalidArgument,
+              "rotary embedding: expected an even dim of a head, got {}", head_dim);
+  FSDP2_CHECK(sections_.empty() ||
+                  std::accumulate(sections_.begin(), sections_.end(), int64_t{0}) == head_dim / 2,
+              Code::kInvalidArgument,
+              "rotary embedding: expected sections of {} frequencies in all, got {}", head_dim / 2,
+              fmt::join(sections_, " + "));
+  const at::Tensor exponent =
+      at::arange(0, head_dim, 2, at::TensorOptions().dtype(at::kFloat)) / head_dim;
+  inverse_frequency_ = at::pow(options.theta, exponent).reciprocal();
+  if (options.scaling.has_value()) {
+    inverse_frequency_ = stretch(inverse_frequency_, *options.scaling);
+  }
+}
+
+RotaryEmbedding::RotaryEmbedding(int64_t head_dim, double theta,
+                                 std::optional<Llama3Scaling> scaling)
+    : RotaryEmbedding(head_dim, RotaryOptions{theta, scaling, {}}) {}
+
+RotaryEmbedding::Angles RotaryEmbedding::cos_sin(int64_t length, const at::Tensor& like) {
+  const c10::AutoGradMode no_grad(false);
+  inverse_frequency_ = inverse_frequency_.to(like.device());
+  const at::Tensor positions =
+      at::arange(length, at::TensorOptions().dtype(at::kFloat).device(like.device()));
+  return cos_sin_of(at::outer(positions, inverse_frequency_), like);
+}
+
+RotaryEmbedding::Angles RotaryEmbedding::cos_sin(const at::Tensor& positions,
+                                                 const at::Tensor& like) {
+  const bool has_axes = positions.dim() == 3;
+  FSDP2_CHECK(at::isIntegralType(positions.scalar_type(), /*includeBool=*/false) &&
+                  (positions.dim() == 2 || (has_axes && positions.size(0) == kAxes)),
+              Code::kInvalidArgument,
+              "positions: expected integers [batch, sequence] or [3, batch, sequence], got {} [{}]",
+              c10::toString(positions.scalar_type()), fmt::join(positions.sizes(), ", "));
+  FSDP2_CHECK(
+      !has_axes || !sections_.empty(), Code::kInvalidArgument,
+      "positions: expected [batch, sequence], got three axes for a rotary embedding without "
+      "sections (\"mrope_section\")");
+  const c10::AutoGradMode no_grad(false);
+  inverse_frequency_ = inverse_frequency_.to(like.device());
+  const at::Tensor wide = positions.to(like.device(), at::kFloat);
+  const at::Tensor angle = wide.unsqueeze(-1) * inverse_frequency_;
+  return cos_sin_of(has_axes ? take_axis_of_each_section(angle, sections_) : angle, like);
+}
+
+at::Tensor rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
+  const bool by_row = cos.dim() == 3;  // each row of the batch has angles of its own
+  FSDP2_CHECK(
+      x.dim() == 4 && (by_row ? cos.size(0) == x.size(0) : cos.dim() == 2) &&
+          cos.size(-2) == x.size(1) && 2 * cos.size(-1) == x.size(3) && sin.sizes() == cos.sizes(),
+      Code::kInvalidArgument,
+      "rotate: expected x [B,S,H,E] with cos and sin [S,E/2] or [B,S,E/2], got {} dims of x "
+      "and {} angles",
+      x.dim(), cos.numel());
+  if (!by_row) {
+    return Rotation::apply(x, cos, sin);
+  }
+  const int64_t tokens = x.size(0) * x.size(1);
+  const at::Tensor one_row = x.reshape({1, tokens, x.size(2), x.size(3)});
+  return Rotation::apply(one_row, cos.flatten(0, 1), sin.flatten(0, 1)).view(x.sizes());
+}
+
+}  // namespace fsdp2::nn

@@ -1,0 +1,57 @@
+// Rotary position embedding, with the numerics of the transformers library.
+//
+// Shapes: B batch, S sequence, H heads, E dim of a head.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace fsdp2::nn {
+
+// Rope type "llama3": wavelengths beyond the trained context are stretched by `factor`, those well
+// within it are kept, with a smooth passage between.
+struct Llama3Scaling {
+  double factor = 1;
+  double low_frequency_factor = 1;
+  double high_frequency_factor = 4;
+  int64_t original_max_positions = 8192;
+};
+
+struct RotaryOptions {
+  double theta = 10000;
+  std::optional<Llama3Scaling> scaling;
+  // For positions of three axes (time, height, width), `mrope_section` of config.json: so many
+  // frequencies in turn follow the first axis, the second, the third, the first again, ... Their
+  // sum is E/2. Empty: positions have one axis.
+  std::vector<int64_t> sections;
+};
+
+// The angles of each position. No parameters, and no module: nothing of it is saved or sharded.
+class RotaryEmbedding {
+ public:
+  using Angles = std::pair<at::Tensor, at::Tensor>;  // cos and sin
+
+  RotaryEmbedding(int64_t head_dim, RotaryOptions options);
+  RotaryEmbedding(int64_t head_dim, double theta, std::optional<Llama3Scaling> scaling = {});
+
+  // cos and sin [S, E/2] of positions 0 .. S-1, computed in fp32 and cast to like's dtype, on its
+  // device.
+  Angles cos_sin(int64_t length, const at::Tensor& like);
+  // Those of positions [B,S], or [3,B,S] with sections, integers on any device: [B,S,E/2]. Error:
+  // kInvalidArgument for others.
+  Angles cos_sin(const at::Tensor& positions, const at::Tensor& like);
+
+ private:
+  at::Tensor inverse_frequency_;  // [E/2] fp32, on the device that asked last
+  std::vector<int64_t> sections_;
+};
+
+// Rotates the halves of each head of x [B,S,H,E] by the angles of cos and sin: [S, E/2], the same
+// for each of the batch, or [B, S, E/2].
+at::Tensor rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin);
+
+}  // namespace fsdp2::nn
