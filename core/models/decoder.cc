@@ -219,6 +219,11 @@ void DecoderForCausalLM::check_labels(const at::Tensor& labels, const at::Tensor
                 labels, "label", config_.vocab_size);
 }
 
+int64_t DecoderForCausalLM::counted_labels(const nn::Values& inputs) const {
+  const at::Tensor labels = tensor_at(inputs, 1);
+  return labels.defined() ? labels.ne(kIgnoredLabel).sum().item<int64_t>() : 0;
+}
+
 c10::IValue DecoderForCausalLM::forward(nn::Values inputs) {
   const auto is_optional = [](const c10::IValue& input) {
     return input.isTensor() || input.isNone();

@@ -25,6 +25,7 @@
 #include "core/nn/attention.h"
 #include "core/nn/layers.h"
 #include "core/nn/rotary_embedding.h"
+#include "core/nn/token_loss.h"
 
 namespace fsdp2::models {
 
@@ -78,11 +79,15 @@ class LanguageHead : public nn::Linear {
   c10::IValue forward(nn::Values inputs) override;
 };
 
-class DecoderForCausalLM : public nn::Module, public LanguageModel, public ConfiguredModel {
+class DecoderForCausalLM : public nn::Module,
+                           public nn::TokenLoss,
+                           public LanguageModel,
+                           public ConfiguredModel {
  public:
   DecoderForCausalLM(const DecoderConfig& config, std::string config_json, at::ScalarType dtype);
 
   nn::InputCount input_count() const override { return {1, 4}; }
+  int64_t counted_labels(const nn::Values& inputs) const override;
   int64_t vocab_size() const override { return config_.vocab_size; }
   int64_t max_positions() const override { return config_.max_positions; }
   double initializer_range() const override { return config_.initializer_range; }

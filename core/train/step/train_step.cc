@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/nn/token_loss.h"
 #include "core/nn/value_map.h"
 #include "core/train/optim/grad_norm.h"
 
@@ -29,6 +30,24 @@ at::Tensor scalar_loss(const c10::IValue& output) {
               output.isTensor() ? fmt::format("a tensor of {} elements", output.toTensor().numel())
                                 : output.tagKind());
   return output.toTensor();
+}
+
+std::vector<nn::Values> values_of_each(const std::vector<std::vector<at::Tensor>>& batch) {
+  std::vector<nn::Values> values;
+  values.reserve(batch.size());
+  for (const std::vector<at::Tensor>& inputs : batch) {
+    values.push_back(nn::values_of(inputs));
+  }
+  return values;
+}
+
+// Tokens, where the first inputs are such.
+int64_t n_first_elements(const std::vector<std::vector<at::Tensor>>& batch) {
+  int64_t count = 0;
+  for (const std::vector<at::Tensor>& inputs : batch) {
+    count += inputs.empty() || !inputs.front().defined() ? 0 : inputs.front().numel();
+  }
+  return count;
 }
 
 // Leaves the gradients of some micro batches unreduced; what the caller has set comes back with
@@ -73,6 +92,14 @@ TrainStep::TrainStep(std::shared_ptr<nn::Module> module, std::shared_ptr<Optimiz
   FSDP2_CHECK(options_.accumulate >= 1, Code::kInvalidArgument,
               "accumulate: expected at least 1 micro batch, got {}", options_.accumulate);
   clip_divisor(0.0, options_.max_grad_norm);
+  if (options_.loss_mean == LossMean::kTokens) {
+    nn::token_loss(*module_, "loss mean over tokens");
+    const Mesh& mesh = optimizer_->root().mesh();
+    FSDP2_CHECK(
+        mesh.n_ranks() == mesh.world().size(), Code::kUnsupported,
+        "loss mean over tokens: expected a mesh of all {} ranks of the job, found one of {}",
+        mesh.world().size(), mesh.n_ranks());
+  }
 }
 
 void TrainStep::set_position(int64_t next_step) {
@@ -80,7 +107,37 @@ void TrainStep::set_position(int64_t next_step) {
   next_step_ = next_step;
 }
 
-double TrainStep::forward_backward(const std::vector<std::vector<at::Tensor>>& batch) {
+LabelCounts TrainStep::count_labels(const std::vector<nn::Values>& batch) {
+  const nn::TokenLoss& module = nn::token_loss(*module_, "loss mean over tokens");
+  LabelCounts labels;
+  double here = 0.0;
+  for (const nn::Values& inputs : batch) {
+    labels.here.push_back(module.counted_labels(inputs));
+    here += static_cast<double>(labels.here.back());
+  }
+  // Before the first backward, so that its gradients already have the size of the mean's.
+  const at::Tensor total = at::tensor({here}, at::kDouble);
+  optimizer_->root().mesh().world().control().all_reduce(total, ReduceOp::kSum).wait();
+  labels.total = static_cast<int64_t>(total.item<double>());
+  return labels;
+}
+
+at::Tensor TrainStep::share_of_mean(const at::Tensor& loss, const LabelCounts& labels,
+                                    size_t micro) const {
+  if (options_.loss_mean == LossMean::kMicroBatches) {
+    return options_.accumulate == 1 ? loss : loss / static_cast<double>(options_.accumulate);
+  }
+  if (labels.total == 0) {
+    return loss * 0.0;
+  }
+  // The mean over ranks takes the factor `ranks` away again.
+  const auto ranks = static_cast<double>(optimizer_->root().mesh().n_ranks());
+  return loss *
+         (static_cast<double>(labels.here[micro]) * ranks / static_cast<double>(labels.total));
+}
+
+double TrainStep::forward_backward(const std::vector<nn::Values>& batch,
+                                   const LabelCounts& labels) {
   double loss_sum = 0.0;
   std::optional<HeldReductions> held;
   if (options_.accumulate_last && batch.size() > 1) {
@@ -90,11 +147,15 @@ double TrainStep::forward_backward(const std::vector<std::vector<at::Tensor>>& b
     if (held && micro + 1 == batch.size()) {
       held->release();
     }
-    const at::Tensor loss = scalar_loss((*module_)(nn::values_of(batch[micro])));
-    const at::Tensor mean = batch.size() == 1 ? loss : loss / static_cast<double>(batch.size());
+    const at::Tensor loss = scalar_loss((*module_)(batch[micro]));
+    const at::Tensor share = share_of_mean(loss, labels, micro);
     // A scaled loss may be beyond fp16 where its gradients are not.
-    (loss_scaler_ ? mean.to(at::kFloat) * loss_scale() : mean).backward();
-    loss_sum += loss.item<double>();
+    (loss_scaler_ ? share.to(at::kFloat) * loss_scale() : share).backward();
+    if (options_.loss_mean == LossMean::kMicroBatches) {
+      loss_sum += loss.item<double>();
+    } else if (labels.here[micro] > 0) {
+      loss_sum += loss.item<double>() * static_cast<double>(labels.here[micro]);
+    }
   }
   return loss_sum;
 }
@@ -125,17 +186,19 @@ StepResult TrainStep::run(const std::vector<std::vector<at::Tensor>>& batch) {
 
   StepResult result;
   try {
-    const double loss_sum = forward_backward(batch);
-    int64_t n_tokens = 0;
-    for (const std::vector<at::Tensor>& inputs : batch) {
-      n_tokens += inputs.empty() || !inputs.front().defined() ? 0 : inputs.front().numel();
-    }
+    const std::vector<nn::Values> inputs = values_of_each(batch);
+    const bool over_tokens = options_.loss_mean == LossMean::kTokens;
+    const LabelCounts labels = over_tokens ? count_labels(inputs) : LabelCounts();
+    const double loss_sum = forward_backward(inputs, labels);
     // One all-reduce for everything that the step tells about all ranks.
     const at::Tensor totals =
-        at::tensor({loss_sum, grad_square_sum(root), static_cast<double>(n_tokens)}, at::kDouble);
+        at::tensor({loss_sum, grad_square_sum(root), static_cast<double>(n_first_elements(batch))},
+                   at::kDouble);
     world.control().all_reduce(totals, ReduceOp::kSum).wait();
     const double* values = totals.const_data_ptr<double>();
-    result.loss = values[0] / static_cast<double>(world.size() * options_.accumulate);
+    result.loss = values[0] / static_cast<double>(over_tokens ? labels.total
+                                                              : world.size() * options_.accumulate);
+    result.n_labels = labels.total;
     result.loss_scale = loss_scale();
     result.grad_norm = std::sqrt(values[1]) / result.loss_scale;
     result.n_tokens = static_cast<int64_t>(values[2]);

@@ -17,23 +17,39 @@
 
 namespace fsdp2::train {
 
+// What the loss of a step, whose gradients are applied, is the mean of.
+enum class LossMean {
+  kMicroBatches,  // the losses of all micro batches and ranks, whatever the number of their labels
+  // The labels that count, in all micro batches and ranks, as if they were one batch. The module is
+  // an nn::TokenLoss, and units divide gradients by the number of ranks.
+  kTokens,
+};
+
 struct StepOptions {
   int64_t accumulate = 1;        // micro batches a step
   bool accumulate_last = false;  // reduce gradients at the last micro batch only
   double max_grad_norm = 0.0;    // 0: no clipping
   ScheduleOptions schedule;      // its peak rate is the optimizer's when the step is made
   std::optional<LossScalerOptions> loss_scaling;
+  LossMean loss_mean = LossMean::kMicroBatches;
 };
 
 struct StepResult {
   int64_t step = 0;        // counts from 0
   int64_t n_tokens = 0;    // elements of the first inputs, over all ranks
-  double loss = 0.0;       // mean over ranks and micro batches
+  int64_t n_labels = 0;    // with LossMean::kTokens: that count, over all ranks
+  double loss = 0.0;       // mean over ranks and micro batches, or over labels
   double grad_norm = 0.0;  // of the gradients without the loss scale
   double lr = 0.0;
   double loss_scale = 1.0;  // of this step
   bool applied = true;      // false: gradients overflowed under a loss scale, nothing was updated
   double seconds = 0.0;
+};
+
+// The labels that count in a step's loss; with LossMean::kTokens.
+struct LabelCounts {
+  std::vector<int64_t> here;  // by micro batch of this rank
+  int64_t total = 0;          // of all micro batches and ranks
 };
 
 class TrainStep {
@@ -55,7 +71,11 @@ class TrainStep {
 
  private:
   double loss_scale() const { return loss_scaler_ ? loss_scaler_->scale() : 1.0; }
-  double forward_backward(const std::vector<std::vector<at::Tensor>>& batch);
+  LabelCounts count_labels(const std::vector<nn::Values>& batch);
+  // The loss whose gradients, added up over micro batches and averaged over ranks, are the step's.
+  at::Tensor share_of_mean(const at::Tensor& loss, const LabelCounts& labels, size_t micro) const;
+  // Returns this rank's part of the sum that the step's loss is the mean of.
+  double forward_backward(const std::vector<nn::Values>& batch, const LabelCounts& labels);
   void update(StepResult& result);
 
   std::shared_ptr<nn::Module> module_;

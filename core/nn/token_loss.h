@@ -1,0 +1,25 @@
+// Losses that are means over labels, of which some may be left out. Together with the number of
+// labels that count, such a loss says its sum, so that a mean can be taken over the labels of
+// several batches and ranks.
+#pragma once
+
+#include <cstdint>
+
+#include "core/nn/module.h"
+
+namespace fsdp2::nn {
+
+// What a module has whose output is such a loss.
+class TokenLoss {
+ public:
+  virtual ~TokenLoss() = default;
+
+  // How many labels among forward's inputs count in the loss. Where none does, the loss may be
+  // anything, but its gradients are zero.
+  virtual int64_t counted_labels(const Values& inputs) const = 0;
+};
+
+// The module as a TokenLoss. Error: kUnsupported if it is none; purpose says what for.
+const TokenLoss& token_loss(const Module& module, const char* purpose);
+
+}  // namespace fsdp2::nn

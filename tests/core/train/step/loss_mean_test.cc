@@ -1,0 +1,181 @@
+// What a step's loss and gradients are the mean of, where ranks and micro batches have different
+// numbers of labels that count.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/fsdp/parameter_values.h"
+#include "core/models/registry.h"
+#include "core/nn/seeded_init.h"
+#include "core/train/step/train_step.h"
+#include "tests/support/ranks.h"
+#include "tests/support/tiny_models.h"
+
+namespace fsdp2::train {
+namespace {
+
+constexpr int kRanks = 2;
+constexpr int64_t kMicroBatches = 2;
+constexpr int64_t kLength = 8;
+constexpr const char* kConfig = R"({
+  "model_type": "llama", "vocab_size": 40, "hidden_size": 16, "intermediate_size": 24,
+  "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 8
+})";
+
+// Tokens and labels of one sequence, of whose labels so many are left out.
+struct MicroBatch {
+  at::Tensor tokens;
+  at::Tensor labels;
+};
+MicroBatch micro_batch(int number, int64_t left_out) {
+  const at::Tensor window = (at::arange(kLength + 1) * 7 + 3 * number).remainder(40).view({1, -1});
+  const at::Tensor labels = window.slice(1, 1).clone();
+  labels.slice(1, 0, left_out).fill_(-100);
+  return {window.slice(1, 0, kLength).contiguous(), labels};
+}
+
+// By rank and micro batch; rank 0's second one has no label that counts.
+std::vector<std::vector<MicroBatch>> uneven_batches() {
+  return {{micro_batch(0, 0), micro_batch(1, kLength)}, {micro_batch(2, 5), micro_batch(3, 3)}};
+}
+
+struct Outcome {
+  StepResult result;
+  std::vector<at::Tensor> updates;  // what a step of rate 1 took from each parameter: its gradient
+};
+
+std::shared_ptr<nn::Module> model_with_values() {
+  const auto model = models::build(kConfig);
+  nn::SeededInit source(1, 0.1);
+  nn::materialize(*model, source);
+  return model;
+}
+
+Outcome take_step(const std::shared_ptr<World>& world,
+                  const std::vector<std::vector<MicroBatch>>& batches, const StepOptions& options) {
+  const auto model = model_with_values();
+  std::vector<at::Tensor> before;
+  for (const auto& parameter : nn::named_unique_parameters(*model)) {
+    before.push_back(parameter.tensor.detach().clone());
+  }
+  const auto root =
+      fsdp::fully_shard_by_kind(model, Mesh::for_fsdp(world, 0), {}, model->no_split_kinds());
+  nn::SeededInit source(1, 0.1);
+  fsdp::load_parameters(*root, source);
+  TrainStep step(model, make_sgd(root, {1.0}), options);
+  std::vector<std::vector<at::Tensor>> batch;
+  for (const MicroBatch& micro : batches[static_cast<size_t>(world->rank())]) {
+    batch.push_back({micro.tokens, micro.labels});
+  }
+  Outcome outcome{step.run(batch), {}};
+  for (const fsdp::ShardedParam* param : root->parameters()) {
+    outcome.updates.push_back(full_parameter(*root, *param));
+  }
+  EXPECT_EQ(outcome.updates.size(), before.size());
+  for (size_t i = 0; i < before.size(); ++i) {
+    outcome.updates[i] = before[i] - outcome.updates[i];
+  }
+  return outcome;
+}
+
+StepOptions options_of(LossMean mean) {
+  StepOptions options;
+  options.accumulate = kMicroBatches;
+  options.loss_mean = mean;
+  return options;
+}
+
+// The loss of all sequences in one batch on one rank, and its gradients.
+Outcome one_big_batch(const std::vector<std::vector<MicroBatch>>& batches) {
+  std::vector<at::Tensor> tokens;
+  std::vector<at::Tensor> labels;
+  for (const auto& of_rank : batches) {
+    for (const MicroBatch& micro : of_rank) {
+      tokens.push_back(micro.tokens);
+      labels.push_back(micro.labels);
+    }
+  }
+  const auto model = model_with_values();
+  const at::Tensor loss = (*model)({at::cat(tokens), at::cat(labels)}).toTensor();
+  loss.backward();
+  Outcome outcome;
+  outcome.result.loss = loss.item<double>();
+  for (const auto& parameter : nn::named_unique_parameters(*model)) {
+    outcome.updates.push_back(parameter.tensor.grad());
+  }
+  return outcome;
+}
+
+void expect_equal_updates(const Outcome& actual, const Outcome& expected) {
+  ASSERT_EQ(actual.updates.size(), expected.updates.size());
+  for (size_t i = 0; i < actual.updates.size(); ++i) {
+    EXPECT_TRUE(actual.updates[i].allclose(expected.updates[i], 1e-4, 1e-6)) << "parameter " << i;
+  }
+}
+
+TEST(LossMean, OverTokensEqualsOneRankWithOneBigBatch) {
+  const Outcome expected = one_big_batch(uneven_batches());
+  for (const bool accumulate_last : {false, true}) {
+    run_ranks(kRanks, [&](const std::shared_ptr<World>& world) {
+      StepOptions options = options_of(LossMean::kTokens);
+      options.accumulate_last = accumulate_last;
+      const Outcome actual = take_step(world, uneven_batches(), options);
+      EXPECT_EQ(actual.result.n_labels, 8 + 0 + 3 + 5);
+      EXPECT_NEAR(actual.result.loss, expected.result.loss, 1e-6);
+      expect_equal_updates(actual, expected);
+    });
+  }
+}
+
+TEST(LossMean, OverMicroBatchesWeighsEachTheSame) {
+  const std::vector<std::vector<MicroBatch>> batches = {{micro_batch(0, 0), micro_batch(1, 7)},
+                                                        {micro_batch(2, 5), micro_batch(3, 3)}};
+  const auto model = model_with_values();
+  double sum = 0.0;
+  for (const auto& of_rank : batches) {
+    for (const MicroBatch& micro : of_rank) {
+      sum += (*model)({micro.tokens, micro.labels}).toTensor().item<double>();
+    }
+  }
+  run_ranks(kRanks, [&](const std::shared_ptr<World>& world) {
+    const StepResult result = take_step(world, batches, options_of(LossMean::kMicroBatches)).result;
+    EXPECT_NEAR(result.loss, sum / 4, 1e-6);
+    EXPECT_EQ(result.n_labels, 0);
+  });
+}
+
+TEST(LossMean, OverTokensOfWhichNoneCountsUpdatesNothing) {
+  const std::vector<std::vector<MicroBatch>> batches(kRanks,
+                                                     {micro_batch(0, kLength), micro_batch(1, 8)});
+  run_ranks(kRanks, [&](const std::shared_ptr<World>& world) {
+    const Outcome outcome = take_step(world, batches, options_of(LossMean::kTokens));
+    EXPECT_EQ(outcome.result.n_labels, 0);
+    EXPECT_TRUE(std::isnan(outcome.result.loss));
+    for (const at::Tensor& update : outcome.updates) {
+      EXPECT_TRUE(update.eq(0).all().item<bool>());
+    }
+  });
+}
+
+TEST(LossMean, OverTokensIsRefusedForAModelThatDoesNotCountLabels) {
+  run_ranks(1, [&](const std::shared_ptr<World>& world) {
+    const auto model = std::make_shared<TinyStack>(TinyStackOptions{});
+    const auto root = fsdp::fully_shard_by_kind(model, Mesh::for_fsdp(world, 0), {}, {"TinyBlock"});
+    try {
+      TrainStep(model, make_sgd(root, {}), options_of(LossMean::kTokens));
+      ADD_FAILURE() << "was accepted";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::kUnsupported);
+      EXPECT_THAT(error.message(), ::testing::HasSubstr("TinyStack"));
+    }
+  });
+}
+
+}  // namespace
+}  // namespace fsdp2::train
