@@ -1,14 +1,16 @@
 """Compiler flags of libfsdp2's own code; other repositories are compiled without them."""
 
+load("@libtorch//:paths.bzl", "LIBTORCH_CXX_STANDARD")
+
 _WARNINGS = [
     "-Wall",
     "-Wextra",
     "-Werror",
 ]
 
-# C++ sources. Nothing but the C ABI leaves libfsdp2.so, so everything else is hidden.
+# C++ sources: C++17, compiled as what LibTorch's headers want. Nothing but the C ABI leaves libfsdp2.so, so everything else is hidden.
 FSDP2_COPTS = _WARNINGS + [
-    "-std=c++17",
+    "-std=" + LIBTORCH_CXX_STANDARD,
     "-fvisibility=hidden",
     "-fvisibility-inlines-hidden",
 ]

@@ -40,7 +40,7 @@ def fsdp2_shared_library(name, soversion, exports, deps, hdrs = [], includes = [
             "-Wl,--version-script,$(location %s)" % exports,
             "-Wl,-z,defs",
             "-Wl,--as-needed",
-            "-Wl,-rpath," + LIBTORCH_LIB,
+            "-Wl,-rpath,$$ORIGIN:" + LIBTORCH_LIB,
         ] + linkopts,
         linkshared = True,
         deps = deps + [exports],
