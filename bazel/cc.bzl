@@ -38,25 +38,37 @@ def _sources(name, srcs, units):
         "//conditions:default": joined,
     })
 
-def fsdp2_cc_library(name, srcs = [], units = 1, copts = [], **kwargs):
+def _show_files(name, srcs, hdrs):
+    """For the test that checks who includes whom."""
+    native.filegroup(
+        name = name + "_files",
+        srcs = srcs + hdrs,
+        visibility = ["//tests/house:__pkg__"],
+    )
+
+def fsdp2_cc_library(name, srcs = [], hdrs = [], units = 1, copts = [], **kwargs):
     """A cc_library of ours.
 
     Args:
       name: of the library.
       srcs: sources and private headers.
+      hdrs: headers for others.
       units: how many units the sources are joined into; more than one where a single one would keep one core busy for long.
       copts: further compiler options.
       **kwargs: handed on to cc_library.
     """
+    _show_files(name, srcs, hdrs)
     cc_library(
         name = name,
         srcs = _sources(name, srcs, units),
+        hdrs = hdrs,
         copts = FSDP2_COPTS + copts,
         **kwargs
     )
 
 def fsdp2_cc_binary(name, srcs = [], units = 1, copts = [], **kwargs):
     """A cc_binary of ours; see fsdp2_cc_library."""
+    _show_files(name, srcs, [])
     cc_binary(
         name = name,
         srcs = _sources(name, srcs, units),
