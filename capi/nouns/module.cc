@@ -14,7 +14,7 @@
 #include "capi/object.h"
 #include "capi/sized_struct.h"
 #include "core/base/log.h"
-#include "core/ckpt/safetensors/hugging_face_directory.h"
+#include "core/ckpt/hugging_face/hugging_face_directory.h"
 #include "core/models/configured_model.h"
 #include "core/models/language_model.h"
 #include "core/models/registry.h"

@@ -20,7 +20,7 @@
 #include "core/ckpt/bytes/checksum.h"
 #include "core/ckpt/dcp/dcp_source.h"
 #include "core/ckpt/dcp/metadata.h"
-#include "core/ckpt/safetensors/hugging_face_index.h"
+#include "core/ckpt/hugging_face/hugging_face_index.h"
 #include "core/ckpt/bytes/manifest.h"
 #include "core/ckpt/pickle/reader.h"
 #include "core/ckpt/pickle/writer.h"

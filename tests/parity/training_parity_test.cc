@@ -11,7 +11,7 @@
 #include <tuple>
 #include <vector>
 
-#include "core/ckpt/safetensors/hugging_face_directory.h"
+#include "core/ckpt/hugging_face/hugging_face_directory.h"
 #include "core/fsdp/fully_shard.h"
 #include "core/models/language_model.h"
 #include "core/models/registry.h"

@@ -7,8 +7,10 @@
 #include "core/ckpt/dcp/dcp_source.h"
 #include "core/ckpt/dcp/dcp_tree.h"
 #include "core/ckpt/dcp/detect.h"
+#include "core/ckpt/hugging_face/hugging_face_source.h"
+#include "core/ckpt/hugging_face/model_directory_writer.h"
 #include "core/ckpt/safetensors/detect.h"
-#include "core/ckpt/safetensors/full_writers.h"
+#include "core/ckpt/safetensors/full_safetensors_writer.h"
 #include "core/ckpt/safetensors/safetensors_listing.h"
 #include "core/ckpt/safetensors/safetensors_source.h"
 #include "core/ckpt/torch/detect.h"
@@ -73,8 +75,7 @@ const std::vector<FormatRow>& format_table() {
        is_sharded_directory, open_as<SafetensorsSource, SafetensorsFiles::kOnePerRank>, list_shards,
        nullptr, nullptr, nullptr, replaceable_by_shards},
     {Format::kHuggingFaceDirectory, kModelDirectoryFormat,
-       is_model_directory, open_as<SafetensorsSource, SafetensorsFiles::kModelDirectory>,
-       list_model_directory,
+       is_model_directory, open_model_directory, list_model_directory,
        make_model_directory_writer, file_by_file, nullptr, replaceable_by_model},
     {Format::kPthPerRankDirectory, "a directory of torch.save files of each rank",
        is_per_rank_directory, open_as<PthSource, PthFiles::kOnePerRank>, list_per_rank_pth,

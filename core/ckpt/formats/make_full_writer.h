@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/ckpt/formats/checkpoint_format.h"
-#include "core/ckpt/safetensors/model_files.h"
+#include "core/ckpt/hugging_face/model_files.h"
 #include "core/ckpt/state/full_writer.h"
 
 namespace fsdp2::ckpt {

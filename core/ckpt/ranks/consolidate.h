@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "core/ckpt/safetensors/model_files.h"
+#include "core/ckpt/hugging_face/model_files.h"
 #include "core/comm/world.h"
 
 namespace fsdp2::ckpt {

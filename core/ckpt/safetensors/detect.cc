@@ -15,13 +15,6 @@ bool is_safetensors_file(const PathContent& content) {
 
 bool is_sharded_directory(const PathContent& content) { return content.has_name(is_shard_file); }
 
-bool is_model_directory(const PathContent& content) {
-  return content.has_name_ending(".safetensors") ||
-         content.has_name_ending(".safetensors.index.json");
-}
-
-Replaceable replaceable_by_model() { return {kModelDirectoryFormat, nullptr}; }
-
 Replaceable replaceable_by_shards() { return {kShardedSafetensorsFormat, is_shard_file}; }
 
 }  // namespace fsdp2::ckpt

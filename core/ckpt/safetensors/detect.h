@@ -6,18 +6,14 @@
 
 namespace fsdp2::ckpt {
 
-inline constexpr char kModelDirectoryFormat[] = "a Hugging Face directory";
 inline constexpr char kShardedSafetensorsFormat[] = "a directory of safetensors files of each rank";
 
 // By how it begins: the format has no mark of its own.
 bool is_safetensors_file(const PathContent& content);
 // With files of each rank; see sharding.h.
 bool is_sharded_directory(const PathContent& content);
-// REQUIRES: not is_sharded_directory, whose files have the same ending.
-bool is_model_directory(const PathContent& content);
 
-// A model directory replaces any other: its writer keeps what else is there.
-Replaceable replaceable_by_model();
+// They replace directories with nothing in them but such files.
 Replaceable replaceable_by_shards();
 
 }  // namespace fsdp2::ckpt

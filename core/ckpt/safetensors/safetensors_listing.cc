@@ -1,10 +1,8 @@
 #include "core/ckpt/safetensors/safetensors_listing.h"
 
-#include <string_view>
 #include <utility>
 
 #include "core/base/directory.h"
-#include "core/base/text.h"
 #include "core/ckpt/bytes/checksum.h"
 #include "core/ckpt/safetensors/safetensors_file.h"
 #include "core/ckpt/safetensors/sharding.h"
@@ -13,21 +11,12 @@ namespace fsdp2::ckpt {
 
 namespace {
 
-constexpr std::string_view kEnding = ".safetensors";
-
 ListedTensor listed(const SafetensorsEntry& entry, const std::string& file) {
   ListedTensor tensor = listed_whole(entry.name, entry.dtype, entry.shape, file);
   if (!entry.checksums.empty()) {
     tensor.chunks[0].checksum = checksum_of_blocks(entry.checksums);
   }
   return tensor;
-}
-
-void add_file(const std::string& path, std::vector<ListedTensor>& tensors) {
-  const SafetensorsFile file(path);
-  for (const SafetensorsEntry& entry : file.tensors()) {
-    tensors.push_back(listed(entry, path));
-  }
 }
 
 void add_shards(const std::string& path, std::vector<ListedTensor>& tensors) {
@@ -46,17 +35,10 @@ void add_shards(const std::string& path, std::vector<ListedTensor>& tensors) {
 }  // namespace
 
 std::vector<ListedTensor> list_safetensors(const std::string& path) {
+  const SafetensorsFile file(path);
   std::vector<ListedTensor> tensors;
-  add_file(path, tensors);
-  return tensors;
-}
-
-std::vector<ListedTensor> list_model_directory(const std::string& directory) {
-  std::vector<ListedTensor> tensors;
-  for (const std::string& name : names_in(directory)) {
-    if (name.size() > kEnding.size() && ends_with(name, kEnding)) {
-      add_file(directory + "/" + name, tensors);
-    }
+  for (const SafetensorsEntry& entry : file.tensors()) {
+    tensors.push_back(listed(entry, path));
   }
   return tensors;
 }

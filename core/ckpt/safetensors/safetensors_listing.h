@@ -10,8 +10,6 @@ namespace fsdp2::ckpt {
 
 // Errors: those of SafetensorsFile and read_shards.
 std::vector<ListedTensor> list_safetensors(const std::string& path);
-// Of all *.safetensors in a model directory.
-std::vector<ListedTensor> list_model_directory(const std::string& directory);
 // Of the files of each rank.
 std::vector<ListedTensor> list_shards(const std::string& directory);
 

@@ -10,7 +10,6 @@
 #include "core/base/error.h"
 #include "core/ckpt/bytes/checksum.h"
 #include "core/ckpt/bytes/tensor_box.h"
-#include "core/ckpt/safetensors/hugging_face_directory.h"
 #include "core/ckpt/safetensors/sharding.h"
 #include "core/ckpt/value/box.h"
 #include "core/ckpt/value/printable_name.h"
@@ -36,37 +35,33 @@ std::vector<int64_t> shape_of_whole(const SafetensorsEntry& chunk, const Safeten
 
 SafetensorsSource::SafetensorsSource(const std::string& path, SafetensorsFiles files)
     : StateSource(path) {
-  switch (files) {
-    case SafetensorsFiles::kOne:
-      add_file(path);
-      break;
-    case SafetensorsFiles::kModelDirectory:
-      add_model(path);
-      break;
-    case SafetensorsFiles::kOnePerRank:
-      add_shards(path);
-      break;
+  if (files == SafetensorsFiles::kOnePerRank) {
+    add_shards(path);
+  } else {
+    const SafetensorsFile file(path);
+    for (const SafetensorsEntry& entry : file.tensors()) {
+      add_whole(entry, path);
+    }
   }
+  list_entries();
+}
+
+SafetensorsSource::SafetensorsSource(const std::string& path,
+                                     const std::vector<PlacedSafetensors>& tensors)
+    : StateSource(path) {
+  for (const PlacedSafetensors& tensor : tensors) {
+    add_whole(tensor.entry, tensor.file);
+  }
+  list_entries();
+}
+
+void SafetensorsSource::list_entries() {
   std::vector<StateEntry> entries;
   for (size_t i = 0; i < tensors_.size(); ++i) {
     const Tensor& tensor = tensors_[i];
     entries.push_back({tensor.name, {tensor.name}, tensor.whole.dtype, tensor.whole.shape, i});
   }
   set_entries(std::move(entries));
-}
-
-void SafetensorsSource::add_file(const std::string& path) {
-  const SafetensorsFile file(path);
-  for (const SafetensorsEntry& entry : file.tensors()) {
-    add_whole(entry, path);
-  }
-}
-
-void SafetensorsSource::add_model(const std::string& path) {
-  const HuggingFaceDirectory directory(path);
-  for (const std::string& name : directory.names()) {
-    add_whole(directory.entry(name), directory.file_of(name));
-  }
 }
 
 void SafetensorsSource::add_whole(const SafetensorsEntry& entry, const std::string& file) {

@@ -1,6 +1,6 @@
-// A safetensors file, the weights of a Hugging Face directory, or a directory with the files of
-// several ranks, as a checkpoint to read boxes from. What is read is compared with the checksums
-// that files of ours carry; the format has none of its own.
+// A safetensors file, a directory with the files of several ranks, or tensors in whatever files, as
+// a checkpoint to read boxes from. What is read is compared with the checksums that files of ours
+// carry; the format has none of its own.
 //
 // Files are opened when they are first read, and a few stay open.
 #pragma once
@@ -17,35 +17,37 @@
 namespace fsdp2::ckpt {
 
 enum class SafetensorsFiles {
-  kOne,             // one file
-  kModelDirectory,  // the weights of a Hugging Face directory
-  kOnePerRank,      // a directory with the files of several ranks; see sharding.h
+  kOne,         // one file
+  kOnePerRank,  // a directory with the files of several ranks; see sharding.h
+};
+
+struct PlacedSafetensors {
+  std::string file;  // path
+  SafetensorsEntry entry;
 };
 
 class SafetensorsSource final : public StateSource {
  public:
   SafetensorsSource(const std::string& path, SafetensorsFiles files);
+  // Whole tensors, where they are; `path` is what the source is called.
+  SafetensorsSource(const std::string& path, const std::vector<PlacedSafetensors>& tensors);
 
   void read(const StateEntry& entry, at::IntArrayRef begin, const at::Tensor& out) const override;
   PythonValue read_object(const StateEntry& entry) const override;
   void verify() const override;
 
  private:
-  struct Chunk {
-    std::string file;  // path
-    SafetensorsEntry entry;
-  };
+  using Chunk = PlacedSafetensors;
   struct Tensor {
     std::string name;
     ChunkedTensor whole;
     std::vector<Chunk> chunks;  // as in whole.chunks
   };
 
-  void add_file(const std::string& path);
-  void add_model(const std::string& path);
   void add_whole(const SafetensorsEntry& entry, const std::string& file);
   void add_shards(const std::string& directory);
   void check_shards() const;
+  void list_entries();
   std::shared_ptr<const MappedFile> open(const Chunk& chunk) const;
 
   std::vector<Tensor> tensors_;  // by StateEntry::index

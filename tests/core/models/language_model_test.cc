@@ -11,7 +11,7 @@
 #include <set>
 
 #include "core/base/error.h"
-#include "core/ckpt/safetensors/hugging_face_directory.h"
+#include "core/ckpt/hugging_face/hugging_face_directory.h"
 #include "core/models/registry.h"
 #include "core/nn/seeded_init.h"
 #include "tests/core/nn/closeness.h"

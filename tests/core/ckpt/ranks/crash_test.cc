@@ -17,7 +17,7 @@
 #include "core/ckpt/dcp/dcp_source.h"
 #include "core/ckpt/formats/make_full_writer.h"
 #include "core/ckpt/formats/open_checkpoint.h"
-#include "core/ckpt/safetensors/hugging_face_directory.h"
+#include "core/ckpt/hugging_face/hugging_face_directory.h"
 #include "core/ckpt/store/checkpoint_directory.h"
 #include "tests/core/ckpt/child_process.h"
 #include "tests/core/ckpt/failing_calls.h"

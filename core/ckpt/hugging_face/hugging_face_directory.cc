@@ -1,4 +1,4 @@
-#include "core/ckpt/safetensors/hugging_face_directory.h"
+#include "core/ckpt/hugging_face/hugging_face_directory.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -10,7 +10,7 @@
 
 #include "core/base/directory.h"
 #include "core/base/error.h"
-#include "core/ckpt/safetensors/hugging_face_index.h"
+#include "core/ckpt/hugging_face/hugging_face_index.h"
 #include "core/ckpt/safetensors/rows.h"
 #include "core/ckpt/store/checkpoint_directory.h"
 #include "core/ckpt/value/printable_name.h"

@@ -1,4 +1,4 @@
-#include "core/ckpt/safetensors/hugging_face_directory.h"
+#include "core/ckpt/hugging_face/hugging_face_directory.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

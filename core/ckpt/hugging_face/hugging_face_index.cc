@@ -1,4 +1,4 @@
-#include "core/ckpt/safetensors/hugging_face_index.h"
+#include "core/ckpt/hugging_face/hugging_face_index.h"
 
 #include <cstddef>
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-#include "core/ckpt/safetensors/model_files.h"
+#include "core/ckpt/hugging_face/model_files.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-#include "core/ckpt/safetensors/full_writers.h"
+#include "core/ckpt/hugging_face/model_directory_writer.h"
 
 #include <filesystem>
 #include <optional>
@@ -7,7 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/base/file.h"
-#include "core/ckpt/safetensors/detect.h"
+#include "core/ckpt/hugging_face/hugging_face_source.h"
 #include "core/ckpt/safetensors/safetensors_file.h"
 #include "core/ckpt/store/checkpoint_directory.h"
 #include "core/ckpt/store/linked_copy.h"
@@ -16,20 +16,6 @@
 namespace fsdp2::ckpt {
 
 namespace {
-
-class OneSafetensors final : public FullWriter {
- public:
-  OneSafetensors(const std::string& path, std::vector<TensorSpec> plan)
-      : FullWriter(sorted_by_item_size(std::move(plan))), writer_(path, this->plan()) {}
-
-  void append(const std::string& name, const at::Tensor& tensor) override {
-    writer_.append(name, tensor);
-  }
-  void finish() override { writer_.finish(); }
-
- private:
-  SafetensorsWriter writer_;
-};
 
 class ModelDirectory final : public FullWriter {
  public:
@@ -98,16 +84,6 @@ class ModelDirectory final : public FullWriter {
 };
 
 }  // namespace
-
-std::vector<TensorSpec> sorted_by_item_size(std::vector<TensorSpec> plan) {
-  sort_by_item_size(plan);
-  return plan;
-}
-
-std::unique_ptr<FullWriter> make_safetensors_writer(const std::string& path,
-                                                    std::vector<TensorSpec> plan) {
-  return std::make_unique<OneSafetensors>(path, std::move(plan));
-}
 
 std::unique_ptr<FullWriter> make_model_directory_writer(const std::string& path,
                                                         std::vector<TensorSpec> plan,
