@@ -1,6 +1,6 @@
 // A directory that is being written, to appear as a whole.
 //
-//   PendingDirectory pending("out/step-00000100", replaceable_by(CheckpointFormat::kDcpDirectory));
+//   PendingDirectory pending("out/step-00000100", replaceable_by_dcp());
 //   ...  // files into pending.path(), each synced
 //   pending.commit();
 //
@@ -18,7 +18,7 @@
 
 namespace fsdp2::ckpt {
 
-// Which directories a checkpoint may replace. Each format has its own; see formats/.
+// Which directories a checkpoint may replace. Each format has its own, such as dcp/detect.h.
 struct Replaceable {
   std::string format;  // "a DCP directory", for messages
   // Whether a file of this name is of such a checkpoint. Empty: any directory may be replaced,
