@@ -14,7 +14,9 @@
 #include "capi/object.h"
 #include "capi/sized_struct.h"
 #include "core/fsdp/parameter_values.h"
+#include "core/train/optim/adamw.h"
 #include "core/train/optim/optimizer.h"
+#include "core/train/optim/sgd.h"
 #include "include/fsdp2/shard.h"
 
 namespace fsdp2::capi {
@@ -64,7 +66,8 @@ void add_group(Call& call, fsdp2_optimizer optimizer, const char* const* names, 
                const Options& options) {
   const auto object = pin(optimizer);
   enter(call, *object->shard->module);
-  object->optimizer->add_group(read_texts(names, n_names, kMaxParameterName, "names"), options);
+  train::add_group(*object->optimizer, read_texts(names, n_names, kMaxParameterName, "names"),
+                   options);
 }
 
 const train::OptimizerState& find_state(const std::vector<train::OptimizerState>& states,

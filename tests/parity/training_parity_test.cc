@@ -17,8 +17,9 @@
 #include "core/models/registry.h"
 #include "core/nn/recompute/activation_checkpoint.h"
 #include "core/train/data/data_loader.h"
+#include "core/train/optim/adamw.h"
 #include "core/train/optim/grad_norm.h"
-#include "core/train/optim/optimizer.h"
+#include "core/train/optim/sgd.h"
 #include "core/train/step/train_step.h"
 #include "tests/support/ranks.h"
 

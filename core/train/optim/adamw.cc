@@ -1,3 +1,5 @@
+#include "core/train/optim/adamw.h"
+
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/zeros_like.h>
 
@@ -103,6 +105,11 @@ void check(const AdamWOptions& options) {
 std::unique_ptr<Optimizer> make_adamw(std::shared_ptr<fsdp::Unit> root,
                                       const AdamWOptions& options) {
   return std::make_unique<AdamW>(std::move(root), options);
+}
+
+void add_group(Optimizer& optimizer, const std::vector<std::string>& names,
+               const AdamWOptions& options) {
+  add_group_of(optimizer, names, options, "AdamW");
 }
 
 }  // namespace fsdp2::train

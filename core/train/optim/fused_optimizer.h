@@ -14,13 +14,10 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/error.h"
 #include "core/train/optim/optimizer.h"
 
 namespace fsdp2::train {
-
-// kInvalidArgument for what the algorithm cannot do.
-void check(const AdamWOptions& options);
-void check(const SgdOptions& options);
 
 // Tensor lists of parameters with a gradient.
 struct FusedLists {
@@ -34,11 +31,12 @@ struct FusedLists {
 // What a kernel divides gradients by; nullopt spares the write-back of unscaled gradients.
 using GradScale = std::optional<at::Tensor>;
 
+// REQUIRES: a function check(const Options&), kInvalidArgument for what the algorithm cannot do.
 template <typename Options>
 class FusedOptimizer : public Optimizer {
  public:
-  using Optimizer::add_group;
-  void add_group(const std::vector<std::string>& names, const Options& options) final {
+  // See Note [Groups] in optimizer.h.
+  void add_group(const std::vector<std::string>& names, const Options& options) {
     check(options);
     make_group(names, options.lr);
     options_.push_back(options);
@@ -86,5 +84,15 @@ class FusedOptimizer : public Optimizer {
 
   std::vector<Options> options_;  // of each group
 };
+
+// add_group of an optimizer that may be of any algorithm.
+template <typename Options>
+void add_group_of(Optimizer& optimizer, const std::vector<std::string>& names,
+                  const Options& options, const char* algorithm) {
+  auto* grouped = dynamic_cast<FusedOptimizer<Options>*>(&optimizer);
+  FSDP2_CHECK(grouped != nullptr, Code::kInvalidArgument,
+              "a group of this optimizer has not the options of {}", algorithm);
+  grouped->add_group(names, options);
+}
 
 }  // namespace fsdp2::train

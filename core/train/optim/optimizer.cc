@@ -21,16 +21,6 @@ Optimizer::Optimizer(std::shared_ptr<fsdp::Unit> root, double lr) : root_(std::m
   group_of_.assign(params_.size(), 0);
 }
 
-void Optimizer::add_group(const std::vector<std::string>& /*names*/,
-                          const AdamWOptions& /*options*/) {
-  fail(Code::kInvalidArgument, "a group of this optimizer has not the options of AdamW");
-}
-
-void Optimizer::add_group(const std::vector<std::string>& /*names*/,
-                          const SgdOptions& /*options*/) {
-  fail(Code::kInvalidArgument, "a group of this optimizer has not the options of SGD");
-}
-
 // The index of a parameter of group 0.
 size_t Optimizer::movable(const std::string& name) const {
   const auto has_name = [&](const fsdp::ShardedParam* param) {

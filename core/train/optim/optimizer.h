@@ -1,11 +1,17 @@
 // Optimizers on shards. State tensors have the shard's shape and live beside it; one update touches
 // this rank's rows only and communicates nothing.
 //
-// All parameters begin in group 0; add_group gives some of them options of their own, as PyTorch's
-// parameter groups do:
+// Note [Groups]
+// All parameters begin in group 0; add_group, which each algorithm has beside its options, gives
+// some of them options of their own, as PyTorch's parameter groups do:
 //
 //   auto optimizer = make_adamw(root, {1e-3});
-//   optimizer->add_group(norms_and_biases, AdamWOptions{1e-3, 0.9, 0.999, 1e-8, 0.0});
+//   add_group(*optimizer, norms_and_biases, AdamWOptions{1e-3, 0.9, 0.999, 1e-8, 0.0});
+//
+// The new group's rate follows lr() in the ratio of options.lr to lr() now. Errors, with nothing
+// changed: kNotFound (a name that is none of the tree's), kInvalidArgument (no names; one that is
+// frozen or in another group; options of another algorithm; group 0 would be empty), kWrongState
+// (lr() is 0, so there is no ratio).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -35,24 +41,6 @@ struct HyperParameter {
   Value value;
 };
 
-// AdamW (Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2019), as
-// torch.optim.AdamW.
-struct AdamWOptions {
-  double lr = 1e-3;
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double eps = 1e-8;
-  double weight_decay = 1e-2;
-};
-
-// As torch.optim.SGD without dampening: decay is added to the gradient.
-struct SgdOptions {
-  double lr = 1e-3;
-  double momentum = 0.0;
-  double weight_decay = 0.0;
-  bool nesterov = false;
-};
-
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
@@ -60,13 +48,6 @@ class Optimizer {
   // (clipping: norm / max_norm where that is above 1), which costs no pass of its own.
   virtual void step(double grad_divisor = 1.0) = 0;
   void zero_grad();
-
-  // Moves parameters out of group 0 into a new group. Its rate follows lr() in the ratio of
-  // options.lr to lr() now. Errors, with nothing changed: kNotFound (a name that is none of the
-  // tree's), kInvalidArgument (no names; one that is frozen or in another group; options of another
-  // algorithm; group 0 would be empty), kWrongState (lr() is 0, so there is no ratio).
-  virtual void add_group(const std::vector<std::string>& names, const AdamWOptions& options);
-  virtual void add_group(const std::vector<std::string>& names, const SgdOptions& options);
 
   double lr() const { return lr_; }  // of group 0
   void set_lr(double lr);            // of all groups; kInvalidArgument unless finite and >= 0
@@ -122,9 +103,5 @@ bool flag_in(const HyperParameter& value);
 std::pair<double, double> pair_in(const HyperParameter& value);
 // kUnsupported unless the flag is `provided`.
 void check_provided(const HyperParameter& value, bool provided);
-
-std::unique_ptr<Optimizer> make_adamw(std::shared_ptr<fsdp::Unit> root,
-                                      const AdamWOptions& options);
-std::unique_ptr<Optimizer> make_sgd(std::shared_ptr<fsdp::Unit> root, const SgdOptions& options);
 
 }  // namespace fsdp2::train

@@ -1,3 +1,5 @@
+#include "core/train/optim/sgd.h"
+
 #include <ATen/ops/_fused_sgd.h>
 #include <ATen/ops/zeros_like.h>
 
@@ -92,6 +94,11 @@ void check(const SgdOptions& options) {
 
 std::unique_ptr<Optimizer> make_sgd(std::shared_ptr<fsdp::Unit> root, const SgdOptions& options) {
   return std::make_unique<Sgd>(std::move(root), options);
+}
+
+void add_group(Optimizer& optimizer, const std::vector<std::string>& names,
+               const SgdOptions& options) {
+  add_group_of(optimizer, names, options, "SGD");
 }
 
 }  // namespace fsdp2::train

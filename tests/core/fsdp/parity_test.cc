@@ -6,7 +6,7 @@
 #include <tuple>
 
 #include "core/fsdp/fully_shard.h"
-#include "core/train/optim/optimizer.h"
+#include "core/train/optim/adamw.h"
 #include "tests/support/ranks.h"
 #include "tests/support/tiny_models.h"
 

@@ -11,7 +11,7 @@
 
 #include "core/ckpt/formats/checkpoint_format.h"
 #include "core/fsdp/fully_shard.h"
-#include "core/train/optim/optimizer.h"
+#include "core/train/optim/adamw.h"
 #include "tests/core/base/file_fixture.h"
 #include "tests/support/ranks.h"
 #include "tests/support/tiny_models.h"

@@ -5,7 +5,7 @@
 #include <map>
 
 #include "core/ckpt/formats/convert.h"
-#include "core/train/optim/optimizer.h"
+#include "core/train/optim/adamw.h"
 #include "core/train/state/training_state.h"
 #include "tests/core/base/file_fixture.h"
 #include "tests/parity/checklist/checkpoint_layout.h"

@@ -11,7 +11,7 @@
 #include "core/models/configured_model.h"
 #include "core/models/registry.h"
 #include "core/nn/seeded_init.h"
-#include "core/train/optim/optimizer.h"
+#include "core/train/optim/adamw.h"
 #include "core/train/step/train_step.h"
 #include "tests/parity/checklist/sharding.h"
 #include "tests/support/averaged_reference.h"

@@ -11,7 +11,7 @@
 
 #include "core/ckpt/ranks/gathered_state.h"
 #include "core/ckpt/state/memory_source.h"
-#include "core/train/optim/optimizer.h"
+#include "core/train/optim/adamw.h"
 #include "core/train/state/training_state.h"
 #include "tests/parity/checklist/sharding.h"
 

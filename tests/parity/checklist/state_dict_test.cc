@@ -6,6 +6,7 @@
 
 #include "core/ckpt/ranks/broadcast_source.h"
 #include "core/nn/module.h"
+#include "core/train/optim/adamw.h"
 #include "tests/core/ckpt/ranks/checkpoint_fixture.h"
 #include "tests/parity/checklist/expected_error.h"
 #include "tests/parity/checklist/full_state.h"

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/fsdp/fully_shard.h"
+#include "core/train/optim/sgd.h"
 #include "core/train/step/train_step.h"
 #include "tests/core/base/file_fixture.h"
 #include "tests/support/ranks.h"

@@ -14,6 +14,8 @@
 #include "core/ckpt/ranks/full_state_dict.h"
 #include "core/ckpt/ranks/sharded_save.h"
 #include "core/fsdp/fully_shard.h"
+#include "core/train/optim/adamw.h"
+#include "core/train/optim/sgd.h"
 #include "tests/core/base/file_fixture.h"
 #include "tests/support/ranks.h"
 #include "tests/support/tiny_models.h"
@@ -228,10 +230,10 @@ TEST_F(TrainingState, TheLossScaleGoesOn) {
 TEST_F(TrainingState, EachParameterGroupHasItsOptionsAndItsNames) {
   run_ranks(2, [&](const std::shared_ptr<World>& world) {
     TinyRun run(world, {2, 0}, tokens());
-    run.objects().optimizer->add_group({"scale"}, AdamWOptions{2e-2});
+    add_group(*run.objects().optimizer, {"scale"}, AdamWOptions{2e-2});
     run.saver().save(state_to_save(run.objects()), {path("run")});
     TinyRun other(world, {2, 0}, tokens());
-    other.objects().optimizer->add_group({"scale"}, AdamWOptions{2e-2});
+    add_group(*other.objects().optimizer, {"scale"}, AdamWOptions{2e-2});
     other.objects().optimizer->set_lr(1.0);
     load_training_state(other.objects(), path("run"), false);
     EXPECT_EQ(other.objects().optimizer->lr(), 1e-2);
@@ -424,11 +426,11 @@ TEST_F(TrainingState, BringsBackTheHyperParametersOfEachGroup) {
   for (const OptimizerKeys keys : {OptimizerKeys::kByGroup, OptimizerKeys::kByParameter}) {
     run_ranks(2, [&](const std::shared_ptr<World>& world) {
       TinyRun run(world, {2, 0}, tokens());
-      run.optimizer().add_group({"scale"}, AdamWOptions{2e-2, 0.9, 0.999, 1e-8, 0.0});
+      add_group(run.optimizer(), {"scale"}, AdamWOptions{2e-2, 0.9, 0.999, 1e-8, 0.0});
       run.optimizer().set_hyper_parameters(0, kOtherValues);
       run.saver().save(state_to_save(run.objects(), keys), {path("run")});
       TinyRun other(world, {2, 0}, tokens());
-      other.optimizer().add_group({"scale"}, AdamWOptions{1e-3});
+      add_group(other.optimizer(), {"scale"}, AdamWOptions{1e-3});
       load_training_state(other.objects(), path("run"), false);
       for (const size_t group : {0, 1}) {
         EXPECT_EQ(by_name(other.optimizer(), group), by_name(run.optimizer(), group)) << group;

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/train/optim/adamw.h"
 #include "tests/support/ranks.h"
 #include "tests/support/tiny_models.h"
 
