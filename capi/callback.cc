@@ -21,12 +21,7 @@ void call_back(const std::string& what, const std::function<fsdp2_status()>& fun
 
 LentTensor::LentTensor(at::Tensor tensor) : handle_(give_tensor(std::move(tensor))) {}
 
-LentTensor::~LentTensor() {
-  try {
-    HandleTable::global().remove(handle_.id, Kind::kTensor);
-  } catch (const Error&) {  // the callback has destroyed it
-  }
-}
+LentTensor::~LentTensor() { HandleTable::global().remove_if_there(handle_.id, Kind::kTensor); }
 
 }  // namespace fsdp2::capi
 

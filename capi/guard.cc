@@ -1,7 +1,6 @@
 #include "capi/guard.h"
 
 #include <c10/util/Exception.h>
-#include <fmt/format.h>
 #include <pthread.h>
 
 #include <algorithm>
@@ -84,7 +83,7 @@ void Call::about(const std::shared_ptr<Mesh>& mesh) {
 void Call::tell_other_ranks(const std::string& message) const {
   World& world = mesh_->world();
   if (world.size() > 1) {
-    world.failure().publish(fmt::format("rank {}: {}", world.rank(), message));
+    world.publish_failure(message);
   }
 }
 

@@ -19,6 +19,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <cxxabi.h>
 
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -80,6 +81,19 @@ class Call {
   bool shares_failure_ = false;
   std::vector<std::shared_ptr<Busy>> occupied_;
 };
+
+// What `body` throws, for a call that has to go on all the same; null if it throws nothing.
+template <typename Body>
+std::exception_ptr caught_in(const Body& body) {
+  try {
+    body();
+    return nullptr;
+  } catch (abi::__forced_unwind&) {
+    throw;
+  } catch (...) {
+    return std::current_exception();
+  }
+}
 
 template <typename Body>
 fsdp2_status guard(const char* function, Body&& body) {

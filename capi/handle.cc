@@ -117,13 +117,21 @@ std::shared_ptr<void> HandleTable::pin(uint64_t id, Kind kind) {
 }
 
 std::shared_ptr<void> HandleTable::remove(uint64_t id, Kind kind) {
+  std::shared_ptr<void> object = remove_if_there(id, kind);
+  if (object == nullptr) {
+    refuse(id, kind);
+  }
+  return object;
+}
+
+std::shared_ptr<void> HandleTable::remove_if_there(uint64_t id, Kind kind) noexcept {
   Slot* slot = kind_of(id) == static_cast<uint8_t>(kind) ? find_slot(id) : nullptr;
   const bool last = generation_of(id) == kLastGeneration;
   const uint64_t next = last ? make_id(kRetired, kLastGeneration, slot_of(id))
                              : make_id(0, generation_of(id) + 1, slot_of(id));
   uint64_t expected = id;
   if (slot == nullptr || !slot->identity.compare_exchange_strong(expected, next)) {
-    refuse(id, kind);
+    return nullptr;
   }
   for (int spins = 0; slot->pins.load() != 0; ++spins) {
     if (spins >= kPatientSpins) {

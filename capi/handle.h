@@ -53,6 +53,8 @@ class HandleTable {
 
   // Takes the object out; the caller lets go of it. Errors as pin's.
   std::shared_ptr<void> remove(uint64_t id, Kind kind);
+  // As remove; null if there is no such object.
+  std::shared_ptr<void> remove_if_there(uint64_t id, Kind kind) noexcept;
 
   int64_t live() const { return live_.load(); }
 

@@ -3,6 +3,7 @@
 #include <limits>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "capi/argument.h"
 #include "capi/fields.h"
@@ -78,30 +79,16 @@ uint64_t open_loader(Call& call, fsdp2_mesh mesh, const char* path,
   return give(Kind::kLoader, std::move(loader));
 }
 
-// Takes a handle back that the caller has not got, should the call still fail.
-class RemoveUnlessKept {
- public:
-  explicit RemoveUnlessKept(fsdp2_tensor tensor) : id_(tensor.id) {}
-  ~RemoveUnlessKept() {
-    if (id_ != 0) {
-      HandleTable::global().remove(id_, Kind::kTensor);
-    }
-  }
-  void keep() { id_ = 0; }
-
- private:
-  uint64_t id_;
-};
-
 void next_batch(LoaderObject& object, fsdp2_tensor* tokens, fsdp2_tensor* labels) {
   check_not_null(tokens, "tokens");
   check_not_null(labels, "labels");
   const train::TokenBatch batch = object.loader.next();
-  const fsdp2_tensor first = give_tensor(batch.inputs);
-  RemoveUnlessKept undo(first);
-  *labels = give_tensor(batch.labels);
-  *tokens = first;
-  undo.keep();
+  GivenTensors given;
+  given.give(batch.inputs);
+  given.give(batch.labels);
+  const std::vector<fsdp2_tensor> handles = given.keep();
+  *tokens = handles[0];
+  *labels = handles[1];
 }
 
 }  // namespace

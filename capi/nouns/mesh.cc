@@ -195,8 +195,6 @@ fsdp2_status fsdp2_mesh_fail(fsdp2_mesh mesh, const char* message) {
   return guard(__func__, [&](Call& call) {
     const auto object = pin(mesh);
     call.about(object->mesh);  // not busy: another thread may be waiting inside a collective
-    fsdp2::World& world = object->mesh->world();
-    world.failure().publish(fmt::format("rank {}: {}", world.rank(),
-                                        capi::read_text(message, capi::kMaxText, "message")));
+    object->mesh->world().publish_failure(capi::read_text(message, capi::kMaxText, "message"));
   });
 }

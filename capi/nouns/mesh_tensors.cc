@@ -3,8 +3,8 @@
 
 #include "capi/argument.h"
 #include "capi/nouns/mesh_rank.h"
-#include "capi/object.h"
 #include "capi/nouns/tensor.h"
+#include "capi/object.h"
 #include "core/comm/mesh_collectives.h"
 #include "include/fsdp2/mesh.h"
 
@@ -32,12 +32,10 @@ Arguments read_arguments(Call& call, const MeshObject& object, int32_t dim, cons
     arguments.dim = read_dim(*object.mesh, dim);
     call.stop_sharing();
   }
-  try {
+  arguments.refused = caught_in([&] {
     read_dim(*object.mesh, dim);
     read(arguments);
-  } catch (...) {
-    arguments.refused = std::current_exception();
-  }
+  });
   return arguments;
 }
 

@@ -88,15 +88,14 @@ at::Tensor pre_all_gather(const AllGatherFunctions& functions, const UserData& h
   const std::string what = "pre-all-gather of parameter " + param.name();
   const fsdp2_gather_info info = gather_info(param);
   call_back(what, [&] { return functions.pre(&info, lent.handle(), &out, held.data); });
-  try {
+  const auto take_out = [&] {
     at::Tensor piece = pin(out)->tensor.detach();
     if (out.id != lent.handle().id) {
       HandleTable::global().remove(out.id, Kind::kTensor);
     }
     return piece;
-  } catch (const Error& error) {
-    fail(Code::kCallback, "{}: out: {}", what, error.message());
-  }
+  };
+  return in_context(what + ": out", take_out, Code::kCallback);
 }
 
 void post_all_gather(const AllGatherFunctions& functions, const UserData& held,

@@ -8,8 +8,8 @@
 #include "capi/argument.h"
 #include "capi/dlpack.h"
 #include "capi/dtype.h"
-#include "capi/sized_struct.h"
 #include "capi/nouns/tensor.h"
+#include "capi/sized_struct.h"
 #include "core/nn/module.h"
 
 namespace fsdp2::capi {
@@ -117,6 +117,17 @@ fsdp2_tensor give_tensor(at::Tensor tensor, std::vector<std::shared_ptr<ModuleOb
   object->producers = std::move(producers);
   object->tensor = std::move(tensor);
   return {give(Kind::kTensor, std::move(object))};
+}
+
+GivenTensors::~GivenTensors() {
+  for (const fsdp2_tensor handle : handles_) {
+    HandleTable::global().remove_if_there(handle.id, Kind::kTensor);
+  }
+}
+
+void GivenTensors::give(at::Tensor tensor, std::vector<std::shared_ptr<ModuleObject>> producers) {
+  handles_.reserve(handles_.size() + 1);  // what has been given must be remembered
+  handles_.push_back(give_tensor(std::move(tensor), std::move(producers)));
 }
 
 std::vector<at::Tensor> read_tensors(const fsdp2_tensor* tensors, size_t count, const char* name) {

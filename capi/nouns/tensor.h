@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "capi/object.h"
@@ -14,6 +15,23 @@ namespace fsdp2::capi {
 // A new handle. producers: see TensorObject.
 fsdp2_tensor give_tensor(at::Tensor tensor,
                          std::vector<std::shared_ptr<ModuleObject>> producers = {});
+
+// New handles of which a caller gets all or none: those that it has not got are taken back.
+class GivenTensors {
+ public:
+  GivenTensors() = default;
+  ~GivenTensors();
+  GivenTensors(const GivenTensors&) = delete;
+  GivenTensors& operator=(const GivenTensors&) = delete;
+
+  // As give_tensor.
+  void give(at::Tensor tensor, std::vector<std::shared_ptr<ModuleObject>> producers = {});
+  // The caller gets them: the last thing that a call does.
+  std::vector<fsdp2_tensor> keep() { return std::exchange(handles_, {}); }
+
+ private:
+  std::vector<fsdp2_tensor> handles_;
+};
 
 // The tensors of an argument; kWrongState for one whose memory FSDP has freed.
 std::vector<at::Tensor> read_tensors(const fsdp2_tensor* tensors, size_t count, const char* name);

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <exception>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -70,6 +71,17 @@ template <typename... Args>
       ::fsdp2::fail((code), __VA_ARGS__); \
     }                                     \
   } while (false)
+
+// What `body` returns. An Error from it goes on with `context` before its message and, if there is
+// one, another code.
+template <typename Body>
+auto in_context(const std::string& context, const Body& body, std::optional<Code> code = {}) {
+  try {
+    return body();
+  } catch (const Error& error) {
+    fail(code.value_or(error.code()), "{}: {}", context, error.message());
+  }
+}
 
 // Text of the exception that is being handled, without LibTorch's backtrace. Only in a catch block.
 std::string current_exception_text();

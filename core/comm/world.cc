@@ -144,6 +144,10 @@ void World::meet(const WorldOptions& options, const Place& place) {
   }
 }
 
+void World::publish_failure(const std::string& message) {
+  failure_->publish(fmt::format("rank {}: {}", rank_, message));
+}
+
 std::shared_ptr<Comm> World::make_comm(const std::string& name, const std::vector<int>& members) {
   std::shared_ptr<Comm> comm = describe_comm(name, members);
   comm->connect();

@@ -46,6 +46,8 @@ class World {
   std::chrono::milliseconds timeout() const { return timeout_; }
   c10d::Store& store() { return *store_; }
   FailureNotice& failure() { return *failure_; }
+  // Tells all ranks, this one included, that this one has failed: "rank 1: <message>".
+  void publish_failure(const std::string& message);
 
   // The group of all ranks, for control traffic (agreement, scalars). Always there.
   Comm& control() { return *control_; }

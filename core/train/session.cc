@@ -17,16 +17,11 @@ namespace {
 
 void make_unit(const fsdp::UnitRequest& request, const std::vector<std::string>& paths,
                const std::shared_ptr<Mesh>& mesh, const fsdp::Policy& policy) {
-  std::shared_ptr<fsdp::Unit> unit;
-  try {
-    unit = fsdp::make_unit(request, mesh, policy);
-  } catch (const Error& error) {
-    fail(error.code(), "names '{}': {}", fmt::join(paths, "', '"), error.message());
-  }
-  FSDP2_CHECK(unit != nullptr, Code::kWrongState,
-              "names '{}': no parameters are left to shard: a module above is sharded already "
-              "(shard children before their parents), or there are none",
-              fmt::join(paths, "', '"));
+  in_context(fmt::format("names '{}'", fmt::join(paths, "', '")), [&] {
+    FSDP2_CHECK(fsdp::make_unit(request, mesh, policy) != nullptr, Code::kWrongState,
+                "no parameters are left to shard: a module above is sharded already (shard "
+                "children before their parents), or there are none");
+  });
 }
 
 }  // namespace

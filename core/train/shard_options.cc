@@ -115,14 +115,11 @@ std::vector<at::Tensor> find_ignored(const std::vector<std::string>& names,
 
 void check_shard_dim(const nn::NamedParameter& parameter, int dim, const Mesh& mesh) {
   const int mesh_dim = mesh.ndim() - 1;
-  try {
-    fsdp::ShardLayout::make(parameter.tensor.sizes(), dim,
-                            static_cast<int>(mesh.coordinate(mesh_dim)),
-                            static_cast<int>(mesh.size(mesh_dim)));
-  } catch (const Error& error) {
-    fail(error.code(), "options.shard_dim: parameter {}: {}", parameter.names.front(),
-         error.what());
-  }
+  in_context("options.shard_dim: parameter " + parameter.names.front(), [&] {
+    return fsdp::ShardLayout::make(parameter.tensor.sizes(), dim,
+                                   static_cast<int>(mesh.coordinate(mesh_dim)),
+                                   static_cast<int>(mesh.size(mesh_dim)));
+  });
 }
 
 using DimsByName = std::map<std::string, int>;

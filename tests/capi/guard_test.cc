@@ -40,6 +40,12 @@ TEST(Guard, ErrorsOfTheCoreKeepTheirCodeAndNumber) {
   EXPECT_STREQ(info.detail, "");
 }
 
+TEST(Guard, ACallCanGoOnWithWhatWasThrown) {
+  EXPECT_EQ(caught_in([] {}), nullptr);
+  const std::exception_ptr caught = caught_in([] { fail(Code::kNotFound, "no dim"); });
+  EXPECT_EQ(status_of([&] { std::rethrow_exception(caught); }), FSDP2_E_NOT_FOUND);
+}
+
 TEST(Guard, EveryKindOfExceptionBecomesAStatus) {
   EXPECT_EQ(status_of([] { throw std::bad_alloc(); }), FSDP2_E_OUT_OF_MEMORY);
   EXPECT_EQ(status_of([] { at::empty({int64_t{1} << 60}, at::kByte); }), FSDP2_E_OUT_OF_MEMORY);

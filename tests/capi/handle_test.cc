@@ -71,6 +71,16 @@ TEST(HandleTable, DestroyedHandlesStayStaleWhenTheirSlotIsUsedAgain) {
   EXPECT_EQ(value_of(table, second, Kind::kMesh), 2);
 }
 
+TEST(HandleTable, WhatMayBeGoneIsRemovedIfItIsThere) {
+  HandleTable table;
+  const uint64_t mesh = table.insert(Kind::kMesh, object(1));
+  EXPECT_EQ(table.remove_if_there(mesh, Kind::kTensor), nullptr);
+  EXPECT_NE(table.remove_if_there(mesh, Kind::kMesh), nullptr);
+  EXPECT_EQ(table.remove_if_there(mesh, Kind::kMesh), nullptr);
+  EXPECT_EQ(table.remove_if_there(0, Kind::kMesh), nullptr);
+  EXPECT_EQ(table.live(), 0);
+}
+
 TEST(HandleTable, MadeUpGenerationsAndKindsWereNeverGivenOut) {
   HandleTable table;
   const uint64_t id = table.insert(Kind::kMesh, object(1));
