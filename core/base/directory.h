@@ -1,4 +1,4 @@
-// Questions about directories that several folders ask.
+// Questions about directories, for every folder of core.
 #pragma once
 
 #include <string>
@@ -9,9 +9,9 @@ namespace fsdp2 {
 // The names in a directory, sorted. kNotFound, kIo.
 std::vector<std::string> names_in(const std::string& directory);
 
-// Whether something has this path; a symbolic link to nothing does too.
+// Whether anything has this path, a symbolic link to nothing included.
 bool path_exists(const std::string& path);
-// The same of what a symbolic link points to.
+// Whether anything is there once symbolic links are followed.
 bool target_exists(const std::string& path);
 
 // "out/step-1" of "out/step-1//", "." of "".

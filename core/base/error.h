@@ -1,8 +1,8 @@
-// The one error type of the core. Whatever goes wrong below the C ABI is thrown as an Error (or as
-// a c10::Error by LibTorch); capi/guard.h alone catches and turns it into a status.
+// The core's one error type. Whatever goes wrong below the C ABI is thrown as an Error (or by
+// LibTorch as a c10::Error); only capi/guard.h catches it and turns it into a status.
 //
 // A message is one line: what was expected, what was found, the name (parameter, file, key, rank)
-// and, where it is known, what to do about it.
+// and, if it is known, what to do about it.
 #pragma once
 
 #include <fmt/format.h>
@@ -44,7 +44,7 @@ enum class Code : int32_t {
 
 class Error : public std::exception {
  public:
-  // native_code: errno or a transport's own number, 0 if there is none.
+  // native_code: errno or the transport's own code, 0 if there is none.
   Error(Code code, std::string message, int32_t native_code = 0)
       : code_(code), native_code_(native_code), message_(std::move(message)) {}
 
@@ -64,7 +64,7 @@ template <typename... Args>
   throw Error(code, fmt::format(text, std::forward<Args>(args)...));
 }
 
-// Checks a promise of the caller. The message is formatted only on failure.
+// Checks something that the caller must ensure. The message is formatted only on failure.
 #define FSDP2_CHECK(condition, code, ...) \
   do {                                    \
     if (!(condition)) {                   \
@@ -83,11 +83,12 @@ auto in_context(const std::string& context, const Body& body, std::optional<Code
   }
 }
 
-// Text of the exception that is being handled, without LibTorch's backtrace. Only in a catch block.
+// The text of the exception that is being handled, without LibTorch's backtrace. Only in a catch
+// block.
 std::string current_exception_text();
 
-// The exception that is being handled as an Error: itself, or with a code by its kind (out of
-// memory, LibTorch's kinds, anything else as kInternal). Only in a catch block.
+// The exception that is being handled, as an Error: itself, or an Error whose code goes by its kind
+// (out of memory, LibTorch's kinds, kInternal for anything else). Only in a catch block.
 Error current_exception_as_error();
 
 }  // namespace fsdp2

@@ -1,8 +1,8 @@
-// Files, as checkpoints and data sets need them: mapped for reading, small texts read whole, and
-// written so that a crash or a full disk leaves the old file or the new one, never a half one.
+// Files for checkpoints and data sets: mapped for reading, read whole as small texts, and written
+// so that a crash or a full disk leaves the old file or the new one, never half of one.
 //
-// All errors are kNotFound (no such file or directory) or kIo, name the path and give the system's
-// text; Error::native_code is errno.
+// Every error is kNotFound (no such file or directory) or kIo, names the path and gives the
+// system's text; Error::native_code is errno.
 #pragma once
 
 #include <c10/util/ArrayRef.h>
@@ -17,9 +17,9 @@ using ByteSpan = c10::ArrayRef<uint8_t>;
 
 // A regular file, open and mapped for reading. Immutable: any thread may use it.
 //
-// Touching mapped bytes that another program has cut off meanwhile raises SIGBUS. So whoever reads
-// `bytes()` long after opening calls `check_size` first, and bulk copies go through `read`, which
-// reports a short file as an error.
+// Touching mapped bytes that another program has cut off raises SIGBUS. A caller that reads
+// `bytes()` long after opening therefore calls `check_size` first; bulk copies go through `read`,
+// which reports a short file as an error.
 class MappedFile {
  public:
   explicit MappedFile(std::string path);
@@ -57,9 +57,9 @@ std::string read_text_file(const std::string& path, int64_t max_bytes);
 //   file.write(data, bytes);
 //   file.commit();
 //
-// Until commit the bytes are in `path.tmp-<unique>` in the same directory. Commit syncs it to disk,
-// renames it to `path` (a file or symbolic link of that name is replaced) and syncs the directory.
-// Without commit the destructor removes it. One thread at a time.
+// Until commit the bytes are in `path.tmp-<unique>` in the same directory. Commit syncs them to
+// disk, renames the file to `path` (which replaces a file or symbolic link of that name) and syncs
+// the directory. Without commit the destructor removes the file. One thread at a time.
 class AtomicFile {
  public:
   explicit AtomicFile(std::string path);
@@ -72,7 +72,7 @@ class AtomicFile {
 
   // After an error the file cannot be committed any more.
   void write(const void* data, size_t count);
-  // Replaces bytes that were written before. REQUIRES: they are all there.
+  // Replaces bytes that were written before. REQUIRES: all of them were.
   void overwrite(int64_t offset, const void* data, size_t count);
   void commit();
 

@@ -1,12 +1,13 @@
-// The library's own messages, for people. A log line is never the only place an error is told.
+// The library's own messages, for people. No error is reported in the log alone.
 //
 //   log(LogLevel::kInfo, "comm", "rank {} joined {}", rank, address);
 //
 // Records go to standard error until set_log_sink gives them another place. A sink may be foreign
-// code that only threads of its own world may enter (Go, a JVM), so it runs only on threads inside
-// a LogScope; records of other threads, such as a transport's, wait for the next LogScope to begin.
+// code that only some threads may enter (Go's, a JVM's), so it runs only on threads inside a
+// LogScope; records of other threads, such as a transport's, wait until the next LogScope begins.
 //
-// Any thread may call any of this. A sink may run on several threads at once; it must not throw.
+// Any thread may call any of these functions. A sink may run on several threads at once and must
+// not throw.
 #pragma once
 
 #include <fmt/format.h>
@@ -37,8 +38,8 @@ struct LogRecord {
 
 using LogSink = std::function<void(const LogRecord&)>;
 
-// Records of at least min_level go to `sink`, or to standard error if it is empty. The sink before
-// is destroyed when no thread is inside it any more.
+// Sends records of at least min_level to `sink`, or to standard error if it is empty. The previous
+// sink is destroyed once no thread is inside it.
 void set_log_sink(LogLevel min_level, LogSink sink);
 
 bool log_enabled(LogLevel level);

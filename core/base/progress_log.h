@@ -1,4 +1,5 @@
-// How far long work is, for people: a record at kInfo every few seconds, none of short work.
+// Tells people how far long work is: a record at kInfo every few seconds, and none if the work is
+// short.
 #pragma once
 
 #include <chrono>
@@ -10,11 +11,11 @@ namespace fsdp2 {
 // One thread at a time.
 class ProgressLog {
  public:
-  // `what` begins each record: "writing /x/model.pth". bytes: in all, for people too.
+  // `what` begins each record: "writing /x/model.pth". bytes: those of the whole work.
   ProgressLog(const char* category, std::string what, double bytes,
               std::chrono::milliseconds every = std::chrono::seconds(3));
 
-  // So many bytes more are done.
+  // Says that so many more bytes are done.
   void add(int64_t bytes);
 
  private:

@@ -1,4 +1,5 @@
-// A thread that takes none of the process's signals: the host's handlers are for its own threads.
+// Starts threads that receive none of the process's signals: the host's handlers are for the host's
+// own threads.
 #pragma once
 
 #include <functional>
@@ -6,7 +7,7 @@
 
 namespace fsdp2 {
 
-// Throws std::system_error if there is no thread to be had, as std::thread does.
+// Throws std::system_error if no thread can be had, as std::thread does.
 std::thread start_quiet_thread(std::function<void()> work);
 
 }  // namespace fsdp2

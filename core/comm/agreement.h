@@ -1,12 +1,12 @@
-// Makes the outcome of local work the same on every rank before anything is communicated that
-// depends on it.
+// Makes the outcome of local work the same on every rank, before the ranks communicate anything
+// that depends on it.
 //
 //   agree(world, "shard options", [&] { validate(); return fingerprint; });
 //
 // Every rank runs `local`, which returns a text that must be equal everywhere ("key=value" lines),
-// or throws. If a rank threw, it rethrows its own error and all others get kPeerFailed with that
-// rank's number and text. If the texts differ, all ranks get the same kInvalidArgument that names
-// the first differing line with two ranks' values. The world stays usable.
+// or throws. If a rank threw, it rethrows its own error, and all others get kPeerFailed with that
+// rank's number and text. If the texts differ, all ranks get the same kInvalidArgument, which names
+// the first differing line with the values of two ranks. The world stays usable.
 #pragma once
 
 #include <functional>

@@ -5,12 +5,12 @@
 // moves the minimum and sums in rank order, so that results do not depend on timing.
 //
 // All ranks of the group call the same collectives in the same order with the same sizes and
-// dtypes (Gloo aborts or corrupts memory otherwise: agree on them first, see agreement.h).
-// A group of one rank communicates nothing; its collectives copy and count nothing.
-// The ranks of a group connect at its first collective, or at connect().
-// One thread at a time per Comm. Collectives start at once, several may be under way. Tensors stay
-// alive inside the work until it is waited for; their storage must not be freed in place before.
-// A Comm outlives the waits for its works. Nothing here is differentiated or bumps versions.
+// dtypes. Otherwise Gloo aborts or corrupts memory, so agree on them first (agreement.h). A group
+// of one rank communicates nothing; its collectives copy, and count nothing. The ranks of a group
+// connect at its first collective, or at connect(). One thread at a time may use a Comm.
+// Collectives start at once, and several may be under way. A work keeps its tensors alive until it
+// is waited for; until then their storage must not be freed in place. A Comm must outlive the waits
+// for its works. No gradients are recorded, and no tensor's version changes.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -34,9 +34,9 @@ class Work;
 namespace fsdp2 {
 
 // What has gone through a Comm since it was made. Bytes are those that this rank receives from
-// others, between processes: (n-1)/n of the gathered or scattered tensor; of an all-reduce twice
-// that, or n-1 times the tensor if it is small (all_reduce_path.h). Ranks as threads and fake ones
-// count alike. transport_bytes.h is what tests hold this to.
+// others, between processes: (n-1)/n of a gathered or scattered tensor; for an all-reduce twice
+// that, or n-1 times the tensor if it is small (all_reduce_path.h). Ranks as threads and fake ranks
+// count alike. Tests compare these counters with transport_bytes.h.
 struct CommCounters {
   int64_t all_gathers = 0;
   int64_t reduce_scatters = 0;
@@ -53,8 +53,8 @@ struct CommCounters {
   CommCounters& operator+=(const CommCounters& other);
 };
 
-// A collective under way. Movable; waiting twice is fine; destroying an unwaited Work detaches it
-// (the backend keeps what it needs).
+// A collective under way. Movable. Waiting twice is allowed. Destroying a work that nobody has
+// waited for detaches it: the backend keeps what it needs.
 class CommWork {
  public:
   CommWork() = default;
@@ -70,11 +70,11 @@ class CommWork {
   std::function<void()> finish_;
 };
 
-// How the ranks of a group reach each other: made when it is first used, then shared by all Comms
-// that use it. Its destructor frees what still hangs in the group after a failure.
+// The connection between the ranks of a group: made at first use, then shared by all Comms that use
+// it. Its destructor frees whatever still hangs in the group after a failure.
 class Channel {
  public:
-  // Meets the group's other ranks; throws Error.
+  // Meets the other ranks of the group; throws Error.
   using Connect = std::function<c10::intrusive_ptr<c10d::Backend>()>;
 
   Channel(Connect connect, std::shared_ptr<FailureNotice> failure);
@@ -105,13 +105,13 @@ class Comm {
   Comm(const Comm&) = delete;
   Comm& operator=(const Comm&) = delete;
 
-  // The same group over the same connection, under a name and with counters of its own. The order
-  // of the collectives of both together must be the same on all ranks.
+  // The same group over the same connection, with a name and counters of its own. All ranks must
+  // call the collectives of both Comms in the same order.
   std::shared_ptr<Comm> share(const std::string& name) const;
 
-  // Collective the first time; no-op after. Without it the first collective connects, and blocks
-  // in that: where the order of several groups' first collectives differs between ranks, connect
-  // before.
+  // Collective the first time; later calls do nothing. Without it the first collective connects,
+  // and blocks while it does. If ranks may order the first collectives of several groups
+  // differently, they must connect before.
   void connect();
   bool connected() const { return channel_ == nullptr || channel_->connected(); }
 
@@ -122,7 +122,7 @@ class Comm {
   const CommCounters& counters() const { return counters_; }
   void reset_counters() { counters_ = {}; }
 
-  // out: size() * in.numel() elements of in's dtype, rank-major. in may be out's own slice.
+  // out: size() * in.numel() elements of in's dtype, rank-major. in may be this rank's part of out.
   [[nodiscard]] CommWork all_gather(at::Tensor out, at::Tensor in);
   // in: size() * out.numel() elements. Low-precision inputs are summed in fp32 and rounded once to
   // out's dtype, which may differ from in's. op: kSum or kAverage.

@@ -1,7 +1,7 @@
-// Byte strings of any length within one group, for plans and messages rather than tensors.
+// Collectives on byte strings within one group, for plans and messages rather than tensors.
 //
-// All are collective over the group and take the rank's number within it. They exchange the lengths
-// first, so that ranks may pass strings of different lengths.
+// Each call is collective over the group; `root` is a rank within it. The ranks gather the lengths
+// first, so their strings may differ in length.
 #pragma once
 
 #include <string>
@@ -13,12 +13,12 @@ namespace fsdp2 {
 
 // Every rank's string, in group order, on all ranks.
 std::vector<std::string> all_gather_bytes(Comm& comm, const std::string& mine);
-// The same on the root alone; empty on the others.
+// Every rank's string on the root; nothing on the other ranks.
 std::vector<std::string> gather_bytes(Comm& comm, const std::string& mine, int root);
 // The root's string.
 std::string broadcast_bytes(Comm& comm, const std::string& bytes, int root);
-// This rank's of the root's strings, one per rank; the others pass none. A root that passes another
-// number gives kInvalidArgument on all ranks.
+// The root passes one string for each rank, the others pass none; returns this rank's. If the root
+// passes another number, all ranks get kInvalidArgument.
 std::string scatter_bytes(Comm& comm, const std::vector<std::string>& parts, int root);
 
 }  // namespace fsdp2

@@ -1,14 +1,15 @@
-// A device mesh: ranks of a World as an n-D array with (optionally) named dims, row-major.
+// A device mesh: ranks of a World as an n-D array, row-major, whose dims may have names.
 //
-// The group of a dim is the set of ranks that differ from this one in that coordinate only.
-// FSDP uses a 1-D mesh, or the 2-D mesh (replicate, shard) of HSDP; see for_fsdp.
+// The group of a dim is the set of ranks whose coordinates differ from this rank's in that dim
+// only. FSDP uses a 1-D mesh, or the 2-D mesh (replicate, shard) of HSDP; see for_fsdp.
 //
 //   auto mesh = Mesh::create(world, {2, 2, 2}, {"dp", "pp", "cp"});
 //   auto pp = mesh->submesh({"pp"});                      // this rank's line along pp
 //   auto dp_cp = mesh->flatten({"dp", "cp"}, "dp_cp");    // 1-D, with a group of its own
 //
-// A mesh is immutable but for flatten, which adds a name that its root's slices know. Meshes share
-// the groups of what they were made from. One thread at a time per root mesh.
+// A mesh never changes, except that flatten adds a name, which its root and all sub-meshes of the
+// root then know. Meshes share the groups of what they were made from. One thread at a time may use
+// the meshes of one root.
 #pragma once
 
 #include <cstddef>
@@ -30,21 +31,23 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
   using Names = std::vector<std::string>;
 
   // These are collective over the world; errors are the same on all its ranks. dim_names: one per
-  // dim, unique; or none at all. device_type: "cpu" or "cuda", without an index.
+  // dim, all different, or none at all. device_type: "cpu" or "cuda", without an index.
   //
-  // Over all ranks. shape's product is the world size; one size may be -1: what is left.
+  // Over all ranks. The product of shape is the world size; one size may be -1, for what is left.
   static std::shared_ptr<Mesh> create(std::shared_ptr<World> world, std::vector<int64_t> shape,
                                       Names dim_names, std::string device_type = "cpu");
-  // Of the ranks in a row-major table of that shape, which holds this rank. Each rank of the world
-  // passes the table that it is in: all the same one, or several meshes of equal shape and names.
+  // Over the ranks of a row-major table of that shape, which contains this rank. Each rank of the
+  // world passes the table that it is in. All may pass the same table, or the tables of several
+  // meshes of equal shape and names.
   static std::shared_ptr<Mesh> create_from_ranks(std::shared_ptr<World> world,
                                                  std::vector<int> ranks, std::vector<int64_t> shape,
                                                  Names dim_names, std::string device_type = "cpu");
-  // The mesh for a shard group size: <= 1 or >= world: 1-D ("fsdp"); else
-  // (world / fsdp_size, fsdp_size) named ("ddp", "fsdp"). fsdp_size must divide the world size.
+  // The mesh for shard groups of a size. If it is <= 1 or >= the world size, 1-D ("fsdp");
+  // otherwise (world / fsdp_size, fsdp_size), named ("ddp", "fsdp"). fsdp_size must divide the
+  // world size.
   static std::shared_ptr<Mesh> for_fsdp(std::shared_ptr<World> world, int64_t fsdp_size,
                                         std::string device_type = "cpu");
-  // Local: the 1-D mesh of a group that is there. dim_name may be empty.
+  // Local: the 1-D mesh of an existing group. dim_name may be empty.
   static std::shared_ptr<Mesh> from_group(std::shared_ptr<World> world,
                                           std::shared_ptr<const Group> group, std::string dim_name,
                                           std::string device_type = "cpu");
@@ -68,19 +71,19 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
   std::shared_ptr<const Group> group(const std::string& dim_name) const;
   std::vector<std::shared_ptr<const Group>> groups() const;  // one per dim
   Comm& comm(int dim, Lane lane) const;
-  // Collective over each dim's group; no-op after the first time: connects both lanes of all dims.
-  // To be called before collectives of both lanes may interleave otherwise on each rank.
+  // Collective over each dim's group the first time; later calls do nothing. Connects both lanes of
+  // all dims. Call it before ranks may interleave collectives of the two lanes differently.
   void connect() const;
 
-  // Local: this rank's part of the mesh along some dims, named in the mesh's order. A name that
-  // flatten gave stands for the dims it covers. Errors: kNotFound (listing the names there are),
-  // kInvalidArgument (another order, a dim twice).
+  // Local: the sub-mesh along some dims, named in the mesh's order, that this rank is in. A name
+  // that flatten has given stands for the dims that it covers. Errors: kNotFound (lists the names
+  // that exist), kInvalidArgument (another order, a dim twice).
   std::shared_ptr<Mesh> submesh(const Names& dim_names) const;
-  // Collective over the world: some dims as one, row-major, with a group of its own (made once).
-  // name: empty: the names joined by "_".
+  // Collective over the world: some dims as one, row-major, with a group of its own (made once). An
+  // empty name stands for the names of the dims, joined by "_".
   std::shared_ptr<Mesh> flatten(const Names& dim_names, std::string name = "");
 
-  // What this is a slice of, null if of nothing, and which of its dims the slice has.
+  // The mesh that this one is a sub-mesh of, or null, and which of its dims the sub-mesh has.
   std::shared_ptr<const Mesh> root() const { return root_; }
   std::vector<int> root_dims() const;
 
@@ -100,7 +103,7 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
     std::shared_ptr<const Group> group;
     std::vector<int> root_dims;  // which this one is, or covers
   };
-  // Dims that were flattened, by their new name: known to a root and all its slices.
+  // Flattened dims by their new names: known to a root and all its sub-meshes.
   using Flattened = std::map<std::string, Dim>;
 
   Mesh(std::shared_ptr<World> world, std::string device_type);
@@ -108,7 +111,7 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
                                           const std::vector<int64_t>& shape, const Names& dim_names,
                                           std::string device_type);
 
-  std::shared_ptr<const Mesh> own_root() const;  // this, if it is no slice
+  std::shared_ptr<const Mesh> own_root() const;  // this mesh, unless it is a sub-mesh
   bool covers(const Dim& flattened) const;
   std::vector<Dim> find_dims(const Names& dim_names) const;
   std::shared_ptr<Mesh> slice(std::vector<Dim> dims) const;

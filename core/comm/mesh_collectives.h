@@ -1,14 +1,14 @@
 // Tensors along one dim of a mesh: for users' own data, not for the sharded parameters.
 //
-// All are collective over the dim's group and block. The ranks compare dtypes and shapes first:
-// what does not fit is kInvalidArgument on all ranks of the group, naming a rank, before any data
-// moves. Pieces are those of torch.chunk: ceil(n / ranks) rows each, the last ranks may have fewer
-// or none. Tensors of any layout are taken; results are new and contiguous. Nothing is
-// differentiated.
+// All are collective over the dim's group, and block. The ranks compare dtypes and shapes first: if
+// these do not fit, all ranks of the group get kInvalidArgument, which names a rank, before any
+// data moves. Pieces are those of torch.chunk: ceil(n / ranks) rows each; the last ranks may have
+// fewer or none. Tensors may have any layout; results are new and contiguous. No gradients are
+// recorded.
 //
-// What one rank alone finds wrong with its arguments it rethrows, and the others get kPeerFailed
-// with its number and text. `refused`, if not null, is such an error that the caller has found
-// already: this rank then takes part only for the others to hear of it.
+// A rank that alone finds its arguments wrong rethrows its error, and the others get kPeerFailed
+// with its number and text. `refused`, if not null, is such an error that the caller has already
+// found: this rank then takes part only to let the others know.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,11 +23,11 @@ namespace fsdp2 {
 // Overwrites `tensor` with that of the group's first rank.
 void mesh_broadcast(const Mesh& mesh, int mesh_dim, at::Tensor tensor,
                     const std::exception_ptr& refused = nullptr);
-// This rank's piece of the first rank's `whole`, cut along tensor_dim; on other ranks `whole` is
-// undefined.
+// This rank's piece of the first rank's `whole`, cut along tensor_dim; on the other ranks `whole`
+// is undefined.
 at::Tensor mesh_scatter(const Mesh& mesh, int mesh_dim, const at::Tensor& whole, int64_t tensor_dim,
                         const std::exception_ptr& refused = nullptr);
-// All pieces one behind the other along tensor_dim, in which alone they may differ.
+// All pieces, concatenated along tensor_dim, the only dim in which they may differ.
 at::Tensor mesh_all_gather(const Mesh& mesh, int mesh_dim, const at::Tensor& piece,
                            int64_t tensor_dim, const std::exception_ptr& refused = nullptr);
 // This rank's piece of the sum or average of all ranks' tensors.

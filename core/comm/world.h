@@ -1,10 +1,10 @@
 // One rank's membership in a job: who it is, how it reaches the others, and how it makes groups.
 //
-// A World comes from an explicit description, or from what the launcher left in the environment
+// A World comes from explicit options, or from what the launcher has left in the environment
 // (torchrun and `fsdp2 run`, Slurm, Open MPI, Kubernetes). World size 1 needs no launcher and opens
-// no socket. Several Worlds may exist in one process: ranks as threads each hold their own.
-// In a fake World this rank is alone, however many others it has been told of: collectives end at
-// once, are counted, and take every other rank to pass what this one passes.
+// no socket. Several Worlds may exist in one process: ranks as threads each hold their own. In a
+// fake World this rank is alone, however many others it was told of: collectives end at once, are
+// counted, and assume that every other rank passes what this one passes.
 #pragma once
 
 #include <chrono>
@@ -19,8 +19,9 @@
 
 namespace fsdp2 {
 
-// The ranks of a group, and their two connections: gathers and reductions must be able to overtake
-// each other without their order depending on timing. Both connect when they are first used.
+// The ranks of a group, with one connection for gathers and one for reductions. Either kind can
+// thus overtake the other, while the order on each connection does not depend on timing. Both
+// connect at first use.
 struct Group {
   std::vector<int> members;  // ranks in the world, in group order
   std::shared_ptr<Comm> gather;
@@ -34,8 +35,8 @@ struct Place;
 
 class World {
  public:
-  // Collective. Errors: kInvalidArgument (contradicting or malformed settings, with the variable's
-  // name and value), kTimeout (not all ranks came), kIo / kComm (address in use, unreachable).
+  // Collective. Errors: kInvalidArgument (contradictory or malformed settings, with the variable's
+  // name and value), kTimeout (a rank did not come), kIo / kComm (address in use, unreachable).
   static std::shared_ptr<World> join(const WorldOptions& options);
 
   int rank() const { return rank_; }
@@ -52,11 +53,12 @@ class World {
   // The group of all ranks, for control traffic (agreement, scalars). Always there.
   Comm& control() { return *control_; }
 
-  // The group of all ranks. Its gathers go over the connection of control(), which is there.
+  // The group of all ranks. Its gathers use the connection of control().
   const std::shared_ptr<const Group>& everyone() const { return everyone_; }
 
-  // Every rank of the world calls these with the same name in the same order, passing the members
-  // of its own group (which it belongs to). make_comm is collective over the group and connects it.
+  // Every rank of the world makes these calls with the same names in the same order, and passes the
+  // members of its own group, itself among them. make_comm is collective over the group, and
+  // connects it.
   std::shared_ptr<Comm> make_comm(const std::string& name, const std::vector<int>& members);
   std::shared_ptr<const Group> make_group(const std::string& name, const std::vector<int>& members);
 

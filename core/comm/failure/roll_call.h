@@ -1,7 +1,7 @@
-// Who is where: asked when a collective has failed or is overdue, so that the error can name the
-// rank that is the cause. Transports tell at best that a connection is gone.
+// Asks ranks where they are, once a collective has failed or is overdue, so that the error can name
+// the rank that is the cause. A transport can at best tell that a connection is gone.
 //
-// A rank that lives answers at any time, whatever its own threads do, with what it is waiting for.
+// A rank that lives says what it is waiting for, at any time, whatever its own threads do.
 #pragma once
 
 #include <string>
@@ -21,9 +21,9 @@ class RollCall {
 
   virtual ~RollCall() = default;
 
-  // What this rank is waiting for from now on; empty: nothing.
+  // Sets what this rank is waiting for; empty: nothing.
   virtual void set_waiting_for(int rank, const std::string& what) noexcept = 0;
-  // Takes about a second if a rank does not answer. Those that have answered before are not asked
+  // Takes about a second if a rank does not answer. Ranks that have answered before are not asked
   // again. Empty if nobody can be asked.
   virtual std::vector<Answer> call(const std::vector<int>& ranks) noexcept = 0;
 };

@@ -1,7 +1,8 @@
-// The file of `file://`: rank 0 says in it where its store listens.
+// The file of `file://`, in which rank 0 says where its store listens.
 //
-// Not LibTorch's FileStore, where the file is the store: a record that a killed process leaves half
-// written makes all readers wait without end. This one appears whole or not at all.
+// This is not LibTorch's FileStore, whose file is the store itself: there, a record that a killed
+// process leaves half written makes all readers wait forever. This file appears whole or not at
+// all.
 #pragma once
 
 #include <cstdint>
@@ -15,21 +16,21 @@ namespace fsdp2 {
 class MeetingFile {
  public:
   struct Listener {
-    std::vector<std::string> hosts;  // names and addresses of one machine, to be tried in order
+    std::vector<std::string> hosts;  // names and addresses of one machine, in the order to try them
     uint16_t port = 0;
-    std::string text;  // the file's, of which no two are alike
+    std::string text;  // the file's text; no two files have the same
   };
 
   explicit MeetingFile(std::string path) : path_(std::move(path)) {}
 
   const std::string& path() const { return path_; }
 
-  // Says that this machine listens at `port`, and no more what the file said before. kIo,
+  // Writes that this machine listens at `port`, in place of what the file said before. kIo,
   // kNotFound.
   void announce(uint16_t port) const;
-  // Nothing if there is no file yet. kIo if it cannot be read or says something else.
+  // nullopt if there is no file yet. kIo if the file cannot be read, or is not a meeting file.
   std::optional<Listener> find() const;
-  // No errors: a file that stays makes the ranks of the next job look twice, no more.
+  // Reports no error: a file that stays only makes the ranks of the next job look twice.
   void remove() const noexcept;
 
  private:

@@ -1,10 +1,11 @@
-// Who this rank is and where the ranks meet: WorldOptions completed by what a launcher left in the
-// environment. Pure: it opens nothing.
+// Who this rank is and where the ranks meet: WorldOptions, completed by what a launcher has left in
+// the environment. Opens nothing.
 //
-// Read in this order: RANK, WORLD_SIZE, LOCAL_RANK (torchrun, `fsdp2 run`, Kubernetes), Open MPI's
-// OMPI_COMM_WORLD_*, Slurm's SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID (mpirun inside a Slurm
-// allocation sees both). The meeting point is MASTER_ADDR:MASTER_PORT, whoever launched; without
-// them, under Slurm, the first node of the step and a port made of the numbers of job and step.
+// Variables are read in this order: RANK, WORLD_SIZE, LOCAL_RANK (torchrun, `fsdp2 run`,
+// Kubernetes), Open MPI's OMPI_COMM_WORLD_*, Slurm's SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID
+// (mpirun inside a Slurm allocation sees both). The meeting point is MASTER_ADDR:MASTER_PORT,
+// whatever the launcher. Without them, under Slurm, it is the first node of the step, with a port
+// made from the numbers of job and step.
 #pragma once
 
 #include <cstdint>
@@ -28,16 +29,16 @@ struct Place {
   bool launcher_hosts_store = false;  // torchrun's agent listens at the port, so no rank does
   std::string key_prefix;             // keeps the attempts of an elastic job apart
 
-  // Whether all ranks are surely on this machine.
+  // Whether all ranks are certain to be on this machine.
   bool one_machine() const;
 };
 
-// The value of an environment variable, nothing if it is unset.
+// The value of an environment variable, or nullopt if it is unset.
 using Environment = std::function<std::optional<std::string>(const char* name)>;
 
 Environment process_environment();
 
-// Errors: kInvalidArgument, naming the variable or option and its value.
+// Errors: kInvalidArgument, which names the variable or option and its value.
 Place find_place(const WorldOptions& options, const Environment& environment);
 
 }  // namespace fsdp2

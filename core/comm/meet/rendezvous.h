@@ -1,4 +1,4 @@
-// How processes find each other: opens the store at their Place and waits for all ranks there.
+// How processes find each other: opens the store at their Place, and waits there for all ranks.
 #pragma once
 
 #include <chrono>
@@ -14,9 +14,9 @@ namespace fsdp2 {
 // Errors: kIo (port in use), kComm (no connection), kTimeout (names the ranks that are missing).
 c10::intrusive_ptr<c10d::Store> open_store(const Place& place, std::chrono::milliseconds timeout);
 
-// Says in the store that `rank` is here and waits until all of `ranks` have said so. `look` is
-// called between slices of the wait and may throw. kTimeout names the ranks that are missing.
-// Once per store (a PrefixStore is one): its keys are "all", "count" and "here/<rank>".
+// Says in the store that `rank` is here, and waits until all of `ranks` have said so. `look` is
+// called between short waits and may throw. kTimeout names the ranks that are missing. Once per
+// store (a PrefixStore is one): the keys are "all", "count" and "here/<rank>".
 void meet_at(c10d::Store& store, int rank, const std::vector<int>& ranks,
              std::chrono::milliseconds timeout, const std::function<void()>& look = {});
 

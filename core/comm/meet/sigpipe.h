@@ -1,9 +1,10 @@
-// Keeps SIGPIPE away from this thread, and from threads started meanwhile for good.
+// Keeps SIGPIPE away from this thread while the guard lives, and forever from threads that are
+// started meanwhile.
 //
 // Gloo and the store's server write to sockets whose peer may have died, and by default that ends
-// the process. A library does not change its host's signal handlers, but threads inherit the mask
-// of the thread that starts them: so transports are made, and called where they write at once,
-// under this guard.
+// the process. A library must not change its host's signal handlers, but a thread inherits the mask
+// of the thread that starts it. So transports are made under this guard, and so are those of their
+// calls that write at once.
 #pragma once
 
 #include <pthread.h>

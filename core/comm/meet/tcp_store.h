@@ -1,4 +1,4 @@
-// LibTorch's store over TCP, opened without its client's growing pauses and its warnings.
+// LibTorch's store over TCP, opened without the growing pauses and the warnings of its client.
 #pragma once
 
 #include <chrono>
@@ -15,18 +15,19 @@ namespace fsdp2 {
 
 using TcpStorePtr = c10::intrusive_ptr<c10d::TCPStore>;
 
-// One kept by this process on all addresses of this machine, or all of IPv4 if the host is such an
-// address; at any free port if `port` is 0. Errors: kIo (the port is in use), kComm.
+// Opens a store that this process keeps, on all addresses of this machine (of IPv4 alone if the
+// host is an IPv4 address), at `port`, or at any free port if that is 0. Errors: kIo (the port is
+// in use), kComm.
 TcpStorePtr serve_tcp_store(const std::string& host, uint16_t port,
                             std::chrono::milliseconds timeout);
 
-// One kept by another process, which listens already. Errors: kComm, kTimeout (who listens there is
-// stopped, or is no store).
+// Connects to a store that another process keeps and that listens already. Errors: kComm, kTimeout
+// (the listener is stopped, or is no store).
 TcpStorePtr connect_tcp_store(const std::string& host, uint16_t port,
                               std::chrono::steady_clock::time_point deadline);
 
-// Empty if somebody listens there, else why nobody can be reached. Takes up to a second for each
-// address of the host.
+// Empty if somebody listens there, otherwise why nobody can be reached. Takes up to a second for
+// each address of the host.
 std::string why_unreachable(const std::string& host, uint16_t port);
 
 }  // namespace fsdp2

@@ -1,4 +1,4 @@
-// How a rank wants to join its world; what is left open is taken from the environment.
+// How a rank wants to join its job. What the options leave open comes from the environment.
 #pragma once
 
 #include <chrono>
@@ -11,9 +11,9 @@ enum class BackendKind { kAuto, kGloo, kNccl, kThread, kFake };
 struct WorldOptions {
   BackendKind backend = BackendKind::kAuto;
   // "" or "env://", "tcp://host:port", "file:///path", "thread://name", "fake://".
-  // tcp, file and thread need an explicit rank and size (tcp and file find them in the environment
-  // too); fake, which backend kFake implies, needs a size and ignores the environment. A rank or
-  // size that contradicts the environment is an error under env:// only.
+  // tcp, file and thread need an explicit rank and size (tcp and file also find them in the
+  // environment). fake, which backend kFake implies, needs a size and ignores the environment. A
+  // rank or size that contradicts the environment is an error under env:// only.
   std::string rendezvous;
   int rank = -1;        // -1: from the environment, else 0
   int world_size = -1;  // -1: from the environment, else 1

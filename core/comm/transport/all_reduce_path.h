@@ -1,4 +1,4 @@
-// How an all-reduce on the CPU moves its bytes, known ahead so that it can be counted and planned.
+// How an all-reduce on the CPU moves its bytes, fixed here so that it can be counted and planned.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,9 @@ namespace fsdp2 {
 
 inline constexpr int64_t kGatheredBytes = 1 << 20;
 
-// Whether it gathers everything on every rank, which each then reduces by itself: for tensors that
-// latency counts more for, and on two ranks, which receive the same either way. Else each rank
-// reduces one slice for all (SlicedReduction).
+// Whether an all-reduce gathers everything on every rank, and each rank reduces by itself: for
+// small tensors, where latency counts more, and on two ranks, which receive the same either way.
+// Otherwise each rank reduces one part for all (SlicedReduction).
 inline bool all_reduce_gathers(int64_t bytes, int size) {
   return size == 2 || bytes * size <= kGatheredBytes;
 }

@@ -1,9 +1,9 @@
 // A c10d backend of one rank that plays a group of any size: calls end at once and move nothing.
 //
-// Every other rank is taken to pass what this one passes, so that outputs are finite and agreements
-// hold: a gather repeats the own piece, a sum is the own value times the number of ranks, averages
-// and maxima are the own value, a broadcast leaves it. A piece scattered by another rank is zero.
-// Meta tensors pass through.
+// It assumes that every other rank passes what this one passes, so that outputs are finite and
+// agreements hold: a gather repeats this rank's piece, a sum is this rank's value times the number
+// of ranks, an average or maximum is this rank's value, a broadcast changes nothing. A piece
+// scattered by another rank is zero. Meta tensors pass through.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>

@@ -1,10 +1,8 @@
-// Gloo groups: LibTorch's ProcessGroupGloo with what it lacks for FSDP.
+// Gloo groups: LibTorch's ProcessGroupGloo, with what it lacks for FSDP.
 //
-// - A reduce-scatter that moves the minimum and sums in rank order: Gloo's own all-reduces a copy
-//   of the whole input. It moves the slices by all-to-all and sums them in wait().
-// - All-reduces of little data (scalars, norms) and between two ranks are summed in rank order too.
-//   Larger ones among more ranks go around Gloo's ring: the same bits every time, but not those of
-//   ranks as threads. An average is the sum divided by the number of ranks.
+// - A reduce-scatter that moves the minimum: Gloo's own all-reduces a copy of the whole input. This
+//   one moves the pieces by all-to-all, and sums them in wait().
+// - Reductions in rank order (rank_order.h); Gloo's own ring has another order.
 // - abort(), which frees what hangs in the group on this rank.
 #pragma once
 

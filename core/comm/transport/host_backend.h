@@ -1,9 +1,9 @@
-// A c10d backend for processes on one machine: what they exchange goes through shared memory, with
-// one copy in and one out, and is reduced in rank order.
+// A c10d backend for processes on one machine. Data goes through shared memory, with one copy in
+// and one out, and is reduced in rank order.
 //
-// It has no threads. Data moves while a rank posts or waits for a collective; a rank that does
-// neither holds up the others once its ring is full. Collectives of a group complete in the order
-// in which they were posted. A rank whose process ends is noticed at once.
+// It has no threads: data moves while a rank posts or waits for a collective. A rank that does
+// neither holds up the others once its ring is full. The collectives of a group complete in the
+// order in which they were posted. The end of a rank's process is noticed at once.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>

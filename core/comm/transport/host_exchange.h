@@ -5,8 +5,8 @@
 // so that ranks that call different ones get an error and not each other's data.
 //
 // There are no threads: data moves while a rank posts or waits. A rank that waits in one exchange
-// moves the data of all exchanges of its process, since another rank may be waiting in another one
-// first. Thread-safe.
+// moves the data of all exchanges of its process, because another rank may first be waiting in
+// another one. Thread-safe.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -87,7 +87,8 @@ using OperationPtr = std::shared_ptr<Operation>;
 class HostExchange {
  public:
   HostExchange(std::unique_ptr<SharedSegment> segment, int rank, int size);
-  // What was posted and never waited for still has to reach the others: for a second at most.
+  // Work that was posted and never waited for still has to reach the others: waits a second at
+  // most.
   ~HostExchange();
   HostExchange(const HostExchange&) = delete;
   HostExchange& operator=(const HostExchange&) = delete;
@@ -96,7 +97,7 @@ class HostExchange {
   OperationPtr make(Collective collective, std::vector<at::Tensor> keep);
   void post(const OperationPtr& operation);
 
-  // False when the time is over. Throws the operation's error.
+  // False if the time is over. Throws the operation's error.
   bool wait(Operation& operation, std::chrono::milliseconds timeout);
   bool finished(const Operation& operation) const;
   std::exception_ptr error_of(const Operation& operation) const;

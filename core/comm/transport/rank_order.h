@@ -1,8 +1,8 @@
-// The one way in which this library reduces values of several ranks on the CPU.
+// The one way in which this library reduces the values of several ranks on the CPU.
 //
-// Rank 0 first, then 1, 2, ...: the result does not depend on timing or on the transport. Values of
-// 16 bits are accumulated in fp32 and rounded once; an average is the sum divided by the number of
-// ranks.
+// Rank 0 first, then 1, 2, ..., so that the result depends neither on timing nor on the transport.
+// Values of 16 bits are accumulated in fp32 and rounded once; an average is the sum divided by the
+// number of ranks.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,7 +19,7 @@ namespace fsdp2 {
 // be one of the parts.
 void reduce_in_rank_order(const at::Tensor& out, at::TensorList parts, ReduceOp op);
 
-// An all-reduce by slices: each rank reduces one for all. A transport moves the bytes, twice:
+// An all-reduce in which each rank reduces one slice for all. A transport moves the bytes, twice:
 //   1. slice(peer) goes to the peer, part(peer) comes from it; then reduce().
 //   2. slice(rank) goes to all others, slice(peer) comes from the peer; then finish().
 class SlicedReduction {

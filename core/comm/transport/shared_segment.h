@@ -1,5 +1,5 @@
-// Memory that the processes of a group on one machine share: a ring of bytes for each rank, which
-// it alone writes and all others read, and a bell to sleep at.
+// Memory that the processes of a group on one machine share: for each rank a ring of bytes, which
+// that rank alone writes and all others read, and a bell to sleep at.
 //
 // A rank's stream of bytes goes through its ring; `written` counts what it has put in, `read` what
 // each other rank has taken out. Both only grow, and differ by at most kRingBytes.
@@ -17,12 +17,12 @@ namespace fsdp2 {
 
 class SharedSegment {
  public:
-  // Small enough to stay in a cache that the ranks share, large enough to hold what is sent while
-  // its readers are busy.
+  // Small enough to stay in a cache that the ranks share, large enough for what is sent while the
+  // readers are busy.
   static constexpr uint64_t kRingBytes = uint64_t{4} << 20;
 
-  // Collective over the group; `store` holds nothing but this group's keys. Null on all ranks alike
-  // if they share no memory: on several machines, in separate containers, or without room in
+  // Collective over the group; `store` holds nothing but this group's keys. Null, on all ranks
+  // alike, if they share no memory: on several machines, in separate containers, or without room in
   // /dev/shm. Errors: kTimeout, what the store throws.
   static std::unique_ptr<SharedSegment> open(c10d::Store& store, int rank, int size,
                                              std::chrono::milliseconds timeout);
@@ -34,10 +34,10 @@ class SharedSegment {
   std::atomic<uint64_t>& written(int rank) const;
   std::atomic<uint64_t>& read(int rank, int reader) const;
 
-  // After a change of written or read: wakes who sleeps.
+  // Wakes all sleepers, after a change of written or read.
   void ring_bell() const;
   uint32_t bell() const;  // changes with each ring
-  // Until the bell is no longer `seen`, at most `time`. May return early.
+  // Sleeps until the bell is no longer `seen`, at most for `time`. May return early.
   void sleep(uint32_t seen, std::chrono::microseconds time) const;
 
   // Whether the rank's process has ended or has closed the segment.

@@ -16,9 +16,9 @@ class ThreadGroup;  // what the ranks of one group share
 
 std::shared_ptr<ThreadGroup> make_thread_group(int size);
 
-// The rank leaves when the backend goes: the others then fail in calls that it has not posted.
-// abort() fails all calls of the group that are not complete; after it the rank's tensors are not
-// touched any more.
+// The rank leaves when its backend is destroyed: the others then fail in calls that it has not
+// posted. abort() fails all incomplete calls of the group; after it nobody touches this rank's
+// tensors any more.
 c10::intrusive_ptr<c10d::Backend> make_thread_backend(std::shared_ptr<ThreadGroup> group, int rank);
 
 }  // namespace fsdp2

@@ -1,4 +1,4 @@
-// A world whose ranks are threads of one process: where they meet, and what they share.
+// A job whose ranks are threads of one process: where they meet, and what they share.
 #pragma once
 
 #include <chrono>
@@ -17,8 +17,8 @@ namespace fsdp2 {
 
 class ThreadJob {
  public:
-  // Returns once all `size` ranks have come. The name is free for the next job from then on.
-  // Errors: kInvalidArgument (a rank came twice, sizes differ), kTimeout (names missing ranks).
+  // Returns once all `size` ranks have come. The name is then free for the next job. Errors:
+  // kInvalidArgument (a rank came twice, sizes differ), kTimeout (names the missing ranks).
   static std::shared_ptr<ThreadJob> join(const std::string& name, int rank, int size,
                                          std::chrono::milliseconds timeout);
 
@@ -26,7 +26,7 @@ class ThreadJob {
   const c10::intrusive_ptr<c10d::Store>& store() const { return store_; }
   const std::shared_ptr<FailureNotice>& failure() const { return failure_; }
 
-  // The group of that key; each of its ranks asks once.
+  // The group with that key; each of its ranks asks once.
   std::shared_ptr<ThreadGroup> group(const std::string& key, int size);
 
  private:

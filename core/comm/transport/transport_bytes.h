@@ -1,6 +1,6 @@
-// Bytes of tensors that the ranks of this process have received from others, counted by the
-// transports between processes where they arrive (Gloo: where they are asked of it). CommCounters
-// go by the sizes of the collectives' tensors; this is what they are held to.
+// The bytes of tensors that the ranks of this process have received from others. The transports
+// between processes count them where they arrive (for Gloo, where they are requested). CommCounters
+// go by the sizes of the collectives' tensors; tests compare the two.
 #pragma once
 
 #include <ATen/core/Tensor.h>
