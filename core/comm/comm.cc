@@ -8,8 +8,8 @@
 #include <thread>
 #include <utility>
 
-#include "core/comm/transport/all_reduce_path.h"
 #include "core/comm/failure/roll_call.h"
+#include "core/comm/transport/all_reduce_path.h"
 
 namespace fsdp2 {
 
@@ -308,7 +308,8 @@ CommWork Comm::start(const char* collective, const Post& post) {
   return CommWork([this, collective, work] { wait(collective, *work); });
 }
 
-// Waits in slices, since nothing but this thread could leave the wait when another rank fails.
+// Waits for short times in turn, because only this thread can leave the wait when another rank
+// fails.
 void Comm::wait(const char* collective, c10d::Work& work) const {
   const NotDifferentiated guard;
   const auto deadline = Clock::now() + timeout_;

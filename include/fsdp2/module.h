@@ -77,10 +77,10 @@ FSDP2_CALL fsdp2_module_zero_grad(fsdp2_module module);
 FSDP2_CALL fsdp2_module_set_requires_grad(fsdp2_module module, const char* const* names /*(opt)*/,
                                           size_t n_names, int32_t flag);
 
-/* Turns on activation checkpointing. Of the modules of these classes, counted in order, the last of
- * every `every` keeps only its inputs in forward and runs again in backward. kinds: class names,
- * such as "LlamaDecoderLayer"; n_kinds 0: the model's own layers. The call may come before or after
- * the module is sharded, and changes no loss and no gradient. Errors, with nothing changed:
+/* Turns on activation checkpointing for the modules of these classes: counted in order, the last of
+ * each `every` modules keeps only its inputs in forward and runs again in backward. kinds: class
+ * names, such as "LlamaDecoderLayer"; n_kinds 0: the model's own layers. The call may come before
+ * or after sharding, and changes no loss and no gradient. Errors, with nothing changed:
  * FSDP2_E_NOT_FOUND (a class that does not exist; lists those that do), FSDP2_E_WRONG_STATE (one of
  * the modules is checkpointed already), FSDP2_E_INVALID_ARGUMENT (every < 1), FSDP2_E_UNSUPPORTED
  * (Python's torch is loaded in this process). */

@@ -105,6 +105,25 @@ TEST(TrainFlags, AreThereOnceWithHelp) {
   }
 }
 
+TEST(TrainFlags, ExplainThemselvesByANounOrAVerb) {
+  const std::set<std::string> others = {"As", "By",   "For",   "How",   "In",    "Instead", "Of",
+                                        "To", "What", "Where", "Which", "Whose", "With"};
+  TrainOptions options;
+  for (const Flag& flag : train_flags(&options)) {
+    EXPECT_EQ(others.count(flag.help.substr(0, flag.help.find(' '))), 0U) << flag.name;
+  }
+}
+
+TEST(TrainFlags, TakeEveryNameOfATorchFileForTheFullWeights) {
+  for (const std::string name : {"x.pth", "x.pt", "x.bin", "x.safetensors"}) {
+    TrainOptions options;
+    const Request request =
+        parse_train_options({"--model", "m", "--tokens", "t", "--full-state-dict", name}, &options);
+    EXPECT_EQ(request, Request::kTrain) << name;
+    EXPECT_EQ(options.full_state_dict, name);
+  }
+}
+
 TEST(TrainFlags, AreReadIntoOptions) {
   TrainOptions options;
   const Request request =

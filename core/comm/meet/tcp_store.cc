@@ -46,8 +46,8 @@ bool accepts(const addrinfo& address) {
   return accepted;
 }
 
-// Of a connection that ends LibTorch would print a warning with a stack; who used it gets an error
-// that says so. TORCH_CPP_LOG_LEVEL brings them back.
+// LibTorch would print a warning with a stack for every connection that ends; the connection's user
+// gets an error that says so. TORCH_CPP_LOG_LEVEL brings the warnings back.
 void keep_warnings_from_standard_error() {
   static const bool done = [] {
     constexpr int kErrors = 2;
@@ -106,9 +106,9 @@ TcpStorePtr open(const std::string& host, c10d::TCPStoreOptions options) {
   return c10::make_intrusive<c10d::TCPStore>(host, options);
 }
 
-// LibTorch's own socket is one for both families, and the store asks for the name of each client in
-// the one thread that it has. 127.0.0.1 comes as an IPv6 address there, by which /etc/hosts does
-// not know it: a name server that is slow would keep the ranks of one machine waiting for seconds.
+// LibTorch's own socket serves both address families, and the store asks, in its only thread, for
+// the name of each client. 127.0.0.1 then appears as an IPv6 address, by which /etc/hosts does not
+// know it, and a slow name server would keep the ranks of one machine waiting for seconds.
 TcpStorePtr serve_at_ipv4(const std::string& host, c10d::TCPStoreOptions options) {
   Ipv4Socket socket(options.port);
   options.port = socket.port();
