@@ -1,5 +1,5 @@
 #!/bin/bash
-# Builds the libFuzzer targets and runs each over its seeds, two at a time:
+# Builds the libFuzzer targets and runs each over its seeds, side by side, one on each core:
 #
 #   tests/fuzz/run.sh [SECONDS]             all of them, 60 s each, half of it those of small texts and of ranks' files
 #   tests/fuzz/run.sh SECONDS pickle zip    these
@@ -23,7 +23,7 @@ trap 'rm -rf "$scratch"; rmdir "$failures" 2>/dev/null' EXIT
 
 probe='extern "C" int LLVMFuzzerTestOneInput(const char*, unsigned long) { return 0; }'
 if ! clang++ -x c++ -fsanitize=fuzzer,address -o "$scratch/probe" - <<<"$probe" 2>"$scratch/probe.log"; then
-  echo "SKIPPED: fuzzing: needs clang with libFuzzer: apt-get install clang libclang-rt-dev"
+  echo "SKIPPED: fuzzing: needs clang with libFuzzer: third_party/install_test_tools.sh"
   exit 0
 fi
 
@@ -56,7 +56,7 @@ run_target() {
 }
 
 for name in "${targets[@]}"; do
-  [[ $(jobs -pr | wc -l) -lt 2 ]] || wait -n
+  [[ $(jobs -pr | wc -l) -lt $(nproc) ]] || wait -n
   run_target "$name" &
 done
 wait
