@@ -34,6 +34,7 @@ def _libtorch_repository_impl(ctx):
     ctx.file("paths.bzl", "".join(["%s = %r\n" % constant for constant in [
         ("LIBTORCH_CXX_STANDARD", _answer(ctx, script, "standard")),
         ("LIBTORCH_LIB", str(root.get_child("lib"))),
+        ("LIBTORCH_VERSION", _answer(ctx, script, "version")),
         ("RUNTIME", runtime),
     ]]))
 
