@@ -41,7 +41,7 @@ apt() {
   as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq \
     -o Dir::Etc::sourcelist="$work/sources.list" -o Dir::Etc::sourceparts=/dev/null -o Dir::Etc::preferences="$work/preferences" \
     -o Dir::Etc::preferencesparts=/dev/null -o Dir::State::lists="$work/lists" -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache= \
-    -o Acquire::Languages=none -o APT::Sandbox::User=root "$@"
+    -o Acquire::Languages=none -o APT::Sandbox::User=root -o DPkg::Lock::Timeout=120 "$@"
 }
 apt update
 apt install --yes --no-install-recommends --allow-downgrades "julia=$julia" "libjulia1=$julia" "libunwind8=$libunwind"
