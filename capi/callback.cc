@@ -5,6 +5,7 @@
 #include "capi/argument.h"
 #include "capi/error.h"
 #include "capi/nouns/tensor.h"
+#include "core/nn/recompute/foreign_frame.h"
 #include "include/fsdp2/error.h"
 #include "include/fsdp2/hook.h"
 
@@ -12,7 +13,10 @@ namespace fsdp2::capi {
 
 void call_back(const std::string& what, const std::function<fsdp2_status()>& function) {
   ErrorRecord before = std::exchange(error_record(), ErrorRecord());
-  const fsdp2_status status = function();
+  const fsdp2_status status = [&] {
+    const nn::ForeignFrame frame;
+    return function();
+  }();
   const std::string text = error_record().status == FSDP2_OK ? "" : error_record().message;
   error_record() = std::move(before);
   FSDP2_CHECK(status == FSDP2_OK, Code::kCallback, "{}: the callback returned {} ({}){}{}", what,

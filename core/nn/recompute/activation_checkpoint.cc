@@ -18,20 +18,21 @@ namespace {
 
 class SegmentWrapper : public ForwardWrapper {
  public:
-  SegmentWrapper(std::string name, std::vector<at::Generator> generators)
-      : name_(std::move(name)), generators_(std::move(generators)) {}
+  SegmentWrapper(std::string name, std::vector<at::Generator> generators, bool early_stop)
+      : name_(std::move(name)), generators_(std::move(generators)), early_stop_(early_stop) {}
 
   c10::IValue run(Module& module, const ForwardBody& forward, Values inputs) override {
     // The graph may outlive the caller's hold on the module.
     const auto body = [forward, alive = module.weak_from_this().lock()](Values given) {
       return forward(std::move(given));
     };
-    return run_as_segment(name_, body, std::move(inputs), generators_);
+    return run_as_segment(name_, body, std::move(inputs), generators_, early_stop_);
   }
 
  private:
   std::string name_;
   std::vector<at::Generator> generators_;
+  bool early_stop_;
 };
 
 void check_has_no_wrapper(const Module& module, const std::string& name) {
@@ -78,14 +79,16 @@ void checkpoint_activations(Module& module, const ActivationCheckpointOptions& o
   const std::string& name = options.name.empty() ? module.kind() : options.name;
   check_has_no_wrapper(module, name);
   install_saved_tensor_hooks();  // fails here rather than in the first forward
-  module.set_forward_wrapper(std::make_shared<SegmentWrapper>(name, options.generators));
+  module.set_forward_wrapper(
+      std::make_shared<SegmentWrapper>(name, options.generators, options.early_stop));
 }
 
 bool checkpoints_activations(const Module& module) {
   return std::dynamic_pointer_cast<SegmentWrapper>(module.forward_wrapper()) != nullptr;
 }
 
-int64_t checkpoint_by_kind(Module& root, const std::vector<std::string>& kinds, int64_t every) {
+int64_t checkpoint_by_kind(Module& root, const std::vector<std::string>& kinds, int64_t every,
+                           bool early_stop) {
   FSDP2_CHECK(every >= 1, Code::kInvalidArgument,
               "activation checkpointing: expected every >= 1 (each module), found {}", every);
   std::vector<FoundModule> modules;
@@ -105,7 +108,7 @@ int64_t checkpoint_by_kind(Module& root, const std::vector<std::string>& kinds, 
     }
   }
   for (const FoundModule& found : chosen) {
-    checkpoint_activations(*found.module, {found.name, {}});
+    checkpoint_activations(*found.module, {found.name, {}, early_stop});
   }
   return static_cast<int64_t>(chosen.size());
 }

@@ -25,6 +25,9 @@ struct ActivationCheckpointOptions {
   std::string name;
   // Random generators that forward draws from, besides the default ones.
   std::vector<at::Generator> generators;
+  // Whether the second run ends once backward has what it needs. Off, it runs to its end, so that
+  // collectives inside are made as often on all ranks.
+  bool early_stop = true;
 };
 
 // From now on the module's forward is a segment. Errors: kWrongState if it is one already or has
@@ -32,10 +35,11 @@ struct ActivationCheckpointOptions {
 void checkpoint_activations(Module& module, const ActivationCheckpointOptions& options = {});
 bool checkpoints_activations(const Module& module);
 
-// checkpoint_activations for every `every`-th module of these kinds at or below root, counted in
-// registration order: the last of each `every`. Returns how many that are.
+// checkpoint_activations, with early_stop, for every `every`-th module of these kinds at or below
+// root, counted in registration order: the last of each `every`. Returns how many that are.
 // Errors, before anything is changed: kInvalidArgument for every < 1; kNotFound for a kind that is
 // not there; kWrongState as above.
-int64_t checkpoint_by_kind(Module& root, const std::vector<std::string>& kinds, int64_t every = 1);
+int64_t checkpoint_by_kind(Module& root, const std::vector<std::string>& kinds, int64_t every = 1,
+                           bool early_stop = true);
 
 }  // namespace fsdp2::nn

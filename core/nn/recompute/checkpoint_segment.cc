@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/nn/recompute/foreign_frame.h"
 #include "core/nn/recompute/forward_context.h"
 #include "core/nn/recompute/saved_tensor_hooks.h"
 #include "core/nn/value_map.h"
@@ -114,9 +115,10 @@ class KeptInputs {
 class Segment : public SavedTensorSource, public std::enable_shared_from_this<Segment> {
  public:
   Segment(std::string name, ForwardBody body, const Values& inputs,
-          const std::vector<at::Generator>& generators)
+          const std::vector<at::Generator>& generators, bool early_stop)
       : name_(std::move(name)),
         body_(std::move(body)),
+        early_stop_(early_stop),
         inputs_(inputs),
         context_(inputs_.devices(), generators) {}
 
@@ -128,6 +130,7 @@ class Segment : public SavedTensorSource, public std::enable_shared_from_this<Se
   at::Tensor take(size_t index);
 
   const std::string& name() const { return name_; }
+  bool early_stop() const { return early_stop_; }
   const std::deque<Slot>& slots() const { return slots_; }
 
  private:
@@ -139,6 +142,7 @@ class Segment : public SavedTensorSource, public std::enable_shared_from_this<Se
   // Constant once the first run is over.
   const std::string name_;
   const ForwardBody body_;
+  const bool early_stop_;
   const KeptInputs inputs_;
   ForwardContext context_;
   std::deque<Slot> slots_;
@@ -170,11 +174,14 @@ class SlotHooks : public SavedVariableHooks {
   bool packed_ = false;
 };
 
-// Records what the second run saves, up to the last slot in use.
+// Records what the second run saves, and ends it after the last slot in use if it may.
 class Recording : public SavedTensorSource {
  public:
   explicit Recording(const Segment& segment)
-      : segment_(segment), slots_(segment.slots()), values_(slots_.size()) {
+      : segment_(segment),
+        slots_(segment.slots()),
+        foreign_frames_(ForeignFrame::depth()),
+        values_(slots_.size()) {
     for (size_t i = 0; i < slots_.size(); ++i) {
       wanted_ = slots_[i].in_use ? i + 1 : wanted_;
     }
@@ -183,10 +190,10 @@ class Recording : public SavedTensorSource {
   std::unique_ptr<SavedVariableHooks> make() override;
 
   void add(const at::Tensor& tensor);
-  bool is_complete() const { return count_ >= wanted_; }
+  bool has_stopped() const { return has_stopped_; }
   void check_complete() const {
     FSDP2_CHECK(
-        is_complete(), Code::kWrongState,
+        has_stopped_ || count_ == slots_.size(), Code::kWrongState,
         "recomputing {} in backward: its forward saved {} tensors, the second time only {}; "
         "it must do the same both times, given the same inputs and parameters",
         segment_.name(), slots_.size(), count_);
@@ -194,11 +201,15 @@ class Recording : public SavedTensorSource {
   std::vector<Recorded> release() { return std::move(values_); }
 
  private:
+  void stop_if_complete();
+
   const Segment& segment_;
   const std::deque<Slot>& slots_;
+  const int foreign_frames_;  // on the stack when the second run begins
   std::vector<Recorded> values_;
   size_t wanted_ = 0;
   size_t count_ = 0;
+  bool has_stopped_ = false;
 };
 
 class RecordingHooks : public SavedVariableHooks {
@@ -221,11 +232,21 @@ std::unique_ptr<SavedVariableHooks> Recording::make() {
   return std::make_unique<RecordingHooks>(*this);
 }
 
-void Recording::add(const at::Tensor& tensor) {
-  if (is_complete()) {
-    throw Stop{};  // again: something in the body has caught the first one
+void Recording::stop_if_complete() {
+  const bool may_stop = segment_.early_stop() && ForeignFrame::depth() == foreign_frames_;
+  if (may_stop && count_ >= wanted_) {
+    has_stopped_ = true;
+    throw Stop{};
   }
+}
+
+void Recording::add(const at::Tensor& tensor) {
+  stop_if_complete();  // something in the body has caught it, or a foreign frame was in the way
   const size_t index = count_;
+  FSDP2_CHECK(index < slots_.size(), Code::kWrongState,
+              "recomputing {} in backward: its forward saved {} tensors, the second time more; it "
+              "must do the same both times, given the same inputs and parameters",
+              segment_.name(), slots_.size());
   const Slot& slot = slots_[index];
   FSDP2_CHECK(
       slot.fits(tensor), Code::kWrongState,
@@ -238,9 +259,7 @@ void Recording::add(const at::Tensor& tensor) {
     values_[index] = {tensor, tensor._version()};
   }
   ++count_;
-  if (is_complete()) {
-    throw Stop{};
-  }
+  stop_if_complete();
 }
 
 c10::IValue Segment::run(Values inputs) {
@@ -297,7 +316,7 @@ Segment::Record Segment::recompute() const {
   } catch (...) {
     // However the stop came through the body (a callback may have put an error of its own in its
     // place), nothing more was needed.
-    if (!recording.is_complete()) {
+    if (!recording.has_stopped()) {
       throw;
     }
   }
@@ -313,12 +332,13 @@ void Segment::drop_record(int64_t task) {
 }  // namespace
 
 c10::IValue run_as_segment(const std::string& name, const ForwardBody& body, Values inputs,
-                           const std::vector<at::Generator>& generators) {
+                           const std::vector<at::Generator>& generators, bool early_stop) {
   if (!at::GradMode::is_enabled()) {
     return body(std::move(inputs));
   }
   install_saved_tensor_hooks();
-  return std::make_shared<Segment>(name, body, inputs, generators)->run(std::move(inputs));
+  return std::make_shared<Segment>(name, body, inputs, generators, early_stop)
+      ->run(std::move(inputs));
 }
 
 bool is_recomputing() { return recomputing; }

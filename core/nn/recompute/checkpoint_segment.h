@@ -5,8 +5,10 @@
 // a number (its slot). The first time that backward asks for one, the segment runs again on the
 // inputs it had, in the context it had, and what its operations save is recorded by the same
 // numbers, detached; then backward takes its tensors from the record. The run is stopped as soon as
-// the last tensor that can still be asked for is there. The graph made by it is dropped: gradients
-// flow through the graph of the first forward alone, so hooks on parameters fire there, once.
+// the last tensor that can still be asked for is there, unless it should run to its end, or
+// somebody else's frame is on the stack (foreign_frame.h). The graph made by it is dropped:
+// gradients flow through the graph of the first forward alone, so hooks on parameters fire there,
+// once.
 //
 // Memory: a segment costs its inputs, and in backward what it would have saved in forward, one
 // segment at a time. A tensor is handed out once in a backward; asked again, the segment runs
@@ -28,6 +30,7 @@ namespace fsdp2::nn {
 // is just called.
 //
 // name: for messages. generators: random generators that body draws from, besides the default ones.
+// early_stop false: the second run goes to its end, for a body whose collectives all ranks make.
 //
 // Errors: kUnsupported if another autograd engine is in the way (saved_tensor_hooks.h). From
 // backward: kWrongState if the second run differs from the first, or if it changed in place what
@@ -36,7 +39,8 @@ namespace fsdp2::nn {
 // Segments may nest, also in several forwards before one backward. Threads: as the graph's, that is
 // backward may run on others than forward did, several at once.
 c10::IValue run_as_segment(const std::string& name, const ForwardBody& body, Values inputs,
-                           const std::vector<at::Generator>& generators = {});
+                           const std::vector<at::Generator>& generators = {},
+                           bool early_stop = true);
 
 // Whether this thread is running a segment again.
 bool is_recomputing();

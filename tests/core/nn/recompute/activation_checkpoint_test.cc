@@ -140,6 +140,49 @@ TEST(CheckpointByKind, RefusesBeforeItChangesAnything) {
   EXPECT_FALSE(checkpoints_activations(*model->blocks[0]));
 }
 
+// Counts how often its forward comes past the last tensor that it saves.
+class Counted : public Module {
+ public:
+  Counted() : Module("Counted") {
+    layer = register_module("layer", std::make_shared<Linear>(kWidth, kWidth, false, at::kFloat));
+  }
+  std::shared_ptr<Linear> layer;
+  int ends = 0;
+
+ protected:
+  c10::IValue forward(Values inputs) override {
+    at::Tensor y = (*layer)(inputs[0].toTensor().exp());
+    ++ends;
+    return y;
+  }
+};
+
+TEST(CheckpointActivations, RunsToItsEndIfAsked) {
+  std::vector<at::Tensor> expected;
+  for (const bool early_stop : {true, false}) {
+    Counted model;
+    SeededInit source(3, 0.5);
+    materialize(model, source);
+    checkpoint_activations(model, {"", {}, early_stop});
+    const std::vector<at::Tensor> got = gradients(model);
+    EXPECT_EQ(model.ends, early_stop ? 1 : 2);
+    expected = expected.empty() ? got : expected;
+    ASSERT_EQ(got.size(), expected.size());
+    for (size_t i = 0; i < got.size(); ++i) {
+      EXPECT_TRUE(at::equal(got[i], expected[i]));
+    }
+  }
+}
+
+TEST(CheckpointByKind, PassesOnThatSegmentsRunToTheirEnd) {
+  const auto model = std::make_shared<Counted>();
+  SeededInit source(3, 0.5);
+  materialize(*model, source);
+  EXPECT_EQ(checkpoint_by_kind(*model, {"Counted"}, 1, /*early_stop=*/false), 1);
+  gradients(*model);
+  EXPECT_EQ(model->ends, 2);
+}
+
 TEST(CheckpointActivations, NamesTheModuleInErrors) {
   const auto model = make_model();
   checkpoint_by_kind(*model, {"A"});

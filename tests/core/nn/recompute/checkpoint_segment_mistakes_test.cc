@@ -94,6 +94,32 @@ TEST(SegmentMistakes, AnExceptionOfTheSecondRunComesOutOfBackwardAsItIs) {
   expect_equal(got, {take_gradient(x), take_gradient(w)});
 }
 
+TEST(SegmentMistakes, AnExceptionAfterTheLastSavedTensorOfARunToTheEnd) {
+  bool fails = false;
+  const auto body = [&](const Values& inputs) -> c10::IValue {
+    const at::Tensor y = inputs[0].toTensor().exp();
+    if (fails) {
+      throw std::out_of_range("late");
+    }
+    return y;
+  };
+  const at::Tensor y = run_as_segment("a segment", body, {leaf(1)}, {}, false).toTensor();
+  fails = true;
+  EXPECT_THROW(y.sum().backward(), std::out_of_range);
+}
+
+TEST(SegmentMistakes, MoreTensorsTheSecondTimeOfARunToTheEnd) {
+  bool again = false;
+  const auto body = [&](const Values& inputs) -> c10::IValue {
+    const at::Tensor y = inputs[0].toTensor().exp();
+    return again ? y.exp() : y;
+  };
+  const at::Tensor y = run_as_segment("a segment", body, {leaf(1)}, {}, false).toTensor();
+  again = true;
+  EXPECT_THAT(error_of([&] { y.sum().backward(); }),
+              HasSubstr("saved 1 tensors, the second time more"));
+}
+
 TEST(SegmentMistakes, CatchingTheStopDoesNoHarm) {
   const at::Tensor x = leaf(1);
   const at::Tensor w = leaf(2);
