@@ -74,7 +74,7 @@ class Wrapper {
   }
 
   static bool is_listed(const nn::Module& module, const std::vector<std::string>& kinds) {
-    return std::find(kinds.begin(), kinds.end(), module.kind()) != kinds.end();
+    return module.is_of_any_class(kinds);
   }
 
   bool is_large(const nn::Module& module) const {

@@ -20,10 +20,12 @@ SparseMoeBlock::SparseMoeBlock(const DecoderConfig& config, at::ScalarType dtype
                                                        /*has_bias=*/false, dtype));
   expert_list_ = register_module("experts", std::make_shared<nn::ModuleList>());
   for (int64_t i = 0; i < config.experts->experts; ++i) {
-    // A kind apart from the dense layers' MLP, so that units can be made of experts alone.
+    // A kind apart from the dense layers' MLP, so that units can be made of experts alone; to the
+    // transformers library both are of one class.
     experts_.push_back(std::make_shared<nn::SwiGluMlp>(config.kind("Expert"), config.hidden_size,
                                                        config.experts->intermediate_size,
                                                        /*has_bias=*/false, dtype));
+    experts_.back()->add_class_alias(config.kind("MLP"));
     expert_list_->append(experts_.back());
   }
 }

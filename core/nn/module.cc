@@ -47,6 +47,16 @@ c10::IValue Module::run(Values inputs, const ForwardBody& body) {
   }
 }
 
+bool Module::is_of_class(const std::string& name) const {
+  return name == kind_ ||
+         std::find(class_aliases_.begin(), class_aliases_.end(), name) != class_aliases_.end();
+}
+
+bool Module::is_of_any_class(const std::vector<std::string>& names) const {
+  return std::any_of(names.begin(), names.end(),
+                     [this](const std::string& name) { return is_of_class(name); });
+}
+
 void Module::remove_hooks(const ForwardHooks* hooks) {
   hooks_.erase(std::remove_if(hooks_.begin(), hooks_.end(),
                               [hooks](const auto& entry) { return entry.get() == hooks; }),

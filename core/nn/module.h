@@ -69,6 +69,13 @@ class Module : public torch::nn::Module {
 
   const std::string& kind() const { return kind_; }
 
+  // Another name under which callers may choose modules of this kind: the transformers library's
+  // class, where that does not tell apart what kinds here do.
+  void add_class_alias(std::string name) { class_aliases_.push_back(std::move(name)); }
+  // Whether a caller who chooses modules by these class names means this one: kind or alias.
+  bool is_of_class(const std::string& name) const;
+  bool is_of_any_class(const std::vector<std::string>& names) const;
+
   // Hooks, forward (wrapped if there is a wrapper), hooks.
   c10::IValue operator()(Values inputs);
   // The hooks around another entry point than forward.
@@ -101,6 +108,7 @@ class Module : public torch::nn::Module {
 
  private:
   std::string kind_;
+  std::vector<std::string> class_aliases_;
   std::vector<std::shared_ptr<ForwardHooks>> hooks_;
   std::shared_ptr<ForwardWrapper> wrapper_;
 };

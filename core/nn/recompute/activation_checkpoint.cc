@@ -67,7 +67,10 @@ void check_kinds_found(const std::vector<std::string>& kinds,
     there.insert(found.module->kind());
   }
   for (const std::string& kind : kinds) {
-    FSDP2_CHECK(there.count(kind) > 0, Code::kNotFound,
+    const bool is_there =
+        std::any_of(modules.begin(), modules.end(),
+                    [&](const FoundModule& found) { return found.module->is_of_class(kind); });
+    FSDP2_CHECK(is_there, Code::kNotFound,
                 "activation checkpointing: the model has no module of class {}; it has {}", kind,
                 fmt::join(there, ", "));
   }
@@ -98,8 +101,7 @@ int64_t checkpoint_by_kind(Module& root, const std::vector<std::string>& kinds, 
   std::vector<FoundModule> chosen;
   int64_t of_kind = 0;
   for (const FoundModule& found : modules) {
-    const bool matches = std::find(kinds.begin(), kinds.end(), found.module->kind()) != kinds.end();
-    if (matches && ++of_kind % every == 0) {
+    if (found.module->is_of_any_class(kinds) && ++of_kind % every == 0) {
       chosen.push_back({found.name.empty()
                             ? found.module->kind()
                             : fmt::format("{} ({})", found.name, found.module->kind()),

@@ -112,6 +112,24 @@ TEST(Build, NamesModuleKindsAsTransformers) {
   EXPECT_EQ(layer->kind(), "Qwen2DecoderLayer");
 }
 
+TEST(Build, GivesExpertsAKindOfTheirOwnAndTheClassOfTransformers) {
+  const auto model = build_with({{"model_type", "qwen3_moe"},
+                                 {"num_hidden_layers", 2},
+                                 {"mlp_only_layers", {0}},
+                                 {"num_experts", 3},
+                                 {"num_experts_per_tok", 2},
+                                 {"moe_intermediate_size", 8}});
+  int experts = 0;
+  int mlps = 0;
+  for (const auto& below : model->modules()) {
+    const auto& module = dynamic_cast<const nn::Module&>(*below);
+    experts += module.is_of_class("Qwen3MoeExpert") ? 1 : 0;
+    mlps += module.is_of_any_class({"Qwen3MoeMLP", "Other"}) ? 1 : 0;
+  }
+  EXPECT_EQ(experts, 3);
+  EXPECT_EQ(mlps, 4);  // and that of layer 0
+}
+
 TEST(Build, TakesNoMemory) {
   const auto model = build_with({{"vocab_size", 1 << 24}, {"hidden_size", 1 << 16}});
   for (const auto& parameter : model->parameters()) {

@@ -121,6 +121,12 @@ TEST(CheckpointByKind, RunsTheChosenModulesAgainAndChangesNoGradient) {
   }
 }
 
+TEST(CheckpointByKind, TakesAModuleByAnotherNameOfItsClass) {
+  const auto model = make_model();
+  model->blocks[2]->add_class_alias("A");
+  EXPECT_EQ(checkpoint_by_kind(*model, {"A"}), 5);
+}
+
 TEST(CheckpointByKind, CountsEachModuleOnce) {
   EXPECT_EQ(checkpoint_by_kind(*make_model(), {"A"}), 4);
   EXPECT_EQ(checkpoint_by_kind(*make_model(), {"A"}, 3), 1);
