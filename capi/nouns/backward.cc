@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 #include <fmt/ranges.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/saved_variable.h>
 
 #include <string>
 #include <utility>
@@ -74,12 +75,13 @@ at::Tensor output_gradient(const at::Tensor& output, const fsdp2_tensor* gradien
 
 using Tensors = std::vector<at::Tensor>;
 
+// Whether a part of the graph is freed only its nodes know, and they tell it by one text.
 void run_engine(const Tensors& outputs, const Tensors& gradients, bool keep_graph) {
   try {
     torch::autograd::backward(outputs, gradients, keep_graph);
   } catch (const c10::Error& error) {
     const std::string text = error.what_without_backtrace();
-    FSDP2_CHECK(text.find("backward through the graph a second time") == std::string::npos,
+    FSDP2_CHECK(text.find(torch::autograd::ERR_BACKWARD_TWICE) == std::string::npos,
                 Code::kWrongState,
                 "backward has run through this graph already, from another output, which freed it: "
                 "expected all outputs in one call, or keep_graph");
