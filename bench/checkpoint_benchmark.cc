@@ -23,8 +23,8 @@
 #include <string>
 #include <vector>
 
-#include "core/ckpt/ranks/sharded_save.h"
 #include "core/ckpt/formats/open_checkpoint.h"
+#include "core/ckpt/ranks/sharded_save.h"
 #include "core/ckpt/state/state_source.h"
 #include "core/comm/mesh.h"
 #include "core/comm/world.h"

@@ -13,8 +13,8 @@
 #include <memory>
 #include <vector>
 
-#include "core/fsdp/group/collectives.h"
 #include "core/fsdp/fully_shard.h"
+#include "core/fsdp/group/collectives.h"
 #include "tests/support/ranks.h"
 
 namespace fsdp2 {

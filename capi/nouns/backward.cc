@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "capi/argument.h"
-#include "capi/object.h"
 #include "capi/nouns/tensor.h"
+#include "capi/object.h"
 #include "include/fsdp2/tensor.h"
 
 namespace fsdp2::capi {

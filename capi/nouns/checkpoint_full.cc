@@ -38,9 +38,9 @@ fsdp2_status fsdp2_checkpoint_save_pretrained(fsdp2_shard shard, const char* dir
     const auto object = pin(shard);
     capi::enter_collective(call, *object->module);
     object->checkpointer->save_model(call.function(), [&] {
-      return train::SaveModelRequest{capi::read_path(directory, "directory"),
-                                     ckpt::CheckpointFormat::kHuggingFaceDirectory,
-                                     fsdp2::models::configured_model(*object->module->module, "directory").config_json()};
+      return train::SaveModelRequest{
+          capi::read_path(directory, "directory"), ckpt::CheckpointFormat::kHuggingFaceDirectory,
+          fsdp2::models::configured_model(*object->module->module, "directory").config_json()};
     });
   });
 }

@@ -8,8 +8,8 @@
 #include "core/ckpt/dcp/dcp_source.h"
 #include "core/ckpt/formats/convert.h"
 #include "core/ckpt/formats/inspect.h"
-#include "core/ckpt/store/find_checkpoint.h"
 #include "core/ckpt/state/state_source.h"
+#include "core/ckpt/store/find_checkpoint.h"
 #include "include/fsdp2/checkpoint.h"
 
 using fsdp2::capi::Call;

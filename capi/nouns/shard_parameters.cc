@@ -4,9 +4,9 @@
 
 #include "capi/argument.h"
 #include "capi/dtype.h"
+#include "capi/nouns/tensor.h"
 #include "capi/object.h"
 #include "capi/sized_struct.h"
-#include "capi/nouns/tensor.h"
 #include "core/fsdp/parameter_values.h"
 #include "include/fsdp2/shard.h"
 

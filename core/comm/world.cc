@@ -9,12 +9,12 @@
 
 #include "core/base/error.h"
 #include "core/base/log.h"
-#include "core/comm/transport/fake_backend.h"
-#include "core/comm/transport/gloo_backend.h"
-#include "core/comm/transport/host_backend.h"
 #include "core/comm/meet/patience.h"
 #include "core/comm/meet/place.h"
 #include "core/comm/meet/rendezvous.h"
+#include "core/comm/transport/fake_backend.h"
+#include "core/comm/transport/gloo_backend.h"
+#include "core/comm/transport/host_backend.h"
 #include "core/comm/transport/thread_job.h"
 
 namespace fsdp2 {

@@ -19,8 +19,8 @@
 #include <vector>
 
 #include "core/comm/mesh.h"
-#include "core/fsdp/parameter_values.h"
 #include "core/fsdp/group/policy.h"
+#include "core/fsdp/parameter_values.h"
 #include "core/fsdp/unit.h"
 #include "core/fsdp/wrap.h"
 #include "core/nn/module.h"

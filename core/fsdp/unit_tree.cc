@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/comm/agreement.h"
 #include "core/base/text.h"
+#include "core/comm/agreement.h"
 
 namespace fsdp2::fsdp {
 

@@ -13,8 +13,8 @@
 
 #include "core/base/error.h"
 #include "core/nn/kernels/cpu_kernels.h"
-#include "core/nn/layers.h"
 #include "core/nn/kernels/linear_product.h"
+#include "core/nn/layers.h"
 
 namespace fsdp2::nn {
 

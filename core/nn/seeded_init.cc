@@ -7,8 +7,8 @@
 #include <string_view>
 
 #include "core/base/error.h"
-#include "core/nn/kernels/simd_rows.h"
 #include "core/base/text.h"
+#include "core/nn/kernels/simd_rows.h"
 
 namespace fsdp2::nn {
 

@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/ckpt/hugging_face/hugging_face_directory.h"
 #include "core/ckpt/ranks/broadcast_source.h"
 #include "core/ckpt/ranks/full_state_dict.h"
-#include "core/ckpt/hugging_face/hugging_face_directory.h"
 #include "core/ckpt/state/memory_source.h"
 #include "core/ckpt/store/pending_directory.h"
 #include "core/comm/agreement.h"

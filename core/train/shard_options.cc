@@ -49,9 +49,9 @@ void check_kinds(const std::vector<std::string>& kinds, const ModulesByName& mod
     known.insert(module->kind());
   }
   for (const std::string& kind : kinds) {
-    const bool is_there =
-        std::any_of(modules.begin(), modules.end(),
-                    [&](const auto& entry) { return entry.second->is_of_class(kind); });
+    const bool is_there = std::any_of(modules.begin(), modules.end(), [&](const auto& entry) {
+      return entry.second->is_of_class(kind);
+    });
     FSDP2_CHECK(is_there, Code::kNotFound,
                 "options.wrap_kinds: there is no module of class '{}'; there are {}", kind,
                 fmt::join(known, ", "));

@@ -14,8 +14,8 @@
 #include "core/ckpt/dcp/item_file.h"
 #include "core/ckpt/dcp/metadata.h"
 #include "core/ckpt/pickle/writer.h"
-#include "core/ckpt/torch/pth_source.h"
 #include "core/ckpt/torch/archive.h"
+#include "core/ckpt/torch/pth_source.h"
 #include "tests/core/ckpt/safetensors/safetensors_fixture.h"
 #include "tests/core/ckpt/torch/zip_fixture.h"
 

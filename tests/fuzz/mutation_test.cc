@@ -28,8 +28,8 @@ std::string golden(const std::string& name) {
 
 class Mutation : public FileTest {
  protected:
-  // Readers of directories write their files anew for each copy, in memory if possible: a disk waits
-  // for files that are written over.
+  // Readers of directories write their files anew for each copy, in memory if possible: a disk
+  // waits for files that are written over.
   static void SetUpTestSuite() {
     if (::access("/dev/shm", W_OK) == 0) {
       ::setenv("TMPDIR", "/dev/shm", /*overwrite=*/1);

@@ -18,18 +18,18 @@
 
 #include "core/base/error.h"
 #include "core/ckpt/bytes/checksum.h"
+#include "core/ckpt/bytes/manifest.h"
 #include "core/ckpt/dcp/dcp_source.h"
 #include "core/ckpt/dcp/metadata.h"
 #include "core/ckpt/hugging_face/hugging_face_index.h"
-#include "core/ckpt/bytes/manifest.h"
 #include "core/ckpt/pickle/reader.h"
 #include "core/ckpt/pickle/writer.h"
-#include "core/ckpt/torch/pth_source.h"
-#include "core/ckpt/torch/pth_file.h"
 #include "core/ckpt/safetensors/safetensors_file.h"
-#include "core/ckpt/safetensors/sharding.h"
 #include "core/ckpt/safetensors/safetensors_source.h"
+#include "core/ckpt/safetensors/sharding.h"
 #include "core/ckpt/torch/archive.h"
+#include "core/ckpt/torch/pth_file.h"
+#include "core/ckpt/torch/pth_source.h"
 #include "core/models/registry.h"
 
 namespace fsdp2::fuzz {
@@ -212,9 +212,8 @@ bool read_per_rank_pth(const std::string& bytes) {
   const auto [first, second] = two_files(bytes);
   directory.write(ckpt::per_rank_file_name(1, 0), first);
   directory.write(ckpt::per_rank_file_name(1, 1), second);
-  return accepted([&] {
-    read_all(ckpt::PthSource(directory.path(), ckpt::PthFiles::kOnePerRank));
-  });
+  return accepted(
+      [&] { read_all(ckpt::PthSource(directory.path(), ckpt::PthFiles::kOnePerRank)); });
 }
 
 }  // namespace fsdp2::fuzz

@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/comm/meet/patience.h"
 #include "core/comm/failure/roll_call.h"
+#include "core/comm/meet/patience.h"
 
 namespace fsdp2 {
 

@@ -11,11 +11,11 @@
 #include <optional>
 #include <utility>
 
-#include "core/ckpt/formats/open_checkpoint.h"
 #include "core/base/error.h"
 #include "core/base/text.h"
-#include "core/ckpt/store/find_checkpoint.h"
+#include "core/ckpt/formats/open_checkpoint.h"
 #include "core/ckpt/state/state_names.h"
+#include "core/ckpt/store/find_checkpoint.h"
 #include "core/comm/agreement.h"
 #include "core/train/state/hyper_parameters_load.h"
 #include "core/train/state/training_state.h"

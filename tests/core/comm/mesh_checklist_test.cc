@@ -125,7 +125,7 @@ TEST(MeshChecklist, MSH5_TablesThatDoNotFitAreErrorsOnAllRanks) {
   run_ranks(4, [](const WorldPtr& world) {
     const auto mesh_of = [&](Ranks ranks, std::vector<int64_t> shape) {
       return message_of_error([&] { Mesh::create_from_ranks(world, ranks, shape, {}); },
-                      Code::kInvalidArgument);
+                              Code::kInvalidArgument);
     };
     EXPECT_EQ(mesh_of({0, 1, 2, 2}, {2, 2}),
               "mesh: ranks (0, 1, 2, 2): expected different ranks of 4");
@@ -156,12 +156,14 @@ TEST(MeshChecklist, MSH6_AMeshOfTheWorldGroupEqualsAFreshOne) {
 TEST(MeshChecklist, MSH7_ADeviceTypeWithAnIndexIsRefused) {
   run_ranks(2, [](const WorldPtr& world) {
     for (const std::string type : {"cuda:0", "cpu:0"}) {
-      EXPECT_EQ(message_of_error([&] { Mesh::create(world, {2}, {"dp"}, type); }, Code::kInvalidArgument),
-                "mesh: device type '" + type + "' with an index: expected '" +
-                    type.substr(0, type.size() - 2) + "', since each rank has a device of its own");
+      EXPECT_EQ(
+          message_of_error([&] { Mesh::create(world, {2}, {"dp"}, type); }, Code::kInvalidArgument),
+          "mesh: device type '" + type + "' with an index: expected '" +
+              type.substr(0, type.size() - 2) + "', since each rank has a device of its own");
     }
-    EXPECT_EQ(message_of_error([&] { Mesh::create(world, {2}, {"dp"}, "tpu"); }, Code::kInvalidArgument),
-              "mesh: device type 'tpu': expected cpu or cuda");
+    EXPECT_EQ(
+        message_of_error([&] { Mesh::create(world, {2}, {"dp"}, "tpu"); }, Code::kInvalidArgument),
+        "mesh: device type 'tpu': expected cpu or cuda");
   });
 }
 
@@ -228,17 +230,20 @@ TEST(MeshChecklist, MSH11_AShapeGivesTheRowMajorTableWithAndWithoutNames) {
 
 TEST(MeshChecklist, MSH12_NamesThatAreEqualAreRefused) {
   run_ranks(4, [](const WorldPtr& world) {
-    EXPECT_EQ(message_of_error([&] { Mesh::create(world, {2, 2}, {"dp", "dp"}); }, Code::kInvalidArgument),
+    EXPECT_EQ(message_of_error([&] { Mesh::create(world, {2, 2}, {"dp", "dp"}); },
+                               Code::kInvalidArgument),
               "mesh: dim names (dp, dp): each must be unique and not empty");
   });
 }
 
 TEST(MeshChecklist, MSH13_NamesAndDimsMustBeEquallyMany) {
   run_ranks(8, [](const WorldPtr& world) {
-    EXPECT_EQ(message_of_error([&] { Mesh::create(world, {8}, {"dp", "tp"}); }, Code::kInvalidArgument),
-              "mesh: 1 dims with 2 names, expected at least one dim, and one name per dim or none");
-    EXPECT_EQ(message_of_error([&] { Mesh::create(world, {2, 4}, {"dp"}); }, Code::kInvalidArgument),
-              "mesh: 2 dims with 1 names, expected at least one dim, and one name per dim or none");
+    EXPECT_EQ(
+        message_of_error([&] { Mesh::create(world, {8}, {"dp", "tp"}); }, Code::kInvalidArgument),
+        "mesh: 1 dims with 2 names, expected at least one dim, and one name per dim or none");
+    EXPECT_EQ(
+        message_of_error([&] { Mesh::create(world, {2, 4}, {"dp"}); }, Code::kInvalidArgument),
+        "mesh: 2 dims with 1 names, expected at least one dim, and one name per dim or none");
   });
 }
 
@@ -438,9 +443,10 @@ TEST(MeshChecklist, MSH22_TensorsThatDoNotFitAreAnErrorOnAllRanksAndNoHang) {
             "broadcast in group world/gather: rank 0 has Float (2), rank 1 has "
             "Double (2)");
         message_of_error([&] { mesh_all_gather(*mesh, 0, at::ones({2}), odd ? 0 : 3); },
-                 odd ? Code::kPeerFailed : Code::kInvalidArgument);
-        message_of_error([&] { mesh_scatter(*mesh, 0, odd ? at::Tensor() : at::ones({2, 2}), odd); },
-                 Code::kInvalidArgument);
+                         odd ? Code::kPeerFailed : Code::kInvalidArgument);
+        message_of_error(
+            [&] { mesh_scatter(*mesh, 0, odd ? at::Tensor() : at::ones({2, 2}), odd); },
+            Code::kInvalidArgument);
         world->control().barrier();
       },
       {BackendKind::kGloo});
@@ -458,33 +464,34 @@ TEST(MeshChecklist, INIT19_AMeshOfASlicesGroupIsTheSlice) {
 
 TEST(MeshChecklist, PLN10_PlansGoThroughTheFirstRankOfASubgroup) {
   for (const BackendKind backend : {BackendKind::kAuto, BackendKind::kGloo}) {
-    run_ranks(4,
-              [](const WorldPtr& world) {
-                const auto mesh = Mesh::create(world, {2, 2}, {"column", "row"});
-                Comm& row = mesh->comm(mesh->dim_index("row"), Lane::kGather);
-                const std::string mine =
-                    std::string(world->rank() * 5, '.') + std::to_string(world->rank());
-                const auto plans = gather_bytes(row, mine, 0);
-                std::vector<std::string> answers;
-                if (row.rank() == 0) {
-                  ASSERT_EQ(plans.size(), 2U);
-                  EXPECT_EQ(plans[0], mine);
-                  for (const std::string& plan : plans) {
-                    answers.push_back(plan + " by " + std::to_string(world->rank()));
-                  }
-                } else {
-                  EXPECT_TRUE(plans.empty());
-                }
-                const int coordinator = world->rank() / 2 * 2;
-                EXPECT_EQ(scatter_bytes(row, answers, 0),
-                          mine + " by " + std::to_string(coordinator));
-                EXPECT_EQ(broadcast_bytes(row, row.rank() == 0 ? "done" : "", 0), "done");
-                EXPECT_EQ(all_gather_bytes(row, "").size(), 2U);
-                EXPECT_EQ(message_of_error([&] { scatter_bytes(row, {"one"}, 0); }, Code::kInvalidArgument),
-                          "scatter in group row/gather: rank 0 of it passed another number of "
-                          "parts than 2 ranks");
-              },
-              {backend});
+    run_ranks(
+        4,
+        [](const WorldPtr& world) {
+          const auto mesh = Mesh::create(world, {2, 2}, {"column", "row"});
+          Comm& row = mesh->comm(mesh->dim_index("row"), Lane::kGather);
+          const std::string mine =
+              std::string(world->rank() * 5, '.') + std::to_string(world->rank());
+          const auto plans = gather_bytes(row, mine, 0);
+          std::vector<std::string> answers;
+          if (row.rank() == 0) {
+            ASSERT_EQ(plans.size(), 2U);
+            EXPECT_EQ(plans[0], mine);
+            for (const std::string& plan : plans) {
+              answers.push_back(plan + " by " + std::to_string(world->rank()));
+            }
+          } else {
+            EXPECT_TRUE(plans.empty());
+          }
+          const int coordinator = world->rank() / 2 * 2;
+          EXPECT_EQ(scatter_bytes(row, answers, 0), mine + " by " + std::to_string(coordinator));
+          EXPECT_EQ(broadcast_bytes(row, row.rank() == 0 ? "done" : "", 0), "done");
+          EXPECT_EQ(all_gather_bytes(row, "").size(), 2U);
+          EXPECT_EQ(
+              message_of_error([&] { scatter_bytes(row, {"one"}, 0); }, Code::kInvalidArgument),
+              "scatter in group row/gather: rank 0 of it passed another number of "
+              "parts than 2 ranks");
+        },
+        {backend});
   }
 }
 

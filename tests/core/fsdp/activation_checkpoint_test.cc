@@ -342,7 +342,8 @@ TEST(CheckpointedStack, DoesTheSameThingsInTheSameOrder) {
       const Stack without(world, false, {kWidth, 6, 3}, policy);
       (*with.model)(input()).sum().backward();
       (*without.model)(input()).sum().backward();
-      EXPECT_EQ(every_event(with.root->tree().events()), every_event(without.root->tree().events()));
+      EXPECT_EQ(every_event(with.root->tree().events()),
+                every_event(without.root->tree().events()));
     });
   }
 }

@@ -19,7 +19,8 @@ struct ShardedStack {
   std::shared_ptr<Unit> root;
 };
 
-ShardedStack shard(const std::shared_ptr<World>& world, int64_t fsdp_size, const Policy& policy = {}) {
+ShardedStack shard(const std::shared_ptr<World>& world, int64_t fsdp_size,
+                   const Policy& policy = {}) {
   ShardedStack sharded;
   sharded.model = std::make_shared<TinyStack>(TinyStackOptions{4, 6, 2});
   sharded.root =

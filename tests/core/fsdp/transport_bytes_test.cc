@@ -30,7 +30,8 @@ struct Strategy {
 const std::vector<Strategy>& strategies() {
   static const std::vector<Strategy> all = {
       // Units gathered twice and the root once; all reduced.
-      {"FULL_SHARD", 0, ReshardAfterForward::kAuto, 0.75 * (2 * 2 * kUnitBytes + kRootBytes + kAllBytes)},
+      {"FULL_SHARD", 0, ReshardAfterForward::kAuto,
+       0.75 * (2 * 2 * kUnitBytes + kRootBytes + kAllBytes)},
       {"SHARD_GRAD_OP", 0, ReshardAfterForward::kNever, 0.75 * (kAllBytes + kAllBytes)},
       {"NO_SHARD", 1, ReshardAfterForward::kAuto, 2 * 0.75 * kAllBytes},
       // Over two ranks, then halves over two replicas.
@@ -111,7 +112,8 @@ TEST(TransportBytes, AFakeWorldCountsWhatARealOneReceives) {
     options.backend = BackendKind::kFake;
     options.rank = 0;
     options.world_size = kRanks;
-    EXPECT_EQ(counted_in_a_step(CountedShards(World::join(options), strategy)), real) << strategy.name;
+    EXPECT_EQ(counted_in_a_step(CountedShards(World::join(options), strategy)), real)
+        << strategy.name;
   }
 }
 

@@ -4,9 +4,9 @@
 
 #include <cmath>
 
+#include "core/ckpt/formats/open_checkpoint.h"
 #include "core/ckpt/ranks/full_state_dict.h"
 #include "core/ckpt/safetensors/safetensors_parameters.h"
-#include "core/ckpt/formats/open_checkpoint.h"
 #include "core/ckpt/state/state_source.h"
 #include "core/models/configured_model.h"
 #include "core/models/registry.h"

@@ -90,7 +90,8 @@ TEST(ChecklistSdm, SDM1_StateSharesMemoryWithTheParameters) {
     run_ranks(size, [](const WorldPtr& world) {
       for (int64_t width = 2; width <= 5; ++width) {
         expect_state_is_shared_and_written_in_place(
-            shard_nested(flat_mesh(world), width, policy_unset()), *nested_sequence(width), world->rank());
+            shard_nested(flat_mesh(world), width, policy_unset()), *nested_sequence(width),
+            world->rank());
       }
     });
   }

@@ -7,12 +7,12 @@
 #include <map>
 #include <set>
 
-#include "core/ckpt/value/box.h"
 #include "core/ckpt/dcp/dcp_source.h"
 #include "core/ckpt/dcp/item_file.h"
 #include "core/ckpt/ranks/sharded_save.h"
-#include "core/ckpt/state/state_tree.h"
 #include "core/ckpt/ranks/write_plan.h"
+#include "core/ckpt/state/state_tree.h"
+#include "core/ckpt/value/box.h"
 #include "core/train/state/training_state.h"
 #include "tests/core/ckpt/ranks/checkpoint_fixture.h"
 #include "tests/parity/checklist/expected_error.h"
@@ -24,16 +24,16 @@ namespace fsdp2::checklist {
 namespace {
 
 using ckpt::Box;
-using ckpt::DcpSource;
 using ckpt::DcpEntry;
 using ckpt::DcpMetadata;
+using ckpt::DcpSource;
 using ckpt::PythonDict;
 using ckpt::PythonList;
-using ckpt::StoredTensor;
 using ckpt::PythonTuple;
 using ckpt::PythonValue;
 using ckpt::StateDict;
 using ckpt::StatePath;
+using ckpt::StoredTensor;
 
 using Numbers = std::vector<int64_t>;
 

@@ -4,10 +4,10 @@
 #include <set>
 
 #include "core/ckpt/formats/listing.h"
+#include "core/ckpt/formats/open_checkpoint.h"
 #include "core/ckpt/ranks/consolidate.h"
 #include "core/ckpt/ranks/full_state_dict.h"
 #include "core/ckpt/safetensors/safetensors_file.h"
-#include "core/ckpt/formats/open_checkpoint.h"
 #include "core/ckpt/state/state_source.h"
 #include "tests/core/base/file_fixture.h"
 #include "tests/parity/checklist/checkpoint_layout.h"

@@ -10,9 +10,9 @@
 #include <optional>
 
 #include "core/ckpt/formats/open_checkpoint.h"
-#include "core/ckpt/store/checkpoint_directory.h"
 #include "core/ckpt/ranks/full_state_dict.h"
 #include "core/ckpt/ranks/sharded_save.h"
+#include "core/ckpt/store/checkpoint_directory.h"
 #include "core/fsdp/fully_shard.h"
 #include "core/train/optim/adamw.h"
 #include "core/train/optim/sgd.h"
