@@ -10,32 +10,32 @@
 namespace fsdp2::fsdp {
 namespace {
 
-std::string verb_of(ActionKind kind) {
+std::string action_verb(ActionKind kind) {
   static const char* const kVerbs[] = {"gather", "wait",   "free",      "slice",
                                        "reduce", "finish", "accumulate"};
   return kVerbs[static_cast<int>(kind)];
 }
 
-constexpr ExpectedGradients kAll = ExpectedGradients::kAll;
-constexpr ExpectedGradients kSome = ExpectedGradients::kSome;
-constexpr ExpectedGradients kNone = ExpectedGradients::kNone;
+constexpr ExpectedGradients kAllGrads = ExpectedGradients::kAll;
+constexpr ExpectedGradients kSomeGrads = ExpectedGradients::kSome;
+constexpr ExpectedGradients kNoGrads = ExpectedGradients::kNone;
 
 // A tree of units by their names, whose events tell what they bring about: "gather a, wait a".
-class Tree {
+class Steps {
  public:
   std::vector<GroupSettings> settings;
   StepOrder order;
 
-  explicit Tree(const std::vector<std::string>& names, const StepOrder::Options& options = {},
-                ReshardAfterForward reshard = ReshardAfterForward::kAuto)
+  explicit Steps(const std::vector<std::string>& names, const StepOrder::Options& options = {},
+                 ReshardAfterForward reshard = ReshardAfterForward::kAuto)
       : settings(names.size()), order(units_of(names, settings, reshard), options), names_(names) {}
 
   std::string text(const StepOrder::Actions& actions) const {
     std::string text;
     for (const Action& action : actions) {
       const std::string& name = names_[action.unit];
-      text +=
-          (text.empty() ? "" : ", ") + verb_of(action.kind) + " " + (name.empty() ? "root" : name);
+      text += (text.empty() ? "" : ", ") + action_verb(action.kind) + " " +
+              (name.empty() ? "root" : name);
     }
     return text;
   }
@@ -84,246 +84,247 @@ class Tree {
 };
 
 TEST(StepOrder, ForwardGathersOneAheadAndKeepsTheRoot) {
-  Tree tree({"", "a", "b"});
-  EXPECT_EQ(tree.begin_forward(), "");
-  EXPECT_EQ(tree.enter(0), "gather root, wait root, gather a");
-  EXPECT_EQ(tree.enter(1), "wait a, gather b");
-  EXPECT_EQ(tree.leave(1), "free a");
-  EXPECT_EQ(tree.enter(2), "wait b");
-  EXPECT_EQ(tree.leave(2), "free b");
-  EXPECT_EQ(tree.leave(0), "");
-  EXPECT_EQ(tree.end_forward(), "");
+  Steps steps({"", "a", "b"});
+  EXPECT_EQ(steps.begin_forward(), "");
+  EXPECT_EQ(steps.enter(0), "gather root, wait root, gather a");
+  EXPECT_EQ(steps.enter(1), "wait a, gather b");
+  EXPECT_EQ(steps.leave(1), "free a");
+  EXPECT_EQ(steps.enter(2), "wait b");
+  EXPECT_EQ(steps.leave(2), "free b");
+  EXPECT_EQ(steps.leave(0), "");
+  EXPECT_EQ(steps.end_forward(), "");
 }
 
 TEST(StepOrder, BackwardGathersInReverseAndReducesOneAtATime) {
-  Tree tree({"", "a", "b"});
-  tree.forward({1, 2});
-  tree.order.begin_backward(true, {kAll, kAll, kAll});
-  EXPECT_EQ(tree.enter_backward(0), "gather b");
-  EXPECT_EQ(tree.enter_backward(2), "wait b, gather a");
-  EXPECT_EQ(tree.gradients_final(2), "free b, reduce b");
-  EXPECT_EQ(tree.enter_backward(1), "wait a");
-  EXPECT_EQ(tree.gradients_final(1), "free a, finish b, reduce a");
-  EXPECT_EQ(tree.gradients_final(0), "free root, finish a, reduce root");
-  EXPECT_EQ(tree.end_backward(), "");
-  EXPECT_EQ(tree.finish_step(), "finish root");
+  Steps steps({"", "a", "b"});
+  steps.forward({1, 2});
+  steps.order.begin_backward(true, {kAllGrads, kAllGrads, kAllGrads});
+  EXPECT_EQ(steps.enter_backward(0), "gather b");
+  EXPECT_EQ(steps.enter_backward(2), "wait b, gather a");
+  EXPECT_EQ(steps.gradients_final(2), "free b, reduce b");
+  EXPECT_EQ(steps.enter_backward(1), "wait a");
+  EXPECT_EQ(steps.gradients_final(1), "free a, finish b, reduce a");
+  EXPECT_EQ(steps.gradients_final(0), "free root, finish a, reduce root");
+  EXPECT_EQ(steps.end_backward(), "");
+  EXPECT_EQ(steps.finish_step(), "finish root");
 }
 
 TEST(StepOrder, WithoutPrefetchAUnitIsGatheredAsItIsEntered) {
-  Tree tree({"", "a", "b"}, {Schedule::kAgreed, 0});
-  tree.begin_forward();
-  EXPECT_EQ(tree.enter(0), "gather root, wait root");
-  EXPECT_EQ(tree.enter(1), "gather a, wait a");
-  EXPECT_EQ(tree.leave(1), "free a");
-  EXPECT_EQ(tree.enter(2), "gather b, wait b");
+  Steps steps({"", "a", "b"}, {Schedule::kAgreed, 0});
+  steps.begin_forward();
+  EXPECT_EQ(steps.enter(0), "gather root, wait root");
+  EXPECT_EQ(steps.enter(1), "gather a, wait a");
+  EXPECT_EQ(steps.leave(1), "free a");
+  EXPECT_EQ(steps.enter(2), "gather b, wait b");
 }
 
 TEST(StepOrder, AListReachesFurtherAheadInTheAgreedOrder) {
-  Tree tree({"", "a", "b", "c"});
-  tree.begin_forward();
-  EXPECT_EQ(tree.enter(0, {3}), "gather root, wait root, gather a, gather b, gather c");
-  tree.order.reset();
-  tree.forward({1, 2, 3});
-  tree.order.begin_backward(true, {kAll, kAll, kAll, kAll});
-  EXPECT_EQ(tree.enter_backward(0, {2}), "gather c, gather b");
+  Steps steps({"", "a", "b", "c"});
+  steps.begin_forward();
+  EXPECT_EQ(steps.enter(0, {3}), "gather root, wait root, gather a, gather b, gather c");
+  steps.order.reset();
+  steps.forward({1, 2, 3});
+  steps.order.begin_backward(true, {kAllGrads, kAllGrads, kAllGrads, kAllGrads});
+  EXPECT_EQ(steps.enter_backward(0, {2}), "gather c, gather b");
 }
 
 TEST(StepOrder, BackwardMeetsParentsFirstAndSiblingsInReverse) {
-  const Tree tree({"", "a", "a.x", "a.y", "b"});
-  EXPECT_EQ(tree.order.backward_order(), (std::vector<size_t>{0, 4, 1, 3, 2}));
+  const Steps steps({"", "a", "a.x", "a.y", "b"});
+  EXPECT_EQ(steps.order.backward_order(), (std::vector<size_t>{0, 4, 1, 3, 2}));
 }
 
 TEST(StepOrder, ReductionsWaitForThoseBehindThem) {
-  Tree tree({"", "a", "b"});
-  tree.forward({1, 2});
-  tree.order.begin_backward(true, {kAll, kAll, kAll});
-  tree.enter_backward(0);
-  tree.enter_backward(2);
-  tree.enter_backward(1);
-  EXPECT_EQ(tree.gradients_final(0), "free root");
-  EXPECT_EQ(tree.gradients_final(1), "free a");
-  EXPECT_EQ(tree.gradients_final(2), "free b, reduce b, finish b, reduce a, finish a, reduce root");
+  Steps steps({"", "a", "b"});
+  steps.forward({1, 2});
+  steps.order.begin_backward(true, {kAllGrads, kAllGrads, kAllGrads});
+  steps.enter_backward(0);
+  steps.enter_backward(2);
+  steps.enter_backward(1);
+  EXPECT_EQ(steps.gradients_final(0), "free root");
+  EXPECT_EQ(steps.gradients_final(1), "free a");
+  EXPECT_EQ(steps.gradients_final(2),
+            "free b, reduce b, finish b, reduce a, finish a, reduce root");
 }
 
 // Other ranks may use it, so it takes its place in every collective.
 TEST(StepOrder, AUnitThatIsNotUsedIsGatheredAndReducedLikeTheOthers) {
-  Tree tree({"", "a", "b"});
-  tree.begin_forward();
-  tree.enter(0);
-  EXPECT_EQ(tree.enter(2), "gather b, wait b");
-  tree.leave(2);
-  tree.leave(0);
-  EXPECT_EQ(tree.end_forward(), "free a");
-  tree.order.begin_backward(true, {kAll, kNone, kAll});
-  EXPECT_EQ(tree.enter_backward(0), "gather b");
-  EXPECT_EQ(tree.enter_backward(2), "wait b, gather a");
-  EXPECT_EQ(tree.gradients_final(2), "free b, reduce b, finish b, reduce a");
-  EXPECT_EQ(tree.gradients_final(0), "free root, finish a, reduce root");
-  EXPECT_EQ(tree.end_backward(), "free a");
+  Steps steps({"", "a", "b"});
+  steps.begin_forward();
+  steps.enter(0);
+  EXPECT_EQ(steps.enter(2), "gather b, wait b");
+  steps.leave(2);
+  steps.leave(0);
+  EXPECT_EQ(steps.end_forward(), "free a");
+  steps.order.begin_backward(true, {kAllGrads, kNoGrads, kAllGrads});
+  EXPECT_EQ(steps.enter_backward(0), "gather b");
+  EXPECT_EQ(steps.enter_backward(2), "wait b, gather a");
+  EXPECT_EQ(steps.gradients_final(2), "free b, reduce b, finish b, reduce a");
+  EXPECT_EQ(steps.gradients_final(0), "free root, finish a, reduce root");
+  EXPECT_EQ(steps.end_backward(), "free a");
 }
 
 // The ranks that do use the unit may join the reduction only after its gather.
 TEST(StepOrder, AllIsGatheredBeforeAReductionIsWaitedForIfAUnitIsNotUsed) {
-  Tree tree({"", "a", "b"}, {Schedule::kAgreed, 0});
-  tree.forward({2});
-  tree.order.begin_backward(true, {kAll, kNone, kAll});
-  tree.enter_backward(0);
-  EXPECT_EQ(tree.enter_backward(2), "gather b, wait b");
-  EXPECT_EQ(tree.gradients_final(2), "free b, reduce b, gather a, finish b, reduce a");
+  Steps steps({"", "a", "b"}, {Schedule::kAgreed, 0});
+  steps.forward({2});
+  steps.order.begin_backward(true, {kAllGrads, kNoGrads, kAllGrads});
+  steps.enter_backward(0);
+  EXPECT_EQ(steps.enter_backward(2), "gather b, wait b");
+  EXPECT_EQ(steps.gradients_final(2), "free b, reduce b, gather a, finish b, reduce a");
 }
 
 TEST(StepOrder, AUnitWithFrozenParametersIsFreedWhenTheOneBeforeItBegins) {
-  Tree tree({"", "a", "b"}, {Schedule::kAgreed, 0});
-  tree.forward({1, 2});
-  tree.order.begin_backward(true, {kAll, kAll, kSome});
-  tree.enter_backward(0);
-  tree.enter_backward(2);
-  EXPECT_EQ(tree.gradients_final(2), "reduce b");
-  EXPECT_EQ(tree.enter_backward(1), "free b, gather a, wait a");
+  Steps steps({"", "a", "b"}, {Schedule::kAgreed, 0});
+  steps.forward({1, 2});
+  steps.order.begin_backward(true, {kAllGrads, kAllGrads, kSomeGrads});
+  steps.enter_backward(0);
+  steps.enter_backward(2);
+  EXPECT_EQ(steps.gradients_final(2), "reduce b");
+  EXPECT_EQ(steps.enter_backward(1), "free b, gather a, wait a");
 }
 
 TEST(StepOrder, SlicesAreCutAfterForwardAndGatheredInBackward) {
-  Tree tree({"", "a"}, {Schedule::kAgreed, 0}, ReshardAfterForward::kSmaller);
-  tree.begin_forward();
-  tree.enter(0);
-  tree.enter(1);
-  EXPECT_EQ(tree.leave(1), "slice a");
-  EXPECT_EQ(tree.leave(0), "slice root");
-  EXPECT_EQ(tree.end_forward(), "");
-  tree.order.begin_backward(true, {kAll, kAll});
-  EXPECT_EQ(tree.enter_backward(0), "gather root, wait root");
-  EXPECT_EQ(tree.enter_backward(1), "gather a, wait a");
+  Steps steps({"", "a"}, {Schedule::kAgreed, 0}, ReshardAfterForward::kSmaller);
+  steps.begin_forward();
+  steps.enter(0);
+  steps.enter(1);
+  EXPECT_EQ(steps.leave(1), "slice a");
+  EXPECT_EQ(steps.leave(0), "slice root");
+  EXPECT_EQ(steps.end_forward(), "");
+  steps.order.begin_backward(true, {kAllGrads, kAllGrads});
+  EXPECT_EQ(steps.enter_backward(0), "gather root, wait root");
+  EXPECT_EQ(steps.enter_backward(1), "gather a, wait a");
 }
 
 TEST(StepOrder, ASettingGoesBeforeThePolicyAtTheNextEvent) {
-  Tree tree({"", "a"});
-  tree.begin_forward();
-  tree.enter(0);
-  tree.enter(1);
-  tree.settings[0].reshard_after_forward = true;
-  tree.settings[1].reshard_after_forward = false;
-  EXPECT_EQ(tree.leave(1), "");
-  EXPECT_EQ(tree.leave(0), "free root");
+  Steps steps({"", "a"});
+  steps.begin_forward();
+  steps.enter(0);
+  steps.enter(1);
+  steps.settings[0].reshard_after_forward = true;
+  steps.settings[1].reshard_after_forward = false;
+  EXPECT_EQ(steps.leave(1), "");
+  EXPECT_EQ(steps.leave(0), "free root");
 }
 
 TEST(StepOrder, AForwardWithoutBackwardKeepsNothing) {
-  Tree tree({"", "a"}, {}, ReshardAfterForward::kNever);
-  tree.begin_forward();
-  tree.enter(0);
-  tree.enter(1);
-  EXPECT_EQ(tree.leave(1, /*for_backward=*/false), "free a");
-  EXPECT_EQ(tree.leave(0, /*for_backward=*/false), "free root");
+  Steps steps({"", "a"}, {}, ReshardAfterForward::kNever);
+  steps.begin_forward();
+  steps.enter(0);
+  steps.enter(1);
+  EXPECT_EQ(steps.leave(1, /*for_backward=*/false), "free a");
+  EXPECT_EQ(steps.leave(0, /*for_backward=*/false), "free root");
 }
 
 TEST(StepOrder, AUnitWithModulesToComeIsKeptUntilTheForwardEnds) {
-  Tree tree({"", "a"});
-  tree.begin_forward();
-  tree.enter(0);
-  tree.enter(1);
-  EXPECT_EQ(tree.text(tree.order.leave_forward(1, /*more_to_come=*/true, true)), "");
-  tree.leave(0);
-  EXPECT_EQ(tree.end_forward(), "free a");
+  Steps steps({"", "a"});
+  steps.begin_forward();
+  steps.enter(0);
+  steps.enter(1);
+  EXPECT_EQ(steps.text(steps.order.leave_forward(1, /*more_to_come=*/true, true)), "");
+  steps.leave(0);
+  EXPECT_EQ(steps.end_forward(), "free a");
 }
 
 TEST(StepOrder, ForwardFreesWhatTheLastOneKeptButNotWhatWasUnshardedByHand) {
-  Tree tree({"", "a", "b"}, {}, ReshardAfterForward::kNever);
-  tree.forward({1, 2});
-  EXPECT_EQ(tree.text(tree.order.reshard(1)), "free a");
-  EXPECT_EQ(tree.text(tree.order.unshard(1)), "gather a, wait a");
-  EXPECT_EQ(tree.begin_forward(), "free root, free b");
+  Steps steps({"", "a", "b"}, {}, ReshardAfterForward::kNever);
+  steps.forward({1, 2});
+  EXPECT_EQ(steps.text(steps.order.reshard(1)), "free a");
+  EXPECT_EQ(steps.text(steps.order.unshard(1)), "gather a, wait a");
+  EXPECT_EQ(steps.begin_forward(), "free root, free b");
 }
 
 TEST(StepOrder, OnUseGathersWhatIsUsedAndTheUnitBeforeItInBackward) {
-  Tree tree({"", "a", "b", "c"}, {Schedule::kOnUse, 1}, ReshardAfterForward::kAlways);
-  tree.begin_forward();
-  EXPECT_EQ(tree.enter(0), "gather root, wait root");
-  EXPECT_EQ(tree.enter(1), "gather a, wait a");
-  EXPECT_EQ(tree.leave(1), "free a");
-  EXPECT_EQ(tree.enter(3), "gather c, wait c");
-  EXPECT_EQ(tree.leave(3), "free c");
-  const size_t place = tree.order.last_place();
-  EXPECT_EQ(tree.leave(0), "free root");
-  EXPECT_EQ(tree.end_forward(), "");
-  tree.order.begin_backward(true, {kAll, kAll, kNone, kAll});
-  EXPECT_EQ(tree.text(tree.order.enter_backward(3, place, {})), "gather c, wait c, gather a");
-  EXPECT_EQ(tree.gradients_final(3), "free c, reduce c");
-  EXPECT_EQ(tree.gradients_final(1), "free a, finish c, reduce a");
+  Steps steps({"", "a", "b", "c"}, {Schedule::kOnUse, 1}, ReshardAfterForward::kAlways);
+  steps.begin_forward();
+  EXPECT_EQ(steps.enter(0), "gather root, wait root");
+  EXPECT_EQ(steps.enter(1), "gather a, wait a");
+  EXPECT_EQ(steps.leave(1), "free a");
+  EXPECT_EQ(steps.enter(3), "gather c, wait c");
+  EXPECT_EQ(steps.leave(3), "free c");
+  const size_t place = steps.order.last_place();
+  EXPECT_EQ(steps.leave(0), "free root");
+  EXPECT_EQ(steps.end_forward(), "");
+  steps.order.begin_backward(true, {kAllGrads, kAllGrads, kNoGrads, kAllGrads});
+  EXPECT_EQ(steps.text(steps.order.enter_backward(3, place, {})), "gather c, wait c, gather a");
+  EXPECT_EQ(steps.gradients_final(3), "free c, reduce c");
+  EXPECT_EQ(steps.gradients_final(1), "free a, finish c, reduce a");
 }
 
 TEST(StepOrder, OnUseReducesAtTheEndWhatAnEarlierBackwardHasLeft) {
-  Tree tree({"", "a", "b"}, {Schedule::kOnUse, 1});
-  tree.order.begin_backward(true, {kAll, kNone, kNone});
-  tree.gradients_final(0);
-  EXPECT_EQ(tree.text(tree.order.end_backward({false, true, false})), "finish root, reduce a");
+  Steps steps({"", "a", "b"}, {Schedule::kOnUse, 1});
+  steps.order.begin_backward(true, {kAllGrads, kNoGrads, kNoGrads});
+  steps.gradients_final(0);
+  EXPECT_EQ(steps.text(steps.order.end_backward({false, true, false})), "finish root, reduce a");
 }
 
 TEST(StepOrder, WithoutGradientSyncGradientsAreKeptAndNothingIsWaitedFor) {
-  Tree tree({"", "a"});
-  tree.settings[1].requires_gradient_sync = false;
-  tree.forward({1});
-  tree.order.begin_backward(true, {kAll, kAll});
-  tree.enter_backward(0);
-  tree.enter_backward(1);
-  EXPECT_EQ(tree.gradients_final(1), "free a, accumulate a");
-  EXPECT_EQ(tree.gradients_final(0), "free root, reduce root");
+  Steps steps({"", "a"});
+  steps.settings[1].requires_gradient_sync = false;
+  steps.forward({1});
+  steps.order.begin_backward(true, {kAllGrads, kAllGrads});
+  steps.enter_backward(0);
+  steps.enter_backward(1);
+  EXPECT_EQ(steps.gradients_final(1), "free a, accumulate a");
+  EXPECT_EQ(steps.gradients_final(0), "free root, reduce root");
 }
 
 TEST(StepOrder, AReductionStaysUnderWayWhileMoreBackwardsFollow) {
-  Tree tree({"", "a"});
-  tree.forward({1});
+  Steps steps({"", "a"});
+  steps.forward({1});
   for (const char* const first : {"free a, reduce a", "free a, finish root, reduce a"}) {
-    tree.order.begin_backward(true, {kAll, kAll});
-    tree.enter_backward(0);
-    tree.enter_backward(1);
-    EXPECT_EQ(tree.gradients_final(1), first);
-    tree.gradients_final(0);
-    tree.end_backward();
+    steps.order.begin_backward(true, {kAllGrads, kAllGrads});
+    steps.enter_backward(0);
+    steps.enter_backward(1);
+    EXPECT_EQ(steps.gradients_final(1), first);
+    steps.gradients_final(0);
+    steps.end_backward();
   }
-  EXPECT_EQ(tree.text(tree.order.finish_reduction()), "finish root");
-  EXPECT_EQ(tree.text(tree.order.finish_reduction()), "");
+  EXPECT_EQ(steps.text(steps.order.finish_reduction()), "finish root");
+  EXPECT_EQ(steps.text(steps.order.finish_reduction()), "");
 }
 
 TEST(StepOrder, ADroppedReductionIsNotWaitedFor) {
-  Tree tree({"", "a"});
-  tree.order.begin_backward(true, {kAll, kAll});
-  tree.gradients_final(1);
-  tree.order.forget_reduction();
-  EXPECT_EQ(tree.text(tree.order.finish_reduction()), "");
+  Steps steps({"", "a"});
+  steps.order.begin_backward(true, {kAllGrads, kAllGrads});
+  steps.gradients_final(1);
+  steps.order.forget_reduction();
+  EXPECT_EQ(steps.text(steps.order.finish_reduction()), "");
 }
 
 TEST(StepOrder, ARecomputationGathersAllThatBackwardMeetsBeforeIt) {
-  Tree tree({"", "a", "b"}, {Schedule::kAgreed, 0});
-  tree.forward({1, 2});
-  tree.order.begin_backward(true, {kAll, kAll, kAll});
-  EXPECT_EQ(tree.text(tree.order.recompute(1)), "gather b, gather a, wait a");
+  Steps steps({"", "a", "b"}, {Schedule::kAgreed, 0});
+  steps.forward({1, 2});
+  steps.order.begin_backward(true, {kAllGrads, kAllGrads, kAllGrads});
+  EXPECT_EQ(steps.text(steps.order.recompute(1)), "gather b, gather a, wait a");
 }
 
 TEST(StepOrder, UnshardInBackwardOffLeavesTheUnitFreed) {
-  Tree tree({"", "a"});
-  tree.settings[1].unshard_in_backward = false;
-  tree.forward({1});
-  tree.order.begin_backward(true, {kAll, kAll});
-  EXPECT_EQ(tree.enter_backward(0), "");
-  EXPECT_EQ(tree.enter_backward(1), "");
+  Steps steps({"", "a"});
+  steps.settings[1].unshard_in_backward = false;
+  steps.forward({1});
+  steps.order.begin_backward(true, {kAllGrads, kAllGrads});
+  EXPECT_EQ(steps.enter_backward(0), "");
+  EXPECT_EQ(steps.enter_backward(1), "");
 }
 
 TEST(StepOrder, WhatFailedIsDoneAgainOnceItsStateIsCorrected) {
-  Tree tree({""});
-  EXPECT_EQ(tree.text(tree.order.unshard(0)), "gather root, wait root");
-  tree.order.correct(0, GroupState::kSharded);
-  EXPECT_EQ(tree.text(tree.order.unshard(0)), "gather root, wait root");
-  tree.order.correct(0, GroupState::kGathering);
-  EXPECT_EQ(tree.text(tree.order.unshard(0)), "wait root");
+  Steps steps({""});
+  EXPECT_EQ(steps.text(steps.order.unshard(0)), "gather root, wait root");
+  steps.order.correct(0, GroupState::kSharded);
+  EXPECT_EQ(steps.text(steps.order.unshard(0)), "gather root, wait root");
+  steps.order.correct(0, GroupState::kGathering);
+  EXPECT_EQ(steps.text(steps.order.unshard(0)), "wait root");
 }
 
 TEST(StepOrder, ResetForgetsAStepThatBrokeOff) {
-  Tree tree({"", "a"});
-  tree.begin_forward();
-  tree.enter(0);
-  tree.order.reset();
-  EXPECT_FALSE(tree.order.inside_root_forward());
-  EXPECT_EQ(tree.begin_forward(), "");
-  EXPECT_EQ(tree.enter(0), "gather root, wait root, gather a");
+  Steps steps({"", "a"});
+  steps.begin_forward();
+  steps.enter(0);
+  steps.order.reset();
+  EXPECT_FALSE(steps.order.inside_root_forward());
+  EXPECT_EQ(steps.begin_forward(), "");
+  EXPECT_EQ(steps.enter(0), "gather root, wait root, gather a");
 }
 
 }  // namespace
