@@ -28,7 +28,7 @@ class ResetUnlessDone {
   }
   ~ResetUnlessDone() {
     for (const auto& root : roots_) {
-      root->tree().reset();
+      root->scheduler().reset();
     }
   }
   void done() { roots_.clear(); }

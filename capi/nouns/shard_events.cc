@@ -21,7 +21,7 @@ static_assert(static_cast<int32_t>(fsdp::EventKind::kAllGather) == FSDP2_EVENT_A
 std::vector<int32_t> units_by_member(ShardObject& shard) {
   const auto units = shard.root->units();
   std::vector<int32_t> indices;
-  for (const fsdp::Scheduler::Member& member : shard.root->tree().members()) {
+  for (const fsdp::Scheduler::Member& member : shard.root->scheduler().members()) {
     const auto found = std::find_if(units.begin(), units.end(), [&](const auto& unit) {
       return unit->group() == member.group.get();
     });
@@ -34,7 +34,7 @@ void get_events(ShardObject& shard, int32_t* kinds, int32_t* units, size_t cap, 
   check_not_null(needed, "needed");
   check_array(kinds, cap, "kinds");
   check_array(units, cap, "units");
-  const std::vector<fsdp::EventLog::Entry> entries = shard.root->tree().event_log().entries();
+  const std::vector<fsdp::EventLog::Entry> entries = shard.root->scheduler().event_log().entries();
   *needed = entries.size();
   if (kinds == nullptr) {
     return;
@@ -49,12 +49,12 @@ void get_events(ShardObject& shard, int32_t* kinds, int32_t* units, size_t cap, 
 }
 
 fsdp2_shard_stats shard_stats(ShardObject& shard) {
-  fsdp::Scheduler& tree = shard.root->tree();
-  const fsdp::Stats& stats = tree.stats();
+  fsdp::Scheduler& scheduler = shard.root->scheduler();
+  const fsdp::Stats& stats = scheduler.stats();
   const CommCounters now = shard.root->comm_counters();
   const CommCounters& before = shard.counters_at_reset;
   fsdp2_shard_stats out{};
-  out.n_units = static_cast<int32_t>(tree.members().size());
+  out.n_units = static_cast<int32_t>(scheduler.members().size());
   out.all_gathers = stats.all_gathers;
   out.reduce_scatters = stats.reduce_scatters;
   out.all_reduces = stats.all_reduces;
@@ -88,7 +88,7 @@ fsdp2_status fsdp2_shard_clear_events(fsdp2_shard shard) {
   return guard(__func__, [&](Call& call) {
     const auto object = pin(shard);
     capi::enter(call, *object->module);
-    object->root->tree().clear_events();
+    object->root->scheduler().clear_events();
   });
 }
 
@@ -105,7 +105,7 @@ fsdp2_status fsdp2_shard_reset_stats(fsdp2_shard shard) {
   return guard(__func__, [&](Call& call) {
     const auto object = pin(shard);
     capi::enter(call, *object->module);
-    object->root->tree().reset_stats();
+    object->root->scheduler().reset_stats();
     object->counters_at_reset = object->root->comm_counters();
   });
 }

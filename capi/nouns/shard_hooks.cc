@@ -6,7 +6,7 @@
 #include "capi/dtype.h"
 #include "capi/nouns/module_path.h"
 #include "capi/nouns/tensor.h"
-#include "core/fsdp/unit_tree.h"
+#include "core/fsdp/tree.h"
 #include "include/fsdp2/hook.h"
 
 namespace fsdp2::capi {
@@ -41,7 +41,7 @@ std::vector<std::shared_ptr<fsdp::Unit>> units_at(const std::shared_ptr<fsdp::Un
   }
   std::vector<std::shared_ptr<fsdp::Unit>> units;
   for (const nn::Module* module : unit->modules()) {
-    for (const fsdp::UnitTree::Found& found : fsdp::UnitTree::units_below(*module)) {
+    for (const fsdp::Tree::Found& found : fsdp::Tree::units_below(*module)) {
       units.push_back(found.unit);
     }
   }

@@ -129,7 +129,7 @@ fsdp2_step_result run_step(Call& call, StepObject& object, const fsdp2_tensor* b
   info.seconds = result.seconds;
   info.tokens_per_second =
       result.seconds > 0.0 ? static_cast<double>(result.n_tokens) / result.seconds : 0.0;
-  info.peak_unsharded_bytes = object.shard->root->tree().stats().peak_unsharded_bytes;
+  info.peak_unsharded_bytes = object.shard->root->scheduler().stats().peak_unsharded_bytes;
   return info;
 }
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/fsdp/unit_tree.h"
+#include "core/fsdp/tree.h"
 #include "core/nn/layers.h"
 
 namespace fsdp2::fsdp {
@@ -98,7 +98,7 @@ void check_modules(const UnitRequest& request, const std::string& kinds) {
                 kinds);
     FSDP2_CHECK(find_unit(*module) == nullptr, Code::kWrongState,
                 "fully_shard of {}: the module {} is already sharded", kinds, module->kind());
-    for (const UnitTree::Found& entry : UnitTree::units_below(*module)) {
+    for (const Tree::Found& entry : Tree::units_below(*module)) {
       FSDP2_CHECK(!entry.unit->in_tree(), Code::kWrongState,
                   "fully_shard of {}: unit '{}' below it has been used as a root already; shard "
                   "the whole tree bottom-up before the first forward",
@@ -189,7 +189,7 @@ std::shared_ptr<Unit> make_unit(const UnitRequest& request, const std::shared_pt
   bool sharded_below = false;
   for (size_t i = 0; i < request.modules.size(); ++i) {
     collect_free_parameters(*request.modules[i], request.names[i], parameters, seen);
-    sharded_below |= !UnitTree::units_below(*request.modules[i]).empty();
+    sharded_below |= !Tree::units_below(*request.modules[i]).empty();
   }
   if (parameters.empty() && !sharded_below) {
     return nullptr;

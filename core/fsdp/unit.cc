@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/fsdp/unit_tree.h"
 #include "core/nn/recompute/activation_checkpoint.h"
 #include "core/nn/value_map.h"
 
@@ -61,7 +60,7 @@ std::shared_ptr<Unit> find_unit(const nn::Module& module) {
 // ---- forward and backward
 
 void Unit::pre_forward(nn::Module& /*module*/, nn::Values& inputs) {
-  Scheduler& scheduler = tree();
+  Scheduler& scheduler = this->scheduler();
   if (policy_.mixed_precision.cast_forward_inputs && policy_.mixed_precision.param_dtype) {
     const at::ScalarType dtype = *policy_.mixed_precision.param_dtype;
     for (c10::IValue& input : inputs) {
@@ -69,19 +68,19 @@ void Unit::pre_forward(nn::Module& /*module*/, nn::Values& inputs) {
     }
   }
   if (scheduler.recomputing()) {
-    scheduler.begin_backward(is_root_);  // this may come before the hook of any output
+    scheduler.begin_backward(is_root());  // this may come before the hook of any output
     if (group_) {
-      scheduler.recompute(index_);
+      scheduler.recompute(member());
     }
     return;
   }
   check_has_values();
   check_runs_once();
-  if (is_root_) {
+  if (is_root()) {
     scheduler.begin_forward();
   }
   if (group_) {
-    scheduler.pre_forward(index_);
+    scheduler.pre_forward(member());
   }
   watch_saved_weights();
 }
@@ -105,7 +104,7 @@ void Unit::check_runs_once() const {
     FSDP2_CHECK(!reads_own || !nn::checkpoints_activations(module), Code::kWrongState,
                 "unit '{}': unshard_in_backward is off, but {}, which has parameters of it, is an "
                 "activation checkpoint that runs again in backward: leave one of the two",
-                name_, module.kind());
+                name(), module.kind());
   };
   for (const nn::Module* module : modules_) {
     check(*module);
@@ -122,7 +121,7 @@ void Unit::watch_saved_weights() {
   const bool watch = group_ && !group_->settings().unshard_in_backward &&
                      at::GradMode::is_enabled() && nn::SavedTensorScope::current() == nullptr;
   if (watch && !guard_) {
-    guard_ = std::make_unique<FreedWeightGuard>(name_, group_);
+    guard_ = std::make_unique<FreedWeightGuard>(name(), group_);
   }
   watched_forwards_.push_back(watch ? std::make_unique<nn::SavedTensorScope>(guard_.get())
                                     : nullptr);
@@ -131,10 +130,11 @@ void Unit::watch_saved_weights() {
 // A list's parameters stay gathered until the last of its modules has run, if a forward through the
 // root is to bring the others.
 bool Unit::more_modules_to_run(const nn::Module& module) {
-  if (modules_.size() == 1 || !scheduler_->inside_root_forward()) {
+  const Scheduler& scheduler = tree_->scheduler();
+  if (modules_.size() == 1 || !scheduler.inside_root_forward()) {
     return false;
   }
-  if (std::exchange(run_in_forward_, scheduler_->root_forwards()) != run_in_forward_) {
+  if (std::exchange(run_in_forward_, scheduler.root_forwards()) != run_in_forward_) {
     have_run_.clear();
   }
   if (std::find(have_run_.begin(), have_run_.end(), &module) == have_run_.end()) {
@@ -144,14 +144,15 @@ bool Unit::more_modules_to_run(const nn::Module& module) {
 }
 
 void Unit::post_forward(nn::Module& module, c10::IValue& output) {
-  if (!scheduler_->recomputing()) {
+  Scheduler& scheduler = tree_->scheduler();
+  if (!scheduler.recomputing()) {
     watched_forwards_.pop_back();
     size_t place = 0;
     if (group_) {
-      place = scheduler_->post_forward(index_, more_modules_to_run(module));
+      place = scheduler.post_forward(member(), more_modules_to_run(module));
     }
-    if (is_root_) {
-      scheduler_->end_forward();
+    if (is_root()) {
+      scheduler.end_forward();
     }
     if (at::GradMode::is_enabled()) {
       output = nn::map_tensors(output, [&](const at::Tensor& t) { return hook_output(t, place); });
@@ -169,9 +170,10 @@ at::Tensor Unit::hook_output(const at::Tensor& output, size_t place) {
   }
   at::Tensor hooked = output.is_view() || output.is_leaf() ? Identity::apply(output) : output;
   hooked.register_hook([unit = shared_from_this(), place](const at::Tensor& grad) {
-    unit->scheduler_->begin_backward(unit->is_root_);
+    Scheduler& scheduler = unit->tree_->scheduler();
+    scheduler.begin_backward(unit->is_root());
     if (unit->group_) {
-      unit->scheduler_->pre_backward(unit->index_, place);
+      scheduler.pre_backward(unit->member(), place);
     }
     return grad;
   });
@@ -181,9 +183,9 @@ at::Tensor Unit::hook_output(const at::Tensor& output, size_t place) {
 void Unit::forward_failed(nn::Module& /*module*/) noexcept {
   // A recomputation ends early by an exception; if it has failed, so has backward, whose caller
   // resets.
-  if (scheduler_ && !scheduler_->recomputing()) {
+  if (tree_ && !tree_->scheduler().recomputing()) {
     watched_forwards_.pop_back();
-    scheduler_->reset();
+    tree_->scheduler().reset();
   }
 }
 
@@ -200,73 +202,34 @@ void Unit::check_has_values() const {
   FSDP2_CHECK(missing.empty(), Code::kWrongState,
               "unit '{}': the parameters {} have no values yet: load them (from a file or a seed) "
               "before the first forward",
-              name_, missing);
+              name(), missing);
 }
 
 // ---- the tree
 
-Scheduler& Unit::tree() {
-  if (!scheduler_) {
-    UnitTree::make(*this);
+Tree& Unit::tree() {
+  if (!tree_) {
+    Tree::make(*this);
   }
-  return *scheduler_;
+  return *tree_;
 }
 
-const std::vector<ShardedParam*>& Unit::parameters() {
-  tree();
-  return tree_parameters_;
+void Unit::enter_tree(std::shared_ptr<Tree> tree, size_t index) {
+  tree_ = std::move(tree);
+  index_ = index;
 }
 
-std::vector<std::shared_ptr<Unit>> Unit::units() {
-  tree();
-  std::vector<std::shared_ptr<Unit>> units;
-  for (const std::weak_ptr<Unit>& entry : tree_units_) {
-    if (auto unit = entry.lock()) {
-      units.push_back(std::move(unit));
-    }
-  }
-  return units;
-}
-
-void Unit::zero_grad() {
-  tree().forget_unreduced();
-  for (ShardedParam* param : parameters()) {
-    param->sharded().mutable_grad() = at::Tensor();
-  }
-}
-
-void Unit::cast_parameters(at::ScalarType dtype) {
-  zero_grad();
-  for (size_t i = 0; i < tree().members().size(); ++i) {
-    tree().reshard(i);
-  }
-  for (ShardedParam* param : tree_parameters_) {
-    param->cast_shard(dtype);
-  }
-}
-
-std::string Unit::describe() {
-  std::string text;
-  for (const Scheduler::Member& member : tree().members()) {
-    text += fmt::format("{}: {}\n", member.name.empty() ? "(root)" : member.name,
-                        member.group->describe());
-  }
-  return text;
-}
-
-CommCounters Unit::comm_counters() {
-  CommCounters total;
-  for (const Scheduler::Member& member : tree().members()) {
-    total += member.group->comm_counters();
-  }
-  return total;
+const std::string& Unit::name() const {
+  static const std::string unknown;
+  return tree_ ? tree_->name(index_) : unknown;
 }
 
 // ---- by hand
 
 UnshardHandle Unit::unshard(bool async_op) {
-  if (group_ && scheduler_) {
-    async_op ? scheduler_->start_unshard(index_) : scheduler_->unshard(index_);
+  if (group_ && tree_) {
+    Scheduler& scheduler = tree_->scheduler();
+    async_op ? scheduler.start_unshard(member()) : scheduler.unshard(member());
   } else if (group_) {
     group_->start_unshard();
     if (!async_op) {
@@ -277,16 +240,16 @@ UnshardHandle Unit::unshard(bool async_op) {
 }
 
 void Unit::reshard() {
-  if (group_ && scheduler_) {
-    scheduler_->reshard(index_);
+  if (group_ && tree_) {
+    tree_->scheduler().reshard(member());
   } else if (group_) {
     group_->reshard();
   }
 }
 
 void Unit::reset() {
-  if (scheduler_) {
-    scheduler_->reset();
+  if (tree_) {
+    tree_->scheduler().reset();
   } else if (group_) {
     group_->abandon();
   }
@@ -302,7 +265,7 @@ void Unit::each_setting(bool recurse, const std::function<void(GroupSettings&)>&
     return;
   }
   for (const nn::Module* module : modules_) {
-    for (const UnitTree::Found& found : UnitTree::units_below(*module)) {
+    for (const Tree::Found& found : Tree::units_below(*module)) {
       if (found.unit->group_) {
         set(found.unit->group_->settings());
       }

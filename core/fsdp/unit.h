@@ -1,6 +1,6 @@
 // The state of one fully_shard call: the hooks around the forward of its modules and, in PyTorch's
-// words, the methods of an FSDPModule. A tree's units share one scheduler, made when the tree is
-// first used as a whole; the outermost unit used then is the root.
+// words, the methods of an FSDPModule. The units of one model share a Tree, made when it is first
+// used as a whole; the outermost unit used then is the root.
 //
 // One thread at a time per tree. Settings are the same on all ranks.
 #pragma once
@@ -15,7 +15,7 @@
 #include "core/fsdp/group/freed_weight_guard.h"
 #include "core/fsdp/group/param_group.h"
 #include "core/fsdp/group/policy.h"
-#include "core/fsdp/scheduler.h"
+#include "core/fsdp/tree.h"
 #include "core/nn/module.h"
 #include "core/nn/recompute/saved_tensor_hooks.h"
 
@@ -47,20 +47,28 @@ class Unit : public nn::ForwardHooks, public std::enable_shared_from_this<Unit> 
   Mesh& mesh() const { return *mesh_; }
   const std::shared_ptr<Mesh>& shared_mesh() const { return mesh_; }
   // Dotted path from the root, of the first module of a list; known once the root is.
-  const std::string& name() const { return name_; }
+  const std::string& name() const;
   const std::vector<nn::Module*>& modules() const { return modules_; }
   ParamGroup* group() const { return group_.get(); }
-  bool is_root() const { return is_root_; }
+  const std::shared_ptr<ParamGroup>& shared_group() const { return group_; }
 
   // Whether the root above it (or itself) has been found.
-  bool in_tree() const { return scheduler_ != nullptr; }
+  bool in_tree() const { return tree_ != nullptr; }
+  bool is_root() const { return in_tree() && index_ == 0; }
   // Makes this the root of its tree if it is in none yet. Collective: the ranks agree on the plan.
   // Errors: kWrongState if a unit below already is a root, or if this is a list of modules.
-  Scheduler& tree();
-  // The parameters of this unit's whole tree, in the module's order, ties once.
-  const std::vector<ShardedParam*>& parameters();
-  // The units of the whole tree, the root first.
-  std::vector<std::shared_ptr<Unit>> units();
+  Tree& tree();
+  // Called by Tree::make, which gives its units their index in it.
+  void enter_tree(std::shared_ptr<Tree> tree, size_t index);
+
+  // Of the whole tree.
+  Scheduler& scheduler() { return tree().scheduler(); }
+  const std::vector<ShardedParam*>& parameters() { return tree().parameters(); }
+  std::vector<std::shared_ptr<Unit>> units() { return tree().units(); }
+  void zero_grad() { tree().zero_grad(); }
+  void cast_parameters(at::ScalarType dtype) { tree().cast_parameters(dtype); }
+  std::string describe() { return tree().describe(); }
+  CommCounters comm_counters() { return tree().comm_counters(); }
 
   // By hand. With async_op the parameters are there once the handle has been waited for.
   UnshardHandle unshard(bool async_op = false);
@@ -74,7 +82,7 @@ class Unit : public nn::ForwardHooks, public std::enable_shared_from_this<Unit> 
   void set_reshard_after_forward(bool flag, bool recurse = true);
   void set_reshard_after_backward(bool flag, bool recurse = true);
   void set_reduce_unused_parameters(bool flag, bool recurse = true);
-  void set_is_last_backward(bool flag) { tree().set_is_last_backward(flag); }
+  void set_is_last_backward(bool flag) { scheduler().set_is_last_backward(flag); }
   // false: backward does not gather this unit; it raises kWrongState where it needs a parameter of
   // it after all. Error: kUnsupported if what backward needs cannot be told (saved_tensor_hooks.h).
   void set_unshard_in_backward(bool flag);
@@ -88,19 +96,8 @@ class Unit : public nn::ForwardHooks, public std::enable_shared_from_this<Unit> 
   void set_modules_to_forward_prefetch(const std::vector<std::shared_ptr<Unit>>& units);
   void set_modules_to_backward_prefetch(const std::vector<std::shared_ptr<Unit>>& units);
 
-  // Forgets all gradients of the tree, those not reduced yet included. Begins no collective.
-  void zero_grad();
-  // Casts every shard of the tree and forgets gradients; compute and reduction dtypes stay as the
-  // policy has them.
-  void cast_parameters(at::ScalarType dtype);
-  // The unit table, one line a unit.
-  std::string describe();
-  // Bytes and calls of the gathers and reductions of the tree's units since they were made.
-  CommCounters comm_counters();
-
  private:
-  friend class UnitTree;
-
+  size_t member() const { return tree_->member(index_); }  // in the scheduler, with a group
   void each_setting(bool recurse, const std::function<void(GroupSettings&)>& set);
   static std::vector<std::weak_ptr<ParamGroup>> groups_of(
       const std::vector<std::shared_ptr<Unit>>& units);
@@ -123,13 +120,8 @@ class Unit : public nn::ForwardHooks, public std::enable_shared_from_this<Unit> 
   // Of the forwards under way, innermost last; null where nothing is to be watched.
   std::vector<std::unique_ptr<nn::SavedTensorScope>> watched_forwards_;
 
-  // Set when the root is known.
-  std::shared_ptr<Scheduler> scheduler_;
-  bool is_root_ = false;
-  size_t index_ = 0;  // in the scheduler, if there is a group
-  std::string name_;
-  std::vector<ShardedParam*> tree_parameters_;
-  std::vector<std::weak_ptr<Unit>> tree_units_;
+  std::shared_ptr<Tree> tree_;  // null until the root is known
+  size_t index_ = 0;            // in the tree; the root's is 0
 };
 
 // The unit of a module; null if fully_shard was not applied to it.

@@ -37,10 +37,10 @@ void check_can_be_planned(const fsdp::Unit& root,
 // Takes the order through the step of a model that uses its units in their order, and counts.
 class StepCount {
  public:
-  StepCount(const fsdp::Scheduler& tree, StepPlan& plan)
-      : tree_(tree),
+  StepCount(const fsdp::Scheduler& scheduler, StepPlan& plan)
+      : scheduler_(scheduler),
         plan_(plan),
-        order_(tree.fresh_order()),
+        order_(scheduler.fresh_order()),
         places_(plan.units.size()),
         held_(plan.units.size()) {}
 
@@ -52,7 +52,7 @@ class StepCount {
         leave_forward(left);
       }
       plan_.forward.push_back({unit, {}});
-      record(order_.enter_forward(unit, tree_.forward_prefetch(unit)), plan_.forward.back());
+      record(order_.enter_forward(unit, scheduler_.forward_prefetch(unit)), plan_.forward.back());
       open.push_back(unit);
     }
     for (const size_t left : take_left(open, std::nullopt)) {
@@ -69,7 +69,7 @@ class StepCount {
       for (const size_t left : take_left(open, unit)) {
         leave_backward(left);
       }
-      record(order_.enter_backward(unit, places_[unit], tree_.backward_prefetch(unit)),
+      record(order_.enter_backward(unit, places_[unit], scheduler_.backward_prefetch(unit)),
              plan_.backward.back());
       open.push_back(unit);
     }
@@ -172,9 +172,9 @@ class StepCount {
     return unit.reduce.units + over_replicas.units > 0;
   }
 
-  const ParamGroup& group(size_t unit) const { return *tree_.members()[unit].group; }
+  const ParamGroup& group(size_t unit) const { return *scheduler_.members()[unit].group; }
 
-  const fsdp::Scheduler& tree_;
+  const fsdp::Scheduler& scheduler_;
   StepPlan& plan_;
   fsdp::StepOrder order_;
   std::vector<size_t> places_;  // of the units' forwards
@@ -204,7 +204,7 @@ int64_t peak_whole_gradients(const std::vector<UnitPlan>& units,
 }  // namespace
 
 StepPlan make_step_plan(fsdp::Unit& root, const PlanOptions& options) {
-  const std::vector<fsdp::Scheduler::Member>& members = root.tree().members();
+  const std::vector<fsdp::Scheduler::Member>& members = root.scheduler().members();
   check_can_be_planned(root, members);
   StepPlan plan;
   plan.mesh = root.mesh().to_string();
@@ -218,7 +218,7 @@ StepPlan make_step_plan(fsdp::Unit& root, const PlanOptions& options) {
   plan.optimizer = static_cast<int64_t>(options.optimizer_states * plan.gradients);
   plan.peak_whole_gradients = peak_whole_gradients(plan.units, members);
   if (!plan.units.empty()) {
-    StepCount count(root.tree(), plan);
+    StepCount count(root.scheduler(), plan);
     count.forward();
     count.backward();
   }

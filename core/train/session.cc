@@ -8,7 +8,7 @@
 #include "core/base/log.h"
 #include "core/comm/agreement.h"
 #include "core/fsdp/fully_shard.h"
-#include "core/fsdp/unit_tree.h"
+#include "core/fsdp/tree.h"
 #include "core/train/module_path.h"
 
 namespace fsdp2::train {
@@ -105,7 +105,7 @@ Session::Agreed Session::agree_on(const std::shared_ptr<Mesh>& mesh, const std::
 // this rank has failed with nothing changed.
 void Session::change_on_all_ranks(World& world, const std::string& what,
                                   const std::function<void()>& change) {
-  const auto count_units = [&] { return fsdp::UnitTree::units_below(*module_).size(); };
+  const auto count_units = [&] { return fsdp::Tree::units_below(*module_).size(); };
   const size_t units_before = count_units();
   const State before = std::exchange(state_, State::kSpoiled);
   agree(world, what, [&] {

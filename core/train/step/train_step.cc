@@ -207,7 +207,7 @@ StepResult TrainStep::run(const std::vector<std::vector<at::Tensor>>& batch) {
     if (world.size() > 1) {
       world.failure().publish(fmt::format("rank {}: {}", world.rank(), current_exception_text()));
     }
-    root.tree().reset();
+    root.scheduler().reset();
     throw;
   }
   update(result);

@@ -152,7 +152,7 @@ Outcome step(const std::shared_ptr<World>& world, Around around, const Policy& p
   l.shard(world, policy, around);
   const at::Tensor loss = (*l.model)(input()).to(at::kFloat).square().sum();
   loss.backward();
-  const Stats& stats = l.root->tree().stats();
+  const Stats& stats = l.root->scheduler().stats();
   const Outcome outcome{loss.item<double>(),
                         {},
                         stats.all_gathers,
@@ -265,9 +265,9 @@ void expect_equal_steps(int size, const std::function<void(Stack& stack, int ran
     train(with, world->rank());
     train(without, world->rank());
     expect_same(full_gradients(*with.root), full_gradients(*without.root), 0);
-    EXPECT_EQ(with.root->tree().stats().all_gathers, without.root->tree().stats().all_gathers);
-    EXPECT_EQ(with.root->tree().stats().reduce_scatters,
-              without.root->tree().stats().reduce_scatters);
+    EXPECT_EQ(with.root->scheduler().stats().all_gathers, without.root->scheduler().stats().all_gathers);
+    EXPECT_EQ(with.root->scheduler().stats().reduce_scatters,
+              without.root->scheduler().stats().reduce_scatters);
   });
 }
 
@@ -342,8 +342,8 @@ TEST(CheckpointedStack, DoesTheSameThingsInTheSameOrder) {
       const Stack without(world, false, {kWidth, 6, 3}, policy);
       (*with.model)(input()).sum().backward();
       (*without.model)(input()).sum().backward();
-      EXPECT_EQ(every_event(with.root->tree().events()),
-                every_event(without.root->tree().events()));
+      EXPECT_EQ(every_event(with.root->scheduler().events()),
+                every_event(without.root->scheduler().events()));
     });
   }
 }
@@ -362,8 +362,8 @@ TEST(SegmentAroundARoot, MayRunAgainBeforeTheRootHearsOfTheBackward) {
       Tensors all;
       for (int repeat = 0; repeat < 2; ++repeat) {
         (*outer)(input(world->rank())).sum().backward();
-        EXPECT_EQ(root->tree().stats().unsharded_bytes, 0);
-        EXPECT_EQ(root->tree().stats().reduce_scatters, repeat + 1);
+        EXPECT_EQ(root->scheduler().stats().unsharded_bytes, 0);
+        EXPECT_EQ(root->scheduler().stats().reduce_scatters, repeat + 1);
         all = full_gradients(*root);
       }
       return all;

@@ -120,7 +120,7 @@ TEST(ReductionHooks, AReductionEndsWithTheOnesItBeganWith) {
     s.root->set_on_sharded_grad({});
     s.root->set_all_reduce_hook({});
     EXPECT_GT(ready.use_count(), 1);
-    s.root->tree().finish_reduction();
+    s.root->scheduler().finish_reduction();
     EXPECT_EQ(*ready, 2);
     EXPECT_EQ(ready.use_count(), 1);
   });
@@ -221,11 +221,11 @@ TEST(CastParameters, FreesWhatIsGatheredAndCountsIt) {
   run_ranks(2, [](const std::shared_ptr<World>& world) {
     const ShardedStack s = shard(world, 0);
     (*s.model)(input_of(0, world->rank()));  // the root is kept for a backward
-    EXPECT_GT(s.root->tree().stats().unsharded_bytes, 0);
+    EXPECT_GT(s.root->scheduler().stats().unsharded_bytes, 0);
     s.root->cast_parameters(at::kDouble);
-    EXPECT_EQ(s.root->tree().stats().unsharded_bytes, 0);
+    EXPECT_EQ(s.root->scheduler().stats().unsharded_bytes, 0);
     backward(s, 0, world->rank());
-    EXPECT_EQ(s.root->tree().stats().unsharded_bytes, 0);
+    EXPECT_EQ(s.root->scheduler().stats().unsharded_bytes, 0);
   });
 }
 

@@ -46,7 +46,7 @@ Sizes fake_step(int world_size, int64_t fsdp_size, const Policy& policy) {
   const CommCounters after = root->comm_counters();
   return {after.all_gather_bytes - before.all_gather_bytes,
           after.reduce_scatter_bytes - before.reduce_scatter_bytes,
-          root->tree().stats().peak_unsharded_bytes};
+          root->scheduler().stats().peak_unsharded_bytes};
 }
 
 // Flags of the parameters' gradients ride in the reductions: 9 a layer, 3 in the root.
@@ -101,14 +101,14 @@ struct Step {
 };
 
 Step step_of(Unit& root, TinyStack& model) {
-  root.tree().reset_stats();
+  root.scheduler().reset_stats();
   const CommCounters before = root.comm_counters();
   model(at::ones({2, 5})).sum().backward();
   root.zero_grad();
   CommCounters moved = root.comm_counters();
   moved.all_gather_bytes -= before.all_gather_bytes;
   moved.reduce_scatter_bytes -= before.reduce_scatter_bytes;
-  const Stats& stats = root.tree().stats();
+  const Stats& stats = root.scheduler().stats();
   return {stats.unsharded_bytes, stats.peak_unsharded_bytes, moved};
 }
 

@@ -184,8 +184,8 @@ TEST(HybridParity, ReplicasOnly) {
       reference.step(step, 3, 5);
       expect_equal_parameters(*root, reference, step);
     }
-    EXPECT_EQ(root->tree().stats().all_gathers, 0);
-    EXPECT_EQ(root->tree().stats().all_reduces, 4 * kSteps);
+    EXPECT_EQ(root->scheduler().stats().all_gathers, 0);
+    EXPECT_EQ(root->scheduler().stats().all_reduces, 4 * kSteps);
   });
 }
 
@@ -275,8 +275,8 @@ TEST(Accumulation, WithoutCommunicationEqualsWithIt) {
           root->set_requires_gradient_sync(every || micro == 2);
           loss_of(*model, batch_of(micro, world->rank(), 5)).to(at::kFloat).backward();
         }
-        EXPECT_EQ(root->tree().stats().reduce_scatters, every ? 9 : 3);
-        EXPECT_EQ(root->tree().stats().unsharded_bytes, 0);
+        EXPECT_EQ(root->scheduler().stats().reduce_scatters, every ? 9 : 3);
+        EXPECT_EQ(root->scheduler().stats().unsharded_bytes, 0);
         for (const ShardedParam* param : root->parameters()) {
           const at::Tensor gradient = full_gradient(*root, *param);
           if (every) {

@@ -50,13 +50,13 @@ TEST(Schedule, OneStepWithoutPrefetchInOrder) {
     policy.prefetch = 0;
     const Sharded s = shard(world, {4, 6, 2}, policy);
     const at::Tensor loss = (*s.model)(input_of(4)).sum();
-    EXPECT_EQ(text_of(s.root->tree().events()),
+    EXPECT_EQ(text_of(s.root->scheduler().events()),
               "gather:root ready:root "
               "gather:block0 ready:block0 free:block0 "
               "gather:block1 ready:block1 free:block1");
-    s.root->tree().clear_events();
+    s.root->scheduler().clear_events();
     loss.backward();
-    EXPECT_EQ(text_of(s.root->tree().events()),
+    EXPECT_EQ(text_of(s.root->scheduler().events()),
               "gather:block1 ready:block1 free:block1 reduce:block1 "
               "gather:block0 ready:block0 free:block0 reduce:block0 "
               "free:root reduce:root");
@@ -67,14 +67,14 @@ TEST(Schedule, TheNextUnitIsGatheredWhileOneIsInUse) {
   run_ranks(2, [](const std::shared_ptr<World>& world) {
     const Sharded s = shard(world, {4, 6, 3});
     const at::Tensor loss = (*s.model)(input_of(4)).sum();
-    EXPECT_EQ(text_of(s.root->tree().events()),
+    EXPECT_EQ(text_of(s.root->scheduler().events()),
               "gather:root ready:root gather:block0 "
               "ready:block0 gather:block1 free:block0 "
               "ready:block1 gather:block2 free:block1 "
               "ready:block2 free:block2");
-    s.root->tree().clear_events();
+    s.root->scheduler().clear_events();
     loss.backward();
-    EXPECT_EQ(text_of(s.root->tree().events()),
+    EXPECT_EQ(text_of(s.root->scheduler().events()),
               "gather:block2 ready:block2 gather:block1 free:block2 reduce:block2 "
               "ready:block1 gather:block0 free:block1 reduce:block1 "
               "ready:block0 free:block0 reduce:block0 "
@@ -88,7 +88,7 @@ TEST(Schedule, CountsPerStepAreTwoGathersAndOneReductionAUnit) {
       const Sharded s = shard(world, {4, 6, 3});
       for (int step = 1; step <= 3; ++step) {
         (*s.model)(input_of(4)).sum().backward();
-        const Stats& stats = s.root->tree().stats();
+        const Stats& stats = s.root->scheduler().stats();
         EXPECT_EQ(stats.all_gathers, step * 7);  // 3 blocks twice, the root kept after forward
         EXPECT_EQ(stats.reduce_scatters, step * 4);
         EXPECT_EQ(stats.all_reduces, 0);
@@ -103,8 +103,8 @@ TEST(Schedule, NeverResharedUnitsAreGatheredOnce) {
     policy.reshard_after_forward = ReshardAfterForward::kNever;
     const Sharded s = shard(world, {4, 6, 3}, policy);
     (*s.model)(input_of(4)).sum().backward();
-    EXPECT_EQ(s.root->tree().stats().all_gathers, 4);
-    EXPECT_EQ(s.root->tree().stats().reduce_scatters, 4);
+    EXPECT_EQ(s.root->scheduler().stats().all_gathers, 4);
+    EXPECT_EQ(s.root->scheduler().stats().reduce_scatters, 4);
   });
 }
 
@@ -114,7 +114,7 @@ TEST(Schedule, OneRankCommunicatesNothing) {
     (*s.model)(input_of(4)).sum().backward();
     const CommCounters counters = s.root->comm_counters();
     EXPECT_EQ(counters.all_gathers + counters.reduce_scatters + counters.all_reduces, 0);
-    EXPECT_EQ(s.root->tree().stats().peak_unsharded_bytes, 0);  // the shard is the parameter
+    EXPECT_EQ(s.root->scheduler().stats().peak_unsharded_bytes, 0);  // the shard is the parameter
   });
 }
 
@@ -151,10 +151,10 @@ TEST(Memory, PeakIsTheRootAndTheUnitsInFlight) {
       policy.prefetch = prefetch;
       const Sharded s = shard(world, {4, 6, 4}, policy);
       for (int step = 0; step < 3; ++step) {
-        s.root->tree().reset_stats();
+        s.root->scheduler().reset_stats();
         (*s.model)(input_of(4)).sum().backward();
-        EXPECT_EQ(s.root->tree().stats().peak_unsharded_bytes, (20 + (1 + prefetch) * 58) * 4);
-        EXPECT_EQ(s.root->tree().stats().unsharded_bytes, 0);
+        EXPECT_EQ(s.root->scheduler().stats().peak_unsharded_bytes, (20 + (1 + prefetch) * 58) * 4);
+        EXPECT_EQ(s.root->scheduler().stats().unsharded_bytes, 0);
       }
     });
   }
@@ -167,7 +167,7 @@ TEST(Memory, UnevenParametersCountTheirPadding) {
     // 5 rows are stored as 8, 7 as 8: a block 8*5 + 8 + 8*7 + 8, the root 8*5 + 8.
     const Sharded s = shard(world, {5, 7, 2}, policy);
     (*s.model)(input_of(5)).sum().backward();
-    EXPECT_EQ(s.root->tree().stats().peak_unsharded_bytes, (48 + 112) * 4);
+    EXPECT_EQ(s.root->scheduler().stats().peak_unsharded_bytes, (48 + 112) * 4);
   });
 }
 
@@ -178,7 +178,7 @@ TEST(Memory, NothingStaysGatheredAfterAForwardWithoutGradients) {
     const Sharded s = shard(world, {4, 6, 2}, policy);
     const at::NoGradGuard no_grad;
     (*s.model)(input_of(4));
-    EXPECT_EQ(s.root->tree().stats().unsharded_bytes, 0);
+    EXPECT_EQ(s.root->scheduler().stats().unsharded_bytes, 0);
   });
 }
 
@@ -188,7 +188,7 @@ TEST(UnusedUnits, RanksThatUseDifferentUnitsReduceAllOfThem) {
     const std::vector<int64_t> mine =
         world->rank() == 0 ? std::vector<int64_t>{0, 2} : std::vector<int64_t>{1, 2};
     (*s.model)(route(4, mine)).toTensor().sum().backward();
-    EXPECT_EQ(s.root->tree().stats().reduce_scatters, 4);
+    EXPECT_EQ(s.root->scheduler().stats().reduce_scatters, 4);
     for (int64_t block = 0; block < 3; ++block) {
       // What one unsharded model accumulates from both ranks' routes.
       TinyStack reference({4, 6, 3});
@@ -241,7 +241,7 @@ TEST(UnusedUnits, AUnitUsedTwiceReducesOnce) {
   run_ranks(2, [](const std::shared_ptr<World>& world) {
     const Sharded s = shard(world, {4, 6, 2});
     (*s.model)(route(4, {0, 1, 0})).toTensor().sum().backward();
-    EXPECT_EQ(s.root->tree().stats().reduce_scatters, 3);
+    EXPECT_EQ(s.root->scheduler().stats().reduce_scatters, 3);
     TinyStack reference({4, 6, 2});
     reference(route(4, {0, 1, 0})).toTensor().sum().backward();
     for (const ShardedParam* param : s.root->parameters()) {
@@ -264,7 +264,7 @@ TEST(Backward, TwoForwardsBeforeOneBackward) {
     const ShardedParam& param = *s.root->parameters().front();
     EXPECT_TRUE(
         at::allclose(full_gradient(*s.root, param), reference.embedding.grad(), 1e-5, 1e-4));
-    EXPECT_EQ(s.root->tree().stats().unsharded_bytes, 0);
+    EXPECT_EQ(s.root->scheduler().stats().unsharded_bytes, 0);
   });
 }
 
@@ -348,9 +348,9 @@ TEST(Errors, AThrowingForwardLeavesTheTreeSharded) {
   run_ranks(2, [](const std::shared_ptr<World>& world) {
     const Sharded s = shard(world, {4, 6, 2});
     EXPECT_ANY_THROW((*s.model)(input_of(3)));  // wrong width, on every rank
-    EXPECT_EQ(s.root->tree().stats().unsharded_bytes, 0);
+    EXPECT_EQ(s.root->scheduler().stats().unsharded_bytes, 0);
     (*s.model)(input_of(4)).sum().backward();
-    EXPECT_EQ(s.root->tree().stats().unsharded_bytes, 0);
+    EXPECT_EQ(s.root->scheduler().stats().unsharded_bytes, 0);
   });
 }
 

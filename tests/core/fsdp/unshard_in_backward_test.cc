@@ -70,9 +70,9 @@ TEST(UnshardInBackward, OffSavesTheGatherOfAnEmbedding) {
         for (const ShardedChain* s : {&all, &fewer}) {
           s->root->zero_grad();
           const at::Tensor loss = loss_of(*s->model, world->rank());
-          s->root->tree().reset_stats();
+          s->root->scheduler().reset_stats();
           loss.backward();
-          EXPECT_EQ(s->root->tree().stats().all_gathers, s == &all ? 3 : 2);
+          EXPECT_EQ(s->root->scheduler().stats().all_gathers, s == &all ? 3 : 2);
         }
         for (size_t i = 0; i < all.root->parameters().size(); ++i) {
           const at::Tensor& gradient = all.root->parameters()[i]->sharded().grad();
@@ -106,7 +106,7 @@ TEST(UnshardInBackward, OffNamesTheUnitWhoseWeightsAreNeeded) {
       s.root->reset();
       second.set_unshard_in_backward(true);
       loss_of(*s.model, world->rank()).backward();  // as if nothing had been
-      EXPECT_EQ(s.root->tree().stats().unsharded_bytes, 0);
+      EXPECT_EQ(s.root->scheduler().stats().unsharded_bytes, 0);
     });
   }
 }
@@ -142,7 +142,7 @@ TEST(UnshardInBackward, OffIsRefusedForAUnitThatRunsAgain) {
     second.set_unshard_in_backward(true);
     s.root->set_unshard_in_backward(false);  // whose own table is in no segment
     loss_of(*s.model, world->rank()).backward();
-    EXPECT_EQ(s.root->tree().stats().unsharded_bytes, 0);
+    EXPECT_EQ(s.root->scheduler().stats().unsharded_bytes, 0);
   });
 }
 

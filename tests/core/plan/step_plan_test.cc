@@ -100,7 +100,7 @@ std::string planned_events(const StepPlan& plan) {
 std::string logged_events(fsdp::Unit& root) {
   static const char* const kVerbs[] = {"gather", "ready", "free", "reduce"};
   std::string text;
-  for (const fsdp::Event& event : root.tree().events()) {
+  for (const fsdp::Event& event : root.scheduler().events()) {
     if (event.kind != fsdp::EventKind::kPostBackward) {
       add_event(text, kVerbs[static_cast<int>(event.kind)], event.group);
     }
@@ -119,12 +119,12 @@ TEST_P(StepPlanOf, IsWhatFourRanksDo) {
     nn::SeededInit values(1);
     fsdp::load_parameters(*root, values);
     for (int step = 0; step < 2; ++step) {  // in the second one everything is in its place
-      root->tree().reset_stats();
-      root->tree().clear_events();
+      root->scheduler().reset_stats();
+      root->scheduler().clear_events();
       const CommCounters before = root->comm_counters();
       run_step(*model);
       const CommCounters after = root->comm_counters();
-      const fsdp::Stats& stats = root->tree().stats();
+      const fsdp::Stats& stats = root->scheduler().stats();
       const StepPlan plan = make_step_plan(*root, {});
       expect_traffic(plan.all_gather, stats.all_gathers, after.all_gathers - before.all_gathers,
                      after.all_gather_bytes - before.all_gather_bytes);
@@ -218,12 +218,12 @@ TEST_P(StepPlanWith, IsWhatFourRanksDo) {
     for (const std::shared_ptr<fsdp::Unit>& unit : root->units()) {
       unit->reshard();  // a plan begins with everything sharded
     }
-    root->tree().reset_stats();
-    root->tree().clear_events();
+    root->scheduler().reset_stats();
+    root->scheduler().clear_events();
     const CommCounters before = root->comm_counters();
     run_step(*model);
     const CommCounters after = root->comm_counters();
-    const fsdp::Stats& stats = root->tree().stats();
+    const fsdp::Stats& stats = root->scheduler().stats();
     expect_traffic(plan.all_gather, stats.all_gathers, after.all_gathers - before.all_gathers,
                    after.all_gather_bytes - before.all_gather_bytes);
     expect_traffic(plan.reduce_scatter, stats.reduce_scatters,
@@ -292,7 +292,7 @@ TEST(StepPlan, OrderOfAModelWithFrozenParametersIsWhatRanksDo) {
     const StepPlan plan = make_step_plan(*root, {});
     run_step(*model);
     EXPECT_EQ(planned_events(plan), logged_events(*root));
-    EXPECT_EQ(plan.peak_gathered, root->tree().stats().peak_unsharded_bytes);
+    EXPECT_EQ(plan.peak_gathered, root->scheduler().stats().peak_unsharded_bytes);
   });
 }
 

@@ -62,9 +62,9 @@ void expect_accumulation(Accumulation c, fsdp::Schedule schedule) {
                          [](nn::Module& module, int batch, int rank) {
                            return module(random_input({2, 32}, batch, rank)).sum();
                          });
-    EXPECT_EQ(root->tree().stats().reduce_scatters, 5 * c.expected.reduce_scatters);
-    EXPECT_EQ(root->tree().stats().all_gathers, 5 * c.expected.all_gathers);
-    EXPECT_EQ(root->tree().stats().all_reduces, 5 * c.expected.all_reduces);
+    EXPECT_EQ(root->scheduler().stats().reduce_scatters, 5 * c.expected.reduce_scatters);
+    EXPECT_EQ(root->scheduler().stats().all_gathers, 5 * c.expected.all_gathers);
+    EXPECT_EQ(root->scheduler().stats().all_reduces, 5 * c.expected.all_reduces);
   });
 }
 
@@ -161,8 +161,8 @@ std::vector<at::Tensor> gradients_of_step(const WorldPtr& world, const MeshPtr& 
   }
   set(*t.root);
   token_loss(*t.model, 0, world->rank()).backward();
-  EXPECT_EQ(t.root->tree().stats().reduce_scatters, 3);
-  EXPECT_EQ(t.root->tree().stats().all_reduces, mesh->ndim() == 2 ? 3 : 0);
+  EXPECT_EQ(t.root->scheduler().stats().reduce_scatters, 3);
+  EXPECT_EQ(t.root->scheduler().stats().all_reduces, mesh->ndim() == 2 ? 3 : 0);
   std::vector<at::Tensor> gradients;
   for (const fsdp::ShardedParam* param : t.root->parameters()) {
     gradients.push_back(param->sharded().grad());

@@ -173,7 +173,7 @@ TEST(ChecklistAut, AUT5_OnlyBiasesTrain) {
                            [](nn::Module& module, int step, int rank) {
                              return module(random_input({8, 32}, step, rank)).sum();
                            });
-      EXPECT_EQ(root->tree().stats().reduce_scatters, 10 * 3);
+      EXPECT_EQ(root->scheduler().stats().reduce_scatters, 10 * 3);
     });
   }
 }
@@ -188,9 +188,9 @@ TEST(ChecklistAut, AUT5_BiasesAreReducedDuringBackward) {
     }
     const UnitPtr root = shard_items_and_root(model, flat_mesh(world), policy_true());
     const at::Tensor loss = (*model)(random_input({8, 32}, 0, world->rank())).sum();
-    root->tree().clear_events();
+    root->scheduler().clear_events();
     loss.backward();
-    EXPECT_EQ(text_of(root->tree().events(), "US"), "U(2) U(1) S(2) U(0) S(1) S(0)");
+    EXPECT_EQ(text_of(root->scheduler().events(), "US"), "U(2) U(1) S(2) U(0) S(1) S(0)");
   });
 }
 
@@ -235,12 +235,12 @@ TEST(ChecklistAut, AUT6_EverySecondGroupIsFrozen) {
       root->zero_grad();
       plain.zero_grad();
     }
-    for (const fsdp::Event& event : root->tree().events()) {
+    for (const fsdp::Event& event : root->scheduler().events()) {
       if (event.kind == fsdp::EventKind::kReduceScatter) {
         EXPECT_TRUE(event.group == "0" || event.group == "2" || event.group == "4") << event.group;
       }
     }
-    EXPECT_EQ(root->tree().stats().reduce_scatters, 2 * 3);
+    EXPECT_EQ(root->scheduler().stats().reduce_scatters, 2 * 3);
   });
 }
 

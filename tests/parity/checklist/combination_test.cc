@@ -45,7 +45,7 @@ void expect_training(const Combination& c) {
                          [](nn::Module& module, int batch, int rank) {
                            return module(random_tokens({2, 8}, 8, batch, rank)).sum();
                          });
-    EXPECT_EQ(root->tree().stats().unsharded_bytes, 0);
+    EXPECT_EQ(root->scheduler().stats().unsharded_bytes, 0);
   });
 }
 
@@ -92,8 +92,8 @@ TEST(Combinations, ReplicasAreReducedWithTheLastMicrobatch) {
                            [](nn::Module& module, int batch, int rank) {
                              return module(random_input({4, 8}, batch, rank)).sum();
                            });
-      EXPECT_EQ(root->tree().stats().reduce_scatters, 3 * 3 * 3);
-      EXPECT_EQ(root->tree().stats().all_reduces, 3 * 3);
+      EXPECT_EQ(root->scheduler().stats().reduce_scatters, 3 * 3 * 3);
+      EXPECT_EQ(root->scheduler().stats().all_reduces, 3 * 3);
     });
   }
 }
@@ -117,7 +117,7 @@ TEST(Combinations, ParametersStayUnshardedBetweenMicrobatches) {
                            [](nn::Module& module, int batch, int rank) {
                              return module(random_input({4, 8}, batch, rank)).sum();
                            });
-      EXPECT_EQ(root->tree().stats().unsharded_bytes, 0);
+      EXPECT_EQ(root->scheduler().stats().unsharded_bytes, 0);
     });
   }
 }

@@ -221,9 +221,9 @@ TEST(ChecklistTtn, TTN4_ReplicasWithoutShardsEqualTheAveragedReference) {
                          [](nn::Module& module, int batch, int rank) {
                            return module(random_input({4, 8}, batch, rank)).sum();
                          });
-    EXPECT_EQ(root->tree().stats().all_gathers, 0);
-    EXPECT_EQ(root->tree().stats().reduce_scatters, 0);
-    EXPECT_EQ(root->tree().stats().all_reduces, kSteps * 3);
+    EXPECT_EQ(root->scheduler().stats().all_gathers, 0);
+    EXPECT_EQ(root->scheduler().stats().reduce_scatters, 0);
+    EXPECT_EQ(root->scheduler().stats().all_reduces, kSteps * 3);
   });
 }
 

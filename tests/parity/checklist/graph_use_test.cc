@@ -29,7 +29,7 @@ void expect_same_gradients(const Use& use) {
         parameter.grad().div_(2.0);
       }
       expect_parity(*root, *reference, kT32, "after the use");
-      EXPECT_EQ(root->tree().stats().unsharded_bytes, 0);
+      EXPECT_EQ(root->scheduler().stats().unsharded_bytes, 0);
     });
   }
 }

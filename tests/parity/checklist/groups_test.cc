@@ -169,7 +169,7 @@ TEST(ChecklistGrp, GRP3_MicrobatchesOfChunksReduceOnTheLast) {
           c->root->set_is_last_backward(micro == 2);
           chunked_backward(*c->model, tokens_of(micro, world->rank()), 2);
           if (micro < 2) {
-            EXPECT_EQ(c->root->tree().stats().reduce_scatters, 0);
+            EXPECT_EQ(c->root->scheduler().stats().reduce_scatters, 0);
           }
         }
       }
@@ -234,13 +234,13 @@ TEST(ChecklistGrp, GRP5_OrderOfListedGroups) {
     fsdp::fully_shard({model->norm, model->output}, mesh, policy_false());
     const UnitPtr root = fsdp::fully_shard(model, mesh, policy_true());
     EXPECT_EQ(root->group(), nullptr);
-    fsdp::Scheduler& tree = root->tree();
+    fsdp::Scheduler& scheduler = root->scheduler();
     const at::Tensor loss = (*model)(random_tokens({2, 8}, 8, 0, world->rank())).sum();
-    EXPECT_EQ(text_of(tree.events(), "U"),
+    EXPECT_EQ(text_of(scheduler.events(), "U"),
               "U(tok_embeddings) U(layers.0) U(layers.1) U(layers.3) U(norm)");
-    tree.clear_events();
+    scheduler.clear_events();
     loss.backward();
-    EXPECT_EQ(text_of(tree.events(), "UP"),
+    EXPECT_EQ(text_of(scheduler.events(), "UP"),
               "U(layers.3) P(norm) U(layers.1) P(layers.3) U(layers.0) P(layers.1) "
               "U(tok_embeddings) P(layers.0) P(tok_embeddings)");
   });

@@ -123,7 +123,7 @@ TEST(ChecklistInit, INIT4_ALoneModuleIsOneGroup) {
     const auto model = seed(std::make_shared<Mlp>(8));
     const UnitPtr root = fsdp::fully_shard(model, flat_mesh(world), policy_unset());
     expect_holds_exactly(*root, parameters_of({model}));
-    EXPECT_EQ(root->tree().members().size(), 1U);
+    EXPECT_EQ(root->scheduler().members().size(), 1U);
     EXPECT_EQ(names_of(*root->group()),
               (Names{"in_proj.weight", "in_proj.bias", "out_proj.weight", "out_proj.bias"}));
   });
@@ -155,8 +155,8 @@ TEST(ChecklistInit, INIT6_AModuleAtTwoPlacesIsOneGroup) {
     EXPECT_EQ(root->parameters().size(), 4U);
     EXPECT_EQ(names_of(*root->group()), (Names{"0.in_proj.weight", "0.in_proj.bias",
                                                "0.out_proj.weight", "0.out_proj.bias"}));
-    EXPECT_EQ(root->tree().stats().all_gathers, 1);
-    EXPECT_EQ(root->tree().stats().reduce_scatters, 1);
+    EXPECT_EQ(root->scheduler().stats().all_gathers, 1);
+    EXPECT_EQ(root->scheduler().stats().reduce_scatters, 1);
     expect_parity(*root, *reference, kT32, "after backward");
   });
 }
@@ -282,7 +282,7 @@ TEST(ChecklistInit, INIT14_TheOutermostModuleIsTheRoot) {
         shard_each({first.in_proj, first.out_proj, model}, flat_mesh(world), policy_unset());
     (*model)(at::ones({2, 8}));
     Names groups;
-    for (const auto& member : root->tree().members()) {
+    for (const auto& member : root->scheduler().members()) {
       groups.push_back(member.name);
     }
     EXPECT_EQ(groups, (Names{"", "0.in_proj", "0.out_proj"}));

@@ -60,7 +60,7 @@ void expect_state_survives_a_forward(const Sharded& s, int64_t width, int rank) 
   }
   const at::Tensor x = random_input({2, width}, 0, rank);
   (*s.model)(x);
-  for (const auto& member : s.root->tree().members()) {
+  for (const auto& member : s.root->scheduler().members()) {
     EXPECT_EQ(member.group->state(), fsdp::GroupState::kUnsharded) << member.name;
   }
   const State after = state_of(*s.root);

@@ -13,7 +13,7 @@ namespace {
 using fsdp::GroupState;
 
 void expect_states(Unit& root, GroupState state) {
-  for (const auto& member : root.tree().members()) {
+  for (const auto& member : root.scheduler().members()) {
     EXPECT_EQ(member.group->state(), state) << member.name;
   }
 }
@@ -118,7 +118,7 @@ TEST(ChecklistRun, RUN4_AModuleUsedTwiceReducesOnce) {
                            [](nn::Module& module, int step, int rank) {
                              return module(random_input({32, 4}, step, rank)).sum();
                            });
-      EXPECT_EQ(root->tree().stats().reduce_scatters, 10 * 2);
+      EXPECT_EQ(root->scheduler().stats().reduce_scatters, 10 * 2);
     });
   }
 }
@@ -160,7 +160,7 @@ TEST(ChecklistRun, RUN6_AnUnshardOfARootWithoutParametersCommunicatesNothing) {
     const UnitPtr root = shard_items_and_root(model, flat_mesh(world), policy_unset());
     auto handle = root->unshard(/*async_op=*/true);
     handle.wait();
-    EXPECT_EQ(root->tree().stats().all_gathers, 0);
+    EXPECT_EQ(root->scheduler().stats().all_gathers, 0);
     EXPECT_EQ(root->comm_counters().all_gathers, 0);
     expect_states(*root, GroupState::kSharded);
   });
@@ -256,7 +256,7 @@ TEST(ChecklistRun, RUN12_NothingOutlivesTheModel) {
     auto model = seed(std::make_shared<TinyTransformer>(TransformerOptions{2}));
     UnitPtr root = shard_blocks_and_root(model, flat_mesh(world), policy_unset());
     (*model)(random_tokens({2, 16}, 8, 0, world->rank())).sum().backward();
-    EXPECT_EQ(root->tree().stats().unsharded_bytes, 0);
+    EXPECT_EQ(root->scheduler().stats().unsharded_bytes, 0);
     const std::weak_ptr<nn::Module> weak_model = model;
     const std::weak_ptr<Unit> weak_root = root;
     const std::weak_ptr<Unit> weak_block = fsdp::find_unit(*model->blocks[0]);

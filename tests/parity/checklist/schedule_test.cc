@@ -46,15 +46,15 @@ TEST(ChecklistCom, COM1_OneGatherRestoresEveryParameter) {
       const auto model = seed(std::make_shared<ManyShapes>());
       const auto original = seed(std::make_shared<ManyShapes>());
       const UnitPtr root = fsdp::fully_shard(model, flat_mesh(world), policy);
-      fsdp::Scheduler& tree = root->tree();  // which counts from here on
+      fsdp::Scheduler& scheduler = root->scheduler();  // which counts from here on
       root->unshard();
       expect_unsharded_equal(*root, *original);
-      EXPECT_EQ(tree.stats().all_gathers, 1);
+      EXPECT_EQ(scheduler.stats().all_gathers, 1);
       root->reshard();
       (*model)(at::ones({}));
       root->unshard();
       expect_unsharded_equal(*root, *original);
-      EXPECT_EQ(tree.stats().all_gathers, 3);
+      EXPECT_EQ(scheduler.stats().all_gathers, 3);
     });
   }
 }
@@ -64,7 +64,7 @@ TEST(ChecklistCom, COM2_ConstantGradientsGiveTheirAverage) {
     const auto model = seed(std::make_shared<ManyShapes>());
     const UnitPtr root = fsdp::fully_shard(model, flat_mesh(world), policy_true());
     (*model)(at::full({}, world->rank())).backward();
-    EXPECT_EQ(root->tree().stats().reduce_scatters, 1);
+    EXPECT_EQ(root->scheduler().stats().reduce_scatters, 1);
     for (const fsdp::ShardedParam* param : root->parameters()) {
       EXPECT_EQ(param->sharded().grad().sizes(), param->layout().local_shape()) << param->name();
       EXPECT_TRUE(full_gradient(*root, *param).eq(3.5).all().item<bool>()) << param->name();
@@ -80,12 +80,12 @@ struct Counts {
 
 // Of one forward and backward.
 Counts counts_of_step(Unit& root, nn::Module& model, int rank) {
-  root.tree().reset_stats();
+  root.scheduler().reset_stats();
   const at::Tensor loss = model(random_tokens({2, 8}, 8, 0, rank)).sum();
-  const int64_t forward_gathers = root.tree().stats().all_gathers;
-  EXPECT_EQ(root.tree().stats().reduce_scatters, 0);
+  const int64_t forward_gathers = root.scheduler().stats().all_gathers;
+  EXPECT_EQ(root.scheduler().stats().reduce_scatters, 0);
   loss.backward();
-  const fsdp::Stats& stats = root.tree().stats();
+  const fsdp::Stats& stats = root.scheduler().stats();
   return {forward_gathers, stats.all_gathers - forward_gathers, stats.reduce_scatters};
 }
 
@@ -146,14 +146,14 @@ struct StepEvents {
 };
 
 StepEvents events_of_step(const Transformer& t, const std::string& kinds, int rank) {
-  fsdp::Scheduler& tree = t.root->tree();
-  tree.clear_events();
+  fsdp::Scheduler& scheduler = t.root->scheduler();
+  scheduler.clear_events();
   const at::Tensor loss = (*t.model)(random_tokens({2, 8}, 8, 0, rank)).sum();
   StepEvents events;
-  events.forward = text_of(tree.events(), kinds);
-  tree.clear_events();
+  events.forward = text_of(scheduler.events(), kinds);
+  scheduler.clear_events();
   loss.backward();
-  events.backward = text_of(tree.events(), kinds);
+  events.backward = text_of(scheduler.events(), kinds);
   return events;
 }
 
@@ -289,10 +289,10 @@ TEST(ChecklistCom, COM9_AUselessPrefetchChangesNothing) {
                          [](nn::Module& module, int step, int rank) {
                            return module(random_input({4, 16}, step, rank)).sum();
                          });
-    for (const auto& member : root->tree().members()) {
+    for (const auto& member : root->scheduler().members()) {
       EXPECT_EQ(member.group->state(), fsdp::GroupState::kSharded) << member.name;
     }
-    EXPECT_EQ(root->tree().stats().unsharded_bytes, 0);
+    EXPECT_EQ(root->scheduler().stats().unsharded_bytes, 0);
   });
 }
 

@@ -71,10 +71,10 @@ TEST(TrainStep, LeavesTheCallersSettingsAsTheyAre) {
         fsdp::find_unit(*stack.blocks[0])->set_requires_all_reduce(false);
         fsdp::find_unit(*stack.blocks[1])->set_requires_gradient_sync(false);
         const std::string before = flags_of(*job.root);
-        job.root->tree().reset_stats();
+        job.root->scheduler().reset_stats();
         job.step->run(batch_of(micro_batches));
         EXPECT_EQ(flags_of(*job.root), before);
-        const fsdp::Stats& stats = job.root->tree().stats();
+        const fsdp::Stats& stats = job.root->scheduler().stats();
         // The root's are reduced and block 0's; block 1's never, block 0's not over replicas.
         EXPECT_EQ(stats.reduce_scatters, accumulate_last ? 2 : 2 * micro_batches);
         EXPECT_EQ(stats.all_reduces, accumulate_last ? 1 : micro_batches);

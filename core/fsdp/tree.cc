@@ -1,0 +1,246 @@
+#include "core/fsdp/tree.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <unordered_map>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+#include "core/comm/agreement.h"
+#include "core/fsdp/unit.h"
+
+namespace fsdp2::fsdp {
+
+namespace {
+
+void collect_units(const nn::Module& module, const std::string& name,
+                   std::vector<Tree::Found>& out) {
+  std::shared_ptr<Unit> unit = find_unit(module);
+  const auto is_same = [&](const Tree::Found& found) { return found.unit == unit; };
+  if (unit && std::none_of(out.begin(), out.end(), is_same)) {
+    out.push_back({name, std::move(unit)});
+  }
+  for (const auto& [child_name, child] : module.child_modules()) {
+    collect_units(*child, name.empty() ? child_name : name + "." + child_name, out);
+  }
+}
+
+// The dotted paths of every module at and below one.
+void collect_paths(const nn::Module& module, const std::string& name,
+                   std::multimap<const nn::Module*, std::string>& out) {
+  out.emplace(&module, name);
+  for (const auto& [child_name, child] : module.child_modules()) {
+    collect_paths(*child, name.empty() ? child_name : name + "." + child_name, out);
+  }
+}
+
+// A tie is one parameter and has one owner, whose forward must cover all its uses.
+void check_ties(const Tree::Found& found, const ShardedParam& param,
+                const std::multimap<const nn::Module*, std::string>& paths) {
+  const std::vector<nn::Module*>& modules = found.unit->modules();
+  for (const std::string& name : param.names()) {
+    const bool covered = std::any_of(modules.begin(), modules.end(), [&](const nn::Module* module) {
+      const auto range = paths.equal_range(module);
+      return std::any_of(range.first, range.second,
+                         [&](const auto& path) { return is_inside(name, path.second); });
+    });
+    FSDP2_CHECK(covered, Code::kInvalidArgument,
+                "the tied parameter {} already belongs to unit '{}', which does not hold all its "
+                "places: shard a module that does as one unit, give the modules as one list, or "
+                "leave the tie to the places' common parent",
+                fmt::join(param.names(), " = "), found.name);
+  }
+}
+
+std::string policy_text(const Policy& policy) {
+  return fmt::format(
+      "reshard_after_forward {} {}, comm_path {}, schedule {}, prefetch {}, reduce_dtype {}",
+      static_cast<int>(policy.reshard_after_forward), policy.reshard_world,
+      static_cast<int>(policy.comm_path), static_cast<int>(policy.schedule), policy.prefetch,
+      policy.mixed_precision.reduce_dtype ? c10::toString(*policy.mixed_precision.reduce_dtype)
+                                          : "keep");
+}
+
+// The units with parameters, in the agreed order.
+std::vector<Scheduler::Member> members_of(const std::vector<Tree::Found>& found) {
+  std::vector<Scheduler::Member> members;
+  for (const Tree::Found& entry : found) {
+    if (entry.unit->group() != nullptr) {
+      members.push_back({entry.name, entry.unit->shared_group()});
+    }
+  }
+  return members;
+}
+
+std::string plan_text(const std::vector<Tree::Found>& found) {
+  std::string text;
+  for (const Scheduler::Member& member : members_of(found)) {
+    text += fmt::format("unit '{}'={}\n", member.name, policy_text(member.group->policy()));
+    for (const ShardedParam* param : member.group->params()) {
+      text += fmt::format("parameter {}=[{}] {} computed in {}, shard dim {}, {}\n", param->name(),
+                          fmt::join(param->layout().global_shape, ", "),
+                          c10::toString(param->dtype()), c10::toString(param->compute_dtype()),
+                          param->layout().dim, param->requires_grad() ? "trainable" : "frozen");
+    }
+  }
+  return text;
+}
+
+void check_may_be_root(const Unit& root, const std::vector<Tree::Found>& found) {
+  FSDP2_CHECK(root.modules().size() == 1, Code::kWrongState,
+              "a single root module is required: {} modules were sharded as one list with nothing "
+              "sharded above them; apply fully_shard to a module that holds them all",
+              root.modules().size());
+  for (const Tree::Found& entry : found) {
+    FSDP2_CHECK(!entry.unit->in_tree(), Code::kWrongState,
+                "unit '{}' below {} has been used as a root already: use the outermost sharded "
+                "module first",
+                entry.name, root.modules().front()->kind());
+  }
+}
+
+// Gives every parameter its names in the root's module; returns them in the module's order.
+std::vector<ShardedParam*> name_parameters(const nn::Module& module,
+                                           const std::vector<Tree::Found>& found) {
+  std::unordered_map<const at::TensorImpl*, ShardedParam*> by_parameter;
+  for (const Tree::Found& entry : found) {
+    if (entry.unit->group() != nullptr) {
+      for (ShardedParam* param : entry.unit->group()->params()) {
+        by_parameter[param->unsharded().unsafeGetTensorImpl()] = param;
+      }
+    }
+  }
+  std::vector<ShardedParam*> parameters;
+  for (const nn::NamedParameter& parameter : nn::named_unique_parameters(module)) {
+    const auto managed = by_parameter.find(parameter.tensor.unsafeGetTensorImpl());
+    if (managed != by_parameter.end()) {  // else it is ignored
+      managed->second->set_names(parameter.names);
+      parameters.push_back(managed->second);
+    }
+  }
+  return parameters;
+}
+
+// What all ranks must have alike; checked before anything is communicated.
+std::string checked_plan(const nn::Module& module, const std::vector<Tree::Found>& found) {
+  std::multimap<const nn::Module*, std::string> paths;
+  collect_paths(module, "", paths);
+  for (const Tree::Found& entry : found) {
+    if (entry.unit->group() != nullptr) {
+      for (const ShardedParam* param : entry.unit->group()->params()) {
+        check_ties(entry, *param, paths);
+      }
+    }
+  }
+  return plan_text(found);
+}
+
+// The groups that share slices after forward: reshard_world neighbours of the shard group each.
+void give_slice_comms(const Mesh& mesh, const std::vector<Tree::Found>& found) {
+  std::map<int, std::shared_ptr<Comm>> by_size;
+  for (const Tree::Found& entry : found) {
+    const ParamGroup* group = entry.unit->group();
+    if (group != nullptr &&
+        group->policy().reshard_after_forward == ReshardAfterForward::kSmaller) {
+      by_size[group->policy().reshard_world] = nullptr;
+    }
+  }
+  const Comm& shard = mesh.comm(mesh.ndim() - 1, Lane::kGather);
+  for (auto& [size, comm] : by_size) {
+    const auto first = shard.members().begin() + shard.rank() / size * size;
+    comm = mesh.world().make_comm(fmt::format("{}/slices-{}", shard.name(), size),
+                                  std::vector<int>(first, first + size));
+  }
+  for (const Tree::Found& entry : found) {
+    ParamGroup* group = entry.unit->group();
+    if (group != nullptr && by_size.count(group->policy().reshard_world) > 0) {
+      group->set_slice_comm(*by_size.at(group->policy().reshard_world));
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<Tree::Found> Tree::units_below(const nn::Module& module) {
+  std::vector<Found> found;
+  collect_units(module, "", found);
+  return found;
+}
+
+void Tree::make(const Unit& root) {
+  const nn::Module& module = *root.modules().front();
+  const std::vector<Found> found = units_below(module);
+  check_may_be_root(root, found);
+  std::vector<ShardedParam*> parameters = name_parameters(module, found);
+  agree(root.mesh().world(), "the sharding plan", [&] { return checked_plan(module, found); });
+  // Connecting blocks until all ranks of a group do. Left to the first collective of each group,
+  // ranks whose gathers and reductions interleave differently would wait for each other for ever.
+  for (const Found& entry : found) {
+    entry.unit->mesh().connect();  // both lanes; a no-op the second time
+  }
+  give_slice_comms(root.mesh(), found);
+  const std::shared_ptr<Tree> tree(
+      new Tree(found, std::move(parameters), {root.policy().schedule, root.policy().prefetch}));
+  for (size_t i = 0; i < found.size(); ++i) {
+    found[i].unit->enter_tree(tree, i);
+  }
+}
+
+Tree::Tree(const std::vector<Found>& found, std::vector<ShardedParam*> parameters,
+           const Scheduler::Options& options)
+    : parameters_(std::move(parameters)), scheduler_(members_of(found), options) {
+  size_t members = 0;
+  for (const Found& entry : found) {
+    entries_.push_back({entry.name, entry.unit, members});
+    members += entry.unit->group() != nullptr ? 1 : 0;
+  }
+}
+
+std::vector<std::shared_ptr<Unit>> Tree::units() const {
+  std::vector<std::shared_ptr<Unit>> units;
+  for (const Entry& entry : entries_) {
+    if (auto unit = entry.unit.lock()) {
+      units.push_back(std::move(unit));
+    }
+  }
+  return units;
+}
+
+void Tree::zero_grad() {
+  scheduler_.forget_unreduced();
+  for (ShardedParam* param : parameters_) {
+    param->sharded().mutable_grad() = at::Tensor();
+  }
+}
+
+void Tree::cast_parameters(at::ScalarType dtype) {
+  zero_grad();
+  for (size_t i = 0; i < scheduler_.members().size(); ++i) {
+    scheduler_.reshard(i);
+  }
+  for (ShardedParam* param : parameters_) {
+    param->cast_shard(dtype);
+  }
+}
+
+std::string Tree::describe() const {
+  std::string text;
+  for (const Scheduler::Member& member : scheduler_.members()) {
+    text += fmt::format("{}: {}\n", member.name.empty() ? "(root)" : member.name,
+                        member.group->describe());
+  }
+  return text;
+}
+
+CommCounters Tree::comm_counters() const {
+  CommCounters total;
+  for (const Scheduler::Member& member : scheduler_.members()) {
+    total += member.group->comm_counters();
+  }
+  return total;
+}
+
+}  // namespace fsdp2::fsdp

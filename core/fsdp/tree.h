@@ -1,0 +1,65 @@
+// What the units of one tree share once its root is known: their names, one scheduler, and the
+// parameters of the root's module. Each of the units keeps it alive.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/fsdp/scheduler.h"
+#include "core/nn/module.h"
+
+namespace fsdp2::fsdp {
+
+class Unit;
+
+class Tree {
+ public:
+  struct Found {
+    std::string name;  // dotted path from the module that was searched
+    std::shared_ptr<Unit> unit;
+  };
+
+  // Units at and below the module, parents before children, in registration order, each once.
+  static std::vector<Found> units_below(const nn::Module& module);
+
+  // Makes `root` the root of all units at and below its module, which enter the tree. Collective;
+  // see Unit::tree.
+  static void make(const Unit& root);
+
+  Scheduler& scheduler() { return scheduler_; }
+  // In the module's order, ties once.
+  const std::vector<ShardedParam*>& parameters() const { return parameters_; }
+  // Those that still exist, the root first.
+  std::vector<std::shared_ptr<Unit>> units() const;
+  // Dotted path from the root. `unit`: its index in the tree; the root's is 0.
+  const std::string& name(size_t unit) const { return entries_[unit].name; }
+  // The scheduler's index of a unit that has a group.
+  size_t member(size_t unit) const { return entries_[unit].member; }
+
+  // Forgets all gradients, those not reduced yet included. Begins no collective.
+  void zero_grad();
+  // Casts every shard and forgets gradients; compute and reduction dtypes stay as the policy has
+  // them.
+  void cast_parameters(at::ScalarType dtype);
+  // The unit table, one line a unit.
+  std::string describe() const;
+  // Bytes and calls of the units' gathers and reductions since they were made.
+  CommCounters comm_counters() const;
+
+ private:
+  struct Entry {
+    std::string name;
+    std::weak_ptr<Unit> unit;
+    size_t member;  // if it has a group
+  };
+
+  Tree(const std::vector<Found>& found, std::vector<ShardedParam*> parameters,
+       const Scheduler::Options& options);
+
+  std::vector<Entry> entries_;
+  std::vector<ShardedParam*> parameters_;
+  Scheduler scheduler_;
+};
+
+}  // namespace fsdp2::fsdp
