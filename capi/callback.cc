@@ -11,9 +11,11 @@
 
 namespace fsdp2::capi {
 
-void call_back(const std::string& what, const std::function<fsdp2_status()>& function) {
+void call_back(const std::string& what, const std::function<fsdp2_status()>& function,
+               Nested lets_in) {
   ErrorRecord before = std::exchange(error_record(), ErrorRecord());
   const fsdp2_status status = [&] {
+    const InCallback inside(lets_in);
     const nn::ForeignFrame frame;
     return function();
   }();

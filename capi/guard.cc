@@ -1,5 +1,6 @@
 #include "capi/guard.h"
 
+#include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
 #include <pthread.h>
 
@@ -22,6 +23,8 @@ static_assert(static_cast<fsdp2_status>(Code::kNullArgument) == FSDP2_E_NULL_ARG
 namespace {
 
 std::atomic<bool> is_fork{false};
+
+thread_local Call* innermost_call = nullptr;
 
 // A thread cannot be cancelled while an exception is turned into a status.
 class Uncancellable {
@@ -51,10 +54,14 @@ void note_use() {
   std::call_once(once, [] { pthread_atfork(nullptr, nullptr, [] { is_fork = true; }); });
 }
 
+Call::Call(const char* function)
+    : function_(function), outer_(std::exchange(innermost_call, this)) {}
+
 Call::~Call() {
   for (const auto& busy : occupied_) {
     busy->leave();
   }
+  innermost_call = outer_;
 }
 
 void Call::begin() {
@@ -66,13 +73,28 @@ void Call::begin() {
   modes_.emplace();
 }
 
+bool Call::holds(const std::shared_ptr<Busy>& busy) const {
+  return std::find(occupied_.begin(), occupied_.end(), busy) != occupied_.end();
+}
+
 void Call::occupy(const std::shared_ptr<Busy>& busy) {
-  if (std::find(occupied_.begin(), occupied_.end(), busy) != occupied_.end()) {
+  if (holds(busy)) {
     return;
   }
   occupied_.reserve(occupied_.size() + 1);  // what has been entered must be left
   busy->enter(function_);
   occupied_.push_back(busy);
+}
+
+void Call::join(const std::shared_ptr<Busy>& busy, Nested kind) {
+  for (const Call* outer = outer_; outer != nullptr && outer->lets_in_ >= kind;
+       outer = outer->outer_) {
+    if (outer->holds(busy)) {
+      may_record_gradients_ = may_record_gradients_ && outer->callback_records_gradients_;
+      return;
+    }
+  }
+  occupy(busy);
 }
 
 void Call::about(const std::shared_ptr<Mesh>& mesh) {
@@ -103,6 +125,19 @@ void Call::record_current_exception() {
   }
   if (shares_failure_ && error.code() != Code::kPeerFailed) {
     tell_other_ranks(record.message);
+  }
+}
+
+InCallback::InCallback(Nested lets_in) : call_(innermost_call) {
+  if (call_ != nullptr) {
+    call_->lets_in_ = lets_in;
+    call_->callback_records_gradients_ = at::GradMode::is_enabled();
+  }
+}
+
+InCallback::~InCallback() {
+  if (call_ != nullptr) {
+    call_->lets_in_ = Nested::kNothing;
   }
 }
 

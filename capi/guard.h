@@ -36,11 +36,19 @@ namespace fsdp2::capi {
 // threads of its transport and of LibTorch are not there.
 void note_use();
 
+// What a call that a callback makes may do with an object that the call around it holds. Each lets
+// in what stands before it.
+enum class Nested {
+  kNothing,
+  kReads,     // changes nothing
+  kForwards,  // runs a module inside the forward that is under way
+};
+
 // One call into the library, from any thread and with any state that the thread's other users of
 // LibTorch have left there.
 class Call {
  public:
-  explicit Call(const char* function) : function_(function) {}
+  explicit Call(const char* function);
   ~Call();
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
@@ -49,6 +57,11 @@ class Call {
 
   // This call's alone until it ends. kBusy if another call is inside; this one may be.
   void occupy(const std::shared_ptr<Busy>& busy);
+  // As occupy; but inside a callback that lets in such calls, of a call of this thread that holds
+  // the object, this call shares it.
+  void join(const std::shared_ptr<Busy>& busy, Nested kind);
+  // False if this call shares an object inside a callback that runs without recording gradients.
+  bool may_record_gradients() const { return may_record_gradients_; }
 
   // The call is about this rank of the mesh: the error record and log records say so.
   void about(const std::shared_ptr<Mesh>& mesh);
@@ -71,10 +84,17 @@ class Call {
     Modes() { c10::AutogradState::get_tls_state().set_multithreading_enabled(false); }
   };
 
+  bool holds(const std::shared_ptr<Busy>& busy) const;
   void record_current_exception();
   void tell_other_ranks(const std::string& message) const;
 
+  friend class InCallback;
+
   const char* function_;
+  Call* const outer_;  // of this thread, whose callback makes this call; null outside of any
+  Nested lets_in_ = Nested::kNothing;
+  bool callback_records_gradients_ = true;
+  bool may_record_gradients_ = true;
   std::optional<LogScope> log_scope_;
   std::optional<Modes> modes_;
   std::shared_ptr<Mesh> mesh_;
@@ -94,6 +114,18 @@ std::exception_ptr caught_in(const Body& body) {
     return std::current_exception();
   }
 }
+
+// While it lives, this thread's innermost call is inside a callback that may make such calls.
+class InCallback {
+ public:
+  explicit InCallback(Nested lets_in);
+  ~InCallback();
+  InCallback(const InCallback&) = delete;
+  InCallback& operator=(const InCallback&) = delete;
+
+ private:
+  Call* call_;
+};
 
 template <typename Body>
 fsdp2_status guard(const char* function, Body&& body) {

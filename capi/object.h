@@ -132,6 +132,22 @@ inline void enter_collective(Call& call, const ModuleObject& module) {
   }
 }
 
+// As enter, for a call that changes nothing, which a callback may make, too.
+inline void enter_to_read(Call& call, const ModuleObject& module) {
+  call.join(module.busy, Nested::kReads);
+  if (module.mesh) {
+    call.about(module.mesh->mesh);
+  }
+}
+// As enter_collective, for a forward, which the callback of a forward around it may make, too.
+inline void enter_forward(Call& call, const ModuleObject& module) {
+  call.join(module.busy, Nested::kForwards);
+  if (module.mesh) {
+    call.about(module.mesh->mesh);
+    call.join(module.mesh->busy, Nested::kForwards);
+  }
+}
+
 // For collective calls of which not every one counts: all ranks look at their arguments together
 // before any communicates. If one throws, it has its own error and the others kPeerFailed with that
 // rank's number and text, at once, and the world stays usable. On a mesh of a part of the job,

@@ -93,7 +93,7 @@ void give_outputs(const std::vector<at::Tensor>& tensors, const Producers& produ
 void forward(Call& call, const std::shared_ptr<ModuleObject>& object,
              const std::shared_ptr<nn::Module>& module, const fsdp2_tensor* inputs, size_t n_inputs,
              uint32_t flags, fsdp2_tensor* outputs, size_t cap, size_t* n_outputs) {
-  enter_collective(call, *object);
+  enter_forward(call, *object);
   check_room(outputs, cap, n_outputs, 1);
   check_usable(*object);
   FSDP2_CHECK((flags & ~uint32_t{FSDP2_FORWARD_NO_GRAD}) == 0, Code::kInvalidArgument,
@@ -101,7 +101,8 @@ void forward(Call& call, const std::shared_ptr<ModuleObject>& object,
   nn::Values values = read_inputs(*module, inputs, n_inputs);
   const Producers producers = producers_of(object, inputs, n_inputs);
   materialize(*object);
-  const at::AutoGradMode grad_mode((flags & FSDP2_FORWARD_NO_GRAD) == 0);
+  const at::AutoGradMode grad_mode(call.may_record_gradients() &&
+                                   (flags & FSDP2_FORWARD_NO_GRAD) == 0);
   call.share_failure();
   const std::vector<at::Tensor> made = flatten((*module)(std::move(values)));
   call.stop_sharing();

@@ -197,7 +197,7 @@ fsdp2_status fsdp2_module_is_training(fsdp2_module module, int32_t* out) {
   return guard(__func__, [&](Call& call) {
     const auto object = pin(module);
     capi::check_not_null(out, "out");
-    capi::enter(call, *object);
+    capi::enter_to_read(call, *object);
     *out = object->module->is_training() ? 1 : 0;
   });
 }

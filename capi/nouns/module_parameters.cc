@@ -164,7 +164,7 @@ fsdp2_status fsdp2_module_get_parameter_info(fsdp2_module module, size_t index,
   return guard(__func__, [&](Call& call) {
     const auto object = pin(module);
     capi::check_out_struct(out, "out");
-    capi::enter(call, *object);
+    capi::enter_to_read(call, *object);
     capi::fill_struct(out, capi::parameter_info(*object, index));
   });
 }
@@ -193,7 +193,7 @@ fsdp2_status fsdp2_module_get_parameter(fsdp2_module module, size_t index, int32
   return guard(__func__, [&](Call& call) {
     const auto object = pin(module);
     capi::check_not_null(out, "out");
-    capi::enter(call, *object);
+    capi::enter_to_read(call, *object);
     *out = capi::give_tensor(capi::get_parameter(*object, index, which));
   });
 }

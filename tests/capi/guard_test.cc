@@ -106,6 +106,71 @@ TEST(Guard, ASecondThreadInTheSameObjectIsRefused) {
   EXPECT_EQ(guard("fsdp2_after", [&](Call& call) { call.occupy(busy); }), FSDP2_OK);
 }
 
+// The status of a call of the same thread that may share an object with one around it.
+fsdp2_status nested(const std::shared_ptr<Busy>& busy, Nested kind) {
+  return guard("fsdp2_nested", [&](Call& call) {
+    kind == Nested::kNothing ? call.occupy(busy) : call.join(busy, kind);
+  });
+}
+
+TEST(Guard, ACallbacksCallsShareTheObjectAsFarAsItLetsThemIn) {
+  const auto busy = std::make_shared<Busy>("model");
+  const fsdp2_status outer = guard("fsdp2_outer", [&](Call& call) {
+    call.occupy(busy);
+    EXPECT_EQ(nested(busy, Nested::kReads), FSDP2_E_BUSY);  // in no callback
+    {
+      const InCallback inside(Nested::kReads);
+      EXPECT_EQ(nested(busy, Nested::kReads), FSDP2_OK);
+      EXPECT_EQ(nested(busy, Nested::kForwards), FSDP2_E_BUSY);
+      EXPECT_EQ(nested(busy, Nested::kNothing), FSDP2_E_BUSY);
+      std::thread([&] { EXPECT_EQ(nested(busy, Nested::kReads), FSDP2_E_BUSY); }).join();
+    }
+    EXPECT_EQ(nested(busy, Nested::kReads), FSDP2_E_BUSY);
+  });
+  EXPECT_EQ(outer, FSDP2_OK);
+  EXPECT_EQ(nested(busy, Nested::kNothing), FSDP2_OK);  // nobody is inside any more
+}
+
+TEST(Guard, ACallbackInsideACallbacksCallSharesNoMoreThanBothLetIn) {
+  const auto busy = std::make_shared<Busy>("model");
+  guard("fsdp2_outer", [&](Call& call) {
+    call.occupy(busy);
+    const InCallback forward(Nested::kForwards);
+    EXPECT_EQ(nested(busy, Nested::kForwards), FSDP2_OK);
+    guard("fsdp2_child", [&](Call& child) {
+      child.join(busy, Nested::kForwards);
+      const InCallback hook(Nested::kReads);
+      EXPECT_EQ(nested(busy, Nested::kReads), FSDP2_OK);
+      EXPECT_EQ(nested(busy, Nested::kForwards), FSDP2_E_BUSY);
+    });
+    EXPECT_EQ(nested(busy, Nested::kForwards), FSDP2_OK);
+  });
+}
+
+TEST(Guard, ACallThatSharesRecordsGradientsOnlyWhereTheOneAroundItDoes) {
+  const auto busy = std::make_shared<Busy>("model");
+  const auto elsewhere = std::make_shared<Busy>("model");
+  const auto records = [](const std::shared_ptr<Busy>& object) {
+    bool answer = false;
+    guard("fsdp2_child", [&](Call& child) {
+      child.join(object, Nested::kForwards);
+      answer = child.may_record_gradients();
+    });
+    return answer;
+  };
+  guard("fsdp2_outer", [&](Call& call) {
+    call.occupy(busy);
+    {
+      const InCallback inside(Nested::kForwards);
+      EXPECT_TRUE(records(busy));
+    }
+    const at::NoGradGuard no_grad;
+    const InCallback inside(Nested::kForwards);
+    EXPECT_FALSE(records(busy));
+    EXPECT_TRUE(records(elsewhere));  // a model of its own
+  });
+}
+
 TEST(Guard, AFailingCallLeavesItsObjectsFree) {
   const auto busy = std::make_shared<Busy>("model");
   const auto fail_inside = [&](Call& call) {

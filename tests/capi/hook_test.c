@@ -53,30 +53,36 @@ static void a_hook_changes_reduced_gradients(void) { on_ranks("hook", 2, 0, hook
 /* ---- gradient ready */
 
 struct ready {
+  fsdp2_module module;
   fsdp2_shard shard;
-  int calls, last_was_embedding, busy;
+  int calls, last_was_embedding, busy, reads;
 };
 
 static fsdp2_status note_ready(const char* parameter, fsdp2_tensor gradient, void* user_data) {
   struct ready* ready = (struct ready*)user_data;
   fsdp2_tensor_info info;
+  fsdp2_module_parameter_info parameter_info;
   info.struct_size = (uint32_t)sizeof(info);
   EXPECT_OK(fsdp2_tensor_get_info(gradient, &info));
   EXPECT(info.requires_grad == 0 && info.n_dims >= 1);
   ++ready->calls;
   ready->last_was_embedding = strcmp(parameter, "model.embed_tokens.weight") == 0;
   ready->busy += fsdp2_shard_zero_grad(ready->shard) == FSDP2_E_BUSY;
+  parameter_info.struct_size = (uint32_t)sizeof(parameter_info);
+  ready->reads += fsdp2_module_get_parameter_info(ready->module, 0, &parameter_info) == FSDP2_OK;
   return FSDP2_OK;
 }
 
 static void watch_gradients(fsdp2_mesh mesh, int rank) {
   const fsdp2_module module = tiny_model();
-  struct ready ready = {{0}, 0, 0, 0};
+  struct ready ready = {{0}, {0}, 0, 0, 0, 0};
   (void)rank;
+  ready.module = module;
   ready.shard = shard_of(module, mesh);
   EXPECT_OK(fsdp2_shard_set_gradient_ready(ready.shard, NULL, 1, note_ready, &ready, NULL));
   tiny_backward(module);
   EXPECT(ready.calls == kTinyParameters && ready.busy == kTinyParameters);
+  EXPECT(ready.reads == kTinyParameters);
   EXPECT_OK(fsdp2_shard_set_gradient_ready(ready.shard, NULL, 1, NULL, NULL, NULL));
   EXPECT_OK(
       fsdp2_shard_set_gradient_ready(ready.shard, "model.layers.1", 0, note_ready, &ready, NULL));
