@@ -154,6 +154,12 @@ TEST(Build, KeepsTheConfig) {
   EXPECT_EQ(language.max_positions(), 32);
 }
 
+TEST(Build, RefusesRopeSectionsThatAreNotHalfAHead) {
+  expect_refused_with({{"rope_scaling", {{"type", "default"}, {"mrope_section", {1, 1, 1}}}}},
+                      Code::kInvalidArgument,
+                      {"rope_scaling.mrope_section", "2 frequencies", "found 3"});
+}
+
 TEST(BuilderOf, GivesTheBuilderOfAModelTypeOrNamesThoseThatThereAre) {
   const auto model = builder_of("qwen3")(small_config().dump(), at::kFloat);
   EXPECT_EQ(model->kind(), "Qwen3ForCausalLM");
