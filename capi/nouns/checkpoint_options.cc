@@ -9,7 +9,6 @@ namespace fsdp2::capi {
 
 namespace {
 
-constexpr int64_t kDefaultFileBytes = int64_t{5} << 30;
 constexpr int32_t kMaxFilesOrSteps = 1 << 20;
 constexpr int64_t kMaxCheckpointStep = int64_t{1} << 58;
 constexpr Range kFileBytes = {0, std::numeric_limits<int64_t>::max()};
@@ -33,7 +32,9 @@ ckpt::CheckpointFormat read_checkpoint_format(int32_t format) {
   }
 }
 
-int64_t file_bytes(int64_t bytes) { return bytes == 0 ? kDefaultFileBytes : bytes; }
+int64_t file_bytes(int64_t bytes) {
+  return bytes == 0 ? train::SaveOptions().max_file_bytes : bytes;
+}
 
 }  // namespace
 

@@ -8,7 +8,6 @@
 #include "capi/argument.h"
 #include "capi/fields.h"
 #include "capi/nouns/loader.h"
-#include "capi/nouns/mesh_rank.h"
 #include "capi/nouns/tensor.h"
 #include "capi/object.h"
 #include "capi/sized_struct.h"
@@ -47,8 +46,8 @@ namespace {
 
 train::DataLoaderOptions loader_options(const fsdp2_loader_options& options, const Mesh& mesh) {
   train::DataLoaderOptions out;
-  out.rank = mesh_rank(mesh);
-  out.world_size = mesh_size(mesh);
+  out.rank = mesh.position();
+  out.world_size = mesh.n_ranks();
   out.accumulation_steps = options.accumulate;
   out.sequence_length = options.sequence_length;
   out.batch_size =

@@ -1,18 +1,16 @@
 #include "include/fsdp2/mesh.h"
 
-#include <ATen/ops/empty.h>
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <string>
-#include <vector>
 
 #include "capi/argument.h"
+#include "capi/nouns/mesh_argument.h"
 #include "capi/nouns/mesh_create.h"
-#include "capi/nouns/mesh_rank.h"
 #include "capi/object.h"
 #include "capi/sized_struct.h"
 #include "core/comm/agreement.h"
+#include "core/comm/mesh_numbers.h"
 
 namespace fsdp2::capi {
 
@@ -50,68 +48,34 @@ fsdp2_mesh_info mesh_info(const Mesh& mesh) {
   return info;
 }
 
-bool is_whole(const Mesh& mesh) { return mesh_size(mesh) == mesh.world().size(); }
-
-// The groups whose collectives, one after the other, reach all ranks of the mesh.
-std::vector<Comm*> groups_of(const Mesh& mesh) {
-  if (is_whole(mesh)) {
-    return {&mesh.world().control()};
-  }
-  std::vector<Comm*> groups;
-  for (int dim = 0; dim < mesh.ndim(); ++dim) {
-    groups.push_back(&mesh.comm(dim, Lane::kGather));
-  }
-  return groups;
-}
-
-void reduce_over(const std::vector<Comm*>& groups, const at::Tensor& values, ReduceOp op) {
-  for (Comm* group : groups) {
-    group->all_reduce(values, op).wait();
-  }
-}
-
-// Ranks that disagree on the size would corrupt each other's memory, so it is exchanged first.
-void check_equal_everywhere(const std::vector<Comm*>& groups, int64_t value, const char* name) {
-  const at::Tensor bounds = at::empty({2}, at::kDouble);
-  double* data = bounds.mutable_data_ptr<double>();
-  data[0] = static_cast<double>(value);
-  data[1] = -data[0];
-  reduce_over(groups, bounds, ReduceOp::kMax);
-  FSDP2_CHECK(data[0] == -data[1], Code::kInvalidArgument, "{}: the ranks pass {} to {}", name,
-              static_cast<int64_t>(-data[1]), static_cast<int64_t>(data[0]));
-}
-
 void check_reduction(const double* values, size_t n) {
   FSDP2_CHECK(n <= kMaxReduced, Code::kInvalidArgument, "n: expected at most {}, found {}",
               kMaxReduced, n);
   check_array(values, n, "values");
 }
 
+// Ranks that disagree on the size would corrupt each other's memory, so it is compared first.
 void all_reduce(Call& call, const Mesh& mesh, double* values, size_t n, int32_t op_number) {
-  const std::vector<Comm*> groups = groups_of(mesh);
-  const auto count = static_cast<int64_t>(n);
-  if (is_whole(mesh)) {
-    agree(mesh.world(), "all_reduce", [&] {
-      check_reduction(values, n);
-      read_reduce_op(op_number);
-      return fmt::format("n={}\nop={}", n, op_number);
-    });
+  ReduceOp op = ReduceOp::kSum;
+  const auto check = [&] {
+    check_reduction(values, n);
+    op = read_reduce_op(op_number);
+    return fmt::format("n={}\nop={}", n, op_number);
+  };
+  if (covers_world(mesh)) {
+    agree(mesh.world(), "all_reduce", check);
     call.share_failure();
   } else {
     call.share_failure();
-    check_reduction(values, n);
-    read_reduce_op(op_number);
-    check_equal_everywhere(groups, count, "n");
-    check_equal_everywhere(groups, op_number, "op");
+    check();
+    check_alike(mesh, static_cast<int64_t>(n), "n");
+    check_alike(mesh, op_number, "op");
   }
-  const at::Tensor buffer = at::empty({count}, at::kDouble);
-  std::copy(values, values + n, buffer.mutable_data_ptr<double>());
-  reduce_over(groups, buffer, read_reduce_op(op_number));
-  std::copy_n(buffer.const_data_ptr<double>(), n, values);
+  mesh_reduce_numbers(mesh, values, n, op);
 }
 
 void agree_on_text(const Mesh& mesh, const char* what, const char* text) {
-  FSDP2_CHECK(is_whole(mesh), Code::kUnsupported, "expected a mesh of all {} ranks, found {}",
+  FSDP2_CHECK(covers_world(mesh), Code::kUnsupported, "expected a mesh of all {} ranks, found {}",
               mesh.world().size(), mesh.to_string());
   // Ranks may differ in `what` too, and must not then wait for each other.
   agree(mesh.world(), "fsdp2_mesh_agree", [&] {
@@ -169,9 +133,7 @@ fsdp2_status fsdp2_mesh_barrier(fsdp2_mesh mesh) {
     const auto object = pin(mesh);
     capi::enter(call, *object);
     call.share_failure();
-    for (fsdp2::Comm* group : capi::groups_of(*object->mesh)) {
-      group->barrier();
-    }
+    fsdp2::mesh_barrier(*object->mesh);
   });
 }
 

@@ -13,6 +13,7 @@
 #include "capi/sized_struct.h"
 #include "core/base/log.h"
 #include "core/comm/agreement.h"
+#include "core/comm/mesh_layout.h"
 
 namespace fsdp2::capi {
 
@@ -76,15 +77,6 @@ WorldOptions world_options(const fsdp2_mesh_options& options) {
   return out;
 }
 
-// What kind of mesh, apart from how to join.
-struct Layout {
-  std::vector<int64_t> shape;  // empty: by fsdp_size
-  std::vector<std::string> names;
-  std::vector<int> ranks;  // empty: all
-  int64_t fsdp_size = 0;
-  std::string device_type = "cpu";
-};
-
 std::vector<int> read_ranks(const fsdp2_mesh_options& options) {
   const auto count = static_cast<size_t>(options.n_ranks);
   check_array(options.ranks, count, "options.ranks");
@@ -96,8 +88,8 @@ std::vector<int> read_ranks(const fsdp2_mesh_options& options) {
   return ranks;
 }
 
-Layout read_layout(const fsdp2_mesh_options& options) {
-  Layout layout;
+MeshLayout read_layout(const fsdp2_mesh_options& options) {
+  MeshLayout layout;
   layout.fsdp_size = options.fsdp_size;
   layout.ranks = read_ranks(options);
   if (options.device_type != nullptr) {
@@ -120,20 +112,6 @@ Layout read_layout(const fsdp2_mesh_options& options) {
   return layout;
 }
 
-std::shared_ptr<Mesh> make_mesh(std::shared_ptr<World> world, const Layout& layout) {
-  if (layout.fsdp_size == -1) {
-    return Mesh::create(std::move(world), {-1, 1}, {"ddp", "fsdp"}, layout.device_type);
-  }
-  if (layout.shape.empty()) {
-    return Mesh::for_fsdp(std::move(world), layout.fsdp_size, layout.device_type);
-  }
-  if (layout.ranks.empty()) {
-    return Mesh::create(std::move(world), layout.shape, layout.names, layout.device_type);
-  }
-  return Mesh::create_from_ranks(std::move(world), layout.ranks, layout.shape, layout.names,
-                                 layout.device_type);
-}
-
 void check_says_not_how_to_join(const fsdp2_mesh_options& options) {
   const fsdp2_mesh_options& own = kMeshDefaults;
   FSDP2_CHECK(options.backend == own.backend && options.rank == own.rank &&
@@ -149,7 +127,7 @@ void check_says_not_how_to_join(const fsdp2_mesh_options& options) {
 std::shared_ptr<MeshObject> create_mesh(const fsdp2_mesh_options* given) {
   const fsdp2_mesh_options options = read_options(given, kMeshDefaults);
   const WorldOptions place = world_options(options);
-  const Layout layout = read_layout(options);
+  const MeshLayout layout = read_layout(options);
   note_use();
   auto object = std::make_shared<MeshObject>();
   object->busy = std::make_shared<Busy>("mesh");
@@ -160,7 +138,7 @@ std::shared_ptr<MeshObject> create_mesh(const fsdp2_mesh_options* given) {
 
 std::shared_ptr<MeshObject> create_mesh_in(const Call& call, const MeshObject& job,
                                            const fsdp2_mesh_options* given, const fsdp2_mesh* out) {
-  Layout layout;
+  MeshLayout layout;
   agree(job.mesh->world(), call.function(), [&] {
     check_not_null(given, "options");
     check_not_null(out, "out");

@@ -2,7 +2,7 @@
 #include <exception>
 
 #include "capi/argument.h"
-#include "capi/nouns/mesh_rank.h"
+#include "capi/nouns/mesh_argument.h"
 #include "capi/nouns/tensor.h"
 #include "capi/object.h"
 #include "core/comm/mesh_collectives.h"

@@ -215,6 +215,14 @@ bool Mesh::has_names() const { return !dims_.front().name.empty(); }
 const std::string& Mesh::dim_name(int dim) const { return dims_.at(dim).name; }
 int64_t Mesh::n_ranks() const { return static_cast<int64_t>(ranks_.size()); }
 
+int64_t Mesh::position() const {
+  int64_t position = 0;
+  for (const Dim& dim : dims_) {
+    position = position * dim.size + dim.coordinate;
+  }
+  return position;
+}
+
 int Mesh::dim_index(const std::string& name) const {
   const auto found =
       std::find_if(dims_.begin(), dims_.end(), [&](const Dim& dim) { return dim.name == name; });

@@ -66,6 +66,7 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
   int dim_index(const std::string& name) const;  // kNotFound, listing the names there are
   int64_t n_ranks() const;                       // of the mesh
   const std::vector<int>& ranks() const { return ranks_; }  // in the world, row-major
+  int64_t position() const;                                 // of this rank among ranks()
 
   std::shared_ptr<const Group> group(int dim) const;
   std::shared_ptr<const Group> group(const std::string& dim_name) const;

@@ -1,5 +1,4 @@
-// This rank's place in a mesh, which may be a sub-mesh, counted row-major over its dims; and the
-// arguments that calls on meshes share.
+// Arguments that calls on meshes share.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +6,6 @@
 #include "core/comm/mesh.h"
 
 namespace fsdp2::capi {
-
-int64_t mesh_rank(const Mesh& mesh);
-int64_t mesh_size(const Mesh& mesh);
 
 // Errors: kInvalidArgument.
 int read_dim(const Mesh& mesh, int32_t dim);

@@ -1,25 +1,9 @@
-#include "capi/nouns/mesh_rank.h"
+#include "capi/nouns/mesh_argument.h"
 
 #include "capi/argument.h"
 #include "include/fsdp2/mesh.h"
 
 namespace fsdp2::capi {
-
-int64_t mesh_size(const Mesh& mesh) {
-  int64_t size = 1;
-  for (int dim = 0; dim < mesh.ndim(); ++dim) {
-    size *= mesh.size(dim);
-  }
-  return size;
-}
-
-int64_t mesh_rank(const Mesh& mesh) {
-  int64_t rank = 0;
-  for (int dim = 0; dim < mesh.ndim(); ++dim) {
-    rank = rank * mesh.size(dim) + mesh.coordinate(dim);
-  }
-  return rank;
-}
 
 int read_dim(const Mesh& mesh, int32_t dim) {
   return static_cast<int>(check_integer(dim, 0, mesh.ndim() - 1, "dim"));
