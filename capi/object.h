@@ -50,8 +50,8 @@ struct ModuleObject {
 
   const std::shared_ptr<nn::Module> module;
   const std::vector<ModuleParameter> parameters;
-  // Of the module, its shard, their optimizers and steps: what follows is read and changed under
-  // it.
+  // The module, its shard, their optimizers and steps share it; what follows is read and changed
+  // under it.
   const std::shared_ptr<Busy> busy = std::make_shared<Busy>("model");
   const std::shared_ptr<train::Session> session;
   std::shared_ptr<MeshObject> mesh;  // that the whole is sharded over, once it is

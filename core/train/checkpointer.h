@@ -5,10 +5,9 @@
 //   ...
 //   checkpointer.load("loading", [&] { return LoadRequest{"out", objects}; });
 //
-// Calls with a `read` are collective: every rank says what it is asked for, or throws, which the
-// others are told; what ranks must have alike is compared before anything is done. `what` names the
-// call in messages. An outcome is the same on all ranks, as sharded_save.h says it. One thread at a
-// time.
+// Calls with a `read` are collective: every rank says what it is asked for, or throws, and then the
+// others are told. What ranks must have alike is compared before anything is done. `what` names the
+// call in messages. All ranks come to the same outcome, as in sharded_save.h. One thread at a time.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -30,11 +29,11 @@ namespace fsdp2::train {
 // kDcpDirectory holds the run; the other formats hold the model alone.
 struct SaveOptions {
   ckpt::CheckpointFormat format = ckpt::CheckpointFormat::kDcpDirectory;
-  bool overwrite = true;                      // what is there; not kPthPerRankDirectory without
+  bool overwrite = true;                      // kPthPerRankDirectory: always
   bool background = false;                    // kDcpDirectory: copies, and writes later
   int64_t keep_last = 0;                      // kDcpDirectory: see ckpt::ShardedSaveOptions
   int64_t max_file_bytes = int64_t{5} << 30;  // kHuggingFaceDirectory
-  std::optional<at::ScalarType> dtype;        // floats are rounded to; formats with whole weights
+  std::optional<at::ScalarType> dtype;        // to round floats to; formats with whole weights
 };
 
 // kUnsupported for options that the format does not have.
@@ -42,7 +41,7 @@ void check(const SaveOptions& options);
 // Whether a save may replace what is at `path`; kIo that says what is in the way.
 void check_replaceable(const std::string& path, const SaveOptions& options);
 
-// What one rank is asked for. Of the objects all but the root may be left out; the root is the
+// What one rank is asked for. Any of the objects may be left out, the root too: it is the
 // checkpointer's.
 struct SaveRequest {
   std::string path;
@@ -53,7 +52,7 @@ struct SaveRequest {
 };
 
 struct LoadRequest {
-  std::string path;  // a checkpoint of any format, or a series'; of no state
+  std::string path;  // a checkpoint of any format, or the directory of a series
   TrainingObjects objects;
   bool partial = false;  // see load_training_state
   std::string text;

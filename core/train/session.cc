@@ -67,7 +67,7 @@ void Session::check_may_be_sharded(const Mesh& mesh) const {
               mesh_ ? mesh_->to_string() : "", mesh.to_string());
 }
 
-// Of the module, as it is now.
+// What ranks must have alike of the module as it is now.
 std::string Session::text() const {
   std::string text = fmt::format("model={}\n", module_->kind());
   for (const nn::NamedParameter& parameter : nn::named_unique_parameters(*module_)) {
@@ -152,7 +152,7 @@ std::shared_ptr<fsdp::Unit> Session::shard(const std::shared_ptr<Mesh>& mesh,
 }
 
 void Session::check_awaits_values() const {
-  FSDP2_CHECK(source_ != nullptr, Code::kWrongState,
+  FSDP2_CHECK(source_ != nullptr && root_ != nullptr, Code::kWrongState,
               "shard: expected one without values (defer_values), found one that has them");
 }
 

@@ -1,12 +1,13 @@
-// A module on its way to be trained: what of it is sharded, and whether its parameters have values.
+// A module on its way to being trained: how much of it is sharded, and whether its parameters have
+// values.
 //
 //   kPlain ─shard_modules→ kUnitsMade ─shard→ kSharded         kPlain ─shard→ kSharded
-//   any of them ─a change that fails half-way→ kSpoiled        only destroying it is left
+//   any of them ─a change that fails half-way→ kSpoiled        it can only be destroyed
 //
-// shard_modules and shard settle everything among the ranks of the mesh's world: first what is
-// asked for, which changes nothing, then the change itself. After an error in the first part a
-// session is what it was, on all ranks. After one in the second it is, on a rank that failed itself
-// before it had changed anything, what it was; on others it is spoiled.
+// shard_modules and shard agree with the other ranks of the mesh's world twice: on what is asked
+// for, which changes nothing, and on the change itself. An error in the first leaves the session as
+// it was, on all ranks. An error in the second spoils it, except on a rank that failed by itself
+// before it changed anything.
 //
 // One thread at a time.
 #pragma once
@@ -45,13 +46,13 @@ class Session {
   // kWrongState if it is spoiled.
   void check_usable() const;
 
-  // Gives the parameters memory and values unless they have them, or sharding cares for that.
+  // Gives the parameters memory and values unless they have them, or sharding has seen to it.
   // kWrongState if only modules in it are sharded.
   void materialize();
 
   // These are collective over the mesh's world. `what` names the call in messages. `read` says what
-  // this rank is asked for, or throws, which the other ranks are told: even which session it is may
-  // be asked for wrongly.
+  // this rank is asked for, or throws, and then the other ranks are told. It names the session,
+  // too, since a caller may get even that wrong.
   using Read = std::function<ShardRequest()>;
   // Makes one unit of some modules in the session's.
   static void shard_modules(const std::shared_ptr<Mesh>& mesh, const std::string& what,
@@ -60,9 +61,9 @@ class Session {
   static std::shared_ptr<fsdp::Unit> shard(const std::shared_ptr<Mesh>& mesh,
                                            const std::string& what, const Read& read);
 
-  // Of a sharded module whose values were deferred: kWrongState if they are not awaited any more.
+  // kWrongState unless the module is sharded and its values were deferred.
   void check_awaits_values() const;
-  // Collective.
+  // Collective. REQUIRES: check_awaits_values.
   void load_values();
 
  private:

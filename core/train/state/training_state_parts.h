@@ -29,7 +29,7 @@ std::vector<ModelTensor> model_tensors(fsdp::Unit& root);
 // Where the local shard begins in the parameter.
 std::vector<int64_t> offsets_of(const fsdp::ShardLayout& layout);
 
-// Of LibTorch's CPU generator, uint8 [n]; below "fsdp2.rng" by the rank's name.
+// The state of LibTorch's CPU generator, uint8 [n]; below "fsdp2.rng" by the rank's name.
 at::Tensor generator_state();
 std::string rng_name(int rank);
 

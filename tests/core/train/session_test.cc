@@ -142,6 +142,11 @@ TEST(Session, ValuesAreReadOnceByAModuleThatIsNotSharded) {
   EXPECT_EQ(session.state(), State::kPlain);
 }
 
+TEST(Session, OnlyAShardedModuleAwaitsDeferredValues) {
+  const Session session(std::make_shared<Deferred>(), std::make_shared<Sevens>());
+  EXPECT_EQ(error_of([&] { session.check_awaits_values(); }).code(), Code::kWrongState);
+}
+
 TEST(Session, ValuesThatCannotBeReadSpoilIt) {
   Session session(std::make_shared<Deferred>(), std::make_shared<Sevens>(0));
   EXPECT_EQ(error_of([&] { session.materialize(); }).code(), Code::kIo);
