@@ -18,6 +18,7 @@
 #include "core/comm/agreement.h"
 #include "core/comm/comm.h"
 #include "core/comm/mesh.h"
+#include "core/comm/mesh_numbers.h"
 #include "core/fsdp/fully_shard.h"
 #include "core/nn/module.h"
 #include "core/nn/parameter_source.h"
@@ -155,9 +156,7 @@ inline void enter_forward(Call& call, const ModuleObject& module) {
 // REQUIRES: enter_collective.
 template <typename Check>
 void check_on_all_ranks(Call& call, const ModuleObject& module, const Check& check) {
-  const bool together =
-      module.mesh && module.mesh->mesh->n_ranks() == module.mesh->mesh->world().size();
-  if (!together) {
+  if (!module.mesh || !covers_world(*module.mesh->mesh)) {
     check();
     return;
   }
