@@ -265,7 +265,8 @@ void expect_equal_steps(int size, const std::function<void(Stack& stack, int ran
     train(with, world->rank());
     train(without, world->rank());
     expect_same(full_gradients(*with.root), full_gradients(*without.root), 0);
-    EXPECT_EQ(with.root->scheduler().stats().all_gathers, without.root->scheduler().stats().all_gathers);
+    EXPECT_EQ(with.root->scheduler().stats().all_gathers,
+              without.root->scheduler().stats().all_gathers);
     EXPECT_EQ(with.root->scheduler().stats().reduce_scatters,
               without.root->scheduler().stats().reduce_scatters);
   });
