@@ -61,7 +61,7 @@ std::string parameter_type(const Api& api, const Type& type) {
 }
 
 // Strings in a struct must outlive the call, so there they stay addresses of C memory.
-std::string field_type(const Api& api, const Variable& field) {
+std::string go_field_type(const Api& api, const Variable& field) {
   const std::string type = is_string(field.type) ? "unsafe.Pointer" : go_type(api, field.type);
   return field.count ? "[" + std::to_string(field.count) + "]" + type : type;
 }
@@ -159,7 +159,7 @@ void write_go(const Api& api, std::ostream& out) {
     for (const auto& field : known.fields) width = std::max(width, exported(field.name).size());
     for (const auto& field : known.fields) {
       const std::string name = exported(field.name);
-      out << "\t" << name << std::string(width - name.size(), ' ') << " " << field_type(api, field)
+      out << "\t" << name << std::string(width - name.size(), ' ') << " " << go_field_type(api, field)
           << "\n";
     }
     out << "}\n";

@@ -35,7 +35,7 @@ std::string julia_type(const Api& api, const Type& type) {
   return text;
 }
 
-std::string field_type(const Api& api, const Variable& field) {
+std::string julia_field_type(const Api& api, const Variable& field) {
   const std::string type = julia_type(api, field.type);
   return field.count ? "NTuple{" + std::to_string(field.count) + ", " + type + "}" : type;
 }
@@ -60,7 +60,7 @@ void write_julia(const Api& api, std::ostream& out) {
   for (const auto& known : api.structs) {
     out << "\nBase.@kwdef struct " << known.name << "\n";
     for (size_t i = 0; i < known.fields.size(); ++i) {
-      out << "    " << julia_name(known.fields[i].name) << "::" << field_type(api, known.fields[i])
+      out << "    " << julia_name(known.fields[i].name) << "::" << julia_field_type(api, known.fields[i])
           << " = " << default_value(api, known, i) << "\n";
     }
     out << "end\n";

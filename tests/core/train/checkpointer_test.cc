@@ -26,7 +26,6 @@ constexpr char kSaving[] = "saving";
 // A sharded model with its optimizer; all values are `value`.
 struct SavedRun {
   explicit SavedRun(const std::shared_ptr<World>& world, double value = 1.0) {
-    const auto model = std::make_shared<TinyStack>(TinyStackOptions{});
     {
       const at::NoGradGuard no_grad;
       for (at::Tensor& parameter : model->parameters()) {
@@ -69,6 +68,7 @@ struct SavedRun {
     return true;
   }
 
+  std::shared_ptr<TinyStack> model = std::make_shared<TinyStack>(TinyStackOptions{});
   std::shared_ptr<fsdp::Unit> root;
   std::shared_ptr<Optimizer> optimizer;
   std::unique_ptr<Checkpointer> checkpointer;

@@ -13,6 +13,7 @@
 #include "core/fsdp/parameter_values.h"
 #include "core/models/registry.h"
 #include "core/nn/seeded_init.h"
+#include "core/train/optim/sgd.h"
 #include "core/train/step/train_step.h"
 #include "tests/support/ranks.h"
 #include "tests/support/tiny_models.h"
