@@ -159,8 +159,8 @@ void write_go(const Api& api, std::ostream& out) {
     for (const auto& field : known.fields) width = std::max(width, exported(field.name).size());
     for (const auto& field : known.fields) {
       const std::string name = exported(field.name);
-      out << "\t" << name << std::string(width - name.size(), ' ') << " " << go_field_type(api, field)
-          << "\n";
+      out << "\t" << name << std::string(width - name.size(), ' ') << " "
+          << go_field_type(api, field) << "\n";
     }
     out << "}\n";
   }

@@ -60,8 +60,9 @@ void write_julia(const Api& api, std::ostream& out) {
   for (const auto& known : api.structs) {
     out << "\nBase.@kwdef struct " << known.name << "\n";
     for (size_t i = 0; i < known.fields.size(); ++i) {
-      out << "    " << julia_name(known.fields[i].name) << "::" << julia_field_type(api, known.fields[i])
-          << " = " << default_value(api, known, i) << "\n";
+      out << "    " << julia_name(known.fields[i].name)
+          << "::" << julia_field_type(api, known.fields[i]) << " = " << default_value(api, known, i)
+          << "\n";
     }
     out << "end\n";
   }

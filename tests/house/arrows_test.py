@@ -6,7 +6,9 @@ Also on arrows that lead back to where they came from, on one that no include ne
 import re
 import sys
 
-INCLUDE = re.compile(r'^#include "((?:core|capi|cli|include)/[^"]+)"|^#include [<"](fsdp2/[^>"]+)[>"]', re.M)
+INCLUDE = re.compile(
+    r'^#include "((?:core|capi|cli|include)/[^"]+)"|^#include [<"](fsdp2/[^>"]+)[>"]', re.MULTILINE
+)
 
 
 def read_arrows(path):
@@ -65,7 +67,9 @@ def main(arrows_path, sources):
                 continue
             used.add((room, target))
             if target not in arrows[room]:
-                faults.append(f"{source}: includes {ours or public}, but {room} may not include {target}")
+                faults.append(
+                    f"{source}: includes {ours or public}, but {room} may not include {target}"
+                )
     faults += [
         f"{room}: {target} is allowed, but nothing needs it"
         for room, targets in arrows.items()

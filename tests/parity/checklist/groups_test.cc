@@ -11,8 +11,9 @@ namespace {
 
 constexpr int64_t kTokens = 128;
 
-// Sums over 16 tokens and 128 outputs, chunk by chunk and rank by rank in one order or another. Their
-// terms reach 1,000, whose last bit is 6e-5; how many differ depends on the CPU's matrix products.
+// Sums over 16 tokens and 128 outputs, chunk by chunk and rank by rank in one order or another.
+// Their terms reach 1,000, whose last bit is 6e-5; how many differ depends on the CPU's matrix
+// products.
 constexpr Tolerance kChunkOrder{2e-4, 1.3e-6};
 
 at::Tensor tokens_of(int batch, int rank) { return random_tokens({2, 8}, kTokens, batch, rank); }
