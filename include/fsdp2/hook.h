@@ -1,9 +1,10 @@
 /* Functions of the caller that run inside a shard's own work.
  *
  * They run on the thread that is inside the call that needs them (a forward, a backward), in the
- * same order on every rank. They may use tensors, but collective calls on the mesh and calls on the
- * model are FSDP2_E_BUSY inside them. The handles that they receive belong to the library and are
- * valid until the function returns.
+ * same order on every rank. They may use tensors and read the model's parameters
+ * (fsdp2_module_get_parameter_*, fsdp2_module_is_training); collective calls on the mesh and all
+ * other calls on the model are FSDP2_E_BUSY inside them. The handles that they receive belong to
+ * the library and are valid until the function returns.
  *
  * A function that returns anything but FSDP2_OK fails the call around it with FSDP2_E_CALLBACK, and
  * the other ranks' calls with FSDP2_E_PEER_FAILED. The message has the name of the status and the

@@ -31,9 +31,9 @@ FSDP2_API fsdp2_status fsdp2_module_destroy(fsdp2_module module);
 
 typedef struct fsdp2_module_info {
   uint32_t struct_size;
-  int32_t n_parameters; /* a tied parameter counts once */
-  int64_t numel;        /* elements of all parameters, ties counted once */
-  int64_t vocab_size, max_positions;
+  int32_t n_parameters;              /* a tied parameter counts once */
+  int64_t numel;                     /* elements of all parameters, ties counted once */
+  int64_t vocab_size, max_positions; /* 0 for a module that is no language model */
 } fsdp2_module_info;
 FSDP2_CALL fsdp2_module_get_info(fsdp2_module module, fsdp2_module_info* out);
 
@@ -97,7 +97,14 @@ FSDP2_CALL fsdp2_module_is_training(fsdp2_module module, int32_t* out);
 enum { FSDP2_FORWARD_NO_GRAD = 1 };
 /* [c] if the module is sharded. Causal language models have one output: (tokens [B,S] i64) gives
  * logits [B,S,V]; (tokens, labels [B,S] i64) gives the mean cross-entropy, which leaves out labels
- * of -100. */
+ * of -100. Two more inputs may follow, and {0} stands for one that is left out, labels included:
+ *   positions [B,S] i64: those of the rotary embedding, 0 to S - 1 without it. [3,B,S] for models
+ *     with mrope_section in their config.json.
+ *   mask: what attention sees besides the causal order. [B,S], 0 for padding; [B,1 or heads,S,S],
+ *     all that is seen; or [n + 1] i64, the boundaries of n sequences packed into the B * S tokens
+ *     (0 first, B * S last). Without a mask, positions that do not go on by one begin a sequence.
+ * Errors: FSDP2_E_INVALID_ARGUMENT (inputs that do not fit each other or the model),
+ * FSDP2_E_INVALID_HANDLE ({0} for an input that the module needs). */
 FSDP2_CALL fsdp2_module_forward(fsdp2_module module, const fsdp2_tensor* inputs, size_t n_inputs,
                                 uint32_t flags, fsdp2_tensor* outputs, size_t cap,
                                 size_t* n_outputs);
