@@ -1,6 +1,6 @@
 """Compiler flags of libfsdp2's own code; other repositories are compiled without them."""
 
-load("@libtorch//:paths.bzl", "LIBTORCH_CXX_STANDARD")
+load("@libtorch//:paths.bzl", "LIBTORCH_CXX_STANDARD", "LIBTORCH_VERSION")
 
 _WARNINGS = [
     "-Wall",
@@ -17,3 +17,6 @@ FSDP2_COPTS = _WARNINGS + [
 
 # C sources: tests and examples of the C ABI, which is C11.
 FSDP2_CONLYOPTS = _WARNINGS + ["-std=c11"]
+
+# For tests that compare with the version of LibTorch, as a text.
+LIBTORCH_VERSION_DEFINE = "LIBTORCH_VERSION=\\\"%s\\\"" % LIBTORCH_VERSION
