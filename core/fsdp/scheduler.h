@@ -26,7 +26,7 @@ struct Stats {
   int64_t peak_unsharded_bytes = 0;
 };
 
-// Of a group of whose parameters so many are to get a gradient.
+// What it means for a group that so many of its parameters are to get a gradient.
 ExpectedGradients expected_gradients(const ParamGroup& group, size_t n_expected);
 
 class Scheduler {
@@ -81,8 +81,8 @@ class Scheduler {
 
   const Options& options() const { return order_.options(); }
   const std::vector<Member>& members() const { return members_; }
-  // Of the units that the members' prefetch lists name. Error: kInvalidArgument if one is not in
-  // this tree.
+  // The indices of the units that the member's prefetch list names. Error: kInvalidArgument if one
+  // is not in this tree.
   std::vector<size_t> forward_prefetch(size_t index) const;
   std::vector<size_t> backward_prefetch(size_t index) const;
   // The order of a step of these members that begins with everything sharded. The tree outlives it.

@@ -61,7 +61,7 @@ class Unit : public nn::ForwardHooks, public std::enable_shared_from_this<Unit> 
   // Called by Tree::make, which gives its units their index in it.
   void enter_tree(std::shared_ptr<Tree> tree, size_t index);
 
-  // Of the whole tree.
+  // What the whole tree has.
   Scheduler& scheduler() { return tree().scheduler(); }
   const std::vector<ShardedParam*>& parameters() { return tree().parameters(); }
   std::vector<std::shared_ptr<Unit>> units() { return tree().units(); }
@@ -112,12 +112,12 @@ class Unit : public nn::ForwardHooks, public std::enable_shared_from_this<Unit> 
   Policy policy_;
   std::shared_ptr<ParamGroup> group_;
 
-  // Of the forward through the root in which they ran last; for lists.
+  // For lists: the number of the forward through the root in which they ran last.
   int64_t run_in_forward_ = 0;
   std::vector<const nn::Module*> have_run_;
 
   std::unique_ptr<FreedWeightGuard> guard_;  // made when unshard_in_backward is first off
-  // Of the forwards under way, innermost last; null where nothing is to be watched.
+  // One for each forward under way, innermost last; null where nothing is to be watched.
   std::vector<std::unique_ptr<nn::SavedTensorScope>> watched_forwards_;
 
   std::shared_ptr<Tree> tree_;  // null until the root is known

@@ -25,7 +25,7 @@ class ConfigReader {
   // Finite.
   double number(const std::string& key, std::optional<double> value = {}) const;
   bool boolean(const std::string& key, std::optional<bool> value = {}) const;
-  // Of one line, at most 200 bytes.
+  // One line, at most 200 bytes.
   std::string text(const std::string& key, std::optional<std::string> value = {}) const;
   std::vector<std::string> texts(const std::string& key) const;  // empty if absent
   // Integers from 0 to max; empty if absent.

@@ -38,7 +38,7 @@ struct StepPlan {
   std::vector<Turn> forward;
   std::vector<Turn> backward;
 
-  // Of this rank, in bytes.
+  // What this rank holds, in bytes.
   int64_t shards = 0;
   int64_t gradients = 0;
   int64_t optimizer = 0;

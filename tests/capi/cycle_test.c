@@ -23,7 +23,7 @@ static int64_t resident_bytes(void) {
   return (int64_t)pages[1] * sysconf(_SC_PAGESIZE);
 }
 
-/* Of a directory of /proc, one for each file or thread. */
+/* The entries of a directory of /proc, one for each file or thread. */
 static int64_t entries_of(const char* directory) {
   DIR* open = opendir(directory);
   int64_t count = 0;

@@ -227,7 +227,7 @@ static int32_t dtype_of(fsdp2_tensor tensor) {
   return info.dtype;
 }
 
-/* Of the final norm's output, from inputs in fp32. The options are of its group alone. */
+/* The dtype of the final norm's output, from inputs in fp32. The options are of its group alone. */
 static int32_t norm_dtype(fsdp2_mesh mesh, const fsdp2_shard_options* options) {
   static const char* const norm[1] = {"model.norm"};
   static const int64_t shape[3] = {1, 2, kTinyWidth};

@@ -85,7 +85,7 @@ static void change_settings(fsdp2_mesh mesh, int rank) {
   EXPECT(stats_of(shard).reduce_scatters == 4);
   EXPECT_OK(fsdp2_shard_get_grad_norm(shard, 2.0, &result.norm));
   EXPECT_NEAR(result.norm, 2 * one_rank.norm, 1e-5);
-  /* Of one unit alone. */
+  /* One unit alone. */
   EXPECT_OK(fsdp2_shard_zero_grad(shard));
   EXPECT_OK(fsdp2_shard_set_requires_gradient_sync(shard, "model.layers.1", 0, 0));
   tiny_backward(module);

@@ -161,7 +161,7 @@ TEST(Inspect, CountsWhatHasNoChecksumToCompare) {
   const Outcome sound = fsdp2({"inspect", folder + "/model.safetensors", "--verify"});
   EXPECT_EQ(sound.exit_code, 0) << sound.err;
   EXPECT_THAT(sound.out, HasSubstr("everything has been read and is sound"));
-  // Of another program: its header and the data of one tensor.
+  // A file of another program: its header and the data of one tensor.
   const std::string header = R"({"w":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})";
   write_file(folder + "/other.safetensors", std::string(1, static_cast<char>(header.size())) +
                                                 std::string(7, '\0') + header + "ab");

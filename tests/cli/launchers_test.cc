@@ -158,7 +158,7 @@ TEST(Nodes, ANodeWhoseRankDiesEndsTheOther) {
   EXPECT_THAT(survivor.err, HasSubstr("rank 1 does not answer: it has ended"));
 }
 
-// Of the environment that other tests compare with, "" if there is none yet.
+// torchrun of the environment that other tests compare with, "" if there is none yet.
 std::string torchrun_of_parity_environment() {
   const Outcome found = run({repository_file("tests/parity/python_environment.sh")}, with({}));
   const std::string python = found.out.substr(0, found.out.find('\n'));

@@ -16,7 +16,7 @@ class ByteSource {
   virtual ~ByteSource() = default;
 
   virtual const std::string& path() const = 0;
-  // Of the file.
+  // The size of the file.
   virtual int64_t size() const = 0;
   // Copies bytes [offset, offset + count) of the file to `out`. Errors: kIo, kCorruptData.
   // REQUIRES: the range is inside what the source is for.

@@ -41,7 +41,7 @@ class BlockChecksums {
   BlockChecksums& operator=(const BlockChecksums&) = delete;
 
   void add(const void* data, size_t bytes);
-  // Of all bytes added since the last call.
+  // The checksums of all bytes added since the last call.
   std::vector<uint64_t> finish();
 
  private:

@@ -10,7 +10,7 @@ namespace fsdp2::ckpt {
 
 // Errors: kNotFound, kIo; those of decode_dcp_metadata.
 std::vector<ListedTensor> list_dcp(const std::string& directory);
-// Of a directory with metadata of each rank.
+// The same for a directory in which each rank has metadata of its own.
 std::vector<ListedTensor> list_dcp_parts(const std::string& directory);
 
 }  // namespace fsdp2::ckpt

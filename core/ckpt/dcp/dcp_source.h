@@ -45,7 +45,7 @@ class DcpSource final : public StateSource {
   std::shared_ptr<const MappedFile> file(const std::string& name) const;
   // The item's bytes, compared on the way if there is a manifest.
   DcpItemFile item(const DcpStorage& storage) const;
-  // Of a place in a file; null without a manifest.
+  // The manifest's item at a place in a file; null without a manifest.
   const ManifestItem* manifest_item(const DcpStorage& storage) const;
   void check_storage(const DcpEntry& entry, const FileSizes& sizes) const;
   void warn_unchecked() const;

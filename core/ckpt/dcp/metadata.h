@@ -37,7 +37,7 @@ struct DcpEntry {
   // data; the name is then the only key.
   StatePath path;
   std::optional<ChunkedTensor> tensor;  // none: a Python object ("bytes item")
-  // Of each chunk, in the order of tensor->chunks; exactly one for an object.
+  // One for each chunk, in the order of tensor->chunks; exactly one for an object.
   std::vector<DcpStorage> storage;
 };
 

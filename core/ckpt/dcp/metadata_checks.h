@@ -8,7 +8,7 @@
 namespace fsdp2::ckpt {
 
 // What is wrong with the entry, as the end of a sentence that begins with its name; empty if
-// nothing is. Of its tensor alone: chunked_tensor.h.
+// nothing is. chunked_tensor.h checks a tensor alone.
 std::string find_fault(const DcpEntry& entry);
 
 }  // namespace fsdp2::ckpt

@@ -25,14 +25,14 @@ struct FormatRow {
   std::unique_ptr<StateSource> (*open)(const std::string& path);
   std::vector<ListedTensor> (*list)(const std::string& path);
 
-  // Writers; nullptr stands for what a format does not have. Of whole tensors, and the order of its
+  // nullptr stands for what a format does not have. A writer of whole tensors, and the order of its
   // plan.
   std::unique_ptr<FullWriter> (*make_writer)(const std::string& path, std::vector<TensorSpec> plan,
                                              const FullWriterOptions& options);
   std::vector<TensorSpec> (*order)(std::vector<TensorSpec> plan, const FullWriterOptions& options);
-  // Of trees of tensors and objects, offline.
+  // A writer of trees of tensors and objects, offline.
   void (*copy_tree)(const TreeCopy& copy);
-  // Of directories that appear whole.
+  // What a directory that appears whole may replace.
   Replaceable (*may_replace)();
 };
 

@@ -22,7 +22,7 @@ bool is_model_directory(const PathContent& content);
 // Errors: those of HuggingFaceDirectory.
 std::unique_ptr<StateSource> open_model_directory(const std::string& path);
 
-// Of all *.safetensors in it, whatever the index says. Errors: those of SafetensorsFile.
+// Lists all *.safetensors in it, whatever the index says. Errors: those of SafetensorsFile.
 std::vector<ListedTensor> list_model_directory(const std::string& directory);
 
 // A model directory replaces any other: its writer keeps what else is there.

@@ -45,9 +45,9 @@ class PickleGraph {
   bool boolean(Id id) const { return nodes_[id].number != 0; }
   int64_t integer(Id id) const { return nodes_[id].number; }
   double real(Id id) const { return nodes_[id].real; }
-  // Of kText, kBytes, kName.
+  // For kText, kBytes, kName.
   std::string_view text(Id id) const { return {nodes_[id].text, nodes_[id].size}; }
-  // Of kList, kTuple, kSet, kDict, kCall, kObject.
+  // For kList, kTuple, kSet, kDict, kCall, kObject.
   const std::vector<Id>& children(Id id) const { return children_[nodes_[id].reference]; }
   const StoredTensor& tensor(Id id) const { return tensors_[nodes_[id].reference]; }
   size_t input_bytes() const { return input_bytes_; }

@@ -24,7 +24,7 @@ struct HeldChunk {
   size_t index;  // in the state's tensors
 };
 
-// Of all ranks: the offsets and sizes of each tensor's chunk, one number a dim.
+// The offsets and sizes of each tensor's chunk on all ranks, one number a dim.
 class Boxes {
  public:
   Boxes(World& world, const StateDict& state) {

@@ -63,9 +63,9 @@ class ShardedSaver {
   void start(const StateDict& state, const ShardedSaveOptions& options);
 
   // Makes the memory that a start with such a state copies into, on a thread of its own, so that
-  // the first start takes no longer than later ones. Of what replicas hold each makes its share
-  // ready. Nothing to do while a save is under way: its memory serves the next. Errors:
-  // kOutOfMemory.
+  // the first start takes no longer than later ones. Each replica makes its share of
+  // what all replicas hold ready. Nothing to do while a save is under way: its memory serves the
+  // next. Errors: kOutOfMemory.
   void reserve(const StateDict& state);
 
   // Whether nothing is under way. Does not wait.

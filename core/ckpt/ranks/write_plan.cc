@@ -43,7 +43,7 @@ at::Tensor gather_chunk_ids(World& world, const StateDict& state) {
   return all;
 }
 
-// Of the whole tensor, so that all ranks count alike.
+// The bytes of the whole tensor, so that all ranks count alike.
 int64_t global_bytes(const StateTensor& tensor) {
   int64_t bytes = static_cast<int64_t>(tensor.local.element_size());
   for (const int64_t size : tensor.shape) {

@@ -18,7 +18,7 @@ namespace fsdp2::ckpt {
 
 inline constexpr char kSafetensorsChecksums[] = "fsdp2_checksums";
 
-// Of each block (checksum.h) of each tensor, by its name.
+// The checksums of each tensor's blocks (checksum.h), by its name.
 using TensorChecksums = std::map<std::string, std::vector<uint64_t>>;
 
 // The value of the key; its length follows from the names and the numbers of blocks alone.

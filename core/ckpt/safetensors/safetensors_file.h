@@ -73,7 +73,7 @@ class SafetensorsFile {
   std::unordered_map<std::string, size_t> index_;
 };
 
-// Of one of an open file's tensors; see SafetensorsFile::source.
+// The bytes of one tensor of an open file; see SafetensorsFile::source.
 std::unique_ptr<ByteSource> source_of(std::shared_ptr<const MappedFile> file,
                                       const SafetensorsEntry& entry);
 

@@ -10,7 +10,7 @@ namespace fsdp2::ckpt {
 
 // Errors: those of SafetensorsFile and read_shards.
 std::vector<ListedTensor> list_safetensors(const std::string& path);
-// Of the files of each rank.
+// The same for a directory of each rank's files.
 std::vector<ListedTensor> list_shards(const std::string& directory);
 
 }  // namespace fsdp2::ckpt

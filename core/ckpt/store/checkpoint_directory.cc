@@ -59,7 +59,7 @@ std::string resolve_checkpoint(const std::string& given) {
       }
     }
   }
-  // Of formats without a mark of completeness: it was whole when it was moved.
+  // A format without a mark of completeness: the directory was whole when it was moved.
   return aside.empty() || file_size(aside + "/.metadata") >= 0 ? path : aside;
 }
 

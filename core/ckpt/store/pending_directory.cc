@@ -228,7 +228,7 @@ void PendingDirectory::put_back(const std::string& old) {
   path_ = path;
 }
 
-// Of earlier replacements, for whose remains nobody looks any more.
+// Removes what earlier replacements left and nobody looks for any more.
 void PendingDirectory::remove_moved_aside() const noexcept {
   try {
     const std::string parent = parent_of(target_);

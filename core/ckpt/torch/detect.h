@@ -9,7 +9,7 @@ namespace fsdp2::ckpt {
 
 // By how it begins.
 bool is_torch_file(const PathContent& content);
-// Of before torch 1.6, which is not read.
+// One of before torch 1.6, which is not read.
 bool is_old_torch_file(const PathContent& content);
 // With one file of each rank; see per_rank_files.h.
 bool is_per_rank_directory(const PathContent& content);

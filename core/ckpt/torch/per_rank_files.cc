@@ -38,7 +38,7 @@ std::map<int64_t, RankFiles> files_by_step(const std::string& directory) {
   return by_step;
 }
 
-// Of which save a file is.
+// The save that a file belongs to.
 struct Origin {
   std::string save_id;     // "" if it does not say
   int64_t world_size = 0;  // 0 likewise

@@ -39,8 +39,8 @@ PythonValue describe_rank(int rank, int world_size, PythonDict shards,
 std::string per_rank_file_name(int64_t step, int rank);
 
 // The files of the highest step in a directory that is complete, by rank: as many as rank 0's says,
-// all of one save; those of further ranks are of an older save and left out. Of files without a
-// save_id all that there are, none missing. A higher step that is not complete is worth a warning.
+// all of one save; those of further ranks are of an older save and left out. Files without a
+// save_id count if none is missing. A higher step that is not complete is worth a warning.
 // Errors: kNotFound if there is none; kCorruptData, saying what is missing, if none is complete.
 std::vector<std::string> per_rank_files(const std::string& directory);
 

@@ -10,7 +10,7 @@ namespace fsdp2::ckpt {
 
 // Errors: those of TorchArchive.
 std::vector<ListedTensor> list_pth(const std::string& path);
-// Of all files of ranks in a directory, one after the other.
+// The same for all ranks' files in a directory, one after the other.
 std::vector<ListedTensor> list_per_rank_pth(const std::string& directory);
 
 }  // namespace fsdp2::ckpt

@@ -46,10 +46,10 @@ class ParamGroup {
   // the shard group. Set before the first use if the policy is kSmaller.
   void set_slice_comm(const Comm& comm) { slice_comm_ = comm.share(comm.name()); }
 
-  // Of the gradients on the wire; for a group with trainable parameters.
+  // The dtype of the gradients on the wire. REQUIRES: a trainable parameter.
   at::ScalarType reduce_dtype() const;
   int64_t unsharded_bytes() const { return unsharded_bytes_; }
-  // Of gathered parameters and slices that are alive now.
+  // The bytes of gathered parameters and slices that are alive now.
   int64_t live_bytes() const;
 
   void start_unshard();      // no-op if gathering or unsharded

@@ -12,8 +12,8 @@ namespace fsdp2::nn {
 
 class ForwardContext {
  public:
-  // Of this thread, now: autocast on the CPU and the given devices, the default generators of both
-  // and `generators`.
+  // Takes this thread's context as it is now: autocast on the CPU and the given devices, the
+  // default generators of both, and `generators`.
   ForwardContext(const std::vector<c10::Device>& devices,
                  const std::vector<at::Generator>& generators);
 

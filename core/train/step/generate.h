@@ -20,8 +20,8 @@ struct GenerateOptions {
 void check_generation(const models::LanguageModel& model, const std::vector<int64_t>& prompt,
                       const GenerateOptions& options);
 
-// The new tokens. Of a prompt longer than the model's positions the last ones are used. Collective
-// if the model is sharded: every rank passes the same and gets the same. Errors:
+// The new tokens. Only the last tokens of a prompt longer than the model's positions count.
+// Collective if the model is sharded: every rank passes the same and gets the same. Errors:
 // check_generation's, kUnsupported for a module that is no language model.
 std::vector<int64_t> generate(nn::Module& module, const std::vector<int64_t>& prompt,
                               const GenerateOptions& options);

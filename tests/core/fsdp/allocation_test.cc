@@ -42,10 +42,10 @@ Policy direct(int prefetch) {
   return policy;
 }
 
-// Of a rank in a step, besides its shards. The most is alive when the first unit's backward is
-// about to end: the root and the unit are gathered, and those ahead of it if any are left; its
-// gradients are whole, so are those of the unit before, whose reduction is under way; the sharded
-// gradients of all but itself are there.
+// The bytes that a rank takes in a step, besides its shards. The most is alive when the first
+// unit's backward is about to end: the root and the unit are gathered, and those ahead of it if any
+// are left; its gradients are whole, so are those of the unit before, whose reduction is under way;
+// the sharded gradients of all but itself are there.
 double peak_of_step(int ranks) {
   const double sharded = static_cast<double>((kBlocks - 1) * kUnit) / ranks;
   return static_cast<double>(kRoot + kUnit + 2 * kUnit) + sharded;

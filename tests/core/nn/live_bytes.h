@@ -5,8 +5,8 @@
 
 namespace fsdp2 {
 
-// Of the tensors allocated since the first call in this process; so call it once before anything
-// that is to be counted.
+// The bytes of tensors allocated since the first call in this process; so call it once before
+// anything that is to be counted.
 int64_t live_bytes();
 
 // The largest live_bytes() since this was made.

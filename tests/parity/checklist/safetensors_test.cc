@@ -177,7 +177,7 @@ TEST_F(ChecklistHfs, HFS5_ShardedFilesAreResharded) {
   expect_resharding(as_shards(path("two-dims")), sixteen(), placings_on_two_dims(), flat);
 }
 
-// Of two ranks, one of which holds nothing of "one".
+// The files are those of two ranks, one of which holds nothing of "one".
 TEST_F(ChecklistHfs, HFS5_PythonsShardedFilesAreRead) {
   const auto source = ckpt::open_checkpoint("tests/core/ckpt/golden/shards");
   const at::Tensor full = at::arange(15, at::kFloat).view({5, 3});

@@ -78,7 +78,7 @@ struct Counts {
   int64_t reductions;
 };
 
-// Of one forward and backward.
+// Counts one forward and backward.
 Counts counts_of_step(Unit& root, nn::Module& model, int rank) {
   root.scheduler().reset_stats();
   const at::Tensor loss = model(random_tokens({2, 8}, 8, 0, rank)).sum();

@@ -17,7 +17,7 @@ using namespace std::string_literals;  // texts with zeros in them
 
 class BrokenTorchArchive : public FileTest {
  protected:
-  // Of a tensor of 16 bytes.
+  // An archive with a tensor of 16 bytes.
   BrokenTorchArchive()
       : entries_{{"x/data.pkl", write_pickle(describe_tensor(0, at::kFloat, {4}))},
                  {"x/data/0", std::string(16, '\0')},

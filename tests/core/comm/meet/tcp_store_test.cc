@@ -15,7 +15,7 @@
 namespace {
 
 const std::thread::id main_thread = std::this_thread::get_id();
-// Of the store's thread: the clients of these tests are on the main thread.
+// Counts the store's thread: the clients of these tests are on the main thread.
 std::atomic<int> names_asked_for{0};
 std::atomic<int> by_ipv6{0};
 
