@@ -38,6 +38,16 @@ def _sources(name, srcs, units):
         "//conditions:default": joined,
     })
 
+def _begin_with_prefix(prefix):
+    """Options and dependencies of units that begin with the compiled prefix; single files stand for themselves."""
+    if not prefix:
+        return [], []
+    copts = ["-include", "fsdp2_prefix.h", "-Winvalid-pch", "-Wno-error=invalid-pch"]
+    return (
+        select({"//bazel:file_by_file": [], "//conditions:default": copts}),
+        select({"//bazel:file_by_file": [], "//conditions:default": ["//bazel/prefix"]}),
+    )
+
 def _show_files(name, srcs, hdrs):
     """For the test that checks who includes whom."""
     native.filegroup(
@@ -46,7 +56,7 @@ def _show_files(name, srcs, hdrs):
         visibility = ["//tests/house:__pkg__"],
     )
 
-def fsdp2_cc_library(name, srcs = [], hdrs = [], units = 1, copts = [], **kwargs):
+def fsdp2_cc_library(name, srcs = [], hdrs = [], units = 1, prefix = True, copts = [], deps = [], **kwargs):
     """A cc_library of ours.
 
     Args:
@@ -54,34 +64,41 @@ def fsdp2_cc_library(name, srcs = [], hdrs = [], units = 1, copts = [], **kwargs
       srcs: sources and private headers.
       hdrs: headers for others.
       units: how many units the sources are joined into; more than one where a single one would keep one core busy for long.
+      prefix: whether the units begin with the compiled prefix, which has LibTorch's headers.
       copts: further compiler options.
+      deps: the rooms and libraries it uses.
       **kwargs: handed on to cc_library.
     """
     _show_files(name, srcs, hdrs)
+    prefix_copts, prefix_deps = _begin_with_prefix(prefix)
     cc_library(
         name = name,
         srcs = _sources(name, srcs, units),
         hdrs = hdrs,
-        copts = FSDP2_COPTS + copts,
+        copts = FSDP2_COPTS + prefix_copts + copts,
+        deps = deps + prefix_deps,
         **kwargs
     )
 
-def fsdp2_cc_binary(name, srcs = [], units = 1, copts = [], **kwargs):
+def fsdp2_cc_binary(name, srcs = [], units = 1, prefix = True, copts = [], deps = [], **kwargs):
     """A cc_binary of ours; see fsdp2_cc_library."""
     _show_files(name, srcs, [])
+    prefix_copts, prefix_deps = _begin_with_prefix(prefix)
     cc_binary(
         name = name,
         srcs = _sources(name, srcs, units),
-        copts = FSDP2_COPTS + copts,
+        copts = FSDP2_COPTS + prefix_copts + copts,
+        deps = deps + prefix_deps,
         **kwargs
     )
 
-def fsdp2_cc_test(name, srcs, units = 1, copts = [], deps = [], **kwargs):
+def fsdp2_cc_test(name, srcs, units = 1, prefix = True, copts = [], deps = [], **kwargs):
     """A GoogleTest binary of ours; see fsdp2_cc_library. Tests that change what a process has but once get a binary alone."""
+    prefix_copts, prefix_deps = _begin_with_prefix(prefix)
     cc_test(
         name = name,
         srcs = _sources(name, srcs, units),
-        copts = FSDP2_COPTS + copts,
-        deps = deps + ["@googletest//:gtest_main"],
+        copts = FSDP2_COPTS + prefix_copts + copts,
+        deps = deps + ["@googletest//:gtest_main"] + prefix_deps,
         **kwargs
     )
