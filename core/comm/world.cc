@@ -109,7 +109,7 @@ std::shared_ptr<World> World::join(const WorldOptions& options) {
 
 void World::meet(const WorldOptions& options, const Place& place) {
   if (place.meeting == Meeting::kNowhere || place.meeting == Meeting::kFake) {
-    store_ = c10::make_intrusive<c10d::HashStore>();
+    store_ = patient_store_ = c10::make_intrusive<c10d::HashStore>();
     failure_ = FailureNotice::local();
     connect_ = [](const std::string& /*key*/, int rank, int size) {
       return make_fake_backend(rank, size);
@@ -118,7 +118,7 @@ void World::meet(const WorldOptions& options, const Place& place) {
   }
   if (place.meeting == Meeting::kThreads) {
     const auto job = ThreadJob::join(place.where, place.rank, place.size, options.timeout);
-    store_ = job->store();
+    store_ = patient_store_ = job->store();
     failure_ = job->failure();
     if (backend_ == BackendKind::kThread) {
       connect_ = [job](const std::string& key, int rank, int size) {
@@ -127,6 +127,7 @@ void World::meet(const WorldOptions& options, const Place& place) {
     }
   } else {
     store_ = open_store(place, options.timeout);
+    patient_store_ = patient(options.timeout, store_);
     failure_ = FailureNotice::over_store(
         store_, place.rank, place.size,
         place.launcher_hosts_store ? StoreKeeper::kLauncher : StoreKeeper::kRankZero);

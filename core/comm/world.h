@@ -45,7 +45,8 @@ class World {
   BackendKind backend() const { return backend_; }
   bool is_fake() const { return backend_ == BackendKind::kFake; }
   std::chrono::milliseconds timeout() const { return timeout_; }
-  c10d::Store& store() { return *store_; }
+  // Any thread. A call that is not answered within the time-out throws kTimeout (patience.h).
+  c10d::Store& store() { return *patient_store_; }
   FailureNotice& failure() { return *failure_; }
   // Tells all ranks, this one included, that this one has failed: "rank 1: <message>".
   void publish_failure(const std::string& message);
@@ -80,6 +81,7 @@ class World {
       connect_;
   std::shared_ptr<Comm> control_;
   std::shared_ptr<const Group> everyone_;
+  c10::intrusive_ptr<c10d::Store> patient_store_;  // store_, or a view of it if processes share it
 };
 
 }  // namespace fsdp2

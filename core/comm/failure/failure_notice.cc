@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <functional>
 #include <future>
 #include <map>
 #include <mutex>
@@ -22,6 +21,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::hours kLong{24};  // one wait of a watcher; longer overflows poll(2)
 constexpr std::chrono::milliseconds kPatience{2000};  // with a store that may not answer
+constexpr std::chrono::milliseconds kConnect{4000};   // for the watcher's connection to the store
 constexpr std::chrono::milliseconds kAnswer{1000};    // for a rank to answer a roll call
 
 // The ranks are threads that share it, or there is one alone.
@@ -63,35 +63,35 @@ class LocalNotice final : public FailureNotice, public RollCall {
   std::atomic<bool> failed_{false};
 };
 
-// A store whose host is stopped does not answer and cannot be interrupted.
-void run_patiently(std::function<void()> work) noexcept {
-  try {
-    run_until(Clock::now() + kPatience, std::move(work));
-  } catch (...) {
-    // Nobody can be told over a store that is lost.
-  }
-}
-
 // Keys: "failure" holds the first text; a rank's watcher waits for "roll/<rank>", answers it in
 // "present/<rank>", then waits for "notice/<rank>"; "left" counts the watchers that need the store
 // no more.
+//
+// A store whose host is stopped does not answer. That costs kPatience once; then the notice does
+// without it.
 class StoreNotice final : public FailureNotice, public RollCall {
  public:
   StoreNotice(c10::intrusive_ptr<c10d::Store> store, int rank, int world_size, StoreKeeper keeper)
-      : store_(std::move(store)), rank_(rank), world_size_(world_size) {
+      : store_(patient(kPatience, store)), rank_(rank), world_size_(world_size) {
     state_->keeper = keeper;
-    std::packaged_task<void()> watch(
-        [state = state_, store = store_->clone(), rank] { state->watch(*store, rank); });
+    std::packaged_task<void()> watch([state = state_,
+                                      store = clone_until(Clock::now() + kConnect, store),
+                                      rank] { state->watch(*store, rank); });
     watched_ = watch.get_future();
     watcher_ = std::thread(std::move(watch));
   }
 
   ~StoreNotice() override {
     state_->leaving = true;
-    if (watched_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
-      run_patiently([store = store_, rank = rank_] { release(*store, rank, "leaving"); });
-    }
-    if (watched_.wait_for(kPatience) == std::future_status::ready) {
+    const auto ended_within = [this](std::chrono::milliseconds time) {
+      return watched_.wait_for(time) == std::future_status::ready;
+    };
+    const bool told = attempt([&] {
+      if (!ended_within(std::chrono::milliseconds(0))) {
+        release(*store_, rank_, "leaving");
+      }
+    });
+    if (ended_within(told ? kPatience : std::chrono::milliseconds(0))) {
       watcher_.join();
     } else {
       watcher_.detach();
@@ -108,10 +108,10 @@ class StoreNotice final : public FailureNotice, public RollCall {
     if (failed()) {
       return;
     }
-    run_patiently([state = state_, store = store_, size = world_size_, text] {
-      state->notice.publish(store->compareSet("failure", std::string(), text));
-      for (int rank = 0; rank < size; ++rank) {
-        release(*store, rank, "failed");
+    attempt([&] {
+      state_->notice.publish(store_->compareSet("failure", std::string(), text));
+      for (int rank = 0; rank < world_size_; ++rank) {
+        release(*store_, rank, "failed");
       }
     });
     state_->notice.publish(text);  // should the store not have answered
@@ -122,24 +122,29 @@ class StoreNotice final : public FailureNotice, public RollCall {
   }
 
   std::vector<Answer> call(const std::vector<int>& ranks) noexcept override {
-    const auto answers = std::make_shared<Answers>();
-    run_patiently([store = store_, ranks, answers] { collect(*store, ranks, *answers); });
-    const std::lock_guard<std::mutex> lock(answers->mutex);
-    if (answers->complete) {
-      return answers->all;
+    std::vector<Answer> answers;
+    if (attempt([&] { answers = collect(*store_, ranks); })) {
+      absent_ = static_cast<int>(std::count_if(
+          answers.begin(), answers.end(), [](const Answer& answer) { return !answer.answered; }));
+      return answers;
     }
     return state_->keeper == StoreKeeper::kRankZero ? std::vector<Answer>{{0, false, ""}}
                                                     : std::vector<Answer>();
   }
 
  private:
-  struct Answers {
-    std::mutex mutex;
-    std::vector<Answer> all;
-    bool complete = false;
-  };
+  // Whether the store could be had for it; nobody can be told over one that is lost.
+  template <typename Work>
+  static bool attempt(const Work& work) noexcept {
+    try {
+      work();
+      return true;
+    } catch (...) {
+      return false;
+    }
+  }
 
-  static void collect(c10d::Store& store, const std::vector<int>& ranks, Answers& answers) {
+  static std::vector<Answer> collect(c10d::Store& store, const std::vector<int>& ranks) {
     for (const int rank : ranks) {
       store.set(roll_key(rank), "called");
     }
@@ -148,14 +153,12 @@ class StoreNotice final : public FailureNotice, public RollCall {
     while (std::any_of(ranks.begin(), ranks.end(), is_missing) && Clock::now() < deadline) {
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
-    std::vector<Answer> all;
+    std::vector<Answer> answers;
     for (const int rank : ranks) {
       const bool answered = !is_missing(rank);
-      all.push_back({rank, answered, answered ? store.get_to_str(present_key(rank)) : ""});
+      answers.push_back({rank, answered, answered ? store.get_to_str(present_key(rank)) : ""});
     }
-    const std::lock_guard<std::mutex> lock(answers.mutex);
-    answers.all = std::move(all);
-    answers.complete = true;
+    return answers;
   }
 
   static void release(c10d::Store& store, int rank, const char* why) {
@@ -210,18 +213,17 @@ class StoreNotice final : public FailureNotice, public RollCall {
   // for a failure.
   void wait_for_the_others() const noexcept {
     const auto deadline = Clock::now() + kPatience;
-    try {
-      while (store_->add("left", 0) < world_size_ && Clock::now() < deadline) {
+    attempt([&] {
+      while (store_->add("left", 0) < world_size_ - absent_ && Clock::now() < deadline) {
         std::this_thread::sleep_for(std::chrono::milliseconds(2));
       }
-    } catch (...) {
-      // The store is lost already, so nobody is waiting.
-    }
+    });
   }
 
   c10::intrusive_ptr<c10d::Store> store_;
   const int rank_;
   const int world_size_;
+  std::atomic<int> absent_{0};  // ranks that did not answer the roll call
   std::shared_ptr<State> state_ = std::make_shared<State>();
   std::future<void> watched_;
   std::thread watcher_;

@@ -1,32 +1,135 @@
 #include "core/comm/meet/patience.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <future>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/quiet_thread.h"
 #include "core/comm/meet/sigpipe.h"
 
 namespace fsdp2 {
 
 namespace {
 
+using Clock = std::chrono::steady_clock;
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
 using Keys = std::vector<std::string>;
 using Value = std::vector<uint8_t>;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kShortest{1000};
+constexpr milliseconds kShortest{1000};    // for a call after the deadline of a stretch of work
+constexpr milliseconds kLongestPause{10};  // between two looks for a key
+
+constexpr char kSilent[] =
+    "the store that the ranks meet at does not answer: the process that keeps it (rank 0, or the "
+    "launcher) is stopped, or its machine cannot be reached";
+
+// Makes calls, one after the other, on a thread of its own. If one never returns, the thread is
+// left behind with it.
+class Caller {
+ public:
+  Caller() : thread_(start_quiet_thread([desk = desk_] { desk->work(); })) {}
+  ~Caller() {
+    desk_->close();
+    if (desk_->is_stuck()) {
+      thread_.detach();
+    } else {
+      thread_.join();
+    }
+  }
+  Caller(const Caller&) = delete;
+  Caller& operator=(const Caller&) = delete;
+
+  // Rethrows what the call throws. False if it has not returned by the deadline, or an earlier one
+  // has not by its own.
+  bool call(Deadline deadline, std::function<void()> call) {
+    std::packaged_task<void()> task(std::move(call));
+    std::future<void> done = task.get_future();
+    if (!desk_->take(std::move(task))) {
+      return false;
+    }
+    if (done.wait_until(deadline) != std::future_status::ready) {
+      desk_->give_up();
+      return false;
+    }
+    done.get();
+    return true;
+  }
+
+ private:
+  // What the thread shares with its owner, which it may outlive.
+  class Desk {
+   public:
+    void work() {
+      std::unique_lock<std::mutex> lock(mutex_);
+      for (;;) {
+        changed_.wait(lock, [this] { return closed_ || !tasks_.empty(); });
+        if (closed_) {
+          return;
+        }
+        std::packaged_task<void()> task = std::move(tasks_.front());
+        tasks_.pop_front();
+        lock.unlock();
+        task();
+        lock.lock();
+      }
+    }
+    bool take(std::packaged_task<void()> task) {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (!stuck_) {
+        tasks_.push_back(std::move(task));
+        changed_.notify_one();
+      }
+      return !stuck_;
+    }
+    void give_up() {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      stuck_ = true;
+    }
+    bool is_stuck() {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      return stuck_;
+    }
+    void close() {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      closed_ = true;
+      changed_.notify_one();
+    }
+
+   private:
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::deque<std::packaged_task<void()>> tasks_;
+    bool stuck_ = false;
+    bool closed_ = false;
+  };
+
+  std::shared_ptr<Desk> desk_ = std::make_shared<Desk>();
+  std::thread thread_;
+};
 
 class PatientStore final : public c10d::Store {
  public:
-  PatientStore(Deadline deadline, StorePtr store)
-      : Store(store->getTimeout()), deadline_(deadline), store_(std::move(store)) {}
+  using NextDeadline = std::function<Deadline()>;
 
-  StorePtr clone() override { return patient_until(deadline_, store_->clone()); }
+  PatientStore(NextDeadline next_deadline, StorePtr store)
+      : Store(store->getTimeout()),
+        next_deadline_(std::move(next_deadline)),
+        store_(std::move(store)) {}
+
+  StorePtr clone() override {
+    return c10::make_intrusive<PatientStore>(
+        next_deadline_, ask<StorePtr>([](Store& store) { return store.clone(); }));
+  }
 
   void set(const std::string& key, const Value& value) override {
     tell([=](Store& store) { store.set(key, value); });
@@ -35,6 +138,7 @@ class PatientStore final : public c10d::Store {
     return ask<Value>([=](Store& store) { return store.compareSet(key, expected, wanted); });
   }
   Value get(const std::string& key) override {
+    wait({key});
     return ask<Value>([=](Store& store) { return store.get(key); });
   }
   int64_t add(const std::string& key, int64_t value) override {
@@ -49,21 +153,23 @@ class PatientStore final : public c10d::Store {
   int64_t getNumKeys() override {
     return ask<int64_t>([](Store& store) { return store.getNumKeys(); });
   }
-  void wait(const Keys& keys) override {
-    tell([=](Store& store) { store.wait(keys); });
-  }
+  void wait(const Keys& keys) override { wait(keys, getTimeout()); }
   void wait(const Keys& keys, const milliseconds& timeout) override {
-    tell([=](Store& store) { store.wait(keys, timeout); });
-  }
-  void setTimeout(const milliseconds& timeout) override {
-    Store::setTimeout(timeout);
-    store_->setTimeout(timeout);
+    const Deadline deadline = Clock::now() + timeout;
+    for (milliseconds pause{1}; !check(keys); pause = std::min(2 * pause, kLongestPause)) {
+      FSDP2_CHECK(Clock::now() < deadline, Code::kTimeout,
+                  "waited {:.1f} s for {} in the store that the ranks meet at: a rank is late, or "
+                  "has ended",
+                  std::chrono::duration<double>(timeout).count(), fmt::join(keys, ", "));
+      std::this_thread::sleep_for(pause);
+    }
   }
   bool hasExtendedApi() const override { return store_->hasExtendedApi(); }
   void append(const std::string& key, const Value& value) override {
     tell([=](Store& store) { store.append(key, value); });
   }
   std::vector<Value> multiGet(const Keys& keys) override {
+    wait(keys);
     return ask<std::vector<Value>>([=](Store& store) { return store.multiGet(keys); });
   }
   void multiSet(const Keys& keys, const std::vector<Value>& values) override {
@@ -73,13 +179,14 @@ class PatientStore final : public c10d::Store {
  private:
   template <typename Answer>
   Answer ask(std::function<Answer(Store& store)> question) {
-    const Deadline deadline = std::max(deadline_, std::chrono::steady_clock::now() + kShortest);
-    auto answer = answer_until(
-        deadline, [store = store_, question = std::move(question)] { return question(*store); });
-    FSDP2_CHECK(answer.has_value(), Code::kTimeout,
-                "the store that the ranks meet at does not answer: the process that keeps it (rank "
-                "0, or the launcher) is stopped, or its machine cannot be reached");
-    return std::move(*answer);
+    // The caller's thread may outlive this view, and the question its asker.
+    const auto answer = std::make_shared<std::optional<Answer>>();
+    const bool answered =
+        caller_.call(next_deadline_(), [answer, store = store_, question = std::move(question)] {
+          answer->emplace(question(*store));
+        });
+    FSDP2_CHECK(answered, Code::kTimeout, kSilent);
+    return std::move(**answer);
   }
 
   void tell(std::function<void(Store& store)> news) {
@@ -89,8 +196,9 @@ class PatientStore final : public c10d::Store {
     });
   }
 
-  Deadline deadline_;
+  NextDeadline next_deadline_;
   StorePtr store_;
+  Caller caller_;
 };
 
 }  // namespace
@@ -107,8 +215,20 @@ bool run_until(Deadline deadline, std::function<void()> work) {
   return true;
 }
 
+StorePtr clone_until(Deadline deadline, const StorePtr& store) {
+  const auto copy = answer_until(deadline, [store] { return store->clone(); });
+  FSDP2_CHECK(copy.has_value(), Code::kTimeout, kSilent);
+  return *copy;
+}
+
+StorePtr patient(milliseconds patience, StorePtr store) {
+  return c10::make_intrusive<PatientStore>([patience] { return Clock::now() + patience; },
+                                           std::move(store));
+}
+
 StorePtr patient_until(Deadline deadline, StorePtr store) {
-  return c10::make_intrusive<PatientStore>(deadline, std::move(store));
+  return c10::make_intrusive<PatientStore>(
+      [deadline] { return std::max(deadline, Clock::now() + kShortest); }, std::move(store));
 }
 
 }  // namespace fsdp2

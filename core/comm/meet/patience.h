@@ -27,8 +27,21 @@ auto answer_until(Deadline deadline, Work work) -> std::optional<decltype(work()
   return came ? std::move(*answer) : std::nullopt;
 }
 
-// A view of `store` for one stretch of work: a call that is not answered by the deadline (or, after
-// it, within a second) throws kTimeout. The store's owner cannot use it after that.
+// Another connection to the same store. Errors: kTimeout.
+c10::intrusive_ptr<c10d::Store> clone_until(Deadline deadline,
+                                            const c10::intrusive_ptr<c10d::Store>& store);
+
+// Views of a store. One thread makes all calls of a view; it is there from the beginning, so that
+// no call fails for want of a thread. A call that is not answered in time throws kTimeout, and so
+// does every later call of that view, at once: the store's host is stopped or out of reach. A view
+// waits for a key by looking for it again and again, and so keeps no other call waiting. Any thread
+// may call a view.
+//
+// For as long as it is needed: every call has so much time.
+c10::intrusive_ptr<c10d::Store> patient(std::chrono::milliseconds patience,
+                                        c10::intrusive_ptr<c10d::Store> store);
+// For one stretch of work: every call has until the deadline or, after it, a second. The store's
+// owner cannot use it once a call has not been answered.
 c10::intrusive_ptr<c10d::Store> patient_until(Deadline deadline,
                                               c10::intrusive_ptr<c10d::Store> store);
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/comm/failure/roll_call.h"
+#include "tests/core/comm/meet/silent_store.h"
 
 namespace fsdp2 {
 namespace {
@@ -98,6 +99,23 @@ TEST(FailureNotice, TheLossOfTheStoreIsAFailure) {
   const auto start = Clock::now();
   notice->publish("in vain");
   EXPECT_LT(Clock::now() - start, std::chrono::seconds(1));
+}
+
+// What a rank goes through on its way out: a roll call, the news, leaving.
+TEST(FailureNotice, AStoreThatDoesNotAnswerHoldsARankUpOnce) {
+  const auto store = c10::make_intrusive<SilentStore>();
+  auto ranks = notices(store, 2);
+  store->stop();
+  const auto start = Clock::now();
+  const auto answers = roll_call_of(*ranks[1]).call({0, 1});
+  ranks[1]->publish("rank 0 is late");
+  ranks.pop_back();
+  EXPECT_LT(Clock::now() - start, std::chrono::seconds(4));
+  ASSERT_EQ(answers.size(), 1U);
+  EXPECT_EQ(answers[0].rank, 0);
+  EXPECT_FALSE(answers[0].answered);
+  store->go_on();
+  leave(ranks);
 }
 
 TEST(FailureNotice, ALocalOneRemembersTheFirstText) {

@@ -1,0 +1,62 @@
+// A store that does not answer keeps nobody waiting for longer than the caller allows.
+#include "core/comm/meet/patience.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "core/base/error.h"
+#include "tests/core/comm/meet/silent_store.h"
+
+namespace fsdp2 {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr milliseconds kPatience{300};
+
+Code code_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.code();
+  }
+  return Code::kInternal;
+}
+
+TEST(Patience, IsLostOnceAndThenEveryCallFailsAtOnce) {
+  const auto silent = c10::make_intrusive<SilentStore>();
+  const auto store = patient(kPatience, silent);
+  EXPECT_EQ(store->add("number", 1), 1);
+  silent->stop();
+  const auto start = Clock::now();
+  EXPECT_EQ(code_of([&] { store->add("number", 1); }), Code::kTimeout);
+  EXPECT_GE(Clock::now() - start, kPatience);
+  const auto lost = Clock::now();
+  EXPECT_EQ(code_of([&] { store->check({"number"}); }), Code::kTimeout);
+  EXPECT_EQ(code_of([&] { store->get("number"); }), Code::kTimeout);
+  EXPECT_LT(Clock::now() - lost, kPatience);
+  silent->go_on();
+}
+
+TEST(Patience, OfAWaitForAKeyKeepsNoOtherCallWaiting) {
+  const auto store = patient(seconds(20), c10::make_intrusive<SilentStore>());
+  std::thread waiting([&] { EXPECT_EQ(store->get_to_str("key"), "value"); });
+  const auto start = Clock::now();
+  std::this_thread::sleep_for(milliseconds(50));
+  store->set("key", "value");
+  waiting.join();
+  EXPECT_LT(Clock::now() - start, seconds(10));
+}
+
+TEST(Patience, EndsWithTheTimeThatAWaitIsGiven) {
+  const auto store = patient(seconds(20), c10::make_intrusive<SilentStore>());
+  const auto start = Clock::now();
+  EXPECT_EQ(code_of([&] { store->wait({"key"}, kPatience); }), Code::kTimeout);
+  EXPECT_LT(Clock::now() - start, seconds(10));
+}
+
+}  // namespace
+}  // namespace fsdp2
