@@ -23,7 +23,8 @@ using StorePtr = c10::intrusive_ptr<c10d::Store>;
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kRetry{10};  // between two looks at what is not there yet
+constexpr milliseconds kRetry{10};      // between two looks at what is not there yet
+constexpr milliseconds kReading{1000};  // for the others to read why one has given up
 
 milliseconds left_until(Clock::time_point deadline) {
   return std::max(std::chrono::duration_cast<milliseconds>(deadline - Clock::now()),
@@ -34,15 +35,33 @@ double seconds(milliseconds duration) { return std::chrono::duration<double>(dur
 
 std::string here(int rank) { return fmt::format("here/{}", rank); }
 
-[[noreturn]] void fail_for_missing(c10d::Store& store, const std::vector<int>& ranks,
-                                   milliseconds timeout) {
+// What "all" holds once nobody waits any more: this, or the text of the rank that has given up.
+constexpr char kComplete[] = "1";
+
+std::string describe_missing(c10d::Store& store, const std::vector<int>& ranks,
+                             milliseconds timeout) {
   std::vector<int> missing;
   std::copy_if(ranks.begin(), ranks.end(), std::back_inserter(missing),
                [&](int rank) { return !store.check({here(rank)}); });
   const size_t absent = missing.size();
   missing.resize(std::min<size_t>(absent, 8));
-  fail(Code::kTimeout, "{} of {} ranks came within {:.1f} s, missing: {}{}", ranks.size() - absent,
-       ranks.size(), seconds(timeout), fmt::join(missing, ", "), absent > 8 ? ", ..." : "");
+  return fmt::format("{} of {} ranks came within {:.1f} s, missing: {}{}", ranks.size() - absent,
+                     ranks.size(), seconds(timeout), fmt::join(missing, ", "),
+                     absent > 8 ? ", ..." : "");
+}
+
+// All who wait then give up with the same text, unless the last rank has come meanwhile.
+void give_up(c10d::Store& store, const std::vector<int>& ranks, milliseconds timeout) {
+  store.compareSet("all", std::string(), describe_missing(store, ranks, timeout));
+}
+
+// Rank 0 may keep the store, and end on what it throws: not before the others have read why.
+void wait_for_readers(c10d::Store& store) {
+  const auto deadline = Clock::now() + kReading;
+  const int64_t arrived = store.add("count", 0);
+  while (store.add("read", 0) < arrived && Clock::now() < deadline) {
+    std::this_thread::sleep_for(kRetry);
+  }
 }
 
 // Waits until all ranks have come to the store. Returns the part of it that is this world's.
@@ -177,17 +196,26 @@ void meet_at(c10d::Store& store, int rank, const std::vector<int>& ranks, millis
   const auto deadline = Clock::now() + timeout;
   store.set(here(rank), "1");
   if (store.add("count", 1) == static_cast<int64_t>(ranks.size())) {
-    store.set("all", "1");
+    store.compareSet("all", std::string(), kComplete);
   }
   // Not Store::wait: TCPStore's cannot be left early, and warns whenever its time is over.
   for (milliseconds pause{1}; !store.check({"all"}); pause = std::min(2 * pause, kRetry)) {
     if (Clock::now() >= deadline) {
-      fail_for_missing(store, ranks, timeout);
+      give_up(store, ranks, timeout);
+      continue;
     }
     if (look) {
       look();
     }
     std::this_thread::sleep_for(pause);
+  }
+  const std::string outcome = store.get_to_str("all");
+  if (outcome != kComplete) {
+    store.add("read", 1);
+    if (rank == 0) {
+      wait_for_readers(store);
+    }
+    fail(Code::kTimeout, "{}", outcome);
   }
 }
 

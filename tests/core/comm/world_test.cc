@@ -174,6 +174,17 @@ TEST(World, RanksMissingAtATcpStoreAreNamed) {
   EXPECT_EQ(error.message(), "1 of 3 ranks came within 0.3 s, missing: 1, 2");
 }
 
+// Rank 0 gives up first, and takes the store with it.
+TEST(World, ARankMissingAtATcpStoreIsNamedByAllOthers) {
+  const Port port(false);
+  const auto rank = [&](int number, milliseconds timeout) {
+    const Error error = error_of([&] { World::join(options(port.url(), number, 3, timeout)); });
+    EXPECT_EQ(error.code(), Code::kTimeout);
+    EXPECT_NE(error.message().find("missing: 2"), std::string::npos) << error.message();
+  };
+  together({[&] { rank(0, milliseconds(1500)); }, [&] { rank(1, milliseconds(10000)); }});
+}
+
 TEST(World, RankZeroMissingAtATcpStoreIsNamed) {
   const Port port(false);
   const Error error = error_of([&] { World::join(options(port.url(), 1, 2, milliseconds(1000))); });
