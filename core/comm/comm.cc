@@ -108,6 +108,14 @@ std::string describe_absent(FailureNotice& notice, const Comm& comm, const char*
   return text;
 }
 
+std::string message_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (...) {
+    return current_exception_text();
+  }
+}
+
 int64_t bytes_of(const at::Tensor& tensor) { return static_cast<int64_t>(tensor.nbytes()); }
 
 }  // namespace
@@ -315,17 +323,16 @@ void Comm::wait(const char* collective, c10d::Work& work) const {
   const auto deadline = Clock::now() + timeout_;
   const WaitingFor waiting(*failure_, members()[rank()], collective, name());
   for (;;) {
-    std::string error;
     try {
       if (work.wait(std::min(kSlice, timeout_))) {
         return;
       }
     } catch (...) {
-      error = current_exception_text();  // a slice's end, if the work goes on
+      // A slice's end, or the work's own error, which it keeps.
     }
     waiting.tell();
-    if (work.exception() != nullptr) {
-      fail_all(collective, Code::kComm, error);
+    if (const std::exception_ptr error = work.exception()) {
+      fail_all(collective, Code::kComm, message_of(error));
     }
     if (failure_->failed()) {
       fail_after_peer(collective);

@@ -11,9 +11,11 @@
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include <cmath>
 #include <mutex>
+#include <stdexcept>
 
 #include "core/base/error.h"
 #include "tests/support/ranks.h"
@@ -445,6 +447,41 @@ TEST(Comm, APublishedTextReachesTheOthersAndTheWorldIsSpent) {
                                     " given up, since a rank failed: rank 1: the data file is "
                                     "gone");
     }
+  }
+}
+
+// As of a transport whose wait ends in time, and which then finds that a connection is gone.
+class WorkThatFailsAfterItsWait final : public c10d::Work {
+ public:
+  bool wait(std::chrono::milliseconds /*timeout*/) override { return false; }
+  bool isCompleted() override { return true; }
+  bool isSuccess() const override { return false; }
+  std::exception_ptr exception() const override {
+    return std::make_exception_ptr(std::runtime_error("the cable is cut"));
+  }
+};
+
+class BackendThatFails final : public c10d::Backend {
+ public:
+  BackendThatFails() : Backend(0, 2) {}
+  const std::string getBackendName() const override { return "failing"; }
+  void abort() override {}
+  c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions& /*options*/) override {
+    return c10::make_intrusive<WorkThatFailsAfterItsWait>();
+  }
+};
+
+TEST(Comm, AFailureAlwaysHasAReason) {
+  const auto failure = FailureNotice::local();
+  const auto channel =
+      std::make_shared<Channel>([] { return c10::make_intrusive<BackendThatFails>(); }, failure);
+  Comm comm({"pair", 0, {0, 1}}, channel, failure, std::chrono::seconds(20));
+  try {
+    comm.barrier();
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::kComm);
+    EXPECT_EQ(error.message(), "barrier of group pair failed on rank 0: the cable is cut");
   }
 }
 
