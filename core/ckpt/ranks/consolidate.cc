@@ -68,7 +68,7 @@ void consolidate_safetensors(World& world, const std::string& from, const std::s
     }
     return model_index_text(files);
   });
-  const std::string directory = exchange.get(kPendingModel, "rank 0 to make the directory");
+  const std::string directory = exchange.get(kPendingModel, 0, "to make the directory");
   agree(world, what, [&] {
     for (size_t i = 0; i < files.size(); ++i) {
       if (static_cast<int>(i % static_cast<size_t>(world.size())) == world.rank()) {

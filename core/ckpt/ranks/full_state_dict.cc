@@ -153,7 +153,7 @@ void save_per_rank(fsdp::Unit& root, const std::string& directory, int64_t step)
   root.parameters();
   std::unique_ptr<FullWriter> writer;
   agree(world, what, [&] {
-    const std::string save_id = exchange.get(kSaveId, "rank 0 to begin the save");
+    const std::string save_id = exchange.get(kSaveId, 0, "to begin the save");
     writer = write_own_file(root, directory, step, save_id);
     return std::string();
   });

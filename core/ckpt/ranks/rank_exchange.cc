@@ -1,10 +1,9 @@
 #include "core/ckpt/ranks/rank_exchange.h"
 
 #include <algorithm>
-#include <chrono>
+#include <list>
 #include <thread>
-
-#include "core/base/error.h"
+#include <utility>
 
 namespace fsdp2::ckpt {
 
@@ -13,6 +12,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
+using std::chrono::seconds;
 
 // Between two looks for a text. A thirtieth of the time waited so far: a save takes hardly longer
 // for it, and the store of a long one is left in peace.
@@ -20,14 +20,20 @@ constexpr microseconds kLongestPause{20000};
 constexpr microseconds kShortestPause{1000};
 constexpr int kPausesPerWait = 32;
 constexpr int kRanksPerShortestPause = 16;  // all ask the one store
-// A rank whose training has failed may still finish what it is writing.
-constexpr std::chrono::seconds kGraceAfterFailure{3};
-constexpr std::chrono::seconds kLongestReading{5};
+// A rank whose training has failed may still finish what it is writing. Whoever waits for all ranks
+// gives up first, so that the others hear from it whom it has waited for.
+constexpr seconds kGraceAfterFailure{3};
+constexpr seconds kGraceOfCollector{2};
+constexpr seconds kLongestReading{5};
+constexpr seconds kLongestReadingAfterFailure{1};
 constexpr milliseconds kBetweenNotes{100};
+// Between two looks at how a rank gets on.
 constexpr int kLooksPerTimeout = 16;
+constexpr Clock::duration kLongestBetweenLooks = seconds(1);
 
-constexpr char kProgress[] = "progress";
 constexpr char kRead[] = "read";
+
+std::string progress_key(int rank) { return fmt::format("progress/{}", rank); }
 
 microseconds pause_after(Clock::duration waited, int ranks) {
   const microseconds shortest = kShortestPause * std::max(1, ranks / kRanksPerShortestPause);
@@ -35,7 +41,90 @@ microseconds pause_after(Clock::duration waited, int ranks) {
   return std::min(std::max(shortest, part), kLongestPause);
 }
 
+Clock::duration between_looks(const World& world) {
+  return std::min<Clock::duration>(world.timeout() / kLooksPerTimeout, kLongestBetweenLooks);
+}
+
 }  // namespace
+
+// For one text of one rank.
+class RankExchange::Wait {
+ public:
+  Wait(RankExchange& exchange, const std::string& key, int rank, std::string what,
+       Clock::duration grace_after_failure)
+      : exchange_(exchange),
+        name_(exchange.full(key)),
+        rank_(rank),
+        what_(std::move(what)),
+        grace_after_failure_(grace_after_failure) {}
+
+  int rank() const { return rank_; }
+  Clock::duration waited() const { return Clock::now() - start_; }
+
+  // Whether the text is there. Throws when the rank is overdue.
+  bool look() {
+    if (ask([this] { return exchange_.notes_.has(name_); })) {
+      return true;
+    }
+    give_up_if_overdue();
+    return false;
+  }
+  std::string take() {
+    return ask([this] { return exchange_.notes_.get(name_); });
+  }
+
+ private:
+  // The store of a rank that is stopped does not answer.
+  template <typename Question>
+  auto ask(const Question& question) const -> decltype(question()) {
+    try {
+      return question();
+    } catch (const Error& error) {
+      FSDP2_CHECK(error.code() != Code::kTimeout, Code::kTimeout, "{}: {}", describe(),
+                  error.message());
+      throw;
+    }
+  }
+
+  void give_up_if_overdue() {
+    World& world = exchange_.world_;
+    const auto now = Clock::now();
+    if (!failed_ && world.failure().failed()) {
+      failed_ = true;
+      deadline_ = std::min(deadline_, now + grace_after_failure_);
+    }
+    if (!failed_ && now >= next_look_) {
+      next_look_ = now + between_looks(world);
+      const int64_t seen = ask([this] { return exchange_.count(progress_key(rank_), 0); });
+      if (seen != progress_) {
+        progress_ = seen;
+        deadline_ = now + world.timeout();
+      }
+    }
+    if (now >= deadline_) {
+      FSDP2_CHECK(!failed_, Code::kPeerFailed,
+                  "gave up waiting for rank {} {}, since a rank failed: {}", rank_, what_,
+                  world.failure().text());
+      fail(Code::kTimeout, "{}: it has ended, is stopped or is late", describe());
+    }
+  }
+
+  std::string describe() const {
+    return fmt::format("waited {:.1f} s for rank {} {}",
+                       std::chrono::duration<double>(waited()).count(), rank_, what_);
+  }
+
+  RankExchange& exchange_;
+  const std::string name_;
+  const int rank_;
+  const std::string what_;
+  const Clock::duration grace_after_failure_;
+  const Clock::time_point start_ = Clock::now();
+  Clock::time_point deadline_ = start_ + exchange_.world_.timeout();
+  Clock::time_point next_look_ = start_ + between_looks(exchange_.world_);
+  int64_t progress_ = 0;
+  bool failed_ = false;  // a rank of the world
+};
 
 // Every rank counts for itself, and so comes to the same number as all others.
 RankExchange::RankExchange(World& world)
@@ -51,39 +140,50 @@ void RankExchange::put(const std::string& key, const std::string& text) {
   notes_.put(full(key), text);
 }
 
-int64_t RankExchange::count(const char* key, int64_t more) { return notes_.count(full(key), more); }
+int64_t RankExchange::count(const std::string& key, int64_t more) {
+  return notes_.count(full(key), more);
+}
 
-std::string RankExchange::get(const std::string& key, const std::string& what) {
-  const std::string name = full(key);
-  const auto start = Clock::now();
-  const auto between_looks = world_.timeout() / kLooksPerTimeout;
-  auto deadline = start + world_.timeout();
-  auto next_look = start + between_looks;
-  int64_t progress = 0;
-  bool failed = false;
-  // A get that waits would keep the connection from the thread that trains.
-  while (!notes_.has(name)) {
-    const auto now = Clock::now();
-    if (!failed && world_.failure().failed()) {
-      failed = true;
-      deadline = std::min(deadline, now + kGraceAfterFailure);
-    }
-    if (!failed && now >= next_look) {
-      next_look = now + between_looks;
-      if (const int64_t seen = count(kProgress, 0); seen != progress) {
-        progress = seen;
-        deadline = now + world_.timeout();
-      }
-    }
-    if (now >= deadline) {
-      FSDP2_CHECK(!failed, Code::kPeerFailed, "gave up waiting for {}, since a rank failed: {}",
-                  what, world_.failure().text());
-      fail(Code::kTimeout, "waited {:.1f} s for {}",
-           std::chrono::duration<double>(now - start).count(), what);
-    }
-    std::this_thread::sleep_for(pause_after(now - start, world_.size()));
+std::string RankExchange::get(const std::string& key, int rank, const std::string& what) {
+  Wait wait(*this, key, rank, what, kGraceAfterFailure);
+  while (!wait.look()) {
+    std::this_thread::sleep_for(pause_after(wait.waited(), world_.size()));
   }
-  return notes_.get(name);
+  return wait.take();
+}
+
+std::vector<RankExchange::Answer> RankExchange::get_of_all(
+    const std::function<std::string(int rank)>& key_of, const std::string& what) {
+  std::vector<Answer> answers(world_.size());
+  std::list<Wait> waits;
+  for (int rank = 0; rank < world_.size(); ++rank) {
+    waits.emplace_back(*this, key_of(rank), rank, what, kGraceOfCollector);
+  }
+  // Looks for the first text that is missing, and only now and then for all of them.
+  auto next_round = Clock::now();
+  while (!waits.empty()) {
+    note_progress();
+    const auto now = Clock::now();
+    const bool in_round = now >= next_round;
+    next_round = in_round ? now + between_looks(world_) : next_round;
+    bool goes_on = true;
+    for (auto wait = waits.begin(); goes_on && wait != waits.end();) {
+      Answer& answer = answers[wait->rank()];
+      bool ended = true;
+      try {
+        ended = wait->look();
+        answer.text = ended ? wait->take() : "";
+      } catch (...) {
+        answer.error = current_exception_as_error();
+      }
+      goes_on = ended || in_round;
+      wait = ended ? waits.erase(wait) : std::next(wait);
+    }
+    if (!waits.empty()) {
+      std::this_thread::sleep_for(pause_after(waits.front().waited(), world_.size()));
+    }
+  }
+  return answers;
 }
 
 void RankExchange::note_progress() {
@@ -91,22 +191,28 @@ void RankExchange::note_progress() {
   auto next = next_note_.load();
   if (now.count() >= next &&
       next_note_.compare_exchange_strong(next, (now + Clock::duration(kBetweenNotes)).count())) {
-    count(kProgress, 1);
+    count(progress_key(world_.rank()), 1);
   }
 }
 
 void RankExchange::note_read() { count(kRead, 1); }
 
 bool RankExchange::wait_until_read_by(int ranks) {
-  const auto deadline = Clock::now() + std::min<Clock::duration>(kLongestReading, world_.timeout());
+  const auto start = Clock::now();
+  const auto longest = [this] {
+    return std::min<Clock::duration>(
+        world_.failure().failed() ? kLongestReadingAfterFailure : kLongestReading,
+        world_.timeout());
+  };
   while (count(kRead, 0) < ranks) {
-    if (Clock::now() >= deadline) {
+    if (Clock::now() >= start + longest()) {
       return false;
     }
     std::this_thread::sleep_for(milliseconds(1));
   }
-  for (const char* key : {kRead, kProgress}) {
-    remove(key);
+  remove(kRead);
+  for (int rank = 0; rank < world_.size(); ++rank) {
+    remove(progress_key(rank));
   }
   return true;
 }

@@ -5,26 +5,46 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
+#include <vector>
 
+#include "core/base/error.h"
 #include "core/comm/shared_notes.h"
 #include "core/comm/world.h"
 
 namespace fsdp2::ckpt {
 
 // One save. Ranks make theirs in the same order. Any thread, one at a time but for note_progress.
-// Errors of all calls: kPeerFailed or kComm when the store is lost.
+//
+// Whoever waits for a rank gives up when that rank has not got on for the world's time-out, however
+// busy the others are. A rank gets on while it writes, and while it waits for all ranks' texts: it
+// is then late only because another one is, which it names itself.
+//
+// Errors of all calls: kPeerFailed or kComm when the store is lost, kTimeout when the process that
+// keeps it does not answer.
 class RankExchange {
  public:
   explicit RankExchange(World& world);
 
+  // What a rank has told, or why nothing was heard of it.
+  struct Answer {
+    std::string text;
+    std::optional<Error> error;
+  };
+
   void put(const std::string& key, const std::string& text);
-  // Waits for a text, as long as some rank notes progress and then for the world's time-out.
-  // Errors: kPeerFailed when a rank has failed meanwhile, kTimeout; both say what was waited for.
-  std::string get(const std::string& key, const std::string& what);
+  // Waits for a text that `rank` puts there, as long as that rank gets on. `what` ends the sentence
+  // "waited 6.0 s for rank 0 ...": "to make the directory". Errors: kPeerFailed when a rank has
+  // failed meanwhile, kTimeout.
+  std::string get(const std::string& key, int rank, const std::string& what);
+  // Waits so for the texts of all ranks at once, this one's among them. In rank order.
+  std::vector<Answer> get_of_all(const std::function<std::string(int rank)>& key_of,
+                                 const std::string& what);
   void remove(const std::string& key);
 
-  // Tells those who wait that this rank is at work. Cheap enough for every tensor written.
+  // Tells those who wait for this rank that it is at work. Cheap enough for every tensor written.
   void note_progress();
 
   // What the last text of all was is known to this rank.
@@ -34,8 +54,10 @@ class RankExchange {
   bool wait_until_read_by(int ranks);
 
  private:
+  class Wait;
+
   std::string full(const std::string& key) const;
-  int64_t count(const char* key, int64_t more);
+  int64_t count(const std::string& key, int64_t more);
 
   World& world_;
   SharedNotes notes_;

@@ -13,6 +13,7 @@
 #include "core/base/quiet_thread.h"
 #include "core/ckpt/dcp/description.h"
 #include "core/ckpt/ranks/rank_exchange.h"
+#include "core/ckpt/ranks/rank_failures.h"
 #include "core/ckpt/ranks/write_plan.h"
 #include "core/ckpt/store/checkpoint_directory.h"
 #include "core/ckpt/store/pending_directory.h"
@@ -27,6 +28,7 @@ using Json = nlohmann::json;
 
 constexpr char kOutcome[] = "outcome";
 constexpr char kDirectory[] = "directory";
+constexpr char kError[] = "error";  // in a rank's result
 
 std::string result_key(int rank) { return fmt::format("result/{}", rank); }
 
@@ -38,7 +40,13 @@ std::string to_text(const Json& json) {
 }
 
 Json error_json(const Error& error) {
-  return {{"error", {static_cast<int32_t>(error.code()), error.message(), error.native_code()}}};
+  return {{kError, {static_cast<int32_t>(error.code()), error.message(), error.native_code()}}};
+}
+
+Error error_of(const Json& result) {
+  const Json& error = result.at(kError);
+  return {static_cast<Code>(error.at(0).get<int32_t>()), error.at(1).get<std::string>(),
+          error.at(2).get<int32_t>()};
 }
 
 Json parts_json(const std::vector<DcpPart>& parts) {
@@ -110,7 +118,6 @@ struct ShardedSaver::Job {
   Json write_own();
   void publish(const std::vector<Json>& results);
   void collect();
-  void throw_outcome(const Json& outcome) const;
 
   std::shared_ptr<Mesh> mesh;
   ShardedSaveOptions options;
@@ -151,56 +158,41 @@ void ShardedSaver::Job::publish(const std::vector<Json>& results) {
   }
 }
 
-// Rank 0: waits for all ranks, ends the save and tells the outcome, {"rank": who failed or -1,
-// ...}.
+// Rank 0: waits for all ranks, ends the save and tells the outcome: who has failed.
 void ShardedSaver::Job::collect() {
+  const auto answers = exchange.get_of_all(result_key, "to write its part of " + options.path);
   std::vector<Json> results;
-  Json outcome = {{"rank", -1}};
+  std::vector<RankFailure> failures;
   int heard_of = 0;
   for (int rank = 0; rank < world.size(); ++rank) {
-    try {
-      results.push_back(Json::from_cbor(exchange.get(
-          result_key(rank), fmt::format("rank {} to write its part of {}", rank, options.path))));
+    const RankExchange::Answer& answer = answers[rank];
+    if (answer.error) {
+      failures.push_back({rank, *answer.error, /*is_told=*/false});
+    } else {
       heard_of += rank != 0 ? 1 : 0;
-    } catch (...) {
-      results.push_back(error_json(current_exception_as_error()));
+      results.push_back(Json::from_cbor(answer.text));
+      if (results.back().contains(kError)) {
+        failures.push_back({rank, error_of(results.back())});
+      }
     }
     exchange.remove(result_key(rank));
-    if (results.back().contains("error") && outcome.at("rank") == -1) {
-      outcome = results.back();
-      outcome["rank"] = rank;
-    }
   }
-  if (outcome.at("rank") == -1) {
+  if (failures.empty()) {
     try {
       publish(results);
     } catch (...) {
-      outcome = error_json(current_exception_as_error());
-      outcome["rank"] = 0;
+      failures.push_back({0, current_exception_as_error()});
     }
   }
   pending.reset();
-  exchange.put(kOutcome, to_text(outcome));
+  exchange.put(kOutcome, encode_failures(failures));
   // This process may keep the store, and end on what it is told here. A rank that was not heard of
   // is not waited for again.
   if (exchange.wait_until_read_by(heard_of) && heard_of == world.size() - 1) {
     exchange.remove(kOutcome);
     exchange.remove(kDirectory);
   }
-  throw_outcome(outcome);
-}
-
-void ShardedSaver::Job::throw_outcome(const Json& outcome) const {
-  const int rank = outcome.at("rank").get<int>();
-  if (rank == -1) {
-    return;
-  }
-  const Json& error = outcome.at("error");
-  const auto text = error.at(1).get<std::string>();
-  if (rank == world.rank()) {
-    throw Error(static_cast<Code>(error.at(0).get<int32_t>()), text, error.at(2).get<int32_t>());
-  }
-  fail(Code::kPeerFailed, "rank {}: {}", rank, text);
+  throw_failures(failures, world.rank());
 }
 
 void ShardedSaver::Job::run() {
@@ -212,10 +204,9 @@ void ShardedSaver::Job::run() {
     collect();
     return;
   }
-  const Json outcome =
-      Json::from_cbor(exchange.get(kOutcome, fmt::format("rank 0 to complete {}", options.path)));
+  const auto failures = decode_failures(exchange.get(kOutcome, 0, "to complete " + options.path));
   exchange.note_read();
-  throw_outcome(outcome);
+  throw_failures(failures, world.rank());
 }
 
 ShardedSaver::ShardedSaver(std::shared_ptr<Mesh> mesh) : mesh_(std::move(mesh)) {}
@@ -283,7 +274,7 @@ std::unique_ptr<ShardedSaver::Job> ShardedSaver::prepare(const StateDict& state,
   wait();
   auto job = std::make_unique<Job>(mesh_, options);
   agree_on(*job, state);
-  job->directory = job->exchange.get(kDirectory, "rank 0 to make the directory");
+  job->directory = job->exchange.get(kDirectory, 0, "to make the directory");
   list_items(*job, state);
   return job;
 }

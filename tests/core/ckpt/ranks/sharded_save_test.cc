@@ -236,6 +236,26 @@ TEST_F(ShardedSave, ThatCannotStartOnOneRankIsToldToAllAndLeavesNothing) {
   EXPECT_EQ(files(), std::vector<std::string>{"other"});
 }
 
+TEST_F(ShardedSave, ThatFailsOnTwoRanksNamesBothOnAll) {
+  run_ranks(3, [&](const std::shared_ptr<World>& world) {
+    const int rank = world->rank();
+    ShardedSaver saver(Mesh::for_fsdp(world, 0));
+    StateDict state = example_state(rank, 3, 1);
+    if (rank != 0) {
+      make_uncopyable(&state);
+    }
+    saver.start(state, {path("run")});
+    const Error error = error_of([&] { saver.wait(); });
+    EXPECT_EQ(error.code() == Code::kPeerFailed, rank == 0) << error.message();
+    for (const int failing : {1, 2}) {
+      EXPECT_EQ(error.message().find(fmt::format("rank {}: ", failing)) != std::string::npos,
+                rank != failing)
+          << error.message();
+    }
+  });
+  EXPECT_TRUE(files().empty());
+}
+
 TEST_F(ShardedSave, WhoseErrorNobodyAskedForIsLogged) {
   std::mutex mutex;
   std::vector<std::string> errors;
