@@ -50,6 +50,8 @@ class Job {
   void start_one(int local_rank, const std::string& file, const std::vector<int>& cores, int port);
   void reap();
   void ended(int local_rank, int status);
+  void stopped(size_t local_rank, int number);
+  void kill_stopped();
   void escalate();
   void pump();
   bool streams_open() const;
@@ -60,7 +62,8 @@ class Job {
   Screen screen_;
   std::optional<ReservedPort> port_;
   std::vector<RankStream> streams_;
-  std::vector<pid_t> pids_;  // 0: has ended
+  std::vector<pid_t> pids_;    // 0: has ended
+  std::vector<bool> stopped_;  // by a signal; such a rank neither notices a failure nor ends
   int running_ = 0;
   Phase phase_ = Phase::kRunning;
   Clock::time_point leave_phase_ = Clock::time_point::max();
@@ -103,6 +106,7 @@ void Job::start(const std::string& file) {
   }
   const std::vector<int> cores = usable_cores();
   pids_.resize(static_cast<size_t>(options_.nproc_per_node));
+  stopped_.resize(pids_.size());
   for (int i = 0; i < options_.nproc_per_node; ++i) {
     try {
       start_one(i, file, cores, port);
@@ -181,9 +185,18 @@ void Job::reap() {
   for (size_t i = 0; i < pids_.size(); ++i) {
     const SignalsHeld held;  // a pid must not be signalled once another process may have it
     int status = 0;
-    if (pids_[i] == 0 || waitpid(pids_[i], &status, WNOHANG) != pids_[i]) {
+    if (pids_[i] == 0 || waitpid(pids_[i], &status, WNOHANG | WUNTRACED | WCONTINUED) != pids_[i]) {
       continue;
     }
+    if (WIFSTOPPED(status)) {
+      stopped(i, WSTOPSIG(status));
+      continue;
+    }
+    if (WIFCONTINUED(status)) {
+      stopped_[i] = false;
+      continue;
+    }
+    stopped_[i] = false;
     set_rank_process(i, 0);
     pids_[i] = 0;
     --running_;
@@ -210,6 +223,30 @@ void Job::ended(int local_rank, int status) {
   }
   say(text + (running_ > 0 ? "; ending the others" : ""));
   enter(Phase::kFailed, kNoticeTime);
+  kill_stopped();
+}
+
+void Job::stopped(size_t local_rank, int number) {
+  stopped_[local_rank] = true;
+  if (phase_ != Phase::kRunning) {
+    kill_stopped();
+    return;
+  }
+  say("rank " + std::to_string(options_.rank(static_cast<int>(local_rank))) +
+      " was stopped by signal " + std::to_string(number) + " (" + strsignal(number) +
+      "); the others wait for it no longer than their time-out");
+}
+
+// To give them time would be in vain.
+void Job::kill_stopped() {
+  for (size_t i = 0; i < pids_.size(); ++i) {
+    if (stopped_[i]) {
+      say("rank " + std::to_string(options_.rank(static_cast<int>(i))) +
+          " is stopped, and is killed");
+      signal_rank(i, SIGKILL);
+      stopped_[i] = false;
+    }
+  }
 }
 
 void Job::escalate() {

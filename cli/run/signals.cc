@@ -18,12 +18,16 @@ struct Ranks {
 Ranks g_ranks;
 std::atomic<int> g_interrupts{0};
 
+void send_to(size_t index, int signal) {
+  const pid_t pid = g_ranks.pids[index].load();
+  if (pid > 0) {
+    kill(-pid, signal);
+  }
+}
+
 void send(int signal) {
   for (size_t i = 0; i < g_ranks.n; ++i) {
-    const pid_t pid = g_ranks.pids[i].load();
-    if (pid > 0) {
-      kill(-pid, signal);
-    }
+    send_to(i, signal);
   }
 }
 
@@ -50,6 +54,8 @@ void forward_signals(size_t n) {
 }
 
 void set_rank_process(size_t index, pid_t pid) { g_ranks.pids[index] = pid; }
+
+void signal_rank(size_t index, int signal) { send_to(index, signal); }
 
 void signal_ranks(int signal) { send(signal); }
 

@@ -14,6 +14,8 @@ namespace fsdp2::cli {
 void forward_signals(size_t n);
 // Says that a rank runs as process group `pid`, or has ended (0). Call with signals held.
 void set_rank_process(size_t index, pid_t pid);
+// Sends a signal to one rank, unless it has ended.
+void signal_rank(size_t index, int signal);
 // Sends a signal to all running ranks.
 void signal_ranks(int signal);
 

@@ -184,6 +184,15 @@ TEST(RunFailure, KillsRanksThatDoNotEnd) {
   EXPECT_LT(job.seconds, 15);
 }
 
+// It cannot end by itself, however long it is given.
+TEST(RunFailure, KillsAStoppedRankAtOnce) {
+  const Outcome job = run_script(2, "if [ $RANK = 1 ]; then kill -STOP $$; fi; sleep 0.5; exit 5");
+  EXPECT_EQ(job.exit_code, 5);
+  EXPECT_THAT(job.err, HasSubstr("fsdp2 run: rank 1 was stopped by signal 19"));
+  EXPECT_THAT(job.err, HasSubstr("fsdp2 run: rank 1 is stopped, and is killed\n"));
+  EXPECT_LT(job.seconds, 6);  // else 2.5 s to notice and 5 s to end
+}
+
 TEST(RunFailure, OfAProgramThatIsNotThere) {
   const Outcome job = run(launched(2, {"no-such-program"}));
   EXPECT_EQ(job.exit_code, 127);
