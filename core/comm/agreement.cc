@@ -2,7 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -59,6 +59,24 @@ std::vector<std::string> texts_of(World& world, const std::vector<int>& ranks,
   // The process that serves the store may end on what it is told here: not before all have read.
   world.control().barrier();
   return texts;
+}
+
+// Enough to see that it is not one rank alone.
+constexpr size_t kFailuresTold = 8;
+
+// "rank 1 failed: ...; rank 2 failed: ...; and 3 more ranks", of the ranks that threw. Collective.
+std::string describe_failures(World& world, std::vector<int> ranks, const std::string& mine) {
+  const size_t count = ranks.size();
+  ranks.resize(std::min(count, kFailuresTold));
+  const std::vector<std::string> texts = texts_of(world, ranks, mine);
+  std::vector<std::string> failures;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    failures.push_back(fmt::format("rank {} failed: {}", ranks[i], texts[i]));
+  }
+  if (count > ranks.size()) {
+    failures.push_back(fmt::format("and {} more ranks", count - ranks.size()));
+  }
+  return fmt::format("{}", fmt::join(failures, "; "));
 }
 
 struct Line {
@@ -119,13 +137,15 @@ void agree(World& world, const std::string& what, const std::function<std::strin
   }
   if (world.size() > 1 && !world.is_fake()) {
     const auto records = exchange(world, {hash_of(text), error != nullptr});
-    const auto threw = std::find_if(records.begin(), records.end(),
-                                    [](const Record& record) { return record.threw != 0; });
-    if (threw != records.end()) {
-      const int rank = static_cast<int>(threw - records.begin());
-      const std::string its_text = texts_of(world, {rank}, text)[0];
-      FSDP2_CHECK(error != nullptr, Code::kPeerFailed, "{}: rank {} failed: {}", what, rank,
-                  its_text);
+    std::vector<int> threw;
+    for (int rank = 0; rank < world.size(); ++rank) {
+      if (records[rank].threw != 0) {
+        threw.push_back(rank);
+      }
+    }
+    if (!threw.empty()) {
+      const std::string failures = describe_failures(world, threw, text);
+      FSDP2_CHECK(error != nullptr, Code::kPeerFailed, "{}: {}", what, failures);
     }
     const auto other = std::find_if(records.begin(), records.end(), [&](const Record& record) {
       return record.hash != records[0].hash;

@@ -4,8 +4,8 @@
 //   agree(world, "shard options", [&] { validate(); return fingerprint; });
 //
 // Every rank runs `local`, which returns a text that must be equal everywhere ("key=value" lines),
-// or throws. If a rank threw, it rethrows its own error, and all others get kPeerFailed with that
-// rank's number and text. If the texts differ, all ranks get the same kInvalidArgument, which names
+// or throws. If ranks threw, each rethrows its own error, and all others get kPeerFailed with their
+// numbers and texts. If the texts differ, all ranks get the same kInvalidArgument, which names
 // the first differing line with the values of two ranks. The world stays usable.
 #pragma once
 

@@ -59,18 +59,27 @@ std::string describe(const Header& header) {
                      fmt::join(header.shape(), ", "));
 }
 
-// Why `refusing`, a rank of the group, cannot go on; cut to a length that all ranks know.
-std::string reason_of(Comm& comm, int refusing, const std::string& mine) {
+// "rank 1 failed: ...; rank 2 failed: ...", of the ranks that refuse; each reason is cut to a
+// length that all ranks know.
+std::string describe_refusals(Comm& comm, const std::vector<Header>& headers,
+                              const std::string& mine) {
   constexpr int64_t kReasonBytes = 512;
   const at::Tensor in = at::zeros({kReasonBytes}, at::kByte);
   std::copy_n(mine.data(), std::min<size_t>(mine.size(), kReasonBytes - 1),
               static_cast<char*>(in.mutable_data_ptr()));
   const at::Tensor out = at::empty({kReasonBytes * comm.size()}, at::kByte);
   comm.all_gather(out, in).wait();
-  return static_cast<const char*>(out.const_data_ptr()) + refusing * kReasonBytes;
+  std::vector<std::string> refusals;
+  for (int rank = 0; rank < comm.size(); ++rank) {
+    if (headers[rank].refused != 0) {
+      const char* reason = static_cast<const char*>(out.const_data_ptr()) + rank * kReasonBytes;
+      refusals.push_back(fmt::format("rank {} failed: {}", comm.members()[rank], reason));
+    }
+  }
+  return fmt::format("{}", fmt::join(refusals, "; "));
 }
 
-// All ranks' headers, or the error that one of them has: this rank's own, or the news of another's.
+// All ranks' headers, or the error that some of them have: this rank's own, or the others' news.
 std::vector<Header> exchange_headers(const char* call, Comm& comm,
                                      const std::exception_ptr& refused,
                                      const std::function<Header()>& local) {
@@ -96,16 +105,13 @@ std::vector<Header> exchange_headers(const char* call, Comm& comm,
     std::copy_n(out.const_data_ptr<int64_t>() + rank * kHeaderNumbers, kHeaderNumbers,
                 reinterpret_cast<int64_t*>(&headers[rank]));
   }
-  const auto refusing = std::find_if(headers.begin(), headers.end(),
-                                     [](const Header& header) { return header.refused != 0; });
-  if (refusing != headers.end()) {
-    const int rank = static_cast<int>(refusing - headers.begin());
-    const std::string its_reason = reason_of(comm, rank, reason);
+  if (std::any_of(headers.begin(), headers.end(),
+                  [](const Header& header) { return header.refused != 0; })) {
+    const std::string refusals = describe_refusals(comm, headers, reason);
     if (error != nullptr) {
       std::rethrow_exception(error);
     }
-    fail(Code::kPeerFailed, "{} in group {}: rank {} failed: {}", call, comm.name(),
-         comm.members()[rank], its_reason);
+    fail(Code::kPeerFailed, "{} in group {}: {}", call, comm.name(), refusals);
   }
   return headers;
 }

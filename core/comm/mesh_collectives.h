@@ -6,9 +6,9 @@
 // fewer or none. Tensors may have any layout; results are new and contiguous. No gradients are
 // recorded.
 //
-// A rank that alone finds its arguments wrong rethrows its error, and the others get kPeerFailed
-// with its number and text. `refused`, if not null, is such an error that the caller has already
-// found: this rank then takes part only to let the others know.
+// A rank that finds its own arguments wrong rethrows its error, and the others get kPeerFailed with
+// the numbers and texts of all such ranks. `refused`, if not null, is such an error that the caller
+// has already found: this rank then takes part only to let the others know.
 #pragma once
 
 #include <ATen/core/Tensor.h>

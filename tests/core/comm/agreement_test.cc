@@ -75,6 +75,37 @@ TEST(Agreement, WhenAllThrowEachKeepsItsOwnError) {
   });
 }
 
+TEST(Agreement, AllRanksThatThrowAreNamed) {
+  run_ranks(3, [](const std::shared_ptr<World>& world) {
+    const Error error = error_of([&] {
+      agree(*world, "loading", [&]() -> std::string {
+        FSDP2_CHECK(world->rank() == 1, Code::kIo, "disk {} is gone", world->rank());
+        return "";
+      });
+    });
+    if (world->rank() == 1) {
+      EXPECT_EQ(error.code(), Code::kPeerFailed);
+      EXPECT_EQ(error.message(),
+                "loading: rank 0 failed: disk 0 is gone; rank 2 failed: disk 2 is gone");
+    }
+  });
+}
+
+TEST(Agreement, OfManyThatThrowSomeAreNamedAndTheRestCounted) {
+  run_ranks(12, [](const std::shared_ptr<World>& world) {
+    const Error error = error_of([&] {
+      agree(*world, "loading", [&]() -> std::string {
+        FSDP2_CHECK(world->rank() == 0, Code::kIo, "no");
+        return "";
+      });
+    });
+    if (world->rank() == 0) {
+      EXPECT_NE(error.message().find("; rank 8 failed: no; and 3 more ranks"), std::string::npos)
+          << error.message();
+    }
+  });
+}
+
 TEST(Agreement, RanksAtDifferentStepsAreNamed) {
   run_ranks(2, [](const std::shared_ptr<World>& world) {
     const std::string step = world->rank() == 0 ? "mesh" : "shard options";
