@@ -157,7 +157,7 @@ fsdp2_status fsdp2_mesh_from_group(fsdp2_mesh mesh, int32_t dim, const char* nam
     capi::check_not_null(out, "out");
     const fsdp2::Mesh& from = *object->mesh;
     auto made = fsdp2::Mesh::from_group(from.shared_world(), from.group(capi::read_dim(from, dim)),
-                                        capi::read_optional_name(name), from.device_type());
+                                        capi::read_optional_name(name));
     out->id = capi::give_mesh(*object, std::move(made));
   });
 }

@@ -30,10 +30,11 @@ struct Record {
 };
 
 std::vector<Record> exchange(World& world, const Record& mine) {
-  at::Tensor in = at::empty({2}, at::kLong);
+  const at::TensorOptions on_host = at::device(at::kCPU).dtype(at::kLong);
+  at::Tensor in = at::empty({2}, on_host);
   in.data_ptr<int64_t>()[0] = mine.hash;
   in.data_ptr<int64_t>()[1] = mine.threw;
-  at::Tensor out = at::empty({2 * world.size()}, at::kLong);
+  at::Tensor out = at::empty({2 * world.size()}, on_host);
   world.control().all_gather(out, in).wait();
   std::vector<Record> records;
   for (int rank = 0; rank < world.size(); ++rank) {

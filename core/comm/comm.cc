@@ -34,11 +34,6 @@ c10d::ReduceOp to_c10d(ReduceOp op) {
   fail(Code::kInternal, "reduce op {}", static_cast<int>(op));
 }
 
-void check_tensor(const char* collective, const char* role, const at::Tensor& tensor) {
-  FSDP2_CHECK(tensor.defined() && tensor.layout() == at::kStrided && tensor.is_contiguous(),
-              Code::kInvalidArgument, "{}: the {} is not a contiguous tensor", collective, role);
-}
-
 void check_average(const char* collective, const at::Tensor& tensor, ReduceOp op) {
   FSDP2_CHECK(op != ReduceOp::kAverage || at::isFloatingType(tensor.scalar_type()),
               Code::kInvalidArgument, "{}: no average of {}: expected a floating-point tensor",
@@ -123,6 +118,14 @@ int64_t bytes_of(const at::Tensor& tensor) { return static_cast<int64_t>(tensor.
 void CommWork::wait() {
   if (const auto finish = std::exchange(finish_, nullptr)) {
     finish();
+  }
+}
+
+void CommWork::wait_on_stream() {
+  if (order_) {
+    order_();
+  } else {
+    wait();
   }
 }
 
@@ -305,6 +308,15 @@ void Comm::barrier() {
   }
 }
 
+void Comm::check_tensor(const char* collective, const char* role, const at::Tensor& tensor) const {
+  FSDP2_CHECK(tensor.defined() && tensor.layout() == at::kStrided && tensor.is_contiguous(),
+              Code::kInvalidArgument, "{}: the {} is not a contiguous tensor", collective, role);
+  FSDP2_CHECK(tensor.device().type() == device().type(), Code::kInvalidArgument,
+              "{}: the {} is on {}, but group {} is one of {}: copy it there, or use a group of "
+              "its own device",
+              collective, role, tensor.device().str(), name(), device().str());
+}
+
 CommWork Comm::start(const char* collective, const Post& post) {
   c10d::Backend& backend = channel_->backend();  // publishes its own failures
   WorkPtr work;
@@ -313,7 +325,11 @@ CommWork Comm::start(const char* collective, const Post& post) {
   } catch (...) {
     fail_all(collective, Code::kComm, current_exception_text());
   }
-  return CommWork([this, collective, work] { wait(collective, *work); });
+  std::function<void()> order;
+  if (!device().is_cpu()) {
+    order = [work] { work->synchronize(); };
+  }
+  return CommWork([this, collective, work] { wait(collective, *work); }, std::move(order));
 }
 
 // Waits for short times in turn, because only this thread can leave the wait when another rank

@@ -11,9 +11,13 @@
 // Collectives start at once, and several may be under way. A work keeps its tensors alive until it
 // is waited for; until then their storage must not be freed in place. A Comm must outlive the waits
 // for its works. No gradients are recorded, and no tensor's version changes.
+//
+// The tensors of a group's collectives are all on one type of device, the group's own. Groups of
+// one job may differ in it: what the host decides by goes through groups of the host.
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
 
 #include <chrono>
 #include <cstdint>
@@ -59,15 +63,23 @@ class CommWork {
  public:
   CommWork() = default;
 
-  // Blocks until the outputs hold their values. Errors: kPeerFailed with the other rank's text,
-  // kTimeout, kComm; each names the group and the collective, and is published to all ranks.
+  // For whoever reads the outputs on the host: blocks until they hold their values. Errors:
+  // kPeerFailed with the other rank's text, kTimeout, kComm; each names the group and the
+  // collective, and is published to all ranks.
   void wait();
+  // For whoever only gives the device more work: what the current stream of the group's device is
+  // given from here on sees the outputs, and the host goes on. It does not learn how the collective
+  // ends, so the next wait() of the same rank tells of a failure. A group of the host has no
+  // streams: there it is wait(), with its errors.
+  void wait_on_stream();
   bool pending() const { return static_cast<bool>(finish_); }
 
  private:
   friend class Comm;
-  explicit CommWork(std::function<void()> finish) : finish_(std::move(finish)) {}
+  CommWork(std::function<void()> finish, std::function<void()> order)
+      : finish_(std::move(finish)), order_(std::move(order)) {}
   std::function<void()> finish_;
+  std::function<void()> order_;  // empty on the host
 };
 
 // The connection between the ranks of a group: made at first use, then shared by all Comms that use
@@ -97,6 +109,7 @@ class Comm {
     std::string name;          // for messages: "fsdp/gather"
     int rank = 0;              // within this group
     std::vector<int> members;  // ranks in the world, in group order
+    at::Device device;         // this rank's: where the tensors of its collectives are
   };
 
   // channel: null for a group of one rank.
@@ -119,6 +132,7 @@ class Comm {
   int size() const { return static_cast<int>(identity_.members.size()); }
   const std::string& name() const { return identity_.name; }
   const std::vector<int>& members() const { return identity_.members; }
+  at::Device device() const { return identity_.device; }
   const CommCounters& counters() const { return counters_; }
   void reset_counters() { counters_ = {}; }
 
@@ -137,6 +151,7 @@ class Comm {
  private:
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
   using Post = std::function<WorkPtr(c10d::Backend& backend)>;
+  void check_tensor(const char* collective, const char* role, const at::Tensor& tensor) const;
   CommWork start(const char* collective, const Post& post);
   void wait(const char* collective, c10d::Work& work) const;
   void check_healthy(const char* collective) const;

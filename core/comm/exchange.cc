@@ -16,8 +16,15 @@ namespace {
 
 constexpr int64_t kRefused = -1;  // in place of a length: the root cannot go on
 
+// The strings are the host's.
+at::Tensor empty_lengths(int64_t n) {
+  return at::empty({n}, at::device(at::kCPU).dtype(at::kLong));
+}
+
+at::Tensor zero_bytes(int64_t n) { return at::zeros({n}, at::device(at::kCPU).dtype(at::kByte)); }
+
 at::Tensor padded(const std::string& bytes, int64_t length) {
-  at::Tensor tensor = at::zeros({length}, at::kByte);
+  at::Tensor tensor = zero_bytes(length);
   if (!bytes.empty()) {
     std::memcpy(tensor.mutable_data_ptr(), bytes.data(), bytes.size());
   }
@@ -29,9 +36,9 @@ std::string text_of(const at::Tensor& tensor, int64_t start, int64_t length) {
 }
 
 std::vector<int64_t> all_lengths(Comm& comm, int64_t mine) {
-  const at::Tensor in = at::empty({1}, at::kLong);
+  const at::Tensor in = empty_lengths(1);
   in.data_ptr<int64_t>()[0] = mine;
-  const at::Tensor out = at::empty({comm.size()}, at::kLong);
+  const at::Tensor out = empty_lengths(comm.size());
   comm.all_gather(out, in).wait();
   const auto* data = out.const_data_ptr<int64_t>();
   return {data, data + comm.size()};
@@ -46,7 +53,7 @@ int64_t longest(const std::vector<int64_t>& lengths) {
 std::vector<std::string> all_gather_bytes(Comm& comm, const std::string& mine) {
   const std::vector<int64_t> lengths = all_lengths(comm, static_cast<int64_t>(mine.size()));
   const int64_t length = longest(lengths);
-  const at::Tensor all = at::empty({length * comm.size()}, at::kByte);
+  const at::Tensor all = at::empty({length * comm.size()}, at::device(at::kCPU).dtype(at::kByte));
   if (length > 0) {
     comm.all_gather(all, padded(mine, length)).wait();
   }
@@ -66,11 +73,11 @@ std::vector<std::string> gather_bytes(Comm& comm, const std::string& mine, int r
 }
 
 std::string broadcast_bytes(Comm& comm, const std::string& bytes, int root) {
-  at::Tensor length = at::empty({1}, at::kLong);
+  at::Tensor length = empty_lengths(1);
   length.data_ptr<int64_t>()[0] = static_cast<int64_t>(bytes.size());
   comm.broadcast(length, root).wait();
   const int64_t n = length.const_data_ptr<int64_t>()[0];
-  at::Tensor data = comm.rank() == root ? padded(bytes, n) : at::zeros({n}, at::kByte);
+  at::Tensor data = comm.rank() == root ? padded(bytes, n) : zero_bytes(n);
   if (n > 0) {
     comm.broadcast(data, root).wait();
   }
@@ -86,7 +93,7 @@ std::string scatter_bytes(Comm& comm, const std::vector<std::string>& parts, int
     std::transform(parts.begin(), parts.end(), lengths.begin(),
                    [](const std::string& part) { return static_cast<int64_t>(part.size()); });
   }
-  at::Tensor sent = at::empty({size}, at::kLong);
+  at::Tensor sent = empty_lengths(size);
   std::copy(lengths.begin(), lengths.end(), sent.data_ptr<int64_t>());
   comm.broadcast(sent, root).wait();
   lengths.assign(sent.const_data_ptr<int64_t>(), sent.const_data_ptr<int64_t>() + size);
@@ -94,11 +101,11 @@ std::string scatter_bytes(Comm& comm, const std::vector<std::string>& parts, int
               "scatter in group {}: rank {} of it passed another number of parts than {} ranks",
               comm.name(), root, size);
   const int64_t length = longest(lengths);
-  at::Tensor own = at::zeros({length}, at::kByte);
+  at::Tensor own = zero_bytes(length);
   if (length > 0) {
     at::Tensor all;
     if (sends) {
-      all = at::zeros({size * length}, at::kByte);
+      all = zero_bytes(size * length);
       for (int rank = 0; rank < size; ++rank) {
         std::copy(parts[rank].begin(), parts[rank].end(),
                   static_cast<char*>(all.mutable_data_ptr()) + rank * length);

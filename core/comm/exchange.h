@@ -1,7 +1,7 @@
 // Collectives on byte strings within one group, for plans and messages rather than tensors.
 //
-// Each call is collective over the group; `root` is a rank within it. The ranks gather the lengths
-// first, so their strings may differ in length.
+// Each call is collective over the group, which is one of the host; `root` is a rank within it. The
+// ranks gather the lengths first, so their strings may differ in length.
 #pragma once
 
 #include <string>

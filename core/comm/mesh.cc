@@ -18,13 +18,20 @@ namespace {
 
 using Names = Mesh::Names;
 
-void check_device_type(const std::string& type) {
+// This rank's device of a type that the ranks can reach each other on.
+at::Device device_of(const World& world, const std::string& type) {
   FSDP2_CHECK(type.find(':') == std::string::npos, Code::kInvalidArgument,
               "mesh: device type '{}' with an index: expected '{}', since each rank has a device "
               "of its own",
               type, type.substr(0, type.find(':')));
   FSDP2_CHECK(type == "cpu" || type == "cuda", Code::kInvalidArgument,
               "mesh: device type '{}': expected cpu or cuda", type);
+  const std::optional<at::Device> device = world.find_device(at::Device(type).type());
+  FSDP2_CHECK(device.has_value(), Code::kUnsupported,
+              "mesh: device type '{}': expected cpu, since groups of {} devices need "
+              "libfsdp2_{}.so, which this build lacks",
+              type, type, type);
+  return *device;
 }
 
 void check_names(size_t n_dims, const Names& names) {
@@ -96,9 +103,10 @@ std::vector<int64_t> exchange_hashes(World& world, const std::vector<int>& ranks
   for (const int rank : ranks) {
     hash = combine(hash, static_cast<size_t>(rank));
   }
-  at::Tensor mine = at::empty({1}, at::kLong);
+  const at::TensorOptions on_host = at::device(at::kCPU).dtype(at::kLong);
+  at::Tensor mine = at::empty({1}, on_host);
   mine.data_ptr<int64_t>()[0] = static_cast<int64_t>(hash);
-  const at::Tensor all = at::empty({world.size()}, at::kLong);
+  const at::Tensor all = at::empty({world.size()}, on_host);
   world.control().all_gather(all, mine).wait();
   const auto* data = all.const_data_ptr<int64_t>();
   return {data, data + world.size()};
@@ -116,14 +124,16 @@ std::string label_of(const Names& names, size_t dim) {
 
 }  // namespace
 
-Mesh::Mesh(std::shared_ptr<World> world, std::string device_type)
-    : world_(std::move(world)), device_type_(std::move(device_type)) {}
+Mesh::Mesh(std::shared_ptr<World> world, at::Device device)
+    : world_(std::move(world)),
+      device_(device),
+      device_type_(c10::DeviceTypeName(device.type(), /*lower_case=*/true)) {}
 
 std::shared_ptr<Mesh> Mesh::create(std::shared_ptr<World> world, std::vector<int64_t> shape,
                                    Names dim_names, std::string device_type) {
   std::vector<int64_t> whole;
   agree(*world, "mesh", [&] {
-    check_device_type(device_type);
+    device_of(*world, device_type);
     check_names(shape.size(), dim_names);
     whole = complete_shape(shape, world->size(), "the world");
     return fmt::format("shape=({})\ndim names=({})\ndevice type={}", fmt::join(shape, ", "),
@@ -131,7 +141,8 @@ std::shared_ptr<Mesh> Mesh::create(std::shared_ptr<World> world, std::vector<int
   });
   std::vector<int> ranks(world->size());
   std::iota(ranks.begin(), ranks.end(), 0);
-  return from_table(std::move(world), std::move(ranks), whole, dim_names, std::move(device_type));
+  const at::Device device = device_of(*world, device_type);
+  return from_table(std::move(world), std::move(ranks), whole, dim_names, device);
 }
 
 std::shared_ptr<Mesh> Mesh::create_from_ranks(std::shared_ptr<World> world, std::vector<int> ranks,
@@ -139,7 +150,7 @@ std::shared_ptr<Mesh> Mesh::create_from_ranks(std::shared_ptr<World> world, std:
                                               std::string device_type) {
   std::vector<int64_t> whole;
   agree(*world, "mesh of ranks", [&] {
-    check_device_type(device_type);
+    device_of(*world, device_type);
     check_names(shape.size(), dim_names);
     check_ranks(ranks, *world);
     whole = complete_shape(shape, static_cast<int64_t>(ranks.size()), "the table of ranks");
@@ -151,14 +162,15 @@ std::shared_ptr<Mesh> Mesh::create_from_ranks(std::shared_ptr<World> world, std:
     check_same_table(ranks, hashes);
     return "tables=consistent";
   });
-  return from_table(std::move(world), std::move(ranks), whole, dim_names, std::move(device_type));
+  const at::Device device = device_of(*world, device_type);
+  return from_table(std::move(world), std::move(ranks), whole, dim_names, device);
 }
 
 // REQUIRES: checked and agreed. Makes the groups without connecting them.
 std::shared_ptr<Mesh> Mesh::from_table(std::shared_ptr<World> world, std::vector<int> ranks,
                                        const std::vector<int64_t>& shape, const Names& dim_names,
-                                       std::string device_type) {
-  std::shared_ptr<Mesh> mesh(new Mesh(std::move(world), std::move(device_type)));
+                                       at::Device device) {
+  std::shared_ptr<Mesh> mesh(new Mesh(std::move(world), device));
   const auto own = std::find(ranks.begin(), ranks.end(), mesh->world_->rank()) - ranks.begin();
   auto stride = static_cast<int64_t>(ranks.size());
   for (size_t i = 0; i < shape.size(); ++i) {
@@ -172,9 +184,9 @@ std::shared_ptr<Mesh> Mesh::from_table(std::shared_ptr<World> world, std::vector
     for (int64_t other = 0; other < shape[i]; ++other) {
       members.push_back(ranks[own + (other - dim.coordinate) * stride]);
     }
-    dim.group = is_all_in_order(members, *mesh->world_)
+    dim.group = device.is_cpu() && is_all_in_order(members, *mesh->world_)
                     ? mesh->world_->everyone()
-                    : mesh->world_->make_group(label_of(dim_names, i), members);
+                    : mesh->world_->make_group(label_of(dim_names, i), members, device);
     mesh->dims_.push_back(std::move(dim));
   }
   mesh->ranks_ = std::move(ranks);
@@ -194,11 +206,9 @@ std::shared_ptr<Mesh> Mesh::for_fsdp(std::shared_ptr<World> world, int64_t fsdp_
 }
 
 std::shared_ptr<Mesh> Mesh::from_group(std::shared_ptr<World> world,
-                                       std::shared_ptr<const Group> group, std::string dim_name,
-                                       std::string device_type) {
-  check_device_type(device_type);
+                                       std::shared_ptr<const Group> group, std::string dim_name) {
   FSDP2_CHECK(group != nullptr, Code::kInvalidArgument, "mesh from a group: there is no group");
-  std::shared_ptr<Mesh> mesh(new Mesh(std::move(world), std::move(device_type)));
+  std::shared_ptr<Mesh> mesh(new Mesh(std::move(world), group->device()));
   mesh->ranks_ = group->members;
   const int64_t size = group->size();
   const int64_t coordinate = group->rank();
@@ -247,13 +257,22 @@ std::vector<std::shared_ptr<const Group>> Mesh::groups() const {
 
 Comm& Mesh::comm(int dim, Lane lane) const {
   const Group& group = *dims_.at(dim).group;
-  return lane == Lane::kGather ? *group.gather : *group.reduce;
+  switch (lane) {
+    case Lane::kGather:
+      return *group.gather;
+    case Lane::kReduce:
+      return *group.reduce;
+    case Lane::kControl:
+      break;
+  }
+  return *group.control;
 }
 
 void Mesh::connect() const {
   for (const Dim& dim : dims_) {
     dim.group->gather->connect();
     dim.group->reduce->connect();
+    dim.group->control->connect();
   }
 }
 
@@ -336,7 +355,7 @@ std::shared_ptr<Mesh> Mesh::slice(std::vector<Dim> dims) const {
       places = std::move(next);
     }
   }
-  std::shared_ptr<Mesh> sub(new Mesh(world_, device_type_));
+  std::shared_ptr<Mesh> sub(new Mesh(world_, device_));
   for (const int64_t place : places) {
     sub->ranks_.push_back(root->ranks_[place]);
   }
@@ -372,14 +391,14 @@ std::shared_ptr<Mesh> Mesh::flatten(const Names& dim_names, std::string name) {
   });
   const auto [entry, is_new] = flattened_->try_emplace(flat.name, flat);
   if (is_new) {
-    entry->second.group = world_->make_group(flat.name, members);
+    entry->second.group = world_->make_group(flat.name, members, device_);
   }
   return slice({entry->second});
 }
 
 bool Mesh::operator==(const Mesh& other) const {
   return ranks_ == other.ranks_ && shape() == other.shape() && dim_names() == other.dim_names() &&
-         device_type_ == other.device_type_;
+         device_ == other.device_;
 }
 
 size_t Mesh::hash() const {

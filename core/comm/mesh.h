@@ -24,14 +24,17 @@
 
 namespace fsdp2 {
 
-enum class Lane { kGather, kReduce };
+// What a collective is for. Each lane has an order of its own, and kControl is on the host.
+enum class Lane { kGather, kReduce, kControl };
 
 class Mesh : public std::enable_shared_from_this<Mesh> {
  public:
   using Names = std::vector<std::string>;
 
   // These are collective over the world; errors are the same on all its ranks. dim_names: one per
-  // dim, all different, or none at all. device_type: "cpu" or "cuda", without an index.
+  // dim, all different, or none at all. device_type: "cpu" or "cuda", without an index; the groups
+  // of the dims are on this rank's device of that type, except for their control lanes. Error:
+  // kUnsupported if the world has no transport between such devices.
   //
   // Over all ranks. The product of shape is the world size; one size may be -1, for what is left.
   static std::shared_ptr<Mesh> create(std::shared_ptr<World> world, std::vector<int64_t> shape,
@@ -47,13 +50,13 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
   // world size.
   static std::shared_ptr<Mesh> for_fsdp(std::shared_ptr<World> world, int64_t fsdp_size,
                                         std::string device_type = "cpu");
-  // Local: the 1-D mesh of an existing group. dim_name may be empty.
+  // Local: the 1-D mesh of an existing group, on its device. dim_name may be empty.
   static std::shared_ptr<Mesh> from_group(std::shared_ptr<World> world,
-                                          std::shared_ptr<const Group> group, std::string dim_name,
-                                          std::string device_type = "cpu");
+                                          std::shared_ptr<const Group> group, std::string dim_name);
 
   World& world() const { return *world_; }
   const std::shared_ptr<World>& shared_world() const { return world_; }
+  at::Device device() const { return device_; }  // this rank's
   const std::string& device_type() const { return device_type_; }
   int ndim() const { return static_cast<int>(dims_.size()); }
   int64_t size(int dim) const;
@@ -72,8 +75,8 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
   std::shared_ptr<const Group> group(const std::string& dim_name) const;
   std::vector<std::shared_ptr<const Group>> groups() const;  // one per dim
   Comm& comm(int dim, Lane lane) const;
-  // Collective over each dim's group the first time; later calls do nothing. Connects both lanes of
-  // all dims. Call it before ranks may interleave collectives of the two lanes differently.
+  // Collective over each dim's group the first time; later calls do nothing. Connects all lanes of
+  // all dims. Call it before ranks may interleave collectives of the lanes differently.
   void connect() const;
 
   // Local: the sub-mesh along some dims, named in the mesh's order, that this rank is in. A name
@@ -107,10 +110,10 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
   // Flattened dims by their new names: known to a root and all its sub-meshes.
   using Flattened = std::map<std::string, Dim>;
 
-  Mesh(std::shared_ptr<World> world, std::string device_type);
+  Mesh(std::shared_ptr<World> world, at::Device device);
   static std::shared_ptr<Mesh> from_table(std::shared_ptr<World> world, std::vector<int> ranks,
                                           const std::vector<int64_t>& shape, const Names& dim_names,
-                                          std::string device_type);
+                                          at::Device device);
 
   std::shared_ptr<const Mesh> own_root() const;  // this mesh, unless it is a sub-mesh
   bool covers(const Dim& flattened) const;
@@ -118,6 +121,7 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
   std::shared_ptr<Mesh> slice(std::vector<Dim> dims) const;
 
   std::shared_ptr<World> world_;
+  at::Device device_;
   std::string device_type_;
   std::vector<Dim> dims_;
   std::vector<int> ranks_;

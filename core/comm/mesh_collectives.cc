@@ -36,8 +36,11 @@ struct Header {
 constexpr int64_t kHeaderNumbers = 4 + kMaxDims;
 static_assert(sizeof(Header) == kHeaderNumbers * sizeof(int64_t));
 
-Header header_of(const at::Tensor& tensor, int64_t choice) {
+Header header_of(const Comm& comm, const at::Tensor& tensor, int64_t choice) {
   FSDP2_CHECK(tensor.defined(), Code::kInvalidArgument, "there is no tensor");
+  FSDP2_CHECK(tensor.device().type() == comm.device().type(), Code::kInvalidArgument,
+              "expected a tensor on the mesh's device, {}, found one on {}", comm.device().str(),
+              tensor.device().str());
   FSDP2_CHECK(tensor.dim() <= kMaxDims, Code::kUnsupported, "tensor of {} dims: at most {}",
               tensor.dim(), kMaxDims);
   FSDP2_CHECK(tensor.layout() == at::kStrided, Code::kUnsupported, "expected a dense tensor");
@@ -61,26 +64,27 @@ std::string describe(const Header& header) {
 
 // "rank 1 failed: ...; rank 2 failed: ...", of the ranks that refuse; each reason is cut to a
 // length that all ranks know.
-std::string describe_refusals(Comm& comm, const std::vector<Header>& headers,
+std::string describe_refusals(Comm& control, const std::vector<Header>& headers,
                               const std::string& mine) {
   constexpr int64_t kReasonBytes = 512;
-  const at::Tensor in = at::zeros({kReasonBytes}, at::kByte);
+  const at::TensorOptions on_host = at::device(at::kCPU).dtype(at::kByte);
+  const at::Tensor in = at::zeros({kReasonBytes}, on_host);
   std::copy_n(mine.data(), std::min<size_t>(mine.size(), kReasonBytes - 1),
               static_cast<char*>(in.mutable_data_ptr()));
-  const at::Tensor out = at::empty({kReasonBytes * comm.size()}, at::kByte);
-  comm.all_gather(out, in).wait();
+  const at::Tensor out = at::empty({kReasonBytes * control.size()}, on_host);
+  control.all_gather(out, in).wait();
   std::vector<std::string> refusals;
-  for (int rank = 0; rank < comm.size(); ++rank) {
+  for (int rank = 0; rank < control.size(); ++rank) {
     if (headers[rank].refused != 0) {
       const char* reason = static_cast<const char*>(out.const_data_ptr()) + rank * kReasonBytes;
-      refusals.push_back(fmt::format("rank {} failed: {}", comm.members()[rank], reason));
+      refusals.push_back(fmt::format("rank {} failed: {}", control.members()[rank], reason));
     }
   }
   return fmt::format("{}", fmt::join(refusals, "; "));
 }
 
 // All ranks' headers, or the error that some of them have: this rank's own, or the others' news.
-std::vector<Header> exchange_headers(const char* call, Comm& comm,
+std::vector<Header> exchange_headers(const char* call, Comm& control,
                                      const std::exception_ptr& refused,
                                      const std::function<Header()>& local) {
   Header mine;
@@ -96,22 +100,23 @@ std::vector<Header> exchange_headers(const char* call, Comm& comm,
     reason = current_exception_text();
     mine.refused = 1;
   }
-  const at::Tensor in = at::empty({kHeaderNumbers}, at::kLong);
+  const at::TensorOptions on_host = at::device(at::kCPU).dtype(at::kLong);
+  const at::Tensor in = at::empty({kHeaderNumbers}, on_host);
   std::copy_n(reinterpret_cast<const int64_t*>(&mine), kHeaderNumbers, in.data_ptr<int64_t>());
-  const at::Tensor out = at::empty({kHeaderNumbers * comm.size()}, at::kLong);
-  comm.all_gather(out, in).wait();
-  std::vector<Header> headers(comm.size());
-  for (int rank = 0; rank < comm.size(); ++rank) {
+  const at::Tensor out = at::empty({kHeaderNumbers * control.size()}, on_host);
+  control.all_gather(out, in).wait();
+  std::vector<Header> headers(control.size());
+  for (int rank = 0; rank < control.size(); ++rank) {
     std::copy_n(out.const_data_ptr<int64_t>() + rank * kHeaderNumbers, kHeaderNumbers,
                 reinterpret_cast<int64_t*>(&headers[rank]));
   }
   if (std::any_of(headers.begin(), headers.end(),
                   [](const Header& header) { return header.refused != 0; })) {
-    const std::string refusals = describe_refusals(comm, headers, reason);
+    const std::string refusals = describe_refusals(control, headers, reason);
     if (error != nullptr) {
       std::rethrow_exception(error);
     }
-    fail(Code::kPeerFailed, "{} in group {}: {}", call, comm.name(), refusals);
+    fail(Code::kPeerFailed, "{} in group {}: {}", call, control.name(), refusals);
   }
   return headers;
 }
@@ -146,6 +151,9 @@ Comm& comm_of(const Mesh& mesh, int mesh_dim) {
               "mesh dim {}: expected 0 to {}", mesh_dim, mesh.ndim() - 1);
   return mesh.comm(mesh_dim, Lane::kGather);
 }
+
+// REQUIRES: checked by comm_of.
+Comm& control_of(const Mesh& mesh, int mesh_dim) { return mesh.comm(mesh_dim, Lane::kControl); }
 
 struct Cut {
   int64_t chunk;   // rows of a whole piece
@@ -184,8 +192,9 @@ void mesh_broadcast(const Mesh& mesh, int mesh_dim, at::Tensor tensor,
                     const std::exception_ptr& refused) {
   constexpr const char* kCall = "broadcast";
   Comm& comm = comm_of(mesh, mesh_dim);
-  check_alike(kCall, comm,
-              exchange_headers(kCall, comm, refused, [&] { return header_of(tensor, 0); }));
+  check_alike(kCall, comm, exchange_headers(kCall, control_of(mesh, mesh_dim), refused, [&] {
+                return header_of(comm, tensor, 0);
+              }));
   const NotDifferentiated guard;
   const at::Tensor flat = tensor.contiguous();
   if (flat.numel() > 0) {
@@ -201,7 +210,7 @@ at::Tensor mesh_scatter(const Mesh& mesh, int mesh_dim, const at::Tensor& whole,
   constexpr const char* kCall = "scatter";
   Comm& comm = comm_of(mesh, mesh_dim);
   const bool sends = comm.rank() == 0;
-  const auto headers = exchange_headers(kCall, comm, refused, [&] {
+  const auto headers = exchange_headers(kCall, control_of(mesh, mesh_dim), refused, [&] {
     if (!sends) {
       FSDP2_CHECK(!whole.defined(), Code::kInvalidArgument,
                   "a tensor on rank {}: only the first rank of the dim passes one",
@@ -210,7 +219,7 @@ at::Tensor mesh_scatter(const Mesh& mesh, int mesh_dim, const at::Tensor& whole,
       nothing.choice = tensor_dim;
       return nothing;
     }
-    const Header header = header_of(whole, tensor_dim);
+    const Header header = header_of(comm, whole, tensor_dim);
     check_dim(whole, tensor_dim);
     return header;
   });
@@ -221,8 +230,8 @@ at::Tensor mesh_scatter(const Mesh& mesh, int mesh_dim, const at::Tensor& whole,
               mesh.world().rank());
   const NotDifferentiated guard;
   const Cut cut = cut_of(header.shape()[tensor_dim], comm);
-  const at::Tensor piece =
-      at::zeros(with_rows(header.shape(), tensor_dim, cut.chunk), header.scalar_type());
+  const at::Tensor piece = at::zeros(with_rows(header.shape(), tensor_dim, cut.chunk),
+                                     at::device(comm.device()).dtype(header.scalar_type()));
   if (piece.numel() > 0) {
     const at::Tensor pieces =
         sends ? padded_pieces(whole, tensor_dim, cut.chunk, comm.size()) : at::Tensor();
@@ -235,8 +244,8 @@ at::Tensor mesh_all_gather(const Mesh& mesh, int mesh_dim, const at::Tensor& pie
                            int64_t tensor_dim, const std::exception_ptr& refused) {
   constexpr const char* kCall = "all_gather";
   Comm& comm = comm_of(mesh, mesh_dim);
-  const auto headers = exchange_headers(kCall, comm, refused, [&] {
-    const Header header = header_of(piece, tensor_dim);
+  const auto headers = exchange_headers(kCall, control_of(mesh, mesh_dim), refused, [&] {
+    const Header header = header_of(comm, piece, tensor_dim);
     check_dim(piece, tensor_dim);
     return header;
   });
@@ -265,8 +274,8 @@ at::Tensor mesh_reduce_scatter(const Mesh& mesh, int mesh_dim, const at::Tensor&
                                int64_t tensor_dim, ReduceOp op, const std::exception_ptr& refused) {
   constexpr const char* kCall = "reduce_scatter";
   Comm& comm = comm_of(mesh, mesh_dim);
-  const auto headers = exchange_headers(kCall, comm, refused, [&] {
-    const Header header = header_of(whole, tensor_dim * 8 + static_cast<int64_t>(op));
+  const auto headers = exchange_headers(kCall, control_of(mesh, mesh_dim), refused, [&] {
+    const Header header = header_of(comm, whole, tensor_dim * 8 + static_cast<int64_t>(op));
     check_dim(whole, tensor_dim);
     FSDP2_CHECK(op != ReduceOp::kMax, Code::kInvalidArgument, "expected sum or average, got max");
     FSDP2_CHECK(op != ReduceOp::kAverage || whole.is_floating_point(), Code::kInvalidArgument,
@@ -289,8 +298,8 @@ void mesh_all_reduce(const Mesh& mesh, int mesh_dim, at::Tensor tensor, ReduceOp
                      const std::exception_ptr& refused) {
   constexpr const char* kCall = "all_reduce";
   Comm& comm = comm_of(mesh, mesh_dim);
-  check_alike(kCall, comm, exchange_headers(kCall, comm, refused, [&] {
-                const Header header = header_of(tensor, static_cast<int64_t>(op));
+  check_alike(kCall, comm, exchange_headers(kCall, control_of(mesh, mesh_dim), refused, [&] {
+                const Header header = header_of(comm, tensor, static_cast<int64_t>(op));
                 FSDP2_CHECK(op != ReduceOp::kAverage || tensor.is_floating_point(),
                             Code::kInvalidArgument,
                             "no average of {}: expected a floating-point tensor",

@@ -18,7 +18,7 @@ std::vector<Comm*> groups_of(const Mesh& mesh) {
   }
   std::vector<Comm*> groups;
   for (int dim = 0; dim < mesh.ndim(); ++dim) {
-    groups.push_back(&mesh.comm(dim, Lane::kGather));
+    groups.push_back(&mesh.comm(dim, Lane::kControl));
   }
   return groups;
 }
@@ -34,7 +34,8 @@ void mesh_barrier(const Mesh& mesh) {
 }
 
 void mesh_reduce_numbers(const Mesh& mesh, double* values, size_t n, ReduceOp op) {
-  const at::Tensor buffer = at::empty({static_cast<int64_t>(n)}, at::kDouble);
+  const at::Tensor buffer =
+      at::empty({static_cast<int64_t>(n)}, at::device(at::kCPU).dtype(at::kDouble));
   std::copy_n(values, n, buffer.mutable_data_ptr<double>());
   for (Comm* group : groups_of(mesh)) {
     group->all_reduce(buffer, op).wait();

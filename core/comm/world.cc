@@ -100,10 +100,11 @@ std::shared_ptr<World> World::join(const WorldOptions& options) {
   world->meet(options, place);
   std::vector<int> everyone(place.size);
   std::iota(everyone.begin(), everyone.end(), 0);
-  world->control_ = world->make_comm("control", everyone);
-  auto reduce = world->describe_comm("world/reduce", everyone);
-  world->everyone_ = std::make_shared<Group>(
-      Group{std::move(everyone), world->control_->share("world/gather"), std::move(reduce)});
+  world->control_ = world->make_comm("control", everyone, at::kCPU);
+  auto gather = world->control_->share("world/gather");
+  auto reduce = world->describe_comm("world/reduce", everyone, at::kCPU);
+  world->everyone_ =
+      std::make_shared<Group>(Group{std::move(everyone), gather, std::move(reduce), gather});
   return world;
 }
 
@@ -111,9 +112,9 @@ void World::meet(const WorldOptions& options, const Place& place) {
   if (place.meeting == Meeting::kNowhere || place.meeting == Meeting::kFake) {
     store_ = patient_store_ = c10::make_intrusive<c10d::HashStore>();
     failure_ = FailureNotice::local();
-    connect_ = [](const std::string& /*key*/, int rank, int size) {
+    add_transport(at::kCPU, [](const std::string& /*key*/, int rank, int size) {
       return make_fake_backend(rank, size);
-    };
+    });
     return;
   }
   if (place.meeting == Meeting::kThreads) {
@@ -121,9 +122,9 @@ void World::meet(const WorldOptions& options, const Place& place) {
     store_ = patient_store_ = job->store();
     failure_ = job->failure();
     if (backend_ == BackendKind::kThread) {
-      connect_ = [job](const std::string& key, int rank, int size) {
+      add_transport(at::kCPU, [job](const std::string& key, int rank, int size) {
         return make_thread_backend(job->group(key, size), rank);
-      };
+      });
     }
   } else {
     store_ = open_store(place, options.timeout);
@@ -132,40 +133,65 @@ void World::meet(const WorldOptions& options, const Place& place) {
         store_, place.rank, place.size,
         place.launcher_hosts_store ? StoreKeeper::kLauncher : StoreKeeper::kRankZero);
   }
-  if (!connect_) {
+  if (transports_.empty()) {
     // Ranks as threads that ask for Gloo, and whoever asks for it by name, get it.
     const bool try_memory = options.backend == BackendKind::kAuto;
-    connect_ = [store = store_, timeout = options.timeout, one_machine = place.one_machine(),
-                try_memory](const std::string& key, int rank, int size) {
+    add_transport(at::kCPU, [store = store_, timeout = options.timeout,
+                             one_machine = place.one_machine(),
+                             try_memory](const std::string& key, int rank, int size) {
       // What waits in the store gives up by itself, with the better message.
       const auto deadline = std::chrono::steady_clock::now() + timeout + kAfterTheStore;
       const auto own = patient_until(deadline, c10::make_intrusive<c10d::PrefixStore>(key, store));
       return connect_processes(own, rank, size, timeout, one_machine, try_memory);
-    };
+    });
   }
+}
+
+void World::add_transport(at::Device device, Transport transport) {
+  FSDP2_CHECK(transports_.count(device.type()) == 0, Code::kWrongState,
+              "groups of {} have a transport already", device.str());
+  transports_.emplace(device.type(), Reach{device, std::move(transport)});
+}
+
+std::optional<at::Device> World::find_device(at::DeviceType type) const {
+  const auto found = transports_.find(type);
+  return found == transports_.end() ? std::nullopt : std::optional(found->second.device);
+}
+
+const World::Reach& World::reach(at::DeviceType type) const {
+  const auto found = transports_.find(type);
+  FSDP2_CHECK(found != transports_.end(), Code::kUnsupported,
+              "a group of {}: no transport between such devices has been added",
+              c10::DeviceTypeName(type, /*lower_case=*/true));
+  return found->second;
 }
 
 void World::publish_failure(const std::string& message) {
   failure_->publish(fmt::format("rank {}: {}", rank_, message));
 }
 
-std::shared_ptr<Comm> World::make_comm(const std::string& name, const std::vector<int>& members) {
-  std::shared_ptr<Comm> comm = describe_comm(name, members);
+std::shared_ptr<Comm> World::make_comm(const std::string& name, const std::vector<int>& members,
+                                       at::Device device) {
+  std::shared_ptr<Comm> comm = describe_comm(name, members, device);
   comm->connect();
   return comm;
 }
 
 std::shared_ptr<const Group> World::make_group(const std::string& name,
-                                               const std::vector<int>& members) {
-  return std::make_shared<Group>(Group{members, describe_comm(name + "/gather", members),
-                                       describe_comm(name + "/reduce", members)});
+                                               const std::vector<int>& members, at::Device device) {
+  const auto gather = describe_comm(name + "/gather", members, device);
+  const auto reduce = describe_comm(name + "/reduce", members, device);
+  const auto control =
+      device.is_cpu() ? gather : describe_comm(name + "/control", members, at::kCPU);
+  return std::make_shared<Group>(Group{members, gather, reduce, control});
 }
 
-std::shared_ptr<Comm> World::describe_comm(const std::string& name,
-                                           const std::vector<int>& members) {
+std::shared_ptr<Comm> World::describe_comm(const std::string& name, const std::vector<int>& members,
+                                           at::Device device) {
   check_members(name, members, rank_, size_);
+  const Reach& transport = reach(device.type());
   const auto index = std::find(members.begin(), members.end(), rank_) - members.begin();
-  const Comm::Identity identity{name, static_cast<int>(index), members};
+  const Comm::Identity identity{name, static_cast<int>(index), members, transport.device};
   // All ranks count alike. Groups made by the same call are told apart by their first member.
   const std::string key = fmt::format("group{}/{}/{}", groups_made_++, name, members.front());
   std::shared_ptr<Channel> channel;
@@ -179,7 +205,7 @@ std::shared_ptr<Comm> World::describe_comm(const std::string& name,
         FSDP2_CHECK(!failure->failed(), Code::kPeerFailed, "a rank failed: {}", failure->text());
       });
     };
-    auto connect = [key, identity, meet, alone = is_fake(), connect = connect_] {
+    auto connect = [key, identity, meet, alone = is_fake(), connect = transport.connect] {
       if (!alone) {  // whoever connects to a rank that has not come would wait for long
         meet();
       }

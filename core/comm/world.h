@@ -5,11 +5,17 @@
 // no socket. Several Worlds may exist in one process: ranks as threads each hold their own. In a
 // fake World this rank is alone, however many others it was told of: collectives end at once, are
 // counted, and assume that every other rank passes what this one passes.
+//
+// Groups of the host are there from the start, and control traffic always goes through them. Groups
+// whose tensors are on another type of device need a transport between such devices, which whoever
+// brings it adds to the World.
 #pragma once
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,15 +26,19 @@
 namespace fsdp2 {
 
 // The ranks of a group, with one connection for gathers and one for reductions. Either kind can
-// thus overtake the other, while the order on each connection does not depend on timing. Both
+// thus overtake the other, while the order on each connection does not depend on timing. All
 // connect at first use.
 struct Group {
   std::vector<int> members;  // ranks in the world, in group order
   std::shared_ptr<Comm> gather;
   std::shared_ptr<Comm> reduce;
+  // For what the host decides by, in the host's memory whatever the device of the others is. On the
+  // host it is `gather`.
+  std::shared_ptr<Comm> control;
 
   int rank() const { return gather->rank(); }
   int size() const { return gather->size(); }
+  at::Device device() const { return gather->device(); }
 };
 
 struct Place;
@@ -51,22 +61,40 @@ class World {
   // Tells all ranks, this one included, that this one has failed: "rank 1: <message>".
   void publish_failure(const std::string& message);
 
-  // The group of all ranks, for control traffic (agreement, scalars). Always there.
+  // The group of all ranks, for control traffic (agreement, scalars). Always there, on the host.
   Comm& control() { return *control_; }
 
-  // The group of all ranks. Its gathers use the connection of control().
+  // The group of all ranks, on the host. Its gathers use the connection of control().
   const std::shared_ptr<const Group>& everyone() const { return everyone_; }
 
+  // Connects the ranks of a group; `key` is its own, `rank` counts within it.
+  using Transport =
+      std::function<c10::intrusive_ptr<c10d::Backend>(const std::string& key, int rank, int size)>;
+  // Lets groups have their tensors on `device`, this rank's of its type. Every rank adds the same
+  // types, before it makes such groups.
+  void add_transport(at::Device device, Transport transport);
+  // This rank's device of a type; nothing if no transport connects devices of the type.
+  std::optional<at::Device> find_device(at::DeviceType type) const;
+
   // Every rank of the world makes these calls with the same names in the same order, and passes the
-  // members of its own group, itself among them. make_comm is collective over the group, and
-  // connects it.
-  std::shared_ptr<Comm> make_comm(const std::string& name, const std::vector<int>& members);
-  std::shared_ptr<const Group> make_group(const std::string& name, const std::vector<int>& members);
+  // members of its own group, itself among them, and the device of its own that find_device gave.
+  // make_comm is collective over the group, and connects it.
+  std::shared_ptr<Comm> make_comm(const std::string& name, const std::vector<int>& members,
+                                  at::Device device);
+  std::shared_ptr<const Group> make_group(const std::string& name, const std::vector<int>& members,
+                                          at::Device device);
 
  private:
+  struct Reach {  // of a transport
+    at::Device device;
+    Transport connect;
+  };
+
   World() = default;
   void meet(const WorldOptions& options, const Place& place);
-  std::shared_ptr<Comm> describe_comm(const std::string& name, const std::vector<int>& members);
+  const Reach& reach(at::DeviceType type) const;
+  std::shared_ptr<Comm> describe_comm(const std::string& name, const std::vector<int>& members,
+                                      at::Device device);
 
   int rank_ = 0;
   int size_ = 1;
@@ -76,9 +104,7 @@ class World {
   int groups_made_ = 0;
   c10::intrusive_ptr<c10d::Store> store_;
   std::shared_ptr<FailureNotice> failure_;
-  // Connects the ranks of a group; `key` is its own, `rank` counts within it.
-  std::function<c10::intrusive_ptr<c10d::Backend>(const std::string& key, int rank, int size)>
-      connect_;
+  std::map<at::DeviceType, Reach> transports_;
   std::shared_ptr<Comm> control_;
   std::shared_ptr<const Group> everyone_;
   c10::intrusive_ptr<c10d::Store> patient_store_;  // store_, or a view of it if processes share it

@@ -152,7 +152,7 @@ void give_slice_comms(const Mesh& mesh, const std::vector<Tree::Found>& found) {
   for (auto& [size, comm] : by_size) {
     const auto first = shard.members().begin() + shard.rank() / size * size;
     comm = mesh.world().make_comm(fmt::format("{}/slices-{}", shard.name(), size),
-                                  std::vector<int>(first, first + size));
+                                  std::vector<int>(first, first + size), shard.device());
   }
   for (const Tree::Found& entry : found) {
     ParamGroup* group = entry.unit->group();

@@ -43,7 +43,8 @@ typedef struct fsdp2_mesh_options {
   const int64_t* ranks;    /* (opt) with a shape: the ranks of this mesh, row-major, this rank among
                               them; every rank of the job passes the table that it is in */
   int64_t n_ranks;         /* length of `ranks` */
-  const char* device_type; /* (opt) "cpu" (default) or "cuda", without an index */
+  const char* device_type; /* (opt) "cpu" (default) or "cuda", without an index; "cuda" is
+                              FSDP2_E_UNSUPPORTED in a build that has no transport for it */
 } fsdp2_mesh_options;
 /* clang-format off */
 #define FSDP2_MESH_OPTIONS_INIT \

@@ -130,6 +130,9 @@ static void table(fsdp2_mesh job, int rank) {
   options.device_type = "cpu:0";
   EXPECT_STATUS(fsdp2_mesh_create_in(job, &options, &mesh), FSDP2_E_INVALID_ARGUMENT);
   EXPECT_MESSAGE("device type 'cpu:0' with an index");
+  options.device_type = "cuda";
+  EXPECT_STATUS(fsdp2_mesh_create_in(job, &options, &mesh), FSDP2_E_UNSUPPORTED);
+  EXPECT_MESSAGE("device type 'cuda': expected cpu");
   options.device_type = NULL;
   options.rank = rank;
   EXPECT_STATUS(fsdp2_mesh_create_in(job, &options, &mesh), FSDP2_E_INVALID_ARGUMENT);

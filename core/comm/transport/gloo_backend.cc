@@ -251,7 +251,7 @@ class GlooBackend final : public c10d::ProcessGroupGloo {
   // Does nothing if the connection to the peer has failed already, as those to others may not have.
   void abort_by(int peer) {
     try {
-      std::vector<at::Tensor> nothing{at::empty({1}, at::kByte)};
+      std::vector<at::Tensor> nothing{at::empty({1}, at::device(at::kCPU).dtype(at::kByte))};
       post([&] { return recv(nothing, peer, kAbortTag); })->wait(Milliseconds(1));
     } catch (...) {
       // Meant to fail, and to make all that is pending fail with it.

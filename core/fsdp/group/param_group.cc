@@ -25,7 +25,7 @@ ParamGroup::ParamGroup(std::vector<std::unique_ptr<ShardedParam>> params,
     : params_(std::move(params)),
       mesh_(std::move(mesh)),
       shard_mesh_(Mesh::from_group(mesh_->shared_world(), mesh_->group(mesh_->ndim() - 1),
-                                   mesh_->dim_name(mesh_->ndim() - 1), mesh_->device_type())),
+                                   mesh_->dim_name(mesh_->ndim() - 1))),
       gather_comm_(own_comm(*mesh_, mesh_->ndim() - 1, Lane::kGather)),
       reduce_comm_(own_comm(*mesh_, mesh_->ndim() - 1, Lane::kReduce)),
       policy_(std::move(policy)) {

@@ -286,8 +286,8 @@ TEST(Comm, TwoLanesInDifferentInterleavingsDoNotDeadlock) {
   for (const auto backend : {BackendKind::kThread, BackendKind::kGloo}) {
     run_ranks(3,
               [](const std::shared_ptr<World>& world) {
-                const auto gather = world->make_comm("gather", {0, 1, 2});
-                const auto reduce = world->make_comm("reduce", {0, 1, 2});
+                const auto gather = world->make_comm("gather", {0, 1, 2}, at::kCPU);
+                const auto reduce = world->make_comm("reduce", {0, 1, 2}, at::kCPU);
                 at::Tensor out = at::empty({3});
                 at::Tensor sum = at::empty({1});
                 const auto start_gather = [&] { return gather->all_gather(out, at::ones({1})); };

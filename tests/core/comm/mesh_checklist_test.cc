@@ -16,6 +16,7 @@
 #include "core/comm/exchange.h"
 #include "core/comm/mesh.h"
 #include "core/comm/mesh_collectives.h"
+#include "core/comm/transport/fake_backend.h"
 #include "tests/support/errors.h"
 #include "tests/support/ranks.h"
 
@@ -177,6 +178,9 @@ TEST(MeshChecklist, MSH8_EqualityAndHashGoByTableNamesAndDeviceType) {
     EXPECT_NE(*one, *cube);
     EXPECT_NE(one->hash(), cube->hash());
     EXPECT_NE(*one, *Mesh::create(world, {4, 2}, {"dp", "cp"}));
+    world->add_transport(at::kCUDA, [](const std::string& /*key*/, int rank, int size) {
+      return make_fake_backend(rank, size);
+    });
     EXPECT_NE(*one, *Mesh::create(world, {4, 2}, {"dp", "tp"}, "cuda"));
   });
 }

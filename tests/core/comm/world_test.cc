@@ -255,7 +255,7 @@ TEST(World, AGroupThatARankDoesNotMakeNamesIt) {
               if (world->rank() == 1) {
                 return;
               }
-              const Error error = error_of([&] { world->make_comm("extra", {0, 1, 2}); });
+              const Error error = error_of([&] { world->make_comm("extra", {0, 1, 2}, at::kCPU); });
               EXPECT_TRUE(error.code() == Code::kTimeout || error.code() == Code::kPeerFailed);
               EXPECT_NE(error.message().find("2 of 3 ranks came within 0.5 s, missing: 1"),
                         std::string::npos)
@@ -266,9 +266,10 @@ TEST(World, AGroupThatARankDoesNotMakeNamesIt) {
 
 TEST(World, MembersOfAGroupMustFit) {
   const auto world = World::join({});
-  EXPECT_EQ(error_of([&] { world->make_comm("pair", {0, 1}); }).message(),
+  EXPECT_EQ(error_of([&] { world->make_comm("pair", {0, 1}, at::kCPU); }).message(),
             "group pair: members (0, 1) must be different ranks of 1 and hold this one, 0");
-  EXPECT_EQ(error_of([&] { world->make_comm("none", {}); }).code(), Code::kInvalidArgument);
+  EXPECT_EQ(error_of([&] { world->make_comm("none", {}, at::kCPU); }).code(),
+            Code::kInvalidArgument);
 }
 
 }  // namespace

@@ -1,0 +1,174 @@
+// Groups whose tensors are on another device than the host, without such a device: what goes where
+// is decided before any tensor is touched.
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include "core/base/error.h"
+#include "core/comm/mesh.h"
+#include "core/comm/mesh_collectives.h"
+#include "core/comm/mesh_numbers.h"
+#include "tests/support/errors.h"
+#include "tests/support/ranks.h"
+
+namespace fsdp2 {
+namespace {
+
+struct Waits {
+  int on_host = 0;
+  int on_stream = 0;
+};
+
+// A collective of a device that has ended: it notes who waits for it.
+class DeviceWork final : public c10d::Work {
+ public:
+  explicit DeviceWork(std::shared_ptr<Waits> waits) : waits_(std::move(waits)) {}
+  bool wait(std::chrono::milliseconds /*timeout*/) override {
+    ++waits_->on_host;
+    return true;
+  }
+  void synchronize() override { ++waits_->on_stream; }
+
+ private:
+  std::shared_ptr<Waits> waits_;
+};
+
+class DeviceBackend final : public c10d::Backend {
+ public:
+  DeviceBackend(int rank, int size, std::shared_ptr<Waits> waits)
+      : Backend(rank, size), waits_(std::move(waits)) {}
+  const std::string getBackendName() const override { return "device"; }
+  c10::intrusive_ptr<c10d::Work> _allgather_base(
+      at::Tensor& /*out*/, at::Tensor& /*in*/, const c10d::AllgatherOptions& /*options*/) override {
+    return c10::make_intrusive<DeviceWork>(waits_);
+  }
+
+ private:
+  std::shared_ptr<Waits> waits_;
+};
+
+// Adds the device that each rank would have there.
+std::shared_ptr<Waits> add_devices(World& world, at::DeviceType type) {
+  const auto waits = std::make_shared<Waits>();
+  const auto index = static_cast<c10::DeviceIndex>(world.local_rank());
+  world.add_transport(at::Device(type, index), [waits](const std::string&, int rank, int size) {
+    return c10::make_intrusive<DeviceBackend>(rank, size, waits);
+  });
+  return waits;
+}
+
+TEST(Device, AMeshOfATypeWithoutTransportIsRefused) {
+  run_ranks(2, [](const std::shared_ptr<World>& world) {
+    EXPECT_EQ(
+        message_of_error([&] { Mesh::create(world, {2}, {"fsdp"}, "cuda"); }, Code::kUnsupported),
+        "mesh: device type 'cuda': expected cpu, since groups of cuda devices need "
+        "libfsdp2_cuda.so, which this build lacks");
+    EXPECT_EQ(error_of([&] { Mesh::create_from_ranks(world, {0, 1}, {2}, {}, "cuda"); }).code(),
+              Code::kUnsupported);
+    EXPECT_EQ(error_of([&] { world->make_group("pair", {0, 1}, at::kCUDA); }).code(),
+              Code::kUnsupported);
+  });
+}
+
+TEST(Device, AMeshHasItsGroupsOnTheRanksDeviceAndItsControlOnTheHost) {
+  run_ranks(4, [](const std::shared_ptr<World>& world) {
+    add_devices(*world, at::kCUDA);
+    const auto mesh = Mesh::create(world, {2, 2}, {"ddp", "fsdp"}, "cuda");
+    const auto all = Mesh::create(world, {4}, {"fsdp"}, "cuda");
+    const auto sub = mesh->submesh({"fsdp"});
+    const auto of_group = Mesh::from_group(world, mesh->group(1), "fsdp");
+    const auto flat = mesh->flatten({"ddp", "fsdp"}, "all");
+    for (const auto& each : {mesh, all, sub, of_group, flat}) {
+      EXPECT_EQ(each->device_type(), "cuda");
+      EXPECT_EQ(each->device().index(), world->local_rank());
+      EXPECT_EQ(each->comm(0, Lane::kGather).device(), each->device());
+      EXPECT_EQ(each->comm(0, Lane::kReduce).device(), each->device());
+      EXPECT_TRUE(each->comm(0, Lane::kControl).device().is_cpu());
+      EXPECT_EQ(each->comm(0, Lane::kControl).members(), each->comm(0, Lane::kGather).members());
+    }
+    EXPECT_TRUE(world->control().device().is_cpu());
+    EXPECT_NE(*all, *Mesh::create(world, {4}, {"fsdp"}));
+  });
+}
+
+TEST(Device, TheHostsNumbersDoNotTouchTheDevicesGroups) {
+  run_ranks(4, [](const std::shared_ptr<World>& world) {
+    add_devices(*world, at::kCUDA);
+    const int row = world->rank() / 2 * 2;
+    const auto mesh = Mesh::create_from_ranks(world, {row, row + 1}, {2}, {}, "cuda");
+    double rank = world->rank();
+    mesh_reduce_numbers(*mesh, &rank, 1, ReduceOp::kMax);
+    EXPECT_EQ(rank, row + 1);
+    mesh_barrier(*mesh);
+    EXPECT_FALSE(mesh->comm(0, Lane::kGather).connected());
+  });
+}
+
+TEST(Device, OnTheHostControlIsTheGatherLane) {
+  run_ranks(2, [](const std::shared_ptr<World>& world) {
+    const auto mesh = Mesh::create(world, {2, 1}, {"ddp", "fsdp"});
+    for (int dim = 0; dim < 2; ++dim) {
+      EXPECT_EQ(&mesh->comm(dim, Lane::kControl), &mesh->comm(dim, Lane::kGather));
+    }
+  });
+}
+
+TEST(Device, ATensorOffTheGroupsDeviceIsRefusedBeforeItMoves) {
+  run_ranks(2, [](const std::shared_ptr<World>& world) {
+    const at::Tensor elsewhere = at::empty({4}, at::device(at::kMeta));
+    const at::Tensor here = at::empty({2}, at::device(at::kCPU));
+    Comm& comm = world->control();
+    EXPECT_EQ(
+        message_of_error([&] { (void)comm.all_gather(elsewhere, here); }, Code::kInvalidArgument),
+        "all_gather: the output is on meta, but group control is one of cpu: copy it there, "
+        "or use a group of its own device");
+    EXPECT_EQ(error_of([&] { (void)comm.all_reduce(elsewhere, ReduceOp::kSum); }).code(),
+              Code::kInvalidArgument);
+    const auto mesh = Mesh::create(world, {2}, {"fsdp"});
+    EXPECT_EQ(
+        message_of_error([&] { mesh_all_gather(*mesh, 0, elsewhere, 0); }, Code::kInvalidArgument),
+        "expected a tensor on the mesh's device, cpu, found one on meta");
+  });
+}
+
+TEST(Device, AStreamsWaitLeavesTheHostAlone) {
+  run_ranks(2, [](const std::shared_ptr<World>& world) {
+    const auto waits = add_devices(*world, at::kMeta);
+    const auto comm = world->make_comm("pair", {0, 1}, at::kMeta);
+    const at::TensorOptions on_device = at::device(at::kMeta);
+    CommWork work = comm->all_gather(at::empty({2}, on_device), at::empty({1}, on_device));
+    work.wait_on_stream();
+    EXPECT_EQ(waits->on_stream, 1);
+    EXPECT_EQ(waits->on_host, 0);
+    EXPECT_TRUE(work.pending());  // for the host, which does not know of its end
+    work.wait();
+    EXPECT_EQ(waits->on_host, 1);
+    EXPECT_FALSE(work.pending());
+  });
+}
+
+TEST(Device, OnTheHostAStreamsWaitIsTheHosts) {
+  run_ranks(2, [](const std::shared_ptr<World>& world) {
+    const at::TensorOptions on_host = at::device(at::kCPU).dtype(at::kFloat);
+    at::Tensor out = at::zeros({2}, on_host);
+    const at::Tensor in = at::zeros({1}, on_host);
+    in.fill_(world->rank() + 1);
+    CommWork work = world->control().all_gather(out, in);
+    work.wait_on_stream();
+    EXPECT_FALSE(work.pending());
+    EXPECT_EQ(out.sum().item<float>(), 3.0F);
+  });
+}
+
+TEST(Device, OneTransportATypeOfDevice) {
+  run_ranks(1, [](const std::shared_ptr<World>& world) {
+    EXPECT_EQ(world->find_device(at::kCPU), at::Device(at::kCPU));
+    EXPECT_EQ(world->find_device(at::kCUDA), std::nullopt);
+    EXPECT_EQ(message_of_error([&] { add_devices(*world, at::kCPU); }, Code::kWrongState),
+              "groups of cpu:0 have a transport already");
+  });
+}
+
+}  // namespace
+}  // namespace fsdp2
