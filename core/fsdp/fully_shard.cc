@@ -146,8 +146,8 @@ std::shared_ptr<ParamGroup> make_group(const std::vector<FreeParameter>& paramet
     const at::ScalarType compute_dtype =
         is_castable ? policy.mixed_precision.param_dtype.value_or(tensor.scalar_type())
                     : tensor.scalar_type();
-    params.push_back(
-        std::make_unique<ShardedParam>(tensor, layouts[i], compute_dtype, policy.offload));
+    params.push_back(std::make_unique<ShardedParam>(tensor, layouts[i], compute_dtype,
+                                                    mesh->device(), policy.offload));
     params.back()->set_names({parameters[i].name});
   }
   return std::make_shared<ParamGroup>(std::move(params), mesh, normalised(policy, *mesh));

@@ -41,7 +41,7 @@ void read_columns(nn::ParameterSource& source, const ShardedParam& param) {
   for (int64_t row = 0; row < shape[0]; row += rows_at_once) {
     std::vector<int64_t> block_shape = shape;
     block_shape[0] = std::min(rows_at_once, shape[0] - row);
-    const at::Tensor block = at::empty(block_shape, local.options());
+    const at::Tensor block = at::empty(block_shape, local.options().device(at::kCPU));
     source.read(name_in(source, param), shape, row, block);
     local.narrow(0, row, block_shape[0])
         .copy_(block.narrow(layout.dim, layout.start, layout.length));
@@ -90,7 +90,8 @@ void load_ignored(const Unit& root, nn::ParameterSource& source) {
   }
 }
 
-// Rank 0 reads a whole parameter, the others get it.
+// Rank 0 reads a whole parameter, the others get it. `whole` is in the host's memory, since it
+// travels over the world's control group.
 void read_and_broadcast(World& world, nn::ParameterSource& source, const std::string& name,
                         at::IntArrayRef shape, const at::Tensor& whole) {
   agree(world, "parameter " + name, [&] {
@@ -114,7 +115,11 @@ void broadcast_ignored(Unit& root, nn::ParameterSource& source) {
   });
   for (const nn::NamedParameter& parameter : deferred) {
     fill_deferred(parameter, [&](const at::Tensor& values) {
-      read_and_broadcast(world, source, parameter.names.front(), parameter.tensor.sizes(), values);
+      const at::Tensor whole = values.to(at::kCPU);
+      read_and_broadcast(world, source, parameter.names.front(), parameter.tensor.sizes(), whole);
+      if (!whole.is_same(values)) {
+        values.copy_(whole);
+      }
     });
   }
 }
@@ -123,7 +128,7 @@ void broadcast_ignored(Unit& root, nn::ParameterSource& source) {
 void broadcast_parameter(Unit& root, nn::ParameterSource& source, const ShardedParam& param) {
   const ShardLayout& layout = param.layout();
   const at::Tensor local = param.local_values();
-  const at::Tensor whole = at::empty(layout.global_shape, local.options());
+  const at::Tensor whole = at::empty(layout.global_shape, local.options().device(at::kCPU));
   read_and_broadcast(root.mesh().world(), source, name_in(source, param), layout.global_shape,
                      whole);
   if (layout.length > 0) {
@@ -131,11 +136,12 @@ void broadcast_parameter(Unit& root, nn::ParameterSource& source, const ShardedP
   }
 }
 
-at::Tensor gather_full(Unit& root, const ShardedParam& param, const at::Tensor& padded) {
+at::Tensor gather_full(Unit& root, const ShardedParam& param, const at::Tensor& chunk) {
   Comm& comm = root.mesh().comm(root.mesh().ndim() - 1, Lane::kGather);
   const ShardLayout& layout = param.layout();
+  const at::Tensor padded = chunk.to(comm.device());  // an offloaded shard is on the host
   const at::Tensor rows = at::empty({layout.world, layout.padded_numel()}, padded.options());
-  comm.all_gather(rows.view({-1}), padded).wait();
+  comm.all_gather(rows.view({-1}), padded).wait_on_stream();
   if (layout.chunks_are_contiguous()) {
     return rows.view({-1}).narrow(0, 0, layout.global_numel()).view(layout.global_shape);
   }

@@ -73,14 +73,14 @@ std::vector<std::pair<std::string, std::shared_ptr<Module>>> Module::child_modul
   return children;
 }
 
-at::Tensor deferred_parameter(at::IntArrayRef shape, at::ScalarType dtype) {
+at::Tensor deferred_parameter(at::IntArrayRef shape, at::ScalarType dtype, at::Device device) {
   int64_t bytes = static_cast<int64_t>(c10::elementSize(dtype));
   for (const int64_t size : shape) {
     FSDP2_CHECK(size >= 0 && !__builtin_mul_overflow(bytes, size, &bytes), Code::kInvalidArgument,
                 "a parameter cannot have the shape {}: negative or too large",
                 fmt::join(shape, " x "));
   }
-  at::Tensor parameter = at::empty({0}, at::TensorOptions().dtype(dtype).device(at::kCPU));
+  at::Tensor parameter = at::empty({0}, at::device(device).dtype(dtype));
   parameter.unsafeGetTensorImpl()->set_sizes_contiguous(shape);
   return parameter.set_requires_grad(true);
 }

@@ -113,8 +113,10 @@ class Module : public torch::nn::Module {
   std::shared_ptr<ForwardWrapper> wrapper_;
 };
 
-// A parameter with a shape and no memory (a CPU tensor over an empty storage, requires_grad set).
-at::Tensor deferred_parameter(at::IntArrayRef shape, at::ScalarType dtype);
+// A parameter with a shape and no memory (a tensor over an empty storage, requires_grad set).
+// Models are made on the host, and fully_shard moves them to the mesh's device.
+at::Tensor deferred_parameter(at::IntArrayRef shape, at::ScalarType dtype,
+                              at::Device device = at::kCPU);
 // True for a tensor with elements whose storage is empty: deferred, or freed by FSDP.
 bool has_no_memory(const at::Tensor& tensor);
 // Gives the storage exactly `bytes` bytes, uninitialised (0 frees), keeping the tensor object, its

@@ -42,8 +42,8 @@ void start_packed_gather(GatherInFlight& in_flight, Comm& comm) {
     row_bytes += packed_slot_bytes(param->unsharded_bytes() / comm.size());
   }
   const at::Device device = in_flight.packed_params.front()->unsharded().device();
-  at::Tensor buffer =
-      at::empty({comm.size(), row_bytes}, at::TensorOptions().dtype(at::kByte).device(device));
+  const at::Tensor buffer =
+      at::empty({comm.size(), row_bytes}, at::device(device).dtype(at::kByte));
   const at::Tensor own = buffer[comm.rank()];
   int64_t offset = 0;
   for (const ShardedParam* param : in_flight.packed_params) {
@@ -51,7 +51,7 @@ void start_packed_gather(GatherInFlight& in_flight, Comm& comm) {
     own.narrow(0, offset, input.numel()).copy_(input);
     offset += packed_slot_bytes(input.numel());
   }
-  in_flight.packed_buffer = buffer;
+  in_flight.packed_buffer = BufferInFlight(buffer);
   in_flight.packed = comm.all_gather(buffer.view({-1}), own);
 }
 
@@ -60,7 +60,7 @@ void copy_out_packed_gather(const GatherInFlight& in_flight, const Comm& comm) {
   int64_t offset = 0;
   for (const ShardedParam* param : in_flight.packed_params) {
     const int64_t bytes = param->unsharded_bytes() / comm.size();
-    const at::Tensor rows = in_flight.packed_buffer.narrow(1, offset, bytes);
+    const at::Tensor rows = in_flight.packed_buffer.tensor().narrow(1, offset, bytes);
     const at::Tensor out = param->unsharded_flat();
     if (in_flight.source == GatherSource::kSlices || param->layout().chunks_are_contiguous()) {
       out.view(at::kByte).view({comm.size(), bytes}).copy_(rows);
@@ -77,23 +77,24 @@ GatherInFlight::Separate start_extended_gather(ShardedParam& param, Comm& comm,
       options.extension->pre_all_gather(param, param.shard_flat(), *options.mesh);
   FSDP2_CHECK(piece.defined() && piece.dim() == 1 && piece.is_contiguous(), Code::kCallback,
               "pre_all_gather of {}: expected a contiguous 1-D tensor", param.name());
-  at::Tensor rows = at::empty({comm.size(), piece.numel()}, piece.options());
+  const at::Tensor rows = at::empty({comm.size(), piece.numel()}, piece.options());
   CommWork work = comm.all_gather(rows.view({-1}).view(at::kByte), piece.view(at::kByte));
-  return {&param, std::move(work), std::move(rows)};
+  return {&param, std::move(work), BufferInFlight(rows)};
 }
 
 void finish_extended_gather(GatherInFlight::Separate& gather, const AllGatherExtension& extension) {
-  gather.work.wait();
+  gather.work.wait_on_stream();
   const ShardedParam& param = *gather.param;
   const ShardLayout& layout = param.layout();
   const at::Tensor flat = param.unsharded_flat();
   if (layout.chunks_are_contiguous()) {
-    extension.post_all_gather(param, gather.rows, flat.view({layout.world, -1}));
-    return;
+    extension.post_all_gather(param, gather.rows.tensor(), flat.view({layout.world, -1}));
+  } else {
+    const at::Tensor chunks = at::empty({layout.world, layout.padded_numel()}, flat.options());
+    extension.post_all_gather(param, gather.rows.tensor(), chunks);
+    chunks_to_parameter(layout, chunks, flat);
   }
-  const at::Tensor chunks = at::empty({layout.world, layout.padded_numel()}, flat.options());
-  extension.post_all_gather(param, gather.rows, chunks);
-  chunks_to_parameter(layout, chunks, flat);
+  gather.rows.mark_used();
 }
 
 // How a reduction comes to its average (or the caller's scale); the cases are PyTorch's.
@@ -128,31 +129,30 @@ ReduceInFlight::Direct start_direct_reduce(ShardedParam& param, at::Tensor grad,
                                            const ReduceOptions& options, const Scaling& scaling) {
   Comm& shard = *options.shard;
   const at::TensorOptions tensor_options =
-      at::TensorOptions().dtype(options.dtype).device(param.unsharded().device());
+      at::device(param.unsharded().device()).dtype(options.dtype);
   at::Tensor input =
       grad.defined() ? divided(grad.to(options.dtype).contiguous().view({-1}), scaling.before)
                      : at::zeros({shard.size() * param.layout().padded_numel()}, tensor_options);
   if (shard.size() == 1) {
-    return {&param, CommWork(), std::move(input), at::Tensor()};
+    return {&param, CommWork(), std::move(input), BufferInFlight()};
   }
   at::Tensor output = at::empty({param.layout().padded_numel()}, tensor_options);
   CommWork work = shard.reduce_scatter(output, input, scaling.op);
-  return {&param, std::move(work), std::move(output), std::move(input)};
+  return {&param, std::move(work), std::move(output), BufferInFlight(std::move(input))};
 }
 
 void start_packed_reduce(ReduceInFlight& in_flight, const std::vector<at::Tensor>& grads,
-                         const std::vector<bool>& has_grad, const Scaling& scaling) {
+                         const Scaling& scaling) {
   Comm& shard = *in_flight.options.shard;
   int64_t width = 0;
   for (const ShardedParam* param : in_flight.packed_params) {
     width += param->layout().padded_numel();
   }
-  const auto n_flags = static_cast<int64_t>(has_grad.size());
+  const auto n_flags = static_cast<int64_t>(in_flight.has_grad.size());
   const at::TensorOptions options =
-      at::TensorOptions()
-          .dtype(in_flight.options.dtype)
-          .device(in_flight.flagged_params.front()->unsharded().device());
-  at::Tensor input = at::empty({shard.size(), width + n_flags}, options);
+      at::device(in_flight.flagged_params.front()->unsharded().device())
+          .dtype(in_flight.options.dtype);
+  const at::Tensor input = at::empty({shard.size(), width + n_flags}, options);
   int64_t offset = 0;
   for (size_t i = 0; i < grads.size(); ++i) {
     const ShardedParam& param = *in_flight.packed_params[i];
@@ -164,20 +164,22 @@ void start_packed_reduce(ReduceInFlight& in_flight, const std::vector<at::Tensor
     input.narrow(1, 0, width).div_(scaling.before);
   }
   for (int64_t i = 0; i < n_flags; ++i) {
-    input.select(1, width + i).fill_(has_grad[static_cast<size_t>(i)] ? 1.0 : 0.0);
+    input.select(1, width + i).fill_(in_flight.has_grad[static_cast<size_t>(i)] ? 1.0 : 0.0);
   }
-  in_flight.packed_input = input;
+  in_flight.packed_input = BufferInFlight(input);
   in_flight.packed_output = at::empty({width + n_flags}, options);
   in_flight.packed = shard.reduce_scatter(in_flight.packed_output, input.view({-1}), scaling.op);
 }
 
 void wait_for(ReduceInFlight& in_flight) {
   for (ReduceInFlight::Direct& direct : in_flight.direct) {
-    direct.work.wait();
-    direct.input = at::Tensor();
+    direct.work.wait_on_stream();
+    direct.input.mark_used();
+    direct.input.release();
   }
-  in_flight.packed.wait();
-  in_flight.packed_input = at::Tensor();
+  in_flight.packed.wait_on_stream();
+  in_flight.packed_input.mark_used();
+  in_flight.packed_input.release();
 }
 
 // The gradients without the flags behind them.
@@ -228,7 +230,7 @@ void reduce_over_replicas(ReduceInFlight& in_flight, ReduceOp op) {
   }
   works.push_back(replicate.all_reduce(in_flight.packed_output, op));
   for (CommWork& work : works) {
-    work.wait();
+    work.wait_on_stream();
   }
 }
 
@@ -248,12 +250,26 @@ void set_sharded_grad(ShardedParam& param, const at::Tensor& padded) {
   param.add_sharded_grad(local.to(param.sharded().device(), param.dtype()));
 }
 
-// To the parameters that got a gradient on some rank.
+// Which parameters got a gradient on some rank; see Note [Gradient flags].
+std::vector<bool> found_gradients(const ReduceInFlight& in_flight) {
+  std::vector<bool> found = in_flight.has_grad;
+  if (std::find(found.begin(), found.end(), false) == found.end()) {
+    return found;
+  }
+  const at::Tensor flags = flags_of(in_flight).to(at::kCPU, at::kFloat);
+  for (size_t i = 0; i < found.size(); ++i) {
+    found[i] = found[i] || flags.const_data_ptr<float>()[i] > 0.0F;
+  }
+  return found;
+}
+
 void set_sharded_grads(const ReduceInFlight& in_flight) {
   const std::vector<at::Tensor> chunks = chunks_of(in_flight);
-  const at::Tensor flags = flags_of(in_flight).to(at::kCPU, at::kFloat);
+  const std::vector<bool> found = in_flight.options.zeros_for_unused
+                                      ? std::vector<bool>(chunks.size(), true)
+                                      : found_gradients(in_flight);
   for (size_t i = 0; i < chunks.size(); ++i) {
-    if (in_flight.options.zeros_for_unused || flags.const_data_ptr<float>()[i] > 0.0F) {
+    if (found[i]) {
       ShardedParam& param = *in_flight.flagged_params[i];
       set_sharded_grad(param, chunks[i]);
       if (in_flight.options.on_grad) {
@@ -309,14 +325,15 @@ GatherInFlight start_all_gather(const std::vector<ShardedParam*>& params, Comm& 
 
 void finish_all_gather(GatherInFlight& in_flight, Comm& comm) {
   for (CommWork& work : in_flight.direct) {
-    work.wait();
+    work.wait_on_stream();
   }
   for (GatherInFlight::Separate& gather : in_flight.extended) {
     finish_extended_gather(gather, *in_flight.extension);
   }
   if (!in_flight.packed_params.empty()) {
-    in_flight.packed.wait();
+    in_flight.packed.wait_on_stream();
     copy_out_packed_gather(in_flight, comm);
+    in_flight.packed_buffer.mark_used();
   }
   in_flight = {};
 }
@@ -330,10 +347,9 @@ ReduceInFlight start_reduce_scatter(const std::vector<ShardedParam*>& params,
   // A hook is promised all gradients in one buffer.
   const CommPath path = options.hook ? CommPath::kPacked : options.path;
   std::vector<at::Tensor> packed_grads;
-  std::vector<bool> has_grad;
   for (ShardedParam* param : params) {
     at::Tensor grad = param->take_unsharded_grad();
-    has_grad.push_back(grad.defined());
+    in_flight.has_grad.push_back(grad.defined());
     if (reduces_direct(*param, path)) {
       in_flight.direct.push_back(start_direct_reduce(*param, std::move(grad), options, scaling));
     } else {
@@ -341,7 +357,7 @@ ReduceInFlight start_reduce_scatter(const std::vector<ShardedParam*>& params,
       packed_grads.push_back(std::move(grad));
     }
   }
-  start_packed_reduce(in_flight, packed_grads, has_grad, scaling);
+  start_packed_reduce(in_flight, packed_grads, scaling);
   return in_flight;
 }
 

@@ -13,7 +13,13 @@
 // Note [Gradient flags]
 // Ranks may disagree on which parameters got a gradient. A missing one counts as zero if any rank
 // has one, and stays missing if none has. Each rank's "I have one" travels as one element per
-// parameter behind each chunk of the packed buffer, so that it costs no collective of its own.
+// parameter behind each chunk of the packed buffer, so that it costs no collective of its own. The
+// host reads the sums, and so waits for a device, only if this rank lacks a gradient: those that it
+// has are known to be there.
+//
+// Note [Waits]
+// Behind a collective comes work of the device, so its streams wait and the host does not. On the
+// CPU that is the same.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,6 +31,7 @@
 #include <vector>
 
 #include "core/comm/comm.h"
+#include "core/fsdp/group/buffer_in_flight.h"
 #include "core/fsdp/group/group_settings.h"
 #include "core/fsdp/group/policy.h"
 #include "core/fsdp/group/sharded_param.h"
@@ -43,14 +50,14 @@ struct GatherInFlight {
   struct Separate {  // gathered as rows that are not the parameter's own layout
     ShardedParam* param;
     CommWork work;
-    at::Tensor rows;
+    BufferInFlight rows;
   };
   GatherSource source = GatherSource::kShards;
   std::vector<CommWork> direct;
   std::shared_ptr<const AllGatherExtension> extension;  // who makes parameters of `extended`
   std::vector<Separate> extended;
   CommWork packed;
-  at::Tensor packed_buffer;
+  BufferInFlight packed_buffer;  // [world, bytes of a row]
   std::vector<ShardedParam*> packed_params;
 };
 
@@ -95,15 +102,16 @@ struct ReduceInFlight {
     ShardedParam* param;
     CommWork work;
     at::Tensor sharded_grad;  // flat, padded
-    at::Tensor input;         // kept until the collective has read it
+    BufferInFlight input;     // kept until the collective has read it
   };
   ReduceOptions options;
   std::vector<Direct> direct;
   CommWork packed;
-  at::Tensor packed_input;
+  BufferInFlight packed_input;
   at::Tensor packed_output;  // this rank's chunk: parameters in order, then one flag each
   std::vector<ShardedParam*> packed_params;
   std::vector<ShardedParam*> flagged_params;  // all, in the order of the flags
+  std::vector<bool> has_grad;                 // of each of them, on this rank
 };
 
 // Takes the gradients of the trainable parameters of a unit and issues their reduction over the

@@ -4,6 +4,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/Allocator.h>
+#include <c10/core/DeviceGuard.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -38,18 +39,19 @@ bool ShardedParam::manages(const at::Tensor& parameter) {
 }
 
 ShardedParam::ShardedParam(at::Tensor parameter, ShardLayout layout, at::ScalarType compute_dtype,
-                           const Offload& offload)
+                           at::Device device, const Offload& offload)
     : layout_(std::move(layout)), compute_dtype_(compute_dtype), unsharded_(std::move(parameter)) {
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
   const at::ScalarType dtype = unsharded_.scalar_type();
   const bool requires_grad = unsharded_.requires_grad();
-  const bool offloaded = offload.to_cpu && !unsharded_.is_cpu();
-  whole_ = layout_.world == 1 && compute_dtype_ == dtype && !offloaded;
+  const bool offloaded = offload.to_cpu && !device.is_cpu();
+  whole_ =
+      layout_.world == 1 && compute_dtype_ == dtype && !offloaded && unsharded_.device() == device;
   has_values_ = !nn::has_no_memory(unsharded_);
   if (whole_) {
     sharded_ = unsharded_;
   } else {
-    at::TensorOptions options = unsharded_.options().requires_grad(false);
+    at::TensorOptions options = unsharded_.options().requires_grad(false).device(device);
     if (offloaded) {
       options = options.device(at::kCPU).pinned_memory(offload.pin_memory);
     }
@@ -65,7 +67,8 @@ ShardedParam::ShardedParam(at::Tensor parameter, ShardLayout layout, at::ScalarT
       nn::resize_storage(shard_flat_, 0);  // untouched so far; the views stay
     }
     // A fresh storage of nothing, in compute dtype; the parameter object stays.
-    unsharded_.set_data(nn::deferred_parameter(layout_.global_shape, compute_dtype_).detach());
+    unsharded_.set_data(
+        nn::deferred_parameter(layout_.global_shape, compute_dtype_, device).detach());
   }
   torch::autograd::impl::set_post_acc_grad_hooks(unsharded_, std::make_unique<GradientHook>(this));
 }
@@ -136,6 +139,7 @@ void ShardedParam::free_unsharded() {
 void ShardedParam::forsake_unsharded() {
   if (!whole_) {
     c10::Allocator* allocator = c10::GetAllocator(unsharded_.device().type());
+    const c10::OptionalDeviceGuard guard(unsharded_.device());
     unsharded_.unsafeGetTensorImpl()->set_storage_keep_dtype(c10::Storage(
         c10::Storage::use_byte_size_t(), 0, allocator->allocate(0), allocator, /*resizable=*/true));
   }

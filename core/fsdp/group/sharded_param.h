@@ -31,9 +31,10 @@ namespace fsdp2::fsdp {
 class ShardedParam {
  public:
   // Takes over the module's parameter: cuts it to this rank's chunk (or leaves it without values if
-  // it is deferred), casts it to compute_dtype and frees it.
+  // it is deferred), casts it to compute_dtype and frees it. The unsharded parameter is on `device`
+  // from then on, and so is the shard if it is not offloaded.
   ShardedParam(at::Tensor parameter, ShardLayout layout, at::ScalarType compute_dtype,
-               const Offload& offload);
+               at::Device device, const Offload& offload);
   ~ShardedParam();
   ShardedParam(const ShardedParam&) = delete;
   ShardedParam& operator=(const ShardedParam&) = delete;
