@@ -26,13 +26,13 @@ void check_tokens_shape(const at::Tensor& tokens, const char* what) {
 }
 
 // The first value that is_wrong marks is named in the error. Out of range it would be an access
-// outside the embedding table, or a dead device.
+// outside the embedding table. REQUIRES: on the host, where looking costs no wait for a device.
 void refuse_marked(const at::Tensor& is_wrong, const at::Tensor& values, const char* what,
                    int64_t vocab_size) {
   if (!is_wrong.any().item<bool>()) {
     return;
   }
-  const at::Tensor position = is_wrong.nonzero().select(0, 0).cpu();
+  const at::Tensor position = is_wrong.nonzero().select(0, 0);
   const auto batch = position.select(0, 0).item<int64_t>();
   const auto index = position.select(0, 1).item<int64_t>();
   fail(Code::kInvalidArgument,
@@ -204,8 +204,10 @@ void DecoderForCausalLM::check_tokens(const at::Tensor& tokens, const nn::Values
   FSDP2_CHECK(length <= config_.max_positions, Code::kInvalidArgument,
               "a sequence of {} tokens is longer than the {} positions of the model", length,
               config_.max_positions);
-  refuse_marked(tokens.lt(0).logical_or_(tokens.ge(config_.vocab_size)), tokens, "token",
-                config_.vocab_size);
+  if (tokens.is_cpu()) {
+    refuse_marked(tokens.lt(0).logical_or_(tokens.ge(config_.vocab_size)), tokens, "token",
+                  config_.vocab_size);
+  }
 }
 
 void DecoderForCausalLM::check_labels(const at::Tensor& labels, const at::Tensor& tokens) const {
@@ -213,10 +215,12 @@ void DecoderForCausalLM::check_labels(const at::Tensor& labels, const at::Tensor
   FSDP2_CHECK(labels.sizes() == tokens.sizes(), Code::kInvalidArgument,
               "labels: expected the shape of the tokens [{}, {}], got [{}, {}]", tokens.size(0),
               tokens.size(1), labels.size(0), labels.size(1));
-  refuse_marked(labels.lt(0)
-                    .logical_and_(labels.ne(kIgnoredLabel))
-                    .logical_or_(labels.ge(config_.vocab_size)),
-                labels, "label", config_.vocab_size);
+  if (labels.is_cpu()) {
+    refuse_marked(labels.lt(0)
+                      .logical_and_(labels.ne(kIgnoredLabel))
+                      .logical_or_(labels.ge(config_.vocab_size)),
+                  labels, "label", config_.vocab_size);
+  }
 }
 
 int64_t DecoderForCausalLM::counted_labels(const nn::Values& inputs) const {

@@ -29,6 +29,8 @@ class LanguageModel {
   //   begin a sequence. Sequences without positions count from 0 each.
   // Errors: kInvalidArgument for a token or label outside the vocabulary (position and value),
   // inputs that do not fit each other, or a sequence without positions longer than max_positions.
+  // Tokens and labels that are on a device are not looked at, since the host would wait for it:
+  // what copies them there looks first.
 };
 
 // The module as a LanguageModel, or null.

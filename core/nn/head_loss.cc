@@ -41,7 +41,7 @@ at::Tensor chunk_loss(at::Tensor& logits, const at::Tensor& labels, bool want_gr
                       double scale) {
   if (cpu_kernels::supports(logits)) {
     const double loss = cpu_kernels::cross_entropy(logits, labels, want_gradient, scale);
-    return at::full({}, loss, at::TensorOptions().dtype(at::kDouble));
+    return at::full({}, loss, at::device(at::kCPU).dtype(at::kDouble));
   }
   at::Tensor wide = logits.to(at::kFloat);
   const at::Tensor label_column = labels.unsqueeze(1);

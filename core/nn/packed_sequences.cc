@@ -44,7 +44,7 @@ std::vector<int64_t> read_boundaries(const at::Tensor& cu_seqlens, int64_t batch
 }
 
 at::Tensor positions_in(const std::vector<int64_t>& boundaries, int64_t batch, int64_t length) {
-  at::Tensor positions = at::empty({batch, length}, at::kLong);
+  at::Tensor positions = at::empty({batch, length}, at::device(at::kCPU).dtype(at::kLong));
   auto* data = positions.mutable_data_ptr<int64_t>();
   for (size_t i = 0; i + 1 < boundaries.size(); ++i) {
     for (int64_t token = boundaries[i]; token < boundaries[i + 1]; ++token) {
@@ -68,7 +68,7 @@ at::Tensor find_boundaries(const at::Tensor& positions) {
     return {};
   }
   boundaries.push_back(host.numel());
-  return at::tensor(boundaries, at::kLong);
+  return at::tensor(boundaries, at::device(at::kCPU).dtype(at::kLong));
 }
 
 at::Tensor mask_of_padding(const at::Tensor& is_token) {

@@ -104,7 +104,7 @@ RotaryEmbedding::RotaryEmbedding(int64_t head_dim, RotaryOptions options)
               "rotary embedding: expected sections of {} frequencies in all, got {}", head_dim / 2,
               fmt::join(sections_, " + "));
   const at::Tensor exponent =
-      at::arange(0, head_dim, 2, at::TensorOptions().dtype(at::kFloat)) / head_dim;
+      at::arange(0, head_dim, 2, at::device(at::kCPU).dtype(at::kFloat)) / head_dim;
   inverse_frequency_ = at::pow(options.theta, exponent).reciprocal();
   if (options.scaling.has_value()) {
     inverse_frequency_ = stretch(inverse_frequency_, *options.scaling);
@@ -118,8 +118,7 @@ RotaryEmbedding::RotaryEmbedding(int64_t head_dim, double theta,
 RotaryEmbedding::Angles RotaryEmbedding::cos_sin(int64_t length, const at::Tensor& like) {
   const c10::AutoGradMode no_grad(false);
   inverse_frequency_ = inverse_frequency_.to(like.device());
-  const at::Tensor positions =
-      at::arange(length, at::TensorOptions().dtype(at::kFloat).device(like.device()));
+  const at::Tensor positions = at::arange(length, at::device(like.device()).dtype(at::kFloat));
   return cos_sin_of(at::outer(positions, inverse_frequency_), like);
 }
 

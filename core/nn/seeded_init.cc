@@ -75,7 +75,8 @@ void SeededInit::read(const std::string& name, at::IntArrayRef shape, int64_t fi
   }
   const uint64_t key = key_of(seed_, name);
   const at::Tensor flat = out.view({-1});
-  const at::Tensor normal = at::empty({kBlock}, at::TensorOptions().dtype(at::kFloat));
+  // Made on the host whatever out's device is: a seed gives the same values everywhere.
+  const at::Tensor normal = at::empty({kBlock}, at::device(at::kCPU).dtype(at::kFloat));
   const int64_t begin = first_row * row_numel;
   for (int64_t index = begin; index < begin + count;) {
     const int64_t in_block = index % kBlock;

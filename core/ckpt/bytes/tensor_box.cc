@@ -84,7 +84,7 @@ class BoxReader {
 
   void read_through_buffer(int64_t offset, int64_t span, const at::Tensor& out) {
     if (!buffer_.defined() || buffer_.numel() < span) {
-      buffer_ = at::empty({span}, dtype_);
+      buffer_ = at::empty({span}, at::device(at::kCPU).dtype(dtype_));
     }
     file_.read(offset, span * item_size_, buffer_.mutable_data_ptr());
     check_bools(buffer_.const_data_ptr(), span);

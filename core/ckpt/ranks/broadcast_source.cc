@@ -67,9 +67,10 @@ StateEntry decode_entry(const PythonTuple& fields, size_t index) {
 }
 
 std::string broadcast_text(World& world, const std::string& text) {
-  const at::Tensor bytes = at::scalar_tensor(static_cast<int64_t>(text.size()), at::kLong);
+  const at::Tensor bytes =
+      at::scalar_tensor(static_cast<int64_t>(text.size()), at::device(at::kCPU).dtype(at::kLong));
   world.control().broadcast(bytes, 0).wait();
-  const at::Tensor data = at::empty({bytes.item<int64_t>()}, at::kByte);
+  const at::Tensor data = at::empty({bytes.item<int64_t>()}, at::device(at::kCPU).dtype(at::kByte));
   auto* begin = data.mutable_data_ptr<uint8_t>();
   std::copy(text.begin(), text.end(), begin);
   world.control().broadcast(data, 0).wait();
@@ -111,7 +112,7 @@ void BroadcastSource::read(const StateEntry& entry, at::IntArrayRef begin,
                 Code::kInvalidArgument, "{}: {} has {} dims, a box of {} was asked for", path(),
                 entry.name, entry.shape.size(), begin.size());
     whole = source_ != nullptr ? read_whole(*source_, source_->entries()[entry.index])
-                               : at::empty(entry.shape, *entry.dtype);
+                               : at::empty(entry.shape, at::device(at::kCPU).dtype(*entry.dtype));
     return "tensor=" + entry.name + "\n";
   });
   if (whole.numel() > 0) {

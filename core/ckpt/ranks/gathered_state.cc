@@ -33,13 +33,14 @@ class Boxes {
       numbers_ += 2 * tensor.shape.size();
     }
     const auto count = static_cast<int64_t>(numbers_);
-    const at::Tensor own = at::empty({count}, at::kLong);
+    const at::TensorOptions on_host = at::device(at::kCPU).dtype(at::kLong);
+    const at::Tensor own = at::empty({count}, on_host);
     auto* out = own.mutable_data_ptr<int64_t>();
     for (const StateTensor& tensor : state.tensors) {
       out = std::copy(tensor.offsets.begin(), tensor.offsets.end(), out);
       out = std::copy(tensor.local.sizes().begin(), tensor.local.sizes().end(), out);
     }
-    all_ = at::empty({world.size() * count}, at::kLong);
+    all_ = at::empty({world.size() * count}, on_host);
     if (count > 0) {
       world.control().all_gather(all_, own).wait();
     }

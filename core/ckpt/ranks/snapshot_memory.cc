@@ -51,7 +51,7 @@ const at::Tensor& SnapshotMemory::take(int64_t bytes) {
 void SnapshotMemory::make(int64_t bytes) {
   wait();
   memory_.reset();  // not both at once
-  memory_ = at::empty({bytes}, at::kByte);
+  memory_ = at::empty({bytes}, at::device(at::kCPU).dtype(at::kByte));
   ask_for_huge_pages(memory_);
 }
 

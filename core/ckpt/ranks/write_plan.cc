@@ -33,10 +33,11 @@ struct Writer {
 // [rank][tensor]
 at::Tensor gather_chunk_ids(World& world, const StateDict& state) {
   const auto count = static_cast<int64_t>(state.tensors.size());
-  const at::Tensor own = at::empty({count}, at::kLong);
+  const at::TensorOptions on_host = at::device(at::kCPU).dtype(at::kLong);
+  const at::Tensor own = at::empty({count}, on_host);
   std::transform(state.tensors.begin(), state.tensors.end(), own.mutable_data_ptr<int64_t>(),
                  chunk_id);
-  const at::Tensor all = at::empty({world.size() * count}, at::kLong);
+  const at::Tensor all = at::empty({world.size() * count}, on_host);
   if (count > 0) {
     world.control().all_gather(all, own).wait();
   }

@@ -66,9 +66,9 @@ void write_safetensors_part(const std::string& directory, int rank,
     files[1];
     for (const TensorSpec& tensor : tensors) {
       if (is_empty(tensor)) {  // of which no rank holds a chunk
-        files[number_of(numbers, tensor.name)].add(tensor,
-                                                   std::vector<int64_t>(tensor.shape.size(), 0),
-                                                   at::empty(tensor.shape, tensor.dtype));
+        files[number_of(numbers, tensor.name)].add(
+            tensor, std::vector<int64_t>(tensor.shape.size(), 0),
+            at::empty(tensor.shape, at::device(at::kCPU).dtype(tensor.dtype)));
       }
     }
   }

@@ -28,7 +28,8 @@ void read_converted(const ByteSource& source, const SafetensorsEntry& entry, int
                     const at::Tensor& out) {
   const int64_t count = out.numel();
   const auto item_size = static_cast<int64_t>(c10::elementSize(entry.dtype));
-  const at::Tensor part = at::empty({std::min(count, kConvertedAtOnce)}, entry.dtype);
+  const at::Tensor part =
+      at::empty({std::min(count, kConvertedAtOnce)}, at::device(at::kCPU).dtype(entry.dtype));
   const at::Tensor flat = out.view({-1});
   for (int64_t done = 0; done < count;) {
     const int64_t now = std::min(count - done, kConvertedAtOnce);

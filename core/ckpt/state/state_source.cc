@@ -23,7 +23,7 @@ void StateSource::set_entries(std::vector<StateEntry> entries) {
 }
 
 at::Tensor read_whole(const StateSource& source, const StateEntry& entry) {
-  at::Tensor tensor = at::empty(entry.shape, *entry.dtype);
+  at::Tensor tensor = at::empty(entry.shape, at::device(at::kCPU).dtype(*entry.dtype));
   source.read(entry, std::vector<int64_t>(entry.shape.size(), 0), tensor);
   return tensor;
 }

@@ -158,7 +158,7 @@ at::Tensor TorchArchive::read(const StoredTensor& tensor) const {
   FSDP2_CHECK(numel <= tensor.storage_numel, Code::kUnsupported,
               "{}: a tensor of [{}] over {} stored elements: save it after contiguous()", label_,
               fmt::join(shape, ", "), tensor.storage_numel);
-  const at::Tensor out = at::empty(shape, tensor.dtype);
+  const at::Tensor out = at::empty(shape, at::device(at::kCPU).dtype(tensor.dtype));
   read_box(tensor, std::vector<int64_t>(shape.size(), 0), out);
   return out;
 }

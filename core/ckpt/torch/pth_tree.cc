@@ -60,7 +60,7 @@ void write_rank(const TreeCopy& copy, int rank, const std::string& save_id) {
   const auto writer = make_tree_writer(copy.to + "/" + per_rank_file_name(copy.step, rank),
                                        make_tree(values), plan);
   for (size_t i = 0; i < plan.size(); ++i) {
-    at::Tensor tensor = at::empty(plan[i].shape, plan[i].dtype);
+    at::Tensor tensor = at::empty(plan[i].shape, at::device(at::kCPU).dtype(plan[i].dtype));
     if (tensor.numel() > 0) {
       copy.source.read(*boxes[i].first, boxes[i].second, tensor);
     }

@@ -56,7 +56,7 @@ ProductSpeed measure() {
   constexpr int64_t kOut = 768;
   constexpr int kRuns = 5;  // the first one warms up
   const c10::AutoGradMode no_grad(false);
-  const auto options = at::TensorOptions().dtype(at::kFloat);
+  const auto options = at::device(at::kCPU).dtype(at::kFloat);
   const at::Tensor x = at::ones({kRows, kIn}, options);
   const at::Tensor weight = at::ones({kOut, kIn}, options);
   const at::Tensor dy = at::ones({kRows, kOut}, options);

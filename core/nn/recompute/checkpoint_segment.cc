@@ -72,7 +72,7 @@ class KeptInputs {
  public:
   explicit KeptInputs(const Values& inputs) {
     const at::NoGradGuard no_grad;
-    const at::Tensor gap = at::empty({0});
+    const at::Tensor gap = at::empty({0}, at::device(at::kCPU));
     for (const c10::IValue& input : inputs) {
       structure_.push_back(map_tensors(input, [&](const at::Tensor& tensor) {
         // Without its graph, which would reach the segment again if an input is changed in place.

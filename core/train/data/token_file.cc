@@ -94,7 +94,8 @@ TokenBatch TokenFile::windows(const std::vector<int64_t>& windows, int64_t seque
   }
   file_.check_size();
   const std::vector<int64_t> shape{static_cast<int64_t>(windows.size()), sequence_length};
-  const TokenBatch batch{at::empty(shape, at::kLong), at::empty(shape, at::kLong)};
+  const at::TensorOptions on_host = at::device(at::kCPU).dtype(at::kLong);
+  const TokenBatch batch{at::empty(shape, on_host), at::empty(shape, on_host)};
   auto* inputs = batch.inputs.mutable_data_ptr<int64_t>();
   auto* labels = batch.labels.mutable_data_ptr<int64_t>();
   for (const int64_t window : windows) {

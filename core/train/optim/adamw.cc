@@ -62,7 +62,7 @@ class AdamW final : public FusedOptimizer<AdamWOptions> {
   struct State {
     at::Tensor exp_avg;
     at::Tensor exp_avg_sq;
-    at::Tensor step;  // fp32 scalar, as torch.optim keeps it
+    at::Tensor step;  // fp32 scalar where the values are, as torch.optim keeps it
   };
 
   void list_state(size_t index, FusedLists& lists) override {
@@ -85,7 +85,8 @@ class AdamW final : public FusedOptimizer<AdamWOptions> {
     State& state = state_[index];
     if (!state.exp_avg.defined()) {
       const at::Tensor values = params_[index]->sharded().detach();
-      state = {at::zeros_like(values), at::zeros_like(values), at::scalar_tensor(0.0, at::kFloat)};
+      state = {at::zeros_like(values), at::zeros_like(values),
+               at::scalar_tensor(0.0, at::device(values.device()).dtype(at::kFloat))};
     }
     return state;
   }

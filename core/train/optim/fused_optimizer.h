@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -44,21 +45,20 @@ class FusedOptimizer : public Optimizer {
 
   void step(double grad_divisor) final {
     const at::NoGradGuard no_grad;
-    // A call takes one dtype and the options of one group.
-    std::map<std::pair<size_t, at::ScalarType>, FusedLists> calls;
+    // A call takes one dtype, one device and the options of one group.
+    std::map<std::tuple<size_t, at::ScalarType, at::DeviceType>, FusedLists> calls;
     for (size_t i = 0; i < params_.size(); ++i) {
       const at::Tensor& param = params_[i]->sharded();
       if (param.grad().defined()) {
-        FusedLists& lists = calls[{group_of(i), param.scalar_type()}];
+        FusedLists& lists = calls[{group_of(i), param.scalar_type(), param.device().type()}];
         lists.params.push_back(param);
         lists.grads.push_back(param.grad());
         list_state(i, lists);
       }
     }
-    const GradScale scale =
-        grad_divisor == 1.0 ? std::nullopt : GradScale(at::scalar_tensor(grad_divisor, at::kFloat));
     for (auto& [key, lists] : calls) {
-      update(lists, options_[key.first], lr_of(key.first), scale);
+      const size_t group = std::get<0>(key);
+      update(lists, options_[group], lr_of(group), scale_of(grad_divisor, lists));
     }
   }
 
@@ -76,6 +76,15 @@ class FusedOptimizer : public Optimizer {
   }
 
  private:
+  // Where the lists are: kernels of a device do not read the host.
+  static GradScale scale_of(double divisor, const FusedLists& lists) {
+    if (divisor == 1.0) {
+      return std::nullopt;
+    }
+    const at::Device device = lists.params.front().device();
+    return at::scalar_tensor(divisor, at::device(device).dtype(at::kFloat));
+  }
+
   // Appends the state of params_[index], which is about to be updated.
   virtual void list_state(size_t index, FusedLists& lists) = 0;
   // The kernel.

@@ -2,7 +2,9 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/isfinite.h>
+#include <ATen/ops/maximum.h>
 #include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <array>
@@ -57,29 +59,42 @@ double replicas(fsdp::Unit& root) {
 }
 
 double reduce_scalar(fsdp::Unit& root, double value, ReduceOp op) {
-  const at::Tensor scalar = at::scalar_tensor(value, at::kDouble);
+  const at::Tensor scalar = at::scalar_tensor(value, at::device(at::kCPU).dtype(at::kDouble));
   root.mesh().world().control().all_reduce(scalar, op).wait();
   return scalar.item<double>();
 }
 
-// NaN if there is one: it must not be lost to a larger number.
-double largest_magnitude(fsdp::Unit& root) {
-  double largest = 0.0;
-  visit_gradients(root, [&](const at::Tensor& grad) {
-    const double here = grad.abs().max().to(at::kDouble).item<double>();
-    largest = std::isnan(here) || std::isnan(largest) ? std::nan("") : std::max(largest, here);
-  });
-  return largest;
+// What is found of each gradient, a number, put together: on the gradients' device, which the host
+// waits for once, at the end. 0 if there are no gradients.
+double fold_gradients(fsdp::Unit& root, const std::function<at::Tensor(const at::Tensor&)>& find,
+                      const std::function<void(at::Tensor& all, const at::Tensor& one)>& join) {
+  at::Tensor all = at::zeros({}, at::device(root.mesh().device()).dtype(at::kDouble));
+  visit_gradients(root, [&](const at::Tensor& grad) { join(all, find(grad).to(at::kDouble)); });
+  return all.item<double>();
 }
+
+void add(at::Tensor& all, const at::Tensor& one) { all.add_(one); }
+// NaN if there is one: it must not be lost to a larger number.
+void keep_largest(at::Tensor& all, const at::Tensor& one) { all = at::maximum(all, one); }
+
+at::Tensor magnitude(const at::Tensor& grad) { return grad.abs().max(); }
+at::Tensor overflows(const at::Tensor& grad) { return grad.isfinite().all().logical_not(); }
 
 }  // namespace
 
 double grad_square_sum(fsdp::Unit& root) {
-  double total = 0.0;
+  double on_host = 0.0;
+  at::Tensor on_device;  // its part of the sum, which the host waits for once
   visit_gradients(root, [&](const at::Tensor& grad) {
-    const at::Tensor values = grad.to(at::kCPU, at::kFloat).contiguous();
-    total += square_sum(values.const_data_ptr<float>(), values.numel());
+    const at::Tensor values = grad.to(at::kFloat).contiguous();
+    if (values.is_cpu()) {
+      on_host += square_sum(values.const_data_ptr<float>(), values.numel());
+    } else {
+      const at::Tensor sum = values.square().sum(at::kDouble);
+      on_device = on_device.defined() ? on_device.add_(sum) : sum;
+    }
   });
+  const double total = on_host + (on_device.defined() ? on_device.item<double>() : 0.0);
   return total / replicas(root);
 }
 
@@ -90,21 +105,18 @@ double global_grad_norm(fsdp::Unit& root, double p) {
     return std::sqrt(reduce_scalar(root, grad_square_sum(root), ReduceOp::kSum));
   }
   if (std::isinf(p)) {
-    return reduce_scalar(root, largest_magnitude(root), ReduceOp::kMax);
+    return reduce_scalar(root, fold_gradients(root, magnitude, keep_largest), ReduceOp::kMax);
   }
-  double total = 0.0;
-  visit_gradients(root, [&](const at::Tensor& grad) {
-    total += grad.to(at::kDouble).abs().pow(p).sum().item<double>();
-  });
+  const auto power_sum = [p](const at::Tensor& grad) {
+    return grad.to(at::kDouble).abs().pow(p).sum();
+  };
+  const double total = fold_gradients(root, power_sum, add);
   return std::pow(reduce_scalar(root, total / replicas(root), ReduceOp::kSum), 1.0 / p);
 }
 
 bool gradients_overflow(fsdp::Unit& root) {
-  bool overflow = false;
-  visit_gradients(root, [&](const at::Tensor& grad) {
-    overflow = overflow || !grad.isfinite().all().item<bool>();
-  });
-  return reduce_scalar(root, overflow ? 1.0 : 0.0, ReduceOp::kMax) > 0;
+  const double overflow = fold_gradients(root, overflows, keep_largest);
+  return reduce_scalar(root, overflow, ReduceOp::kMax) > 0;
 }
 
 double clip_divisor(double norm, double max_norm) {

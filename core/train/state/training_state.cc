@@ -113,8 +113,9 @@ void add_loss_scaler(TrainStep& step, StateDict* state) {
 void add_rng(const World& world, StateDict* state) {
   const at::Tensor own = generator_state();
   for (int rank = 0; rank < world.size(); ++rank) {
-    state->add_tensor({kOwn, "rng", rng_name(rank)}, own.sizes().vec(), {0},
-                      rank == world.rank() ? own : at::empty({0}, at::kByte));
+    state->add_tensor(
+        {kOwn, "rng", rng_name(rank)}, own.sizes().vec(), {0},
+        rank == world.rank() ? own : at::empty({0}, at::device(at::kCPU).dtype(at::kByte)));
   }
 }
 

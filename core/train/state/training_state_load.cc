@@ -136,7 +136,8 @@ void Loader::want_rng() {
     if (entry == nullptr || entry->dtype != at::kByte || entry->shape != own.sizes()) {
       continue;
     }
-    const at::Tensor into = at::empty({rank == world.rank() ? own.numel() : 0}, at::kByte);
+    const at::Tensor into =
+        at::empty({rank == world.rank() ? own.numel() : 0}, at::device(at::kCPU).dtype(at::kByte));
     wanted_.push_back({entry, {0}, into});
     if (rank == world.rank()) {
       rng_ = into;

@@ -55,10 +55,11 @@ std::vector<int64_t> generate(nn::Module& module, const std::vector<int64_t>& pr
   for (int64_t i = 0; i < options.max_new_tokens; ++i) {
     const auto total = static_cast<int64_t>(tokens.size());
     const int64_t length = std::min(total, model.max_positions());
-    const at::Tensor window =
-        at::from_blob(tokens.data() + (total - length), {1, length}, at::kLong).clone();
+    const at::Tensor window = at::from_blob(tokens.data() + (total - length), {1, length},
+                                            at::device(at::kCPU).dtype(at::kLong))
+                                  .clone();
     const at::Tensor logits = module(window);
-    tokens.push_back(sample(logits[0][length - 1].to(at::kFloat), options, generator));
+    tokens.push_back(sample(logits[0][length - 1].to(at::kCPU, at::kFloat), options, generator));
   }
   return {tokens.begin() + static_cast<int64_t>(prompt.size()), tokens.end()};
 }

@@ -116,7 +116,7 @@ LabelCounts TrainStep::count_labels(const std::vector<nn::Values>& batch) {
     here += static_cast<double>(labels.here.back());
   }
   // Before the first backward, so that its gradients already have the size of the mean's.
-  const at::Tensor total = at::tensor({here}, at::kDouble);
+  const at::Tensor total = at::tensor({here}, at::device(at::kCPU).dtype(at::kDouble));
   optimizer_->root().mesh().world().control().all_reduce(total, ReduceOp::kSum).wait();
   labels.total = static_cast<int64_t>(total.item<double>());
   return labels;
@@ -193,7 +193,7 @@ StepResult TrainStep::run(const std::vector<std::vector<at::Tensor>>& batch) {
     // One all-reduce for everything that the step tells about all ranks.
     const at::Tensor totals =
         at::tensor({loss_sum, grad_square_sum(root), static_cast<double>(n_first_elements(batch))},
-                   at::kDouble);
+                   at::device(at::kCPU).dtype(at::kDouble));
     world.control().all_reduce(totals, ReduceOp::kSum).wait();
     const double* values = totals.const_data_ptr<double>();
     result.loss = values[0] / static_cast<double>(over_tokens ? labels.total
