@@ -15,6 +15,18 @@ namespace fsdp2::nn::simd {
 
 namespace {
 
+// Rows do not overlap (but for one that is written in place), which the compiler cannot know: it
+// would compare their addresses and keep a second, scalar loop for rows that lie close together, in
+// which it joins other multiplications and additions into one rounding. The bits would then depend
+// on where the rows lie.
+#if defined(__GNUC__) && !defined(__clang__)
+#define FSDP2_ROWS_APART _Pragma("GCC ivdep")
+#elif defined(__clang__)
+#define FSDP2_ROWS_APART _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define FSDP2_ROWS_APART
+#endif
+
 constexpr int64_t kLanes = 16;  // of the partial sums: vectorisable without reordering by flags
 constexpr float kFarthest = 64;
 
@@ -94,6 +106,7 @@ FSDP2_CLONES float dot(const float* a, const float* b, int64_t n) {
 }
 
 FSDP2_CLONES void scale(const float* x, float factor, float* y, int64_t n) {
+  FSDP2_ROWS_APART
   for (int64_t i = 0; i < n; ++i) {
     y[i] = x[i] * factor;
   }
@@ -101,6 +114,7 @@ FSDP2_CLONES void scale(const float* x, float factor, float* y, int64_t n) {
 
 FSDP2_CLONES void scale_multiply(const float* x, float factor, const float* w, float* y,
                                  int64_t n) {
+  FSDP2_ROWS_APART
   for (int64_t i = 0; i < n; ++i) {
     y[i] = w[i] * (x[i] * factor);
   }
@@ -112,6 +126,7 @@ FSDP2_CLONES float rms_reduce(const float* dy, const float* x, const float* w, f
   float lanes[kLanes] = {};
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
+    FSDP2_ROWS_APART
     for (int64_t lane = 0; lane < kLanes; ++lane) {
       const float product = dy[i + lane] * x[i + lane];
       lanes[lane] += product * w[i + lane];
@@ -119,6 +134,7 @@ FSDP2_CLONES float rms_reduce(const float* dy, const float* x, const float* w, f
     }
   }
   float rest = 0;
+  FSDP2_ROWS_APART
   for (; i < n; ++i) {
     const float product = dy[i] * x[i];
     rest += product * w[i];
@@ -129,12 +145,14 @@ FSDP2_CLONES float rms_reduce(const float* dy, const float* x, const float* w, f
 
 FSDP2_CLONES void rms_input_gradient(const float* dy, const float* x, const float* w, float rstd,
                                      float along_x, float* dx, int64_t n) {
+  FSDP2_ROWS_APART
   for (int64_t i = 0; i < n; ++i) {
     dx[i] = rstd * (dy[i] * w[i]) - along_x * x[i];
   }
 }
 
 FSDP2_CLONES void silu_multiply(const float* gate, const float* up, float* y, int64_t n) {
+  FSDP2_ROWS_APART
   for (int64_t i = 0; i < n; ++i) {
     y[i] = gate[i] * (1.0F / (1.0F + exp_of(-gate[i]))) * up[i];
   }
@@ -142,6 +160,7 @@ FSDP2_CLONES void silu_multiply(const float* gate, const float* up, float* y, in
 
 FSDP2_CLONES void silu_multiply_gradients(const float* dy, const float* gate, const float* up,
                                           float* dgate, float* dup, int64_t n) {
+  FSDP2_ROWS_APART
   for (int64_t i = 0; i < n; ++i) {
     const float sigmoid = 1.0F / (1.0F + exp_of(-gate[i]));
     const float silu = gate[i] * sigmoid;
@@ -153,6 +172,7 @@ FSDP2_CLONES void silu_multiply_gradients(const float* dy, const float* gate, co
 
 FSDP2_CLONES void rotate_head(const float* x, const float* cos, const float* sin, float sign,
                               float* y, int64_t half) {
+  FSDP2_ROWS_APART
   for (int64_t i = 0; i < half; ++i) {
     const float first = x[i];
     const float second = x[half + i];
