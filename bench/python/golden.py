@@ -10,7 +10,8 @@
 DIR is tests/parity/golden of the repository.
 
 A suite names models (a preset or a config), and runs (training options and world sizes). Every
-model is trained with every run at every world size. `make` and `check` start one torchrun per
+model is trained with every run at every world size; a run may name the "models" that it is of.
+`make` and `check` start one torchrun per
 world size, which does all of that size's runs in one process group.
 """
 
@@ -75,7 +76,9 @@ def runs_of(suite: Suite, model: str, world: int) -> list[Record]:
     return [
         run
         for run in suite["runs"]
-        if world in run["worlds"] and (only is None or run["name"] in only)
+        if world in run["worlds"]
+        and (only is None or run["name"] in only)
+        and model in run.get("models", [model])
     ]
 
 

@@ -4,6 +4,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/zeros_like.h>
+#include <c10/core/GradMode.h>
 
 #include <utility>
 
@@ -56,9 +57,13 @@ c10::IValue SparseMoeBlock::forward(nn::Values inputs) {
   const at::Tensor sorted = tokens.index_select(0, routing.token);
   std::vector<at::Tensor> outputs;
   int64_t begin = 0;
+  // On no tokens an expert's gradient is zero, where one that did not run would have none: decay
+  // and moments then move all experts alike, and a unit runs on every rank, whichever tokens it
+  // has.
+  const bool all_run = c10::GradMode::is_enabled();
   for (size_t i = 0; i < experts_.size(); ++i) {
     const int64_t count = routing.counts[i];
-    if (count > 0) {
+    if (count > 0 || all_run) {
       outputs.push_back((*experts_[i])(sorted.narrow(0, begin, count)));
     }
     begin += count;

@@ -12,7 +12,8 @@ namespace fsdp2::models {
 
 // hidden [..., D] -> [..., D]: the sum over a token's experts of weight * expert(token). Weights
 // are the softmax, in fp32, of the router's logits over all experts. Modules: gate (Linear D ->
-// experts), experts (ModuleList of MLPs). An expert that no token picks does not run.
+// experts), experts (ModuleList of MLPs). An expert that no token picks gets a zero gradient; where
+// none are recorded it does not run.
 class SparseMoeBlock : public nn::Module {
  public:
   SparseMoeBlock(const DecoderConfig& config, at::ScalarType dtype);

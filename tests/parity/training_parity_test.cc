@@ -277,7 +277,7 @@ TEST(ThreeRanks, EqualOneRankOnTheSameGlobalBatch) {
   }
 }
 
-// ---- experts as units of their own, which not every rank uses in every step
+// ---- experts as units of their own, for which not every rank has tokens in every step
 
 constexpr const char* kMoe = "tiny-qwen3-moe";
 constexpr const char* kExpert = "Qwen3MoeExpert";
@@ -298,9 +298,12 @@ TEST(ExpertsAsUnits, EqualPythonsRun) {
   }
 }
 
+// Counts calls with tokens.
 class CallCounter : public nn::ForwardHooks {
  public:
-  void pre_forward(nn::Module& /*module*/, nn::Values& /*inputs*/) override { ++calls; }
+  void pre_forward(nn::Module& /*module*/, nn::Values& inputs) override {
+    calls += inputs[0].toTensor().size(0) > 0 ? 1 : 0;
+  }
   void post_forward(nn::Module& /*module*/, c10::IValue& /*output*/) override {}
   void forward_failed(nn::Module& /*module*/) noexcept override {}
   int calls = 0;
@@ -350,9 +353,8 @@ TEST(ExpertsAsUnits, RanksThatUseDifferentOnesGetTheAverageOfAll) {
       for (const fsdp::ShardedParam* param : run.root->parameters()) {
         const at::Tensor expected = reference->named_parameters()[param->name()].grad();
         const at::Tensor gradient = fsdp::full_gradient(*run.root, *param);
-        ASSERT_EQ(gradient.defined(), expected.defined()) << param->name();
-        EXPECT_TRUE(!expected.defined() || at::allclose(gradient, expected, 1e-4, 1e-6))
-            << param->name();
+        ASSERT_TRUE(gradient.defined() && expected.defined()) << param->name();
+        EXPECT_TRUE(at::allclose(gradient, expected, 1e-4, 1e-6)) << param->name();
       }
       run.root->zero_grad();
       for (const at::Tensor& parameter : reference->parameters()) {
