@@ -93,7 +93,8 @@ class RankExchange::Wait {
       failed_ = true;
       deadline_ = std::min(deadline_, now + grace_after_failure_);
     }
-    if (!failed_ && now >= next_look_) {
+    const bool is_own = rank_ == world.rank();  // whose progress is that it waits
+    if (!failed_ && !is_own && now >= next_look_) {
       next_look_ = now + between_looks(world);
       const int64_t seen = ask([this] { return exchange_.count(progress_key(rank_), 0); });
       if (seen != progress_) {
