@@ -121,14 +121,13 @@ class PatientStore final : public c10d::Store {
  public:
   using NextDeadline = std::function<Deadline()>;
 
-  PatientStore(NextDeadline next_deadline, StorePtr store)
-      : Store(store->getTimeout()),
-        next_deadline_(std::move(next_deadline)),
-        store_(std::move(store)) {}
+  // timeout: of waits that are given none. The store's own is what was left when it was opened.
+  PatientStore(NextDeadline next_deadline, milliseconds timeout, StorePtr store)
+      : Store(timeout), next_deadline_(std::move(next_deadline)), store_(std::move(store)) {}
 
   StorePtr clone() override {
     return c10::make_intrusive<PatientStore>(
-        next_deadline_, ask<StorePtr>([](Store& store) { return store.clone(); }));
+        next_deadline_, getTimeout(), ask<StorePtr>([](Store& store) { return store.clone(); }));
   }
 
   void set(const std::string& key, const Value& value) override {
@@ -222,13 +221,14 @@ StorePtr clone_until(Deadline deadline, const StorePtr& store) {
 }
 
 StorePtr patient(milliseconds patience, StorePtr store) {
-  return c10::make_intrusive<PatientStore>([patience] { return Clock::now() + patience; },
+  return c10::make_intrusive<PatientStore>([patience] { return Clock::now() + patience; }, patience,
                                            std::move(store));
 }
 
 StorePtr patient_until(Deadline deadline, StorePtr store) {
-  return c10::make_intrusive<PatientStore>(
-      [deadline] { return std::max(deadline, Clock::now() + kShortest); }, std::move(store));
+  const auto next_deadline = [deadline] { return std::max(deadline, Clock::now() + kShortest); };
+  const auto left = std::chrono::ceil<milliseconds>(next_deadline() - Clock::now());
+  return c10::make_intrusive<PatientStore>(next_deadline, left, std::move(store));
 }
 
 }  // namespace fsdp2

@@ -58,5 +58,18 @@ TEST(Patience, EndsWithTheTimeThatAWaitIsGiven) {
   EXPECT_LT(Clock::now() - start, seconds(10));
 }
 
+// The store's own time-out is what was left of the time to join when it was opened.
+TEST(Patience, IsTheTimeOutOfWaitsThatAreGivenNone) {
+  const auto inner = c10::make_intrusive<SilentStore>();
+  inner->setTimeout(milliseconds(1));
+  const auto store = patient(seconds(20), inner);
+  std::thread other([&] {
+    std::this_thread::sleep_for(milliseconds(100));
+    store->set("key", "value");
+  });
+  EXPECT_EQ(store->get_to_str("key"), "value");
+  other.join();
+}
+
 }  // namespace
 }  // namespace fsdp2
