@@ -36,11 +36,22 @@ int64_t rows_of_chunk(const at::Tensor& weight, int64_t asked) {
   return asked > 0 ? asked : std::max(min_rows, kChunkBytes / row_bytes / 16 * 16);
 }
 
-// Summed loss of a chunk; with want_gradient the logits become their own gradient.
+// What rows count for in the mean: `each` all of them alike or, if it is defined, `of_row` [N,1],
+// fp32, 0 for those that are left out.
+struct Share {
+  double each = 0.0;
+  at::Tensor of_row;
+
+  Share narrow(int64_t row, int64_t count) const {
+    return {each, of_row.defined() ? of_row.narrow(0, row, count) : at::Tensor()};
+  }
+};
+
+// Summed loss of a chunk; with want_gradient the logits become their own gradient, times the share.
 at::Tensor chunk_loss(at::Tensor& logits, const at::Tensor& labels, bool want_gradient,
-                      double scale) {
-  if (cpu_kernels::supports(logits)) {
-    const double loss = cpu_kernels::cross_entropy(logits, labels, want_gradient, scale);
+                      const Share& share) {
+  if (!share.of_row.defined() && cpu_kernels::supports(logits)) {
+    const double loss = cpu_kernels::cross_entropy(logits, labels, want_gradient, share.each);
     return at::full({}, loss, at::device(at::kCPU).dtype(at::kDouble));
   }
   at::Tensor wide = logits.to(at::kFloat);
@@ -49,12 +60,14 @@ at::Tensor chunk_loss(at::Tensor& logits, const at::Tensor& labels, bool want_gr
   const at::Tensor picked = wide.gather(1, label_column).sub_(shift);
   wide.sub_(shift).exp_();
   const at::Tensor sum = wide.sum(1, /*keepdim=*/true);
+  const at::Tensor of_row =
+      share.of_row.defined() ? share.of_row : at::full_like(picked, share.each);
   if (want_gradient) {
-    wide.mul_(sum.reciprocal().mul_(scale));
-    wide.scatter_add_(1, label_column, at::full_like(picked, -scale));
+    wide.mul_(sum.reciprocal().mul_(of_row));
+    wide.scatter_add_(1, label_column, of_row.neg());
     logits = wide.to(logits.scalar_type());
   }
-  return sum.log().sub_(picked).sum(at::kDouble);
+  return sum.log().sub_(picked).masked_fill_(of_row.eq(0), 0.0).sum(at::kDouble);
 }
 
 struct LossAndGradients {
@@ -63,25 +76,26 @@ struct LossAndGradients {
   at::Tensor dw;  // like weight, or undefined
 };
 
-// x [N,D], labels [N] without ignored ones.
+// x [N,D], labels [N] in [0, V). The loss is the sum over the rows, in fp64.
 LossAndGradients compute(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& labels,
-                         int64_t chunk_rows, bool want_dx, bool want_dw) {
+                         const Share& share, int64_t chunk_rows, bool want_dx, bool want_dw) {
   const int64_t rows = x.size(0);
-  const double scale = 1.0 / static_cast<double>(rows);
   const bool want_gradient = want_dx || want_dw;
   LossAndGradients result;
   if (want_dx) {
     result.dx = at::empty(x.sizes(), x.options());
   }
   if (want_dw) {
-    result.dw = at::empty(weight.sizes(), weight.options().dtype(at::kFloat));
+    const at::TensorOptions options = weight.options().dtype(at::kFloat);
+    result.dw = rows > 0 ? at::empty(weight.sizes(), options) : at::zeros(weight.sizes(), options);
   }
   at::Tensor sum = at::zeros({}, x.options().dtype(at::kDouble));
   for (int64_t row = 0; row < rows; row += chunk_rows) {
     const int64_t count = std::min(chunk_rows, rows - row);
     const at::Tensor part = x.narrow(0, row, count);
     at::Tensor logits = product_nt(part, weight);
-    sum.add_(chunk_loss(logits, labels.narrow(0, row, count), want_gradient, scale));
+    sum.add_(
+        chunk_loss(logits, labels.narrow(0, row, count), want_gradient, share.narrow(row, count)));
     if (want_dx) {
       result.dx.narrow(0, row, count).copy_(product_nt(logits, weight.t()));
     }
@@ -89,27 +103,53 @@ LossAndGradients compute(const at::Tensor& x, const at::Tensor& weight, const at
       add_product_tn(result.dw, logits, part, row == 0 ? 0 : 1);
     }
   }
-  result.loss = sum.mul_(scale).to(at::kFloat);
+  result.loss = sum;
   if (want_dw) {
     result.dw = result.dw.to(weight.scalar_type());
   }
   return result;
 }
 
-LossAndGradients compute_valid_rows(const at::Tensor& hidden, const at::Tensor& weight,
-                                    const at::Tensor& labels_in, const HeadLossOptions& options,
-                                    bool want_dx, bool want_dw) {
+// The mean over rows [N,D] of which all count.
+LossAndGradients compute_all_rows(const at::Tensor& x, const at::Tensor& weight,
+                                  const at::Tensor& labels, int64_t chunk_rows, bool want_dx,
+                                  bool want_dw) {
+  Share share;
+  share.each = 1.0 / static_cast<double>(x.size(0));
+  LossAndGradients result = compute(x, weight, labels, share, chunk_rows, want_dx, want_dw);
+  result.loss = result.loss.mul_(share.each).to(at::kFloat);
+  return result;
+}
+
+// The mean where rows that are left out go through the products, and count for nothing: to pick
+// the others out, the host would wait for a device to tell their number.
+LossAndGradients compute_masked_rows(const at::Tensor& x, const at::Tensor& weight,
+                                     const at::Tensor& labels, const HeadLossOptions& options,
+                                     bool want_dx, bool want_dw) {
+  const at::Tensor counts = labels.ne(options.ignore_index);
+  const at::Tensor n = counts.sum().to(at::kDouble);
+  Share share;
+  share.of_row = counts.to(at::kDouble).div_(n.clamp_min(1.0)).to(at::kFloat).unsqueeze(1);
+  LossAndGradients result =
+      compute(x, weight, labels.masked_fill(labels.eq(options.ignore_index), 0), share,
+              rows_of_chunk(weight, options.chunk_rows), want_dx, want_dw);
+  result.loss = result.loss.mul_(n.reciprocal()).to(at::kFloat);  // NaN if none counts
+  return result;
+}
+
+// The mean of the rows that count, which are picked out.
+LossAndGradients compute_picked_rows(const at::Tensor& x, const at::Tensor& weight,
+                                     const at::Tensor& labels, const HeadLossOptions& options,
+                                     bool want_dx, bool want_dw) {
   const int64_t chunk_rows = rows_of_chunk(weight, options.chunk_rows);
-  const at::Tensor x = hidden.reshape({-1, weight.size(1)});
-  const at::Tensor labels = labels_in.reshape({-1}).contiguous();
   const at::Tensor valid = labels.ne(options.ignore_index).nonzero().squeeze(1);
   LossAndGradients result;
   if (valid.numel() == labels.numel() && valid.numel() > 0) {
-    result = compute(x, weight, labels, chunk_rows, want_dx, want_dw);
+    result = compute_all_rows(x, weight, labels, chunk_rows, want_dx, want_dw);
   } else {
     if (valid.numel() > 0) {
-      result = compute(x.index_select(0, valid), weight, labels.index_select(0, valid), chunk_rows,
-                       want_dx, want_dw);
+      result = compute_all_rows(x.index_select(0, valid), weight, labels.index_select(0, valid),
+                                chunk_rows, want_dx, want_dw);
     } else {
       result.loss =
           at::full({}, std::numeric_limits<float>::quiet_NaN(), x.options().dtype(at::kFloat));
@@ -123,6 +163,16 @@ LossAndGradients compute_valid_rows(const at::Tensor& hidden, const at::Tensor& 
       result.dx = dx;
     }
   }
+  return result;
+}
+
+LossAndGradients compute_mean(const at::Tensor& hidden, const at::Tensor& weight,
+                              const at::Tensor& labels_in, const HeadLossOptions& options,
+                              bool want_dx, bool want_dw) {
+  const at::Tensor x = hidden.reshape({-1, weight.size(1)});
+  const at::Tensor labels = labels_in.reshape({-1}).contiguous();
+  const auto compute_rows = cpu_kernels::supports(x) ? compute_picked_rows : compute_masked_rows;
+  LossAndGradients result = compute_rows(x, weight, labels, options, want_dx, want_dw);
   if (want_dx) {
     result.dx = result.dx.view(hidden.sizes());
   }
@@ -146,9 +196,8 @@ struct HeadLoss : torch::autograd::Function<HeadLoss> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& hidden,
                             const at::Tensor& weight, const at::Tensor& labels,
                             int64_t ignore_index, int64_t chunk_rows) {
-    const LossAndGradients result =
-        compute_valid_rows(hidden, weight, labels, {ignore_index, chunk_rows},
-                           hidden.requires_grad(), weight.requires_grad());
+    const LossAndGradients result = compute_mean(hidden, weight, labels, {ignore_index, chunk_rows},
+                                                 hidden.requires_grad(), weight.requires_grad());
     context->save_for_backward({result.dx, result.dw});
     return result.loss;
   }
@@ -179,7 +228,7 @@ at::Tensor head_loss(const at::Tensor& hidden, const at::Tensor& weight, const a
   if (c10::GradMode::is_enabled() && (hidden.requires_grad() || weight.requires_grad())) {
     return HeadLoss::apply(hidden, weight, labels, options.ignore_index, options.chunk_rows);
   }
-  return compute_valid_rows(hidden, weight, labels, options, false, false).loss;
+  return compute_mean(hidden, weight, labels, options, false, false).loss;
 }
 
 }  // namespace fsdp2::nn

@@ -18,7 +18,8 @@ struct HeadLossOptions {
 };
 
 // Mean cross-entropy over the rows whose label is not ignore_index, a fp32 scalar; NaN if there are
-// none, as in PyTorch. Rows that are left out cost nothing.
+// none, as in PyTorch. Rows that are left out cost nothing on the CPU; on a device, where their
+// number is not known to the host, they cost what others do.
 //   hidden [..., D], weight [V, D], labels [...] int64 in [0, V) or ignore_index (not checked here)
 // Logits are computed in the weight's dtype and cast to fp32 before the loss, as transformers does.
 // The weight's gradient is summed over chunks in fp32.

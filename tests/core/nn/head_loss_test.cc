@@ -93,6 +93,33 @@ TEST_P(HeadLoss, WithoutFusedLoopsEqualsPlainCrossEntropyIncludingGradients) {
                in_double(random_leaf({kVocabulary, kWidth}, 2)), labels, 3e-6);
 }
 
+TEST_P(HeadLoss, WithoutFusedLoopsAndAnyLabelIsNanWithZeroGradients) {
+  for (const int64_t rows : {5, 0}) {
+    const at::Tensor hidden = in_double(random_leaf({2, rows, kWidth}, 1));
+    const at::Tensor weight = in_double(random_leaf({kVocabulary, kWidth}, 2));
+    const at::Tensor labels = at::full({2, rows}, -100, at::kLong);
+    const at::Tensor loss = head_loss(hidden, weight, labels, options_);
+    EXPECT_TRUE(std::isnan(loss.item<float>()));
+    loss.backward();
+    EXPECT_EQ(hidden.grad().abs().sum().item<double>(), 0);
+    EXPECT_EQ(weight.grad().abs().sum().item<double>(), 0);
+  }
+}
+
+// Reading a value of a meta tensor is an error.
+TEST_P(HeadLoss, OnADeviceTheHostReadsNothing) {
+  const at::TensorOptions on_device = at::device(at::kMeta);
+  const at::Tensor hidden = at::empty({2, 19, kWidth}, on_device).requires_grad_(true);
+  const at::Tensor weight = at::empty({kVocabulary, kWidth}, on_device).requires_grad_(true);
+  const at::Tensor labels = at::empty({2, 19}, on_device.dtype(at::kLong));
+  const at::Tensor loss = head_loss(hidden, weight, labels, options_);
+  loss.backward();
+  for (const at::Tensor& tensor : {loss, hidden.grad(), weight.grad()}) {
+    EXPECT_TRUE(tensor.is_meta());
+  }
+  EXPECT_EQ(weight.grad().sizes(), weight.sizes());
+}
+
 TEST_P(HeadLoss, SurvivesHugeLogits) {
   const at::Tensor hidden = (random_leaf({38, kWidth}, 1) * 300).detach().requires_grad_(true);
   expect_plain(hidden, random_leaf({kVocabulary, kWidth}, 2), random_labels({38}, 3), 2e-5);
