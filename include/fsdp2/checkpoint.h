@@ -89,13 +89,16 @@ FSDP2_CALL fsdp2_load_options_init(fsdp2_load_options* options, size_t struct_si
  *
  * The optimizer takes the hyper-parameters of each of its groups from the checkpoint (betas, eps,
  * weight decay, momentum, learning rate; a schedule goes on setting the rate), as Python's
- * set_optimizer_state_dict does; those that differ from the run's are logged. The step is the
+ * set_optimizer_state_dict does; those that differ from the run's are logged. Groups of the
+ * checkpoint that differ and have parameters in one group of the run are an error, unless the load
+ * is partial: that keeps the run's values. The step is the
  * checkpoint's "step", or else the one that its trainer, its schedule or its optimizer counted. If
  * the checkpoint has no data position, the loader takes its position from the step.
  *
  * Errors before anything is changed: FSDP2_E_NOT_FOUND (no checkpoint; missing names; no step, if
  * an optimizer and a step are given), FSDP2_E_INVALID_ARGUMENT (unexpected names, different shapes;
- * a loader over different data, or shuffled with a different seed), FSDP2_E_UNSUPPORTED
+ * a loader over different data, or shuffled with a different seed; groups of an optimizer that
+ * do not match), FSDP2_E_UNSUPPORTED
  * (hyper-parameters of another algorithm, such as amsgrad). Errors after which all values are
  * undefined until the next load: FSDP2_E_CORRUPT_DATA, which names the file and the item, and
  * FSDP2_E_IO. */

@@ -74,6 +74,17 @@ bool read_value(const StateSource& source, const StateEntry& entry, HyperParamet
   return number.has_value();
 }
 
+std::string text_of(const HyperParameter::Value& value) {
+  if (const bool* flag = std::get_if<bool>(&value)) {
+    return fmt::to_string(*flag);
+  }
+  if (const double* number = std::get_if<double>(&value)) {
+    return fmt::to_string(*number);
+  }
+  const auto* pair = std::get_if<std::pair<double, double>>(&value);
+  return pair != nullptr ? fmt::format("({}, {})", pair->first, pair->second) : "None";
+}
+
 class HyperParameterLoader {
  public:
   HyperParameterLoader(const StateSource& source, const ckpt::StateNames& names,
@@ -87,20 +98,28 @@ class HyperParameterLoader {
       }
     }
     if (names.is_numbered()) {
-      saved_.assign(optimizer.group_count(), prefix_ + "0.");
+      saved_.assign(optimizer.group_count(), {prefix_ + "0."});
     } else {
       find_saved_groups();
     }
   }
 
-  // What the names of a group's hyper-parameters begin with; empty if none was saved.
-  const std::string& saved_group(size_t group) const { return saved_[group]; }
+  // The name of the saved group that a group takes its hyper-parameters from; empty if none was
+  // saved.
+  std::string saved_group(size_t group) const {
+    return saved_[group].empty() ? "" : without_dot(saved_[group].front());
+  }
 
+  // kInvalidArgument if the group has parameters of saved ones that differ.
   std::vector<HyperParameter> read(size_t group) const {
     std::vector<HyperParameter> values;
-    const std::string& start = saved_[group];
+    if (saved_[group].empty()) {
+      return values;
+    }
+    check_alike(group);
+    const std::string& start = saved_[group].front();
     for (const StateEntry& entry : source_.entries()) {
-      if (start.empty() || !starts_with(entry.name, start)) {
+      if (!starts_with(entry.name, start)) {
         continue;
       }
       const std::string name = entry.name.substr(start.size());
@@ -116,11 +135,46 @@ class HyperParameterLoader {
   }
 
  private:
+  static std::string without_dot(const std::string& start) {
+    return start.substr(0, start.size() - 1);
+  }
+
+  std::optional<HyperParameter::Value> find(const std::string& start,
+                                            const std::string& name) const {
+    const StateEntry* entry = source_.find(start + name);
+    HyperParameter::Value value;
+    return entry != nullptr && read_value(source_, *entry, &value) ? std::optional(value)
+                                                                   : std::nullopt;
+  }
+
+  void check_alike(size_t group) const {
+    const std::vector<std::string>& starts = saved_[group];
+    std::vector<HyperParameter> known = optimizer_.hyper_parameters(group);
+    known.push_back({"initial_lr", {}});
+    for (size_t i = 0; starts.size() > 1 && i < known.size(); ++i) {
+      const auto first = find(starts.front(), known[i].name);
+      for (size_t other = 1; first && other < starts.size(); ++other) {
+        const auto value = find(starts[other], known[i].name);
+        FSDP2_CHECK(!value || *value == *first, Code::kInvalidArgument,
+                    "{} is {} here and {} in {}, but the run has parameters of both in its group "
+                    "{}: expected groups like the checkpoint's",
+                    known[i].name, text_of(*first), text_of(*value), without_dot(starts[other]),
+                    group);
+      }
+    }
+  }
+
+  void add_saved(size_t group, const std::string& start) {
+    if (saved_[group].empty() || saved_[group].back() != start) {
+      saved_[group].push_back(start);
+    }
+  }
+
   void find_saved_groups() {
     saved_.resize(optimizer_.group_count());
     for (const auto& [name, group] : group_of_) {
       if (source_.find(prefix_ + name + ".lr") != nullptr) {
-        saved_[group] = prefix_ + name + ".";
+        add_saved(group, prefix_ + name + ".");
       }
     }
     for (int64_t number = 0;; ++number) {
@@ -129,7 +183,7 @@ class HyperParameterLoader {
       if (params == nullptr || params->dtype) {
         // One that lists no names is of all parameters.
         if (number == 0 && source_.find(start + "lr") != nullptr) {
-          saved_.assign(saved_.size(), start);
+          saved_.assign(saved_.size(), {start});
         }
         return;
       }
@@ -143,7 +197,7 @@ class HyperParameterLoader {
       const auto* name = list->items[i].as<std::string>();
       const auto found = name != nullptr ? group_of_.find(*name) : group_of_.end();
       if (found != group_of_.end()) {
-        saved_[found->second] = start;
+        add_saved(found->second, start);
       }
     }
   }
@@ -152,21 +206,24 @@ class HyperParameterLoader {
   const std::string prefix_;
   const Optimizer& optimizer_;
   std::map<std::string, size_t> group_of_;
-  std::vector<std::string> saved_;  // by group
+  // By group: what the names of the hyper-parameters begin with, of each saved group that has one
+  // of its parameters.
+  std::vector<std::vector<std::string>> saved_;
 };
 
 void tell_changes(const std::string& path, size_t group, const std::vector<HyperParameter>& before,
                   const std::vector<HyperParameter>& after) {
-  std::string names;
+  std::string changes;
   for (size_t i = 0; i < before.size() && i < after.size(); ++i) {
     if (before[i].name != "lr" && before[i].value != after[i].value) {
-      names += (names.empty() ? "" : ", ") + before[i].name;
+      changes += fmt::format("{}{} {}, not {}", changes.empty() ? "" : "; ", before[i].name,
+                             text_of(after[i].value), text_of(before[i].value));
     }
   }
-  if (!names.empty()) {
+  if (!changes.empty()) {
     log(LogLevel::kWarning, "checkpoint",
         "{}: group {} of the optimizer takes over other values than the run was given: {}", path,
-        group, names);
+        group, changes);
   }
 }
 
@@ -201,10 +258,10 @@ void load_hyper_parameters(const StateSource& source, const ckpt::StateNames& na
       if (!is_other_kind) {
         throw;
       }
-      const std::string& saved = loader.saved_group(group);
+      const std::string saved = loader.saved_group(group);
       FSDP2_CHECK(partial, error.code(), "{}: {}: {} (a partial load keeps the run's)",
-                  source.path(), saved.substr(0, saved.size() - 1), error.message());
-      refused->push_back(saved.substr(0, saved.size() - 1));
+                  source.path(), saved, error.message());
+      refused->push_back(saved);
     }
   }
 }

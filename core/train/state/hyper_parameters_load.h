@@ -14,12 +14,14 @@ namespace fsdp2::train {
 // A number, or a tensor of one element; nullopt for anything else.
 std::optional<double> read_number(const ckpt::StateSource& source, const ckpt::StateEntry& entry);
 
-// Each group takes those of the last saved group that has one of its parameters, as Python's
-// set_optimizer_state_dict does: by its list of names, or where they are listed parameter by
-// parameter. Numbers stand for one saved group. A group without a saved one keeps its own.
+// Each group takes those of the saved groups that have its parameters: by their lists of names, or
+// where they are listed parameter by parameter. Numbers stand for one saved group. A group without
+// a saved one keeps its own.
 //
-// What the optimizer cannot take (Optimizer::set_hyper_parameters), or is no plain value, is an
-// error with the group's name; if partial, the group keeps its own and the name goes to `refused`.
+// Saved groups that differ and have parameters in one group of the run are an error with both
+// values (kInvalidArgument; Python's set_optimizer_state_dict silently takes the first's). So is
+// what the optimizer cannot take (Optimizer::set_hyper_parameters), or is no plain value, with the
+// group's name. If partial, the group keeps its own and the name goes to `refused`.
 void load_hyper_parameters(const ckpt::StateSource& source, const ckpt::StateNames& names,
                            bool partial, Optimizer* optimizer, std::vector<std::string>* refused);
 

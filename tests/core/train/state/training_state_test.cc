@@ -440,6 +440,43 @@ TEST_F(TrainingState, BringsBackTheHyperParametersOfEachGroup) {
   }
 }
 
+TEST_F(TrainingState, OfTwoGroupsThatDifferDoesNotGoIntoOneUnlessPartial) {
+  for (const OptimizerKeys keys : {OptimizerKeys::kByGroup, OptimizerKeys::kByParameter}) {
+    run_ranks(2, [&](const std::shared_ptr<World>& world) {
+      TinyRun two(world, {2, 0}, tokens());
+      add_group(two.optimizer(), {"scale"}, AdamWOptions{1e-2, 0.9, 0.999, 1e-8, 0.25});
+      two.saver().save(state_to_save(two.objects(), keys), {path("two")});
+      TinyRun one(world, {2, 0}, tokens());
+      const auto before = by_name(one.optimizer(), 0);
+      const Error error = error_of([&] { load_training_state(one.objects(), path("two"), false); });
+      EXPECT_EQ(error.code(), Code::kInvalidArgument);
+      // Which of the two is "here" goes by the order of names or of groups.
+      EXPECT_NE(error.message().find("weight_decay is 0.01 here and 0.25 in optim.param_groups."),
+                std::string::npos)
+          << error.message();
+      EXPECT_NE(error.message().find("in its group 0"), std::string::npos) << error.message();
+      EXPECT_EQ(by_name(one.optimizer(), 0), before);
+      const LoadReport report = load_training_state(one.objects(), path("two"), true);
+      EXPECT_EQ(report.unexpected.size(), 1U);
+      EXPECT_EQ(by_name(one.optimizer(), 0), before);
+    });
+  }
+}
+
+TEST_F(TrainingState, OfTwoGroupsThatAreAlikeGoesIntoOne) {
+  run_ranks(2, [&](const std::shared_ptr<World>& world) {
+    TinyRun two(world, {2, 0}, tokens());
+    add_group(two.optimizer(), {"scale"}, AdamWOptions{1e-2});
+    for (const size_t group : {0, 1}) {
+      two.optimizer().set_hyper_parameters(group, {{"weight_decay", 0.25}});
+    }
+    two.saver().save(state_to_save(two.objects()), {path("two")});
+    TinyRun one(world, {2, 0}, tokens());
+    load_training_state(one.objects(), path("two"), false);
+    EXPECT_EQ(by_name(one.optimizer(), 0), by_name(two.optimizer(), 1));
+  });
+}
+
 TEST_F(TrainingState, MomentumOfTheCheckpointComesWithItsBuffers) {
   run_ranks(2, [&](const std::shared_ptr<World>& world) {
     TinyRun run(world, {2, 0}, tokens(), 0.0, Algorithm::kSgd);
