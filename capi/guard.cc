@@ -123,7 +123,9 @@ void Call::record_current_exception() {
   if (record.detail.empty()) {
     record.detail = detail_of_current_exception();
   }
-  if (shares_failure_ && error.code() != Code::kPeerFailed) {
+  // What is not finite all ranks have found together: nobody waits for this one.
+  const bool is_everyones = error.code() == Code::kPeerFailed || error.code() == Code::kNotFinite;
+  if (shares_failure_ && !is_everyones) {
     tell_other_ranks(record.message);
   }
 }

@@ -1,5 +1,6 @@
 #include "include/fsdp2/step.h"
 
+#include <algorithm>
 #include <limits>
 #include <string>
 #include <utility>
@@ -20,6 +21,7 @@ namespace {
 
 constexpr fsdp2_step_options kStepDefaults = FSDP2_STEP_OPTIONS_INIT;
 constexpr int32_t kMaxAccumulate = 1 << 24;
+constexpr int32_t kMaxSkips = std::numeric_limits<int32_t>::max();
 constexpr int64_t kMaxSteps = std::numeric_limits<int64_t>::max() / 2;
 constexpr NumberRange kNotNegative = {0.0, std::numeric_limits<double>::max()};
 
@@ -39,6 +41,23 @@ train::ScheduleShape read_schedule(int32_t schedule) {
   }
 }
 
+train::NotFinite read_not_finite(int32_t not_finite) {
+  switch (not_finite) {
+    case FSDP2_NOT_FINITE_ERROR:
+      return train::NotFinite::kError;
+    case FSDP2_NOT_FINITE_SKIP:
+      return train::NotFinite::kSkip;
+    case FSDP2_NOT_FINITE_APPLY:
+      return train::NotFinite::kApply;
+    default:
+      fail(
+          Code::kInvalidArgument,
+          "options.not_finite: expected FSDP2_NOT_FINITE_ERROR (0), _SKIP (1) or _APPLY (2), found "
+          "{}",
+          not_finite);
+  }
+}
+
 }  // namespace
 
 // clang-format off
@@ -52,7 +71,9 @@ inline constexpr auto kFields<fsdp2_step_options> = std::tuple(
     Field("min_lr_ratio", &fsdp2_step_options::min_lr_ratio, NumberRange{0.0, 1.0}),
     Field("max_grad_norm", &fsdp2_step_options::max_grad_norm, kNotNegative),
     Field("loss_scale", &fsdp2_step_options::loss_scale, kNotNegative),
-    Field("loss_scale_interval", &fsdp2_step_options::loss_scale_interval, Range{1, kMaxSteps}));
+    Field("loss_scale_interval", &fsdp2_step_options::loss_scale_interval, Range{1, kMaxSteps}),
+    Field("not_finite", &fsdp2_step_options::not_finite, ReadBy<read_not_finite>()),
+    Field("max_skips_in_row", &fsdp2_step_options::max_skips_in_row, Range{0, kMaxSkips}));
 // clang-format on
 
 namespace {
@@ -67,6 +88,8 @@ train::StepOptions step_options(const fsdp2_step_options& options, double peak) 
   out.schedule.warmup_steps = options.warmup_steps;
   out.schedule.steps = options.total_steps;
   out.schedule.min_ratio = options.min_lr_ratio;
+  out.not_finite = read_not_finite(options.not_finite);
+  out.max_skips_in_row = options.max_skips_in_row;
   if (options.loss_scale > 0.0) {
     out.loss_scaling.emplace();
     out.loss_scaling->initial_scale = options.loss_scale;
@@ -126,6 +149,9 @@ fsdp2_step_result run_step(Call& call, StepObject& object, const fsdp2_tensor* b
   info.grad_norm = result.grad_norm;
   info.lr = result.lr;
   info.loss_scale = result.loss_scale;
+  info.finite = result.finite ? 1 : 0;
+  info.skips_in_row = static_cast<int32_t>(
+      std::min<int64_t>(result.skips_in_row, std::numeric_limits<int32_t>::max()));
   info.seconds = result.seconds;
   info.tokens_per_second =
       result.seconds > 0.0 ? static_cast<double>(result.n_tokens) / result.seconds : 0.0;

@@ -69,13 +69,17 @@ void Checkpoints::save(const RunState& state, const std::string& path, bool back
                               state.loader.get(), path.c_str(), &save));
 }
 
+bool Checkpoints::is_due(int64_t next_step) const {
+  return options_.save_every > 0 && next_step % options_.save_every == 0;
+}
+
 void Checkpoints::after_step(const RunState& state, int64_t next_step) {
   const int64_t every = options_.save_every;
   if (every == 0) {
     return;
   }
   const int64_t next_due = next_step - next_step % every + every;
-  if (next_step % every == 0) {
+  if (is_due(next_step)) {
     save(state, path_of(next_step), !options_.sync_save);
     saved_ = next_step;
   } else if (!is_prepared_ && !options_.sync_save && next_due <= stop_) {

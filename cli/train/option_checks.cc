@@ -43,6 +43,7 @@ void check_numbers(const TrainOptions& o) {
   at_least("--sample", o.sample, 0);
   at_least("--save-every", o.save_every, 0);
   at_least("--keep-last", o.keep_last, 0);
+  at_least("--max-skips-in-row", o.max_skips_in_row, 0);
   const auto not_negative = [](const char* flag, double value) {
     require(std::isfinite(value) && value >= 0,
             std::string(flag) + " must be a number of at least 0");

@@ -43,6 +43,8 @@ struct TrainOptions {
   double weight_decay = 0.1;
   double clip = 0.0;
   double loss_scale = 0.0;
+  std::string not_finite = "error";
+  int64_t max_skips_in_row = 100;
   int64_t warmup = 0;
   std::string lr_schedule = "constant";
   double min_lr_ratio = 0.0;

@@ -23,6 +23,9 @@ const Numbers kEngines = {{"auto", FSDP2_PRODUCT_ENGINE_AUTO},
 const Numbers kSchedules = {{"constant", FSDP2_SCHEDULE_CONSTANT},
                             {"linear", FSDP2_SCHEDULE_LINEAR},
                             {"cosine", FSDP2_SCHEDULE_COSINE}};
+const Numbers kNotFinite = {{"error", FSDP2_NOT_FINITE_ERROR},
+                            {"skip", FSDP2_NOT_FINITE_SKIP},
+                            {"apply", FSDP2_NOT_FINITE_APPLY}};
 
 std::string first_variable(std::initializer_list<const char*> names) {
   for (const char* name : names) {
@@ -154,6 +157,9 @@ void make_step(const TrainOptions& options, const Shard& shard, const Optimizer&
   step.min_lr_ratio = options.min_lr_ratio;
   step.max_grad_norm = options.clip;
   step.loss_scale = options.loss_scale;
+  step.not_finite = kNotFinite.at(options.not_finite);
+  step.max_skips_in_row =
+      static_cast<int32_t>(std::min<int64_t>(options.max_skips_in_row, INT32_MAX));
   check(fsdp2_step_create(shard.get(), optimizer.get(), &step, out->out()));
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <iostream>
 #include <optional>
 #include <vector>
@@ -38,6 +39,9 @@ class Trainer {
   int64_t tokens_a_step() const { return options_.global_batch * options_.seq_len; }
   void introduce();
   void run_step();
+  void note_outcome(const fsdp2_step_result& result);
+  void save_if_sound(int64_t next_step);
+  void check_is_sound() const;
   void report(const fsdp2_step_result& result, double seconds);
   void emit(const nlohmann::ordered_json& line);
   void show_sample();
@@ -59,6 +63,9 @@ class Trainer {
   std::optional<Metrics> metrics_;    // rank 0
   std::optional<Progress> progress_;  // rank 0
   std::vector<double> step_seconds_;
+  // The step that has put numbers that are not finite into the parameters (--not-finite apply).
+  // What has been saved before must not give way to them.
+  std::optional<int64_t> ruined_at_;
 };
 
 Trainer::Trainer(const TrainOptions& options, const Mesh& mesh)
@@ -93,7 +100,7 @@ void Trainer::train() {
   }
   for (int64_t step = resumed_.next_step; step < stop_; ++step) {
     run_step();
-    checkpoints_.after_step(run_state(), step + 1);
+    save_if_sound(step + 1);
   }
 }
 
@@ -127,7 +134,40 @@ void Trainer::run_step() {
   fsdp2_step_result result{};
   result.struct_size = sizeof(result);
   check(fsdp2_step_run(step_.get(), batch.data(), batch.size(), &result));
+  note_outcome(result);
   report(result, std::chrono::duration<double>(Clock::now() - start).count());
+}
+
+// The same on all ranks.
+void Trainer::note_outcome(const fsdp2_step_result& result) {
+  if (ruined_at_ || result.applied == 0 || std::isfinite(result.grad_norm)) {
+    return;
+  }
+  ruined_at_ = result.step;
+  if (is_first_rank()) {
+    progress_->say(
+        "step " + std::to_string(result.step) +
+        " was applied though its gradients are not finite: from here on nothing is saved");
+  }
+}
+
+void Trainer::save_if_sound(int64_t next_step) {
+  if (!ruined_at_) {
+    checkpoints_.after_step(run_state(), next_step);
+  } else if (is_first_rank() && checkpoints_.is_due(next_step)) {
+    progress_->say("no checkpoint of step " + std::to_string(next_step) +
+                   ": the parameters are not finite since step " + std::to_string(*ruined_at_));
+  }
+}
+
+void Trainer::check_is_sound() const {
+  const bool writes = !options_.save_dir.empty() || !written_outputs(options_).empty();
+  if (ruined_at_ && writes) {
+    throw Failure("nothing was saved at the end: step " + std::to_string(*ruined_at_) +
+                      " applied gradients that are not finite (--not-finite apply); what was saved "
+                      "before it is untouched",
+                  FSDP2_E_NOT_FINITE);
+  }
 }
 
 void Trainer::report(const fsdp2_step_result& result, double seconds) {
@@ -147,6 +187,8 @@ void Trainer::report(const fsdp2_step_result& result, double seconds) {
   }
   if (options_.loss_scale > 0.0) {
     line["loss_scale"] = result.loss_scale;
+  }
+  if (options_.loss_scale > 0.0 || options_.not_finite != "error") {
     line["applied"] = result.applied != 0;
   }
   line["lr"] = result.lr;
@@ -169,6 +211,7 @@ void Trainer::emit(const nlohmann::ordered_json& line) {
 void Trainer::finish() {
   const nlohmann::ordered_json summary =
       summarize({mesh_, module_, shard_, tokens_a_step(), step_seconds_, rss_before_model_});
+  check_is_sound();
   const std::string saved = checkpoints_.finish(run_state(), std::max(resumed_.next_step, stop_));
   write_outputs(options_, shard_);
   if (is_first_rank()) {
@@ -204,10 +247,13 @@ void Trainer::show_sample() {
 }
 
 // Tells the other ranks of a failure. Most library calls do that themselves, but not those that
-// concern this rank alone, and nothing else tells of what fails outside the library.
+// concern this rank alone, and nothing else tells of what fails outside the library. What is not
+// finite all ranks have found together, and some may still be writing a checkpoint of before.
 void tell_others(const Mesh& mesh, const std::exception& error) {
   const auto* failure = dynamic_cast<const Failure*>(&error);
-  if (failure == nullptr || failure->status() != FSDP2_E_PEER_FAILED) {
+  const bool is_known = failure != nullptr && (failure->status() == FSDP2_E_PEER_FAILED ||
+                                               failure->status() == FSDP2_E_NOT_FINITE);
+  if (!is_known) {
     static_cast<void>(fsdp2_mesh_fail(mesh.get(), error.what()) == FSDP2_OK);
   }
 }

@@ -39,6 +39,7 @@ enum class Code : int32_t {
   kCallback = 501,
   kCancelled = 502,
   kCorruptData = 601,
+  kNotFinite = 602,
   kInternal = 901,
 };
 

@@ -55,6 +55,7 @@ enum {
   FSDP2_E_CANCELLED = 502,
   /* 6xx: data */
   FSDP2_E_CORRUPT_DATA = 601,
+  FSDP2_E_NOT_FINITE = 602, /* a loss or gradients with infinities or NaN */
   /* 9xx: a defect of this library */
   FSDP2_E_INTERNAL = 901
 };

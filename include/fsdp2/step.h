@@ -10,6 +10,24 @@ FSDP2_BEGIN_DECLS
 
 enum { FSDP2_SCHEDULE_CONSTANT = 0, FSDP2_SCHEDULE_LINEAR = 1, FSDP2_SCHEDULE_COSINE = 2 };
 
+/* What becomes of a step whose loss or gradient norm is infinite or NaN, in any dtype. All ranks
+ * come to the same decision. It costs nothing while all is well: both numbers travel in the one
+ * all-reduce that every step makes. Gradients that overflow under a loss scale are the scale's
+ * affair: such a step is skipped, whatever is chosen here. */
+enum {
+  /* FSDP2_E_NOT_FINITE on all ranks. The message names the step, the first rank and micro batch
+   * with such a loss, and the first parameter with such a gradient and the rank that holds it.
+   * Nothing is updated, the gradients are dropped, the position stays, and the mesh goes on
+   * working. */
+  FSDP2_NOT_FINITE_ERROR = 0,
+  /* Nothing is updated and the gradients are dropped. The step counts: its number, its batch and
+   * its place in the schedule are used up. */
+  FSDP2_NOT_FINITE_SKIP = 1,
+  /* As if nothing were wrong, as PyTorch has it: parameters and optimizer state are not finite from
+   * then on, and so is a checkpoint of them. */
+  FSDP2_NOT_FINITE_APPLY = 2
+};
+
 typedef struct fsdp2_step_options {
   uint32_t struct_size;
   int32_t accumulate;      /* micro batches per step */
@@ -25,21 +43,28 @@ typedef struct fsdp2_step_options {
    * it. */
   double loss_scale;
   int64_t loss_scale_interval;
+  int32_t not_finite;       /* FSDP2_NOT_FINITE_... */
+  int32_t max_skips_in_row; /* one more skipped step is FSDP2_E_NOT_FINITE; 0: no limit */
 } fsdp2_step_options;
+/* clang-format off */
 #define FSDP2_STEP_OPTIONS_INIT \
-  {(uint32_t)sizeof(fsdp2_step_options), 1, 0, FSDP2_SCHEDULE_CONSTANT, 0, 0, 0.0, 0.0, 0.0, 2000}
+  { (uint32_t)sizeof(fsdp2_step_options), 1, 0, FSDP2_SCHEDULE_CONSTANT, 0, 0, 0.0, 0.0, 0.0, 2000, \
+    FSDP2_NOT_FINITE_ERROR, 100 }
+/* clang-format on */
 FSDP2_CALL fsdp2_step_options_init(fsdp2_step_options* options, size_t struct_size);
 
 typedef struct fsdp2_step_result {
   uint32_t struct_size;
-  int32_t applied;  /* 0: gradients overflowed under the loss scale, nothing was updated */
-  int64_t step;     /* counts from 0 */
+  int32_t applied; /* 0: skipped, because of the loss scale or by not_finite; nothing was updated */
+  int64_t step;    /* counts from 0 */
   int64_t n_tokens; /* over all ranks */
   double loss;      /* mean over ranks and micro batches */
   double grad_norm; /* L2, before clipping, without the loss scale, accumulated in double */
   double lr, seconds, tokens_per_second;
   int64_t peak_unsharded_bytes; /* of gathered parameters on this rank, so far */
   double loss_scale;            /* in this step; 1: none */
+  int32_t finite;               /* 0: the loss or the gradient norm is infinite or NaN */
+  int32_t skips_in_row;         /* steps not applied up to this one; 0: this one was */
 } fsdp2_step_result;
 
 /* [c] The optimizer must belong to the shard; its learning rate at this call is the schedule's
@@ -48,7 +73,8 @@ FSDP2_CALL fsdp2_step_create(fsdp2_shard shard, fsdp2_optimizer optimizer,
                              const fsdp2_step_options* options /*(opt)*/, fsdp2_step* out);
 /* [c] `batch` holds the inputs of each micro batch in turn: n_batch is accumulate times the
  * number of inputs of one (tokens and labels for a language model). The model's output must be
- * its loss. */
+ * its loss. After FSDP2_E_NOT_FINITE (see not_finite and max_skips_in_row) the step can be run
+ * again, with another batch. */
 FSDP2_CALL fsdp2_step_run(fsdp2_step step, const fsdp2_tensor* batch, size_t n_batch,
                           fsdp2_step_result* out);
 /* Sets the number of the next step: where to continue, after a resume. */

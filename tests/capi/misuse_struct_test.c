@@ -279,6 +279,8 @@ static void fields_that_cannot_be_are_refused(void) {
   FIELD(step_create, fsdp2_step_options, loss_scale, -1.0);
   FIELD(step_create, fsdp2_step_options, loss_scale, NAN);
   FIELD(step_create, fsdp2_step_options, loss_scale_interval, 0);
+  FIELD(step_create, fsdp2_step_options, not_finite, 3);
+  FIELD(step_create, fsdp2_step_options, max_skips_in_row, -1);
 }
 
 static void misuse(fsdp2_mesh mesh, int rank) {

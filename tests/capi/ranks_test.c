@@ -190,6 +190,75 @@ static void a_second_thread_is_refused_and_may_destroy(void) {
   EXPECT(pthread_barrier_destroy(&visited) == 0);
 }
 
+/* A learning rate that one step suffices to ruin the model with. */
+static struct job ruined_job(fsdp2_mesh mesh, int32_t not_finite, int32_t max_skips_in_row) {
+  struct job job = start_job(mesh);
+  fsdp2_step_options options = FSDP2_STEP_OPTIONS_INIT;
+  options.not_finite = not_finite;
+  options.max_skips_in_row = max_skips_in_row;
+  EXPECT_OK(fsdp2_step_destroy(job.step));
+  EXPECT_OK(fsdp2_optimizer_set_lr(job.optimizer, 1e38));
+  EXPECT_OK(fsdp2_step_create(job.shard, job.optimizer, &options, &job.step));
+  EXPECT(take_step(job.loader, job.step).finite == 1);
+  return job;
+}
+
+/* The next step fails with a message that has this part. The mesh goes on working. */
+static void expect_not_finite(const struct job* job, int rank, const char* part) {
+  fsdp2_error_info info;
+  fsdp2_step_result result;
+  fsdp2_tensor batch[2] = {{0}, {0}};
+  memset(&result, 0, sizeof(result));
+  result.struct_size = (uint32_t)sizeof(result);
+  result.step = 77;
+  EXPECT_OK(fsdp2_loader_next(job->loader, &batch[0], &batch[1]));
+  EXPECT_STATUS(fsdp2_step_run(job->step, batch, 2, &result), FSDP2_E_NOT_FINITE);
+  EXPECT_MESSAGE(part);
+  info.struct_size = (uint32_t)sizeof(info);
+  fsdp2_error_last(&info);
+  EXPECT(info.rank == rank && result.step == 77);
+  EXPECT_OK(fsdp2_tensor_destroy(batch[0]));
+  EXPECT_OK(fsdp2_tensor_destroy(batch[1]));
+  EXPECT_OK(fsdp2_mesh_barrier(job->mesh));
+}
+
+static void ruin(fsdp2_mesh mesh, int rank) {
+  struct job job = ruined_job(mesh, FSDP2_NOT_FINITE_ERROR, 100);
+  expect_not_finite(&job, rank, "step 1: the loss of rank 0 is ");
+  expect_not_finite(&job, rank, "step 1: the loss of rank 0 is ");
+  end_job(&job);
+}
+static void a_step_that_is_not_finite_fails_on_all_and_leaves_the_mesh(void) {
+  on_ranks("ruin1", 1, 0, ruin);
+  on_ranks("ruin2", 2, 0, ruin);
+}
+
+static void ruin_and_skip(fsdp2_mesh mesh, int rank) {
+  struct job job = ruined_job(mesh, FSDP2_NOT_FINITE_SKIP, 2);
+  int i;
+  for (i = 1; i < 3; ++i) {
+    const fsdp2_step_result result = take_step(job.loader, job.step);
+    EXPECT(result.applied == 0 && result.finite == 0 && result.skips_in_row == i);
+    EXPECT(result.step == i);
+  }
+  expect_not_finite(&job, rank, "after 2 steps in a row");
+  end_job(&job);
+}
+static void steps_that_are_not_finite_are_skipped_up_to_a_limit(void) {
+  on_ranks("ruin3", 2, 0, ruin_and_skip);
+}
+
+static void ruin_and_apply(fsdp2_mesh mesh, int rank) {
+  struct job job = ruined_job(mesh, FSDP2_NOT_FINITE_APPLY, 1);
+  const fsdp2_step_result result = take_step(job.loader, job.step);
+  (void)rank;
+  EXPECT(result.applied == 1 && result.finite == 0 && result.skips_in_row == 0);
+  end_job(&job);
+}
+static void steps_that_are_not_finite_are_applied_if_asked_for(void) {
+  on_ranks("ruin4", 2, 0, ruin_and_apply);
+}
+
 int main(void) {
   RUN(two_ranks_have_the_golden_losses);
   RUN(four_ranks_of_two_replicas_have_the_golden_losses);
@@ -200,5 +269,8 @@ int main(void) {
   RUN(a_step_that_fails_on_one_rank_fails_on_all);
   RUN(all_ranks_generate_the_same_tokens);
   RUN(a_second_thread_is_refused_and_may_destroy);
+  RUN(a_step_that_is_not_finite_fails_on_all_and_leaves_the_mesh);
+  RUN(steps_that_are_not_finite_are_skipped_up_to_a_limit);
+  RUN(steps_that_are_not_finite_are_applied_if_asked_for);
   return harness_result();
 }

@@ -7,6 +7,7 @@ static void three_steps_have_the_golden_losses(void) {
   for (i = 0; i < 3; ++i) {
     const fsdp2_step_result result = take_step(job.loader, job.step);
     EXPECT(result.applied == 1 && result.step == i && result.n_tokens == 8 * 32);
+    EXPECT(result.finite == 1 && result.skips_in_row == 0);
     EXPECT(result.lr == 3e-3 && result.seconds > 0.0 && result.tokens_per_second > 0.0);
     EXPECT_NEAR(result.loss, kGoldenLoss[i], 5e-6);
   }
@@ -62,7 +63,7 @@ static void an_overflow_under_a_loss_scale_is_not_applied(void) {
   EXPECT_OK(fsdp2_step_destroy(job.step));
   EXPECT_OK(fsdp2_step_create(job.shard, job.optimizer, &options, &job.step));
   result = take_step(job.loader, job.step);
-  EXPECT(result.applied == 0 && result.step == 0);
+  EXPECT(result.applied == 0 && result.finite == 0 && result.step == 0);
   EXPECT_NEAR(result.loss, kGoldenLoss[0], 5e-6);
   result = take_step(job.loader, job.step);
   EXPECT(result.applied == 0 && result.step == 1 && result.loss_scale == 5e299);

@@ -57,6 +57,47 @@ TEST(TrainOutput, WithoutALauncherIsAWorldOfOne) {
   EXPECT_EQ(training.steps.size(), 2U);
 }
 
+// One step of this rate ruins the model: the loss of the second is NaN.
+const std::vector<std::string> kRuinous =
+    joined(golden_inputs("tiny-llama"), {"--steps", "8", "--lr", "1e38"});
+
+TEST(TrainNotFinite, EndsTheRunOnAllRanksAndSaysWhere) {
+  const std::string folder = empty_directory();
+  const Training training =
+      train(2, joined(kRuinous, {"--save-dir", folder, "--save-every", "4", "--keep-last", "1"}));
+  EXPECT_EQ(training.outcome.exit_code, 1);
+  EXPECT_EQ(training.steps.size(), 1U);
+  EXPECT_THAT(training.outcome.err, HasSubstr("rank 0: step 1: the loss of rank 0 is "));
+  EXPECT_THAT(training.outcome.err, HasSubstr("the gradient of model.embed_tokens.weight is "));
+  EXPECT_TRUE(fs::is_empty(folder));
+}
+
+TEST(TrainNotFinite, IsSkippedUpToALimitIfAskedFor) {
+  const Training training =
+      train(2, joined(kRuinous, {"--not-finite", "skip", "--max-skips-in-row", "3"}));
+  EXPECT_EQ(training.outcome.exit_code, 1);
+  ASSERT_EQ(training.steps.size(), 4U);
+  EXPECT_EQ(training.steps[0].at("applied"), true);
+  EXPECT_EQ(training.steps[3].at("applied"), false);
+  EXPECT_THAT(training.outcome.err, HasSubstr("after 3 steps in a row that were skipped"));
+}
+
+TEST(TrainNotFinite, AppliedIsNeverSavedInPlaceOfWhatWasGood) {
+  const std::string folder = empty_directory();
+  const std::string model = empty_directory() + "/model";
+  const Training training =
+      train(2, joined(kRuinous, {"--not-finite", "apply", "--save-dir", folder, "--save-every", "1",
+                                 "--keep-last", "1", "--save-pretrained", model}));
+  EXPECT_EQ(training.outcome.exit_code, 1);
+  EXPECT_EQ(training.steps.size(), 8U);
+  EXPECT_THAT(training.outcome.err, HasSubstr("no checkpoint of step 2: the parameters are not "
+                                              "finite since step 1"));
+  EXPECT_THAT(training.outcome.err, HasSubstr("nothing was saved at the end"));
+  EXPECT_TRUE(fs::exists(folder + "/step-00000001"));
+  EXPECT_FALSE(fs::exists(folder + "/step-00000002"));
+  EXPECT_FALSE(fs::exists(model));
+}
+
 TEST(TrainOutput, GoesToTheMetricsFile) {
   const std::string directory = empty_directory();
   const Training training = train(2, joined(kShort, {"--metrics", directory + "/m.jsonl"}));

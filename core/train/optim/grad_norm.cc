@@ -10,6 +10,7 @@
 #include <array>
 #include <cmath>
 #include <functional>
+#include <vector>
 
 #include "core/base/error.h"
 
@@ -80,6 +81,15 @@ void keep_largest(at::Tensor& all, const at::Tensor& one) { all = at::maximum(al
 at::Tensor magnitude(const at::Tensor& grad) { return grad.abs().max(); }
 at::Tensor overflows(const at::Tensor& grad) { return grad.isfinite().all().logical_not(); }
 
+// One pass more over all gradients, for those that fp32 is too narrow for.
+double square_sum_in_double(fsdp::Unit& root) {
+  double total = 0.0;
+  visit_gradients(root, [&](const at::Tensor& grad) {
+    total += grad.to(at::kDouble).square().sum().item<double>();
+  });
+  return total;
+}
+
 }  // namespace
 
 double grad_square_sum(fsdp::Unit& root) {
@@ -95,7 +105,19 @@ double grad_square_sum(fsdp::Unit& root) {
     }
   });
   const double total = on_host + (on_device.defined() ? on_device.item<double>() : 0.0);
-  return total / replicas(root);
+  // Squares of finite numbers above 2^64 are infinite in fp32.
+  return (std::isfinite(total) ? total : square_sum_in_double(root)) / replicas(root);
+}
+
+std::optional<BadGradient> first_bad_gradient(fsdp::Unit& root) {
+  const std::vector<fsdp::ShardedParam*>& params = root.parameters();
+  for (size_t i = 0; i < params.size(); ++i) {
+    const at::Tensor grad = params[i]->sharded().grad();
+    if (grad.defined() && !grad.isfinite().all().item<bool>()) {
+      return BadGradient{i, grad.isnan().any().item<bool>()};
+    }
+  }
+  return std::nullopt;
 }
 
 double global_grad_norm(fsdp::Unit& root, double p) {

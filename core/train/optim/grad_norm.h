@@ -1,13 +1,17 @@
 // The global norm of a tree's gradients, and what clipping does with it.
 #pragma once
 
+#include <cstddef>
+#include <optional>
+
 #include "core/fsdp/fully_shard.h"
 
 namespace fsdp2::train {
 
 // This rank's part of the squared norm: over its shards of all parameters, divided by the number of
 // replicas, so that the sum over all ranks of the world is the squared norm. Accumulated in double
-// (LibTorch's own CPU norm of a large fp32 tensor drifts).
+// (LibTorch's own CPU norm of a large fp32 tensor drifts). Finite if the gradients are, whatever
+// their dtype, but for fp64 beyond 1e154.
 double grad_square_sum(fsdp::Unit& root);
 
 // The p-norm of all gradients, p > 0 or infinity. Empty shards count as nothing. Collective: one
@@ -17,6 +21,13 @@ double global_grad_norm(fsdp::Unit& root, double p = 2.0);
 // Whether some rank's gradients hold an infinity or a NaN; all ranks get the same answer.
 // Collective: one scalar all-reduce.
 bool gradients_overflow(fsdp::Unit& root);
+
+// The first of root.parameters() whose gradient's rows on this rank hold an infinity or a NaN.
+struct BadGradient {
+  size_t parameter;
+  bool has_nan;
+};
+std::optional<BadGradient> first_bad_gradient(fsdp::Unit& root);
 
 // What gradients are divided by so that their norm is at most max_norm: max(1, (norm + 1e-6) /
 // max_norm), as clip_grad_norm_ of PyTorch has it. 1 if max_norm is 0 (no clipping).

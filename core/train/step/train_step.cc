@@ -1,6 +1,7 @@
 #include "core/train/step/train_step.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/tensor.h>
 
 #include <chrono>
@@ -8,9 +9,11 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/log.h"
 #include "core/nn/token_loss.h"
 #include "core/nn/value_map.h"
 #include "core/train/optim/grad_norm.h"
+#include "core/train/step/not_finite.h"
 
 namespace fsdp2::train {
 
@@ -48,6 +51,22 @@ int64_t n_first_elements(const std::vector<std::vector<at::Tensor>>& batch) {
     count += inputs.empty() || !inputs.front().defined() ? 0 : inputs.front().numel();
   }
   return count;
+}
+
+// One read of the device for all. A micro batch without labels that count has no part in a mean
+// over tokens, whatever its own mean.
+std::vector<double> read_losses(const std::vector<at::Tensor>& losses, const LabelCounts& labels) {
+  std::vector<at::Tensor> wide;
+  for (const at::Tensor& loss : losses) {
+    wide.push_back(loss.reshape({1}).to(at::kDouble));
+  }
+  const at::Tensor all = at::cat(wide).to(at::kCPU);
+  std::vector<double> values(all.const_data_ptr<double>(),
+                             all.const_data_ptr<double>() + all.numel());
+  for (size_t micro = 0; micro < labels.here.size(); ++micro) {
+    values[micro] = labels.here[micro] > 0 ? values[micro] : 0.0;
+  }
+  return values;
 }
 
 // Leaves the gradients of some micro batches unreduced; what the caller has set comes back with
@@ -92,6 +111,9 @@ TrainStep::TrainStep(std::shared_ptr<nn::Module> module, std::shared_ptr<Optimiz
   FSDP2_CHECK(options_.accumulate >= 1, Code::kInvalidArgument,
               "accumulate: expected at least 1 micro batch, got {}", options_.accumulate);
   clip_divisor(0.0, options_.max_grad_norm);
+  FSDP2_CHECK(options_.max_skips_in_row >= 0, Code::kInvalidArgument,
+              "max_skips_in_row: expected at least 0 (no limit), got {}",
+              options_.max_skips_in_row);
   if (options_.loss_mean == LossMean::kTokens) {
     nn::token_loss(*module_, "loss mean over tokens");
     const Mesh& mesh = optimizer_->root().mesh();
@@ -105,6 +127,7 @@ TrainStep::TrainStep(std::shared_ptr<nn::Module> module, std::shared_ptr<Optimiz
 void TrainStep::set_position(int64_t next_step) {
   FSDP2_CHECK(next_step >= 0, Code::kInvalidArgument, "step position {}: expected >= 0", next_step);
   next_step_ = next_step;
+  skips_in_row_ = 0;
 }
 
 LabelCounts TrainStep::count_labels(const std::vector<nn::Values>& batch) {
@@ -136,9 +159,9 @@ at::Tensor TrainStep::share_of_mean(const at::Tensor& loss, const LabelCounts& l
          (static_cast<double>(labels.here[micro]) * ranks / static_cast<double>(labels.total));
 }
 
-double TrainStep::forward_backward(const std::vector<nn::Values>& batch,
-                                   const LabelCounts& labels) {
-  double loss_sum = 0.0;
+std::vector<at::Tensor> TrainStep::forward_backward(const std::vector<nn::Values>& batch,
+                                                    const LabelCounts& labels) {
+  std::vector<at::Tensor> losses;
   std::optional<HeldReductions> held;
   if (options_.accumulate_last && batch.size() > 1) {
     held.emplace(optimizer_->root());
@@ -151,29 +174,92 @@ double TrainStep::forward_backward(const std::vector<nn::Values>& batch,
     const at::Tensor share = share_of_mean(loss, labels, micro);
     // A scaled loss may be beyond fp16 where its gradients are not.
     (loss_scaler_ ? share.to(at::kFloat) * loss_scale() : share).backward();
-    if (options_.loss_mean == LossMean::kMicroBatches) {
-      loss_sum += loss.item<double>();
-    } else if (labels.here[micro] > 0) {
-      loss_sum += loss.item<double>() * static_cast<double>(labels.here[micro]);
-    }
+    losses.push_back(loss.detach());
   }
-  return loss_sum;
+  return losses;
 }
 
-void TrainStep::update(StepResult& result) {
+TrainStep::Computed TrainStep::compute(const std::vector<std::vector<at::Tensor>>& batch) {
+  fsdp::Unit& root = optimizer_->root();
+  World& world = root.mesh().world();
+  const std::vector<nn::Values> inputs = values_of_each(batch);
+  const bool over_tokens = options_.loss_mean == LossMean::kTokens;
+  const LabelCounts labels = over_tokens ? count_labels(inputs) : LabelCounts();
+  const std::vector<double> losses = read_losses(forward_backward(inputs, labels), labels);
+  double loss_sum = 0.0;
+  for (size_t micro = 0; micro < losses.size(); ++micro) {
+    loss_sum +=
+        over_tokens ? losses[micro] * static_cast<double>(labels.here[micro]) : losses[micro];
+  }
+  // One all-reduce for everything that the step tells about all ranks.
+  const at::Tensor totals =
+      at::tensor({loss_sum, grad_square_sum(root), static_cast<double>(n_first_elements(batch))},
+                 at::device(at::kCPU).dtype(at::kDouble));
+  world.control().all_reduce(totals, ReduceOp::kSum).wait();
+  const double* values = totals.const_data_ptr<double>();
+  Computed computed;
+  StepResult& result = computed.result;
   result.step = next_step_;
   result.lr = schedule_.learning_rate(next_step_);
-  optimizer_->set_lr(result.lr);
-  // The norm is of all ranks' gradients, so all come to the same answer.
-  result.applied = !loss_scaler_ || std::isfinite(result.grad_norm);
+  result.loss = values[0] / static_cast<double>(over_tokens ? labels.total
+                                                            : world.size() * options_.accumulate);
+  result.n_labels = labels.total;
+  result.loss_scale = loss_scale();
+  result.grad_norm = std::sqrt(values[1]) / result.loss_scale;
+  result.n_tokens = static_cast<int64_t>(values[2]);
+  // The sums, as a mean over no labels is NaN without anything being wrong.
+  result.finite = std::isfinite(values[0]) && std::isfinite(values[1]);
+  if (!result.finite) {
+    computed.trouble = describe_not_finite(root, losses);
+  }
+  return computed;
+}
+
+bool TrainStep::is_to_be_applied(const Computed& computed) const {
+  const StepResult& result = computed.result;
+  if (result.finite) {
+    return true;
+  }
+  if (loss_scaler_ && !std::isfinite(result.grad_norm)) {
+    return false;
+  }
+  FSDP2_CHECK(
+      options_.not_finite != NotFinite::kError, Code::kNotFinite,
+      "step {}: {}; nothing was updated: look at the batch, lower the learning rate or clip, "
+      "or let such steps be skipped (not_finite)",
+      result.step, computed.trouble);
+  return options_.not_finite == NotFinite::kApply;
+}
+
+void TrainStep::check_may_skip(const Computed& computed) const {
+  const int64_t most = options_.max_skips_in_row;
+  FSDP2_CHECK(most == 0 || skips_in_row_ < most, Code::kNotFinite,
+              "step {}: {}, after {} steps in a row that were skipped for such reasons "
+              "(max_skips_in_row)",
+              computed.result.step, computed.trouble, skips_in_row_);
+}
+
+StepResult TrainStep::update(const Computed& computed) {
+  StepResult result = computed.result;
+  result.applied = is_to_be_applied(computed);
   if (result.applied) {
+    optimizer_->set_lr(result.lr);
     optimizer_->step(clip_divisor(result.grad_norm, options_.max_grad_norm) * result.loss_scale);
+    skips_in_row_ = 0;
+  } else {
+    check_may_skip(computed);
+    ++skips_in_row_;
+    if (!loss_scaler_ && optimizer_->root().mesh().world().rank() == 0) {
+      log(LogLevel::kWarning, "step", "step {} is skipped: {}", result.step, computed.trouble);
+    }
   }
   if (loss_scaler_) {
     loss_scaler_->update(!result.applied);
   }
+  result.skips_in_row = skips_in_row_;
   optimizer_->zero_grad();
   ++next_step_;
+  return result;
 }
 
 StepResult TrainStep::run(const std::vector<std::vector<at::Tensor>>& batch) {
@@ -184,24 +270,9 @@ StepResult TrainStep::run(const std::vector<std::vector<at::Tensor>>& batch) {
   fsdp::Unit& root = optimizer_->root();
   World& world = root.mesh().world();
 
-  StepResult result;
+  Computed computed;
   try {
-    const std::vector<nn::Values> inputs = values_of_each(batch);
-    const bool over_tokens = options_.loss_mean == LossMean::kTokens;
-    const LabelCounts labels = over_tokens ? count_labels(inputs) : LabelCounts();
-    const double loss_sum = forward_backward(inputs, labels);
-    // One all-reduce for everything that the step tells about all ranks.
-    const at::Tensor totals =
-        at::tensor({loss_sum, grad_square_sum(root), static_cast<double>(n_first_elements(batch))},
-                   at::device(at::kCPU).dtype(at::kDouble));
-    world.control().all_reduce(totals, ReduceOp::kSum).wait();
-    const double* values = totals.const_data_ptr<double>();
-    result.loss = values[0] / static_cast<double>(over_tokens ? labels.total
-                                                              : world.size() * options_.accumulate);
-    result.n_labels = labels.total;
-    result.loss_scale = loss_scale();
-    result.grad_norm = std::sqrt(values[1]) / result.loss_scale;
-    result.n_tokens = static_cast<int64_t>(values[2]);
+    computed = compute(batch);
   } catch (...) {
     // The others are in a collective, or will be: tell them, and leave nothing half done.
     if (world.size() > 1) {
@@ -210,7 +281,13 @@ StepResult TrainStep::run(const std::vector<std::vector<at::Tensor>>& batch) {
     root.scheduler().reset();
     throw;
   }
-  update(result);
+  StepResult result;
+  try {
+    result = update(computed);
+  } catch (...) {
+    optimizer_->zero_grad();
+    throw;
+  }
   result.seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   return result;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "core/fsdp/fully_shard.h"
@@ -25,6 +26,18 @@ enum class LossMean {
   kTokens,
 };
 
+// What becomes of a step whose loss or gradient norm is infinite or NaN, in any dtype. All ranks
+// come to the same decision, as both travel in the all-reduce that each step makes anyway.
+//
+// Gradients that overflow under a loss scale are the scale's affair: the step is skipped and the
+// scale backed off, whatever is chosen here.
+enum class NotFinite {
+  kError,  // kNotFinite on all ranks, which says where; as if the step had not been, and nothing is
+           // spent: the world is sound and the step can be run again
+  kSkip,   // nothing is updated and the gradients are dropped; the step counts all the same
+  kApply,  // updated with whatever there is
+};
+
 struct StepOptions {
   int64_t accumulate = 1;        // micro batches a step
   bool accumulate_last = false;  // reduce gradients at the last micro batch only
@@ -32,6 +45,8 @@ struct StepOptions {
   ScheduleOptions schedule;      // its peak rate is the optimizer's when the step is made
   std::optional<LossScalerOptions> loss_scaling;
   LossMean loss_mean = LossMean::kMicroBatches;
+  NotFinite not_finite = NotFinite::kError;
+  int64_t max_skips_in_row = 100;  // one more, for whatever reason, is kNotFinite; 0: no limit
 };
 
 struct StepResult {
@@ -41,8 +56,10 @@ struct StepResult {
   double loss = 0.0;       // mean over ranks and micro batches, or over labels
   double grad_norm = 0.0;  // of the gradients without the loss scale
   double lr = 0.0;
-  double loss_scale = 1.0;  // of this step
-  bool applied = true;      // false: gradients overflowed under a loss scale, nothing was updated
+  double loss_scale = 1.0;   // of this step
+  bool finite = true;        // the loss and the gradient norm
+  bool applied = true;       // false: skipped, nothing was updated
+  int64_t skips_in_row = 0;  // up to this step
   double seconds = 0.0;
 };
 
@@ -59,8 +76,8 @@ class TrainStep {
 
   // Collective. batch: the inputs of each micro batch in turn, undefined for None. The module's
   // output is its loss. After an error on any rank the tree is back in its sharded state and holds
-  // no gradients. The units' settings are the caller's; with accumulate_last, reductions are off
-  // inside alone.
+  // no gradients; one that is the same on all ranks (kNotFinite) is told to nobody. The units'
+  // settings are the caller's; with accumulate_last, reductions are off inside alone.
   StepResult run(const std::vector<std::vector<at::Tensor>>& batch);
 
   int64_t position() const { return next_step_; }
@@ -74,9 +91,18 @@ class TrainStep {
   LabelCounts count_labels(const std::vector<nn::Values>& batch);
   // The loss whose gradients, added up over micro batches and averaged over ranks, are the step's.
   at::Tensor share_of_mean(const at::Tensor& loss, const LabelCounts& labels, size_t micro) const;
-  // Returns this rank's part of the sum that the step's loss is the mean of.
-  double forward_backward(const std::vector<nn::Values>& batch, const LabelCounts& labels);
-  void update(StepResult& result);
+  // Returns the loss of each micro batch of this rank; without gradients, still on its device.
+  std::vector<at::Tensor> forward_backward(const std::vector<nn::Values>& batch,
+                                           const LabelCounts& labels);
+  // The step so far, with gradients on the shards and nothing updated.
+  struct Computed {
+    StepResult result;
+    std::string trouble;  // what is not finite
+  };
+  Computed compute(const std::vector<std::vector<at::Tensor>>& batch);
+  bool is_to_be_applied(const Computed& computed) const;
+  void check_may_skip(const Computed& computed) const;
+  StepResult update(const Computed& computed);
 
   std::shared_ptr<nn::Module> module_;
   std::shared_ptr<Optimizer> optimizer_;
@@ -84,6 +110,7 @@ class TrainStep {
   Schedule schedule_;
   std::optional<LossScaler> loss_scaler_;
   int64_t next_step_ = 0;
+  int64_t skips_in_row_ = 0;
 };
 
 }  // namespace fsdp2::train

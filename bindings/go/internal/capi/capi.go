@@ -34,6 +34,7 @@ const (
 	ECallback                = 501
 	ECancelled               = 502
 	ECorruptData             = 601
+	ENotFinite               = 602
 	EInternal                = 901
 	DtypeKeep                = 0
 	DtypeF32                 = 1
@@ -96,6 +97,9 @@ const (
 	ScheduleConstant         = 0
 	ScheduleLinear           = 1
 	ScheduleCosine           = 2
+	NotFiniteError           = 0
+	NotFiniteSkip            = 1
+	NotFiniteApply           = 2
 	CheckpointSharded        = 0
 	CheckpointSafetensors    = 1
 	CheckpointPth            = 2
@@ -414,6 +418,8 @@ type StepOptions struct {
 	MaxGradNorm       float64
 	LossScale         float64
 	LossScaleInterval int64
+	NotFinite         int32
+	MaxSkipsInRow     int32
 }
 
 // StepResult is fsdp2_step_result.
@@ -429,6 +435,8 @@ type StepResult struct {
 	TokensPerSecond    float64
 	PeakUnshardedBytes int64
 	LossScale          float64
+	Finite             int32
+	SkipsInRow         int32
 }
 
 // StateSaveOptions is fsdp2_state_save_options.

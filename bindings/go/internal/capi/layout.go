@@ -293,6 +293,8 @@ var _ = [1]byte{}[unsafe.Offsetof(StepOptions{}.MinLrRatio)-unsafe.Offsetof(C.fs
 var _ = [1]byte{}[unsafe.Offsetof(StepOptions{}.MaxGradNorm)-unsafe.Offsetof(C.fsdp2_step_options{}.max_grad_norm)]
 var _ = [1]byte{}[unsafe.Offsetof(StepOptions{}.LossScale)-unsafe.Offsetof(C.fsdp2_step_options{}.loss_scale)]
 var _ = [1]byte{}[unsafe.Offsetof(StepOptions{}.LossScaleInterval)-unsafe.Offsetof(C.fsdp2_step_options{}.loss_scale_interval)]
+var _ = [1]byte{}[unsafe.Offsetof(StepOptions{}.NotFinite)-unsafe.Offsetof(C.fsdp2_step_options{}.not_finite)]
+var _ = [1]byte{}[unsafe.Offsetof(StepOptions{}.MaxSkipsInRow)-unsafe.Offsetof(C.fsdp2_step_options{}.max_skips_in_row)]
 
 const _ = unsafe.Sizeof(C.fsdp2_step_result{}) - unsafe.Sizeof(StepResult{})
 
@@ -307,6 +309,8 @@ var _ = [1]byte{}[unsafe.Offsetof(StepResult{}.Seconds)-unsafe.Offsetof(C.fsdp2_
 var _ = [1]byte{}[unsafe.Offsetof(StepResult{}.TokensPerSecond)-unsafe.Offsetof(C.fsdp2_step_result{}.tokens_per_second)]
 var _ = [1]byte{}[unsafe.Offsetof(StepResult{}.PeakUnshardedBytes)-unsafe.Offsetof(C.fsdp2_step_result{}.peak_unsharded_bytes)]
 var _ = [1]byte{}[unsafe.Offsetof(StepResult{}.LossScale)-unsafe.Offsetof(C.fsdp2_step_result{}.loss_scale)]
+var _ = [1]byte{}[unsafe.Offsetof(StepResult{}.Finite)-unsafe.Offsetof(C.fsdp2_step_result{}.finite)]
+var _ = [1]byte{}[unsafe.Offsetof(StepResult{}.SkipsInRow)-unsafe.Offsetof(C.fsdp2_step_result{}.skips_in_row)]
 
 const _ = unsafe.Sizeof(C.fsdp2_state_save_options{}) - unsafe.Sizeof(StateSaveOptions{})
 

@@ -26,6 +26,7 @@ const FSDP2_E_DEVICE_LOST = Int32(404)
 const FSDP2_E_CALLBACK = Int32(501)
 const FSDP2_E_CANCELLED = Int32(502)
 const FSDP2_E_CORRUPT_DATA = Int32(601)
+const FSDP2_E_NOT_FINITE = Int32(602)
 const FSDP2_E_INTERNAL = Int32(901)
 const FSDP2_DTYPE_KEEP = Int32(0)
 const FSDP2_DTYPE_F32 = Int32(1)
@@ -88,6 +89,9 @@ const FSDP2_ORDER_SHUFFLED = Int32(1)
 const FSDP2_SCHEDULE_CONSTANT = Int32(0)
 const FSDP2_SCHEDULE_LINEAR = Int32(1)
 const FSDP2_SCHEDULE_COSINE = Int32(2)
+const FSDP2_NOT_FINITE_ERROR = Int32(0)
+const FSDP2_NOT_FINITE_SKIP = Int32(1)
+const FSDP2_NOT_FINITE_APPLY = Int32(2)
 const FSDP2_CHECKPOINT_SHARDED = Int32(0)
 const FSDP2_CHECKPOINT_SAFETENSORS = Int32(1)
 const FSDP2_CHECKPOINT_PTH = Int32(2)
@@ -376,6 +380,8 @@ Base.@kwdef struct fsdp2_step_options
     max_grad_norm::Cdouble = 0.0
     loss_scale::Cdouble = 0.0
     loss_scale_interval::Int64 = 2000
+    not_finite::Int32 = FSDP2_NOT_FINITE_ERROR
+    max_skips_in_row::Int32 = 100
 end
 
 Base.@kwdef struct fsdp2_step_result
@@ -390,6 +396,8 @@ Base.@kwdef struct fsdp2_step_result
     tokens_per_second::Cdouble = 0
     peak_unsharded_bytes::Int64 = 0
     loss_scale::Cdouble = 0
+    finite::Int32 = 0
+    skips_in_row::Int32 = 0
 end
 
 Base.@kwdef struct fsdp2_state_save_options

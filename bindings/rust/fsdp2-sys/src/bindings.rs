@@ -26,6 +26,7 @@ pub const FSDP2_E_DEVICE_LOST: i32 = 404;
 pub const FSDP2_E_CALLBACK: i32 = 501;
 pub const FSDP2_E_CANCELLED: i32 = 502;
 pub const FSDP2_E_CORRUPT_DATA: i32 = 601;
+pub const FSDP2_E_NOT_FINITE: i32 = 602;
 pub const FSDP2_E_INTERNAL: i32 = 901;
 pub const FSDP2_DTYPE_KEEP: i32 = 0;
 pub const FSDP2_DTYPE_F32: i32 = 1;
@@ -4816,6 +4817,9 @@ extern "C" {
 pub const FSDP2_SCHEDULE_CONSTANT: i32 = 0;
 pub const FSDP2_SCHEDULE_LINEAR: i32 = 1;
 pub const FSDP2_SCHEDULE_COSINE: i32 = 2;
+pub const FSDP2_NOT_FINITE_ERROR: i32 = 0;
+pub const FSDP2_NOT_FINITE_SKIP: i32 = 1;
+pub const FSDP2_NOT_FINITE_APPLY: i32 = 2;
 #[repr(C)]
 #[derive(Debug, Copy, Clone, PartialEq)]
 pub struct fsdp2_step_options {
@@ -4829,12 +4833,14 @@ pub struct fsdp2_step_options {
     pub max_grad_norm: f64,
     pub loss_scale: f64,
     pub loss_scale_interval: i64,
+    pub not_finite: i32,
+    pub max_skips_in_row: i32,
 }
 #[test]
 fn bindgen_test_layout_fsdp2_step_options() {
     assert_eq!(
         ::std::mem::size_of::<fsdp2_step_options>(),
-        64usize,
+        72usize,
         concat!("Size of: ", stringify!(fsdp2_step_options))
     );
     assert_eq!(
@@ -5012,6 +5018,40 @@ fn bindgen_test_layout_fsdp2_step_options() {
         );
     }
     test_field_loss_scale_interval();
+    fn test_field_not_finite() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_step_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).not_finite) as usize - ptr as usize
+            },
+            64usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_step_options),
+                "::",
+                stringify!(not_finite)
+            )
+        );
+    }
+    test_field_not_finite();
+    fn test_field_max_skips_in_row() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_step_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).max_skips_in_row) as usize - ptr as usize
+            },
+            68usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_step_options),
+                "::",
+                stringify!(max_skips_in_row)
+            )
+        );
+    }
+    test_field_max_skips_in_row();
 }
 extern "C" {
     pub fn fsdp2_step_options_init(
@@ -5033,12 +5073,14 @@ pub struct fsdp2_step_result {
     pub tokens_per_second: f64,
     pub peak_unsharded_bytes: i64,
     pub loss_scale: f64,
+    pub finite: i32,
+    pub skips_in_row: i32,
 }
 #[test]
 fn bindgen_test_layout_fsdp2_step_result() {
     assert_eq!(
         ::std::mem::size_of::<fsdp2_step_result>(),
-        80usize,
+        88usize,
         concat!("Size of: ", stringify!(fsdp2_step_result))
     );
     assert_eq!(
@@ -5233,6 +5275,40 @@ fn bindgen_test_layout_fsdp2_step_result() {
         );
     }
     test_field_loss_scale();
+    fn test_field_finite() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_step_result>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).finite) as usize - ptr as usize
+            },
+            80usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_step_result),
+                "::",
+                stringify!(finite)
+            )
+        );
+    }
+    test_field_finite();
+    fn test_field_skips_in_row() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_step_result>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).skips_in_row) as usize - ptr as usize
+            },
+            84usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_step_result),
+                "::",
+                stringify!(skips_in_row)
+            )
+        );
+    }
+    test_field_skips_in_row();
 }
 extern "C" {
     pub fn fsdp2_step_create(

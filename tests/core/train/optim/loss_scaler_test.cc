@@ -76,12 +76,14 @@ class Product : public nn::Module {
 };
 
 struct ScaledRun {
-  ScaledRun(const std::shared_ptr<World>& world, std::optional<LossScalerOptions> scaling) {
+  ScaledRun(const std::shared_ptr<World>& world, std::optional<LossScalerOptions> scaling,
+            NotFinite not_finite = NotFinite::kError) {
     model = std::make_shared<Product>();
     root = fsdp::fully_shard(model, Mesh::for_fsdp(world, 0), {});
     StepOptions options;
     options.max_grad_norm = 1.0;
     options.loss_scaling = scaling;
+    options.not_finite = not_finite;
     step = std::make_unique<TrainStep>(model, std::shared_ptr<Optimizer>(make_sgd(root, {0.5})),
                                        options);
   }
@@ -127,9 +129,9 @@ TEST(LossScaling, AnOverflowOnOneRankSkipsTheUpdateOnAll) {
   });
 }
 
-TEST(LossScaling, WithoutItEveryUpdateIsApplied) {
+TEST(LossScaling, WithoutItEveryUpdateIsAppliedIfAskedFor) {
   run_ranks(1, [](const std::shared_ptr<World>& world) {
-    ScaledRun run(world, std::nullopt);
+    ScaledRun run(world, std::nullopt, NotFinite::kApply);
     EXPECT_TRUE(run.take(std::nan("")).applied);
     EXPECT_EQ(run.step->loss_scaler(), nullptr);
   });
