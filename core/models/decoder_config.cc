@@ -1,6 +1,7 @@
 #include "core/models/decoder_config.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <utility>
 
@@ -40,6 +41,37 @@ nn::Llama3Scaling read_llama3_scaling(const ConfigReader& rope) {
   return scaling;
 }
 
+double yarn_attention_factor(double factor, double scale) {
+  return factor <= 1 ? 1.0 : 0.1 * scale * std::log(factor) + 1.0;
+}
+
+// The keys and their defaults are those of the transformers library, which takes 0 for absent.
+nn::YarnScaling read_yarn_scaling(const ConfigReader& rope, int64_t max_positions) {
+  const auto number_or = [&](const char* key, double usual) {
+    const double number = rope.number(key, usual);
+    return number == 0 ? usual : number;
+  };
+  nn::YarnScaling scaling;
+  scaling.factor = positive(rope, "factor");
+  scaling.beta_fast = number_or("beta_fast", scaling.beta_fast);
+  scaling.beta_slow = number_or("beta_slow", scaling.beta_slow);
+  FSDP2_CHECK(
+      scaling.beta_fast > scaling.beta_slow && scaling.beta_slow > 0, Code::kInvalidArgument,
+      "config.json: \"{}\" should be above \"{}\", and that above 0, found {} and {}",
+      rope.path_of("beta_fast"), rope.path_of("beta_slow"), scaling.beta_fast, scaling.beta_slow);
+  scaling.original_max_positions =
+      rope.size("original_max_position_embeddings", kMaxPositions, max_positions);
+  scaling.truncate = rope.boolean("truncate", true);
+  const double scale = rope.number("mscale", 0.0);
+  const double scale_of_all = rope.number("mscale_all_dim", 0.0);
+  const double inferred = scale != 0 && scale_of_all != 0
+                              ? yarn_attention_factor(scaling.factor, scale) /
+                                    yarn_attention_factor(scaling.factor, scale_of_all)
+                              : yarn_attention_factor(scaling.factor, 1);
+  scaling.attention_factor = positive(rope, "attention_factor", inferred);
+  return scaling;
+}
+
 // For positions of three axes; without them nothing changes.
 std::vector<int64_t> read_rope_sections(const ConfigReader& rope, int64_t head_dim) {
   std::vector<int64_t> sections = rope.integers("mrope_section", kMaxHeadDim);
@@ -65,10 +97,16 @@ void read_rope(const ConfigReader& config, DecoderConfig& decoder) {
   const std::string type = rope.text(rope.has("rope_type") ? "rope_type" : "type");
   if (type == "llama3") {
     decoder.rope.scaling = read_llama3_scaling(rope);
+  } else if (type == "yarn") {
+    FSDP2_CHECK(decoder.rope.theta > 1, Code::kInvalidArgument,
+                "config.json: \"rope_theta\" should be above 1 for the rope type yarn, found {}",
+                decoder.rope.theta);
+    decoder.rope.yarn = read_yarn_scaling(rope, decoder.max_positions);
   } else {
-    FSDP2_CHECK(type == "default", Code::kUnsupported,
-                "config.json: the rope type \"{}\" is not supported; supported: default, llama3",
-                type);
+    FSDP2_CHECK(
+        type == "default", Code::kUnsupported,
+        "config.json: the rope type \"{}\" is not supported; supported: default, llama3, yarn",
+        type);
     decoder.rope.sections = read_rope_sections(rope, decoder.head_dim);
   }
 }

@@ -13,6 +13,8 @@
 #include <fmt/ranges.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "core/base/error.h"
@@ -78,8 +80,29 @@ struct Rotation : torch::autograd::Function<Rotation> {
   }
 };
 
-RotaryEmbedding::Angles cos_sin_of(const at::Tensor& angle, const at::Tensor& like) {
-  return {at::cos(angle).to(like.scalar_type()), at::sin(angle).to(like.scalar_type())};
+// The frequency, as a real number between two of them, that turns so many times within the context.
+double frequency_that_turns(double times, int64_t head_dim, double theta, double context) {
+  return static_cast<double>(head_dim) * std::log(context / (times * kTwoPi)) /
+         (2 * std::log(theta));
+}
+
+// wavelength: theta^(2i/E), [E/2].
+at::Tensor stretch_by_yarn(const at::Tensor& wavelength, int64_t head_dim, double theta,
+                           const YarnScaling& scaling) {
+  const auto context = static_cast<double>(scaling.original_max_positions);
+  double first = frequency_that_turns(scaling.beta_fast, head_dim, theta, context);
+  double last = frequency_that_turns(scaling.beta_slow, head_dim, theta, context);
+  if (scaling.truncate) {
+    first = std::floor(first);
+    last = std::ceil(last);
+  }
+  first = std::max(first, 0.0);
+  last = std::min(last, static_cast<double>(head_dim - 1));
+  last += first == last ? 0.001 : 0;  // transformers' own way around a division by zero
+  const at::Tensor index = at::arange(head_dim / 2, wavelength.options());
+  const at::Tensor kept = 1 - ((index - first) / (last - first)).clamp(0, 1);
+  const at::Tensor stretched = (wavelength * scaling.factor).reciprocal();
+  return stretched * (1 - kept) + wavelength.reciprocal() * kept;
 }
 
 // angle [3,B,S,E/2] -> [B,S,E/2]: each section of the frequencies from the axis that it follows.
@@ -105,10 +128,25 @@ RotaryEmbedding::RotaryEmbedding(int64_t head_dim, RotaryOptions options)
               fmt::join(sections_, " + "));
   const at::Tensor exponent =
       at::arange(0, head_dim, 2, at::device(at::kCPU).dtype(at::kFloat)) / head_dim;
-  inverse_frequency_ = at::pow(options.theta, exponent).reciprocal();
+  const at::Tensor wavelength = at::pow(options.theta, exponent);
+  inverse_frequency_ = wavelength.reciprocal();
   if (options.scaling.has_value()) {
     inverse_frequency_ = stretch(inverse_frequency_, *options.scaling);
+  } else if (options.yarn.has_value()) {
+    inverse_frequency_ = stretch_by_yarn(wavelength, head_dim, options.theta, *options.yarn);
+    attention_factor_ = options.yarn->attention_factor;
   }
+}
+
+RotaryEmbedding::Angles RotaryEmbedding::cos_sin_of(const at::Tensor& angle,
+                                                    const at::Tensor& like) const {
+  at::Tensor cos = at::cos(angle);
+  at::Tensor sin = at::sin(angle);
+  if (attention_factor_ != 1) {
+    cos.mul_(attention_factor_);
+    sin.mul_(attention_factor_);
+  }
+  return {cos.to(like.scalar_type()), sin.to(like.scalar_type())};
 }
 
 RotaryEmbedding::RotaryEmbedding(int64_t head_dim, double theta,

@@ -21,6 +21,18 @@ struct Llama3Scaling {
   int64_t original_max_positions = 8192;
 };
 
+// Rope type "yarn": frequencies that turn fewer than `beta_slow` times within the trained context
+// are divided by `factor`, those that turn more than `beta_fast` times are kept, with a linear
+// passage between; cos and sin are multiplied by `attention_factor`.
+struct YarnScaling {
+  double factor = 1;
+  double attention_factor = 1;
+  double beta_fast = 32;
+  double beta_slow = 1;
+  int64_t original_max_positions = 0;
+  bool truncate = true;  // the passage begins and ends at whole frequencies
+};
+
 struct RotaryOptions {
   double theta = 10000;
   std::optional<Llama3Scaling> scaling;
@@ -28,6 +40,7 @@ struct RotaryOptions {
   // frequencies in turn follow the first axis, the second, the third, the first again, ... Their
   // sum is E/2. Empty: positions have one axis.
   std::vector<int64_t> sections;
+  std::optional<YarnScaling> yarn = {};
 };
 
 // The angles of each position. No parameters, and no module: nothing of it is saved or sharded.
@@ -46,7 +59,10 @@ class RotaryEmbedding {
   Angles cos_sin(const at::Tensor& positions, const at::Tensor& like);
 
  private:
+  Angles cos_sin_of(const at::Tensor& angle, const at::Tensor& like) const;
+
   at::Tensor inverse_frequency_;  // [E/2] fp32, on the device that asked last
+  double attention_factor_ = 1;   // of cos and sin
   std::vector<int64_t> sections_;
 };
 

@@ -274,8 +274,8 @@ TEST(BadConfig, WithHeadsThatDoNotFit) {
 TEST(BadConfig, WithUnsupportedFeatures) {
   expect_refused_with({{"hidden_act", "gelu"}}, Code::kUnsupported, {"gelu", "silu"});
   expect_refused_with({{"attention_dropout", 0.1}}, Code::kUnsupported, {"attention_dropout"});
-  expect_refused_with({{"rope_scaling", {{"rope_type", "yarn"}, {"factor", 4.0}}}},
-                      Code::kUnsupported, {"yarn", "llama3"});
+  expect_refused_with({{"rope_scaling", {{"rope_type", "longrope"}, {"factor", 4.0}}}},
+                      Code::kUnsupported, {"longrope", "llama3, yarn"});
   expect_refused_with({{"partial_rotary_factor", 0.5}}, Code::kUnsupported, {"0.5"});
   expect_refused_with(
       {{"model_type", "qwen2"}, {"use_sliding_window", true}, {"sliding_window", 16}},
@@ -316,6 +316,22 @@ TEST(BadConfig, OfAMixtureOfExperts) {
 TEST(BadConfig, OfMoreExpertsThanFitInMemory) {
   expect_refused_with(moe_config({{"num_experts", 4096}, {"num_hidden_layers", 4096}}),
                       Code::kInvalidArgument, {"\"num_experts\" 4096", "4096 layers"});
+}
+
+TEST(Build, AcceptsYarnAsQwen25HasIt) {
+  EXPECT_NO_THROW(build_with(
+      {{"model_type", "qwen2"},
+       {"rope_scaling",
+        {{"type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 32768}}}}));
+  EXPECT_NO_THROW(build_with({{"rope_scaling", {{"rope_type", "yarn"}, {"factor", 4.0}}}}));
+}
+
+TEST(BadConfig, WithYarnThatMakesNoSenseNamesTheNestedKey) {
+  expect_refused_with({{"rope_scaling", {{"rope_type", "yarn"}}}}, Code::kInvalidArgument,
+                      {"rope_scaling.factor"});
+  expect_refused_with(
+      {{"rope_scaling", {{"rope_type", "yarn"}, {"factor", 4.0}, {"beta_fast", 0.5}}}},
+      Code::kInvalidArgument, {"rope_scaling.beta_fast", "rope_scaling.beta_slow"});
 }
 
 TEST(BadConfig, WithIncompleteLlama3ScalingNamesTheNestedKey) {

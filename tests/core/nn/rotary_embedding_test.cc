@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <vector>
+
 #include "core/base/error.h"
 #include "tests/core/nn/closeness.h"
 #include "tests/core/nn/rotations.h"
@@ -58,6 +61,34 @@ TEST(RotaryEmbedding, Llama3ScalingStretchesLongWavelengthsOnly) {
   // Between: transformers' formula for entry 32, whose wavelength is 2 pi 500000^(1/2) = 4443.
   const double share = (8192 / (2 * M_PI * std::sqrt(500000.0)) - 1) / 3;
   EXPECT_NEAR((scaled[32] / plain[32]).item<double>(), (1 - share) / 8 + share, 1e-3);
+}
+
+// The cosines and sines at position 1 that these inverse frequencies, transformers' own, make.
+void expect_yarn(const YarnScaling& scaling, const std::vector<double>& inverse_frequencies) {
+  RotaryOptions options;
+  options.yarn = scaling;
+  const auto n = static_cast<int64_t>(inverse_frequencies.size());
+  const auto [cos, sin] = RotaryEmbedding(2 * n, options).cos_sin(2, at::ones({1}));
+  for (int64_t i = 0; i < n; ++i) {
+    const double angle = inverse_frequencies[static_cast<size_t>(i)];
+    EXPECT_NEAR(cos[1][i].item<double>(), scaling.attention_factor * std::cos(angle), 2e-7) << i;
+    EXPECT_NEAR(sin[1][i].item<double>(), scaling.attention_factor * std::sin(angle), 2e-7) << i;
+  }
+}
+
+// _compute_yarn_parameters of transformers 4.57 at head dim 16, theta 10000.
+TEST(RotaryEmbedding, YarnIsThatOfTransformers) {
+  YarnScaling scaling;
+  scaling.factor = 4;
+  scaling.attention_factor = 1.138629436111989;
+  scaling.original_max_positions = 64;
+  expect_yarn(scaling, {1.0, 0.23717081546783447, 0.04999999701976776, 0.007905694656074047,
+                        0.0024999999441206455, 0.0007905694656074047, 0.0002500000118743628,
+                        7.905694656074047e-05});
+  scaling = YarnScaling{8, 1.094179988101349, 16, 2, 1024, /*truncate=*/false};
+  expect_yarn(scaling, {1.0, 0.3162277638912201, 0.10000000149011612, 0.016548309475183487,
+                        0.0012499999720603228, 0.00039528473280370235, 0.0001250000059371814,
+                        3.9528473280370235e-05});
 }
 
 TEST(RotaryEmbedding, RefusesAnOddDim) { EXPECT_THROW(RotaryEmbedding(7, 10000), Error); }
