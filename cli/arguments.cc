@@ -1,7 +1,9 @@
 #include "cli/arguments.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstddef>
+#include <cstdlib>
 #include <exception>
 #include <iostream>
 #include <memory>
@@ -63,6 +65,8 @@ class Style : public CLI::Formatter {
   std::string usage_;
 };
 
+std::string quoted_if_empty(const std::string& text) { return text.empty() ? "''" : text; }
+
 // CLI11 names a positional by its lower-case key; help shows its `option_text`.
 std::string missing_positional(const CLI::App& app) {
   for (const CLI::Option* option : app.get_options()) {
@@ -77,11 +81,9 @@ std::string missing_positional(const CLI::App& app) {
 std::string message_of(const CLI::App& app, const CLI::ParseError& error) {
   const std::string text = error.what();
   const std::string line = text.substr(0, text.find('\n'));
-  const std::string conversion = "Could not convert: ";
-  const size_t equals = line.find(" = ");
-  if (line.rfind(conversion, 0) == 0 && equals != std::string::npos) {
-    const std::string flag = line.substr(conversion.size(), equals - conversion.size());
-    return flag + " " + line.substr(equals + 3) + ": expected a number (see --help)";
+  const size_t colon = line.find(": ");
+  if (dynamic_cast<const CLI::ValidationError*>(&error) != nullptr && colon != std::string::npos) {
+    return line.substr(0, colon) + line.substr(colon + 1);  // our checks begin with the value
   }
   if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr &&
       line.find(" missing") != std::string::npos) {
@@ -126,6 +128,43 @@ void require(bool condition, const std::string& message) {
   if (!condition) {
     throw UsageError(message);
   }
+}
+
+void require_within(const std::string& flag, int64_t value, int64_t least, int64_t most) {
+  const std::string found = flag + " " + std::to_string(value);
+  require(value >= least, found + " is below " + std::to_string(least));
+  require(value <= most, found + " is above " + std::to_string(most));
+}
+
+CLI::Validator whole_number(int64_t least, uint64_t most) {
+  const auto read = [least, most](std::string& text) -> std::string {
+    const std::string sign = text.substr(0, text.rfind('-', 0) == 0 ? 1 : 0);
+    const std::string digits = text.substr(sign.size());
+    if (digits.empty() || digits.find_first_not_of("0123456789") != std::string::npos) {
+      return quoted_if_empty(text) + ": expected a whole number (see --help)";
+    }
+    errno = 0;
+    const bool fits = sign.empty() ? std::strtoull(text.c_str(), nullptr, 10) <= most
+                                   : std::strtoll(text.c_str(), nullptr, 10) >= least;
+    if (!fits || errno != 0) {
+      return text + ": expected " + std::to_string(least) + " to " + std::to_string(most);
+    }
+    // CLI11 takes what begins with 0 for octal.
+    text = sign + digits.substr(std::min(digits.find_first_not_of('0'), digits.size() - 1));
+    return "";
+  };
+  return CLI::Validator(read, "");
+}
+
+CLI::Validator decimal_number() {
+  const auto check = [](const std::string& text) -> std::string {
+    char* end = nullptr;
+    std::strtod(text.c_str(), &end);
+    return !text.empty() && *end == '\0'
+               ? ""
+               : quoted_if_empty(text) + ": expected a number (see --help)";
+  };
+  return CLI::Validator(check, "");
 }
 
 int exit_code_of(const std::string& command, const std::function<int()>& body) {

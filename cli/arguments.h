@@ -3,9 +3,12 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <functional>
+#include <limits>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace fsdp2::cli {
@@ -31,6 +34,30 @@ void set_style(CLI::App& app, const std::string& usage);
 
 // `help` with the values that an option can take: "Sharding strategy: full_shard, no_shard".
 std::string help_with_choices(std::string help, const std::vector<std::string>& choices);
+
+// Takes decimal whole numbers from `least` to `most`, and nothing else. (CLI11 by itself reads -1
+// as a large unsigned number and 010 as eight, and cuts off what is too large.)
+CLI::Validator whole_number(int64_t least, uint64_t most);
+// Takes one number, such as 3e-4.
+CLI::Validator decimal_number();
+
+// Binds an option to a number. What the type cannot hold is refused, with the option's name.
+template <typename Number>
+CLI::Option* add_number(CLI::App& app, const std::string& name, Number* value,
+                        const std::string& help) {
+  CLI::Option* const option = app.add_option(name, *value, help);
+  if constexpr (std::is_integral_v<Number>) {
+    using Limits = std::numeric_limits<Number>;
+    return option->transform(
+        whole_number(static_cast<int64_t>(Limits::min()), static_cast<uint64_t>(Limits::max())));
+  } else {
+    return option->check(decimal_number());
+  }
+}
+
+// Throws UsageError, which names the flag, unless `value` lies in the range.
+void require_within(const std::string& flag, int64_t value, int64_t least,
+                    int64_t most = std::numeric_limits<int64_t>::max());
 
 // Fills the variables that the options of `app` are bound to. If a flag is given twice, the last
 // one counts; --some_flag is taken as --some-flag. False: help was asked for and has been printed.

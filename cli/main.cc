@@ -4,14 +4,18 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <iostream>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "cli/arguments.h"
 #include "cli/run/command.h"
 #include "cli/run/launcher.h"
 #include "cli/run/options.h"
+#include "cli/train/flags/option_checks.h"
+#include "cli/train/flags/options.h"
 
 namespace fsdp2::cli {
 namespace {
@@ -35,11 +39,46 @@ constexpr char kHelp[] =
 const std::vector<std::string> kCommands = {"run",     "train",  "plan",     "inspect",
                                             "convert", "--help", "--version"};
 
+// Whether the ranks are to run `fsdp2 train` of this installation.
+bool runs_own_trainer(const std::vector<std::string>& command) {
+  std::error_code error;
+  return command.size() >= 2 && command[1] == "train" &&
+         std::filesystem::equivalent(find_command(command[0]), own_path(), error);
+}
+
+// A mistake in the arguments that all ranks share is told once, here, before any of them starts.
+// False: help has been printed.
+bool check_trainer(const RunOptions& job) {
+  TrainOptions options;
+  switch (parse_train_options({job.command.begin() + 2, job.command.end()}, &options)) {
+    case Request::kHelpPrinted:
+      return false;
+    case Request::kVersion:
+      return true;
+    case Request::kTrain:
+      check_options_for_world(options, job.world_size());
+      return true;
+  }
+  return true;
+}
+
 int run(const std::vector<std::string>& arguments) {
-  return exit_code_of("fsdp2 run", [&] {
-    RunOptions options;
-    return parse_run_options(arguments, &options) ? launch(options) : 0;
+  RunOptions options;
+  bool starts = false;
+  const int parsed = exit_code_of("fsdp2 run", [&] {
+    starts = parse_run_options(arguments, &options);
+    return 0;
   });
+  if (starts && runs_own_trainer(options.command)) {
+    const int checked = exit_code_of("fsdp2 train", [&] {
+      starts = check_trainer(options);
+      return 0;
+    });
+    if (checked != 0) {
+      return checked;
+    }
+  }
+  return starts ? launch(options) : parsed;
 }
 
 // Becomes fsdp2-<name>.

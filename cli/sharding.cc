@@ -1,5 +1,6 @@
 #include "cli/sharding.h"
 
+#include <limits>
 #include <map>
 
 #include "cli/arguments.h"
@@ -42,7 +43,7 @@ void check_sharding(const Sharding& sharding) {
   require(is_size || reshard == "default" || reshard == "true" || reshard == "false",
           "--reshard-after-forward " + reshard +
               ": expected default, true, false, or a number of ranks of at least 2");
-  require(sharding.fsdp_size >= 0, "--fsdp-size must not be negative");
+  require_within("--fsdp-size", sharding.fsdp_size, 0, std::numeric_limits<int32_t>::max());
   const std::string& strategy = sharding.strategy;
   const bool keeps = strategy == "shard_grad_op" || strategy == "hybrid_shard_zero2";
   require(!keeps || reshard == "default" || reshard == "false",
@@ -54,6 +55,20 @@ void check_sharding(const Sharding& sharding) {
   const bool hybrid = strategy == "hybrid_shard" || strategy == "hybrid_shard_zero2";
   require(!hybrid || sharding.fsdp_size >= 2,
           "--strategy " + strategy + " needs --fsdp-size, the number of ranks per shard group");
+}
+
+void check_sharding_for_world(const Sharding& sharding, int64_t world_size) {
+  const int64_t size = sharding.fsdp_size;
+  const bool has_replicas = size > 1 && size < world_size;
+  require(!has_replicas || world_size % size == 0, "--fsdp-size " + std::to_string(size) +
+                                                       " does not divide the " +
+                                                       std::to_string(world_size) + " ranks");
+  const std::string& reshard = sharding.reshard_after_forward;
+  const int64_t shard_group =
+      sharding.strategy == "no_shard" ? 1 : (has_replicas ? size : world_size);
+  require(!is_number(reshard) || shard_group % std::stol(reshard) == 0,
+          "--reshard-after-forward " + reshard + " does not divide the shard group's " +
+              std::to_string(shard_group) + (shard_group == 1 ? " rank" : " ranks"));
 }
 
 int32_t reshard_number(const Sharding& sharding, int32_t by_strategy) {

@@ -35,6 +35,9 @@ inline constexpr const char* kReshardHelp =
 // Throws UsageError unless the three are possible and do not contradict each other.
 void check_sharding(const Sharding& sharding);
 
+// Throws UsageError unless they divide so many ranks evenly.
+void check_sharding_for_world(const Sharding& sharding, int64_t world_size);
+
 // reshard_after_forward in the library's numbers; `by_strategy` unless the user says otherwise.
 int32_t reshard_number(const Sharding& sharding, int32_t by_strategy);
 

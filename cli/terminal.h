@@ -15,4 +15,8 @@ inline constexpr char kClearToEnd[] = "\033[K";
 // 0 prints before a carriage return is then shown on it.
 inline constexpr char kStatusColumns[] = "FSDP2_STATUS_COLUMNS";
 
+// The environment variable by which `fsdp2 run` tells ranks that it puts their numbers before the
+// lines of their standard error.
+inline constexpr char kRankIsShown[] = "FSDP2_RANK_IS_SHOWN";
+
 }  // namespace fsdp2::cli

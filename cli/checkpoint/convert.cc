@@ -18,6 +18,20 @@ const std::map<std::string, int32_t> kFormats = {{"dcp", FSDP2_CHECKPOINT_SHARDE
                                                  {"model", FSDP2_CHECKPOINT_MODEL_DIRECTORY},
                                                  {"pth-per-rank", FSDP2_CHECKPOINT_PTH_PER_RANK}};
 
+constexpr int64_t kMostFiles = 1 << 20;           // as the library
+constexpr int64_t kMostSteps = int64_t{1} << 58;  // as the library
+
+struct ConvertArguments {
+  std::string from;
+  std::string to;
+  std::string format;  // "": by the name of `to`
+  std::string config;
+  bool model_only = false;
+  int64_t max_file_bytes = int64_t{5} << 30;
+  int64_t ranks = 1;
+  int64_t step = 0;
+};
+
 std::string format_of(const std::filesystem::path& target) {
   if (target.extension() == ".safetensors") {
     return "safetensors";
@@ -25,51 +39,73 @@ std::string format_of(const std::filesystem::path& target) {
   return is_torch_file(target) ? "pth" : "dcp";
 }
 
-}  // namespace
+// Throws UsageError for what the library would refuse, or what another format alone has.
+void check_arguments(const CLI::App& app, const ConvertArguments& given) {
+  require_within("--max-file-bytes", given.max_file_bytes, 1);
+  require_within("--ranks", given.ranks, 1, kMostFiles);
+  require_within("--step", given.step, 0, kMostSteps);
+  const std::map<std::string, std::string> owners = {{"--config", "model"},
+                                                     {"--max-file-bytes", "model"},
+                                                     {"--ranks", "pth-per-rank"},
+                                                     {"--step", "pth-per-rank"}};
+  for (const auto& [flag, owner] : owners) {
+    require(app.count(flag) == 0 || given.format == owner, flag + " needs --format " + owner);
+  }
+}
 
-int convert(const std::vector<std::string>& arguments) {
-  std::string from;
-  std::string to;
-  std::string format;
-  std::string config;
-  fsdp2_convert_options options = FSDP2_CONVERT_OPTIONS_INIT;
-  bool model_only = false;
+// False: help has been printed.
+bool parse_convert_arguments(const std::vector<std::string>& arguments, ConvertArguments* out) {
   CLI::App app(
       "Converts a checkpoint from any format to another, with one tensor in memory at a time.",
       "fsdp2 convert");
   set_style(app, "FROM TO [OPTIONS]");
-  app.add_option("from", from, "Checkpoint to read, or a series, whose newest is read")
+  app.add_option("from", out->from, "Checkpoint to read, or a series, whose newest is read")
       ->required()
       ->option_text("FROM");
-  app.add_option("to", to, "File or directory to write")->required()->option_text("TO");
+  app.add_option("to", out->to, "File or directory to write")->required()->option_text("TO");
   app.add_option(
-         "--format", format,
+         "--format", out->format,
          "Format of TO: dcp, safetensors, pth, model (config.json and safetensors), pth-per-rank")
       ->check(CLI::IsMember({"dcp", "safetensors", "pth", "model", "pth-per-rank"}))
       ->option_text("TEXT (by TO's name, else dcp)");
-  app.add_flag("--model-only", model_only, "Leave out everything but the model");
-  app.add_option("--config", config,
+  app.add_flag("--model-only", out->model_only, "Leave out everything but the model");
+  app.add_option("--config", out->config,
                  "For --format model: config.json to write; needed if FROM has none")
       ->option_text("FILE (FROM's)");
-  app.add_option("--max-file-bytes", options.max_file_bytes,
-                 "For --format model: size above which weights are split")
+  add_number(app, "--max-file-bytes", &out->max_file_bytes,
+             "For --format model: size above which weights are split")
       ->option_text("N (5 GiB)");
-  app.add_option("--ranks", options.ranks, "For --format pth-per-rank: number of files")
+  add_number(app, "--ranks", &out->ranks, "For --format pth-per-rank: number of files")
       ->option_text("N (1)");
-  app.add_option("--step", options.step, "For --format pth-per-rank: number in the files' names")
+  add_number(app, "--step", &out->step, "For --format pth-per-rank: number in the files' names")
       ->option_text("N (0)");
   if (!parse_arguments(app, arguments)) {
+    return false;
+  }
+  out->format = out->format.empty() ? format_of(out->to) : out->format;
+  check_arguments(app, *out);
+  return true;
+}
+
+}  // namespace
+
+int convert(const std::vector<std::string>& arguments) {
+  ConvertArguments given;
+  if (!parse_convert_arguments(arguments, &given)) {
     return 0;
   }
   check(fsdp2_log_set(FSDP2_LOG_INFO, nullptr, nullptr,
                       nullptr));  // long conversions report progress
-  format = format.empty() ? format_of(to) : format;
-  options.format = kFormats.at(format);
-  options.model_only = model_only ? 1 : 0;
-  options.config_path = config.empty() ? nullptr : config.c_str();
-  const std::string found = text_of(fsdp2_checkpoint_find, from.c_str());
-  check(fsdp2_checkpoint_convert(found.c_str(), to.c_str(), &options));
-  std::cerr << "wrote " << to << " (" << format << ") from " << found << std::endl;
+  fsdp2_convert_options options = FSDP2_CONVERT_OPTIONS_INIT;
+  options.format = kFormats.at(given.format);
+  options.model_only = given.model_only ? 1 : 0;
+  options.config_path = given.config.empty() ? nullptr : given.config.c_str();
+  options.max_file_bytes = given.max_file_bytes;
+  options.ranks = static_cast<int32_t>(given.ranks);
+  options.step = given.step;
+  const std::string found = text_of(fsdp2_checkpoint_find, given.from.c_str());
+  check(fsdp2_checkpoint_convert(found.c_str(), given.to.c_str(), &options));
+  std::cerr << "wrote " << given.to << " (" << given.format << ") from " << found << std::endl;
   return 0;
 }
 

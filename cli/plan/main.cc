@@ -1,14 +1,13 @@
 // fsdp2-plan, which `fsdp2 plan` becomes: one process plays one rank of a job of any size.
-#include <sys/stat.h>
-
-#include <fstream>
+#include <filesystem>
 #include <iostream>
 #include <map>
-#include <sstream>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "cli/arguments.h"
+#include "cli/config_file.h"
 #include "cli/library.h"
 #include "cli/plan/options.h"
 
@@ -18,16 +17,10 @@ namespace {
 const std::map<std::string, double> kOptimizerStates = {
     {"adamw", 2}, {"sgd-momentum", 1}, {"sgd", 0}};
 
-std::string read_config(const std::string& model) {
-  struct stat status{};
-  const bool is_directory = stat(model.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
-  const std::string path = is_directory ? model + "/config.json" : model;
-  std::ostringstream text;
-  const std::ifstream file(path);
-  if (!file || !(text << file.rdbuf())) {
-    throw Failure("--model " + model + ": " + path + " cannot be read");
-  }
-  return text.str();
+// --model may be the directory of a config.json.
+std::string config_path(const std::string& model) {
+  std::error_code error;
+  return std::filesystem::is_directory(model, error) ? model + "/config.json" : model;
 }
 
 // What the options mean for the mesh and for the shard.
@@ -58,11 +51,7 @@ void plan(const PlanOptions& options) {
   fsdp2_module_options module_options = FSDP2_MODULE_OPTIONS_INIT;
   module_options.dtype = dtype_number(options.dtype);
   Module module;
-  const std::string json = read_config(options.model);
-  const fsdp2_status status = fsdp2_module_from_config(json.c_str(), &module_options, module.out());
-  if (status != FSDP2_OK) {  // the library has only seen the text, and cannot name the file
-    throw Failure("--model " + options.model + ": " + fsdp2_error_message(), status);
-  }
+  module_from_config_file("--model", config_path(options.model), module_options, &module);
   const Layout layout = layout_of(options);
   Mesh mesh;
   check(fsdp2_mesh_create(&layout.mesh, mesh.out()));

@@ -10,14 +10,18 @@ namespace {
 
 using Texts = std::vector<std::string>;
 
+constexpr int64_t kMostRanks = 1 << 20;     // a table of all ranks is made
+constexpr int64_t kMostPrefetch = 1 << 10;  // as the library
+
 void check_options(const PlanOptions& o) {
   require(!o.model.empty(), "no model given: --model DIR, or --model config.json");
-  require(o.world_size >= 1, "--world-size must be at least 1");
+  require_within("--world-size", o.world_size, 1, kMostRanks);
   require(0 <= o.rank && o.rank < o.world_size,
           "--rank " + std::to_string(o.rank) +
               " is not one of 0 to --world-size - 1 = " + std::to_string(o.world_size - 1));
-  require(o.prefetch >= 0, "--prefetch must not be negative");
+  require_within("--prefetch", o.prefetch, 0, kMostPrefetch);
   check_sharding(o.sharding);
+  check_sharding_for_world(o.sharding, o.world_size);
 }
 
 void add_choice(CLI::App* app, const char* name, std::string* value, const std::string& help,
@@ -28,8 +32,8 @@ void add_choice(CLI::App* app, const char* name, std::string* value, const std::
 }
 
 template <typename Number>
-void add_number(CLI::App* app, const char* name, Number* value, const std::string& help) {
-  app->add_option(name, *value, help)->option_text("N (" + std::to_string(*value) + ")");
+void add_count(CLI::App* app, const char* name, Number* value, const std::string& help) {
+  add_number(*app, name, value, help)->option_text("N (" + std::to_string(*value) + ")");
 }
 
 }  // namespace
@@ -41,9 +45,9 @@ bool parse_plan_options(std::vector<std::string> arguments, PlanOptions* out) {
   set_style(app, "--model DIR [OPTIONS]");
   app.add_option("--model", o.model, "Directory with config.json, or that file")
       ->option_text("PATH");
-  add_number(&app, "--world-size", &o.world_size, "Number of ranks");
-  add_number(&app, "--rank", &o.rank, "Rank whose memory is shown");
-  add_number(&app, "--fsdp-size", &o.sharding.fsdp_size, kFsdpSizeHelp);
+  add_count(&app, "--world-size", &o.world_size, "Number of ranks");
+  add_count(&app, "--rank", &o.rank, "Rank whose memory is shown");
+  add_count(&app, "--fsdp-size", &o.sharding.fsdp_size, kFsdpSizeHelp);
   add_choice(&app, "--strategy", &o.sharding.strategy, "Sharding strategy", strategy_names());
   app.add_option("--reshard-after-forward", o.sharding.reshard_after_forward, kReshardHelp)
       ->option_text("TEXT (default)");
@@ -58,7 +62,7 @@ bool parse_plan_options(std::vector<std::string> arguments, PlanOptions* out) {
              {"default", "none"});
   add_choice(&app, "--optimizer", &o.optimizer, "Optimizer whose state is counted",
              {"adamw", "sgd-momentum", "sgd"});
-  add_number(&app, "--prefetch", &o.prefetch, "Number of units gathered ahead of use");
+  add_count(&app, "--prefetch", &o.prefetch, "Number of units gathered ahead of use");
   if (!parse_arguments(app, std::move(arguments))) {
     return false;
   }

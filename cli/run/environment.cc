@@ -50,6 +50,7 @@ std::vector<std::string> rank_environment(const RunOptions& options, int port, i
       {"NODE_RANK", std::to_string(options.node_rank)},
       {"MASTER_ADDR", options.master_addr},
       {"MASTER_PORT", std::to_string(port)},
+      {kRankIsShown, "1"},
   };
   if (std::getenv("OMP_NUM_THREADS") == nullptr) {
     own["OMP_NUM_THREADS"] = std::to_string(std::max(1, n_cores / options.nproc_per_node));

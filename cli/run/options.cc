@@ -10,13 +10,13 @@ namespace fsdp2::cli {
 namespace {
 
 constexpr int kDefaultPort = 29500;  // torchrun's
+constexpr int kMostRanks = 1 << 20;
 constexpr char kCommandPlace[] =
     "the command goes after --, as in: fsdp2 run --nproc-per-node 2 -- fsdp2 train";
 
 void check(const RunOptions& options) {
-  if (options.nnodes < 1 || options.nproc_per_node < 1) {
-    throw UsageError("--nnodes and --nproc-per-node must be at least 1");
-  }
+  require_within("--nnodes", options.nnodes, 1, kMostRanks);
+  require_within("--nproc-per-node", options.nproc_per_node, 1, kMostRanks / options.nnodes);
   if (options.node_rank < 0 || options.node_rank >= options.nnodes) {
     throw UsageError("--node-rank " + std::to_string(options.node_rank) +
                      " is not one of 0 to --nnodes - 1 = " + std::to_string(options.nnodes - 1));
@@ -47,15 +47,15 @@ bool parse_run_options(std::vector<std::string> arguments, RunOptions* out) {
 
   CLI::App app("Starts one process per rank on this node and looks after them.", "fsdp2 run");
   set_style(app, "[OPTIONS] -- COMMAND [ARGUMENTS...]");
-  app.add_option("--nproc-per-node", options.nproc_per_node, "Ranks on each node")
+  add_number(app, "--nproc-per-node", &options.nproc_per_node, "Ranks on each node")
       ->option_text("N (1)");
-  app.add_option("--nnodes", options.nnodes, "Nodes of the job")->option_text("N (1)");
-  app.add_option("--node-rank", options.node_rank, "Number of this node")->option_text("K (0)");
+  add_number(app, "--nnodes", &options.nnodes, "Nodes of the job")->option_text("N (1)");
+  add_number(app, "--node-rank", &options.node_rank, "Number of this node")->option_text("K (0)");
   app.add_option("--master-addr", options.master_addr, "Address of node 0")
       ->option_text("ADDRESS (127.0.0.1)");
-  app.add_option(
-         "--master-port", options.master_port,
-         "Port on node 0 where the ranks meet (default: a free one, or 29500 with several nodes)")
+  add_number(
+      app, "--master-port", &options.master_port,
+      "Port on node 0 where the ranks meet (default: a free one, or 29500 with several nodes)")
       ->option_text("PORT");
   app.add_flag("--bind-cores", options.bind_cores, "Bind each rank to cores of its own");
   app.footer(

@@ -64,7 +64,7 @@ std::string Checkpoints::path_of(int64_t next_step) const {
 void Checkpoints::save(const RunState& state, const std::string& path, bool background) {
   fsdp2_save_options save = FSDP2_SAVE_OPTIONS_INIT;
   save.background = background ? 1 : 0;
-  save.keep_last = static_cast<int32_t>(std::min<int64_t>(options_.keep_last, 1 << 20));
+  save.keep_last = static_cast<int32_t>(options_.keep_last);
   check(fsdp2_checkpoint_save(state.shard.get(), state.optimizer.get(), state.step.get(),
                               state.loader.get(), path.c_str(), &save));
 }

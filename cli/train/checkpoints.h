@@ -5,7 +5,7 @@
 #include <string>
 
 #include "cli/library.h"
-#include "cli/train/options.h"
+#include "cli/train/flags/options.h"
 
 namespace fsdp2::cli {
 

@@ -6,7 +6,7 @@
 
 #include "cli/arguments.h"
 #include "cli/library.h"
-#include "cli/train/options.h"
+#include "cli/train/flags/options.h"
 #include "cli/train/setup.h"
 #include "cli/train/trainer.h"
 
@@ -35,10 +35,10 @@ int run(const std::vector<std::string>& arguments) {
     }
     return 0;
   } catch (const UsageError& error) {
-    complain(rank_in_environment(), error.what());
+    complain(rank_to_show(), error.what());
     return kUsageExitCode;
   } catch (const std::exception& error) {
-    complain(rank_in_environment(), error.what());
+    complain(rank_to_show(), error.what());
     return 1;
   }
 }

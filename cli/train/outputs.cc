@@ -38,6 +38,38 @@ fs::path folder_of(const std::string& path) {
   return folder.empty() ? "." : folder;
 }
 
+// The place beside `path` where the library writes what is to appear there whole.
+fs::path place_beside(const std::string& path) {
+  std::error_code error;
+  const fs::path target = fs::is_symlink(path, error) ? fs::canonical(path, error) : fs::path(path);
+  const fs::path plain = target.has_filename() ? target : target.parent_path();
+  return fs::absolute(plain, error).string() + ".tmp-" + std::to_string(getpid()) + "-attempt";
+}
+
+// Makes a directory and those above it, and removes what it has made: permissions alone do not
+// tell, since some file systems take nothing even from root, and a name may be too long.
+void try_directory(const std::string& flag, const std::string& path, const fs::path& wanted) {
+  std::vector<fs::path> made;
+  std::error_code failed;
+  fs::path part;
+  for (const fs::path& name : wanted) {
+    part /= name;
+    if (fs::create_directory(part, failed)) {
+      made.push_back(part);
+    }
+    if (failed) {
+      break;
+    }
+  }
+  std::error_code ignored;
+  for (auto folder = made.rbegin(); folder != made.rend(); ++folder) {
+    fs::remove(*folder, ignored);
+  }
+  if (failed) {
+    throw Failure(flag + " " + path + ": nothing can be made there: " + failed.message());
+  }
+}
+
 // Checks a file that is written in place if it exists, and otherwise appears whole.
 void check_file(const std::string& flag, const std::string& path, bool in_place) {
   std::error_code error;
@@ -49,8 +81,11 @@ void check_file(const std::string& flag, const std::string& path, bool in_place)
   }
   if (in_place && fs::exists(path, error)) {
     need_writable(flag, path, path);
-  } else {
-    need_folder(flag, path, folder_of(path));
+    return;
+  }
+  need_folder(flag, path, folder_of(path));
+  if (!in_place) {
+    try_directory(flag, path, place_beside(path));
   }
 }
 
@@ -67,14 +102,19 @@ void check_directory(const std::string& flag, const std::string& path) {
   need_folder(flag, path, nearest);
 }
 
-// Checks that what is there is of the same kind: nothing else may be replaced.
+// Checks a directory that appears whole: that it can be made, and that what is there is of the same
+// kind, since nothing else may be replaced.
 void check_replaced(const std::string& flag, const std::string& path, int32_t format,
                     const std::string& advice = "") {
+  if (path.empty()) {
+    return;
+  }
   fsdp2_save_options save = FSDP2_SAVE_OPTIONS_INIT;
   save.format = format;
-  if (!path.empty() && fsdp2_checkpoint_check_path(path.c_str(), &save) != FSDP2_OK) {
+  if (fsdp2_checkpoint_check_path(path.c_str(), &save) != FSDP2_OK) {
     throw Failure(flag + " " + fsdp2_error_message() + advice);
   }
+  try_directory(flag, path, place_beside(path));
 }
 
 }  // namespace
@@ -85,9 +125,11 @@ void check_outputs(const TrainOptions& options) {
   check_directory("--save-pretrained", options.save_pretrained);
   check_directory("--save-dir", options.save_dir);
   check_replaced("--save-pretrained", options.save_pretrained, FSDP2_CHECKPOINT_MODEL_DIRECTORY);
-  if (options.save_every == 0) {  // otherwise each path of the series is new, or a checkpoint
+  if (options.save_every == 0) {
     check_replaced("--save-dir", options.save_dir, FSDP2_CHECKPOINT_SHARDED,
                    "; with --save-every, a series could be written into it");
+  } else {  // each path of the series is new, or a checkpoint
+    try_directory("--save-dir", options.save_dir, place_beside(options.save_dir + "/step"));
   }
 }
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "cli/library.h"
-#include "cli/train/options.h"
+#include "cli/train/flags/options.h"
 
 namespace fsdp2::cli {
 

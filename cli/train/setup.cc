@@ -1,15 +1,13 @@
 #include "cli/train/setup.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
 #include <cstdlib>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
+#include <initializer_list>
 #include <map>
-#include <sstream>
-#include <system_error>
+
+#include "cli/config_file.h"
+#include "cli/terminal.h"
 
 namespace fsdp2::cli {
 
@@ -37,24 +35,6 @@ std::string first_variable(std::initializer_list<const char*> names) {
   return "";
 }
 
-std::string read_config(const std::string& path) {
-  std::error_code error;
-  if (std::filesystem::is_directory(path, error)) {
-    throw Failure("--config " + path +
-                  ": is a directory, expected a config.json (--model takes a directory)");
-  }
-  std::ifstream file(path, std::ios::binary);
-  if (!file) {
-    throw Failure("--config " + path + ": " + std::strerror(errno));
-  }
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (!file || !text) {
-    throw Failure("--config " + path + ": cannot be read, or is empty");
-  }
-  return text.str();
-}
-
 // What the strategy means for the mesh and for the shard.
 void apply_strategy(const TrainOptions& options, fsdp2_mesh_options* mesh,
                     fsdp2_shard_options* shard) {
@@ -63,15 +43,17 @@ void apply_strategy(const TrainOptions& options, fsdp2_mesh_options* mesh,
 
 }  // namespace
 
-std::string rank_in_environment() {
+std::string rank_to_show() {
+  if (std::getenv(kRankIsShown) != nullptr) {
+    return "";
+  }
   return first_variable({"RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"});
 }
 
 void set_up_process(const TrainOptions& options) {
   check(fsdp2_check_version(FSDP2_HEADER_VERSION));
   if (options.threads > 0) {
-    const int64_t threads = std::min<int64_t>(options.threads, INT32_MAX);
-    check(fsdp2_runtime_set_threads(static_cast<int32_t>(threads)));
+    check(fsdp2_runtime_set_threads(static_cast<int32_t>(options.threads)));
   }
   check(fsdp2_runtime_set_product_engine(kEngines.at(options.product_engine)));
 }
@@ -91,11 +73,7 @@ void make_model(const TrainOptions& options, Module* out) {
   if (options.config.empty()) {
     check(fsdp2_module_from_pretrained(options.model.c_str(), &module, out->out()));
   } else {
-    const std::string json = read_config(options.config);
-    const fsdp2_status status = fsdp2_module_from_config(json.c_str(), &module, out->out());
-    if (status != FSDP2_OK) {  // the library was given the text alone
-      throw Failure("--config " + options.config + ": " + fsdp2_error_message(), status);
-    }
+    module_from_config_file("--config", options.config, module, out);
   }
   if (options.activation_checkpointing) {
     check(fsdp2_module_checkpoint_activations(out->get(), nullptr, 0, 1));

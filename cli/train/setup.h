@@ -5,12 +5,13 @@
 #include <string>
 
 #include "cli/library.h"
-#include "cli/train/options.h"
+#include "cli/train/flags/options.h"
 
 namespace fsdp2::cli {
 
-// This rank's number in the launcher's environment, before there is a mesh; "" if it has none.
-std::string rank_in_environment();
+// This rank's number in the launcher's environment, for messages, also before there is a mesh; ""
+// if it has none, or if the launcher puts it before every line.
+std::string rank_to_show();
 
 void set_up_process(const TrainOptions& options);
 

@@ -33,6 +33,14 @@ int64_t local_parameters(const Shard& shard) {
   return total;
 }
 
+// Where the parameters are, and thus where this rank computes.
+std::string device_of(const Shard& shard) {
+  Tensor parameter;
+  check(fsdp2_shard_get_parameter(shard.get(), 0, FSDP2_PARAMETER_LOCAL, parameter.out()));
+  const auto info = info_of<fsdp2_tensor_info>(fsdp2_tensor_get_info, parameter.get());
+  return info.device_type == FSDP2_DEVICE_CUDA ? "cuda" : "cpu";
+}
+
 double median_of(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return values.empty() ? 0.0 : values[values.size() / 2];
@@ -51,7 +59,7 @@ nlohmann::ordered_json summarize(const FinishedRun& run) {
       {"event", "summary"},
       {"world_size", mesh.world_size},
       {"fsdp_size", mesh.shape[mesh.n_dims - 1]},
-      {"device", "cpu"},
+      {"device", device_of(run.shard)},
       {"parameters", model.numel},
       {"local_parameters", gather(run.mesh, mesh, local_parameters(run.shard))},
       {"steps", run.step_seconds.size()},

@@ -15,7 +15,7 @@ struct FinishedRun {
   const Shard& shard;
   int64_t tokens_a_step;
   const std::vector<double>& step_seconds;
-  int64_t rss_before_model;  // of this rank, in bytes
+  int64_t rss_before_model;                 // of this rank, in bytes
 };
 
 // Collective.

@@ -10,9 +10,9 @@
 #include "cli/arguments.h"
 #include "cli/library.h"
 #include "cli/train/checkpoints.h"
+#include "cli/train/flags/option_checks.h"
 #include "cli/train/memory.h"
 #include "cli/train/metrics.h"
-#include "cli/train/option_checks.h"
 #include "cli/train/outputs.h"
 #include "cli/train/progress.h"
 #include "cli/train/sample.h"
@@ -34,6 +34,7 @@ class Trainer {
   void finish();
 
  private:
+  void check_model();
   bool is_first_rank() const { return info_.rank == 0; }
   RunState run_state() const { return {shard_, optimizer_, step_, loader_}; }
   int64_t tokens_a_step() const { return options_.global_batch * options_.seq_len; }
@@ -78,20 +79,28 @@ Trainer::Trainer(const TrainOptions& options, const Mesh& mesh)
 void Trainer::prepare() {
   check(fsdp2_mesh_agree(mesh_.get(), "options", shared_options(options_).c_str()));
   check_options_for_world(options_, info_.world_size);
-  rss_before_model_ = status_bytes("VmRSS");
-  make_model(options_, &module_);
-  model_info_ = info_of<fsdp2_module_info>(fsdp2_module_get_info, module_.get());
-  if (options_.sample > 0) {
-    prompt_ = prompt_tokens(options_, model_info_.vocab_size);
-  }
   if (is_first_rank()) {
     check_outputs(options_);
+  }
+  rss_before_model_ = status_bytes("VmRSS");
+  make_model(options_, &module_);
+  check_model();
+  if (options_.sample > 0) {
+    prompt_ = prompt_tokens(options_, model_info_.vocab_size);
   }
   open_data(options_, mesh_, model_info_.vocab_size, &loader_);
   shard_model(options_, module_, mesh_, &shard_);
   make_optimizer(options_, shard_, &optimizer_);
   make_step(options_, shard_, optimizer_, &step_);
   resumed_ = resume(options_, run_state());
+}
+
+// Whether the model can do what the options ask for. Its parameters have no values yet.
+void Trainer::check_model() {
+  model_info_ = info_of<fsdp2_module_info>(fsdp2_module_get_info, module_.get());
+  const std::string positions = std::to_string(model_info_.max_positions);
+  check(fsdp2_mesh_agree(mesh_.get(), "model", ("positions=" + positions).c_str()));
+  check_options_for_model(options_, model_info_.max_positions);
 }
 
 void Trainer::train() {
@@ -268,7 +277,7 @@ void train_on(const TrainOptions& options, const Mesh& mesh) {
 }  // namespace
 
 int train(const TrainOptions& options) {
-  const std::string rank = rank_in_environment();
+  const std::string rank = rank_to_show();
   Mesh mesh;
   try {
     set_up_process(options);
@@ -276,7 +285,9 @@ int train(const TrainOptions& options) {
     train_on(options, mesh);
     return 0;
   } catch (const UsageError& error) {  // the same on all ranks
-    complain(rank, error.what());
+    if (info_of<fsdp2_mesh_info>(fsdp2_mesh_get_info, mesh.get()).rank == 0) {
+      complain(rank, error.what());
+    }
     return kUsageExitCode;
   } catch (const std::exception& error) {
     complain(rank, error.what());

@@ -1,7 +1,7 @@
 // One training run on one rank: everything `fsdp2 train` does once its options are known.
 #pragma once
 
-#include "cli/train/options.h"
+#include "cli/train/flags/options.h"
 
 namespace fsdp2::cli {
 

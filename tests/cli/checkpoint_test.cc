@@ -183,6 +183,21 @@ TEST(Inspect, NamesTheItemThatIsDamaged) {
               HasSubstr("__0_0.distcp: item "));
 }
 
+TEST(Convert, MistakesNameTheFlag) {
+  const std::vector<std::pair<Arguments, std::string>> mistakes = {
+      {{"--ranks", "-1"}, "--ranks -1 is below 1"},
+      {{"--step", "-1"}, "--step -1 is below 0"},
+      {{"--max-file-bytes", "-1"}, "--max-file-bytes -1 is below 1"},
+      {{"--ranks", "1e3"}, "--ranks 1e3: expected a whole number (see --help)"},
+      {{"--ranks", "2"}, "--ranks needs --format pth-per-rank"},
+      {{"--config", "x", "--format", "pth"}, "--config needs --format model"}};
+  for (const auto& [flags, message] : mistakes) {
+    const Outcome outcome = fsdp2(joined({"convert", "from", "to"}, flags));
+    EXPECT_EQ(outcome.exit_code, 2);
+    EXPECT_EQ(outcome.err, "fsdp2 convert: " + message + "\n");
+  }
+}
+
 TEST(Convert, OverTheSeriesThatItReadsFromIsRefused) {
   const std::string folder = empty_directory();
   run_to_end(1, {"--stop-step", "1", "--save-dir", folder + "/step-00000001"});

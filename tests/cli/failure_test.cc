@@ -19,6 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr double kSoon = 15;  // seconds; an idle machine needs about one
 
@@ -57,12 +58,20 @@ class BadInput : public ::testing::Test {
     EXPECT_LT(outcome.seconds, kSoon);
     for (int rank = 0; rank < ranks; ++rank) {
       const std::string number = std::to_string(rank);
-      const auto lines =
-          outcome.err_lines_with("[rank " + number + "] fsdp2 train: rank " + number + ": ");
+      const auto lines = outcome.err_lines_with("[rank " + number + "] fsdp2 train: ");
       ASSERT_EQ(lines.size(), 1U) << outcome.err;
       EXPECT_THAT(lines[0], HasSubstr(text)) << outcome.err;
+      EXPECT_THAT(lines[0], Not(HasSubstr("fsdp2 train: rank " + number))) << "said twice";
     }
     EXPECT_EQ(outcome.err.find("terminate called"), std::string::npos) << outcome.err;
+    EXPECT_EQ(outcome.out, "");
+    expect_nothing_written();
+  }
+
+  // Expects a mistake in the arguments to have been told once, before any rank was started.
+  void expect_refused(const Outcome& outcome, const std::string& message) const {
+    EXPECT_EQ(outcome.exit_code, 2);
+    EXPECT_EQ(outcome.err, "fsdp2 train: " + message + "\n");
     EXPECT_EQ(outcome.out, "");
     expect_nothing_written();
   }
@@ -132,13 +141,35 @@ TEST_F(BadInput, TokenBeyondTheVocabulary) {
 }
 
 TEST_F(BadInput, BatchThatDoesNotDivide) {
-  expect_told(train_on_2({"--global-batch", "7"}), 2, "--global-batch 7");
+  const std::string message = "--global-batch 7 is not a multiple of ranks x --grad-accum = 2 x 1";
+  expect_refused(train_on_2({"--global-batch", "7"}), message);
+  // Ranks that another program starts find it out together, and rank 0 says it.
+  const Outcome outcome = run(launched(2, joined({"sh", "-c", "exec \"$@\" --global-batch 7", "sh",
+                                                  fsdp2_program(), "train"},
+                                                 arguments())),
+                              in_outputs());
+  EXPECT_EQ(outcome.exit_code, 2);
+  ASSERT_EQ(outcome.err_lines_with("--global-batch").size(), 1U) << outcome.err;
+  EXPECT_EQ(outcome.err_lines_with("--global-batch")[0], "[rank 0] fsdp2 train: " + message);
+  expect_nothing_written();
 }
 
 TEST_F(BadInput, ShardGroupThatDoesNotDivide) {
   const auto outcome =
       train(3, joined(arguments(), {"--fsdp-size", "2", "--global-batch", "12"}), in_outputs());
-  expect_told(outcome.outcome, 3, "2 does not divide the world size 3");
+  expect_refused(outcome.outcome, "--fsdp-size 2 does not divide the 3 ranks");
+}
+
+// Found out before there is a model, and before the data, which is too short for it, is opened.
+TEST_F(BadInput, WindowBeyondTheModel) {
+  const std::string positions = "2048";
+  const Outcome outcome = train_on_2({"--seq-len", "4096"});
+  EXPECT_EQ(outcome.exit_code, 2);
+  ASSERT_EQ(outcome.err_lines_with("fsdp2 train: ").size(), 1U) << outcome.err;
+  EXPECT_EQ(outcome.err_lines_with("fsdp2 train: ")[0],
+            "[rank 0] fsdp2 train: --seq-len 4096 is beyond the model's " + positions +
+                " positions (max_position_embeddings)");
+  expect_nothing_written();
 }
 
 TEST_F(BadInput, OptionsThatDiffer) {
@@ -161,7 +192,7 @@ TEST_F(BadInput, OnOneRankOnly) {
   how.directory = inputs_;
   const Outcome outcome = run(launched(2, command), how);
   expect_told(outcome, 2, "model");
-  EXPECT_THAT(outcome.err_lines_with("rank 0: ")[0], HasSubstr("rank 1"));
+  EXPECT_THAT(outcome.err_lines_with("[rank 0] fsdp2 train: ")[0], HasSubstr("rank 1"));
 }
 
 TEST_F(BadInput, OutputsThatCannotBeWritten) {
@@ -170,6 +201,23 @@ TEST_F(BadInput, OutputsThatCannotBeWritten) {
     const Outcome outcome =
         train(2, joined(good, {flag, tokens() + "/there.safetensors"}), in_outputs()).outcome;
     expect_told(outcome, 2, flag + " " + tokens() + "/there.safetensors");
+  }
+}
+
+// Places that look as if they could be made: a file system that takes no directories, even from
+// root, and a name that is too long.
+TEST_F(BadInput, OutputsThatCannotBeMade) {
+  const auto good = golden_inputs("tiny-llama");
+  for (const std::string flag : {"--save-pretrained", "--save-dir", "--full-state-dict"}) {
+    for (const std::string& place :
+         {std::string("/proc/here/and"), outputs_ + "/" + std::string(300, 'a')}) {
+      const std::string path = place + ".safetensors";
+      const Training training = train(1, joined(good, {flag, path}), in_outputs());
+      EXPECT_EQ(training.outcome.exit_code, 1);
+      EXPECT_TRUE(training.steps.empty()) << flag << " " << path;
+      EXPECT_THAT(training.outcome.err, HasSubstr("fsdp2 train: " + flag + " " + path + ": "));
+      expect_nothing_written();
+    }
   }
 }
 
@@ -208,14 +256,14 @@ TEST_F(BadInput, PortInUse) {
   close(listener);
   EXPECT_NE(outcome.exit_code, 0);
   EXPECT_LT(outcome.seconds, kSoon);
-  const auto lines = outcome.err_lines_with("fsdp2 train: rank 0: ");
+  const auto lines = outcome.err_lines_with("[rank 0] fsdp2 train: ");
   ASSERT_EQ(lines.size(), 1U) << outcome.err;
   EXPECT_THAT(lines[0], HasSubstr(port));
   expect_nothing_written();
 }
 
 TEST_F(BadInput, UnknownFlag) {
-  expect_told(train_on_2({"--stepz", "3"}), 2, "unknown flag --stepz; did you mean --steps?");
+  expect_refused(train_on_2({"--stepz", "3"}), "unknown flag --stepz; did you mean --steps?");
 }
 
 class DeadRank : public testing::TestWithParam<int> {};
@@ -237,8 +285,8 @@ TEST_P(DeadRank, EndsTheJobAndIsNoticedByTheOtherInOneLine) {
   EXPECT_EQ(outcome.exit_code, 128 + SIGKILL);
   EXPECT_FALSE(outcome.timed_out);
   EXPECT_THAT(outcome.out, HasSubstr("fsdp2 run: rank " + dead + " was ended by signal 9"));
-  EXPECT_THAT(outcome.out, HasSubstr("[rank " + other + "] fsdp2 train: rank " + other + ": "));
-  EXPECT_THAT(outcome.out, testing::Not(HasSubstr("frame #")));
+  EXPECT_THAT(outcome.out, HasSubstr("[rank " + other + "] fsdp2 train: "));
+  EXPECT_THAT(outcome.out, Not(HasSubstr("frame #")));
 }
 
 INSTANTIATE_TEST_SUITE_P(OfTwo, DeadRank, testing::Values(0, 1));

@@ -10,8 +10,8 @@
 #include <string>
 
 #include "cli/arguments.h"
-#include "cli/train/option_checks.h"
-#include "cli/train/options.h"
+#include "cli/train/flags/option_checks.h"
+#include "cli/train/flags/options.h"
 #include "tests/cli/process.h"
 
 namespace fsdp2::cli {
@@ -139,6 +139,26 @@ TEST(TrainFlags, AreReadIntoOptions) {
   EXPECT_EQ(options.reshard_after_forward, "false");
 }
 
+TEST(TrainFlags, AreDecimal) {
+  TrainOptions options;
+  parse_train_options({"--model", "m", "--tokens", "t", "--steps", "010", "--seed",
+                       "18446744073709551615", "--warmup", "000"},
+                      &options);
+  EXPECT_EQ(options.steps, 10);
+  EXPECT_EQ(options.seed, 18446744073709551615U);
+  EXPECT_EQ(options.warmup, 0);
+}
+
+TEST(TrainFlags, APathLikeAnotherIsAnotherPlace) {
+  TrainOptions options;
+  EXPECT_NO_THROW(parse_train_options({"--model", "m", "--tokens", "t", "--save-dir", "x",
+                                       "--save-pretrained", "x-hf", "--metrics", "../x/m"},
+                                      &options));
+  EXPECT_NO_THROW(parse_train_options(
+      {"--model", "m", "--tokens", "t", "--save-dir", "x", "--save-every", "2", "--metrics", "x/m"},
+      &options));
+}
+
 TEST(TrainFlags, ThatRanksMustShareAreCompared) {
   TrainOptions options;
   options.steps = 12;
@@ -173,7 +193,22 @@ TEST(TrainMistakes, AreNamed) {
       {{"--batch", "3"}, "unknown flag --batch; did you mean --global-batch?"},
       {{"--zzzzzzzz"}, "unknown flag --zzzzzzzz (see --help)"},
       {{"stray"}, "unexpected argument 'stray' (see --help)"},
-      {{"--steps", "many"}, "--steps many: expected a number"},
+      {{"--steps", "many"}, "--steps many: expected a whole number (see --help)"},
+      {{"--steps", "2", "--steps", "1e3"}, "--steps 1e3: expected a whole number"},
+      {{"--steps", ""}, "--steps '': expected a whole number"},
+      {{"--steps", "9223372036854775808"}, "--steps 9223372036854775808: expected -9223372036"},
+      {{"--steps", "9223372036854775807"}, "--steps 9223372036854775807 is above"},
+      {{"--seed", "-1"}, "--seed -1: expected 0 to 18446744073709551615"},
+      {{"--seed", "1e23"}, "--seed 1e23: expected a whole number"},
+      {{"--seed", "18446744073709551616"}, "--seed 18446744073709551616: expected 0 to"},
+      {{"--lr", "fast"}, "--lr fast: expected a number (see --help)"},
+      {{"--min-lr-ratio", "2"}, "--min-lr-ratio must lie in [0, 1]"},
+      {{"--grad-accum", "4294967297"}, "--grad-accum 4294967297 is above 16777216"},
+      {{"--global-batch", "4294967296"}, "--global-batch 4294967296 is above 2147483648"},
+      {{"--seq-len", "4294967296"}, "--seq-len 4294967296 is above 2147483648"},
+      {{"--sample", "99999999"}, "--sample 99999999 is above 16777216"},
+      {{"--threads", "4097"}, "--threads 4097 is above 4096"},
+      {{"--fsdp-size", "-1"}, "--fsdp-size -1 is below 0"},
       {{"--steps"}, "--steps needs a value"},
       {{"--steps", "0"}, "--steps 0 is below 1"},
       {{"--optimizer", "adam"}, "--optimizer"},
@@ -182,6 +217,10 @@ TEST(TrainMistakes, AreNamed) {
       {{"--beta1", "1"}, "--beta1 must lie in [0, 1)"},
       {{"--lr", "-1"}, "--lr must be a number of at least 0"},
       {{"--timeout-s", "0"}, "--timeout-s must be more than 0"},
+      {{"--timeout-s", "1e300"}, "--timeout-s must be at most a year"},
+      {{"--save-dir", "x", "--save-pretrained", "./x/"},
+       "--save-dir and --save-pretrained ./x/ are the same place"},
+      {{"--save-dir", "x", "--metrics", "x/m.jsonl"}, "--metrics x/m.jsonl lies in --save-dir x"},
       {{"--save-every", "2"}, "--save-every needs --save-dir"},
       {{"--keep-last", "2", "--save-dir", "x"}, "--keep-last needs --save-every"},
       {{"--full-state-dict", "x.gguf"}, "--full-state-dict x.gguf: expected FILE.pth"},
@@ -208,16 +247,44 @@ TEST(TrainMistakes, AreNamed) {
   EXPECT_THAT(message_of({"--model", "m"}), HasSubstr("--tokens or --text"));
 }
 
+std::string message_for_world(const TrainOptions& options, int64_t world_size) {
+  try {
+    check_options_for_world(options, world_size);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "";
+}
+
 TEST(TrainMistakes, ThatDependOnTheWorldAreNamed) {
   TrainOptions options;
   options.grad_accum = 2;
-  EXPECT_NO_THROW(check_options_for_world(options, 4));
+  EXPECT_EQ(message_for_world(options, 4), "");
+  EXPECT_EQ(message_for_world(options, 3),
+            "--global-batch 8 is not a multiple of ranks x --grad-accum = 3 x 2");
+  options.fsdp_size = 3;
+  EXPECT_EQ(message_for_world(options, 4), "--fsdp-size 3 does not divide the 4 ranks");
+  options.fsdp_size = 2;
+  options.reshard_after_forward = "4";
+  EXPECT_EQ(message_for_world(options, 4),
+            "--reshard-after-forward 4 does not divide the shard group's 2 ranks");
+  options.fsdp_size = 0;
+  EXPECT_EQ(message_for_world(options, 4), "");
+  options.strategy = "no_shard";
+  EXPECT_EQ(message_for_world(options, 4),
+            "--reshard-after-forward 4 does not divide the shard group's 1 rank");
+}
+
+TEST(TrainMistakes, ThatDependOnTheModelAreNamed) {
+  TrainOptions options;
+  options.seq_len = 129;
+  EXPECT_NO_THROW(check_options_for_model(options, 129));
   try {
-    check_options_for_world(options, 3);
+    check_options_for_model(options, 128);
     FAIL();
   } catch (const UsageError& error) {
     EXPECT_STREQ(error.what(),
-                 "--global-batch 8 is not a multiple of ranks x --grad-accum = 3 x 2");
+                 "--seq-len 129 is beyond the model's 128 positions (max_position_embeddings)");
   }
 }
 

@@ -55,6 +55,13 @@ TEST(Plan, ShowsUnitsMemoryTrafficAndOrder) {
   }
 }
 
+TEST(Plan, OfAModelThatCannotBeReadNamesIt) {
+  const Outcome outcome = plan({"--model", "/nowhere"});
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_EQ(outcome.err, "fsdp2 plan: --model /nowhere: No such file or directory\n");
+  EXPECT_EQ(outcome.out, "");
+}
+
 TEST(Plan, StrategiesDiffer) {
   const Texts base = {"--model", tiny_llama(), "--world-size", "8"};
   const std::string full = plan(base).out;
@@ -74,9 +81,13 @@ TEST(Plan, StrategiesDiffer) {
 }
 
 TEST(Plan, MistakesAreOneLine) {
+  EXPECT_EQ(
+      plan({"--model", tiny_llama(), "--world-size", "2", "--reshard-after-forward", "3"}).err,
+      "fsdp2 plan: --reshard-after-forward 3 does not divide the shard group's 2 ranks\n");
   for (const Texts& mistake : std::vector<Texts>{
            {},
-           {"--model", "/nowhere"},
+           {"--model", tiny_llama(), "--world-size", "2000000000"},
+           {"--model", tiny_llama(), "--prefetch", "2000"},
            {"--model", tiny_llama(), "--world-size", "0"},
            {"--model", tiny_llama(), "--world-size", "4", "--rank", "4"},
            {"--model", tiny_llama(), "--world-size", "4", "--fsdp-size", "3"},
@@ -86,7 +97,7 @@ TEST(Plan, MistakesAreOneLine) {
            {"--model", tiny_llama(), "--strategy", "shard_grad_op", "--reshard-after-forward", "2"},
            {"--model", tiny_llama(), "--world-sise", "4"}}) {
     const Outcome outcome = plan(mistake);
-    EXPECT_NE(outcome.exit_code, 0);
+    EXPECT_EQ(outcome.exit_code, 2) << outcome.err;
     EXPECT_EQ(lines_of(outcome.err).size(), 1U) << outcome.err;
     EXPECT_THAT(outcome.err, ::testing::StartsWith("fsdp2 plan: "));
     EXPECT_EQ(outcome.out, "");

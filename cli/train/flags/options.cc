@@ -1,11 +1,11 @@
-#include "cli/train/options.h"
+#include "cli/train/flags/options.h"
 
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
 #include "cli/arguments.h"
-#include "cli/train/option_checks.h"
+#include "cli/train/flags/option_checks.h"
 
 namespace fsdp2::cli {
 
@@ -35,8 +35,11 @@ void add_flag(CLI::App* app, const Flag& flag) {
   const std::string help = help_with_choices(flag.help, flag.choices);
   CLI::Option* option = std::visit(
       Overload{[&](bool* value) { return app->add_flag(flag.name, *value, help); },
-               [&](auto* value) {
+               [&](std::string* value) {
                  return app->add_option(flag.name, *value, help)->option_text(placeholder(flag));
+               },
+               [&](auto* value) {
+                 return add_number(*app, flag.name, value, help)->option_text(placeholder(flag));
                }},
       flag.value);
   option->group(flag.group);

@@ -3,14 +3,17 @@
 
 #include <cstdint>
 
-#include "cli/train/options.h"
+#include "cli/train/flags/options.h"
 
 namespace fsdp2::cli {
 
 // Throws UsageError, which names the flag.
 void check_options(const TrainOptions& options);
 
-// Checks what depends on the number of ranks. The outcome is the same on all of them.
+// Checks what depends on the number of ranks. Throws UsageError, the same one on all of them.
 void check_options_for_world(const TrainOptions& options, int64_t world_size);
+
+// Checks what depends on the model. Throws UsageError.
+void check_options_for_model(const TrainOptions& options, int64_t max_positions);
 
 }  // namespace fsdp2::cli

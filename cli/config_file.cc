@@ -1,0 +1,43 @@
+#include "cli/config_file.h"
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <system_error>
+
+namespace fsdp2::cli {
+
+namespace {
+
+std::string read_config(const std::string& named, const std::string& path) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) {
+    throw Failure(named + ": is a directory, expected a config.json");
+  }
+  std::ifstream file(path, std::ios::binary);
+  if (!file) {
+    throw Failure(named + ": " + std::strerror(errno));
+  }
+  std::ostringstream text;
+  text << file.rdbuf();
+  if (!file || !text) {
+    throw Failure(named + ": cannot be read, or is empty");
+  }
+  return text.str();
+}
+
+}  // namespace
+
+void module_from_config_file(const std::string& flag, const std::string& path,
+                             const fsdp2_module_options& options, Module* out) {
+  const std::string named = flag + " " + path;
+  const std::string json = read_config(named, path);
+  const fsdp2_status status = fsdp2_module_from_config(json.c_str(), &options, out->out());
+  if (status != FSDP2_OK) {
+    throw Failure(named + ": " + fsdp2_error_message(), status);
+  }
+}
+
+}  // namespace fsdp2::cli

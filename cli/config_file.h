@@ -1,0 +1,14 @@
+// Models from a config.json.
+#pragma once
+
+#include <string>
+
+#include "cli/library.h"
+
+namespace fsdp2::cli {
+
+// Throws Failure, which names `flag` and `path`: the library sees the text alone.
+void module_from_config_file(const std::string& flag, const std::string& path,
+                             const fsdp2_module_options& options, Module* out);
+
+}  // namespace fsdp2::cli

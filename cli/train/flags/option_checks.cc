@@ -1,0 +1,143 @@
+#include "cli/train/flags/option_checks.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "cli/arguments.h"
+#include "cli/torch_file.h"
+
+namespace fsdp2::cli {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+void check_supported(const TrainOptions& o) {
+  require(o.device != "cuda", "--device cuda is not supported yet");
+}
+
+fs::path plain_path(const std::string& path) {
+  std::error_code error;
+  const fs::path plain = fs::absolute(path, error).lexically_normal();
+  return plain.has_filename() ? plain : plain.parent_path();  // without a slash at its end
+}
+
+bool is_within(const fs::path& path, const fs::path& folder) {
+  return std::mismatch(folder.begin(), folder.end(), path.begin(), path.end()).first ==
+         folder.end();
+}
+
+// Each output has a place of its own, and none lies in a directory that a checkpoint replaces.
+void check_places(const TrainOptions& o) {
+  using Output = std::pair<std::string, std::string>;
+  std::vector<Output> outputs = {{"--save-dir", o.save_dir},
+                                 {"--save-pretrained", o.save_pretrained},
+                                 {"--full-state-dict", o.full_state_dict},
+                                 {"--metrics", o.metrics}};
+  outputs.erase(std::remove_if(outputs.begin(), outputs.end(),
+                               [](const Output& output) { return output.second.empty(); }),
+                outputs.end());
+  for (const auto& [flag, path] : outputs) {
+    for (const auto& [other_flag, other_path] : outputs) {
+      if (flag == other_flag) {
+        continue;
+      }
+      const std::string output = other_flag + " " + other_path;
+      require(plain_path(path) != plain_path(other_path),
+              flag + " and " + output + " are the same place");
+      require(flag != "--save-dir" || o.save_every > 0 ||
+                  !is_within(plain_path(other_path), plain_path(path)),
+              output + " lies in --save-dir " + path + ", which the checkpoint replaces");
+    }
+  }
+}
+
+void check_outcome(const TrainOptions& o) {
+  const std::string& full = o.full_state_dict;
+  require(full.empty() || is_torch_file(full) || fs::path(full).extension() == ".safetensors",
+          "--full-state-dict " + full + ": expected FILE.pth or FILE.safetensors");
+  require(o.save_every == 0 || !o.save_dir.empty(), "--save-every needs --save-dir");
+  require(o.keep_last == 0 || o.save_every > 0, "--keep-last needs --save-every");
+  require(o.prompt.empty() || o.sample > 0,
+          "--prompt needs --sample, the number of tokens to write");
+  require(!o.resume_partial || !o.resume.empty(), "--resume-partial needs --resume");
+  check_places(o);
+}
+
+// The upper bounds are the library's, which knows its options by other names.
+void check_counts(const TrainOptions& o) {
+  constexpr int64_t kMostSteps = int64_t{1} << 62;
+  constexpr int64_t kMostWindows = int64_t{1} << 31;
+  constexpr int64_t kMostParts = 1 << 24;
+  constexpr int64_t kMostThreads = 4096;
+  constexpr int64_t kMostCheckpoints = 1 << 20;
+  require_within("--steps", o.steps, 1, kMostSteps - 1);
+  require_within("--stop-step", o.stop_step, 0);
+  require_within("--seq-len", o.seq_len, 1, kMostWindows);
+  require_within("--global-batch", o.global_batch, 1, kMostWindows);
+  require_within("--grad-accum", o.grad_accum, 1, kMostParts);
+  require_within("--warmup", o.warmup, 0, kMostSteps - 1);
+  require_within("--threads", o.threads, 0, kMostThreads);
+  require_within("--sample", o.sample, 0, kMostParts);
+  require_within("--save-every", o.save_every, 0);
+  require_within("--keep-last", o.keep_last, 0, kMostCheckpoints);
+  require_within("--max-skips-in-row", o.max_skips_in_row, 0, kMostParts);
+}
+
+void check_numbers(const TrainOptions& o) {
+  const auto not_negative = [](const char* flag, double value) {
+    require(std::isfinite(value) && value >= 0,
+            std::string(flag) + " must be a number of at least 0");
+  };
+  not_negative("--lr", o.lr);
+  not_negative("--eps", o.eps);
+  not_negative("--momentum", o.momentum);
+  not_negative("--weight-decay", o.weight_decay);
+  not_negative("--clip", o.clip);
+  not_negative("--loss-scale", o.loss_scale);
+  not_negative("--temperature", o.temperature);
+  require(o.beta1 >= 0 && o.beta1 < 1, "--beta1 must lie in [0, 1)");
+  require(o.beta2 >= 0 && o.beta2 < 1, "--beta2 must lie in [0, 1)");
+  require(o.min_lr_ratio >= 0 && o.min_lr_ratio <= 1, "--min-lr-ratio must lie in [0, 1]");
+  constexpr double kYear = 365.0 * 24 * 3600;
+  require(o.timeout_s > 0, "--timeout-s must be more than 0");
+  require(o.timeout_s <= kYear, "--timeout-s must be at most a year");
+}
+
+}  // namespace
+
+void check_options(const TrainOptions& o) {
+  require(!o.model.empty() || !o.config.empty(),
+          "--model (a directory) or --config (a config.json) is needed");
+  require(o.model.empty() || o.config.empty(), "--model and --config exclude each other");
+  require(!o.tokens.empty() || !o.text.empty(),
+          "--tokens or --text (a file to train on) is needed");
+  require(o.tokens.empty() || o.text.empty(), "--tokens and --text exclude each other");
+  check_supported(o);
+  check_sharding(o.sharding());
+  check_counts(o);
+  check_numbers(o);
+  check_outcome(o);
+}
+
+void check_options_for_world(const TrainOptions& o, int64_t world_size) {
+  const int64_t parts = world_size * o.grad_accum;
+  require(o.global_batch % parts == 0,
+          "--global-batch " + std::to_string(o.global_batch) +
+              " is not a multiple of ranks x --grad-accum = " + std::to_string(world_size) + " x " +
+              std::to_string(o.grad_accum));
+  check_sharding_for_world(o.sharding(), world_size);
+}
+
+void check_options_for_model(const TrainOptions& o, int64_t max_positions) {
+  require(o.seq_len <= max_positions,
+          "--seq-len " + std::to_string(o.seq_len) + " is beyond the model's " +
+              std::to_string(max_positions) + " positions (max_position_embeddings)");
+}
+
+}  // namespace fsdp2::cli
