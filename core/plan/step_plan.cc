@@ -82,10 +82,12 @@ class StepCount {
   }
 
  private:
-  // What is alive of a unit's gathered parameters.
+  // What is alive of a unit's gathered parameters, and of the buffers of its collectives.
   struct Held {
     int64_t bytes = 0;
     bool slices = false;
+    int64_t gather_buffers = 0;
+    int64_t reduce_buffers = 0;
   };
 
   // Takes off `open` the units that the next one is not inside (all if there is none), innermost
@@ -134,32 +136,46 @@ class StepCount {
     const UnitPlan& unit = plan_.units[action.unit];
     const int64_t slice_bytes =
         unit.gathered_bytes / std::max(group(action.unit).policy().reshard_world, 1);
-    Held& held = held_[action.unit];
+    Held held = held_[action.unit];
     switch (action.kind) {
       case ActionKind::kGather:
         plan_.all_gather += held.slices ? unit.gather_slices : unit.gather;
-        hold(held, {held.bytes + unit.gathered_bytes, false});
+        held.bytes += unit.gathered_bytes;
+        held.slices = false;
+        held.gather_buffers = unit.gather_buffers;
         break;
       case ActionKind::kWait:
-        hold(held, {unit.gathered_bytes, false});
+        held.bytes = unit.gathered_bytes;
+        held.slices = false;
+        held.gather_buffers = 0;
         break;
       case ActionKind::kFree:
-        hold(held, {});
+        held.bytes = 0;
+        held.slices = false;
         break;
       case ActionKind::kSlice:
-        hold(held, {slice_bytes, true});
+        held.bytes = slice_bytes;
+        held.slices = true;
         break;
       case ActionKind::kReduce:
+        held.reduce_buffers = unit.reduce_buffers;
+        break;
       case ActionKind::kFinishReduce:
+        held.reduce_buffers = 0;
+        break;
       case ActionKind::kAccumulate:
         break;
     }
+    hold(action.unit, held);
   }
 
-  void hold(Held& held, const Held& now) {
-    held_bytes_ += now.bytes - held.bytes;
-    held = now;
-    plan_.peak_gathered = std::max(plan_.peak_gathered, held_bytes_);
+  void hold(size_t unit, const Held& now) {
+    const Held before = std::exchange(held_[unit], now);
+    gathered_ += now.bytes - before.bytes;
+    buffers_ += now.gather_buffers - before.gather_buffers;
+    buffers_ += now.reduce_buffers - before.reduce_buffers;
+    plan_.peak_gathered = std::max(plan_.peak_gathered, gathered_);
+    plan_.peak_buffers = std::max(plan_.peak_buffers, buffers_);
   }
 
   // Whether anything travels for it.
@@ -179,7 +195,8 @@ class StepCount {
   fsdp::StepOrder order_;
   std::vector<size_t> places_;  // of the units' forwards
   std::vector<Held> held_;
-  int64_t held_bytes_ = 0;
+  int64_t gathered_ = 0;  // bytes alive
+  int64_t buffers_ = 0;
 };
 
 // The root's gradients come first and last, those that are not reduced stay, and of the others one
@@ -191,7 +208,9 @@ int64_t peak_whole_gradients(const std::vector<UnitPlan>& units,
   int64_t pair = 0;
   for (size_t i = 0; i < units.size(); ++i) {
     const UnitPlan& unit = units[i];
-    if (unit.name.empty() || !settings_of(members[i]).requires_gradient_sync) {
+    if (!settings_of(members[i]).requires_gradient_sync) {
+      staying += unit.held_grad_bytes;
+    } else if (unit.name.empty()) {
       staying += unit.whole_grad_bytes;
     } else {
       pair = std::max(pair, before + unit.whole_grad_bytes);

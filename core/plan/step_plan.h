@@ -6,8 +6,8 @@
 // Nothing is allocated for parameters that have no values yet, so any model can be planned for any
 // number of ranks in one process. The figures are those of one forward through the root and its
 // backward under the agreed schedule (see step_order.h) and the units' settings of the moment,
-// begun with everything sharded; tests compare them with what real ranks count. Activations and the
-// packed paths' buffers come on top of the memory given here.
+// begun with everything sharded; tests compare them with what real ranks count. Activations come on
+// top of the memory given here.
 #pragma once
 
 #include <cstdint>
@@ -44,6 +44,12 @@ struct StepPlan {
   int64_t optimizer = 0;
   int64_t peak_gathered = 0;
   int64_t peak_whole_gradients = 0;
+  int64_t peak_buffers = 0;  // of gathers and reductions under way
+
+  // All of it together, at most: the peaks need not fall on one moment.
+  int64_t total() const {
+    return shards + gradients + optimizer + peak_gathered + peak_whole_gradients + peak_buffers;
+  }
 
   // A step of one micro batch.
   Traffic all_gather;

@@ -75,15 +75,14 @@ std::string units_text(const StepPlan& plan) {
 }
 
 std::string memory_text(const StepPlan& plan) {
-  const int64_t total = plan.shards + plan.gradients + plan.optimizer + plan.peak_gathered +
-                        plan.peak_whole_gradients;
   return "memory of this rank, without activations\n" +
          table_of({{"shards", bytes_text(plan.shards)},
                    {"gradients", bytes_text(plan.gradients)},
                    {"optimizer", bytes_text(plan.optimizer)},
                    {"gathered, at most", bytes_text(plan.peak_gathered)},
                    {"gradients not reduced yet, at most", bytes_text(plan.peak_whole_gradients)},
-                   {"together, at most", bytes_text(total)}});
+                   {"communication buffers, at most", bytes_text(plan.peak_buffers)},
+                   {"together, at most", bytes_text(plan.total())}});
 }
 
 std::vector<std::string> traffic_row(const char* name, const Traffic& traffic) {

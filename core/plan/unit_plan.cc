@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <set>
 #include <vector>
 
@@ -91,6 +92,70 @@ Traffic replica_traffic(const ParamGroup& group) {
   return traffic;
 }
 
+// What a gather over `ranks` ranks allocates beside the parameters: casts of this rank's pieces,
+// the buffer of those that travel packed, and one parameter put in order before it is copied out.
+int64_t gather_buffers(const ParamGroup& group, int ranks) {
+  int64_t casts = 0;
+  int64_t packed = 0;
+  int64_t ordered = 0;
+  for (const ShardedParam* param : group.params()) {
+    if (param->is_whole() || ranks <= 1) {
+      continue;
+    }
+    const int64_t piece = param->unsharded_bytes() / ranks;
+    casts += param->dtype() == param->compute_dtype() ? 0 : piece;
+    if (!fsdp::gathers_direct(*param, group.policy().comm_path, GatherSource::kShards)) {
+      packed += fsdp::packed_slot_bytes(piece) * ranks;
+      if (!param->layout().chunks_are_contiguous()) {
+        ordered = std::max(ordered, param->unsharded_bytes());
+      }
+    }
+  }
+  return casts + packed + ordered;
+}
+
+// What a reduction allocates beside the gradients that it takes: them again in the dtype that
+// travels, scaled or packed, what a transport receives from the other ranks before it adds it up,
+// and this rank's part. The replicas' turn comes when the first two are gone.
+int64_t reduce_buffers(const ParamGroup& group, int ranks) {
+  const auto& trainable = group.trainable();
+  const bool stays = ranks <= 1 && group.replicate_comm() == nullptr &&
+                     std::all_of(trainable.begin(), trainable.end(),
+                                 [](const ShardedParam* param) { return param->is_whole(); });
+  if (stays) {
+    return 0;
+  }
+  const fsdp::GroupSettings& settings = group.settings();
+  const bool scales = settings.gradient_divide_factor.has_value() || settings.force_sum_reduction;
+  const int64_t item_bytes = size_of(group.reduce_dtype());
+  int64_t copies = 0;
+  int64_t reduced = 0;
+  for (const ShardedParam* param : trainable) {
+    const int64_t chunk = param->layout().padded_numel() * item_bytes;
+    const bool direct = fsdp::reduces_direct(*param, group.policy().comm_path);
+    const bool same = direct && !scales && param->compute_dtype() == group.reduce_dtype();
+    copies += same ? 0 : chunk * ranks;
+    reduced += chunk;
+  }
+  const int64_t flags = static_cast<int64_t>(trainable.size()) * item_bytes;
+  reduced += flags;
+  copies += flags * ranks;
+  const int64_t received = ranks > 1 ? reduced * ranks : 0;
+  const Comm* replicas = group.replicate_comm();
+  const int64_t of_replicas = replicas == nullptr ? 0 : reduced * replicas->size();
+  return reduced + std::max(copies + received, of_replicas);
+}
+
+int64_t held_grad_bytes(const ParamGroup& group) {
+  int64_t bytes = 0;
+  for (const ShardedParam* param : group.trainable()) {
+    const int64_t item_bytes =
+        std::max(size_of(param->compute_dtype()), size_of(group.reduce_dtype()));
+    bytes += param->layout().global_numel() * item_bytes;
+  }
+  return bytes;
+}
+
 std::string dtypes_of(const ParamGroup& group) {
   std::set<std::string> texts;
   for (const ShardedParam* param : group.params()) {
@@ -132,6 +197,9 @@ UnitPlan plan_unit(const fsdp::Scheduler::Member& member) {
     unit.grad_bytes += param->layout().local_numel() * size_of(param->dtype());
     unit.whole_grad_bytes += param->layout().global_numel() * size_of(param->compute_dtype());
   }
+  unit.held_grad_bytes = held_grad_bytes(group);
+  unit.gather_buffers = gather_buffers(group, ranks);
+  unit.reduce_buffers = reduce_buffers(group, ranks);
   unit.dtypes = dtypes_of(group);
   unit.shard_dims = fmt::format("{}", fmt::join(dims, " and "));
   unit.gather = gather_traffic(group, ranks, GatherSource::kShards);

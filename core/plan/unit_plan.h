@@ -28,8 +28,11 @@ struct UnitPlan {
   int64_t shard_bytes = 0;       // on this rank, padding included
   int64_t grad_bytes = 0;        // of the reduced gradients on this rank
   int64_t whole_grad_bytes = 0;  // of the gradients before they are reduced
-  Traffic gather;                // once
-  Traffic gather_slices;         // once, from what a forward has left on a smaller group
+  int64_t held_grad_bytes = 0;   // of those that are kept for a later reduction, in its dtype
+  int64_t gather_buffers = 0;  // at most, from the beginning of a gather until its values are used
+  int64_t reduce_buffers = 0;  // at most, while its gradients are being reduced
+  Traffic gather;              // once
+  Traffic gather_slices;       // once, from what a forward has left on a smaller group
   Traffic reduce;
   Traffic replica_reduce;  // over the replicas, after `reduce`
 };

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <cstdio>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -77,6 +79,58 @@ TEST(Plan, StrategiesDiffer) {
     const Outcome outcome = plan(joined(base, strategy));
     ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
     EXPECT_NE(outcome.out, full) << strategy.back();
+  }
+}
+
+// A Llama with next to no activations.
+std::string config_of_width(int hidden, int intermediate, int vocabulary) {
+  const std::string path = empty_directory() + "/config.json";
+  write_file(path, R"({"model_type": "llama", "num_hidden_layers": 4, "num_attention_heads": 8,
+    "num_key_value_heads": 8, "max_position_embeddings": 128, "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0, "hidden_act": "silu", "tie_word_embeddings": false,
+    "initializer_range": 0.02, "hidden_size": )" +
+                       std::to_string(hidden) +
+                       ", \"intermediate_size\": " + std::to_string(intermediate) +
+                       ", \"vocab_size\": " + std::to_string(vocabulary) + "}");
+  return path;
+}
+
+// What rank 0 of two comes to hold in training, in bytes.
+double measured_bytes(const std::string& config, const Texts& dtypes) {
+  const std::string tokens = golden_inputs("tiny-llama")[3];
+  const Training training = train(2, joined({"--config", config, "--tokens", tokens, "--steps", "2",
+                                             "--seq-len", "8", "--global-batch", "2", "--quiet"},
+                                            dtypes));
+  EXPECT_EQ(training.outcome.exit_code, 0) << training.outcome.err;
+  return training.summary.at("peak_rss_bytes")[0].get<double>() -
+         training.summary.at("rss_before_model_bytes")[0].get<double>();
+}
+
+// The number in the row "together, at most   330.10 MB".
+double planned_bytes(const std::string& config, const Texts& dtypes) {
+  const std::string text = plan(joined({"--model", config, "--world-size", "2"}, dtypes)).out;
+  const std::string row = "together, at most";
+  const size_t at = text.find(row);
+  EXPECT_NE(at, std::string::npos) << text;
+  std::istringstream figure(text.substr(at + row.size()));
+  double value = 0;
+  std::string unit;
+  figure >> value >> unit;
+  EXPECT_EQ(unit, "MB");
+  return value * 1e6;
+}
+
+TEST(Plan, AtMostIsNoLessThanWhatARunComesToHold) {
+  const std::string config = config_of_width(512, 1408, 16384);
+  const std::string tiny = config_of_width(64, 176, 384);
+  for (const Texts& dtypes :
+       std::vector<Texts>{{}, {"--param-dtype", "bf16", "--reduce-dtype", "fp32"}}) {
+    // Both runs load the same code and keep the same small things.
+    const double measured = measured_bytes(config, dtypes) - measured_bytes(tiny, dtypes);
+    const double planned = planned_bytes(config, dtypes);
+    std::printf("measured %.0f MB, at most %.0f MB\n", measured / 1e6, planned / 1e6);
+    EXPECT_LE(measured, planned);
+    EXPECT_GE(measured, planned / 2) << "a bound that says little";
   }
 }
 
