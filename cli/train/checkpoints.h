@@ -1,4 +1,4 @@
-// The checkpoints of a run: the one that it resumes from, and those that it writes.
+// The checkpoints that a run writes. Which one it goes on from: resume.h.
 #pragma once
 
 #include <cstdint>
@@ -16,15 +16,6 @@ struct RunState {
   const Step& step;
   const Loader& loader;
 };
-
-struct Resumed {
-  int64_t next_step = 0;
-  std::string story;  // for people: "resuming from DIR at step 100"
-};
-
-// Collective. Does what --resume says, or nothing without it. If the checkpoint holds a model
-// alone, the run takes its weights and begins at step 0.
-Resumed resume(const TrainOptions& options, const RunState& state);
 
 class Checkpoints {
  public:

@@ -1,35 +1,78 @@
 #include "cli/train/metrics.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <string_view>
+#include <system_error>
 
 #include "cli/library.h"
 
 namespace fsdp2::cli {
 
-Metrics::Metrics(const std::string& path) : path_(path), file_(STDOUT_FILENO) {
-  if (!path.empty()) {
-    file_ = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (file_ < 0) {
-      throw Failure("--metrics " + path + ": " + std::strerror(errno));
-    }
+namespace {
+
+// The length of the lines, from the start of a file on, that earlier steps have written. What
+// follows them is redone, or said again at the end.
+int64_t bytes_of_earlier_steps(const std::string& path, int64_t next_step) {
+  std::error_code error;
+  if (next_step == 0 || !std::filesystem::is_regular_file(path, error)) {
+    return 0;
   }
+  std::ifstream file(path, std::ios::binary);
+  int64_t kept = 0;
+  int64_t number = 1;
+  for (std::string line; std::getline(file, line) && !file.eof(); ++number) {
+    const auto json = nlohmann::json::parse(line, nullptr, false);
+    const bool is_ours = json.is_object() && json.contains("event");
+    if (!is_ours) {
+      throw Failure("--metrics " + path + ": line " + std::to_string(number) +
+                    " is not of a training run, so that the steps after the resumed one cannot be "
+                    "found: name another file");
+    }
+    if (json["event"] != "step" || json.value("step", next_step) >= next_step) {
+      break;
+    }
+    kept += static_cast<int64_t>(line.size()) + 1;
+  }
+  return kept;
 }
 
+}  // namespace
+
+Metrics::Metrics(const std::string& path, int64_t next_step)
+    : path_(path), kept_bytes_(bytes_of_earlier_steps(path, next_step)) {}
+
 Metrics::~Metrics() {
-  if (!goes_to_stdout()) {
+  if (file_ >= 0 && !goes_to_stdout()) {
     close(file_);
   }
 }
 
-bool Metrics::goes_to_stdout() const { return file_ == STDOUT_FILENO; }
+void Metrics::open_file() {
+  if (goes_to_stdout()) {
+    file_ = STDOUT_FILENO;
+    return;
+  }
+  file_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  struct stat status{};
+  const bool is_open = file_ >= 0 && fstat(file_, &status) == 0;
+  // At once, so that a run that dies here leaves the file as it was or as it should be.
+  if (!is_open || (S_ISREG(status.st_mode) && ftruncate(file_, kept_bytes_) != 0)) {
+    throw Failure("--metrics " + path_ + ": " + std::strerror(errno));
+  }
+}
 
 void Metrics::write(const nlohmann::ordered_json& line) {
+  if (file_ < 0) {
+    open_file();
+  }
   // A sample may hold bytes that are not UTF-8.
   const std::string text =
       line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";

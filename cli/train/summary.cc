@@ -62,7 +62,7 @@ nlohmann::ordered_json summarize(const FinishedRun& run) {
       {"device", device_of(run.shard)},
       {"parameters", model.numel},
       {"local_parameters", gather(run.mesh, mesh, local_parameters(run.shard))},
-      {"steps", run.step_seconds.size()},
+      {"steps", run.steps},
       {"median_step_time_s", rounded(median, 6)},
       {"median_tokens_per_s", rounded(speed, 2)},
       {"peak_rss_bytes", gather(run.mesh, mesh, peak_rss)},

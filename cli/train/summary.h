@@ -13,8 +13,9 @@ struct FinishedRun {
   const Mesh& mesh;
   const Module& module;
   const Shard& shard;
+  int64_t steps;  // from the beginning, those before a resumed one included
   int64_t tokens_a_step;
-  const std::vector<double>& step_seconds;
+  const std::vector<double>& step_seconds;  // of this process
   int64_t rss_before_model;                 // of this rank, in bytes
 };
 

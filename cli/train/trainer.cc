@@ -15,6 +15,7 @@
 #include "cli/train/metrics.h"
 #include "cli/train/outputs.h"
 #include "cli/train/progress.h"
+#include "cli/train/resume.h"
 #include "cli/train/sample.h"
 #include "cli/train/setup.h"
 #include "cli/train/summary.h"
@@ -92,7 +93,10 @@ void Trainer::prepare() {
   shard_model(options_, module_, mesh_, &shard_);
   make_optimizer(options_, shard_, &optimizer_);
   make_step(options_, shard_, optimizer_, &step_);
-  resumed_ = resume(options_, run_state());
+  resumed_ = resume(options_, mesh_, run_state());
+  if (is_first_rank()) {
+    metrics_.emplace(options_.metrics, resumed_.next_step);
+  }
 }
 
 // Whether the model can do what the options ask for. Its parameters have no values yet.
@@ -123,6 +127,9 @@ void Trainer::introduce() {
                  " parameters on " + mesh.substr(0, mesh.find(" rank ")) + ", " +
                  std::to_string(stop_) + " steps of " +
                  count_text(static_cast<double>(tokens_a_step())) + " tokens");
+  for (const std::string& warning : resumed_.warnings) {
+    complain(rank_to_show(), warning);
+  }
   if (!resumed_.story.empty()) {
     progress_->say(resumed_.story);
   }
@@ -208,9 +215,6 @@ void Trainer::report(const fsdp2_step_result& result, double seconds) {
 }
 
 void Trainer::emit(const nlohmann::ordered_json& line) {
-  if (!metrics_) {
-    metrics_.emplace(options_.metrics);
-  }
   if (metrics_->goes_to_stdout()) {
     progress_->clear();
   }
@@ -218,10 +222,11 @@ void Trainer::emit(const nlohmann::ordered_json& line) {
 }
 
 void Trainer::finish() {
-  const nlohmann::ordered_json summary =
-      summarize({mesh_, module_, shard_, tokens_a_step(), step_seconds_, rss_before_model_});
+  const int64_t next_step = std::max(resumed_.next_step, stop_);
+  const nlohmann::ordered_json summary = summarize(
+      {mesh_, module_, shard_, next_step, tokens_a_step(), step_seconds_, rss_before_model_});
   check_is_sound();
-  const std::string saved = checkpoints_.finish(run_state(), std::max(resumed_.next_step, stop_));
+  const std::string saved = checkpoints_.finish(run_state(), next_step);
   write_outputs(options_, shard_);
   if (is_first_rank()) {
     if (!saved.empty()) {

@@ -80,6 +80,12 @@ Texts arguments_for(int ranks) {
   return joined(golden_inputs("tiny-llama"), flags_of(golden_run(ranks)));
 }
 
+// Those with what a file of examples/cluster wants: it resumes from --save-dir by itself.
+Texts arguments_with_checkpoints(int ranks) {
+  return joined(arguments_for(ranks),
+                {"--save-dir", empty_directory() + "/checkpoints", "--save-every", "5"});
+}
+
 void expect_golden(const Outcome& outcome, int ranks) {
   ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
   const Training training = read_training(outcome);
@@ -115,10 +121,11 @@ Outcome run_together(const std::vector<Texts>& commands, const std::vector<Varia
 // Two "nodes" of one machine: addresses of the loopback range.
 TEST(Nodes, TwoWithTwoRanksEach) {
   const std::string port = free_port();
+  const Texts arguments = arguments_with_checkpoints(4);
   std::vector<Texts> commands;
   for (const std::string node : {"0", "1"}) {
     commands.push_back(
-        joined({cluster_file("nodes.sh"), "2", node, "127.0.0.2", port, "2"}, arguments_for(4)));
+        joined({cluster_file("nodes.sh"), "2", node, "127.0.0.2", port, "2"}, arguments));
   }
   expect_golden(run_together(commands, {environment(), environment()}), 4);
 }
@@ -184,28 +191,47 @@ class Torchrun : public ::testing::Test {
 };
 
 TEST_F(Torchrun, Static) {
-  expect_golden(run(joined({cluster_file("torchrun.sh"), "static", "2"}, arguments_for(2)), how()),
-                2);
+  expect_golden(
+      run(joined({cluster_file("torchrun.sh"), "static", "2"}, arguments_with_checkpoints(2)),
+          how()),
+      2);
 }
 
-// The first attempt of rank 1 dies in the midst of training; the second one is whole.
-TEST_F(Torchrun, ElasticStartsAgainWhenARankFails) {
+// From kill -9 in the midst of training to the losses of a run that nobody killed, to the bit: the
+// ranks that the launcher starts again go on from the newest checkpoint.
+TEST_F(Torchrun, ElasticStartsAgainWhereTheRanksWereWhenOneWasKilled) {
   const std::string folder = empty_directory();
+  const auto arguments = [&](const std::string& name) {
+    return joined(golden_inputs("tiny-llama"),
+                  {"--steps", "300", "--lr-schedule", "cosine", "--shuffle", "--save-every", "10",
+                   "--save-dir", folder + "/" + name, "--metrics", folder + "/" + name + ".jsonl"});
+  };
+  const Training whole = train(2, arguments("whole"));
+  ASSERT_EQ(whole.outcome.exit_code, 0) << whole.outcome.err;
+
   write_file(folder + "/fsdp2",
              "#!/bin/sh\n"
-             "if [ \"$TORCHELASTIC_RESTART_COUNT\" = 0 ]; then\n"
-             "  if [ \"$RANK\" = 1 ]; then (sleep 2; kill -9 $$) & fi\n"
-             "  exec \"$REAL_FSDP2\" \"$@\" --steps 100000 --quiet >/dev/null\n"
-             "fi\n"
-             "exec \"$REAL_FSDP2\" \"$@\"\n");
+             "if [ \"$TORCHELASTIC_RESTART_COUNT\" = 0 ] && [ \"$RANK\" = 1 ]; then\n"
+             "  (until [ -e " +
+                 folder +
+                 "/killed/step-00000100 ]; do sleep 0.01; done\n"
+                 "   kill -9 $$) &\n"
+                 "fi\n"
+                 "exec \"$REAL_FSDP2\" \"$@\"\n");
   fs::permissions(folder + "/fsdp2", fs::perms::owner_all);
   RunIn flaky = how();
   flaky.environment.front().second = folder + ":" + flaky.environment.front().second;
   flaky.environment.emplace_back("REAL_FSDP2", fsdp2_program());
   const Outcome outcome =
-      run(joined({cluster_file("torchrun.sh"), "elastic", "2"}, arguments_for(2)), flaky);
-  expect_golden(outcome, 2);
+      run(joined({cluster_file("torchrun.sh"), "elastic", "2"}, arguments("killed")), flaky);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
   EXPECT_THAT(outcome.err, HasSubstr("exitcode: -9"));
+  EXPECT_THAT(outcome.err, HasSubstr("resuming from " + folder + "/killed/step-"));
+  Outcome expected, found;
+  expected.out = read_file(folder + "/whole.jsonl");
+  found.out = read_file(folder + "/killed.jsonl");
+  EXPECT_EQ(read_training(found).steps.size(), 300U);
+  EXPECT_EQ(as_lists(read_training(found).steps), as_lists(read_training(expected).steps));
 }
 
 TEST(Mpirun, TwoRanks) {
@@ -251,7 +277,7 @@ TEST_F(Slurm, TheBatchScriptRuns) {
   const Outcome outcome =
       on_slurm(joined({"sbatch", "--wait", "--nodes=1", "--ntasks-per-node=2", "--cpus-per-task=1",
                        "--overcommit", "--output=job.out", cluster_file("job.sbatch")},
-                      arguments_for(2)));
+                      arguments_with_checkpoints(2)));
   ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
   Outcome job = outcome;
   job.out = read_file(folder_ + "/job.out");
@@ -274,15 +300,36 @@ Container container_of(const YAML::Node& pod_template) {
   return found;
 }
 
-// With the golden run in place of the manifest's own model and data.
-std::string golden_instead(const std::string& command, int ranks) {
-  const std::string start = "fsdp2 train ";
-  std::string text = command.substr(0, command.find(start) + start.size());
-  for (const std::string& argument : arguments_for(ranks)) {
-    text += argument + " ";
+// The volume of the manifests' pods.
+class Volume {
+ public:
+  Volume() : folder_(empty_directory()) {
+    const Texts inputs = golden_inputs("tiny-llama");
+    fs::create_directory_symlink(inputs[1], folder_ + "/model");
+    fs::create_symlink(inputs[3], folder_ + "/tokens.bin");
   }
-  return text;
-}
+  // A text of a manifest with this folder in place of /data.
+  std::string mounted(std::string text) const {
+    const std::string mount = "/data/";
+    for (size_t at = 0; (at = text.find(mount, at)) != std::string::npos;) {
+      text.replace(at, mount.size(), folder_ + "/");
+      at += folder_.size();
+    }
+    return text;
+  }
+  // What the pods have left there is a golden run, and started again they go on from its end.
+  void expect_golden_run(int ranks, const Outcome& again) const {
+    Outcome metrics;
+    metrics.exit_code = 0;
+    metrics.out = read_file(folder_ + "/metrics.jsonl");
+    expect_golden(metrics, ranks);
+    EXPECT_TRUE(fs::exists(folder_ + "/out/model.safetensors"));
+    EXPECT_THAT(again.err, HasSubstr("resuming from " + folder_ + "/checkpoints/step-"));
+  }
+
+ private:
+  std::string folder_;
+};
 
 TEST(Kubernetes, PodsOfTheIndexedJobAreNodes) {
   const auto documents = YAML::LoadAllFromFile(cluster_file("indexed-job.yaml"));
@@ -295,7 +342,11 @@ TEST(Kubernetes, PodsOfTheIndexedJobAreNodes) {
                              "NODES", job["completions"].as<std::string>())));
   EXPECT_EQ(job["template"]["spec"]["subdomain"].as<std::string>(),
             documents[0]["metadata"]["name"].as<std::string>());
-  pod.command.back() = golden_instead(pod.command.back(), ranks);
+  const Volume volume;
+  pod.command.back() = volume.mounted(pod.command.back());
+  for (const std::string& flag : flags_of(golden_run(ranks))) {
+    pod.command.back() += " " + flag;
+  }
   const std::string port = free_port();
   std::vector<Variables> pods;
   for (const char* index : {"0", "1"}) {
@@ -305,12 +356,14 @@ TEST(Kubernetes, PodsOfTheIndexedJobAreNodes) {
                            {"MASTER_PORT", port}});
     pods.push_back(own);
   }
-  expect_golden(run_together({pod.command, pod.command}, pods), ranks);
+  run_together({pod.command, pod.command}, pods);
+  volume.expect_golden_run(ranks, run_together({pod.command, pod.command}, pods));
 }
 
 TEST(Kubernetes, PodsOfThePyTorchJobAreRanks) {
   const YAML::Node job = YAML::LoadFile(cluster_file("pytorchjob.yaml"))["spec"];
   const std::string port = free_port();
+  const Volume volume;
   std::vector<Texts> commands;
   std::vector<Variables> pods;
   for (const char* kind : {"Master", "Worker"}) {
@@ -318,7 +371,11 @@ TEST(Kubernetes, PodsOfThePyTorchJobAreRanks) {
     EXPECT_EQ(replica["replicas"].as<int>(), 1);
     const Container pod = container_of(replica["template"]);
     ASSERT_GE(pod.command.size(), 2U);
-    commands.push_back(joined({fsdp2_program(), pod.command[1]}, arguments_for(2)));
+    Texts command = {fsdp2_program()};
+    for (size_t i = 1; i < pod.command.size(); ++i) {
+      command.push_back(volume.mounted(pod.command[i]));
+    }
+    commands.push_back(joined(command, flags_of(golden_run(2))));
     Variables own = environment(pod.variables);
     own.insert(own.end(), {{"RANK", std::to_string(pods.size())},  // what the operator sets
                            {"WORLD_SIZE", "2"},
@@ -326,7 +383,8 @@ TEST(Kubernetes, PodsOfThePyTorchJobAreRanks) {
                            {"MASTER_PORT", port}});
     pods.push_back(own);
   }
-  expect_golden(run_together(commands, pods), 2);
+  run_together(commands, pods);
+  volume.expect_golden_run(2, run_together(commands, pods));
 }
 
 }  // namespace

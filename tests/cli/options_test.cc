@@ -218,6 +218,7 @@ TEST(TrainMistakes, AreNamed) {
       {{"--lr", "-1"}, "--lr must be a number of at least 0"},
       {{"--timeout-s", "0"}, "--timeout-s must be more than 0"},
       {{"--timeout-s", "1e300"}, "--timeout-s must be at most a year"},
+      {{"--resume", "auto"}, "--resume auto needs --save-dir"},
       {{"--save-dir", "x", "--save-pretrained", "./x/"},
        "--save-dir and --save-pretrained ./x/ are the same place"},
       {{"--save-dir", "x", "--metrics", "x/m.jsonl"}, "--metrics x/m.jsonl lies in --save-dir x"},

@@ -66,6 +66,8 @@ void check_outcome(const TrainOptions& o) {
   require(o.prompt.empty() || o.sample > 0,
           "--prompt needs --sample, the number of tokens to write");
   require(!o.resume_partial || !o.resume.empty(), "--resume-partial needs --resume");
+  require(!o.resumes_from_save_dir() || !o.save_dir.empty(),
+          "--resume auto needs --save-dir, where it looks for checkpoints");
   check_places(o);
 }
 

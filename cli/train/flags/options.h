@@ -72,6 +72,7 @@ struct TrainOptions {
   std::string comm_path = "auto";
   double timeout_s = 600.0;
 
+  bool resumes_from_save_dir() const { return resume == "auto"; }
   Sharding sharding() const { return {strategy, fsdp_size, reshard_after_forward}; }
 };
 

@@ -1,0 +1,180 @@
+// `fsdp2 train --resume auto`: one command line starts a run and goes on with it, and what is left
+// at the end is what one run without a break leaves.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <chrono>
+#include <filesystem>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/cli/training.h"
+
+namespace fsdp2::test {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using Arguments = std::vector<std::string>;
+
+class Restart : public ::testing::Test {
+ protected:
+  Restart() : folder_(empty_directory()), save_dir_(folder_ + "/checkpoints") {}
+
+  std::string metrics() const { return folder_ + "/metrics.jsonl"; }
+  std::string step(int number) const {
+    return save_dir_ + "/step-0000000" + std::to_string(number);
+  }
+
+  // A schedule and shuffled data show which step it is.
+  Arguments arguments(const Arguments& more) const {
+    return joined(
+        joined(golden_inputs("tiny-llama"), {"--steps", "6", "--lr-schedule", "cosine", "--shuffle",
+                                             "--save-dir", save_dir_, "--metrics", metrics()}),
+        more);
+  }
+  Training run_to_end(const Arguments& more = {}) const {
+    Training training = train(2, arguments(more));
+    EXPECT_EQ(training.outcome.exit_code, 0) << training.outcome.err;
+    return training;
+  }
+  // The metrics of a run without a break, in a directory of its own.
+  std::vector<Json> without_break(const Arguments& more) const {
+    const std::string file = folder_ + "/whole.jsonl";
+    run_to_end(joined(more, {"--save-dir", folder_ + "/whole", "--metrics", file}));
+    return without_times(file);
+  }
+
+  // What a metrics file says but for times and memory.
+  static std::vector<Json> without_times(const std::string& file) {
+    std::vector<Json> lines;
+    for (const std::string& line : lines_of(read_file(file))) {
+      lines.push_back(Json::parse(line));
+      for (const char* key : {"step_time_s", "tokens_per_s", "median_step_time_s",
+                              "median_tokens_per_s", "peak_rss_bytes", "rss_before_model_bytes"}) {
+        lines.back().erase(key);
+      }
+    }
+    return lines;
+  }
+
+  static void damage(const std::string& file) {
+    std::string bytes = read_file(file);
+    bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+    write_file(file, bytes);
+  }
+
+  std::string folder_;
+  std::string save_dir_;
+};
+
+const Arguments kAuto = {"--resume", "auto", "--save-every", "2"};
+
+TEST_F(Restart, AutoBeginsWhereNothingIsSavedYet) {
+  write_file(metrics(), "what a run left that died before its first checkpoint\n");
+  const Training training = run_to_end(kAuto);
+  EXPECT_EQ(
+      training.outcome.err_lines_with("no checkpoint in " + save_dir_ + " yet: starting at step 0")
+          .size(),
+      1U)
+      << training.outcome.err;
+  EXPECT_EQ(lines_of(read_file(metrics())).size(), 7U);
+}
+
+TEST_F(Restart, MetricsAreThoseOfARunWithoutABreak) {
+  const std::vector<Json> whole = without_break(kAuto);
+  run_to_end(joined(kAuto, {"--stop-step", "3", "--sample", "4"}));
+  fs::remove_all(step(3));  // the third step is to be done again, and its line said again
+  const Training resumed = run_to_end(kAuto);
+  EXPECT_THAT(resumed.outcome.err, HasSubstr("resuming from " + step(2) + " at step 2"));
+  EXPECT_EQ(without_times(metrics()), whole);
+  const Training again = run_to_end(kAuto);  // nothing is left to do
+  EXPECT_THAT(again.outcome.err, HasSubstr("resuming from " + step(6) + " at step 6"));
+  EXPECT_EQ(without_times(metrics()), whole);
+}
+
+// A machine that went down may have lost the end of the file.
+TEST_F(Restart, HalfALineIsRemoved) {
+  run_to_end(joined(kAuto, {"--stop-step", "4"}));
+  const std::string text = read_file(metrics());
+  write_file(metrics(), text.substr(0, text.find("{\"event\":\"step\",\"step\":3") + 30));
+  run_to_end(kAuto);
+  std::vector<Json> steps;
+  for (const Json& line : without_times(metrics())) {
+    steps.push_back(line.at(line.at("event") == "step" ? "step" : "event"));
+  }
+  EXPECT_EQ(steps, std::vector<Json>({0, 1, 2, 4, 5, "summary"}));
+}
+
+TEST_F(Restart, AFileThatIsNoRunsIsNotCut) {
+  run_to_end(joined(kAuto, {"--stop-step", "2"}));
+  write_file(metrics(), "a diary\nof two lines\n");
+  const Training resumed = train(2, arguments(kAuto));
+  EXPECT_EQ(resumed.outcome.exit_code, 1);
+  EXPECT_THAT(resumed.outcome.err, HasSubstr("--metrics " + metrics() + ": line 1 is not of"));
+  EXPECT_EQ(read_file(metrics()), "a diary\nof two lines\n");
+}
+
+TEST_F(Restart, AutoPassesOverDamagedCheckpointsAndSaysSo) {
+  const std::vector<Json> whole = without_break(kAuto);
+  run_to_end(kAuto);
+  damage(step(6) + "/__1_0.distcp");
+  fs::resize_file(step(4) + "/__0_0.distcp", 1000);
+  const Training resumed = run_to_end(kAuto);
+  for (const int damaged : {6, 4}) {
+    const auto lines =
+        resumed.outcome.err_lines_with(step(damaged) + " is damaged and passed over");
+    EXPECT_EQ(lines.size(), 1U) << resumed.outcome.err;
+  }
+  EXPECT_THAT(resumed.outcome.err, HasSubstr("__1_0.distcp"));
+  EXPECT_THAT(resumed.outcome.err, HasSubstr("resuming from " + step(2) + " at step 2"));
+  EXPECT_EQ(without_times(metrics()), whole);
+  EXPECT_THAT(run_to_end(kAuto).outcome.err, HasSubstr("resuming from " + step(6)));
+}
+
+TEST_F(Restart, AutoDoesNotBeginAnewWhereAllCheckpointsAreDamaged) {
+  run_to_end(joined(kAuto, {"--stop-step", "2"}));
+  damage(step(2) + "/__0_0.distcp");
+  const Training resumed = train(2, arguments(kAuto));
+  EXPECT_EQ(resumed.outcome.exit_code, 1);
+  EXPECT_THAT(resumed.outcome.err,
+              HasSubstr("--save-dir " + save_dir_ + " has no sound checkpoint: move it away"));
+  EXPECT_THAT(resumed.outcome.err, HasSubstr("__0_0.distcp"));
+}
+
+TEST_F(Restart, AutoTakesTheCheckpointThatIsNotOfASeries) {
+  const Arguments single = {"--resume", "auto"};
+  const std::vector<Json> whole = without_break(single);
+  run_to_end(joined(single, {"--stop-step", "3"}));
+  const Training resumed = run_to_end(single);
+  EXPECT_THAT(resumed.outcome.err, HasSubstr("resuming from " + save_dir_ + " at step 3"));
+  EXPECT_EQ(without_times(metrics()), whole);
+}
+
+// The job is killed where it happens to be: in a step, in a save, with a line half written.
+TEST_F(Restart, AJobThatIsKilledAgainAndAgainEndsAsOneThatIsNot) {
+  const Arguments many = {"--steps",     "240", "--save-every", "3",      "--resume", "auto",
+                          "--keep-last", "2",   "--quiet",      "--clip", "1"};
+  const std::vector<Json> whole = without_break(many);
+  const auto command = launched(2, joined({fsdp2_program(), "train"}, arguments(many)));
+  RunIn how;
+  how.environment = {{"OMP_NUM_THREADS", "1"}};
+  for (const size_t lines : {40, 90, 170}) {
+    Process job(command, how);
+    while (!fs::exists(metrics()) || lines_of(read_file(metrics())).size() < lines) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    kill(job.pid(), SIGKILL);  // its ranks go with it
+    EXPECT_EQ(job.wait().exit_code, 128 + SIGKILL);
+  }
+  const Outcome last = run(command, how);
+  EXPECT_EQ(last.exit_code, 0) << last.err;
+  EXPECT_THAT(last.err, Not(HasSubstr("damaged")));
+  EXPECT_EQ(without_times(metrics()), whole);
+}
+
+}  // namespace
+}  // namespace fsdp2::test
