@@ -208,7 +208,7 @@ SafetensorsWriter::SafetensorsWriter(std::string path, std::vector<TensorSpec> p
                                      Metadata metadata, TensorChecksums checksums,
                                      const std::string& header)
     : file_(std::move(path)),
-      plan_(std::move(plan)),
+      planned_(std::move(plan), file_.path()),
       metadata_(std::move(metadata)),
       checksums_(std::move(checksums)) {
   const std::string length = little_endian_length(header.size());
@@ -217,23 +217,7 @@ SafetensorsWriter::SafetensorsWriter(std::string path, std::vector<TensorSpec> p
 }
 
 void SafetensorsWriter::append(const std::string& name, const at::Tensor& tensor) {
-  FSDP2_CHECK(next_ < plan_.size(), Code::kInvalidArgument,
-              "{}: tensor {} comes after all {} planned tensors", file_.path(),
-              printable_name(name), plan_.size());
-  const TensorSpec& spec = plan_[next_];
-  FSDP2_CHECK(name == spec.name, Code::kInvalidArgument,
-              "{}: tensor {} was appended where the plan has {}", file_.path(),
-              printable_name(name), printable_name(spec.name));
-  FSDP2_CHECK(tensor.defined() && tensor.layout() == c10::kStrided, Code::kInvalidArgument,
-              "{}: tensor {}: expected a strided tensor", file_.path(), printable_name(name));
-  FSDP2_CHECK(tensor.scalar_type() == spec.dtype && tensor.sizes() == at::IntArrayRef(spec.shape),
-              Code::kInvalidArgument, "{}: tensor {}: the plan says {} [{}], the tensor is {} [{}]",
-              file_.path(), printable_name(name), c10::toString(spec.dtype),
-              fmt::join(spec.shape, ", "), c10::toString(tensor.scalar_type()),
-              fmt::join(tensor.sizes(), ", "));
-  FSDP2_CHECK(tensor.numel() == 0 || tensor.storage().nbytes() > 0, Code::kWrongState,
-              "{}: tensor {} has no memory (deferred, or freed after use)", file_.path(),
-              printable_name(name));
+  planned_.check_next(name, tensor);
   const at::Tensor bytes = tensor.detach().to(at::kCPU).contiguous().resolve_conj().resolve_neg();
   file_.write(bytes.const_data_ptr(), bytes.nbytes());
   if (const auto place = checksums_.find(name); place != checksums_.end()) {
@@ -241,15 +225,13 @@ void SafetensorsWriter::append(const std::string& name, const at::Tensor& tensor
     sums.add(bytes.const_data_ptr(), bytes.nbytes());
     place->second = sums.finish();
   }
-  ++next_;
+  planned_.advance();
 }
 
 void SafetensorsWriter::finish() {
-  FSDP2_CHECK(next_ == plan_.size(), Code::kWrongState,
-              "{}: finished after {} of {} tensors; {} is missing", file_.path(), next_,
-              plan_.size(), printable_name(plan_[next_].name));
+  planned_.check_complete();
   const std::string header =
-      header_text(plan_, with_checksums(metadata_, checksums_), file_.path());
+      header_text(planned_.plan(), with_checksums(metadata_, checksums_), file_.path());
   file_.overwrite(kSafetensorsLengthBytes, header.data(), header.size());
   file_.commit();
 }

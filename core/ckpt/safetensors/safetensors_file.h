@@ -31,6 +31,7 @@
 #include "core/base/file.h"
 #include "core/ckpt/bytes/byte_source.h"
 #include "core/ckpt/safetensors/checksums.h"
+#include "core/ckpt/state/planned_tensors.h"
 #include "core/ckpt/value/tensor_spec.h"
 
 namespace fsdp2::ckpt {
@@ -94,10 +95,9 @@ class SafetensorsWriter {
   SafetensorsWriter(std::string path, std::vector<TensorSpec> plan,
                     const Metadata& metadata = {{"format", "pt"}});
 
-  // The next tensor of the plan, on any device and in any layout. kInvalidArgument if name, dtype
-  // or shape are not the plan's.
+  // The next tensor of the plan, on any device and in any layout. Errors: those of PlannedTensors.
   void append(const std::string& name, const at::Tensor& tensor);
-  // kWrongState if tensors are missing.
+  // Those of PlannedTensors if tensors are missing.
   void finish();
 
  private:
@@ -106,10 +106,9 @@ class SafetensorsWriter {
                     TensorChecksums checksums, const std::string& header);
 
   AtomicFile file_;
-  std::vector<TensorSpec> plan_;
+  PlannedTensors planned_;
   Metadata metadata_;
   TensorChecksums checksums_;  // zeros until a tensor has been written
-  size_t next_ = 0;
 };
 
 // Largest item size first, otherwise in the order given: every tensor is then aligned.

@@ -1,7 +1,5 @@
 #include "core/ckpt/torch/pth_file.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <unordered_set>
 #include <utility>
@@ -77,36 +75,21 @@ PthWriter::PthWriter(std::string path, std::vector<TensorSpec> plan)
 
 PthWriter::PthWriter(std::string path, const PythonValue& tree, std::vector<TensorSpec> plan)
     : file_(std::move(path)),
-      plan_(std::move(plan)),
+      planned_(std::move(plan), file_.path()),
       archive_([this](const void* data, size_t count) { file_.write(data, count); }, tree) {
-  FSDP2_CHECK(archive_.records() == plan_.size(), Code::kInvalidArgument,
+  FSDP2_CHECK(archive_.records() == planned_.plan().size(), Code::kInvalidArgument,
               "{}: a tree with {} tensors and a plan for {}", file_.path(), archive_.records(),
-              plan_.size());
+              planned_.plan().size());
 }
 
 void PthWriter::append(const std::string& name, const at::Tensor& tensor) {
-  FSDP2_CHECK(next_ < plan_.size(), Code::kInvalidArgument,
-              "{}: tensor {} comes after all {} planned tensors", file_.path(),
-              printable_name(name), plan_.size());
-  const TensorSpec& spec = plan_[next_];
-  FSDP2_CHECK(name == spec.name, Code::kInvalidArgument,
-              "{}: tensor {} was appended where the plan has {}", file_.path(),
-              printable_name(name), printable_name(spec.name));
-  FSDP2_CHECK(tensor.defined() && tensor.scalar_type() == spec.dtype &&
-                  tensor.sizes() == at::IntArrayRef(spec.shape),
-              Code::kInvalidArgument, "{}: tensor {}: the plan says {} [{}], the tensor is {} [{}]",
-              file_.path(), printable_name(name), c10::toString(spec.dtype),
-              fmt::join(spec.shape, ", "),
-              tensor.defined() ? c10::toString(tensor.scalar_type()) : "undefined",
-              fmt::join(tensor.defined() ? tensor.sizes() : at::IntArrayRef(), ", "));
+  planned_.check_next(name, tensor);
   archive_.append(tensor);
-  ++next_;
+  planned_.advance();
 }
 
 void PthWriter::finish() {
-  FSDP2_CHECK(next_ == plan_.size(), Code::kWrongState,
-              "{}: finished after {} of {} tensors; {} is missing", file_.path(), next_,
-              plan_.size(), printable_name(plan_[next_].name));
+  planned_.check_complete();
   archive_.finish();
   file_.commit();
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/base/file.h"
+#include "core/ckpt/state/planned_tensors.h"
 #include "core/ckpt/torch/archive.h"
 #include "core/ckpt/value/state_path.h"
 #include "core/ckpt/value/tensor_spec.h"
@@ -27,15 +28,15 @@ class PthWriter {
   // Any tree; `plan` gives name (for messages), dtype and shape of its records in order.
   PthWriter(std::string path, const PythonValue& tree, std::vector<TensorSpec> plan);
 
-  // The next tensor of the plan, on any device and in any layout.
+  // The next tensor of the plan, on any device and in any layout. Errors: those of PlannedTensors.
   void append(const std::string& name, const at::Tensor& tensor);
+  // Those of PlannedTensors if tensors are missing.
   void finish();
 
  private:
   AtomicFile file_;
-  std::vector<TensorSpec> plan_;
+  PlannedTensors planned_;
   TorchArchiveWriter archive_;
-  size_t next_ = 0;
 };
 
 // A tensor somewhere in a tree.
