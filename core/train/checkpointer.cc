@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/ckpt/hugging_face/hugging_face_directory.h"
+#include "core/ckpt/formats/open_checkpoint.h"
 #include "core/ckpt/ranks/broadcast_source.h"
 #include "core/ckpt/ranks/full_state_dict.h"
 #include "core/ckpt/state/memory_source.h"
@@ -109,10 +109,7 @@ void Checkpointer::write(const SaveRequest& request, const std::string& config_j
   }
   ckpt::FullWriterOptions full;
   full.max_file_bytes = options.max_file_bytes;
-  if (options.format == CheckpointFormat::kHuggingFaceDirectory) {
-    full.config_json =
-        options.dtype ? ckpt::config_with_dtype(config_json, *options.dtype) : config_json;
-  }
+  full.config_json = config_json;
   ckpt::save_full_state_dict(*root_, request.path, options.format, full, options.dtype);
 }
 

@@ -1,8 +1,10 @@
 #include "core/ckpt/formats/convert.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <optional>
+#include <system_error>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -124,8 +126,10 @@ std::string Conversion::config_json() const {
   if (options_.format != CheckpointFormat::kHuggingFaceDirectory) {
     return "";
   }
+  std::error_code error;
   const bool has_own = options_.config_path.empty() &&
-                       detect_format(source_->path()) == CheckpointFormat::kHuggingFaceDirectory;
+                       detect_format(source_->path()) == CheckpointFormat::kHuggingFaceDirectory &&
+                       std::filesystem::exists(source_->path() + "/config.json", error);
   FSDP2_CHECK(
       has_own || !options_.config_path.empty(), Code::kInvalidArgument,
       "{}: a model directory needs the model's config.json, which {} does not have: name one "

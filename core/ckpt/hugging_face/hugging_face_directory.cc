@@ -1,132 +1,27 @@
 #include "core/ckpt/hugging_face/hugging_face_directory.h"
 
-#include <algorithm>
-#include <filesystem>
-#include <map>
-#include <system_error>
-#include <utility>
+#include <cstdint>
 
-#include <nlohmann/json.hpp>
-
-#include "core/base/directory.h"
-#include "core/base/error.h"
-#include "core/ckpt/hugging_face/hugging_face_index.h"
+#include "core/base/file.h"
 #include "core/ckpt/safetensors/rows.h"
-#include "core/ckpt/store/checkpoint_directory.h"
-#include "core/ckpt/value/printable_name.h"
 
 namespace fsdp2::ckpt {
 
 namespace {
 
 constexpr char kConfig[] = "config.json";
-constexpr char kWhole[] = "model.safetensors";
-constexpr char kIndex[] = "model.safetensors.index.json";
 constexpr int64_t kMaxConfigBytes = int64_t{1} << 24;
-constexpr int64_t kMaxIndexBytes = int64_t{1} << 25;
 
 }  // namespace
 
 HuggingFaceDirectory::HuggingFaceDirectory(const std::string& path)
-    : path_(resolve_checkpoint(path)) {
-  std::error_code error;
-  const auto status = std::filesystem::status(path_, error);
-  FSDP2_CHECK(status.type() != std::filesystem::file_type::not_found, Code::kNotFound,
-              "{}: there is no such model directory", path_);
-  FSDP2_CHECK(!error, Code::kIo, "{}: cannot look at the model directory: {}", path_,
-              error.message());
-  FSDP2_CHECK(std::filesystem::is_directory(status), Code::kNotFound,
-              "{}: is a file, expected a model directory", path_);
-  config_json_ = read_text_file(path_ + "/" + kConfig, kMaxConfigBytes);
-  if (target_exists(path_ + "/" + kWhole)) {
-    open_whole(path_ + "/" + kWhole);
-  } else if (target_exists(path_ + "/" + kIndex)) {
-    open_index(path_ + "/" + kIndex);
-  } else {
-    const bool has_pickle = target_exists(path_ + "/pytorch_model.bin") ||
-                            target_exists(path_ + "/pytorch_model.bin.index.json");
-    fail(Code::kNotFound, "{}: has neither {} nor {}{}", path_, kWhole, kIndex,
-         has_pickle ? "; pytorch_model.bin is not read, save the model as safetensors" : "");
-  }
-  names_.reserve(tensors_.size());
-  for (const auto& [name, location] : tensors_) {
-    names_.push_back(name);
-  }
-  std::sort(names_.begin(), names_.end());
-}
-
-void HuggingFaceDirectory::open_whole(const std::string& file_path) {
-  files_.emplace_back(file_path);
-  for (const SafetensorsEntry& entry : files_.back().tensors()) {
-    tensors_.emplace(entry.name, Location{0, &entry});
-  }
-}
-
-void HuggingFaceDirectory::open_index(const std::string& index_path) {
-  const auto shards =
-      parse_hugging_face_index(read_text_file(index_path, kMaxIndexBytes), index_path);
-  std::map<std::string, size_t> opened;
-  for (const auto& [name, shard] : shards) {
-    auto found = opened.find(shard);
-    if (found == opened.end()) {
-      const std::string shard_path = path_ + "/" + shard;
-      FSDP2_CHECK(target_exists(shard_path), Code::kNotFound,
-                  "{}: says that {} is in {}, but there is no such file", index_path,
-                  printable_name(name), printable_name(shard));
-      found = opened.emplace(shard, files_.size()).first;
-      files_.emplace_back(shard_path);
-    }
-    const SafetensorsEntry* entry = files_[found->second].find(name);
-    FSDP2_CHECK(entry != nullptr, Code::kCorruptData,
-                "{}: says that {} is in {}, but that file has no such tensor", index_path,
-                printable_name(name), printable_name(shard));
-    // Entries stay where they are when files_ grows.
-    tensors_.emplace(name, Location{found->second, entry});
-  }
-}
-
-const HuggingFaceDirectory::Location& HuggingFaceDirectory::locate(const std::string& name) const {
-  const auto found = tensors_.find(name);
-  FSDP2_CHECK(found != tensors_.end(), Code::kNotFound, "{}: no tensor of this name is in {}",
-              printable_name(name), files_.size() == 1 ? files_[0].path() : path_);
-  return found->second;
-}
-
-const SafetensorsEntry& HuggingFaceDirectory::entry(const std::string& name) const {
-  return *locate(name).entry;
-}
-
-const std::string& HuggingFaceDirectory::file_of(const std::string& name) const {
-  return files_[locate(name).file].path();
-}
+    : path_(find_model_directory(path)),
+      config_json_(read_text_file(path_ + "/" + kConfig, kMaxConfigBytes)),
+      weights_(path_) {}
 
 void HuggingFaceDirectory::read(const std::string& name, at::IntArrayRef shape, int64_t first_row,
                                 at::Tensor out) {
-  const Location& location = locate(name);
-  read_rows(files_[location.file], *location.entry, shape, kConfig, first_row, out);
-}
-
-std::string config_with_dtype(const std::string& config_json, at::ScalarType dtype) {
-  auto config = nlohmann::ordered_json::parse(config_json);
-  const char* name = nullptr;
-  switch (dtype) {
-    case at::kFloat:
-      name = "float32";
-      break;
-    case at::kBFloat16:
-      name = "bfloat16";
-      break;
-    case at::kHalf:
-      name = "float16";
-      break;
-    case at::kDouble:
-      name = "float64";
-      break;
-    default:
-      fail(Code::kUnsupported, "config.json: no name for dtype {}", c10::toString(dtype));
-  }
-  config[config.contains("dtype") ? "dtype" : "torch_dtype"] = name;
-  return config.dump(2) + "\n";
+  read_rows(weights_.file_of(name), weights_.entry(name), shape, kConfig, first_row, out);
 }
 
 }  // namespace fsdp2::ckpt

@@ -5,9 +5,8 @@
 //   auto model = models::build(directory.config_json());
 //   nn::materialize(*model, directory);
 //
-// Opening maps every file and checks its header, and that each tensor of the index is in the file
-// that the index gives; values are read only when asked for, just the rows asked for. With both
-// model.safetensors and an index in the directory the first is taken, as transformers does.
+// The weights are those of weight_files.h; values are read only when asked for, just the rows asked
+// for.
 //
 // What the names mean is the caller's matter: a tied model's file may lack lm_head.weight.
 //
@@ -18,9 +17,9 @@
 
 #include <cstdint>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
+#include "core/ckpt/hugging_face/weight_files.h"
 #include "core/ckpt/safetensors/safetensors_file.h"
 #include "core/nn/parameter_source.h"
 
@@ -28,9 +27,7 @@ namespace fsdp2::ckpt {
 
 class HuggingFaceDirectory : public nn::ParameterSource {
  public:
-  // Errors: kNotFound for a missing directory, config.json, weights or shard; kCorruptData for a
-  // truncated or malformed file, an index that does not fit its files, or a path in it that leaves
-  // the directory; kUnsupported for a dtype that LibTorch lacks; kIo. All name the file.
+  // Errors: kNotFound for a missing directory or config.json; those of WeightFiles.
   explicit HuggingFaceDirectory(const std::string& path);
 
   const std::string& path() const { return path_; }
@@ -38,12 +35,14 @@ class HuggingFaceDirectory : public nn::ParameterSource {
   const std::string& config_json() const { return config_json_; }
 
   // Names of the tensors, sorted.
-  const std::vector<std::string>& names() const { return names_; }
-  bool contains(const std::string& name) const override { return tensors_.count(name) != 0; }
+  const std::vector<std::string>& names() const { return weights_.names(); }
+  bool contains(const std::string& name) const override { return weights_.contains(name); }
   // Where a tensor is and what it looks like. kNotFound if it is not there.
-  const SafetensorsEntry& entry(const std::string& name) const;
+  const SafetensorsEntry& entry(const std::string& name) const { return weights_.entry(name); }
   // The path of the file that holds the tensor, for messages.
-  const std::string& file_of(const std::string& name) const;
+  const std::string& file_of(const std::string& name) const {
+    return weights_.file_of(name).path();
+  }
 
   // `out` may be on any device; values are converted between F64, F32, F16 and BF16. In addition to
   // ParameterSource's errors: kInvalidArgument if the rows or `out` do not fit `shape`,
@@ -52,23 +51,9 @@ class HuggingFaceDirectory : public nn::ParameterSource {
             at::Tensor out) override;
 
  private:
-  struct Location {
-    size_t file;
-    const SafetensorsEntry* entry;
-  };
-
-  void open_whole(const std::string& file_path);
-  void open_index(const std::string& index_path);
-  const Location& locate(const std::string& name) const;
-
   std::string path_;
   std::string config_json_;
-  std::vector<SafetensorsFile> files_;
-  std::unordered_map<std::string, Location> tensors_;
-  std::vector<std::string> names_;
+  WeightFiles weights_;
 };
-
-// A config.json for weights of another dtype: its "torch_dtype" (or "dtype", where that is there).
-std::string config_with_dtype(const std::string& config_json, at::ScalarType dtype);
 
 }  // namespace fsdp2::ckpt

@@ -5,7 +5,7 @@
 
 #include "core/base/directory.h"
 #include "core/base/text.h"
-#include "core/ckpt/hugging_face/hugging_face_directory.h"
+#include "core/ckpt/hugging_face/weight_files.h"
 #include "core/ckpt/safetensors/safetensors_listing.h"
 #include "core/ckpt/safetensors/safetensors_source.h"
 
@@ -23,10 +23,10 @@ bool is_model_directory(const PathContent& content) {
 }
 
 std::unique_ptr<StateSource> open_model_directory(const std::string& path) {
-  const HuggingFaceDirectory directory(path);
+  const WeightFiles files(find_model_directory(path));
   std::vector<PlacedSafetensors> tensors;
-  for (const std::string& name : directory.names()) {
-    tensors.push_back({directory.file_of(name), directory.entry(name)});
+  for (const std::string& name : files.names()) {
+    tensors.push_back({files.file_of(name).path(), files.entry(name)});
   }
   return std::make_unique<SafetensorsSource>(path, tensors);
 }

@@ -19,7 +19,7 @@ inline constexpr char kModelDirectoryFormat[] = "a Hugging Face directory";
 // safetensors/sharding.h).
 bool is_model_directory(const PathContent& content);
 
-// Errors: those of HuggingFaceDirectory.
+// Needs no config.json. Errors: those of WeightFiles.
 std::unique_ptr<StateSource> open_model_directory(const std::string& path);
 
 // Lists all *.safetensors in it, whatever the index says. Errors: those of SafetensorsFile.

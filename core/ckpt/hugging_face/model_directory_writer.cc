@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/base/file.h"
+#include "core/ckpt/hugging_face/config_dtype.h"
 #include "core/ckpt/hugging_face/hugging_face_source.h"
 #include "core/ckpt/safetensors/safetensors_file.h"
 #include "core/ckpt/store/checkpoint_directory.h"
@@ -28,7 +29,7 @@ class ModelDirectory final : public FullWriter {
     FSDP2_CHECK(!options.config_json.empty(), Code::kInvalidArgument,
                 "{}: a model directory needs a config.json, none was given", path);
     pending_.emplace(path, replaceable_by_model());
-    write_text("config.json", options.config_json);
+    write_text("config.json", config_for(options.config_json, plan()));
     if (has_index(files_, options)) {
       write_text(kModelIndex, model_index_text(files_));
     }
