@@ -68,7 +68,9 @@ bool parse_convert_arguments(const std::vector<std::string>& arguments, ConvertA
          "Format of TO: dcp, safetensors, pth, model (config.json and safetensors), pth-per-rank")
       ->check(CLI::IsMember({"dcp", "safetensors", "pth", "model", "pth-per-rank"}))
       ->option_text("TEXT (by TO's name, else dcp)");
-  app.add_flag("--model-only", out->model_only, "Leave out everything but the model");
+  app.add_flag(
+      "--model-only", out->model_only,
+      "Leave out all but the model (dcp, pth-per-rank: under \"model\"; pth: a state_dict)");
   app.add_option("--config", out->config,
                  "For --format model: config.json to write; needed if FROM has none")
       ->option_text("FILE (FROM's)");

@@ -152,8 +152,10 @@ FSDP2_CALL fsdp2_checkpoint_rebuild_manifest(const char* path);
 
 typedef struct fsdp2_convert_options {
   uint32_t struct_size;
-  int32_t format;          /* to write; FSDP2_CHECKPOINT_... */
-  int32_t model_only;      /* 1: leave out all but the model, in any format */
+  int32_t format; /* to write; FSDP2_CHECKPOINT_... */
+  /* 1: leave out all but the model. FSDP2_CHECKPOINT_SHARDED and _PTH_PER_RANK then hold it under
+   * "model", as otherwise; FSDP2_CHECKPOINT_PTH holds a state_dict under the model's own names. */
+  int32_t model_only;
   int32_t ranks;           /* per-rank files: their number; 0: one */
   int64_t step;            /* per-rank files: the number in their names */
   int64_t max_file_bytes;  /* as in fsdp2_save_options */

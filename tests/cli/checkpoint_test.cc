@@ -207,6 +207,22 @@ TEST(Convert, OverTheSeriesThatItReadsFromIsRefused) {
   EXPECT_TRUE(fs::exists(folder + "/step-00000001/.metadata"));
 }
 
+TEST(Convert, OfTheModelAloneKeepsItWhereLoadersLook) {
+  const std::string folder = empty_directory();
+  run_to_end(1, {"--stop-step", "1", "--save-dir", folder + "/all"});
+  const auto names = [&](const std::string& to, const Arguments& more) {
+    const Outcome outcome = fsdp2(joined({"convert", folder + "/all", to, "--model-only"}, more));
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    return fsdp2({"inspect", to}).out;
+  };
+  for (const Arguments& format : {Arguments{"--format", "dcp"}, Arguments{"--format", "pth-per-rank"}}) {
+    const std::string listed = names(folder + "/" + format[1], format);
+    EXPECT_THAT(listed, HasSubstr("\nmodel.model.norm.weight "));
+    EXPECT_EQ(listed.find("optim."), std::string::npos);
+  }
+  EXPECT_THAT(names(folder + "/model.pth", {}), HasSubstr("\nmodel.norm.weight "));
+}
+
 TEST(Convert, ThroughEveryFormatAndBackKeepsTheRun) {
   const std::string folder = empty_directory();
   run_to_end(2, {"--stop-step", "3", "--save-dir", folder + "/dcp"});

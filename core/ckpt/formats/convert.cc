@@ -39,10 +39,12 @@ class Conversion {
   ConvertResult run();
 
  private:
-  // Names of parameters, not a tree.
+  // Names of parameters, not a tree: where the format has nothing else, and a .pth file for
+  // load_state_dict.
   bool needs_flat() const {
-    return options_.model_only || (row_.make_writer != nullptr && row_.copy_tree == nullptr);
+    return row_.make_writer != nullptr && (options_.model_only || row_.copy_tree == nullptr);
   }
+  bool wants_model_alone() const { return options_.model_only || needs_flat(); }
   bool is_readable(const StateEntry& object) const;
   void choose();
   void count_written(const at::Tensor& tensor);
@@ -83,16 +85,15 @@ void Conversion::choose() {
                                                  [](const auto& e) { return e.path.size() == 1; });
   for (const StateEntry& entry : entries) {
     StatePath path = entry.path;
+    const bool in_model = has_model ? is_under_model(entry) : entry.path.size() == 1;
+    if (wants_model_alone() && (!entry.dtype || !in_model)) {
+      ++result_.left_out;
+      continue;
+    }
     if (needs_flat()) {
-      const bool in_model = has_model ? is_under_model(entry) : entry.path.size() == 1;
-      if (!entry.dtype || !in_model) {
-        ++result_.left_out;
-        continue;
-      }
       path = {name_of(has_model ? StatePath(path.begin() + 1, path.end()) : path)};
-    } else if (is_flat && entry.dtype) {
-      const PathPart model = std::string(kModel);
-      path.insert(path.begin(), model);
+    } else if (!has_model && entry.dtype && (is_flat || options_.model_only)) {
+      path.insert(path.begin(), std::string(kModel));
     }
     if (!entry.dtype && !is_readable(entry)) {
       ++result_.left_out;
@@ -101,7 +102,7 @@ void Conversion::choose() {
     moves_.push_back({&entry, std::move(path)});
     ++(entry.dtype ? result_.tensors : result_.objects);
   }
-  FSDP2_CHECK(!needs_flat() || result_.tensors > 0, Code::kInvalidArgument,
+  FSDP2_CHECK(!wants_model_alone() || result_.tensors > 0, Code::kInvalidArgument,
               "{}: holds no model: nothing is under \"{}\"", source_->path(), kModel);
 }
 
@@ -167,7 +168,7 @@ void Conversion::write_tree() {
 ConvertResult Conversion::run() {
   choose();
   progress_.emplace("checkpoint", "writing " + to_, bytes_to_write());
-  if (needs_flat() && (row_.make_writer != nullptr || row_.copy_tree == nullptr)) {
+  if (needs_flat()) {
     write_flat();
     return result_;
   }

@@ -14,7 +14,9 @@ namespace fsdp2::ckpt {
 
 struct ConvertOptions {
   CheckpointFormat format = CheckpointFormat::kDcpDirectory;
-  bool model_only = false;  // into a tree format too: parameters by their names
+  // Leaves out all but the model: in .pth files and formats of whole models by the parameters' own
+  // names, in the others under "model".
+  bool model_only = false;
   std::string config_path;  // kHuggingFaceDirectory: a config.json; "": that of the source
   int64_t max_file_bytes = int64_t{5} << 30;  // kHuggingFaceDirectory
   int ranks = 1;     // kPthPerRankDirectory: files, each with its rows as torch.chunk cuts them
