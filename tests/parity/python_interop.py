@@ -4,7 +4,8 @@
     python_interop.py --fsdp2 PROGRAM --trainer train_fsdp2.py --golden DIR
 
 Runs of six steps are stopped after three, by either side, and finished by the other; their losses must be those of the
-uninterrupted run. Also: our full state dicts and model directories are read by torch.load, safetensors and transformers.
+uninterrupted run. Also: our full state dicts and model directories are read by torch.load, safetensors and transformers, and
+what either side has saved is converted into every format (conversion_matrix.py).
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from conversion_matrix import differences, save_model_alone
+
 MODEL = "tiny-llama-gqa-tied"
 STEPS, STOP = 6, 3
 BATCH = 12
@@ -32,13 +35,18 @@ OPTIMIZERS: dict[str, dict[str, Any]] = {
 }
 
 
+# Those of these ranks are converted.
+CONVERTED_RANKS = (1, 2, 3)
+
+
 def name_of(place: tuple[int, int], optimizer: str) -> str:
     return f"{optimizer}-{place[0]}x{place[1]}"
 
 
-def cases() -> list[tuple[tuple[int, int], str]]:
+def cases(most_ranks: int) -> list[tuple[tuple[int, int], str]]:
     """Every place with AdamW, two ranks with SGD too."""
-    return [(place, "adamw") for place in PLACES] + [((2, 0), "sgd")]
+    every = [(place, "adamw") for place in PLACES] + [((2, 0), "sgd")]
+    return [case for case in every if case[0][0] <= most_ranks]
 
 
 def common(golden: Path) -> dict[str, Any]:
@@ -64,9 +72,10 @@ def load_trainer(path: str) -> ModuleType:
 # ------------------------------------------------------------------- in Python, on N ranks
 
 
-def python_ranks(trainer_path: str, golden: Path, work: Path, out: Path) -> None:
+def python_ranks(arguments: argparse.Namespace) -> None:
     """All that Python does with so many ranks: whole runs, saves, and resumes from ours."""
-    trainer = load_trainer(trainer_path)
+    trainer = load_trainer(arguments.trainer)
+    golden, work = Path(arguments.golden), Path(arguments.work)
     losses: dict[str, list[float]] = {}
 
     def run(label: str, **settings: Any) -> None:
@@ -76,19 +85,22 @@ def python_ranks(trainer_path: str, golden: Path, work: Path, out: Path) -> None
 
     with trainer.process_group("cpu") as device:
         ranks = int(os.environ["WORLD_SIZE"])
-        for place, optimizer in cases():
+        for place, optimizer in cases(arguments.most_ranks):
             if place[0] != ranks:
                 continue
             settings = {"fsdp_size": place[1], **OPTIMIZERS[optimizer]}
             name = name_of(place, optimizer)
             run(f"whole {name}", **settings)
             run(f"saved {name}", **settings, stop_step=STOP, save_dir=str(work / "python" / name))
-            for other, other_optimizer in cases():
+            for other, other_optimizer in cases(arguments.most_ranks):
                 if other_optimizer == optimizer:
                     ours = name_of(other, optimizer)
                     run(f"resumed {name} from {ours}", **settings, resume=str(work / "ours" / ours))
+        if ranks in CONVERTED_RANKS:
+            name = name_of((ranks, 0), "adamw")
+            save_model_alone(work / "python" / name, work / "python" / f"{name}-model")
         if int(os.environ["RANK"]) == 0:
-            out.write_text(json.dumps(losses))
+            Path(arguments.out).write_text(json.dumps(losses))
     trainer.leave()
 
 
@@ -109,6 +121,8 @@ def start_python(arguments: argparse.Namespace, ranks: int, work: Path) -> dict[
         arguments.trainer,
         "--golden",
         arguments.golden,
+        "--most-ranks",
+        str(arguments.most_ranks),
     ]
     command += ["--work", str(work), "--out", str(out)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -227,37 +241,58 @@ def check_full_formats(arguments: argparse.Namespace, work: Path, checks: Checks
             )
 
 
+def check_conversions(arguments: argparse.Namespace, work: Path, checks: Checks) -> None:
+    """What either side has saved, in every format."""
+    config = Path(arguments.golden) / "models" / MODEL / "config.json"
+    for ranks in CONVERTED_RANKS[: arguments.most_ranks]:
+        name = name_of((ranks, 0), "adamw")
+        ours = work / "ours" / f"{name}-model"
+        subprocess.run(
+            [arguments.fsdp2, "convert", str(work / "ours" / name), str(ours), "--model-only"],
+            check=True,
+        )
+        for source in (
+            work / "python" / name,
+            work / "python" / f"{name}-model",
+            work / "ours" / name,
+            ours,
+        ):
+            with tempfile.TemporaryDirectory() as targets:
+                for target, wrong in differences(arguments.fsdp2, source, config, Path(targets)):
+                    what = f"{source.relative_to(work)} into {target}"
+                    checks.true(f"{what}: {wrong}", wrong is None)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--fsdp2", required=True)
     parser.add_argument("--trainer", required=True)
     parser.add_argument("--golden", required=True)
+    parser.add_argument("--most-ranks", type=int, default=4)
     parser.add_argument("--work", default="", help="of the ranks that this starts")
     parser.add_argument("--out", default="")
     arguments = parser.parse_args()
     if arguments.out:
-        python_ranks(
-            arguments.trainer, Path(arguments.golden), Path(arguments.work), Path(arguments.out)
-        )
+        python_ranks(arguments)
     checks = Checks()
     for key in ("fsdp2", "trainer", "golden"):
         setattr(arguments, key, os.path.abspath(getattr(arguments, key)))
     with tempfile.TemporaryDirectory() as scratch:
         work = Path(scratch)
-        for place, optimizer in cases():
+        for place, optimizer in cases(arguments.most_ranks):
             save_dir = work / "ours" / name_of(place, optimizer)
             run_ours(
                 arguments, place, optimizer, "--stop-step", str(STOP), "--save-dir", str(save_dir)
             )
         python: dict[str, list[float]] = {}
-        for ranks in sorted({place[0] for place, _ in cases()}):
+        for ranks in sorted({place[0] for place, _ in cases(arguments.most_ranks)}):
             python |= start_python(arguments, ranks, work)
         for label, losses in python.items():
             if label.startswith("resumed "):
                 whole = python[f"whole {label.split()[1]}"]
                 checks.same(f"Python {label}", losses, whole[STOP:])
-        for place, optimizer in cases():
-            for other, other_optimizer in cases():
+        for place, optimizer in cases(arguments.most_ranks):
+            for other, other_optimizer in cases(arguments.most_ranks):
                 if other_optimizer == optimizer:
                     theirs = name_of(other, optimizer)
                     losses = run_ours(
@@ -266,6 +301,7 @@ def main() -> int:
                     what = f"ours {name_of(place, optimizer)} from {theirs}"
                     checks.same(what, losses, python[f"whole {theirs}"][STOP:])
         check_full_formats(arguments, work, checks)
+        check_conversions(arguments, work, checks)
     print(f"{checks.count} comparisons, largest relative difference of a loss {checks.largest:.2e}")
     for failure in checks.failures:
         print("FAILED:", failure)

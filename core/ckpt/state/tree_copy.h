@@ -34,4 +34,9 @@ struct TreeCopy {
 // REQUIRES: the entry is a tensor.
 TensorSpec spec_of(const TreeMove& move);
 
+// The moves in the order in which the tree that they make has its leaves. A checkpoint may list
+// them in any other: Python's lists the tensors of each rank, then what all ranks have alike.
+// kInvalidArgument if paths contradict each other.
+std::vector<TreeMove> in_tree_order(std::vector<TreeMove> moves);
+
 }  // namespace fsdp2::ckpt

@@ -18,6 +18,8 @@ namespace fsdp2::ckpt {
 
 namespace {
 
+constexpr char kRank[] = "rank";
+constexpr char kWorldSize[] = "world_size";
 constexpr char kSaveId[] = "save_id";
 
 using RankFiles = std::map<int64_t, std::string>;  // paths by rank
@@ -46,9 +48,9 @@ struct Origin {
 
 Origin origin_of(const std::string& file) {
   const TorchArchive archive(file);
-  const PythonValue* own = find(archive.root(), "fsdp2");
+  const PythonValue* own = find(archive.root(), kPerRankKey);
   const PythonValue* id = own != nullptr ? find(*own, kSaveId) : nullptr;
-  const PythonValue* size = own != nullptr ? find(*own, "world_size") : nullptr;
+  const PythonValue* size = own != nullptr ? find(*own, kWorldSize) : nullptr;
   Origin origin;
   if (id != nullptr && id->as<std::string>() != nullptr) {
     origin.save_id = *id->as<std::string>();
@@ -110,17 +112,26 @@ PythonValue describe_shard(at::IntArrayRef shape, at::IntArrayRef offsets) {
   return PythonDict{{{"shape", list(shape)}, {"offsets", list(offsets)}}};
 }
 
+bool describes_rank(const StatePath& path) {
+  if (path.empty() || path[0] != PathPart(std::string(kPerRankKey))) {
+    return false;
+  }
+  const auto* key = path.size() > 1 ? std::get_if<std::string>(&path[1]) : nullptr;
+  return key != nullptr &&
+         (*key == kRank || *key == kWorldSize || *key == kSaveId || *key == kPerRankShards);
+}
+
 std::string make_save_id() {
   std::random_device random;
   return fmt::format("{:08x}{:08x}", random(), random());
 }
 
 PythonValue describe_rank(int rank, int world_size, PythonDict shards, const std::string& save_id) {
-  PythonDict own{{{"rank", rank}, {"world_size", world_size}}};
+  PythonDict own{{{kRank, rank}, {kWorldSize, world_size}}};
   if (!save_id.empty()) {
     own.items.push_back({kSaveId, save_id});
   }
-  own.items.push_back({"shards", std::move(shards)});
+  own.items.push_back({kPerRankShards, std::move(shards)});
   return own;
 }
 

@@ -5,7 +5,9 @@
 //    "fsdp2": {"rank": r, "world_size": n, "save_id": "<16 hex digits>",
 //              "shards": {"model.<name>": {"shape": [..], "offsets": [..]}}}}
 //
-// A tensor that is not in "shards" is whole. torch.load(weights_only=True) reads all of them.
+// A tensor that is not in "shards" is whole. What a run keeps under "fsdp2" itself (the states of
+// random generators, the position in the data) stands beside these four keys; its world size makes
+// room for that of the files. torch.load(weights_only=True) reads all of them.
 //
 // Each file appears as a whole, but not all of them at once: the files of one save have one
 // save_id, by which a step whose files were replaced in part shows. Older files have none.
@@ -18,6 +20,7 @@
 #include <vector>
 
 #include "core/ckpt/value/python_value.h"
+#include "core/ckpt/value/state_path.h"
 
 namespace fsdp2::ckpt {
 
@@ -30,9 +33,14 @@ struct PerRankShard {
 PerRankShard shard_of(at::IntArrayRef shape, int rank, int world_size);
 PythonValue describe_shard(at::IntArrayRef shape, at::IntArrayRef offsets);
 
+inline constexpr char kPerRankKey[] = "fsdp2";
+inline constexpr char kPerRankShards[] = "shards";  // below it
+// Whether a path leads to what describes a rank's file, and so to no part of the checkpoint.
+bool describes_rank(const StatePath& path);
+
 // One that no other save has.
 std::string make_save_id();
-// The value under "fsdp2"; shards: full name -> describe_shard. save_id: "" as in older files.
+// The value under kPerRankKey; shards: full name -> describe_shard. save_id: "" as in older files.
 PythonValue describe_rank(int rank, int world_size, PythonDict shards,
                           const std::string& save_id = "");
 

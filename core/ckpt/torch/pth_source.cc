@@ -55,13 +55,14 @@ void PthSource::add_file(const std::string& file) {
   const PythonValue& root = archives_.back()->root();
   const PythonValue* shards = nullptr;
   if (kind_ == PthFiles::kOnePerRank) {
-    const PythonValue* own = ckpt::find(root, kOwn);
-    shards = own != nullptr ? ckpt::find(*own, "shards") : nullptr;
+    const PythonValue* own = ckpt::find(root, kPerRankKey);
+    shards = own != nullptr ? ckpt::find(*own, kPerRankShards) : nullptr;
     FSDP2_CHECK(shards != nullptr && shards->as<PythonDict>() != nullptr, Code::kCorruptData,
-                "{}: has no description of its shards (\"{}\" -> \"shards\")", file, kOwn);
+                "{}: has no description of its shards (\"{}\" -> \"{}\")", file, kPerRankKey,
+                kPerRankShards);
   }
   for (const TreeLeaf& leaf : flatten_tree(root, archives_.back()->label())) {
-    if (shards != nullptr && leaf.path[0] == PathPart(std::string(kOwn))) {
+    if (shards != nullptr && describes_rank(leaf.path)) {
       continue;
     }
     if (const auto* tensor = leaf.value->as<StoredTensor>()) {

@@ -32,12 +32,23 @@ class OnePth final : public FullWriter {
   PthWriter writer_;
 };
 
-void write_rank(const TreeCopy& copy, int rank, const std::string& save_id) {
-  std::vector<std::pair<StatePath, PythonValue>> values;
+using Values = std::vector<std::pair<StatePath, PythonValue>>;
+
+// Beside what a run keeps under the same key.
+void add_description(const PythonValue& description, Values* values) {
+  for (const PythonItem& item : description.as<PythonDict>()->items) {
+    values->emplace_back(StatePath{kPerRankKey, *item.key.as<std::string>()}, item.value);
+  }
+}
+
+// `moves` are in the tree's order, in which torch.save numbers its records.
+void write_rank(const TreeCopy& copy, const std::vector<TreeMove>& moves, int rank,
+                const std::string& save_id) {
+  Values values;
   std::vector<TensorSpec> plan;
   std::vector<std::pair<const StateEntry*, std::vector<int64_t>>> boxes;
   PythonDict shards;
-  for (const TreeMove& move : copy.moves) {
+  for (const TreeMove& move : moves) {
     if (!move.from->dtype) {
       values.emplace_back(move.path, copy.source.read_object(*move.from));
       continue;
@@ -55,8 +66,7 @@ void write_rank(const TreeCopy& copy, int rank, const std::string& save_id) {
     boxes.emplace_back(move.from, offsets);
     plan.push_back(std::move(spec));
   }
-  values.emplace_back(StatePath{"fsdp2"},
-                      describe_rank(rank, copy.ranks, std::move(shards), save_id));
+  add_description(describe_rank(rank, copy.ranks, std::move(shards), save_id), &values);
   const auto writer = make_tree_writer(copy.to + "/" + per_rank_file_name(copy.step, rank),
                                        make_tree(values), plan);
   for (size_t i = 0; i < plan.size(); ++i) {
@@ -82,10 +92,10 @@ std::unique_ptr<FullWriter> make_tree_writer(const std::string& path, const Pyth
 }
 
 void copy_to_pth(const TreeCopy& copy) {
-  std::vector<std::pair<StatePath, PythonValue>> values;
+  Values values;
   std::vector<TensorSpec> plan;
   std::vector<const StateEntry*> tensors;
-  for (const TreeMove& move : copy.moves) {
+  for (const TreeMove& move : in_tree_order(copy.moves)) {
     if (move.from->dtype) {
       values.emplace_back(move.path, describe_tensor(static_cast<int64_t>(plan.size()),
                                                      *move.from->dtype, move.from->shape));
@@ -110,9 +120,14 @@ void copy_to_per_rank_pth(const TreeCopy& copy) {
   std::error_code error;
   std::filesystem::create_directories(copy.to, error);
   FSDP2_CHECK(!error, Code::kIo, "{}: cannot make the directory: {}", copy.to, error.message());
+  std::vector<TreeMove> moves = copy.moves;
+  moves.erase(std::remove_if(moves.begin(), moves.end(),
+                             [](const TreeMove& move) { return describes_rank(move.path); }),
+              moves.end());
+  moves = in_tree_order(std::move(moves));
   const std::string save_id = make_save_id();
   for (int rank = 0; rank < copy.ranks; ++rank) {
-    write_rank(copy, rank, save_id);
+    write_rank(copy, moves, rank, save_id);
   }
   remove_further_ranks(copy.to, copy.step, copy.ranks);
 }

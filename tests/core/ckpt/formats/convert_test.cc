@@ -1,0 +1,126 @@
+// Checkpoints that go from one format into another.
+#include "core/ckpt/formats/convert.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/ckpt/formats/open_checkpoint.h"
+#include "core/ckpt/torch/archive.h"
+#include "core/ckpt/torch/pth_file.h"
+#include "tests/core/base/file_fixture.h"
+#include "tests/core/ckpt/dcp/dcp_fixture.h"
+
+namespace fsdp2::ckpt {
+namespace {
+
+class Convert : public FileTest {
+ protected:
+  // As Python's DCP lists what two ranks have saved: what is cut over them first, then what both
+  // have alike.
+  void write_run_of_two_ranks() {
+    DcpBuilder builder(path("run"));
+    for (const char* name : {"a", "b"}) {
+      builder.add_tensor({"model", name}, at::full({4, 2}, value_of(name)), 2);
+      for (const char* slot : {"exp_avg", "exp_avg_sq"}) {
+        builder.add_tensor({"optim", "state", name, slot}, at::full({4, 2}, value_of(slot)), 2);
+      }
+    }
+    for (const char* name : {"a", "b"}) {
+      builder.add_tensor({"optim", "state", name, "step"}, at::scalar_tensor(value_of(name)));
+    }
+    builder.add_object({"optim", "param_groups", int64_t{0}, "lr"}, PythonValue(0.5));
+    builder.write();
+  }
+
+  static double value_of(const std::string& name) { return name[name.size() - 1]; }
+
+  void convert(const std::string& to, CheckpointFormat format) const {
+    ConvertOptions options;
+    options.format = format;
+    options.ranks = 2;
+    convert_checkpoint(path("run"), path(to), options);
+  }
+
+  static void expect_run(const std::string& path) {
+    const auto source = open_checkpoint(path);
+    for (const std::string name : {"a", "b"}) {
+      EXPECT_TRUE(is_filled(*source, "model." + name, value_of(name)));
+      EXPECT_TRUE(is_filled(*source, "optim.state." + name + ".step", value_of(name)));
+      for (const std::string slot : {"exp_avg", "exp_avg_sq"}) {
+        EXPECT_TRUE(is_filled(*source, "optim.state." + name + "." + slot, value_of(slot)));
+      }
+    }
+    EXPECT_EQ(source->read_object(*source->find("optim.param_groups.0.lr")), PythonValue(0.5));
+  }
+
+  static bool is_filled(const StateSource& source, const std::string& name, double value) {
+    const StateEntry* entry = source.find(name);
+    return entry != nullptr && read_whole(source, *entry).eq(value).all().item<bool>();
+  }
+};
+
+TEST_F(Convert, RunOfSeveralRanksBecomesATorchFile) {
+  write_run_of_two_ranks();
+  convert("run.pth", CheckpointFormat::kPth);
+  expect_run(path("run.pth"));
+}
+
+TEST_F(Convert, RunOfSeveralRanksBecomesTorchFilesOfEachRank) {
+  write_run_of_two_ranks();
+  convert("ranks", CheckpointFormat::kPthPerRankDirectory);
+  expect_run(path("ranks"));
+}
+
+TEST_F(Convert, ModelAloneStaysUnderModelWhereOptimizersMayBe) {
+  write_run_of_two_ranks();
+  for (const CheckpointFormat format :
+       {CheckpointFormat::kDcpDirectory, CheckpointFormat::kPthPerRankDirectory}) {
+    ConvertOptions options;
+    options.format = format;
+    options.model_only = true;
+    const std::string to = path(std::to_string(static_cast<int>(format)));
+    EXPECT_EQ(convert_checkpoint(path("run"), to, options).tensors, 2);
+    EXPECT_TRUE(is_filled(*open_checkpoint(to), "model.a", value_of("a"))) << format_name(format);
+  }
+}
+
+TEST_F(Convert, ModelAloneOfATorchFileIsAStateDict) {
+  write_run_of_two_ranks();
+  ConvertOptions options;
+  options.format = CheckpointFormat::kPth;
+  options.model_only = true;
+  convert_checkpoint(path("run"), path("model.pth"), options);
+  EXPECT_TRUE(is_filled(*open_checkpoint(path("model.pth")), "a", value_of("a")));
+}
+
+// What a run of ours keeps beside the model.
+TEST_F(Convert, ValuesUnderOurNameGoIntoTorchFilesOfEachRankAndBack) {
+  DcpBuilder builder(path("run"));
+  builder.add_tensor({"model", "a"}, at::ones({4, 2}));
+  builder.add_tensor({"fsdp2", "rng", "0"}, at::full({5}, 7, at::kByte));
+  builder.add_object({"fsdp2", "data", "epoch"}, PythonValue(3));
+  builder.add_object({"fsdp2", "world_size"}, PythonValue(1));
+  builder.write();
+  convert("ranks", CheckpointFormat::kPthPerRankDirectory);
+  const auto source = open_checkpoint(path("ranks"));
+  EXPECT_TRUE(is_filled(*source, "fsdp2.rng.0", 7));
+  EXPECT_EQ(source->read_object(*source->find("fsdp2.data.epoch")), PythonValue(3));
+  EXPECT_EQ(source->find("fsdp2.world_size"), nullptr);  // of the files
+}
+
+TEST_F(Convert, RecordsOfATorchFileAreInTheOrderOfItsTree) {
+  write_run_of_two_ranks();
+  convert("run.pth", CheckpointFormat::kPth);
+  const TorchArchive archive(path("run.pth"));
+  int64_t next = 0;
+  for (const PthTensor& tensor : list_tensors(archive.root())) {
+    EXPECT_EQ(tensor.tensor->storage, std::to_string(next++)) << tensor.name;
+  }
+}
+
+}  // namespace
+}  // namespace fsdp2::ckpt
