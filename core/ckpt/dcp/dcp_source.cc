@@ -15,6 +15,7 @@
 #include "core/ckpt/bytes/checksum.h"
 #include "core/ckpt/value/box.h"
 #include "core/ckpt/value/printable_name.h"
+#include "core/ckpt/value/tensor_spec.h"
 
 namespace fsdp2::ckpt {
 
@@ -115,6 +116,12 @@ void DcpSource::check_storage(const DcpEntry& entry, const FileSizes& sizes) con
                 Code::kCorruptData, "{}/{}: has {} bytes, item {} should lie at {} with {} bytes",
                 path(), storage.relative_path, size, name_of_item(entry, i), storage.offset,
                 storage.length);
+    if (entry.tensor && storage.transforms.empty()) {
+      const int64_t bytes = tensor_bytes(entry.tensor->dtype, entry.tensor->chunks[i].sizes);
+      FSDP2_CHECK(bytes <= storage.length, Code::kCorruptData,
+                  "{}/{}: item {} has {} bytes, its values alone take {}", path(),
+                  storage.relative_path, name_of_item(entry, i), storage.length, bytes);
+    }
     if (manifest_) {
       const ManifestItem* item = manifest_item(storage);
       FSDP2_CHECK(item != nullptr && item->bytes == storage.length, Code::kCorruptData,

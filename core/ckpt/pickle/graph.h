@@ -65,7 +65,8 @@ class PickleGraph {
 
   struct Node {
     Kind kind;
-    uint32_t size;  // of text
+    uint16_t depth;  // how many containers lie in one another below it
+    uint32_t size;   // of text
     union {
       int64_t number;
       double real;

@@ -1,5 +1,6 @@
 #include "core/ckpt/pickle/machine.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "core/base/text.h"
@@ -10,14 +11,20 @@ namespace fsdp2::ckpt {
 namespace {
 
 constexpr size_t kMaxLineBytes = 200;
+// What the values of a pickle may take in memory whatever its size, and for each of its bytes. The
+// metadata and state dicts that torch writes take 7 to 9 bytes for each, a list of pairs of small
+// numbers 16.
+constexpr size_t kFreeMemory = size_t{1} << 24;
+constexpr size_t kMemoryForEachByte = 32;
+constexpr size_t kHeapOverhead = 16;  // of a piece of memory
 
 }  // namespace
 
 PickleMachine::Id PickleMachine::run() {
   // One node for each of the values that a pickle puts with a single byte.
-  none_ = add({Kind::kNone, 0, {0}});
-  false_ = add({Kind::kBool, 0, {0}});
-  true_ = add({Kind::kBool, 0, {1}});
+  none_ = add({Kind::kNone, 0, 0, {0}});
+  false_ = add({Kind::kBool, 0, 0, {0}});
+  true_ = add({Kind::kBool, 0, 0, {1}});
   empty_tuple_ = add_container(Kind::kTuple, {});
   check(bytes_.size() <= kMaxPickleBytes, "has {} bytes, at most {} are accepted", bytes_.size(),
         kMaxPickleBytes);
@@ -90,31 +97,60 @@ double PickleMachine::take_double() {
   return value;
 }
 
+void PickleMachine::charge(size_t bytes) {
+  memory_ += bytes;
+  check(memory_ <= kFreeMemory + kMemoryForEachByte * bytes_.size(),
+        "holds more values than a file of {} bytes can be meant to", bytes_.size());
+}
+
 PickleMachine::Id PickleMachine::add(Node node) {
+  charge(sizeof node);
   graph_.nodes_.push_back(node);
   return static_cast<Id>(graph_.nodes_.size() - 1);
 }
 
 PickleMachine::Id PickleMachine::add_container(Kind kind, std::vector<Id> children) {
-  Node node{kind, 0, {0}};
+  charge(sizeof children + kHeapOverhead + sizeof(Id) * children.size());
+  Node node{kind, depth_above(children), 0, {0}};
   node.reference = graph_.children_.size();
   graph_.children_.push_back(std::move(children));
   return add(node);
 }
 
+// Containers are taken apart by recursion. One that lies in itself is found then.
+uint16_t PickleMachine::depth_above(const std::vector<Id>& children) const {
+  size_t depth = 0;
+  for (const Id child : children) {
+    depth = std::max<size_t>(depth, graph_.nodes_[child].depth + size_t{1});
+  }
+  check(depth <= kMaxPickleDepth, "values nested more than {} deep, or inside themselves",
+        kMaxPickleDepth);
+  return static_cast<uint16_t>(depth);
+}
+
+void PickleMachine::put_into(Id container, const std::vector<Id>& values) {
+  charge(2 * sizeof(Id) * values.size());  // a vector grows by doubling
+  uint16_t& depth = graph_.nodes_[container].depth;
+  depth = std::max(depth, depth_above(values));
+  std::vector<Id>& items = children(container);
+  items.insert(items.end(), values.begin(), values.end());
+}
+
 PickleMachine::Id PickleMachine::add_text(Kind kind, std::string_view text) {
-  Node node{kind, static_cast<uint32_t>(text.size()), {0}};
+  Node node{kind, 0, static_cast<uint32_t>(text.size()), {0}};
   node.text = text.data();
   return add(node);
 }
 
 PickleMachine::Id PickleMachine::add_own_text(Kind kind, std::string text) {
+  charge(sizeof text + kHeapOverhead + text.size());
   graph_.texts_.push_back(std::move(text));
   return add_text(kind, graph_.texts_.back());
 }
 
 PickleMachine::Id PickleMachine::add_tensor(Kind kind, StoredTensor tensor) {
-  Node node{kind, 0, {0}};
+  charge(sizeof tensor + 2 * (kHeapOverhead + sizeof(int64_t) * tensor.shape.size()));
+  Node node{kind, 0, 0, {0}};
   node.reference = graph_.tensors_.size();
   graph_.tensors_.push_back(std::move(tensor));
   return add(node);
@@ -126,7 +162,7 @@ void PickleMachine::spend(size_t count) {
 }
 
 void PickleMachine::push_integer(int64_t value) {
-  Node node{Kind::kInt, 0, {0}};
+  Node node{Kind::kInt, 0, 0, {0}};
   node.number = value;
   push(add(node));
 }
@@ -199,7 +235,7 @@ bool PickleMachine::push_plain(uint8_t code) {
       push_integer(take_long());
       return true;
     case 'G': {  // BINFLOAT
-      Node node{Kind::kFloat, 0, {0}};
+      Node node{Kind::kFloat, 0, 0, {0}};
       node.real = take_double();
       push(add(node));
       return true;
@@ -231,6 +267,7 @@ bool PickleMachine::push_plain(uint8_t code) {
 bool PickleMachine::build_container(uint8_t code) {
   switch (code) {
     case '(':
+      check(marks_.size() <= kMaxPickleDepth, "values nested more than {} deep", kMaxPickleDepth);
       marks_.push_back(stack_.size());
       return true;
     case ')':
@@ -350,8 +387,7 @@ void PickleMachine::extend(Kind expected, const std::vector<Id>& values) {
   const Id target = top();
   check(kind(target) == expected, "items are put into {}", graph_.kind_name(target));
   check(expected != Kind::kDict || values.size() % 2 == 0, "a key without a value");
-  std::vector<Id>& items = children(target);
-  items.insert(items.end(), values.begin(), values.end());
+  put_into(target, values);
 }
 
 // Numbers are given in order by whoever writes pickles, with few gaps.

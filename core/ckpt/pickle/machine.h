@@ -53,8 +53,13 @@ class PickleMachine {
 
   // ---- nodes ----
 
+  // Counts the memory that values take, before they take it.
+  void charge(size_t bytes);
   Id add(Node node);
   Id add_container(Kind kind, std::vector<Id> children);
+  // How deep a container of these is nested.
+  uint16_t depth_above(const std::vector<Id>& children) const;
+  void put_into(Id container, const std::vector<Id>& values);
   Id add_text(Kind kind, std::string_view text);
   Id add_own_text(Kind kind, std::string text);
   Id add_tensor(Kind kind, StoredTensor tensor);
@@ -123,6 +128,7 @@ class PickleMachine {
   const std::string& file_;
   size_t position_ = 0;
   size_t operation_ = 0;  // where the operation at hand begins
+  size_t memory_ = 0;     // bytes of the graph
   size_t copied_ = 0;
   std::vector<Id> stack_;
   std::vector<size_t> marks_;

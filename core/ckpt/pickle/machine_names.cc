@@ -163,9 +163,8 @@ void PickleMachine::set_state(Id target, Id state) {
     return;  // attributes of an OrderedDict: a state dict's version numbers
   }
   check(kind(target) == Kind::kObject, "a state for {}", graph_.kind_name(target));
-  std::vector<Id>& object = children(target);
-  check(object.size() == 1, "two states for one {}", graph_.kind_name(target));
-  object.push_back(state);
+  check(children(target).size() == 1, "two states for one {}", graph_.kind_name(target));
+  put_into(target, {state});
 }
 
 // ("storage", class, key, where it was, elements; bytes for the untyped)

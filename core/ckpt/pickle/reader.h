@@ -6,8 +6,9 @@
 // does not need, values that contain themselves.
 //
 // A file cannot make it use more than memory and time in proportion to the file's size: counts are
-// compared with the bytes that are left, nesting is limited, and a value that is used in several
-// places (a short pickle can describe a huge tree that way) is counted at each.
+// compared with the bytes that are left, nesting is limited, memory is counted before it is taken,
+// and a value that is used in several places (a short pickle can describe a huge tree that way) is
+// counted at each.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,7 @@
 #include "core/ckpt/state/state_source.h"
 
 #include <ATen/ops/empty.h>
+#include <fmt/ranges.h>
 
 #include <utility>
 
@@ -22,10 +23,32 @@ void StateSource::set_entries(std::vector<StateEntry> entries) {
   }
 }
 
+namespace {
+
+// LibTorch says how many bytes it wanted, but not what for: a file may ask for any number.
+at::Tensor memory_for(const StateSource& source, const StateEntry& entry, at::IntArrayRef sizes) {
+  try {
+    return at::empty(sizes, at::device(at::kCPU).dtype(*entry.dtype));
+  } catch (...) {
+    const Error error = current_exception_as_error();
+    FSDP2_CHECK(error.code() == Code::kOutOfMemory, error.code(), "{}: {}: {}", source.path(),
+                printable_name(entry.name), error.message());
+    fail(Code::kOutOfMemory, "{}: {}: there is no memory for [{}] of {}", source.path(),
+         printable_name(entry.name), fmt::join(sizes, ", "), c10::toString(*entry.dtype));
+  }
+}
+
+}  // namespace
+
 at::Tensor read_whole(const StateSource& source, const StateEntry& entry) {
-  at::Tensor tensor = at::empty(entry.shape, at::device(at::kCPU).dtype(*entry.dtype));
-  source.read(entry, std::vector<int64_t>(entry.shape.size(), 0), tensor);
-  return tensor;
+  return read_box(source, entry, std::vector<int64_t>(entry.shape.size(), 0), entry.shape);
+}
+
+at::Tensor read_box(const StateSource& source, const StateEntry& entry, at::IntArrayRef begin,
+                    at::IntArrayRef sizes) {
+  const at::Tensor box = memory_for(source, entry, sizes);
+  source.read(entry, begin, box);
+  return box;
 }
 
 }  // namespace fsdp2::ckpt

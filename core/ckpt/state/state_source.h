@@ -65,7 +65,10 @@ class StateSource {
   std::unordered_map<std::string, size_t> index_;
 };
 
-// A tensor in memory of its own, on the CPU.
+// A tensor, or the box of `sizes` at `begin` in it, in memory of its own, on the CPU. Errors: those
+// of StateSource::read; kOutOfMemory.
 at::Tensor read_whole(const StateSource& source, const StateEntry& entry);
+at::Tensor read_box(const StateSource& source, const StateEntry& entry, at::IntArrayRef begin,
+                    at::IntArrayRef sizes);
 
 }  // namespace fsdp2::ckpt

@@ -15,7 +15,14 @@ namespace fsdp2::ckpt {
 
 namespace {
 
-constexpr char kOwn[] = "fsdp2";
+// An expanded tensor: a few bytes that claim to be many. Small ones are of no harm.
+constexpr int64_t kMaxExpandedBytes = int64_t{1} << 26;
+
+bool is_unduly_expanded(const StoredTensor& tensor) {
+  const int64_t numel = numel_of(tensor.shape);
+  return numel > tensor.storage_numel &&
+         numel > kMaxExpandedBytes / static_cast<int64_t>(c10::elementSize(tensor.dtype));
+}
 
 // A list of integers, as many as `count`; nullopt for anything else.
 std::optional<std::vector<int64_t>> integers(const PythonValue* value, size_t count) {
@@ -77,6 +84,10 @@ void PthSource::add_file(const std::string& file) {
 void PthSource::add_tensor(size_t archive, const StoredTensor& tensor, const StatePath& path,
                            const PythonValue* shards) {
   const std::string name = name_of(path);
+  FSDP2_CHECK(!is_unduly_expanded(tensor), Code::kUnsupported,
+              "{}: {} is a tensor of [{}] over {} stored elements: save it after contiguous()",
+              archives_[archive]->label(), printable_name(name), fmt::join(tensor.shape, ", "),
+              tensor.storage_numel);
   std::vector<int64_t> shape = tensor.shape;
   std::vector<int64_t> offsets(shape.size(), 0);
   const PythonValue* shard = shards != nullptr ? ckpt::find(*shards, name) : nullptr;

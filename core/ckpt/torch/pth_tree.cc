@@ -1,7 +1,6 @@
 #include "core/ckpt/torch/pth_tree.h"
 
-#include <ATen/ops/empty.h>
-
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <system_error>
@@ -70,10 +69,8 @@ void write_rank(const TreeCopy& copy, const std::vector<TreeMove>& moves, int ra
   const auto writer = make_tree_writer(copy.to + "/" + per_rank_file_name(copy.step, rank),
                                        make_tree(values), plan);
   for (size_t i = 0; i < plan.size(); ++i) {
-    at::Tensor tensor = at::empty(plan[i].shape, at::device(at::kCPU).dtype(plan[i].dtype));
-    if (tensor.numel() > 0) {
-      copy.source.read(*boxes[i].first, boxes[i].second, tensor);
-    }
+    const at::Tensor tensor =
+        read_box(copy.source, *boxes[i].first, boxes[i].second, plan[i].shape);
     writer->append(plan[i].name, tensor);
     copy.note_written(tensor);
   }

@@ -181,5 +181,17 @@ TEST_F(DcpSourceTest, ItemsThatNothingIsComparedWithAreLoggedOnce) {
   set_log_sink(LogLevel::kWarning, {});
 }
 
+TEST_F(DcpSourceTest, TensorThatItsItemCannotHoldIsRefusedBeforeAnyMemoryIsTaken) {
+  DcpMetadata metadata;
+  metadata.add({"model.w",
+                {"model", "w"},
+                ChunkedTensor{at::kFloat, {int64_t{1} << 40}, {{{0}, {int64_t{1} << 40}}}},
+                {{"__0_0.distcp", 0, 100, {}}}});
+  write("run/__0_0.distcp", std::string(100, 'x'));
+  write("run/.metadata", encode_dcp_metadata(metadata));
+  EXPECT_ERROR(DcpSource(path("run")), Code::kCorruptData,
+               "__0_0.distcp: item model.w [0] has 100 bytes, its values alone take 4398046511104");
+}
+
 }  // namespace
 }  // namespace fsdp2::ckpt

@@ -4,6 +4,7 @@
 #include <limits>
 #include <string>
 
+#include "core/ckpt/pickle/graph.h"
 #include "core/ckpt/pickle/reader.h"
 #include "core/ckpt/pickle/writer.h"
 #include "core/ckpt/value/python_value.h"
@@ -199,6 +200,26 @@ TEST(Pickle, FewBytesCannotMeanManyValues) {
   // All ten lists are on the stack: one tuple of them.
   bomb = kProtocol2 + ("(" + bomb.substr(2)) + "t.";
   EXPECT_ERROR(read(bomb), Code::kCorruptData, "uses the same values over and over");
+}
+
+TEST(Pickle, ValuesTakeMemoryInProportionToTheFile) {
+  const std::string lists(4'000'000, ']');
+  EXPECT_ERROR(read(kProtocol2 + lists + "."), Code::kCorruptData,
+               "holds more values than a file of 4000003 bytes can be meant to");
+  EXPECT_ERROR(read(kProtocol2 + std::string(1'000, '(') + "."), Code::kCorruptData,
+               "byte 203: values nested more than 200 deep");
+  EXPECT_ERROR(read(kProtocol2 + ("N" + std::string(1'000, '\x85')) + "."), Code::kCorruptData,
+               "byte 203: values nested more than 200 deep");
+}
+
+TEST(Pickle, ManySmallValuesAreWithinBounds) {
+  std::string pairs = std::string(kProtocol2) + "](";
+  for (int i = 0; i < 1'000'000; ++i) {
+    pairs += "K\x01K\x02\x86";
+  }
+  pairs += "e.";
+  const PickleGraph graph(pairs, PickleNames::kTorchSave, "x.pth");
+  EXPECT_EQ(graph.children(graph.root()).size(), 1'000'000u);
 }
 
 TEST(Pickle, CopiesOfArgumentsAreBounded) {

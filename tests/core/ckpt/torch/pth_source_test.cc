@@ -166,5 +166,18 @@ TEST_F(PthSourceTest, ShapeThatOverflowsIsRefused) {
   EXPECT_ERROR(open_ranks(), Code::kCorruptData, "too large");
 }
 
+TEST_F(PthSourceTest, FewElementsThatClaimToBeManyAreRefusedByName) {
+  StoredTensor expanded = describe_tensor(0, at::kFloat, {1});
+  expanded.shape = {int64_t{1} << 40};
+  expanded.stride = {0};
+  const std::string file = save(expanded, at::ones({1}));
+  EXPECT_ERROR(PthSource(file, PthFiles::kOne), Code::kUnsupported,
+               file + ": w is a tensor of [1099511627776] over 1 stored elements");
+  expanded.shape = {1000};
+  at::Tensor out = at::zeros({1000});
+  read(save(expanded, at::ones({1})), {0}, out);
+  EXPECT_TRUE(out.equal(at::ones({1000})));
+}
+
 }  // namespace
 }  // namespace fsdp2::ckpt
