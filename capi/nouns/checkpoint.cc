@@ -43,8 +43,7 @@ void load_run(Call& call, ShardObject& shard, fsdp2_optimizer optimizer, fsdp2_s
     train::LoadRequest request;
     request.path = read_path(path, "path");
     RunLoadOptions read = read_load_options(given);
-    FSDP2_CHECK(!read.from_rank0, Code::kUnsupported,
-                "options.from_rank0: files are read by every rank");
+    request.from_rank0 = read.from_rank0;
     parts = read_parts(call, shard, optimizer, step, loader);
     request.objects = parts.objects(read.rng);
     request.partial = read.partial;

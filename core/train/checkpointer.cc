@@ -12,6 +12,7 @@
 #include "core/ckpt/ranks/broadcast_source.h"
 #include "core/ckpt/ranks/full_state_dict.h"
 #include "core/ckpt/state/memory_source.h"
+#include "core/ckpt/store/find_checkpoint.h"
 #include "core/ckpt/store/pending_directory.h"
 #include "core/comm/agreement.h"
 
@@ -120,9 +121,24 @@ void Checkpointer::load(const std::string& what, const std::function<LoadRequest
     return text_of(request.objects) + request.text;
   });
   wait();
-  LoadReport report =
-      load_training_state(with_root(request.objects), request.path, request.partial);
+  LoadReport report = request.from_rank0 ? load_from_rank_zero(request)
+                                         : load_training_state(with_root(request.objects),
+                                                               request.path, request.partial);
   loaded_ = Loaded{request.path, std::move(report)};
+}
+
+LoadReport Checkpointer::load_from_rank_zero(const LoadRequest& request) {
+  constexpr char kOfRankZero[] = "the checkpoint of rank 0";  // paths may differ
+  std::unique_ptr<ckpt::StateSource> source;
+  agree(world(), fmt::format("loading {}", kOfRankZero), [&] {
+    if (world().rank() == 0) {
+      source = ckpt::open_checkpoint(ckpt::find_checkpoint(request.path));
+    }
+    return std::string();
+  });
+  return load_training_state(with_root(request.objects),
+                             ckpt::BroadcastSource(world(), source.get(), kOfRankZero),
+                             request.partial);
 }
 
 ckpt::StateDict Checkpointer::state(const std::string& what,

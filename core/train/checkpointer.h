@@ -53,6 +53,9 @@ struct SaveRequest {
 
 struct LoadRequest {
   std::string path;  // a checkpoint of any format, or the directory of a series
+  // Rank 0 alone reads it and sends each tensor whole to the others, whose path does not count:
+  // they need not see the files.
+  bool from_rank0 = false;
   TrainingObjects objects;
   bool partial = false;  // see load_training_state
   std::string text;
@@ -113,6 +116,7 @@ class Checkpointer {
   World& world() const { return root_->mesh().world(); }
   TrainingObjects with_root(TrainingObjects objects) const;
   void write(const SaveRequest& request, const std::string& config_json);
+  LoadReport load_from_rank_zero(const LoadRequest& request);
 
   std::shared_ptr<fsdp::Unit> root_;
   ckpt::ShardedSaver saver_;

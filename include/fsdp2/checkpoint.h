@@ -76,7 +76,7 @@ typedef struct fsdp2_load_options {
   uint32_t struct_size;
   int32_t partial;    /* 1: skip names that only the run or only the checkpoint has */
   int32_t no_rng;     /* 1: leave LibTorch's random generator as it is */
-  int32_t from_rank0; /* 1: see fsdp2_checkpoint_set_state */
+  int32_t from_rank0; /* 1: rank 0 alone reads, and sends one tensor after the other, whole */
 } fsdp2_load_options;
 #define FSDP2_LOAD_OPTIONS_INIT {(uint32_t)sizeof(fsdp2_load_options), 0, 0, 0}
 FSDP2_CALL fsdp2_load_options_init(fsdp2_load_options* options, size_t struct_size);
@@ -84,8 +84,9 @@ FSDP2_CALL fsdp2_load_options_init(fsdp2_load_options* options, size_t struct_si
 /* [c] Restores the model, and the optimizer, step and loader that are given, from a checkpoint of
  * any format, world size and mesh, ours or Python's. `path` is a checkpoint, or a directory with a
  * series of checkpoints, whose newest complete one is loaded; a directory with "dcp" in it is read
- * from there. Each rank reads only its part. Gradients are dropped; floating-point values are
- * converted to the run's dtypes.
+ * from there. Each rank reads only its part; with options.from_rank0 rank 0 reads everything, and
+ * the other ranks need not see the files (their `path` is not looked at). Gradients are dropped;
+ * floating-point values are converted to the run's dtypes.
  *
  * The optimizer takes the hyper-parameters of each of its groups from the checkpoint (betas, eps,
  * weight decay, momentum, learning rate; a schedule goes on setting the rate), as Python's

@@ -347,6 +347,30 @@ static void four_ranks_save_and_three_load(void) {
   on_ranks("checkpoint-load", 3, 0, load_on_rank);
 }
 
+/* Rank 0 alone sees the files: a local disk, say. */
+static void load_from_rank_0(fsdp2_mesh mesh, int rank) {
+  struct job job = start_job(mesh);
+  fsdp2_load_options options = FSDP2_LOAD_OPTIONS_INIT;
+  double expected;
+  take_step(job.loader, job.step);
+  EXPECT_OK(fsdp2_checkpoint_save(job.shard, job.optimizer, job.step, job.loader,
+                                  temporary_path("first"), NULL));
+  expected = take_step(job.loader, job.step).loss;
+  options.from_rank0 = 1;
+  EXPECT_OK(fsdp2_checkpoint_load(job.shard, job.optimizer, job.step, job.loader,
+                                  temporary_path(rank == 0 ? "first" : "elsewhere"), &options));
+  EXPECT(take_step(job.loader, job.step).loss == expected);
+  EXPECT_STATUS(fsdp2_checkpoint_load(job.shard, job.optimizer, job.step, job.loader,
+                                      temporary_path(rank == 0 ? "elsewhere" : "first"), &options),
+                rank == 0 ? FSDP2_E_NOT_FOUND : FSDP2_E_PEER_FAILED);
+  EXPECT_MESSAGE("elsewhere");
+  end_job(&job);
+}
+
+static void files_of_rank_0_are_loaded_by_all(void) {
+  on_ranks("checkpoint-first", 2, 0, load_from_rank_0);
+}
+
 int main(void) {
   RUN(a_run_goes_on_from_a_checkpoint_to_the_bit);
   RUN(the_report_tells_step_and_names);
@@ -360,5 +384,6 @@ int main(void) {
   RUN(memory_for_saves_is_made_once_and_ahead);
   RUN(misuse_is_told);
   RUN(four_ranks_save_and_three_load);
+  RUN(files_of_rank_0_are_loaded_by_all);
   return harness_result();
 }

@@ -20,10 +20,8 @@ namespace fsdp2::ckpt {
 
 namespace {
 
-constexpr char kFromRankZero[] = "the state of rank 0";
-
-// One entry as a tuple: name, path, dtype, shape, object.
-enum Field : size_t { kName, kPath, kDtype, kShape, kObject };
+// One entry as a tuple: name, path, dtype, shape, object, or the code and text of its error.
+enum Field : size_t { kName, kPath, kDtype, kShape, kObject, kObjectError };
 
 PythonValue path_value(const StatePath& path) {
   PythonList list;
@@ -35,16 +33,26 @@ PythonValue path_value(const StatePath& path) {
   return list;
 }
 
+// An object that cannot be read may be one that nobody wants.
+void add_object(const StateSource& source, const StateEntry& entry, PythonTuple* fields) {
+  try {
+    fields->items[kObject] = source.read_object(entry);
+  } catch (const Error& error) {
+    fields->items[kObjectError] =
+        PythonTuple{{static_cast<int64_t>(error.code()), error.message()}};
+  }
+}
+
 std::string encode_entries(const StateSource& source) {
   PythonList list;
   for (const StateEntry& entry : source.entries()) {
-    PythonTuple fields{{entry.name, path_value(entry.path), {}, {}, {}}};
+    PythonTuple fields{{entry.name, path_value(entry.path), {}, {}, {}, {}}};
     if (entry.dtype) {
       fields.items[kDtype] = static_cast<int64_t>(*entry.dtype);
       fields.items[kShape] =
           PythonList{std::vector<PythonValue>(entry.shape.begin(), entry.shape.end())};
     } else {
-      fields.items[kObject] = source.read_object(entry);
+      add_object(source, entry, &fields);
     }
     list.items.emplace_back(std::move(fields));
   }
@@ -66,6 +74,15 @@ StateEntry decode_entry(const PythonTuple& fields, size_t index) {
   return entry;
 }
 
+std::optional<Error> decode_error(const PythonValue& value) {
+  const auto* fields = value.as<PythonTuple>();
+  if (fields == nullptr) {
+    return std::nullopt;
+  }
+  return Error(static_cast<Code>(*fields->items[0].as<int64_t>()),
+               *fields->items[1].as<std::string>());
+}
+
 std::string broadcast_text(World& world, const std::string& text) {
   const at::Tensor bytes =
       at::scalar_tensor(static_cast<int64_t>(text.size()), at::device(at::kCPU).dtype(at::kLong));
@@ -79,10 +96,10 @@ std::string broadcast_text(World& world, const std::string& text) {
 
 }  // namespace
 
-BroadcastSource::BroadcastSource(World& world, const StateSource* source)
-    : StateSource(kFromRankZero), world_(world), source_(source) {
+BroadcastSource::BroadcastSource(World& world, const StateSource* source, const std::string& name)
+    : StateSource(name), world_(world), source_(source) {
   std::string text;
-  agree(world, "sending the state of rank 0", [&] {
+  agree(world, "sending " + name, [&] {
     FSDP2_CHECK((source != nullptr) == (world.rank() == 0), Code::kInvalidArgument,
                 "rank {} {} a state to send, rank 0 alone should have one", world.rank(),
                 source != nullptr ? "has" : "lacks");
@@ -91,13 +108,12 @@ BroadcastSource::BroadcastSource(World& world, const StateSource* source)
     }
     return std::string();
   });
-  const PythonValue list =
-      read_pickle(broadcast_text(world, text), PickleNames::kTorchSave, kFromRankZero);
+  const PythonValue list = read_pickle(broadcast_text(world, text), PickleNames::kTorchSave, name);
   std::vector<StateEntry> entries;
   for (const PythonValue& item : list.as<PythonList>()->items) {
     const auto& fields = *item.as<PythonTuple>();
     entries.push_back(decode_entry(fields, entries.size()));
-    objects_.push_back(fields.items[kObject]);
+    objects_.push_back({fields.items[kObject], decode_error(fields.items[kObjectError])});
   }
   set_entries(std::move(entries));
 }
@@ -124,11 +140,15 @@ void BroadcastSource::read(const StateEntry& entry, at::IntArrayRef begin,
 PythonValue BroadcastSource::read_object(const StateEntry& entry) const {
   FSDP2_CHECK(!entry.dtype, Code::kInvalidArgument, "{}: {} is a tensor, expected an object",
               path(), entry.name);
-  return objects_[entry.index];
+  const Object& object = objects_[entry.index];
+  if (object.error) {
+    throw Error(*object.error);
+  }
+  return object.value;
 }
 
 void BroadcastSource::verify() const {
-  agree(world_, "verifying the state of rank 0", [&] {
+  agree(world_, "verifying " + path(), [&] {
     if (source_ != nullptr) {
       source_->verify();
     }

@@ -7,8 +7,11 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
+#include <string>
 #include <vector>
 
+#include "core/base/error.h"
 #include "core/ckpt/state/state_source.h"
 #include "core/comm/world.h"
 
@@ -17,8 +20,10 @@ namespace fsdp2::ckpt {
 class BroadcastSource final : public StateSource {
  public:
   // Collective: sends names, shapes and objects. source: null on ranks other than 0; `world` and it
-  // outlive this. Errors: the source's, on all ranks.
-  BroadcastSource(World& world, const StateSource* source);
+  // outlive this. `name` is what the source is called, alike on all ranks. Errors: the source's, on
+  // all ranks; those of an object that cannot be read only where it is asked for.
+  BroadcastSource(World& world, const StateSource* source,
+                  const std::string& name = "the state of rank 0");
 
   bool is_collective() const override { return true; }
   // Rank 0 reads the tensor and sends it whole: memory for one is needed. Errors of rank 0 are
@@ -30,7 +35,11 @@ class BroadcastSource final : public StateSource {
  private:
   World& world_;
   const StateSource* source_;
-  std::vector<PythonValue> objects_;  // by StateEntry::index; None of a tensor
+  struct Object {
+    PythonValue value;           // None of a tensor
+    std::optional<Error> error;  // in its place
+  };
+  std::vector<Object> objects_;  // by StateEntry::index
 };
 
 }  // namespace fsdp2::ckpt

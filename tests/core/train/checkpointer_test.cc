@@ -132,6 +132,40 @@ TEST_F(CheckpointerTest, AStateInMemoryIsLoadedOnAllRanksFromRankZero) {
   });
 }
 
+TEST_F(CheckpointerTest, FilesThatRankZeroAloneSeesAreLoadedOnAllRanks) {
+  for (const CheckpointFormat format :
+       {CheckpointFormat::kDcpDirectory, CheckpointFormat::kSafetensors, CheckpointFormat::kPth,
+        CheckpointFormat::kPthPerRankDirectory}) {
+    const std::string where = path(std::to_string(static_cast<int>(format)));
+    run_ranks(3, [&](const std::shared_ptr<World>& world) {
+      SavedRun(world, 3.0).save(where, in_format(format));
+      const SavedRun other(world);
+      other.checkpointer->load("loading", [&] {
+        LoadRequest request;
+        request.path = world->rank() == 0 ? where : path("not here");
+        request.from_rank0 = true;
+        if (format == CheckpointFormat::kDcpDirectory) {
+          request.objects = other.objects();
+        }
+        return request;
+      });
+      EXPECT_TRUE(other.is_all(3.0)) << ckpt::format_name(format);
+    });
+  }
+}
+
+TEST_F(CheckpointerTest, FilesThatRankZeroCannotReadAreAnErrorOnAllRanks) {
+  run_ranks(2, [&](const std::shared_ptr<World>& world) {
+    const SavedRun run(world, 3.0);
+    LoadRequest request;
+    request.path = path("missing");
+    request.from_rank0 = true;
+    EXPECT_ERROR(run.checkpointer->load("loading", [&] { return request; }),
+                 world->rank() == 0 ? Code::kNotFound : Code::kPeerFailed, "missing");
+    EXPECT_TRUE(run.is_all(3.0));
+  });
+}
+
 TEST_F(CheckpointerTest, AModelIsWrittenInTheFormatOfItsName) {
   run_ranks(2, [&](const std::shared_ptr<World>& world) {
     const SavedRun run(world);

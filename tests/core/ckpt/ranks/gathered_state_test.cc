@@ -97,5 +97,30 @@ TEST(BroadcastSource, AnErrorOfRankZeroIsToldToAll) {
   });
 }
 
+// Beside a tensor, an object that no plain data can stand for.
+class ForeignState final : public StateSource {
+ public:
+  ForeignState() : StateSource("foreign") {
+    set_entries({{"t", {"t"}, at::kFloat, {2}, 0}, {"rng", {"rng"}, std::nullopt, {}, 1}});
+  }
+  void read(const StateEntry& /*entry*/, at::IntArrayRef /*begin*/,
+            const at::Tensor& out) const override {
+    out.fill_(5);
+  }
+  PythonValue read_object(const StateEntry& /*entry*/) const override {
+    fail(Code::kUnsupported, "foreign: rng: needs numpy");
+  }
+  void verify() const override {}
+};
+
+TEST(BroadcastSource, AnObjectThatCannotBeReadHindersNothingElse) {
+  run_ranks(2, [](const std::shared_ptr<World>& world) {
+    const ForeignState foreign;
+    const BroadcastSource source(*world, world->rank() == 0 ? &foreign : nullptr);
+    EXPECT_TRUE(read_whole(source, "t").equal(at::full({2}, 5.0)));
+    EXPECT_ERROR(source.read_object(*source.find("rng")), Code::kUnsupported, "needs numpy");
+  });
+}
+
 }  // namespace
 }  // namespace fsdp2::ckpt
