@@ -1,8 +1,10 @@
 #include "core/ckpt/bytes/manifest.h"
 
 #include <algorithm>
+#include <charconv>
 #include <nlohmann/json.hpp>
 #include <string_view>
+#include <system_error>
 
 #include "core/base/error.h"
 #include "core/base/file.h"
@@ -16,9 +18,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::string_view kHead = "fsdp2-manifest 1 ";
-constexpr size_t kHeadBytes =
-    kHead.size() + kChecksumDigits + 1;  // with the checksum and the line's end
+constexpr std::string_view kMark = "fsdp2-manifest ";
+constexpr int kVersion = 1;
 constexpr int64_t kMaxManifestBytes = int64_t{1} << 31;
 
 bool comes_before(const ManifestItem& item, const std::pair<const std::string&, int64_t>& place) {
@@ -69,6 +70,33 @@ Manifest parse(std::string_view body, const std::string& path) {
   return manifest;
 }
 
+// All versions are framed alike: the first line has the version and the checksum of what follows.
+struct Frame {
+  int version = 0;  // 0: there is no such frame, or the checksum is another
+  std::string_view body;
+};
+
+Frame read_frame(std::string_view text) {
+  Frame frame;
+  const size_t end = text.find('\n');
+  if (text.substr(0, kMark.size()) != kMark || end == std::string_view::npos) {
+    return frame;
+  }
+  const std::string_view line = text.substr(kMark.size(), end - kMark.size());
+  int version = 0;
+  const auto parsed = std::from_chars(line.data(), line.data() + line.size(), version);
+  const auto digits = static_cast<size_t>(parsed.ptr - line.data());
+  if (parsed.ec != std::errc() || line.substr(digits, 1) != " ") {
+    return frame;
+  }
+  const auto said = parse_checksum(line.substr(digits + 1));
+  frame.body = text.substr(end + 1);
+  if (said && *said == checksum(frame.body.data(), frame.body.size())) {
+    frame.version = version;
+  }
+  return frame;
+}
+
 }  // namespace
 
 const ManifestItem* Manifest::find(const std::string& file, int64_t offset) const {
@@ -93,7 +121,8 @@ std::string encode_manifest(const Manifest& manifest) {
   }
   const std::string body =
       Json{{"block_bytes", kBlockBytes}, {"files", files}, {"items", items}}.dump() + "\n";
-  return fmt::format("{}{}\n{}", kHead, checksum_text(checksum(body.data(), body.size())), body);
+  return fmt::format("{}{} {}\n{}", kMark, kVersion,
+                     checksum_text(checksum(body.data(), body.size())), body);
 }
 
 std::optional<Manifest> read_manifest(const std::string& directory) {
@@ -107,16 +136,14 @@ std::optional<Manifest> read_manifest(const std::string& directory) {
     }
     throw;
   }
-  const std::string_view all = text;
-  const std::string_view body = all.substr(std::min(kHeadBytes, all.size()));
-  const bool framed = all.size() > kHeadBytes && all.substr(0, kHead.size()) == kHead &&
-                      all[kHeadBytes - 1] == '\n';
-  const auto said =
-      framed ? parse_checksum(all.substr(kHead.size(), kChecksumDigits)) : std::nullopt;
-  FSDP2_CHECK(said && *said == checksum(body.data(), body.size()), Code::kCorruptData,
+  const Frame frame = read_frame(text);
+  FSDP2_CHECK(frame.version > 0, Code::kCorruptData,
               "{}: is damaged: its checksum is not that of its text", path);
+  FSDP2_CHECK(frame.version == kVersion, Code::kUnsupported,
+              "{}: has version {}, this library reads version {}: use a newer libfsdp2", path,
+              frame.version, kVersion);
   try {
-    return parse(body, path);
+    return parse(frame.body, path);
   } catch (const Json::exception& error) {
     fail(Code::kCorruptData, "{}: is not a manifest of this version: {}", path, error.what());
   }

@@ -44,7 +44,8 @@ struct Manifest {
 
 std::string encode_manifest(const Manifest& manifest);
 
-// The manifest of a directory; nullopt if it has none. Errors: kCorruptData naming the file, kIo.
+// The manifest of a directory; nullopt if it has none. Errors: kCorruptData naming the file,
+// kUnsupported for a later version, kIo.
 std::optional<Manifest> read_manifest(const std::string& directory);
 
 }  // namespace fsdp2::ckpt

@@ -45,6 +45,8 @@ class MetadataDecoder {
                   printable_name(name_));
       metadata.add(entry(items[i + 1]));
     }
+    name_.clear();
+    check_paths(metadata);
     return metadata;
   }
 
@@ -208,6 +210,24 @@ class MetadataDecoder {
         spend(1);
       }
       paths_[name] = std::move(path);
+    }
+  }
+
+  // Planners give a path to every name or to none, and make the name of it; another one is damage
+  // that no checksum of Python's tells.
+  void check_paths(const DcpMetadata& metadata) const {
+    for (const auto& [name, path] : paths_) {
+      FSDP2_CHECK(name_of(path) == name, Code::kCorruptData,
+                  "{}: the path of {} leads to {}: it is damaged", file_, printable_name(name),
+                  printable_name(name_of(path)));
+      FSDP2_CHECK(metadata.find(name) != nullptr, Code::kCorruptData,
+                  "{}: has a path of {} and nothing of that name: it is damaged", file_,
+                  printable_name(name));
+    }
+    for (const DcpEntry& entry : metadata.entries()) {
+      FSDP2_CHECK(paths_.empty() || paths_.count(entry.name) != 0, Code::kCorruptData,
+                  "{}: has paths of {} names, but none of {}: it is damaged", file_, paths_.size(),
+                  printable_name(entry.name));
     }
   }
 

@@ -38,8 +38,9 @@ bool is_complete_checkpoint(const std::string& path) {
                        [&](const std::pair<const std::string, ManifestFile>& entry) {
                          return file_size(path + "/" + entry.first) == entry.second.bytes;
                        });
-  } catch (const Error&) {
-    return false;  // a damaged manifest
+  } catch (const Error& error) {
+    // Of a damaged manifest. One of a later version is no reason to go on from an older checkpoint.
+    return error.code() == Code::kUnsupported;
   }
 }
 

@@ -242,6 +242,15 @@ TEST_F(BrokenDcpMetadata, PlacesThatAreMissingOrNegative) {
       Code::kCorruptData, "m: model.w has a chunk without a place in any file");
 }
 
+TEST_F(BrokenDcpMetadata, PathsThatAreNotThoseOfTheNames) {
+  std::string bytes = encode_dcp_metadata(metadata_of({tensor_entry()}));
+  const size_t part = bytes.find("\x05\0\0\0model"s);
+  ASSERT_NE(part, std::string::npos);
+  bytes[part + 4] = 'n';  // of "model", which is nowhere else a text of its own
+  EXPECT_ERROR(decode_dcp_metadata(bytes, "m"), Code::kCorruptData,
+               "m: the path of model.w leads to nodel.w: it is damaged");
+}
+
 TEST_F(BrokenDcpMetadata, SameNameTwice) {
   DcpMetadata metadata = metadata_of({entry_});
   EXPECT_ERROR(metadata.add(entry_), Code::kInvalidArgument, "model.w is in the checkpoint");

@@ -143,6 +143,20 @@ TEST_F(ManifestFileTest, WithSizesThatAreNoWholeNumbersIsRefused) {
   }
 }
 
+TEST_F(ManifestFileTest, OfALaterVersionIsNotCalledDamaged) {
+  const std::string body = "[\"something new\"]\n";
+  const std::string text =
+      "fsdp2-manifest 2 " + checksum_text(checksum(body.data(), body.size())) + "\n" + body;
+  write("step-00000002/fsdp2_manifest", text);
+  write("step-00000002/.metadata", "x");
+  EXPECT_ERROR(read_manifest(path("step-00000002")), Code::kUnsupported,
+               "fsdp2_manifest: has version 2, this library reads version 1: use a newer libfsdp2");
+  // It counts: an older checkpoint is not gone on from in its place.
+  EXPECT_EQ(find_latest_checkpoint(path("")), path("step-00000002"));
+  write("step-00000002/fsdp2_manifest", text + "more");
+  EXPECT_ERROR(read_manifest(path("step-00000002")), Code::kCorruptData, "is damaged");
+}
+
 TEST_F(ManifestFileTest, MayBeAbsent) { EXPECT_FALSE(read_manifest(path("")).has_value()); }
 
 }  // namespace
