@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <string>
 
 #include "cli/arguments.h"
 #include "cli/checkpoint/commands.h"
@@ -79,13 +81,38 @@ std::string verdict(const Json& checkpoint) {
   return text;
 }
 
-void print(const Json& checkpoint) {
+// "step 100, saved by 4 ranks", as far as it is known.
+std::string origin_text(const Json& checkpoint) {
+  const Json& step = checkpoint.at("step");
+  const Json& ranks = checkpoint.at("world_size");
+  std::string text = step.is_null() ? "no step" : "step " + step.dump();
+  if (!ranks.is_null()) {
+    text += ", saved by " + ranks.dump() + (ranks == 1 ? " rank" : " ranks");
+  }
+  return text;
+}
+
+// Each rank's file may have its part of a tensor.
+size_t count_names(const Json& tensors) {
+  std::set<std::string> names;
+  for (const Json& tensor : tensors) {
+    names.insert(tensor.at("name").get<std::string>());
+  }
+  return names.size();
+}
+
+void print_summary(const Json& checkpoint) {
   std::cout << checkpoint.at("path").get<std::string>() << ": "
-            << checkpoint.at("format").get<std::string>() << ", " << checkpoint.at("tensors").size()
-            << " tensors of " << bytes_text(checkpoint.at("bytes").get<double>()) << ", "
-            << checkpoint.at("objects").size() << " objects"
+            << checkpoint.at("format").get<std::string>()
             << (checkpoint.at("complete").get<bool>() ? "" : ", INCOMPLETE")
-            << (checkpoint.at("manifest").get<bool>() ? ", with checksums" : "") << "\n";
+            << (checkpoint.at("manifest").get<bool>() ? ", with checksums" : "") << "\n"
+            << origin_text(checkpoint) << "; " << count_names(checkpoint.at("tensors"))
+            << " tensors of " << bytes_text(checkpoint.at("bytes").get<double>()) << ", "
+            << checkpoint.at("objects").size() << " objects\n\n";
+}
+
+void print(const Json& checkpoint) {
+  print_summary(checkpoint);
   for (const Json& tensor : checkpoint.at("tensors")) {
     print_tensor(tensor);
   }

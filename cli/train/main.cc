@@ -7,6 +7,7 @@
 #include "cli/arguments.h"
 #include "cli/library.h"
 #include "cli/train/flags/options.h"
+#include "cli/train/library_log.h"
 #include "cli/train/setup.h"
 #include "cli/train/trainer.h"
 
@@ -31,6 +32,7 @@ int run(const std::vector<std::string>& arguments) {
       case Request::kVersion:
         return print_version();
       case Request::kTrain:
+        show_library_log();
         return train(options);
     }
     return 0;

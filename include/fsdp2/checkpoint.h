@@ -139,10 +139,11 @@ FSDP2_CALL fsdp2_checkpoint_save_pretrained(fsdp2_shard shard, const char* direc
 /* Returns the path that fsdp2_checkpoint_load would read: `path` itself, or the newest complete
  * checkpoint in it. FSDP2_E_NOT_FOUND if there is none. */
 FSDP2_CALL fsdp2_checkpoint_find(const char* path, char* buf, size_t cap, size_t* needed);
-/* Describes the contents as JSON: the format; the tensors with dtype, shape, bytes, and chunks with
- * file and checksum; the objects with their values, or the error of an object that is not read. A
- * checksum of null means that nothing can tell whether that part is what was written. Reads no
- * values of tensors. */
+/* Describes the contents as JSON: the format; the step that it stands at and the number of ranks
+ * that saved it, or null where it does not say; the tensors with dtype, shape, bytes, and chunks
+ * with file and checksum; the objects with their values, or the error of an object that is not
+ * read. A checksum of null means that nothing can tell whether that part is what was written. Reads
+ * no values of tensors. */
 FSDP2_CALL fsdp2_checkpoint_inspect(const char* path, char* buf, size_t cap, size_t* needed);
 /* Reads everything and compares every checksum. FSDP2_E_CORRUPT_DATA names the file and the
  * item. */

@@ -122,6 +122,8 @@ TEST(Inspect, ListsTensorsObjectsAndChecksums) {
   const Outcome text = fsdp2({"inspect", folder, "--verify"});
   EXPECT_EQ(text.exit_code, 0) << text.err;
   EXPECT_THAT(text.out, HasSubstr("optim.param_groups.0.lr = "));
+  EXPECT_EQ(text.out.find(folder + ": a DCP directory, with checksums\nstep 1, saved by 2 ranks; "),
+            0u);
   EXPECT_THAT(text.out, HasSubstr("everything has been read and is sound"));
   const Json json = Json::parse(fsdp2({"inspect", folder, "--json"}).out);
   EXPECT_EQ(json.at("complete"), true);

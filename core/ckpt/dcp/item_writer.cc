@@ -45,7 +45,7 @@ ItemWriter::~ItemWriter() {
 void ItemWriter::preallocate(int64_t bytes) {
   // Whatever else goes wrong, such as a file system that cannot, does not keep one from writing.
   if (bytes > 0 && ::fallocate(file_, FALLOC_FL_KEEP_SIZE, 0, bytes) != 0 && errno == ENOSPC) {
-    fail_on(path_, fmt::format("set {} bytes aside", bytes), ENOSPC);
+    fail_on(path_, fmt::format("reserve {} bytes of disk space", bytes), ENOSPC);
   }
 }
 

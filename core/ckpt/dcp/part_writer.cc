@@ -20,10 +20,6 @@ namespace {
 
 using Items = std::vector<const PartItem*>;
 
-int64_t bytes_of(const PartItem& item) {
-  return item.local.defined() ? static_cast<int64_t>(item.local.nbytes()) : 0;
-}
-
 // Into the file that has least so far.
 std::vector<Items> spread(const std::vector<PartItem>& items, const PartFiles& files) {
   const size_t count = files.file_per_item ? items.size() : static_cast<size_t>(files.threads);
@@ -38,7 +34,7 @@ std::vector<Items> spread(const std::vector<PartItem>& items, const PartFiles& f
 }
 
 DcpPart write_file(const std::string& directory, const std::string& name, const Items& items,
-                   const std::function<void()>& progress) {
+                   const std::function<void(int64_t bytes)>& progress) {
   ItemWriter file(directory + "/" + name);
   // What describes the tensors comes on top: less than this is never written.
   file.preallocate(
@@ -54,10 +50,10 @@ DcpPart write_file(const std::string& directory, const std::string& name, const 
       const auto write = [&](const ByteSink& sink) { write_object_item(sink, item->object); };
       part.items.push_back({item->entry, {}, file.append(write)});
     }
-    progress();
+    progress(bytes_of(*item));
   }
   file.finish();
-  progress();
+  progress(0);
   part.bytes = file.bytes_written();
   return part;
 }
@@ -101,7 +97,7 @@ void run_on_threads(size_t count, const std::function<void(size_t index)>& work)
 
 std::vector<DcpPart> write_part(const std::string& directory, int rank,
                                 const std::vector<PartItem>& items, const PartFiles& files,
-                                const std::function<void()>& progress) {
+                                const std::function<void(int64_t bytes)>& progress) {
   const std::vector<Items> contents = spread(items, files);
   std::vector<DcpPart> parts(contents.size());
   const size_t threads = std::min(static_cast<size_t>(files.threads), contents.size());

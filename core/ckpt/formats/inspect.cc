@@ -5,11 +5,14 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <system_error>
 
+#include "core/base/directory.h"
 #include "core/base/error.h"
 #include "core/ckpt/dcp/dcp_source.h"
 #include "core/ckpt/formats/listing.h"
 #include "core/ckpt/formats/open_checkpoint.h"
+#include "core/ckpt/formats/origin.h"
 #include "core/ckpt/state/state_source.h"
 #include "core/ckpt/store/checkpoint_directory.h"
 #include "core/ckpt/store/find_checkpoint.h"
@@ -125,8 +128,9 @@ Json list_run(const DcpSource& run) {
 }
 
 // The listing knows those of DCP metadata, by name; .pth files have theirs in the pickle.
-void list_objects(const std::string& path, const CheckpointListing& listing, Json* out) {
-  if (listing.format == CheckpointFormat::kDcpPartDirectory) {
+// source: null of a DCP directory with metadata of each rank, which is listed without being read.
+void list_objects(const StateSource* source, const CheckpointListing& listing, Json* out) {
+  if (source == nullptr) {
     for (const ListedTensor& entry : listing.tensors) {
       if (!entry.dtype) {
         (*out)["objects"].push_back({{"name", entry.name}, {"checksum", nullptr}});
@@ -134,7 +138,6 @@ void list_objects(const std::string& path, const CheckpointListing& listing, Jso
     }
     return;
   }
-  const auto source = open_checkpoint(path);
   for (const StateEntry& entry : source->entries()) {
     if (!entry.dtype) {
       (*out)["objects"].push_back(list_object(*source, entry));
@@ -142,7 +145,7 @@ void list_objects(const std::string& path, const CheckpointListing& listing, Jso
   }
 }
 
-Json list_other(const std::string& path) {
+Json list_other(const std::string& path, const StateSource* source) {
   const CheckpointListing listing = list_checkpoint(path);
   Json out = {{"tensors", Json::array()}, {"objects", Json::array()}, {"bytes", listing.bytes}};
   for (const ListedTensor& tensor : listing.tensors) {
@@ -163,8 +166,25 @@ Json list_other(const std::string& path) {
                                 {"chunks", std::move(chunks)}});
     }
   }
-  list_objects(path, listing, &out);
+  list_objects(source, listing, &out);
   return out;
+}
+
+}  // namespace
+
+namespace {
+
+Json number_or_null(const std::optional<int64_t>& number) {
+  return number ? Json(*number) : Json(nullptr);
+}
+
+void add_origin(const StateSource* source, const std::string& path, Json* out) {
+  std::error_code error;
+  const bool is_directory = std::filesystem::is_directory(path, error);
+  const auto files = is_directory ? names_in(path) : std::vector<std::string>();
+  (*out)["step"] = source != nullptr ? number_or_null(step_of(*source, files)) : Json(nullptr);
+  (*out)["world_size"] =
+      source != nullptr ? number_or_null(world_size_of(*source, files)) : Json(nullptr);
 }
 
 }  // namespace
@@ -172,19 +192,14 @@ Json list_other(const std::string& path) {
 std::string inspect_checkpoint(const std::string& given) {
   const std::string path = find_checkpoint(given);
   const CheckpointFormat format = detect_format(path);
-  const bool is_dcp = format == CheckpointFormat::kDcpDirectory;
+  const auto source =
+      format == CheckpointFormat::kDcpPartDirectory ? nullptr : open_checkpoint(path);
+  const auto* run = dynamic_cast<const DcpSource*>(source.get());
   Json out = {{"path", path}, {"format", format_name(format)}};
-  Json listed;
-  if (is_dcp) {
-    const DcpSource run(path);
-    out["complete"] = is_complete_checkpoint(path);
-    out["manifest"] = run.manifest().has_value();
-    listed = list_run(run);
-  } else {
-    out["complete"] = true;
-    out["manifest"] = false;
-    listed = list_other(path);
-  }
+  out["complete"] = run == nullptr || is_complete_checkpoint(path);
+  out["manifest"] = run != nullptr && run->manifest().has_value();
+  add_origin(source.get(), path, &out);
+  Json listed = run != nullptr ? list_run(*run) : list_other(path, source.get());
   for (const char* key : {"bytes", "tensors", "objects"}) {
     out[key] = std::move(listed[key]);
   }

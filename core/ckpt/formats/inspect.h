@@ -1,6 +1,7 @@
 // What a checkpoint of any format holds, as JSON:
 //
-//   {"path": ..., "format": "a DCP directory", "complete": true, "manifest": true, "bytes": ...,
+//   {"path": ..., "format": "a DCP directory", "complete": true, "manifest": true,
+//    "step": 100, "world_size": 4, "bytes": ...,                   null where nothing tells them
 //    "tensors": [{"name": ..., "dtype": "float32", "shape": [..], "bytes": ...,
 //                 "chunks": [{"offsets": [..], "sizes": [..], "bytes": ..., "file": ...,
 //                             "checksum": "<16 hex digits>", ...}]}],

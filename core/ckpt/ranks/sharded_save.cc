@@ -5,11 +5,13 @@
 
 #include <cerrno>
 #include <filesystem>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
 #include "core/base/log.h"
+#include "core/base/progress_log.h"
 #include "core/base/quiet_thread.h"
 #include "core/ckpt/dcp/description.h"
 #include "core/ckpt/ranks/rank_exchange.h"
@@ -131,7 +133,16 @@ struct ShardedSaver::Job {
 };
 
 Json ShardedSaver::Job::write_own() {
-  const auto progress = [this] { exchange.note_progress(); };
+  std::mutex mutex;
+  ProgressLog progress_log("checkpoint", fmt::format("saving {}: part of rank 0", options.path),
+                           static_cast<double>(bytes_of(items)));
+  const auto progress = [&](int64_t bytes) {
+    exchange.note_progress();
+    if (world.rank() == 0) {
+      const std::lock_guard<std::mutex> lock(mutex);
+      progress_log.add(bytes);
+    }
+  };
   if (options.format == CheckpointFormat::kShardedSafetensors) {
     write_safetensors_part(directory, world.rank(), tensor_specs(entries), items,
                            options.file_numbers, progress);

@@ -52,7 +52,7 @@ void check_fits_safetensors(const StateDict& state, const FileNumbers& numbers) 
 void write_safetensors_part(const std::string& directory, int rank,
                             const std::vector<TensorSpec>& tensors,
                             const std::vector<PartItem>& items, const FileNumbers& numbers,
-                            const std::function<void()>& progress) {
+                            const std::function<void(int64_t bytes)>& progress) {
   std::map<int64_t, ShardFile> files;
   int64_t count = 1;
   for (const auto& [name, number] : numbers) {
@@ -77,11 +77,12 @@ void write_safetensors_part(const std::string& directory, int rank,
     SafetensorsWriter writer(directory + "/" + shard_file_name(rank, number, count), file.plan,
                              shard_metadata(file.shards));
     for (const TensorSpec& spec : file.plan) {
-      writer.append(spec.name, file.tensors.at(spec.name));
-      progress();
+      const at::Tensor& tensor = file.tensors.at(spec.name);
+      writer.append(spec.name, tensor);
+      progress(static_cast<int64_t>(tensor.nbytes()));
     }
     writer.finish();
-    progress();
+    progress(0);
   }
 }
 

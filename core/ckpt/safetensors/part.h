@@ -1,6 +1,7 @@
 // One rank's part of a directory of sharded safetensors files; see safetensors/sharding.h.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -17,11 +18,11 @@ namespace fsdp2::ckpt {
 void check_fits_safetensors(const StateDict& state, const FileNumbers& numbers);
 
 // Writes and syncs a file for each number of which this rank has tensors; rank 0 always writes the
-// first. `tensors` are the checkpoint's, by PartItem::entry. After each tensor and file `progress`
-// is called. REQUIRES: check_fits_safetensors. Errors: kIo.
+// first. `tensors` are the checkpoint's, by PartItem::entry. After each tensor `progress` is
+// called with its bytes, and after each file with 0. REQUIRES: check_fits_safetensors. Errors: kIo.
 void write_safetensors_part(const std::string& directory, int rank,
                             const std::vector<TensorSpec>& tensors,
                             const std::vector<PartItem>& items, const FileNumbers& numbers,
-                            const std::function<void()>& progress);
+                            const std::function<void(int64_t bytes)>& progress);
 
 }  // namespace fsdp2::ckpt

@@ -19,4 +19,16 @@ struct PartItem {
   PythonValue object;
 };
 
+// Of the item's values; 0 for an object.
+inline int64_t bytes_of(const PartItem& item) {
+  return item.local.defined() ? static_cast<int64_t>(item.local.nbytes()) : 0;
+}
+inline int64_t bytes_of(const std::vector<PartItem>& items) {
+  int64_t bytes = 0;
+  for (const PartItem& item : items) {
+    bytes += bytes_of(item);
+  }
+  return bytes;
+}
+
 }  // namespace fsdp2::ckpt

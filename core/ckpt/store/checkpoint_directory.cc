@@ -98,9 +98,43 @@ std::vector<std::pair<int64_t, std::string>> complete_checkpoints(const std::str
 
 }  // namespace
 
-std::optional<std::string> find_latest_checkpoint(const std::string& directory) {
-  const auto found = complete_checkpoints(without_slashes(directory));
-  return found.empty() ? std::nullopt : std::optional<std::string>(found.back().second);
+namespace {
+
+// A checkpoint appears whole: one with files missing was whole once.
+void warn_of_damaged_after(int64_t step, const std::string& directory, const std::string& taken) {
+  for (const std::string& name : names_in(directory)) {
+    if (step_of_directory_name(name).value_or(-1) > step &&
+        path_exists(directory + "/" + name + "/.metadata")) {
+      log(LogLevel::kWarning, "checkpoint",
+          "{}/{}: files are missing or of another size: it is passed over, {} is taken", directory,
+          name, taken);
+    }
+  }
+}
+
+}  // namespace
+
+std::optional<std::string> find_latest_checkpoint(const std::string& given) {
+  const std::string directory = without_slashes(given);
+  const auto found = complete_checkpoints(directory);
+  if (found.empty()) {
+    return std::nullopt;
+  }
+  const auto& [step, path] = found.back();
+  warn_of_damaged_after(step, directory, path);
+  return path;
+}
+
+std::optional<std::string> find_checkpoint_before(const std::string& given) {
+  const std::string path = without_slashes(given);
+  const auto step = step_of_directory_name(last_name_of(path));
+  std::optional<std::string> before;
+  if (step) {
+    for (const auto& [other, name] : complete_checkpoints(parent_of(path))) {
+      before = other < *step ? name : before;
+    }
+  }
+  return before;
 }
 
 void keep_last_checkpoints(const std::string& given, int64_t count) {

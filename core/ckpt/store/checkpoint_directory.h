@@ -29,8 +29,12 @@ std::string step_directory_name(int64_t step);
 std::optional<int64_t> step_of_directory_name(const std::string& name);
 
 // The path of the complete checkpoint with the highest step in `directory`; nullopt if there is
-// none.
+// none. One with a higher step that is not complete is worth a warning.
 std::optional<std::string> find_latest_checkpoint(const std::string& directory);
+
+// That of the complete checkpoint beside `path` with the highest step below its own; nullopt if
+// there is none, or if `path` is of no series.
+std::optional<std::string> find_checkpoint_before(const std::string& path);
 
 // After `path` has been saved: of it and the complete checkpoints beside it with lower steps only
 // the `count` with the highest steps stay. Those with higher steps are of a run that was given up

@@ -12,9 +12,11 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/progress_log.h"
 #include "core/base/text.h"
 #include "core/ckpt/formats/open_checkpoint.h"
 #include "core/ckpt/state/state_names.h"
+#include "core/ckpt/store/checkpoint_directory.h"
 #include "core/ckpt/store/find_checkpoint.h"
 #include "core/comm/agreement.h"
 #include "core/train/state/hyper_parameters_load.h"
@@ -62,6 +64,7 @@ class Loader {
   void want_optimizer();
   void want_rng();
   void check_names(bool partial) const;
+  void read_tensors();
   void set_rng();
   void set_step();
   void set_loss_scaler();
@@ -286,12 +289,26 @@ Loader::Loader(const TrainingObjects& objects, const ckpt::StateSource& source, 
   }
 }
 
-LoadReport Loader::run() {
+void Loader::read_tensors() {
+  int64_t bytes = 0;
+  for (const Wanted& wanted : wanted_) {
+    bytes += static_cast<int64_t>(wanted.into.nbytes());
+  }
+  ProgressLog progress("checkpoint", fmt::format("loading {}: part of rank 0", source_.path()),
+                       static_cast<double>(bytes));
+  const bool tells = objects_.root->mesh().world().rank() == 0;
   for (const Wanted& wanted : wanted_) {
     if (wanted.into.numel() > 0 || source_.is_collective()) {
       source_.read(*wanted.entry, wanted.offsets, wanted.into);
     }
+    if (tells) {
+      progress.add(static_cast<int64_t>(wanted.into.nbytes()));
+    }
   }
+}
+
+LoadReport Loader::run() {
+  read_tensors();
   set_step();
   set_loss_scaler();
   if (objects_.loader != nullptr) {
@@ -303,15 +320,36 @@ LoadReport Loader::run() {
 
 }  // namespace
 
+namespace {
+
+// Damage is not passed over, but what there is in its place is told.
+template <typename Action>
+auto with_remedy(const std::string& checkpoint, const Action& action) {
+  try {
+    return action();
+  } catch (const Error& error) {
+    const auto before = error.code() == Code::kCorruptData
+                            ? ckpt::find_checkpoint_before(checkpoint)
+                            : std::nullopt;
+    if (!before) {
+      throw;
+    }
+    fail(error.code(), "{}; the complete checkpoint before it is {}", error.message(), *before);
+  }
+}
+
+}  // namespace
+
 LoadReport load_training_state(const TrainingObjects& objects, const std::string& path,
                                bool partial) {
   std::unique_ptr<ckpt::StateSource> source;
+  std::string found;
   agree(objects.root->mesh().world(), "loading " + path, [&] {
-    const std::string found = ckpt::find_checkpoint(path);
-    source = ckpt::open_checkpoint(found);
+    found = ckpt::find_checkpoint(path);
+    source = with_remedy(found, [&] { return ckpt::open_checkpoint(found); });
     return fmt::format("checkpoint={}\n", std::filesystem::path(found).filename().string());
   });
-  return load_training_state(objects, *source, partial);
+  return with_remedy(found, [&] { return load_training_state(objects, *source, partial); });
 }
 
 LoadReport load_training_state(const TrainingObjects& objects, const ckpt::StateSource& source,

@@ -94,6 +94,35 @@ TEST_F(Inspect, ObjectsInAPthFileAreListed) {
   EXPECT_EQ(objects.at("optim.param_groups.0.lr").at("value"), "0.25");
 }
 
+TEST_F(Inspect, TellsTheStepAndTheRanks) {
+  DcpBuilder builder(path("python"));
+  builder.spread(3);
+  for (const char* name : {"a", "b", "c"}) {
+    builder.add_tensor({"model", name}, at::ones({2}));
+  }
+  builder.write();
+  Json listed = Json::parse(inspect_checkpoint(path("python")));
+  EXPECT_TRUE(listed.at("step").is_null());
+  EXPECT_EQ(listed.at("world_size"), 3);
+  builder = DcpBuilder(path("ours"));
+  builder.add_object({"step"}, PythonValue(100));
+  builder.add_object({"fsdp2", "world_size"}, PythonValue(8));
+  builder.write();
+  listed = Json::parse(inspect_checkpoint(path("ours")));
+  EXPECT_EQ(listed.at("step"), 100);
+  EXPECT_EQ(listed.at("world_size"), 8);
+  ConvertOptions options;
+  options.format = CheckpointFormat::kPthPerRankDirectory;
+  options.ranks = 2;
+  options.step = 7;
+  convert_checkpoint(path("python"), path("ranks"), options);
+  listed = Json::parse(inspect_checkpoint(path("ranks")));
+  EXPECT_EQ(listed.at("step"), 7);
+  EXPECT_EQ(listed.at("world_size"), 2);
+  write_safetensors("x.safetensors");
+  EXPECT_TRUE(Json::parse(inspect_checkpoint(path("x.safetensors"))).at("world_size").is_null());
+}
+
 TEST_F(Inspect, AllOfARunIsPreferredToTheModelBesideIt) {
   write("step/config.json", "{}");
   write_safetensors("step/model.safetensors");

@@ -164,27 +164,28 @@ TEST_F(FailingDisk, FilesOfThreadsThatCannotBeMadeAreWrittenAllTheSame) {
     if (!make_calls_fail({SYS_clone, SYS_clone3}, EAGAIN)) {
       return false;
     }
-    const auto parts = write_part(path("part"), 0, items, {/*threads=*/3}, [] {});
+    const auto parts = write_part(path("part"), 0, items, {/*threads=*/3}, [](int64_t) {});
     return holds(parts.size() == 3 && parts[2].bytes > 0, "all three files are written");
   });
   EXPECT_TRUE(succeeded(child));
   EXPECT_TRUE(std::filesystem::exists(path("part/__0_2.distcp")));
 }
 
-// A part of one tensor, where to set room aside ends with this error.
+// A part of one tensor, where reserving disk space ends with this error.
 std::vector<DcpPart> write_part_without_room(const std::string& directory, int error) {
   const std::vector<PartItem> items = {{0, {0}, at::ones({4}), {}}};
   holds(make_calls_fail({SYS_fallocate}, error), "a system call can be made to fail");
-  return write_part(directory, 0, items, {}, [] {});
+  return write_part(directory, 0, items, {}, [](int64_t) {});
 }
 
 TEST_F(FailingDisk, ADiskThatIsTooFullIsFoundBeforeTheFirstByte) {
   write("part/keep", "");
   EXPECT_TRUE(succeeded(in_child([&] {
     const Error error = error_of([&] { write_part_without_room(path("part"), ENOSPC); });
-    return holds(error.message() == path("part/__0_0.distcp") +
-                                        ": cannot set 16 bytes aside: No space left on device",
-                 error.message());
+    return holds(
+        error.message() == path("part/__0_0.distcp") +
+                               ": cannot reserve 16 bytes of disk space: No space left on device",
+        error.message());
   })));
   EXPECT_EQ(std::filesystem::file_size(path("part/__0_0.distcp")), 0);
 }

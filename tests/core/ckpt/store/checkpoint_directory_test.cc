@@ -46,6 +46,16 @@ TEST_F(CheckpointDirectory, LatestIsTheCompleteOneWithTheHighestStep) {
   EXPECT_EQ(find_latest_checkpoint(path("")), path("step-00000010"));
 }
 
+TEST_F(CheckpointDirectory, BeforeAnotherIsTheCompleteOneWithTheNextLowerStep) {
+  make("step-00000002");
+  make("step-00000010");
+  write("step-00000012/mark", "without .metadata");
+  make("step-00000020");
+  EXPECT_EQ(find_checkpoint_before(path("step-00000020/")), path("step-00000010"));
+  EXPECT_EQ(find_checkpoint_before(path("step-00000002")), std::nullopt);
+  EXPECT_EQ(find_checkpoint_before(path("run")), std::nullopt);
+}
+
 TEST_F(CheckpointDirectory, WithAFileOfAnotherSizeThanTheManifestSaysIsIncomplete) {
   make("step-00000001");
   Manifest manifest;
