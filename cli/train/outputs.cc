@@ -128,8 +128,9 @@ void check_outputs(const TrainOptions& options) {
   if (options.save_every == 0) {
     check_replaced("--save-dir", options.save_dir, FSDP2_CHECKPOINT_SHARDED,
                    "; with --save-every, a series could be written into it");
-  } else {  // each path of the series is new, or a checkpoint
+  } else {  // each path of the series is new, or a checkpoint; the series may be another run's
     try_directory("--save-dir", options.save_dir, place_beside(options.save_dir + "/step"));
+    check_replaced("--save-dir", options.save_dir + "/step-00000000", FSDP2_CHECKPOINT_SHARDED);
   }
 }
 

@@ -14,6 +14,7 @@
 #include "core/ckpt/state/memory_source.h"
 #include "core/ckpt/store/find_checkpoint.h"
 #include "core/ckpt/store/pending_directory.h"
+#include "core/ckpt/store/series_claim.h"
 #include "core/comm/agreement.h"
 
 namespace fsdp2::train {
@@ -57,6 +58,8 @@ void check_replaceable(const std::string& path, const SaveOptions& options) {
   const bool is_directory = std::filesystem::is_directory(path, error);
   switch (options.format) {
     case CheckpointFormat::kDcpDirectory:
+      ckpt::check_series_is_free(path);
+      [[fallthrough]];
     case CheckpointFormat::kHuggingFaceDirectory:
       ckpt::check_replaceable(path, ckpt::replaceable_by(options.format));
       break;

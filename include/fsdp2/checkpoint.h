@@ -46,10 +46,16 @@ FSDP2_CALL fsdp2_save_options_init(fsdp2_save_options* options, size_t struct_si
  * directory, or a sharded checkpoint with no other files in it. A model directory keeps the files
  * that the save does not write (a tokenizer, for example). A symbolic link stands for its target.
  *
- * Errors: FSDP2_E_IO (something else is in the way, the disk is full or not writable), the same on
- * all ranks; an older checkpoint at `path` or beside it is then untouched. Per-rank files are
- * replaced one by one: if a save is interrupted, its step counts as missing, and a load takes the
- * step before it. If old files cannot be removed, that is logged and is not an error. */
+ * A series DIR/step-XXXXXXXX is one run's: from its first save into DIR on, a run holds a lock
+ * there until its shard is destroyed or its process ends in any way, and a save by another process
+ * fails. On NFS this holds between machines as far as its locks do; on a file system without locks,
+ * only one run at a time may save a series.
+ *
+ * Errors: FSDP2_E_IO (something else is in the way, another run saves into the series, the disk is
+ * full or not writable), the same on all ranks; an older checkpoint at `path` or beside it is then
+ * untouched. Per-rank files are replaced one by one: if a save is interrupted, its step counts as
+ * missing, and a load takes the step before it. If old files cannot be removed, that is logged and
+ * is not an error. */
 FSDP2_CALL fsdp2_checkpoint_save(fsdp2_shard shard, fsdp2_optimizer optimizer /*(opt)*/,
                                  fsdp2_step step /*(opt)*/, fsdp2_loader loader /*(opt)*/,
                                  const char* path, const fsdp2_save_options* options /*(opt)*/);
@@ -61,9 +67,9 @@ FSDP2_CALL fsdp2_checkpoint_save(fsdp2_shard shard, fsdp2_optimizer optimizer /*
  * memory exists or a save is under way. Errors: FSDP2_E_OUT_OF_MEMORY. */
 FSDP2_CALL fsdp2_checkpoint_prepare(fsdp2_shard shard, fsdp2_optimizer optimizer /*(opt)*/,
                                     fsdp2_step step /*(opt)*/, fsdp2_loader loader /*(opt)*/);
-/* Checks whether such a save may replace what is at `path`, so that a program can ask before hours
- * of training and not after. FSDP2_E_IO says what is in the way and what to do. Only looks at the
- * file system. */
+/* Checks whether such a save may replace what is at `path`, and whether no other run saves into the
+ * series that it is of, so that a program can ask before hours of training and not after.
+ * FSDP2_E_IO says what is in the way and what to do. Only looks at the file system. */
 FSDP2_CALL fsdp2_checkpoint_check_path(const char* path,
                                        const fsdp2_save_options* options /*(opt)*/);
 /* [c] Waits until the save in the background has ended, and returns its error, once. Destroying the

@@ -1,6 +1,9 @@
 // Runs that save and go on, and what can be done with their checkpoints offline.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <filesystem>
@@ -112,6 +115,40 @@ TEST(TrainCheckpoints, OverOtherThingsAreRefusedBeforeTraining) {
   EXPECT_THAT(training.outcome.err, HasSubstr("--save-dir " + folder + ": has step-00000001 and"));
   EXPECT_TRUE(training.steps.empty());
   EXPECT_TRUE(fs::exists(folder + "/step-00000002/.metadata"));
+}
+
+TEST(TrainCheckpoints, OfASeriesThatAnotherRunSavesAreRefusedBeforeTraining) {
+  const std::string folder = empty_directory();
+  write_file(folder + "/.fsdp2-series", "process 7 on elsewhere");
+  const Arguments saving = joined(kRun, {"--save-dir", folder, "--save-every", "3"});
+  const int claim = ::open((folder + "/.fsdp2-series").c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_EQ(::flock(claim, LOCK_EX), 0);
+  const Training refused = train(2, saving);
+  EXPECT_EQ(refused.outcome.exit_code, 1);
+  EXPECT_THAT(refused.outcome.err,
+              HasSubstr("--save-dir " + folder + ": another run (process 7 on elsewhere)"));
+  EXPECT_TRUE(refused.steps.empty());
+  ::close(claim);  // that run has died, and left the file behind
+  EXPECT_EQ(train(2, saving).outcome.exit_code, 0);
+  EXPECT_FALSE(fs::exists(folder + "/.fsdp2-series"));
+}
+
+TEST(TrainCheckpoints, OfADamagedNewestNameTheOneBeforeIt) {
+  const std::string folder = empty_directory();
+  run_to_end(1, {"--stop-step", "3", "--save-dir", folder, "--save-every", "1"});
+  const std::string file = folder + "/step-00000003/__0_0.distcp";
+  std::string bytes = read_file(file);
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+  write_file(file, bytes);
+  const Training damaged = train(1, joined(kRun, {"--resume", folder}));
+  EXPECT_EQ(damaged.outcome.exit_code, 1);
+  EXPECT_THAT(damaged.outcome.err,
+              HasSubstr("the complete checkpoint before it is " + folder + "/step-00000002"));
+  fs::resize_file(file, bytes.size() - 1);
+  const Training passed = train(1, joined(kRun, {"--resume", folder}));
+  EXPECT_EQ(passed.outcome.exit_code, 0);
+  EXPECT_THAT(passed.outcome.err, HasSubstr(folder + "/step-00000003: files are missing or of "
+                                                     "another size: it is passed over"));
 }
 
 Outcome fsdp2(const Arguments& arguments) { return run(joined({fsdp2_program()}, arguments)); }

@@ -271,6 +271,7 @@ void ShardedSaver::agree_on(Job& job, const StateDict& state) {
     check_format(state, options);
     if (job.world.rank() == 0) {
       check_overwrite(options);
+      series_.take(options.path);
       job.pending.emplace(options.path, replaceable_by(options.format));
       job.exchange.put(kDirectory, job.pending->path());
     }

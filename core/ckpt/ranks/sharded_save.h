@@ -33,6 +33,7 @@
 #include "core/ckpt/ranks/snapshot_memory.h"
 #include "core/ckpt/safetensors/part.h"
 #include "core/ckpt/state/state_dict.h"
+#include "core/ckpt/store/series_claim.h"
 #include "core/comm/mesh.h"
 
 namespace fsdp2::ckpt {
@@ -58,7 +59,8 @@ class ShardedSaver {
   ShardedSaver(const ShardedSaver&) = delete;
   ShardedSaver& operator=(const ShardedSaver&) = delete;
 
-  // Errors: kIo (a file cannot be written; disk full), kInvalidArgument (states that differ between
+  // Errors: kIo (a file cannot be written; disk full; another run saves into the series that the
+  // path is of, see series_claim.h), kInvalidArgument (states that differ between
   // ranks), the outcome of the save before if nobody has asked for it.
   void save(const StateDict& state, const ShardedSaveOptions& options);
   void start(const StateDict& state, const ShardedSaveOptions& options);
@@ -78,12 +80,13 @@ class ShardedSaver {
   struct Job;
 
   std::unique_ptr<Job> prepare(const StateDict& state, const ShardedSaveOptions& options);
-  static void agree_on(Job& job, const StateDict& state);
+  void agree_on(Job& job, const StateDict& state);
   static void list_items(Job& job, const StateDict& state);
   void take_snapshot(Job& job);
   void run_in_background(Job& job) noexcept;
 
   std::shared_ptr<Mesh> mesh_;
+  SeriesClaim series_;  // rank 0: from the first save into it until the end
   SnapshotMemory snapshot_;
   std::thread thread_;
   std::atomic<bool> done_{true};

@@ -13,6 +13,7 @@
 
 #include "core/base/directory.h"
 #include "core/base/error.h"
+#include "core/base/file.h"
 #include "core/base/log.h"
 
 namespace fsdp2::ckpt {
@@ -22,6 +23,26 @@ namespace fs = std::filesystem;
 std::string beside(const std::string& path, const char* kind) {
   std::random_device random;
   return fmt::format("{}{}{:x}-{:08x}", path, kind, ::getpid(), random());
+}
+
+void make_directories(const std::string& path) {
+  std::error_code error;
+  if (fs::is_directory(path, error)) {
+    return;
+  }
+  const std::string parent = parent_of(path);
+  if (parent != path) {
+    make_directories(parent);
+  }
+  if (::mkdir(path.c_str(), 0777) != 0) {
+    const int reason = errno == EEXIST ? ENOTDIR : errno;
+    if (!fs::is_directory(path, error)) {  // else another rank has made it
+      throw Error(Code::kIo,
+                  fmt::format("{}: cannot make the directory: {}", path, system_error_text(reason)),
+                  reason);
+    }
+  }
+  sync_directory(parent);
 }
 
 void remove_leftover(const std::string& path) noexcept {

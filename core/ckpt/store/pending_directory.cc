@@ -21,6 +21,7 @@
 #include "core/base/text.h"
 #include "core/ckpt/store/checkpoint_directory.h"
 #include "core/ckpt/store/directory_names.h"
+#include "core/ckpt/store/series_claim.h"
 #include "core/ckpt/store/storage_path.h"
 
 namespace fsdp2::ckpt {
@@ -54,7 +55,7 @@ std::vector<std::string> foreign_names(const std::string& directory, const Repla
   for (const std::string& name : names_in(directory)) {
     std::error_code error;
     const bool is_directory = fs::is_directory(fs::symlink_status(directory + "/" + name, error));
-    if (is_directory || !what.is_ours(name)) {
+    if (is_directory || (!what.is_ours(name) && name != kSeriesClaimFile)) {
       foreign.push_back(name);
     }
   }
@@ -88,25 +89,6 @@ void check_resolved(const std::string& path, const Replaceable& what) {
                             path, foreign.front(), more, what.format),
                 ENOTEMPTY);
   }
-}
-
-// Makes the directory and those above it, so that a crash of the machine keeps them.
-void make_directories(const std::string& path) {
-  std::error_code error;
-  if (fs::is_directory(path, error)) {
-    return;
-  }
-  const std::string parent = parent_of(path);
-  if (parent != path) {
-    make_directories(parent);
-  }
-  if (::mkdir(path.c_str(), 0777) != 0) {
-    const int reason = errno;
-    if (!fs::is_directory(path, error)) {  // else another rank has made it
-      fail_on(path, "make the directory", reason == EEXIST ? ENOTDIR : reason);
-    }
-  }
-  sync_directory(parent);
 }
 
 int lock_directory(const std::string& path) {

@@ -8,7 +8,7 @@
 // only by commit: a crash at any moment leaves the old one or the new one. What a job that died
 // left there is removed: of this place or, if it is a step of a series, of all steps. A lock on the
 // directory tells those of living jobs, where the file system has locks of directories (local ones
-// do); elsewhere only one job at a time may write a series.
+// do); see series_claim.h for others.
 //
 // One thread at a time; files may be written by any.
 #pragma once
