@@ -60,6 +60,11 @@ fsdp2_status fsdp2_shard_modules(fsdp2_module module, fsdp2_mesh mesh, const cha
   });
 }
 
+fsdp2_status fsdp2_shard_wrap(fsdp2_module module, fsdp2_mesh mesh,
+                              const fsdp2_shard_options* options) {
+  return guard(__func__, [&](Call& call) { capi::wrap_modules(call, module, mesh, options); });
+}
+
 fsdp2_status fsdp2_shard_create(fsdp2_module module, fsdp2_mesh mesh,
                                 const fsdp2_shard_options* options, fsdp2_shard* out) {
   return guard(__func__,

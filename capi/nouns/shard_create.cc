@@ -47,6 +47,18 @@ void shard_modules(Call& call, fsdp2_module module, fsdp2_mesh mesh, const char*
   });
 }
 
+void wrap_modules(Call& call, fsdp2_module module, fsdp2_mesh mesh,
+                  const fsdp2_shard_options* given) {
+  const auto mesh_object = pin(mesh);
+  enter(call, *mesh_object);
+  train::Session::wrap(mesh_object->mesh, call.function(), [&] {
+    train::ShardRequest request;
+    enter_module(call, module, request);
+    read_wrap_options(given, request);
+    return request;
+  });
+}
+
 uint64_t create_shard(Call& call, fsdp2_module module, fsdp2_mesh mesh,
                       const fsdp2_shard_options* given, const fsdp2_shard* out) {
   const auto mesh_object = pin(mesh);

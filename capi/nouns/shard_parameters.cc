@@ -8,6 +8,7 @@
 #include "capi/object.h"
 #include "capi/sized_struct.h"
 #include "core/fsdp/parameter_values.h"
+#include "core/fsdp/tree.h"
 #include "include/fsdp2/shard.h"
 
 namespace fsdp2::capi {
@@ -50,7 +51,7 @@ fsdp2_parameter_info parameter_info(ShardObject& shard, const fsdp::ShardedParam
   const auto n_dims = layout.global_shape.size();
   FSDP2_CHECK(n_dims <= FSDP2_MAX_DIMS, Code::kUnsupported, "{}: {} dims are more than {}",
               param.name(), n_dims, FSDP2_MAX_DIMS);
-  const Mesh& mesh = shard.root->mesh();
+  const Mesh& mesh = shard.root->tree().group_of(param).mesh();
   fsdp2_parameter_info info{};
   info.dtype = dtype_number(param.dtype());
   info.compute_dtype = dtype_number(param.compute_dtype());

@@ -137,7 +137,8 @@ void broadcast_parameter(Unit& root, nn::ParameterSource& source, const ShardedP
 }
 
 at::Tensor gather_full(Unit& root, const ShardedParam& param, const at::Tensor& chunk) {
-  Comm& comm = root.mesh().comm(root.mesh().ndim() - 1, Lane::kGather);
+  const Mesh& mesh = root.tree().group_of(param).mesh();
+  Comm& comm = mesh.comm(mesh.ndim() - 1, Lane::kGather);
   const ShardLayout& layout = param.layout();
   const at::Tensor padded = chunk.to(comm.device());  // an offloaded shard is on the host
   const at::Tensor rows = at::empty({layout.world, layout.padded_numel()}, padded.options());

@@ -78,7 +78,9 @@ std::vector<Scheduler::Member> members_of(const std::vector<Tree::Found>& found)
 std::string plan_text(const std::vector<Tree::Found>& found) {
   std::string text;
   for (const Scheduler::Member& member : members_of(found)) {
-    text += fmt::format("unit '{}'={}\n", member.name, policy_text(member.group->policy()));
+    text += fmt::format("unit '{}'={}, over a mesh of [{}]\n", member.name,
+                        policy_text(member.group->policy()),
+                        fmt::join(member.group->mesh().shape(), ", "));
     for (const ShardedParam* param : member.group->params()) {
       text += fmt::format("parameter {}=[{}] {} computed in {}, shard dim {}, {}\n", param->name(),
                           fmt::join(param->layout().global_shape, ", "),
@@ -99,6 +101,11 @@ void check_may_be_root(const Unit& root, const std::vector<Tree::Found>& found) 
                 "unit '{}' below {} has been used as a root already: use the outermost sharded "
                 "module first",
                 entry.name, root.modules().front()->kind());
+    FSDP2_CHECK(entry.unit->mesh().shared_world() == root.mesh().shared_world(),
+                Code::kInvalidArgument,
+                "unit '{}' below {} is sharded over a mesh of another job than {}: expected meshes "
+                "of one job",
+                entry.name, root.modules().front()->kind(), root.mesh().to_string());
   }
 }
 
@@ -138,27 +145,26 @@ std::string checked_plan(const nn::Module& module, const std::vector<Tree::Found
   return plan_text(found);
 }
 
-// The groups that share slices after forward: reshard_world neighbours of the shard group each.
-void give_slice_comms(const Mesh& mesh, const std::vector<Tree::Found>& found) {
-  std::map<int, std::shared_ptr<Comm>> by_size;
-  for (const Tree::Found& entry : found) {
-    const ParamGroup* group = entry.unit->group();
-    if (group != nullptr &&
-        group->policy().reshard_after_forward == ReshardAfterForward::kSmaller) {
-      by_size[group->policy().reshard_world] = nullptr;
-    }
-  }
-  const Comm& shard = mesh.comm(mesh.ndim() - 1, Lane::kGather);
-  for (auto& [size, comm] : by_size) {
-    const auto first = shard.members().begin() + shard.rank() / size * size;
-    comm = mesh.world().make_comm(fmt::format("{}/slices-{}", shard.name(), size),
-                                  std::vector<int>(first, first + size), shard.device());
-  }
+// The groups that share slices after forward: reshard_world neighbours of a shard group each, one
+// for all units that want the same.
+void give_slice_comms(const std::vector<Tree::Found>& found) {
+  std::map<std::pair<const Group*, int>, std::shared_ptr<Comm>> made;
   for (const Tree::Found& entry : found) {
     ParamGroup* group = entry.unit->group();
-    if (group != nullptr && by_size.count(group->policy().reshard_world) > 0) {
-      group->set_slice_comm(*by_size.at(group->policy().reshard_world));
+    if (group == nullptr ||
+        group->policy().reshard_after_forward != ReshardAfterForward::kSmaller) {
+      continue;
     }
+    const Mesh& mesh = group->mesh();
+    const int size = group->policy().reshard_world;
+    std::shared_ptr<Comm>& comm = made[{mesh.group(mesh.ndim() - 1).get(), size}];
+    if (comm == nullptr) {
+      const Comm& shard = mesh.comm(mesh.ndim() - 1, Lane::kGather);
+      const auto first = shard.members().begin() + shard.rank() / size * size;
+      comm = mesh.world().make_comm(fmt::format("{}/slices-{}", shard.name(), size),
+                                    std::vector<int>(first, first + size), shard.device());
+    }
+    group->set_slice_comm(*comm);
   }
 }
 
@@ -181,7 +187,7 @@ void Tree::make(const Unit& root) {
   for (const Found& entry : found) {
     entry.unit->mesh().connect();  // both lanes; a no-op the second time
   }
-  give_slice_comms(root.mesh(), found);
+  give_slice_comms(found);
   const std::shared_ptr<Tree> tree(
       new Tree(found, std::move(parameters), {root.policy().schedule, root.policy().prefetch}));
   for (size_t i = 0; i < found.size(); ++i) {
@@ -207,6 +213,16 @@ std::vector<std::shared_ptr<Unit>> Tree::units() const {
     }
   }
   return units;
+}
+
+const ParamGroup& Tree::group_of(const ShardedParam& param) const {
+  for (const Scheduler::Member& member : scheduler_.members()) {
+    const std::vector<ShardedParam*>& params = member.group->params();
+    if (std::find(params.begin(), params.end(), &param) != params.end()) {
+      return *member.group;
+    }
+  }
+  fail(Code::kInternal, "parameter {} is of no unit of the tree", param.name());
 }
 
 void Tree::zero_grad() {

@@ -34,6 +34,8 @@ class Tree {
   std::vector<std::shared_ptr<Unit>> units() const;
   // Dotted path from the root. `unit`: its index in the tree; the root's is 0.
   const std::string& name(size_t unit) const { return entries_[unit].name; }
+  // The group that holds a parameter of the tree.
+  const ParamGroup& group_of(const ShardedParam& param) const;
   // The scheduler's index of a unit that has a group.
   size_t member(size_t unit) const { return entries_[unit].member; }
 

@@ -40,9 +40,9 @@ class Wrapper {
  public:
   Wrapper(const std::shared_ptr<nn::Module>& root, const std::shared_ptr<Mesh>& mesh,
           const Policy& policy, const Wrap& wrap)
-      : mesh_(mesh), policy_(policy), wrap_(wrap), whole_tree_(count_holders({root})) {
-    policy_.mixed_precision.output_dtype.reset();
-  }
+      : mesh_(mesh), policy_(policy), wrap_(wrap), whole_tree_(count_holders({root})) {}
+
+  int units_made() const { return units_made_; }
 
   void shard_below(const nn::Module& module, const std::string& prefix) {
     UnitRequest run;  // of consecutive siblings
@@ -98,13 +98,16 @@ class Wrapper {
       log(LogLevel::kInfo, "fsdp",
           "{} is no unit: its parameters are sharded already, or tied to others outside it",
           request.names.front());
+      return;
     }
+    ++units_made_;
   }
 
-  std::shared_ptr<Mesh> mesh_;
-  Policy policy_;
+  const std::shared_ptr<Mesh>& mesh_;
+  const Policy& policy_;
   const Wrap& wrap_;
-  HolderCounts whole_tree_;
+  const HolderCounts whole_tree_;
+  int units_made_ = 0;
 };
 
 void check_names(const nn::Module& module, const Wrap& wrap) {
@@ -120,13 +123,22 @@ void check_names(const nn::Module& module, const Wrap& wrap) {
 
 }  // namespace
 
-std::shared_ptr<Unit> fully_shard_wrapped(const std::shared_ptr<nn::Module>& module,
-                                          const std::shared_ptr<Mesh>& mesh, const Policy& policy,
-                                          const Wrap& wrap) {
+int wrap_modules(const std::shared_ptr<nn::Module>& module, const std::shared_ptr<Mesh>& mesh,
+                 const Policy& policy, const Wrap& wrap) {
   FSDP2_CHECK(find_unit(*module) == nullptr, Code::kWrongState,
               "fully_shard of {}: the module is already sharded", module->kind());
   check_names(*module, wrap);
-  Wrapper(module, mesh, policy, wrap).shard_below(*module, "");
+  Wrapper wrapper(module, mesh, policy, wrap);
+  wrapper.shard_below(*module, "");
+  return wrapper.units_made();
+}
+
+std::shared_ptr<Unit> fully_shard_wrapped(const std::shared_ptr<nn::Module>& module,
+                                          const std::shared_ptr<Mesh>& mesh, const Policy& policy,
+                                          const Wrap& wrap) {
+  Policy inside = policy;
+  inside.mixed_precision.output_dtype.reset();
+  wrap_modules(module, mesh, inside, wrap);
   return fully_shard(module, mesh, policy);
 }
 

@@ -21,11 +21,16 @@ struct Wrap {
                           // no module below it has taken
 };
 
-// fully_shard on every module that `wrap` names, inner ones first, then on `module` itself, whose
-// unit is returned. A parameter that is tied across these units goes to the unit of the places'
-// common parent; a module that is left without parameters by that is no unit. The output dtype is
-// that of `module`'s output, not of the units inside. Errors: as fully_shard, kNotFound for a name
-// that is not there.
+// fully_shard on every module below `module` that `wrap` names, inner ones first. A parameter that
+// is tied across these units goes to the unit of the places' common parent; a module that is left
+// without parameters by that is no unit. One call is one rule: modules that want another policy or
+// mesh than those around them (experts, say) are wrapped by a call of their own before. Returns how
+// many units it has made. Errors: as fully_shard, kNotFound for a name that is not there.
+int wrap_modules(const std::shared_ptr<nn::Module>& module, const std::shared_ptr<Mesh>& mesh,
+                 const Policy& policy, const Wrap& wrap);
+
+// wrap_modules, then fully_shard on `module` itself, whose unit is returned. The output dtype is
+// that of `module`'s output, not of the units inside.
 std::shared_ptr<Unit> fully_shard_wrapped(const std::shared_ptr<nn::Module>& module,
                                           const std::shared_ptr<Mesh>& mesh, const Policy& policy,
                                           const Wrap& wrap);

@@ -33,7 +33,8 @@ bool alike(const UnitPlan& a, const UnitPlan& b) {
   return !a.name.empty() && !b.name.empty() && a.parameters == b.parameters && a.numel == b.numel &&
          a.dtypes == b.dtypes && a.shard_dims == b.shard_dims &&
          a.gathered_bytes == b.gathered_bytes && a.shard_bytes == b.shard_bytes &&
-         a.gather == b.gather && a.reduce == b.reduce;
+         a.ranks == b.ranks && a.gather == b.gather && a.reduce == b.reduce &&
+         a.replica_reduce == b.replica_reduce;
 }
 
 std::string table_of(const std::vector<std::vector<std::string>>& rows) {
@@ -56,7 +57,7 @@ std::string table_of(const std::vector<std::vector<std::string>>& rows) {
 
 std::string units_text(const StepPlan& plan) {
   std::vector<std::vector<std::string>> rows{{"unit", "units", "parameters", "elements", "gathered",
-                                              "shard", "shard dim", "dtype", "all-gather",
+                                              "shard", "shard dim", "ranks", "dtype", "all-gather",
                                               "reduce-scatter", "all-reduce"}};
   for (size_t first = 0; first < plan.units.size();) {
     const UnitPlan& unit = plan.units[first];
@@ -67,8 +68,8 @@ std::string units_text(const StepPlan& plan) {
     rows.push_back({run_name(plan, first, last), std::to_string(last - first + 1),
                     std::to_string(unit.parameters), std::to_string(unit.numel),
                     bytes_text(unit.gathered_bytes), bytes_text(unit.shard_bytes), unit.shard_dims,
-                    unit.dtypes, bytes_text(unit.gather.bytes), bytes_text(unit.reduce.bytes),
-                    bytes_text(unit.replica_reduce.bytes)});
+                    unit.ranks, unit.dtypes, bytes_text(unit.gather.bytes),
+                    bytes_text(unit.reduce.bytes), bytes_text(unit.replica_reduce.bytes)});
     first = last + 1;
   }
   return "units (each; bytes received once)\n" + table_of(rows);

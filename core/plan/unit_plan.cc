@@ -202,6 +202,7 @@ UnitPlan plan_unit(const fsdp::Scheduler::Member& member) {
   unit.reduce_buffers = reduce_buffers(group, ranks);
   unit.dtypes = dtypes_of(group);
   unit.shard_dims = fmt::format("{}", fmt::join(dims, " and "));
+  unit.ranks = fmt::format("{}", fmt::join(group.mesh().shape(), " x "));
   unit.gather = gather_traffic(group, ranks, GatherSource::kShards);
   if (group.policy().reshard_after_forward == ReshardAfterForward::kSmaller) {
     unit.gather_slices = gather_traffic(group, group.policy().reshard_world, GatherSource::kSlices);

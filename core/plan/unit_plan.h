@@ -24,6 +24,7 @@ struct UnitPlan {
   int64_t numel = 0;
   std::string dtypes;            // "Float", or "Float gathered as BFloat16"
   std::string shard_dims;        // "0", "0 and 1"
+  std::string ranks;             // that share it: "4", or with replicas "2 x 4"
   int64_t gathered_bytes = 0;    // while gathered
   int64_t shard_bytes = 0;       // on this rank, padding included
   int64_t grad_bytes = 0;        // of the reduced gradients on this rank

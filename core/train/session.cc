@@ -13,24 +13,11 @@
 
 namespace fsdp2::train {
 
-namespace {
-
-void make_unit(const fsdp::UnitRequest& request, const std::vector<std::string>& paths,
-               const std::shared_ptr<Mesh>& mesh, const fsdp::Policy& policy) {
-  in_context(fmt::format("names '{}'", fmt::join(paths, "', '")), [&] {
-    FSDP2_CHECK(fsdp::make_unit(request, mesh, policy) != nullptr, Code::kWrongState,
-                "no parameters are left to shard: a module above is sharded already (shard "
-                "children before their parents), or there are none");
-  });
-}
-
-}  // namespace
-
 // What all ranks have looked at together.
 struct Session::Agreed {
   ShardRequest request;
   ResolvedShardOptions options;
-  fsdp::UnitRequest unit;  // of shard_modules
+  NamedModules modules;  // at the request's paths
 };
 
 Session::Session(std::shared_ptr<nn::Module> module, std::shared_ptr<nn::ParameterSource> source)
@@ -62,8 +49,10 @@ void Session::check_may_be_sharded(const Mesh& mesh) const {
   FSDP2_CHECK(state_ != State::kSharded, Code::kWrongState,
               "module: expected one that is not sharded yet, found one that is; make units of the "
               "modules in it before it");
-  FSDP2_CHECK(mesh_ == nullptr || *mesh_ == mesh, Code::kInvalidArgument,
-              "mesh: expected {}, which modules of this one are sharded over, found {}",
+  FSDP2_CHECK(mesh_ == nullptr || mesh_->shared_world() == mesh.shared_world(),
+              Code::kInvalidArgument,
+              "mesh: expected one of the same job as {}, which modules of this one are sharded "
+              "over, found {}",
               mesh_ ? mesh_->to_string() : "", mesh.to_string());
 }
 
@@ -81,7 +70,7 @@ std::string Session::text() const {
 
 // Changes nothing.
 Session::Agreed Session::agree_on(const std::shared_ptr<Mesh>& mesh, const std::string& what,
-                                  const Read& read, bool whole) {
+                                  const Read& read) {
   Agreed agreed;
   agree(mesh->world(), what, [&] {
     agreed.request = read();
@@ -89,11 +78,8 @@ Session::Agreed Session::agree_on(const std::shared_ptr<Mesh>& mesh, const std::
     session.check_may_be_sharded(*mesh);
     agreed.options = resolve(agreed.request.options, *session.module_, *mesh);
     std::string text = agreed.request.text + agreed.options.text + session.text();
-    if (!whole) {
-      const std::vector<std::string>& paths = agreed.request.paths;
-      NamedModules found = find_outermost_modules(session.module_, paths, "names");
-      agreed.unit.names = std::move(found.names);
-      agreed.unit.modules = std::move(found.modules);
+    if (const std::vector<std::string>& paths = agreed.request.paths; !paths.empty()) {
+      agreed.modules = find_outermost_modules(session.module_, paths, "names");
       text = fmt::format("modules={}\n", fmt::join(paths, ",")) + text;
     }
     return text;
@@ -119,20 +105,41 @@ void Session::change_on_all_ranks(World& world, const std::string& what,
   });
 }
 
-void Session::shard_modules(const std::shared_ptr<Mesh>& mesh, const std::string& what,
-                            const Read& read) {
-  const Agreed agreed = agree_on(mesh, what, read, /*whole=*/false);
+void Session::make_units(const Agreed& agreed, const std::shared_ptr<Mesh>& mesh,
+                         const std::string& what, const std::function<void()>& make) {
   Session& session = *agreed.request.session;
-  session.change_on_all_ranks(mesh->world(), what, [&] {
-    make_unit(agreed.unit, agreed.request.paths, mesh, agreed.options.policy);
-  });
+  session.change_on_all_ranks(mesh->world(), what, make);
   session.mesh_ = mesh;
   session.state_ = State::kUnitsMade;
 }
 
+void Session::shard_modules(const std::shared_ptr<Mesh>& mesh, const std::string& what,
+                            const Read& read) {
+  const Agreed agreed = agree_on(mesh, what, read);
+  make_units(agreed, mesh, what, [&] {
+    const fsdp::UnitRequest unit{agreed.modules.names, agreed.modules.modules, {}};
+    in_context(fmt::format("names '{}'", fmt::join(agreed.request.paths, "', '")), [&] {
+      FSDP2_CHECK(fsdp::make_unit(unit, mesh, agreed.options.policy) != nullptr, Code::kWrongState,
+                  "no parameters are left to shard: a module above is sharded already (shard "
+                  "children before their parents), or there are none");
+    });
+  });
+}
+
+void Session::wrap(const std::shared_ptr<Mesh>& mesh, const std::string& what, const Read& read) {
+  const Agreed agreed = agree_on(mesh, what, read);
+  make_units(agreed, mesh, what, [&] {
+    const int made = fsdp::wrap_modules(agreed.request.session->module_, mesh,
+                                        agreed.options.policy, agreed.options.wrap);
+    FSDP2_CHECK(made > 0, Code::kWrongState,
+                "no unit was made: the options select no module, or modules above or inside of "
+                "them have taken their parameters already (wrap children before their parents)");
+  });
+}
+
 std::shared_ptr<fsdp::Unit> Session::shard(const std::shared_ptr<Mesh>& mesh,
                                            const std::string& what, const Read& read) {
-  const Agreed agreed = agree_on(mesh, what, read, /*whole=*/true);
+  const Agreed agreed = agree_on(mesh, what, read);
   Session& session = *agreed.request.session;
   std::shared_ptr<fsdp::Unit> root;
   session.change_on_all_ranks(mesh->world(), what, [&] {

@@ -1,13 +1,13 @@
 // A module on its way to being trained: how much of it is sharded, and whether its parameters have
 // values.
 //
-//   kPlain ─shard_modules→ kUnitsMade ─shard→ kSharded         kPlain ─shard→ kSharded
+//   kPlain ─shard_modules, wrap→ kUnitsMade ─shard→ kSharded      kPlain ─shard→ kSharded
 //   any of them ─a change that fails half-way→ kSpoiled        it can only be destroyed
 //
-// shard_modules and shard agree with the other ranks of the mesh's world twice: on what is asked
-// for, which changes nothing, and on the change itself. An error in the first leaves the session as
-// it was, on all ranks. An error in the second spoils it, except on a rank that failed by itself
-// before it changed anything.
+// shard_modules, wrap and shard agree with the other ranks of the mesh's world twice: on what is
+// asked for, which changes nothing, and on the change itself. An error in the first leaves the
+// session as it was, on all ranks. An error in the second spoils it, except on a rank that failed
+// by itself before it changed anything.
 //
 // One thread at a time.
 #pragma once
@@ -57,6 +57,8 @@ class Session {
   // Makes one unit of some modules in the session's.
   static void shard_modules(const std::shared_ptr<Mesh>& mesh, const std::string& what,
                             const Read& read);
+  // Makes a unit of each module that the wrap options select, over this mesh and by this policy.
+  static void wrap(const std::shared_ptr<Mesh>& mesh, const std::string& what, const Read& read);
   // Shards the whole module, and reads the values unless they are deferred. The root unit.
   static std::shared_ptr<fsdp::Unit> shard(const std::shared_ptr<Mesh>& mesh,
                                            const std::string& what, const Read& read);
@@ -69,7 +71,9 @@ class Session {
  private:
   struct Agreed;
   static Agreed agree_on(const std::shared_ptr<Mesh>& mesh, const std::string& what,
-                         const Read& read, bool whole);
+                         const Read& read);
+  static void make_units(const Agreed& agreed, const std::shared_ptr<Mesh>& mesh,
+                         const std::string& what, const std::function<void()>& make);
   void check_may_be_sharded(const Mesh& mesh) const;
   std::string text() const;
   void change_on_all_ranks(World& world, const std::string& what,

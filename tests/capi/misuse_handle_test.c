@@ -102,6 +102,8 @@ CALL(module_forward_submodule, module,
                                     OUT2(size_t)))
 CALL(shard_modules, module, fsdp2_shard_modules(h, job.mesh, kHead, 1, NULL))
 CALL(shard_modules_over_mesh, mesh, fsdp2_shard_modules(loose_module, h, kHead, 1, NULL))
+CALL(shard_wrap, module, fsdp2_shard_wrap(h, job.mesh, NULL))
+CALL(shard_wrap_over_mesh, mesh, fsdp2_shard_wrap(loose_module, h, NULL))
 CALL(shard_load_values, shard, fsdp2_shard_load_values(h))
 CALL(shard_get_mesh, shard, fsdp2_shard_get_mesh(h, OUT(fsdp2_mesh)))
 CALL(shard_grad_norm, shard, fsdp2_shard_get_grad_norm(h, 2.0, OUT(double)))
@@ -262,6 +264,8 @@ static const struct {
     {"fsdp2_module_forward_submodule", module_forward_submodule, 'M', 0},
     {"fsdp2_shard_modules", shard_modules, 'M', 0},
     {"fsdp2_shard_modules", shard_modules_over_mesh, 'm', 0},
+    {"fsdp2_shard_wrap", shard_wrap, 'M', 0},
+    {"fsdp2_shard_wrap", shard_wrap_over_mesh, 'm', 0},
     {"fsdp2_shard_load_values", shard_load_values, 's', 0},
     {"fsdp2_shard_get_mesh", shard_get_mesh, 's', 0},
     {"fsdp2_shard_get_grad_norm", shard_grad_norm, 's', 0},

@@ -44,6 +44,7 @@ TAKES(shard_stats, fsdp2_shard_stats, fsdp2_shard_get_stats(job.shard, s))
 TAKES(unit_info, fsdp2_unit_info, fsdp2_shard_get_unit_info(job.shard, 0, s))
 static const char* const kHead[1] = {"lm_head"};
 TAKES(shard_modules, fsdp2_shard_options, fsdp2_shard_modules(loose_module, job.mesh, kHead, 1, s))
+TAKES(shard_wrap, fsdp2_shard_options, fsdp2_shard_wrap(loose_module, job.mesh, s))
 static _Thread_local fsdp2_mesh_options strategy_mesh = FSDP2_MESH_OPTIONS_INIT;
 TAKES(apply_strategy, fsdp2_shard_options,
       fsdp2_shard_apply_strategy("FULL_SHARD", 0, &strategy_mesh, s))
@@ -86,6 +87,7 @@ static const struct {
     {"fsdp2_shard_get_stats", shard_stats, sizeof(fsdp2_shard_stats), 0},
     {"fsdp2_shard_get_unit_info", unit_info, sizeof(fsdp2_unit_info), 0},
     {"fsdp2_shard_modules", shard_modules, sizeof(fsdp2_shard_options), 1},
+    {"fsdp2_shard_wrap", shard_wrap, sizeof(fsdp2_shard_options), 1},
     {"fsdp2_shard_apply_strategy", apply_strategy, sizeof(fsdp2_shard_options), 1},
     {"fsdp2_shard_apply_strategy", apply_strategy_to_mesh, sizeof(fsdp2_mesh_options), 1},
     {"fsdp2_checkpoint_save", save, sizeof(fsdp2_save_options), 1},
@@ -160,6 +162,7 @@ static const char* const from_pretrained_name = "fsdp2_module_from_pretrained";
 static const char* const generate_name = "fsdp2_module_generate";
 static const char* const shard_create_name = "fsdp2_shard_create";
 static const char* const shard_modules_name = "fsdp2_shard_modules";
+static const char* const shard_wrap_name = "fsdp2_shard_wrap";
 static const char* const adamw_name = "fsdp2_optimizer_adamw";
 static const char* const sgd_name = "fsdp2_optimizer_sgd";
 static const char* const save_state_name = "fsdp2_state_save";
@@ -245,6 +248,8 @@ static void fields_that_cannot_be_are_refused(void) {
   FIELD(shard_create, fsdp2_shard_options, wrap_min_numel, -1);
   FIELD(shard_modules, fsdp2_shard_options, wrap, FSDP2_WRAP_NONE);
   FIELD(shard_modules, fsdp2_shard_options, load_from_rank0, 1);
+  FIELD(shard_wrap, fsdp2_shard_options, load_from_rank0, 1);
+  FIELD(shard_wrap, fsdp2_shard_options, defer_values, 1);
   FIELD(shard_create, fsdp2_shard_options, comm_path, 3);
   FIELD(shard_create, fsdp2_shard_options, prefetch, -2);
   FIELD(adamw, fsdp2_adamw_options, reserved, 1);

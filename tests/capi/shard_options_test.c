@@ -5,6 +5,9 @@
 
 #include "tests/capi/tiny_model.h"
 
+/* What one rank computes of the tokens of so many. */
+static struct tiny_result reference[5];
+
 /* ---- units */
 
 static void expect_units_with(const fsdp2_shard_options* options, const char* expected) {
@@ -65,6 +68,77 @@ static void modules_are_sharded_by_hand_bottom_up(void) {
   EXPECT_OK(fsdp2_mesh_destroy(mesh));
 }
 
+/* The MLPs of two ranks' halves in 16 bits, by a rule or by hand; then the layers over all ranks.
+ */
+static fsdp2_shard shard_with_small_mlps(fsdp2_module module, fsdp2_mesh mesh, fsdp2_mesh halves,
+                                         int by_rule) {
+  static const char* const kinds[1] = {"LlamaMLP"};
+  static const char* const names[3] = {"model.layers.0.mlp", "model.layers.1.mlp",
+                                       "model.layers.2.mlp"};
+  fsdp2_shard_options options = FSDP2_SHARD_OPTIONS_INIT;
+  int i;
+  options.param_dtype = FSDP2_DTYPE_BF16;
+  options.reduce_dtype = FSDP2_DTYPE_F32;
+  options.reshard_after_forward = FSDP2_RESHARD_ALWAYS;
+  for (i = 0; i < 3 && !by_rule; ++i) {
+    EXPECT_OK(fsdp2_shard_modules(module, halves, names + i, 1, &options));
+  }
+  if (by_rule) {
+    options.wrap = FSDP2_WRAP_KINDS;
+    options.wrap_kinds = kinds;
+    options.n_wrap_kinds = 1;
+    EXPECT_OK(fsdp2_shard_wrap(module, halves, &options));
+  }
+  return shard_with(module, mesh, NULL);
+}
+
+static void wrap_by_rule_and_by_hand(fsdp2_mesh mesh, int rank) {
+  fsdp2_mesh_options place = FSDP2_MESH_OPTIONS_INIT;
+  struct tiny_result results[2];
+  fsdp2_mesh halves = {0};
+  int i;
+  place.fsdp_size = 2;
+  EXPECT_OK(fsdp2_mesh_create_in(mesh, &place, &halves));
+  tiny_turn = rank;
+  for (i = 0; i < 2; ++i) {
+    const fsdp2_module module = tiny_model();
+    const fsdp2_shard shard = shard_with_small_mlps(module, mesh, halves, /*by_rule=*/i);
+    expect_units(shard,
+                 "|model.layers.0|model.layers.0.mlp|model.layers.1|model.layers.1.mlp"
+                 "|model.layers.2|model.layers.2.mlp");
+    EXPECT(unit_of(shard, "model.layers.1.mlp").compute_dtype == FSDP2_DTYPE_BF16);
+    EXPECT(unit_of(shard, "model.layers.1").compute_dtype == FSDP2_DTYPE_F32);
+    EXPECT(parameter_of(shard, "model.layers.1.mlp.up_proj.weight").shard_ranks == 2);
+    EXPECT(parameter_of(shard, "model.layers.1.mlp.up_proj.weight").replica_ranks == 2);
+    EXPECT(parameter_of(shard, "lm_head.weight").shard_ranks == 4);
+    EXPECT(parameter_of(shard, "lm_head.weight").replica_ranks == 1);
+    results[i] = tiny_step(module, shard);
+    destroy_tiny(module, shard);
+  }
+  EXPECT(results[0].loss == results[1].loss && results[0].norm == results[1].norm);
+  EXPECT_OK(fsdp2_mesh_all_reduce(mesh, &results[0].loss, 1, FSDP2_REDUCE_AVERAGE));
+  EXPECT_NEAR(results[0].loss, reference[4].loss, 1e-2);
+  EXPECT_NEAR(results[0].norm, reference[4].norm, 5e-2);
+  EXPECT_OK(fsdp2_mesh_destroy(halves));
+}
+static void a_rule_has_options_and_a_mesh_of_its_own(void) {
+  reference[4] = tiny_on_one_rank_for(4);
+  on_ranks("rules", 4, 0, wrap_by_rule_and_by_hand);
+}
+
+static void a_rule_that_selects_nothing_is_told(void) {
+  const fsdp2_mesh mesh = lone_mesh();
+  const fsdp2_module module = tiny_model();
+  fsdp2_shard_options options = FSDP2_SHARD_OPTIONS_INIT;
+  options.wrap = FSDP2_WRAP_NONE;
+  EXPECT_STATUS(fsdp2_shard_wrap(module, mesh, &options), FSDP2_E_WRONG_STATE);
+  EXPECT_MESSAGE("no unit was made");
+  EXPECT_OK(fsdp2_shard_wrap(module, mesh, NULL));
+  EXPECT_STATUS(fsdp2_shard_wrap(module, mesh, NULL), FSDP2_E_WRONG_STATE);
+  destroy_tiny(module, shard_with(module, mesh, &options));
+  EXPECT_OK(fsdp2_mesh_destroy(mesh));
+}
+
 static void ignored_parameters_are_left_alone(void) {
   static const char* const names[1] = {"model.norm.weight"};
   const fsdp2_mesh mesh = lone_mesh();
@@ -84,9 +158,6 @@ static void ignored_parameters_are_left_alone(void) {
 }
 
 /* ---- the same numbers */
-
-/* What one rank computes of the tokens of so many. */
-static struct tiny_result reference[5];
 
 static fsdp2_status last_dim_of_matrices(const char* name, const int64_t* shape, size_t n_dims,
                                          int32_t* out, void* user_data) {
@@ -430,6 +501,8 @@ static void refusals_are_the_same_on_all_ranks(void) { on_ranks("uneven", 3, 0, 
 int main(void) {
   RUN(options_say_which_modules_are_units);
   RUN(modules_are_sharded_by_hand_bottom_up);
+  RUN(a_rule_has_options_and_a_mesh_of_its_own);
+  RUN(a_rule_that_selects_nothing_is_told);
   RUN(ignored_parameters_are_left_alone);
   RUN(all_ways_give_the_same_loss_and_gradients);
   RUN(parameters_tell_their_placements);

@@ -10,6 +10,8 @@
 #include <array>
 #include <cmath>
 #include <functional>
+#include <optional>
+#include <set>
 #include <vector>
 
 #include "core/base/error.h"
@@ -43,8 +45,13 @@ double square_sum(const float* values, int64_t count) {
   return total;
 }
 
-void visit_gradients(fsdp::Unit& root, const std::function<void(const at::Tensor&)>& visit) {
+// shard_ranks: only of parameters that are cut over so many ranks.
+void visit_gradients(fsdp::Unit& root, const std::function<void(const at::Tensor&)>& visit,
+                     std::optional<int> shard_ranks = {}) {
   for (const fsdp::ShardedParam* param : root.parameters()) {
+    if (shard_ranks && param->layout().world != *shard_ranks) {
+      continue;
+    }
     const at::Tensor grad = param->sharded().grad();
     if (grad.defined() && grad.numel() > 0) {
       visit(grad.detach());
@@ -52,11 +59,19 @@ void visit_gradients(fsdp::Unit& root, const std::function<void(const at::Tensor
   }
 }
 
-// How many ranks of the world hold the same shard: along a replicate dim, and outside of a mesh
-// that is a slice of the world.
-double replicas(fsdp::Unit& root) {
-  const Mesh& mesh = root.mesh();
-  return static_cast<double>(mesh.world().size()) / static_cast<double>(mesh.size(mesh.ndim() - 1));
+// This rank's share of a sum over all gradients, of which `sum_over` gives the part of those that
+// are cut over so many ranks. Several ranks hold each of them alike: along a replicate dim, and
+// outside of a mesh that is a slice of the world.
+double share_of_sum(fsdp::Unit& root, const std::function<double(int shard_ranks)>& sum_over) {
+  std::set<int> sizes;
+  for (const fsdp::ShardedParam* param : root.parameters()) {
+    sizes.insert(param->layout().world);
+  }
+  double total = 0.0;
+  for (const int ranks : sizes) {
+    total += sum_over(ranks) / (static_cast<double>(root.mesh().world().size()) / ranks);
+  }
+  return total;
 }
 
 double reduce_scalar(fsdp::Unit& root, double value, ReduceOp op) {
@@ -68,9 +83,11 @@ double reduce_scalar(fsdp::Unit& root, double value, ReduceOp op) {
 // What is found of each gradient, a number, put together: on the gradients' device, which the host
 // waits for once, at the end. 0 if there are no gradients.
 double fold_gradients(fsdp::Unit& root, const std::function<at::Tensor(const at::Tensor&)>& find,
-                      const std::function<void(at::Tensor& all, const at::Tensor& one)>& join) {
+                      const std::function<void(at::Tensor& all, const at::Tensor& one)>& join,
+                      std::optional<int> shard_ranks = {}) {
   at::Tensor all = at::zeros({}, at::device(root.mesh().device()).dtype(at::kDouble));
-  visit_gradients(root, [&](const at::Tensor& grad) { join(all, find(grad).to(at::kDouble)); });
+  visit_gradients(
+      root, [&](const at::Tensor& grad) { join(all, find(grad).to(at::kDouble)); }, shard_ranks);
   return all.item<double>();
 }
 
@@ -81,21 +98,22 @@ void keep_largest(at::Tensor& all, const at::Tensor& one) { all = at::maximum(al
 at::Tensor magnitude(const at::Tensor& grad) { return grad.abs().max(); }
 at::Tensor overflows(const at::Tensor& grad) { return grad.isfinite().all().logical_not(); }
 
-// One pass more over all gradients, for those that fp32 is too narrow for.
-double square_sum_in_double(fsdp::Unit& root) {
+// One pass more over the gradients, for those that fp32 is too narrow for.
+double square_sum_in_double(fsdp::Unit& root, int shard_ranks) {
   double total = 0.0;
-  visit_gradients(root, [&](const at::Tensor& grad) {
-    total += grad.to(at::kDouble).square().sum().item<double>();
-  });
+  visit_gradients(
+      root,
+      [&](const at::Tensor& grad) {
+        total += grad.to(at::kDouble).square().sum().item<double>();
+      },
+      shard_ranks);
   return total;
 }
 
-}  // namespace
-
-double grad_square_sum(fsdp::Unit& root) {
+double square_sum_of(fsdp::Unit& root, int shard_ranks) {
   double on_host = 0.0;
   at::Tensor on_device;  // its part of the sum, which the host waits for once
-  visit_gradients(root, [&](const at::Tensor& grad) {
+  const auto add_squares = [&](const at::Tensor& grad) {
     const at::Tensor values = grad.to(at::kFloat).contiguous();
     if (values.is_cpu()) {
       on_host += square_sum(values.const_data_ptr<float>(), values.numel());
@@ -103,10 +121,17 @@ double grad_square_sum(fsdp::Unit& root) {
       const at::Tensor sum = values.square().sum(at::kDouble);
       on_device = on_device.defined() ? on_device.add_(sum) : sum;
     }
-  });
+  };
+  visit_gradients(root, add_squares, shard_ranks);
   const double total = on_host + (on_device.defined() ? on_device.item<double>() : 0.0);
   // Squares of finite numbers above 2^64 are infinite in fp32.
-  return (std::isfinite(total) ? total : square_sum_in_double(root)) / replicas(root);
+  return std::isfinite(total) ? total : square_sum_in_double(root, shard_ranks);
+}
+
+}  // namespace
+
+double grad_square_sum(fsdp::Unit& root) {
+  return share_of_sum(root, [&](int shard_ranks) { return square_sum_of(root, shard_ranks); });
 }
 
 std::optional<BadGradient> first_bad_gradient(fsdp::Unit& root) {
@@ -132,8 +157,9 @@ double global_grad_norm(fsdp::Unit& root, double p) {
   const auto power_sum = [p](const at::Tensor& grad) {
     return grad.to(at::kDouble).abs().pow(p).sum();
   };
-  const double total = fold_gradients(root, power_sum, add);
-  return std::pow(reduce_scalar(root, total / replicas(root), ReduceOp::kSum), 1.0 / p);
+  const double total = share_of_sum(
+      root, [&](int shard_ranks) { return fold_gradients(root, power_sum, add, shard_ranks); });
+  return std::pow(reduce_scalar(root, total, ReduceOp::kSum), 1.0 / p);
 }
 
 bool gradients_overflow(fsdp::Unit& root) {

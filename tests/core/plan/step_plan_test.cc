@@ -22,6 +22,7 @@ struct Case {
   int64_t replicas = 1;
   fsdp::Policy policy;
   std::string model = "tiny-llama";
+  std::string ruled_kind = "";  // units by a rule of their own: in 16 bits, over 2 x 2 ranks
 };
 
 std::string config_of(const std::string& model) {
@@ -108,14 +109,31 @@ std::string logged_events(fsdp::Unit& root) {
   return text;
 }
 
+fsdp::Policy mixed() {
+  fsdp::Policy policy;
+  policy.mixed_precision.param_dtype = at::kBFloat16;
+  policy.mixed_precision.reduce_dtype = at::kFloat;
+  return policy;
+}
+
+std::shared_ptr<fsdp::Unit> shard(const std::shared_ptr<nn::Module>& model,
+                                  const std::shared_ptr<World>& world, const Case& test) {
+  if (!test.ruled_kind.empty()) {
+    fsdp::Wrap rule;
+    rule.kinds = {test.ruled_kind};
+    fsdp::wrap_modules(model, Mesh::create(world, {2, -1}, {"ddp", "fsdp"}), mixed(), rule);
+  }
+  return fsdp::fully_shard_by_kind(model, mesh_of(world, test), test.policy,
+                                   model->no_split_kinds());
+}
+
 class StepPlanOf : public testing::TestWithParam<Case> {};
 
 TEST_P(StepPlanOf, IsWhatFourRanksDo) {
   const Case& test = GetParam();
   run_ranks(4, [&](const std::shared_ptr<World>& world) {
     const auto model = models::build(config_of(test.model));
-    const auto root = fsdp::fully_shard_by_kind(model, mesh_of(world, test), test.policy,
-                                                model->no_split_kinds());
+    const auto root = shard(model, world, test);
     nn::SeededInit values(1);
     fsdp::load_parameters(*root, values);
     for (int step = 0; step < 2; ++step) {  // in the second one everything is in its place
@@ -149,9 +167,7 @@ TEST_P(StepPlanOf, IsWhatFourRanksDo) {
     EXPECT_EQ(plan.optimizer, 2 * gradients);
     // And what a fake world says of it.
     const auto structure = models::build(config_of(test.model));
-    const auto alone =
-        fsdp::fully_shard_by_kind(structure, mesh_of(fake_world(world->rank(), 4), test),
-                                  test.policy, structure->no_split_kinds());
+    const auto alone = shard(structure, fake_world(world->rank(), 4), test);
     EXPECT_EQ(to_text(make_step_plan(*alone, {})), to_text(plan));
   });
 }
@@ -171,13 +187,6 @@ fsdp::Policy slices() {
   return policy;
 }
 
-fsdp::Policy mixed() {
-  fsdp::Policy policy;
-  policy.mixed_precision.param_dtype = at::kBFloat16;
-  policy.mixed_precision.reduce_dtype = at::kFloat;
-  return policy;
-}
-
 using Reshard = fsdp::ReshardAfterForward;
 INSTANTIATE_TEST_SUITE_P(
     Cases, StepPlanOf,
@@ -186,7 +195,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"MixedPrecision", 1, mixed()}, Case{"MixedPrecisionReplicas", 2, mixed()},
                     Case{"ReshardAlways", 1, policy_with(Reshard::kAlways)},
                     Case{"ReshardNever", 1, policy_with(Reshard::kNever)},
-                    Case{"Slices", 1, slices()},
+                    Case{"Slices", 1, slices()}, Case{"OwnRule", 1, {}, "tiny-llama", "LlamaMLP"},
                     Case{"Direct", 1, policy_with(Reshard::kAuto, fsdp::CommPath::kDirect)},
                     Case{"Packed", 2, policy_with(Reshard::kAuto, fsdp::CommPath::kPacked)},
                     Case{"PrefetchNone", 1, policy_with(Reshard::kAuto, fsdp::CommPath::kAuto, 0)},

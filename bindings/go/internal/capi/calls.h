@@ -265,6 +265,10 @@ static inline fsdp2_go_error *fsdp2_go_shard_modules(fsdp2_module module, fsdp2_
   return fsdp2_go_check(fsdp2_shard_modules(module, mesh, names, n_names, options));
 }
 
+static inline fsdp2_go_error *fsdp2_go_shard_wrap(fsdp2_module module, fsdp2_mesh mesh, const fsdp2_shard_options *options) {
+  return fsdp2_go_check(fsdp2_shard_wrap(module, mesh, options));
+}
+
 static inline fsdp2_go_error *fsdp2_go_shard_create(fsdp2_module module, fsdp2_mesh mesh, const fsdp2_shard_options *options, fsdp2_shard *out) {
   return fsdp2_go_check(fsdp2_shard_create(module, mesh, options, out));
 }

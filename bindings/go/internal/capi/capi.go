@@ -843,6 +843,11 @@ func ShardModules(module Module, mesh Mesh, names *unsafe.Pointer, nNames uint, 
 	return check(C.fsdp2_go_shard_modules(*(*C.fsdp2_module)(unsafe.Pointer(&module)), *(*C.fsdp2_mesh)(unsafe.Pointer(&mesh)), (**C.char)(unsafe.Pointer(names)), C.size_t(nNames), (*C.fsdp2_shard_options)(unsafe.Pointer(options))))
 }
 
+// ShardWrap calls fsdp2_shard_wrap.
+func ShardWrap(module Module, mesh Mesh, options *ShardOptions) error {
+	return check(C.fsdp2_go_shard_wrap(*(*C.fsdp2_module)(unsafe.Pointer(&module)), *(*C.fsdp2_mesh)(unsafe.Pointer(&mesh)), (*C.fsdp2_shard_options)(unsafe.Pointer(options))))
+}
+
 // ShardCreate calls fsdp2_shard_create.
 func ShardCreate(module Module, mesh Mesh, options *ShardOptions, out *Shard) error {
 	return check(C.fsdp2_go_shard_create(*(*C.fsdp2_module)(unsafe.Pointer(&module)), *(*C.fsdp2_mesh)(unsafe.Pointer(&mesh)), (*C.fsdp2_shard_options)(unsafe.Pointer(options)), (*C.fsdp2_shard)(unsafe.Pointer(out))))

@@ -718,6 +718,10 @@ function fsdp2_shard_modules(module_, mesh, names, n_names, options)
     @ccall libfsdp2.fsdp2_shard_modules(module_::fsdp2_module, mesh::fsdp2_mesh, names::Ptr{Cstring}, n_names::Csize_t, options::Ptr{fsdp2_shard_options})::fsdp2_status
 end
 
+function fsdp2_shard_wrap(module_, mesh, options)
+    @ccall libfsdp2.fsdp2_shard_wrap(module_::fsdp2_module, mesh::fsdp2_mesh, options::Ptr{fsdp2_shard_options})::fsdp2_status
+end
+
 function fsdp2_shard_create(module_, mesh, options, out)
     @ccall libfsdp2.fsdp2_shard_create(module_::fsdp2_module, mesh::fsdp2_mesh, options::Ptr{fsdp2_shard_options}, out::Ptr{fsdp2_shard})::fsdp2_status
 end

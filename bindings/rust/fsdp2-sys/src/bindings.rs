@@ -2802,6 +2802,13 @@ extern "C" {
     ) -> fsdp2_status;
 }
 extern "C" {
+    pub fn fsdp2_shard_wrap(
+        module: fsdp2_module,
+        mesh: fsdp2_mesh,
+        options: *const fsdp2_shard_options,
+    ) -> fsdp2_status;
+}
+extern "C" {
     pub fn fsdp2_shard_create(
         module: fsdp2_module,
         mesh: fsdp2_mesh,
