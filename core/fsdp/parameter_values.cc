@@ -173,6 +173,7 @@ void load_parameters(Unit& root, nn::ParameterSource& source, LoadFrom from) {
   for (ShardedParam* param : params) {
     param->mark_has_values();
   }
+  root.scheduler().shards_changed();
 }
 
 at::Tensor full_parameter(Unit& root, const ShardedParam& param) {

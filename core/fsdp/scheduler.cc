@@ -148,6 +148,9 @@ void Scheduler::carry_out(const Action& action) {
       group.accumulate_grads();
       log_.record(EventKind::kPostBackward, action.unit);
       break;
+    case ActionKind::kLeave:
+      log_.record(EventKind::kPostBackward, action.unit);
+      break;
   }
   track_bytes(group.live_bytes() - before);
 }
@@ -175,6 +178,7 @@ void Scheduler::start_reduce(size_t index) {
 void Scheduler::start_unshard(size_t index) { carry_out(order_.start_unshard(index)); }
 void Scheduler::unshard(size_t index) { carry_out(order_.unshard(index)); }
 void Scheduler::reshard(size_t index) { carry_out(order_.reshard(index)); }
+void Scheduler::shards_changed() { carry_out(order_.shards_changed()); }
 void Scheduler::finish_reduction() { carry_out(order_.finish_reduction()); }
 
 void Scheduler::forget_unreduced() {
@@ -197,7 +201,7 @@ void Scheduler::reset() noexcept {
 
 void Scheduler::begin_forward() {
   ++root_forwards_;
-  carry_out(order_.begin_forward());
+  order_.begin_forward();
 }
 
 void Scheduler::pre_forward(size_t index) {
@@ -209,7 +213,7 @@ size_t Scheduler::post_forward(size_t index, bool more_to_come) {
   return order_.last_place();
 }
 
-void Scheduler::end_forward() { carry_out(order_.end_forward(at::GradMode::is_enabled())); }
+void Scheduler::end_forward() { carry_out(order_.end_forward()); }
 
 // ---- backward
 
@@ -262,7 +266,7 @@ void Scheduler::end_backward() {
   for (const Member& member : members_) {
     has_gradients.push_back(member.group->has_unsharded_grads());
   }
-  carry_out(order_.end_backward(has_gradients));
+  carry_out(order_.end_backward(has_gradients, is_last_backward_));
   for (const Member& member : members_) {
     member.group->end_backward();
   }

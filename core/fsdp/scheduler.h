@@ -71,6 +71,9 @@ class Scheduler {
   // False: the end of a backward neither waits for the last reduction nor forgets the order of
   // forwards, since more backwards follow (micro batches of a pipeline).
   void set_is_last_backward(bool flag) { is_last_backward_ = flag; }
+  // The shards have new values: frees what forwards have kept gathered. Begins no collective; all
+  // ranks call it alike.
+  void shards_changed();
   // Waits for the reduction under way, if there is one, and adds it to the sharded gradients.
   void finish_reduction();
   // Drops gradients that have not come to the shards, wherever they are. Begins no collective.

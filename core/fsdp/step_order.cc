@@ -98,17 +98,17 @@ StepOrder::Actions StepOrder::reshard(size_t unit) {
 
 // ---- forward
 
-StepOrder::Actions StepOrder::begin_forward() {
-  state_.root_forward = {};
-  state_.root_forward.under_way = true;
-  // What an earlier forward kept is stale once an optimizer has run, and nothing tells whether one
-  // has. What was unsharded by hand or kept by a backward is the caller's to reshard.
-  for (size_t i = 0; i < units_.size(); ++i) {
-    if (state_.kept_by_forward[i]) {
-      free(i);
-    }
-  }
-  return take();
+void StepOrder::begin_forward() {
+  RootForward begun;
+  begun.number = state_.root_forward.number + 1;
+  begun.under_way = true;
+  state_.root_forward = begun;
+}
+
+StepOrder::ForwardSpan& StepOrder::span_of(size_t unit) {
+  std::vector<ForwardSpan>& spans = state_.spans[state_.root_forward.number];
+  spans.resize(units_.size());
+  return spans[unit];
 }
 
 StepOrder::Actions StepOrder::enter_forward(size_t unit, const std::vector<size_t>& also_gather) {
@@ -117,7 +117,7 @@ StepOrder::Actions StepOrder::enter_forward(size_t unit, const std::vector<size_
   }
   gather_and_wait(unit);
   prefetch_forward(unit, also_gather);
-  ForwardSpan& span = state_.spans[unit];
+  ForwardSpan& span = span_of(unit);
   ++state_.clock;
   span.first_begin = span.first_begin == 0 ? state_.clock : span.first_begin;
   return take();
@@ -144,10 +144,7 @@ void StepOrder::prefetch_forward(size_t unit, const std::vector<size_t>& also_ga
   }
 }
 
-StepOrder::AfterForward StepOrder::after_forward(size_t unit, bool for_backward) const {
-  if (!for_backward) {
-    return AfterForward::kFree;
-  }
+StepOrder::AfterForward StepOrder::after_forward(size_t unit) const {
   const std::optional<bool> by_hand = settings(unit).reshard_after_forward;
   if (by_hand) {
     return *by_hand ? AfterForward::kFree : AfterForward::kKeep;
@@ -165,8 +162,8 @@ StepOrder::AfterForward StepOrder::after_forward(size_t unit, bool for_backward)
   return units_[unit].name.empty() ? AfterForward::kKeep : AfterForward::kFree;
 }
 
-void StepOrder::settle_after_forward(size_t unit, bool for_backward) {
-  switch (after_forward(unit, for_backward)) {
+void StepOrder::settle_after_forward(size_t unit) {
+  switch (after_forward(unit)) {
     case AfterForward::kFree:
       free(unit);
       break;
@@ -180,33 +177,63 @@ void StepOrder::settle_after_forward(size_t unit, bool for_backward) {
 }
 
 StepOrder::Actions StepOrder::leave_forward(size_t unit, bool more_to_come, bool for_backward) {
-  state_.spans[unit].last_end = ++state_.clock;
+  ForwardSpan& span = span_of(unit);
+  span.last_end = ++state_.clock;
+  span.for_backward = span.for_backward || for_backward;
   if (!more_to_come) {
-    settle_after_forward(unit, for_backward);
+    settle_after_forward(unit);
   }
   if (for_backward) {
-    std::vector<PastForward>& past = state_.past_forwards;
-    if (past.size() == kMaxPastForwards) {  // forwards that no backward has followed
-      past.clear();
+    if (state_.past_forwards.size() == kMaxPastForwards) {  // that no backward has followed
+      forget_forwards();
     }
-    past.push_back({unit});
+    state_.past_forwards.push_back({unit, state_.root_forward.number});
   }
   return take();
 }
 
-StepOrder::Actions StepOrder::end_forward(bool for_backward) {
+void StepOrder::forget_forwards() {
+  state_.first_place += state_.past_forwards.size();
+  state_.past_forwards.clear();
+  state_.spans.clear();
+}
+
+StepOrder::Actions StepOrder::end_forward() {
   if (agreed_forward()) {
     advance_forward(units_.size());
   }
   for (size_t i = 0; i < units_.size(); ++i) {
     const bool not_yet_left =
         state_.groups[i] != GroupState::kSharded && !state_.kept_by_forward[i];
-    if (not_yet_left && (agreed_forward() || state_.spans[i].last_end > 0)) {
-      settle_after_forward(i, for_backward);
+    if (not_yet_left && (agreed_forward() || span_of(i).last_end > 0)) {
+      settle_after_forward(i);
     }
   }
-  state_.root_forward = {};
+  const auto spans = state_.spans.find(state_.root_forward.number);
+  if (spans != state_.spans.end() &&
+      std::none_of(spans->second.begin(), spans->second.end(),
+                   [](const ForwardSpan& span) { return span.for_backward; })) {
+    state_.spans.erase(spans);
+  }
+  state_.root_forward.under_way = false;
   return take();
+}
+
+StepOrder::Actions StepOrder::shards_changed() {
+  for (size_t i = 0; i < units_.size(); ++i) {
+    if (state_.kept_by_forward[i]) {
+      free(i);
+    }
+  }
+  return take();
+}
+
+// Numbers go on, so that what is left of earlier forwards is not taken for later ones'.
+void StepOrder::reset() {
+  State fresh(units_.size());
+  fresh.first_place = state_.first_place + state_.past_forwards.size();
+  fresh.root_forward.number = state_.root_forward.number;
+  state_ = std::move(fresh);
 }
 
 }  // namespace fsdp2::fsdp

@@ -3,7 +3,7 @@
 // communication and no autograd. The scheduler carries the actions out, and a plan counts them.
 //
 //   StepOrder order(units, {Schedule::kAgreed, /*prefetch=*/1});
-//   order.begin_forward();                       // nothing
+//   order.begin_forward();
 //   order.enter_forward(0, /*also_gather=*/{});  // gather 0, wait for 0, gather 1
 //
 // What an event returns counts as done: carry it out in full before the next event, or say by
@@ -26,6 +26,17 @@
 // and reduces just what it uses when it uses it, and backward gathers ahead the unit whose forward
 // ran before, as PyTorch's FSDP2 does; all ranks must then enter alike.
 //
+// Note [Several forwards before a backward]
+// The engine runs what was recorded last first, so a backward goes through the root's forwards from
+// the last one to the first, and whether it has come to an earlier one the place of each forward
+// tells. Each forward's units are gathered and freed anew, so that memory is that of one forward;
+// only the root's own unit stays. Gradients add up in the engine and come with the first forward,
+// and so do reductions. Under the agreed schedule all ranks must go through the same forwards.
+//
+// Note [What a forward keeps]
+// Parameters that a forward has kept gathered serve the next ones, with gradients or without, until
+// a backward frees them or the shards change (shards_changed).
+//
 // Note [What is in flight]
 // Gathers: the unit in use and those prefetched. Reductions: one; the next waits for it, so at
 // most two units' gradients are alive. Memory use is the same in every step.
@@ -33,6 +44,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -51,6 +63,7 @@ enum class ActionKind {
   kReduce,        // begin to reduce its gradients
   kFinishReduce,  // wait for that, and put the result on the shards
   kAccumulate,    // keep its gradients for a later reduction
+  kLeave,         // nothing: its turn in one of several forwards has ended
 };
 
 struct Action {
@@ -84,15 +97,15 @@ class StepOrder {
   StepOrder(std::vector<Unit> units, const Options& options);
 
   // Forward. begin and end bracket a forward through the root.
-  Actions begin_forward();
+  void begin_forward();
   // also_gather: the units that an explicit prefetch list names.
   Actions enter_forward(size_t unit, const std::vector<size_t>& also_gather);
   // more_to_come: other modules of the unit have yet to run in this forward, which keeps it.
   // for_backward: a backward may follow.
   Actions leave_forward(size_t unit, bool more_to_come, bool for_backward);
   // The place of the forward left last among all since the last backward, for enter_backward.
-  size_t last_place() const { return state_.past_forwards.size() - 1; }
-  Actions end_forward(bool for_backward);
+  size_t last_place() const { return state_.first_place + state_.past_forwards.size() - 1; }
+  Actions end_forward();
   bool inside_root_forward() const { return state_.root_forward.under_way; }
 
   // Backward. from_root: it starts at the root's output. expected: of each unit.
@@ -104,10 +117,14 @@ class StepOrder {
   // The last of the gradients that were expected of the unit has come.
   Actions gradients_final(size_t unit);
   // has_gradients: whether a unit holds gradients, of this backward or an earlier one, that have
-  // not been reduced.
-  Actions end_backward(const std::vector<bool>& has_gradients);
+  // not been reduced. last: finish_step is to follow.
+  Actions end_backward(const std::vector<bool>& has_gradients, bool last);
   // No other backward of the forwards so far will follow.
   Actions finish_step();
+
+  // The shards have new values: what forwards have kept gathered is freed. What was unsharded by
+  // hand or kept by a backward is the caller's to reshard.
+  Actions shards_changed();
 
   // By hand.
   Actions start_unshard(size_t unit);
@@ -120,7 +137,7 @@ class StepOrder {
   // After actions that were not carried out in full.
   void correct(size_t unit, GroupState state) { state_.groups[unit] = state; }
   // Back to everything sharded and idle.
-  void reset() { state_ = State(units_.size()); }
+  void reset();
 
   const Options& options() const { return options_; }
   // The units in the order in which backward meets them.
@@ -129,48 +146,57 @@ class StepOrder {
  private:
   static constexpr size_t kMaxPastForwards = 1 << 16;
 
-  // When a unit's forwards ran since the last backward, in calls of any unit.
+  // When a unit ran within one forward of the root, in calls of any unit.
   struct ForwardSpan {
     int64_t first_begin = 0;  // 0: not at all
     int64_t last_end = 0;
+    bool for_backward = false;
   };
+  // By the root's forward: the number of the one that is, or was, the last. What runs between two
+  // of them counts with the first.
+  using Spans = std::map<int64_t, std::vector<ForwardSpan>>;
   struct PastForward {
     size_t unit;
+    int64_t root_forward;
     bool prefetched = false;  // the forward before it has been gathered ahead
   };
   struct RootForward {
+    int64_t number = 0;
     bool under_way = false;
     size_t cursor = 0;  // first unit not gathered
   };
   // What one backward knows of a unit.
   struct BackwardUnit {
     bool all_expected = false;  // every parameter was to get a gradient
-    bool started = false;       // the gradient of an output has come
+    bool started = false;       // the gradient of an output has come, in the present root forward
     bool complete = false;      // all expected gradients have come, or the backward has ended
     bool reduced = false;       // its reduction has been issued or put off
+    bool left = false;          // its turn in a later root forward has ended
+    bool ahead = false;         // then gathered again, for a forward before this backward's
   };
   struct Backward {
     explicit Backward(size_t n_units) : reduce_cursor(n_units), units(n_units) {}
 
     bool under_way = false;
     bool from_root = false;
-    bool uses_all = true;  // every trainable unit gets gradients
-    size_t cursor = 0;     // first position in backward_order_ not gathered
-    size_t reduce_cursor;  // units at and above it have been reduced
+    bool uses_all = true;                 // every trainable unit gets gradients
+    std::optional<int64_t> root_forward;  // which one it goes through now
+    size_t cursor = 0;                    // first position in backward_order_ not gathered
+    size_t reduce_cursor;                 // units at and above it have been reduced
     std::vector<BackwardUnit> units;
   };
   // All that changes from event to event.
   struct State {
-    explicit State(size_t n_units)
-        : groups(n_units), kept_by_forward(n_units), spans(n_units), backward(n_units) {}
+    explicit State(size_t n_units) : groups(n_units), kept_by_forward(n_units), backward(n_units) {}
 
     std::vector<GroupState> groups;
     std::vector<bool> kept_by_forward;
     std::optional<size_t> reducing;  // whose reduction is under way
     RootForward root_forward;
-    int64_t clock = 0;  // ticks at the begin and end of each unit's forward
-    std::vector<ForwardSpan> spans;
+    int64_t clock = 0;                       // ticks at the begin and end of each unit's forward
+    Spans spans;                             // of root forwards that a backward may follow
     std::vector<PastForward> past_forwards;  // with gradients, since the last backward
+    size_t first_place = 0;                  // of past_forwards; earlier places are forgotten
     Backward backward;                       // the last one
   };
   enum class AfterForward { kFree, kKeep, kSlice };
@@ -190,14 +216,24 @@ class StepOrder {
 
   void advance_forward(size_t until);  // gathers units [cursor, until)
   void prefetch_forward(size_t unit, const std::vector<size_t>& also_gather);
-  AfterForward after_forward(size_t unit, bool for_backward) const;
-  void settle_after_forward(size_t unit, bool for_backward);
+  AfterForward after_forward(size_t unit) const;
+  void settle_after_forward(size_t unit);
+  ForwardSpan& span_of(size_t unit);
+  void forget_forwards();
 
   void advance_backward(size_t until);  // by positions in backward_order_
   void gather_for_backward(size_t unit);
+  void gather_ahead(size_t unit);
   void prefetch_backward(size_t unit, size_t place, const std::vector<size_t>& also_gather);
   void free_in_backward(size_t unit);
+  void leave_backward(size_t unit);
   void free_units_after(size_t unit);
+  // The place's entry; null if it has been forgotten.
+  PastForward* find_forward(size_t unit, size_t place);
+  void enter_root_forward(int64_t number);
+  void leave_root_forward();
+  bool runs_before(int64_t root_forward, size_t unit) const;
+  bool may_be_reduced(size_t unit) const;
   void drain_reductions();
   void reduce(size_t unit);
   void finish_reduction_under_way();

@@ -19,12 +19,67 @@ void StepOrder::begin_backward(bool from_root, const std::vector<ExpectedGradien
   state_.backward = std::move(backward);
 }
 
+// ---- one root forward after the other
+
+StepOrder::PastForward* StepOrder::find_forward(size_t unit, size_t place) {
+  const size_t index = place - state_.first_place;  // wraps far beyond the end before the first
+  std::vector<PastForward>& past = state_.past_forwards;
+  return index < past.size() && past[index].unit == unit ? &past[index] : nullptr;
+}
+
+void StepOrder::enter_root_forward(int64_t number) {
+  Backward& backward = state_.backward;
+  if (backward.root_forward && *backward.root_forward <= number) {
+    return;
+  }
+  if (std::exchange(backward.root_forward, number)) {
+    leave_root_forward();
+  }
+}
+
+// On every rank alike, whatever each has used.
+void StepOrder::leave_root_forward() {
+  Backward& backward = state_.backward;
+  if (agreed_backward()) {
+    advance_backward(units_.size());
+  }
+  for (size_t i = units_.size(); i-- > 0;) {
+    if (units_[i].name.empty()) {
+      continue;  // the earlier forward begins with it
+    }
+    if (backward.units[i].started) {
+      leave_backward(i);
+    } else if (agreed_backward()) {
+      free_in_backward(i);
+    }
+  }
+  backward.cursor = 0;
+  // A unit that ran in later forwards alone is complete; others may have to gather it first.
+  const auto spans = state_.spans.find(*backward.root_forward);
+  for (size_t i = 0; spans != state_.spans.end() && i < units_.size(); ++i) {
+    const bool unused = units_[i].trainable && !spans->second[i].for_backward;
+    backward.uses_all = backward.uses_all && !unused;
+  }
+}
+
+// Whether the unit runs in a root forward that the backward may yet come to.
+bool StepOrder::runs_before(int64_t root_forward, size_t unit) const {
+  const auto end = state_.spans.lower_bound(root_forward);
+  return std::any_of(state_.spans.begin(), end, [unit](const auto& entry) {
+    return unit < entry.second.size() && entry.second[unit].for_backward;
+  });
+}
+
 // ---- gathering
 
 StepOrder::Actions StepOrder::enter_backward(size_t unit, size_t place,
                                              const std::vector<size_t>& also_gather) {
+  if (const PastForward* forward = find_forward(unit, place)) {
+    enter_root_forward(forward->root_forward);
+  }
   free_units_after(unit);
   state_.backward.units[unit].started = true;
+  state_.backward.units[unit].ahead = false;
   if (agreed_backward()) {
     advance_backward(backward_position_[unit] + 1);
   }
@@ -67,13 +122,20 @@ void StepOrder::prefetch_backward(size_t unit, size_t place,
     return;
   }
   for (const size_t named : also_gather) {
-    gather_for_backward(named);
+    gather_ahead(named);
   }
-  std::vector<PastForward>& past = state_.past_forwards;
-  const bool known = place < past.size() && past[place].unit == unit;
-  if (also_gather.empty() && known && place > 0 && !std::exchange(past[place].prefetched, true)) {
-    gather_for_backward(past[place - 1].unit);
+  PastForward* forward = find_forward(unit, place);
+  if (also_gather.empty() && forward != nullptr && place > state_.first_place &&
+      !std::exchange(forward->prefetched, true)) {
+    gather_ahead((forward - 1)->unit);
   }
+}
+
+void StepOrder::gather_ahead(size_t unit) {
+  BackwardUnit& ahead = state_.backward.units[unit];
+  const bool is_sharded = state_.groups[unit] == GroupState::kSharded;
+  gather_for_backward(unit);
+  ahead.ahead = is_sharded && (ahead.reduced || ahead.left);
 }
 
 // ---- freeing
@@ -86,14 +148,31 @@ void StepOrder::free_in_backward(size_t unit) {
   }
 }
 
+// Its turn in the present root forward has ended. Its gradients may be yet to come.
+void StepOrder::leave_backward(size_t unit) {
+  BackwardUnit& state = state_.backward.units[unit];
+  free_in_backward(unit);
+  state.started = false;
+  if (!state.complete) {
+    state.left = true;
+    next_.push_back({ActionKind::kLeave, unit});
+  }
+}
+
 // The engine runs what was recorded last first. So when the gradient of a unit's output arrives,
 // every unit whose forwards all began after this one's had ended is done with its parameters.
 void StepOrder::free_units_after(size_t unit) {
+  const std::optional<int64_t> root_forward = state_.backward.root_forward;
+  const auto found = root_forward ? state_.spans.find(*root_forward) : state_.spans.end();
+  if (found == state_.spans.end()) {
+    return;
+  }
+  const std::vector<ForwardSpan>& spans = found->second;
   for (size_t i = 0; i < units_.size(); ++i) {
     const BackwardUnit& other = state_.backward.units[i];
-    const bool later = state_.spans[i].first_begin > state_.spans[unit].last_end;
-    if (later && other.started && other.complete) {
-      free_in_backward(i);
+    const bool later = spans[i].first_begin > spans[unit].last_end;
+    if (later && other.started && (other.complete || runs_before(*root_forward, i))) {
+      leave_backward(i);
     }
   }
 }
@@ -104,8 +183,11 @@ StepOrder::Actions StepOrder::gradients_final(size_t unit) {
   BackwardUnit& state = state_.backward.units[unit];
   state.complete = true;
   // With the gradient of every parameter final, no node is left that reads one. A frozen parameter
-  // may still be read on the way to the module's inputs.
-  if (state.all_expected) {
+  // may still be read on the way to the module's inputs. The root's unit stays for the root's
+  // earlier forwards, in which other ranks may use it.
+  const std::optional<int64_t> root_forward = state_.backward.root_forward;
+  const bool stays = units_[unit].name.empty() && root_forward && runs_before(*root_forward, unit);
+  if (state.all_expected && !stays) {
     free_in_backward(unit);
   }
   if (agreed_backward()) {
@@ -118,9 +200,23 @@ StepOrder::Actions StepOrder::gradients_final(size_t unit) {
 
 void StepOrder::drain_reductions() {
   Backward& backward = state_.backward;
-  while (backward.reduce_cursor > 0 && backward.units[backward.reduce_cursor - 1].complete) {
+  while (backward.reduce_cursor > 0 && backward.units[backward.reduce_cursor - 1].complete &&
+         may_be_reduced(backward.reduce_cursor - 1)) {
     reduce(--backward.reduce_cursor);
   }
+}
+
+// Where this rank has not used a unit in an earlier root forward, others may have: they reduce it
+// after gathers that this rank must not hold up by waiting for the reduction.
+bool StepOrder::may_be_reduced(size_t unit) const {
+  const Backward& backward = state_.backward;
+  if (!backward.under_way || !backward.root_forward) {
+    return true;
+  }
+  const auto end = state_.spans.lower_bound(*backward.root_forward);
+  return std::all_of(state_.spans.begin(), end, [unit](const auto& entry) {
+    return unit < entry.second.size() && entry.second[unit].for_backward;
+  });
 }
 
 void StepOrder::reduce(size_t unit) {
@@ -152,15 +248,20 @@ StepOrder::Actions StepOrder::finish_reduction() {
   return take();
 }
 
-StepOrder::Actions StepOrder::end_backward(const std::vector<bool>& has_gradients) {
+StepOrder::Actions StepOrder::end_backward(const std::vector<bool>& has_gradients, bool last) {
   Backward& backward = state_.backward;
   if (agreed_backward()) {
     advance_backward(units_.size());
   }
   for (size_t i = units_.size(); i-- > 0;) {
-    free_in_backward(i);
     backward.units[i].complete = true;
+    if (!last && backward.units[i].ahead) {
+      state_.kept_by_forward[i] = true;  // for the next backward
+    } else {
+      free_in_backward(i);
+    }
   }
+  backward.under_way = false;
   if (agreed_backward()) {
     drain_reductions();
   }
@@ -170,14 +271,15 @@ StepOrder::Actions StepOrder::end_backward(const std::vector<bool>& has_gradient
       reduce(i);
     }
   }
-  backward.under_way = false;
-  state_.spans.assign(units_.size(), {});
+  if (backward.root_forward) {
+    state_.spans.erase(state_.spans.lower_bound(*backward.root_forward), state_.spans.end());
+  }
   return take();
 }
 
 StepOrder::Actions StepOrder::finish_step() {
   finish_reduction_under_way();
-  state_.past_forwards.clear();
+  forget_forwards();
   return take();
 }
 

@@ -45,7 +45,7 @@ class StepCount {
         held_(plan.units.size()) {}
 
   void forward() {
-    order_.begin_forward();  // frees nothing, for nothing is gathered
+    order_.begin_forward();
     std::vector<size_t> open;
     for (size_t unit = 0; unit < plan_.units.size(); ++unit) {
       for (const size_t left : take_left(open, unit)) {
@@ -58,7 +58,7 @@ class StepCount {
     for (const size_t left : take_left(open, std::nullopt)) {
       leave_forward(left);
     }
-    record(order_.end_forward(/*for_backward=*/true), plan_.forward.back());
+    record(order_.end_forward(), plan_.forward.back());
   }
 
   void backward() {
@@ -77,7 +77,7 @@ class StepCount {
       leave_backward(left);
     }
     const std::vector<bool> no_gradients_left(plan_.units.size());
-    record(order_.end_backward(no_gradients_left), plan_.backward.back());
+    record(order_.end_backward(no_gradients_left, /*last=*/true), plan_.backward.back());
     record(order_.finish_step(), plan_.backward.back());
   }
 
@@ -164,6 +164,7 @@ class StepCount {
         held.reduce_buffers = 0;
         break;
       case ActionKind::kAccumulate:
+      case ActionKind::kLeave:
         break;
     }
     hold(action.unit, held);

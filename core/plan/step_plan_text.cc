@@ -113,6 +113,7 @@ const char* verb_of(fsdp::ActionKind kind) {
     case fsdp::ActionKind::kWait:
     case fsdp::ActionKind::kFinishReduce:
     case fsdp::ActionKind::kAccumulate:
+    case fsdp::ActionKind::kLeave:
       break;
   }
   return nullptr;

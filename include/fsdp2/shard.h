@@ -15,9 +15,11 @@ enum {
   FSDP2_WRAP_NONE = 1,    /* no class makes units */
   FSDP2_WRAP_KINDS = 2    /* each module of the classes in wrap_kinds is a unit */
 };
-/* What forward leaves of a unit's gathered parameters for backward. A number n >= 2 keeps a 1/n
- * slice, which backward gathers over n neighbours; n divides the number of ranks of a shard group.
- * (PyTorch's True is ALWAYS; its False and its 1 are NEVER.) */
+/* What forward leaves of a unit's gathered parameters for backward and for further forwards. A
+ * number n >= 2 keeps a 1/n slice, which is then gathered over n neighbours; n divides the number
+ * of ranks of a shard group. (PyTorch's True is ALWAYS; its False and its 1 are NEVER.) What is
+ * left stays until a backward frees it or this library gives the shards new values. Who writes to
+ * them by other means after a forward without gradients calls fsdp2_shard_reshard. */
 enum {
   FSDP2_RESHARD_AUTO = 0,   /* nothing, but the root keeps everything */
   FSDP2_RESHARD_ALWAYS = 1, /* nothing */

@@ -92,7 +92,8 @@ enum {
   FSDP2_EVENT_UNSHARD = 1,        /* the unit's parameters are gathered */
   FSDP2_EVENT_RESHARD = 2,        /* they were freed, or cut into slices */
   FSDP2_EVENT_REDUCE_SCATTER = 3, /* a reduction of gradients was issued */
-  FSDP2_EVENT_POST_BACKWARD = 4   /* the unit is done with this backward */
+  FSDP2_EVENT_POST_BACKWARD = 4   /* the unit is done with this backward or, if it goes through
+                                     several forwards, with one of them */
 };
 /* Returns what the units did, oldest first: kinds[i] by the unit with index units[i]. Keeps the
  * last 16,384 events since creation or the last clear. Writes at most cap of them and sets *needed

@@ -60,6 +60,7 @@ class FusedOptimizer : public Optimizer {
       const size_t group = std::get<0>(key);
       update(lists, options_[group], lr_of(group), scale_of(grad_divisor, lists));
     }
+    root().scheduler().shards_changed();
   }
 
  protected:

@@ -384,6 +384,7 @@ LoadReport load_training_state(const TrainingObjects& objects, const ckpt::State
   for (fsdp::ShardedParam* param : params) {
     param->mark_has_values();
   }
+  objects.root->scheduler().shards_changed();
   return report;
 }
 

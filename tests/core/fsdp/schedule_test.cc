@@ -4,6 +4,7 @@
 
 #include "core/base/error.h"
 #include "core/fsdp/fully_shard.h"
+#include "core/train/optim/adamw.h"
 #include "tests/support/ranks.h"
 #include "tests/support/tiny_models.h"
 
@@ -171,14 +172,60 @@ TEST(Memory, UnevenParametersCountTheirPadding) {
   });
 }
 
-TEST(Memory, NothingStaysGatheredAfterAForwardWithoutGradients) {
+// PyTorch's: the same stays as after a forward with gradients.
+TEST(Memory, AForwardWithoutGradientsLeavesWhatThePolicySays) {
+  const std::vector<std::pair<ReshardAfterForward, int64_t>> cases = {
+      {ReshardAfterForward::kAlways, 0},
+      {ReshardAfterForward::kAuto, 20 * 4},
+      {ReshardAfterForward::kNever, (20 + 2 * 58) * 4}};
+  for (const auto& [reshard, left] : cases) {
+    run_ranks(2, [reshard = reshard, left = left](const std::shared_ptr<World>& world) {
+      Policy policy;
+      policy.reshard_after_forward = reshard;
+      const Sharded s = shard(world, {4, 6, 2}, policy);
+      const at::NoGradGuard no_grad;
+      (*s.model)(input_of(4));
+      EXPECT_EQ(s.root->scheduler().stats().unsharded_bytes, left);
+    });
+  }
+}
+
+TEST(Forwards, WithNothingReshardedGatherOnceInAll) {
+  for (const Schedule schedule : {Schedule::kAgreed, Schedule::kOnUse}) {
+    run_ranks(2, [schedule](const std::shared_ptr<World>& world) {
+      Policy policy;
+      policy.schedule = schedule;
+      policy.reshard_after_forward = ReshardAfterForward::kNever;
+      const Sharded s = shard(world, {4, 6, 2}, policy);
+      {
+        const at::NoGradGuard no_grad;
+        (*s.model)(input_of(4));
+        (*s.model)(input_of(4));
+      }
+      const at::Tensor loss = (*s.model)(input_of(4)).sum() + (*s.model)(input_of(4)).sum();
+      EXPECT_EQ(s.root->scheduler().stats().all_gathers, 3);
+      loss.backward();
+      EXPECT_EQ(s.root->scheduler().stats().unsharded_bytes, 0);
+    });
+  }
+}
+
+TEST(Forwards, SeeWhatAnOptimizerHasChangedSinceTheLastOne) {
   run_ranks(2, [](const std::shared_ptr<World>& world) {
     Policy policy;
     policy.reshard_after_forward = ReshardAfterForward::kNever;
     const Sharded s = shard(world, {4, 6, 2}, policy);
+    TinyStack reference({4, 6, 2});
+    const auto optimizer = train::make_adamw(s.root, {});
+    (*s.model)(input_of(4)).sum().backward();
     const at::NoGradGuard no_grad;
     (*s.model)(input_of(4));
-    EXPECT_EQ(s.root->scheduler().stats().unsharded_bytes, 0);
+    optimizer->step();
+    const at::Tensor after = (*s.model)(input_of(4));
+    for (const ShardedParam* param : s.root->parameters()) {
+      reference.named_parameters()[param->name()].copy_(full_parameter(*s.root, *param));
+    }
+    EXPECT_TRUE(at::allclose(after, reference(input_of(4))));
   });
 }
 
@@ -265,6 +312,101 @@ TEST(Backward, TwoForwardsBeforeOneBackward) {
     EXPECT_TRUE(
         at::allclose(full_gradient(*s.root, param), reference.embedding.grad(), 1e-5, 1e-4));
     EXPECT_EQ(s.root->scheduler().stats().unsharded_bytes, 0);
+  });
+}
+
+// "U- U2 U1 P2 U0 P1 P0 ...": gathers, and ends of a unit's turn, of unit "block2".
+std::string turns_of(Unit& root) {
+  std::string text;
+  for (const Event& event : root.scheduler().events()) {
+    if (event.kind == EventKind::kAllGather || event.kind == EventKind::kPostBackward) {
+      text += (text.empty() ? "" : " ") +
+              std::string(event.kind == EventKind::kAllGather ? "U" : "P") +
+              (event.group.empty() ? '-' : event.group.back());
+    }
+  }
+  return text;
+}
+
+// The order and the memory of PyTorch 2.11; so does the sum of any number of forwards.
+TEST(Backward, GoesThroughTwoForwardsOneAfterTheOther) {
+  for (const Schedule schedule : {Schedule::kAgreed, Schedule::kOnUse}) {
+    run_ranks(2, [schedule](const std::shared_ptr<World>& world) {
+      Policy policy;
+      policy.schedule = schedule;
+      policy.reshard_after_forward = ReshardAfterForward::kAlways;
+      const Sharded s = shard(world, {4, 6, 3}, policy);
+      (*s.model)(input_of(4)).sum().backward();
+      const int64_t peak_of_one = s.root->scheduler().stats().peak_unsharded_bytes;
+      s.root->zero_grad();
+      const at::Tensor first = (*s.model)(input_of(4)).sum();
+      const at::Tensor second = (*s.model)(input_of(4) * 2).sum();
+      s.root->scheduler().clear_events();
+      s.root->scheduler().reset_stats();
+      (first + second).backward();
+      EXPECT_EQ(turns_of(*s.root), "U- U2 U1 P2 U0 P1 P0 U2 U1 P2 U0 P1 P0 P-");
+      EXPECT_EQ(s.root->scheduler().stats().reduce_scatters, 4);
+      EXPECT_EQ(s.root->scheduler().stats().peak_unsharded_bytes, peak_of_one);
+      EXPECT_EQ(s.root->scheduler().stats().unsharded_bytes, 0);
+      TinyStack reference({4, 6, 3});
+      (reference(input_of(4)).sum() + reference(input_of(4) * 2).sum()).backward();
+      for (const ShardedParam* param : s.root->parameters()) {
+        EXPECT_TRUE(at::allclose(full_gradient(*s.root, *param),
+                                 reference.named_parameters()[param->name()].grad(), 1e-5, 1e-4))
+            << param->name();
+      }
+    });
+  }
+}
+
+TEST(UnusedUnits, RanksMayUseOthersInEachOfTwoForwards) {
+  run_ranks(2, [](const std::shared_ptr<World>& world) {
+    const Sharded s = shard(world, {4, 6, 3});
+    const std::vector<std::vector<int64_t>> routes[2] = {{{0, 1, 2}, {2}}, {{1}, {0, 1}}};
+    const auto& mine = routes[world->rank()];
+    for (int step = 0; step < 5; ++step) {
+      s.root->zero_grad();
+      ((*s.model)(route(4, mine[0])).toTensor().sum() +
+       (*s.model)(route(4, mine[1])).toTensor().sum())
+          .backward();
+    }
+    TinyStack reference({4, 6, 3});
+    for (const auto& of_rank : routes) {
+      for (const std::vector<int64_t>& each : of_rank) {
+        (reference(route(4, each)).toTensor().sum() / 2.0).backward();
+      }
+    }
+    for (const ShardedParam* param : s.root->parameters()) {
+      EXPECT_TRUE(at::allclose(full_gradient(*s.root, *param),
+                               reference.named_parameters()[param->name()].grad(), 1e-5, 1e-4))
+          << param->name();
+    }
+  });
+}
+
+// Without parameters of its own the root has no unit: the last gather of the first backward is of
+// the block that the second begins with.
+TEST(Backward, OnUseKeepsWhatItGatheredAheadForTheNextOne) {
+  run_ranks(2, [](const std::shared_ptr<World>& world) {
+    Policy policy;
+    policy.schedule = Schedule::kOnUse;
+    const auto mesh = Mesh::for_fsdp(world, 0);
+    const auto model = std::make_shared<TinyBlock>(4, 6);
+    fully_shard(model->in, mesh, policy);
+    fully_shard(model->out, mesh, policy);
+    const auto root = fully_shard(model, mesh, policy);
+    const at::Tensor input = at::ones({2, 4}).set_requires_grad(true);
+    const at::Tensor first = (*model)(input).sum();
+    const at::Tensor second = (*model)(input).sum();
+    root->scheduler().clear_events();
+    root->set_is_last_backward(false);
+    second.backward();
+    EXPECT_EQ(turns_of(*root), "Ut Un Pt Ut Pn");
+    root->scheduler().clear_events();
+    root->set_is_last_backward(true);
+    first.backward();
+    EXPECT_EQ(turns_of(*root), "Un Pt Pn");
+    EXPECT_EQ(root->scheduler().stats().unsharded_bytes, 0);
   });
 }
 

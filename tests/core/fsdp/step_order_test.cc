@@ -11,8 +11,8 @@ namespace fsdp2::fsdp {
 namespace {
 
 std::string action_verb(ActionKind kind) {
-  static const char* const kVerbs[] = {"gather", "wait",   "free",      "slice",
-                                       "reduce", "finish", "accumulate"};
+  static const char* const kVerbs[] = {"gather", "wait",   "free",       "slice",
+                                       "reduce", "finish", "accumulate", "leave"};
   return kVerbs[static_cast<int>(kind)];
 }
 
@@ -28,7 +28,10 @@ class Steps {
 
   explicit Steps(const std::vector<std::string>& names, const StepOrder::Options& options = {},
                  ReshardAfterForward reshard = ReshardAfterForward::kAuto)
-      : settings(names.size()), order(units_of(names, settings, reshard), options), names_(names) {}
+      : settings(names.size()),
+        order(units_of(names, settings, reshard), options),
+        names_(names),
+        places_(names.size()) {}
 
   std::string text(const StepOrder::Actions& actions) const {
     std::string text;
@@ -40,21 +43,28 @@ class Steps {
     return text;
   }
 
-  std::string begin_forward() { return text(order.begin_forward()); }
+  void begin_forward() { order.begin_forward(); }
   std::string enter(size_t unit, const std::vector<size_t>& also_gather = {}) {
     return text(order.enter_forward(unit, also_gather));
   }
   std::string leave(size_t unit, bool for_backward = true) {
-    return text(order.leave_forward(unit, /*more_to_come=*/false, for_backward));
+    const std::string left = text(order.leave_forward(unit, /*more_to_come=*/false, for_backward));
+    places_[unit].push_back(order.last_place());
+    return left;
   }
-  std::string end_forward(bool for_backward = true) {
-    return text(order.end_forward(for_backward));
-  }
+  std::string end_forward() { return text(order.end_forward()); }
   std::string enter_backward(size_t unit, const std::vector<size_t>& also_gather = {}) {
-    return text(order.enter_backward(unit, /*place=*/0, also_gather));
+    return text(order.enter_backward(unit, places_[unit].back(), also_gather));
+  }
+  // Of the unit's forward before the last.
+  std::string enter_earlier_backward(size_t unit) {
+    places_[unit].pop_back();
+    return enter_backward(unit);
   }
   std::string gradients_final(size_t unit) { return text(order.gradients_final(unit)); }
-  std::string end_backward() { return text(order.end_backward(std::vector<bool>(names_.size()))); }
+  std::string end_backward(bool last = true) {
+    return text(order.end_backward(std::vector<bool>(names_.size()), last));
+  }
   std::string finish_step() { return text(order.finish_step()); }
 
   // A forward through the root, unit 0, that uses the others one after the other.
@@ -81,11 +91,12 @@ class Steps {
   }
 
   std::vector<std::string> names_;
+  std::vector<std::vector<size_t>> places_;  // of each unit's forwards
 };
 
 TEST(StepOrder, ForwardGathersOneAheadAndKeepsTheRoot) {
   Steps steps({"", "a", "b"});
-  EXPECT_EQ(steps.begin_forward(), "");
+  steps.begin_forward();
   EXPECT_EQ(steps.enter(0), "gather root, wait root, gather a");
   EXPECT_EQ(steps.enter(1), "wait a, gather b");
   EXPECT_EQ(steps.leave(1), "free a");
@@ -207,13 +218,23 @@ TEST(StepOrder, ASettingGoesBeforeThePolicyAtTheNextEvent) {
   EXPECT_EQ(steps.leave(0), "free root");
 }
 
-TEST(StepOrder, AForwardWithoutBackwardKeepsNothing) {
+// As PyTorch's: what is left does not depend on whether a backward may follow.
+TEST(StepOrder, WhatAForwardKeepsServesTheNextOnes) {
   Steps steps({"", "a"}, {}, ReshardAfterForward::kNever);
   steps.begin_forward();
-  steps.enter(0);
-  steps.enter(1);
-  EXPECT_EQ(steps.leave(1, /*for_backward=*/false), "free a");
-  EXPECT_EQ(steps.leave(0, /*for_backward=*/false), "free root");
+  EXPECT_EQ(steps.enter(0), "gather root, wait root, gather a");
+  EXPECT_EQ(steps.enter(1), "wait a");
+  EXPECT_EQ(steps.leave(1, /*for_backward=*/false), "");
+  EXPECT_EQ(steps.leave(0, /*for_backward=*/false), "");
+  EXPECT_EQ(steps.end_forward(), "");
+  for (int forward = 0; forward < 2; ++forward) {
+    steps.begin_forward();
+    EXPECT_EQ(steps.enter(0), "");
+    EXPECT_EQ(steps.enter(1), "");
+    EXPECT_EQ(steps.leave(1), "");
+    EXPECT_EQ(steps.leave(0), "");
+    EXPECT_EQ(steps.end_forward(), "");
+  }
 }
 
 TEST(StepOrder, AUnitWithModulesToComeIsKeptUntilTheForwardEnds) {
@@ -226,12 +247,13 @@ TEST(StepOrder, AUnitWithModulesToComeIsKeptUntilTheForwardEnds) {
   EXPECT_EQ(steps.end_forward(), "free a");
 }
 
-TEST(StepOrder, ForwardFreesWhatTheLastOneKeptButNotWhatWasUnshardedByHand) {
+TEST(StepOrder, NewShardsFreeWhatForwardsKeptButNotWhatWasUnshardedByHand) {
   Steps steps({"", "a", "b"}, {}, ReshardAfterForward::kNever);
   steps.forward({1, 2});
   EXPECT_EQ(steps.text(steps.order.reshard(1)), "free a");
   EXPECT_EQ(steps.text(steps.order.unshard(1)), "gather a, wait a");
-  EXPECT_EQ(steps.begin_forward(), "free root, free b");
+  EXPECT_EQ(steps.text(steps.order.shards_changed()), "free root, free b");
+  EXPECT_EQ(steps.text(steps.order.shards_changed()), "");
 }
 
 TEST(StepOrder, OnUseGathersWhatIsUsedAndTheUnitBeforeItInBackward) {
@@ -255,7 +277,8 @@ TEST(StepOrder, OnUseReducesAtTheEndWhatAnEarlierBackwardHasLeft) {
   Steps steps({"", "a", "b"}, {Schedule::kOnUse, 1});
   steps.order.begin_backward(true, {kAllGrads, kNoGrads, kNoGrads});
   steps.gradients_final(0);
-  EXPECT_EQ(steps.text(steps.order.end_backward({false, true, false})), "finish root, reduce a");
+  EXPECT_EQ(steps.text(steps.order.end_backward({false, true, false}, true)),
+            "finish root, reduce a");
 }
 
 TEST(StepOrder, WithoutGradientSyncGradientsAreKeptAndNothingIsWaitedFor) {
@@ -278,10 +301,72 @@ TEST(StepOrder, AReductionStaysUnderWayWhileMoreBackwardsFollow) {
     steps.enter_backward(1);
     EXPECT_EQ(steps.gradients_final(1), first);
     steps.gradients_final(0);
-    steps.end_backward();
+    steps.end_backward(/*last=*/false);
   }
   EXPECT_EQ(steps.text(steps.order.finish_reduction()), "finish root");
   EXPECT_EQ(steps.text(steps.order.finish_reduction()), "");
+}
+
+// The order of PyTorch 2.11, seen with hooks on its unshard and post_backward.
+TEST(StepOrder, TwoForwardsBeforeABackwardAreGoneThroughOneAfterTheOther) {
+  for (const Schedule schedule : {Schedule::kAgreed, Schedule::kOnUse}) {
+    Steps steps({"", "a", "b"}, {schedule, 1}, ReshardAfterForward::kAlways);
+    steps.forward({1, 2});
+    steps.forward({1, 2});
+    steps.order.begin_backward(true, {kAllGrads, kAllGrads, kAllGrads});
+    EXPECT_EQ(steps.enter_backward(0), "gather root, wait root, gather b");
+    EXPECT_EQ(steps.enter_backward(2), "wait b, gather a");
+    EXPECT_EQ(steps.enter_backward(1), "free b, leave b, wait a");
+    EXPECT_EQ(steps.enter_earlier_backward(0), "free a, leave a, gather b");
+    EXPECT_EQ(steps.enter_earlier_backward(2), "wait b, gather a");
+    EXPECT_EQ(steps.gradients_final(2), "free b, reduce b");
+    EXPECT_EQ(steps.enter_earlier_backward(1), "wait a");
+    EXPECT_EQ(steps.gradients_final(1), "free a, finish b, reduce a");
+    EXPECT_EQ(steps.gradients_final(0), "free root, finish a, reduce root");
+    EXPECT_EQ(steps.end_backward(), "");
+  }
+}
+
+// Other ranks may use them, in either forward.
+TEST(StepOrder, EachOfSeveralForwardsGathersEveryUnitWhetherItIsUsedOrNot) {
+  Steps steps({"", "a", "b"}, {Schedule::kAgreed, 0}, ReshardAfterForward::kAlways);
+  steps.forward({1});
+  steps.forward({2});
+  steps.order.begin_backward(true, {kAllGrads, kAllGrads, kAllGrads});
+  EXPECT_EQ(steps.enter_backward(0), "gather root, wait root");
+  EXPECT_EQ(steps.enter_backward(2), "gather b, wait b");
+  EXPECT_EQ(steps.gradients_final(2), "free b");  // it would wait where others gather
+  EXPECT_EQ(steps.enter_earlier_backward(0), "gather a, free a");
+  EXPECT_EQ(steps.enter_backward(1), "gather b, gather a, wait a");
+  EXPECT_EQ(steps.gradients_final(1), "free a, reduce b, finish b, reduce a");
+  EXPECT_EQ(steps.gradients_final(0), "free root, finish a, reduce root");
+  EXPECT_EQ(steps.end_backward(), "free b");
+}
+
+// PyTorch's: a, the last that the first backward gathers, has b gathered before it, which ran just
+// before in the first forward.
+TEST(StepOrder, OnUseAUnitGatheredAheadStaysForTheNextBackward) {
+  for (const bool last : {false, true}) {
+    Steps steps({"a", "b"}, {Schedule::kOnUse, 1});
+    for (int forward = 0; forward < 2; ++forward) {
+      steps.begin_forward();
+      for (const size_t unit : {0, 1}) {
+        steps.enter(unit);
+        steps.leave(unit);
+      }
+      steps.end_forward();
+    }
+    steps.order.begin_backward(true, {kAllGrads, kAllGrads});
+    EXPECT_EQ(steps.enter_backward(1), "gather b, wait b, gather a");
+    EXPECT_EQ(steps.gradients_final(1), "free b, reduce b");
+    EXPECT_EQ(steps.enter_backward(0), "wait a, gather b");
+    EXPECT_EQ(steps.gradients_final(0), "free a, finish b, reduce a");
+    EXPECT_EQ(steps.end_backward(last), last ? "free b" : "");
+    if (!last) {
+      steps.order.begin_backward(true, {kAllGrads, kAllGrads});
+      EXPECT_EQ(steps.enter_earlier_backward(1), "wait b, gather a");
+    }
+  }
 }
 
 TEST(StepOrder, ADroppedReductionIsNotWaitedFor) {
@@ -323,7 +408,7 @@ TEST(StepOrder, ResetForgetsAStepThatBrokeOff) {
   steps.enter(0);
   steps.order.reset();
   EXPECT_FALSE(steps.order.inside_root_forward());
-  EXPECT_EQ(steps.begin_forward(), "");
+  steps.begin_forward();
   EXPECT_EQ(steps.enter(0), "gather root, wait root, gather a");
 }
 

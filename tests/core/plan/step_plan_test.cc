@@ -84,6 +84,7 @@ void add_planned(std::string& text, const StepPlan& plan, const std::vector<Turn
           break;
         case fsdp::ActionKind::kFinishReduce:
         case fsdp::ActionKind::kAccumulate:
+        case fsdp::ActionKind::kLeave:
           break;
       }
     }
