@@ -143,9 +143,8 @@ std::shared_ptr<ParamGroup> make_group(const std::vector<FreeParameter>& paramet
     // 8-bit and integer parameters are computed in as they are; mixed precision is for the rest.
     const bool is_castable =
         at::isFloatingType(tensor.scalar_type()) && c10::elementSize(tensor.scalar_type()) > 1;
-    const at::ScalarType compute_dtype =
-        is_castable ? policy.mixed_precision.param_dtype.value_or(tensor.scalar_type())
-                    : tensor.scalar_type();
+    const std::optional<at::ScalarType> compute_dtype =
+        is_castable ? policy.mixed_precision.param_dtype : std::nullopt;
     params.push_back(std::make_unique<ShardedParam>(tensor, layouts[i], compute_dtype,
                                                     mesh->device(), policy.offload));
     params.back()->set_names({parameters[i].name});

@@ -237,8 +237,8 @@ void Tree::cast_parameters(at::ScalarType dtype) {
   for (size_t i = 0; i < scheduler_.members().size(); ++i) {
     scheduler_.reshard(i);
   }
-  for (ShardedParam* param : parameters_) {
-    param->cast_shard(dtype);
+  for (const Scheduler::Member& member : scheduler_.members()) {
+    member.group->cast_shards(dtype);
   }
 }
 

@@ -41,8 +41,8 @@ class Tree {
 
   // Forgets all gradients, those not reduced yet included. Begins no collective.
   void zero_grad();
-  // Casts every shard and forgets gradients; compute and reduction dtypes stay as the policy has
-  // them.
+  // Casts every shard and forgets gradients. Where the policy names no dtype for computing (for
+  // reducing), that follows.
   void cast_parameters(at::ScalarType dtype);
   // The unit table, one line a unit.
   std::string describe() const;

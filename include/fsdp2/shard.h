@@ -46,7 +46,7 @@ typedef fsdp2_status (*fsdp2_shard_dim_fn)(const char* name, const int64_t* shap
 typedef struct fsdp2_shard_options {
   uint32_t struct_size;
   int32_t reshard_after_forward; /* FSDP2_RESHARD_AUTO, _ALWAYS, _NEVER, or the n of 1/n */
-  int32_t param_dtype;           /* dtype for gathering and computing */
+  int32_t param_dtype;  /* dtype for gathering and computing; FSDP2_DTYPE_KEEP: the shard's */
   int32_t reduce_dtype; /* dtype for reducing gradients; FSDP2_DTYPE_KEEP: the gradient's */
   int32_t output_dtype; /* dtype for floating-point outputs of the root (fsdp2_shard_modules: of the
                            group; fsdp2_shard_wrap: of each unit) */
@@ -174,9 +174,10 @@ enum {
 };
 FSDP2_CALL fsdp2_shard_get_parameter(fsdp2_shard shard, size_t index, int32_t which,
                                      fsdp2_tensor* out);
-/* Casts every shard to a floating-point dtype and forgets gradients; the dtypes for computing and
- * reducing stay. Optimizers made before keep the old shards. FSDP2_E_UNSUPPORTED on a single rank,
- * where the shard is the module's own parameter. */
+/* Casts every shard to a floating-point dtype and forgets gradients. Where param_dtype
+ * (reduce_dtype) was kept, computing (reducing) follows. Optimizers made before keep the old
+ * shards. FSDP2_E_UNSUPPORTED on a single rank with a param_dtype, where the shard is the module's
+ * own parameter. */
 FSDP2_CALL fsdp2_shard_cast_parameters(fsdp2_shard shard, int32_t dtype);
 
 FSDP2_END_DECLS

@@ -232,11 +232,28 @@ static void cast(fsdp2_mesh mesh, int rank) {
   (void)rank;
   EXPECT_OK(fsdp2_shard_cast_parameters(shard, FSDP2_DTYPE_F64));
   EXPECT(parameter_of(shard, "lm_head.weight").dtype == FSDP2_DTYPE_F64);
+  EXPECT(parameter_of(shard, "lm_head.weight").compute_dtype == FSDP2_DTYPE_F64);
+  EXPECT_NEAR(tiny_step(module, shard).norm, one_rank.norm, 1e-5);
+  destroy_tiny(module, shard);
+}
+static void cast_what_computes_in_its_own_way(fsdp2_mesh mesh, int rank) {
+  fsdp2_shard_options options = FSDP2_SHARD_OPTIONS_INIT;
+  const fsdp2_module module = tiny_model();
+  fsdp2_shard shard;
+  (void)rank;
+  options.param_dtype = FSDP2_DTYPE_F32;
+  shard = shard_with(module, mesh, &options);
+  EXPECT_OK(fsdp2_shard_cast_parameters(shard, FSDP2_DTYPE_F64));
+  EXPECT(parameter_of(shard, "lm_head.weight").dtype == FSDP2_DTYPE_F64);
   EXPECT(parameter_of(shard, "lm_head.weight").compute_dtype == FSDP2_DTYPE_F32);
   EXPECT_NEAR(tiny_step(module, shard).norm, one_rank.norm, 1e-5);
   destroy_tiny(module, shard);
 }
-static void shards_can_be_cast(void) { on_ranks("cast", 2, 0, cast); }
+static void shards_can_be_cast(void) {
+  on_ranks("cast-1", 1, 0, cast);
+  on_ranks("cast", 2, 0, cast);
+  on_ranks("cast-fixed", 2, 0, cast_what_computes_in_its_own_way);
+}
 
 /* ---- gradients */
 
@@ -281,9 +298,12 @@ static void gradients_are_measured_scaled_and_checked(void) { on_ranks("norms", 
 static void units_that_are_none_are_told(void) {
   const fsdp2_mesh mesh = lone_mesh();
   const fsdp2_module module = tiny_model();
-  const fsdp2_shard shard = shard_of(module, mesh);
+  fsdp2_shard_options options = FSDP2_SHARD_OPTIONS_INIT;
+  fsdp2_shard shard;
   const char* head = "lm_head";
   size_t index = 5;
+  options.param_dtype = FSDP2_DTYPE_F32;
+  shard = shard_with(module, mesh, &options);
   EXPECT_STATUS(fsdp2_shard_set_forward_prefetch(shard, NULL, &head, 1), FSDP2_E_INVALID_ARGUMENT);
   EXPECT_MESSAGE("units: expected a module that is sharded as a unit of its own, found 'lm_head'");
   EXPECT_MESSAGE("'model.layers.2'");

@@ -37,10 +37,22 @@ ParamGroup::ParamGroup(std::vector<std::unique_ptr<ShardedParam>> params,
     if (param->requires_grad()) {
       trainable_.push_back(param.get());
     }
-    if (!param->is_whole()) {
-      unsharded_bytes_ += param->unsharded_bytes();
-    }
   }
+  count_unsharded_bytes();
+}
+
+void ParamGroup::count_unsharded_bytes() {
+  unsharded_bytes_ = 0;
+  for (const ShardedParam* param : views_) {
+    unsharded_bytes_ += param->is_whole() ? 0 : param->unsharded_bytes();
+  }
+}
+
+void ParamGroup::cast_shards(at::ScalarType dtype) {
+  for (ShardedParam* param : views_) {
+    param->cast_shard(dtype);
+  }
+  count_unsharded_bytes();
 }
 
 CommCounters ParamGroup::comm_counters() const {

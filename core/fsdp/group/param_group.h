@@ -52,6 +52,9 @@ class ParamGroup {
   // The bytes of gathered parameters and slices that are alive now.
   int64_t live_bytes() const;
 
+  // See ShardedParam::cast_shard.
+  void cast_shards(at::ScalarType dtype);
+
   void start_unshard();      // no-op if gathering or unsharded
   void wait_unshard();       // no-op unless kGathering
   void reshard();            // waits first if kGathering; no-op if kSharded
@@ -75,6 +78,7 @@ class ParamGroup {
 
  private:
   bool reduces_nothing() const;
+  void count_unsharded_bytes();
 
   std::vector<std::unique_ptr<ShardedParam>> params_;
   std::vector<ShardedParam*> views_;

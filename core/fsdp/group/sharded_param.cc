@@ -38,9 +38,13 @@ bool ShardedParam::manages(const at::Tensor& parameter) {
   return dynamic_cast<const GradientHook*>(hook.get()) != nullptr;
 }
 
-ShardedParam::ShardedParam(at::Tensor parameter, ShardLayout layout, at::ScalarType compute_dtype,
-                           at::Device device, const Offload& offload)
-    : layout_(std::move(layout)), compute_dtype_(compute_dtype), unsharded_(std::move(parameter)) {
+ShardedParam::ShardedParam(at::Tensor parameter, ShardLayout layout,
+                           std::optional<at::ScalarType> compute_dtype, at::Device device,
+                           const Offload& offload)
+    : layout_(std::move(layout)),
+      computes_in_own_dtype_(!compute_dtype),
+      compute_dtype_(compute_dtype.value_or(parameter.scalar_type())),
+      unsharded_(std::move(parameter)) {
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
   const at::ScalarType dtype = unsharded_.scalar_type();
   const bool requires_grad = unsharded_.requires_grad();
@@ -112,15 +116,28 @@ void ShardedParam::cast_shard(at::ScalarType dtype) {
   if (dtype == this->dtype()) {
     return;
   }
-  FSDP2_CHECK(!whole_, Code::kUnsupported,
-              "{}: the shard on a group of one rank is the module's own parameter, whose dtype "
-              "cannot change; cast the module before it is sharded",
-              name());
+  FSDP2_CHECK(
+      !whole_ || computes_in_own_dtype_, Code::kUnsupported,
+      "{}: the shard on a group of one rank is the module's own parameter, which is computed "
+      "in {} as param_dtype says: expected no param_dtype, or a cast of the module before it "
+      "is sharded",
+      name(), c10::toString(compute_dtype_));
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
   const bool requires_grad = this->requires_grad();
   ensure_memory();
-  shard_flat_ = shard_flat_.to(dtype);
-  sharded_ = local_values().detach().set_requires_grad(requires_grad);
+  if (whole_) {
+    unsharded_.set_data(unsharded_.detach().to(dtype));
+  } else {
+    shard_flat_ = shard_flat_.to(dtype);
+    sharded_ = local_values().detach().set_requires_grad(requires_grad);
+  }
+  if (computes_in_own_dtype_) {
+    compute_dtype_ = dtype;
+    if (!whole_) {
+      unsharded_.set_data(
+          nn::deferred_parameter(layout_.global_shape, dtype, unsharded_.device()).detach());
+    }
+  }
 }
 
 int64_t ShardedParam::unsharded_bytes() const {

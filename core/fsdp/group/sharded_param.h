@@ -20,6 +20,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,9 +33,11 @@ class ShardedParam {
  public:
   // Takes over the module's parameter: cuts it to this rank's chunk (or leaves it without values if
   // it is deferred), casts it to compute_dtype and frees it. The unsharded parameter is on `device`
-  // from then on, and so is the shard if it is not offloaded.
-  ShardedParam(at::Tensor parameter, ShardLayout layout, at::ScalarType compute_dtype,
-               at::Device device, const Offload& offload);
+  // from then on, and so is the shard if it is not offloaded. compute_dtype: unset, that of the
+  // shard, also after cast_shard.
+  ShardedParam(at::Tensor parameter, ShardLayout layout,
+               std::optional<at::ScalarType> compute_dtype, at::Device device,
+               const Offload& offload);
   ~ShardedParam();
   ShardedParam(const ShardedParam&) = delete;
   ShardedParam& operator=(const ShardedParam&) = delete;
@@ -66,8 +69,9 @@ class ShardedParam {
   void mark_has_values() { has_values_ = true; }
   // This rank's chunk without padding as it is stored, outside autograd.
   at::Tensor local_values() const;
-  // Casts the shard; the compute dtype stays. Only while sharded; drops gradients. Optimizers made
-  // before keep the old shard.
+  // Casts the shard, and the compute dtype with it unless one was given. Only while sharded, and
+  // without gradients. Optimizers made before keep the old shard. Error: kUnsupported if is_whole()
+  // and the compute dtype was given.
   void cast_shard(at::ScalarType dtype);
 
   // Bytes that the unsharded parameter takes while it is there, padding included.
@@ -111,6 +115,7 @@ class ShardedParam {
   at::Tensor move_engine_grad();
 
   ShardLayout layout_;
+  const bool computes_in_own_dtype_;
   at::ScalarType compute_dtype_;
   bool whole_ = false;
   bool has_values_ = true;

@@ -197,6 +197,7 @@ TEST(CastParameters, ForgetsEveryKindOfGradient) {
   for (const Kept kept : {Kept::kReduced, Kept::kPartial, Kept::kUnreduced, Kept::kUnderWay}) {
     run_ranks(4, [&](const std::shared_ptr<World>& world) {
       Policy policy;  // computes in other bits than it reduces and stores in
+      policy.mixed_precision.param_dtype = at::kFloat;
       policy.mixed_precision.reduce_dtype = at::kDouble;
       const ShardedStack s = shard(world, 2, policy);
       s.root->set_requires_all_reduce(kept != Kept::kPartial);
@@ -219,7 +220,9 @@ TEST(CastParameters, ForgetsEveryKindOfGradient) {
 
 TEST(CastParameters, FreesWhatIsGatheredAndCountsIt) {
   run_ranks(2, [](const std::shared_ptr<World>& world) {
-    const ShardedStack s = shard(world, 0);
+    Policy policy;
+    policy.mixed_precision.param_dtype = at::kFloat;
+    const ShardedStack s = shard(world, 0, policy);
     (*s.model)(input_of(0, world->rank()));  // the root is kept for a backward
     EXPECT_GT(s.root->scheduler().stats().unsharded_bytes, 0);
     s.root->cast_parameters(at::kDouble);
@@ -227,6 +230,26 @@ TEST(CastParameters, FreesWhatIsGatheredAndCountsIt) {
     backward(s, 0, world->rank());
     EXPECT_EQ(s.root->scheduler().stats().unsharded_bytes, 0);
   });
+}
+
+// As PyTorch's: without a param_dtype, what is computed in follows the shards.
+TEST(CastParameters, ComputesInTheNewDtypeWhereNoneWasGiven) {
+  for (const int ranks : {1, 2}) {
+    run_ranks(ranks, [](const std::shared_ptr<World>& world) {
+      const ShardedStack s = shard(world, 0);
+      backward(s, 0, world->rank());
+      s.root->cast_parameters(at::kDouble);
+      const at::Tensor output = (*s.model)(input_of(0, world->rank()).to(at::kDouble));
+      EXPECT_EQ(output.scalar_type(), at::kDouble);
+      output.sum().backward();
+      for (const ShardedParam* param : s.root->parameters()) {
+        EXPECT_EQ(param->compute_dtype(), at::kDouble) << param->name();
+        EXPECT_EQ(param->unsharded().scalar_type(), at::kDouble) << param->name();
+        EXPECT_EQ(param->sharded().grad().scalar_type(), at::kDouble) << param->name();
+      }
+      EXPECT_EQ(s.root->scheduler().stats().unsharded_bytes, 0);
+    });
+  }
 }
 
 }  // namespace
