@@ -40,8 +40,9 @@ void note_use();
 // in what stands before it.
 enum class Nested {
   kNothing,
-  kReads,     // changes nothing
-  kForwards,  // runs a module inside the forward that is under way
+  kReads,        // changes nothing
+  kCollectives,  // moves tensors of the caller over a mesh
+  kForwards,     // runs a module inside the forward that is under way
 };
 
 // One call into the library, from any thread and with any state that the thread's other users of

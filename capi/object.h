@@ -119,6 +119,12 @@ inline void enter(Call& call, const MeshObject& mesh) {
   call.occupy(mesh.busy);
 }
 
+// As enter, for a collective on the caller's own tensors, which a callback may make, too.
+inline void enter_collective(Call& call, const MeshObject& mesh) {
+  call.about(mesh.mesh);
+  call.join(mesh.busy, Nested::kCollectives);
+}
+
 // The tree is this call's alone; so is its mesh, if it has one and the call communicates.
 inline void enter(Call& call, const ModuleObject& module) {
   call.occupy(module.busy);

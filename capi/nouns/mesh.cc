@@ -131,7 +131,7 @@ fsdp2_status fsdp2_mesh_get_info(fsdp2_mesh mesh, fsdp2_mesh_info* out) {
 fsdp2_status fsdp2_mesh_barrier(fsdp2_mesh mesh) {
   return guard(__func__, [&](Call& call) {
     const auto object = pin(mesh);
-    capi::enter(call, *object);
+    capi::enter_collective(call, *object);
     call.share_failure();
     fsdp2::mesh_barrier(*object->mesh);
   });
@@ -140,7 +140,7 @@ fsdp2_status fsdp2_mesh_barrier(fsdp2_mesh mesh) {
 fsdp2_status fsdp2_mesh_all_reduce(fsdp2_mesh mesh, double* values, size_t n, int32_t op) {
   return guard(__func__, [&](Call& call) {
     const auto object = pin(mesh);
-    capi::enter(call, *object);
+    capi::enter_collective(call, *object);
     capi::all_reduce(call, *object->mesh, values, n, op);
   });
 }

@@ -25,7 +25,7 @@ struct Arguments {
 // group waits: unless the mesh has one dim only, the whole job is told, and its meshes are spent.
 template <typename Read>
 Arguments read_arguments(Call& call, const MeshObject& object, int32_t dim, const Read& read) {
-  enter(call, object);
+  enter_collective(call, object);
   Arguments arguments;
   if (object.mesh->ndim() > 1) {
     call.share_failure();

@@ -27,7 +27,9 @@ void set_all_reduce_hook(fsdp::Unit& unit, fsdp2_all_reduce_hook_fn fn, void* us
   if (fn != nullptr) {
     hook = [fn, held, title = unit_title(unit)](const at::Tensor& flat) {
       const LentTensor gradients(flat);
-      call_back("all-reduce hook of " + title, [&] { return fn(gradients.handle(), held->data); });
+      call_back(
+          "all-reduce hook of " + title, [&] { return fn(gradients.handle(), held->data); },
+          Nested::kCollectives);
     };
   }
   unit.set_all_reduce_hook(std::move(hook));

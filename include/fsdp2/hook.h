@@ -2,9 +2,9 @@
  *
  * They run on the thread that is inside the call that needs them (a forward, a backward), in the
  * same order on every rank. They may use tensors and read the model's parameters
- * (fsdp2_module_get_parameter_*, fsdp2_module_is_training); collective calls on the mesh and all
- * other calls on the model are FSDP2_E_BUSY inside them. The handles that they receive belong to
- * the library and are valid until the function returns.
+ * (fsdp2_module_get_parameter_*, fsdp2_module_is_training); collective calls and all other calls on
+ * the model are FSDP2_E_BUSY inside them, but for what a function below says. The handles that they
+ * receive belong to the library and are valid until the function returns.
  *
  * A function that returns anything but FSDP2_OK fails the call around it with FSDP2_E_CALLBACK, and
  * the other ranks' calls with FSDP2_E_PEER_FAILED. The message has the name of the status and the
@@ -24,7 +24,8 @@ FSDP2_BEGIN_DECLS
 FSDP2_CALL fsdp2_callback_fail(fsdp2_status status, const char* message);
 
 /* gradients: 1-D, those of all parameters of the unit, summed over the ranks but not yet divided or
- * cast. The hook may overwrite them. */
+ * cast. The hook may overwrite them, and make the collective calls on tensors and numbers of mesh.h
+ * (all ranks alike), over a sub-mesh or another mesh than the unit's: one more all-reduce, say. */
 typedef fsdp2_status (*fsdp2_all_reduce_hook_fn)(fsdp2_tensor gradients, void* user_data);
 FSDP2_CALL fsdp2_shard_set_all_reduce_hook(fsdp2_shard shard, const char* unit /*(opt)*/,
                                            fsdp2_all_reduce_hook_fn fn /*(opt)*/, void* user_data,

@@ -3,7 +3,7 @@
 #include "tests/capi/tiny_model.h"
 
 static const char* const kUnits[4] = {NULL, "model.layers.0", "model.layers.1", "model.layers.2"};
-static struct tiny_result one_rank;
+static struct tiny_result one_rank, four_ranks;
 
 static void count_release(void* user_data) { ++*(int*)user_data; }
 
@@ -49,6 +49,41 @@ static void hook_reductions(fsdp2_mesh mesh, int rank) {
   EXPECT(released == 2);
 }
 static void a_hook_changes_reduced_gradients(void) { on_ranks("hook", 2, 0, hook_reductions); }
+
+/* Adds up the gradients of both halves, as replicas would. */
+static fsdp2_status add_over_mesh(fsdp2_tensor gradients, void* user_data) {
+  const fsdp2_mesh mesh = *(const fsdp2_mesh*)user_data;
+  double one = 1.0;
+  EXPECT_OK(fsdp2_mesh_barrier(mesh));
+  EXPECT_OK(fsdp2_mesh_all_reduce(mesh, &one, 1, FSDP2_REDUCE_SUM));
+  EXPECT(one == 2.0);
+  EXPECT_STATUS(fsdp2_mesh_flatten(mesh, NULL, 0, NULL, NULL), FSDP2_E_BUSY);
+  return fsdp2_mesh_all_reduce_tensor(mesh, 0, gradients, FSDP2_REDUCE_AVERAGE);
+}
+
+static void reduce_over_two_meshes(fsdp2_mesh mesh, int rank) {
+  const char *replicas[1] = {"ddp"}, *shards[1] = {"fsdp"};
+  const fsdp2_module module = tiny_model();
+  fsdp2_mesh over_replicas = {0}, over_shards = {0};
+  fsdp2_shard shard;
+  int i;
+  EXPECT_OK(fsdp2_mesh_get_submesh(mesh, replicas, 1, &over_replicas));
+  EXPECT_OK(fsdp2_mesh_get_submesh(mesh, shards, 1, &over_shards));
+  shard = shard_of(module, over_shards);
+  for (i = 0; i < 4; ++i) {
+    EXPECT_OK(
+        fsdp2_shard_set_all_reduce_hook(shard, kUnits[i], add_over_mesh, &over_replicas, NULL));
+  }
+  tiny_turn = rank;
+  EXPECT_NEAR(tiny_step(module, shard).norm, four_ranks.norm, 1e-5);
+  destroy_tiny(module, shard);
+  EXPECT_OK(fsdp2_mesh_destroy(over_replicas));
+  EXPECT_OK(fsdp2_mesh_destroy(over_shards));
+}
+static void a_hook_may_reduce_over_another_mesh(void) {
+  four_ranks = tiny_on_one_rank_for(4);
+  on_ranks("two-meshes", 4, 2, reduce_over_two_meshes);
+}
 
 /* ---- gradient ready */
 
@@ -257,6 +292,7 @@ static void what_a_callback_says_is_in_the_message(void) {
 int main(void) {
   one_rank = tiny_on_one_rank();
   RUN(a_hook_changes_reduced_gradients);
+  RUN(a_hook_may_reduce_over_another_mesh);
   RUN(each_parameter_tells_when_its_gradient_is_there);
   RUN(another_form_can_travel);
   RUN(a_gather_ends_with_the_functions_it_began_with);
