@@ -101,6 +101,9 @@ void forward(Call& call, const std::shared_ptr<ModuleObject>& object,
   nn::Values values = read_inputs(*module, inputs, n_inputs);
   const Producers producers = producers_of(object, inputs, n_inputs);
   materialize(*object);
+  if (object->mesh && module == object->module) {
+    fsdp::find_unit(*module)->check_forward({values});
+  }
   const at::AutoGradMode grad_mode(call.may_record_gradients() &&
                                    (flags & FSDP2_FORWARD_NO_GRAD) == 0);
   call.share_failure();

@@ -139,6 +139,7 @@ fsdp2_step_result run_step(Call& call, StepObject& object, const fsdp2_tensor* b
   enter_collective(call, *object.shard->module);
   check_out_struct(out, "out");
   const auto batches = micro_batches(read_tensors(batch, n_batch, "batch"), object.accumulate);
+  object.step.check(batches);
   call.share_failure();
   const train::StepResult result = object.step.run(batches);
   fsdp2_step_result info{};

@@ -9,6 +9,9 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/text.h"
+#include "core/comm/agreement.h"
+#include "core/comm/mesh_numbers.h"
 #include "core/nn/recompute/activation_checkpoint.h"
 #include "core/nn/value_map.h"
 
@@ -32,6 +35,31 @@ struct Identity : torch::autograd::Function<Identity> {
     return gradients;
   }
 };
+
+void add_without_values(const ParamGroup& group, std::vector<std::string>& names) {
+  for (const ShardedParam* param : group.params()) {
+    if (!param->has_values()) {
+      names.push_back(param->name());
+    }
+  }
+}
+
+void check_have_values(const std::vector<std::string>& without) {
+  constexpr size_t kNamesInMessage = 8;
+  FSDP2_CHECK(without.empty(), Code::kWrongState,
+              "the parameters {} have no values yet: load them (from a file or a seed) before the "
+              "first forward",
+              list_some(without, kNamesInMessage));
+}
+
+// The root's own first.
+std::vector<std::string> parameters_without_values(const Scheduler& scheduler) {
+  std::vector<std::string> without;
+  for (const Scheduler::Member& member : scheduler.members()) {
+    add_without_values(*member.group, without);
+  }
+  return without;
+}
 
 }  // namespace
 
@@ -74,7 +102,13 @@ void Unit::pre_forward(nn::Module& /*module*/, nn::Values& inputs) {
     }
     return;
   }
-  check_has_values();
+  if (is_root()) {
+    check_have_values(parameters_without_values(scheduler));
+  } else if (group_) {
+    std::vector<std::string> without;
+    add_without_values(*group_, without);
+    check_have_values(without);
+  }
   check_runs_once();
   if (is_root()) {
     scheduler.begin_forward();
@@ -83,6 +117,30 @@ void Unit::pre_forward(nn::Module& /*module*/, nn::Values& inputs) {
     scheduler.pre_forward(member());
   }
   watch_saved_weights();
+}
+
+bool Unit::forward_is_collective() {
+  const std::vector<Scheduler::Member>& members = scheduler().members();
+  return covers_world(*mesh_) &&
+         std::any_of(members.begin(), members.end(), [](const Scheduler::Member& member) {
+           return member.group->shard_comm(Lane::kGather).size() > 1;
+         });
+}
+
+void Unit::check_forward(const std::vector<nn::Values>& inputs) {
+  const nn::Module& module = *modules_.front();
+  const auto check = [&] {
+    check_have_values(parameters_without_values(scheduler()));
+    for (const nn::Values& each : inputs) {
+      module.check_inputs(each);
+    }
+    return std::string();
+  };
+  if (forward_is_collective()) {
+    agree(mesh_->world(), "the inputs of " + module.kind(), check);
+  } else {
+    check();
+  }
 }
 
 // A segment's second run comes below the hooks of the unit that it is in, and would find its
@@ -187,22 +245,6 @@ void Unit::forward_failed(nn::Module& /*module*/) noexcept {
     watched_forwards_.pop_back();
     tree_->scheduler().reset();
   }
-}
-
-void Unit::check_has_values() const {
-  if (!group_) {
-    return;
-  }
-  std::string missing;
-  for (const ShardedParam* param : group_->params()) {
-    if (!param->has_values()) {
-      missing += (missing.empty() ? "" : ", ") + param->name();
-    }
-  }
-  FSDP2_CHECK(missing.empty(), Code::kWrongState,
-              "unit '{}': the parameters {} have no values yet: load them (from a file or a seed) "
-              "before the first forward",
-              name(), missing);
 }
 
 // ---- the tree

@@ -61,6 +61,12 @@ class Unit : public nn::ForwardHooks, public std::enable_shared_from_this<Unit> 
   // Called by Tree::make, which gives its units their index in it.
   void enter_tree(std::shared_ptr<Tree> tree, size_t index);
 
+  // Throws what a forward of the root's module would throw before it computes: kWrongState with the
+  // names of parameters that have no values yet, and what the module's check_inputs says of each of
+  // these inputs. Where a forward is collective over the job so is this, and an error on one rank
+  // is kPeerFailed on the others, with the world usable. REQUIRES: the root.
+  void check_forward(const std::vector<nn::Values>& inputs);
+
   // What the whole tree has.
   Scheduler& scheduler() { return tree().scheduler(); }
   const std::vector<ShardedParam*>& parameters() { return tree().parameters(); }
@@ -101,7 +107,7 @@ class Unit : public nn::ForwardHooks, public std::enable_shared_from_this<Unit> 
   void each_setting(bool recurse, const std::function<void(GroupSettings&)>& set);
   static std::vector<std::weak_ptr<ParamGroup>> groups_of(
       const std::vector<std::shared_ptr<Unit>>& units);
-  void check_has_values() const;
+  bool forward_is_collective();
   void check_runs_once() const;
   void watch_saved_weights();
   bool more_modules_to_run(const nn::Module& module);

@@ -228,7 +228,7 @@ int64_t DecoderForCausalLM::counted_labels(const nn::Values& inputs) const {
   return labels.defined() ? labels.ne(kIgnoredLabel).sum().item<int64_t>() : 0;
 }
 
-c10::IValue DecoderForCausalLM::forward(nn::Values inputs) {
+void DecoderForCausalLM::check_inputs(const nn::Values& inputs) const {
   const auto is_optional = [](const c10::IValue& input) {
     return input.isTensor() || input.isNone();
   };
@@ -236,9 +236,15 @@ c10::IValue DecoderForCausalLM::forward(nn::Values inputs) {
                   std::all_of(inputs.begin() + 1, inputs.end(), is_optional),
               Code::kInvalidArgument, "{}: expected tokens, or tokens and labels, got {} inputs",
               kind(), inputs.size());
-  const at::Tensor& tokens = inputs[0].toTensor();
-  check_tokens(tokens, inputs);
-  nn::Values model_inputs{tokens};
+  check_tokens(inputs[0].toTensor(), inputs);
+  if (const at::Tensor labels = tensor_at(inputs, 1); labels.defined()) {
+    check_labels(labels, inputs[0].toTensor());
+  }
+}
+
+c10::IValue DecoderForCausalLM::forward(nn::Values inputs) {
+  check_inputs(inputs);
+  nn::Values model_inputs{inputs[0]};
   if (inputs.size() > 2) {
     model_inputs.insert(model_inputs.end(), inputs.begin() + 2, inputs.end());
   }
@@ -246,7 +252,6 @@ c10::IValue DecoderForCausalLM::forward(nn::Values inputs) {
   if (!labels.defined()) {
     return (*lm_head_)((*model_)(std::move(model_inputs)).toTensor());
   }
-  check_labels(labels, tokens);
   return (*lm_head_)({(*model_)(std::move(model_inputs)), labels});
 }
 

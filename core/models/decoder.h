@@ -87,6 +87,7 @@ class DecoderForCausalLM : public nn::Module,
   DecoderForCausalLM(const DecoderConfig& config, std::string config_json, at::ScalarType dtype);
 
   nn::InputCount input_count() const override { return {1, 4}; }
+  void check_inputs(const nn::Values& inputs) const override;
   int64_t counted_labels(const nn::Values& inputs) const override;
   int64_t vocab_size() const override { return config_.vocab_size; }
   int64_t max_positions() const override { return config_.max_positions; }

@@ -96,6 +96,8 @@ class Module : public torch::nn::Module {
   // Which inputs forward takes, so that a caller is refused before hooks run and ranks wait for
   // each other. By default any, and all of them may be None.
   virtual InputCount input_count() const { return {}; }
+  // Throws what forward would throw for these inputs by themselves: values out of range, say.
+  virtual void check_inputs(const Values& /*inputs*/) const {}
 
   // Names of module kinds below (and including) this one that a wrapping policy should keep whole.
   virtual std::vector<std::string> no_split_kinds() const { return {}; }

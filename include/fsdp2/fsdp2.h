@@ -31,8 +31,9 @@
  *     _forward_submodule, fsdp2_tensor_backward and _run_backward, fsdp2_step_run and
  *     fsdp2_shard_unshard, which do not stop to compare outcomes: there the other ranks wait until
  *     the refused rank makes the call correctly, reports its failure (fsdp2_mesh_fail), or the
- *     timeout passes. In calls that create, open, agree, save or load, the ranks compare outcomes,
- *     so a failure on one rank fails the call on all of them.
+ *     timeout passes. Only whether tokens and labels are in range, and parameters have values, do
+ *     forwards of a whole model and steps compare. In calls that create, open, agree, save or load,
+ *     the ranks compare outcomes, so a failure on one rank fails the call on all of them.
  *  7. Any thread may call any function. Only one thread at a time may use a model (a module, its
  *     shard, their optimizers and steps), use a loader, or make collective calls on a mesh; a
  *     second thread gets FSDP2_E_BUSY.

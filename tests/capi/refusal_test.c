@@ -71,7 +71,53 @@ static void too_little_room_is_asked_for_again(void) {
   on_ranks("too-small", 2, 0, give_too_little_room);
 }
 
+/* All ranks alike, in a forward and in a step. */
+static void give_a_wrong_token(fsdp2_mesh mesh, int rank) {
+  struct job job = start_job(mesh);
+  const int64_t shape[2] = {1, 4}, values[4] = {1, 2, 384, 4};
+  fsdp2_tensor tokens[2], out = {0};
+  fsdp2_step_result result;
+  size_t n = 0;
+  (void)rank;
+  result.struct_size = (uint32_t)sizeof(result);
+  tokens[0] = tokens[1] = int64_tensor(values, shape, 2);
+  EXPECT_STATUS(fsdp2_module_forward(job.module, tokens, 1, 0, &out, 1, &n),
+                FSDP2_E_INVALID_ARGUMENT);
+  EXPECT_MESSAGE("384");
+  EXPECT_OK(fsdp2_shard_reset(job.shard));
+  EXPECT_OK(fsdp2_mesh_barrier(mesh));
+  EXPECT_STATUS(fsdp2_step_run(job.step, tokens, 2, &result), FSDP2_E_INVALID_ARGUMENT);
+  EXPECT_MESSAGE("384");
+  EXPECT_OK(fsdp2_mesh_barrier(mesh));
+  EXPECT_NEAR(take_step(job.loader, job.step).loss, kGoldenLoss[0], 5e-6);
+  EXPECT_OK(fsdp2_tensor_destroy(tokens[0]));
+  end_job(&job);
+}
+static void a_wrong_token_on_all_ranks_costs_nothing(void) {
+  on_ranks("wrong-token", 2, 0, give_a_wrong_token);
+}
+
 /* ---- mistakes of one rank */
+
+static void expect_told(fsdp2_status status, int rank, fsdp2_status own, const char* why);
+static void mistake_a_token(fsdp2_mesh mesh, int rank) {
+  struct job job = start_job(mesh);
+  const int64_t shape[2] = {1, 4};
+  int64_t values[4] = {1, 2, 3, 4};
+  fsdp2_tensor tokens, out = {0};
+  size_t n = 0;
+  values[1] = rank == 1 ? -7 : 2;
+  tokens = int64_tensor(values, shape, 2);
+  expect_told(fsdp2_module_forward(job.module, &tokens, 1, 0, &out, 1, &n), rank,
+              FSDP2_E_INVALID_ARGUMENT, "-7");
+  EXPECT_OK(fsdp2_mesh_barrier(mesh));
+  EXPECT_NEAR(take_step(job.loader, job.step).loss, kGoldenLoss[0], 5e-6);
+  EXPECT_OK(fsdp2_tensor_destroy(tokens));
+  end_job(&job);
+}
+static void a_wrong_token_on_one_rank_is_told_at_once(void) {
+  on_ranks("one-wrong-token", 2, 0, mistake_a_token);
+}
 
 /* Rank 1 made the mistake, and rank 0 knows which. */
 static void expect_told(fsdp2_status status, int rank, fsdp2_status own, const char* why) {
@@ -155,6 +201,8 @@ static void a_mistaken_dim_of_several_is_told_to_all(void) {
 int main(void) {
   RUN(what_is_not_there_costs_nothing);
   RUN(too_little_room_is_asked_for_again);
+  RUN(a_wrong_token_on_all_ranks_costs_nothing);
+  RUN(a_wrong_token_on_one_rank_is_told_at_once);
   RUN(a_mistake_about_a_shard_is_told_at_once);
   RUN(a_mistake_about_a_mesh_is_told_at_once);
   RUN(a_mistaken_dim_of_several_is_told_to_all);

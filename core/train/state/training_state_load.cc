@@ -56,6 +56,8 @@ class Loader {
 
   // Reads it all.
   LoadReport run();
+  // The sharded parameters that were there to be read have values now.
+  void mark_values();
 
  private:
   void want(const StateEntry* entry, const std::string& name, at::IntArrayRef shape,
@@ -80,6 +82,7 @@ class Loader {
   const ckpt::StateSource& source_;
   ckpt::StateNames names_;
   std::vector<Wanted> wanted_;
+  std::vector<fsdp::ShardedParam*> found_;
   std::optional<int64_t> step_;
   std::optional<DataPosition> data_position_;
   at::Tensor rng_;
@@ -102,11 +105,20 @@ void Loader::want(const StateEntry* entry, const std::string& name, at::IntArray
 void Loader::want_model() {
   for (size_t i = 0; i < model_.size(); ++i) {
     const ModelTensor& tensor = model_[i];
+    if (i < objects_.root->parameters().size() && names_.parameter(i) != nullptr) {
+      found_.push_back(objects_.root->parameters()[i]);
+    }
     want(names_.parameter(i), "model." + tensor.names.names.front(), tensor.shape, tensor.offsets,
          tensor.local);
   }
   const std::vector<std::string> unexpected = names_.unexpected_parameters();
   report_.unexpected.insert(report_.unexpected.end(), unexpected.begin(), unexpected.end());
+}
+
+void Loader::mark_values() {
+  for (fsdp::ShardedParam* param : found_) {
+    param->mark_has_values();
+  }
 }
 
 void Loader::want_optimizer() {
@@ -356,7 +368,6 @@ LoadReport load_training_state(const TrainingObjects& objects, const ckpt::State
                                bool partial) {
   const at::NoGradGuard no_grad;
   World& world = objects.root->mesh().world();
-  const std::vector<fsdp::ShardedParam*>& params = objects.root->parameters();
   // What was gathered before is not what the shards hold afterwards.
   objects.root->reset();
   objects.root->zero_grad();
@@ -381,10 +392,7 @@ LoadReport load_training_state(const TrainingObjects& objects, const ckpt::State
     report = loader->run();
     return std::string();
   });
-  for (fsdp::ShardedParam* param : params) {
-    param->mark_has_values();
-  }
-  objects.root->scheduler().shards_changed();
+  loader->mark_values();
   return report;
 }
 

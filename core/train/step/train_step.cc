@@ -262,6 +262,10 @@ StepResult TrainStep::update(const Computed& computed) {
   return result;
 }
 
+void TrainStep::check(const std::vector<std::vector<at::Tensor>>& batch) {
+  optimizer_->root().check_forward(values_of_each(batch));
+}
+
 StepResult TrainStep::run(const std::vector<std::vector<at::Tensor>>& batch) {
   FSDP2_CHECK(static_cast<int64_t>(batch.size()) == options_.accumulate, Code::kInvalidArgument,
               "a step of {} micro batches got {}", options_.accumulate, batch.size());
