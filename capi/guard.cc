@@ -49,6 +49,16 @@ std::string detail_of_current_exception() {
 
 }  // namespace
 
+std::string libtorch_text(const std::exception_ptr& thrown) {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  } catch (...) {
+    return {};
+  }
+}
+
 void note_use() {
   static std::once_flag once;
   std::call_once(once, [] { pthread_atfork(nullptr, nullptr, [] { is_fork = true; }); });

@@ -116,6 +116,9 @@ std::exception_ptr caught_in(const Body& body) {
   }
 }
 
+// The text of what caught_in returned if it is an error of LibTorch's own; otherwise empty.
+std::string libtorch_text(const std::exception_ptr& thrown);
+
 // While it lives, this thread's innermost call is inside a callback that may make such calls.
 class InCallback {
  public:

@@ -1,10 +1,10 @@
 // Backwards, and the gradients of tensors that are not parameters.
 #include <ATen/ops/ones_like.h>
-#include <c10/util/Exception.h>
 #include <fmt/ranges.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/saved_variable.h>
 
+#include <exception>
 #include <string>
 #include <utility>
 #include <vector>
@@ -77,16 +77,16 @@ using Tensors = std::vector<at::Tensor>;
 
 // Whether a part of the graph is freed only its nodes know, and they tell it by one text.
 void run_engine(const Tensors& outputs, const Tensors& gradients, bool keep_graph) {
-  try {
-    torch::autograd::backward(outputs, gradients, keep_graph);
-  } catch (const c10::Error& error) {
-    const std::string text = error.what_without_backtrace();
-    FSDP2_CHECK(text.find(torch::autograd::ERR_BACKWARD_TWICE) == std::string::npos,
-                Code::kWrongState,
-                "backward has run through this graph already, from another output, which freed it: "
-                "expected all outputs in one call, or keep_graph");
-    throw;
+  const std::exception_ptr thrown =
+      caught_in([&] { torch::autograd::backward(outputs, gradients, keep_graph); });
+  if (thrown == nullptr) {
+    return;
   }
+  FSDP2_CHECK(libtorch_text(thrown).find(torch::autograd::ERR_BACKWARD_TWICE) == std::string::npos,
+              Code::kWrongState,
+              "backward has run through this graph already, from another output, which freed it: "
+              "expected all outputs in one call, or keep_graph");
+  std::rethrow_exception(thrown);
 }
 
 struct Output {

@@ -2,6 +2,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <exception>
 #include <string>
 #include <utility>
 #include <vector>
@@ -75,16 +76,17 @@ std::vector<at::Tensor> flatten(const c10::IValue& output) {
 void give_outputs(const std::vector<at::Tensor>& tensors, const Producers& producers,
                   fsdp2_tensor* outputs, size_t* n_outputs) {
   std::vector<fsdp2_tensor> given;
-  try {
+  given.reserve(tensors.size());
+  const std::exception_ptr thrown = caught_in([&] {
     for (const at::Tensor& tensor : tensors) {
-      given.reserve(given.size() + 1);
       given.push_back(give_tensor(tensor, producers));
     }
-  } catch (...) {
+  });
+  if (thrown != nullptr) {
     for (const fsdp2_tensor tensor : given) {
       HandleTable::global().remove(tensor.id, Kind::kTensor);
     }
-    throw;
+    std::rethrow_exception(thrown);
   }
   std::copy(given.begin(), given.end(), outputs);
   *n_outputs = given.size();

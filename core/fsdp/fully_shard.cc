@@ -42,32 +42,10 @@ std::string kinds_of(const UnitRequest& request) {
   return kinds;
 }
 
-void check_mesh(const Mesh& mesh, const std::string& kinds) {
-  FSDP2_CHECK(mesh.ndim() == 1 || mesh.ndim() == 2, Code::kInvalidArgument,
-              "fully_shard of {}: expected a mesh of 1 dim (shard) or 2 dims (replicate, shard), "
-              "got {}",
-              kinds, mesh.to_string());
-  FSDP2_CHECK(
-      mesh.ndim() == 1 || mesh.has_names(), Code::kInvalidArgument,
-      "fully_shard of {}: a mesh of 2 dims (replicate, shard) needs names for its dims, got "
-      "{}",
-      kinds, mesh.to_string());
-}
-
-void check_policy(const Policy& policy, const Mesh& mesh, const std::string& kinds) {
-  const int64_t world = mesh.size(mesh.ndim() - 1);
-  if (policy.reshard_after_forward == ReshardAfterForward::kSmaller) {
-    FSDP2_CHECK(
-        policy.reshard_world >= 1 && world % policy.reshard_world == 0, Code::kInvalidArgument,
-        "fully_shard of {}: reshard_after_forward to a group of {} ranks: expected a factor "
-        "of the shard group's size {}",
-        kinds, policy.reshard_world, world);
-  }
-  FSDP2_CHECK(
-      !policy.offload.to_cpu || !policy.offload.pin_memory || at::hasCUDA(), Code::kUnsupported,
-      "fully_shard of {}: CPU offload with pinned memory needs an accelerator, and there is "
-      "none; expected pin_memory off",
-      kinds);
+void check_offload(const Offload& offload) {
+  FSDP2_CHECK(!offload.to_cpu || !offload.pin_memory || at::hasCUDA(), Code::kUnsupported,
+              "CPU offload with pinned memory needs an accelerator, and there is none; expected "
+              "pin_memory off");
 }
 
 // Gradients of a unit are reduced in one buffer, which has one dtype.
@@ -110,13 +88,11 @@ void check_modules(const UnitRequest& request, const std::string& kinds) {
 ShardLayout layout_of(const FreeParameter& parameter, const Mesh& mesh, const Policy& policy) {
   const int shard_dim_of_mesh = mesh.ndim() - 1;
   const int dim = policy.shard_dim ? policy.shard_dim(parameter.name, parameter.tensor.sizes()) : 0;
-  try {
+  return in_context("parameter " + parameter.name, [&] {
     return ShardLayout::make(parameter.tensor.sizes(), dim,
                              static_cast<int>(mesh.coordinate(shard_dim_of_mesh)),
                              static_cast<int>(mesh.size(shard_dim_of_mesh)));
-  } catch (const Error& error) {
-    fail(error.code(), "parameter {}: {}", parameter.name, error.what());
-  }
+  });
 }
 
 // kSmaller at both ends is one of the plain ways.
@@ -174,11 +150,29 @@ std::vector<std::shared_ptr<nn::Module>> outermost(
 
 }  // namespace
 
+void check_mesh(const Mesh& mesh, const Policy& policy) {
+  FSDP2_CHECK(mesh.ndim() == 1 || mesh.ndim() == 2, Code::kInvalidArgument,
+              "mesh: expected 1 dim (shard) or 2 (replicate, shard), found {}", mesh.to_string());
+  FSDP2_CHECK(mesh.ndim() == 1 || mesh.has_names(), Code::kInvalidArgument,
+              "mesh: expected names for its dims (replicate, shard), found none in {}",
+              mesh.to_string());
+  if (policy.reshard_after_forward == ReshardAfterForward::kSmaller) {
+    const int64_t ranks = mesh.size(mesh.ndim() - 1);
+    FSDP2_CHECK(
+        policy.reshard_world >= 1 && ranks % policy.reshard_world == 0, Code::kInvalidArgument,
+        "reshard_after_forward: expected a group size that divides the {} ranks of a shard group, "
+        "found {}",
+        ranks, policy.reshard_world);
+  }
+}
+
 std::shared_ptr<Unit> make_unit(const UnitRequest& request, const std::shared_ptr<Mesh>& mesh,
                                 const Policy& policy) {
   const std::string kinds = kinds_of(request);
-  check_mesh(*mesh, kinds);
-  check_policy(policy, *mesh, kinds);
+  in_context("fully_shard of " + kinds, [&] {
+    check_mesh(*mesh, policy);
+    check_offload(policy.offload);
+  });
   check_modules(request, kinds);
   ParameterSet seen = request.left_out;
   for (const at::Tensor& parameter : policy.ignored) {

@@ -27,6 +27,10 @@
 
 namespace fsdp2::fsdp {
 
+// kInvalidArgument for a mesh that nothing can be sharded over: of more than 2 dims, of 2 without
+// names, or of shard groups that the policy's smaller group does not divide.
+void check_mesh(const Mesh& mesh, const Policy& policy);
+
 // Errors, with nothing changed: kInvalidArgument (mesh of more than 2 dims, a container without a
 // forward of its own, a parameter of 0 dims, a shard dim that does not exist, mixed dtypes among
 // the trainable parameters, a smaller group that does not divide the shard group), kUnsupported (a

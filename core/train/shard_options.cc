@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/fsdp/fully_shard.h"
 #include "core/fsdp/group/sharded_param.h"
 #include "core/nn/layers.h"
 
@@ -16,21 +17,6 @@ namespace fsdp2::train {
 namespace {
 
 constexpr char kHead[] = "lm_head";
-
-void check_mesh(const Mesh& mesh, const fsdp::Policy& policy) {
-  FSDP2_CHECK(mesh.ndim() <= 2, Code::kInvalidArgument,
-              "mesh: expected 1 dim (shard) or 2 (replicate, shard), found {}", mesh.to_string());
-  FSDP2_CHECK(mesh.ndim() == 1 || mesh.has_names(), Code::kInvalidArgument,
-              "mesh: expected names for its dims (replicate, shard), found none in {}",
-              mesh.to_string());
-  if (policy.reshard_after_forward == fsdp::ReshardAfterForward::kSmaller) {
-    const int64_t ranks = mesh.size(mesh.ndim() - 1);
-    FSDP2_CHECK(ranks % policy.reshard_world == 0, Code::kInvalidArgument,
-                "options.reshard_after_forward: expected a group size that divides the {} ranks "
-                "of a shard group, found {}",
-                ranks, policy.reshard_world);
-  }
-}
 
 // ---- modules
 
@@ -162,7 +148,7 @@ std::string text_of(const ShardOptions& options, const fsdp::Wrap& wrap, const D
 
 ResolvedShardOptions resolve(const ShardOptions& options, const nn::Module& module,
                              const Mesh& mesh) {
-  check_mesh(mesh, options.policy);
+  fsdp::check_mesh(mesh, options.policy);
   ResolvedShardOptions resolved;
   resolved.policy = options.policy;
   resolved.wrap = resolve_wrap(options, module);
