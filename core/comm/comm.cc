@@ -8,7 +8,6 @@
 #include <thread>
 #include <utility>
 
-#include "core/comm/failure/roll_call.h"
 #include "core/comm/transport/all_reduce_path.h"
 
 namespace fsdp2 {
@@ -60,7 +59,7 @@ class WaitingFor {
       : notice_(notice), rank_(rank), collective_(collective), group_(group) {}
   ~WaitingFor() {
     if (told_) {
-      roll_call_of(notice_).set_waiting_for(rank_, "");
+      notice_.roll_call().set_waiting_for(rank_, "");
     }
   }
   WaitingFor(const WaitingFor&) = delete;
@@ -69,7 +68,7 @@ class WaitingFor {
   void tell() const {
     if (!told_) {
       told_ = true;
-      roll_call_of(notice_).set_waiting_for(rank_, describe(collective_, group_));
+      notice_.roll_call().set_waiting_for(rank_, describe(collective_, group_));
     }
   }
   static std::string describe(const char* collective, const std::string& group) {
@@ -91,7 +90,7 @@ std::string describe_absent(FailureNotice& notice, const Comm& comm, const char*
   const int own = comm.members()[comm.rank()];
   const std::string what = WaitingFor::describe(collective, comm.name());
   std::string text;
-  for (const RollCall::Answer& answer : roll_call_of(notice).call(comm.members())) {
+  for (const RollCall::Answer& answer : notice.roll_call().call(comm.members())) {
     if (!answer.answered) {
       text += fmt::format("; rank {} does not answer: it has ended, or is stopped", answer.rank);
     } else if (overdue && answer.rank != own && answer.waiting_for != what) {

@@ -7,8 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "core/comm/failure/failure_notice.h"
-
 namespace fsdp2 {
 
 class RollCall {
@@ -23,12 +21,8 @@ class RollCall {
 
   // Sets what this rank is waiting for; empty: nothing.
   virtual void set_waiting_for(int rank, const std::string& what) noexcept = 0;
-  // Takes about a second if a rank does not answer. Ranks that have answered before are not asked
-  // again. Empty if nobody can be asked.
+  // Takes about a second if a rank does not answer. Empty if nobody can be asked.
   virtual std::vector<Answer> call(const std::vector<int>& ranks) noexcept = 0;
 };
-
-// The roll call of the ranks that share the notice.
-RollCall& roll_call_of(FailureNotice& notice);
 
 }  // namespace fsdp2

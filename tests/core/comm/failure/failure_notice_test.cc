@@ -53,6 +53,49 @@ TEST(FailureNotice, ATextReachesAllRanksAndTheFirstOneStays) {
   leave(ranks);
 }
 
+// What notices of some ranks say of a failure among ranks 0 and 1.
+void expect_only_those_who_share_a_rank_to_fail(FailureNotice& teller,
+                                                const FailureNotice& hearer) {
+  const auto below = hearer.of({1, 0});
+  const auto beside = hearer.of({2, 3});
+  const auto across = hearer.of({1, 2});
+  teller.of({0, 1})->publish("rank 1 is out of memory");
+  wait_for_failure(*below);
+  EXPECT_EQ(below->text(), "rank 1 is out of memory");
+  EXPECT_EQ(across->text(), "rank 1 is out of memory");
+  EXPECT_EQ(hearer.text(), "rank 1 is out of memory");  // of all ranks
+  EXPECT_FALSE(beside->failed());
+  EXPECT_EQ(beside->text(), "");
+  // The ranks beside have a failure of their own, and the others hear of theirs as before.
+  teller.of({2, 3})->publish("rank 3 has lost its data");
+  wait_for_failure(*beside);
+  EXPECT_EQ(beside->text(), "rank 3 has lost its data");
+  EXPECT_EQ(across->text(), "rank 1 is out of memory");
+  EXPECT_EQ(hearer.text(), "rank 1 is out of memory");
+}
+
+TEST(FailureNotice, AFailureEndsThoseAloneWhoShareARankWithIt) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  auto ranks = notices(store, 4);
+  expect_only_those_who_share_a_rank_to_fail(*ranks[1], *ranks[3]);
+  leave(ranks);
+  const auto threads = FailureNotice::local();
+  expect_only_those_who_share_a_rank_to_fail(*threads, *threads);
+}
+
+TEST(FailureNotice, OneOfAllRanksReachesThoseWhomAnEarlierOneSpared) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  auto ranks = notices(store, 3);
+  ranks[0]->of({0, 1})->publish("the first");
+  wait_for_failure(*ranks[2]);
+  const auto spared = ranks[2]->of({2});
+  EXPECT_FALSE(spared->failed());
+  ranks[2]->publish("the job is given up");
+  EXPECT_EQ(spared->text(), "the job is given up");
+  EXPECT_EQ(ranks[2]->text(), "the first");
+  leave(ranks);
+}
+
 TEST(FailureNotice, OfTwoAtOnceOneTextWinsEverywhere) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   auto ranks = notices(store, 2);
@@ -107,7 +150,7 @@ TEST(FailureNotice, AStoreThatDoesNotAnswerHoldsARankUpOnce) {
   auto ranks = notices(store, 2);
   store->stop();
   const auto start = Clock::now();
-  const auto answers = roll_call_of(*ranks[1]).call({0, 1});
+  const auto answers = ranks[1]->roll_call().call({0, 1});
   ranks[1]->publish("rank 0 is late");
   ranks.pop_back();
   EXPECT_LT(Clock::now() - start, std::chrono::seconds(4));
@@ -130,8 +173,8 @@ TEST(FailureNotice, ALocalOneRemembersTheFirstText) {
 TEST(RollCall, RanksAnswerWithWhatTheyWaitFor) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   auto ranks = notices(store, 3);
-  roll_call_of(*ranks[1]).set_waiting_for(1, "barrier of group control");
-  const auto answers = roll_call_of(*ranks[0]).call({0, 1, 2});
+  ranks[1]->roll_call().set_waiting_for(1, "barrier of group control");
+  const auto answers = ranks[0]->roll_call().call({0, 1, 2});
   ASSERT_EQ(answers.size(), 3U);
   for (int rank = 0; rank < 3; ++rank) {
     EXPECT_EQ(answers[rank].rank, rank);
@@ -146,10 +189,24 @@ TEST(RollCall, RanksAnswerWithWhatTheyWaitFor) {
   leave(ranks);
 }
 
+TEST(RollCall, EachCallIsAnsweredAnew) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  auto ranks = notices(store, 2);
+  for (const char* what : {"barrier of group control", "all_gather of group dp"}) {
+    ranks[1]->roll_call().set_waiting_for(1, what);
+    const auto answers = ranks[0]->roll_call().call({1});
+    ASSERT_EQ(answers.size(), 1U);
+    EXPECT_TRUE(answers[0].answered);
+    EXPECT_EQ(answers[0].waiting_for, what);
+    ranks[0]->of({0})->publish("a failure that is not rank 1's");
+  }
+  leave(ranks);
+}
+
 TEST(RollCall, ARankThatIsNotThereDoesNotAnswer) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   const auto only = FailureNotice::over_store(store, 1, 1);
-  const auto answers = roll_call_of(*only).call({0, 1});
+  const auto answers = only->roll_call().call({0, 1});
   ASSERT_EQ(answers.size(), 2U);
   EXPECT_FALSE(answers[0].answered);
   EXPECT_TRUE(answers[1].answered);
@@ -157,8 +214,8 @@ TEST(RollCall, ARankThatIsNotThereDoesNotAnswer) {
 
 TEST(RollCall, ThreadsAnswerForThemselves) {
   const auto notice = FailureNotice::local();
-  roll_call_of(*notice).set_waiting_for(1, "barrier of group control");
-  const auto answers = roll_call_of(*notice).call({0, 1});
+  notice->roll_call().set_waiting_for(1, "barrier of group control");
+  const auto answers = notice->roll_call().call({0, 1});
   ASSERT_EQ(answers.size(), 2U);
   EXPECT_EQ(answers[0].waiting_for, "");
   EXPECT_EQ(answers[1].waiting_for, "barrier of group control");

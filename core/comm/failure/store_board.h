@@ -1,0 +1,57 @@
+// The failure board of ranks that are processes: what it says travels through the store they met
+// at.
+#pragma once
+
+#include <atomic>
+#include <future>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/comm/failure/failure_board.h"
+#include "core/comm/meet/store.h"
+
+namespace fsdp2 {
+
+// The process that keeps the store: the store ends with it.
+enum class StoreKeeper { kRankZero, kLauncher };
+
+// A watcher thread waits for the bell of its rank, which others ring when there is news. Whoever
+// wants to be heard writes first and rings then; the watcher counts its bells first and reads then.
+// So whatever bell a writer finds to ring, its news are read.
+//
+// Keys: "failures/<n>" is the n-th failure of the job, from 1. "bells/<rank>" is how many bells the
+// rank has answered; "bell/<rank>/<n>" rings that which comes after n of them. "present/<rank>" is
+// what the rank was waiting for at its last bell, behind the bell's number. "left" counts the
+// watchers that need the store no more.
+//
+// A store whose host is stopped does not answer. That costs kPatience once; then the board does
+// without it.
+class StoreBoard final : public FailureBoard {
+ public:
+  StoreBoard(const c10::intrusive_ptr<c10d::Store>& store, int rank, int world_size,
+             StoreKeeper keeper);
+  ~StoreBoard() override;
+
+  std::optional<std::string> first_among(const RankSet& ranks) const override;
+  void publish(const Failure& failure) noexcept override;
+  void set_waiting_for(int rank, const std::string& what) noexcept override;
+  std::vector<Answer> call(const std::vector<int>& ranks) noexcept override;
+
+ private:
+  struct Watch;
+
+  void wait_for_the_others() const noexcept;
+
+  const c10::intrusive_ptr<c10d::Store> store_;
+  const int rank_;
+  const int world_size_;
+  std::atomic<int> absent_{0};          // ranks that did not answer the last roll call
+  const std::shared_ptr<Watch> watch_;  // the watcher may outlive the board
+  std::future<void> watched_;
+  std::thread watcher_;
+};
+
+}  // namespace fsdp2
