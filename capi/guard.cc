@@ -11,6 +11,7 @@
 
 #include "capi/error.h"
 #include "core/base/error.h"
+#include "core/comm/world.h"
 
 namespace fsdp2::capi {
 
@@ -113,9 +114,9 @@ void Call::about(const std::shared_ptr<Mesh>& mesh) {
 }
 
 void Call::tell_other_ranks(const std::string& message) const {
-  World& world = mesh_->world();
-  if (world.size() > 1) {
-    world.publish_failure(message);
+  Team& team = mesh_->team();
+  if (team.size() > 1) {
+    team.publish_failure(message);
   }
 }
 

@@ -66,9 +66,9 @@ class Call {
 
   // The call is about this rank of the mesh: the error record and log records say so.
   void about(const std::shared_ptr<Mesh>& mesh);
-  // From here on other ranks may wait for this one: a failure is told to them, and ends the world.
+  // From here on other ranks may wait for this one: a failure is told to them, and spends the mesh.
   // What is wrong with the arguments alone is found before, and what the outcome means after: such
-  // failures are this rank's own, and the world goes on. Nothing is shared if there is no mesh.
+  // failures are this rank's own, and the mesh stays usable. Nothing is shared if there is no mesh.
   void share_failure() { shares_failure_ = mesh_ != nullptr; }
   void stop_sharing() { shares_failure_ = false; }
 

@@ -18,7 +18,7 @@
 #include "core/comm/agreement.h"
 #include "core/comm/comm.h"
 #include "core/comm/mesh.h"
-#include "core/comm/mesh_numbers.h"
+#include "core/comm/world.h"
 #include "core/fsdp/fully_shard.h"
 #include "core/nn/module.h"
 #include "core/nn/parameter_source.h"
@@ -30,7 +30,7 @@
 namespace fsdp2::capi {
 
 struct MeshObject {
-  std::shared_ptr<Busy> busy;  // of the world: sub-meshes share it
+  std::shared_ptr<Busy> busy;  // of the job: all meshes of it share it
   std::shared_ptr<Mesh> mesh;
 };
 
@@ -157,16 +157,15 @@ inline void enter_forward(Call& call, const ModuleObject& module) {
 
 // For collective calls of which not every one counts: all ranks look at their arguments together
 // before any communicates. If one throws, it has its own error and the others kPeerFailed with that
-// rank's number and text, at once, and the world stays usable. On a mesh of a part of the job,
-// whose ranks cannot be asked alone, each for itself.
+// rank's number and text, at once, and the mesh stays usable.
 // REQUIRES: enter_collective.
 template <typename Check>
 void check_on_all_ranks(Call& call, const ModuleObject& module, const Check& check) {
-  if (!module.mesh || !covers_world(*module.mesh->mesh)) {
+  if (!module.mesh) {
     check();
     return;
   }
-  agree(module.mesh->mesh->world(), call.function(), [&] {
+  agree(module.mesh->mesh->team(), call.function(), [&] {
     check();
     return std::string();
   });

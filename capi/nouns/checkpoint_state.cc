@@ -42,7 +42,7 @@ void set_state(Call& call, ShardObject& shard, fsdp2_optimizer optimizer, fsdp2_
     train::LoadStateRequest request;
     RunLoadOptions read = read_load_options(given);
     parts = read_parts(call, shard, optimizer, step, loader);
-    if (!read.from_rank0 || shard.root->mesh().world().rank() == 0) {
+    if (!read.from_rank0 || shard.root->mesh().team().rank() == 0) {
       state = pin(handle);
       call.occupy(state->busy);
       request.state = &state->state;

@@ -63,7 +63,7 @@ uint64_t open_loader(Call& call, fsdp2_mesh mesh, const char* path,
   const std::shared_ptr<MeshObject> object = pin(mesh);
   enter(call, *object);
   std::shared_ptr<LoaderObject> loader;
-  agree(object->mesh->world(), "fsdp2_loader_open", [&] {
+  agree(object->mesh->team(), "fsdp2_loader_open", [&] {
     check_not_null(out, "out");
     check_not_null(given, "options");
     const fsdp2_loader_options options = read_options(given, kLoaderDefaults);

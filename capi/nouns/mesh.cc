@@ -62,23 +62,14 @@ void all_reduce(Call& call, const Mesh& mesh, double* values, size_t n, int32_t 
     op = read_reduce_op(op_number);
     return fmt::format("n={}\nop={}", n, op_number);
   };
-  if (covers_world(mesh)) {
-    agree(mesh.world(), "all_reduce", check);
-    call.share_failure();
-  } else {
-    call.share_failure();
-    check();
-    check_alike(mesh, static_cast<int64_t>(n), "n");
-    check_alike(mesh, op_number, "op");
-  }
+  agree(mesh.team(), "all_reduce", check);
+  call.share_failure();
   mesh_reduce_numbers(mesh, values, n, op);
 }
 
 void agree_on_text(const Mesh& mesh, const char* what, const char* text) {
-  FSDP2_CHECK(covers_world(mesh), Code::kUnsupported, "expected a mesh of all {} ranks, found {}",
-              mesh.world().size(), mesh.to_string());
   // Ranks may differ in `what` too, and must not then wait for each other.
-  agree(mesh.world(), "fsdp2_mesh_agree", [&] {
+  agree(mesh.team(), "fsdp2_mesh_agree", [&] {
     return fmt::format("what={}\n{}", read_text(what, kMaxName, "what"),
                        read_text(text, kMaxText, "text"));
   });
@@ -157,6 +148,6 @@ fsdp2_status fsdp2_mesh_fail(fsdp2_mesh mesh, const char* message) {
   return guard(__func__, [&](Call& call) {
     const auto object = pin(mesh);
     call.about(object->mesh);  // not busy: another thread may be waiting inside a collective
-    object->mesh->world().publish_failure(capi::read_text(message, capi::kMaxText, "message"));
+    object->mesh->team().publish_failure(capi::read_text(message, capi::kMaxText, "message"));
   });
 }

@@ -136,10 +136,10 @@ std::shared_ptr<MeshObject> create_mesh(const fsdp2_mesh_options* given) {
   return object;
 }
 
-std::shared_ptr<MeshObject> create_mesh_in(const Call& call, const MeshObject& job,
+std::shared_ptr<MeshObject> create_mesh_in(const Call& call, const MeshObject& from,
                                            const fsdp2_mesh_options* given, const fsdp2_mesh* out) {
   MeshLayout layout;
-  agree(job.mesh->world(), call.function(), [&] {
+  agree(from.mesh->team(), call.function(), [&] {
     check_not_null(given, "options");
     check_not_null(out, "out");
     const fsdp2_mesh_options options = read_options(given, kMeshDefaults);
@@ -148,8 +148,8 @@ std::shared_ptr<MeshObject> create_mesh_in(const Call& call, const MeshObject& j
     return std::string();
   });
   auto object = std::make_shared<MeshObject>();
-  object->busy = job.busy;
-  object->mesh = make_mesh(job.mesh->shared_world(), layout);
+  object->busy = from.busy;
+  object->mesh = make_mesh(from.mesh->shared_team(), layout);
   return object;
 }
 

@@ -12,9 +12,9 @@ inline constexpr fsdp2_mesh_options kMeshDefaults = FSDP2_MESH_OPTIONS_INIT;
 
 // Collective.
 std::shared_ptr<MeshObject> create_mesh(const fsdp2_mesh_options* given);
-// Collective: another mesh of the same job. The ranks look at the arguments together; out must not
-// be null.
-std::shared_ptr<MeshObject> create_mesh_in(const Call& call, const MeshObject& job,
+// Collective: another mesh of the ranks of `from`. The ranks look at the arguments together; out
+// must not be null.
+std::shared_ptr<MeshObject> create_mesh_in(const Call& call, const MeshObject& from,
                                            const fsdp2_mesh_options* given, const fsdp2_mesh* out);
 
 }  // namespace fsdp2::capi

@@ -156,7 +156,7 @@ fsdp2_status fsdp2_mesh_from_group(fsdp2_mesh mesh, int32_t dim, const char* nam
     call.about(object->mesh);
     capi::check_not_null(out, "out");
     const fsdp2::Mesh& from = *object->mesh;
-    auto made = fsdp2::Mesh::from_group(from.shared_world(), from.group(capi::read_dim(from, dim)),
+    auto made = fsdp2::Mesh::from_group(from.shared_team(), from.group(capi::read_dim(from, dim)),
                                         capi::read_optional_name(name));
     out->id = capi::give_mesh(*object, std::move(made));
   });
@@ -180,7 +180,7 @@ fsdp2_status fsdp2_mesh_flatten(fsdp2_mesh mesh, const char* const* names, size_
     capi::enter(call, *object);
     std::vector<std::string> dims;
     std::string flat_name;
-    fsdp2::agree(object->mesh->world(), call.function(), [&] {
+    fsdp2::agree(object->mesh->team(), call.function(), [&] {
       capi::check_not_null(out, "out");
       dims = capi::read_names(names, n_names);
       flat_name = capi::read_optional_name(name);

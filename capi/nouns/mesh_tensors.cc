@@ -22,7 +22,7 @@ struct Arguments {
 };
 
 // read: fills the rest of the arguments, or throws. A mesh dim that is not there leaves open which
-// group waits: unless the mesh has one dim only, the whole job is told, and its meshes are spent.
+// group waits: unless the mesh has one dim only, all its ranks are told, and it is spent.
 template <typename Read>
 Arguments read_arguments(Call& call, const MeshObject& object, int32_t dim, const Read& read) {
   enter_collective(call, object);

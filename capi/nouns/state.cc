@@ -119,7 +119,7 @@ void save_state(Call& call, StateObject& state, const char* path,
                 const fsdp2_state_save_options* given) {
   enter_agreeing(call, state);
   ckpt::ShardedSaveOptions options;
-  agree(state.mesh->mesh->world(), call.function(), [&] {
+  agree(state.mesh->mesh->team(), call.function(), [&] {
     std::string where = read_path(path, "path");
     const fsdp2_state_save_options read = read_options(given, kStateSaveDefaults);
     options = state_save_options(read);
@@ -131,20 +131,20 @@ void save_state(Call& call, StateObject& state, const char* path,
 
 void load_state(Call& call, StateObject& state, const char* path) {
   enter_agreeing(call, state);
-  World& world = state.mesh->mesh->world();
+  Team& team = state.mesh->mesh->team();
   std::string where;
-  agree(world, call.function(), [&] {
+  agree(team, call.function(), [&] {
     where = read_path(path, "path");
     return std::string();
   });
-  ckpt::load_state(world, where, &state.state);
+  ckpt::load_state(team, where, &state.state);
 }
 
 uint64_t gather_state(Call& call, StateObject& state, int32_t rank0_only, const fsdp2_state* out) {
   enter_agreeing(call, state);
-  World& world = state.mesh->mesh->world();
+  Team& team = state.mesh->mesh->team();
   ckpt::GatherTo to = ckpt::GatherTo::kEveryRank;
-  agree(world, call.function(), [&] {
+  agree(team, call.function(), [&] {
     check_not_null(out, "out");
     to = read_flag(rank0_only, "rank0_only") ? ckpt::GatherTo::kRankZero
                                              : ckpt::GatherTo::kEveryRank;
@@ -152,7 +152,7 @@ uint64_t gather_state(Call& call, StateObject& state, int32_t rank0_only, const 
   });
   auto gathered = std::make_shared<StateObject>();
   gathered->mesh = state.mesh;
-  gathered->state = ckpt::gather_state(world, state.state, to);
+  gathered->state = ckpt::gather_state(team, state.state, to);
   return give(Kind::kState, std::move(gathered));
 }
 

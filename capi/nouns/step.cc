@@ -103,7 +103,7 @@ uint64_t create_step(Call& call, fsdp2_shard shard_handle, fsdp2_optimizer optim
   const std::shared_ptr<ShardObject> shard = pin(shard_handle);
   enter_collective(call, *shard->module);
   std::shared_ptr<StepObject> object;
-  agree(shard->root->mesh().world(), "fsdp2_step_create", [&] {
+  agree(shard->root->mesh().team(), "fsdp2_step_create", [&] {
     check_not_null(out, "out");
     const std::shared_ptr<OptimizerObject> optimizer = pin(optimizer_handle);
     FSDP2_CHECK(optimizer->shard->root == shard->root, Code::kInvalidArgument,

@@ -10,34 +10,26 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/comm/text_hash.h"
 
 namespace fsdp2 {
 
 namespace {
-
-// FNV-1a: the same in every build, unlike std::hash.
-int64_t hash_of(const std::string& text) {
-  uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : text) {
-    hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3;
-  }
-  return static_cast<int64_t>(hash);
-}
 
 struct Record {
   int64_t hash;
   int64_t threw;
 };
 
-std::vector<Record> exchange(World& world, const Record& mine) {
+std::vector<Record> exchange(Team& team, const Record& mine) {
   const at::TensorOptions on_host = at::device(at::kCPU).dtype(at::kLong);
   at::Tensor in = at::empty({2}, on_host);
   in.data_ptr<int64_t>()[0] = mine.hash;
   in.data_ptr<int64_t>()[1] = mine.threw;
-  at::Tensor out = at::empty({2 * world.size()}, on_host);
-  world.control().all_gather(out, in).wait();
+  at::Tensor out = at::empty({2 * team.size()}, on_host);
+  team.control().all_gather(out, in).wait();
   std::vector<Record> records;
-  for (int rank = 0; rank < world.size(); ++rank) {
+  for (int rank = 0; rank < team.size(); ++rank) {
     const int64_t* record = out.const_data_ptr<int64_t>() + 2 * static_cast<int64_t>(rank);
     records.push_back({record[0], record[1]});
   }
@@ -45,20 +37,20 @@ std::vector<Record> exchange(World& world, const Record& mine) {
 }
 
 // The texts of some ranks, by way of the store: all ranks call it, alike, in the same order.
-std::vector<std::string> texts_of(World& world, const std::vector<int>& ranks,
+std::vector<std::string> texts_of(Team& team, const std::vector<int>& ranks,
                                   const std::string& mine) {
   // Every rank counts for itself, and so comes to the same number as all others.
-  const int64_t number = world.store().add(fmt::format("agreement/of/{}", world.rank()), 1);
+  const int64_t number = team.store().add(fmt::format("agreement/of/{}", team.rank()), 1);
   const auto key = [&](int rank) { return fmt::format("agreement/{}/{}", number, rank); };
-  if (std::find(ranks.begin(), ranks.end(), world.rank()) != ranks.end()) {
-    world.store().set(key(world.rank()), mine);
+  if (std::find(ranks.begin(), ranks.end(), team.rank()) != ranks.end()) {
+    team.store().set(key(team.rank()), mine);
   }
   std::vector<std::string> texts;
   for (const int rank : ranks) {
-    texts.push_back(world.store().get_to_str(key(rank)));
+    texts.push_back(team.store().get_to_str(key(rank)));
   }
   // The process that serves the store may end on what it is told here: not before all have read.
-  world.control().barrier();
+  team.control().barrier();
   return texts;
 }
 
@@ -66,13 +58,13 @@ std::vector<std::string> texts_of(World& world, const std::vector<int>& ranks,
 constexpr size_t kFailuresTold = 8;
 
 // "rank 1 failed: ...; rank 2 failed: ...; and 3 more ranks", of the ranks that threw. Collective.
-std::string describe_failures(World& world, std::vector<int> ranks, const std::string& mine) {
+std::string describe_failures(Team& team, std::vector<int> ranks, const std::string& mine) {
   const size_t count = ranks.size();
   ranks.resize(std::min(count, kFailuresTold));
-  const std::vector<std::string> texts = texts_of(world, ranks, mine);
+  const std::vector<std::string> texts = texts_of(team, ranks, mine);
   std::vector<std::string> failures;
   for (size_t i = 0; i < ranks.size(); ++i) {
-    failures.push_back(fmt::format("rank {} failed: {}", ranks[i], texts[i]));
+    failures.push_back(fmt::format("rank {} failed: {}", team.rank_in_job(ranks[i]), texts[i]));
   }
   if (count > ranks.size()) {
     failures.push_back(fmt::format("and {} more ranks", count - ranks.size()));
@@ -100,7 +92,8 @@ std::vector<Line> lines_of(const std::string& text) {
 }
 
 // "seq_len: rank 0 has 32, rank 1 has 64", of the first line that differs.
-std::string first_difference(const std::string& text0, int rank1, const std::string& text1) {
+std::string first_difference(int rank0, const std::string& text0, int rank1,
+                             const std::string& text1) {
   const auto lines0 = lines_of(text0);
   const auto lines1 = lines_of(text1);
   const auto value_in = [](const std::vector<Line>& lines, const std::string& key) {
@@ -109,8 +102,8 @@ std::string first_difference(const std::string& text0, int rank1, const std::str
     return line == lines.end() ? "nothing" : line->value;
   };
   const auto describe = [&](const std::string& key) {
-    return fmt::format("{}: rank 0 has {}, rank {} has {}", key, value_in(lines0, key), rank1,
-                       value_in(lines1, key));
+    return fmt::format("{}: rank {} has {}, rank {} has {}", key, rank0, value_in(lines0, key),
+                       rank1, value_in(lines1, key));
   };
   for (const Line& line : lines0) {
     if (value_in(lines1, line.key) != line.value) {
@@ -122,12 +115,13 @@ std::string first_difference(const std::string& text0, int rank1, const std::str
       return describe(line.key);
     }
   }
-  return fmt::format("rank 0 and rank {} have the same lines in another order or number", rank1);
+  return fmt::format("rank {} and rank {} have the same lines in another order or number", rank0,
+                     rank1);
 }
 
 }  // namespace
 
-void agree(World& world, const std::string& what, const std::function<std::string()>& local) {
+void agree(Team& team, const std::string& what, const std::function<std::string()>& local) {
   std::string text;
   std::exception_ptr error;
   try {
@@ -136,16 +130,17 @@ void agree(World& world, const std::string& what, const std::function<std::strin
     error = std::current_exception();
     text = current_exception_text();
   }
-  if (world.size() > 1 && !world.is_fake()) {
-    const auto records = exchange(world, {hash_of(text), error != nullptr});
+  if (team.size() > 1 && !team.is_fake()) {
+    const auto records =
+        exchange(team, {static_cast<int64_t>(hash_of_text(text)), error != nullptr});
     std::vector<int> threw;
-    for (int rank = 0; rank < world.size(); ++rank) {
+    for (int rank = 0; rank < team.size(); ++rank) {
       if (records[rank].threw != 0) {
         threw.push_back(rank);
       }
     }
     if (!threw.empty()) {
-      const std::string failures = describe_failures(world, threw, text);
+      const std::string failures = describe_failures(team, threw, text);
       FSDP2_CHECK(error != nullptr, Code::kPeerFailed, "{}: {}", what, failures);
     }
     const auto other = std::find_if(records.begin(), records.end(), [&](const Record& record) {
@@ -153,9 +148,9 @@ void agree(World& world, const std::string& what, const std::function<std::strin
     });
     if (error == nullptr && other != records.end()) {
       const int rank = static_cast<int>(other - records.begin());
-      const auto texts = texts_of(world, {0, rank}, text);
+      const auto texts = texts_of(team, {0, rank}, text);
       fail(Code::kInvalidArgument, "{}: the ranks differ in {}", what,
-           first_difference(texts[0], rank, texts[1]));
+           first_difference(team.rank_in_job(0), texts[0], team.rank_in_job(rank), texts[1]));
     }
   }
   if (error != nullptr) {

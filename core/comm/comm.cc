@@ -148,14 +148,14 @@ Channel::Channel(Connect connect, std::shared_ptr<FailureNotice> failure)
 
 Channel::~Channel() {
   // A call that will never complete would otherwise hold up the backend's own destructor.
-  if (backend_ && failure_->failed()) {
+  if (backend_ && unfinished_ > 0 && failure_->failed()) {
     backend_->abort();
   }
 }
 
-c10d::Backend& Channel::backend() {
+c10d::Backend& Channel::backend(FailureNotice& failure) {
   if (!backend_) {
-    backend_ = connect_();
+    backend_ = connect_(failure);
   }
   return *backend_;
 }
@@ -173,10 +173,14 @@ std::shared_ptr<Comm> Comm::share(const std::string& name) const {
   return std::make_shared<Comm>(std::move(identity), channel_, failure_, timeout_);
 }
 
+std::shared_ptr<Comm> Comm::share_with(std::shared_ptr<FailureNotice> failure) const {
+  return std::make_shared<Comm>(identity_, channel_, std::move(failure), timeout_);
+}
+
 void Comm::connect() {
   check_healthy("connect");
   if (channel_) {
-    channel_->backend();
+    channel_->backend(*failure_);
   }
 }
 
@@ -317,13 +321,14 @@ void Comm::check_tensor(const char* collective, const char* role, const at::Tens
 }
 
 CommWork Comm::start(const char* collective, const Post& post) {
-  c10d::Backend& backend = channel_->backend();  // publishes its own failures
+  c10d::Backend& backend = channel_->backend(*failure_);  // publishes its own failures
   WorkPtr work;
   try {
     work = post(backend);
   } catch (...) {
     fail_all(collective, Code::kComm, current_exception_text());
   }
+  channel_->note_start();
   std::function<void()> order;
   if (!device().is_cpu()) {
     order = [work] { work->synchronize(); };
@@ -340,6 +345,7 @@ void Comm::wait(const char* collective, c10d::Work& work) const {
   for (;;) {
     try {
       if (work.wait(std::min(kSlice, timeout_))) {
+        channel_->note_end();
         return;
       }
     } catch (...) {

@@ -86,20 +86,27 @@ class CommWork {
 // it. Its destructor frees whatever still hangs in the group after a failure.
 class Channel {
  public:
-  // Meets the other ranks of the group; throws Error.
-  using Connect = std::function<c10::intrusive_ptr<c10d::Backend>()>;
+  // Meets the other ranks of the group; throws Error, and publishes it.
+  using Connect = std::function<c10::intrusive_ptr<c10d::Backend>(FailureNotice& failure)>;
 
+  // failure: of ranks among which are all who use the channel.
   Channel(Connect connect, std::shared_ptr<FailureNotice> failure);
   ~Channel();
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
 
-  c10d::Backend& backend();  // collective over the group the first time
+  // Collective over the group the first time.
+  c10d::Backend& backend(FailureNotice& failure);
   bool connected() const { return backend_ != nullptr; }
+
+  // A collective has begun, and has ended well.
+  void note_start() { ++unfinished_; }
+  void note_end() { --unfinished_; }
 
  private:
   Connect connect_;
   std::shared_ptr<FailureNotice> failure_;
+  int unfinished_ = 0;
   c10::intrusive_ptr<c10d::Backend> backend_;
 };
 
@@ -121,6 +128,8 @@ class Comm {
   // The same group over the same connection, with a name and counters of its own. All ranks must
   // call the collectives of both Comms in the same order.
   std::shared_ptr<Comm> share(const std::string& name) const;
+  // The same for other ranks' common work, whose failures are `failure`'s.
+  std::shared_ptr<Comm> share_with(std::shared_ptr<FailureNotice> failure) const;
 
   // Collective the first time; later calls do nothing. Without it the first collective connects,
   // and blocks while it does. If ranks may order the first collectives of several groups
@@ -133,6 +142,7 @@ class Comm {
   const std::string& name() const { return identity_.name; }
   const std::vector<int>& members() const { return identity_.members; }
   at::Device device() const { return identity_.device; }
+  const std::shared_ptr<FailureNotice>& failure() const { return failure_; }
   const CommCounters& counters() const { return counters_; }
   void reset_counters() { counters_ = {}; }
 

@@ -1,16 +1,14 @@
 #include "core/comm/mesh.h"
 
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <numeric>
-#include <set>
 #include <utility>
 
 #include "core/base/error.h"
 #include "core/comm/agreement.h"
+#include "core/comm/mesh_checks.h"
+#include "core/comm/world.h"
 
 namespace fsdp2 {
 
@@ -18,103 +16,20 @@ namespace {
 
 using Names = Mesh::Names;
 
-// This rank's device of a type that the ranks can reach each other on.
-at::Device device_of(const World& world, const std::string& type) {
-  FSDP2_CHECK(type.find(':') == std::string::npos, Code::kInvalidArgument,
-              "mesh: device type '{}' with an index: expected '{}', since each rank has a device "
-              "of its own",
-              type, type.substr(0, type.find(':')));
-  FSDP2_CHECK(type == "cpu" || type == "cuda", Code::kInvalidArgument,
-              "mesh: device type '{}': expected cpu or cuda", type);
-  const std::optional<at::Device> device = world.find_device(at::Device(type).type());
-  FSDP2_CHECK(device.has_value(), Code::kUnsupported,
-              "mesh: device type '{}': expected cpu, since groups of {} devices need "
-              "libfsdp2_{}.so, which this build lacks",
-              type, type, type);
-  return *device;
-}
-
-void check_names(size_t n_dims, const Names& names) {
-  FSDP2_CHECK(
-      n_dims > 0 && (names.empty() || names.size() == n_dims), Code::kInvalidArgument,
-      "mesh: {} dims with {} names, expected at least one dim, and one name per dim or none",
-      n_dims, names.size());
-  std::set<std::string> seen;
-  for (const std::string& name : names) {
-    FSDP2_CHECK(!name.empty() && seen.insert(name).second, Code::kInvalidArgument,
-                "mesh: dim names ({}): each must be unique and not empty", fmt::join(names, ", "));
-  }
-}
-
-// The shape with its -1 replaced, for that many ranks ("the world", "the table of ranks").
-std::vector<int64_t> complete_shape(std::vector<int64_t> shape, int64_t n_ranks,
-                                    const char* whose) {
-  const std::string given = fmt::format("{}", fmt::join(shape, ", "));
-  auto rest = std::find(shape.begin(), shape.end(), -1);
-  int64_t ranks = 1;
-  for (auto size = shape.begin(); size != shape.end(); ++size) {
-    if (size == rest) {
-      continue;
-    }
-    // Divides before it multiplies, so that no shape overflows.
-    FSDP2_CHECK(*size >= 1 && *size <= n_ranks / ranks, Code::kInvalidArgument,
-                "mesh: shape ({}) does not make {} ranks", given, n_ranks);
-    ranks *= *size;
-  }
-  if (rest != shape.end()) {
-    FSDP2_CHECK(n_ranks % ranks == 0, Code::kInvalidArgument,
-                "mesh: shape ({}): {} ranks do not divide by {}", given, n_ranks, ranks);
-    *rest = n_ranks / ranks;
-    return shape;
-  }
-  FSDP2_CHECK(ranks == n_ranks, Code::kInvalidArgument,
-              "mesh: shape ({}) makes {} ranks, {} has {}", given, ranks, whose, n_ranks);
-  return shape;
-}
-
-void check_ranks(const std::vector<int>& ranks, const World& world) {
-  std::vector<int> sorted = ranks;
-  std::sort(sorted.begin(), sorted.end());
-  FSDP2_CHECK(!sorted.empty() && sorted.front() >= 0 && sorted.back() < world.size() &&
-                  std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end(),
-              Code::kInvalidArgument, "mesh: ranks ({}): expected different ranks of {}",
-              fmt::join(ranks, ", "), world.size());
-  FSDP2_CHECK(std::binary_search(sorted.begin(), sorted.end(), world.rank()),
-              Code::kInvalidArgument,
-              "mesh: ranks ({}) lack this one, {}: each rank passes the table that it is in",
-              fmt::join(ranks, ", "), world.rank());
-}
-
 size_t combine(size_t hash, size_t value) {
   return hash ^ (value + 0x9e3779b97f4a7c15 + (hash << 6) + (hash >> 2));
 }
 
-// Ranks of one table must have the same table, though other ranks may have others.
-void check_same_table(const std::vector<int>& ranks, const std::vector<int64_t>& hashes) {
-  for (const int rank : ranks) {
-    FSDP2_CHECK(hashes[rank] == hashes[ranks.front()], Code::kInvalidArgument,
-                "mesh: ranks {} and {} are in one table, but pass different ones: ranks ({}) here",
-                ranks.front(), rank, fmt::join(ranks, ", "));
-  }
+// In this order. The group of all ranks of a team is there already.
+std::shared_ptr<const Group> group_of(Team& team, const std::string& name,
+                                      const std::vector<int>& members, at::Device device) {
+  return device.is_cpu() && members == team.members() ? team.everyone()
+                                                      : team.make_group(name, members, device);
 }
 
-std::vector<int64_t> exchange_hashes(World& world, const std::vector<int>& ranks) {
-  size_t hash = ranks.size();
-  for (const int rank : ranks) {
-    hash = combine(hash, static_cast<size_t>(rank));
-  }
-  const at::TensorOptions on_host = at::device(at::kCPU).dtype(at::kLong);
-  at::Tensor mine = at::empty({1}, on_host);
-  mine.data_ptr<int64_t>()[0] = static_cast<int64_t>(hash);
-  const at::Tensor all = at::empty({world.size()}, on_host);
-  world.control().all_gather(all, mine).wait();
-  const auto* data = all.const_data_ptr<int64_t>();
-  return {data, data + world.size()};
-}
-
-bool is_all_in_order(const std::vector<int>& members, const World& world) {
-  return static_cast<int>(members.size()) == world.size() &&
-         std::is_sorted(members.begin(), members.end());
+// The same connection, also if another mesh of its ranks and others has made it.
+std::shared_ptr<Comm> with_failures_of(const Team& team, const std::shared_ptr<Comm>& comm) {
+  return comm->failure() == team.shared_failure() ? comm : comm->share_with(team.shared_failure());
 }
 
 // "dp" for messages, or "dim1".
@@ -124,54 +39,57 @@ std::string label_of(const Names& names, size_t dim) {
 
 }  // namespace
 
-Mesh::Mesh(std::shared_ptr<World> world, at::Device device)
-    : world_(std::move(world)),
+Mesh::Mesh(std::shared_ptr<Team> team, at::Device device)
+    : team_(std::move(team)),
       device_(device),
       device_type_(c10::DeviceTypeName(device.type(), /*lower_case=*/true)) {}
 
-std::shared_ptr<Mesh> Mesh::create(std::shared_ptr<World> world, std::vector<int64_t> shape,
+std::shared_ptr<Mesh> Mesh::create(std::shared_ptr<Team> team, std::vector<int64_t> shape,
                                    Names dim_names, std::string device_type) {
   std::vector<int64_t> whole;
-  agree(*world, "mesh", [&] {
-    device_of(*world, device_type);
+  agree(*team, "mesh", [&] {
+    device_of(team->world(), device_type);
     check_names(shape.size(), dim_names);
-    whole = complete_shape(shape, world->size(), "the world");
+    whole = complete_shape(shape, team->size(),
+                           team->is_whole_job() ? "the world" : "the mesh it is made in");
     return fmt::format("shape=({})\ndim names=({})\ndevice type={}", fmt::join(shape, ", "),
                        fmt::join(dim_names, ", "), device_type);
   });
-  std::vector<int> ranks(world->size());
-  std::iota(ranks.begin(), ranks.end(), 0);
-  const at::Device device = device_of(*world, device_type);
-  return from_table(std::move(world), std::move(ranks), whole, dim_names, device);
+  std::vector<int> ranks = team->members();
+  const at::Device device = device_of(team->world(), device_type);
+  return from_table(std::move(team), std::move(ranks), whole, dim_names, device);
 }
 
-std::shared_ptr<Mesh> Mesh::create_from_ranks(std::shared_ptr<World> world, std::vector<int> ranks,
-                                              std::vector<int64_t> shape, Names dim_names,
-                                              std::string device_type) {
+std::shared_ptr<Mesh> Mesh::create_from_ranks(const std::shared_ptr<Team>& team,
+                                              std::vector<int> ranks, std::vector<int64_t> shape,
+                                              Names dim_names, std::string device_type) {
   std::vector<int64_t> whole;
-  agree(*world, "mesh of ranks", [&] {
-    device_of(*world, device_type);
+  std::string table;
+  agree(*team, "mesh of ranks", [&] {
+    device_of(team->world(), device_type);
     check_names(shape.size(), dim_names);
-    check_ranks(ranks, *world);
+    check_ranks(ranks, *team);
     whole = complete_shape(shape, static_cast<int64_t>(ranks.size()), "the table of ranks");
-    return fmt::format("shape=({})\ndim names=({})\ndevice type={}", fmt::join(shape, ", "),
-                       fmt::join(dim_names, ", "), device_type);
+    table = fmt::format("ranks ({}) as ({}), names ({}), {}", fmt::join(ranks, ", "),
+                        fmt::join(whole, ", "), fmt::join(dim_names, ", "), device_type);
+    return std::string();
   });
-  const std::vector<int64_t> hashes = exchange_hashes(*world, ranks);
-  agree(*world, "mesh of ranks", [&] {
-    check_same_table(ranks, hashes);
+  const std::vector<int64_t> hashes = exchange_hashes(*team, table);
+  agree(*team, "mesh of ranks", [&] {
+    check_same_table(*team, ranks, table, hashes);
     return "tables=consistent";
   });
-  const at::Device device = device_of(*world, device_type);
-  return from_table(std::move(world), std::move(ranks), whole, dim_names, device);
+  const at::Device device = device_of(team->world(), device_type);
+  return from_table(team->of(ranks), ranks, whole, dim_names, device);
 }
 
-// REQUIRES: checked and agreed. Makes the groups without connecting them.
-std::shared_ptr<Mesh> Mesh::from_table(std::shared_ptr<World> world, std::vector<int> ranks,
+// REQUIRES: checked and agreed; `ranks` are all of the team's. Makes the groups without connecting
+// them.
+std::shared_ptr<Mesh> Mesh::from_table(std::shared_ptr<Team> team, std::vector<int> ranks,
                                        const std::vector<int64_t>& shape, const Names& dim_names,
                                        at::Device device) {
-  std::shared_ptr<Mesh> mesh(new Mesh(std::move(world), device));
-  const auto own = std::find(ranks.begin(), ranks.end(), mesh->world_->rank()) - ranks.begin();
+  std::shared_ptr<Mesh> mesh(new Mesh(std::move(team), device));
+  const auto own = std::find(ranks.begin(), ranks.end(), mesh->world().rank()) - ranks.begin();
   auto stride = static_cast<int64_t>(ranks.size());
   for (size_t i = 0; i < shape.size(); ++i) {
     stride /= shape[i];
@@ -184,36 +102,44 @@ std::shared_ptr<Mesh> Mesh::from_table(std::shared_ptr<World> world, std::vector
     for (int64_t other = 0; other < shape[i]; ++other) {
       members.push_back(ranks[own + (other - dim.coordinate) * stride]);
     }
-    dim.group = device.is_cpu() && is_all_in_order(members, *mesh->world_)
-                    ? mesh->world_->everyone()
-                    : mesh->world_->make_group(label_of(dim_names, i), members, device);
-    mesh->dims_.push_back(std::move(dim));
+    dim.group = group_of(*mesh->team_, label_of(dim_names, i), members, device);
+    mesh->add_dim(std::move(dim));
   }
   mesh->ranks_ = std::move(ranks);
   return mesh;
 }
 
-std::shared_ptr<Mesh> Mesh::for_fsdp(std::shared_ptr<World> world, int64_t fsdp_size,
+std::shared_ptr<Mesh> Mesh::for_fsdp(std::shared_ptr<Team> team, int64_t fsdp_size,
                                      std::string device_type) {
-  const int64_t ranks = world->size();
+  const int64_t ranks = team->size();
   if (fsdp_size <= 1 || fsdp_size >= ranks) {
-    return create(std::move(world), {ranks}, {"fsdp"}, std::move(device_type));
+    return create(std::move(team), {ranks}, {"fsdp"}, std::move(device_type));
   }
   FSDP2_CHECK(ranks % fsdp_size == 0, Code::kInvalidArgument,
-              "fsdp_size {} does not divide the world size {}", fsdp_size, ranks);
-  return create(std::move(world), {ranks / fsdp_size, fsdp_size}, {"ddp", "fsdp"},
+              "fsdp_size {} does not divide the {} {}", fsdp_size,
+              team->is_whole_job() ? "world size" : "number of ranks,", ranks);
+  return create(std::move(team), {ranks / fsdp_size, fsdp_size}, {"ddp", "fsdp"},
                 std::move(device_type));
 }
 
-std::shared_ptr<Mesh> Mesh::from_group(std::shared_ptr<World> world,
-                                       std::shared_ptr<const Group> group, std::string dim_name) {
+std::shared_ptr<Mesh> Mesh::from_group(const std::shared_ptr<Team>& team,
+                                       const std::shared_ptr<const Group>& group,
+                                       std::string dim_name) {
   FSDP2_CHECK(group != nullptr, Code::kInvalidArgument, "mesh from a group: there is no group");
-  std::shared_ptr<Mesh> mesh(new Mesh(std::move(world), group->device()));
+  std::shared_ptr<Mesh> mesh(new Mesh(team->of(group->members), group->device()));
   mesh->ranks_ = group->members;
-  const int64_t size = group->size();
-  const int64_t coordinate = group->rank();
-  mesh->dims_.push_back({std::move(dim_name), size, coordinate, std::move(group), {0}});
+  Dim dim{std::move(dim_name), group->size(), group->rank(), group, {0}, {}, {}, {}};
+  mesh->add_dim(std::move(dim));
   return mesh;
+}
+
+void Mesh::add_dim(Dim dim) {
+  dim.gather = with_failures_of(*team_, dim.group->gather);
+  dim.reduce = with_failures_of(*team_, dim.group->reduce);
+  dim.control = dim.group->control == dim.group->gather
+                    ? dim.gather
+                    : with_failures_of(*team_, dim.group->control);
+  dims_.push_back(std::move(dim));
 }
 
 int64_t Mesh::size(int dim) const { return dims_.at(dim).size; }
@@ -256,23 +182,22 @@ std::vector<std::shared_ptr<const Group>> Mesh::groups() const {
 }
 
 Comm& Mesh::comm(int dim, Lane lane) const {
-  const Group& group = *dims_.at(dim).group;
   switch (lane) {
     case Lane::kGather:
-      return *group.gather;
+      return *dims_.at(dim).gather;
     case Lane::kReduce:
-      return *group.reduce;
+      return *dims_.at(dim).reduce;
     case Lane::kControl:
       break;
   }
-  return *group.control;
+  return *dims_.at(dim).control;
 }
 
 void Mesh::connect() const {
   for (const Dim& dim : dims_) {
-    dim.group->gather->connect();
-    dim.group->reduce->connect();
-    dim.group->control->connect();
+    dim.gather->connect();
+    dim.reduce->connect();
+    dim.control->connect();
   }
 }
 
@@ -332,7 +257,7 @@ std::vector<Mesh::Dim> Mesh::find_dims(const Names& names) const {
 }
 
 // The ranks of the root that differ from this one in these dims only.
-std::shared_ptr<Mesh> Mesh::slice(std::vector<Dim> dims) const {
+std::vector<int> Mesh::ranks_along(const std::vector<Dim>& dims) const {
   const std::shared_ptr<const Mesh> root = own_root();
   const std::vector<int64_t> root_shape = root->shape();
   std::vector<int64_t> strides(root_shape.size(), 1);
@@ -355,12 +280,21 @@ std::shared_ptr<Mesh> Mesh::slice(std::vector<Dim> dims) const {
       places = std::move(next);
     }
   }
-  std::shared_ptr<Mesh> sub(new Mesh(world_, device_));
+  std::vector<int> ranks;
   for (const int64_t place : places) {
-    sub->ranks_.push_back(root->ranks_[place]);
+    ranks.push_back(root->ranks_[place]);
   }
-  sub->dims_ = std::move(dims);
-  sub->root_ = root;
+  return ranks;
+}
+
+std::shared_ptr<Mesh> Mesh::slice(std::vector<Dim> dims) const {
+  std::vector<int> ranks = ranks_along(dims);
+  std::shared_ptr<Mesh> sub(new Mesh(team_->of(ranks), device_));
+  sub->ranks_ = std::move(ranks);
+  for (Dim& dim : dims) {
+    sub->add_dim(std::move(dim));
+  }
+  sub->root_ = own_root();
   sub->flattened_ = flattened_;
   return sub;
 }
@@ -372,7 +306,7 @@ std::shared_ptr<Mesh> Mesh::submesh(const Names& dim_names) const {
 std::shared_ptr<Mesh> Mesh::flatten(const Names& dim_names, std::string name) {
   Dim flat;
   std::vector<int> members;
-  agree(*world_, "flatten", [&] {
+  agree(*team_, "flatten", [&] {
     const std::vector<Dim> dims = find_dims(dim_names);
     flat.name = name.empty() ? fmt::format("{}", fmt::join(dim_names, "_")) : std::move(name);
     for (const Dim& dim : dims) {
@@ -386,12 +320,14 @@ std::shared_ptr<Mesh> Mesh::flatten(const Names& dim_names, std::string name) {
                     (same == flattened_->end() || same->second.root_dims == flat.root_dims),
                 Code::kInvalidArgument, "flatten: the mesh has another dim '{}' already",
                 flat.name);
-    members = slice(dims)->ranks_;
+    members = ranks_along(dims);
     return fmt::format("dims=({})\nname={}", fmt::join(dim_names, ", "), flat.name);
   });
   const auto [entry, is_new] = flattened_->try_emplace(flat.name, flat);
   if (is_new) {
-    entry->second.group = world_->make_group(flat.name, members, device_);
+    // Other meshes may flatten the same dims, with fewer or more ranks than this one has: the
+    // group's own team counts it.
+    entry->second.group = group_of(*team_->of(members), flat.name, members, device_);
   }
   return slice({entry->second});
 }
@@ -421,7 +357,7 @@ std::string Mesh::to_string() const {
                                      : fmt::format("{}={}", dim.name, dim.size));
     coordinates.push_back(dim.coordinate);
   }
-  return fmt::format("Mesh({}) rank {} at ({})", fmt::join(sizes, ", "), world_->rank(),
+  return fmt::format("Mesh({}) rank {} at ({})", fmt::join(sizes, ", "), world().rank(),
                      fmt::join(coordinates, ", "));
 }
 

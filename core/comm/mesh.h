@@ -1,4 +1,4 @@
-// A device mesh: ranks of a World as an n-D array, row-major, whose dims may have names.
+// A device mesh: the ranks of a team as an n-D array, row-major, whose dims may have names.
 //
 // The group of a dim is the set of ranks whose coordinates differ from this rank's in that dim
 // only. FSDP uses a 1-D mesh, or the 2-D mesh (replicate, shard) of HSDP; see for_fsdp.
@@ -6,6 +6,9 @@
 //   auto mesh = Mesh::create(world, {2, 2, 2}, {"dp", "pp", "cp"});
 //   auto pp = mesh->submesh({"pp"});                      // this rank's line along pp
 //   auto dp_cp = mesh->flatten({"dp", "cp"}, "dp_cp");    // 1-D, with a group of its own
+//
+// A mesh that has not all ranks of the job, because it is a sub-mesh or because it was made so, is
+// a team of its own (team.h): its ranks alone make its collective calls.
 //
 // A mesh never changes, except that flatten adds a name, which its root and all sub-meshes of the
 // root then know. Meshes share the groups of what they were made from. One thread at a time may use
@@ -20,7 +23,7 @@
 #include <vector>
 
 #include "core/comm/comm.h"
-#include "core/comm/world.h"
+#include "core/comm/team.h"
 
 namespace fsdp2 {
 
@@ -31,31 +34,35 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
  public:
   using Names = std::vector<std::string>;
 
-  // These are collective over the world; errors are the same on all its ranks. dim_names: one per
+  // These are collective over a team; errors are the same on all its ranks. dim_names: one per
   // dim, all different, or none at all. device_type: "cpu" or "cuda", without an index; the groups
   // of the dims are on this rank's device of that type, except for their control lanes. Error:
-  // kUnsupported if the world has no transport between such devices.
+  // kUnsupported if the job has no transport between such devices.
   //
-  // Over all ranks. The product of shape is the world size; one size may be -1, for what is left.
-  static std::shared_ptr<Mesh> create(std::shared_ptr<World> world, std::vector<int64_t> shape,
+  // Over all its ranks. The product of shape is their number; one size may be -1, for what is left.
+  static std::shared_ptr<Mesh> create(std::shared_ptr<Team> team, std::vector<int64_t> shape,
                                       Names dim_names, std::string device_type = "cpu");
-  // Over the ranks of a row-major table of that shape, which contains this rank. Each rank of the
-  // world passes the table that it is in. All may pass the same table, or the tables of several
-  // meshes of equal shape and names.
-  static std::shared_ptr<Mesh> create_from_ranks(std::shared_ptr<World> world,
+  // Over the ranks (of the job) in a row-major table of that shape, which contains this rank. Each
+  // rank of the team passes the table that it is in: all the same, or those of several meshes,
+  // which need not be alike.
+  static std::shared_ptr<Mesh> create_from_ranks(const std::shared_ptr<Team>& team,
                                                  std::vector<int> ranks, std::vector<int64_t> shape,
                                                  Names dim_names, std::string device_type = "cpu");
-  // The mesh for shard groups of a size. If it is <= 1 or >= the world size, 1-D ("fsdp");
-  // otherwise (world / fsdp_size, fsdp_size), named ("ddp", "fsdp"). fsdp_size must divide the
-  // world size.
-  static std::shared_ptr<Mesh> for_fsdp(std::shared_ptr<World> world, int64_t fsdp_size,
+  // The mesh for shard groups of a size. If it is <= 1 or >= the team's size, 1-D ("fsdp");
+  // otherwise (ranks / fsdp_size, fsdp_size), named ("ddp", "fsdp"). fsdp_size must divide the
+  // number of ranks.
+  static std::shared_ptr<Mesh> for_fsdp(std::shared_ptr<Team> team, int64_t fsdp_size,
                                         std::string device_type = "cpu");
-  // Local: the 1-D mesh of an existing group, on its device. dim_name may be empty.
-  static std::shared_ptr<Mesh> from_group(std::shared_ptr<World> world,
-                                          std::shared_ptr<const Group> group, std::string dim_name);
+  // Local: the 1-D mesh of an existing group, which a mesh of `team`'s job has made, on its
+  // device. dim_name may be empty.
+  static std::shared_ptr<Mesh> from_group(const std::shared_ptr<Team>& team,
+                                          const std::shared_ptr<const Group>& group,
+                                          std::string dim_name);
 
-  World& world() const { return *world_; }
-  const std::shared_ptr<World>& shared_world() const { return world_; }
+  // The mesh's ranks.
+  Team& team() const { return *team_; }
+  const std::shared_ptr<Team>& shared_team() const { return team_; }
+  World& world() const { return team_->world(); }
   at::Device device() const { return device_; }  // this rank's
   const std::string& device_type() const { return device_type_; }
   int ndim() const { return static_cast<int>(dims_.size()); }
@@ -68,7 +75,7 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
   const std::string& dim_name(int dim) const;    // empty in a mesh without names
   int dim_index(const std::string& name) const;  // kNotFound, listing the names there are
   int64_t n_ranks() const;                       // of the mesh
-  const std::vector<int>& ranks() const { return ranks_; }  // in the world, row-major
+  const std::vector<int>& ranks() const { return ranks_; }  // in the job, row-major
   int64_t position() const;                                 // of this rank among ranks()
 
   std::shared_ptr<const Group> group(int dim) const;
@@ -83,7 +90,7 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
   // that flatten has given stands for the dims that it covers. Errors: kNotFound (lists the names
   // that exist), kInvalidArgument (another order, a dim twice).
   std::shared_ptr<Mesh> submesh(const Names& dim_names) const;
-  // Collective over the world: some dims as one, row-major, with a group of its own (made once). An
+  // Collective over the mesh: some dims as one, row-major, with a group of its own (made once). An
   // empty name stands for the names of the dims, joined by "_".
   std::shared_ptr<Mesh> flatten(const Names& dim_names, std::string name = "");
 
@@ -106,21 +113,28 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
     int64_t coordinate = 0;
     std::shared_ptr<const Group> group;
     std::vector<int> root_dims;  // which this one is, or covers
+    // The group's connections, with the failures of the mesh's team.
+    std::shared_ptr<Comm> gather;
+    std::shared_ptr<Comm> reduce;
+    std::shared_ptr<Comm> control;
   };
   // Flattened dims by their new names: known to a root and all its sub-meshes.
   using Flattened = std::map<std::string, Dim>;
 
-  Mesh(std::shared_ptr<World> world, at::Device device);
-  static std::shared_ptr<Mesh> from_table(std::shared_ptr<World> world, std::vector<int> ranks,
+  Mesh(std::shared_ptr<Team> team, at::Device device);
+  static std::shared_ptr<Mesh> from_table(std::shared_ptr<Team> team, std::vector<int> ranks,
                                           const std::vector<int64_t>& shape, const Names& dim_names,
                                           at::Device device);
+
+  void add_dim(Dim dim);
 
   std::shared_ptr<const Mesh> own_root() const;  // this mesh, unless it is a sub-mesh
   bool covers(const Dim& flattened) const;
   std::vector<Dim> find_dims(const Names& dim_names) const;
+  std::vector<int> ranks_along(const std::vector<Dim>& dims) const;
   std::shared_ptr<Mesh> slice(std::vector<Dim> dims) const;
 
-  std::shared_ptr<World> world_;
+  std::shared_ptr<Team> team_;
   at::Device device_;
   std::string device_type_;
   std::vector<Dim> dims_;

@@ -1,4 +1,4 @@
-// Which mesh a caller wants of a job, apart from how its ranks meet.
+// Which mesh a caller wants of a team, apart from how its ranks meet.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,13 @@ namespace fsdp2 {
 struct MeshLayout {
   std::vector<int64_t> shape;      // empty: by fsdp_size
   std::vector<std::string> names;  // one a dim, or none
-  std::vector<int> ranks;          // with a shape; empty: all
-  // Without a shape: as Mesh::for_fsdp takes it; -1: (world, 1), replicas only.
+  std::vector<int> ranks;          // of the job, with a shape; empty: all of the team
+  // Without a shape: as Mesh::for_fsdp takes it; -1: (ranks, 1), replicas only.
   int64_t fsdp_size = 0;
   std::string device_type = "cpu";
 };
 
 // Collective. Errors: those of Mesh's makers.
-std::shared_ptr<Mesh> make_mesh(std::shared_ptr<World> world, const MeshLayout& layout);
+std::shared_ptr<Mesh> make_mesh(std::shared_ptr<Team> team, const MeshLayout& layout);
 
 }  // namespace fsdp2

@@ -9,13 +9,13 @@ namespace fsdp2 {
 template <typename Question>
 auto SharedNotes::ask(const Question& question) {
   try {
-    return question(world_.store());
+    return question(team_.store());
   } catch (const Error&) {
     throw;
   } catch (...) {
     const std::string text = current_exception_text();
-    FSDP2_CHECK(!world_.failure().failed(), Code::kPeerFailed, "a rank failed: {}",
-                world_.failure().text());
+    FSDP2_CHECK(!team_.failure().failed(), Code::kPeerFailed, "a rank failed: {}",
+                team_.failure().text());
     fail(Code::kComm, "{}: the job's store, which rank 0 or the launcher keeps, is lost: {}",
          purpose_, text);
   }

@@ -1,4 +1,4 @@
-// Short texts and counters under names that all ranks of a world see, by way of the store they met
+// Short texts and counters under names that all ranks of a team see, by way of the store they met
 // at. No call waits for another rank, and none uses the ranks' connections: a background thread may
 // call while training communicates.
 #pragma once
@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-#include "core/comm/world.h"
+#include "core/comm/team.h"
 
 namespace fsdp2 {
 
@@ -15,7 +15,7 @@ namespace fsdp2 {
 class SharedNotes {
  public:
   // `purpose`: what the notes are for, with which errors begin.
-  SharedNotes(World& world, std::string purpose) : world_(world), purpose_(std::move(purpose)) {}
+  SharedNotes(Team& team, std::string purpose) : team_(team), purpose_(std::move(purpose)) {}
 
   void put(const std::string& name, const std::string& text);
   bool has(const std::string& name);
@@ -29,7 +29,7 @@ class SharedNotes {
   template <typename Question>
   auto ask(const Question& question);
 
-  World& world_;
+  Team& team_;
   std::string purpose_;
 };
 

@@ -1,11 +1,11 @@
 #include "core/comm/world.h"
 
-#include <fmt/ranges.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/base/log.h"
@@ -43,33 +43,6 @@ BackendKind choose_backend(BackendKind asked, const Place& place) {
   fail(Code::kInvalidArgument, "backend {}: no such number", static_cast<int>(asked));
 }
 
-void check_members(const std::string& name, const std::vector<int>& members, int rank, int size) {
-  std::vector<int> sorted = members;
-  std::sort(sorted.begin(), sorted.end());
-  const bool valid = std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end() &&
-                     std::binary_search(sorted.begin(), sorted.end(), rank) &&
-                     sorted.front() >= 0 && sorted.back() < size;
-  FSDP2_CHECK(valid, Code::kInvalidArgument,
-              "group {}: members ({}) must be different ranks of {} and hold this one, {}", name,
-              fmt::join(members, ", "), size, rank);
-}
-
-// Other ranks learn why this one does not come.
-c10::intrusive_ptr<c10d::Backend> connect_or_tell(const std::string& name, int rank,
-                                                  FailureNotice& failure,
-                                                  const Channel::Connect& connect) {
-  try {
-    return connect();
-  } catch (...) {
-    const Error error = current_exception_as_error();
-    const std::string text =
-        fmt::format("group {} cannot be made on rank {}: {}", name, rank, error.message());
-    failure.publish(text);
-    const bool own = error.code() == Code::kTimeout || error.code() == Code::kPeerFailed;
-    throw Error(own ? error.code() : Code::kComm, text);
-  }
-}
-
 // Through shared memory if all ranks of the group share some, else by Gloo.
 c10::intrusive_ptr<c10d::Backend> connect_processes(const c10::intrusive_ptr<c10d::Store>& store,
                                                     int rank, int size,
@@ -85,139 +58,110 @@ c10::intrusive_ptr<c10d::Backend> connect_processes(const c10::intrusive_ptr<c10
   return make_gloo_backend(store, rank, size, timeout, one_machine);
 }
 
+void add_reach(Links& links, at::Device device, Transport transport) {
+  const bool is_new =
+      links.reaches.emplace(device.type(), Links::Reach{device, std::move(transport)}).second;
+  FSDP2_CHECK(is_new, Code::kWrongState, "groups of {} have a transport already", device.str());
+}
+
+void meet_nowhere(Links& links) {
+  links.store = links.patient_store = c10::make_intrusive<c10d::HashStore>();
+  links.failure = FailureNotice::local();
+  add_reach(links, at::kCPU, [](const std::string& /*key*/, int rank, int size) {
+    return make_fake_backend(rank, size);
+  });
+}
+
+void meet_as_threads(Links& links, const Place& place) {
+  const auto job = ThreadJob::join(place.where, place.rank, place.size, links.timeout);
+  links.store = links.patient_store = job->store();
+  links.failure = job->failure();
+  if (links.backend == BackendKind::kThread) {
+    add_reach(links, at::kCPU, [job](const std::string& key, int rank, int size) {
+      return make_thread_backend(job->group(key, size), rank);
+    });
+  }
+}
+
+void meet_as_processes(Links& links, const Place& place) {
+  links.store = open_store(place, links.timeout);
+  links.patient_store = patient(links.timeout, links.store);
+  links.failure = FailureNotice::over_store(
+      links.store, place.rank, place.size,
+      place.launcher_hosts_store ? StoreKeeper::kLauncher : StoreKeeper::kRankZero);
+}
+
+// Ranks as threads that ask for Gloo, and whoever asks for it by name, get it.
+void connect_over_store(Links& links, const Place& place, bool try_memory) {
+  add_reach(links, at::kCPU,
+            [store = links.store, timeout = links.timeout, one_machine = place.one_machine(),
+             try_memory](const std::string& key, int rank, int size) {
+              // What waits in the store gives up by itself, with the better message.
+              const auto deadline = std::chrono::steady_clock::now() + timeout + kAfterTheStore;
+              const auto own =
+                  patient_until(deadline, c10::make_intrusive<c10d::PrefixStore>(key, store));
+              return connect_processes(own, rank, size, timeout, one_machine, try_memory);
+            });
+}
+
+void meet(Links& links, const WorldOptions& options, const Place& place) {
+  if (place.meeting == Meeting::kNowhere || place.meeting == Meeting::kFake) {
+    meet_nowhere(links);
+    return;
+  }
+  place.meeting == Meeting::kThreads ? meet_as_threads(links, place)
+                                     : meet_as_processes(links, place);
+  if (links.reaches.empty()) {
+    connect_over_store(links, place, options.backend == BackendKind::kAuto);
+  }
+}
+
+std::vector<int> all_ranks(int size) {
+  std::vector<int> ranks(size);
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
 }  // namespace
 
 std::shared_ptr<World> World::join(const WorldOptions& options) {
   FSDP2_CHECK(options.timeout.count() > 0, Code::kInvalidArgument,
               "timeout is {} ms: expected more than 0", options.timeout.count());
   const Place place = find_place(options, process_environment());
-  std::shared_ptr<World> world(new World());
-  world->rank_ = place.rank;
-  world->size_ = place.size;
-  world->local_rank_ = place.local_rank;
-  world->backend_ = choose_backend(options.backend, place);
-  world->timeout_ = options.timeout;
-  world->meet(options, place);
-  std::vector<int> everyone(place.size);
-  std::iota(everyone.begin(), everyone.end(), 0);
-  world->control_ = world->make_comm("control", everyone, at::kCPU);
-  auto gather = world->control_->share("world/gather");
-  auto reduce = world->describe_comm("world/reduce", everyone, at::kCPU);
-  world->everyone_ =
-      std::make_shared<Group>(Group{std::move(everyone), gather, std::move(reduce), gather});
+  const auto links = std::make_shared<Links>();
+  links->rank = place.rank;
+  links->size = place.size;
+  links->backend = choose_backend(options.backend, place);
+  links->timeout = options.timeout;
+  meet(*links, options, place);
+  std::shared_ptr<World> world(new World(links, place.local_rank));
+  world->control().connect();
   return world;
 }
 
-void World::meet(const WorldOptions& options, const Place& place) {
-  if (place.meeting == Meeting::kNowhere || place.meeting == Meeting::kFake) {
-    store_ = patient_store_ = c10::make_intrusive<c10d::HashStore>();
-    failure_ = FailureNotice::local();
-    add_transport(at::kCPU, [](const std::string& /*key*/, int rank, int size) {
-      return make_fake_backend(rank, size);
-    });
-    return;
-  }
-  if (place.meeting == Meeting::kThreads) {
-    const auto job = ThreadJob::join(place.where, place.rank, place.size, options.timeout);
-    store_ = patient_store_ = job->store();
-    failure_ = job->failure();
-    if (backend_ == BackendKind::kThread) {
-      add_transport(at::kCPU, [job](const std::string& key, int rank, int size) {
-        return make_thread_backend(job->group(key, size), rank);
-      });
-    }
-  } else {
-    store_ = open_store(place, options.timeout);
-    patient_store_ = patient(options.timeout, store_);
-    failure_ = FailureNotice::over_store(
-        store_, place.rank, place.size,
-        place.launcher_hosts_store ? StoreKeeper::kLauncher : StoreKeeper::kRankZero);
-  }
-  if (transports_.empty()) {
-    // Ranks as threads that ask for Gloo, and whoever asks for it by name, get it.
-    const bool try_memory = options.backend == BackendKind::kAuto;
-    add_transport(at::kCPU, [store = store_, timeout = options.timeout,
-                             one_machine = place.one_machine(),
-                             try_memory](const std::string& key, int rank, int size) {
-      // What waits in the store gives up by itself, with the better message.
-      const auto deadline = std::chrono::steady_clock::now() + timeout + kAfterTheStore;
-      const auto own = patient_until(deadline, c10::make_intrusive<c10d::PrefixStore>(key, store));
-      return connect_processes(own, rank, size, timeout, one_machine, try_memory);
-    });
-  }
-}
+World::World(const std::shared_ptr<Links>& links, int local_rank)
+    : Team(this, links, all_ranks(links->size)), links_(links), local_rank_(local_rank) {}
 
 void World::add_transport(at::Device device, Transport transport) {
-  FSDP2_CHECK(transports_.count(device.type()) == 0, Code::kWrongState,
-              "groups of {} have a transport already", device.str());
-  transports_.emplace(device.type(), Reach{device, std::move(transport)});
+  add_reach(*links_, device, std::move(transport));
 }
 
 std::optional<at::Device> World::find_device(at::DeviceType type) const {
-  const auto found = transports_.find(type);
-  return found == transports_.end() ? std::nullopt : std::optional(found->second.device);
+  const auto found = links_->reaches.find(type);
+  return found == links_->reaches.end() ? std::nullopt : std::optional(found->second.device);
 }
 
-const World::Reach& World::reach(at::DeviceType type) const {
-  const auto found = transports_.find(type);
-  FSDP2_CHECK(found != transports_.end(), Code::kUnsupported,
-              "a group of {}: no transport between such devices has been added",
-              c10::DeviceTypeName(type, /*lower_case=*/true));
-  return found->second;
-}
-
-void World::publish_failure(const std::string& message) {
-  failure_->publish(fmt::format("rank {}: {}", rank_, message));
-}
-
-std::shared_ptr<Comm> World::make_comm(const std::string& name, const std::vector<int>& members,
-                                       at::Device device) {
-  std::shared_ptr<Comm> comm = describe_comm(name, members, device);
-  comm->connect();
-  return comm;
-}
-
-std::shared_ptr<const Group> World::make_group(const std::string& name,
-                                               const std::vector<int>& members, at::Device device) {
-  const auto gather = describe_comm(name + "/gather", members, device);
-  const auto reduce = describe_comm(name + "/reduce", members, device);
-  const auto control =
-      device.is_cpu() ? gather : describe_comm(name + "/control", members, at::kCPU);
-  return std::make_shared<Group>(Group{members, gather, reduce, control});
-}
-
-std::shared_ptr<Comm> World::describe_comm(const std::string& name, const std::vector<int>& members,
-                                           at::Device device) {
-  check_members(name, members, rank_, size_);
-  const Reach& transport = reach(device.type());
-  const auto index = std::find(members.begin(), members.end(), rank_) - members.begin();
-  const Comm::Identity identity{name, static_cast<int>(index), members, transport.device};
-  // All ranks count alike. Groups made by the same call are told apart by their first member.
-  const std::string key = fmt::format("group{}/{}/{}", groups_made_++, name, members.front());
-  std::shared_ptr<Channel> channel;
-  if (members.size() > 1) {
-    // No reference to the World here, which the groups may outlive.
-    auto meet = [key, members, rank = rank_, store = store_, failure = failure_,
-                 timeout = timeout_] {
-      c10d::PrefixStore arrivals(key,
-                                 patient_until(std::chrono::steady_clock::now() + timeout, store));
-      meet_at(arrivals, rank, members, timeout, [&] {
-        FSDP2_CHECK(!failure->failed(), Code::kPeerFailed, "a rank failed: {}", failure->text());
-      });
-    };
-    auto connect = [key, identity, meet, alone = is_fake(), connect = transport.connect] {
-      if (!alone) {  // whoever connects to a rank that has not come would wait for long
-        meet();
-      }
-      return connect(key, identity.rank, static_cast<int>(identity.members.size()));
-    };
-    channel = std::make_shared<Channel>(
-        [name, connect, rank = rank_, failure = failure_] {
-          return connect_or_tell(name, rank, *failure, connect);
-        },
-        failure_);
+std::shared_ptr<Team> World::team(std::vector<int> ranks) {
+  std::sort(ranks.begin(), ranks.end());
+  if (ranks == members()) {
+    return shared_from_this();
   }
-  return std::make_shared<Comm>(identity, std::move(channel), failure_, timeout_);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::shared_ptr<Team>& team = teams_[ranks];
+  if (team == nullptr) {
+    team.reset(new Team(this, links_, ranks));
+  }
+  return {shared_from_this(), team.get()};
 }
 
 }  // namespace fsdp2

@@ -7,10 +7,9 @@
 //
 // or, with the model's own idea of its units, fully_shard_by_kind (see wrap.h for more).
 //
-// All ranks call with equal arguments on equal modules; load_parameters and the first use of the
-// root agree on it. That holds for a mesh of a part of the world's ranks, too: the others shard the
-// same model over theirs, and with equal inputs hold the same values. One thread at a time per
-// tree.
+// All ranks of the mesh call with equal arguments on equal modules; load_parameters and the first
+// use of the root agree on it. Other ranks of the job may do the same over their meshes, or
+// anything else. One thread at a time per tree.
 #pragma once
 
 #include <memory>

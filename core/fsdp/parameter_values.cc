@@ -90,23 +90,23 @@ void load_ignored(const Unit& root, nn::ParameterSource& source) {
   }
 }
 
-// Rank 0 reads a whole parameter, the others get it. `whole` is in the host's memory, since it
-// travels over the world's control group.
-void read_and_broadcast(World& world, nn::ParameterSource& source, const std::string& name,
+// The first rank reads a whole parameter, the others get it. `whole` is in the host's memory, since
+// it travels over the team's control group.
+void read_and_broadcast(Team& team, nn::ParameterSource& source, const std::string& name,
                         at::IntArrayRef shape, const at::Tensor& whole) {
-  agree(world, "parameter " + name, [&] {
-    if (world.rank() == 0) {
+  agree(team, "parameter " + name, [&] {
+    if (team.rank() == 0) {
       source.read(name, shape, 0, whole);
     }
     return std::string();
   });
-  world.control().broadcast(whole.view({-1}), 0).wait();
+  team.control().broadcast(whole.view({-1}), 0).wait();
 }
 
 void broadcast_ignored(Unit& root, nn::ParameterSource& source) {
-  World& world = root.mesh().world();
+  Team& team = root.mesh().team();
   const std::vector<nn::NamedParameter> deferred = deferred_ignored(root);
-  agree(world, "the ignored parameters without values", [&] {
+  agree(team, "the ignored parameters without values", [&] {
     std::string names;
     for (const nn::NamedParameter& parameter : deferred) {
       names += parameter.names.front() + "=ignored, without values\n";
@@ -116,7 +116,7 @@ void broadcast_ignored(Unit& root, nn::ParameterSource& source) {
   for (const nn::NamedParameter& parameter : deferred) {
     fill_deferred(parameter, [&](const at::Tensor& values) {
       const at::Tensor whole = values.to(at::kCPU);
-      read_and_broadcast(world, source, parameter.names.front(), parameter.tensor.sizes(), whole);
+      read_and_broadcast(team, source, parameter.names.front(), parameter.tensor.sizes(), whole);
       if (!whole.is_same(values)) {
         values.copy_(whole);
       }
@@ -129,7 +129,7 @@ void broadcast_parameter(Unit& root, nn::ParameterSource& source, const ShardedP
   const ShardLayout& layout = param.layout();
   const at::Tensor local = param.local_values();
   const at::Tensor whole = at::empty(layout.global_shape, local.options().device(at::kCPU));
-  read_and_broadcast(root.mesh().world(), source, name_in(source, param), layout.global_shape,
+  read_and_broadcast(root.mesh().team(), source, name_in(source, param), layout.global_shape,
                      whole);
   if (layout.length > 0) {
     local.copy_(whole.narrow(layout.dim, layout.start, layout.length));
@@ -162,7 +162,7 @@ void load_parameters(Unit& root, nn::ParameterSource& source, LoadFrom from) {
     }
     broadcast_ignored(root, source);
   } else {
-    agree(root.mesh().world(), "the parameters' values", [&] {
+    agree(root.mesh().team(), "the parameters' values", [&] {
       for (const ShardedParam* param : params) {
         read_own(source, *param);
       }

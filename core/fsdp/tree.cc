@@ -106,6 +106,13 @@ void check_may_be_root(const Unit& root, const std::vector<Tree::Found>& found) 
                 "unit '{}' below {} is sharded over a mesh of another job than {}: expected meshes "
                 "of one job",
                 entry.name, root.modules().front()->kind(), root.mesh().to_string());
+    const std::vector<int>& all = root.mesh().team().members();
+    const std::vector<int>& some = entry.unit->mesh().team().members();
+    FSDP2_CHECK(std::includes(all.begin(), all.end(), some.begin(), some.end()),
+                Code::kInvalidArgument,
+                "unit '{}' below {} is sharded over ranks {}: expected ranks of {}, which are {}",
+                entry.name, root.modules().front()->kind(), fmt::join(some, ", "),
+                root.mesh().to_string(), fmt::join(all, ", "));
   }
 }
 
@@ -161,7 +168,7 @@ void give_slice_comms(const std::vector<Tree::Found>& found) {
     if (comm == nullptr) {
       const Comm& shard = mesh.comm(mesh.ndim() - 1, Lane::kGather);
       const auto first = shard.members().begin() + shard.rank() / size * size;
-      comm = mesh.world().make_comm(fmt::format("{}/slices-{}", shard.name(), size),
+      comm = mesh.team().make_comm(fmt::format("{}/slices-{}", shard.name(), size),
                                     std::vector<int>(first, first + size), shard.device());
     }
     group->set_slice_comm(*comm);
@@ -181,7 +188,7 @@ void Tree::make(const Unit& root) {
   const std::vector<Found> found = units_below(module);
   check_may_be_root(root, found);
   std::vector<ShardedParam*> parameters = name_parameters(module, found);
-  agree(root.mesh().world(), "the sharding plan", [&] { return checked_plan(module, found); });
+  agree(root.mesh().team(), "the sharding plan", [&] { return checked_plan(module, found); });
   // Connecting blocks until all ranks of a group do. Left to the first collective of each group,
   // ranks whose gathers and reductions interleave differently would wait for each other for ever.
   for (const Found& entry : found) {

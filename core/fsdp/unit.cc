@@ -137,7 +137,7 @@ void Unit::check_forward(const std::vector<nn::Values>& inputs) {
     return std::string();
   };
   if (forward_is_collective()) {
-    agree(mesh_->world(), "the inputs of " + module.kind(), check);
+    agree(mesh_->team(), "the inputs of " + module.kind(), check);
   } else {
     check();
   }

@@ -83,14 +83,14 @@ TrainingObjects Checkpointer::with_root(TrainingObjects objects) const {
 void Checkpointer::save(const std::string& what, const std::function<SaveRequest()>& read) {
   SaveRequest request;
   std::string config_json;
-  agree(world(), what, [&] {
+  agree(team(), what, [&] {
     request = read();
     request.objects = with_root(request.objects);
     check(request.options);
     if (request.options.format == CheckpointFormat::kHuggingFaceDirectory && request.config_json) {
       config_json = request.config_json();
     }
-    if (!request.options.overwrite && world().rank() == 0) {
+    if (!request.options.overwrite && team().rank() == 0) {
       check_is_free(request.path);
     }
     return text_of(request.objects) + request.text;
@@ -119,7 +119,7 @@ void Checkpointer::write(const SaveRequest& request, const std::string& config_j
 
 void Checkpointer::load(const std::string& what, const std::function<LoadRequest()>& read) {
   LoadRequest request;
-  agree(world(), what, [&] {
+  agree(team(), what, [&] {
     request = read();
     return text_of(request.objects) + request.text;
   });
@@ -133,21 +133,21 @@ void Checkpointer::load(const std::string& what, const std::function<LoadRequest
 LoadReport Checkpointer::load_from_rank_zero(const LoadRequest& request) {
   constexpr char kOfRankZero[] = "the checkpoint of rank 0";  // paths may differ
   std::unique_ptr<ckpt::StateSource> source;
-  agree(world(), fmt::format("loading {}", kOfRankZero), [&] {
-    if (world().rank() == 0) {
+  agree(team(), fmt::format("loading {}", kOfRankZero), [&] {
+    if (team().rank() == 0) {
       source = ckpt::open_checkpoint(ckpt::find_checkpoint(request.path));
     }
     return std::string();
   });
   return load_training_state(with_root(request.objects),
-                             ckpt::BroadcastSource(world(), source.get(), kOfRankZero),
+                             ckpt::BroadcastSource(team(), source.get(), kOfRankZero),
                              request.partial);
 }
 
 ckpt::StateDict Checkpointer::state(const std::string& what,
                                     const std::function<StateRequest()>& read) {
   StateRequest request;
-  agree(world(), what, [&] {
+  agree(team(), what, [&] {
     request = read();
     return text_of(request.objects) + request.text;
   });
@@ -158,7 +158,7 @@ void Checkpointer::load_state(const std::string& what,
                               const std::function<LoadStateRequest()>& read) {
   LoadStateRequest request;
   std::optional<ckpt::MemorySource> own;
-  agree(world(), what, [&] {
+  agree(team(), what, [&] {
     request = read();
     if (request.state != nullptr) {
       own.emplace(*request.state);
@@ -169,7 +169,7 @@ void Checkpointer::load_state(const std::string& what,
     return load_training_state(with_root(request.objects), source, request.partial);
   };
   LoadReport report = request.from_rank0
-                          ? load_from(ckpt::BroadcastSource(world(), own ? &*own : nullptr))
+                          ? load_from(ckpt::BroadcastSource(team(), own ? &*own : nullptr))
                           : load_from(*own);
   loaded_ = Loaded{kInMemory, std::move(report)};
 }
@@ -177,7 +177,7 @@ void Checkpointer::load_state(const std::string& what,
 void Checkpointer::save_model(const std::string& what,
                               const std::function<SaveModelRequest()>& read) {
   SaveModelRequest request;
-  agree(world(), what, [&] {
+  agree(team(), what, [&] {
     request = read();
     return std::string();
   });
@@ -190,7 +190,7 @@ void Checkpointer::save_model(const std::string& what,
 void Checkpointer::load_model(const std::string& what,
                               const std::function<std::string()>& read_path) {
   std::string path;
-  agree(world(), what, [&] {
+  agree(team(), what, [&] {
     path = read_path();
     return std::string();
   });

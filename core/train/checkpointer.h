@@ -113,7 +113,7 @@ class Checkpointer {
   const std::optional<Loaded>& loaded() const { return loaded_; }
 
  private:
-  World& world() const { return root_->mesh().world(); }
+  Team& team() const { return root_->mesh().team(); }
   TrainingObjects with_root(TrainingObjects objects) const;
   void write(const SaveRequest& request, const std::string& config_json);
   LoadReport load_from_rank_zero(const LoadRequest& request);

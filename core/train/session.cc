@@ -72,7 +72,7 @@ std::string Session::text() const {
 Session::Agreed Session::agree_on(const std::shared_ptr<Mesh>& mesh, const std::string& what,
                                   const Read& read) {
   Agreed agreed;
-  agree(mesh->world(), what, [&] {
+  agree(mesh->team(), what, [&] {
     agreed.request = read();
     const Session& session = *agreed.request.session;
     session.check_may_be_sharded(*mesh);
@@ -89,12 +89,12 @@ Session::Agreed Session::agree_on(const std::shared_ptr<Mesh>& mesh, const std::
 
 // Leaves the session spoiled for the caller to say what it has become; after an error too, unless
 // this rank has failed with nothing changed.
-void Session::change_on_all_ranks(World& world, const std::string& what,
+void Session::change_on_all_ranks(Team& team, const std::string& what,
                                   const std::function<void()>& change) {
   const auto count_units = [&] { return fsdp::Tree::units_below(*module_).size(); };
   const size_t units_before = count_units();
   const State before = std::exchange(state_, State::kSpoiled);
-  agree(world, what, [&] {
+  agree(team, what, [&] {
     try {
       change();
     } catch (...) {
@@ -108,7 +108,7 @@ void Session::change_on_all_ranks(World& world, const std::string& what,
 void Session::make_units(const Agreed& agreed, const std::shared_ptr<Mesh>& mesh,
                          const std::string& what, const std::function<void()>& make) {
   Session& session = *agreed.request.session;
-  session.change_on_all_ranks(mesh->world(), what, make);
+  session.change_on_all_ranks(mesh->team(), what, make);
   session.mesh_ = mesh;
   session.state_ = State::kUnitsMade;
 }
@@ -142,7 +142,7 @@ std::shared_ptr<fsdp::Unit> Session::shard(const std::shared_ptr<Mesh>& mesh,
   const Agreed agreed = agree_on(mesh, what, read);
   Session& session = *agreed.request.session;
   std::shared_ptr<fsdp::Unit> root;
-  session.change_on_all_ranks(mesh->world(), what, [&] {
+  session.change_on_all_ranks(mesh->team(), what, [&] {
     root = fsdp::fully_shard_wrapped(session.module_, mesh, agreed.options.policy,
                                      agreed.options.wrap);
   });

@@ -4,10 +4,10 @@
 //   kPlain ─shard_modules, wrap→ kUnitsMade ─shard→ kSharded      kPlain ─shard→ kSharded
 //   any of them ─a change that fails half-way→ kSpoiled        it can only be destroyed
 //
-// shard_modules, wrap and shard agree with the other ranks of the mesh's world twice: on what is
-// asked for, which changes nothing, and on the change itself. An error in the first leaves the
-// session as it was, on all ranks. An error in the second spoils it, except on a rank that failed
-// by itself before it changed anything.
+// shard_modules, wrap and shard agree with the other ranks of the mesh twice: on what is asked for,
+// which changes nothing, and on the change itself. An error in the first leaves the session as it
+// was, on all ranks. An error in the second spoils it, except on a rank that failed by itself before
+// it changed anything.
 //
 // One thread at a time.
 #pragma once
@@ -50,7 +50,7 @@ class Session {
   // kWrongState if only modules in it are sharded.
   void materialize();
 
-  // These are collective over the mesh's world. `what` names the call in messages. `read` says what
+  // These are collective over the mesh. `what` names the call in messages. `read` says what
   // this rank is asked for, or throws, and then the other ranks are told. It names the session,
   // too, since a caller may get even that wrong.
   using Read = std::function<ShardRequest()>;
@@ -76,7 +76,7 @@ class Session {
                          const std::string& what, const std::function<void()>& make);
   void check_may_be_sharded(const Mesh& mesh) const;
   std::string text() const;
-  void change_on_all_ranks(World& world, const std::string& what,
+  void change_on_all_ranks(Team& team, const std::string& what,
                            const std::function<void()>& change);
 
   const std::shared_ptr<nn::Module> module_;

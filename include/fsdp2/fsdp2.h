@@ -25,6 +25,17 @@
  *     fails, the others do not hang: they get FSDP2_E_PEER_FAILED with that rank's number and
  *     message. The mesh is then spent, and every later collective call on it fails the same way.
  *
+ *     A mesh may be a slice of the job: a sub-mesh, or one that was made of some ranks. Its ranks
+ *     alone make its calls, at their own time, whatever the other ranks do. So the stages of a
+ *     pipeline can shard different modules, and rows can save to directories of their own. Where a
+ *     call gives rank 0 a part of its own, or numbers files by rank, the ranks of the mesh count
+ *     from 0, in the order of the job; messages have their numbers in the job. A failure spends the
+ *     mesh of the call, and with it every mesh that shares a rank with that mesh. Meshes of other
+ *     ranks alone go on, and hear of it when they need a mesh that is spent. Only the end of the
+ *     process that keeps the job's store spends all meshes; that is rank 0, unless the launcher
+ *     keeps it. If ranks may end at different times, let them meet in fsdp2_mesh_barrier over the
+ *     whole job before rank 0 leaves.
+ *
  *     A refused call is different: if a rank's arguments are wrong, or its outputs have too little
  *     room, the library refuses the call before any data moves. The call counts as not made, and
  *     the mesh stays usable. The other ranks are told at once, except in fsdp2_module_forward and

@@ -41,7 +41,7 @@ typedef struct fsdp2_mesh_options {
    * sizes (world_size / fsdp_size, fsdp_size). -1: replicas only, (world_size, 1). */
   int64_t fsdp_size;
   const int64_t* ranks;    /* (opt) with a shape: the ranks of this mesh, row-major, this rank among
-                              them; every rank of the job passes the table that it is in */
+                              them; every rank that makes the call passes the table that it is in */
   int64_t n_ranks;         /* length of `ranks` */
   const char* device_type; /* (opt) "cpu" (default) or "cuda", without an index; "cuda" is
                               FSDP2_E_UNSUPPORTED in a build that has no transport for it */
@@ -56,8 +56,9 @@ FSDP2_CALL fsdp2_mesh_options_init(fsdp2_mesh_options* options, size_t struct_si
 /* [c] Joins the job. Errors: FSDP2_E_INVALID_ARGUMENT (contradictory settings), FSDP2_E_TIMEOUT (a
  * rank did not arrive), FSDP2_E_IO or FSDP2_E_COMM (address in use or unreachable). */
 FSDP2_CALL fsdp2_mesh_create(const fsdp2_mesh_options* options /*(opt)*/, fsdp2_mesh* out);
-/* [c] Creates another mesh over the job of `mesh`. Only n_dims, shape, names, ranks, device_type
- * and fsdp_size count; the options that say how to join must keep their defaults. */
+/* [c] Creates another mesh over the ranks of `mesh`: all of the job, or fewer if `mesh` is a slice
+ * of it. Only n_dims, shape, names, ranks, device_type and fsdp_size count; the options that say
+ * how to join must keep their defaults. */
 FSDP2_CALL fsdp2_mesh_create_in(fsdp2_mesh mesh, const fsdp2_mesh_options* options,
                                 fsdp2_mesh* out);
 /* Creates the 1-D mesh of a group that exists: the group of `dim` of `mesh`. */
@@ -97,15 +98,16 @@ FSDP2_CALL fsdp2_mesh_is_equal(fsdp2_mesh a, fsdp2_mesh b, int32_t* out);
 FSDP2_CALL fsdp2_mesh_get_hash(fsdp2_mesh mesh, uint64_t* out);
 /* Describes the mesh and this rank: "Mesh(ddp=2, fsdp=4) rank 5 at (1, 1)". */
 FSDP2_CALL fsdp2_mesh_describe(fsdp2_mesh mesh, char* buf, size_t cap, size_t* needed);
-/* Returns the sub-mesh along some dims that this rank is in. The names are in the mesh's order; a
- * name that fsdp2_mesh_flatten has given stands for the dims that it covers. The sub-mesh shares
- * the groups of `mesh`. Errors: FSDP2_E_NOT_FOUND (lists the names that exist),
+/* Returns the sub-mesh along some dims that this rank is in. Only its own ranks make its collective
+ * calls: a pipeline stage of a mesh ("pp", "dp") works on its sub-mesh "dp". The names are in the
+ * mesh's order; a name that fsdp2_mesh_flatten has given stands for the dims that it covers. The
+ * sub-mesh shares the groups of `mesh`. Errors: FSDP2_E_NOT_FOUND (lists the names that exist),
  * FSDP2_E_INVALID_ARGUMENT (another order). */
 FSDP2_CALL fsdp2_mesh_get_submesh(fsdp2_mesh mesh, const char* const* names, size_t n_names,
                                   fsdp2_mesh* out);
 
-/* [c] over all ranks of the job. Makes one dim of several, row-major, with a group of its own. name
- * NULL: the names of the dims, joined by "_". */
+/* [c] Makes one dim of several, row-major, with a group of its own. name NULL: the names of the
+ * dims, joined by "_". */
 FSDP2_CALL fsdp2_mesh_flatten(fsdp2_mesh mesh, const char* const* names, size_t n_names,
                               const char* name /*(opt)*/, fsdp2_mesh* out);
 /* Returns the mesh that this one is a sub-mesh of, and which of its dims the sub-mesh has (dims,
@@ -122,8 +124,8 @@ FSDP2_CALL fsdp2_mesh_all_reduce(fsdp2_mesh mesh, double* values, size_t n, int3
 /* Tensors along one dim. These calls are collective over the dim's group and blocking, and record
  * no gradients. Dtypes or shapes that do not fit are FSDP2_E_INVALID_ARGUMENT on all ranks of the
  * group, before any data moves. A dim that does not exist, on a mesh of several dims, fails the
- * whole job, whose meshes are then spent: nobody knows which group is waiting. Pieces have ceil(n /
- * ranks) elements along tensor_dim; the last ones may have fewer or none.
+ * mesh, which is then spent: nobody knows which group is waiting. Pieces have ceil(n / ranks)
+ * elements along tensor_dim; the last ones may have fewer or none.
  *
  * [c] Overwrites `tensor` with the tensor of the group's first rank. */
 FSDP2_CALL fsdp2_mesh_broadcast(fsdp2_mesh mesh, int32_t dim, fsdp2_tensor tensor);
@@ -143,11 +145,11 @@ FSDP2_CALL fsdp2_mesh_all_reduce_tensor(fsdp2_mesh mesh, int32_t dim, fsdp2_tens
 
 /* [c] Compares a text of "key=value" lines between the ranks. If the texts differ, the call fails
  * on all ranks with the same message, which names the first line that differs. `what` says what is
- * compared. FSDP2_E_UNSUPPORTED on sub-meshes. */
+ * compared. */
 FSDP2_CALL fsdp2_mesh_agree(fsdp2_mesh mesh, const char* what, const char* text);
-/* Tells all ranks that this one has failed. Current and later collective calls on the mesh end with
- * FSDP2_E_PEER_FAILED and this message, on this rank too. For failures outside this library's
- * calls. May be called while another thread is inside the mesh. */
+/* Tells all ranks of the mesh that this one has failed. Current and later collective calls on the
+ * mesh end with FSDP2_E_PEER_FAILED and this message, on this rank too. For failures outside this
+ * library's calls. May be called while another thread is inside the mesh. */
 FSDP2_CALL fsdp2_mesh_fail(fsdp2_mesh mesh, const char* message);
 
 FSDP2_END_DECLS

@@ -14,7 +14,7 @@
 
 FSDP2_BEGIN_DECLS
 
-/* Creates an empty state over all ranks of the job. */
+/* Creates an empty state over all ranks of the mesh. */
 FSDP2_CALL fsdp2_state_create(fsdp2_mesh mesh, fsdp2_state* out);
 FSDP2_API fsdp2_status fsdp2_state_destroy(fsdp2_state state);
 

@@ -83,32 +83,32 @@ std::optional<Error> decode_error(const PythonValue& value) {
                *fields->items[1].as<std::string>());
 }
 
-std::string broadcast_text(World& world, const std::string& text) {
+std::string broadcast_text(Team& team, const std::string& text) {
   const at::Tensor bytes =
       at::scalar_tensor(static_cast<int64_t>(text.size()), at::device(at::kCPU).dtype(at::kLong));
-  world.control().broadcast(bytes, 0).wait();
+  team.control().broadcast(bytes, 0).wait();
   const at::Tensor data = at::empty({bytes.item<int64_t>()}, at::device(at::kCPU).dtype(at::kByte));
   auto* begin = data.mutable_data_ptr<uint8_t>();
   std::copy(text.begin(), text.end(), begin);
-  world.control().broadcast(data, 0).wait();
+  team.control().broadcast(data, 0).wait();
   return {begin, begin + data.numel()};
 }
 
 }  // namespace
 
-BroadcastSource::BroadcastSource(World& world, const StateSource* source, const std::string& name)
-    : StateSource(name), world_(world), source_(source) {
+BroadcastSource::BroadcastSource(Team& team, const StateSource* source, const std::string& name)
+    : StateSource(name), team_(team), source_(source) {
   std::string text;
-  agree(world, "sending " + name, [&] {
-    FSDP2_CHECK((source != nullptr) == (world.rank() == 0), Code::kInvalidArgument,
-                "rank {} {} a state to send, rank 0 alone should have one", world.rank(),
-                source != nullptr ? "has" : "lacks");
+  agree(team, "sending " + name, [&] {
+    FSDP2_CHECK((source != nullptr) == (team.rank() == 0), Code::kInvalidArgument,
+                "rank {} {} a state to send, rank {} alone should have one", team.own_rank_in_job(),
+                source != nullptr ? "has" : "lacks", team.rank_in_job(0));
     if (source != nullptr) {
       text = encode_entries(*source);
     }
     return std::string();
   });
-  const PythonValue list = read_pickle(broadcast_text(world, text), PickleNames::kTorchSave, name);
+  const PythonValue list = read_pickle(broadcast_text(team, text), PickleNames::kTorchSave, name);
   std::vector<StateEntry> entries;
   for (const PythonValue& item : list.as<PythonList>()->items) {
     const auto& fields = *item.as<PythonTuple>();
@@ -122,7 +122,7 @@ void BroadcastSource::read(const StateEntry& entry, at::IntArrayRef begin,
                            const at::Tensor& out) const {
   const at::NoGradGuard no_grad;
   at::Tensor whole;
-  agree(world_, "reading from rank 0", [&] {
+  agree(team_, "reading from rank 0", [&] {
     FSDP2_CHECK(entry.dtype && begin.size() == entry.shape.size() &&
                     out.dim() == static_cast<int64_t>(begin.size()),
                 Code::kInvalidArgument, "{}: {} has {} dims, a box of {} was asked for", path(),
@@ -132,7 +132,7 @@ void BroadcastSource::read(const StateEntry& entry, at::IntArrayRef begin,
     return "tensor=" + entry.name + "\n";
   });
   if (whole.numel() > 0) {
-    world_.control().broadcast(whole.view(-1).view(at::kByte), 0).wait();
+    team_.control().broadcast(whole.view(-1).view(at::kByte), 0).wait();
   }
   out.copy_(narrowed(whole, begin, out.sizes()));
 }
@@ -148,7 +148,7 @@ PythonValue BroadcastSource::read_object(const StateEntry& entry) const {
 }
 
 void BroadcastSource::verify() const {
-  agree(world_, "verifying " + path(), [&] {
+  agree(team_, "verifying " + path(), [&] {
     if (source_ != nullptr) {
       source_->verify();
     }

@@ -1,7 +1,7 @@
 // What rank 0 has open, or in memory, as a checkpoint that all ranks read together: the others need
 // neither the files nor the memory.
 //
-//   const BroadcastSource source(*world, world->rank() == 0 ? &full : nullptr);
+//   const BroadcastSource source(*team, team->rank() == 0 ? &full : nullptr);
 //   load_training_state(objects, source, /*partial=*/false);
 #pragma once
 
@@ -13,16 +13,16 @@
 
 #include "core/base/error.h"
 #include "core/ckpt/state/state_source.h"
-#include "core/comm/world.h"
+#include "core/comm/team.h"
 
 namespace fsdp2::ckpt {
 
 class BroadcastSource final : public StateSource {
  public:
-  // Collective: sends names, shapes and objects. source: null on ranks other than 0; `world` and it
+  // Collective: sends names, shapes and objects. source: null on ranks other than 0; `team` and it
   // outlive this. `name` is what the source is called, alike on all ranks. Errors: the source's, on
   // all ranks; those of an object that cannot be read only where it is asked for.
-  BroadcastSource(World& world, const StateSource* source,
+  BroadcastSource(Team& team, const StateSource* source,
                   const std::string& name = "the state of rank 0");
 
   bool is_collective() const override { return true; }
@@ -33,7 +33,7 @@ class BroadcastSource final : public StateSource {
   void verify() const override;
 
  private:
-  World& world_;
+  Team& team_;
   const StateSource* source_;
   struct Object {
     PythonValue value;           // None of a tensor

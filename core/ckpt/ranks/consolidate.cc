@@ -49,35 +49,35 @@ void write_text(const std::string& path, const std::string& text) {
 
 }  // namespace
 
-void consolidate_safetensors(World& world, const std::string& from, const std::string& to,
+void consolidate_safetensors(Team& team, const std::string& from, const std::string& to,
                              const FullWriterOptions& options) {
   const std::string what = fmt::format("consolidating {} into {}", from, to);
-  RankExchange exchange(world);
+  RankExchange exchange(team);
   std::unique_ptr<StateSource> source;
   std::vector<ModelFile> files;
   std::optional<PendingDirectory> pending;  // rank 0
-  agree(world, what, [&] {
+  agree(team, what, [&] {
     FSDP2_CHECK(!options.config_json.empty(), Code::kInvalidArgument,
                 "{}: a model directory needs a config.json, none was given", to);
     FSDP2_CHECK(!std::filesystem::exists(to), Code::kIo, "{}: already exists", to);
     source = open_checkpoint(from);
     files = plan_model_files(tensors_in(*source), options);
-    if (world.rank() == 0) {
+    if (team.rank() == 0) {
       pending.emplace(to, replaceable_by_model());
       exchange.put(kPendingModel, pending->path());
     }
     return model_index_text(files);
   });
   const std::string directory = exchange.get(kPendingModel, 0, "to make the directory");
-  agree(world, what, [&] {
+  agree(team, what, [&] {
     for (size_t i = 0; i < files.size(); ++i) {
-      if (static_cast<int>(i % static_cast<size_t>(world.size())) == world.rank()) {
+      if (static_cast<int>(i % static_cast<size_t>(team.size())) == team.rank()) {
         write_model_file(*source, directory, files[i]);
       }
     }
     return std::string();
   });
-  agree(world, what, [&] {
+  agree(team, what, [&] {
     if (pending) {
       write_text(directory + "/config.json", options.config_json);
       if (has_index(files, options)) {

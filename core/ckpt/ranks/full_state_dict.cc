@@ -70,7 +70,7 @@ void make_directory(const std::string& path) {
 // All but its end, with which the file appears.
 std::unique_ptr<FullWriter> write_own_file(fsdp::Unit& root, const std::string& directory,
                                            int64_t step, const std::string& save_id) {
-  const World& world = root.mesh().world();
+  const Team& team = root.mesh().team();
   std::vector<TensorSpec> plan;
   PythonDict model;
   PythonDict shards;
@@ -86,11 +86,11 @@ std::unique_ptr<FullWriter> write_own_file(fsdp::Unit& root, const std::string& 
     }
     plan.push_back({param->name(), local.scalar_type(), local.sizes().vec()});
   }
-  const PythonValue tree = PythonDict{
-      {{"model", std::move(model)},
-       {"fsdp2", describe_rank(world.rank(), world.size(), std::move(shards), save_id)}}};
+  const PythonValue tree =
+      PythonDict{{{"model", std::move(model)},
+                  {"fsdp2", describe_rank(team.rank(), team.size(), std::move(shards), save_id)}}};
   auto writer =
-      make_tree_writer(directory + "/" + per_rank_file_name(step, world.rank()), tree, plan);
+      make_tree_writer(directory + "/" + per_rank_file_name(step, team.rank()), tree, plan);
   for (const fsdp::ShardedParam* param : root.parameters()) {
     writer->append(param->name(), param->local_values());
   }
@@ -101,15 +101,15 @@ std::unique_ptr<FullWriter> write_own_file(fsdp::Unit& root, const std::string& 
 
 void save_full_state_dict(fsdp::Unit& root, const std::string& path, CheckpointFormat format,
                           const FullWriterOptions& options, std::optional<at::ScalarType> dtype) {
-  World& world = root.mesh().world();
+  Team& team = root.mesh().team();
   const std::vector<fsdp::ShardedParam*>& params = root.parameters();
   std::vector<TensorSpec> plan = full_plan(params, dtype);
   std::unique_ptr<FullWriter> writer;
   const std::string what = "saving " + path;
   // Whether the file can be made is known to all before the first gather. What goes wrong later is
   // kept until all gathers are done, so that no rank waits for one that has left.
-  agree(world, what, [&] {
-    if (world.rank() == 0) {
+  agree(team, what, [&] {
+    if (team.rank() == 0) {
       writer = make_writer(path, format, params, plan, options);
     }
     return fmt::format("format={}\n", format_name(format));
@@ -126,7 +126,7 @@ void save_full_state_dict(fsdp::Unit& root, const std::string& path, CheckpointF
       }
     }
   }
-  agree(world, what, [&] {
+  agree(team, what, [&] {
     if (failed) {
       throw Error(*failed);
     }
@@ -140,11 +140,11 @@ void save_full_state_dict(fsdp::Unit& root, const std::string& path, CheckpointF
 // What most likely goes wrong does so before any rank's file has appeared.
 void save_per_rank(fsdp::Unit& root, const std::string& directory, int64_t step) {
   constexpr char kSaveId[] = "save id";
-  World& world = root.mesh().world();
+  Team& team = root.mesh().team();
   const std::string what = "saving to " + directory;
-  RankExchange exchange(world);
-  agree(world, what, [&] {
-    if (world.rank() == 0 || world.is_fake()) {
+  RankExchange exchange(team);
+  agree(team, what, [&] {
+    if (team.rank() == 0 || team.is_fake()) {
       make_directory(directory);
       exchange.put(kSaveId, make_save_id());
     }
@@ -152,18 +152,18 @@ void save_per_rank(fsdp::Unit& root, const std::string& directory, int64_t step)
   });
   root.parameters();
   std::unique_ptr<FullWriter> writer;
-  agree(world, what, [&] {
+  agree(team, what, [&] {
     const std::string save_id = exchange.get(kSaveId, 0, "to begin the save");
     writer = write_own_file(root, directory, step, save_id);
     return std::string();
   });
-  agree(world, what, [&] {
+  agree(team, what, [&] {
     writer->finish();
     return std::string();
   });
-  if (world.rank() == 0) {
+  if (team.rank() == 0) {
     exchange.remove(kSaveId);
-    remove_further_ranks(directory, step, world.size());
+    remove_further_ranks(directory, step, team.size());
   }
 }
 
@@ -218,7 +218,7 @@ class ModelSource final : public nn::ParameterSource {
 void load_full_state_dict(fsdp::Unit& root, const std::string& path) {
   const std::vector<fsdp::ShardedParam*>& params = root.parameters();
   std::optional<ModelSource> source;
-  agree(root.mesh().world(), "loading " + path, [&] {
+  agree(root.mesh().team(), "loading " + path, [&] {
     source.emplace(path, params);
     return std::string();
   });

@@ -27,7 +27,7 @@ struct HeldChunk {
 // The offsets and sizes of each tensor's chunk on all ranks, one number a dim.
 class Boxes {
  public:
-  Boxes(World& world, const StateDict& state) {
+  Boxes(Team& team, const StateDict& state) {
     for (const StateTensor& tensor : state.tensors) {
       starts_.push_back(numbers_);
       numbers_ += 2 * tensor.shape.size();
@@ -40,9 +40,9 @@ class Boxes {
       out = std::copy(tensor.offsets.begin(), tensor.offsets.end(), out);
       out = std::copy(tensor.local.sizes().begin(), tensor.local.sizes().end(), out);
     }
-    all_ = at::empty({world.size() * count}, on_host);
+    all_ = at::empty({team.size() * count}, on_host);
     if (count > 0) {
-      world.control().all_gather(all_, own).wait();
+      team.control().all_gather(all_, own).wait();
     }
   }
 
@@ -90,26 +90,26 @@ void check_covered(const StateTensor& tensor, const std::vector<HeldChunk>& chun
 }
 
 // Sends what `local` is on its rank; returns it on every rank, on the CPU.
-at::Tensor send_chunk(World& world, const HeldChunk& chunk, const at::Tensor& local) {
-  const at::Tensor piece = world.rank() == chunk.rank
+at::Tensor send_chunk(Team& team, const HeldChunk& chunk, const at::Tensor& local) {
+  const at::Tensor piece = team.rank() == chunk.rank
                                ? local.to(at::kCPU).contiguous()
                                : at::empty(chunk.box.sizes, local.options().device(at::kCPU));
   // As bytes: backends do not know all dtypes.
-  world.control().broadcast(piece.view(-1).view(at::kByte), chunk.rank).wait();
+  team.control().broadcast(piece.view(-1).view(at::kByte), chunk.rank).wait();
   return piece;
 }
 
 }  // namespace
 
-StateDict gather_state(World& world, const StateDict& state, GatherTo to) {
+StateDict gather_state(Team& team, const StateDict& state, GatherTo to) {
   const at::NoGradGuard no_grad;
-  agree(world, "gathering a state", [&] {
-    FSDP2_CHECK(!world.is_fake(), Code::kUnsupported,
+  agree(team, "gathering a state", [&] {
+    FSDP2_CHECK(!team.is_fake(), Code::kUnsupported,
                 "ranks of a fake world have nothing to gather");
     return plan_text(state);
   });
-  const bool keeps = to == GatherTo::kEveryRank || world.rank() == 0;
-  const Boxes boxes(world, state);
+  const bool keeps = to == GatherTo::kEveryRank || team.rank() == 0;
+  const Boxes boxes(team, state);
   StateDict full;
   for (size_t first = 0, last = 0; first < state.tensors.size(); first = last) {
     const StateTensor& tensor = state.tensors[first];
@@ -117,12 +117,12 @@ StateDict gather_state(World& world, const StateDict& state, GatherTo to) {
       ++last;
     }
     const std::vector<HeldChunk> chunks =
-        find_chunks(boxes, world.size(), first, last, tensor.shape.size());
+        find_chunks(boxes, team.size(), first, last, tensor.shape.size());
     check_covered(tensor, chunks);
     const at::TensorOptions options = tensor.local.options().device(at::kCPU);
     const at::Tensor whole = keeps ? at::empty(tensor.shape, options) : at::Tensor();
     for (const HeldChunk& chunk : chunks) {
-      const at::Tensor piece = send_chunk(world, chunk, state.tensors[chunk.index].local);
+      const at::Tensor piece = send_chunk(team, chunk, state.tensors[chunk.index].local);
       if (keeps) {
         narrowed(whole, chunk.box.offsets, chunk.box.sizes).copy_(piece);
       }

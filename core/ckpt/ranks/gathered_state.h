@@ -1,13 +1,13 @@
 // Whole tensors in memory from what all ranks hold: a full state dict.
 //
-//   const StateDict full = gather_state(*world, state_to_save(objects), GatherTo::kRankZero);
+//   const StateDict full = gather_state(*team, state_to_save(objects), GatherTo::kRankZero);
 //
 // For states that fit the memory of a host; files are written without any gathering
 // (sharded_save.h) or one tensor at a time (full_state_dict.h).
 #pragma once
 
 #include "core/ckpt/state/state_dict.h"
-#include "core/comm/world.h"
+#include "core/comm/team.h"
 
 namespace fsdp2::ckpt {
 
@@ -19,6 +19,6 @@ enum class GatherTo { kEveryRank, kRankZero };
 // holds it.
 // Errors: kInvalidArgument for states that differ between ranks, or chunks that leave a part of
 // their tensor out; kUnsupported in a fake world.
-StateDict gather_state(World& world, const StateDict& state, GatherTo to);
+StateDict gather_state(Team& team, const StateDict& state, GatherTo to);
 
 }  // namespace fsdp2::ckpt

@@ -41,8 +41,8 @@ microseconds pause_after(Clock::duration waited, int ranks) {
   return std::min(std::max(shortest, part), kLongestPause);
 }
 
-Clock::duration between_looks(const World& world) {
-  return std::min<Clock::duration>(world.timeout() / kLooksPerTimeout, kLongestBetweenLooks);
+Clock::duration between_looks(const Team& team) {
+  return std::min<Clock::duration>(team.timeout() / kLooksPerTimeout, kLongestBetweenLooks);
 }
 
 }  // namespace
@@ -87,32 +87,33 @@ class RankExchange::Wait {
   }
 
   void give_up_if_overdue() {
-    World& world = exchange_.world_;
+    Team& team = exchange_.team_;
     const auto now = Clock::now();
-    if (!failed_ && world.failure().failed()) {
+    if (!failed_ && team.failure().failed()) {
       failed_ = true;
       deadline_ = std::min(deadline_, now + grace_after_failure_);
     }
-    const bool is_own = rank_ == world.rank();  // whose progress is that it waits
+    const bool is_own = rank_ == team.rank();  // whose progress is that it waits
     if (!failed_ && !is_own && now >= next_look_) {
-      next_look_ = now + between_looks(world);
+      next_look_ = now + between_looks(team);
       const int64_t seen = ask([this] { return exchange_.count(progress_key(rank_), 0); });
       if (seen != progress_) {
         progress_ = seen;
-        deadline_ = now + world.timeout();
+        deadline_ = now + team.timeout();
       }
     }
     if (now >= deadline_) {
       FSDP2_CHECK(!failed_, Code::kPeerFailed,
-                  "gave up waiting for rank {} {}, since a rank failed: {}", rank_, what_,
-                  world.failure().text());
+                  "gave up waiting for rank {} {}, since a rank failed: {}",
+                  exchange_.team_.rank_in_job(rank_), what_, team.failure().text());
       fail(Code::kTimeout, "{}: it has ended, is stopped or is late", describe());
     }
   }
 
   std::string describe() const {
     return fmt::format("waited {:.1f} s for rank {} {}",
-                       std::chrono::duration<double>(waited()).count(), rank_, what_);
+                       std::chrono::duration<double>(waited()).count(),
+                       exchange_.team_.rank_in_job(rank_), what_);
   }
 
   RankExchange& exchange_;
@@ -121,17 +122,17 @@ class RankExchange::Wait {
   const std::string what_;
   const Clock::duration grace_after_failure_;
   const Clock::time_point start_ = Clock::now();
-  Clock::time_point deadline_ = start_ + exchange_.world_.timeout();
-  Clock::time_point next_look_ = start_ + between_looks(exchange_.world_);
+  Clock::time_point deadline_ = start_ + exchange_.team_.timeout();
+  Clock::time_point next_look_ = start_ + between_looks(exchange_.team_);
   int64_t progress_ = 0;
-  bool failed_ = false;  // a rank of the world
+  bool failed_ = false;  // a rank of the team
 };
 
 // Every rank counts for itself, and so comes to the same number as all others.
-RankExchange::RankExchange(World& world)
-    : world_(world),
-      notes_(world, "saving a checkpoint"),
-      number_(notes_.count(fmt::format("checkpoint/of/{}", world.rank()), 1)) {}
+RankExchange::RankExchange(Team& team)
+    : team_(team),
+      notes_(team, "saving a checkpoint"),
+      number_(notes_.count(fmt::format("checkpoint/of/{}", team.rank()), 1)) {}
 
 std::string RankExchange::full(const std::string& key) const {
   return fmt::format("checkpoint/{}/{}", number_, key);
@@ -148,16 +149,16 @@ int64_t RankExchange::count(const std::string& key, int64_t more) {
 std::string RankExchange::get(const std::string& key, int rank, const std::string& what) {
   Wait wait(*this, key, rank, what, kGraceAfterFailure);
   while (!wait.look()) {
-    std::this_thread::sleep_for(pause_after(wait.waited(), world_.size()));
+    std::this_thread::sleep_for(pause_after(wait.waited(), team_.size()));
   }
   return wait.take();
 }
 
 std::vector<RankExchange::Answer> RankExchange::get_of_all(
     const std::function<std::string(int rank)>& key_of, const std::string& what) {
-  std::vector<Answer> answers(world_.size());
+  std::vector<Answer> answers(team_.size());
   std::list<Wait> waits;
-  for (int rank = 0; rank < world_.size(); ++rank) {
+  for (int rank = 0; rank < team_.size(); ++rank) {
     waits.emplace_back(*this, key_of(rank), rank, what, kGraceOfCollector);
   }
   // Looks for the first text that is missing, and only now and then for all of them.
@@ -166,7 +167,7 @@ std::vector<RankExchange::Answer> RankExchange::get_of_all(
     note_progress();
     const auto now = Clock::now();
     const bool in_round = now >= next_round;
-    next_round = in_round ? now + between_looks(world_) : next_round;
+    next_round = in_round ? now + between_looks(team_) : next_round;
     bool goes_on = true;
     for (auto wait = waits.begin(); goes_on && wait != waits.end();) {
       Answer& answer = answers[wait->rank()];
@@ -181,7 +182,7 @@ std::vector<RankExchange::Answer> RankExchange::get_of_all(
       wait = ended ? waits.erase(wait) : std::next(wait);
     }
     if (!waits.empty()) {
-      std::this_thread::sleep_for(pause_after(waits.front().waited(), world_.size()));
+      std::this_thread::sleep_for(pause_after(waits.front().waited(), team_.size()));
     }
   }
   return answers;
@@ -192,7 +193,7 @@ void RankExchange::note_progress() {
   auto next = next_note_.load();
   if (now.count() >= next &&
       next_note_.compare_exchange_strong(next, (now + Clock::duration(kBetweenNotes)).count())) {
-    count(progress_key(world_.rank()), 1);
+    count(progress_key(team_.rank()), 1);
   }
 }
 
@@ -202,8 +203,7 @@ bool RankExchange::wait_until_read_by(int ranks) {
   const auto start = Clock::now();
   const auto longest = [this] {
     return std::min<Clock::duration>(
-        world_.failure().failed() ? kLongestReadingAfterFailure : kLongestReading,
-        world_.timeout());
+        team_.failure().failed() ? kLongestReadingAfterFailure : kLongestReading, team_.timeout());
   };
   while (count(kRead, 0) < ranks) {
     if (Clock::now() >= start + longest()) {
@@ -212,7 +212,7 @@ bool RankExchange::wait_until_read_by(int ranks) {
     std::this_thread::sleep_for(milliseconds(1));
   }
   remove(kRead);
-  for (int rank = 0; rank < world_.size(); ++rank) {
+  for (int rank = 0; rank < team_.size(); ++rank) {
     remove(progress_key(rank));
   }
   return true;

@@ -12,13 +12,13 @@
 
 #include "core/base/error.h"
 #include "core/comm/shared_notes.h"
-#include "core/comm/world.h"
+#include "core/comm/team.h"
 
 namespace fsdp2::ckpt {
 
 // One save. Ranks make theirs in the same order. Any thread, one at a time but for note_progress.
 //
-// Whoever waits for a rank gives up when that rank has not got on for the world's time-out, however
+// Whoever waits for a rank gives up when that rank has not got on for the job's time-out, however
 // busy the others are. A rank gets on while it writes, and while it waits for all ranks' texts: it
 // is then late only because another one is, which it names itself.
 //
@@ -26,7 +26,7 @@ namespace fsdp2::ckpt {
 // keeps it does not answer.
 class RankExchange {
  public:
-  explicit RankExchange(World& world);
+  explicit RankExchange(Team& team);
 
   // What a rank has told, or why nothing was heard of it.
   struct Answer {
@@ -59,7 +59,7 @@ class RankExchange {
   std::string full(const std::string& key) const;
   int64_t count(const std::string& key, int64_t more);
 
-  World& world_;
+  Team& team_;
   SharedNotes notes_;
   int64_t number_;
   std::atomic<std::chrono::steady_clock::rep> next_note_{0};

@@ -10,7 +10,7 @@
 namespace fsdp2::ckpt {
 
 struct RankFailure {
-  int rank;
+  int rank;  // in the job
   Error error;
   // Told by the rank itself; else another one has not heard of it in time, and the error says so.
   bool is_told = true;

@@ -98,8 +98,8 @@ struct ShardedSaver::Job {
   Job(std::shared_ptr<Mesh> mesh_in, ShardedSaveOptions options_in)
       : mesh(std::move(mesh_in)),
         options(std::move(options_in)),
-        world(mesh->world()),
-        exchange(world) {}
+        team(mesh->team()),
+        exchange(team) {}
 
   // A part of this rank's work, whose error becomes its result: an exception of one rank alone
   // would leave the others waiting for it.
@@ -123,7 +123,7 @@ struct ShardedSaver::Job {
 
   std::shared_ptr<Mesh> mesh;
   ShardedSaveOptions options;
-  World& world;
+  Team& team;
   RankExchange exchange;
   std::optional<PendingDirectory> pending;  // rank 0
   std::string directory;                    // where to write
@@ -134,21 +134,22 @@ struct ShardedSaver::Job {
 
 Json ShardedSaver::Job::write_own() {
   std::mutex mutex;
-  ProgressLog progress_log("checkpoint", fmt::format("saving {}: part of rank 0", options.path),
-                           static_cast<double>(bytes_of(items)));
+  ProgressLog progress_log(
+      "checkpoint", fmt::format("saving {}: part of rank {}", options.path, team.own_rank_in_job()),
+      static_cast<double>(bytes_of(items)));
   const auto progress = [&](int64_t bytes) {
     exchange.note_progress();
-    if (world.rank() == 0) {
+    if (team.rank() == 0) {
       const std::lock_guard<std::mutex> lock(mutex);
       progress_log.add(bytes);
     }
   };
   if (options.format == CheckpointFormat::kShardedSafetensors) {
-    write_safetensors_part(directory, world.rank(), tensor_specs(entries), items,
+    write_safetensors_part(directory, team.rank(), tensor_specs(entries), items,
                            options.file_numbers, progress);
     return Json::object();
   }
-  return parts_json(write_part(directory, world.rank(), items, options.files, progress));
+  return parts_json(write_part(directory, team.rank(), items, options.files, progress));
 }
 
 // Rank 0: the end of a save that no rank has failed in.
@@ -175,15 +176,15 @@ void ShardedSaver::Job::collect() {
   std::vector<Json> results;
   std::vector<RankFailure> failures;
   int heard_of = 0;
-  for (int rank = 0; rank < world.size(); ++rank) {
+  for (int rank = 0; rank < team.size(); ++rank) {
     const RankExchange::Answer& answer = answers[rank];
     if (answer.error) {
-      failures.push_back({rank, *answer.error, /*is_told=*/false});
+      failures.push_back({team.rank_in_job(rank), *answer.error, /*is_told=*/false});
     } else {
       heard_of += rank != 0 ? 1 : 0;
       results.push_back(Json::from_cbor(answer.text));
       if (results.back().contains(kError)) {
-        failures.push_back({rank, error_of(results.back())});
+        failures.push_back({team.rank_in_job(rank), error_of(results.back())});
       }
     }
     exchange.remove(result_key(rank));
@@ -192,32 +193,32 @@ void ShardedSaver::Job::collect() {
     try {
       publish(results);
     } catch (...) {
-      failures.push_back({0, current_exception_as_error()});
+      failures.push_back({team.own_rank_in_job(), current_exception_as_error()});
     }
   }
   pending.reset();
   exchange.put(kOutcome, encode_failures(failures));
   // This process may keep the store, and end on what it is told here. A rank that was not heard of
   // is not waited for again.
-  if (exchange.wait_until_read_by(heard_of) && heard_of == world.size() - 1) {
+  if (exchange.wait_until_read_by(heard_of) && heard_of == team.size() - 1) {
     exchange.remove(kOutcome);
     exchange.remove(kDirectory);
   }
-  throw_failures(failures, world.rank());
+  throw_failures(failures, team.own_rank_in_job());
 }
 
 void ShardedSaver::Job::run() {
   const at::NoGradGuard no_grad;
   Json own;
   attempt([&] { own = write_own(); });
-  exchange.put(result_key(world.rank()), to_text(failed ? error_json(*failed) : own));
-  if (world.rank() == 0) {
+  exchange.put(result_key(team.rank()), to_text(failed ? error_json(*failed) : own));
+  if (team.rank() == 0) {
     collect();
     return;
   }
   const auto failures = decode_failures(exchange.get(kOutcome, 0, "to complete " + options.path));
   exchange.note_read();
-  throw_failures(failures, world.rank());
+  throw_failures(failures, team.own_rank_in_job());
 }
 
 ShardedSaver::ShardedSaver(std::shared_ptr<Mesh> mesh) : mesh_(std::move(mesh)) {}
@@ -259,8 +260,8 @@ void check_overwrite(const ShardedSaveOptions& options) {
 // Rank 0 also makes the temporary directory.
 void ShardedSaver::agree_on(Job& job, const StateDict& state) {
   const ShardedSaveOptions& options = job.options;
-  agree(job.world, "saving " + options.path, [&] {
-    FSDP2_CHECK(!job.world.is_fake(), Code::kUnsupported,
+  agree(job.team, "saving " + options.path, [&] {
+    FSDP2_CHECK(!job.team.is_fake(), Code::kUnsupported,
                 "{}: ranks of a fake world have nothing to save", options.path);
     FSDP2_CHECK(!options.path.empty() && options.keep_last >= 0, Code::kInvalidArgument,
                 "expected a path and keep_last >= 0, got \"{}\" and {}", options.path,
@@ -269,7 +270,7 @@ void ShardedSaver::agree_on(Job& job, const StateDict& state) {
                 "expected at least 1 thread to write with, got {}", options.files.threads);
     check_storage_path(options.path);
     check_format(state, options);
-    if (job.world.rank() == 0) {
+    if (job.team.rank() == 0) {
       check_overwrite(options);
       series_.take(options.path);
       job.pending.emplace(options.path, replaceable_by(options.format));
@@ -304,12 +305,12 @@ void ShardedSaver::list_items(Job& job, const StateDict& state) {
   }
   for (const StateObject& object : state.objects) {
     // Objects are few and small: rank 0 writes them.
-    if (job.world.rank() == 0) {
+    if (job.team.rank() == 0) {
       job.items.push_back({job.entries.size(), {}, {}, object.value});
     }
     job.entries.push_back({object.name, object.path, std::nullopt, {}});
   }
-  for (const size_t index : tensors_to_write(job.world, state)) {
+  for (const size_t index : tensors_to_write(job.team, state)) {
     const StateTensor& tensor = state.tensors[index];
     job.items.push_back({entry_of[index], tensor.offsets, tensor.local, {}});
   }
@@ -355,7 +356,7 @@ void ShardedSaver::reserve(const StateDict& state) {
   for (const StateTensor& tensor : state.tensors) {
     bytes += aligned_bytes(tensor.local);
   }
-  snapshot_.reserve(bytes, expected_bytes_to_write(mesh_->world(), state));
+  snapshot_.reserve(bytes, expected_bytes_to_write(mesh_->team(), state));
 }
 
 void ShardedSaver::save(const StateDict& state, const ShardedSaveOptions& options) {

@@ -15,7 +15,7 @@
 // An outcome is the same on all ranks: a rank that failed has its own error, all others
 // kPeerFailed; each names all ranks that failed, with their texts. A rank that cannot start in the
 // background, for want of memory or threads, fails as one that cannot write does. While any rank
-// writes, none gives up waiting; a rank that has not got on for the world's time-out is kTimeout on
+// writes, none gives up waiting; a rank that has not got on for the job's time-out is kTimeout on
 // all others, which names it. save, start and wait are collective, reserve, poll and destruction
 // are not. One thread at a time.
 #pragma once

@@ -74,9 +74,9 @@ void fill(const StateSource& source, StateDict* state) {
 
 }  // namespace
 
-void load_state(World& world, const std::string& path, StateDict* state) {
+void load_state(Team& team, const std::string& path, StateDict* state) {
   const at::NoGradGuard no_grad;
-  agree(world, "loading " + path, [&] {
+  agree(team, "loading " + path, [&] {
     const std::string found = find_checkpoint(path);
     fill(*open_checkpoint(found), state);
     return fmt::format("checkpoint={}\n", std::filesystem::path(found).filename().string());

@@ -2,13 +2,13 @@
 // no training run's (training_state.h has those).
 //
 //   StateDict state = ...;  // chunks as this run holds them
-//   load_state(*world, "out/step-00000100", &state);
+//   load_state(*team, "out/step-00000100", &state);
 #pragma once
 
 #include <string>
 
 #include "core/ckpt/state/state_dict.h"
-#include "core/comm/world.h"
+#include "core/comm/team.h"
 
 namespace fsdp2::ckpt {
 
@@ -21,6 +21,6 @@ namespace fsdp2::ckpt {
 // Names and shapes are checked before the first value is changed: kNotFound lists names that are
 // missing, kInvalidArgument says which shape differs. After a later error (kCorruptData with file
 // and item, kIo) values are undefined until the next load that succeeds.
-void load_state(World& world, const std::string& path, StateDict* state);
+void load_state(Team& team, const std::string& path, StateDict* state);
 
 }  // namespace fsdp2::ckpt

@@ -31,15 +31,15 @@ struct Writer {
 };
 
 // [rank][tensor]
-at::Tensor gather_chunk_ids(World& world, const StateDict& state) {
+at::Tensor gather_chunk_ids(Team& team, const StateDict& state) {
   const auto count = static_cast<int64_t>(state.tensors.size());
   const at::TensorOptions on_host = at::device(at::kCPU).dtype(at::kLong);
   const at::Tensor own = at::empty({count}, on_host);
   std::transform(state.tensors.begin(), state.tensors.end(), own.mutable_data_ptr<int64_t>(),
                  chunk_id);
-  const at::Tensor all = at::empty({world.size() * count}, on_host);
+  const at::Tensor all = at::empty({team.size() * count}, on_host);
   if (count > 0) {
-    world.control().all_gather(all, own).wait();
+    team.control().all_gather(all, own).wait();
   }
   return all;
 }
@@ -109,11 +109,11 @@ std::string plan_text(const StateDict& state) {
                      state.objects.size(), checksum_text(checksum(plan.data(), plan.size())));
 }
 
-std::vector<size_t> tensors_to_write(World& world, const StateDict& state) {
-  const at::Tensor all = gather_chunk_ids(world, state);
+std::vector<size_t> tensors_to_write(Team& team, const StateDict& state) {
+  const at::Tensor all = gather_chunk_ids(team, state);
   const int64_t* ids = all.const_data_ptr<int64_t>();
   const size_t count = state.tensors.size();
-  const auto ranks = static_cast<size_t>(world.size());
+  const auto ranks = static_cast<size_t>(team.size());
   std::vector<int64_t> load(ranks, 0);
   std::vector<size_t> own;
   size_t end = 0;
@@ -135,7 +135,7 @@ std::vector<size_t> tensors_to_write(World& world, const StateDict& state) {
     }
     for (const auto& [id, writer] : writers) {
       load[writer.rank] += 1 + global_bytes(tensor) / static_cast<int64_t>(writers.size());
-      if (writer.rank == static_cast<size_t>(world.rank())) {
+      if (writer.rank == static_cast<size_t>(team.rank())) {
         own.push_back(writer.index);
       }
     }
@@ -144,13 +144,13 @@ std::vector<size_t> tensors_to_write(World& world, const StateDict& state) {
   return own;
 }
 
-int64_t expected_bytes_to_write(const World& world, const StateDict& state) {
+int64_t expected_bytes_to_write(const Team& team, const StateDict& state) {
   int64_t expected = 0;
   for (const StateTensor& tensor : state.tensors) {
     const auto bytes = static_cast<int64_t>(tensor.local.nbytes());
     if (bytes > 0) {
       const int64_t whole = std::max(bytes, global_bytes(tensor));
-      expected += bytes / std::max<int64_t>(world.size() * bytes / whole, 1);
+      expected += bytes / std::max<int64_t>(team.size() * bytes / whole, 1);
     }
   }
   return expected;

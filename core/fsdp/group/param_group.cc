@@ -24,7 +24,7 @@ ParamGroup::ParamGroup(std::vector<std::unique_ptr<ShardedParam>> params,
                        std::shared_ptr<Mesh> mesh, Policy policy)
     : params_(std::move(params)),
       mesh_(std::move(mesh)),
-      shard_mesh_(Mesh::from_group(mesh_->shared_world(), mesh_->group(mesh_->ndim() - 1),
+      shard_mesh_(Mesh::from_group(mesh_->shared_team(), mesh_->group(mesh_->ndim() - 1),
                                    mesh_->dim_name(mesh_->ndim() - 1))),
       gather_comm_(own_comm(*mesh_, mesh_->ndim() - 1, Lane::kGather)),
       reduce_comm_(own_comm(*mesh_, mesh_->ndim() - 1, Lane::kReduce)),

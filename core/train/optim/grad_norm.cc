@@ -60,8 +60,8 @@ void visit_gradients(fsdp::Unit& root, const std::function<void(const at::Tensor
 }
 
 // This rank's share of a sum over all gradients, of which `sum_over` gives the part of those that
-// are cut over so many ranks. Several ranks hold each of them alike: along a replicate dim, and
-// outside of a mesh that is a slice of the world.
+// are cut over so many ranks. Several ranks of the root's mesh hold each of them alike: along a
+// replicate dim, and outside of a unit's mesh that is a slice of the root's.
 double share_of_sum(fsdp::Unit& root, const std::function<double(int shard_ranks)>& sum_over) {
   std::set<int> sizes;
   for (const fsdp::ShardedParam* param : root.parameters()) {
@@ -69,14 +69,14 @@ double share_of_sum(fsdp::Unit& root, const std::function<double(int shard_ranks
   }
   double total = 0.0;
   for (const int ranks : sizes) {
-    total += sum_over(ranks) / (static_cast<double>(root.mesh().world().size()) / ranks);
+    total += sum_over(ranks) / (static_cast<double>(root.mesh().n_ranks()) / ranks);
   }
   return total;
 }
 
 double reduce_scalar(fsdp::Unit& root, double value, ReduceOp op) {
   const at::Tensor scalar = at::scalar_tensor(value, at::device(at::kCPU).dtype(at::kDouble));
-  root.mesh().world().control().all_reduce(scalar, op).wait();
+  root.mesh().team().control().all_reduce(scalar, op).wait();
   return scalar.item<double>();
 }
 

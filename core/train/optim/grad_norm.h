@@ -9,7 +9,7 @@
 namespace fsdp2::train {
 
 // This rank's part of the squared norm: over its shards of all parameters, divided by the number of
-// replicas, so that the sum over all ranks of the world is the squared norm. Accumulated in double
+// replicas, so that the sum over all ranks of the mesh is the squared norm. Accumulated in double
 // (LibTorch's own CPU norm of a large fp32 tensor drifts). Finite if the gradients are, whatever
 // their dtype, but for fp64 beyond 1e154.
 double grad_square_sum(fsdp::Unit& root);

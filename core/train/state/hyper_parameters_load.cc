@@ -244,7 +244,7 @@ std::optional<double> read_number(const StateSource& source, const StateEntry& e
 void load_hyper_parameters(const StateSource& source, const ckpt::StateNames& names, bool partial,
                            Optimizer* optimizer, std::vector<std::string>* refused) {
   const HyperParameterLoader loader(source, names, *optimizer);
-  const bool tells = optimizer->root().mesh().world().rank() == 0;
+  const bool tells = optimizer->root().mesh().team().rank() == 0;
   for (size_t group = 0; group < optimizer->group_count(); ++group) {
     try {
       const std::vector<HyperParameter> before = optimizer->hyper_parameters(group);

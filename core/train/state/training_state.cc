@@ -110,12 +110,12 @@ void add_loss_scaler(TrainStep& step, StateDict* state) {
   }
 }
 
-void add_rng(const World& world, StateDict* state) {
+void add_rng(const Team& team, StateDict* state) {
   const at::Tensor own = generator_state();
-  for (int rank = 0; rank < world.size(); ++rank) {
+  for (int rank = 0; rank < team.size(); ++rank) {
     state->add_tensor(
         {kOwn, "rng", rng_name(rank)}, own.sizes().vec(), {0},
-        rank == world.rank() ? own : at::empty({0}, at::device(at::kCPU).dtype(at::kByte)));
+        rank == team.rank() ? own : at::empty({0}, at::device(at::kCPU).dtype(at::kByte)));
   }
 }
 
@@ -150,11 +150,11 @@ StateDict state_to_save(const TrainingObjects& objects, OptimizerKeys keys) {
   if (objects.loader != nullptr) {
     add_data(objects, &state);
   }
-  const World& world = objects.root->mesh().world();
+  const Team& team = objects.root->mesh().team();
   if (objects.rng) {
-    add_rng(world, &state);
+    add_rng(team, &state);
   }
-  state.add_object({kOwn, "world_size"}, static_cast<int64_t>(world.size()));
+  state.add_object({kOwn, "world_size"}, static_cast<int64_t>(team.size()));
   return state;
 }
 

@@ -144,17 +144,17 @@ void Loader::want_optimizer() {
 // With another number of ranks there may be none for this one: it goes on with its own. All ranks
 // want the same entries, as a collective source needs it, each its own one's bytes.
 void Loader::want_rng() {
-  const World& world = objects_.root->mesh().world();
+  const Team& team = objects_.root->mesh().team();
   const at::Tensor own = generator_state();
-  for (int rank = 0; rank < world.size(); ++rank) {
+  for (int rank = 0; rank < team.size(); ++rank) {
     const StateEntry* entry = source_.find(fmt::format("{}.rng.{}", kOwn, rng_name(rank)));
     if (entry == nullptr || entry->dtype != at::kByte || entry->shape != own.sizes()) {
       continue;
     }
     const at::Tensor into =
-        at::empty({rank == world.rank() ? own.numel() : 0}, at::device(at::kCPU).dtype(at::kByte));
+        at::empty({rank == team.rank() ? own.numel() : 0}, at::device(at::kCPU).dtype(at::kByte));
     wanted_.push_back({entry, {0}, into});
-    if (rank == world.rank()) {
+    if (rank == team.rank()) {
       rng_ = into;
     }
   }
@@ -308,7 +308,7 @@ void Loader::read_tensors() {
   }
   ProgressLog progress("checkpoint", fmt::format("loading {}: part of rank 0", source_.path()),
                        static_cast<double>(bytes));
-  const bool tells = objects_.root->mesh().world().rank() == 0;
+  const bool tells = objects_.root->mesh().team().rank() == 0;
   for (const Wanted& wanted : wanted_) {
     if (wanted.into.numel() > 0 || source_.is_collective()) {
       source_.read(*wanted.entry, wanted.offsets, wanted.into);
@@ -356,7 +356,7 @@ LoadReport load_training_state(const TrainingObjects& objects, const std::string
                                bool partial) {
   std::unique_ptr<ckpt::StateSource> source;
   std::string found;
-  agree(objects.root->mesh().world(), "loading " + path, [&] {
+  agree(objects.root->mesh().team(), "loading " + path, [&] {
     found = ckpt::find_checkpoint(path);
     source = with_remedy(found, [&] { return ckpt::open_checkpoint(found); });
     return fmt::format("checkpoint={}\n", std::filesystem::path(found).filename().string());
@@ -367,7 +367,7 @@ LoadReport load_training_state(const TrainingObjects& objects, const std::string
 LoadReport load_training_state(const TrainingObjects& objects, const ckpt::StateSource& source,
                                bool partial) {
   const at::NoGradGuard no_grad;
-  World& world = objects.root->mesh().world();
+  Team& team = objects.root->mesh().team();
   // What was gathered before is not what the shards hold afterwards.
   objects.root->reset();
   objects.root->zero_grad();
@@ -377,7 +377,7 @@ LoadReport load_training_state(const TrainingObjects& objects, const ckpt::State
                           ? std::optional<Optimizer::Settings>(objects.optimizer->settings())
                           : std::nullopt;
   try {
-    agree(world, what, [&] {
+    agree(team, what, [&] {
       loader.emplace(objects, source, partial);
       return std::string();
     });
@@ -388,7 +388,7 @@ LoadReport load_training_state(const TrainingObjects& objects, const ckpt::State
     throw;
   }
   LoadReport report;
-  agree(world, what, [&] {
+  agree(team, what, [&] {
     report = loader->run();
     return std::string();
   });

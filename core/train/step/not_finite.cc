@@ -50,15 +50,18 @@ std::string kind_of(const Place& place) { return place.is_nan ? "NaN" : "infinit
 
 std::string text_of(const std::optional<Place>& loss, const std::optional<Place>& gradient,
                     fsdp::Unit& root) {
+  const auto rank_in_job = [&](int64_t rank) {
+    return root.mesh().team().rank_in_job(static_cast<int>(rank));
+  };
   std::string text;
   if (loss) {
-    text = fmt::format("the loss of rank {} is {} (its micro batch {})", loss->rank, kind_of(*loss),
-                       loss->index);
+    text = fmt::format("the loss of rank {} is {} (its micro batch {})", rank_in_job(loss->rank),
+                       kind_of(*loss), loss->index);
   }
   if (gradient) {
     const auto* param = root.parameters()[static_cast<size_t>(gradient->index)];
     text += fmt::format("{}the gradient of {} is {} on rank {}", loss ? ", " : "", param->name(),
-                        kind_of(*gradient), gradient->rank);
+                        kind_of(*gradient), rank_in_job(gradient->rank));
   }
   return text.empty() ? "the gradient norm is infinite, though no gradient is" : text;
 }
@@ -66,16 +69,16 @@ std::string text_of(const std::optional<Place>& loss, const std::optional<Place>
 }  // namespace
 
 std::string describe_not_finite(fsdp::Unit& root, const std::vector<double>& losses) {
-  World& world = root.mesh().world();
+  Team& team = root.mesh().team();
   std::optional<Place> gradient;
   if (const auto bad = first_bad_gradient(root)) {
-    gradient = Place{static_cast<int64_t>(bad->parameter), world.rank(), bad->has_nan};
+    gradient = Place{static_cast<int64_t>(bad->parameter), team.rank(), bad->has_nan};
   }
-  const int64_t ranks = world.size();
+  const int64_t ranks = team.size();
   const at::Tensor first = at::tensor(
-      {to_number(first_bad_loss(losses, world.rank()), ranks), to_number(gradient, ranks)},
+      {to_number(first_bad_loss(losses, team.rank()), ranks), to_number(gradient, ranks)},
       at::device(at::kCPU).dtype(at::kDouble));
-  world.control().all_reduce(first, ReduceOp::kMax).wait();
+  team.control().all_reduce(first, ReduceOp::kMax).wait();
   const double* numbers = first.const_data_ptr<double>();
   return text_of(to_place(numbers[0], ranks), to_place(numbers[1], ranks), root);
 }

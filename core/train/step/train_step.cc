@@ -116,11 +116,6 @@ TrainStep::TrainStep(std::shared_ptr<nn::Module> module, std::shared_ptr<Optimiz
               options_.max_skips_in_row);
   if (options_.loss_mean == LossMean::kTokens) {
     nn::token_loss(*module_, "loss mean over tokens");
-    const Mesh& mesh = optimizer_->root().mesh();
-    FSDP2_CHECK(
-        mesh.n_ranks() == mesh.world().size(), Code::kUnsupported,
-        "loss mean over tokens: expected a mesh of all {} ranks of the job, found one of {}",
-        mesh.world().size(), mesh.n_ranks());
   }
 }
 
@@ -140,7 +135,7 @@ LabelCounts TrainStep::count_labels(const std::vector<nn::Values>& batch) {
   }
   // Before the first backward, so that its gradients already have the size of the mean's.
   const at::Tensor total = at::tensor({here}, at::device(at::kCPU).dtype(at::kDouble));
-  optimizer_->root().mesh().world().control().all_reduce(total, ReduceOp::kSum).wait();
+  optimizer_->root().mesh().team().control().all_reduce(total, ReduceOp::kSum).wait();
   labels.total = static_cast<int64_t>(total.item<double>());
   return labels;
 }
@@ -181,7 +176,7 @@ std::vector<at::Tensor> TrainStep::forward_backward(const std::vector<nn::Values
 
 TrainStep::Computed TrainStep::compute(const std::vector<std::vector<at::Tensor>>& batch) {
   fsdp::Unit& root = optimizer_->root();
-  World& world = root.mesh().world();
+  Team& team = root.mesh().team();
   const std::vector<nn::Values> inputs = values_of_each(batch);
   const bool over_tokens = options_.loss_mean == LossMean::kTokens;
   const LabelCounts labels = over_tokens ? count_labels(inputs) : LabelCounts();
@@ -195,14 +190,14 @@ TrainStep::Computed TrainStep::compute(const std::vector<std::vector<at::Tensor>
   const at::Tensor totals =
       at::tensor({loss_sum, grad_square_sum(root), static_cast<double>(n_first_elements(batch))},
                  at::device(at::kCPU).dtype(at::kDouble));
-  world.control().all_reduce(totals, ReduceOp::kSum).wait();
+  team.control().all_reduce(totals, ReduceOp::kSum).wait();
   const double* values = totals.const_data_ptr<double>();
   Computed computed;
   StepResult& result = computed.result;
   result.step = next_step_;
   result.lr = schedule_.learning_rate(next_step_);
-  result.loss = values[0] / static_cast<double>(over_tokens ? labels.total
-                                                            : world.size() * options_.accumulate);
+  result.loss = values[0] /
+                static_cast<double>(over_tokens ? labels.total : team.size() * options_.accumulate);
   result.n_labels = labels.total;
   result.loss_scale = loss_scale();
   result.grad_norm = std::sqrt(values[1]) / result.loss_scale;
@@ -249,7 +244,7 @@ StepResult TrainStep::update(const Computed& computed) {
   } else {
     check_may_skip(computed);
     ++skips_in_row_;
-    if (!loss_scaler_ && optimizer_->root().mesh().world().rank() == 0) {
+    if (!loss_scaler_ && optimizer_->root().mesh().team().rank() == 0) {
       log(LogLevel::kWarning, "step", "step {} is skipped: {}", result.step, computed.trouble);
     }
   }
@@ -272,15 +267,15 @@ StepResult TrainStep::run(const std::vector<std::vector<at::Tensor>>& batch) {
   const auto started = std::chrono::steady_clock::now();
   const at::AutoGradMode grad_mode(true);
   fsdp::Unit& root = optimizer_->root();
-  World& world = root.mesh().world();
+  Team& team = root.mesh().team();
 
   Computed computed;
   try {
     computed = compute(batch);
   } catch (...) {
     // The others are in a collective, or will be: tell them, and leave nothing half done.
-    if (world.size() > 1) {
-      world.failure().publish(fmt::format("rank {}: {}", world.rank(), current_exception_text()));
+    if (team.size() > 1 && !team.failure().failed()) {
+      team.publish_failure(current_exception_text());
     }
     root.scheduler().reset();
     throw;

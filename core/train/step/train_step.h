@@ -33,7 +33,7 @@ enum class LossMean {
 // scale backed off, whatever is chosen here.
 enum class NotFinite {
   kError,  // kNotFinite on all ranks, which says where; as if the step had not been, and nothing is
-           // spent: the world is sound and the step can be run again
+           // spent: the mesh is sound and the step can be run again
   kSkip,   // nothing is updated and the gradients are dropped; the step counts all the same
   kApply,  // updated with whatever there is
 };

@@ -74,7 +74,10 @@ TEST(Mesh, SubmeshSharesGroups) {
     EXPECT_EQ(sub->dim_name(0), "dp");
     EXPECT_EQ(sub->dim_index("cp"), 1);
     EXPECT_EQ(sub->coordinate(0), world->rank() % 2);
-    EXPECT_EQ(&sub->comm(0, Lane::kReduce), &mesh->comm(1, Lane::kReduce));
+    EXPECT_EQ(sub->group(0), mesh->group(1));
+    EXPECT_FALSE(mesh->comm(1, Lane::kReduce).connected());
+    sub->connect();
+    EXPECT_TRUE(mesh->comm(1, Lane::kReduce).connected());  // one connection, whoever has made it
     EXPECT_EQ(message_of_error([&] { mesh->submesh({"dp", "dp"}); }, Code::kInvalidArgument),
               "submesh: dim 'dp' was named twice");
     EXPECT_EQ(message_of_error([&] { mesh->submesh({}); }, Code::kInvalidArgument),

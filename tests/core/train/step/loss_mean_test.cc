@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -58,7 +59,7 @@ std::shared_ptr<nn::Module> model_with_values() {
   return model;
 }
 
-Outcome take_step(const std::shared_ptr<World>& world,
+Outcome take_step(const std::shared_ptr<Team>& team,
                   const std::vector<std::vector<MicroBatch>>& batches, const StepOptions& options) {
   const auto model = model_with_values();
   std::vector<at::Tensor> before;
@@ -66,12 +67,12 @@ Outcome take_step(const std::shared_ptr<World>& world,
     before.push_back(parameter.tensor.detach().clone());
   }
   const auto root =
-      fsdp::fully_shard_by_kind(model, Mesh::for_fsdp(world, 0), {}, model->no_split_kinds());
+      fsdp::fully_shard_by_kind(model, Mesh::for_fsdp(team, 0), {}, model->no_split_kinds());
   nn::SeededInit source(1, 0.1);
   fsdp::load_parameters(*root, source);
   TrainStep step(model, make_sgd(root, {1.0}), options);
   std::vector<std::vector<at::Tensor>> batch;
-  for (const MicroBatch& micro : batches[static_cast<size_t>(world->rank())]) {
+  for (const MicroBatch& micro : batches[static_cast<size_t>(team->rank())]) {
     batch.push_back({micro.tokens, micro.labels});
   }
   Outcome outcome{step.run(batch), {}};
@@ -132,6 +133,22 @@ TEST(LossMean, OverTokensEqualsOneRankWithOneBigBatch) {
       expect_equal_updates(actual, expected);
     });
   }
+}
+
+TEST(LossMean, OverTokensOnASliceOfTheJobIsThatOfItsOwnRanks) {
+  const Outcome expected = one_big_batch(uneven_batches());
+  run_ranks(kRanks + 1, [&](const std::shared_ptr<World>& world) {
+    if (world->rank() == 0) {
+      return;  // does something else
+    }
+    std::vector<int> ranks(kRanks);
+    std::iota(ranks.begin(), ranks.end(), 1);
+    const Outcome actual =
+        take_step(world->of(ranks), uneven_batches(), options_of(LossMean::kTokens));
+    EXPECT_EQ(actual.result.n_labels, 8 + 0 + 3 + 5);
+    EXPECT_NEAR(actual.result.loss, expected.result.loss, 1e-6);
+    expect_equal_updates(actual, expected);
+  });
 }
 
 TEST(LossMean, OverMicroBatchesWeighsEachTheSame) {
