@@ -30,8 +30,9 @@ std::string read_text(const char* text, size_t max_bytes, const char* name) {
   const size_t length = strnlen(text, max_bytes + 1);
   FSDP2_CHECK(length <= max_bytes, Code::kInvalidArgument,
               "{}: expected at most {} bytes, found a longer text", name, max_bytes);
-  check_utf8({text, length}, name);
-  return {text, length};
+  std::string copy(text, length);  // before the check: another thread may write to the text
+  check_utf8(copy, name);
+  return copy;
 }
 
 std::string read_path(const char* path, const char* name) {

@@ -39,6 +39,19 @@ void check_booleans(const unsigned char* data, size_t count) {
   }
 }
 
+// The caller's bytes, checked once they are the library's own.
+at::Tensor copy_of_bytes(const void* data, size_t n_bytes, at::IntArrayRef shape,
+                         at::ScalarType dtype) {
+  at::Tensor tensor = at::empty(shape, dtype);
+  if (n_bytes > 0) {
+    std::memcpy(tensor.mutable_data_ptr(), data, n_bytes);
+  }
+  if (dtype == at::kBool) {
+    check_booleans(static_cast<const unsigned char*>(tensor.const_data_ptr()), n_bytes);
+  }
+  return tensor;
+}
+
 at::Tensor tensor_from_buffer(const void* data, size_t n_bytes, int32_t dtype_number,
                               const int64_t* shape_data, size_t n_dims) {
   const at::ScalarType dtype = read_dtype(dtype_number, "dtype");
@@ -48,14 +61,7 @@ at::Tensor tensor_from_buffer(const void* data, size_t n_bytes, int32_t dtype_nu
               "n_bytes: dtype and shape need {} bytes, found {}", expected, n_bytes);
   FSDP2_CHECK(data != nullptr || n_bytes == 0, Code::kNullArgument, "data is NULL with {} bytes",
               n_bytes);
-  if (dtype == at::kBool) {
-    check_booleans(static_cast<const unsigned char*>(data), n_bytes);
-  }
-  at::Tensor tensor = at::empty(shape, dtype);
-  if (n_bytes > 0) {
-    std::memcpy(tensor.mutable_data_ptr(), data, n_bytes);
-  }
-  return tensor;
+  return copy_of_bytes(data, n_bytes, shape, dtype);
 }
 
 void read_tensor(const at::Tensor& tensor, void* to, size_t n_bytes) {
@@ -76,14 +82,7 @@ void write_tensor(const at::Tensor& tensor, const void* from, size_t n_bytes) {
               "n_bytes: the tensor has {} bytes, found {}", tensor.nbytes(), n_bytes);
   FSDP2_CHECK(from != nullptr || n_bytes == 0, Code::kNullArgument, "from is NULL with {} bytes",
               n_bytes);
-  if (tensor.scalar_type() == at::kBool) {
-    check_booleans(static_cast<const unsigned char*>(from), n_bytes);
-  }
-  if (n_bytes > 0) {
-    at::Tensor values = at::empty(tensor.sizes(), tensor.scalar_type());
-    std::memcpy(values.mutable_data_ptr(), from, n_bytes);
-    tensor.detach().copy_(values);
-  }
+  tensor.detach().copy_(copy_of_bytes(from, n_bytes, tensor.sizes(), tensor.scalar_type()));
 }
 
 double value_of(const at::Tensor& tensor) {

@@ -20,7 +20,8 @@ struct HeadLossOptions {
 // Mean cross-entropy over the rows whose label is not ignore_index, a fp32 scalar; NaN if there are
 // none, as in PyTorch. Rows that are left out cost nothing on the CPU; on a device, where their
 // number is not known to the host, they cost what others do.
-//   hidden [..., D], weight [V, D], labels [...] int64 in [0, V) or ignore_index (not checked here)
+//   hidden [..., D], weight [V, D], labels [...] int64 in [0, V) or ignore_index
+// Error: kInvalidArgument for shapes, dtypes or, on the CPU, labels that are not so.
 // Logits are computed in the weight's dtype and cast to fp32 before the loss, as transformers does.
 // The weight's gradient is summed over chunks in fp32.
 at::Tensor head_loss(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,

@@ -217,6 +217,19 @@ void rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, b
   });
 }
 
+namespace {
+
+// Read once, so that what is used is what was checked: callers share the memory of labels.
+int64_t label_of_row(const int64_t* labels, int64_t row, int64_t vocab_size) {
+  const int64_t label = __atomic_load_n(labels + row, __ATOMIC_RELAXED);
+  FSDP2_CHECK(label >= 0 && label < vocab_size, Code::kInvalidArgument,
+              "label {} in row {} is outside the vocabulary of {} (0 to {})", label, row,
+              vocab_size, vocab_size - 1);
+  return label;
+}
+
+}  // namespace
+
 double cross_entropy(const at::Tensor& logits, const at::Tensor& labels, bool want_gradient,
                      double scale_factor) {
   const int64_t n = logits.size(1);
@@ -228,10 +241,11 @@ double cross_entropy(const at::Tensor& logits, const at::Tensor& labels, bool wa
     at::parallel_for(0, logits.size(0), grain_of_rows(n), [&](int64_t begin, int64_t end) {
       std::vector<float> buffer(std::is_same_v<T, float> ? 0 : n);
       for (int64_t row = begin; row < end; ++row) {
+        const int64_t label = label_of_row(label_data, row, n);
         float* x = target(data + row * n, buffer.data());
         as_float(data + row * n, x, n);
         const float shift = simd::largest(x, n);
-        const double picked = x[label_data[row]];
+        const double picked = x[label];
         double sum = 0;  // of short partial sums: a long fp32 sum drifts
         for (int64_t i = 0; i < n; i += kBlock) {
           sum += simd::exp_and_sum(x + i, shift, std::min(kBlock, n - i));
@@ -239,7 +253,7 @@ double cross_entropy(const at::Tensor& logits, const at::Tensor& labels, bool wa
         losses[static_cast<size_t>(row)] = std::log(sum) + shift - picked;
         if (want_gradient) {
           simd::scale(x, static_cast<float>(scale_factor / sum), x, n);
-          x[label_data[row]] -= static_cast<float>(scale_factor);
+          x[label] -= static_cast<float>(scale_factor);
           store(x, data + row * n, n);
         }
       }

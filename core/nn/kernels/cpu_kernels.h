@@ -32,8 +32,10 @@ void silu_multiply_backward(const at::Tensor& dy, const at::Tensor& gate, const 
 void rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, bool inverse,
             const at::Tensor& y);
 
-// Sum over the rows of logits [N,V] of logsumexp(row) - row[label]; labels [N] int64, all in the
-// vocabulary. With want_gradient the logits become scale * (softmax(row) - onehot(label)).
+// Sum over the rows of logits [N,V] of logsumexp(row) - row[label]; labels [N] int64. With
+// want_gradient the logits become scale * (softmax(row) - onehot(label)). Error: kInvalidArgument
+// for a label outside the vocabulary, also where another thread has written it meanwhile; the
+// logits may be anything then.
 double cross_entropy(const at::Tensor& logits, const at::Tensor& labels, bool want_gradient,
                      double scale);
 

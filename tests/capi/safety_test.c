@@ -1,0 +1,80 @@
+/* What a caller's threads, callbacks and small stacks must not do to the library: crash it, or make
+ * it keep what it should have let go. */
+#define _POSIX_C_SOURCE 200809L
+#include "tests/capi/tiny_model.h"
+
+/* ---- inputs that change while they are used */
+
+static const int64_t kBatchShape[2] = {1, 4};
+static const int64_t kTokens[4] = {1, 2, 3, 4};
+static const int64_t kWrongLabels[4] = {2, 3, INT64_C(1) << 40, 5};
+
+/* Sends the chunk as it is, once it has spoilt the labels that user_data may point to. */
+static fsdp2_status spoil_labels(const fsdp2_gather_info* gather, fsdp2_tensor chunk,
+                                 fsdp2_tensor* out, void* user_data) {
+  (void)gather;
+  *out = chunk;
+  return user_data == NULL
+             ? FSDP2_OK
+             : fsdp2_tensor_write(*(fsdp2_tensor*)user_data, kWrongLabels, sizeof(kWrongLabels));
+}
+
+static fsdp2_status take_pieces(const fsdp2_gather_info* gather, fsdp2_tensor pieces,
+                                fsdp2_tensor chunks, void* user_data) {
+  float values[kTinyVocabulary * kTinyWidth];
+  fsdp2_tensor_info info;
+  (void)gather, (void)user_data;
+  info.struct_size = (uint32_t)sizeof(info);
+  EXPECT_OK(fsdp2_tensor_get_info(pieces, &info));
+  EXPECT(info.n_bytes <= sizeof(values));
+  EXPECT_OK(fsdp2_tensor_read(pieces, values, info.n_bytes));
+  return fsdp2_tensor_write(chunks, values, info.n_bytes);
+}
+
+static void change_labels_during_forward(fsdp2_mesh mesh, int rank) {
+  const fsdp2_module module = tiny_model();
+  const fsdp2_shard shard = shard_of(module, mesh);
+  fsdp2_tensor batch[2], loss = {0};
+  size_t n = 0;
+  batch[0] = int64_tensor(kTokens, kBatchShape, 2);
+  batch[1] = int64_tensor(kTokens, kBatchShape, 2);
+  EXPECT_OK(fsdp2_shard_set_all_gather_extension(shard, "model.layers.1", spoil_labels, take_pieces,
+                                                 rank == 0 ? &batch[1] : NULL, NULL));
+  if (rank == 0) {
+    EXPECT_STATUS(fsdp2_module_forward(module, batch, 2, 0, &loss, 1, &n),
+                  FSDP2_E_INVALID_ARGUMENT);
+    EXPECT_MESSAGE("label 1099511627776");
+  } else {
+    EXPECT_OK(fsdp2_module_forward(module, batch, 2, 0, &loss, 1, &n));
+    EXPECT_OK(fsdp2_tensor_destroy(loss));
+  }
+  EXPECT_OK(fsdp2_tensor_destroy(batch[0]));
+  EXPECT_OK(fsdp2_tensor_destroy(batch[1]));
+  destroy_tiny(module, shard);
+}
+static void labels_are_checked_where_they_are_used(void) {
+  on_ranks("labels", 2, 0, change_labels_during_forward);
+}
+
+static void the_head_alone_refuses_a_wrong_label(void) {
+  const int64_t hidden_shape[3] = {1, 4, kTinyWidth};
+  const float hidden[4 * kTinyWidth] = {0};
+  const fsdp2_module module = tiny_model();
+  fsdp2_tensor inputs[2], loss = {0};
+  size_t n = 0;
+  EXPECT_OK(
+      fsdp2_tensor_from_buffer(hidden, sizeof(hidden), FSDP2_DTYPE_F32, hidden_shape, 3, inputs));
+  inputs[1] = int64_tensor(kWrongLabels, kBatchShape, 2);
+  EXPECT_STATUS(fsdp2_module_forward_submodule(module, "lm_head", inputs, 2, 0, &loss, 1, &n),
+                FSDP2_E_INVALID_ARGUMENT);
+  EXPECT_MESSAGE("label 1099511627776");
+  EXPECT_OK(fsdp2_tensor_destroy(inputs[0]));
+  EXPECT_OK(fsdp2_tensor_destroy(inputs[1]));
+  EXPECT_OK(fsdp2_module_destroy(module));
+}
+
+int main(void) {
+  RUN(labels_are_checked_where_they_are_used);
+  RUN(the_head_alone_refuses_a_wrong_label);
+  return harness_result();
+}
