@@ -1,7 +1,6 @@
 // Backwards, and the gradients of tensors that are not parameters.
 #include <ATen/ops/ones_like.h>
 #include <fmt/ranges.h>
-#include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/saved_variable.h>
 
 #include <exception>
@@ -12,6 +11,7 @@
 #include "capi/argument.h"
 #include "capi/nouns/tensor.h"
 #include "capi/object.h"
+#include "core/nn/backward.h"
 #include "include/fsdp2/tensor.h"
 
 namespace fsdp2::capi {
@@ -78,7 +78,7 @@ using Tensors = std::vector<at::Tensor>;
 // Whether a part of the graph is freed only its nodes know, and they tell it by one text.
 void run_engine(const Tensors& outputs, const Tensors& gradients, bool keep_graph) {
   const std::exception_ptr thrown =
-      caught_in([&] { torch::autograd::backward(outputs, gradients, keep_graph); });
+      caught_in([&] { nn::run_backward(outputs, gradients, keep_graph); });
   if (thrown == nullptr) {
     return;
   }

@@ -3,6 +3,8 @@
 #define _POSIX_C_SOURCE 200809L
 #include "tests/capi/tiny_model.h"
 
+static void count_release(void* user_data) { ++*(int*)user_data; }
+
 /* ---- inputs that change while they are used */
 
 static const int64_t kBatchShape[2] = {1, 4};
@@ -73,8 +75,53 @@ static void the_head_alone_refuses_a_wrong_label(void) {
   EXPECT_OK(fsdp2_module_destroy(module));
 }
 
+/* ---- what a failed backward keeps */
+
+static fsdp2_status refuse_gradient(const char* parameter, fsdp2_tensor gradient, void* user_data) {
+  (void)gradient, (void)user_data;
+  return strcmp(parameter, "model.layers.1.mlp.up_proj.weight") == 0 ? FSDP2_E_CANCELLED : FSDP2_OK;
+}
+
+static void fail_backward(fsdp2_mesh mesh, int rank) {
+  const fsdp2_module module = tiny_model();
+  const fsdp2_shard shard = shard_of(module, mesh);
+  fsdp2_tensor loss;
+  int released = 0;
+  (void)rank;
+  EXPECT_OK(
+      fsdp2_shard_set_gradient_ready(shard, NULL, 1, refuse_gradient, &released, count_release));
+  loss = tiny_loss(module, 0);
+  EXPECT_STATUS(fsdp2_tensor_backward(loss), FSDP2_E_CALLBACK);
+  EXPECT_OK(fsdp2_tensor_destroy(loss));
+  destroy_tiny(module, shard);
+  EXPECT(released == 1);
+}
+static void a_failed_backward_keeps_nothing_alive(void) {
+  on_ranks("failed-backward", 1, 0, fail_backward);
+}
+
+static void fail_step(fsdp2_mesh mesh, int rank) {
+  struct job job = start_job(mesh);
+  fsdp2_step_result result;
+  fsdp2_tensor batch[2] = {{0}, {0}};
+  int released = 0;
+  (void)rank;
+  result.struct_size = (uint32_t)sizeof(result);
+  EXPECT_OK(fsdp2_shard_set_gradient_ready(job.shard, NULL, 1, refuse_gradient, &released,
+                                           count_release));
+  EXPECT_OK(fsdp2_loader_next(job.loader, &batch[0], &batch[1]));
+  EXPECT_STATUS(fsdp2_step_run(job.step, batch, 2, &result), FSDP2_E_CALLBACK);
+  EXPECT_OK(fsdp2_tensor_destroy(batch[0]));
+  EXPECT_OK(fsdp2_tensor_destroy(batch[1]));
+  end_job(&job);
+  EXPECT(released == 1);
+}
+static void a_failed_step_keeps_nothing_alive(void) { on_ranks("failed-step", 1, 0, fail_step); }
+
 int main(void) {
   RUN(labels_are_checked_where_they_are_used);
   RUN(the_head_alone_refuses_a_wrong_label);
+  RUN(a_failed_backward_keeps_nothing_alive);
+  RUN(a_failed_step_keeps_nothing_alive);
   return harness_result();
 }

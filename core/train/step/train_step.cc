@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/ones_like.h>
 #include <ATen/ops/tensor.h>
 
 #include <chrono>
@@ -10,6 +11,7 @@
 
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "core/nn/backward.h"
 #include "core/nn/token_loss.h"
 #include "core/nn/value_map.h"
 #include "core/train/optim/grad_norm.h"
@@ -168,7 +170,8 @@ std::vector<at::Tensor> TrainStep::forward_backward(const std::vector<nn::Values
     const at::Tensor loss = scalar_loss((*module_)(batch[micro]));
     const at::Tensor share = share_of_mean(loss, labels, micro);
     // A scaled loss may be beyond fp16 where its gradients are not.
-    (loss_scaler_ ? share.to(at::kFloat) * loss_scale() : share).backward();
+    const at::Tensor scaled = loss_scaler_ ? share.to(at::kFloat) * loss_scale() : share;
+    nn::run_backward({scaled}, {at::ones_like(scaled)});
     losses.push_back(loss.detach());
   }
   return losses;

@@ -1,0 +1,31 @@
+#include "core/nn/backward.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/autograd.h>
+
+namespace fsdp2::nn {
+
+namespace {
+
+// Nodes of the graph that have not run wait in a queue of this thread, which LibTorch only empties
+// of them when the thread runs its next backward: those without a task come first in it.
+void empty_queue_of_thread() {
+  const at::AutoGradMode grad_mode(true);
+  const at::Tensor leaf = at::zeros({}).set_requires_grad(true);
+  torch::autograd::backward({leaf.view({1})}, {at::zeros({1})});
+}
+
+}  // namespace
+
+void run_backward(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& gradients,
+                  bool keep_graph) {
+  try {
+    torch::autograd::backward(outputs, gradients, keep_graph);
+  } catch (...) {
+    empty_queue_of_thread();
+    throw;
+  }
+}
+
+}  // namespace fsdp2::nn
