@@ -47,7 +47,8 @@
  *     the ranks compare outcomes, so a failure on one rank fails the call on all of them.
  *  7. Any thread may call any function. Only one thread at a time may use a model (a module, its
  *     shard, their optimizers and steps), use a loader, or make collective calls on a mesh; a
- *     second thread gets FSDP2_E_BUSY. Values in memory that other threads write during a call
+ *     second thread gets FSDP2_E_BUSY. A thread that calls the library needs a stack of 128 KiB,
+ *     beside what its own functions need. Values in memory that other threads write during a call
  *     may be refused or make the results wrong, but do no harm beyond that.
  *  8. The library never ends the process, installs no signal handlers, and changes no process-wide
  *     setting unless asked. dlclose is not supported.

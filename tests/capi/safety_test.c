@@ -118,7 +118,51 @@ static void fail_step(fsdp2_mesh mesh, int rank) {
 }
 static void a_failed_step_keeps_nothing_alive(void) { on_ranks("failed-step", 1, 0, fail_step); }
 
+/* ---- small stacks */
+
+enum { kSmallestStack = 128 << 10 }; /* fsdp2.h, convention 7 */
+
+static void train_and_save(fsdp2_mesh mesh, int rank) {
+  struct job job = start_job(mesh);
+  fsdp2_state state = {0};
+  char deepest[130] = "";
+  size_t needed = 0;
+  (void)rank;
+  memset(deepest, '[', 64); /* state.h */
+  memset(deepest + 64, ']', 64);
+  take_step(job.loader, job.step);
+  EXPECT_OK(fsdp2_module_checkpoint_activations(job.module, NULL, 0, 1, 0));
+  take_step(job.loader, job.step);
+  EXPECT_OK(fsdp2_checkpoint_save_pretrained(job.shard, temporary_path("small-stack")));
+  EXPECT_OK(fsdp2_state_create(job.mesh, &state));
+  EXPECT_OK(fsdp2_state_add_value(state, "value", deepest));
+  EXPECT_OK(fsdp2_state_get_value(state, "value", NULL, 0, &needed));
+  EXPECT_OK(fsdp2_state_save(state, temporary_path("small-stack-state"), NULL));
+  EXPECT_OK(fsdp2_state_load(state, temporary_path("small-stack-state")));
+  EXPECT_OK(fsdp2_state_destroy(state));
+  end_job(&job);
+}
+
+static void* train_alone(void* argument) {
+  const fsdp2_mesh mesh = lone_mesh();
+  (void)argument;
+  train_and_save(mesh, 0);
+  EXPECT_OK(fsdp2_mesh_destroy(mesh));
+  return NULL;
+}
+
+static void the_smallest_stack_suffices(void) {
+  pthread_attr_t attributes;
+  pthread_t thread;
+  EXPECT(pthread_attr_init(&attributes) == 0);
+  EXPECT(pthread_attr_setstacksize(&attributes, kSmallestStack) == 0);
+  EXPECT(pthread_create(&thread, &attributes, train_alone, NULL) == 0);
+  EXPECT(pthread_join(thread, NULL) == 0);
+  EXPECT(pthread_attr_destroy(&attributes) == 0);
+}
+
 int main(void) {
+  RUN(the_smallest_stack_suffices); /* first: what is set up once needs stack, too */
   RUN(labels_are_checked_where_they_are_used);
   RUN(the_head_alone_refuses_a_wrong_label);
   RUN(a_failed_backward_keeps_nothing_alive);
