@@ -11,6 +11,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr int kMaxDepth = 64;  // include/fsdp2/state.h says so; what follows recurses
+
 ckpt::PythonValue from_json(const Json& json) {
   switch (json.type()) {
     case Json::value_t::null:
@@ -41,17 +43,9 @@ ckpt::PythonValue from_json(const Json& json) {
   return list;
 }
 
-Json to_json(const ckpt::PythonValue& value);
-
-Json list_of(const std::vector<ckpt::PythonValue>& items) {
-  Json list = Json::array();
-  for (const ckpt::PythonValue& item : items) {
-    list.push_back(to_json(item));
-  }
-  return list;
-}
-
 struct ToJson {
+  int depth;  // of the lists around the value
+
   Json operator()(const std::monostate& /*none*/) const { return nullptr; }
   Json operator()(bool flag) const { return flag; }
   Json operator()(int64_t number) const { return number; }
@@ -63,21 +57,43 @@ struct ToJson {
   Json operator()(const Other& /*value*/) const {
     fail(Code::kUnsupported, "the value has no form in JSON");
   }
+
+  Json list_of(const std::vector<ckpt::PythonValue>& items) const {
+    FSDP2_CHECK(depth < kMaxDepth, Code::kUnsupported,
+                "the value has lists more than {} deep, which have no form in JSON here",
+                kMaxDepth);
+    Json list = Json::array();
+    for (const ckpt::PythonValue& item : items) {
+      list.push_back(std::visit(ToJson{depth + 1}, item.value));
+    }
+    return list;
+  }
 };
 
-Json to_json(const ckpt::PythonValue& value) { return std::visit(ToJson(), value.value); }
+// What a message can hold of a text.
+std::string beginning_of(const std::string& text) {
+  constexpr size_t kShown = 200;
+  return text.size() <= kShown ? text : text.substr(0, kShown) + "...";
+}
 
 }  // namespace
 
 ckpt::PythonValue value_from_json(const std::string& json) {
-  Json parsed = Json::parse(json, nullptr, /*allow_exceptions=*/false);
+  const auto check_depth = [](int depth, Json::parse_event_t event, const Json&) {
+    const bool opens =
+        event == Json::parse_event_t::array_start || event == Json::parse_event_t::object_start;
+    FSDP2_CHECK(!opens || depth < kMaxDepth, Code::kInvalidArgument,
+                "json: expected lists at most {} deep, found deeper ones", kMaxDepth);
+    return true;
+  };
+  const Json parsed = Json::parse(json, check_depth, /*allow_exceptions=*/false);
   FSDP2_CHECK(!parsed.is_discarded(), Code::kInvalidArgument, "json: expected JSON, found {}",
-              json);
+              beginning_of(json));
   return from_json(parsed);
 }
 
 std::string value_to_json(const ckpt::PythonValue& value) {
-  return to_json(value).dump(-1, ' ', false, Json::error_handler_t::replace);
+  return std::visit(ToJson{0}, value.value).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 }  // namespace fsdp2::capi

@@ -24,8 +24,8 @@ FSDP2_API fsdp2_status fsdp2_state_destroy(fsdp2_state state);
 FSDP2_CALL fsdp2_state_add_tensor(fsdp2_state state, const char* name,
                                   const int64_t* shape /*(opt)*/, const int64_t* offsets /*(opt)*/,
                                   size_t n_dims, fsdp2_tensor chunk);
-/* Adds a value as JSON: null, a flag, a number, a text, or a list of these; the same on all
- * ranks. */
+/* Adds a value as JSON: null, a flag, a number, a text, or a list of these, at most 64 lists deep;
+ * the same on all ranks. */
 FSDP2_CALL fsdp2_state_add_value(fsdp2_state state, const char* name, const char* json);
 
 /* The number of entries: first the tensors, one entry for each chunk, then the values. */

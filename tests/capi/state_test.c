@@ -123,6 +123,42 @@ static void go_on(fsdp2_mesh mesh, int rank) {
 }
 static void a_run_goes_on_from_a_state_in_memory(void) { on_ranks("go-on", 2, 0, go_on); }
 
+/* "[[...1...]]" of so many lists in memory of the caller's. */
+static const char* nested(char* text, int depth) {
+  memset(text, '[', (size_t)depth);
+  text[depth] = '1';
+  memset(text + depth + 1, ']', (size_t)depth);
+  text[2 * depth + 1] = '\0';
+  return text;
+}
+
+static void values_may_be_64_lists_deep(void) {
+  enum { kDepth = 64, kHostile = 100000 };
+  const fsdp2_mesh mesh = lone_mesh();
+  const char* path = temporary_path("deep");
+  char deep[2 * kDepth + 4], found[2 * kDepth + 4];
+  char* hostile = (char*)malloc(2 * kHostile + 2);
+  fsdp2_state state = {0};
+  size_t needed = 0;
+  EXPECT_OK(fsdp2_state_create(mesh, &state));
+  EXPECT_OK(fsdp2_state_add_value(state, "deep", nested(deep, kDepth)));
+  EXPECT_OK(fsdp2_state_save(state, path, NULL));
+  EXPECT_OK(fsdp2_state_load(state, path));
+  EXPECT_OK(fsdp2_state_get_value(state, "deep", found, sizeof(found), &needed));
+  EXPECT(strcmp(found, deep) == 0);
+  EXPECT_STATUS(fsdp2_state_add_value(state, "more", nested(deep, kDepth + 1)),
+                FSDP2_E_INVALID_ARGUMENT);
+  EXPECT_MESSAGE("json: expected lists at most 64 deep");
+  EXPECT_STATUS(fsdp2_state_add_value(state, "more", nested(hostile, kHostile)),
+                FSDP2_E_INVALID_ARGUMENT);
+  memset(hostile, '[', kHostile);
+  hostile[kHostile] = '\0';
+  EXPECT_STATUS(fsdp2_state_add_value(state, "more", hostile), FSDP2_E_INVALID_ARGUMENT);
+  free(hostile);
+  EXPECT_OK(fsdp2_state_destroy(state));
+  EXPECT_OK(fsdp2_mesh_destroy(mesh));
+}
+
 static void mistakes_are_named(void) {
   const int64_t shape[2] = {4, 2}, inside[2] = {2, 0}, outside[2] = {3, 0}, size[2] = {2, 2};
   const int64_t values[4] = {1, 2, 3, 4};
@@ -155,6 +191,7 @@ int main(void) {
   RUN(chunks_of_any_size_are_saved_and_loaded);
   RUN(all_ranks_or_the_first_gather_whole_tensors);
   RUN(a_run_goes_on_from_a_state_in_memory);
+  RUN(values_may_be_64_lists_deep);
   RUN(mistakes_are_named);
   return harness_result();
 }
