@@ -6,10 +6,14 @@
 #include <fmt/format.h>
 #include <torch/headeronly/version.h>
 
+#include <algorithm>
+#include <thread>
+
 #include "capi/argument.h"
 #include "capi/guard.h"
 #include "capi/handle.h"
 #include "core/base/error.h"
+#include "core/base/spare_threads.h"
 #include "core/nn/kernels/linear_product.h"
 
 // LibTorch's own answer to which version it is; null in versions older than the question.
@@ -35,10 +39,10 @@ std::string version_text(uint32_t version) {
 
 void check_version(uint32_t header) {
   constexpr uint32_t kOwn = FSDP2_HEADER_VERSION;
-  FSDP2_CHECK(header >> 16 == kOwn >> 16 && (header & 0xffff) <= (kOwn & 0xffff),
-              Code::kAbiMismatch,
-              "this libfsdp2 has version {}: expected a header of the same major and at most its "
-              "minor, found {}",
+  static_assert(kOwn >> 16 == 0, "from 1.0 on, a header's minor may be below the library's");
+  FSDP2_CHECK(header == kOwn, Code::kAbiMismatch,
+              "this libfsdp2 has version {}: expected a header of the same version (until 1.0, a "
+              "minor may change anything), found {}",
               version_text(kOwn), version_text(header));
   const std::string built = libtorch_version(TORCH_ABI_VERSION);
   const std::string found = libtorch_found();
@@ -73,7 +77,19 @@ nn::ProductEngine read_engine(int32_t engine) {
   }
 }
 
-constexpr int32_t kMaxThreads = 4096;
+// More than the machine has are of no use; 64 in any case, so that a program may count on some.
+int32_t most_threads() {
+  return std::max(64, static_cast<int32_t>(std::thread::hardware_concurrency()));
+}
+
+// LibTorch has two pools of this size, one of which it fills now: it waits without end, or ends the
+// process, where a thread cannot be had.
+void set_threads(int32_t n) {
+  check_integer(n, 1, most_threads(), "n");
+  check_spare_threads(2 * (n - 1));
+  note_use();
+  at::set_num_threads(n);
+}
 
 }  // namespace
 
@@ -99,11 +115,7 @@ fsdp2_status fsdp2_runtime_describe(char* buf, size_t cap, size_t* needed) {
 }
 
 fsdp2_status fsdp2_runtime_set_threads(int32_t n) {
-  return guard(__func__, [&](Call&) {
-    fsdp2::capi::check_integer(n, 1, fsdp2::capi::kMaxThreads, "n");
-    fsdp2::capi::note_use();
-    at::set_num_threads(n);
-  });
+  return guard(__func__, [&](Call&) { fsdp2::capi::set_threads(n); });
 }
 
 fsdp2_status fsdp2_runtime_set_product_engine(int32_t engine) {

@@ -3,10 +3,13 @@
 #include <c10/util/Exception.h>
 
 #include <new>
+#include <system_error>
 
 namespace fsdp2 {
 
 namespace {
+
+constexpr char kOutOfMemoryText[] = "out of memory";  // fits into a string without an allocation
 
 // LibTorch appends the chain of its own frames below the first line; users need the first line.
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
@@ -28,9 +31,7 @@ Error from_libtorch(const c10::Error& error) {
   return {out_of_memory ? Code::kOutOfMemory : Code::kInvalidArgument, text};
 }
 
-}  // namespace
-
-Error current_exception_as_error() {
+Error current_exception_in_full() {
   try {
     throw;
   } catch (const Error& error) {
@@ -38,11 +39,27 @@ Error current_exception_as_error() {
   } catch (const c10::Error& error) {
     return from_libtorch(error);
   } catch (const std::bad_alloc&) {
-    return {Code::kOutOfMemory, "out of memory"};
+    return {Code::kOutOfMemory, kOutOfMemoryText};
+  } catch (const std::system_error& error) {
+    // What a thread that cannot be had throws.
+    const bool is_exhausted = error.code() == std::errc::resource_unavailable_try_again ||
+                              error.code() == std::errc::not_enough_memory;
+    return {is_exhausted ? Code::kOutOfMemory : Code::kInternal, first_line(error.what()),
+            error.code().value()};
   } catch (const std::exception& error) {
     return {Code::kInternal, first_line(error.what())};
   } catch (...) {
     return {Code::kInternal, "an exception of an unknown type"};
+  }
+}
+
+}  // namespace
+
+Error current_exception_as_error() {
+  try {
+    return current_exception_in_full();
+  } catch (const std::bad_alloc&) {  // there was no memory for the text either
+    return {Code::kOutOfMemory, kOutOfMemoryText};
   }
 }
 

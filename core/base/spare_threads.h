@@ -1,0 +1,10 @@
+// Threads that a library below would wait for without end if the system did not give them.
+#pragma once
+
+namespace fsdp2 {
+
+// Starts and ends as many threads, all there at once. Error: kOutOfMemory, with errno as its native
+// code, if the system does not give them (limits of the user, the container or the address space).
+void check_spare_threads(int count);
+
+}  // namespace fsdp2
