@@ -34,8 +34,8 @@ LentTensor::~LentTensor() { HandleTable::global().remove_if_there(handle_.id, Ki
 fsdp2_status fsdp2_callback_fail(fsdp2_status status, const char* message) {
   namespace capi = fsdp2::capi;
   return capi::guard(__func__, [&](capi::Call&) {
-    FSDP2_CHECK(status != FSDP2_OK, fsdp2::Code::kInvalidArgument,
-                "status: expected another than FSDP2_OK");
+    FSDP2_CHECK(capi::is_failing_status(status), fsdp2::Code::kInvalidArgument,
+                "status: expected one of the FSDP2_E_... of base.h, found {}", status);
     fsdp2::fail(static_cast<fsdp2::Code>(status), "{}",
                 capi::read_text(message, capi::kMaxText, "message"));
   });

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "capi/error.h"
 #include "capi/object.h"
 #include "include/fsdp2/base.h"
 
@@ -40,6 +41,7 @@ struct UserData {
   explicit UserData(void* data_in) : data(data_in) {}
   ~UserData() {
     if (release != nullptr) {
+      const KeepErrorRecord keep;
       release(data);
     }
   }

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "capi/dtype.h"
+#include "capi/error.h"
 #include "capi/nouns/tensor.h"
 #include "core/base/error.h"
 #include "include/fsdp2/base.h"
@@ -81,6 +82,7 @@ ImportedTensor import_dlpack(DLManagedTensorVersioned* source) {
   const auto owns_source = std::make_shared<bool>(false);
   const auto let_go = [source, owns_source](void*) {
     if (*owns_source && source->deleter != nullptr) {
+      const KeepErrorRecord keep;
       source->deleter(source);
     }
   };

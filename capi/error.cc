@@ -1,6 +1,7 @@
 #include "capi/error.h"
 
-#include <cstring>
+#include <algorithm>
+#include <iterator>
 
 #include "capi/sized_struct.h"
 
@@ -51,6 +52,12 @@ constexpr const char* kClassNames[] = {
 ErrorRecord& error_record() {
   thread_local ErrorRecord record;
   return record;
+}
+
+bool is_failing_status(fsdp2_status status) {
+  return status != FSDP2_OK &&
+         std::any_of(std::begin(kStatusNames), std::end(kStatusNames),
+                     [&](const StatusName& entry) { return entry.status == status; });
 }
 
 }  // namespace fsdp2::capi

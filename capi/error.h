@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "include/fsdp2/error.h"
 
@@ -19,5 +20,21 @@ struct ErrorRecord {
 
 // This thread's record. Only guard.cc writes it.
 ErrorRecord& error_record();
+
+// Whether a call may fail with this status.
+bool is_failing_status(fsdp2_status status);
+
+// Around a function of the caller that tells nothing by its failing calls (log functions, release
+// functions, deleters): what they leave in this thread's record is taken back.
+class KeepErrorRecord {
+ public:
+  KeepErrorRecord() noexcept : before_(std::exchange(error_record(), ErrorRecord())) {}
+  ~KeepErrorRecord() { error_record() = std::move(before_); }
+  KeepErrorRecord(const KeepErrorRecord&) = delete;
+  KeepErrorRecord& operator=(const KeepErrorRecord&) = delete;
+
+ private:
+  ErrorRecord before_;
+};
 
 }  // namespace fsdp2::capi

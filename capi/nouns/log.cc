@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "capi/error.h"
 #include "capi/guard.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
@@ -34,6 +35,7 @@ struct Callback {
 
   ~Callback() {
     if (release != nullptr) {
+      const KeepErrorRecord keep;
       release(user_data);
     }
   }
@@ -46,6 +48,7 @@ struct Callback {
                                record.time_ns,
                                record.category,
                                record.message.c_str()};
+    const KeepErrorRecord keep;
     fn(&out, user_data);
   }
 };

@@ -43,7 +43,7 @@ enum {
   FSDP2_E_ABI_MISMATCH = 203,
   FSDP2_E_IO = 204,
   /* 3xx: memory */
-  FSDP2_E_OUT_OF_MEMORY = 301,
+  FSDP2_E_OUT_OF_MEMORY = 301, /* or out of threads */
   FSDP2_E_DEVICE_MEMORY = 302,
   /* 4xx: communication and devices */
   FSDP2_E_COMM = 401,
@@ -89,7 +89,8 @@ typedef struct fsdp2_state     { uint64_t id; } fsdp2_state;
 /* clang-format on */
 
 /* Called exactly once, when the library no longer needs user_data, and only if the call that took
- * user_data returned FSDP2_OK. */
+ * user_data returned FSDP2_OK. It runs inside whichever call needs user_data last, whose error
+ * record calls made in it leave alone. */
 typedef void (*fsdp2_release_fn)(void* user_data);
 
 #endif /* FSDP2_BASE_H_ */

@@ -20,7 +20,8 @@
 
 FSDP2_BEGIN_DECLS
 
-/* Inside a callback: sets the text that goes with `status`, and returns `status`. */
+/* Inside a callback: sets the text that goes with `status`, one of the FSDP2_E_... of base.h, and
+ * returns `status`; anything else is FSDP2_E_INVALID_ARGUMENT. */
 FSDP2_CALL fsdp2_callback_fail(fsdp2_status status, const char* message);
 
 /* gradients: 1-D, those of all parameters of the unit, summed over the ranks but not yet divided or

@@ -25,7 +25,7 @@ typedef struct fsdp2_log_record {
 } fsdp2_log_record;
 
 /* Runs only on threads that are inside a call of this library, possibly on several at once. It must
- * neither call the library (FSDP2_E_BUSY) nor throw. */
+ * neither call the library (FSDP2_E_BUSY, which leaves no error record) nor throw. */
 typedef void (*fsdp2_log_fn)(const fsdp2_log_record* record, void* user_data);
 
 /* Sends records of at least min_level to fn, or to standard error if fn is NULL. Replaces the

@@ -243,6 +243,16 @@ static fsdp2_status just_fail(fsdp2_tensor gradients, void* user_data) {
   return FSDP2_E_CANCELLED;
 }
 
+static fsdp2_status fail_without_a_status(fsdp2_tensor gradients, void* user_data) {
+  const fsdp2_status unknown[4] = {FSDP2_OK, -1, 7, 999};
+  int i;
+  (void)gradients, (void)user_data;
+  for (i = 0; i < 4; ++i) {
+    EXPECT_STATUS(fsdp2_callback_fail(unknown[i], "why"), FSDP2_E_INVALID_ARGUMENT);
+  }
+  return fsdp2_callback_fail(12345, "why");
+}
+
 static void backward_fails(fsdp2_module module, fsdp2_status expected, const char* part) {
   const fsdp2_tensor loss = tiny_loss(module, 0);
   EXPECT_STATUS(fsdp2_tensor_backward(loss), expected);
@@ -280,6 +290,8 @@ static void what_a_callback_says_is_in_the_message(void) {
   EXPECT_OK(fsdp2_shard_set_all_reduce_hook(shard, NULL, just_fail, NULL, NULL));
   backward_fails(module, FSDP2_E_CALLBACK,
                  "the root unit: the callback returned FSDP2_E_CANCELLED");
+  EXPECT_OK(fsdp2_shard_set_all_reduce_hook(shard, NULL, fail_without_a_status, NULL, NULL));
+  backward_fails(module, FSDP2_E_CALLBACK, "status: expected one of the FSDP2_E_... of base.h");
   EXPECT_OK(fsdp2_shard_set_all_reduce_hook(shard, NULL, NULL, NULL, NULL));
   EXPECT_OK(fsdp2_shard_zero_grad(shard));
   tiny_backward(module);

@@ -1,6 +1,8 @@
 /* The process around the library: settings, log, forks, cancelled threads' records. */
 #define _POSIX_C_SOURCE 200809L
+#include <errno.h>
 #include <pthread.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -43,6 +45,24 @@ static void log_records_reach_the_callback_until_it_is_replaced(void) {
   EXPECT(heard.records == 1);
 }
 
+/* The record of the last failing call, whatever log and release functions have tried since. */
+static void release_with_a_failing_call(void* user_data) {
+  EXPECT_STATUS(fsdp2_check_version(0), FSDP2_E_ABI_MISMATCH);
+  release(user_data);
+}
+
+static void callbacks_leave_the_error_record_alone(void) {
+  struct heard heard = {0};
+  EXPECT_OK(fsdp2_log_set(FSDP2_LOG_INFO, hear, &heard, release_with_a_failing_call));
+  EXPECT_STATUS(fsdp2_runtime_set_product_engine(77), FSDP2_E_INVALID_ARGUMENT);
+  EXPECT_OK(fsdp2_mesh_destroy(lone_mesh()));
+  EXPECT(heard.records == 1 && heard.inner == FSDP2_E_BUSY);
+  EXPECT_MESSAGE("found 77");
+  EXPECT_OK(fsdp2_log_set(FSDP2_LOG_WARNING, NULL, NULL, NULL));
+  EXPECT(heard.released == 1);
+  EXPECT_MESSAGE("found 77");
+}
+
 static void a_log_callback_that_is_refused_is_not_released(void) {
   struct heard heard = {0};
   EXPECT_STATUS(fsdp2_log_set(15, hear, &heard, release), FSDP2_E_INVALID_ARGUMENT);
@@ -59,6 +79,42 @@ static void the_runtime_describes_itself(void) {
   EXPECT(strstr(text, "libtorch: " LIBTORCH_VERSION "\n") != NULL);
   EXPECT(strstr(text, "threads: 1\n") != NULL);
   EXPECT(strstr(text, "product_engine: ") != NULL);
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* they need address space */
+/* In a process of its own, which has no address space for their stacks. */
+static int refuses_threads(void) {
+  const struct rlimit room = {640 << 20, 640 << 20};
+  fsdp2_error_info info = FSDP2_ERROR_INFO_INIT;
+  if (setrlimit(RLIMIT_AS, &room) != 0 || fsdp2_runtime_set_threads(64) != FSDP2_E_OUT_OF_MEMORY) {
+    return 1;
+  }
+  fsdp2_error_last(&info);
+  return info.native_code == EAGAIN && strstr(info.message, "more threads") != NULL &&
+                 fsdp2_runtime_set_threads(2) == FSDP2_OK
+             ? 0
+             : 2;
+}
+
+static void threads_that_cannot_be_had_are_an_error(void) {
+  const pid_t child = fork();
+  int status = -1;
+  if (child == 0) {
+    alarm(30); /* in place of a hang */
+    _exit(refuses_threads());
+  }
+  EXPECT(waitpid(child, &status, 0) == child);
+  EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+#endif
+
+static void more_threads_than_processors_are_refused(void) {
+  const long processors = sysconf(_SC_NPROCESSORS_ONLN);
+  const int32_t most = processors > 64 ? (int32_t)processors : 64;
+  EXPECT_STATUS(fsdp2_runtime_set_threads(most + 1), FSDP2_E_INVALID_ARGUMENT);
+  EXPECT_STATUS(fsdp2_runtime_set_threads(4096), FSDP2_E_INVALID_ARGUMENT);
+  EXPECT_MESSAGE("n: expected 1 to ");
 }
 
 static void the_product_engine_can_be_chosen(void) {
@@ -103,7 +159,12 @@ static void a_fork_answers_every_call_with_wrong_state(void) {
 }
 
 int main(void) {
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  RUN(threads_that_cannot_be_had_are_an_error); /* first: it forks before the library is used */
+#endif
   RUN(log_records_reach_the_callback_until_it_is_replaced);
+  RUN(callbacks_leave_the_error_record_alone);
+  RUN(more_threads_than_processors_are_refused);
   RUN(a_log_callback_that_is_refused_is_not_released);
   RUN(the_runtime_describes_itself);
   RUN(the_product_engine_can_be_chosen);
