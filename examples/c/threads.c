@@ -7,10 +7,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* The other ranks are threads of this process and in the middle of their work: exit() would destroy
+ * under them what they use, so the process ends without it. */
+static void give_up(void) {
+  fflush(stdout);
+  _Exit(1);
+}
+
 static void check(fsdp2_status status) {
   if (status != FSDP2_OK) {
     fprintf(stderr, "threads: %s: %s\n", fsdp2_status_name(status), fsdp2_error_message());
-    exit(1);
+    give_up();
   }
 }
 
@@ -67,7 +74,10 @@ int main(int argc, char** argv) {
   if (n < 1 || n > 64) return fprintf(stderr, "threads: 1 to 64 ranks, not %s\n", argv[3]), 2;
   for (i = 0; i < n; ++i) {
     ranks[i] = (struct rank){0, i, n, atoi(argv[4]), argv[1], argv[2]};
-    if (pthread_create(&ranks[i].thread, NULL, train, &ranks[i]) != 0) return 1;
+    if (pthread_create(&ranks[i].thread, NULL, train, &ranks[i]) != 0) {
+      fprintf(stderr, "threads: no thread for rank %d\n", i);
+      give_up();
+    }
   }
   for (i = 0; i < n; ++i) pthread_join(ranks[i].thread, NULL);
   return 0;

@@ -1,5 +1,6 @@
 #!/bin/bash
-# threads_example.sh PROGRAM: the program that embeds ranks as threads has the losses of the reference run, however many.
+# threads_example.sh PROGRAM: the program that embeds ranks as threads has the losses of the reference run, however many, and
+# ends with status 1 and a message on errors.
 set -u
 golden=tests/parity/golden
 for ranks in 1 2 4; do
@@ -9,4 +10,17 @@ for ranks in 1 2 4; do
       { difference = $4 - expected[$2 + 1]; if (difference < 0) difference = -difference }
       $1 != "step" || $2 != NR - 1 || difference > 4e-5 { print ranks " ranks: not expected: " $0; bad = 1 }
       END { if (NR != 3) { print ranks " ranks: " NR " lines"; bad = 1 } exit bad }' >&2 || exit 1
+done
+
+# Often, since a crash would depend on what the other ranks are at.
+head -c 2 $golden/tokens/tiny-llama.bin >"$TEST_TMPDIR/too_short"
+for i in 1 2 3 4 5; do
+  for tokens in "$TEST_TMPDIR/too_short" "$TEST_TMPDIR/not_there"; do
+    said=$("$1" $golden/models/tiny-llama "$tokens" 4 3 2>&1)
+    status=$?
+    if [ $status -ne 1 ] || [[ $said != *"threads: FSDP2_E_"* ]]; then
+      echo "expected status 1 and a message, found $status: $said" >&2
+      exit 1
+    fi
+  done
 done
