@@ -48,21 +48,6 @@ Producers producers_of(const std::shared_ptr<ModuleObject>& object, const fsdp2_
   return producers;
 }
 
-// By position: what the module need not be given may be {0}, which is None.
-nn::Values read_inputs(const nn::Module& module, const fsdp2_tensor* inputs, size_t n_inputs) {
-  check_array(inputs, n_inputs, "inputs");
-  const nn::InputCount count = module.input_count();
-  FSDP2_CHECK(n_inputs >= count.required && n_inputs <= count.most, Code::kInvalidArgument,
-              "n_inputs: expected {} to {}, as {} takes, found {}", count.required, count.most,
-              module.kind(), n_inputs);
-  nn::Values values;
-  for (size_t i = 0; i < n_inputs; ++i) {
-    const bool is_none = i >= count.required && inputs[i].id == 0;
-    values.push_back(is_none ? c10::IValue() : read_tensors(inputs + i, 1, "inputs").front());
-  }
-  return values;
-}
-
 std::vector<at::Tensor> flatten(const c10::IValue& output) {
   std::vector<at::Tensor> tensors;
   nn::map_tensors(output, [&](const at::Tensor& tensor) {
@@ -100,7 +85,7 @@ void forward(Call& call, const std::shared_ptr<ModuleObject>& object,
   check_usable(*object);
   FSDP2_CHECK((flags & ~uint32_t{FSDP2_FORWARD_NO_GRAD}) == 0, Code::kInvalidArgument,
               "flags: expected 0 or FSDP2_FORWARD_NO_GRAD (1), found {}", flags);
-  nn::Values values = read_inputs(*module, inputs, n_inputs);
+  nn::Values values = nn::values_of(read_inputs(*module, inputs, n_inputs, "inputs"));
   const Producers producers = producers_of(object, inputs, n_inputs);
   materialize(*object);
   if (object->mesh && module == object->module) {

@@ -10,6 +10,7 @@
 
 #include "capi/argument.h"
 #include "capi/dtype.h"
+#include "capi/fields.h"
 #include "capi/nouns/module.h"
 #include "capi/object.h"
 #include "capi/sized_struct.h"
@@ -29,6 +30,25 @@ namespace {
 constexpr fsdp2_module_options kDefaults = FSDP2_MODULE_OPTIONS_INIT;
 constexpr fsdp2_generate_options kGenerateDefaults = FSDP2_GENERATE_OPTIONS_INIT;
 constexpr int32_t kMaxNewTokens = 1 << 24;
+
+}  // namespace
+
+// clang-format off
+template <>
+inline constexpr auto kFields<fsdp2_module_options> = std::tuple(
+    Field("dtype", &fsdp2_module_options::dtype, FloatDtypeOrKeep()),
+    Field("seed", &fsdp2_module_options::seed, Anything()));
+
+template <>
+inline constexpr auto kFields<fsdp2_generate_options> = std::tuple(
+    Field("max_new_tokens", &fsdp2_generate_options::max_new_tokens, Range{0, kMaxNewTokens}),
+    Field("top_k", &fsdp2_generate_options::top_k, Elsewhere()),
+    Field("reserved", &fsdp2_generate_options::reserved, Reserved()),
+    Field("temperature", &fsdp2_generate_options::temperature, Elsewhere()),
+    Field("seed", &fsdp2_generate_options::seed, Anything()));
+// clang-format on
+
+namespace {
 
 at::ScalarType parameter_dtype(const fsdp2_module_options& options) {
   return read_float_dtype_or_keep(options.dtype, "options.dtype").value_or(at::kFloat);
@@ -62,7 +82,7 @@ void check_parameters(const nn::Module& module, nn::ParameterSource& source) {
 }
 
 uint64_t module_from_pretrained(const char* directory, const fsdp2_module_options* given) {
-  const fsdp2_module_options options = read_struct(given, kDefaults, "options");
+  const fsdp2_module_options options = read_options(given, kDefaults);
   const at::ScalarType dtype = parameter_dtype(options);
   auto source = std::make_shared<ckpt::HuggingFaceDirectory>(read_path(directory, "directory"));
   auto module = models::build(source->config_json(), dtype);
@@ -71,7 +91,7 @@ uint64_t module_from_pretrained(const char* directory, const fsdp2_module_option
 }
 
 uint64_t module_from_config(const char* json, const fsdp2_module_options* given) {
-  const fsdp2_module_options options = read_struct(given, kDefaults, "options");
+  const fsdp2_module_options options = read_options(given, kDefaults);
   const at::ScalarType dtype = parameter_dtype(options);
   auto module = models::build(read_text(json, kMaxJson, "json"), dtype);
   auto source = std::make_shared<nn::SeededInit>(
@@ -93,20 +113,20 @@ fsdp2_module_info module_info(const ModuleObject& object) {
 }
 
 void checkpoint_activations(ModuleObject& object, const char* const* kinds, size_t n_kinds,
-                            int64_t every) {
+                            int64_t every, uint32_t flags) {
   check_usable(object);
+  FSDP2_CHECK((flags & ~uint32_t{FSDP2_ACTIVATIONS_NO_EARLY_STOP}) == 0, Code::kInvalidArgument,
+              "flags: expected 0 or FSDP2_ACTIVATIONS_NO_EARLY_STOP (1), found {}", flags);
   const std::vector<std::string> given = read_texts(kinds, n_kinds, kMaxName, "kinds");
   nn::checkpoint_by_kind(*object.module, given.empty() ? object.module->no_split_kinds() : given,
-                         check_integer(every, 1, kMaxCount, "every"));
+                         check_integer(every, 1, kMaxCount, "every"),
+                         /*early_stop=*/(flags & FSDP2_ACTIVATIONS_NO_EARLY_STOP) == 0);
 }
 
 train::GenerateOptions generate_options(const fsdp2_generate_options* given) {
-  const fsdp2_generate_options options = read_struct(given, kGenerateDefaults, "options");
-  FSDP2_CHECK(options.reserved == 0, Code::kInvalidArgument,
-              "options.reserved: expected 0, found {}", options.reserved);
+  const fsdp2_generate_options options = read_options(given, kGenerateDefaults);
   train::GenerateOptions out;
-  out.max_new_tokens =
-      check_integer(options.max_new_tokens, 0, kMaxNewTokens, "options.max_new_tokens");
+  out.max_new_tokens = options.max_new_tokens;
   out.top_k = options.top_k;
   out.temperature = options.temperature;
   out.seed = options.seed;
@@ -177,11 +197,11 @@ fsdp2_status fsdp2_module_get_info(fsdp2_module module, fsdp2_module_info* out) 
 }
 
 fsdp2_status fsdp2_module_checkpoint_activations(fsdp2_module module, const char* const* kinds,
-                                                 size_t n_kinds, int64_t every) {
+                                                 size_t n_kinds, int64_t every, uint32_t flags) {
   return guard(__func__, [&](Call& call) {
     const auto object = pin(module);
     capi::enter(call, *object);
-    capi::checkpoint_activations(*object, kinds, n_kinds, every);
+    capi::checkpoint_activations(*object, kinds, n_kinds, every, flags);
   });
 }
 

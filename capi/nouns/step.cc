@@ -58,6 +58,19 @@ train::NotFinite read_not_finite(int32_t not_finite) {
   }
 }
 
+train::LossMean read_loss_mean(int32_t loss_mean) {
+  switch (loss_mean) {
+    case FSDP2_LOSS_MEAN_MICRO_BATCHES:
+      return train::LossMean::kMicroBatches;
+    case FSDP2_LOSS_MEAN_LABELS:
+      return train::LossMean::kTokens;
+    default:
+      fail(Code::kInvalidArgument,
+           "options.loss_mean: expected FSDP2_LOSS_MEAN_MICRO_BATCHES (0) or _LABELS (1), found {}",
+           loss_mean);
+  }
+}
+
 }  // namespace
 
 // clang-format off
@@ -73,7 +86,9 @@ inline constexpr auto kFields<fsdp2_step_options> = std::tuple(
     Field("loss_scale", &fsdp2_step_options::loss_scale, kNotNegative),
     Field("loss_scale_interval", &fsdp2_step_options::loss_scale_interval, Range{1, kMaxSteps}),
     Field("not_finite", &fsdp2_step_options::not_finite, ReadBy<read_not_finite>()),
-    Field("max_skips_in_row", &fsdp2_step_options::max_skips_in_row, Range{0, kMaxSkips}));
+    Field("max_skips_in_row", &fsdp2_step_options::max_skips_in_row, Range{0, kMaxSkips}),
+    Field("loss_mean", &fsdp2_step_options::loss_mean, ReadBy<read_loss_mean>()),
+    Field("reserved", &fsdp2_step_options::reserved, Reserved()));
 // clang-format on
 
 namespace {
@@ -95,6 +110,7 @@ train::StepOptions step_options(const fsdp2_step_options& options, double peak) 
     out.loss_scaling->initial_scale = options.loss_scale;
     out.loss_scaling->growth_interval = options.loss_scale_interval;
   }
+  out.loss_mean = read_loss_mean(options.loss_mean);
   return out;
 }
 
@@ -120,16 +136,16 @@ uint64_t create_step(Call& call, fsdp2_shard shard_handle, fsdp2_optimizer optim
 }
 
 // tokens, labels, tokens, labels, ... -> one list for each micro batch.
-std::vector<std::vector<at::Tensor>> micro_batches(const std::vector<at::Tensor>& batch,
-                                                   int32_t accumulate) {
-  const auto n = static_cast<size_t>(accumulate);
-  FSDP2_CHECK(!batch.empty() && batch.size() % n == 0, Code::kInvalidArgument,
-              "n_batch: expected the inputs of {} micro batches, found {} tensors", n,
-              batch.size());
-  const auto inputs = static_cast<std::ptrdiff_t>(batch.size() / n);
+std::vector<std::vector<at::Tensor>> micro_batches(const StepObject& object,
+                                                   const fsdp2_tensor* batch, size_t n_batch) {
+  check_array(batch, n_batch, "batch");
+  const auto n = static_cast<size_t>(object.accumulate);
+  FSDP2_CHECK(n_batch > 0 && n_batch % n == 0, Code::kInvalidArgument,
+              "n_batch: expected the inputs of {} micro batches, found {} tensors", n, n_batch);
+  const size_t inputs = n_batch / n;
   std::vector<std::vector<at::Tensor>> out;
-  for (auto at = batch.begin(); at != batch.end(); at += inputs) {
-    out.emplace_back(at, at + inputs);
+  for (size_t at = 0; at < n_batch; at += inputs) {
+    out.push_back(read_inputs(*object.shard->module->module, batch + at, inputs, "batch"));
   }
   return out;
 }
@@ -138,7 +154,7 @@ fsdp2_step_result run_step(Call& call, StepObject& object, const fsdp2_tensor* b
                            size_t n_batch, const fsdp2_step_result* out) {
   enter_collective(call, *object.shard->module);
   check_out_struct(out, "out");
-  const auto batches = micro_batches(read_tensors(batch, n_batch, "batch"), object.accumulate);
+  const auto batches = micro_batches(object, batch, n_batch);
   object.step.check(batches);
   call.share_failure();
   const train::StepResult result = object.step.run(batches);
@@ -157,6 +173,7 @@ fsdp2_step_result run_step(Call& call, StepObject& object, const fsdp2_tensor* b
   info.tokens_per_second =
       result.seconds > 0.0 ? static_cast<double>(result.n_tokens) / result.seconds : 0.0;
   info.peak_unsharded_bytes = object.shard->root->scheduler().stats().peak_unsharded_bytes;
+  info.n_labels = result.n_labels;
   return info;
 }
 

@@ -139,6 +139,21 @@ std::vector<at::Tensor> read_tensors(const fsdp2_tensor* tensors, size_t count, 
   return out;
 }
 
+std::vector<at::Tensor> read_inputs(const nn::Module& module, const fsdp2_tensor* inputs,
+                                    size_t count, const char* name) {
+  check_array(inputs, count, name);
+  const nn::InputCount takes = module.input_count();
+  FSDP2_CHECK(count >= takes.required && count <= takes.most, Code::kInvalidArgument,
+              "{}: expected {} to {} inputs, as {} takes, found {}", name, takes.required,
+              takes.most, module.kind(), count);
+  std::vector<at::Tensor> out;
+  for (size_t i = 0; i < count; ++i) {
+    const bool is_none = i >= takes.required && inputs[i].id == 0;
+    out.push_back(is_none ? at::Tensor() : read_tensors(inputs + i, 1, name).front());
+  }
+  return out;
+}
+
 void check_has_memory(const at::Tensor& tensor) {
   FSDP2_CHECK(!nn::has_no_memory(tensor), Code::kWrongState,
               "tensor: expected one with memory, found a parameter that is sharded now and whose "

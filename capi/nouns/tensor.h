@@ -36,6 +36,12 @@ class GivenTensors {
 // The tensors of an argument; kWrongState for one whose memory FSDP has freed.
 std::vector<at::Tensor> read_tensors(const fsdp2_tensor* tensors, size_t count, const char* name);
 
+// A module's inputs by position. Those that it need not be given may be {0}, and are undefined
+// here: None. Errors: kInvalidArgument for a number of them that the module does not take; as
+// read_tensors.
+std::vector<at::Tensor> read_inputs(const nn::Module& module, const fsdp2_tensor* inputs,
+                                    size_t count, const char* name);
+
 // kWrongState for a tensor whose memory FSDP has freed: its elements must not be touched.
 void check_has_memory(const at::Tensor& tensor);
 

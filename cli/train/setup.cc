@@ -76,7 +76,7 @@ void make_model(const TrainOptions& options, Module* out) {
     module_from_config_file("--config", options.config, module, out);
   }
   if (options.activation_checkpointing) {
-    check(fsdp2_module_checkpoint_activations(out->get(), nullptr, 0, 1));
+    check(fsdp2_module_checkpoint_activations(out->get(), nullptr, 0, 1, 0));
   }
 }
 

@@ -77,16 +77,19 @@ FSDP2_CALL fsdp2_module_zero_grad(fsdp2_module module);
 FSDP2_CALL fsdp2_module_set_requires_grad(fsdp2_module module, const char* const* names /*(opt)*/,
                                           size_t n_names, int32_t flag);
 
+enum { FSDP2_ACTIVATIONS_NO_EARLY_STOP = 1 };
 /* Turns on activation checkpointing for the modules of these classes: counted in order, the last of
  * each `every` modules keeps only its inputs in forward and runs again in backward. kinds: class
- * names, such as "LlamaDecoderLayer"; n_kinds 0: the model's own layers. The call may come before
- * or after sharding, and changes no loss and no gradient. Errors, with nothing changed:
+ * names, such as "LlamaDecoderLayer"; n_kinds 0: the model's own layers. The second run stops once
+ * backward has what it needs; with FSDP2_ACTIVATIONS_NO_EARLY_STOP it runs to its end, so that
+ * collective calls inside are made as often on all ranks. The call may come before or after
+ * sharding, and changes no loss and no gradient. Errors, with nothing changed:
  * FSDP2_E_NOT_FOUND (a class that does not exist; lists those that do), FSDP2_E_WRONG_STATE (one of
- * the modules is checkpointed already), FSDP2_E_INVALID_ARGUMENT (every < 1), FSDP2_E_UNSUPPORTED
- * (Python's torch is loaded in this process). */
+ * the modules is checkpointed already), FSDP2_E_INVALID_ARGUMENT (every < 1, flags),
+ * FSDP2_E_UNSUPPORTED (Python's torch is loaded in this process). */
 FSDP2_CALL fsdp2_module_checkpoint_activations(fsdp2_module module,
                                                const char* const* kinds /*(opt)*/, size_t n_kinds,
-                                               int64_t every);
+                                               int64_t every, uint32_t flags);
 
 /* Puts the module and everything below it into training mode (1, in which modules begin) or
  * evaluation mode (0). The language models of this library have no layer that behaves differently

@@ -28,6 +28,12 @@ enum {
   FSDP2_NOT_FINITE_APPLY = 2
 };
 
+/* What the loss of a step is the mean of. */
+enum {
+  FSDP2_LOSS_MEAN_MICRO_BATCHES = 0, /* their losses on all ranks, however many labels they have */
+  FSDP2_LOSS_MEAN_LABELS = 1         /* the labels that count, in all micro batches and ranks */
+};
+
 typedef struct fsdp2_step_options {
   uint32_t struct_size;
   int32_t accumulate;      /* micro batches per step */
@@ -45,11 +51,13 @@ typedef struct fsdp2_step_options {
   int64_t loss_scale_interval;
   int32_t not_finite;       /* FSDP2_NOT_FINITE_... */
   int32_t max_skips_in_row; /* one more skipped step is FSDP2_E_NOT_FINITE; 0: no limit */
+  int32_t loss_mean;        /* FSDP2_LOSS_MEAN_...; _LABELS needs a language model */
+  int32_t reserved;
 } fsdp2_step_options;
 /* clang-format off */
 #define FSDP2_STEP_OPTIONS_INIT \
   { (uint32_t)sizeof(fsdp2_step_options), 1, 0, FSDP2_SCHEDULE_CONSTANT, 0, 0, 0.0, 0.0, 0.0, 2000, \
-    FSDP2_NOT_FINITE_ERROR, 100 }
+    FSDP2_NOT_FINITE_ERROR, 100, FSDP2_LOSS_MEAN_MICRO_BATCHES, 0 }
 /* clang-format on */
 FSDP2_CALL fsdp2_step_options_init(fsdp2_step_options* options, size_t struct_size);
 
@@ -58,23 +66,26 @@ typedef struct fsdp2_step_result {
   int32_t applied; /* 0: skipped, because of the loss scale or by not_finite; nothing was updated */
   int64_t step;    /* counts from 0 */
   int64_t n_tokens; /* over all ranks */
-  double loss;      /* mean over ranks and micro batches */
+  double loss;      /* see FSDP2_LOSS_MEAN_...; before the update */
   double grad_norm; /* L2, before clipping, without the loss scale, accumulated in double */
   double lr, seconds, tokens_per_second;
   int64_t peak_unsharded_bytes; /* of gathered parameters on this rank, so far */
   double loss_scale;            /* in this step; 1: none */
   int32_t finite;               /* 0: the loss or the gradient norm is infinite or NaN */
   int32_t skips_in_row;         /* steps not applied up to this one; 0: this one was */
+  int64_t n_labels;             /* that count, over all ranks, with FSDP2_LOSS_MEAN_LABELS; else 0 */
 } fsdp2_step_result;
 
 /* [c] The optimizer must belong to the shard; its learning rate at this call is the schedule's
- * peak. */
+ * peak. FSDP2_E_UNSUPPORTED for FSDP2_LOSS_MEAN_LABELS on a module that does not count labels, or
+ * on a mesh of a part of the job. */
 FSDP2_CALL fsdp2_step_create(fsdp2_shard shard, fsdp2_optimizer optimizer,
                              const fsdp2_step_options* options /*(opt)*/, fsdp2_step* out);
 /* [c] `batch` holds the inputs of each micro batch in turn: n_batch is accumulate times the
- * number of inputs of one (tokens and labels for a language model). The model's output must be
- * its loss. After FSDP2_E_NOT_FINITE (see not_finite and max_skips_in_row) the step can be run
- * again, with another batch. */
+ * number of inputs of one, as fsdp2_module_forward takes them (tokens and labels for a language
+ * model; {0} for one that is left out). The model's output must be its loss. After
+ * FSDP2_E_NOT_FINITE (see not_finite and max_skips_in_row) the step can be run again, with another
+ * batch. */
 FSDP2_CALL fsdp2_step_run(fsdp2_step step, const fsdp2_tensor* batch, size_t n_batch,
                           fsdp2_step_result* out);
 /* Sets the number of the next step: where to continue, after a resume. */

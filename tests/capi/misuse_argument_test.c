@@ -70,7 +70,7 @@ static void null_pointers_are_refused(void) {
   NULL_ARGUMENT(fsdp2_module_from_config, "{}", NULL, NULL);
   NULL_ARGUMENT(fsdp2_module_get_info, job.module, NULL);
   NULL_ARGUMENT(fsdp2_module_is_training, job.module, NULL);
-  NULL_ARGUMENT(fsdp2_module_checkpoint_activations, job.module, NULL, 1, 1);
+  NULL_ARGUMENT(fsdp2_module_checkpoint_activations, job.module, NULL, 1, 1, 0);
   NULL_ARGUMENT(fsdp2_module_get_parameter_count, job.module, NULL);
   NULL_ARGUMENT(fsdp2_module_get_parameter_info, job.module, 0, NULL);
   NULL_ARGUMENT(fsdp2_module_get_parameter_name, job.module, 0, 0, OUT(char), 64, NULL);
@@ -236,7 +236,7 @@ static void counts_beyond_any_memory_are_refused(void) {
   INVALID(fsdp2_tensor_read, tokens, OUT(char), SIZE_MAX);
   INVALID(fsdp2_module_forward, job.module, &tokens, kHuge, 0, OUT(fsdp2_tensor), 1, OUT2(size_t));
   INVALID(fsdp2_module_forward, job.module, &tokens, 1, 0, OUT(fsdp2_tensor), kHuge, OUT2(size_t));
-  INVALID(fsdp2_module_checkpoint_activations, job.module, kBadTexts, kHuge, 1);
+  INVALID(fsdp2_module_checkpoint_activations, job.module, kBadTexts, kHuge, 1, 0);
   INVALID(fsdp2_module_set_requires_grad, loose_module, kBadTexts, kHuge, 0);
   INVALID(fsdp2_module_get_parameter_info, job.module, 21, OUT_STRUCT(fsdp2_module_parameter_info));
   INVALID(fsdp2_module_get_parameter_name, job.module, SIZE_MAX, 0, OUT(char), 64, OUT2(size_t));
@@ -281,7 +281,8 @@ static void numbers_out_of_their_range_are_refused(void) {
   INVALID(fsdp2_mesh_all_reduce_tensor, job.mesh, 0, tokens, FSDP2_REDUCE_AVERAGE);
   INVALID(fsdp2_mesh_get_submesh, job.mesh, NULL, 0, OUT(fsdp2_mesh));
   INVALID(fsdp2_tensor_to_dlpack, tokens, 1, OUT(struct DLManagedTensorVersioned*));
-  INVALID(fsdp2_module_checkpoint_activations, job.module, NULL, 0, 0);
+  INVALID(fsdp2_module_checkpoint_activations, job.module, NULL, 0, 0, 0);
+  INVALID(fsdp2_module_checkpoint_activations, job.module, NULL, 0, 1, 2);
   INVALID(fsdp2_module_forward, job.module, &tokens, 1, 2, OUT(fsdp2_tensor), 1, OUT2(size_t));
   INVALID(fsdp2_module_forward, job.module, NULL, 0, 0, OUT(fsdp2_tensor), 1, OUT2(size_t));
   INVALID(fsdp2_module_forward_submodule, job.module, "lm_head", &tokens, 1, 4, OUT(fsdp2_tensor),

@@ -59,43 +59,50 @@ TAKES(load, fsdp2_load_options, fsdp2_checkpoint_load(job.shard, PARTS, "x", s))
 TAKES(convert, fsdp2_convert_options, fsdp2_checkpoint_convert("x", "y", s))
 TAKES(step_run, fsdp2_step_result, fsdp2_step_run(job.step, &tokens, 1, s))
 
+/* Before the first field that was added later. */
+enum {
+  kFirstStepOptions = offsetof(fsdp2_step_options, not_finite),
+  kFirstStepResult = offsetof(fsdp2_step_result, finite)
+};
+
 static const struct {
   const char* function;
   struct_call call;
   uint32_t size;
   int is_input;
+  uint32_t first; /* the size that it had when it appeared, if that was another */
 } kCalls[] = {
-    {"fsdp2_mesh_create", mesh_create, sizeof(fsdp2_mesh_options), 1},
-    {"fsdp2_mesh_create_in", mesh_create_in, sizeof(fsdp2_mesh_options), 1},
-    {"fsdp2_module_from_pretrained", from_pretrained, sizeof(fsdp2_module_options), 1},
-    {"fsdp2_module_from_config", from_config, sizeof(fsdp2_module_options), 1},
-    {"fsdp2_module_generate", generate, sizeof(fsdp2_generate_options), 1},
-    {"fsdp2_shard_create", shard_create, sizeof(fsdp2_shard_options), 1},
-    {"fsdp2_plan_get_info", plan_options, sizeof(fsdp2_plan_options), 1},
-    {"fsdp2_plan_get_info", plan_info, sizeof(fsdp2_plan_info), 0},
-    {"fsdp2_optimizer_adamw", adamw, sizeof(fsdp2_adamw_options), 1},
-    {"fsdp2_optimizer_sgd", sgd, sizeof(fsdp2_sgd_options), 1},
-    {"fsdp2_loader_open", loader_open, sizeof(fsdp2_loader_options), 1},
-    {"fsdp2_step_create", step_create, sizeof(fsdp2_step_options), 1},
-    {"fsdp2_mesh_get_group", mesh_get_group, sizeof(fsdp2_group_info), 0},
-    {"fsdp2_mesh_get_info", mesh_get_info, sizeof(fsdp2_mesh_info), 0},
-    {"fsdp2_tensor_get_info", tensor_get_info, sizeof(fsdp2_tensor_info), 0},
-    {"fsdp2_module_get_info", module_get_info, sizeof(fsdp2_module_info), 0},
+    {"fsdp2_mesh_create", mesh_create, sizeof(fsdp2_mesh_options), 1, 0},
+    {"fsdp2_mesh_create_in", mesh_create_in, sizeof(fsdp2_mesh_options), 1, 0},
+    {"fsdp2_module_from_pretrained", from_pretrained, sizeof(fsdp2_module_options), 1, 0},
+    {"fsdp2_module_from_config", from_config, sizeof(fsdp2_module_options), 1, 0},
+    {"fsdp2_module_generate", generate, sizeof(fsdp2_generate_options), 1, 0},
+    {"fsdp2_shard_create", shard_create, sizeof(fsdp2_shard_options), 1, 0},
+    {"fsdp2_plan_get_info", plan_options, sizeof(fsdp2_plan_options), 1, 0},
+    {"fsdp2_plan_get_info", plan_info, sizeof(fsdp2_plan_info), 0, 0},
+    {"fsdp2_optimizer_adamw", adamw, sizeof(fsdp2_adamw_options), 1, 0},
+    {"fsdp2_optimizer_sgd", sgd, sizeof(fsdp2_sgd_options), 1, 0},
+    {"fsdp2_loader_open", loader_open, sizeof(fsdp2_loader_options), 1, 0},
+    {"fsdp2_step_create", step_create, sizeof(fsdp2_step_options), 1, kFirstStepOptions},
+    {"fsdp2_mesh_get_group", mesh_get_group, sizeof(fsdp2_group_info), 0, 0},
+    {"fsdp2_mesh_get_info", mesh_get_info, sizeof(fsdp2_mesh_info), 0, 0},
+    {"fsdp2_tensor_get_info", tensor_get_info, sizeof(fsdp2_tensor_info), 0, 0},
+    {"fsdp2_module_get_info", module_get_info, sizeof(fsdp2_module_info), 0, 0},
     {"fsdp2_module_get_parameter_info", module_parameter_info, sizeof(fsdp2_module_parameter_info),
-     0},
-    {"fsdp2_shard_get_parameter_info", parameter_info, sizeof(fsdp2_parameter_info), 0},
-    {"fsdp2_shard_get_stats", shard_stats, sizeof(fsdp2_shard_stats), 0},
-    {"fsdp2_shard_get_unit_info", unit_info, sizeof(fsdp2_unit_info), 0},
-    {"fsdp2_shard_modules", shard_modules, sizeof(fsdp2_shard_options), 1},
-    {"fsdp2_shard_wrap", shard_wrap, sizeof(fsdp2_shard_options), 1},
-    {"fsdp2_shard_apply_strategy", apply_strategy, sizeof(fsdp2_shard_options), 1},
-    {"fsdp2_shard_apply_strategy", apply_strategy_to_mesh, sizeof(fsdp2_mesh_options), 1},
-    {"fsdp2_checkpoint_save", save, sizeof(fsdp2_save_options), 1},
-    {"fsdp2_checkpoint_load", load, sizeof(fsdp2_load_options), 1},
-    {"fsdp2_checkpoint_set_state", set_state, sizeof(fsdp2_load_options), 1},
-    {"fsdp2_state_save", save_state, sizeof(fsdp2_state_save_options), 1},
-    {"fsdp2_checkpoint_convert", convert, sizeof(fsdp2_convert_options), 1},
-    {"fsdp2_step_run", step_run, sizeof(fsdp2_step_result), 0},
+     0, 0},
+    {"fsdp2_shard_get_parameter_info", parameter_info, sizeof(fsdp2_parameter_info), 0, 0},
+    {"fsdp2_shard_get_stats", shard_stats, sizeof(fsdp2_shard_stats), 0, 0},
+    {"fsdp2_shard_get_unit_info", unit_info, sizeof(fsdp2_unit_info), 0, 0},
+    {"fsdp2_shard_modules", shard_modules, sizeof(fsdp2_shard_options), 1, 0},
+    {"fsdp2_shard_wrap", shard_wrap, sizeof(fsdp2_shard_options), 1, 0},
+    {"fsdp2_shard_apply_strategy", apply_strategy, sizeof(fsdp2_shard_options), 1, 0},
+    {"fsdp2_shard_apply_strategy", apply_strategy_to_mesh, sizeof(fsdp2_mesh_options), 1, 0},
+    {"fsdp2_checkpoint_save", save, sizeof(fsdp2_save_options), 1, 0},
+    {"fsdp2_checkpoint_load", load, sizeof(fsdp2_load_options), 1, 0},
+    {"fsdp2_checkpoint_set_state", set_state, sizeof(fsdp2_load_options), 1, 0},
+    {"fsdp2_state_save", save_state, sizeof(fsdp2_state_save_options), 1, 0},
+    {"fsdp2_checkpoint_convert", convert, sizeof(fsdp2_convert_options), 1, 0},
+    {"fsdp2_step_run", step_run, sizeof(fsdp2_step_result), 0, kFirstStepResult},
 };
 
 static void structs_of_a_wrong_size_are_refused(void) {
@@ -105,7 +112,8 @@ static void structs_of_a_wrong_size_are_refused(void) {
   } memory, before;
   size_t i, k;
   for (i = 0; i < sizeof(kCalls) / sizeof(kCalls[0]); ++i) {
-    const uint32_t sizes[5] = {0, 1, kCalls[i].size - 1, kMaxStruct + 1, UINT32_MAX};
+    const uint32_t first = kCalls[i].first == 0 ? kCalls[i].size : kCalls[i].first;
+    const uint32_t sizes[5] = {0, 1, first - 1, kMaxStruct + 1, UINT32_MAX};
     for (k = 0; k < 5; ++k) {
       memset(memory.bytes, 0, sizeof(memory.bytes));
       memcpy(memory.bytes, &sizes[k], sizeof(sizes[k]));
@@ -125,13 +133,14 @@ static void structs_of_a_wrong_size_are_refused(void) {
   }
 }
 
-#define INIT(function, type)                                                                       \
-  do {                                                                                             \
-    EXPECT_REFUSAL(function, "NULL", function(NULL, sizeof(type)), FSDP2_E_NULL_ARGUMENT);         \
-    EXPECT_REFUSAL(function, "size 0", function(OUT(type), 0), FSDP2_E_STRUCT_SIZE);               \
-    EXPECT_REFUSAL(function, "short", function(OUT(type), sizeof(type) - 1), FSDP2_E_STRUCT_SIZE); \
-    EXPECT_REFUSAL(function, "huge", function(OUT(type), SIZE_MAX), FSDP2_E_STRUCT_SIZE);          \
+#define INIT_FROM(first, function, type)                                                      \
+  do {                                                                                        \
+    EXPECT_REFUSAL(function, "NULL", function(NULL, sizeof(type)), FSDP2_E_NULL_ARGUMENT);    \
+    EXPECT_REFUSAL(function, "size 0", function(OUT(type), 0), FSDP2_E_STRUCT_SIZE);          \
+    EXPECT_REFUSAL(function, "short", function(OUT(type), (first) - 1), FSDP2_E_STRUCT_SIZE); \
+    EXPECT_REFUSAL(function, "huge", function(OUT(type), SIZE_MAX), FSDP2_E_STRUCT_SIZE);     \
   } while (0)
+#define INIT(function, type) INIT_FROM(sizeof(type), function, type)
 
 static void options_are_initialised_in_memory_that_fits_only(void) {
   INIT(fsdp2_mesh_options_init, fsdp2_mesh_options);
@@ -142,7 +151,7 @@ static void options_are_initialised_in_memory_that_fits_only(void) {
   INIT(fsdp2_adamw_options_init, fsdp2_adamw_options);
   INIT(fsdp2_sgd_options_init, fsdp2_sgd_options);
   INIT(fsdp2_loader_options_init, fsdp2_loader_options);
-  INIT(fsdp2_step_options_init, fsdp2_step_options);
+  INIT_FROM(kFirstStepOptions, fsdp2_step_options_init, fsdp2_step_options);
   INIT(fsdp2_save_options_init, fsdp2_save_options);
   INIT(fsdp2_load_options_init, fsdp2_load_options);
   INIT(fsdp2_state_save_options_init, fsdp2_state_save_options);
@@ -281,6 +290,8 @@ static void fields_that_cannot_be_are_refused(void) {
   FIELD(step_create, fsdp2_step_options, total_steps, -1);
   FIELD(step_create, fsdp2_step_options, min_lr_ratio, 1.5);
   FIELD(step_create, fsdp2_step_options, max_grad_norm, NAN);
+  FIELD(step_create, fsdp2_step_options, loss_mean, 2);
+  FIELD(step_create, fsdp2_step_options, reserved, 1);
   FIELD(step_create, fsdp2_step_options, loss_scale, -1.0);
   FIELD(step_create, fsdp2_step_options, loss_scale, NAN);
   FIELD(step_create, fsdp2_step_options, loss_scale_interval, 0);

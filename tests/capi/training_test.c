@@ -86,6 +86,68 @@ static void wrong_loss_scales_are_refused(void) {
   end_lone_job(&job);
 }
 
+/* Two micro batches of one and of three labels that count: the mean over labels is that of all four
+ * in one batch, the mean over micro batches is not. */
+static void a_loss_is_the_mean_over_labels_if_asked_for(void) {
+  static const int64_t kShape[2] = {1, 4}, kBoth[2] = {2, 4};
+  const int64_t tokens[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+  const int64_t labels[8] = {9, -100, -100, -100, 11, 12, 13, -100};
+  struct job job = start_lone_job();
+  fsdp2_step_options options = FSDP2_STEP_OPTIONS_INIT;
+  fsdp2_step_result result = {.struct_size = sizeof(result)};
+  fsdp2_tensor both[2], micro[4], loss = {0};
+  double expected = 0.0;
+  size_t n = 0;
+  int i;
+  both[0] = int64_tensor(tokens, kBoth, 2);
+  both[1] = int64_tensor(labels, kBoth, 2);
+  for (i = 0; i < 4; ++i) {
+    micro[i] = int64_tensor((i % 2 == 0 ? tokens : labels) + 4 * (i / 2), kShape, 2);
+  }
+  EXPECT_OK(fsdp2_module_forward(job.module, both, 2, FSDP2_FORWARD_NO_GRAD, &loss, 1, &n));
+  EXPECT_OK(fsdp2_tensor_get_value(loss, &expected));
+  EXPECT_OK(fsdp2_tensor_destroy(loss));
+  options.accumulate = 2;
+  options.loss_mean = FSDP2_LOSS_MEAN_LABELS;
+  EXPECT_OK(fsdp2_step_destroy(job.step));
+  EXPECT_OK(fsdp2_step_create(job.shard, job.optimizer, &options, &job.step));
+  EXPECT_OK(fsdp2_step_run(job.step, micro, 4, &result));
+  EXPECT_NEAR(result.loss, expected, 1e-6);
+  EXPECT(result.n_labels == 4 && result.n_tokens == 8);
+  for (i = 0; i < 4; ++i) {
+    EXPECT_OK(fsdp2_tensor_destroy(micro[i]));
+  }
+  EXPECT_OK(fsdp2_tensor_destroy(both[0]));
+  EXPECT_OK(fsdp2_tensor_destroy(both[1]));
+  end_lone_job(&job);
+}
+
+/* {0} for positions, with a mask behind it that lets everything be seen. */
+static void a_step_takes_inputs_that_are_left_out(void) {
+  int64_t ones[256];
+  const int64_t shape[2] = {8, 32};
+  struct job job = start_lone_job();
+  fsdp2_step_result result = {.struct_size = sizeof(result)};
+  fsdp2_tensor batch[4] = {{0}, {0}, {0}, {0}};
+  int i;
+  for (i = 0; i < 256; ++i) {
+    ones[i] = 1;
+  }
+  EXPECT_OK(fsdp2_loader_next(job.loader, &batch[0], &batch[1]));
+  batch[3] = int64_tensor(ones, shape, 2);
+  EXPECT_OK(fsdp2_step_run(job.step, batch, 4, &result));
+  EXPECT_NEAR(result.loss, kGoldenLoss[0], 5e-6);
+  EXPECT(result.n_labels == 0);
+  EXPECT_STATUS(fsdp2_step_run(job.step, (fsdp2_tensor[2]){{0}, batch[1]}, 2, &result),
+                FSDP2_E_INVALID_HANDLE);
+  EXPECT_STATUS(fsdp2_step_run(job.step, batch, 5, &result), FSDP2_E_INVALID_ARGUMENT);
+  EXPECT_MESSAGE("batch: expected 1 to 4 inputs");
+  EXPECT_OK(fsdp2_tensor_destroy(batch[0]));
+  EXPECT_OK(fsdp2_tensor_destroy(batch[1]));
+  EXPECT_OK(fsdp2_tensor_destroy(batch[3]));
+  end_lone_job(&job);
+}
+
 static void a_module_has_a_training_and_an_evaluation_mode(void) {
   fsdp2_module module = tiny_llama();
   int32_t training = -1;
@@ -157,7 +219,7 @@ static void layers_checkpointed_before_sharding_have_the_golden_losses(void) {
   struct job job;
   job.mesh = lone_mesh();
   job.module = tiny_llama();
-  EXPECT_OK(fsdp2_module_checkpoint_activations(job.module, NULL, 0, 1));
+  EXPECT_OK(fsdp2_module_checkpoint_activations(job.module, NULL, 0, 1, 0));
   job.shard = shard_of(job.module, job.mesh);
   job.optimizer = golden_adamw(job.shard);
   job.loader = golden_loader(job.mesh);
@@ -168,17 +230,24 @@ static void layers_checkpointed_before_sharding_have_the_golden_losses(void) {
 static void layers_checkpointed_after_sharding_have_the_golden_losses(void) {
   const char* const kinds[2] = {"LlamaMLP", "LlamaAttention"};
   struct job job = start_lone_job();
-  EXPECT_OK(fsdp2_module_checkpoint_activations(job.module, kinds, 2, 2));
+  EXPECT_OK(fsdp2_module_checkpoint_activations(job.module, kinds, 2, 2, 0));
+  train_to_golden_losses(&job);
+}
+
+static void layers_that_run_again_to_their_end_have_the_golden_losses(void) {
+  struct job job = start_lone_job();
+  EXPECT_OK(
+      fsdp2_module_checkpoint_activations(job.module, NULL, 0, 1, FSDP2_ACTIVATIONS_NO_EARLY_STOP));
   train_to_golden_losses(&job);
 }
 
 static void mistakes_in_checkpointing_are_named(void) {
   const char* const kinds[2] = {"LlamaDecoderLayer", "Qwen3DecoderLayer"};
   fsdp2_module module = tiny_llama();
-  EXPECT_STATUS(fsdp2_module_checkpoint_activations(module, kinds, 2, 1), FSDP2_E_NOT_FOUND);
+  EXPECT_STATUS(fsdp2_module_checkpoint_activations(module, kinds, 2, 1, 0), FSDP2_E_NOT_FOUND);
   EXPECT_MESSAGE("no module of class Qwen3DecoderLayer; it has Embedding, Linear");
-  EXPECT_OK(fsdp2_module_checkpoint_activations(module, kinds, 1, 2));
-  EXPECT_STATUS(fsdp2_module_checkpoint_activations(module, kinds, 1, 1), FSDP2_E_WRONG_STATE);
+  EXPECT_OK(fsdp2_module_checkpoint_activations(module, kinds, 1, 2, 0));
+  EXPECT_STATUS(fsdp2_module_checkpoint_activations(module, kinds, 1, 1, 0), FSDP2_E_WRONG_STATE);
   EXPECT_MESSAGE("model.layers.1 (LlamaDecoderLayer): the module is checkpointed already");
   EXPECT_OK(fsdp2_module_destroy(module));
 }
@@ -409,9 +478,12 @@ int main(void) {
   RUN(a_loss_scale_keeps_the_golden_losses);
   RUN(an_overflow_under_a_loss_scale_is_not_applied);
   RUN(wrong_loss_scales_are_refused);
+  RUN(a_loss_is_the_mean_over_labels_if_asked_for);
+  RUN(a_step_takes_inputs_that_are_left_out);
   RUN(a_module_has_a_training_and_an_evaluation_mode);
   RUN(layers_checkpointed_before_sharding_have_the_golden_losses);
   RUN(layers_checkpointed_after_sharding_have_the_golden_losses);
+  RUN(layers_that_run_again_to_their_end_have_the_golden_losses);
   RUN(mistakes_in_checkpointing_are_named);
   RUN(a_step_of_two_micro_batches_is_the_same_step);
   RUN(a_loader_goes_on_where_it_is_told);

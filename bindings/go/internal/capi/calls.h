@@ -225,8 +225,8 @@ static inline fsdp2_go_error *fsdp2_go_module_set_requires_grad(fsdp2_module mod
   return fsdp2_go_check(fsdp2_module_set_requires_grad(module, names, n_names, flag));
 }
 
-static inline fsdp2_go_error *fsdp2_go_module_checkpoint_activations(fsdp2_module module, const char *const *kinds, size_t n_kinds, int64_t every) {
-  return fsdp2_go_check(fsdp2_module_checkpoint_activations(module, kinds, n_kinds, every));
+static inline fsdp2_go_error *fsdp2_go_module_checkpoint_activations(fsdp2_module module, const char *const *kinds, size_t n_kinds, int64_t every, uint32_t flags) {
+  return fsdp2_go_check(fsdp2_module_checkpoint_activations(module, kinds, n_kinds, every, flags));
 }
 
 static inline fsdp2_go_error *fsdp2_go_module_train(fsdp2_module module, int32_t mode) {

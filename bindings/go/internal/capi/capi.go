@@ -65,6 +65,7 @@ const (
 	ReduceMax                = 2
 	DeviceCpu                = 1
 	DeviceCuda               = 2
+	ActivationsNoEarlyStop   = 1
 	ForwardNoGrad            = 1
 	WrapDefault              = 0
 	WrapNone                 = 1
@@ -100,6 +101,8 @@ const (
 	NotFiniteError           = 0
 	NotFiniteSkip            = 1
 	NotFiniteApply           = 2
+	LossMeanMicroBatches     = 0
+	LossMeanLabels           = 1
 	CheckpointSharded        = 0
 	CheckpointSafetensors    = 1
 	CheckpointPth            = 2
@@ -420,6 +423,8 @@ type StepOptions struct {
 	LossScaleInterval int64
 	NotFinite         int32
 	MaxSkipsInRow     int32
+	LossMean          int32
+	Reserved          int32
 }
 
 // StepResult is fsdp2_step_result.
@@ -437,6 +442,7 @@ type StepResult struct {
 	LossScale          float64
 	Finite             int32
 	SkipsInRow         int32
+	NLabels            int64
 }
 
 // StateSaveOptions is fsdp2_state_save_options.
@@ -790,8 +796,8 @@ func ModuleSetRequiresGrad(module Module, names *unsafe.Pointer, nNames uint, fl
 }
 
 // ModuleCheckpointActivations calls fsdp2_module_checkpoint_activations.
-func ModuleCheckpointActivations(module Module, kinds *unsafe.Pointer, nKinds uint, every int64) error {
-	return check(C.fsdp2_go_module_checkpoint_activations(*(*C.fsdp2_module)(unsafe.Pointer(&module)), (**C.char)(unsafe.Pointer(kinds)), C.size_t(nKinds), C.int64_t(every)))
+func ModuleCheckpointActivations(module Module, kinds *unsafe.Pointer, nKinds uint, every int64, flags uint32) error {
+	return check(C.fsdp2_go_module_checkpoint_activations(*(*C.fsdp2_module)(unsafe.Pointer(&module)), (**C.char)(unsafe.Pointer(kinds)), C.size_t(nKinds), C.int64_t(every), C.uint32_t(flags)))
 }
 
 // ModuleTrain calls fsdp2_module_train.

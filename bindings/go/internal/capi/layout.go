@@ -295,6 +295,8 @@ var _ = [1]byte{}[unsafe.Offsetof(StepOptions{}.LossScale)-unsafe.Offsetof(C.fsd
 var _ = [1]byte{}[unsafe.Offsetof(StepOptions{}.LossScaleInterval)-unsafe.Offsetof(C.fsdp2_step_options{}.loss_scale_interval)]
 var _ = [1]byte{}[unsafe.Offsetof(StepOptions{}.NotFinite)-unsafe.Offsetof(C.fsdp2_step_options{}.not_finite)]
 var _ = [1]byte{}[unsafe.Offsetof(StepOptions{}.MaxSkipsInRow)-unsafe.Offsetof(C.fsdp2_step_options{}.max_skips_in_row)]
+var _ = [1]byte{}[unsafe.Offsetof(StepOptions{}.LossMean)-unsafe.Offsetof(C.fsdp2_step_options{}.loss_mean)]
+var _ = [1]byte{}[unsafe.Offsetof(StepOptions{}.Reserved)-unsafe.Offsetof(C.fsdp2_step_options{}.reserved)]
 
 const _ = unsafe.Sizeof(C.fsdp2_step_result{}) - unsafe.Sizeof(StepResult{})
 
@@ -311,6 +313,7 @@ var _ = [1]byte{}[unsafe.Offsetof(StepResult{}.PeakUnshardedBytes)-unsafe.Offset
 var _ = [1]byte{}[unsafe.Offsetof(StepResult{}.LossScale)-unsafe.Offsetof(C.fsdp2_step_result{}.loss_scale)]
 var _ = [1]byte{}[unsafe.Offsetof(StepResult{}.Finite)-unsafe.Offsetof(C.fsdp2_step_result{}.finite)]
 var _ = [1]byte{}[unsafe.Offsetof(StepResult{}.SkipsInRow)-unsafe.Offsetof(C.fsdp2_step_result{}.skips_in_row)]
+var _ = [1]byte{}[unsafe.Offsetof(StepResult{}.NLabels)-unsafe.Offsetof(C.fsdp2_step_result{}.n_labels)]
 
 const _ = unsafe.Sizeof(C.fsdp2_state_save_options{}) - unsafe.Sizeof(StateSaveOptions{})
 

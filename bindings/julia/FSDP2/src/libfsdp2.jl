@@ -57,6 +57,7 @@ const FSDP2_REDUCE_AVERAGE = Int32(1)
 const FSDP2_REDUCE_MAX = Int32(2)
 const FSDP2_DEVICE_CPU = Int32(1)
 const FSDP2_DEVICE_CUDA = Int32(2)
+const FSDP2_ACTIVATIONS_NO_EARLY_STOP = Int32(1)
 const FSDP2_FORWARD_NO_GRAD = Int32(1)
 const FSDP2_WRAP_DEFAULT = Int32(0)
 const FSDP2_WRAP_NONE = Int32(1)
@@ -92,6 +93,8 @@ const FSDP2_SCHEDULE_COSINE = Int32(2)
 const FSDP2_NOT_FINITE_ERROR = Int32(0)
 const FSDP2_NOT_FINITE_SKIP = Int32(1)
 const FSDP2_NOT_FINITE_APPLY = Int32(2)
+const FSDP2_LOSS_MEAN_MICRO_BATCHES = Int32(0)
+const FSDP2_LOSS_MEAN_LABELS = Int32(1)
 const FSDP2_CHECKPOINT_SHARDED = Int32(0)
 const FSDP2_CHECKPOINT_SAFETENSORS = Int32(1)
 const FSDP2_CHECKPOINT_PTH = Int32(2)
@@ -382,6 +385,8 @@ Base.@kwdef struct fsdp2_step_options
     loss_scale_interval::Int64 = 2000
     not_finite::Int32 = FSDP2_NOT_FINITE_ERROR
     max_skips_in_row::Int32 = 100
+    loss_mean::Int32 = FSDP2_LOSS_MEAN_MICRO_BATCHES
+    reserved::Int32 = 0
 end
 
 Base.@kwdef struct fsdp2_step_result
@@ -398,6 +403,7 @@ Base.@kwdef struct fsdp2_step_result
     loss_scale::Cdouble = 0
     finite::Int32 = 0
     skips_in_row::Int32 = 0
+    n_labels::Int64 = 0
 end
 
 Base.@kwdef struct fsdp2_state_save_options
@@ -678,8 +684,8 @@ function fsdp2_module_set_requires_grad(module_, names, n_names, flag)
     @ccall libfsdp2.fsdp2_module_set_requires_grad(module_::fsdp2_module, names::Ptr{Cstring}, n_names::Csize_t, flag::Int32)::fsdp2_status
 end
 
-function fsdp2_module_checkpoint_activations(module_, kinds, n_kinds, every)
-    @ccall libfsdp2.fsdp2_module_checkpoint_activations(module_::fsdp2_module, kinds::Ptr{Cstring}, n_kinds::Csize_t, every::Int64)::fsdp2_status
+function fsdp2_module_checkpoint_activations(module_, kinds, n_kinds, every, flags)
+    @ccall libfsdp2.fsdp2_module_checkpoint_activations(module_::fsdp2_module, kinds::Ptr{Cstring}, n_kinds::Csize_t, every::Int64, flags::UInt32)::fsdp2_status
 end
 
 function fsdp2_module_train(module_, mode)

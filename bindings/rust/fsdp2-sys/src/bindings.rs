@@ -2076,12 +2076,14 @@ extern "C" {
         flag: i32,
     ) -> fsdp2_status;
 }
+pub const FSDP2_ACTIVATIONS_NO_EARLY_STOP: i32 = 1;
 extern "C" {
     pub fn fsdp2_module_checkpoint_activations(
         module: fsdp2_module,
         kinds: *const *const ::std::os::raw::c_char,
         n_kinds: usize,
         every: i64,
+        flags: u32,
     ) -> fsdp2_status;
 }
 extern "C" {
@@ -4827,6 +4829,8 @@ pub const FSDP2_SCHEDULE_COSINE: i32 = 2;
 pub const FSDP2_NOT_FINITE_ERROR: i32 = 0;
 pub const FSDP2_NOT_FINITE_SKIP: i32 = 1;
 pub const FSDP2_NOT_FINITE_APPLY: i32 = 2;
+pub const FSDP2_LOSS_MEAN_MICRO_BATCHES: i32 = 0;
+pub const FSDP2_LOSS_MEAN_LABELS: i32 = 1;
 #[repr(C)]
 #[derive(Debug, Copy, Clone, PartialEq)]
 pub struct fsdp2_step_options {
@@ -4842,12 +4846,14 @@ pub struct fsdp2_step_options {
     pub loss_scale_interval: i64,
     pub not_finite: i32,
     pub max_skips_in_row: i32,
+    pub loss_mean: i32,
+    pub reserved: i32,
 }
 #[test]
 fn bindgen_test_layout_fsdp2_step_options() {
     assert_eq!(
         ::std::mem::size_of::<fsdp2_step_options>(),
-        72usize,
+        80usize,
         concat!("Size of: ", stringify!(fsdp2_step_options))
     );
     assert_eq!(
@@ -5059,6 +5065,40 @@ fn bindgen_test_layout_fsdp2_step_options() {
         );
     }
     test_field_max_skips_in_row();
+    fn test_field_loss_mean() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_step_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).loss_mean) as usize - ptr as usize
+            },
+            72usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_step_options),
+                "::",
+                stringify!(loss_mean)
+            )
+        );
+    }
+    test_field_loss_mean();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_step_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            76usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_step_options),
+                "::",
+                stringify!(reserved)
+            )
+        );
+    }
+    test_field_reserved();
 }
 extern "C" {
     pub fn fsdp2_step_options_init(
@@ -5082,12 +5122,13 @@ pub struct fsdp2_step_result {
     pub loss_scale: f64,
     pub finite: i32,
     pub skips_in_row: i32,
+    pub n_labels: i64,
 }
 #[test]
 fn bindgen_test_layout_fsdp2_step_result() {
     assert_eq!(
         ::std::mem::size_of::<fsdp2_step_result>(),
-        88usize,
+        96usize,
         concat!("Size of: ", stringify!(fsdp2_step_result))
     );
     assert_eq!(
@@ -5316,6 +5357,23 @@ fn bindgen_test_layout_fsdp2_step_result() {
         );
     }
     test_field_skips_in_row();
+    fn test_field_n_labels() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_step_result>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).n_labels) as usize - ptr as usize
+            },
+            88usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_step_result),
+                "::",
+                stringify!(n_labels)
+            )
+        );
+    }
+    test_field_n_labels();
 }
 extern "C" {
     pub fn fsdp2_step_create(
