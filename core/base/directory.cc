@@ -1,9 +1,13 @@
 #include "core/base/directory.h"
 
+#include <dirent.h>
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
+#include <memory>
+#include <string_view>
 #include <system_error>
 
 #include "core/base/error.h"
@@ -12,14 +16,40 @@ namespace fsdp2 {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+[[noreturn]] void refuse_to_list(const std::string& directory, int error) {
+  const Code code = error == ENOENT   ? Code::kNotFound
+                    : error == ENOMEM ? Code::kOutOfMemory
+                                      : Code::kIo;
+  fail(code, "{}: cannot list the directory: {}", directory,
+       std::generic_category().message(error));
+}
+
+struct CloseDirectory {
+  void operator()(DIR* directory) const { ::closedir(directory); }
+};
+
+}  // namespace
+
+// Not by std::filesystem, whose iterator ends the process where there is no memory for a name.
 std::vector<std::string> names_in(const std::string& directory) {
-  std::vector<std::string> names;
-  std::error_code error;
-  for (fs::directory_iterator at(directory, error), end; !error && at != end; at.increment(error)) {
-    names.push_back(at->path().filename().string());
+  const std::unique_ptr<DIR, CloseDirectory> open(::opendir(directory.c_str()));
+  if (open == nullptr) {
+    refuse_to_list(directory, errno);
   }
-  FSDP2_CHECK(!error, error == std::errc::no_such_file_or_directory ? Code::kNotFound : Code::kIo,
-              "{}: cannot list the directory: {}", directory, error.message());
+  std::vector<std::string> names;
+  errno = 0;
+  while (const dirent* entry = ::readdir(open.get())) {
+    const std::string_view name = entry->d_name;
+    if (name != "." && name != "..") {
+      names.emplace_back(name);
+    }
+    errno = 0;
+  }
+  if (errno != 0) {
+    refuse_to_list(directory, errno);
+  }
   std::sort(names.begin(), names.end());
   return names;
 }

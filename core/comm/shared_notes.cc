@@ -1,5 +1,6 @@
 #include "core/comm/shared_notes.h"
 
+#include <new>
 #include <vector>
 
 #include "core/base/error.h"
@@ -11,6 +12,8 @@ auto SharedNotes::ask(const Question& question) {
   try {
     return question(team_.store());
   } catch (const Error&) {
+    throw;
+  } catch (const std::bad_alloc&) {  // this rank's own, not the store's
     throw;
   } catch (...) {
     const std::string text = current_exception_text();

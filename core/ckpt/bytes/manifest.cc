@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <system_error>
@@ -107,20 +108,29 @@ const ManifestItem* Manifest::find(const std::string& file, int64_t offset) cons
   return there ? &*found : nullptr;
 }
 
+// Not by way of a Json of the whole: one of lists or objects ends the process where there is no
+// memory for its destructor.
 std::string encode_manifest(const Manifest& manifest) {
-  Json files = Json::object();
+  const auto text = [](const std::string& value) { return Json(value).dump(); };
+  std::string body = fmt::format("{{\"block_bytes\":{},\"files\":{{", kBlockBytes);
+  auto out = std::back_inserter(body);
+  const char* separator = "";
   for (const auto& [name, file] : manifest.files) {
-    files[name]["bytes"] = file.bytes;
+    fmt::format_to(out, "{}{}:{{\"bytes\":{}", separator, text(name), file.bytes);
     if (file.checksum) {
-      files[name]["checksum"] = checksum_text(*file.checksum);
+      fmt::format_to(out, ",\"checksum\":\"{}\"", checksum_text(*file.checksum));
     }
+    body += '}';
+    separator = ",";
   }
-  Json items = Json::array();
+  body += "},\"items\":[";
+  separator = "";
   for (const ManifestItem& item : manifest.items) {
-    items.push_back({item.file, item.offset, item.bytes, item.name, checksums_text(item.blocks)});
+    fmt::format_to(out, "{}[{},{},{},{},\"{}\"]", separator, text(item.file), item.offset,
+                   item.bytes, text(item.name), checksums_text(item.blocks));
+    separator = ",";
   }
-  const std::string body =
-      Json{{"block_bytes", kBlockBytes}, {"files", files}, {"items", items}}.dump() + "\n";
+  body += "]}\n";
   return fmt::format("{}{} {}\n{}", kMark, kVersion,
                      checksum_text(checksum(body.data(), body.size())), body);
 }

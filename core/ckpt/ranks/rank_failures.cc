@@ -2,14 +2,13 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
-#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "core/ckpt/ranks/note_bytes.h"
 
 namespace fsdp2::ckpt {
 
 namespace {
-
-using Json = nlohmann::json;
 
 constexpr size_t kFailuresInMessage = 8;
 
@@ -21,23 +20,23 @@ std::string describe(const RankFailure& failure) {
 }  // namespace
 
 std::string encode_failures(const std::vector<RankFailure>& failures) {
-  Json list = Json::array();
+  NoteWriter out;
+  out.count(failures.size());
   for (const RankFailure& failure : failures) {
-    const Error& error = failure.error;
-    list.push_back({failure.rank, static_cast<int32_t>(error.code()), error.message(),
-                    error.native_code(), failure.is_told});
+    out.number(failure.rank);
+    out.error(failure.error);
+    out.number(failure.is_told ? 1 : 0);
   }
-  const std::vector<uint8_t> bytes = Json::to_cbor(list);
-  return {bytes.begin(), bytes.end()};
+  return out.take();
 }
 
 std::vector<RankFailure> decode_failures(const std::string& text) {
+  NoteReader in(text);
   std::vector<RankFailure> failures;
-  for (const Json& item : Json::from_cbor(text)) {
-    failures.push_back({item.at(0).get<int>(),
-                        Error(static_cast<Code>(item.at(1).get<int32_t>()),
-                              item.at(2).get<std::string>(), item.at(3).get<int32_t>()),
-                        item.at(4).get<bool>()});
+  for (size_t count = in.count(); count > 0; --count) {
+    const auto rank = static_cast<int>(in.number());
+    Error error = in.error();
+    failures.push_back({rank, std::move(error), in.number() != 0});
   }
   return failures;
 }

@@ -5,8 +5,8 @@
 
 #include <cerrno>
 #include <filesystem>
+#include <iterator>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
@@ -16,6 +16,7 @@
 #include "core/ckpt/dcp/description.h"
 #include "core/ckpt/ranks/rank_exchange.h"
 #include "core/ckpt/ranks/rank_failures.h"
+#include "core/ckpt/ranks/rank_result.h"
 #include "core/ckpt/ranks/write_plan.h"
 #include "core/ckpt/store/checkpoint_directory.h"
 #include "core/ckpt/store/pending_directory.h"
@@ -26,59 +27,16 @@ namespace fsdp2::ckpt {
 
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr char kOutcome[] = "outcome";
 constexpr char kDirectory[] = "directory";
-constexpr char kError[] = "error";  // in a rank's result
 
 std::string result_key(int rank) { return fmt::format("result/{}", rank); }
 
-// {"error": [code, text]}, or what was written: {"files": [[name, bytes, [[entry, offset, bytes,
-// offsets, sizes, blocks], ...]], ...]}
-std::string to_text(const Json& json) {
-  const std::vector<uint8_t> bytes = Json::to_cbor(json);
-  return {bytes.begin(), bytes.end()};
-}
-
-Json error_json(const Error& error) {
-  return {{kError, {static_cast<int32_t>(error.code()), error.message(), error.native_code()}}};
-}
-
-Error error_of(const Json& result) {
-  const Json& error = result.at(kError);
-  return {static_cast<Code>(error.at(0).get<int32_t>()), error.at(1).get<std::string>(),
-          error.at(2).get<int32_t>()};
-}
-
-Json parts_json(const std::vector<DcpPart>& parts) {
-  Json files = Json::array();
-  for (const DcpPart& part : parts) {
-    Json items = Json::array();
-    for (const DcpPart::Item& item : part.items) {
-      items.push_back({item.entry, item.written.offset, item.written.bytes, item.chunk.offsets,
-                       item.chunk.sizes, item.written.blocks});
-    }
-    files.push_back({part.file, part.bytes, std::move(items)});
-  }
-  return {{"files", std::move(files)}};
-}
-
 // What all ranks have written.
-std::vector<DcpPart> parts_of(const std::vector<Json>& results) {
+std::vector<DcpPart> parts_of(std::vector<RankResult> results) {
   std::vector<DcpPart> parts;
-  for (const Json& result : results) {
-    for (const Json& file : result.at("files")) {
-      DcpPart part{file.at(0).get<std::string>(), file.at(1).get<int64_t>(), {}};
-      for (const Json& item : file.at(2)) {
-        part.items.push_back(
-            {item.at(0).get<size_t>(),
-             {item.at(3).get<std::vector<int64_t>>(), item.at(4).get<std::vector<int64_t>>()},
-             {item.at(1).get<int64_t>(), item.at(2).get<int64_t>(),
-              item.at(5).get<std::vector<uint64_t>>()}});
-      }
-      parts.push_back(std::move(part));
-    }
+  for (RankResult& result : results) {
+    std::move(result.parts.begin(), result.parts.end(), std::back_inserter(parts));
   }
   return parts;
 }
@@ -117,8 +75,8 @@ struct ShardedSaver::Job {
   // The whole of it once the snapshot is taken: on any thread. Throws the outcome.
   void run();
 
-  Json write_own();
-  void publish(const std::vector<Json>& results);
+  std::vector<DcpPart> write_own();
+  void publish(std::vector<RankResult> results);
   void collect();
 
   std::shared_ptr<Mesh> mesh;
@@ -132,7 +90,7 @@ struct ShardedSaver::Job {
   std::optional<Error> failed;              // of this rank
 };
 
-Json ShardedSaver::Job::write_own() {
+std::vector<DcpPart> ShardedSaver::Job::write_own() {
   std::mutex mutex;
   ProgressLog progress_log(
       "checkpoint", fmt::format("saving {}: part of rank {}", options.path, team.own_rank_in_job()),
@@ -147,15 +105,15 @@ Json ShardedSaver::Job::write_own() {
   if (options.format == CheckpointFormat::kShardedSafetensors) {
     write_safetensors_part(directory, team.rank(), tensor_specs(entries), items,
                            options.file_numbers, progress);
-    return Json::object();
+    return {};
   }
-  return parts_json(write_part(directory, team.rank(), items, options.files, progress));
+  return write_part(directory, team.rank(), items, options.files, progress);
 }
 
 // Rank 0: the end of a save that no rank has failed in.
-void ShardedSaver::Job::publish(const std::vector<Json>& results) {
+void ShardedSaver::Job::publish(std::vector<RankResult> results) {
   if (options.format == CheckpointFormat::kDcpDirectory) {
-    write_dcp_description(directory, entries, parts_of(results));
+    write_dcp_description(directory, entries, parts_of(std::move(results)));
   }
   exchange.note_progress();
   pending->commit();
@@ -173,7 +131,7 @@ void ShardedSaver::Job::publish(const std::vector<Json>& results) {
 // Rank 0: waits for all ranks, ends the save and tells the outcome: who has failed.
 void ShardedSaver::Job::collect() {
   const auto answers = exchange.get_of_all(result_key, "to write its part of " + options.path);
-  std::vector<Json> results;
+  std::vector<RankResult> results;
   std::vector<RankFailure> failures;
   int heard_of = 0;
   for (int rank = 0; rank < team.size(); ++rank) {
@@ -182,16 +140,16 @@ void ShardedSaver::Job::collect() {
       failures.push_back({team.rank_in_job(rank), *answer.error, /*is_told=*/false});
     } else {
       heard_of += rank != 0 ? 1 : 0;
-      results.push_back(Json::from_cbor(answer.text));
-      if (results.back().contains(kError)) {
-        failures.push_back({team.rank_in_job(rank), error_of(results.back())});
+      results.push_back(decode_result(answer.text));
+      if (results.back().error) {
+        failures.push_back({team.rank_in_job(rank), *results.back().error});
       }
     }
     exchange.remove(result_key(rank));
   }
   if (failures.empty()) {
     try {
-      publish(results);
+      publish(std::move(results));
     } catch (...) {
       failures.push_back({team.own_rank_in_job(), current_exception_as_error()});
     }
@@ -209,9 +167,10 @@ void ShardedSaver::Job::collect() {
 
 void ShardedSaver::Job::run() {
   const at::NoGradGuard no_grad;
-  Json own;
-  attempt([&] { own = write_own(); });
-  exchange.put(result_key(team.rank()), to_text(failed ? error_json(*failed) : own));
+  RankResult own;
+  attempt([&] { own.parts = write_own(); });
+  own.error = failed;
+  exchange.put(result_key(team.rank()), encode_result(own));
   if (team.rank() == 0) {
     collect();
     return;

@@ -20,13 +20,17 @@ constexpr char kTensors[] = "tensors";
 }  // namespace
 
 std::string tensor_checksums_text(const TensorChecksums& checksums) {
-  Json tensors = Json::object();
+  // Not by way of a Json of the whole, whose destructor needs memory.
+  std::string text = fmt::format("{{\"{}\":{},\"{}\":{{", kBlockSize, kBlockBytes, kTensors);
+  const char* separator = "";
   for (const auto& [name, blocks] : checksums) {
-    tensors[name] = checksums_text(blocks);
+    // Names that are no UTF-8 are refused where they stand for tensors.
+    const std::string quoted =
+        Json(name).dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
+    text += fmt::format("{}{}:\"{}\"", separator, quoted, checksums_text(blocks));
+    separator = ",";
   }
-  // Names that are no UTF-8 are refused where they stand for tensors.
-  return Json{{kBlockSize, kBlockBytes}, {kTensors, std::move(tensors)}}.dump(
-      -1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
+  return text + "}}";
 }
 
 TensorChecksums parse_tensor_checksums(const std::string& text, const std::string& file) {

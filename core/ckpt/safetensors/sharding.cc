@@ -1,6 +1,6 @@
 #include "core/ckpt/safetensors/sharding.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <nlohmann/json.hpp>
 #include <regex>
@@ -48,14 +48,17 @@ bool is_shard_file(const std::string& name) {
 }
 
 std::map<std::string, std::string> shard_metadata(const SafetensorsShards& shards) {
-  Json info = Json::object();
+  // Not by way of a Json of the whole, whose destructor needs memory.
+  std::string info = "{";
   for (const auto& [name, shard] : shards) {
-    info[name] = {{kOffsets, shard.offsets}};
+    info += fmt::format("{}{}:{{\"{}\":[{}]", info.size() > 1 ? "," : "", Json(name).dump(),
+                        kOffsets, fmt::join(shard.offsets, ","));
     if (shard.shape) {
-      info[name][kShape] = *shard.shape;
+      info += fmt::format(",\"{}\":[{}]", kShape, fmt::join(*shard.shape, ","));
     }
+    info += "}";
   }
-  return {{"format", "pt"}, {"DCP_VERSION", "1.0"}, {kShardingInfo, info.dump()}};
+  return {{"format", "pt"}, {"DCP_VERSION", "1.0"}, {kShardingInfo, info + "}"}};
 }
 
 SafetensorsShards read_shards(const std::map<std::string, std::string>& metadata,

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
+#include <new>
 #include <random>
 #include <system_error>
 
@@ -45,7 +46,9 @@ void make_directories(const std::string& path) {
   sync_directory(parent);
 }
 
-void remove_leftover(const std::string& path) noexcept {
+namespace {
+
+void remove_or_warn(const std::string& path) {
   try {
     // Under a temporary name first, so that it is at no moment a checkpoint with files missing.
     std::string doomed = path;
@@ -64,6 +67,16 @@ void remove_leftover(const std::string& path) noexcept {
     }
   } catch (const std::exception& error) {
     log(LogLevel::kWarning, "checkpoint", "{}: cannot remove: {}", path, error.what());
+  }
+}
+
+}  // namespace
+
+void remove_leftover(const std::string& path) noexcept {
+  try {
+    remove_or_warn(path);
+  } catch (const std::bad_alloc&) {
+    // There is no memory for a warning either. What is left goes with the next save.
   }
 }
 

@@ -90,7 +90,10 @@ class TorchArchiveWriter {
   int64_t bytes_written_ = 0;
   std::vector<Record> records_;
   size_t next_ = 0;
-  std::unique_ptr<caffe2::serialize::PyTorchStreamWriter> zip_;
+  struct EndAndDelete {
+    void operator()(caffe2::serialize::PyTorchStreamWriter* zip) const noexcept;
+  };
+  std::unique_ptr<caffe2::serialize::PyTorchStreamWriter, EndAndDelete> zip_;
 };
 
 // An archive that is open for reading. Any thread may read from it if any may from its bytes.

@@ -28,8 +28,8 @@ TorchArchiveWriter::TorchArchiveWriter(ByteSink sink, const PythonValue& tree, b
     : sink_(std::move(sink)) {
   plan_records(tree);
   const std::string pickle = write_pickle(tree);
-  zip_ = std::make_unique<caffe2::serialize::PyTorchStreamWriter>(
-      [this](const void* data, size_t count) { return pass_on(data, count); }, with_checksums);
+  zip_.reset(new caffe2::serialize::PyTorchStreamWriter(
+      [this](const void* data, size_t count) { return pass_on(data, count); }, with_checksums));
   write_record("data.pkl", pickle.data(), pickle.size());
   for (const auto& [name, text] : kSmallRecords) {
     write_record(name, text.data(), text.size());
@@ -39,6 +39,19 @@ TorchArchiveWriter::TorchArchiveWriter(ByteSink sink, const PythonValue& tree, b
 // LibTorch's writer ends an archive that was not ended, here and when a constructor fails; nobody
 // wants those bytes.
 TorchArchiveWriter::~TorchArchiveWriter() { abandoned_ = true; }
+
+// Left to its destructor, that would end the process where there is no memory for it.
+void TorchArchiveWriter::EndAndDelete::operator()(
+    caffe2::serialize::PyTorchStreamWriter* zip) const noexcept {
+  try {
+    if (!zip->finalized()) {
+      zip->writeEndOfFile();
+    }
+  } catch (const std::exception&) {
+    // It counts as ended all the same.
+  }
+  delete zip;
+}
 
 // Claims success even if there was none: on a short write LibTorch's writer throws in its
 // destructor, which would end the process on a full disk.

@@ -1,0 +1,71 @@
+#include "core/ckpt/bytes/manifest.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <new>
+#include <nlohmann/json.hpp>
+
+#include "core/ckpt/bytes/checksum.h"
+
+namespace {
+
+constexpr int64_t kNoLimit = -1;
+thread_local int64_t allocations_left = kNoLimit;
+
+}  // namespace
+
+// Of this program: fails from the moment on at which a test has used up its allocations.
+void* operator new(size_t bytes) {
+  if (allocations_left == 0) {
+    throw std::bad_alloc();
+  }
+  if (allocations_left > 0) {
+    --allocations_left;
+  }
+  void* memory = std::malloc(bytes);
+  return memory != nullptr ? memory : throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t /*bytes*/) noexcept { std::free(memory); }
+
+namespace fsdp2::ckpt {
+namespace {
+
+Manifest sample() {
+  Manifest manifest;
+  manifest.files[".metadata"] = {4711, 0x123456789abcdef0};
+  manifest.files["__0_0.distcp"] = {2 * kBlockBytes, std::nullopt};
+  manifest.items.push_back(
+      {"__0_0.distcp", 0, kBlockBytes + 1, "a \"name\" of a\ttensor", {1, UINT64_MAX}});
+  manifest.items.push_back({"__0_0.distcp", kBlockBytes + 1, 0, "model.b [0, 0]", {}});
+  return manifest;
+}
+
+TEST(Manifest, IsTheJsonOfItsHeader) {
+  const std::string text = encode_manifest(sample());
+  const auto json = nlohmann::json::parse(text.substr(text.find('\n') + 1));
+  EXPECT_EQ(json.dump(), R"({"block_bytes":1048576,"files":{".metadata":{"bytes":4711,"checksum":)"
+                         R"("123456789abcdef0"},"__0_0.distcp":{"bytes":2097152}},"items":[)"
+                         R"(["__0_0.distcp",0,1048577,"a \"name\" of a\ttensor",)"
+                         R"("0000000000000001ffffffffffffffff"],)"
+                         R"(["__0_0.distcp",1048577,0,"model.b [0, 0]",""]]})");
+  EXPECT_EQ(text.substr(text.find('\n') + 1), json.dump() + "\n");
+}
+
+TEST(Manifest, RunningOutOfMemoryIsAnException) {
+  const Manifest manifest = sample();
+  bool done = false;
+  for (int64_t allocations = 0; !done; ++allocations) {
+    allocations_left = allocations;
+    try {
+      done = !encode_manifest(manifest).empty();
+    } catch (const std::bad_alloc&) {
+    }
+    allocations_left = kNoLimit;
+  }
+}
+
+}  // namespace
+}  // namespace fsdp2::ckpt
