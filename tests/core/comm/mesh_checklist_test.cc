@@ -13,7 +13,7 @@
 #include <cstdlib>
 
 #include "core/base/error.h"
-#include "core/comm/exchange.h"
+#include "core/comm/byte_collectives.h"
 #include "core/comm/mesh.h"
 #include "core/comm/mesh_collectives.h"
 #include "core/comm/transport/fake_backend.h"

@@ -1,4 +1,4 @@
-#include "core/comm/exchange.h"
+#include "core/comm/byte_collectives.h"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
