@@ -12,8 +12,8 @@ namespace {
 // of them when the thread runs its next backward: those without a task come first in it.
 void empty_queue_of_thread() {
   const at::AutoGradMode grad_mode(true);
-  const at::Tensor leaf = at::zeros({}).set_requires_grad(true);
-  torch::autograd::backward({leaf.view({1})}, {at::zeros({1})});
+  const at::Tensor leaf = at::zeros({}, at::kCPU).set_requires_grad(true);
+  torch::autograd::backward({leaf.view({1})}, {at::zeros({1}, at::kCPU)});
 }
 
 }  // namespace
