@@ -101,8 +101,7 @@ void check_may_be_root(const Unit& root, const std::vector<Tree::Found>& found) 
                 "unit '{}' below {} has been used as a root already: use the outermost sharded "
                 "module first",
                 entry.name, root.modules().front()->kind());
-    FSDP2_CHECK(entry.unit->mesh().shared_world() == root.mesh().shared_world(),
-                Code::kInvalidArgument,
+    FSDP2_CHECK(&entry.unit->mesh().world() == &root.mesh().world(), Code::kInvalidArgument,
                 "unit '{}' below {} is sharded over a mesh of another job than {}: expected meshes "
                 "of one job",
                 entry.name, root.modules().front()->kind(), root.mesh().to_string());
@@ -169,7 +168,7 @@ void give_slice_comms(const std::vector<Tree::Found>& found) {
       const Comm& shard = mesh.comm(mesh.ndim() - 1, Lane::kGather);
       const auto first = shard.members().begin() + shard.rank() / size * size;
       comm = mesh.team().make_comm(fmt::format("{}/slices-{}", shard.name(), size),
-                                    std::vector<int>(first, first + size), shard.device());
+                                   std::vector<int>(first, first + size), shard.device());
     }
     group->set_slice_comm(*comm);
   }

@@ -49,8 +49,7 @@ void Session::check_may_be_sharded(const Mesh& mesh) const {
   FSDP2_CHECK(state_ != State::kSharded, Code::kWrongState,
               "module: expected one that is not sharded yet, found one that is; make units of the "
               "modules in it before it");
-  FSDP2_CHECK(mesh_ == nullptr || mesh_->shared_world() == mesh.shared_world(),
-              Code::kInvalidArgument,
+  FSDP2_CHECK(mesh_ == nullptr || &mesh_->world() == &mesh.world(), Code::kInvalidArgument,
               "mesh: expected one of the same job as {}, which modules of this one are sharded "
               "over, found {}",
               mesh_ ? mesh_->to_string() : "", mesh.to_string());
