@@ -276,8 +276,9 @@ StepResult TrainStep::run(const std::vector<std::vector<at::Tensor>>& batch) {
   try {
     computed = compute(batch);
   } catch (...) {
-    // The others are in a collective, or will be: tell them, and leave nothing half done.
-    if (team.size() > 1 && !team.failure().failed()) {
+    // The others are in a collective, or will be, perhaps over a unit's mesh that has none of the
+    // ranks that failed first: tell them, and leave nothing half done.
+    if (team.size() > 1) {
       team.publish_failure(current_exception_text());
     }
     root.scheduler().reset();
