@@ -121,10 +121,9 @@ void Unit::pre_forward(nn::Module& /*module*/, nn::Values& inputs) {
 
 bool Unit::forward_is_collective() {
   const std::vector<Scheduler::Member>& members = scheduler().members();
-  return covers_world(*mesh_) &&
-         std::any_of(members.begin(), members.end(), [](const Scheduler::Member& member) {
-           return member.group->shard_comm(Lane::kGather).size() > 1;
-         });
+  return std::any_of(members.begin(), members.end(), [](const Scheduler::Member& member) {
+    return member.group->shard_comm(Lane::kGather).size() > 1;
+  });
 }
 
 void Unit::check_forward(const std::vector<nn::Values>& inputs) {
