@@ -314,7 +314,9 @@ void Comm::barrier() {
 void Comm::check_tensor(const char* collective, const char* role, const at::Tensor& tensor) const {
   FSDP2_CHECK(tensor.defined() && tensor.layout() == at::kStrided && tensor.is_contiguous(),
               Code::kInvalidArgument, "{}: the {} is not a contiguous tensor", collective, role);
-  FSDP2_CHECK(tensor.device().type() == device().type(), Code::kInvalidArgument,
+  const bool has_nothing_to_move = identity_.is_fake && tensor.is_meta();
+  FSDP2_CHECK(has_nothing_to_move || tensor.device().type() == device().type(),
+              Code::kInvalidArgument,
               "{}: the {} is on {}, but group {} is one of {}: copy it there, or use a group of "
               "its own device",
               collective, role, tensor.device().str(), name(), device().str());

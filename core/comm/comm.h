@@ -117,6 +117,7 @@ class Comm {
     int rank = 0;              // within this group
     std::vector<int> members;  // ranks in the world, in group order
     at::Device device;         // this rank's: where the tensors of its collectives are
+    bool is_fake = false;      // nothing moves, so tensors without memory will do
   };
 
   // channel: null for a group of one rank.

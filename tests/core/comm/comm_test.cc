@@ -473,9 +473,9 @@ class BackendThatFails final : public c10d::Backend {
 
 TEST(Comm, AFailureAlwaysHasAReason) {
   const auto failure = FailureNotice::local();
-  const auto channel =
-      std::make_shared<Channel>([] { return c10::make_intrusive<BackendThatFails>(); }, failure);
-  Comm comm({"pair", 0, {0, 1}}, channel, failure, std::chrono::seconds(20));
+  const auto channel = std::make_shared<Channel>(
+      [](FailureNotice&) { return c10::make_intrusive<BackendThatFails>(); }, failure);
+  Comm comm({"pair", 0, {0, 1}, at::kCPU}, channel, failure, std::chrono::seconds(20));
   try {
     comm.barrier();
     ADD_FAILURE() << "no error";
