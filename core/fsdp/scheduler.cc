@@ -201,6 +201,9 @@ void Scheduler::reset() noexcept {
 
 void Scheduler::begin_forward() {
   ++root_forwards_;
+  if (shards_are_lent_) {
+    shards_changed();
+  }
   order_.begin_forward();
 }
 

@@ -74,6 +74,9 @@ class Scheduler {
   // The shards have new values: frees what forwards have kept gathered. Begins no collective; all
   // ranks call it alike.
   void shards_changed();
+  // From now on the caller holds the shards and may write to them at any time, so no forward uses
+  // what an earlier one has gathered. All ranks call it alike.
+  void lend_shards() { shards_are_lent_ = true; }
   // Waits for the reduction under way, if there is one, and adds it to the sharded gradients.
   void finish_reduction();
   // Drops gradients that have not come to the shards, wherever they are. Begins no collective.
@@ -117,6 +120,7 @@ class Scheduler {
   StepOrder order_;
   bool is_last_backward_ = true;
   int64_t root_forwards_ = 0;
+  bool shards_are_lent_ = false;
 
   int64_t task_ = kNoTask;       // the engine's id of the running backward
   std::vector<size_t> pending_;  // by member: gradients still to come in it

@@ -151,7 +151,9 @@ ckpt::StateDict Checkpointer::state(const std::string& what,
     request = read();
     return text_of(request.objects) + request.text;
   });
-  return state_to_save(with_root(request.objects), request.keys);
+  const TrainingObjects objects = with_root(request.objects);
+  objects.root->scheduler().lend_shards();
+  return state_to_save(objects, request.keys);
 }
 
 void Checkpointer::load_state(const std::string& what,

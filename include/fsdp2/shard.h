@@ -167,7 +167,9 @@ FSDP2_CALL fsdp2_shard_get_parameter_name(fsdp2_shard shard, size_t index, int32
  * ignored. */
 FSDP2_CALL fsdp2_shard_get_parameter_index(fsdp2_shard shard, const char* name, size_t* out);
 enum {
-  FSDP2_PARAMETER_LOCAL = 0,      /* this rank's rows, sharing their memory */
+  /* This rank's rows, sharing their memory. What a forward without a backward has kept gathered is
+   * not gathered anew because these rows are written: call fsdp2_shard_reset on all ranks first. */
+  FSDP2_PARAMETER_LOCAL = 0,
   FSDP2_PARAMETER_LOCAL_GRAD = 1, /* their gradient; FSDP2_E_NOT_FOUND if there is none */
   FSDP2_PARAMETER_FULL = 2,       /* [c] a copy of the gathered parameter */
   FSDP2_PARAMETER_FULL_GRAD = 3   /* [c] */

@@ -24,6 +24,7 @@ std::shared_ptr<Sequence> nested_sequence(int64_t width) {
 
 State state_of(Unit& root) {
   State state;
+  root.scheduler().lend_shards();
   for (const fsdp::ShardedParam* param : root.parameters()) {
     state[param->name()] = param->local_values();
   }
