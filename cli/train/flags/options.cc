@@ -104,7 +104,7 @@ std::vector<Flag> outcome_flags(TrainOptions* o) {
       {optimizer,
        "--not-finite",
        &o->not_finite,
-       "What to do with a step whose loss or gradient norm is infinite or NaN",
+       "Fate of a step whose loss or gradient norm is infinite or NaN",
        {"error", "skip", "apply"}},
       {optimizer, "--max-skips-in-row", &o->max_skips_in_row,
        "End the run after more skipped steps in a row, for whatever reason (0: no limit)"},

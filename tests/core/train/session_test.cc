@@ -111,15 +111,21 @@ TEST(Session, WhatIsShardedIsNotShardedAgain) {
   });
 }
 
-TEST(Session, UnitsAndTheWholeHaveOneMesh) {
+TEST(Session, UnitsAndTheWholeHaveMeshesOfOneJob) {
   run_ranks(2, [](const std::shared_ptr<World>& world) {
     Job job(world);
     job.shard_modules({"block0"});
-    job.mesh = Mesh::create(world, {2, 1}, {"ddp", "fsdp"});
+    WorldOptions alone;
+    alone.backend = BackendKind::kFake;
+    alone.world_size = 2;
+    job.mesh = Mesh::for_fsdp(World::join(alone), 0);
     const Error error = error_of([&] { job.shard(); });
     EXPECT_EQ(error.code(), Code::kInvalidArgument);
     EXPECT_TRUE(says(error, "which modules of this one are sharded over")) << error.message();
     EXPECT_EQ(job.session->state(), State::kUnitsMade);
+    job.mesh = Mesh::create(world, {2, 1}, {"ddp", "fsdp"});
+    job.shard();
+    EXPECT_EQ(job.session->state(), State::kSharded);
   });
 }
 
