@@ -152,7 +152,8 @@ std::vector<std::shared_ptr<nn::Module>> outermost(
 
 void check_mesh(const Mesh& mesh, const Policy& policy) {
   FSDP2_CHECK(mesh.ndim() == 1 || mesh.ndim() == 2, Code::kInvalidArgument,
-              "mesh: expected 1 dim (shard) or 2 dims (replicate, shard), found {}", mesh.to_string());
+              "mesh: expected 1 dim (shard) or 2 dims (replicate, shard), found {}",
+              mesh.to_string());
   FSDP2_CHECK(mesh.ndim() == 1 || mesh.has_names(), Code::kInvalidArgument,
               "mesh: expected names for its dims (replicate, shard), found none in {}",
               mesh.to_string());

@@ -6,8 +6,8 @@
 //
 // shard_modules, wrap and shard agree with the other ranks of the mesh twice: on what is asked for,
 // which changes nothing, and on the change itself. An error in the first leaves the session as it
-// was, on all ranks. An error in the second spoils it, except on a rank that failed by itself before
-// it changed anything.
+// was, on all ranks. An error in the second spoils it, except on a rank that failed by itself
+// before it changed anything.
 //
 // One thread at a time.
 #pragma once

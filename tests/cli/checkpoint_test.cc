@@ -254,7 +254,8 @@ TEST(Convert, OfTheModelAloneKeepsItWhereLoadersLook) {
     EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
     return fsdp2({"inspect", to}).out;
   };
-  for (const Arguments& format : {Arguments{"--format", "dcp"}, Arguments{"--format", "pth-per-rank"}}) {
+  for (const Arguments& format :
+       {Arguments{"--format", "dcp"}, Arguments{"--format", "pth-per-rank"}}) {
     const std::string listed = names(folder + "/" + format[1], format);
     EXPECT_THAT(listed, HasSubstr("\nmodel.model.norm.weight "));
     EXPECT_EQ(listed.find("optim."), std::string::npos);

@@ -67,7 +67,8 @@ TEST(TrainNotFinite, EndsTheRunOnAllRanksAndSaysWhere) {
       train(2, joined(kRuinous, {"--save-dir", folder, "--save-every", "4", "--keep-last", "1"}));
   EXPECT_EQ(training.outcome.exit_code, 1);
   EXPECT_EQ(training.steps.size(), 1U);
-  EXPECT_THAT(training.outcome.err, HasSubstr("[rank 0] fsdp2 train: step 1: the loss of rank 0 is "));
+  EXPECT_THAT(training.outcome.err,
+              HasSubstr("[rank 0] fsdp2 train: step 1: the loss of rank 0 is "));
   EXPECT_THAT(training.outcome.err, HasSubstr("the gradient of model.embed_tokens.weight is "));
   EXPECT_TRUE(fs::is_empty(folder));
 }

@@ -9,10 +9,29 @@ device must be in ALLOWED, with its reason; so must every line of ALLOWED still 
 import re
 import sys
 
-FACTORIES = (
-    "arange blackman_window empty empty_permuted empty_strided eye from_blob full hann_window kaiser_window linspace logspace "
-    "normal ones rand randint randn randperm scalar_tensor tensor zeros"
-).split()
+FACTORIES = [
+    "arange",
+    "blackman_window",
+    "empty",
+    "empty_permuted",
+    "empty_strided",
+    "eye",
+    "from_blob",
+    "full",
+    "hann_window",
+    "kaiser_window",
+    "linspace",
+    "logspace",
+    "normal",
+    "ones",
+    "rand",
+    "randint",
+    "randn",
+    "randperm",
+    "scalar_tensor",
+    "tensor",
+    "zeros",
+]
 MAKES = re.compile(r"\b(?:at|torch)::(?:%s)\(" % "|".join(FACTORIES))
 NAMES_DEVICE = re.compile(r"\bdevice\(|\boptions\(\)|\bat::kCPU\b")
 OPTIONS = re.compile(r"\b(\w*options|on_host|on_device)\b(?!\()")
@@ -25,7 +44,9 @@ READS = {
         r"\.(?:nonzero|nonzero_numpy|masked_select|unique_consecutive|bincount|repeat_interleave)\("
         r"|\bat::(?:nonzero|masked_select|_unique2?|bincount)\("
     ),
-    "comparison": re.compile(r"\.(?:equal|is_nonzero|allclose)\(|\bat::(?:equal|is_nonzero|allclose)\("),
+    "comparison": re.compile(
+        r"\.(?:equal|is_nonzero|allclose)\(|\bat::(?:equal|is_nonzero|allclose)\("
+    ),
 }
 STEP_ROOMS = (
     "core/fsdp",
@@ -113,7 +134,9 @@ def main(allowed_path, sources):
                 used.add((path, kind))
             else:
                 faults.append(f"{path}:{lines[0]}: the host may wait for a device ({kind})")
-    faults += [f"{path}: '{kind}' is allowed, but is not there" for path, kind in set(allowed) - used]
+    faults += [
+        f"{path}: '{kind}' is allowed, but is not there" for path, kind in set(allowed) - used
+    ]
     for fault in sorted(faults):
         print(fault)
     print(f"{len(sources)} files, {len(allowed)} reads allowed, {len(faults)} faults")

@@ -277,8 +277,8 @@ class MetadataDecoder {
     return tensor;
   }
 
-  // (dtype, layout, requires_grad, memory format, pin_memory); all but the first two are of no
-  // meaning in a file.
+  // (dtype, layout, requires_grad, memory format, pin_memory) and, by newer torch, strides; all
+  // but the first two are of no meaning in a file.
   at::ScalarType dtype(Id properties) const {
     if (!graph_.is_of(properties, kTensorProperties) || graph_.children(properties).size() != 2) {
       refuse("has no tensor properties");
@@ -286,7 +286,8 @@ class MetadataDecoder {
     const Id state = graph_.children(properties)[1];
     expect(state, Kind::kTuple, kProperties);
     const std::vector<Id>& parts = graph_.children(state);
-    if (parts.size() != 5 || graph_.kind(parts[0]) != Kind::kName) {
+    const bool has_all = parts.size() == 5 || parts.size() == 6;
+    if (!has_all || graph_.kind(parts[0]) != Kind::kName) {
       refuse("has tensor properties without a dtype");
     }
     const bool is_strided = graph_.is_of(parts[1], kGetLayout) &&

@@ -103,9 +103,7 @@ double square_sum_in_double(fsdp::Unit& root, int shard_ranks) {
   double total = 0.0;
   visit_gradients(
       root,
-      [&](const at::Tensor& grad) {
-        total += grad.to(at::kDouble).square().sum().item<double>();
-      },
+      [&](const at::Tensor& grad) { total += grad.to(at::kDouble).square().sum().item<double>(); },
       shard_ranks);
   return total;
 }

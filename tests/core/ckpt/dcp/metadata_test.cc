@@ -96,9 +96,12 @@ TEST(DcpMetadata, RoundTrip) {
   EXPECT_EQ(read.find("model"), nullptr);
 }
 
+DcpMetadata read_metadata(const std::string& file) {
+  return decode_dcp_metadata(read_text_file(file, kMaxDcpMetadataBytes), file);
+}
+
 TEST(DcpMetadata, ReadsWhatPythonWrites) {
-  const DcpMetadata read =
-      decode_dcp_metadata(read_text_file(kGoldenMetadata, kMaxDcpMetadataBytes), kGoldenMetadata);
+  const DcpMetadata read = read_metadata(kGoldenMetadata);
   EXPECT_EQ(read.version, "1.0.0");
   const DcpEntry* weight = read.find("model.a.weight");
   ASSERT_NE(weight, nullptr);
@@ -123,6 +126,16 @@ TEST(DcpMetadata, ReadsWhatPythonWrites) {
   EXPECT_EQ(lr->path, (std::vector<PathPart>{"optim", "param_groups", int64_t{0}, "lr"}));
   EXPECT_EQ(lr->storage.size(), 1U);
   EXPECT_EQ(read.find("optim.state.a.weight.step")->tensor->shape, std::vector<int64_t>{});
+}
+
+TEST(DcpMetadata, ReadsWhatTheNewestPythonWrites) {
+  const DcpMetadata of_2_11 = read_metadata(kGoldenMetadata);
+  const DcpMetadata of_2_15 = read_metadata("tests/core/ckpt/golden/torch_2_15.metadata");
+  ASSERT_EQ(of_2_15.entries().size(), of_2_11.entries().size());
+  for (size_t i = 0; i < of_2_11.entries().size(); ++i) {
+    SCOPED_TRACE(of_2_11.entries()[i].name);
+    expect_same(of_2_15.entries()[i], of_2_11.entries()[i]);
+  }
 }
 
 TEST(DcpMetadata, TellsWhetherChunksCoverTheirTensor) {

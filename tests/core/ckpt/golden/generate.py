@@ -1,6 +1,6 @@
 """Makes the files of this directory with PyTorch: DCP directories, sharded safetensors and files of torch.save.
 
-    python generate.py            (torch 2.11)
+    python generate.py            (torch 2.11; torch_2_15.metadata is the .metadata that torch 2.15 makes of the same)
 
 They are small and checked in; tests read them and know these values.
 """

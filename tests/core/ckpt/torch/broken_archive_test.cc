@@ -146,7 +146,8 @@ TEST_F(BrokenTorchArchive, DamagedPickleIsFoundByItsChecksum) {
 
 TEST_F(BrokenTorchArchive, TailOfADeeplyNestedPickle) {
   pickle().data = "\x80\x02" + std::string(100'000, ']') + std::string(99'999, 'a') + ".";
-  EXPECT_ERROR(open(), Code::kCorruptData, "x.pth: its pickle, byte 100202: values nested more than 200 deep");
+  EXPECT_ERROR(open(), Code::kCorruptData,
+               "x.pth: its pickle, byte 100202: values nested more than 200 deep");
 }
 
 }  // namespace
