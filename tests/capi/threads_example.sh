@@ -14,7 +14,7 @@ done
 
 # Often, since a crash would depend on what the other ranks are at.
 head -c 2 $golden/tokens/tiny-llama.bin >"$TEST_TMPDIR/too_short"
-for i in 1 2 3 4 5; do
+for _ in 1 2 3 4 5; do
   for tokens in "$TEST_TMPDIR/too_short" "$TEST_TMPDIR/not_there"; do
     said=$("$1" $golden/models/tiny-llama "$tokens" 4 3 2>&1)
     status=$?

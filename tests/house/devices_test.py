@@ -32,7 +32,7 @@ FACTORIES = [
     "tensor",
     "zeros",
 ]
-MAKES = re.compile(r"\b(?:at|torch)::(?:%s)\(" % "|".join(FACTORIES))
+MAKES = re.compile(rf"\b(?:at|torch)::(?:{'|'.join(FACTORIES)})\(")
 NAMES_DEVICE = re.compile(r"\bdevice\(|\boptions\(\)|\bat::kCPU\b")
 OPTIONS = re.compile(r"\b(\w*options|on_host|on_device)\b(?!\()")
 
@@ -80,7 +80,7 @@ def names_device(text, arguments):
     if NAMES_DEVICE.search(arguments):
         return True
     for name in OPTIONS.findall(arguments):
-        made = re.findall(r"\b(?:TensorOptions|auto) %s =([^;]*);" % re.escape(name), text)
+        made = re.findall(rf"\b(?:TensorOptions|auto) {re.escape(name)} =([^;]*);", text)
         if made and all(NAMES_DEVICE.search(value) for value in made):
             return True
     return False

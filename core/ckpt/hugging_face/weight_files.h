@@ -28,7 +28,7 @@ class WeightFiles {
   explicit WeightFiles(std::string directory);
 
   const std::string& path() const { return path_; }
-  // Of the tensors, sorted.
+  // The tensors' names, sorted.
   const std::vector<std::string>& names() const { return names_; }
   bool contains(const std::string& name) const { return tensors_.count(name) != 0; }
   // Where a tensor is and what it looks like. kNotFound if it is not there.

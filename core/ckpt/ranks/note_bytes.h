@@ -54,7 +54,7 @@ class NoteReader {
     std::memcpy(&value, take(sizeof(value)).data(), sizeof(value));
     return value;
   }
-  // Of a list, or of the bytes of a text: no more than bytes are left.
+  // The length of a list or a text, which is at most as many as bytes are left.
   size_t count() {
     const auto value = static_cast<uint64_t>(number());
     FSDP2_CHECK(value <= left_.size(), Code::kInternal,

@@ -19,7 +19,7 @@ struct PartItem {
   PythonValue object;
 };
 
-// Of the item's values; 0 for an object.
+// The bytes of the item's values; 0 for an object.
 inline int64_t bytes_of(const PartItem& item) {
   return item.local.defined() ? static_cast<int64_t>(item.local.nbytes()) : 0;
 }

@@ -39,7 +39,8 @@ bool is_complete_checkpoint(const std::string& path) {
                          return file_size(path + "/" + entry.first) == entry.second.bytes;
                        });
   } catch (const Error& error) {
-    // Of a damaged manifest. One of a later version is no reason to go on from an older checkpoint.
+    // Damage makes it incomplete. A later version does not: the answer to it is not an older
+    // checkpoint.
     return error.code() == Code::kUnsupported;
   }
 }

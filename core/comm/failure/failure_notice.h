@@ -34,7 +34,7 @@ class FailureNotice {
   // the first failure is remembered.
   static std::shared_ptr<FailureNotice> local();
 
-  // Of some ranks of the job.
+  // The notice of some ranks of the job.
   std::shared_ptr<FailureNotice> of(std::vector<int> ranks) const;
 
   // True once a failure has been published that has one of the ranks. Cheap: every wait asks often.

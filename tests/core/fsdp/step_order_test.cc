@@ -56,7 +56,7 @@ class Steps {
   std::string enter_backward(size_t unit, const std::vector<size_t>& also_gather = {}) {
     return text(order.enter_backward(unit, places_[unit].back(), also_gather));
   }
-  // Of the unit's forward before the last.
+  // Enters the backward of the unit's forward before the last.
   std::string enter_earlier_backward(size_t unit) {
     places_[unit].pop_back();
     return enter_backward(unit);

@@ -16,7 +16,7 @@ thread_local int64_t allocations_left = kNoLimit;
 
 }  // namespace
 
-// Of this program: fails from the moment on at which a test has used up its allocations.
+// This program's allocation: fails from the moment on at which a test has used up its allocations.
 void* operator new(size_t bytes) {
   if (allocations_left == 0) {
     throw std::bad_alloc();
