@@ -153,7 +153,7 @@ std::vector<Flag> outcome_flags(TrainOptions* o) {
       {process,
        "--product-engine",
        &o->product_engine,
-       "CPU engine for fp32 products",
+       "CPU engine for fp32 products; name one where runs must be equal to the bit",
        {"auto", "mkl", "onednn"}},
       {process, "--timeout-s", &o->timeout_s, "Seconds that a rank waits for the others"},
   };
