@@ -21,11 +21,23 @@ namespace {
 // The length of the lines, from the start of a file on, that earlier steps have written. What
 // follows them is redone, or said again at the end.
 int64_t bytes_of_earlier_steps(const std::string& path, int64_t next_step) {
+  if (next_step == 0) {
+    return 0;
+  }
+  const auto check_readable = [&](bool works) {
+    if (!works) {
+      throw Failure("--metrics " + path + ": cannot be read, so that a resumed run cannot go on " +
+                    "with it: make it readable, or name another file");
+    }
+  };
   std::error_code error;
-  if (next_step == 0 || !std::filesystem::is_regular_file(path, error)) {
+  const auto status = std::filesystem::status(path, error);
+  check_readable(status.type() != std::filesystem::file_type::none);
+  if (!std::filesystem::is_regular_file(status)) {
     return 0;
   }
   std::ifstream file(path, std::ios::binary);
+  check_readable(file.is_open());
   int64_t kept = 0;
   int64_t number = 1;
   for (std::string line; std::getline(file, line) && !file.eof(); ++number) {
@@ -41,6 +53,7 @@ int64_t bytes_of_earlier_steps(const std::string& path, int64_t next_step) {
     }
     kept += static_cast<int64_t>(line.size()) + 1;
   }
+  check_readable(!file.bad());
   return kept;
 }
 

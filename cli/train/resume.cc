@@ -36,7 +36,8 @@ bool has_optimizer(const Json& checkpoint) {
 
 Look look_at(const std::string& path) {
   const Json checkpoint = Json::parse(text_of(fsdp2_checkpoint_inspect, path.c_str()));
-  return {checkpoint.at("path").get<std::string>(), has_optimizer(checkpoint),
+  // The path in JSON has lost what is not UTF-8.
+  return {text_of(fsdp2_checkpoint_find, path.c_str()), has_optimizer(checkpoint),
           checkpoint.at("complete").get<bool>() ? ""
                                                 : "a file is missing or has lost a part of itself"};
 }

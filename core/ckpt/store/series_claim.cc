@@ -90,12 +90,18 @@ bool is_file_of_path(int file, const std::string& path) {
          open_one.st_dev == named.st_dev && open_one.st_ino == named.st_ino;
 }
 
+// Another user's file may not be written, but outside of NFS a lock does not need that.
+int open_claim(const std::string& path, int flags) {
+  const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC | flags, 0666);
+  return file < 0 && errno == EACCES ? ::open(path.c_str(), O_RDONLY | O_CLOEXEC) : file;
+}
+
 // The locked file, or -1 where nothing can be claimed: what keeps a file from being made will keep
 // the checkpoint from being written, and says so better.
 int lock_series(const std::string& directory) {
   const std::string path = claim_file_in(directory);
   while (true) {
-    const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    const int file = open_claim(path, O_CREAT);
     if (file < 0) {
       return -1;
     }
@@ -170,7 +176,7 @@ void check_series_is_free(const std::string& path) {
   if (all.held.count(directory) != 0) {
     return;
   }
-  const int file = ::open(claim_file_in(directory).c_str(), O_RDWR | O_CLOEXEC);
+  const int file = open_claim(claim_file_in(directory), 0);
   if (file >= 0) {
     lock_or_fail(directory, file);
     ::close(file);
