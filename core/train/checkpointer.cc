@@ -106,6 +106,7 @@ void Checkpointer::write(const SaveRequest& request, const std::string& config_j
     options.background ? saver_.start(state, where) : saver_.save(state, where);
     return;
   }
+  wait();
   if (options.format == CheckpointFormat::kPthPerRankDirectory) {
     const TrainStep* step = request.objects.step;
     ckpt::save_per_rank(*root_, request.path, step != nullptr ? step->position() : 0);
@@ -131,16 +132,17 @@ void Checkpointer::load(const std::string& what, const std::function<LoadRequest
 }
 
 LoadReport Checkpointer::load_from_rank_zero(const LoadRequest& request) {
-  constexpr char kOfRankZero[] = "the checkpoint of rank 0";  // paths may differ
+  const std::string of_rank_zero =  // paths may differ
+      fmt::format("the checkpoint of rank {}", team().rank_in_job(0));
   std::unique_ptr<ckpt::StateSource> source;
-  agree(team(), fmt::format("loading {}", kOfRankZero), [&] {
+  agree(team(), fmt::format("loading {}", of_rank_zero), [&] {
     if (team().rank() == 0) {
       source = ckpt::open_checkpoint(ckpt::find_checkpoint(request.path));
     }
     return std::string();
   });
   return load_training_state(with_root(request.objects),
-                             ckpt::BroadcastSource(team(), source.get(), kOfRankZero),
+                             ckpt::BroadcastSource(team(), source.get(), of_rank_zero),
                              request.partial);
 }
 
@@ -183,6 +185,7 @@ void Checkpointer::save_model(const std::string& what,
     request = read();
     return std::string();
   });
+  wait();
   ckpt::FullWriterOptions options;
   options.config_json = request.config_json;
   ckpt::save_full_state_dict(*root_, request.path,

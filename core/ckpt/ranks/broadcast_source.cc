@@ -122,7 +122,7 @@ void BroadcastSource::read(const StateEntry& entry, at::IntArrayRef begin,
                            const at::Tensor& out) const {
   const at::NoGradGuard no_grad;
   at::Tensor whole;
-  agree(team_, "reading from rank 0", [&] {
+  agree(team_, fmt::format("reading from rank {}", team_.rank_in_job(0)), [&] {
     FSDP2_CHECK(entry.dtype && begin.size() == entry.shape.size() &&
                     out.dim() == static_cast<int64_t>(begin.size()),
                 Code::kInvalidArgument, "{}: {} has {} dims, a box of {} was asked for", path(),

@@ -140,9 +140,13 @@ void ShardedSaver::Job::collect() {
       failures.push_back({team.rank_in_job(rank), *answer.error, /*is_told=*/false});
     } else {
       heard_of += rank != 0 ? 1 : 0;
-      results.push_back(decode_result(answer.text));
-      if (results.back().error) {
-        failures.push_back({team.rank_in_job(rank), *results.back().error});
+      try {
+        results.push_back(decode_result(answer.text));
+        if (results.back().error) {
+          failures.push_back({team.rank_in_job(rank), *results.back().error});
+        }
+      } catch (...) {  // the others wait for the outcome
+        failures.push_back({team.own_rank_in_job(), current_exception_as_error()});
       }
     }
     exchange.remove(result_key(rank));
@@ -167,10 +171,9 @@ void ShardedSaver::Job::collect() {
 
 void ShardedSaver::Job::run() {
   const at::NoGradGuard no_grad;
-  RankResult own;
-  attempt([&] { own.parts = write_own(); });
-  own.error = failed;
-  exchange.put(result_key(team.rank()), encode_result(own));
+  std::string result;
+  attempt([&] { result = encode_result({{}, write_own()}); });
+  exchange.put(result_key(team.rank()), failed ? encode_result({failed, {}}) : result);
   if (team.rank() == 0) {
     collect();
     return;

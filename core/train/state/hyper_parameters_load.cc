@@ -4,6 +4,7 @@
 #include <ATen/ops/empty.h>
 #include <c10/util/accumulate.h>
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -241,14 +242,39 @@ std::optional<double> read_number(const StateSource& source, const StateEntry& e
   return tensor.item<double>();
 }
 
+namespace {
+
+const HyperParameter* find_rate(const std::vector<HyperParameter>& values) {
+  const auto found = std::find_if(values.begin(), values.end(),
+                                  [](const HyperParameter& value) { return value.name == "lr"; });
+  return found == values.end() ? nullptr : &*found;
+}
+
+void remove_rates(std::vector<HyperParameter>* values) {
+  const auto is_rate = [](const HyperParameter& value) {
+    return value.name == "lr" || value.name == "initial_lr";
+  };
+  values->erase(std::remove_if(values->begin(), values->end(), is_rate), values->end());
+}
+
+}  // namespace
+
 void load_hyper_parameters(const StateSource& source, const ckpt::StateNames& names, bool partial,
                            Optimizer* optimizer, std::vector<std::string>* refused) {
   const HyperParameterLoader loader(source, names, *optimizer);
   const bool tells = optimizer->root().mesh().team().rank() == 0;
+  // The other groups' rates are kept as ratios to group 0's: without it, the run's ratios stay.
+  bool has_rate_of_first = false;
   for (size_t group = 0; group < optimizer->group_count(); ++group) {
     try {
       const std::vector<HyperParameter> before = optimizer->hyper_parameters(group);
-      optimizer->set_hyper_parameters(group, loader.read(group));
+      std::vector<HyperParameter> saved = loader.read(group);
+      if (group == 0) {
+        has_rate_of_first = find_rate(saved) != nullptr;
+      } else if (!has_rate_of_first) {
+        remove_rates(&saved);
+      }
+      optimizer->set_hyper_parameters(group, saved);
       if (tells) {
         tell_changes(source.path(), group, before, optimizer->hyper_parameters(group));
       }

@@ -306,7 +306,9 @@ void Loader::read_tensors() {
   for (const Wanted& wanted : wanted_) {
     bytes += static_cast<int64_t>(wanted.into.nbytes());
   }
-  ProgressLog progress("checkpoint", fmt::format("loading {}: part of rank 0", source_.path()),
+  ProgressLog progress("checkpoint",
+                       fmt::format("loading {}: part of rank {}", source_.path(),
+                                   objects_.root->mesh().team().rank_in_job(0)),
                        static_cast<double>(bytes));
   const bool tells = objects_.root->mesh().team().rank() == 0;
   for (const Wanted& wanted : wanted_) {
