@@ -208,6 +208,9 @@ void Scheduler::begin_forward() {
 }
 
 void Scheduler::pre_forward(size_t index) {
+  if (shards_are_lent_ && !inside_root_forward()) {
+    carry_out(order_.shard_changed(index));
+  }
   carry_out(order_.enter_forward(index, forward_prefetch(index)));
 }
 

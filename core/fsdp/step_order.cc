@@ -228,6 +228,13 @@ StepOrder::Actions StepOrder::shards_changed() {
   return take();
 }
 
+StepOrder::Actions StepOrder::shard_changed(size_t unit) {
+  if (state_.kept_by_forward[unit]) {
+    free(unit);
+  }
+  return take();
+}
+
 // Numbers go on, so that what is left of earlier forwards is not taken for later ones'.
 void StepOrder::reset() {
   State fresh(units_.size());

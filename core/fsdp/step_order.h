@@ -125,6 +125,7 @@ class StepOrder {
   // The shards have new values: what forwards have kept gathered is freed. What was unsharded by
   // hand or kept by a backward is the caller's to reshard.
   Actions shards_changed();
+  Actions shard_changed(size_t unit);
 
   // By hand.
   Actions start_unshard(size_t unit);

@@ -126,7 +126,7 @@ bool Unit::forward_is_collective() {
   });
 }
 
-void Unit::check_forward(const std::vector<nn::Values>& inputs) {
+void Unit::check_forward(const std::vector<nn::Values>& inputs, bool in_step) {
   const nn::Module& module = *modules_.front();
   const auto check = [&] {
     check_have_values(parameters_without_values(scheduler()));
@@ -135,7 +135,7 @@ void Unit::check_forward(const std::vector<nn::Values>& inputs) {
     }
     return std::string();
   };
-  if (forward_is_collective()) {
+  if (in_step || forward_is_collective()) {
     agree(mesh_->team(), "the inputs of " + module.kind(), check);
   } else {
     check();

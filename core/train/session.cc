@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "core/base/error.h"
@@ -136,9 +137,27 @@ void Session::wrap(const std::shared_ptr<Mesh>& mesh, const std::string& what, c
   });
 }
 
+// The units made so far are shards of the whole, so their ranks must all be ranks of its mesh.
+void Session::check_units_are_within(const Mesh& mesh) const {
+  const std::vector<int>& all = mesh.team().members();
+  for (const fsdp::Tree::Found& found : fsdp::Tree::units_below(*module_)) {
+    const std::vector<int>& some = found.unit->mesh().team().members();
+    FSDP2_CHECK(std::includes(all.begin(), all.end(), some.begin(), some.end()),
+                Code::kInvalidArgument,
+                "mesh: module '{}' is sharded over the ranks {}, not all of which are in {}: "
+                "expected a mesh of at least these",
+                found.name, fmt::join(some, ", "), mesh.to_string());
+  }
+}
+
 std::shared_ptr<fsdp::Unit> Session::shard(const std::shared_ptr<Mesh>& mesh,
                                            const std::string& what, const Read& read) {
-  const Agreed agreed = agree_on(mesh, what, read);
+  const Agreed agreed = agree_on(mesh, what, [&] {
+    ShardRequest request = read();
+    request.session->check_may_be_sharded(*mesh);
+    request.session->check_units_are_within(*mesh);
+    return request;
+  });
   Session& session = *agreed.request.session;
   std::shared_ptr<fsdp::Unit> root;
   session.change_on_all_ranks(mesh->team(), what, [&] {

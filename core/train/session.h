@@ -75,6 +75,7 @@ class Session {
   static void make_units(const Agreed& agreed, const std::shared_ptr<Mesh>& mesh,
                          const std::string& what, const std::function<void()>& make);
   void check_may_be_sharded(const Mesh& mesh) const;
+  void check_units_are_within(const Mesh& mesh) const;
   std::string text() const;
   void change_on_all_ranks(Team& team, const std::string& what,
                            const std::function<void()>& change);

@@ -9,7 +9,7 @@ FSDP2_BEGIN_DECLS
 typedef struct fsdp2_error_info {
   uint32_t struct_size;
   fsdp2_status status;
-  int32_t rank;         /* in the mesh that the call was about; -1: none */
+  int32_t rank;         /* this one's in the job; -1: the call was about no mesh */
   int32_t native_code;  /* errno, or the transport's own code; 0: none */
   const char* message;  /* one line; never NULL */
   const char* function; /* the fsdp2_ function that failed; never NULL */

@@ -96,7 +96,7 @@ FSDP2_CALL fsdp2_shard_apply_strategy(const char* name, int64_t fsdp_size, fsdp2
 /* [c] Makes units by hand, bottom-up, before fsdp2_shard_create makes the rest the root. One module
  * below `module`, or several as one group, becomes a unit. A module inside another module of the
  * list is left out. Each call takes the parameters that no earlier call has taken, and has a mesh
- * and options of its own: that of the whole, a sub-mesh of it, or another mesh of the same job.
+ * and options of its own: that of the whole, a sub-mesh of it, or another mesh of its ranks.
  * Gradients are averaged over the ranks of the unit's mesh, and copies on ranks outside of it are
  * taken for equal by norms and checkpoints. The wrap fields, load_from_rank0 and defer_values must
  * keep their defaults. Errors, with nothing changed: FSDP2_E_NOT_FOUND (a name),

@@ -77,8 +77,7 @@ typedef struct fsdp2_step_result {
 } fsdp2_step_result;
 
 /* [c] The optimizer must belong to the shard; its learning rate at this call is the schedule's
- * peak. FSDP2_E_UNSUPPORTED for FSDP2_LOSS_MEAN_LABELS on a module that does not count labels, or
- * on a mesh of a part of the job. */
+ * peak. FSDP2_E_UNSUPPORTED for FSDP2_LOSS_MEAN_LABELS on a module that does not count labels. */
 FSDP2_CALL fsdp2_step_create(fsdp2_shard shard, fsdp2_optimizer optimizer,
                              const fsdp2_step_options* options /*(opt)*/, fsdp2_step* out);
 /* [c] `batch` holds the inputs of each micro batch in turn: n_batch is accumulate times the

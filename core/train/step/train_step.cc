@@ -261,7 +261,7 @@ StepResult TrainStep::update(const Computed& computed) {
 }
 
 void TrainStep::check(const std::vector<std::vector<at::Tensor>>& batch) {
-  optimizer_->root().check_forward(values_of_each(batch));
+  optimizer_->root().check_forward(values_of_each(batch), /*in_step=*/true);
 }
 
 StepResult TrainStep::run(const std::vector<std::vector<at::Tensor>>& batch) {
@@ -282,6 +282,7 @@ StepResult TrainStep::run(const std::vector<std::vector<at::Tensor>>& batch) {
       team.publish_failure(current_exception_text());
     }
     root.scheduler().reset();
+    optimizer_->zero_grad();
     throw;
   }
   StepResult result;
