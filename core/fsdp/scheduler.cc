@@ -262,7 +262,11 @@ void Scheduler::pre_backward(size_t index, size_t place) {
 
 void Scheduler::on_gradient(size_t index) {
   begin_backward(false);
-  if (pending_[index] > 0 && --pending_[index] == 0) {
+  if (pending_[index] == 0) {
+    return;
+  }
+  --pending_[index];
+  if (pending_[index] == 0) {
     carry_out(order_.gradients_final(index));
   }
 }
