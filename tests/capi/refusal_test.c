@@ -119,6 +119,26 @@ static void a_wrong_token_on_one_rank_is_told_at_once(void) {
   on_ranks("one-wrong-token", 2, 0, mistake_a_token);
 }
 
+/* Replicas alone do not meet in forward, but in every step. */
+static void mistake_a_token_of_a_step(fsdp2_mesh mesh, int rank) {
+  struct job job = start_job(mesh);
+  const int64_t shape[2] = {1, 4};
+  int64_t values[4] = {1, 2, 3, 4};
+  fsdp2_tensor batch[2];
+  fsdp2_step_result result;
+  result.struct_size = (uint32_t)sizeof(result);
+  values[1] = rank == 1 ? -7 : 2;
+  batch[0] = batch[1] = int64_tensor(values, shape, 2);
+  expect_told(fsdp2_step_run(job.step, batch, 2, &result), rank, FSDP2_E_INVALID_ARGUMENT, "-7");
+  EXPECT_OK(fsdp2_mesh_barrier(mesh));
+  EXPECT_NEAR(take_step(job.loader, job.step).loss, kGoldenLoss[0], 5e-6);
+  EXPECT_OK(fsdp2_tensor_destroy(batch[0]));
+  end_job(&job);
+}
+static void a_wrong_token_of_one_replica_is_told_at_once(void) {
+  on_ranks("one-wrong-replica", 2, -1, mistake_a_token_of_a_step);
+}
+
 /* Rank 1 made the mistake, and rank 0 knows which. */
 static void expect_told(fsdp2_status status, int rank, fsdp2_status own, const char* why) {
   EXPECT_STATUS(status, rank == 1 ? own : FSDP2_E_PEER_FAILED);
@@ -203,6 +223,7 @@ int main(void) {
   RUN(too_little_room_is_asked_for_again);
   RUN(a_wrong_token_on_all_ranks_costs_nothing);
   RUN(a_wrong_token_on_one_rank_is_told_at_once);
+  RUN(a_wrong_token_of_one_replica_is_told_at_once);
   RUN(a_mistake_about_a_shard_is_told_at_once);
   RUN(a_mistake_about_a_mesh_is_told_at_once);
   RUN(a_mistaken_dim_of_several_is_told_to_all);

@@ -85,5 +85,17 @@ TEST(TrainStep, LeavesTheCallersSettingsAsTheyAre) {
   }
 }
 
+TEST(TrainStep, ThatFailsLeavesNoGradientsToTheNext) {
+  run_ranks(1, [](const std::shared_ptr<World>& world) {
+    const Job job = job_of(world, /*accumulate=*/2, /*accumulate_last=*/false);
+    auto batch = batch_of(2);
+    batch[1] = {at::ones({2, 3})};
+    EXPECT_ANY_THROW(job.step->run(batch));
+    for (const fsdp::ShardedParam* param : job.root->parameters()) {
+      EXPECT_FALSE(param->sharded().grad().defined()) << param->name();
+    }
+  });
+}
+
 }  // namespace
 }  // namespace fsdp2::train
