@@ -237,7 +237,7 @@ std::optional<double> read_number(const StateSource& source, const StateEntry& e
   if (c10::multiply_integers(entry.shape) != 1) {
     return std::nullopt;
   }
-  const at::Tensor tensor = at::empty(entry.shape, at::device(at::kCPU).dtype(*entry.dtype));
+  const at::Tensor tensor = at::empty(entry.shape, at::device(at::kCPU).dtype(entry.dtype));
   source.read(entry, std::vector<int64_t>(entry.shape.size(), 0), tensor);
   return tensor.item<double>();
 }
