@@ -5,7 +5,9 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
 #include <system_error>
+#include <vector>
 
 #include "core/base/directory.h"
 #include "core/base/error.h"
@@ -16,6 +18,7 @@
 #include "core/ckpt/state/state_source.h"
 #include "core/ckpt/store/checkpoint_directory.h"
 #include "core/ckpt/store/find_checkpoint.h"
+#include "core/ckpt/torch/per_rank_files.h"
 
 namespace fsdp2::ckpt {
 
@@ -127,8 +130,8 @@ Json list_run(const DcpSource& run) {
   return out;
 }
 
-// The listing knows those of DCP metadata, by name; .pth files have theirs in the pickle.
-// source: null of a DCP directory with metadata of each rank, which is listed without being read.
+// The listing knows those of DCP metadata, by name; .pth files have theirs in the pickle. source:
+// null for a DCP directory with metadata of each rank, which is listed without being read.
 void list_objects(const StateSource* source, const CheckpointListing& listing, Json* out) {
   if (source == nullptr) {
     for (const ListedTensor& entry : listing.tensors) {
@@ -170,21 +173,37 @@ Json list_other(const std::string& path, const StateSource* source) {
   return out;
 }
 
-}  // namespace
-
-namespace {
-
 Json number_or_null(const std::optional<int64_t>& number) {
   return number ? Json(*number) : Json(nullptr);
 }
 
-void add_origin(const StateSource* source, const std::string& path, Json* out) {
+// A directory of each rank's .pth files may hold several steps: only those that are read count.
+std::vector<std::string> names_of_files(const std::string& path, CheckpointFormat format) {
   std::error_code error;
-  const bool is_directory = std::filesystem::is_directory(path, error);
-  const auto files = is_directory ? names_in(path) : std::vector<std::string>();
-  (*out)["step"] = source != nullptr ? number_or_null(step_of(*source, files)) : Json(nullptr);
-  (*out)["world_size"] =
-      source != nullptr ? number_or_null(world_size_of(*source, files)) : Json(nullptr);
+  if (!std::filesystem::is_directory(path, error)) {
+    return {};
+  }
+  if (format != CheckpointFormat::kPthPerRankDirectory) {
+    return names_in(path);
+  }
+  std::vector<std::string> names = per_rank_files(path);
+  for (std::string& name : names) {
+    name = last_name_of(name);
+  }
+  return names;
+}
+
+void add_origin(const StateSource* source, const std::string& path, CheckpointFormat format,
+                Json* out) {
+  std::optional<int64_t> step;
+  std::optional<int64_t> world_size;
+  if (source != nullptr) {
+    const std::vector<std::string> files = names_of_files(path, format);
+    step = step_of(*source, files);
+    world_size = world_size_of(*source, files);
+  }
+  (*out)["step"] = number_or_null(step);
+  (*out)["world_size"] = number_or_null(world_size);
 }
 
 }  // namespace
@@ -198,7 +217,7 @@ std::string inspect_checkpoint(const std::string& given) {
   Json out = {{"path", path}, {"format", format_name(format)}};
   out["complete"] = run == nullptr || is_complete_checkpoint(path);
   out["manifest"] = run != nullptr && run->manifest().has_value();
-  add_origin(source.get(), path, &out);
+  add_origin(source.get(), path, format, &out);
   Json listed = run != nullptr ? list_run(*run) : list_other(path, source.get());
   for (const char* key : {"bytes", "tensors", "objects"}) {
     out[key] = std::move(listed[key]);

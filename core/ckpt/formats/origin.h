@@ -10,6 +10,8 @@
 
 namespace fsdp2::ckpt {
 
+// files: names of the files that the source is read from, without their directory.
+
 // The step that it stands at, by what trainers call it ("step", "train_state.step"), or by the
 // names of files of each rank.
 std::optional<int64_t> step_of(const StateSource& source, const std::vector<std::string>& files);
