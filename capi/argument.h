@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/error.h"
@@ -46,5 +47,18 @@ bool read_flag(int32_t value, const char* name);
 int64_t check_integer(int64_t value, int64_t low, int64_t high, const char* name);
 // Throws unless low <= value <= high; NaN is in no range.
 double check_number(double value, double low, double high, const char* name);
+
+// What a number of an enum stands for. `expected` is the message for any other number, up to what
+// was found: "op: expected FSDP2_REDUCE_SUM (0) or _MAX (2)".
+template <typename Meaning>
+Meaning read_enum(int32_t number, std::initializer_list<std::pair<int32_t, Meaning>> meanings,
+                  const char* expected) {
+  for (const auto& [candidate, meaning] : meanings) {
+    if (candidate == number) {
+      return meaning;
+    }
+  }
+  fail(Code::kInvalidArgument, "{}, found {}", expected, number);
+}
 
 }  // namespace fsdp2::capi

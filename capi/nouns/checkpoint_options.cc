@@ -14,22 +14,14 @@ constexpr int64_t kMaxCheckpointStep = int64_t{1} << 58;
 constexpr Range kFileBytes = {0, std::numeric_limits<int64_t>::max()};
 
 ckpt::CheckpointFormat read_checkpoint_format(int32_t format) {
-  switch (format) {
-    case FSDP2_CHECKPOINT_SHARDED:
-      return ckpt::CheckpointFormat::kDcpDirectory;
-    case FSDP2_CHECKPOINT_SAFETENSORS:
-      return ckpt::CheckpointFormat::kSafetensors;
-    case FSDP2_CHECKPOINT_PTH:
-      return ckpt::CheckpointFormat::kPth;
-    case FSDP2_CHECKPOINT_MODEL_DIRECTORY:
-      return ckpt::CheckpointFormat::kHuggingFaceDirectory;
-    case FSDP2_CHECKPOINT_PTH_PER_RANK:
-      return ckpt::CheckpointFormat::kPthPerRankDirectory;
-    default:
-      fail(Code::kInvalidArgument,
-           "options.format: expected FSDP2_CHECKPOINT_SHARDED (0) to _PTH_PER_RANK (4), found {}",
-           format);
-  }
+  return read_enum<ckpt::CheckpointFormat>(
+      format,
+      {{FSDP2_CHECKPOINT_SHARDED, ckpt::CheckpointFormat::kDcpDirectory},
+       {FSDP2_CHECKPOINT_SAFETENSORS, ckpt::CheckpointFormat::kSafetensors},
+       {FSDP2_CHECKPOINT_PTH, ckpt::CheckpointFormat::kPth},
+       {FSDP2_CHECKPOINT_MODEL_DIRECTORY, ckpt::CheckpointFormat::kHuggingFaceDirectory},
+       {FSDP2_CHECKPOINT_PTH_PER_RANK, ckpt::CheckpointFormat::kPthPerRankDirectory}},
+      "options.format: expected FSDP2_CHECKPOINT_SHARDED (0) to _PTH_PER_RANK (4)");
 }
 
 int64_t file_bytes(int64_t bytes) {

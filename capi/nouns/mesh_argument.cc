@@ -10,19 +10,11 @@ int read_dim(const Mesh& mesh, int32_t dim) {
 }
 
 ReduceOp read_reduce_op(int32_t op) {
-  switch (op) {
-    case FSDP2_REDUCE_SUM:
-      return ReduceOp::kSum;
-    case FSDP2_REDUCE_AVERAGE:
-      return ReduceOp::kAverage;
-    case FSDP2_REDUCE_MAX:
-      return ReduceOp::kMax;
-    default:
-      fail(Code::kInvalidArgument,
-           "op: expected FSDP2_REDUCE_SUM (0), _AVERAGE (1) or _MAX (2), "
-           "found {}",
-           op);
-  }
+  return read_enum<ReduceOp>(op,
+                             {{FSDP2_REDUCE_SUM, ReduceOp::kSum},
+                              {FSDP2_REDUCE_AVERAGE, ReduceOp::kAverage},
+                              {FSDP2_REDUCE_MAX, ReduceOp::kMax}},
+                             "op: expected FSDP2_REDUCE_SUM (0), _AVERAGE (1) or _MAX (2)");
 }
 
 }  // namespace fsdp2::capi

@@ -23,23 +23,13 @@ constexpr int32_t kMaxRanks = std::numeric_limits<int32_t>::max();
 constexpr int64_t kMaxTimeout = int64_t{365} * 24 * 3600 * 1000;
 
 BackendKind read_backend(int32_t backend) {
-  switch (backend) {
-    case FSDP2_BACKEND_AUTO:
-      return BackendKind::kAuto;
-    case FSDP2_BACKEND_GLOO:
-      return BackendKind::kGloo;
-    case FSDP2_BACKEND_NCCL:
-      return BackendKind::kNccl;
-    case FSDP2_BACKEND_THREAD:
-      return BackendKind::kThread;
-    case FSDP2_BACKEND_FAKE:
-      return BackendKind::kFake;
-    default:
-      fail(Code::kInvalidArgument,
-           "options.backend: expected FSDP2_BACKEND_AUTO (0) to _FAKE (4), "
-           "found {}",
-           backend);
-  }
+  return read_enum<BackendKind>(backend,
+                                {{FSDP2_BACKEND_AUTO, BackendKind::kAuto},
+                                 {FSDP2_BACKEND_GLOO, BackendKind::kGloo},
+                                 {FSDP2_BACKEND_NCCL, BackendKind::kNccl},
+                                 {FSDP2_BACKEND_THREAD, BackendKind::kThread},
+                                 {FSDP2_BACKEND_FAKE, BackendKind::kFake}},
+                                "options.backend: expected FSDP2_BACKEND_AUTO (0) to _FAKE (4)");
 }
 
 }  // namespace

@@ -62,19 +62,12 @@ std::string describe_runtime() {
 }
 
 nn::ProductEngine read_engine(int32_t engine) {
-  switch (engine) {
-    case FSDP2_PRODUCT_ENGINE_AUTO:
-      return nn::ProductEngine::kAuto;
-    case FSDP2_PRODUCT_ENGINE_MKL:
-      return nn::ProductEngine::kMkl;
-    case FSDP2_PRODUCT_ENGINE_ONEDNN:
-      return nn::ProductEngine::kOneDnn;
-    default:
-      fail(Code::kInvalidArgument,
-           "engine: expected FSDP2_PRODUCT_ENGINE_AUTO (0), _MKL (1) or "
-           "_ONEDNN (2), found {}",
-           engine);
-  }
+  return read_enum<nn::ProductEngine>(
+      engine,
+      {{FSDP2_PRODUCT_ENGINE_AUTO, nn::ProductEngine::kAuto},
+       {FSDP2_PRODUCT_ENGINE_MKL, nn::ProductEngine::kMkl},
+       {FSDP2_PRODUCT_ENGINE_ONEDNN, nn::ProductEngine::kOneDnn}},
+      "engine: expected FSDP2_PRODUCT_ENGINE_AUTO (0), _MKL (1) or _ONEDNN (2)");
 }
 
 // More than the machine has are of no use; 64 in any case, so that a program may count on some.

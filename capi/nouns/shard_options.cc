@@ -18,19 +18,12 @@ constexpr int32_t kMaxPrefetch = 1024;
 constexpr int32_t kMaxModulesPerUnit = 1 << 20;
 
 fsdp::CommPath read_comm_path(int32_t value) {
-  switch (value) {
-    case FSDP2_COMM_PATH_AUTO:
-      return fsdp::CommPath::kAuto;
-    case FSDP2_COMM_PATH_DIRECT:
-      return fsdp::CommPath::kDirect;
-    case FSDP2_COMM_PATH_PACKED:
-      return fsdp::CommPath::kPacked;
-    default:
-      fail(Code::kInvalidArgument,
-           "options.comm_path: expected FSDP2_COMM_PATH_AUTO (0), _DIRECT "
-           "(1) or _PACKED (2), found {}",
-           value);
-  }
+  return read_enum<fsdp::CommPath>(
+      value,
+      {{FSDP2_COMM_PATH_AUTO, fsdp::CommPath::kAuto},
+       {FSDP2_COMM_PATH_DIRECT, fsdp::CommPath::kDirect},
+       {FSDP2_COMM_PATH_PACKED, fsdp::CommPath::kPacked}},
+      "options.comm_path: expected FSDP2_COMM_PATH_AUTO (0), _DIRECT (1) or _PACKED (2)");
 }
 
 }  // namespace

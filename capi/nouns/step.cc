@@ -26,49 +26,29 @@ constexpr int64_t kMaxSteps = std::numeric_limits<int64_t>::max() / 2;
 constexpr NumberRange kNotNegative = {0.0, std::numeric_limits<double>::max()};
 
 train::ScheduleShape read_schedule(int32_t schedule) {
-  switch (schedule) {
-    case FSDP2_SCHEDULE_CONSTANT:
-      return train::ScheduleShape::kConstant;
-    case FSDP2_SCHEDULE_LINEAR:
-      return train::ScheduleShape::kLinear;
-    case FSDP2_SCHEDULE_COSINE:
-      return train::ScheduleShape::kCosine;
-    default:
-      fail(Code::kInvalidArgument,
-           "options.schedule: expected FSDP2_SCHEDULE_CONSTANT (0), _LINEAR "
-           "(1) or _COSINE (2), found {}",
-           schedule);
-  }
+  return read_enum<train::ScheduleShape>(
+      schedule,
+      {{FSDP2_SCHEDULE_CONSTANT, train::ScheduleShape::kConstant},
+       {FSDP2_SCHEDULE_LINEAR, train::ScheduleShape::kLinear},
+       {FSDP2_SCHEDULE_COSINE, train::ScheduleShape::kCosine}},
+      "options.schedule: expected FSDP2_SCHEDULE_CONSTANT (0), _LINEAR (1) or _COSINE (2)");
 }
 
 train::NotFinite read_not_finite(int32_t not_finite) {
-  switch (not_finite) {
-    case FSDP2_NOT_FINITE_ERROR:
-      return train::NotFinite::kError;
-    case FSDP2_NOT_FINITE_SKIP:
-      return train::NotFinite::kSkip;
-    case FSDP2_NOT_FINITE_APPLY:
-      return train::NotFinite::kApply;
-    default:
-      fail(
-          Code::kInvalidArgument,
-          "options.not_finite: expected FSDP2_NOT_FINITE_ERROR (0), _SKIP (1) or _APPLY (2), found "
-          "{}",
-          not_finite);
-  }
+  return read_enum<train::NotFinite>(
+      not_finite,
+      {{FSDP2_NOT_FINITE_ERROR, train::NotFinite::kError},
+       {FSDP2_NOT_FINITE_SKIP, train::NotFinite::kSkip},
+       {FSDP2_NOT_FINITE_APPLY, train::NotFinite::kApply}},
+      "options.not_finite: expected FSDP2_NOT_FINITE_ERROR (0), _SKIP (1) or _APPLY (2)");
 }
 
 train::LossMean read_loss_mean(int32_t loss_mean) {
-  switch (loss_mean) {
-    case FSDP2_LOSS_MEAN_MICRO_BATCHES:
-      return train::LossMean::kMicroBatches;
-    case FSDP2_LOSS_MEAN_LABELS:
-      return train::LossMean::kTokens;
-    default:
-      fail(Code::kInvalidArgument,
-           "options.loss_mean: expected FSDP2_LOSS_MEAN_MICRO_BATCHES (0) or _LABELS (1), found {}",
-           loss_mean);
-  }
+  return read_enum<train::LossMean>(
+      loss_mean,
+      {{FSDP2_LOSS_MEAN_MICRO_BATCHES, train::LossMean::kMicroBatches},
+       {FSDP2_LOSS_MEAN_LABELS, train::LossMean::kTokens}},
+      "options.loss_mean: expected FSDP2_LOSS_MEAN_MICRO_BATCHES (0) or _LABELS (1)");
 }
 
 }  // namespace
