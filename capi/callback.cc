@@ -4,7 +4,7 @@
 
 #include "capi/argument.h"
 #include "capi/error.h"
-#include "capi/nouns/tensor.h"
+#include "capi/nouns/module/tensor.h"
 #include "core/nn/recompute/foreign_frame.h"
 #include "include/fsdp2/error.h"
 #include "include/fsdp2/hook.h"

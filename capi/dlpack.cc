@@ -7,7 +7,7 @@
 
 #include "capi/dtype.h"
 #include "capi/error.h"
-#include "capi/nouns/tensor.h"
+#include "capi/nouns/module/tensor.h"
 #include "core/base/error.h"
 #include "include/fsdp2/base.h"
 

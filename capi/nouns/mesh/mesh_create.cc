@@ -1,4 +1,4 @@
-#include "capi/nouns/mesh_create.h"
+#include "capi/nouns/mesh/mesh_create.h"
 
 #include <fmt/format.h>
 

@@ -9,9 +9,9 @@
 
 #include "capi/argument.h"
 #include "capi/fields.h"
-#include "capi/nouns/state.h"
-#include "capi/nouns/state_value.h"
-#include "capi/nouns/tensor.h"
+#include "capi/nouns/checkpoint/state.h"
+#include "capi/nouns/checkpoint/state_value.h"
+#include "capi/nouns/module/tensor.h"
 #include "capi/sized_struct.h"
 #include "core/ckpt/ranks/gathered_state.h"
 #include "core/ckpt/ranks/sharded_save.h"

@@ -1,4 +1,4 @@
-#include "capi/nouns/state_value.h"
+#include "capi/nouns/checkpoint/state_value.h"
 
 #include <nlohmann/json.hpp>
 #include <utility>

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "capi/argument.h"
-#include "capi/nouns/module.h"
-#include "capi/nouns/module_path.h"
-#include "capi/nouns/tensor.h"
+#include "capi/nouns/module/module.h"
+#include "capi/nouns/module/module_path.h"
+#include "capi/nouns/module/tensor.h"
 #include "capi/object.h"
 #include "core/nn/value_map.h"
 #include "include/fsdp2/module.h"

@@ -3,7 +3,7 @@
 
 #include "capi/argument.h"
 #include "capi/guard.h"
-#include "capi/nouns/checkpoint_options.h"
+#include "capi/nouns/checkpoint/checkpoint_options.h"
 #include "capi/sized_struct.h"
 #include "core/ckpt/dcp/dcp_source.h"
 #include "core/ckpt/formats/convert.h"

@@ -3,9 +3,9 @@
 #include <utility>
 
 #include "capi/argument.h"
-#include "capi/nouns/checkpoint_options.h"
-#include "capi/nouns/checkpoint_parts.h"
-#include "capi/nouns/state.h"
+#include "capi/nouns/checkpoint/checkpoint_options.h"
+#include "capi/nouns/checkpoint/checkpoint_parts.h"
+#include "capi/nouns/checkpoint/state.h"
 #include "capi/object.h"
 #include "core/train/checkpointer.h"
 #include "include/fsdp2/checkpoint.h"

@@ -1,11 +1,11 @@
-#include "capi/nouns/shard_create.h"
+#include "capi/nouns/shard/shard_create.h"
 
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "capi/argument.h"
-#include "capi/nouns/shard_options.h"
+#include "capi/nouns/shard/shard_options.h"
 #include "core/train/session.h"
 
 namespace fsdp2::capi {

@@ -11,7 +11,7 @@
 #include "capi/argument.h"
 #include "capi/dtype.h"
 #include "capi/fields.h"
-#include "capi/nouns/module.h"
+#include "capi/nouns/module/module.h"
 #include "capi/object.h"
 #include "capi/sized_struct.h"
 #include "core/base/log.h"

@@ -4,7 +4,7 @@
 
 #include "capi/argument.h"
 #include "capi/dtype.h"
-#include "capi/nouns/tensor.h"
+#include "capi/nouns/module/tensor.h"
 #include "capi/object.h"
 #include "capi/sized_struct.h"
 #include "core/fsdp/parameter_values.h"

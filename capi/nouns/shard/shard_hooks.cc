@@ -4,8 +4,8 @@
 #include "capi/argument.h"
 #include "capi/callback.h"
 #include "capi/dtype.h"
-#include "capi/nouns/module_path.h"
-#include "capi/nouns/tensor.h"
+#include "capi/nouns/module/module_path.h"
+#include "capi/nouns/module/tensor.h"
 #include "core/fsdp/tree.h"
 #include "include/fsdp2/hook.h"
 

@@ -1,4 +1,4 @@
-#include "capi/nouns/shard_options.h"
+#include "capi/nouns/shard/shard_options.h"
 
 #include <algorithm>
 #include <limits>

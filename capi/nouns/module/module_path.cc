@@ -1,4 +1,4 @@
-#include "capi/nouns/module_path.h"
+#include "capi/nouns/module/module_path.h"
 
 #include <string>
 

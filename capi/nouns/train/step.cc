@@ -8,8 +8,8 @@
 
 #include "capi/argument.h"
 #include "capi/fields.h"
-#include "capi/nouns/step.h"
-#include "capi/nouns/tensor.h"
+#include "capi/nouns/module/tensor.h"
+#include "capi/nouns/train/step.h"
 #include "capi/object.h"
 #include "capi/sized_struct.h"
 #include "core/comm/agreement.h"

@@ -1,6 +1,6 @@
 // What may be changed about the units of a shard, and what is done with them by hand.
 #include "capi/argument.h"
-#include "capi/nouns/module_path.h"
+#include "capi/nouns/module/module_path.h"
 #include "capi/object.h"
 #include "include/fsdp2/unit.h"
 

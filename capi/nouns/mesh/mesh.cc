@@ -5,8 +5,8 @@
 #include <string>
 
 #include "capi/argument.h"
-#include "capi/nouns/mesh_argument.h"
-#include "capi/nouns/mesh_create.h"
+#include "capi/nouns/mesh/mesh_argument.h"
+#include "capi/nouns/mesh/mesh_create.h"
 #include "capi/object.h"
 #include "capi/sized_struct.h"
 #include "core/comm/agreement.h"

@@ -1,4 +1,4 @@
-#include "capi/nouns/checkpoint_options.h"
+#include "capi/nouns/checkpoint/checkpoint_options.h"
 
 #include <limits>
 

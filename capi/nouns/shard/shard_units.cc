@@ -4,7 +4,7 @@
 
 #include "capi/argument.h"
 #include "capi/dtype.h"
-#include "capi/nouns/module_path.h"
+#include "capi/nouns/module/module_path.h"
 #include "capi/object.h"
 #include "capi/sized_struct.h"
 #include "include/fsdp2/unit.h"

@@ -2,8 +2,8 @@
 #include <exception>
 
 #include "capi/argument.h"
-#include "capi/nouns/mesh_argument.h"
-#include "capi/nouns/tensor.h"
+#include "capi/nouns/mesh/mesh_argument.h"
+#include "capi/nouns/module/tensor.h"
 #include "capi/object.h"
 #include "core/comm/mesh_collectives.h"
 #include "include/fsdp2/mesh.h"

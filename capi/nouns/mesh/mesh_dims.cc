@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "capi/argument.h"
-#include "capi/nouns/mesh_argument.h"
+#include "capi/nouns/mesh/mesh_argument.h"
 #include "capi/object.h"
 #include "capi/sized_struct.h"
 #include "include/fsdp2/mesh.h"

@@ -1,4 +1,4 @@
-#include "capi/nouns/mesh_argument.h"
+#include "capi/nouns/mesh/mesh_argument.h"
 
 #include "capi/argument.h"
 #include "include/fsdp2/mesh.h"

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "capi/argument.h"
-#include "capi/nouns/checkpoint_options.h"
-#include "capi/nouns/checkpoint_parts.h"
+#include "capi/nouns/checkpoint/checkpoint_options.h"
+#include "capi/nouns/checkpoint/checkpoint_parts.h"
 #include "capi/object.h"
 #include "capi/sized_struct.h"
 #include "core/models/configured_model.h"

@@ -1,4 +1,4 @@
-#include "capi/nouns/checkpoint_parts.h"
+#include "capi/nouns/checkpoint/checkpoint_parts.h"
 
 namespace fsdp2::capi {
 

@@ -7,8 +7,8 @@
 
 #include "capi/argument.h"
 #include "capi/fields.h"
-#include "capi/nouns/loader.h"
-#include "capi/nouns/tensor.h"
+#include "capi/nouns/module/tensor.h"
+#include "capi/nouns/train/loader.h"
 #include "capi/object.h"
 #include "capi/sized_struct.h"
 #include "core/comm/agreement.h"

@@ -3,8 +3,8 @@
 
 #include <memory>
 
-#include "capi/nouns/loader.h"
-#include "capi/nouns/step.h"
+#include "capi/nouns/train/loader.h"
+#include "capi/nouns/train/step.h"
 #include "capi/object.h"
 #include "core/train/state/training_state.h"
 

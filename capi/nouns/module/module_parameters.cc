@@ -6,8 +6,8 @@
 
 #include "capi/argument.h"
 #include "capi/dtype.h"
-#include "capi/nouns/module.h"
-#include "capi/nouns/tensor.h"
+#include "capi/nouns/module/module.h"
+#include "capi/nouns/module/tensor.h"
 #include "capi/object.h"
 #include "capi/sized_struct.h"
 #include "core/fsdp/group/sharded_param.h"

@@ -1,9 +1,9 @@
 #include "include/fsdp2/shard.h"
 
 #include "capi/argument.h"
-#include "capi/nouns/mesh_create.h"
-#include "capi/nouns/shard_create.h"
-#include "capi/nouns/shard_options.h"
+#include "capi/nouns/mesh/mesh_create.h"
+#include "capi/nouns/shard/shard_create.h"
+#include "capi/nouns/shard/shard_options.h"
 #include "capi/object.h"
 #include "capi/sized_struct.h"
 #include "core/train/step/strategy.h"

@@ -8,7 +8,7 @@
 #include "capi/argument.h"
 #include "capi/dlpack.h"
 #include "capi/dtype.h"
-#include "capi/nouns/tensor.h"
+#include "capi/nouns/module/tensor.h"
 #include "capi/sized_struct.h"
 #include "core/nn/module.h"
 

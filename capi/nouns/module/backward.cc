@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "capi/argument.h"
-#include "capi/nouns/tensor.h"
+#include "capi/nouns/module/tensor.h"
 #include "capi/object.h"
 #include "core/nn/backward.h"
 #include "include/fsdp2/tensor.h"
