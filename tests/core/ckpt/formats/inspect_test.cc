@@ -119,8 +119,8 @@ TEST_F(Inspect, TellsTheStepAndTheRanks) {
   listed = Json::parse(inspect_checkpoint(path("ranks")));
   EXPECT_EQ(listed.at("step"), 7);
   EXPECT_EQ(listed.at("world_size"), 2);
-  write("ranks/fsdp_sharded_cpt5_rank3.pth");  // of an older step by more ranks
-  write("ranks/fsdp_sharded_cpt9_rank1.pth");  // of a step that is not complete
+  write("ranks/fsdp_sharded_cpt5_rank3.pth", "");  // of an older step by more ranks
+  write("ranks/fsdp_sharded_cpt9_rank1.pth", "");  // of a step that is not complete
   listed = Json::parse(inspect_checkpoint(path("ranks")));
   EXPECT_EQ(listed.at("step"), 7);
   EXPECT_EQ(listed.at("world_size"), 2);
