@@ -119,8 +119,11 @@ TEST_F(Inspect, TellsTheStepAndTheRanks) {
   listed = Json::parse(inspect_checkpoint(path("ranks")));
   EXPECT_EQ(listed.at("step"), 7);
   EXPECT_EQ(listed.at("world_size"), 2);
-  write("ranks/fsdp_sharded_cpt5_rank3.pth", "");  // of an older step by more ranks
-  write("ranks/fsdp_sharded_cpt9_rank1.pth", "");  // of a step that is not complete
+  const std::string of_rank1 = path("ranks/fsdp_sharded_cpt7_rank1.pth");
+  for (const char* other : {"cpt5_rank3",     // of an older step by more ranks
+                            "cpt9_rank1"}) {  // of a step that is not complete
+    std::filesystem::copy_file(of_rank1, path("ranks/fsdp_sharded_") + other + ".pth");
+  }
   listed = Json::parse(inspect_checkpoint(path("ranks")));
   EXPECT_EQ(listed.at("step"), 7);
   EXPECT_EQ(listed.at("world_size"), 2);
