@@ -1,7 +1,5 @@
 #include "core/comm/agreement.h"
 
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -10,6 +8,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/comm/all_gather_numbers.h"
 #include "core/comm/text_hash.h"
 
 namespace fsdp2 {
@@ -22,16 +21,10 @@ struct Record {
 };
 
 std::vector<Record> exchange(Team& team, const Record& mine) {
-  const at::TensorOptions on_host = at::device(at::kCPU).dtype(at::kLong);
-  at::Tensor in = at::empty({2}, on_host);
-  in.data_ptr<int64_t>()[0] = mine.hash;
-  in.data_ptr<int64_t>()[1] = mine.threw;
-  at::Tensor out = at::empty({2 * team.size()}, on_host);
-  team.control().all_gather(out, in).wait();
+  const std::vector<int64_t> numbers = all_gather_numbers(team.control(), {mine.hash, mine.threw});
   std::vector<Record> records;
-  for (int rank = 0; rank < team.size(); ++rank) {
-    const int64_t* record = out.const_data_ptr<int64_t>() + 2 * static_cast<int64_t>(rank);
-    records.push_back({record[0], record[1]});
+  for (size_t i = 0; i < numbers.size(); i += 2) {
+    records.push_back({numbers[i], numbers[i + 1]});
   }
   return records;
 }

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/comm/all_gather_numbers.h"
 
 namespace fsdp2 {
 
@@ -35,15 +36,6 @@ std::string text_of(const at::Tensor& tensor, int64_t start, int64_t length) {
   return {static_cast<const char*>(tensor.const_data_ptr()) + start, static_cast<size_t>(length)};
 }
 
-std::vector<int64_t> all_lengths(Comm& comm, int64_t mine) {
-  const at::Tensor in = empty_lengths(1);
-  in.data_ptr<int64_t>()[0] = mine;
-  const at::Tensor out = empty_lengths(comm.size());
-  comm.all_gather(out, in).wait();
-  const auto* data = out.const_data_ptr<int64_t>();
-  return {data, data + comm.size()};
-}
-
 int64_t longest(const std::vector<int64_t>& lengths) {
   return *std::max_element(lengths.begin(), lengths.end());
 }
@@ -51,7 +43,8 @@ int64_t longest(const std::vector<int64_t>& lengths) {
 }  // namespace
 
 std::vector<std::string> all_gather_bytes(Comm& comm, const std::string& mine) {
-  const std::vector<int64_t> lengths = all_lengths(comm, static_cast<int64_t>(mine.size()));
+  const std::vector<int64_t> lengths =
+      all_gather_numbers(comm, {static_cast<int64_t>(mine.size())});
   const int64_t length = longest(lengths);
   const at::Tensor all = at::empty({length * comm.size()}, at::device(at::kCPU).dtype(at::kByte));
   if (length > 0) {

@@ -1,13 +1,12 @@
 #include "core/comm/mesh_checks.h"
 
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <set>
 
 #include "core/base/error.h"
+#include "core/comm/all_gather_numbers.h"
 #include "core/comm/text_hash.h"
 #include "core/comm/world.h"
 
@@ -104,13 +103,7 @@ void check_same_table(const Team& team, const std::vector<int>& ranks, const std
 }
 
 std::vector<int64_t> exchange_hashes(Team& team, const std::string& table) {
-  const at::TensorOptions on_host = at::device(at::kCPU).dtype(at::kLong);
-  at::Tensor mine = at::empty({1}, on_host);
-  mine.data_ptr<int64_t>()[0] = static_cast<int64_t>(hash_of_text(table));
-  const at::Tensor all = at::empty({team.size()}, on_host);
-  team.control().all_gather(all, mine).wait();
-  const auto* data = all.const_data_ptr<int64_t>();
-  return {data, data + team.size()};
+  return all_gather_numbers(team.control(), {static_cast<int64_t>(hash_of_text(table))});
 }
 
 }  // namespace fsdp2

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/comm/all_gather_numbers.h"
 #include "core/comm/world.h"
 
 namespace fsdp2 {
@@ -101,16 +102,10 @@ std::vector<Header> exchange_headers(const char* call, Comm& control,
     reason = current_exception_text();
     mine.refused = 1;
   }
-  const at::TensorOptions on_host = at::device(at::kCPU).dtype(at::kLong);
-  const at::Tensor in = at::empty({kHeaderNumbers}, on_host);
-  std::copy_n(reinterpret_cast<const int64_t*>(&mine), kHeaderNumbers, in.data_ptr<int64_t>());
-  const at::Tensor out = at::empty({kHeaderNumbers * control.size()}, on_host);
-  control.all_gather(out, in).wait();
+  const auto* numbers = reinterpret_cast<const int64_t*>(&mine);
+  const std::vector<int64_t> all = all_gather_numbers(control, {numbers, numbers + kHeaderNumbers});
   std::vector<Header> headers(control.size());
-  for (int rank = 0; rank < control.size(); ++rank) {
-    std::copy_n(out.const_data_ptr<int64_t>() + rank * kHeaderNumbers, kHeaderNumbers,
-                reinterpret_cast<int64_t*>(&headers[rank]));
-  }
+  std::copy(all.begin(), all.end(), reinterpret_cast<int64_t*>(headers.data()));
   if (std::any_of(headers.begin(), headers.end(),
                   [](const Header& header) { return header.refused != 0; })) {
     const std::string refusals = describe_refusals(control, headers, reason);
