@@ -14,6 +14,7 @@
 
 #include "core/base/error.h"
 #include "core/comm/all_gather_numbers.h"
+#include "core/comm/byte_collectives.h"
 #include "core/comm/world.h"
 
 namespace fsdp2 {
@@ -64,22 +65,14 @@ std::string describe(const Header& header) {
                      fmt::join(header.shape(), ", "));
 }
 
-// "rank 1 failed: ...; rank 2 failed: ...", of the ranks that refuse; each reason is cut to a
-// length that all ranks know.
+// "rank 1 failed: ...; rank 2 failed: ...", of the ranks that refuse. Collective.
 std::string describe_refusals(Comm& control, const std::vector<Header>& headers,
                               const std::string& mine) {
-  constexpr int64_t kReasonBytes = 512;
-  const at::TensorOptions on_host = at::device(at::kCPU).dtype(at::kByte);
-  const at::Tensor in = at::zeros({kReasonBytes}, on_host);
-  std::copy_n(mine.data(), std::min<size_t>(mine.size(), kReasonBytes - 1),
-              static_cast<char*>(in.mutable_data_ptr()));
-  const at::Tensor out = at::empty({kReasonBytes * control.size()}, on_host);
-  control.all_gather(out, in).wait();
+  const std::vector<std::string> reasons = all_gather_bytes(control, mine);
   std::vector<std::string> refusals;
   for (int rank = 0; rank < control.size(); ++rank) {
     if (headers[rank].refused != 0) {
-      const char* reason = static_cast<const char*>(out.const_data_ptr()) + rank * kReasonBytes;
-      refusals.push_back(fmt::format("rank {} failed: {}", control.members()[rank], reason));
+      refusals.push_back(fmt::format("rank {} failed: {}", control.members()[rank], reasons[rank]));
     }
   }
   return fmt::format("{}", fmt::join(refusals, "; "));
