@@ -40,9 +40,7 @@ std::string label_of(const Names& names, size_t dim) {
 }  // namespace
 
 Mesh::Mesh(std::shared_ptr<Team> team, at::Device device)
-    : team_(std::move(team)),
-      device_(device),
-      device_type_(c10::DeviceTypeName(device.type(), /*lower_case=*/true)) {}
+    : team_(std::move(team)), device_(device) {}
 
 std::shared_ptr<Mesh> Mesh::create(std::shared_ptr<Team> team, std::vector<int64_t> shape,
                                    Names dim_names, std::string device_type) {
@@ -339,7 +337,7 @@ bool Mesh::operator==(const Mesh& other) const {
 
 size_t Mesh::hash() const {
   const std::hash<std::string> of_text;
-  size_t hash = of_text(device_type_);
+  auto hash = static_cast<size_t>(device_.type());
   for (const Dim& dim : dims_) {
     hash = combine(combine(hash, static_cast<size_t>(dim.size)), of_text(dim.name));
   }

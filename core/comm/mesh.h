@@ -64,7 +64,6 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
   const std::shared_ptr<Team>& shared_team() const { return team_; }
   World& world() const { return team_->world(); }
   at::Device device() const { return device_; }  // this rank's
-  const std::string& device_type() const { return device_type_; }
   int ndim() const { return static_cast<int>(dims_.size()); }
   int64_t size(int dim) const;
   int64_t coordinate(int dim) const;  // this rank's, also called its local rank
@@ -136,7 +135,6 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
 
   std::shared_ptr<Team> team_;
   at::Device device_;
-  std::string device_type_;
   std::vector<Dim> dims_;
   std::vector<int> ranks_;
   std::shared_ptr<const Mesh> root_;

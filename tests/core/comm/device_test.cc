@@ -80,7 +80,7 @@ TEST(Device, AMeshHasItsGroupsOnTheRanksDeviceAndItsControlOnTheHost) {
     const auto of_group = Mesh::from_group(world, mesh->group(1), "fsdp");
     const auto flat = mesh->flatten({"ddp", "fsdp"}, "all");
     for (const auto& each : {mesh, all, sub, of_group, flat}) {
-      EXPECT_EQ(each->device_type(), "cuda");
+      EXPECT_TRUE(each->device().is_cuda());
       EXPECT_EQ(each->device().index(), world->local_rank());
       EXPECT_EQ(each->comm(0, Lane::kGather).device(), each->device());
       EXPECT_EQ(each->comm(0, Lane::kReduce).device(), each->device());
