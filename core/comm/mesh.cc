@@ -113,9 +113,13 @@ std::shared_ptr<Mesh> Mesh::for_fsdp(std::shared_ptr<Team> team, int64_t fsdp_si
   if (fsdp_size <= 1 || fsdp_size >= ranks) {
     return create(std::move(team), {ranks}, {"fsdp"}, std::move(device_type));
   }
-  FSDP2_CHECK(ranks % fsdp_size == 0, Code::kInvalidArgument,
-              "fsdp_size {} does not divide the {} {}", fsdp_size,
-              team->is_whole_job() ? "world size" : "number of ranks,", ranks);
+  if (ranks % fsdp_size != 0) {
+    // In an agreement: ranks that pass another size are in theirs, and would wait for this one.
+    agree(*team, "mesh", [&]() -> std::string {
+      fail(Code::kInvalidArgument, "fsdp_size {} does not divide the {} {}", fsdp_size,
+           team->is_whole_job() ? "world size" : "number of ranks,", ranks);
+    });
+  }
   return create(std::move(team), {ranks / fsdp_size, fsdp_size}, {"ddp", "fsdp"},
                 std::move(device_type));
 }

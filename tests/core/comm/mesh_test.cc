@@ -103,6 +103,18 @@ TEST(Mesh, ForFsdpIsOneDimUnlessTheShardGroupIsSmaller) {
   });
 }
 
+TEST(Mesh, AShardGroupThatOnlyOneRankAsksForInVainIsAnErrorOnAll) {
+  run_ranks(4, [](const std::shared_ptr<World>& world) {
+    const bool in_vain = world->rank() == 1;
+    const std::string message =
+        message_of_error([&] { Mesh::for_fsdp(world, in_vain ? 3 : 2); },
+                         in_vain ? Code::kInvalidArgument : Code::kPeerFailed);
+    const std::string reason = "fsdp_size 3 does not divide the world size 4";
+    EXPECT_EQ(message, in_vain ? reason : "mesh: rank 1 failed: " + reason);
+    world->control().barrier();
+  });
+}
+
 TEST(Mesh, ShapesThatDoNotFitAreErrorsThatLeaveTheWorldUsable) {
   run_ranks(4, [](const std::shared_ptr<World>& world) {
     const auto error = [&](std::vector<int64_t> shape, std::vector<std::string> names) {
