@@ -3,8 +3,9 @@
 
 namespace fsdp2 {
 
-// Starts and ends as many threads, all there at once. Error: kOutOfMemory, with errno as its native
-// code, if the system does not give them (limits of the user, the container or the address space).
+// Starts `count` threads, all there at once, and ends them. Error: kOutOfMemory, with errno as its
+// native code, if the system does not give them (limits of the user, the container or the address
+// space).
 void check_spare_threads(int count);
 
 }  // namespace fsdp2

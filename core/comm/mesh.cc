@@ -20,7 +20,7 @@ size_t combine(size_t hash, size_t value) {
   return hash ^ (value + 0x9e3779b97f4a7c15 + (hash << 6) + (hash >> 2));
 }
 
-// In this order. The group of all ranks of a team is there already.
+// The group of `members` in this order; that of all ranks of a team is there already.
 std::shared_ptr<const Group> group_of(Team& team, const std::string& name,
                                       const std::vector<int>& members, at::Device device) {
   return device.is_cpu() && members == team.members() ? team.everyone()

@@ -47,8 +47,7 @@ struct DecoderConfig {
 };
 
 // The keys that all families share. Features that the models here lack are refused with
-// kUnsupported: other activations, dropout, rope types but default, llama3
-// and yarn.
+// kUnsupported: other activations, dropout, rope types other than default, llama3 and yarn.
 // usual_head_dim: where there is no "head_dim"; 0 for hidden_size / num_attention_heads.
 DecoderConfig read_decoder_config(const ConfigReader& config, std::string family,
                                   int64_t usual_head_dim = 0);

@@ -114,7 +114,7 @@ int64_t gather_buffers(const ParamGroup& group, int ranks) {
   return casts + packed + ordered;
 }
 
-// What a reduction allocates beside the gradients that it takes: them again in the dtype that
+// What a reduction allocates beside the gradients that it takes: copies of them in the dtype that
 // travels, scaled or packed, what a transport receives from the other ranks before it adds it up,
 // and this rank's part. The replicas' turn comes when the first two are gone.
 int64_t reduce_buffers(const ParamGroup& group, int ranks) {

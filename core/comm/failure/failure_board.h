@@ -43,7 +43,7 @@ class FailureBoard : public RollCall {
  public:
   // The text of the first failure that has one of the ranks; nullopt if there is none.
   virtual std::optional<std::string> first_among(const RankSet& ranks) const = 0;
-  // Does nothing if all its ranks have heard of one failure before.
+  // Does nothing if an earlier failure has all of its ranks.
   virtual void publish(const Failure& failure) noexcept = 0;
 };
 
@@ -55,7 +55,7 @@ class LocalBoard final : public FailureBoard {
   void set_waiting_for(int rank, const std::string& what) noexcept override;
   std::vector<Answer> call(const std::vector<int>& ranks) noexcept override;
 
-  // Whether all the ranks have heard of one failure.
+  // Whether one failure has all of the ranks.
   bool has_told(const RankSet& ranks) const;
 
  private:

@@ -19,13 +19,13 @@ namespace fsdp2 {
 enum class StoreKeeper { kRankZero, kLauncher };
 
 // A watcher thread waits for the bell of its rank, which others ring when there is news. Whoever
-// wants to be heard writes first and rings then; the watcher counts its bells first and reads then.
-// So whatever bell a writer finds to ring, its news are read.
+// wants to be heard writes, then rings; the watcher counts its bells, then reads. So a writer's
+// news is read, whichever bell it rings.
 //
 // Keys: "failures/<n>" is the n-th failure of the job, from 1. "bells/<rank>" is how many bells the
 // rank has answered; "bell/<rank>/<n>" rings that which comes after n of them. "present/<rank>" is
-// what the rank was waiting for at its last bell, behind the bell's number. "left" counts the
-// watchers that need the store no more.
+// the number of its last bell, then what the rank was waiting for at it. "left" counts the watchers
+// that need the store no more.
 //
 // A store whose host is stopped does not answer. That costs kPatience once; then the board does
 // without it.

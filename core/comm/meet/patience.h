@@ -37,7 +37,7 @@ c10::intrusive_ptr<c10d::Store> clone_until(Deadline deadline,
 // waits for a key by looking for it again and again, and so keeps no other call waiting. Any thread
 // may call a view.
 //
-// For as long as it is needed: every call has so much time.
+// For as long as it is needed: every call has `patience`.
 c10::intrusive_ptr<c10d::Store> patient(std::chrono::milliseconds patience,
                                         c10::intrusive_ptr<c10d::Store> store);
 // For one stretch of work: every call has until the deadline or, after it, a second. The store's
