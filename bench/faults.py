@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How the other ranks leave when one fails: a table over phases, faults, ranks and transports.
 
-    bazel build //bench:fault_rank //cli:fsdp2
+    ./bazelw build //bench:fault_rank //cli:fsdp2
     python3 bench/faults.py [--timeout 6] [--at-once 6] [--launcher] [--only TEXT]
 
 A cell is a small job (fault_rank.c) of which one rank, the first or the last, suffers a fault in one

@@ -10,9 +10,8 @@
 DIR is tests/parity/golden of the repository.
 
 A suite names models (a preset or a config), and runs (training options and world sizes). Every
-model is trained with every run at every world size; a run may name the "models" that it is of.
-`make` and `check` start one torchrun per
-world size, which does all of that size's runs in one process group.
+model is trained with every run at every world size, unless the run names its "models". `make` and
+`check` start one torchrun per world size, which does all of that size's runs in one process group.
 """
 
 from __future__ import annotations
