@@ -110,7 +110,7 @@ TEST_F(Restart, HalfALineIsRemoved) {
   EXPECT_EQ(steps, std::vector<Json>({0, 1, 2, 4, 5, "summary"}));
 }
 
-TEST_F(Restart, AFileThatIsNoRunsIsNotCut) {
+TEST_F(Restart, AFileThatIsNotOfARunIsNotCut) {
   run_to_end(joined(kAuto, {"--stop-step", "2"}));
   write_file(metrics(), "a diary\nof two lines\n");
   const Training resumed = train(2, arguments(kAuto));

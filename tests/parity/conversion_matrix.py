@@ -24,7 +24,6 @@ FILES_PER_RANK = 2
 # What describes a file of one rank, under "fsdp2"; a run's own values stand beside it.
 OF_A_RANK = {"rank", "world_size", "save_id", "shards"}
 
-
 # Where a value stands in nested dicts and lists.
 Place = tuple[Any, ...]
 Leaves = dict[Place, Any]

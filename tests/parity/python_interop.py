@@ -33,9 +33,7 @@ OPTIMIZERS: dict[str, dict[str, Any]] = {
     "adamw": {"optimizer": "adamw", "lr": 3e-3},
     "sgd": {"optimizer": "sgd", "lr": 1e-2},
 }
-
-
-# Those of these ranks are converted.
+# The checkpoints of so many ranks are converted, too.
 CONVERTED_RANKS = (1, 2, 3)
 
 
@@ -244,7 +242,7 @@ def check_full_formats(arguments: argparse.Namespace, work: Path, checks: Checks
 def check_conversions(arguments: argparse.Namespace, work: Path, checks: Checks) -> None:
     """What either side has saved, in every format."""
     config = Path(arguments.golden) / "models" / MODEL / "config.json"
-    for ranks in CONVERTED_RANKS[: arguments.most_ranks]:
+    for ranks in (ranks for ranks in CONVERTED_RANKS if ranks <= arguments.most_ranks):
         name = name_of((ranks, 0), "adamw")
         ours = work / "ours" / f"{name}-model"
         subprocess.run(

@@ -67,7 +67,7 @@ TEST_F(SeriesClaimTest, OfADeadRunStopsNobody) {
   EXPECT_FALSE(is_claimed("out"));
 }
 
-TEST_F(SeriesClaimTest, IsTheProcesssAndLeavesWithTheLastThatHasIt) {
+TEST_F(SeriesClaimTest, BelongsToTheProcessAndLeavesWithItsLastHolder) {
   auto first = std::make_unique<SeriesClaim>();
   SeriesClaim second;
   first->take(path("out/step-00000001"));
