@@ -137,14 +137,12 @@ TEST(TrainCheckpoints, OfADamagedNewestNameTheOneBeforeIt) {
   const std::string folder = empty_directory();
   run_to_end(1, {"--stop-step", "3", "--save-dir", folder, "--save-every", "1"});
   const std::string file = folder + "/step-00000003/__0_0.distcp";
-  std::string bytes = read_file(file);
-  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
-  write_file(file, bytes);
+  damage_file(file);
   const Training damaged = train(1, joined(kRun, {"--resume", folder}));
   EXPECT_EQ(damaged.outcome.exit_code, 1);
   EXPECT_THAT(damaged.outcome.err,
               HasSubstr("the complete checkpoint before it is " + folder + "/step-00000002"));
-  fs::resize_file(file, bytes.size() - 1);
+  fs::resize_file(file, fs::file_size(file) - 1);
   const Training passed = train(1, joined(kRun, {"--resume", folder}));
   EXPECT_EQ(passed.outcome.exit_code, 0);
   EXPECT_THAT(passed.outcome.err, HasSubstr(folder + "/step-00000003: files are missing or of "
@@ -212,9 +210,7 @@ TEST(Inspect, CountsWhatHasNoChecksumToCompare) {
 TEST(Inspect, NamesTheItemThatIsDamaged) {
   const std::string folder = empty_directory() + "/checkpoint";
   run_to_end(1, {"--stop-step", "1", "--save-dir", folder});
-  std::string bytes = read_file(folder + "/__0_0.distcp");
-  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
-  write_file(folder + "/__0_0.distcp", bytes);
+  damage_file(folder + "/__0_0.distcp");
   const Outcome outcome = fsdp2({"inspect", folder, "--verify"});
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_THAT(outcome.err, HasSubstr("__0_0.distcp: item "));

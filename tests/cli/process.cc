@@ -231,6 +231,12 @@ void write_file(const std::string& path, const std::string& bytes) {
   }
 }
 
+void damage_file(const std::string& path) {
+  std::string bytes = read_file(path);
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+  write_file(path, bytes);
+}
+
 std::vector<std::string> lines_of(const std::string& text) {
   std::istringstream stream(text);
   std::vector<std::string> lines;

@@ -75,6 +75,8 @@ std::string empty_directory();
 
 std::string read_file(const std::string& path);
 void write_file(const std::string& path, const std::string& bytes);
+// Changes one bit in the middle of a file.
+void damage_file(const std::string& path);
 std::vector<std::string> lines_of(const std::string& text);
 
 }  // namespace fsdp2::test

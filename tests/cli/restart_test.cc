@@ -62,12 +62,6 @@ class Restart : public ::testing::Test {
     return lines;
   }
 
-  static void damage(const std::string& file) {
-    std::string bytes = read_file(file);
-    bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
-    write_file(file, bytes);
-  }
-
   std::string folder_;
   std::string save_dir_;
 };
@@ -122,7 +116,7 @@ TEST_F(Restart, AFileThatIsNotOfARunIsNotCut) {
 TEST_F(Restart, AutoPassesOverDamagedCheckpointsAndSaysSo) {
   const std::vector<Json> whole = without_break(kAuto);
   run_to_end(kAuto);
-  damage(step(6) + "/__1_0.distcp");
+  damage_file(step(6) + "/__1_0.distcp");
   fs::resize_file(step(4) + "/__0_0.distcp", 1000);
   const Training resumed = run_to_end(kAuto);
   for (const int damaged : {6, 4}) {
@@ -138,7 +132,7 @@ TEST_F(Restart, AutoPassesOverDamagedCheckpointsAndSaysSo) {
 
 TEST_F(Restart, AutoDoesNotBeginAnewWhereAllCheckpointsAreDamaged) {
   run_to_end(joined(kAuto, {"--stop-step", "2"}));
-  damage(step(2) + "/__0_0.distcp");
+  damage_file(step(2) + "/__0_0.distcp");
   const Training resumed = train(2, arguments(kAuto));
   EXPECT_EQ(resumed.outcome.exit_code, 1);
   EXPECT_THAT(resumed.outcome.err,

@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "tests/core/comm/meet/silent_store.h"
+#include "tests/support/errors.h"
 
 namespace fsdp2 {
 namespace {
@@ -17,26 +18,17 @@ using std::chrono::seconds;
 
 constexpr milliseconds kPatience{300};
 
-Code code_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.code();
-  }
-  return Code::kInternal;
-}
-
 TEST(Patience, IsLostOnceAndThenEveryCallFailsAtOnce) {
   const auto silent = c10::make_intrusive<SilentStore>();
   const auto store = patient(kPatience, silent);
   EXPECT_EQ(store->add("number", 1), 1);
   silent->stop();
   const auto start = Clock::now();
-  EXPECT_EQ(code_of([&] { store->add("number", 1); }), Code::kTimeout);
+  EXPECT_EQ(error_of([&] { store->add("number", 1); }).code(), Code::kTimeout);
   EXPECT_GE(Clock::now() - start, kPatience);
   const auto lost = Clock::now();
-  EXPECT_EQ(code_of([&] { store->check({"number"}); }), Code::kTimeout);
-  EXPECT_EQ(code_of([&] { store->get("number"); }), Code::kTimeout);
+  EXPECT_EQ(error_of([&] { store->check({"number"}); }).code(), Code::kTimeout);
+  EXPECT_EQ(error_of([&] { store->get("number"); }).code(), Code::kTimeout);
   EXPECT_LT(Clock::now() - lost, kPatience);
   silent->go_on();
 }
@@ -54,7 +46,7 @@ TEST(Patience, OfAWaitForAKeyKeepsNoOtherCallWaiting) {
 TEST(Patience, EndsWithTheTimeThatAWaitIsGiven) {
   const auto store = patient(seconds(20), c10::make_intrusive<SilentStore>());
   const auto start = Clock::now();
-  EXPECT_EQ(code_of([&] { store->wait({"key"}, kPatience); }), Code::kTimeout);
+  EXPECT_EQ(error_of([&] { store->wait({"key"}, kPatience); }).code(), Code::kTimeout);
   EXPECT_LT(Clock::now() - start, seconds(10));
 }
 
