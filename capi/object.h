@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "capi/argument.h"
 #include "capi/busy.h"
 #include "capi/guard.h"
 #include "capi/handle.h"
@@ -110,6 +111,16 @@ inline fsdp2_status destroy(const char* function, Kind kind, uint64_t id) {
     if (id != 0) {
       HandleTable::global().remove(id, kind);
     }
+  });
+}
+
+// All of fsdp2_..._duplicate: another handle to the object, whoever is using it.
+template <typename Handle>
+fsdp2_status duplicate(const char* function, Kind kind, Handle handle, Handle* out) {
+  return guard(function, [&](Call&) {
+    std::shared_ptr<void> object = HandleTable::global().pin(handle.id, kind);
+    check_not_null(out, "out");
+    out->id = give(kind, std::move(object));
   });
 }
 

@@ -47,9 +47,9 @@ FSDP2_CALL fsdp2_save_options_init(fsdp2_save_options* options, size_t struct_si
  * that the save does not write (a tokenizer, for example). A symbolic link stands for its target.
  *
  * A series DIR/step-XXXXXXXX is one run's: from its first save into DIR on, a run holds a lock
- * there until its shard is destroyed or its process ends in any way, and a save by another process
- * fails. On NFS this holds between machines as far as its locks do; on a file system without locks,
- * only one run at a time may save a series.
+ * there until its shard ends (see fsdp2_shard_duplicate), or its process in any way, and a save by
+ * another process fails. On NFS this holds between machines as far as its locks do; on a file
+ * system without locks, only one run at a time may save a series.
  *
  * Errors: FSDP2_E_IO (something else is in the way, another run saves into the series, the disk is
  * full or not writable), the same on all ranks; an older checkpoint at `path` or beside it is then
@@ -62,9 +62,9 @@ FSDP2_CALL fsdp2_checkpoint_save(fsdp2_shard shard, fsdp2_optimizer optimizer /*
 /* Allocates, on a thread of the library, the memory into which background saves of these objects
  * copy. Without this call the first background save allocates it, and holds up training for about
  * twice as long as a later save does. The memory, as many bytes as this rank writes, is kept until
- * the shard is destroyed; this call only takes it earlier. Local; returns at once. Call it after
- * the first step, because an optimizer that has no state yet gets it here. Does nothing if the
- * memory exists or a save is under way. Errors: FSDP2_E_OUT_OF_MEMORY. */
+ * the shard ends; this call only takes it earlier. Local; returns at once. Call it after the first
+ * step, because an optimizer that has no state yet gets it here. Does nothing if the memory exists
+ * or a save is under way. Errors: FSDP2_E_OUT_OF_MEMORY. */
 FSDP2_CALL fsdp2_checkpoint_prepare(fsdp2_shard shard, fsdp2_optimizer optimizer /*(opt)*/,
                                     fsdp2_step step /*(opt)*/, fsdp2_loader loader /*(opt)*/);
 /* Checks whether such a save may replace what is at `path`, and whether no other run saves into the
@@ -72,8 +72,8 @@ FSDP2_CALL fsdp2_checkpoint_prepare(fsdp2_shard shard, fsdp2_optimizer optimizer
  * FSDP2_E_IO says what is in the way and what to do. Only looks at the file system. */
 FSDP2_CALL fsdp2_checkpoint_check_path(const char* path,
                                        const fsdp2_save_options* options /*(opt)*/);
-/* [c] Waits until the save in the background has ended, and returns its error, once. Destroying the
- * shard also waits, but then an error that nobody has waited for is only logged. */
+/* [c] Waits until the save in the background has ended, and returns its error, once. The call that
+ * ends the shard also waits, but then an error that nobody has waited for is only logged. */
 FSDP2_CALL fsdp2_checkpoint_wait(fsdp2_shard shard);
 /* Sets *out_done to 1 if no save is under way on this rank. */
 FSDP2_CALL fsdp2_checkpoint_poll(fsdp2_shard shard, int32_t* out_done);

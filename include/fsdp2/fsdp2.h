@@ -9,6 +9,11 @@
  *     returns, and may destroy your handles in any order: an object lives until nothing needs it
  *     any more. Destroying {0} does nothing; destroying a handle twice is FSDP2_E_STALE_HANDLE.
  *     Destroying never communicates.
+ *
+ *     fsdp2_<noun>_duplicate returns another handle to the same object, for a second owner: the
+ *     handles stand for the object alike, and each is destroyed by itself. It never communicates,
+ *     and any thread may call it while others use the object. An object ends with its last handle,
+ *     or with the last object that was made from it.
  *  3. A call returns an fsdp2_status. 0 is FSDP2_OK; the hundreds digit of any other status is its
  *     class and never changes. A call that fails fills this thread's error record (error.h),
  *     leaves its outputs untouched and leaves nothing to clean up. A call that succeeds does not

@@ -44,6 +44,8 @@ FSDP2_CALL fsdp2_loader_next(fsdp2_loader loader, fsdp2_tensor* tokens, fsdp2_te
 FSDP2_CALL fsdp2_loader_get_position(fsdp2_loader loader, int64_t* step);
 FSDP2_CALL fsdp2_loader_set_position(fsdp2_loader loader, int64_t step);
 FSDP2_API fsdp2_status fsdp2_loader_destroy(fsdp2_loader loader);
+/* Returns another handle to the same loader; see convention 2 of fsdp2.h. */
+FSDP2_CALL fsdp2_loader_duplicate(fsdp2_loader loader, fsdp2_loader* out);
 
 FSDP2_END_DECLS
 

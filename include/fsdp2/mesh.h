@@ -65,6 +65,8 @@ FSDP2_CALL fsdp2_mesh_create_in(fsdp2_mesh mesh, const fsdp2_mesh_options* optio
 FSDP2_CALL fsdp2_mesh_from_group(fsdp2_mesh mesh, int32_t dim, const char* name /*(opt)*/,
                                  fsdp2_mesh* out);
 FSDP2_API fsdp2_status fsdp2_mesh_destroy(fsdp2_mesh mesh);
+/* Returns another handle to the same mesh; see convention 2 of fsdp2.h. */
+FSDP2_CALL fsdp2_mesh_duplicate(fsdp2_mesh mesh, fsdp2_mesh* out);
 
 typedef struct fsdp2_mesh_info {
   uint32_t struct_size;

@@ -28,6 +28,8 @@ FSDP2_CALL fsdp2_module_from_pretrained(const char* directory,
 FSDP2_CALL fsdp2_module_from_config(const char* json, const fsdp2_module_options* options /*(opt)*/,
                                     fsdp2_module* out);
 FSDP2_API fsdp2_status fsdp2_module_destroy(fsdp2_module module);
+/* Returns another handle to the same module; see convention 2 of fsdp2.h. */
+FSDP2_CALL fsdp2_module_duplicate(fsdp2_module module, fsdp2_module* out);
 
 typedef struct fsdp2_module_info {
   uint32_t struct_size;

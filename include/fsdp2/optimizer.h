@@ -58,6 +58,8 @@ FSDP2_CALL fsdp2_optimizer_get_lr(fsdp2_optimizer optimizer, double* out);
 /* Updates every shard that has a gradient, once. Communicates nothing. */
 FSDP2_CALL fsdp2_optimizer_run(fsdp2_optimizer optimizer);
 FSDP2_API fsdp2_status fsdp2_optimizer_destroy(fsdp2_optimizer optimizer);
+/* Returns another handle to the same optimizer; see convention 2 of fsdp2.h. */
+FSDP2_CALL fsdp2_optimizer_duplicate(fsdp2_optimizer optimizer, fsdp2_optimizer* out);
 
 FSDP2_END_DECLS
 

@@ -121,6 +121,9 @@ FSDP2_CALL fsdp2_shard_wrap(fsdp2_module module, fsdp2_mesh mesh,
 FSDP2_CALL fsdp2_shard_create(fsdp2_module module, fsdp2_mesh mesh,
                               const fsdp2_shard_options* options /*(opt)*/, fsdp2_shard* out);
 FSDP2_API fsdp2_status fsdp2_shard_destroy(fsdp2_shard shard);
+/* Returns another handle to the same shard; see convention 2 of fsdp2.h. The shard ends when
+ * the last handle to it, to its optimizers and to its steps is destroyed. */
+FSDP2_CALL fsdp2_shard_duplicate(fsdp2_shard shard, fsdp2_shard* out);
 /* [c] Gives the parameters their values, after defer_values. FSDP2_E_WRONG_STATE if they have
  * values. */
 FSDP2_CALL fsdp2_shard_load_values(fsdp2_shard shard);

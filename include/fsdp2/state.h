@@ -17,6 +17,8 @@ FSDP2_BEGIN_DECLS
 /* Creates an empty state over all ranks of the mesh. */
 FSDP2_CALL fsdp2_state_create(fsdp2_mesh mesh, fsdp2_state* out);
 FSDP2_API fsdp2_status fsdp2_state_destroy(fsdp2_state state);
+/* Returns another handle to the same state; see convention 2 of fsdp2.h. */
+FSDP2_CALL fsdp2_state_duplicate(fsdp2_state state, fsdp2_state* out);
 
 /* Adds the chunk at `offsets` of a tensor of global shape `shape`, both of n_dims as the chunk.
  * shape and offsets NULL: every rank holds the whole tensor. FSDP2_E_INVALID_ARGUMENT if the chunk

@@ -90,6 +90,8 @@ FSDP2_CALL fsdp2_step_run(fsdp2_step step, const fsdp2_tensor* batch, size_t n_b
 /* Sets the number of the next step: where to continue, after a resume. */
 FSDP2_CALL fsdp2_step_set_position(fsdp2_step step, int64_t next_step);
 FSDP2_API fsdp2_status fsdp2_step_destroy(fsdp2_step step);
+/* Returns another handle to the same step; see convention 2 of fsdp2.h. */
+FSDP2_CALL fsdp2_step_duplicate(fsdp2_step step, fsdp2_step* out);
 
 FSDP2_END_DECLS
 

@@ -55,6 +55,8 @@ FSDP2_CALL fsdp2_tensor_backward(fsdp2_tensor loss);
 FSDP2_CALL fsdp2_tensor_run_backward(const fsdp2_tensor* outputs, size_t n_outputs,
                                      const fsdp2_tensor* gradients /*(opt)*/, int32_t keep_graph);
 FSDP2_API fsdp2_status fsdp2_tensor_destroy(fsdp2_tensor tensor);
+/* Returns another handle to the same tensor; see convention 2 of fsdp2.h. */
+FSDP2_CALL fsdp2_tensor_duplicate(fsdp2_tensor tensor, fsdp2_tensor* out);
 
 FSDP2_END_DECLS
 

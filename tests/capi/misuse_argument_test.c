@@ -169,6 +169,14 @@ static void null_pointers_are_refused(void) {
   NULL_ARGUMENT(fsdp2_checkpoint_verify, NULL);
   NULL_ARGUMENT(fsdp2_checkpoint_rebuild_manifest, NULL);
   NULL_ARGUMENT(fsdp2_checkpoint_convert, "x", "y", NULL);
+  NULL_ARGUMENT(fsdp2_mesh_duplicate, job.mesh, NULL);
+  NULL_ARGUMENT(fsdp2_tensor_duplicate, tokens, NULL);
+  NULL_ARGUMENT(fsdp2_module_duplicate, job.module, NULL);
+  NULL_ARGUMENT(fsdp2_shard_duplicate, job.shard, NULL);
+  NULL_ARGUMENT(fsdp2_optimizer_duplicate, job.optimizer, NULL);
+  NULL_ARGUMENT(fsdp2_loader_duplicate, job.loader, NULL);
+  NULL_ARGUMENT(fsdp2_step_duplicate, job.step, NULL);
+  NULL_ARGUMENT(fsdp2_state_duplicate, state, NULL);
   fsdp2_error_last(NULL);
 }
 

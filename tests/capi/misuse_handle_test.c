@@ -13,6 +13,7 @@ struct DLManagedTensorVersioned;
   }
 
 CALL(mesh_destroy, mesh, fsdp2_mesh_destroy(h))
+CALL(mesh_duplicate, mesh, fsdp2_mesh_duplicate(h, OUT(fsdp2_mesh)))
 CALL(mesh_get_info, mesh, fsdp2_mesh_get_info(h, OUT_STRUCT(fsdp2_mesh_info)))
 CALL(mesh_get_dim_name, mesh, fsdp2_mesh_get_dim_name(h, 0, OUT(char), 64, OUT2(size_t)))
 CALL(mesh_describe, mesh, fsdp2_mesh_describe(h, OUT(char), 64, OUT2(size_t)))
@@ -53,7 +54,9 @@ CALL(tensor_to_dlpack, tensor, fsdp2_tensor_to_dlpack(h, 0, OUT(struct DLManaged
 CALL(tensor_get_info, tensor, fsdp2_tensor_get_info(h, OUT_STRUCT(fsdp2_tensor_info)))
 CALL(tensor_backward, tensor, fsdp2_tensor_backward(h))
 CALL(tensor_destroy, tensor, fsdp2_tensor_destroy(h))
+CALL(tensor_duplicate, tensor, fsdp2_tensor_duplicate(h, OUT(fsdp2_tensor)))
 CALL(module_destroy, module, fsdp2_module_destroy(h))
+CALL(module_duplicate, module, fsdp2_module_duplicate(h, OUT(fsdp2_module)))
 CALL(module_train, module, fsdp2_module_train(h, 0))
 CALL(module_is_training, module, fsdp2_module_is_training(h, OUT(int32_t)))
 CALL(module_parameter_count, module, fsdp2_module_get_parameter_count(h, OUT(size_t)))
@@ -78,6 +81,7 @@ CALL(module_generate, module,
 CALL(shard_create, module, fsdp2_shard_create(h, job.mesh, NULL, OUT(fsdp2_shard)))
 CALL(shard_create_over_mesh, mesh, fsdp2_shard_create(loose_module, h, NULL, OUT(fsdp2_shard)))
 CALL(shard_destroy, shard, fsdp2_shard_destroy(h))
+CALL(shard_duplicate, shard, fsdp2_shard_duplicate(h, OUT(fsdp2_shard)))
 CALL(shard_sync, shard, fsdp2_shard_set_requires_gradient_sync(h, NULL, 1, 1))
 CALL(shard_zero_grad, shard, fsdp2_shard_zero_grad(h))
 CALL(shard_clip, shard, fsdp2_shard_clip_grad_norm(h, 1.0, 2.0, OUT(double)))
@@ -145,18 +149,21 @@ CALL(optimizer_set_lr, optimizer, fsdp2_optimizer_set_lr(h, 1.0))
 CALL(optimizer_get_lr, optimizer, fsdp2_optimizer_get_lr(h, OUT(double)))
 CALL(optimizer_run, optimizer, fsdp2_optimizer_run(h))
 CALL(optimizer_destroy, optimizer, fsdp2_optimizer_destroy(h))
+CALL(optimizer_duplicate, optimizer, fsdp2_optimizer_duplicate(h, OUT(fsdp2_optimizer)))
 static fsdp2_loader_options kLoading = FSDP2_LOADER_OPTIONS_INIT;
 CALL(loader_open, mesh, fsdp2_loader_open(h, TINY_LLAMA_TOKENS, &kLoading, OUT(fsdp2_loader)))
 CALL(loader_next, loader, fsdp2_loader_next(h, OUT(fsdp2_tensor), OUT2(fsdp2_tensor)))
 CALL(loader_get_position, loader, fsdp2_loader_get_position(h, OUT(int64_t)))
 CALL(loader_set_position, loader, fsdp2_loader_set_position(h, 0))
 CALL(loader_destroy, loader, fsdp2_loader_destroy(h))
+CALL(loader_duplicate, loader, fsdp2_loader_duplicate(h, OUT(fsdp2_loader)))
 CALL(step_create, shard, fsdp2_step_create(h, job.optimizer, NULL, OUT(fsdp2_step)))
 CALL(step_create_with_optimizer, optimizer, fsdp2_step_create(job.shard, h, NULL, OUT(fsdp2_step)))
 CALL(step_run, step, fsdp2_step_run(h, &tokens, 1, OUT_STRUCT(fsdp2_step_result)))
 CALL(step_run_over_batch, tensor, fsdp2_step_run(job.step, &h, 1, OUT_STRUCT(fsdp2_step_result)))
 CALL(step_set_position, step, fsdp2_step_set_position(h, 0))
 CALL(step_destroy, step, fsdp2_step_destroy(h))
+CALL(step_duplicate, step, fsdp2_step_duplicate(h, OUT(fsdp2_step)))
 CALL(save_full, shard, fsdp2_checkpoint_save_full(h, "x"))
 CALL(load_full, shard, fsdp2_checkpoint_load_full(h, "x"))
 CALL(save_pretrained, shard, fsdp2_checkpoint_save_pretrained(h, "x"))
@@ -169,6 +176,7 @@ CALL(load_report, shard, fsdp2_checkpoint_get_report(h, OUT(char), 64, OUT2(size
 
 CALL(state_create, mesh, fsdp2_state_create(h, OUT(fsdp2_state)))
 CALL(state_destroy, state, fsdp2_state_destroy(h))
+CALL(state_duplicate, state, fsdp2_state_duplicate(h, OUT(fsdp2_state)))
 CALL(state_add_tensor, state, fsdp2_state_add_tensor(h, "a", NULL, NULL, 0, tokens))
 CALL(state_add_tensor_of, tensor, fsdp2_state_add_tensor(state, "a", NULL, NULL, 0, h))
 CALL(state_add_value, state, fsdp2_state_add_value(h, "a", "1"))
@@ -193,6 +201,7 @@ static const struct {
   int destroys;
 } kCalls[] = {
     {"fsdp2_mesh_destroy", mesh_destroy, 'm', 1},
+    {"fsdp2_mesh_duplicate", mesh_duplicate, 'm', 0},
     {"fsdp2_mesh_get_info", mesh_get_info, 'm', 0},
     {"fsdp2_mesh_get_dim_name", mesh_get_dim_name, 'm', 0},
     {"fsdp2_mesh_describe", mesh_describe, 'm', 0},
@@ -228,7 +237,9 @@ static const struct {
     {"fsdp2_tensor_get_info", tensor_get_info, 't', 0},
     {"fsdp2_tensor_backward", tensor_backward, 't', 0},
     {"fsdp2_tensor_destroy", tensor_destroy, 't', 1},
+    {"fsdp2_tensor_duplicate", tensor_duplicate, 't', 0},
     {"fsdp2_module_destroy", module_destroy, 'M', 1},
+    {"fsdp2_module_duplicate", module_duplicate, 'M', 0},
     {"fsdp2_module_get_info", module_get_info, 'M', 0},
     {"fsdp2_module_get_parameter_count", module_parameter_count, 'M', 0},
     {"fsdp2_module_get_parameter_info", module_parameter_info, 'M', 0},
@@ -245,6 +256,7 @@ static const struct {
     {"fsdp2_shard_create", shard_create, 'M', 0},
     {"fsdp2_shard_create", shard_create_over_mesh, 'm', 0},
     {"fsdp2_shard_destroy", shard_destroy, 's', 1},
+    {"fsdp2_shard_duplicate", shard_duplicate, 's', 0},
     {"fsdp2_shard_set_requires_gradient_sync", shard_sync, 's', 0},
     {"fsdp2_shard_zero_grad", shard_zero_grad, 's', 0},
     {"fsdp2_shard_clip_grad_norm", shard_clip, 's', 0},
@@ -305,17 +317,20 @@ static const struct {
     {"fsdp2_optimizer_get_lr", optimizer_get_lr, 'o', 0},
     {"fsdp2_optimizer_run", optimizer_run, 'o', 0},
     {"fsdp2_optimizer_destroy", optimizer_destroy, 'o', 1},
+    {"fsdp2_optimizer_duplicate", optimizer_duplicate, 'o', 0},
     {"fsdp2_loader_open", loader_open, 'm', 0},
     {"fsdp2_loader_next", loader_next, 'L', 0},
     {"fsdp2_loader_get_position", loader_get_position, 'L', 0},
     {"fsdp2_loader_set_position", loader_set_position, 'L', 0},
     {"fsdp2_loader_destroy", loader_destroy, 'L', 1},
+    {"fsdp2_loader_duplicate", loader_duplicate, 'L', 0},
     {"fsdp2_step_create", step_create, 's', 0},
     {"fsdp2_step_create", step_create_with_optimizer, 'o', 0},
     {"fsdp2_step_run", step_run, 'S', 0},
     {"fsdp2_step_run", step_run_over_batch, 't', 0},
     {"fsdp2_step_set_position", step_set_position, 'S', 0},
     {"fsdp2_step_destroy", step_destroy, 'S', 1},
+    {"fsdp2_step_duplicate", step_duplicate, 'S', 0},
     {"fsdp2_checkpoint_save_full", save_full, 's', 0},
     {"fsdp2_checkpoint_load_full", load_full, 's', 0},
     {"fsdp2_checkpoint_save_pretrained", save_pretrained, 's', 0},
@@ -330,6 +345,7 @@ static const struct {
     {"fsdp2_checkpoint_set_state", set_state_from, 'T', 0},
     {"fsdp2_state_create", state_create, 'm', 0},
     {"fsdp2_state_destroy", state_destroy, 'T', 1},
+    {"fsdp2_state_duplicate", state_duplicate, 'T', 0},
     {"fsdp2_state_add_tensor", state_add_tensor, 'T', 0},
     {"fsdp2_state_add_tensor", state_add_tensor_of, 't', 0},
     {"fsdp2_state_add_value", state_add_value, 'T', 0},

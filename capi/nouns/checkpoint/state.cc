@@ -178,6 +178,10 @@ fsdp2_status fsdp2_state_destroy(fsdp2_state state) {
   return capi::destroy(__func__, capi::Kind::kState, state.id);
 }
 
+fsdp2_status fsdp2_state_duplicate(fsdp2_state state, fsdp2_state* out) {
+  return capi::duplicate(__func__, capi::Kind::kState, state, out);
+}
+
 fsdp2_status fsdp2_state_add_tensor(fsdp2_state state, const char* name, const int64_t* shape,
                                     const int64_t* offsets, size_t n_dims, fsdp2_tensor chunk) {
   return guard(__func__, [&](Call& call) {

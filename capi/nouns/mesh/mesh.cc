@@ -110,6 +110,10 @@ fsdp2_status fsdp2_mesh_destroy(fsdp2_mesh mesh) {
   return capi::destroy(__func__, capi::Kind::kMesh, mesh.id);
 }
 
+fsdp2_status fsdp2_mesh_duplicate(fsdp2_mesh mesh, fsdp2_mesh* out) {
+  return capi::duplicate(__func__, capi::Kind::kMesh, mesh, out);
+}
+
 fsdp2_status fsdp2_mesh_get_info(fsdp2_mesh mesh, fsdp2_mesh_info* out) {
   return guard(__func__, [&](Call& call) {
     const auto object = pin(mesh);

@@ -188,6 +188,10 @@ fsdp2_status fsdp2_module_destroy(fsdp2_module module) {
   return capi::destroy(__func__, capi::Kind::kModule, module.id);
 }
 
+fsdp2_status fsdp2_module_duplicate(fsdp2_module module, fsdp2_module* out) {
+  return capi::duplicate(__func__, capi::Kind::kModule, module, out);
+}
+
 fsdp2_status fsdp2_module_get_info(fsdp2_module module, fsdp2_module_info* out) {
   return guard(__func__, [&](Call&) {
     const auto object = pin(module);

@@ -223,3 +223,7 @@ fsdp2_status fsdp2_tensor_write(fsdp2_tensor tensor, const void* from, size_t n_
 fsdp2_status fsdp2_tensor_destroy(fsdp2_tensor tensor) {
   return capi::destroy(__func__, capi::Kind::kTensor, tensor.id);
 }
+
+fsdp2_status fsdp2_tensor_duplicate(fsdp2_tensor tensor, fsdp2_tensor* out) {
+  return capi::duplicate(__func__, capi::Kind::kTensor, tensor, out);
+}

@@ -75,6 +75,10 @@ fsdp2_status fsdp2_shard_destroy(fsdp2_shard shard) {
   return capi::destroy(__func__, capi::Kind::kShard, shard.id);
 }
 
+fsdp2_status fsdp2_shard_duplicate(fsdp2_shard shard, fsdp2_shard* out) {
+  return capi::duplicate(__func__, capi::Kind::kShard, shard, out);
+}
+
 fsdp2_status fsdp2_shard_load_values(fsdp2_shard shard) {
   return guard(__func__, [&](Call& call) {
     const auto object = pin(shard);

@@ -137,3 +137,7 @@ fsdp2_status fsdp2_loader_set_position(fsdp2_loader loader, int64_t step) {
 fsdp2_status fsdp2_loader_destroy(fsdp2_loader loader) {
   return capi::destroy(__func__, capi::Kind::kLoader, loader.id);
 }
+
+fsdp2_status fsdp2_loader_duplicate(fsdp2_loader loader, fsdp2_loader* out) {
+  return capi::duplicate(__func__, capi::Kind::kLoader, loader, out);
+}

@@ -226,3 +226,7 @@ fsdp2_status fsdp2_optimizer_run(fsdp2_optimizer optimizer) {
 fsdp2_status fsdp2_optimizer_destroy(fsdp2_optimizer optimizer) {
   return capi::destroy(__func__, capi::Kind::kOptimizer, optimizer.id);
 }
+
+fsdp2_status fsdp2_optimizer_duplicate(fsdp2_optimizer optimizer, fsdp2_optimizer* out) {
+  return capi::duplicate(__func__, capi::Kind::kOptimizer, optimizer, out);
+}

@@ -199,3 +199,7 @@ fsdp2_status fsdp2_step_set_position(fsdp2_step step, int64_t next_step) {
 fsdp2_status fsdp2_step_destroy(fsdp2_step step) {
   return capi::destroy(__func__, capi::Kind::kStep, step.id);
 }
+
+fsdp2_status fsdp2_step_duplicate(fsdp2_step step, fsdp2_step* out) {
+  return capi::duplicate(__func__, capi::Kind::kStep, step, out);
+}
