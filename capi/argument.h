@@ -2,6 +2,7 @@
 // what was found.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
@@ -40,6 +41,21 @@ std::vector<std::string> read_texts(const char* const* texts, size_t count, size
 
 // Strings out: see convention 4 of fsdp2.h.
 void write_text(const std::string& text, char* buf, size_t cap, size_t* needed);
+
+// Numbers out, by the rule of strings. `name` is the argument's.
+template <typename Number, typename Out>
+void write_numbers(const std::vector<Number>& numbers, const char* name, Out* to, size_t cap,
+                   size_t* needed) {
+  check_not_null(needed, "needed");
+  check_array(to, cap, name);
+  *needed = numbers.size();
+  if (to == nullptr) {
+    return;
+  }
+  FSDP2_CHECK(cap >= numbers.size(), Code::kBufferTooSmall, "cap: expected at least {}, found {}",
+              numbers.size(), cap);
+  std::copy(numbers.begin(), numbers.end(), to);
+}
 
 // 0 or 1.
 bool read_flag(int32_t value, const char* name);

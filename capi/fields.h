@@ -120,12 +120,13 @@ constexpr size_t listed_bytes() {
       kFields<Struct>);
 }
 
+// `name` is the argument's.
 template <typename Struct>
-void check_fields(const Struct& options) {
+void check_fields(const Struct& options, const char* name = "options") {
   static_assert(listed_bytes<Struct>() == sizeof(Struct), "a field is not in the struct's list");
   std::apply(
       [&](const auto&... field) {
-        (field.rule.check(options.*field.member, ("options." + std::string(field.name)).c_str()),
+        (field.rule.check(options.*field.member, fmt::format("{}.{}", name, field.name).c_str()),
          ...);
       },
       kFields<Struct>);

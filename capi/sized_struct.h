@@ -33,6 +33,7 @@ template <> inline constexpr size_t kFirstSize<fsdp2_generate_options> = 32;
 template <> inline constexpr size_t kFirstSize<fsdp2_shard_options> = 144;
 template <> inline constexpr size_t kFirstSize<fsdp2_parameter_info> = 312;
 template <> inline constexpr size_t kFirstSize<fsdp2_unit_info> = 64;
+template <> inline constexpr size_t kFirstSize<fsdp2_unit_settings> = 40;
 template <> inline constexpr size_t kFirstSize<fsdp2_shard_stats> = 72;
 template <> inline constexpr size_t kFirstSize<fsdp2_plan_options> = 16;
 template <> inline constexpr size_t kFirstSize<fsdp2_plan_info> = 104;

@@ -71,6 +71,7 @@ class Scheduler {
   // False: the end of a backward neither waits for the last reduction nor forgets the order of
   // forwards, since more backwards follow (micro batches of a pipeline).
   void set_is_last_backward(bool flag) { is_last_backward_ = flag; }
+  bool is_last_backward() const { return is_last_backward_; }
   // The shards have new values: frees what forwards have kept gathered. Begins no collective; all
   // ranks call it alike.
   void shards_changed();

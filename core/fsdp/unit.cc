@@ -325,7 +325,7 @@ void Unit::set_requires_all_reduce(bool flag, bool recurse) {
   each_setting(recurse, [&](GroupSettings& settings) { settings.requires_all_reduce = flag; });
 }
 
-void Unit::set_reshard_after_forward(bool flag, bool recurse) {
+void Unit::set_reshard_after_forward(std::optional<bool> flag, bool recurse) {
   each_setting(recurse, [&](GroupSettings& settings) { settings.reshard_after_forward = flag; });
 }
 
@@ -348,9 +348,9 @@ void Unit::set_force_sum_reduction_for_comms(bool flag) {
   each_setting(false, [&](GroupSettings& settings) { settings.force_sum_reduction = flag; });
 }
 
-void Unit::set_gradient_divide_factor(double factor) {
-  FSDP2_CHECK(std::isfinite(factor) && factor > 0, Code::kInvalidArgument,
-              "gradient divide factor: expected a positive number, found {}", factor);
+void Unit::set_gradient_divide_factor(std::optional<double> factor) {
+  FSDP2_CHECK(!factor || (std::isfinite(*factor) && *factor > 0), Code::kInvalidArgument,
+              "gradient divide factor: expected a positive number, found {}", *factor);
   each_setting(false, [&](GroupSettings& settings) { settings.gradient_divide_factor = factor; });
 }
 

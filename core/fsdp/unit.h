@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -82,19 +83,20 @@ class Unit : public nn::ForwardHooks, public std::enable_shared_from_this<Unit> 
   // After an exception in forward or backward: everything sharded and idle again.
   void reset();
 
-  // recurse: for every unit below, too.
+  // recurse: for every unit below, too. Unset: see GroupSettings.
   void set_requires_gradient_sync(bool flag, bool recurse = true);
   void set_requires_all_reduce(bool flag, bool recurse = true);
-  void set_reshard_after_forward(bool flag, bool recurse = true);
+  void set_reshard_after_forward(std::optional<bool> flag, bool recurse = true);
   void set_reshard_after_backward(bool flag, bool recurse = true);
   void set_reduce_unused_parameters(bool flag, bool recurse = true);
   void set_is_last_backward(bool flag) { scheduler().set_is_last_backward(flag); }
+  bool is_last_backward() { return scheduler().is_last_backward(); }
   // false: backward does not gather this unit; it raises kWrongState where it needs a parameter of
   // it after all. Error: kUnsupported if what backward needs cannot be told (saved_tensor_hooks.h).
   void set_unshard_in_backward(bool flag);
   void set_force_sum_reduction_for_comms(bool flag);
   // Errors: kInvalidArgument unless finite and positive.
-  void set_gradient_divide_factor(double factor);
+  void set_gradient_divide_factor(std::optional<double> factor);
   void set_all_reduce_hook(std::function<void(const at::Tensor& flat)> hook);
   void set_on_sharded_grad(std::function<void(ShardedParam& param)> callback);
   void set_all_gather_extension(AllGatherExtension extension);

@@ -3,8 +3,8 @@
  * Conventions of every header in this directory:
  *
  *  1. Functions are named fsdp2_<noun>_<verb>. An _options struct goes in; an _info or _result
- *     struct comes out. The subject comes first, then inputs (pointer, then count), then options;
- *     outputs come last.
+ *     struct comes out; a _settings struct does both. The subject comes first, then inputs
+ *     (pointer, then count), then options; outputs come last.
  *  2. A handle is a struct that holds one id; {0} is null. You own every handle that a call
  *     returns, and may destroy your handles in any order: an object lives until nothing needs it
  *     any more. Destroying {0} does nothing; destroying a handle twice is FSDP2_E_STALE_HANDLE.

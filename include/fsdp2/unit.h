@@ -4,7 +4,7 @@
  * A unit is named by the dotted path of its module; NULL or "" is the root. A unit of several
  * modules goes by the path of any of them. FSDP2_E_NOT_FOUND if there is no module at a path,
  * FSDP2_E_INVALID_ARGUMENT if the module there is no unit. recurse 1: for every unit below as well.
- * Settings hold from now on; all ranks must make the same ones. */
+ * Settings hold from now on; all ranks must make the same ones. Reading them is not collective. */
 #ifndef FSDP2_UNIT_H_
 #define FSDP2_UNIT_H_
 
@@ -48,6 +48,7 @@ FSDP2_CALL fsdp2_shard_set_requires_all_reduce(fsdp2_shard shard, const char* un
 /* 0: the end of backward neither waits for the last reduction nor forgets the order of forwards,
  * because more backwards follow. Applies to the whole tree. */
 FSDP2_CALL fsdp2_shard_set_is_last_backward(fsdp2_shard shard, int32_t flag);
+FSDP2_CALL fsdp2_shard_get_is_last_backward(fsdp2_shard shard, int32_t* out);
 /* 1 or 0: as FSDP2_RESHARD_ALWAYS or _NEVER, in place of the option of that name, also at the root,
  * which is then no exception. */
 FSDP2_CALL fsdp2_shard_set_reshard_after_forward(fsdp2_shard shard, const char* unit /*(opt)*/,
@@ -75,6 +76,31 @@ FSDP2_CALL fsdp2_shard_set_forward_prefetch(fsdp2_shard shard, const char* unit 
                                             const char* const* units, size_t n_units);
 FSDP2_CALL fsdp2_shard_set_backward_prefetch(fsdp2_shard shard, const char* unit /*(opt)*/,
                                              const char* const* units, size_t n_units);
+/* Returns those lists as indices of units, in the order given; units without parameters are left
+ * out. cap and needed are as in fsdp2_mesh_get_ranks. */
+FSDP2_CALL fsdp2_shard_get_forward_prefetch(fsdp2_shard shard, const char* unit /*(opt)*/,
+                                            size_t* units, size_t cap, size_t* needed);
+FSDP2_CALL fsdp2_shard_get_backward_prefetch(fsdp2_shard shard, const char* unit /*(opt)*/,
+                                             size_t* units, size_t cap, size_t* needed);
+
+/* What the functions above set about one unit, apart from its prefetch lists. */
+typedef struct fsdp2_unit_settings {
+  uint32_t struct_size;
+  int32_t requires_gradient_sync, requires_all_reduce;
+  int32_t reshard_after_forward; /* FSDP2_RESHARD_ALWAYS or _NEVER once it is set; _AUTO: the option
+                                    of that name holds */
+  int32_t reshard_after_backward, unshard_in_backward;
+  int32_t reduce_unused_parameters, force_sum_reduction;
+  double gradient_divide_factor; /* 0: not set, the number of data-parallel ranks */
+} fsdp2_unit_settings;
+/* A unit without parameters (see fsdp2_unit_info) has no settings: what units begin with is
+ * returned. */
+FSDP2_CALL fsdp2_shard_get_unit_settings(fsdp2_shard shard, const char* unit /*(opt)*/,
+                                         fsdp2_unit_settings* out);
+/* Sets all of them at once, and so restores what fsdp2_shard_get_unit_settings has returned.
+ * Errors, with nothing changed: those of the single functions. */
+FSDP2_CALL fsdp2_shard_set_unit_settings(fsdp2_shard shard, const char* unit /*(opt)*/,
+                                         const fsdp2_unit_settings* settings);
 
 /* [c] Gathers the unit's own parameters. async_op 1: only starts the gather; the next use, or
  * fsdp2_shard_wait_unshard, waits for it. */

@@ -111,6 +111,11 @@ static void null_pointers_are_refused(void) {
   NULL_ARGUMENT(fsdp2_shard_get_unit_index, job.shard, NULL, NULL);
   NULL_ARGUMENT(fsdp2_shard_set_forward_prefetch, job.shard, NULL, NULL, 1);
   NULL_ARGUMENT(fsdp2_shard_set_backward_prefetch, job.shard, NULL, &no_text, 1);
+  NULL_ARGUMENT(fsdp2_shard_get_is_last_backward, job.shard, NULL);
+  NULL_ARGUMENT(fsdp2_shard_get_forward_prefetch, job.shard, NULL, OUT(size_t), 8, NULL);
+  NULL_ARGUMENT(fsdp2_shard_get_backward_prefetch, job.shard, NULL, NULL, 8, OUT2(size_t));
+  NULL_ARGUMENT(fsdp2_shard_get_unit_settings, job.shard, NULL, NULL);
+  NULL_ARGUMENT(fsdp2_shard_set_unit_settings, job.shard, NULL, NULL);
   NULL_ARGUMENT(fsdp2_shard_get_events, job.shard, OUT(int32_t), OUT2(int32_t), 8, NULL);
   NULL_ARGUMENT(fsdp2_shard_get_events, job.shard, NULL, OUT2(int32_t), 8, OUT3(size_t));
   NULL_ARGUMENT(fsdp2_shard_get_events, job.shard, OUT(int32_t), NULL, 8, OUT3(size_t));
@@ -215,6 +220,8 @@ static void texts_that_are_not_utf8_or_too_long_are_refused(void) {
     INVALID(fsdp2_shard_get_parameter_index, job.shard, bad, OUT(size_t));
     INVALID(fsdp2_shard_get_unit_index, job.shard, bad, OUT(size_t));
     INVALID(fsdp2_shard_set_forward_prefetch, job.shard, NULL, &bad, 1);
+    INVALID(fsdp2_shard_get_forward_prefetch, job.shard, bad, OUT(size_t), 8, OUT2(size_t));
+    INVALID(fsdp2_shard_get_unit_settings, job.shard, bad, OUT_STRUCT(fsdp2_unit_settings));
     INVALID(fsdp2_loader_open, job.mesh, bad, &loading, OUT(fsdp2_loader));
     INVALID(fsdp2_checkpoint_save_full, job.shard, bad);
     INVALID(fsdp2_checkpoint_load_full, job.shard, bad);
@@ -258,6 +265,7 @@ static void counts_beyond_any_memory_are_refused(void) {
   INVALID(fsdp2_shard_modules, loose_module, job.mesh, kBadTexts, kHuge, NULL);
   INVALID(fsdp2_shard_set_forward_prefetch, job.shard, NULL, kBadTexts, kHuge);
   INVALID(fsdp2_shard_set_backward_prefetch, job.shard, NULL, kBadTexts, SIZE_MAX);
+  INVALID(fsdp2_shard_get_backward_prefetch, job.shard, NULL, OUT(size_t), kHuge, OUT2(size_t));
   INVALID(fsdp2_shard_get_events, job.shard, OUT(int32_t), OUT2(int32_t), kHuge, OUT3(size_t));
   INVALID(fsdp2_shard_get_unit_info, job.shard, 3, OUT_STRUCT(fsdp2_unit_info));
   INVALID(fsdp2_shard_get_unit_name, job.shard, SIZE_MAX, OUT(char), 64, OUT2(size_t));

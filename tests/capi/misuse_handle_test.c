@@ -121,6 +121,7 @@ CALL(shard_unit_name, shard, fsdp2_shard_get_unit_name(h, 0, OUT(char), 64, OUT2
 CALL(shard_unit_index, shard, fsdp2_shard_get_unit_index(h, NULL, OUT(size_t)))
 CALL(shard_all_reduce, shard, fsdp2_shard_set_requires_all_reduce(h, NULL, 1, 1))
 CALL(shard_last_backward, shard, fsdp2_shard_set_is_last_backward(h, 1))
+CALL(shard_get_last_backward, shard, fsdp2_shard_get_is_last_backward(h, OUT(int32_t)))
 CALL(shard_after_forward, shard, fsdp2_shard_set_reshard_after_forward(h, NULL, 1, 1))
 CALL(shard_after_backward, shard, fsdp2_shard_set_reshard_after_backward(h, NULL, 1, 1))
 CALL(shard_in_backward, shard, fsdp2_shard_set_unshard_in_backward(h, NULL, 1))
@@ -129,6 +130,14 @@ CALL(shard_divide, shard, fsdp2_shard_set_gradient_divide_factor(h, NULL, 1.0))
 CALL(shard_sums, shard, fsdp2_shard_set_force_sum_reduction(h, NULL, 0))
 CALL(shard_forward_prefetch, shard, fsdp2_shard_set_forward_prefetch(h, NULL, NULL, 0))
 CALL(shard_backward_prefetch, shard, fsdp2_shard_set_backward_prefetch(h, NULL, NULL, 0))
+CALL(shard_get_forward_prefetch, shard,
+     fsdp2_shard_get_forward_prefetch(h, NULL, OUT(size_t), 8, OUT2(size_t)))
+CALL(shard_get_backward_prefetch, shard,
+     fsdp2_shard_get_backward_prefetch(h, NULL, OUT(size_t), 8, OUT2(size_t)))
+CALL(shard_unit_settings, shard,
+     fsdp2_shard_get_unit_settings(h, NULL, OUT_STRUCT(fsdp2_unit_settings)))
+static const fsdp2_unit_settings kSettings = {sizeof(kSettings), 1, 1, 0, 1, 1, 0, 0, 0.0};
+CALL(shard_set_unit_settings, shard, fsdp2_shard_set_unit_settings(h, NULL, &kSettings))
 CALL(shard_unshard, shard, fsdp2_shard_unshard(h, NULL, 0))
 CALL(shard_wait_unshard, shard, fsdp2_shard_wait_unshard(h, NULL))
 CALL(shard_reshard, shard, fsdp2_shard_reshard(h, NULL))
@@ -291,6 +300,7 @@ static const struct {
     {"fsdp2_shard_get_unit_index", shard_unit_index, 's', 0},
     {"fsdp2_shard_set_requires_all_reduce", shard_all_reduce, 's', 0},
     {"fsdp2_shard_set_is_last_backward", shard_last_backward, 's', 0},
+    {"fsdp2_shard_get_is_last_backward", shard_get_last_backward, 's', 0},
     {"fsdp2_shard_set_reshard_after_forward", shard_after_forward, 's', 0},
     {"fsdp2_shard_set_reshard_after_backward", shard_after_backward, 's', 0},
     {"fsdp2_shard_set_unshard_in_backward", shard_in_backward, 's', 0},
@@ -299,6 +309,10 @@ static const struct {
     {"fsdp2_shard_set_force_sum_reduction", shard_sums, 's', 0},
     {"fsdp2_shard_set_forward_prefetch", shard_forward_prefetch, 's', 0},
     {"fsdp2_shard_set_backward_prefetch", shard_backward_prefetch, 's', 0},
+    {"fsdp2_shard_get_forward_prefetch", shard_get_forward_prefetch, 's', 0},
+    {"fsdp2_shard_get_backward_prefetch", shard_get_backward_prefetch, 's', 0},
+    {"fsdp2_shard_get_unit_settings", shard_unit_settings, 's', 0},
+    {"fsdp2_shard_set_unit_settings", shard_set_unit_settings, 's', 0},
     {"fsdp2_shard_unshard", shard_unshard, 's', 0},
     {"fsdp2_shard_wait_unshard", shard_wait_unshard, 's', 0},
     {"fsdp2_shard_reshard", shard_reshard, 's', 0},

@@ -42,6 +42,8 @@ TAKES(module_parameter_info, fsdp2_module_parameter_info,
 TAKES(parameter_info, fsdp2_parameter_info, fsdp2_shard_get_parameter_info(job.shard, 0, s))
 TAKES(shard_stats, fsdp2_shard_stats, fsdp2_shard_get_stats(job.shard, s))
 TAKES(unit_info, fsdp2_unit_info, fsdp2_shard_get_unit_info(job.shard, 0, s))
+TAKES(unit_settings, fsdp2_unit_settings, fsdp2_shard_get_unit_settings(job.shard, NULL, s))
+TAKES(set_unit_settings, fsdp2_unit_settings, fsdp2_shard_set_unit_settings(job.shard, NULL, s))
 static const char* const kHead[1] = {"lm_head"};
 TAKES(shard_modules, fsdp2_shard_options, fsdp2_shard_modules(loose_module, job.mesh, kHead, 1, s))
 TAKES(shard_wrap, fsdp2_shard_options, fsdp2_shard_wrap(loose_module, job.mesh, s))
@@ -93,6 +95,8 @@ static const struct {
     {"fsdp2_shard_get_parameter_info", parameter_info, sizeof(fsdp2_parameter_info), 0, 0},
     {"fsdp2_shard_get_stats", shard_stats, sizeof(fsdp2_shard_stats), 0, 0},
     {"fsdp2_shard_get_unit_info", unit_info, sizeof(fsdp2_unit_info), 0, 0},
+    {"fsdp2_shard_get_unit_settings", unit_settings, sizeof(fsdp2_unit_settings), 0, 0},
+    {"fsdp2_shard_set_unit_settings", set_unit_settings, sizeof(fsdp2_unit_settings), 1, 0},
     {"fsdp2_shard_modules", shard_modules, sizeof(fsdp2_shard_options), 1, 0},
     {"fsdp2_shard_wrap", shard_wrap, sizeof(fsdp2_shard_options), 1, 0},
     {"fsdp2_shard_apply_strategy", apply_strategy, sizeof(fsdp2_shard_options), 1, 0},
@@ -172,6 +176,7 @@ static const char* const generate_name = "fsdp2_module_generate";
 static const char* const shard_create_name = "fsdp2_shard_create";
 static const char* const shard_modules_name = "fsdp2_shard_modules";
 static const char* const shard_wrap_name = "fsdp2_shard_wrap";
+static const char* const set_unit_settings_name = "fsdp2_shard_set_unit_settings";
 static const char* const adamw_name = "fsdp2_optimizer_adamw";
 static const char* const sgd_name = "fsdp2_optimizer_sgd";
 static const char* const save_state_name = "fsdp2_state_save";
@@ -187,6 +192,8 @@ static void fields_that_cannot_be_are_refused(void) {
   const fsdp2_module_options good_fsdp2_module_options = FSDP2_MODULE_OPTIONS_INIT;
   const fsdp2_generate_options good_fsdp2_generate_options = FSDP2_GENERATE_OPTIONS_INIT;
   const fsdp2_shard_options good_fsdp2_shard_options = FSDP2_SHARD_OPTIONS_INIT;
+  const fsdp2_unit_settings good_fsdp2_unit_settings = {
+      (uint32_t)sizeof(fsdp2_unit_settings), 1, 1, 0, 1, 1, 0, 0, 0.0};
   const fsdp2_adamw_options good_fsdp2_adamw_options = FSDP2_ADAMW_OPTIONS_INIT;
   const fsdp2_sgd_options good_fsdp2_sgd_options = FSDP2_SGD_OPTIONS_INIT;
   const fsdp2_loader_options good_fsdp2_loader_options = {
@@ -261,6 +268,16 @@ static void fields_that_cannot_be_are_refused(void) {
   FIELD(shard_wrap, fsdp2_shard_options, defer_values, 1);
   FIELD(shard_create, fsdp2_shard_options, comm_path, 3);
   FIELD(shard_create, fsdp2_shard_options, prefetch, -2);
+  FIELD(set_unit_settings, fsdp2_unit_settings, requires_gradient_sync, 2);
+  FIELD(set_unit_settings, fsdp2_unit_settings, requires_all_reduce, -1);
+  FIELD(set_unit_settings, fsdp2_unit_settings, reshard_after_forward, 2);
+  FIELD(set_unit_settings, fsdp2_unit_settings, reshard_after_backward, 2);
+  FIELD(set_unit_settings, fsdp2_unit_settings, unshard_in_backward, 2);
+  FIELD(set_unit_settings, fsdp2_unit_settings, reduce_unused_parameters, 2);
+  FIELD(set_unit_settings, fsdp2_unit_settings, force_sum_reduction, 2);
+  FIELD(set_unit_settings, fsdp2_unit_settings, gradient_divide_factor, -1.0);
+  FIELD(set_unit_settings, fsdp2_unit_settings, gradient_divide_factor, NAN);
+  FIELD(set_unit_settings, fsdp2_unit_settings, gradient_divide_factor, INFINITY);
   FIELD(adamw, fsdp2_adamw_options, reserved, 1);
   FIELD(adamw, fsdp2_adamw_options, lr, NAN);
   FIELD(adamw, fsdp2_adamw_options, lr, INFINITY);

@@ -29,20 +29,6 @@ std::string read_optional_name(const char* name) {
   return name == nullptr ? "" : read_text(name, kMaxName, "name");
 }
 
-// As write_text, for numbers.
-void write_numbers(const std::vector<int>& numbers, const char* name, int32_t* to, size_t cap,
-                   size_t* needed) {
-  check_not_null(needed, "needed");
-  check_array(to, cap, name);
-  *needed = numbers.size();
-  if (to == nullptr && cap == 0) {
-    return;
-  }
-  FSDP2_CHECK(cap >= numbers.size(), Code::kBufferTooSmall, "cap: expected at least {}, found {}",
-              numbers.size(), cap);
-  std::copy(numbers.begin(), numbers.end(), to);
-}
-
 // A mesh made of another one, in the same job.
 uint64_t give_mesh(const MeshObject& from, std::shared_ptr<Mesh> mesh) {
   auto object = std::make_shared<MeshObject>();

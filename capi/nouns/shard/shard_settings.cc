@@ -8,10 +8,10 @@ namespace fsdp2::capi {
 
 namespace {
 
-using FlagSetter = void (fsdp::Unit::*)(bool flag, bool recurse);
-
+// Set: a method of Unit that takes the flag and whether to recurse.
+template <typename Set>
 fsdp2_status set_flag(const char* function, fsdp2_shard shard, const char* unit, int32_t flag,
-                      int32_t recurse, FlagSetter set) {
+                      int32_t recurse, Set set) {
   return guard(function, [&](Call& call) {
     const auto object = pin(shard);
     enter(call, *object->module);
