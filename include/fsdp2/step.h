@@ -87,8 +87,9 @@ FSDP2_CALL fsdp2_step_create(fsdp2_shard shard, fsdp2_optimizer optimizer,
  * batch. */
 FSDP2_CALL fsdp2_step_run(fsdp2_step step, const fsdp2_tensor* batch, size_t n_batch,
                           fsdp2_step_result* out);
-/* Sets the number of the next step: where to continue, after a resume. */
+/* The number of the next step; setting it says where to continue, after a resume. */
 FSDP2_CALL fsdp2_step_set_position(fsdp2_step step, int64_t next_step);
+FSDP2_CALL fsdp2_step_get_position(fsdp2_step step, int64_t* next_step);
 FSDP2_API fsdp2_status fsdp2_step_destroy(fsdp2_step step);
 /* Returns another handle to the same step; see convention 2 of fsdp2.h. */
 FSDP2_CALL fsdp2_step_duplicate(fsdp2_step step, fsdp2_step* out);

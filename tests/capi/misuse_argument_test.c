@@ -145,6 +145,7 @@ static void null_pointers_are_refused(void) {
   NULL_ARGUMENT(fsdp2_loader_next, job.loader, OUT(fsdp2_tensor), NULL);
   NULL_ARGUMENT(fsdp2_loader_get_position, job.loader, NULL);
   NULL_ARGUMENT(fsdp2_step_create, job.shard, job.optimizer, NULL, NULL);
+  NULL_ARGUMENT(fsdp2_step_get_position, job.step, NULL);
   NULL_ARGUMENT(fsdp2_step_run, job.step, NULL, 2, OUT_STRUCT(fsdp2_step_result));
   NULL_ARGUMENT(fsdp2_step_run, job.step, &tokens, 1, NULL);
   NULL_ARGUMENT(fsdp2_checkpoint_save_full, job.shard, NULL);

@@ -171,6 +171,7 @@ CALL(step_create_with_optimizer, optimizer, fsdp2_step_create(job.shard, h, NULL
 CALL(step_run, step, fsdp2_step_run(h, &tokens, 1, OUT_STRUCT(fsdp2_step_result)))
 CALL(step_run_over_batch, tensor, fsdp2_step_run(job.step, &h, 1, OUT_STRUCT(fsdp2_step_result)))
 CALL(step_set_position, step, fsdp2_step_set_position(h, 0))
+CALL(step_get_position, step, fsdp2_step_get_position(h, OUT(int64_t)))
 CALL(step_destroy, step, fsdp2_step_destroy(h))
 CALL(step_duplicate, step, fsdp2_step_duplicate(h, OUT(fsdp2_step)))
 CALL(save_full, shard, fsdp2_checkpoint_save_full(h, "x"))
@@ -343,6 +344,7 @@ static const struct {
     {"fsdp2_step_run", step_run, 'S', 0},
     {"fsdp2_step_run", step_run_over_batch, 't', 0},
     {"fsdp2_step_set_position", step_set_position, 'S', 0},
+    {"fsdp2_step_get_position", step_get_position, 'S', 0},
     {"fsdp2_step_destroy", step_destroy, 'S', 1},
     {"fsdp2_step_duplicate", step_duplicate, 'S', 0},
     {"fsdp2_checkpoint_save_full", save_full, 's', 0},

@@ -38,6 +38,21 @@ static void the_pieces_of_a_step_are_calls_of_their_own(void) {
   end_lone_job(&job);
 }
 
+static void a_step_tells_where_it_stands(void) {
+  struct job job = start_lone_job();
+  int64_t next_step = -1;
+  EXPECT_OK(fsdp2_step_get_position(job.step, &next_step));
+  EXPECT(next_step == 0);
+  take_step(job.loader, job.step);
+  EXPECT_OK(fsdp2_step_get_position(job.step, &next_step));
+  EXPECT(next_step == 1);
+  EXPECT_OK(fsdp2_step_set_position(job.step, 41));
+  EXPECT(take_step(job.loader, job.step).step == 41);
+  EXPECT_OK(fsdp2_step_get_position(job.step, &next_step));
+  EXPECT(next_step == 42);
+  end_lone_job(&job);
+}
+
 /* Mean gradients of this model are far from fp32's limits, so a scale changes no loss. */
 static void a_loss_scale_keeps_the_golden_losses(void) {
   struct job job = start_lone_job();
@@ -475,6 +490,7 @@ int main(void) {
   RUN(three_steps_have_the_golden_losses);
   RUN(the_pieces_of_a_step_are_calls_of_their_own);
   RUN(parameter_groups_and_state_are_told);
+  RUN(a_step_tells_where_it_stands);
   RUN(a_loss_scale_keeps_the_golden_losses);
   RUN(an_overflow_under_a_loss_scale_is_not_applied);
   RUN(wrong_loss_scales_are_refused);

@@ -196,6 +196,15 @@ fsdp2_status fsdp2_step_set_position(fsdp2_step step, int64_t next_step) {
   });
 }
 
+fsdp2_status fsdp2_step_get_position(fsdp2_step step, int64_t* next_step) {
+  return guard(__func__, [&](Call& call) {
+    const auto object = pin(step);
+    capi::check_not_null(next_step, "next_step");
+    capi::enter(call, *object->shard->module);
+    *next_step = object->step.position();
+  });
+}
+
 fsdp2_status fsdp2_step_destroy(fsdp2_step step) {
   return capi::destroy(__func__, capi::Kind::kStep, step.id);
 }
