@@ -44,6 +44,33 @@ FSDP2_CALL fsdp2_optimizer_add_sgd_group(fsdp2_optimizer optimizer, const char* 
                                          size_t n_names,
                                          const fsdp2_sgd_options* options /*(opt)*/);
 
+enum { FSDP2_OPTIMIZER_ADAMW = 1, FSDP2_OPTIMIZER_SGD = 2 };
+typedef struct fsdp2_optimizer_info {
+  uint32_t struct_size;
+  int32_t algorithm;    /* FSDP2_OPTIMIZER_... */
+  int32_t n_groups;     /* 1 until groups are added */
+  int32_t n_parameters; /* those of the shard that are not frozen, a tied parameter once */
+  uint64_t n_bytes;     /* of this rank's state tensors, which a parameter gets when it is first
+                           updated, or its state is first asked for or saved */
+} fsdp2_optimizer_info;
+FSDP2_CALL fsdp2_optimizer_get_info(fsdp2_optimizer optimizer, fsdp2_optimizer_info* out);
+
+/* Groups count from 0, the first one, in the order in which they were added. A number without a
+ * group is FSDP2_E_INVALID_ARGUMENT. */
+typedef struct fsdp2_optimizer_group_info {
+  uint32_t struct_size;
+  int32_t n_parameters;
+  double lr;                                        /* now */
+  double beta1, beta2, eps, weight_decay, momentum; /* 0 where the algorithm has no such thing */
+  int32_t nesterov, reserved;
+} fsdp2_optimizer_group_info;
+FSDP2_CALL fsdp2_optimizer_get_group_info(fsdp2_optimizer optimizer, size_t group,
+                                          fsdp2_optimizer_group_info* out);
+/* Lists the group's parameters by their indices (see fsdp2_shard_get_parameter_index), ascending.
+ * cap and needed are as in fsdp2_mesh_get_ranks. */
+FSDP2_CALL fsdp2_optimizer_get_group_parameters(fsdp2_optimizer optimizer, size_t group,
+                                                size_t* parameters, size_t cap, size_t* needed);
+
 /* Returns the state of a parameter by torch.optim's name for it: "exp_avg", "exp_avg_sq" and "step"
  * (a float) of AdamW, "momentum_buffer" of SGD; zeros before the first update. parameter: its index
  * (see fsdp2_shard_get_parameter_index). which: FSDP2_PARAMETER_LOCAL, which shares memory with the
@@ -52,9 +79,17 @@ FSDP2_CALL fsdp2_optimizer_add_sgd_group(fsdp2_optimizer optimizer, const char* 
 FSDP2_CALL fsdp2_optimizer_get_state(fsdp2_optimizer optimizer, size_t parameter, const char* name,
                                      int32_t which, fsdp2_tensor* out);
 
-/* The learning rate of the first group; those of the other groups follow it. */
+/* The learning rate of the first group; those of the other groups follow it, each in a ratio of its
+ * own. fsdp2_step_run sets it in every step, to its schedule's. */
 FSDP2_CALL fsdp2_optimizer_set_lr(fsdp2_optimizer optimizer, double lr);
 FSDP2_CALL fsdp2_optimizer_get_lr(fsdp2_optimizer optimizer, double* out);
+/* Sets the learning rate of one group, which from now on follows the first group's in the new
+ * ratio, through schedules too. Group 0: as fsdp2_optimizer_set_lr. All ranks make the same call.
+ * FSDP2_E_WRONG_STATE if the first group's rate is 0, which leaves no ratio. */
+FSDP2_CALL fsdp2_optimizer_set_group_lr(fsdp2_optimizer optimizer, size_t group, double lr);
+/* Sets the weight decay of one group alone. All ranks make the same call. */
+FSDP2_CALL fsdp2_optimizer_set_group_weight_decay(fsdp2_optimizer optimizer, size_t group,
+                                                  double weight_decay);
 /* Updates every shard that has a gradient, once. Communicates nothing. */
 FSDP2_CALL fsdp2_optimizer_run(fsdp2_optimizer optimizer);
 FSDP2_API fsdp2_status fsdp2_optimizer_destroy(fsdp2_optimizer optimizer);

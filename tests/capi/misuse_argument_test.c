@@ -134,6 +134,10 @@ static void null_pointers_are_refused(void) {
   NULL_ARGUMENT(fsdp2_optimizer_get_lr, job.optimizer, NULL);
   NULL_ARGUMENT(fsdp2_optimizer_add_adamw_group, job.optimizer, NULL, 1, NULL);
   NULL_ARGUMENT(fsdp2_optimizer_add_sgd_group, job.optimizer, NULL, 1, NULL);
+  NULL_ARGUMENT(fsdp2_optimizer_get_info, job.optimizer, NULL);
+  NULL_ARGUMENT(fsdp2_optimizer_get_group_info, job.optimizer, 0, NULL);
+  NULL_ARGUMENT(fsdp2_optimizer_get_group_parameters, job.optimizer, 0, OUT(size_t), 32, NULL);
+  NULL_ARGUMENT(fsdp2_optimizer_get_group_parameters, job.optimizer, 0, NULL, 32, OUT2(size_t));
   NULL_ARGUMENT(fsdp2_optimizer_get_state, job.optimizer, 0, NULL, 0, OUT(fsdp2_tensor));
   NULL_ARGUMENT(fsdp2_optimizer_get_state, job.optimizer, 0, "step", 0, NULL);
   NULL_ARGUMENT(fsdp2_plan_get_info, job.shard, NULL, NULL);
@@ -344,6 +348,15 @@ static void numbers_out_of_their_range_are_refused(void) {
   INVALID(fsdp2_optimizer_add_sgd_group, job.optimizer, kBadTexts, kHuge, NULL);
   INVALID(fsdp2_optimizer_get_state, job.optimizer, kHuge, "step", 0, OUT(fsdp2_tensor));
   INVALID(fsdp2_optimizer_get_state, job.optimizer, 0, "step", 1, OUT(fsdp2_tensor));
+  INVALID(fsdp2_optimizer_get_group_info, job.optimizer, 1, OUT_STRUCT(fsdp2_optimizer_group_info));
+  INVALID(fsdp2_optimizer_get_group_parameters, job.optimizer, 1, OUT(size_t), 32, OUT2(size_t));
+  INVALID(fsdp2_optimizer_get_group_parameters, job.optimizer, 0, OUT(size_t), kHuge, OUT2(size_t));
+  INVALID(fsdp2_optimizer_set_group_lr, job.optimizer, SIZE_MAX, 1.0);
+  INVALID(fsdp2_optimizer_set_group_lr, job.optimizer, 0, NAN);
+  INVALID(fsdp2_optimizer_set_group_lr, job.optimizer, 0, -1.0);
+  INVALID(fsdp2_optimizer_set_group_weight_decay, job.optimizer, 1, 0.0);
+  INVALID(fsdp2_optimizer_set_group_weight_decay, job.optimizer, 0, INFINITY);
+  INVALID(fsdp2_optimizer_set_group_weight_decay, job.optimizer, 0, -1.0);
   INVALID(fsdp2_module_train, job.module, 2);
   INVALID(fsdp2_module_set_requires_grad, loose_module, NULL, 0, 2);
   INVALID(fsdp2_module_get_parameter_name, job.module, 0, 1, OUT(char), 64, OUT2(size_t));

@@ -152,6 +152,13 @@ CALL(optimizer_sgd, shard, fsdp2_optimizer_sgd(h, NULL, OUT(fsdp2_optimizer)))
 static const char* const kNorm[1] = {"model.norm.weight"};
 CALL(optimizer_add_adamw_group, optimizer, fsdp2_optimizer_add_adamw_group(h, kNorm, 1, NULL))
 CALL(optimizer_add_sgd_group, optimizer, fsdp2_optimizer_add_sgd_group(h, kNorm, 1, NULL))
+CALL(optimizer_get_info, optimizer, fsdp2_optimizer_get_info(h, OUT_STRUCT(fsdp2_optimizer_info)))
+CALL(optimizer_group_info, optimizer,
+     fsdp2_optimizer_get_group_info(h, 0, OUT_STRUCT(fsdp2_optimizer_group_info)))
+CALL(optimizer_group_parameters, optimizer,
+     fsdp2_optimizer_get_group_parameters(h, 0, OUT(size_t), 32, OUT2(size_t)))
+CALL(optimizer_set_group_lr, optimizer, fsdp2_optimizer_set_group_lr(h, 0, 1.0))
+CALL(optimizer_set_group_decay, optimizer, fsdp2_optimizer_set_group_weight_decay(h, 0, 1.0))
 CALL(optimizer_get_state, optimizer,
      fsdp2_optimizer_get_state(h, 0, "step", FSDP2_PARAMETER_LOCAL, OUT(fsdp2_tensor)))
 CALL(optimizer_set_lr, optimizer, fsdp2_optimizer_set_lr(h, 1.0))
@@ -327,6 +334,11 @@ static const struct {
     {"fsdp2_optimizer_sgd", optimizer_sgd, 's', 0},
     {"fsdp2_optimizer_add_adamw_group", optimizer_add_adamw_group, 'o', 0},
     {"fsdp2_optimizer_add_sgd_group", optimizer_add_sgd_group, 'o', 0},
+    {"fsdp2_optimizer_get_info", optimizer_get_info, 'o', 0},
+    {"fsdp2_optimizer_get_group_info", optimizer_group_info, 'o', 0},
+    {"fsdp2_optimizer_get_group_parameters", optimizer_group_parameters, 'o', 0},
+    {"fsdp2_optimizer_set_group_lr", optimizer_set_group_lr, 'o', 0},
+    {"fsdp2_optimizer_set_group_weight_decay", optimizer_set_group_decay, 'o', 0},
     {"fsdp2_optimizer_get_state", optimizer_get_state, 'o', 0},
     {"fsdp2_optimizer_set_lr", optimizer_set_lr, 'o', 0},
     {"fsdp2_optimizer_get_lr", optimizer_get_lr, 'o', 0},

@@ -28,6 +28,9 @@ TAKES(plan_options, fsdp2_plan_options,
 TAKES(plan_info, fsdp2_plan_info, fsdp2_plan_get_info(job.shard, NULL, s))
 TAKES(adamw, fsdp2_adamw_options, fsdp2_optimizer_adamw(job.shard, s, OUT(fsdp2_optimizer)))
 TAKES(sgd, fsdp2_sgd_options, fsdp2_optimizer_sgd(job.shard, s, OUT(fsdp2_optimizer)))
+TAKES(optimizer_info, fsdp2_optimizer_info, fsdp2_optimizer_get_info(job.optimizer, s))
+TAKES(optimizer_group_info, fsdp2_optimizer_group_info,
+      fsdp2_optimizer_get_group_info(job.optimizer, 0, s))
 TAKES(loader_open, fsdp2_loader_options,
       fsdp2_loader_open(job.mesh, TINY_LLAMA_TOKENS, s, OUT(fsdp2_loader)))
 TAKES(step_create, fsdp2_step_options,
@@ -84,6 +87,9 @@ static const struct {
     {"fsdp2_plan_get_info", plan_info, sizeof(fsdp2_plan_info), 0, 0},
     {"fsdp2_optimizer_adamw", adamw, sizeof(fsdp2_adamw_options), 1, 0},
     {"fsdp2_optimizer_sgd", sgd, sizeof(fsdp2_sgd_options), 1, 0},
+    {"fsdp2_optimizer_get_info", optimizer_info, sizeof(fsdp2_optimizer_info), 0, 0},
+    {"fsdp2_optimizer_get_group_info", optimizer_group_info, sizeof(fsdp2_optimizer_group_info), 0,
+     0},
     {"fsdp2_loader_open", loader_open, sizeof(fsdp2_loader_options), 1, 0},
     {"fsdp2_step_create", step_create, sizeof(fsdp2_step_options), 1, kFirstStepOptions},
     {"fsdp2_mesh_get_group", mesh_get_group, sizeof(fsdp2_group_info), 0, 0},

@@ -18,11 +18,23 @@ class AdamW final : public FusedOptimizer<AdamWOptions> {
   AdamW(std::shared_ptr<fsdp::Unit> root, const AdamWOptions& options)
       : FusedOptimizer(std::move(root), options), state_(params_.size()) {}
 
+  Algorithm algorithm() const override { return Algorithm::kAdamW; }
+
   std::vector<OptimizerState> state(size_t index) override {
     const State& state = make_state(index);
     return {{"step", state.step, false},
             {"exp_avg", state.exp_avg, true},
             {"exp_avg_sq", state.exp_avg_sq, true}};
+  }
+
+  size_t state_bytes() const override {
+    size_t bytes = 0;
+    for (const State& state : state_) {
+      if (state.exp_avg.defined()) {
+        bytes += state.exp_avg.nbytes() + state.exp_avg_sq.nbytes() + state.step.nbytes();
+      }
+    }
+    return bytes;
   }
 
   std::vector<HyperParameter> hyper_parameters(size_t group) const override {

@@ -41,11 +41,15 @@ size_t Optimizer::movable(const std::string& name) const {
   return index;
 }
 
-void Optimizer::make_group(const std::vector<std::string>& names, double lr) {
-  check_rate("learning rate", lr);
+void Optimizer::check_has_ratios() const {
   FSDP2_CHECK(lr_ > 0.0, Code::kWrongState,
               "parameter group: its rate follows the optimizer's in a fixed ratio, expected the "
               "optimizer's to be above 0 now");
+}
+
+void Optimizer::make_group(const std::vector<std::string>& names, double lr) {
+  check_rate("learning rate", lr);
+  check_has_ratios();
   FSDP2_CHECK(!names.empty(), Code::kInvalidArgument,
               "parameter group: expected names, found none");
   std::set<size_t> indices;
@@ -134,6 +138,16 @@ void Optimizer::zero_grad() { root_->zero_grad(); }
 void Optimizer::set_lr(double lr) {
   check_rate("learning rate", lr);
   lr_ = lr;
+}
+
+void Optimizer::set_group_lr(size_t group, double lr) {
+  if (group == 0) {
+    set_lr(lr);
+    return;
+  }
+  check_rate("learning rate", lr);
+  check_has_ratios();
+  set_lr_of(group, lr, std::nullopt);
 }
 
 }  // namespace fsdp2::train

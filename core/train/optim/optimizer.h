@@ -41,6 +41,8 @@ struct HyperParameter {
   Value value;
 };
 
+enum class Algorithm { kAdamW, kSgd };
+
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
@@ -49,8 +51,12 @@ class Optimizer {
   virtual void step(double grad_divisor = 1.0) = 0;
   void zero_grad();
 
+  virtual Algorithm algorithm() const = 0;
   double lr() const { return lr_; }  // of group 0
   void set_lr(double lr);            // of all groups; kInvalidArgument unless finite and >= 0
+  // Of one, which from then on follows lr() in the new ratio; of group 0, as set_lr. Errors:
+  // kInvalidArgument as there, kWrongState (lr() is 0, so there is no ratio).
+  void set_group_lr(size_t group, double lr);
   fsdp::Unit& root() const { return *root_; }
 
   const std::vector<fsdp::ShardedParam*>& params() const { return params_; }
@@ -58,6 +64,8 @@ class Optimizer {
   size_t group_of(size_t index) const { return group_of_[index]; }  // of params()[index]
   // The state of params()[index]; zeros, as before the first step, where there has been none.
   virtual std::vector<OptimizerState> state(size_t index) = 0;
+  // What all state takes that there is by now.
+  virtual size_t state_bytes() const = 0;
   // All that torch.optim keeps beside a group's parameters, in its order.
   virtual std::vector<HyperParameter> hyper_parameters(size_t group) const = 0;
   // Takes those of another run for a group; group 0 goes first, as the other rates follow its.
@@ -88,6 +96,7 @@ class Optimizer {
   std::vector<fsdp::ShardedParam*> params_;
 
  private:
+  void check_has_ratios() const;
   void set_lr_of(size_t group, double lr, std::optional<double> initial_lr);
   size_t movable(const std::string& name) const;
 

@@ -17,11 +17,21 @@ class Sgd final : public FusedOptimizer<SgdOptions> {
   Sgd(std::shared_ptr<fsdp::Unit> root, const SgdOptions& options)
       : FusedOptimizer(std::move(root), options), momentum_(params_.size()) {}
 
+  Algorithm algorithm() const override { return Algorithm::kSgd; }
+
   std::vector<OptimizerState> state(size_t index) override {
     if (options_of(group_of(index)).momentum > 0.0) {
       return {{"momentum_buffer", make_momentum(index), true}};
     }
     return {};
+  }
+
+  size_t state_bytes() const override {
+    size_t bytes = 0;
+    for (const at::Tensor& momentum : momentum_) {
+      bytes += momentum.defined() ? momentum.nbytes() : 0;
+    }
+    return bytes;
   }
 
   std::vector<HyperParameter> hyper_parameters(size_t group) const override {

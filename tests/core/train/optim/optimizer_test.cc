@@ -109,6 +109,23 @@ TEST(ParameterGroups, FollowTheOptimizersRateInARatio) {
   });
 }
 
+TEST(ParameterGroups, FollowInTheRatioThatTheirRateWasSetTo) {
+  run_ranks(1, [](const std::shared_ptr<World>& world) {
+    Pair pair(world);
+    const auto optimizer = make_sgd(pair.root, {0.1});
+    add_group(*optimizer, pair.bias_names, SgdOptions{0.1});
+    optimizer->set_group_lr(1, 0.4);
+    EXPECT_EQ(std::get<double>(optimizer->hyper_parameters(0)[0].value), 0.1);
+    EXPECT_EQ(std::get<double>(optimizer->hyper_parameters(1)[0].value), 0.4);
+    optimizer->set_group_lr(0, 0.2);
+    EXPECT_EQ(optimizer->lr(), 0.2);
+    EXPECT_EQ(std::get<double>(optimizer->hyper_parameters(1)[0].value), 0.8);
+    EXPECT_EQ(error_of([&] { optimizer->set_group_lr(1, -1.0); }).code(), Code::kInvalidArgument);
+    optimizer->set_lr(0.0);
+    EXPECT_EQ(error_of([&] { optimizer->set_group_lr(1, 1.0); }).code(), Code::kWrongState);
+  });
+}
+
 TEST(ParameterGroups, RefuseNamesThatDoNotFitAndChangeNothing) {
   run_ranks(1, [](const std::shared_ptr<World>& world) {
     Pair pair(world);

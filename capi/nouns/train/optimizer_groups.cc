@@ -1,0 +1,144 @@
+// What an optimizer tells about itself and its groups, and what of a group can be changed.
+#include <cstdint>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "capi/argument.h"
+#include "capi/object.h"
+#include "capi/sized_struct.h"
+#include "core/train/optim/optimizer.h"
+#include "include/fsdp2/optimizer.h"
+
+namespace fsdp2::capi {
+
+namespace {
+
+int32_t algorithm_number(train::Algorithm algorithm) {
+  switch (algorithm) {
+    case train::Algorithm::kAdamW:
+      return FSDP2_OPTIMIZER_ADAMW;
+    case train::Algorithm::kSgd:
+      return FSDP2_OPTIMIZER_SGD;
+  }
+  fail(Code::kInternal, "an optimizer whose algorithm has no number");
+}
+
+fsdp2_optimizer_info optimizer_info(const train::Optimizer& optimizer) {
+  fsdp2_optimizer_info info{};
+  info.algorithm = algorithm_number(optimizer.algorithm());
+  info.n_groups = static_cast<int32_t>(optimizer.group_count());
+  info.n_parameters = static_cast<int32_t>(optimizer.params().size());
+  info.n_bytes = optimizer.state_bytes();
+  return info;
+}
+
+void check_group(const train::Optimizer& optimizer, size_t group) {
+  FSDP2_CHECK(group < optimizer.group_count(), Code::kInvalidArgument,
+              "group: there are {} groups, found {}", optimizer.group_count(), group);
+}
+
+// The indices of a group's parameters among all of the shard's; the optimizer has its own in the
+// shard's order.
+std::vector<size_t> group_parameters(const train::Optimizer& optimizer, size_t group) {
+  check_group(optimizer, group);
+  const auto& all = optimizer.root().parameters();
+  const auto& trained = optimizer.params();
+  std::vector<size_t> indices;
+  for (size_t index = 0, next = 0; next < trained.size(); ++index) {
+    if (all[index] == trained[next]) {
+      if (optimizer.group_of(next) == group) {
+        indices.push_back(index);
+      }
+      ++next;
+    }
+  }
+  return indices;
+}
+
+void add_hyper_parameter(const train::HyperParameter& value, fsdp2_optimizer_group_info& info) {
+  using Info = fsdp2_optimizer_group_info;
+  static constexpr std::pair<std::string_view, double Info::*> kNumbers[] = {
+      {"lr", &Info::lr},
+      {"eps", &Info::eps},
+      {"weight_decay", &Info::weight_decay},
+      {"momentum", &Info::momentum},
+  };
+  for (const auto& [name, member] : kNumbers) {
+    if (value.name == name) {
+      info.*member = train::number_in(value);
+    }
+  }
+  if (value.name == "betas") {
+    std::tie(info.beta1, info.beta2) = train::pair_in(value);
+  } else if (value.name == "nesterov") {
+    info.nesterov = train::flag_in(value) ? 1 : 0;
+  }
+}
+
+fsdp2_optimizer_group_info optimizer_group_info(const train::Optimizer& optimizer, size_t group) {
+  fsdp2_optimizer_group_info info{};
+  info.n_parameters = static_cast<int32_t>(group_parameters(optimizer, group).size());
+  for (const train::HyperParameter& value : optimizer.hyper_parameters(group)) {
+    add_hyper_parameter(value, info);
+  }
+  return info;
+}
+
+}  // namespace
+
+}  // namespace fsdp2::capi
+
+using fsdp2::capi::Call;
+using fsdp2::capi::guard;
+using fsdp2::capi::pin;
+namespace capi = fsdp2::capi;
+
+fsdp2_status fsdp2_optimizer_get_info(fsdp2_optimizer optimizer, fsdp2_optimizer_info* out) {
+  return guard(__func__, [&](Call& call) {
+    const auto object = pin(optimizer);
+    capi::check_out_struct(out, "out");
+    capi::enter(call, *object->shard->module);
+    capi::fill_struct(out, capi::optimizer_info(*object->optimizer));
+  });
+}
+
+fsdp2_status fsdp2_optimizer_get_group_info(fsdp2_optimizer optimizer, size_t group,
+                                            fsdp2_optimizer_group_info* out) {
+  return guard(__func__, [&](Call& call) {
+    const auto object = pin(optimizer);
+    capi::check_out_struct(out, "out");
+    capi::enter(call, *object->shard->module);
+    capi::fill_struct(out, capi::optimizer_group_info(*object->optimizer, group));
+  });
+}
+
+fsdp2_status fsdp2_optimizer_get_group_parameters(fsdp2_optimizer optimizer, size_t group,
+                                                  size_t* parameters, size_t cap, size_t* needed) {
+  return guard(__func__, [&](Call& call) {
+    const auto object = pin(optimizer);
+    capi::enter(call, *object->shard->module);
+    capi::write_numbers(capi::group_parameters(*object->optimizer, group), "parameters", parameters,
+                        cap, needed);
+  });
+}
+
+fsdp2_status fsdp2_optimizer_set_group_lr(fsdp2_optimizer optimizer, size_t group, double lr) {
+  return guard(__func__, [&](Call& call) {
+    const auto object = pin(optimizer);
+    capi::enter(call, *object->shard->module);
+    capi::check_group(*object->optimizer, group);
+    object->optimizer->set_group_lr(group, lr);
+  });
+}
+
+fsdp2_status fsdp2_optimizer_set_group_weight_decay(fsdp2_optimizer optimizer, size_t group,
+                                                    double weight_decay) {
+  return guard(__func__, [&](Call& call) {
+    const auto object = pin(optimizer);
+    capi::enter(call, *object->shard->module);
+    capi::check_group(*object->optimizer, group);
+    object->optimizer->set_hyper_parameters(group, {{"weight_decay", weight_decay}});
+  });
+}

@@ -1,0 +1,250 @@
+/* What optimizers tell about themselves and their groups, and what of a group can be changed. */
+#include "tests/capi/harness.h"
+
+enum { kParameters = 21 };
+
+static const char* const kNorms[2] = {"model.norm.weight", "model.layers.0.input_layernorm.weight"};
+
+static fsdp2_optimizer_info info_of(fsdp2_optimizer optimizer) {
+  fsdp2_optimizer_info info;
+  memset(&info, 0xa5, sizeof(info));
+  info.struct_size = (uint32_t)sizeof(info);
+  EXPECT_OK(fsdp2_optimizer_get_info(optimizer, &info));
+  return info;
+}
+
+static fsdp2_optimizer_group_info group_of(fsdp2_optimizer optimizer, size_t group) {
+  fsdp2_optimizer_group_info info;
+  memset(&info, 0xa5, sizeof(info));
+  info.struct_size = (uint32_t)sizeof(info);
+  EXPECT_OK(fsdp2_optimizer_get_group_info(optimizer, group, &info));
+  return info;
+}
+
+static uint64_t elements_of(fsdp2_module module) {
+  fsdp2_module_info info;
+  info.struct_size = (uint32_t)sizeof(info);
+  EXPECT_OK(fsdp2_module_get_info(module, &info));
+  return (uint64_t)info.numel;
+}
+
+static fsdp2_optimizer sgd_with(fsdp2_shard shard, double momentum) {
+  fsdp2_sgd_options options = FSDP2_SGD_OPTIONS_INIT;
+  fsdp2_optimizer optimizer = {0};
+  options.lr = 0.5;
+  options.momentum = momentum;
+  options.weight_decay = 0.25;
+  options.nesterov = momentum > 0.0;
+  EXPECT_OK(fsdp2_optimizer_sgd(shard, &options, &optimizer));
+  return optimizer;
+}
+
+static void add_norms(fsdp2_optimizer optimizer, double lr, double weight_decay) {
+  fsdp2_adamw_options options = FSDP2_ADAMW_OPTIONS_INIT;
+  options.lr = lr;
+  options.beta1 = 0.5;
+  options.beta2 = 0.75;
+  options.eps = 1e-6;
+  options.weight_decay = weight_decay;
+  EXPECT_OK(fsdp2_optimizer_add_adamw_group(optimizer, kNorms, 2, &options));
+}
+
+/* ---- the whole */
+
+static void an_optimizer_tells_what_it_is_and_holds(void) {
+  struct job job = start_lone_job();
+  const uint64_t numel = elements_of(job.module);
+  const fsdp2_optimizer sgd = sgd_with(job.shard, 0.9), plain = sgd_with(job.shard, 0.0);
+  fsdp2_optimizer_info info = info_of(job.optimizer);
+  EXPECT(info.struct_size == sizeof(info) && info.algorithm == FSDP2_OPTIMIZER_ADAMW);
+  EXPECT(info.n_groups == 1 && info.n_parameters == kParameters && info.n_bytes == 0);
+  take_step(job.loader, job.step);
+  EXPECT(info_of(job.optimizer).n_bytes == 4 * (2 * numel + kParameters)); /* a step for each */
+  info = info_of(sgd);
+  EXPECT(info.algorithm == FSDP2_OPTIMIZER_SGD && info.n_bytes == 0);
+  add_norms(job.optimizer, 1e-3, 0.0);
+  EXPECT(info_of(job.optimizer).n_groups == 2 && info_of(sgd).n_groups == 1);
+  {
+    fsdp2_tensor momentum = {0};
+    EXPECT_OK(fsdp2_optimizer_get_state(sgd, 0, "momentum_buffer", 0, &momentum));
+    EXPECT(info_of(sgd).n_bytes == 4 * 384 * 64); /* the embedding's alone */
+    EXPECT_OK(fsdp2_tensor_destroy(momentum));
+  }
+  EXPECT_OK(fsdp2_optimizer_run(plain));
+  EXPECT(info_of(plain).n_bytes == 0);
+  EXPECT_OK(fsdp2_optimizer_destroy(sgd));
+  EXPECT_OK(fsdp2_optimizer_destroy(plain));
+  end_lone_job(&job);
+}
+
+/* ---- groups */
+
+static void a_group_tells_its_options(void) {
+  struct job job = start_lone_job();
+  const fsdp2_optimizer sgd = sgd_with(job.shard, 0.9);
+  fsdp2_optimizer_group_info group;
+  add_norms(job.optimizer, 6e-3, 0.0);
+  group = group_of(job.optimizer, 0);
+  EXPECT(group.struct_size == sizeof(group) && group.n_parameters == kParameters - 2);
+  EXPECT(group.lr == 3e-3 && group.beta1 == 0.9 && group.beta2 == 0.95 && group.eps == 1e-8);
+  EXPECT(group.weight_decay == 0.1 && group.momentum == 0.0 && group.nesterov == 0);
+  group = group_of(job.optimizer, 1);
+  EXPECT(group.n_parameters == 2 && group.lr == 6e-3 && group.beta1 == 0.5);
+  EXPECT(group.beta2 == 0.75 && group.eps == 1e-6 && group.weight_decay == 0.0);
+  group = group_of(sgd, 0);
+  EXPECT(group.n_parameters == kParameters && group.lr == 0.5 && group.momentum == 0.9);
+  EXPECT(group.weight_decay == 0.25 && group.nesterov == 1 && group.reserved == 0);
+  EXPECT(group.beta1 == 0.0 && group.beta2 == 0.0 && group.eps == 0.0);
+  EXPECT_OK(fsdp2_optimizer_destroy(sgd));
+  end_lone_job(&job);
+}
+
+static void a_group_lists_its_parameters(void) {
+  struct job job = start_lone_job();
+  size_t first[kParameters], second[2] = {77, 77}, names[2], needed = 0, i;
+  add_norms(job.optimizer, 1e-3, 0.0);
+  for (i = 0; i < 2; ++i) {
+    EXPECT_OK(fsdp2_shard_get_parameter_index(job.shard, kNorms[i], &names[i]));
+  }
+  EXPECT_STATUS(fsdp2_optimizer_get_group_parameters(job.optimizer, 1, second, 1, &needed),
+                FSDP2_E_BUFFER_TOO_SMALL);
+  EXPECT(needed == 2 && second[0] == 77);
+  EXPECT_OK(fsdp2_optimizer_get_group_parameters(job.optimizer, 1, second, 2, &needed));
+  EXPECT(second[0] == names[1] && second[1] == names[0]); /* ascending */
+  EXPECT_OK(fsdp2_optimizer_get_group_parameters(job.optimizer, 0, NULL, 0, &needed));
+  EXPECT(needed == kParameters - 2);
+  EXPECT_OK(fsdp2_optimizer_get_group_parameters(job.optimizer, 0, first, kParameters, &needed));
+  for (i = 0; i < needed; ++i) {
+    EXPECT(first[i] != names[0] && first[i] != names[1] && (i == 0 || first[i] > first[i - 1]));
+  }
+  end_lone_job(&job);
+}
+
+static void frozen_parameters_are_in_no_group(void) {
+  static const char* const kHead[1] = {"lm_head"};
+  const fsdp2_mesh mesh = lone_mesh();
+  const fsdp2_module module = tiny_llama();
+  fsdp2_shard shard;
+  fsdp2_optimizer optimizer;
+  size_t indices[kParameters], head = 0, needed = 0, i;
+  EXPECT_OK(fsdp2_module_set_requires_grad(module, kHead, 1, 0));
+  shard = shard_of(module, mesh);
+  optimizer = golden_adamw(shard);
+  EXPECT(info_of(optimizer).n_parameters == kParameters - 1);
+  EXPECT_OK(fsdp2_shard_get_parameter_index(shard, "lm_head.weight", &head));
+  EXPECT_OK(fsdp2_optimizer_get_group_parameters(optimizer, 0, indices, kParameters, &needed));
+  EXPECT(needed == kParameters - 1);
+  for (i = 0; i < needed; ++i) {
+    EXPECT(indices[i] != head);
+  }
+  EXPECT_OK(fsdp2_optimizer_destroy(optimizer));
+  EXPECT_OK(fsdp2_shard_destroy(shard));
+  EXPECT_OK(fsdp2_module_destroy(module));
+  EXPECT_OK(fsdp2_mesh_destroy(mesh));
+}
+
+/* ---- changes */
+
+static void a_groups_rate_follows_the_first_ones_in_its_new_ratio(void) {
+  struct job job = start_lone_job();
+  fsdp2_step_options options = FSDP2_STEP_OPTIONS_INIT;
+  fsdp2_step step = {0};
+  add_norms(job.optimizer, 3e-3, 0.0);
+  EXPECT_OK(fsdp2_optimizer_set_group_lr(job.optimizer, 1, 6e-3));
+  EXPECT(group_of(job.optimizer, 0).lr == 3e-3);
+  EXPECT_NEAR(group_of(job.optimizer, 1).lr, 6e-3, 1e-12);
+  EXPECT_OK(fsdp2_optimizer_set_group_lr(job.optimizer, 0, 1e-3));
+  EXPECT(group_of(job.optimizer, 0).lr == 1e-3);
+  EXPECT_NEAR(group_of(job.optimizer, 1).lr, 2e-3, 1e-12);
+  options.schedule = FSDP2_SCHEDULE_LINEAR;
+  options.total_steps = 4;
+  EXPECT_OK(fsdp2_step_create(job.shard, job.optimizer, &options, &step));
+  EXPECT_OK(fsdp2_step_set_position(step, 2));
+  EXPECT_NEAR(take_step(job.loader, step).lr, 5e-4, 1e-12);
+  EXPECT_NEAR(group_of(job.optimizer, 1).lr, 1e-3, 1e-12);
+  EXPECT_OK(fsdp2_optimizer_set_group_lr(job.optimizer, 1, 0.0)); /* stays, and can come back */
+  EXPECT_NEAR(take_step(job.loader, step).lr, 2.5e-4, 1e-12);
+  EXPECT(group_of(job.optimizer, 1).lr == 0.0);
+  EXPECT_OK(fsdp2_optimizer_set_group_lr(job.optimizer, 1, 1.0));
+  EXPECT_NEAR(group_of(job.optimizer, 1).lr, 1.0, 1e-12);
+  EXPECT_OK(fsdp2_optimizer_set_lr(job.optimizer, 0.0));
+  EXPECT_STATUS(fsdp2_optimizer_set_group_lr(job.optimizer, 1, 1.0), FSDP2_E_WRONG_STATE);
+  EXPECT_MESSAGE("expected the optimizer's to be above 0");
+  EXPECT_OK(fsdp2_step_destroy(step));
+  end_lone_job(&job);
+}
+
+static void read_parameters(fsdp2_shard shard, float* values, size_t cap) {
+  size_t count = 0, i;
+  EXPECT_OK(fsdp2_shard_get_parameter_count(shard, &count));
+  for (i = 0; i < count; ++i) {
+    fsdp2_tensor tensor = {0};
+    fsdp2_tensor_info info;
+    info.struct_size = (uint32_t)sizeof(info);
+    EXPECT_OK(fsdp2_shard_get_parameter(shard, i, FSDP2_PARAMETER_LOCAL, &tensor));
+    EXPECT_OK(fsdp2_tensor_get_info(tensor, &info));
+    if (EXPECT(info.n_bytes / sizeof(float) <= cap)) {
+      EXPECT_OK(fsdp2_tensor_read(tensor, values, info.n_bytes));
+      values += info.n_bytes / sizeof(float);
+      cap -= info.n_bytes / sizeof(float);
+    }
+    EXPECT_OK(fsdp2_tensor_destroy(tensor));
+  }
+}
+
+static void a_changed_group_trains_as_one_that_was_made_so(void) {
+  struct job made = start_lone_job(), changed = start_lone_job();
+  const size_t numel = (size_t)elements_of(made.module);
+  float* values[2];
+  int i;
+  add_norms(made.optimizer, 1e-2, 0.5);
+  add_norms(changed.optimizer, 1e-3, 0.0);
+  EXPECT_OK(fsdp2_optimizer_set_group_lr(changed.optimizer, 1, 1e-2));
+  EXPECT_OK(fsdp2_optimizer_set_group_weight_decay(changed.optimizer, 1, 0.5));
+  EXPECT(group_of(changed.optimizer, 1).weight_decay == 0.5);
+  EXPECT(group_of(changed.optimizer, 0).weight_decay == 0.1);
+  for (i = 0; i < 2; ++i) {
+    const struct job* job = i == 0 ? &made : &changed;
+    take_step(job->loader, job->step);
+    take_step(job->loader, job->step);
+    values[i] = (float*)calloc(numel, sizeof(float));
+    read_parameters(job->shard, values[i], numel);
+  }
+  EXPECT(memcmp(values[0], values[1], numel * sizeof(float)) == 0);
+  free(values[0]);
+  free(values[1]);
+  end_lone_job(&made);
+  end_lone_job(&changed);
+}
+
+static void groups_can_be_kept_and_restored(void) {
+  struct job job = start_lone_job();
+  fsdp2_optimizer_group_info kept[2];
+  size_t i;
+  add_norms(job.optimizer, 6e-3, 0.25);
+  for (i = 0; i < 2; ++i) {
+    kept[i] = group_of(job.optimizer, i);
+    EXPECT_OK(fsdp2_optimizer_set_group_lr(job.optimizer, i, 1.0));
+    EXPECT_OK(fsdp2_optimizer_set_group_weight_decay(job.optimizer, i, 0.0));
+  }
+  for (i = 0; i < 2; ++i) {
+    EXPECT_OK(fsdp2_optimizer_set_group_lr(job.optimizer, i, kept[i].lr));
+    EXPECT_OK(fsdp2_optimizer_set_group_weight_decay(job.optimizer, i, kept[i].weight_decay));
+  }
+  for (i = 0; i < 2; ++i) {
+    EXPECT_NEAR(group_of(job.optimizer, i).lr, kept[i].lr, 1e-12);
+    EXPECT(group_of(job.optimizer, i).weight_decay == kept[i].weight_decay);
+  }
+  end_lone_job(&job);
+}
+
+int main(void) {
+  RUN(an_optimizer_tells_what_it_is_and_holds);
+  RUN(a_group_tells_its_options);
+  RUN(a_group_lists_its_parameters);
+  RUN(frozen_parameters_are_in_no_group);
+  RUN(a_groups_rate_follows_the_first_ones_in_its_new_ratio);
+  RUN(a_changed_group_trains_as_one_that_was_made_so);
+  RUN(groups_can_be_kept_and_restored);
+  return harness_result();
+}
