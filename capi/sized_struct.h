@@ -27,7 +27,7 @@ template <> inline constexpr size_t kFirstSize<fsdp2_mesh_info> = 280;
 template <> inline constexpr size_t kFirstSize<fsdp2_group_info> = 24;
 template <> inline constexpr size_t kFirstSize<fsdp2_tensor_info> = 288;
 template <> inline constexpr size_t kFirstSize<fsdp2_module_options> = 16;
-template <> inline constexpr size_t kFirstSize<fsdp2_module_info> = 32;
+template <> inline constexpr size_t kFirstSize<fsdp2_module_info> = 40;
 template <> inline constexpr size_t kFirstSize<fsdp2_module_parameter_info> = 160;
 template <> inline constexpr size_t kFirstSize<fsdp2_generate_options> = 32;
 template <> inline constexpr size_t kFirstSize<fsdp2_shard_options> = 144;
@@ -47,6 +47,7 @@ template <> inline constexpr size_t kFirstSize<fsdp2_step_result> = 80;
 template <> inline constexpr size_t kFirstSize<fsdp2_save_options> = 40;
 template <> inline constexpr size_t kFirstSize<fsdp2_load_options> = 16;
 template <> inline constexpr size_t kFirstSize<fsdp2_convert_options> = 40;
+template <> inline constexpr size_t kFirstSize<fsdp2_state_info> = 24;
 template <> inline constexpr size_t kFirstSize<fsdp2_state_save_options> = 24;
 // clang-format on
 

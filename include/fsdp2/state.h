@@ -30,6 +30,13 @@ FSDP2_CALL fsdp2_state_add_tensor(fsdp2_state state, const char* name,
  * the same on all ranks. */
 FSDP2_CALL fsdp2_state_add_value(fsdp2_state state, const char* name, const char* json);
 
+typedef struct fsdp2_state_info {
+  uint32_t struct_size;
+  int32_t n_tensors, n_values; /* entries, see fsdp2_state_get_count */
+  int32_t reserved;
+  uint64_t n_bytes; /* of this rank's chunks, also where it shares their memory; not of values */
+} fsdp2_state_info;
+FSDP2_CALL fsdp2_state_get_info(fsdp2_state state, fsdp2_state_info* out);
 /* The number of entries: first the tensors, one entry for each chunk, then the values. */
 FSDP2_CALL fsdp2_state_get_count(fsdp2_state state, size_t* out);
 FSDP2_CALL fsdp2_state_get_name(fsdp2_state state, size_t index, char* buf, size_t cap,

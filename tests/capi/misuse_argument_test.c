@@ -165,6 +165,7 @@ static void null_pointers_are_refused(void) {
   NULL_ARGUMENT(fsdp2_state_add_tensor, state, "a", NULL, kSizes, 2, tokens);
   NULL_ARGUMENT(fsdp2_state_add_value, state, NULL, "1");
   NULL_ARGUMENT(fsdp2_state_add_value, state, "a", NULL);
+  NULL_ARGUMENT(fsdp2_state_get_info, state, NULL);
   NULL_ARGUMENT(fsdp2_state_get_count, state, NULL);
   NULL_ARGUMENT(fsdp2_state_get_tensor, state, NULL, OUT(fsdp2_tensor));
   NULL_ARGUMENT(fsdp2_state_get_tensor, state, "a", NULL);

@@ -197,6 +197,7 @@ CALL(state_duplicate, state, fsdp2_state_duplicate(h, OUT(fsdp2_state)))
 CALL(state_add_tensor, state, fsdp2_state_add_tensor(h, "a", NULL, NULL, 0, tokens))
 CALL(state_add_tensor_of, tensor, fsdp2_state_add_tensor(state, "a", NULL, NULL, 0, h))
 CALL(state_add_value, state, fsdp2_state_add_value(h, "a", "1"))
+CALL(state_get_info, state, fsdp2_state_get_info(h, OUT_STRUCT(fsdp2_state_info)))
 CALL(state_get_count, state, fsdp2_state_get_count(h, OUT(size_t)))
 CALL(state_get_name, state, fsdp2_state_get_name(h, 0, OUT(char), 64, OUT2(size_t)))
 CALL(state_get_tensor, state, fsdp2_state_get_tensor(h, "a", OUT(fsdp2_tensor)))
@@ -377,6 +378,7 @@ static const struct {
     {"fsdp2_state_add_tensor", state_add_tensor, 'T', 0},
     {"fsdp2_state_add_tensor", state_add_tensor_of, 't', 0},
     {"fsdp2_state_add_value", state_add_value, 'T', 0},
+    {"fsdp2_state_get_info", state_get_info, 'T', 0},
     {"fsdp2_state_get_count", state_get_count, 'T', 0},
     {"fsdp2_state_get_name", state_get_name, 'T', 0},
     {"fsdp2_state_get_tensor", state_get_tensor, 'T', 0},

@@ -59,6 +59,7 @@ TAKES(apply_strategy_to_mesh, fsdp2_mesh_options,
 #define PARTS job.optimizer, job.step, job.loader
 TAKES(save, fsdp2_save_options, fsdp2_checkpoint_save(job.shard, PARTS, "x", s))
 TAKES(save_state, fsdp2_state_save_options, fsdp2_state_save(state, "x", s))
+TAKES(state_info, fsdp2_state_info, fsdp2_state_get_info(state, s))
 TAKES(set_state, fsdp2_load_options, fsdp2_checkpoint_set_state(job.shard, PARTS, state, s))
 TAKES(load, fsdp2_load_options, fsdp2_checkpoint_load(job.shard, PARTS, "x", s))
 TAKES(convert, fsdp2_convert_options, fsdp2_checkpoint_convert("x", "y", s))
@@ -110,6 +111,7 @@ static const struct {
     {"fsdp2_checkpoint_save", save, sizeof(fsdp2_save_options), 1, 0},
     {"fsdp2_checkpoint_load", load, sizeof(fsdp2_load_options), 1, 0},
     {"fsdp2_checkpoint_set_state", set_state, sizeof(fsdp2_load_options), 1, 0},
+    {"fsdp2_state_get_info", state_info, sizeof(fsdp2_state_info), 0, 0},
     {"fsdp2_state_save", save_state, sizeof(fsdp2_state_save_options), 1, 0},
     {"fsdp2_checkpoint_convert", convert, sizeof(fsdp2_convert_options), 1, 0},
     {"fsdp2_step_run", step_run, sizeof(fsdp2_step_result), 0, kFirstStepResult},

@@ -84,6 +84,16 @@ void add_tensor(StateObject& state, const char* name_text, const int64_t* shape,
   state.state.add_tensor({std::move(name)}, std::move(sizes), std::move(at), local);
 }
 
+fsdp2_state_info state_info(const ckpt::StateDict& state) {
+  fsdp2_state_info info{};
+  info.n_tensors = static_cast<int32_t>(state.tensors.size());
+  info.n_values = static_cast<int32_t>(state.objects.size());
+  for (const ckpt::StateTensor& tensor : state.tensors) {
+    info.n_bytes += tensor.local.nbytes();
+  }
+  return info;
+}
+
 const std::string& name_at(const ckpt::StateDict& state, size_t index) {
   const size_t count = state.tensors.size() + state.objects.size();
   FSDP2_CHECK(index < count, Code::kInvalidArgument, "index: expected one below {}, found {}",
@@ -198,6 +208,15 @@ fsdp2_status fsdp2_state_add_value(fsdp2_state state, const char* name, const ch
     std::string text = capi::read_name(name);
     object->state.add_object({std::move(text)},
                              capi::value_from_json(capi::read_text(json, capi::kMaxText, "json")));
+  });
+}
+
+fsdp2_status fsdp2_state_get_info(fsdp2_state state, fsdp2_state_info* out) {
+  return guard(__func__, [&](Call& call) {
+    const auto object = pin(state);
+    capi::check_out_struct(out, "out");
+    capi::enter(call, *object);
+    capi::fill_struct(out, capi::state_info(object->state));
   });
 }
 

@@ -16,6 +16,7 @@
 #include "capi/sized_struct.h"
 #include "core/base/log.h"
 #include "core/ckpt/hugging_face/hugging_face_directory.h"
+#include "core/fsdp/held_bytes.h"
 #include "core/models/configured_model.h"
 #include "core/models/language_model.h"
 #include "core/models/registry.h"
@@ -109,6 +110,7 @@ fsdp2_module_info module_info(const ModuleObject& object) {
     info.vocab_size = language->vocab_size();
     info.max_positions = language->max_positions();
   }
+  info.n_bytes = fsdp::held_bytes(*object.module);
   return info;
 }
 
@@ -193,9 +195,10 @@ fsdp2_status fsdp2_module_duplicate(fsdp2_module module, fsdp2_module* out) {
 }
 
 fsdp2_status fsdp2_module_get_info(fsdp2_module module, fsdp2_module_info* out) {
-  return guard(__func__, [&](Call&) {
+  return guard(__func__, [&](Call& call) {
     const auto object = pin(module);
     capi::check_out_struct(out, "out");
+    capi::enter_to_read(call, *object);
     capi::fill_struct(out, capi::module_info(*object));
   });
 }

@@ -140,6 +140,11 @@ void ShardedParam::cast_shard(at::ScalarType dtype) {
   }
 }
 
+std::vector<at::Tensor> ShardedParam::held() const {
+  return {shard_flat_,       unsharded_,        slice_,        sharded_.grad(),
+          unsharded_.grad(), accumulated_grad_, reduced_aside_};
+}
+
 int64_t ShardedParam::unsharded_bytes() const {
   const auto item_bytes = static_cast<int64_t>(c10::elementSize(compute_dtype_));
   return layout_.world * layout_.padded_numel() * item_bytes;

@@ -74,6 +74,8 @@ class ShardedParam {
   // and the compute dtype was given.
   void cast_shard(at::ScalarType dtype);
 
+  // All that has memory for it now; some share theirs, some have none, some are undefined.
+  std::vector<at::Tensor> held() const;
   // Bytes that the unsharded parameter takes while it is there, padding included.
   int64_t unsharded_bytes() const;
   void allocate_unsharded();

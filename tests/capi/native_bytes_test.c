@@ -1,0 +1,151 @@
+/* How much memory is behind a handle, for garbage collectors that see eight bytes. */
+#define _POSIX_C_SOURCE 200809L
+#include "tests/capi/tiny_model.h"
+
+static fsdp2_module_info info_of(fsdp2_module module) {
+  fsdp2_module_info info;
+  memset(&info, 0xa5, sizeof(info));
+  info.struct_size = (uint32_t)sizeof(info);
+  EXPECT_OK(fsdp2_module_get_info(module, &info));
+  return info;
+}
+
+static uint64_t bytes_of(fsdp2_module module) { return info_of(module).n_bytes; }
+
+static void expect_bytes(fsdp2_module module, uint64_t expected) {
+  const uint64_t found = bytes_of(module);
+  if (!EXPECT(found == expected)) {
+    fprintf(stderr, "  expected %llu bytes, found %llu\n", (unsigned long long)expected,
+            (unsigned long long)found);
+  }
+}
+
+/* Of this rank's shards, with padding. */
+static uint64_t sharded_bytes(fsdp2_shard shard) {
+  size_t count = 0, i;
+  uint64_t bytes = 0;
+  EXPECT_OK(fsdp2_shard_get_unit_count(shard, &count));
+  for (i = 0; i < count; ++i) {
+    fsdp2_unit_info unit;
+    unit.struct_size = (uint32_t)sizeof(unit);
+    EXPECT_OK(fsdp2_shard_get_unit_info(shard, i, &unit));
+    bytes += (uint64_t)unit.sharded_bytes;
+  }
+  return bytes;
+}
+
+static void a_module_takes_what_its_values_and_gradients_take(void) {
+  const fsdp2_module module = tiny_model();
+  const uint64_t bytes = 4 * (uint64_t)info_of(module).numel;
+  expect_bytes(module, 0); /* no values yet */
+  tiny_backward(module);
+  expect_bytes(module, 2 * bytes);
+  EXPECT_OK(fsdp2_module_zero_grad(module));
+  expect_bytes(module, bytes);
+  EXPECT_OK(fsdp2_module_destroy(module));
+}
+
+static void count_on_a_rank(fsdp2_mesh mesh, int rank) {
+  const fsdp2_module module = tiny_model();
+  const fsdp2_shard shard = shard_of(module, mesh);
+  const uint64_t shards = sharded_bytes(shard);
+  const uint64_t layer = (uint64_t)unit_of(shard, "model.layers.1").unsharded_bytes;
+  (void)rank;
+  EXPECT(2 * shards >= 4 * (uint64_t)info_of(module).numel);
+  expect_bytes(module, shards);
+  EXPECT_OK(fsdp2_shard_unshard(shard, "model.layers.1", 0));
+  expect_bytes(module, shards + layer);
+  EXPECT_OK(fsdp2_shard_reshard(shard, "model.layers.1"));
+  expect_bytes(module, shards);
+  /* Reduced gradients, then unreduced ones, which are whole on every rank. */
+  tiny_backward(module);
+  EXPECT(bytes_of(module) >= 2 * shards && bytes_of(module) < 3 * shards);
+  EXPECT_OK(fsdp2_shard_zero_grad(shard));
+  expect_bytes(module, shards);
+  EXPECT_OK(fsdp2_shard_set_requires_gradient_sync(shard, NULL, 0, 1));
+  tiny_backward(module);
+  EXPECT(bytes_of(module) >= 3 * shards);
+  EXPECT_OK(fsdp2_module_zero_grad(module));
+  expect_bytes(module, shards);
+  destroy_tiny(module, shard);
+}
+static void a_rank_takes_its_shards_and_what_is_gathered(void) {
+  on_ranks("bytes", 2, 0, count_on_a_rank);
+}
+
+static void ignored_parameters_and_units_by_hand_count(void) {
+  static const char* const layer[1] = {"model.layers.0"};
+  static const char* const ignored[1] = {"model.norm.weight"};
+  fsdp2_shard_options options = FSDP2_SHARD_OPTIONS_INIT;
+  const fsdp2_mesh mesh = lone_mesh();
+  const fsdp2_module module = tiny_model();
+  fsdp2_shard shard;
+  EXPECT_OK(fsdp2_shard_modules(module, mesh, layer, 1, NULL));
+  expect_bytes(module, 0);
+  options.ignored_names = ignored;
+  options.n_ignored_names = 1;
+  shard = shard_with(module, mesh, &options);
+  expect_bytes(module, 4 * (uint64_t)info_of(module).numel);
+  destroy_tiny(module, shard);
+  EXPECT_OK(fsdp2_mesh_destroy(mesh));
+}
+
+static void values_that_come_later_take_nothing_before(fsdp2_mesh mesh, int rank) {
+  fsdp2_shard_options options = FSDP2_SHARD_OPTIONS_INIT;
+  const fsdp2_module module = tiny_model();
+  fsdp2_shard shard;
+  (void)rank;
+  options.defer_values = 1;
+  shard = shard_with(module, mesh, &options);
+  expect_bytes(module, 0);
+  expect_bytes(module, 0); /* and asking allocates nothing */
+  EXPECT_OK(fsdp2_shard_load_values(shard));
+  expect_bytes(module, sharded_bytes(shard));
+  destroy_tiny(module, shard);
+}
+static void deferred_values_take_nothing(void) {
+  on_ranks("deferred-bytes", 2, 0, values_that_come_later_take_nothing_before);
+}
+
+/* ---- states */
+
+static fsdp2_state_info state_info_of(fsdp2_state state) {
+  fsdp2_state_info info;
+  memset(&info, 0xa5, sizeof(info));
+  info.struct_size = (uint32_t)sizeof(info);
+  EXPECT_OK(fsdp2_state_get_info(state, &info));
+  return info;
+}
+
+static void count_a_state(fsdp2_mesh mesh, int rank) {
+  const int64_t values[3] = {1, 2, 3}, whole[1] = {5}, one[1] = {rank == 0 ? 3 : 2};
+  const int64_t at[1] = {rank == 0 ? 0 : 3};
+  const fsdp2_tensor chunk = int64_tensor(values, one, 1);
+  fsdp2_state state = {0}, full = {0};
+  fsdp2_state_info info;
+  EXPECT_OK(fsdp2_state_create(mesh, &state));
+  info = state_info_of(state);
+  EXPECT(info.struct_size == sizeof(info));
+  EXPECT(info.n_tensors == 0 && info.n_values == 0 && info.n_bytes == 0 && info.reserved == 0);
+  EXPECT_OK(fsdp2_state_add_tensor(state, "a", whole, at, 1, chunk));
+  EXPECT_OK(fsdp2_state_add_value(state, "b", "[1, 2, 3]"));
+  EXPECT_OK(fsdp2_state_add_value(state, "c", "\"a text\""));
+  info = state_info_of(state);
+  EXPECT(info.n_tensors == 1 && info.n_values == 2);
+  EXPECT(info.n_bytes == 8 * (uint64_t)one[0]);
+  EXPECT_OK(fsdp2_state_gather(state, 1, &full));
+  EXPECT(state_info_of(full).n_bytes == (rank == 0 ? 8 * 5 : 0));
+  EXPECT_OK(fsdp2_state_destroy(full));
+  EXPECT_OK(fsdp2_state_destroy(state));
+  EXPECT_OK(fsdp2_tensor_destroy(chunk));
+}
+static void a_state_takes_what_its_chunks_take(void) { on_ranks("state", 2, 0, count_a_state); }
+
+int main(void) {
+  RUN(a_module_takes_what_its_values_and_gradients_take);
+  RUN(a_rank_takes_its_shards_and_what_is_gathered);
+  RUN(ignored_parameters_and_units_by_hand_count);
+  RUN(deferred_values_take_nothing);
+  RUN(a_state_takes_what_its_chunks_take);
+  return harness_result();
+}
