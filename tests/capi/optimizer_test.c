@@ -238,7 +238,80 @@ static void groups_can_be_kept_and_restored(void) {
   end_lone_job(&job);
 }
 
+static void parameter_groups_and_state_are_told(void) {
+  const char* const names[1] = {"model.norm.weight"};
+  const char* const unknown[1] = {"model.norm.bias"};
+  struct job job = start_lone_job();
+  fsdp2_adamw_options frozen = FSDP2_ADAMW_OPTIONS_INIT;
+  fsdp2_tensor moment = {0}, full = {0};
+  fsdp2_tensor_info info;
+  size_t norm = 0, head = 0;
+  double value = 0.0;
+  frozen.lr = 0.0;
+  EXPECT_STATUS(fsdp2_optimizer_add_adamw_group(job.optimizer, unknown, 1, &frozen),
+                FSDP2_E_NOT_FOUND);
+  EXPECT_MESSAGE("model.norm.bias");
+  EXPECT_STATUS(fsdp2_optimizer_add_sgd_group(job.optimizer, names, 1, NULL),
+                FSDP2_E_INVALID_ARGUMENT);
+  EXPECT_OK(fsdp2_optimizer_add_adamw_group(job.optimizer, names, 1, &frozen));
+  EXPECT_STATUS(fsdp2_optimizer_add_adamw_group(job.optimizer, names, 1, &frozen),
+                FSDP2_E_INVALID_ARGUMENT);
+  take_step(job.loader, job.step);
+  EXPECT_OK(fsdp2_shard_get_parameter_index(job.shard, names[0], &norm));
+  EXPECT_OK(fsdp2_shard_get_parameter_index(job.shard, "lm_head.weight", &head));
+  EXPECT_OK(fsdp2_optimizer_get_state(job.optimizer, norm, "step", FSDP2_PARAMETER_LOCAL, &moment));
+  EXPECT_OK(fsdp2_tensor_get_value(moment, &value));
+  EXPECT(value == 1.0);
+  EXPECT_OK(fsdp2_tensor_destroy(moment));
+  EXPECT_OK(
+      fsdp2_optimizer_get_state(job.optimizer, head, "exp_avg", FSDP2_PARAMETER_LOCAL, &moment));
+  EXPECT_OK(fsdp2_optimizer_get_state(job.optimizer, head, "exp_avg", FSDP2_PARAMETER_FULL, &full));
+  memset(&info, 0, sizeof(info));
+  info.struct_size = (uint32_t)sizeof(info);
+  EXPECT_OK(fsdp2_tensor_get_info(full, &info));
+  EXPECT(info.n_dims == 2);
+  EXPECT_OK(fsdp2_tensor_destroy(moment));
+  EXPECT_OK(fsdp2_tensor_destroy(full));
+  EXPECT_STATUS(
+      fsdp2_optimizer_get_state(job.optimizer, head, "momentum", FSDP2_PARAMETER_FULL, &full),
+      FSDP2_E_NOT_FOUND);
+  EXPECT_MESSAGE("expected one of [step, exp_avg, exp_avg_sq], found momentum");
+  EXPECT_STATUS(fsdp2_optimizer_get_state(job.optimizer, 1000, "step", FSDP2_PARAMETER_FULL, &full),
+                FSDP2_E_INVALID_ARGUMENT);
+  EXPECT_STATUS(fsdp2_optimizer_get_state(job.optimizer, head, "step", 1, &full),
+                FSDP2_E_INVALID_ARGUMENT);
+  end_lone_job(&job);
+}
+
+static void an_optimizer_of_another_shard_is_refused(void) {
+  struct job one = start_lone_job(), other = start_lone_job();
+  fsdp2_step step = {5};
+  EXPECT_STATUS(fsdp2_step_create(one.shard, other.optimizer, NULL, &step),
+                FSDP2_E_INVALID_ARGUMENT);
+  EXPECT(step.id == 5);
+  end_lone_job(&one);
+  end_lone_job(&other);
+}
+
+static void learning_rates_can_be_changed(void) {
+  struct job job = start_lone_job();
+  fsdp2_sgd_options options = FSDP2_SGD_OPTIONS_INIT;
+  fsdp2_optimizer sgd = {0};
+  double lr = 0.0;
+  options.momentum = 0.9;
+  options.nesterov = 1;
+  EXPECT_OK(fsdp2_optimizer_sgd(job.shard, &options, &sgd));
+  EXPECT_OK(fsdp2_optimizer_set_lr(sgd, 0.25));
+  EXPECT_OK(fsdp2_optimizer_get_lr(sgd, &lr));
+  EXPECT(lr == 0.25);
+  EXPECT_OK(fsdp2_optimizer_destroy(sgd));
+  end_lone_job(&job);
+}
+
 int main(void) {
+  RUN(parameter_groups_and_state_are_told);
+  RUN(an_optimizer_of_another_shard_is_refused);
+  RUN(learning_rates_can_be_changed);
   RUN(an_optimizer_tells_what_it_is_and_holds);
   RUN(a_group_tells_its_options);
   RUN(a_group_lists_its_parameters);

@@ -1,0 +1,69 @@
+/* Modules that are sharded first and get their values later. */
+#define _POSIX_C_SOURCE 200809L
+#include "tests/capi/tiny_model.h"
+
+static void values_can_be_deferred(void) {
+  const fsdp2_mesh mesh = lone_mesh();
+  const fsdp2_module module = tiny_model();
+  fsdp2_shard_options options = FSDP2_SHARD_OPTIONS_INIT;
+  const int64_t shape[2] = {1, 2}, values[2] = {1, 2};
+  const fsdp2_tensor tokens = int64_tensor(values, shape, 2);
+  fsdp2_tensor logits = {0};
+  fsdp2_shard shard;
+  size_t n = 0;
+  options.defer_values = 1;
+  shard = shard_with(module, mesh, &options);
+  EXPECT_STATUS(fsdp2_module_forward(module, &tokens, 1, 0, &logits, 1, &n), FSDP2_E_WRONG_STATE);
+  EXPECT_MESSAGE("have no values yet");
+  EXPECT_MESSAGE("lm_head.weight");
+  EXPECT_OK(fsdp2_shard_load_values(shard));
+  EXPECT_STATUS(fsdp2_shard_load_values(shard), FSDP2_E_WRONG_STATE);
+  EXPECT_OK(fsdp2_module_forward(module, &tokens, 1, 0, &logits, 1, &n));
+  EXPECT_OK(fsdp2_tensor_destroy(logits));
+  EXPECT_OK(fsdp2_tensor_destroy(tokens));
+  destroy_tiny(module, shard);
+  EXPECT_OK(fsdp2_mesh_destroy(mesh));
+}
+
+/* A partial state gives the norm alone its values. */
+static void forward_after_a_partial_state(fsdp2_mesh mesh, int rank) {
+  const fsdp2_module module = tiny_model();
+  fsdp2_shard_options options = FSDP2_SHARD_OPTIONS_INIT;
+  fsdp2_load_options loading = FSDP2_LOAD_OPTIONS_INIT;
+  const int64_t shape[2] = {1, 2}, width[1] = {kTinyWidth}, values[2] = {1, 2};
+  const float ones[kTinyWidth] = {1.0f};
+  const fsdp2_tensor tokens = int64_tensor(values, shape, 2);
+  fsdp2_tensor logits = {0}, norm = {0};
+  fsdp2_state state = {0};
+  fsdp2_shard shard;
+  size_t n = 0;
+  (void)rank;
+  options.defer_values = 1;
+  shard = shard_with(module, mesh, &options);
+  EXPECT_OK(fsdp2_tensor_from_buffer(ones, sizeof(ones), FSDP2_DTYPE_F32, width, 1, &norm));
+  EXPECT_OK(fsdp2_state_create(mesh, &state));
+  EXPECT_OK(fsdp2_state_add_tensor(state, "model.model.norm.weight", NULL, NULL, 0, norm));
+  loading.partial = 1;
+  EXPECT_OK(fsdp2_checkpoint_set_state(shard, (fsdp2_optimizer){0}, (fsdp2_step){0},
+                                       (fsdp2_loader){0}, state, &loading));
+  EXPECT_STATUS(fsdp2_module_forward(module, &tokens, 1, 0, &logits, 1, &n), FSDP2_E_WRONG_STATE);
+  EXPECT_MESSAGE("the parameters model.embed_tokens.weight, lm_head.weight, model.layers.0");
+  EXPECT_OK(fsdp2_mesh_barrier(mesh)); /* nothing was sent: the mesh goes on */
+  EXPECT_OK(fsdp2_shard_load_values(shard));
+  EXPECT_OK(fsdp2_module_forward(module, &tokens, 1, 0, &logits, 1, &n));
+  EXPECT_OK(fsdp2_tensor_destroy(logits));
+  EXPECT_OK(fsdp2_tensor_destroy(norm));
+  EXPECT_OK(fsdp2_tensor_destroy(tokens));
+  EXPECT_OK(fsdp2_state_destroy(state));
+  destroy_tiny(module, shard);
+}
+static void values_that_a_partial_load_left_out_are_named(void) {
+  on_ranks("left-out-1", 1, 0, forward_after_a_partial_state);
+  on_ranks("left-out", 2, 0, forward_after_a_partial_state);
+}
+
+int main(void) {
+  RUN(values_can_be_deferred);
+  RUN(values_that_a_partial_load_left_out_are_named);
+  return harness_result();
+}
