@@ -9,7 +9,6 @@ the batch order, the loss, the schedule and the sharding rule).
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import math
@@ -17,20 +16,18 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
-import numpy as np
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 import torch.nn.functional as F
 import transformers
-from safetensors import safe_open
 from safetensors.torch import save_file
+from sharded_model import build_model, parameter_name
+from token_windows import TokenWindows, micro_batch_windows
 from torch import nn
-from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_model_state_dict,
@@ -38,142 +35,14 @@ from torch.distributed.checkpoint.state_dict import (
     set_state_dict,
 )
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
-from transformers import AutoConfig, AutoModelForCausalLM
-from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeSparseMoeBlock
-
-DTYPES: dict[str, torch.dtype] = {
-    "fp32": torch.float32,
-    "bf16": torch.bfloat16,
-    "fp16": torch.float16,
-}
-CHECKPOINT_PREFIX = "_checkpoint_wrapped_module."
+from train_options import TrainConfig, parse_config
 
 Emit = Callable[[dict[str, Any]], None]
 
 
-# --------------------------------------------------------------------------------- options
-
-
-def option(default: Any, help_text: str, choices: list[str] | None = None) -> Any:
-    """A dataclass field that is also a command-line option."""
-    return field(default=default, metadata={"help": help_text, "choices": choices})
-
-
-@dataclass
-class TrainConfig:
-    """Every option of a run; the command line is made from these fields."""
-
-    model: str = field(
-        metadata={"help": "directory with config.json and safetensors", "choices": None}
-    )
-    tokens: str = field(metadata={"help": "flat little-endian token file", "choices": None})
-    steps: int = option(10, "total number of steps (also the length of the schedule)")
-    stop_step: int = option(0, "stop before this step (0: run to --steps)")
-    seq_len: int = option(32, "tokens a window feeds to the model")
-    global_batch: int = option(8, "windows a step, over all ranks and micro steps")
-    grad_accum: int = option(1, "micro steps a step")
-    accum_sync: str = option(
-        "every", "reduce gradients at every micro step or at the last", ["every", "last"]
-    )
-    fsdp_size: int = option(
-        0, "ranks a shard group; 0: all (FSDP), less: replicate the rest (HSDP)"
-    )
-    reshard_after_forward: str = option(
-        "default", "default (layers yes, root no), true, false, or a group size"
-    )
-    dtype: str = option("fp32", "dtype of the sharded parameters", list(DTYPES))
-    param_dtype: str = option("none", "compute dtype (MixedPrecisionPolicy)", ["none", *DTYPES])
-    reduce_dtype: str = option("none", "gradient reduction dtype", ["none", *DTYPES])
-    attn: str = option("sdpa", "attention implementation", ["sdpa", "eager"])
-    activation_checkpointing: bool = option(False, "recompute each decoder layer in backward")
-    cpu_offload: bool = option(False, "keep parameters, gradients and optimizer state on the CPU")
-    optimizer: str = option("adamw", "optimizer", ["adamw", "sgd"])
-    optimizer_impl: str = option(
-        "default", "torch.optim variant", ["default", "foreach", "fused", "forloop"]
-    )
-    lr: float = option(3e-3, "peak learning rate")
-    beta1: float = option(0.9, "AdamW beta1")
-    beta2: float = option(0.95, "AdamW beta2")
-    eps: float = option(1e-8, "AdamW epsilon")
-    momentum: float = option(0.9, "SGD momentum")
-    weight_decay: float = option(0.1, "weight decay, applied to every parameter")
-    clip: float = option(0.0, "clip the global gradient norm to this (0: off)")
-    warmup: int = option(0, "linear warm-up steps")
-    lr_schedule: str = option(
-        "constant", "schedule after the warm-up", ["constant", "linear", "cosine"]
-    )
-    min_lr_ratio: float = option(0.0, "final learning rate as a part of --lr")
-    save_dir: str = option("", "write a DCP checkpoint (model, optimizer, step) here at the end")
-    resume: str = option("", "load a DCP checkpoint from here first")
-    full_state_dict: str = option("", "write the full weights: FILE.pth or FILE.safetensors")
-    matmul_precision: str = option(
-        "highest",
-        "float32 matmul precision; on some CPUs medium is faster at fp32 accuracy",
-        ["highest", "high", "medium"],
-    )
-    device: str = option(
-        "auto", "auto (CUDA if there is any), cpu or cuda", ["auto", "cpu", "cuda"]
-    )
-    exact_grad_norm: bool = option(False, "also emit grad_norm_fp64, accumulated in double")
-    plain: bool = option(False, "no FSDP at all (one rank only); a cross-check")
-
-
-def parse_config(argv: list[str] | None = None) -> TrainConfig:
-    parser = argparse.ArgumentParser(
-        description="Train with PyTorch FSDP2.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
-    for spec in fields(TrainConfig):
-        flag = "--" + spec.name.replace("_", "-")
-        if spec.default is MISSING:
-            parser.add_argument(flag, required=True, help=spec.metadata["help"])
-        elif isinstance(spec.default, bool):
-            parser.add_argument(flag, action="store_true", help=spec.metadata["help"])
-        else:
-            parser.add_argument(
-                flag,
-                type=type(spec.default),
-                default=spec.default,
-                choices=spec.metadata["choices"],
-                help=spec.metadata["help"],
-            )
-    return TrainConfig(**vars(parser.parse_args(argv)))
-
-
-# --------------------------------------------------------------------------------- data
-
-
-class TokenWindows:
-    """The token file cut into windows of seq_len + 1 tokens that overlap by one.
-
-    Window w is tokens[w*S : w*S + S + 1]; there are (count - 1) // S of them.
-    """
-
-    def __init__(self, path: str, vocab_size: int, seq_len: int) -> None:
-        dtype = np.dtype("<u2") if vocab_size <= 65536 else np.dtype("<u4")
-        self.tokens = np.memmap(path, dtype=dtype, mode="r")
-        self.seq_len = seq_len
-        self.count = (len(self.tokens) - 1) // seq_len
-        if self.count < 1:
-            raise ValueError(f"{path} holds no window of {seq_len} + 1 tokens")
-
-    def batch(self, windows: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
-        """(inputs, labels), both [len(windows), seq_len], labels shifted by one."""
-        s = self.seq_len
-        rows = np.stack([self.tokens[w * s : w * s + s + 1] for w in windows]).astype(np.int64)
-        data = torch.from_numpy(rows)
-        return data[:, :-1].contiguous(), data[:, 1:].contiguous()
-
-
-def micro_batch_windows(
-    step: int, micro: int, rank: int, world: int, accum: int, global_batch: int, count: int
-) -> list[int]:
-    """The windows of one rank at one micro step: micro batch number micro*world + rank."""
-    size = global_batch // (world * accum)
-    first = step * global_batch + (micro * world + rank) * size
-    return [(first + j) % count for j in range(size)]
+# --------------------------------------------------------------------------------- optimizer
 
 
 def learning_rate(cfg: TrainConfig, step: int) -> float:
@@ -187,132 +56,6 @@ def learning_rate(cfg: TrainConfig, step: int) -> float:
     if cfg.lr_schedule == "linear":
         return low + (cfg.lr - low) * (1.0 - progress)
     return low + (cfg.lr - low) * 0.5 * (1.0 + math.cos(math.pi * progress))
-
-
-# --------------------------------------------------------------------------------- model
-
-
-def moe_forward_all_experts(
-    self: Qwen3MoeSparseMoeBlock, hidden_states: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Qwen3MoeSparseMoeBlock.forward, but running the experts without tokens too.
-
-    The library's version skips those, so their gradients are None. FSDP2 reduces only parameters
-    that have a gradient on this rank: ranks that skip different experts would reduce buffers of
-    different layouts. An expert run on zero rows has a zero gradient instead.
-    """
-    batch, length, hidden = hidden_states.shape
-    rows = hidden_states.view(-1, hidden)
-    router_logits = self.gate(rows)
-    weights = F.softmax(router_logits, dim=1, dtype=torch.float)
-    weights, selected = torch.topk(weights, self.top_k, dim=-1)
-    if self.norm_topk_prob:
-        weights = weights / weights.sum(dim=-1, keepdim=True)
-    weights = weights.to(rows.dtype)
-    out = torch.zeros_like(rows)
-    mask = F.one_hot(selected, num_classes=self.num_experts).permute(2, 1, 0)
-    for index, expert in enumerate(self.experts):
-        slot, token = torch.where(mask[index])
-        expert_out = expert(rows[token]) * weights[token, slot, None]
-        out.index_add_(0, token, expert_out.to(rows.dtype))
-    return out.reshape(batch, length, hidden), router_logits
-
-
-def parameter_name(name: str) -> str:
-    """The checkpoint's name of a parameter (without the activation checkpointing wrapper)."""
-    return name.replace(CHECKPOINT_PREFIX, "")
-
-
-class CheckpointReader:
-    """Reads rows of named tensors from model.safetensors or its sharded form."""
-
-    def __init__(self, directory: str) -> None:
-        root = Path(directory)
-        index = root / "model.safetensors.index.json"
-        names = ["model.safetensors"]
-        if index.exists():
-            names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
-        self.slices: dict[str, Any] = {}
-        self._stack = contextlib.ExitStack()
-        for name in names:
-            handle = self._stack.enter_context(safe_open(root / name, framework="pt"))
-            self.slices |= {key: handle.get_slice(key) for key in handle.keys()}  # noqa: SIM118
-
-    def rows(self, name: str, start: int, stop: int) -> torch.Tensor:
-        return self.slices[name][start:stop]
-
-    def close(self) -> None:
-        self._stack.close()
-
-
-@torch.no_grad()
-def load_weights(model: nn.Module, directory: str, tied: bool) -> None:
-    """Copy the checkpoint into the (sharded) parameters; each rank reads only its own rows.
-
-    FSDP2 shards dimension 0 like torch.chunk: rank r of n holds rows [r*c, (r+1)*c) with
-    c = ceil(rows / n), cut at the end, so that the last ranks may hold fewer rows or none.
-    """
-    reader = CheckpointReader(directory)
-    for raw_name, parameter in model.named_parameters():
-        name = parameter_name(raw_name)
-        if tied and name not in reader.slices and name == "lm_head.weight":
-            name = "model.embed_tokens.weight"
-        total = parameter.shape[0]
-        start, stop = 0, total
-        local: torch.Tensor = parameter
-        if isinstance(parameter, DTensor):
-            mesh = parameter.device_mesh
-            shard_dim = mesh.ndim - 1  # the mesh is (shard) or (replicate, shard)
-            ranks, rank = mesh.size(shard_dim), mesh.get_local_rank(shard_dim)
-            chunk = -(-total // ranks)
-            start, stop = min(rank * chunk, total), min((rank + 1) * chunk, total)
-            local = parameter.to_local()
-        if stop > start:
-            local.copy_(reader.rows(name, start, stop))
-    reader.close()
-
-
-def reset_rotary_buffers(model: nn.Module, device: torch.device) -> None:
-    """Recompute the non-persistent rotary tables, which a model built on meta lacks."""
-    for module in model.modules():
-        if hasattr(module, "inv_freq") and hasattr(module, "config"):
-            fresh = type(module)(config=module.config, device=device)
-            module.inv_freq = fresh.inv_freq
-            module.original_inv_freq = fresh.inv_freq
-
-
-def build_model(cfg: TrainConfig, mesh: DeviceMesh | None, device: torch.device) -> nn.Module:
-    """Build on meta, wrap, shard, then materialise and load the shards."""
-    config = AutoConfig.from_pretrained(cfg.model)
-    setattr(Qwen3MoeSparseMoeBlock, "forward", moe_forward_all_experts)  # noqa: B010
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(
-            config, attn_implementation=cfg.attn, dtype=DTYPES[cfg.dtype]
-        )
-    layers = model.model.layers
-    if cfg.activation_checkpointing:
-        for index, layer in enumerate(layers):
-            layers[index] = checkpoint_wrapper(layer, preserve_rng_state=False)
-    if mesh is not None:
-        options: dict[str, Any] = {"mesh": mesh}
-        if cfg.reshard_after_forward != "default":
-            text = cfg.reshard_after_forward
-            named = {"true": True, "false": False}
-            options["reshard_after_forward"] = named[text] if text in named else int(text)
-        if cfg.param_dtype != "none" or cfg.reduce_dtype != "none":
-            options["mp_policy"] = MixedPrecisionPolicy(
-                param_dtype=DTYPES.get(cfg.param_dtype), reduce_dtype=DTYPES.get(cfg.reduce_dtype)
-            )
-        if cfg.cpu_offload:
-            options["offload_policy"] = CPUOffloadPolicy(pin_memory=device.type == "cuda")
-        for layer in layers:
-            fully_shard(layer, **options)
-        fully_shard(model, **options)
-    model.to_empty(device=torch.device("cpu") if cfg.cpu_offload else device)
-    model.tie_weights()  # to_empty made two parameters of a shared one
-    reset_rotary_buffers(model, device)
-    load_weights(model, cfg.model, config.tie_word_embeddings)
-    return model.train()
 
 
 def build_optimizer(cfg: TrainConfig, model: nn.Module) -> torch.optim.Optimizer:

@@ -54,7 +54,7 @@ std::set<std::string> texts_in(const std::string& list) {
 
 // The fields of the reference program's TrainConfig, each of which is a flag of its.
 std::map<std::string, PythonFlag> python_flags() {
-  const std::string source = test::read_file("bench/python/train_fsdp2.py");
+  const std::string source = test::read_file("bench/python/train_options.py");
   const size_t begin = source.find("class TrainConfig:");
   const std::string fields = source.substr(begin, source.find("def parse_config") - begin);
   const std::regex field(

@@ -11,7 +11,7 @@ what either side has saved is converted into every format (conversion_matrix.py)
 from __future__ import annotations
 
 import argparse
-import importlib.util
+import importlib
 import json
 import os
 import subprocess
@@ -59,12 +59,8 @@ def common(golden: Path) -> dict[str, Any]:
 
 
 def load_trainer(path: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("train_fsdp2", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["train_fsdp2"] = module
-    spec.loader.exec_module(module)
-    return module
+    sys.path.insert(0, str(Path(path).parent))  # where its own modules are
+    return importlib.import_module(Path(path).stem)
 
 
 # ------------------------------------------------------------------- in Python, on N ranks

@@ -1,6 +1,6 @@
-// Every option of a training run. Flags that bench/python/train_fsdp2.py also has share its names,
-// meanings and defaults. train_flags lists all flags once, for parsing, for the comparison between
-// ranks and for tests.
+// Every option of a training run. Flags that bench/python/train_options.py also has share its
+// names, meanings and defaults. train_flags lists all flags once, for parsing, for the comparison
+// between ranks and for tests.
 #pragma once
 
 #include <cstdint>
