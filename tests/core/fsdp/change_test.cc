@@ -4,6 +4,7 @@
 
 #include "core/base/error.h"
 #include "core/fsdp/fully_shard.h"
+#include "tests/core/fsdp/sharded_stack.h"
 #include "tests/support/averaged_reference.h"
 #include "tests/support/ranks.h"
 #include "tests/support/tiny_models.h"
@@ -13,11 +14,6 @@ namespace {
 
 using checklist::expect_close;
 using checklist::kT32;
-
-struct ShardedStack {
-  std::shared_ptr<TinyStack> model;
-  std::shared_ptr<Unit> root;
-};
 
 ShardedStack shard(const std::shared_ptr<World>& world, int64_t fsdp_size,
                    const Policy& policy = {}) {
