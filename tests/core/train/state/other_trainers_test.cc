@@ -1,0 +1,118 @@
+// Checkpoints that other trainers have written.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/ckpt/ranks/full_state_dict.h"
+#include "core/train/state/training_state.h"
+#include "tests/core/train/state/tiny_run.h"
+#include "tests/support/ranks.h"
+
+namespace fsdp2::train {
+namespace {
+
+// The state of a run under other names, as other trainers write it: tensors and, of the objects,
+// what is under "optim".
+template <typename Rename>
+ckpt::StateDict renamed(const ckpt::StateDict& state, const Rename& rename) {
+  ckpt::StateDict out;
+  for (const ckpt::StateTensor& tensor : state.tensors) {
+    if (tensor.name.rfind("fsdp2.", 0) != 0) {
+      out.add_tensor(rename(tensor.path), tensor.shape, tensor.offsets, tensor.local);
+    }
+  }
+  for (const ckpt::StateObject& object : state.objects) {
+    if (object.name.rfind("optim.", 0) == 0) {
+      out.add_object(rename(object.path), object.value);
+    }
+  }
+  return out;
+}
+
+// The model at the top, the optimizer under another name.
+ckpt::StatePath beside_the_model(ckpt::StatePath path) {
+  if (path[0] == ckpt::PathPart(std::string("model"))) {
+    return {path[1]};
+  }
+  const auto* flat = std::get_if<std::string>(&path.back());
+  if (path.size() == 2 && flat != nullptr) {
+    return {"optimizer." + *flat};
+  }
+  path[0] = std::string("optimizer");
+  return path;
+}
+
+TEST_F(TrainingState, OfTorchtitanIsRead) {
+  run_ranks(2, [&](const std::shared_ptr<World>& world) {
+    TinyRun run(world, {2, 0}, tokens());
+    run.train(2);
+    const ckpt::StateDict state = state_to_save(run.objects());
+    run.saver().save(state, {path("ours")});
+    // All flat, optimizer keys by parameter; what else its trainer keeps, tensors among it.
+    ckpt::StateDict theirs =
+        renamed(state_to_save(run.objects(), OptimizerKeys::kByParameter), beside_the_model);
+    theirs.add_whole({"train_state", "step"}, at::scalar_tensor(2, at::kInt));
+    theirs.add_whole({"train_state", "ntokens_seen"}, at::scalar_tensor(64, at::kLong));
+    theirs.add_object({"train_state", "log_steps"}, ckpt::PythonList{{1, 2}});
+    theirs.add_object({"lr_scheduler", "last_epoch"}, 2);
+    theirs.add_object({"dataloader", "dp_rank_0"}, "bytes");
+    run.saver().save(theirs, {path("theirs")});
+    TinyRun other(world, {2, 0}, tokens(), 1.0);
+    const LoadReport report = load_training_state(other.objects(), path("theirs"), false);
+    EXPECT_EQ(report.step, 2);
+    EXPECT_EQ(report.missing, (std::vector<std::string>{"fsdp2.data", "fsdp2.rng"}));
+    EXPECT_EQ(other.step().position(), 2);
+    EXPECT_EQ(other.loader().steps(), 2);
+    other.saver().save(state_to_save(other.objects()), {path("again")});
+  });
+  expect_equal(tensors_in(path("again")), tensors_in(path("ours")));
+}
+
+TEST_F(TrainingState, OfRollIsRead) {
+  run_ranks(2, [&](const std::shared_ptr<World>& world) {
+    TinyRun run(world, {2, 0}, tokens());
+    run.train(2);
+    const ckpt::StateDict state = state_to_save(run.objects());
+    run.saver().save(state, {path("ours")});
+    std::map<std::string, int64_t> numbers;
+    ckpt::PythonList list;
+    for (const fsdp::ShardedParam* param : run.root().parameters()) {
+      list.items.emplace_back(static_cast<int64_t>(numbers.size()));
+      numbers.emplace(param->name(), numbers.size());
+    }
+    ckpt::StateDict theirs = renamed(state, [&](const ckpt::StatePath& given) {
+      ckpt::StatePath path = beside_the_model(given);
+      if (path.size() == 4 && path[1] == ckpt::PathPart(std::string("state"))) {
+        path[2] = numbers.at(std::get<std::string>(path[2]));
+      }
+      return path;
+    });
+    for (ckpt::StateObject& object : theirs.objects) {
+      object.value = object.name == "optimizer.param_groups.0.params" ? list : object.value;
+    }
+    theirs.add_object({"scheduler", "last_epoch"}, 7);
+    theirs.add_object({"scheduler", "base_lrs"}, ckpt::PythonList{{1e-2}});
+    theirs.add_whole({"rng_state", "cpu"}, at::ones({5056}, at::kByte));
+    theirs.add_object({"rng_state", "python"}, ckpt::PythonTuple{{3, ckpt::PythonTuple{{1, 2}}}});
+    // Beside it the model alone, as transformers has it.
+    std::filesystem::create_directories(path("theirs"));
+    run.saver().save(theirs, {path("theirs/dcp")});
+    ckpt::save_full_state_dict(run.root(), path("theirs/model.safetensors"),
+                               ckpt::CheckpointFormat::kSafetensors, {});
+    if (world->rank() == 0) {
+      write("theirs/config.json", "{}");
+    }
+    TinyRun other(world, {2, 0}, tokens(), 1.0);
+    const LoadReport report = load_training_state(other.objects(), path("theirs"), false);
+    EXPECT_EQ(report.step, 7);
+    other.saver().save(state_to_save(other.objects()), {path("again")});
+  });
+  expect_equal(tensors_in(path("again")), tensors_in(path("ours")));
+}
+
+}  // namespace
+}  // namespace fsdp2::train
