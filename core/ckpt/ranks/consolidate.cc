@@ -3,11 +3,13 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "core/base/error.h"
 #include "core/base/file.h"
 #include "core/ckpt/formats/open_checkpoint.h"
+#include "core/ckpt/hugging_face/config_dtype.h"
 #include "core/ckpt/hugging_face/hugging_face_source.h"
 #include "core/ckpt/hugging_face/model_files.h"
 #include "core/ckpt/ranks/rank_exchange.h"
@@ -54,6 +56,7 @@ void consolidate_safetensors(Team& team, const std::string& from, const std::str
   const std::string what = fmt::format("consolidating {} into {}", from, to);
   RankExchange exchange(team);
   std::unique_ptr<StateSource> source;
+  std::string config_json;
   std::vector<ModelFile> files;
   std::optional<PendingDirectory> pending;  // rank 0
   agree(team, what, [&] {
@@ -61,7 +64,9 @@ void consolidate_safetensors(Team& team, const std::string& from, const std::str
                 "{}: a model directory needs a config.json, none was given", to);
     FSDP2_CHECK(!std::filesystem::exists(to), Code::kIo, "{}: already exists", to);
     source = open_checkpoint(from);
-    files = plan_model_files(tensors_in(*source), options);
+    const std::vector<TensorSpec> tensors = tensors_in(*source);
+    config_json = config_for(options.config_json, tensors);
+    files = plan_model_files(tensors, options);
     if (team.rank() == 0) {
       pending.emplace(to, replaceable_by_model());
       exchange.put(kPendingModel, pending->path());
@@ -79,7 +84,7 @@ void consolidate_safetensors(Team& team, const std::string& from, const std::str
   });
   agree(team, what, [&] {
     if (pending) {
-      write_text(directory + "/config.json", options.config_json);
+      write_text(directory + "/config.json", config_json);
       if (has_index(files, options)) {
         write_text(directory + "/" + kModelIndex, model_index_text(files));
       }

@@ -225,6 +225,7 @@ TEST_F(ChecklistHfs, HFS7_ShardsAreConsolidatedIntoOneFileOrByAllRanksIntoTwo) {
     });
     const Json index = json_in(name + "/model.safetensors.index.json");
     EXPECT_EQ(index.at("metadata").at("total_size"), 128);
+    EXPECT_EQ(json_in(name + "/config.json").at("torch_dtype"), "float32");
     const auto source = ckpt::open_checkpoint(path(name));
     EXPECT_TRUE(read(*source, "rows").equal(sixteen()));
     EXPECT_TRUE(read(*source, "columns").equal(sixteen()));
