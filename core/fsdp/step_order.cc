@@ -99,6 +99,7 @@ StepOrder::Actions StepOrder::reshard(size_t unit) {
 // ---- forward
 
 void StepOrder::begin_forward() {
+  forget_spans_without_backward();  // units may have run after the last forward
   RootForward begun;
   begun.number = state_.root_forward.number + 1;
   begun.under_way = true;
@@ -198,6 +199,16 @@ void StepOrder::forget_forwards() {
   state_.spans.clear();
 }
 
+// Those of the last root forward, if no backward may follow it.
+void StepOrder::forget_spans_without_backward() {
+  const auto spans = state_.spans.find(state_.root_forward.number);
+  if (spans != state_.spans.end() &&
+      std::none_of(spans->second.begin(), spans->second.end(),
+                   [](const ForwardSpan& span) { return span.for_backward; })) {
+    state_.spans.erase(spans);
+  }
+}
+
 StepOrder::Actions StepOrder::end_forward() {
   if (agreed_forward()) {
     advance_forward(units_.size());
@@ -209,12 +220,7 @@ StepOrder::Actions StepOrder::end_forward() {
       settle_after_forward(i);
     }
   }
-  const auto spans = state_.spans.find(state_.root_forward.number);
-  if (spans != state_.spans.end() &&
-      std::none_of(spans->second.begin(), spans->second.end(),
-                   [](const ForwardSpan& span) { return span.for_backward; })) {
-    state_.spans.erase(spans);
-  }
+  forget_spans_without_backward();
   state_.root_forward.under_way = false;
   return take();
 }

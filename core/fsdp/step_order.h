@@ -221,6 +221,7 @@ class StepOrder {
   void settle_after_forward(size_t unit);
   ForwardSpan& span_of(size_t unit);
   void forget_forwards();
+  void forget_spans_without_backward();
 
   void advance_backward(size_t until);  // by positions in backward_order_
   void gather_for_backward(size_t unit);
