@@ -13,8 +13,8 @@
 namespace fsdp2::ckpt {
 
 // Its plan is that of the files, one after the other; the config.json says the tensors' dtype (see
-// config_dtype.h). Errors: kInvalidArgument without a
-// config.json; those of plan_model_files, PendingDirectory and SafetensorsWriter.
+// config_dtype.h). Errors: kInvalidArgument without a config.json; kCorruptData for one that is no
+// JSON object; those of plan_model_files, PendingDirectory and SafetensorsWriter.
 std::unique_ptr<FullWriter> make_model_directory_writer(const std::string& path,
                                                         std::vector<TensorSpec> plan,
                                                         const FullWriterOptions& options);

@@ -10,6 +10,7 @@
 #include "core/base/directory.h"
 #include "core/base/error.h"
 #include "core/ckpt/hugging_face/hugging_face_index.h"
+#include "core/ckpt/hugging_face/model_files.h"
 #include "core/ckpt/store/checkpoint_directory.h"
 #include "core/ckpt/value/printable_name.h"
 
@@ -18,7 +19,6 @@ namespace fsdp2::ckpt {
 namespace {
 
 constexpr char kWhole[] = "model.safetensors";
-constexpr char kIndex[] = "model.safetensors.index.json";
 constexpr int64_t kMaxIndexBytes = int64_t{1} << 25;
 
 }  // namespace
@@ -39,12 +39,12 @@ std::string find_model_directory(const std::string& given) {
 WeightFiles::WeightFiles(std::string directory) : path_(std::move(directory)) {
   if (target_exists(path_ + "/" + kWhole)) {
     open_whole(path_ + "/" + kWhole);
-  } else if (target_exists(path_ + "/" + kIndex)) {
-    open_index(path_ + "/" + kIndex);
+  } else if (target_exists(path_ + "/" + kModelIndex)) {
+    open_index(path_ + "/" + kModelIndex);
   } else {
     const bool has_pickle = target_exists(path_ + "/pytorch_model.bin") ||
                             target_exists(path_ + "/pytorch_model.bin.index.json");
-    fail(Code::kNotFound, "{}: has neither {} nor {}{}", path_, kWhole, kIndex,
+    fail(Code::kNotFound, "{}: has neither {} nor {}{}", path_, kWhole, kModelIndex,
          has_pickle ? "; pytorch_model.bin is not read, save the model as safetensors" : "");
   }
   names_.reserve(tensors_.size());

@@ -27,7 +27,6 @@ class WeightFiles {
   // the file.
   explicit WeightFiles(std::string directory);
 
-  const std::string& path() const { return path_; }
   // The tensors' names, sorted.
   const std::vector<std::string>& names() const { return names_; }
   bool contains(const std::string& name) const { return tensors_.count(name) != 0; }
