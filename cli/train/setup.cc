@@ -136,8 +136,7 @@ void make_step(const TrainOptions& options, const Shard& shard, const Optimizer&
   step.max_grad_norm = options.clip;
   step.loss_scale = options.loss_scale;
   step.not_finite = kNotFinite.at(options.not_finite);
-  step.max_skips_in_row =
-      static_cast<int32_t>(std::min<int64_t>(options.max_skips_in_row, INT32_MAX));
+  step.max_skips_in_row = static_cast<int32_t>(options.max_skips_in_row);
   check(fsdp2_step_create(shard.get(), optimizer.get(), &step, out->out()));
 }
 
