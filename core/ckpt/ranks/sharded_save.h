@@ -60,15 +60,15 @@ class ShardedSaver {
   ShardedSaver& operator=(const ShardedSaver&) = delete;
 
   // Errors: kIo (a file cannot be written; disk full; another run saves into the series that the
-  // path is of, see series_claim.h), kInvalidArgument (states that differ between
-  // ranks), the outcome of the save before if nobody has asked for it.
+  // path is of, see series_claim.h), kInvalidArgument (states that differ between ranks), the
+  // outcome of the save before if nobody has asked for it.
   void save(const StateDict& state, const ShardedSaveOptions& options);
   void start(const StateDict& state, const ShardedSaveOptions& options);
 
   // Makes the memory that a start with such a state copies into, on a thread of its own, so that
-  // the first start takes no longer than later ones. Each replica makes its share of
-  // what all replicas hold ready. Nothing to do while a save is under way: its memory serves the
-  // next. Errors: kOutOfMemory.
+  // the first start takes no longer than later ones: on each rank, for its share of what replicas
+  // hold alike. Nothing to do while a save is under way: its memory serves the next. Errors:
+  // kOutOfMemory.
   void reserve(const StateDict& state);
 
   // Whether nothing is under way. Does not wait.

@@ -97,10 +97,6 @@ std::vector<std::pair<int64_t, std::string>> complete_checkpoints(const std::str
   return found;
 }
 
-}  // namespace
-
-namespace {
-
 // A checkpoint appears whole: one with files missing was whole once.
 void warn_of_damaged_after(int64_t step, const std::string& directory, const std::string& taken) {
   for (const std::string& name : names_in(directory)) {

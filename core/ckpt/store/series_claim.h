@@ -1,8 +1,9 @@
 // A run's claim to a series of checkpoints, so that two runs at once do not mix theirs.
 //
-//   out/.fsdp2-series     locked (flock) by the process that saves out/step-00000100 and so on;
-//   says
-//                         which process that is; removed when it gives the claim back
+//   out/.fsdp2-series
+//
+// is locked (flock) by the process that saves out/step-00000100 and so on, and says which process
+// that is. It is removed when the claim is given back.
 //
 // The lock goes with its process, however that ends: a file that a dead run has left stops nobody.
 // Between machines it holds where the file system passes locks on, as NFS does (version 4, or 3

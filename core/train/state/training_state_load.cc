@@ -332,10 +332,6 @@ LoadReport Loader::run() {
   return std::move(report_);
 }
 
-}  // namespace
-
-namespace {
-
 // Damage is not passed over, but what there is in its place is told.
 template <typename Action>
 auto with_remedy(const std::string& checkpoint, const Action& action) {

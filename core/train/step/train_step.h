@@ -74,7 +74,7 @@ class TrainStep {
   TrainStep(std::shared_ptr<nn::Module> module, std::shared_ptr<Optimizer> optimizer,
             const StepOptions& options);
 
-  // See fsdp::Unit::check_forward: what it throws has changed nothing and leaves the world usable.
+  // See fsdp::Unit::check_forward: what it throws has changed nothing and leaves the mesh usable.
   void check(const std::vector<std::vector<at::Tensor>>& batch);
   // Collective. batch: the inputs of each micro batch in turn, undefined for None. The module's
   // output is its loss. After an error on any rank the tree is back in its sharded state and holds
