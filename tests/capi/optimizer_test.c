@@ -1,4 +1,5 @@
-/* What optimizers tell about themselves and their groups, and what of a group can be changed. */
+/* Optimizers through the C ABI, on one rank: their groups, state and rates, what they tell, and
+ * what of a group can be changed. */
 #include "tests/capi/harness.h"
 
 enum { kParameters = 21 };
