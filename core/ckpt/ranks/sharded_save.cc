@@ -77,6 +77,7 @@ struct ShardedSaver::Job {
 
   std::vector<DcpPart> write_own();
   void publish(std::vector<RankResult> results);
+  void remove_old(bool is_saved);
   void collect();
 
   std::shared_ptr<Mesh> mesh;
@@ -117,8 +118,13 @@ void ShardedSaver::Job::publish(std::vector<RankResult> results) {
   }
   exchange.note_progress();
   pending->commit();
-  exchange.note_progress();
-  if (options.keep_last > 0) {
+}
+
+// Rank 0: removes what the save has replaced and what keep_last leaves no place for or, of a save
+// that failed, what it has written. A slow disk may take longer for it than the others would wait.
+void ShardedSaver::Job::remove_old(bool is_saved) {
+  pending.reset();
+  if (is_saved && options.keep_last > 0) {
     try {
       keep_last_checkpoints(options.path, options.keep_last);
     } catch (const std::exception& error) {  // the new one is there all the same
@@ -158,8 +164,8 @@ void ShardedSaver::Job::collect() {
       failures.push_back({team.own_rank_in_job(), current_exception_as_error()});
     }
   }
-  pending.reset();
   exchange.put(kOutcome, encode_failures(failures));
+  remove_old(failures.empty());
   // This process may keep the store, and end on what it is told here. A rank that was not heard of
   // is not waited for again.
   if (exchange.wait_until_read_by(heard_of) && heard_of == team.size() - 1) {

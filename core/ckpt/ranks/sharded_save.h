@@ -10,7 +10,8 @@
 // In the foreground: agreement, one small all-gather, and for start a copy of what this rank writes
 // into memory that is kept for the next time, and that reserve makes ahead of the first. In the
 // background: files, and short texts by way of the store. At most one save is under way; another
-// waits for it first.
+// waits for it first. What it replaces, and what keep_last leaves no place for, rank 0 removes once
+// all ranks know that it has succeeded.
 //
 // An outcome is the same on all ranks: a rank that failed has its own error, all others
 // kPeerFailed; each names all ranks that failed, with their texts. A rank that cannot start in the

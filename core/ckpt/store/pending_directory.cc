@@ -165,6 +165,12 @@ PendingDirectory::~PendingDirectory() {
   if (!path_.empty()) {
     remove_leftover(path_);
   }
+  if (!replaced_.empty()) {
+    remove_leftover(replaced_);
+  }
+  if (is_committed_) {
+    remove_moved_aside();
+  }
   if (lock_ >= 0) {
     ::close(lock_);
   }
@@ -236,10 +242,8 @@ void PendingDirectory::commit() {
     throw;
   }
   path_.clear();
-  if (!old.empty()) {
-    remove_leftover(old);
-  }
-  remove_moved_aside();
+  replaced_ = old;
+  is_committed_ = true;
 }
 
 }  // namespace fsdp2::ckpt

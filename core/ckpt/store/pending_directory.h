@@ -5,7 +5,8 @@
 //   pending.commit();
 //
 // It stands beside the place that it is for, under a name of its own, and replaces what is there
-// only by commit: a crash at any moment leaves the old one or the new one. What a job that died
+// only by commit: a crash at any moment leaves the old one or the new one. Its destruction removes
+// what it has replaced, which may take long on a slow disk. What a job that died
 // left there is removed: of this place or, if it is a step of a series, of all steps. A lock on the
 // directory tells those of living jobs, where the file system has locks of directories (local ones
 // do); see series_claim.h for others.
@@ -36,7 +37,7 @@ class PendingDirectory {
   // Makes it, and what is missing above it. Errors: those of check_replaceable, kIo, kUnsupported
   // for a path of another storage.
   PendingDirectory(const std::string& target, Replaceable replaceable);
-  // Without commit: removes it, as far as it can.
+  // Removes what commit has replaced or, without commit, itself, as far as it can.
   ~PendingDirectory();
   PendingDirectory(const PendingDirectory&) = delete;
   PendingDirectory& operator=(const PendingDirectory&) = delete;
@@ -57,7 +58,9 @@ class PendingDirectory {
 
   Replaceable replaceable_;
   std::string target_;
-  std::string path_;  // "": not ours to remove any more
+  std::string path_;      // "": not ours to remove any more
+  std::string replaced_;  // by commit; "": nothing
+  bool is_committed_ = false;
   int lock_ = -1;
 };
 

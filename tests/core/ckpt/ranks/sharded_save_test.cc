@@ -8,8 +8,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <functional>
+#include <future>
 #include <memory>
 #include <mutex>
 
@@ -210,6 +212,26 @@ TEST_F(ShardedSave, KeepsTheLastFewOfASeries) {
   EXPECT_EQ(files().size(), 2u);
   EXPECT_EQ(find_latest_checkpoint(path("")), path("step-00000004"));
   EXPECT_TRUE(is_complete_checkpoint(path("step-00000003")));
+}
+
+// A disk that removes slowly, in place of which the warning of a later step holds the removal up.
+TEST_F(ShardedSave, RemovesTheOldestWhenAllKnowThatItHasSucceeded) {
+  save_example(path(step_directory_name(9)), 2, 9);
+  std::promise<void> other_has_saved;
+  const std::shared_future<void> until_then = other_has_saved.get_future().share();
+  set_log_sink(LogLevel::kWarning, [&](const LogRecord&) { until_then.wait(); });
+  const auto body = [&](const std::shared_ptr<World>& world) {
+    const LogScope scope;
+    ShardedSaver saver(Mesh::for_fsdp(world, 0));
+    EXPECT_NO_THROW(
+        saver.save(example_state(world->rank(), 2, 1), {path(step_directory_name(1)), 1}));
+    if (world->rank() == 1) {
+      other_has_saved.set_value();
+    }
+  };
+  run_ranks(2, body, {BackendKind::kAuto, std::chrono::seconds(3)});
+  set_log_sink(LogLevel::kWarning, nullptr);
+  EXPECT_TRUE(is_complete_checkpoint(path(step_directory_name(1))));
 }
 
 // A rank whose chunk cannot be copied: its start fails, and nobody else's.

@@ -70,6 +70,17 @@ TEST_F(PendingDirectoryTest, ReplacesAnOlderOneOfTheSameName) {
   EXPECT_EQ(files().size(), 1u);
 }
 
+TEST_F(PendingDirectoryTest, RemovesTheReplacedOneNotBeforeItsEnd) {
+  make("run", "old");
+  auto pending = begin(path("run"), "new");
+  pending->commit();
+  EXPECT_EQ(mark("run"), "new");
+  EXPECT_EQ(files().size(), 2u);
+  pending.reset();
+  EXPECT_EQ(mark("run"), "new");
+  EXPECT_EQ(files().size(), 1u);
+}
+
 TEST_F(PendingDirectoryTest, ReplacesAnOlderOneWhereNamesCannotBeExchanged) {
   make("run", "old");
   make("run.old-1-2", "of an earlier replacement");
