@@ -26,8 +26,6 @@ class Checkpoints {
   // due. Otherwise, the first time, it has the library allocate the memory for background saves.
   // Reports errors of the previous background save.
   void after_step(const RunState& state, int64_t next_step);
-  // Whether after_step would write one.
-  bool is_due(int64_t next_step) const;
   // Collective. Writes the last checkpoint and waits for it. Returns its path, "" if none is
   // written.
   std::string finish(const RunState& state, int64_t next_step);
@@ -35,6 +33,7 @@ class Checkpoints {
  private:
   void save(const RunState& state, const std::string& path, bool background);
   std::string path_of(int64_t next_step) const;
+  bool is_due(int64_t next_step) const;
 
   const TrainOptions& options_;
   const int64_t stop_;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <iostream>
 #include <optional>
 #include <vector>
@@ -41,9 +40,7 @@ class Trainer {
   int64_t tokens_a_step() const { return options_.global_batch * options_.seq_len; }
   void introduce();
   void run_step();
-  void note_outcome(const fsdp2_step_result& result);
   void save_if_sound(int64_t next_step);
-  void check_is_sound() const;
   void report(const fsdp2_step_result& result, double seconds);
   void emit(const nlohmann::ordered_json& line);
   void show_sample();
@@ -65,9 +62,6 @@ class Trainer {
   std::optional<Metrics> metrics_;    // rank 0
   std::optional<Progress> progress_;  // rank 0
   std::vector<double> step_seconds_;
-  // The step that has put numbers that are not finite into the parameters (--not-finite apply).
-  // What has been saved before must not give way to them.
-  std::optional<int64_t> ruined_at_;
 };
 
 Trainer::Trainer(const TrainOptions& options, const Mesh& mesh)
@@ -150,39 +144,21 @@ void Trainer::run_step() {
   fsdp2_step_result result{};
   result.struct_size = sizeof(result);
   check(fsdp2_step_run(step_.get(), batch.data(), batch.size(), &result));
-  note_outcome(result);
   report(result, std::chrono::duration<double>(Clock::now() - start).count());
 }
 
-// The same on all ranks.
-void Trainer::note_outcome(const fsdp2_step_result& result) {
-  if (ruined_at_ || result.applied == 0 || std::isfinite(result.grad_norm)) {
-    return;
-  }
-  ruined_at_ = result.step;
-  if (is_first_rank()) {
-    progress_->say(
-        "step " + std::to_string(result.step) +
-        " was applied though its gradients are not finite: from here on nothing is saved");
-  }
-}
-
+// Parameters that are not finite any more (--not-finite apply) are not saved, and training goes on.
+// The last save of the run tells it as the error that it is.
 void Trainer::save_if_sound(int64_t next_step) {
-  if (!ruined_at_) {
+  try {
     checkpoints_.after_step(run_state(), next_step);
-  } else if (is_first_rank() && checkpoints_.is_due(next_step)) {
-    progress_->say("no checkpoint of step " + std::to_string(next_step) +
-                   ": the parameters are not finite since step " + std::to_string(*ruined_at_));
-  }
-}
-
-void Trainer::check_is_sound() const {
-  const bool writes = !options_.save_dir.empty() || !written_outputs(options_).empty();
-  if (ruined_at_ && writes) {
-    throw Failure("nothing was saved at the end: step " + std::to_string(*ruined_at_) +
-                      " applied gradients that are not finite (--not-finite apply); what was saved "
-                      "before it is untouched",
-                  FSDP2_E_NOT_FINITE);
+  } catch (const Failure& failure) {
+    if (failure.status() != FSDP2_E_NOT_FINITE) {
+      throw;
+    }
+    if (is_first_rank()) {
+      progress_->say("no checkpoint of step " + std::to_string(next_step) + ": " + failure.what());
+    }
   }
 }
 
@@ -225,7 +201,6 @@ void Trainer::finish() {
   const int64_t next_step = std::max(resumed_.next_step, stop_);
   const nlohmann::ordered_json summary = summarize(
       {mesh_, module_, shard_, next_step, tokens_a_step(), step_seconds_, rss_before_model_});
-  check_is_sound();
   const std::string saved = checkpoints_.finish(run_state(), next_step);
   write_outputs(options_, shard_);
   if (is_first_rank()) {

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/fsdp/scheduler.h"
@@ -46,6 +47,10 @@ class Tree {
   void cast_parameters(at::ScalarType dtype);
   // The unit table, one line a unit.
   std::string describe() const;
+  // What is known to have made values infinite or NaN, for messages; "": nothing. Values may have
+  // become finite again since, by a load for example.
+  const std::string& cause_of_bad_values() const { return cause_of_bad_values_; }
+  void set_cause_of_bad_values(std::string cause) { cause_of_bad_values_ = std::move(cause); }
   // Bytes and calls of the units' gathers and reductions since they were made.
   CommCounters comm_counters() const;
 
@@ -62,6 +67,7 @@ class Tree {
   std::vector<Entry> entries_;
   std::vector<ShardedParam*> parameters_;
   Scheduler scheduler_;
+  std::string cause_of_bad_values_;
 };
 
 }  // namespace fsdp2::fsdp

@@ -16,6 +16,7 @@
 #include "core/ckpt/store/pending_directory.h"
 #include "core/ckpt/store/series_claim.h"
 #include "core/comm/agreement.h"
+#include "core/train/state/finite_values.h"
 
 namespace fsdp2::train {
 
@@ -95,6 +96,9 @@ void Checkpointer::save(const std::string& what, const std::function<SaveRequest
     }
     return text_of(request.objects) + request.text;
   });
+  if (!request.options.allow_not_finite) {
+    check_finite(request.objects);
+  }
   write(request, config_json);
 }
 
@@ -185,6 +189,7 @@ void Checkpointer::save_model(const std::string& what,
     request = read();
     return std::string();
   });
+  check_finite(with_root({}));
   wait();
   ckpt::FullWriterOptions options;
   options.config_json = request.config_json;

@@ -34,6 +34,7 @@ struct SaveOptions {
   int64_t keep_last = 0;                      // kDcpDirectory: see ckpt::ShardedSaveOptions
   int64_t max_file_bytes = int64_t{5} << 30;  // kHuggingFaceDirectory
   std::optional<at::ScalarType> dtype;        // to round floats to; formats with whole weights
+  bool allow_not_finite = false;              // see check_finite (state/finite_values.h)
 };
 
 // kUnsupported for options that the format does not have.
@@ -87,6 +88,7 @@ class Checkpointer {
  public:
   explicit Checkpointer(std::shared_ptr<fsdp::Unit> root);
 
+  // Errors: those of the format's writer; those of check_finite, on all ranks.
   void save(const std::string& what, const std::function<SaveRequest()>& read);
   // Waits for a save under way first: it may be what is to be read.
   void load(const std::string& what, const std::function<LoadRequest()>& read);

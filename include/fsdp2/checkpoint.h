@@ -30,7 +30,8 @@ typedef struct fsdp2_save_options {
                      not sharded, not per rank; the model itself does not change */
   int64_t max_file_bytes; /* model directory: split the weights above this size; 0: 5 GiB */
   int32_t no_overwrite;   /* 1: FSDP2_E_IO if anything exists at `path`; not per rank */
-  int32_t reserved;
+  /* 1: save even what FSDP2_NOT_FINITE_APPLY has made infinite or NaN */
+  int32_t allow_not_finite;
 } fsdp2_save_options;
 #define FSDP2_SAVE_OPTIONS_INIT {(uint32_t)sizeof(fsdp2_save_options), 0, 0, 0, 0, 0, 0, 0, 0}
 FSDP2_CALL fsdp2_save_options_init(fsdp2_save_options* options, size_t struct_size);
@@ -55,7 +56,9 @@ FSDP2_CALL fsdp2_save_options_init(fsdp2_save_options* options, size_t struct_si
  * full or not writable), the same on all ranks; an older checkpoint at `path` or beside it is then
  * untouched. Per-rank files are replaced one by one: if a save is interrupted, its step counts as
  * missing, and a load takes the step before it. If old files cannot be removed, that is logged and
- * is not an error. */
+ * is not an error. FSDP2_E_NOT_FINITE on all ranks, before anything is written, if a step has
+ * applied gradients that are not finite and values to be saved are infinite or NaN since: no good
+ * checkpoint gives way to such a state unless options.allow_not_finite asks for it. */
 FSDP2_CALL fsdp2_checkpoint_save(fsdp2_shard shard, fsdp2_optimizer optimizer /*(opt)*/,
                                  fsdp2_step step /*(opt)*/, fsdp2_loader loader /*(opt)*/,
                                  const char* path, const fsdp2_save_options* options /*(opt)*/);
@@ -131,7 +134,8 @@ FSDP2_CALL fsdp2_checkpoint_set_state(fsdp2_shard shard, fsdp2_optimizer optimiz
                                       const fsdp2_load_options* options /*(opt)*/);
 
 /* [c] Saves the model as one file: for torch.load if `path` ends in .pth, .pt or .bin, otherwise as
- * safetensors. */
+ * safetensors. Refuses what fsdp2_checkpoint_save refuses as not finite, as does
+ * fsdp2_checkpoint_save_pretrained. */
 FSDP2_CALL fsdp2_checkpoint_save_full(fsdp2_shard shard, const char* path);
 /* [c] Loads the model's parameters from any format. Every parameter must be there with its shape; a
  * tied parameter may be stored under any of its names. */

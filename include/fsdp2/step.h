@@ -24,7 +24,7 @@ enum {
    * its place in the schedule are used up. */
   FSDP2_NOT_FINITE_SKIP = 1,
   /* As if nothing were wrong, as PyTorch has it: parameters and optimizer state are not finite from
-   * then on, and so is a checkpoint of them. */
+   * then on, and fsdp2_checkpoint_save refuses them unless its allow_not_finite is 1. */
   FSDP2_NOT_FINITE_APPLY = 2
 };
 

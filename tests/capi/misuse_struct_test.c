@@ -218,7 +218,7 @@ static void fields_that_cannot_be_are_refused(void) {
   FIELD(save, fsdp2_save_options, dtype, FSDP2_DTYPE_I64);
   FIELD(save, fsdp2_save_options, max_file_bytes, -1);
   FIELD(save, fsdp2_save_options, no_overwrite, 2);
-  FIELD(save, fsdp2_save_options, reserved, 1);
+  FIELD(save, fsdp2_save_options, allow_not_finite, 2);
   FIELD(save_state, fsdp2_state_save_options, safetensors, 2);
   FIELD(save_state, fsdp2_state_save_options, threads, 0);
   FIELD(save_state, fsdp2_state_save_options, file_per_tensor, -1);

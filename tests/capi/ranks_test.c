@@ -259,6 +259,38 @@ static void steps_that_are_not_finite_are_applied_if_asked_for(void) {
   on_ranks("ruin4", 2, 0, ruin_and_apply);
 }
 
+static fsdp2_status save_step(const struct job* job, const char* name, int32_t allow_not_finite) {
+  fsdp2_save_options options = FSDP2_SAVE_OPTIONS_INIT;
+  options.keep_last = 1;
+  options.allow_not_finite = allow_not_finite;
+  return fsdp2_checkpoint_save(job->shard, job->optimizer, job->step, job->loader,
+                               temporary_path(name), &options);
+}
+
+static void ruin_and_save(fsdp2_mesh mesh, int rank) {
+  struct job job = start_job(mesh);
+  char found[256];
+  size_t needed = 0;
+  (void)rank;
+  EXPECT_OK(save_step(&job, "ruined/step-00000001", 0));
+  end_job(&job);
+  job = ruined_job(mesh, FSDP2_NOT_FINITE_APPLY, 1);
+  EXPECT(take_step(job.loader, job.step).applied == 1);
+  EXPECT_STATUS(save_step(&job, "ruined/step-00000002", 0), FSDP2_E_NOT_FINITE);
+  EXPECT_MESSAGE("is infinite or NaN since step 1, which applied gradients");
+  EXPECT_STATUS(fsdp2_checkpoint_save_full(job.shard, temporary_path("ruined.safetensors")),
+                FSDP2_E_NOT_FINITE);
+  EXPECT_OK(fsdp2_checkpoint_find(temporary_path("ruined"), found, sizeof(found), &needed));
+  EXPECT(strstr(found, "step-00000001") != NULL);
+  EXPECT_OK(save_step(&job, "asked_for", 1));
+  EXPECT_OK(fsdp2_checkpoint_load(job.shard, job.optimizer, job.step, job.loader, found, NULL));
+  EXPECT_OK(save_step(&job, "ruined/step-00000002", 0));
+  end_job(&job);
+}
+static void what_is_not_finite_is_saved_only_if_asked_for(void) {
+  on_ranks("ruin5", 2, 0, ruin_and_save);
+}
+
 int main(void) {
   RUN(two_ranks_have_the_golden_losses);
   RUN(four_ranks_of_two_replicas_have_the_golden_losses);
@@ -272,5 +304,6 @@ int main(void) {
   RUN(a_step_that_is_not_finite_fails_on_all_and_leaves_the_mesh);
   RUN(steps_that_are_not_finite_are_skipped_up_to_a_limit);
   RUN(steps_that_are_not_finite_are_applied_if_asked_for);
+  RUN(what_is_not_finite_is_saved_only_if_asked_for);
   return harness_result();
 }

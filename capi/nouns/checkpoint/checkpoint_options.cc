@@ -40,7 +40,7 @@ inline constexpr auto kFields<fsdp2_save_options> = std::tuple(
     Field("dtype", &fsdp2_save_options::dtype, FloatDtypeOrKeep()),
     Field("no_overwrite", &fsdp2_save_options::no_overwrite, Flag()),
     Field("keep_last", &fsdp2_save_options::keep_last, Range{0, kMaxFilesOrSteps}),
-    Field("reserved", &fsdp2_save_options::reserved, Reserved()));
+    Field("allow_not_finite", &fsdp2_save_options::allow_not_finite, Flag()));
 
 template <>
 inline constexpr auto kFields<fsdp2_load_options> = std::tuple(
@@ -64,6 +64,7 @@ RunSaveOptions read_save_options(const fsdp2_save_options* given) {
   out.options.format = read_checkpoint_format(options.format);
   out.options.overwrite = options.no_overwrite == 0;
   out.options.background = options.background != 0;
+  out.options.allow_not_finite = options.allow_not_finite != 0;
   out.options.keep_last = options.keep_last;
   out.options.max_file_bytes = file_bytes(options.max_file_bytes);
   out.options.dtype = read_float_dtype_or_keep(options.dtype, "options.dtype");

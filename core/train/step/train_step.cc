@@ -237,6 +237,22 @@ void TrainStep::check_may_skip(const Computed& computed) const {
               computed.result.step, computed.trouble, skips_in_row_);
 }
 
+// An infinite loss alone leaves the values as good as they were.
+void TrainStep::note_bad_values(const StepResult& result) {
+  fsdp::Tree& tree = optimizer_->root().tree();
+  if (std::isfinite(result.grad_norm) || !tree.cause_of_bad_values().empty()) {
+    return;
+  }
+  tree.set_cause_of_bad_values(
+      fmt::format("step {}, which applied gradients that are infinite or NaN", result.step));
+  if (optimizer_->root().mesh().team().rank() == 0) {
+    log(LogLevel::kWarning, "step",
+        "step {} was applied, although its gradients are infinite or NaN: checkpoints are refused "
+        "from here on (see options.allow_not_finite of a save)",
+        result.step);
+  }
+}
+
 StepResult TrainStep::update(const Computed& computed) {
   StepResult result = computed.result;
   result.applied = is_to_be_applied(computed);
@@ -244,6 +260,7 @@ StepResult TrainStep::update(const Computed& computed) {
     optimizer_->set_lr(result.lr);
     optimizer_->step(clip_divisor(result.grad_norm, options_.max_grad_norm) * result.loss_scale);
     skips_in_row_ = 0;
+    note_bad_values(result);
   } else {
     check_may_skip(computed);
     ++skips_in_row_;

@@ -35,7 +35,7 @@ enum class NotFinite {
   kError,  // kNotFinite on all ranks, which says where; as if the step had not been, and nothing is
            // spent: the mesh is sound and the step can be run again
   kSkip,   // nothing is updated and the gradients are dropped; the step counts all the same
-  kApply,  // updated with whatever there is
+  kApply,  // updated with whatever there is; checkpoints of it are refused (state/finite_values.h)
 };
 
 struct StepOptions {
@@ -105,6 +105,7 @@ class TrainStep {
   bool is_to_be_applied(const Computed& computed) const;
   void check_may_skip(const Computed& computed) const;
   StepResult update(const Computed& computed);
+  void note_bad_values(const StepResult& result);
 
   std::shared_ptr<nn::Module> module_;
   std::shared_ptr<Optimizer> optimizer_;
