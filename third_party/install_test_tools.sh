@@ -1,6 +1,6 @@
 #!/bin/bash
-# Installs what some tests need and no build does: Julia, the launchers mpirun and srun, clang with libFuzzer, and a Python
-# environment with torch (5 GB). Prints a line for each that cannot be had; nothing but tests of its own miss it.
+# Installs what some tests need and no build does: Julia, the launchers mpirun and srun, clang with libFuzzer, abidiff, and a
+# Python environment with torch (5 GB). Prints a line for each that cannot be had; nothing but tests of its own miss it.
 #
 #   third_party/install_test_tools.sh          tries all that is missing
 #   third_party/install_test_tools.sh --once   leaves out what could not be had the last time, as ./bazelw test //... does
@@ -46,4 +46,5 @@ bring julia third_party/install_julia.sh
 bring mpirun package openmpi-bin
 bring srun package slurm-wlm
 bring libfuzzer package clang libclang-rt-dev
+bring abidiff package abigail-tools
 wait
