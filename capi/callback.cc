@@ -17,7 +17,9 @@ void call_back(const std::string& what, const std::function<fsdp2_status()>& fun
   const fsdp2_status status = [&] {
     const InCallback inside(lets_in);
     const nn::ForeignFrame frame;
-    return function();
+    const fsdp2_status returned = function();
+    run_releases();
+    return returned;
   }();
   const std::string text = error_record().status == FSDP2_OK ? "" : error_record().message;
   error_record() = std::move(before);

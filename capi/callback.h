@@ -1,4 +1,4 @@
-// Calls of the caller's functions, and what they asked to get back.
+// Calls of the caller's functions.
 #pragma once
 
 #include <functional>
@@ -30,23 +30,6 @@ class LentTensor {
 
  private:
   fsdp2_tensor handle_;
-};
-
-// The caller's data, released with the last copy of what uses it. The call that takes it sets
-// `release` once nothing can fail any more: a call that fails does not take it.
-struct UserData {
-  void* data = nullptr;
-  fsdp2_release_fn release = nullptr;
-
-  explicit UserData(void* data_in) : data(data_in) {}
-  ~UserData() {
-    if (release != nullptr) {
-      const KeepErrorRecord keep;
-      release(data);
-    }
-  }
-  UserData(const UserData&) = delete;
-  UserData& operator=(const UserData&) = delete;
 };
 
 }  // namespace fsdp2::capi

@@ -6,7 +6,6 @@
 #include <memory>
 
 #include "capi/dtype.h"
-#include "capi/error.h"
 #include "capi/nouns/module/tensor.h"
 #include "core/base/error.h"
 #include "include/fsdp2/base.h"
@@ -71,6 +70,13 @@ void check_layout(const DLTensor& tensor) {
 
 }  // namespace
 
+void run_deleter(void* source) {
+  auto* managed = static_cast<DLManagedTensorVersioned*>(source);
+  if (managed->deleter != nullptr) {
+    managed->deleter(managed);
+  }
+}
+
 ImportedTensor import_dlpack(DLManagedTensorVersioned* source) {
   check_version(*source);
   const DLTensor& tensor = source->dl_tensor;
@@ -79,14 +85,8 @@ ImportedTensor import_dlpack(DLManagedTensorVersioned* source) {
               static_cast<int>(tensor.device.device_type));
   check_dtype(tensor.dtype);
   check_layout(tensor);
-  const auto owns_source = std::make_shared<bool>(false);
-  const auto let_go = [source, owns_source](void*) {
-    if (*owns_source && source->deleter != nullptr) {
-      const KeepErrorRecord keep;
-      source->deleter(source);
-    }
-  };
-  return {at::fromDLPackVersioned(source, let_go), owns_source};
+  const auto held = std::make_shared<UserData>(source);
+  return {at::fromDLPackVersioned(source, [held](void*) {}), held};  // the last view lets go of it
 }
 
 DLManagedTensorVersioned* export_dlpack(const at::Tensor& tensor) {

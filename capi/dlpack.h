@@ -5,18 +5,23 @@
 
 #include <memory>
 
+#include "capi/release.h"
+
 struct DLManagedTensorVersioned;
 
 namespace fsdp2::capi {
 
 struct ImportedTensor {
   at::Tensor tensor;
-  // False until the library has taken the source over: then the last view runs its deleter.
-  std::shared_ptr<bool> owns_source;
+  std::shared_ptr<UserData> source;  // held by all views
 };
 
-// Shares the memory of `source`. Errors: kUnsupported (another major version, read-only, a device
-// or dtype that is not ours), kInvalidArgument (a malformed tensor).
+// What to release a source by.
+void run_deleter(void* source);
+
+// Shares the memory of `source`, and releases it by nothing yet. Errors: kUnsupported (another
+// major version, read-only, a device or dtype that is not ours), kInvalidArgument (a malformed
+// tensor).
 ImportedTensor import_dlpack(DLManagedTensorVersioned* source);
 
 // Shares the tensor's memory; the caller calls the deleter. Errors: kWrongState (requires grad,

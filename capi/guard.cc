@@ -23,7 +23,7 @@ static_assert(static_cast<fsdp2_status>(Code::kNullArgument) == FSDP2_E_NULL_ARG
 
 namespace {
 
-std::atomic<bool> is_fork{false};
+std::atomic<bool> forked{false};
 
 thread_local Call* innermost_call = nullptr;
 
@@ -62,8 +62,10 @@ std::string libtorch_text(const std::exception_ptr& thrown) {
 
 void note_use() {
   static std::once_flag once;
-  std::call_once(once, [] { pthread_atfork(nullptr, nullptr, [] { is_fork = true; }); });
+  std::call_once(once, [] { pthread_atfork(nullptr, nullptr, [] { forked = true; }); });
 }
+
+bool in_fork() { return forked; }
 
 Call::Call(const char* function)
     : function_(function), outer_(std::exchange(innermost_call, this)) {}
@@ -76,7 +78,7 @@ Call::~Call() {
 }
 
 void Call::begin() {
-  FSDP2_CHECK(!is_fork, Code::kWrongState,
+  FSDP2_CHECK(!in_fork(), Code::kWrongState,
               "this process is a fork of one that had used libfsdp2: expected a process of its own "
               "(spawn, or fork and exec)");
   FSDP2_CHECK(!inside_log_sink(), Code::kBusy, "a log callback must not call the library");

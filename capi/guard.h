@@ -10,7 +10,8 @@
 //   }
 //
 // A cancelled thread's unwinding passes through. Everything else becomes a status and this thread's
-// error record; outputs are written last, so a failure leaves them untouched.
+// error record; outputs are written last, so a failure leaves them untouched. Whether it fails or
+// not, a call ends with what is owed to callers (release.h).
 #pragma once
 
 #include <c10/core/AutogradState.h>
@@ -26,6 +27,7 @@
 #include <vector>
 
 #include "capi/busy.h"
+#include "capi/release.h"
 #include "core/base/log.h"
 #include "core/comm/mesh.h"
 #include "include/fsdp2/base.h"
@@ -35,6 +37,7 @@ namespace fsdp2::capi {
 // From its first use in a process on, the library refuses to work in forks of that process: the
 // threads of its transport and of LibTorch are not there.
 void note_use();
+bool in_fork();
 
 // What a call that a callback makes may do with an object that the call around it holds. Each lets
 // in what stands before it.
@@ -131,8 +134,9 @@ class InCallback {
   Call* call_;
 };
 
+// The call by itself, at whose end the thread is the caller's again.
 template <typename Body>
-fsdp2_status guard(const char* function, Body&& body) {
+fsdp2_status run_call(const char* function, const Body& body) {
   Call call(function);
   try {
     call.begin();
@@ -143,6 +147,14 @@ fsdp2_status guard(const char* function, Body&& body) {
   } catch (...) {
     return call.fail();
   }
+}
+
+template <typename Body>
+fsdp2_status guard(const char* function, const Body& body) {
+  const ReleaseScope releases;
+  const fsdp2_status status = run_call(function, body);
+  run_releases();
+  return status;
 }
 
 }  // namespace fsdp2::capi

@@ -4,6 +4,7 @@
 
 #include "capi/error.h"
 #include "capi/guard.h"
+#include "capi/release.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
 
@@ -27,31 +28,17 @@ LogLevel read_level(int32_t level) {
   }
 }
 
-// The caller's function with what it asked to get back.
-struct Callback {
-  fsdp2_log_fn fn;
-  void* user_data;
-  fsdp2_release_fn release;
-
-  ~Callback() {
-    if (release != nullptr) {
-      const KeepErrorRecord keep;
-      release(user_data);
-    }
-  }
-
-  void operator()(const LogRecord& record) const {
-    const fsdp2_log_record out{sizeof(fsdp2_log_record),
-                               static_cast<int32_t>(record.level),
-                               record.rank,
-                               0,
-                               record.time_ns,
-                               record.category,
-                               record.message.c_str()};
-    const KeepErrorRecord keep;
-    fn(&out, user_data);
-  }
-};
+void pass_on(fsdp2_log_fn fn, const LogRecord& record, void* user_data) {
+  const fsdp2_log_record out{sizeof(fsdp2_log_record),
+                             static_cast<int32_t>(record.level),
+                             record.rank,
+                             0,
+                             record.time_ns,
+                             record.category,
+                             record.message.c_str()};
+  const KeepErrorRecord keep;
+  fn(&out, user_data);
+}
 
 void set_log(int32_t min_level, fsdp2_log_fn fn, void* user_data, fsdp2_release_fn release) {
   const LogLevel level = read_level(min_level);
@@ -61,11 +48,9 @@ void set_log(int32_t min_level, fsdp2_log_fn fn, void* user_data, fsdp2_release_
     set_log_sink(level, {});
     return;
   }
-  // release must not run for a call that fails, so it is the last thing to be set.
-  const std::shared_ptr<Callback> callback(new Callback{fn, user_data, nullptr});
-  LogSink sink = [callback](const LogRecord& record) { (*callback)(record); };
-  callback->release = release;
-  set_log_sink(level, std::move(sink));
+  const auto held = std::make_shared<UserData>(user_data);
+  set_log_sink(level, [fn, held](const LogRecord& record) { pass_on(fn, record, held->data()); });
+  held->release_by(release);
 }
 
 }  // namespace

@@ -89,8 +89,15 @@ typedef struct fsdp2_state     { uint64_t id; } fsdp2_state;
 /* clang-format on */
 
 /* Called exactly once, when the library no longer needs user_data, and only if the call that took
- * user_data returned FSDP2_OK. It runs inside whichever call needs user_data last, whose error
- * record calls made in it leave alone. */
+ * user_data returned FSDP2_OK. It runs only on threads that are inside a function of this library
+ * which returns a status. If user_data is last needed in such a call, it runs before that call
+ * returns. If user_data is last needed elsewhere (on a thread of the library, at a thread's exit),
+ * it runs in the next such call of any thread. If there is no next call before the process ends, it
+ * never runs; nor does it run in a fork.
+ *
+ * It may call the library, which holds no lock then. The call around it has finished with the
+ * caller's objects; inside a callback, the callback's rules hold for it, too. A release that it
+ * causes runs after it. Its failing calls leave the error record alone. It must not throw. */
 typedef void (*fsdp2_release_fn)(void* user_data);
 
 #endif /* FSDP2_BASE_H_ */

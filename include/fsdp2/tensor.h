@@ -29,12 +29,13 @@ FSDP2_CALL fsdp2_tensor_write(fsdp2_tensor tensor, const void* from, size_t n_by
 FSDP2_CALL fsdp2_tensor_get_value(fsdp2_tensor tensor, double* out);
 
 struct DLManagedTensorVersioned;
-/* Shares the memory of `source`. The library takes `source` over only on FSDP2_OK, and runs its
- * deleter when the last view is gone. Refused: another DLPack major, a read-only tensor, null or
- * misaligned data, negative strides, a device that this build lacks. */
+/* Shares the memory of `source`. The library takes `source` over only on FSDP2_OK, and calls its
+ * deleter once the last view is gone: by the rules of fsdp2_release_fn (base.h), so never on a
+ * thread that is outside of this library. Refused: another DLPack major, a read-only tensor, null
+ * or misaligned data, negative strides, a device that this build lacks. */
 FSDP2_CALL fsdp2_tensor_from_dlpack(struct DLManagedTensorVersioned* source, fsdp2_tensor* out);
-/* Shares the tensor's memory; call (*out)->deleter when done. consumer_stream: 0 on a CPU. Refused:
- * a tensor that requires grad, or whose memory FSDP has freed. */
+/* Shares the tensor's memory; call (*out)->deleter, on any thread, when done. consumer_stream: 0 on
+ * a CPU. Refused: a tensor that requires grad, or whose memory FSDP has freed. */
 FSDP2_CALL fsdp2_tensor_to_dlpack(fsdp2_tensor tensor, uintptr_t consumer_stream,
                                   struct DLManagedTensorVersioned** out);
 

@@ -1,37 +1,8 @@
 /* Tensors by copy and by DLPack. */
 #include <math.h>
 
+#include "tests/capi/dlpack.h"
 #include "tests/capi/harness.h"
-
-/* DLPack 1.x, as any user of it declares it. */
-typedef struct {
-  int32_t device_type;
-  int32_t device_id;
-} DLDevice;
-typedef struct {
-  uint8_t code;
-  uint8_t bits;
-  uint16_t lanes;
-} DLDataType;
-typedef struct {
-  void* data;
-  DLDevice device;
-  int32_t ndim;
-  DLDataType dtype;
-  int64_t* shape;
-  int64_t* strides;
-  uint64_t byte_offset;
-} DLTensor;
-typedef struct DLManagedTensorVersioned {
-  struct {
-    uint32_t major;
-    uint32_t minor;
-  } version;
-  void* manager_ctx;
-  void (*deleter)(struct DLManagedTensorVersioned* self);
-  uint64_t flags;
-  DLTensor dl_tensor;
-} DLManagedTensorVersioned;
 
 static int deleted;
 static void count_deletion(DLManagedTensorVersioned* self) {
@@ -44,17 +15,9 @@ static int64_t shape_2_3[2] = {2, 3};
 static int64_t strides_by_columns[2] = {1, 2};
 
 static DLManagedTensorVersioned a_source(void) {
-  DLManagedTensorVersioned source;
-  memset(&source, 0, sizeof(source));
-  source.version.major = 1;
+  DLManagedTensorVersioned source = floats_of(values, shape_2_3);
   source.deleter = count_deletion;
-  source.dl_tensor.data = values;
-  source.dl_tensor.device.device_type = FSDP2_DEVICE_CPU;
   source.dl_tensor.ndim = 2;
-  source.dl_tensor.dtype.code = 2; /* float */
-  source.dl_tensor.dtype.bits = 32;
-  source.dl_tensor.dtype.lanes = 1;
-  source.dl_tensor.shape = shape_2_3;
   deleted = 0;
   return source;
 }
@@ -154,6 +117,8 @@ static void an_export_shares_memory_until_its_deleter_is_called(void) {
   EXPECT(copy->dl_tensor.ndim == 2 && copy->dl_tensor.shape[1] == 3);
   EXPECT(deleted == 0);
   copy->deleter(copy);
+  EXPECT(deleted == 0); /* outside of any call */
+  EXPECT_OK(fsdp2_tensor_destroy((fsdp2_tensor){0}));
   EXPECT(deleted == 1);
 }
 

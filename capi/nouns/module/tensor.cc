@@ -193,7 +193,7 @@ fsdp2_status fsdp2_tensor_from_dlpack(struct DLManagedTensorVersioned* source, f
     capi::check_not_null(out, "out");
     capi::ImportedTensor imported = capi::import_dlpack(source);
     *out = capi::give_tensor(std::move(imported.tensor));
-    *imported.owns_source = true;
+    imported.source->release_by(capi::run_deleter);
   });
 }
 

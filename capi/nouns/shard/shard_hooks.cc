@@ -6,6 +6,7 @@
 #include "capi/dtype.h"
 #include "capi/nouns/module/module_path.h"
 #include "capi/nouns/module/tensor.h"
+#include "capi/release.h"
 #include "core/fsdp/tree.h"
 #include "include/fsdp2/hook.h"
 
@@ -28,12 +29,12 @@ void set_all_reduce_hook(fsdp::Unit& unit, fsdp2_all_reduce_hook_fn fn, void* us
     hook = [fn, held, title = unit_title(unit)](const at::Tensor& flat) {
       const LentTensor gradients(flat);
       call_back(
-          "all-reduce hook of " + title, [&] { return fn(gradients.handle(), held->data); },
+          "all-reduce hook of " + title, [&] { return fn(gradients.handle(), held->data()); },
           Nested::kCollectives);
     };
   }
   unit.set_all_reduce_hook(std::move(hook));
-  held->release = release;
+  held->release_by(release);
 }
 
 std::vector<std::shared_ptr<fsdp::Unit>> units_at(const std::shared_ptr<fsdp::Unit>& unit,
@@ -58,13 +59,13 @@ void set_gradient_ready(const std::shared_ptr<fsdp::Unit>& unit, bool recurse,
     callback = [fn, held](fsdp::ShardedParam& param) {
       const LentTensor gradient(param.sharded().grad().detach());
       call_back("gradient-ready of parameter " + param.name(),
-                [&] { return fn(param.name().c_str(), gradient.handle(), held->data); });
+                [&] { return fn(param.name().c_str(), gradient.handle(), held->data()); });
     };
   }
   for (const auto& each : units_at(unit, recurse)) {
     each->set_on_sharded_grad(callback);
   }
-  held->release = release;
+  held->release_by(release);
 }
 
 struct AllGatherFunctions {
@@ -89,7 +90,7 @@ at::Tensor pre_all_gather(const AllGatherFunctions& functions, const UserData& h
   fsdp2_tensor out{};
   const std::string what = "pre-all-gather of parameter " + param.name();
   const fsdp2_gather_info info = gather_info(param);
-  call_back(what, [&] { return functions.pre(&info, lent.handle(), &out, held.data); });
+  call_back(what, [&] { return functions.pre(&info, lent.handle(), &out, held.data()); });
   const auto take_out = [&] {
     at::Tensor piece = pin(out)->tensor.detach();
     if (out.id != lent.handle().id) {
@@ -107,7 +108,7 @@ void post_all_gather(const AllGatherFunctions& functions, const UserData& held,
   const LentTensor to(chunks.detach());
   const fsdp2_gather_info info = gather_info(param);
   call_back("post-all-gather of parameter " + param.name(),
-            [&] { return functions.post(&info, from.handle(), to.handle(), held.data); });
+            [&] { return functions.post(&info, from.handle(), to.handle(), held.data()); });
 }
 
 void set_all_gather_extension(fsdp::Unit& unit, const AllGatherFunctions& functions,
@@ -127,7 +128,7 @@ void set_all_gather_extension(fsdp::Unit& unit, const AllGatherFunctions& functi
     };
   }
   unit.set_all_gather_extension(std::move(extension));
-  held->release = release;
+  held->release_by(release);
 }
 
 }  // namespace
