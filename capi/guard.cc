@@ -115,10 +115,22 @@ void Call::about(const std::shared_ptr<Mesh>& mesh) {
   log_scope_->set_rank(mesh->world().rank());
 }
 
-void Call::tell_other_ranks(const std::string& message) const {
+void Call::about_model_on(const std::shared_ptr<Mesh>& mesh) {
+  about(mesh);
+  is_about_model_ = true;
+}
+
+// Another rank's failure ends the waits of all whose group has one of the ranks that failed. On one
+// mesh these are all; but some ranks of a model may be waiting in a unit's mesh, where none has.
+void Call::tell_other_ranks(Code code, const std::string& message) const {
   Team& team = mesh_->team();
-  if (team.size() > 1) {
+  if (team.size() == 1 || code == Code::kNotFinite) {  // which all ranks have found together
+    return;
+  }
+  if (code != Code::kPeerFailed) {
     team.publish_failure(message);
+  } else if (is_about_model_) {
+    team.failure().spread();
   }
 }
 
@@ -136,10 +148,8 @@ void Call::record_current_exception() {
   if (record.detail.empty()) {
     record.detail = detail_of_current_exception();
   }
-  // What is not finite all ranks have found together: nobody waits for this one.
-  const bool is_everyones = error.code() == Code::kPeerFailed || error.code() == Code::kNotFinite;
-  if (shares_failure_ && !is_everyones) {
-    tell_other_ranks(record.message);
+  if (shares_failure_) {
+    tell_other_ranks(error.code(), record.message);
   }
 }
 

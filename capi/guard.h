@@ -28,6 +28,7 @@
 
 #include "capi/busy.h"
 #include "capi/release.h"
+#include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/comm/mesh.h"
 #include "include/fsdp2/base.h"
@@ -69,6 +70,8 @@ class Call {
 
   // The call is about this rank of the mesh: the error record and log records say so.
   void about(const std::shared_ptr<Mesh>& mesh);
+  // As about, for a model on the mesh, whose units may be over meshes of fewer ranks.
+  void about_model_on(const std::shared_ptr<Mesh>& mesh);
   // From here on other ranks may wait for this one: a failure is told to them, and spends the mesh.
   // What is wrong with the arguments alone is found before, and what the outcome means after: such
   // failures are this rank's own, and the mesh stays usable. Nothing is shared if there is no mesh.
@@ -90,7 +93,7 @@ class Call {
 
   bool holds(const std::shared_ptr<Busy>& busy) const;
   void record_current_exception();
-  void tell_other_ranks(const std::string& message) const;
+  void tell_other_ranks(Code code, const std::string& message) const;
 
   friend class InCallback;
 
@@ -102,6 +105,7 @@ class Call {
   std::optional<LogScope> log_scope_;
   std::optional<Modes> modes_;
   std::shared_ptr<Mesh> mesh_;
+  bool is_about_model_ = false;
   bool shares_failure_ = false;
   std::vector<std::shared_ptr<Busy>> occupied_;
 };

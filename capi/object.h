@@ -140,7 +140,7 @@ inline void enter_collective(Call& call, const MeshObject& mesh) {
 inline void enter(Call& call, const ModuleObject& module) {
   call.occupy(module.busy);
   if (module.mesh) {
-    call.about(module.mesh->mesh);
+    call.about_model_on(module.mesh->mesh);
   }
 }
 inline void enter_collective(Call& call, const ModuleObject& module) {
@@ -154,14 +154,14 @@ inline void enter_collective(Call& call, const ModuleObject& module) {
 inline void enter_to_read(Call& call, const ModuleObject& module) {
   call.join(module.busy, Nested::kReads);
   if (module.mesh) {
-    call.about(module.mesh->mesh);
+    call.about_model_on(module.mesh->mesh);
   }
 }
 // As enter_collective, for a forward, which the callback of a forward around it may make, too.
 inline void enter_forward(Call& call, const ModuleObject& module) {
   call.join(module.busy, Nested::kForwards);
   if (module.mesh) {
-    call.about(module.mesh->mesh);
+    call.about_model_on(module.mesh->mesh);
     call.join(module.mesh->busy, Nested::kForwards);
   }
 }

@@ -195,6 +195,92 @@ static void a_failure_ends_the_slice_and_what_needs_its_ranks(void) {
   on_ranks("failure", 4, 0, fail_in_one_stage);
 }
 
+/* In backward, rank 3 waits for rank 2 in a unit of their own slice, while rank 2 has left: it
+ * found in a unit of all ranks that the other slice has failed. */
+enum { kUnitParameters = 9 };
+static const char *const kUnitOfAll = "model.layers.2", *const kUnitOfSlice = "model.layers.1";
+static _Atomic int rank_3_goes_on, other_slice_has_failed, ranks_told;
+
+struct seat {
+  fsdp2_mesh row;
+  int rank, gathered, sent;
+};
+
+static void wait_for(_Atomic int* flag) {
+  while (!*flag) {
+    sleep_ms(1);
+  }
+}
+
+static fsdp2_status send_chunk(const fsdp2_gather_info* gather, fsdp2_tensor chunk,
+                               fsdp2_tensor* out, void* user_data) {
+  struct seat* seat = (struct seat*)user_data;
+  const int of_slice = gather->shard_ranks == 2;
+  *out = chunk;
+  seat->sent += of_slice;
+  if (seat->rank == 3 && seat->sent == 2 * kUnitParameters) {
+    rank_3_goes_on = 1;
+  }
+  return FSDP2_OK;
+}
+
+/* The last time, in backward, ranks 1 and 2 let the others go on before them. */
+static fsdp2_status take_chunks(const fsdp2_gather_info* gather, fsdp2_tensor pieces,
+                                fsdp2_tensor chunks, void* user_data) {
+  struct seat* seat = (struct seat*)user_data;
+  float values[kTinyWidth * 24];
+  fsdp2_tensor_info info;
+  const int of_all = gather->shard_ranks == 4;
+  info.struct_size = (uint32_t)sizeof(info);
+  EXPECT_OK(fsdp2_tensor_get_info(pieces, &info));
+  EXPECT(info.n_bytes <= sizeof(values));
+  EXPECT_OK(fsdp2_tensor_read(pieces, values, info.n_bytes));
+  seat->gathered += of_all;
+  if (of_all && seat->gathered == 2 * kUnitParameters) {
+    if (seat->rank == 1) {
+      wait_for(&rank_3_goes_on);
+      sleep_ms(200);
+      EXPECT_OK(fsdp2_mesh_fail(seat->row, "the disk of rank 1 is full"));
+      other_slice_has_failed = 1;
+    } else if (seat->rank == 2) {
+      wait_for(&other_slice_has_failed);
+    }
+  }
+  return fsdp2_tensor_write(chunks, values, info.n_bytes);
+}
+
+static void fail_outside_of_a_units_slice(fsdp2_mesh job, int rank) {
+  const fsdp2_mesh grid = grid_in(job, 2, 2);
+  const fsdp2_module module = tiny_model();
+  fsdp2_shard_options options = FSDP2_SHARD_OPTIONS_INIT;
+  struct seat seat = {line_of(grid, "dp"), rank, 0, 0};
+  const time_t start = time(NULL);
+  fsdp2_shard shard;
+  fsdp2_tensor loss;
+  options.prefetch = -1;
+  EXPECT_OK(fsdp2_shard_modules(module, seat.row, &kUnitOfSlice, 1, NULL));
+  shard = shard_with(module, job, &options);
+  EXPECT_OK(fsdp2_shard_set_all_gather_extension(shard, kUnitOfAll, send_chunk, take_chunks, &seat,
+                                                 NULL));
+  EXPECT_OK(fsdp2_shard_set_all_gather_extension(shard, kUnitOfSlice, send_chunk, take_chunks,
+                                                 &seat, NULL));
+  loss = tiny_loss(module, 0);
+  expect_told(fsdp2_tensor_backward(loss));
+  ++ranks_told;
+  while (ranks_told < 4 && time(NULL) - start < 30) { /* that one leaves tells the others, too */
+    sleep_ms(1);
+  }
+  EXPECT(ranks_told == 4); /* long before the time-out */
+  EXPECT_OK(fsdp2_tensor_destroy(loss));
+  destroy_tiny(module, shard);
+  EXPECT_OK(fsdp2_mesh_destroy(seat.row));
+  EXPECT_OK(fsdp2_mesh_destroy(grid));
+}
+static void a_failure_reaches_those_who_wait_in_a_units_own_slice(void) {
+  rank_3_goes_on = other_slice_has_failed = ranks_told = 0;
+  on_ranks("unit-slice", 4, 0, fail_outside_of_a_units_slice);
+}
+
 /* One rank's arguments are wrong: its slice is told, and stays usable. */
 static void refuse_in_one_stage(fsdp2_mesh job, int rank) {
   const fsdp2_mesh grid = grid_in(job, 2, 2), row = line_of(grid, "dp");
@@ -222,6 +308,7 @@ int main(void) {
   RUN(a_rank_may_be_a_slice_of_its_own);
   RUN(a_slice_makes_meshes_of_its_own_ranks);
   RUN(a_failure_ends_the_slice_and_what_needs_its_ranks);
+  RUN(a_failure_reaches_those_who_wait_in_a_units_own_slice);
   RUN(a_refusal_is_told_to_the_slice_alone);
   return harness_result();
 }

@@ -44,6 +44,13 @@ class FailureNotice {
   // Tells all whom it concerns, this rank included. The first text stays. Never throws: it is
   // called while another error is handled.
   void publish(const std::string& text) noexcept { board_->publish({ranks_, text}); }
+  // Publishes the first such failure, if there is one, as that of all the ranks: those hear of it,
+  // too, who wait among others of them than failed.
+  void spread() {
+    if (failed()) {
+      publish(text());
+    }
+  }
 
   RollCall& roll_call() { return *board_; }
 

@@ -96,6 +96,19 @@ TEST(FailureNotice, OneOfAllRanksReachesThoseWhomAnEarlierOneSpared) {
   leave(ranks);
 }
 
+TEST(FailureNotice, WhatIsSpreadReachesThoseWhomItSparedOnce) {
+  const auto all = FailureNotice::local();
+  const auto spared = all->of({2, 3});
+  all->spread();
+  EXPECT_FALSE(all->failed());  // there is nothing to spread
+  all->of({0, 1})->publish("rank 1 is out of memory");
+  spared->spread();
+  EXPECT_FALSE(spared->failed());  // nor is there for these
+  all->spread();
+  EXPECT_EQ(spared->text(), "rank 1 is out of memory");
+  EXPECT_EQ(all->text(), "rank 1 is out of memory");
+}
+
 TEST(FailureNotice, OfTwoAtOnceOneTextWinsEverywhere) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   auto ranks = notices(store, 2);
