@@ -87,7 +87,7 @@ void check_modules(const UnitRequest& request, const std::string& kinds) {
 
 ShardLayout layout_of(const FreeParameter& parameter, const Mesh& mesh, const Policy& policy) {
   const int shard_dim_of_mesh = mesh.ndim() - 1;
-  const int dim = policy.shard_dim ? policy.shard_dim(parameter.name, parameter.tensor.sizes()) : 0;
+  const int dim = policy.shard_dim ? policy.shard_dim(parameter.name, parameter.tensor) : 0;
   return in_context("parameter " + parameter.name, [&] {
     return ShardLayout::make(parameter.tensor.sizes(), dim,
                              static_cast<int>(mesh.coordinate(shard_dim_of_mesh)),

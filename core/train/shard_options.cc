@@ -125,7 +125,7 @@ DimsByName ask_shard_dims(const fsdp::Policy& policy,
     if (fsdp::ShardedParam::manages(parameter.tensor) || is_ignored(parameter.tensor)) {
       continue;
     }
-    const int dim = policy.shard_dim(parameter.names.front(), parameter.tensor.sizes());
+    const int dim = policy.shard_dim(parameter.names.front(), parameter.tensor);
     check_shard_dim(parameter, dim, mesh);
     for (const std::string& name : parameter.names) {
       dims[name] = dim;
@@ -157,7 +157,7 @@ ResolvedShardOptions resolve(const ShardOptions& options, const nn::Module& modu
   DimsByName dims;
   if (options.policy.shard_dim) {
     dims = ask_shard_dims(resolved.policy, parameters, mesh);
-    resolved.policy.shard_dim = [dims](const std::string& name, at::IntArrayRef /*shape*/) {
+    resolved.policy.shard_dim = [dims](const std::string& name, const at::Tensor& /*parameter*/) {
       return dims.at(name);
     };
   }

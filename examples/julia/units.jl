@@ -54,7 +54,7 @@ function count_gradients(mesh, model, shard, token_file)
     check(FSDP2.fsdp2_loader_next(loader, tokens, labels))
 
     count, outputs = Ref(0), Ref{Csize_t}(0)
-    callback = @cfunction(count_one, FSDP2.fsdp2_status, (Cstring, FSDP2.fsdp2_tensor, Ptr{Int}))
+    callback = @cfunction(count_one, FSDP2.fsdp2_status, (Ptr{FSDP2.fsdp2_gradient_info}, FSDP2.fsdp2_tensor, Ptr{Int}))
     GC.@preserve count begin
         address = Base.unsafe_convert(Ptr{Int}, count)
         check(FSDP2.fsdp2_shard_set_gradient_ready(shard, C_NULL, 1, callback, address, C_NULL))

@@ -5,7 +5,6 @@
 use std::cell::Cell;
 use std::ffi::{c_void, CStr, CString};
 use std::mem::{size_of, MaybeUninit};
-use std::os::raw::c_char;
 use std::process::ExitCode;
 use std::{env, ptr};
 
@@ -132,7 +131,7 @@ unsafe fn describe_placement(shard: fsdp2_shard, name: &str) -> Result<String, S
 }
 
 unsafe extern "C" fn count_one(
-    _parameter: *const c_char,
+    _info: *const fsdp2_gradient_info,
     _gradient: fsdp2_tensor,
     count: *mut c_void,
 ) -> fsdp2_status {

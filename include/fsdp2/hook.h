@@ -11,8 +11,15 @@
  * text of fsdp2_callback_fail, or of the library call that failed inside the function. Nothing may
  * unwind through the library.
  *
- * fn NULL removes a function. The library passes user_data on, and calls release(user_data) once it
- * is done with it: when the function is replaced or removed, or the model is gone. */
+ * Each function gets an info struct first and user_data last. The library fills the struct, and
+ * sets struct_size to its own sizeof. Later versions may append fields; a function that reads one
+ * looks at struct_size first, which an earlier library sets to less. The struct and the texts that
+ * it points to are valid until the function returns. The indices in it are those of
+ * fsdp2_shard_get_unit_info and fsdp2_shard_get_parameter_info.
+ *
+ * What sets a function takes fn, user_data and release as its last arguments. fn NULL removes a
+ * function. The library passes user_data on, and calls release(user_data) once it is done with it
+ * (base.h): when the function is replaced or removed, or the model is gone. */
 #ifndef FSDP2_HOOK_H_
 #define FSDP2_HOOK_H_
 
@@ -24,17 +31,32 @@ FSDP2_BEGIN_DECLS
  * returns `status`; anything else is FSDP2_E_INVALID_ARGUMENT. */
 FSDP2_CALL fsdp2_callback_fail(fsdp2_status status, const char* message);
 
+typedef struct fsdp2_all_reduce_info {
+  uint32_t struct_size;
+  int32_t unit_index;
+  const char* unit; /* its name; "": the root */
+} fsdp2_all_reduce_info;
+
 /* gradients: 1-D, those of all parameters of the unit, summed over the ranks but not yet divided or
  * cast. The hook may overwrite them, and make the collective calls on tensors and numbers of mesh.h
  * (all ranks alike), over a sub-mesh or another mesh than the unit's: one more all-reduce, say. */
-typedef fsdp2_status (*fsdp2_all_reduce_hook_fn)(fsdp2_tensor gradients, void* user_data);
+typedef fsdp2_status (*fsdp2_all_reduce_hook_fn)(const fsdp2_all_reduce_info* info,
+                                                 fsdp2_tensor gradients, void* user_data);
 FSDP2_CALL fsdp2_shard_set_all_reduce_hook(fsdp2_shard shard, const char* unit /*(opt)*/,
                                            fsdp2_all_reduce_hook_fn fn /*(opt)*/, void* user_data,
                                            fsdp2_release_fn release /*(opt)*/);
 
+typedef struct fsdp2_gradient_info {
+  uint32_t struct_size;
+  int32_t unit_index;
+  int32_t parameter_index;
+  int32_t reserved;
+  const char* parameter; /* its name */
+} fsdp2_gradient_info;
+
 /* Called when the gradient of this rank's rows of a parameter is complete for this backward. */
-typedef fsdp2_status (*fsdp2_gradient_ready_fn)(const char* parameter, fsdp2_tensor gradient,
-                                                void* user_data);
+typedef fsdp2_status (*fsdp2_gradient_ready_fn)(const fsdp2_gradient_info* info,
+                                                fsdp2_tensor gradient, void* user_data);
 /* recurse 1: for every unit below as well. */
 FSDP2_CALL fsdp2_shard_set_gradient_ready(fsdp2_shard shard, const char* unit /*(opt)*/,
                                           int32_t recurse, fsdp2_gradient_ready_fn fn /*(opt)*/,
@@ -46,7 +68,9 @@ typedef struct fsdp2_gather_info {
   int32_t compute_dtype; /* for gathering and computing */
   int32_t shard_rank;    /* this rank's number in the group that gathers (a dim of the mesh) */
   int32_t shard_ranks;   /* the size of that group */
-  const char* parameter; /* its name; valid during the call */
+  int32_t unit_index;
+  int32_t parameter_index;
+  const char* parameter; /* its name */
 } fsdp2_gather_info;
 
 /* All-gather extensions change what travels in place of a parameter's rows, for example to an 8-bit

@@ -14,6 +14,7 @@ enum {
   FSDP2_LOG_OFF = 100
 };
 
+/* The library fills the struct, and sets struct_size to its own sizeof, as hook.h says. */
 typedef struct fsdp2_log_record {
   uint32_t struct_size;
   int32_t level;

@@ -36,11 +36,19 @@ enum {
   FSDP2_COMM_SCHEDULE_ON_USE = 1  /* PyTorch's rule: what this rank uses, when it uses it */
 };
 
+/* A parameter that is to be sharded. The library fills the struct, as those of hook.h. */
+typedef struct fsdp2_shard_dim_info {
+  uint32_t struct_size;
+  int32_t dtype; /* the module's */
+  int32_t n_dims, reserved;
+  int64_t shape[FSDP2_MAX_DIMS]; /* of the whole parameter */
+  const char* parameter;         /* its dotted path in the module; valid during the call */
+} fsdp2_shard_dim_info;
+
 /* Writes to *out the dim to shard a parameter on. A negative dim counts from the end; any dim but 0
- * must divide evenly. name: the parameter's dotted path in the module. All ranks must give the same
- * answer. */
-typedef fsdp2_status (*fsdp2_shard_dim_fn)(const char* name, const int64_t* shape, size_t n_dims,
-                                           int32_t* out, void* user_data);
+ * must divide evenly. All ranks must give the same answer. */
+typedef fsdp2_status (*fsdp2_shard_dim_fn)(const fsdp2_shard_dim_info* info, int32_t* out,
+                                           void* user_data);
 
 /* All names are dotted paths below the module, such as "model.layers.0.mlp". */
 typedef struct fsdp2_shard_options {

@@ -9,10 +9,18 @@ static void count_release(void* user_data) { ++*(int*)user_data; }
 
 /* ---- all-reduce hook */
 
-static fsdp2_status halve(fsdp2_tensor gradients, void* user_data) {
+/* Which unit it is. */
+static void expect_unit(const fsdp2_all_reduce_info* unit) {
+  EXPECT(unit->struct_size == sizeof(*unit) && unit->unit_index >= 0 && unit->unit_index < 4);
+  EXPECT(strcmp(unit->unit, unit->unit_index == 0 ? "" : kUnits[unit->unit_index]) == 0);
+}
+
+static fsdp2_status halve(const fsdp2_all_reduce_info* unit, fsdp2_tensor gradients,
+                          void* user_data) {
   fsdp2_tensor_info info;
   static _Thread_local float values[1 << 14];
   size_t i, n;
+  expect_unit(unit);
   info.struct_size = (uint32_t)sizeof(info);
   EXPECT_OK(fsdp2_tensor_get_info(gradients, &info));
   EXPECT(info.n_dims == 1 && info.dtype == FSDP2_DTYPE_F32 && info.n_bytes <= sizeof(values));
@@ -51,9 +59,11 @@ static void hook_reductions(fsdp2_mesh mesh, int rank) {
 static void a_hook_changes_reduced_gradients(void) { on_ranks("hook", 2, 0, hook_reductions); }
 
 /* Adds up the gradients of both halves, as replicas would. */
-static fsdp2_status add_over_mesh(fsdp2_tensor gradients, void* user_data) {
+static fsdp2_status add_over_mesh(const fsdp2_all_reduce_info* unit, fsdp2_tensor gradients,
+                                  void* user_data) {
   const fsdp2_mesh mesh = *(const fsdp2_mesh*)user_data;
   double one = 1.0;
+  expect_unit(unit);
   EXPECT_OK(fsdp2_mesh_barrier(mesh));
   EXPECT_OK(fsdp2_mesh_all_reduce(mesh, &one, 1, FSDP2_REDUCE_SUM));
   EXPECT(one == 2.0);
@@ -90,18 +100,46 @@ static void a_hook_may_reduce_over_another_mesh(void) {
 struct ready {
   fsdp2_module module;
   fsdp2_shard shard;
-  int calls, last_was_embedding, busy, reads;
+  int calls, busy, reads;
+  fsdp2_gradient_info infos[kTinyParameters];
+  char names[kTinyParameters][64];
 };
 
-static fsdp2_status note_ready(const char* parameter, fsdp2_tensor gradient, void* user_data) {
+/* Keeps the first infos, whose names are gone afterwards. */
+static void note_info(struct ready* ready, const fsdp2_gradient_info* info) {
+  EXPECT(info->struct_size == sizeof(*info));
+  if (ready->calls < kTinyParameters) {
+    ready->infos[ready->calls] = *info;
+    snprintf(ready->names[ready->calls], sizeof(ready->names[0]), "%s", info->parameter);
+  }
+}
+
+/* The indices lead to the same parameters and units. */
+static void expect_known_infos(const struct ready* ready) {
+  fsdp2_parameter_info info;
+  char name[64];
+  size_t index, needed;
+  int i;
+  for (i = 0; i < kTinyParameters; ++i) {
+    index = (size_t)ready->infos[i].parameter_index;
+    EXPECT_OK(fsdp2_shard_get_parameter_name(ready->shard, index, 0, name, sizeof(name), &needed));
+    EXPECT(strcmp(name, ready->names[i]) == 0);
+    info.struct_size = (uint32_t)sizeof(info);
+    EXPECT_OK(fsdp2_shard_get_parameter_info(ready->shard, index, &info));
+    EXPECT(info.unit == ready->infos[i].unit_index);
+  }
+}
+
+static fsdp2_status note_ready(const fsdp2_gradient_info* gradient_info, fsdp2_tensor gradient,
+                               void* user_data) {
   struct ready* ready = (struct ready*)user_data;
   fsdp2_tensor_info info;
   fsdp2_module_parameter_info parameter_info;
   info.struct_size = (uint32_t)sizeof(info);
   EXPECT_OK(fsdp2_tensor_get_info(gradient, &info));
   EXPECT(info.requires_grad == 0 && info.n_dims >= 1);
+  note_info(ready, gradient_info);
   ++ready->calls;
-  ready->last_was_embedding = strcmp(parameter, "model.embed_tokens.weight") == 0;
   ready->busy += fsdp2_shard_zero_grad(ready->shard) == FSDP2_E_BUSY;
   parameter_info.struct_size = (uint32_t)sizeof(parameter_info);
   ready->reads += fsdp2_module_get_parameter_info(ready->module, 0, &parameter_info) == FSDP2_OK;
@@ -110,14 +148,16 @@ static fsdp2_status note_ready(const char* parameter, fsdp2_tensor gradient, voi
 
 static void watch_gradients(fsdp2_mesh mesh, int rank) {
   const fsdp2_module module = tiny_model();
-  struct ready ready = {{0}, {0}, 0, 0, 0, 0};
+  struct ready ready;
   (void)rank;
+  memset(&ready, 0, sizeof(ready));
   ready.module = module;
   ready.shard = shard_of(module, mesh);
   EXPECT_OK(fsdp2_shard_set_gradient_ready(ready.shard, NULL, 1, note_ready, &ready, NULL));
   tiny_backward(module);
   EXPECT(ready.calls == kTinyParameters && ready.busy == kTinyParameters);
   EXPECT(ready.reads == kTinyParameters);
+  expect_known_infos(&ready);
   EXPECT_OK(fsdp2_shard_set_gradient_ready(ready.shard, NULL, 1, NULL, NULL, NULL));
   EXPECT_OK(
       fsdp2_shard_set_gradient_ready(ready.shard, "model.layers.1", 0, note_ready, &ready, NULL));
@@ -140,6 +180,11 @@ static void expect_gather(const fsdp2_gather_info* gather) {
   EXPECT(gather->struct_size == sizeof(*gather) && gather->compute_dtype == FSDP2_DTYPE_F32);
   EXPECT(gather->shard_ranks == 2 && gather->shard_rank == this_rank);
   EXPECT(strstr(gather->parameter, "weight") != NULL);
+  EXPECT(gather->unit_index >= 0 && gather->unit_index < 4);
+  EXPECT(gather->unit_index == 0 || strstr(gather->parameter, kUnits[gather->unit_index]) != NULL);
+  EXPECT(gather->parameter_index >= 0 && gather->parameter_index < kTinyParameters);
+  EXPECT((gather->parameter_index == 0) ==
+         (strcmp(gather->parameter, "model.embed_tokens.weight") == 0));
 }
 
 /* Sends bf16: the upper halves of the floats. */
@@ -227,26 +272,30 @@ static void a_gather_ends_with_the_functions_it_began_with(void) {
 
 /* ---- failures */
 
-static fsdp2_status fail_with_text(fsdp2_tensor gradients, void* user_data) {
-  (void)gradients, (void)user_data;
+static fsdp2_status fail_with_text(const fsdp2_all_reduce_info* unit, fsdp2_tensor gradients,
+                                   void* user_data) {
+  (void)unit, (void)gradients, (void)user_data;
   return fsdp2_callback_fail(FSDP2_E_IO, "the disk is full");
 }
 
-static fsdp2_status fail_inside(fsdp2_tensor gradients, void* user_data) {
+static fsdp2_status fail_inside(const fsdp2_all_reduce_info* unit, fsdp2_tensor gradients,
+                                void* user_data) {
   double value = 0.0;
-  (void)user_data;
+  (void)unit, (void)user_data;
   return fsdp2_tensor_get_value(gradients, &value); /* it has many */
 }
 
-static fsdp2_status just_fail(fsdp2_tensor gradients, void* user_data) {
-  (void)gradients, (void)user_data;
+static fsdp2_status just_fail(const fsdp2_all_reduce_info* unit, fsdp2_tensor gradients,
+                              void* user_data) {
+  (void)unit, (void)gradients, (void)user_data;
   return FSDP2_E_CANCELLED;
 }
 
-static fsdp2_status fail_without_a_status(fsdp2_tensor gradients, void* user_data) {
+static fsdp2_status fail_without_a_status(const fsdp2_all_reduce_info* info, fsdp2_tensor gradients,
+                                          void* user_data) {
   const fsdp2_status unknown[4] = {FSDP2_OK, -1, 7, 999};
   int i;
-  (void)gradients, (void)user_data;
+  (void)info, (void)gradients, (void)user_data;
   for (i = 0; i < 4; ++i) {
     EXPECT_STATUS(fsdp2_callback_fail(unknown[i], "why"), FSDP2_E_INVALID_ARGUMENT);
   }

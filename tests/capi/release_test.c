@@ -132,8 +132,9 @@ static void use_model(void* user_data) {
   ++held->released;
 }
 
-static fsdp2_status accept_gradients(fsdp2_tensor gradients, void* user_data) {
-  (void)gradients, (void)user_data;
+static fsdp2_status accept_gradients(const fsdp2_all_reduce_info* info, fsdp2_tensor gradients,
+                                     void* user_data) {
+  (void)info, (void)gradients, (void)user_data;
   return FSDP2_OK;
 }
 
@@ -172,10 +173,11 @@ static void releases_that_cause_releases_run_one_after_the_other(void) {
 }
 
 /* Lends and lets go inside a callback: this call is the last to need it. */
-static fsdp2_status lend_inside(const char* parameter, fsdp2_tensor gradient, void* user_data) {
+static fsdp2_status lend_inside(const fsdp2_gradient_info* info, fsdp2_tensor gradient,
+                                void* user_data) {
   struct lent first, second;
   const fsdp2_tensor tensor = lend(&first);
-  (void)parameter, (void)gradient;
+  (void)info, (void)gradient;
   EXPECT_OK(fsdp2_tensor_destroy(tensor));
   EXPECT(first.deleted == 1);
   delete_view(lend_to_a_view(&second)); /* inside backward, too */
@@ -199,8 +201,9 @@ static void what_a_callback_lets_go_of_is_back_at_once(void) {
 
 /* ---- threads that end early */
 
-static fsdp2_status refuse_gradient(const char* parameter, fsdp2_tensor gradient, void* user_data) {
-  (void)parameter, (void)gradient, (void)user_data;
+static fsdp2_status refuse_gradient(const fsdp2_gradient_info* info, fsdp2_tensor gradient,
+                                    void* user_data) {
+  (void)info, (void)gradient, (void)user_data;
   return FSDP2_E_CANCELLED;
 }
 static void count_release(void* user_data) { ++*(_Atomic int*)user_data; }

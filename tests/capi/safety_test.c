@@ -77,9 +77,11 @@ static void the_head_alone_refuses_a_wrong_label(void) {
 
 /* ---- what a failed backward keeps */
 
-static fsdp2_status refuse_gradient(const char* parameter, fsdp2_tensor gradient, void* user_data) {
+static fsdp2_status refuse_gradient(const fsdp2_gradient_info* info, fsdp2_tensor gradient,
+                                    void* user_data) {
   (void)gradient, (void)user_data;
-  return strcmp(parameter, "model.layers.1.mlp.up_proj.weight") == 0 ? FSDP2_E_CANCELLED : FSDP2_OK;
+  return strcmp(info->parameter, "model.layers.1.mlp.up_proj.weight") == 0 ? FSDP2_E_CANCELLED
+                                                                           : FSDP2_OK;
 }
 
 static void fail_backward(fsdp2_mesh mesh, int rank) {

@@ -7,10 +7,14 @@
 /* What one rank computes of the tokens of so many. */
 static struct tiny_result reference[5];
 
-static inline fsdp2_status last_dim_of_matrices(const char* name, const int64_t* shape,
-                                                size_t n_dims, int32_t* out, void* user_data) {
-  (void)name, (void)shape;
-  *out = n_dims == 2 ? -1 : 0;
+static inline fsdp2_status last_dim_of_matrices(const fsdp2_shard_dim_info* info, int32_t* out,
+                                                void* user_data) {
+  EXPECT(info->struct_size == sizeof(*info) && info->dtype == FSDP2_DTYPE_F32);
+  EXPECT(info->n_dims >= 1 && info->shape[0] >= kTinyWidth && info->shape[info->n_dims] == 0);
+  if (strcmp(info->parameter, "lm_head.weight") == 0) {
+    EXPECT(info->n_dims == 2 && info->shape[0] == kTinyVocabulary && info->shape[1] == kTinyWidth);
+  }
+  *out = info->n_dims == 2 ? -1 : 0;
   ++*(int*)user_data;
   return FSDP2_OK;
 }

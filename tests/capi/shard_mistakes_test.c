@@ -63,16 +63,15 @@ static void a_split_tie_is_refused(void) {
   EXPECT_OK(fsdp2_mesh_destroy(mesh));
 }
 
-static fsdp2_status a_dim_too_many(const char* name, const int64_t* shape, size_t n_dims,
-                                   int32_t* out, void* user_data) {
-  (void)shape, (void)user_data;
-  *out = strcmp(name, "model.layers.2.mlp.up_proj.weight") == 0 ? (int32_t)n_dims : 0;
+static fsdp2_status a_dim_too_many(const fsdp2_shard_dim_info* info, int32_t* out,
+                                   void* user_data) {
+  (void)user_data;
+  *out = strcmp(info->parameter, "model.layers.2.mlp.up_proj.weight") == 0 ? info->n_dims : 0;
   return FSDP2_OK;
 }
 
-static fsdp2_status no_dim(const char* name, const int64_t* shape, size_t n_dims, int32_t* out,
-                           void* user_data) {
-  (void)name, (void)shape, (void)n_dims, (void)out, (void)user_data;
+static fsdp2_status no_dim(const fsdp2_shard_dim_info* info, int32_t* out, void* user_data) {
+  (void)info, (void)out, (void)user_data;
   return fsdp2_callback_fail(FSDP2_E_NOT_FOUND, "no plan for it");
 }
 

@@ -1,4 +1,6 @@
 // Functions of the caller inside a shard's own work.
+#include <algorithm>
+#include <unordered_map>
 #include <utility>
 
 #include "capi/argument.h"
@@ -21,16 +23,50 @@ std::shared_ptr<UserData> hold(bool has_fn, void* user_data, fsdp2_release_fn re
   return std::make_shared<UserData>(user_data);
 }
 
+// Which parameter a callback is about, as unit.h and shard.h count.
+struct Indices {
+  int32_t unit;
+  int32_t parameter;
+};
+using IndicesByParam = std::unordered_map<const fsdp::ShardedParam*, Indices>;
+
+std::shared_ptr<const IndicesByParam> indices_in_tree_of(fsdp::Unit& unit) {
+  const auto indices = std::make_shared<IndicesByParam>();
+  int32_t index = 0;
+  for (const fsdp::ShardedParam* param : unit.parameters()) {
+    (*indices)[param].parameter = index++;
+  }
+  index = 0;
+  for (const auto& each : unit.units()) {
+    if (each->group() != nullptr) {
+      for (const fsdp::ShardedParam* param : each->group()->params()) {
+        (*indices)[param].unit = index;
+      }
+    }
+    ++index;
+  }
+  return indices;
+}
+
+int32_t index_of(fsdp::Unit& unit) {
+  const auto units = unit.units();
+  const auto found = std::find_if(units.begin(), units.end(),
+                                  [&](const auto& each) { return each.get() == &unit; });
+  return static_cast<int32_t>(found - units.begin());
+}
+
 void set_all_reduce_hook(fsdp::Unit& unit, fsdp2_all_reduce_hook_fn fn, void* user_data,
                          fsdp2_release_fn release) {
   const auto held = hold(fn != nullptr, user_data, release);
   std::function<void(const at::Tensor&)> hook;
   if (fn != nullptr) {
-    hook = [fn, held, title = unit_title(unit)](const at::Tensor& flat) {
+    hook = [fn, held, title = unit_title(unit), name = unit.name(),
+            index = index_of(unit)](const at::Tensor& flat) {
       const LentTensor gradients(flat);
+      const fsdp2_all_reduce_info info{sizeof(fsdp2_all_reduce_info), index, name.c_str()};
       call_back(
-          "all-reduce hook of " + title, [&] { return fn(gradients.handle(), held->data()); },
-          Nested::kCollectives);
+          "all-reduce hook of " + title,
+          [&] { return fn(&info, gradients.handle(), held->data()); }, Nested::kCollectives);
     };
   }
   unit.set_all_reduce_hook(std::move(hook));
@@ -51,15 +87,26 @@ std::vector<std::shared_ptr<fsdp::Unit>> units_at(const std::shared_ptr<fsdp::Un
   return units;
 }
 
+// Points to the parameter's own name, as does gather_info.
+fsdp2_gradient_info gradient_info(const fsdp::ShardedParam& param, const Indices& indices) {
+  fsdp2_gradient_info info{};
+  info.struct_size = sizeof(info);
+  info.unit_index = indices.unit;
+  info.parameter_index = indices.parameter;
+  info.parameter = param.name().c_str();
+  return info;
+}
+
 void set_gradient_ready(const std::shared_ptr<fsdp::Unit>& unit, bool recurse,
                         fsdp2_gradient_ready_fn fn, void* user_data, fsdp2_release_fn release) {
   const auto held = hold(fn != nullptr, user_data, release);
   std::function<void(fsdp::ShardedParam&)> callback;
   if (fn != nullptr) {
-    callback = [fn, held](fsdp::ShardedParam& param) {
+    callback = [fn, held, indices = indices_in_tree_of(*unit)](fsdp::ShardedParam& param) {
       const LentTensor gradient(param.sharded().grad().detach());
+      const fsdp2_gradient_info info = gradient_info(param, indices->at(&param));
       call_back("gradient-ready of parameter " + param.name(),
-                [&] { return fn(param.name().c_str(), gradient.handle(), held->data()); });
+                [&] { return fn(&info, gradient.handle(), held->data()); });
     };
   }
   for (const auto& each : units_at(unit, recurse)) {
@@ -71,26 +118,30 @@ void set_gradient_ready(const std::shared_ptr<fsdp::Unit>& unit, bool recurse,
 struct AllGatherFunctions {
   fsdp2_pre_all_gather_fn pre;
   fsdp2_post_all_gather_fn post;
+  std::shared_ptr<UserData> held;
+  std::shared_ptr<const IndicesByParam> indices;
 };
 
-// Points to the parameter's own name.
-fsdp2_gather_info gather_info(const fsdp::ShardedParam& param) {
+fsdp2_gather_info gather_info(const fsdp::ShardedParam& param, const Indices& indices) {
   fsdp2_gather_info info{};
   info.struct_size = sizeof(info);
   info.compute_dtype = dtype_number(param.compute_dtype());
   info.shard_rank = param.layout().rank;
   info.shard_ranks = param.layout().world;
+  info.unit_index = indices.unit;
+  info.parameter_index = indices.parameter;
   info.parameter = param.name().c_str();
   return info;
 }
 
-at::Tensor pre_all_gather(const AllGatherFunctions& functions, const UserData& held,
-                          const fsdp::ShardedParam& param, const at::Tensor& chunk) {
+at::Tensor pre_all_gather(const AllGatherFunctions& functions, const fsdp::ShardedParam& param,
+                          const at::Tensor& chunk) {
   const LentTensor lent(chunk.detach());
   fsdp2_tensor out{};
   const std::string what = "pre-all-gather of parameter " + param.name();
-  const fsdp2_gather_info info = gather_info(param);
-  call_back(what, [&] { return functions.pre(&info, lent.handle(), &out, held.data()); });
+  const fsdp2_gather_info info = gather_info(param, functions.indices->at(&param));
+  call_back(what,
+            [&] { return functions.pre(&info, lent.handle(), &out, functions.held->data()); });
   const auto take_out = [&] {
     at::Tensor piece = pin(out)->tensor.detach();
     if (out.id != lent.handle().id) {
@@ -101,30 +152,32 @@ at::Tensor pre_all_gather(const AllGatherFunctions& functions, const UserData& h
   return in_context(what + ": out", take_out, Code::kCallback);
 }
 
-void post_all_gather(const AllGatherFunctions& functions, const UserData& held,
-                     const fsdp::ShardedParam& param, const at::Tensor& pieces,
-                     const at::Tensor& chunks) {
+void post_all_gather(const AllGatherFunctions& functions, const fsdp::ShardedParam& param,
+                     const at::Tensor& pieces, const at::Tensor& chunks) {
   const LentTensor from(pieces.detach());
   const LentTensor to(chunks.detach());
-  const fsdp2_gather_info info = gather_info(param);
-  call_back("post-all-gather of parameter " + param.name(),
-            [&] { return functions.post(&info, from.handle(), to.handle(), held.data()); });
+  const fsdp2_gather_info info = gather_info(param, functions.indices->at(&param));
+  call_back("post-all-gather of parameter " + param.name(), [&] {
+    return functions.post(&info, from.handle(), to.handle(), functions.held->data());
+  });
 }
 
-void set_all_gather_extension(fsdp::Unit& unit, const AllGatherFunctions& functions,
-                              void* user_data, fsdp2_release_fn release) {
-  FSDP2_CHECK((functions.pre == nullptr) == (functions.post == nullptr), Code::kNullArgument,
+void set_all_gather_extension(fsdp::Unit& unit, fsdp2_pre_all_gather_fn pre,
+                              fsdp2_post_all_gather_fn post, void* user_data,
+                              fsdp2_release_fn release) {
+  FSDP2_CHECK((pre == nullptr) == (post == nullptr), Code::kNullArgument,
               "pre and post: expected both or neither, found one of them NULL");
-  const auto held = hold(functions.pre != nullptr, user_data, release);
+  const auto held = hold(pre != nullptr, user_data, release);
   fsdp::AllGatherExtension extension;
-  if (functions.pre != nullptr) {
-    extension.pre_all_gather = [functions, held](const fsdp::ShardedParam& param,
-                                                 const at::Tensor& chunk, const Mesh& /*mesh*/) {
-      return pre_all_gather(functions, *held, param, chunk);
+  if (pre != nullptr) {
+    const AllGatherFunctions functions{pre, post, held, indices_in_tree_of(unit)};
+    extension.pre_all_gather = [functions](const fsdp::ShardedParam& param, const at::Tensor& chunk,
+                                           const Mesh& /*mesh*/) {
+      return pre_all_gather(functions, param, chunk);
     };
-    extension.post_all_gather = [functions, held](const fsdp::ShardedParam& param,
-                                                  const at::Tensor& pieces, const at::Tensor& out) {
-      post_all_gather(functions, *held, param, pieces, out);
+    extension.post_all_gather = [functions](const fsdp::ShardedParam& param,
+                                            const at::Tensor& pieces, const at::Tensor& out) {
+      post_all_gather(functions, param, pieces, out);
     };
   }
   unit.set_all_gather_extension(std::move(extension));
@@ -171,6 +224,6 @@ fsdp2_status fsdp2_shard_set_all_gather_extension(fsdp2_shard shard, const char*
     const auto object = pin(shard);
     capi::enter(call, *object->module);
     const auto found = capi::find_unit(object->module->module, unit, "unit");
-    capi::set_all_gather_extension(*found, {pre, post}, user_data, release);
+    capi::set_all_gather_extension(*found, pre, post, user_data, release);
   });
 }

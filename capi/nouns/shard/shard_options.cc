@@ -78,18 +78,30 @@ void read_reshard(int32_t value, fsdp::Policy& policy) {
   }
 }
 
-std::function<int(const std::string& name, at::IntArrayRef shape)> read_shard_dim(
+fsdp2_shard_dim_info shard_dim_info(const std::string& name, const at::Tensor& parameter) {
+  FSDP2_CHECK(parameter.dim() <= FSDP2_MAX_DIMS, Code::kUnsupported, "{}: {} dims are more than {}",
+              name, parameter.dim(), FSDP2_MAX_DIMS);
+  fsdp2_shard_dim_info info{};
+  info.struct_size = sizeof(info);
+  info.dtype = dtype_number(parameter.scalar_type());
+  info.n_dims = static_cast<int32_t>(parameter.dim());
+  std::copy_n(parameter.sizes().begin(), parameter.dim(), info.shape);
+  info.parameter = name.c_str();
+  return info;
+}
+
+std::function<int(const std::string& name, const at::Tensor& parameter)> read_shard_dim(
     const fsdp2_shard_options& options) {
   FSDP2_CHECK(options.shard_dim != nullptr || options.shard_dim_user_data == nullptr,
               Code::kNullArgument, "options.shard_dim is NULL, but shard_dim_user_data is not");
   if (options.shard_dim == nullptr) {
     return nullptr;
   }
-  return [ask = options.shard_dim, data = options.shard_dim_user_data](const std::string& name,
-                                                                       at::IntArrayRef shape) {
+  return [ask = options.shard_dim, data = options.shard_dim_user_data](
+             const std::string& name, const at::Tensor& parameter) {
+    const fsdp2_shard_dim_info info = shard_dim_info(name, parameter);
     int32_t dim = 0;
-    call_back("shard_dim of parameter " + name,
-              [&] { return ask(name.c_str(), shape.data(), shape.size(), &dim, data); });
+    call_back("shard_dim of parameter " + name, [&] { return ask(&info, &dim, data); });
     return dim;
   };
 }

@@ -52,9 +52,9 @@ struct Policy {
   Schedule schedule = Schedule::kAgreed;  // taken from the root's policy
   int prefetch = 1;  // units gathered ahead of their use by kAgreed; taken from the root's policy
 
-  // The dim to shard of a parameter, by its name below the module and its shape; negative ones
-  // count from the end. Dims other than 0 must divide evenly. Empty: dim 0.
-  std::function<int(const std::string& name, at::IntArrayRef shape)> shard_dim;
+  // The dim to shard of a parameter, by its name below the module and what it is there; negative
+  // ones count from the end. Dims other than 0 must divide evenly. Empty: dim 0.
+  std::function<int(const std::string& name, const at::Tensor& parameter)> shard_dim;
   // Parameters left alone: not sharded, not reduced.
   std::vector<at::Tensor> ignored;
 };

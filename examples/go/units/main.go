@@ -8,7 +8,7 @@ package main
 #include <fsdp2/fsdp2.h>
 #include <stdlib.h>
 
-fsdp2_status countGradient(char* parameter, fsdp2_tensor gradient, void* userData);
+fsdp2_status countGradient(fsdp2_gradient_info* info, fsdp2_tensor gradient, void* userData);
 */
 import "C"
 
@@ -126,7 +126,7 @@ func describePlacement(shard capi.Shard, name string) (string, error) {
 }
 
 //export countGradient
-func countGradient(parameter *C.char, gradient C.fsdp2_tensor, userData unsafe.Pointer) C.fsdp2_status {
+func countGradient(info *C.fsdp2_gradient_info, gradient C.fsdp2_tensor, userData unsafe.Pointer) C.fsdp2_status {
 	*(*cgo.Handle)(userData).Value().(*int)++
 	return 0
 }

@@ -193,8 +193,8 @@ TEST(Session, OptionsThatCannotBeChangeNothing) {
     options.wrap_kinds = std::vector<std::string>{"NoSuchKind"};
     EXPECT_TRUE(says(error_of([&] { job.shard(options); }), "there are TinyBlock, TinyLinear"));
     options = {};
-    options.policy.shard_dim = [](const std::string& /*name*/, at::IntArrayRef shape) {
-      return static_cast<int>(shape.size());
+    options.policy.shard_dim = [](const std::string& /*name*/, const at::Tensor& parameter) {
+      return static_cast<int>(parameter.dim());
     };
     EXPECT_TRUE(says(error_of([&] { job.shard(options); }), "options.shard_dim: parameter"));
     EXPECT_EQ(job.session->state(), State::kPlain);

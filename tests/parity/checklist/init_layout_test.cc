@@ -210,7 +210,7 @@ TEST(ChecklistInit, INIT22_TheLargestDimOfEachParameterIsSharded) {
     int on_dim_1 = 0;
     for (const fsdp::ShardedParam* param : root->parameters()) {
       const at::Tensor full = find_parameter(*original, param->name());
-      EXPECT_EQ(param->layout().dim, largest_dim("", full.sizes())) << param->name();
+      EXPECT_EQ(param->layout().dim, largest_dim("", full)) << param->name();
       on_dim_1 += param->layout().dim == 1 ? 1 : 0;
       EXPECT_TRUE(full_parameter(*root, *param).equal(full)) << param->name();
     }
@@ -232,13 +232,15 @@ TEST(ChecklistInit, INIT23_UnevenColumnsAreRefused) {
 TEST(ChecklistInit, INIT24_ADimThatABiasDoesNotHaveIsRefused) {
   run_ranks(2, [](const WorldPtr& world) {
     Policy policy = policy_unset();
-    policy.shard_dim = [](const std::string& /*name*/, at::IntArrayRef /*shape*/) { return 1; };
+    policy.shard_dim = [](const std::string& /*name*/, const at::Tensor& /*parameter*/) {
+      return 1;
+    };
     const auto refused = seed(make_linears({16, 16, 8}));
     expect_error(Code::kInvalidArgument, {"dim 1", "1-D"},
                  [&] { fsdp::fully_shard(refused, flat_mesh(world), policy); });
     expect_plain(*refused);
-    policy.shard_dim = [](const std::string& /*name*/, at::IntArrayRef shape) {
-      return shape.size() == 2 ? 1 : 0;
+    policy.shard_dim = [](const std::string& /*name*/, const at::Tensor& parameter) {
+      return parameter.dim() == 2 ? 1 : 0;
     };
     const auto model = seed(make_linears({16, 16, 8}));
     const UnitPtr root = fsdp::fully_shard(model, flat_mesh(world), policy);

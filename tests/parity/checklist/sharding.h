@@ -78,7 +78,8 @@ inline void run_ranks_by_both_schedules(
 }
 
 // Shards the largest dim, the first of equals.
-inline int largest_dim(const std::string& /*name*/, at::IntArrayRef shape) {
+inline int largest_dim(const std::string& /*name*/, const at::Tensor& parameter) {
+  const at::IntArrayRef shape = parameter.sizes();
   return static_cast<int>(std::max_element(shape.begin(), shape.end()) - shape.begin());
 }
 

@@ -52,31 +52,34 @@ static fsdp2_status call_java(JNIEnv *env, const char *name, const char *signatu
 
 static fsdp2_status not_java(void) { return fsdp2_callback_fail(FSDP2_E_CALLBACK, "the thread cannot enter Java"); }
 
-static fsdp2_status java_all_reduce(fsdp2_tensor gradients, void *hook) {
+static fsdp2_status java_all_reduce(const fsdp2_all_reduce_info *info, fsdp2_tensor gradients, void *hook) {
   java_thread thread = enter_java();
   if (thread.env == NULL) return not_java();
-  fsdp2_status status = call_java(thread.env, "allReduce", "(Lio/fsdp2/internal/AllReduceHook;J)[B", (jobject)hook,
-                                  (jlong)gradients.id);
+  jbyteArray unit = bytes_of(thread.env, info->unit);
+  fsdp2_status status = call_java(thread.env, "allReduce", "(Lio/fsdp2/internal/AllReduceHook;[BIJ)[B", (jobject)hook, unit,
+                                  (jint)info->unit_index, (jlong)gradients.id);
+  (*thread.env)->DeleteLocalRef(thread.env, unit);
   leave_java(thread);
   return status;
 }
 
-static fsdp2_status java_gradient_ready(const char *parameter, fsdp2_tensor gradient, void *hook) {
+static fsdp2_status java_gradient_ready(const fsdp2_gradient_info *info, fsdp2_tensor gradient, void *hook) {
   java_thread thread = enter_java();
   if (thread.env == NULL) return not_java();
-  jbyteArray name = bytes_of(thread.env, parameter);
-  fsdp2_status status = call_java(thread.env, "gradientReady", "(Lio/fsdp2/internal/GradientReady;[BJ)[B", (jobject)hook,
-                                  name, (jlong)gradient.id);
+  jbyteArray name = bytes_of(thread.env, info->parameter);
+  fsdp2_status status = call_java(thread.env, "gradientReady", "(Lio/fsdp2/internal/GradientReady;[BIIJ)[B", (jobject)hook,
+                                  name, (jint)info->parameter_index, (jint)info->unit_index, (jlong)gradient.id);
   (*thread.env)->DeleteLocalRef(thread.env, name);
   leave_java(thread);
   return status;
 }
 
-// Compute dtype, rank and ranks of the group.
+// Indices of the parameter and its unit, compute dtype, rank and ranks of the group.
 static jintArray gather_numbers(JNIEnv *env, const fsdp2_gather_info *gather) {
-  const jint values[3] = {gather->compute_dtype, gather->shard_rank, gather->shard_ranks};
-  jintArray numbers = (*env)->NewIntArray(env, 3);
-  if (numbers != NULL) (*env)->SetIntArrayRegion(env, numbers, 0, 3, values);
+  const jint values[5] = {gather->parameter_index, gather->unit_index, gather->compute_dtype, gather->shard_rank,
+                          gather->shard_ranks};
+  jintArray numbers = (*env)->NewIntArray(env, 5);
+  if (numbers != NULL) (*env)->SetIntArrayRegion(env, numbers, 0, 5, values);
   return numbers;
 }
 
@@ -115,15 +118,16 @@ static fsdp2_status java_post_all_gather(const fsdp2_gather_info *gather, fsdp2_
   return status;
 }
 
-static fsdp2_status java_shard_dim(const char *parameter, const int64_t *shape, size_t n_dims, int32_t *out, void *function) {
+static fsdp2_status java_shard_dim(const fsdp2_shard_dim_info *info, int32_t *out, void *function) {
   java_thread thread = enter_java();
   if (thread.env == NULL) return not_java();
   JNIEnv *env = thread.env;
-  jbyteArray name = bytes_of(env, parameter);
-  jlongArray sizes = (*env)->NewLongArray(env, (jsize)n_dims);
-  if (sizes != NULL) (*env)->SetLongArrayRegion(env, sizes, 0, (jsize)n_dims, (const jlong *)shape);
+  jbyteArray name = bytes_of(env, info->parameter);
+  jlongArray sizes = (*env)->NewLongArray(env, (jsize)info->n_dims);
+  if (sizes != NULL) (*env)->SetLongArrayRegion(env, sizes, 0, (jsize)info->n_dims, (const jlong *)info->shape);
   jintArray dim = (*env)->NewIntArray(env, 1);
-  fsdp2_status status = call_java(env, "shardDim", "(Lio/fsdp2/internal/ShardDim;[B[J[I)[B", (jobject)function, name, sizes, dim);
+  fsdp2_status status = call_java(env, "shardDim", "(Lio/fsdp2/internal/ShardDim;[B[JI[I)[B", (jobject)function, name, sizes,
+                                  (jint)info->dtype, dim);
   if (status == FSDP2_OK) (*env)->GetIntArrayRegion(env, dim, 0, 1, (jint *)out);
   (*env)->DeleteLocalRef(env, dim);
   (*env)->DeleteLocalRef(env, sizes);

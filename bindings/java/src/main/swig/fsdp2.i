@@ -215,7 +215,10 @@ FSDP2_ARRAY(const TYPE *, jlongArray, long, Long)
 %ignore fsdp2_error_last;
 %ignore fsdp2_error_message;
 %ignore fsdp2_log_record;  // LogSink gets its fields
-%ignore fsdp2_gather_info;  // GatherInfo has its fields
+%ignore fsdp2_all_reduce_info;  // AllReduceInfo has its fields, and so on
+%ignore fsdp2_gradient_info;
+%ignore fsdp2_gather_info;
+%ignore fsdp2_shard_dim_info;
 // Called for a callback that has thrown; by itself there is no callback of Java's that a status could be returned from.
 %ignore fsdp2_callback_fail;
 

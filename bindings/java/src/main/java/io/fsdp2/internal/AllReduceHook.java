@@ -4,8 +4,9 @@ package io.fsdp2.internal;
 @FunctionalInterface
 public interface AllReduceHook {
   /**
+   * @param info whose they are
    * @param gradients a tensor: 1-D, summed over the ranks but not divided or cast yet; may be
    *     overwritten
    */
-  void allReduce(long gradients) throws Exception;
+  void allReduce(AllReduceInfo info, long gradients) throws Exception;
 }

@@ -31,17 +31,22 @@ public final class Callbacks {
     }
   }
 
-  static byte[] allReduce(AllReduceHook hook, long gradients) {
-    return guarded(() -> hook.allReduce(gradients));
+  static byte[] allReduce(AllReduceHook hook, byte[] unit, int unitIndex, long gradients) {
+    return guarded(() -> hook.allReduce(new AllReduceInfo(Text.fromC(unit), unitIndex), gradients));
   }
 
-  static byte[] gradientReady(GradientReady ready, byte[] parameter, long gradient) {
-    return guarded(() -> ready.gradientReady(Text.fromC(parameter), gradient));
+  static byte[] gradientReady(
+      GradientReady ready, byte[] parameter, int parameterIndex, int unitIndex, long gradient) {
+    return guarded(
+        () ->
+            ready.gradientReady(
+                new GradientInfo(Text.fromC(parameter), parameterIndex, unitIndex), gradient));
   }
 
-  /** numbers: compute dtype, rank and ranks of the group. */
+  /** numbers: indices of the parameter and its unit, compute dtype, rank and ranks of the group. */
   private static GatherInfo gather(byte[] parameter, int[] numbers) {
-    return new GatherInfo(Text.fromC(parameter), numbers[0], numbers[1], numbers[2]);
+    return new GatherInfo(
+        Text.fromC(parameter), numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]);
   }
 
   static byte[] preAllGather(
@@ -54,8 +59,9 @@ public final class Callbacks {
     return guarded(() -> extension.postAllGather(gather(parameter, numbers), pieces, chunks));
   }
 
-  static byte[] shardDim(ShardDim function, byte[] parameter, long[] shape, int[] out) {
-    return guarded(() -> out[0] = function.shardDim(Text.fromC(parameter), shape));
+  static byte[] shardDim(ShardDim function, byte[] parameter, long[] shape, int dtype, int[] out) {
+    return guarded(
+        () -> out[0] = function.shardDim(new ShardDimInfo(Text.fromC(parameter), shape, dtype)));
   }
 
   static void log(LogSink sink, int level, int rank, long timeNs, byte[] category, byte[] message) {

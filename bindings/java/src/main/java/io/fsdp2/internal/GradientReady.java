@@ -4,8 +4,8 @@ package io.fsdp2.internal;
 @FunctionalInterface
 public interface GradientReady {
   /**
-   * @param parameter its name
+   * @param info whose it is
    * @param gradient a tensor: the gradient of this rank's rows
    */
-  void gradientReady(String parameter, long gradient) throws Exception;
+  void gradientReady(GradientInfo info, long gradient) throws Exception;
 }

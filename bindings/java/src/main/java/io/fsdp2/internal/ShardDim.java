@@ -4,9 +4,8 @@ package io.fsdp2.internal;
 @FunctionalInterface
 public interface ShardDim {
   /**
-   * @param parameter its name
-   * @param shape of the whole parameter
+   * @param info the parameter
    * @return the dim, negative from the end; all ranks answer alike
    */
-  int shardDim(String parameter, long[] shape) throws Exception;
+  int shardDim(ShardDimInfo info) throws Exception;
 }

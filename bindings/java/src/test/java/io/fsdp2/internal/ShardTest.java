@@ -98,9 +98,13 @@ public final class ShardTest {
   private void aUnitIsUnshardedAndResharded() throws Exception {
     Map<String, Integer> asked = new ConcurrentHashMap<>();
     onRanks(
-        (parameter, shape) -> {
-          asked.merge(parameter, 1, Integer::sum);
-          return parameter.endsWith("embed_tokens.weight") ? 1 : 0;
+        parameter -> {
+          asked.merge(parameter.parameter(), 1, Integer::sum);
+          expect(Raw.FSDP2_DTYPE_F32, parameter.dtype());
+          return parameter.shape().length == 2
+                  && parameter.parameter().endsWith("embed_tokens.weight")
+              ? 1
+              : 0;
         },
         rank -> {
           try (fsdp2_shard_stats stats = new fsdp2_shard_stats();
@@ -146,7 +150,7 @@ public final class ShardTest {
           AtomicInteger ready = new AtomicInteger();
           Raw.fsdp2_shard_set_all_reduce_hook(rank.shard, UNIT, ShardTest::clear);
           Raw.fsdp2_shard_set_gradient_ready(
-              rank.shard, null, 1, (parameter, gradient) -> ready.incrementAndGet());
+              rank.shard, null, 1, (info, gradient) -> ready.incrementAndGet());
           backward(rank);
           long[] parameters = new long[1];
           Raw.fsdp2_shard_get_parameter_count(rank.shard, parameters);
@@ -160,7 +164,8 @@ public final class ShardTest {
         });
   }
 
-  private static void clear(long tensor) {
+  private static void clear(AllReduceInfo info, long tensor) {
+    expect(UNIT, info.unit());
     ByteBuffer zeros = ByteBuffer.allocateDirect(bytesOf(tensor));
     Raw.fsdp2_tensor_write(tensor, zeros, zeros.capacity());
   }
@@ -214,7 +219,7 @@ public final class ShardTest {
               rank.shard,
               UNIT,
               0,
-              (parameter, gradient) -> {
+              (info, gradient) -> {
                 throw refusal;
               });
           try {
