@@ -175,7 +175,7 @@ static int prepare(struct job_rank* rank) {
   how.reshard_after_forward = FSDP2_RESHARD_NEVER; /* the backward only reduces */
   return well(rank, fsdp2_module_from_config(TINY_CONFIG("false"), &options, &rank->module)) &&
          well(rank, fsdp2_shard_create(rank->module, rank->mesh, &how, &rank->shard)) &&
-         well(rank, fsdp2_optimizer_adamw(rank->shard, NULL, &rank->optimizer));
+         well(rank, fsdp2_optimizer_create_adamw(rank->shard, NULL, &rank->optimizer));
 }
 
 /* A program's own error, which it tells the others. */

@@ -98,7 +98,7 @@ void make_optimizer(const TrainOptions& options, const Shard& shard, Optimizer* 
     sgd.lr = options.lr;
     sgd.momentum = options.momentum;
     sgd.weight_decay = options.weight_decay;
-    check(fsdp2_optimizer_sgd(shard.get(), &sgd, out->out()));
+    check(fsdp2_optimizer_create_sgd(shard.get(), &sgd, out->out()));
     return;
   }
   fsdp2_adamw_options adamw = FSDP2_ADAMW_OPTIONS_INIT;
@@ -107,7 +107,7 @@ void make_optimizer(const TrainOptions& options, const Shard& shard, Optimizer* 
   adamw.beta2 = options.beta2;
   adamw.eps = options.eps;
   adamw.weight_decay = options.weight_decay;
-  check(fsdp2_optimizer_adamw(shard.get(), &adamw, out->out()));
+  check(fsdp2_optimizer_create_adamw(shard.get(), &adamw, out->out()));
 }
 
 void open_data(const TrainOptions& options, const Mesh& mesh, int64_t vocab_size, Loader* out) {

@@ -105,18 +105,18 @@ void Session::change_on_all_ranks(Team& team, const std::string& what,
   });
 }
 
-void Session::make_units(const Agreed& agreed, const std::shared_ptr<Mesh>& mesh,
-                         const std::string& what, const std::function<void()>& make) {
+void Session::add_units(const Agreed& agreed, const std::shared_ptr<Mesh>& mesh,
+                        const std::string& what, const std::function<void()>& make) {
   Session& session = *agreed.request.session;
   session.change_on_all_ranks(mesh->team(), what, make);
   session.mesh_ = mesh;
   session.state_ = State::kUnitsMade;
 }
 
-void Session::shard_modules(const std::shared_ptr<Mesh>& mesh, const std::string& what,
-                            const Read& read) {
+void Session::make_unit(const std::shared_ptr<Mesh>& mesh, const std::string& what,
+                        const Read& read) {
   const Agreed agreed = agree_on(mesh, what, read);
-  make_units(agreed, mesh, what, [&] {
+  add_units(agreed, mesh, what, [&] {
     const fsdp::UnitRequest unit{agreed.modules.names, agreed.modules.modules, {}};
     in_context(fmt::format("names '{}'", fmt::join(agreed.request.paths, "', '")), [&] {
       FSDP2_CHECK(fsdp::make_unit(unit, mesh, agreed.options.policy) != nullptr, Code::kWrongState,
@@ -126,14 +126,16 @@ void Session::shard_modules(const std::shared_ptr<Mesh>& mesh, const std::string
   });
 }
 
-void Session::wrap(const std::shared_ptr<Mesh>& mesh, const std::string& what, const Read& read) {
+void Session::make_units(const std::shared_ptr<Mesh>& mesh, const std::string& what,
+                         const Read& read) {
   const Agreed agreed = agree_on(mesh, what, read);
-  make_units(agreed, mesh, what, [&] {
+  add_units(agreed, mesh, what, [&] {
     const int made = fsdp::wrap_modules(agreed.request.session->module_, mesh,
                                         agreed.options.policy, agreed.options.wrap);
-    FSDP2_CHECK(made > 0, Code::kWrongState,
-                "no unit was made: the options select no module, or modules above or inside of "
-                "them have taken their parameters already (wrap children before their parents)");
+    FSDP2_CHECK(
+        made > 0, Code::kWrongState,
+        "no unit was made: the options select no module, or modules above or inside of "
+        "them have taken their parameters already (make units of children before their parents)");
   });
 }
 

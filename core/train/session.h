@@ -1,12 +1,12 @@
 // A module on its way to being trained: how much of it is sharded, and whether its parameters have
 // values.
 //
-//   kPlain ─shard_modules, wrap→ kUnitsMade ─shard→ kSharded      kPlain ─shard→ kSharded
+//   kPlain ─make_unit, make_units→ kUnitsMade ─shard→ kSharded      kPlain ─shard→ kSharded
 //   any of them ─a change that fails half-way→ kSpoiled        it can only be destroyed
 //
-// shard_modules, wrap and shard agree with the other ranks of the mesh twice: on what is asked for,
-// which changes nothing, and on the change itself. An error in the first leaves the session as it
-// was, on all ranks. An error in the second spoils it, except on a rank that failed by itself
+// make_unit, make_units and shard agree with the other ranks of the mesh twice: on what is asked
+// for, which changes nothing, and on the change itself. An error in the first leaves the session as
+// it was, on all ranks. An error in the second spoils it, except on a rank that failed by itself
 // before it changed anything.
 //
 // One thread at a time.
@@ -31,7 +31,7 @@ class Session;
 struct ShardRequest {
   std::shared_ptr<Session> session;
   ShardOptions options;
-  std::vector<std::string> paths;  // shard_modules: dotted, of the modules in the group
+  std::vector<std::string> paths;  // make_unit: dotted, of the modules in the group
   std::string text;  // "key=value" lines that must be equal on all ranks, beside the session's own
 };
 
@@ -55,10 +55,11 @@ class Session {
   // too, since a caller may get even that wrong.
   using Read = std::function<ShardRequest()>;
   // Makes one unit of some modules in the session's.
-  static void shard_modules(const std::shared_ptr<Mesh>& mesh, const std::string& what,
-                            const Read& read);
+  static void make_unit(const std::shared_ptr<Mesh>& mesh, const std::string& what,
+                        const Read& read);
   // Makes a unit of each module that the wrap options select, over this mesh and by this policy.
-  static void wrap(const std::shared_ptr<Mesh>& mesh, const std::string& what, const Read& read);
+  static void make_units(const std::shared_ptr<Mesh>& mesh, const std::string& what,
+                         const Read& read);
   // Shards the whole module, and reads the values unless they are deferred. The root unit.
   static std::shared_ptr<fsdp::Unit> shard(const std::shared_ptr<Mesh>& mesh,
                                            const std::string& what, const Read& read);
@@ -72,8 +73,8 @@ class Session {
   struct Agreed;
   static Agreed agree_on(const std::shared_ptr<Mesh>& mesh, const std::string& what,
                          const Read& read);
-  static void make_units(const Agreed& agreed, const std::shared_ptr<Mesh>& mesh,
-                         const std::string& what, const std::function<void()>& make);
+  static void add_units(const Agreed& agreed, const std::shared_ptr<Mesh>& mesh,
+                        const std::string& what, const std::function<void()>& make);
   void check_may_be_sharded(const Mesh& mesh) const;
   void check_units_are_within(const Mesh& mesh) const;
   std::string text() const;

@@ -37,7 +37,7 @@ int main(int argc, char** argv) {
   check(fsdp2_module_get_info(module, &model));
   check(fsdp2_shard_create(module, mesh, NULL, &shard));
   adamw.lr = 3e-3, adamw.beta2 = 0.95, adamw.weight_decay = 0.1;
-  check(fsdp2_optimizer_adamw(shard, &adamw, &optimizer));
+  check(fsdp2_optimizer_create_adamw(shard, &adamw, &optimizer));
   loading.sequence_length = 32, loading.global_batch = 8, loading.vocab_size = model.vocab_size;
   check(fsdp2_loader_open(mesh, argv[2], &loading, &loader));
   check(fsdp2_step_create(shard, optimizer, NULL, &step));

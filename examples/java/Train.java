@@ -39,7 +39,7 @@ public final class Train {
       options.setLr(3e-3);
       options.setBeta2(0.95);
       options.setWeight_decay(0.1);
-      Raw.fsdp2_optimizer_adamw(shard, options, out);
+      Raw.fsdp2_optimizer_create_adamw(shard, options, out);
       optimizer = out[0];
     }
     long loader;

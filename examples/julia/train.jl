@@ -22,7 +22,7 @@ function train(directory, token_file)
     shard = output(out -> FSDP2.fsdp2_shard_create(model, mesh, C_NULL, out), FSDP2.fsdp2_shard)
 
     adamw = Ref(FSDP2.fsdp2_adamw_options(lr = 3e-3, beta2 = 0.95, weight_decay = 0.1))
-    optimizer = output(out -> FSDP2.fsdp2_optimizer_adamw(shard, adamw, out), FSDP2.fsdp2_optimizer)
+    optimizer = output(out -> FSDP2.fsdp2_optimizer_create_adamw(shard, adamw, out), FSDP2.fsdp2_optimizer)
     data = Ref(FSDP2.fsdp2_loader_options(sequence_length = 32, global_batch = 8, vocab_size = info.vocab_size))
     loader = output(out -> FSDP2.fsdp2_loader_open(mesh, token_file, data, out), FSDP2.fsdp2_loader)
 

@@ -56,7 +56,7 @@ unsafe fn train(directory: &CStr, token_file: &CStr) -> Result<(), String> {
         ..options(fsdp2_adamw_options_init)?
     };
     let mut optimizer = fsdp2_optimizer::default();
-    check(fsdp2_optimizer_adamw(shard, &adamw, &mut optimizer))?;
+    check(fsdp2_optimizer_create_adamw(shard, &adamw, &mut optimizer))?;
     let data = fsdp2_loader_options {
         sequence_length: 32,
         global_batch: 8,

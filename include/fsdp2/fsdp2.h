@@ -5,10 +5,12 @@
  *  1. Functions are named fsdp2_<noun>_<verb>. An _options struct goes in; an _info or _result
  *     struct comes out; a _settings struct does both. The subject comes first, then inputs
  *     (pointer, then count), then options; outputs come last.
- *  2. A handle is a struct that holds one id; {0} is null. You own every handle that a call
- *     returns, and may destroy your handles in any order: an object lives until nothing needs it
- *     any more. Destroying {0} does nothing; destroying a handle twice is FSDP2_E_STALE_HANDLE.
- *     Destroying never communicates.
+ *  2. A handle is a struct that holds one id; {0} is null. _create and _create_<kind> make an
+ *     object from options, _from_<source> makes one from something that exists, and _open makes one
+ *     from a file. Every handle that comes out of a call is a new one, whatever the call's name
+ *     (_get_ included), and it is yours to destroy. You may destroy your handles in any order: an
+ *     object lives until nothing needs it any more. Destroying {0} does nothing; destroying a
+ *     handle twice is FSDP2_E_STALE_HANDLE. Destroying never communicates.
  *
  *     fsdp2_<noun>_duplicate returns another handle to the same object, for a second owner: the
  *     handles stand for the object alike, and each is destroyed by itself. It never communicates,

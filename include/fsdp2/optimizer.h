@@ -17,8 +17,9 @@ typedef struct fsdp2_adamw_options {
 #define FSDP2_ADAMW_OPTIONS_INIT \
   {(uint32_t)sizeof(fsdp2_adamw_options), 0, 1e-3, 0.9, 0.999, 1e-8, 1e-2}
 FSDP2_CALL fsdp2_adamw_options_init(fsdp2_adamw_options* options, size_t struct_size);
-FSDP2_CALL fsdp2_optimizer_adamw(fsdp2_shard shard, const fsdp2_adamw_options* options /*(opt)*/,
-                                 fsdp2_optimizer* out);
+FSDP2_CALL fsdp2_optimizer_create_adamw(fsdp2_shard shard,
+                                        const fsdp2_adamw_options* options /*(opt)*/,
+                                        fsdp2_optimizer* out);
 
 /* SGD with momentum, without dampening; weight decay is added to the gradient. */
 typedef struct fsdp2_sgd_options {
@@ -28,8 +29,8 @@ typedef struct fsdp2_sgd_options {
 } fsdp2_sgd_options;
 #define FSDP2_SGD_OPTIONS_INIT {(uint32_t)sizeof(fsdp2_sgd_options), 0, 1e-3, 0.0, 0.0}
 FSDP2_CALL fsdp2_sgd_options_init(fsdp2_sgd_options* options, size_t struct_size);
-FSDP2_CALL fsdp2_optimizer_sgd(fsdp2_shard shard, const fsdp2_sgd_options* options /*(opt)*/,
-                               fsdp2_optimizer* out);
+FSDP2_CALL fsdp2_optimizer_create_sgd(fsdp2_shard shard, const fsdp2_sgd_options* options /*(opt)*/,
+                                      fsdp2_optimizer* out);
 
 /* Moves parameters (by any of their names) out of the first group into a new group with its own
  * options, like PyTorch's parameter groups: no weight decay for norms and biases, say. All ranks

@@ -56,8 +56,8 @@ typedef struct fsdp2_shard_options {
   int32_t reshard_after_forward; /* FSDP2_RESHARD_AUTO, _ALWAYS, _NEVER, or the n of 1/n */
   int32_t param_dtype;  /* dtype for gathering and computing; FSDP2_DTYPE_KEEP: the shard's */
   int32_t reduce_dtype; /* dtype for reducing gradients; FSDP2_DTYPE_KEEP: the gradient's */
-  int32_t output_dtype; /* dtype for floating-point outputs of the root (fsdp2_shard_modules: of the
-                           group; fsdp2_shard_wrap: of each unit) */
+  int32_t output_dtype; /* dtype for floating-point outputs of the root, or of the units that
+                           fsdp2_shard_make_unit and _make_units make */
   int32_t no_cast_forward_inputs; /* 1: leave floating-point inputs in their dtype */
   int32_t cpu_offload; /* 1: keep shards, their gradients and optimizer states in host memory,
                           pinned; no effect where parameters are there anyway */
@@ -101,24 +101,24 @@ FSDP2_CALL fsdp2_shard_options_init(fsdp2_shard_options* options, size_t struct_
 FSDP2_CALL fsdp2_shard_apply_strategy(const char* name, int64_t fsdp_size, fsdp2_mesh_options* mesh,
                                       fsdp2_shard_options* options);
 
-/* [c] Makes units by hand, bottom-up, before fsdp2_shard_create makes the rest the root. One module
- * below `module`, or several as one group, becomes a unit. A module inside another module of the
- * list is left out. Each call takes the parameters that no earlier call has taken, and has a mesh
- * and options of its own: that of the whole, a sub-mesh of it, or another mesh of its ranks.
+/* [c] Makes one unit by hand, of one module below `module` or of several as a group. Units are made
+ * bottom-up, before fsdp2_shard_create makes the rest the root. A module inside another module of
+ * the list is left out. Each call takes the parameters that no earlier call has taken, and has
+ * options and a mesh of its own: that of the whole, a sub-mesh of it, or another mesh of its ranks.
  * Gradients are averaged over the ranks of the unit's mesh, and copies on ranks outside of it are
  * taken for equal by norms and checkpoints. The wrap fields, load_from_rank0 and defer_values must
  * keep their defaults. Errors, with nothing changed: FSDP2_E_NOT_FOUND (a name),
  * FSDP2_E_WRONG_STATE (sharded already, or below a module that is), FSDP2_E_INVALID_ARGUMENT (a
  * shard dim that does not exist, a mesh of another job, a container without a forward),
  * FSDP2_E_UNSUPPORTED (a dim that does not divide). */
-FSDP2_CALL fsdp2_shard_modules(fsdp2_module module, fsdp2_mesh mesh, const char* const* names,
-                               size_t n_names, const fsdp2_shard_options* options /*(opt)*/);
+FSDP2_CALL fsdp2_shard_make_unit(fsdp2_module module, fsdp2_mesh mesh, const char* const* names,
+                                 size_t n_names, const fsdp2_shard_options* options /*(opt)*/);
 
-/* [c] Like fsdp2_shard_modules, by rule: each module that the wrap fields select becomes a unit. So
- * the modules of some classes can have a mesh and options of their own (experts, say), before
- * fsdp2_shard_create wraps those around them. FSDP2_E_WRONG_STATE if this makes no unit. */
-FSDP2_CALL fsdp2_shard_wrap(fsdp2_module module, fsdp2_mesh mesh,
-                            const fsdp2_shard_options* options /*(opt)*/);
+/* [c] Like fsdp2_shard_make_unit, but makes units by rule: one of each module that the wrap fields
+ * select. So the modules of some classes can have a mesh and options of their own (experts, say),
+ * before fsdp2_shard_create wraps those around them. FSDP2_E_WRONG_STATE if this makes no unit. */
+FSDP2_CALL fsdp2_shard_make_units(fsdp2_module module, fsdp2_mesh mesh,
+                                  const fsdp2_shard_options* options /*(opt)*/);
 
 /* [c] Shards the module over the mesh, which is 1-D, or 2-D as (replicate, shard). The modules that
  * `wrap` and the other wrap fields select become units, inner ones first; then the module itself

@@ -82,7 +82,7 @@ static void a_load_takes_the_hyper_parameters_of_the_checkpoint(void) {
   size_t needed = 0;
   other.weight_decay = 0.25;
   other.beta1 = 0.5;
-  EXPECT_OK(fsdp2_optimizer_adamw(job.shard, &other, &optimizer));
+  EXPECT_OK(fsdp2_optimizer_create_adamw(job.shard, &other, &optimizer));
   EXPECT_OK(fsdp2_checkpoint_save(job.shard, optimizer, job.step, job.loader,
                                   temporary_path("other"), NULL));
   load(&job, "other");

@@ -110,7 +110,7 @@ static inline fsdp2_optimizer golden_adamw(fsdp2_shard shard) {
   options.lr = 3e-3;
   options.beta2 = 0.95;
   options.weight_decay = 0.1;
-  EXPECT_OK(fsdp2_optimizer_adamw(shard, &options, &optimizer));
+  EXPECT_OK(fsdp2_optimizer_create_adamw(shard, &options, &optimizer));
   return optimizer;
 }
 

@@ -97,8 +97,8 @@ static void null_pointers_are_refused(void) {
   NULL_ARGUMENT(fsdp2_shard_apply_strategy, NULL, 0, &place, &sharding);
   NULL_ARGUMENT(fsdp2_shard_apply_strategy, "FULL_SHARD", 0, NULL, &sharding);
   NULL_ARGUMENT(fsdp2_shard_apply_strategy, "FULL_SHARD", 0, &place, NULL);
-  NULL_ARGUMENT(fsdp2_shard_modules, loose_module, job.mesh, NULL, 1, NULL);
-  NULL_ARGUMENT(fsdp2_shard_modules, loose_module, job.mesh, &no_text, 1, NULL);
+  NULL_ARGUMENT(fsdp2_shard_make_unit, loose_module, job.mesh, NULL, 1, NULL);
+  NULL_ARGUMENT(fsdp2_shard_make_unit, loose_module, job.mesh, &no_text, 1, NULL);
   NULL_ARGUMENT(fsdp2_shard_get_mesh, job.shard, NULL);
   NULL_ARGUMENT(fsdp2_shard_clip_grad_norm, job.shard, 1.0, 2.0, NULL);
   NULL_ARGUMENT(fsdp2_shard_get_grad_norm, job.shard, 2.0, NULL);
@@ -129,8 +129,8 @@ static void null_pointers_are_refused(void) {
   NULL_ARGUMENT(fsdp2_shard_get_parameter, job.shard, 0, FSDP2_PARAMETER_LOCAL, NULL);
   NULL_ARGUMENT(fsdp2_shard_get_stats, job.shard, NULL);
   NULL_ARGUMENT(fsdp2_shard_describe, job.shard, OUT(char), 64, NULL);
-  NULL_ARGUMENT(fsdp2_optimizer_adamw, job.shard, NULL, NULL);
-  NULL_ARGUMENT(fsdp2_optimizer_sgd, job.shard, NULL, NULL);
+  NULL_ARGUMENT(fsdp2_optimizer_create_adamw, job.shard, NULL, NULL);
+  NULL_ARGUMENT(fsdp2_optimizer_create_sgd, job.shard, NULL, NULL);
   NULL_ARGUMENT(fsdp2_optimizer_get_lr, job.optimizer, NULL);
   NULL_ARGUMENT(fsdp2_optimizer_add_adamw_group, job.optimizer, NULL, 1, NULL);
   NULL_ARGUMENT(fsdp2_optimizer_add_sgd_group, job.optimizer, NULL, 1, NULL);
@@ -222,7 +222,7 @@ static void texts_that_are_not_utf8_or_too_long_are_refused(void) {
     INVALID(fsdp2_module_set_requires_grad, loose_module, &bad, 1, 0);
     INVALID(fsdp2_callback_fail, FSDP2_E_IO, bad);
     INVALID(fsdp2_shard_apply_strategy, bad, 0, &place, &sharding);
-    INVALID(fsdp2_shard_modules, loose_module, job.mesh, &bad, 1, NULL);
+    INVALID(fsdp2_shard_make_unit, loose_module, job.mesh, &bad, 1, NULL);
     INVALID(fsdp2_shard_get_parameter_index, job.shard, bad, OUT(size_t));
     INVALID(fsdp2_shard_get_unit_index, job.shard, bad, OUT(size_t));
     INVALID(fsdp2_shard_set_forward_prefetch, job.shard, NULL, &bad, 1);
@@ -268,7 +268,7 @@ static void counts_beyond_any_memory_are_refused(void) {
           OUT(fsdp2_tensor), 1, OUT2(size_t));
   INVALID(fsdp2_tensor_write, tokens, &one, SIZE_MAX);
   INVALID(fsdp2_tensor_run_backward, &tokens, kHuge, NULL, 0);
-  INVALID(fsdp2_shard_modules, loose_module, job.mesh, kBadTexts, kHuge, NULL);
+  INVALID(fsdp2_shard_make_unit, loose_module, job.mesh, kBadTexts, kHuge, NULL);
   INVALID(fsdp2_shard_set_forward_prefetch, job.shard, NULL, kBadTexts, kHuge);
   INVALID(fsdp2_shard_set_backward_prefetch, job.shard, NULL, kBadTexts, SIZE_MAX);
   INVALID(fsdp2_shard_get_backward_prefetch, job.shard, NULL, OUT(size_t), kHuge, OUT2(size_t));
@@ -318,7 +318,7 @@ static void numbers_out_of_their_range_are_refused(void) {
   INVALID(fsdp2_shard_apply_strategy, "FULL_SHARD", -1, &place, &sharding);
   INVALID(fsdp2_shard_apply_strategy, "HYBRID_SHARD", 0, &place, &sharding);
   INVALID(fsdp2_shard_apply_strategy, "NO_SHARD", 2, &place, &sharding);
-  INVALID(fsdp2_shard_modules, loose_module, job.mesh, NULL, 0, NULL);
+  INVALID(fsdp2_shard_make_unit, loose_module, job.mesh, NULL, 0, NULL);
   INVALID(fsdp2_shard_set_requires_gradient_sync, job.shard, NULL, 2, 1);
   INVALID(fsdp2_shard_set_requires_gradient_sync, job.shard, NULL, 1, -1);
   INVALID(fsdp2_shard_set_requires_all_reduce, job.shard, NULL, 1, 2);

@@ -104,10 +104,10 @@ CALL(tensor_run_backward, tensor, fsdp2_tensor_run_backward(&h, 1, NULL, 0))
 CALL(module_forward_submodule, module,
      fsdp2_module_forward_submodule(h, "lm_head", &tokens, 1, 0, OUT(fsdp2_tensor), 1,
                                     OUT2(size_t)))
-CALL(shard_modules, module, fsdp2_shard_modules(h, job.mesh, kHead, 1, NULL))
-CALL(shard_modules_over_mesh, mesh, fsdp2_shard_modules(loose_module, h, kHead, 1, NULL))
-CALL(shard_wrap, module, fsdp2_shard_wrap(h, job.mesh, NULL))
-CALL(shard_wrap_over_mesh, mesh, fsdp2_shard_wrap(loose_module, h, NULL))
+CALL(make_unit, module, fsdp2_shard_make_unit(h, job.mesh, kHead, 1, NULL))
+CALL(make_unit_over_mesh, mesh, fsdp2_shard_make_unit(loose_module, h, kHead, 1, NULL))
+CALL(make_units, module, fsdp2_shard_make_units(h, job.mesh, NULL))
+CALL(make_units_over_mesh, mesh, fsdp2_shard_make_units(loose_module, h, NULL))
 CALL(shard_load_values, shard, fsdp2_shard_load_values(h))
 CALL(shard_get_mesh, shard, fsdp2_shard_get_mesh(h, OUT(fsdp2_mesh)))
 CALL(shard_grad_norm, shard, fsdp2_shard_get_grad_norm(h, 2.0, OUT(double)))
@@ -147,8 +147,8 @@ CALL(shard_clear_events, shard, fsdp2_shard_clear_events(h))
 CALL(shard_hook, shard, fsdp2_shard_set_all_reduce_hook(h, NULL, NULL, NULL, NULL))
 CALL(shard_ready, shard, fsdp2_shard_set_gradient_ready(h, NULL, 0, NULL, NULL, NULL))
 CALL(shard_extension, shard, fsdp2_shard_set_all_gather_extension(h, NULL, NULL, NULL, NULL, NULL))
-CALL(optimizer_adamw, shard, fsdp2_optimizer_adamw(h, NULL, OUT(fsdp2_optimizer)))
-CALL(optimizer_sgd, shard, fsdp2_optimizer_sgd(h, NULL, OUT(fsdp2_optimizer)))
+CALL(optimizer_adamw, shard, fsdp2_optimizer_create_adamw(h, NULL, OUT(fsdp2_optimizer)))
+CALL(optimizer_sgd, shard, fsdp2_optimizer_create_sgd(h, NULL, OUT(fsdp2_optimizer)))
 static const char* const kNorm[1] = {"model.norm.weight"};
 CALL(optimizer_add_adamw_group, optimizer, fsdp2_optimizer_add_adamw_group(h, kNorm, 1, NULL))
 CALL(optimizer_add_sgd_group, optimizer, fsdp2_optimizer_add_sgd_group(h, kNorm, 1, NULL))
@@ -292,10 +292,10 @@ static const struct {
     {"fsdp2_tensor_get_grad", tensor_get_grad, 't', 0},
     {"fsdp2_tensor_run_backward", tensor_run_backward, 't', 0},
     {"fsdp2_module_forward_submodule", module_forward_submodule, 'M', 0},
-    {"fsdp2_shard_modules", shard_modules, 'M', 0},
-    {"fsdp2_shard_modules", shard_modules_over_mesh, 'm', 0},
-    {"fsdp2_shard_wrap", shard_wrap, 'M', 0},
-    {"fsdp2_shard_wrap", shard_wrap_over_mesh, 'm', 0},
+    {"fsdp2_shard_make_unit", make_unit, 'M', 0},
+    {"fsdp2_shard_make_unit", make_unit_over_mesh, 'm', 0},
+    {"fsdp2_shard_make_units", make_units, 'M', 0},
+    {"fsdp2_shard_make_units", make_units_over_mesh, 'm', 0},
     {"fsdp2_shard_load_values", shard_load_values, 's', 0},
     {"fsdp2_shard_get_mesh", shard_get_mesh, 's', 0},
     {"fsdp2_shard_get_grad_norm", shard_grad_norm, 's', 0},
@@ -331,8 +331,8 @@ static const struct {
     {"fsdp2_shard_set_all_reduce_hook", shard_hook, 's', 0},
     {"fsdp2_shard_set_gradient_ready", shard_ready, 's', 0},
     {"fsdp2_shard_set_all_gather_extension", shard_extension, 's', 0},
-    {"fsdp2_optimizer_adamw", optimizer_adamw, 's', 0},
-    {"fsdp2_optimizer_sgd", optimizer_sgd, 's', 0},
+    {"fsdp2_optimizer_create_adamw", optimizer_adamw, 's', 0},
+    {"fsdp2_optimizer_create_sgd", optimizer_sgd, 's', 0},
     {"fsdp2_optimizer_add_adamw_group", optimizer_add_adamw_group, 'o', 0},
     {"fsdp2_optimizer_add_sgd_group", optimizer_add_sgd_group, 'o', 0},
     {"fsdp2_optimizer_get_info", optimizer_get_info, 'o', 0},

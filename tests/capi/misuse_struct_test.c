@@ -26,8 +26,8 @@ TAKES(shard_create, fsdp2_shard_options,
 TAKES(plan_options, fsdp2_plan_options,
       fsdp2_plan_get_info(job.shard, s, OUT_STRUCT(fsdp2_plan_info)))
 TAKES(plan_info, fsdp2_plan_info, fsdp2_plan_get_info(job.shard, NULL, s))
-TAKES(adamw, fsdp2_adamw_options, fsdp2_optimizer_adamw(job.shard, s, OUT(fsdp2_optimizer)))
-TAKES(sgd, fsdp2_sgd_options, fsdp2_optimizer_sgd(job.shard, s, OUT(fsdp2_optimizer)))
+TAKES(adamw, fsdp2_adamw_options, fsdp2_optimizer_create_adamw(job.shard, s, OUT(fsdp2_optimizer)))
+TAKES(sgd, fsdp2_sgd_options, fsdp2_optimizer_create_sgd(job.shard, s, OUT(fsdp2_optimizer)))
 TAKES(optimizer_info, fsdp2_optimizer_info, fsdp2_optimizer_get_info(job.optimizer, s))
 TAKES(optimizer_group_info, fsdp2_optimizer_group_info,
       fsdp2_optimizer_get_group_info(job.optimizer, 0, s))
@@ -48,8 +48,8 @@ TAKES(unit_info, fsdp2_unit_info, fsdp2_shard_get_unit_info(job.shard, 0, s))
 TAKES(unit_settings, fsdp2_unit_settings, fsdp2_shard_get_unit_settings(job.shard, NULL, s))
 TAKES(set_unit_settings, fsdp2_unit_settings, fsdp2_shard_set_unit_settings(job.shard, NULL, s))
 static const char* const kHead[1] = {"lm_head"};
-TAKES(shard_modules, fsdp2_shard_options, fsdp2_shard_modules(loose_module, job.mesh, kHead, 1, s))
-TAKES(shard_wrap, fsdp2_shard_options, fsdp2_shard_wrap(loose_module, job.mesh, s))
+TAKES(make_unit, fsdp2_shard_options, fsdp2_shard_make_unit(loose_module, job.mesh, kHead, 1, s))
+TAKES(make_units, fsdp2_shard_options, fsdp2_shard_make_units(loose_module, job.mesh, s))
 static _Thread_local fsdp2_mesh_options strategy_mesh = FSDP2_MESH_OPTIONS_INIT;
 TAKES(apply_strategy, fsdp2_shard_options,
       fsdp2_shard_apply_strategy("FULL_SHARD", 0, &strategy_mesh, s))
@@ -86,8 +86,8 @@ static const struct {
     {"fsdp2_shard_create", shard_create, sizeof(fsdp2_shard_options), 1, 0},
     {"fsdp2_plan_get_info", plan_options, sizeof(fsdp2_plan_options), 1, 0},
     {"fsdp2_plan_get_info", plan_info, sizeof(fsdp2_plan_info), 0, 0},
-    {"fsdp2_optimizer_adamw", adamw, sizeof(fsdp2_adamw_options), 1, 0},
-    {"fsdp2_optimizer_sgd", sgd, sizeof(fsdp2_sgd_options), 1, 0},
+    {"fsdp2_optimizer_create_adamw", adamw, sizeof(fsdp2_adamw_options), 1, 0},
+    {"fsdp2_optimizer_create_sgd", sgd, sizeof(fsdp2_sgd_options), 1, 0},
     {"fsdp2_optimizer_get_info", optimizer_info, sizeof(fsdp2_optimizer_info), 0, 0},
     {"fsdp2_optimizer_get_group_info", optimizer_group_info, sizeof(fsdp2_optimizer_group_info), 0,
      0},
@@ -104,8 +104,8 @@ static const struct {
     {"fsdp2_shard_get_unit_info", unit_info, sizeof(fsdp2_unit_info), 0, 0},
     {"fsdp2_shard_get_unit_settings", unit_settings, sizeof(fsdp2_unit_settings), 0, 0},
     {"fsdp2_shard_set_unit_settings", set_unit_settings, sizeof(fsdp2_unit_settings), 1, 0},
-    {"fsdp2_shard_modules", shard_modules, sizeof(fsdp2_shard_options), 1, 0},
-    {"fsdp2_shard_wrap", shard_wrap, sizeof(fsdp2_shard_options), 1, 0},
+    {"fsdp2_shard_make_unit", make_unit, sizeof(fsdp2_shard_options), 1, 0},
+    {"fsdp2_shard_make_units", make_units, sizeof(fsdp2_shard_options), 1, 0},
     {"fsdp2_shard_apply_strategy", apply_strategy, sizeof(fsdp2_shard_options), 1, 0},
     {"fsdp2_shard_apply_strategy", apply_strategy_to_mesh, sizeof(fsdp2_mesh_options), 1, 0},
     {"fsdp2_checkpoint_save", save, sizeof(fsdp2_save_options), 1, 0},
@@ -182,11 +182,11 @@ static const char* const mesh_create_name = "fsdp2_mesh_create";
 static const char* const from_pretrained_name = "fsdp2_module_from_pretrained";
 static const char* const generate_name = "fsdp2_module_generate";
 static const char* const shard_create_name = "fsdp2_shard_create";
-static const char* const shard_modules_name = "fsdp2_shard_modules";
-static const char* const shard_wrap_name = "fsdp2_shard_wrap";
+static const char* const make_unit_name = "fsdp2_shard_make_unit";
+static const char* const make_units_name = "fsdp2_shard_make_units";
 static const char* const set_unit_settings_name = "fsdp2_shard_set_unit_settings";
-static const char* const adamw_name = "fsdp2_optimizer_adamw";
-static const char* const sgd_name = "fsdp2_optimizer_sgd";
+static const char* const adamw_name = "fsdp2_optimizer_create_adamw";
+static const char* const sgd_name = "fsdp2_optimizer_create_sgd";
 static const char* const save_state_name = "fsdp2_state_save";
 static const char* const set_state_name = "fsdp2_checkpoint_set_state";
 static const char* const loader_open_name = "fsdp2_loader_open";
@@ -270,10 +270,10 @@ static void fields_that_cannot_be_are_refused(void) {
   FIELD(shard_create, fsdp2_shard_options, defer_values, 2);
   FIELD(shard_create, fsdp2_shard_options, reserved, 1);
   FIELD(shard_create, fsdp2_shard_options, wrap_min_numel, -1);
-  FIELD(shard_modules, fsdp2_shard_options, wrap, FSDP2_WRAP_NONE);
-  FIELD(shard_modules, fsdp2_shard_options, load_from_rank0, 1);
-  FIELD(shard_wrap, fsdp2_shard_options, load_from_rank0, 1);
-  FIELD(shard_wrap, fsdp2_shard_options, defer_values, 1);
+  FIELD(make_unit, fsdp2_shard_options, wrap, FSDP2_WRAP_NONE);
+  FIELD(make_unit, fsdp2_shard_options, load_from_rank0, 1);
+  FIELD(make_units, fsdp2_shard_options, load_from_rank0, 1);
+  FIELD(make_units, fsdp2_shard_options, defer_values, 1);
   FIELD(shard_create, fsdp2_shard_options, comm_path, 3);
   FIELD(shard_create, fsdp2_shard_options, prefetch, -2);
   FIELD(set_unit_settings, fsdp2_unit_settings, requires_gradient_sync, 2);

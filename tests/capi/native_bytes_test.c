@@ -80,7 +80,7 @@ static void ignored_parameters_and_units_by_hand_count(void) {
   const fsdp2_mesh mesh = lone_mesh();
   const fsdp2_module module = tiny_model();
   fsdp2_shard shard;
-  EXPECT_OK(fsdp2_shard_modules(module, mesh, layer, 1, NULL));
+  EXPECT_OK(fsdp2_shard_make_unit(module, mesh, layer, 1, NULL));
   expect_bytes(module, 0);
   options.ignored_names = ignored;
   options.n_ignored_names = 1;

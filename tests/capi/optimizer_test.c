@@ -36,7 +36,7 @@ static fsdp2_optimizer sgd_with(fsdp2_shard shard, double momentum) {
   options.momentum = momentum;
   options.weight_decay = 0.25;
   options.nesterov = momentum > 0.0;
-  EXPECT_OK(fsdp2_optimizer_sgd(shard, &options, &optimizer));
+  EXPECT_OK(fsdp2_optimizer_create_sgd(shard, &options, &optimizer));
   return optimizer;
 }
 
@@ -301,7 +301,7 @@ static void learning_rates_can_be_changed(void) {
   double lr = 0.0;
   options.momentum = 0.9;
   options.nesterov = 1;
-  EXPECT_OK(fsdp2_optimizer_sgd(job.shard, &options, &sgd));
+  EXPECT_OK(fsdp2_optimizer_create_sgd(job.shard, &options, &sgd));
   EXPECT_OK(fsdp2_optimizer_set_lr(sgd, 0.25));
   EXPECT_OK(fsdp2_optimizer_get_lr(sgd, &lr));
   EXPECT(lr == 0.25);

@@ -236,7 +236,7 @@ static int32_t norm_dtype(fsdp2_mesh mesh, const fsdp2_shard_options* options) {
   fsdp2_tensor in = {0}, out = {0};
   fsdp2_shard shard;
   size_t n = 0;
-  EXPECT_OK(fsdp2_shard_modules(module, mesh, norm, 1, options));
+  EXPECT_OK(fsdp2_shard_make_unit(module, mesh, norm, 1, options));
   shard = shard_of(module, mesh);
   EXPECT_OK(fsdp2_tensor_from_buffer(values, sizeof(values), FSDP2_DTYPE_F32, shape, 3, &in));
   EXPECT_OK(fsdp2_module_forward_submodule(module, "model.norm", &in, 1, FSDP2_FORWARD_NO_GRAD,
@@ -292,7 +292,7 @@ static void mix_by_group(fsdp2_mesh mesh, int rank) {
   options.param_dtype = FSDP2_DTYPE_BF16;
   options.reduce_dtype = FSDP2_DTYPE_F32;
   options.output_dtype = FSDP2_DTYPE_F32;
-  EXPECT_OK(fsdp2_shard_modules(module, mesh, first, 1, &options));
+  EXPECT_OK(fsdp2_shard_make_unit(module, mesh, first, 1, &options));
   shard = shard_of(module, mesh);
   EXPECT(unit_of(shard, "model.layers.0").compute_dtype == FSDP2_DTYPE_BF16);
   EXPECT(unit_of(shard, "model.layers.0").dtype == FSDP2_DTYPE_F32);

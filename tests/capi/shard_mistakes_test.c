@@ -4,7 +4,7 @@
 
 static void modules_refused(fsdp2_module module, fsdp2_mesh mesh, const char* name,
                             fsdp2_status expected, const char* part) {
-  EXPECT_STATUS(fsdp2_shard_modules(module, mesh, &name, 1, NULL), expected);
+  EXPECT_STATUS(fsdp2_shard_make_unit(module, mesh, &name, 1, NULL), expected);
   EXPECT_MESSAGE(name);
   EXPECT_MESSAGE(part);
 }
@@ -19,14 +19,14 @@ static void modules_that_cannot_be_sharded_are_told_by_name(void) {
   size_t n = 0;
   modules_refused(module, mesh, "model.layers.9", FSDP2_E_NOT_FOUND, "holds 0, 1, 2");
   modules_refused(module, mesh, "model.layers", FSDP2_E_INVALID_ARGUMENT, "container");
-  EXPECT_OK(fsdp2_shard_modules(module, mesh, &name, 1, NULL));
+  EXPECT_OK(fsdp2_shard_make_unit(module, mesh, &name, 1, NULL));
   modules_refused(module, mesh, "model", FSDP2_E_WRONG_STATE, "already sharded");
   modules_refused(module, mesh, "model.layers.1", FSDP2_E_WRONG_STATE,
                   "children before their parents");
   EXPECT_STATUS(fsdp2_module_forward(module, &none, 0, 0, &out, 1, &n), FSDP2_E_INVALID_ARGUMENT);
   shard = shard_with(module, mesh, NULL);
   name = "lm_head";
-  EXPECT_STATUS(fsdp2_shard_modules(module, mesh, &name, 1, NULL), FSDP2_E_WRONG_STATE);
+  EXPECT_STATUS(fsdp2_shard_make_unit(module, mesh, &name, 1, NULL), FSDP2_E_WRONG_STATE);
   EXPECT_MESSAGE("make units of the modules in it before it");
   destroy_tiny(module, shard);
   EXPECT_OK(fsdp2_mesh_destroy(mesh));
@@ -40,7 +40,7 @@ static void a_half_sharded_module_does_not_run(void) {
   const char* name = "lm_head";
   fsdp2_tensor out = {0};
   size_t n = 0;
-  EXPECT_OK(fsdp2_shard_modules(module, mesh, &name, 1, NULL));
+  EXPECT_OK(fsdp2_shard_make_unit(module, mesh, &name, 1, NULL));
   EXPECT_STATUS(fsdp2_module_forward(module, &tokens, 1, 0, &out, 1, &n), FSDP2_E_WRONG_STATE);
   EXPECT_MESSAGE("fsdp2_shard_create");
   EXPECT_OK(fsdp2_tensor_destroy(tokens));
@@ -54,7 +54,7 @@ static void a_split_tie_is_refused(void) {
   fsdp2_module module = {0};
   fsdp2_shard shard = {5};
   EXPECT_OK(fsdp2_module_from_config(TINY_CONFIG("true"), NULL, &module));
-  EXPECT_OK(fsdp2_shard_modules(module, mesh, embedding, 1, NULL));
+  EXPECT_OK(fsdp2_shard_make_unit(module, mesh, embedding, 1, NULL));
   EXPECT_STATUS(fsdp2_shard_create(module, mesh, NULL, &shard), FSDP2_E_INVALID_ARGUMENT);
   EXPECT_MESSAGE("model.embed_tokens.weight = lm_head.weight");
   EXPECT_MESSAGE("one list");

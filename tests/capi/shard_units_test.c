@@ -53,8 +53,8 @@ static void modules_are_sharded_by_hand_bottom_up(void) {
   const fsdp2_module module = tiny_model();
   fsdp2_shard_options options = FSDP2_SHARD_OPTIONS_INIT;
   fsdp2_shard shard;
-  EXPECT_OK(fsdp2_shard_modules(module, mesh, first, 1, NULL));
-  EXPECT_OK(fsdp2_shard_modules(module, mesh, two, 3, NULL));
+  EXPECT_OK(fsdp2_shard_make_unit(module, mesh, first, 1, NULL));
+  EXPECT_OK(fsdp2_shard_make_unit(module, mesh, two, 3, NULL));
   options.wrap = FSDP2_WRAP_NONE;
   shard = shard_with(module, mesh, &options);
   expect_units(shard, "|model.layers.0|model.layers.1");
@@ -78,13 +78,13 @@ static fsdp2_shard shard_with_small_mlps(fsdp2_module module, fsdp2_mesh mesh, f
   options.reduce_dtype = FSDP2_DTYPE_F32;
   options.reshard_after_forward = FSDP2_RESHARD_ALWAYS;
   for (i = 0; i < 3 && !by_rule; ++i) {
-    EXPECT_OK(fsdp2_shard_modules(module, halves, names + i, 1, &options));
+    EXPECT_OK(fsdp2_shard_make_unit(module, halves, names + i, 1, &options));
   }
   if (by_rule) {
     options.wrap = FSDP2_WRAP_KINDS;
     options.wrap_kinds = kinds;
     options.n_wrap_kinds = 1;
-    EXPECT_OK(fsdp2_shard_wrap(module, halves, &options));
+    EXPECT_OK(fsdp2_shard_make_units(module, halves, &options));
   }
   return shard_with(module, mesh, NULL);
 }
@@ -128,10 +128,10 @@ static void a_rule_that_selects_nothing_is_told(void) {
   const fsdp2_module module = tiny_model();
   fsdp2_shard_options options = FSDP2_SHARD_OPTIONS_INIT;
   options.wrap = FSDP2_WRAP_NONE;
-  EXPECT_STATUS(fsdp2_shard_wrap(module, mesh, &options), FSDP2_E_WRONG_STATE);
+  EXPECT_STATUS(fsdp2_shard_make_units(module, mesh, &options), FSDP2_E_WRONG_STATE);
   EXPECT_MESSAGE("no unit was made");
-  EXPECT_OK(fsdp2_shard_wrap(module, mesh, NULL));
-  EXPECT_STATUS(fsdp2_shard_wrap(module, mesh, NULL), FSDP2_E_WRONG_STATE);
+  EXPECT_OK(fsdp2_shard_make_units(module, mesh, NULL));
+  EXPECT_STATUS(fsdp2_shard_make_units(module, mesh, NULL), FSDP2_E_WRONG_STATE);
   destroy_tiny(module, shard_with(module, mesh, &options));
   EXPECT_OK(fsdp2_mesh_destroy(mesh));
 }

@@ -258,7 +258,7 @@ static void fail_outside_of_a_units_slice(fsdp2_mesh job, int rank) {
   fsdp2_shard shard;
   fsdp2_tensor loss;
   options.prefetch = -1;
-  EXPECT_OK(fsdp2_shard_modules(module, seat.row, &kUnitOfSlice, 1, NULL));
+  EXPECT_OK(fsdp2_shard_make_unit(module, seat.row, &kUnitOfSlice, 1, NULL));
   shard = shard_with(module, job, &options);
   EXPECT_OK(fsdp2_shard_set_all_gather_extension(shard, kUnitOfAll, send_chunk, take_chunks, &seat,
                                                  NULL));

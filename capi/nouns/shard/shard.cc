@@ -53,16 +53,15 @@ fsdp2_status fsdp2_shard_apply_strategy(const char* name, int64_t fsdp_size,
   return guard(__func__, [&](Call&) { capi::apply_strategy(name, fsdp_size, mesh, options); });
 }
 
-fsdp2_status fsdp2_shard_modules(fsdp2_module module, fsdp2_mesh mesh, const char* const* names,
-                                 size_t n_names, const fsdp2_shard_options* options) {
-  return guard(__func__, [&](Call& call) {
-    capi::shard_modules(call, module, mesh, names, n_names, options);
-  });
+fsdp2_status fsdp2_shard_make_unit(fsdp2_module module, fsdp2_mesh mesh, const char* const* names,
+                                   size_t n_names, const fsdp2_shard_options* options) {
+  return guard(__func__,
+               [&](Call& call) { capi::make_unit(call, module, mesh, names, n_names, options); });
 }
 
-fsdp2_status fsdp2_shard_wrap(fsdp2_module module, fsdp2_mesh mesh,
-                              const fsdp2_shard_options* options) {
-  return guard(__func__, [&](Call& call) { capi::wrap_modules(call, module, mesh, options); });
+fsdp2_status fsdp2_shard_make_units(fsdp2_module module, fsdp2_mesh mesh,
+                                    const fsdp2_shard_options* options) {
+  return guard(__func__, [&](Call& call) { capi::make_units(call, module, mesh, options); });
 }
 
 fsdp2_status fsdp2_shard_create(fsdp2_module module, fsdp2_mesh mesh,

@@ -34,11 +34,11 @@ std::vector<std::string> read_paths(const char* const* names, size_t n_names) {
 
 }  // namespace
 
-void shard_modules(Call& call, fsdp2_module module, fsdp2_mesh mesh, const char* const* names,
-                   size_t n_names, const fsdp2_shard_options* given) {
+void make_unit(Call& call, fsdp2_module module, fsdp2_mesh mesh, const char* const* names,
+               size_t n_names, const fsdp2_shard_options* given) {
   const auto mesh_object = pin(mesh);
   enter(call, *mesh_object);
-  train::Session::shard_modules(mesh_object->mesh, call.function(), [&] {
+  train::Session::make_unit(mesh_object->mesh, call.function(), [&] {
     train::ShardRequest request;
     enter_module(call, module, request);
     request.paths = read_paths(names, n_names);
@@ -47,11 +47,11 @@ void shard_modules(Call& call, fsdp2_module module, fsdp2_mesh mesh, const char*
   });
 }
 
-void wrap_modules(Call& call, fsdp2_module module, fsdp2_mesh mesh,
-                  const fsdp2_shard_options* given) {
+void make_units(Call& call, fsdp2_module module, fsdp2_mesh mesh,
+                const fsdp2_shard_options* given) {
   const auto mesh_object = pin(mesh);
   enter(call, *mesh_object);
-  train::Session::wrap(mesh_object->mesh, call.function(), [&] {
+  train::Session::make_units(mesh_object->mesh, call.function(), [&] {
     train::ShardRequest request;
     enter_module(call, module, request);
     read_wrap_options(given, request);

@@ -14,10 +14,9 @@ namespace fsdp2::capi {
 uint64_t create_shard(Call& call, fsdp2_module module, fsdp2_mesh mesh,
                       const fsdp2_shard_options* given, const fsdp2_shard* out);
 
-void wrap_modules(Call& call, fsdp2_module module, fsdp2_mesh mesh,
-                  const fsdp2_shard_options* given);
+void make_units(Call& call, fsdp2_module module, fsdp2_mesh mesh, const fsdp2_shard_options* given);
 
-void shard_modules(Call& call, fsdp2_module module, fsdp2_mesh mesh, const char* const* names,
-                   size_t n_names, const fsdp2_shard_options* given);
+void make_unit(Call& call, fsdp2_module module, fsdp2_mesh mesh, const char* const* names,
+               size_t n_names, const fsdp2_shard_options* given);
 
 }  // namespace fsdp2::capi

@@ -165,13 +165,13 @@ void read_wrap_options(const fsdp2_shard_options* given, train::ShardRequest& re
 
 void read_unit_options(const fsdp2_shard_options* given, train::ShardRequest& request) {
   const fsdp2_shard_options options = read_struct(given, kShardDefaults, "options");
-  FSDP2_CHECK(options.wrap == FSDP2_WRAP_DEFAULT && options.modules_per_unit == 0 &&
-                  options.wrap_embeddings == 0 && options.wrap_head == 0 &&
-                  options.wrap_min_numel == 0 && options.n_wrap_kinds == 0 &&
-                  options.n_wrap_names == 0,
-              Code::kInvalidArgument,
-              "options: the wrap fields are for fsdp2_shard_create and fsdp2_shard_wrap: expected "
-              "them at their defaults");
+  FSDP2_CHECK(
+      options.wrap == FSDP2_WRAP_DEFAULT && options.modules_per_unit == 0 &&
+          options.wrap_embeddings == 0 && options.wrap_head == 0 && options.wrap_min_numel == 0 &&
+          options.n_wrap_kinds == 0 && options.n_wrap_names == 0,
+      Code::kInvalidArgument,
+      "options: the wrap fields are for fsdp2_shard_create and fsdp2_shard_make_units: expected "
+      "them at their defaults");
   read_wrap_options(&options, request);
 }
 

@@ -150,8 +150,8 @@ fsdp2_status fsdp2_adamw_options_init(fsdp2_adamw_options* options, size_t struc
   });
 }
 
-fsdp2_status fsdp2_optimizer_adamw(fsdp2_shard shard, const fsdp2_adamw_options* options,
-                                   fsdp2_optimizer* out) {
+fsdp2_status fsdp2_optimizer_create_adamw(fsdp2_shard shard, const fsdp2_adamw_options* options,
+                                          fsdp2_optimizer* out) {
   return guard(__func__, [&](Call& call) {
     capi::check_not_null(out, "out");
     out->id = capi::give_optimizer(call, shard, [&](std::shared_ptr<fsdp2::fsdp::Unit> root) {
@@ -166,8 +166,8 @@ fsdp2_status fsdp2_sgd_options_init(fsdp2_sgd_options* options, size_t struct_si
   });
 }
 
-fsdp2_status fsdp2_optimizer_sgd(fsdp2_shard shard, const fsdp2_sgd_options* options,
-                                 fsdp2_optimizer* out) {
+fsdp2_status fsdp2_optimizer_create_sgd(fsdp2_shard shard, const fsdp2_sgd_options* options,
+                                        fsdp2_optimizer* out) {
   return guard(__func__, [&](Call& call) {
     capi::check_not_null(out, "out");
     out->id = capi::give_optimizer(call, shard, [&](std::shared_ptr<fsdp2::fsdp::Unit> root) {

@@ -61,7 +61,7 @@ func train(directory, tokenFile string) error {
 	}
 	adamw.Lr, adamw.Beta2, adamw.WeightDecay = 3e-3, 0.95, 0.1
 	var optimizer capi.Optimizer
-	if err := capi.OptimizerAdamw(shard, &adamw, &optimizer); err != nil {
+	if err := capi.OptimizerCreateAdamw(shard, &adamw, &optimizer); err != nil {
 		return err
 	}
 	defer capi.OptimizerDestroy(optimizer)

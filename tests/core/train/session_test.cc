@@ -61,8 +61,8 @@ struct Job {
         session(
             std::make_shared<Session>(std::make_shared<TinyStack>(options), std::move(source))) {}
 
-  void shard_modules(const std::vector<std::string>& paths, const ShardOptions& options = {}) {
-    Session::shard_modules(mesh, kCall, [&] { return ShardRequest{session, options, paths, ""}; });
+  void make_unit(const std::vector<std::string>& paths, const ShardOptions& options = {}) {
+    Session::make_unit(mesh, kCall, [&] { return ShardRequest{session, options, paths, ""}; });
   }
   std::shared_ptr<fsdp::Unit> shard(const ShardOptions& options = {},
                                     const std::string& text = "") {
@@ -87,8 +87,8 @@ TEST(Session, UnitsAndThenTheWholeAreSharded) {
   run_ranks(2, [](const std::shared_ptr<World>& world) {
     Job job(world);
     EXPECT_EQ(job.session->state(), State::kPlain);
-    job.shard_modules({"block0"});
-    job.shard_modules({"block1.in", "block1", "block2"});
+    job.make_unit({"block0"});
+    job.make_unit({"block1.in", "block1", "block2"});
     EXPECT_EQ(job.session->state(), State::kUnitsMade);
     const auto root = job.shard();
     EXPECT_EQ(job.session->state(), State::kSharded);
@@ -105,7 +105,7 @@ TEST(Session, WhatIsShardedIsNotShardedAgain) {
     Job job(world);
     job.shard();
     EXPECT_EQ(error_of([&] { job.shard(); }).code(), Code::kWrongState);
-    EXPECT_EQ(error_of([&] { job.shard_modules({"block0"}); }).code(), Code::kWrongState);
+    EXPECT_EQ(error_of([&] { job.make_unit({"block0"}); }).code(), Code::kWrongState);
     EXPECT_EQ(job.session->state(), State::kSharded);
     job.session->check_usable();
   });
@@ -114,7 +114,7 @@ TEST(Session, WhatIsShardedIsNotShardedAgain) {
 TEST(Session, UnitsAndTheWholeHaveMeshesOfOneJob) {
   run_ranks(2, [](const std::shared_ptr<World>& world) {
     Job job(world);
-    job.shard_modules({"block0"});
+    job.make_unit({"block0"});
     WorldOptions alone;
     alone.backend = BackendKind::kFake;
     alone.world_size = 2;
@@ -132,7 +132,7 @@ TEST(Session, UnitsAndTheWholeHaveMeshesOfOneJob) {
 TEST(Session, AModuleOfWhichOnlyUnitsAreShardedDoesNotRun) {
   run_ranks(1, [](const std::shared_ptr<World>& world) {
     Job job(world);
-    job.shard_modules({"block0"});
+    job.make_unit({"block0"});
     EXPECT_EQ(error_of([&] { job.session->materialize(); }).code(), Code::kWrongState);
   });
 }
@@ -185,7 +185,7 @@ TEST(Session, OptionsThatCannotBeChangeNothing) {
   run_ranks(2, [](const std::shared_ptr<World>& world) {
     Job job(world);
     EXPECT_EQ(error_of([&] { job.shard(wrapping({"block9"})); }).code(), Code::kNotFound);
-    EXPECT_EQ(error_of([&] { job.shard_modules({"block9"}); }).code(), Code::kNotFound);
+    EXPECT_EQ(error_of([&] { job.make_unit({"block9"}); }).code(), Code::kNotFound);
     ShardOptions options;
     options.ignored_names = {"no.such"};
     EXPECT_EQ(error_of([&] { job.shard(options); }).code(), Code::kNotFound);
@@ -206,9 +206,9 @@ TEST(Session, OptionsThatCannotBeChangeNothing) {
 TEST(Session, AChangeThatFailsBeforeItChangesAnythingIsTakenBack) {
   run_ranks(2, [](const std::shared_ptr<World>& world) {
     Job job(world);
-    job.shard_modules({"block0"});
+    job.make_unit({"block0"});
     // Its parameters are in a unit already.
-    const Error error = error_of([&] { job.shard_modules({"block0.in"}); });
+    const Error error = error_of([&] { job.make_unit({"block0.in"}); });
     EXPECT_EQ(error.code(), Code::kWrongState);
     EXPECT_TRUE(says(error, "names 'block0.in'")) << error.message();
     EXPECT_EQ(job.session->state(), State::kUnitsMade);
@@ -223,7 +223,7 @@ TEST(Session, AChangeThatFailsHalfWaySpoilsIt) {
     tied.inner = tied.width;
     tied.tied = true;
     Job job(world, tied);
-    job.shard_modules({"block2"});
+    job.make_unit({"block2"});
     EXPECT_TRUE(says(error_of([&] { job.shard(); }), "the tied parameter"));
     EXPECT_EQ(job.session->state(), State::kSpoiled);
     EXPECT_EQ(error_of([&] { job.shard(); }).code(), Code::kWrongState);
@@ -250,7 +250,7 @@ TEST(Session, RanksThatDifferAreToldInWhatAndCanPutItRight) {
     EXPECT_TRUE(says(error, "wrap_names: rank 0 has block0, rank 1 has block1")) << error.message();
     error = error_of([&] { job.shard({}, "seed=" + rank + "\n"); });
     EXPECT_TRUE(says(error, "seed: rank 0 has 0, rank 1 has 1")) << error.message();
-    error = error_of([&] { job.shard_modules({"block" + rank}); });
+    error = error_of([&] { job.make_unit({"block" + rank}); });
     EXPECT_TRUE(says(error, "modules: rank 0 has block0, rank 1 has block1")) << error.message();
     EXPECT_EQ(job.session->state(), State::kPlain);
     job.shard();

@@ -720,12 +720,12 @@ function fsdp2_shard_apply_strategy(name, fsdp_size, mesh, options)
     @ccall libfsdp2.fsdp2_shard_apply_strategy(name::Cstring, fsdp_size::Int64, mesh::Ptr{fsdp2_mesh_options}, options::Ptr{fsdp2_shard_options})::fsdp2_status
 end
 
-function fsdp2_shard_modules(module_, mesh, names, n_names, options)
-    @ccall libfsdp2.fsdp2_shard_modules(module_::fsdp2_module, mesh::fsdp2_mesh, names::Ptr{Cstring}, n_names::Csize_t, options::Ptr{fsdp2_shard_options})::fsdp2_status
+function fsdp2_shard_make_unit(module_, mesh, names, n_names, options)
+    @ccall libfsdp2.fsdp2_shard_make_unit(module_::fsdp2_module, mesh::fsdp2_mesh, names::Ptr{Cstring}, n_names::Csize_t, options::Ptr{fsdp2_shard_options})::fsdp2_status
 end
 
-function fsdp2_shard_wrap(module_, mesh, options)
-    @ccall libfsdp2.fsdp2_shard_wrap(module_::fsdp2_module, mesh::fsdp2_mesh, options::Ptr{fsdp2_shard_options})::fsdp2_status
+function fsdp2_shard_make_units(module_, mesh, options)
+    @ccall libfsdp2.fsdp2_shard_make_units(module_::fsdp2_module, mesh::fsdp2_mesh, options::Ptr{fsdp2_shard_options})::fsdp2_status
 end
 
 function fsdp2_shard_create(module_, mesh, options, out)
@@ -916,16 +916,16 @@ function fsdp2_adamw_options_init(options, struct_size)
     @ccall libfsdp2.fsdp2_adamw_options_init(options::Ptr{fsdp2_adamw_options}, struct_size::Csize_t)::fsdp2_status
 end
 
-function fsdp2_optimizer_adamw(shard, options, out)
-    @ccall libfsdp2.fsdp2_optimizer_adamw(shard::fsdp2_shard, options::Ptr{fsdp2_adamw_options}, out::Ptr{fsdp2_optimizer})::fsdp2_status
+function fsdp2_optimizer_create_adamw(shard, options, out)
+    @ccall libfsdp2.fsdp2_optimizer_create_adamw(shard::fsdp2_shard, options::Ptr{fsdp2_adamw_options}, out::Ptr{fsdp2_optimizer})::fsdp2_status
 end
 
 function fsdp2_sgd_options_init(options, struct_size)
     @ccall libfsdp2.fsdp2_sgd_options_init(options::Ptr{fsdp2_sgd_options}, struct_size::Csize_t)::fsdp2_status
 end
 
-function fsdp2_optimizer_sgd(shard, options, out)
-    @ccall libfsdp2.fsdp2_optimizer_sgd(shard::fsdp2_shard, options::Ptr{fsdp2_sgd_options}, out::Ptr{fsdp2_optimizer})::fsdp2_status
+function fsdp2_optimizer_create_sgd(shard, options, out)
+    @ccall libfsdp2.fsdp2_optimizer_create_sgd(shard::fsdp2_shard, options::Ptr{fsdp2_sgd_options}, out::Ptr{fsdp2_optimizer})::fsdp2_status
 end
 
 function fsdp2_optimizer_add_adamw_group(optimizer, names, n_names, options)

@@ -2795,7 +2795,7 @@ extern "C" {
     ) -> fsdp2_status;
 }
 extern "C" {
-    pub fn fsdp2_shard_modules(
+    pub fn fsdp2_shard_make_unit(
         module: fsdp2_module,
         mesh: fsdp2_mesh,
         names: *const *const ::std::os::raw::c_char,
@@ -2804,7 +2804,7 @@ extern "C" {
     ) -> fsdp2_status;
 }
 extern "C" {
-    pub fn fsdp2_shard_wrap(
+    pub fn fsdp2_shard_make_units(
         module: fsdp2_module,
         mesh: fsdp2_mesh,
         options: *const fsdp2_shard_options,
@@ -4465,7 +4465,7 @@ extern "C" {
     ) -> fsdp2_status;
 }
 extern "C" {
-    pub fn fsdp2_optimizer_adamw(
+    pub fn fsdp2_optimizer_create_adamw(
         shard: fsdp2_shard,
         options: *const fsdp2_adamw_options,
         out: *mut fsdp2_optimizer,
@@ -4585,7 +4585,7 @@ extern "C" {
     ) -> fsdp2_status;
 }
 extern "C" {
-    pub fn fsdp2_optimizer_sgd(
+    pub fn fsdp2_optimizer_create_sgd(
         shard: fsdp2_shard,
         options: *const fsdp2_sgd_options,
         out: *mut fsdp2_optimizer,
