@@ -70,6 +70,12 @@ bool read_flag(int32_t value, const char* name) {
   return value == 1;
 }
 
+size_t check_count(size_t value, size_t low, size_t high, const char* name) {
+  FSDP2_CHECK(value >= low && value <= high, Code::kInvalidArgument,
+              "{}: expected {} to {}, found {}", name, low, high, value);
+  return value;
+}
+
 int64_t check_integer(int64_t value, int64_t low, int64_t high, const char* name) {
   FSDP2_CHECK(value >= low && value <= high, Code::kInvalidArgument,
               "{}: expected {} to {}, found {}", name, low, high, value);

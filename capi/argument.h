@@ -60,6 +60,8 @@ void write_numbers(const std::vector<Number>& numbers, const char* name, Out* to
 // 0 or 1.
 bool read_flag(int32_t value, const char* name);
 // Throws unless low <= value <= high.
+size_t check_count(size_t value, size_t low, size_t high, const char* name);
+// Throws unless low <= value <= high.
 int64_t check_integer(int64_t value, int64_t low, int64_t high, const char* name);
 // Throws unless low <= value <= high; NaN is in no range.
 double check_number(double value, double low, double high, const char* name);

@@ -71,17 +71,15 @@ nn::ProductEngine read_engine(int32_t engine) {
 }
 
 // More than the machine has are of no use; 64 in any case, so that a program may count on some.
-int32_t most_threads() {
-  return std::max(64, static_cast<int32_t>(std::thread::hardware_concurrency()));
-}
+size_t most_threads() { return std::max(size_t{64}, size_t{std::thread::hardware_concurrency()}); }
 
 // LibTorch has two pools of this size, one of which it fills now: it waits without end, or ends the
 // process, where a thread cannot be had.
-void set_threads(int32_t n) {
-  check_integer(n, 1, most_threads(), "n");
-  check_spare_threads(2 * (n - 1));
+void set_threads(size_t n) {
+  const auto threads = static_cast<int>(check_count(n, 1, most_threads(), "n"));
+  check_spare_threads(2 * (threads - 1));
   note_use();
-  at::set_num_threads(n);
+  at::set_num_threads(threads);
 }
 
 }  // namespace
@@ -107,7 +105,7 @@ fsdp2_status fsdp2_runtime_describe(char* buf, size_t cap, size_t* needed) {
   });
 }
 
-fsdp2_status fsdp2_runtime_set_threads(int32_t n) {
+fsdp2_status fsdp2_runtime_set_threads(size_t n) {
   return guard(__func__, [&](Call&) { fsdp2::capi::set_threads(n); });
 }
 

@@ -53,7 +53,7 @@ std::string rank_to_show() {
 void set_up_process(const TrainOptions& options) {
   check(fsdp2_check_version(FSDP2_HEADER_VERSION));
   if (options.threads > 0) {
-    check(fsdp2_runtime_set_threads(static_cast<int32_t>(options.threads)));
+    check(fsdp2_runtime_set_threads(static_cast<size_t>(options.threads)));
   }
   check(fsdp2_runtime_set_product_engine(kEngines.at(options.product_engine)));
 }

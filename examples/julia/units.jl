@@ -26,7 +26,7 @@ function unshard_by_hand(shard)
     before = unsharded()
     check(FSDP2.fsdp2_shard_reshard(shard, unit))
 
-    kinds, units, count = zeros(Int32, 16), zeros(Int32, 16), Ref{Csize_t}(0)
+    kinds, units, count = zeros(Int32, 16), zeros(Csize_t, 16), Ref{Csize_t}(0)
     check(FSDP2.fsdp2_shard_get_events(shard, kinds, units, length(kinds), count))
     events = [event_names[kind] for kind in kinds[1:count[]]]
     ["unsharded bytes: $before, then $(unsharded())", "events: $(join(events, ", "))"]

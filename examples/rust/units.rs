@@ -78,7 +78,7 @@ unsafe fn unshard_by_hand(shard: fsdp2_shard) -> Result<Vec<String>, String> {
     check(fsdp2_shard_get_stats(shard, &mut stats))?;
 
     let mut kinds = [0i32; 16];
-    let mut units = [0i32; 16];
+    let mut units = [0usize; 16];
     let mut count = 0;
     check(fsdp2_shard_get_events(
         shard,

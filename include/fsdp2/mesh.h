@@ -40,9 +40,9 @@ typedef struct fsdp2_mesh_options {
   /* With n_dims 0. 0, 1, or at least the world size: one dim, "fsdp". Less: "ddp" and "fsdp", of
    * sizes (world_size / fsdp_size, fsdp_size). -1: replicas only, (world_size, 1). */
   int64_t fsdp_size;
-  const int64_t* ranks;    /* (opt) with a shape: the ranks of this mesh, row-major, this rank among
+  const int32_t* ranks;    /* (opt) with a shape: the ranks of this mesh, row-major, this rank among
                               them; every rank that makes the call passes the table that it is in */
-  int64_t n_ranks;         /* length of `ranks` */
+  size_t n_ranks;          /* length of `ranks` */
   const char* device_type; /* (opt) "cpu" (default) or "cuda", without an index; "cuda" is
                               FSDP2_E_UNSUPPORTED in a build that has no transport for it */
 } fsdp2_mesh_options;

@@ -59,8 +59,8 @@ typedef struct fsdp2_module_parameter_info {
 FSDP2_CALL fsdp2_module_get_parameter_count(fsdp2_module module, size_t* out);
 FSDP2_CALL fsdp2_module_get_parameter_info(fsdp2_module module, size_t index,
                                            fsdp2_module_parameter_info* out);
-/* name 0 is the parameter's own name, the others are its ties. */
-FSDP2_CALL fsdp2_module_get_parameter_name(fsdp2_module module, size_t index, int32_t name,
+/* name_index: 0 is the parameter's own name, the others are its ties. */
+FSDP2_CALL fsdp2_module_get_parameter_name(fsdp2_module module, size_t index, size_t name_index,
                                            char* buf, size_t cap, size_t* needed);
 /* Finds a parameter by any of its names. FSDP2_E_NOT_FOUND if there is none. */
 FSDP2_CALL fsdp2_module_get_parameter_index(fsdp2_module module, const char* name, size_t* out);
@@ -95,7 +95,7 @@ enum { FSDP2_ACTIVATIONS_NO_EARLY_STOP = 1 };
  * FSDP2_E_UNSUPPORTED (Python's torch is loaded in this process). */
 FSDP2_CALL fsdp2_module_checkpoint_activations(fsdp2_module module,
                                                const char* const* kinds /*(opt)*/, size_t n_kinds,
-                                               int64_t every, uint32_t flags);
+                                               size_t every, uint32_t flags);
 
 /* Puts the module and everything below it into training mode (1, in which modules begin) or
  * evaluation mode (0). The language models of this library have no layer that behaves differently

@@ -21,7 +21,7 @@ FSDP2_CALL fsdp2_runtime_describe(char* buf, size_t cap, size_t* needed);
 /* Sets the number of CPU threads per LibTorch operation, for this thread and for later threads of
  * the process: 1 to the number of processors, or to 64 if there are fewer. FSDP2_E_OUT_OF_MEMORY,
  * with nothing changed, if the system does not give so many threads. */
-FSDP2_CALL fsdp2_runtime_set_threads(int32_t n);
+FSDP2_CALL fsdp2_runtime_set_threads(size_t n);
 
 enum {
   FSDP2_PRODUCT_ENGINE_AUTO = 0, /* the faster one, measured once */

@@ -171,9 +171,9 @@ typedef struct fsdp2_parameter_info {
 FSDP2_CALL fsdp2_shard_get_parameter_count(fsdp2_shard shard, size_t* out);
 FSDP2_CALL fsdp2_shard_get_parameter_info(fsdp2_shard shard, size_t index,
                                           fsdp2_parameter_info* out);
-/* name 0 is the parameter's own name, the others are its ties. */
-FSDP2_CALL fsdp2_shard_get_parameter_name(fsdp2_shard shard, size_t index, int32_t name, char* buf,
-                                          size_t cap, size_t* needed);
+/* name_index: 0 is the parameter's own name, the others are its ties. */
+FSDP2_CALL fsdp2_shard_get_parameter_name(fsdp2_shard shard, size_t index, size_t name_index,
+                                          char* buf, size_t cap, size_t* needed);
 /* Finds a parameter by any of its names. FSDP2_E_NOT_FOUND if there is none, or if it is
  * ignored. */
 FSDP2_CALL fsdp2_shard_get_parameter_index(fsdp2_shard shard, const char* name, size_t* out);

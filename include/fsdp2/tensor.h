@@ -13,7 +13,7 @@ typedef struct fsdp2_tensor_info {
   uint32_t struct_size;
   int32_t dtype, device_type, device_index, n_dims, requires_grad;
   int64_t shape[FSDP2_MAX_DIMS], strides[FSDP2_MAX_DIMS]; /* strides in elements */
-  uint64_t n_bytes;                                       /* numel x element size */
+  int64_t n_bytes;                                        /* numel x element size */
 } fsdp2_tensor_info;
 
 /* Copies n_bytes of `data` into a new CPU tensor. n_bytes must be what dtype and shape need. n_dims

@@ -125,7 +125,7 @@ enum {
  * last 16,384 events since creation or the last clear. Writes at most cap of them and sets *needed
  * to their number; more than cap is FSDP2_E_BUFFER_TOO_SMALL. (NULL, NULL, 0) only asks for the
  * number. */
-FSDP2_CALL fsdp2_shard_get_events(fsdp2_shard shard, int32_t* kinds, int32_t* units, size_t cap,
+FSDP2_CALL fsdp2_shard_get_events(fsdp2_shard shard, int32_t* kinds, size_t* units, size_t cap,
                                   size_t* needed);
 FSDP2_CALL fsdp2_shard_clear_events(fsdp2_shard shard);
 

@@ -23,7 +23,8 @@ static fsdp2_status halve(const fsdp2_all_reduce_info* unit, fsdp2_tensor gradie
   expect_unit(unit);
   info.struct_size = (uint32_t)sizeof(info);
   EXPECT_OK(fsdp2_tensor_get_info(gradients, &info));
-  EXPECT(info.n_dims == 1 && info.dtype == FSDP2_DTYPE_F32 && info.n_bytes <= sizeof(values));
+  EXPECT(info.n_dims == 1 && info.dtype == FSDP2_DTYPE_F32 &&
+         (size_t)info.n_bytes <= sizeof(values));
   n = (size_t)info.shape[0];
   EXPECT_OK(fsdp2_tensor_read(gradients, values, info.n_bytes));
   for (i = 0; i < n; ++i) {
@@ -210,7 +211,7 @@ static fsdp2_status from_halves(const fsdp2_gather_info* gather, fsdp2_tensor pi
   fsdp2_tensor_info info;
   uint16_t halves[kMaxElements];
   uint32_t values[kMaxElements];
-  uint64_t i;
+  int64_t i;
   (void)user_data;
   expect_gather(gather);
   info.struct_size = (uint32_t)sizeof(info);

@@ -100,7 +100,7 @@ static void flatten(fsdp2_mesh job, int rank) {
 static void flattened_dims_have_a_group_of_their_own(void) { on_ranks("flat", 8, 0, flatten); }
 
 static void table(fsdp2_mesh job, int rank) {
-  static const int64_t ranks[4] = {3, 1, 2, 0}, lower[2] = {0, 1}, upper[2] = {2, 3};
+  static const int32_t ranks[4] = {3, 1, 2, 0}, lower[2] = {0, 1}, upper[2] = {2, 3};
   static const int64_t square[2] = {2, 2}, pair[1] = {2};
   fsdp2_mesh_options options = FSDP2_MESH_OPTIONS_INIT;
   fsdp2_mesh mesh = {0};

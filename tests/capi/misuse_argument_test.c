@@ -116,8 +116,8 @@ static void null_pointers_are_refused(void) {
   NULL_ARGUMENT(fsdp2_shard_get_backward_prefetch, job.shard, NULL, NULL, 8, OUT2(size_t));
   NULL_ARGUMENT(fsdp2_shard_get_unit_settings, job.shard, NULL, NULL);
   NULL_ARGUMENT(fsdp2_shard_set_unit_settings, job.shard, NULL, NULL);
-  NULL_ARGUMENT(fsdp2_shard_get_events, job.shard, OUT(int32_t), OUT2(int32_t), 8, NULL);
-  NULL_ARGUMENT(fsdp2_shard_get_events, job.shard, NULL, OUT2(int32_t), 8, OUT3(size_t));
+  NULL_ARGUMENT(fsdp2_shard_get_events, job.shard, OUT(int32_t), OUT2(size_t), 8, NULL);
+  NULL_ARGUMENT(fsdp2_shard_get_events, job.shard, NULL, OUT2(size_t), 8, OUT3(size_t));
   NULL_ARGUMENT(fsdp2_shard_get_events, job.shard, OUT(int32_t), NULL, 8, OUT3(size_t));
   NULL_ARGUMENT(fsdp2_shard_set_all_reduce_hook, job.shard, NULL, NULL, &job, NULL);
   NULL_ARGUMENT(fsdp2_shard_set_gradient_ready, job.shard, NULL, 0, NULL, &job, NULL);
@@ -272,7 +272,7 @@ static void counts_beyond_any_memory_are_refused(void) {
   INVALID(fsdp2_shard_set_forward_prefetch, job.shard, NULL, kBadTexts, kHuge);
   INVALID(fsdp2_shard_set_backward_prefetch, job.shard, NULL, kBadTexts, SIZE_MAX);
   INVALID(fsdp2_shard_get_backward_prefetch, job.shard, NULL, OUT(size_t), kHuge, OUT2(size_t));
-  INVALID(fsdp2_shard_get_events, job.shard, OUT(int32_t), OUT2(int32_t), kHuge, OUT3(size_t));
+  INVALID(fsdp2_shard_get_events, job.shard, OUT(int32_t), OUT2(size_t), kHuge, OUT3(size_t));
   INVALID(fsdp2_shard_get_unit_info, job.shard, 3, OUT_STRUCT(fsdp2_unit_info));
   INVALID(fsdp2_shard_get_unit_name, job.shard, SIZE_MAX, OUT(char), 64, OUT2(size_t));
   INVALID(fsdp2_shard_get_parameter_info, job.shard, SIZE_MAX, OUT_STRUCT(fsdp2_parameter_info));
@@ -286,7 +286,7 @@ static void numbers_out_of_their_range_are_refused(void) {
   fsdp2_mesh_options place = FSDP2_MESH_OPTIONS_INIT;
   fsdp2_shard_options sharding = FSDP2_SHARD_OPTIONS_INIT;
   INVALID(fsdp2_runtime_set_threads, 0);
-  INVALID(fsdp2_runtime_set_threads, INT32_MAX);
+  INVALID(fsdp2_runtime_set_threads, SIZE_MAX);
   INVALID(fsdp2_runtime_set_product_engine, -1);
   INVALID(fsdp2_log_set, 0, NULL, NULL, NULL);
   INVALID(fsdp2_mesh_get_dim_name, job.mesh, 1, OUT(char), 64, OUT2(size_t));

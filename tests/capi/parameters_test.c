@@ -40,10 +40,10 @@ static size_t read_floats(fsdp2_tensor tensor, float* values) {
   fsdp2_tensor_info info;
   info.struct_size = (uint32_t)sizeof(info);
   EXPECT_OK(fsdp2_tensor_get_info(tensor, &info));
-  EXPECT(info.n_bytes <= kMost * sizeof(float) && info.dtype == FSDP2_DTYPE_F32);
+  EXPECT((size_t)info.n_bytes <= kMost * sizeof(float) && info.dtype == FSDP2_DTYPE_F32);
   EXPECT_OK(fsdp2_tensor_read(tensor, values, info.n_bytes));
   EXPECT_OK(fsdp2_tensor_destroy(tensor));
-  return info.n_bytes / sizeof(float);
+  return (size_t)info.n_bytes / sizeof(float);
 }
 
 static size_t read_full(fsdp2_shard shard, const char* name, int32_t which, float* values) {

@@ -111,9 +111,10 @@ static void threads_that_cannot_be_had_are_an_error(void) {
 
 static void more_threads_than_processors_are_refused(void) {
   const long processors = sysconf(_SC_NPROCESSORS_ONLN);
-  const int32_t most = processors > 64 ? (int32_t)processors : 64;
+  const size_t most = processors > 64 ? (size_t)processors : 64;
   EXPECT_STATUS(fsdp2_runtime_set_threads(most + 1), FSDP2_E_INVALID_ARGUMENT);
   EXPECT_STATUS(fsdp2_runtime_set_threads(4096), FSDP2_E_INVALID_ARGUMENT);
+  EXPECT_STATUS(fsdp2_runtime_set_threads(SIZE_MAX), FSDP2_E_INVALID_ARGUMENT);
   EXPECT_MESSAGE("n: expected 1 to ");
 }
 

@@ -28,7 +28,7 @@ static fsdp2_status take_pieces(const fsdp2_gather_info* gather, fsdp2_tensor pi
   (void)gather, (void)user_data;
   info.struct_size = (uint32_t)sizeof(info);
   EXPECT_OK(fsdp2_tensor_get_info(pieces, &info));
-  EXPECT(info.n_bytes <= sizeof(values));
+  EXPECT((size_t)info.n_bytes <= sizeof(values));
   EXPECT_OK(fsdp2_tensor_read(pieces, values, info.n_bytes));
   return fsdp2_tensor_write(chunks, values, info.n_bytes);
 }

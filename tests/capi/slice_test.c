@@ -80,7 +80,8 @@ static void rows_save_to_their_own_directories_and_then_all_together(void) {
 }
 
 static void train_one_row(fsdp2_mesh job, int rank) {
-  static const int64_t lower[2] = {0, 1}, upper[2] = {2, 3}, pair[1] = {2};
+  static const int32_t lower[2] = {0, 1}, upper[2] = {2, 3};
+  static const int64_t pair[1] = {2};
   fsdp2_mesh_options options = FSDP2_MESH_OPTIONS_INIT;
   fsdp2_mesh row = {0};
   double losses[kSteps + 1], sum = rank;

@@ -11,7 +11,8 @@ static struct tiny_result one_rank;
 static const char* events_of(fsdp2_shard shard) {
   static _Thread_local char text[4096];
   static const char kLetters[] = "AURSP";
-  int32_t kinds[512], units[512];
+  int32_t kinds[512];
+  size_t units[512];
   char name[256];
   size_t n = 0, needed = 0, i;
   text[0] = '\0';
@@ -19,7 +20,7 @@ static const char* events_of(fsdp2_shard shard) {
   EXPECT_OK(fsdp2_shard_get_events(shard, kinds, units, 512, &needed));
   EXPECT(n == needed);
   for (i = 0; i < needed; ++i) {
-    EXPECT_OK(fsdp2_shard_get_unit_name(shard, (size_t)units[i], name, sizeof(name), &n));
+    EXPECT_OK(fsdp2_shard_get_unit_name(shard, units[i], name, sizeof(name), &n));
     snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s%c%s", i == 0 ? "" : " ",
              kLetters[kinds[i]], name[0] == '\0' ? "-" : name + strlen("model.layers."));
   }
@@ -44,8 +45,8 @@ static void log_a_step(fsdp2_mesh mesh, int rank) {
   const fsdp2_module module = tiny_model();
   const fsdp2_shard shard = shard_on_use(module, mesh);
   static const char *const ahead[1] = {"model.layers.2"}, *const back[1] = {"model.layers.0"};
-  int32_t kind = 0, unit = 0;
-  size_t needed = 0;
+  int32_t kind = 0;
+  size_t unit = 0, needed = 0;
   (void)rank;
   expect_events(shard, "");
   tiny_backward(module);

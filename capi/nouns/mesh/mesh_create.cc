@@ -48,7 +48,7 @@ inline constexpr auto kFields<fsdp2_mesh_options> = std::tuple(
     Field("timeout_ms", &fsdp2_mesh_options::timeout_ms, Range{1, kMaxTimeout}),
     Field("fsdp_size", &fsdp2_mesh_options::fsdp_size, Range{-1, kMaxRanks}),
     Field("ranks", &fsdp2_mesh_options::ranks, Elsewhere()),
-    Field("n_ranks", &fsdp2_mesh_options::n_ranks, Range{0, kMaxRanks}),
+    Field("n_ranks", &fsdp2_mesh_options::n_ranks, Elsewhere()),
     Field("device_type", &fsdp2_mesh_options::device_type, Elsewhere()));
 // clang-format on
 
@@ -68,12 +68,10 @@ WorldOptions world_options(const fsdp2_mesh_options& options) {
 }
 
 std::vector<int> read_ranks(const fsdp2_mesh_options& options) {
-  const auto count = static_cast<size_t>(options.n_ranks);
-  check_array(options.ranks, count, "options.ranks");
-  std::vector<int> ranks;
-  for (size_t i = 0; i < count; ++i) {
-    ranks.push_back(
-        static_cast<int>(check_integer(options.ranks[i], 0, kMaxRanks - 1, "options.ranks")));
+  check_array(options.ranks, options.n_ranks, "options.ranks");
+  std::vector<int> ranks(options.ranks, options.ranks + options.n_ranks);
+  for (const int rank : ranks) {
+    check_integer(rank, 0, kMaxRanks - 1, "options.ranks");
   }
   return ranks;
 }

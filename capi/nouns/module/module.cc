@@ -115,13 +115,13 @@ fsdp2_module_info module_info(const ModuleObject& object) {
 }
 
 void checkpoint_activations(ModuleObject& object, const char* const* kinds, size_t n_kinds,
-                            int64_t every, uint32_t flags) {
+                            size_t every, uint32_t flags) {
   check_usable(object);
   FSDP2_CHECK((flags & ~uint32_t{FSDP2_ACTIVATIONS_NO_EARLY_STOP}) == 0, Code::kInvalidArgument,
               "flags: expected 0 or FSDP2_ACTIVATIONS_NO_EARLY_STOP (1), found {}", flags);
   const std::vector<std::string> given = read_texts(kinds, n_kinds, kMaxName, "kinds");
   nn::checkpoint_by_kind(*object.module, given.empty() ? object.module->no_split_kinds() : given,
-                         check_integer(every, 1, kMaxCount, "every"),
+                         static_cast<int64_t>(check_count(every, 1, kMaxCount, "every")),
                          /*early_stop=*/(flags & FSDP2_ACTIVATIONS_NO_EARLY_STOP) == 0);
 }
 
@@ -204,7 +204,7 @@ fsdp2_status fsdp2_module_get_info(fsdp2_module module, fsdp2_module_info* out) 
 }
 
 fsdp2_status fsdp2_module_checkpoint_activations(fsdp2_module module, const char* const* kinds,
-                                                 size_t n_kinds, int64_t every, uint32_t flags) {
+                                                 size_t n_kinds, size_t every, uint32_t flags) {
   return guard(__func__, [&](Call& call) {
     const auto object = pin(module);
     capi::enter(call, *object);

@@ -169,13 +169,13 @@ fsdp2_status fsdp2_module_get_parameter_info(fsdp2_module module, size_t index,
   });
 }
 
-fsdp2_status fsdp2_module_get_parameter_name(fsdp2_module module, size_t index, int32_t name,
+fsdp2_status fsdp2_module_get_parameter_name(fsdp2_module module, size_t index, size_t name_index,
                                              char* buf, size_t cap, size_t* needed) {
   return guard(__func__, [&](Call&) {
     const auto object = pin(module);
     const auto& names = capi::parameter_at(*object, index).names;
-    capi::check_integer(name, 0, static_cast<int64_t>(names.size()) - 1, "name");
-    capi::write_text(names[static_cast<size_t>(name)], buf, cap, needed);
+    capi::check_count(name_index, 0, names.size() - 1, "name_index");
+    capi::write_text(names[name_index], buf, cap, needed);
   });
 }
 

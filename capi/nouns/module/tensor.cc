@@ -105,7 +105,7 @@ fsdp2_tensor_info tensor_info(const at::Tensor& tensor) {
     info.shape[dim] = tensor.size(dim);
     info.strides[dim] = tensor.stride(dim);
   }
-  info.n_bytes = tensor.nbytes();
+  info.n_bytes = static_cast<int64_t>(tensor.nbytes());
   return info;
 }
 

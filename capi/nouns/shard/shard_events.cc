@@ -18,19 +18,19 @@ static_assert(static_cast<int32_t>(fsdp::EventKind::kAllGather) == FSDP2_EVENT_A
               static_cast<int32_t>(fsdp::EventKind::kPostBackward) == FSDP2_EVENT_POST_BACKWARD);
 
 // Members of the schedule are the units that have parameters.
-std::vector<int32_t> units_by_member(ShardObject& shard) {
+std::vector<size_t> units_by_member(ShardObject& shard) {
   const auto units = shard.root->units();
-  std::vector<int32_t> indices;
+  std::vector<size_t> indices;
   for (const fsdp::Scheduler::Member& member : shard.root->scheduler().members()) {
     const auto found = std::find_if(units.begin(), units.end(), [&](const auto& unit) {
       return unit->group() == member.group.get();
     });
-    indices.push_back(static_cast<int32_t>(found - units.begin()));
+    indices.push_back(static_cast<size_t>(found - units.begin()));
   }
   return indices;
 }
 
-void get_events(ShardObject& shard, int32_t* kinds, int32_t* units, size_t cap, size_t* needed) {
+void get_events(ShardObject& shard, int32_t* kinds, size_t* units, size_t cap, size_t* needed) {
   check_not_null(needed, "needed");
   check_array(kinds, cap, "kinds");
   check_array(units, cap, "units");
@@ -41,7 +41,7 @@ void get_events(ShardObject& shard, int32_t* kinds, int32_t* units, size_t cap, 
   }
   FSDP2_CHECK(cap >= entries.size(), Code::kBufferTooSmall, "expected room for {} events, found {}",
               entries.size(), cap);
-  const std::vector<int32_t> unit_of = units_by_member(shard);
+  const std::vector<size_t> unit_of = units_by_member(shard);
   for (size_t i = 0; i < entries.size(); ++i) {
     kinds[i] = static_cast<int32_t>(entries[i].kind);
     units[i] = unit_of[entries[i].group];
@@ -75,7 +75,7 @@ using fsdp2::capi::guard;
 using fsdp2::capi::pin;
 namespace capi = fsdp2::capi;
 
-fsdp2_status fsdp2_shard_get_events(fsdp2_shard shard, int32_t* kinds, int32_t* units, size_t cap,
+fsdp2_status fsdp2_shard_get_events(fsdp2_shard shard, int32_t* kinds, size_t* units, size_t cap,
                                     size_t* needed) {
   return guard(__func__, [&](Call& call) {
     const auto object = pin(shard);

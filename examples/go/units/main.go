@@ -96,7 +96,8 @@ func unshardByHand(shard capi.Shard) (string, error) {
 		return "", err
 	}
 
-	var kinds, units [16]int32
+	var kinds [16]int32
+	var units [16]uint
 	var count uint
 	if err := capi.ShardGetEvents(shard, &kinds[0], &units[0], uint(len(kinds)), &count); err != nil {
 		return "", err

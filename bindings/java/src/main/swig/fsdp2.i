@@ -100,6 +100,7 @@ FSDP2_ARRAY(const int64_t *, jlongArray, long, Long)
 FSDP2_ARRAY(size_t *, jlongArray, long, Long)
 FSDP2_ARRAY(uint64_t *, jlongArray, long, Long)
 FSDP2_ARRAY(int32_t *, jintArray, int, Int)
+FSDP2_ARRAY(const int32_t *, jintArray, int, Int)
 FSDP2_ARRAY(double *, jdoubleArray, double, Double)
 FSDP2_ARRAY(char *buf, jbyteArray, byte, Byte)
 FSDP2_ARRAY(struct DLManagedTensorVersioned **, jlongArray, long, Long)
@@ -238,8 +239,8 @@ FSDP2_ARRAY(const TYPE *, jlongArray, long, Long)
     $self->shape = shape == NULL ? NULL : memcpy(malloc(size), shape, size);
     $self->names = kept_names;
   }
-  void setRanks(int64_t n_ranks, const int64_t *ranks) {
-    const size_t size = (size_t)n_ranks * sizeof *ranks;
+  void setRanks(size_t n_ranks, const int32_t *ranks) {
+    const size_t size = n_ranks * sizeof *ranks;
     free((void *)$self->ranks);
     $self->n_ranks = n_ranks;
     $self->ranks = ranks == NULL ? NULL : memcpy(malloc(size), ranks, size);

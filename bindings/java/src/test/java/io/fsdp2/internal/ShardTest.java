@@ -132,7 +132,7 @@ public final class ShardTest {
   private static List<Integer> events(Rank rank) {
     long[] needed = new long[1];
     int[] kinds = new int[16];
-    Raw.fsdp2_shard_get_events(rank.shard, kinds, new int[16], kinds.length, needed);
+    Raw.fsdp2_shard_get_events(rank.shard, kinds, new long[16], kinds.length, needed);
     List<Integer> events = new ArrayList<>();
     for (int i = 0; i < needed[0]; i++) {
       events.add(kinds[i]);
