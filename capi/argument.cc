@@ -64,6 +64,14 @@ void write_text(const std::string& text, char* buf, size_t cap, size_t* needed) 
   std::memcpy(buf, text.c_str(), text.size() + 1);
 }
 
+void check_room(const char* name, const void* to, size_t cap, size_t count, size_t* needed) {
+  check_array(to, cap, name);
+  if (cap < count) {
+    *needed = count;
+    fail(Code::kBufferTooSmall, "{}: expected room for {}, found {}", name, count, cap);
+  }
+}
+
 bool read_flag(int32_t value, const char* name) {
   FSDP2_CHECK(value == 0 || value == 1, Code::kInvalidArgument, "{}: expected 0 or 1, found {}",
               name, value);

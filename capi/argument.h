@@ -42,19 +42,21 @@ std::vector<std::string> read_texts(const char* const* texts, size_t count, size
 // Strings out: see convention 4 of fsdp2.h.
 void write_text(const std::string& text, char* buf, size_t cap, size_t* needed);
 
+// An array out, to be filled with `count` elements: kBufferTooSmall, with their number in *needed,
+// unless there is room for them.
+void check_room(const char* name, const void* to, size_t cap, size_t count, size_t* needed);
+
 // Numbers out, by the rule of strings. `name` is the argument's.
 template <typename Number, typename Out>
 void write_numbers(const std::vector<Number>& numbers, const char* name, Out* to, size_t cap,
                    size_t* needed) {
   check_not_null(needed, "needed");
-  check_array(to, cap, name);
-  *needed = numbers.size();
-  if (to == nullptr) {
-    return;
+  const bool only_asks = to == nullptr && cap == 0;
+  if (!only_asks) {
+    check_room(name, to, cap, numbers.size(), needed);
+    std::copy(numbers.begin(), numbers.end(), to);
   }
-  FSDP2_CHECK(cap >= numbers.size(), Code::kBufferTooSmall, "cap: expected at least {}, found {}",
-              numbers.size(), cap);
-  std::copy(numbers.begin(), numbers.end(), to);
+  *needed = numbers.size();
 }
 
 // 0 or 1.

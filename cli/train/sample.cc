@@ -67,7 +67,7 @@ Sample make_sample(const TrainOptions& options, const Module& module,
   std::vector<int64_t> tokens(static_cast<size_t>(options.sample));
   size_t count = 0;
   check(fsdp2_module_generate(module.get(), prompt.data(), prompt.size(), &generate, tokens.data(),
-                              &count));
+                              tokens.size(), &count));
   tokens.resize(count);
   return is_text ? Sample{as_text(prompt), as_text(tokens)}
                  : Sample{as_numbers(prompt), as_numbers(tokens)};

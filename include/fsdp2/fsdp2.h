@@ -23,7 +23,9 @@
  *  4. Pointers are required unless marked (opt). A string that you pass in is NUL-terminated UTF-8
  *     and is copied. A string that you get comes through (buf, cap, needed): *needed is set to its
  *     length with the NUL, and a buffer that is too small is FSDP2_E_BUFFER_TOO_SMALL. (NULL, 0)
- *     only asks for the length.
+ *     only asks for the length. An array comes in the same way, its length counted in elements;
+ *     calls that compute what they write (forwards, fsdp2_module_generate) answer (NULL, 0) by
+ *     FSDP2_E_BUFFER_TOO_SMALL with the number in *needed.
  *  5. A struct begins with struct_size: its sizeof in the caller's version. In options, the
  *     FSDP2_..._INIT macro or the _init function sets it. If the struct is shorter than the
  *     library's, the fields that it lacks have their defaults. If it is longer, the part that the

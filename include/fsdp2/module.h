@@ -115,16 +115,15 @@ enum { FSDP2_FORWARD_NO_GRAD = 1 };
  * Errors: FSDP2_E_INVALID_ARGUMENT (inputs that do not fit each other or the model),
  * FSDP2_E_INVALID_HANDLE ({0} for an input that the module needs). */
 FSDP2_CALL fsdp2_module_forward(fsdp2_module module, const fsdp2_tensor* inputs, size_t n_inputs,
-                                uint32_t flags, fsdp2_tensor* outputs, size_t cap,
-                                size_t* n_outputs);
+                                uint32_t flags, fsdp2_tensor* outputs, size_t cap, size_t* needed);
 /* Like fsdp2_module_forward, for a module inside this one, given by its dotted path, with the
  * inputs that it takes (hidden states [B,S,D] for an "lm_head"). The tensors of nested outputs come
- * one after the other; more than cap is FSDP2_E_BUFFER_TOO_SMALL with their number in n_outputs. If
+ * one after the other; more than cap is FSDP2_E_BUFFER_TOO_SMALL with their number in *needed. If
  * the module is sharded, all ranks must pass the same path. */
 FSDP2_CALL fsdp2_module_forward_submodule(fsdp2_module module, const char* path,
                                           const fsdp2_tensor* inputs, size_t n_inputs,
                                           uint32_t flags, fsdp2_tensor* outputs, size_t cap,
-                                          size_t* n_outputs);
+                                          size_t* needed);
 
 typedef struct fsdp2_generate_options {
   uint32_t struct_size;
@@ -137,11 +136,12 @@ typedef struct fsdp2_generate_options {
 #define FSDP2_GENERATE_OPTIONS_INIT {(uint32_t)sizeof(fsdp2_generate_options), 64, 0, 0, 1.0, 0}
 FSDP2_CALL fsdp2_generate_options_init(fsdp2_generate_options* options, size_t struct_size);
 /* [c] if the module is sharded; every rank passes the same prompt and gets the same tokens. Writes
- * at most max_new_tokens tokens to `tokens`, which has room for that many, and sets *n_tokens to
- * their number. */
+ * at most max_new_tokens tokens to `tokens` and sets *n_tokens to their number. If cap is less than
+ * max_new_tokens, which is 0 to 2^24, the call is refused before anything is computed:
+ * FSDP2_E_BUFFER_TOO_SMALL, with max_new_tokens in *n_tokens. */
 FSDP2_CALL fsdp2_module_generate(fsdp2_module module, const int64_t* prompt, size_t n_prompt,
                                  const fsdp2_generate_options* options /*(opt)*/, int64_t* tokens,
-                                 size_t* n_tokens);
+                                 size_t cap, size_t* n_tokens);
 
 FSDP2_END_DECLS
 

@@ -220,6 +220,28 @@ static void models_from_a_config_depend_on_the_seed_alone(void) {
   free(config);
 }
 
+static void generation_needs_room_for_all_tokens(void) {
+  fsdp2_module module = tiny_llama();
+  fsdp2_generate_options options = FSDP2_GENERATE_OPTIONS_INIT;
+  const int64_t prompt[1] = {43};
+  int64_t tokens[4] = {-7, -7, -7, -7};
+  size_t n = 0;
+  EXPECT_STATUS(fsdp2_module_generate(module, prompt, 1, NULL, NULL, 0, &n),
+                FSDP2_E_BUFFER_TOO_SMALL);
+  EXPECT(n == 64);
+  options.max_new_tokens = 4;
+  EXPECT_STATUS(fsdp2_module_generate(module, prompt, 1, &options, tokens, 3, &n),
+                FSDP2_E_BUFFER_TOO_SMALL);
+  EXPECT(n == 4 && tokens[0] == -7);
+  options.max_new_tokens = 0;
+  EXPECT_OK(fsdp2_module_generate(module, prompt, 1, &options, NULL, 0, &n));
+  EXPECT(n == 0);
+  options.max_new_tokens = 3;
+  EXPECT_OK(fsdp2_module_generate(module, prompt, 1, &options, tokens, 4, &n));
+  EXPECT(n == 3 && tokens[2] >= 0 && tokens[3] == -7);
+  EXPECT_OK(fsdp2_module_destroy(module));
+}
+
 static void generation_is_the_same_for_the_same_seed(void) {
   fsdp2_module module = tiny_llama();
   fsdp2_generate_options options = FSDP2_GENERATE_OPTIONS_INIT;
@@ -229,8 +251,8 @@ static void generation_is_the_same_for_the_same_seed(void) {
   options.max_new_tokens = 8;
   options.top_k = 5;
   options.seed = 3;
-  EXPECT_OK(fsdp2_module_generate(module, prompt, 3, &options, first, &n_first));
-  EXPECT_OK(fsdp2_module_generate(module, prompt, 3, &options, second, &n_second));
+  EXPECT_OK(fsdp2_module_generate(module, prompt, 3, &options, first, 8, &n_first));
+  EXPECT_OK(fsdp2_module_generate(module, prompt, 3, &options, second, 8, &n_second));
   EXPECT(n_first == 8 && n_second == 8 && memcmp(first, second, sizeof(first)) == 0);
   for (i = 0; i < n_first; ++i) {
     EXPECT(first[i] >= 0 && first[i] < 384);
@@ -254,6 +276,7 @@ int main(void) {
   RUN(an_optional_input_may_be_null);
   RUN(objects_live_as_long_as_they_are_needed);
   RUN(models_from_a_config_depend_on_the_seed_alone);
+  RUN(generation_needs_room_for_all_tokens);
   RUN(generation_is_the_same_for_the_same_seed);
   return harness_result();
 }

@@ -82,9 +82,9 @@ static void null_pointers_are_refused(void) {
   NULL_ARGUMENT(fsdp2_module_forward, job.module, NULL, 1, 0, OUT(fsdp2_tensor), 1, OUT2(size_t));
   NULL_ARGUMENT(fsdp2_module_forward, job.module, &tokens, 1, 0, NULL, 1, OUT2(size_t));
   NULL_ARGUMENT(fsdp2_module_forward, job.module, &tokens, 1, 0, OUT(fsdp2_tensor), 1, NULL);
-  NULL_ARGUMENT(fsdp2_module_generate, job.module, NULL, 1, NULL, OUT(int64_t), OUT2(size_t));
-  NULL_ARGUMENT(fsdp2_module_generate, job.module, &one, 1, NULL, NULL, OUT2(size_t));
-  NULL_ARGUMENT(fsdp2_module_generate, job.module, &one, 1, NULL, OUT(int64_t), NULL);
+  NULL_ARGUMENT(fsdp2_module_generate, job.module, NULL, 1, NULL, OUT(int64_t), 64, OUT2(size_t));
+  NULL_ARGUMENT(fsdp2_module_generate, job.module, &one, 1, NULL, NULL, 64, OUT2(size_t));
+  NULL_ARGUMENT(fsdp2_module_generate, job.module, &one, 1, NULL, OUT(int64_t), 64, NULL);
   NULL_ARGUMENT(fsdp2_shard_create, loose_module, job.mesh, NULL, NULL);
   NULL_ARGUMENT(fsdp2_module_forward_submodule, job.module, NULL, &tokens, 1, 0, OUT(fsdp2_tensor),
                 1, OUT2(size_t));
@@ -262,7 +262,7 @@ static void counts_beyond_any_memory_are_refused(void) {
   INVALID(fsdp2_module_get_parameter_info, job.module, 21, OUT_STRUCT(fsdp2_module_parameter_info));
   INVALID(fsdp2_module_get_parameter_name, job.module, SIZE_MAX, 0, OUT(char), 64, OUT2(size_t));
   INVALID(fsdp2_module_get_parameter, job.module, 21, FSDP2_PARAMETER_LOCAL, OUT(fsdp2_tensor));
-  INVALID(fsdp2_module_generate, job.module, &one, kHuge, NULL, OUT(int64_t), OUT2(size_t));
+  INVALID(fsdp2_module_generate, job.module, &one, kHuge, NULL, OUT(int64_t), 64, OUT2(size_t));
   INVALID(fsdp2_step_run, job.step, &tokens, kHuge, OUT_STRUCT(fsdp2_step_result));
   INVALID(fsdp2_module_forward_submodule, job.module, "lm_head", &tokens, kHuge, 0,
           OUT(fsdp2_tensor), 1, OUT2(size_t));

@@ -77,7 +77,7 @@ CALL(module_forward_of_input, tensor,
      fsdp2_module_forward(loose_module, &h, 1, 0, OUT(fsdp2_tensor), 1, OUT2(size_t)))
 static const int64_t kPrompt[1] = {1};
 CALL(module_generate, module,
-     fsdp2_module_generate(h, kPrompt, 1, NULL, OUT(int64_t), OUT2(size_t)))
+     fsdp2_module_generate(h, kPrompt, 1, NULL, OUT(int64_t), 64, OUT2(size_t)))
 CALL(shard_create, module, fsdp2_shard_create(h, job.mesh, NULL, OUT(fsdp2_shard)))
 CALL(shard_create_over_mesh, mesh, fsdp2_shard_create(loose_module, h, NULL, OUT(fsdp2_shard)))
 CALL(shard_destroy, shard, fsdp2_shard_destroy(h))

@@ -20,7 +20,7 @@ TAKES(from_pretrained, fsdp2_module_options,
 TAKES(from_config, fsdp2_module_options, fsdp2_module_from_config("{}", s, OUT(fsdp2_module)))
 static const int64_t kPrompt[1] = {1};
 TAKES(generate, fsdp2_generate_options,
-      fsdp2_module_generate(job.module, kPrompt, 1, s, OUT(int64_t), OUT2(size_t)))
+      fsdp2_module_generate(job.module, kPrompt, 1, s, OUT(int64_t), 64, OUT2(size_t)))
 TAKES(shard_create, fsdp2_shard_options,
       fsdp2_shard_create(loose_module, job.mesh, s, OUT(fsdp2_shard)))
 TAKES(plan_options, fsdp2_plan_options,

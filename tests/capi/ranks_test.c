@@ -140,7 +140,7 @@ static void generate(fsdp2_mesh mesh, int rank) {
   fsdp2_generate_options options = FSDP2_GENERATE_OPTIONS_INIT;
   const int64_t prompt[2] = {43, 51};
   options.max_new_tokens = 8;
-  EXPECT_OK(fsdp2_module_generate(module, prompt, 2, &options, tokens[rank], &n[rank]));
+  EXPECT_OK(fsdp2_module_generate(module, prompt, 2, &options, tokens[rank], 8, &n[rank]));
   EXPECT_OK(fsdp2_mesh_barrier(mesh));
   EXPECT(n[0] == 8 && n[1] == 8 && memcmp(tokens[0], tokens[1], sizeof(tokens[0])) == 0);
   EXPECT_OK(fsdp2_mesh_barrier(mesh));

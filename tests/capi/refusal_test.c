@@ -153,6 +153,13 @@ static void mistake_a_shard(fsdp2_mesh mesh, int rank) {
   double norm = 0.0;
   int32_t overflow = 0;
   fsdp2_tensor out = {0};
+  const int64_t prompt[1] = {43};
+  int64_t tokens[64];
+  size_t n_tokens = 0;
+  expect_told(
+      fsdp2_module_generate(job.module, prompt, 1, NULL, tokens, rank == 1 ? 63 : 64, &n_tokens),
+      rank, FSDP2_E_BUFFER_TOO_SMALL, "tokens: expected room for 64, found 63");
+  EXPECT(n_tokens == (rank == 1 ? 64 : 0));
   expect_told(fsdp2_shard_get_grad_norm(job.shard, rank == 1 ? NAN : 2.0, &norm), rank,
               FSDP2_E_INVALID_ARGUMENT, "norm_type: expected a number > 0");
   expect_told(fsdp2_shard_clip_grad_norm(job.shard, rank == 1 ? -1.0 : 1.0, 2.0, &norm), rank,

@@ -21,15 +21,6 @@ namespace {
 
 using Producers = std::vector<std::shared_ptr<ModuleObject>>;
 
-void check_room(const fsdp2_tensor* outputs, size_t cap, size_t* n_outputs, size_t needed) {
-  check_not_null(n_outputs, "n_outputs");
-  check_array(outputs, cap, "outputs");
-  if (cap < needed) {
-    *n_outputs = needed;
-    fail(Code::kBufferTooSmall, "outputs: expected room for {}, found {}", needed, cap);
-  }
-}
-
 // The module itself and what made the inputs, whose graphs a backward will go through.
 Producers producers_of(const std::shared_ptr<ModuleObject>& object, const fsdp2_tensor* inputs,
                        size_t n_inputs) {
@@ -59,7 +50,7 @@ std::vector<at::Tensor> flatten(const c10::IValue& output) {
 
 // Hands all out or none.
 void give_outputs(const std::vector<at::Tensor>& tensors, const Producers& producers,
-                  fsdp2_tensor* outputs, size_t* n_outputs) {
+                  fsdp2_tensor* outputs, size_t* needed) {
   std::vector<fsdp2_tensor> given;
   given.reserve(tensors.size());
   const std::exception_ptr thrown = caught_in([&] {
@@ -74,14 +65,14 @@ void give_outputs(const std::vector<at::Tensor>& tensors, const Producers& produ
     std::rethrow_exception(thrown);
   }
   std::copy(given.begin(), given.end(), outputs);
-  *n_outputs = given.size();
+  *needed = given.size();
 }
 
 void forward(Call& call, const std::shared_ptr<ModuleObject>& object,
              const std::shared_ptr<nn::Module>& module, const fsdp2_tensor* inputs, size_t n_inputs,
-             uint32_t flags, fsdp2_tensor* outputs, size_t cap, size_t* n_outputs) {
+             uint32_t flags, fsdp2_tensor* outputs, size_t cap, size_t* needed) {
   enter_forward(call, *object);
-  check_room(outputs, cap, n_outputs, 1);
+  check_room("outputs", outputs, cap, 1, check_not_null(needed, "needed"));
   check_usable(*object);
   FSDP2_CHECK((flags & ~uint32_t{FSDP2_FORWARD_NO_GRAD}) == 0, Code::kInvalidArgument,
               "flags: expected 0 or FSDP2_FORWARD_NO_GRAD (1), found {}", flags);
@@ -96,8 +87,8 @@ void forward(Call& call, const std::shared_ptr<ModuleObject>& object,
   call.share_failure();
   const std::vector<at::Tensor> made = flatten((*module)(std::move(values)));
   call.stop_sharing();
-  check_room(outputs, cap, n_outputs, made.size());
-  give_outputs(made, producers, outputs, n_outputs);
+  check_room("outputs", outputs, cap, made.size(), needed);
+  give_outputs(made, producers, outputs, needed);
 }
 
 }  // namespace
@@ -111,21 +102,21 @@ namespace capi = fsdp2::capi;
 
 fsdp2_status fsdp2_module_forward(fsdp2_module module, const fsdp2_tensor* inputs, size_t n_inputs,
                                   uint32_t flags, fsdp2_tensor* outputs, size_t cap,
-                                  size_t* n_outputs) {
+                                  size_t* needed) {
   return guard(__func__, [&](Call& call) {
     const auto object = pin(module);
-    capi::forward(call, object, object->module, inputs, n_inputs, flags, outputs, cap, n_outputs);
+    capi::forward(call, object, object->module, inputs, n_inputs, flags, outputs, cap, needed);
   });
 }
 
 fsdp2_status fsdp2_module_forward_submodule(fsdp2_module module, const char* path,
                                             const fsdp2_tensor* inputs, size_t n_inputs,
                                             uint32_t flags, fsdp2_tensor* outputs, size_t cap,
-                                            size_t* n_outputs) {
+                                            size_t* needed) {
   return guard(__func__, [&](Call& call) {
     const auto object = pin(module);
     const auto inside =
         capi::find_module(object->module, capi::read_text(path, capi::kMaxName, "path"), "path");
-    capi::forward(call, object, inside, inputs, n_inputs, flags, outputs, cap, n_outputs);
+    capi::forward(call, object, inside, inputs, n_inputs, flags, outputs, cap, needed);
   });
 }

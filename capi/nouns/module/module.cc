@@ -136,7 +136,7 @@ train::GenerateOptions generate_options(const fsdp2_generate_options* given) {
 }
 
 void generate(Call& call, ModuleObject& object, const int64_t* prompt, size_t n_prompt,
-              const fsdp2_generate_options* given, int64_t* tokens, size_t* n_tokens) {
+              const fsdp2_generate_options* given, int64_t* tokens, size_t cap, size_t* n_tokens) {
   enter_collective(call, object);
   train::GenerateOptions options;
   std::vector<int64_t> begin;
@@ -144,8 +144,8 @@ void generate(Call& call, ModuleObject& object, const int64_t* prompt, size_t n_
     check_usable(object);
     options = generate_options(given);
     check_array(prompt, n_prompt, "prompt");
-    check_array(tokens, static_cast<size_t>(options.max_new_tokens), "tokens");
-    check_not_null(n_tokens, "n_tokens");
+    check_room("tokens", tokens, cap, static_cast<size_t>(options.max_new_tokens),
+               check_not_null(n_tokens, "n_tokens"));
     begin.assign(prompt, prompt + n_prompt);
     train::check_generation(models::language_model(*object.module, "generation"), begin, options);
   });
@@ -237,9 +237,9 @@ fsdp2_status fsdp2_generate_options_init(fsdp2_generate_options* options, size_t
 
 fsdp2_status fsdp2_module_generate(fsdp2_module module, const int64_t* prompt, size_t n_prompt,
                                    const fsdp2_generate_options* options, int64_t* tokens,
-                                   size_t* n_tokens) {
+                                   size_t cap, size_t* n_tokens) {
   return guard(__func__, [&](Call& call) {
     const auto object = pin(module);
-    capi::generate(call, *object, prompt, n_prompt, options, tokens, n_tokens);
+    capi::generate(call, *object, prompt, n_prompt, options, tokens, cap, n_tokens);
   });
 }
