@@ -15,10 +15,10 @@
 
 namespace fsdp2::capi {
 
-inline constexpr size_t kMaxPath = 4096;
-inline constexpr size_t kMaxName = 1024;
-inline constexpr size_t kMaxText = size_t{1} << 20;
-inline constexpr size_t kMaxJson = size_t{16} << 20;
+inline constexpr size_t kMaxPath = FSDP2_MAX_PATH;
+inline constexpr size_t kMaxName = FSDP2_MAX_NAME;
+inline constexpr size_t kMaxText = FSDP2_MAX_TEXT;
+inline constexpr size_t kMaxConfig = FSDP2_MAX_CONFIG;
 inline constexpr size_t kMaxCount = size_t{1} << 31;
 
 template <typename T>

@@ -13,7 +13,7 @@
 namespace fsdp2::capi {
 
 // What no struct of any version reaches: a larger size is a mistake, not a newer caller.
-inline constexpr size_t kMaxStructSize = 4096;
+inline constexpr size_t kMaxStructSize = FSDP2_MAX_STRUCT_SIZE;
 
 // The size that a struct had when it first appeared. It stays when fields are appended.
 template <typename Struct>

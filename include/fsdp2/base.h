@@ -76,6 +76,14 @@ enum {
 };
 
 #define FSDP2_MAX_DIMS 16
+/* The longest texts that are taken, in bytes without the NUL. What is longer, or no UTF-8, is
+ * FSDP2_E_INVALID_ARGUMENT, as is an array of more than 2^31 elements. */
+#define FSDP2_MAX_NAME 1024       /* of a parameter, a module, a dim, an entry of a state */
+#define FSDP2_MAX_PATH 4096       /* in the file system; a rendezvous */
+#define FSDP2_MAX_TEXT 1048576    /* a message, a value as JSON, what ranks agree on */
+#define FSDP2_MAX_CONFIG 16777216 /* a config.json */
+/* No struct of this library will ever be larger: a larger struct_size is FSDP2_E_STRUCT_SIZE. */
+#define FSDP2_MAX_STRUCT_SIZE 4096
 
 /* clang-format off */
 typedef struct fsdp2_mesh      { uint64_t id; } fsdp2_mesh;

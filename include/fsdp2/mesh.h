@@ -120,7 +120,8 @@ FSDP2_CALL fsdp2_mesh_get_root(fsdp2_mesh mesh, int32_t* dims, size_t cap, size_
 /* [c] Returns once all ranks have called it. */
 FSDP2_CALL fsdp2_mesh_barrier(fsdp2_mesh mesh);
 enum { FSDP2_REDUCE_SUM = 0, FSDP2_REDUCE_AVERAGE = 1, FSDP2_REDUCE_MAX = 2 };
-/* [c] Reduces n doubles over all ranks, in place. */
+#define FSDP2_MAX_REDUCED 16777216
+/* [c] Reduces n doubles over all ranks, in place: at most FSDP2_MAX_REDUCED. */
 FSDP2_CALL fsdp2_mesh_all_reduce(fsdp2_mesh mesh, double* values, size_t n, int32_t op);
 
 /* Tensors along one dim. These calls are collective over the dim's group and blocking, and record

@@ -246,11 +246,42 @@ static void texts_that_are_not_utf8_or_too_long_are_refused(void) {
   free(long_text);
 }
 
+/* n letters. */
+static char* letters(size_t n) {
+  char* text = (char*)malloc(n + 1);
+  EXPECT(text != NULL);
+  memset(text, 'x', n);
+  text[n] = '\0';
+  return text;
+}
+
+static void texts_may_be_as_long_as_the_headers_say(void) {
+  char *name = letters(FSDP2_MAX_NAME), *longer_name = letters(FSDP2_MAX_NAME + 1);
+  char *path = letters(FSDP2_MAX_PATH), *longer_path = letters(FSDP2_MAX_PATH + 1);
+  char *text = letters(FSDP2_MAX_TEXT), *longer_text = letters(FSDP2_MAX_TEXT + 1);
+  char *config = letters(FSDP2_MAX_CONFIG), *longer_config = letters(FSDP2_MAX_CONFIG + 1);
+  EXPECT_STATUS(fsdp2_module_get_parameter_index(job.module, name, OUT(size_t)), FSDP2_E_NOT_FOUND);
+  INVALID(fsdp2_module_get_parameter_index, job.module, longer_name, OUT(size_t));
+  EXPECT_STATUS(fsdp2_checkpoint_verify(path), FSDP2_E_IO); /* the system takes less */
+  INVALID(fsdp2_checkpoint_verify, longer_path);
+  EXPECT_STATUS(fsdp2_callback_fail(FSDP2_E_IO, text), FSDP2_E_IO);
+  INVALID(fsdp2_callback_fail, FSDP2_E_IO, longer_text);
+  EXPECT_STATUS(fsdp2_module_from_config(config, NULL, OUT(fsdp2_module)),
+                FSDP2_E_INVALID_ARGUMENT);
+  EXPECT_MESSAGE("not valid JSON");
+  EXPECT_STATUS(fsdp2_module_from_config(longer_config, NULL, OUT(fsdp2_module)),
+                FSDP2_E_INVALID_ARGUMENT);
+  EXPECT_MESSAGE("at most 16777216 bytes");
+  free(name), free(longer_name), free(path), free(longer_path);
+  free(text), free(longer_text), free(config), free(longer_config);
+}
+
 static void counts_beyond_any_memory_are_refused(void) {
   const int64_t one = 1;
   double number = 0.0;
   INVALID(fsdp2_mesh_get_submesh, job.mesh, kBadTexts, kHuge, OUT(fsdp2_mesh));
   INVALID(fsdp2_mesh_all_reduce, job.mesh, &number, kHuge, FSDP2_REDUCE_SUM);
+  INVALID(fsdp2_mesh_all_reduce, job.mesh, &number, FSDP2_MAX_REDUCED + 1, FSDP2_REDUCE_SUM);
   INVALID(fsdp2_mesh_all_reduce, job.mesh, &number, SIZE_MAX, FSDP2_REDUCE_SUM);
   INVALID(fsdp2_tensor_from_buffer, &one, 8, FSDP2_DTYPE_I64, &one, kHuge, OUT(fsdp2_tensor));
   INVALID(fsdp2_tensor_from_buffer, &one, SIZE_MAX, FSDP2_DTYPE_I64, &one, 1, OUT(fsdp2_tensor));
@@ -395,6 +426,7 @@ static void misuse(fsdp2_mesh mesh, int rank) {
   start_misuse(mesh);
   null_pointers_are_refused();
   texts_that_are_not_utf8_or_too_long_are_refused();
+  texts_may_be_as_long_as_the_headers_say();
   counts_beyond_any_memory_are_refused();
   numbers_out_of_their_range_are_refused();
   functions_without_a_status_never_crash();

@@ -4,7 +4,7 @@
 
 #include "tests/capi/misuse.h"
 
-enum { kMaxStruct = 4096 };
+enum { kMaxStruct = FSDP2_MAX_STRUCT_SIZE };
 
 /* A call that takes a struct, given as bytes. */
 typedef fsdp2_status (*struct_call)(void* bytes);

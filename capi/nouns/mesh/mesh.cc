@@ -16,8 +16,6 @@ namespace fsdp2::capi {
 
 namespace {
 
-constexpr size_t kMaxReduced = size_t{1} << 24;
-
 int32_t backend_number(BackendKind backend) {
   switch (backend) {
     case BackendKind::kAuto:
@@ -49,8 +47,7 @@ fsdp2_mesh_info mesh_info(const Mesh& mesh) {
 }
 
 void check_reduction(const double* values, size_t n) {
-  FSDP2_CHECK(n <= kMaxReduced, Code::kInvalidArgument, "n: expected at most {}, found {}",
-              kMaxReduced, n);
+  check_count(n, 0, FSDP2_MAX_REDUCED, "n");
   check_array(values, n, "values");
 }
 

@@ -94,7 +94,7 @@ uint64_t module_from_pretrained(const char* directory, const fsdp2_module_option
 uint64_t module_from_config(const char* json, const fsdp2_module_options* given) {
   const fsdp2_module_options options = read_options(given, kDefaults);
   const at::ScalarType dtype = parameter_dtype(options);
-  auto module = models::build(read_text(json, kMaxJson, "json"), dtype);
+  auto module = models::build(read_text(json, kMaxConfig, "json"), dtype);
   auto source = std::make_shared<nn::SeededInit>(
       options.seed, models::configured_model(*module, "json").initializer_range());
   return give_module(std::move(module), std::move(source));
