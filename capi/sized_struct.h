@@ -93,12 +93,13 @@ void check_out_struct(const Struct* out, const char* name) {
   check_struct_size(size, kFirstSize<Struct>, name);
 }
 
-// Fills what both sides know; the caller's struct_size stays. REQUIRES: check_out_struct.
+// Fills what both sides know, and tells a newer caller by struct_size how much that is. REQUIRES:
+// check_out_struct.
 template <typename Struct>
 void fill_struct(Struct* out, const Struct& value) {
-  const uint32_t size = out->struct_size;
-  std::memcpy(out, &value, std::min<size_t>(size, sizeof(Struct)));
-  out->struct_size = size;
+  const auto filled = std::min(out->struct_size, static_cast<uint32_t>(sizeof(Struct)));
+  std::memcpy(out, &value, filled);
+  out->struct_size = filled;
 }
 
 // The _init functions: defaults for a struct of `size` bytes, at most that many written.

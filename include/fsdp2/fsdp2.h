@@ -29,7 +29,9 @@
  *  5. A struct begins with struct_size: its sizeof in the caller's version. In options, the
  *     FSDP2_..._INIT macro or the _init function sets it. If the struct is shorter than the
  *     library's, the fields that it lacks have their defaults. If it is longer, the part that the
- *     library does not know must be zero.
+ *     library does not know must be zero. In a struct that comes out, you set it. If that struct
+ *     is longer than the library's, the library lowers struct_size to what it has filled; the
+ *     fields beyond are as they were. If it is shorter, struct_size stays.
  *  6. [c] marks a collective call: all ranks of the mesh make it, in the same order. If one rank
  *     fails, the others do not hang: they get FSDP2_E_PEER_FAILED with that rank's number and
  *     message. The mesh is then spent, and every later collective call on it fails the same way.

@@ -78,6 +78,33 @@ static void a_later_callers_longer_options_are_fine_while_unused(void) {
                 FSDP2_E_UNSUPPORTED);
 }
 
+static void a_later_callers_longer_info_tells_what_was_filled(void) {
+  struct {
+    fsdp2_module_info known;
+    int64_t unknown;
+  } info;
+  fsdp2_module module = tiny_llama();
+  info.known.struct_size = (uint32_t)sizeof(info);
+  info.unknown = 99;
+  EXPECT_OK(fsdp2_module_get_info(module, &info.known));
+  EXPECT(info.known.struct_size == sizeof(info.known));
+  EXPECT(info.known.vocab_size == 384 && info.unknown == 99);
+  EXPECT_OK(fsdp2_module_get_info(module, &info.known)); /* and so again */
+  EXPECT_OK(fsdp2_module_destroy(module));
+}
+
+static void a_later_callers_options_keep_their_size(void) {
+  struct {
+    fsdp2_shard_options known;
+    int64_t unknown;
+  } options = {FSDP2_SHARD_OPTIONS_INIT, 0};
+  fsdp2_mesh_options mesh = FSDP2_MESH_OPTIONS_INIT;
+  options.known.struct_size = (uint32_t)sizeof(options);
+  EXPECT_OK(fsdp2_shard_apply_strategy("SHARD_GRAD_OP", 0, &mesh, &options.known));
+  EXPECT(options.known.struct_size == sizeof(options));
+  EXPECT(options.known.reshard_after_forward == FSDP2_RESHARD_NEVER);
+}
+
 static void strings_out_tell_their_length(void) {
   fsdp2_mesh mesh = lone_mesh();
   char text[64] = "before";
@@ -268,6 +295,8 @@ int main(void) {
   RUN(destroying_null_is_fine_and_twice_is_stale);
   RUN(options_begin_with_their_defaults);
   RUN(a_later_callers_longer_options_are_fine_while_unused);
+  RUN(a_later_callers_longer_info_tells_what_was_filled);
+  RUN(a_later_callers_options_keep_their_size);
   RUN(strings_out_tell_their_length);
   RUN(a_mesh_of_one_rank_needs_nothing);
   RUN(a_model_tells_its_size);

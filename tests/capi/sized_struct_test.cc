@@ -87,10 +87,10 @@ TEST(SizedStruct, AnOlderCallersOutputIsNotOverrun) {
   EXPECT_EQ(memory.guard, -1);
 }
 
-TEST(SizedStruct, ALaterCallersTailIsLeftAlone) {
+TEST(SizedStruct, ALaterCallerLearnsWhatWasFilled) {
   Later out{sizeof(Later), 0, 0, 99};
   fill_struct(reinterpret_cast<Now*>(&out), Now{sizeof(Now), 5, 6});
-  EXPECT_EQ(out.struct_size, sizeof(Later));
+  EXPECT_EQ(out.struct_size, sizeof(Now));
   EXPECT_EQ(out.b, 6);
   EXPECT_EQ(out.c, 99);
 }

@@ -20,17 +20,15 @@ void apply_strategy(const char* name, int64_t fsdp_size, fsdp2_mesh_options* mes
                     fsdp2_shard_options* shard) {
   check_out_struct(mesh, "mesh");
   check_out_struct(shard, "options");
-  fsdp2_mesh_options place = read_struct(mesh, kMeshDefaults, "mesh");
-  fsdp2_shard_options options = read_struct(shard, kShardDefaults, "options");
+  const fsdp2_mesh_options place = read_struct(mesh, kMeshDefaults, "mesh");
+  read_struct(shard, kShardDefaults, "options");
   FSDP2_CHECK(place.n_dims == 0 && place.shape == nullptr, Code::kInvalidArgument,
               "mesh: expected one without a shape, which the strategy decides on, found {} dims",
               place.n_dims);
   const train::Strategy strategy =
       train::read_strategy(read_text(name, kMaxName, "name"), fsdp_size);
-  place.fsdp_size = strategy.fsdp_size;
-  options.reshard_after_forward = reshard_number(strategy.reshard_after_forward);
-  fill_struct(mesh, place);
-  fill_struct(shard, options);
+  mesh->fsdp_size = strategy.fsdp_size;
+  shard->reshard_after_forward = reshard_number(strategy.reshard_after_forward);
 }
 
 }  // namespace
