@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <string_view>
 
 #include "capi/sized_struct.h"
 
@@ -47,6 +48,57 @@ constexpr const char* kClassNames[] = {
     "FSDP2_E_6XX", "FSDP2_E_7XX", "FSDP2_E_8XX", "FSDP2_E_9XX",
 };
 
+// These calls are about the record, so their own failures make none.
+fsdp2_status check_record_out(const fsdp2_error_info* out) {
+  if (out == nullptr) {
+    return FSDP2_E_NULL_ARGUMENT;
+  }
+  const bool fits =
+      out->struct_size >= kFirstSize<fsdp2_error_info> && out->struct_size <= kMaxStructSize;
+  return fits ? FSDP2_OK : FSDP2_E_STRUCT_SIZE;
+}
+
+void fill_record(fsdp2_error_info* out, const ErrorRecord& record, const char* message,
+                 const char* function, const char* detail) {
+  fsdp2_error_info info = FSDP2_ERROR_INFO_INIT;
+  info.status = record.status;
+  info.rank = record.rank;
+  info.native_code = record.native_code;
+  info.message = message;
+  info.function = function;
+  info.detail = detail;
+  fill_struct(out, info);
+}
+
+// Copies the text with its NUL to *end, which then is behind it.
+const char* put_text(std::string_view text, char** end) {
+  char* begin = *end;
+  *std::copy(text.begin(), text.end(), begin) = '\0';
+  *end = begin + text.size() + 1;
+  return begin;
+}
+
+fsdp2_status take_record(fsdp2_error_info* out, char* buf, size_t cap, size_t* needed) {
+  if (needed == nullptr || (buf == nullptr && cap > 0)) {
+    return FSDP2_E_NULL_ARGUMENT;
+  }
+  ErrorRecord& record = error_record();
+  const std::string_view function = record.function;
+  *needed = record.message.size() + function.size() + record.detail.size() + 3;
+  if (buf == nullptr) {
+    return FSDP2_OK;
+  }
+  if (cap < *needed) {
+    return FSDP2_E_BUFFER_TOO_SMALL;
+  }
+  const char* message = put_text(record.message, &buf);
+  const char* name = put_text(function, &buf);
+  const char* detail = put_text(record.detail, &buf);
+  fill_record(out, record, message, name, detail);
+  record = ErrorRecord();
+  return FSDP2_OK;
+}
+
 }  // namespace
 
 ErrorRecord& error_record() {
@@ -64,19 +116,19 @@ bool is_failing_status(fsdp2_status status) {
 
 using fsdp2::capi::error_record;
 
-void fsdp2_error_last(fsdp2_error_info* out) {
-  if (out == nullptr || out->struct_size < fsdp2::capi::kFirstSize<fsdp2_error_info>) {
-    return;
+fsdp2_status fsdp2_error_last(fsdp2_error_info* out) {
+  const fsdp2_status status = fsdp2::capi::check_record_out(out);
+  if (status == FSDP2_OK) {
+    const auto& record = error_record();
+    fsdp2::capi::fill_record(out, record, record.message.c_str(), record.function,
+                             record.detail.c_str());
   }
-  const auto& record = error_record();
-  fsdp2_error_info info = FSDP2_ERROR_INFO_INIT;
-  info.status = record.status;
-  info.rank = record.rank;
-  info.native_code = record.native_code;
-  info.message = record.message.c_str();
-  info.function = record.function;
-  info.detail = record.detail.c_str();
-  fsdp2::capi::fill_struct(out, info);
+  return status;
+}
+
+fsdp2_status fsdp2_error_take(fsdp2_error_info* out, char* buf, size_t cap, size_t* needed) {
+  const fsdp2_status status = fsdp2::capi::check_record_out(out);
+  return status == FSDP2_OK ? fsdp2::capi::take_record(out, buf, cap, needed) : status;
 }
 
 const char* fsdp2_error_message(void) { return error_record().message.c_str(); }

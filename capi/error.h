@@ -18,7 +18,7 @@ struct ErrorRecord {
   std::string detail;
 };
 
-// This thread's record. Only guard.cc writes it.
+// This thread's record. guard.cc writes it, and fsdp2_error_take empties it.
 ErrorRecord& error_record();
 
 // Whether a call may fail with this status.

@@ -20,7 +20,7 @@ template <typename Struct>
 inline constexpr size_t kFirstSize = 0;
 
 // clang-format off
-template <> inline constexpr size_t kFirstSize<fsdp2_error_info> = 40;
+template <> inline constexpr size_t kFirstSize<fsdp2_error_info> = 8;  // of any use
 template <> inline constexpr size_t kFirstSize<fsdp2_log_record> = 40;
 template <> inline constexpr size_t kFirstSize<fsdp2_mesh_options> = 88;
 template <> inline constexpr size_t kFirstSize<fsdp2_mesh_info> = 280;

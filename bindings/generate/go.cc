@@ -85,9 +85,10 @@ std::string argument(const Api& api, const Variable& parameter) {
   return "(" + cgo_type(type) + ")(unsafe.Pointer(" + name + "))";
 }
 
-// Go reads the record within every call that can fail; by itself it would come from another thread.
+// Go takes the record within every call that can fail; by itself it would come from another thread.
 bool reads_the_record(const Function& function) {
-  return function.name == "fsdp2_error_last" || function.name == "fsdp2_error_message";
+  return function.name == "fsdp2_error_last" || function.name == "fsdp2_error_take" ||
+         function.name == "fsdp2_error_message";
 }
 
 std::string wrapper(const Function& function) { return "fsdp2_go_" + function.name.substr(6); }
@@ -128,7 +129,7 @@ void write_go_calls(const Api& api, std::ostream& out) {
          "/* clang-format off */\n"
          "#ifndef FSDP2_GO_CALLS_H_\n#define FSDP2_GO_CALLS_H_\n\n#include \"error.h\"\n";
   for (const auto& function : api.functions) {
-    if (!function.can_fail()) continue;
+    if (!function.can_fail() || reads_the_record(function)) continue;
     std::string names;
     out << "\nstatic inline fsdp2_go_error *" << wrapper(function) << "(";
     for (const auto& parameter : function.parameters) {

@@ -19,7 +19,7 @@
  *  3. A call returns an fsdp2_status. 0 is FSDP2_OK; the hundreds digit of any other status is its
  *     class and never changes. A call that fails fills this thread's error record (error.h),
  *     leaves its outputs untouched and leaves nothing to clean up. A call that succeeds does not
- *     touch the record.
+ *     touch the record, but for fsdp2_error_take, which empties it.
  *  4. Pointers are required unless marked (opt). A string that you pass in is NUL-terminated UTF-8
  *     and is copied. A string that you get comes through (buf, cap, needed): *needed is set to its
  *     length with the NUL, and a buffer that is too small is FSDP2_E_BUFFER_TOO_SMALL. (NULL, 0)

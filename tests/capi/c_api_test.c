@@ -28,6 +28,52 @@ static void an_error_is_told_with_all_there_is(void) {
   EXPECT(strcmp(info.message, fsdp2_error_message()) == 0);
 }
 
+static void an_error_is_told_as_far_as_the_struct_goes(void) {
+  fsdp2_error_info info = FSDP2_ERROR_INFO_INIT;
+  fsdp2_error_info before;
+  uint32_t size;
+  EXPECT_STATUS(fsdp2_check_version(0), FSDP2_E_ABI_MISMATCH);
+  EXPECT_STATUS(fsdp2_error_last(NULL), FSDP2_E_NULL_ARGUMENT);
+  for (size = 0; size < 8; ++size) {
+    info.struct_size = size;
+    before = info;
+    EXPECT_STATUS(fsdp2_error_last(&info), FSDP2_E_STRUCT_SIZE);
+    EXPECT(memcmp(&info, &before, sizeof(info)) == 0);
+  }
+  info.struct_size = FSDP2_MAX_STRUCT_SIZE + 1;
+  EXPECT_STATUS(fsdp2_error_last(&info), FSDP2_E_STRUCT_SIZE);
+  info.struct_size = 8;
+  info.rank = 77;
+  EXPECT_OK(fsdp2_error_last(&info));
+  EXPECT(info.struct_size == 8 && info.status == FSDP2_E_ABI_MISMATCH); /* of none of these calls */
+  EXPECT(info.rank == 77 && info.message == NULL);
+}
+
+static void an_error_can_be_taken_once(void) {
+  fsdp2_error_info info = FSDP2_ERROR_INFO_INIT;
+  char text[512], message[512];
+  size_t needed = 0;
+  EXPECT_STATUS(fsdp2_check_version(0), FSDP2_E_ABI_MISMATCH);
+  snprintf(message, sizeof(message), "%s", fsdp2_error_message());
+  EXPECT_STATUS(fsdp2_error_take(NULL, text, sizeof(text), &needed), FSDP2_E_NULL_ARGUMENT);
+  EXPECT_STATUS(fsdp2_error_take(&info, text, sizeof(text), NULL), FSDP2_E_NULL_ARGUMENT);
+  EXPECT_STATUS(fsdp2_error_take(&info, NULL, 1, &needed), FSDP2_E_NULL_ARGUMENT);
+  EXPECT_OK(fsdp2_error_take(&info, NULL, 0, &needed));
+  EXPECT(needed == strlen(message) + sizeof("fsdp2_check_version") + 2);
+  memset(text, '?', sizeof(text));
+  EXPECT_STATUS(fsdp2_error_take(&info, text, needed - 1, &needed), FSDP2_E_BUFFER_TOO_SMALL);
+  EXPECT(info.status == FSDP2_OK && text[0] == '?'); /* all as it was */
+  EXPECT(strcmp(fsdp2_error_message(), message) == 0);
+  EXPECT_OK(fsdp2_error_take(&info, text, needed, &needed));
+  EXPECT(info.status == FSDP2_E_ABI_MISMATCH && info.rank == -1 && info.native_code == 0);
+  EXPECT(info.message == text && strcmp(info.message, message) == 0);
+  EXPECT(strcmp(info.function, "fsdp2_check_version") == 0 && info.detail[0] == '\0');
+  EXPECT(info.detail + 1 == text + needed && text[needed] == '?');
+  EXPECT(fsdp2_error_message()[0] == '\0');
+  EXPECT_OK(fsdp2_error_take(&info, text, sizeof(text), &needed));
+  EXPECT(needed == 3 && info.status == FSDP2_OK && info.message[0] == '\0');
+}
+
 static void an_errors_rank_is_the_meshs(void) {
   fsdp2_error_info info = FSDP2_ERROR_INFO_INIT;
   fsdp2_mesh mesh = lone_mesh();
@@ -291,6 +337,8 @@ int main(void) {
   RUN(the_version_is_the_headers);
   RUN(another_major_or_minor_is_a_mismatch);
   RUN(an_error_is_told_with_all_there_is);
+  RUN(an_error_is_told_as_far_as_the_struct_goes);
+  RUN(an_error_can_be_taken_once);
   RUN(an_errors_rank_is_the_meshs);
   RUN(destroying_null_is_fine_and_twice_is_stale);
   RUN(options_begin_with_their_defaults);

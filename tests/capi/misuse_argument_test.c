@@ -188,7 +188,6 @@ static void null_pointers_are_refused(void) {
   NULL_ARGUMENT(fsdp2_loader_duplicate, job.loader, NULL);
   NULL_ARGUMENT(fsdp2_step_duplicate, job.step, NULL);
   NULL_ARGUMENT(fsdp2_state_duplicate, state, NULL);
-  fsdp2_error_last(NULL);
 }
 
 static const char* const kBadTexts[] = {

@@ -1,28 +1,21 @@
 #include "error.h"
 
-#include <string.h>
-
-static fsdp2_go_error no_memory = {FSDP2_E_OUT_OF_MEMORY, -1, 0, NULL, NULL, NULL};
+static fsdp2_go_error no_memory = {{(uint32_t)sizeof(fsdp2_error_info), FSDP2_E_OUT_OF_MEMORY, -1,
+                                    0, "no memory for the error", "", ""}};
 
 fsdp2_go_error* fsdp2_go_check(fsdp2_status status) {
   if (status == FSDP2_OK) return NULL;
   fsdp2_error_info info = FSDP2_ERROR_INFO_INIT;
-  fsdp2_error_last(&info);
-  fsdp2_go_error* error = malloc(sizeof *error);
+  size_t needed = 0;
+  fsdp2_error_take(&info, NULL, 0, &needed);
+  fsdp2_go_error* error = malloc(sizeof *error + needed);
   if (error == NULL) return &no_memory;
-  error->status = status;
-  error->rank = info.rank;
-  error->native_code = info.native_code;
-  error->message = strdup(info.message);
-  error->function = strdup(info.function);
-  error->detail = strdup(info.detail);
+  error->info = info;
+  fsdp2_error_take(&error->info, error->texts, needed, &needed);
+  error->info.status = status; /* inside a log function there is no record */
   return error;
 }
 
 void fsdp2_go_error_free(fsdp2_go_error* error) {
-  if (error == &no_memory) return;
-  free(error->message);
-  free(error->function);
-  free(error->detail);
-  free(error);
+  if (error != &no_memory) free(error);
 }

@@ -34,11 +34,11 @@ func check(record *C.fsdp2_go_error) error {
 	}
 	defer C.fsdp2_go_error_free(record)
 	return &Error{
-		Status:     Status(record.status),
-		Rank:       int32(record.rank),
-		NativeCode: int32(record.native_code),
-		Message:    C.GoString(record.message),
-		Function:   C.GoString(record.function),
-		Detail:     C.GoString(record.detail),
+		Status:     Status(record.info.status),
+		Rank:       int32(record.info.rank),
+		NativeCode: int32(record.info.native_code),
+		Message:    C.GoString(record.info.message),
+		Function:   C.GoString(record.info.function),
+		Detail:     C.GoString(record.info.detail),
 	}
 }

@@ -214,6 +214,7 @@ FSDP2_ARRAY(const TYPE *, jlongArray, long, Long)
 // Read within every failing call; by itself it would be read too late.
 %ignore fsdp2_error_info;
 %ignore fsdp2_error_last;
+%ignore fsdp2_error_take;
 %ignore fsdp2_error_message;
 %ignore fsdp2_log_record;  // LogSink gets its fields
 %ignore fsdp2_all_reduce_info;  // AllReduceInfo has its fields, and so on
