@@ -62,6 +62,7 @@ enum {
 
 /* Element types. The numbers are fixed. In options, FSDP2_DTYPE_KEEP means "leave it as it is". */
 enum {
+  FSDP2_DTYPE_OTHER = -1, /* comes out for a type that has no number here; never goes in */
   FSDP2_DTYPE_KEEP = 0,
   FSDP2_DTYPE_F32 = 1,
   FSDP2_DTYPE_F64 = 2,

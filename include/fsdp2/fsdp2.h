@@ -68,6 +68,8 @@
  *     index inside a struct. int64_t is a size along a dim (of a tensor or a mesh), a number of
  *     elements, bytes, tokens or steps, and whatever adds up over a run. A set of flags is a
  *     uint32_t.
+ * 10. Enums grow. Wherever a number of one comes out (a status, dtype, backend, log level, state
+ *     of a unit, kind of an event), expect numbers that your headers do not have.
  */
 #ifndef FSDP2_FSDP2_H_
 #define FSDP2_FSDP2_H_

@@ -365,6 +365,7 @@ static void numbers_out_of_their_range_are_refused(void) {
   INVALID(fsdp2_shard_set_gradient_ready, job.shard, NULL, 2, NULL, NULL, NULL);
   INVALID(fsdp2_shard_unshard, job.shard, NULL, 2);
   INVALID(fsdp2_shard_cast_parameters, job.shard, FSDP2_DTYPE_KEEP);
+  INVALID(fsdp2_shard_cast_parameters, job.shard, FSDP2_DTYPE_OTHER);
   INVALID(fsdp2_shard_cast_parameters, job.shard, FSDP2_DTYPE_I32);
   INVALID(fsdp2_shard_get_grad_norm, job.shard, 0.0, OUT(double));
   INVALID(fsdp2_shard_get_grad_norm, job.shard, NAN, OUT(double));

@@ -245,6 +245,7 @@ static void fields_that_cannot_be_are_refused(void) {
   FIELD(mesh_create, fsdp2_mesh_options, timeout_ms, INT64_MAX);
   FIELD(mesh_create, fsdp2_mesh_options, fsdp_size, -2);
   FIELD(from_pretrained, fsdp2_module_options, dtype, 11);
+  FIELD(from_pretrained, fsdp2_module_options, dtype, FSDP2_DTYPE_OTHER);
   FIELD(from_pretrained, fsdp2_module_options, dtype, FSDP2_DTYPE_I64);
   FIELD(generate, fsdp2_generate_options, max_new_tokens, -1);
   FIELD(generate, fsdp2_generate_options, top_k, -1);
