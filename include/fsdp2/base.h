@@ -52,7 +52,7 @@ enum {
   FSDP2_E_DEVICE_LOST = 404,
   /* 5xx: user code */
   FSDP2_E_CALLBACK = 501,
-  FSDP2_E_CANCELLED = 502,
+  FSDP2_E_CANCELLED = 502, /* reserved: nothing gives it yet, see convention 11 of fsdp2.h */
   /* 6xx: data */
   FSDP2_E_CORRUPT_DATA = 601,
   FSDP2_E_NOT_FINITE = 602, /* a loss or gradients with infinities or NaN */

@@ -4,7 +4,9 @@
  *
  *  1. Functions are named fsdp2_<noun>_<verb>. An _options struct goes in; an _info or _result
  *     struct comes out; a _settings struct does both. The subject comes first, then inputs
- *     (pointer, then count), then options; outputs come last.
+ *     (pointer, then count), then options; outputs come last. A setting of a unit takes (shard,
+ *     unit, value, recurse). A function of the caller's is always last, as (fn, user_data,
+ *     release), and recurse then comes before it.
  *  2. A handle is a struct that holds one id; {0} is null. _create and _create_<kind> make an
  *     object from options, _from_<source> makes one from something that exists, and _open makes one
  *     from a file. Every handle that comes out of a call is a new one, whatever the call's name
@@ -31,7 +33,8 @@
  *     library's, the fields that it lacks have their defaults. If it is longer, the part that the
  *     library does not know must be zero. In a struct that comes out, you set it. If that struct
  *     is longer than the library's, the library lowers struct_size to what it has filled; the
- *     fields beyond are as they were. If it is shorter, struct_size stays.
+ *     fields beyond are as they were. If it is shorter, struct_size stays. A flag is named so that
+ *     0 is its default: no_rng, not rng.
  *  6. [c] marks a collective call: all ranks of the mesh make it, in the same order. If one rank
  *     fails, the others do not hang: they get FSDP2_E_PEER_FAILED with that rank's number and
  *     message. The mesh is then spent, and every later collective call on it fails the same way.
@@ -70,6 +73,20 @@
  *     uint32_t.
  * 10. Enums grow. Wherever a number of one comes out (a status, dtype, backend, log level, state
  *     of a unit, kind of an event), expect numbers that your headers do not have.
+ * 11. A [c] call may block wherever it waits for other ranks, each time for up to the timeout_ms of
+ *     the mesh. Beside that, calls take as long as they need to compute and to read and write
+ *     files, which no timeout ends. Files are what takes long in every load and save, in
+ *     fsdp2_module_from_pretrained, in a forward that gives a module its values, in
+ *     fsdp2_loader_next, in fsdp2_checkpoint_find, _inspect, _verify, _rebuild_manifest and
+ *     _convert, and, while a save runs in the background, in fsdp2_checkpoint_wait and
+ *     fsdp2_shard_destroy.
+ *
+ *     No single call can be cancelled. fsdp2_mesh_fail, from another thread, ends what waits on a
+ *     mesh, and spends the mesh; fsdp2_mesh_create, which has no mesh yet, ends at its timeout.
+ *
+ *     Work that goes on between calls belongs to an object, and so does waiting for it:
+ *     fsdp2_checkpoint_wait and fsdp2_shard_wait_unshard take the shard. There is no handle for the
+ *     work itself.
  */
 #ifndef FSDP2_FSDP2_H_
 #define FSDP2_FSDP2_H_

@@ -38,7 +38,8 @@ typedef struct fsdp2_mesh_options {
                                fake:// */
   int64_t timeout_ms;       /* of every collective */
   /* With n_dims 0. 0, 1, or at least the world size: one dim, "fsdp". Less: "ddp" and "fsdp", of
-   * sizes (world_size / fsdp_size, fsdp_size). -1: replicas only, (world_size, 1). */
+   * sizes (world_size / fsdp_size, fsdp_size). -1: replicas only, (world_size, 1). 1 does not
+   * mean shard groups of one rank, which are -1. */
   int64_t fsdp_size;
   const int32_t* ranks;    /* (opt) with a shape: the ranks of this mesh, row-major, this rank among
                               them; every rank that makes the call passes the table that it is in */

@@ -43,7 +43,7 @@ typedef struct fsdp2_module_info {
 } fsdp2_module_info;
 FSDP2_CALL fsdp2_module_get_info(fsdp2_module module, fsdp2_module_info* out);
 
-/* The parameters one by one, a tied parameter once, in an order that sharding does not change.
+/* All parameters one by one, a tied parameter once, in an order that sharding does not change.
  * Parameters that sharding has taken over are read and changed through the shard (shard.h). Those
  * that it leaves alone (ignored_names) are available here: whole on every rank, not reduced, and
  * not updated by the shard's optimizers. */

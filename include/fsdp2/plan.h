@@ -1,4 +1,5 @@
 /* Plans: what a sharded model holds and moves in one training step, worked out without running it.
+ * The subject is the shard, so there is no plan to make and to destroy.
  * With a mesh of FSDP2_BACKEND_FAKE and a shard with defer_values, a plan takes one process and no
  * memory for parameters, whatever the model and the number of ranks. */
 #ifndef FSDP2_PLAN_H_

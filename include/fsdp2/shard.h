@@ -17,9 +17,10 @@ enum {
 };
 /* What forward leaves of a unit's gathered parameters for backward and for further forwards. A
  * number n >= 2 keeps a 1/n slice, which is then gathered over n neighbours; n divides the number
- * of ranks of a shard group. (PyTorch's True is ALWAYS; its False and its 1 are NEVER.) What is
- * left stays until a backward frees it or this library gives the shards new values. Who writes to
- * them by other means after a forward without gradients calls fsdp2_shard_reshard. */
+ * of ranks of a shard group. (PyTorch's True is ALWAYS; its False and its 1 are NEVER.) One field
+ * holds these numbers and n, as one argument does in PyTorch; no n is below 2. What is left stays
+ * until a backward frees it or this library gives the shards new values. Who writes to them by
+ * other means after a forward without gradients calls fsdp2_shard_reshard. */
 enum {
   FSDP2_RESHARD_AUTO = 0,   /* nothing, but the root keeps everything */
   FSDP2_RESHARD_ALWAYS = 1, /* nothing */
@@ -83,8 +84,9 @@ typedef struct fsdp2_shard_options {
   const char* const* ignored_names; /* (opt) parameters to leave alone: not sharded, not reduced,
                                        whole on every rank (fsdp2_module_get_parameter) */
   size_t n_ignored_names;
-  fsdp2_shard_dim_fn shard_dim; /* (opt) called once for each parameter, within the call that takes
-                                   the options; NULL: dim 0 */
+  fsdp2_shard_dim_fn shard_dim; /* (opt) called once for each parameter; NULL: dim 0. It runs only
+                                   inside the call that takes the options, so nothing needs to be
+                                   released. */
   void* shard_dim_user_data;
 } fsdp2_shard_options;
 /* clang-format off */
@@ -153,6 +155,8 @@ FSDP2_CALL fsdp2_shard_get_grad_overflow(fsdp2_shard shard, int32_t* out);
 /* Multiplies this rank's gradients by a finite factor. */
 FSDP2_CALL fsdp2_shard_scale_grad(fsdp2_shard shard, double factor);
 
+/* The parameters that are sharded, one by one, by indices of their own: those of module.h, which
+ * count ignored parameters too, are others. */
 typedef struct fsdp2_parameter_info {
   uint32_t struct_size;
   int32_t dtype;         /* of the shard */

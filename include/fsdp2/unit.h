@@ -3,8 +3,9 @@
  *
  * A unit is named by the dotted path of its module; NULL or "" is the root. A unit of several
  * modules goes by the path of any of them. FSDP2_E_NOT_FOUND if there is no module at a path,
- * FSDP2_E_INVALID_ARGUMENT if the module there is no unit. recurse 1: for every unit below as well.
- * Settings hold from now on; all ranks must make the same ones. Reading them is not collective. */
+ * FSDP2_E_INVALID_ARGUMENT if the module there is no unit. recurse 1: for every unit below as well;
+ * a setting that has no recurse has none in PyTorch either. Settings hold from now on; all ranks
+ * must make the same ones. Reading them is not collective. */
 #ifndef FSDP2_UNIT_H_
 #define FSDP2_UNIT_H_
 
