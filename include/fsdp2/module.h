@@ -39,7 +39,7 @@ typedef struct fsdp2_module_info {
   /* What it takes on this rank now: parameters (shards with their padding, gathered and ignored
    * ones) and their gradients, reduced or not. Activations, optimizers and communication are not in
    * it. */
-  uint64_t n_bytes;
+  int64_t n_bytes;
 } fsdp2_module_info;
 FSDP2_CALL fsdp2_module_get_info(fsdp2_module module, fsdp2_module_info* out);
 

@@ -51,7 +51,7 @@ typedef struct fsdp2_optimizer_info {
   int32_t algorithm;    /* FSDP2_OPTIMIZER_... */
   int32_t n_groups;     /* 1 until groups are added */
   int32_t n_parameters; /* those of the shard that are not frozen, a tied parameter once */
-  uint64_t n_bytes;     /* of this rank's state tensors, which a parameter gets when it is first
+  int64_t n_bytes;      /* of this rank's state tensors, which a parameter gets when it is first
                            updated, or its state is first asked for or saved */
 } fsdp2_optimizer_info;
 FSDP2_CALL fsdp2_optimizer_get_info(fsdp2_optimizer optimizer, fsdp2_optimizer_info* out);

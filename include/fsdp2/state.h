@@ -34,7 +34,7 @@ typedef struct fsdp2_state_info {
   uint32_t struct_size;
   int32_t n_tensors, n_values; /* entries, see fsdp2_state_get_count */
   int32_t reserved;
-  uint64_t n_bytes; /* of this rank's chunks, also where it shares their memory; not of values */
+  int64_t n_bytes; /* of this rank's chunks, also where it shares their memory; not of values */
 } fsdp2_state_info;
 FSDP2_CALL fsdp2_state_get_info(fsdp2_state state, fsdp2_state_info* out);
 /* The number of entries: first the tensors, one entry for each chunk, then the values. */

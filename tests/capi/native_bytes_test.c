@@ -10,10 +10,10 @@ static fsdp2_module_info info_of(fsdp2_module module) {
   return info;
 }
 
-static uint64_t bytes_of(fsdp2_module module) { return info_of(module).n_bytes; }
+static int64_t bytes_of(fsdp2_module module) { return info_of(module).n_bytes; }
 
-static void expect_bytes(fsdp2_module module, uint64_t expected) {
-  const uint64_t found = bytes_of(module);
+static void expect_bytes(fsdp2_module module, int64_t expected) {
+  const int64_t found = bytes_of(module);
   if (!EXPECT(found == expected)) {
     fprintf(stderr, "  expected %llu bytes, found %llu\n", (unsigned long long)expected,
             (unsigned long long)found);
@@ -21,22 +21,22 @@ static void expect_bytes(fsdp2_module module, uint64_t expected) {
 }
 
 /* Of this rank's shards, with padding. */
-static uint64_t sharded_bytes(fsdp2_shard shard) {
+static int64_t sharded_bytes(fsdp2_shard shard) {
   size_t count = 0, i;
-  uint64_t bytes = 0;
+  int64_t bytes = 0;
   EXPECT_OK(fsdp2_shard_get_unit_count(shard, &count));
   for (i = 0; i < count; ++i) {
     fsdp2_unit_info unit;
     unit.struct_size = (uint32_t)sizeof(unit);
     EXPECT_OK(fsdp2_shard_get_unit_info(shard, i, &unit));
-    bytes += (uint64_t)unit.sharded_bytes;
+    bytes += (int64_t)unit.sharded_bytes;
   }
   return bytes;
 }
 
 static void a_module_takes_what_its_values_and_gradients_take(void) {
   const fsdp2_module module = tiny_model();
-  const uint64_t bytes = 4 * (uint64_t)info_of(module).numel;
+  const int64_t bytes = 4 * (int64_t)info_of(module).numel;
   expect_bytes(module, 0); /* no values yet */
   tiny_backward(module);
   expect_bytes(module, 2 * bytes);
@@ -48,10 +48,10 @@ static void a_module_takes_what_its_values_and_gradients_take(void) {
 static void count_on_a_rank(fsdp2_mesh mesh, int rank) {
   const fsdp2_module module = tiny_model();
   const fsdp2_shard shard = shard_of(module, mesh);
-  const uint64_t shards = sharded_bytes(shard);
-  const uint64_t layer = (uint64_t)unit_of(shard, "model.layers.1").unsharded_bytes;
+  const int64_t shards = sharded_bytes(shard);
+  const int64_t layer = (int64_t)unit_of(shard, "model.layers.1").unsharded_bytes;
   (void)rank;
-  EXPECT(2 * shards >= 4 * (uint64_t)info_of(module).numel);
+  EXPECT(2 * shards >= 4 * (int64_t)info_of(module).numel);
   expect_bytes(module, shards);
   EXPECT_OK(fsdp2_shard_unshard(shard, "model.layers.1", 0));
   expect_bytes(module, shards + layer);
@@ -85,7 +85,7 @@ static void ignored_parameters_and_units_by_hand_count(void) {
   options.ignored_names = ignored;
   options.n_ignored_names = 1;
   shard = shard_with(module, mesh, &options);
-  expect_bytes(module, 4 * (uint64_t)info_of(module).numel);
+  expect_bytes(module, 4 * (int64_t)info_of(module).numel);
   destroy_tiny(module, shard);
   EXPECT_OK(fsdp2_mesh_destroy(mesh));
 }
@@ -132,7 +132,7 @@ static void count_a_state(fsdp2_mesh mesh, int rank) {
   EXPECT_OK(fsdp2_state_add_value(state, "c", "\"a text\""));
   info = state_info_of(state);
   EXPECT(info.n_tensors == 1 && info.n_values == 2);
-  EXPECT(info.n_bytes == 8 * (uint64_t)one[0]);
+  EXPECT(info.n_bytes == 8 * (int64_t)one[0]);
   EXPECT_OK(fsdp2_state_gather(state, 1, &full));
   EXPECT(state_info_of(full).n_bytes == (rank == 0 ? 8 * 5 : 0));
   EXPECT_OK(fsdp2_state_destroy(full));

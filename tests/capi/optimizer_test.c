@@ -22,11 +22,11 @@ static fsdp2_optimizer_group_info group_of(fsdp2_optimizer optimizer, size_t gro
   return info;
 }
 
-static uint64_t elements_of(fsdp2_module module) {
+static int64_t elements_of(fsdp2_module module) {
   fsdp2_module_info info;
   info.struct_size = (uint32_t)sizeof(info);
   EXPECT_OK(fsdp2_module_get_info(module, &info));
-  return (uint64_t)info.numel;
+  return (int64_t)info.numel;
 }
 
 static fsdp2_optimizer sgd_with(fsdp2_shard shard, double momentum) {
@@ -54,7 +54,7 @@ static void add_norms(fsdp2_optimizer optimizer, double lr, double weight_decay)
 
 static void an_optimizer_tells_what_it_is_and_holds(void) {
   struct job job = start_lone_job();
-  const uint64_t numel = elements_of(job.module);
+  const int64_t numel = elements_of(job.module);
   const fsdp2_optimizer sgd = sgd_with(job.shard, 0.9), plain = sgd_with(job.shard, 0.0);
   fsdp2_optimizer_info info = info_of(job.optimizer);
   EXPECT(info.struct_size == sizeof(info) && info.algorithm == FSDP2_OPTIMIZER_ADAMW);
@@ -184,10 +184,10 @@ static void read_parameters(fsdp2_shard shard, float* values, size_t cap) {
     info.struct_size = (uint32_t)sizeof(info);
     EXPECT_OK(fsdp2_shard_get_parameter(shard, i, FSDP2_PARAMETER_LOCAL, &tensor));
     EXPECT_OK(fsdp2_tensor_get_info(tensor, &info));
-    if (EXPECT(info.n_bytes / sizeof(float) <= cap)) {
-      EXPECT_OK(fsdp2_tensor_read(tensor, values, info.n_bytes));
-      values += info.n_bytes / sizeof(float);
-      cap -= info.n_bytes / sizeof(float);
+    if (EXPECT((size_t)info.n_bytes / sizeof(float) <= cap)) {
+      EXPECT_OK(fsdp2_tensor_read(tensor, values, (size_t)info.n_bytes));
+      values += (size_t)info.n_bytes / sizeof(float);
+      cap -= (size_t)info.n_bytes / sizeof(float);
     }
     EXPECT_OK(fsdp2_tensor_destroy(tensor));
   }

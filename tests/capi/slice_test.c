@@ -234,7 +234,7 @@ static fsdp2_status take_chunks(const fsdp2_gather_info* gather, fsdp2_tensor pi
   const int of_all = gather->shard_ranks == 4;
   info.struct_size = (uint32_t)sizeof(info);
   EXPECT_OK(fsdp2_tensor_get_info(pieces, &info));
-  EXPECT(info.n_bytes <= sizeof(values));
+  EXPECT(info.n_bytes <= (int64_t)sizeof(values));
   EXPECT_OK(fsdp2_tensor_read(pieces, values, info.n_bytes));
   seat->gathered += of_all;
   if (of_all && seat->gathered == 2 * kUnitParameters) {

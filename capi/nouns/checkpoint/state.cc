@@ -89,7 +89,7 @@ fsdp2_state_info state_info(const ckpt::StateDict& state) {
   info.n_tensors = static_cast<int32_t>(state.tensors.size());
   info.n_values = static_cast<int32_t>(state.objects.size());
   for (const ckpt::StateTensor& tensor : state.tensors) {
-    info.n_bytes += tensor.local.nbytes();
+    info.n_bytes += static_cast<int64_t>(tensor.local.nbytes());
   }
   return info;
 }

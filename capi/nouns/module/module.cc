@@ -110,7 +110,7 @@ fsdp2_module_info module_info(const ModuleObject& object) {
     info.vocab_size = language->vocab_size();
     info.max_positions = language->max_positions();
   }
-  info.n_bytes = fsdp::held_bytes(*object.module);
+  info.n_bytes = static_cast<int64_t>(fsdp::held_bytes(*object.module));
   return info;
 }
 

@@ -30,7 +30,7 @@ fsdp2_optimizer_info optimizer_info(const train::Optimizer& optimizer) {
   info.algorithm = algorithm_number(optimizer.algorithm());
   info.n_groups = static_cast<int32_t>(optimizer.group_count());
   info.n_parameters = static_cast<int32_t>(optimizer.params().size());
-  info.n_bytes = optimizer.state_bytes();
+  info.n_bytes = static_cast<int64_t>(optimizer.state_bytes());
   return info;
 }
 

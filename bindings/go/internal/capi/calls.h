@@ -13,7 +13,7 @@ static inline fsdp2_go_error *fsdp2_go_runtime_describe(char *buf, size_t cap, s
   return fsdp2_go_check(fsdp2_runtime_describe(buf, cap, needed));
 }
 
-static inline fsdp2_go_error *fsdp2_go_runtime_set_threads(int32_t n) {
+static inline fsdp2_go_error *fsdp2_go_runtime_set_threads(size_t n) {
   return fsdp2_go_check(fsdp2_runtime_set_threads(n));
 }
 
@@ -43,6 +43,10 @@ static inline fsdp2_go_error *fsdp2_go_mesh_from_group(fsdp2_mesh mesh, int32_t 
 
 static inline fsdp2_go_error *fsdp2_go_mesh_destroy(fsdp2_mesh mesh) {
   return fsdp2_go_check(fsdp2_mesh_destroy(mesh));
+}
+
+static inline fsdp2_go_error *fsdp2_go_mesh_duplicate(fsdp2_mesh mesh, fsdp2_mesh *out) {
+  return fsdp2_go_check(fsdp2_mesh_duplicate(mesh, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_mesh_get_info(fsdp2_mesh mesh, fsdp2_mesh_info *out) {
@@ -177,6 +181,10 @@ static inline fsdp2_go_error *fsdp2_go_tensor_destroy(fsdp2_tensor tensor) {
   return fsdp2_go_check(fsdp2_tensor_destroy(tensor));
 }
 
+static inline fsdp2_go_error *fsdp2_go_tensor_duplicate(fsdp2_tensor tensor, fsdp2_tensor *out) {
+  return fsdp2_go_check(fsdp2_tensor_duplicate(tensor, out));
+}
+
 static inline fsdp2_go_error *fsdp2_go_module_options_init(fsdp2_module_options *options, size_t struct_size) {
   return fsdp2_go_check(fsdp2_module_options_init(options, struct_size));
 }
@@ -193,6 +201,10 @@ static inline fsdp2_go_error *fsdp2_go_module_destroy(fsdp2_module module) {
   return fsdp2_go_check(fsdp2_module_destroy(module));
 }
 
+static inline fsdp2_go_error *fsdp2_go_module_duplicate(fsdp2_module module, fsdp2_module *out) {
+  return fsdp2_go_check(fsdp2_module_duplicate(module, out));
+}
+
 static inline fsdp2_go_error *fsdp2_go_module_get_info(fsdp2_module module, fsdp2_module_info *out) {
   return fsdp2_go_check(fsdp2_module_get_info(module, out));
 }
@@ -205,8 +217,8 @@ static inline fsdp2_go_error *fsdp2_go_module_get_parameter_info(fsdp2_module mo
   return fsdp2_go_check(fsdp2_module_get_parameter_info(module, index, out));
 }
 
-static inline fsdp2_go_error *fsdp2_go_module_get_parameter_name(fsdp2_module module, size_t index, int32_t name, char *buf, size_t cap, size_t *needed) {
-  return fsdp2_go_check(fsdp2_module_get_parameter_name(module, index, name, buf, cap, needed));
+static inline fsdp2_go_error *fsdp2_go_module_get_parameter_name(fsdp2_module module, size_t index, size_t name_index, char *buf, size_t cap, size_t *needed) {
+  return fsdp2_go_check(fsdp2_module_get_parameter_name(module, index, name_index, buf, cap, needed));
 }
 
 static inline fsdp2_go_error *fsdp2_go_module_get_parameter_index(fsdp2_module module, const char *name, size_t *out) {
@@ -225,7 +237,7 @@ static inline fsdp2_go_error *fsdp2_go_module_set_requires_grad(fsdp2_module mod
   return fsdp2_go_check(fsdp2_module_set_requires_grad(module, names, n_names, flag));
 }
 
-static inline fsdp2_go_error *fsdp2_go_module_checkpoint_activations(fsdp2_module module, const char *const *kinds, size_t n_kinds, int64_t every, uint32_t flags) {
+static inline fsdp2_go_error *fsdp2_go_module_checkpoint_activations(fsdp2_module module, const char *const *kinds, size_t n_kinds, size_t every, uint32_t flags) {
   return fsdp2_go_check(fsdp2_module_checkpoint_activations(module, kinds, n_kinds, every, flags));
 }
 
@@ -237,20 +249,20 @@ static inline fsdp2_go_error *fsdp2_go_module_is_training(fsdp2_module module, i
   return fsdp2_go_check(fsdp2_module_is_training(module, out));
 }
 
-static inline fsdp2_go_error *fsdp2_go_module_forward(fsdp2_module module, const fsdp2_tensor *inputs, size_t n_inputs, uint32_t flags, fsdp2_tensor *outputs, size_t cap, size_t *n_outputs) {
-  return fsdp2_go_check(fsdp2_module_forward(module, inputs, n_inputs, flags, outputs, cap, n_outputs));
+static inline fsdp2_go_error *fsdp2_go_module_forward(fsdp2_module module, const fsdp2_tensor *inputs, size_t n_inputs, uint32_t flags, fsdp2_tensor *outputs, size_t cap, size_t *needed) {
+  return fsdp2_go_check(fsdp2_module_forward(module, inputs, n_inputs, flags, outputs, cap, needed));
 }
 
-static inline fsdp2_go_error *fsdp2_go_module_forward_submodule(fsdp2_module module, const char *path, const fsdp2_tensor *inputs, size_t n_inputs, uint32_t flags, fsdp2_tensor *outputs, size_t cap, size_t *n_outputs) {
-  return fsdp2_go_check(fsdp2_module_forward_submodule(module, path, inputs, n_inputs, flags, outputs, cap, n_outputs));
+static inline fsdp2_go_error *fsdp2_go_module_forward_submodule(fsdp2_module module, const char *path, const fsdp2_tensor *inputs, size_t n_inputs, uint32_t flags, fsdp2_tensor *outputs, size_t cap, size_t *needed) {
+  return fsdp2_go_check(fsdp2_module_forward_submodule(module, path, inputs, n_inputs, flags, outputs, cap, needed));
 }
 
 static inline fsdp2_go_error *fsdp2_go_generate_options_init(fsdp2_generate_options *options, size_t struct_size) {
   return fsdp2_go_check(fsdp2_generate_options_init(options, struct_size));
 }
 
-static inline fsdp2_go_error *fsdp2_go_module_generate(fsdp2_module module, const int64_t *prompt, size_t n_prompt, const fsdp2_generate_options *options, int64_t *tokens, size_t *n_tokens) {
-  return fsdp2_go_check(fsdp2_module_generate(module, prompt, n_prompt, options, tokens, n_tokens));
+static inline fsdp2_go_error *fsdp2_go_module_generate(fsdp2_module module, const int64_t *prompt, size_t n_prompt, const fsdp2_generate_options *options, int64_t *tokens, size_t cap, size_t *n_tokens) {
+  return fsdp2_go_check(fsdp2_module_generate(module, prompt, n_prompt, options, tokens, cap, n_tokens));
 }
 
 static inline fsdp2_go_error *fsdp2_go_shard_options_init(fsdp2_shard_options *options, size_t struct_size) {
@@ -261,12 +273,12 @@ static inline fsdp2_go_error *fsdp2_go_shard_apply_strategy(const char *name, in
   return fsdp2_go_check(fsdp2_shard_apply_strategy(name, fsdp_size, mesh, options));
 }
 
-static inline fsdp2_go_error *fsdp2_go_shard_modules(fsdp2_module module, fsdp2_mesh mesh, const char *const *names, size_t n_names, const fsdp2_shard_options *options) {
-  return fsdp2_go_check(fsdp2_shard_modules(module, mesh, names, n_names, options));
+static inline fsdp2_go_error *fsdp2_go_shard_make_unit(fsdp2_module module, fsdp2_mesh mesh, const char *const *names, size_t n_names, const fsdp2_shard_options *options) {
+  return fsdp2_go_check(fsdp2_shard_make_unit(module, mesh, names, n_names, options));
 }
 
-static inline fsdp2_go_error *fsdp2_go_shard_wrap(fsdp2_module module, fsdp2_mesh mesh, const fsdp2_shard_options *options) {
-  return fsdp2_go_check(fsdp2_shard_wrap(module, mesh, options));
+static inline fsdp2_go_error *fsdp2_go_shard_make_units(fsdp2_module module, fsdp2_mesh mesh, const fsdp2_shard_options *options) {
+  return fsdp2_go_check(fsdp2_shard_make_units(module, mesh, options));
 }
 
 static inline fsdp2_go_error *fsdp2_go_shard_create(fsdp2_module module, fsdp2_mesh mesh, const fsdp2_shard_options *options, fsdp2_shard *out) {
@@ -275,6 +287,10 @@ static inline fsdp2_go_error *fsdp2_go_shard_create(fsdp2_module module, fsdp2_m
 
 static inline fsdp2_go_error *fsdp2_go_shard_destroy(fsdp2_shard shard) {
   return fsdp2_go_check(fsdp2_shard_destroy(shard));
+}
+
+static inline fsdp2_go_error *fsdp2_go_shard_duplicate(fsdp2_shard shard, fsdp2_shard *out) {
+  return fsdp2_go_check(fsdp2_shard_duplicate(shard, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_shard_load_values(fsdp2_shard shard) {
@@ -313,8 +329,8 @@ static inline fsdp2_go_error *fsdp2_go_shard_get_parameter_info(fsdp2_shard shar
   return fsdp2_go_check(fsdp2_shard_get_parameter_info(shard, index, out));
 }
 
-static inline fsdp2_go_error *fsdp2_go_shard_get_parameter_name(fsdp2_shard shard, size_t index, int32_t name, char *buf, size_t cap, size_t *needed) {
-  return fsdp2_go_check(fsdp2_shard_get_parameter_name(shard, index, name, buf, cap, needed));
+static inline fsdp2_go_error *fsdp2_go_shard_get_parameter_name(fsdp2_shard shard, size_t index, size_t name_index, char *buf, size_t cap, size_t *needed) {
+  return fsdp2_go_check(fsdp2_shard_get_parameter_name(shard, index, name_index, buf, cap, needed));
 }
 
 static inline fsdp2_go_error *fsdp2_go_shard_get_parameter_index(fsdp2_shard shard, const char *name, size_t *out) {
@@ -357,6 +373,10 @@ static inline fsdp2_go_error *fsdp2_go_shard_set_is_last_backward(fsdp2_shard sh
   return fsdp2_go_check(fsdp2_shard_set_is_last_backward(shard, flag));
 }
 
+static inline fsdp2_go_error *fsdp2_go_shard_get_is_last_backward(fsdp2_shard shard, int32_t *out) {
+  return fsdp2_go_check(fsdp2_shard_get_is_last_backward(shard, out));
+}
+
 static inline fsdp2_go_error *fsdp2_go_shard_set_reshard_after_forward(fsdp2_shard shard, const char *unit, int32_t flag, int32_t recurse) {
   return fsdp2_go_check(fsdp2_shard_set_reshard_after_forward(shard, unit, flag, recurse));
 }
@@ -389,6 +409,22 @@ static inline fsdp2_go_error *fsdp2_go_shard_set_backward_prefetch(fsdp2_shard s
   return fsdp2_go_check(fsdp2_shard_set_backward_prefetch(shard, unit, units, n_units));
 }
 
+static inline fsdp2_go_error *fsdp2_go_shard_get_forward_prefetch(fsdp2_shard shard, const char *unit, size_t *units, size_t cap, size_t *needed) {
+  return fsdp2_go_check(fsdp2_shard_get_forward_prefetch(shard, unit, units, cap, needed));
+}
+
+static inline fsdp2_go_error *fsdp2_go_shard_get_backward_prefetch(fsdp2_shard shard, const char *unit, size_t *units, size_t cap, size_t *needed) {
+  return fsdp2_go_check(fsdp2_shard_get_backward_prefetch(shard, unit, units, cap, needed));
+}
+
+static inline fsdp2_go_error *fsdp2_go_shard_get_unit_settings(fsdp2_shard shard, const char *unit, fsdp2_unit_settings *out) {
+  return fsdp2_go_check(fsdp2_shard_get_unit_settings(shard, unit, out));
+}
+
+static inline fsdp2_go_error *fsdp2_go_shard_set_unit_settings(fsdp2_shard shard, const char *unit, const fsdp2_unit_settings *settings) {
+  return fsdp2_go_check(fsdp2_shard_set_unit_settings(shard, unit, settings));
+}
+
 static inline fsdp2_go_error *fsdp2_go_shard_unshard(fsdp2_shard shard, const char *unit, int32_t async_op) {
   return fsdp2_go_check(fsdp2_shard_unshard(shard, unit, async_op));
 }
@@ -405,7 +441,7 @@ static inline fsdp2_go_error *fsdp2_go_shard_reset(fsdp2_shard shard) {
   return fsdp2_go_check(fsdp2_shard_reset(shard));
 }
 
-static inline fsdp2_go_error *fsdp2_go_shard_get_events(fsdp2_shard shard, int32_t *kinds, int32_t *units, size_t cap, size_t *needed) {
+static inline fsdp2_go_error *fsdp2_go_shard_get_events(fsdp2_shard shard, int32_t *kinds, size_t *units, size_t cap, size_t *needed) {
   return fsdp2_go_check(fsdp2_shard_get_events(shard, kinds, units, cap, needed));
 }
 
@@ -457,16 +493,16 @@ static inline fsdp2_go_error *fsdp2_go_adamw_options_init(fsdp2_adamw_options *o
   return fsdp2_go_check(fsdp2_adamw_options_init(options, struct_size));
 }
 
-static inline fsdp2_go_error *fsdp2_go_optimizer_adamw(fsdp2_shard shard, const fsdp2_adamw_options *options, fsdp2_optimizer *out) {
-  return fsdp2_go_check(fsdp2_optimizer_adamw(shard, options, out));
+static inline fsdp2_go_error *fsdp2_go_optimizer_create_adamw(fsdp2_shard shard, const fsdp2_adamw_options *options, fsdp2_optimizer *out) {
+  return fsdp2_go_check(fsdp2_optimizer_create_adamw(shard, options, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_sgd_options_init(fsdp2_sgd_options *options, size_t struct_size) {
   return fsdp2_go_check(fsdp2_sgd_options_init(options, struct_size));
 }
 
-static inline fsdp2_go_error *fsdp2_go_optimizer_sgd(fsdp2_shard shard, const fsdp2_sgd_options *options, fsdp2_optimizer *out) {
-  return fsdp2_go_check(fsdp2_optimizer_sgd(shard, options, out));
+static inline fsdp2_go_error *fsdp2_go_optimizer_create_sgd(fsdp2_shard shard, const fsdp2_sgd_options *options, fsdp2_optimizer *out) {
+  return fsdp2_go_check(fsdp2_optimizer_create_sgd(shard, options, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_optimizer_add_adamw_group(fsdp2_optimizer optimizer, const char *const *names, size_t n_names, const fsdp2_adamw_options *options) {
@@ -475,6 +511,18 @@ static inline fsdp2_go_error *fsdp2_go_optimizer_add_adamw_group(fsdp2_optimizer
 
 static inline fsdp2_go_error *fsdp2_go_optimizer_add_sgd_group(fsdp2_optimizer optimizer, const char *const *names, size_t n_names, const fsdp2_sgd_options *options) {
   return fsdp2_go_check(fsdp2_optimizer_add_sgd_group(optimizer, names, n_names, options));
+}
+
+static inline fsdp2_go_error *fsdp2_go_optimizer_get_info(fsdp2_optimizer optimizer, fsdp2_optimizer_info *out) {
+  return fsdp2_go_check(fsdp2_optimizer_get_info(optimizer, out));
+}
+
+static inline fsdp2_go_error *fsdp2_go_optimizer_get_group_info(fsdp2_optimizer optimizer, size_t group, fsdp2_optimizer_group_info *out) {
+  return fsdp2_go_check(fsdp2_optimizer_get_group_info(optimizer, group, out));
+}
+
+static inline fsdp2_go_error *fsdp2_go_optimizer_get_group_parameters(fsdp2_optimizer optimizer, size_t group, size_t *parameters, size_t cap, size_t *needed) {
+  return fsdp2_go_check(fsdp2_optimizer_get_group_parameters(optimizer, group, parameters, cap, needed));
 }
 
 static inline fsdp2_go_error *fsdp2_go_optimizer_get_state(fsdp2_optimizer optimizer, size_t parameter, const char *name, int32_t which, fsdp2_tensor *out) {
@@ -489,12 +537,24 @@ static inline fsdp2_go_error *fsdp2_go_optimizer_get_lr(fsdp2_optimizer optimize
   return fsdp2_go_check(fsdp2_optimizer_get_lr(optimizer, out));
 }
 
+static inline fsdp2_go_error *fsdp2_go_optimizer_set_group_lr(fsdp2_optimizer optimizer, size_t group, double lr) {
+  return fsdp2_go_check(fsdp2_optimizer_set_group_lr(optimizer, group, lr));
+}
+
+static inline fsdp2_go_error *fsdp2_go_optimizer_set_group_weight_decay(fsdp2_optimizer optimizer, size_t group, double weight_decay) {
+  return fsdp2_go_check(fsdp2_optimizer_set_group_weight_decay(optimizer, group, weight_decay));
+}
+
 static inline fsdp2_go_error *fsdp2_go_optimizer_run(fsdp2_optimizer optimizer) {
   return fsdp2_go_check(fsdp2_optimizer_run(optimizer));
 }
 
 static inline fsdp2_go_error *fsdp2_go_optimizer_destroy(fsdp2_optimizer optimizer) {
   return fsdp2_go_check(fsdp2_optimizer_destroy(optimizer));
+}
+
+static inline fsdp2_go_error *fsdp2_go_optimizer_duplicate(fsdp2_optimizer optimizer, fsdp2_optimizer *out) {
+  return fsdp2_go_check(fsdp2_optimizer_duplicate(optimizer, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_loader_options_init(fsdp2_loader_options *options, size_t struct_size) {
@@ -521,6 +581,10 @@ static inline fsdp2_go_error *fsdp2_go_loader_destroy(fsdp2_loader loader) {
   return fsdp2_go_check(fsdp2_loader_destroy(loader));
 }
 
+static inline fsdp2_go_error *fsdp2_go_loader_duplicate(fsdp2_loader loader, fsdp2_loader *out) {
+  return fsdp2_go_check(fsdp2_loader_duplicate(loader, out));
+}
+
 static inline fsdp2_go_error *fsdp2_go_step_options_init(fsdp2_step_options *options, size_t struct_size) {
   return fsdp2_go_check(fsdp2_step_options_init(options, struct_size));
 }
@@ -537,8 +601,16 @@ static inline fsdp2_go_error *fsdp2_go_step_set_position(fsdp2_step step, int64_
   return fsdp2_go_check(fsdp2_step_set_position(step, next_step));
 }
 
+static inline fsdp2_go_error *fsdp2_go_step_get_position(fsdp2_step step, int64_t *next_step) {
+  return fsdp2_go_check(fsdp2_step_get_position(step, next_step));
+}
+
 static inline fsdp2_go_error *fsdp2_go_step_destroy(fsdp2_step step) {
   return fsdp2_go_check(fsdp2_step_destroy(step));
+}
+
+static inline fsdp2_go_error *fsdp2_go_step_duplicate(fsdp2_step step, fsdp2_step *out) {
+  return fsdp2_go_check(fsdp2_step_duplicate(step, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_state_create(fsdp2_mesh mesh, fsdp2_state *out) {
@@ -549,12 +621,20 @@ static inline fsdp2_go_error *fsdp2_go_state_destroy(fsdp2_state state) {
   return fsdp2_go_check(fsdp2_state_destroy(state));
 }
 
+static inline fsdp2_go_error *fsdp2_go_state_duplicate(fsdp2_state state, fsdp2_state *out) {
+  return fsdp2_go_check(fsdp2_state_duplicate(state, out));
+}
+
 static inline fsdp2_go_error *fsdp2_go_state_add_tensor(fsdp2_state state, const char *name, const int64_t *shape, const int64_t *offsets, size_t n_dims, fsdp2_tensor chunk) {
   return fsdp2_go_check(fsdp2_state_add_tensor(state, name, shape, offsets, n_dims, chunk));
 }
 
 static inline fsdp2_go_error *fsdp2_go_state_add_value(fsdp2_state state, const char *name, const char *json) {
   return fsdp2_go_check(fsdp2_state_add_value(state, name, json));
+}
+
+static inline fsdp2_go_error *fsdp2_go_state_get_info(fsdp2_state state, fsdp2_state_info *out) {
+  return fsdp2_go_check(fsdp2_state_get_info(state, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_state_get_count(fsdp2_state state, size_t *out) {

@@ -11,6 +11,11 @@ import "unsafe"
 const (
 	HeaderVersion            = 1
 	MaxDims                  = 16
+	MaxName                  = 1024
+	MaxPath                  = 4096
+	MaxText                  = 1048576
+	MaxConfig                = 16777216
+	MaxStructSize            = 4096
 	Ok                       = 0
 	ENullArgument            = 101
 	EInvalidHandle           = 102
@@ -36,6 +41,7 @@ const (
 	ECorruptData             = 601
 	ENotFinite               = 602
 	EInternal                = 901
+	DtypeOther               = -1
 	DtypeKeep                = 0
 	DtypeF32                 = 1
 	DtypeF64                 = 2
@@ -55,6 +61,7 @@ const (
 	LogWarning               = 30
 	LogError                 = 40
 	LogOff                   = 100
+	MaxReduced               = 16777216
 	BackendAuto              = 0
 	BackendGloo              = 1
 	BackendNccl              = 2
@@ -91,6 +98,8 @@ const (
 	EventReshard             = 2
 	EventReduceScatter       = 3
 	EventPostBackward        = 4
+	OptimizerAdamw           = 1
+	OptimizerSgd             = 2
 	TokensAuto               = 0
 	TokensBytes              = 1
 	OrderSequential          = 0
@@ -185,8 +194,8 @@ type MeshOptions struct {
 	Rendezvous unsafe.Pointer
 	TimeoutMs  int64
 	FsdpSize   int64
-	Ranks      *int64
-	NRanks     int64
+	Ranks      *int32
+	NRanks     uint
 	DeviceType unsafe.Pointer
 }
 
@@ -221,7 +230,7 @@ type TensorInfo struct {
 	RequiresGrad int32
 	Shape        [16]int64
 	Strides      [16]int64
-	NBytes       uint64
+	NBytes       int64
 }
 
 // ModuleOptions is fsdp2_module_options.
@@ -238,6 +247,7 @@ type ModuleInfo struct {
 	Numel        int64
 	VocabSize    int64
 	MaxPositions int64
+	NBytes       int64
 }
 
 // ModuleParameterInfo is fsdp2_module_parameter_info.
@@ -261,6 +271,16 @@ type GenerateOptions struct {
 	Reserved     int32
 	Temperature  float64
 	Seed         uint64
+}
+
+// ShardDimInfo is fsdp2_shard_dim_info.
+type ShardDimInfo struct {
+	StructSize uint32
+	Dtype      int32
+	NDims      int32
+	Reserved   int32
+	Shape      [16]int64
+	Parameter  unsafe.Pointer
 }
 
 // ShardOptions is fsdp2_shard_options.
@@ -329,6 +349,19 @@ type UnitInfo struct {
 	LiveBytes      int64
 }
 
+// UnitSettings is fsdp2_unit_settings.
+type UnitSettings struct {
+	StructSize             uint32
+	RequiresGradientSync   int32
+	RequiresAllReduce      int32
+	ReshardAfterForward    int32
+	ReshardAfterBackward   int32
+	UnshardInBackward      int32
+	ReduceUnusedParameters int32
+	ForceSumReduction      int32
+	GradientDivideFactor   float64
+}
+
 // ShardStats is fsdp2_shard_stats.
 type ShardStats struct {
 	StructSize         uint32
@@ -343,13 +376,31 @@ type ShardStats struct {
 	PeakUnshardedBytes int64
 }
 
+// AllReduceInfo is fsdp2_all_reduce_info.
+type AllReduceInfo struct {
+	StructSize uint32
+	UnitIndex  int32
+	Unit       unsafe.Pointer
+}
+
+// GradientInfo is fsdp2_gradient_info.
+type GradientInfo struct {
+	StructSize     uint32
+	UnitIndex      int32
+	ParameterIndex int32
+	Reserved       int32
+	Parameter      unsafe.Pointer
+}
+
 // GatherInfo is fsdp2_gather_info.
 type GatherInfo struct {
-	StructSize   uint32
-	ComputeDtype int32
-	ShardRank    int32
-	ShardRanks   int32
-	Parameter    unsafe.Pointer
+	StructSize     uint32
+	ComputeDtype   int32
+	ShardRank      int32
+	ShardRanks     int32
+	UnitIndex      int32
+	ParameterIndex int32
+	Parameter      unsafe.Pointer
 }
 
 // PlanOptions is fsdp2_plan_options.
@@ -395,6 +446,29 @@ type SgdOptions struct {
 	Lr          float64
 	Momentum    float64
 	WeightDecay float64
+}
+
+// OptimizerInfo is fsdp2_optimizer_info.
+type OptimizerInfo struct {
+	StructSize  uint32
+	Algorithm   int32
+	NGroups     int32
+	NParameters int32
+	NBytes      int64
+}
+
+// OptimizerGroupInfo is fsdp2_optimizer_group_info.
+type OptimizerGroupInfo struct {
+	StructSize  uint32
+	NParameters int32
+	Lr          float64
+	Beta1       float64
+	Beta2       float64
+	Eps         float64
+	WeightDecay float64
+	Momentum    float64
+	Nesterov    int32
+	Reserved    int32
 }
 
 // LoaderOptions is fsdp2_loader_options.
@@ -445,6 +519,15 @@ type StepResult struct {
 	NLabels            int64
 }
 
+// StateInfo is fsdp2_state_info.
+type StateInfo struct {
+	StructSize uint32
+	NTensors   int32
+	NValues    int32
+	Reserved   int32
+	NBytes     int64
+}
+
 // StateSaveOptions is fsdp2_state_save_options.
 type StateSaveOptions struct {
 	StructSize    uint32
@@ -457,15 +540,15 @@ type StateSaveOptions struct {
 
 // SaveOptions is fsdp2_save_options.
 type SaveOptions struct {
-	StructSize   uint32
-	Format       int32
-	Background   int32
-	KeepLast     int32
-	NoRng        int32
-	Dtype        int32
-	MaxFileBytes int64
-	NoOverwrite  int32
-	Reserved     int32
+	StructSize     uint32
+	Format         int32
+	Background     int32
+	KeepLast       int32
+	NoRng          int32
+	Dtype          int32
+	MaxFileBytes   int64
+	NoOverwrite    int32
+	AllowNotFinite int32
 }
 
 // LoadOptions is fsdp2_load_options.
@@ -513,8 +596,8 @@ func RuntimeDescribe(buf *byte, cap uint, needed *uint) error {
 }
 
 // RuntimeSetThreads calls fsdp2_runtime_set_threads.
-func RuntimeSetThreads(n int32) error {
-	return check(C.fsdp2_go_runtime_set_threads(C.int32_t(n)))
+func RuntimeSetThreads(n uint) error {
+	return check(C.fsdp2_go_runtime_set_threads(C.size_t(n)))
 }
 
 // RuntimeSetProductEngine calls fsdp2_runtime_set_product_engine.
@@ -552,6 +635,11 @@ func MeshFromGroup(mesh Mesh, dim int32, name string, out *Mesh) error {
 // MeshDestroy calls fsdp2_mesh_destroy.
 func MeshDestroy(mesh Mesh) error {
 	return check(C.fsdp2_go_mesh_destroy(*(*C.fsdp2_mesh)(unsafe.Pointer(&mesh))))
+}
+
+// MeshDuplicate calls fsdp2_mesh_duplicate.
+func MeshDuplicate(mesh Mesh, out *Mesh) error {
+	return check(C.fsdp2_go_mesh_duplicate(*(*C.fsdp2_mesh)(unsafe.Pointer(&mesh)), (*C.fsdp2_mesh)(unsafe.Pointer(out))))
 }
 
 // MeshGetInfo calls fsdp2_mesh_get_info.
@@ -729,6 +817,11 @@ func TensorDestroy(tensor Tensor) error {
 	return check(C.fsdp2_go_tensor_destroy(*(*C.fsdp2_tensor)(unsafe.Pointer(&tensor))))
 }
 
+// TensorDuplicate calls fsdp2_tensor_duplicate.
+func TensorDuplicate(tensor Tensor, out *Tensor) error {
+	return check(C.fsdp2_go_tensor_duplicate(*(*C.fsdp2_tensor)(unsafe.Pointer(&tensor)), (*C.fsdp2_tensor)(unsafe.Pointer(out))))
+}
+
 // ModuleOptionsInit calls fsdp2_module_options_init.
 func ModuleOptionsInit(options *ModuleOptions, structSize uint) error {
 	return check(C.fsdp2_go_module_options_init((*C.fsdp2_module_options)(unsafe.Pointer(options)), C.size_t(structSize)))
@@ -753,6 +846,11 @@ func ModuleDestroy(module Module) error {
 	return check(C.fsdp2_go_module_destroy(*(*C.fsdp2_module)(unsafe.Pointer(&module))))
 }
 
+// ModuleDuplicate calls fsdp2_module_duplicate.
+func ModuleDuplicate(module Module, out *Module) error {
+	return check(C.fsdp2_go_module_duplicate(*(*C.fsdp2_module)(unsafe.Pointer(&module)), (*C.fsdp2_module)(unsafe.Pointer(out))))
+}
+
 // ModuleGetInfo calls fsdp2_module_get_info.
 func ModuleGetInfo(module Module, out *ModuleInfo) error {
 	return check(C.fsdp2_go_module_get_info(*(*C.fsdp2_module)(unsafe.Pointer(&module)), (*C.fsdp2_module_info)(unsafe.Pointer(out))))
@@ -769,8 +867,8 @@ func ModuleGetParameterInfo(module Module, index uint, out *ModuleParameterInfo)
 }
 
 // ModuleGetParameterName calls fsdp2_module_get_parameter_name.
-func ModuleGetParameterName(module Module, index uint, name int32, buf *byte, cap uint, needed *uint) error {
-	return check(C.fsdp2_go_module_get_parameter_name(*(*C.fsdp2_module)(unsafe.Pointer(&module)), C.size_t(index), C.int32_t(name), (*C.char)(unsafe.Pointer(buf)), C.size_t(cap), (*C.size_t)(unsafe.Pointer(needed))))
+func ModuleGetParameterName(module Module, index uint, nameIndex uint, buf *byte, cap uint, needed *uint) error {
+	return check(C.fsdp2_go_module_get_parameter_name(*(*C.fsdp2_module)(unsafe.Pointer(&module)), C.size_t(index), C.size_t(nameIndex), (*C.char)(unsafe.Pointer(buf)), C.size_t(cap), (*C.size_t)(unsafe.Pointer(needed))))
 }
 
 // ModuleGetParameterIndex calls fsdp2_module_get_parameter_index.
@@ -796,8 +894,8 @@ func ModuleSetRequiresGrad(module Module, names *unsafe.Pointer, nNames uint, fl
 }
 
 // ModuleCheckpointActivations calls fsdp2_module_checkpoint_activations.
-func ModuleCheckpointActivations(module Module, kinds *unsafe.Pointer, nKinds uint, every int64, flags uint32) error {
-	return check(C.fsdp2_go_module_checkpoint_activations(*(*C.fsdp2_module)(unsafe.Pointer(&module)), (**C.char)(unsafe.Pointer(kinds)), C.size_t(nKinds), C.int64_t(every), C.uint32_t(flags)))
+func ModuleCheckpointActivations(module Module, kinds *unsafe.Pointer, nKinds uint, every uint, flags uint32) error {
+	return check(C.fsdp2_go_module_checkpoint_activations(*(*C.fsdp2_module)(unsafe.Pointer(&module)), (**C.char)(unsafe.Pointer(kinds)), C.size_t(nKinds), C.size_t(every), C.uint32_t(flags)))
 }
 
 // ModuleTrain calls fsdp2_module_train.
@@ -811,15 +909,15 @@ func ModuleIsTraining(module Module, out *int32) error {
 }
 
 // ModuleForward calls fsdp2_module_forward.
-func ModuleForward(module Module, inputs *Tensor, nInputs uint, flags uint32, outputs *Tensor, cap uint, nOutputs *uint) error {
-	return check(C.fsdp2_go_module_forward(*(*C.fsdp2_module)(unsafe.Pointer(&module)), (*C.fsdp2_tensor)(unsafe.Pointer(inputs)), C.size_t(nInputs), C.uint32_t(flags), (*C.fsdp2_tensor)(unsafe.Pointer(outputs)), C.size_t(cap), (*C.size_t)(unsafe.Pointer(nOutputs))))
+func ModuleForward(module Module, inputs *Tensor, nInputs uint, flags uint32, outputs *Tensor, cap uint, needed *uint) error {
+	return check(C.fsdp2_go_module_forward(*(*C.fsdp2_module)(unsafe.Pointer(&module)), (*C.fsdp2_tensor)(unsafe.Pointer(inputs)), C.size_t(nInputs), C.uint32_t(flags), (*C.fsdp2_tensor)(unsafe.Pointer(outputs)), C.size_t(cap), (*C.size_t)(unsafe.Pointer(needed))))
 }
 
 // ModuleForwardSubmodule calls fsdp2_module_forward_submodule.
-func ModuleForwardSubmodule(module Module, path string, inputs *Tensor, nInputs uint, flags uint32, outputs *Tensor, cap uint, nOutputs *uint) error {
+func ModuleForwardSubmodule(module Module, path string, inputs *Tensor, nInputs uint, flags uint32, outputs *Tensor, cap uint, needed *uint) error {
 	cPath := C.CString(path)
 	defer C.free(unsafe.Pointer(cPath))
-	return check(C.fsdp2_go_module_forward_submodule(*(*C.fsdp2_module)(unsafe.Pointer(&module)), cPath, (*C.fsdp2_tensor)(unsafe.Pointer(inputs)), C.size_t(nInputs), C.uint32_t(flags), (*C.fsdp2_tensor)(unsafe.Pointer(outputs)), C.size_t(cap), (*C.size_t)(unsafe.Pointer(nOutputs))))
+	return check(C.fsdp2_go_module_forward_submodule(*(*C.fsdp2_module)(unsafe.Pointer(&module)), cPath, (*C.fsdp2_tensor)(unsafe.Pointer(inputs)), C.size_t(nInputs), C.uint32_t(flags), (*C.fsdp2_tensor)(unsafe.Pointer(outputs)), C.size_t(cap), (*C.size_t)(unsafe.Pointer(needed))))
 }
 
 // GenerateOptionsInit calls fsdp2_generate_options_init.
@@ -828,8 +926,8 @@ func GenerateOptionsInit(options *GenerateOptions, structSize uint) error {
 }
 
 // ModuleGenerate calls fsdp2_module_generate.
-func ModuleGenerate(module Module, prompt *int64, nPrompt uint, options *GenerateOptions, tokens *int64, nTokens *uint) error {
-	return check(C.fsdp2_go_module_generate(*(*C.fsdp2_module)(unsafe.Pointer(&module)), (*C.int64_t)(unsafe.Pointer(prompt)), C.size_t(nPrompt), (*C.fsdp2_generate_options)(unsafe.Pointer(options)), (*C.int64_t)(unsafe.Pointer(tokens)), (*C.size_t)(unsafe.Pointer(nTokens))))
+func ModuleGenerate(module Module, prompt *int64, nPrompt uint, options *GenerateOptions, tokens *int64, cap uint, nTokens *uint) error {
+	return check(C.fsdp2_go_module_generate(*(*C.fsdp2_module)(unsafe.Pointer(&module)), (*C.int64_t)(unsafe.Pointer(prompt)), C.size_t(nPrompt), (*C.fsdp2_generate_options)(unsafe.Pointer(options)), (*C.int64_t)(unsafe.Pointer(tokens)), C.size_t(cap), (*C.size_t)(unsafe.Pointer(nTokens))))
 }
 
 // ShardOptionsInit calls fsdp2_shard_options_init.
@@ -844,14 +942,14 @@ func ShardApplyStrategy(name string, fsdpSize int64, mesh *MeshOptions, options 
 	return check(C.fsdp2_go_shard_apply_strategy(cName, C.int64_t(fsdpSize), (*C.fsdp2_mesh_options)(unsafe.Pointer(mesh)), (*C.fsdp2_shard_options)(unsafe.Pointer(options))))
 }
 
-// ShardModules calls fsdp2_shard_modules.
-func ShardModules(module Module, mesh Mesh, names *unsafe.Pointer, nNames uint, options *ShardOptions) error {
-	return check(C.fsdp2_go_shard_modules(*(*C.fsdp2_module)(unsafe.Pointer(&module)), *(*C.fsdp2_mesh)(unsafe.Pointer(&mesh)), (**C.char)(unsafe.Pointer(names)), C.size_t(nNames), (*C.fsdp2_shard_options)(unsafe.Pointer(options))))
+// ShardMakeUnit calls fsdp2_shard_make_unit.
+func ShardMakeUnit(module Module, mesh Mesh, names *unsafe.Pointer, nNames uint, options *ShardOptions) error {
+	return check(C.fsdp2_go_shard_make_unit(*(*C.fsdp2_module)(unsafe.Pointer(&module)), *(*C.fsdp2_mesh)(unsafe.Pointer(&mesh)), (**C.char)(unsafe.Pointer(names)), C.size_t(nNames), (*C.fsdp2_shard_options)(unsafe.Pointer(options))))
 }
 
-// ShardWrap calls fsdp2_shard_wrap.
-func ShardWrap(module Module, mesh Mesh, options *ShardOptions) error {
-	return check(C.fsdp2_go_shard_wrap(*(*C.fsdp2_module)(unsafe.Pointer(&module)), *(*C.fsdp2_mesh)(unsafe.Pointer(&mesh)), (*C.fsdp2_shard_options)(unsafe.Pointer(options))))
+// ShardMakeUnits calls fsdp2_shard_make_units.
+func ShardMakeUnits(module Module, mesh Mesh, options *ShardOptions) error {
+	return check(C.fsdp2_go_shard_make_units(*(*C.fsdp2_module)(unsafe.Pointer(&module)), *(*C.fsdp2_mesh)(unsafe.Pointer(&mesh)), (*C.fsdp2_shard_options)(unsafe.Pointer(options))))
 }
 
 // ShardCreate calls fsdp2_shard_create.
@@ -862,6 +960,11 @@ func ShardCreate(module Module, mesh Mesh, options *ShardOptions, out *Shard) er
 // ShardDestroy calls fsdp2_shard_destroy.
 func ShardDestroy(shard Shard) error {
 	return check(C.fsdp2_go_shard_destroy(*(*C.fsdp2_shard)(unsafe.Pointer(&shard))))
+}
+
+// ShardDuplicate calls fsdp2_shard_duplicate.
+func ShardDuplicate(shard Shard, out *Shard) error {
+	return check(C.fsdp2_go_shard_duplicate(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), (*C.fsdp2_shard)(unsafe.Pointer(out))))
 }
 
 // ShardLoadValues calls fsdp2_shard_load_values.
@@ -910,8 +1013,8 @@ func ShardGetParameterInfo(shard Shard, index uint, out *ParameterInfo) error {
 }
 
 // ShardGetParameterName calls fsdp2_shard_get_parameter_name.
-func ShardGetParameterName(shard Shard, index uint, name int32, buf *byte, cap uint, needed *uint) error {
-	return check(C.fsdp2_go_shard_get_parameter_name(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), C.size_t(index), C.int32_t(name), (*C.char)(unsafe.Pointer(buf)), C.size_t(cap), (*C.size_t)(unsafe.Pointer(needed))))
+func ShardGetParameterName(shard Shard, index uint, nameIndex uint, buf *byte, cap uint, needed *uint) error {
+	return check(C.fsdp2_go_shard_get_parameter_name(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), C.size_t(index), C.size_t(nameIndex), (*C.char)(unsafe.Pointer(buf)), C.size_t(cap), (*C.size_t)(unsafe.Pointer(needed))))
 }
 
 // ShardGetParameterIndex calls fsdp2_shard_get_parameter_index.
@@ -972,6 +1075,11 @@ func ShardSetIsLastBackward(shard Shard, flag int32) error {
 	return check(C.fsdp2_go_shard_set_is_last_backward(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), C.int32_t(flag)))
 }
 
+// ShardGetIsLastBackward calls fsdp2_shard_get_is_last_backward.
+func ShardGetIsLastBackward(shard Shard, out *int32) error {
+	return check(C.fsdp2_go_shard_get_is_last_backward(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), (*C.int32_t)(unsafe.Pointer(out))))
+}
+
 // ShardSetReshardAfterForward calls fsdp2_shard_set_reshard_after_forward.
 func ShardSetReshardAfterForward(shard Shard, unit string, flag int32, recurse int32) error {
 	cUnit := C.CString(unit)
@@ -1028,6 +1136,34 @@ func ShardSetBackwardPrefetch(shard Shard, unit string, units *unsafe.Pointer, n
 	return check(C.fsdp2_go_shard_set_backward_prefetch(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cUnit, (**C.char)(unsafe.Pointer(units)), C.size_t(nUnits)))
 }
 
+// ShardGetForwardPrefetch calls fsdp2_shard_get_forward_prefetch.
+func ShardGetForwardPrefetch(shard Shard, unit string, units *uint, cap uint, needed *uint) error {
+	cUnit := C.CString(unit)
+	defer C.free(unsafe.Pointer(cUnit))
+	return check(C.fsdp2_go_shard_get_forward_prefetch(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cUnit, (*C.size_t)(unsafe.Pointer(units)), C.size_t(cap), (*C.size_t)(unsafe.Pointer(needed))))
+}
+
+// ShardGetBackwardPrefetch calls fsdp2_shard_get_backward_prefetch.
+func ShardGetBackwardPrefetch(shard Shard, unit string, units *uint, cap uint, needed *uint) error {
+	cUnit := C.CString(unit)
+	defer C.free(unsafe.Pointer(cUnit))
+	return check(C.fsdp2_go_shard_get_backward_prefetch(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cUnit, (*C.size_t)(unsafe.Pointer(units)), C.size_t(cap), (*C.size_t)(unsafe.Pointer(needed))))
+}
+
+// ShardGetUnitSettings calls fsdp2_shard_get_unit_settings.
+func ShardGetUnitSettings(shard Shard, unit string, out *UnitSettings) error {
+	cUnit := C.CString(unit)
+	defer C.free(unsafe.Pointer(cUnit))
+	return check(C.fsdp2_go_shard_get_unit_settings(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cUnit, (*C.fsdp2_unit_settings)(unsafe.Pointer(out))))
+}
+
+// ShardSetUnitSettings calls fsdp2_shard_set_unit_settings.
+func ShardSetUnitSettings(shard Shard, unit string, settings *UnitSettings) error {
+	cUnit := C.CString(unit)
+	defer C.free(unsafe.Pointer(cUnit))
+	return check(C.fsdp2_go_shard_set_unit_settings(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cUnit, (*C.fsdp2_unit_settings)(unsafe.Pointer(settings))))
+}
+
 // ShardUnshard calls fsdp2_shard_unshard.
 func ShardUnshard(shard Shard, unit string, asyncOp int32) error {
 	cUnit := C.CString(unit)
@@ -1055,8 +1191,8 @@ func ShardReset(shard Shard) error {
 }
 
 // ShardGetEvents calls fsdp2_shard_get_events.
-func ShardGetEvents(shard Shard, kinds *int32, units *int32, cap uint, needed *uint) error {
-	return check(C.fsdp2_go_shard_get_events(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), (*C.int32_t)(unsafe.Pointer(kinds)), (*C.int32_t)(unsafe.Pointer(units)), C.size_t(cap), (*C.size_t)(unsafe.Pointer(needed))))
+func ShardGetEvents(shard Shard, kinds *int32, units *uint, cap uint, needed *uint) error {
+	return check(C.fsdp2_go_shard_get_events(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), (*C.int32_t)(unsafe.Pointer(kinds)), (*C.size_t)(unsafe.Pointer(units)), C.size_t(cap), (*C.size_t)(unsafe.Pointer(needed))))
 }
 
 // ShardClearEvents calls fsdp2_shard_clear_events.
@@ -1127,9 +1263,9 @@ func AdamwOptionsInit(options *AdamwOptions, structSize uint) error {
 	return check(C.fsdp2_go_adamw_options_init((*C.fsdp2_adamw_options)(unsafe.Pointer(options)), C.size_t(structSize)))
 }
 
-// OptimizerAdamw calls fsdp2_optimizer_adamw.
-func OptimizerAdamw(shard Shard, options *AdamwOptions, out *Optimizer) error {
-	return check(C.fsdp2_go_optimizer_adamw(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), (*C.fsdp2_adamw_options)(unsafe.Pointer(options)), (*C.fsdp2_optimizer)(unsafe.Pointer(out))))
+// OptimizerCreateAdamw calls fsdp2_optimizer_create_adamw.
+func OptimizerCreateAdamw(shard Shard, options *AdamwOptions, out *Optimizer) error {
+	return check(C.fsdp2_go_optimizer_create_adamw(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), (*C.fsdp2_adamw_options)(unsafe.Pointer(options)), (*C.fsdp2_optimizer)(unsafe.Pointer(out))))
 }
 
 // SgdOptionsInit calls fsdp2_sgd_options_init.
@@ -1137,9 +1273,9 @@ func SgdOptionsInit(options *SgdOptions, structSize uint) error {
 	return check(C.fsdp2_go_sgd_options_init((*C.fsdp2_sgd_options)(unsafe.Pointer(options)), C.size_t(structSize)))
 }
 
-// OptimizerSgd calls fsdp2_optimizer_sgd.
-func OptimizerSgd(shard Shard, options *SgdOptions, out *Optimizer) error {
-	return check(C.fsdp2_go_optimizer_sgd(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), (*C.fsdp2_sgd_options)(unsafe.Pointer(options)), (*C.fsdp2_optimizer)(unsafe.Pointer(out))))
+// OptimizerCreateSgd calls fsdp2_optimizer_create_sgd.
+func OptimizerCreateSgd(shard Shard, options *SgdOptions, out *Optimizer) error {
+	return check(C.fsdp2_go_optimizer_create_sgd(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), (*C.fsdp2_sgd_options)(unsafe.Pointer(options)), (*C.fsdp2_optimizer)(unsafe.Pointer(out))))
 }
 
 // OptimizerAddAdamwGroup calls fsdp2_optimizer_add_adamw_group.
@@ -1150,6 +1286,21 @@ func OptimizerAddAdamwGroup(optimizer Optimizer, names *unsafe.Pointer, nNames u
 // OptimizerAddSgdGroup calls fsdp2_optimizer_add_sgd_group.
 func OptimizerAddSgdGroup(optimizer Optimizer, names *unsafe.Pointer, nNames uint, options *SgdOptions) error {
 	return check(C.fsdp2_go_optimizer_add_sgd_group(*(*C.fsdp2_optimizer)(unsafe.Pointer(&optimizer)), (**C.char)(unsafe.Pointer(names)), C.size_t(nNames), (*C.fsdp2_sgd_options)(unsafe.Pointer(options))))
+}
+
+// OptimizerGetInfo calls fsdp2_optimizer_get_info.
+func OptimizerGetInfo(optimizer Optimizer, out *OptimizerInfo) error {
+	return check(C.fsdp2_go_optimizer_get_info(*(*C.fsdp2_optimizer)(unsafe.Pointer(&optimizer)), (*C.fsdp2_optimizer_info)(unsafe.Pointer(out))))
+}
+
+// OptimizerGetGroupInfo calls fsdp2_optimizer_get_group_info.
+func OptimizerGetGroupInfo(optimizer Optimizer, group uint, out *OptimizerGroupInfo) error {
+	return check(C.fsdp2_go_optimizer_get_group_info(*(*C.fsdp2_optimizer)(unsafe.Pointer(&optimizer)), C.size_t(group), (*C.fsdp2_optimizer_group_info)(unsafe.Pointer(out))))
+}
+
+// OptimizerGetGroupParameters calls fsdp2_optimizer_get_group_parameters.
+func OptimizerGetGroupParameters(optimizer Optimizer, group uint, parameters *uint, cap uint, needed *uint) error {
+	return check(C.fsdp2_go_optimizer_get_group_parameters(*(*C.fsdp2_optimizer)(unsafe.Pointer(&optimizer)), C.size_t(group), (*C.size_t)(unsafe.Pointer(parameters)), C.size_t(cap), (*C.size_t)(unsafe.Pointer(needed))))
 }
 
 // OptimizerGetState calls fsdp2_optimizer_get_state.
@@ -1169,6 +1320,16 @@ func OptimizerGetLr(optimizer Optimizer, out *float64) error {
 	return check(C.fsdp2_go_optimizer_get_lr(*(*C.fsdp2_optimizer)(unsafe.Pointer(&optimizer)), (*C.double)(unsafe.Pointer(out))))
 }
 
+// OptimizerSetGroupLr calls fsdp2_optimizer_set_group_lr.
+func OptimizerSetGroupLr(optimizer Optimizer, group uint, lr float64) error {
+	return check(C.fsdp2_go_optimizer_set_group_lr(*(*C.fsdp2_optimizer)(unsafe.Pointer(&optimizer)), C.size_t(group), C.double(lr)))
+}
+
+// OptimizerSetGroupWeightDecay calls fsdp2_optimizer_set_group_weight_decay.
+func OptimizerSetGroupWeightDecay(optimizer Optimizer, group uint, weightDecay float64) error {
+	return check(C.fsdp2_go_optimizer_set_group_weight_decay(*(*C.fsdp2_optimizer)(unsafe.Pointer(&optimizer)), C.size_t(group), C.double(weightDecay)))
+}
+
 // OptimizerRun calls fsdp2_optimizer_run.
 func OptimizerRun(optimizer Optimizer) error {
 	return check(C.fsdp2_go_optimizer_run(*(*C.fsdp2_optimizer)(unsafe.Pointer(&optimizer))))
@@ -1177,6 +1338,11 @@ func OptimizerRun(optimizer Optimizer) error {
 // OptimizerDestroy calls fsdp2_optimizer_destroy.
 func OptimizerDestroy(optimizer Optimizer) error {
 	return check(C.fsdp2_go_optimizer_destroy(*(*C.fsdp2_optimizer)(unsafe.Pointer(&optimizer))))
+}
+
+// OptimizerDuplicate calls fsdp2_optimizer_duplicate.
+func OptimizerDuplicate(optimizer Optimizer, out *Optimizer) error {
+	return check(C.fsdp2_go_optimizer_duplicate(*(*C.fsdp2_optimizer)(unsafe.Pointer(&optimizer)), (*C.fsdp2_optimizer)(unsafe.Pointer(out))))
 }
 
 // LoaderOptionsInit calls fsdp2_loader_options_init.
@@ -1211,6 +1377,11 @@ func LoaderDestroy(loader Loader) error {
 	return check(C.fsdp2_go_loader_destroy(*(*C.fsdp2_loader)(unsafe.Pointer(&loader))))
 }
 
+// LoaderDuplicate calls fsdp2_loader_duplicate.
+func LoaderDuplicate(loader Loader, out *Loader) error {
+	return check(C.fsdp2_go_loader_duplicate(*(*C.fsdp2_loader)(unsafe.Pointer(&loader)), (*C.fsdp2_loader)(unsafe.Pointer(out))))
+}
+
 // StepOptionsInit calls fsdp2_step_options_init.
 func StepOptionsInit(options *StepOptions, structSize uint) error {
 	return check(C.fsdp2_go_step_options_init((*C.fsdp2_step_options)(unsafe.Pointer(options)), C.size_t(structSize)))
@@ -1231,9 +1402,19 @@ func StepSetPosition(step Step, nextStep int64) error {
 	return check(C.fsdp2_go_step_set_position(*(*C.fsdp2_step)(unsafe.Pointer(&step)), C.int64_t(nextStep)))
 }
 
+// StepGetPosition calls fsdp2_step_get_position.
+func StepGetPosition(step Step, nextStep *int64) error {
+	return check(C.fsdp2_go_step_get_position(*(*C.fsdp2_step)(unsafe.Pointer(&step)), (*C.int64_t)(unsafe.Pointer(nextStep))))
+}
+
 // StepDestroy calls fsdp2_step_destroy.
 func StepDestroy(step Step) error {
 	return check(C.fsdp2_go_step_destroy(*(*C.fsdp2_step)(unsafe.Pointer(&step))))
+}
+
+// StepDuplicate calls fsdp2_step_duplicate.
+func StepDuplicate(step Step, out *Step) error {
+	return check(C.fsdp2_go_step_duplicate(*(*C.fsdp2_step)(unsafe.Pointer(&step)), (*C.fsdp2_step)(unsafe.Pointer(out))))
 }
 
 // StateCreate calls fsdp2_state_create.
@@ -1244,6 +1425,11 @@ func StateCreate(mesh Mesh, out *State) error {
 // StateDestroy calls fsdp2_state_destroy.
 func StateDestroy(state State) error {
 	return check(C.fsdp2_go_state_destroy(*(*C.fsdp2_state)(unsafe.Pointer(&state))))
+}
+
+// StateDuplicate calls fsdp2_state_duplicate.
+func StateDuplicate(state State, out *State) error {
+	return check(C.fsdp2_go_state_duplicate(*(*C.fsdp2_state)(unsafe.Pointer(&state)), (*C.fsdp2_state)(unsafe.Pointer(out))))
 }
 
 // StateAddTensor calls fsdp2_state_add_tensor.
@@ -1260,6 +1446,11 @@ func StateAddValue(state State, name string, json string) error {
 	cJson := C.CString(json)
 	defer C.free(unsafe.Pointer(cJson))
 	return check(C.fsdp2_go_state_add_value(*(*C.fsdp2_state)(unsafe.Pointer(&state)), cName, cJson))
+}
+
+// StateGetInfo calls fsdp2_state_get_info.
+func StateGetInfo(state State, out *StateInfo) error {
+	return check(C.fsdp2_go_state_get_info(*(*C.fsdp2_state)(unsafe.Pointer(&state)), (*C.fsdp2_state_info)(unsafe.Pointer(out))))
 }
 
 // StateGetCount calls fsdp2_state_get_count.

@@ -123,6 +123,7 @@ var _ = [1]byte{}[unsafe.Offsetof(ModuleInfo{}.NParameters)-unsafe.Offsetof(C.fs
 var _ = [1]byte{}[unsafe.Offsetof(ModuleInfo{}.Numel)-unsafe.Offsetof(C.fsdp2_module_info{}.numel)]
 var _ = [1]byte{}[unsafe.Offsetof(ModuleInfo{}.VocabSize)-unsafe.Offsetof(C.fsdp2_module_info{}.vocab_size)]
 var _ = [1]byte{}[unsafe.Offsetof(ModuleInfo{}.MaxPositions)-unsafe.Offsetof(C.fsdp2_module_info{}.max_positions)]
+var _ = [1]byte{}[unsafe.Offsetof(ModuleInfo{}.NBytes)-unsafe.Offsetof(C.fsdp2_module_info{}.n_bytes)]
 
 const _ = unsafe.Sizeof(C.fsdp2_module_parameter_info{}) - unsafe.Sizeof(ModuleParameterInfo{})
 
@@ -144,6 +145,15 @@ var _ = [1]byte{}[unsafe.Offsetof(GenerateOptions{}.TopK)-unsafe.Offsetof(C.fsdp
 var _ = [1]byte{}[unsafe.Offsetof(GenerateOptions{}.Reserved)-unsafe.Offsetof(C.fsdp2_generate_options{}.reserved)]
 var _ = [1]byte{}[unsafe.Offsetof(GenerateOptions{}.Temperature)-unsafe.Offsetof(C.fsdp2_generate_options{}.temperature)]
 var _ = [1]byte{}[unsafe.Offsetof(GenerateOptions{}.Seed)-unsafe.Offsetof(C.fsdp2_generate_options{}.seed)]
+
+const _ = unsafe.Sizeof(C.fsdp2_shard_dim_info{}) - unsafe.Sizeof(ShardDimInfo{})
+
+var _ = [1]byte{}[unsafe.Offsetof(ShardDimInfo{}.StructSize)-unsafe.Offsetof(C.fsdp2_shard_dim_info{}.struct_size)]
+var _ = [1]byte{}[unsafe.Offsetof(ShardDimInfo{}.Dtype)-unsafe.Offsetof(C.fsdp2_shard_dim_info{}.dtype)]
+var _ = [1]byte{}[unsafe.Offsetof(ShardDimInfo{}.NDims)-unsafe.Offsetof(C.fsdp2_shard_dim_info{}.n_dims)]
+var _ = [1]byte{}[unsafe.Offsetof(ShardDimInfo{}.Reserved)-unsafe.Offsetof(C.fsdp2_shard_dim_info{}.reserved)]
+var _ = [1]byte{}[unsafe.Offsetof(ShardDimInfo{}.Shape)-unsafe.Offsetof(C.fsdp2_shard_dim_info{}.shape)]
+var _ = [1]byte{}[unsafe.Offsetof(ShardDimInfo{}.Parameter)-unsafe.Offsetof(C.fsdp2_shard_dim_info{}.parameter)]
 
 const _ = unsafe.Sizeof(C.fsdp2_shard_options{}) - unsafe.Sizeof(ShardOptions{})
 
@@ -208,6 +218,18 @@ var _ = [1]byte{}[unsafe.Offsetof(UnitInfo{}.ShardedBytes)-unsafe.Offsetof(C.fsd
 var _ = [1]byte{}[unsafe.Offsetof(UnitInfo{}.UnshardedBytes)-unsafe.Offsetof(C.fsdp2_unit_info{}.unsharded_bytes)]
 var _ = [1]byte{}[unsafe.Offsetof(UnitInfo{}.LiveBytes)-unsafe.Offsetof(C.fsdp2_unit_info{}.live_bytes)]
 
+const _ = unsafe.Sizeof(C.fsdp2_unit_settings{}) - unsafe.Sizeof(UnitSettings{})
+
+var _ = [1]byte{}[unsafe.Offsetof(UnitSettings{}.StructSize)-unsafe.Offsetof(C.fsdp2_unit_settings{}.struct_size)]
+var _ = [1]byte{}[unsafe.Offsetof(UnitSettings{}.RequiresGradientSync)-unsafe.Offsetof(C.fsdp2_unit_settings{}.requires_gradient_sync)]
+var _ = [1]byte{}[unsafe.Offsetof(UnitSettings{}.RequiresAllReduce)-unsafe.Offsetof(C.fsdp2_unit_settings{}.requires_all_reduce)]
+var _ = [1]byte{}[unsafe.Offsetof(UnitSettings{}.ReshardAfterForward)-unsafe.Offsetof(C.fsdp2_unit_settings{}.reshard_after_forward)]
+var _ = [1]byte{}[unsafe.Offsetof(UnitSettings{}.ReshardAfterBackward)-unsafe.Offsetof(C.fsdp2_unit_settings{}.reshard_after_backward)]
+var _ = [1]byte{}[unsafe.Offsetof(UnitSettings{}.UnshardInBackward)-unsafe.Offsetof(C.fsdp2_unit_settings{}.unshard_in_backward)]
+var _ = [1]byte{}[unsafe.Offsetof(UnitSettings{}.ReduceUnusedParameters)-unsafe.Offsetof(C.fsdp2_unit_settings{}.reduce_unused_parameters)]
+var _ = [1]byte{}[unsafe.Offsetof(UnitSettings{}.ForceSumReduction)-unsafe.Offsetof(C.fsdp2_unit_settings{}.force_sum_reduction)]
+var _ = [1]byte{}[unsafe.Offsetof(UnitSettings{}.GradientDivideFactor)-unsafe.Offsetof(C.fsdp2_unit_settings{}.gradient_divide_factor)]
+
 const _ = unsafe.Sizeof(C.fsdp2_shard_stats{}) - unsafe.Sizeof(ShardStats{})
 
 var _ = [1]byte{}[unsafe.Offsetof(ShardStats{}.StructSize)-unsafe.Offsetof(C.fsdp2_shard_stats{}.struct_size)]
@@ -221,12 +243,28 @@ var _ = [1]byte{}[unsafe.Offsetof(ShardStats{}.AllReduceBytes)-unsafe.Offsetof(C
 var _ = [1]byte{}[unsafe.Offsetof(ShardStats{}.UnshardedBytes)-unsafe.Offsetof(C.fsdp2_shard_stats{}.unsharded_bytes)]
 var _ = [1]byte{}[unsafe.Offsetof(ShardStats{}.PeakUnshardedBytes)-unsafe.Offsetof(C.fsdp2_shard_stats{}.peak_unsharded_bytes)]
 
+const _ = unsafe.Sizeof(C.fsdp2_all_reduce_info{}) - unsafe.Sizeof(AllReduceInfo{})
+
+var _ = [1]byte{}[unsafe.Offsetof(AllReduceInfo{}.StructSize)-unsafe.Offsetof(C.fsdp2_all_reduce_info{}.struct_size)]
+var _ = [1]byte{}[unsafe.Offsetof(AllReduceInfo{}.UnitIndex)-unsafe.Offsetof(C.fsdp2_all_reduce_info{}.unit_index)]
+var _ = [1]byte{}[unsafe.Offsetof(AllReduceInfo{}.Unit)-unsafe.Offsetof(C.fsdp2_all_reduce_info{}.unit)]
+
+const _ = unsafe.Sizeof(C.fsdp2_gradient_info{}) - unsafe.Sizeof(GradientInfo{})
+
+var _ = [1]byte{}[unsafe.Offsetof(GradientInfo{}.StructSize)-unsafe.Offsetof(C.fsdp2_gradient_info{}.struct_size)]
+var _ = [1]byte{}[unsafe.Offsetof(GradientInfo{}.UnitIndex)-unsafe.Offsetof(C.fsdp2_gradient_info{}.unit_index)]
+var _ = [1]byte{}[unsafe.Offsetof(GradientInfo{}.ParameterIndex)-unsafe.Offsetof(C.fsdp2_gradient_info{}.parameter_index)]
+var _ = [1]byte{}[unsafe.Offsetof(GradientInfo{}.Reserved)-unsafe.Offsetof(C.fsdp2_gradient_info{}.reserved)]
+var _ = [1]byte{}[unsafe.Offsetof(GradientInfo{}.Parameter)-unsafe.Offsetof(C.fsdp2_gradient_info{}.parameter)]
+
 const _ = unsafe.Sizeof(C.fsdp2_gather_info{}) - unsafe.Sizeof(GatherInfo{})
 
 var _ = [1]byte{}[unsafe.Offsetof(GatherInfo{}.StructSize)-unsafe.Offsetof(C.fsdp2_gather_info{}.struct_size)]
 var _ = [1]byte{}[unsafe.Offsetof(GatherInfo{}.ComputeDtype)-unsafe.Offsetof(C.fsdp2_gather_info{}.compute_dtype)]
 var _ = [1]byte{}[unsafe.Offsetof(GatherInfo{}.ShardRank)-unsafe.Offsetof(C.fsdp2_gather_info{}.shard_rank)]
 var _ = [1]byte{}[unsafe.Offsetof(GatherInfo{}.ShardRanks)-unsafe.Offsetof(C.fsdp2_gather_info{}.shard_ranks)]
+var _ = [1]byte{}[unsafe.Offsetof(GatherInfo{}.UnitIndex)-unsafe.Offsetof(C.fsdp2_gather_info{}.unit_index)]
+var _ = [1]byte{}[unsafe.Offsetof(GatherInfo{}.ParameterIndex)-unsafe.Offsetof(C.fsdp2_gather_info{}.parameter_index)]
 var _ = [1]byte{}[unsafe.Offsetof(GatherInfo{}.Parameter)-unsafe.Offsetof(C.fsdp2_gather_info{}.parameter)]
 
 const _ = unsafe.Sizeof(C.fsdp2_plan_options{}) - unsafe.Sizeof(PlanOptions{})
@@ -269,6 +307,27 @@ var _ = [1]byte{}[unsafe.Offsetof(SgdOptions{}.Nesterov)-unsafe.Offsetof(C.fsdp2
 var _ = [1]byte{}[unsafe.Offsetof(SgdOptions{}.Lr)-unsafe.Offsetof(C.fsdp2_sgd_options{}.lr)]
 var _ = [1]byte{}[unsafe.Offsetof(SgdOptions{}.Momentum)-unsafe.Offsetof(C.fsdp2_sgd_options{}.momentum)]
 var _ = [1]byte{}[unsafe.Offsetof(SgdOptions{}.WeightDecay)-unsafe.Offsetof(C.fsdp2_sgd_options{}.weight_decay)]
+
+const _ = unsafe.Sizeof(C.fsdp2_optimizer_info{}) - unsafe.Sizeof(OptimizerInfo{})
+
+var _ = [1]byte{}[unsafe.Offsetof(OptimizerInfo{}.StructSize)-unsafe.Offsetof(C.fsdp2_optimizer_info{}.struct_size)]
+var _ = [1]byte{}[unsafe.Offsetof(OptimizerInfo{}.Algorithm)-unsafe.Offsetof(C.fsdp2_optimizer_info{}.algorithm)]
+var _ = [1]byte{}[unsafe.Offsetof(OptimizerInfo{}.NGroups)-unsafe.Offsetof(C.fsdp2_optimizer_info{}.n_groups)]
+var _ = [1]byte{}[unsafe.Offsetof(OptimizerInfo{}.NParameters)-unsafe.Offsetof(C.fsdp2_optimizer_info{}.n_parameters)]
+var _ = [1]byte{}[unsafe.Offsetof(OptimizerInfo{}.NBytes)-unsafe.Offsetof(C.fsdp2_optimizer_info{}.n_bytes)]
+
+const _ = unsafe.Sizeof(C.fsdp2_optimizer_group_info{}) - unsafe.Sizeof(OptimizerGroupInfo{})
+
+var _ = [1]byte{}[unsafe.Offsetof(OptimizerGroupInfo{}.StructSize)-unsafe.Offsetof(C.fsdp2_optimizer_group_info{}.struct_size)]
+var _ = [1]byte{}[unsafe.Offsetof(OptimizerGroupInfo{}.NParameters)-unsafe.Offsetof(C.fsdp2_optimizer_group_info{}.n_parameters)]
+var _ = [1]byte{}[unsafe.Offsetof(OptimizerGroupInfo{}.Lr)-unsafe.Offsetof(C.fsdp2_optimizer_group_info{}.lr)]
+var _ = [1]byte{}[unsafe.Offsetof(OptimizerGroupInfo{}.Beta1)-unsafe.Offsetof(C.fsdp2_optimizer_group_info{}.beta1)]
+var _ = [1]byte{}[unsafe.Offsetof(OptimizerGroupInfo{}.Beta2)-unsafe.Offsetof(C.fsdp2_optimizer_group_info{}.beta2)]
+var _ = [1]byte{}[unsafe.Offsetof(OptimizerGroupInfo{}.Eps)-unsafe.Offsetof(C.fsdp2_optimizer_group_info{}.eps)]
+var _ = [1]byte{}[unsafe.Offsetof(OptimizerGroupInfo{}.WeightDecay)-unsafe.Offsetof(C.fsdp2_optimizer_group_info{}.weight_decay)]
+var _ = [1]byte{}[unsafe.Offsetof(OptimizerGroupInfo{}.Momentum)-unsafe.Offsetof(C.fsdp2_optimizer_group_info{}.momentum)]
+var _ = [1]byte{}[unsafe.Offsetof(OptimizerGroupInfo{}.Nesterov)-unsafe.Offsetof(C.fsdp2_optimizer_group_info{}.nesterov)]
+var _ = [1]byte{}[unsafe.Offsetof(OptimizerGroupInfo{}.Reserved)-unsafe.Offsetof(C.fsdp2_optimizer_group_info{}.reserved)]
 
 const _ = unsafe.Sizeof(C.fsdp2_loader_options{}) - unsafe.Sizeof(LoaderOptions{})
 
@@ -315,6 +374,14 @@ var _ = [1]byte{}[unsafe.Offsetof(StepResult{}.Finite)-unsafe.Offsetof(C.fsdp2_s
 var _ = [1]byte{}[unsafe.Offsetof(StepResult{}.SkipsInRow)-unsafe.Offsetof(C.fsdp2_step_result{}.skips_in_row)]
 var _ = [1]byte{}[unsafe.Offsetof(StepResult{}.NLabels)-unsafe.Offsetof(C.fsdp2_step_result{}.n_labels)]
 
+const _ = unsafe.Sizeof(C.fsdp2_state_info{}) - unsafe.Sizeof(StateInfo{})
+
+var _ = [1]byte{}[unsafe.Offsetof(StateInfo{}.StructSize)-unsafe.Offsetof(C.fsdp2_state_info{}.struct_size)]
+var _ = [1]byte{}[unsafe.Offsetof(StateInfo{}.NTensors)-unsafe.Offsetof(C.fsdp2_state_info{}.n_tensors)]
+var _ = [1]byte{}[unsafe.Offsetof(StateInfo{}.NValues)-unsafe.Offsetof(C.fsdp2_state_info{}.n_values)]
+var _ = [1]byte{}[unsafe.Offsetof(StateInfo{}.Reserved)-unsafe.Offsetof(C.fsdp2_state_info{}.reserved)]
+var _ = [1]byte{}[unsafe.Offsetof(StateInfo{}.NBytes)-unsafe.Offsetof(C.fsdp2_state_info{}.n_bytes)]
+
 const _ = unsafe.Sizeof(C.fsdp2_state_save_options{}) - unsafe.Sizeof(StateSaveOptions{})
 
 var _ = [1]byte{}[unsafe.Offsetof(StateSaveOptions{}.StructSize)-unsafe.Offsetof(C.fsdp2_state_save_options{}.struct_size)]
@@ -334,7 +401,7 @@ var _ = [1]byte{}[unsafe.Offsetof(SaveOptions{}.NoRng)-unsafe.Offsetof(C.fsdp2_s
 var _ = [1]byte{}[unsafe.Offsetof(SaveOptions{}.Dtype)-unsafe.Offsetof(C.fsdp2_save_options{}.dtype)]
 var _ = [1]byte{}[unsafe.Offsetof(SaveOptions{}.MaxFileBytes)-unsafe.Offsetof(C.fsdp2_save_options{}.max_file_bytes)]
 var _ = [1]byte{}[unsafe.Offsetof(SaveOptions{}.NoOverwrite)-unsafe.Offsetof(C.fsdp2_save_options{}.no_overwrite)]
-var _ = [1]byte{}[unsafe.Offsetof(SaveOptions{}.Reserved)-unsafe.Offsetof(C.fsdp2_save_options{}.reserved)]
+var _ = [1]byte{}[unsafe.Offsetof(SaveOptions{}.AllowNotFinite)-unsafe.Offsetof(C.fsdp2_save_options{}.allow_not_finite)]
 
 const _ = unsafe.Sizeof(C.fsdp2_load_options{}) - unsafe.Sizeof(LoadOptions{})
 

@@ -3,6 +3,11 @@
 const fsdp2_status = Int32
 const FSDP2_HEADER_VERSION = Int32(1)
 const FSDP2_MAX_DIMS = Int32(16)
+const FSDP2_MAX_NAME = Int32(1024)
+const FSDP2_MAX_PATH = Int32(4096)
+const FSDP2_MAX_TEXT = Int32(1048576)
+const FSDP2_MAX_CONFIG = Int32(16777216)
+const FSDP2_MAX_STRUCT_SIZE = Int32(4096)
 const FSDP2_OK = Int32(0)
 const FSDP2_E_NULL_ARGUMENT = Int32(101)
 const FSDP2_E_INVALID_HANDLE = Int32(102)
@@ -28,6 +33,7 @@ const FSDP2_E_CANCELLED = Int32(502)
 const FSDP2_E_CORRUPT_DATA = Int32(601)
 const FSDP2_E_NOT_FINITE = Int32(602)
 const FSDP2_E_INTERNAL = Int32(901)
+const FSDP2_DTYPE_OTHER = Int32(-1)
 const FSDP2_DTYPE_KEEP = Int32(0)
 const FSDP2_DTYPE_F32 = Int32(1)
 const FSDP2_DTYPE_F64 = Int32(2)
@@ -47,6 +53,7 @@ const FSDP2_LOG_INFO = Int32(20)
 const FSDP2_LOG_WARNING = Int32(30)
 const FSDP2_LOG_ERROR = Int32(40)
 const FSDP2_LOG_OFF = Int32(100)
+const FSDP2_MAX_REDUCED = Int32(16777216)
 const FSDP2_BACKEND_AUTO = Int32(0)
 const FSDP2_BACKEND_GLOO = Int32(1)
 const FSDP2_BACKEND_NCCL = Int32(2)
@@ -83,6 +90,8 @@ const FSDP2_EVENT_UNSHARD = Int32(1)
 const FSDP2_EVENT_RESHARD = Int32(2)
 const FSDP2_EVENT_REDUCE_SCATTER = Int32(3)
 const FSDP2_EVENT_POST_BACKWARD = Int32(4)
+const FSDP2_OPTIMIZER_ADAMW = Int32(1)
+const FSDP2_OPTIMIZER_SGD = Int32(2)
 const FSDP2_TOKENS_AUTO = Int32(0)
 const FSDP2_TOKENS_BYTES = Int32(1)
 const FSDP2_ORDER_SEQUENTIAL = Int32(0)
@@ -165,8 +174,8 @@ Base.@kwdef struct fsdp2_mesh_options
     rendezvous::Cstring = Cstring(C_NULL)
     timeout_ms::Int64 = 600000
     fsdp_size::Int64 = 0
-    ranks::Ptr{Int64} = C_NULL
-    n_ranks::Int64 = 0
+    ranks::Ptr{Int32} = C_NULL
+    n_ranks::Csize_t = 0
     device_type::Cstring = Cstring(C_NULL)
 end
 
@@ -198,7 +207,7 @@ Base.@kwdef struct fsdp2_tensor_info
     requires_grad::Int32 = 0
     shape::NTuple{16, Int64} = ntuple(_ -> 0, 16)
     strides::NTuple{16, Int64} = ntuple(_ -> 0, 16)
-    n_bytes::UInt64 = 0
+    n_bytes::Int64 = 0
 end
 
 Base.@kwdef struct fsdp2_module_options
@@ -213,6 +222,7 @@ Base.@kwdef struct fsdp2_module_info
     numel::Int64 = 0
     vocab_size::Int64 = 0
     max_positions::Int64 = 0
+    n_bytes::Int64 = 0
 end
 
 Base.@kwdef struct fsdp2_module_parameter_info
@@ -234,6 +244,15 @@ Base.@kwdef struct fsdp2_generate_options
     reserved::Int32 = 0
     temperature::Cdouble = 1.0
     seed::UInt64 = 0
+end
+
+Base.@kwdef struct fsdp2_shard_dim_info
+    struct_size::UInt32 = sizeof(fsdp2_shard_dim_info)
+    dtype::Int32 = 0
+    n_dims::Int32 = 0
+    reserved::Int32 = 0
+    shape::NTuple{16, Int64} = ntuple(_ -> 0, 16)
+    parameter::Cstring = Cstring(C_NULL)
 end
 
 Base.@kwdef struct fsdp2_shard_options
@@ -299,6 +318,18 @@ Base.@kwdef struct fsdp2_unit_info
     live_bytes::Int64 = 0
 end
 
+Base.@kwdef struct fsdp2_unit_settings
+    struct_size::UInt32 = sizeof(fsdp2_unit_settings)
+    requires_gradient_sync::Int32 = 0
+    requires_all_reduce::Int32 = 0
+    reshard_after_forward::Int32 = 0
+    reshard_after_backward::Int32 = 0
+    unshard_in_backward::Int32 = 0
+    reduce_unused_parameters::Int32 = 0
+    force_sum_reduction::Int32 = 0
+    gradient_divide_factor::Cdouble = 0
+end
+
 Base.@kwdef struct fsdp2_shard_stats
     struct_size::UInt32 = sizeof(fsdp2_shard_stats)
     n_units::Int32 = 0
@@ -312,11 +343,27 @@ Base.@kwdef struct fsdp2_shard_stats
     peak_unsharded_bytes::Int64 = 0
 end
 
+Base.@kwdef struct fsdp2_all_reduce_info
+    struct_size::UInt32 = sizeof(fsdp2_all_reduce_info)
+    unit_index::Int32 = 0
+    unit::Cstring = Cstring(C_NULL)
+end
+
+Base.@kwdef struct fsdp2_gradient_info
+    struct_size::UInt32 = sizeof(fsdp2_gradient_info)
+    unit_index::Int32 = 0
+    parameter_index::Int32 = 0
+    reserved::Int32 = 0
+    parameter::Cstring = Cstring(C_NULL)
+end
+
 Base.@kwdef struct fsdp2_gather_info
     struct_size::UInt32 = sizeof(fsdp2_gather_info)
     compute_dtype::Int32 = 0
     shard_rank::Int32 = 0
     shard_ranks::Int32 = 0
+    unit_index::Int32 = 0
+    parameter_index::Int32 = 0
     parameter::Cstring = Cstring(C_NULL)
 end
 
@@ -359,6 +406,27 @@ Base.@kwdef struct fsdp2_sgd_options
     lr::Cdouble = 1e-3
     momentum::Cdouble = 0.0
     weight_decay::Cdouble = 0.0
+end
+
+Base.@kwdef struct fsdp2_optimizer_info
+    struct_size::UInt32 = sizeof(fsdp2_optimizer_info)
+    algorithm::Int32 = 0
+    n_groups::Int32 = 0
+    n_parameters::Int32 = 0
+    n_bytes::Int64 = 0
+end
+
+Base.@kwdef struct fsdp2_optimizer_group_info
+    struct_size::UInt32 = sizeof(fsdp2_optimizer_group_info)
+    n_parameters::Int32 = 0
+    lr::Cdouble = 0
+    beta1::Cdouble = 0
+    beta2::Cdouble = 0
+    eps::Cdouble = 0
+    weight_decay::Cdouble = 0
+    momentum::Cdouble = 0
+    nesterov::Int32 = 0
+    reserved::Int32 = 0
 end
 
 Base.@kwdef struct fsdp2_loader_options
@@ -406,6 +474,14 @@ Base.@kwdef struct fsdp2_step_result
     n_labels::Int64 = 0
 end
 
+Base.@kwdef struct fsdp2_state_info
+    struct_size::UInt32 = sizeof(fsdp2_state_info)
+    n_tensors::Int32 = 0
+    n_values::Int32 = 0
+    reserved::Int32 = 0
+    n_bytes::Int64 = 0
+end
+
 Base.@kwdef struct fsdp2_state_save_options
     struct_size::UInt32 = sizeof(fsdp2_state_save_options)
     safetensors::Int32 = 0
@@ -424,7 +500,7 @@ Base.@kwdef struct fsdp2_save_options
     dtype::Int32 = 0
     max_file_bytes::Int64 = 0
     no_overwrite::Int32 = 0
-    reserved::Int32 = 0
+    allow_not_finite::Int32 = 0
 end
 
 Base.@kwdef struct fsdp2_load_options
@@ -445,7 +521,11 @@ Base.@kwdef struct fsdp2_convert_options
 end
 
 function fsdp2_error_last(out)
-    @ccall libfsdp2.fsdp2_error_last(out::Ptr{fsdp2_error_info})::Cvoid
+    @ccall libfsdp2.fsdp2_error_last(out::Ptr{fsdp2_error_info})::fsdp2_status
+end
+
+function fsdp2_error_take(out, buf, cap, needed)
+    @ccall libfsdp2.fsdp2_error_take(out::Ptr{fsdp2_error_info}, buf::Ptr{UInt8}, cap::Csize_t, needed::Ptr{Csize_t})::fsdp2_status
 end
 
 function fsdp2_error_message()
@@ -473,7 +553,7 @@ function fsdp2_runtime_describe(buf, cap, needed)
 end
 
 function fsdp2_runtime_set_threads(n)
-    @ccall libfsdp2.fsdp2_runtime_set_threads(n::Int32)::fsdp2_status
+    @ccall libfsdp2.fsdp2_runtime_set_threads(n::Csize_t)::fsdp2_status
 end
 
 function fsdp2_runtime_set_product_engine(engine)
@@ -502,6 +582,10 @@ end
 
 function fsdp2_mesh_destroy(mesh)
     @ccall libfsdp2.fsdp2_mesh_destroy(mesh::fsdp2_mesh)::fsdp2_status
+end
+
+function fsdp2_mesh_duplicate(mesh, out)
+    @ccall libfsdp2.fsdp2_mesh_duplicate(mesh::fsdp2_mesh, out::Ptr{fsdp2_mesh})::fsdp2_status
 end
 
 function fsdp2_mesh_get_info(mesh, out)
@@ -636,6 +720,10 @@ function fsdp2_tensor_destroy(tensor)
     @ccall libfsdp2.fsdp2_tensor_destroy(tensor::fsdp2_tensor)::fsdp2_status
 end
 
+function fsdp2_tensor_duplicate(tensor, out)
+    @ccall libfsdp2.fsdp2_tensor_duplicate(tensor::fsdp2_tensor, out::Ptr{fsdp2_tensor})::fsdp2_status
+end
+
 function fsdp2_module_options_init(options, struct_size)
     @ccall libfsdp2.fsdp2_module_options_init(options::Ptr{fsdp2_module_options}, struct_size::Csize_t)::fsdp2_status
 end
@@ -652,6 +740,10 @@ function fsdp2_module_destroy(module_)
     @ccall libfsdp2.fsdp2_module_destroy(module_::fsdp2_module)::fsdp2_status
 end
 
+function fsdp2_module_duplicate(module_, out)
+    @ccall libfsdp2.fsdp2_module_duplicate(module_::fsdp2_module, out::Ptr{fsdp2_module})::fsdp2_status
+end
+
 function fsdp2_module_get_info(module_, out)
     @ccall libfsdp2.fsdp2_module_get_info(module_::fsdp2_module, out::Ptr{fsdp2_module_info})::fsdp2_status
 end
@@ -664,8 +756,8 @@ function fsdp2_module_get_parameter_info(module_, index, out)
     @ccall libfsdp2.fsdp2_module_get_parameter_info(module_::fsdp2_module, index::Csize_t, out::Ptr{fsdp2_module_parameter_info})::fsdp2_status
 end
 
-function fsdp2_module_get_parameter_name(module_, index, name, buf, cap, needed)
-    @ccall libfsdp2.fsdp2_module_get_parameter_name(module_::fsdp2_module, index::Csize_t, name::Int32, buf::Ptr{UInt8}, cap::Csize_t, needed::Ptr{Csize_t})::fsdp2_status
+function fsdp2_module_get_parameter_name(module_, index, name_index, buf, cap, needed)
+    @ccall libfsdp2.fsdp2_module_get_parameter_name(module_::fsdp2_module, index::Csize_t, name_index::Csize_t, buf::Ptr{UInt8}, cap::Csize_t, needed::Ptr{Csize_t})::fsdp2_status
 end
 
 function fsdp2_module_get_parameter_index(module_, name, out)
@@ -685,7 +777,7 @@ function fsdp2_module_set_requires_grad(module_, names, n_names, flag)
 end
 
 function fsdp2_module_checkpoint_activations(module_, kinds, n_kinds, every, flags)
-    @ccall libfsdp2.fsdp2_module_checkpoint_activations(module_::fsdp2_module, kinds::Ptr{Cstring}, n_kinds::Csize_t, every::Int64, flags::UInt32)::fsdp2_status
+    @ccall libfsdp2.fsdp2_module_checkpoint_activations(module_::fsdp2_module, kinds::Ptr{Cstring}, n_kinds::Csize_t, every::Csize_t, flags::UInt32)::fsdp2_status
 end
 
 function fsdp2_module_train(module_, mode)
@@ -696,20 +788,20 @@ function fsdp2_module_is_training(module_, out)
     @ccall libfsdp2.fsdp2_module_is_training(module_::fsdp2_module, out::Ptr{Int32})::fsdp2_status
 end
 
-function fsdp2_module_forward(module_, inputs, n_inputs, flags, outputs, cap, n_outputs)
-    @ccall libfsdp2.fsdp2_module_forward(module_::fsdp2_module, inputs::Ptr{fsdp2_tensor}, n_inputs::Csize_t, flags::UInt32, outputs::Ptr{fsdp2_tensor}, cap::Csize_t, n_outputs::Ptr{Csize_t})::fsdp2_status
+function fsdp2_module_forward(module_, inputs, n_inputs, flags, outputs, cap, needed)
+    @ccall libfsdp2.fsdp2_module_forward(module_::fsdp2_module, inputs::Ptr{fsdp2_tensor}, n_inputs::Csize_t, flags::UInt32, outputs::Ptr{fsdp2_tensor}, cap::Csize_t, needed::Ptr{Csize_t})::fsdp2_status
 end
 
-function fsdp2_module_forward_submodule(module_, path, inputs, n_inputs, flags, outputs, cap, n_outputs)
-    @ccall libfsdp2.fsdp2_module_forward_submodule(module_::fsdp2_module, path::Cstring, inputs::Ptr{fsdp2_tensor}, n_inputs::Csize_t, flags::UInt32, outputs::Ptr{fsdp2_tensor}, cap::Csize_t, n_outputs::Ptr{Csize_t})::fsdp2_status
+function fsdp2_module_forward_submodule(module_, path, inputs, n_inputs, flags, outputs, cap, needed)
+    @ccall libfsdp2.fsdp2_module_forward_submodule(module_::fsdp2_module, path::Cstring, inputs::Ptr{fsdp2_tensor}, n_inputs::Csize_t, flags::UInt32, outputs::Ptr{fsdp2_tensor}, cap::Csize_t, needed::Ptr{Csize_t})::fsdp2_status
 end
 
 function fsdp2_generate_options_init(options, struct_size)
     @ccall libfsdp2.fsdp2_generate_options_init(options::Ptr{fsdp2_generate_options}, struct_size::Csize_t)::fsdp2_status
 end
 
-function fsdp2_module_generate(module_, prompt, n_prompt, options, tokens, n_tokens)
-    @ccall libfsdp2.fsdp2_module_generate(module_::fsdp2_module, prompt::Ptr{Int64}, n_prompt::Csize_t, options::Ptr{fsdp2_generate_options}, tokens::Ptr{Int64}, n_tokens::Ptr{Csize_t})::fsdp2_status
+function fsdp2_module_generate(module_, prompt, n_prompt, options, tokens, cap, n_tokens)
+    @ccall libfsdp2.fsdp2_module_generate(module_::fsdp2_module, prompt::Ptr{Int64}, n_prompt::Csize_t, options::Ptr{fsdp2_generate_options}, tokens::Ptr{Int64}, cap::Csize_t, n_tokens::Ptr{Csize_t})::fsdp2_status
 end
 
 function fsdp2_shard_options_init(options, struct_size)
@@ -734,6 +826,10 @@ end
 
 function fsdp2_shard_destroy(shard)
     @ccall libfsdp2.fsdp2_shard_destroy(shard::fsdp2_shard)::fsdp2_status
+end
+
+function fsdp2_shard_duplicate(shard, out)
+    @ccall libfsdp2.fsdp2_shard_duplicate(shard::fsdp2_shard, out::Ptr{fsdp2_shard})::fsdp2_status
 end
 
 function fsdp2_shard_load_values(shard)
@@ -772,8 +868,8 @@ function fsdp2_shard_get_parameter_info(shard, index, out)
     @ccall libfsdp2.fsdp2_shard_get_parameter_info(shard::fsdp2_shard, index::Csize_t, out::Ptr{fsdp2_parameter_info})::fsdp2_status
 end
 
-function fsdp2_shard_get_parameter_name(shard, index, name, buf, cap, needed)
-    @ccall libfsdp2.fsdp2_shard_get_parameter_name(shard::fsdp2_shard, index::Csize_t, name::Int32, buf::Ptr{UInt8}, cap::Csize_t, needed::Ptr{Csize_t})::fsdp2_status
+function fsdp2_shard_get_parameter_name(shard, index, name_index, buf, cap, needed)
+    @ccall libfsdp2.fsdp2_shard_get_parameter_name(shard::fsdp2_shard, index::Csize_t, name_index::Csize_t, buf::Ptr{UInt8}, cap::Csize_t, needed::Ptr{Csize_t})::fsdp2_status
 end
 
 function fsdp2_shard_get_parameter_index(shard, name, out)
@@ -816,6 +912,10 @@ function fsdp2_shard_set_is_last_backward(shard, flag)
     @ccall libfsdp2.fsdp2_shard_set_is_last_backward(shard::fsdp2_shard, flag::Int32)::fsdp2_status
 end
 
+function fsdp2_shard_get_is_last_backward(shard, out)
+    @ccall libfsdp2.fsdp2_shard_get_is_last_backward(shard::fsdp2_shard, out::Ptr{Int32})::fsdp2_status
+end
+
 function fsdp2_shard_set_reshard_after_forward(shard, unit, flag, recurse)
     @ccall libfsdp2.fsdp2_shard_set_reshard_after_forward(shard::fsdp2_shard, unit::Cstring, flag::Int32, recurse::Int32)::fsdp2_status
 end
@@ -848,6 +948,22 @@ function fsdp2_shard_set_backward_prefetch(shard, unit, units, n_units)
     @ccall libfsdp2.fsdp2_shard_set_backward_prefetch(shard::fsdp2_shard, unit::Cstring, units::Ptr{Cstring}, n_units::Csize_t)::fsdp2_status
 end
 
+function fsdp2_shard_get_forward_prefetch(shard, unit, units, cap, needed)
+    @ccall libfsdp2.fsdp2_shard_get_forward_prefetch(shard::fsdp2_shard, unit::Cstring, units::Ptr{Csize_t}, cap::Csize_t, needed::Ptr{Csize_t})::fsdp2_status
+end
+
+function fsdp2_shard_get_backward_prefetch(shard, unit, units, cap, needed)
+    @ccall libfsdp2.fsdp2_shard_get_backward_prefetch(shard::fsdp2_shard, unit::Cstring, units::Ptr{Csize_t}, cap::Csize_t, needed::Ptr{Csize_t})::fsdp2_status
+end
+
+function fsdp2_shard_get_unit_settings(shard, unit, out)
+    @ccall libfsdp2.fsdp2_shard_get_unit_settings(shard::fsdp2_shard, unit::Cstring, out::Ptr{fsdp2_unit_settings})::fsdp2_status
+end
+
+function fsdp2_shard_set_unit_settings(shard, unit, settings)
+    @ccall libfsdp2.fsdp2_shard_set_unit_settings(shard::fsdp2_shard, unit::Cstring, settings::Ptr{fsdp2_unit_settings})::fsdp2_status
+end
+
 function fsdp2_shard_unshard(shard, unit, async_op)
     @ccall libfsdp2.fsdp2_shard_unshard(shard::fsdp2_shard, unit::Cstring, async_op::Int32)::fsdp2_status
 end
@@ -865,7 +981,7 @@ function fsdp2_shard_reset(shard)
 end
 
 function fsdp2_shard_get_events(shard, kinds, units, cap, needed)
-    @ccall libfsdp2.fsdp2_shard_get_events(shard::fsdp2_shard, kinds::Ptr{Int32}, units::Ptr{Int32}, cap::Csize_t, needed::Ptr{Csize_t})::fsdp2_status
+    @ccall libfsdp2.fsdp2_shard_get_events(shard::fsdp2_shard, kinds::Ptr{Int32}, units::Ptr{Csize_t}, cap::Csize_t, needed::Ptr{Csize_t})::fsdp2_status
 end
 
 function fsdp2_shard_clear_events(shard)
@@ -936,6 +1052,18 @@ function fsdp2_optimizer_add_sgd_group(optimizer, names, n_names, options)
     @ccall libfsdp2.fsdp2_optimizer_add_sgd_group(optimizer::fsdp2_optimizer, names::Ptr{Cstring}, n_names::Csize_t, options::Ptr{fsdp2_sgd_options})::fsdp2_status
 end
 
+function fsdp2_optimizer_get_info(optimizer, out)
+    @ccall libfsdp2.fsdp2_optimizer_get_info(optimizer::fsdp2_optimizer, out::Ptr{fsdp2_optimizer_info})::fsdp2_status
+end
+
+function fsdp2_optimizer_get_group_info(optimizer, group, out)
+    @ccall libfsdp2.fsdp2_optimizer_get_group_info(optimizer::fsdp2_optimizer, group::Csize_t, out::Ptr{fsdp2_optimizer_group_info})::fsdp2_status
+end
+
+function fsdp2_optimizer_get_group_parameters(optimizer, group, parameters, cap, needed)
+    @ccall libfsdp2.fsdp2_optimizer_get_group_parameters(optimizer::fsdp2_optimizer, group::Csize_t, parameters::Ptr{Csize_t}, cap::Csize_t, needed::Ptr{Csize_t})::fsdp2_status
+end
+
 function fsdp2_optimizer_get_state(optimizer, parameter, name, which, out)
     @ccall libfsdp2.fsdp2_optimizer_get_state(optimizer::fsdp2_optimizer, parameter::Csize_t, name::Cstring, which::Int32, out::Ptr{fsdp2_tensor})::fsdp2_status
 end
@@ -948,12 +1076,24 @@ function fsdp2_optimizer_get_lr(optimizer, out)
     @ccall libfsdp2.fsdp2_optimizer_get_lr(optimizer::fsdp2_optimizer, out::Ptr{Cdouble})::fsdp2_status
 end
 
+function fsdp2_optimizer_set_group_lr(optimizer, group, lr)
+    @ccall libfsdp2.fsdp2_optimizer_set_group_lr(optimizer::fsdp2_optimizer, group::Csize_t, lr::Cdouble)::fsdp2_status
+end
+
+function fsdp2_optimizer_set_group_weight_decay(optimizer, group, weight_decay)
+    @ccall libfsdp2.fsdp2_optimizer_set_group_weight_decay(optimizer::fsdp2_optimizer, group::Csize_t, weight_decay::Cdouble)::fsdp2_status
+end
+
 function fsdp2_optimizer_run(optimizer)
     @ccall libfsdp2.fsdp2_optimizer_run(optimizer::fsdp2_optimizer)::fsdp2_status
 end
 
 function fsdp2_optimizer_destroy(optimizer)
     @ccall libfsdp2.fsdp2_optimizer_destroy(optimizer::fsdp2_optimizer)::fsdp2_status
+end
+
+function fsdp2_optimizer_duplicate(optimizer, out)
+    @ccall libfsdp2.fsdp2_optimizer_duplicate(optimizer::fsdp2_optimizer, out::Ptr{fsdp2_optimizer})::fsdp2_status
 end
 
 function fsdp2_loader_options_init(options, struct_size)
@@ -980,6 +1120,10 @@ function fsdp2_loader_destroy(loader)
     @ccall libfsdp2.fsdp2_loader_destroy(loader::fsdp2_loader)::fsdp2_status
 end
 
+function fsdp2_loader_duplicate(loader, out)
+    @ccall libfsdp2.fsdp2_loader_duplicate(loader::fsdp2_loader, out::Ptr{fsdp2_loader})::fsdp2_status
+end
+
 function fsdp2_step_options_init(options, struct_size)
     @ccall libfsdp2.fsdp2_step_options_init(options::Ptr{fsdp2_step_options}, struct_size::Csize_t)::fsdp2_status
 end
@@ -996,8 +1140,16 @@ function fsdp2_step_set_position(step, next_step)
     @ccall libfsdp2.fsdp2_step_set_position(step::fsdp2_step, next_step::Int64)::fsdp2_status
 end
 
+function fsdp2_step_get_position(step, next_step)
+    @ccall libfsdp2.fsdp2_step_get_position(step::fsdp2_step, next_step::Ptr{Int64})::fsdp2_status
+end
+
 function fsdp2_step_destroy(step)
     @ccall libfsdp2.fsdp2_step_destroy(step::fsdp2_step)::fsdp2_status
+end
+
+function fsdp2_step_duplicate(step, out)
+    @ccall libfsdp2.fsdp2_step_duplicate(step::fsdp2_step, out::Ptr{fsdp2_step})::fsdp2_status
 end
 
 function fsdp2_state_create(mesh, out)
@@ -1008,12 +1160,20 @@ function fsdp2_state_destroy(state)
     @ccall libfsdp2.fsdp2_state_destroy(state::fsdp2_state)::fsdp2_status
 end
 
+function fsdp2_state_duplicate(state, out)
+    @ccall libfsdp2.fsdp2_state_duplicate(state::fsdp2_state, out::Ptr{fsdp2_state})::fsdp2_status
+end
+
 function fsdp2_state_add_tensor(state, name, shape, offsets, n_dims, chunk)
     @ccall libfsdp2.fsdp2_state_add_tensor(state::fsdp2_state, name::Cstring, shape::Ptr{Int64}, offsets::Ptr{Int64}, n_dims::Csize_t, chunk::fsdp2_tensor)::fsdp2_status
 end
 
 function fsdp2_state_add_value(state, name, json)
     @ccall libfsdp2.fsdp2_state_add_value(state::fsdp2_state, name::Cstring, json::Cstring)::fsdp2_status
+end
+
+function fsdp2_state_get_info(state, out)
+    @ccall libfsdp2.fsdp2_state_get_info(state::fsdp2_state, out::Ptr{fsdp2_state_info})::fsdp2_status
 end
 
 function fsdp2_state_get_count(state, out)

@@ -2,6 +2,12 @@
 
 pub const FSDP2_HEADER_VERSION: u32 = 1;
 pub const FSDP2_MAX_DIMS: u32 = 16;
+pub const FSDP2_MAX_NAME: u32 = 1024;
+pub const FSDP2_MAX_PATH: u32 = 4096;
+pub const FSDP2_MAX_TEXT: u32 = 1048576;
+pub const FSDP2_MAX_CONFIG: u32 = 16777216;
+pub const FSDP2_MAX_STRUCT_SIZE: u32 = 4096;
+pub const FSDP2_MAX_REDUCED: u32 = 16777216;
 pub type fsdp2_status = i32;
 pub const FSDP2_OK: i32 = 0;
 pub const FSDP2_E_NULL_ARGUMENT: i32 = 101;
@@ -28,6 +34,7 @@ pub const FSDP2_E_CANCELLED: i32 = 502;
 pub const FSDP2_E_CORRUPT_DATA: i32 = 601;
 pub const FSDP2_E_NOT_FINITE: i32 = 602;
 pub const FSDP2_E_INTERNAL: i32 = 901;
+pub const FSDP2_DTYPE_OTHER: i32 = -1;
 pub const FSDP2_DTYPE_KEEP: i32 = 0;
 pub const FSDP2_DTYPE_F32: i32 = 1;
 pub const FSDP2_DTYPE_F64: i32 = 2;
@@ -474,7 +481,15 @@ impl Default for fsdp2_error_info {
     }
 }
 extern "C" {
-    pub fn fsdp2_error_last(out: *mut fsdp2_error_info);
+    pub fn fsdp2_error_last(out: *mut fsdp2_error_info) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_error_take(
+        out: *mut fsdp2_error_info,
+        buf: *mut ::std::os::raw::c_char,
+        cap: usize,
+        needed: *mut usize,
+    ) -> fsdp2_status;
 }
 extern "C" {
     pub fn fsdp2_error_message() -> *const ::std::os::raw::c_char;
@@ -499,7 +514,7 @@ extern "C" {
     ) -> fsdp2_status;
 }
 extern "C" {
-    pub fn fsdp2_runtime_set_threads(n: i32) -> fsdp2_status;
+    pub fn fsdp2_runtime_set_threads(n: usize) -> fsdp2_status;
 }
 pub const FSDP2_PRODUCT_ENGINE_AUTO: i32 = 0;
 pub const FSDP2_PRODUCT_ENGINE_MKL: i32 = 1;
@@ -694,8 +709,8 @@ pub struct fsdp2_mesh_options {
     pub rendezvous: *const ::std::os::raw::c_char,
     pub timeout_ms: i64,
     pub fsdp_size: i64,
-    pub ranks: *const i64,
-    pub n_ranks: i64,
+    pub ranks: *const i32,
+    pub n_ranks: usize,
     pub device_type: *const ::std::os::raw::c_char,
 }
 #[test]
@@ -978,6 +993,9 @@ extern "C" {
 }
 extern "C" {
     pub fn fsdp2_mesh_destroy(mesh: fsdp2_mesh) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_mesh_duplicate(mesh: fsdp2_mesh, out: *mut fsdp2_mesh) -> fsdp2_status;
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
@@ -1409,7 +1427,7 @@ pub struct fsdp2_tensor_info {
     pub requires_grad: i32,
     pub shape: [i64; 16usize],
     pub strides: [i64; 16usize],
-    pub n_bytes: u64,
+    pub n_bytes: i64,
 }
 #[test]
 fn bindgen_test_layout_fsdp2_tensor_info() {
@@ -1646,6 +1664,9 @@ extern "C" {
 extern "C" {
     pub fn fsdp2_tensor_destroy(tensor: fsdp2_tensor) -> fsdp2_status;
 }
+extern "C" {
+    pub fn fsdp2_tensor_duplicate(tensor: fsdp2_tensor, out: *mut fsdp2_tensor) -> fsdp2_status;
+}
 #[repr(C)]
 #[derive(Debug, Copy, Clone, PartialEq)]
 pub struct fsdp2_module_options {
@@ -1740,6 +1761,9 @@ extern "C" {
 extern "C" {
     pub fn fsdp2_module_destroy(module: fsdp2_module) -> fsdp2_status;
 }
+extern "C" {
+    pub fn fsdp2_module_duplicate(module: fsdp2_module, out: *mut fsdp2_module) -> fsdp2_status;
+}
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct fsdp2_module_info {
@@ -1748,12 +1772,13 @@ pub struct fsdp2_module_info {
     pub numel: i64,
     pub vocab_size: i64,
     pub max_positions: i64,
+    pub n_bytes: i64,
 }
 #[test]
 fn bindgen_test_layout_fsdp2_module_info() {
     assert_eq!(
         ::std::mem::size_of::<fsdp2_module_info>(),
-        32usize,
+        40usize,
         concat!("Size of: ", stringify!(fsdp2_module_info))
     );
     assert_eq!(
@@ -1846,6 +1871,23 @@ fn bindgen_test_layout_fsdp2_module_info() {
         );
     }
     test_field_max_positions();
+    fn test_field_n_bytes() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_module_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).n_bytes) as usize - ptr as usize
+            },
+            32usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_module_info),
+                "::",
+                stringify!(n_bytes)
+            )
+        );
+    }
+    test_field_n_bytes();
 }
 extern "C" {
     pub fn fsdp2_module_get_info(module: fsdp2_module, out: *mut fsdp2_module_info)
@@ -2044,7 +2086,7 @@ extern "C" {
     pub fn fsdp2_module_get_parameter_name(
         module: fsdp2_module,
         index: usize,
-        name: i32,
+        name_index: usize,
         buf: *mut ::std::os::raw::c_char,
         cap: usize,
         needed: *mut usize,
@@ -2082,7 +2124,7 @@ extern "C" {
         module: fsdp2_module,
         kinds: *const *const ::std::os::raw::c_char,
         n_kinds: usize,
-        every: i64,
+        every: usize,
         flags: u32,
     ) -> fsdp2_status;
 }
@@ -2101,7 +2143,7 @@ extern "C" {
         flags: u32,
         outputs: *mut fsdp2_tensor,
         cap: usize,
-        n_outputs: *mut usize,
+        needed: *mut usize,
     ) -> fsdp2_status;
 }
 extern "C" {
@@ -2113,7 +2155,7 @@ extern "C" {
         flags: u32,
         outputs: *mut fsdp2_tensor,
         cap: usize,
-        n_outputs: *mut usize,
+        needed: *mut usize,
     ) -> fsdp2_status;
 }
 #[repr(C)]
@@ -2254,6 +2296,7 @@ extern "C" {
         n_prompt: usize,
         options: *const fsdp2_generate_options,
         tokens: *mut i64,
+        cap: usize,
         n_tokens: *mut usize,
     ) -> fsdp2_status;
 }
@@ -2268,11 +2311,143 @@ pub const FSDP2_COMM_PATH_DIRECT: i32 = 1;
 pub const FSDP2_COMM_PATH_PACKED: i32 = 2;
 pub const FSDP2_COMM_SCHEDULE_AGREED: i32 = 0;
 pub const FSDP2_COMM_SCHEDULE_ON_USE: i32 = 1;
+#[repr(C)]
+#[derive(Debug, Copy, Clone, PartialEq)]
+pub struct fsdp2_shard_dim_info {
+    pub struct_size: u32,
+    pub dtype: i32,
+    pub n_dims: i32,
+    pub reserved: i32,
+    pub shape: [i64; 16usize],
+    pub parameter: *const ::std::os::raw::c_char,
+}
+#[test]
+fn bindgen_test_layout_fsdp2_shard_dim_info() {
+    assert_eq!(
+        ::std::mem::size_of::<fsdp2_shard_dim_info>(),
+        152usize,
+        concat!("Size of: ", stringify!(fsdp2_shard_dim_info))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<fsdp2_shard_dim_info>(),
+        8usize,
+        concat!("Alignment of ", stringify!(fsdp2_shard_dim_info))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_shard_dim_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_shard_dim_info),
+                "::",
+                stringify!(struct_size)
+            )
+        );
+    }
+    test_field_struct_size();
+    fn test_field_dtype() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_shard_dim_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).dtype) as usize - ptr as usize
+            },
+            4usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_shard_dim_info),
+                "::",
+                stringify!(dtype)
+            )
+        );
+    }
+    test_field_dtype();
+    fn test_field_n_dims() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_shard_dim_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).n_dims) as usize - ptr as usize
+            },
+            8usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_shard_dim_info),
+                "::",
+                stringify!(n_dims)
+            )
+        );
+    }
+    test_field_n_dims();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_shard_dim_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            12usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_shard_dim_info),
+                "::",
+                stringify!(reserved)
+            )
+        );
+    }
+    test_field_reserved();
+    fn test_field_shape() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_shard_dim_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).shape) as usize - ptr as usize
+            },
+            16usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_shard_dim_info),
+                "::",
+                stringify!(shape)
+            )
+        );
+    }
+    test_field_shape();
+    fn test_field_parameter() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_shard_dim_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).parameter) as usize - ptr as usize
+            },
+            144usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_shard_dim_info),
+                "::",
+                stringify!(parameter)
+            )
+        );
+    }
+    test_field_parameter();
+}
+impl Default for fsdp2_shard_dim_info {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
 pub type fsdp2_shard_dim_fn = ::std::option::Option<
     unsafe extern "C" fn(
-        name: *const ::std::os::raw::c_char,
-        shape: *const i64,
-        n_dims: usize,
+        info: *const fsdp2_shard_dim_info,
         out: *mut i32,
         user_data: *mut ::std::os::raw::c_void,
     ) -> fsdp2_status,
@@ -2822,6 +2997,9 @@ extern "C" {
     pub fn fsdp2_shard_destroy(shard: fsdp2_shard) -> fsdp2_status;
 }
 extern "C" {
+    pub fn fsdp2_shard_duplicate(shard: fsdp2_shard, out: *mut fsdp2_shard) -> fsdp2_status;
+}
+extern "C" {
     pub fn fsdp2_shard_load_values(shard: fsdp2_shard) -> fsdp2_status;
 }
 extern "C" {
@@ -3152,7 +3330,7 @@ extern "C" {
     pub fn fsdp2_shard_get_parameter_name(
         shard: fsdp2_shard,
         index: usize,
-        name: i32,
+        name_index: usize,
         buf: *mut ::std::os::raw::c_char,
         cap: usize,
         needed: *mut usize,
@@ -3463,6 +3641,9 @@ extern "C" {
     pub fn fsdp2_shard_set_is_last_backward(shard: fsdp2_shard, flag: i32) -> fsdp2_status;
 }
 extern "C" {
+    pub fn fsdp2_shard_get_is_last_backward(shard: fsdp2_shard, out: *mut i32) -> fsdp2_status;
+}
+extern "C" {
     pub fn fsdp2_shard_set_reshard_after_forward(
         shard: fsdp2_shard,
         unit: *const ::std::os::raw::c_char,
@@ -3524,6 +3705,217 @@ extern "C" {
     ) -> fsdp2_status;
 }
 extern "C" {
+    pub fn fsdp2_shard_get_forward_prefetch(
+        shard: fsdp2_shard,
+        unit: *const ::std::os::raw::c_char,
+        units: *mut usize,
+        cap: usize,
+        needed: *mut usize,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_shard_get_backward_prefetch(
+        shard: fsdp2_shard,
+        unit: *const ::std::os::raw::c_char,
+        units: *mut usize,
+        cap: usize,
+        needed: *mut usize,
+    ) -> fsdp2_status;
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct fsdp2_unit_settings {
+    pub struct_size: u32,
+    pub requires_gradient_sync: i32,
+    pub requires_all_reduce: i32,
+    pub reshard_after_forward: i32,
+    pub reshard_after_backward: i32,
+    pub unshard_in_backward: i32,
+    pub reduce_unused_parameters: i32,
+    pub force_sum_reduction: i32,
+    pub gradient_divide_factor: f64,
+}
+#[test]
+fn bindgen_test_layout_fsdp2_unit_settings() {
+    assert_eq!(
+        ::std::mem::size_of::<fsdp2_unit_settings>(),
+        40usize,
+        concat!("Size of: ", stringify!(fsdp2_unit_settings))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<fsdp2_unit_settings>(),
+        8usize,
+        concat!("Alignment of ", stringify!(fsdp2_unit_settings))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_unit_settings>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_unit_settings),
+                "::",
+                stringify!(struct_size)
+            )
+        );
+    }
+    test_field_struct_size();
+    fn test_field_requires_gradient_sync() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_unit_settings>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).requires_gradient_sync) as usize - ptr as usize
+            },
+            4usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_unit_settings),
+                "::",
+                stringify!(requires_gradient_sync)
+            )
+        );
+    }
+    test_field_requires_gradient_sync();
+    fn test_field_requires_all_reduce() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_unit_settings>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).requires_all_reduce) as usize - ptr as usize
+            },
+            8usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_unit_settings),
+                "::",
+                stringify!(requires_all_reduce)
+            )
+        );
+    }
+    test_field_requires_all_reduce();
+    fn test_field_reshard_after_forward() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_unit_settings>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reshard_after_forward) as usize - ptr as usize
+            },
+            12usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_unit_settings),
+                "::",
+                stringify!(reshard_after_forward)
+            )
+        );
+    }
+    test_field_reshard_after_forward();
+    fn test_field_reshard_after_backward() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_unit_settings>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reshard_after_backward) as usize - ptr as usize
+            },
+            16usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_unit_settings),
+                "::",
+                stringify!(reshard_after_backward)
+            )
+        );
+    }
+    test_field_reshard_after_backward();
+    fn test_field_unshard_in_backward() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_unit_settings>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).unshard_in_backward) as usize - ptr as usize
+            },
+            20usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_unit_settings),
+                "::",
+                stringify!(unshard_in_backward)
+            )
+        );
+    }
+    test_field_unshard_in_backward();
+    fn test_field_reduce_unused_parameters() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_unit_settings>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reduce_unused_parameters) as usize - ptr as usize
+            },
+            24usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_unit_settings),
+                "::",
+                stringify!(reduce_unused_parameters)
+            )
+        );
+    }
+    test_field_reduce_unused_parameters();
+    fn test_field_force_sum_reduction() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_unit_settings>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).force_sum_reduction) as usize - ptr as usize
+            },
+            28usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_unit_settings),
+                "::",
+                stringify!(force_sum_reduction)
+            )
+        );
+    }
+    test_field_force_sum_reduction();
+    fn test_field_gradient_divide_factor() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_unit_settings>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).gradient_divide_factor) as usize - ptr as usize
+            },
+            32usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_unit_settings),
+                "::",
+                stringify!(gradient_divide_factor)
+            )
+        );
+    }
+    test_field_gradient_divide_factor();
+}
+extern "C" {
+    pub fn fsdp2_shard_get_unit_settings(
+        shard: fsdp2_shard,
+        unit: *const ::std::os::raw::c_char,
+        out: *mut fsdp2_unit_settings,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_shard_set_unit_settings(
+        shard: fsdp2_shard,
+        unit: *const ::std::os::raw::c_char,
+        settings: *const fsdp2_unit_settings,
+    ) -> fsdp2_status;
+}
+extern "C" {
     pub fn fsdp2_shard_unshard(
         shard: fsdp2_shard,
         unit: *const ::std::os::raw::c_char,
@@ -3554,7 +3946,7 @@ extern "C" {
     pub fn fsdp2_shard_get_events(
         shard: fsdp2_shard,
         kinds: *mut i32,
-        units: *mut i32,
+        units: *mut usize,
         cap: usize,
         needed: *mut usize,
     ) -> fsdp2_status;
@@ -3779,8 +4171,89 @@ extern "C" {
         message: *const ::std::os::raw::c_char,
     ) -> fsdp2_status;
 }
+#[repr(C)]
+#[derive(Debug, Copy, Clone, PartialEq)]
+pub struct fsdp2_all_reduce_info {
+    pub struct_size: u32,
+    pub unit_index: i32,
+    pub unit: *const ::std::os::raw::c_char,
+}
+#[test]
+fn bindgen_test_layout_fsdp2_all_reduce_info() {
+    assert_eq!(
+        ::std::mem::size_of::<fsdp2_all_reduce_info>(),
+        16usize,
+        concat!("Size of: ", stringify!(fsdp2_all_reduce_info))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<fsdp2_all_reduce_info>(),
+        8usize,
+        concat!("Alignment of ", stringify!(fsdp2_all_reduce_info))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_all_reduce_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_all_reduce_info),
+                "::",
+                stringify!(struct_size)
+            )
+        );
+    }
+    test_field_struct_size();
+    fn test_field_unit_index() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_all_reduce_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).unit_index) as usize - ptr as usize
+            },
+            4usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_all_reduce_info),
+                "::",
+                stringify!(unit_index)
+            )
+        );
+    }
+    test_field_unit_index();
+    fn test_field_unit() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_all_reduce_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).unit) as usize - ptr as usize
+            },
+            8usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_all_reduce_info),
+                "::",
+                stringify!(unit)
+            )
+        );
+    }
+    test_field_unit();
+}
+impl Default for fsdp2_all_reduce_info {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
 pub type fsdp2_all_reduce_hook_fn = ::std::option::Option<
     unsafe extern "C" fn(
+        info: *const fsdp2_all_reduce_info,
         gradients: fsdp2_tensor,
         user_data: *mut ::std::os::raw::c_void,
     ) -> fsdp2_status,
@@ -3794,9 +4267,125 @@ extern "C" {
         release: fsdp2_release_fn,
     ) -> fsdp2_status;
 }
+#[repr(C)]
+#[derive(Debug, Copy, Clone, PartialEq)]
+pub struct fsdp2_gradient_info {
+    pub struct_size: u32,
+    pub unit_index: i32,
+    pub parameter_index: i32,
+    pub reserved: i32,
+    pub parameter: *const ::std::os::raw::c_char,
+}
+#[test]
+fn bindgen_test_layout_fsdp2_gradient_info() {
+    assert_eq!(
+        ::std::mem::size_of::<fsdp2_gradient_info>(),
+        24usize,
+        concat!("Size of: ", stringify!(fsdp2_gradient_info))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<fsdp2_gradient_info>(),
+        8usize,
+        concat!("Alignment of ", stringify!(fsdp2_gradient_info))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_gradient_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_gradient_info),
+                "::",
+                stringify!(struct_size)
+            )
+        );
+    }
+    test_field_struct_size();
+    fn test_field_unit_index() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_gradient_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).unit_index) as usize - ptr as usize
+            },
+            4usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_gradient_info),
+                "::",
+                stringify!(unit_index)
+            )
+        );
+    }
+    test_field_unit_index();
+    fn test_field_parameter_index() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_gradient_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).parameter_index) as usize - ptr as usize
+            },
+            8usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_gradient_info),
+                "::",
+                stringify!(parameter_index)
+            )
+        );
+    }
+    test_field_parameter_index();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_gradient_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            12usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_gradient_info),
+                "::",
+                stringify!(reserved)
+            )
+        );
+    }
+    test_field_reserved();
+    fn test_field_parameter() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_gradient_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).parameter) as usize - ptr as usize
+            },
+            16usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_gradient_info),
+                "::",
+                stringify!(parameter)
+            )
+        );
+    }
+    test_field_parameter();
+}
+impl Default for fsdp2_gradient_info {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
 pub type fsdp2_gradient_ready_fn = ::std::option::Option<
     unsafe extern "C" fn(
-        parameter: *const ::std::os::raw::c_char,
+        info: *const fsdp2_gradient_info,
         gradient: fsdp2_tensor,
         user_data: *mut ::std::os::raw::c_void,
     ) -> fsdp2_status,
@@ -3818,13 +4407,15 @@ pub struct fsdp2_gather_info {
     pub compute_dtype: i32,
     pub shard_rank: i32,
     pub shard_ranks: i32,
+    pub unit_index: i32,
+    pub parameter_index: i32,
     pub parameter: *const ::std::os::raw::c_char,
 }
 #[test]
 fn bindgen_test_layout_fsdp2_gather_info() {
     assert_eq!(
         ::std::mem::size_of::<fsdp2_gather_info>(),
-        24usize,
+        32usize,
         concat!("Size of: ", stringify!(fsdp2_gather_info))
     );
     assert_eq!(
@@ -3900,6 +4491,40 @@ fn bindgen_test_layout_fsdp2_gather_info() {
         );
     }
     test_field_shard_ranks();
+    fn test_field_unit_index() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_gather_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).unit_index) as usize - ptr as usize
+            },
+            16usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_gather_info),
+                "::",
+                stringify!(unit_index)
+            )
+        );
+    }
+    test_field_unit_index();
+    fn test_field_parameter_index() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_gather_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).parameter_index) as usize - ptr as usize
+            },
+            20usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_gather_info),
+                "::",
+                stringify!(parameter_index)
+            )
+        );
+    }
+    test_field_parameter_index();
     fn test_field_parameter() {
         assert_eq!(
             unsafe {
@@ -3907,7 +4532,7 @@ fn bindgen_test_layout_fsdp2_gather_info() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).parameter) as usize - ptr as usize
             },
-            16usize,
+            24usize,
             concat!(
                 "Offset of field: ",
                 stringify!(fsdp2_gather_info),
@@ -4607,6 +5232,334 @@ extern "C" {
         options: *const fsdp2_sgd_options,
     ) -> fsdp2_status;
 }
+pub const FSDP2_OPTIMIZER_ADAMW: i32 = 1;
+pub const FSDP2_OPTIMIZER_SGD: i32 = 2;
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct fsdp2_optimizer_info {
+    pub struct_size: u32,
+    pub algorithm: i32,
+    pub n_groups: i32,
+    pub n_parameters: i32,
+    pub n_bytes: i64,
+}
+#[test]
+fn bindgen_test_layout_fsdp2_optimizer_info() {
+    assert_eq!(
+        ::std::mem::size_of::<fsdp2_optimizer_info>(),
+        24usize,
+        concat!("Size of: ", stringify!(fsdp2_optimizer_info))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<fsdp2_optimizer_info>(),
+        8usize,
+        concat!("Alignment of ", stringify!(fsdp2_optimizer_info))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_optimizer_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_optimizer_info),
+                "::",
+                stringify!(struct_size)
+            )
+        );
+    }
+    test_field_struct_size();
+    fn test_field_algorithm() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_optimizer_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).algorithm) as usize - ptr as usize
+            },
+            4usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_optimizer_info),
+                "::",
+                stringify!(algorithm)
+            )
+        );
+    }
+    test_field_algorithm();
+    fn test_field_n_groups() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_optimizer_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).n_groups) as usize - ptr as usize
+            },
+            8usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_optimizer_info),
+                "::",
+                stringify!(n_groups)
+            )
+        );
+    }
+    test_field_n_groups();
+    fn test_field_n_parameters() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_optimizer_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).n_parameters) as usize - ptr as usize
+            },
+            12usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_optimizer_info),
+                "::",
+                stringify!(n_parameters)
+            )
+        );
+    }
+    test_field_n_parameters();
+    fn test_field_n_bytes() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_optimizer_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).n_bytes) as usize - ptr as usize
+            },
+            16usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_optimizer_info),
+                "::",
+                stringify!(n_bytes)
+            )
+        );
+    }
+    test_field_n_bytes();
+}
+extern "C" {
+    pub fn fsdp2_optimizer_get_info(
+        optimizer: fsdp2_optimizer,
+        out: *mut fsdp2_optimizer_info,
+    ) -> fsdp2_status;
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct fsdp2_optimizer_group_info {
+    pub struct_size: u32,
+    pub n_parameters: i32,
+    pub lr: f64,
+    pub beta1: f64,
+    pub beta2: f64,
+    pub eps: f64,
+    pub weight_decay: f64,
+    pub momentum: f64,
+    pub nesterov: i32,
+    pub reserved: i32,
+}
+#[test]
+fn bindgen_test_layout_fsdp2_optimizer_group_info() {
+    assert_eq!(
+        ::std::mem::size_of::<fsdp2_optimizer_group_info>(),
+        64usize,
+        concat!("Size of: ", stringify!(fsdp2_optimizer_group_info))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<fsdp2_optimizer_group_info>(),
+        8usize,
+        concat!("Alignment of ", stringify!(fsdp2_optimizer_group_info))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_optimizer_group_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_optimizer_group_info),
+                "::",
+                stringify!(struct_size)
+            )
+        );
+    }
+    test_field_struct_size();
+    fn test_field_n_parameters() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_optimizer_group_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).n_parameters) as usize - ptr as usize
+            },
+            4usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_optimizer_group_info),
+                "::",
+                stringify!(n_parameters)
+            )
+        );
+    }
+    test_field_n_parameters();
+    fn test_field_lr() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_optimizer_group_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).lr) as usize - ptr as usize
+            },
+            8usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_optimizer_group_info),
+                "::",
+                stringify!(lr)
+            )
+        );
+    }
+    test_field_lr();
+    fn test_field_beta1() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_optimizer_group_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).beta1) as usize - ptr as usize
+            },
+            16usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_optimizer_group_info),
+                "::",
+                stringify!(beta1)
+            )
+        );
+    }
+    test_field_beta1();
+    fn test_field_beta2() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_optimizer_group_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).beta2) as usize - ptr as usize
+            },
+            24usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_optimizer_group_info),
+                "::",
+                stringify!(beta2)
+            )
+        );
+    }
+    test_field_beta2();
+    fn test_field_eps() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_optimizer_group_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).eps) as usize - ptr as usize
+            },
+            32usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_optimizer_group_info),
+                "::",
+                stringify!(eps)
+            )
+        );
+    }
+    test_field_eps();
+    fn test_field_weight_decay() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_optimizer_group_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).weight_decay) as usize - ptr as usize
+            },
+            40usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_optimizer_group_info),
+                "::",
+                stringify!(weight_decay)
+            )
+        );
+    }
+    test_field_weight_decay();
+    fn test_field_momentum() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_optimizer_group_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).momentum) as usize - ptr as usize
+            },
+            48usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_optimizer_group_info),
+                "::",
+                stringify!(momentum)
+            )
+        );
+    }
+    test_field_momentum();
+    fn test_field_nesterov() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_optimizer_group_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).nesterov) as usize - ptr as usize
+            },
+            56usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_optimizer_group_info),
+                "::",
+                stringify!(nesterov)
+            )
+        );
+    }
+    test_field_nesterov();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_optimizer_group_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            60usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_optimizer_group_info),
+                "::",
+                stringify!(reserved)
+            )
+        );
+    }
+    test_field_reserved();
+}
+extern "C" {
+    pub fn fsdp2_optimizer_get_group_info(
+        optimizer: fsdp2_optimizer,
+        group: usize,
+        out: *mut fsdp2_optimizer_group_info,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_optimizer_get_group_parameters(
+        optimizer: fsdp2_optimizer,
+        group: usize,
+        parameters: *mut usize,
+        cap: usize,
+        needed: *mut usize,
+    ) -> fsdp2_status;
+}
 extern "C" {
     pub fn fsdp2_optimizer_get_state(
         optimizer: fsdp2_optimizer,
@@ -4623,10 +5576,30 @@ extern "C" {
     pub fn fsdp2_optimizer_get_lr(optimizer: fsdp2_optimizer, out: *mut f64) -> fsdp2_status;
 }
 extern "C" {
+    pub fn fsdp2_optimizer_set_group_lr(
+        optimizer: fsdp2_optimizer,
+        group: usize,
+        lr: f64,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_optimizer_set_group_weight_decay(
+        optimizer: fsdp2_optimizer,
+        group: usize,
+        weight_decay: f64,
+    ) -> fsdp2_status;
+}
+extern "C" {
     pub fn fsdp2_optimizer_run(optimizer: fsdp2_optimizer) -> fsdp2_status;
 }
 extern "C" {
     pub fn fsdp2_optimizer_destroy(optimizer: fsdp2_optimizer) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_optimizer_duplicate(
+        optimizer: fsdp2_optimizer,
+        out: *mut fsdp2_optimizer,
+    ) -> fsdp2_status;
 }
 pub const FSDP2_TOKENS_AUTO: i32 = 0;
 pub const FSDP2_TOKENS_BYTES: i32 = 1;
@@ -4822,6 +5795,9 @@ extern "C" {
 }
 extern "C" {
     pub fn fsdp2_loader_destroy(loader: fsdp2_loader) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_loader_duplicate(loader: fsdp2_loader, out: *mut fsdp2_loader) -> fsdp2_status;
 }
 pub const FSDP2_SCHEDULE_CONSTANT: i32 = 0;
 pub const FSDP2_SCHEDULE_LINEAR: i32 = 1;
@@ -5395,13 +6371,22 @@ extern "C" {
     pub fn fsdp2_step_set_position(step: fsdp2_step, next_step: i64) -> fsdp2_status;
 }
 extern "C" {
+    pub fn fsdp2_step_get_position(step: fsdp2_step, next_step: *mut i64) -> fsdp2_status;
+}
+extern "C" {
     pub fn fsdp2_step_destroy(step: fsdp2_step) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_step_duplicate(step: fsdp2_step, out: *mut fsdp2_step) -> fsdp2_status;
 }
 extern "C" {
     pub fn fsdp2_state_create(mesh: fsdp2_mesh, out: *mut fsdp2_state) -> fsdp2_status;
 }
 extern "C" {
     pub fn fsdp2_state_destroy(state: fsdp2_state) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_state_duplicate(state: fsdp2_state, out: *mut fsdp2_state) -> fsdp2_status;
 }
 extern "C" {
     pub fn fsdp2_state_add_tensor(
@@ -5419,6 +6404,116 @@ extern "C" {
         name: *const ::std::os::raw::c_char,
         json: *const ::std::os::raw::c_char,
     ) -> fsdp2_status;
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct fsdp2_state_info {
+    pub struct_size: u32,
+    pub n_tensors: i32,
+    pub n_values: i32,
+    pub reserved: i32,
+    pub n_bytes: i64,
+}
+#[test]
+fn bindgen_test_layout_fsdp2_state_info() {
+    assert_eq!(
+        ::std::mem::size_of::<fsdp2_state_info>(),
+        24usize,
+        concat!("Size of: ", stringify!(fsdp2_state_info))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<fsdp2_state_info>(),
+        8usize,
+        concat!("Alignment of ", stringify!(fsdp2_state_info))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_state_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_state_info),
+                "::",
+                stringify!(struct_size)
+            )
+        );
+    }
+    test_field_struct_size();
+    fn test_field_n_tensors() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_state_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).n_tensors) as usize - ptr as usize
+            },
+            4usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_state_info),
+                "::",
+                stringify!(n_tensors)
+            )
+        );
+    }
+    test_field_n_tensors();
+    fn test_field_n_values() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_state_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).n_values) as usize - ptr as usize
+            },
+            8usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_state_info),
+                "::",
+                stringify!(n_values)
+            )
+        );
+    }
+    test_field_n_values();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_state_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            12usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_state_info),
+                "::",
+                stringify!(reserved)
+            )
+        );
+    }
+    test_field_reserved();
+    fn test_field_n_bytes() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_state_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).n_bytes) as usize - ptr as usize
+            },
+            16usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_state_info),
+                "::",
+                stringify!(n_bytes)
+            )
+        );
+    }
+    test_field_n_bytes();
+}
+extern "C" {
+    pub fn fsdp2_state_get_info(state: fsdp2_state, out: *mut fsdp2_state_info) -> fsdp2_status;
 }
 extern "C" {
     pub fn fsdp2_state_get_count(state: fsdp2_state, out: *mut usize) -> fsdp2_status;
@@ -5615,7 +6710,7 @@ pub struct fsdp2_save_options {
     pub dtype: i32,
     pub max_file_bytes: i64,
     pub no_overwrite: i32,
-    pub reserved: i32,
+    pub allow_not_finite: i32,
 }
 #[test]
 fn bindgen_test_layout_fsdp2_save_options() {
@@ -5765,23 +6860,23 @@ fn bindgen_test_layout_fsdp2_save_options() {
         );
     }
     test_field_no_overwrite();
-    fn test_field_reserved() {
+    fn test_field_allow_not_finite() {
         assert_eq!(
             unsafe {
                 let uninit = ::std::mem::MaybeUninit::<fsdp2_save_options>::uninit();
                 let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+                ::std::ptr::addr_of!((*ptr).allow_not_finite) as usize - ptr as usize
             },
             36usize,
             concat!(
                 "Offset of field: ",
                 stringify!(fsdp2_save_options),
                 "::",
-                stringify!(reserved)
+                stringify!(allow_not_finite)
             )
         );
     }
-    test_field_reserved();
+    test_field_allow_not_finite();
 }
 extern "C" {
     pub fn fsdp2_save_options_init(
