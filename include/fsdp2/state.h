@@ -44,7 +44,8 @@ FSDP2_CALL fsdp2_state_get_name(fsdp2_state state, size_t index, char* buf, size
 /* Returns this rank's (first) chunk, sharing its memory. FSDP2_E_NOT_FOUND if there is no such
  * tensor. */
 FSDP2_CALL fsdp2_state_get_tensor(fsdp2_state state, const char* name, fsdp2_tensor* out);
-/* Returns a value as JSON. FSDP2_E_NOT_FOUND if there is no such value. */
+/* Returns a value as JSON. FSDP2_E_NOT_FOUND if there is no such value, FSDP2_E_UNSUPPORTED if JSON
+ * has no form for it, as for bytes, infinities and NaN. */
 FSDP2_CALL fsdp2_state_get_value(fsdp2_state state, const char* name, char* buf, size_t cap,
                                  size_t* needed);
 

@@ -1,5 +1,6 @@
 #include "capi/nouns/checkpoint/state_value.h"
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -49,7 +50,11 @@ struct ToJson {
   Json operator()(const std::monostate& /*none*/) const { return nullptr; }
   Json operator()(bool flag) const { return flag; }
   Json operator()(int64_t number) const { return number; }
-  Json operator()(double number) const { return number; }
+  Json operator()(double number) const {
+    FSDP2_CHECK(std::isfinite(number), Code::kUnsupported,
+                "the value has {}, which JSON has no form for", number);
+    return number;
+  }
   Json operator()(const std::string& text) const { return text; }
   Json operator()(const ckpt::PythonList& list) const { return list_of(list.items); }
   Json operator()(const ckpt::PythonTuple& tuple) const { return list_of(tuple.items); }

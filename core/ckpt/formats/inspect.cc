@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -34,7 +35,9 @@ struct PythonText {
   std::string operator()(const std::monostate& /*none*/) const { return "None"; }
   std::string operator()(bool flag) const { return flag ? "True" : "False"; }
   std::string operator()(int64_t number) const { return fmt::to_string(number); }
-  std::string operator()(double number) const { return Json(number).dump(); }
+  std::string operator()(double number) const {
+    return std::isfinite(number) ? Json(number).dump() : fmt::to_string(number);  // nan, inf, -inf
+  }
   std::string operator()(const std::string& text) const { return Json(text).dump(); }
   std::string operator()(const PythonBytes& bytes) const {
     return fmt::format("<{} bytes>", bytes.bytes.size());

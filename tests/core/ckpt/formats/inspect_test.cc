@@ -5,6 +5,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -51,6 +53,18 @@ TEST_F(Inspect, ObjectThatIsNotReadIsListedWithItsError) {
   EXPECT_FALSE(refused.contains("value"));
   EXPECT_NE(refused.at("error").get<std::string>().find("numpy"), std::string::npos);
   EXPECT_NO_THROW(verify_checkpoint(path("run")));
+}
+
+TEST_F(Inspect, NumbersThatAreNotFiniteAreSaidAsPythonSaysThem) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  DcpBuilder builder(path("run"));
+  builder.add_tensor({"model", "w"}, at::ones({2}));
+  builder.add_object({"best_loss"}, PythonValue(kInfinity));
+  builder.add_object({"losses"}, PythonTuple{{std::nan(""), -kInfinity, 1.0}});
+  builder.write();
+  const auto objects = by_name(Json::parse(inspect_checkpoint(path("run"))).at("objects"));
+  EXPECT_EQ(objects.at("best_loss").at("value"), "inf");
+  EXPECT_EQ(objects.at("losses").at("value"), "(nan, -inf, 1.0)");
 }
 
 TEST_F(Inspect, ObjectThatIsNotReadIsLeftOutOfAConversion) {
