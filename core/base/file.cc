@@ -10,7 +10,9 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <random>
+#include <system_error>
 #include <utility>
 
 #include "core/base/error.h"
@@ -162,7 +164,22 @@ std::string read_text_file(const std::string& path, int64_t max_bytes) {
   return text;
 }
 
-AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
+std::string resolve_file(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  if (!fs::exists(fs::symlink_status(path, error))) {
+    return path;
+  }
+  const fs::path target = fs::is_symlink(path, error) ? fs::canonical(path, error) : fs::path(path);
+  FSDP2_CHECK(!error, Code::kIo, "{}: cannot find what this symbolic link points to: {}", path,
+              error.message());
+  FSDP2_CHECK(fs::is_regular_file(target, error), Code::kIo,
+              "{}: is {}, expected a file or nothing", path,
+              fs::is_directory(target, error) ? "a directory" : "a device, a pipe or a socket");
+  return target.string();
+}
+
+AtomicFile::AtomicFile(const std::string& path) : path_(resolve_file(path)) {
   do {
     temporary_ = fmt::format("{}.tmp-{}", path_, unique_suffix());
     file_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);

@@ -51,6 +51,10 @@ class MappedFile {
 // The whole of a regular file; kIo if it is larger than max_bytes.
 std::string read_text_file(const std::string& path, int64_t max_bytes);
 
+// Where a file that is written under `path` goes: a symbolic link stands for what it points to. kIo
+// if something other than a regular file is there, which a file may not replace.
+std::string resolve_file(const std::string& path);
+
 // Writes a file that appears under `path` as a whole or not at all.
 //
 //   AtomicFile file("out/model.safetensors");
@@ -58,11 +62,11 @@ std::string read_text_file(const std::string& path, int64_t max_bytes);
 //   file.commit();
 //
 // Until commit the bytes are in `path.tmp-<unique>` in the same directory. Commit syncs them to
-// disk, renames the file to `path` (which replaces a file or symbolic link of that name) and syncs
-// the directory. Without commit the destructor removes the file. One thread at a time.
+// disk, renames the file to `path` (which replaces a file of that name) and syncs the directory.
+// Without commit the destructor removes the file. The path is resolve_file's. One thread at a time.
 class AtomicFile {
  public:
-  explicit AtomicFile(std::string path);
+  explicit AtomicFile(const std::string& path);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;

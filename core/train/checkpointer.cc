@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/file.h"
 #include "core/ckpt/formats/open_checkpoint.h"
 #include "core/ckpt/ranks/broadcast_source.h"
 #include "core/ckpt/ranks/full_state_dict.h"
@@ -69,7 +70,7 @@ void check_replaceable(const std::string& path, const SaveOptions& options) {
                   "{}: is a file, expected a directory or nothing", path);
       break;
     default:
-      FSDP2_CHECK(!is_directory, Code::kIo, "{}: is a directory, expected a file or nothing", path);
+      static_cast<void>(resolve_file(path));
   }
 }
 

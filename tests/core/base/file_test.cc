@@ -152,6 +152,26 @@ TEST_F(AtomicFileTest, ReplacesTheOldFile) {
   EXPECT_EQ(contents(path("a")), "new");
 }
 
+TEST_F(AtomicFileTest, ReplacesWhatASymbolicLinkPointsTo) {
+  write("disk/a", "old");
+  std::filesystem::create_symlink(path("disk/a"), path("link"));
+  AtomicFile file(path("link"));
+  file.write("new", 3);
+  file.commit();
+  EXPECT_TRUE(std::filesystem::is_symlink(path("link")));
+  EXPECT_EQ(contents(path("disk/a")), "new");
+  std::filesystem::create_symlink(path("nowhere"), path("dangling"));
+  EXPECT_ERROR(AtomicFile(path("dangling")), Code::kIo, "symbolic link");
+}
+
+TEST_F(AtomicFileTest, ReplacesNothingButFiles) {
+  std::filesystem::create_directory(path("directory"));
+  ASSERT_EQ(::mkfifo(path("pipe").c_str(), 0600), 0);
+  EXPECT_ERROR(AtomicFile(path("directory")), Code::kIo, "is a directory, expected a file");
+  EXPECT_ERROR(AtomicFile(path("pipe")), Code::kIo, "expected a file or nothing");
+  EXPECT_TRUE(std::filesystem::is_fifo(path("pipe")));
+}
+
 TEST_F(AtomicFileTest, WithoutCommitLeavesTheOldFileAlone) {
   write("a", "old");
   std::optional<AtomicFile> file(std::in_place, path("a"));
