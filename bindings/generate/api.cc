@@ -48,6 +48,15 @@ class Parser {
 
   // --- Text to tokens; directives are taken out on the way ---
 
+  // What a comment says to a program, as a token of its own: of a parameter or field "(opt)", of
+  // the declaration below it "[c]".
+  static std::string mark_of(const std::string& comment, bool begins_line) {
+    const size_t text = comment.find_first_not_of(" *", 1);
+    if (comment.compare(text, 5, "(opt)") == 0) return " (opt) ";
+    if (begins_line && comment.find("[c]") != std::string::npos) return " [c] ";
+    return " ";
+  }
+
   void read_lines(const std::string& text) {
     std::string line;
     int number = 1, first = 1;
@@ -55,8 +64,9 @@ class Parser {
       if (i < text.size() && text.compare(i, 2, "/*") == 0) {
         const size_t end = text.find("*/", i + 2);
         if (end == std::string::npos) fail(number, "comment without an end");
+        const bool begins_line = line.find_first_not_of(' ') == std::string::npos;
+        line += mark_of(text.substr(i, end - i), begins_line);
         for (; i < end + 1; ++i) number += text[i] == '\n';
-        line += ' ';
       } else if (i < text.size() && text.compare(i, 2, "\\\n") == 0) {
         ++number;
         ++i;
@@ -106,6 +116,10 @@ class Parser {
       }
     } else if (is_word(line[at])) {
       while (end < line.size() && is_word(line[end])) ++end;
+    } else if (line.compare(at, 5, "(opt)") == 0) {
+      end = at + 5;
+    } else if (line.compare(at, 3, "[c]") == 0) {
+      end = at + 3;
     } else if (line[at] == '"') {
       const size_t quote = line.find('"', end);
       end = quote == std::string::npos ? line.size() + 1 : quote + 1;
@@ -158,6 +172,7 @@ class Parser {
   }
 
   void declaration() {
+    const bool collective = accept("[c]");
     const Token token = next();
     if (token.text == "FSDP2_BEGIN_DECLS" || token.text == "FSDP2_END_DECLS") {
     } else if (token.text == "enum") {
@@ -168,9 +183,9 @@ class Parser {
       api_.opaque.push_back("struct " + word());
       expect(";");
     } else if (token.text == "FSDP2_CALL") {
-      function({"fsdp2_status", false, 0});
+      function({"fsdp2_status", false, 0}, collective);
     } else if (token.text == "FSDP2_API") {
-      function(type());
+      function(type(), collective);
     } else {
       fail(token.line, "expected a declaration, got '" + token.text + "'");
     }
@@ -219,6 +234,7 @@ class Parser {
   }
 
   void fields(Struct& found) {
+    const size_t first = found.fields.size();
     const Type base = base_type();
     do {
       Variable field;
@@ -232,11 +248,14 @@ class Parser {
       found.fields.push_back(field);
     } while (accept(","));
     expect(";");
+    if (!accept("(opt)")) return;
+    for (size_t i = first; i < found.fields.size(); ++i) found.fields[i].optional = true;
   }
 
-  void function(const Type& result) {
+  void function(const Type& result, bool collective) {
     Function function;
     function.result = result;
+    function.collective = collective;
     function.name = word();
     function.parameters = parameters();
     expect(";");
@@ -252,6 +271,7 @@ class Parser {
       Variable parameter;
       parameter.type = type();
       parameter.name = word();
+      parameter.optional = accept("(opt)");
       found.push_back(parameter);
     } while (accept(","));
     expect(")");

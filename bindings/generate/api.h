@@ -22,7 +22,8 @@ struct Type {
 struct Variable {  // a field or a parameter
   Type type;
   std::string name;
-  int64_t count = 0;  // of elements if it is an array, else 0
+  int64_t count = 0;      // of elements if it is an array, else 0
+  bool optional = false;  // marked (opt): may be NULL
 };
 
 struct Constant {  // an enumerator or a numeric macro
@@ -42,6 +43,7 @@ struct Function {
   Type result;
   std::string name;
   std::vector<Variable> parameters;
+  bool collective = false;  // its comment has a [c]
 
   bool can_fail() const { return result.base == "fsdp2_status" && result.pointers == 0; }
 };

@@ -1,6 +1,6 @@
 // Writes one generated file to standard output:
 //
-//   generate model_check|go_calls|go|go_layout|julia|swig INCLUDE_DIRECTORY
+//   generate model_check|functions|go_calls|go|go_layout|julia|swig INCLUDE_DIRECTORY
 //   generate coverage INCLUDE_DIRECTORY < bindings/coverage.txt
 #include <exception>
 #include <fstream>
@@ -32,6 +32,7 @@ generate::Api read_headers(const std::string& directory) {
 int main(int argc, char** argv) {
   const std::map<std::string, void (*)(const generate::Api&, std::ostream&)> writers = {
       {"model_check", generate::write_model_check},
+      {"functions", generate::write_functions},
       {"go_calls", generate::write_go_calls},
       {"go", generate::write_go},
       {"go_layout", generate::write_go_layout},
@@ -42,7 +43,7 @@ int main(int argc, char** argv) {
   };
   const auto writer = argc == 3 ? writers.find(argv[1]) : writers.end();
   if (writer == writers.end()) {
-    std::cerr << "usage: generate model_check|go_calls|go|go_layout|julia|swig|coverage "
+    std::cerr << "usage: generate model_check|functions|go_calls|go|go_layout|julia|swig|coverage "
                  "INCLUDE_DIRECTORY\n";
     return 2;
   }

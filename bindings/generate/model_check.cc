@@ -1,3 +1,5 @@
+#include <cctype>
+
 #include "bindings/generate/write.h"
 
 namespace generate {
@@ -7,6 +9,12 @@ std::string c_spelling(const Type& type) {
   if (type.pointers == 1) text += "*";
   if (type.pointers == 2) text += type.is_const ? "*const *" : "**";
   return text;
+}
+
+std::string init_macro(const std::string& struct_name) {
+  std::string macro = struct_name + "_init";
+  for (char& c : macro) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  return macro;
 }
 
 void write_model_check(const Api& api, std::ostream& out) {

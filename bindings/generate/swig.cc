@@ -1,5 +1,3 @@
-#include <cctype>
-
 #include "bindings/generate/write.h"
 
 namespace generate {
@@ -33,9 +31,7 @@ void write_swig(const Api& api, std::ostream& out) {
     if (known.defaults.empty()) {
       out << "{.struct_size = sizeof(" << known.name << ")})\n";
     } else {
-      std::string macro = known.name + "_init";
-      for (char& c : macro) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-      out << macro << ")\n";
+      out << init_macro(known.name) << ")\n";
     }
   }
   for (const auto& header : api.headers) out << "%include \"fsdp2/" << header << "\"\n";

@@ -12,6 +12,9 @@ namespace generate {
 // C: compiles only if sizes, offsets, types, numbers and signatures are what the parser understood.
 void write_model_check(const Api& api, std::ostream& out);
 
+// C: the table of tests/capi/functions.h.
+void write_functions(const Api& api, std::ostream& out);
+
 // Go: C wrappers that bring a failing call's record along, their Go side, and the proof of its
 // struct layouts.
 void write_go_calls(const Api& api, std::ostream& out);
@@ -30,6 +33,8 @@ void write_coverage(const Api& api, std::istream& old, std::ostream& out);
 
 // The type as C spells it, with a space where a name may follow: "const char *".
 std::string c_spelling(const Type& type);
+// "FSDP2_MESH_OPTIONS_INIT" of "fsdp2_mesh_options".
+std::string init_macro(const std::string& struct_name);
 
 }  // namespace generate
 
