@@ -122,7 +122,7 @@ int64_t reduce_buffers(const ParamGroup& group, int ranks) {
   const bool stays = ranks <= 1 && group.replicate_comm() == nullptr &&
                      std::all_of(trainable.begin(), trainable.end(),
                                  [](const ShardedParam* param) { return param->is_whole(); });
-  if (stays) {
+  if (trainable.empty() || stays) {
     return 0;
   }
   const fsdp::GroupSettings& settings = group.settings();

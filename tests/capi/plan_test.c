@@ -10,11 +10,11 @@ static fsdp2_plan_info plan_of(fsdp2_shard shard) {
   return info;
 }
 
-static fsdp2_plan_info plan_alone(int rank, int32_t world_size, int64_t fsdp_size) {
+static fsdp2_plan_info plan_of_module(fsdp2_module module, int rank, int32_t world_size,
+                                      int64_t fsdp_size) {
   fsdp2_mesh_options place = FSDP2_MESH_OPTIONS_INIT;
   fsdp2_shard_options options = FSDP2_SHARD_OPTIONS_INIT;
   fsdp2_mesh mesh = {0};
-  fsdp2_module module = tiny_llama();
   fsdp2_shard shard = {0};
   fsdp2_plan_info info;
   place.backend = FSDP2_BACKEND_FAKE;
@@ -29,6 +29,10 @@ static fsdp2_plan_info plan_alone(int rank, int32_t world_size, int64_t fsdp_siz
   EXPECT_OK(fsdp2_module_destroy(module));
   EXPECT_OK(fsdp2_mesh_destroy(mesh));
   return info;
+}
+
+static fsdp2_plan_info plan_alone(int rank, int32_t world_size, int64_t fsdp_size) {
+  return plan_of_module(tiny_llama(), rank, world_size, fsdp_size);
 }
 
 static void compare(fsdp2_mesh mesh, int rank) {
@@ -67,6 +71,17 @@ static void a_plan_needs_no_other_rank(void) {
   EXPECT(few.all_gather_bytes < many.all_gather_bytes);
 }
 
+static void a_frozen_model_reduces_nothing(void) {
+  const fsdp2_plan_info trained = plan_alone(0, 4, 2);
+  const fsdp2_module module = tiny_llama();
+  fsdp2_plan_info frozen;
+  EXPECT_OK(fsdp2_module_set_requires_grad(module, NULL, 0, 0));
+  frozen = plan_of_module(module, 0, 4, 2);
+  EXPECT(frozen.shard_bytes == trained.shard_bytes && frozen.all_gathers > 0);
+  EXPECT(frozen.gradient_bytes == 0 && frozen.optimizer_bytes == 0);
+  EXPECT(frozen.reduce_scatters == 0 && frozen.all_reduces == 0);
+}
+
 static void options_of_a_plan_are_checked(void) {
   struct job job = start_lone_job();
   fsdp2_plan_options options = FSDP2_PLAN_OPTIONS_INIT;
@@ -88,6 +103,7 @@ static void options_of_a_plan_are_checked(void) {
 int main(void) {
   RUN(a_plan_is_what_a_step_does);
   RUN(a_plan_needs_no_other_rank);
+  RUN(a_frozen_model_reduces_nothing);
   RUN(options_of_a_plan_are_checked);
   return harness_result();
 }
