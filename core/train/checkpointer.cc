@@ -153,14 +153,15 @@ LoadReport Checkpointer::load_from_rank_zero(const LoadRequest& request) {
 
 ckpt::StateDict Checkpointer::state(const std::string& what,
                                     const std::function<StateRequest()>& read) {
-  StateRequest request;
+  ckpt::StateDict state;
   agree(team(), what, [&] {
-    request = read();
+    const StateRequest request = read();
+    state = state_to_save(with_root(request.objects), request.keys);
+    state.check_has_memory();
     return text_of(request.objects) + request.text;
   });
-  const TrainingObjects objects = with_root(request.objects);
-  objects.root->scheduler().lend_shards();
-  return state_to_save(objects, request.keys);
+  root_->scheduler().lend_shards();
+  return state;
 }
 
 void Checkpointer::load_state(const std::string& what,

@@ -106,6 +106,7 @@ StateDict gather_state(Team& team, const StateDict& state, GatherTo to) {
   agree(team, "gathering a state", [&] {
     FSDP2_CHECK(!team.is_fake(), Code::kUnsupported,
                 "ranks of a fake world have nothing to gather");
+    state.check_has_memory();
     return plan_text(state);
   });
   const bool keeps = to == GatherTo::kEveryRank || team.rank() == 0;

@@ -14,6 +14,7 @@ namespace fsdp2::ckpt {
 
 MemorySource::MemorySource(StateDict state)
     : StateSource("the state in memory"), state_(std::move(state)) {
+  state_.check_has_memory();
   std::vector<StateEntry> entries;
   for (const StateTensor& tensor : state_.tensors) {
     FSDP2_CHECK(tensor.local.sizes() == at::IntArrayRef(tensor.shape), Code::kInvalidArgument,

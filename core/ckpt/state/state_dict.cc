@@ -2,6 +2,9 @@
 
 #include <utility>
 
+#include "core/base/error.h"
+#include "core/ckpt/value/printable_name.h"
+
 namespace fsdp2::ckpt {
 
 void StateDict::add_tensor(StatePath path, std::vector<int64_t> shape, std::vector<int64_t> offsets,
@@ -19,6 +22,14 @@ void StateDict::add_whole(StatePath path, at::Tensor tensor) {
 void StateDict::add_object(StatePath path, PythonValue value) {
   std::string name = name_of(path);
   objects.push_back({std::move(name), std::move(path), std::move(value)});
+}
+
+void StateDict::check_has_memory() const {
+  for (const StateTensor& tensor : tensors) {
+    FSDP2_CHECK(tensor.local.numel() == 0 || tensor.local.storage().nbytes() > 0, Code::kWrongState,
+                "tensor {} has no memory: it has no values yet, or they were freed after use",
+                printable_name(tensor.name));
+  }
 }
 
 }  // namespace fsdp2::ckpt

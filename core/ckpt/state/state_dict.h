@@ -48,6 +48,9 @@ struct StateDict {
   // One that this rank holds whole.
   void add_whole(StatePath path, at::Tensor tensor);
   void add_object(StatePath path, PythonValue value);
+
+  // kWrongState if a tensor is deferred, or was freed since: its elements must not be touched.
+  void check_has_memory() const;
 };
 
 }  // namespace fsdp2::ckpt
