@@ -50,6 +50,14 @@ std::string detail_of_current_exception() {
 
 }  // namespace
 
+Code code_of(const std::exception_ptr& thrown) {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (...) {
+    return current_exception_as_error().code();
+  }
+}
+
 std::string libtorch_text(const std::exception_ptr& thrown) {
   try {
     std::rethrow_exception(thrown);

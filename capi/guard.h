@@ -123,6 +123,8 @@ std::exception_ptr caught_in(const Body& body) {
   }
 }
 
+// The code of the error that caught_in returned.
+Code code_of(const std::exception_ptr& thrown);
 // The text of what caught_in returned if it is an error of LibTorch's own; otherwise empty.
 std::string libtorch_text(const std::exception_ptr& thrown);
 

@@ -225,6 +225,23 @@ static void a_mistaken_dim_of_several_is_told_to_all(void) {
   on_ranks("mistaken-dim", 2, -1, mistake_a_dim);
 }
 
+/* On a mesh that is spent, the call fails for that, and says nothing about room. */
+static void lack_room_on_a_spent_mesh(fsdp2_mesh mesh, int rank) {
+  struct job job = start_and_step(mesh);
+  const int64_t prompt[1] = {43};
+  size_t n_tokens = 7;
+  (void)rank;
+  EXPECT_OK(fsdp2_mesh_barrier(mesh));
+  EXPECT_OK(fsdp2_mesh_fail(mesh, "given up"));
+  EXPECT_STATUS(fsdp2_module_generate(job.module, prompt, 1, NULL, NULL, 0, &n_tokens),
+                FSDP2_E_PEER_FAILED);
+  EXPECT(n_tokens == 7);
+  end_job(&job);
+}
+static void too_little_room_is_not_said_on_a_spent_mesh(void) {
+  on_ranks("room-spent", 2, 0, lack_room_on_a_spent_mesh);
+}
+
 int main(void) {
   RUN(what_is_not_there_costs_nothing);
   RUN(too_little_room_is_asked_for_again);
@@ -234,5 +251,6 @@ int main(void) {
   RUN(a_mistake_about_a_shard_is_told_at_once);
   RUN(a_mistake_about_a_mesh_is_told_at_once);
   RUN(a_mistaken_dim_of_several_is_told_to_all);
+  RUN(too_little_room_is_not_said_on_a_spent_mesh);
   return harness_result();
 }

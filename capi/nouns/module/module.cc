@@ -4,6 +4,7 @@
 #include <c10/util/accumulate.h>
 
 #include <algorithm>
+#include <exception>
 #include <string>
 #include <utility>
 #include <vector>
@@ -140,15 +141,25 @@ void generate(Call& call, ModuleObject& object, const int64_t* prompt, size_t n_
   enter_collective(call, object);
   train::GenerateOptions options;
   std::vector<int64_t> begin;
-  check_on_all_ranks(call, object, [&] {
-    check_usable(object);
-    options = generate_options(given);
-    check_array(prompt, n_prompt, "prompt");
-    check_room("tokens", tokens, cap, static_cast<size_t>(options.max_new_tokens),
-               check_not_null(n_tokens, "n_tokens"));
-    begin.assign(prompt, prompt + n_prompt);
-    train::check_generation(models::language_model(*object.module, "generation"), begin, options);
+  size_t needed = 0;
+  const std::exception_ptr refusal = caught_in([&] {
+    check_on_all_ranks(call, object, [&] {
+      check_usable(object);
+      options = generate_options(given);
+      check_array(prompt, n_prompt, "prompt");
+      check_not_null(n_tokens, "n_tokens");
+      check_room("tokens", tokens, cap, static_cast<size_t>(options.max_new_tokens), &needed);
+      begin.assign(prompt, prompt + n_prompt);
+      train::check_generation(models::language_model(*object.module, "generation"), begin, options);
+    });
   });
+  if (refusal != nullptr) {
+    // Not where this rank, with too little room, hears of another rank's failure instead.
+    if (code_of(refusal) == Code::kBufferTooSmall) {
+      *n_tokens = needed;
+    }
+    std::rethrow_exception(refusal);
+  }
   materialize(object);
   call.share_failure();
   const std::vector<int64_t> made = train::generate(*object.module, begin, options);
