@@ -158,6 +158,7 @@ static const struct {
   const char* type;
   size_t size;
 } kFirstSizes[] = {
+    {"fsdp2_error_info", 8}, /* error.h fills what fits */
     {"fsdp2_step_options", offsetof(fsdp2_step_options, not_finite)},
     {"fsdp2_step_result", offsetof(fsdp2_step_result, finite)},
 };
@@ -339,11 +340,14 @@ static void make_stale_handles(fsdp2_mesh mesh) {
   end_job(&gone);
 }
 
-/* What a call with no room needs to come so far (a report of a load, values in a state, events, a
- * checkpoint), and objects that only some calls take. */
+/* What a call with no room needs to come so far (units to prefetch, a report of a load, values in a
+ * state, events, a checkpoint), and objects that only some calls take. */
 static void prepare(const char* saved) {
   static const char* const kDim[] = {"fsdp"};
+  static const char* const kUnit[] = {"model.layers.0"};
   size_t n = 0;
+  EXPECT_OK(fsdp2_shard_set_forward_prefetch(job.shard, NULL, kUnit, 1));
+  EXPECT_OK(fsdp2_shard_set_backward_prefetch(job.shard, NULL, kUnit, 1));
   EXPECT_OK(fsdp2_checkpoint_save(job.shard, job.optimizer, job.step, job.loader, saved, NULL));
   EXPECT_OK(fsdp2_checkpoint_load(job.shard, job.optimizer, job.step, job.loader, saved, NULL));
   EXPECT_OK(fsdp2_state_add_value(state, "value", "1"));
