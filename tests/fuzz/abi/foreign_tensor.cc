@@ -1,0 +1,122 @@
+#include "tests/fuzz/abi/foreign_tensor.h"
+
+#include <array>
+#include <cstring>
+
+#include "tests/fuzz/abi/history.h"
+
+// As dlpack.h has it.
+extern "C" {
+struct DLTensor {
+  void* data;
+  int32_t device_type;
+  int32_t device_id;
+  int32_t n_dims;
+  uint8_t code;
+  uint8_t bits;
+  uint16_t lanes;
+  int64_t* shape;
+  int64_t* strides;
+  uint64_t byte_offset;
+};
+struct DLManagedTensorVersioned {
+  uint32_t major;
+  uint32_t minor;
+  void* context;
+  void (*deleter)(DLManagedTensorVersioned* self);
+  uint64_t flags;
+  DLTensor tensor;
+};
+}
+
+namespace fsdp2::fuzz {
+
+namespace {
+
+struct Owned {
+  DLManagedTensorVersioned managed{};
+  std::array<int64_t, 64> shape{};
+  std::array<int64_t, 64> strides{};
+  alignas(64) std::array<float, 64> data{};
+};
+
+void delete_owned(DLManagedTensorVersioned* self) {
+  auto* owned = static_cast<Owned*>(self->context);
+  if (!came_back(self)) {
+    report("a DLPack tensor is deleted that was not lent");
+  }
+  delete owned;
+}
+
+void make_wrong(Owned& owned, Random& random) {
+  DLTensor& tensor = owned.managed.tensor;
+  switch (random.below(10)) {
+    case 0:
+      owned.managed.major = 2;
+      break;
+    case 1:
+      owned.managed.flags = 1;  // read-only
+      break;
+    case 2:
+      tensor.data = nullptr;
+      break;
+    case 3:
+      tensor.data = reinterpret_cast<char*>(tensor.data) + 1;
+      break;
+    case 4:
+      tensor.n_dims = random.one_in(2) ? -1 : 60;
+      break;
+    case 5:
+      tensor.shape[0] = random.one_in(2) ? -2 : INT64_MAX;
+      break;
+    case 6:
+      owned.strides[0] = -1;
+      tensor.strides = owned.strides.data();
+      break;
+    case 7:
+      tensor.code = static_cast<uint8_t>(random.below(20));
+      tensor.bits = static_cast<uint8_t>(8 * random.below(20));
+      break;
+    case 8:
+      tensor.device_type = static_cast<int32_t>(random.below(20));
+      break;
+    default:
+      tensor.shape = nullptr;
+      break;
+  }
+}
+
+}  // namespace
+
+void* make_foreign_tensor(Source source, bool wrong) {
+  if (source.random.one_in(3)) {
+    if (void* loan = source.holdings.take_loan(source.random)) {
+      return loan;
+    }
+  }
+  auto* owned = new Owned();
+  owned->managed.major = 1;
+  owned->managed.context = owned;
+  owned->managed.deleter = delete_owned;
+  DLTensor& tensor = owned->managed.tensor;
+  tensor.data = owned->data.data();
+  tensor.device_type = FSDP2_DEVICE_CPU;
+  tensor.n_dims = 2;
+  tensor.code = 2;
+  tensor.bits = 32;
+  tensor.lanes = 1;
+  owned->shape = {2, 4};
+  tensor.shape = owned->shape.data();
+  if (wrong) {
+    make_wrong(*owned, source.random);
+  }
+  lend(&owned->managed);
+  return &owned->managed;
+}
+
+void delete_foreign_tensor(void* managed) {
+  auto* tensor = static_cast<DLManagedTensorVersioned*>(managed);
+  tensor->deleter(tensor);
+}
+
+}  // namespace fsdp2::fuzz
