@@ -30,8 +30,6 @@ struct Ranks {
   std::string name() const { return fmt::format("{}x{}", world, fsdp); }
 };
 
-enum class Algorithm { kAdamW, kSgd };
-
 // A run of a small model whose first blocks are units; `seed` draws its first values.
 class TinyRun {
  public:
