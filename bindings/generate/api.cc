@@ -13,10 +13,6 @@ struct Token {
   int line;
 };
 
-bool ends_with(const std::string& text, const std::string& end) {
-  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
-}
-
 bool is_digit(char c) { return std::isdigit(static_cast<unsigned char>(c)); }
 bool is_space(char c) { return std::isspace(static_cast<unsigned char>(c)); }
 bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }

@@ -60,6 +60,10 @@ struct Api {
   bool is_callback(const std::string& name) const;
 };
 
+inline bool ends_with(const std::string& text, const std::string& end) {
+  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+}
+
 // Adds what one header declares. Throws std::runtime_error("FILE:LINE: ...").
 void parse_header(const std::string& path, Api& api);
 

@@ -6,10 +6,6 @@
 namespace generate {
 namespace {
 
-bool ends_with(const std::string& text, const std::string& end) {
-  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
-}
-
 bool is_opaque(const Api& api, const std::string& name) {
   for (const auto& known : api.opaque) {
     if (known == name) return true;

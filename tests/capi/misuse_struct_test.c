@@ -33,7 +33,6 @@ TAKES(set_unit_settings, fsdp2_unit_settings, fsdp2_shard_set_unit_settings(job.
 #define PARTS job.optimizer, job.step, job.loader
 TAKES(save, fsdp2_save_options, fsdp2_checkpoint_save(job.shard, PARTS, "x", s))
 TAKES(save_state, fsdp2_state_save_options, fsdp2_state_save(state, "x", s))
-TAKES(state_info, fsdp2_state_info, fsdp2_state_get_info(state, s))
 TAKES(set_state, fsdp2_load_options, fsdp2_checkpoint_set_state(job.shard, PARTS, state, s))
 TAKES(load, fsdp2_load_options, fsdp2_checkpoint_load(job.shard, PARTS, "x", s))
 TAKES(convert, fsdp2_convert_options, fsdp2_checkpoint_convert("x", "y", s))

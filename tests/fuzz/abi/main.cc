@@ -39,9 +39,10 @@ constexpr bool kSanitized = true;
 constexpr bool kSanitized = false;
 #endif
 constexpr int64_t kLimitMs = (kTimeoutMs + 5000) * (kSanitized ? 4 : 1);
-// What a process may grow by once it has warmed up.
+// What a process may grow by in the second half of its rounds. In the first, LibTorch fills its
+// caches of kernels, by as much as 25 MB at a time.
 constexpr int64_t kMaxGrowth = int64_t{64} << 20;
-constexpr size_t kWarmUp = 20;  // rounds
+constexpr size_t kWindow = 20;  // rounds, of which the least counts
 
 struct Flags {
   double seconds = 60;
@@ -127,20 +128,25 @@ class Memory {
  public:
   void sample() {
     samples_.push_back(resident_bytes());
-    if (!kSanitized && samples_.size() >= 3 * kWarmUp) {
-      const int64_t early =
-          *std::min_element(samples_.begin() + kWarmUp, samples_.begin() + 2 * kWarmUp);
-      const int64_t late = *std::min_element(samples_.end() - kWarmUp, samples_.end());
-      if (late - early > kMaxGrowth) {
-        report("memory has grown from " + std::to_string(early >> 20) + " to " +
-               std::to_string(late >> 20) + " MiB in " + std::to_string(samples_.size()) +
-               " rounds");
-      }
+    const size_t count = samples_.size();
+    if (kSanitized || count < 4 * kWindow) {
+      return;
+    }
+    const int64_t middle = least(count / 2);
+    const int64_t end = least(count - kWindow);
+    if (end - middle > kMaxGrowth) {
+      report("memory has grown from " + std::to_string(middle >> 20) + " to " +
+             std::to_string(end >> 20) + " MiB in " + std::to_string(count / 2) + " rounds");
     }
   }
   int64_t last_mib() const { return samples_.empty() ? 0 : samples_.back() >> 20; }
 
  private:
+  int64_t least(size_t first) const {
+    const auto begin = samples_.begin() + static_cast<std::ptrdiff_t>(first);
+    return *std::min_element(begin, begin + kWindow);
+  }
+
   std::vector<int64_t> samples_;
 };
 

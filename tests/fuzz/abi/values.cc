@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 #include <map>
+#include <set>
 
 #include "tests/fuzz/abi/call.h"
 
@@ -221,6 +222,9 @@ const std::vector<std::string>* texts_of(const std::string& owner, const std::st
   return own != all.end() ? &own->second : by_name != all.end() ? &by_name->second : nullptr;
 }
 
+// That arguments.cc and options.cc make.
+const std::set<std::string> kArrays = {"data", "from", "offsets", "prompt", "ranks", "shape"};
+
 bool has_values(const std::string& owner, const abi_variable& variable) {
   const std::string name = variable.name;
   switch (variable.role) {
@@ -230,8 +234,10 @@ bool has_values(const std::string& owner, const abi_variable& variable) {
     case ABI_TEXT:
     case ABI_TEXTS:
       return texts_of(owner, name) != nullptr;
+    case ABI_INPUT:
+      return kArrays.count(name) == 1;
     default:
-      return true;  // arguments.cc knows roles
+      return true;  // the role says enough
   }
 }
 
