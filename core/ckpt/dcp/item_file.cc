@@ -94,7 +94,7 @@ DcpItemFile::Object DcpItemFile::read_object(const DcpEntry& entry) const {
 bool DcpItemFile::verify(const DcpEntry& entry, size_t index) const {
   if (!entry.tensor) {
     const DcpStorage& storage = place(entry, index);
-    return verify_torch_archive(*file_, storage.offset, storage.length,
+    return verify_torch_archive(file_, storage.offset, storage.length,
                                 fmt::format("{}: {}", path(), item_name(entry, index))) ||
            file_->is_checked();
   }

@@ -21,16 +21,13 @@
 #include <exception>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "core/ckpt/bytes/byte_source.h"
-#include "core/ckpt/torch/zip.h"
+#include "core/ckpt/torch/zip_records.h"
 #include "core/ckpt/value/python_value.h"
 
 namespace caffe2::serialize {
@@ -125,7 +122,7 @@ class TorchArchive {
   void read_box(const StoredTensor& tensor, at::IntArrayRef begin, const at::Tensor& out) const;
 
   // Reads every record and compares checksums; a file written without has none to compare.
-  void verify() const;
+  void verify() const { zip_.verify(); }
 
   // CRC-32 of the record that a tensor is in; nullopt if the file was written without.
   std::optional<uint32_t> checksum(const StoredTensor& tensor) const;
@@ -133,31 +130,26 @@ class TorchArchive {
   std::optional<uint32_t> checksum_of_objects() const;
   // Whether what read_box gives has been compared with a checksum.
   bool has_checksum(const StoredTensor& tensor) const {
-    return file_->is_checked() || checksum(tensor).has_value();
+    return zip_.file().is_checked() || checksum(tensor).has_value();
   }
   // Where a tensor's first element lies in the file.
   int64_t file_offset(const StoredTensor& tensor) const;
-  const std::string& label() const { return label_; }
+  // For messages: the path, and the item's name if it is one.
+  const std::string& label() const { return zip_.label(); }
 
  private:
-  void open(int64_t offset, int64_t length);
+  void read_root();
   const ZipRecord& record_of(const StoredTensor& tensor) const;
-  std::string read_small_record(const std::string& name, int64_t max_bytes) const;
   void check_is_readable() const;
   void check_tensors(const PythonValue& value) const;
-  void verify_once(const std::string& name, const ZipRecord& record) const;
 
-  const std::shared_ptr<const ByteSource> file_;
-  std::string label_;  // for messages: the path, and the item's name if it is one
-  std::unordered_map<std::string, ZipRecord> records_;
+  const ZipRecords zip_;
   PythonValue root_;
-  mutable std::mutex mutex_;                          // of verified_
-  mutable std::unordered_set<std::string> verified_;  // names of records
 };
 
 // As TorchArchive::verify, of an archive in bytes [offset, offset + length), whatever its values
 // are: also those that are not read. Whether the values that are no tensors had a checksum.
-bool verify_torch_archive(const ByteSource& file, int64_t offset, int64_t length,
+bool verify_torch_archive(std::shared_ptr<const ByteSource> file, int64_t offset, int64_t length,
                           const std::string& label);
 
 // The tree with its tensors' bytes as one block: for objects and small values.
