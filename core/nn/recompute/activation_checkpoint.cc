@@ -11,6 +11,7 @@
 #include "core/base/error.h"
 #include "core/nn/recompute/checkpoint_segment.h"
 #include "core/nn/recompute/saved_tensor_hooks.h"
+#include "core/nn/second_run.h"
 
 namespace fsdp2::nn {
 
@@ -35,12 +36,15 @@ class SegmentWrapper : public ForwardWrapper {
   bool early_stop_;
 };
 
-void check_has_no_wrapper(const Module& module, const std::string& name) {
+void check_may_be_segment(const Module& module, const std::string& name) {
   FSDP2_CHECK(!checkpoints_activations(module), Code::kWrongState,
               "activation checkpointing of {}: the module is checkpointed already", name);
   FSDP2_CHECK(module.forward_wrapper() == nullptr, Code::kWrongState,
               "activation checkpointing of {}: the module's forward has another wrapper already",
               name);
+  if (const auto* second_run = dynamic_cast<const SecondRun*>(&module)) {
+    in_context("activation checkpointing of " + name, [&] { second_run->check_may_run_again(); });
+  }
 }
 
 struct FoundModule {
@@ -80,7 +84,7 @@ void check_kinds_found(const std::vector<std::string>& kinds,
 
 void checkpoint_activations(Module& module, const ActivationCheckpointOptions& options) {
   const std::string& name = options.name.empty() ? module.kind() : options.name;
-  check_has_no_wrapper(module, name);
+  check_may_be_segment(module, name);
   install_saved_tensor_hooks();  // fails here rather than in the first forward
   module.set_forward_wrapper(
       std::make_shared<SegmentWrapper>(name, options.generators, options.early_stop));
@@ -106,7 +110,7 @@ int64_t checkpoint_by_kind(Module& root, const std::vector<std::string>& kinds, 
                             ? found.module->kind()
                             : fmt::format("{} ({})", found.name, found.module->kind()),
                         found.module});
-      check_has_no_wrapper(*found.module, chosen.back().name);
+      check_may_be_segment(*found.module, chosen.back().name);
     }
   }
   for (const FoundModule& found : chosen) {

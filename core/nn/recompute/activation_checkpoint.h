@@ -31,14 +31,15 @@ struct ActivationCheckpointOptions {
 };
 
 // From now on the module's forward is a segment. Errors: kWrongState if it is one already or has
-// another wrapper; kUnsupported if another autograd engine is installed.
+// another wrapper; kUnsupported if another autograd engine is installed, or by
+// SecondRun::check_may_run_again.
 void checkpoint_activations(Module& module, const ActivationCheckpointOptions& options = {});
 bool checkpoints_activations(const Module& module);
 
 // checkpoint_activations, with early_stop, for every `every`-th module of these classes (Module::
 // is_of_class) at or below root, counted in registration order: the last of each `every`. Returns
 // how many that are. Errors, before anything is changed: kInvalidArgument for every < 1; kNotFound
-// for a kind that is not there; kWrongState as above.
+// for a kind that is not there; kWrongState and kUnsupported as above.
 int64_t checkpoint_by_kind(Module& root, const std::vector<std::string>& kinds, int64_t every = 1,
                            bool early_stop = true);
 
