@@ -18,6 +18,7 @@
 #include "core/ckpt/torch/pth_source.h"
 #include "tests/core/ckpt/safetensors/safetensors_fixture.h"
 #include "tests/core/ckpt/torch/zip_fixture.h"
+#include "tests/core/exported/program_fixture.h"
 
 namespace fsdp2::ckpt {
 namespace {
@@ -250,6 +251,32 @@ Seeds indices() {
           {"nested.json", std::string(1000, '[')}};
 }
 
+Seeds exported_programs() {
+  using exported::given;
+  const auto bytes = [](const exported::ProgramFile& file) {
+    std::string zip = file.bytes();
+    clear_checksums(zip);
+    return zip;
+  };
+  Seeds seeds;
+  exported::ProgramFile file;
+  seeds.emplace_back("small", bytes(file));
+  file.node(0) = exported::node_without_gradients();
+  seeds.emplace_back("without_gradients", bytes(file));
+  file.node(0)["inputs"][1]["arg"]["as_graph"]["graph"]["nodes"][0] = file.node(0);
+  seeds.emplace_back("graph_in_graph", bytes(file));
+  file = {};
+  file.node(1)["inputs"].push_back(given("dtype", R"({"as_int": 999})"));
+  seeds.emplace_back("enumeration", bytes(file));
+  file = {};
+  file.weights["config"]["part.w"]["tensor_meta"]["sizes"][0]["as_int"] = int64_t{1} << 62;
+  seeds.emplace_back("size_overflows", bytes(file));
+  file = {};
+  file.node(0)["target"] = "torch.ops.aten.from_file.default";
+  seeds.emplace_back("from_file", bytes(file));
+  return seeds;
+}
+
 void write(const std::string& directory, const Seeds& seeds) {
   std::filesystem::create_directories(directory);
   for (const auto& [name, bytes] : seeds) {
@@ -264,6 +291,7 @@ int main(int count, char** arguments) {
   const std::string directory = count == 2 ? arguments[1] : ".";
   fsdp2::ckpt::write(directory + "/pickle", fsdp2::ckpt::pickles());
   fsdp2::ckpt::write(directory + "/dcp", fsdp2::ckpt::dcp_directories());
+  fsdp2::ckpt::write(directory + "/exported", fsdp2::ckpt::exported_programs());
   fsdp2::ckpt::write(directory + "/safetensors", fsdp2::ckpt::safetensors());
   fsdp2::ckpt::write(directory + "/zip", fsdp2::ckpt::zips());
   fsdp2::ckpt::write(directory + "/per_rank", fsdp2::ckpt::per_rank());

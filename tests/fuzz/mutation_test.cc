@@ -13,6 +13,7 @@
 #include "core/ckpt/torch/archive.h"
 #include "tests/core/base/file_fixture.h"
 #include "tests/core/ckpt/torch/zip_fixture.h"
+#include "tests/core/exported/program_fixture.h"
 #include "tests/fuzz/mutations.h"
 #include "tests/fuzz/readers.h"
 
@@ -95,6 +96,13 @@ TEST_F(Mutation, Safetensors) {
   writer.append("b", at::ones({4}, at::kBFloat16));
   writer.finish();
   survive(contents(path("seed")), read_safetensors);
+}
+
+// Without checksums, so that changes get past them.
+TEST_F(Mutation, ExportedProgram) {
+  std::string seed = exported::ProgramFile().bytes();
+  ckpt::clear_checksums(seed);
+  survive(seed, read_exported_program);
 }
 
 TEST_F(Mutation, FilesOfRanksManifestsAndIndices) {

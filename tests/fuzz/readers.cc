@@ -30,7 +30,9 @@
 #include "core/ckpt/torch/archive.h"
 #include "core/ckpt/torch/pth_file.h"
 #include "core/ckpt/torch/pth_source.h"
+#include "core/exported/exported_program.h"
 #include "core/models/registry.h"
+#include "core/nn/module.h"
 
 namespace fsdp2::fuzz {
 
@@ -95,9 +97,10 @@ bool accepted(const Action& action) {
   }
 }
 
+// A shape may say anything; who reads a tensor has memory for it.
+constexpr int64_t kMaxNumel = 1 << 20;
+
 void read_all(const ckpt::StateSource& source) {
-  // A shape may say anything; who reads a tensor has memory for it.
-  constexpr int64_t kMaxNumel = 1 << 20;
   for (const ckpt::StateEntry& entry : source.entries()) {
     if (!entry.dtype) {
       source.read_object(entry);
@@ -168,6 +171,21 @@ bool read_safetensors(const std::string& bytes) {
     for (const ckpt::SafetensorsEntry& entry : safetensors.tensors()) {
       data.resize(static_cast<size_t>(entry.bytes));
       safetensors.read(entry, 0, entry.bytes, data.data());
+    }
+  });
+}
+
+bool read_exported_program(const std::string& bytes) {
+  const MemoryFile file(bytes);
+  return accepted([&] {
+    const exported::ExportedModel model = exported::load_exported(file.path());
+    for (const nn::NamedParameter& parameter : nn::named_unique_parameters(*model.module)) {
+      const std::string& name = parameter.names.front();
+      if (model.values->contains(name) && parameter.tensor.dim() > 0 &&
+          parameter.tensor.numel() <= kMaxNumel) {
+        model.values->read(name, parameter.tensor.sizes(), 0,
+                           at::empty(parameter.tensor.sizes(), parameter.tensor.scalar_type()));
+      }
     }
   });
 }

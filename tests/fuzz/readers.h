@@ -17,6 +17,8 @@ bool read_dcp_metadata(const std::string& bytes);
 bool read_dcp_directory(const std::string& bytes);
 bool read_torch_archive(const std::string& bytes);
 bool read_safetensors(const std::string& bytes);
+// A program of torch.export, with its parameters.
+bool read_exported_program(const std::string& bytes);
 bool read_model_config(const std::string& bytes);
 // What a model directory's index says.
 bool read_hugging_face_index(const std::string& bytes);

@@ -36,6 +36,10 @@ TEST(Seeds, OfDcpDirectoriesAreTakenIfGood) {
   EXPECT_EQ(taken("dcp", read_dcp_directory), Names{"two_chunks"});
 }
 
+TEST(Seeds, OfExportedProgramsAreTakenIfGood) {
+  EXPECT_EQ(taken("exported", read_exported_program), (Names{"small", "without_gradients"}));
+}
+
 TEST(Seeds, OfPicklesAreTakenIfGood) {
   EXPECT_EQ(taken("pickle", read_pickle_of_torch_save), (Names{"counter", "protocol_4", "values"}));
 }

@@ -49,6 +49,7 @@ READS = {
     ),
 }
 STEP_ROOMS = (
+    "core/exported",
     "core/fsdp",
     "core/fsdp/group",
     "core/models",

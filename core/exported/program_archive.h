@@ -1,0 +1,73 @@
+// The .pt2 file of torch.export.save: a zip archive as torch.save writes it.
+//
+//   F/archive_format "pt2", F/archive_version "0", F/byteorder "little"
+//   F/models/model.json                               the program (program_reader.h)
+//   F/data/weights/model_weights_config.json          parameters and persistent buffers by name
+//   F/data/weights/weight_0 ...                       the bytes of one storage each
+//   F/data/constants/model_constants_config.json      other buffers and constants by name
+//   F/data/constants/tensor_0 ...
+//   F/extra/fsdp2.json                                what export_model.py knows beyond PyTorch
+//
+// Tensors that share a storage share its record; ties are the names with equal record, offset,
+// shape and strides. A program that was exported without values has one record of 0 bytes for
+// everything; then export_model.py's list tells the ties.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/ckpt/torch/zip_records.h"
+#include "core/ckpt/value/python_value.h"
+
+namespace fsdp2::exported {
+
+constexpr char kWeightsConfig[] = "data/weights/model_weights_config.json";
+constexpr char kConstantsConfig[] = "data/constants/model_constants_config.json";
+
+struct NamedValue {
+  ckpt::StoredTensor tensor;  // its storage: the name of the record
+  bool has_values = true;     // false: exported without
+};
+
+// Any thread may read.
+class ProgramArchive {
+ public:
+  // Errors: kNotFound, kIo; kCorruptData, kUnsupported, naming the file and the key.
+  explicit ProgramArchive(const std::string& path);
+
+  const std::string& path() const { return zip_.label(); }
+  // The text of models/model.json.
+  std::string program() const;
+  // nullptr if there is none. Whether a buffer is persistent says where it is: in the weights, or
+  // among the constants.
+  const NamedValue* find_weight(const std::string& name) const;
+  const NamedValue* find_constant(const std::string& name) const;
+  // A text that is equal for names of one tensor: ties.
+  std::string identity_of(const std::string& name, const NamedValue& value) const;
+
+  // Fills `out` with the box at `begin`, of out's sizes. Floats are converted. Errors:
+  // kCorruptData, kIo. REQUIRES: the value is one of this archive and has values.
+  void read_box(const NamedValue& value, at::IntArrayRef begin, const at::Tensor& out) const;
+  // In memory of its own, on the CPU. Error: kUnsupported for one that is larger than its record.
+  at::Tensor read(const NamedValue& value, const std::string& name) const;
+  // Compares all checksums.
+  void verify() const { zip_.verify(); }
+
+ private:
+  using Values = std::map<std::string, NamedValue>;
+
+  std::string read_text(const std::string& name) const;
+  void check_format() const;
+  Values read_config(const std::string& name) const;
+  void read_ties();
+
+  const ckpt::ZipRecords zip_;
+  Values weights_;
+  Values constants_;
+  std::map<std::string, std::string> listed_ties_;  // name -> the first of its names
+};
+
+}  // namespace fsdp2::exported

@@ -1,0 +1,43 @@
+#include "core/exported/program_weights.h"
+
+#include <fmt/ranges.h>
+
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/ckpt/value/printable_name.h"
+
+namespace fsdp2::exported {
+
+using ckpt::printable_name;
+
+bool ProgramWeights::contains(const std::string& name) const {
+  const NamedValue* value = archive_->find_weight(name);
+  return value != nullptr && value->has_values;
+}
+
+void ProgramWeights::read(const std::string& name, at::IntArrayRef shape, int64_t first_row,
+                          at::Tensor out) {
+  const NamedValue* value = archive_->find_weight(name);
+  FSDP2_CHECK(value != nullptr, Code::kNotFound, "{}: no parameter {} in this file",
+              archive_->path(), printable_name(name));
+  FSDP2_CHECK(value->has_values, Code::kNotFound,
+              "{}: the parameter {} was exported without values: load them from a checkpoint",
+              archive_->path(), printable_name(name));
+  FSDP2_CHECK(shape == at::IntArrayRef(value->tensor.shape), Code::kCorruptData,
+              "{}: the parameter {} is [{}] there, expected [{}]", archive_->path(),
+              printable_name(name), fmt::join(value->tensor.shape, ", "), fmt::join(shape, ", "));
+  // A tensor without dims is one row, of which none may be asked for.
+  const at::Tensor rows =
+      shape.empty() && out.dim() == 1 && out.numel() == 1 ? out.squeeze(0) : out;
+  if (rows.numel() == 0) {
+    return;
+  }
+  std::vector<int64_t> begin(shape.size(), 0);
+  if (!begin.empty()) {
+    begin[0] = first_row;
+  }
+  archive_->read_box(*value, begin, rows);
+}
+
+}  // namespace fsdp2::exported

@@ -1,0 +1,131 @@
+#include "core/exported/writes.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "core/base/error.h"
+#include "core/ckpt/value/printable_name.h"
+
+namespace fsdp2::exported {
+
+namespace {
+
+// Whether a result may be a view of an argument, or the argument itself.
+bool shares_memory(const c10::Argument& result, const c10::Argument& formal) {
+  if (result.alias_info() == nullptr || formal.alias_info() == nullptr) {
+    return false;
+  }
+  const auto& of_result = result.alias_info()->beforeSets();
+  const auto& of_formal = formal.alias_info()->beforeSets();
+  return std::any_of(of_result.begin(), of_result.end(),
+                     [&](const auto& set) { return of_formal.count(set) > 0; });
+}
+
+class WriteFinder {
+ public:
+  WriteFinder(const Program& program, const std::vector<Operation>& operations)
+      : operations_(operations), owner_(program.values.size()) {
+    std::iota(owner_.begin(), owner_.end(), 0);
+  }
+
+  std::vector<Write> find() {
+    for (const Operation& operation : operations_) {
+      if (operation.op) {
+        visit(operation);
+      }
+    }
+    return std::move(writes_);
+  }
+
+ private:
+  void visit(const Operation& operation) {
+    const c10::FunctionSchema& schema = operation.op->schema();
+    for (size_t i = 0; i < operation.inputs.size(); ++i) {
+      const c10::Argument& formal = schema.arguments()[i];
+      for (const ValueId value : operation.inputs[i].argument.values) {
+        if (value == kNoValue || formal.alias_info() == nullptr) {
+          continue;
+        }
+        const ValueId owner = owner_[static_cast<size_t>(value)];
+        if (formal.alias_info()->isWrite()) {
+          writes_.push_back({&operation, owner});
+        }
+        pass_on(operation, formal, owner);
+      }
+    }
+  }
+
+  void pass_on(const Operation& operation, const c10::Argument& formal, ValueId owner) {
+    const auto& returns = operation.op->schema().returns();
+    for (size_t i = 0; i < operation.node->outputs.size(); ++i) {
+      if (shares_memory(returns[i], formal)) {
+        for (const ValueId result : operation.node->outputs[i].values) {
+          owner_[static_cast<size_t>(result)] = owner;
+        }
+      }
+    }
+  }
+
+  const std::vector<Operation>& operations_;
+  std::vector<ValueId> owner_;  // by value
+  std::vector<Write> writes_;
+};
+
+const BoundTensor* find_bound(const std::vector<BoundTensor>& tensors, ValueId value) {
+  const auto found = std::find_if(tensors.begin(), tensors.end(),
+                                  [&](const BoundTensor& tensor) { return tensor.value == value; });
+  return found == tensors.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+std::vector<Write> find_writes(const Program& program, const std::vector<Operation>& operations) {
+  return WriteFinder(program, operations).find();
+}
+
+void check_writes(const Program& program, const std::vector<Write>& writes) {
+  for (const Write& write : writes) {
+    const BoundTensor* parameter = find_bound(program.parameters, write.tensor);
+    FSDP2_CHECK(parameter == nullptr, Code::kUnsupported,
+                "{}: changes the parameter {} in place, which only an optimizer may",
+                title_of(program, *write.operation->node), ckpt::printable_name(parameter->name));
+    const BoundTensor* buffer = find_bound(program.buffers, write.tensor);
+    FSDP2_CHECK(buffer == nullptr || !buffer->is_persistent, Code::kUnsupported,
+                "{}: changes the buffer {} in place, which checkpoints do not hold yet: export the "
+                "module that does so in eval mode, or with a buffer that is not persistent",
+                title_of(program, *write.operation->node), ckpt::printable_name(buffer->name));
+  }
+}
+
+std::vector<const Write*> find_outside_writes(const Program& program,
+                                              const std::vector<ModuleCall>& calls,
+                                              const std::vector<Write>& writes) {
+  const std::vector<int32_t> call_of_node = calls_of_nodes(program, calls);
+  // By value: the call that makes it; what is there before the program runs is of none.
+  std::vector<int32_t> maker(program.values.size(), -1);
+  for (size_t i = 0; i < program.nodes.size(); ++i) {
+    for (const Output& output : program.nodes[i].outputs) {
+      for (const ValueId value : output.values) {
+        maker[static_cast<size_t>(value)] = call_of_node[i];
+      }
+    }
+  }
+  const auto is_inside = [&](int32_t call, int32_t outer) {
+    while (call >= 0 && call != outer) {
+      call = calls[static_cast<size_t>(call)].parent;
+    }
+    return call == outer;
+  };
+  std::vector<const Write*> found(calls.size(), nullptr);
+  for (const Write& write : writes) {
+    int32_t call = call_of_node[static_cast<size_t>(write.operation->node - program.nodes.data())];
+    for (; call >= 0 && !is_inside(maker[static_cast<size_t>(write.tensor)], call);
+         call = calls[static_cast<size_t>(call)].parent) {
+      const Write*& first = found[static_cast<size_t>(call)];
+      first = first == nullptr ? &write : first;
+    }
+  }
+  return found;
+}
+
+}  // namespace fsdp2::exported

@@ -1,0 +1,30 @@
+// Which tensors a program changes in place, found by what the operators' schemas say of their
+// arguments and results.
+#pragma once
+
+#include <vector>
+
+#include "core/exported/module_calls.h"
+#include "core/exported/operations.h"
+#include "core/exported/program.h"
+
+namespace fsdp2::exported {
+
+struct Write {
+  const Operation* operation;
+  ValueId tensor;  // the one whose memory it is: views stand for what they are views of
+};
+
+std::vector<Write> find_writes(const Program& program, const std::vector<Operation>& operations);
+
+// Error: kUnsupported for a parameter that is changed (only optimizers change them) and for a
+// persistent buffer (running means of a batch norm), which checkpoints do not hold.
+void check_writes(const Program& program, const std::vector<Write>& writes);
+
+// By call: the first write that changes what was there before the call, or null. Such a call cannot
+// run twice.
+std::vector<const Write*> find_outside_writes(const Program& program,
+                                              const std::vector<ModuleCall>& calls,
+                                              const std::vector<Write>& writes);
+
+}  // namespace fsdp2::exported
