@@ -39,7 +39,9 @@ Builder builder_of(const std::string& model_type) {
       return architecture.build;
     }
   }
-  fail(Code::kUnsupported, "config.json: the model_type \"{}\" is not supported; supported: {}",
+  fail(Code::kUnsupported,
+       "config.json: the model_type \"{}\" is not supported; supported: {}; any other model can be "
+       "exported with examples/python/export_model.py, for fsdp2_module_from_exported",
        model_type, fmt::join(model_types(), ", "));
 }
 

@@ -19,7 +19,7 @@ using Builder = std::shared_ptr<nn::Module> (*)(const std::string& config_json,
                                                 at::ScalarType dtype);
 
 // The builder of a `model_type`. Error: kUnsupported for an unknown one, with the list of
-// model_types().
+// model_types(), and how such a model can be exported instead.
 Builder builder_of(const std::string& model_type);
 
 // What the builder of config.json's `model_type` makes. Errors: builder_of's and the builder's;

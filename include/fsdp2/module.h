@@ -10,8 +10,8 @@ FSDP2_BEGIN_DECLS
 
 typedef struct fsdp2_module_options {
   uint32_t struct_size;
-  int32_t dtype; /* of the parameters; FSDP2_DTYPE_KEEP: fp32 */
-  uint64_t seed; /* for the initial values, if there are no weights to read */
+  int32_t dtype; /* of the parameters; FSDP2_DTYPE_KEEP: fp32, or that of an exported program */
+  uint64_t seed; /* for the initial values, if there are no weights to read; see from_exported */
 } fsdp2_module_options;
 #define FSDP2_MODULE_OPTIONS_INIT {(uint32_t)sizeof(fsdp2_module_options), FSDP2_DTYPE_KEEP, 0}
 FSDP2_CALL fsdp2_module_options_init(fsdp2_module_options* options, size_t struct_size);
@@ -27,6 +27,21 @@ FSDP2_CALL fsdp2_module_from_pretrained(const char* directory,
  * which are the same at any world size. */
 FSDP2_CALL fsdp2_module_from_config(const char* json, const fsdp2_module_options* options /*(opt)*/,
                                     fsdp2_module* out);
+/* Makes the model of any architecture that torch.export (torch 2.11) has written to a .pt2 file;
+ * examples/python/export_model.py does so. The modules have the classes and paths, and the
+ * parameters the names, that they have in Python; the modules in lists are the model's layers.
+ * What the export fixed stays: train or eval mode, the types and ranges of sizes of the inputs,
+ * all of which are tensors, and the dtype that it computes in, which is to be that of the
+ * parameters, or of fsdp2_shard_options.param_dtype. The first output is the loss. Modules inside
+ * run only as parts of the whole. A program with random nodes (dropout) draws from the default
+ * generators of the process, as in Python, and this call seeds them with `seed`.
+ * Values are read from the file; a file without them waits for a checkpoint (defer_values). Errors:
+ * FSDP2_E_NOT_FOUND, FSDP2_E_UNSUPPORTED (control flow, a decomposed program, an operator that
+ * LibTorch lacks, parameters or persistent buffers that forward changes), FSDP2_E_CORRUPT_DATA;
+ * each names the file and the key or node. */
+FSDP2_CALL fsdp2_module_from_exported(const char* path,
+                                      const fsdp2_module_options* options /*(opt)*/,
+                                      fsdp2_module* out);
 FSDP2_API fsdp2_status fsdp2_module_destroy(fsdp2_module module);
 /* Returns another handle to the same module; see convention 2 of fsdp2.h. */
 FSDP2_CALL fsdp2_module_duplicate(fsdp2_module module, fsdp2_module* out);

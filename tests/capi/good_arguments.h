@@ -111,6 +111,7 @@ static inline void list_good_texts(const char* saved, const char* new_path) {
   POINTER("fsdp2_checkpoint_find", "path", saved);
   POINTER("fsdp2_checkpoint_inspect", "path", saved);
   POINTER("fsdp2_module_from_pretrained", "directory", TINY_LLAMA);
+  POINTER("fsdp2_module_from_exported", "path", "tests/parity/exported/llama.pt2");
   POINTER(NULL, "directory", new_path);
   POINTER(NULL, "path", new_path);
   POINTER(NULL, "from", saved);

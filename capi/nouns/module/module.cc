@@ -1,5 +1,6 @@
 #include "include/fsdp2/module.h"
 
+#include <ATen/Context.h>
 #include <ATen/ops/empty.h>
 #include <c10/util/accumulate.h>
 
@@ -17,6 +18,7 @@
 #include "capi/sized_struct.h"
 #include "core/base/log.h"
 #include "core/ckpt/hugging_face/hugging_face_directory.h"
+#include "core/exported/exported_program.h"
 #include "core/fsdp/held_bytes.h"
 #include "core/models/configured_model.h"
 #include "core/models/language_model.h"
@@ -99,6 +101,16 @@ uint64_t module_from_config(const char* json, const fsdp2_module_options* given)
   auto source = std::make_shared<nn::SeededInit>(
       options.seed, models::configured_model(*module, "json").initializer_range());
   return give_module(std::move(module), std::move(source));
+}
+
+uint64_t module_from_exported(const char* path, const fsdp2_module_options* given) {
+  const fsdp2_module_options options = read_options(given, kDefaults);
+  const auto dtype = read_float_dtype_or_keep(options.dtype, "options.dtype");
+  exported::ExportedModel model = exported::load_exported(read_path(path, "path"), dtype);
+  if (model.draws_random_numbers) {
+    at::manual_seed(options.seed);
+  }
+  return give_module(std::move(model.module), std::move(model.values));
 }
 
 fsdp2_module_info module_info(const ModuleObject& object) {
@@ -194,6 +206,14 @@ fsdp2_status fsdp2_module_from_config(const char* json, const fsdp2_module_optio
   return guard(__func__, [&](Call&) {
     capi::check_not_null(out, "out");
     out->id = capi::module_from_config(json, options);
+  });
+}
+
+fsdp2_status fsdp2_module_from_exported(const char* path, const fsdp2_module_options* options,
+                                        fsdp2_module* out) {
+  return guard(__func__, [&](Call&) {
+    capi::check_not_null(out, "out");
+    out->id = capi::module_from_exported(path, options);
   });
 }
 

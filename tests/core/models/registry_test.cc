@@ -169,6 +169,7 @@ TEST(BuilderOf, GivesTheBuilderOfAModelTypeOrNamesThoseThatThereAre) {
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Code::kUnsupported);
     EXPECT_THAT(error.message(), HasSubstr("\"gpt2\" is not supported; supported: llama, qwen2"));
+    EXPECT_THAT(error.message(), HasSubstr("exported with examples/python/export_model.py"));
   }
 }
 
