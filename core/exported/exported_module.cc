@@ -68,6 +68,20 @@ void ExportedModule::check_may_run_again() const {
   }
 }
 
+std::vector<at::Tensor> ExportedModule::borrowed_parameters() const {
+  std::vector<at::Tensor> known = parameters(/*recurse=*/false);
+  const size_t own = known.size();
+  for (const size_t call : calls_) {
+    for (const at::Tensor& read : machine_->parameters_read(call)) {
+      if (std::none_of(known.begin(), known.end(),
+                       [&](const at::Tensor& tensor) { return tensor.is_same(read); })) {
+        known.push_back(read);
+      }
+    }
+  }
+  return {known.begin() + static_cast<ptrdiff_t>(own), known.end()};
+}
+
 c10::IValue ExportedModule::forward(nn::Values inputs) {
   const bool is_call = !inputs.empty() && inputs.front().isInt();
   FSDP2_CHECK(is_call, Code::kUnsupported,

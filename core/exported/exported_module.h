@@ -12,16 +12,18 @@
 
 #include "core/exported/machine.h"
 #include "core/nn/module.h"
+#include "core/nn/parameter_borrower.h"
 #include "core/nn/second_run.h"
 
 namespace fsdp2::exported {
 
-class ExportedModule : public nn::Module, public nn::SecondRun {
+class ExportedModule : public nn::Module, public nn::SecondRun, public nn::ParameterBorrower {
  public:
   // calls: those of this module.
   ExportedModule(std::string kind, std::shared_ptr<Machine> machine, std::vector<size_t> calls);
 
   void check_may_run_again() const override;
+  std::vector<at::Tensor> borrowed_parameters() const override;
 
  protected:
   c10::IValue forward(nn::Values inputs) override;

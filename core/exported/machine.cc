@@ -61,7 +61,11 @@ Machine::Machine(Program program)
       plans_(plan_calls(program_, calls_, operations_)),
       writes_(find_writes(program_, operations_)),
       outside_writes_(find_outside_writes(program_, calls_, writes_)),
-      bound_(program_.values.size()) {
+      bound_(program_.values.size()),
+      is_parameter_(program_.values.size(), false) {
+  for (const BoundTensor& parameter : program_.parameters) {
+    is_parameter_[static_cast<size_t>(parameter.value)] = true;
+  }
   check_writes(program_, writes_);
 }
 
@@ -77,6 +81,18 @@ void Machine::move_to(at::Device device) {
       tensor = tensor.device() == device ? tensor : tensor.to(device);
     }
   }
+}
+
+std::vector<at::Tensor> Machine::parameters_read(size_t call) const {
+  std::vector<at::Tensor> parameters;
+  for (const Step& step : plans_[call].steps) {
+    for (const ReadPlace& place : step.reads) {
+      if (place.is_bound && is_parameter_[static_cast<size_t>(place.index)]) {
+        parameters.push_back(bound_[static_cast<size_t>(place.index)]);
+      }
+    }
+  }
+  return parameters;
 }
 
 bool Machine::draws_random_numbers() const {

@@ -52,6 +52,8 @@ class Machine {
   // gathered.
   c10::IValue run(size_t call, nn::Values inputs) const;
 
+  // The parameters that the call's own nodes read, those of calls inside left out; some twice.
+  std::vector<at::Tensor> parameters_read(size_t call) const;
   // Whether any node draws from the default generators.
   bool draws_random_numbers() const;
 
@@ -76,6 +78,7 @@ class Machine {
   const std::vector<Write> writes_;
   const std::vector<const Write*> outside_writes_;  // by call
   std::vector<at::Tensor> bound_;                   // by value
+  std::vector<bool> is_parameter_;                  // by value
   std::vector<std::weak_ptr<nn::Module>> modules_;  // by call
   at::Device device_ = at::kCPU;
 };

@@ -11,6 +11,7 @@
 #include "core/base/text.h"
 #include "core/comm/agreement.h"
 #include "core/fsdp/unit.h"
+#include "core/nn/parameter_borrower.h"
 
 namespace fsdp2::fsdp {
 
@@ -28,30 +29,63 @@ void collect_units(const nn::Module& module, const std::string& name,
   }
 }
 
+using Paths = std::multimap<const nn::Module*, std::string>;
+
 // The dotted paths of every module at and below one.
-void collect_paths(const nn::Module& module, const std::string& name,
-                   std::multimap<const nn::Module*, std::string>& out) {
+void collect_paths(const nn::Module& module, const std::string& name, Paths& out) {
   out.emplace(&module, name);
   for (const auto& [child_name, child] : module.child_modules()) {
     collect_paths(*child, name.empty() ? child_name : name + "." + child_name, out);
   }
 }
 
-// A tie is one parameter and has one owner, whose forward must cover all its uses.
-void check_ties(const Tree::Found& found, const ShardedParam& param,
-                const std::multimap<const nn::Module*, std::string>& paths) {
-  const std::vector<nn::Module*>& modules = found.unit->modules();
-  for (const std::string& name : param.names()) {
-    const bool covered = std::any_of(modules.begin(), modules.end(), [&](const nn::Module* module) {
-      const auto range = paths.equal_range(module);
-      return std::any_of(range.first, range.second,
-                         [&](const auto& path) { return is_inside(name, path.second); });
+// Whether one of the unit's modules is at or above the place.
+bool covers(const Unit& unit, const std::string& place, const Paths& paths) {
+  const std::vector<nn::Module*>& modules = unit.modules();
+  return std::any_of(modules.begin(), modules.end(), [&](const nn::Module* module) {
+    const auto range = paths.equal_range(module);
+    return std::any_of(range.first, range.second, [&](const auto& path) {
+      return place == path.second || is_inside(place, path.second);
     });
-    FSDP2_CHECK(covered, Code::kInvalidArgument,
+  });
+}
+
+// A tie is one parameter and has one owner, whose forward must cover all its uses.
+void check_ties(const Tree::Found& found, const ShardedParam& param, const Paths& paths) {
+  for (const std::string& name : param.names()) {
+    FSDP2_CHECK(covers(*found.unit, name, paths), Code::kInvalidArgument,
                 "the tied parameter {} already belongs to unit '{}', which does not hold all its "
                 "places: shard a module that does as one unit, give the modules as one list, or "
                 "leave the tie to the places' common parent",
                 fmt::join(param.names(), " = "), found.name);
+  }
+}
+
+// By parameter: the modules that read it where others hold it, by their paths.
+using Readers = std::unordered_multimap<const at::TensorImpl*, std::string>;
+
+Readers find_readers(const Paths& paths) {
+  Readers readers;
+  for (const auto& [module, path] : paths) {
+    if (const auto* borrower = dynamic_cast<const nn::ParameterBorrower*>(module)) {
+      for (const at::Tensor& parameter : borrower->borrowed_parameters()) {
+        readers.emplace(parameter.unsafeGetTensorImpl(), path);
+      }
+    }
+  }
+  return readers;
+}
+
+void check_readers(const Tree::Found& found, const ShardedParam& param, const Paths& paths,
+                   const Readers& readers) {
+  const auto range = readers.equal_range(param.unsharded().unsafeGetTensorImpl());
+  for (auto reader = range.first; reader != range.second; ++reader) {
+    FSDP2_CHECK(
+        covers(*found.unit, reader->second, paths), Code::kInvalidArgument,
+        "the parameter {} belongs to unit '{}', and the module '{}' outside of it reads it, "
+        "too: shard a module that holds both as one unit, give the modules as one list, or "
+        "leave the parameter to their common parent",
+        param.name(), found.name, reader->second);
   }
 }
 
@@ -139,12 +173,14 @@ std::vector<ShardedParam*> name_parameters(const nn::Module& module,
 
 // What all ranks must have alike; checked before anything is communicated.
 std::string checked_plan(const nn::Module& module, const std::vector<Tree::Found>& found) {
-  std::multimap<const nn::Module*, std::string> paths;
+  Paths paths;
   collect_paths(module, "", paths);
+  const Readers readers = find_readers(paths);
   for (const Tree::Found& entry : found) {
     if (entry.unit->group() != nullptr) {
       for (const ShardedParam* param : entry.unit->group()->params()) {
         check_ties(entry, *param, paths);
+        check_readers(entry, *param, paths, readers);
       }
     }
   }

@@ -9,12 +9,13 @@
 #include "core/base/log.h"
 #include "core/fsdp/fully_shard.h"
 #include "core/nn/layers.h"
+#include "core/nn/parameter_borrower.h"
 
 namespace fsdp2::fsdp {
 
 namespace {
 
-// How many modules hold each parameter.
+// How many modules hold each parameter, or read it where others hold it.
 using HolderCounts = std::unordered_map<const at::TensorImpl*, int>;
 
 HolderCounts count_holders(const std::vector<std::shared_ptr<nn::Module>>& roots) {
@@ -24,6 +25,11 @@ HolderCounts count_holders(const std::vector<std::shared_ptr<nn::Module>>& roots
     if (seen.insert(&holder).second) {
       for (const at::Tensor& parameter : holder.parameters(/*recurse=*/false)) {
         ++counts[parameter.unsafeGetTensorImpl()];
+      }
+      if (const auto* borrower = dynamic_cast<const nn::ParameterBorrower*>(&holder)) {
+        for (const at::Tensor& parameter : borrower->borrowed_parameters()) {
+          ++counts[parameter.unsafeGetTensorImpl()];
+        }
       }
     }
   };

@@ -22,10 +22,11 @@ struct Wrap {
 };
 
 // fully_shard on every module below `module` that `wrap` names, inner ones first. A parameter that
-// is tied across these units goes to the unit of the places' common parent; a module that is left
-// without parameters by that is no unit. One call is one rule: modules that want another policy or
-// mesh than those around them (experts, say) are wrapped by a call of their own before. Returns how
-// many units it has made. Errors: as fully_shard, kNotFound for a name that is not there.
+// is tied across these units, or read by a module of another one (parameter_borrower.h), goes to
+// the unit of the places' common parent; a module that is left without parameters by that is no
+// unit. One call is one rule: modules that want another policy or mesh than those around them
+// (experts, say) are wrapped by a call of their own before. Returns how many units it has made.
+// Errors: as fully_shard, kNotFound for a name that is not there.
 int wrap_modules(const std::shared_ptr<nn::Module>& module, const std::shared_ptr<Mesh>& mesh,
                  const Policy& policy, const Wrap& wrap);
 
