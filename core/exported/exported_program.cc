@@ -8,9 +8,9 @@
 #include "core/ckpt/value/printable_name.h"
 #include "core/exported/exported_module.h"
 #include "core/exported/machine.h"
-#include "core/exported/program_archive.h"
-#include "core/exported/program_reader.h"
-#include "core/exported/program_weights.h"
+#include "core/exported/program/program_archive.h"
+#include "core/exported/program/program_reader.h"
+#include "core/exported/program/program_weights.h"
 
 namespace fsdp2::exported {
 

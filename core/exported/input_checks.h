@@ -1,7 +1,7 @@
 // A program's own inputs: what the export has fixed of their dtypes and sizes.
 #pragma once
 
-#include "core/exported/program.h"
+#include "core/exported/program/program.h"
 #include "core/nn/module.h"
 
 namespace fsdp2::exported {

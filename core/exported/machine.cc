@@ -9,7 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/ckpt/value/printable_name.h"
-#include "core/exported/wrapped_number.h"
+#include "core/exported/operators/wrapped_number.h"
 
 namespace fsdp2::exported {
 

@@ -16,8 +16,8 @@
 #include "core/exported/call_plan.h"
 #include "core/exported/mode_scope.h"
 #include "core/exported/module_calls.h"
-#include "core/exported/operations.h"
-#include "core/exported/program.h"
+#include "core/exported/operators/operations.h"
+#include "core/exported/program/program.h"
 #include "core/exported/writes.h"
 #include "core/nn/module.h"
 

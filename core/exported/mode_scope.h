@@ -5,7 +5,7 @@
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 
-#include "core/exported/program.h"
+#include "core/exported/program/program.h"
 
 namespace fsdp2::exported {
 

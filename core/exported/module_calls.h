@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/exported/program.h"
+#include "core/exported/program/program.h"
 
 namespace fsdp2::exported {
 

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "core/exported/module_calls.h"
-#include "core/exported/operations.h"
-#include "core/exported/program.h"
+#include "core/exported/operators/operations.h"
+#include "core/exported/program/program.h"
 
 namespace fsdp2::exported {
 

@@ -50,6 +50,7 @@ READS = {
 }
 STEP_ROOMS = (
     "core/exported",
+    "core/exported/operators",
     "core/fsdp",
     "core/fsdp/group",
     "core/models",

@@ -1,4 +1,4 @@
-#include "core/exported/number_operators.h"
+#include "core/exported/operators/number_operators.h"
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,11 @@
-#include "core/exported/signature_reader.h"
+#include "core/exported/program/signature_reader.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "core/base/text.h"
 #include "core/ckpt/value/printable_name.h"
-#include "core/exported/serialized_types.h"
+#include "core/exported/program/serialized_types.h"
 
 namespace fsdp2::exported {
 

@@ -3,8 +3,8 @@
 
 #include <ATen/core/function_schema.h>
 
-#include "core/exported/operations.h"
-#include "core/exported/program.h"
+#include "core/exported/operators/operations.h"
+#include "core/exported/program/program.h"
 
 namespace fsdp2::exported {
 

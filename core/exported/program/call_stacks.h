@@ -6,8 +6,8 @@
 #include <unordered_set>
 #include <vector>
 
-#include "core/exported/json_document.h"
-#include "core/exported/program.h"
+#include "core/exported/program/json_document.h"
+#include "core/exported/program/program.h"
 
 namespace fsdp2::exported {
 

@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "core/exported/number_operators.h"
-#include "core/exported/program.h"
+#include "core/exported/operators/number_operators.h"
+#include "core/exported/program/program.h"
 
 namespace fsdp2::exported {
 

@@ -1,9 +1,9 @@
 // One argument of a node, in the forms that the schema of exported programs has for it.
 #pragma once
 
-#include "core/exported/json_document.h"
-#include "core/exported/program.h"
-#include "core/exported/value_scope.h"
+#include "core/exported/program/json_document.h"
+#include "core/exported/program/program.h"
+#include "core/exported/program/value_scope.h"
 
 namespace fsdp2::exported {
 

@@ -1,4 +1,4 @@
-#include "core/exported/argument_reader.h"
+#include "core/exported/program/argument_reader.h"
 
 #include <ATen/core/List.h>
 
@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "core/ckpt/value/printable_name.h"
-#include "core/exported/serialized_types.h"
+#include "core/exported/program/serialized_types.h"
 
 namespace fsdp2::exported {
 

@@ -9,7 +9,7 @@
 
 #include <string>
 
-#include "core/exported/program.h"
+#include "core/exported/program/program.h"
 
 namespace fsdp2::exported {
 

@@ -1,16 +1,16 @@
-#include "core/exported/program_reader.h"
+#include "core/exported/program/program_reader.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "core/base/text.h"
 #include "core/ckpt/value/printable_name.h"
-#include "core/exported/argument_reader.h"
-#include "core/exported/call_stacks.h"
-#include "core/exported/json_document.h"
-#include "core/exported/serialized_types.h"
-#include "core/exported/signature_reader.h"
-#include "core/exported/value_scope.h"
+#include "core/exported/program/argument_reader.h"
+#include "core/exported/program/call_stacks.h"
+#include "core/exported/program/json_document.h"
+#include "core/exported/program/serialized_types.h"
+#include "core/exported/program/signature_reader.h"
+#include "core/exported/program/value_scope.h"
 
 namespace fsdp2::exported {
 

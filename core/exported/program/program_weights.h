@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "core/exported/program_archive.h"
+#include "core/exported/program/program_archive.h"
 #include "core/nn/parameter_source.h"
 
 namespace fsdp2::exported {

@@ -1,4 +1,4 @@
-#include "core/exported/serialized_types.h"
+#include "core/exported/program/serialized_types.h"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "core/exported/value_scope.h"
+#include "core/exported/program/value_scope.h"
 
 #include <limits>
 

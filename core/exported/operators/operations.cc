@@ -1,4 +1,4 @@
-#include "core/exported/operations.h"
+#include "core/exported/operators/operations.h"
 
 #include <algorithm>
 #include <array>
@@ -8,7 +8,7 @@
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/ckpt/value/printable_name.h"
-#include "core/exported/operation_inputs.h"
+#include "core/exported/operators/operation_inputs.h"
 
 namespace fsdp2::exported {
 

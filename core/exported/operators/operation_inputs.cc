@@ -1,4 +1,4 @@
-#include "core/exported/operation_inputs.h"
+#include "core/exported/operators/operation_inputs.h"
 
 #include <ATen/Context.h>
 #include <ATen/ops/scalar_tensor.h>
@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/exported/wrapped_number.h"
+#include "core/exported/operators/wrapped_number.h"
 
 namespace fsdp2::exported {
 

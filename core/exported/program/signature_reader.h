@@ -2,9 +2,9 @@
 // its symbols.
 #pragma once
 
-#include "core/exported/json_document.h"
-#include "core/exported/program.h"
-#include "core/exported/value_scope.h"
+#include "core/exported/program/json_document.h"
+#include "core/exported/program/program.h"
+#include "core/exported/program/value_scope.h"
 
 namespace fsdp2::exported {
 

@@ -5,8 +5,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "core/exported/json_document.h"
-#include "core/exported/program.h"
+#include "core/exported/program/json_document.h"
+#include "core/exported/program/program.h"
 
 namespace fsdp2::exported {
 

@@ -1,4 +1,4 @@
-#include "core/exported/json_document.h"
+#include "core/exported/program/json_document.h"
 
 #include <cmath>
 #include <limits>

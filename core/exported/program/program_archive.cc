@@ -1,4 +1,4 @@
-#include "core/exported/program_archive.h"
+#include "core/exported/program/program_archive.h"
 
 #include <ATen/Functions.h>
 #include <fmt/ranges.h>
@@ -10,8 +10,8 @@
 #include "core/base/text.h"
 #include "core/ckpt/bytes/byte_source.h"
 #include "core/ckpt/value/printable_name.h"
-#include "core/exported/json_document.h"
-#include "core/exported/serialized_types.h"
+#include "core/exported/program/json_document.h"
+#include "core/exported/program/serialized_types.h"
 
 namespace fsdp2::exported {
 

@@ -1,4 +1,4 @@
-#include "core/exported/program_weights.h"
+#include "core/exported/program/program_weights.h"
 
 #include <fmt/ranges.h>
 

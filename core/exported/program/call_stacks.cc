@@ -1,4 +1,4 @@
-#include "core/exported/call_stacks.h"
+#include "core/exported/program/call_stacks.h"
 
 #include <algorithm>
 #include <string_view>

@@ -1,4 +1,4 @@
-#include "core/exported/wrapped_number.h"
+#include "core/exported/operators/wrapped_number.h"
 
 #include <ATen/ops/scalar_tensor.h>
 
