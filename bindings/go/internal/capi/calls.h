@@ -197,6 +197,10 @@ static inline fsdp2_go_error *fsdp2_go_module_from_config(const char *json, cons
   return fsdp2_go_check(fsdp2_module_from_config(json, options, out));
 }
 
+static inline fsdp2_go_error *fsdp2_go_module_from_exported(const char *path, const fsdp2_module_options *options, fsdp2_module *out) {
+  return fsdp2_go_check(fsdp2_module_from_exported(path, options, out));
+}
+
 static inline fsdp2_go_error *fsdp2_go_module_destroy(fsdp2_module module) {
   return fsdp2_go_check(fsdp2_module_destroy(module));
 }

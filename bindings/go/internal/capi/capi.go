@@ -841,6 +841,13 @@ func ModuleFromConfig(json string, options *ModuleOptions, out *Module) error {
 	return check(C.fsdp2_go_module_from_config(cJson, (*C.fsdp2_module_options)(unsafe.Pointer(options)), (*C.fsdp2_module)(unsafe.Pointer(out))))
 }
 
+// ModuleFromExported calls fsdp2_module_from_exported.
+func ModuleFromExported(path string, options *ModuleOptions, out *Module) error {
+	cPath := C.CString(path)
+	defer C.free(unsafe.Pointer(cPath))
+	return check(C.fsdp2_go_module_from_exported(cPath, (*C.fsdp2_module_options)(unsafe.Pointer(options)), (*C.fsdp2_module)(unsafe.Pointer(out))))
+}
+
 // ModuleDestroy calls fsdp2_module_destroy.
 func ModuleDestroy(module Module) error {
 	return check(C.fsdp2_go_module_destroy(*(*C.fsdp2_module)(unsafe.Pointer(&module))))

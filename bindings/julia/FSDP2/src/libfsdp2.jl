@@ -736,6 +736,10 @@ function fsdp2_module_from_config(json, options, out)
     @ccall libfsdp2.fsdp2_module_from_config(json::Cstring, options::Ptr{fsdp2_module_options}, out::Ptr{fsdp2_module})::fsdp2_status
 end
 
+function fsdp2_module_from_exported(path, options, out)
+    @ccall libfsdp2.fsdp2_module_from_exported(path::Cstring, options::Ptr{fsdp2_module_options}, out::Ptr{fsdp2_module})::fsdp2_status
+end
+
 function fsdp2_module_destroy(module_)
     @ccall libfsdp2.fsdp2_module_destroy(module_::fsdp2_module)::fsdp2_status
 end

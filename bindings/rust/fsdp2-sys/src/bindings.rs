@@ -1759,6 +1759,13 @@ extern "C" {
     ) -> fsdp2_status;
 }
 extern "C" {
+    pub fn fsdp2_module_from_exported(
+        path: *const ::std::os::raw::c_char,
+        options: *const fsdp2_module_options,
+        out: *mut fsdp2_module,
+    ) -> fsdp2_status;
+}
+extern "C" {
     pub fn fsdp2_module_destroy(module: fsdp2_module) -> fsdp2_status;
 }
 extern "C" {
