@@ -26,10 +26,11 @@ static void values_can_be_deferred(void) {
 }
 
 /* What sharding leaves alone has no memory before it has values. */
-static void ask_for_the_state_of_deferred_values(fsdp2_mesh mesh, int rank) {
+static void save_deferred_values(fsdp2_mesh mesh, int rank) {
   static const char* const kIgnored = "model.norm.weight";
   const fsdp2_module module = tiny_model();
   fsdp2_shard_options options = FSDP2_SHARD_OPTIONS_INIT;
+  fsdp2_save_options saving = FSDP2_SAVE_OPTIONS_INIT;
   fsdp2_state state = {0}, whole = {0};
   fsdp2_shard shard;
   (void)rank;
@@ -41,6 +42,13 @@ static void ask_for_the_state_of_deferred_values(fsdp2_mesh mesh, int rank) {
                                            (fsdp2_loader){0}, 0, &state),
                 FSDP2_E_WRONG_STATE);
   EXPECT_MESSAGE("model.norm.weight has no memory");
+  for (saving.background = 0; saving.background < 2; ++saving.background) {
+    EXPECT_STATUS(fsdp2_checkpoint_save(shard, (fsdp2_optimizer){0}, (fsdp2_step){0},
+                                        (fsdp2_loader){0}, temporary_path("deferred"), &saving),
+                  FSDP2_E_WRONG_STATE);
+    EXPECT_MESSAGE("model.norm.weight has no memory");
+    EXPECT_OK(fsdp2_mesh_barrier(mesh)); /* nothing was sent or written: the mesh goes on */
+  }
   EXPECT_OK(fsdp2_shard_load_values(shard));
   EXPECT_OK(fsdp2_checkpoint_get_state(shard, (fsdp2_optimizer){0}, (fsdp2_step){0},
                                        (fsdp2_loader){0}, 0, &state));
@@ -49,9 +57,9 @@ static void ask_for_the_state_of_deferred_values(fsdp2_mesh mesh, int rank) {
   EXPECT_OK(fsdp2_state_destroy(state));
   destroy_tiny(module, shard);
 }
-static void deferred_values_have_no_state(void) {
-  on_ranks("deferred-alone", 1, 0, ask_for_the_state_of_deferred_values);
-  on_ranks("deferred-together", 2, 0, ask_for_the_state_of_deferred_values);
+static void deferred_values_have_no_state_to_save(void) {
+  on_ranks("deferred-alone", 1, 0, save_deferred_values);
+  on_ranks("deferred-together", 2, 0, save_deferred_values);
 }
 
 /* A partial state gives the norm alone its values. */
@@ -93,7 +101,7 @@ static void values_that_a_partial_load_left_out_are_named(void) {
 
 int main(void) {
   RUN(values_can_be_deferred);
-  RUN(deferred_values_have_no_state);
+  RUN(deferred_values_have_no_state_to_save);
   RUN(values_that_a_partial_load_left_out_are_named);
   return harness_result();
 }

@@ -238,6 +238,7 @@ void ShardedSaver::agree_on(Job& job, const StateDict& state) {
                 "expected at least 1 thread to write with, got {}", options.files.threads);
     check_storage_path(options.path);
     check_format(state, options);
+    state.check_has_memory();
     if (job.team.rank() == 0) {
       check_overwrite(options);
       series_.take(options.path);
