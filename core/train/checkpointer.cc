@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/base/file.h"
+#include "core/base/text.h"
 #include "core/ckpt/formats/open_checkpoint.h"
 #include "core/ckpt/ranks/broadcast_source.h"
 #include "core/ckpt/ranks/full_state_dict.h"
@@ -30,6 +31,21 @@ constexpr char kInMemory[] = "a state in memory";
 std::string text_of(const TrainingObjects& objects) {
   return fmt::format("optimizer={}\nstep={}\nloader={}\n", objects.optimizer != nullptr,
                      objects.step != nullptr, objects.loader != nullptr);
+}
+
+// Shards whose values come later have memory already, with nothing in it that is worth a file.
+void check_have_values(const fsdp::Tree& tree) {
+  constexpr size_t kNamesInMessage = 8;
+  std::vector<std::string> without;
+  for (const fsdp::ShardedParam* param : tree.parameters()) {
+    if (!param->has_values()) {
+      without.push_back(param->name());
+    }
+  }
+  FSDP2_CHECK(without.empty(), Code::kWrongState,
+              "the parameters {} have no values yet: load them (from a file or a seed) before a "
+              "save",
+              list_some(without, kNamesInMessage));
 }
 
 void check_is_free(const std::string& path) {
@@ -89,6 +105,7 @@ void Checkpointer::save(const std::string& what, const std::function<SaveRequest
     request = read();
     request.objects = with_root(request.objects);
     check(request.options);
+    check_have_values(root_->tree());
     if (request.options.format == CheckpointFormat::kHuggingFaceDirectory && request.config_json) {
       config_json = request.config_json();
     }
@@ -189,6 +206,7 @@ void Checkpointer::save_model(const std::string& what,
   SaveModelRequest request;
   agree(team(), what, [&] {
     request = read();
+    check_have_values(root_->tree());
     return std::string();
   });
   check_finite(with_root({}));

@@ -58,7 +58,9 @@ FSDP2_CALL fsdp2_save_options_init(fsdp2_save_options* options, size_t struct_si
  * missing, and a load takes the step before it. If old files cannot be removed, that is logged and
  * is not an error. FSDP2_E_NOT_FINITE on all ranks, before anything is written, if a step has
  * applied gradients that are not finite and values to be saved are infinite or NaN since: no good
- * checkpoint gives way to such a state unless options.allow_not_finite asks for it. */
+ * checkpoint gives way to such a state unless options.allow_not_finite asks for it.
+ * FSDP2_E_WRONG_STATE, before anything is written, if a parameter has no values yet
+ * (defer_values). */
 FSDP2_CALL fsdp2_checkpoint_save(fsdp2_shard shard, fsdp2_optimizer optimizer /*(opt)*/,
                                  fsdp2_step step /*(opt)*/, fsdp2_loader loader /*(opt)*/,
                                  const char* path, const fsdp2_save_options* options /*(opt)*/);

@@ -26,9 +26,9 @@ typedef struct fsdp2_error_info {
 FSDP2_API fsdp2_status fsdp2_error_last(fsdp2_error_info* out);
 /* Moves the record to the caller: fills *out as fsdp2_error_last does, with strings that lie in buf
  * (message, function, detail, one after the other, each with its NUL), and empties this thread's
- * record. For bindings that keep the error, or that may go on in another thread. It belongs into
- * the same native call as the call that failed. *needed is the length of all three strings. (NULL,
- * 0) only asks for it and, like any failure, leaves *out and the record as they are:
+ * record. For bindings that keep the error, or that may go on in another thread: they call it on
+ * the thread of the call that failed, right after it. *needed is the length of all three strings.
+ * (NULL, 0) only asks for it and, like any failure, leaves *out and the record as they are:
  * FSDP2_E_NULL_ARGUMENT, FSDP2_E_STRUCT_SIZE, FSDP2_E_BUFFER_TOO_SMALL, of which no record is
  * made. */
 FSDP2_API fsdp2_status fsdp2_error_take(fsdp2_error_info* out, char* buf, size_t cap,

@@ -25,7 +25,7 @@ static void values_can_be_deferred(void) {
   EXPECT_OK(fsdp2_mesh_destroy(mesh));
 }
 
-/* What sharding leaves alone has no memory before it has values. */
+/* What sharding leaves alone has no memory before it has values; shards have, but nothing in it. */
 static void save_deferred_values(fsdp2_mesh mesh, int rank) {
   static const char* const kIgnored = "model.norm.weight";
   const fsdp2_module module = tiny_model();
@@ -46,9 +46,12 @@ static void save_deferred_values(fsdp2_mesh mesh, int rank) {
     EXPECT_STATUS(fsdp2_checkpoint_save(shard, (fsdp2_optimizer){0}, (fsdp2_step){0},
                                         (fsdp2_loader){0}, temporary_path("deferred"), &saving),
                   FSDP2_E_WRONG_STATE);
-    EXPECT_MESSAGE("model.norm.weight has no memory");
+    EXPECT_MESSAGE("have no values yet");
     EXPECT_OK(fsdp2_mesh_barrier(mesh)); /* nothing was sent or written: the mesh goes on */
   }
+  EXPECT_STATUS(fsdp2_checkpoint_save_full(shard, temporary_path("deferred.safetensors")),
+                FSDP2_E_WRONG_STATE);
+  EXPECT_MESSAGE("have no values yet");
   EXPECT_OK(fsdp2_shard_load_values(shard));
   EXPECT_OK(fsdp2_checkpoint_get_state(shard, (fsdp2_optimizer){0}, (fsdp2_step){0},
                                        (fsdp2_loader){0}, 0, &state));
