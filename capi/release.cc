@@ -11,8 +11,8 @@ namespace fsdp2::capi {
 
 namespace {
 
-// Of calls that are gone, and of none. Never destroyed: tensors may be let go of while the process
-// ends.
+// What was owed to calls that are gone, or outside of any call. Never destroyed: tensors may be let
+// go of while the process ends.
 std::atomic<Release*> unclaimed{nullptr};
 
 // Trivial, because threads use it until their very end.

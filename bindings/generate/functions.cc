@@ -43,7 +43,7 @@ std::string role_of(const Api& api, const Variable& variable) {
   return type.base == "char" ? "ABI_TEXT" : "ABI_INPUT";
 }
 
-// Of the value, or of what it points to.
+// The size of the value, or of what it points to.
 std::string size_of(const Api& api, const Type& type) {
   if (type.pointers == 2) return "sizeof(void*)";
   if (type.base == "void" || is_opaque(api, type.base)) return "0";

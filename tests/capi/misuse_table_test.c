@@ -203,7 +203,7 @@ static void give_wrong_structs(struct call* call, const struct abi_variable* par
   set_size(parameter, memory, own);
 }
 
-/* Of the _init functions: the size is an argument. */
+/* The _init functions take the size as an argument. */
 static void give_wrong_sizes(struct call* call, const struct abi_variable* options, size_t* size) {
   const size_t sizes[] = {0, 1, first_size(options) - 1, kMaxStruct + 1, SIZE_MAX};
   size_t i;

@@ -20,7 +20,7 @@ static void expect_bytes(fsdp2_module module, int64_t expected) {
   }
 }
 
-/* Of this rank's shards, with padding. */
+/* What this rank's shards take, with padding. */
 static int64_t sharded_bytes(fsdp2_shard shard) {
   size_t count = 0, i;
   int64_t bytes = 0;

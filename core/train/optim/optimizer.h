@@ -54,8 +54,8 @@ class Optimizer {
   virtual Algorithm algorithm() const = 0;
   double lr() const { return lr_; }  // of group 0
   void set_lr(double lr);            // of all groups; kInvalidArgument unless finite and >= 0
-  // Of one, which from then on follows lr() in the new ratio; of group 0, as set_lr. Errors:
-  // kInvalidArgument as there, kWrongState (lr() is 0, so there is no ratio).
+  // Sets the rate of one group, which from then on follows lr() in the new ratio; for group 0 it is
+  // set_lr. Errors: kInvalidArgument as there, kWrongState (lr() is 0, so there is no ratio).
   void set_group_lr(size_t group, double lr);
   fsdp::Unit& root() const { return *root_; }
 

@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-// Of the sanitizers' runtimes, where the program has one.
+// The sanitizers' runtimes have it; null where the program has none of them.
 extern "C" __attribute__((weak)) void __sanitizer_set_death_callback(void (*callback)());
 
 namespace fsdp2::fuzz {

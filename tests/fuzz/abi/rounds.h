@@ -17,7 +17,7 @@ struct Mode {
 // threads, whose calls at times are not the same.
 const std::vector<Mode>& modes();
 
-// Of every mesh in them.
+// The time-out of every mesh that a round makes.
 constexpr int64_t kTimeoutMs = 300;
 
 }  // namespace fsdp2::fuzz
