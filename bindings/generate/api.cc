@@ -44,13 +44,10 @@ class Parser {
 
   // --- Text to tokens; directives are taken out on the way ---
 
-  // What a comment says to a program, as a token of its own: of a parameter or field "(opt)", of
-  // the declaration below it "[c]".
-  static std::string mark_of(const std::string& comment, bool begins_line) {
+  // What a comment says to a program about a parameter or field, as a token of its own.
+  static std::string mark_of(const std::string& comment) {
     const size_t text = comment.find_first_not_of(" *", 1);
-    if (comment.compare(text, 5, "(opt)") == 0) return " (opt) ";
-    if (begins_line && comment.find("[c]") != std::string::npos) return " [c] ";
-    return " ";
+    return text != std::string::npos && comment.compare(text, 5, "(opt)") == 0 ? " (opt) " : " ";
   }
 
   void read_lines(const std::string& text) {
@@ -60,8 +57,7 @@ class Parser {
       if (i < text.size() && text.compare(i, 2, "/*") == 0) {
         const size_t end = text.find("*/", i + 2);
         if (end == std::string::npos) fail(number, "comment without an end");
-        const bool begins_line = line.find_first_not_of(' ') == std::string::npos;
-        line += mark_of(text.substr(i, end - i), begins_line);
+        line += mark_of(text.substr(i, end - i));
         for (; i < end + 1; ++i) number += text[i] == '\n';
       } else if (i < text.size() && text.compare(i, 2, "\\\n") == 0) {
         ++number;
@@ -114,8 +110,6 @@ class Parser {
       while (end < line.size() && is_word(line[end])) ++end;
     } else if (line.compare(at, 5, "(opt)") == 0) {
       end = at + 5;
-    } else if (line.compare(at, 3, "[c]") == 0) {
-      end = at + 3;
     } else if (line[at] == '"') {
       const size_t quote = line.find('"', end);
       end = quote == std::string::npos ? line.size() + 1 : quote + 1;
@@ -168,7 +162,6 @@ class Parser {
   }
 
   void declaration() {
-    const bool collective = accept("[c]");
     const Token token = next();
     if (token.text == "FSDP2_BEGIN_DECLS" || token.text == "FSDP2_END_DECLS") {
     } else if (token.text == "enum") {
@@ -179,9 +172,9 @@ class Parser {
       api_.opaque.push_back("struct " + word());
       expect(";");
     } else if (token.text == "FSDP2_CALL") {
-      function({"fsdp2_status", false, 0}, collective);
+      function({"fsdp2_status", false, 0});
     } else if (token.text == "FSDP2_API") {
-      function(type(), collective);
+      function(type());
     } else {
       fail(token.line, "expected a declaration, got '" + token.text + "'");
     }
@@ -248,10 +241,9 @@ class Parser {
     for (size_t i = first; i < found.fields.size(); ++i) found.fields[i].optional = true;
   }
 
-  void function(const Type& result, bool collective) {
+  void function(const Type& result) {
     Function function;
     function.result = result;
-    function.collective = collective;
     function.name = word();
     function.parameters = parameters();
     expect(";");

@@ -43,7 +43,6 @@ struct Function {
   Type result;
   std::string name;
   std::vector<Variable> parameters;
-  bool collective = false;  // its comment has a [c]
 
   bool can_fail() const { return result.base == "fsdp2_status" && result.pointers == 0; }
 };

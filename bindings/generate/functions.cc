@@ -140,8 +140,7 @@ void write_functions_table(const Api& api, std::ostream& out) {
   out << "const struct abi_function abi_functions[] = {\n";
   for (const auto& function : api.functions) {
     out << "    {\"" << function.name << "\", " << variables_of(function.name, function.parameters)
-        << ", " << function.can_fail() << ", " << function.collective << ", call_" << function.name
-        << "},\n";
+        << ", " << function.can_fail() << ", call_" << function.name << "},\n";
   }
   out << "};\nconst size_t abi_n_functions = " << api.functions.size() << ";\n\n";
 }

@@ -58,7 +58,6 @@ struct abi_function {
   const struct abi_variable* parameters;
   int n_parameters;
   int can_fail;                                              /* returns a status */
-  int is_collective;                                         /* marked [c] */
   fsdp2_status (*call)(const union abi_argument* arguments); /* FSDP2_OK if it returns no status */
 };
 
