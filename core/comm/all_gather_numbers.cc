@@ -13,7 +13,9 @@ std::vector<int64_t> all_gather_numbers(Comm& comm, const std::vector<int64_t>& 
   const at::Tensor in = at::empty({count}, on_host);
   std::copy(mine.begin(), mine.end(), in.mutable_data_ptr<int64_t>());
   const at::Tensor out = at::empty({count * comm.size()}, on_host);
-  comm.all_gather(out, in).wait();
+  if (count > 0) {
+    comm.all_gather(out, in).wait();
+  }
   const auto* data = out.const_data_ptr<int64_t>();
   return {data, data + out.numel()};
 }

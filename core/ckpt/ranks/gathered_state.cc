@@ -12,6 +12,7 @@
 #include "core/ckpt/ranks/write_plan.h"
 #include "core/ckpt/value/chunked_tensor.h"
 #include "core/comm/agreement.h"
+#include "core/comm/all_gather_numbers.h"
 
 namespace fsdp2::ckpt {
 
@@ -28,34 +29,25 @@ struct HeldChunk {
 class Boxes {
  public:
   Boxes(Team& team, const StateDict& state) {
+    std::vector<int64_t> own;
     for (const StateTensor& tensor : state.tensors) {
-      starts_.push_back(numbers_);
-      numbers_ += 2 * tensor.shape.size();
+      starts_.push_back(own.size());
+      own.insert(own.end(), tensor.offsets.begin(), tensor.offsets.end());
+      own.insert(own.end(), tensor.local.sizes().begin(), tensor.local.sizes().end());
     }
-    const auto count = static_cast<int64_t>(numbers_);
-    const at::TensorOptions on_host = at::device(at::kCPU).dtype(at::kLong);
-    const at::Tensor own = at::empty({count}, on_host);
-    auto* out = own.mutable_data_ptr<int64_t>();
-    for (const StateTensor& tensor : state.tensors) {
-      out = std::copy(tensor.offsets.begin(), tensor.offsets.end(), out);
-      out = std::copy(tensor.local.sizes().begin(), tensor.local.sizes().end(), out);
-    }
-    all_ = at::empty({team.size() * count}, on_host);
-    if (count > 0) {
-      team.control().all_gather(all_, own).wait();
-    }
+    numbers_ = own.size();
+    all_ = all_gather_numbers(team.control(), own);
   }
 
   Box of(int rank, size_t index, size_t dims) const {
-    const int64_t* at =
-        all_.const_data_ptr<int64_t>() + static_cast<size_t>(rank) * numbers_ + starts_[index];
+    const int64_t* at = all_.data() + static_cast<size_t>(rank) * numbers_ + starts_[index];
     return {{at, at + dims}, {at + dims, at + 2 * dims}};
   }
 
  private:
   size_t numbers_ = 0;  // of one rank
   std::vector<size_t> starts_;
-  at::Tensor all_;  // [rank][tensor][offsets, sizes]
+  std::vector<int64_t> all_;  // [rank][tensor][offsets, sizes]
 };
 
 bool is_empty(const Box& box) {

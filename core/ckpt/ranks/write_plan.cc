@@ -1,6 +1,5 @@
 #include "core/ckpt/ranks/write_plan.h"
 
-#include <ATen/ops/empty.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/ckpt/bytes/checksum.h"
+#include "core/comm/all_gather_numbers.h"
 
 namespace fsdp2::ckpt {
 
@@ -31,17 +31,12 @@ struct Writer {
 };
 
 // [rank][tensor]
-at::Tensor gather_chunk_ids(Team& team, const StateDict& state) {
-  const auto count = static_cast<int64_t>(state.tensors.size());
-  const at::TensorOptions on_host = at::device(at::kCPU).dtype(at::kLong);
-  const at::Tensor own = at::empty({count}, on_host);
-  std::transform(state.tensors.begin(), state.tensors.end(), own.mutable_data_ptr<int64_t>(),
-                 chunk_id);
-  const at::Tensor all = at::empty({team.size() * count}, on_host);
-  if (count > 0) {
-    team.control().all_gather(all, own).wait();
+std::vector<int64_t> gather_chunk_ids(Team& team, const StateDict& state) {
+  std::vector<int64_t> own;
+  for (const StateTensor& tensor : state.tensors) {
+    own.push_back(chunk_id(tensor));
   }
-  return all;
+  return all_gather_numbers(team.control(), own);
 }
 
 // The bytes of the whole tensor, so that all ranks count alike.
@@ -110,8 +105,7 @@ std::string plan_text(const StateDict& state) {
 }
 
 std::vector<size_t> tensors_to_write(Team& team, const StateDict& state) {
-  const at::Tensor all = gather_chunk_ids(team, state);
-  const int64_t* ids = all.const_data_ptr<int64_t>();
+  const std::vector<int64_t> ids = gather_chunk_ids(team, state);
   const size_t count = state.tensors.size();
   const auto ranks = static_cast<size_t>(team.size());
   std::vector<int64_t> load(ranks, 0);
