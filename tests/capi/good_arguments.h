@@ -4,6 +4,7 @@
 #ifndef TESTS_CAPI_GOOD_ARGUMENTS_H_
 #define TESTS_CAPI_GOOD_ARGUMENTS_H_
 
+#include "tests/capi/dlpack.h"
 #include "tests/capi/functions.h"
 #include "tests/capi/misuse.h"
 
@@ -15,15 +16,9 @@ struct call {
   union abi_argument arguments[kMaxParameters];
 };
 
-/* The tensor that fsdp2_tensor_to_dlpack lends, as far as this test needs it. */
-struct DLManagedTensorVersioned {
-  uint32_t version[2];
-  void* context;
-  void (*deleter)(struct DLManagedTensorVersioned* self);
-};
-static _Thread_local struct DLManagedTensorVersioned* lent;
-static _Thread_local fsdp2_mesh submesh;  /* has a root */
-static _Thread_local fsdp2_tensor logits; /* has a graph */
+static _Thread_local DLManagedTensorVersioned* lent; /* by fsdp2_tensor_to_dlpack */
+static _Thread_local fsdp2_mesh submesh;             /* has a root */
+static _Thread_local fsdp2_tensor logits;            /* has a graph */
 
 /* Room for a struct that the caller fills, of any size that the library may look at. */
 static _Thread_local union {

@@ -3,31 +3,8 @@
 #include <array>
 #include <cstring>
 
+#include "tests/capi/dlpack.h"
 #include "tests/fuzz/abi/history.h"
-
-// As dlpack.h has it.
-extern "C" {
-struct DLTensor {
-  void* data;
-  int32_t device_type;
-  int32_t device_id;
-  int32_t n_dims;
-  uint8_t code;
-  uint8_t bits;
-  uint16_t lanes;
-  int64_t* shape;
-  int64_t* strides;
-  uint64_t byte_offset;
-};
-struct DLManagedTensorVersioned {
-  uint32_t major;
-  uint32_t minor;
-  void* context;
-  void (*deleter)(DLManagedTensorVersioned* self);
-  uint64_t flags;
-  DLTensor tensor;
-};
-}
 
 namespace fsdp2::fuzz {
 
@@ -41,7 +18,7 @@ struct Owned {
 };
 
 void delete_owned(DLManagedTensorVersioned* self) {
-  auto* owned = static_cast<Owned*>(self->context);
+  auto* owned = static_cast<Owned*>(self->manager_ctx);
   if (!came_back(self)) {
     report("a DLPack tensor is deleted that was not lent");
   }
@@ -49,10 +26,10 @@ void delete_owned(DLManagedTensorVersioned* self) {
 }
 
 void make_wrong(Owned& owned, Random& random) {
-  DLTensor& tensor = owned.managed.tensor;
+  DLTensor& tensor = owned.managed.dl_tensor;
   switch (random.below(10)) {
     case 0:
-      owned.managed.major = 2;
+      owned.managed.version.major = 2;
       break;
     case 1:
       owned.managed.flags = 1;  // read-only
@@ -64,7 +41,7 @@ void make_wrong(Owned& owned, Random& random) {
       tensor.data = reinterpret_cast<char*>(tensor.data) + 1;
       break;
     case 4:
-      tensor.n_dims = random.one_in(2) ? -1 : 60;
+      tensor.ndim = random.one_in(2) ? -1 : 60;
       break;
     case 5:
       tensor.shape[0] = random.one_in(2) ? -2 : INT64_MAX;
@@ -74,11 +51,11 @@ void make_wrong(Owned& owned, Random& random) {
       tensor.strides = owned.strides.data();
       break;
     case 7:
-      tensor.code = static_cast<uint8_t>(random.below(20));
-      tensor.bits = static_cast<uint8_t>(8 * random.below(20));
+      tensor.dtype.code = static_cast<uint8_t>(random.below(20));
+      tensor.dtype.bits = static_cast<uint8_t>(8 * random.below(20));
       break;
     case 8:
-      tensor.device_type = static_cast<int32_t>(random.below(20));
+      tensor.device.device_type = static_cast<int32_t>(random.below(20));
       break;
     default:
       tensor.shape = nullptr;
@@ -95,18 +72,11 @@ void* make_foreign_tensor(Source source, bool wrong) {
     }
   }
   auto* owned = new Owned();
-  owned->managed.major = 1;
-  owned->managed.context = owned;
-  owned->managed.deleter = delete_owned;
-  DLTensor& tensor = owned->managed.tensor;
-  tensor.data = owned->data.data();
-  tensor.device_type = FSDP2_DEVICE_CPU;
-  tensor.n_dims = 2;
-  tensor.code = 2;
-  tensor.bits = 32;
-  tensor.lanes = 1;
   owned->shape = {2, 4};
-  tensor.shape = owned->shape.data();
+  owned->managed = floats_of(owned->data.data(), owned->shape.data());
+  owned->managed.dl_tensor.ndim = 2;
+  owned->managed.manager_ctx = owned;
+  owned->managed.deleter = delete_owned;
   if (wrong) {
     make_wrong(*owned, source.random);
   }
