@@ -56,6 +56,7 @@ class Unit : public nn::ForwardHooks, public std::enable_shared_from_this<Unit> 
   // Whether the root above it (or itself) has been found.
   bool in_tree() const { return tree_ != nullptr; }
   bool is_root() const { return in_tree() && index_ == 0; }
+  size_t index() const { return index_; }  // in the tree; the root's is 0
   // Makes this the root of its tree if it is in none yet. Collective: the ranks agree on the plan.
   // Errors: kWrongState if a unit below already is a root, or if this is a list of modules.
   Tree& tree();
@@ -129,7 +130,7 @@ class Unit : public nn::ForwardHooks, public std::enable_shared_from_this<Unit> 
   std::vector<std::unique_ptr<nn::SavedTensorScope>> watched_forwards_;
 
   std::shared_ptr<Tree> tree_;  // null until the root is known
-  size_t index_ = 0;            // in the tree; the root's is 0
+  size_t index_ = 0;
 };
 
 // The unit of a module; null if fully_shard was not applied to it.

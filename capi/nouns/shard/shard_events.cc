@@ -1,6 +1,5 @@
 // What the units of a shard have done: events, counts, the table of them.
-#include <algorithm>
-#include <unordered_map>
+#include <vector>
 
 #include "capi/argument.h"
 #include "capi/object.h"
@@ -17,15 +16,13 @@ static_assert(static_cast<int32_t>(fsdp::EventKind::kAllGather) == FSDP2_EVENT_A
               static_cast<int32_t>(fsdp::EventKind::kReduceScatter) == FSDP2_EVENT_REDUCE_SCATTER &&
               static_cast<int32_t>(fsdp::EventKind::kPostBackward) == FSDP2_EVENT_POST_BACKWARD);
 
-// Members of the schedule are the units that have parameters.
+// Members of the schedule are the units that have parameters, in their order.
 std::vector<size_t> units_by_member(ShardObject& shard) {
-  const auto units = shard.root->units();
   std::vector<size_t> indices;
-  for (const fsdp::Scheduler::Member& member : shard.root->scheduler().members()) {
-    const auto found = std::find_if(units.begin(), units.end(), [&](const auto& unit) {
-      return unit->group() == member.group.get();
-    });
-    indices.push_back(static_cast<size_t>(found - units.begin()));
+  for (const auto& unit : shard.root->units()) {
+    if (unit->group() != nullptr) {
+      indices.push_back(unit->index());
+    }
   }
   return indices;
 }

@@ -1,5 +1,4 @@
 // Functions of the caller inside a shard's own work.
-#include <algorithm>
 #include <unordered_map>
 #include <utility>
 
@@ -36,23 +35,14 @@ std::shared_ptr<const IndicesByParam> indices_in_tree_of(fsdp::Unit& unit) {
   for (const fsdp::ShardedParam* param : unit.parameters()) {
     (*indices)[param].parameter = index++;
   }
-  index = 0;
   for (const auto& each : unit.units()) {
     if (each->group() != nullptr) {
       for (const fsdp::ShardedParam* param : each->group()->params()) {
-        (*indices)[param].unit = index;
+        (*indices)[param].unit = static_cast<int32_t>(each->index());
       }
     }
-    ++index;
   }
   return indices;
-}
-
-int32_t index_of(fsdp::Unit& unit) {
-  const auto units = unit.units();
-  const auto found = std::find_if(units.begin(), units.end(),
-                                  [&](const auto& each) { return each.get() == &unit; });
-  return static_cast<int32_t>(found - units.begin());
 }
 
 void set_all_reduce_hook(fsdp::Unit& unit, fsdp2_all_reduce_hook_fn fn, void* user_data,
@@ -61,7 +51,7 @@ void set_all_reduce_hook(fsdp::Unit& unit, fsdp2_all_reduce_hook_fn fn, void* us
   std::function<void(const at::Tensor&)> hook;
   if (fn != nullptr) {
     hook = [fn, held, title = unit_title(unit), name = unit.name(),
-            index = index_of(unit)](const at::Tensor& flat) {
+            index = static_cast<int32_t>(unit.index())](const at::Tensor& flat) {
       const LentTensor gradients(flat);
       const fsdp2_all_reduce_info info{sizeof(fsdp2_all_reduce_info), index, name.c_str()};
       call_back(

@@ -1,6 +1,5 @@
 // What the units of a shard are.
-#include <algorithm>
-#include <utility>
+#include <memory>
 
 #include "capi/argument.h"
 #include "capi/dtype.h"
@@ -56,12 +55,6 @@ fsdp2_unit_info unit_info(const fsdp::Unit& unit) {
   return info;
 }
 
-size_t unit_index(ShardObject& shard, const char* path) {
-  const std::shared_ptr<fsdp::Unit> unit = find_unit(shard.module->module, path, "unit");
-  const auto units = shard.root->units();
-  return static_cast<size_t>(std::find(units.begin(), units.end(), unit) - units.begin());
-}
-
 }  // namespace
 
 }  // namespace fsdp2::capi
@@ -103,6 +96,6 @@ fsdp2_status fsdp2_shard_get_unit_index(fsdp2_shard shard, const char* unit, siz
     const auto object = pin(shard);
     capi::check_not_null(out, "out");
     capi::enter(call, *object->module);
-    *out = capi::unit_index(*object, unit);
+    *out = capi::find_unit(object->module->module, unit, "unit")->index();
   });
 }
