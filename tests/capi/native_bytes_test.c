@@ -15,8 +15,7 @@ static int64_t bytes_of(fsdp2_module module) { return info_of(module).n_bytes; }
 static void expect_bytes(fsdp2_module module, int64_t expected) {
   const int64_t found = bytes_of(module);
   if (!EXPECT(found == expected)) {
-    fprintf(stderr, "  expected %llu bytes, found %llu\n", (unsigned long long)expected,
-            (unsigned long long)found);
+    fprintf(stderr, "  expected %lld bytes, found %lld\n", (long long)expected, (long long)found);
   }
 }
 
@@ -29,14 +28,14 @@ static int64_t sharded_bytes(fsdp2_shard shard) {
     fsdp2_unit_info unit;
     unit.struct_size = (uint32_t)sizeof(unit);
     EXPECT_OK(fsdp2_shard_get_unit_info(shard, i, &unit));
-    bytes += (int64_t)unit.sharded_bytes;
+    bytes += unit.sharded_bytes;
   }
   return bytes;
 }
 
 static void a_module_takes_what_its_values_and_gradients_take(void) {
   const fsdp2_module module = tiny_model();
-  const int64_t bytes = 4 * (int64_t)info_of(module).numel;
+  const int64_t bytes = 4 * info_of(module).numel;
   expect_bytes(module, 0); /* no values yet */
   tiny_backward(module);
   expect_bytes(module, 2 * bytes);
@@ -49,9 +48,9 @@ static void count_on_a_rank(fsdp2_mesh mesh, int rank) {
   const fsdp2_module module = tiny_model();
   const fsdp2_shard shard = shard_of(module, mesh);
   const int64_t shards = sharded_bytes(shard);
-  const int64_t layer = (int64_t)unit_of(shard, "model.layers.1").unsharded_bytes;
+  const int64_t layer = unit_of(shard, "model.layers.1").unsharded_bytes;
   (void)rank;
-  EXPECT(2 * shards >= 4 * (int64_t)info_of(module).numel);
+  EXPECT(2 * shards >= 4 * info_of(module).numel);
   expect_bytes(module, shards);
   EXPECT_OK(fsdp2_shard_unshard(shard, "model.layers.1", 0));
   expect_bytes(module, shards + layer);
@@ -85,7 +84,7 @@ static void ignored_parameters_and_units_by_hand_count(void) {
   options.ignored_names = ignored;
   options.n_ignored_names = 1;
   shard = shard_with(module, mesh, &options);
-  expect_bytes(module, 4 * (int64_t)info_of(module).numel);
+  expect_bytes(module, 4 * info_of(module).numel);
   destroy_tiny(module, shard);
   EXPECT_OK(fsdp2_mesh_destroy(mesh));
 }
@@ -132,7 +131,7 @@ static void count_a_state(fsdp2_mesh mesh, int rank) {
   EXPECT_OK(fsdp2_state_add_value(state, "c", "\"a text\""));
   info = state_info_of(state);
   EXPECT(info.n_tensors == 1 && info.n_values == 2);
-  EXPECT(info.n_bytes == 8 * (int64_t)one[0]);
+  EXPECT(info.n_bytes == 8 * one[0]);
   EXPECT_OK(fsdp2_state_gather(state, 1, &full));
   EXPECT(state_info_of(full).n_bytes == (rank == 0 ? 8 * 5 : 0));
   EXPECT_OK(fsdp2_state_destroy(full));

@@ -26,7 +26,7 @@ static int64_t elements_of(fsdp2_module module) {
   fsdp2_module_info info;
   info.struct_size = (uint32_t)sizeof(info);
   EXPECT_OK(fsdp2_module_get_info(module, &info));
-  return (int64_t)info.numel;
+  return info.numel;
 }
 
 static fsdp2_optimizer sgd_with(fsdp2_shard shard, double momentum) {
