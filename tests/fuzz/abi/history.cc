@@ -8,8 +8,8 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
-#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -150,7 +150,7 @@ void report(const std::string& what) {
   const std::lock_guard lock(one_at_a_time);
   write_text(("\nfailed: " + what).c_str());
   print_history();
-  _exit(1);
+  std::quick_exit(1);
 }
 
 void start_watch(int64_t limit_ms) {

@@ -6,17 +6,18 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <map>
 #include <optional>
 #include <random>
+#include <vector>
 
 #include "tests/fuzz/abi/history.h"
 #include "tests/fuzz/abi/outcomes.h"
 #include "tests/fuzz/abi/random.h"
 #include "tests/fuzz/abi/rounds.h"
+#include "tests/fuzz/abi/scratch.h"
 #include "tests/fuzz/abi/values.h"
 
 namespace fsdp2::fuzz {
@@ -29,7 +30,7 @@ constexpr const char* kHelp =
     "  --seconds N     how long, over all modes (60)\n"
     "  --mode MODE     one, threads, ranks or all (all)\n"
     "  --threads N     that share handles in the mode of that name (4)\n"
-    "  --seed N        of the first round (from the clock)\n"
+    "  --seed N        of the rounds (random)\n"
     "  --replay N      one round with this seed, in --mode (one), and each call printed\n"
     "  --outcomes 1    how often each function ended with which status\n";
 
@@ -97,25 +98,6 @@ Flags read_flags(int argc, char** argv) {
   return flags;
 }
 
-// An empty directory, in memory if possible, to work in: whatever path a call has lies there.
-class Scratch {
- public:
-  Scratch() {
-    const char* given = std::getenv("TMPDIR");
-    path_ = ::access("/dev/shm", W_OK) == 0 ? "/dev/shm" : given != nullptr ? given : "/tmp";
-    path_ += "/abi-fuzz-XXXXXX";
-    if (::mkdtemp(path_.data()) == nullptr || ::chdir(path_.c_str()) != 0) {
-      report("no scratch directory");
-    }
-  }
-  ~Scratch() { std::filesystem::remove_all(path_); }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-
- private:
-  std::string path_;
-};
-
 int64_t resident_bytes() {
   ::malloc_trim(0);
   int64_t pages = 0, resident = 0;
@@ -166,6 +148,20 @@ void run_mode(const Mode& mode, double seconds, const Flags& flags) {
             << " calls so far, " << memory.last_mib() << " MiB" << std::endl;
 }
 
+std::vector<Mode> modes_of(const Flags& flags) {
+  const std::string asked = flags.replay && flags.mode == "all" ? "one" : flags.mode;
+  std::vector<Mode> found;
+  for (const Mode& mode : modes()) {
+    if (asked == "all" || asked == mode.name) {
+      found.push_back(mode);
+    }
+  }
+  if (found.empty()) {
+    refuse("--mode " + asked);
+  }
+  return found;
+}
+
 int run(const Flags& flags) {
   const std::string unknown = find_unknown_variable();
   if (!unknown.empty()) {
@@ -176,25 +172,16 @@ int run(const Flags& flags) {
                                "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"}) {
     ::unsetenv(variable);
   }
-  const Scratch scratch;
+  const std::vector<Mode> modes = modes_of(flags);
+  enter_scratch();
   start_watch(kLimitMs);
-  bool found = false;
-  for (const Mode& mode : modes()) {
-    const std::string name = mode.name;
+  for (const Mode& mode : modes) {
     if (flags.replay) {
-      if (name == (flags.mode == "all" ? "one" : flags.mode)) {
-        print_calls(true);
-        mode.round(*flags.replay, flags.threads);
-        found = true;
-      }
-    } else if (flags.mode == "all" || flags.mode == name) {
-      const double share = flags.mode == "all" ? 1.0 / static_cast<double>(modes().size()) : 1.0;
-      run_mode(mode, flags.seconds * share, flags);
-      found = true;
+      print_calls(true);
+      mode.round(*flags.replay, flags.threads);
+    } else {
+      run_mode(mode, flags.seconds / static_cast<double>(modes.size()), flags);
     }
-  }
-  if (!found) {
-    refuse("--mode " + flags.mode);
   }
   if (flags.outcomes) {
     print_outcomes(std::cout);
