@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/text.h"
 #include "core/comm/agreement.h"
 #include "core/fsdp/group/chunk_copy.h"
 
@@ -174,6 +175,19 @@ void load_parameters(Unit& root, nn::ParameterSource& source, LoadFrom from) {
     param->mark_has_values();
   }
   root.scheduler().shards_changed();
+}
+
+void check_have_values(const std::vector<ShardedParam*>& params, const char* before) {
+  constexpr size_t kNamesInMessage = 8;
+  std::vector<std::string> without;
+  for (const ShardedParam* param : params) {
+    if (!param->has_values()) {
+      without.push_back(param->name());
+    }
+  }
+  FSDP2_CHECK(without.empty(), Code::kWrongState,
+              "the parameters {} have no values yet: load them (from a file or a seed) before {}",
+              list_some(without, kNamesInMessage), before);
 }
 
 at::Tensor full_parameter(Unit& root, const ShardedParam& param) {

@@ -3,6 +3,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <vector>
+
 #include "core/fsdp/unit.h"
 #include "core/nn/parameter_source.h"
 
@@ -16,6 +18,10 @@ enum class LoadFrom {
 // Fills the shards of the tree (and parameters that fully_shard was told to ignore, if they have no
 // memory yet) from `source`, replicas alike. Collective. Errors: the source's, agreed on all ranks.
 void load_parameters(Unit& root, nn::ParameterSource& source, LoadFrom from = LoadFrom::kEveryRank);
+
+// kWrongState, which names some of them, if any of these have no values yet. `before`: what needs the
+// values ("a save"), for the message.
+void check_have_values(const std::vector<ShardedParam*>& params, const char* before);
 
 // The full value (or gradient, undefined if there is none) on every rank, as a copy in the shard's
 // dtype. Collective over the shard group.

@@ -9,9 +9,9 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/base/text.h"
 #include "core/comm/agreement.h"
 #include "core/comm/mesh_numbers.h"
+#include "core/fsdp/parameter_values.h"
 #include "core/nn/recompute/activation_checkpoint.h"
 #include "core/nn/value_map.h"
 
@@ -36,30 +36,7 @@ struct Identity : torch::autograd::Function<Identity> {
   }
 };
 
-void add_without_values(const ParamGroup& group, std::vector<std::string>& names) {
-  for (const ShardedParam* param : group.params()) {
-    if (!param->has_values()) {
-      names.push_back(param->name());
-    }
-  }
-}
-
-void check_have_values(const std::vector<std::string>& without) {
-  constexpr size_t kNamesInMessage = 8;
-  FSDP2_CHECK(without.empty(), Code::kWrongState,
-              "the parameters {} have no values yet: load them (from a file or a seed) before the "
-              "first forward",
-              list_some(without, kNamesInMessage));
-}
-
-// The root's own first.
-std::vector<std::string> parameters_without_values(const Scheduler& scheduler) {
-  std::vector<std::string> without;
-  for (const Scheduler::Member& member : scheduler.members()) {
-    add_without_values(*member.group, without);
-  }
-  return without;
-}
+constexpr const char* kForward = "the first forward";
 
 }  // namespace
 
@@ -103,11 +80,9 @@ void Unit::pre_forward(nn::Module& /*module*/, nn::Values& inputs) {
     return;
   }
   if (is_root()) {
-    check_have_values(parameters_without_values(scheduler));
+    check_have_values(parameters(), kForward);
   } else if (group_) {
-    std::vector<std::string> without;
-    add_without_values(*group_, without);
-    check_have_values(without);
+    check_have_values(group_->params(), kForward);
   }
   check_runs_once();
   if (is_root()) {
@@ -129,7 +104,7 @@ bool Unit::forward_is_collective() {
 void Unit::check_forward(const std::vector<nn::Values>& inputs, bool in_step) {
   const nn::Module& module = *modules_.front();
   const auto check = [&] {
-    check_have_values(parameters_without_values(scheduler()));
+    check_have_values(parameters(), kForward);
     for (const nn::Values& each : inputs) {
       module.check_inputs(each);
     }

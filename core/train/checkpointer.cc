@@ -9,7 +9,6 @@
 
 #include "core/base/error.h"
 #include "core/base/file.h"
-#include "core/base/text.h"
 #include "core/ckpt/formats/open_checkpoint.h"
 #include "core/ckpt/ranks/broadcast_source.h"
 #include "core/ckpt/ranks/full_state_dict.h"
@@ -18,6 +17,7 @@
 #include "core/ckpt/store/pending_directory.h"
 #include "core/ckpt/store/series_claim.h"
 #include "core/comm/agreement.h"
+#include "core/fsdp/parameter_values.h"
 #include "core/train/state/finite_values.h"
 
 namespace fsdp2::train {
@@ -34,19 +34,7 @@ std::string text_of(const TrainingObjects& objects) {
 }
 
 // Shards whose values come later have memory already, with nothing in it that is worth a file.
-void check_have_values(const fsdp::Tree& tree) {
-  constexpr size_t kNamesInMessage = 8;
-  std::vector<std::string> without;
-  for (const fsdp::ShardedParam* param : tree.parameters()) {
-    if (!param->has_values()) {
-      without.push_back(param->name());
-    }
-  }
-  FSDP2_CHECK(without.empty(), Code::kWrongState,
-              "the parameters {} have no values yet: load them (from a file or a seed) before a "
-              "save",
-              list_some(without, kNamesInMessage));
-}
+constexpr const char* kSave = "a save";
 
 void check_is_free(const std::string& path) {
   std::error_code error;
@@ -105,7 +93,7 @@ void Checkpointer::save(const std::string& what, const std::function<SaveRequest
     request = read();
     request.objects = with_root(request.objects);
     check(request.options);
-    check_have_values(root_->tree());
+    fsdp::check_have_values(root_->parameters(), kSave);
     if (request.options.format == CheckpointFormat::kHuggingFaceDirectory && request.config_json) {
       config_json = request.config_json();
     }
@@ -206,7 +194,7 @@ void Checkpointer::save_model(const std::string& what,
   SaveModelRequest request;
   agree(team(), what, [&] {
     request = read();
-    check_have_values(root_->tree());
+    fsdp::check_have_values(root_->parameters(), kSave);
     return std::string();
   });
   check_finite(with_root({}));
