@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/ckpt/bytes/checksum.h"
+#include "core/ckpt/value/tensor_spec.h"
 #include "core/comm/all_gather_numbers.h"
 
 namespace fsdp2::ckpt {
@@ -41,11 +42,7 @@ std::vector<int64_t> gather_chunk_ids(Team& team, const StateDict& state) {
 
 // The bytes of the whole tensor, so that all ranks count alike.
 int64_t global_bytes(const StateTensor& tensor) {
-  int64_t bytes = static_cast<int64_t>(tensor.local.element_size());
-  for (const int64_t size : tensor.shape) {
-    bytes *= size;
-  }
-  return bytes;
+  return tensor_bytes(tensor.local.scalar_type(), tensor.shape);
 }
 
 void check_chunk(const StateTensor& tensor) {
@@ -64,6 +61,7 @@ void check_chunk(const StateTensor& tensor) {
 }
 
 void check_plan(const StateDict& state) {
+  int64_t total = 0;
   std::set<std::string> names;
   const auto check_new = [&](const std::string& name) {
     FSDP2_CHECK(names.insert(name).second, Code::kInvalidArgument,
@@ -74,6 +72,11 @@ void check_plan(const StateDict& state) {
     check_chunk(tensor);
     if (i == 0 || state.tensors[i - 1].name != tensor.name) {
       check_new(tensor.name);
+      const int64_t bytes = global_bytes(tensor);
+      FSDP2_CHECK(
+          bytes >= 0 && !__builtin_add_overflow(total, bytes, &total), Code::kInvalidArgument,
+          "{}: the bytes of [{}] {} and of the tensors before it do not fit 63 bits", tensor.name,
+          fmt::join(tensor.shape, ", "), c10::toString(tensor.local.scalar_type()));
       continue;
     }
     const StateTensor& first = state.tensors[i - 1];

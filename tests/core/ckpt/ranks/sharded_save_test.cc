@@ -85,6 +85,23 @@ TEST_F(ShardedSave, StatesThatDifferAreRefusedOnAllRanksAndLeaveNothing) {
   }
 }
 
+TEST_F(ShardedSave, TensorsOfMoreBytesThanCanBeCountedAreRefused) {
+  constexpr int64_t kHalf = int64_t{1} << 60;  // 2^62 bytes of float32
+  run_ranks(1, [&](const std::shared_ptr<World>& world) {
+    ShardedSaver saver(Mesh::for_fsdp(world, 0));
+    for (const std::vector<int64_t>& sizes :
+         std::vector<std::vector<int64_t>>{{2 * kHalf}, {kHalf, kHalf}}) {
+      StateDict state;
+      for (const int64_t size : sizes) {
+        state.add_tensor({std::to_string(state.tensors.size())}, {size}, {0}, at::zeros({0}));
+      }
+      const Error error = error_of([&] { saver.save(state, {path("out/run")}); });
+      EXPECT_EQ(error.code(), Code::kInvalidArgument) << error.message();
+      EXPECT_NE(error.message().find("do not fit 63 bits"), std::string::npos) << error.message();
+    }
+  });
+}
+
 TEST_F(ShardedSave, ADirectoryThatCannotBeMadeIsTheSameErrorOnAllRanks) {
   write("file", "");
   run_ranks(2, [&](const std::shared_ptr<World>& world) {
