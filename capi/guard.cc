@@ -5,11 +5,10 @@
 #include <pthread.h>
 
 #include <algorithm>
-#include <atomic>
-#include <mutex>
 #include <utility>
 
 #include "capi/error.h"
+#include "capi/fork.h"
 #include "core/base/error.h"
 #include "core/comm/world.h"
 
@@ -22,8 +21,6 @@ static_assert(static_cast<fsdp2_status>(Code::kNullArgument) == FSDP2_E_NULL_ARG
               static_cast<fsdp2_status>(Code::kInternal) == FSDP2_E_INTERNAL);
 
 namespace {
-
-std::atomic<bool> forked{false};
 
 thread_local Call* innermost_call = nullptr;
 
@@ -67,13 +64,6 @@ std::string libtorch_text(const std::exception_ptr& thrown) {
     return {};
   }
 }
-
-void note_use() {
-  static std::once_flag once;
-  std::call_once(once, [] { pthread_atfork(nullptr, nullptr, [] { forked = true; }); });
-}
-
-bool in_fork() { return forked; }
 
 Call::Call(const char* function)
     : function_(function), outer_(std::exchange(innermost_call, this)) {}

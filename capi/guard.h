@@ -35,11 +35,6 @@
 
 namespace fsdp2::capi {
 
-// From its first use in a process on, the library refuses to work in forks of that process: the
-// threads of its transport and of LibTorch are not there.
-void note_use();
-bool in_fork();
-
 // What a call that a callback makes may do with an object that the call around it holds. Each lets
 // in what stands before it.
 enum class Nested {

@@ -14,6 +14,7 @@
 
 #include "capi/argument.h"
 #include "capi/busy.h"
+#include "capi/fork.h"
 #include "capi/guard.h"
 #include "capi/handle.h"
 #include "core/comm/agreement.h"

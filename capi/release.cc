@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "capi/error.h"
-#include "capi/guard.h"
+#include "capi/fork.h"
 #include "core/base/log.h"
 
 namespace fsdp2::capi {

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "capi/argument.h"
+#include "capi/fork.h"
 #include "capi/guard.h"
 #include "capi/handle.h"
 #include "core/base/error.h"

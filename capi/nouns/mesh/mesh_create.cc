@@ -10,6 +10,7 @@
 
 #include "capi/argument.h"
 #include "capi/fields.h"
+#include "capi/fork.h"
 #include "capi/sized_struct.h"
 #include "core/base/log.h"
 #include "core/comm/agreement.h"
