@@ -114,11 +114,14 @@ def watch(cell: Cell, options: argparse.Namespace, processes: list, log: Path) -
     begin = time.monotonic()
     fault, end = None, None
     while end is None:
+        # Looked at before the log, which is whole then.
+        have_ended = all(process.poll() is not None for process in processes)
         text = log.read_text(errors="replace")
         found = re.search(r"fault ([\d.]+)", text)
         fault = float(found[1]) if found else None
         now = time.monotonic()
-        if is_over(cell, options, processes, text):
+        # At a job's end the others may have left before the fault.
+        if (fault or have_ended) and is_over(cell, options, processes, text):
             end = now
         elif now > (fault + options.timeout + SECONDS_TO_HANG if fault else begin + START_SECONDS):
             break
