@@ -150,13 +150,16 @@ TEST(Nodes, ANodeWhoseRankDiesEndsTheOther) {
                  "-c",
                  script};
   };
-  std::string train = "exec fsdp2 train --steps 100000 --quiet";
+  const std::string metrics = empty_directory() + "/metrics.jsonl";
+  std::string train = "exec fsdp2 train --steps 100000 --quiet --metrics " + metrics;
   for (const std::string& argument : golden_inputs("tiny-llama")) {
     train += " " + argument;
   }
   Outcome survivor;
   std::thread other([&] { survivor = run(node("0", train), with(environment())); });
-  const Outcome dead = run(node("1", "(sleep 2; kill -9 $$) & " + train), with(environment()));
+  const std::string die_in_training =
+      "(for i in $(seq 600); do test -s " + metrics + " && break; sleep 0.1; done; kill -9 $$) & ";
+  const Outcome dead = run(node("1", die_in_training + train), with(environment()));
   other.join();
   EXPECT_EQ(dead.exit_code, 128 + SIGKILL);
   EXPECT_NE(survivor.exit_code, 0);

@@ -91,7 +91,8 @@ fsdp::ShardedParam& find_param(fsdp::Unit& root, const std::string& name) {
 }
 
 at::Tensor find_parameter(const nn::Module& module, const std::string& name) {
-  const at::Tensor* found = module.named_parameters().find(name);
+  const auto parameters = module.named_parameters();
+  const at::Tensor* found = parameters.find(name);
   FSDP2_CHECK(found != nullptr, Code::kNotFound, "no parameter {}", name);
   return *found;
 }
