@@ -9,7 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/ckpt/value/printable_name.h"
-#include "core/exported/operators/wrapped_number.h"
+#include "core/operators/wrapped_number.h"
 
 namespace fsdp2::exported {
 
@@ -208,9 +208,10 @@ void Machine::push_inputs(const Step& step, Frame& frame, torch::jit::Stack& sta
         break;
       case Argument::Kind::kValue: {
         c10::IValue value = take();
-        stack.push_back(input.as == OperationInput::As::kTensor ? wrapped_number(value)
-                        : input.as == OperationInput::As::kReal ? c10::IValue(as_real(value))
-                                                                : std::move(value));
+        stack.push_back(input.as == OperationInput::As::kTensor ? operators::wrapped_number(value)
+                        : input.as == OperationInput::As::kReal
+                            ? c10::IValue(operators::as_real(value))
+                            : std::move(value));
         break;
       }
       case Argument::Kind::kTensors: {

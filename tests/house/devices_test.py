@@ -57,6 +57,7 @@ STEP_ROOMS = (
     "core/nn",
     "core/nn/kernels",
     "core/nn/recompute",
+    "core/operators",
     "core/train/optim",
     "core/train/step",
 )

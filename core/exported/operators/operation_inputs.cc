@@ -1,14 +1,10 @@
 #include "core/exported/operators/operation_inputs.h"
 
-#include <ATen/Context.h>
-#include <ATen/ops/scalar_tensor.h>
-#include <c10/core/MemoryFormat.h>
-
 #include <algorithm>
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/exported/operators/wrapped_number.h"
+#include "core/operators/fit_value.h"
 
 namespace fsdp2::exported {
 
@@ -23,49 +19,35 @@ class Fitter {
       : program_(program), formal_(formal), input_{argument, As::kGiven} {}
 
   OperationInput fit() {
-    c10::TypePtr type = formal_.type();
-    c10::TypePtr real_type = formal_.real_type();
-    const auto optional = type->cast<c10::OptionalType>();
-    if (optional != nullptr) {
-      if (is_constant() && constant().isNone()) {
-        return std::move(input_);
-      }
-      type = optional->getElementType();
-      const auto real_optional = real_type->cast<c10::OptionalType>();
-      real_type = real_optional != nullptr ? real_optional->getElementType() : real_type;
-    }
-    check(fit_type(*type) && fits_enumeration(*real_type));
+    const bool fits = input_.argument.kind == Argument::Kind::kConstant
+                          ? operators::fit_value(input_.argument.constant, formal_)
+                          : fit_type(operators::without_optional(*formal_.type())) &&
+                                !is_enumeration(operators::without_optional(*formal_.real_type()));
+    FSDP2_CHECK(fits, Code::kCorruptData, "the argument {} is no {}", formal_.name(),
+                formal_.real_type()->str());
     return std::move(input_);
   }
 
  private:
-  bool is_constant() const { return input_.argument.kind == Argument::Kind::kConstant; }
   bool is_value() const { return input_.argument.kind == Argument::Kind::kValue; }
-  c10::IValue& constant() { return input_.argument.constant; }
   ValueKind value_kind() const {
     return program_.values[static_cast<size_t>(input_.argument.values.front())].kind;
   }
+  bool is_value_of(ValueKind kind) const { return is_value() && value_kind() == kind; }
 
-  void check(bool fits) const {
-    FSDP2_CHECK(fits, Code::kCorruptData, "the argument {} is no {}", formal_.name(),
-                formal_.real_type()->str());
-  }
-
-  // Changes the argument to what the type asks for. Whether that can be.
+  // Changes what the program computes to what the type asks for. Whether that can be.
   bool fit_type(const c10::Type& type) {
     switch (type.kind()) {
       case TypeKind::TensorType:
         return fit_tensor();
       case TypeKind::IntType:
-        return fit_int();
+        return is_value_of(ValueKind::kInt);
       case TypeKind::FloatType:
         return fit_float();
       case TypeKind::BoolType:
-        return is_value() ? value_kind() == ValueKind::kBool : is_constant() && constant().isBool();
+        return is_value_of(ValueKind::kBool);
       case TypeKind::NumberType:
         return is_number(program_, input_.argument);
-      case TypeKind::StringType:
-        return is_constant() && constant().isString();
       case TypeKind::DeviceObjType:
         return input_.argument.kind == Argument::Kind::kDevice;
       case TypeKind::ListType:
@@ -79,37 +61,13 @@ class Fitter {
     if (is_tensor(program_, input_.argument)) {
       return true;
     }
-    if (!is_number(program_, input_.argument)) {
-      return false;
-    }
-    if (is_constant()) {
-      constant() = wrapped_number(constant());
-    } else {
-      input_.as = As::kTensor;
-    }
-    return true;
-  }
-
-  bool fit_int() {
-    if (is_value()) {
-      return value_kind() == ValueKind::kInt;
-    }
-    if (is_constant() && constant().isBool()) {
-      constant() = static_cast<int64_t>(constant().toBool());
-    }
-    return is_constant() && constant().isInt();
+    input_.as = As::kTensor;
+    return is_number(program_, input_.argument);
   }
 
   bool fit_float() {
-    if (!is_number(program_, input_.argument)) {
-      return false;
-    }
-    if (is_value()) {
-      input_.as = As::kReal;
-    } else {
-      constant() = as_real(constant());
-    }
-    return true;
+    input_.as = As::kReal;
+    return is_number(program_, input_.argument);
   }
 
   bool fit_list(const c10::Type& element) {
@@ -120,10 +78,6 @@ class Fitter {
         return fit_optional_tensors(element);
       case TypeKind::IntType:
         return fit_ints();
-      case TypeKind::FloatType:
-        return fit_floats();
-      case TypeKind::BoolType:
-        return is_constant() && constant().isBoolList();
       default:
         return false;
     }
@@ -141,7 +95,7 @@ class Fitter {
 
   bool fit_optional_tensors(const c10::Type& element) {
     Argument& argument = input_.argument;
-    if (element.expectRef<c10::OptionalType>().getElementType()->kind() != TypeKind::TensorType) {
+    if (operators::without_optional(element).kind() != TypeKind::TensorType) {
       return false;
     }
     if (argument.kind == Argument::Kind::kTensors) {
@@ -153,46 +107,20 @@ class Fitter {
   // One number stands for as many as the list has, as in Python.
   bool fit_ints() {
     Argument& argument = input_.argument;
-    const auto count = static_cast<size_t>(formal_.N().value_or(1));
-    if (is_value()) {
-      if (value_kind() != ValueKind::kInt) {
-        return false;
-      }
+    if (is_value_of(ValueKind::kInt)) {
+      const auto count = static_cast<size_t>(formal_.N().value_or(1));
       argument.kind = Argument::Kind::kInts;
       argument.values.resize(count, argument.values.front());
       argument.ints.assign(count, 0);
-    } else if (is_constant() && constant().isInt()) {
-      constant() = std::vector<int64_t>(count, constant().toInt());
     }
-    return argument.kind == Argument::Kind::kInts || (is_constant() && constant().isIntList());
+    return argument.kind == Argument::Kind::kInts;
   }
 
-  bool fit_floats() {
-    if (is_constant() && constant().isIntList()) {
-      const std::vector<int64_t> whole = constant().toIntVector();
-      constant() = std::vector<double>(whole.begin(), whole.end());
-    }
-    return is_constant() && constant().isDoubleList();
-  }
-
-  // Enumerations are numbers in schemas: those that stand for nothing would be undefined behaviour.
-  bool fits_enumeration(const c10::Type& real_type) {
-    int64_t end = 0;
-    switch (real_type.kind()) {
-      case TypeKind::ScalarTypeType:
-        end = static_cast<int64_t>(at::ScalarType::NumOptions);
-        break;
-      case TypeKind::LayoutType:
-        end = static_cast<int64_t>(at::kStrided) + 1;
-        break;
-      case TypeKind::MemoryFormatType:
-        end = static_cast<int64_t>(at::MemoryFormat::NumOptions);
-        break;
-      default:
-        return true;
-    }
-    return is_constant() && constant().isInt() && constant().toInt() >= 0 &&
-           constant().toInt() < end;
+  // A number that the program computes could be none of the enumeration's.
+  static bool is_enumeration(const c10::Type& real_type) {
+    return real_type.kind() == TypeKind::ScalarTypeType ||
+           real_type.kind() == TypeKind::LayoutType ||
+           real_type.kind() == TypeKind::MemoryFormatType;
   }
 
   const Program& program_;

@@ -1,7 +1,6 @@
 #include "core/exported/operators/operations.h"
 
 #include <algorithm>
-#include <array>
 #include <string_view>
 #include <utility>
 
@@ -9,6 +8,7 @@
 #include "core/base/text.h"
 #include "core/ckpt/value/printable_name.h"
 #include "core/exported/operators/operation_inputs.h"
+#include "core/operators/operator_rules.h"
 
 namespace fsdp2::exported {
 
@@ -19,14 +19,6 @@ using ckpt::printable_name;
 constexpr std::string_view kOperatorPrefix = "torch.ops.";
 constexpr std::string_view kNamespace = "aten";
 constexpr std::string_view kCheckMetadata = "torch.ops.aten._assert_tensor_metadata.default";
-
-// They open files, replace or resize a tensor's memory, or skip the checks of indices.
-constexpr std::array<std::string_view, 8> kRefusedPrefixes = {
-    "from_file",        "set_", "resize",     "_resize", "_unsafe_",
-    "_index_put_impl_", "data", "retain_grad"};
-// What runs although it returns nothing.
-constexpr std::array<std::string_view, 4> kAssertions = {
-    "_assert_scalar", "_assert_async", "sym_constrain_range", "sym_constrain_range_for_size"};
 
 struct OperatorName {
   std::string space;
@@ -102,7 +94,9 @@ class Resolver {
       refuse(Code::kUnsupported, "this LibTorch has no such operator");
     }
     const c10::FunctionSchema& schema = operation.op->schema();
-    check_may_run(name, schema);
+    if (!operators::only_computes(schema)) {
+      refuse(Code::kUnsupported, "the operator does more than compute a result: it is not run");
+    }
     check_names(schema);
     for (const c10::Argument& formal : schema.arguments()) {
       operation.inputs.push_back(input_of(formal));
@@ -128,22 +122,6 @@ class Resolver {
       refuse(Code::kUnsupported, "only operators of namespace aten run here");
     }
     return {parts[0], parts[1], parts[2] == "default" ? "" : parts[2]};
-  }
-
-  void check_may_run(const OperatorName& name, const c10::FunctionSchema& schema) const {
-    const auto& arguments = schema.arguments();
-    const bool is_refused =
-        std::any_of(kRefusedPrefixes.begin(), kRefusedPrefixes.end(),
-                    [&](std::string_view prefix) { return starts_with(name.name, prefix); });
-    const bool has_out = std::any_of(
-        arguments.begin(), arguments.end(),
-        [](const c10::Argument& formal) { return formal.is_out() || formal.name() == "unsafe"; });
-    const bool is_assertion =
-        std::find(kAssertions.begin(), kAssertions.end(), name.name) != kAssertions.end();
-    if (is_refused || has_out || schema.is_vararg() || schema.is_varret() ||
-        (schema.returns().empty() && !is_assertion)) {
-      refuse(Code::kUnsupported, "the operator does more than compute a result: it is not run");
-    }
   }
 
   void check_names(const c10::FunctionSchema& schema) const {

@@ -1,8 +1,8 @@
-#include "core/exported/operators/wrapped_number.h"
+#include "core/operators/wrapped_number.h"
 
 #include <ATen/ops/scalar_tensor.h>
 
-namespace fsdp2::exported {
+namespace fsdp2::operators {
 
 at::Tensor wrapped_number(const c10::IValue& number) {
   const at::ScalarType dtype = number.isDouble() ? at::kDouble
@@ -19,4 +19,4 @@ double as_real(const c10::IValue& number) {
                            : static_cast<double>(number.toInt());
 }
 
-}  // namespace fsdp2::exported
+}  // namespace fsdp2::operators

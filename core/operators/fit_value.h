@@ -1,0 +1,16 @@
+// Values in the types that an operator's schema asks for.
+#pragma once
+
+#include <ATen/core/function_schema.h>
+#include <ATen/core/ivalue.h>
+
+namespace fsdp2::operators {
+
+// Changes a value to what the argument takes, as Python does: a number to a tensor, a whole one to
+// a double, one number to a list of as many as the argument has. Whether it then fits.
+bool fit_value(c10::IValue& value, const c10::Argument& formal);
+
+// What `type` is if it is no optional, and what it may be otherwise.
+const c10::Type& without_optional(const c10::Type& type);
+
+}  // namespace fsdp2::operators
