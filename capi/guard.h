@@ -62,6 +62,10 @@ class Call {
   void join(const std::shared_ptr<Busy>& busy, Nested kind);
   // False if this call shares an object inside a callback that runs without recording gradients.
   bool may_record_gradients() const { return may_record_gradients_; }
+  // False if this call is made inside a callback that runs without recording gradients.
+  bool caller_records_gradients() const {
+    return outer_ == nullptr || outer_->callback_records_gradients_;
+  }
 
   // The call is about this rank of the mesh: the error record and log records say so.
   void about(const std::shared_ptr<Mesh>& mesh);

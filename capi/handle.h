@@ -28,6 +28,7 @@ enum class Kind : uint8_t {
   kLoader,
   kStep,
   kState,
+  kScope,
 };
 
 const char* kind_name(Kind kind);

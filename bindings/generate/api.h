@@ -37,6 +37,8 @@ struct Struct {
   std::vector<std::string> defaults;  // of each field, from the _INIT macro; empty if there is none
 
   bool is_handle() const { return fields.size() == 1 && fields[0].name == "id"; }
+  // An element of arrays: it has no size of its own.
+  bool is_element() const { return !is_handle() && fields[0].name != "struct_size"; }
 };
 
 struct Function {

@@ -23,6 +23,7 @@ std::string role_by_value(const Api& api, const std::string& base) {
 
 std::string role_of_struct(const Struct& known, bool is_const) {
   if (known.is_handle()) return is_const ? "ABI_HANDLES" : "ABI_OUTPUT";
+  if (known.is_element()) return is_const ? "ABI_INPUT" : "ABI_OUTPUT";
   return is_const || ends_with(known.name, "_options") ? "ABI_OPTIONS" : "ABI_RESULT";
 }
 

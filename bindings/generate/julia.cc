@@ -44,6 +44,7 @@ std::string default_value(const Api& api, const Struct& known, size_t index) {
   const Variable& field = known.fields[index];
   if (field.name == "struct_size") return "sizeof(" + known.name + ")";
   if (field.count) return "ntuple(_ -> 0, " + std::to_string(field.count) + ")";
+  if (field.type.pointers == 0 && api.find_struct(field.type.base)) return field.type.base + "()";
   const std::string given = known.defaults.empty() ? "0" : known.defaults[index];
   if (julia_type(api, field.type) == "Cstring") return "Cstring(C_NULL)";
   return field.type.pointers || api.is_callback(field.type.base) ? "C_NULL" : given;

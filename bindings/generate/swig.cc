@@ -13,6 +13,10 @@ void write_swig(const Api& api, std::ostream& out) {
       out << "FSDP2_HANDLE(" << known.name << ")\n";
       continue;
     }
+    if (known.is_element()) {
+      out << "FSDP2_ELEMENT(" << known.name << ")\n";
+      continue;
+    }
     // SWIG's own accessors would hand out addresses in place of arrays and texts.
     std::string free_fields;
     for (const auto& field : known.fields) {

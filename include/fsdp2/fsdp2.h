@@ -26,15 +26,15 @@
  *     and is copied. A string that you get comes through (buf, cap, needed): *needed is set to its
  *     length with the NUL, and a buffer that is too small is FSDP2_E_BUFFER_TOO_SMALL. (NULL, 0)
  *     only asks for the length. An array comes in the same way, its length counted in elements;
- *     calls that compute what they write (forwards, fsdp2_module_generate) answer (NULL, 0) by
- *     FSDP2_E_BUFFER_TOO_SMALL with the number in *needed.
- *  5. A struct begins with struct_size: its sizeof in the caller's version. In options, the
- *     FSDP2_..._INIT macro or the _init function sets it. If the struct is shorter than the
- *     library's, the fields that it lacks have their defaults. If it is longer, the part that the
- *     library does not know must be zero. In a struct that comes out, you set it. If that struct
- *     is longer than the library's, the library lowers struct_size to what it has filled; the
- *     fields beyond are as they were. If it is shorter, struct_size stays. A flag is named so that
- *     0 is its default: no_rng, not rng.
+ *     calls that compute what they write (forwards, operators, fsdp2_module_generate) answer (NULL,
+ *     0) by FSDP2_E_BUFFER_TOO_SMALL with the number in *needed.
+ *  5. A struct begins with struct_size (but for fsdp2_value): its sizeof in the caller's version.
+ *     In options, the FSDP2_..._INIT macro or the _init function sets it. If the struct is shorter
+ *     than the library's, the fields that it lacks have their defaults. If it is longer, the part
+ *     that the library does not know must be zero. In a struct that comes out, you set it. If that
+ *     struct is longer than the library's, the library lowers struct_size to what it has filled;
+ *     the fields beyond are as they were. If it is shorter, struct_size stays. A flag is named so
+ *     that 0 is its default: no_rng, not rng.
  *  6. [c] marks a collective call: all ranks of the mesh make it, in the same order. If one rank
  *     fails, the others do not hang: they get FSDP2_E_PEER_FAILED with that rank's number and
  *     message. The mesh is then spent, and every later collective call on it fails the same way.
@@ -99,6 +99,8 @@
 #include "log.h"
 #include "mesh.h"
 #include "tensor.h"
+#include "scope.h"
+#include "op.h"
 #include "module.h"
 #include "shard.h"
 #include "unit.h"

@@ -40,15 +40,15 @@ FSDP2_CALL fsdp2_tensor_to_dlpack(fsdp2_tensor tensor, uintptr_t consumer_stream
                                   struct DLManagedTensorVersioned** out);
 
 FSDP2_CALL fsdp2_tensor_get_info(fsdp2_tensor tensor, fsdp2_tensor_info* out);
-/* 1: forwards from now on record a gradient for this tensor, which must be floating-point and not
- * the result of a forward. */
+/* 1: forwards and operators from now on record a gradient for this tensor, which must be
+ * floating-point and not the result of one that recorded gradients. */
 FSDP2_CALL fsdp2_tensor_set_requires_grad(fsdp2_tensor tensor, int32_t flag);
 /* Returns the sum of the gradients that backwards have left on a tensor that requires grad, sharing
  * its memory. FSDP2_E_NOT_FOUND if there is none. */
 FSDP2_CALL fsdp2_tensor_get_grad(fsdp2_tensor tensor, fsdp2_tensor* out);
 /* [c] Runs backward from a scalar through everything that made it. Gradients of sharded modules
- * arrive reduced, on the shards. FSDP2_E_WRONG_STATE if no forward with gradients has made the
- * tensor, or if a backward has used up its graph. */
+ * arrive reduced, on the shards. FSDP2_E_WRONG_STATE if neither a forward nor an operator (op.h)
+ * has made the tensor with gradients, or if a backward has used up its graph. */
 FSDP2_CALL fsdp2_tensor_backward(fsdp2_tensor loss);
 /* [c] Like fsdp2_tensor_backward, from several tensors at once, starting with the given gradients,
  * each of its output's shape and dtype. NULL, or {0} for an output that is a scalar, stands for 1.

@@ -19,6 +19,8 @@ struct call {
 static _Thread_local DLManagedTensorVersioned* lent; /* by fsdp2_tensor_to_dlpack */
 static _Thread_local fsdp2_mesh submesh;             /* has a root */
 static _Thread_local fsdp2_tensor logits;            /* has a graph */
+static _Thread_local fsdp2_scope scope;
+static _Thread_local fsdp2_value op_input;
 
 /* Room for a struct that the caller fills, of any size that the library may look at. */
 static _Thread_local union {
@@ -66,11 +68,15 @@ static inline void list_good_handles(void) {
   OBJECT(NULL, "loader", job.loader);
   OBJECT(NULL, "step", job.step);
   OBJECT(NULL, "state", state);
+  OBJECT(NULL, "scope", scope);
   OBJECT(NULL, "tensor", tokens);
   OBJECT(NULL, "whole", tokens);
   OBJECT(NULL, "piece", tokens);
   OBJECT(NULL, "loss", logits);
   OBJECT(NULL, "chunk", tokens);
+  op_input = (fsdp2_value)FSDP2_TENSOR(tokens);
+  POINTER("fsdp2_op_call", "inputs", &op_input);
+  POINTER(NULL, "tensors", &tokens);
   POINTER(NULL, "inputs", &tokens);
   POINTER(NULL, "outputs", &logits);
   POINTER(NULL, "gradients", &logits);
@@ -91,6 +97,8 @@ static inline void list_good_texts(const char* saved, const char* new_path) {
   POINTER("fsdp2_shard_get_parameter_index", "name", kNorm[0]);
   POINTER("fsdp2_shard_apply_strategy", "name", "FULL_SHARD");
   POINTER("fsdp2_optimizer_get_state", "name", "exp_avg");
+  POINTER("fsdp2_op_call", "name", "aten::abs");
+  POINTER("fsdp2_op_get_schema", "name", "aten::abs");
   POINTER("fsdp2_state_get_value", "name", "value");
   POINTER("fsdp2_state_get_tensor", "name", "tensor");
   POINTER(NULL, "name", "new");
@@ -119,8 +127,8 @@ static inline void list_good_texts(const char* saved, const char* new_path) {
 
 static inline void list_good_numbers(void) {
   static const int64_t kShape[2] = {1, 4}, kOffsets[2] = {0, 0}, kValues[4] = {1, 2, 3, 4};
-  static const char* const kCounts[] = {"n_batch",  "n_kinds",   "n_inputs", "n_names",
-                                        "n_prompt", "n_outputs", "n_units",  "n"};
+  static const char* const kCounts[] = {"n_batch",   "n_kinds", "n_inputs",  "n_names", "n_prompt",
+                                        "n_outputs", "n_units", "n_tensors", "n"};
   static const char* const kFlags[] = {
       "flag", "recurse", "mode", "keep_graph", "async_op", "rank0_only", "flat_optimizer_keys"};
   size_t i;

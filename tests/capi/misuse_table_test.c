@@ -32,7 +32,7 @@ static void make_call(const struct call* call, const char* parameter, const char
 
 /* ---- handles */
 
-enum { kKinds = 8 };
+enum { kKinds = 9 };
 struct handle_of_kind {
   const char* type;
   uint64_t id;
@@ -311,7 +311,7 @@ static void every_function_refuses_every_wrong_argument(void) {
 }
 
 static void list_handles(struct handle_of_kind* handles, fsdp2_mesh mesh, const struct job* of,
-                         fsdp2_tensor tensor, fsdp2_state own_state) {
+                         fsdp2_tensor tensor, fsdp2_state own_state, fsdp2_scope own_scope) {
   const struct handle_of_kind listed[kKinds] = {
       {"fsdp2_mesh", mesh.id},
       {"fsdp2_tensor", tensor.id},
@@ -321,6 +321,7 @@ static void list_handles(struct handle_of_kind* handles, fsdp2_mesh mesh, const 
       {"fsdp2_loader", of->loader.id},
       {"fsdp2_step", of->step.id},
       {"fsdp2_state", own_state.id},
+      {"fsdp2_scope", own_scope.id},
   };
   memcpy(handles, listed, sizeof(listed));
 }
@@ -330,10 +331,13 @@ static void make_stale_handles(fsdp2_mesh mesh) {
   const int64_t one = 1, shape = 1;
   const fsdp2_tensor tensor = int64_tensor(&one, &shape, 1);
   fsdp2_state own_state = {0};
+  fsdp2_scope own_scope = {0};
   fsdp2_mesh own_mesh = {0};
   EXPECT_OK(fsdp2_mesh_from_group(mesh, 0, NULL, &own_mesh));
   EXPECT_OK(fsdp2_state_create(mesh, &own_state));
-  list_handles(stale, own_mesh, &gone, tensor, own_state);
+  EXPECT_OK(fsdp2_scope_create(&own_scope));
+  list_handles(stale, own_mesh, &gone, tensor, own_state, own_scope);
+  EXPECT_OK(fsdp2_scope_destroy(own_scope));
   EXPECT_OK(fsdp2_state_destroy(own_state));
   EXPECT_OK(fsdp2_tensor_destroy(tensor));
   EXPECT_OK(fsdp2_mesh_destroy(own_mesh));
@@ -367,7 +371,8 @@ static void misuse(fsdp2_mesh mesh, int rank) {
   snprintf(new_path, sizeof(new_path), "%s", temporary_path("misuse-new"));
   make_stale_handles(mesh);
   start_misuse(mesh);
-  list_handles(live, job.mesh, &job, tokens, state);
+  EXPECT_OK(fsdp2_scope_create(&scope));
+  list_handles(live, job.mesh, &job, tokens, state, scope);
   prepare(saved);
   n_good = 0;
   list_good_handles();
@@ -378,6 +383,7 @@ static void misuse(fsdp2_mesh mesh, int rank) {
   EXPECT_OK(fsdp2_tensor_destroy(logits));
   lent->deleter(lent);
   EXPECT_OK(fsdp2_mesh_destroy(submesh));
+  EXPECT_OK(fsdp2_scope_destroy(scope));
   end_misuse();
 }
 

@@ -124,9 +124,11 @@ GivenTensors::~GivenTensors() {
   }
 }
 
-void GivenTensors::give(at::Tensor tensor, std::vector<std::shared_ptr<ModuleObject>> producers) {
+fsdp2_tensor GivenTensors::give(at::Tensor tensor,
+                                std::vector<std::shared_ptr<ModuleObject>> producers) {
   handles_.reserve(handles_.size() + 1);  // what has been given must be remembered
   handles_.push_back(give_tensor(std::move(tensor), std::move(producers)));
+  return handles_.back();
 }
 
 std::vector<at::Tensor> read_tensors(const fsdp2_tensor* tensors, size_t count, const char* name) {

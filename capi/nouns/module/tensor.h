@@ -25,7 +25,8 @@ class GivenTensors {
   GivenTensors& operator=(const GivenTensors&) = delete;
 
   // As give_tensor.
-  void give(at::Tensor tensor, std::vector<std::shared_ptr<ModuleObject>> producers = {});
+  fsdp2_tensor give(at::Tensor tensor, std::vector<std::shared_ptr<ModuleObject>> producers = {});
+  const std::vector<fsdp2_tensor>& handles() const { return handles_; }
   // The caller gets them: the last thing that a call does.
   std::vector<fsdp2_tensor> keep() { return std::exchange(handles_, {}); }
 

@@ -236,8 +236,48 @@ class Maker {
       return call_.array<int64_t>({0, 0, 0, is_wrong() ? -1 : 0});
     }
     count_ = 1 + random().below(4);
+    if (std::strcmp(of.type, "fsdp2_value") == 0) {
+      return operator_inputs(text);
+    }
     text = "{1, 2, 3, 4...}";
     return call_.array<int64_t>({1, 2, 3, 4, is_wrong() ? INT64_MAX : 31, 0});
+  }
+
+  // Mostly tensors, which is what operators take first.
+  void* operator_inputs(std::string& text) {
+    static const std::vector<size_t> kCounts = {1, 1, 1, 2, 2, 3};
+    count_ = random().of(kCounts);
+    auto* values = call_.array<fsdp2_value>({});
+    for (size_t i = 0; i < kElements; ++i) {
+      values[i] = operator_input(i);
+      text += i >= count_ ? "" : (i == 0 ? "kinds " : ", ") + std::to_string(values[i].kind);
+    }
+    return values;
+  }
+
+  fsdp2_value operator_input(size_t index) {
+    static const std::vector<int32_t> kFirst = {FSDP2_VALUE_TENSOR, FSDP2_VALUE_TENSOR,
+                                                FSDP2_VALUE_TENSOR, FSDP2_VALUE_TENSORS};
+    static const std::vector<int32_t> kOthers = {
+        FSDP2_VALUE_TENSOR, FSDP2_VALUE_TENSOR, FSDP2_VALUE_INT,     FSDP2_VALUE_INT,
+        FSDP2_VALUE_NONE,   FSDP2_VALUE_DOUBLE, FSDP2_VALUE_DEFAULT, FSDP2_VALUE_BOOL,
+        FSDP2_VALUE_DTYPE,  FSDP2_VALUE_INTS,   FSDP2_VALUE_DOUBLES, FSDP2_VALUE_STRING};
+    const abi_variable tensor = {"fsdp2_tensor", "inputs", ABI_HANDLE, 0, 8, 0, 1};
+    fsdp2_value value{};
+    value.kind = is_wrong() ? static_cast<int32_t>(random().below(14)) - 1
+                            : random().of(index == 0 ? kFirst : kOthers);
+    value.integer = static_cast<int64_t>(random().below(3));
+    value.number = 0.5;
+    value.tensor.id = handle(tensor);
+    value.count = random().below(4);
+    if (value.kind == FSDP2_VALUE_STRING) {
+      value.data = call_.keep("cpu");
+    } else if (value.kind == FSDP2_VALUE_TENSORS) {
+      value.data = call_.array<uint64_t>({handle(tensor), handle(tensor), handle(tensor)});
+    } else {
+      value.data = call_.array<int64_t>({2, 4, 1});
+    }
+    return value;
   }
 
   // Tokens below any vocabulary here, which as numbers of other types are small, too.

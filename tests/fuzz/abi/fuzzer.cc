@@ -18,7 +18,7 @@ const std::vector<std::pair<const char*, const char*>> kMakers = {
     {"fsdp2_mesh", "fsdp2_mesh_create"},   {"fsdp2_tensor", "fsdp2_tensor_from_buffer"},
     {"fsdp2_state", "fsdp2_state_create"}, {"fsdp2_loader", "fsdp2_loader_open"},
     {"fsdp2_shard", "fsdp2_shard_create"}, {"fsdp2_optimizer", "fsdp2_optimizer_create_adamw"},
-    {"fsdp2_step", "fsdp2_step_create"}};
+    {"fsdp2_step", "fsdp2_step_create"},   {"fsdp2_scope", "fsdp2_scope_create"}};
 
 // What random calls would hardly ever do in this order.
 const std::vector<std::vector<const char*>> kSequences = {
@@ -26,6 +26,8 @@ const std::vector<std::vector<const char*>> kSequences = {
      "fsdp2_step_create"},
     {"fsdp2_loader_next", "fsdp2_module_forward", "fsdp2_tensor_backward", "fsdp2_optimizer_run"},
     {"fsdp2_loader_next", "fsdp2_module_forward", "fsdp2_tensor_run_backward"},
+    {"fsdp2_loader_next", "fsdp2_module_forward", "fsdp2_op_call", "fsdp2_tensor_backward"},
+    {"fsdp2_scope_create", "fsdp2_op_call", "fsdp2_op_call", "fsdp2_scope_destroy"},
     {"fsdp2_loader_next", "fsdp2_step_run", "fsdp2_loader_next", "fsdp2_step_run"},
     {"fsdp2_shard_set_gradient_ready", "fsdp2_loader_next", "fsdp2_step_run"},
     {"fsdp2_shard_set_all_gather_extension", "fsdp2_shard_unshard", "fsdp2_shard_reshard"},
@@ -185,6 +187,10 @@ void Fuzzer::take_outputs(const Call& call) {
     if (parameter.role != ABI_OUTPUT || type.rfind("fsdp2_", 0) != 0) {
       continue;
     }
+    if (type == "fsdp2_value") {
+      take_values(call, output);
+      continue;
+    }
     for (size_t i = 0; i < handles_in(call, output); ++i) {
       uint64_t id = 0;
       std::memcpy(&id, output.memory + sizeof(id) * i, sizeof(id));
@@ -196,6 +202,34 @@ void Fuzzer::take_outputs(const Call& call) {
   }
   if (ends_with(name, "_destroy")) {
     holdings_.let_go(call.function->parameters[0].type, call.arguments[0].id);
+  }
+  if (name == "fsdp2_scope_destroy") {
+    let_go_of_stale_tensors();
+  }
+}
+
+void Fuzzer::take_values(const Call& call, const Output& output) {
+  for (size_t i = 0; i < handles_in(call, output); ++i) {
+    fsdp2_value value;
+    std::memcpy(&value, output.memory + sizeof(value) * i, sizeof(value));
+    if (value.kind == FSDP2_VALUE_TENSOR) {
+      holdings_.take("fsdp2_tensor", value.tensor.id);
+      sort_tensor(call.function->name, value.tensor.id);
+    }
+  }
+}
+
+// A scope has destroyed its tensors.
+void Fuzzer::let_go_of_stale_tensors() {
+  if (innermost_ != nullptr) {
+    innermost_->touched_record = true;
+  }
+  for (const auto& [type, id] : holdings_.all()) {
+    fsdp2_tensor_info info;
+    info.struct_size = sizeof(info);
+    if (type == "fsdp2_tensor" && fsdp2_tensor_get_info({id}, &info) == FSDP2_E_STALE_HANDLE) {
+      holdings_.let_go(type, id);
+    }
   }
 }
 
@@ -215,8 +249,9 @@ void Fuzzer::replenish() {
 
 void Fuzzer::drop_surplus() {
   static const std::pair<const char*, size_t> kMost[] = {
-      {"fsdp2_mesh", 8},   {"fsdp2_module", 6}, {"fsdp2_shard", 6}, {"fsdp2_optimizer", 6},
-      {"fsdp2_loader", 4}, {"fsdp2_step", 6},   {"fsdp2_state", 6}, {"fsdp2_tensor", 40}};
+      {"fsdp2_mesh", 8},      {"fsdp2_module", 6},  {"fsdp2_shard", 6},
+      {"fsdp2_optimizer", 6}, {"fsdp2_loader", 4},  {"fsdp2_step", 6},
+      {"fsdp2_state", 6},     {"fsdp2_tensor", 40}, {"fsdp2_scope", 4}};
   for (const auto& [type, most] : kMost) {
     if (holdings_.count(type) > most) {
       destroy(type, holdings_.oldest(type));

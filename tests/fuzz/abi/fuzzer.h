@@ -41,6 +41,8 @@ class Fuzzer {
   Source source() { return {random_, holdings_, timeout_ms_}; }
   fsdp2_status make(Call& call);
   void take_outputs(const Call& call);
+  void take_values(const Call& call, const Output& output);
+  void let_go_of_stale_tensors();
   void sort_tensor(const std::string& maker, uint64_t id);
   void settle_loans(const Call& call, fsdp2_status status);
   void replenish();

@@ -148,6 +148,22 @@ const std::vector<std::string> kPaths = {"one",           "one",
 const std::vector<std::string> kKinds = {
     "LlamaDecoderLayer", "Qwen3DecoderLayer", "LlamaMLP", "Qwen2DecoderLayer", "Linear", "Nothing"};
 
+const std::vector<std::string> kOperators = {"aten::abs",         "aten::add.Tensor",
+                                             "aten::mul.Tensor",  "aten::relu",
+                                             "aten::sum",         "aten::mm",
+                                             "aten::linear",      "aten::embedding",
+                                             "aten::cat",         "aten::split.Tensor",
+                                             "aten::unbind.int",  "aten::softmax.int",
+                                             "aten::item",        "aten::index.Tensor",
+                                             "aten::layer_norm",  "aten::cross_entropy_loss",
+                                             "aten::view",        "aten::detach",
+                                             "aten::to.dtype",    "aten::topk",
+                                             "aten::add_.Tensor", "aten::where.self",
+                                             "aten::dropout",     "aten::equal",
+                                             "aten::transpose_",  "aten::set_.source_Tensor",
+                                             "aten::_softmax",    "aten::nothing",
+                                             "prims::mul"};
+
 std::string config(const char* type, int width, bool tied) {
   const std::string size = std::to_string(width);
   return std::string("{\"model_type\": \"") + type +
@@ -185,6 +201,8 @@ const std::map<std::string, std::vector<std::string>>& good_texts() {
       {"fsdp2_mesh_options names", kDims},
       {"fsdp2_module_forward_submodule path",
        {"lm_head", "model.embed_tokens", "model", "nothing"}},
+      {"fsdp2_op_call name", kOperators},
+      {"fsdp2_op_get_schema name", kOperators},
       {"fsdp2_optimizer_get_state name", {"exp_avg", "exp_avg_sq", "step", "momentum_buffer"}},
       {"fsdp2_shard_apply_strategy name",
        {"FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "hybrid_shard", "HYBRID_SHARD_ZERO2", "NONE"}},
@@ -223,7 +241,8 @@ const std::vector<std::string>* texts_of(const std::string& owner, const std::st
 }
 
 // That arguments.cc and options.cc make.
-const std::set<std::string> kArrays = {"data", "from", "offsets", "prompt", "ranks", "shape"};
+const std::set<std::string> kArrays = {"data",   "from",  "inputs", "offsets",
+                                       "prompt", "ranks", "shape"};
 
 bool has_values(const std::string& owner, const abi_variable& variable) {
   const std::string name = variable.name;

@@ -2,7 +2,7 @@
 //
 //   handles                     long
 //   outputs and arrays          long[] (handles, int64_t, size_t), double[]; counts stay parameters of their own
-//   memory (void *)             a direct java.nio.Buffer
+//   memory (void *)             a direct java.nio.Buffer; so are arrays of fsdp2_value, in C's layout
 //   text                        String in; out byte[], its length and the length needed, as in C
 //   fsdp2_status                void: a failing call throws io.fsdp2.FsdpException, made of the record within the native call
 //   options, infos, results     a class that C's struct lives in, with its size and defaults set; close() frees it
@@ -158,6 +158,13 @@ FSDP2_MEMORY(void *)
 FSDP2_MEMORY(const void *)
 
 // --- Handles and structs; headers.i lists them ---
+
+// A struct of which there are arrays.
+%define FSDP2_ELEMENT(TYPE)
+%ignore TYPE;
+FSDP2_MEMORY(TYPE *)
+FSDP2_MEMORY(const TYPE *)
+%enddef
 
 %define FSDP2_HANDLE(TYPE)
 %ignore TYPE;
