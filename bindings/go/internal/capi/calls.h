@@ -185,6 +185,34 @@ static inline fsdp2_go_error *fsdp2_go_tensor_duplicate(fsdp2_tensor tensor, fsd
   return fsdp2_go_check(fsdp2_tensor_duplicate(tensor, out));
 }
 
+static inline fsdp2_go_error *fsdp2_go_scope_create(fsdp2_scope *out) {
+  return fsdp2_go_check(fsdp2_scope_create(out));
+}
+
+static inline fsdp2_go_error *fsdp2_go_scope_add(fsdp2_scope scope, const fsdp2_tensor *tensors, size_t n_tensors) {
+  return fsdp2_go_check(fsdp2_scope_add(scope, tensors, n_tensors));
+}
+
+static inline fsdp2_go_error *fsdp2_go_scope_keep(fsdp2_scope scope, const fsdp2_tensor *tensors, size_t n_tensors) {
+  return fsdp2_go_check(fsdp2_scope_keep(scope, tensors, n_tensors));
+}
+
+static inline fsdp2_go_error *fsdp2_go_scope_destroy(fsdp2_scope scope) {
+  return fsdp2_go_check(fsdp2_scope_destroy(scope));
+}
+
+static inline fsdp2_go_error *fsdp2_go_scope_duplicate(fsdp2_scope scope, fsdp2_scope *out) {
+  return fsdp2_go_check(fsdp2_scope_duplicate(scope, out));
+}
+
+static inline fsdp2_go_error *fsdp2_go_op_call(const char *name, const fsdp2_value *inputs, size_t n_inputs, uint32_t flags, fsdp2_scope scope, fsdp2_value *outputs, size_t cap, size_t *needed) {
+  return fsdp2_go_check(fsdp2_op_call(name, inputs, n_inputs, flags, scope, outputs, cap, needed));
+}
+
+static inline fsdp2_go_error *fsdp2_go_op_get_schema(const char *name, char *buf, size_t cap, size_t *needed) {
+  return fsdp2_go_check(fsdp2_op_get_schema(name, buf, cap, needed));
+}
+
 static inline fsdp2_go_error *fsdp2_go_module_options_init(fsdp2_module_options *options, size_t struct_size) {
   return fsdp2_go_check(fsdp2_module_options_init(options, struct_size));
 }

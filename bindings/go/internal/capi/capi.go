@@ -72,6 +72,18 @@ const (
 	ReduceMax                = 2
 	DeviceCpu                = 1
 	DeviceCuda               = 2
+	ValueNone                = 0
+	ValueDefault             = 1
+	ValueTensor              = 2
+	ValueInt                 = 3
+	ValueDouble              = 4
+	ValueBool                = 5
+	ValueDtype               = 6
+	ValueString              = 7
+	ValueInts                = 8
+	ValueDoubles             = 9
+	ValueTensors             = 10
+	OpNoGrad                 = 1
 	ActivationsNoEarlyStop   = 1
 	ForwardNoGrad            = 1
 	WrapDefault              = 0
@@ -159,6 +171,11 @@ type State struct {
 	ID uint64
 }
 
+// Scope is fsdp2_scope.
+type Scope struct {
+	ID uint64
+}
+
 // ErrorInfo is fsdp2_error_info.
 type ErrorInfo struct {
 	StructSize uint32
@@ -231,6 +248,17 @@ type TensorInfo struct {
 	Shape        [16]int64
 	Strides      [16]int64
 	NBytes       int64
+}
+
+// Value is fsdp2_value.
+type Value struct {
+	Kind     int32
+	Reserved int32
+	Integer  int64
+	Number   float64
+	Tensor   Tensor
+	Data     unsafe.Pointer
+	Count    uint
 }
 
 // ModuleOptions is fsdp2_module_options.
@@ -820,6 +848,45 @@ func TensorDestroy(tensor Tensor) error {
 // TensorDuplicate calls fsdp2_tensor_duplicate.
 func TensorDuplicate(tensor Tensor, out *Tensor) error {
 	return check(C.fsdp2_go_tensor_duplicate(*(*C.fsdp2_tensor)(unsafe.Pointer(&tensor)), (*C.fsdp2_tensor)(unsafe.Pointer(out))))
+}
+
+// ScopeCreate calls fsdp2_scope_create.
+func ScopeCreate(out *Scope) error {
+	return check(C.fsdp2_go_scope_create((*C.fsdp2_scope)(unsafe.Pointer(out))))
+}
+
+// ScopeAdd calls fsdp2_scope_add.
+func ScopeAdd(scope Scope, tensors *Tensor, nTensors uint) error {
+	return check(C.fsdp2_go_scope_add(*(*C.fsdp2_scope)(unsafe.Pointer(&scope)), (*C.fsdp2_tensor)(unsafe.Pointer(tensors)), C.size_t(nTensors)))
+}
+
+// ScopeKeep calls fsdp2_scope_keep.
+func ScopeKeep(scope Scope, tensors *Tensor, nTensors uint) error {
+	return check(C.fsdp2_go_scope_keep(*(*C.fsdp2_scope)(unsafe.Pointer(&scope)), (*C.fsdp2_tensor)(unsafe.Pointer(tensors)), C.size_t(nTensors)))
+}
+
+// ScopeDestroy calls fsdp2_scope_destroy.
+func ScopeDestroy(scope Scope) error {
+	return check(C.fsdp2_go_scope_destroy(*(*C.fsdp2_scope)(unsafe.Pointer(&scope))))
+}
+
+// ScopeDuplicate calls fsdp2_scope_duplicate.
+func ScopeDuplicate(scope Scope, out *Scope) error {
+	return check(C.fsdp2_go_scope_duplicate(*(*C.fsdp2_scope)(unsafe.Pointer(&scope)), (*C.fsdp2_scope)(unsafe.Pointer(out))))
+}
+
+// OpCall calls fsdp2_op_call.
+func OpCall(name string, inputs *Value, nInputs uint, flags uint32, scope Scope, outputs *Value, cap uint, needed *uint) error {
+	cName := C.CString(name)
+	defer C.free(unsafe.Pointer(cName))
+	return check(C.fsdp2_go_op_call(cName, (*C.fsdp2_value)(unsafe.Pointer(inputs)), C.size_t(nInputs), C.uint32_t(flags), *(*C.fsdp2_scope)(unsafe.Pointer(&scope)), (*C.fsdp2_value)(unsafe.Pointer(outputs)), C.size_t(cap), (*C.size_t)(unsafe.Pointer(needed))))
+}
+
+// OpGetSchema calls fsdp2_op_get_schema.
+func OpGetSchema(name string, buf *byte, cap uint, needed *uint) error {
+	cName := C.CString(name)
+	defer C.free(unsafe.Pointer(cName))
+	return check(C.fsdp2_go_op_get_schema(cName, (*C.char)(unsafe.Pointer(buf)), C.size_t(cap), (*C.size_t)(unsafe.Pointer(needed))))
 }
 
 // ModuleOptionsInit calls fsdp2_module_options_init.

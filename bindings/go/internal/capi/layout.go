@@ -42,6 +42,10 @@ const _ = unsafe.Sizeof(C.fsdp2_state{}) - unsafe.Sizeof(State{})
 
 var _ = [1]byte{}[unsafe.Offsetof(State{}.ID)-unsafe.Offsetof(C.fsdp2_state{}.id)]
 
+const _ = unsafe.Sizeof(C.fsdp2_scope{}) - unsafe.Sizeof(Scope{})
+
+var _ = [1]byte{}[unsafe.Offsetof(Scope{}.ID)-unsafe.Offsetof(C.fsdp2_scope{}.id)]
+
 const _ = unsafe.Sizeof(C.fsdp2_error_info{}) - unsafe.Sizeof(ErrorInfo{})
 
 var _ = [1]byte{}[unsafe.Offsetof(ErrorInfo{}.StructSize)-unsafe.Offsetof(C.fsdp2_error_info{}.struct_size)]
@@ -109,6 +113,16 @@ var _ = [1]byte{}[unsafe.Offsetof(TensorInfo{}.RequiresGrad)-unsafe.Offsetof(C.f
 var _ = [1]byte{}[unsafe.Offsetof(TensorInfo{}.Shape)-unsafe.Offsetof(C.fsdp2_tensor_info{}.shape)]
 var _ = [1]byte{}[unsafe.Offsetof(TensorInfo{}.Strides)-unsafe.Offsetof(C.fsdp2_tensor_info{}.strides)]
 var _ = [1]byte{}[unsafe.Offsetof(TensorInfo{}.NBytes)-unsafe.Offsetof(C.fsdp2_tensor_info{}.n_bytes)]
+
+const _ = unsafe.Sizeof(C.fsdp2_value{}) - unsafe.Sizeof(Value{})
+
+var _ = [1]byte{}[unsafe.Offsetof(Value{}.Kind)-unsafe.Offsetof(C.fsdp2_value{}.kind)]
+var _ = [1]byte{}[unsafe.Offsetof(Value{}.Reserved)-unsafe.Offsetof(C.fsdp2_value{}.reserved)]
+var _ = [1]byte{}[unsafe.Offsetof(Value{}.Integer)-unsafe.Offsetof(C.fsdp2_value{}.integer)]
+var _ = [1]byte{}[unsafe.Offsetof(Value{}.Number)-unsafe.Offsetof(C.fsdp2_value{}.number)]
+var _ = [1]byte{}[unsafe.Offsetof(Value{}.Tensor)-unsafe.Offsetof(C.fsdp2_value{}.tensor)]
+var _ = [1]byte{}[unsafe.Offsetof(Value{}.Data)-unsafe.Offsetof(C.fsdp2_value{}.data)]
+var _ = [1]byte{}[unsafe.Offsetof(Value{}.Count)-unsafe.Offsetof(C.fsdp2_value{}.count)]
 
 const _ = unsafe.Sizeof(C.fsdp2_module_options{}) - unsafe.Sizeof(ModuleOptions{})
 

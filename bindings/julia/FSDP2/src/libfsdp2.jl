@@ -64,6 +64,18 @@ const FSDP2_REDUCE_AVERAGE = Int32(1)
 const FSDP2_REDUCE_MAX = Int32(2)
 const FSDP2_DEVICE_CPU = Int32(1)
 const FSDP2_DEVICE_CUDA = Int32(2)
+const FSDP2_VALUE_NONE = Int32(0)
+const FSDP2_VALUE_DEFAULT = Int32(1)
+const FSDP2_VALUE_TENSOR = Int32(2)
+const FSDP2_VALUE_INT = Int32(3)
+const FSDP2_VALUE_DOUBLE = Int32(4)
+const FSDP2_VALUE_BOOL = Int32(5)
+const FSDP2_VALUE_DTYPE = Int32(6)
+const FSDP2_VALUE_STRING = Int32(7)
+const FSDP2_VALUE_INTS = Int32(8)
+const FSDP2_VALUE_DOUBLES = Int32(9)
+const FSDP2_VALUE_TENSORS = Int32(10)
+const FSDP2_OP_NO_GRAD = Int32(1)
 const FSDP2_ACTIVATIONS_NO_EARLY_STOP = Int32(1)
 const FSDP2_FORWARD_NO_GRAD = Int32(1)
 const FSDP2_WRAP_DEFAULT = Int32(0)
@@ -142,6 +154,10 @@ Base.@kwdef struct fsdp2_state
     id::UInt64 = 0
 end
 
+Base.@kwdef struct fsdp2_scope
+    id::UInt64 = 0
+end
+
 Base.@kwdef struct fsdp2_error_info
     struct_size::UInt32 = sizeof(fsdp2_error_info)
     status::fsdp2_status = 0
@@ -208,6 +224,16 @@ Base.@kwdef struct fsdp2_tensor_info
     shape::NTuple{16, Int64} = ntuple(_ -> 0, 16)
     strides::NTuple{16, Int64} = ntuple(_ -> 0, 16)
     n_bytes::Int64 = 0
+end
+
+Base.@kwdef struct fsdp2_value
+    kind::Int32 = 0
+    reserved::Int32 = 0
+    integer::Int64 = 0
+    number::Cdouble = 0
+    tensor::fsdp2_tensor = fsdp2_tensor()
+    data::Ptr{Cvoid} = C_NULL
+    count::Csize_t = 0
 end
 
 Base.@kwdef struct fsdp2_module_options
@@ -722,6 +748,34 @@ end
 
 function fsdp2_tensor_duplicate(tensor, out)
     @ccall libfsdp2.fsdp2_tensor_duplicate(tensor::fsdp2_tensor, out::Ptr{fsdp2_tensor})::fsdp2_status
+end
+
+function fsdp2_scope_create(out)
+    @ccall libfsdp2.fsdp2_scope_create(out::Ptr{fsdp2_scope})::fsdp2_status
+end
+
+function fsdp2_scope_add(scope, tensors, n_tensors)
+    @ccall libfsdp2.fsdp2_scope_add(scope::fsdp2_scope, tensors::Ptr{fsdp2_tensor}, n_tensors::Csize_t)::fsdp2_status
+end
+
+function fsdp2_scope_keep(scope, tensors, n_tensors)
+    @ccall libfsdp2.fsdp2_scope_keep(scope::fsdp2_scope, tensors::Ptr{fsdp2_tensor}, n_tensors::Csize_t)::fsdp2_status
+end
+
+function fsdp2_scope_destroy(scope)
+    @ccall libfsdp2.fsdp2_scope_destroy(scope::fsdp2_scope)::fsdp2_status
+end
+
+function fsdp2_scope_duplicate(scope, out)
+    @ccall libfsdp2.fsdp2_scope_duplicate(scope::fsdp2_scope, out::Ptr{fsdp2_scope})::fsdp2_status
+end
+
+function fsdp2_op_call(name, inputs, n_inputs, flags, scope, outputs, cap, needed)
+    @ccall libfsdp2.fsdp2_op_call(name::Cstring, inputs::Ptr{fsdp2_value}, n_inputs::Csize_t, flags::UInt32, scope::fsdp2_scope, outputs::Ptr{fsdp2_value}, cap::Csize_t, needed::Ptr{Csize_t})::fsdp2_status
+end
+
+function fsdp2_op_get_schema(name, buf, cap, needed)
+    @ccall libfsdp2.fsdp2_op_get_schema(name::Cstring, buf::Ptr{UInt8}, cap::Csize_t, needed::Ptr{Csize_t})::fsdp2_status
 end
 
 function fsdp2_module_options_init(options, struct_size)

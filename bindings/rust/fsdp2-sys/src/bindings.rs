@@ -326,6 +326,41 @@ fn bindgen_test_layout_fsdp2_state() {
     }
     test_field_id();
 }
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct fsdp2_scope {
+    pub id: u64,
+}
+#[test]
+fn bindgen_test_layout_fsdp2_scope() {
+    assert_eq!(
+        ::std::mem::size_of::<fsdp2_scope>(),
+        8usize,
+        concat!("Size of: ", stringify!(fsdp2_scope))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<fsdp2_scope>(),
+        8usize,
+        concat!("Alignment of ", stringify!(fsdp2_scope))
+    );
+    fn test_field_id() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_scope>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).id) as usize - ptr as usize
+            },
+            0usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_scope),
+                "::",
+                stringify!(id)
+            )
+        );
+    }
+    test_field_id();
+}
 pub type fsdp2_release_fn =
     ::std::option::Option<unsafe extern "C" fn(user_data: *mut ::std::os::raw::c_void)>;
 #[repr(C)]
@@ -1666,6 +1701,213 @@ extern "C" {
 }
 extern "C" {
     pub fn fsdp2_tensor_duplicate(tensor: fsdp2_tensor, out: *mut fsdp2_tensor) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_scope_create(out: *mut fsdp2_scope) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_scope_add(
+        scope: fsdp2_scope,
+        tensors: *const fsdp2_tensor,
+        n_tensors: usize,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_scope_keep(
+        scope: fsdp2_scope,
+        tensors: *const fsdp2_tensor,
+        n_tensors: usize,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_scope_destroy(scope: fsdp2_scope) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_scope_duplicate(scope: fsdp2_scope, out: *mut fsdp2_scope) -> fsdp2_status;
+}
+pub const FSDP2_VALUE_NONE: i32 = 0;
+pub const FSDP2_VALUE_DEFAULT: i32 = 1;
+pub const FSDP2_VALUE_TENSOR: i32 = 2;
+pub const FSDP2_VALUE_INT: i32 = 3;
+pub const FSDP2_VALUE_DOUBLE: i32 = 4;
+pub const FSDP2_VALUE_BOOL: i32 = 5;
+pub const FSDP2_VALUE_DTYPE: i32 = 6;
+pub const FSDP2_VALUE_STRING: i32 = 7;
+pub const FSDP2_VALUE_INTS: i32 = 8;
+pub const FSDP2_VALUE_DOUBLES: i32 = 9;
+pub const FSDP2_VALUE_TENSORS: i32 = 10;
+#[repr(C)]
+#[derive(Debug, Copy, Clone, PartialEq)]
+pub struct fsdp2_value {
+    pub kind: i32,
+    pub reserved: i32,
+    pub integer: i64,
+    pub number: f64,
+    pub tensor: fsdp2_tensor,
+    pub data: *const ::std::os::raw::c_void,
+    pub count: usize,
+}
+#[test]
+fn bindgen_test_layout_fsdp2_value() {
+    assert_eq!(
+        ::std::mem::size_of::<fsdp2_value>(),
+        48usize,
+        concat!("Size of: ", stringify!(fsdp2_value))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<fsdp2_value>(),
+        8usize,
+        concat!("Alignment of ", stringify!(fsdp2_value))
+    );
+    fn test_field_kind() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_value>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).kind) as usize - ptr as usize
+            },
+            0usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_value),
+                "::",
+                stringify!(kind)
+            )
+        );
+    }
+    test_field_kind();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_value>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            4usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_value),
+                "::",
+                stringify!(reserved)
+            )
+        );
+    }
+    test_field_reserved();
+    fn test_field_integer() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_value>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).integer) as usize - ptr as usize
+            },
+            8usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_value),
+                "::",
+                stringify!(integer)
+            )
+        );
+    }
+    test_field_integer();
+    fn test_field_number() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_value>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).number) as usize - ptr as usize
+            },
+            16usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_value),
+                "::",
+                stringify!(number)
+            )
+        );
+    }
+    test_field_number();
+    fn test_field_tensor() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_value>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).tensor) as usize - ptr as usize
+            },
+            24usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_value),
+                "::",
+                stringify!(tensor)
+            )
+        );
+    }
+    test_field_tensor();
+    fn test_field_data() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_value>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).data) as usize - ptr as usize
+            },
+            32usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_value),
+                "::",
+                stringify!(data)
+            )
+        );
+    }
+    test_field_data();
+    fn test_field_count() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_value>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).count) as usize - ptr as usize
+            },
+            40usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_value),
+                "::",
+                stringify!(count)
+            )
+        );
+    }
+    test_field_count();
+}
+impl Default for fsdp2_value {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+pub const FSDP2_OP_NO_GRAD: i32 = 1;
+extern "C" {
+    pub fn fsdp2_op_call(
+        name: *const ::std::os::raw::c_char,
+        inputs: *const fsdp2_value,
+        n_inputs: usize,
+        flags: u32,
+        scope: fsdp2_scope,
+        outputs: *mut fsdp2_value,
+        cap: usize,
+        needed: *mut usize,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_op_get_schema(
+        name: *const ::std::os::raw::c_char,
+        buf: *mut ::std::os::raw::c_char,
+        cap: usize,
+        needed: *mut usize,
+    ) -> fsdp2_status;
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone, PartialEq)]
