@@ -21,6 +21,8 @@ const Numbers kEngines = {{"auto", FSDP2_PRODUCT_ENGINE_AUTO},
 const Numbers kSchedules = {{"constant", FSDP2_SCHEDULE_CONSTANT},
                             {"linear", FSDP2_SCHEDULE_LINEAR},
                             {"cosine", FSDP2_SCHEDULE_COSINE}};
+const Numbers kLossMeans = {{"micro-batches", FSDP2_LOSS_MEAN_MICRO_BATCHES},
+                            {"labels", FSDP2_LOSS_MEAN_LABELS}};
 const Numbers kNotFinite = {{"error", FSDP2_NOT_FINITE_ERROR},
                             {"skip", FSDP2_NOT_FINITE_SKIP},
                             {"apply", FSDP2_NOT_FINITE_APPLY}};
@@ -135,6 +137,7 @@ void make_step(const TrainOptions& options, const Shard& shard, const Optimizer&
   step.min_lr_ratio = options.min_lr_ratio;
   step.max_grad_norm = options.clip;
   step.loss_scale = options.loss_scale;
+  step.loss_mean = kLossMeans.at(options.loss_mean);
   step.not_finite = kNotFinite.at(options.not_finite);
   step.max_skips_in_row = static_cast<int32_t>(options.max_skips_in_row);
   check(fsdp2_step_create(shard.get(), optimizer.get(), &step, out->out()));

@@ -17,6 +17,7 @@
 #include "cli/train/resume.h"
 #include "cli/train/sample.h"
 #include "cli/train/setup.h"
+#include "cli/train/step_line.h"
 #include "cli/train/summary.h"
 
 namespace fsdp2::cli {
@@ -168,25 +169,7 @@ void Trainer::report(const fsdp2_step_result& result, double seconds) {
     return;
   }
   const double tokens_per_second = static_cast<double>(tokens_a_step()) / seconds;
-  nlohmann::ordered_json line = {
-      {"event", "step"},
-      {"step", result.step},
-      {"loss", result.loss},
-      {"grad_norm", result.grad_norm},
-  };
-  if (options_.exact_grad_norm) {
-    line["grad_norm_fp64"] = result.grad_norm;  // the norm is accumulated in double anyway
-  }
-  if (options_.loss_scale > 0.0) {
-    line["loss_scale"] = result.loss_scale;
-  }
-  if (options_.loss_scale > 0.0 || options_.not_finite != "error") {
-    line["applied"] = result.applied != 0;
-  }
-  line["lr"] = result.lr;
-  line["step_time_s"] = rounded(seconds, 6);
-  line["tokens_per_s"] = rounded(tokens_per_second, 2);
-  emit(line);
+  emit(step_line(options_, result, seconds, tokens_per_second));
   progress_->step(result.step, result.loss, seconds, tokens_per_second);
 }
 

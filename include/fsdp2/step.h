@@ -73,7 +73,10 @@ typedef struct fsdp2_step_result {
   double loss_scale;            /* in this step; 1: none */
   int32_t finite;               /* 0: the loss or the gradient norm is infinite or NaN */
   int32_t skips_in_row;         /* steps not applied up to this one; 0: this one was */
-  int64_t n_labels; /* that count, over all ranks, with FSDP2_LOSS_MEAN_LABELS; else 0 */
+  int64_t n_labels; /* that count, over all ranks; 0 for a module that does not count labels */
+  /* Both means, whichever `loss` is: they differ where micro batches have different numbers of
+   * labels that count. NaN where a micro batch, or for the second all of them, have none. */
+  double mean_over_micro_batches, mean_over_labels;
 } fsdp2_step_result;
 
 /* [c] The optimizer must belong to the shard; its learning rate at this call is the schedule's

@@ -128,6 +128,7 @@ static void a_loss_is_the_mean_over_labels_if_asked_for(void) {
   EXPECT_OK(fsdp2_step_create(job.shard, job.optimizer, &options, &job.step));
   EXPECT_OK(fsdp2_step_run(job.step, micro, 4, &result));
   EXPECT_NEAR(result.loss, expected, 1e-6);
+  EXPECT(result.loss == result.mean_over_labels && result.loss != result.mean_over_micro_batches);
   EXPECT(result.n_labels == 4 && result.n_tokens == 8);
   for (i = 0; i < 4; ++i) {
     EXPECT_OK(fsdp2_tensor_destroy(micro[i]));
@@ -152,7 +153,7 @@ static void a_step_takes_inputs_that_are_left_out(void) {
   batch[3] = int64_tensor(ones, shape, 2);
   EXPECT_OK(fsdp2_step_run(job.step, batch, 4, &result));
   EXPECT_NEAR(result.loss, kGoldenLoss[0], 5e-6);
-  EXPECT(result.n_labels == 0);
+  EXPECT(result.n_labels == result.n_tokens);
   EXPECT_STATUS(fsdp2_step_run(job.step, (fsdp2_tensor[2]){{0}, batch[1]}, 2, &result),
                 FSDP2_E_INVALID_HANDLE);
   EXPECT_STATUS(fsdp2_step_run(job.step, batch, 5, &result), FSDP2_E_INVALID_ARGUMENT);

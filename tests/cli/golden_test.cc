@@ -64,6 +64,17 @@ TEST(World, Of3IsAsTheWorldOf1) {
   expect_same_steps(three.steps, as_lists(one.steps), {5e-6, 2e-5});
 }
 
+// All micro batches have the same number of labels.
+TEST(LossMean, OverLabelsIsThatOverMicroBatchesOfOneSize) {
+  const Json expected =
+      find_run(golden("tiny-llama-gqa-tied"), {"tiny-llama-gqa-tied", "fp32-accum2-last", 2});
+  const Training training =
+      train(2, joined(joined(golden_inputs("tiny-llama-gqa-tied"), flags_of(expected)),
+                      {"--loss-mean", "labels"}));
+  ASSERT_EQ(training.outcome.exit_code, 0) << training.outcome.err;
+  expect_same_steps(training.steps, expected, {5e-6, 2e-5});
+}
+
 TEST(Strategy, NoneChangesTheSteps) {
   const auto inputs = golden_inputs("tiny-qwen3");
   const Training expected = train(1, inputs);

@@ -154,6 +154,8 @@ fsdp2_step_result run_step(Call& call, StepObject& object, const fsdp2_tensor* b
       result.seconds > 0.0 ? static_cast<double>(result.n_tokens) / result.seconds : 0.0;
   info.peak_unsharded_bytes = object.shard->root->scheduler().stats().peak_unsharded_bytes;
   info.n_labels = result.n_labels;
+  info.mean_over_micro_batches = result.mean_over_micro_batches;
+  info.mean_over_labels = result.mean_over_labels;
   return info;
 }
 

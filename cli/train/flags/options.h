@@ -24,6 +24,7 @@ struct TrainOptions {
   int64_t global_batch = 8;
   int64_t grad_accum = 1;
   std::string accum_sync = "every";
+  std::string loss_mean = "micro-batches";
 
   std::string strategy = "full_shard";
   int64_t fsdp_size = 0;

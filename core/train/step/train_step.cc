@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "core/base/error.h"
@@ -55,20 +56,32 @@ int64_t n_first_elements(const std::vector<std::vector<at::Tensor>>& batch) {
   return count;
 }
 
-// One read of the device for all. A micro batch without labels that count has no part in a mean
-// over tokens, whatever its own mean.
-std::vector<double> read_losses(const std::vector<at::Tensor>& losses, const LabelCounts& labels) {
+// One read of the device for all.
+std::vector<double> read_losses(const std::vector<at::Tensor>& losses) {
   std::vector<at::Tensor> wide;
   for (const at::Tensor& loss : losses) {
     wide.push_back(loss.reshape({1}).to(at::kDouble));
   }
   const at::Tensor all = at::cat(wide).to(at::kCPU);
-  std::vector<double> values(all.const_data_ptr<double>(),
-                             all.const_data_ptr<double>() + all.numel());
-  for (size_t micro = 0; micro < labels.here.size(); ++micro) {
-    values[micro] = labels.here[micro] > 0 ? values[micro] : 0.0;
+  return {all.const_data_ptr<double>(), all.const_data_ptr<double>() + all.numel()};
+}
+
+// A micro batch without labels that count has no part in a mean over labels, whatever its own mean.
+std::vector<double> sums_over_labels(const std::vector<double>& losses, const LabelCounts& labels) {
+  std::vector<double> sums;
+  for (size_t micro = 0; micro < losses.size(); ++micro) {
+    const auto count = static_cast<double>(labels.here[micro]);
+    sums.push_back(count > 0.0 ? losses[micro] * count : 0.0);
   }
-  return values;
+  return sums;
+}
+
+double sum_of(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0);
+}
+
+double n_here(const LabelCounts& labels) {
+  return static_cast<double>(std::accumulate(labels.here.begin(), labels.here.end(), int64_t{0}));
 }
 
 // Leaves the gradients of some micro batches unreduced; what the caller has set comes back with
@@ -127,18 +140,18 @@ void TrainStep::set_position(int64_t next_step) {
   skips_in_row_ = 0;
 }
 
-LabelCounts TrainStep::count_labels(const std::vector<nn::Values>& batch) {
-  const nn::TokenLoss& module = nn::token_loss(*module_, "loss mean over tokens");
+LabelCounts TrainStep::count_labels(const std::vector<nn::Values>& batch) const {
+  const auto* module = dynamic_cast<const nn::TokenLoss*>(module_.get());
   LabelCounts labels;
-  double here = 0.0;
   for (const nn::Values& inputs : batch) {
-    labels.here.push_back(module.counted_labels(inputs));
-    here += static_cast<double>(labels.here.back());
+    labels.here.push_back(module == nullptr ? 0 : module->counted_labels(inputs));
   }
-  // Before the first backward, so that its gradients already have the size of the mean's.
-  const at::Tensor total = at::tensor({here}, at::device(at::kCPU).dtype(at::kDouble));
-  optimizer_->root().mesh().team().control().all_reduce(total, ReduceOp::kSum).wait();
-  labels.total = static_cast<int64_t>(total.item<double>());
+  if (options_.loss_mean == LossMean::kTokens) {
+    // Before the first backward, so that its gradients already have the size of the mean's.
+    const at::Tensor total = at::tensor({n_here(labels)}, at::device(at::kCPU).dtype(at::kDouble));
+    optimizer_->root().mesh().team().control().all_reduce(total, ReduceOp::kSum).wait();
+    labels.total = static_cast<int64_t>(total.item<double>());
+  }
   return labels;
 }
 
@@ -181,34 +194,33 @@ TrainStep::Computed TrainStep::compute(const std::vector<std::vector<at::Tensor>
   fsdp::Unit& root = optimizer_->root();
   Team& team = root.mesh().team();
   const std::vector<nn::Values> inputs = values_of_each(batch);
-  const bool over_tokens = options_.loss_mean == LossMean::kTokens;
-  const LabelCounts labels = over_tokens ? count_labels(inputs) : LabelCounts();
-  const std::vector<double> losses = read_losses(forward_backward(inputs, labels), labels);
-  double loss_sum = 0.0;
-  for (size_t micro = 0; micro < losses.size(); ++micro) {
-    loss_sum +=
-        over_tokens ? losses[micro] * static_cast<double>(labels.here[micro]) : losses[micro];
-  }
+  const LabelCounts labels = count_labels(inputs);
+  const std::vector<double> losses = read_losses(forward_backward(inputs, labels));
+  const std::vector<double> label_sums = sums_over_labels(losses, labels);
   // One all-reduce for everything that the step tells about all ranks.
   const at::Tensor totals =
-      at::tensor({loss_sum, grad_square_sum(root), static_cast<double>(n_first_elements(batch))},
+      at::tensor({grad_square_sum(root), sum_of(losses), sum_of(label_sums), n_here(labels),
+                  static_cast<double>(n_first_elements(batch))},
                  at::device(at::kCPU).dtype(at::kDouble));
   team.control().all_reduce(totals, ReduceOp::kSum).wait();
   const double* values = totals.const_data_ptr<double>();
+  const bool over_labels = options_.loss_mean == LossMean::kTokens;
   Computed computed;
   StepResult& result = computed.result;
   result.step = next_step_;
   result.lr = schedule_.learning_rate(next_step_);
-  result.loss = values[0] /
-                static_cast<double>(over_tokens ? labels.total : team.size() * options_.accumulate);
-  result.n_labels = labels.total;
   result.loss_scale = loss_scale();
-  result.grad_norm = std::sqrt(values[1]) / result.loss_scale;
-  result.n_tokens = static_cast<int64_t>(values[2]);
+  result.grad_norm = std::sqrt(values[0]) / result.loss_scale;
+  result.mean_over_micro_batches =
+      values[1] / static_cast<double>(team.size() * options_.accumulate);
+  result.mean_over_labels = values[2] / values[3];
+  result.loss = over_labels ? result.mean_over_labels : result.mean_over_micro_batches;
+  result.n_labels = static_cast<int64_t>(values[3]);
+  result.n_tokens = static_cast<int64_t>(values[4]);
   // The sums, as a mean over no labels is NaN without anything being wrong.
-  result.finite = std::isfinite(values[0]) && std::isfinite(values[1]);
+  result.finite = std::isfinite(values[0]) && std::isfinite(values[over_labels ? 2 : 1]);
   if (!result.finite) {
-    computed.trouble = describe_not_finite(root, losses);
+    computed.trouble = describe_not_finite(root, over_labels ? label_sums : losses);
   }
   return computed;
 }

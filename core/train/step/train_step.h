@@ -50,11 +50,13 @@ struct StepOptions {
 };
 
 struct StepResult {
-  int64_t step = 0;        // counts from 0
-  int64_t n_tokens = 0;    // elements of the first inputs, over all ranks
-  int64_t n_labels = 0;    // with LossMean::kTokens: that count, over all ranks
-  double loss = 0.0;       // mean over ranks and micro batches, or over labels
-  double grad_norm = 0.0;  // of the gradients without the loss scale
+  int64_t step = 0;      // counts from 0
+  int64_t n_tokens = 0;  // elements of the first inputs, over all ranks
+  int64_t n_labels = 0;  // that count, over all ranks; 0 if the module is no nn::TokenLoss
+  double loss = 0.0;     // that of the two below which LossMean says
+  double mean_over_micro_batches = 0.0;  // NaN if one of them has no labels that count
+  double mean_over_labels = 0.0;         // NaN if there are none
+  double grad_norm = 0.0;                // of the gradients without the loss scale
   double lr = 0.0;
   double loss_scale = 1.0;   // of this step
   bool finite = true;        // the loss and the gradient norm
@@ -63,10 +65,10 @@ struct StepResult {
   double seconds = 0.0;
 };
 
-// The labels that count in a step's loss; with LossMean::kTokens.
+// The labels that count in a step's loss.
 struct LabelCounts {
-  std::vector<int64_t> here;  // by micro batch of this rank
-  int64_t total = 0;          // of all micro batches and ranks
+  std::vector<int64_t> here;  // by micro batch of this rank; 0 if the module is no nn::TokenLoss
+  int64_t total = 0;          // of all micro batches and ranks; with LossMean::kTokens
 };
 
 class TrainStep {
@@ -90,7 +92,7 @@ class TrainStep {
 
  private:
   double loss_scale() const { return loss_scaler_ ? loss_scaler_->scale() : 1.0; }
-  LabelCounts count_labels(const std::vector<nn::Values>& batch);
+  LabelCounts count_labels(const std::vector<nn::Values>& batch) const;
   // The loss whose gradients, added up over micro batches and averaged over ranks, are the step's.
   at::Tensor share_of_mean(const at::Tensor& loss, const LabelCounts& labels, size_t micro) const;
   // Returns the loss of each micro batch of this rank; without gradients, still on its device.

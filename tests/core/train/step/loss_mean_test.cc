@@ -93,7 +93,7 @@ StepOptions options_of(LossMean mean) {
   return options;
 }
 
-// The loss of all sequences in one batch on one rank, and its gradients.
+// PyTorch's loss of all sequences in one batch on one rank, and its gradients.
 Outcome one_big_batch(const std::vector<std::vector<MicroBatch>>& batches) {
   std::vector<at::Tensor> tokens;
   std::vector<at::Tensor> labels;
@@ -104,7 +104,10 @@ Outcome one_big_batch(const std::vector<std::vector<MicroBatch>>& batches) {
     }
   }
   const auto model = model_with_values();
-  const at::Tensor loss = (*model)({at::cat(tokens), at::cat(labels)}).toTensor();
+  const at::Tensor logits = (*model)(at::cat(tokens));
+  const at::Tensor loss =
+      at::cross_entropy_loss(logits.flatten(0, 1), at::cat(labels).flatten(), /*weight=*/{},
+                             at::Reduction::Mean, /*ignore_index=*/-100);
   loss.backward();
   Outcome outcome;
   outcome.result.loss = loss.item<double>();
@@ -164,7 +167,35 @@ TEST(LossMean, OverMicroBatchesWeighsEachTheSame) {
   run_ranks(kRanks, [&](const std::shared_ptr<World>& world) {
     const StepResult result = take_step(world, batches, options_of(LossMean::kMicroBatches)).result;
     EXPECT_NEAR(result.loss, sum / 4, 1e-6);
+    EXPECT_EQ(result.loss, result.mean_over_micro_batches);
+    EXPECT_EQ(result.n_labels, 8 + 1 + 3 + 5);
+  });
+}
+
+TEST(LossMean, BothAreToldWhicheverIsTaken) {
+  const std::vector<std::vector<MicroBatch>> batches = {{micro_batch(0, 0), micro_batch(1, 7)},
+                                                        {micro_batch(2, 5), micro_batch(3, 3)}};
+  const double over_labels = one_big_batch(batches).result.loss;
+  run_ranks(kRanks, [&](const std::shared_ptr<World>& world) {
+    const StepResult one = take_step(world, batches, options_of(LossMean::kMicroBatches)).result;
+    const StepResult other = take_step(world, batches, options_of(LossMean::kTokens)).result;
+    EXPECT_NEAR(one.mean_over_labels, over_labels, 1e-6);
+    EXPECT_EQ(one.mean_over_labels, other.loss);
+    EXPECT_EQ(other.mean_over_micro_batches, one.loss);
+    EXPECT_GT(std::abs(one.loss - other.loss), 1e-4);
+  });
+}
+
+TEST(LossMean, OverLabelsIsNoneForAModelThatDoesNotCountThem) {
+  run_ranks(1, [&](const std::shared_ptr<World>& world) {
+    TinyStackOptions narrow;
+    narrow.width = 1;
+    const auto model = std::make_shared<TinyStack>(narrow);
+    const auto root = fsdp::fully_shard_by_kind(model, Mesh::for_fsdp(world, 0), {}, {"TinyBlock"});
+    const StepResult result = TrainStep(model, make_sgd(root, {}), {}).run({{at::ones({1, 1})}});
     EXPECT_EQ(result.n_labels, 0);
+    EXPECT_TRUE(std::isnan(result.mean_over_labels));
+    EXPECT_EQ(result.loss, result.mean_over_micro_batches);
   });
 }
 
