@@ -8,6 +8,7 @@
 
 #include "cli/config_file.h"
 #include "cli/terminal.h"
+#include "cli/train/flags/group_rules.h"
 
 namespace fsdp2::cli {
 
@@ -94,7 +95,9 @@ void shard_model(const TrainOptions& options, const Module& module, const Mesh& 
   check(fsdp2_shard_create(module.get(), mesh.get(), &shard, out->out()));
 }
 
-void make_optimizer(const TrainOptions& options, const Shard& shard, Optimizer* out) {
+namespace {
+
+void create_optimizer(const TrainOptions& options, const Shard& shard, Optimizer* out) {
   if (options.optimizer == "sgd") {
     fsdp2_sgd_options sgd = FSDP2_SGD_OPTIONS_INIT;
     sgd.lr = options.lr;
@@ -110,6 +113,16 @@ void make_optimizer(const TrainOptions& options, const Shard& shard, Optimizer* 
   adamw.eps = options.eps;
   adamw.weight_decay = options.weight_decay;
   check(fsdp2_optimizer_create_adamw(shard.get(), &adamw, out->out()));
+}
+
+}  // namespace
+
+void make_optimizer(const TrainOptions& options, const Shard& shard, Optimizer* out) {
+  create_optimizer(options, shard, out);
+  check(fsdp2_optimizer_exempt_from_decay(out->get(), read_no_decay(options.no_decay)));
+  for (const LrScale& scale : read_lr_scales(options.lr_scale)) {
+    check(fsdp2_optimizer_scale_lr(out->get(), scale.pattern.c_str(), scale.factor));
+  }
 }
 
 void open_data(const TrainOptions& options, const Mesh& mesh, int64_t vocab_size, Loader* out) {

@@ -45,6 +45,24 @@ FSDP2_CALL fsdp2_optimizer_add_sgd_group(fsdp2_optimizer optimizer, const char* 
                                          size_t n_names,
                                          const fsdp2_sgd_options* options /*(opt)*/);
 
+/* Groups by rule. The parameters that a rule is for move out of their group into a new one, which
+ * differs from it in nothing else; a group that would lose all of its parameters is changed itself.
+ * Rules may follow each other and groups made by name. All ranks make the same calls. */
+
+/* Sets the weight decay of the parameters that the flags name to 0. FSDP2_E_INVALID_ARGUMENT
+ * (flags). */
+enum {
+  FSDP2_NO_DECAY_NORMS = 1, /* those of modules whose class has "Norm" in its name */
+  FSDP2_NO_DECAY_BIASES = 2 /* those whose name ends in "bias" */
+};
+FSDP2_CALL fsdp2_optimizer_exempt_from_decay(fsdp2_optimizer optimizer, uint32_t flags);
+/* Multiplies the learning rate of the parameters whose name (any of its names) the pattern matches
+ * as a whole, now and through schedules. Patterns are those of the shell: * is any text, ? any
+ * character, [0-3] one of these. Errors, with nothing changed: FSDP2_E_NOT_FOUND (no parameter that
+ * is not frozen matches), FSDP2_E_INVALID_ARGUMENT (a factor that is not finite and at least 0; a
+ * pattern for all of the first group, whose rate is the optimizer's). */
+FSDP2_CALL fsdp2_optimizer_scale_lr(fsdp2_optimizer optimizer, const char* pattern, double factor);
+
 enum { FSDP2_OPTIMIZER_ADAMW = 1, FSDP2_OPTIMIZER_SGD = 2 };
 typedef struct fsdp2_optimizer_info {
   uint32_t struct_size;

@@ -123,6 +123,7 @@ static inline void list_good_texts(const char* saved, const char* new_path) {
   POINTER(NULL, "what", "a");
   POINTER(NULL, "text", "b");
   POINTER(NULL, "message", "c");
+  POINTER(NULL, "pattern", "model.norm.*");
 }
 
 static inline void list_good_numbers(void) {

@@ -122,6 +122,10 @@ static void numbers_out_of_their_range_are_refused(void) {
   INVALID(fsdp2_optimizer_get_state, job.optimizer, 0, "step", 1, OUT(fsdp2_tensor));
   INVALID(fsdp2_optimizer_get_group_info, job.optimizer, 1, OUT_STRUCT(fsdp2_optimizer_group_info));
   INVALID(fsdp2_optimizer_get_group_parameters, job.optimizer, 1, OUT(size_t), 32, OUT2(size_t));
+  INVALID(fsdp2_optimizer_exempt_from_decay, job.optimizer, 4);
+  INVALID(fsdp2_optimizer_scale_lr, job.optimizer, "lm_head.weight", NAN);
+  INVALID(fsdp2_optimizer_scale_lr, job.optimizer, "lm_head.weight", -1.0);
+  INVALID(fsdp2_optimizer_scale_lr, job.optimizer, "*", 1.0);
   INVALID(fsdp2_optimizer_set_group_lr, job.optimizer, SIZE_MAX, 1.0);
   INVALID(fsdp2_optimizer_set_group_lr, job.optimizer, 0, NAN);
   INVALID(fsdp2_optimizer_set_group_lr, job.optimizer, 0, -1.0);

@@ -239,6 +239,27 @@ static void groups_can_be_kept_and_restored(void) {
   end_lone_job(&job);
 }
 
+/* tiny_llama has 5 norms, and no biases. */
+static void groups_are_made_by_rule(void) {
+  struct job job = start_lone_job();
+  EXPECT_OK(fsdp2_optimizer_exempt_from_decay(job.optimizer,
+                                              FSDP2_NO_DECAY_NORMS | FSDP2_NO_DECAY_BIASES));
+  EXPECT(info_of(job.optimizer).n_groups == 2);
+  EXPECT(group_of(job.optimizer, 0).weight_decay == 0.1);
+  EXPECT(group_of(job.optimizer, 1).weight_decay == 0.0);
+  EXPECT(group_of(job.optimizer, 1).n_parameters == 5 && group_of(job.optimizer, 1).lr == 3e-3);
+  EXPECT(group_of(job.optimizer, 1).beta2 == 0.95);
+  EXPECT_OK(fsdp2_optimizer_scale_lr(job.optimizer, "model.layers.0.*", 0.5));
+  EXPECT(info_of(job.optimizer).n_groups == 4);
+  EXPECT(group_of(job.optimizer, 2).n_parameters == 7 && group_of(job.optimizer, 2).lr == 1.5e-3);
+  EXPECT(group_of(job.optimizer, 2).weight_decay == 0.1);
+  EXPECT(group_of(job.optimizer, 3).n_parameters == 2 && group_of(job.optimizer, 3).lr == 1.5e-3);
+  EXPECT(group_of(job.optimizer, 3).weight_decay == 0.0);
+  EXPECT_STATUS(fsdp2_optimizer_scale_lr(job.optimizer, "lm_head", 0.5), FSDP2_E_NOT_FOUND);
+  EXPECT_MESSAGE("pattern 'lm_head': matches the name of no parameter");
+  end_lone_job(&job);
+}
+
 static void parameter_groups_and_state_are_told(void) {
   const char* const names[1] = {"model.norm.weight"};
   const char* const unknown[1] = {"model.norm.bias"};
@@ -310,6 +331,7 @@ static void learning_rates_can_be_changed(void) {
 }
 
 int main(void) {
+  RUN(groups_are_made_by_rule);
   RUN(parameter_groups_and_state_are_told);
   RUN(an_optimizer_of_another_shard_is_refused);
   RUN(learning_rates_can_be_changed);

@@ -75,6 +75,19 @@ TEST(LossMean, OverLabelsIsThatOverMicroBatchesOfOneSize) {
   expect_same_steps(training.steps, expected, {5e-6, 2e-5});
 }
 
+TEST(ParameterGroups, ByRuleAreTheSameAtAnyWorldSize) {
+  const auto inputs = joined(golden_inputs("tiny-qwen2"), {"--weight-decay", "5", "--steps", "4"});
+  const auto ruled =
+      joined(inputs, {"--no-decay", "norm,bias", "--lr-scale", "lm_head.*=0.1,*.bias=3"});
+  const Training plain = train(1, inputs);
+  const Training one = train(1, ruled);
+  const Training two = train(2, ruled);
+  ASSERT_EQ(one.outcome.exit_code, 0) << one.outcome.err;
+  ASSERT_EQ(two.outcome.exit_code, 0) << two.outcome.err;
+  expect_same_steps(two.steps, as_lists(one.steps), {5e-6, 2e-5});
+  EXPECT_NE(one.steps.at(3).at("loss"), plain.steps.at(3).at("loss"));
+}
+
 TEST(Strategy, NoneChangesTheSteps) {
   const auto inputs = golden_inputs("tiny-qwen3");
   const Training expected = train(1, inputs);

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "cli/arguments.h"
+#include "cli/train/flags/group_rules.h"
 #include "cli/train/flags/option_checks.h"
 #include "cli/train/flags/options.h"
 #include "tests/cli/process.h"
@@ -139,6 +140,19 @@ TEST(TrainFlags, AreReadIntoOptions) {
   EXPECT_EQ(options.reshard_after_forward, "false");
 }
 
+TEST(TrainFlags, OfGroupsAreLists) {
+  EXPECT_EQ(read_no_decay(""), 0U);
+  EXPECT_EQ(read_no_decay("bias"), uint32_t{FSDP2_NO_DECAY_BIASES});
+  EXPECT_EQ(read_no_decay("norm,bias"), uint32_t{FSDP2_NO_DECAY_NORMS | FSDP2_NO_DECAY_BIASES});
+  EXPECT_TRUE(read_lr_scales("").empty());
+  const auto scales = read_lr_scales("lm_head.*=0.1,*.bias=2");
+  ASSERT_EQ(scales.size(), 2U);
+  EXPECT_EQ(scales[0].pattern, "lm_head.*");
+  EXPECT_EQ(scales[0].factor, 0.1);
+  EXPECT_EQ(scales[1].pattern, "*.bias");
+  EXPECT_EQ(scales[1].factor, 2.0);
+}
+
 TEST(TrainFlags, AreDecimal) {
   TrainOptions options;
   parse_train_options({"--model", "m", "--tokens", "t", "--steps", "010", "--seed",
@@ -196,6 +210,12 @@ TEST(TrainMistakes, AreNamed) {
       {{"--steps", "many"}, "--steps many: expected a whole number (see --help)"},
       {{"--steps", "2", "--steps", "1e3"}, "--steps 1e3: expected a whole number"},
       {{"--steps", ""}, "--steps '': expected a whole number"},
+      {{"--model", "m", "--tokens", "t", "--no-decay", "norms"},
+       "--no-decay norms: expected norm, bias, or norm,bias"},
+      {{"--model", "m", "--tokens", "t", "--lr-scale", "lm_head.*=0.1,x"},
+       "--lr-scale x: expected PATTERN=FACTOR"},
+      {{"--model", "m", "--tokens", "t", "--lr-scale", "x=-1"},
+       "--lr-scale x=-1: expected PATTERN=FACTOR"},
       {{"--steps", "9223372036854775808"}, "--steps 9223372036854775808: expected -9223372036"},
       {{"--steps", "9223372036854775807"}, "--steps 9223372036854775807 is above"},
       {{"--seed", "-1"}, "--seed -1: expected 0 to 18446744073709551615"},

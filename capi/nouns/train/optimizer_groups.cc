@@ -1,4 +1,5 @@
-// What an optimizer tells about itself and its groups, and what of a group can be changed.
+// What an optimizer tells about itself and its groups, what of a group can be changed, and groups
+// by rule.
 #include <cstdint>
 #include <string_view>
 #include <tuple>
@@ -8,6 +9,7 @@
 #include "capi/argument.h"
 #include "capi/object.h"
 #include "capi/sized_struct.h"
+#include "core/train/optim/group_rules.h"
 #include "core/train/optim/optimizer.h"
 #include "include/fsdp2/optimizer.h"
 
@@ -86,6 +88,14 @@ fsdp2_optimizer_group_info optimizer_group_info(const train::Optimizer& optimize
   return info;
 }
 
+constexpr uint32_t kNoDecayFlags = FSDP2_NO_DECAY_NORMS | FSDP2_NO_DECAY_BIASES;
+
+train::ParameterKinds read_no_decay(uint32_t flags) {
+  FSDP2_CHECK((flags & ~kNoDecayFlags) == 0, Code::kInvalidArgument,
+              "flags: expected FSDP2_NO_DECAY_NORMS (1) and _BIASES (2), found {}", flags);
+  return {(flags & FSDP2_NO_DECAY_NORMS) != 0, (flags & FSDP2_NO_DECAY_BIASES) != 0};
+}
+
 }  // namespace
 
 }  // namespace fsdp2::capi
@@ -140,5 +150,23 @@ fsdp2_status fsdp2_optimizer_set_group_weight_decay(fsdp2_optimizer optimizer, s
     capi::enter(call, *object->shard->module);
     capi::check_group(*object->optimizer, group);
     object->optimizer->set_hyper_parameters(group, {{"weight_decay", weight_decay}});
+  });
+}
+
+fsdp2_status fsdp2_optimizer_exempt_from_decay(fsdp2_optimizer optimizer, uint32_t flags) {
+  return guard(__func__, [&](Call& call) {
+    const auto object = pin(optimizer);
+    capi::enter(call, *object->shard->module);
+    fsdp2::train::exempt_from_decay(*object->optimizer, capi::read_no_decay(flags));
+  });
+}
+
+fsdp2_status fsdp2_optimizer_scale_lr(fsdp2_optimizer optimizer, const char* pattern,
+                                      double factor) {
+  return guard(__func__, [&](Call& call) {
+    const auto object = pin(optimizer);
+    capi::enter(call, *object->shard->module);
+    fsdp2::train::scale_lr(*object->optimizer, capi::read_text(pattern, capi::kMaxName, "pattern"),
+                           factor);
   });
 }

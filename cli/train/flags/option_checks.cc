@@ -10,6 +10,7 @@
 
 #include "cli/arguments.h"
 #include "cli/torch_file.h"
+#include "cli/train/flags/group_rules.h"
 
 namespace fsdp2::cli {
 
@@ -124,6 +125,8 @@ void check_options(const TrainOptions& o) {
   check_sharding(o.sharding());
   check_counts(o);
   check_numbers(o);
+  read_no_decay(o.no_decay);
+  read_lr_scales(o.lr_scale);
   check_outcome(o);
 }
 

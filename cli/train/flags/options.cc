@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "cli/arguments.h"
+#include "cli/train/flags/group_rules.h"
 #include "cli/train/flags/option_checks.h"
 
 namespace fsdp2::cli {
@@ -102,7 +103,10 @@ std::vector<Flag> outcome_flags(TrainOptions* o) {
       {optimizer, "--beta2", &o->beta2, "AdamW beta2"},
       {optimizer, "--eps", &o->eps, "AdamW epsilon"},
       {optimizer, "--momentum", &o->momentum, "SGD momentum"},
-      {optimizer, "--weight-decay", &o->weight_decay, "Weight decay, applied to every parameter"},
+      {optimizer, "--weight-decay", &o->weight_decay,
+       "Weight decay, applied to every parameter but those of --no-decay"},
+      {optimizer, "--no-decay", &o->no_decay, kNoDecayHelp},
+      {optimizer, "--lr-scale", &o->lr_scale, kLrScaleHelp},
       {optimizer, "--clip", &o->clip, "Clip the global gradient norm to this (0: off)"},
       {optimizer, "--loss-scale", &o->loss_scale,
        "Initial scale of dynamic loss scaling, for fp16; 65536 is usual (0: off)"},

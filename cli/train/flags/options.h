@@ -42,6 +42,8 @@ struct TrainOptions {
   double eps = 1e-8;
   double momentum = 0.9;
   double weight_decay = 0.1;
+  std::string no_decay;
+  std::string lr_scale;
   double clip = 0.0;
   double loss_scale = 0.0;
   std::string not_finite = "error";

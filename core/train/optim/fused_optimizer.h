@@ -69,6 +69,8 @@ class FusedOptimizer : public Optimizer {
     check(options);
   }
 
+  void copy_options(size_t group) final { options_.push_back(Options(options_[group])); }
+
   const Options& options_of(size_t group) const { return options_[group]; }
   // kInvalidArgument, with nothing changed, if they are out of range.
   void replace_options(size_t group, const Options& options) {

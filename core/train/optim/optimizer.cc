@@ -56,14 +56,30 @@ void Optimizer::make_group(const std::vector<std::string>& names, double lr) {
   for (const std::string& name : names) {
     indices.insert(movable(name));
   }
-  const auto left = static_cast<size_t>(std::count(group_of_.begin(), group_of_.end(), 0));
-  FSDP2_CHECK(indices.size() < left, Code::kInvalidArgument,
+  FSDP2_CHECK(indices.size() < group_size(0), Code::kInvalidArgument,
               "parameter group: would leave no parameter in the first group; give that these "
               "options instead");
   for (const size_t index : indices) {
     group_of_[index] = group_count();
   }
   lr_ratios_.push_back(lr / lr_);
+}
+
+size_t Optimizer::group_size(size_t group) const {
+  return static_cast<size_t>(std::count(group_of_.begin(), group_of_.end(), group));
+}
+
+size_t Optimizer::split_group(size_t group, const std::vector<size_t>& indices) {
+  if (indices.size() == group_size(group)) {
+    return group;
+  }
+  const size_t made = group_count();
+  copy_options(group);
+  lr_ratios_.push_back(lr_ratios_[group]);
+  for (const size_t index : indices) {
+    group_of_[index] = made;
+  }
+  return made;
 }
 
 void Optimizer::set_hyper_parameters(size_t group, const std::vector<HyperParameter>& values) {

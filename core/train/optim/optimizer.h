@@ -11,7 +11,7 @@
 // The new group's rate follows lr() in the ratio of options.lr to lr() now. Errors, with nothing
 // changed: kNotFound (a name that is none of the tree's), kInvalidArgument (no names; one that is
 // frozen or in another group; options of another algorithm; group 0 would be empty), kWrongState
-// (lr() is 0, so there is no ratio).
+// (lr() is 0, so there is no ratio). group_rules.h has groups by rule.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -62,6 +62,12 @@ class Optimizer {
   const std::vector<fsdp::ShardedParam*>& params() const { return params_; }
   size_t group_count() const { return lr_ratios_.size(); }
   size_t group_of(size_t index) const { return group_of_[index]; }  // of params()[index]
+  size_t group_size(size_t group) const;
+  // Moves parameters of a group into a new one with its options and rate. Returns the new group,
+  // or, if these are all of the old one's, the old one.
+  size_t split_group(size_t group, const std::vector<size_t>& indices);
+  // As set_group_lr, by a factor, whatever lr() is. REQUIRES: not group 0.
+  void scale_group_lr(size_t group, double factor) { lr_ratios_[group] *= factor; }
   // The state of params()[index]; zeros, as before the first step, where there has been none.
   virtual std::vector<OptimizerState> state(size_t index) = 0;
   // What all state takes that there is by now.
@@ -89,6 +95,8 @@ class Optimizer {
 
   // set_hyper_parameters without the learning rate. All or nothing.
   virtual void set_options(size_t group, const std::vector<HyperParameter>& values) = 0;
+  // Gives a new group, the next one, the options of another.
+  virtual void copy_options(size_t group) = 0;
   double lr_of(size_t group) const { return lr_ * lr_ratios_[group]; }
   void make_group(const std::vector<std::string>& names, double lr);
 

@@ -221,6 +221,7 @@ const std::map<std::string, std::vector<std::string>>& good_texts() {
       {"name", kParameters},
       {"names", kParameters},
       {"path", kPaths},
+      {"pattern", {"*bias", "model.*", "lm_head.weight", "*", "[", "nothing"}},
       {"rendezvous", {"thread://alone", "fake://", "nowhere://"}},
       {"text", {"a=1", "a=1\nb=2", ""}},
       {"to", kPaths},

@@ -11,6 +11,7 @@
 
 #include "core/fsdp/fully_shard.h"
 #include "core/train/optim/adamw.h"
+#include "core/train/optim/group_rules.h"
 #include "core/train/optim/sgd.h"
 #include "tests/core/base/file_fixture.h"
 #include "tests/support/checklist_models.h"
@@ -94,6 +95,53 @@ TEST(ParameterGroups, OfSgdHaveOptionsOfTheirOwn) {
         groups_of(pair, Options(0.01).momentum(0.9).weight_decay(0.1), Options(0.02)),
         Options(0.01));
     pair.expect_equal_after(4, *ours, theirs);
+  });
+}
+
+TEST(ParameterGroups, ByRuleTrainAsThoseOfPyTorch) {
+  run_ranks(2, [](const std::shared_ptr<World>& world) {
+    Pair pair(world);
+    const auto ours = make_adamw(pair.root, {0.05, 0.9, 0.95, 1e-8, 0.3});
+    exempt_from_decay(*ours, {/*norms=*/true, /*biases=*/true});
+    scale_lr(*ours, "*.bias", 2.0);
+    EXPECT_EQ(ours->group_count(), 2U);
+    using Options = torch::optim::AdamWOptions;
+    torch::optim::AdamW theirs(groups_of(pair, Options(0.05).betas({0.9, 0.95}).weight_decay(0.3),
+                                         Options(0.1).betas({0.9, 0.95}).weight_decay(0.0)));
+    pair.expect_equal_after(4, *ours, theirs);
+  });
+}
+
+TEST(ParameterGroups, ByRuleFindNormsByTheirClass) {
+  run_ranks(1, [](const std::shared_ptr<World>& world) {
+    const auto model = std::make_shared<checklist::Sequence>(std::vector<checklist::ModulePtr>{
+        std::make_shared<checklist::LayerNorm>(4), std::make_shared<checklist::Linear>(4, 4)});
+    const auto root = fsdp::fully_shard(model, Mesh::for_fsdp(world, 0), {});
+    root->parameters();
+    const auto optimizer = make_sgd(root, {0.1, 0.0, 0.5});
+    exempt_from_decay(*optimizer, {/*norms=*/true, /*biases=*/false});
+    EXPECT_EQ(optimizer->group_size(1), 2U);
+    exempt_from_decay(*optimizer, {/*norms=*/false, /*biases=*/true});
+    EXPECT_EQ(optimizer->group_size(0), 1U);  // the weight of the linear
+    for (size_t i = 0; i < optimizer->params().size(); ++i) {
+      EXPECT_EQ(optimizer->group_of(i) == 0, optimizer->params()[i]->name() == "1.weight");
+    }
+  });
+}
+
+TEST(ParameterGroups, ByRuleRefusePatternsThatDoNotFitAndChangeNothing) {
+  run_ranks(1, [](const std::shared_ptr<World>& world) {
+    Pair pair(world);
+    const auto optimizer = make_adamw(pair.root, {0.1});
+    EXPECT_EQ(error_of([&] { scale_lr(*optimizer, "*", 2.0); }).code(), Code::kInvalidArgument);
+    EXPECT_EQ(error_of([&] { scale_lr(*optimizer, "bias", 2.0); }).code(), Code::kNotFound);
+    EXPECT_EQ(error_of([&] { scale_lr(*optimizer, "*.bias", -2.0); }).code(),
+              Code::kInvalidArgument);
+    EXPECT_EQ(optimizer->group_count(), 1U);
+    optimizer->set_lr(0.0);  // a ratio needs no rate
+    scale_lr(*optimizer, "*.bias", 2.0);
+    optimizer->set_lr(0.1);
+    EXPECT_EQ(std::get<double>(optimizer->hyper_parameters(1)[0].value), 0.2);
   });
 }
 
