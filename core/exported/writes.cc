@@ -10,15 +10,15 @@ namespace fsdp2::exported {
 
 namespace {
 
-// Whether a result may be a view of an argument, or the argument itself.
-bool shares_memory(const c10::Argument& result, const c10::Argument& formal) {
-  if (result.alias_info() == nullptr || formal.alias_info() == nullptr) {
-    return false;
-  }
-  const auto& of_result = result.alias_info()->beforeSets();
-  const auto& of_formal = formal.alias_info()->beforeSets();
-  return std::any_of(of_result.begin(), of_result.end(),
-                     [&](const auto& set) { return of_formal.count(set) > 0; });
+// Whether a result, or an element of the list that it is, may be a view of an argument or the
+// argument itself.
+bool shares_memory(const c10::AliasInfo& result, const c10::AliasInfo& formal) {
+  const auto& sets = result.beforeSets();
+  const auto& elements = result.containedTypes();
+  return std::any_of(sets.begin(), sets.end(),
+                     [&](const auto& set) { return formal.beforeSets().count(set) > 0; }) ||
+         std::any_of(elements.begin(), elements.end(),
+                     [&](const c10::AliasInfo& element) { return shares_memory(element, formal); });
 }
 
 class WriteFinder {
@@ -50,15 +50,16 @@ class WriteFinder {
         if (formal.alias_info()->isWrite()) {
           writes_.push_back({&operation, owner});
         }
-        pass_on(operation, formal, owner);
+        pass_on(operation, *formal.alias_info(), owner);
       }
     }
   }
 
-  void pass_on(const Operation& operation, const c10::Argument& formal, ValueId owner) {
+  void pass_on(const Operation& operation, const c10::AliasInfo& formal, ValueId owner) {
     const auto& returns = operation.op->schema().returns();
     for (size_t i = 0; i < operation.node->outputs.size(); ++i) {
-      if (shares_memory(returns[i], formal)) {
+      const c10::AliasInfo* result = returns[i].alias_info();
+      if (result != nullptr && shares_memory(*result, formal)) {
         for (const ValueId result : operation.node->outputs[i].values) {
           owner_[static_cast<size_t>(result)] = owner;
         }

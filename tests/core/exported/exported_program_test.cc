@@ -198,6 +198,24 @@ TEST_F(SmallProgram, PersistentBuffersAreNotChangedInPlace) {
   EXPECT_NO_THROW(load());
 }
 
+// split gives its views in a list.
+TEST_F(SmallProgram, ViewsInAListAreThatOfWhichTheyAreViews) {
+  json& nodes = file.program["graph_module"]["graph"]["nodes"];
+  nodes.insert(nodes.begin(), json::parse(R"json({
+    "target": "torch.ops.aten.split.Tensor", "name": "split",
+    "inputs": [{"name": "self", "arg": {"as_tensor": {"name": "x"}}},
+               {"name": "split_size", "arg": {"as_int": 1}}],
+    "outputs": [{"as_tensors": [{"name": "row_0"}, {"name": "row_1"}]}],
+    "metadata": {"nn_module_stack": "r,,pkg.Whole;p,part,pkg.Part"}})json"));
+  file.node(1)["target"] = "torch.ops.aten.mul_.Tensor";
+  file.node(1)["inputs"][0] = given("self", R"({"as_tensor": {"name": "row_1"}})");
+  file.weights["config"]["part.w"]["tensor_meta"]["requires_grad"] = false;
+  const ExportedModel model = load();
+  EXPECT_EQ((*model.module)(x()).item<float>(), 2 * 3 + 3 * 4);
+  EXPECT_ERROR(nn::checkpoint_by_kind(*model.module, {"Part"}), Code::kUnsupported,
+               "changes in place what was there before its module ran");
+}
+
 // A parameter of a module that another one uses is not there once the module's sharding has freed
 // it.
 TEST_F(SmallProgram, ParametersThatAreNotGatheredAreAnError) {
