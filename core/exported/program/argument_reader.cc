@@ -143,25 +143,14 @@ class ArgumentReader {
   }
 
   Argument read_scalar_type(const json& value) const {
-    const auto dtype = serialized_dtype(document_.integer(value));
-    if (!dtype) {
-      document_.refuse(Code::kUnsupported, value, "the dtype {} is not known", value.dump());
-    }
-    return constant(static_cast<int64_t>(*dtype));
+    return constant(static_cast<int64_t>(read_dtype(document_, value)));
   }
   Argument read_layout(const json& value) const {
-    if (document_.integer(value) != kStridedLayout) {
-      document_.refuse(Code::kUnsupported, value, "expected 7 (strided), found {}", value.dump());
-    }
+    check_strided(document_, value);
     return constant(static_cast<int64_t>(at::kStrided));
   }
-  Argument read_memory_format(const json& value) const {
-    const auto format = serialized_memory_format(document_.integer(value));
-    if (!format) {
-      document_.refuse(Code::kCorruptData, value, "the memory format {} is not known",
-                       value.dump());
-    }
-    return constant(static_cast<int64_t>(*format));
+  Argument read_format(const json& value) const {
+    return constant(static_cast<int64_t>(read_memory_format(document_, value)));
   }
   Argument read_device(const json& /*value*/) const { return of(Argument::Kind::kDevice, {}); }
 
@@ -191,7 +180,7 @@ const std::array<ArgumentReader::Form, 21> ArgumentReader::kForms = {
      {"as_sym_ints", &ArgumentReader::read_sym_ints},
      {"as_scalar_type", &ArgumentReader::read_scalar_type},
      {"as_layout", &ArgumentReader::read_layout},
-     {"as_memory_format", &ArgumentReader::read_memory_format},
+     {"as_memory_format", &ArgumentReader::read_format},
      {"as_device", &ArgumentReader::read_device}}};
 
 }  // namespace

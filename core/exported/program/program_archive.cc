@@ -43,12 +43,9 @@ class PayloadReader {
       document_.refuse(Code::kUnsupported, payload, "is pickled (a subclass of tensors)");
     }
     const json& meta = document_.member(payload, "tensor_meta");
-    const json& layout = document_.member(meta, "layout");
-    if (document_.integer(layout) != kStridedLayout) {
-      document_.refuse(Code::kUnsupported, layout, "expected 7 (strided), found {}", layout.dump());
-    }
+    check_strided(document_, document_.member(meta, "layout"));
     NamedValue value;
-    value.tensor.dtype = read_dtype(document_.member(meta, "dtype"));
+    value.tensor.dtype = read_dtype(document_, document_.member(meta, "dtype"));
     value.tensor.shape = read_sizes(document_.member(meta, "sizes"));
     value.tensor.stride = read_sizes(document_.member(meta, "strides"));
     value.tensor.storage_offset = read_size(document_.member(meta, "storage_offset"));
@@ -58,14 +55,6 @@ class PayloadReader {
   }
 
  private:
-  at::ScalarType read_dtype(const json& number) const {
-    const auto dtype = serialized_dtype(document_.integer(number));
-    if (!dtype) {
-      document_.refuse(Code::kUnsupported, number, "the dtype {} is not known", number.dump());
-    }
-    return *dtype;
-  }
-
   int64_t read_size(const json& size) const {
     const json& number = document_.member(size, "as_int");
     const int64_t value = document_.integer(number);

@@ -202,10 +202,7 @@ class ProgramReader {
     document_.text(document_.member(input_at(node, inputs, 0), "as_string"));
     autocast.enabled = document_.flag(document_.member(input_at(node, inputs, 2), "as_bool"));
     if (const json* number = document_.find(input_at(node, inputs, 1), "as_scalar_type")) {
-      autocast.dtype = serialized_dtype(document_.integer(*number));
-      if (!autocast.dtype) {
-        document_.refuse(Code::kUnsupported, *number, "the dtype {} is not known", number->dump());
-      }
+      autocast.dtype = read_dtype(document_, *number);
     }
     return autocast;
   }

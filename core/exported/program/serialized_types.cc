@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 
 namespace fsdp2::exported {
 
@@ -31,16 +32,22 @@ constexpr std::array<Dtype, 18> kDtypes = {{{1, at::kByte},
                                             {31, at::kFloat8_e4m3fnuz},
                                             {32, at::kFloat8_e5m2fnuz}}};
 
+constexpr int64_t kStrided = 7;
+
 }  // namespace
 
-std::optional<at::ScalarType> serialized_dtype(int64_t number) {
+at::ScalarType read_dtype(const JsonDocument& document, const json& number) {
+  const int64_t wanted = document.integer(number);
   const auto* found = std::find_if(kDtypes.begin(), kDtypes.end(),
-                                   [&](const Dtype& entry) { return entry.number == number; });
-  return found == kDtypes.end() ? std::nullopt : std::optional<at::ScalarType>(found->dtype);
+                                   [&](const Dtype& entry) { return entry.number == wanted; });
+  if (found == kDtypes.end()) {
+    document.refuse(Code::kUnsupported, number, "the dtype {} is not known", wanted);
+  }
+  return found->dtype;
 }
 
-std::optional<at::MemoryFormat> serialized_memory_format(int64_t number) {
-  switch (number) {
+at::MemoryFormat read_memory_format(const JsonDocument& document, const json& number) {
+  switch (document.integer(number)) {
     case 1:
       return at::MemoryFormat::Contiguous;
     case 2:
@@ -50,7 +57,14 @@ std::optional<at::MemoryFormat> serialized_memory_format(int64_t number) {
     case 4:
       return at::MemoryFormat::Preserve;
     default:
-      return std::nullopt;
+      document.refuse(Code::kUnsupported, number, "the memory format {} is not known",
+                      number.dump());
+  }
+}
+
+void check_strided(const JsonDocument& document, const json& number) {
+  if (document.integer(number) != kStrided) {
+    document.refuse(Code::kUnsupported, number, "expected 7 (strided), found {}", number.dump());
   }
 }
 

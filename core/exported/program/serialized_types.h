@@ -4,15 +4,14 @@
 #include <c10/core/MemoryFormat.h>
 #include <c10/core/ScalarType.h>
 
-#include <cstdint>
-#include <optional>
+#include "core/exported/program/json_document.h"
 
 namespace fsdp2::exported {
 
-constexpr int64_t kStridedLayout = 7;
-
-// nullopt for a number that stands for none.
-std::optional<at::ScalarType> serialized_dtype(int64_t number);
-std::optional<at::MemoryFormat> serialized_memory_format(int64_t number);
+// Errors of all: kCorruptData (no number), kUnsupported (one that stands for none).
+at::ScalarType read_dtype(const JsonDocument& document, const json& number);
+at::MemoryFormat read_memory_format(const JsonDocument& document, const json& number);
+// Also kUnsupported for a layout that is not strided.
+void check_strided(const JsonDocument& document, const json& number);
 
 }  // namespace fsdp2::exported

@@ -97,12 +97,8 @@ class InputsReader {
   }
 
   at::ScalarType dtype_of(const std::string& value) const {
-    const json& number = document_.member(document_.member(shapes_, value.c_str()), "dtype");
-    const auto dtype = serialized_dtype(document_.integer(number));
-    if (!dtype) {
-      document_.refuse(Code::kUnsupported, number, "the dtype {} is not known", number.dump());
-    }
-    return *dtype;
+    return read_dtype(document_,
+                      document_.member(document_.member(shapes_, value.c_str()), "dtype"));
   }
 
   Size read_size(const json& size) {
