@@ -1,6 +1,5 @@
 #include "core/exported/exported_program.h"
 
-#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -50,24 +49,17 @@ class Loader {
   }
 
  private:
-  bool is_constant(const BoundTensor& tensor) const {
-    const auto& constants = machine_->program().constants;
-    return !tensor.is_persistent ||
-           std::any_of(constants.begin(), constants.end(),
-                       [&](const BoundTensor& each) { return &each == &tensor; });
-  }
-
   const NamedValue& find(const BoundTensor& tensor) const {
-    const bool constant = is_constant(tensor);
+    const bool is_weight = tensor.is_persistent;
+    const char* config = is_weight ? kWeightsConfig : kConstantsConfig;
     const NamedValue* value =
-        constant ? archive_->find_constant(tensor.name) : archive_->find_weight(tensor.name);
+        is_weight ? archive_->find_weight(tensor.name) : archive_->find_constant(tensor.name);
     FSDP2_CHECK(value != nullptr, Code::kCorruptData, "{}: {} has no entry for {}",
-                archive_->path(), constant ? kConstantsConfig : kWeightsConfig,
-                printable_name(tensor.name));
+                archive_->path(), config, printable_name(tensor.name));
     FSDP2_CHECK(value->tensor.dtype == tensor.dtype, Code::kCorruptData,
                 "{}: {} is {} in the program, {} in {}", archive_->path(),
                 printable_name(tensor.name), c10::toString(tensor.dtype),
-                c10::toString(value->tensor.dtype), constant ? kConstantsConfig : kWeightsConfig);
+                c10::toString(value->tensor.dtype), config);
     return *value;
   }
 

@@ -1,5 +1,6 @@
 #include "core/exported/module_calls.h"
 
+#include <algorithm>
 #include <unordered_set>
 #include <utility>
 
@@ -15,18 +16,12 @@ constexpr size_t kMaxCalls = size_t{1} << 20;
 class CallFinder {
  public:
   explicit CallFinder(const Program& program)
-      : program_(program), is_bound_(bound_values(program)), maker_(program.values.size(), kRoot) {}
+      : program_(program), is_bound_(bound_values(program)) {}
 
   std::vector<ModuleCall> find() {
     make_tree();
     const std::vector<int32_t> call_of_node = calls_of_nodes(program_, calls_);
-    for (size_t i = 0; i < program_.nodes.size(); ++i) {
-      for (const Output& output : program_.nodes[i].outputs) {
-        for (const ValueId value : output.values) {
-          maker_[static_cast<size_t>(value)] = call_of_node[i];
-        }
-      }
-    }
+    maker_ = calls_of_values(program_, call_of_node);
     for (size_t i = 0; i < program_.nodes.size(); ++i) {
       for (const ValueId value : values_read(program_.nodes[i])) {
         pass(value, call_of_node[i]);
@@ -84,7 +79,7 @@ class CallFinder {
     if (is_bound_[static_cast<size_t>(value)]) {
       return;
     }
-    int32_t from = maker_[static_cast<size_t>(value)];
+    int32_t from = std::max(maker_[static_cast<size_t>(value)], kRoot);  // which has the inputs
     while (from != user) {
       ModuleCall& maker = calls_[static_cast<size_t>(from)];
       ModuleCall& reader = calls_[static_cast<size_t>(user)];
@@ -115,7 +110,7 @@ class CallFinder {
 
   const Program& program_;
   const std::vector<bool> is_bound_;
-  std::vector<int32_t> maker_;  // by value: the call that makes it
+  std::vector<int32_t> maker_;  // by value
   std::vector<ModuleCall> calls_;
   Seen is_input_;
   Seen is_output_;
@@ -137,6 +132,19 @@ std::vector<int32_t> calls_of_nodes(const Program& program, const std::vector<Mo
     }
   }
   return call_of_node;
+}
+
+std::vector<int32_t> calls_of_values(const Program& program,
+                                     const std::vector<int32_t>& call_of_node) {
+  std::vector<int32_t> call_of_value(program.values.size(), -1);
+  for (size_t i = 0; i < program.nodes.size(); ++i) {
+    for (const Output& output : program.nodes[i].outputs) {
+      for (const ValueId value : output.values) {
+        call_of_value[static_cast<size_t>(value)] = call_of_node[i];
+      }
+    }
+  }
+  return call_of_value;
 }
 
 std::vector<ValueId> values_read(const Node& node) {

@@ -33,6 +33,10 @@ std::vector<ModuleCall> find_module_calls(const Program& program);
 // By node: the innermost call that it is in.
 std::vector<int32_t> calls_of_nodes(const Program& program, const std::vector<ModuleCall>& calls);
 
+// By value: the call whose node makes it; -1 for what is there before the program runs.
+std::vector<int32_t> calls_of_values(const Program& program,
+                                     const std::vector<int32_t>& call_of_node);
+
 // All values that the node reads, in the order of its inputs; kNoValue left out.
 std::vector<ValueId> values_read(const Node& node);
 

@@ -102,15 +102,7 @@ std::vector<const Write*> find_outside_writes(const Program& program,
                                               const std::vector<ModuleCall>& calls,
                                               const std::vector<Write>& writes) {
   const std::vector<int32_t> call_of_node = calls_of_nodes(program, calls);
-  // By value: the call that makes it; what is there before the program runs is of none.
-  std::vector<int32_t> maker(program.values.size(), -1);
-  for (size_t i = 0; i < program.nodes.size(); ++i) {
-    for (const Output& output : program.nodes[i].outputs) {
-      for (const ValueId value : output.values) {
-        maker[static_cast<size_t>(value)] = call_of_node[i];
-      }
-    }
-  }
+  const std::vector<int32_t> maker = calls_of_values(program, call_of_node);
   const auto is_inside = [&](int32_t call, int32_t outer) {
     while (call >= 0 && call != outer) {
       call = calls[static_cast<size_t>(call)].parent;

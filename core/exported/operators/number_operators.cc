@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "core/base/error.h"
+#include "core/exported/operators/wrapped_number.h"
 
 namespace fsdp2::exported {
 
@@ -19,9 +20,6 @@ int64_t whole(const IValue& value) {
   FSDP2_CHECK(is_whole(value), Code::kInvalidArgument, "expected a whole number, found {}",
               value.toDouble());
   return value.isBool() ? static_cast<int64_t>(value.toBool()) : value.toInt();
-}
-double real(const IValue& value) {
-  return value.isDouble() ? value.toDouble() : static_cast<double>(whole(value));
 }
 bool truth(const IValue& value) {
   return value.isDouble() ? value.toDouble() != 0 : whole(value) != 0;
@@ -40,7 +38,7 @@ IValue arithmetic(Inputs inputs) {
   if (is_whole(inputs[0]) && is_whole(inputs[1])) {
     return on_whole(whole(inputs[0]), whole(inputs[1]));
   }
-  return on_real(real(inputs[0]), real(inputs[1]));
+  return on_real(as_real(inputs[0]), as_real(inputs[1]));
 }
 
 int64_t add(int64_t a, int64_t b) {
@@ -112,7 +110,7 @@ IValue compare(Inputs inputs) {
   if (is_whole(inputs[0]) && is_whole(inputs[1])) {
     return Compare<int64_t>()(whole(inputs[0]), whole(inputs[1]));
   }
-  return Compare<double>()(real(inputs[0]), real(inputs[1]));
+  return Compare<double>()(as_real(inputs[0]), as_real(inputs[1]));
 }
 
 template <int64_t (*function)(int64_t, int64_t)>
@@ -121,8 +119,8 @@ IValue on_whole_numbers(Inputs inputs) {
 }
 
 IValue divide(Inputs inputs) {
-  check_divisor(real(inputs[1]) == 0);
-  return real(inputs[0]) / real(inputs[1]);
+  check_divisor(as_real(inputs[1]) == 0);
+  return as_real(inputs[0]) / as_real(inputs[1]);
 }
 IValue negate(Inputs inputs) {
   if (inputs[0].isDouble()) {
@@ -156,8 +154,8 @@ IValue to_whole(Inputs inputs) {
   }
   return static_cast<int64_t>(value);
 }
-IValue to_real(Inputs inputs) { return real(inputs[0]); }
-IValue square_root(Inputs inputs) { return std::sqrt(real(inputs[0])); }
+IValue to_real(Inputs inputs) { return as_real(inputs[0]); }
+IValue square_root(Inputs inputs) { return std::sqrt(as_real(inputs[0])); }
 
 constexpr std::array<NumberOperator, 27> kOperators = {
     {{"_operator.add", 2, arithmetic<add, add_real>},

@@ -1,5 +1,7 @@
 #include "core/exported/operators/operation_inputs.h"
 
+#include <c10/core/MemoryFormat.h>
+
 #include <algorithm>
 #include <utility>
 

@@ -111,7 +111,7 @@ struct BoundTensor {
   ValueId value = kNoValue;
   std::string name;  // of the parameter, buffer or constant
   at::ScalarType dtype = at::kFloat;
-  bool is_persistent = true;  // a buffer that is in state dicts
+  bool is_persistent = true;  // in state dicts; some buffers and all constants are not
 };
 
 struct Program {

@@ -47,6 +47,7 @@ class InputsReader {
       program_.buffers.back().is_persistent = document_.flag(document_.member(value, "persistent"));
     } else if (kind == "tensor_constant") {
       program_.constants.push_back(bound(value, "tensor_constant_name", graph_input));
+      program_.constants.back().is_persistent = false;
     } else if (kind == "user_input") {
       read_user_input(document_.member(value, "arg"), graph_input);
     } else if (kind != "constant_input") {  // a number or None that the export fixed
