@@ -177,12 +177,14 @@ void load_parameters(Unit& root, nn::ParameterSource& source, LoadFrom from) {
   root.scheduler().shards_changed();
 }
 
-void check_have_values(const std::vector<ShardedParam*>& params, const char* before) {
+void check_have_values(const std::vector<Scheduler::Member>& units, const char* before) {
   constexpr size_t kNamesInMessage = 8;
   std::vector<std::string> without;
-  for (const ShardedParam* param : params) {
-    if (!param->has_values()) {
-      without.push_back(param->name());
+  for (const Scheduler::Member& unit : units) {
+    for (const ShardedParam* param : unit.group->params()) {
+      if (!param->has_values()) {
+        without.push_back(param->name());
+      }
     }
   }
   FSDP2_CHECK(without.empty(), Code::kWrongState,

@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "core/fsdp/scheduler.h"
 #include "core/fsdp/unit.h"
 #include "core/nn/parameter_source.h"
 
@@ -19,9 +20,9 @@ enum class LoadFrom {
 // memory yet) from `source`, replicas alike. Collective. Errors: the source's, agreed on all ranks.
 void load_parameters(Unit& root, nn::ParameterSource& source, LoadFrom from = LoadFrom::kEveryRank);
 
-// kWrongState, which names some of them, if any of these have no values yet. `before`: what needs the
-// values ("a save"), for the message.
-void check_have_values(const std::vector<ShardedParam*>& params, const char* before);
+// kWrongState, which names the first of them, if parameters of these units have no values yet.
+// `before`: what needs the values ("a save"), for the message.
+void check_have_values(const std::vector<Scheduler::Member>& units, const char* before);
 
 // The full value (or gradient, undefined if there is none) on every rank, as a copy in the shard's
 // dtype. Collective over the shard group.

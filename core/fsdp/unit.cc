@@ -80,9 +80,9 @@ void Unit::pre_forward(nn::Module& /*module*/, nn::Values& inputs) {
     return;
   }
   if (is_root()) {
-    check_have_values(parameters(), kForward);
+    check_have_values(scheduler.members(), kForward);
   } else if (group_) {
-    check_have_values(group_->params(), kForward);
+    check_have_values({scheduler.members()[member()]}, kForward);
   }
   check_runs_once();
   if (is_root()) {
@@ -104,7 +104,7 @@ bool Unit::forward_is_collective() {
 void Unit::check_forward(const std::vector<nn::Values>& inputs, bool in_step) {
   const nn::Module& module = *modules_.front();
   const auto check = [&] {
-    check_have_values(parameters(), kForward);
+    check_have_values(scheduler().members(), kForward);
     for (const nn::Values& each : inputs) {
       module.check_inputs(each);
     }

@@ -545,6 +545,14 @@ static inline fsdp2_go_error *fsdp2_go_optimizer_add_sgd_group(fsdp2_optimizer o
   return fsdp2_go_check(fsdp2_optimizer_add_sgd_group(optimizer, names, n_names, options));
 }
 
+static inline fsdp2_go_error *fsdp2_go_optimizer_exempt_from_decay(fsdp2_optimizer optimizer, uint32_t flags) {
+  return fsdp2_go_check(fsdp2_optimizer_exempt_from_decay(optimizer, flags));
+}
+
+static inline fsdp2_go_error *fsdp2_go_optimizer_scale_lr(fsdp2_optimizer optimizer, const char *pattern, double factor) {
+  return fsdp2_go_check(fsdp2_optimizer_scale_lr(optimizer, pattern, factor));
+}
+
 static inline fsdp2_go_error *fsdp2_go_optimizer_get_info(fsdp2_optimizer optimizer, fsdp2_optimizer_info *out) {
   return fsdp2_go_check(fsdp2_optimizer_get_info(optimizer, out));
 }

@@ -110,6 +110,8 @@ const (
 	EventReshard             = 2
 	EventReduceScatter       = 3
 	EventPostBackward        = 4
+	NoDecayNorms             = 1
+	NoDecayBiases            = 2
 	OptimizerAdamw           = 1
 	OptimizerSgd             = 2
 	TokensAuto               = 0
@@ -531,20 +533,22 @@ type StepOptions struct {
 
 // StepResult is fsdp2_step_result.
 type StepResult struct {
-	StructSize         uint32
-	Applied            int32
-	Step               int64
-	NTokens            int64
-	Loss               float64
-	GradNorm           float64
-	Lr                 float64
-	Seconds            float64
-	TokensPerSecond    float64
-	PeakUnshardedBytes int64
-	LossScale          float64
-	Finite             int32
-	SkipsInRow         int32
-	NLabels            int64
+	StructSize           uint32
+	Applied              int32
+	Step                 int64
+	NTokens              int64
+	Loss                 float64
+	GradNorm             float64
+	Lr                   float64
+	Seconds              float64
+	TokensPerSecond      float64
+	PeakUnshardedBytes   int64
+	LossScale            float64
+	Finite               int32
+	SkipsInRow           int32
+	NLabels              int64
+	MeanOverMicroBatches float64
+	MeanOverLabels       float64
 }
 
 // StateInfo is fsdp2_state_info.
@@ -1360,6 +1364,18 @@ func OptimizerAddAdamwGroup(optimizer Optimizer, names *unsafe.Pointer, nNames u
 // OptimizerAddSgdGroup calls fsdp2_optimizer_add_sgd_group.
 func OptimizerAddSgdGroup(optimizer Optimizer, names *unsafe.Pointer, nNames uint, options *SgdOptions) error {
 	return check(C.fsdp2_go_optimizer_add_sgd_group(*(*C.fsdp2_optimizer)(unsafe.Pointer(&optimizer)), (**C.char)(unsafe.Pointer(names)), C.size_t(nNames), (*C.fsdp2_sgd_options)(unsafe.Pointer(options))))
+}
+
+// OptimizerExemptFromDecay calls fsdp2_optimizer_exempt_from_decay.
+func OptimizerExemptFromDecay(optimizer Optimizer, flags uint32) error {
+	return check(C.fsdp2_go_optimizer_exempt_from_decay(*(*C.fsdp2_optimizer)(unsafe.Pointer(&optimizer)), C.uint32_t(flags)))
+}
+
+// OptimizerScaleLr calls fsdp2_optimizer_scale_lr.
+func OptimizerScaleLr(optimizer Optimizer, pattern string, factor float64) error {
+	cPattern := C.CString(pattern)
+	defer C.free(unsafe.Pointer(cPattern))
+	return check(C.fsdp2_go_optimizer_scale_lr(*(*C.fsdp2_optimizer)(unsafe.Pointer(&optimizer)), cPattern, C.double(factor)))
 }
 
 // OptimizerGetInfo calls fsdp2_optimizer_get_info.

@@ -387,6 +387,8 @@ var _ = [1]byte{}[unsafe.Offsetof(StepResult{}.LossScale)-unsafe.Offsetof(C.fsdp
 var _ = [1]byte{}[unsafe.Offsetof(StepResult{}.Finite)-unsafe.Offsetof(C.fsdp2_step_result{}.finite)]
 var _ = [1]byte{}[unsafe.Offsetof(StepResult{}.SkipsInRow)-unsafe.Offsetof(C.fsdp2_step_result{}.skips_in_row)]
 var _ = [1]byte{}[unsafe.Offsetof(StepResult{}.NLabels)-unsafe.Offsetof(C.fsdp2_step_result{}.n_labels)]
+var _ = [1]byte{}[unsafe.Offsetof(StepResult{}.MeanOverMicroBatches)-unsafe.Offsetof(C.fsdp2_step_result{}.mean_over_micro_batches)]
+var _ = [1]byte{}[unsafe.Offsetof(StepResult{}.MeanOverLabels)-unsafe.Offsetof(C.fsdp2_step_result{}.mean_over_labels)]
 
 const _ = unsafe.Sizeof(C.fsdp2_state_info{}) - unsafe.Sizeof(StateInfo{})
 

@@ -102,6 +102,8 @@ const FSDP2_EVENT_UNSHARD = Int32(1)
 const FSDP2_EVENT_RESHARD = Int32(2)
 const FSDP2_EVENT_REDUCE_SCATTER = Int32(3)
 const FSDP2_EVENT_POST_BACKWARD = Int32(4)
+const FSDP2_NO_DECAY_NORMS = Int32(1)
+const FSDP2_NO_DECAY_BIASES = Int32(2)
 const FSDP2_OPTIMIZER_ADAMW = Int32(1)
 const FSDP2_OPTIMIZER_SGD = Int32(2)
 const FSDP2_TOKENS_AUTO = Int32(0)
@@ -498,6 +500,8 @@ Base.@kwdef struct fsdp2_step_result
     finite::Int32 = 0
     skips_in_row::Int32 = 0
     n_labels::Int64 = 0
+    mean_over_micro_batches::Cdouble = 0
+    mean_over_labels::Cdouble = 0
 end
 
 Base.@kwdef struct fsdp2_state_info
@@ -1108,6 +1112,14 @@ end
 
 function fsdp2_optimizer_add_sgd_group(optimizer, names, n_names, options)
     @ccall libfsdp2.fsdp2_optimizer_add_sgd_group(optimizer::fsdp2_optimizer, names::Ptr{Cstring}, n_names::Csize_t, options::Ptr{fsdp2_sgd_options})::fsdp2_status
+end
+
+function fsdp2_optimizer_exempt_from_decay(optimizer, flags)
+    @ccall libfsdp2.fsdp2_optimizer_exempt_from_decay(optimizer::fsdp2_optimizer, flags::UInt32)::fsdp2_status
+end
+
+function fsdp2_optimizer_scale_lr(optimizer, pattern, factor)
+    @ccall libfsdp2.fsdp2_optimizer_scale_lr(optimizer::fsdp2_optimizer, pattern::Cstring, factor::Cdouble)::fsdp2_status
 end
 
 function fsdp2_optimizer_get_info(optimizer, out)

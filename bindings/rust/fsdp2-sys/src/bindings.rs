@@ -5481,6 +5481,21 @@ extern "C" {
         options: *const fsdp2_sgd_options,
     ) -> fsdp2_status;
 }
+pub const FSDP2_NO_DECAY_NORMS: i32 = 1;
+pub const FSDP2_NO_DECAY_BIASES: i32 = 2;
+extern "C" {
+    pub fn fsdp2_optimizer_exempt_from_decay(
+        optimizer: fsdp2_optimizer,
+        flags: u32,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_optimizer_scale_lr(
+        optimizer: fsdp2_optimizer,
+        pattern: *const ::std::os::raw::c_char,
+        factor: f64,
+    ) -> fsdp2_status;
+}
 pub const FSDP2_OPTIMIZER_ADAMW: i32 = 1;
 pub const FSDP2_OPTIMIZER_SGD: i32 = 2;
 #[repr(C)]
@@ -6348,12 +6363,14 @@ pub struct fsdp2_step_result {
     pub finite: i32,
     pub skips_in_row: i32,
     pub n_labels: i64,
+    pub mean_over_micro_batches: f64,
+    pub mean_over_labels: f64,
 }
 #[test]
 fn bindgen_test_layout_fsdp2_step_result() {
     assert_eq!(
         ::std::mem::size_of::<fsdp2_step_result>(),
-        96usize,
+        112usize,
         concat!("Size of: ", stringify!(fsdp2_step_result))
     );
     assert_eq!(
@@ -6599,6 +6616,40 @@ fn bindgen_test_layout_fsdp2_step_result() {
         );
     }
     test_field_n_labels();
+    fn test_field_mean_over_micro_batches() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_step_result>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).mean_over_micro_batches) as usize - ptr as usize
+            },
+            96usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_step_result),
+                "::",
+                stringify!(mean_over_micro_batches)
+            )
+        );
+    }
+    test_field_mean_over_micro_batches();
+    fn test_field_mean_over_labels() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_step_result>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).mean_over_labels) as usize - ptr as usize
+            },
+            104usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_step_result),
+                "::",
+                stringify!(mean_over_labels)
+            )
+        );
+    }
+    test_field_mean_over_labels();
 }
 extern "C" {
     pub fn fsdp2_step_create(
