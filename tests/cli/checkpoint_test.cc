@@ -176,7 +176,8 @@ TEST(TrainOutputs, AreInTheDtypeAskedFor) {
   for (const std::string& path : {folder + "/hf", folder + "/model.pth"}) {
     const Outcome outcome = fsdp2({"inspect", "--json", path});
     ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-    for (const Json& tensor : Json::parse(outcome.out).at("tensors")) {
+    const Json told = Json::parse(outcome.out);
+    for (const Json& tensor : told.at("tensors")) {
       EXPECT_EQ(tensor.at("dtype"), "BFloat16") << tensor.at("name");
     }
   }
