@@ -46,8 +46,8 @@ void enter_producers(Call& call, const TensorObject& output) {
 
 void check_has_graph(const TensorObject& output, const std::string& name) {
   FSDP2_CHECK(output.tensor.requires_grad() && !output.tensor.is_leaf(), Code::kWrongState,
-              "{}: expected a tensor that requires grad, found one without a graph (made without "
-              "recording gradients, or neither by a forward nor by an operator)",
+              "{}: expected a tensor that requires grad, found one without a graph (made under "
+              "FSDP2_FORWARD_NO_GRAD or FSDP2_OP_NO_GRAD, or by neither a forward nor an operator)",
               name);
   FSDP2_CHECK(!output.spent, Code::kWrongState,
               "{}: backward has run from it already, which freed its graph (keep_graph keeps it)",
