@@ -52,13 +52,30 @@ struct ModuleObject {
         session(std::make_shared<train::Session>(module, std::move(source_in))) {}
 
   const std::shared_ptr<nn::Module> module;
-  const std::vector<ModuleParameter> parameters;
+  std::vector<ModuleParameter> parameters;
   // The module, its shard, their optimizers and steps share it; what follows is read and changed
   // under it.
   const std::shared_ptr<Busy> busy = std::make_shared<Busy>("model");
   const std::shared_ptr<train::Session> session;
-  std::shared_ptr<MeshObject> mesh;  // that the whole is sharded over, once it is
+  std::shared_ptr<MeshObject> mesh;   // that the whole is sharded over, once it is
+  at::ScalarType dtype = at::kFloat;  // of parameters that are added
+  // Of which the module is a part from then on; by std::atomic_load, since no one enters a part.
+  std::shared_ptr<ModuleObject> parent;
 };
+
+// The module that is a part of no other, and has the state of all in it.
+inline std::shared_ptr<ModuleObject> whole_of(std::shared_ptr<ModuleObject> object) {
+  while (auto parent = std::atomic_load(&object->parent)) {
+    object = std::move(parent);
+  }
+  return object;
+}
+
+inline void check_is_whole(const ModuleObject& module) {
+  FSDP2_CHECK(std::atomic_load(&module.parent) == nullptr, Code::kWrongState,
+              "module: expected a whole one, found a part of another, which serves only to call "
+              "it: pass the handle of the whole");
+}
 
 struct TensorObject {
   // The modules in whose graph the tensor is: that which made it first, then those which made its
@@ -140,6 +157,7 @@ inline void enter_collective(Call& call, const MeshObject& mesh) {
 // The tree is this call's alone; so is its mesh, if it has one and the call communicates.
 inline void enter(Call& call, const ModuleObject& module) {
   call.occupy(module.busy);
+  check_is_whole(module);
   if (module.mesh) {
     call.about_model_on(module.mesh->mesh);
   }
@@ -154,6 +172,7 @@ inline void enter_collective(Call& call, const ModuleObject& module) {
 // As enter, for a call that changes nothing, which a callback may make, too.
 inline void enter_to_read(Call& call, const ModuleObject& module) {
   call.join(module.busy, Nested::kReads);
+  check_is_whole(module);
   if (module.mesh) {
     call.about_model_on(module.mesh->mesh);
   }

@@ -30,6 +30,7 @@ template <> inline constexpr size_t kFirstSize<fsdp2_module_options> = 16;
 template <> inline constexpr size_t kFirstSize<fsdp2_module_info> = 40;
 template <> inline constexpr size_t kFirstSize<fsdp2_module_parameter_info> = 160;
 template <> inline constexpr size_t kFirstSize<fsdp2_generate_options> = 32;
+template <> inline constexpr size_t kFirstSize<fsdp2_parameter_options> = 24;
 template <> inline constexpr size_t kFirstSize<fsdp2_shard_options> = 144;
 template <> inline constexpr size_t kFirstSize<fsdp2_parameter_info> = 312;
 template <> inline constexpr size_t kFirstSize<fsdp2_unit_info> = 64;

@@ -22,5 +22,6 @@ awk '!/^#/ && $4 == "raw" { print $1 }' bindings/coverage.txt | while read -r fu
 done
 java=(java "-Djava.library.path=$classes" -cp "$classes")
 "${java[@]}" -Xcheck:jni io.fsdp2.internal.RawTest
+"${java[@]}" -Xcheck:jni io.fsdp2.internal.ModelTest
 "${java[@]}" -Xcheck:jni io.fsdp2.internal.ShardTest tests/parity/golden/models/tiny-llama tests/parity/golden/tokens/tiny-llama.bin
 train_on_two_ranks "${java[@]}" Train

@@ -50,10 +50,9 @@ void fill_normal_block(uint64_t key, int64_t block, double std, const at::Tensor
   angle.copy_(sine);
 }
 
-}  // namespace
-
-void SeededInit::read(const std::string& name, at::IntArrayRef shape, int64_t first_row,
-                      at::Tensor out) {
+// The elements of a row.
+int64_t check_rows(const std::string& name, at::IntArrayRef shape, int64_t first_row,
+                   const at::Tensor& out) {
   const int64_t rows = shape.empty() ? 1 : shape[0];
   const int64_t row_numel = c10::multiply_integers(shape.empty() ? shape : shape.slice(1));
   const int64_t count = out.numel();
@@ -64,26 +63,40 @@ void SeededInit::read(const std::string& name, at::IntArrayRef shape, int64_t fi
       "{}: expected a contiguous output of whole rows from row {} of {} rows of {} elements, "
       "got {} elements",
       name, first_row, rows, row_numel, count);
+  return row_numel;
+}
+
+}  // namespace
+
+void read_normal(uint64_t seed, const std::string& name, double std, at::IntArrayRef shape,
+                 int64_t first_row, at::Tensor out) {
+  const int64_t row_numel = check_rows(name, shape, first_row, out);
   const c10::AutoGradMode no_grad(false);
-  if (ends_with(name, "norm.weight") || (shape.size() == 1 && ends_with(name, ".weight"))) {
-    out.fill_(1);
-    return;
-  }
-  if (ends_with(name, "bias")) {
-    out.zero_();
-    return;
-  }
-  const uint64_t key = key_of(seed_, name);
+  const uint64_t key = key_of(seed, name);
   const at::Tensor flat = out.view({-1});
   // Made on the host whatever out's device is: a seed gives the same values everywhere.
   const at::Tensor normal = at::empty({kBlock}, at::device(at::kCPU).dtype(at::kFloat));
   const int64_t begin = first_row * row_numel;
-  for (int64_t index = begin; index < begin + count;) {
+  const int64_t end = begin + out.numel();
+  for (int64_t index = begin; index < end;) {
     const int64_t in_block = index % kBlock;
-    const int64_t piece = std::min(kBlock - in_block, begin + count - index);
-    fill_normal_block(key, index / kBlock, std_, normal);
+    const int64_t piece = std::min(kBlock - in_block, end - index);
+    fill_normal_block(key, index / kBlock, std, normal);
     flat.narrow(0, index - begin, piece).copy_(normal.narrow(0, in_block, piece));
     index += piece;
+  }
+}
+
+void SeededInit::read(const std::string& name, at::IntArrayRef shape, int64_t first_row,
+                      at::Tensor out) {
+  check_rows(name, shape, first_row, out);
+  const c10::AutoGradMode no_grad(false);
+  if (ends_with(name, "norm.weight") || (shape.size() == 1 && ends_with(name, ".weight"))) {
+    out.fill_(1);
+  } else if (ends_with(name, "bias")) {
+    out.zero_();
+  } else {
+    read_normal(seed_, name, std_, shape, first_row, out);
   }
 }
 

@@ -14,6 +14,10 @@
 
 namespace fsdp2::nn {
 
+// Writes normal numbers of mean 0, with the bounds of ParameterSource::read.
+void read_normal(uint64_t seed, const std::string& name, double std, at::IntArrayRef shape,
+                 int64_t first_row, at::Tensor out);
+
 class SeededInit : public ParameterSource {
  public:
   // std: `initializer_range` of config.json.

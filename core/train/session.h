@@ -43,6 +43,8 @@ class Session {
   Session(std::shared_ptr<nn::Module> module, std::shared_ptr<nn::ParameterSource> source);
 
   State state() const { return state_; }
+  // Whether nothing is sharded, and no parameter has values yet.
+  bool is_untouched() const { return state_ == State::kPlain && source_ != nullptr; }
   // kWrongState if it is spoiled.
   void check_usable() const;
 

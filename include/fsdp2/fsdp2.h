@@ -5,8 +5,8 @@
  *  1. Functions are named fsdp2_<noun>_<verb>. An _options struct goes in; an _info or _result
  *     struct comes out; a _settings struct does both. The subject comes first, then inputs
  *     (pointer, then count), then options; outputs come last. A setting of a unit takes (shard,
- *     unit, value, recurse). A function of the caller's is always last, as (fn, user_data,
- *     release), and recurse then comes before it.
+ *     unit, value, recurse). A function of the caller's comes after all other inputs, as (fn,
+ *     user_data, release), and recurse then comes before it.
  *  2. A handle is a struct that holds one id; {0} is null. _create and _create_<kind> make an
  *     object from options, _from_<source> makes one from something that exists, and _open makes one
  *     from a file. Every handle that comes out of a call is a new one, whatever the call's name
@@ -102,6 +102,7 @@
 #include "scope.h"
 #include "op.h"
 #include "module.h"
+#include "custom.h"
 #include "shard.h"
 #include "unit.h"
 #include "hook.h"

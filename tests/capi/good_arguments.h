@@ -20,6 +20,7 @@ static _Thread_local DLManagedTensorVersioned* lent; /* by fsdp2_tensor_to_dlpac
 static _Thread_local fsdp2_mesh submesh;             /* has a root */
 static _Thread_local fsdp2_tensor logits;            /* has a graph */
 static _Thread_local fsdp2_scope scope;
+static _Thread_local fsdp2_module custom_module, custom_child; /* not run yet */
 static _Thread_local fsdp2_value op_input;
 
 /* Room for a struct that the caller fills, of any size that the library may look at. */
@@ -58,6 +59,9 @@ static inline void list_good_handles(void) {
   OBJECT(NULL, "mesh", job.mesh);
   OBJECT(NULL, "a", job.mesh);
   OBJECT(NULL, "b", job.mesh);
+  OBJECT("fsdp2_module_add_parameter", "module", custom_module);
+  OBJECT("fsdp2_module_add_child", "module", custom_module);
+  OBJECT(NULL, "child", custom_child);
   OBJECT("fsdp2_module_set_requires_grad", "module", loose_module);
   OBJECT("fsdp2_shard_create", "module", loose_module);
   OBJECT("fsdp2_shard_make_unit", "module", loose_module);
@@ -102,6 +106,7 @@ static inline void list_good_texts(const char* saved, const char* new_path) {
   POINTER("fsdp2_state_get_value", "name", "value");
   POINTER("fsdp2_state_get_tensor", "name", "tensor");
   POINTER(NULL, "name", "new");
+  POINTER(NULL, "kind", "Custom");
   POINTER("fsdp2_mesh_get_submesh", "names", kDim);
   POINTER("fsdp2_mesh_flatten", "names", kDim);
   POINTER("fsdp2_shard_make_unit", "names", kHead);

@@ -361,6 +361,20 @@ static void prepare(const char* saved) {
   EXPECT_OK(fsdp2_mesh_get_submesh(job.mesh, kDim, 1, &submesh));
 }
 
+static fsdp2_status never_run(const fsdp2_forward_info* info, const fsdp2_tensor* inputs,
+                              size_t n_inputs, fsdp2_tensor* outputs, size_t cap, size_t* n_outputs,
+                              void* user_data) {
+  (void)info, (void)inputs, (void)n_inputs, (void)outputs, (void)cap, (void)n_outputs;
+  (void)user_data;
+  return FSDP2_E_INTERNAL;
+}
+
+static fsdp2_module a_custom_module(void) {
+  fsdp2_module module = {0};
+  EXPECT_OK(fsdp2_module_create_custom("Custom", NULL, never_run, NULL, NULL, &module));
+  return module;
+}
+
 static void misuse(fsdp2_mesh mesh, int rank) {
   fsdp2_mesh_info place;
   char saved[1100], new_path[1100];
@@ -373,6 +387,8 @@ static void misuse(fsdp2_mesh mesh, int rank) {
   start_misuse(mesh);
   EXPECT_OK(fsdp2_scope_create(&scope));
   list_handles(live, job.mesh, &job, tokens, state, scope);
+  custom_module = a_custom_module();
+  custom_child = a_custom_module();
   prepare(saved);
   n_good = 0;
   list_good_handles();
@@ -384,6 +400,8 @@ static void misuse(fsdp2_mesh mesh, int rank) {
   lent->deleter(lent);
   EXPECT_OK(fsdp2_mesh_destroy(submesh));
   EXPECT_OK(fsdp2_scope_destroy(scope));
+  EXPECT_OK(fsdp2_module_destroy(custom_module));
+  EXPECT_OK(fsdp2_module_destroy(custom_child));
   end_misuse();
 }
 

@@ -105,7 +105,8 @@ fsdp2_status fsdp2_module_forward(fsdp2_module module, const fsdp2_tensor* input
                                   size_t* needed) {
   return guard(__func__, [&](Call& call) {
     const auto object = pin(module);
-    capi::forward(call, object, object->module, inputs, n_inputs, flags, outputs, cap, needed);
+    capi::forward(call, capi::whole_of(object), object->module, inputs, n_inputs, flags, outputs,
+                  cap, needed);
   });
 }
 

@@ -60,11 +60,7 @@ at::ScalarType parameter_dtype(const fsdp2_module_options& options) {
 
 uint64_t give_module(std::shared_ptr<nn::Module> module,
                      std::shared_ptr<nn::ParameterSource> source) {
-  std::vector<ModuleParameter> parameters;
-  for (const nn::NamedParameter& parameter : nn::named_unique_parameters(*module)) {
-    parameters.push_back(
-        {parameter.names, parameter.tensor.sizes().vec(), parameter.tensor.scalar_type()});
-  }
+  std::vector<ModuleParameter> parameters = parameters_of(*module);
   auto object =
       std::make_shared<ModuleObject>(std::move(module), std::move(source), std::move(parameters));
   return give(Kind::kModule, std::move(object));
@@ -180,6 +176,15 @@ void generate(Call& call, ModuleObject& object, const int64_t* prompt, size_t n_
 }
 
 }  // namespace
+
+std::vector<ModuleParameter> parameters_of(const nn::Module& module) {
+  std::vector<ModuleParameter> parameters;
+  for (const nn::NamedParameter& parameter : nn::named_unique_parameters(module)) {
+    parameters.push_back(
+        {parameter.names, parameter.tensor.sizes().vec(), parameter.tensor.scalar_type()});
+  }
+  return parameters;
+}
 
 }  // namespace fsdp2::capi
 

@@ -5,6 +5,9 @@
 
 namespace fsdp2::capi {
 
+// The parameters of a module that nothing is sharded in.
+std::vector<ModuleParameter> parameters_of(const nn::Module& module);
+
 // Gives an unsharded module's parameters memory and values if they have none. kWrongState if only
 // modules in it are sharded. REQUIRES: busy.
 inline void materialize(ModuleObject& module) { module.session->materialize(); }

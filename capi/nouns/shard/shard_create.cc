@@ -17,6 +17,7 @@ std::shared_ptr<ModuleObject> enter_module(Call& call, fsdp2_module module,
                                            train::ShardRequest& request) {
   std::shared_ptr<ModuleObject> object = pin(module);
   call.occupy(object->busy);
+  check_is_whole(*object);
   request.session = object->session;
   return object;
 }

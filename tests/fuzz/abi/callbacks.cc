@@ -90,8 +90,31 @@ fsdp2_status give_tensor(Fuzzer& fuzzer, const abi_argument* chunk, void* out) {
   return status;
 }
 
+// A forward: an operator on its first input, or that input handed on.
+fsdp2_status run_forward(Fuzzer& fuzzer, const abi_argument* arguments) {
+  const auto* inputs = static_cast<const fsdp2_tensor*>(arguments[1].pointer);
+  fsdp2_value input{};
+  fsdp2_value output{};
+  size_t n = 1;
+  if (arguments[2].as_size_t == 0) {
+    return FSDP2_OK;  // without an output
+  }
+  input.kind = FSDP2_VALUE_TENSOR;
+  input.tensor = inputs[0];
+  output.tensor = inputs[0];
+  const fsdp2_status status = fuzzer.random().one_in(4)
+                                  ? FSDP2_OK
+                                  : fsdp2_op_call("aten::sum", &input, 1, 0, {0}, &output, 1, &n);
+  std::memcpy(arguments[3].pointer, &output.tensor, sizeof(output.tensor));
+  std::memcpy(arguments[5].pointer, &n, sizeof(n));
+  return status;
+}
+
 // What the function is for, as far as its parameters tell.
 fsdp2_status do_work(Fuzzer& fuzzer, const abi_callback& callback, const abi_argument* arguments) {
+  if (std::strcmp(callback.name, "fsdp2_forward_fn") == 0) {
+    return run_forward(fuzzer, arguments);
+  }
   const abi_argument* first = find(callback, arguments, ABI_HANDLE, 0);
   const abi_argument* second = find(callback, arguments, ABI_HANDLE, 1);
   const abi_argument* out = find(callback, arguments, ABI_OUTPUT, 0);

@@ -136,6 +136,37 @@ static fsdp2_status java_shard_dim(const fsdp2_shard_dim_info *info, int32_t *ou
   return status;
 }
 
+static jlongArray longs_of(JNIEnv *env, const fsdp2_tensor *handles, size_t n) {
+  jlongArray longs = (*env)->NewLongArray(env, (jsize)n);
+  if (longs != NULL && n > 0) (*env)->SetLongArrayRegion(env, longs, 0, (jsize)n, (const jlong *)handles);
+  return longs;
+}
+
+static fsdp2_status java_forward(const fsdp2_forward_info *info, const fsdp2_tensor *inputs, size_t n_inputs,
+                                 fsdp2_tensor *outputs, size_t cap, size_t *n_outputs, void *function) {
+  java_thread thread = enter_java();
+  if (thread.env == NULL) return not_java();
+  JNIEnv *env = thread.env;
+  jbyteArray kind = bytes_of(env, info->kind);
+  jlongArray parameters = longs_of(env, info->parameters, info->n_parameters);
+  jlongArray given = longs_of(env, inputs, n_inputs);
+  jlongArray made = (*env)->NewLongArray(env, (jsize)cap + 1);
+  fsdp2_status status = call_java(env, "forward", "(Lio/fsdp2/internal/ForwardFunction;[BI[J[J[J)[B", (jobject)function, kind,
+                                  (jint)info->is_training, parameters, given, made);
+  if (status == FSDP2_OK) {
+    jlong count = 0;
+    (*env)->GetLongArrayRegion(env, made, 0, 1, &count);
+    (*env)->GetLongArrayRegion(env, made, 1, (jsize)count, (jlong *)outputs);
+    *n_outputs = (size_t)count;
+  }
+  (*env)->DeleteLocalRef(env, made);
+  (*env)->DeleteLocalRef(env, given);
+  (*env)->DeleteLocalRef(env, parameters);
+  (*env)->DeleteLocalRef(env, kind);
+  leave_java(thread);
+  return status;
+}
+
 static void java_log(const fsdp2_log_record *record, void *sink) {
   java_thread thread = enter_java();
   if (thread.env == NULL) return;
@@ -187,6 +218,7 @@ FSDP2_CALLBACK(JAVA, $2,
 %enddef
 FSDP2_ONE_CALLBACK(fsdp2_all_reduce_hook_fn, AllReduceHook, java_all_reduce)
 FSDP2_ONE_CALLBACK(fsdp2_gradient_ready_fn, GradientReady, java_gradient_ready)
+FSDP2_ONE_CALLBACK(fsdp2_forward_fn, ForwardFunction, java_forward)
 FSDP2_ONE_CALLBACK(fsdp2_log_fn, LogSink, java_log)
 FSDP2_CALLBACK(AllGatherExtension, $3,
   $1 = $input ? java_pre_all_gather : NULL; $2 = $input ? java_post_all_gather : NULL;

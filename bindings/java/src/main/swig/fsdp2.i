@@ -6,8 +6,9 @@
 //   text                        String in; out byte[], its length and the length needed, as in C
 //   fsdp2_status                void: a failing call throws io.fsdp2.FsdpException, made of the record within the native call
 //   options, infos, results     a class that C's struct lives in, with its size and defaults set; close() frees it
-//   callbacks                   an object of AllReduceHook, GradientReady, AllGatherExtension, ShardDim or LogSink, kept for as
-//                               long as the library may call it; what it throws is the cause of the call's FsdpException
+//   callbacks                   an object of AllReduceHook, GradientReady, AllGatherExtension, ForwardFunction, ShardDim or
+//                               LogSink, kept for as long as the library may call it; what it throws is the cause of the call's
+//                               FsdpException
 %module Raw
 
 %{
@@ -228,6 +229,7 @@ FSDP2_ARRAY(const TYPE *, jlongArray, long, Long)
 %ignore fsdp2_gradient_info;
 %ignore fsdp2_gather_info;
 %ignore fsdp2_shard_dim_info;
+%ignore fsdp2_forward_info;
 // Called for a callback that has thrown; by itself there is no callback of Java's that a status could be returned from.
 %ignore fsdp2_callback_fail;
 

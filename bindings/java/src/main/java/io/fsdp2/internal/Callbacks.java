@@ -64,6 +64,23 @@ public final class Callbacks {
         () -> out[0] = function.shardDim(new ShardDimInfo(Text.fromC(parameter), shape, dtype)));
   }
 
+  /** made: how many outputs there are, and then they. */
+  static byte[] forward(
+      ForwardFunction function,
+      byte[] kind,
+      int isTraining,
+      long[] parameters,
+      long[] inputs,
+      long[] made) {
+    return guarded(
+        () -> {
+          ForwardInfo info = new ForwardInfo(Text.fromC(kind), isTraining == 1, parameters);
+          long[] outputs = function.forward(info, inputs);
+          made[0] = outputs.length;
+          System.arraycopy(outputs, 0, made, 1, outputs.length);
+        });
+  }
+
   static void log(LogSink sink, int level, int rank, long timeNs, byte[] category, byte[] message) {
     try {
       sink.log(level, rank, timeNs, Text.fromC(category), Text.fromC(message));

@@ -1,0 +1,242 @@
+// Modules whose forward is a function of the caller.
+#include "include/fsdp2/custom.h"
+
+#include <deque>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "capi/argument.h"
+#include "capi/callback.h"
+#include "capi/dtype.h"
+#include "capi/fields.h"
+#include "capi/nouns/module/module.h"
+#include "capi/nouns/module/module_path.h"
+#include "capi/nouns/module/tensor.h"
+#include "capi/object.h"
+#include "capi/release.h"
+#include "capi/sized_struct.h"
+#include "core/fsdp/group/sharded_param.h"
+#include "core/nn/custom_module.h"
+
+namespace fsdp2::capi {
+
+namespace {
+
+constexpr fsdp2_module_options kCustomDefaults = FSDP2_MODULE_OPTIONS_INIT;
+constexpr fsdp2_parameter_options kParameterDefaults = FSDP2_PARAMETER_OPTIONS_INIT;
+constexpr double kMaxStd = 1e6;
+
+}  // namespace
+
+// clang-format off
+template <>
+inline constexpr auto kFields<fsdp2_parameter_options> = std::tuple(
+    Field("dtype", &fsdp2_parameter_options::dtype, FloatDtypeOrKeep()),
+    Field("init", &fsdp2_parameter_options::init, Range{FSDP2_INIT_NORMAL, FSDP2_INIT_ONES}),
+    Field("reserved", &fsdp2_parameter_options::reserved, Reserved()),
+    Field("std", &fsdp2_parameter_options::std, NumberRange{0.0, kMaxStd}));
+// clang-format on
+
+namespace {
+
+// What a module's forward calls.
+struct ForwardFunction {
+  fsdp2_forward_fn fn;
+  std::shared_ptr<UserData> held;
+  std::weak_ptr<ModuleObject> object;
+};
+
+// Tensors as handles for the time of a callback; an undefined one is {0}.
+class LentTensors {
+ public:
+  void lend(const at::Tensor& tensor) {
+    handles_.push_back(tensor.defined() ? lent_.emplace_back(tensor).handle() : fsdp2_tensor{});
+  }
+  bool has(fsdp2_tensor handle) const {
+    return std::any_of(handles_.begin(), handles_.end(),
+                       [&](fsdp2_tensor lent) { return lent.id == handle.id; });
+  }
+  const std::vector<fsdp2_tensor>& handles() const { return handles_; }
+
+ private:
+  std::deque<LentTensor> lent_;
+  std::vector<fsdp2_tensor> handles_;
+};
+
+// "parameter 'layers.0.weight' of unit 'layers.0'"
+std::string title_of_parameter(const ForwardFunction& function, const at::Tensor& parameter) {
+  const auto object = function.object.lock();
+  const auto root = object == nullptr ? nullptr : fsdp::find_unit(*whole_of(object)->module);
+  if (root != nullptr) {
+    for (const auto& unit : root->units()) {
+      for (const fsdp::ShardedParam* param : unit->group() == nullptr
+                                                 ? std::vector<fsdp::ShardedParam*>()
+                                                 : unit->group()->params()) {
+        if (param->unsharded().is_alias_of(parameter)) {
+          return fmt::format("parameter '{}' of {}", param->name(), unit_title(*unit));
+        }
+      }
+    }
+  }
+  return "a parameter";
+}
+
+void lend_parameters(const ForwardFunction& function, const nn::CustomModule& module,
+                     LentTensors& parameters) {
+  for (const at::Tensor& parameter : module.own_parameters()) {
+    FSDP2_CHECK(!nn::has_no_memory(parameter), Code::kWrongState,
+                "forward of {}: {} is freed: expected a call inside the forward of the module that "
+                "the unit is",
+                module.kind(), title_of_parameter(function, parameter));
+    parameters.lend(parameter);
+  }
+}
+
+// The tensors that the caller has handed over.
+std::vector<at::Tensor> take_outputs(const fsdp2_tensor* outputs, size_t count,
+                                     const LentTensors& inputs, const LentTensors& parameters) {
+  FSDP2_CHECK(count >= 1 && count <= FSDP2_MAX_OUTPUTS, Code::kInvalidArgument,
+              "n_outputs: expected 1 to {}, found {}", static_cast<int>(FSDP2_MAX_OUTPUTS), count);
+  std::vector<at::Tensor> tensors = read_tensors(outputs, count, "outputs");
+  for (size_t i = 0; i < count; ++i) {
+    if (!inputs.has(outputs[i]) && !parameters.has(outputs[i])) {
+      HandleTable::global().remove_if_there(outputs[i].id, Kind::kTensor);
+    }
+  }
+  return tensors;
+}
+
+c10::IValue run_forward(const ForwardFunction& function, const nn::CustomModule& module,
+                        const nn::Values& values) {
+  const std::string what = fmt::format("forward of {}", module.kind());
+  LentTensors inputs;
+  LentTensors parameters;
+  for (const c10::IValue& value : values) {
+    FSDP2_CHECK(value.isTensor() || value.isNone(), Code::kInvalidArgument,
+                "{}: expected tensors as inputs, found a {}", what, value.tagKind());
+    inputs.lend(value.isTensor() ? value.toTensor() : at::Tensor());
+  }
+  lend_parameters(function, module, parameters);
+  const fsdp2_forward_info info{sizeof(fsdp2_forward_info), module.is_training() ? 1 : 0,
+                                module.kind().c_str(), parameters.handles().data(),
+                                parameters.handles().size()};
+  fsdp2_tensor outputs[FSDP2_MAX_OUTPUTS] = {};
+  size_t n_outputs = 0;
+  call_back(
+      what,
+      [&] {
+        return function.fn(&info, inputs.handles().data(), inputs.handles().size(), outputs,
+                           FSDP2_MAX_OUTPUTS, &n_outputs, function.held->data());
+      },
+      Nested::kForwards);
+  const std::vector<at::Tensor> made = in_context(
+      what, [&] { return take_outputs(outputs, n_outputs, inputs, parameters); }, Code::kCallback);
+  if (made.size() == 1) {
+    return made.front();
+  }
+  return c10::ivalue::Tuple::create(std::vector<c10::IValue>(made.begin(), made.end()));
+}
+
+uint64_t create_custom(const char* kind, const fsdp2_module_options* given, fsdp2_forward_fn fn,
+                       void* user_data, fsdp2_release_fn release) {
+  std::string name = read_text(kind, kMaxName, "kind");
+  const fsdp2_module_options options = read_struct(given, kCustomDefaults, "options");
+  const auto dtype = read_float_dtype_or_keep(options.dtype, "options.dtype");
+  check_not_null(fn, "fn");
+  const auto function = std::make_shared<ForwardFunction>();
+  function->fn = fn;
+  function->held = std::make_shared<UserData>(user_data);
+  auto module = std::make_shared<nn::CustomModule>(
+      std::move(name), [function](const nn::CustomModule& self, const nn::Values& inputs) {
+        return run_forward(*function, self, inputs);
+      });
+  auto object =
+      std::make_shared<ModuleObject>(module, std::make_shared<nn::CustomInit>(module, options.seed),
+                                     std::vector<ModuleParameter>());
+  object->dtype = dtype.value_or(at::kFloat);
+  function->object = object;
+  const uint64_t id = give(Kind::kModule, std::move(object));
+  function->held->release_by(release);
+  return id;
+}
+
+// A module that may still be put together, entered.
+std::shared_ptr<nn::CustomModule> enter_to_build(Call& call, const ModuleObject& object,
+                                                 const char* name) {
+  enter(call, object);
+  auto module = std::dynamic_pointer_cast<nn::CustomModule>(object.module);
+  FSDP2_CHECK(module != nullptr, Code::kUnsupported,
+              "{}: expected one that fsdp2_module_create_custom has made, found a {}", name,
+              object.module->kind());
+  FSDP2_CHECK(object.session->is_untouched(), Code::kWrongState,
+              "{}: expected a module that has not run yet and has nothing sharded in it", name);
+  return module;
+}
+
+void add_parameter(Call& call, ModuleObject& object, const char* name, const int64_t* shape,
+                   size_t n_dims, const fsdp2_parameter_options* given) {
+  const auto module = enter_to_build(call, object, "module");
+  const fsdp2_parameter_options options = read_options(given, kParameterDefaults);
+  check_array(shape, n_dims, "shape");
+  FSDP2_CHECK(n_dims <= FSDP2_MAX_DIMS, Code::kInvalidArgument,
+              "n_dims: expected at most {}, found {}", FSDP2_MAX_DIMS, n_dims);
+  nn::ParameterInit init;
+  init.std = options.std;
+  init.kind = options.init == FSDP2_INIT_ZEROS  ? nn::ParameterInit::Kind::kZeros
+              : options.init == FSDP2_INIT_ONES ? nn::ParameterInit::Kind::kOnes
+                                                : nn::ParameterInit::Kind::kNormal;
+  module->add_parameter(
+      read_text(name, kMaxName, "name"), {shape, n_dims},
+      read_float_dtype_or_keep(options.dtype, "options.dtype").value_or(object.dtype), init);
+  object.parameters = parameters_of(*module);
+}
+
+void add_child(Call& call, const std::shared_ptr<ModuleObject>& object, const char* name,
+               ModuleObject& child) {
+  FSDP2_CHECK(object.get() != &child, Code::kInvalidArgument,
+              "child: expected another module than the parent");
+  const auto parent_module = enter_to_build(call, *object, "module");
+  const auto child_module = enter_to_build(call, child, "child");
+  parent_module->add_child(read_text(name, kMaxName, "name"), child_module);
+  object->parameters = parameters_of(*parent_module);
+  std::atomic_store(&child.parent, object);
+}
+
+}  // namespace
+
+}  // namespace fsdp2::capi
+
+using fsdp2::capi::Call;
+using fsdp2::capi::guard;
+using fsdp2::capi::pin;
+namespace capi = fsdp2::capi;
+
+fsdp2_status fsdp2_module_create_custom(const char* kind, const fsdp2_module_options* options,
+                                        fsdp2_forward_fn fn, void* user_data,
+                                        fsdp2_release_fn release, fsdp2_module* out) {
+  return guard(__func__, [&](Call&) {
+    capi::check_not_null(out, "out");
+    out->id = capi::create_custom(kind, options, fn, user_data, release);
+  });
+}
+
+fsdp2_status fsdp2_parameter_options_init(fsdp2_parameter_options* options, size_t struct_size) {
+  return guard(__func__, [&](Call&) {
+    capi::init_struct(options, struct_size, capi::kParameterDefaults, "options");
+  });
+}
+
+fsdp2_status fsdp2_module_add_parameter(fsdp2_module module, const char* name, const int64_t* shape,
+                                        size_t n_dims, const fsdp2_parameter_options* options) {
+  return guard(__func__, [&](Call& call) {
+    capi::add_parameter(call, *pin(module), name, shape, n_dims, options);
+  });
+}
+
+fsdp2_status fsdp2_module_add_child(fsdp2_module module, const char* name, fsdp2_module child) {
+  return guard(__func__, [&](Call& call) {
+    const auto object = pin(module);
+    capi::add_child(call, object, name, *pin(child));
+  });
+}
