@@ -297,6 +297,22 @@ static inline fsdp2_go_error *fsdp2_go_module_generate(fsdp2_module module, cons
   return fsdp2_go_check(fsdp2_module_generate(module, prompt, n_prompt, options, tokens, cap, n_tokens));
 }
 
+static inline fsdp2_go_error *fsdp2_go_module_create_custom(const char *kind, const fsdp2_module_options *options, fsdp2_forward_fn fn, void *user_data, fsdp2_release_fn release, fsdp2_module *out) {
+  return fsdp2_go_check(fsdp2_module_create_custom(kind, options, fn, user_data, release, out));
+}
+
+static inline fsdp2_go_error *fsdp2_go_parameter_options_init(fsdp2_parameter_options *options, size_t struct_size) {
+  return fsdp2_go_check(fsdp2_parameter_options_init(options, struct_size));
+}
+
+static inline fsdp2_go_error *fsdp2_go_module_add_parameter(fsdp2_module module, const char *name, const int64_t *shape, size_t n_dims, const fsdp2_parameter_options *options) {
+  return fsdp2_go_check(fsdp2_module_add_parameter(module, name, shape, n_dims, options));
+}
+
+static inline fsdp2_go_error *fsdp2_go_module_add_child(fsdp2_module module, const char *name, fsdp2_module child) {
+  return fsdp2_go_check(fsdp2_module_add_child(module, name, child));
+}
+
 static inline fsdp2_go_error *fsdp2_go_shard_options_init(fsdp2_shard_options *options, size_t struct_size) {
   return fsdp2_go_check(fsdp2_shard_options_init(options, struct_size));
 }

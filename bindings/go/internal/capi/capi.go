@@ -86,6 +86,10 @@ const (
 	OpNoGrad                 = 1
 	ActivationsNoEarlyStop   = 1
 	ForwardNoGrad            = 1
+	MaxOutputs               = 64
+	InitNormal               = 0
+	InitZeros                = 1
+	InitOnes                 = 2
 	WrapDefault              = 0
 	WrapNone                 = 1
 	WrapKinds                = 2
@@ -301,6 +305,24 @@ type GenerateOptions struct {
 	Reserved     int32
 	Temperature  float64
 	Seed         uint64
+}
+
+// ForwardInfo is fsdp2_forward_info.
+type ForwardInfo struct {
+	StructSize  uint32
+	IsTraining  int32
+	Kind        unsafe.Pointer
+	Parameters  *Tensor
+	NParameters uint
+}
+
+// ParameterOptions is fsdp2_parameter_options.
+type ParameterOptions struct {
+	StructSize uint32
+	Dtype      int32
+	Init       int32
+	Reserved   int32
+	Std        float64
 }
 
 // ShardDimInfo is fsdp2_shard_dim_info.
@@ -1006,6 +1028,32 @@ func GenerateOptionsInit(options *GenerateOptions, structSize uint) error {
 // ModuleGenerate calls fsdp2_module_generate.
 func ModuleGenerate(module Module, prompt *int64, nPrompt uint, options *GenerateOptions, tokens *int64, cap uint, nTokens *uint) error {
 	return check(C.fsdp2_go_module_generate(*(*C.fsdp2_module)(unsafe.Pointer(&module)), (*C.int64_t)(unsafe.Pointer(prompt)), C.size_t(nPrompt), (*C.fsdp2_generate_options)(unsafe.Pointer(options)), (*C.int64_t)(unsafe.Pointer(tokens)), C.size_t(cap), (*C.size_t)(unsafe.Pointer(nTokens))))
+}
+
+// ModuleCreateCustom calls fsdp2_module_create_custom.
+func ModuleCreateCustom(kind string, options *ModuleOptions, fn unsafe.Pointer, userData unsafe.Pointer, release unsafe.Pointer, out *Module) error {
+	cKind := C.CString(kind)
+	defer C.free(unsafe.Pointer(cKind))
+	return check(C.fsdp2_go_module_create_custom(cKind, (*C.fsdp2_module_options)(unsafe.Pointer(options)), C.fsdp2_forward_fn(fn), userData, C.fsdp2_release_fn(release), (*C.fsdp2_module)(unsafe.Pointer(out))))
+}
+
+// ParameterOptionsInit calls fsdp2_parameter_options_init.
+func ParameterOptionsInit(options *ParameterOptions, structSize uint) error {
+	return check(C.fsdp2_go_parameter_options_init((*C.fsdp2_parameter_options)(unsafe.Pointer(options)), C.size_t(structSize)))
+}
+
+// ModuleAddParameter calls fsdp2_module_add_parameter.
+func ModuleAddParameter(module Module, name string, shape *int64, nDims uint, options *ParameterOptions) error {
+	cName := C.CString(name)
+	defer C.free(unsafe.Pointer(cName))
+	return check(C.fsdp2_go_module_add_parameter(*(*C.fsdp2_module)(unsafe.Pointer(&module)), cName, (*C.int64_t)(unsafe.Pointer(shape)), C.size_t(nDims), (*C.fsdp2_parameter_options)(unsafe.Pointer(options))))
+}
+
+// ModuleAddChild calls fsdp2_module_add_child.
+func ModuleAddChild(module Module, name string, child Module) error {
+	cName := C.CString(name)
+	defer C.free(unsafe.Pointer(cName))
+	return check(C.fsdp2_go_module_add_child(*(*C.fsdp2_module)(unsafe.Pointer(&module)), cName, *(*C.fsdp2_module)(unsafe.Pointer(&child))))
 }
 
 // ShardOptionsInit calls fsdp2_shard_options_init.

@@ -160,6 +160,22 @@ var _ = [1]byte{}[unsafe.Offsetof(GenerateOptions{}.Reserved)-unsafe.Offsetof(C.
 var _ = [1]byte{}[unsafe.Offsetof(GenerateOptions{}.Temperature)-unsafe.Offsetof(C.fsdp2_generate_options{}.temperature)]
 var _ = [1]byte{}[unsafe.Offsetof(GenerateOptions{}.Seed)-unsafe.Offsetof(C.fsdp2_generate_options{}.seed)]
 
+const _ = unsafe.Sizeof(C.fsdp2_forward_info{}) - unsafe.Sizeof(ForwardInfo{})
+
+var _ = [1]byte{}[unsafe.Offsetof(ForwardInfo{}.StructSize)-unsafe.Offsetof(C.fsdp2_forward_info{}.struct_size)]
+var _ = [1]byte{}[unsafe.Offsetof(ForwardInfo{}.IsTraining)-unsafe.Offsetof(C.fsdp2_forward_info{}.is_training)]
+var _ = [1]byte{}[unsafe.Offsetof(ForwardInfo{}.Kind)-unsafe.Offsetof(C.fsdp2_forward_info{}.kind)]
+var _ = [1]byte{}[unsafe.Offsetof(ForwardInfo{}.Parameters)-unsafe.Offsetof(C.fsdp2_forward_info{}.parameters)]
+var _ = [1]byte{}[unsafe.Offsetof(ForwardInfo{}.NParameters)-unsafe.Offsetof(C.fsdp2_forward_info{}.n_parameters)]
+
+const _ = unsafe.Sizeof(C.fsdp2_parameter_options{}) - unsafe.Sizeof(ParameterOptions{})
+
+var _ = [1]byte{}[unsafe.Offsetof(ParameterOptions{}.StructSize)-unsafe.Offsetof(C.fsdp2_parameter_options{}.struct_size)]
+var _ = [1]byte{}[unsafe.Offsetof(ParameterOptions{}.Dtype)-unsafe.Offsetof(C.fsdp2_parameter_options{}.dtype)]
+var _ = [1]byte{}[unsafe.Offsetof(ParameterOptions{}.Init)-unsafe.Offsetof(C.fsdp2_parameter_options{}.init)]
+var _ = [1]byte{}[unsafe.Offsetof(ParameterOptions{}.Reserved)-unsafe.Offsetof(C.fsdp2_parameter_options{}.reserved)]
+var _ = [1]byte{}[unsafe.Offsetof(ParameterOptions{}.Std)-unsafe.Offsetof(C.fsdp2_parameter_options{}.std)]
+
 const _ = unsafe.Sizeof(C.fsdp2_shard_dim_info{}) - unsafe.Sizeof(ShardDimInfo{})
 
 var _ = [1]byte{}[unsafe.Offsetof(ShardDimInfo{}.StructSize)-unsafe.Offsetof(C.fsdp2_shard_dim_info{}.struct_size)]

@@ -78,6 +78,10 @@ const FSDP2_VALUE_TENSORS = Int32(10)
 const FSDP2_OP_NO_GRAD = Int32(1)
 const FSDP2_ACTIVATIONS_NO_EARLY_STOP = Int32(1)
 const FSDP2_FORWARD_NO_GRAD = Int32(1)
+const FSDP2_MAX_OUTPUTS = Int32(64)
+const FSDP2_INIT_NORMAL = Int32(0)
+const FSDP2_INIT_ZEROS = Int32(1)
+const FSDP2_INIT_ONES = Int32(2)
 const FSDP2_WRAP_DEFAULT = Int32(0)
 const FSDP2_WRAP_NONE = Int32(1)
 const FSDP2_WRAP_KINDS = Int32(2)
@@ -272,6 +276,22 @@ Base.@kwdef struct fsdp2_generate_options
     reserved::Int32 = 0
     temperature::Cdouble = 1.0
     seed::UInt64 = 0
+end
+
+Base.@kwdef struct fsdp2_forward_info
+    struct_size::UInt32 = sizeof(fsdp2_forward_info)
+    is_training::Int32 = 0
+    kind::Cstring = Cstring(C_NULL)
+    parameters::Ptr{fsdp2_tensor} = C_NULL
+    n_parameters::Csize_t = 0
+end
+
+Base.@kwdef struct fsdp2_parameter_options
+    struct_size::UInt32 = sizeof(fsdp2_parameter_options)
+    dtype::Int32 = FSDP2_DTYPE_KEEP
+    init::Int32 = FSDP2_INIT_NORMAL
+    reserved::Int32 = 0
+    std::Cdouble = 0.02
 end
 
 Base.@kwdef struct fsdp2_shard_dim_info
@@ -864,6 +884,22 @@ end
 
 function fsdp2_module_generate(module_, prompt, n_prompt, options, tokens, cap, n_tokens)
     @ccall libfsdp2.fsdp2_module_generate(module_::fsdp2_module, prompt::Ptr{Int64}, n_prompt::Csize_t, options::Ptr{fsdp2_generate_options}, tokens::Ptr{Int64}, cap::Csize_t, n_tokens::Ptr{Csize_t})::fsdp2_status
+end
+
+function fsdp2_module_create_custom(kind, options, fn, user_data, release, out)
+    @ccall libfsdp2.fsdp2_module_create_custom(kind::Cstring, options::Ptr{fsdp2_module_options}, fn::Ptr{Cvoid}, user_data::Ptr{Cvoid}, release::Ptr{Cvoid}, out::Ptr{fsdp2_module})::fsdp2_status
+end
+
+function fsdp2_parameter_options_init(options, struct_size)
+    @ccall libfsdp2.fsdp2_parameter_options_init(options::Ptr{fsdp2_parameter_options}, struct_size::Csize_t)::fsdp2_status
+end
+
+function fsdp2_module_add_parameter(module_, name, shape, n_dims, options)
+    @ccall libfsdp2.fsdp2_module_add_parameter(module_::fsdp2_module, name::Cstring, shape::Ptr{Int64}, n_dims::Csize_t, options::Ptr{fsdp2_parameter_options})::fsdp2_status
+end
+
+function fsdp2_module_add_child(module_, name, child)
+    @ccall libfsdp2.fsdp2_module_add_child(module_::fsdp2_module, name::Cstring, child::fsdp2_module)::fsdp2_status
 end
 
 function fsdp2_shard_options_init(options, struct_size)

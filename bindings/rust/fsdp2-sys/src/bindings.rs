@@ -2549,6 +2549,276 @@ extern "C" {
         n_tokens: *mut usize,
     ) -> fsdp2_status;
 }
+#[repr(C)]
+#[derive(Debug, Copy, Clone, PartialEq)]
+pub struct fsdp2_forward_info {
+    pub struct_size: u32,
+    pub is_training: i32,
+    pub kind: *const ::std::os::raw::c_char,
+    pub parameters: *const fsdp2_tensor,
+    pub n_parameters: usize,
+}
+#[test]
+fn bindgen_test_layout_fsdp2_forward_info() {
+    assert_eq!(
+        ::std::mem::size_of::<fsdp2_forward_info>(),
+        32usize,
+        concat!("Size of: ", stringify!(fsdp2_forward_info))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<fsdp2_forward_info>(),
+        8usize,
+        concat!("Alignment of ", stringify!(fsdp2_forward_info))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_forward_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_forward_info),
+                "::",
+                stringify!(struct_size)
+            )
+        );
+    }
+    test_field_struct_size();
+    fn test_field_is_training() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_forward_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).is_training) as usize - ptr as usize
+            },
+            4usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_forward_info),
+                "::",
+                stringify!(is_training)
+            )
+        );
+    }
+    test_field_is_training();
+    fn test_field_kind() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_forward_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).kind) as usize - ptr as usize
+            },
+            8usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_forward_info),
+                "::",
+                stringify!(kind)
+            )
+        );
+    }
+    test_field_kind();
+    fn test_field_parameters() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_forward_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).parameters) as usize - ptr as usize
+            },
+            16usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_forward_info),
+                "::",
+                stringify!(parameters)
+            )
+        );
+    }
+    test_field_parameters();
+    fn test_field_n_parameters() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_forward_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).n_parameters) as usize - ptr as usize
+            },
+            24usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_forward_info),
+                "::",
+                stringify!(n_parameters)
+            )
+        );
+    }
+    test_field_n_parameters();
+}
+impl Default for fsdp2_forward_info {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+pub const FSDP2_MAX_OUTPUTS: i32 = 64;
+pub type fsdp2_forward_fn = ::std::option::Option<
+    unsafe extern "C" fn(
+        info: *const fsdp2_forward_info,
+        inputs: *const fsdp2_tensor,
+        n_inputs: usize,
+        outputs: *mut fsdp2_tensor,
+        cap: usize,
+        n_outputs: *mut usize,
+        user_data: *mut ::std::os::raw::c_void,
+    ) -> fsdp2_status,
+>;
+extern "C" {
+    pub fn fsdp2_module_create_custom(
+        kind: *const ::std::os::raw::c_char,
+        options: *const fsdp2_module_options,
+        fn_: fsdp2_forward_fn,
+        user_data: *mut ::std::os::raw::c_void,
+        release: fsdp2_release_fn,
+        out: *mut fsdp2_module,
+    ) -> fsdp2_status;
+}
+pub const FSDP2_INIT_NORMAL: i32 = 0;
+pub const FSDP2_INIT_ZEROS: i32 = 1;
+pub const FSDP2_INIT_ONES: i32 = 2;
+#[repr(C)]
+#[derive(Debug, Copy, Clone, PartialEq)]
+pub struct fsdp2_parameter_options {
+    pub struct_size: u32,
+    pub dtype: i32,
+    pub init: i32,
+    pub reserved: i32,
+    pub std: f64,
+}
+#[test]
+fn bindgen_test_layout_fsdp2_parameter_options() {
+    assert_eq!(
+        ::std::mem::size_of::<fsdp2_parameter_options>(),
+        24usize,
+        concat!("Size of: ", stringify!(fsdp2_parameter_options))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<fsdp2_parameter_options>(),
+        8usize,
+        concat!("Alignment of ", stringify!(fsdp2_parameter_options))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_parameter_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_parameter_options),
+                "::",
+                stringify!(struct_size)
+            )
+        );
+    }
+    test_field_struct_size();
+    fn test_field_dtype() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_parameter_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).dtype) as usize - ptr as usize
+            },
+            4usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_parameter_options),
+                "::",
+                stringify!(dtype)
+            )
+        );
+    }
+    test_field_dtype();
+    fn test_field_init() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_parameter_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).init) as usize - ptr as usize
+            },
+            8usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_parameter_options),
+                "::",
+                stringify!(init)
+            )
+        );
+    }
+    test_field_init();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_parameter_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            12usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_parameter_options),
+                "::",
+                stringify!(reserved)
+            )
+        );
+    }
+    test_field_reserved();
+    fn test_field_std() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_parameter_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).std) as usize - ptr as usize
+            },
+            16usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_parameter_options),
+                "::",
+                stringify!(std)
+            )
+        );
+    }
+    test_field_std();
+}
+extern "C" {
+    pub fn fsdp2_parameter_options_init(
+        options: *mut fsdp2_parameter_options,
+        struct_size: usize,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_module_add_parameter(
+        module: fsdp2_module,
+        name: *const ::std::os::raw::c_char,
+        shape: *const i64,
+        n_dims: usize,
+        options: *const fsdp2_parameter_options,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_module_add_child(
+        module: fsdp2_module,
+        name: *const ::std::os::raw::c_char,
+        child: fsdp2_module,
+    ) -> fsdp2_status;
+}
 pub const FSDP2_WRAP_DEFAULT: i32 = 0;
 pub const FSDP2_WRAP_NONE: i32 = 1;
 pub const FSDP2_WRAP_KINDS: i32 = 2;
