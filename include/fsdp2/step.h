@@ -87,7 +87,8 @@ FSDP2_CALL fsdp2_step_create(fsdp2_shard shard, fsdp2_optimizer optimizer,
  * number of inputs of one, as fsdp2_module_forward takes them (tokens and labels for a language
  * model; {0} for one that is left out). The model's output must be its loss. After
  * FSDP2_E_NOT_FINITE (see not_finite and max_skips_in_row) the step can be run again, with another
- * batch. */
+ * batch. The first run warns, in the log of rank 0, of parameters that are not frozen and got no
+ * gradient. */
 FSDP2_CALL fsdp2_step_run(fsdp2_step step, const fsdp2_tensor* batch, size_t n_batch,
                           fsdp2_step_result* out);
 /* The number of the next step; setting it says where to continue, after a resume. */

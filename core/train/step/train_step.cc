@@ -16,6 +16,7 @@
 #include "core/nn/token_loss.h"
 #include "core/nn/value_map.h"
 #include "core/train/optim/grad_norm.h"
+#include "core/train/step/missing_gradients.h"
 #include "core/train/step/not_finite.h"
 
 namespace fsdp2::train {
@@ -196,6 +197,9 @@ TrainStep::Computed TrainStep::compute(const std::vector<std::vector<at::Tensor>
   const std::vector<nn::Values> inputs = values_of_each(batch);
   const LabelCounts labels = count_labels(inputs);
   const std::vector<double> losses = read_losses(forward_backward(inputs, labels));
+  if (!std::exchange(has_run_, true)) {
+    warn_of_missing_gradients(root);
+  }
   const std::vector<double> label_sums = sums_over_labels(losses, labels);
   // One all-reduce for everything that the step tells about all ranks.
   const at::Tensor totals =

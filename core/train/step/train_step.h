@@ -116,6 +116,7 @@ class TrainStep {
   std::optional<LossScaler> loss_scaler_;
   int64_t next_step_ = 0;
   int64_t skips_in_row_ = 0;
+  bool has_run_ = false;
 };
 
 }  // namespace fsdp2::train

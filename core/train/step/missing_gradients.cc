@@ -1,0 +1,46 @@
+#include "core/train/step/missing_gradients.h"
+
+#include <fmt/ranges.h>
+
+#include <string>
+#include <vector>
+
+#include "core/base/log.h"
+
+namespace fsdp2::train {
+
+namespace {
+
+// A caller who holds reductions back has gradients that no shard shows yet.
+bool is_reduced(const fsdp::ParamGroup& group) {
+  return group.settings().requires_gradient_sync && group.settings().requires_all_reduce;
+}
+
+}  // namespace
+
+void warn_of_missing_gradients(fsdp::Unit& root) {
+  constexpr size_t kMostNames = 16;
+  if (root.mesh().team().rank() != 0) {
+    return;
+  }
+  size_t missing = 0;
+  std::vector<std::string> names;
+  for (const auto& unit : root.units()) {
+    if (unit->group() == nullptr || !is_reduced(*unit->group())) {
+      continue;
+    }
+    for (const fsdp::ShardedParam* param : unit->group()->params()) {
+      const bool lacks = param->requires_grad() && !param->sharded().grad().defined();
+      if (lacks && ++missing <= kMostNames) {
+        names.push_back(param->name());
+      }
+    }
+  }
+  if (missing > 0) {
+    log(LogLevel::kWarning, "step",
+        "{} parameters that are not frozen got no gradient in the first step, and no update: {}{}",
+        missing, fmt::join(names, ", "), missing > kMostNames ? ", ..." : "");
+  }
+}
+
+}  // namespace fsdp2::train
