@@ -131,6 +131,11 @@ enum { FSDP2_FORWARD_NO_GRAD = 1 };
  * FSDP2_E_INVALID_HANDLE ({0} for an input that the module needs). */
 FSDP2_CALL fsdp2_module_forward(fsdp2_module module, const fsdp2_tensor* inputs, size_t n_inputs,
                                 uint32_t flags, fsdp2_tensor* outputs, size_t cap, size_t* needed);
+/* Says what fsdp2_module_forward would say of these inputs, with nothing computed and on this rank
+ * alone: FSDP2_OK, or its errors. Before the module is sharded, the parameters are in the dtype
+ * that it was made with; values are not needed yet. */
+FSDP2_CALL fsdp2_module_check_inputs(fsdp2_module module, const fsdp2_tensor* inputs,
+                                     size_t n_inputs);
 /* Like fsdp2_module_forward, for a module inside this one, given by its dotted path, with the
  * inputs that it takes (hidden states [B,S,D] for an "lm_head"). The tensors of nested outputs come
  * one after the other; more than cap is FSDP2_E_BUFFER_TOO_SMALL with their number in *needed. If

@@ -116,6 +116,30 @@ static void inputs_that_were_not_exported_are_refused(void) {
   end(&run);
 }
 
+static void inputs_are_checked_before_there_are_values(void) {
+  fsdp2_mesh mesh = lone_mesh();
+  fsdp2_module module = {0};
+  fsdp2_shard shard = {0};
+  fsdp2_shard_options options = FSDP2_SHARD_OPTIONS_INIT;
+  fsdp2_tensor batch[2];
+  batch[0] = batch_of(0);
+  batch[1] = batch_of(1);
+  EXPECT_OK(fsdp2_module_from_exported(PROGRAM, NULL, &module));
+  EXPECT_OK(fsdp2_module_check_inputs(module, batch, 2));
+  EXPECT_STATUS(fsdp2_module_check_inputs(module, batch, 1), FSDP2_E_INVALID_ARGUMENT);
+  EXPECT_MESSAGE("inputs: expected 2 to 2 inputs");
+  options.defer_values = 1;
+  options.param_dtype = FSDP2_DTYPE_BF16;
+  EXPECT_OK(fsdp2_shard_create(module, mesh, &options, &shard));
+  EXPECT_STATUS(fsdp2_module_check_inputs(module, batch, 2), FSDP2_E_INVALID_ARGUMENT);
+  EXPECT_MESSAGE("in Float, found BFloat16");
+  EXPECT_OK(fsdp2_tensor_destroy(batch[0]));
+  EXPECT_OK(fsdp2_tensor_destroy(batch[1]));
+  EXPECT_OK(fsdp2_shard_destroy(shard));
+  EXPECT_OK(fsdp2_module_destroy(module));
+  EXPECT_OK(fsdp2_mesh_destroy(mesh));
+}
+
 static void layers_are_checkpointed_by_default(void) {
   struct run run = start(PROGRAM);
   const double expected = take(&run, 0);
@@ -165,6 +189,7 @@ int main(void) {
   RUN(parameters_have_their_names_in_python);
   RUN(training_goes_on_from_a_checkpoint);
   RUN(inputs_that_were_not_exported_are_refused);
+  RUN(inputs_are_checked_before_there_are_values);
   RUN(layers_are_checkpointed_by_default);
   RUN(the_seed_decides_on_dropout);
   RUN(files_that_are_none_are_named);

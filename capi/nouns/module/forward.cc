@@ -68,6 +68,14 @@ void give_outputs(const std::vector<at::Tensor>& tensors, const Producers& produ
   *needed = given.size();
 }
 
+void check_inputs(Call& call, const ModuleObject& object, const fsdp2_tensor* inputs,
+                  size_t n_inputs) {
+  enter(call, object);
+  check_usable(object);
+  object.module->check_inputs(
+      nn::values_of(read_inputs(*object.module, inputs, n_inputs, "inputs")));
+}
+
 void forward(Call& call, const std::shared_ptr<ModuleObject>& object,
              const std::shared_ptr<nn::Module>& module, const fsdp2_tensor* inputs, size_t n_inputs,
              uint32_t flags, fsdp2_tensor* outputs, size_t cap, size_t* needed) {
@@ -108,6 +116,12 @@ fsdp2_status fsdp2_module_forward(fsdp2_module module, const fsdp2_tensor* input
     capi::forward(call, capi::whole_of(object), object->module, inputs, n_inputs, flags, outputs,
                   cap, needed);
   });
+}
+
+fsdp2_status fsdp2_module_check_inputs(fsdp2_module module, const fsdp2_tensor* inputs,
+                                       size_t n_inputs) {
+  return guard(__func__,
+               [&](Call& call) { capi::check_inputs(call, *pin(module), inputs, n_inputs); });
 }
 
 fsdp2_status fsdp2_module_forward_submodule(fsdp2_module module, const char* path,
