@@ -39,10 +39,12 @@ Builder builder_of(const std::string& model_type) {
       return architecture.build;
     }
   }
-  fail(Code::kUnsupported,
-       "config.json: the model_type \"{}\" is not supported; supported: {}; any other model can be "
-       "exported with examples/python/export_model.py, for fsdp2_module_from_exported",
-       model_type, fmt::join(model_types(), ", "));
+  fail(
+      Code::kUnsupported,
+      "config.json: the model_type \"{}\" is not supported; supported: {}; export any other model, "
+      "python examples/python/export_model.py MODEL model.pt2, and give that file to "
+      "fsdp2_module_from_exported or fsdp2 train --model",
+      model_type, fmt::join(model_types(), ", "));
 }
 
 std::shared_ptr<nn::Module> build(const std::string& config_json, at::ScalarType dtype) {

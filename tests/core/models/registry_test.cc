@@ -169,7 +169,8 @@ TEST(BuilderOf, GivesTheBuilderOfAModelTypeOrNamesThoseThatThereAre) {
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Code::kUnsupported);
     EXPECT_THAT(error.message(), HasSubstr("\"gpt2\" is not supported; supported: llama, qwen2"));
-    EXPECT_THAT(error.message(), HasSubstr("exported with examples/python/export_model.py"));
+    EXPECT_THAT(error.message(), HasSubstr("export any other model, python "
+                                           "examples/python/export_model.py MODEL model.pt2, and"));
   }
 }
 
