@@ -17,6 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.export import Dim, export, save
 
 HIGHER_ORDER = {"wrap_with_set_grad_enabled", "wrap_with_autocast"}
+SPARSE_BLOCKS = {"MixtralSparseMoeBlock", "Qwen3MoeSparseMoeBlock"}
 
 
 @contextlib.contextmanager
@@ -110,6 +111,23 @@ def export_module(model, inputs, path, dynamic_shapes=None, check=True):
     save(program, path, extra_files={"fsdp2.json": json.dumps(about)})
 
 
+def run_all_experts(self, hidden_states):
+    """A sparse block's forward that asks all experts, some for no token: export cannot follow transformers' loop over those that
+    are picked. An expert without tokens gets a gradient of zeros instead of none; all else is the same."""
+    tokens = hidden_states.view(-1, hidden_states.shape[-1])
+    logits = self.gate(tokens)
+    weights, picked = torch.topk(logits.float().softmax(-1), self.top_k, dim=-1)
+    if getattr(self, "norm_topk_prob", True):
+        weights = weights / weights.sum(-1, keepdim=True)
+    picks = torch.nn.functional.one_hot(picked, self.num_experts).permute(2, 1, 0)
+    out = torch.zeros_like(tokens)
+    for number, expert in enumerate(self.experts):
+        place, token = torch.where(picks[number])
+        part = expert(tokens[token]) * weights.to(tokens.dtype)[token, place, None]
+        out = out.index_add(0, token, part)
+    return out.view(hidden_states.shape), logits
+
+
 def causal_lm(name, dtype=torch.float32, weights=True):
     """A transformers causal LM whose forward(input_ids, labels) returns the loss alone. It does not shift the labels."""
     from transformers import AutoConfig, AutoModelForCausalLM
@@ -131,6 +149,9 @@ def causal_lm(name, dtype=torch.float32, weights=True):
         return torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), labels.flatten())
 
     model.forward = types.MethodType(forward, model)  # no wrapper: parameters keep their names
+    for module in model.modules():
+        if type(module).__name__ in SPARSE_BLOCKS:
+            module.forward = types.MethodType(run_all_experts, module)
     return model.train()
 
 
