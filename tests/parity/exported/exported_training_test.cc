@@ -111,21 +111,25 @@ TEST_P(ExportedTraining, EqualsItWithActivationCheckpointing) {
 TEST_P(ExportedTraining, EqualsItWithALayerAsAUnit) {
   const auto& [name, world_size] = GetParam();
   run_ranks(world_size, [name = name](const std::shared_ptr<World>& world) {
-    TrainingRun run(world, name, {"Linear", "Conv1D", "LayerNorm", "LlamaRMSNorm", "Embedding"});
+    TrainingRun run(world, name,
+                    {"Linear", "Conv1D", "LayerNorm", "LlamaRMSNorm", "Qwen3RMSNorm", "T5LayerNorm",
+                     "Embedding"});
     EXPECT_GE(run.root->units().size(), 6U);
     expect_golden(world, name, run);
   });
 }
 
 // Ranks that are threads draw from one generator: dropout is for one rank.
-INSTANTIATE_TEST_SUITE_P(Programs, ExportedTraining,
-                         ::testing::Values(Case{"picture_model", 1}, Case{"picture_model", 2},
-                                           Case{"llama", 1}, Case{"llama", 2}, Case{"gpt2", 1},
-                                           Case{"gpt2", 2}, Case{"bert", 1}),
-                         [](const ::testing::TestParamInfo<Case>& info) {
-                           return std::get<0>(info.param) + "_x" +
-                                  std::to_string(std::get<1>(info.param));
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Programs, ExportedTraining,
+    ::testing::Values(Case{"picture_model", 1}, Case{"picture_model", 2}, Case{"llama", 1},
+                      Case{"llama", 2}, Case{"gpt2", 1}, Case{"gpt2", 2}, Case{"bert", 1},
+                      Case{"qwen3", 1}, Case{"qwen3", 2}, Case{"qwen3_moe", 1},
+                      Case{"qwen3_moe", 2}, Case{"qwen3_moe", 4}, Case{"t5", 1}, Case{"t5", 2},
+                      Case{"t5", 4}, Case{"vit", 1}, Case{"vit", 2}, Case{"vit", 4}),
+    [](const ::testing::TestParamInfo<Case>& info) {
+      return std::get<0>(info.param) + "_x" + std::to_string(std::get<1>(info.param));
+    });
 
 TEST(ExportedPrecision, AnotherOneThanTheExportsIsRefusedBeforeTheStep) {
   run_ranks(2, [](const std::shared_ptr<World>& world) {

@@ -1,6 +1,6 @@
 """Makes the exported programs of this folder, and records how eager PyTorch trains them.
 
-    python tests/parity/exported/make_programs.py     # torch 2.11, transformers 4.57; from the repository root
+    python tests/parity/exported/make_programs.py [NAME...]    # torch 2.11, transformers 4.57; from the repository root
 
 NAME.pt2 is what examples/python/export_model.py writes, without what only people read (stack traces) and the types of values
 inside the program, which takes most of a file and which libfsdp2 does not look at. NAME.json has the batches and the losses.
@@ -10,6 +10,7 @@ import io
 import json
 import os
 import sys
+import types
 import zipfile
 
 import torch
@@ -21,6 +22,13 @@ sys.path.insert(0, os.path.join(HERE, "..", "..", "..", "examples", "python"))
 from export_model import causal_lm, export_module
 
 STEPS = 6
+SMALL = {
+    "vocab_size": 23,
+    "hidden_size": 8,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "max_position_embeddings": 32,
+}
 ADAMW = {"lr": 3e-3, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
 
 
@@ -94,15 +102,28 @@ def llama():
     from transformers import LlamaConfig
 
     return causal(
-        LlamaConfig(
-            vocab_size=23,
-            hidden_size=8,
-            intermediate_size=12,
+        LlamaConfig(**SMALL, intermediate_size=12, num_hidden_layers=1, tie_word_embeddings=True)
+    )
+
+
+def qwen3():
+    from transformers import Qwen3Config
+
+    return causal(Qwen3Config(**SMALL, intermediate_size=12, num_hidden_layers=1, head_dim=4))
+
+
+def qwen3_moe():
+    from transformers import Qwen3MoeConfig
+
+    return causal(
+        Qwen3MoeConfig(
+            **SMALL,
             num_hidden_layers=1,
-            num_attention_heads=2,
-            num_key_value_heads=1,
-            max_position_embeddings=32,
-            tie_word_embeddings=True,
+            head_dim=4,
+            moe_intermediate_size=6,
+            num_experts=4,
+            num_experts_per_tok=2,
+            norm_topk_prob=True,
         )
     )
 
@@ -124,10 +145,18 @@ def gpt2():
     )
 
 
+def with_loss(model):
+    """Its forward takes an input and labels, and returns the loss alone."""
+
+    def forward(self, given, labels):
+        return type(self).forward(self, given, labels=labels).loss
+
+    model.forward = types.MethodType(forward, model)
+    return model.train()
+
+
 def bert():
     """With dropout: one rank alone draws what eager draws."""
-    import types
-
     from transformers import BertConfig, BertForMaskedLM
 
     model = BertForMaskedLM(
@@ -140,12 +169,59 @@ def bert():
             max_position_embeddings=32,
         )
     )
+    return (with_loss(model), *tokens(23, 32))
 
-    def forward(self, input_ids, labels):
-        return type(self).forward(self, input_ids=input_ids, labels=labels).loss
 
-    model.forward = types.MethodType(forward, model)
-    return (model.train(), *tokens(23, 32))
+def t5():
+    """An encoder and a decoder, whose inputs are the labels, shifted in place."""
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    model = T5ForConditionalGeneration(
+        T5Config(
+            vocab_size=23,
+            d_model=8,
+            d_kv=4,
+            d_ff=12,
+            num_layers=1,
+            num_heads=2,
+            relative_attention_num_buckets=4,
+            relative_attention_max_distance=8,
+            dropout_rate=0.0,
+            decoder_start_token_id=0,
+            use_cache=False,
+        )
+    )
+    batch = Dim("batch", min=1, max=64)
+    sizes = [{0: batch, 1: Dim(name, min=3, max=32)} for name in ("source", "target")]
+    return (
+        with_loss(model),
+        lambda n: [torch.randint(2, 23, (n, 7)), torch.randint(2, 23, (n, 5))],
+        tuple(sizes),
+    )
+
+
+def vit():
+    from transformers import ViTConfig, ViTForImageClassification
+
+    model = ViTForImageClassification(
+        ViTConfig(
+            hidden_size=8,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            intermediate_size=12,
+            hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
+            image_size=8,
+            patch_size=4,
+            num_labels=5,
+        )
+    )
+    sizes = {0: Dim("batch", min=1, max=64)}
+    return (
+        with_loss(model),
+        lambda n: [torch.randint(0, 8, (n, 3, 8, 8)) / 8, torch.randint(0, 5, (n,))],
+        (sizes, sizes),
+    )
 
 
 def train(model, batches, ranks):
@@ -228,15 +304,30 @@ def shorten(path):
         file.write(out.getvalue())
 
 
-def main():
-    for make in (picture_model, llama, gpt2, bert):
+WORLDS = {
+    picture_model: (1, 2),
+    llama: (1, 2),
+    gpt2: (1, 2),
+    bert: (1,),
+    qwen3: (1, 2, 4),
+    qwen3_moe: (1, 2, 4),
+    t5: (1, 2, 4),
+    vit: (1, 2, 4),
+}
+
+
+def main(names):
+    for make, worlds in WORLDS.items():
+        if names and make.__name__ not in names:
+            continue
         torch.manual_seed(0)
         model, make_batch, shapes = make()
         path = os.path.join(HERE, make.__name__)
         export_module(model, make_batch(3), path + ".pt2", shapes)
         shorten(path + ".pt2")
         batches = [make_batch(4) for _ in range(STEPS)]
-        worlds = (1,) if make is bert else (1, 2)
+        for module in list(model.modules())[1:]:  # trained as transformers has it
+            module.__dict__.pop("forward", None)
         golden = {
             "batches": [
                 [{"shape": list(t.shape), "values": t.flatten().tolist()} for t in batch]
@@ -251,4 +342,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
