@@ -1,5 +1,6 @@
 #include "cli/sharding.h"
 
+#include <algorithm>
 #include <limits>
 #include <map>
 
@@ -19,6 +20,31 @@ const std::map<std::string, int32_t> kCommPaths = {{"auto", FSDP2_COMM_PATH_AUTO
 
 bool is_number(const std::string& text) {
   return !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+}
+
+// The parts between commas; none of an empty text.
+std::vector<std::string> parts_of(const std::string& text) {
+  std::vector<std::string> parts;
+  for (size_t begin = 0; !text.empty() && begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    parts.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+void check_parts(const std::string& flag, const std::string& text) {
+  const std::vector<std::string> parts = parts_of(text);
+  require(std::find(parts.begin(), parts.end(), "") == parts.end(),
+          flag + " " + text + ": expected names with one comma between them");
+}
+
+std::vector<const char*> texts_of(const std::vector<std::string>& names) {
+  std::vector<const char*> texts;
+  for (const std::string& name : names) {
+    texts.push_back(name.c_str());
+  }
+  return texts;
 }
 
 }  // namespace
@@ -55,6 +81,9 @@ void check_sharding(const Sharding& sharding) {
   const bool hybrid = strategy == "hybrid_shard" || strategy == "hybrid_shard_zero2";
   require(!hybrid || sharding.fsdp_size >= 2,
           "--strategy " + strategy + " needs --fsdp-size, the number of ranks per shard group");
+  require(!sharding.wrap.empty(), "--wrap '': expected default, none, or names of classes");
+  check_parts("--wrap", sharding.wrap);
+  check_parts("--wrap-names", sharding.wrap_names);
 }
 
 void check_sharding_for_world(const Sharding& sharding, int64_t world_size) {
@@ -80,6 +109,23 @@ int32_t reshard_number(const Sharding& sharding, int32_t by_strategy) {
     return FSDP2_RESHARD_NEVER;
   }
   return text == "default" ? by_strategy : static_cast<int32_t>(std::stol(text));
+}
+
+Wrap::Wrap(const Sharding& sharding)
+    : wrap_(sharding.wrap == "default" ? FSDP2_WRAP_DEFAULT
+            : sharding.wrap == "none"  ? FSDP2_WRAP_NONE
+                                       : FSDP2_WRAP_KINDS),
+      kinds_(wrap_ == FSDP2_WRAP_KINDS ? parts_of(sharding.wrap) : std::vector<std::string>()),
+      names_(parts_of(sharding.wrap_names)),
+      kind_texts_(texts_of(kinds_)),
+      name_texts_(texts_of(names_)) {}
+
+void Wrap::set(fsdp2_shard_options* options) const {
+  options->wrap = wrap_;
+  options->wrap_kinds = kind_texts_.data();
+  options->n_wrap_kinds = kind_texts_.size();
+  options->wrap_names = name_texts_.data();
+  options->n_wrap_names = name_texts_.size();
 }
 
 }  // namespace fsdp2::cli

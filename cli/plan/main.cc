@@ -41,7 +41,6 @@ Layout layout_of(const PlanOptions& options) {
   shard.param_dtype = dtype_number(options.param_dtype);
   shard.reduce_dtype = dtype_number(options.reduce_dtype);
   shard.comm_path = comm_path_number(options.comm_path);
-  shard.wrap = options.wrap == "none" ? FSDP2_WRAP_NONE : FSDP2_WRAP_DEFAULT;
   shard.prefetch = options.prefetch == 0 ? -1 : options.prefetch;
   shard.defer_values = 1;
   return layout;
@@ -52,7 +51,9 @@ void plan(const PlanOptions& options) {
   module_options.dtype = dtype_number(options.dtype);
   Module module;
   module_from_config_file("--model", config_path(options.model), module_options, &module);
-  const Layout layout = layout_of(options);
+  Layout layout = layout_of(options);
+  const Wrap wrap(options.sharding);
+  wrap.set(&layout.shard);
   Mesh mesh;
   check(fsdp2_mesh_create(&layout.mesh, mesh.out()));
   Shard shard;

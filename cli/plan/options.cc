@@ -58,8 +58,8 @@ bool parse_plan_options(std::vector<std::string> arguments, PlanOptions* out) {
              dtype_names_or_none());
   add_choice(&app, "--comm-path", &o.comm_path, "Communication path of parameters",
              comm_path_names());
-  add_choice(&app, "--wrap", &o.wrap, "Units (the model's own layers, or the whole model as one)",
-             {"default", "none"});
+  app.add_option("--wrap", o.sharding.wrap, kWrapHelp)->option_text("TEXT (default)");
+  app.add_option("--wrap-names", o.sharding.wrap_names, kWrapNamesHelp)->option_text("TEXT");
   add_choice(&app, "--optimizer", &o.optimizer, "Optimizer whose state is counted",
              {"adamw", "sgd-momentum", "sgd"});
   add_count(&app, "--prefetch", &o.prefetch, "Number of units gathered ahead of use");

@@ -17,7 +17,6 @@ struct PlanOptions {
   std::string param_dtype = "none";
   std::string reduce_dtype = "none";
   std::string comm_path = "auto";
-  std::string wrap = "default";
   std::string optimizer = "adamw";
   int prefetch = 1;
 };

@@ -92,6 +92,8 @@ void shard_model(const TrainOptions& options, const Module& module, const Mesh& 
   shard.param_dtype = dtype_number(options.param_dtype);
   shard.reduce_dtype = dtype_number(options.reduce_dtype);
   shard.comm_path = comm_path_number(options.comm_path);
+  const Wrap wrap(options.sharding());
+  wrap.set(&shard);
   check(fsdp2_shard_create(module.get(), mesh.get(), &shard, out->out()));
 }
 

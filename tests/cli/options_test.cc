@@ -254,6 +254,9 @@ TEST(TrainMistakes, AreNamed) {
       {{"--strategy", "no_shard", "--fsdp-size", "2"},
        "--strategy no_shard and --fsdp-size 2 contradict each other"},
       {{"--strategy", "hybrid_shard"}, "--strategy hybrid_shard needs --fsdp-size"},
+      {{"--wrap", ""}, "--wrap '': expected default, none, or names of classes"},
+      {{"--wrap", "A,,B"}, "--wrap A,,B: expected names with one comma between them"},
+      {{"--wrap-names", "a,"}, "--wrap-names a,: expected names with one comma between them"},
       {{"--strategy", "shard_grad_op", "--reshard-after-forward", "true"},
        "--strategy shard_grad_op and --reshard-after-forward true contradict each other"},
   };

@@ -74,6 +74,8 @@ TEST(Plan, StrategiesDiffer) {
                           {"--reshard-after-forward", "true"},
                           {"--reshard-after-forward", "4"},
                           {"--wrap", "none"},
+                          {"--wrap", "LlamaMLP,LlamaAttention"},
+                          {"--wrap-names", "lm_head"},
                           {"--optimizer", "sgd"},
                           {"--prefetch", "0"}}) {
     const Outcome outcome = plan(joined(base, strategy));

@@ -79,6 +79,8 @@ std::vector<Flag> run_flags(TrainOptions* o) {
       {sharding, "--strategy", &o->strategy, "Sharding strategy", strategy_names()},
       {sharding, "--fsdp-size", &o->fsdp_size, kFsdpSizeHelp},
       {sharding, "--reshard-after-forward", &o->reshard_after_forward, kReshardHelp},
+      {sharding, "--wrap", &o->wrap, kWrapHelp},
+      {sharding, "--wrap-names", &o->wrap_names, kWrapNamesHelp},
       {sharding, "--dtype", &o->dtype, "Dtype of the sharded parameters", dtype_names()},
       {sharding, "--param-dtype", &o->param_dtype, "Dtype for gathering and computing",
        dtype_names_or_none()},

@@ -29,6 +29,8 @@ struct TrainOptions {
   std::string strategy = "full_shard";
   int64_t fsdp_size = 0;
   std::string reshard_after_forward = "default";
+  std::string wrap = "default";
+  std::string wrap_names;
   std::string dtype = "fp32";
   std::string param_dtype = "none";
   std::string reduce_dtype = "none";
@@ -76,7 +78,9 @@ struct TrainOptions {
   double timeout_s = 600.0;
 
   bool resumes_from_save_dir() const { return resume == "auto"; }
-  Sharding sharding() const { return {strategy, fsdp_size, reshard_after_forward}; }
+  Sharding sharding() const {
+    return {strategy, fsdp_size, reshard_after_forward, wrap, wrap_names};
+  }
 };
 
 struct Flag {
