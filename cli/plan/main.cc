@@ -8,6 +8,7 @@
 
 #include "cli/arguments.h"
 #include "cli/config_file.h"
+#include "cli/exported_file.h"
 #include "cli/library.h"
 #include "cli/plan/options.h"
 
@@ -46,11 +47,19 @@ Layout layout_of(const PlanOptions& options) {
   return layout;
 }
 
+void make_model(const PlanOptions& options, Module* out) {
+  fsdp2_module_options module = FSDP2_MODULE_OPTIONS_INIT;
+  module.dtype = dtype_number(options.dtype);
+  if (is_exported_file(options.model)) {
+    check(fsdp2_module_from_exported(options.model.c_str(), &module, out->out()));
+  } else {
+    module_from_config_file("--model", config_path(options.model), module, out);
+  }
+}
+
 void plan(const PlanOptions& options) {
-  fsdp2_module_options module_options = FSDP2_MODULE_OPTIONS_INIT;
-  module_options.dtype = dtype_number(options.dtype);
   Module module;
-  module_from_config_file("--model", config_path(options.model), module_options, &module);
+  make_model(options, &module);
   Layout layout = layout_of(options);
   const Wrap wrap(options.sharding);
   wrap.set(&layout.shard);

@@ -14,7 +14,7 @@ constexpr int64_t kMostRanks = 1 << 20;     // a table of all ranks is made
 constexpr int64_t kMostPrefetch = 1 << 10;  // as the library
 
 void check_options(const PlanOptions& o) {
-  require(!o.model.empty(), "no model given: --model DIR, or --model config.json");
+  require(!o.model.empty(), "no model given: --model DIR, config.json or FILE.pt2");
   require_within("--world-size", o.world_size, 1, kMostRanks);
   require(0 <= o.rank && o.rank < o.world_size,
           "--rank " + std::to_string(o.rank) +
@@ -43,7 +43,7 @@ bool parse_plan_options(std::vector<std::string> arguments, PlanOptions* out) {
   CLI::App app("Works out what a sharded training step would hold and move, without running it.",
                "fsdp2 plan");
   set_style(app, "--model DIR [OPTIONS]");
-  app.add_option("--model", o.model, "Directory with config.json, or that file")
+  app.add_option("--model", o.model, "Directory with config.json, that file, or a program FILE.pt2")
       ->option_text("PATH");
   add_count(&app, "--world-size", &o.world_size, "Number of ranks");
   add_count(&app, "--rank", &o.rank, "Rank whose memory is shown");

@@ -9,7 +9,7 @@
 namespace fsdp2::cli {
 
 struct PlanOptions {
-  std::string model;  // a directory with config.json, or the file itself
+  std::string model;  // a directory with config.json, the file itself, or a program's .pt2 file
   int world_size = 1;
   int rank = 0;
   Sharding sharding;

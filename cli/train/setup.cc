@@ -1,12 +1,16 @@
 #include "cli/train/setup.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <initializer_list>
 #include <map>
+#include <vector>
 
+#include "cli/arguments.h"
 #include "cli/config_file.h"
+#include "cli/exported_file.h"
 #include "cli/terminal.h"
 #include "cli/train/flags/group_rules.h"
 
@@ -44,6 +48,12 @@ void apply_strategy(const TrainOptions& options, fsdp2_mesh_options* mesh,
   check(fsdp2_shard_apply_strategy(options.strategy.c_str(), options.fsdp_size, mesh, shard));
 }
 
+// The vocabulary that the tokens of the data lie in. Bytes need none from a model that tells none.
+int64_t vocabulary_of(const TrainOptions& options, int64_t models_own) {
+  constexpr int64_t kBytes = 256;
+  return options.vocab_size > 0 ? options.vocab_size : models_own > 0 ? models_own : kBytes;
+}
+
 }  // namespace
 
 std::string rank_to_show() {
@@ -73,10 +83,12 @@ void make_model(const TrainOptions& options, Module* out) {
   fsdp2_module_options module = FSDP2_MODULE_OPTIONS_INIT;
   module.dtype = dtype_number(options.dtype);
   module.seed = options.seed;
-  if (options.config.empty()) {
-    check(fsdp2_module_from_pretrained(options.model.c_str(), &module, out->out()));
-  } else {
+  if (!options.config.empty()) {
     module_from_config_file("--config", options.config, module, out);
+  } else if (is_exported_file(options.model)) {
+    check(fsdp2_module_from_exported(options.model.c_str(), &module, out->out()));
+  } else {
+    check(fsdp2_module_from_pretrained(options.model.c_str(), &module, out->out()));
   }
   if (options.activation_checkpointing) {
     check(fsdp2_module_checkpoint_activations(out->get(), nullptr, 0, 1, 0));
@@ -92,9 +104,31 @@ void shard_model(const TrainOptions& options, const Module& module, const Mesh& 
   shard.param_dtype = dtype_number(options.param_dtype);
   shard.reduce_dtype = dtype_number(options.reduce_dtype);
   shard.comm_path = comm_path_number(options.comm_path);
+  shard.defer_values = 1;
   const Wrap wrap(options.sharding());
   wrap.set(&shard);
   check(fsdp2_shard_create(module.get(), mesh.get(), &shard, out->out()));
+}
+
+void check_batch(const TrainOptions& options, int64_t world_size, const Module& module) {
+  const std::array<int64_t, 2> shape = {options.global_batch / (world_size * options.grad_accum),
+                                        options.seq_len};
+  const std::vector<int64_t> zeros(static_cast<size_t>(shape[0] * shape[1]));
+  std::array<Tensor, 2> tensors;
+  std::vector<fsdp2_tensor> batch;
+  for (Tensor& tensor : tensors) {
+    check(fsdp2_tensor_from_buffer(zeros.data(), zeros.size() * sizeof(int64_t), FSDP2_DTYPE_I64,
+                                   shape.data(), shape.size(), tensor.out()));
+    batch.push_back(tensor.get());
+  }
+  const fsdp2_status status = fsdp2_module_check_inputs(module.get(), batch.data(), batch.size());
+  if (status == FSDP2_E_INVALID_ARGUMENT) {
+    throw UsageError(
+        "--global-batch, --grad-accum and --seq-len give a rank tokens and labels of [" +
+        std::to_string(shape[0]) + ", " + std::to_string(shape[1]) +
+        "] at a time: " + fsdp2_error_message());
+  }
+  check(status);
 }
 
 namespace {
@@ -135,7 +169,7 @@ void open_data(const TrainOptions& options, const Mesh& mesh, int64_t vocab_size
   loader.accumulate = static_cast<int32_t>(options.grad_accum);
   loader.sequence_length = options.seq_len;
   loader.global_batch = options.global_batch;
-  loader.vocab_size = vocab_size;
+  loader.vocab_size = vocabulary_of(options, vocab_size);
   loader.seed = options.seed;
   const std::string& path = is_text ? options.text : options.tokens;
   check(fsdp2_loader_open(mesh.get(), path.c_str(), &loader, out->out()));

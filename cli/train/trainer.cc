@@ -86,6 +86,8 @@ void Trainer::prepare() {
   }
   open_data(options_, mesh_, model_info_.vocab_size, &loader_);
   shard_model(options_, module_, mesh_, &shard_);
+  check_batch(options_, info_.world_size, module_);
+  check(fsdp2_shard_load_values(shard_.get()));
   make_optimizer(options_, shard_, &optimizer_);
   make_step(options_, shard_, optimizer_, &step_);
   resumed_ = resume(options_, mesh_, run_state());

@@ -257,6 +257,7 @@ TEST(TrainMistakes, AreNamed) {
       {{"--wrap", ""}, "--wrap '': expected default, none, or names of classes"},
       {{"--wrap", "A,,B"}, "--wrap A,,B: expected names with one comma between them"},
       {{"--wrap-names", "a,"}, "--wrap-names a,: expected names with one comma between them"},
+      {{"--vocab-size", "-1"}, "--vocab-size -1 is below 0"},
       {{"--strategy", "shard_grad_op", "--reshard-after-forward", "true"},
        "--strategy shard_grad_op and --reshard-after-forward true contradict each other"},
   };
@@ -267,8 +268,22 @@ TEST(TrainMistakes, AreNamed) {
     EXPECT_THAT(message, HasSubstr(mistake.message)) << mistake.arguments.front();
     EXPECT_EQ(message.find('\n'), std::string::npos) << message;
   }
-  EXPECT_THAT(message_of({"--tokens", "t"}), HasSubstr("--model (a directory) or --config"));
+  EXPECT_THAT(message_of({"--tokens", "t"}),
+              HasSubstr("--model (a directory or a .pt2 file) or --config"));
   EXPECT_THAT(message_of({"--model", "m"}), HasSubstr("--tokens or --text"));
+}
+
+TEST(TrainMistakes, WithAnExportedProgramAreNamed) {
+  const std::vector<std::string> text = {"--model", "m.pt2", "--text", "t"};
+  EXPECT_EQ(message_of(text), "");
+  EXPECT_EQ(message_of({"--model", "m.pt2", "--tokens", "t", "--vocab-size", "300"}), "");
+  EXPECT_EQ(message_of({"--model", "m.pt2", "--tokens", "t"}),
+            "--model m.pt2 needs --vocab-size, of the --tokens: a program does not tell its own");
+  EXPECT_EQ(message_of({"--model", "m.pt2", "--text", "t", "--sample", "9"}),
+            "--sample: --model m.pt2 gives its loss alone, and cannot write text");
+  EXPECT_EQ(message_of({"--model", "m.pt2", "--text", "t", "--save-pretrained", "x"}),
+            "--save-pretrained: --model m.pt2 has no config.json; --full-state-dict writes its "
+            "weights");
 }
 
 std::string message_for_world(const TrainOptions& options, int64_t world_size) {
@@ -303,6 +318,7 @@ TEST(TrainMistakes, ThatDependOnTheModelAreNamed) {
   TrainOptions options;
   options.seq_len = 129;
   EXPECT_NO_THROW(check_options_for_model(options, 129));
+  EXPECT_NO_THROW(check_options_for_model(options, 0));
   try {
     check_options_for_model(options, 128);
     FAIL();

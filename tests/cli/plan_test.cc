@@ -15,6 +15,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using Texts = std::vector<std::string>;
 
 Outcome plan(const Texts& arguments) { return run(joined({fsdp2_program(), "plan"}, arguments)); }
@@ -82,6 +83,20 @@ TEST(Plan, StrategiesDiffer) {
     ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
     EXPECT_NE(outcome.out, full) << strategy.back();
   }
+}
+
+TEST(Plan, OfAnExportedProgramHasTheUnitsOfItsClasses) {
+  const std::string program = repository_file("tests/parity/exported/llama.pt2");
+  const Outcome outcome = plan({"--model", program, "--world-size", "4"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr("elements over Mesh(fsdp=4) rank 0"),
+                                 HasSubstr("model.layers.0"), Not(HasSubstr("model.norm"))));
+  const Outcome by_class =
+      plan({"--model", program, "--world-size", "4", "--wrap", "LlamaMLP,LlamaRMSNorm"});
+  EXPECT_THAT(by_class.out, AllOf(HasSubstr("model.layers.0.mlp"), HasSubstr("model.norm")))
+      << by_class.err;
+  EXPECT_THAT(plan({"--model", program, "--wrap", "NoSuchClass"}).err,
+              AllOf(HasSubstr("fsdp2 plan: "), HasSubstr("NoSuchClass"), HasSubstr("LlamaMLP")));
 }
 
 // A Llama with next to no activations.

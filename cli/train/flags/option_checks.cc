@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cli/arguments.h"
+#include "cli/exported_file.h"
 #include "cli/torch_file.h"
 #include "cli/train/flags/group_rules.h"
 
@@ -72,15 +73,31 @@ void check_outcome(const TrainOptions& o) {
   check_places(o);
 }
 
+// A program of torch.export has neither a config.json nor outputs but its loss.
+void check_exported(const TrainOptions& o) {
+  if (!is_exported_file(o.model)) {
+    return;
+  }
+  const std::string model = "--model " + o.model;
+  require(o.tokens.empty() || o.vocab_size > 0,
+          model + " needs --vocab-size, of the --tokens: a program does not tell its own");
+  require(o.sample == 0, "--sample: " + model + " gives its loss alone, and cannot write text");
+  require(o.save_pretrained.empty(), "--save-pretrained: " + model +
+                                         " has no config.json; --full-state-dict writes its "
+                                         "weights");
+}
+
 // The upper bounds are the library's, which knows its options by other names.
 void check_counts(const TrainOptions& o) {
   constexpr int64_t kMostSteps = int64_t{1} << 62;
+  constexpr int64_t kMostTokens = int64_t{1} << 32;
   constexpr int64_t kMostWindows = int64_t{1} << 31;
   constexpr int64_t kMostParts = 1 << 24;
   constexpr int64_t kMostThreads = 4096;
   constexpr int64_t kMostCheckpoints = 1 << 20;
   require_within("--steps", o.steps, 1, kMostSteps - 1);
   require_within("--stop-step", o.stop_step, 0);
+  require_within("--vocab-size", o.vocab_size, 0, kMostTokens);
   require_within("--seq-len", o.seq_len, 1, kMostWindows);
   require_within("--global-batch", o.global_batch, 1, kMostWindows);
   require_within("--grad-accum", o.grad_accum, 1, kMostParts);
@@ -116,7 +133,7 @@ void check_numbers(const TrainOptions& o) {
 
 void check_options(const TrainOptions& o) {
   require(!o.model.empty() || !o.config.empty(),
-          "--model (a directory) or --config (a config.json) is needed");
+          "--model (a directory or a .pt2 file) or --config (a config.json) is needed");
   require(o.model.empty() || o.config.empty(), "--model and --config exclude each other");
   require(!o.tokens.empty() || !o.text.empty(),
           "--tokens or --text (a file to train on) is needed");
@@ -128,6 +145,7 @@ void check_options(const TrainOptions& o) {
   read_no_decay(o.no_decay);
   read_lr_scales(o.lr_scale);
   check_outcome(o);
+  check_exported(o);
 }
 
 void check_options_for_world(const TrainOptions& o, int64_t world_size) {
@@ -140,7 +158,7 @@ void check_options_for_world(const TrainOptions& o, int64_t world_size) {
 }
 
 void check_options_for_model(const TrainOptions& o, int64_t max_positions) {
-  require(o.seq_len <= max_positions,
+  require(max_positions == 0 || o.seq_len <= max_positions,
           "--seq-len " + std::to_string(o.seq_len) + " is beyond the model's " +
               std::to_string(max_positions) + " positions (max_position_embeddings)");
 }

@@ -13,7 +13,7 @@ void check_options(const TrainOptions& options);
 // Checks what depends on the number of ranks. Throws UsageError, the same one on all of them.
 void check_options_for_world(const TrainOptions& options, int64_t world_size);
 
-// Checks what depends on the model. Throws UsageError.
+// Checks what depends on the model; max_positions 0: it does not tell. Throws UsageError.
 void check_options_for_model(const TrainOptions& options, int64_t max_positions);
 
 }  // namespace fsdp2::cli

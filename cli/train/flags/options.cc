@@ -52,12 +52,15 @@ void add_flag(CLI::App* app, const Flag& flag) {
 std::vector<Flag> run_flags(TrainOptions* o) {
   const std::string model = "Model", data = "Data", steps = "Steps", sharding = "Sharding";
   return {
-      {model, "--model", &o->model, "Directory with config.json and safetensors"},
+      {model, "--model", &o->model,
+       "Directory with config.json and safetensors, or a program FILE.pt2 of torch.export"},
       {model, "--config", &o->config,
        "config.json, instead of --model; --seed draws the initial weights"},
       {data, "--tokens", &o->tokens,
        "Flat little-endian token file (uint16, or uint32 for a vocabulary > 65536)"},
       {data, "--text", &o->text, "Any file, instead of --tokens; each byte is a token"},
+      {data, "--vocab-size", &o->vocab_size,
+       "Vocabulary of the token file (0: the model's; a program FILE.pt2 does not tell its own)"},
       {data, "--seq-len", &o->seq_len, "Tokens per window"},
       {data, "--shuffle", &o->shuffle, "Shuffle the windows of each epoch, by --seed"},
       {data, "--seed", &o->seed, "Random seed"},
@@ -87,7 +90,7 @@ std::vector<Flag> run_flags(TrainOptions* o) {
       {sharding, "--reduce-dtype", &o->reduce_dtype, "Dtype for reducing gradients",
        dtype_names_or_none()},
       {sharding, "--activation-checkpointing", &o->activation_checkpointing,
-       "Recompute each decoder layer in backward"},
+       "Recompute each of the model's own layers in backward"},
       {sharding, "--cpu-offload", &o->cpu_offload,
        "Keep shards in host memory (on a CPU they are there anyway)"},
       {sharding, "--comm-path", &o->comm_path, "Communication path of parameters",
@@ -193,7 +196,7 @@ Request parse_train_options(std::vector<std::string> arguments, TrainOptions* ou
   bool version = false;
   CLI::App app("Trains a decoder language model, sharded over the ranks of the job.",
                "fsdp2 train");
-  set_style(app, "(--model DIR | --config FILE) (--tokens FILE | --text FILE) [OPTIONS]");
+  set_style(app, "(--model DIR|FILE.pt2 | --config FILE) (--tokens FILE | --text FILE) [OPTIONS]");
   app.add_flag("--version", version, "Print the versions of this program and of LibTorch and exit");
   for (const Flag& flag : train_flags(&options)) {
     add_flag(&app, flag);

@@ -15,6 +15,7 @@ namespace fsdp2::cli {
 struct TrainOptions {
   std::string model, config;
   std::string tokens, text;
+  int64_t vocab_size = 0;
   int64_t seq_len = 32;
   bool shuffle = false;
   uint64_t seed = 0;

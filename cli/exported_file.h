@@ -1,0 +1,12 @@
+// The one place that says which file names mean a program of torch.export.
+#pragma once
+
+#include <filesystem>
+
+namespace fsdp2::cli {
+
+inline bool is_exported_file(const std::filesystem::path& path) {
+  return path.extension() == ".pt2";
+}
+
+}  // namespace fsdp2::cli
