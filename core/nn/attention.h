@@ -29,11 +29,8 @@ struct AttentionConfig {
 };
 
 // (x [B,S,D], cos and sin as rotate() takes them, what is seen) -> [B,S,D]. Children: q_proj,
-// k_proj, v_proj, o_proj and with qk_norm q_norm, k_norm. What a position sees is said by the last
-// input:
-//   none, or None          the positions up to itself
-//   integers [n + 1]       those of them that are of its own sequence (packed_sequences.h)
-//   [B, H or 1, S, S]      where a boolean is true; numbers are added to the scores
+// k_proj, v_proj, o_proj and with qk_norm q_norm, k_norm. What is seen: as attend() takes it, None
+// where it is left out.
 class Attention : public Module {
  public:
   Attention(const AttentionConfig& config, at::ScalarType dtype);
@@ -44,9 +41,6 @@ class Attention : public Module {
   c10::IValue forward(Values inputs) override;
 
  private:
-  // The values of all heads [B,S,H,E], mixed by who sees whom.
-  at::Tensor mix(const at::Tensor& q, at::Tensor k, at::Tensor v, const c10::IValue& seen) const;
-
   int64_t heads_;
   int64_t kv_heads_;
   int64_t head_dim_;

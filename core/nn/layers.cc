@@ -3,6 +3,7 @@
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/layer_norm.h>
 #include <ATen/ops/rms_norm.h>
 #include <ATen/ops/rsqrt.h>
 #include <ATen/ops/silu.h>
@@ -113,6 +114,17 @@ c10::IValue Linear::forward(Values inputs) {
   return linear_product(one_tensor(inputs, *this), weight_, bias_);
 }
 
+Conv1D::Conv1D(int64_t in_features, int64_t out_features, at::ScalarType dtype)
+    : Module("Conv1D"),
+      weight_(register_parameter("weight", deferred_parameter({in_features, out_features}, dtype))),
+      bias_(register_parameter("bias", deferred_parameter({out_features}, dtype))) {}
+
+c10::IValue Conv1D::forward(Values inputs) {
+  check_has_memory(weight_, *this, "weight");
+  check_has_memory(bias_, *this, "bias");
+  return linear_product(one_tensor(inputs, *this), weight_.t(), bias_);
+}
+
 Embedding::Embedding(int64_t count, int64_t dim, at::ScalarType dtype)
     : Module("Embedding"),
       weight_(register_parameter("weight", deferred_parameter({count, dim}, dtype))) {}
@@ -130,6 +142,18 @@ RMSNorm::RMSNorm(std::string kind, int64_t size, double eps, at::ScalarType dtyp
 c10::IValue RMSNorm::forward(Values inputs) {
   check_has_memory(weight_, *this, "weight");
   return rms_norm(one_tensor(inputs, *this), weight_, eps_);
+}
+
+LayerNorm::LayerNorm(int64_t size, double eps, at::ScalarType dtype)
+    : Module("LayerNorm"),
+      weight_(register_parameter("weight", deferred_parameter({size}, dtype))),
+      bias_(register_parameter("bias", deferred_parameter({size}, dtype))),
+      eps_(eps) {}
+
+c10::IValue LayerNorm::forward(Values inputs) {
+  check_has_memory(weight_, *this, "weight");
+  check_has_memory(bias_, *this, "bias");
+  return at::layer_norm(one_tensor(inputs, *this), weight_.sizes(), weight_, bias_, eps_);
 }
 
 SwiGluMlp::SwiGluMlp(std::string kind, int64_t hidden_size, int64_t intermediate_size,

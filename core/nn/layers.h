@@ -34,6 +34,21 @@ class Linear : public Module {
   at::Tensor bias_;  // undefined without a bias
 };
 
+// y = x W + b, with a weight that is stored transposed, as GPT-2's are: [..., in] -> [..., out].
+// Parameters: weight [in, out], bias [out].
+class Conv1D : public Module {
+ public:
+  Conv1D(int64_t in_features, int64_t out_features, at::ScalarType dtype);
+  InputCount input_count() const override { return {1, 1}; }
+
+ protected:
+  c10::IValue forward(Values inputs) override;
+
+ private:
+  at::Tensor weight_;
+  at::Tensor bias_;
+};
+
 // Rows of a table: [...] int64 -> [..., dim]. Parameter: weight [count, dim]. Indices are not
 // checked here.
 class Embedding : public Module {
@@ -62,6 +77,22 @@ class RMSNorm : public Module {
 
  private:
   at::Tensor weight_;
+  double eps_;
+};
+
+// y = weight * (x - mean) / sqrt(variance + eps) + bias over the last dim. Parameters: weight [D],
+// bias [D].
+class LayerNorm : public Module {
+ public:
+  LayerNorm(int64_t size, double eps, at::ScalarType dtype);
+  InputCount input_count() const override { return {1, 1}; }
+
+ protected:
+  c10::IValue forward(Values inputs) override;
+
+ private:
+  at::Tensor weight_;
+  at::Tensor bias_;
   double eps_;
 };
 

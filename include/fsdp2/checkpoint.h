@@ -25,7 +25,7 @@ typedef struct fsdp2_save_options {
    * this one, left by a run that was given up, are neither counted nor removed, and stay the newest
    * until this run has passed them. */
   int32_t keep_last;
-  int32_t no_rng; /* 1: leave out LibTorch's random generator; sharded only */
+  int32_t no_rng; /* 1: leave out the random generator; sharded only */
   int32_t dtype;  /* the FSDP2_DTYPE_ to which the file rounds floating-point parameters, or _KEEP;
                      not sharded, not per rank; the model itself does not change */
   int64_t max_file_bytes; /* model directory: split the weights above this size; 0: 5 GiB */
@@ -86,7 +86,7 @@ FSDP2_CALL fsdp2_checkpoint_poll(fsdp2_shard shard, int32_t* out_done);
 typedef struct fsdp2_load_options {
   uint32_t struct_size;
   int32_t partial;    /* 1: skip names that only the run or only the checkpoint has */
-  int32_t no_rng;     /* 1: leave LibTorch's random generator as it is */
+  int32_t no_rng;     /* 1: leave the random generator as it is */
   int32_t from_rank0; /* 1: rank 0 alone reads, and sends one tensor after the other, whole */
 } fsdp2_load_options;
 #define FSDP2_LOAD_OPTIONS_INIT {(uint32_t)sizeof(fsdp2_load_options), 0, 0, 0}

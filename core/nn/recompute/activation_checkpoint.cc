@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/nn/own_generator.h"
 #include "core/nn/recompute/checkpoint_segment.h"
 #include "core/nn/recompute/saved_tensor_hooks.h"
 #include "core/nn/second_run.h"
@@ -114,7 +115,11 @@ int64_t checkpoint_by_kind(Module& root, const std::vector<std::string>& kinds, 
     }
   }
   for (const FoundModule& found : chosen) {
-    checkpoint_activations(*found.module, {found.name, {}, early_stop});
+    const std::optional<at::Generator> own = own_generator_of(*found.module);
+    checkpoint_activations(
+        *found.module,
+        {found.name, own ? std::vector<at::Generator>{*own} : std::vector<at::Generator>{},
+         early_stop});
   }
   return static_cast<int64_t>(chosen.size());
 }

@@ -110,8 +110,8 @@ void add_loss_scaler(TrainStep& step, StateDict* state) {
   }
 }
 
-void add_rng(const Team& team, StateDict* state) {
-  const at::Tensor own = generator_state();
+void add_rng(const fsdp::Unit& root, const Team& team, StateDict* state) {
+  const at::Tensor own = generator_state(root);
   for (int rank = 0; rank < team.size(); ++rank) {
     state->add_tensor(
         {kOwn, "rng", rng_name(rank)}, own.sizes().vec(), {0},
@@ -152,7 +152,7 @@ StateDict state_to_save(const TrainingObjects& objects, OptimizerKeys keys) {
   }
   const Team& team = objects.root->mesh().team();
   if (objects.rng) {
-    add_rng(team, &state);
+    add_rng(*objects.root, team, &state);
   }
   state.add_object({kOwn, "world_size"}, static_cast<int64_t>(team.size()));
   return state;

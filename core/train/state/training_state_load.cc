@@ -145,7 +145,7 @@ void Loader::want_optimizer() {
 // want the same entries, as a collective source needs it, each its own one's bytes.
 void Loader::want_rng() {
   const Team& team = objects_.root->mesh().team();
-  const at::Tensor own = generator_state();
+  const at::Tensor own = generator_state(*objects_.root);
   for (int rank = 0; rank < team.size(); ++rank) {
     const StateEntry* entry = source_.find(fmt::format("{}.rng.{}", kOwn, rng_name(rank)));
     if (entry == nullptr || entry->dtype != at::kByte || entry->shape != own.sizes()) {
@@ -266,7 +266,7 @@ void Loader::set_data() {
 
 void Loader::set_rng() {
   if (rng_.defined()) {
-    at::Generator generator = at::detail::getDefaultCPUGenerator();
+    at::Generator generator = generator_of(*objects_.root);
     const std::lock_guard<std::mutex> lock(generator.mutex());
     generator.set_state(rng_);
   } else if (objects_.rng && objects_.optimizer != nullptr) {

@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "core/nn/module.h"
+#include "core/nn/own_generator.h"
 
 namespace fsdp2::train {
 
@@ -34,8 +35,13 @@ std::vector<int64_t> offsets_of(const fsdp::ShardLayout& layout) {
   return offsets;
 }
 
-at::Tensor generator_state() {
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
+at::Generator generator_of(const fsdp::Unit& root) {
+  return nn::own_generator_of(*root.modules().front())
+      .value_or(at::detail::getDefaultCPUGenerator());
+}
+
+at::Tensor generator_state(const fsdp::Unit& root) {
+  at::Generator generator = generator_of(root);
   const std::lock_guard<std::mutex> lock(generator.mutex());
   return generator.get_state();
 }

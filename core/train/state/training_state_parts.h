@@ -29,8 +29,10 @@ std::vector<ModelTensor> model_tensors(fsdp::Unit& root);
 // Where the local shard begins in the parameter.
 std::vector<int64_t> offsets_of(const fsdp::ShardLayout& layout);
 
-// The state of LibTorch's CPU generator, uint8 [n]; below "fsdp2.rng" by the rank's name.
-at::Tensor generator_state();
+// The generator that forward draws from: the module's own, or LibTorch's on the CPU.
+at::Generator generator_of(const fsdp::Unit& root);
+// Its state, uint8 [n]; below "fsdp2.rng" by the rank's name.
+at::Tensor generator_state(const fsdp::Unit& root);
 std::string rng_name(int rank);
 
 }  // namespace fsdp2::train

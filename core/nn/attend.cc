@@ -1,0 +1,132 @@
+#include "core/nn/attend.h"
+
+#include <ATen/ops/_safe_softmax.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/scaled_dot_product_attention.h>
+#include <fmt/ranges.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/nn/dropout.h"
+#include "core/nn/packed_sequences.h"
+
+namespace fsdp2::nn {
+
+namespace {
+
+// LibTorch's fused attention takes fewer key-value heads than heads on CPUs, and on GPUs in 16
+// bits.
+bool fused_attention_groups_heads(const at::Tensor& q) {
+  return q.is_cpu() || q.scalar_type() != at::kFloat;
+}
+
+// [B,S,K,E] -> [B,S,K*times,E], each head `times` times in a row.
+at::Tensor repeat_heads(const at::Tensor& x, int64_t times) {
+  const auto sizes = x.sizes();
+  return x.unsqueeze(3)
+      .expand({sizes[0], sizes[1], sizes[2], times, sizes[3]})
+      .reshape({sizes[0], sizes[1], sizes[2] * times, sizes[3]});
+}
+
+// LibTorch's fused attention draws its dropout from the default generator, so the weights are made
+// here: [B,H,S,S].
+at::Tensor mixed_with_dropout(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                              const at::Tensor& mask, const AttentionDropout& dropout) {
+  const int64_t times = q.size(2) / k.size(2);
+  const at::Tensor keys = repeat_heads(k, times).permute({0, 2, 3, 1});  // [B,H,E,S]
+  const at::Tensor values = repeat_heads(v, times).transpose(1, 2);
+  const double scale = 1 / std::sqrt(static_cast<double>(q.size(3)));
+  at::Tensor scores = at::matmul(q.transpose(1, 2).mul(scale), keys);
+  if (mask.defined() && mask.scalar_type() != at::kBool) {
+    scores = scores + mask;
+  } else {
+    const at::Tensor seen =
+        mask.defined() ? mask
+                       : at::ones({q.size(1), q.size(1)}, q.options().dtype(at::kBool)).tril();
+    scores = scores.masked_fill(seen.logical_not(), -std::numeric_limits<double>::infinity());
+  }
+  const at::Tensor weights = at::_safe_softmax(scores, -1, at::kFloat).to(q.scalar_type());
+  return at::matmul(with_dropout(weights, dropout.keys, dropout.probability), values)
+      .transpose(1, 2);
+}
+
+// q [B,S,H,E], k and v [B,S,K,E] -> [B,S,H,E]. mask undefined: causal.
+at::Tensor mixed(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                 const at::Tensor& mask, const AttentionDropout& dropout) {
+  if (dropout.is_on()) {
+    return mixed_with_dropout(q, k, v, mask, dropout);
+  }
+  const bool is_causal = !mask.defined();
+  return at::scaled_dot_product_attention(
+             q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2),
+             is_causal ? std::optional<at::Tensor>() : mask, /*dropout_p=*/0.0, is_causal,
+             /*scale=*/std::nullopt, /*enable_gqa=*/q.size(2) != k.size(2))
+      .transpose(1, 2);
+}
+
+// Causal within each sequence of a batch that is packed with them.
+at::Tensor mixed_by_sequence(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                             const std::vector<int64_t>& boundaries,
+                             const AttentionDropout& dropout) {
+  const auto one_row = [](const at::Tensor& x) {
+    return x.reshape({1, x.size(0) * x.size(1), x.size(2), x.size(3)});
+  };
+  const at::Tensor queries = one_row(q);
+  const at::Tensor keys = one_row(k);
+  const at::Tensor values = one_row(v);
+  std::vector<at::Tensor> parts;
+  for (size_t i = 0; i + 1 < boundaries.size(); ++i) {
+    const int64_t begin = boundaries[i];
+    const int64_t length = boundaries[i + 1] - begin;
+    const int64_t row = begin / q.size(1);
+    const AttentionDropout of_sequence{
+        dropout.probability, dropout.is_on()
+                                 ? keys_for(dropout.keys.narrow(0, row, 1), begin - row * q.size(1))
+                                 : at::Tensor()};
+    parts.push_back(mixed(queries.narrow(1, begin, length), keys.narrow(1, begin, length),
+                          values.narrow(1, begin, length), /*mask=*/{}, of_sequence));
+  }
+  return at::cat(parts, 1).view(q.sizes());
+}
+
+void check_mask(const at::Tensor& mask, const at::Tensor& q) {
+  const auto fits = [&](int64_t dim, int64_t size) {
+    return mask.size(dim) == 1 || mask.size(dim) == size;
+  };
+  const bool has_type = mask.scalar_type() == at::kBool || mask.is_floating_point();
+  FSDP2_CHECK(
+      has_type && mask.dim() == 4 && fits(0, q.size(0)) && fits(1, q.size(2)) &&
+          fits(2, q.size(1)) && mask.size(3) == q.size(1),
+      Code::kInvalidArgument,
+      "attention: expected a mask of booleans or numbers to add [{}, {} or 1, {}, {}], or integers "
+      "[sequences + 1], got {} [{}]",
+      q.size(0), q.size(2), q.size(1), q.size(1), c10::toString(mask.scalar_type()),
+      fmt::join(mask.sizes(), ", "));
+}
+
+}  // namespace
+
+at::Tensor attend(const at::Tensor& q, at::Tensor k, at::Tensor v, const c10::IValue& seen,
+                  const AttentionDropout& dropout) {
+  if (q.size(2) != k.size(2) && !fused_attention_groups_heads(q)) {
+    const int64_t times = q.size(2) / k.size(2);
+    k = repeat_heads(k, times);
+    v = repeat_heads(v, times);
+  }
+  if (seen.isNone()) {
+    return mixed(q, k, v, /*mask=*/{}, dropout);
+  }
+  const at::Tensor& mask = seen.toTensor();
+  if (mask.dim() == 1) {
+    return mixed_by_sequence(q, k, v, read_boundaries(mask, q.size(0), q.size(1)), dropout);
+  }
+  check_mask(mask, q);
+  return mixed(q, k, v, mask.is_floating_point() ? mask.to(q.scalar_type()) : mask, dropout);
+}
+
+}  // namespace fsdp2::nn

@@ -1,0 +1,27 @@
+// The middle of attention, between its projections: values mixed by who sees whom.
+//
+// Shapes: B batch, S sequence, H heads, K key-value heads, E dim of a head.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+
+namespace fsdp2::nn {
+
+// Of the weights with which values are mixed; see dropout.h.
+struct AttentionDropout {
+  double probability = 0;
+  at::Tensor keys;  // [B] int32; undefined: nothing is dropped
+
+  bool is_on() const { return keys.defined() && probability > 0; }
+};
+
+// q [B,S,H,E], k and v [B,S,K,E] -> [B,S,H,E]. What a position sees is said by `seen`:
+//   None                   the positions up to itself
+//   integers [n + 1]       those of them that are of its own sequence (packed_sequences.h)
+//   [B, H or 1, S, S]      where a boolean is true; numbers are added to the scores
+// Error: kInvalidArgument for another mask. REQUIRES: K divides H.
+at::Tensor attend(const at::Tensor& q, at::Tensor k, at::Tensor v, const c10::IValue& seen,
+                  const AttentionDropout& dropout);
+
+}  // namespace fsdp2::nn

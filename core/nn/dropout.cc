@@ -1,0 +1,100 @@
+#include "core/nn/dropout.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ops/arange.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <cmath>
+#include <limits>
+#include <mutex>
+
+#include "core/base/error.h"
+
+namespace fsdp2::nn {
+
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+constexpr int kKeyBits = 32;
+
+// Hashes each number of x (int32) in place, so that near numbers get unlike ones: the "lowbias32"
+// of Chris Wellons. Products wrap.
+at::Tensor hashed(const at::Tensor& x) {
+  const auto fold = [&](int64_t bits) {
+    const int64_t unsigned_bits = (int64_t{1} << (kKeyBits - bits)) - 1;
+    x.bitwise_xor_(x.bitwise_right_shift(bits).bitwise_and_(unsigned_bits));
+  };
+  fold(16);
+  x.mul_(0x7feb352d);
+  fold(15);
+  x.mul_(static_cast<int32_t>(0x846ca68bU));
+  fold(16);
+  return x;
+}
+
+at::Tensor hashed_indices(int64_t count, const at::Tensor& like) {
+  return hashed(at::arange(count, at::device(like.device()).dtype(at::kInt)));
+}
+
+at::Tensor masked(const at::Tensor& x, const at::Tensor& keys, double probability) {
+  const int64_t of_row = x.numel() / x.size(0);
+  FSDP2_CHECK(of_row <= std::numeric_limits<int32_t>::max(), Code::kUnsupported,
+              "dropout: rows of {} elements are too long", of_row);
+  const at::Tensor number =
+      hashed(hashed_indices(of_row, x).unsqueeze(0).bitwise_xor(keys.unsqueeze(1)));
+  const double numbers = std::ldexp(1.0, kKeyBits);
+  const auto first_kept =
+      static_cast<int64_t>(std::floor(probability * numbers)) - (int64_t{1} << (kKeyBits - 1));
+  return x.mul(number.ge(first_kept).view(x.sizes())).div_(1 - probability);
+}
+
+// The gradient goes through the same mask.
+struct Masking : torch::autograd::Function<Masking> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& keys,
+                            double probability) {
+    context->save_for_backward({keys});
+    context->saved_data["probability"] = probability;
+    return masked(x, keys, probability);
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const double probability = context->saved_data["probability"].toDouble();
+    return {masked(gradients[0], context->get_saved_variables()[0], probability), at::Tensor(),
+            at::Tensor()};
+  }
+};
+
+}  // namespace
+
+at::Tensor draw_row_keys(at::Generator& generator, const at::Tensor& tokens) {
+  const auto draw = [&] {
+    const std::lock_guard<std::mutex> lock(generator.mutex());
+    return static_cast<int32_t>(at::check_generator<at::CPUGeneratorImpl>(generator)->random());
+  }();
+  const at::Tensor places = hashed_indices(tokens.size(1), tokens);
+  const at::Tensor of_token = hashed(tokens.to(at::kInt).bitwise_xor(places));
+  return hashed(of_token.sum(1, /*keepdim=*/false, at::kInt).bitwise_xor_(draw));
+}
+
+at::Tensor keys_for(const at::Tensor& keys, int64_t use) {
+  // A number far from the indices of elements, which are hashed as well.
+  constexpr int32_t kFar = 0x3c6ef372;
+  return keys.defined() ? hashed(keys.bitwise_xor(static_cast<int32_t>(use) + kFar)) : keys;
+}
+
+at::Tensor with_dropout(const at::Tensor& x, const at::Tensor& keys, double probability) {
+  FSDP2_CHECK(probability >= 0 && probability < 1, Code::kInvalidArgument,
+              "dropout: expected a probability from 0 to below 1, got {}", probability);
+  if (!keys.defined() || probability == 0) {
+    return x;
+  }
+  FSDP2_CHECK(x.dim() >= 1 && x.numel() > 0 && keys.dim() == 1 && keys.size(0) == x.size(0) &&
+                  keys.scalar_type() == at::kInt,
+              Code::kInvalidArgument, "dropout: expected one key for each row of x, got {} for {}",
+              keys.numel(), x.dim() > 0 ? x.size(0) : 0);
+  return Masking::apply(x, keys, probability);
+}
+
+}  // namespace fsdp2::nn
