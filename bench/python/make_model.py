@@ -116,6 +116,27 @@ def qwen3_moe(**overrides: Any) -> ConfigDict:
     return base | overrides
 
 
+def gpt2(**overrides: Any) -> ConfigDict:
+    """config.json of a GPT-2 model, without its dropout."""
+    base: ConfigDict = {
+        "architectures": ["GPT2LMHeadModel"],
+        "model_type": "gpt2",
+        "activation_function": "gelu_new",
+        "attn_pdrop": 0.0,
+        "embd_pdrop": 0.0,
+        "resid_pdrop": 0.0,
+        "bos_token_id": 0,
+        "eos_token_id": 0,
+        "initializer_range": 0.02,
+        "layer_norm_epsilon": 1e-5,
+        "n_inner": None,
+        "n_positions": 1024,
+        "tie_word_embeddings": True,
+        "use_cache": False,
+    }
+    return base | overrides
+
+
 PRESETS: dict[str, ConfigDict] = {
     # ---- tiny: used by the golden files; every one stays below 2 MB in fp32
     "tiny-llama": llama(
@@ -146,7 +167,15 @@ PRESETS: dict[str, ConfigDict] = {
         num_attention_heads=4, num_key_value_heads=2, head_dim=16,
         num_experts=6, num_experts_per_tok=2, moe_intermediate_size=48,
     ),
+    "tiny-gpt2": gpt2(vocab_size=384, n_embd=64, n_layer=2, n_head=4, n_positions=64),
+    # The vocabulary (331), the width (90) and the MLP's (174) do not divide by 4 evenly.
+    "tiny-gpt2-untied": gpt2(
+        vocab_size=331, n_embd=90, n_layer=2, n_head=3, n_positions=40, n_inner=174,
+        activation_function="gelu", tie_word_embeddings=False,
+    ),
     # ---- throughput
+    "gpt-90m": gpt2(vocab_size=50304, n_embd=640, n_layer=12, n_head=10),
+    "gpt-300m": gpt2(vocab_size=50304, n_embd=1024, n_layer=20, n_head=16),
     "llama-10m": llama(
         vocab_size=8192, hidden_size=256, intermediate_size=704, num_hidden_layers=8,
         num_attention_heads=8, num_key_value_heads=4, head_dim=32,

@@ -17,6 +17,7 @@ from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully
 from torch.distributed.tensor import DTensor
 from train_options import DTYPES, TrainConfig
 from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.models.gpt2.modeling_gpt2 import GPT2Attention
 from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeSparseMoeBlock
 
 CHECKPOINT_PREFIX = "_checkpoint_wrapped_module."
@@ -102,9 +103,16 @@ def load_weights(model: nn.Module, directory: str, tied: bool) -> None:
     reader.close()
 
 
-def reset_rotary_buffers(model: nn.Module, device: torch.device) -> None:
-    """Recompute the non-persistent rotary tables, which a model built on meta lacks."""
+def decoder_layers(model: nn.Module) -> nn.ModuleList:
+    body = model.base_model
+    return body.h if hasattr(body, "h") else body.layers
+
+
+def reset_buffers(model: nn.Module, device: torch.device) -> None:
+    """Recompute the rotary tables and GPT-2's causal masks, which a model built on meta lacks."""
     for module in model.modules():
+        if isinstance(module, GPT2Attention):
+            module.bias = torch.ones(module.bias.shape, dtype=torch.bool, device=device).tril()
         if hasattr(module, "inv_freq") and hasattr(module, "config"):
             fresh = type(module)(config=module.config, device=device)
             module.inv_freq = fresh.inv_freq
@@ -119,7 +127,7 @@ def build_model(cfg: TrainConfig, mesh: DeviceMesh | None, device: torch.device)
         model = AutoModelForCausalLM.from_config(
             config, attn_implementation=cfg.attn, dtype=DTYPES[cfg.dtype]
         )
-    layers = model.model.layers
+    layers = decoder_layers(model)
     if cfg.activation_checkpointing:
         for index, layer in enumerate(layers):
             layers[index] = checkpoint_wrapper(layer, preserve_rng_state=False)
@@ -140,6 +148,6 @@ def build_model(cfg: TrainConfig, mesh: DeviceMesh | None, device: torch.device)
         fully_shard(model, **options)
     model.to_empty(device=torch.device("cpu") if cfg.cpu_offload else device)
     model.tie_weights()  # to_empty made two parameters of a shared one
-    reset_rotary_buffers(model, device)
+    reset_buffers(model, device)
     load_weights(model, cfg.model, config.tie_word_embeddings)
     return model.train()

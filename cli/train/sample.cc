@@ -66,6 +66,7 @@ Sample make_sample(const TrainOptions& options, const Module& module,
   generate.seed = options.seed;
   std::vector<int64_t> tokens(static_cast<size_t>(options.sample));
   size_t count = 0;
+  check(fsdp2_module_train(module.get(), 0));  // nothing is trained any more, or dropped
   check(fsdp2_module_generate(module.get(), prompt.data(), prompt.size(), &generate, tokens.data(),
                               tokens.size(), &count));
   tokens.resize(count);

@@ -94,6 +94,27 @@ double ConfigReader::number(const std::string& key, std::optional<double> value)
   return found->get<double>();
 }
 
+double ConfigReader::positive(const std::string& key, std::optional<double> value) const {
+  const double found = number(key, value);
+  FSDP2_CHECK(found > 0, Code::kInvalidArgument, "config.json: \"{}\" should be above 0, found {}",
+              path_of(key), found);
+  return found;
+}
+
+double ConfigReader::not_negative(const std::string& key, std::optional<double> value) const {
+  const double found = number(key, value);
+  FSDP2_CHECK(found >= 0, Code::kInvalidArgument,
+              "config.json: \"{}\" should not be negative, found {}", path_of(key), found);
+  return found;
+}
+
+double ConfigReader::probability(const std::string& key, std::optional<double> value) const {
+  const double found = number(key, value);
+  FSDP2_CHECK(found >= 0 && found < 1, Code::kInvalidArgument,
+              "config.json: \"{}\" should be from 0 to below 1, found {}", path_of(key), found);
+  return found;
+}
+
 bool ConfigReader::boolean(const std::string& key, std::optional<bool> value) const {
   const Json* found = get(key, value.has_value(), "true or false");
   if (found == nullptr) {

@@ -24,6 +24,10 @@ class ConfigReader {
                   std::optional<int64_t> value = {}) const;
   // Finite.
   double number(const std::string& key, std::optional<double> value = {}) const;
+  double positive(const std::string& key, std::optional<double> value = {}) const;
+  double not_negative(const std::string& key, std::optional<double> value = {}) const;
+  // From 0 to below 1.
+  double probability(const std::string& key, std::optional<double> value = {}) const;
   bool boolean(const std::string& key, std::optional<bool> value = {}) const;
   // One line, at most 200 bytes.
   std::string text(const std::string& key, std::optional<std::string> value = {}) const;

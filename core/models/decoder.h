@@ -7,7 +7,7 @@
 //         self_attn: LlamaAttention   mlp: LlamaMLP, or a SparseMoeBlock
 //         input_layernorm, post_attention_layernorm: LlamaRMSNorm
 //       norm: LlamaRMSNorm
-//     lm_head: Linear
+//     lm_head: Linear (causal_lm.h)
 //
 // Parameter names are those of the transformers library. Every module is called through its call
 // operator, so hooks run wherever a sharding policy puts them.
@@ -19,13 +19,10 @@
 #include <string>
 #include <vector>
 
-#include "core/models/configured_model.h"
 #include "core/models/decoder_config.h"
-#include "core/models/language_model.h"
 #include "core/nn/attention.h"
 #include "core/nn/layers.h"
 #include "core/nn/rotary_embedding.h"
-#include "core/nn/token_loss.h"
 
 namespace fsdp2::models {
 
@@ -68,46 +65,8 @@ class DecoderModel : public nn::Module {
   nn::RotaryEmbedding rotary_;
 };
 
-// (hidden) -> logits, or (hidden, labels) -> mean cross-entropy, fp32, without holding all logits.
-class LanguageHead : public nn::Linear {
- public:
-  using nn::Linear::Linear;
-
-  nn::InputCount input_count() const override { return {1, 2}; }
-
- protected:
-  c10::IValue forward(nn::Values inputs) override;
-};
-
-class DecoderForCausalLM : public nn::Module,
-                           public nn::TokenLoss,
-                           public LanguageModel,
-                           public ConfiguredModel {
- public:
-  DecoderForCausalLM(const DecoderConfig& config, std::string config_json, at::ScalarType dtype);
-
-  nn::InputCount input_count() const override { return {1, 4}; }
-  void check_inputs(const nn::Values& inputs) const override;
-  int64_t counted_labels(const nn::Values& inputs) const override;
-  int64_t vocab_size() const override { return config_.vocab_size; }
-  int64_t max_positions() const override { return config_.max_positions; }
-  double initializer_range() const override { return config_.initializer_range; }
-  const std::string& config_json() const override { return config_json_; }
-  std::vector<std::string> no_split_kinds() const override {
-    return {config_.kind("DecoderLayer")};
-  }
-
- protected:
-  c10::IValue forward(nn::Values inputs) override;
-
- private:
-  void check_tokens(const at::Tensor& tokens, const nn::Values& inputs) const;
-  void check_labels(const at::Tensor& labels, const at::Tensor& tokens) const;
-
-  DecoderConfig config_;
-  std::string config_json_;
-  std::shared_ptr<DecoderModel> model_;
-  std::shared_ptr<LanguageHead> lm_head_;
-};
+// The whole model. config_json: kept for saving it back.
+std::shared_ptr<nn::Module> make_decoder(const DecoderConfig& config, std::string config_json,
+                                         at::ScalarType dtype);
 
 }  // namespace fsdp2::models

@@ -6,33 +6,17 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/models/config_limits.h"
 
 namespace fsdp2::models {
 
 namespace {
 
-// Beyond these a number in config.json is a mistake or an attack. Products of two of them, in
-// bytes, stay within int64.
-constexpr int64_t kMaxVocabulary = int64_t{1} << 26;
-constexpr int64_t kMaxWidth = int64_t{1} << 22;
-constexpr int64_t kMaxLayers = 4096;
-constexpr int64_t kMaxHeads = int64_t{1} << 14;
-constexpr int64_t kMaxHeadDim = int64_t{1} << 14;
-constexpr int64_t kMaxPositions = int64_t{1} << 31;
-
-double positive(const ConfigReader& config, const std::string& key,
-                std::optional<double> value = {}) {
-  const double number = config.number(key, value);
-  FSDP2_CHECK(number > 0, Code::kInvalidArgument, "config.json: \"{}\" should be above 0, found {}",
-              config.path_of(key), number);
-  return number;
-}
-
 nn::Llama3Scaling read_llama3_scaling(const ConfigReader& rope) {
   nn::Llama3Scaling scaling;
-  scaling.factor = positive(rope, "factor");
-  scaling.low_frequency_factor = positive(rope, "low_freq_factor");
-  scaling.high_frequency_factor = positive(rope, "high_freq_factor");
+  scaling.factor = rope.positive("factor");
+  scaling.low_frequency_factor = rope.positive("low_freq_factor");
+  scaling.high_frequency_factor = rope.positive("high_freq_factor");
   scaling.original_max_positions = rope.size("original_max_position_embeddings", kMaxPositions);
   FSDP2_CHECK(scaling.high_frequency_factor > scaling.low_frequency_factor, Code::kInvalidArgument,
               "config.json: \"{}\" should be above \"{}\" ({}), found {}",
@@ -52,7 +36,7 @@ nn::YarnScaling read_yarn_scaling(const ConfigReader& rope, int64_t max_position
     return number == 0 ? usual : number;
   };
   nn::YarnScaling scaling;
-  scaling.factor = positive(rope, "factor");
+  scaling.factor = rope.positive("factor");
   scaling.beta_fast = number_or("beta_fast", scaling.beta_fast);
   scaling.beta_slow = number_or("beta_slow", scaling.beta_slow);
   FSDP2_CHECK(
@@ -68,7 +52,7 @@ nn::YarnScaling read_yarn_scaling(const ConfigReader& rope, int64_t max_position
                               ? yarn_attention_factor(scaling.factor, scale) /
                                     yarn_attention_factor(scaling.factor, scale_of_all)
                               : yarn_attention_factor(scaling.factor, 1);
-  scaling.attention_factor = positive(rope, "attention_factor", inferred);
+  scaling.attention_factor = rope.positive("attention_factor", inferred);
   return scaling;
 }
 
@@ -87,13 +71,13 @@ std::vector<int64_t> read_rope_sections(const ConfigReader& rope, int64_t head_d
 // `rope_scaling` and `rope_theta`, or `rope_parameters` as newer versions of transformers write.
 void read_rope(const ConfigReader& config, DecoderConfig& decoder) {
   constexpr double kUsualTheta = 10000;
-  decoder.rope.theta = positive(config, "rope_theta", kUsualTheta);
+  decoder.rope.theta = config.positive("rope_theta", kUsualTheta);
   const char* key = config.has("rope_parameters") ? "rope_parameters" : "rope_scaling";
   if (!config.has(key)) {
     return;
   }
   const ConfigReader rope = config.object(key);
-  decoder.rope.theta = positive(rope, "rope_theta", decoder.rope.theta);
+  decoder.rope.theta = rope.positive("rope_theta", decoder.rope.theta);
   const std::string type = rope.text(rope.has("rope_type") ? "rope_type" : "type");
   if (type == "llama3") {
     decoder.rope.scaling = read_llama3_scaling(rope);
@@ -162,12 +146,9 @@ DecoderConfig read_decoder_config(const ConfigReader& config, std::string family
               "config.json: the dim of a head should be even for the rotary embedding, found {}",
               decoder.head_dim);
   decoder.max_positions = config.size("max_position_embeddings", kMaxPositions);
-  decoder.norm_eps = positive(config, "rms_norm_eps", decoder.norm_eps);
+  decoder.norm_eps = config.positive("rms_norm_eps", decoder.norm_eps);
   decoder.tie_word_embeddings = config.boolean("tie_word_embeddings", false);
-  decoder.initializer_range = config.number("initializer_range", decoder.initializer_range);
-  FSDP2_CHECK(decoder.initializer_range >= 0, Code::kInvalidArgument,
-              "config.json: \"initializer_range\" should not be negative, found {}",
-              decoder.initializer_range);
+  decoder.initializer_range = config.not_negative("initializer_range", decoder.initializer_range);
   read_rope(config, decoder);
   return decoder;
 }

@@ -22,7 +22,8 @@ class LanguageModel {
   //                                                 left out. All logits are never held at once.
   // Two more inputs may follow (labels, positions and mask may each be None):
   //   positions, integers [B,S], or [3,B,S] where the model has sections for three axes: those of
-  //   the rotary embedding, instead of 0 to S - 1.
+  //   the rotary embedding, instead of 0 to S - 1; rows of the table where a model has learned
+  //   positions.
   //   mask, what attention sees besides what comes later: integers [n + 1] on the CPU, the
   //   boundaries of sequences packed into the rows (packed_sequences.h); [B,S], 0 for padding; or
   //   [B, H or 1, S, S], all that is seen. Without a mask, positions [B,S] that do not go on by one

@@ -1,4 +1,5 @@
 #include "core/base/error.h"
+#include "core/models/config_limits.h"
 #include "core/models/decoder_config.h"
 
 namespace fsdp2::models {
@@ -6,8 +7,6 @@ namespace fsdp2::models {
 // Qwen3-MoE: Qwen3's attention; in most layers the MLP is a mixture of experts.
 DecoderConfig read_qwen3_moe_config(const ConfigReader& config) {
   constexpr int64_t kMaxExperts = 4096;
-  constexpr int64_t kMaxWidth = int64_t{1} << 22;
-  constexpr int64_t kMaxLayers = 4096;
   constexpr int64_t kMaxExpertsOfAllLayers = int64_t{1} << 16;  // a module each
   DecoderConfig decoder = read_qwen3_config(config);
   decoder.family = "Qwen3Moe";

@@ -7,6 +7,7 @@
 #include "core/base/error.h"
 #include "core/models/config_reader.h"
 #include "core/models/decoder.h"
+#include "core/models/gpt2.h"
 
 namespace fsdp2::models {
 
@@ -20,11 +21,11 @@ struct Architecture {
 // For the architectures that differ in what they read from config.json alone.
 template <DecoderConfig (*read_config)(const ConfigReader&)>
 std::shared_ptr<nn::Module> build_decoder(const std::string& config_json, at::ScalarType dtype) {
-  return std::make_shared<DecoderForCausalLM>(read_config(ConfigReader(config_json)), config_json,
-                                              dtype);
+  return make_decoder(read_config(ConfigReader(config_json)), config_json, dtype);
 }
 
-constexpr std::array<Architecture, 4> kArchitectures = {{
+constexpr std::array<Architecture, 5> kArchitectures = {{
+    {"gpt2", build_gpt2},
     {"llama", build_decoder<read_llama_config>},
     {"qwen2", build_decoder<read_qwen2_config>},
     {"qwen3", build_decoder<read_qwen3_config>},

@@ -11,13 +11,13 @@ FSDP2_BEGIN_DECLS
 typedef struct fsdp2_module_options {
   uint32_t struct_size;
   int32_t dtype; /* of the parameters; FSDP2_DTYPE_KEEP: fp32, or that of an exported program */
-  uint64_t seed; /* for the initial values, if there are no weights to read; see from_exported */
+  uint64_t seed; /* for dropout, and for the initial values, if there are no weights to read */
 } fsdp2_module_options;
 #define FSDP2_MODULE_OPTIONS_INIT {(uint32_t)sizeof(fsdp2_module_options), FSDP2_DTYPE_KEEP, 0}
 FSDP2_CALL fsdp2_module_options_init(fsdp2_module_options* options, size_t struct_size);
 
 /* Makes the model of a Hugging Face directory: config.json and safetensors, in one file or indexed.
- * Model types: llama, qwen2 (also Qwen2.5), qwen3, qwen3_moe. Errors: FSDP2_E_NOT_FOUND,
+ * Model types: gpt2, llama, qwen2 (also Qwen2.5), qwen3, qwen3_moe. Errors: FSDP2_E_NOT_FOUND,
  * FSDP2_E_UNSUPPORTED (model_type), FSDP2_E_CORRUPT_DATA; each names the file and the key or
  * tensor. */
 FSDP2_CALL fsdp2_module_from_pretrained(const char* directory,
@@ -113,8 +113,11 @@ FSDP2_CALL fsdp2_module_checkpoint_activations(fsdp2_module module,
                                                size_t every, uint32_t flags);
 
 /* Puts the module and everything below it into training mode (1, in which modules begin) or
- * evaluation mode (0). The language models of this library have no layer that behaves differently
- * in the two (no dropout); both record gradients (see FSDP2_FORWARD_NO_GRAD). */
+ * evaluation mode (0). Of the language models of this library those whose config.json has dropout
+ * differ in the two; both record gradients (see FSDP2_FORWARD_NO_GRAD). Dropout follows from the
+ * seed of fsdp2_module_options, which is to be the same on all ranks: a row of the batch then meets
+ * the same masks whichever rank has it. Checkpoints keep what the seed has come to, as the random
+ * generator ("fsdp2.rng"). */
 FSDP2_CALL fsdp2_module_train(fsdp2_module module, int32_t mode);
 FSDP2_CALL fsdp2_module_is_training(fsdp2_module module, int32_t* out);
 
@@ -122,8 +125,9 @@ enum { FSDP2_FORWARD_NO_GRAD = 1 };
 /* [c] if the module is sharded. Causal language models have one output: (tokens [B,S] i64) gives
  * logits [B,S,V]; (tokens, labels [B,S] i64) gives the mean cross-entropy, which leaves out labels
  * of -100. Two more inputs may follow, and {0} stands for one that is left out, labels included:
- *   positions [B,S] i64: those of the rotary embedding, 0 to S - 1 without it. [3,B,S] for models
- *     with mrope_section in their config.json.
+ *   positions [B,S] i64: those of the rotary embedding, or the rows of the table of a model that
+ *     has learned its positions; 0 to S - 1 without it. [3,B,S] for models with mrope_section in
+ *     their config.json.
  *   mask: what attention sees besides the causal order. [B,S], 0 for padding; [B,1 or heads,S,S],
  *     all that is seen; or [n + 1] i64, the boundaries of n sequences packed into the B * S tokens
  *     (0 first, B * S last). Without a mask, positions that do not go on by one begin a sequence.

@@ -177,7 +177,9 @@ double largest_relative_difference(const std::vector<double>& a, const std::vect
 double final_norm_tolerance(const std::string& name) {
   const bool rounding = name.find("q_proj.bias") != std::string::npos ||
                         name.find("k_proj.bias") != std::string::npos;
-  return rounding ? 5e-4 : 5e-6;
+  // Without a rotation the gradient of a key's bias is nothing but rounding.
+  const bool fused = name.find("c_attn.bias") != std::string::npos;
+  return fused ? 2e-3 : rounding ? 5e-4 : 5e-6;
 }
 
 using Case = std::tuple<std::string, int>;  // model, world size
@@ -253,7 +255,8 @@ TEST_P(RecordedRuns, NormsOfEachParameterEqualPythons) {
 INSTANTIATE_TEST_SUITE_P(
     Models, RecordedRuns,
     ::testing::Combine(::testing::Values("tiny-llama", "tiny-llama-gqa-tied", "tiny-qwen2",
-                                         "tiny-qwen2.5", "tiny-qwen3", "tiny-qwen3-moe"),
+                                         "tiny-qwen2.5", "tiny-qwen3", "tiny-qwen3-moe",
+                                         "tiny-gpt2", "tiny-gpt2-untied"),
                        ::testing::Values(1, 2, 4)),
     [](const ::testing::TestParamInfo<Case>& info) {
       std::string name = std::get<0>(info.param) + "_x" + std::to_string(std::get<1>(info.param));

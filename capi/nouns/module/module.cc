@@ -23,6 +23,7 @@
 #include "core/models/configured_model.h"
 #include "core/models/language_model.h"
 #include "core/models/registry.h"
+#include "core/nn/own_generator.h"
 #include "core/nn/recompute/activation_checkpoint.h"
 #include "core/nn/seeded_init.h"
 #include "core/train/step/generate.h"
@@ -81,12 +82,20 @@ void check_parameters(const nn::Module& module, nn::ParameterSource& source) {
   }
 }
 
+// Dropout draws from the seed.
+void seed_own_generator(const nn::Module& module, uint64_t seed) {
+  if (std::optional<at::Generator> own = nn::own_generator_of(module)) {
+    own->set_current_seed(seed);
+  }
+}
+
 uint64_t module_from_pretrained(const char* directory, const fsdp2_module_options* given) {
   const fsdp2_module_options options = read_options(given, kDefaults);
   const at::ScalarType dtype = parameter_dtype(options);
   auto source = std::make_shared<ckpt::HuggingFaceDirectory>(read_path(directory, "directory"));
   auto module = models::build(source->config_json(), dtype);
   check_parameters(*module, *source);
+  seed_own_generator(*module, options.seed);
   return give_module(std::move(module), std::move(source));
 }
 
@@ -96,6 +105,7 @@ uint64_t module_from_config(const char* json, const fsdp2_module_options* given)
   auto module = models::build(read_text(json, kMaxConfig, "json"), dtype);
   auto source = std::make_shared<nn::SeededInit>(
       options.seed, models::configured_model(*module, "json").initializer_range());
+  seed_own_generator(*module, options.seed);
   return give_module(std::move(module), std::move(source));
 }
 

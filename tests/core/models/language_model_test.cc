@@ -145,16 +145,15 @@ TEST_P(Golden, InBfloat16StaysClose) {
   EXPECT_EQ((*model)(tokens_).scalar_type(), at::kBFloat16);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Golden,
-                         ::testing::Values("tiny-llama", "tiny-llama-gqa-tied", "tiny-qwen2",
-                                           "tiny-qwen2.5", "tiny-qwen3", "tiny-qwen3-moe"),
-                         [](const auto& tested) {
-                           std::string name = tested.param;
-                           std::replace_if(
-                               name.begin(), name.end(), [](char c) { return !std::isalnum(c); },
-                               '_');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Models, Golden,
+    ::testing::Values("tiny-llama", "tiny-llama-gqa-tied", "tiny-qwen2", "tiny-qwen2.5",
+                      "tiny-qwen3", "tiny-qwen3-moe", "tiny-gpt2", "tiny-gpt2-untied"),
+    [](const auto& tested) {
+      std::string name = tested.param;
+      std::replace_if(name.begin(), name.end(), [](char c) { return !std::isalnum(c); }, '_');
+      return name;
+    });
 
 class CausalLMInputs : public ::testing::Test {
  protected:
@@ -304,6 +303,33 @@ TEST_F(SequenceInputs, ThatDoNotFitTheTokensAreRefused) {
   expect_refused({tokens_, none, none, at::ones({2, 7}, at::kLong)}, {"mask", "[2, 8]", "[2, 7]"});
   expect_refused({tokens_, none, none, at::tensor({0, 8}, at::kLong)}, {"0 to 16"});
   expect_refused({tokens_, none, none, none, none}, {"5 inputs"});
+}
+
+TEST(LearnedPositions, AreRowsOfTheTable) {
+  const auto model = build(R"({
+    "model_type": "gpt2", "vocab_size": 40, "n_embd": 16, "n_layer": 1, "n_head": 4,
+    "n_positions": 8, "embd_pdrop": 0, "attn_pdrop": 0, "resid_pdrop": 0
+  })");
+  nn::SeededInit source(1, 0.3);
+  nn::materialize(*model, source);
+  const c10::NoGradGuard no_grad;
+  const c10::IValue none;
+  const at::Tensor tokens = at::arange(6).view({1, 6});
+  const at::Tensor positions = at::arange(6).view({1, 6});
+  const at::Tensor expected = (*model)(tokens);
+  EXPECT_TRUE((*model)({tokens, none, positions}).toTensor().equal(expected));
+  EXPECT_GT(max_difference((*model)({tokens, none, positions + 2}).toTensor(), expected), 1e-3);
+  // Of sequences packed into a row, each has its own positions.
+  const at::Tensor packed =
+      (*model)({tokens, none, none, at::tensor({0, 4, 6}, at::kLong)}).toTensor();
+  EXPECT_LE(max_difference(packed.slice(1, 4), (*model)(tokens.slice(1, 4).contiguous())), 1e-6);
+  try {
+    (*model)({tokens, none, positions + 3});
+    ADD_FAILURE() << "was accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::kInvalidArgument);
+    EXPECT_THAT(error.message(), HasSubstr("position 8 at position [0, 5] is outside"));
+  }
 }
 
 TEST(RopeSections, TakeThreePositionsOfEachToken) {

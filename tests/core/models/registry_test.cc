@@ -9,6 +9,7 @@
 #include "core/base/error.h"
 #include "core/models/configured_model.h"
 #include "core/models/language_model.h"
+#include "core/nn/own_generator.h"
 #include "tests/support/tiny_models.h"
 
 namespace fsdp2::models {
@@ -60,7 +61,7 @@ std::vector<std::string> names_of(const nn::Module& module) {
 }
 
 TEST(ModelTypes, AreTheSupportedOnes) {
-  EXPECT_THAT(model_types(), ElementsAre("llama", "qwen2", "qwen3", "qwen3_moe"));
+  EXPECT_THAT(model_types(), ElementsAre("gpt2", "llama", "qwen2", "qwen3", "qwen3_moe"));
 }
 
 TEST(Build, GivesParametersTheNamesOfTransformers) {
@@ -164,11 +165,12 @@ TEST(BuilderOf, GivesTheBuilderOfAModelTypeOrNamesThoseThatThereAre) {
   const auto model = builder_of("qwen3")(small_config().dump(), at::kFloat);
   EXPECT_EQ(model->kind(), "Qwen3ForCausalLM");
   try {
-    builder_of("gpt2");
+    builder_of("mamba");
     ADD_FAILURE() << "was accepted";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Code::kUnsupported);
-    EXPECT_THAT(error.message(), HasSubstr("\"gpt2\" is not supported; supported: llama, qwen2"));
+    EXPECT_THAT(error.message(),
+                HasSubstr("\"mamba\" is not supported; supported: gpt2, llama, qwen2"));
     EXPECT_THAT(error.message(), HasSubstr("export any other model, python "
                                            "examples/python/export_model.py MODEL model.pt2, and"));
   }
@@ -223,7 +225,7 @@ TEST(BadConfig, ThatIsNotJson) {
 
 TEST(BadConfig, WithAnUnknownModelTypeListsTheKnownOnes) {
   expect_refused_with({{"model_type", "mamba"}}, Code::kUnsupported,
-                      {"\"mamba\"", "llama, qwen2, qwen3, qwen3_moe"});
+                      {"\"mamba\"", "gpt2, llama, qwen2, qwen3, qwen3_moe"});
 }
 
 TEST(BadConfig, WithAMissingKeyNamesIt) {
@@ -285,6 +287,64 @@ TEST(BadConfig, WithUnsupportedFeatures) {
   expect_refused_with(
       {{"model_type", "qwen3"}, {"layer_types", {"sliding_attention"}}, {"sliding_window", 16}},
       Code::kUnsupported, {"sliding"});
+}
+
+Json gpt2_config(const Json& changes = Json::object()) {
+  Json config = {{"model_type", "gpt2"}, {"vocab_size", 40},  {"n_embd", 16},
+                 {"n_layer", 1},         {"n_head", 4},       {"n_positions", 8},
+                 {"embd_pdrop", 0.0},    {"attn_pdrop", 0.0}, {"resid_pdrop", 0.0}};
+  config.update(changes);
+  return config;
+}
+
+TEST(Gpt2, HasTheNamesAndKindsOfTransformers) {
+  const auto model = build(gpt2_config().dump());
+  EXPECT_THAT(names_of(*model),
+              ElementsAre("transformer.wte.weight", "transformer.wpe.weight",
+                          "transformer.h.0.ln_1.weight", "transformer.h.0.ln_1.bias",
+                          "transformer.h.0.attn.c_attn.weight", "transformer.h.0.attn.c_attn.bias",
+                          "transformer.h.0.attn.c_proj.weight", "transformer.h.0.attn.c_proj.bias",
+                          "transformer.h.0.ln_2.weight", "transformer.h.0.ln_2.bias",
+                          "transformer.h.0.mlp.c_fc.weight", "transformer.h.0.mlp.c_fc.bias",
+                          "transformer.h.0.mlp.c_proj.weight", "transformer.h.0.mlp.c_proj.bias",
+                          "transformer.ln_f.weight", "transformer.ln_f.bias", "lm_head.weight"));
+  EXPECT_EQ(nn::named_unique_parameters(*model).size(), 16U);
+  EXPECT_EQ(model->kind(), "GPT2LMHeadModel");
+  EXPECT_THAT(model->no_split_kinds(), ElementsAre("GPT2Block"));
+  const auto modules = model->named_modules();
+  for (const auto& [name, kind] :
+       {std::pair("transformer", "GPT2Model"), std::pair("transformer.h.0", "GPT2Block"),
+        std::pair("transformer.h.0.attn", "GPT2Attention"),
+        std::pair("transformer.h.0.attn.c_attn", "Conv1D"),
+        std::pair("transformer.h.0.mlp", "GPT2MLP"), std::pair("transformer.ln_f", "LayerNorm")}) {
+    EXPECT_EQ(dynamic_cast<const nn::Module&>(*modules[name]).kind(), kind);
+  }
+}
+
+TEST(Gpt2, StoresMatricesTransposed) {
+  const auto parameters = build(gpt2_config({{"n_inner", 24}}).dump())->named_parameters();
+  EXPECT_EQ(parameters["transformer.h.0.attn.c_attn.weight"].sizes(), at::IntArrayRef({16, 48}));
+  EXPECT_EQ(parameters["transformer.h.0.mlp.c_proj.weight"].sizes(), at::IntArrayRef({24, 16}));
+}
+
+TEST(Gpt2, DrawsOnlyWhereTheConfigHasDropout) {
+  EXPECT_FALSE(nn::own_generator_of(*build(gpt2_config().dump())));
+  EXPECT_TRUE(nn::own_generator_of(*build(gpt2_config({{"attn_pdrop", 0.1}}).dump())));
+  // transformers has dropout where the config does not say.
+  EXPECT_TRUE(nn::own_generator_of(*build(gpt2_config({{"resid_pdrop", nullptr}}).dump())));
+}
+
+TEST(Gpt2, RefusesWhatItLacks) {
+  const auto refused = [](const Json& changes, Code code, const std::vector<std::string>& parts) {
+    expect_refused(gpt2_config(changes).dump(), code, parts);
+  };
+  refused({{"activation_function", "mish"}}, Code::kUnsupported,
+          {"\"activation_function\" \"mish\"", "gelu_new, gelu_pytorch_tanh, gelu, relu, silu"});
+  refused({{"scale_attn_by_inverse_layer_idx", true}}, Code::kUnsupported,
+          {"scale_attn_by_inverse_layer_idx", "supported: false"});
+  refused({{"n_head", 3}}, Code::kInvalidArgument, {"\"n_head\" (3)", "\"n_embd\" (16)"});
+  refused({{"attn_pdrop", 1.0}}, Code::kInvalidArgument, {"attn_pdrop", "below 1"});
+  refused({{"n_positions", nullptr}}, Code::kInvalidArgument, {"n_positions", "has no"});
 }
 
 Json moe_config(const Json& changes) {

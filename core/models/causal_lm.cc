@@ -1,0 +1,142 @@
+#include "core/models/causal_lm.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/models/sequences.h"
+#include "core/nn/dropout.h"
+#include "core/nn/head_loss.h"
+
+namespace fsdp2::models {
+
+namespace {
+
+constexpr int64_t kIgnoredLabel = -100;
+
+void check_tokens_shape(const at::Tensor& tokens, const char* what) {
+  FSDP2_CHECK(
+      tokens.dim() == 2 && tokens.numel() > 0 && tokens.scalar_type() == at::kLong,
+      Code::kInvalidArgument,
+      "{}: expected a non-empty int64 tensor [batch, sequence], got {} dims, {} elements of "
+      "type {}",
+      what, tokens.dim(), tokens.numel(), c10::toString(tokens.scalar_type()));
+}
+
+// The first value that is_wrong marks is named in the error. Out of range it would be an access
+// outside the embedding table. REQUIRES: on the host, where looking costs no wait for a device.
+void refuse_marked(const at::Tensor& is_wrong, const at::Tensor& values, const char* what,
+                   const char* whole, int64_t size) {
+  if (!is_wrong.any().item<bool>()) {
+    return;
+  }
+  const at::Tensor position = is_wrong.nonzero().select(0, 0);
+  const auto batch = position.select(0, 0).item<int64_t>();
+  const auto index = position.select(0, 1).item<int64_t>();
+  fail(Code::kInvalidArgument, "{} {} at position [{}, {}] is outside {} of {} (0 to {})", what,
+       values.select(0, batch).select(0, index).item<int64_t>(), batch, index, whole, size,
+       size - 1);
+}
+
+}  // namespace
+
+c10::IValue LanguageHead::forward(nn::Values inputs) {
+  if (inputs.size() < 2) {
+    return Linear::forward(std::move(inputs));
+  }
+  nn::check_has_memory(weight(), *this, "weight");
+  nn::HeadLossOptions options;
+  options.ignore_index = kIgnoredLabel;
+  return nn::head_loss(inputs[0].toTensor(), weight(), inputs[1].toTensor(), options);
+}
+
+CausalLM::CausalLM(CausalLMConfig config, std::string config_json, const char* body_name,
+                   const std::shared_ptr<nn::Module>& body,
+                   const std::shared_ptr<LanguageHead>& head)
+    : Module(config.kind),
+      config_(std::move(config)),
+      config_json_(std::move(config_json)),
+      generator_(config_.has_dropout ? at::detail::createCPUGenerator() : at::Generator()),
+      body_(register_module(body_name, body)),
+      lm_head_(register_module("lm_head", head)) {}
+
+void CausalLM::check_tokens(const at::Tensor& tokens, const nn::Values& inputs) const {
+  check_tokens_shape(tokens, "tokens");
+  const int64_t length = longest_sequence(tokens, tensor_at(inputs, 2), tensor_at(inputs, 3));
+  FSDP2_CHECK(length <= config_.max_positions, Code::kInvalidArgument,
+              "a sequence of {} tokens is longer than the {} positions of the model", length,
+              config_.max_positions);
+  if (tokens.is_cpu()) {
+    refuse_marked(tokens.lt(0).logical_or_(tokens.ge(config_.vocab_size)), tokens, "token",
+                  "the vocabulary", config_.vocab_size);
+  }
+}
+
+void CausalLM::check_positions(const at::Tensor& positions) const {
+  if (config_.has_position_table && positions.is_cpu()) {
+    FSDP2_CHECK(positions.dim() == 2, Code::kInvalidArgument,
+                "positions: expected [batch, sequence], got {} dims", positions.dim());
+    refuse_marked(positions.lt(0).logical_or_(positions.ge(config_.max_positions)), positions,
+                  "position", "the positions", config_.max_positions);
+  }
+}
+
+void CausalLM::check_labels(const at::Tensor& labels, const at::Tensor& tokens) const {
+  check_tokens_shape(labels, "labels");
+  FSDP2_CHECK(labels.sizes() == tokens.sizes(), Code::kInvalidArgument,
+              "labels: expected the shape of the tokens [{}, {}], got [{}, {}]", tokens.size(0),
+              tokens.size(1), labels.size(0), labels.size(1));
+  if (labels.is_cpu()) {
+    refuse_marked(labels.lt(0)
+                      .logical_and_(labels.ne(kIgnoredLabel))
+                      .logical_or_(labels.ge(config_.vocab_size)),
+                  labels, "label", "the vocabulary", config_.vocab_size);
+  }
+}
+
+std::optional<at::Generator> CausalLM::own_generator() const {
+  return generator_.defined() ? std::optional<at::Generator>(generator_) : std::nullopt;
+}
+
+int64_t CausalLM::counted_labels(const nn::Values& inputs) const {
+  const at::Tensor labels = tensor_at(inputs, 1);
+  return labels.defined() ? labels.ne(kIgnoredLabel).sum().item<int64_t>() : 0;
+}
+
+void CausalLM::check_inputs(const nn::Values& inputs) const {
+  const auto is_optional = [](const c10::IValue& input) {
+    return input.isTensor() || input.isNone();
+  };
+  FSDP2_CHECK(!inputs.empty() && inputs.size() <= 4 && inputs[0].isTensor() &&
+                  std::all_of(inputs.begin() + 1, inputs.end(), is_optional),
+              Code::kInvalidArgument, "{}: expected tokens, or tokens and labels, got {} inputs",
+              kind(), inputs.size());
+  check_tokens(inputs[0].toTensor(), inputs);
+  if (const at::Tensor positions = tensor_at(inputs, 2); positions.defined()) {
+    check_positions(positions);
+  }
+  if (const at::Tensor labels = tensor_at(inputs, 1); labels.defined()) {
+    check_labels(labels, inputs[0].toTensor());
+  }
+}
+
+c10::IValue CausalLM::forward(nn::Values inputs) {
+  check_inputs(inputs);
+  nn::Values body_inputs{inputs[0]};
+  if (inputs.size() > 2) {
+    body_inputs.insert(body_inputs.end(), inputs.begin() + 2, inputs.end());
+  }
+  if (generator_.defined() && is_training()) {
+    body_inputs.resize(3);
+    body_inputs.emplace_back(nn::draw_row_keys(generator_, inputs[0].toTensor()));
+  }
+  const at::Tensor labels = tensor_at(inputs, 1);
+  if (!labels.defined()) {
+    return (*lm_head_)((*body_)(std::move(body_inputs)).toTensor());
+  }
+  return (*lm_head_)({(*body_)(std::move(body_inputs)), labels});
+}
+
+}  // namespace fsdp2::models

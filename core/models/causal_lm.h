@@ -1,0 +1,78 @@
+// What all causal language models are: a body that makes hidden states of tokens, and a head that
+// makes logits, or the loss, of those. Inputs are checked here.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/models/configured_model.h"
+#include "core/models/language_model.h"
+#include "core/nn/layers.h"
+#include "core/nn/module.h"
+#include "core/nn/own_generator.h"
+#include "core/nn/token_loss.h"
+
+namespace fsdp2::models {
+
+// (hidden) -> logits, or (hidden, labels) -> mean cross-entropy, fp32, without holding all logits.
+class LanguageHead : public nn::Linear {
+ public:
+  using nn::Linear::Linear;
+
+  nn::InputCount input_count() const override { return {1, 2}; }
+
+ protected:
+  c10::IValue forward(nn::Values inputs) override;
+};
+
+struct CausalLMConfig {
+  std::string kind;        // "LlamaForCausalLM"
+  std::string layer_kind;  // "LlamaDecoderLayer": what a wrapping policy keeps whole
+  int64_t vocab_size = 0;
+  int64_t max_positions = 0;
+  double initializer_range = 0;
+  bool has_position_table = false;  // positions are rows of it, so there are max_positions of them
+  bool has_dropout = false;
+};
+
+// LanguageModel's forward. body: (tokens [B,S], positions, mask, row keys of dropout.h) -> hidden
+// [B,S,D], where all but the tokens may be None or missing; body_name is its name in the model, the
+// head's is "lm_head". In training mode each forward of a model with dropout draws once.
+class CausalLM : public nn::Module,
+                 public nn::TokenLoss,
+                 public nn::OwnGenerator,
+                 public LanguageModel,
+                 public ConfiguredModel {
+ public:
+  CausalLM(CausalLMConfig config, std::string config_json, const char* body_name,
+           const std::shared_ptr<nn::Module>& body, const std::shared_ptr<LanguageHead>& head);
+
+  nn::InputCount input_count() const override { return {1, 4}; }
+  void check_inputs(const nn::Values& inputs) const override;
+  int64_t counted_labels(const nn::Values& inputs) const override;
+  int64_t vocab_size() const override { return config_.vocab_size; }
+  int64_t max_positions() const override { return config_.max_positions; }
+  double initializer_range() const override { return config_.initializer_range; }
+  std::optional<at::Generator> own_generator() const override;
+  const std::string& config_json() const override { return config_json_; }
+  std::vector<std::string> no_split_kinds() const override { return {config_.layer_kind}; }
+
+ protected:
+  c10::IValue forward(nn::Values inputs) override;
+
+ private:
+  void check_tokens(const at::Tensor& tokens, const nn::Values& inputs) const;
+  void check_positions(const at::Tensor& positions) const;
+  void check_labels(const at::Tensor& labels, const at::Tensor& tokens) const;
+
+  CausalLMConfig config_;
+  std::string config_json_;
+  at::Generator generator_;  // undefined without dropout
+  std::shared_ptr<nn::Module> body_;
+  std::shared_ptr<LanguageHead> lm_head_;
+};
+
+}  // namespace fsdp2::models

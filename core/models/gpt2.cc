@@ -1,0 +1,248 @@
+#include "core/models/gpt2.h"
+
+#include <ATen/ops/arange.h>
+#include <fmt/ranges.h>
+
+#include <utility>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/models/causal_lm.h"
+#include "core/models/config_limits.h"
+#include "core/models/config_reader.h"
+#include "core/models/sequences.h"
+#include "core/nn/activation.h"
+#include "core/nn/attend.h"
+#include "core/nn/dropout.h"
+#include "core/nn/layers.h"
+
+namespace fsdp2::models {
+
+namespace {
+
+nn::Activation read_activation(const ConfigReader& config, const char* key, const char* usual) {
+  const std::string name = config.text(key, usual);
+  const std::optional<nn::Activation> found = nn::find_activation(name);
+  FSDP2_CHECK(found, Code::kUnsupported,
+              "config.json: \"{}\" \"{}\" is not supported; supported: {}", key, name,
+              fmt::join(nn::activation_names(), ", "));
+  return *found;
+}
+
+struct Gpt2Config {
+  int64_t vocab_size = 0;
+  int64_t positions = 0;
+  int64_t hidden_size = 0;
+  int64_t intermediate_size = 0;
+  int64_t layers = 0;
+  int64_t heads = 0;
+  double norm_eps = 0;
+  nn::Activation activation = nn::Activation::kGeluTanh;
+  double embedding_dropout = 0;
+  double attention_dropout = 0;
+  double residual_dropout = 0;
+  double initializer_range = 0;
+  bool tie_word_embeddings = true;
+
+  bool has_dropout() const {
+    return embedding_dropout > 0 || attention_dropout > 0 || residual_dropout > 0;
+  }
+};
+
+// Switches of transformers' that no known model of this kind sets.
+void refuse_other_attention(const ConfigReader& config) {
+  for (const auto& [key, usual] :
+       {std::pair("scale_attn_weights", true), std::pair("scale_attn_by_inverse_layer_idx", false),
+        std::pair("reorder_and_upcast_attn", false), std::pair("add_cross_attention", false)}) {
+    FSDP2_CHECK(config.boolean(key, usual) == usual, Code::kUnsupported,
+                "config.json: \"{}\" {} is not supported; supported: {}", key, !usual, usual);
+  }
+}
+
+Gpt2Config read_gpt2_config(const ConfigReader& config) {
+  constexpr double kUsualDropout = 0.1;
+  refuse_other_attention(config);
+  Gpt2Config gpt2;
+  gpt2.vocab_size = config.size("vocab_size", kMaxVocabulary);
+  gpt2.positions = config.size("n_positions", kMaxVocabulary);
+  gpt2.hidden_size = config.size("n_embd", kMaxWidth);
+  gpt2.intermediate_size = config.size("n_inner", kMaxWidth, 4 * gpt2.hidden_size);
+  gpt2.layers = config.size("n_layer", kMaxLayers);
+  gpt2.heads = config.size("n_head", kMaxHeads);
+  FSDP2_CHECK(gpt2.hidden_size % gpt2.heads == 0, Code::kInvalidArgument,
+              "config.json: \"n_head\" ({}) should divide \"n_embd\" ({})", gpt2.heads,
+              gpt2.hidden_size);
+  gpt2.norm_eps = config.positive("layer_norm_epsilon", 1e-5);
+  gpt2.activation = read_activation(config, "activation_function", "gelu_new");
+  gpt2.embedding_dropout = config.probability("embd_pdrop", kUsualDropout);
+  gpt2.attention_dropout = config.probability("attn_pdrop", kUsualDropout);
+  gpt2.residual_dropout = config.probability("resid_pdrop", kUsualDropout);
+  gpt2.initializer_range = config.not_negative("initializer_range", 0.02);
+  gpt2.tie_word_embeddings = config.boolean("tie_word_embeddings", true);
+  return gpt2;
+}
+
+// Uses of a row's keys for dropout in a block, each with masks of its own.
+enum Gpt2Dropout : int64_t { kOfWeights, kOfAttention, kOfMlp };
+
+// (x [B,S,D], what is seen as nn::attend() takes it, row keys or None) -> [B,S,D].
+class Gpt2Attention : public nn::Module {
+ public:
+  Gpt2Attention(const Gpt2Config& config, at::ScalarType dtype)
+      : Module("GPT2Attention"),
+        heads_(config.heads),
+        weights_dropout_(config.attention_dropout),
+        output_dropout_(config.residual_dropout),
+        c_attn_(register_module("c_attn", std::make_shared<nn::Conv1D>(
+                                              config.hidden_size, 3 * config.hidden_size, dtype))),
+        c_proj_(register_module("c_proj", std::make_shared<nn::Conv1D>(
+                                              config.hidden_size, config.hidden_size, dtype))) {}
+
+  nn::InputCount input_count() const override { return {1, 3}; }
+
+ protected:
+  c10::IValue forward(nn::Values inputs) override {
+    const at::Tensor& x = inputs.at(0).toTensor();
+    const at::Tensor keys = tensor_at(inputs, 2);
+    const at::Tensor qkv =
+        (*c_attn_)(x).view({x.size(0), x.size(1), 3, heads_, x.size(2) / heads_});
+    const at::Tensor mixed = nn::attend(qkv.select(2, 0), qkv.select(2, 1), qkv.select(2, 2),
+                                        value_of(tensor_at(inputs, 1)),
+                                        {weights_dropout_, nn::keys_for(keys, kOfWeights)});
+    return nn::with_dropout((*c_proj_)(mixed.reshape(x.sizes())), nn::keys_for(keys, kOfAttention),
+                            output_dropout_);
+  }
+
+ private:
+  int64_t heads_;
+  double weights_dropout_;
+  double output_dropout_;
+  std::shared_ptr<nn::Conv1D> c_attn_;
+  std::shared_ptr<nn::Conv1D> c_proj_;
+};
+
+// (x [B,S,D], row keys or None) -> [B,S,D].
+class Gpt2Mlp : public nn::Module {
+ public:
+  Gpt2Mlp(const Gpt2Config& config, at::ScalarType dtype)
+      : Module("GPT2MLP"),
+        activation_(config.activation),
+        dropout_(config.residual_dropout),
+        c_fc_(register_module("c_fc", std::make_shared<nn::Conv1D>(
+                                          config.hidden_size, config.intermediate_size, dtype))),
+        c_proj_(register_module(
+            "c_proj",
+            std::make_shared<nn::Conv1D>(config.intermediate_size, config.hidden_size, dtype))) {}
+
+  nn::InputCount input_count() const override { return {1, 2}; }
+
+ protected:
+  c10::IValue forward(nn::Values inputs) override {
+    const at::Tensor hidden = nn::activated((*c_fc_)(inputs.at(0).toTensor()), activation_);
+    return nn::with_dropout((*c_proj_)(hidden), nn::keys_for(tensor_at(inputs, 1), kOfMlp),
+                            dropout_);
+  }
+
+ private:
+  nn::Activation activation_;
+  double dropout_;
+  std::shared_ptr<nn::Conv1D> c_fc_;
+  std::shared_ptr<nn::Conv1D> c_proj_;
+};
+
+std::shared_ptr<nn::LayerNorm> gpt2_norm(const Gpt2Config& config, at::ScalarType dtype) {
+  return std::make_shared<nn::LayerNorm>(config.hidden_size, config.norm_eps, dtype);
+}
+
+// As Gpt2Attention.
+class Gpt2Block : public nn::Module {
+ public:
+  Gpt2Block(const Gpt2Config& config, at::ScalarType dtype)
+      : Module("GPT2Block"),
+        ln_1_(register_module("ln_1", gpt2_norm(config, dtype))),
+        attn_(register_module("attn", std::make_shared<Gpt2Attention>(config, dtype))),
+        ln_2_(register_module("ln_2", gpt2_norm(config, dtype))),
+        mlp_(register_module("mlp", std::make_shared<Gpt2Mlp>(config, dtype))) {}
+
+  nn::InputCount input_count() const override { return {1, 3}; }
+
+ protected:
+  c10::IValue forward(nn::Values inputs) override {
+    const at::Tensor x = inputs.at(0).toTensor();
+    const c10::IValue keys = value_of(tensor_at(inputs, 2));
+    inputs[0] = (*ln_1_)(x);
+    const at::Tensor hidden = x + (*attn_)(std::move(inputs)).toTensor();
+    return hidden + (*mlp_)({(*ln_2_)(hidden), keys}).toTensor();
+  }
+
+ private:
+  std::shared_ptr<nn::LayerNorm> ln_1_;
+  std::shared_ptr<Gpt2Attention> attn_;
+  std::shared_ptr<nn::LayerNorm> ln_2_;
+  std::shared_ptr<Gpt2Mlp> mlp_;
+};
+
+// A body of CausalLM.
+class Gpt2Model : public nn::Module {
+ public:
+  Gpt2Model(const Gpt2Config& config, at::ScalarType dtype)
+      : Module("GPT2Model"), dropout_(config.embedding_dropout) {
+    const auto embedding = [&](int64_t count) {
+      return std::make_shared<nn::Embedding>(count, config.hidden_size, dtype);
+    };
+    wte_ = register_module("wte", embedding(config.vocab_size));
+    wpe_ = register_module("wpe", embedding(config.positions));
+    const auto list = register_module("h", std::make_shared<nn::ModuleList>());
+    for (int64_t i = 0; i < config.layers; ++i) {
+      blocks_.push_back(std::make_shared<Gpt2Block>(config, dtype));
+      list->append(blocks_.back());
+    }
+    ln_f_ = register_module("ln_f", gpt2_norm(config, dtype));
+  }
+
+  const at::Tensor& embedding_weight() const { return wte_->weight(); }
+
+  nn::InputCount input_count() const override { return {1, 4}; }
+
+ protected:
+  c10::IValue forward(nn::Values inputs) override {
+    const at::Tensor& tokens = inputs.at(0).toTensor();
+    const Sequences sequences = sequences_of(tokens, tensor_at(inputs, 1), tensor_at(inputs, 2));
+    const at::Tensor positions = sequences.positions.defined()
+                                     ? sequences.positions.to(tokens.device(), at::kLong)
+                                     : at::arange(tokens.size(1), tokens.options()).unsqueeze(0);
+    const at::Tensor keys = tensor_at(inputs, 3);
+    at::Tensor hidden = nn::with_dropout((*wte_)(tokens) + (*wpe_)(positions), keys, dropout_);
+    for (size_t i = 0; i < blocks_.size(); ++i) {
+      const at::Tensor keys_of_block = nn::keys_for(keys, static_cast<int64_t>(i));
+      hidden =
+          (*blocks_[i])({hidden, value_of(sequences.mask), value_of(keys_of_block)}).toTensor();
+    }
+    return (*ln_f_)(hidden);
+  }
+
+ private:
+  double dropout_;
+  std::shared_ptr<nn::Embedding> wte_;
+  std::shared_ptr<nn::Embedding> wpe_;
+  std::vector<std::shared_ptr<Gpt2Block>> blocks_;
+  std::shared_ptr<nn::LayerNorm> ln_f_;
+};
+
+}  // namespace
+
+std::shared_ptr<nn::Module> build_gpt2(const std::string& config_json, at::ScalarType dtype) {
+  const Gpt2Config config = read_gpt2_config(ConfigReader(config_json));
+  const auto body = std::make_shared<Gpt2Model>(config, dtype);
+  const auto head = config.tie_word_embeddings
+                        ? std::make_shared<LanguageHead>(body->embedding_weight())
+                        : std::make_shared<LanguageHead>(config.hidden_size, config.vocab_size,
+                                                         /*has_bias=*/false, dtype);
+  CausalLMConfig whole{"GPT2LMHeadModel", "GPT2Block", config.vocab_size, config.positions,
+                       config.initializer_range};
+  whole.has_position_table = true;
+  whole.has_dropout = config.has_dropout();
+  return std::make_shared<CausalLM>(std::move(whole), config_json, "transformer", body, head);
+}
+
+}  // namespace fsdp2::models
