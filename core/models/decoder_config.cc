@@ -85,7 +85,7 @@ void read_rope(const ConfigReader& config, DecoderConfig& decoder) {
     FSDP2_CHECK(decoder.rope.theta > 1, Code::kInvalidArgument,
                 "config.json: \"rope_theta\" should be above 1 for the rope type yarn, found {}",
                 decoder.rope.theta);
-    decoder.rope.yarn = read_yarn_scaling(rope, decoder.max_positions);
+    decoder.rope.scaling = read_yarn_scaling(rope, decoder.max_positions);
   } else {
     FSDP2_CHECK(
         type == "default", Code::kUnsupported,

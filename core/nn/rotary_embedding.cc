@@ -4,10 +4,12 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/cos.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/outer.h>
 #include <ATen/ops/pow.h>
 #include <ATen/ops/sin.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/where.h>
 #include <c10/core/GradMode.h>
 #include <fmt/ranges.h>
@@ -115,10 +117,20 @@ at::Tensor take_axis_of_each_section(const at::Tensor& angle,
   return at::cat(parts, -1);
 }
 
+// wavelength: theta^(2i/E), [E/2].
+at::Tensor divided_by(const at::Tensor& wavelength, const std::vector<double>& factors) {
+  FSDP2_CHECK(static_cast<int64_t>(factors.size()) == wavelength.numel(), Code::kInvalidArgument,
+              "rotary embedding: expected {} factors, half the dim of a head, got {}",
+              wavelength.numel(), factors.size());
+  return (at::tensor(factors, wavelength.options()) * wavelength).reciprocal();
+}
+
 }  // namespace
 
 RotaryEmbedding::RotaryEmbedding(int64_t head_dim, RotaryOptions options)
-    : sections_(std::move(options.sections)) {
+    : scaling_(std::move(options.scaling)),
+      theta_(options.theta),
+      sections_(std::move(options.sections)) {
   FSDP2_CHECK(head_dim > 0 && head_dim % 2 == 0, Code::kInvalidArgument,
               "rotary embedding: expected an even dim of a head, got {}", head_dim);
   FSDP2_CHECK(sections_.empty() ||
@@ -126,16 +138,41 @@ RotaryEmbedding::RotaryEmbedding(int64_t head_dim, RotaryOptions options)
               Code::kInvalidArgument,
               "rotary embedding: expected sections of {} frequencies in all, got {}", head_dim / 2,
               fmt::join(sections_, " + "));
-  const at::Tensor exponent =
-      at::arange(0, head_dim, 2, at::device(at::kCPU).dtype(at::kFloat)) / head_dim;
-  const at::Tensor wavelength = at::pow(options.theta, exponent);
+  exponent_ = at::arange(0, head_dim, 2, at::device(at::kCPU).dtype(at::kFloat)) / head_dim;
+  const at::Tensor wavelength = at::pow(theta_, exponent_);
   inverse_frequency_ = wavelength.reciprocal();
-  if (options.scaling.has_value()) {
-    inverse_frequency_ = stretch(inverse_frequency_, *options.scaling);
-  } else if (options.yarn.has_value()) {
-    inverse_frequency_ = stretch_by_yarn(wavelength, head_dim, options.theta, *options.yarn);
-    attention_factor_ = options.yarn->attention_factor;
+  if (const auto* linear = std::get_if<LinearScaling>(&scaling_)) {
+    inverse_frequency_.div_(linear->factor);
+  } else if (const auto* llama3 = std::get_if<Llama3Scaling>(&scaling_)) {
+    inverse_frequency_ = stretch(inverse_frequency_, *llama3);
+  } else if (const auto* yarn = std::get_if<YarnScaling>(&scaling_)) {
+    inverse_frequency_ = stretch_by_yarn(wavelength, head_dim, theta_, *yarn);
+    attention_factor_ = yarn->attention_factor;
+  } else if (const auto* longrope = std::get_if<LongRopeScaling>(&scaling_)) {
+    inverse_frequency_ = divided_by(wavelength, longrope->short_factors);
+    long_inverse_frequency_ = divided_by(wavelength, longrope->long_factors);
+    attention_factor_ = longrope->attention_factor;
   }
+}
+
+at::Tensor RotaryEmbedding::inverse_frequency(const at::Tensor& length) {
+  inverse_frequency_ = inverse_frequency_.to(length.device());
+  // Lengths are compared on their device, for which the host would wait.
+  if (const auto* dynamic = std::get_if<DynamicScaling>(&scaling_)) {
+    exponent_ = exponent_.to(length.device());
+    const auto context = static_cast<double>(dynamic->original_max_positions);
+    const at::Tensor times = length.clamp_min(context) / context;
+    const auto dim = static_cast<double>(2 * exponent_.numel());
+    const at::Tensor base =
+        (times * dynamic->factor - (dynamic->factor - 1)).pow(dim / (dim - 2)) * theta_;
+    return at::pow(base.to(at::kFloat), exponent_).reciprocal();
+  }
+  if (const auto* longrope = std::get_if<LongRopeScaling>(&scaling_)) {
+    long_inverse_frequency_ = long_inverse_frequency_.to(length.device());
+    return at::where(length > longrope->original_max_positions, long_inverse_frequency_,
+                     inverse_frequency_);
+  }
+  return inverse_frequency_;
 }
 
 RotaryEmbedding::Angles RotaryEmbedding::cos_sin_of(const at::Tensor& angle,
@@ -149,15 +186,16 @@ RotaryEmbedding::Angles RotaryEmbedding::cos_sin_of(const at::Tensor& angle,
   return {cos.to(like.scalar_type()), sin.to(like.scalar_type())};
 }
 
-RotaryEmbedding::RotaryEmbedding(int64_t head_dim, double theta,
-                                 std::optional<Llama3Scaling> scaling)
-    : RotaryEmbedding(head_dim, RotaryOptions{theta, scaling, {}}) {}
+RotaryEmbedding::RotaryEmbedding(int64_t head_dim, double theta, RotaryScaling scaling)
+    : RotaryEmbedding(head_dim, RotaryOptions{theta, std::move(scaling), {}}) {}
 
 RotaryEmbedding::Angles RotaryEmbedding::cos_sin(int64_t length, const at::Tensor& like) {
   const c10::AutoGradMode no_grad(false);
-  inverse_frequency_ = inverse_frequency_.to(like.device());
-  const at::Tensor positions = at::arange(length, at::device(like.device()).dtype(at::kFloat));
-  return cos_sin_of(at::outer(positions, inverse_frequency_), like);
+  const at::TensorOptions on_device = at::device(like.device());
+  const at::Tensor positions = at::arange(length, on_device.dtype(at::kFloat));
+  const at::Tensor frequency =
+      inverse_frequency(at::full({}, static_cast<double>(length), on_device.dtype(at::kDouble)));
+  return cos_sin_of(at::outer(positions, frequency), like);
 }
 
 RotaryEmbedding::Angles RotaryEmbedding::cos_sin(const at::Tensor& positions,
@@ -173,9 +211,9 @@ RotaryEmbedding::Angles RotaryEmbedding::cos_sin(const at::Tensor& positions,
       "positions: expected [batch, sequence], got three axes for a rotary embedding without "
       "sections (\"mrope_section\")");
   const c10::AutoGradMode no_grad(false);
-  inverse_frequency_ = inverse_frequency_.to(like.device());
   const at::Tensor wide = positions.to(like.device(), at::kFloat);
-  const at::Tensor angle = wide.unsqueeze(-1) * inverse_frequency_;
+  const at::Tensor frequency = inverse_frequency(wide.max().to(at::kDouble) + 1);
+  const at::Tensor angle = wide.unsqueeze(-1) * frequency;
   return cos_sin_of(has_axes ? take_axis_of_each_section(angle, sections_) : angle, like);
 }
 

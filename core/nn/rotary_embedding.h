@@ -6,11 +6,23 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <optional>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace fsdp2::nn {
+
+// Rope type "linear": all wavelengths are stretched.
+struct LinearScaling {
+  double factor = 1;
+};
+
+// Rope type "dynamic": the base of the frequencies grows with the longest sequence of a batch,
+// where that is longer than the trained context.
+struct DynamicScaling {
+  double factor = 1;
+  int64_t original_max_positions = 0;
+};
 
 // Rope type "llama3": wavelengths beyond the trained context are stretched by `factor`, those well
 // within it are kept, with a smooth passage between.
@@ -33,14 +45,27 @@ struct YarnScaling {
   bool truncate = true;  // the passage begins and ends at whole frequencies
 };
 
+// Rope type "longrope": each wavelength has a factor of its own, and another one where the longest
+// sequence of a batch is longer than the trained context; cos and sin are multiplied by
+// `attention_factor`.
+struct LongRopeScaling {
+  std::vector<double> short_factors;  // E/2
+  std::vector<double> long_factors;   // E/2
+  double attention_factor = 1;
+  int64_t original_max_positions = 0;
+};
+
+// monostate: the rope type "default".
+using RotaryScaling = std::variant<std::monostate, LinearScaling, DynamicScaling, Llama3Scaling,
+                                   YarnScaling, LongRopeScaling>;
+
 struct RotaryOptions {
   double theta = 10000;
-  std::optional<Llama3Scaling> scaling;
+  RotaryScaling scaling;
   // For positions of three axes (time, height, width), `mrope_section` of config.json: so many
   // frequencies in turn follow the first axis, the second, the third, the first again, ... Their
   // sum is E/2. Empty: positions have one axis.
   std::vector<int64_t> sections;
-  std::optional<YarnScaling> yarn = {};
 };
 
 // The angles of each position. No parameters, and no module: nothing of it is saved or sharded.
@@ -49,7 +74,7 @@ class RotaryEmbedding {
   using Angles = std::pair<at::Tensor, at::Tensor>;  // cos and sin
 
   RotaryEmbedding(int64_t head_dim, RotaryOptions options);
-  RotaryEmbedding(int64_t head_dim, double theta, std::optional<Llama3Scaling> scaling = {});
+  RotaryEmbedding(int64_t head_dim, double theta, RotaryScaling scaling = {});
 
   // cos and sin [S, E/2] of positions 0 .. S-1, computed in fp32 and cast to like's dtype, on its
   // device.
@@ -60,9 +85,15 @@ class RotaryEmbedding {
 
  private:
   Angles cos_sin_of(const at::Tensor& angle, const at::Tensor& like) const;
+  // For sequences of this length (a number, fp64), on its device.
+  at::Tensor inverse_frequency(const at::Tensor& length);
 
-  at::Tensor inverse_frequency_;  // [E/2] fp32, on the device that asked last
-  double attention_factor_ = 1;   // of cos and sin
+  RotaryScaling scaling_;
+  double theta_;
+  at::Tensor exponent_;                // [E/2] fp32, 2i/E, on the device that asked last, as these:
+  at::Tensor inverse_frequency_;       // [E/2] fp32, within the trained context
+  at::Tensor long_inverse_frequency_;  // beyond it; undefined unless the type is longrope
+  double attention_factor_ = 1;        // of cos and sin
   std::vector<int64_t> sections_;
 };
 

@@ -66,7 +66,7 @@ TEST(RotaryEmbedding, Llama3ScalingStretchesLongWavelengthsOnly) {
 // The cosines and sines at position 1 that these inverse frequencies, transformers' own, make.
 void expect_yarn(const YarnScaling& scaling, const std::vector<double>& inverse_frequencies) {
   RotaryOptions options;
-  options.yarn = scaling;
+  options.scaling = scaling;
   const auto n = static_cast<int64_t>(inverse_frequencies.size());
   const auto [cos, sin] = RotaryEmbedding(2 * n, options).cos_sin(2, at::ones({1}));
   for (int64_t i = 0; i < n; ++i) {
