@@ -69,10 +69,16 @@ at::Tensor mixed(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
       .transpose(1, 2);
 }
 
+// Undefined where a window changes nothing: then the causal order says all.
+at::Tensor mask_within(int64_t window, const at::Tensor& q) {
+  const int64_t length = q.size(1);
+  return window > 0 && window < length ? mask_of_window(length, window, q.device()) : at::Tensor();
+}
+
 // Causal within each sequence of a batch that is packed with them.
 at::Tensor mixed_by_sequence(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                              const std::vector<int64_t>& boundaries,
-                             const AttentionDropout& dropout) {
+                             const AttentionDropout& dropout, int64_t window) {
   const auto one_row = [](const at::Tensor& x) {
     return x.reshape({1, x.size(0) * x.size(1), x.size(2), x.size(3)});
   };
@@ -88,8 +94,10 @@ at::Tensor mixed_by_sequence(const at::Tensor& q, const at::Tensor& k, const at:
         dropout.probability, dropout.is_on()
                                  ? keys_for(dropout.keys.narrow(0, row, 1), begin - row * q.size(1))
                                  : at::Tensor()};
-    parts.push_back(mixed(queries.narrow(1, begin, length), keys.narrow(1, begin, length),
-                          values.narrow(1, begin, length), /*mask=*/{}, of_sequence));
+    const at::Tensor queries_of_it = queries.narrow(1, begin, length);
+    parts.push_back(mixed(queries_of_it, keys.narrow(1, begin, length),
+                          values.narrow(1, begin, length), mask_within(window, queries_of_it),
+                          of_sequence));
   }
   return at::cat(parts, 1).view(q.sizes());
 }
@@ -112,18 +120,18 @@ void check_mask(const at::Tensor& mask, const at::Tensor& q) {
 }  // namespace
 
 at::Tensor attend(const at::Tensor& q, at::Tensor k, at::Tensor v, const c10::IValue& seen,
-                  const AttentionDropout& dropout) {
+                  const AttentionDropout& dropout, int64_t window) {
   if (q.size(2) != k.size(2) && !fused_attention_groups_heads(q)) {
     const int64_t times = q.size(2) / k.size(2);
     k = repeat_heads(k, times);
     v = repeat_heads(v, times);
   }
   if (seen.isNone()) {
-    return mixed(q, k, v, /*mask=*/{}, dropout);
+    return mixed(q, k, v, mask_within(window, q), dropout);
   }
   const at::Tensor& mask = seen.toTensor();
   if (mask.dim() == 1) {
-    return mixed_by_sequence(q, k, v, read_boundaries(mask, q.size(0), q.size(1)), dropout);
+    return mixed_by_sequence(q, k, v, read_boundaries(mask, q.size(0), q.size(1)), dropout, window);
   }
   check_mask(mask, q);
   return mixed(q, k, v, mask.is_floating_point() ? mask.to(q.scalar_type()) : mask, dropout);

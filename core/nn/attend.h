@@ -6,6 +6,8 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 
+#include <cstdint>
+
 namespace fsdp2::nn {
 
 // Of the weights with which values are mixed; see dropout.h.
@@ -20,8 +22,9 @@ struct AttentionDropout {
 //   None                   the positions up to itself
 //   integers [n + 1]       those of them that are of its own sequence (packed_sequences.h)
 //   [B, H or 1, S, S]      where a boolean is true; numbers are added to the scores
+// window: without a mask [B, H or 1, S, S] a position sees itself and window - 1 before it; 0: all.
 // Error: kInvalidArgument for another mask. REQUIRES: K divides H.
 at::Tensor attend(const at::Tensor& q, at::Tensor k, at::Tensor v, const c10::IValue& seen,
-                  const AttentionDropout& dropout);
+                  const AttentionDropout& dropout, int64_t window = 0);
 
 }  // namespace fsdp2::nn

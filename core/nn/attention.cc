@@ -10,7 +10,9 @@ Attention::Attention(const AttentionConfig& config, at::ScalarType dtype)
     : Module(config.kind),
       heads_(config.heads),
       kv_heads_(config.kv_heads),
-      head_dim_(config.head_dim) {
+      head_dim_(config.head_dim),
+      window_(config.window),
+      dropout_(config.dropout) {
   FSDP2_CHECK(kv_heads_ > 0 && heads_ % kv_heads_ == 0, Code::kInvalidArgument,
               "{}: {} key-value heads do not divide {} heads", config.kind, kv_heads_, heads_);
   const auto add = [&](const char* name, int64_t in, int64_t out, bool bias) {
@@ -31,7 +33,7 @@ Attention::Attention(const AttentionConfig& config, at::ScalarType dtype)
 }
 
 c10::IValue Attention::forward(Values inputs) {
-  FSDP2_CHECK((inputs.size() == 3 || inputs.size() == 4) && inputs[0].isTensor() &&
+  FSDP2_CHECK(inputs.size() >= 3 && inputs.size() <= 5 && inputs[0].isTensor() &&
                   inputs[0].toTensor().dim() == 3,
               Code::kInvalidArgument, "{}: expected x [B,S,D], cos and sin", kind());
   const at::Tensor& x = inputs[0].toTensor();
@@ -51,8 +53,12 @@ c10::IValue Attention::forward(Values inputs) {
   }
   q = rotate(q, cos, sin);
   k = rotate(k, cos, sin);
-  const at::Tensor mixed_values =
-      attend(q, k, v, inputs.size() == 4 ? inputs[3] : c10::IValue(), /*dropout=*/{});
+  const c10::IValue seen = inputs.size() > 3 ? inputs[3] : c10::IValue();
+  AttentionDropout dropout{dropout_, {}};
+  if (inputs.size() > 4 && inputs[4].isTensor()) {
+    dropout.keys = inputs[4].toTensor();
+  }
+  const at::Tensor mixed_values = attend(q, k, v, seen, dropout, window_);
   return (*o_proj_)(mixed_values.reshape({batch, length, heads_ * head_dim_}));
 }
 

@@ -26,16 +26,18 @@ struct AttentionConfig {
   bool output_bias = false;
   bool qk_norm = false;  // RMSNorm of each head of q and k before the rotation
   double norm_eps = 1e-6;
+  int64_t window = 0;  // see attend()
+  double dropout = 0;  // of the weights
 };
 
-// (x [B,S,D], cos and sin as rotate() takes them, what is seen) -> [B,S,D]. Children: q_proj,
-// k_proj, v_proj, o_proj and with qk_norm q_norm, k_norm. What is seen: as attend() takes it, None
-// where it is left out.
+// (x [B,S,D], cos and sin as rotate() takes them, what is seen, row keys) -> [B,S,D]. Children:
+// q_proj, k_proj, v_proj, o_proj and with qk_norm q_norm, k_norm. What is seen: as attend() takes
+// it, None where it is left out. Row keys: of dropout.h; without them nothing is dropped.
 class Attention : public Module {
  public:
   Attention(const AttentionConfig& config, at::ScalarType dtype);
 
-  InputCount input_count() const override { return {3, 4}; }
+  InputCount input_count() const override { return {3, 5}; }
 
  protected:
   c10::IValue forward(Values inputs) override;
@@ -44,6 +46,8 @@ class Attention : public Module {
   int64_t heads_;
   int64_t kv_heads_;
   int64_t head_dim_;
+  int64_t window_;
+  double dropout_;
   std::shared_ptr<Linear> q_proj_;
   std::shared_ptr<Linear> k_proj_;
   std::shared_ptr<Linear> v_proj_;

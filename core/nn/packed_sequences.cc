@@ -2,6 +2,7 @@
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/tensor.h>
 #include <fmt/ranges.h>
 
@@ -76,6 +77,10 @@ at::Tensor mask_of_padding(const at::Tensor& is_token) {
   const at::Tensor query = index.unsqueeze(1);
   const at::Tensor seen = is_token.ne(0).unsqueeze(1).unsqueeze(1);  // [B,1,1,S]
   return index.le(query).logical_and(seen).logical_or(index.eq(query));
+}
+
+at::Tensor mask_of_window(int64_t length, int64_t window, at::Device device) {
+  return at::ones({length, length}, at::device(device).dtype(at::kBool)).tril().triu(1 - window);
 }
 
 }  // namespace fsdp2::nn
