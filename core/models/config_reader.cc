@@ -173,6 +173,24 @@ std::vector<int64_t> ConfigReader::integers(const std::string& key, int64_t max)
   return result;
 }
 
+std::vector<double> ConfigReader::numbers(const std::string& key) const {
+  const Json* found = find(key);
+  std::vector<double> result;
+  if (found == nullptr) {
+    return result;
+  }
+  FSDP2_CHECK(found->is_array(), Code::kInvalidArgument,
+              "config.json: \"{}\" should be a list of numbers, found {}", path_of(key),
+              shown(*found));
+  for (const Json& entry : *found) {
+    FSDP2_CHECK(entry.is_number() && std::isfinite(entry.get<double>()), Code::kInvalidArgument,
+                "config.json: \"{}\" should be a list of finite numbers, found {} in it",
+                path_of(key), shown(entry));
+    result.push_back(entry.get<double>());
+  }
+  return result;
+}
+
 ConfigReader ConfigReader::object(const std::string& key) const {
   const Json* found = get(key, /*optional=*/false, "an object");
   FSDP2_CHECK(found->is_object(), Code::kInvalidArgument,

@@ -34,6 +34,7 @@ class ConfigReader {
   std::vector<std::string> texts(const std::string& key) const;  // empty if absent
   // Integers from 0 to max; empty if absent.
   std::vector<int64_t> integers(const std::string& key, int64_t max) const;
+  std::vector<double> numbers(const std::string& key) const;  // finite; empty if absent
   ConfigReader object(const std::string& key) const;
 
   // "rope_scaling.factor": the key as messages name it.

@@ -6,12 +6,13 @@
 #include "core/models/causal_lm.h"
 #include "core/models/sequences.h"
 #include "core/models/sparse_moe.h"
+#include "core/nn/dropout.h"
 
 namespace fsdp2::models {
 
 namespace {
 
-nn::AttentionConfig attention_config(const DecoderConfig& config) {
+nn::AttentionConfig attention_config(const DecoderConfig& config, int64_t layer) {
   nn::AttentionConfig attention;
   attention.kind = config.kind("Attention");
   attention.norm_kind = config.kind("RMSNorm");
@@ -23,6 +24,8 @@ nn::AttentionConfig attention_config(const DecoderConfig& config) {
   attention.output_bias = config.attention_output_bias;
   attention.qk_norm = config.qk_norm;
   attention.norm_eps = config.norm_eps;
+  attention.window = config.window_of(layer);
+  attention.dropout = config.attention_dropout;
   return attention;
 }
 
@@ -44,8 +47,8 @@ std::shared_ptr<nn::Module> make_mlp(const DecoderConfig& config, int64_t layer,
 
 DecoderLayer::DecoderLayer(const DecoderConfig& config, int64_t index, at::ScalarType dtype)
     : Module(config.kind("DecoderLayer")) {
-  self_attn_ = register_module("self_attn",
-                               std::make_shared<nn::Attention>(attention_config(config), dtype));
+  self_attn_ = register_module(
+      "self_attn", std::make_shared<nn::Attention>(attention_config(config, index), dtype));
   mlp_ = register_module("mlp", make_mlp(config, index, dtype));
   input_layernorm_ = register_module("input_layernorm", hidden_norm(config, dtype));
   post_attention_layernorm_ =
@@ -53,7 +56,7 @@ DecoderLayer::DecoderLayer(const DecoderConfig& config, int64_t index, at::Scala
 }
 
 c10::IValue DecoderLayer::forward(nn::Values inputs) {
-  FSDP2_CHECK((inputs.size() == 3 || inputs.size() == 4) && inputs[0].isTensor(),
+  FSDP2_CHECK(inputs.size() >= 3 && inputs.size() <= 5 && inputs[0].isTensor(),
               Code::kInvalidArgument, "{}: expected hidden states, cos and sin, got {} inputs",
               kind(), inputs.size());
   // Sums are not taken in place: a module's output may be a view that carries a hook.
@@ -64,7 +67,7 @@ c10::IValue DecoderLayer::forward(nn::Values inputs) {
 }
 
 DecoderModel::DecoderModel(const DecoderConfig& config, at::ScalarType dtype)
-    : Module(config.kind("Model")), rotary_(config.head_dim, config.rope) {
+    : Module(config.kind("Model")), config_(config), rotary_(config.head_dim, config.rope) {
   embed_tokens_ = register_module(
       "embed_tokens",
       std::make_shared<nn::Embedding>(config.vocab_size, config.hidden_size, dtype));
@@ -77,20 +80,28 @@ DecoderModel::DecoderModel(const DecoderConfig& config, at::ScalarType dtype)
 }
 
 c10::IValue DecoderModel::forward(nn::Values inputs) {
-  FSDP2_CHECK(!inputs.empty() && inputs.size() <= 3 && inputs[0].isTensor(), Code::kInvalidArgument,
+  FSDP2_CHECK(!inputs.empty() && inputs.size() <= 4 && inputs[0].isTensor(), Code::kInvalidArgument,
               "{}: expected tokens, got {} inputs", kind(), inputs.size());
   const at::Tensor& tokens = inputs[0].toTensor();
-  const Sequences sequences = sequences_of(tokens, tensor_at(inputs, 1), tensor_at(inputs, 2));
+  const Sequences sequences =
+      sequences_of(tokens, tensor_at(inputs, 1), tensor_at(inputs, 2), config_.window);
+  const at::Tensor keys = tensor_at(inputs, 3);
   at::Tensor hidden = (*embed_tokens_)(tokens);
   const auto [cos, sin] = sequences.positions.defined()
                               ? rotary_.cos_sin(sequences.positions, hidden)
                               : rotary_.cos_sin(tokens.size(1), hidden);
-  for (const auto& layer : layers_) {
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    const auto layer = static_cast<int64_t>(i);
+    const at::Tensor& mask =
+        config_.window_of(layer) > 0 ? sequences.mask_in_window : sequences.mask;
     nn::Values layer_inputs{hidden, cos, sin};
-    if (sequences.mask.defined()) {
-      layer_inputs.emplace_back(sequences.mask);
+    if (mask.defined() || keys.defined()) {
+      layer_inputs.emplace_back(value_of(mask));
     }
-    hidden = (*layer)(std::move(layer_inputs)).toTensor();
+    if (keys.defined()) {
+      layer_inputs.emplace_back(nn::keys_for(keys, layer));
+    }
+    hidden = (*layers_[i])(std::move(layer_inputs)).toTensor();
   }
   return (*norm_)(hidden);
 }
@@ -102,10 +113,10 @@ std::shared_ptr<nn::Module> make_decoder(const DecoderConfig& config, std::strin
                         ? std::make_shared<LanguageHead>(body->embedding_weight())
                         : std::make_shared<LanguageHead>(config.hidden_size, config.vocab_size,
                                                          /*has_bias=*/false, dtype);
-  return std::make_shared<CausalLM>(
-      CausalLMConfig{config.kind("ForCausalLM"), config.kind("DecoderLayer"), config.vocab_size,
-                     config.max_positions, config.initializer_range},
-      std::move(config_json), "model", body, head);
+  CausalLMConfig whole{config.kind("ForCausalLM"), config.kind("DecoderLayer"), config.vocab_size,
+                       config.max_positions, config.initializer_range};
+  whole.has_dropout = config.attention_dropout > 0;
+  return std::make_shared<CausalLM>(std::move(whole), std::move(config_json), "model", body, head);
 }
 
 }  // namespace fsdp2::models

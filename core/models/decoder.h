@@ -32,7 +32,7 @@ class DecoderLayer : public nn::Module {
   // index: from 0; some layers of a model may have experts.
   DecoderLayer(const DecoderConfig& config, int64_t index, at::ScalarType dtype);
 
-  nn::InputCount input_count() const override { return {3, 4}; }
+  nn::InputCount input_count() const override { return {3, 5}; }
 
  protected:
   c10::IValue forward(nn::Values inputs) override;
@@ -44,20 +44,20 @@ class DecoderLayer : public nn::Module {
   std::shared_ptr<nn::RMSNorm> post_attention_layernorm_;
 };
 
-// (tokens [B,S], positions, mask) -> hidden [B,S,D], after the last norm. The last two may be None
-// or missing: see LanguageModel.
+// A body of CausalLM; the last norm is in it.
 class DecoderModel : public nn::Module {
  public:
   DecoderModel(const DecoderConfig& config, at::ScalarType dtype);
 
   const at::Tensor& embedding_weight() const { return embed_tokens_->weight(); }
 
-  nn::InputCount input_count() const override { return {1, 3}; }
+  nn::InputCount input_count() const override { return {1, 4}; }
 
  protected:
   c10::IValue forward(nn::Values inputs) override;
 
  private:
+  DecoderConfig config_;
   std::shared_ptr<nn::Embedding> embed_tokens_;
   std::shared_ptr<nn::ModuleList> layer_list_;
   std::vector<std::shared_ptr<DecoderLayer>> layers_;

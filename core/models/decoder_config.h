@@ -34,6 +34,9 @@ struct DecoderConfig {
   int64_t max_positions = 0;
   double norm_eps = 1e-6;
   nn::RotaryOptions rope;
+  int64_t window = 0;                // of sliding layers, in positions; 0: there are none
+  std::vector<bool> sliding_layers;  // by layer; empty: all, if there is a window
+  double attention_dropout = 0;
   bool qkv_bias = false;
   bool attention_output_bias = false;
   bool mlp_bias = false;
@@ -44,18 +47,22 @@ struct DecoderConfig {
 
   std::string kind(const char* part) const { return family + part; }
   bool has_experts(int64_t layer) const;
+  // 0 for a layer that sees all positions before each.
+  int64_t window_of(int64_t layer) const;
 };
 
 // The keys that all families share. Features that the models here lack are refused with
-// kUnsupported: other activations, dropout, rope types other than default, llama3 and yarn.
+// kUnsupported: other activations, unknown rope types.
 // usual_head_dim: where there is no "head_dim"; 0 for hidden_size / num_attention_heads.
 DecoderConfig read_decoder_config(const ConfigReader& config, std::string family,
                                   int64_t usual_head_dim = 0);
-// Refuses sliding-window attention, unless the window is as long as the longest sequence.
-void refuse_sliding_window(const ConfigReader& config, int64_t max_positions);
+// Qwen's: "use_sliding_window" and "sliding_window", in the layers of "layer_types", or from
+// "max_window_layers" on.
+void read_sliding_window(const ConfigReader& config, DecoderConfig& decoder);
 
 // One for each architecture, in a file of its own.
 DecoderConfig read_llama_config(const ConfigReader& config);
+DecoderConfig read_mistral_config(const ConfigReader& config);
 DecoderConfig read_qwen2_config(const ConfigReader& config);
 DecoderConfig read_qwen3_config(const ConfigReader& config);
 DecoderConfig read_qwen3_moe_config(const ConfigReader& config);

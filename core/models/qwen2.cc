@@ -6,7 +6,7 @@ namespace fsdp2::models {
 DecoderConfig read_qwen2_config(const ConfigReader& config) {
   DecoderConfig decoder = read_decoder_config(config, "Qwen2");
   decoder.qkv_bias = true;
-  refuse_sliding_window(config, decoder.max_positions);
+  read_sliding_window(config, decoder);
   return decoder;
 }
 

@@ -9,7 +9,7 @@ DecoderConfig read_qwen3_config(const ConfigReader& config) {
   decoder.qk_norm = true;
   decoder.qkv_bias = config.boolean("attention_bias", false);
   decoder.attention_output_bias = decoder.qkv_bias;
-  refuse_sliding_window(config, decoder.max_positions);
+  read_sliding_window(config, decoder);
   return decoder;
 }
 

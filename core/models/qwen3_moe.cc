@@ -10,6 +10,8 @@ DecoderConfig read_qwen3_moe_config(const ConfigReader& config) {
   constexpr int64_t kMaxExpertsOfAllLayers = int64_t{1} << 16;  // a module each
   DecoderConfig decoder = read_qwen3_config(config);
   decoder.family = "Qwen3Moe";
+  // All layers of this family slide, whatever "max_window_layers" says.
+  decoder.sliding_layers.clear();
   ExpertsConfig experts;
   experts.experts = config.size("num_experts", kMaxExperts);
   FSDP2_CHECK(experts.experts <= kMaxExpertsOfAllLayers / decoder.layers, Code::kInvalidArgument,

@@ -19,7 +19,8 @@ c10::IValue value_of(const at::Tensor& tensor) {
   return tensor.defined() ? c10::IValue(tensor) : c10::IValue();
 }
 
-Sequences sequences_of(const at::Tensor& tokens, at::Tensor positions, at::Tensor mask) {
+Sequences sequences_of(const at::Tensor& tokens, at::Tensor positions, at::Tensor mask,
+                       int64_t window) {
   FSDP2_CHECK(
       !positions.defined() ||
           (positions.dim() >= 2 &&
@@ -37,8 +38,13 @@ Sequences sequences_of(const at::Tensor& tokens, at::Tensor positions, at::Tenso
                 "mask: expected one number for each of the tokens [{}], got [{}]",
                 fmt::join(tokens.sizes(), ", "), fmt::join(mask.sizes(), ", "));
     mask = nn::mask_of_padding(mask);
+    if (window > 0) {
+      // The other masks are taken as they are, or attention itself keeps to the window.
+      const at::Tensor in_window = nn::mask_of_window(tokens.size(1), window, mask.device());
+      return {std::move(positions), mask, mask.logical_and(in_window)};
+    }
   }
-  return {std::move(positions), std::move(mask)};
+  return {std::move(positions), mask, mask};
 }
 
 int64_t longest_sequence(const at::Tensor& tokens, const at::Tensor& positions,

@@ -23,11 +23,13 @@ c10::IValue value_of(const at::Tensor& tensor);
 struct Sequences {
   at::Tensor positions;
   at::Tensor mask;
+  at::Tensor mask_in_window;  // the mask for layers with a sliding window
 };
 
 // tokens [B,S]; positions and mask as given, undefined where they are left out. Error:
-// kInvalidArgument if they do not fit the tokens.
-Sequences sequences_of(const at::Tensor& tokens, at::Tensor positions, at::Tensor mask);
+// kInvalidArgument if they do not fit the tokens. window: of the layers that have one; 0: none do.
+Sequences sequences_of(const at::Tensor& tokens, at::Tensor positions, at::Tensor mask,
+                       int64_t window = 0);
 
 // The most tokens that count their positions from 0; none where the caller gives positions.
 int64_t longest_sequence(const at::Tensor& tokens, const at::Tensor& positions,

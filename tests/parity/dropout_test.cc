@@ -157,12 +157,18 @@ constexpr const char* kGpt2 = R"({
   "n_positions": 16, "embd_pdrop": 0.1, "attn_pdrop": 0.2, "resid_pdrop": 0.15
 })";
 
+constexpr const char* kLlama = R"({
+  "model_type": "llama", "vocab_size": 31, "hidden_size": 24, "intermediate_size": 40,
+  "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+  "max_position_embeddings": 16, "attention_dropout": 0.3
+})";
+
 std::string name_of(const ::testing::TestParamInfo<const char*>& info) {
   return info.index == 0 ? "gpt2" : "llama";
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Dropout, ::testing::Values(kGpt2), name_of);
-INSTANTIATE_TEST_SUITE_P(Models, DropoutResumed, ::testing::Values(kGpt2), name_of);
+INSTANTIATE_TEST_SUITE_P(Models, Dropout, ::testing::Values(kGpt2, kLlama), name_of);
+INSTANTIATE_TEST_SUITE_P(Models, DropoutResumed, ::testing::Values(kGpt2, kLlama), name_of);
 
 }  // namespace
 }  // namespace fsdp2

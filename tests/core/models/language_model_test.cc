@@ -305,6 +305,28 @@ TEST_F(SequenceInputs, ThatDoNotFitTheTokensAreRefused) {
   expect_refused({tokens_, none, none, none, none}, {"5 inputs"});
 }
 
+// Padding in front, and sequences packed into a row, of a model whose layers see four positions.
+TEST(SlidingWindow, HoldsWithinPaddedAndPackedSequences) {
+  const auto model = build(R"({
+    "model_type": "mistral", "vocab_size": 40, "hidden_size": 16, "intermediate_size": 24,
+    "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "max_position_embeddings": 16, "sliding_window": 4
+  })");
+  nn::SeededInit source(1, 0.3);
+  nn::materialize(*model, source);
+  const c10::NoGradGuard no_grad;
+  const c10::IValue none;
+  const at::Tensor tokens = at::arange(13).mul(7).remainder(40).view({1, 13});
+  const at::Tensor alone = (*model)(tokens.slice(1, 3).contiguous());
+  const at::Tensor packed =
+      (*model)({tokens, none, none, at::tensor({0, 3, 13}, at::kLong)}).toTensor();
+  EXPECT_LE(max_difference(packed.slice(1, 3), alone), 1e-5);
+  const at::Tensor is_token = at::arange(13).ge(3).view({1, 13});
+  const at::Tensor positions = at::arange(13).sub(3).clamp_min(0).view({1, 13});
+  const at::Tensor padded = (*model)({tokens, none, positions, is_token}).toTensor();
+  EXPECT_LE(max_difference(padded.slice(1, 3), alone), 1e-5);
+}
+
 TEST(LearnedPositions, AreRowsOfTheTable) {
   const auto model = build(R"({
     "model_type": "gpt2", "vocab_size": 40, "n_embd": 16, "n_layer": 1, "n_head": 4,

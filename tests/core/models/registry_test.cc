@@ -61,7 +61,8 @@ std::vector<std::string> names_of(const nn::Module& module) {
 }
 
 TEST(ModelTypes, AreTheSupportedOnes) {
-  EXPECT_THAT(model_types(), ElementsAre("gpt2", "llama", "qwen2", "qwen3", "qwen3_moe"));
+  EXPECT_THAT(model_types(),
+              ElementsAre("gpt2", "llama", "mistral", "qwen2", "qwen3", "qwen3_moe"));
 }
 
 TEST(Build, GivesParametersTheNamesOfTransformers) {
@@ -170,7 +171,7 @@ TEST(BuilderOf, GivesTheBuilderOfAModelTypeOrNamesThoseThatThereAre) {
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Code::kUnsupported);
     EXPECT_THAT(error.message(),
-                HasSubstr("\"mamba\" is not supported; supported: gpt2, llama, qwen2"));
+                HasSubstr("\"mamba\" is not supported; supported: gpt2, llama, mistral"));
     EXPECT_THAT(error.message(), HasSubstr("export any other model, python "
                                            "examples/python/export_model.py MODEL model.pt2, and"));
   }
@@ -225,7 +226,7 @@ TEST(BadConfig, ThatIsNotJson) {
 
 TEST(BadConfig, WithAnUnknownModelTypeListsTheKnownOnes) {
   expect_refused_with({{"model_type", "mamba"}}, Code::kUnsupported,
-                      {"\"mamba\"", "gpt2, llama, qwen2, qwen3, qwen3_moe"});
+                      {"\"mamba\"", "gpt2, llama, mistral, qwen2, qwen3, qwen3_moe"});
 }
 
 TEST(BadConfig, WithAMissingKeyNamesIt) {
@@ -277,16 +278,44 @@ TEST(BadConfig, WithHeadsThatDoNotFit) {
 
 TEST(BadConfig, WithUnsupportedFeatures) {
   expect_refused_with({{"hidden_act", "gelu"}}, Code::kUnsupported, {"gelu", "silu"});
-  expect_refused_with({{"attention_dropout", 0.1}}, Code::kUnsupported, {"attention_dropout"});
-  expect_refused_with({{"rope_scaling", {{"rope_type", "longrope"}, {"factor", 4.0}}}},
-                      Code::kUnsupported, {"longrope", "llama3, yarn"});
+  expect_refused_with({{"rope_scaling", {{"rope_type", "spiral"}, {"factor", 4.0}}}},
+                      Code::kUnsupported,
+                      {"spiral", "default, linear, dynamic, yarn, llama3, longrope"});
   expect_refused_with({{"partial_rotary_factor", 0.5}}, Code::kUnsupported, {"0.5"});
-  expect_refused_with(
-      {{"model_type", "qwen2"}, {"use_sliding_window", true}, {"sliding_window", 16}},
-      Code::kUnsupported, {"16", "32"});
+  expect_refused_with({{"model_type", "qwen3"}, {"layer_types", {"linear_attention"}}},
+                      Code::kUnsupported,
+                      {"linear_attention", "full_attention, sliding_attention"});
+}
+
+TEST(BadConfig, OfSlidingWindows) {
   expect_refused_with(
       {{"model_type", "qwen3"}, {"layer_types", {"sliding_attention"}}, {"sliding_window", 16}},
-      Code::kUnsupported, {"sliding"});
+      Code::kInvalidArgument, {"layer_types", "use_sliding_window"});
+  expect_refused_with(
+      {{"model_type", "qwen2"}, {"layer_types", {"full_attention", "full_attention"}}},
+      Code::kInvalidArgument, {"layer_types", "1 layers", "found 2"});
+  expect_refused_with(
+      {{"model_type", "qwen2"}, {"use_sliding_window", true}, {"sliding_window", 0}},
+      Code::kInvalidArgument, {"sliding_window", "found 0"});
+}
+
+TEST(BadConfig, OfRopeTypes) {
+  const auto refused = [](const Json& scaling, const std::vector<std::string>& parts) {
+    expect_refused_with({{"rope_scaling", scaling}}, Code::kInvalidArgument, parts);
+  };
+  refused({{"rope_type", "linear"}}, {"rope_scaling.factor"});
+  refused({{"rope_type", "dynamic"}, {"factor", 0.5}}, {"rope_scaling.factor", "at least 1"});
+  refused({{"rope_type", "longrope"}, {"short_factor", {1.0, 2.0}}, {"long_factor", {1.0}}},
+          {"rope_scaling.long_factor", "2 numbers", "found 1"});
+  refused({{"rope_type", "longrope"}, {"short_factor", {1.0, -2.0}}, {"long_factor", {1.0, 2.0}}},
+          {"rope_scaling.short_factor", "above 0"});
+  refused({{"rope_type", "longrope"}, {"short_factor", {1.0, "2"}}},
+          {"rope_scaling.short_factor", "finite numbers"});
+}
+
+TEST(Build, LetsSequencesGrowBeyondThePositionsOfTheRopeTypeDynamic) {
+  const auto model = build_with({{"rope_scaling", {{"rope_type", "dynamic"}, {"factor", 3.0}}}});
+  EXPECT_EQ(language_model(*model, "a test").max_positions(), 3 * 32);
 }
 
 Json gpt2_config(const Json& changes = Json::object()) {
