@@ -285,6 +285,10 @@ static inline fsdp2_go_error *fsdp2_go_module_forward(fsdp2_module module, const
   return fsdp2_go_check(fsdp2_module_forward(module, inputs, n_inputs, flags, outputs, cap, needed));
 }
 
+static inline fsdp2_go_error *fsdp2_go_module_check_inputs(fsdp2_module module, const fsdp2_tensor *inputs, size_t n_inputs) {
+  return fsdp2_go_check(fsdp2_module_check_inputs(module, inputs, n_inputs));
+}
+
 static inline fsdp2_go_error *fsdp2_go_module_forward_submodule(fsdp2_module module, const char *path, const fsdp2_tensor *inputs, size_t n_inputs, uint32_t flags, fsdp2_tensor *outputs, size_t cap, size_t *needed) {
   return fsdp2_go_check(fsdp2_module_forward_submodule(module, path, inputs, n_inputs, flags, outputs, cap, needed));
 }

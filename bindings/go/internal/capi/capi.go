@@ -1013,6 +1013,11 @@ func ModuleForward(module Module, inputs *Tensor, nInputs uint, flags uint32, ou
 	return check(C.fsdp2_go_module_forward(*(*C.fsdp2_module)(unsafe.Pointer(&module)), (*C.fsdp2_tensor)(unsafe.Pointer(inputs)), C.size_t(nInputs), C.uint32_t(flags), (*C.fsdp2_tensor)(unsafe.Pointer(outputs)), C.size_t(cap), (*C.size_t)(unsafe.Pointer(needed))))
 }
 
+// ModuleCheckInputs calls fsdp2_module_check_inputs.
+func ModuleCheckInputs(module Module, inputs *Tensor, nInputs uint) error {
+	return check(C.fsdp2_go_module_check_inputs(*(*C.fsdp2_module)(unsafe.Pointer(&module)), (*C.fsdp2_tensor)(unsafe.Pointer(inputs)), C.size_t(nInputs)))
+}
+
 // ModuleForwardSubmodule calls fsdp2_module_forward_submodule.
 func ModuleForwardSubmodule(module Module, path string, inputs *Tensor, nInputs uint, flags uint32, outputs *Tensor, cap uint, needed *uint) error {
 	cPath := C.CString(path)

@@ -874,6 +874,10 @@ function fsdp2_module_forward(module_, inputs, n_inputs, flags, outputs, cap, ne
     @ccall libfsdp2.fsdp2_module_forward(module_::fsdp2_module, inputs::Ptr{fsdp2_tensor}, n_inputs::Csize_t, flags::UInt32, outputs::Ptr{fsdp2_tensor}, cap::Csize_t, needed::Ptr{Csize_t})::fsdp2_status
 end
 
+function fsdp2_module_check_inputs(module_, inputs, n_inputs)
+    @ccall libfsdp2.fsdp2_module_check_inputs(module_::fsdp2_module, inputs::Ptr{fsdp2_tensor}, n_inputs::Csize_t)::fsdp2_status
+end
+
 function fsdp2_module_forward_submodule(module_, path, inputs, n_inputs, flags, outputs, cap, needed)
     @ccall libfsdp2.fsdp2_module_forward_submodule(module_::fsdp2_module, path::Cstring, inputs::Ptr{fsdp2_tensor}, n_inputs::Csize_t, flags::UInt32, outputs::Ptr{fsdp2_tensor}, cap::Csize_t, needed::Ptr{Csize_t})::fsdp2_status
 end

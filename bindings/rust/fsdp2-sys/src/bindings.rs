@@ -2396,6 +2396,13 @@ extern "C" {
     ) -> fsdp2_status;
 }
 extern "C" {
+    pub fn fsdp2_module_check_inputs(
+        module: fsdp2_module,
+        inputs: *const fsdp2_tensor,
+        n_inputs: usize,
+    ) -> fsdp2_status;
+}
+extern "C" {
     pub fn fsdp2_module_forward_submodule(
         module: fsdp2_module,
         path: *const ::std::os::raw::c_char,
