@@ -38,8 +38,9 @@ void warn_of_missing_gradients(fsdp::Unit& root) {
   }
   if (missing > 0) {
     log(LogLevel::kWarning, "step",
-        "{} parameters that are not frozen got no gradient in the first step, and no update: {}{}",
-        missing, fmt::join(names, ", "), missing > kMostNames ? ", ..." : "");
+        "got no gradient in the first step, and no update, although not frozen: {}{}",
+        fmt::join(names, ", "),
+        missing > kMostNames ? fmt::format(" and {} more", missing - kMostNames) : "");
   }
 }
 

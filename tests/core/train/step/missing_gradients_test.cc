@@ -54,10 +54,9 @@ std::vector<std::string> warnings_of_two_steps(bool uses_both, bool reduces = tr
 }
 
 TEST(MissingGradients, AreNamedOnce) {
-  EXPECT_EQ(
-      warnings_of_two_steps(/*uses_both=*/false),
-      std::vector<std::string>{"1 parameters that are not frozen got no gradient in the first "
-                               "step, and no update: other"});
+  EXPECT_EQ(warnings_of_two_steps(/*uses_both=*/false),
+            std::vector<std::string>{
+                "got no gradient in the first step, and no update, although not frozen: other"});
 }
 
 TEST(MissingGradients, AreNotSpokenOfWhereThereAreNone) {
