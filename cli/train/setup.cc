@@ -54,6 +54,24 @@ int64_t vocabulary_of(const TrainOptions& options, int64_t models_own) {
   return options.vocab_size > 0 ? options.vocab_size : models_own > 0 ? models_own : kBytes;
 }
 
+void create_optimizer(const TrainOptions& options, const Shard& shard, Optimizer* out) {
+  if (options.optimizer == "sgd") {
+    fsdp2_sgd_options sgd = FSDP2_SGD_OPTIONS_INIT;
+    sgd.lr = options.lr;
+    sgd.momentum = options.momentum;
+    sgd.weight_decay = options.weight_decay;
+    check(fsdp2_optimizer_create_sgd(shard.get(), &sgd, out->out()));
+    return;
+  }
+  fsdp2_adamw_options adamw = FSDP2_ADAMW_OPTIONS_INIT;
+  adamw.lr = options.lr;
+  adamw.beta1 = options.beta1;
+  adamw.beta2 = options.beta2;
+  adamw.eps = options.eps;
+  adamw.weight_decay = options.weight_decay;
+  check(fsdp2_optimizer_create_adamw(shard.get(), &adamw, out->out()));
+}
+
 }  // namespace
 
 std::string rank_to_show() {
@@ -130,28 +148,6 @@ void check_batch(const TrainOptions& options, int64_t world_size, const Module& 
   }
   check(status);
 }
-
-namespace {
-
-void create_optimizer(const TrainOptions& options, const Shard& shard, Optimizer* out) {
-  if (options.optimizer == "sgd") {
-    fsdp2_sgd_options sgd = FSDP2_SGD_OPTIONS_INIT;
-    sgd.lr = options.lr;
-    sgd.momentum = options.momentum;
-    sgd.weight_decay = options.weight_decay;
-    check(fsdp2_optimizer_create_sgd(shard.get(), &sgd, out->out()));
-    return;
-  }
-  fsdp2_adamw_options adamw = FSDP2_ADAMW_OPTIONS_INIT;
-  adamw.lr = options.lr;
-  adamw.beta1 = options.beta1;
-  adamw.beta2 = options.beta2;
-  adamw.eps = options.eps;
-  adamw.weight_decay = options.weight_decay;
-  check(fsdp2_optimizer_create_adamw(shard.get(), &adamw, out->out()));
-}
-
-}  // namespace
 
 void make_optimizer(const TrainOptions& options, const Shard& shard, Optimizer* out) {
   create_optimizer(options, shard, out);
