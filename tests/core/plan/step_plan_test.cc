@@ -192,8 +192,10 @@ using Reshard = fsdp::ReshardAfterForward;
 INSTANTIATE_TEST_SUITE_P(
     Cases, StepPlanOf,
     testing::Values(Case{"Default", 1, {}}, Case{"Tied", 1, {}, "tiny-llama-gqa-tied"},
-                    Case{"Replicas", 2, {}}, Case{"NoShard", 4, {}},
-                    Case{"MixedPrecision", 1, mixed()}, Case{"MixedPrecisionReplicas", 2, mixed()},
+                    Case{"Gpt2", 1, {}, "tiny-gpt2"},
+                    Case{"Gpt2Untied", 2, mixed(), "tiny-gpt2-untied"}, Case{"Replicas", 2, {}},
+                    Case{"NoShard", 4, {}}, Case{"MixedPrecision", 1, mixed()},
+                    Case{"MixedPrecisionReplicas", 2, mixed()},
                     Case{"ReshardAlways", 1, policy_with(Reshard::kAlways)},
                     Case{"ReshardNever", 1, policy_with(Reshard::kNever)},
                     Case{"Slices", 1, slices()}, Case{"OwnRule", 1, {}, "tiny-llama", "LlamaMLP"},
