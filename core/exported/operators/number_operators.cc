@@ -6,13 +6,14 @@
 #include <functional>
 
 #include "core/base/error.h"
-#include "core/exported/operators/wrapped_number.h"
+#include "core/operators/wrapped_number.h"
 
 namespace fsdp2::exported {
 
 namespace {
 
 using c10::IValue;
+using operators::as_real;
 using Inputs = c10::ArrayRef<IValue>;
 
 bool is_whole(const IValue& value) { return value.isInt() || value.isBool(); }
