@@ -3,7 +3,6 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 
-#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -104,7 +103,7 @@ class HostBackend final : public c10d::Backend {
       const at::Tensor& piece = inputs.at(0).at(static_cast<size_t>(peer));
       operation->keep.push_back(piece);
       if (peer == root) {
-        std::memcpy(bytes_of(out), bytes_of(piece), piece.nbytes());
+        copy_bytes(bytes_of(out), bytes_of(piece), piece.nbytes());
       } else {
         operation->send.add(bytes_of(piece), bytes_in(piece));
       }
@@ -142,8 +141,8 @@ class HostBackend final : public c10d::Backend {
       std::byte* const place = bytes_of(out) + source * bytes;
       if (source != getRank()) {
         operation.receive[static_cast<size_t>(source)].add(place, bytes);
-      } else if (bytes > 0 && place != bytes_of(in)) {
-        std::memcpy(place, bytes_of(in), static_cast<size_t>(bytes));
+      } else {
+        copy_bytes(place, bytes_of(in), in.nbytes());
       }
     }
     operation.send.add(bytes_of(in), bytes);

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <condition_variable>
-#include <cstring>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -17,6 +16,7 @@
 #include "core/base/error.h"
 #include "core/comm/transport/rank_order.h"
 #include "core/comm/transport/reduce_op.h"
+#include "core/comm/transport/transport_bytes.h"
 
 namespace fsdp2 {
 
@@ -191,12 +191,6 @@ const char* name_of(ReduceOp op) {
 
 std::string describe(const std::string& call, const at::Tensor& tensor) {
   return fmt::format("{} of {} x {}", call, tensor.numel(), c10::toString(tensor.scalar_type()));
-}
-
-void copy_bytes(void* to, const void* from, size_t bytes) {
-  if (to != from && bytes > 0) {  // a gather's input may be its own place in the output
-    std::memcpy(to, from, bytes);
-  }
 }
 
 class ThreadBackend final : public c10d::Backend {
