@@ -138,6 +138,9 @@ double planned_bytes(const std::string& config, const Texts& dtypes) {
 }
 
 TEST(Plan, AtMostIsNoLessThanWhatARunComesToHold) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "what the sanitizer keeps for itself is not planned";
+#endif
   const std::string config = config_of_width(512, 1408, 16384);
   const std::string tiny = config_of_width(64, 176, 384);
   for (const Texts& dtypes :
