@@ -59,7 +59,7 @@ struct ModuleObject {
   const std::shared_ptr<train::Session> session;
   std::shared_ptr<MeshObject> mesh;   // that the whole is sharded over, once it is
   at::ScalarType dtype = at::kFloat;  // of parameters that are added
-  // Of which the module is a part from then on; by std::atomic_load, since no one enters a part.
+  // What the module is a part of, once it is; by std::atomic_load, since no one enters a part.
   std::shared_ptr<ModuleObject> parent;
 };
 

@@ -9,9 +9,9 @@ namespace fsdp2::cli {
 
 class Metrics {
  public:
-  // Writes to the file `path`; "" is standard output. Of what is in the file, the lines of the
-  // steps before `next_step` stay, so that a resumed run leaves what one without a break would have
-  // left. Changes nothing until the first line is written. Throws Failure.
+  // Writes to the file `path`; "" is standard output. The lines that the file has of steps before
+  // `next_step` stay, so that a resumed run leaves what one without a break would have left.
+  // Changes nothing until the first line is written. Throws Failure.
   Metrics(const std::string& path, int64_t next_step);
   ~Metrics();
   Metrics(const Metrics&) = delete;

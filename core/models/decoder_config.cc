@@ -69,7 +69,7 @@ DecoderConfig read_decoder_config(const ConfigReader& config, std::string family
   decoder.tie_word_embeddings = config.boolean("tie_word_embeddings", false);
   decoder.initializer_range = config.not_negative("initializer_range", decoder.initializer_range);
   decoder.rope = read_rope(config, decoder.head_dim, decoder.max_positions);
-  // Of this type the config's positions are those that the model was trained with.
+  // With this type, the config's positions are those that the model was trained with.
   if (const auto* dynamic = std::get_if<nn::DynamicScaling>(&decoder.rope.scaling)) {
     decoder.max_positions = static_cast<int64_t>(
         std::min(static_cast<double>(decoder.max_positions) * std::max(dynamic->factor, 1.0),

@@ -10,7 +10,7 @@
 
 namespace fsdp2::nn {
 
-// Of the weights with which values are mixed; see dropout.h.
+// Drops weights with which values are mixed; see dropout.h.
 struct AttentionDropout {
   double probability = 0;
   at::Tensor keys;  // [B] int32; undefined: nothing is dropped

@@ -82,7 +82,7 @@ class Dropout : public ::testing::TestWithParam<const char*> {
  protected:
   static std::string config() { return GetParam(); }
 
-  // Of five steps.
+  // The losses of five steps.
   static std::vector<double> losses(int ranks, const Options& options = {}) {
     std::vector<double> found;
     run_ranks(ranks, [&](const std::shared_ptr<World>& world) {

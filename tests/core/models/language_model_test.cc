@@ -341,7 +341,7 @@ TEST(LearnedPositions, AreRowsOfTheTable) {
   const at::Tensor expected = (*model)(tokens);
   EXPECT_TRUE((*model)({tokens, none, positions}).toTensor().equal(expected));
   EXPECT_GT(max_difference((*model)({tokens, none, positions + 2}).toTensor(), expected), 1e-3);
-  // Of sequences packed into a row, each has its own positions.
+  // Sequences packed into a row have positions of their own.
   const at::Tensor packed =
       (*model)({tokens, none, none, at::tensor({0, 4, 6}, at::kLong)}).toTensor();
   EXPECT_LE(max_difference(packed.slice(1, 4), (*model)(tokens.slice(1, 4).contiguous())), 1e-6);
