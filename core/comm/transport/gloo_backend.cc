@@ -275,6 +275,8 @@ c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const c10::intrusive_ptr<c10
   }
   auto backend = c10::make_intrusive<GlooBackend>(store, rank, size, std::move(options));
   backend->setTimeout(timeout + kAfterComm);
+  // A rank that has connected may leave at once: those that still connect would take it for dead.
+  backend->barrier({})->wait();
   return backend;
 }
 
