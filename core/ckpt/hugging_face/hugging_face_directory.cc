@@ -19,9 +19,15 @@ HuggingFaceDirectory::HuggingFaceDirectory(const std::string& path)
       config_json_(read_text_file(path_ + "/" + kConfig, kMaxConfigBytes)),
       weights_(path_) {}
 
+std::string HuggingFaceDirectory::stored_name(const std::string& name) const {
+  const std::string without_body = name.substr(name.find('.') + 1);
+  return !weights_.contains(name) && weights_.contains(without_body) ? without_body : name;
+}
+
 void HuggingFaceDirectory::read(const std::string& name, at::IntArrayRef shape, int64_t first_row,
                                 at::Tensor out) {
-  read_rows(weights_.file_of(name), weights_.entry(name), shape, kConfig, first_row, out);
+  const std::string stored = stored_name(name);
+  read_rows(weights_.file_of(stored), weights_.entry(stored), shape, kConfig, first_row, out);
 }
 
 }  // namespace fsdp2::ckpt

@@ -8,7 +8,9 @@
 // The weights are those of weight_files.h; values are read only when asked for, just the rows asked
 // for.
 //
-// What the names mean is the caller's matter: a tied model's file may lack lm_head.weight.
+// What the names mean is the caller's matter: a tied model's file may lack lm_head.weight. A model
+// that was saved without its head, as GPT-2 on the Hugging Face Hub, has the names without that of
+// its body: "transformer.h.0.ln_1.weight" also finds "h.0.ln_1.weight".
 //
 // The object is immutable after construction: any thread may read from it.
 #pragma once
@@ -36,12 +38,16 @@ class HuggingFaceDirectory : public nn::ParameterSource {
 
   // Names of the tensors, sorted.
   const std::vector<std::string>& names() const { return weights_.names(); }
-  bool contains(const std::string& name) const override { return weights_.contains(name); }
+  bool contains(const std::string& name) const override {
+    return weights_.contains(stored_name(name));
+  }
   // Where a tensor is and what it looks like. kNotFound if it is not there.
-  const SafetensorsEntry& entry(const std::string& name) const { return weights_.entry(name); }
+  const SafetensorsEntry& entry(const std::string& name) const {
+    return weights_.entry(stored_name(name));
+  }
   // The path of the file that holds the tensor, for messages.
   const std::string& file_of(const std::string& name) const {
-    return weights_.file_of(name).path();
+    return weights_.file_of(stored_name(name)).path();
   }
 
   // `out` may be on any device; values are converted between F64, F32, F16 and BF16. In addition to
@@ -51,6 +57,9 @@ class HuggingFaceDirectory : public nn::ParameterSource {
             at::Tensor out) override;
 
  private:
+  // The name as it is in the files; itself if they have neither.
+  std::string stored_name(const std::string& name) const;
+
   std::string path_;
   std::string config_json_;
   WeightFiles weights_;

@@ -97,6 +97,21 @@ TEST_F(HuggingFaceDirectoryTest, EveryGoldenModelOpens) {
   }
 }
 
+TEST_F(HuggingFaceDirectoryTest, ModelSavedWithoutItsHeadLacksTheBodysName) {
+  write("m/config.json", "{}");
+  write("m/model.safetensors", file_of({"h.0.weight", "transformer.both", "both"}));
+  HuggingFaceDirectory directory(path("m"));
+  EXPECT_TRUE(directory.contains("transformer.h.0.weight"));
+  EXPECT_EQ(directory.entry("transformer.h.0.weight").name, "h.0.weight");
+  EXPECT_EQ(directory.entry("transformer.both").name, "transformer.both");
+  at::Tensor out = at::ones({2});
+  directory.read("transformer.h.0.weight", {2}, 0, out);
+  EXPECT_TRUE(out.equal(at::zeros({2})));
+  EXPECT_FALSE(directory.contains("lm_head.weight"));
+  EXPECT_ERROR(directory.read("lm_head.weight", {2}, 0, out), Code::kNotFound,
+               "lm_head.weight: no tensor of this name");
+}
+
 TEST_F(HuggingFaceDirectoryTest, WholeFileIsPreferredToAnIndex) {
   write_index(R"({"a":"none.safetensors"})");
   write("m/model.safetensors", file_of({"whole"}));
