@@ -75,9 +75,14 @@ void CausalLM::check_tokens(const at::Tensor& tokens, const nn::Values& inputs) 
 }
 
 void CausalLM::check_positions(const at::Tensor& positions) const {
-  if (config_.has_position_table && positions.is_cpu()) {
-    FSDP2_CHECK(positions.dim() == 2, Code::kInvalidArgument,
-                "positions: expected [batch, sequence], got {} dims", positions.dim());
+  if (!config_.has_position_table) {
+    return;
+  }
+  FSDP2_CHECK(
+      positions.dim() == 2 && at::isIntegralType(positions.scalar_type(), /*includeBool=*/false),
+      Code::kInvalidArgument, "positions: expected integers [batch, sequence], got {} of {} dims",
+      c10::toString(positions.scalar_type()), positions.dim());
+  if (positions.is_cpu()) {
     refuse_marked(positions.lt(0).logical_or_(positions.ge(config_.max_positions)), positions,
                   "position", "the positions", config_.max_positions);
   }

@@ -345,12 +345,17 @@ TEST(LearnedPositions, AreRowsOfTheTable) {
   const at::Tensor packed =
       (*model)({tokens, none, none, at::tensor({0, 4, 6}, at::kLong)}).toTensor();
   EXPECT_LE(max_difference(packed.slice(1, 4), (*model)(tokens.slice(1, 4).contiguous())), 1e-6);
-  try {
-    (*model)({tokens, none, positions + 3});
-    ADD_FAILURE() << "was accepted";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), Code::kInvalidArgument);
-    EXPECT_THAT(error.message(), HasSubstr("position 8 at position [0, 5] is outside"));
+  for (const auto& [wrong, message] :
+       {std::pair(positions + 3, "position 8 at position [0, 5] is outside"),
+        std::pair(positions.to(at::kFloat), "expected integers [batch, sequence], got Float"),
+        std::pair(positions.expand({3, 1, 6}), "got Long of 3 dims")}) {
+    try {
+      (*model)({tokens, none, wrong});
+      ADD_FAILURE() << message << ": was accepted";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::kInvalidArgument);
+      EXPECT_THAT(error.message(), HasSubstr(message));
+    }
   }
 }
 
