@@ -11,8 +11,9 @@ nlohmann::ordered_json step_line(const TrainOptions& options, const fsdp2_step_r
       {"step", result.step},
       {"loss", result.loss},
   };
-  // Micro batches are of one size: with all labels they have one number of them, and one mean.
-  if (result.n_labels != result.n_tokens) {
+  // Micro batches are of one size: with all labels they have one number of them, and one mean. A
+  // program of torch.export tells of no labels, and has no mean over them.
+  if (result.n_labels > 0 && result.n_labels != result.n_tokens) {
     line["loss_over_micro_batches"] = result.mean_over_micro_batches;
     line["loss_over_labels"] = result.mean_over_labels;
   }

@@ -29,5 +29,12 @@ TEST(StepLine, HasOneMeanWhereAllLabelsCount) {
   EXPECT_EQ(line.count("loss_over_labels"), 0U);
 }
 
+TEST(StepLine, HasOneMeanWhereNoLabelsAreCounted) {
+  const auto line = step_line({}, step_of(8, 0), 1.0, 8.0);
+  EXPECT_EQ(line.at("loss"), 2.0);
+  EXPECT_EQ(line.count("loss_over_micro_batches"), 0U);
+  EXPECT_EQ(line.count("loss_over_labels"), 0U);
+}
+
 }  // namespace
 }  // namespace fsdp2::cli
