@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/text.h"
 #include "core/nn/module.h"
 #include "core/train/optim/option_checks.h"
 
@@ -45,12 +46,6 @@ std::set<const c10::TensorImpl*> parameters_of_norms(const torch::nn::Module& ro
   return parameters;
 }
 
-bool is_bias(const std::string& name) {
-  const std::string ending = "bias";
-  return name.size() >= ending.size() &&
-         name.compare(name.size() - ending.size(), ending.size(), ending) == 0;
-}
-
 bool matches(const std::string& pattern, const fsdp::ShardedParam& param) {
   return std::any_of(param.names().begin(), param.names().end(), [&](const std::string& name) {
     return fnmatch(pattern.c_str(), name.c_str(), FNM_NOESCAPE) == 0;
@@ -63,7 +58,7 @@ void exempt_from_decay(Optimizer& optimizer, const ParameterKinds& kinds) {
   const auto of_norms = parameters_of_norms(*optimizer.root().modules().front());
   const ByGroup exempt = find_parameters(optimizer, [&](const fsdp::ShardedParam& param) {
     return (kinds.norms && of_norms.count(param.unsharded().unsafeGetTensorImpl()) > 0) ||
-           (kinds.biases && is_bias(param.name()));
+           (kinds.biases && ends_with(param.name(), "bias"));
   });
   for (const auto& [group, indices] : exempt) {
     optimizer.set_hyper_parameters(optimizer.split_group(group, indices), {{"weight_decay", 0.0}});
