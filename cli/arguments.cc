@@ -192,6 +192,16 @@ void set_style(CLI::App& app, const std::string& usage) {
   app.set_help_flag("-h,--help", "Print this help and exit");
 }
 
+std::vector<std::string> parts_of(const std::string& text) {
+  std::vector<std::string> parts;
+  for (size_t begin = 0; !text.empty() && begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    parts.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
 bool parse_arguments(CLI::App& app, std::vector<std::string> arguments) {
   app.allow_extras();
   std::transform(arguments.begin(), arguments.end(), arguments.begin(), with_dashes);

@@ -59,6 +59,9 @@ CLI::Option* add_number(CLI::App& app, const std::string& name, Number* value,
 void require_within(const std::string& flag, int64_t value, int64_t least,
                     int64_t most = std::numeric_limits<int64_t>::max());
 
+// The parts between commas, which may be empty; none of an empty text.
+std::vector<std::string> parts_of(const std::string& text);
+
 // Fills the variables that the options of `app` are bound to. If a flag is given twice, the last
 // one counts; --some_flag is taken as --some-flag. False: help was asked for and has been printed.
 bool parse_arguments(CLI::App& app, std::vector<std::string> arguments);

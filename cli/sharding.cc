@@ -22,17 +22,6 @@ bool is_number(const std::string& text) {
   return !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
 }
 
-// The parts between commas; none of an empty text.
-std::vector<std::string> parts_of(const std::string& text) {
-  std::vector<std::string> parts;
-  for (size_t begin = 0; !text.empty() && begin <= text.size();) {
-    const size_t end = std::min(text.find(',', begin), text.size());
-    parts.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return parts;
-}
-
 void check_parts(const std::string& flag, const std::string& text) {
   const std::vector<std::string> parts = parts_of(text);
   require(std::find(parts.begin(), parts.end(), "") == parts.end(),

@@ -2,25 +2,11 @@
 
 #include <cmath>
 #include <cstdlib>
-#include <sstream>
 
 #include "cli/arguments.h"
 #include "fsdp2/fsdp2.h"
 
 namespace fsdp2::cli {
-
-namespace {
-
-std::vector<std::string> parts_of(const std::string& text) {
-  std::istringstream stream(text);
-  std::vector<std::string> parts;
-  for (std::string part; std::getline(stream, part, ',');) {
-    parts.push_back(part);
-  }
-  return parts;
-}
-
-}  // namespace
 
 uint32_t read_no_decay(const std::string& text) {
   uint32_t flags = 0;
