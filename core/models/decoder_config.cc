@@ -16,10 +16,6 @@ void refuse_unsupported(const ConfigReader& config) {
   const std::string activation = config.text("hidden_act", "silu");
   FSDP2_CHECK(activation == "silu" || activation == "swish", Code::kUnsupported,
               "config.json: \"hidden_act\" \"{}\" is not supported; supported: silu", activation);
-  const double rotary_share = config.number("partial_rotary_factor", 1.0);
-  FSDP2_CHECK(rotary_share == 1, Code::kUnsupported,
-              "config.json: \"partial_rotary_factor\" {} is not supported; supported: 1",
-              rotary_share);
 }
 
 }  // namespace

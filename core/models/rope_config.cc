@@ -144,10 +144,18 @@ nn::RotaryScaling read_scaling(const ConfigReader& config, const ConfigReader& r
   return std::monostate();
 }
 
+void refuse_partial_rotation(const ConfigReader& place) {
+  const double share = place.number("partial_rotary_factor", 1.0);
+  FSDP2_CHECK(share == 1, Code::kUnsupported,
+              "config.json: \"{}\" {} is not supported; supported: 1",
+              place.path_of("partial_rotary_factor"), share);
+}
+
 }  // namespace
 
 nn::RotaryOptions read_rope(const ConfigReader& config, int64_t head_dim, int64_t max_positions) {
   constexpr double kUsualTheta = 10000;
+  refuse_partial_rotation(config);
   nn::RotaryOptions options;
   options.theta = config.positive("rope_theta", kUsualTheta);
   const char* key = config.has("rope_parameters") ? "rope_parameters" : "rope_scaling";
@@ -155,6 +163,7 @@ nn::RotaryOptions read_rope(const ConfigReader& config, int64_t head_dim, int64_
     return options;
   }
   const ConfigReader rope = config.object(key);
+  refuse_partial_rotation(rope);
   options.theta = rope.positive("rope_theta", options.theta);
   options.scaling = read_scaling(config, rope, options.theta, head_dim, max_positions);
   if (std::holds_alternative<std::monostate>(options.scaling)) {

@@ -282,6 +282,9 @@ TEST(BadConfig, WithUnsupportedFeatures) {
                       Code::kUnsupported,
                       {"spiral", "default, linear, dynamic, yarn, llama3, longrope"});
   expect_refused_with({{"partial_rotary_factor", 0.5}}, Code::kUnsupported, {"0.5"});
+  expect_refused_with(
+      {{"rope_parameters", {{"rope_type", "default"}, {"partial_rotary_factor", 0.5}}}},
+      Code::kUnsupported, {"rope_parameters.partial_rotary_factor", "0.5"});
   expect_refused_with({{"model_type", "qwen3"}, {"layer_types", {"linear_attention"}}},
                       Code::kUnsupported,
                       {"linear_attention", "full_attention, sliding_attention"});
