@@ -160,7 +160,7 @@ void check_options_for_world(const TrainOptions& o, int64_t world_size) {
 void check_options_for_model(const TrainOptions& o, int64_t max_positions) {
   require(max_positions == 0 || o.seq_len <= max_positions,
           "--seq-len " + std::to_string(o.seq_len) + " is beyond the model's " +
-              std::to_string(max_positions) + " positions (max_position_embeddings)");
+              std::to_string(max_positions) + " positions");
 }
 
 }  // namespace fsdp2::cli
