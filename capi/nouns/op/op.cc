@@ -2,9 +2,9 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
-#include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <exception>
 #include <mutex>
 #include <shared_mutex>
 #include <string>
@@ -78,11 +78,13 @@ std::vector<c10::IValue> run(const std::string& name, const c10::OperatorHandle&
                              std::vector<c10::IValue> stack) {
   try {
     op.callBoxed(stack);
-    return flatten_results(std::move(stack));
-  } catch (const c10::Error&) {
+  } catch (const std::exception&) {
     const Error error = current_exception_as_error();
-    fail(error.code(), "{}: {}", name, error.message());
+    // Numbers that the dtype cannot hold are no c10::Error.
+    fail(error.code() == Code::kInternal ? Code::kInvalidArgument : error.code(), "{}: {}", name,
+         error.message());
   }
+  return flatten_results(std::move(stack));
 }
 
 struct Outputs {
