@@ -24,8 +24,9 @@ typedef struct fsdp2_forward_info {
 enum { FSDP2_MAX_OUTPUTS = 64 };
 /* A forward: from `inputs` ({0} for one that is left out) and the module's parameters to
  * outputs[0] to [*n_outputs - 1], of at most `cap`, which is FSDP2_MAX_OUTPUTS. The rules are those
- * of hook.h, but for these: it may call the module's children by fsdp2_module_forward. The handles
- * in `outputs` belong to the library once it has returned FSDP2_OK; an input or a parameter may be
+ * of hook.h, but for these: it may call the module's children by fsdp2_module_forward; a call of
+ * the module itself, or of one whose forward is under way, is FSDP2_E_WRONG_STATE. The handles in
+ * `outputs` belong to the library once it has returned FSDP2_OK; an input or a parameter may be
  * among them. Under activation checkpointing it runs a second time, in backward. */
 typedef fsdp2_status (*fsdp2_forward_fn)(const fsdp2_forward_info* info, const fsdp2_tensor* inputs,
                                          size_t n_inputs, fsdp2_tensor* outputs, size_t cap,

@@ -433,11 +433,38 @@ static void a_part_serves_only_to_be_called(void) {
   EXPECT_OK(fsdp2_mesh_destroy(mesh));
 }
 
+/* ---- a forward that calls itself */
+
+static fsdp2_module itself;
+static fsdp2_status run_itself(const fsdp2_forward_info* info, const fsdp2_tensor* inputs,
+                               size_t n_inputs, fsdp2_tensor* outputs, size_t cap,
+                               size_t* n_outputs, void* user_data) {
+  (void)info, (void)user_data;
+  return fsdp2_module_forward(itself, inputs, n_inputs, 0, outputs, cap, n_outputs);
+}
+
+static void a_forward_cannot_call_itself(void) {
+  fsdp2_tensor batch[2], output = {0};
+  size_t n = 0;
+  int i;
+  make_batch(batch);
+  EXPECT_OK(fsdp2_module_create_custom("Loop", NULL, run_itself, NULL, NULL, &itself));
+  for (i = 0; i < 2; ++i) { /* nor does it seem to run once it has failed */
+    EXPECT_STATUS(fsdp2_module_forward(itself, batch, 1, 0, &output, 1, &n), FSDP2_E_CALLBACK);
+    EXPECT_MESSAGE("FSDP2_E_WRONG_STATE");
+    EXPECT_MESSAGE("forward of Loop: it is running already");
+  }
+  EXPECT_OK(fsdp2_module_destroy(itself));
+  EXPECT_OK(fsdp2_tensor_destroy(batch[0]));
+  EXPECT_OK(fsdp2_tensor_destroy(batch[1]));
+}
+
 int main(void) {
   RUN(a_custom_model_is_what_its_operators_are);
   RUN(it_trains_and_resumes_at_another_world_size);
   RUN(a_failure_reaches_every_rank);
   RUN(a_freed_parameter_is_told_by_name);
   RUN(a_part_serves_only_to_be_called);
+  RUN(a_forward_cannot_call_itself);
   return harness_result();
 }

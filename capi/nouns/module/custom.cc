@@ -45,6 +45,23 @@ struct ForwardFunction {
   fsdp2_forward_fn fn;
   std::shared_ptr<UserData> held;
   std::weak_ptr<ModuleObject> object;
+  bool runs = false;  // read and changed by the one call that the module serves
+};
+
+// A forward that calls itself, or the one around it, would do so until the stack ends.
+class RunningOnce {
+ public:
+  RunningOnce(ForwardFunction& function, const std::string& what) : function_(function) {
+    FSDP2_CHECK(!function.runs, Code::kWrongState,
+                "{}: it is running already: expected a call of one of its children", what);
+    function.runs = true;
+  }
+  ~RunningOnce() { function_.runs = false; }
+  RunningOnce(const RunningOnce&) = delete;
+  RunningOnce& operator=(const RunningOnce&) = delete;
+
+ private:
+  ForwardFunction& function_;
 };
 
 // Tensors as handles for the time of a callback; an undefined one is {0}.
@@ -107,9 +124,10 @@ std::vector<at::Tensor> take_outputs(const fsdp2_tensor* outputs, size_t count,
   return tensors;
 }
 
-c10::IValue run_forward(const ForwardFunction& function, const nn::CustomModule& module,
+c10::IValue run_forward(ForwardFunction& function, const nn::CustomModule& module,
                         const nn::Values& values) {
   const std::string what = fmt::format("forward of {}", module.kind());
+  const RunningOnce running(function, what);
   LentTensors inputs;
   LentTensors parameters;
   for (const c10::IValue& value : values) {
