@@ -35,12 +35,26 @@ bool fit_tensor(c10::IValue& value) {
   return value.isTensor();
 }
 
-// One number stands for as many as the list has, as in Python.
+bool may_be_empty(const c10::Argument& formal) {
+  const auto& given = formal.default_value();
+  return given && given->isIntList() && given->toIntVector().empty();
+}
+
+// One number stands for as many as the list has, as in Python. Operators do not always count
+// themselves: with too few, some read past the list's end.
 bool fit_ints(c10::IValue& value, const c10::Argument& formal) {
+  const auto count = static_cast<size_t>(formal.N().value_or(1));
   if (value.isInt()) {
-    value = std::vector<int64_t>(static_cast<size_t>(formal.N().value_or(1)), value.toInt());
+    value = std::vector<int64_t>(count, value.toInt());
   }
-  return value.isIntList();
+  if (!value.isIntList() || count == 1) {  // int[1]: a list of any length
+    return value.isIntList();
+  }
+  const std::vector<int64_t> given = value.toIntVector();
+  if (given.size() == 1) {
+    value = std::vector<int64_t>(count, given.front());
+  }
+  return given.size() == 1 || given.size() == count || (given.empty() && may_be_empty(formal));
 }
 
 bool fit_floats(c10::IValue& value) {

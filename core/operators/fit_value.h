@@ -7,7 +7,8 @@
 namespace fsdp2::operators {
 
 // Changes a value to what the argument takes, as Python does: a number to a tensor, a whole one to
-// a double, one number to a list of as many as the argument has. Whether it then fits.
+// a double, one number, alone or in a list, to a list of as many as the argument has. Whether it
+// then fits.
 bool fit_value(c10::IValue& value, const c10::Argument& formal);
 
 // What `type` is if it is no optional, and what it may be otherwise.

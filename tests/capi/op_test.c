@@ -341,6 +341,7 @@ static void inputs_are_checked_against_the_schema(void) {
   const fsdp2_tensor with_none[2] = {x, {0}};
   fsdp2_value inputs[3] = {FSDP2_TENSOR(x), FSDP2_INTS(kPair, 1), FSDP2_NONE};
   const fsdp2_value cat[1] = {FSDP2_TENSORS(with_none, 2)};
+  const fsdp2_value pad[2] = {FSDP2_TENSOR(x), FSDP2_INTS(kPair, 0)}; /* of 6 */
   fsdp2_value odd;
   refuse_inputs("aten::linear", inputs, 1, FSDP2_E_INVALID_ARGUMENT,
                 "aten::linear: inputs[1] (weight): it has no default; the schema is "
@@ -355,6 +356,7 @@ static void inputs_are_checked_against_the_schema(void) {
   refuse_inputs("aten::linear", inputs, 2, FSDP2_E_INVALID_ARGUMENT, "kind: expected");
   inputs[1].kind = FSDP2_VALUE_TENSOR;
   refuse_inputs("aten::linear", inputs, 2, FSDP2_E_INVALID_HANDLE, "null");
+  refuse_inputs("aten::reflection_pad3d", pad, 2, FSDP2_E_INVALID_ARGUMENT, "inputs[1] (padding)");
   refuse_inputs("aten::cat", cat, 1, FSDP2_E_INVALID_HANDLE, "null");
   odd = inputs[0];
   odd.reserved = 1;
