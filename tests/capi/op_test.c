@@ -312,7 +312,8 @@ static void unsafe_operators_are_refused(void) {
       "aten::transpose_", /* changes sizes under the tensor's other users */
       "aten::as_strided_",
       "aten::add.out",
-      "aten::_softmax", /* does not check what it is given */
+      "aten::requires_grad_", /* would freeze a parameter of the library */
+      "aten::_softmax",       /* does not check what it is given */
       "aten::max_pool2d_with_indices_backward",
       "aten::_index_put_impl_",
       "aten::fbgemm_linear_int8_weight",
