@@ -1,5 +1,6 @@
 #include "core/nn/attend.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/_safe_softmax.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/matmul.h>
