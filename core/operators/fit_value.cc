@@ -35,26 +35,28 @@ bool fit_tensor(c10::IValue& value) {
   return value.isTensor();
 }
 
+// 1 for a list of any length, int[] or int[1].
+size_t length_of(const c10::Argument& formal) {
+  return static_cast<size_t>(formal.N().value_or(1));
+}
+
 bool may_be_empty(const c10::Argument& formal) {
   const auto& given = formal.default_value();
   return given && given->isIntList() && given->toIntVector().empty();
 }
 
-// One number stands for as many as the list has, as in Python. Operators do not always count
-// themselves: with too few, some read past the list's end.
 bool fit_ints(c10::IValue& value, const c10::Argument& formal) {
-  const auto count = static_cast<size_t>(formal.N().value_or(1));
   if (value.isInt()) {
-    value = std::vector<int64_t>(count, value.toInt());
+    value = std::vector<int64_t>{value.toInt()};
   }
-  if (!value.isIntList() || count == 1) {  // int[1]: a list of any length
-    return value.isIntList();
+  if (!value.isIntList() || !takes_ints(value.toIntVector().size(), formal)) {
+    return false;
   }
   const std::vector<int64_t> given = value.toIntVector();
   if (given.size() == 1) {
-    value = std::vector<int64_t>(count, given.front());
+    value = std::vector<int64_t>(length_of(formal), given.front());
   }
-  return given.size() == 1 || given.size() == count || (given.empty() && may_be_empty(formal));
+  return true;
 }
 
 bool fit_floats(c10::IValue& value) {
@@ -130,6 +132,11 @@ bool fits_enumeration(const c10::IValue& value, const c10::Type& real_type) {
 const c10::Type& without_optional(const c10::Type& type) {
   const auto* optional = type.castRaw<c10::OptionalType>();
   return optional == nullptr ? type : *optional->getElementType();
+}
+
+bool takes_ints(size_t count, const c10::Argument& formal) {
+  const size_t length = length_of(formal);
+  return length == 1 || count == 1 || count == length || (count == 0 && may_be_empty(formal));
 }
 
 bool fit_value(c10::IValue& value, const c10::Argument& formal) {

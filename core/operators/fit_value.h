@@ -11,6 +11,10 @@ namespace fsdp2::operators {
 // then fits.
 bool fit_value(c10::IValue& value, const c10::Argument& formal);
 
+// Whether an argument of whole numbers takes a list of `count`, of which one stands for as many as
+// the argument has. Operators do not always count themselves: with too few, some read past the end.
+bool takes_ints(size_t count, const c10::Argument& formal);
+
 // What `type` is if it is no optional, and what it may be otherwise.
 const c10::Type& without_optional(const c10::Type& type);
 

@@ -12,11 +12,11 @@ namespace fsdp2::operators {
 
 namespace {
 
-// They open files, replace or resize a tensor's memory, skip the checks of indices, or change
-// whether a tensor has a gradient, which would freeze a parameter for good.
-constexpr std::array<std::string_view, 9> kRefusedPrefixes = {
-    "from_file",        "set_", "resize",      "_resize",       "_unsafe_",
-    "_index_put_impl_", "data", "retain_grad", "requires_grad_"};
+// They open files, replace or resize a tensor's memory, skip the checks of indices or of empty
+// lists, or change whether a tensor has a gradient, which would freeze a parameter for good.
+constexpr std::array<std::string_view, 10> kRefusedPrefixes = {
+    "from_file",        "set_", "resize",      "_resize",        "_unsafe_",
+    "_index_put_impl_", "data", "retain_grad", "requires_grad_", "align_tensors"};
 // What runs although it returns nothing.
 constexpr std::array<std::string_view, 4> kAssertions = {
     "_assert_scalar", "_assert_async", "sym_constrain_range", "sym_constrain_range_for_size"};

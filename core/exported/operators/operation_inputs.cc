@@ -106,16 +106,22 @@ class Fitter {
     return argument.kind == Argument::Kind::kOptionalTensors;
   }
 
-  // One number stands for as many as the list has, as in Python.
   bool fit_ints() {
     Argument& argument = input_.argument;
     if (is_value_of(ValueKind::kInt)) {
-      const auto count = static_cast<size_t>(formal_.N().value_or(1));
       argument.kind = Argument::Kind::kInts;
-      argument.values.resize(count, argument.values.front());
-      argument.ints.assign(count, 0);
+      argument.ints.assign(1, 0);
     }
-    return argument.kind == Argument::Kind::kInts;
+    if (argument.kind != Argument::Kind::kInts ||
+        !operators::takes_ints(argument.ints.size(), formal_)) {
+      return false;
+    }
+    if (argument.ints.size() == 1) {  // stands for as many as the list has, as in Python
+      const auto count = static_cast<size_t>(formal_.N().value_or(1));
+      argument.values.resize(count, argument.values.front());
+      argument.ints.resize(count, argument.ints.front());
+    }
+    return true;
   }
 
   // A number that the program computes could be none of the enumeration's.

@@ -74,6 +74,20 @@ TEST_F(BrokenProgram, ArgumentsFitTheSchema) {
          "an argument as_custom_obj is not supported");
 }
 
+// LibTorch's own operator reads six numbers, however many there are.
+TEST_F(BrokenProgram, ListsAreAsLongAsTheSchemaSays) {
+  const std::string pad = R"({"target": "torch.ops.aten.reflection_pad3d.default", "name": "mul",
+    "inputs": [{"name": "self", "arg": {"as_tensor": {"name": "x"}}},
+               {"name": "padding", "arg": PADDING}],
+    "outputs": [{"as_tensor": {"name": "mul"}}], "metadata": {}})";
+  for (const std::string padding :
+       {R"({"as_ints": [1, 1]})", R"({"as_sym_ints": [{"as_int": 1}, {"as_int": 1}]})"}) {
+    std::string node = pad;
+    expect(mul, node.replace(node.find("PADDING"), 7, padding), Code::kCorruptData,
+           "the argument padding is no ");
+  }
+}
+
 // A dtype that there is not would be undefined behaviour in an operator.
 TEST_F(BrokenProgram, EnumerationsAreInTheirRange) {
   json& sum = file.node(1)["inputs"];
