@@ -17,5 +17,6 @@ bool takes_ints(size_t count, const c10::Argument& formal);
 
 // What `type` is if it is no optional, and what it may be otherwise.
 const c10::Type& without_optional(const c10::Type& type);
+const c10::Type& without_optional(const c10::Type&& type) = delete;  // the result may be `type`
 
 }  // namespace fsdp2::operators
