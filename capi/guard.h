@@ -142,7 +142,7 @@ class InCallback {
 // The call by itself, at whose end the thread is the caller's again. What unwinds a cancelled
 // thread is no object, so the reference to it is null.
 template <typename Body>
-[[gnu::no_sanitize("null")]] fsdp2_status run_call(const char* function, const Body& body) {
+[[gnu::no_sanitize("undefined")]] fsdp2_status run_call(const char* function, const Body& body) {
   Call call(function);
   try {
     call.begin();
