@@ -6,7 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/exported/input_checks.h"
-#include "core/nn/layers.h"
+#include "core/nn/module_list.h"
 
 namespace fsdp2::exported {
 

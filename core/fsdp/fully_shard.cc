@@ -7,7 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/fsdp/tree.h"
-#include "core/nn/layers.h"
+#include "core/nn/module_list.h"
 
 namespace fsdp2::fsdp {
 

@@ -8,7 +8,7 @@
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/fsdp/fully_shard.h"
-#include "core/nn/layers.h"
+#include "core/nn/module_list.h"
 #include "core/nn/parameter_borrower.h"
 
 namespace fsdp2::fsdp {

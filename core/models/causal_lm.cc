@@ -7,8 +7,8 @@
 
 #include "core/base/error.h"
 #include "core/models/sequences.h"
-#include "core/nn/dropout.h"
-#include "core/nn/head_loss.h"
+#include "core/nn/layers/dropout.h"
+#include "core/nn/layers/head_loss.h"
 
 namespace fsdp2::models {
 

@@ -10,7 +10,7 @@
 
 #include "core/models/configured_model.h"
 #include "core/models/language_model.h"
-#include "core/nn/layers.h"
+#include "core/nn/layers/layers.h"
 #include "core/nn/module.h"
 #include "core/nn/own_generator.h"
 #include "core/nn/token_loss.h"

@@ -6,7 +6,7 @@
 #include "core/models/causal_lm.h"
 #include "core/models/sequences.h"
 #include "core/models/sparse_moe.h"
-#include "core/nn/dropout.h"
+#include "core/nn/layers/dropout.h"
 
 namespace fsdp2::models {
 

@@ -20,9 +20,10 @@
 #include <vector>
 
 #include "core/models/decoder_config.h"
-#include "core/nn/attention.h"
-#include "core/nn/layers.h"
-#include "core/nn/rotary_embedding.h"
+#include "core/nn/layers/attention.h"
+#include "core/nn/layers/layers.h"
+#include "core/nn/layers/rotary_embedding.h"
+#include "core/nn/module_list.h"
 
 namespace fsdp2::models {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/models/config_reader.h"
-#include "core/nn/rotary_embedding.h"
+#include "core/nn/layers/rotary_embedding.h"
 
 namespace fsdp2::models {
 

@@ -11,10 +11,11 @@
 #include "core/models/config_limits.h"
 #include "core/models/config_reader.h"
 #include "core/models/sequences.h"
-#include "core/nn/activation.h"
-#include "core/nn/attend.h"
-#include "core/nn/dropout.h"
-#include "core/nn/layers.h"
+#include "core/nn/layers/activation.h"
+#include "core/nn/layers/attend.h"
+#include "core/nn/layers/dropout.h"
+#include "core/nn/layers/layers.h"
+#include "core/nn/module_list.h"
 
 namespace fsdp2::models {
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/nn/packed_sequences.h"
+#include "core/nn/layers/packed_sequences.h"
 
 namespace fsdp2::models {
 

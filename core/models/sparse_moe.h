@@ -5,8 +5,9 @@
 #include <vector>
 
 #include "core/models/decoder_config.h"
-#include "core/nn/layers.h"
+#include "core/nn/layers/layers.h"
 #include "core/nn/module.h"
+#include "core/nn/module_list.h"
 
 namespace fsdp2::models {
 

@@ -10,7 +10,7 @@
 #include "core/base/error.h"
 #include "core/fsdp/fully_shard.h"
 #include "core/fsdp/group/sharded_param.h"
-#include "core/nn/layers.h"
+#include "core/nn/layers/layers.h"
 
 namespace fsdp2::train {
 

@@ -56,6 +56,7 @@ STEP_ROOMS = (
     "core/models",
     "core/nn",
     "core/nn/kernels",
+    "core/nn/layers",
     "core/nn/recompute",
     "core/operators",
     "core/train/optim",

@@ -7,7 +7,8 @@
 #include <stdexcept>
 
 #include "core/base/error.h"
-#include "core/nn/layers.h"
+#include "core/nn/layers/layers.h"
+#include "core/nn/module_list.h"
 
 namespace fsdp2::nn {
 namespace {
@@ -273,6 +274,11 @@ TEST(Layers, WithoutMemoryAreAnErrorThatNamesThem) {
       EXPECT_THAT(error.message(), ::testing::HasSubstr(layer->kind() + ".weight"));
     }
   }
+}
+
+TEST(ModuleList, CannotBeCalled) {
+  ModuleList list;
+  EXPECT_THROW(list(at::ones({1})), Error);
 }
 
 }  // namespace

@@ -1,7 +1,8 @@
 // Checklist, lifecycle: unshard and reshard states, roots, forward entry points: RUN.
 #include <gtest/gtest.h>
 
-#include "core/nn/layers.h"
+#include "core/nn/layers/layers.h"
+#include "core/nn/module_list.h"
 #include "tests/parity/checklist/expected_error.h"
 #include "tests/parity/checklist/sharding.h"
 #include "tests/support/averaged_reference.h"

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "core/base/error.h"
-#include "core/nn/layers.h"
+#include "core/nn/layers/layers.h"
 #include "core/nn/seeded_init.h"
 #include "tests/core/nn/closeness.h"
 

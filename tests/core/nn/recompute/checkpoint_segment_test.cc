@@ -15,10 +15,10 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/nn/head_loss.h"
 #include "core/nn/kernels/linear_product.h"
-#include "core/nn/layers.h"
-#include "core/nn/rotary_embedding.h"
+#include "core/nn/layers/head_loss.h"
+#include "core/nn/layers/layers.h"
+#include "core/nn/layers/rotary_embedding.h"
 #include "tests/core/nn/closeness.h"
 #include "tests/core/nn/recompute/segments.h"
 

@@ -1,8 +1,8 @@
-#include "core/nn/attention.h"
+#include "core/nn/layers/attention.h"
 
 #include "core/base/error.h"
-#include "core/nn/attend.h"
-#include "core/nn/rotary_embedding.h"
+#include "core/nn/layers/attend.h"
+#include "core/nn/layers/rotary_embedding.h"
 
 namespace fsdp2::nn {
 

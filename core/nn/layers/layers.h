@@ -112,16 +112,6 @@ class SwiGluMlp : public Module {
   std::shared_ptr<Linear> down_proj_;
 };
 
-// Holds modules under the names "0", "1", ...; cannot be called itself.
-class ModuleList : public Module {
- public:
-  ModuleList() : Module("ModuleList") {}
-  void append(const std::shared_ptr<Module>& module);
-
- protected:
-  c10::IValue forward(Values inputs) override;
-};
-
 // The differentiable functions behind RMSNorm and SwiGluMlp. They save less for backward than the
 // same expressions out of ATen operators; second derivatives are refused (kUnsupported).
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);

@@ -1,4 +1,4 @@
-#include "core/nn/rotary_embedding.h"
+#include "core/nn/layers/rotary_embedding.h"
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
@@ -21,7 +21,7 @@
 
 #include "core/base/error.h"
 #include "core/nn/kernels/cpu_kernels.h"
-#include "core/nn/layers.h"
+#include "core/nn/layers/layers.h"
 
 namespace fsdp2::nn {
 

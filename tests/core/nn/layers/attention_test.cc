@@ -1,4 +1,4 @@
-#include "core/nn/attention.h"
+#include "core/nn/layers/attention.h"
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
@@ -6,10 +6,10 @@
 #include <gtest/gtest.h>
 
 #include "core/base/error.h"
-#include "core/nn/rotary_embedding.h"
+#include "core/nn/layers/rotary_embedding.h"
 #include "core/nn/seeded_init.h"
 #include "tests/core/nn/closeness.h"
-#include "tests/core/nn/rotations.h"
+#include "tests/core/nn/layers/rotations.h"
 
 namespace fsdp2::nn {
 namespace {

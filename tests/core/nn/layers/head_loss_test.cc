@@ -1,4 +1,4 @@
-#include "core/nn/head_loss.h"
+#include "core/nn/layers/head_loss.h"
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>

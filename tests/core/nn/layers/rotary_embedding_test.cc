@@ -1,4 +1,4 @@
-#include "core/nn/rotary_embedding.h"
+#include "core/nn/layers/rotary_embedding.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
@@ -9,7 +9,7 @@
 
 #include "core/base/error.h"
 #include "tests/core/nn/closeness.h"
-#include "tests/core/nn/rotations.h"
+#include "tests/core/nn/layers/rotations.h"
 
 namespace fsdp2::nn {
 namespace {

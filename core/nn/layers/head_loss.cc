@@ -1,4 +1,4 @@
-#include "core/nn/head_loss.h"
+#include "core/nn/layers/head_loss.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
@@ -14,7 +14,7 @@
 #include "core/base/error.h"
 #include "core/nn/kernels/cpu_kernels.h"
 #include "core/nn/kernels/linear_product.h"
-#include "core/nn/layers.h"
+#include "core/nn/layers/layers.h"
 
 namespace fsdp2::nn {
 

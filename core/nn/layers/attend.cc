@@ -1,4 +1,4 @@
-#include "core/nn/attend.h"
+#include "core/nn/layers/attend.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_safe_softmax.h>
@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/nn/dropout.h"
-#include "core/nn/packed_sequences.h"
+#include "core/nn/layers/dropout.h"
+#include "core/nn/layers/packed_sequences.h"
 
 namespace fsdp2::nn {
 

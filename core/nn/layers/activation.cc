@@ -1,4 +1,4 @@
-#include "core/nn/activation.h"
+#include "core/nn/layers/activation.h"
 
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/relu.h>

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "core/nn/layers.h"
+#include "core/nn/layers/layers.h"
 #include "core/nn/module.h"
 
 namespace fsdp2::nn {

@@ -1,4 +1,4 @@
-#include "core/nn/layers.h"
+#include "core/nn/layers/layers.h"
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
@@ -160,11 +160,6 @@ TEST(Embedding, GradientsGoToTheRowsThatWereUsed) {
   EXPECT_TRUE(y.equal(embedding.weight().index_select(0, tokens)));
   y.sum().backward();
   EXPECT_TRUE(embedding.weight().grad().select(1, 0).equal(at::tensor({0.F, 2.F, 0.F, 0.F, 1.F})));
-}
-
-TEST(ModuleList, CannotBeCalled) {
-  ModuleList list;
-  EXPECT_THROW(list(at::ones({1})), Error);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "core/nn/layers.h"
+#include "core/nn/layers/layers.h"
 
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/empty.h>
@@ -171,14 +171,6 @@ c10::IValue SwiGluMlp::forward(Values inputs) {
   const at::Tensor& x = one_tensor(inputs, *this);
   const at::Tensor gate = (*gate_proj_)(x);
   return (*down_proj_)(silu_multiply(gate, (*up_proj_)(x)));
-}
-
-void ModuleList::append(const std::shared_ptr<Module>& module) {
-  register_module(std::to_string(children().size()), module);
-}
-
-c10::IValue ModuleList::forward(Values /*inputs*/) {
-  fail(Code::kUnsupported, "a ModuleList only holds modules: call them, not the list");
 }
 
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {

@@ -1,4 +1,4 @@
-#include "core/nn/packed_sequences.h"
+#include "core/nn/layers/packed_sequences.h"
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>

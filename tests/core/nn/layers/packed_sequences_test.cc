@@ -1,4 +1,4 @@
-#include "core/nn/packed_sequences.h"
+#include "core/nn/layers/packed_sequences.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>

@@ -1,11 +1,11 @@
-#include "core/nn/dropout.h"
+#include "core/nn/layers/dropout.h"
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
 
 #include "core/base/error.h"
-#include "core/nn/attend.h"
+#include "core/nn/layers/attend.h"
 #include "tests/core/nn/closeness.h"
 
 namespace fsdp2::nn {

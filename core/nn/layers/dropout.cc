@@ -1,4 +1,4 @@
-#include "core/nn/dropout.h"
+#include "core/nn/layers/dropout.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/arange.h>
