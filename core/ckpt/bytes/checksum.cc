@@ -14,9 +14,14 @@ namespace fsdp2::ckpt {
 
 namespace {
 
-// xxHash chooses its code for this CPU at the first call, without a lock: the first call is ours.
+// xxHash chooses its code for this CPU at the first call that needs it, without a lock: that call is
+// ours. An update always needs it; a sum of few bytes has one code for all CPUs.
 void choose_code() {
-  static const uint64_t chosen = XXH3_64bits("", 0);
+  static const bool chosen = [] {
+    XXH3_state_t xxh;
+    XXH3_64bits_reset(&xxh);
+    return XXH3_64bits_update(&xxh, "", 0) == XXH_OK;
+  }();
   static_cast<void>(chosen);
 }
 
