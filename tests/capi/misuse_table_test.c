@@ -15,6 +15,9 @@ fsdp2_status abi_called_back(const struct abi_callback* callback,
   return FSDP2_OK;
 }
 
+/* Handles are counted for the whole process: beside other ranks the count says nothing of a call. */
+static _Thread_local int is_alone;
+
 static void make_call(const struct call* call, const char* parameter, const char* what,
                       fsdp2_status expected) {
   static _Thread_local unsigned char options_before[kMaxParameters]
@@ -26,7 +29,7 @@ static void make_call(const struct call* call, const char* parameter, const char
   memcpy(options_before, options_memory, sizeof(options_before));
   status = call->function->call(call->arguments);
   EXPECT(memcmp(options_before, options_memory, sizeof(options_before)) == 0);
-  EXPECT(fsdp2_live_handles() == live);
+  EXPECT(!is_alone || fsdp2_live_handles() == live);
   expect_refusal(call->function->name, text, status, expected);
 }
 
@@ -381,6 +384,7 @@ static void misuse(fsdp2_mesh mesh, int rank) {
   (void)rank;
   place.struct_size = (uint32_t)sizeof(place);
   EXPECT_OK(fsdp2_mesh_get_info(mesh, &place));
+  is_alone = place.world_size == 1;
   snprintf(saved, sizeof(saved), "%s-%d", temporary_path("misuse-saved"), place.world_size);
   snprintf(new_path, sizeof(new_path), "%s", temporary_path("misuse-new"));
   make_stale_handles(mesh);
