@@ -5,10 +5,12 @@
 #include <ATen/core/stack.h>
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include "core/base/error.h"
 #include "core/ckpt/value/printable_name.h"
+#include "core/operators/run_operator.h"
 #include "core/operators/wrapped_number.h"
 
 namespace fsdp2::exported {
@@ -180,7 +182,7 @@ void Machine::run_operation(const Step& step, Frame& frame) const {
   push_inputs(step, frame, stack);
   try {
     if (operation.op) {
-      operation.op->callBoxed(stack);
+      operators::run_operator(*operation.op, stack);
     } else if (operation.number != nullptr) {
       c10::IValue result = operation.number->run(stack);
       stack.assign(1, std::move(result));
@@ -189,10 +191,8 @@ void Machine::run_operation(const Step& step, Frame& frame) const {
       stack.clear();
     }
     store(step, std::move(stack), frame);
-  } catch (const c10::Error&) {  // no other: what stops a second run in backward must pass
+  } catch (const std::exception&) {
     const Error error = current_exception_as_error();
-    fail(error.code(), "{}: {}", title_of(program_, *operation.node), error.message());
-  } catch (const Error& error) {
     fail(error.code(), "{}: {}", title_of(program_, *operation.node), error.message());
   }
 }

@@ -4,7 +4,6 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
-#include <exception>
 #include <mutex>
 #include <shared_mutex>
 #include <string>
@@ -19,6 +18,7 @@
 #include "capi/object.h"
 #include "core/base/text.h"
 #include "core/operators/operator_rules.h"
+#include "core/operators/run_operator.h"
 
 namespace fsdp2::capi {
 
@@ -76,14 +76,7 @@ bool returns_list(const c10::FunctionSchema& schema) {
 
 std::vector<c10::IValue> run(const std::string& name, const c10::OperatorHandle& op,
                              std::vector<c10::IValue> stack) {
-  try {
-    op.callBoxed(stack);
-  } catch (const std::exception&) {
-    const Error error = current_exception_as_error();
-    // Numbers that the dtype cannot hold are no c10::Error.
-    fail(error.code() == Code::kInternal ? Code::kInvalidArgument : error.code(), "{}: {}", name,
-         error.message());
-  }
+  in_context(name, [&] { operators::run_operator(op, stack); });
   return flatten_results(std::move(stack));
 }
 

@@ -198,6 +198,16 @@ TEST_F(SmallProgram, PersistentBuffersAreNotChangedInPlace) {
   EXPECT_NO_THROW(load());
 }
 
+// What an operator throws need not be LibTorch's own error.
+TEST_F(SmallProgram, NumbersThatADtypeCannotHoldAreToldWithTheirNode) {
+  file.node(0)["target"] = "torch.ops.aten.celu.default";
+  file.node(0)["inputs"][1] = given("alpha", R"({"as_float": 1e300})");
+  const ExportedModel model = load();
+  EXPECT_ERROR((*model.module)(x()), Code::kInvalidArgument,
+               "torch.ops.aten.celu.default (node mul, in module \"part\"): value cannot be "
+               "converted to type float");
+}
+
 // split gives its views in a list.
 TEST_F(SmallProgram, ViewsInAListAreThatOfWhichTheyAreViews) {
   json& nodes = file.program["graph_module"]["graph"]["nodes"];
