@@ -433,6 +433,52 @@ static void a_part_serves_only_to_be_called(void) {
   EXPECT_OK(fsdp2_mesh_destroy(mesh));
 }
 
+/* ---- a forward that would freeze its parameter */
+
+static int forwards_of_freezing;
+static fsdp2_status run_freezing(const fsdp2_forward_info* info, const fsdp2_tensor* inputs,
+                                 size_t n_inputs, fsdp2_tensor* outputs, size_t cap,
+                                 size_t* n_outputs, void* user_data) {
+  const fsdp2_value weight = FSDP2_TENSOR(info->parameters[0]);
+  const fsdp2_value pair[2] = {FSDP2_TENSOR(inputs[0]), FSDP2_TENSOR(info->parameters[0])};
+  fsdp2_value product = FSDP2_NONE;
+  fsdp2_tensor same;
+  fsdp2_status status = FSDP2_OK;
+  (void)n_inputs, (void)cap, (void)user_data;
+  ++forwards_of_freezing;
+  EXPECT_STATUS(fsdp2_tensor_set_requires_grad(info->parameters[0], 0), FSDP2_E_INVALID_ARGUMENT);
+  same = one_of(&status, "aten::contiguous", &weight, 1, kNoScope); /* returns what it is given */
+  EXPECT_STATUS(fsdp2_tensor_set_requires_grad(same, 0), FSDP2_E_INVALID_ARGUMENT);
+  EXPECT_OK(fsdp2_tensor_destroy(same));
+  product.kind = FSDP2_VALUE_TENSOR;
+  product.tensor = one_of(&status, "aten::mul.Tensor", pair, 2, kNoScope);
+  outputs[0] = one_of(&status, "aten::sum", &product, 1, kNoScope);
+  *n_outputs = 1;
+  EXPECT_OK(fsdp2_tensor_destroy(product.tensor));
+  return status;
+}
+
+static void a_forward_cannot_freeze_its_parameter(void) {
+  static const int64_t kRow[1] = {kWidth};
+  fsdp2_module module = {0};
+  fsdp2_tensor batch[2], output = {0}, gradient = {0};
+  size_t n = 0;
+  make_batch(batch);
+  EXPECT_OK(fsdp2_module_create_custom("Freezing", NULL, run_freezing, NULL, NULL, &module));
+  EXPECT_OK(fsdp2_module_add_parameter(module, "weight", kRow, 1, NULL));
+  EXPECT_OK(fsdp2_module_forward(module, batch, 1, FSDP2_FORWARD_NO_GRAD, &output, 1, &n));
+  EXPECT_OK(fsdp2_tensor_destroy(output));
+  EXPECT_OK(fsdp2_module_forward(module, batch, 1, 0, &output, 1, &n));
+  EXPECT(forwards_of_freezing == 2);
+  EXPECT_OK(fsdp2_tensor_backward(output));
+  EXPECT_OK(fsdp2_module_get_parameter(module, 0, FSDP2_PARAMETER_LOCAL_GRAD, &gradient));
+  EXPECT_OK(fsdp2_tensor_destroy(gradient));
+  EXPECT_OK(fsdp2_tensor_destroy(output));
+  EXPECT_OK(fsdp2_tensor_destroy(batch[0]));
+  EXPECT_OK(fsdp2_tensor_destroy(batch[1]));
+  EXPECT_OK(fsdp2_module_destroy(module));
+}
+
 /* ---- a forward that calls itself */
 
 static fsdp2_module itself;
@@ -465,6 +511,7 @@ int main(void) {
   RUN(a_failure_reaches_every_rank);
   RUN(a_freed_parameter_is_told_by_name);
   RUN(a_part_serves_only_to_be_called);
+  RUN(a_forward_cannot_freeze_its_parameter);
   RUN(a_forward_cannot_call_itself);
   return harness_result();
 }

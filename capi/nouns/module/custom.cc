@@ -1,7 +1,12 @@
 // Modules whose forward is a function of the caller.
 #include "include/fsdp2/custom.h"
 
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/alias.h>
+
+#include <algorithm>
 #include <deque>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -99,6 +104,13 @@ std::string title_of_parameter(const ForwardFunction& function, const at::Tensor
   return "a parameter";
 }
 
+// What is lent in place of a parameter: whether the parameter itself requires grad, no call on the
+// handle can change, in a forward without gradients either.
+at::Tensor view_of(const at::Tensor& parameter) {
+  const at::AutoGradMode recording(true);
+  return at::alias(parameter);
+}
+
 void lend_parameters(const ForwardFunction& function, const nn::CustomModule& module,
                      LentTensors& parameters) {
   for (const at::Tensor& parameter : module.own_parameters()) {
@@ -106,7 +118,7 @@ void lend_parameters(const ForwardFunction& function, const nn::CustomModule& mo
                 "forward of {}: {} is freed: expected a call inside the forward of the module that "
                 "the unit is",
                 module.kind(), title_of_parameter(function, parameter));
-    parameters.lend(parameter);
+    parameters.lend(view_of(parameter));
   }
 }
 
