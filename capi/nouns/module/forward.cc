@@ -2,7 +2,6 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
-#include <exception>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,8 +18,6 @@ namespace fsdp2::capi {
 
 namespace {
 
-using Producers = std::vector<std::shared_ptr<ModuleObject>>;
-
 // The module itself and what made the inputs, whose graphs a backward will go through.
 Producers producers_of(const std::shared_ptr<ModuleObject>& object, const fsdp2_tensor* inputs,
                        size_t n_inputs) {
@@ -29,12 +26,7 @@ Producers producers_of(const std::shared_ptr<ModuleObject>& object, const fsdp2_
     if (inputs[i].id == 0) {
       continue;
     }
-    const std::shared_ptr<TensorObject> input = pin(inputs[i]);
-    for (const auto& producer : input->producers) {
-      if (std::find(producers.begin(), producers.end(), producer) == producers.end()) {
-        producers.push_back(producer);
-      }
-    }
+    add_producers(producers, *pin(inputs[i]));
   }
   return producers;
 }
@@ -46,26 +38,6 @@ std::vector<at::Tensor> flatten(const c10::IValue& output) {
     return tensor;
   });
   return tensors;
-}
-
-// Hands all out or none.
-void give_outputs(const std::vector<at::Tensor>& tensors, const Producers& producers,
-                  fsdp2_tensor* outputs, size_t* needed) {
-  std::vector<fsdp2_tensor> given;
-  given.reserve(tensors.size());
-  const std::exception_ptr thrown = caught_in([&] {
-    for (const at::Tensor& tensor : tensors) {
-      given.push_back(give_tensor(tensor, producers));
-    }
-  });
-  if (thrown != nullptr) {
-    for (const fsdp2_tensor tensor : given) {
-      HandleTable::global().remove(tensor.id, Kind::kTensor);
-    }
-    std::rethrow_exception(thrown);
-  }
-  std::copy(given.begin(), given.end(), outputs);
-  *needed = given.size();
 }
 
 void check_inputs(Call& call, const ModuleObject& object, const fsdp2_tensor* inputs,
@@ -96,7 +68,13 @@ void forward(Call& call, const std::shared_ptr<ModuleObject>& object,
   const std::vector<at::Tensor> made = flatten((*module)(std::move(values)));
   call.stop_sharing();
   check_room("outputs", outputs, cap, made.size(), needed);
-  give_outputs(made, producers, outputs, needed);
+  GivenTensors given;
+  for (const at::Tensor& tensor : made) {
+    given.give(tensor, producers);
+  }
+  const std::vector<fsdp2_tensor> handles = given.keep();
+  std::copy(handles.begin(), handles.end(), outputs);
+  *needed = handles.size();
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -111,7 +112,15 @@ fsdp2_tensor_info tensor_info(const at::Tensor& tensor) {
 
 }  // namespace
 
-fsdp2_tensor give_tensor(at::Tensor tensor, std::vector<std::shared_ptr<ModuleObject>> producers) {
+void add_producers(Producers& producers, const TensorObject& input) {
+  for (const auto& producer : input.producers) {
+    if (std::find(producers.begin(), producers.end(), producer) == producers.end()) {
+      producers.push_back(producer);
+    }
+  }
+}
+
+fsdp2_tensor give_tensor(at::Tensor tensor, Producers producers) {
   auto object = std::make_shared<TensorObject>();
   object->producers = std::move(producers);
   object->tensor = std::move(tensor);
@@ -124,8 +133,7 @@ GivenTensors::~GivenTensors() {
   }
 }
 
-fsdp2_tensor GivenTensors::give(at::Tensor tensor,
-                                std::vector<std::shared_ptr<ModuleObject>> producers) {
+fsdp2_tensor GivenTensors::give(at::Tensor tensor, Producers producers) {
   handles_.reserve(handles_.size() + 1);  // what has been given must be remembered
   handles_.push_back(give_tensor(std::move(tensor), std::move(producers)));
   return handles_.back();

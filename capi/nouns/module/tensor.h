@@ -12,9 +12,14 @@
 
 namespace fsdp2::capi {
 
-// A new handle. producers: see TensorObject.
-fsdp2_tensor give_tensor(at::Tensor tensor,
-                         std::vector<std::shared_ptr<ModuleObject>> producers = {});
+// Those of a TensorObject.
+using Producers = std::vector<std::shared_ptr<ModuleObject>>;
+
+// Adds those of an input that are not there yet.
+void add_producers(Producers& producers, const TensorObject& input);
+
+// A new handle.
+fsdp2_tensor give_tensor(at::Tensor tensor, Producers producers = {});
 
 // New handles of which a caller gets all or none: those that it has not got are taken back.
 class GivenTensors {
@@ -25,7 +30,7 @@ class GivenTensors {
   GivenTensors& operator=(const GivenTensors&) = delete;
 
   // As give_tensor.
-  fsdp2_tensor give(at::Tensor tensor, std::vector<std::shared_ptr<ModuleObject>> producers = {});
+  fsdp2_tensor give(at::Tensor tensor, Producers producers = {});
   const std::vector<fsdp2_tensor>& handles() const { return handles_; }
   // The caller gets them: the last thing that a call does.
   std::vector<fsdp2_tensor> keep() { return std::exchange(handles_, {}); }

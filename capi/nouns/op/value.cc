@@ -3,7 +3,6 @@
 #include <ATen/core/List.h>
 #include <c10/core/MemoryFormat.h>
 
-#include <algorithm>
 #include <cstring>
 #include <optional>
 #include <utility>
@@ -131,12 +130,7 @@ class Reader {
   at::Tensor read_tensor(fsdp2_tensor handle) {
     const std::shared_ptr<TensorObject> object = pin(handle);
     check_has_memory(object->tensor);
-    auto& all = inputs_.producers;
-    for (const auto& producer : object->producers) {
-      if (std::find(all.begin(), all.end(), producer) == all.end()) {
-        all.push_back(producer);
-      }
-    }
+    add_producers(inputs_.producers, *object);
     return object->tensor;
   }
 
@@ -270,9 +264,7 @@ std::vector<c10::IValue> flatten_results(std::vector<c10::IValue> results) {
   return flat;
 }
 
-fsdp2_value make_value(const c10::IValue& result,
-                       const std::vector<std::shared_ptr<ModuleObject>>& producers,
-                       GivenTensors& given) {
+fsdp2_value make_value(const c10::IValue& result, const Producers& producers, GivenTensors& given) {
   fsdp2_value value = FSDP2_NONE;
   if (result.isTensor() && result.toTensor().defined()) {
     value.kind = FSDP2_VALUE_TENSOR;

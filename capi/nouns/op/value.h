@@ -16,8 +16,8 @@ namespace fsdp2::capi {
 
 // An operator's inputs, in the types of its schema.
 struct OperatorInputs {
-  std::vector<c10::IValue> values;                       // of all its arguments
-  std::vector<std::shared_ptr<ModuleObject>> producers;  // of all tensors among them
+  std::vector<c10::IValue> values;  // of all its arguments
+  Producers producers;              // of all tensors among them
 };
 
 // Errors: kInvalidArgument, which names the argument and quotes the schema; HandleTable::pin's;
@@ -30,8 +30,6 @@ OperatorInputs read_values(const fsdp2_value* values, size_t count,
 std::vector<c10::IValue> flatten_results(std::vector<c10::IValue> results);
 
 // A result as the caller gets it, its tensor in `given`.
-fsdp2_value make_value(const c10::IValue& result,
-                       const std::vector<std::shared_ptr<ModuleObject>>& producers,
-                       GivenTensors& given);
+fsdp2_value make_value(const c10::IValue& result, const Producers& producers, GivenTensors& given);
 
 }  // namespace fsdp2::capi
