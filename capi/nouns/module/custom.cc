@@ -208,16 +208,13 @@ void add_parameter(Call& call, ModuleObject& object, const char* name, const int
                    size_t n_dims, const fsdp2_parameter_options* given) {
   const auto module = enter_to_build(call, object, "module");
   const fsdp2_parameter_options options = read_options(given, kParameterDefaults);
-  check_array(shape, n_dims, "shape");
-  FSDP2_CHECK(n_dims <= FSDP2_MAX_DIMS, Code::kInvalidArgument,
-              "n_dims: expected at most {}, found {}", FSDP2_MAX_DIMS, n_dims);
   nn::ParameterInit init;
   init.std = options.std;
   init.kind = options.init == FSDP2_INIT_ZEROS  ? nn::ParameterInit::Kind::kZeros
               : options.init == FSDP2_INIT_ONES ? nn::ParameterInit::Kind::kOnes
                                                 : nn::ParameterInit::Kind::kNormal;
   module->add_parameter(
-      read_text(name, kMaxName, "name"), {shape, n_dims},
+      read_text(name, kMaxName, "name"), read_shape(shape, n_dims),
       read_float_dtype_or_keep(options.dtype, "options.dtype").value_or(object.dtype), init);
   object.parameters = parameters_of(*module);
 }

@@ -17,13 +17,6 @@ namespace fsdp2::capi {
 
 namespace {
 
-std::vector<int64_t> read_shape(const int64_t* shape, size_t n_dims) {
-  check_array(shape, n_dims, "shape");
-  FSDP2_CHECK(n_dims <= FSDP2_MAX_DIMS, Code::kInvalidArgument,
-              "n_dims: expected at most {}, found {}", FSDP2_MAX_DIMS, n_dims);
-  return {shape, shape + n_dims};
-}
-
 int64_t bytes_of(const std::vector<int64_t>& shape, at::ScalarType dtype) {
   auto bytes = static_cast<int64_t>(at::elementSize(dtype));
   for (const int64_t size : shape) {
@@ -111,6 +104,13 @@ fsdp2_tensor_info tensor_info(const at::Tensor& tensor) {
 }
 
 }  // namespace
+
+std::vector<int64_t> read_shape(const int64_t* shape, size_t n_dims) {
+  check_array(shape, n_dims, "shape");
+  FSDP2_CHECK(n_dims <= FSDP2_MAX_DIMS, Code::kInvalidArgument,
+              "n_dims: expected at most {}, found {}", FSDP2_MAX_DIMS, n_dims);
+  return {shape, shape + n_dims};
+}
 
 void add_producers(Producers& producers, const TensorObject& input) {
   for (const auto& producer : input.producers) {

@@ -12,6 +12,9 @@
 
 namespace fsdp2::capi {
 
+// The arguments `shape` and `n_dims`; sizes may still be negative.
+std::vector<int64_t> read_shape(const int64_t* shape, size_t n_dims);
+
 // Those of a TensorObject.
 using Producers = std::vector<std::shared_ptr<ModuleObject>>;
 
