@@ -49,6 +49,11 @@ ConfigReader::ConfigReader(const std::string& text) {
               "config.json: expected a JSON object, found {}", shown(json_));
 }
 
+bool ConfigReader::is_null(const std::string& key) const {
+  const auto entry = json_.find(key);
+  return entry != json_.end() && entry->is_null();
+}
+
 const Json* ConfigReader::find(const std::string& key) const {
   const auto entry = json_.find(key);
   return entry == json_.end() || entry->is_null() ? nullptr : &*entry;

@@ -1,5 +1,5 @@
 // Typed access to config.json. Every error is kInvalidArgument and names the key, what was expected
-// and what was found. A key whose value is null counts as absent, as in the transformers library.
+// and what was found. A key whose value is null counts as absent.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +16,8 @@ class ConfigReader {
   explicit ConfigReader(const std::string& text);
 
   bool has(const std::string& key) const { return find(key) != nullptr; }
+  // Where transformers has a default, a key with the value null says that there is to be none.
+  bool is_null(const std::string& key) const;
 
   // With a default the key may be absent, without one it must be there.
   // A size is an integer from 1 to max.

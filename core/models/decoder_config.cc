@@ -67,17 +67,25 @@ DecoderConfig read_decoder_config(const ConfigReader& config, std::string family
   decoder.rope = read_rope(config, decoder.head_dim, decoder.max_positions);
   // With this type, the config's positions are those that the model was trained with.
   if (const auto* dynamic = std::get_if<nn::DynamicScaling>(&decoder.rope.scaling)) {
-    decoder.max_positions = static_cast<int64_t>(
-        std::min(static_cast<double>(decoder.max_positions) * std::max(dynamic->factor, 1.0),
-                 static_cast<double>(kMaxPositions)));
+    decoder.max_positions =
+        static_cast<int64_t>(std::min(static_cast<double>(decoder.max_positions) * dynamic->factor,
+                                      static_cast<double>(kMaxPositions)));
   }
   return decoder;
+}
+
+int64_t read_window(const ConfigReader& config) {
+  constexpr int64_t kUsualWindow = 4096;
+  return config.is_null("sliding_window")
+             ? 0
+             : config.size("sliding_window", kMaxPositions, kUsualWindow);
 }
 
 void read_sliding_window(const ConfigReader& config, DecoderConfig& decoder) {
   constexpr const char* kSliding = "sliding_attention";
   constexpr int64_t kUsualFirstLayer = 28;
-  const bool is_used = config.boolean("use_sliding_window", false) && config.has("sliding_window");
+  decoder.window = config.boolean("use_sliding_window", false) ? read_window(config) : 0;
+  const bool is_used = decoder.window > 0;
   const int64_t first = config.integer("max_window_layers", 0, kMaxLayers, kUsualFirstLayer);
   std::vector<std::string> types = config.texts("layer_types");
   if (types.empty()) {
@@ -95,10 +103,9 @@ void read_sliding_window(const ConfigReader& config, DecoderConfig& decoder) {
                 type);
     FSDP2_CHECK(is_used || type != kSliding, Code::kInvalidArgument,
                 "config.json: \"layer_types\" has sliding_attention, which needs "
-                "\"use_sliding_window\" true and a \"sliding_window\"");
+                "\"use_sliding_window\" true and a \"sliding_window\" other than null");
     decoder.sliding_layers.push_back(type == kSliding);
   }
-  decoder.window = is_used ? config.size("sliding_window", kMaxPositions) : 0;
 }
 
 }  // namespace fsdp2::models

@@ -56,6 +56,8 @@ struct DecoderConfig {
 // usual_head_dim: where there is no "head_dim"; 0 for hidden_size / num_attention_heads.
 DecoderConfig read_decoder_config(const ConfigReader& config, std::string family,
                                   int64_t usual_head_dim = 0);
+// "sliding_window", 4096 where it is left out, as in transformers; 0 where it is null.
+int64_t read_window(const ConfigReader& config);
 // Qwen's: "use_sliding_window" and "sliding_window", in the layers of "layer_types", or from
 // "max_window_layers" on.
 void read_sliding_window(const ConfigReader& config, DecoderConfig& decoder);

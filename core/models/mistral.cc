@@ -1,14 +1,11 @@
-#include "core/models/config_limits.h"
 #include "core/models/decoder_config.h"
 
 namespace fsdp2::models {
 
-// Mistral: Llama without biases, with a sliding window in all layers if the config has one.
+// Mistral: Llama without biases, with a sliding window in all layers unless the config has none.
 DecoderConfig read_mistral_config(const ConfigReader& config) {
   DecoderConfig decoder = read_decoder_config(config, "Mistral");
-  if (config.has("sliding_window")) {
-    decoder.window = config.size("sliding_window", kMaxPositions);
-  }
+  decoder.window = read_window(config);
   return decoder;
 }
 

@@ -327,6 +327,30 @@ TEST(SlidingWindow, HoldsWithinPaddedAndPackedSequences) {
   EXPECT_LE(max_difference(padded.slice(1, 3), alone), 1e-5);
 }
 
+// As in transformers, a window is 4096 positions where the key is left out, and null is none.
+TEST(SlidingWindow, HasTheSizeOfTransformersUnlessTheConfigSaysOtherwise) {
+  const auto last_sees_first = [](const std::string& keys) {
+    const auto model = build(R"({
+      "vocab_size": 40, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1,
+      "num_attention_heads": 1, "num_key_value_heads": 1, "max_position_embeddings": 5000,
+      )" + keys + "}");
+    nn::SeededInit source(1, 0.3);
+    nn::materialize(*model, source);
+    const c10::NoGradGuard no_grad;
+    const at::Tensor tokens = at::zeros({1, 4097}, at::kLong);
+    const at::Tensor other = tokens.clone();
+    other[0][0] = 1;
+    const at::Tensor last = (*model)(tokens).select(1, -1);
+    return !last.equal((*model)(other).select(1, -1));
+  };
+  EXPECT_FALSE(last_sees_first(R"("model_type": "mistral")"));
+  EXPECT_TRUE(last_sees_first(R"("model_type": "mistral", "sliding_window": null)"));
+  const std::string qwen2 = R"("model_type": "qwen2", "max_window_layers": 0)";
+  EXPECT_TRUE(last_sees_first(qwen2));
+  EXPECT_FALSE(last_sees_first(qwen2 + R"(, "use_sliding_window": true)"));
+  EXPECT_TRUE(last_sees_first(qwen2 + R"(, "use_sliding_window": true, "sliding_window": null)"));
+}
+
 TEST(LearnedPositions, AreRowsOfTheTable) {
   const auto model = build(R"({
     "model_type": "gpt2", "vocab_size": 40, "n_embd": 16, "n_layer": 1, "n_head": 4,
