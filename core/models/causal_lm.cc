@@ -52,6 +52,12 @@ c10::IValue LanguageHead::forward(nn::Values inputs) {
   return nn::head_loss(inputs[0].toTensor(), weight(), inputs[1].toTensor(), options);
 }
 
+std::shared_ptr<LanguageHead> make_head(const at::Tensor& embedding, bool is_tied) {
+  return is_tied ? std::make_shared<LanguageHead>(embedding)
+                 : std::make_shared<LanguageHead>(embedding.size(1), embedding.size(0),
+                                                  /*has_bias=*/false, embedding.scalar_type());
+}
+
 CausalLM::CausalLM(CausalLMConfig config, std::string config_json, const char* body_name,
                    const std::shared_ptr<nn::Module>& body,
                    const std::shared_ptr<LanguageHead>& head)

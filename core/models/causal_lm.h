@@ -28,6 +28,10 @@ class LanguageHead : public nn::Linear {
   c10::IValue forward(nn::Values inputs) override;
 };
 
+// The head of a model with this table of tokens [V,D], which is the head's own weight where
+// is_tied.
+std::shared_ptr<LanguageHead> make_head(const at::Tensor& embedding, bool is_tied);
+
 struct CausalLMConfig {
   std::string kind;        // "LlamaForCausalLM"
   std::string layer_kind;  // "LlamaDecoderLayer": what a wrapping policy keeps whole

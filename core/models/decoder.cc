@@ -109,10 +109,7 @@ c10::IValue DecoderModel::forward(nn::Values inputs) {
 std::shared_ptr<nn::Module> make_decoder(const DecoderConfig& config, std::string config_json,
                                          at::ScalarType dtype) {
   const auto body = std::make_shared<DecoderModel>(config, dtype);
-  const auto head = config.tie_word_embeddings
-                        ? std::make_shared<LanguageHead>(body->embedding_weight())
-                        : std::make_shared<LanguageHead>(config.hidden_size, config.vocab_size,
-                                                         /*has_bias=*/false, dtype);
+  const auto head = make_head(body->embedding_weight(), config.tie_word_embeddings);
   CausalLMConfig whole{config.kind("ForCausalLM"), config.kind("DecoderLayer"), config.vocab_size,
                        config.max_positions, config.initializer_range};
   whole.has_dropout = config.attention_dropout > 0;

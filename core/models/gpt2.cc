@@ -235,10 +235,7 @@ class Gpt2Model : public nn::Module {
 std::shared_ptr<nn::Module> build_gpt2(const std::string& config_json, at::ScalarType dtype) {
   const Gpt2Config config = read_gpt2_config(ConfigReader(config_json));
   const auto body = std::make_shared<Gpt2Model>(config, dtype);
-  const auto head = config.tie_word_embeddings
-                        ? std::make_shared<LanguageHead>(body->embedding_weight())
-                        : std::make_shared<LanguageHead>(config.hidden_size, config.vocab_size,
-                                                         /*has_bias=*/false, dtype);
+  const auto head = make_head(body->embedding_weight(), config.tie_word_embeddings);
   CausalLMConfig whole{"GPT2LMHeadModel", "GPT2Block", config.vocab_size, config.positions,
                        config.initializer_range};
   whole.has_position_table = true;
