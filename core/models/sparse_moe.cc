@@ -1,8 +1,9 @@
 #include "core/models/sparse_moe.h"
 
-#include <ATen/ops/bincount.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/ones_like.h>
 #include <ATen/ops/softmax.h>
+#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
 
@@ -40,8 +41,10 @@ SparseMoeBlock::Routing SparseMoeBlock::route(const at::Tensor& tokens) {
   const at::Tensor picked = expert.flatten();
   // Stable, so that a token's experts and an expert's tokens keep their order on every device.
   const at::Tensor order = picked.argsort(/*stable=*/true, /*dim=*/0, /*descending=*/false);
-  const at::Tensor counts =
-      picked.bincount(/*weights=*/{}, static_cast<int64_t>(experts_.size())).to(at::kCPU);
+  // bincount would wait for the device twice more, to look at the smallest and the largest.
+  const at::Tensor counts = at::zeros({static_cast<int64_t>(experts_.size())}, picked.options())
+                                .scatter_add_(0, picked, at::ones_like(picked))
+                                .to(at::kCPU);
   const auto* first = counts.const_data_ptr<int64_t>();
   return {order.floor_divide(experts_per_token_),
           weight.to(tokens.scalar_type()).flatten().index_select(0, order).unsqueeze(1),
