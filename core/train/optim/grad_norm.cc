@@ -98,14 +98,8 @@ void keep_largest(at::Tensor& all, const at::Tensor& one) { all = at::maximum(al
 at::Tensor magnitude(const at::Tensor& grad) { return grad.abs().max(); }
 at::Tensor overflows(const at::Tensor& grad) { return grad.isfinite().all().logical_not(); }
 
-// One pass more over the gradients, for those that fp32 is too narrow for.
-double square_sum_in_double(fsdp::Unit& root, int shard_ranks) {
-  double total = 0.0;
-  visit_gradients(
-      root,
-      [&](const at::Tensor& grad) { total += grad.to(at::kDouble).square().sum().item<double>(); },
-      shard_ranks);
-  return total;
+at::Tensor square_sum_in_double(const at::Tensor& grad) {
+  return grad.to(at::kDouble).square().sum();
 }
 
 double square_sum_of(fsdp::Unit& root, int shard_ranks) {
@@ -122,8 +116,9 @@ double square_sum_of(fsdp::Unit& root, int shard_ranks) {
   };
   visit_gradients(root, add_squares, shard_ranks);
   const double total = on_host + (on_device.defined() ? on_device.item<double>() : 0.0);
-  // Squares of finite numbers above 2^64 are infinite in fp32.
-  return std::isfinite(total) ? total : square_sum_in_double(root, shard_ranks);
+  // Squares of finite numbers above 2^64 are infinite in fp32: one pass more, for those.
+  return std::isfinite(total) ? total
+                              : fold_gradients(root, square_sum_in_double, add, shard_ranks);
 }
 
 }  // namespace
