@@ -1,11 +1,10 @@
 #include "core/train/step/missing_gradients.h"
 
-#include <fmt/ranges.h>
-
 #include <string>
 #include <vector>
 
 #include "core/base/log.h"
+#include "core/base/text.h"
 
 namespace fsdp2::train {
 
@@ -19,28 +18,25 @@ bool is_reduced(const fsdp::ParamGroup& group) {
 }  // namespace
 
 void warn_of_missing_gradients(fsdp::Unit& root) {
-  constexpr size_t kMostNames = 16;
+  constexpr size_t kNamesInMessage = 16;
   if (root.mesh().team().rank() != 0) {
     return;
   }
-  size_t missing = 0;
   std::vector<std::string> names;
   for (const auto& unit : root.units()) {
     if (unit->group() == nullptr || !is_reduced(*unit->group())) {
       continue;
     }
     for (const fsdp::ShardedParam* param : unit->group()->params()) {
-      const bool lacks = param->requires_grad() && !param->sharded().grad().defined();
-      if (lacks && ++missing <= kMostNames) {
+      if (param->requires_grad() && !param->sharded().grad().defined()) {
         names.push_back(param->name());
       }
     }
   }
-  if (missing > 0) {
+  if (!names.empty()) {
     log(LogLevel::kWarning, "step",
-        "got no gradient in the first step, and no update, although not frozen: {}{}",
-        fmt::join(names, ", "),
-        missing > kMostNames ? fmt::format(" and {} more", missing - kMostNames) : "");
+        "got no gradient in the first step, and no update, although not frozen: {}",
+        list_some(names, kNamesInMessage));
   }
 }
 
