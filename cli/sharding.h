@@ -35,8 +35,7 @@ inline constexpr const char* kReshardHelp =
     "Reshard after forward: default (layers yes, root no), true, false, or N (keep a 1/N slice)";
 inline constexpr const char* kWrapHelp =
     "Units: default (the model's own layers), none (the whole model is one), or the modules of "
-    "these "
-    "classes, as in A,B";
+    "these classes, as in A,B";
 inline constexpr const char* kWrapNamesHelp =
     "Further modules that are units, by their paths, as in lm_head,model.norm";
 
