@@ -182,6 +182,9 @@ TEST(Guard, AFailingCallLeavesItsObjectsFree) {
 }
 
 TEST(Guard, ACancelledThreadUnwindsThroughIt) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "ThreadSanitizer takes a thread that is cancelled in pause() for one at fault";
+#endif
   static const auto busy = std::make_shared<Busy>("model");
   pthread_t thread;
   const auto body = [](void*) -> void* {
