@@ -1,0 +1,48 @@
+"""Fails where docs/troubleshooting.md quotes a message that no source has: python3 troubleshooting_test.py PAGE SOURCES...
+
+Each line of a block without a language is a message. Between its "…" it consists of words that some string of the sources must
+have; strings that stand side by side are one, and what is put in for {} or between + is "…" to us.
+"""
+
+import re
+import sys
+
+LITERAL = r'"(?:[^"\\\n]|\\.)*"'
+STRINGS = re.compile(rf"{LITERAL}(?:\s*{LITERAL})*")
+
+
+def strings_of(path):
+    with open(path, encoding="utf-8") as source:
+        text = source.read()
+    for match in STRINGS.finditer(text):
+        yield "".join(part[1:-1] for part in re.findall(LITERAL, match.group()))
+
+
+def quoted_messages(path):
+    with open(path, encoding="utf-8") as page:
+        lines = page.read().splitlines()
+    fence = None
+    for number, line in enumerate(lines, 1):
+        if line.startswith("```"):
+            fence = line[3:] if fence is None else None
+        elif fence == "":
+            yield number, line
+
+
+def main():
+    page, sources = sys.argv[1], sys.argv[2:]
+    strings = "\n".join(string for path in sources for string in strings_of(path))
+    messages = list(quoted_messages(page))
+    n_wrong = 0
+    for number, message in messages:
+        for words in message.split("…"):
+            if len(words.strip(" :;,[]'")) > 2 and words.strip() not in strings:
+                print(f"{page}:{number}: no message has '{words.strip()}'")
+                n_wrong += 1
+    if not messages:
+        sys.exit(f"{page}: no messages found")
+    print(f"{len(messages)} messages, {n_wrong} faults")
+    sys.exit(n_wrong > 0)
+
+
+main()
