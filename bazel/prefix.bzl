@@ -61,9 +61,14 @@ def _fsdp2_prefix_impl(ctx):
         headers = depset(headers),
         quote_includes = depset([header.dirname]),
     )
+
+    # Headers alone: a unit that uses none of their functions, such as those of the launcher, links no library.
     return [
         DefaultInfo(files = depset(headers)),
-        cc_common.merge_cc_infos(cc_infos = [CcInfo(compilation_context = context), needed]),
+        cc_common.merge_cc_infos(cc_infos = [
+            CcInfo(compilation_context = context),
+            CcInfo(compilation_context = needed.compilation_context),
+        ]),
     ]
 
 fsdp2_prefix = rule(
