@@ -1,5 +1,7 @@
 """Repositories out of Debian packages: unpacked without root, sources pinned by checksum."""
 
+load(":component.bzl", "describe_components")
+
 def _fetched(ctx, kind, sha256, name):
     result = ctx.execute([ctx.path(Label("//third_party:fetch.sh")), kind, sha256, name], timeout = 1800)
     if result.return_code != 0:
@@ -23,6 +25,13 @@ def _local_copy(ctx):
             ctx.symlink(entry, entry.basename)
     return True
 
+def _describe(ctx, version, purl, sha256):
+    """For the SBOM; what a local copy is, nobody knows."""
+    component = {"license": ctx.attr.license}
+    if not ctx.os.environ.get(ctx.attr.variable):
+        component.update(version = version, purl = purl, sha256 = sha256)
+    describe_components(ctx, {ctx.name.split("~")[-1].split("+")[-1]: component})
+
 # BUILD files further down would make packages of their folders and hide those from our globs.
 _DROP_BUILD_FILES = "find . -name BUILD -o -name BUILD.bazel -o -name WORKSPACE | xargs -r rm -f"
 
@@ -36,6 +45,9 @@ def _deb_repository_impl(ctx):
             mv "unpacked/$prefix"/* .
             rm -rf unpacked
         """ + _DROP_BUILD_FILES, [ctx.attr.strip_prefix] + debs)
+    package, version = ctx.attr.packages.keys()[0].split("=")
+    purl = "pkg:deb/debian/%s@%s" % (package, version.replace("+", "%2B"))
+    _describe(ctx, version, purl, ctx.attr.packages.values()[0])
     ctx.symlink(ctx.attr.build_file, "BUILD")
 
 def _source_repository_impl(ctx):
@@ -44,10 +56,12 @@ def _source_repository_impl(ctx):
         _run(ctx, """
             tar --extract --file "$1" --strip-components=1
         """ + _DROP_BUILD_FILES, [tarball])
+    _describe(ctx, ctx.attr.version, "pkg:generic/%s@%s" % (ctx.attr.package, ctx.attr.version), ctx.attr.sha256)
     ctx.symlink(ctx.attr.build_file, "BUILD")
 
 _ATTRIBUTES = {
     "build_file": attr.label(mandatory = True, allow_single_file = True),
+    "license": attr.string(mandatory = True, doc = "Its SPDX expression."),
     "variable": attr.string(mandatory = True, doc = "The environment variable that names a local copy."),
 }
 
@@ -82,6 +96,7 @@ debian_source_repository = repository_rule(
         _ATTRIBUTES,
         package = attr.string(mandatory = True),
         sha256 = attr.string(mandatory = True, doc = "Checksum of the upstream tarball: it outlives Debian's revisions."),
+        version = attr.string(mandatory = True, doc = "The upstream version."),
     ),
     environ = _VARIABLES,
     doc = "The upstream tarball of a source package, as Debian carries it.",

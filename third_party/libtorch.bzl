@@ -1,10 +1,25 @@
 """The repository @libtorch: headers and CPU libraries of LibTorch (libtorch.sh says of which version)."""
 
-def _answer(ctx, script, question):
-    result = ctx.execute([script, question], timeout = 3600)
+load(":component.bzl", "describe_components")
+
+# What its wheels say of their licenses.
+_LICENSES = {
+    "nvidia-cuda-cupti": "LicenseRef-NVIDIA-Proprietary",
+    "nvidia-cuda-runtime": "LicenseRef-NVIDIA-Proprietary",
+    "torch": "BSD-3-Clause",
+}
+
+def _answer(ctx, script, *question):
+    result = ctx.execute([script] + list(question), timeout = 3600)
     if result.return_code != 0:
         fail("LibTorch could not be had:\n" + result.stderr)
     return result.stdout.strip()
+
+def _component(name, version, sha256 = None):
+    component = {"license": _LICENSES[name], "purl": "pkg:pypi/%s@%s" % (name, version), "version": version}
+    if sha256:
+        component["sha256"] = sha256
+    return component
 
 def _libtorch_repository_impl(ctx):
     # What this rule reads comes first: a file named later would start it over.
@@ -37,6 +52,12 @@ def _libtorch_repository_impl(ctx):
         ("LIBTORCH_VERSION", _answer(ctx, script, "version")),
         ("RUNTIME", runtime),
     ]]))
+
+    parts = [line.split(" ") for line in _answer(ctx, script, "parts", "licenses").split("\n")]
+    components = {part[0]: _component(*part) for part in parts}
+    if "libgomp.so.1" in runtime:
+        components["libgomp"] = {"license": "GPL-3.0-or-later WITH GCC-exception-3.1"}
+    describe_components(ctx, components)
 
 libtorch_repository = repository_rule(
     implementation = _libtorch_repository_impl,

@@ -4,6 +4,7 @@
 #   libtorch.sh            prints its directory (include/ and lib/), which is fetched and unpacked first if need be
 #   libtorch.sh standard   prints the C++ standard that its headers ask for, as c++17
 #   libtorch.sh version    prints its version
+#   libtorch.sh parts DIR  prints `NAME VERSION [SHA256]` of each package in it, and puts their licenses into DIR, as NAME-...
 #
 # With FSDP2_LIBTORCH set it is that directory (a LibTorch archive or an installed `torch` Python package) after a check of
 # its version, which may be any of those minors. Otherwise LibTorch comes out of the pinned Python wheels: headers and the CPU
@@ -70,14 +71,42 @@ for wheel in sys.argv[2:]:
 PYTHON
 }
 
+pinned_parts() {  # VERSION SHA256 RUNTIME_VERSION CUPTI_VERSION: NAME VERSION SHA256 of each wheel
+  echo "torch $1 $2"
+  echo "nvidia-cuda-runtime $3 ${runtime_sha256[$3]}"
+  echo "nvidia-cuda-cupti $4 ${cupti_sha256[$4]}"
+}
+
+fetch_part() { "$here/fetch.sh" wheel "$3" "$1==$2"; }  # NAME VERSION SHA256
+
+unpack_licenses() {  # WHEEL PREFIX, which the files' names begin with
+  python3 - "$@" <<'PYTHON'
+import os, sys, zipfile
+with zipfile.ZipFile(sys.argv[1]) as archive:
+    for name in archive.namelist():
+        if ".dist-info/licenses/" in name and not name.endswith("/"):
+            with open(sys.argv[2] + os.path.basename(name), "wb") as target:
+                target.write(archive.read(name))
+PYTHON
+}
+
+# Those of a Python package lie beside it; a LibTorch archive may have none.
+copy_own_licenses() {  # PREFIX
+  local file
+  for file in "$FSDP2_LIBTORCH"/{LICENSE,NOTICE}* "$FSDP2_LIBTORCH"/../torch-*.dist-info/licenses/*; do
+    if [[ -f $file ]]; then cp "$file" "$1$(basename "$file")"; fi
+  done
+}
+
 fetch_pinned() {  # VERSION SHA256 RUNTIME_VERSION CUPTI_VERSION: prints the directory
-  local unpacked=$cache/libtorch-$1-${2::12} torch runtime cupti work
+  local unpacked=$cache/libtorch-$1-${2::12} work
   if [[ ! -d $unpacked ]]; then
-    torch=$("$here/fetch.sh" wheel "$2" "torch==$1")
-    runtime=$("$here/fetch.sh" wheel "${runtime_sha256[$3]}" "nvidia-cuda-runtime==$3")
-    cupti=$("$here/fetch.sh" wheel "${cupti_sha256[$4]}" "nvidia-cuda-cupti==$4")
+    local wheels=() part
+    while read -ra part; do
+      wheels+=("$(fetch_part "${part[@]}")")
+    done < <(pinned_parts "$@")
     work=$(mktemp -d "$cache/libtorch.XXXXXX")
-    unpack "$work" "$torch" "$runtime" "$cupti" || { rm -rf "$work"; exit 1; }
+    unpack "$work" "${wheels[@]}" || { rm -rf "$work"; exit 1; }
     chmod 755 "$work"
     mv -T "$work" "$unpacked" 2>/dev/null || rm -rf "$work"  # another build may have been faster
     [[ -d $unpacked ]] || die "$unpacked could not be made"
@@ -106,5 +135,18 @@ case ${1:-directory} in
       fetch_pinned "$version" "$sha256" "$runtime" "$cupti"
     fi
     ;;
-  *) die "usage: libtorch.sh [directory|standard|version]" ;;
+  parts)
+    [[ $# -eq 2 ]] || die "usage: libtorch.sh parts DIRECTORY"
+    mkdir -p "$2"
+    if [[ -n ${FSDP2_LIBTORCH:-} ]]; then
+      echo "torch $version"
+      copy_own_licenses "$2/torch-"
+    else
+      pinned_parts "$version" "$sha256" "$runtime" "$cupti" | while read -ra part; do
+        echo "${part[@]}"
+        unpack_licenses "$(fetch_part "${part[@]}")" "$2/${part[0]}-"
+      done
+    fi
+    ;;
+  *) die "usage: libtorch.sh [directory|standard|version|parts DIRECTORY]" ;;
 esac

@@ -27,6 +27,7 @@ def third_party_repositories(declare):
         deb_repository,
         name = "gloo",  # headers only: the code is in LibTorch
         build_file = Label("//third_party:gloo.BUILD"),
+        license = "BSD-3-Clause",
         packages = {"libgloo-dev=0.0~git20220518.5b14351-3": "80529c9fd8af452faf489e686b94bf87075965c40673803810c4f41634b1e299"},
         strip_prefix = "usr",
         variable = "FSDP2_GLOO",
@@ -35,6 +36,7 @@ def third_party_repositories(declare):
         deb_repository,
         name = "nlohmann_json",
         build_file = Label("//third_party:nlohmann_json.BUILD"),
+        license = "MIT",
         packages = {"nlohmann-json3-dev=3.11.2-2": "ec57940def6b6186c30be0e0ee81d1e58f86d11a54a145b28686a1e3e4aae801"},
         strip_prefix = "usr",
         variable = "FSDP2_NLOHMANN_JSON",
@@ -43,6 +45,7 @@ def third_party_repositories(declare):
         deb_repository,
         name = "cli11",
         build_file = Label("//third_party:cli11.BUILD"),
+        license = "BSD-3-Clause",
         packages = {"libcli11-dev=2.1.2+ds-1": "f1f6ee9ec053e0e0bcec47345e241b6a8ee006321248b4329e9ce88d2b4b64a8"},
         strip_prefix = "usr",
         variable = "FSDP2_CLI11",
@@ -51,6 +54,7 @@ def third_party_repositories(declare):
         deb_repository,
         name = "googletest",
         build_file = Label("//third_party:googletest.BUILD"),
+        license = "BSD-3-Clause",
         packages = {"googletest=1.12.1-0.2": "927be72067517da503b6538026d451455c9e860f5dbfe237f792543db7d5a928"},
         strip_prefix = "usr/src/googletest",
         variable = "FSDP2_GOOGLETEST",
@@ -59,46 +63,57 @@ def third_party_repositories(declare):
         debian_source_repository,
         name = "xxhash",
         build_file = Label("//third_party:xxhash.BUILD"),
+        license = "BSD-2-Clause",
         package = "xxhash",
-        sha256 = "3bb6b7d6f30c591dd65aaaff1c8b7a5b94d81687998ca9400082c739a690436c",  # 0.8.1
+        sha256 = "3bb6b7d6f30c591dd65aaaff1c8b7a5b94d81687998ca9400082c739a690436c",
         variable = "FSDP2_XXHASH",
+        version = "0.8.1",
     )
     declare(
         debian_source_repository,
         name = "libdeflate",
         build_file = Label("//third_party:libdeflate.BUILD"),
+        license = "MIT",
         package = "libdeflate",
-        sha256 = "89e7df898c37c3427b0f39aadcf733731321a278771d20fc553f92da8d4808ac",  # 1.14
+        sha256 = "89e7df898c37c3427b0f39aadcf733731321a278771d20fc553f92da8d4808ac",
         variable = "FSDP2_LIBDEFLATE",
+        version = "1.14",
     )
     declare(
         debian_source_repository,
         name = "yaml_cpp",
         build_file = Label("//third_party:yaml_cpp.BUILD"),
+        license = "MIT",
         package = "yaml-cpp",
-        sha256 = "dc63708605404e0b963e0ca3a9619d1c8270eda2839603e6fa0384e5e51e5312",  # 0.7.0
+        sha256 = "dc63708605404e0b963e0ca3a9619d1c8270eda2839603e6fa0384e5e51e5312",
         variable = "FSDP2_YAML_CPP",
+        version = "0.7.0",
     )
     declare(
         debian_source_repository,
         name = "benchmark",
         build_file = Label("//third_party:benchmark.BUILD"),
+        license = "Apache-2.0",
         package = "benchmark",
-        sha256 = "6430e4092653380d9dc4ccb45a1e2dc9259d581f4866dc0759713126056bc1d7",  # 1.7.1
+        sha256 = "6430e4092653380d9dc4ccb45a1e2dc9259d581f4866dc0759713126056bc1d7",
         variable = "FSDP2_BENCHMARK",
+        version = "1.7.1",
     )
     declare(
         debian_source_repository,
         name = "protobuf",
         build_file = Label("//third_party:protobuf.BUILD"),
+        license = "BSD-3-Clause",
         package = "protobuf",
-        sha256 = "930c2c3b5ecc6c9c12615cf5ad93f1cd6e12d0aba862b572e076259970ac3a53",  # 3.21.12
+        sha256 = "930c2c3b5ecc6c9c12615cf5ad93f1cd6e12d0aba862b572e076259970ac3a53",
         variable = "FSDP2_PROTOBUF",
+        version = "3.21.12",
     )
     declare(
         deb_repository,
         name = "protoc",  # the compiler ready-made: building it takes longer than building libfsdp2
         build_file = Label("//third_party:protoc.BUILD"),
+        license = "BSD-3-Clause",
         packages = {
             "libprotobuf32=3.21.12-3+deb12u1": "e9e4e8cf0d2c48e2e3c17308e2093b3856f470b77e0022b7d906fb1b3551f213",
             "libprotoc32=3.21.12-3+deb12u1": "27770048715fdebe3dab2f6603ca6667ac72ab474989226d2f70153522286adf",
