@@ -3,6 +3,9 @@
 load("@libtorch//:paths.bzl", "LIBTORCH_LIB")
 load("@rules_cc//cc:defs.bzl", "cc_binary", "cc_import", "cc_library")
 
+# Where an installed library looks for LibTorch: beside itself, then in a folder that //install makes.
+INSTALLED_RUNPATH = "$ORIGIN:$ORIGIN/fsdp2/libtorch/lib"
+
 def _soname_link_impl(ctx):
     ctx.actions.symlink(output = ctx.outputs.soname, target_file = ctx.file.library)
     return [DefaultInfo(files = depset([ctx.outputs.soname]))]
@@ -19,7 +22,8 @@ def fsdp2_shared_library(name, soversion, exports, deps, hdrs = [], includes = [
     """Builds lib<name>.so and a target <name> to depend on.
 
     Building <name> yields bazel-bin/<package>/lib<name>.so and, next to it, the link lib<name>.so.<soversion> that is its
-    soname. It finds LibTorch from wherever it is loaded.
+    soname. It finds LibTorch from wherever it is loaded. //install gives copies only the end of its run path, which is
+    INSTALLED_RUNPATH.
 
     Args:
       name: the target to depend on; the file is lib<name>.so.
@@ -40,7 +44,8 @@ def fsdp2_shared_library(name, soversion, exports, deps, hdrs = [], includes = [
             "-Wl,--version-script,$(location %s)" % exports,
             "-Wl,-z,defs",
             "-Wl,--as-needed",
-            "-Wl,-rpath,$$ORIGIN:" + LIBTORCH_LIB,
+            "-Wl,-rpath," + LIBTORCH_LIB,
+            "-Wl,-rpath," + INSTALLED_RUNPATH.replace("$", "$$"),
         ] + linkopts,
         linkshared = True,
         deps = deps + [exports],

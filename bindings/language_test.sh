@@ -8,6 +8,7 @@ set -euo pipefail
 
 root=$PWD
 work=$TEST_TMPDIR
+launcher=cli/fsdp2
 
 need() {  # COMMAND...
   local command remedy
@@ -50,7 +51,7 @@ PC
 # Runs a training program on two ranks and holds its losses against those recorded from PyTorch.
 train_on_two_ranks() {  # PROGRAM [ARGUMENT...]; the model directory and the token file are appended
   local golden=tests/parity/golden
-  cli/fsdp2 run --nproc-per-node 2 -- "$@" "$root/$golden/models/tiny-llama" "$root/$golden/tokens/tiny-llama.bin" |
+  "$launcher" run --nproc-per-node 2 -- "$@" "$root/$golden/models/tiny-llama" "$root/$golden/tokens/tiny-llama.bin" |
     tee "$work/losses"
   grep '"name": "fp32", "world_size": 2,' $golden/tiny-llama.json | sed 's/.*"loss": \[\([^]]*\)\].*/\1/' |
     awk -v RS='[,\n] *' '{ print "step", NR - 1, "loss", $1 }' | head -5 >"$work/golden"
@@ -68,7 +69,7 @@ train_on_two_ranks() {  # PROGRAM [ARGUMENT...]; the model directory and the tok
 # Runs a program that steers a unit by hand, on two ranks. A layer of tiny-llama is 4 x 64 x 64 + 3 x 64 x 176 + 2 x 64 floats.
 steer_units_on_two_ranks() {  # PROGRAM [ARGUMENT...]; the model directory and the token file are appended
   local golden=tests/parity/golden
-  cli/fsdp2 run --nproc-per-node 2 -- "$@" "$root/$golden/models/tiny-llama" "$root/$golden/tokens/tiny-llama.bin" >"$work/units"
+  "$launcher" run --nproc-per-node 2 -- "$@" "$root/$golden/models/tiny-llama" "$root/$golden/tokens/tiny-llama.bin" >"$work/units"
   diff "$work/units" - <<LINES
 unsharded bytes: 201216, then 0
 events: all-gather, unshard, reshard

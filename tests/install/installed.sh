@@ -1,0 +1,36 @@
+# shellcheck shell=bash
+# Sourced by the tests of an installed prefix, which begin as `TEST ARCHIVE LIBTORCH_LIB` in Bazel's runfiles tree. They use
+# nothing of Bazel's but the installation itself, and find LibTorch without the environment's help.
+source bindings/language_test.sh
+
+unset LD_LIBRARY_PATH
+export OMP_NUM_THREADS=1
+archive=$1 libtorch_lib=$2
+
+install_to() {  # [OPTION] PREFIX
+  install/install.sh "$archive" "$libtorch_lib" "$@"
+}
+
+# Makes `prefix` what a user has set up.
+use_prefix() {  # PREFIX
+  prefix=$1
+  launcher=$prefix/bin/fsdp2
+  export PKG_CONFIG_PATH=$prefix/lib/pkgconfig CMAKE_PREFIX_PATH=$prefix
+}
+
+# Runs a check against a fresh prefix, and again after that has been moved.
+in_two_places() {  # COMMAND...
+  install_to "$work/here/prefix"
+  use_prefix "$work/here/prefix"
+  "$@"
+  mkdir "$work/there"
+  mv "$work/here" "$work/there/moved"
+  use_prefix "$work/there/moved/prefix"
+  "$@"
+}
+
+# The C example takes two more arguments than those of the other languages.
+train_c_program() {  # PROGRAM
+  # shellcheck disable=SC2016  # expanded by the shell that the launcher starts
+  train_on_two_ranks bash -c 'exec "$0" "$1" "$2" "$TEST_TMPDIR/out" 5' "$1"
+}
