@@ -1,0 +1,93 @@
+//! Batches of token windows for this rank, from a flat token file, or from any file as bytes.
+
+use std::cell::Cell;
+use std::path::Path;
+
+use crate::{ffi, sys, Mesh, Result, Tensor};
+
+numbers! {
+    /// What the bytes of a file are.
+    TokenFormat {
+        /// Little-endian u16 up to a vocabulary of 65536, u32 above.
+        Auto = FSDP2_TOKENS_AUTO,
+        /// Each byte is a token of a vocabulary of 256.
+        Bytes = FSDP2_TOKENS_BYTES,
+    }
+}
+
+numbers! {
+    /// The order of windows.
+    Order {
+        /// In file order, wrapping around.
+        Sequential = FSDP2_ORDER_SEQUENTIAL,
+        /// A new permutation for each epoch, by seed.
+        Shuffled = FSDP2_ORDER_SHUFFLED,
+    }
+}
+
+options! {
+    /// How a file is cut into batches.
+    #[derive(Debug, Clone, PartialEq)]
+    LoaderOptions: fsdp2_loader_options, fsdp2_loader_options_init {
+        /// What the bytes of the file are.
+        format: TokenFormat,
+        /// The order of windows.
+        order: Order,
+        /// Micro batches per step.
+        accumulate: i32,
+        /// Tokens in a window.
+        sequence_length: i64,
+        /// Windows per step, over all ranks and micro batches.
+        global_batch: i64,
+        /// Every token must be below it.
+        vocab_size: i64,
+        /// Of the permutations.
+        seed: u64,
+    }
+}
+
+object! {
+    /// Batches of a file. It belongs to one thread at a time:
+    ///
+    /// ```compile_fail,E0277
+    /// fn shared<T: Sync>() {}
+    /// shared::<fsdp2::Loader>();
+    /// ```
+    Loader: fsdp2_loader, fsdp2_loader_destroy, fsdp2_loader_duplicate, Cell<()>
+}
+
+impl Loader {
+    /// Opens a file of tokens. *Collective.*
+    pub fn open(mesh: &Mesh, path: impl AsRef<Path>, options: &LoaderOptions) -> Result<Self> {
+        let path = ffi::c_path(path.as_ref())?;
+        ffi::made(|out| unsafe {
+            sys::fsdp2_loader_open(mesh.raw(), path.as_ptr(), &options.raw(), out)
+        })
+        .map(Self::own)
+    }
+
+    /// The next micro batch of this rank: tokens and labels, both i64 `[global_batch / (ranks * accumulate), sequence_length]`.
+    /// A loader never ends; it wraps around.
+    pub fn next(&self) -> Result<[Tensor; 2]> {
+        let mut labels = sys::fsdp2_tensor::default();
+        let tokens =
+            Tensor::made(|out| unsafe { sys::fsdp2_loader_next(self.raw(), out, &mut labels) })?;
+        Ok([
+            tokens,
+            Tensor::made(|out| unsafe {
+                *out = labels;
+                sys::FSDP2_OK
+            })?,
+        ])
+    }
+
+    /// The number of steps taken from the loader so far.
+    pub fn position(&self) -> Result<i64> {
+        ffi::made(|out| unsafe { sys::fsdp2_loader_get_position(self.raw(), out) })
+    }
+
+    /// Says where to continue.
+    pub fn set_position(&self, step: i64) -> Result<()> {
+        ffi::check(unsafe { sys::fsdp2_loader_set_position(self.raw(), step) })
+    }
+}

@@ -1,0 +1,344 @@
+//! Models. A module has its structure at once and its memory later: the parameters get values when the module is sharded or,
+//! without sharding, at its first forward.
+
+use std::cell::Cell;
+use std::path::Path;
+
+use crate::ffi::{self, Texts};
+use crate::{op, sys, Dtype, Error, Result, Status, Tensor};
+
+options! {
+    /// How a module begins.
+    #[derive(Debug, Clone, PartialEq)]
+    ModuleOptions: fsdp2_module_options, fsdp2_module_options_init {
+        /// Of the parameters; none: fp32, or that of an exported program.
+        dtype: Option<Dtype>,
+        /// For dropout, and for the initial values, if there are no weights to read.
+        seed: u64,
+    }
+}
+
+info! {
+    /// What a module is.
+    ModuleInfo: fsdp2_module_info {
+        /// A tied parameter counts once.
+        n_parameters: i32,
+        /// Elements of all parameters, ties counted once.
+        numel: i64,
+        /// 0 for a module that is no language model.
+        vocab_size: i64,
+        /// 0 for a module that is no language model.
+        max_positions: i64,
+        /// What it takes on this rank now: parameters and their gradients.
+        n_bytes: i64,
+    }
+}
+
+info! {
+    /// What a parameter of a module is. The indices are the module's own; [`Shard`](crate::Shard) has others.
+    ModuleParameterInfo: fsdp2_module_parameter_info {
+        /// With which the module was made.
+        dtype: Dtype,
+        /// Is it trained?
+        requires_grad: bool,
+        /// Is it sharded?
+        is_sharded: bool,
+        /// Has it a gradient? False if it is sharded.
+        has_grad: bool,
+        /// More than one: it is tied.
+        n_names: i32,
+    } others |raw| {
+        /// Its global sizes.
+        shape: Vec<i64> = ffi::dims(&raw.shape, raw.n_dims),
+    }
+}
+
+numbers! {
+    /// Which of a parameter's tensors.
+    Which {
+        /// This rank's rows, sharing their memory.
+        Local = FSDP2_PARAMETER_LOCAL,
+        /// Their gradient.
+        LocalGrad = FSDP2_PARAMETER_LOCAL_GRAD,
+        /// A copy of the gathered parameter. *Collective.*
+        Full = FSDP2_PARAMETER_FULL,
+        /// A copy of the gathered gradient. *Collective.*
+        FullGrad = FSDP2_PARAMETER_FULL_GRAD,
+    }
+}
+
+options! {
+    /// How text is made.
+    #[derive(Debug, Clone, PartialEq)]
+    GenerateOptions: fsdp2_generate_options, fsdp2_generate_options_init {
+        /// How many tokens at most.
+        max_new_tokens: i32,
+        /// Among how many of the likeliest to choose; 0: all.
+        top_k: i32,
+        /// 0: always the most likely token.
+        temperature: f64,
+        /// Of the choice.
+        seed: u64,
+    }
+}
+
+object! {
+    /// A model, or a part of one.
+    ///
+    /// A module, its shard, their optimizers and steps belong to one thread at a time. They may move to another thread, but
+    /// threads do not share them:
+    ///
+    /// ```compile_fail,E0277
+    /// fn share(module: &fsdp2::Module) {
+    ///     std::thread::scope(|threads| {
+    ///         threads.spawn(|| module.zero_grad());
+    ///     });
+    /// }
+    /// ```
+    Module: fsdp2_module, fsdp2_module_destroy, fsdp2_module_duplicate, Cell<()>
+}
+
+impl Module {
+    /// The model of a Hugging Face directory: config.json and safetensors.
+    pub fn from_pretrained(directory: impl AsRef<Path>, options: &ModuleOptions) -> Result<Self> {
+        ffi::ready()?;
+        let directory = ffi::c_path(directory.as_ref())?;
+        ffi::made(|out| unsafe {
+            sys::fsdp2_module_from_pretrained(directory.as_ptr(), &options.raw(), out)
+        })
+        .map(Self::own)
+    }
+
+    /// The model that the text of a config.json describes. The seed determines the initial values.
+    pub fn from_config(json: &str, options: &ModuleOptions) -> Result<Self> {
+        ffi::ready()?;
+        let json = ffi::c_text(json)?;
+        ffi::made(|out| unsafe {
+            sys::fsdp2_module_from_config(json.as_ptr(), &options.raw(), out)
+        })
+        .map(Self::own)
+    }
+
+    /// The model of any architecture that `torch.export` has written to a .pt2 file. Its first output is the loss.
+    pub fn from_exported(path: impl AsRef<Path>, options: &ModuleOptions) -> Result<Self> {
+        ffi::ready()?;
+        let path = ffi::c_path(path.as_ref())?;
+        ffi::made(|out| unsafe {
+            sys::fsdp2_module_from_exported(path.as_ptr(), &options.raw(), out)
+        })
+        .map(Self::own)
+    }
+
+    /// What the module is.
+    pub fn info(&self) -> Result<ModuleInfo> {
+        ModuleInfo::get(|out| unsafe { sys::fsdp2_module_get_info(self.raw(), out) })
+    }
+
+    // ---- parameters
+
+    /// The number of parameters, a tied one counted once.
+    pub fn parameter_count(&self) -> Result<usize> {
+        ffi::made(|out| unsafe { sys::fsdp2_module_get_parameter_count(self.raw(), out) })
+    }
+
+    /// What a parameter is.
+    pub fn parameter_info(&self, index: usize) -> Result<ModuleParameterInfo> {
+        ModuleParameterInfo::get(|out| unsafe {
+            sys::fsdp2_module_get_parameter_info(self.raw(), index, out)
+        })
+    }
+
+    /// A parameter's name: 0 is its own, the others are its ties.
+    pub fn parameter_name(&self, index: usize, name_index: usize) -> Result<String> {
+        ffi::text(|buffer, cap, needed| unsafe {
+            sys::fsdp2_module_get_parameter_name(self.raw(), index, name_index, buffer, cap, needed)
+        })
+    }
+
+    /// Finds a parameter by any of its names.
+    pub fn parameter_index(&self, name: &str) -> Result<usize> {
+        let name = ffi::c_text(name)?;
+        ffi::made(|out| unsafe {
+            sys::fsdp2_module_get_parameter_index(self.raw(), name.as_ptr(), out)
+        })
+    }
+
+    /// A parameter that sharding leaves alone, or its gradient, sharing its memory.
+    pub fn parameter(&self, index: usize, which: Which) -> Result<Tensor> {
+        Tensor::made(|out| unsafe {
+            sys::fsdp2_module_get_parameter(self.raw(), index, which.number(), out)
+        })
+    }
+
+    /// Forgets all gradients, those of ignored parameters included.
+    pub fn zero_grad(&self) -> Result<()> {
+        ffi::check(unsafe { sys::fsdp2_module_zero_grad(self.raw()) })
+    }
+
+    /// Freezes parameters, or lets them train again, before anything is sharded. A name is that of a parameter, or the path of a
+    /// module; without names, the call is for the whole module.
+    pub fn set_requires_grad(&self, names: &[&str], flag: bool) -> Result<()> {
+        let names = Texts::new(names)?;
+        ffi::check(unsafe {
+            sys::fsdp2_module_set_requires_grad(
+                self.raw(),
+                names.as_ptr(),
+                names.len(),
+                i32::from(flag),
+            )
+        })
+    }
+
+    /// Turns on activation checkpointing for the modules of these classes (none: the model's own layers): the last of each
+    /// `every` modules keeps only its inputs in forward and runs again in backward.
+    pub fn checkpoint_activations(&self, kinds: &[&str], every: usize) -> Result<()> {
+        self.checkpoint(kinds, every, 0)
+    }
+
+    /// Like [`Module::checkpoint_activations`], but the second run goes on to its end, so that collective calls inside are made
+    /// as often on all ranks.
+    pub fn checkpoint_activations_no_early_stop(&self, kinds: &[&str], every: usize) -> Result<()> {
+        self.checkpoint(kinds, every, sys::FSDP2_ACTIVATIONS_NO_EARLY_STOP as u32)
+    }
+
+    fn checkpoint(&self, kinds: &[&str], every: usize, flags: u32) -> Result<()> {
+        let kinds = Texts::new(kinds)?;
+        ffi::check(unsafe {
+            sys::fsdp2_module_checkpoint_activations(
+                self.raw(),
+                kinds.as_ptr(),
+                kinds.len(),
+                every,
+                flags,
+            )
+        })
+    }
+
+    /// Puts the module and everything below it into training mode, in which modules begin, or evaluation mode.
+    pub fn train(&self, mode: bool) -> Result<()> {
+        ffi::check(unsafe { sys::fsdp2_module_train(self.raw(), i32::from(mode)) })
+    }
+
+    /// Is it in training mode?
+    pub fn is_training(&self) -> Result<bool> {
+        ffi::made_flag(|out| unsafe { sys::fsdp2_module_is_training(self.raw(), out) })
+    }
+
+    // ---- forward
+
+    /// Runs the module. Inputs are tensors, or `Option`s of them where some are left out. A language model takes tokens
+    /// `[B, S]`, labels `[B, S]`, positions and a mask, and returns the loss, or logits `[B, S, V]` without labels. Gradients
+    /// are recorded unless inside [`no_grad`](crate::no_grad). *Collective*, if the module is sharded.
+    ///
+    /// ```no_run
+    /// # fn main() -> fsdp2::Result<()> {
+    /// # let module = fsdp2::Module::from_config("", &Default::default())?;
+    /// # let tokens = fsdp2::Tensor::from_slice(&[1i64, 2], &[1, 2])?;
+    /// let logits = module.forward([&tokens])?.remove(0);
+    /// let loss = module.forward_one([&tokens, &tokens])?;
+    /// loss.backward()?;
+    /// # Ok(()) }
+    /// ```
+    pub fn forward<'a, I>(&self, inputs: I) -> Result<Vec<Tensor>>
+    where
+        I: IntoIterator,
+        I::Item: Into<Option<&'a Tensor>>,
+    {
+        let inputs = ffi::tensors(inputs);
+        forwarded(|outputs, cap, n| unsafe {
+            sys::fsdp2_module_forward(
+                self.raw(),
+                ffi::pointer(&inputs),
+                inputs.len(),
+                op::flags(sys::FSDP2_FORWARD_NO_GRAD),
+                outputs,
+                cap,
+                n,
+            )
+        })
+    }
+
+    /// Like [`Module::forward`], for its first output.
+    pub fn forward_one<'a, I>(&self, inputs: I) -> Result<Tensor>
+    where
+        I: IntoIterator,
+        I::Item: Into<Option<&'a Tensor>>,
+    {
+        let mut outputs = self.forward(inputs)?;
+        if outputs.is_empty() {
+            let message = "expected an output of the module, found none";
+            return Err(Error::new(Status::WrongState, message));
+        }
+        Ok(outputs.swap_remove(0))
+    }
+
+    /// Says what [`Module::forward`] would say of these inputs, with nothing computed and on this rank alone.
+    pub fn check_inputs<'a, I>(&self, inputs: I) -> Result<()>
+    where
+        I: IntoIterator,
+        I::Item: Into<Option<&'a Tensor>>,
+    {
+        let inputs = ffi::tensors(inputs);
+        ffi::check(unsafe {
+            sys::fsdp2_module_check_inputs(self.raw(), ffi::pointer(&inputs), inputs.len())
+        })
+    }
+
+    /// Like [`Module::forward`], for a module inside this one, given by its dotted path.
+    pub fn forward_submodule<'a, I>(&self, path: &str, inputs: I) -> Result<Vec<Tensor>>
+    where
+        I: IntoIterator,
+        I::Item: Into<Option<&'a Tensor>>,
+    {
+        let inputs = ffi::tensors(inputs);
+        let path = ffi::c_text(path)?;
+        forwarded(|outputs, cap, n| unsafe {
+            sys::fsdp2_module_forward_submodule(
+                self.raw(),
+                path.as_ptr(),
+                ffi::pointer(&inputs),
+                inputs.len(),
+                op::flags(sys::FSDP2_FORWARD_NO_GRAD),
+                outputs,
+                cap,
+                n,
+            )
+        })
+    }
+
+    /// Lets a language model go on with a text. *Collective*, if the module is sharded: every rank passes the same prompt and
+    /// gets the same tokens.
+    pub fn generate(&self, prompt: &[i64], options: &GenerateOptions) -> Result<Vec<i64>> {
+        let mut tokens = vec![0; options.max_new_tokens.clamp(0, 1 << 24) as usize];
+        let mut n = 0;
+        ffi::check(unsafe {
+            sys::fsdp2_module_generate(
+                self.raw(),
+                ffi::pointer(prompt),
+                prompt.len(),
+                &options.raw(),
+                tokens.as_mut_ptr(),
+                tokens.len(),
+                &mut n,
+            )
+        })?;
+        tokens.truncate(n);
+        Ok(tokens)
+    }
+}
+
+/// Room for more outputs than any module has had.
+const MAX_OUTPUTS: usize = 256;
+
+fn forwarded(
+    call: impl FnOnce(*mut sys::fsdp2_tensor, usize, *mut usize) -> sys::fsdp2_status,
+) -> Result<Vec<Tensor>> {
+    let mut outputs = [sys::fsdp2_tensor::default(); MAX_OUTPUTS];
+    let mut n = 0;
+    ffi::check(call(outputs.as_mut_ptr(), outputs.len(), &mut n))?;
+    Ok(outputs[..n]
+        .iter()
+        .copied()
+        .filter_map(Tensor::own)
+        .collect())
+}

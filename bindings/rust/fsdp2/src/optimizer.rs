@@ -1,0 +1,218 @@
+//! Optimizers on shards: their state lies beside the rank's own rows. At first every parameter is in one group.
+
+use std::cell::Cell;
+
+use crate::ffi::{self, Texts};
+use crate::{sys, Result, Shard, Tensor, Which};
+
+options! {
+    /// AdamW (Loshchilov and Hutter, 2019): decoupled decay, bias-corrected.
+    #[derive(Debug, Clone, PartialEq)]
+    AdamwOptions: fsdp2_adamw_options, fsdp2_adamw_options_init {
+        /// The learning rate.
+        lr: f64,
+        /// The decay of the first moment.
+        beta1: f64,
+        /// The decay of the second moment.
+        beta2: f64,
+        /// Added to the root of the second moment.
+        eps: f64,
+        /// Decoupled from the gradient.
+        weight_decay: f64,
+    }
+}
+
+options! {
+    /// SGD with momentum, without dampening; weight decay is added to the gradient.
+    #[derive(Debug, Clone, PartialEq)]
+    SgdOptions: fsdp2_sgd_options, fsdp2_sgd_options_init {
+        /// Look ahead along the momentum.
+        nesterov: bool,
+        /// The learning rate.
+        lr: f64,
+        /// The decay of the velocity.
+        momentum: f64,
+        /// Added to the gradient.
+        weight_decay: f64,
+    }
+}
+
+numbers! {
+    /// What an optimizer computes.
+    Algorithm {
+        /// See [`AdamwOptions`].
+        Adamw = FSDP2_OPTIMIZER_ADAMW,
+        /// See [`SgdOptions`].
+        Sgd = FSDP2_OPTIMIZER_SGD,
+    }
+}
+
+info! {
+    /// What an optimizer is.
+    OptimizerInfo: fsdp2_optimizer_info {
+        /// What it computes.
+        algorithm: Algorithm,
+        /// 1 until groups are added.
+        n_groups: i32,
+        /// Those of the shard that are not frozen, a tied parameter once.
+        n_parameters: i32,
+        /// Of this rank's state.
+        n_bytes: i64,
+    }
+}
+
+info! {
+    /// What a group is. A number is 0 where the algorithm has no such thing.
+    OptimizerGroupInfo: fsdp2_optimizer_group_info {
+        /// The number of its parameters.
+        n_parameters: i32,
+        /// The learning rate, now.
+        lr: f64,
+        /// See [`AdamwOptions`].
+        beta1: f64,
+        /// See [`AdamwOptions`].
+        beta2: f64,
+        /// See [`AdamwOptions`].
+        eps: f64,
+        /// See [`AdamwOptions`] and [`SgdOptions`].
+        weight_decay: f64,
+        /// See [`SgdOptions`].
+        momentum: f64,
+        /// See [`SgdOptions`].
+        nesterov: bool,
+    }
+}
+
+object! {
+    /// Updates the parameters of a shard. It belongs to one thread at a time, together with its shard:
+    ///
+    /// ```compile_fail,E0277
+    /// fn shared<T: Sync>() {}
+    /// shared::<fsdp2::Optimizer>();
+    /// ```
+    Optimizer: fsdp2_optimizer, fsdp2_optimizer_destroy, fsdp2_optimizer_duplicate, Cell<()>
+}
+
+/// All ranks make the same calls.
+impl Optimizer {
+    /// AdamW for all parameters of a shard.
+    pub fn create_adamw(shard: &Shard, options: &AdamwOptions) -> Result<Self> {
+        ffi::made(|out| unsafe {
+            sys::fsdp2_optimizer_create_adamw(shard.raw(), &options.raw(), out)
+        })
+        .map(Self::own)
+    }
+
+    /// SGD for all parameters of a shard.
+    pub fn create_sgd(shard: &Shard, options: &SgdOptions) -> Result<Self> {
+        ffi::made(|out| unsafe {
+            sys::fsdp2_optimizer_create_sgd(shard.raw(), &options.raw(), out)
+        })
+        .map(Self::own)
+    }
+
+    // ---- groups
+
+    /// Moves parameters (by any of their names) out of the first group into a new one with its own options.
+    pub fn add_adamw_group(&self, names: &[&str], options: &AdamwOptions) -> Result<()> {
+        let names = Texts::new(names)?;
+        ffi::check(unsafe {
+            sys::fsdp2_optimizer_add_adamw_group(
+                self.raw(),
+                names.as_ptr(),
+                names.len(),
+                &options.raw(),
+            )
+        })
+    }
+
+    /// Moves parameters (by any of their names) out of the first group into a new one with its own options.
+    pub fn add_sgd_group(&self, names: &[&str], options: &SgdOptions) -> Result<()> {
+        let names = Texts::new(names)?;
+        ffi::check(unsafe {
+            sys::fsdp2_optimizer_add_sgd_group(
+                self.raw(),
+                names.as_ptr(),
+                names.len(),
+                &options.raw(),
+            )
+        })
+    }
+
+    /// Sets the weight decay of norms (modules whose class has "Norm" in its name), of biases, or of both to 0.
+    pub fn exempt_from_decay(&self, norms: bool, biases: bool) -> Result<()> {
+        let flag = |wanted, flag| if wanted { flag as u32 } else { 0 };
+        let flags =
+            flag(norms, sys::FSDP2_NO_DECAY_NORMS) | flag(biases, sys::FSDP2_NO_DECAY_BIASES);
+        ffi::check(unsafe { sys::fsdp2_optimizer_exempt_from_decay(self.raw(), flags) })
+    }
+
+    /// Multiplies the learning rate of the parameters whose name a shell pattern matches as a whole, now and through schedules.
+    pub fn scale_lr(&self, pattern: &str, factor: f64) -> Result<()> {
+        let pattern = ffi::c_text(pattern)?;
+        ffi::check(unsafe { sys::fsdp2_optimizer_scale_lr(self.raw(), pattern.as_ptr(), factor) })
+    }
+
+    /// What the optimizer is.
+    pub fn info(&self) -> Result<OptimizerInfo> {
+        OptimizerInfo::get(|out| unsafe { sys::fsdp2_optimizer_get_info(self.raw(), out) })
+    }
+
+    /// What a group is.
+    pub fn group_info(&self, group: usize) -> Result<OptimizerGroupInfo> {
+        OptimizerGroupInfo::get(|out| unsafe {
+            sys::fsdp2_optimizer_get_group_info(self.raw(), group, out)
+        })
+    }
+
+    /// A group's parameters by their indices in the shard, ascending.
+    pub fn group_parameters(&self, group: usize) -> Result<Vec<usize>> {
+        ffi::list(|parameters, cap, needed| unsafe {
+            sys::fsdp2_optimizer_get_group_parameters(self.raw(), group, parameters, cap, needed)
+        })
+    }
+
+    /// The state of a parameter by torch.optim's name for it: "exp_avg", "exp_avg_sq" and "step" of AdamW, "momentum_buffer" of
+    /// SGD. [`Which::Local`] shares memory with the optimizer; [`Which::Full`] is a copy, and *collective*.
+    pub fn state(&self, parameter: usize, name: &str, which: Which) -> Result<Tensor> {
+        let name = ffi::c_text(name)?;
+        Tensor::made(|out| unsafe {
+            sys::fsdp2_optimizer_get_state(
+                self.raw(),
+                parameter,
+                name.as_ptr(),
+                which.number(),
+                out,
+            )
+        })
+    }
+
+    // ---- rates
+
+    /// Sets the learning rate of the first group; those of the others follow in their ratios.
+    pub fn set_lr(&self, lr: f64) -> Result<()> {
+        ffi::check(unsafe { sys::fsdp2_optimizer_set_lr(self.raw(), lr) })
+    }
+
+    /// The learning rate of the first group.
+    pub fn lr(&self) -> Result<f64> {
+        ffi::made(|out| unsafe { sys::fsdp2_optimizer_get_lr(self.raw(), out) })
+    }
+
+    /// Sets the learning rate of one group, which from now on follows the first group's in the new ratio.
+    pub fn set_group_lr(&self, group: usize, lr: f64) -> Result<()> {
+        ffi::check(unsafe { sys::fsdp2_optimizer_set_group_lr(self.raw(), group, lr) })
+    }
+
+    /// Sets the weight decay of one group alone.
+    pub fn set_group_weight_decay(&self, group: usize, weight_decay: f64) -> Result<()> {
+        ffi::check(unsafe {
+            sys::fsdp2_optimizer_set_group_weight_decay(self.raw(), group, weight_decay)
+        })
+    }
+
+    /// Updates every shard that has a gradient, once. Communicates nothing.
+    pub fn run(&self) -> Result<()> {
+        ffi::check(unsafe { sys::fsdp2_optimizer_run(self.raw()) })
+    }
+}

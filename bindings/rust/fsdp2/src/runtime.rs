@@ -1,0 +1,49 @@
+//! The library itself: its version, its live handles, and the process-wide settings that it changes when asked to.
+
+use crate::{ffi, sys, Result};
+
+/// The library's version: `major << 16 | minor`.
+pub fn version() -> u32 {
+    unsafe { sys::fsdp2_version() }
+}
+
+/// Is the library of the version that this crate was made for? The first object that a program makes asks as well.
+pub fn check_version() -> Result<()> {
+    ffi::ready()
+}
+
+/// The number of handles given out in this process and not destroyed yet.
+pub fn live_handles() -> i64 {
+    unsafe { sys::fsdp2_live_handles() }
+}
+
+/// Describes what runs here in "key: value" lines: version, LibTorch, CPU, threads, product engine.
+pub fn describe() -> Result<String> {
+    ffi::ready()?;
+    ffi::text(|buffer, cap, needed| unsafe { sys::fsdp2_runtime_describe(buffer, cap, needed) })
+}
+
+/// Sets the number of CPU threads per LibTorch operation, for this thread and for later threads of the process: 1 to the number
+/// of processors, or to 64 if there are fewer.
+pub fn set_threads(n: usize) -> Result<()> {
+    ffi::ready()?;
+    ffi::check(unsafe { sys::fsdp2_runtime_set_threads(n) })
+}
+
+numbers! {
+    /// What computes the fp32 products of the library's linear layers on a CPU.
+    ProductEngine {
+        /// The faster one, measured once.
+        Auto = FSDP2_PRODUCT_ENGINE_AUTO,
+        /// Intel MKL.
+        Mkl = FSDP2_PRODUCT_ENGINE_MKL,
+        /// oneDNN.
+        Onednn = FSDP2_PRODUCT_ENGINE_ONEDNN,
+    }
+}
+
+/// Chooses the engine.
+pub fn set_product_engine(engine: ProductEngine) -> Result<()> {
+    ffi::ready()?;
+    ffi::check(unsafe { sys::fsdp2_runtime_set_product_engine(engine.number()) })
+}

@@ -1,0 +1,160 @@
+//! A model written in Rust: the small transformer of `examples/c/model.c`, made of LibTorch's operators, its layers sharded as
+//! units and recomputed in backward, trained by ranks that are threads.
+//!
+//! `model TOKEN_FILE RANKS STEPS`
+
+use std::env;
+use std::error::Error;
+use std::thread;
+
+use fsdp2::{
+    AdamwOptions, Forward, Init, Loader, LoaderOptions, Mesh, MeshOptions, Module, ModuleOptions,
+    Optimizer, ParameterOptions, Result, Shard, ShardOptions, Step, Tensor, Wrap,
+};
+
+const VOCABULARY: i64 = 384;
+const WIDTH: i64 = 32;
+const HEADS: i64 = 4;
+const LAYERS: usize = 2;
+const SEQUENCE: i64 = 32;
+const INNER: i64 = 64;
+
+fn norm(x: &Tensor, weight: &Tensor) -> Result<Tensor> {
+    x.rms_norm(&[WIDTH], Some(weight), Some(1e-5))
+}
+
+fn attention(x: &Tensor, qkv: &Tensor, out: &Tensor) -> Result<Tensor> {
+    let all = x
+        .linear(qkv, None)?
+        .view(&[-1, SEQUENCE, 3, HEADS, WIDTH / HEADS])?
+        .permute(&[2, 0, 3, 1, 4])?;
+    let [q, k, v] = [all.select(0, 0)?, all.select(0, 1)?, all.select(0, 2)?];
+    q.scaled_dot_product_attention(&k, &v, None, true)?
+        .transpose(1, 2)?
+        .reshape(&[-1, SEQUENCE, WIDTH])?
+        .linear(out, None)
+}
+
+fn layer(forward: &Forward) -> Result<Tensor> {
+    let [attention_norm, qkv, out, mlp_norm, up, down] = forward.parameters()?;
+    let x = forward.input(0)?;
+    let x = (x + attention(&norm(x, attention_norm)?, qkv, out))?;
+    let inner = norm(&x, mlp_norm)?.linear(up, None)?.gelu()?;
+    &x + inner.linear(down, None)
+}
+
+/// From tokens and labels to the loss.
+fn transformer(forward: &Forward, layers: &[Module]) -> Result<Tensor> {
+    let [tokens, positions, last_norm, head] = forward.parameters()?;
+    let mut x = (tokens.embedding(forward.input(0)?)? + positions)?;
+    for layer in layers {
+        x = layer.forward_one([&x])?;
+    }
+    let logits = norm(&x, last_norm)?.linear(head, None)?;
+    let labels = forward.input(1)?.view(&[-1])?;
+    logits.view(&[-1, VOCABULARY])?.cross_entropy(&labels)
+}
+
+fn make_layer() -> Result<Module> {
+    let module =
+        Module::create_custom("Layer", &Default::default(), |forward| Ok(layer(forward)?))?;
+    add_norm(&module, "attention_norm")?;
+    add(&module, "qkv", 3 * WIDTH, WIDTH)?;
+    add(&module, "out", WIDTH, WIDTH)?;
+    add_norm(&module, "mlp_norm")?;
+    add(&module, "up", INNER, WIDTH)?;
+    add(&module, "down", WIDTH, INNER)?;
+    Ok(module)
+}
+
+fn make_model() -> Result<Module> {
+    let layers = (0..LAYERS)
+        .map(|_| make_layer())
+        .collect::<Result<Vec<_>>>()?;
+    let children = layers
+        .iter()
+        .map(Module::duplicate)
+        .collect::<Result<Vec<_>>>()?;
+    let options = ModuleOptions {
+        seed: 1, // the same values on every rank, however many there are
+        ..Default::default()
+    };
+    let module = Module::create_custom("Transformer", &options, move |forward| {
+        Ok(transformer(forward, &layers)?)
+    })?;
+    add(&module, "tokens", VOCABULARY, WIDTH)?;
+    add(&module, "positions", SEQUENCE, WIDTH)?;
+    add_norm(&module, "norm")?;
+    add(&module, "head", VOCABULARY, WIDTH)?;
+    for (i, child) in children.iter().enumerate() {
+        module.add_child(&format!("layer{i}"), child)?;
+    }
+    Ok(module)
+}
+
+fn add(module: &Module, name: &str, rows: i64, columns: i64) -> Result<()> {
+    module.add_parameter(name, &[rows, columns], &Default::default())
+}
+
+fn add_norm(module: &Module, name: &str) -> Result<()> {
+    let ones = ParameterOptions {
+        init: Init::Ones,
+        ..Default::default()
+    };
+    module.add_parameter(name, &[WIDTH], &ones)
+}
+
+fn train(tokens: &str, rank: i32, ranks: i32, steps: usize) -> Result<()> {
+    fsdp2::runtime::set_threads(1)?; // of this thread's computations
+    let mesh = Mesh::create(&MeshOptions {
+        rendezvous: Some("thread://model".to_string()),
+        rank,
+        world_size: ranks,
+        ..Default::default()
+    })?;
+    let module = make_model()?;
+    let sharding = ShardOptions {
+        wrap: Wrap::Kinds,
+        wrap_kinds: vec!["Layer".to_string()],
+        ..Default::default()
+    };
+    let shard = Shard::create(&module, &mesh, &sharding)?;
+    module.checkpoint_activations(&["Layer"], 1)?;
+    let adamw = AdamwOptions {
+        lr: 3e-3,
+        ..Default::default()
+    };
+    let optimizer = Optimizer::create_adamw(&shard, &adamw)?;
+    let data = LoaderOptions {
+        sequence_length: SEQUENCE,
+        global_batch: 8,
+        vocab_size: VOCABULARY,
+        ..Default::default()
+    };
+    let loader = Loader::open(&mesh, tokens, &data)?;
+    let step = Step::create(&shard, &optimizer, &Default::default())?;
+    for i in 0..steps {
+        let result = step.run(&loader.next()?)?;
+        if rank == 0 {
+            println!("step {i} loss {:.6}", result.loss);
+        }
+    }
+    Ok(())
+}
+
+fn main() -> std::result::Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let (tokens, ranks, steps): (_, i32, usize) = match arguments.as_slice() {
+        [tokens, ranks, steps] => (tokens, ranks.parse()?, steps.parse()?),
+        _ => return Err("usage: model TOKEN_FILE RANKS STEPS".into()),
+    };
+    thread::scope(|threads| {
+        let start = |rank| threads.spawn(move || train(tokens, rank, ranks, steps));
+        let running: Vec<_> = (0..ranks).map(start).collect();
+        // A rank that fails tells the others, so that all of them end.
+        running
+            .into_iter()
+            .try_for_each(|rank| rank.join().expect("ranks do not panic"))
+    })?;
+    Ok(())
+}
