@@ -51,7 +51,7 @@ pub struct GatherInfo<'a> {
 }
 
 impl Shard {
-    /// Calls a closure with the gradients of all parameters of a unit (1-D), summed over the ranks but not yet divided or cast.
+    /// Calls a closure with the gradients of all parameters of a unit (1-D), once they are reduced over the ranks.
     /// It may overwrite them, and make the collective calls of [`Mesh`](crate::Mesh), over another mesh than the unit's.
     pub fn set_all_reduce_hook<F>(&self, unit: &str, hook: F) -> Result<()>
     where

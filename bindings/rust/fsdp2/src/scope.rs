@@ -39,6 +39,12 @@ impl Deref for Scoped<'_> {
     }
 }
 
+impl<'a> From<&'a Scoped<'_>> for Value<'a> {
+    fn from(tensor: &'a Scoped<'_>) -> Self {
+        Value::Tensor(tensor)
+    }
+}
+
 impl Scope {
     /// An empty scope.
     pub fn create() -> Result<Self> {

@@ -156,8 +156,8 @@ impl fmt::Debug for ShardOptions {
 
 impl ShardOptions {
     /// Applies a strategy of PyTorch's older FullyShardedDataParallel by its name: FULL_SHARD, SHARD_GRAD_OP, NO_SHARD,
-    /// HYBRID_SHARD, HYBRID_SHARD_ZERO2. Sets shape and names of the mesh, and `reshard_after_forward`. `fsdp_size` is the
-    /// number of ranks of a shard group, which the hybrid strategies need; 0: all ranks.
+    /// HYBRID_SHARD, HYBRID_SHARD_ZERO2. Sets the `fsdp_size` of the mesh, which must have no shape, and
+    /// `reshard_after_forward`. `fsdp_size` is the number of ranks of a shard group, which the hybrid strategies need; 0: all.
     pub fn apply_strategy(
         &mut self,
         name: &str,
@@ -166,28 +166,13 @@ impl ShardOptions {
     ) -> Result<()> {
         let name = ffi::c_text(name)?;
         let mut shard = self.raw();
-        let (shape, names) = mesh.with_raw(|raw| {
+        mesh.fsdp_size = mesh.with_raw(|raw| {
             let mut raw = *raw;
             ffi::check(unsafe {
                 sys::fsdp2_shard_apply_strategy(name.as_ptr(), fsdp_size, &mut raw, &mut shard)
             })?;
-            let n = raw.n_dims.max(0) as usize;
-            // SAFETY: both arrays have n_dims elements, if they are there.
-            let shape = match raw.shape.is_null() {
-                true => Vec::new(),
-                false => unsafe { std::slice::from_raw_parts(raw.shape, n) }.to_vec(),
-            };
-            let names = match raw.names.is_null() {
-                true => Vec::new(),
-                false => unsafe { std::slice::from_raw_parts(raw.names, n) }
-                    .iter()
-                    .map(|name| unsafe { ffi::borrowed(*name) }.to_string())
-                    .collect(),
-            };
-            Ok((shape, names))
+            Ok(raw.fsdp_size)
         })?;
-        mesh.shape = shape;
-        mesh.names = names;
         self.reshard_after_forward = Reshard::from_c(shard.reshard_after_forward);
         Ok(())
     }
