@@ -184,7 +184,15 @@ impl Tensor {
         Self::made(|out| unsafe { sys::fsdp2_tensor_duplicate(self.raw(), out) })
     }
 
-    /// What dropping does, for those who want to know whether it failed.
+    /// What dropping does, for those who want to know whether it failed. What is destroyed is gone:
+    ///
+    /// ```compile_fail,E0382
+    /// # fn main() -> fsdp2::Result<()> {
+    /// let x = fsdp2::Tensor::from_slice(&[1f32], &[1])?;
+    /// x.destroy()?;
+    /// x.value()?;
+    /// # Ok(()) }
+    /// ```
     pub fn destroy(self) -> Result<()> {
         ffi::check(unsafe { sys::fsdp2_tensor_destroy(self.into_raw()) })
     }

@@ -206,3 +206,47 @@ fn arrays_go_in_and_out() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn arrays_are_shared_without_a_copy() -> Result<()> {
+    let elements = vec![1f32, 2.0, 3.0, 4.0, 5.0, 6.0];
+    let address = elements.as_ptr();
+    let x = Tensor::from_vec(elements, &[2, 3])?;
+    assert_eq!(x.sum()?.value()?, 21.0);
+    // SAFETY: nothing writes to it.
+    let view = unsafe { x.view_elements::<f32>()? };
+    drop(x);
+    assert_eq!((view.as_ptr(), view.len(), view[5]), (address, 6, 6.0));
+
+    let made = Tensor::from_slice(&[1i64, 2], &[2])?;
+    let shared = Tensor::from_dlpack(made.to_dlpack()?)?;
+    made.write(&[3i64, 4])?;
+    assert_eq!(shared.read::<i64>()?, [3, 4]);
+    let raw = shared.to_dlpack()?.into_raw();
+    // SAFETY: it was taken out of one just now.
+    drop(unsafe { fsdp2::DlPack::from_raw(raw) });
+
+    let (x, y) = (Tensor::from_vec(vec![true; 4], &[2, 2])?, vector(&[1.0]));
+    y.set_requires_grad(true)?;
+    // SAFETY: nothing writes to them.
+    unsafe {
+        assert_eq!(&*x.view_elements::<bool>()?, &[true; 4]);
+        assert_eq!(
+            x.view_elements::<f32>().unwrap_err().status(),
+            Status::InvalidArgument
+        );
+        let turned = Tensor::from_vec(vec![0f32; 6], &[2, 3])?.transpose(0, 1)?;
+        assert_eq!(
+            turned.view_elements::<f32>().unwrap_err().status(),
+            Status::InvalidArgument
+        );
+        let empty = Tensor::from_vec(Vec::<f32>::new(), &[0, 3])?;
+        assert_eq!(empty.view_elements::<f32>()?.len(), 0);
+    }
+    assert_eq!(y.to_dlpack().unwrap_err().status(), Status::WrongState);
+    for shape in [&[2i64][..], &[-1, -1], &[i64::MAX, 4]] {
+        let error = Tensor::from_vec(vec![0f32; 1], shape).unwrap_err();
+        assert_eq!(error.status(), Status::InvalidArgument);
+    }
+    Ok(())
+}
