@@ -1,5 +1,4 @@
-// Below the binding's path, because its raw layer is an internal package.
-module fsdp2/examples
+module examples
 
 go 1.19
 

@@ -4,11 +4,11 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
-	"unsafe"
 
-	"fsdp2/internal/capi"
+	"fsdp2"
 )
 
 func main() {
@@ -20,68 +20,57 @@ func main() {
 		fmt.Fprintln(os.Stderr, "train:", err)
 		os.Exit(1)
 	}
-	if live := capi.LiveHandles(); live != 0 {
+	if live := fsdp2.LiveHandles(); live != 0 {
 		fmt.Fprintln(os.Stderr, "train: live handles:", live)
 		os.Exit(1)
 	}
 }
 
 func train(directory, tokenFile string) error {
-	if err := capi.CheckVersion(capi.HeaderVersion); err != nil {
+	mesh, err := fsdp2.NewMesh(context.Background(), nil)
+	if err != nil {
 		return err
 	}
-	var mesh capi.Mesh
-	if err := capi.MeshCreate(nil, &mesh); err != nil {
-		return err
-	}
-	defer capi.MeshDestroy(mesh)
-	job := capi.MeshInfo{StructSize: uint32(unsafe.Sizeof(capi.MeshInfo{}))}
-	if err := capi.MeshGetInfo(mesh, &job); err != nil {
+	defer mesh.Close()
+	job, err := mesh.Info()
+	if err != nil {
 		return err
 	}
 
-	var module capi.Module
-	if err := capi.ModuleFromPretrained(directory, nil, &module); err != nil {
+	model, err := fsdp2.ModuleFromPretrained(directory, nil)
+	if err != nil {
 		return err
 	}
-	defer capi.ModuleDestroy(module)
-	model := capi.ModuleInfo{StructSize: uint32(unsafe.Sizeof(capi.ModuleInfo{}))}
-	if err := capi.ModuleGetInfo(module, &model); err != nil {
+	defer model.Close()
+	info, err := model.Info()
+	if err != nil {
 		return err
 	}
-	var shard capi.Shard
-	if err := capi.ShardCreate(module, mesh, nil, &shard); err != nil {
+	shard, err := fsdp2.NewShard(model, mesh, nil)
+	if err != nil {
 		return err
 	}
-	defer capi.ShardDestroy(shard)
+	defer shard.Close()
 
-	var adamw capi.AdamwOptions
-	if err := capi.AdamwOptionsInit(&adamw, uint(unsafe.Sizeof(adamw))); err != nil {
+	adamw := fsdp2.DefaultAdamWOptions()
+	adamw.LR, adamw.Beta2, adamw.WeightDecay = 3e-3, 0.95, 0.1
+	optimizer, err := fsdp2.NewAdamW(shard, &adamw)
+	if err != nil {
 		return err
 	}
-	adamw.Lr, adamw.Beta2, adamw.WeightDecay = 3e-3, 0.95, 0.1
-	var optimizer capi.Optimizer
-	if err := capi.OptimizerCreateAdamw(shard, &adamw, &optimizer); err != nil {
+	defer optimizer.Close()
+	loader, err := fsdp2.OpenLoader(mesh, tokenFile,
+		fsdp2.LoaderOptions{SequenceLength: 32, GlobalBatch: 8, VocabSize: info.VocabSize})
+	if err != nil {
 		return err
 	}
-	defer capi.OptimizerDestroy(optimizer)
+	defer loader.Close()
+	step, err := fsdp2.NewStep(shard, optimizer, nil)
+	if err != nil {
+		return err
+	}
+	defer step.Close()
 
-	var data capi.LoaderOptions
-	if err := capi.LoaderOptionsInit(&data, uint(unsafe.Sizeof(data))); err != nil {
-		return err
-	}
-	data.SequenceLength, data.GlobalBatch, data.VocabSize = 32, 8, model.VocabSize
-	var loader capi.Loader
-	if err := capi.LoaderOpen(mesh, tokenFile, &data, &loader); err != nil {
-		return err
-	}
-	defer capi.LoaderDestroy(loader)
-
-	var step capi.Step
-	if err := capi.StepCreate(shard, optimizer, nil, &step); err != nil {
-		return err
-	}
-	defer capi.StepDestroy(step)
 	for i := 0; i < 5; i++ {
 		result, err := runStep(step, loader)
 		if err != nil {
@@ -94,14 +83,12 @@ func train(directory, tokenFile string) error {
 	return nil
 }
 
-func runStep(step capi.Step, loader capi.Loader) (capi.StepResult, error) {
-	result := capi.StepResult{StructSize: uint32(unsafe.Sizeof(capi.StepResult{}))}
-	var batch [2]capi.Tensor // tokens, labels
-	if err := capi.LoaderNext(loader, &batch[0], &batch[1]); err != nil {
-		return result, err
+func runStep(step *fsdp2.Step, loader *fsdp2.Loader) (fsdp2.StepResult, error) {
+	tokens, labels, err := loader.Next()
+	if err != nil {
+		return fsdp2.StepResult{}, err
 	}
-	defer capi.TensorDestroy(batch[0])
-	defer capi.TensorDestroy(batch[1])
-	err := capi.StepRun(step, &batch[0], uint(len(batch)), &result)
-	return result, err
+	defer tokens.Close()
+	defer labels.Close()
+	return step.Run(tokens, labels)
 }

@@ -3,23 +3,13 @@
 //	fsdp2 run --nproc-per-node 2 -- units MODEL_DIRECTORY TOKEN_FILE
 package main
 
-/*
-#cgo pkg-config: fsdp2
-#include <fsdp2/fsdp2.h>
-#include <stdlib.h>
-
-fsdp2_status countGradient(fsdp2_gradient_info* info, fsdp2_tensor gradient, void* userData);
-*/
-import "C"
-
 import (
+	"context"
 	"fmt"
 	"os"
-	"runtime/cgo"
 	"strings"
-	"unsafe"
 
-	"fsdp2/internal/capi"
+	"fsdp2"
 )
 
 func main() {
@@ -31,32 +21,32 @@ func main() {
 		fmt.Fprintln(os.Stderr, "units:", err)
 		os.Exit(1)
 	}
-	if live := capi.LiveHandles(); live != 0 {
+	if live := fsdp2.LiveHandles(); live != 0 {
 		fmt.Fprintln(os.Stderr, "units: live handles:", live)
 		os.Exit(1)
 	}
 }
 
 func run(directory, tokenFile string) error {
-	var mesh capi.Mesh
-	if err := capi.MeshCreate(nil, &mesh); err != nil {
+	mesh, err := fsdp2.NewMesh(context.Background(), nil)
+	if err != nil {
 		return err
 	}
-	defer capi.MeshDestroy(mesh)
-	job := capi.MeshInfo{StructSize: uint32(unsafe.Sizeof(capi.MeshInfo{}))}
-	if err := capi.MeshGetInfo(mesh, &job); err != nil {
+	defer mesh.Close()
+	job, err := mesh.Info()
+	if err != nil {
 		return err
 	}
-	var module capi.Module
-	if err := capi.ModuleFromPretrained(directory, nil, &module); err != nil {
+	model, err := fsdp2.ModuleFromPretrained(directory, nil)
+	if err != nil {
 		return err
 	}
-	defer capi.ModuleDestroy(module)
-	var shard capi.Shard
-	if err := capi.ShardCreate(module, mesh, nil, &shard); err != nil {
+	defer model.Close()
+	shard, err := fsdp2.NewShard(model, mesh, nil)
+	if err != nil {
 		return err
 	}
-	defer capi.ShardDestroy(shard)
+	defer shard.Close()
 
 	units, err := unshardByHand(shard)
 	if err != nil {
@@ -66,7 +56,7 @@ func run(directory, tokenFile string) error {
 	if err != nil {
 		return err
 	}
-	gradients, err := countGradients(mesh, module, shard, tokenFile)
+	gradients, err := countGradients(mesh, model, shard, tokenFile)
 	if err != nil {
 		return err
 	}
@@ -76,107 +66,84 @@ func run(directory, tokenFile string) error {
 	return nil
 }
 
-func unshardByHand(shard capi.Shard) (string, error) {
+func unshardByHand(shard *fsdp2.Shard) (string, error) {
 	const unit = "model.layers.0"
-	stats := capi.ShardStats{StructSize: uint32(unsafe.Sizeof(capi.ShardStats{}))}
-	if err := capi.ShardUnshard(shard, unit, 1); err != nil {
+	if err := shard.Unshard(unit, true); err != nil {
 		return "", err
 	}
-	if err := capi.ShardWaitUnshard(shard, unit); err != nil {
+	if err := shard.WaitUnshard(unit); err != nil {
 		return "", err
 	}
-	if err := capi.ShardGetStats(shard, &stats); err != nil {
+	unsharded, err := shard.Stats()
+	if err != nil {
 		return "", err
 	}
-	unsharded := stats.UnshardedBytes
-	if err := capi.ShardReshard(shard, unit); err != nil {
+	if err := shard.Reshard(unit); err != nil {
 		return "", err
 	}
-	if err := capi.ShardGetStats(shard, &stats); err != nil {
+	sharded, err := shard.Stats()
+	if err != nil {
 		return "", err
 	}
-
-	var kinds [16]int32
-	var units [16]uint
-	var count uint
-	if err := capi.ShardGetEvents(shard, &kinds[0], &units[0], uint(len(kinds)), &count); err != nil {
+	events, err := shard.Events()
+	if err != nil {
 		return "", err
 	}
-	names := map[int32]string{
-		capi.EventAllGather: "all-gather", capi.EventUnshard: "unshard", capi.EventReshard: "reshard",
-	}
-	var events []string
-	for _, kind := range kinds[:count] {
-		events = append(events, names[kind])
+	var names []string
+	for _, event := range events {
+		names = append(names, event.Kind.String())
 	}
 	return fmt.Sprintf("unsharded bytes: %d, then %d\nevents: %s",
-		unsharded, stats.UnshardedBytes, strings.Join(events, ", ")), nil
+		unsharded.UnshardedBytes, sharded.UnshardedBytes, strings.Join(names, ", ")), nil
 }
 
-func describePlacement(shard capi.Shard, name string) (string, error) {
-	var index uint
-	if err := capi.ShardGetParameterIndex(shard, name, &index); err != nil {
+func describePlacement(shard *fsdp2.Shard, name string) (string, error) {
+	index, err := shard.ParameterIndex(name)
+	if err != nil {
 		return "", err
 	}
-	info := capi.ParameterInfo{StructSize: uint32(unsafe.Sizeof(capi.ParameterInfo{}))}
-	if err := capi.ShardGetParameterInfo(shard, index, &info); err != nil {
+	info, err := shard.ParameterInfo(index)
+	if err != nil {
 		return "", err
 	}
 	return fmt.Sprintf("%s: %d x %d, here %d x %d, sharded on dim %d over %d ranks", name,
 		info.Shape[0], info.Shape[1], info.LocalShape[0], info.LocalShape[1], info.ShardDim, info.ShardRanks), nil
 }
 
-//export countGradient
-func countGradient(info *C.fsdp2_gradient_info, gradient C.fsdp2_tensor, userData unsafe.Pointer) C.fsdp2_status {
-	*(*cgo.Handle)(userData).Value().(*int)++
-	return 0
-}
+func countGradients(mesh *fsdp2.Mesh, model *fsdp2.Module, shard *fsdp2.Shard, tokenFile string) (string, error) {
+	info, err := model.Info()
+	if err != nil {
+		return "", err
+	}
+	loader, err := fsdp2.OpenLoader(mesh, tokenFile,
+		fsdp2.LoaderOptions{SequenceLength: 32, GlobalBatch: 2, VocabSize: info.VocabSize})
+	if err != nil {
+		return "", err
+	}
+	defer loader.Close()
+	tokens, labels, err := loader.Next()
+	if err != nil {
+		return "", err
+	}
+	defer tokens.Close()
+	defer labels.Close()
 
-func countGradients(mesh capi.Mesh, module capi.Module, shard capi.Shard, tokenFile string) (string, error) {
-	model := capi.ModuleInfo{StructSize: uint32(unsafe.Sizeof(capi.ModuleInfo{}))}
-	if err := capi.ModuleGetInfo(module, &model); err != nil {
+	ready := 0
+	err = shard.SetGradientReady("", true, func(fsdp2.GradientInfo, *fsdp2.Tensor) error {
+		ready++
+		return nil
+	})
+	if err != nil {
 		return "", err
 	}
-	var data capi.LoaderOptions
-	if err := capi.LoaderOptionsInit(&data, uint(unsafe.Sizeof(data))); err != nil {
+	defer shard.SetGradientReady("", true, nil)
+	loss := model.Forward(tokens, labels)
+	defer loss.Close()
+	if err := loss.Backward(); err != nil {
 		return "", err
 	}
-	data.SequenceLength, data.GlobalBatch, data.VocabSize = 32, 2, model.VocabSize
-	var loader capi.Loader
-	if err := capi.LoaderOpen(mesh, tokenFile, &data, &loader); err != nil {
-		return "", err
-	}
-	defer capi.LoaderDestroy(loader)
-	var batch [2]capi.Tensor // tokens, labels
-	if err := capi.LoaderNext(loader, &batch[0], &batch[1]); err != nil {
-		return "", err
-	}
-	defer capi.TensorDestroy(batch[0])
-	defer capi.TensorDestroy(batch[1])
-
-	// C keeps the address of a handle, never that of the count itself, which is Go's.
-	var ready int
-	handle := (*cgo.Handle)(C.malloc(C.size_t(unsafe.Sizeof(cgo.Handle(0)))))
-	*handle = cgo.NewHandle(&ready)
-	defer C.free(unsafe.Pointer(handle))
-	defer handle.Delete()
-	count := unsafe.Pointer(C.fsdp2_gradient_ready_fn(C.countGradient))
-	if err := capi.ShardSetGradientReady(shard, "", 1, count, unsafe.Pointer(handle), nil); err != nil {
-		return "", err
-	}
-	defer capi.ShardSetGradientReady(shard, "", 1, nil, nil, nil)
-
-	var loss capi.Tensor
-	var outputs uint
-	if err := capi.ModuleForward(module, &batch[0], uint(len(batch)), 0, &loss, 1, &outputs); err != nil {
-		return "", err
-	}
-	defer capi.TensorDestroy(loss)
-	if err := capi.TensorBackward(loss); err != nil {
-		return "", err
-	}
-	var parameters uint
-	if err := capi.ShardGetParameterCount(shard, &parameters); err != nil {
+	parameters, err := shard.ParameterCount()
+	if err != nil {
 		return "", err
 	}
 	return fmt.Sprintf("gradients ready: %d of %d parameters", ready, parameters), nil

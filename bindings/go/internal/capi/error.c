@@ -1,7 +1,17 @@
 #include "error.h"
 
-static fsdp2_go_error no_memory = {{(uint32_t)sizeof(fsdp2_error_info), FSDP2_E_OUT_OF_MEMORY, -1,
-                                    0, "no memory for the error", "", ""}};
+static fsdp2_go_error no_memory = {
+    {(uint32_t)sizeof(fsdp2_error_info), FSDP2_E_OUT_OF_MEMORY, -1, 0, "no memory for the error",
+     "", ""},
+    0};
+
+static __thread uintptr_t callback_cause;
+
+uintptr_t fsdp2_go_set_cause(uintptr_t cause) {
+  const uintptr_t before = callback_cause;
+  callback_cause = cause;
+  return before;
+}
 
 fsdp2_go_error* fsdp2_go_check(fsdp2_status status) {
   if (status == FSDP2_OK) return NULL;
@@ -13,6 +23,7 @@ fsdp2_go_error* fsdp2_go_check(fsdp2_status status) {
   error->info = info;
   fsdp2_error_take(&error->info, error->texts, needed, &needed);
   error->info.status = status; /* inside a log function there is no record */
+  error->cause = fsdp2_go_set_cause(0);
   return error;
 }
 

@@ -9,7 +9,10 @@ package capi
 // #include "error.h"
 import "C"
 
-import "fmt"
+import (
+	"fmt"
+	"runtime/cgo"
+)
 
 // Status is fsdp2_status. The hundreds digit is its class.
 type Status int32
@@ -22,6 +25,7 @@ type Error struct {
 	Message    string
 	Function   string // the C function that failed
 	Detail     string
+	Cause      error // with ECallback: what the callback failed by, if it was one of this package
 }
 
 func (e *Error) Error() string {
@@ -34,6 +38,7 @@ func check(record *C.fsdp2_go_error) error {
 	}
 	defer C.fsdp2_go_error_free(record)
 	return &Error{
+		Cause:      takeCause(record),
 		Status:     Status(record.info.status),
 		Rank:       int32(record.info.rank),
 		NativeCode: int32(record.info.native_code),
@@ -41,4 +46,17 @@ func check(record *C.fsdp2_go_error) error {
 		Function:   C.GoString(record.info.function),
 		Detail:     C.GoString(record.info.detail),
 	}
+}
+
+func takeCause(record *C.fsdp2_go_error) error {
+	if record.cause == 0 {
+		return nil
+	}
+	handle := cgo.Handle(record.cause)
+	cause := handle.Value().(error)
+	handle.Delete()
+	if Status(record.info.status) != ECallback {
+		return nil // another rank failed first
+	}
+	return cause
 }

@@ -8,11 +8,16 @@
 
 typedef struct fsdp2_go_error {
   fsdp2_error_info info;
+  uintptr_t cause; /* a cgo.Handle, the receiver's: the error of the callback that failed; 0: none */
   char texts[]; /* what the pointers in info point to */
 } fsdp2_go_error;
 
 /* NULL for FSDP2_OK, else this thread's record, for fsdp2_go_error_free. */
 fsdp2_go_error* fsdp2_go_check(fsdp2_status status);
 void fsdp2_go_error_free(fsdp2_go_error* error);
+
+/* Inside a callback that fails: keeps what it failed by for the call around it, which runs on this
+ * thread. Returns what an earlier callback left and no call took: a cgo.Handle to delete, or 0. */
+uintptr_t fsdp2_go_set_cause(uintptr_t cause);
 
 #endif /* FSDP2_GO_ERROR_H_ */

@@ -1,0 +1,192 @@
+package capi
+
+/*
+#include "callback.h"
+#include "error.h"
+*/
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime/cgo"
+	"runtime/debug"
+	"strings"
+	"unsafe"
+)
+
+// The functions that C can call, by the types of their user data. They run on the goroutine of the call around them, which the
+// runtime keeps on its thread meanwhile. What they fail by, panics included, becomes the Cause of that call's error.
+type (
+	// LogFunc is what NewUserData holds for LogCallback.
+	LogFunc func(record *LogRecord)
+	// ForwardFunc is what NewUserData holds for ForwardCallback. It writes at most len(outputs) tensors and returns their number.
+	ForwardFunc func(info *ForwardInfo, inputs, outputs []Tensor) (int, error)
+	// ShardDimFunc is what NewUserData holds for ShardDimCallback.
+	ShardDimFunc func(info *ShardDimInfo) (int32, error)
+	// AllReduceHookFunc is what NewUserData holds for AllReduceHookCallback.
+	AllReduceHookFunc func(info *AllReduceInfo, gradients Tensor) error
+	// GradientReadyFunc is what NewUserData holds for GradientReadyCallback.
+	GradientReadyFunc func(info *GradientInfo, gradient Tensor) error
+	// AllGatherExtension is what NewUserData holds for PreAllGatherCallback and PostAllGatherCallback.
+	AllGatherExtension struct {
+		Pre  func(info *GatherInfo, chunk Tensor) (Tensor, error)
+		Post func(info *GatherInfo, pieces, chunks Tensor) error
+	}
+)
+
+// What the raw functions take as fn and release.
+var (
+	ReleaseCallback       = unsafe.Pointer(C.fsdp2_release_fn(C.fsdp2GoRelease))
+	LogCallback           = unsafe.Pointer(C.fsdp2_log_fn(C.fsdp2GoLog))
+	ForwardCallback       = unsafe.Pointer(C.fsdp2_forward_fn(C.fsdp2GoForward))
+	ShardDimCallback      = unsafe.Pointer(C.fsdp2_shard_dim_fn(C.fsdp2GoShardDim))
+	AllReduceHookCallback = unsafe.Pointer(C.fsdp2_all_reduce_hook_fn(C.fsdp2GoAllReduceHook))
+	GradientReadyCallback = unsafe.Pointer(C.fsdp2_gradient_ready_fn(C.fsdp2GoGradientReady))
+	PreAllGatherCallback  = unsafe.Pointer(C.fsdp2_pre_all_gather_fn(C.fsdp2GoPreAllGather))
+	PostAllGatherCallback = unsafe.Pointer(C.fsdp2_post_all_gather_fn(C.fsdp2GoPostAllGather))
+)
+
+// NewUserData keeps a function for C, until ReleaseCallback or, if no call has taken it, DropUserData. C has the address of a
+// cell of its own memory with a cgo.Handle in it, because a number is no address that Go's checks accept.
+func NewUserData(function any) unsafe.Pointer {
+	cell := C.malloc(C.size_t(unsafe.Sizeof(cgo.Handle(0))))
+	*(*cgo.Handle)(cell) = cgo.NewHandle(function)
+	return cell
+}
+
+// DropUserData ends what NewUserData began.
+func DropUserData(cell unsafe.Pointer) {
+	(*(*cgo.Handle)(cell)).Delete()
+	C.free(cell)
+}
+
+func functionOf[F any](userData unsafe.Pointer) F {
+	return (*(*cgo.Handle)(userData)).Value().(F)
+}
+
+// PanicError is what a callback failed by that panicked.
+type PanicError struct {
+	Value any // of the panic
+	Stack []byte
+}
+
+func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
+
+// Unwrap returns the value of the panic if that is an error.
+func (e *PanicError) Unwrap() error {
+	err, _ := e.Value.(error)
+	return err
+}
+
+// protect keeps panics from unwinding C's frames. It takes a panic(nil) for one, too; after runtime.Goexit, which nothing can stop,
+// it at least leaves the text.
+func protect(body func() error) (status C.fsdp2_status) {
+	returned := false
+	defer func() {
+		value := recover()
+		if !returned {
+			status = fail(&PanicError{value, debug.Stack()})
+		}
+	}()
+	err := body()
+	returned = true
+	if err != nil {
+		return fail(err)
+	}
+	return Ok
+}
+
+func fail(err error) C.fsdp2_status {
+	before := C.fsdp2_go_set_cause(C.uintptr_t(cgo.NewHandle(err)))
+	if before != 0 {
+		cgo.Handle(before).Delete()
+	}
+	text := strings.ToValidUTF8(strings.ReplaceAll(messageOf(err), "\x00", " "), "?")
+	if len(text) > MaxText {
+		text = strings.ToValidUTF8(text[:MaxText], "")
+	}
+	message := C.CString(text)
+	defer C.free(unsafe.Pointer(message))
+	return C.fsdp2_callback_fail(ECallback, message)
+}
+
+// messageOf asks a value of the caller's for its text, which may panic once more.
+func messageOf(err error) (message string) {
+	defer func() {
+		if recover() != nil {
+			message = "an error whose Error method panics"
+		}
+	}()
+	return err.Error()
+}
+
+var errOutput = errors.New("the callback returned no tensor")
+
+//export fsdp2GoRelease
+func fsdp2GoRelease(userData unsafe.Pointer) { DropUserData(userData) }
+
+//export fsdp2GoLog
+func fsdp2GoLog(record *C.fsdp2_log_record, userData unsafe.Pointer) {
+	defer func() {
+		if value := recover(); value != nil {
+			fmt.Fprintln(os.Stderr, "fsdp2: panic in the log function:", value)
+		}
+	}()
+	functionOf[LogFunc](userData)((*LogRecord)(unsafe.Pointer(record)))
+}
+
+//export fsdp2GoForward
+func fsdp2GoForward(info *C.fsdp2_forward_info, inputs *C.fsdp2_tensor, nInputs C.size_t, outputs *C.fsdp2_tensor, capacity C.size_t,
+	nOutputs *C.size_t, userData unsafe.Pointer) C.fsdp2_status {
+	return protect(func() error {
+		n, err := functionOf[ForwardFunc](userData)((*ForwardInfo)(unsafe.Pointer(info)),
+			unsafe.Slice((*Tensor)(unsafe.Pointer(inputs)), int(nInputs)), unsafe.Slice((*Tensor)(unsafe.Pointer(outputs)), int(capacity)))
+		*nOutputs = C.size_t(n)
+		return err
+	})
+}
+
+//export fsdp2GoShardDim
+func fsdp2GoShardDim(info *C.fsdp2_shard_dim_info, out *C.int32_t, userData unsafe.Pointer) C.fsdp2_status {
+	return protect(func() error {
+		dim, err := functionOf[ShardDimFunc](userData)((*ShardDimInfo)(unsafe.Pointer(info)))
+		*out = C.int32_t(dim)
+		return err
+	})
+}
+
+//export fsdp2GoAllReduceHook
+func fsdp2GoAllReduceHook(info *C.fsdp2_all_reduce_info, gradients C.fsdp2_tensor, userData unsafe.Pointer) C.fsdp2_status {
+	return protect(func() error {
+		return functionOf[AllReduceHookFunc](userData)((*AllReduceInfo)(unsafe.Pointer(info)), Tensor{uint64(gradients.id)})
+	})
+}
+
+//export fsdp2GoGradientReady
+func fsdp2GoGradientReady(info *C.fsdp2_gradient_info, gradient C.fsdp2_tensor, userData unsafe.Pointer) C.fsdp2_status {
+	return protect(func() error {
+		return functionOf[GradientReadyFunc](userData)((*GradientInfo)(unsafe.Pointer(info)), Tensor{uint64(gradient.id)})
+	})
+}
+
+//export fsdp2GoPreAllGather
+func fsdp2GoPreAllGather(info *C.fsdp2_gather_info, chunk C.fsdp2_tensor, out *C.fsdp2_tensor, userData unsafe.Pointer) C.fsdp2_status {
+	return protect(func() error {
+		made, err := functionOf[AllGatherExtension](userData).Pre((*GatherInfo)(unsafe.Pointer(info)), Tensor{uint64(chunk.id)})
+		if err == nil && made.ID == 0 {
+			return errOutput
+		}
+		out.id = C.uint64_t(made.ID)
+		return err
+	})
+}
+
+//export fsdp2GoPostAllGather
+func fsdp2GoPostAllGather(info *C.fsdp2_gather_info, pieces, chunks C.fsdp2_tensor, userData unsafe.Pointer) C.fsdp2_status {
+	return protect(func() error {
+		return functionOf[AllGatherExtension](userData).Post((*GatherInfo)(unsafe.Pointer(info)), Tensor{uint64(pieces.id)},
+			Tensor{uint64(chunks.id)})
+	})
+}

@@ -1,0 +1,174 @@
+package fsdp2
+
+import (
+	"runtime"
+	"unsafe"
+
+	"fsdp2/internal/capi"
+)
+
+// Module is a model or a part of one. It has its structure at once and its memory later: the parameters get values when the module is
+// sharded (each rank reads only its rows) or, without sharding, at its first forward. One goroutine at a time uses a model.
+type Module struct {
+	handle
+	custom *custom // what NewCustomModule knows of it; else nil
+}
+
+// ModuleOptions are for whatever makes a module. The zero value has the defaults.
+type ModuleOptions struct {
+	Dtype Dtype  // of the parameters; DtypeKeep: f32, or that of an exported program
+	Seed  uint64 // for dropout, and for the initial values, if there are no weights to read
+}
+
+func (o *ModuleOptions) raw() *capi.ModuleOptions {
+	if o == nil {
+		return nil
+	}
+	raw := sized[capi.ModuleOptions]()
+	raw.Dtype, raw.Seed = int32(o.Dtype), o.Seed
+	return &raw
+}
+
+// ModuleFromPretrained makes the model of a Hugging Face directory: config.json and safetensors, in one file or indexed. Model types:
+// gpt2, llama, mistral, qwen2 (also Qwen2.5), qwen3, qwen3_moe. Errors, which name the file and the key or tensor: ErrNotFound,
+// ErrUnsupported (model_type), ErrCorruptData.
+func ModuleFromPretrained(directory string, options *ModuleOptions) (*Module, error) {
+	var raw capi.Module
+	return madeModule(&raw, capi.ModuleFromPretrained(capi.Terminable(directory), options.raw(), &raw))
+}
+
+// ModuleFromConfig makes the model that the text of a config.json describes. The seed determines the initial values, which are the same
+// at any world size.
+func ModuleFromConfig(json string, options *ModuleOptions) (*Module, error) {
+	var raw capi.Module
+	return madeModule(&raw, capi.ModuleFromConfig(capi.Terminable(json), options.raw(), &raw))
+}
+
+// ModuleFromExported makes the model of any architecture that Python's torch.export has written to a .pt2 file, for example by
+// examples/python/export_model.py. What the export fixed stays: train or eval mode, the types and ranges of sizes of the inputs, and
+// the dtype. The first output is the loss. Errors, which name the file and the key or node: ErrNotFound, ErrUnsupported,
+// ErrCorruptData.
+func ModuleFromExported(path string, options *ModuleOptions) (*Module, error) {
+	var raw capi.Module
+	return madeModule(&raw, capi.ModuleFromExported(capi.Terminable(path), options.raw(), &raw))
+}
+
+func madeModule(raw *capi.Module, err error) (*Module, error) {
+	if err != nil {
+		return nil, failure(err)
+	}
+	module := &Module{}
+	module.own(moduleKind, raw.ID)
+	return module, nil
+}
+
+func (m *Module) raw() capi.Module {
+	if m == nil {
+		return capi.Module{}
+	}
+	return capi.Module{ID: m.id}
+}
+
+// Close ends this owner of the module. It lives on in its shard, and as a part of another module.
+func (m *Module) Close() error {
+	if m == nil {
+		return nil
+	}
+	return m.close()
+}
+
+// Duplicate returns another owner of the same module.
+func (m *Module) Duplicate() (*Module, error) {
+	defer runtime.KeepAlive(m)
+	var raw capi.Module
+	duplicate, err := madeModule(&raw, capi.ModuleDuplicate(m.raw(), &raw))
+	if err == nil {
+		duplicate.custom = m.custom
+	}
+	return duplicate, err
+}
+
+// ModuleInfo describes a module.
+type ModuleInfo struct {
+	Parameters   int // a tied parameter counts once
+	Numel        int // elements of all parameters, ties counted once
+	VocabSize    int // 0 for a module that is no language model, as MaxPositions
+	MaxPositions int
+	Bytes        int // of parameters and gradients on this rank, now
+}
+
+// Info describes the module.
+func (m *Module) Info() (ModuleInfo, error) {
+	defer runtime.KeepAlive(m)
+	info := sized[capi.ModuleInfo]()
+	err := capi.ModuleGetInfo(m.raw(), &info)
+	return ModuleInfo{
+		Parameters:   int(info.NParameters),
+		Numel:        int(info.Numel),
+		VocabSize:    int(info.VocabSize),
+		MaxPositions: int(info.MaxPositions),
+		Bytes:        int(info.NBytes),
+	}, failure(err)
+}
+
+// Train puts the module and everything below it into training mode, in which modules begin.
+func (m *Module) Train() error { return m.setMode(true) }
+
+// Eval puts the module and everything below it into evaluation mode: without dropout. Both modes record gradients.
+func (m *Module) Eval() error { return m.setMode(false) }
+
+func (m *Module) setMode(training bool) error {
+	defer runtime.KeepAlive(m)
+	return failure(capi.ModuleTrain(m.raw(), flag(training)))
+}
+
+// IsTraining reports the mode.
+func (m *Module) IsTraining() (bool, error) {
+	defer runtime.KeepAlive(m)
+	var training int32
+	err := capi.ModuleIsTraining(m.raw(), &training)
+	return training != 0, failure(err)
+}
+
+// SetRequiresGrad freezes parameters (false) or lets them train again. A name is that of a parameter or the path of a module, which
+// stands for all parameters at and below it; without names, the call is for the whole module. Before anything is sharded, alike on all
+// ranks. ErrNotFound (a name) and ErrWrongState (sharded already) change nothing.
+func (m *Module) SetRequiresGrad(required bool, names ...string) error {
+	defer runtime.KeepAlive(m)
+	return failure(withNames(names, func(array *unsafe.Pointer, n uint) error {
+		return capi.ModuleSetRequiresGrad(m.raw(), array, n, flag(required))
+	}))
+}
+
+// ZeroGrad forgets all gradients: those of the shard and those of ignored parameters.
+func (m *Module) ZeroGrad() error {
+	defer runtime.KeepAlive(m)
+	return failure(capi.ModuleZeroGrad(m.raw()))
+}
+
+// ActivationOptions choose what CheckpointActivations is for. The zero value is each of the model's own layers.
+type ActivationOptions struct {
+	Kinds       []string // classes, such as "LlamaDecoderLayer"; none: the model's own layers
+	Every       int      // the last of each so many modules; 0: 1
+	NoEarlyStop bool     // the second run goes to its end, so that collective calls inside are made as often on all ranks
+}
+
+// CheckpointActivations makes modules keep only their inputs in forward and run again in backward. It may come before or after sharding,
+// and changes no loss and no gradient. Errors, with nothing changed: ErrNotFound (a class that does not exist; lists those that do),
+// ErrWrongState (checkpointed already), ErrInvalidArgument.
+func (m *Module) CheckpointActivations(options ActivationOptions) error {
+	defer runtime.KeepAlive(m)
+	if options.Every == 0 {
+		options.Every = 1
+	}
+	if options.Every < 0 {
+		return invalid("CheckpointActivations", "Every: expected at least 1, found %d", options.Every)
+	}
+	var flags uint32
+	if options.NoEarlyStop {
+		flags = capi.ActivationsNoEarlyStop
+	}
+	return failure(withNames(options.Kinds, func(array *unsafe.Pointer, n uint) error {
+		return capi.ModuleCheckpointActivations(m.raw(), array, n, uint(options.Every), flags)
+	}))
+}

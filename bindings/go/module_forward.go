@@ -1,0 +1,144 @@
+package fsdp2
+
+import (
+	"runtime"
+
+	"fsdp2/internal/capi"
+)
+
+// Forward runs the module and returns its first output, or a tensor with the error. Collective if the module is sharded.
+//
+// Causal language models have one output: (tokens [B,S] i64) gives logits [B,S,V]; (tokens, labels [B,S] i64) gives the mean
+// cross-entropy, which leaves out labels of -100. Two more inputs may follow, positions and mask, and nil stands for one that is left
+// out; module.h says what they are. Errors: ErrInvalidArgument (inputs that do not fit each other or the model), ErrInvalidHandle (nil
+// for an input that the module needs).
+func (m *Module) Forward(inputs ...*Tensor) *Tensor {
+	outputs, err := m.ForwardAll(ForwardOptions{}, inputs...)
+	if err != nil {
+		return failed(err)
+	}
+	for _, output := range outputs[1:] {
+		output.Close()
+	}
+	return outputs[0]
+}
+
+// ForwardOptions say how to run a module. The zero value runs the module itself, with gradients.
+type ForwardOptions struct {
+	NoGrad bool
+	// Submodule is the dotted path of a module inside, which runs in its place with the inputs that it takes. If the module is
+	// sharded, all ranks pass the same path.
+	Submodule string
+}
+
+// ForwardAll is Forward with options and all outputs. Tensors of nested outputs come one after the other.
+func (m *Module) ForwardAll(options ForwardOptions, inputs ...*Tensor) ([]*Tensor, error) {
+	defer runtime.KeepAlive(m)
+	defer runtime.KeepAlive(inputs)
+	given, err := rawTensors(inputs)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := m.forward(options, given)
+	if err != nil {
+		return nil, failure(err)
+	}
+	if len(raw) == 0 {
+		return nil, invalid("Forward", "the module has no outputs")
+	}
+	return m.take(raw, scopeOf(inputs))
+}
+
+func (m *Module) forward(options ForwardOptions, inputs []capi.Tensor) ([]capi.Tensor, error) {
+	var flags uint32
+	if options.NoGrad {
+		flags = capi.ForwardNoGrad
+	}
+	outputs := make([]capi.Tensor, capi.MaxOutputs) // how many there are is only known once it has run
+	for {
+		var needed uint
+		var err error
+		if options.Submodule == "" {
+			err = capi.ModuleForward(m.raw(), first(inputs), uint(len(inputs)), flags, &outputs[0], uint(len(outputs)), &needed)
+		} else {
+			err = capi.ModuleForwardSubmodule(m.raw(), capi.Terminable(options.Submodule), first(inputs), uint(len(inputs)), flags,
+				&outputs[0], uint(len(outputs)), &needed)
+		}
+		if err == nil {
+			return outputs[:needed], nil
+		}
+		if failed := err.(*capi.Error); failed.Status != capi.EBufferTooSmall || needed <= uint(len(outputs)) {
+			return nil, err
+		}
+		outputs = make([]capi.Tensor, needed)
+	}
+}
+
+// take puts outputs into the scope of the inputs, or leaves them to the caller.
+func (m *Module) take(raw []capi.Tensor, scope *Scope) ([]*Tensor, error) {
+	outputs := make([]*Tensor, len(raw))
+	for i := range raw {
+		outputs[i] = newTensor(raw[i])
+	}
+	if scope == nil {
+		return outputs, nil
+	}
+	return outputs, scope.Add(outputs...)
+}
+
+func scopeOf(tensors []*Tensor) *Scope {
+	for _, tensor := range tensors {
+		if tensor != nil && tensor.scope != nil {
+			return tensor.scope
+		}
+	}
+	return nil
+}
+
+// CheckInputs says what Forward would say of these inputs, with nothing computed and on this rank alone.
+func (m *Module) CheckInputs(inputs ...*Tensor) error {
+	defer runtime.KeepAlive(m)
+	defer runtime.KeepAlive(inputs)
+	raw, err := rawTensors(inputs)
+	if err != nil {
+		return err
+	}
+	return failure(capi.ModuleCheckInputs(m.raw(), first(raw), uint(len(raw))))
+}
+
+// GenerateOptions say how Generate chooses tokens.
+type GenerateOptions struct {
+	MaxNewTokens int
+	TopK         int     // 0: all
+	Temperature  float64 // 0: always the most likely token
+	Seed         uint64
+}
+
+// DefaultGenerateOptions returns the library's defaults.
+func DefaultGenerateOptions() GenerateOptions {
+	raw := defaults(capi.GenerateOptionsInit)
+	return GenerateOptions{MaxNewTokens: int(raw.MaxNewTokens), TopK: int(raw.TopK), Temperature: raw.Temperature, Seed: raw.Seed}
+}
+
+// Generate continues a prompt. Collective if the module is sharded; every rank passes the same prompt and gets the same tokens. options
+// nil: DefaultGenerateOptions.
+func (m *Module) Generate(prompt []int64, options *GenerateOptions) ([]int64, error) {
+	defer runtime.KeepAlive(m)
+	own := DefaultGenerateOptions()
+	if options != nil {
+		own = *options
+	}
+	const most = 1 << 24
+	if own.MaxNewTokens < 0 || own.MaxNewTokens > most {
+		return nil, invalid("Generate", "MaxNewTokens: expected 0 to %d, found %d", most, own.MaxNewTokens)
+	}
+	raw := sized[capi.GenerateOptions]()
+	raw.MaxNewTokens, raw.TopK = to32(own.MaxNewTokens), to32(own.TopK)
+	raw.Temperature, raw.Seed = own.Temperature, own.Seed
+	tokens := make([]int64, own.MaxNewTokens)
+	var n uint
+	if err := capi.ModuleGenerate(m.raw(), first(prompt), uint(len(prompt)), &raw, first(tokens), uint(len(tokens)), &n); err != nil {
+		return nil, failure(err)
+	}
+	return tokens[:n], nil
+}

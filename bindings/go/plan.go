@@ -1,0 +1,69 @@
+package fsdp2
+
+import (
+	"runtime"
+
+	"fsdp2/internal/capi"
+)
+
+// PlanOptions are what a plan assumes.
+type PlanOptions struct {
+	OptimizerStates float64 // elements kept for each trainable element: 2 for AdamW, 1 for SGD with momentum, 0 without
+}
+
+// DefaultPlanOptions returns the library's defaults.
+func DefaultPlanOptions() PlanOptions {
+	return PlanOptions{OptimizerStates: defaults(capi.PlanOptionsInit).OptimizerStates}
+}
+
+func (o *PlanOptions) raw() *capi.PlanOptions {
+	if o == nil {
+		return nil
+	}
+	raw := sized[capi.PlanOptions]()
+	raw.OptimizerStates = o.OptimizerStates
+	return &raw
+}
+
+// PlanInfo is what a sharded model holds and moves in one training step. Activations and communication buffers come on top of the bytes.
+type PlanInfo struct {
+	Units                                              int
+	Numel                                              int // of the sharded parameters, ties counted once
+	ShardBytes, GradientBytes, OptimizerBytes          int // on this rank
+	PeakUnshardedBytes                                 int // of gathered parameters, at most
+	PeakUnreducedGradientBytes                         int // of gradients before they are reduced, at most
+	AllGathers, ReduceScatters, AllReduces             int // in one step of one micro batch
+	AllGatherBytes, ReduceScatterBytes, AllReduceBytes int // that this rank receives in it
+}
+
+// Plan works out a step that begins with everything sharded, by the present settings, without running it. The parameters need not have
+// values: with BackendFake and DeferValues, a plan takes one process and no memory for parameters. options nil: DefaultPlanOptions.
+// ErrUnsupported for CommScheduleOnUse and for units with an all-gather extension.
+func (s *Shard) Plan(options *PlanOptions) (PlanInfo, error) {
+	defer runtime.KeepAlive(s)
+	raw := sized[capi.PlanInfo]()
+	err := capi.PlanGetInfo(s.raw(), options.raw(), &raw)
+	return PlanInfo{
+		Units:                      int(raw.NUnits),
+		Numel:                      int(raw.Numel),
+		ShardBytes:                 int(raw.ShardBytes),
+		GradientBytes:              int(raw.GradientBytes),
+		OptimizerBytes:             int(raw.OptimizerBytes),
+		PeakUnshardedBytes:         int(raw.PeakUnshardedBytes),
+		PeakUnreducedGradientBytes: int(raw.PeakUnreducedGradientBytes),
+		AllGathers:                 int(raw.AllGathers),
+		ReduceScatters:             int(raw.ReduceScatters),
+		AllReduces:                 int(raw.AllReduces),
+		AllGatherBytes:             int(raw.AllGatherBytes),
+		ReduceScatterBytes:         int(raw.ReduceScatterBytes),
+		AllReduceBytes:             int(raw.AllReduceBytes),
+	}, failure(err)
+}
+
+// DescribePlan returns the same as text: units, memory, traffic, and the order of gathers and reductions.
+func (s *Shard) DescribePlan(options *PlanOptions) (string, error) {
+	defer runtime.KeepAlive(s)
+	return text(func(buf *byte, cap uint, needed *uint) error {
+		return capi.PlanDescribe(s.raw(), options.raw(), buf, cap, needed)
+	})
+}

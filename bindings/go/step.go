@@ -1,0 +1,198 @@
+package fsdp2
+
+import (
+	"runtime"
+	"time"
+
+	"fsdp2/internal/capi"
+)
+
+// Step is one training step in one call: forward and backward of each micro batch, gradient norm, clipping, optimizer, schedule,
+// zero-grad. The same pieces exist as calls of their own.
+type Step struct{ handle }
+
+// Schedule is how the learning rate goes on after the warm-up.
+type Schedule int32
+
+// The schedules.
+const (
+	ScheduleConstant Schedule = capi.ScheduleConstant
+	ScheduleLinear   Schedule = capi.ScheduleLinear
+	ScheduleCosine   Schedule = capi.ScheduleCosine
+)
+
+// NotFinite is what becomes of a step whose loss or gradient norm is infinite or NaN. All ranks come to the same decision.
+type NotFinite int32
+
+// The decisions.
+const (
+	NotFiniteError NotFinite = capi.NotFiniteError // ErrNotFinite on all ranks; nothing is updated
+	NotFiniteSkip  NotFinite = capi.NotFiniteSkip  // nothing is updated, and the step counts
+	NotFiniteApply NotFinite = capi.NotFiniteApply // as if nothing were wrong
+)
+
+// LossMean is what the loss of a step is the mean of.
+type LossMean int32
+
+// The means.
+const (
+	LossMeanMicroBatches LossMean = capi.LossMeanMicroBatches // their losses on all ranks, however many labels they have
+	LossMeanLabels       LossMean = capi.LossMeanLabels       // the labels that count, in all micro batches and ranks
+)
+
+// StepOptions say what a step does.
+type StepOptions struct {
+	Accumulate     int      // micro batches per step
+	AccumulateLast bool     // reduce gradients at the last micro batch only
+	Schedule       Schedule // after the warm-up
+	WarmupSteps    int
+	TotalSteps     int     // length of the schedule, warm-up included
+	MinLRRatio     float64 // final learning rate, as a fraction of the optimizer's
+	MaxGradNorm    float64 // 0: no clipping
+	// LossScale is where dynamic loss scaling, for gradients in fp16, begins: 65536 is usual; 0 turns it off. A step whose gradients
+	// overflow is not applied and halves the scale; LossScaleInterval steps in a row without overflow double it.
+	LossScale         float64
+	LossScaleInterval int
+	NotFinite         NotFinite
+	MaxSkipsInRow     int // one more skipped step is ErrNotFinite; 0: no limit
+	LossMean          LossMean
+}
+
+// DefaultStepOptions returns the library's defaults.
+func DefaultStepOptions() StepOptions {
+	raw := defaults(capi.StepOptionsInit)
+	return StepOptions{
+		Accumulate:        int(raw.Accumulate),
+		AccumulateLast:    raw.AccumulateLast != 0,
+		Schedule:          Schedule(raw.Schedule),
+		WarmupSteps:       int(raw.WarmupSteps),
+		TotalSteps:        int(raw.TotalSteps),
+		MinLRRatio:        raw.MinLrRatio,
+		MaxGradNorm:       raw.MaxGradNorm,
+		LossScale:         raw.LossScale,
+		LossScaleInterval: int(raw.LossScaleInterval),
+		NotFinite:         NotFinite(raw.NotFinite),
+		MaxSkipsInRow:     int(raw.MaxSkipsInRow),
+		LossMean:          LossMean(raw.LossMean),
+	}
+}
+
+func (o *StepOptions) raw() *capi.StepOptions {
+	if o == nil {
+		return nil
+	}
+	raw := sized[capi.StepOptions]()
+	raw.Accumulate, raw.AccumulateLast = to32(o.Accumulate), flag(o.AccumulateLast)
+	raw.Schedule, raw.WarmupSteps, raw.TotalSteps = int32(o.Schedule), int64(o.WarmupSteps), int64(o.TotalSteps)
+	raw.MinLrRatio, raw.MaxGradNorm = o.MinLRRatio, o.MaxGradNorm
+	raw.LossScale, raw.LossScaleInterval = o.LossScale, int64(o.LossScaleInterval)
+	raw.NotFinite, raw.MaxSkipsInRow, raw.LossMean = int32(o.NotFinite), to32(o.MaxSkipsInRow), int32(o.LossMean)
+	return &raw
+}
+
+// NewStep makes a step. Collective. The optimizer must belong to the shard; its learning rate at this call is the schedule's peak.
+// options nil: DefaultStepOptions.
+func NewStep(shard *Shard, optimizer *Optimizer, options *StepOptions) (*Step, error) {
+	defer runtime.KeepAlive(shard)
+	defer runtime.KeepAlive(optimizer)
+	var raw capi.Step
+	return madeStep(&raw, capi.StepCreate(shard.raw(), optimizer.raw(), options.raw(), &raw))
+}
+
+func madeStep(raw *capi.Step, err error) (*Step, error) {
+	if err != nil {
+		return nil, failure(err)
+	}
+	step := &Step{}
+	step.own(stepKind, raw.ID)
+	return step, nil
+}
+
+func (s *Step) raw() capi.Step {
+	if s == nil {
+		return capi.Step{}
+	}
+	return capi.Step{ID: s.id}
+}
+
+// Close ends this owner of the step.
+func (s *Step) Close() error {
+	if s == nil {
+		return nil
+	}
+	return s.close()
+}
+
+// Duplicate returns another owner of the same step.
+func (s *Step) Duplicate() (*Step, error) {
+	defer runtime.KeepAlive(s)
+	var raw capi.Step
+	return madeStep(&raw, capi.StepDuplicate(s.raw(), &raw))
+}
+
+// StepResult is what a step has done.
+type StepResult struct {
+	Step            int     // counts from 0
+	Loss            float64 // before the update; see LossMean
+	GradNorm        float64 // L2, before clipping, without the loss scale
+	LR              float64
+	Tokens          int  // over all ranks
+	Labels          int  // that count, over all ranks; 0 for a module that does not count them
+	Applied         bool // false: skipped, because of the loss scale or by NotFinite; nothing was updated
+	Finite          bool // false: the loss or the gradient norm is infinite or NaN
+	SkipsInRow      int  // steps not applied up to this one
+	LossScale       float64
+	Duration        time.Duration
+	TokensPerSecond float64
+	// PeakUnshardedBytes is of gathered parameters on this rank, so far.
+	PeakUnshardedBytes int
+	// Both means, whichever Loss is. NaN where micro batches have no labels that count.
+	MeanOverMicroBatches, MeanOverLabels float64
+}
+
+// Run makes a step. Collective. The batch holds the inputs of each micro batch in turn, as Module.Forward takes them: tokens and labels
+// for a language model, nil for one that is left out. The model's output must be its loss. After ErrNotFinite the step can be run
+// again, with another batch.
+func (s *Step) Run(batch ...*Tensor) (StepResult, error) {
+	defer runtime.KeepAlive(s)
+	defer runtime.KeepAlive(batch)
+	tensors, err := rawTensors(batch)
+	if err != nil {
+		return StepResult{}, err
+	}
+	raw := sized[capi.StepResult]()
+	if err := capi.StepRun(s.raw(), first(tensors), uint(len(tensors)), &raw); err != nil {
+		return StepResult{}, failure(err)
+	}
+	return StepResult{
+		Step:                 int(raw.Step),
+		Loss:                 raw.Loss,
+		GradNorm:             raw.GradNorm,
+		LR:                   raw.Lr,
+		Tokens:               int(raw.NTokens),
+		Labels:               int(raw.NLabels),
+		Applied:              raw.Applied != 0,
+		Finite:               raw.Finite != 0,
+		SkipsInRow:           int(raw.SkipsInRow),
+		LossScale:            raw.LossScale,
+		Duration:             time.Duration(raw.Seconds * float64(time.Second)),
+		TokensPerSecond:      raw.TokensPerSecond,
+		PeakUnshardedBytes:   int(raw.PeakUnshardedBytes),
+		MeanOverMicroBatches: raw.MeanOverMicroBatches,
+		MeanOverLabels:       raw.MeanOverLabels,
+	}, nil
+}
+
+// Position returns the number of the next step.
+func (s *Step) Position() (int, error) {
+	defer runtime.KeepAlive(s)
+	var next int64
+	err := capi.StepGetPosition(s.raw(), &next)
+	return int(next), failure(err)
+}
+
+// SetPosition says where to continue, after a resume.
+func (s *Step) SetPosition(next int) error {
+	defer runtime.KeepAlive(s)
+	return failure(capi.StepSetPosition(s.raw(), int64(next)))
+}
