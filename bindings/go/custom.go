@@ -59,7 +59,7 @@ func NewCustomModule(kind string, options *ModuleOptions, forward ForwardFunc) (
 	err := keep(capi.ForwardFunc(shared.run), func(userData userData) error {
 		return capi.ModuleCreateCustom(capi.Terminable(kind), options.raw(), capi.ForwardCallback, userData, capi.ReleaseCallback, &raw)
 	})
-	module, err := madeModule(&raw, err)
+	module, err := madeModule(&raw, &tree{}, err)
 	if err == nil {
 		module.custom = shared
 	}
@@ -156,10 +156,14 @@ func (m *Module) AddParameter(name string, shape []int, options *ParameterOption
 	return failure(err)
 }
 
-// AddChild makes child a part of the module. It then only serves to be called, by Forward inside its parent's. Errors: as AddParameter's,
-// of either.
+// AddChild makes child a part of the module. It then only serves to be called, by Forward inside its parent's, and ends with the last
+// of the whole's modules, shards, optimizers and steps. Errors: as AddParameter's, of either.
 func (m *Module) AddChild(name string, child *Module) error {
 	defer runtime.KeepAlive(m)
 	defer runtime.KeepAlive(child)
-	return failure(capi.ModuleAddChild(m.raw(), capi.Terminable(name), child.raw()))
+	if err := capi.ModuleAddChild(m.raw(), capi.Terminable(name), child.raw()); err != nil {
+		return failure(err)
+	}
+	m.tree.adopt(child)
+	return nil
 }

@@ -12,6 +12,7 @@ import (
 type handle struct {
 	id     uint64
 	kind   *kind // nil: somebody else closes it
+	tree   *tree // what the object runs and is an owner of; nil: nothing
 	closed uint32
 }
 
@@ -34,13 +35,13 @@ var (
 )
 
 // own makes the handle one that Close or the collector destroys. The handle is the first field of an object of its own.
-func (h *handle) own(kind *kind, id uint64) {
-	h.id, h.kind = id, kind
+func (h *handle) own(kind *kind, id uint64, tree *tree) {
+	h.id, h.kind, h.tree = id, kind, tree.join()
 	runtime.SetFinalizer(h, (*handle).finalize)
 }
 
 func (h *handle) finalize() {
-	if h.kind.waits {
+	if h.kind != nil && h.kind.waits {
 		go h.close() // the collector's one goroutine is not to wait
 	} else {
 		h.close()
@@ -51,5 +52,7 @@ func (h *handle) close() error {
 	if h.kind == nil || !atomic.CompareAndSwapUint32(&h.closed, 0, 1) {
 		return nil
 	}
-	return failure(h.kind.destroy(h.id))
+	err := failure(h.kind.destroy(h.id))
+	h.tree.leave()
+	return err
 }

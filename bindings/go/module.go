@@ -34,14 +34,14 @@ func (o *ModuleOptions) raw() *capi.ModuleOptions {
 // ErrUnsupported (model_type), ErrCorruptData.
 func ModuleFromPretrained(directory string, options *ModuleOptions) (*Module, error) {
 	var raw capi.Module
-	return madeModule(&raw, capi.ModuleFromPretrained(capi.Terminable(directory), options.raw(), &raw))
+	return madeModule(&raw, nil, capi.ModuleFromPretrained(capi.Terminable(directory), options.raw(), &raw))
 }
 
 // ModuleFromConfig makes the model that the text of a config.json describes. The seed determines the initial values, which are the same
 // at any world size.
 func ModuleFromConfig(json string, options *ModuleOptions) (*Module, error) {
 	var raw capi.Module
-	return madeModule(&raw, capi.ModuleFromConfig(capi.Terminable(json), options.raw(), &raw))
+	return madeModule(&raw, nil, capi.ModuleFromConfig(capi.Terminable(json), options.raw(), &raw))
 }
 
 // ModuleFromExported makes the model of any architecture that Python's torch.export has written to a .pt2 file, for example by
@@ -50,15 +50,15 @@ func ModuleFromConfig(json string, options *ModuleOptions) (*Module, error) {
 // ErrCorruptData.
 func ModuleFromExported(path string, options *ModuleOptions) (*Module, error) {
 	var raw capi.Module
-	return madeModule(&raw, capi.ModuleFromExported(capi.Terminable(path), options.raw(), &raw))
+	return madeModule(&raw, nil, capi.ModuleFromExported(capi.Terminable(path), options.raw(), &raw))
 }
 
-func madeModule(raw *capi.Module, err error) (*Module, error) {
+func madeModule(raw *capi.Module, tree *tree, err error) (*Module, error) {
 	if err != nil {
 		return nil, failure(err)
 	}
 	module := &Module{}
-	module.own(moduleKind, raw.ID)
+	module.own(moduleKind, raw.ID, tree)
 	return module, nil
 }
 
@@ -69,7 +69,14 @@ func (m *Module) raw() capi.Module {
 	return capi.Module{ID: m.id}
 }
 
-// Close ends this owner of the module. It lives on in its shard, and as a part of another module.
+func (m *Module) parts() *tree {
+	if m == nil {
+		return nil
+	}
+	return m.tree
+}
+
+// Close ends this owner of the module. It lives on in its shard, and as a part of another module, whose Close is then its own.
 func (m *Module) Close() error {
 	if m == nil {
 		return nil
@@ -81,7 +88,7 @@ func (m *Module) Close() error {
 func (m *Module) Duplicate() (*Module, error) {
 	defer runtime.KeepAlive(m)
 	var raw capi.Module
-	duplicate, err := madeModule(&raw, capi.ModuleDuplicate(m.raw(), &raw))
+	duplicate, err := madeModule(&raw, m.parts(), capi.ModuleDuplicate(m.raw(), &raw))
 	if err == nil {
 		duplicate.custom = m.custom
 	}

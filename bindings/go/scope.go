@@ -26,7 +26,7 @@ func NewScope() (*Scope, error) {
 
 func newScope(raw capi.Scope) *Scope {
 	scope := &Scope{}
-	scope.own(scopeKind, raw.ID)
+	scope.own(scopeKind, raw.ID, nil)
 	return scope
 }
 
@@ -79,7 +79,7 @@ func (s *Scope) Keep(tensors ...*Tensor) error {
 	for _, tensor := range tensors {
 		tensor.scope = nil
 		if tensor.kind == nil { // made in the scope
-			tensor.own(tensorKind, tensor.id)
+			tensor.own(tensorKind, tensor.id, nil)
 		}
 	}
 	return nil

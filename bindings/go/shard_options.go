@@ -124,19 +124,23 @@ func (o *ShardOptions) raw(memory *capi.Memory) *capi.ShardOptions {
 }
 
 // ApplyStrategy applies a strategy of PyTorch's older FullyShardedDataParallel by its name, in either case: FULL_SHARD, SHARD_GRAD_OP,
-// NO_SHARD, HYBRID_SHARD, HYBRID_SHARD_ZERO2. It sets Shape and Names of the mesh and ReshardAfterForward of the options; the rest
-// stays. fsdpSize: the number of ranks of a shard group, which the hybrid strategies need; 0: all ranks.
+// NO_SHARD, HYBRID_SHARD, HYBRID_SHARD_ZERO2. It sets FSDPSize of the mesh, which must have no Shape, and ReshardAfterForward of the
+// options; the rest stays. fsdpSize: the number of ranks of a shard group, which the hybrid strategies need; 0: all ranks.
 func ApplyStrategy(name string, fsdpSize int, mesh *MeshOptions, options *ShardOptions) error {
 	if mesh == nil || options == nil {
-		return &Error{Code: ErrNullArgument, Rank: -1, Function: "fsdp2.ApplyStrategy", Message: "mesh and options: expected both, found nil"}
+		return invalid("ApplyStrategy", "mesh and options: expected both, found nil")
 	}
-	rawMesh := defaults(capi.MeshOptionsInit)
-	rawMesh.WorldSize = to32(mesh.WorldSize)
-	rawOptions := sized[capi.ShardOptions]()
-	if err := capi.ShardApplyStrategy(capi.Terminable(name), int64(fsdpSize), &rawMesh, &rawOptions); err != nil {
+	var memory capi.Memory
+	defer memory.Free()
+	rawMesh, err := mesh.raw(&memory)
+	if err != nil {
+		return err
+	}
+	rawOptions := options.raw(&memory)
+	if err := capi.ShardApplyStrategy(capi.Terminable(name), int64(fsdpSize), rawMesh, rawOptions); err != nil {
 		return failure(err)
 	}
-	mesh.Shape, mesh.Names = ints(capi.ArrayOf(rawMesh.Shape, int(rawMesh.NDims))), capi.TextsOf(rawMesh.Names, int(rawMesh.NDims))
+	mesh.FSDPSize = int(rawMesh.FsdpSize)
 	options.ReshardAfterForward = Reshard(rawOptions.ReshardAfterForward)
 	return nil
 }

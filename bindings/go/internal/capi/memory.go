@@ -80,20 +80,3 @@ func Terminable(text string) string {
 
 // Text returns a text of C.
 func Text(text unsafe.Pointer) string { return C.GoString((*C.char)(text)) }
-
-// ArrayOf copies an array of C; none for nil.
-func ArrayOf[N any](array *N, n int) []N {
-	if array == nil {
-		return nil
-	}
-	return append([]N(nil), unsafe.Slice(array, n)...)
-}
-
-// TextsOf copies an array of C's texts; none for nil.
-func TextsOf(array *unsafe.Pointer, n int) []string {
-	var texts []string
-	for _, text := range ArrayOf(array, n) {
-		texts = append(texts, Text(text))
-	}
-	return texts
-}

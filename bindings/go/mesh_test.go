@@ -1,0 +1,148 @@
+package fsdp2_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"fsdp2"
+)
+
+func TestMeshOfTwoDims(t *testing.T) {
+	defer noHandles(t)
+	mustOnRanks(t, 4, func(job *fsdp2.Mesh, rank int) error {
+		options := fsdp2.DefaultMeshOptions()
+		options.Shape, options.Names = []int{2, -1}, []string{"ddp", "fsdp"}
+		mesh, err := job.NewMesh(&options)
+		if err != nil {
+			return err
+		}
+		defer mesh.Close()
+		info, err := mesh.Info()
+		if err != nil || info.Rank != rank || fmt.Sprint(info.Shape) != "[2 2]" || info.Coordinate[0] != rank/2 {
+			return fmt.Errorf("%+v, %v", info, err)
+		}
+		inner, err := mesh.Submesh("fsdp")
+		if err != nil {
+			return err
+		}
+		defer inner.Close()
+		ranks, err := inner.Ranks()
+		if err != nil || len(ranks) != 2 || ranks[0] != rank/2*2 {
+			return fmt.Errorf("ranks %v, %v", ranks, err)
+		}
+		root, dims, err := inner.Root()
+		if err != nil || len(dims) != 1 || dims[0] != 1 {
+			return fmt.Errorf("dims %v, %v", dims, err)
+		}
+		defer root.Close()
+		if same, err := root.IsEqual(mesh); err != nil || !same {
+			return fmt.Errorf("root: %v, %v", same, err)
+		}
+		if _, err := mesh.DimIndex("pp"); !errors.Is(err, fsdp2.ErrNotFound) {
+			return fmt.Errorf("no such dim: %v", err)
+		}
+		values := []float64{float64(rank)}
+		if err := job.AllReduce(values, fsdp2.ReduceSum); err != nil || values[0] != 6 {
+			return fmt.Errorf("sum %v, %v", values, err)
+		}
+		return tensorsMove(job, rank)
+	})
+}
+
+func tensorsMove(job *fsdp2.Mesh, rank int) error {
+	return fsdp2.WithScope(func(scope *fsdp2.Scope) error {
+		piece, err := fsdp2.FromSlice([]int64{int64(rank)})
+		if err != nil {
+			return err
+		}
+		if err := scope.Add(piece); err != nil {
+			return err
+		}
+		whole, err := job.AllGather(0, piece, 0)
+		if err != nil {
+			return err
+		}
+		defer whole.Close()
+		values, err := fsdp2.ToSlice[int64](whole)
+		if err != nil || fmt.Sprint(values) != "[0 1 2 3]" {
+			return fmt.Errorf("gathered %v, %v", values, err)
+		}
+		if rank != 0 {
+			whole.Close()
+			whole = nil
+		}
+		scattered, err := job.Scatter(0, whole, 0)
+		if err != nil {
+			return err
+		}
+		defer scattered.Close()
+		value, err := scattered.Value()
+		if err == nil && value != float64(rank) {
+			err = fmt.Errorf("scattered %v", value)
+		}
+		return err
+	})
+}
+
+func TestContextThatEndsFailsTheMesh(t *testing.T) {
+	defer noHandles(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	errs := onRanks(t, 2, func(mesh *fsdp2.Mesh, rank int) error {
+		if rank == 1 {
+			<-ctx.Done()
+			return ctx.Err() // never comes to the barrier
+		}
+		stop := mesh.FailOnDone(ctx)
+		defer stop()
+		time.AfterFunc(50*time.Millisecond, cancel)
+		return mesh.Barrier()
+	})
+	if !errors.Is(errs[0], fsdp2.ErrPeerFailed) {
+		t.Errorf("found %v", errs[0])
+	}
+	contains(t, errs[0], "context canceled")
+}
+
+func TestStoppedContextLeavesTheMeshAlone(t *testing.T) {
+	defer noHandles(t)
+	mustOnRanks(t, 1, func(mesh *fsdp2.Mesh, rank int) error {
+		ctx, cancel := context.WithCancel(context.Background())
+		stop := mesh.FailOnDone(ctx)
+		stop()
+		stop()
+		cancel()
+		return mesh.Barrier()
+	})
+}
+
+func TestJoiningIsGivenUpWithTheContext(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	options := fsdp2.DefaultMeshOptions()
+	options.Rendezvous, options.Rank, options.WorldSize = "thread://nobody-comes", 0, 2
+	options.Timeout = time.Second
+	start := time.Now()
+	if _, err := fsdp2.NewMesh(ctx, &options); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("found %v", err)
+	}
+	if waited := time.Since(start); waited > 900*time.Millisecond {
+		t.Errorf("waited %v", waited)
+	}
+	time.Sleep(1200 * time.Millisecond) // until joining has ended
+	noHandles(t)
+}
+
+func TestStrategySetsMeshAndReshard(t *testing.T) {
+	mesh, options := fsdp2.DefaultMeshOptions(), fsdp2.ShardOptions{}
+	mesh.WorldSize = 4
+	if err := fsdp2.ApplyStrategy("half", 0, &mesh, &options); !errors.Is(err, fsdp2.ErrInvalidArgument) {
+		t.Errorf("no such strategy: %v", err)
+	}
+	must(t, fsdp2.ApplyStrategy("hybrid_shard_zero2", 2, &mesh, &options))
+	if options.ReshardAfterForward != fsdp2.ReshardNever || mesh.FSDPSize != 2 || mesh.WorldSize != 4 {
+		t.Errorf("%+v, %+v", mesh, options)
+	}
+}
