@@ -25,7 +25,14 @@ file() {  # PATH COMMAND...: its output is the file
 # shellcheck disable=SC2329  # called by file()
 coverage() { "$generate" coverage include <bindings/coverage.txt; }
 
+# The headers, because a Go module has to carry what its C code includes.
+go_headers() {
+  local header
+  for header in include/fsdp2/*.h; do file "bindings/go/internal/capi/fsdp2/${header##*/}" cat "$header"; done
+}
+
 ours() {
+  go_headers
   file bindings/go/internal/capi/calls.h "$generate" go_calls include
   file bindings/go/internal/capi/capi.go "$generate" go include
   file bindings/go/internal/capi/layout.go "$generate" go_layout include

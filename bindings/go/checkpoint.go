@@ -83,7 +83,7 @@ func (o *LoadOptions) raw() *capi.LoadOptions {
 // parameter has no values yet.
 func (c Checkpoint) Save(path string, options *SaveOptions) error {
 	defer c.keepAlive()
-	return failure(capi.CheckpointSave(c.Shard.raw(), c.Optimizer.raw(), c.Step.raw(), c.Loader.raw(), capi.Terminable(path),
+	return failure(capi.CheckpointSave(c.Shard.raw(), c.Optimizer.raw(), c.Step.raw(), c.Loader.raw(), path,
 		options.raw()))
 }
 
@@ -103,7 +103,7 @@ func (c Checkpoint) Prepare() error {
 // names the file and the item, and ErrIO.
 func (c Checkpoint) Load(path string, options *LoadOptions) error {
 	defer c.keepAlive()
-	return failure(capi.CheckpointLoad(c.Shard.raw(), c.Optimizer.raw(), c.Step.raw(), c.Loader.raw(), capi.Terminable(path),
+	return failure(capi.CheckpointLoad(c.Shard.raw(), c.Optimizer.raw(), c.Step.raw(), c.Loader.raw(), path,
 		options.raw()))
 }
 
@@ -169,18 +169,18 @@ func (c Checkpoint) SetState(state *State, options *LoadOptions) error {
 // SaveFull saves the model as one file: for torch.load if the path ends in .pth, .pt or .bin, otherwise as safetensors. Collective.
 func (c Checkpoint) SaveFull(path string) error {
 	defer c.keepAlive()
-	return failure(capi.CheckpointSaveFull(c.Shard.raw(), capi.Terminable(path)))
+	return failure(capi.CheckpointSaveFull(c.Shard.raw(), path))
 }
 
 // LoadFull loads the model's parameters from any format. Every parameter must be there with its shape. Collective.
 func (c Checkpoint) LoadFull(path string) error {
 	defer c.keepAlive()
-	return failure(capi.CheckpointLoadFull(c.Shard.raw(), capi.Terminable(path)))
+	return failure(capi.CheckpointLoadFull(c.Shard.raw(), path))
 }
 
 // SavePretrained saves config.json and the model's safetensors in a directory, which is created if missing. ModuleFromPretrained and the
 // transformers library read the result. Collective.
 func (c Checkpoint) SavePretrained(directory string) error {
 	defer c.keepAlive()
-	return failure(capi.CheckpointSavePretrained(c.Shard.raw(), capi.Terminable(directory)))
+	return failure(capi.CheckpointSavePretrained(c.Shard.raw(), directory))
 }

@@ -7,14 +7,14 @@ import "fsdp2/internal/capi"
 // CheckSavePath checks whether a save may replace what is at the path, and whether no other run saves into the series that it is of, so
 // that a program can ask before hours of training and not after. ErrIO says what is in the way and what to do.
 func CheckSavePath(path string, options *SaveOptions) error {
-	return failure(capi.CheckpointCheckPath(capi.Terminable(path), options.raw()))
+	return failure(capi.CheckpointCheckPath(path, options.raw()))
 }
 
 // FindCheckpoint returns the path that Checkpoint.Load would read: the path itself, or the newest complete checkpoint in it. ErrNotFound
 // if there is none.
 func FindCheckpoint(path string) (string, error) {
 	return text(func(buf *byte, cap uint, needed *uint) error {
-		return capi.CheckpointFind(capi.Terminable(path), buf, cap, needed)
+		return capi.CheckpointFind(path, buf, cap, needed)
 	})
 }
 
@@ -22,18 +22,18 @@ func FindCheckpoint(path string) (string, error) {
 // shape, bytes, and chunks with file and checksum, the objects with their values. It reads no values of tensors.
 func InspectCheckpoint(path string) (string, error) {
 	return text(func(buf *byte, cap uint, needed *uint) error {
-		return capi.CheckpointInspect(capi.Terminable(path), buf, cap, needed)
+		return capi.CheckpointInspect(path, buf, cap, needed)
 	})
 }
 
 // VerifyCheckpoint reads everything and compares every checksum. ErrCorruptData names the file and the item.
 func VerifyCheckpoint(path string) error {
-	return failure(capi.CheckpointVerify(capi.Terminable(path)))
+	return failure(capi.CheckpointVerify(path))
 }
 
 // RebuildManifest writes the checksums of a DCP directory that another program has written or changed.
 func RebuildManifest(path string) error {
-	return failure(capi.CheckpointRebuildManifest(capi.Terminable(path)))
+	return failure(capi.CheckpointRebuildManifest(path))
 }
 
 // ConvertOptions say what to write. The zero value has the defaults.
@@ -55,5 +55,5 @@ func ConvertCheckpoint(from, to string, options ConvertOptions) error {
 	raw.Format, raw.ModelOnly, raw.Ranks = int32(options.Format), flag(options.ModelOnly), to32(options.Ranks)
 	raw.Step, raw.MaxFileBytes = int64(options.Step), int64(options.MaxFileBytes)
 	raw.ConfigPath = memory.OptionalString(options.ConfigPath)
-	return failure(capi.CheckpointConvert(capi.Terminable(from), capi.Terminable(to), &raw))
+	return failure(capi.CheckpointConvert(from, to, &raw))
 }

@@ -57,7 +57,7 @@ func NewCustomModule(kind string, options *ModuleOptions, forward ForwardFunc) (
 	shared := &custom{kind: kind, forward: forward}
 	var raw capi.Module
 	err := keep(capi.ForwardFunc(shared.run), func(userData userData) error {
-		return capi.ModuleCreateCustom(capi.Terminable(kind), options.raw(), capi.ForwardCallback, userData, capi.ReleaseCallback, &raw)
+		return capi.ModuleCreateCustom(kind, options.raw(), capi.ForwardCallback, userData, capi.ReleaseCallback, &raw)
 	})
 	module, err := madeModule(&raw, &tree{}, err)
 	if err == nil {
@@ -149,7 +149,7 @@ func (m *Module) AddParameter(name string, shape []int, options *ParameterOption
 		given.Dtype, given.Init, given.Std = int32(options.Dtype), int32(options.Init), options.Std
 		raw = &given
 	}
-	err := capi.ModuleAddParameter(m.raw(), capi.Terminable(name), first(sizes), uint(len(sizes)), raw)
+	err := capi.ModuleAddParameter(m.raw(), name, first(sizes), uint(len(sizes)), raw)
 	if err == nil && m.custom != nil {
 		m.custom.names = append(m.custom.names, name)
 	}
@@ -161,7 +161,7 @@ func (m *Module) AddParameter(name string, shape []int, options *ParameterOption
 func (m *Module) AddChild(name string, child *Module) error {
 	defer runtime.KeepAlive(m)
 	defer runtime.KeepAlive(child)
-	if err := capi.ModuleAddChild(m.raw(), capi.Terminable(name), child.raw()); err != nil {
+	if err := capi.ModuleAddChild(m.raw(), name, child.raw()); err != nil {
 		return failure(err)
 	}
 	m.tree.adopt(child)

@@ -43,7 +43,12 @@ const (
 )
 
 // Error returns the library's name of the code, such as "FSDP2_E_TIMEOUT".
-func (c Code) Error() string { return capi.StatusName(capi.Status(c)) }
+func (c Code) Error() string {
+	if name := capi.StatusName(capi.Status(c)); name != "" {
+		return name
+	}
+	return fmt.Sprintf("status %d", int32(c)) // no library to ask
+}
 
 // Class returns the class of the code.
 func (c Code) Class() Class { return Class(c / 100) }

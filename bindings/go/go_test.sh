@@ -1,9 +1,9 @@
 #!/bin/bash
 # The Go package builds and answers; Go programs train and steer units on two ranks.
 source bindings/language_test.sh
-need go gcc pkg-config
+need go gcc
 
-describe_to_pkg_config
+export FSDP2_LIBRARY=$root/libfsdp2.so
 copy_to_work bindings/go examples/go
 cd "$work/bindings/go"
 export GOPROXY=off GOTOOLCHAIN=local GOFLAGS=-mod=mod GOPATH=$work/gopath

@@ -25,14 +25,14 @@ type AllReduceHook func(info AllReduceInfo, gradients *Tensor) error
 func (s *Shard) SetAllReduceHook(unit string, hook AllReduceHook) error {
 	defer runtime.KeepAlive(s)
 	if hook == nil {
-		return failure(capi.ShardSetAllReduceHook(s.raw(), capi.Terminable(unit), nil, nil, nil))
+		return failure(capi.ShardSetAllReduceHook(s.raw(), unit, nil, nil, nil))
 	}
 	return keep(capi.AllReduceHookFunc(func(info *capi.AllReduceInfo, gradients capi.Tensor) error {
 		return scoped(func(scope *Scope) error {
 			return hook(AllReduceInfo{Unit: capi.Text(info.Unit), UnitIndex: int(info.UnitIndex)}, lend(gradients, scope))
 		})
 	}), func(userData userData) error {
-		return capi.ShardSetAllReduceHook(s.raw(), capi.Terminable(unit), capi.AllReduceHookCallback, userData, capi.ReleaseCallback)
+		return capi.ShardSetAllReduceHook(s.raw(), unit, capi.AllReduceHookCallback, userData, capi.ReleaseCallback)
 	})
 }
 
@@ -50,7 +50,7 @@ type GradientReadyHook func(info GradientInfo, gradient *Tensor) error
 func (s *Shard) SetGradientReady(unit string, recurse bool, hook GradientReadyHook) error {
 	defer runtime.KeepAlive(s)
 	if hook == nil {
-		return failure(capi.ShardSetGradientReady(s.raw(), capi.Terminable(unit), flag(recurse), nil, nil, nil))
+		return failure(capi.ShardSetGradientReady(s.raw(), unit, flag(recurse), nil, nil, nil))
 	}
 	return keep(capi.GradientReadyFunc(func(info *capi.GradientInfo, gradient capi.Tensor) error {
 		return scoped(func(scope *Scope) error {
@@ -61,7 +61,7 @@ func (s *Shard) SetGradientReady(unit string, recurse bool, hook GradientReadyHo
 			}, lend(gradient, scope))
 		})
 	}), func(userData userData) error {
-		return capi.ShardSetGradientReady(s.raw(), capi.Terminable(unit), flag(recurse), capi.GradientReadyCallback, userData,
+		return capi.ShardSetGradientReady(s.raw(), unit, flag(recurse), capi.GradientReadyCallback, userData,
 			capi.ReleaseCallback)
 	})
 }
@@ -90,13 +90,13 @@ type AllGatherExtension struct {
 func (s *Shard) SetAllGatherExtension(unit string, extension *AllGatherExtension) error {
 	defer runtime.KeepAlive(s)
 	if extension == nil {
-		return failure(capi.ShardSetAllGatherExtension(s.raw(), capi.Terminable(unit), nil, nil, nil, nil))
+		return failure(capi.ShardSetAllGatherExtension(s.raw(), unit, nil, nil, nil, nil))
 	}
 	if extension.Pre == nil || extension.Post == nil {
 		return invalid("SetAllGatherExtension", "Pre and Post: expected both, found nil")
 	}
 	return keep(extension.raw(), func(userData userData) error {
-		return capi.ShardSetAllGatherExtension(s.raw(), capi.Terminable(unit), capi.PreAllGatherCallback, capi.PostAllGatherCallback,
+		return capi.ShardSetAllGatherExtension(s.raw(), unit, capi.PreAllGatherCallback, capi.PostAllGatherCallback,
 			userData, capi.ReleaseCallback)
 	})
 }

@@ -52,7 +52,7 @@ func OpenLoader(mesh *Mesh, path string, options LoaderOptions) (*Loader, error)
 	given.SequenceLength, given.GlobalBatch = int64(options.SequenceLength), int64(options.GlobalBatch)
 	given.VocabSize, given.Seed = int64(options.VocabSize), options.Seed
 	var raw capi.Loader
-	return madeLoader(&raw, capi.LoaderOpen(mesh.raw(), capi.Terminable(path), &given, &raw))
+	return madeLoader(&raw, capi.LoaderOpen(mesh.raw(), path, &given, &raw))
 }
 
 func madeLoader(raw *capi.Loader, err error) (*Loader, error) {

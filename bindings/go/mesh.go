@@ -137,7 +137,7 @@ func (m *Mesh) FailOnDone(ctx context.Context) (stop func()) {
 // message, on this rank too. Any goroutine may call it while another is inside the mesh.
 func (m *Mesh) Fail(message string) error {
 	defer runtime.KeepAlive(m)
-	return failure(capi.MeshFail(m.raw(), capi.Terminable(message)))
+	return failure(capi.MeshFail(m.raw(), message))
 }
 
 // Barrier returns once all ranks have called it. Collective.
@@ -150,7 +150,7 @@ func (m *Mesh) Barrier() error {
 // which names the first line that differs. what says what is compared. Collective.
 func (m *Mesh) Agree(what, text string) error {
 	defer runtime.KeepAlive(m)
-	return failure(capi.MeshAgree(m.raw(), capi.Terminable(what), capi.Terminable(text)))
+	return failure(capi.MeshAgree(m.raw(), what, text))
 }
 
 // NewMesh makes another mesh over the ranks of this one. Only Shape, Names, Ranks, DeviceType and FSDPSize count; the options that say
@@ -170,7 +170,7 @@ func (m *Mesh) NewMesh(options *MeshOptions) (*Mesh, error) {
 func (m *Mesh) FromGroup(dim int, name string) (*Mesh, error) {
 	defer runtime.KeepAlive(m)
 	var raw capi.Mesh
-	return madeMesh(&raw, capi.MeshFromGroup(m.raw(), to32(dim), capi.Terminable(name), &raw))
+	return madeMesh(&raw, capi.MeshFromGroup(m.raw(), to32(dim), name, &raw))
 }
 
 // Submesh returns the mesh along some dims that this rank is in, by their names in the mesh's order. A name that Flatten has given
@@ -189,7 +189,7 @@ func (m *Mesh) Flatten(names []string, name string) (*Mesh, error) {
 	defer runtime.KeepAlive(m)
 	var raw capi.Mesh
 	err := withNames(names, func(array *unsafe.Pointer, n uint) error {
-		return capi.MeshFlatten(m.raw(), array, n, capi.Terminable(name), &raw)
+		return capi.MeshFlatten(m.raw(), array, n, name, &raw)
 	})
 	return madeMesh(&raw, err)
 }

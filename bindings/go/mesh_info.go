@@ -45,7 +45,7 @@ func (m *Mesh) DimName(dim int) (string, error) {
 func (m *Mesh) DimIndex(name string) (int, error) {
 	defer runtime.KeepAlive(m)
 	var index int32
-	err := capi.MeshGetDimIndex(m.raw(), capi.Terminable(name), &index)
+	err := capi.MeshGetDimIndex(m.raw(), name, &index)
 	return int(index), failure(err)
 }
 

@@ -34,14 +34,14 @@ func (o *ModuleOptions) raw() *capi.ModuleOptions {
 // ErrUnsupported (model_type), ErrCorruptData.
 func ModuleFromPretrained(directory string, options *ModuleOptions) (*Module, error) {
 	var raw capi.Module
-	return madeModule(&raw, nil, capi.ModuleFromPretrained(capi.Terminable(directory), options.raw(), &raw))
+	return madeModule(&raw, nil, capi.ModuleFromPretrained(directory, options.raw(), &raw))
 }
 
 // ModuleFromConfig makes the model that the text of a config.json describes. The seed determines the initial values, which are the same
 // at any world size.
 func ModuleFromConfig(json string, options *ModuleOptions) (*Module, error) {
 	var raw capi.Module
-	return madeModule(&raw, nil, capi.ModuleFromConfig(capi.Terminable(json), options.raw(), &raw))
+	return madeModule(&raw, nil, capi.ModuleFromConfig(json, options.raw(), &raw))
 }
 
 // ModuleFromExported makes the model of any architecture that Python's torch.export has written to a .pt2 file, for example by
@@ -50,7 +50,7 @@ func ModuleFromConfig(json string, options *ModuleOptions) (*Module, error) {
 // ErrCorruptData.
 func ModuleFromExported(path string, options *ModuleOptions) (*Module, error) {
 	var raw capi.Module
-	return madeModule(&raw, nil, capi.ModuleFromExported(capi.Terminable(path), options.raw(), &raw))
+	return madeModule(&raw, nil, capi.ModuleFromExported(path, options.raw(), &raw))
 }
 
 func madeModule(raw *capi.Module, tree *tree, err error) (*Module, error) {

@@ -61,7 +61,7 @@ func (m *Module) forward(options ForwardOptions, inputs []capi.Tensor) ([]capi.T
 		if options.Submodule == "" {
 			err = capi.ModuleForward(m.raw(), first(inputs), uint(len(inputs)), flags, &outputs[0], uint(len(outputs)), &needed)
 		} else {
-			err = capi.ModuleForwardSubmodule(m.raw(), capi.Terminable(options.Submodule), first(inputs), uint(len(inputs)), flags,
+			err = capi.ModuleForwardSubmodule(m.raw(), options.Submodule, first(inputs), uint(len(inputs)), flags,
 				&outputs[0], uint(len(outputs)), &needed)
 		}
 		if err == nil {

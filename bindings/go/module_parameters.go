@@ -73,7 +73,7 @@ func namesOf(n int, get func(name int, buf *byte, cap uint, needed *uint) error)
 func (m *Module) ParameterIndex(name string) (int, error) {
 	defer runtime.KeepAlive(m)
 	var index uint
-	err := capi.ModuleGetParameterIndex(m.raw(), capi.Terminable(name), &index)
+	err := capi.ModuleGetParameterIndex(m.raw(), name, &index)
 	return int(index), failure(err)
 }
 

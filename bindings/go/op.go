@@ -89,7 +89,7 @@ func (o Operator) Call(arguments ...any) ([]any, error) {
 // OpSchema returns the schema of an operator: "aten::relu(Tensor self) -> Tensor".
 func OpSchema(name string) (string, error) {
 	return text(func(buf *byte, cap uint, needed *uint) error {
-		return capi.OpGetSchema(capi.Terminable(name), buf, cap, needed)
+		return capi.OpGetSchema(name, buf, cap, needed)
 	})
 }
 

@@ -130,7 +130,7 @@ func (o *Optimizer) SetLR(lr float64) error {
 func (o *Optimizer) State(parameter int, name string, part Part) (*Tensor, error) {
 	defer runtime.KeepAlive(o)
 	var raw capi.Tensor
-	return made(&raw, capi.OptimizerGetState(o.raw(), uint(parameter), capi.Terminable(name), int32(part), &raw))
+	return made(&raw, capi.OptimizerGetState(o.raw(), uint(parameter), name, int32(part), &raw))
 }
 
 // Algorithm is what an optimizer does.

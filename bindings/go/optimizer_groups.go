@@ -46,7 +46,7 @@ func (o *Optimizer) ExemptFromDecay(which NoDecay) error {
 // that is not frozen matches), ErrInvalidArgument (the factor; a pattern for all of the first group).
 func (o *Optimizer) ScaleLR(pattern string, factor float64) error {
 	defer runtime.KeepAlive(o)
-	return failure(capi.OptimizerScaleLr(o.raw(), capi.Terminable(pattern), factor))
+	return failure(capi.OptimizerScaleLr(o.raw(), pattern, factor))
 }
 
 // OptimizerGroupInfo describes a group. What the algorithm does not have is 0.

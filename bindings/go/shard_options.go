@@ -137,7 +137,7 @@ func ApplyStrategy(name string, fsdpSize int, mesh *MeshOptions, options *ShardO
 		return err
 	}
 	rawOptions := options.raw(&memory)
-	if err := capi.ShardApplyStrategy(capi.Terminable(name), int64(fsdpSize), rawMesh, rawOptions); err != nil {
+	if err := capi.ShardApplyStrategy(name, int64(fsdpSize), rawMesh, rawOptions); err != nil {
 		return failure(err)
 	}
 	mesh.FSDPSize = int(rawMesh.FsdpSize)

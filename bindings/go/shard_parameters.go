@@ -61,7 +61,7 @@ func (s *Shard) ParameterInfo(index int) (ParameterInfo, error) {
 func (s *Shard) ParameterIndex(name string) (int, error) {
 	defer runtime.KeepAlive(s)
 	var index uint
-	err := capi.ShardGetParameterIndex(s.raw(), capi.Terminable(name), &index)
+	err := capi.ShardGetParameterIndex(s.raw(), name, &index)
 	return int(index), failure(err)
 }
 

@@ -57,7 +57,7 @@ func (s *State) Duplicate() (*State, error) {
 func (s *State) AddTensor(name string, tensor *Tensor) error {
 	defer runtime.KeepAlive(s)
 	return tensor.call(func(raw capi.Tensor) error {
-		return capi.StateAddTensor(s.raw(), capi.Terminable(name), nil, nil, 0, raw)
+		return capi.StateAddTensor(s.raw(), name, nil, nil, 0, raw)
 	})
 }
 
@@ -71,14 +71,14 @@ func (s *State) AddChunk(name string, shape, offsets []int, chunk *Tensor) error
 	}
 	sizes, starts := int64s(shape), int64s(offsets)
 	return chunk.call(func(raw capi.Tensor) error {
-		return capi.StateAddTensor(s.raw(), capi.Terminable(name), &sizes[0], &starts[0], uint(len(sizes)), raw)
+		return capi.StateAddTensor(s.raw(), name, &sizes[0], &starts[0], uint(len(sizes)), raw)
 	})
 }
 
 // AddValue adds a value as JSON: null, a flag, a number, a text, or a list of these; the same on all ranks.
 func (s *State) AddValue(name, json string) error {
 	defer runtime.KeepAlive(s)
-	return failure(capi.StateAddValue(s.raw(), capi.Terminable(name), capi.Terminable(json)))
+	return failure(capi.StateAddValue(s.raw(), name, json))
 }
 
 // StateInfo describes a state.
@@ -112,14 +112,14 @@ func (s *State) Names() ([]string, error) {
 func (s *State) Tensor(name string) (*Tensor, error) {
 	defer runtime.KeepAlive(s)
 	var raw capi.Tensor
-	return made(&raw, capi.StateGetTensor(s.raw(), capi.Terminable(name), &raw))
+	return made(&raw, capi.StateGetTensor(s.raw(), name, &raw))
 }
 
 // Value returns a value as JSON. ErrNotFound if there is none, ErrUnsupported if JSON has no form for it.
 func (s *State) Value(name string) (string, error) {
 	defer runtime.KeepAlive(s)
 	return text(func(buf *byte, cap uint, needed *uint) error {
-		return capi.StateGetValue(s.raw(), capi.Terminable(name), buf, cap, needed)
+		return capi.StateGetValue(s.raw(), name, buf, cap, needed)
 	})
 }
 
@@ -142,14 +142,14 @@ func (s *State) Save(path string, options *StateSaveOptions) error {
 			raw.Threads = to32(options.Threads)
 		}
 	}
-	return failure(capi.StateSave(s.raw(), capi.Terminable(path), &raw))
+	return failure(capi.StateSave(s.raw(), path, &raw))
 }
 
 // Load overwrites the state's tensors and values from a checkpoint of any format, however its tensors were cut; anything else in the
 // checkpoint is ignored. Collective. Errors before anything is changed: ErrNotFound (missing names), ErrInvalidArgument (other shapes).
 func (s *State) Load(path string) error {
 	defer runtime.KeepAlive(s)
-	return failure(capi.StateLoad(s.raw(), capi.Terminable(path)))
+	return failure(capi.StateLoad(s.raw(), path))
 }
 
 // Gather returns a state of whole tensors, copied to the CPU: on every rank or, with rank0Only, on rank 0, while the others get empty

@@ -71,26 +71,26 @@ func (s *Shard) UnitInfo(index int) (UnitInfo, error) {
 func (s *Shard) UnitIndex(unit string) (int, error) {
 	defer runtime.KeepAlive(s)
 	var index uint
-	err := capi.ShardGetUnitIndex(s.raw(), capi.Terminable(unit), &index)
+	err := capi.ShardGetUnitIndex(s.raw(), unit, &index)
 	return int(index), failure(err)
 }
 
 // Unshard gathers the unit's own parameters. Collective. async only starts it; the next use, or WaitUnshard, waits for it.
 func (s *Shard) Unshard(unit string, async bool) error {
 	defer runtime.KeepAlive(s)
-	return failure(capi.ShardUnshard(s.raw(), capi.Terminable(unit), flag(async)))
+	return failure(capi.ShardUnshard(s.raw(), unit, flag(async)))
 }
 
 // WaitUnshard waits until the unit's parameters are gathered. Collective.
 func (s *Shard) WaitUnshard(unit string) error {
 	defer runtime.KeepAlive(s)
-	return failure(capi.ShardWaitUnshard(s.raw(), capi.Terminable(unit)))
+	return failure(capi.ShardWaitUnshard(s.raw(), unit))
 }
 
 // Reshard frees the unit's gathered parameters.
 func (s *Shard) Reshard(unit string) error {
 	defer runtime.KeepAlive(s)
-	return failure(capi.ShardReshard(s.raw(), capi.Terminable(unit)))
+	return failure(capi.ShardReshard(s.raw(), unit))
 }
 
 // Reset is for an iteration that was given up: it leaves the whole tree sharded and idle, and drops unreduced gradients. Calls that fail

@@ -17,12 +17,12 @@ type (
 
 func (s *Shard) setFlag(set unitFlag, unit string, value bool) error {
 	defer runtime.KeepAlive(s)
-	return failure(set(s.raw(), capi.Terminable(unit), flag(value)))
+	return failure(set(s.raw(), unit, flag(value)))
 }
 
 func (s *Shard) setFlags(set unitFlagRecurse, unit string, value, recurse bool) error {
 	defer runtime.KeepAlive(s)
-	return failure(set(s.raw(), capi.Terminable(unit), flag(value), flag(recurse)))
+	return failure(set(s.raw(), unit, flag(value), flag(recurse)))
 }
 
 // SetRequiresGradientSync false: backward leaves gradients unreduced on every rank, and later ones add to them (accumulation). It sets
@@ -80,7 +80,7 @@ func (s *Shard) SetForceSumReduction(unit string, force bool) error {
 // SetGradientDivideFactor divides gradients by this factor, finite and above 0, instead of the number of data-parallel ranks.
 func (s *Shard) SetGradientDivideFactor(unit string, factor float64) error {
 	defer runtime.KeepAlive(s)
-	return failure(capi.ShardSetGradientDivideFactor(s.raw(), capi.Terminable(unit), factor))
+	return failure(capi.ShardSetGradientDivideFactor(s.raw(), unit, factor))
 }
 
 // SetForwardPrefetch sets the units whose all-gathers are issued when this unit's forward begins. No units: back to the schedule's own
@@ -98,7 +98,7 @@ func (s *Shard) SetBackwardPrefetch(unit string, units ...string) error {
 func (s *Shard) setPrefetch(set func(capi.Shard, string, *unsafe.Pointer, uint) error, unit string, units []string) error {
 	defer runtime.KeepAlive(s)
 	return failure(withNames(units, func(array *unsafe.Pointer, n uint) error {
-		return set(s.raw(), capi.Terminable(unit), array, n)
+		return set(s.raw(), unit, array, n)
 	}))
 }
 
@@ -115,7 +115,7 @@ func (s *Shard) BackwardPrefetch(unit string) ([]int, error) {
 func (s *Shard) prefetch(get func(capi.Shard, string, *uint, uint, *uint) error, unit string) ([]int, error) {
 	defer runtime.KeepAlive(s)
 	units, err := list(func(array *uint, cap uint, needed *uint) error {
-		return get(s.raw(), capi.Terminable(unit), array, cap, needed)
+		return get(s.raw(), unit, array, cap, needed)
 	})
 	return ints(units), err
 }
@@ -136,7 +136,7 @@ type UnitSettings struct {
 func (s *Shard) UnitSettings(unit string) (UnitSettings, error) {
 	defer runtime.KeepAlive(s)
 	raw := sized[capi.UnitSettings]()
-	err := capi.ShardGetUnitSettings(s.raw(), capi.Terminable(unit), &raw)
+	err := capi.ShardGetUnitSettings(s.raw(), unit, &raw)
 	return UnitSettings{
 		RequiresGradientSync:   raw.RequiresGradientSync != 0,
 		RequiresAllReduce:      raw.RequiresAllReduce != 0,
@@ -161,5 +161,5 @@ func (s *Shard) SetUnitSettings(unit string, settings UnitSettings) error {
 	raw.ReduceUnusedParameters = flag(settings.ReduceUnusedParameters)
 	raw.ForceSumReduction = flag(settings.ForceSumReduction)
 	raw.GradientDivideFactor = settings.GradientDivideFactor
-	return failure(capi.ShardSetUnitSettings(s.raw(), capi.Terminable(unit), &raw))
+	return failure(capi.ShardSetUnitSettings(s.raw(), unit, &raw))
 }

@@ -2,7 +2,11 @@ package capi
 
 /*
 #include "callback.h"
-#include "error.h"
+#include "calls.h"
+
+static inline fsdp2_status fsdp2_go_fail(const char* message) {
+  return fsdp2_go_library.callback_fail(FSDP2_E_CALLBACK, message);
+}
 */
 import "C"
 
@@ -109,7 +113,7 @@ func fail(err error) C.fsdp2_status {
 	}
 	message := C.CString(text)
 	defer C.free(unsafe.Pointer(message))
-	return C.fsdp2_callback_fail(ECallback, message)
+	return C.fsdp2_go_fail(message)
 }
 
 // messageOf asks a value of the caller's for its text, which may panic once more.

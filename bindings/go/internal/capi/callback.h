@@ -2,7 +2,7 @@
 #ifndef FSDP2_GO_CALLBACK_H_
 #define FSDP2_GO_CALLBACK_H_
 
-#include <fsdp2/fsdp2.h>
+#include "fsdp2/fsdp2.h"
 
 /* Without const, which Go does not have. */
 void fsdp2GoRelease(void* user_data);

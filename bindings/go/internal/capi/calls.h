@@ -3,810 +3,1238 @@
 #ifndef FSDP2_GO_CALLS_H_
 #define FSDP2_GO_CALLS_H_
 
+#include "fsdp2/fsdp2.h"
+
+#define FSDP2_GO_FUNCTIONS(F) \
+  F(error_last) \
+  F(error_take) \
+  F(error_message) \
+  F(status_name) \
+  F(version) \
+  F(check_version) \
+  F(live_handles) \
+  F(runtime_describe) \
+  F(runtime_set_threads) \
+  F(runtime_set_product_engine) \
+  F(log_set) \
+  F(mesh_options_init) \
+  F(mesh_create) \
+  F(mesh_create_in) \
+  F(mesh_from_group) \
+  F(mesh_destroy) \
+  F(mesh_duplicate) \
+  F(mesh_get_info) \
+  F(mesh_get_dim_name) \
+  F(mesh_get_dim_index) \
+  F(mesh_get_ranks) \
+  F(mesh_get_group) \
+  F(mesh_get_group_ranks) \
+  F(mesh_is_equal) \
+  F(mesh_get_hash) \
+  F(mesh_describe) \
+  F(mesh_get_submesh) \
+  F(mesh_flatten) \
+  F(mesh_get_root) \
+  F(mesh_barrier) \
+  F(mesh_all_reduce) \
+  F(mesh_broadcast) \
+  F(mesh_scatter) \
+  F(mesh_all_gather) \
+  F(mesh_reduce_scatter) \
+  F(mesh_all_reduce_tensor) \
+  F(mesh_agree) \
+  F(mesh_fail) \
+  F(tensor_from_buffer) \
+  F(tensor_read) \
+  F(tensor_write) \
+  F(tensor_get_value) \
+  F(tensor_from_dlpack) \
+  F(tensor_to_dlpack) \
+  F(tensor_get_info) \
+  F(tensor_set_requires_grad) \
+  F(tensor_get_grad) \
+  F(tensor_backward) \
+  F(tensor_run_backward) \
+  F(tensor_destroy) \
+  F(tensor_duplicate) \
+  F(scope_create) \
+  F(scope_add) \
+  F(scope_keep) \
+  F(scope_destroy) \
+  F(scope_duplicate) \
+  F(op_call) \
+  F(op_get_schema) \
+  F(module_options_init) \
+  F(module_from_pretrained) \
+  F(module_from_config) \
+  F(module_from_exported) \
+  F(module_destroy) \
+  F(module_duplicate) \
+  F(module_get_info) \
+  F(module_get_parameter_count) \
+  F(module_get_parameter_info) \
+  F(module_get_parameter_name) \
+  F(module_get_parameter_index) \
+  F(module_get_parameter) \
+  F(module_zero_grad) \
+  F(module_set_requires_grad) \
+  F(module_checkpoint_activations) \
+  F(module_train) \
+  F(module_is_training) \
+  F(module_forward) \
+  F(module_check_inputs) \
+  F(module_forward_submodule) \
+  F(generate_options_init) \
+  F(module_generate) \
+  F(module_create_custom) \
+  F(parameter_options_init) \
+  F(module_add_parameter) \
+  F(module_add_child) \
+  F(shard_options_init) \
+  F(shard_apply_strategy) \
+  F(shard_make_unit) \
+  F(shard_make_units) \
+  F(shard_create) \
+  F(shard_destroy) \
+  F(shard_duplicate) \
+  F(shard_load_values) \
+  F(shard_get_mesh) \
+  F(shard_zero_grad) \
+  F(shard_get_grad_norm) \
+  F(shard_clip_grad_norm) \
+  F(shard_get_grad_overflow) \
+  F(shard_scale_grad) \
+  F(shard_get_parameter_count) \
+  F(shard_get_parameter_info) \
+  F(shard_get_parameter_name) \
+  F(shard_get_parameter_index) \
+  F(shard_get_parameter) \
+  F(shard_cast_parameters) \
+  F(shard_get_unit_count) \
+  F(shard_get_unit_info) \
+  F(shard_get_unit_name) \
+  F(shard_get_unit_index) \
+  F(shard_set_requires_gradient_sync) \
+  F(shard_set_requires_all_reduce) \
+  F(shard_set_is_last_backward) \
+  F(shard_get_is_last_backward) \
+  F(shard_set_reshard_after_forward) \
+  F(shard_set_reshard_after_backward) \
+  F(shard_set_unshard_in_backward) \
+  F(shard_set_reduce_unused_parameters) \
+  F(shard_set_gradient_divide_factor) \
+  F(shard_set_force_sum_reduction) \
+  F(shard_set_forward_prefetch) \
+  F(shard_set_backward_prefetch) \
+  F(shard_get_forward_prefetch) \
+  F(shard_get_backward_prefetch) \
+  F(shard_get_unit_settings) \
+  F(shard_set_unit_settings) \
+  F(shard_unshard) \
+  F(shard_wait_unshard) \
+  F(shard_reshard) \
+  F(shard_reset) \
+  F(shard_get_events) \
+  F(shard_clear_events) \
+  F(shard_get_stats) \
+  F(shard_reset_stats) \
+  F(shard_describe) \
+  F(callback_fail) \
+  F(shard_set_all_reduce_hook) \
+  F(shard_set_gradient_ready) \
+  F(shard_set_all_gather_extension) \
+  F(plan_options_init) \
+  F(plan_get_info) \
+  F(plan_describe) \
+  F(adamw_options_init) \
+  F(optimizer_create_adamw) \
+  F(sgd_options_init) \
+  F(optimizer_create_sgd) \
+  F(optimizer_add_adamw_group) \
+  F(optimizer_add_sgd_group) \
+  F(optimizer_exempt_from_decay) \
+  F(optimizer_scale_lr) \
+  F(optimizer_get_info) \
+  F(optimizer_get_group_info) \
+  F(optimizer_get_group_parameters) \
+  F(optimizer_get_state) \
+  F(optimizer_set_lr) \
+  F(optimizer_get_lr) \
+  F(optimizer_set_group_lr) \
+  F(optimizer_set_group_weight_decay) \
+  F(optimizer_run) \
+  F(optimizer_destroy) \
+  F(optimizer_duplicate) \
+  F(loader_options_init) \
+  F(loader_open) \
+  F(loader_next) \
+  F(loader_get_position) \
+  F(loader_set_position) \
+  F(loader_destroy) \
+  F(loader_duplicate) \
+  F(step_options_init) \
+  F(step_create) \
+  F(step_run) \
+  F(step_set_position) \
+  F(step_get_position) \
+  F(step_destroy) \
+  F(step_duplicate) \
+  F(state_create) \
+  F(state_destroy) \
+  F(state_duplicate) \
+  F(state_add_tensor) \
+  F(state_add_value) \
+  F(state_get_info) \
+  F(state_get_count) \
+  F(state_get_name) \
+  F(state_get_tensor) \
+  F(state_get_value) \
+  F(state_save_options_init) \
+  F(state_save) \
+  F(state_load) \
+  F(state_gather) \
+  F(save_options_init) \
+  F(checkpoint_save) \
+  F(checkpoint_prepare) \
+  F(checkpoint_check_path) \
+  F(checkpoint_wait) \
+  F(checkpoint_poll) \
+  F(load_options_init) \
+  F(checkpoint_load) \
+  F(checkpoint_get_report) \
+  F(checkpoint_get_state) \
+  F(checkpoint_set_state) \
+  F(checkpoint_save_full) \
+  F(checkpoint_load_full) \
+  F(checkpoint_save_pretrained) \
+  F(checkpoint_find) \
+  F(checkpoint_inspect) \
+  F(checkpoint_verify) \
+  F(checkpoint_rebuild_manifest) \
+  F(convert_options_init) \
+  F(checkpoint_convert)
+
+#include "library.h"
 #include "error.h"
 
+static inline const char *fsdp2_go_status_name(fsdp2_status status) {
+  if (!fsdp2_go_is_loaded()) return 0;
+  return fsdp2_go_library.status_name(status);
+}
+
+static inline uint32_t fsdp2_go_version(void) {
+  if (!fsdp2_go_is_loaded()) return 0;
+  return fsdp2_go_library.version();
+}
+
 static inline fsdp2_go_error *fsdp2_go_check_version(uint32_t header_version) {
-  return fsdp2_go_check(fsdp2_check_version(header_version));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.check_version(header_version));
+}
+
+static inline int64_t fsdp2_go_live_handles(void) {
+  if (!fsdp2_go_is_loaded()) return 0;
+  return fsdp2_go_library.live_handles();
 }
 
 static inline fsdp2_go_error *fsdp2_go_runtime_describe(char *buf, size_t cap, size_t *needed) {
-  return fsdp2_go_check(fsdp2_runtime_describe(buf, cap, needed));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.runtime_describe(buf, cap, needed));
 }
 
 static inline fsdp2_go_error *fsdp2_go_runtime_set_threads(size_t n) {
-  return fsdp2_go_check(fsdp2_runtime_set_threads(n));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.runtime_set_threads(n));
 }
 
 static inline fsdp2_go_error *fsdp2_go_runtime_set_product_engine(int32_t engine) {
-  return fsdp2_go_check(fsdp2_runtime_set_product_engine(engine));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.runtime_set_product_engine(engine));
 }
 
 static inline fsdp2_go_error *fsdp2_go_log_set(int32_t min_level, fsdp2_log_fn fn, void *user_data, fsdp2_release_fn release) {
-  return fsdp2_go_check(fsdp2_log_set(min_level, fn, user_data, release));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.log_set(min_level, fn, user_data, release));
 }
 
 static inline fsdp2_go_error *fsdp2_go_mesh_options_init(fsdp2_mesh_options *options, size_t struct_size) {
-  return fsdp2_go_check(fsdp2_mesh_options_init(options, struct_size));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.mesh_options_init(options, struct_size));
 }
 
 static inline fsdp2_go_error *fsdp2_go_mesh_create(const fsdp2_mesh_options *options, fsdp2_mesh *out) {
-  return fsdp2_go_check(fsdp2_mesh_create(options, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.mesh_create(options, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_mesh_create_in(fsdp2_mesh mesh, const fsdp2_mesh_options *options, fsdp2_mesh *out) {
-  return fsdp2_go_check(fsdp2_mesh_create_in(mesh, options, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.mesh_create_in(mesh, options, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_mesh_from_group(fsdp2_mesh mesh, int32_t dim, const char *name, fsdp2_mesh *out) {
-  return fsdp2_go_check(fsdp2_mesh_from_group(mesh, dim, name, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.mesh_from_group(mesh, dim, name, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_mesh_destroy(fsdp2_mesh mesh) {
-  return fsdp2_go_check(fsdp2_mesh_destroy(mesh));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.mesh_destroy(mesh));
 }
 
 static inline fsdp2_go_error *fsdp2_go_mesh_duplicate(fsdp2_mesh mesh, fsdp2_mesh *out) {
-  return fsdp2_go_check(fsdp2_mesh_duplicate(mesh, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.mesh_duplicate(mesh, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_mesh_get_info(fsdp2_mesh mesh, fsdp2_mesh_info *out) {
-  return fsdp2_go_check(fsdp2_mesh_get_info(mesh, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.mesh_get_info(mesh, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_mesh_get_dim_name(fsdp2_mesh mesh, int32_t dim, char *buf, size_t cap, size_t *needed) {
-  return fsdp2_go_check(fsdp2_mesh_get_dim_name(mesh, dim, buf, cap, needed));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.mesh_get_dim_name(mesh, dim, buf, cap, needed));
 }
 
 static inline fsdp2_go_error *fsdp2_go_mesh_get_dim_index(fsdp2_mesh mesh, const char *name, int32_t *out) {
-  return fsdp2_go_check(fsdp2_mesh_get_dim_index(mesh, name, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.mesh_get_dim_index(mesh, name, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_mesh_get_ranks(fsdp2_mesh mesh, int32_t *ranks, size_t cap, size_t *needed) {
-  return fsdp2_go_check(fsdp2_mesh_get_ranks(mesh, ranks, cap, needed));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.mesh_get_ranks(mesh, ranks, cap, needed));
 }
 
 static inline fsdp2_go_error *fsdp2_go_mesh_get_group(fsdp2_mesh mesh, int32_t dim, fsdp2_group_info *out) {
-  return fsdp2_go_check(fsdp2_mesh_get_group(mesh, dim, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.mesh_get_group(mesh, dim, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_mesh_get_group_ranks(fsdp2_mesh mesh, int32_t dim, int32_t *ranks, size_t cap, size_t *needed) {
-  return fsdp2_go_check(fsdp2_mesh_get_group_ranks(mesh, dim, ranks, cap, needed));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.mesh_get_group_ranks(mesh, dim, ranks, cap, needed));
 }
 
 static inline fsdp2_go_error *fsdp2_go_mesh_is_equal(fsdp2_mesh a, fsdp2_mesh b, int32_t *out) {
-  return fsdp2_go_check(fsdp2_mesh_is_equal(a, b, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.mesh_is_equal(a, b, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_mesh_get_hash(fsdp2_mesh mesh, uint64_t *out) {
-  return fsdp2_go_check(fsdp2_mesh_get_hash(mesh, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.mesh_get_hash(mesh, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_mesh_describe(fsdp2_mesh mesh, char *buf, size_t cap, size_t *needed) {
-  return fsdp2_go_check(fsdp2_mesh_describe(mesh, buf, cap, needed));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.mesh_describe(mesh, buf, cap, needed));
 }
 
 static inline fsdp2_go_error *fsdp2_go_mesh_get_submesh(fsdp2_mesh mesh, const char *const *names, size_t n_names, fsdp2_mesh *out) {
-  return fsdp2_go_check(fsdp2_mesh_get_submesh(mesh, names, n_names, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.mesh_get_submesh(mesh, names, n_names, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_mesh_flatten(fsdp2_mesh mesh, const char *const *names, size_t n_names, const char *name, fsdp2_mesh *out) {
-  return fsdp2_go_check(fsdp2_mesh_flatten(mesh, names, n_names, name, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.mesh_flatten(mesh, names, n_names, name, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_mesh_get_root(fsdp2_mesh mesh, int32_t *dims, size_t cap, size_t *needed, fsdp2_mesh *out) {
-  return fsdp2_go_check(fsdp2_mesh_get_root(mesh, dims, cap, needed, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.mesh_get_root(mesh, dims, cap, needed, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_mesh_barrier(fsdp2_mesh mesh) {
-  return fsdp2_go_check(fsdp2_mesh_barrier(mesh));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.mesh_barrier(mesh));
 }
 
 static inline fsdp2_go_error *fsdp2_go_mesh_all_reduce(fsdp2_mesh mesh, double *values, size_t n, int32_t op) {
-  return fsdp2_go_check(fsdp2_mesh_all_reduce(mesh, values, n, op));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.mesh_all_reduce(mesh, values, n, op));
 }
 
 static inline fsdp2_go_error *fsdp2_go_mesh_broadcast(fsdp2_mesh mesh, int32_t dim, fsdp2_tensor tensor) {
-  return fsdp2_go_check(fsdp2_mesh_broadcast(mesh, dim, tensor));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.mesh_broadcast(mesh, dim, tensor));
 }
 
 static inline fsdp2_go_error *fsdp2_go_mesh_scatter(fsdp2_mesh mesh, int32_t dim, fsdp2_tensor whole, int32_t tensor_dim, fsdp2_tensor *out) {
-  return fsdp2_go_check(fsdp2_mesh_scatter(mesh, dim, whole, tensor_dim, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.mesh_scatter(mesh, dim, whole, tensor_dim, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_mesh_all_gather(fsdp2_mesh mesh, int32_t dim, fsdp2_tensor piece, int32_t tensor_dim, fsdp2_tensor *out) {
-  return fsdp2_go_check(fsdp2_mesh_all_gather(mesh, dim, piece, tensor_dim, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.mesh_all_gather(mesh, dim, piece, tensor_dim, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_mesh_reduce_scatter(fsdp2_mesh mesh, int32_t dim, fsdp2_tensor whole, int32_t tensor_dim, int32_t op, fsdp2_tensor *out) {
-  return fsdp2_go_check(fsdp2_mesh_reduce_scatter(mesh, dim, whole, tensor_dim, op, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.mesh_reduce_scatter(mesh, dim, whole, tensor_dim, op, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_mesh_all_reduce_tensor(fsdp2_mesh mesh, int32_t dim, fsdp2_tensor tensor, int32_t op) {
-  return fsdp2_go_check(fsdp2_mesh_all_reduce_tensor(mesh, dim, tensor, op));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.mesh_all_reduce_tensor(mesh, dim, tensor, op));
 }
 
 static inline fsdp2_go_error *fsdp2_go_mesh_agree(fsdp2_mesh mesh, const char *what, const char *text) {
-  return fsdp2_go_check(fsdp2_mesh_agree(mesh, what, text));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.mesh_agree(mesh, what, text));
 }
 
 static inline fsdp2_go_error *fsdp2_go_mesh_fail(fsdp2_mesh mesh, const char *message) {
-  return fsdp2_go_check(fsdp2_mesh_fail(mesh, message));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.mesh_fail(mesh, message));
 }
 
 static inline fsdp2_go_error *fsdp2_go_tensor_from_buffer(const void *data, size_t n_bytes, int32_t dtype, const int64_t *shape, size_t n_dims, fsdp2_tensor *out) {
-  return fsdp2_go_check(fsdp2_tensor_from_buffer(data, n_bytes, dtype, shape, n_dims, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.tensor_from_buffer(data, n_bytes, dtype, shape, n_dims, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_tensor_read(fsdp2_tensor tensor, void *to, size_t n_bytes) {
-  return fsdp2_go_check(fsdp2_tensor_read(tensor, to, n_bytes));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.tensor_read(tensor, to, n_bytes));
 }
 
 static inline fsdp2_go_error *fsdp2_go_tensor_write(fsdp2_tensor tensor, const void *from, size_t n_bytes) {
-  return fsdp2_go_check(fsdp2_tensor_write(tensor, from, n_bytes));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.tensor_write(tensor, from, n_bytes));
 }
 
 static inline fsdp2_go_error *fsdp2_go_tensor_get_value(fsdp2_tensor tensor, double *out) {
-  return fsdp2_go_check(fsdp2_tensor_get_value(tensor, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.tensor_get_value(tensor, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_tensor_from_dlpack(struct DLManagedTensorVersioned *source, fsdp2_tensor *out) {
-  return fsdp2_go_check(fsdp2_tensor_from_dlpack(source, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.tensor_from_dlpack(source, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_tensor_to_dlpack(fsdp2_tensor tensor, uintptr_t consumer_stream, struct DLManagedTensorVersioned **out) {
-  return fsdp2_go_check(fsdp2_tensor_to_dlpack(tensor, consumer_stream, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.tensor_to_dlpack(tensor, consumer_stream, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_tensor_get_info(fsdp2_tensor tensor, fsdp2_tensor_info *out) {
-  return fsdp2_go_check(fsdp2_tensor_get_info(tensor, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.tensor_get_info(tensor, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_tensor_set_requires_grad(fsdp2_tensor tensor, int32_t flag) {
-  return fsdp2_go_check(fsdp2_tensor_set_requires_grad(tensor, flag));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.tensor_set_requires_grad(tensor, flag));
 }
 
 static inline fsdp2_go_error *fsdp2_go_tensor_get_grad(fsdp2_tensor tensor, fsdp2_tensor *out) {
-  return fsdp2_go_check(fsdp2_tensor_get_grad(tensor, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.tensor_get_grad(tensor, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_tensor_backward(fsdp2_tensor loss) {
-  return fsdp2_go_check(fsdp2_tensor_backward(loss));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.tensor_backward(loss));
 }
 
 static inline fsdp2_go_error *fsdp2_go_tensor_run_backward(const fsdp2_tensor *outputs, size_t n_outputs, const fsdp2_tensor *gradients, int32_t keep_graph) {
-  return fsdp2_go_check(fsdp2_tensor_run_backward(outputs, n_outputs, gradients, keep_graph));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.tensor_run_backward(outputs, n_outputs, gradients, keep_graph));
 }
 
 static inline fsdp2_go_error *fsdp2_go_tensor_destroy(fsdp2_tensor tensor) {
-  return fsdp2_go_check(fsdp2_tensor_destroy(tensor));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.tensor_destroy(tensor));
 }
 
 static inline fsdp2_go_error *fsdp2_go_tensor_duplicate(fsdp2_tensor tensor, fsdp2_tensor *out) {
-  return fsdp2_go_check(fsdp2_tensor_duplicate(tensor, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.tensor_duplicate(tensor, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_scope_create(fsdp2_scope *out) {
-  return fsdp2_go_check(fsdp2_scope_create(out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.scope_create(out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_scope_add(fsdp2_scope scope, const fsdp2_tensor *tensors, size_t n_tensors) {
-  return fsdp2_go_check(fsdp2_scope_add(scope, tensors, n_tensors));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.scope_add(scope, tensors, n_tensors));
 }
 
 static inline fsdp2_go_error *fsdp2_go_scope_keep(fsdp2_scope scope, const fsdp2_tensor *tensors, size_t n_tensors) {
-  return fsdp2_go_check(fsdp2_scope_keep(scope, tensors, n_tensors));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.scope_keep(scope, tensors, n_tensors));
 }
 
 static inline fsdp2_go_error *fsdp2_go_scope_destroy(fsdp2_scope scope) {
-  return fsdp2_go_check(fsdp2_scope_destroy(scope));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.scope_destroy(scope));
 }
 
 static inline fsdp2_go_error *fsdp2_go_scope_duplicate(fsdp2_scope scope, fsdp2_scope *out) {
-  return fsdp2_go_check(fsdp2_scope_duplicate(scope, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.scope_duplicate(scope, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_op_call(const char *name, const fsdp2_value *inputs, size_t n_inputs, uint32_t flags, fsdp2_scope scope, fsdp2_value *outputs, size_t cap, size_t *needed) {
-  return fsdp2_go_check(fsdp2_op_call(name, inputs, n_inputs, flags, scope, outputs, cap, needed));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.op_call(name, inputs, n_inputs, flags, scope, outputs, cap, needed));
 }
 
 static inline fsdp2_go_error *fsdp2_go_op_get_schema(const char *name, char *buf, size_t cap, size_t *needed) {
-  return fsdp2_go_check(fsdp2_op_get_schema(name, buf, cap, needed));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.op_get_schema(name, buf, cap, needed));
 }
 
 static inline fsdp2_go_error *fsdp2_go_module_options_init(fsdp2_module_options *options, size_t struct_size) {
-  return fsdp2_go_check(fsdp2_module_options_init(options, struct_size));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.module_options_init(options, struct_size));
 }
 
 static inline fsdp2_go_error *fsdp2_go_module_from_pretrained(const char *directory, const fsdp2_module_options *options, fsdp2_module *out) {
-  return fsdp2_go_check(fsdp2_module_from_pretrained(directory, options, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.module_from_pretrained(directory, options, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_module_from_config(const char *json, const fsdp2_module_options *options, fsdp2_module *out) {
-  return fsdp2_go_check(fsdp2_module_from_config(json, options, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.module_from_config(json, options, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_module_from_exported(const char *path, const fsdp2_module_options *options, fsdp2_module *out) {
-  return fsdp2_go_check(fsdp2_module_from_exported(path, options, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.module_from_exported(path, options, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_module_destroy(fsdp2_module module) {
-  return fsdp2_go_check(fsdp2_module_destroy(module));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.module_destroy(module));
 }
 
 static inline fsdp2_go_error *fsdp2_go_module_duplicate(fsdp2_module module, fsdp2_module *out) {
-  return fsdp2_go_check(fsdp2_module_duplicate(module, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.module_duplicate(module, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_module_get_info(fsdp2_module module, fsdp2_module_info *out) {
-  return fsdp2_go_check(fsdp2_module_get_info(module, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.module_get_info(module, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_module_get_parameter_count(fsdp2_module module, size_t *out) {
-  return fsdp2_go_check(fsdp2_module_get_parameter_count(module, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.module_get_parameter_count(module, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_module_get_parameter_info(fsdp2_module module, size_t index, fsdp2_module_parameter_info *out) {
-  return fsdp2_go_check(fsdp2_module_get_parameter_info(module, index, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.module_get_parameter_info(module, index, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_module_get_parameter_name(fsdp2_module module, size_t index, size_t name_index, char *buf, size_t cap, size_t *needed) {
-  return fsdp2_go_check(fsdp2_module_get_parameter_name(module, index, name_index, buf, cap, needed));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.module_get_parameter_name(module, index, name_index, buf, cap, needed));
 }
 
 static inline fsdp2_go_error *fsdp2_go_module_get_parameter_index(fsdp2_module module, const char *name, size_t *out) {
-  return fsdp2_go_check(fsdp2_module_get_parameter_index(module, name, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.module_get_parameter_index(module, name, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_module_get_parameter(fsdp2_module module, size_t index, int32_t which, fsdp2_tensor *out) {
-  return fsdp2_go_check(fsdp2_module_get_parameter(module, index, which, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.module_get_parameter(module, index, which, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_module_zero_grad(fsdp2_module module) {
-  return fsdp2_go_check(fsdp2_module_zero_grad(module));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.module_zero_grad(module));
 }
 
 static inline fsdp2_go_error *fsdp2_go_module_set_requires_grad(fsdp2_module module, const char *const *names, size_t n_names, int32_t flag) {
-  return fsdp2_go_check(fsdp2_module_set_requires_grad(module, names, n_names, flag));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.module_set_requires_grad(module, names, n_names, flag));
 }
 
 static inline fsdp2_go_error *fsdp2_go_module_checkpoint_activations(fsdp2_module module, const char *const *kinds, size_t n_kinds, size_t every, uint32_t flags) {
-  return fsdp2_go_check(fsdp2_module_checkpoint_activations(module, kinds, n_kinds, every, flags));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.module_checkpoint_activations(module, kinds, n_kinds, every, flags));
 }
 
 static inline fsdp2_go_error *fsdp2_go_module_train(fsdp2_module module, int32_t mode) {
-  return fsdp2_go_check(fsdp2_module_train(module, mode));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.module_train(module, mode));
 }
 
 static inline fsdp2_go_error *fsdp2_go_module_is_training(fsdp2_module module, int32_t *out) {
-  return fsdp2_go_check(fsdp2_module_is_training(module, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.module_is_training(module, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_module_forward(fsdp2_module module, const fsdp2_tensor *inputs, size_t n_inputs, uint32_t flags, fsdp2_tensor *outputs, size_t cap, size_t *needed) {
-  return fsdp2_go_check(fsdp2_module_forward(module, inputs, n_inputs, flags, outputs, cap, needed));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.module_forward(module, inputs, n_inputs, flags, outputs, cap, needed));
 }
 
 static inline fsdp2_go_error *fsdp2_go_module_check_inputs(fsdp2_module module, const fsdp2_tensor *inputs, size_t n_inputs) {
-  return fsdp2_go_check(fsdp2_module_check_inputs(module, inputs, n_inputs));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.module_check_inputs(module, inputs, n_inputs));
 }
 
 static inline fsdp2_go_error *fsdp2_go_module_forward_submodule(fsdp2_module module, const char *path, const fsdp2_tensor *inputs, size_t n_inputs, uint32_t flags, fsdp2_tensor *outputs, size_t cap, size_t *needed) {
-  return fsdp2_go_check(fsdp2_module_forward_submodule(module, path, inputs, n_inputs, flags, outputs, cap, needed));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.module_forward_submodule(module, path, inputs, n_inputs, flags, outputs, cap, needed));
 }
 
 static inline fsdp2_go_error *fsdp2_go_generate_options_init(fsdp2_generate_options *options, size_t struct_size) {
-  return fsdp2_go_check(fsdp2_generate_options_init(options, struct_size));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.generate_options_init(options, struct_size));
 }
 
 static inline fsdp2_go_error *fsdp2_go_module_generate(fsdp2_module module, const int64_t *prompt, size_t n_prompt, const fsdp2_generate_options *options, int64_t *tokens, size_t cap, size_t *n_tokens) {
-  return fsdp2_go_check(fsdp2_module_generate(module, prompt, n_prompt, options, tokens, cap, n_tokens));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.module_generate(module, prompt, n_prompt, options, tokens, cap, n_tokens));
 }
 
 static inline fsdp2_go_error *fsdp2_go_module_create_custom(const char *kind, const fsdp2_module_options *options, fsdp2_forward_fn fn, void *user_data, fsdp2_release_fn release, fsdp2_module *out) {
-  return fsdp2_go_check(fsdp2_module_create_custom(kind, options, fn, user_data, release, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.module_create_custom(kind, options, fn, user_data, release, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_parameter_options_init(fsdp2_parameter_options *options, size_t struct_size) {
-  return fsdp2_go_check(fsdp2_parameter_options_init(options, struct_size));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.parameter_options_init(options, struct_size));
 }
 
 static inline fsdp2_go_error *fsdp2_go_module_add_parameter(fsdp2_module module, const char *name, const int64_t *shape, size_t n_dims, const fsdp2_parameter_options *options) {
-  return fsdp2_go_check(fsdp2_module_add_parameter(module, name, shape, n_dims, options));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.module_add_parameter(module, name, shape, n_dims, options));
 }
 
 static inline fsdp2_go_error *fsdp2_go_module_add_child(fsdp2_module module, const char *name, fsdp2_module child) {
-  return fsdp2_go_check(fsdp2_module_add_child(module, name, child));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.module_add_child(module, name, child));
 }
 
 static inline fsdp2_go_error *fsdp2_go_shard_options_init(fsdp2_shard_options *options, size_t struct_size) {
-  return fsdp2_go_check(fsdp2_shard_options_init(options, struct_size));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.shard_options_init(options, struct_size));
 }
 
 static inline fsdp2_go_error *fsdp2_go_shard_apply_strategy(const char *name, int64_t fsdp_size, fsdp2_mesh_options *mesh, fsdp2_shard_options *options) {
-  return fsdp2_go_check(fsdp2_shard_apply_strategy(name, fsdp_size, mesh, options));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.shard_apply_strategy(name, fsdp_size, mesh, options));
 }
 
 static inline fsdp2_go_error *fsdp2_go_shard_make_unit(fsdp2_module module, fsdp2_mesh mesh, const char *const *names, size_t n_names, const fsdp2_shard_options *options) {
-  return fsdp2_go_check(fsdp2_shard_make_unit(module, mesh, names, n_names, options));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.shard_make_unit(module, mesh, names, n_names, options));
 }
 
 static inline fsdp2_go_error *fsdp2_go_shard_make_units(fsdp2_module module, fsdp2_mesh mesh, const fsdp2_shard_options *options) {
-  return fsdp2_go_check(fsdp2_shard_make_units(module, mesh, options));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.shard_make_units(module, mesh, options));
 }
 
 static inline fsdp2_go_error *fsdp2_go_shard_create(fsdp2_module module, fsdp2_mesh mesh, const fsdp2_shard_options *options, fsdp2_shard *out) {
-  return fsdp2_go_check(fsdp2_shard_create(module, mesh, options, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.shard_create(module, mesh, options, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_shard_destroy(fsdp2_shard shard) {
-  return fsdp2_go_check(fsdp2_shard_destroy(shard));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.shard_destroy(shard));
 }
 
 static inline fsdp2_go_error *fsdp2_go_shard_duplicate(fsdp2_shard shard, fsdp2_shard *out) {
-  return fsdp2_go_check(fsdp2_shard_duplicate(shard, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.shard_duplicate(shard, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_shard_load_values(fsdp2_shard shard) {
-  return fsdp2_go_check(fsdp2_shard_load_values(shard));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.shard_load_values(shard));
 }
 
 static inline fsdp2_go_error *fsdp2_go_shard_get_mesh(fsdp2_shard shard, fsdp2_mesh *out) {
-  return fsdp2_go_check(fsdp2_shard_get_mesh(shard, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.shard_get_mesh(shard, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_shard_zero_grad(fsdp2_shard shard) {
-  return fsdp2_go_check(fsdp2_shard_zero_grad(shard));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.shard_zero_grad(shard));
 }
 
 static inline fsdp2_go_error *fsdp2_go_shard_get_grad_norm(fsdp2_shard shard, double norm_type, double *out) {
-  return fsdp2_go_check(fsdp2_shard_get_grad_norm(shard, norm_type, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.shard_get_grad_norm(shard, norm_type, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_shard_clip_grad_norm(fsdp2_shard shard, double max_norm, double norm_type, double *out_norm) {
-  return fsdp2_go_check(fsdp2_shard_clip_grad_norm(shard, max_norm, norm_type, out_norm));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.shard_clip_grad_norm(shard, max_norm, norm_type, out_norm));
 }
 
 static inline fsdp2_go_error *fsdp2_go_shard_get_grad_overflow(fsdp2_shard shard, int32_t *out) {
-  return fsdp2_go_check(fsdp2_shard_get_grad_overflow(shard, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.shard_get_grad_overflow(shard, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_shard_scale_grad(fsdp2_shard shard, double factor) {
-  return fsdp2_go_check(fsdp2_shard_scale_grad(shard, factor));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.shard_scale_grad(shard, factor));
 }
 
 static inline fsdp2_go_error *fsdp2_go_shard_get_parameter_count(fsdp2_shard shard, size_t *out) {
-  return fsdp2_go_check(fsdp2_shard_get_parameter_count(shard, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.shard_get_parameter_count(shard, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_shard_get_parameter_info(fsdp2_shard shard, size_t index, fsdp2_parameter_info *out) {
-  return fsdp2_go_check(fsdp2_shard_get_parameter_info(shard, index, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.shard_get_parameter_info(shard, index, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_shard_get_parameter_name(fsdp2_shard shard, size_t index, size_t name_index, char *buf, size_t cap, size_t *needed) {
-  return fsdp2_go_check(fsdp2_shard_get_parameter_name(shard, index, name_index, buf, cap, needed));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.shard_get_parameter_name(shard, index, name_index, buf, cap, needed));
 }
 
 static inline fsdp2_go_error *fsdp2_go_shard_get_parameter_index(fsdp2_shard shard, const char *name, size_t *out) {
-  return fsdp2_go_check(fsdp2_shard_get_parameter_index(shard, name, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.shard_get_parameter_index(shard, name, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_shard_get_parameter(fsdp2_shard shard, size_t index, int32_t which, fsdp2_tensor *out) {
-  return fsdp2_go_check(fsdp2_shard_get_parameter(shard, index, which, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.shard_get_parameter(shard, index, which, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_shard_cast_parameters(fsdp2_shard shard, int32_t dtype) {
-  return fsdp2_go_check(fsdp2_shard_cast_parameters(shard, dtype));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.shard_cast_parameters(shard, dtype));
 }
 
 static inline fsdp2_go_error *fsdp2_go_shard_get_unit_count(fsdp2_shard shard, size_t *out) {
-  return fsdp2_go_check(fsdp2_shard_get_unit_count(shard, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.shard_get_unit_count(shard, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_shard_get_unit_info(fsdp2_shard shard, size_t index, fsdp2_unit_info *out) {
-  return fsdp2_go_check(fsdp2_shard_get_unit_info(shard, index, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.shard_get_unit_info(shard, index, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_shard_get_unit_name(fsdp2_shard shard, size_t index, char *buf, size_t cap, size_t *needed) {
-  return fsdp2_go_check(fsdp2_shard_get_unit_name(shard, index, buf, cap, needed));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.shard_get_unit_name(shard, index, buf, cap, needed));
 }
 
 static inline fsdp2_go_error *fsdp2_go_shard_get_unit_index(fsdp2_shard shard, const char *unit, size_t *out) {
-  return fsdp2_go_check(fsdp2_shard_get_unit_index(shard, unit, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.shard_get_unit_index(shard, unit, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_shard_set_requires_gradient_sync(fsdp2_shard shard, const char *unit, int32_t flag, int32_t recurse) {
-  return fsdp2_go_check(fsdp2_shard_set_requires_gradient_sync(shard, unit, flag, recurse));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.shard_set_requires_gradient_sync(shard, unit, flag, recurse));
 }
 
 static inline fsdp2_go_error *fsdp2_go_shard_set_requires_all_reduce(fsdp2_shard shard, const char *unit, int32_t flag, int32_t recurse) {
-  return fsdp2_go_check(fsdp2_shard_set_requires_all_reduce(shard, unit, flag, recurse));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.shard_set_requires_all_reduce(shard, unit, flag, recurse));
 }
 
 static inline fsdp2_go_error *fsdp2_go_shard_set_is_last_backward(fsdp2_shard shard, int32_t flag) {
-  return fsdp2_go_check(fsdp2_shard_set_is_last_backward(shard, flag));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.shard_set_is_last_backward(shard, flag));
 }
 
 static inline fsdp2_go_error *fsdp2_go_shard_get_is_last_backward(fsdp2_shard shard, int32_t *out) {
-  return fsdp2_go_check(fsdp2_shard_get_is_last_backward(shard, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.shard_get_is_last_backward(shard, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_shard_set_reshard_after_forward(fsdp2_shard shard, const char *unit, int32_t flag, int32_t recurse) {
-  return fsdp2_go_check(fsdp2_shard_set_reshard_after_forward(shard, unit, flag, recurse));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.shard_set_reshard_after_forward(shard, unit, flag, recurse));
 }
 
 static inline fsdp2_go_error *fsdp2_go_shard_set_reshard_after_backward(fsdp2_shard shard, const char *unit, int32_t flag, int32_t recurse) {
-  return fsdp2_go_check(fsdp2_shard_set_reshard_after_backward(shard, unit, flag, recurse));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.shard_set_reshard_after_backward(shard, unit, flag, recurse));
 }
 
 static inline fsdp2_go_error *fsdp2_go_shard_set_unshard_in_backward(fsdp2_shard shard, const char *unit, int32_t flag) {
-  return fsdp2_go_check(fsdp2_shard_set_unshard_in_backward(shard, unit, flag));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.shard_set_unshard_in_backward(shard, unit, flag));
 }
 
 static inline fsdp2_go_error *fsdp2_go_shard_set_reduce_unused_parameters(fsdp2_shard shard, const char *unit, int32_t flag, int32_t recurse) {
-  return fsdp2_go_check(fsdp2_shard_set_reduce_unused_parameters(shard, unit, flag, recurse));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.shard_set_reduce_unused_parameters(shard, unit, flag, recurse));
 }
 
 static inline fsdp2_go_error *fsdp2_go_shard_set_gradient_divide_factor(fsdp2_shard shard, const char *unit, double factor) {
-  return fsdp2_go_check(fsdp2_shard_set_gradient_divide_factor(shard, unit, factor));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.shard_set_gradient_divide_factor(shard, unit, factor));
 }
 
 static inline fsdp2_go_error *fsdp2_go_shard_set_force_sum_reduction(fsdp2_shard shard, const char *unit, int32_t flag) {
-  return fsdp2_go_check(fsdp2_shard_set_force_sum_reduction(shard, unit, flag));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.shard_set_force_sum_reduction(shard, unit, flag));
 }
 
 static inline fsdp2_go_error *fsdp2_go_shard_set_forward_prefetch(fsdp2_shard shard, const char *unit, const char *const *units, size_t n_units) {
-  return fsdp2_go_check(fsdp2_shard_set_forward_prefetch(shard, unit, units, n_units));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.shard_set_forward_prefetch(shard, unit, units, n_units));
 }
 
 static inline fsdp2_go_error *fsdp2_go_shard_set_backward_prefetch(fsdp2_shard shard, const char *unit, const char *const *units, size_t n_units) {
-  return fsdp2_go_check(fsdp2_shard_set_backward_prefetch(shard, unit, units, n_units));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.shard_set_backward_prefetch(shard, unit, units, n_units));
 }
 
 static inline fsdp2_go_error *fsdp2_go_shard_get_forward_prefetch(fsdp2_shard shard, const char *unit, size_t *units, size_t cap, size_t *needed) {
-  return fsdp2_go_check(fsdp2_shard_get_forward_prefetch(shard, unit, units, cap, needed));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.shard_get_forward_prefetch(shard, unit, units, cap, needed));
 }
 
 static inline fsdp2_go_error *fsdp2_go_shard_get_backward_prefetch(fsdp2_shard shard, const char *unit, size_t *units, size_t cap, size_t *needed) {
-  return fsdp2_go_check(fsdp2_shard_get_backward_prefetch(shard, unit, units, cap, needed));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.shard_get_backward_prefetch(shard, unit, units, cap, needed));
 }
 
 static inline fsdp2_go_error *fsdp2_go_shard_get_unit_settings(fsdp2_shard shard, const char *unit, fsdp2_unit_settings *out) {
-  return fsdp2_go_check(fsdp2_shard_get_unit_settings(shard, unit, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.shard_get_unit_settings(shard, unit, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_shard_set_unit_settings(fsdp2_shard shard, const char *unit, const fsdp2_unit_settings *settings) {
-  return fsdp2_go_check(fsdp2_shard_set_unit_settings(shard, unit, settings));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.shard_set_unit_settings(shard, unit, settings));
 }
 
 static inline fsdp2_go_error *fsdp2_go_shard_unshard(fsdp2_shard shard, const char *unit, int32_t async_op) {
-  return fsdp2_go_check(fsdp2_shard_unshard(shard, unit, async_op));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.shard_unshard(shard, unit, async_op));
 }
 
 static inline fsdp2_go_error *fsdp2_go_shard_wait_unshard(fsdp2_shard shard, const char *unit) {
-  return fsdp2_go_check(fsdp2_shard_wait_unshard(shard, unit));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.shard_wait_unshard(shard, unit));
 }
 
 static inline fsdp2_go_error *fsdp2_go_shard_reshard(fsdp2_shard shard, const char *unit) {
-  return fsdp2_go_check(fsdp2_shard_reshard(shard, unit));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.shard_reshard(shard, unit));
 }
 
 static inline fsdp2_go_error *fsdp2_go_shard_reset(fsdp2_shard shard) {
-  return fsdp2_go_check(fsdp2_shard_reset(shard));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.shard_reset(shard));
 }
 
 static inline fsdp2_go_error *fsdp2_go_shard_get_events(fsdp2_shard shard, int32_t *kinds, size_t *units, size_t cap, size_t *needed) {
-  return fsdp2_go_check(fsdp2_shard_get_events(shard, kinds, units, cap, needed));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.shard_get_events(shard, kinds, units, cap, needed));
 }
 
 static inline fsdp2_go_error *fsdp2_go_shard_clear_events(fsdp2_shard shard) {
-  return fsdp2_go_check(fsdp2_shard_clear_events(shard));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.shard_clear_events(shard));
 }
 
 static inline fsdp2_go_error *fsdp2_go_shard_get_stats(fsdp2_shard shard, fsdp2_shard_stats *out) {
-  return fsdp2_go_check(fsdp2_shard_get_stats(shard, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.shard_get_stats(shard, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_shard_reset_stats(fsdp2_shard shard) {
-  return fsdp2_go_check(fsdp2_shard_reset_stats(shard));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.shard_reset_stats(shard));
 }
 
 static inline fsdp2_go_error *fsdp2_go_shard_describe(fsdp2_shard shard, char *buf, size_t cap, size_t *needed) {
-  return fsdp2_go_check(fsdp2_shard_describe(shard, buf, cap, needed));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.shard_describe(shard, buf, cap, needed));
 }
 
 static inline fsdp2_go_error *fsdp2_go_callback_fail(fsdp2_status status, const char *message) {
-  return fsdp2_go_check(fsdp2_callback_fail(status, message));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.callback_fail(status, message));
 }
 
 static inline fsdp2_go_error *fsdp2_go_shard_set_all_reduce_hook(fsdp2_shard shard, const char *unit, fsdp2_all_reduce_hook_fn fn, void *user_data, fsdp2_release_fn release) {
-  return fsdp2_go_check(fsdp2_shard_set_all_reduce_hook(shard, unit, fn, user_data, release));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.shard_set_all_reduce_hook(shard, unit, fn, user_data, release));
 }
 
 static inline fsdp2_go_error *fsdp2_go_shard_set_gradient_ready(fsdp2_shard shard, const char *unit, int32_t recurse, fsdp2_gradient_ready_fn fn, void *user_data, fsdp2_release_fn release) {
-  return fsdp2_go_check(fsdp2_shard_set_gradient_ready(shard, unit, recurse, fn, user_data, release));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.shard_set_gradient_ready(shard, unit, recurse, fn, user_data, release));
 }
 
 static inline fsdp2_go_error *fsdp2_go_shard_set_all_gather_extension(fsdp2_shard shard, const char *unit, fsdp2_pre_all_gather_fn pre, fsdp2_post_all_gather_fn post, void *user_data, fsdp2_release_fn release) {
-  return fsdp2_go_check(fsdp2_shard_set_all_gather_extension(shard, unit, pre, post, user_data, release));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.shard_set_all_gather_extension(shard, unit, pre, post, user_data, release));
 }
 
 static inline fsdp2_go_error *fsdp2_go_plan_options_init(fsdp2_plan_options *options, size_t struct_size) {
-  return fsdp2_go_check(fsdp2_plan_options_init(options, struct_size));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.plan_options_init(options, struct_size));
 }
 
 static inline fsdp2_go_error *fsdp2_go_plan_get_info(fsdp2_shard shard, const fsdp2_plan_options *options, fsdp2_plan_info *out) {
-  return fsdp2_go_check(fsdp2_plan_get_info(shard, options, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.plan_get_info(shard, options, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_plan_describe(fsdp2_shard shard, const fsdp2_plan_options *options, char *buf, size_t cap, size_t *needed) {
-  return fsdp2_go_check(fsdp2_plan_describe(shard, options, buf, cap, needed));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.plan_describe(shard, options, buf, cap, needed));
 }
 
 static inline fsdp2_go_error *fsdp2_go_adamw_options_init(fsdp2_adamw_options *options, size_t struct_size) {
-  return fsdp2_go_check(fsdp2_adamw_options_init(options, struct_size));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.adamw_options_init(options, struct_size));
 }
 
 static inline fsdp2_go_error *fsdp2_go_optimizer_create_adamw(fsdp2_shard shard, const fsdp2_adamw_options *options, fsdp2_optimizer *out) {
-  return fsdp2_go_check(fsdp2_optimizer_create_adamw(shard, options, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.optimizer_create_adamw(shard, options, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_sgd_options_init(fsdp2_sgd_options *options, size_t struct_size) {
-  return fsdp2_go_check(fsdp2_sgd_options_init(options, struct_size));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.sgd_options_init(options, struct_size));
 }
 
 static inline fsdp2_go_error *fsdp2_go_optimizer_create_sgd(fsdp2_shard shard, const fsdp2_sgd_options *options, fsdp2_optimizer *out) {
-  return fsdp2_go_check(fsdp2_optimizer_create_sgd(shard, options, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.optimizer_create_sgd(shard, options, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_optimizer_add_adamw_group(fsdp2_optimizer optimizer, const char *const *names, size_t n_names, const fsdp2_adamw_options *options) {
-  return fsdp2_go_check(fsdp2_optimizer_add_adamw_group(optimizer, names, n_names, options));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.optimizer_add_adamw_group(optimizer, names, n_names, options));
 }
 
 static inline fsdp2_go_error *fsdp2_go_optimizer_add_sgd_group(fsdp2_optimizer optimizer, const char *const *names, size_t n_names, const fsdp2_sgd_options *options) {
-  return fsdp2_go_check(fsdp2_optimizer_add_sgd_group(optimizer, names, n_names, options));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.optimizer_add_sgd_group(optimizer, names, n_names, options));
 }
 
 static inline fsdp2_go_error *fsdp2_go_optimizer_exempt_from_decay(fsdp2_optimizer optimizer, uint32_t flags) {
-  return fsdp2_go_check(fsdp2_optimizer_exempt_from_decay(optimizer, flags));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.optimizer_exempt_from_decay(optimizer, flags));
 }
 
 static inline fsdp2_go_error *fsdp2_go_optimizer_scale_lr(fsdp2_optimizer optimizer, const char *pattern, double factor) {
-  return fsdp2_go_check(fsdp2_optimizer_scale_lr(optimizer, pattern, factor));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.optimizer_scale_lr(optimizer, pattern, factor));
 }
 
 static inline fsdp2_go_error *fsdp2_go_optimizer_get_info(fsdp2_optimizer optimizer, fsdp2_optimizer_info *out) {
-  return fsdp2_go_check(fsdp2_optimizer_get_info(optimizer, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.optimizer_get_info(optimizer, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_optimizer_get_group_info(fsdp2_optimizer optimizer, size_t group, fsdp2_optimizer_group_info *out) {
-  return fsdp2_go_check(fsdp2_optimizer_get_group_info(optimizer, group, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.optimizer_get_group_info(optimizer, group, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_optimizer_get_group_parameters(fsdp2_optimizer optimizer, size_t group, size_t *parameters, size_t cap, size_t *needed) {
-  return fsdp2_go_check(fsdp2_optimizer_get_group_parameters(optimizer, group, parameters, cap, needed));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.optimizer_get_group_parameters(optimizer, group, parameters, cap, needed));
 }
 
 static inline fsdp2_go_error *fsdp2_go_optimizer_get_state(fsdp2_optimizer optimizer, size_t parameter, const char *name, int32_t which, fsdp2_tensor *out) {
-  return fsdp2_go_check(fsdp2_optimizer_get_state(optimizer, parameter, name, which, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.optimizer_get_state(optimizer, parameter, name, which, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_optimizer_set_lr(fsdp2_optimizer optimizer, double lr) {
-  return fsdp2_go_check(fsdp2_optimizer_set_lr(optimizer, lr));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.optimizer_set_lr(optimizer, lr));
 }
 
 static inline fsdp2_go_error *fsdp2_go_optimizer_get_lr(fsdp2_optimizer optimizer, double *out) {
-  return fsdp2_go_check(fsdp2_optimizer_get_lr(optimizer, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.optimizer_get_lr(optimizer, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_optimizer_set_group_lr(fsdp2_optimizer optimizer, size_t group, double lr) {
-  return fsdp2_go_check(fsdp2_optimizer_set_group_lr(optimizer, group, lr));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.optimizer_set_group_lr(optimizer, group, lr));
 }
 
 static inline fsdp2_go_error *fsdp2_go_optimizer_set_group_weight_decay(fsdp2_optimizer optimizer, size_t group, double weight_decay) {
-  return fsdp2_go_check(fsdp2_optimizer_set_group_weight_decay(optimizer, group, weight_decay));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.optimizer_set_group_weight_decay(optimizer, group, weight_decay));
 }
 
 static inline fsdp2_go_error *fsdp2_go_optimizer_run(fsdp2_optimizer optimizer) {
-  return fsdp2_go_check(fsdp2_optimizer_run(optimizer));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.optimizer_run(optimizer));
 }
 
 static inline fsdp2_go_error *fsdp2_go_optimizer_destroy(fsdp2_optimizer optimizer) {
-  return fsdp2_go_check(fsdp2_optimizer_destroy(optimizer));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.optimizer_destroy(optimizer));
 }
 
 static inline fsdp2_go_error *fsdp2_go_optimizer_duplicate(fsdp2_optimizer optimizer, fsdp2_optimizer *out) {
-  return fsdp2_go_check(fsdp2_optimizer_duplicate(optimizer, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.optimizer_duplicate(optimizer, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_loader_options_init(fsdp2_loader_options *options, size_t struct_size) {
-  return fsdp2_go_check(fsdp2_loader_options_init(options, struct_size));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.loader_options_init(options, struct_size));
 }
 
 static inline fsdp2_go_error *fsdp2_go_loader_open(fsdp2_mesh mesh, const char *path, const fsdp2_loader_options *options, fsdp2_loader *out) {
-  return fsdp2_go_check(fsdp2_loader_open(mesh, path, options, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.loader_open(mesh, path, options, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_loader_next(fsdp2_loader loader, fsdp2_tensor *tokens, fsdp2_tensor *labels) {
-  return fsdp2_go_check(fsdp2_loader_next(loader, tokens, labels));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.loader_next(loader, tokens, labels));
 }
 
 static inline fsdp2_go_error *fsdp2_go_loader_get_position(fsdp2_loader loader, int64_t *step) {
-  return fsdp2_go_check(fsdp2_loader_get_position(loader, step));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.loader_get_position(loader, step));
 }
 
 static inline fsdp2_go_error *fsdp2_go_loader_set_position(fsdp2_loader loader, int64_t step) {
-  return fsdp2_go_check(fsdp2_loader_set_position(loader, step));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.loader_set_position(loader, step));
 }
 
 static inline fsdp2_go_error *fsdp2_go_loader_destroy(fsdp2_loader loader) {
-  return fsdp2_go_check(fsdp2_loader_destroy(loader));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.loader_destroy(loader));
 }
 
 static inline fsdp2_go_error *fsdp2_go_loader_duplicate(fsdp2_loader loader, fsdp2_loader *out) {
-  return fsdp2_go_check(fsdp2_loader_duplicate(loader, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.loader_duplicate(loader, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_step_options_init(fsdp2_step_options *options, size_t struct_size) {
-  return fsdp2_go_check(fsdp2_step_options_init(options, struct_size));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.step_options_init(options, struct_size));
 }
 
 static inline fsdp2_go_error *fsdp2_go_step_create(fsdp2_shard shard, fsdp2_optimizer optimizer, const fsdp2_step_options *options, fsdp2_step *out) {
-  return fsdp2_go_check(fsdp2_step_create(shard, optimizer, options, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.step_create(shard, optimizer, options, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_step_run(fsdp2_step step, const fsdp2_tensor *batch, size_t n_batch, fsdp2_step_result *out) {
-  return fsdp2_go_check(fsdp2_step_run(step, batch, n_batch, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.step_run(step, batch, n_batch, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_step_set_position(fsdp2_step step, int64_t next_step) {
-  return fsdp2_go_check(fsdp2_step_set_position(step, next_step));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.step_set_position(step, next_step));
 }
 
 static inline fsdp2_go_error *fsdp2_go_step_get_position(fsdp2_step step, int64_t *next_step) {
-  return fsdp2_go_check(fsdp2_step_get_position(step, next_step));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.step_get_position(step, next_step));
 }
 
 static inline fsdp2_go_error *fsdp2_go_step_destroy(fsdp2_step step) {
-  return fsdp2_go_check(fsdp2_step_destroy(step));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.step_destroy(step));
 }
 
 static inline fsdp2_go_error *fsdp2_go_step_duplicate(fsdp2_step step, fsdp2_step *out) {
-  return fsdp2_go_check(fsdp2_step_duplicate(step, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.step_duplicate(step, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_state_create(fsdp2_mesh mesh, fsdp2_state *out) {
-  return fsdp2_go_check(fsdp2_state_create(mesh, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.state_create(mesh, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_state_destroy(fsdp2_state state) {
-  return fsdp2_go_check(fsdp2_state_destroy(state));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.state_destroy(state));
 }
 
 static inline fsdp2_go_error *fsdp2_go_state_duplicate(fsdp2_state state, fsdp2_state *out) {
-  return fsdp2_go_check(fsdp2_state_duplicate(state, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.state_duplicate(state, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_state_add_tensor(fsdp2_state state, const char *name, const int64_t *shape, const int64_t *offsets, size_t n_dims, fsdp2_tensor chunk) {
-  return fsdp2_go_check(fsdp2_state_add_tensor(state, name, shape, offsets, n_dims, chunk));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.state_add_tensor(state, name, shape, offsets, n_dims, chunk));
 }
 
 static inline fsdp2_go_error *fsdp2_go_state_add_value(fsdp2_state state, const char *name, const char *json) {
-  return fsdp2_go_check(fsdp2_state_add_value(state, name, json));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.state_add_value(state, name, json));
 }
 
 static inline fsdp2_go_error *fsdp2_go_state_get_info(fsdp2_state state, fsdp2_state_info *out) {
-  return fsdp2_go_check(fsdp2_state_get_info(state, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.state_get_info(state, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_state_get_count(fsdp2_state state, size_t *out) {
-  return fsdp2_go_check(fsdp2_state_get_count(state, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.state_get_count(state, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_state_get_name(fsdp2_state state, size_t index, char *buf, size_t cap, size_t *needed) {
-  return fsdp2_go_check(fsdp2_state_get_name(state, index, buf, cap, needed));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.state_get_name(state, index, buf, cap, needed));
 }
 
 static inline fsdp2_go_error *fsdp2_go_state_get_tensor(fsdp2_state state, const char *name, fsdp2_tensor *out) {
-  return fsdp2_go_check(fsdp2_state_get_tensor(state, name, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.state_get_tensor(state, name, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_state_get_value(fsdp2_state state, const char *name, char *buf, size_t cap, size_t *needed) {
-  return fsdp2_go_check(fsdp2_state_get_value(state, name, buf, cap, needed));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.state_get_value(state, name, buf, cap, needed));
 }
 
 static inline fsdp2_go_error *fsdp2_go_state_save_options_init(fsdp2_state_save_options *options, size_t struct_size) {
-  return fsdp2_go_check(fsdp2_state_save_options_init(options, struct_size));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.state_save_options_init(options, struct_size));
 }
 
 static inline fsdp2_go_error *fsdp2_go_state_save(fsdp2_state state, const char *path, const fsdp2_state_save_options *options) {
-  return fsdp2_go_check(fsdp2_state_save(state, path, options));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.state_save(state, path, options));
 }
 
 static inline fsdp2_go_error *fsdp2_go_state_load(fsdp2_state state, const char *path) {
-  return fsdp2_go_check(fsdp2_state_load(state, path));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.state_load(state, path));
 }
 
 static inline fsdp2_go_error *fsdp2_go_state_gather(fsdp2_state state, int32_t rank0_only, fsdp2_state *out) {
-  return fsdp2_go_check(fsdp2_state_gather(state, rank0_only, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.state_gather(state, rank0_only, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_save_options_init(fsdp2_save_options *options, size_t struct_size) {
-  return fsdp2_go_check(fsdp2_save_options_init(options, struct_size));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.save_options_init(options, struct_size));
 }
 
 static inline fsdp2_go_error *fsdp2_go_checkpoint_save(fsdp2_shard shard, fsdp2_optimizer optimizer, fsdp2_step step, fsdp2_loader loader, const char *path, const fsdp2_save_options *options) {
-  return fsdp2_go_check(fsdp2_checkpoint_save(shard, optimizer, step, loader, path, options));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.checkpoint_save(shard, optimizer, step, loader, path, options));
 }
 
 static inline fsdp2_go_error *fsdp2_go_checkpoint_prepare(fsdp2_shard shard, fsdp2_optimizer optimizer, fsdp2_step step, fsdp2_loader loader) {
-  return fsdp2_go_check(fsdp2_checkpoint_prepare(shard, optimizer, step, loader));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.checkpoint_prepare(shard, optimizer, step, loader));
 }
 
 static inline fsdp2_go_error *fsdp2_go_checkpoint_check_path(const char *path, const fsdp2_save_options *options) {
-  return fsdp2_go_check(fsdp2_checkpoint_check_path(path, options));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.checkpoint_check_path(path, options));
 }
 
 static inline fsdp2_go_error *fsdp2_go_checkpoint_wait(fsdp2_shard shard) {
-  return fsdp2_go_check(fsdp2_checkpoint_wait(shard));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.checkpoint_wait(shard));
 }
 
 static inline fsdp2_go_error *fsdp2_go_checkpoint_poll(fsdp2_shard shard, int32_t *out_done) {
-  return fsdp2_go_check(fsdp2_checkpoint_poll(shard, out_done));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.checkpoint_poll(shard, out_done));
 }
 
 static inline fsdp2_go_error *fsdp2_go_load_options_init(fsdp2_load_options *options, size_t struct_size) {
-  return fsdp2_go_check(fsdp2_load_options_init(options, struct_size));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.load_options_init(options, struct_size));
 }
 
 static inline fsdp2_go_error *fsdp2_go_checkpoint_load(fsdp2_shard shard, fsdp2_optimizer optimizer, fsdp2_step step, fsdp2_loader loader, const char *path, const fsdp2_load_options *options) {
-  return fsdp2_go_check(fsdp2_checkpoint_load(shard, optimizer, step, loader, path, options));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.checkpoint_load(shard, optimizer, step, loader, path, options));
 }
 
 static inline fsdp2_go_error *fsdp2_go_checkpoint_get_report(fsdp2_shard shard, char *buf, size_t cap, size_t *needed) {
-  return fsdp2_go_check(fsdp2_checkpoint_get_report(shard, buf, cap, needed));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.checkpoint_get_report(shard, buf, cap, needed));
 }
 
 static inline fsdp2_go_error *fsdp2_go_checkpoint_get_state(fsdp2_shard shard, fsdp2_optimizer optimizer, fsdp2_step step, fsdp2_loader loader, int32_t flat_optimizer_keys, fsdp2_state *out) {
-  return fsdp2_go_check(fsdp2_checkpoint_get_state(shard, optimizer, step, loader, flat_optimizer_keys, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.checkpoint_get_state(shard, optimizer, step, loader, flat_optimizer_keys, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_checkpoint_set_state(fsdp2_shard shard, fsdp2_optimizer optimizer, fsdp2_step step, fsdp2_loader loader, fsdp2_state state, const fsdp2_load_options *options) {
-  return fsdp2_go_check(fsdp2_checkpoint_set_state(shard, optimizer, step, loader, state, options));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.checkpoint_set_state(shard, optimizer, step, loader, state, options));
 }
 
 static inline fsdp2_go_error *fsdp2_go_checkpoint_save_full(fsdp2_shard shard, const char *path) {
-  return fsdp2_go_check(fsdp2_checkpoint_save_full(shard, path));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.checkpoint_save_full(shard, path));
 }
 
 static inline fsdp2_go_error *fsdp2_go_checkpoint_load_full(fsdp2_shard shard, const char *path) {
-  return fsdp2_go_check(fsdp2_checkpoint_load_full(shard, path));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.checkpoint_load_full(shard, path));
 }
 
 static inline fsdp2_go_error *fsdp2_go_checkpoint_save_pretrained(fsdp2_shard shard, const char *directory) {
-  return fsdp2_go_check(fsdp2_checkpoint_save_pretrained(shard, directory));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.checkpoint_save_pretrained(shard, directory));
 }
 
 static inline fsdp2_go_error *fsdp2_go_checkpoint_find(const char *path, char *buf, size_t cap, size_t *needed) {
-  return fsdp2_go_check(fsdp2_checkpoint_find(path, buf, cap, needed));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.checkpoint_find(path, buf, cap, needed));
 }
 
 static inline fsdp2_go_error *fsdp2_go_checkpoint_inspect(const char *path, char *buf, size_t cap, size_t *needed) {
-  return fsdp2_go_check(fsdp2_checkpoint_inspect(path, buf, cap, needed));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.checkpoint_inspect(path, buf, cap, needed));
 }
 
 static inline fsdp2_go_error *fsdp2_go_checkpoint_verify(const char *path) {
-  return fsdp2_go_check(fsdp2_checkpoint_verify(path));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.checkpoint_verify(path));
 }
 
 static inline fsdp2_go_error *fsdp2_go_checkpoint_rebuild_manifest(const char *path) {
-  return fsdp2_go_check(fsdp2_checkpoint_rebuild_manifest(path));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.checkpoint_rebuild_manifest(path));
 }
 
 static inline fsdp2_go_error *fsdp2_go_convert_options_init(fsdp2_convert_options *options, size_t struct_size) {
-  return fsdp2_go_check(fsdp2_convert_options_init(options, struct_size));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.convert_options_init(options, struct_size));
 }
 
 static inline fsdp2_go_error *fsdp2_go_checkpoint_convert(const char *from, const char *to, const fsdp2_convert_options *options) {
-  return fsdp2_go_check(fsdp2_checkpoint_convert(from, to, options));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.checkpoint_convert(from, to, options));
 }
 
 #endif /* FSDP2_GO_CALLS_H_ */

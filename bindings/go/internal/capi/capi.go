@@ -626,12 +626,12 @@ type ConvertOptions struct {
 
 // StatusName calls fsdp2_status_name.
 func StatusName(status Status) string {
-	return C.GoString(C.fsdp2_status_name(C.fsdp2_status(status)))
+	return C.GoString(C.fsdp2_go_status_name(C.fsdp2_status(status)))
 }
 
 // Version calls fsdp2_version.
 func Version() uint32 {
-	return uint32(C.fsdp2_version())
+	return uint32(C.fsdp2_go_version())
 }
 
 // CheckVersion calls fsdp2_check_version.
@@ -641,7 +641,7 @@ func CheckVersion(headerVersion uint32) error {
 
 // LiveHandles calls fsdp2_live_handles.
 func LiveHandles() int64 {
-	return int64(C.fsdp2_live_handles())
+	return int64(C.fsdp2_go_live_handles())
 }
 
 // RuntimeDescribe calls fsdp2_runtime_describe.
@@ -681,7 +681,7 @@ func MeshCreateIn(mesh Mesh, options *MeshOptions, out *Mesh) error {
 
 // MeshFromGroup calls fsdp2_mesh_from_group.
 func MeshFromGroup(mesh Mesh, dim int32, name string, out *Mesh) error {
-	cName := C.CString(name)
+	cName := cString(name)
 	defer C.free(unsafe.Pointer(cName))
 	return check(C.fsdp2_go_mesh_from_group(*(*C.fsdp2_mesh)(unsafe.Pointer(&mesh)), C.int32_t(dim), cName, (*C.fsdp2_mesh)(unsafe.Pointer(out))))
 }
@@ -708,7 +708,7 @@ func MeshGetDimName(mesh Mesh, dim int32, buf *byte, cap uint, needed *uint) err
 
 // MeshGetDimIndex calls fsdp2_mesh_get_dim_index.
 func MeshGetDimIndex(mesh Mesh, name string, out *int32) error {
-	cName := C.CString(name)
+	cName := cString(name)
 	defer C.free(unsafe.Pointer(cName))
 	return check(C.fsdp2_go_mesh_get_dim_index(*(*C.fsdp2_mesh)(unsafe.Pointer(&mesh)), cName, (*C.int32_t)(unsafe.Pointer(out))))
 }
@@ -750,7 +750,7 @@ func MeshGetSubmesh(mesh Mesh, names *unsafe.Pointer, nNames uint, out *Mesh) er
 
 // MeshFlatten calls fsdp2_mesh_flatten.
 func MeshFlatten(mesh Mesh, names *unsafe.Pointer, nNames uint, name string, out *Mesh) error {
-	cName := C.CString(name)
+	cName := cString(name)
 	defer C.free(unsafe.Pointer(cName))
 	return check(C.fsdp2_go_mesh_flatten(*(*C.fsdp2_mesh)(unsafe.Pointer(&mesh)), (**C.char)(unsafe.Pointer(names)), C.size_t(nNames), cName, (*C.fsdp2_mesh)(unsafe.Pointer(out))))
 }
@@ -797,16 +797,16 @@ func MeshAllReduceTensor(mesh Mesh, dim int32, tensor Tensor, op int32) error {
 
 // MeshAgree calls fsdp2_mesh_agree.
 func MeshAgree(mesh Mesh, what string, text string) error {
-	cWhat := C.CString(what)
+	cWhat := cString(what)
 	defer C.free(unsafe.Pointer(cWhat))
-	cText := C.CString(text)
+	cText := cString(text)
 	defer C.free(unsafe.Pointer(cText))
 	return check(C.fsdp2_go_mesh_agree(*(*C.fsdp2_mesh)(unsafe.Pointer(&mesh)), cWhat, cText))
 }
 
 // MeshFail calls fsdp2_mesh_fail.
 func MeshFail(mesh Mesh, message string) error {
-	cMessage := C.CString(message)
+	cMessage := cString(message)
 	defer C.free(unsafe.Pointer(cMessage))
 	return check(C.fsdp2_go_mesh_fail(*(*C.fsdp2_mesh)(unsafe.Pointer(&mesh)), cMessage))
 }
@@ -903,14 +903,14 @@ func ScopeDuplicate(scope Scope, out *Scope) error {
 
 // OpCall calls fsdp2_op_call.
 func OpCall(name string, inputs *Value, nInputs uint, flags uint32, scope Scope, outputs *Value, cap uint, needed *uint) error {
-	cName := C.CString(name)
+	cName := cString(name)
 	defer C.free(unsafe.Pointer(cName))
 	return check(C.fsdp2_go_op_call(cName, (*C.fsdp2_value)(unsafe.Pointer(inputs)), C.size_t(nInputs), C.uint32_t(flags), *(*C.fsdp2_scope)(unsafe.Pointer(&scope)), (*C.fsdp2_value)(unsafe.Pointer(outputs)), C.size_t(cap), (*C.size_t)(unsafe.Pointer(needed))))
 }
 
 // OpGetSchema calls fsdp2_op_get_schema.
 func OpGetSchema(name string, buf *byte, cap uint, needed *uint) error {
-	cName := C.CString(name)
+	cName := cString(name)
 	defer C.free(unsafe.Pointer(cName))
 	return check(C.fsdp2_go_op_get_schema(cName, (*C.char)(unsafe.Pointer(buf)), C.size_t(cap), (*C.size_t)(unsafe.Pointer(needed))))
 }
@@ -922,21 +922,21 @@ func ModuleOptionsInit(options *ModuleOptions, structSize uint) error {
 
 // ModuleFromPretrained calls fsdp2_module_from_pretrained.
 func ModuleFromPretrained(directory string, options *ModuleOptions, out *Module) error {
-	cDirectory := C.CString(directory)
+	cDirectory := cString(directory)
 	defer C.free(unsafe.Pointer(cDirectory))
 	return check(C.fsdp2_go_module_from_pretrained(cDirectory, (*C.fsdp2_module_options)(unsafe.Pointer(options)), (*C.fsdp2_module)(unsafe.Pointer(out))))
 }
 
 // ModuleFromConfig calls fsdp2_module_from_config.
 func ModuleFromConfig(json string, options *ModuleOptions, out *Module) error {
-	cJson := C.CString(json)
+	cJson := cString(json)
 	defer C.free(unsafe.Pointer(cJson))
 	return check(C.fsdp2_go_module_from_config(cJson, (*C.fsdp2_module_options)(unsafe.Pointer(options)), (*C.fsdp2_module)(unsafe.Pointer(out))))
 }
 
 // ModuleFromExported calls fsdp2_module_from_exported.
 func ModuleFromExported(path string, options *ModuleOptions, out *Module) error {
-	cPath := C.CString(path)
+	cPath := cString(path)
 	defer C.free(unsafe.Pointer(cPath))
 	return check(C.fsdp2_go_module_from_exported(cPath, (*C.fsdp2_module_options)(unsafe.Pointer(options)), (*C.fsdp2_module)(unsafe.Pointer(out))))
 }
@@ -973,7 +973,7 @@ func ModuleGetParameterName(module Module, index uint, nameIndex uint, buf *byte
 
 // ModuleGetParameterIndex calls fsdp2_module_get_parameter_index.
 func ModuleGetParameterIndex(module Module, name string, out *uint) error {
-	cName := C.CString(name)
+	cName := cString(name)
 	defer C.free(unsafe.Pointer(cName))
 	return check(C.fsdp2_go_module_get_parameter_index(*(*C.fsdp2_module)(unsafe.Pointer(&module)), cName, (*C.size_t)(unsafe.Pointer(out))))
 }
@@ -1020,7 +1020,7 @@ func ModuleCheckInputs(module Module, inputs *Tensor, nInputs uint) error {
 
 // ModuleForwardSubmodule calls fsdp2_module_forward_submodule.
 func ModuleForwardSubmodule(module Module, path string, inputs *Tensor, nInputs uint, flags uint32, outputs *Tensor, cap uint, needed *uint) error {
-	cPath := C.CString(path)
+	cPath := cString(path)
 	defer C.free(unsafe.Pointer(cPath))
 	return check(C.fsdp2_go_module_forward_submodule(*(*C.fsdp2_module)(unsafe.Pointer(&module)), cPath, (*C.fsdp2_tensor)(unsafe.Pointer(inputs)), C.size_t(nInputs), C.uint32_t(flags), (*C.fsdp2_tensor)(unsafe.Pointer(outputs)), C.size_t(cap), (*C.size_t)(unsafe.Pointer(needed))))
 }
@@ -1037,7 +1037,7 @@ func ModuleGenerate(module Module, prompt *int64, nPrompt uint, options *Generat
 
 // ModuleCreateCustom calls fsdp2_module_create_custom.
 func ModuleCreateCustom(kind string, options *ModuleOptions, fn unsafe.Pointer, userData unsafe.Pointer, release unsafe.Pointer, out *Module) error {
-	cKind := C.CString(kind)
+	cKind := cString(kind)
 	defer C.free(unsafe.Pointer(cKind))
 	return check(C.fsdp2_go_module_create_custom(cKind, (*C.fsdp2_module_options)(unsafe.Pointer(options)), C.fsdp2_forward_fn(fn), userData, C.fsdp2_release_fn(release), (*C.fsdp2_module)(unsafe.Pointer(out))))
 }
@@ -1049,14 +1049,14 @@ func ParameterOptionsInit(options *ParameterOptions, structSize uint) error {
 
 // ModuleAddParameter calls fsdp2_module_add_parameter.
 func ModuleAddParameter(module Module, name string, shape *int64, nDims uint, options *ParameterOptions) error {
-	cName := C.CString(name)
+	cName := cString(name)
 	defer C.free(unsafe.Pointer(cName))
 	return check(C.fsdp2_go_module_add_parameter(*(*C.fsdp2_module)(unsafe.Pointer(&module)), cName, (*C.int64_t)(unsafe.Pointer(shape)), C.size_t(nDims), (*C.fsdp2_parameter_options)(unsafe.Pointer(options))))
 }
 
 // ModuleAddChild calls fsdp2_module_add_child.
 func ModuleAddChild(module Module, name string, child Module) error {
-	cName := C.CString(name)
+	cName := cString(name)
 	defer C.free(unsafe.Pointer(cName))
 	return check(C.fsdp2_go_module_add_child(*(*C.fsdp2_module)(unsafe.Pointer(&module)), cName, *(*C.fsdp2_module)(unsafe.Pointer(&child))))
 }
@@ -1068,7 +1068,7 @@ func ShardOptionsInit(options *ShardOptions, structSize uint) error {
 
 // ShardApplyStrategy calls fsdp2_shard_apply_strategy.
 func ShardApplyStrategy(name string, fsdpSize int64, mesh *MeshOptions, options *ShardOptions) error {
-	cName := C.CString(name)
+	cName := cString(name)
 	defer C.free(unsafe.Pointer(cName))
 	return check(C.fsdp2_go_shard_apply_strategy(cName, C.int64_t(fsdpSize), (*C.fsdp2_mesh_options)(unsafe.Pointer(mesh)), (*C.fsdp2_shard_options)(unsafe.Pointer(options))))
 }
@@ -1150,7 +1150,7 @@ func ShardGetParameterName(shard Shard, index uint, nameIndex uint, buf *byte, c
 
 // ShardGetParameterIndex calls fsdp2_shard_get_parameter_index.
 func ShardGetParameterIndex(shard Shard, name string, out *uint) error {
-	cName := C.CString(name)
+	cName := cString(name)
 	defer C.free(unsafe.Pointer(cName))
 	return check(C.fsdp2_go_shard_get_parameter_index(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cName, (*C.size_t)(unsafe.Pointer(out))))
 }
@@ -1182,21 +1182,21 @@ func ShardGetUnitName(shard Shard, index uint, buf *byte, cap uint, needed *uint
 
 // ShardGetUnitIndex calls fsdp2_shard_get_unit_index.
 func ShardGetUnitIndex(shard Shard, unit string, out *uint) error {
-	cUnit := C.CString(unit)
+	cUnit := cString(unit)
 	defer C.free(unsafe.Pointer(cUnit))
 	return check(C.fsdp2_go_shard_get_unit_index(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cUnit, (*C.size_t)(unsafe.Pointer(out))))
 }
 
 // ShardSetRequiresGradientSync calls fsdp2_shard_set_requires_gradient_sync.
 func ShardSetRequiresGradientSync(shard Shard, unit string, flag int32, recurse int32) error {
-	cUnit := C.CString(unit)
+	cUnit := cString(unit)
 	defer C.free(unsafe.Pointer(cUnit))
 	return check(C.fsdp2_go_shard_set_requires_gradient_sync(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cUnit, C.int32_t(flag), C.int32_t(recurse)))
 }
 
 // ShardSetRequiresAllReduce calls fsdp2_shard_set_requires_all_reduce.
 func ShardSetRequiresAllReduce(shard Shard, unit string, flag int32, recurse int32) error {
-	cUnit := C.CString(unit)
+	cUnit := cString(unit)
 	defer C.free(unsafe.Pointer(cUnit))
 	return check(C.fsdp2_go_shard_set_requires_all_reduce(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cUnit, C.int32_t(flag), C.int32_t(recurse)))
 }
@@ -1213,105 +1213,105 @@ func ShardGetIsLastBackward(shard Shard, out *int32) error {
 
 // ShardSetReshardAfterForward calls fsdp2_shard_set_reshard_after_forward.
 func ShardSetReshardAfterForward(shard Shard, unit string, flag int32, recurse int32) error {
-	cUnit := C.CString(unit)
+	cUnit := cString(unit)
 	defer C.free(unsafe.Pointer(cUnit))
 	return check(C.fsdp2_go_shard_set_reshard_after_forward(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cUnit, C.int32_t(flag), C.int32_t(recurse)))
 }
 
 // ShardSetReshardAfterBackward calls fsdp2_shard_set_reshard_after_backward.
 func ShardSetReshardAfterBackward(shard Shard, unit string, flag int32, recurse int32) error {
-	cUnit := C.CString(unit)
+	cUnit := cString(unit)
 	defer C.free(unsafe.Pointer(cUnit))
 	return check(C.fsdp2_go_shard_set_reshard_after_backward(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cUnit, C.int32_t(flag), C.int32_t(recurse)))
 }
 
 // ShardSetUnshardInBackward calls fsdp2_shard_set_unshard_in_backward.
 func ShardSetUnshardInBackward(shard Shard, unit string, flag int32) error {
-	cUnit := C.CString(unit)
+	cUnit := cString(unit)
 	defer C.free(unsafe.Pointer(cUnit))
 	return check(C.fsdp2_go_shard_set_unshard_in_backward(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cUnit, C.int32_t(flag)))
 }
 
 // ShardSetReduceUnusedParameters calls fsdp2_shard_set_reduce_unused_parameters.
 func ShardSetReduceUnusedParameters(shard Shard, unit string, flag int32, recurse int32) error {
-	cUnit := C.CString(unit)
+	cUnit := cString(unit)
 	defer C.free(unsafe.Pointer(cUnit))
 	return check(C.fsdp2_go_shard_set_reduce_unused_parameters(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cUnit, C.int32_t(flag), C.int32_t(recurse)))
 }
 
 // ShardSetGradientDivideFactor calls fsdp2_shard_set_gradient_divide_factor.
 func ShardSetGradientDivideFactor(shard Shard, unit string, factor float64) error {
-	cUnit := C.CString(unit)
+	cUnit := cString(unit)
 	defer C.free(unsafe.Pointer(cUnit))
 	return check(C.fsdp2_go_shard_set_gradient_divide_factor(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cUnit, C.double(factor)))
 }
 
 // ShardSetForceSumReduction calls fsdp2_shard_set_force_sum_reduction.
 func ShardSetForceSumReduction(shard Shard, unit string, flag int32) error {
-	cUnit := C.CString(unit)
+	cUnit := cString(unit)
 	defer C.free(unsafe.Pointer(cUnit))
 	return check(C.fsdp2_go_shard_set_force_sum_reduction(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cUnit, C.int32_t(flag)))
 }
 
 // ShardSetForwardPrefetch calls fsdp2_shard_set_forward_prefetch.
 func ShardSetForwardPrefetch(shard Shard, unit string, units *unsafe.Pointer, nUnits uint) error {
-	cUnit := C.CString(unit)
+	cUnit := cString(unit)
 	defer C.free(unsafe.Pointer(cUnit))
 	return check(C.fsdp2_go_shard_set_forward_prefetch(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cUnit, (**C.char)(unsafe.Pointer(units)), C.size_t(nUnits)))
 }
 
 // ShardSetBackwardPrefetch calls fsdp2_shard_set_backward_prefetch.
 func ShardSetBackwardPrefetch(shard Shard, unit string, units *unsafe.Pointer, nUnits uint) error {
-	cUnit := C.CString(unit)
+	cUnit := cString(unit)
 	defer C.free(unsafe.Pointer(cUnit))
 	return check(C.fsdp2_go_shard_set_backward_prefetch(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cUnit, (**C.char)(unsafe.Pointer(units)), C.size_t(nUnits)))
 }
 
 // ShardGetForwardPrefetch calls fsdp2_shard_get_forward_prefetch.
 func ShardGetForwardPrefetch(shard Shard, unit string, units *uint, cap uint, needed *uint) error {
-	cUnit := C.CString(unit)
+	cUnit := cString(unit)
 	defer C.free(unsafe.Pointer(cUnit))
 	return check(C.fsdp2_go_shard_get_forward_prefetch(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cUnit, (*C.size_t)(unsafe.Pointer(units)), C.size_t(cap), (*C.size_t)(unsafe.Pointer(needed))))
 }
 
 // ShardGetBackwardPrefetch calls fsdp2_shard_get_backward_prefetch.
 func ShardGetBackwardPrefetch(shard Shard, unit string, units *uint, cap uint, needed *uint) error {
-	cUnit := C.CString(unit)
+	cUnit := cString(unit)
 	defer C.free(unsafe.Pointer(cUnit))
 	return check(C.fsdp2_go_shard_get_backward_prefetch(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cUnit, (*C.size_t)(unsafe.Pointer(units)), C.size_t(cap), (*C.size_t)(unsafe.Pointer(needed))))
 }
 
 // ShardGetUnitSettings calls fsdp2_shard_get_unit_settings.
 func ShardGetUnitSettings(shard Shard, unit string, out *UnitSettings) error {
-	cUnit := C.CString(unit)
+	cUnit := cString(unit)
 	defer C.free(unsafe.Pointer(cUnit))
 	return check(C.fsdp2_go_shard_get_unit_settings(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cUnit, (*C.fsdp2_unit_settings)(unsafe.Pointer(out))))
 }
 
 // ShardSetUnitSettings calls fsdp2_shard_set_unit_settings.
 func ShardSetUnitSettings(shard Shard, unit string, settings *UnitSettings) error {
-	cUnit := C.CString(unit)
+	cUnit := cString(unit)
 	defer C.free(unsafe.Pointer(cUnit))
 	return check(C.fsdp2_go_shard_set_unit_settings(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cUnit, (*C.fsdp2_unit_settings)(unsafe.Pointer(settings))))
 }
 
 // ShardUnshard calls fsdp2_shard_unshard.
 func ShardUnshard(shard Shard, unit string, asyncOp int32) error {
-	cUnit := C.CString(unit)
+	cUnit := cString(unit)
 	defer C.free(unsafe.Pointer(cUnit))
 	return check(C.fsdp2_go_shard_unshard(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cUnit, C.int32_t(asyncOp)))
 }
 
 // ShardWaitUnshard calls fsdp2_shard_wait_unshard.
 func ShardWaitUnshard(shard Shard, unit string) error {
-	cUnit := C.CString(unit)
+	cUnit := cString(unit)
 	defer C.free(unsafe.Pointer(cUnit))
 	return check(C.fsdp2_go_shard_wait_unshard(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cUnit))
 }
 
 // ShardReshard calls fsdp2_shard_reshard.
 func ShardReshard(shard Shard, unit string) error {
-	cUnit := C.CString(unit)
+	cUnit := cString(unit)
 	defer C.free(unsafe.Pointer(cUnit))
 	return check(C.fsdp2_go_shard_reshard(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cUnit))
 }
@@ -1348,28 +1348,28 @@ func ShardDescribe(shard Shard, buf *byte, cap uint, needed *uint) error {
 
 // CallbackFail calls fsdp2_callback_fail.
 func CallbackFail(status Status, message string) error {
-	cMessage := C.CString(message)
+	cMessage := cString(message)
 	defer C.free(unsafe.Pointer(cMessage))
 	return check(C.fsdp2_go_callback_fail(C.fsdp2_status(status), cMessage))
 }
 
 // ShardSetAllReduceHook calls fsdp2_shard_set_all_reduce_hook.
 func ShardSetAllReduceHook(shard Shard, unit string, fn unsafe.Pointer, userData unsafe.Pointer, release unsafe.Pointer) error {
-	cUnit := C.CString(unit)
+	cUnit := cString(unit)
 	defer C.free(unsafe.Pointer(cUnit))
 	return check(C.fsdp2_go_shard_set_all_reduce_hook(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cUnit, C.fsdp2_all_reduce_hook_fn(fn), userData, C.fsdp2_release_fn(release)))
 }
 
 // ShardSetGradientReady calls fsdp2_shard_set_gradient_ready.
 func ShardSetGradientReady(shard Shard, unit string, recurse int32, fn unsafe.Pointer, userData unsafe.Pointer, release unsafe.Pointer) error {
-	cUnit := C.CString(unit)
+	cUnit := cString(unit)
 	defer C.free(unsafe.Pointer(cUnit))
 	return check(C.fsdp2_go_shard_set_gradient_ready(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cUnit, C.int32_t(recurse), C.fsdp2_gradient_ready_fn(fn), userData, C.fsdp2_release_fn(release)))
 }
 
 // ShardSetAllGatherExtension calls fsdp2_shard_set_all_gather_extension.
 func ShardSetAllGatherExtension(shard Shard, unit string, pre unsafe.Pointer, post unsafe.Pointer, userData unsafe.Pointer, release unsafe.Pointer) error {
-	cUnit := C.CString(unit)
+	cUnit := cString(unit)
 	defer C.free(unsafe.Pointer(cUnit))
 	return check(C.fsdp2_go_shard_set_all_gather_extension(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cUnit, C.fsdp2_pre_all_gather_fn(pre), C.fsdp2_post_all_gather_fn(post), userData, C.fsdp2_release_fn(release)))
 }
@@ -1426,7 +1426,7 @@ func OptimizerExemptFromDecay(optimizer Optimizer, flags uint32) error {
 
 // OptimizerScaleLr calls fsdp2_optimizer_scale_lr.
 func OptimizerScaleLr(optimizer Optimizer, pattern string, factor float64) error {
-	cPattern := C.CString(pattern)
+	cPattern := cString(pattern)
 	defer C.free(unsafe.Pointer(cPattern))
 	return check(C.fsdp2_go_optimizer_scale_lr(*(*C.fsdp2_optimizer)(unsafe.Pointer(&optimizer)), cPattern, C.double(factor)))
 }
@@ -1448,7 +1448,7 @@ func OptimizerGetGroupParameters(optimizer Optimizer, group uint, parameters *ui
 
 // OptimizerGetState calls fsdp2_optimizer_get_state.
 func OptimizerGetState(optimizer Optimizer, parameter uint, name string, which int32, out *Tensor) error {
-	cName := C.CString(name)
+	cName := cString(name)
 	defer C.free(unsafe.Pointer(cName))
 	return check(C.fsdp2_go_optimizer_get_state(*(*C.fsdp2_optimizer)(unsafe.Pointer(&optimizer)), C.size_t(parameter), cName, C.int32_t(which), (*C.fsdp2_tensor)(unsafe.Pointer(out))))
 }
@@ -1495,7 +1495,7 @@ func LoaderOptionsInit(options *LoaderOptions, structSize uint) error {
 
 // LoaderOpen calls fsdp2_loader_open.
 func LoaderOpen(mesh Mesh, path string, options *LoaderOptions, out *Loader) error {
-	cPath := C.CString(path)
+	cPath := cString(path)
 	defer C.free(unsafe.Pointer(cPath))
 	return check(C.fsdp2_go_loader_open(*(*C.fsdp2_mesh)(unsafe.Pointer(&mesh)), cPath, (*C.fsdp2_loader_options)(unsafe.Pointer(options)), (*C.fsdp2_loader)(unsafe.Pointer(out))))
 }
@@ -1577,16 +1577,16 @@ func StateDuplicate(state State, out *State) error {
 
 // StateAddTensor calls fsdp2_state_add_tensor.
 func StateAddTensor(state State, name string, shape *int64, offsets *int64, nDims uint, chunk Tensor) error {
-	cName := C.CString(name)
+	cName := cString(name)
 	defer C.free(unsafe.Pointer(cName))
 	return check(C.fsdp2_go_state_add_tensor(*(*C.fsdp2_state)(unsafe.Pointer(&state)), cName, (*C.int64_t)(unsafe.Pointer(shape)), (*C.int64_t)(unsafe.Pointer(offsets)), C.size_t(nDims), *(*C.fsdp2_tensor)(unsafe.Pointer(&chunk))))
 }
 
 // StateAddValue calls fsdp2_state_add_value.
 func StateAddValue(state State, name string, json string) error {
-	cName := C.CString(name)
+	cName := cString(name)
 	defer C.free(unsafe.Pointer(cName))
-	cJson := C.CString(json)
+	cJson := cString(json)
 	defer C.free(unsafe.Pointer(cJson))
 	return check(C.fsdp2_go_state_add_value(*(*C.fsdp2_state)(unsafe.Pointer(&state)), cName, cJson))
 }
@@ -1608,14 +1608,14 @@ func StateGetName(state State, index uint, buf *byte, cap uint, needed *uint) er
 
 // StateGetTensor calls fsdp2_state_get_tensor.
 func StateGetTensor(state State, name string, out *Tensor) error {
-	cName := C.CString(name)
+	cName := cString(name)
 	defer C.free(unsafe.Pointer(cName))
 	return check(C.fsdp2_go_state_get_tensor(*(*C.fsdp2_state)(unsafe.Pointer(&state)), cName, (*C.fsdp2_tensor)(unsafe.Pointer(out))))
 }
 
 // StateGetValue calls fsdp2_state_get_value.
 func StateGetValue(state State, name string, buf *byte, cap uint, needed *uint) error {
-	cName := C.CString(name)
+	cName := cString(name)
 	defer C.free(unsafe.Pointer(cName))
 	return check(C.fsdp2_go_state_get_value(*(*C.fsdp2_state)(unsafe.Pointer(&state)), cName, (*C.char)(unsafe.Pointer(buf)), C.size_t(cap), (*C.size_t)(unsafe.Pointer(needed))))
 }
@@ -1627,14 +1627,14 @@ func StateSaveOptionsInit(options *StateSaveOptions, structSize uint) error {
 
 // StateSave calls fsdp2_state_save.
 func StateSave(state State, path string, options *StateSaveOptions) error {
-	cPath := C.CString(path)
+	cPath := cString(path)
 	defer C.free(unsafe.Pointer(cPath))
 	return check(C.fsdp2_go_state_save(*(*C.fsdp2_state)(unsafe.Pointer(&state)), cPath, (*C.fsdp2_state_save_options)(unsafe.Pointer(options))))
 }
 
 // StateLoad calls fsdp2_state_load.
 func StateLoad(state State, path string) error {
-	cPath := C.CString(path)
+	cPath := cString(path)
 	defer C.free(unsafe.Pointer(cPath))
 	return check(C.fsdp2_go_state_load(*(*C.fsdp2_state)(unsafe.Pointer(&state)), cPath))
 }
@@ -1651,7 +1651,7 @@ func SaveOptionsInit(options *SaveOptions, structSize uint) error {
 
 // CheckpointSave calls fsdp2_checkpoint_save.
 func CheckpointSave(shard Shard, optimizer Optimizer, step Step, loader Loader, path string, options *SaveOptions) error {
-	cPath := C.CString(path)
+	cPath := cString(path)
 	defer C.free(unsafe.Pointer(cPath))
 	return check(C.fsdp2_go_checkpoint_save(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), *(*C.fsdp2_optimizer)(unsafe.Pointer(&optimizer)), *(*C.fsdp2_step)(unsafe.Pointer(&step)), *(*C.fsdp2_loader)(unsafe.Pointer(&loader)), cPath, (*C.fsdp2_save_options)(unsafe.Pointer(options))))
 }
@@ -1663,7 +1663,7 @@ func CheckpointPrepare(shard Shard, optimizer Optimizer, step Step, loader Loade
 
 // CheckpointCheckPath calls fsdp2_checkpoint_check_path.
 func CheckpointCheckPath(path string, options *SaveOptions) error {
-	cPath := C.CString(path)
+	cPath := cString(path)
 	defer C.free(unsafe.Pointer(cPath))
 	return check(C.fsdp2_go_checkpoint_check_path(cPath, (*C.fsdp2_save_options)(unsafe.Pointer(options))))
 }
@@ -1685,7 +1685,7 @@ func LoadOptionsInit(options *LoadOptions, structSize uint) error {
 
 // CheckpointLoad calls fsdp2_checkpoint_load.
 func CheckpointLoad(shard Shard, optimizer Optimizer, step Step, loader Loader, path string, options *LoadOptions) error {
-	cPath := C.CString(path)
+	cPath := cString(path)
 	defer C.free(unsafe.Pointer(cPath))
 	return check(C.fsdp2_go_checkpoint_load(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), *(*C.fsdp2_optimizer)(unsafe.Pointer(&optimizer)), *(*C.fsdp2_step)(unsafe.Pointer(&step)), *(*C.fsdp2_loader)(unsafe.Pointer(&loader)), cPath, (*C.fsdp2_load_options)(unsafe.Pointer(options))))
 }
@@ -1707,49 +1707,49 @@ func CheckpointSetState(shard Shard, optimizer Optimizer, step Step, loader Load
 
 // CheckpointSaveFull calls fsdp2_checkpoint_save_full.
 func CheckpointSaveFull(shard Shard, path string) error {
-	cPath := C.CString(path)
+	cPath := cString(path)
 	defer C.free(unsafe.Pointer(cPath))
 	return check(C.fsdp2_go_checkpoint_save_full(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cPath))
 }
 
 // CheckpointLoadFull calls fsdp2_checkpoint_load_full.
 func CheckpointLoadFull(shard Shard, path string) error {
-	cPath := C.CString(path)
+	cPath := cString(path)
 	defer C.free(unsafe.Pointer(cPath))
 	return check(C.fsdp2_go_checkpoint_load_full(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cPath))
 }
 
 // CheckpointSavePretrained calls fsdp2_checkpoint_save_pretrained.
 func CheckpointSavePretrained(shard Shard, directory string) error {
-	cDirectory := C.CString(directory)
+	cDirectory := cString(directory)
 	defer C.free(unsafe.Pointer(cDirectory))
 	return check(C.fsdp2_go_checkpoint_save_pretrained(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cDirectory))
 }
 
 // CheckpointFind calls fsdp2_checkpoint_find.
 func CheckpointFind(path string, buf *byte, cap uint, needed *uint) error {
-	cPath := C.CString(path)
+	cPath := cString(path)
 	defer C.free(unsafe.Pointer(cPath))
 	return check(C.fsdp2_go_checkpoint_find(cPath, (*C.char)(unsafe.Pointer(buf)), C.size_t(cap), (*C.size_t)(unsafe.Pointer(needed))))
 }
 
 // CheckpointInspect calls fsdp2_checkpoint_inspect.
 func CheckpointInspect(path string, buf *byte, cap uint, needed *uint) error {
-	cPath := C.CString(path)
+	cPath := cString(path)
 	defer C.free(unsafe.Pointer(cPath))
 	return check(C.fsdp2_go_checkpoint_inspect(cPath, (*C.char)(unsafe.Pointer(buf)), C.size_t(cap), (*C.size_t)(unsafe.Pointer(needed))))
 }
 
 // CheckpointVerify calls fsdp2_checkpoint_verify.
 func CheckpointVerify(path string) error {
-	cPath := C.CString(path)
+	cPath := cString(path)
 	defer C.free(unsafe.Pointer(cPath))
 	return check(C.fsdp2_go_checkpoint_verify(cPath))
 }
 
 // CheckpointRebuildManifest calls fsdp2_checkpoint_rebuild_manifest.
 func CheckpointRebuildManifest(path string) error {
-	cPath := C.CString(path)
+	cPath := cString(path)
 	defer C.free(unsafe.Pointer(cPath))
 	return check(C.fsdp2_go_checkpoint_rebuild_manifest(cPath))
 }
@@ -1761,9 +1761,9 @@ func ConvertOptionsInit(options *ConvertOptions, structSize uint) error {
 
 // CheckpointConvert calls fsdp2_checkpoint_convert.
 func CheckpointConvert(from string, to string, options *ConvertOptions) error {
-	cFrom := C.CString(from)
+	cFrom := cString(from)
 	defer C.free(unsafe.Pointer(cFrom))
-	cTo := C.CString(to)
+	cTo := cString(to)
 	defer C.free(unsafe.Pointer(cTo))
 	return check(C.fsdp2_go_checkpoint_convert(cFrom, cTo, (*C.fsdp2_convert_options)(unsafe.Pointer(options))))
 }

@@ -5,14 +5,28 @@
 // included: nothing here is freed by the garbage collector.
 package capi
 
-// #cgo pkg-config: fsdp2
-// #include "error.h"
+// #cgo LDFLAGS: -ldl -lpthread
+// #include "calls.h"
 import "C"
 
 import (
 	"fmt"
 	"runtime/cgo"
+	"unsafe"
+
+	_ "fsdp2/internal/capi/fsdp2" // the headers
 )
+
+// Load opens the library at a path, unless it is open. Without it, the first call opens the library where FSDP2_LIBRARY says or where
+// the system's loader finds it.
+func Load(path string) error {
+	name := cString(path)
+	defer C.free(unsafe.Pointer(name))
+	if C.fsdp2_go_load(name) != 0 {
+		return nil
+	}
+	return check(C.fsdp2_go_load_error())
+}
 
 // Status is fsdp2_status. The hundreds digit is its class.
 type Status int32

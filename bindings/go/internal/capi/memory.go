@@ -29,7 +29,7 @@ func (m *Memory) allocate(bytes int) unsafe.Pointer {
 
 // String copies a text.
 func (m *Memory) String(text string) unsafe.Pointer {
-	block := unsafe.Pointer(C.CString(Terminable(text)))
+	block := unsafe.Pointer(cString(text))
 	m.blocks = append(m.blocks, block)
 	return block
 }
@@ -69,9 +69,12 @@ func Numbers[N Number](m *Memory, values []N) *N {
 	return first
 }
 
-// Terminable returns the text as C can take it. A NUL would end it early; in its place comes a byte that is no UTF-8, so that the
+// cString copies a text to C's memory, to be freed.
+func cString(text string) *C.char { return C.CString(terminable(text)) }
+
+// terminable returns the text as C can take it. A NUL would end it early; in its place comes a byte that is no UTF-8, so that the
 // library refuses the text.
-func Terminable(text string) string {
+func terminable(text string) string {
 	if strings.IndexByte(text, 0) < 0 {
 		return text
 	}

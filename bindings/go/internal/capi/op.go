@@ -53,7 +53,7 @@ func (o *Op) Free() {
 func (o *Op) addText(text string) {
 	start := len(o.block)
 	o.block = append(o.block, make([]uint64, len(text)/8+1)...)
-	copy(unsafe.Slice((*byte)(unsafe.Pointer(&o.block[start])), len(text)), Terminable(text))
+	copy(unsafe.Slice((*byte)(unsafe.Pointer(&o.block[start])), len(text)), terminable(text))
 }
 
 func (o *Op) add(value OpValue) { o.inputs = append(o.inputs, value) }

@@ -1,0 +1,65 @@
+/* Models that a program writes: modules whose forward is a function of the program, made of
+ * operators (op.h) and of the forwards of other modules. They are sharded, checkpointed, saved and
+ * trained as the library's own.
+ *
+ * A module is put together before its first forward, and before anything in it is sharded. A child
+ * is then a part of its parent: its handle serves only to call it (fsdp2_module_forward), inside
+ * its parent's forward, and every other call takes the handle of the whole. */
+#ifndef FSDP2_CUSTOM_H_
+#define FSDP2_CUSTOM_H_
+
+#include "base.h"
+#include "module.h"
+
+FSDP2_BEGIN_DECLS
+
+typedef struct fsdp2_forward_info {
+  uint32_t struct_size;
+  int32_t is_training;
+  const char* kind;               /* the module's */
+  const fsdp2_tensor* parameters; /* its own, in the order in which they were added */
+  size_t n_parameters;
+} fsdp2_forward_info;
+
+enum { FSDP2_MAX_OUTPUTS = 64 };
+/* A forward: from `inputs` ({0} for one that is left out) and the module's parameters to
+ * outputs[0] to [*n_outputs - 1], of at most `cap`, which is FSDP2_MAX_OUTPUTS. The rules are those
+ * of hook.h, but for these: it may call the module's children by fsdp2_module_forward; a call of
+ * the module itself, or of one whose forward is under way, is FSDP2_E_WRONG_STATE. The handles in
+ * `outputs` belong to the library once it has returned FSDP2_OK; an input or a parameter may be
+ * among them. Under activation checkpointing it runs a second time, in backward. */
+typedef fsdp2_status (*fsdp2_forward_fn)(const fsdp2_forward_info* info, const fsdp2_tensor* inputs,
+                                         size_t n_inputs, fsdp2_tensor* outputs, size_t cap,
+                                         size_t* n_outputs, void* user_data);
+/* Makes a module of the class `kind`, by which fsdp2_shard_options.wrap_kinds and
+ * fsdp2_module_checkpoint_activations choose it. The seed is that of the whole. */
+FSDP2_CALL fsdp2_module_create_custom(const char* kind,
+                                      const fsdp2_module_options* options /*(opt)*/,
+                                      fsdp2_forward_fn fn, void* user_data,
+                                      fsdp2_release_fn release /*(opt)*/, fsdp2_module* out);
+
+/* What a parameter begins with, the same at any world size. */
+enum { FSDP2_INIT_NORMAL = 0, FSDP2_INIT_ZEROS = 1, FSDP2_INIT_ONES = 2 };
+typedef struct fsdp2_parameter_options {
+  uint32_t struct_size;
+  int32_t dtype; /* FSDP2_DTYPE_KEEP: fsdp2_module_options.dtype of its module */
+  int32_t init;
+  int32_t reserved;
+  double std; /* of FSDP2_INIT_NORMAL, whose mean is 0 */
+} fsdp2_parameter_options;
+#define FSDP2_PARAMETER_OPTIONS_INIT \
+  {(uint32_t)sizeof(fsdp2_parameter_options), FSDP2_DTYPE_KEEP, FSDP2_INIT_NORMAL, 0, 0.02}
+FSDP2_CALL fsdp2_parameter_options_init(fsdp2_parameter_options* options, size_t struct_size);
+/* Adds a parameter. Errors: FSDP2_E_INVALID_ARGUMENT (a name that is empty, has a dot or is taken;
+ * a shape that is negative or too large), FSDP2_E_UNSUPPORTED (a module that
+ * fsdp2_module_create_custom has not made), FSDP2_E_WRONG_STATE (a part of another module; one that
+ * has run, or in which something is sharded). */
+FSDP2_CALL fsdp2_module_add_parameter(fsdp2_module module, const char* name, const int64_t* shape,
+                                      size_t n_dims,
+                                      const fsdp2_parameter_options* options /*(opt)*/);
+/* Makes `child` a part of the module. Errors: as above, of either. */
+FSDP2_CALL fsdp2_module_add_child(fsdp2_module module, const char* name, fsdp2_module child);
+
+FSDP2_END_DECLS
+
+#endif /* FSDP2_CUSTOM_H_ */

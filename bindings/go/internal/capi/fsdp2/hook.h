@@ -1,0 +1,98 @@
+/* Functions of the caller that run inside a shard's own work.
+ *
+ * They run on the thread that is inside the call that needs them (a forward, a backward), in the
+ * same order on every rank. They may use tensors and read the model's parameters
+ * (fsdp2_module_get_parameter_*, fsdp2_module_is_training); collective calls and all other calls on
+ * the model are FSDP2_E_BUSY inside them, but for what a function below says. The handles that they
+ * receive belong to the library and are valid until the function returns.
+ *
+ * A function that returns anything but FSDP2_OK fails the call around it with FSDP2_E_CALLBACK, and
+ * the other ranks' calls with FSDP2_E_PEER_FAILED. The message has the name of the status and the
+ * text of fsdp2_callback_fail, or of the library call that failed inside the function. Nothing may
+ * unwind through the library.
+ *
+ * Each function gets an info struct first and user_data last. The library fills the struct, and
+ * sets struct_size to its own sizeof. Later versions may append fields; a function that reads one
+ * looks at struct_size first, which an earlier library sets to less. The struct and the texts that
+ * it points to are valid until the function returns. The indices in it are those of
+ * fsdp2_shard_get_unit_info and fsdp2_shard_get_parameter_info.
+ *
+ * What sets a function takes fn, user_data and release as its last arguments. fn NULL removes a
+ * function. The library passes user_data on, and calls release(user_data) once it is done with it
+ * (base.h): when the function is replaced or removed, or the model is gone. */
+#ifndef FSDP2_HOOK_H_
+#define FSDP2_HOOK_H_
+
+#include "base.h"
+
+FSDP2_BEGIN_DECLS
+
+/* Inside a callback: sets the text that goes with `status`, one of the FSDP2_E_... of base.h, and
+ * returns `status`; anything else is FSDP2_E_INVALID_ARGUMENT. */
+FSDP2_CALL fsdp2_callback_fail(fsdp2_status status, const char* message);
+
+typedef struct fsdp2_all_reduce_info {
+  uint32_t struct_size;
+  int32_t unit_index;
+  const char* unit; /* its name; "": the root */
+} fsdp2_all_reduce_info;
+
+/* gradients: 1-D, those of all parameters of the unit, summed over the ranks but not yet divided or
+ * cast. The hook may overwrite them, and make the collective calls on tensors and numbers of mesh.h
+ * (all ranks alike), over a sub-mesh or another mesh than the unit's: one more all-reduce, say. */
+typedef fsdp2_status (*fsdp2_all_reduce_hook_fn)(const fsdp2_all_reduce_info* info,
+                                                 fsdp2_tensor gradients, void* user_data);
+FSDP2_CALL fsdp2_shard_set_all_reduce_hook(fsdp2_shard shard, const char* unit /*(opt)*/,
+                                           fsdp2_all_reduce_hook_fn fn /*(opt)*/, void* user_data,
+                                           fsdp2_release_fn release /*(opt)*/);
+
+typedef struct fsdp2_gradient_info {
+  uint32_t struct_size;
+  int32_t unit_index;
+  int32_t parameter_index;
+  int32_t reserved;
+  const char* parameter; /* its name */
+} fsdp2_gradient_info;
+
+/* Called when the gradient of this rank's rows of a parameter is complete for this backward. */
+typedef fsdp2_status (*fsdp2_gradient_ready_fn)(const fsdp2_gradient_info* info,
+                                                fsdp2_tensor gradient, void* user_data);
+/* recurse 1: for every unit below as well. */
+FSDP2_CALL fsdp2_shard_set_gradient_ready(fsdp2_shard shard, const char* unit /*(opt)*/,
+                                          int32_t recurse, fsdp2_gradient_ready_fn fn /*(opt)*/,
+                                          void* user_data, fsdp2_release_fn release /*(opt)*/);
+
+/* How a parameter is gathered. */
+typedef struct fsdp2_gather_info {
+  uint32_t struct_size;
+  int32_t compute_dtype; /* for gathering and computing */
+  int32_t shard_rank;    /* this rank's number in the group that gathers (a dim of the mesh) */
+  int32_t shard_ranks;   /* the size of that group */
+  int32_t unit_index;
+  int32_t parameter_index;
+  const char* parameter; /* its name */
+} fsdp2_gather_info;
+
+/* All-gather extensions change what travels in place of a parameter's rows, for example to an 8-bit
+ * form of them. They run only where there is something to gather: not on a single rank that holds
+ * the parameter in its compute dtype.
+ *
+ * `pre` turns this rank's chunk (1-D, zero-padded to the same length on every rank, in the shard's
+ * dtype) into the tensor that is sent (1-D, of the same size and dtype on all ranks). The handle
+ * that it writes to `out` then belongs to the library. `post` turns the tensors of all ranks,
+ * `pieces` [shard_ranks, n], back into their chunks in the compute dtype, and writes these to
+ * `chunks` [shard_ranks, length]. */
+typedef fsdp2_status (*fsdp2_pre_all_gather_fn)(const fsdp2_gather_info* info, fsdp2_tensor chunk,
+                                                fsdp2_tensor* out, void* user_data);
+typedef fsdp2_status (*fsdp2_post_all_gather_fn)(const fsdp2_gather_info* info, fsdp2_tensor pieces,
+                                                 fsdp2_tensor chunks, void* user_data);
+/* Pass both functions or neither. */
+FSDP2_CALL fsdp2_shard_set_all_gather_extension(fsdp2_shard shard, const char* unit /*(opt)*/,
+                                                fsdp2_pre_all_gather_fn pre /*(opt)*/,
+                                                fsdp2_post_all_gather_fn post /*(opt)*/,
+                                                void* user_data,
+                                                fsdp2_release_fn release /*(opt)*/);
+
+FSDP2_END_DECLS
+
+#endif /* FSDP2_HOOK_H_ */

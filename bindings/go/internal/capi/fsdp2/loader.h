@@ -1,0 +1,52 @@
+/* Batches of token windows for this rank, from a flat token file, or from any file as bytes.
+ *
+ * With T tokens and sequence length S there are N = (T-1)/S windows. Window w is the S+1 tokens
+ * that begin at w*S: the first S are the inputs, the last S the labels. */
+#ifndef FSDP2_LOADER_H_
+#define FSDP2_LOADER_H_
+
+#include "base.h"
+
+FSDP2_BEGIN_DECLS
+
+enum {
+  FSDP2_TOKENS_AUTO = 0, /* little-endian uint16 up to a vocabulary of 65536, uint32 above */
+  FSDP2_TOKENS_BYTES = 1 /* each byte of the file is a token of a vocabulary of 256 */
+};
+enum {
+  FSDP2_ORDER_SEQUENTIAL = 0, /* windows in file order, wrapping around */
+  FSDP2_ORDER_SHUFFLED = 1    /* a new permutation for each epoch, by seed */
+};
+
+typedef struct fsdp2_loader_options {
+  uint32_t struct_size;
+  int32_t format;
+  int32_t order;
+  int32_t accumulate;      /* micro batches per step */
+  int64_t sequence_length; /* S */
+  int64_t global_batch;    /* windows per step, over all ranks and micro batches */
+  int64_t vocab_size;      /* every token must be below it */
+  uint64_t seed;
+} fsdp2_loader_options;
+#define FSDP2_LOADER_OPTIONS_INIT {(uint32_t)sizeof(fsdp2_loader_options), 0, 0, 1, 0, 0, 0, 0}
+FSDP2_CALL fsdp2_loader_options_init(fsdp2_loader_options* options, size_t struct_size);
+
+/* [c] Errors: FSDP2_E_NOT_FOUND, FSDP2_E_CORRUPT_DATA (not a whole number of tokens),
+ * FSDP2_E_INVALID_ARGUMENT (less than one window, a global_batch that is not a multiple of ranks x
+ * accumulate, options that differ between ranks). */
+FSDP2_CALL fsdp2_loader_open(fsdp2_mesh mesh, const char* path, const fsdp2_loader_options* options,
+                             fsdp2_loader* out);
+/* Returns the next micro batch of this rank: tokens and labels, both i64
+ * [global_batch/(ranks*accumulate), S]. FSDP2_E_CORRUPT_DATA for a token outside the vocabulary,
+ * with its position. */
+FSDP2_CALL fsdp2_loader_next(fsdp2_loader loader, fsdp2_tensor* tokens, fsdp2_tensor* labels);
+/* The number of steps taken from the loader so far; setting it says where to continue. */
+FSDP2_CALL fsdp2_loader_get_position(fsdp2_loader loader, int64_t* step);
+FSDP2_CALL fsdp2_loader_set_position(fsdp2_loader loader, int64_t step);
+FSDP2_API fsdp2_status fsdp2_loader_destroy(fsdp2_loader loader);
+/* Returns another handle to the same loader; see convention 2 of fsdp2.h. */
+FSDP2_CALL fsdp2_loader_duplicate(fsdp2_loader loader, fsdp2_loader* out);
+
+FSDP2_END_DECLS
+
+#endif /* FSDP2_LOADER_H_ */

@@ -1,0 +1,171 @@
+/* Models. A module has its structure at once and its memory later: the parameters get values
+ * when the module is sharded (each rank reads only its rows) or, without sharding, at its first
+ * forward. */
+#ifndef FSDP2_MODULE_H_
+#define FSDP2_MODULE_H_
+
+#include "base.h"
+
+FSDP2_BEGIN_DECLS
+
+typedef struct fsdp2_module_options {
+  uint32_t struct_size;
+  int32_t dtype; /* of the parameters; FSDP2_DTYPE_KEEP: fp32, or that of an exported program */
+  uint64_t seed; /* for dropout, and for the initial values, if there are no weights to read */
+} fsdp2_module_options;
+#define FSDP2_MODULE_OPTIONS_INIT {(uint32_t)sizeof(fsdp2_module_options), FSDP2_DTYPE_KEEP, 0}
+FSDP2_CALL fsdp2_module_options_init(fsdp2_module_options* options, size_t struct_size);
+
+/* Makes the model of a Hugging Face directory: config.json and safetensors, in one file or indexed.
+ * Model types: gpt2, llama, mistral, qwen2 (also Qwen2.5), qwen3, qwen3_moe. Errors:
+ * FSDP2_E_NOT_FOUND, FSDP2_E_UNSUPPORTED (model_type), FSDP2_E_CORRUPT_DATA; each names the file
+ * and the key or tensor. */
+FSDP2_CALL fsdp2_module_from_pretrained(const char* directory,
+                                        const fsdp2_module_options* options /*(opt)*/,
+                                        fsdp2_module* out);
+/* Makes the model that the text of a config.json describes. The seed determines the initial values,
+ * which are the same at any world size. */
+FSDP2_CALL fsdp2_module_from_config(const char* json, const fsdp2_module_options* options /*(opt)*/,
+                                    fsdp2_module* out);
+/* Makes the model of any architecture that torch.export (torch 2.11) has written to a .pt2 file;
+ * examples/python/export_model.py does so. The modules have the classes and paths, and the
+ * parameters the names, that they have in Python; the modules in lists are the model's layers.
+ * What the export fixed stays: train or eval mode, the types and ranges of sizes of the inputs,
+ * all of which are tensors, and the dtype that it computes in, which is to be that of the
+ * parameters, or of fsdp2_shard_options.param_dtype. The first output is the loss. Modules inside
+ * run only as parts of the whole. A program with random nodes (dropout) draws from the default
+ * generators of the process, as in Python, and this call seeds them with `seed`.
+ * Values are read from the file; a file without them waits for a checkpoint (defer_values). Errors:
+ * FSDP2_E_NOT_FOUND, FSDP2_E_UNSUPPORTED (control flow, a decomposed program, an operator that
+ * LibTorch lacks, parameters or persistent buffers that forward changes), FSDP2_E_CORRUPT_DATA;
+ * each names the file and the key or node. */
+FSDP2_CALL fsdp2_module_from_exported(const char* path,
+                                      const fsdp2_module_options* options /*(opt)*/,
+                                      fsdp2_module* out);
+FSDP2_API fsdp2_status fsdp2_module_destroy(fsdp2_module module);
+/* Returns another handle to the same module; see convention 2 of fsdp2.h. */
+FSDP2_CALL fsdp2_module_duplicate(fsdp2_module module, fsdp2_module* out);
+
+typedef struct fsdp2_module_info {
+  uint32_t struct_size;
+  int32_t n_parameters;              /* a tied parameter counts once */
+  int64_t numel;                     /* elements of all parameters, ties counted once */
+  int64_t vocab_size, max_positions; /* 0 for a module that is no language model */
+  /* What it takes on this rank now: parameters (shards with their padding, gathered and ignored
+   * ones) and their gradients, reduced or not. Activations, optimizers and communication are not in
+   * it. */
+  int64_t n_bytes;
+} fsdp2_module_info;
+FSDP2_CALL fsdp2_module_get_info(fsdp2_module module, fsdp2_module_info* out);
+
+/* All parameters one by one, a tied parameter once, in an order that sharding does not change.
+ * Parameters that sharding has taken over are read and changed through the shard (shard.h). Those
+ * that it leaves alone (ignored_names) are available here: whole on every rank, not reduced, and
+ * not updated by the shard's optimizers. */
+typedef struct fsdp2_module_parameter_info {
+  uint32_t struct_size;
+  int32_t dtype; /* with which the module was made */
+  int32_t requires_grad, is_sharded;
+  int32_t has_grad; /* 0 where is_sharded is 1 */
+  int32_t n_names;  /* > 1: tied */
+  int32_t n_dims, reserved;
+  int64_t shape[FSDP2_MAX_DIMS]; /* global, row-major */
+} fsdp2_module_parameter_info;
+FSDP2_CALL fsdp2_module_get_parameter_count(fsdp2_module module, size_t* out);
+FSDP2_CALL fsdp2_module_get_parameter_info(fsdp2_module module, size_t index,
+                                           fsdp2_module_parameter_info* out);
+/* name_index: 0 is the parameter's own name, the others are its ties. */
+FSDP2_CALL fsdp2_module_get_parameter_name(fsdp2_module module, size_t index, size_t name_index,
+                                           char* buf, size_t cap, size_t* needed);
+/* Finds a parameter by any of its names. FSDP2_E_NOT_FOUND if there is none. */
+FSDP2_CALL fsdp2_module_get_parameter_index(fsdp2_module module, const char* name, size_t* out);
+/* Returns a parameter or its gradient (which: FSDP2_PARAMETER_LOCAL or _LOCAL_GRAD, see shard.h),
+ * sharing its memory, so that a program can reduce the gradient of an ignored parameter
+ * (fsdp2_mesh_all_reduce_tensor) and update the parameter. Errors: FSDP2_E_WRONG_STATE (it is
+ * sharded, or has no values yet), FSDP2_E_NOT_FOUND (no gradient). */
+FSDP2_CALL fsdp2_module_get_parameter(fsdp2_module module, size_t index, int32_t which,
+                                      fsdp2_tensor* out);
+/* Forgets all gradients: those of the shard (fsdp2_shard_zero_grad) and those of ignored
+ * parameters. */
+FSDP2_CALL fsdp2_module_zero_grad(fsdp2_module module);
+
+/* Freezes parameters (flag 0) or lets them train again (flag 1). Call it before anything is
+ * sharded, with the same arguments on all ranks. A name is that of a parameter, ties included, or
+ * the path of a module, which stands for all parameters at and below it; without names, the call is
+ * for the whole module. A frozen parameter is sharded and gathered with its unit, but it has no
+ * gradient, takes no part in reductions, and no optimizer updates it. Errors, with nothing changed:
+ * FSDP2_E_NOT_FOUND (a name), FSDP2_E_WRONG_STATE (sharded already). */
+FSDP2_CALL fsdp2_module_set_requires_grad(fsdp2_module module, const char* const* names /*(opt)*/,
+                                          size_t n_names, int32_t flag);
+
+enum { FSDP2_ACTIVATIONS_NO_EARLY_STOP = 1 };
+/* Turns on activation checkpointing for the modules of these classes: counted in order, the last of
+ * each `every` modules keeps only its inputs in forward and runs again in backward. kinds: class
+ * names, such as "LlamaDecoderLayer"; n_kinds 0: the model's own layers. The second run stops once
+ * backward has what it needs; with FSDP2_ACTIVATIONS_NO_EARLY_STOP it runs to its end, so that
+ * collective calls inside are made as often on all ranks. The call may come before or after
+ * sharding, and changes no loss and no gradient. Errors, with nothing changed:
+ * FSDP2_E_NOT_FOUND (a class that does not exist; lists those that do), FSDP2_E_WRONG_STATE (one of
+ * the modules is checkpointed already), FSDP2_E_INVALID_ARGUMENT (every < 1, flags),
+ * FSDP2_E_UNSUPPORTED (Python's torch is loaded in this process). */
+FSDP2_CALL fsdp2_module_checkpoint_activations(fsdp2_module module,
+                                               const char* const* kinds /*(opt)*/, size_t n_kinds,
+                                               size_t every, uint32_t flags);
+
+/* Puts the module and everything below it into training mode (1, in which modules begin) or
+ * evaluation mode (0). Language models whose config.json has dropout differ in the two; both record
+ * gradients (see FSDP2_FORWARD_NO_GRAD). Dropout follows from the seed of fsdp2_module_options,
+ * which must be the same on all ranks: a row of the batch then meets the same masks whichever rank
+ * has it. Checkpoints keep the state of its generator beside the random generator ("fsdp2.rng"). */
+FSDP2_CALL fsdp2_module_train(fsdp2_module module, int32_t mode);
+FSDP2_CALL fsdp2_module_is_training(fsdp2_module module, int32_t* out);
+
+enum { FSDP2_FORWARD_NO_GRAD = 1 };
+/* [c] if the module is sharded. Causal language models have one output: (tokens [B,S] i64) gives
+ * logits [B,S,V]; (tokens, labels [B,S] i64) gives the mean cross-entropy, which leaves out labels
+ * of -100. Two more inputs may follow, and {0} stands for one that is left out, labels included:
+ *   positions [B,S] i64: those of the rotary embedding, or the rows of the table of a model that
+ *     has learned its positions; 0 to S - 1 without it. [3,B,S] for models with mrope_section in
+ *     their config.json.
+ *   mask: what attention sees besides the causal order. [B,S], 0 for padding; [B,1 or heads,S,S],
+ *     all that is seen; or [n + 1] i64, the boundaries of n sequences packed into the B * S tokens
+ *     (0 first, B * S last). Without a mask, positions that do not go on by one begin a sequence.
+ * Errors: FSDP2_E_INVALID_ARGUMENT (inputs that do not fit each other or the model),
+ * FSDP2_E_INVALID_HANDLE ({0} for an input that the module needs). */
+FSDP2_CALL fsdp2_module_forward(fsdp2_module module, const fsdp2_tensor* inputs, size_t n_inputs,
+                                uint32_t flags, fsdp2_tensor* outputs, size_t cap, size_t* needed);
+/* Says what fsdp2_module_forward would say of these inputs, with nothing computed and on this rank
+ * alone: FSDP2_OK, or its errors. Before the module is sharded, the parameters are in the dtype
+ * that it was made with; values are not needed yet. */
+FSDP2_CALL fsdp2_module_check_inputs(fsdp2_module module, const fsdp2_tensor* inputs,
+                                     size_t n_inputs);
+/* Like fsdp2_module_forward, for a module inside this one, given by its dotted path, with the
+ * inputs that it takes (hidden states [B,S,D] for an "lm_head"). The tensors of nested outputs come
+ * one after the other; more than cap is FSDP2_E_BUFFER_TOO_SMALL with their number in *needed. If
+ * the module is sharded, all ranks must pass the same path. */
+FSDP2_CALL fsdp2_module_forward_submodule(fsdp2_module module, const char* path,
+                                          const fsdp2_tensor* inputs, size_t n_inputs,
+                                          uint32_t flags, fsdp2_tensor* outputs, size_t cap,
+                                          size_t* needed);
+
+typedef struct fsdp2_generate_options {
+  uint32_t struct_size;
+  int32_t max_new_tokens;
+  int32_t top_k; /* 0: all */
+  int32_t reserved;
+  double temperature; /* 0: always the most likely token */
+  uint64_t seed;
+} fsdp2_generate_options;
+#define FSDP2_GENERATE_OPTIONS_INIT {(uint32_t)sizeof(fsdp2_generate_options), 64, 0, 0, 1.0, 0}
+FSDP2_CALL fsdp2_generate_options_init(fsdp2_generate_options* options, size_t struct_size);
+/* [c] if the module is sharded; every rank passes the same prompt and gets the same tokens. Writes
+ * at most max_new_tokens tokens to `tokens` and sets *n_tokens to their number. If cap is less than
+ * max_new_tokens, which is 0 to 2^24, the call is refused before anything is computed:
+ * FSDP2_E_BUFFER_TOO_SMALL, with max_new_tokens in *n_tokens. */
+FSDP2_CALL fsdp2_module_generate(fsdp2_module module, const int64_t* prompt, size_t n_prompt,
+                                 const fsdp2_generate_options* options /*(opt)*/, int64_t* tokens,
+                                 size_t cap, size_t* n_tokens);
+
+FSDP2_END_DECLS
+
+#endif /* FSDP2_MODULE_H_ */

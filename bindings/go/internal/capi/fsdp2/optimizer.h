@@ -1,0 +1,120 @@
+/* Optimizers on shards: their state lies beside the rank's own rows. At first every parameter is in
+ * one group, weight decay included, as PyTorch's optimizers have it by default; more groups can be
+ * added. */
+#ifndef FSDP2_OPTIMIZER_H_
+#define FSDP2_OPTIMIZER_H_
+
+#include "base.h"
+
+FSDP2_BEGIN_DECLS
+
+/* AdamW (Loshchilov and Hutter, 2019): decoupled decay, bias-corrected. */
+typedef struct fsdp2_adamw_options {
+  uint32_t struct_size;
+  int32_t reserved;
+  double lr, beta1, beta2, eps, weight_decay;
+} fsdp2_adamw_options;
+#define FSDP2_ADAMW_OPTIONS_INIT \
+  {(uint32_t)sizeof(fsdp2_adamw_options), 0, 1e-3, 0.9, 0.999, 1e-8, 1e-2}
+FSDP2_CALL fsdp2_adamw_options_init(fsdp2_adamw_options* options, size_t struct_size);
+FSDP2_CALL fsdp2_optimizer_create_adamw(fsdp2_shard shard,
+                                        const fsdp2_adamw_options* options /*(opt)*/,
+                                        fsdp2_optimizer* out);
+
+/* SGD with momentum, without dampening; weight decay is added to the gradient. */
+typedef struct fsdp2_sgd_options {
+  uint32_t struct_size;
+  int32_t nesterov;
+  double lr, momentum, weight_decay;
+} fsdp2_sgd_options;
+#define FSDP2_SGD_OPTIONS_INIT {(uint32_t)sizeof(fsdp2_sgd_options), 0, 1e-3, 0.0, 0.0}
+FSDP2_CALL fsdp2_sgd_options_init(fsdp2_sgd_options* options, size_t struct_size);
+FSDP2_CALL fsdp2_optimizer_create_sgd(fsdp2_shard shard, const fsdp2_sgd_options* options /*(opt)*/,
+                                      fsdp2_optimizer* out);
+
+/* Moves parameters (by any of their names) out of the first group into a new group with its own
+ * options, like PyTorch's parameter groups: no weight decay for norms and biases, say. All ranks
+ * make the same call. The new group's learning rate keeps the ratio that options.lr has now to the
+ * optimizer's. Errors, with nothing changed: FSDP2_E_NOT_FOUND (a name), FSDP2_E_INVALID_ARGUMENT
+ * (a parameter that is frozen or in another group; an optimizer of the other algorithm; an empty
+ * first group), FSDP2_E_WRONG_STATE (the optimizer's learning rate is 0). */
+FSDP2_CALL fsdp2_optimizer_add_adamw_group(fsdp2_optimizer optimizer, const char* const* names,
+                                           size_t n_names,
+                                           const fsdp2_adamw_options* options /*(opt)*/);
+FSDP2_CALL fsdp2_optimizer_add_sgd_group(fsdp2_optimizer optimizer, const char* const* names,
+                                         size_t n_names,
+                                         const fsdp2_sgd_options* options /*(opt)*/);
+
+/* Groups by rule. The parameters that a rule is for move out of their group into a new one, which
+ * differs from it in nothing else; a group that would lose all of its parameters is changed itself.
+ * Rules may follow each other and groups made by name. All ranks make the same calls. */
+
+/* Sets the weight decay of the parameters that the flags name to 0. FSDP2_E_INVALID_ARGUMENT
+ * (flags). */
+enum {
+  FSDP2_NO_DECAY_NORMS = 1, /* those of modules whose class has "Norm" in its name */
+  FSDP2_NO_DECAY_BIASES = 2 /* those whose name ends in "bias" */
+};
+FSDP2_CALL fsdp2_optimizer_exempt_from_decay(fsdp2_optimizer optimizer, uint32_t flags);
+/* Multiplies the learning rate of the parameters whose name (any of its names) the pattern matches
+ * as a whole, now and through schedules. Patterns are those of the shell: * is any text, ? any
+ * character, [0-3] one of these. Errors, with nothing changed: FSDP2_E_NOT_FOUND (no parameter that
+ * is not frozen matches), FSDP2_E_INVALID_ARGUMENT (a factor that is not finite and at least 0; a
+ * pattern for all of the first group, whose rate is the optimizer's). */
+FSDP2_CALL fsdp2_optimizer_scale_lr(fsdp2_optimizer optimizer, const char* pattern, double factor);
+
+enum { FSDP2_OPTIMIZER_ADAMW = 1, FSDP2_OPTIMIZER_SGD = 2 };
+typedef struct fsdp2_optimizer_info {
+  uint32_t struct_size;
+  int32_t algorithm;    /* FSDP2_OPTIMIZER_... */
+  int32_t n_groups;     /* 1 until groups are added */
+  int32_t n_parameters; /* those of the shard that are not frozen, a tied parameter once */
+  int64_t n_bytes;      /* of this rank's state tensors, which a parameter gets when it is first
+                           updated, or its state is first asked for or saved */
+} fsdp2_optimizer_info;
+FSDP2_CALL fsdp2_optimizer_get_info(fsdp2_optimizer optimizer, fsdp2_optimizer_info* out);
+
+/* Groups count from 0, the first one, in the order in which they were added. A number without a
+ * group is FSDP2_E_INVALID_ARGUMENT. */
+typedef struct fsdp2_optimizer_group_info {
+  uint32_t struct_size;
+  int32_t n_parameters;
+  double lr;                                        /* now */
+  double beta1, beta2, eps, weight_decay, momentum; /* 0 where the algorithm has no such thing */
+  int32_t nesterov, reserved;
+} fsdp2_optimizer_group_info;
+FSDP2_CALL fsdp2_optimizer_get_group_info(fsdp2_optimizer optimizer, size_t group,
+                                          fsdp2_optimizer_group_info* out);
+/* Lists the group's parameters by their indices (see fsdp2_shard_get_parameter_index), ascending.
+ * cap and needed are as in fsdp2_mesh_get_ranks. */
+FSDP2_CALL fsdp2_optimizer_get_group_parameters(fsdp2_optimizer optimizer, size_t group,
+                                                size_t* parameters, size_t cap, size_t* needed);
+
+/* Returns the state of a parameter by torch.optim's name for it: "exp_avg", "exp_avg_sq" and "step"
+ * (a float) of AdamW, "momentum_buffer" of SGD; zeros before the first update. parameter: its index
+ * (see fsdp2_shard_get_parameter_index). which: FSDP2_PARAMETER_LOCAL, which shares memory with the
+ * optimizer, or [c] _FULL, a copy. FSDP2_E_NOT_FOUND if the parameter is frozen or has no such
+ * state. */
+FSDP2_CALL fsdp2_optimizer_get_state(fsdp2_optimizer optimizer, size_t parameter, const char* name,
+                                     int32_t which, fsdp2_tensor* out);
+
+/* The learning rate of the first group; those of the other groups follow it, each in a ratio of its
+ * own. fsdp2_step_run sets it in every step, to its schedule's. */
+FSDP2_CALL fsdp2_optimizer_set_lr(fsdp2_optimizer optimizer, double lr);
+FSDP2_CALL fsdp2_optimizer_get_lr(fsdp2_optimizer optimizer, double* out);
+/* Sets the learning rate of one group, which from now on follows the first group's in the new
+ * ratio, through schedules too. Group 0: as fsdp2_optimizer_set_lr. All ranks make the same call.
+ * FSDP2_E_WRONG_STATE if the first group's rate is 0, which leaves no ratio. */
+FSDP2_CALL fsdp2_optimizer_set_group_lr(fsdp2_optimizer optimizer, size_t group, double lr);
+/* Sets the weight decay of one group alone. All ranks make the same call. */
+FSDP2_CALL fsdp2_optimizer_set_group_weight_decay(fsdp2_optimizer optimizer, size_t group,
+                                                  double weight_decay);
+/* Updates every shard that has a gradient, once. Communicates nothing. */
+FSDP2_CALL fsdp2_optimizer_run(fsdp2_optimizer optimizer);
+FSDP2_API fsdp2_status fsdp2_optimizer_destroy(fsdp2_optimizer optimizer);
+/* Returns another handle to the same optimizer; see convention 2 of fsdp2.h. */
+FSDP2_CALL fsdp2_optimizer_duplicate(fsdp2_optimizer optimizer, fsdp2_optimizer* out);
+
+FSDP2_END_DECLS
+
+#endif /* FSDP2_OPTIMIZER_H_ */

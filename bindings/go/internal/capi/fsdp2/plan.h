@@ -1,0 +1,45 @@
+/* Plans: what a sharded model holds and moves in one training step, worked out without running it.
+ * The subject is the shard, so there is no plan to make and to destroy.
+ * With a mesh of FSDP2_BACKEND_FAKE and a shard with defer_values, a plan takes one process and no
+ * memory for parameters, whatever the model and the number of ranks. */
+#ifndef FSDP2_PLAN_H_
+#define FSDP2_PLAN_H_
+
+#include "base.h"
+
+FSDP2_BEGIN_DECLS
+
+typedef struct fsdp2_plan_options {
+  uint32_t struct_size;
+  int32_t reserved;        /* 0 */
+  double optimizer_states; /* elements kept for each trainable element: 2 for AdamW, 1 for SGD with
+                              momentum, 0 without */
+} fsdp2_plan_options;
+#define FSDP2_PLAN_OPTIONS_INIT {(uint32_t)sizeof(fsdp2_plan_options), 0, 2.0}
+FSDP2_CALL fsdp2_plan_options_init(fsdp2_plan_options* options, size_t struct_size);
+
+typedef struct fsdp2_plan_info {
+  uint32_t struct_size;
+  int32_t n_units;
+  int64_t numel; /* of the sharded parameters, ties counted once */
+  /* Bytes on this rank. Activations and communication buffers come on top of them. */
+  int64_t shard_bytes, gradient_bytes, optimizer_bytes;
+  int64_t peak_unsharded_bytes;          /* of gathered parameters, at most */
+  int64_t peak_unreduced_gradient_bytes; /* of gradients before they are reduced, at most */
+  /* In one step of one micro batch: collectives of units, and bytes that this rank receives. */
+  int64_t all_gathers, reduce_scatters, all_reduces;
+  int64_t all_gather_bytes, reduce_scatter_bytes, all_reduce_bytes;
+} fsdp2_plan_info;
+
+/* Plans a step that begins with everything sharded, by the present settings of unit.h. The
+ * parameters need not have values. Not collective. FSDP2_E_UNSUPPORTED for
+ * FSDP2_COMM_SCHEDULE_ON_USE and for units with an all-gather extension. */
+FSDP2_CALL fsdp2_plan_get_info(fsdp2_shard shard, const fsdp2_plan_options* options /*(opt)*/,
+                               fsdp2_plan_info* out);
+/* Returns the same as text: units, memory, traffic, and the order of gathers and reductions. */
+FSDP2_CALL fsdp2_plan_describe(fsdp2_shard shard, const fsdp2_plan_options* options /*(opt)*/,
+                               char* buf, size_t cap, size_t* needed);
+
+FSDP2_END_DECLS
+
+#endif /* FSDP2_PLAN_H_ */

@@ -1,0 +1,37 @@
+/* The library itself: its version, its live handles, and the process-wide settings that it changes
+ * when asked to. */
+#ifndef FSDP2_RUNTIME_H_
+#define FSDP2_RUNTIME_H_
+
+#include "base.h"
+
+FSDP2_BEGIN_DECLS
+
+/* The library's version, in the form of FSDP2_HEADER_VERSION. */
+FSDP2_API uint32_t fsdp2_version(void);
+/* Call this first, with FSDP2_HEADER_VERSION. FSDP2_E_ABI_MISMATCH if the header's version is not
+ * the library's (from 1.0 on: if the majors differ, or the library's minor is below the header's),
+ * or if the LibTorch found is not the one that the library was built against. */
+FSDP2_CALL fsdp2_check_version(uint32_t header_version);
+/* The number of handles given out in this process and not destroyed yet. */
+FSDP2_API int64_t fsdp2_live_handles(void);
+/* Describes what runs here in "key: value" lines: version, LibTorch, CPU, threads, product
+ * engine. */
+FSDP2_CALL fsdp2_runtime_describe(char* buf, size_t cap, size_t* needed);
+/* Sets the number of CPU threads per LibTorch operation, for this thread and for later threads of
+ * the process: 1 to the number of processors, or to 64 if there are fewer. FSDP2_E_OUT_OF_MEMORY,
+ * with nothing changed, if the system does not give so many threads. */
+FSDP2_CALL fsdp2_runtime_set_threads(size_t n);
+
+enum {
+  FSDP2_PRODUCT_ENGINE_AUTO = 0, /* the faster one, measured once */
+  FSDP2_PRODUCT_ENGINE_MKL = 1,
+  FSDP2_PRODUCT_ENGINE_ONEDNN = 2
+};
+/* Chooses the CPU engine of LibTorch that computes the fp32 products of this library's linear
+ * layers. */
+FSDP2_CALL fsdp2_runtime_set_product_engine(int32_t engine);
+
+FSDP2_END_DECLS
+
+#endif /* FSDP2_RUNTIME_H_ */
