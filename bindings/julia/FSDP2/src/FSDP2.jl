@@ -1,17 +1,52 @@
 """
-libfsdp2's C ABI, one to one, in `libfsdp2.jl`: the C headers document every function. Where a name is a reserved word of Julia
-it ends in `_`. `check` turns a status into an exception.
+FSDP2 trains models whose parameters, gradients and optimizer states are cut over many ranks, with libfsdp2. README.md begins with a
+whole program. `FSDP2Error` is what fails; `FSDP2.Handle` says who closes what; `share` says how arrays and tensors relate.
+
+The names that begin with fsdp2_ are libfsdp2's C ABI, one to one: `libfsdp2.jl`, documented by the C headers. Where a name is a reserved
+word of Julia it ends in `_`. They are not exported.
 
 The library is the one that `ENV["FSDP2_LIBRARY"]` names, else what the system's loader finds.
 """
 module FSDP2
 
 import Libdl
+import Statistics
 
 const libfsdp2 = "libfsdp2.so.0"
 
+# The raw layer.
+include("call.jl")
 include("libfsdp2.jl")
 include("error.jl")
+
+# What every noun uses.
+include("handle.jl")
+include("dtype.jl")
+include("options.jl")
+include("json.jl")
+
+# One noun each, in the order of use.
+include("runtime.jl")
+include("mesh.jl")
+include("scope.jl")
+include("tensor.jl")
+include("array.jl")
+include("op.jl")
+include("math.jl")
+include("module.jl")
+include("layers.jl")
+include("custom.jl")
+include("collective.jl")
+include("shard.jl")
+include("unit.jl")
+include("hook.jl")
+include("plan.jl")
+include("optimizer.jl")
+include("loader.jl")
+include("step.jl")
+include("state.jl")
+include("checkpoint.jl")
+include("exports.jl")
 
 function __init__()
     # Once loaded from wherever it is, the library answers to its soname in every @ccall. Not with Julia's RTLD_DEEPBIND: the

@@ -1,0 +1,38 @@
+# What `using FSDP2` brings. Not exported, because Julia or its users have names like these: FSDP2.Module, FSDP2.Handle, FSDP2.Element,
+# FSDP2.TensorArray, FSDP2.default, FSDP2.version, FSDP2.live_handles.
+
+export FSDP2Error, BF16, duplicate
+export describe_runtime, set_threads, set_product_engine, set_log, LogRecord
+
+export Mesh, from_group, get_info, get_dim_name, get_dim_index, get_ranks, get_group, get_group_ranks, describe, get_submesh, flatten,
+    get_root, fail
+export barrier, all_reduce, all_reduce!, broadcast_tensor!, scatter, all_gather, reduce_scatter, agree
+
+export Tensor, share, get_value, set_requires_grad!, get_grad, backward
+export Scope, scope, add!, keep!, no_grad
+export op, get_schema, matmul, view_as, detach
+export linear, embedding, layer_norm, rms_norm, gelu, silu, relu, sigmoid, softmax, log_softmax, cross_entropy, mse_loss,
+    scaled_dot_product_attention, dropout
+
+export from_pretrained, from_config, from_exported, get_parameters, get_parameter, zero_grad!, checkpoint_activations!, train!,
+    is_training, forward, check_inputs, forward_submodule, generate
+export custom_module, parameter, add_parameter!, add_child!
+
+export Shard, apply_strategy, make_unit!, make_units!, load_values!, get_mesh, get_grad_norm, clip_grad_norm!, get_grad_overflow,
+    scale_grad!, cast_parameters!
+export get_units, get_unit, set_requires_gradient_sync!, set_requires_all_reduce!, set_is_last_backward!, get_is_last_backward,
+    set_reshard_after_forward!, set_reshard_after_backward!, set_unshard_in_backward!, set_reduce_unused_parameters!,
+    set_gradient_divide_factor!, set_force_sum_reduction!, set_forward_prefetch!, set_backward_prefetch!, get_forward_prefetch,
+    get_backward_prefetch, get_unit_settings, set_unit_settings!, unshard!, wait_unshard, reshard!, reset!, get_events, clear_events!,
+    get_stats, reset_stats!
+export set_all_reduce_hook!, set_gradient_ready!, set_all_gather_extension!
+export get_plan, describe_plan
+
+export Optimizer, adamw, sgd, add_adamw_group!, add_sgd_group!, exempt_from_decay!, scale_lr!, get_groups, get_state, set_lr!, get_lr,
+    set_weight_decay!, run!
+export Loader, next!, get_position, set_position!
+export Step
+export State, add_tensor!, add_value!, get_names, get_tensor, save, load!, gather
+export save_checkpoint, prepare_checkpoint, check_checkpoint_path, wait_checkpoint, poll_checkpoint, load_checkpoint!,
+    get_checkpoint_report, get_checkpoint_state, set_checkpoint_state!, save_full, load_full!, save_pretrained, find_checkpoint,
+    inspect_checkpoint, verify_checkpoint, rebuild_checkpoint_manifest, convert_checkpoint

@@ -1,0 +1,49 @@
+@handle Loader "loader"
+
+"""
+    Loader(mesh::Mesh, path; sequence_length, global_batch, vocab_size, options...)
+
+Batches of token windows for this rank, from a flat file of tokens. Collective. `global_batch`: windows per step, over all ranks and micro
+batches. Options: `accumulate = 1` micro batches per step; `format`: `:auto` (little-endian `UInt16`, or `UInt32` for a vocabulary above
+65536), `:bytes`; `order`: `:sequential`, `:shuffled` by `seed`.
+
+    for (tokens, labels) in Iterators.take(loader, 5)
+
+A loader never ends: it begins again. Both tensors are `Int64` `[global_batch / (ranks * accumulate), sequence_length]`.
+"""
+Loader(mesh::Mesh, path; options...) =
+    make_with(Loader, fsdp2_loader_options, options) do given, out
+        fsdp2_loader_open(mesh, string(path), given, out)
+    end
+Loader(f::Function, mesh::Mesh, path; options...) = closing(f, Loader(mesh, path; options...))
+
+"""
+    next!(loader::Loader) -> (tokens, labels)
+
+The next micro batch of this rank.
+"""
+function next!(loader::Loader)
+    tokens, labels = Ref(fsdp2_tensor()), Ref(fsdp2_tensor())
+    check(fsdp2_loader_next(loader, tokens, labels))
+    give(tokens[]), give(labels[])
+end
+
+Base.iterate(loader::Loader, _ = nothing) = (next!(loader), nothing)
+Base.IteratorSize(::Type{Loader}) = Base.IsInfinite()
+Base.eltype(::Type{Loader}) = Tuple{Tensor, Tensor}
+
+"""
+    get_position(loader::Loader)
+    get_position(step::Step)
+
+The number of steps taken so far, at which the next one counts.
+"""
+get_position(loader::Loader) = output(out -> fsdp2_loader_get_position(loader, out), Int64)
+
+"""
+    set_position!(loader::Loader, step)
+    set_position!(step::Step, next_step)
+
+Says where to continue.
+"""
+set_position!(loader::Loader, step::Integer) = check(fsdp2_loader_set_position(loader, step))

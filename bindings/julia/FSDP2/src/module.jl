@@ -1,0 +1,185 @@
+# The C ABI's noun is a name of Julia's own, so this one is not exported: programs write FSDP2.Module where they need it at all.
+@handle Module "module" forward::Any
+Module(id) = Module(id, nothing)
+
+"""
+    FSDP2.Module
+
+A model, or a part of one: made by `from_pretrained`, `from_config`, `from_exported` or `custom_module`. It has its structure at once;
+its parameters get values when it is sharded or, without sharding, at its first forward. Call it to run it: `model(tokens, labels)`.
+"""
+Module
+
+const module_options = "Options: `dtype` of the parameters (`Float32`, `BF16`, ...), `seed` of initial values and dropout."
+
+"""
+    from_pretrained(directory; options...)
+
+The model of a Hugging Face directory: config.json and safetensors. Model types: gpt2, llama, mistral, qwen2, qwen3, qwen3_moe.
+$module_options
+"""
+from_pretrained(directory; options...) =
+    make_with(Module, fsdp2_module_options, options) do given, out
+        fsdp2_module_from_pretrained(string(directory), given, out)
+    end
+
+"""
+    from_config(json; options...)
+
+The model that the text of a config.json describes, with initial values that follow from the seed. $module_options
+"""
+from_config(json; options...) =
+    make_with(Module, fsdp2_module_options, options) do given, out
+        fsdp2_module_from_config(string(json), given, out)
+    end
+
+"""
+    from_exported(path; options...)
+
+The model of any architecture that torch.export has written to a .pt2 file. Its first output is the loss. $module_options
+"""
+from_exported(path; options...) =
+    make_with(Module, fsdp2_module_options, options) do given, out
+        fsdp2_module_from_exported(string(path), given, out)
+    end
+
+for make_module in (:from_pretrained, :from_config, :from_exported)
+    @eval $make_module(f::Function, source; options...) = closing(f, $make_module(source; options...))
+end
+
+"""
+    get_info(model::FSDP2.Module)
+
+`(; n_parameters, numel, vocab_size, max_positions, n_bytes)`.
+"""
+get_info(model::Module) = named(output(out -> fsdp2_module_get_info(model, out), fsdp2_module_info))
+
+count_of(f) = Int(output(f, Csize_t))
+
+"""
+    get_parameters(model::FSDP2.Module)
+
+All parameters, a tied one once, as a vector of `(; names, dtype, requires_grad, is_sharded, has_grad, n_names, shape)`. The first of
+the names is the parameter's own, the others are its ties.
+"""
+function get_parameters(model::Module)
+    map(1:count_of(out -> fsdp2_module_get_parameter_count(model, out))) do i
+        info = named(output(out -> fsdp2_module_get_parameter_info(model, i - 1, out), fsdp2_module_parameter_info))
+        (; names = parameter_names(fsdp2_module_get_parameter_name, model, i, info.n_names), info...)
+    end
+end
+
+parameter_names(get_name, owner, i, n) = [text((buf, cap, needed) -> get_name(owner, i - 1, j - 1, buf, cap, needed)) for j in 1:n]
+
+"""
+    get_parameter(model::FSDP2.Module, name; which = :local)
+
+A parameter that sharding leaves alone, or its gradient (`:local_grad`), sharing its memory.
+"""
+function get_parameter(model::Module, name; which = :local)
+    i = output(out -> fsdp2_module_get_parameter_index(model, string(name), out), Csize_t)
+    output_tensor(out -> fsdp2_module_get_parameter(model, i, number_of("PARAMETER", :which, which), out))
+end
+
+"""
+    zero_grad!(model::FSDP2.Module)
+    zero_grad!(shard::Shard)
+
+Forgets all gradients; those of a shard, or those of ignored parameters, too.
+"""
+zero_grad!(model::Module) = check(fsdp2_module_zero_grad(model))
+
+"""
+    set_requires_grad!(model::FSDP2.Module, flag; names = nothing)
+
+Freezes parameters (`false`) or lets them train again: those with these names, those at and below modules with these paths, or all.
+Before anything is sharded.
+"""
+set_requires_grad!(model::Module, flag::Bool; names = nothing) =
+    check(with_strings((strings, n) -> fsdp2_module_set_requires_grad(model, strings, n, flag), names))
+
+"""
+    checkpoint_activations!(model::FSDP2.Module, kinds...; every = 1, no_early_stop = false)
+
+Of each `every` modules of these classes (without classes, of the model's layers), the last keeps only its inputs and runs again in
+backward.
+"""
+checkpoint_activations!(model::Module, kinds...; every::Integer = 1, no_early_stop::Bool = false) =
+    check(with_strings(isempty(kinds) ? nothing : kinds) do strings, n
+        fsdp2_module_checkpoint_activations(model, strings, n, every, no_early_stop ? FSDP2_ACTIVATIONS_NO_EARLY_STOP : 0)
+    end)
+
+"""
+    train!(model::FSDP2.Module, mode = true)
+
+Puts the module and all below it into training mode or evaluation mode.
+"""
+train!(model::Module, mode::Bool = true) = check(fsdp2_module_train(model, mode))
+
+"""
+    is_training(model::FSDP2.Module)
+    is_training()
+
+Whether a module is in training mode; without it, the module whose forward is running.
+"""
+is_training(model::Module) = output(out -> fsdp2_module_is_training(model, out), Int32) != 0
+is_training() = context().is_training === true
+
+forward_flags() = context().records_gradients ? 0 : FSDP2_FORWARD_NO_GRAD
+
+const Input = Union{Nothing, Tensor}
+
+"""
+    forward(model::FSDP2.Module, inputs...)
+    model(inputs...)
+
+Runs the module: the output, or a tuple of several. Causal language models take (tokens), which gives logits, or (tokens, labels),
+which gives the loss, and then positions and a mask; `nothing` is for one that is left out. Tokens and labels are `Int64`
+`[batch, sequence]` and count from 0. Collective if the module is sharded.
+"""
+forward(model::Module, inputs::Input...) =
+    run_forward(inputs) do handles, n, outputs, cap, needed
+        fsdp2_module_forward(model, handles, n, forward_flags(), outputs, cap, needed)
+    end
+(model::Module)(inputs::Input...) = forward(model, inputs...)
+
+"""
+    forward_submodule(model::FSDP2.Module, path, inputs...)
+
+Like `forward`, for a module inside this one, by its dotted path.
+"""
+forward_submodule(model::Module, path, inputs::Input...) =
+    run_forward(inputs) do handles, n, outputs, cap, needed
+        fsdp2_module_forward_submodule(model, string(path), handles, n, forward_flags(), outputs, cap, needed)
+    end
+
+function run_forward(f, inputs)
+    outputs, needed, handles = Vector{fsdp2_tensor}(undef, FSDP2_MAX_OUTPUTS), Ref{Csize_t}(0), raw_tensors(inputs)
+    GC.@preserve inputs check(f(handles, length(handles), outputs, length(outputs), needed))
+    needed[] == 1 ? give(outputs[1]) : Tuple(give.(outputs[1:needed[]]))
+end
+
+"""
+    check_inputs(model::FSDP2.Module, inputs...)
+
+Fails as `forward` would with these inputs; computes nothing.
+"""
+function check_inputs(model::Module, inputs::Input...)
+    handles = raw_tensors(inputs)
+    GC.@preserve inputs check(fsdp2_module_check_inputs(model, handles, length(handles)))
+end
+
+"""
+    generate(model::FSDP2.Module, prompt; options...)
+
+Tokens that go on from the prompt, a vector of tokens. Options: `max_new_tokens = 64`, `top_k = 0` (all), `temperature = 1.0` (0: always
+the most likely token), `seed = 0`. Collective if the module is sharded.
+"""
+function generate(model::Module, prompt::AbstractVector{<:Integer}; options...)
+    with_options(fsdp2_generate_options, options) do given
+        tokens, n = Vector{Int64}(undef, clamp(given[].max_new_tokens, 0, 1 << 24)), Ref{Csize_t}(0)
+        from = collect(Int64, prompt)
+        check(fsdp2_module_generate(model, from, length(from), given, tokens, length(tokens), n))
+        resize!(tokens, n[])
+    end
+end

@@ -1,0 +1,117 @@
+@handle Scope "scope"
+
+"""
+    Scope()
+
+Tensors that are closed together. `scope() do ... end` is what most programs need; a `Scope` of one's own is filled by `add!`,
+emptied by `keep!` and closed by `close`, with all that is still in it.
+"""
+Scope() = own(Scope(output(fsdp2_scope_create, fsdp2_scope).id))
+
+@handle Tensor "tensor" scope::Union{Nothing, Scope}
+
+"How a task computes: what its new tensors go to, and whether gradients are recorded."
+mutable struct Context
+    scope::Union{Nothing, Scope}
+    records_gradients::Bool
+    is_training::Union{Nothing, Bool}
+    outputs::Vector{fsdp2_value}
+    n_outputs::Base.RefValue{Csize_t}
+end
+Context() = Context(nothing, true, nothing, [fsdp2_value() for _ in 1:8], Ref{Csize_t}(0))
+
+context() = get!(Context, task_local_storage(), :fsdp2_context)::Context
+
+"A new handle of the library's: the scope's of this task, or else the collector's."
+function give(raw::fsdp2_tensor)
+    scope = context().scope
+    tensor = own_or_leave(raw.id, scope)
+    scope === nothing || check(fsdp2_scope_add(scope, Ref(raw), 1))
+    tensor
+end
+
+own_or_leave(id, ::Nothing) = own(Tensor(id, nothing))
+own_or_leave(id, scope::Scope) = Tensor(id, scope)
+
+output_tensor(f) = give(output(f, fsdp2_tensor))
+
+duplicate(tensor::Tensor) = give(duplicate_raw(tensor))
+
+"""
+    scope() do
+        ...
+    end
+
+Closes all tensors that this task makes in the block, at its end, but for those that it returns: a tensor, or a tuple, named tuple
+or array of tensors, which go to the scope around it, if there is one. Training loops and forwards made of operators run in a
+scope, since the collector does not know how large tensors are.
+"""
+function scope(f)
+    context, inner = FSDP2.context(), Scope()
+    outer = context.scope
+    context.scope = inner
+    try
+        result = f()
+        leave(result, inner, outer)
+        result
+    finally
+        context.scope = outer
+        close(inner)
+    end
+end
+
+leave(_, inner, outer) = nothing
+leave(values::Union{Tuple, NamedTuple, AbstractArray{<:Union{Nothing, Tensor}}}, inner, outer) = foreach(value -> leave(value, inner, outer), values)
+function leave(tensor::Tensor, inner, outer)
+    tensor.scope === inner || return
+    keep!(inner, tensor)
+    outer === nothing || add!(outer, tensor)
+    nothing
+end
+
+"""
+    add!(scope::Scope, tensors::Tensor...)
+
+Leaves tensors to the scope.
+"""
+function add!(scope::Scope, tensors::Tensor...)
+    for tensor in tensors
+        tensor.scope === scope && continue
+        tensor.scope === nothing || refuse(FSDP2_E_WRONG_STATE, "this Tensor is in another scope: keep! it there first")
+        check(fsdp2_scope_add(scope, Ref(raw(tensor)), 1))
+        tensor.scope = scope
+    end
+end
+
+"""
+    keep!(scope::Scope, tensors::Tensor...)
+
+Takes tensors out of the scope: they outlive it.
+"""
+function keep!(scope::Scope, tensors::Tensor...)
+    for tensor in tensors
+        check(fsdp2_scope_keep(scope, Ref(raw(tensor)), 1))
+        tensor.scope = nothing
+        own(tensor)
+    end
+end
+
+"""
+    no_grad() do
+        ...
+    end
+
+Operators and forwards that this task runs in the block record no gradients.
+"""
+no_grad(f) = with_gradients(f, false)
+
+function with_gradients(f, records)
+    context = FSDP2.context()
+    before = context.records_gradients
+    context.records_gradients = records
+    try
+        f()
+    finally
+        context.records_gradients = before
+    end
+end
