@@ -21,6 +21,7 @@ include("error.jl")
 
 # What every noun uses.
 include("handle.jl")
+include("family.jl")
 include("dtype.jl")
 include("options.jl")
 include("json.jl")

@@ -8,13 +8,6 @@ mutable struct Forward
     run::Any # (inputs, parameters) -> outputs, once there has been a forward
 end
 
-release_forward(address::Ptr{Cvoid}) = enter_julia(let_go_of_forward, address)
-
-@noinline function let_go_of_forward(address)
-    foreach(close_later, kept_at(address).object.children)
-    let_go(address)
-end
-
 # ---- a forward
 
 function forward_entry(
@@ -105,11 +98,10 @@ function custom_module(f, kind; parameters = NamedTuple(), children = NamedTuple
         with_options(fsdp2_module_options, options) do given
             entry = @cfunction(forward_entry, fsdp2_status, (
                 Ptr{fsdp2_forward_info}, Ptr{fsdp2_tensor}, Csize_t, Ptr{fsdp2_tensor}, Csize_t, Ptr{Csize_t}, Ptr{Cvoid}))
-            let_go = @cfunction(release_forward, Cvoid, (Ptr{Cvoid},))
-            output(out -> fsdp2_module_create_custom(string(kind), given, entry, address, let_go, out), fsdp2_module)
+            output(out -> fsdp2_module_create_custom(string(kind), given, entry, address, release_pointer(), out), fsdp2_module)
         end
     end
-    model = own(Module(raw.id, forward))
+    model = own(Module(raw.id, forward, Family(forward)))
     foreach(((name, given),) -> add_parameter!(model, name, given), pairs(parameters))
     foreach(((name, child),) -> add_child!(model, name, child), pairs(children))
     model
@@ -142,10 +134,11 @@ end
 """
     add_child!(model::FSDP2.Module, name, child::FSDP2.Module)
 
-Makes the child a part of a custom module, which closes it once it is no longer needed.
+Makes the child a part of a custom module, which closes it once nothing needs the whole any more.
 """
 function add_child!(model::Module, name, child::Module)
     check(fsdp2_module_add_child(model, string(name), child))
     push!(model.forward.children, child)
+    child.family = nothing
     nothing
 end

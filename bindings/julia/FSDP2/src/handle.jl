@@ -49,6 +49,7 @@ function close_later(handle)
         finalizer(close_later, handle)
     else
         handle.id = 0
+        leave_family(handle)
     end
     nothing
 end
@@ -61,7 +62,10 @@ Gives the object up. Closing never communicates, and closing twice does nothing.
 function Base.close(handle::Handle)
     handle.id == 0 && return
     status = destroy(handle)
-    status == FSDP2_E_BUSY || (handle.id = 0)
+    if status != FSDP2_E_BUSY
+        handle.id = 0
+        leave_family(handle)
+    end
     check(status)
 end
 
@@ -78,9 +82,10 @@ Base.isopen(handle::Handle) = handle.id != 0
 Returns another handle to the same object, for a second owner, who closes it by itself. Any thread may do so while others use the
 object.
 """
-duplicate(handle::Handle) = own(typeof(handle)(duplicate_raw(handle).id, fields_of(handle)...))
-
-fields_of(handle) = (getfield(handle, i) for i in 2:nfields(handle))
+function duplicate(handle::Handle)
+    fields = (getfield(handle, i) for i in 2:nfields(handle))
+    own(join_family!(typeof(handle)(duplicate_raw(handle).id, fields...)))
+end
 
 "The new value that f writes: `output(fsdp2_x) do out ... end`."
 function output(f, ::Type{T}) where T

@@ -1,4 +1,4 @@
-@handle Optimizer "optimizer" parameters::Vector{Vector{String}}
+@handle Optimizer "optimizer" parameters::Vector{Vector{String}} family::Any
 
 """
     Optimizer
@@ -10,10 +10,12 @@ Optimizer
 
 all_names(shard) = [parameter.names for parameter in get_parameters(shard)]
 
-make_optimizer(create, shard, T, options) =
+function make_optimizer(create, shard, T, options)
+    names = all_names(shard)
     with_options(T, options) do given
-        own(Optimizer(output(out -> create(shard, given, out), fsdp2_optimizer).id, all_names(shard)))
+        own(join_family!(Optimizer(output(out -> create(shard, given, out), fsdp2_optimizer).id, names, shard.family)))
     end
+end
 
 """
     adamw(shard::Shard; lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 1e-2)
