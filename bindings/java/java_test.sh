@@ -1,27 +1,42 @@
 #!/bin/bash
-# SWIG's raw layer compiles and answers; units, hooks and extensions work; a Java program trains on two ranks.
+# The jar builds and is documented; both layers answer; Java's programs train, steer units and learn on two ranks.
 source bindings/language_test.sh
 need swig javac java gcc
 
-cd bindings/java
-raw=$work/raw classes=$work/classes
-mkdir -p "$raw" "$classes"
-"$root/bindings/generate/generate" swig "$root/include" >"$raw/headers.i"
-swig -java -Wall -Werror -package io.fsdp2.internal "-I$root/include" "-I$raw" -outdir "$raw" -o "$raw/raw.c" src/main/swig/fsdp2.i
+built=$work/built tests=$work/tests
+bindings/java/build.sh "$root" "$built"
+jar=$built/fsdp2.jar
+mkdir -p "$tests"
+javac -encoding UTF-8 --release 17 -Xlint:all,-try -Werror -cp "$jar" -d "$tests" bindings/java/src/test/java/io/fsdp2/*.java \
+  bindings/java/src/test/java/io/fsdp2/internal/*.java examples/java/*.java
 
-jdk=$(dirname "$(dirname "$(realpath "$(command -v javac)")")")
-gcc -O2 -shared -fPIC -fno-strict-aliasing -Wall -Wextra -Werror "-I$root/include" "-I$jdk/include" "-I$jdk/include/linux" \
-  "$raw/raw.c" -o "$classes/libfsdp2_jni.so" "-L$root" "-Wl,-rpath,$root" -lfsdp2
-javac -encoding UTF-8 --release 17 -Xlint:all -Werror -d "$classes" "$raw"/*.java src/main/java/io/fsdp2/*.java \
-  src/main/java/io/fsdp2/internal/*.java src/test/java/io/fsdp2/internal/*.java "$root"/examples/java/*.java
-cd "$root"
+# Everything public says what it is; what one line says, @param and @return need not say again.
+copy_to_work bindings/java/src/main/java
+javadoc -quiet -Xdoclint:all -Xmaxwarns 10000 -encoding UTF-8 -d "$work/javadoc" \
+  --source-path "$work/bindings/java/src/main/java:$built/raw" -subpackages io.fsdp2 -exclude io.fsdp2.internal \
+  >"$work/javadoc.log" 2>&1 || { cat "$work/javadoc.log"; exit 1; }
+if grep -E '(warning|error):' "$work/javadoc.log" | grep -vE 'warning: no @(return|param|throws)'; then exit 1; fi
 
 # Every function that coverage.txt calls bound is there.
 awk '!/^#/ && $4 == "raw" { print $1 }' bindings/coverage.txt | while read -r function; do
-  grep -q " $function(" "$raw/Raw.java" || { echo "Raw.java has no $function"; exit 1; }
+  grep -q " $function(" "$built/raw/io/fsdp2/internal/Raw.java" || { echo "Raw.java has no $function"; exit 1; }
 done
-java=(java "-Djava.library.path=$classes" -cp "$classes")
+
+# libfsdp2_jni.so comes from the jar.
+export FSDP2_CACHE=$work/cache OMP_NUM_THREADS=1
+model=tests/parity/golden/models/tiny-llama tokens=tests/parity/golden/tokens/tiny-llama.bin
+java=(java "-Djava.library.path=$root" -cp "$jar:$tests")
 "${java[@]}" -Xcheck:jni io.fsdp2.internal.RawTest
 "${java[@]}" -Xcheck:jni io.fsdp2.internal.ModelTest
-"${java[@]}" -Xcheck:jni io.fsdp2.internal.ShardTest tests/parity/golden/models/tiny-llama tests/parity/golden/tokens/tiny-llama.bin
-train_on_two_ranks "${java[@]}" Train
+"${java[@]}" -Xcheck:jni io.fsdp2.internal.ShardTest $model $tokens
+"${java[@]}" -Xcheck:jni io.fsdp2.LocalTest 2>&1 | tee "$work/local"
+"${java[@]}" -Xcheck:jni io.fsdp2.RanksTest $model $tokens 2>&1 | tee "$work/ranks"
+if grep -E '^(WARNING|FATAL)' "$work/local" "$work/ranks"; then exit 1; fi
+[[ -n $(find "$FSDP2_CACHE" -name libfsdp2_jni.so) ]]
+
+# As a module, whose other packages programs do not see.
+modular=(java "-Djava.library.path=$root:$built/jni" --module-path "$jar" --add-modules io.fsdp2 -cp "$tests")
+train_on_two_ranks "${modular[@]}" Train
+steer_units_on_two_ranks "${modular[@]}" Units
+"${modular[@]}" Model $tokens 2 6 >"$work/java_model"
+examples/c/model $tokens 2 6 | diff - "$work/java_model"

@@ -46,7 +46,7 @@ static void throw_last_error(JNIEnv *env, fsdp2_status status) {
 %pragma(java) moduleclassmodifiers="public final class"
 %pragma(java) jniclasscode=%{
   static {
-    System.loadLibrary("fsdp2_jni");
+    NativeLibrary.load();
     fsdp2_check_version(Raw.FSDP2_HEADER_VERSION);
   }
 %}
@@ -234,6 +234,7 @@ FSDP2_ARRAY(const TYPE *, jlongArray, long, Long)
 %ignore fsdp2_callback_fail;
 
 %include "callbacks.i"
+%include "memory.i"
 
 %typemap(freearg) const char *const *kept_names ""
 %extend fsdp2_mesh_options {
@@ -282,6 +283,13 @@ FSDP2_ARRAY(const TYPE *, jlongArray, long, Long)
     free((void *)$self->ignored_names);
     $self->n_ignored_names = n;
     $self->ignored_names = kept_names;
+  }
+}
+
+%extend fsdp2_convert_options {
+  void setConfigPath(const char *config_path) {
+    free((void *)$self->config_path);
+    $self->config_path = config_path == NULL ? NULL : strdup(config_path);
   }
 }
 

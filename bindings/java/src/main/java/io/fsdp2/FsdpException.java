@@ -5,17 +5,30 @@ import static java.nio.charset.StandardCharsets.UTF_8;
 import io.fsdp2.internal.Callbacks;
 
 /**
- * What a failed call of libfsdp2 left in its thread's record. The cause is what a callback has
- * thrown, if that is why.
+ * A call of the library that failed. The cause is what a callback has thrown, if that is why.
+ *
+ * <p>Arguments that no call can be made of (null, a length that does not fit) are exceptions of
+ * java.lang instead.
  */
 public final class FsdpException extends RuntimeException {
   private static final long serialVersionUID = 1;
 
+  /** The code. */
   private final int status;
+
+  /** The code's name. */
   private final String statusName;
+
+  /** This rank, or -1. */
   private final int rank;
+
+  /** Of the system, or 0. */
   private final int nativeCode;
+
+  /** What failed. */
   private final String function;
+
+  /** More lines. */
   private final String detail;
 
   /** Called by the native code, in the call that failed. */
@@ -36,17 +49,27 @@ public final class FsdpException extends RuntimeException {
     this.detail = new String(detail, UTF_8);
   }
 
-  /** The status code; its hundreds digit is its class. */
+  /** Why the call failed; {@link ErrorCode#OTHER} if only a later version knows. */
+  public ErrorCode code() {
+    return ErrorCode.of(status);
+  }
+
+  /** Whose affair the failure is. */
+  public ErrorClass errorClass() {
+    return ErrorClass.of(status);
+  }
+
+  /** The code as the library's number; its hundreds digit is its class. */
   public int status() {
     return status;
   }
 
-  /** The status code's name, such as {@code FSDP2_E_TIMEOUT}. */
+  /** The code's name in the library, such as {@code FSDP2_E_TIMEOUT}. */
   public String statusName() {
     return statusName;
   }
 
-  /** The rank that the call was about, or -1. */
+  /** This rank's number in the job, or -1 if the call was about no mesh. */
   public int rank() {
     return rank;
   }

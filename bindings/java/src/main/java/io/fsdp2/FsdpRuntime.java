@@ -1,0 +1,38 @@
+package io.fsdp2;
+
+import io.fsdp2.internal.Raw;
+
+/** The library itself: its version, its objects, and settings of the whole process. */
+public final class FsdpRuntime {
+  private FsdpRuntime() {}
+
+  /** The library's version: major * 65536 + minor. The classes have checked that it is theirs. */
+  public static int version() {
+    return Raw.fsdp2_version();
+  }
+
+  /** The version that these classes were built for, in the same form. */
+  public static int builtFor() {
+    return Raw.FSDP2_HEADER_VERSION;
+  }
+
+  /** The number of objects of this process that have not ended yet. */
+  public static long liveHandles() {
+    return Raw.fsdp2_live_handles();
+  }
+
+  /** What runs here, in lines of "key: value". */
+  public static String describe() {
+    return Handle.text(Raw::fsdp2_runtime_describe);
+  }
+
+  /** Sets the CPU threads per operation, for this thread and for later threads of the process. */
+  public static void setThreads(int threads) {
+    Raw.fsdp2_runtime_set_threads(threads);
+  }
+
+  /** Chooses what computes the fp32 products of linear layers on a CPU. */
+  public static void setProductEngine(ProductEngine engine) {
+    Raw.fsdp2_runtime_set_product_engine(engine.number());
+  }
+}

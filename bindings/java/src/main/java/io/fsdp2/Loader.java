@@ -1,0 +1,41 @@
+package io.fsdp2;
+
+import io.fsdp2.internal.Raw;
+import io.fsdp2.internal.fsdp2_loader_options;
+
+/** Batches of token windows for this rank, from a flat file of tokens or from any file as bytes. */
+public final class Loader extends Handle {
+  private Loader(long id) {
+    super(id, Raw::fsdp2_loader_destroy);
+  }
+
+  /** Opens a file of tokens. Collective. */
+  public static Loader open(Mesh mesh, String path, LoaderOptions options) {
+    try (fsdp2_loader_options raw = options.toRaw()) {
+      return mesh.get(id -> new Loader(make(out -> Raw.fsdp2_loader_open(id, path, raw, out))));
+    }
+  }
+
+  /** The next micro batch of this rank. */
+  public Batch next() {
+    long[] tokens = new long[1];
+    long[] labels = new long[1];
+    use(id -> Raw.fsdp2_loader_next(id, tokens, labels));
+    return new Batch(Tensor.adopt(tokens[0]), Tensor.adopt(labels[0]));
+  }
+
+  /** The number of steps taken so far. */
+  public long getPosition() {
+    return number(Raw::fsdp2_loader_get_position);
+  }
+
+  /** Says where to continue. */
+  public void setPosition(long step) {
+    use(id -> Raw.fsdp2_loader_set_position(id, step));
+  }
+
+  /** Another object for the same loader, for a second owner. */
+  public Loader duplicate() {
+    return get(id -> new Loader(make(out -> Raw.fsdp2_loader_duplicate(id, out))));
+  }
+}

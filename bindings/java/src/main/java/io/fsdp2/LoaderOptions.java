@@ -1,0 +1,152 @@
+package io.fsdp2;
+
+import io.fsdp2.internal.Raw;
+import io.fsdp2.internal.fsdp2_loader_options;
+
+/**
+ * How a loader cuts a file of tokens into batches. What a builder is not told keeps the library's
+ * default.
+ */
+public final class LoaderOptions {
+  private final TokenFormat format;
+  private final Order order;
+  private final int accumulate;
+  private final long sequenceLength;
+  private final long globalBatch;
+  private final long vocabSize;
+  private final long seed;
+
+  private LoaderOptions(Builder builder) {
+    format = builder.format;
+    order = builder.order;
+    accumulate = builder.accumulate;
+    sequenceLength = builder.sequenceLength;
+    globalBatch = builder.globalBatch;
+    vocabSize = builder.vocabSize;
+    seed = builder.seed;
+  }
+
+  /** Begins with the library's defaults. */
+  public static Builder builder() {
+    return new Builder();
+  }
+
+  /** What the file looks like. */
+  public TokenFormat format() {
+    return format;
+  }
+
+  /** The order of its windows. */
+  public Order order() {
+    return order;
+  }
+
+  /** Micro batches per step. */
+  public int accumulate() {
+    return accumulate;
+  }
+
+  /** Tokens of a window. */
+  public long sequenceLength() {
+    return sequenceLength;
+  }
+
+  /** Windows per step, over all ranks and micro batches. */
+  public long globalBatch() {
+    return globalBatch;
+  }
+
+  /** Every token must be below it. */
+  public long vocabSize() {
+    return vocabSize;
+  }
+
+  /** Of the shuffled order. */
+  public long seed() {
+    return seed;
+  }
+
+  /** The caller closes it. */
+  fsdp2_loader_options toRaw() {
+    fsdp2_loader_options raw = new fsdp2_loader_options();
+    raw.setFormat(format.number());
+    raw.setOrder(order.number());
+    raw.setAccumulate(accumulate);
+    raw.setSequence_length(sequenceLength);
+    raw.setGlobal_batch(globalBatch);
+    raw.setVocab_size(vocabSize);
+    raw.setSeed(seed);
+    return raw;
+  }
+
+  /** Makes {@link LoaderOptions}. */
+  public static final class Builder {
+    private TokenFormat format;
+    private Order order;
+    private int accumulate;
+    private long sequenceLength;
+    private long globalBatch;
+    private long vocabSize;
+    private long seed;
+
+    private Builder() {
+      try (fsdp2_loader_options raw = new fsdp2_loader_options()) {
+        Raw.fsdp2_loader_options_init(raw, raw.getStruct_size());
+        format = TokenFormat.of(raw.getFormat());
+        order = Order.of(raw.getOrder());
+        accumulate = raw.getAccumulate();
+        sequenceLength = raw.getSequence_length();
+        globalBatch = raw.getGlobal_batch();
+        vocabSize = raw.getVocab_size();
+        seed = raw.getSeed();
+      }
+    }
+
+    /** What the file looks like. */
+    public Builder format(TokenFormat format) {
+      this.format = format;
+      return this;
+    }
+
+    /** The order of its windows. */
+    public Builder order(Order order) {
+      this.order = order;
+      return this;
+    }
+
+    /** Micro batches per step. */
+    public Builder accumulate(int accumulate) {
+      this.accumulate = accumulate;
+      return this;
+    }
+
+    /** Tokens of a window. */
+    public Builder sequenceLength(long sequenceLength) {
+      this.sequenceLength = sequenceLength;
+      return this;
+    }
+
+    /** Windows per step, over all ranks and micro batches. */
+    public Builder globalBatch(long globalBatch) {
+      this.globalBatch = globalBatch;
+      return this;
+    }
+
+    /** Every token must be below it. */
+    public Builder vocabSize(long vocabSize) {
+      this.vocabSize = vocabSize;
+      return this;
+    }
+
+    /** Of the shuffled order. */
+    public Builder seed(long seed) {
+      this.seed = seed;
+      return this;
+    }
+
+    /** Makes the options as they are now. */
+    public LoaderOptions build() {
+      return new LoaderOptions(this);
+    }
+  }
+}

@@ -1,0 +1,290 @@
+package io.fsdp2;
+
+import io.fsdp2.internal.ForwardFunction;
+import io.fsdp2.internal.Raw;
+import io.fsdp2.internal.fsdp2_generate_options;
+import io.fsdp2.internal.fsdp2_module_info;
+import io.fsdp2.internal.fsdp2_module_options;
+import io.fsdp2.internal.fsdp2_module_parameter_info;
+import io.fsdp2.internal.fsdp2_parameter_options;
+import java.lang.ref.Reference;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Collection;
+import java.util.List;
+import java.util.Objects;
+import java.util.concurrent.CopyOnWriteArrayList;
+
+/**
+ * A model, or a part of one. It has its structure at once and its memory later: when it is sharded
+ * or, without sharding, at its first forward.
+ *
+ * <p>Import it by its name: java.lang has a Module, too.
+ */
+public final class Module extends Handle {
+  private static final int USUAL_OUTPUTS = 16;
+
+  /** Of a custom module's own parameters; its forward knows them by these. */
+  private final List<String> names;
+
+  private Module(long id, List<String> names) {
+    super(id, Raw::fsdp2_module_destroy);
+    this.names = names;
+  }
+
+  private interface Making {
+    void make(fsdp2_module_options options, long[] out);
+  }
+
+  private static Module make(ModuleOptions options, Making making) {
+    try (fsdp2_module_options raw = options.toRaw()) {
+      return new Module(make(out -> making.make(raw, out)), null);
+    }
+  }
+
+  /** Makes the model of a Hugging Face directory. */
+  public static Module fromPretrained(String directory) {
+    return fromPretrained(directory, ModuleOptions.builder().build());
+  }
+
+  /** Makes the model of a Hugging Face directory: config.json and safetensors. */
+  public static Module fromPretrained(String directory, ModuleOptions options) {
+    return make(options, (raw, out) -> Raw.fsdp2_module_from_pretrained(directory, raw, out));
+  }
+
+  /** Makes the model that the text of a config.json describes. */
+  public static Module fromConfig(String json, ModuleOptions options) {
+    return make(options, (raw, out) -> Raw.fsdp2_module_from_config(json, raw, out));
+  }
+
+  /** Makes the model that torch.export has written to a .pt2 file. */
+  public static Module fromExported(String path, ModuleOptions options) {
+    return make(options, (raw, out) -> Raw.fsdp2_module_from_exported(path, raw, out));
+  }
+
+  /**
+   * Makes a module of the program's own; see {@link #createCustom(String, ModuleOptions, Forward)}.
+   */
+  public static Module createCustom(String kind, Forward forward) {
+    return createCustom(kind, ModuleOptions.builder().build(), forward);
+  }
+
+  /**
+   * Makes a module whose forward is the program's own. Parameters and children are added before it
+   * runs or is sharded.
+   *
+   * @param kind its class, by which it can be wrapped
+   * @param options the seed is that of the whole
+   * @param forward called by {@link #forward}
+   */
+  public static Module createCustom(String kind, ModuleOptions options, Forward forward) {
+    List<String> names = new CopyOnWriteArrayList<>();
+    ForwardFunction function = Adapters.forward(Objects.requireNonNull(forward), names);
+    try (fsdp2_module_options raw = options.toRaw()) {
+      return new Module(
+          make(out -> Raw.fsdp2_module_create_custom(kind, raw, function, out)), names);
+    }
+  }
+
+  /** Adds a parameter to a custom module. */
+  public void addParameter(String name, long... shape) {
+    addParameter(name, ParameterOptions.builder().build(), shape);
+  }
+
+  /** Adds a parameter to a custom module. */
+  public void addParameter(String name, ParameterOptions options, long... shape) {
+    try (fsdp2_parameter_options raw = options.toRaw()) {
+      use(id -> Raw.fsdp2_module_add_parameter(id, name, shape, shape.length, raw));
+    }
+    if (names != null) {
+      names.add(name);
+    }
+  }
+
+  /**
+   * Makes another module a part of this custom one. The child's object then serves to call it in
+   * this module's forward.
+   */
+  public void addChild(String name, Module child) {
+    use(id -> Raw.fsdp2_module_add_child(id, name, child.id()));
+    Reference.reachabilityFence(child);
+  }
+
+  /** What the module is as a whole. */
+  public ModuleInfo getInfo() {
+    try (fsdp2_module_info raw = new fsdp2_module_info()) {
+      use(id -> Raw.fsdp2_module_get_info(id, raw));
+      return ModuleInfo.of(raw);
+    }
+  }
+
+  /** The number of parameters, a tied one once. */
+  public long getParameterCount() {
+    return number(Raw::fsdp2_module_get_parameter_count);
+  }
+
+  /** A parameter; the order does not change with sharding. */
+  public ModuleParameterInfo getParameterInfo(long index) {
+    try (fsdp2_module_parameter_info raw = new fsdp2_module_parameter_info()) {
+      use(id -> Raw.fsdp2_module_get_parameter_info(id, index, raw));
+      return ModuleParameterInfo.of(raw);
+    }
+  }
+
+  /** A name of a parameter: 0 is its own, the others are its ties. */
+  public String getParameterName(long index, long nameIndex) {
+    return get(
+        id ->
+            text(
+                (text, room, needed) ->
+                    Raw.fsdp2_module_get_parameter_name(id, index, nameIndex, text, room, needed)));
+  }
+
+  /** The parameter of a name. */
+  public long getParameterIndex(String name) {
+    return number((id, out) -> Raw.fsdp2_module_get_parameter_index(id, name, out));
+  }
+
+  /** A parameter that is not sharded, or its gradient, sharing its memory. */
+  public Tensor getParameter(long index, ParameterPart part) {
+    return Tensor.adopt(
+        get(id -> make(out -> Raw.fsdp2_module_get_parameter(id, index, part.number(), out))));
+  }
+
+  /** Forgets all gradients. */
+  public void zeroGrad() {
+    use(Raw::fsdp2_module_zero_grad);
+  }
+
+  /**
+   * Freezes parameters or lets them train again, before anything is sharded.
+   *
+   * @param names of parameters or modules; none: the whole module
+   */
+  public void setRequiresGrad(boolean flag, String... names) {
+    use(id -> Raw.fsdp2_module_set_requires_grad(id, names, names.length, flag ? 1 : 0));
+  }
+
+  /** Keeps only the inputs of each module of these classes; none: the model's own layers. */
+  public void checkpointActivations(String... kinds) {
+    checkpointActivations(List.of(kinds), 1, false);
+  }
+
+  /**
+   * Keeps only the inputs of modules in forward, which run again in backward.
+   *
+   * @param kinds classes of modules; none: the model's own layers
+   * @param every the last of each so many modules
+   * @param noEarlyStop whether the second run goes to its end
+   */
+  public void checkpointActivations(Collection<String> kinds, long every, boolean noEarlyStop) {
+    int flags = noEarlyStop ? Raw.FSDP2_ACTIVATIONS_NO_EARLY_STOP : 0;
+    String[] chosen = kinds.toArray(String[]::new);
+    use(id -> Raw.fsdp2_module_checkpoint_activations(id, chosen, chosen.length, every, flags));
+  }
+
+  /** Puts the module into training mode, in which it begins, or into evaluation mode. */
+  public void train(boolean mode) {
+    use(id -> Raw.fsdp2_module_train(id, mode ? 1 : 0));
+  }
+
+  /** Whether the module is in training mode. */
+  public boolean isTraining() {
+    int[] out = new int[1];
+    use(id -> Raw.fsdp2_module_is_training(id, out));
+    return out[0] != 0;
+  }
+
+  /** Runs a module that has one output. inputs: null for one that is left out. Collective. */
+  public Tensor forward(Tensor... inputs) {
+    return only(forwardForAll(inputs));
+  }
+
+  /** Runs a module. Language models take tokens, and labels for the loss. Collective. */
+  public List<Tensor> forwardForAll(Tensor... inputs) {
+    return run(
+        inputs,
+        (id, flags, outputs, needed) ->
+            Raw.fsdp2_module_forward(
+                id, Tensor.ids(inputs), inputs.length, flags, outputs, outputs.length, needed));
+  }
+
+  /** Runs the module at a dotted path inside this one. Collective. */
+  public List<Tensor> forwardSubmodule(String path, Tensor... inputs) {
+    return run(
+        inputs,
+        (id, flags, outputs, needed) ->
+            Raw.fsdp2_module_forward_submodule(
+                id,
+                path,
+                Tensor.ids(inputs),
+                inputs.length,
+                flags,
+                outputs,
+                outputs.length,
+                needed));
+  }
+
+  private static Tensor only(List<Tensor> outputs) {
+    if (outputs.size() != 1) {
+      outputs.forEach(Tensor::close);
+      throw new IllegalArgumentException(
+          "expected a module with one output, found "
+              + outputs.size()
+              + "; forwardForAll gives all");
+    }
+    return outputs.get(0);
+  }
+
+  private interface Run {
+    void run(long id, int flags, long[] outputs, long[] needed);
+  }
+
+  private List<Tensor> run(Tensor[] inputs, Run run) {
+    int flags = TensorScope.recordsGradients() ? 0 : Raw.FSDP2_FORWARD_NO_GRAD;
+    long[] needed = new long[1];
+    long[] outputs = new long[USUAL_OUTPUTS];
+    try {
+      run.run(id(), flags, outputs, needed);
+    } catch (FsdpException failure) {
+      if (failure.status() != Raw.FSDP2_E_BUFFER_TOO_SMALL || needed[0] <= USUAL_OUTPUTS) {
+        throw failure;
+      }
+      outputs = new long[Math.toIntExact(needed[0])];
+      run.run(id(), flags, outputs, needed);
+    }
+    Reference.reachabilityFence(this);
+    Reference.reachabilityFence(inputs);
+    List<Tensor> made = new ArrayList<>();
+    for (int i = 0; i < needed[0]; i++) {
+      made.add(Tensor.adopt(outputs[i]));
+    }
+    return made;
+  }
+
+  /** Fails as {@link #forward} would with these inputs, with nothing computed. */
+  public void checkInputs(Tensor... inputs) {
+    use(id -> Raw.fsdp2_module_check_inputs(id, Tensor.ids(inputs), inputs.length));
+    Reference.reachabilityFence(inputs);
+  }
+
+  /**
+   * Goes on with a text; every rank passes the same prompt and gets the same tokens. Collective.
+   */
+  public long[] generate(long[] prompt, GenerateOptions options) {
+    long[] tokens = new long[Math.max(0, options.maxNewTokens())];
+    long[] count = new long[1];
+    try (fsdp2_generate_options raw = options.toRaw()) {
+      use(
+          id ->
+              Raw.fsdp2_module_generate(
+                  id, prompt, prompt.length, raw, tokens, tokens.length, count));
+    }
+    return Arrays.copyOf(tokens, Math.toIntExact(count[0]));
+  }
+
+  /** Another object for the same module, for a second owner. */
+  public Module duplicate() {
+    return get(id -> new Module(make(out -> Raw.fsdp2_module_duplicate(id, out)), names));
+  }
+}

@@ -1,0 +1,69 @@
+package io.fsdp2;
+
+import io.fsdp2.internal.Raw;
+import io.fsdp2.internal.fsdp2_module_options;
+
+/** How a module is made. What a builder is not told keeps the library's default. */
+public final class ModuleOptions {
+  private final DType dtype;
+  private final long seed;
+
+  private ModuleOptions(Builder builder) {
+    dtype = builder.dtype;
+    seed = builder.seed;
+  }
+
+  /** Begins with the library's defaults. */
+  public static Builder builder() {
+    return new Builder();
+  }
+
+  /** Of the parameters; {@link DType#KEEP}: fp32, or that of an exported program. */
+  public DType dtype() {
+    return dtype;
+  }
+
+  /** For dropout, and for the initial values if there are no weights to read. */
+  public long seed() {
+    return seed;
+  }
+
+  /** The caller closes it. */
+  fsdp2_module_options toRaw() {
+    fsdp2_module_options raw = new fsdp2_module_options();
+    raw.setDtype(dtype.number());
+    raw.setSeed(seed);
+    return raw;
+  }
+
+  /** Makes {@link ModuleOptions}. */
+  public static final class Builder {
+    private DType dtype;
+    private long seed;
+
+    private Builder() {
+      try (fsdp2_module_options raw = new fsdp2_module_options()) {
+        Raw.fsdp2_module_options_init(raw, raw.getStruct_size());
+        dtype = DType.of(raw.getDtype());
+        seed = raw.getSeed();
+      }
+    }
+
+    /** Of the parameters; {@link DType#KEEP}: fp32, or that of an exported program. */
+    public Builder dtype(DType dtype) {
+      this.dtype = dtype;
+      return this;
+    }
+
+    /** For dropout, and for the initial values if there are no weights to read. */
+    public Builder seed(long seed) {
+      this.seed = seed;
+      return this;
+    }
+
+    /** Makes the options as they are now. */
+    public ModuleOptions build() {
+      return new ModuleOptions(this);
+    }
+  }
+}

@@ -1,0 +1,230 @@
+package io.fsdp2;
+
+import io.fsdp2.internal.Raw;
+import io.fsdp2.internal.RawJNI;
+import java.lang.ref.Reference;
+import java.lang.reflect.Array;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Collections;
+import java.util.List;
+
+/** Lays arguments out as C's fsdp2_value, in memory that a thread uses again and again. */
+final class OperatorCall {
+  private static final int VALUE = 48;
+  private static final int INTEGER = 8;
+  private static final int NUMBER = 16;
+  private static final int TENSOR = 24;
+  private static final int DATA = 32;
+  private static final int COUNT = 40;
+  private static final int ROOM_FOR_RESULTS = 16;
+  private static final ThreadLocal<OperatorCall> OF_THREAD =
+      ThreadLocal.withInitial(() -> new OperatorCall(8192));
+
+  private final ByteBuffer memory;
+  private final long address;
+  private final ByteBuffer results;
+  private final long[] needed = new long[1];
+  private int end;
+
+  private OperatorCall(int bytes) {
+    memory = ByteBuffer.allocateDirect(bytes).order(ByteOrder.nativeOrder());
+    address = RawJNI.java_address(memory);
+    results = resultsFor(ROOM_FOR_RESULTS);
+  }
+
+  private static ByteBuffer resultsFor(int count) {
+    return ByteBuffer.allocateDirect(count * VALUE).order(ByteOrder.nativeOrder());
+  }
+
+  static Tensor one(String name, Object... arguments) {
+    OperatorCall call = forArguments(arguments);
+    TensorScope scope = TensorScope.innermost();
+    call.run(name, arguments, scope, call.results, 1);
+    if (call.needed[0] != 1 || call.results.getInt(0) != Raw.FSDP2_VALUE_TENSOR) {
+      call.drop();
+      throw new IllegalArgumentException(
+          name + " does not return one tensor; callForAll gives what it returns");
+    }
+    return result(call.results.getLong(TENSOR), scope);
+  }
+
+  private void drop() {
+    for (int i = 0; i < needed[0]; i++) {
+      if (results.getInt(i * VALUE) == Raw.FSDP2_VALUE_TENSOR) {
+        Raw.fsdp2_tensor_destroy(results.getLong(i * VALUE + TENSOR));
+      }
+    }
+  }
+
+  static List<Object> all(String name, Object... arguments) {
+    OperatorCall call = forArguments(arguments);
+    TensorScope scope = TensorScope.innermost();
+    ByteBuffer results = call.results;
+    try {
+      call.run(name, arguments, scope, results, ROOM_FOR_RESULTS);
+    } catch (FsdpException failure) {
+      if (failure.status() != Raw.FSDP2_E_BUFFER_TOO_SMALL) {
+        throw failure;
+      }
+      int count = Math.toIntExact(call.needed[0]);
+      results = resultsFor(count);
+      call.run(name, arguments, scope, results, count);
+    }
+    List<Object> values = new ArrayList<>();
+    for (int i = 0; i < call.needed[0]; i++) {
+      values.add(value(results, i * VALUE, scope));
+    }
+    return Collections.unmodifiableList(values);
+  }
+
+  private static Tensor result(long id, TensorScope scope) {
+    return scope == null ? Tensor.owned(id) : Tensor.inScope(id, scope);
+  }
+
+  private static Object value(ByteBuffer results, int at, TensorScope scope) {
+    return switch (results.getInt(at)) {
+      case Raw.FSDP2_VALUE_TENSOR -> result(results.getLong(at + TENSOR), scope);
+      case Raw.FSDP2_VALUE_INT -> results.getLong(at + INTEGER);
+      case Raw.FSDP2_VALUE_DOUBLE -> results.getDouble(at + NUMBER);
+      case Raw.FSDP2_VALUE_BOOL -> results.getLong(at + INTEGER) != 0;
+      default -> null;
+    };
+  }
+
+  private void run(String name, Object[] arguments, TensorScope scope, ByteBuffer into, int room) {
+    int flags = TensorScope.recordsGradients() ? 0 : Raw.FSDP2_OP_NO_GRAD;
+    Raw.fsdp2_op_call(name, memory, arguments.length, flags, Handle.id(scope), into, room, needed);
+    Reference.reachabilityFence(arguments);
+    Reference.reachabilityFence(scope);
+  }
+
+  private static OperatorCall forArguments(Object[] arguments) {
+    int bytes = arguments.length * VALUE;
+    for (Object argument : arguments) {
+      bytes = Math.addExact(bytes, bytesOf(argument));
+    }
+    OperatorCall call = OF_THREAD.get();
+    if (call.memory.capacity() < bytes) {
+      call = new OperatorCall(bytes);
+    }
+    call.end = arguments.length * VALUE;
+    for (int i = 0; i < arguments.length; i++) {
+      call.put(i * VALUE, arguments[i]);
+    }
+    return call;
+  }
+
+  /** What an argument needs beside its value; texts at most three bytes a char and a NUL. */
+  private static int bytesOf(Object argument) {
+    int elements = 0;
+    if (argument instanceof String text) {
+      elements = text.length() / 2 + 2;
+    } else if (argument instanceof List<?> list) {
+      elements = list.size();
+    } else if (argument != null && argument.getClass().isArray()) {
+      elements = Array.getLength(argument);
+    }
+    return Math.multiplyExact(elements, 8);
+  }
+
+  private void put(int at, Object argument) {
+    memory.putInt(at + 4, 0);
+    if (argument instanceof Tensor tensor) {
+      memory.putInt(at, Raw.FSDP2_VALUE_TENSOR);
+      memory.putLong(at + TENSOR, tensor.id());
+    } else if (argument == null) {
+      memory.putInt(at, Raw.FSDP2_VALUE_NONE);
+    } else if (argument == Operator.DEFAULT) {
+      memory.putInt(at, Raw.FSDP2_VALUE_DEFAULT);
+    } else if (argument instanceof Double || argument instanceof Float) {
+      memory.putInt(at, Raw.FSDP2_VALUE_DOUBLE);
+      memory.putDouble(at + NUMBER, ((Number) argument).doubleValue());
+    } else if (argument instanceof Integer
+        || argument instanceof Long
+        || argument instanceof Short
+        || argument instanceof Byte) {
+      putInteger(at, Raw.FSDP2_VALUE_INT, ((Number) argument).longValue());
+    } else if (argument instanceof Boolean flag) {
+      putInteger(at, Raw.FSDP2_VALUE_BOOL, flag ? 1 : 0);
+    } else if (argument instanceof DType dtype) {
+      putInteger(at, Raw.FSDP2_VALUE_DTYPE, dtype.number());
+    } else if (argument instanceof String text) {
+      putText(at, text);
+    } else {
+      putList(at, argument);
+    }
+  }
+
+  private void putInteger(int at, int kind, long integer) {
+    memory.putInt(at, kind);
+    memory.putLong(at + INTEGER, integer);
+  }
+
+  private void putText(int at, String text) {
+    byte[] bytes = (text + "\0").getBytes(StandardCharsets.UTF_8);
+    if (text.indexOf('\0') >= 0) {
+      throw new IllegalArgumentException("text with a NUL in it");
+    }
+    putData(at, Raw.FSDP2_VALUE_STRING, 0);
+    memory.put(end, bytes);
+    end += (bytes.length + 7) / 8 * 8;
+  }
+
+  private void putData(int at, int kind, int count) {
+    memory.putInt(at, kind);
+    memory.putLong(at + DATA, address + end);
+    memory.putLong(at + COUNT, count);
+  }
+
+  private void putList(int at, Object argument) {
+    if (argument instanceof long[] longs) {
+      putData(at, Raw.FSDP2_VALUE_INTS, longs.length);
+      memory.asLongBuffer().put(end / 8, longs);
+      end += longs.length * 8;
+    } else if (argument instanceof int[] ints) {
+      putList(at, Arrays.stream(ints).asLongStream().toArray());
+    } else if (argument instanceof boolean[] flags) {
+      putData(at, Raw.FSDP2_VALUE_INTS, flags.length);
+      for (boolean flag : flags) {
+        putElement(flag ? 1 : 0);
+      }
+    } else if (argument instanceof double[] doubles) {
+      putData(at, Raw.FSDP2_VALUE_DOUBLES, doubles.length);
+      for (double value : doubles) {
+        putElement(Double.doubleToRawLongBits(value));
+      }
+    } else if (argument instanceof float[] floats) {
+      putData(at, Raw.FSDP2_VALUE_DOUBLES, floats.length);
+      for (float value : floats) {
+        putElement(Double.doubleToRawLongBits(value));
+      }
+    } else if (argument instanceof Tensor[] tensors) {
+      putTensors(at, Arrays.asList(tensors));
+    } else if (argument instanceof List<?> list) {
+      putTensors(at, list);
+    } else {
+      throw new IllegalArgumentException(
+          "no argument of an operator: " + argument.getClass().getName());
+    }
+  }
+
+  private void putTensors(int at, List<?> tensors) {
+    putData(at, Raw.FSDP2_VALUE_TENSORS, tensors.size());
+    for (Object element : tensors) {
+      if (element != null && !(element instanceof Tensor)) {
+        throw new IllegalArgumentException(
+            "expected a list of tensors, found " + element.getClass().getName() + " in it");
+      }
+      putElement(Tensor.id((Tensor) element));
+    }
+  }
+
+  private void putElement(long bits) {
+    memory.putLong(end, bits);
+    end += 8;
+  }
+}

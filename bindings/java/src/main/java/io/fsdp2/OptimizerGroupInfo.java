@@ -1,0 +1,37 @@
+package io.fsdp2;
+
+import io.fsdp2.internal.fsdp2_optimizer_group_info;
+
+/**
+ * A group of parameters; what the algorithm does not have is 0.
+ *
+ * @param parameters in the group
+ * @param lr the learning rate now
+ * @param beta1 of AdamW
+ * @param beta2 of AdamW
+ * @param eps of AdamW
+ * @param weightDecay of either
+ * @param momentum of SGD
+ * @param nesterov of SGD
+ */
+public record OptimizerGroupInfo(
+    int parameters,
+    double lr,
+    double beta1,
+    double beta2,
+    double eps,
+    double weightDecay,
+    double momentum,
+    boolean nesterov) {
+  static OptimizerGroupInfo of(fsdp2_optimizer_group_info raw) {
+    return new OptimizerGroupInfo(
+        raw.getN_parameters(),
+        raw.getLr(),
+        raw.getBeta1(),
+        raw.getBeta2(),
+        raw.getEps(),
+        raw.getWeight_decay(),
+        raw.getMomentum(),
+        raw.getNesterov() != 0);
+  }
+}

@@ -1,0 +1,21 @@
+package io.fsdp2;
+
+import io.fsdp2.internal.fsdp2_optimizer_info;
+
+/**
+ * An optimizer as a whole.
+ *
+ * @param algorithm what it computes
+ * @param groups 1 until groups are added
+ * @param parameters those that are not frozen
+ * @param bytes of this rank's state
+ */
+public record OptimizerInfo(Algorithm algorithm, int groups, int parameters, long bytes) {
+  static OptimizerInfo of(fsdp2_optimizer_info raw) {
+    return new OptimizerInfo(
+        Algorithm.of(raw.getAlgorithm()),
+        raw.getN_groups(),
+        raw.getN_parameters(),
+        raw.getN_bytes());
+  }
+}

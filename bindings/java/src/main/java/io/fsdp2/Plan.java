@@ -1,0 +1,32 @@
+package io.fsdp2;
+
+import io.fsdp2.internal.Raw;
+import io.fsdp2.internal.fsdp2_plan_info;
+import io.fsdp2.internal.fsdp2_plan_options;
+
+/**
+ * What a sharded model holds and moves in one training step, worked out without running it. With a
+ * mesh of {@link Backend#FAKE} and deferValues, a plan takes one process and no memory.
+ */
+public final class Plan {
+  private Plan() {}
+
+  /** The plan in numbers. */
+  public static PlanInfo getInfo(Shard shard, PlanOptions options) {
+    try (fsdp2_plan_options given = options.toRaw();
+        fsdp2_plan_info raw = new fsdp2_plan_info()) {
+      shard.use(id -> Raw.fsdp2_plan_get_info(id, given, raw));
+      return PlanInfo.of(raw);
+    }
+  }
+
+  /** The plan as text: units, memory, traffic, and the order of gathers and reductions. */
+  public static String describe(Shard shard, PlanOptions options) {
+    try (fsdp2_plan_options given = options.toRaw()) {
+      return shard.get(
+          id ->
+              Handle.text(
+                  (text, room, needed) -> Raw.fsdp2_plan_describe(id, given, text, room, needed)));
+    }
+  }
+}

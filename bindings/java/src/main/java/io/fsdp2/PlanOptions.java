@@ -1,0 +1,53 @@
+package io.fsdp2;
+
+import io.fsdp2.internal.Raw;
+import io.fsdp2.internal.fsdp2_plan_options;
+
+/** What a plan assumes. What a builder is not told keeps the library's default. */
+public final class PlanOptions {
+  private final double optimizerStates;
+
+  private PlanOptions(Builder builder) {
+    optimizerStates = builder.optimizerStates;
+  }
+
+  /** Begins with the library's defaults. */
+  public static Builder builder() {
+    return new Builder();
+  }
+
+  /** Elements kept for each trainable element: 2 for AdamW, 1 for SGD with momentum. */
+  public double optimizerStates() {
+    return optimizerStates;
+  }
+
+  /** The caller closes it. */
+  fsdp2_plan_options toRaw() {
+    fsdp2_plan_options raw = new fsdp2_plan_options();
+    raw.setOptimizer_states(optimizerStates);
+    return raw;
+  }
+
+  /** Makes {@link PlanOptions}. */
+  public static final class Builder {
+    private double optimizerStates;
+
+    private Builder() {
+      try (fsdp2_plan_options raw = new fsdp2_plan_options()) {
+        Raw.fsdp2_plan_options_init(raw, raw.getStruct_size());
+        optimizerStates = raw.getOptimizer_states();
+      }
+    }
+
+    /** Elements kept for each trainable element: 2 for AdamW, 1 for SGD with momentum. */
+    public Builder optimizerStates(double optimizerStates) {
+      this.optimizerStates = optimizerStates;
+      return this;
+    }
+
+    /** Makes the options as they are now. */
+    public PlanOptions build() {
+      return new PlanOptions(this);
+    }
+  }
+}

@@ -1,0 +1,182 @@
+package io.fsdp2;
+
+import io.fsdp2.internal.Raw;
+import io.fsdp2.internal.RawJNI;
+import java.lang.ref.Reference;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+
+/** How elements get into tensors and out of them. */
+final class TensorData {
+  private TensorData() {}
+
+  private static ByteBuffer memory(long bytes) {
+    return ByteBuffer.allocateDirect(Math.toIntExact(bytes)).order(ByteOrder.nativeOrder());
+  }
+
+  private static long[] shapeOr(long[] shape, int length) {
+    return shape.length == 0 ? new long[] {length} : shape;
+  }
+
+  private static long create(ByteBuffer direct, int dtype, long[] shape) {
+    long[] out = new long[1];
+    Raw.fsdp2_tensor_from_buffer(direct, direct.capacity(), dtype, shape, shape.length, out);
+    Reference.reachabilityFence(direct);
+    return out[0];
+  }
+
+  static long create(float[] values, long[] shape) {
+    ByteBuffer bytes = memory(4L * values.length);
+    bytes.asFloatBuffer().put(values);
+    return create(bytes, Raw.FSDP2_DTYPE_F32, shapeOr(shape, values.length));
+  }
+
+  static long create(double[] values, long[] shape) {
+    ByteBuffer bytes = memory(8L * values.length);
+    bytes.asDoubleBuffer().put(values);
+    return create(bytes, Raw.FSDP2_DTYPE_F64, shapeOr(shape, values.length));
+  }
+
+  static long create(long[] values, long[] shape) {
+    ByteBuffer bytes = memory(8L * values.length);
+    bytes.asLongBuffer().put(values);
+    return create(bytes, Raw.FSDP2_DTYPE_I64, shapeOr(shape, values.length));
+  }
+
+  static long create(int[] values, long[] shape) {
+    ByteBuffer bytes = memory(4L * values.length);
+    bytes.asIntBuffer().put(values);
+    return create(bytes, Raw.FSDP2_DTYPE_I32, shapeOr(shape, values.length));
+  }
+
+  static long create(ByteBuffer bytes, DType dtype, long[] shape) {
+    return create(direct(bytes), dtype.number(), shape);
+  }
+
+  /** The bytes between position and limit, in memory that native code can see. */
+  private static ByteBuffer direct(ByteBuffer bytes) {
+    ByteBuffer slice = bytes.slice();
+    return slice.isDirect() ? slice : memory(slice.remaining()).put(slice).clear();
+  }
+
+  static long wrap(ByteBuffer bytes, DType dtype, long[] shape) {
+    if (!bytes.isDirect() || bytes.isReadOnly()) {
+      throw new IllegalArgumentException("expected a direct buffer that can be written");
+    }
+    long needed = bits(dtype) / 8;
+    for (long size : shape) {
+      needed = Math.multiplyExact(needed, size);
+    }
+    if (needed != bytes.remaining() || shape.length > Raw.FSDP2_MAX_DIMS) {
+      throw new IllegalArgumentException(
+          "expected a buffer of " + needed + " bytes, found " + bytes.remaining());
+    }
+    return RawJNI.java_share_buffer(bytes.slice(), dlpackCode(dtype), bits(dtype), shape);
+  }
+
+  /** DLPack's names of the types: a code and a number of bits. */
+  private static int dlpackCode(DType dtype) {
+    return switch (dtype) {
+      case F32, F64, F16 -> 2;
+      case BF16 -> 4;
+      case U8 -> 1;
+      case BOOL -> 6;
+      default -> 0;
+    };
+  }
+
+  private static int bits(DType dtype) {
+    return switch (dtype) {
+      case F64, I64 -> 64;
+      case F32, I32 -> 32;
+      case F16, BF16, I16 -> 16;
+      case I8, U8, BOOL -> 8;
+      case OTHER, KEEP ->
+          throw new IllegalArgumentException("no type of elements in a buffer: " + dtype);
+    };
+  }
+
+  static ByteBuffer share(Tensor tensor) {
+    TensorInfo info = tensor.getInfo();
+    if (!isRowMajor(info)) {
+      throw new IllegalArgumentException(
+          "expected a row-major tensor on the CPU, as contiguous() makes it");
+    }
+    long[] owner = new long[1];
+    ByteBuffer shared = RawJNI.java_share_tensor(tensor.id(), info.bytes(), owner);
+    Reference.reachabilityFence(tensor);
+    long freed = owner[0];
+    Handle.CLEANER.register(shared, () -> RawJNI.java_free_shared(freed));
+    return shared.order(ByteOrder.nativeOrder());
+  }
+
+  private static boolean isRowMajor(TensorInfo info) {
+    long stride = 1;
+    for (int dim = info.shape().length - 1; dim >= 0; dim--) {
+      if (info.shape()[dim] != 1 && info.strides()[dim] != stride) {
+        return false;
+      }
+      stride *= Math.max(info.shape()[dim], 1);
+    }
+    return info.deviceType() == DeviceType.CPU && info.bytes() <= Integer.MAX_VALUE;
+  }
+
+  private static ByteBuffer elements(Tensor tensor, DType wanted) {
+    TensorInfo info = tensor.getInfo();
+    if (wanted != info.dtype()) {
+      throw new IllegalArgumentException(
+          "expected a tensor of " + wanted + ", found one of " + info.dtype());
+    }
+    ByteBuffer bytes = memory(info.bytes());
+    read(tensor, bytes);
+    return bytes;
+  }
+
+  static float[] floats(Tensor tensor) {
+    ByteBuffer bytes = elements(tensor, DType.F32);
+    float[] values = new float[bytes.capacity() / 4];
+    bytes.asFloatBuffer().get(values);
+    return values;
+  }
+
+  static double[] doubles(Tensor tensor) {
+    ByteBuffer bytes = elements(tensor, DType.F64);
+    double[] values = new double[bytes.capacity() / 8];
+    bytes.asDoubleBuffer().get(values);
+    return values;
+  }
+
+  static long[] longs(Tensor tensor) {
+    ByteBuffer bytes = elements(tensor, DType.I64);
+    long[] values = new long[bytes.capacity() / 8];
+    bytes.asLongBuffer().get(values);
+    return values;
+  }
+
+  static int[] ints(Tensor tensor) {
+    ByteBuffer bytes = elements(tensor, DType.I32);
+    int[] values = new int[bytes.capacity() / 4];
+    bytes.asIntBuffer().get(values);
+    return values;
+  }
+
+  static void read(Tensor tensor, ByteBuffer to) {
+    if (to.isReadOnly()) {
+      throw new IllegalArgumentException("expected a buffer that can be written");
+    }
+    ByteBuffer target = to.isDirect() ? to.slice() : memory(to.remaining());
+    Raw.fsdp2_tensor_read(tensor.id(), target, target.capacity());
+    Reference.reachabilityFence(tensor);
+    if (!to.isDirect()) {
+      to.slice().put(target);
+    }
+    Reference.reachabilityFence(to);
+  }
+
+  static void write(Tensor tensor, ByteBuffer from) {
+    ByteBuffer source = direct(from);
+    Raw.fsdp2_tensor_write(tensor.id(), source, source.capacity());
+    Reference.reachabilityFence(tensor);
+    Reference.reachabilityFence(source);
+  }
+}

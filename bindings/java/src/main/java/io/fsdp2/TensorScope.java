@@ -1,0 +1,92 @@
+package io.fsdp2;
+
+import io.fsdp2.internal.Raw;
+
+/**
+ * Tensors that end together, such as those that one forward makes:
+ *
+ * <pre>{@code
+ * try (TensorScope scope = TensorScope.open()) {
+ *   Tensor hidden = x.matmul(weight).gelu();
+ *   return scope.keep(hidden.sum());
+ * }
+ * }</pre>
+ *
+ * <p>Whatever tensors the library makes for this thread belong to the innermost scope that is open
+ * on it. A scope is opened and closed on one thread.
+ */
+public final class TensorScope extends Handle {
+  private static final ThreadLocal<TensorScope> INNERMOST = new ThreadLocal<>();
+
+  private final TensorScope outer;
+  private final boolean gradients;
+  private volatile boolean closed;
+
+  private TensorScope(boolean gradients) {
+    super(make(Raw::fsdp2_scope_create), Raw::fsdp2_scope_destroy);
+    this.outer = innermost();
+    this.gradients = gradients && recordsGradients();
+    INNERMOST.set(this);
+  }
+
+  /** Opens a scope within the one that is open, if any. */
+  public static TensorScope open() {
+    return new TensorScope(true);
+  }
+
+  /** Opens a scope in which neither operators nor forwards record gradients. */
+  public static TensorScope openWithoutGradients() {
+    return new TensorScope(false);
+  }
+
+  static TensorScope innermost() {
+    TensorScope scope = INNERMOST.get();
+    while (scope != null && scope.closed) {
+      scope = scope.outer;
+    }
+    return scope;
+  }
+
+  boolean isOpen() {
+    return !closed;
+  }
+
+  static boolean recordsGradients() {
+    TensorScope scope = innermost();
+    return scope == null || scope.gradients;
+  }
+
+  /**
+   * Moves a tensor of this scope into the next outer one, or out of all scopes. A tensor that is in
+   * no scope, or in another, stays where it is. Returns the tensor.
+   */
+  public Tensor keep(Tensor tensor) {
+    if (tensor.scope() == this) {
+      TensorScope target = outer;
+      while (target != null && target.closed) {
+        target = target.outer;
+      }
+      tensor.moveTo(target);
+    }
+    return tensor;
+  }
+
+  /** Moves a tensor into this scope. Returns the tensor. */
+  public Tensor add(Tensor tensor) {
+    tensor.moveTo(this);
+    return tensor;
+  }
+
+  /** Ends all tensors of this scope. */
+  @Override
+  public void close() {
+    closed = true;
+    TensorScope open = innermost();
+    if (open == null) {
+      INNERMOST.remove();
+    } else {
+      INNERMOST.set(open);
+    }
+    super.close();
+  }
+}

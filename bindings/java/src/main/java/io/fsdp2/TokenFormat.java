@@ -1,0 +1,30 @@
+package io.fsdp2;
+
+import io.fsdp2.internal.Raw;
+
+/** What a file of tokens looks like. */
+public enum TokenFormat {
+  /** Little-endian uint16 up to a vocabulary of 65536, uint32 above. */
+  AUTO(Raw.FSDP2_TOKENS_AUTO),
+  /** Each byte is a token of a vocabulary of 256. */
+  BYTES(Raw.FSDP2_TOKENS_BYTES);
+
+  private final int number;
+
+  TokenFormat(int number) {
+    this.number = number;
+  }
+
+  int number() {
+    return number;
+  }
+
+  static TokenFormat of(int number) {
+    for (TokenFormat known : values()) {
+      if (known.number == number) {
+        return known;
+      }
+    }
+    throw new IllegalArgumentException("TokenFormat: no number " + number);
+  }
+}

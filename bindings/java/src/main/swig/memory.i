@@ -1,0 +1,100 @@
+// Memory that Java and the library share, by DLPack; and where a direct buffer lies.
+
+%{
+// DLPack 1.x, as any user of it declares it.
+typedef struct java_dlpack_tensor {
+  void *data;
+  struct { int32_t device_type, device_id; } device;
+  int32_t n_dims;
+  struct { uint8_t code, bits; uint16_t lanes; } dtype;
+  int64_t *shape, *strides;
+  uint64_t byte_offset;
+} java_dlpack_tensor;
+typedef struct DLManagedTensorVersioned {
+  struct { uint32_t major, minor; } version;
+  void *manager_ctx;
+  void (*deleter)(struct DLManagedTensorVersioned *self);
+  uint64_t flags;
+  java_dlpack_tensor tensor;
+} DLManagedTensorVersioned;
+
+// A direct buffer that the library computes with; `memory` is a global reference to it.
+typedef struct java_shared_buffer {
+  DLManagedTensorVersioned managed;
+  jobject memory;
+  int64_t shape[FSDP2_MAX_DIMS];
+} java_shared_buffer;
+
+static void release_shared_buffer(DLManagedTensorVersioned *managed) {
+  java_shared_buffer *shared = managed->manager_ctx;
+  release_callback(shared->memory);
+  free(shared);
+}
+
+JNIEXPORT jlong JNICALL Java_io_fsdp2_internal_RawJNI_java_1address(JNIEnv *env, jclass type, jobject buffer) {
+  (void)type;
+  return (jlong)(intptr_t)(*env)->GetDirectBufferAddress(env, buffer);
+}
+
+// A tensor in the buffer's memory. code and bits: DLPack's names of the element type. The caller has checked the sizes.
+JNIEXPORT jlong JNICALL Java_io_fsdp2_internal_RawJNI_java_1share_1buffer(JNIEnv *env, jclass type, jobject buffer, jint code,
+                                                                        jint bits, jlongArray shape) {
+  (void)type;
+  fsdp2_tensor out = {0};
+  const jsize n_dims = (*env)->GetArrayLength(env, shape);
+  java_shared_buffer *shared = n_dims > FSDP2_MAX_DIMS ? NULL : calloc(1, sizeof *shared);
+  if (shared == NULL) return 0;
+  shared->memory = (*env)->NewGlobalRef(env, buffer);
+  shared->managed.version.major = 1;
+  shared->managed.manager_ctx = shared;
+  shared->managed.deleter = release_shared_buffer;
+  shared->managed.tensor.data = (*env)->GetDirectBufferAddress(env, buffer);
+  shared->managed.tensor.device.device_type = FSDP2_DEVICE_CPU;
+  shared->managed.tensor.n_dims = n_dims;
+  shared->managed.tensor.dtype.code = (uint8_t)code;
+  shared->managed.tensor.dtype.bits = (uint8_t)bits;
+  shared->managed.tensor.dtype.lanes = 1;
+  shared->managed.tensor.shape = shared->shape;
+  (*env)->GetLongArrayRegion(env, shape, 0, n_dims, (jlong *)shared->shape);
+  const fsdp2_status status = fsdp2_tensor_from_dlpack(&shared->managed, &out);
+  if (status != FSDP2_OK) {
+    release_shared_buffer(&shared->managed);
+    throw_last_error(env, status);
+  }
+  return (jlong)out.id;
+}
+
+// A buffer over the memory of a row-major tensor. owner[0] is what java_free_shared takes in the end.
+JNIEXPORT jobject JNICALL Java_io_fsdp2_internal_RawJNI_java_1share_1tensor(JNIEnv *env, jclass type, jlong tensor, jlong n_bytes,
+                                                                          jlongArray owner) {
+  (void)type;
+  DLManagedTensorVersioned *managed = NULL;
+  const fsdp2_tensor handle = {(uint64_t)tensor};
+  const fsdp2_status status = fsdp2_tensor_to_dlpack(handle, 0, &managed);
+  if (status != FSDP2_OK) {
+    throw_last_error(env, status);
+    return NULL;
+  }
+  const jlong address = (jlong)(intptr_t)managed;
+  jobject buffer = (*env)->NewDirectByteBuffer(env, (char *)managed->tensor.data + managed->tensor.byte_offset, n_bytes);
+  if (buffer == NULL) {
+    managed->deleter(managed);
+  } else {
+    (*env)->SetLongArrayRegion(env, owner, 0, 1, &address);
+  }
+  return buffer;
+}
+
+JNIEXPORT void JNICALL Java_io_fsdp2_internal_RawJNI_java_1free_1shared(JNIEnv *env, jclass type, jlong owner) {
+  DLManagedTensorVersioned *managed = (DLManagedTensorVersioned *)(intptr_t)owner;
+  (void)env, (void)type;
+  managed->deleter(managed);
+}
+%}
+
+%typemap(jni) jobject java_share_tensor "jobject"
+%typemap(jtype) jobject java_share_tensor "java.nio.ByteBuffer"
+%native(java_address) jlong java_address(void *buffer);
+%native(java_share_buffer) jlong java_share_buffer(void *buffer, int32_t code, int32_t bits, const int64_t *shape);
+%native(java_share_tensor) jobject java_share_tensor(int64_t tensor, int64_t n_bytes, int64_t *owner);
+%native(java_free_shared) void java_free_shared(int64_t owner);

@@ -1,0 +1,293 @@
+package io.fsdp2;
+
+import static io.fsdp2.Checks.expect;
+import static io.fsdp2.Checks.expectContains;
+import static io.fsdp2.Checks.expectThrown;
+import static io.fsdp2.Checks.test;
+
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.List;
+import java.util.Random;
+
+/** What needs no second rank: errors, options, tensors, operators, ownership. */
+public final class LocalTest {
+  private LocalTest() {}
+
+  public static void main(String[] arguments) throws Exception {
+    test("versions agree", LocalTest::versionsAgree);
+    test("a failed call gives code, class and message", LocalTest::aFailedCallGivesItsRecord);
+    test("options default as the library's", LocalTest::optionsDefaultAsTheLibrarys);
+    test("a closed object refuses politely", LocalTest::aClosedObjectRefusesPolitely);
+    test("dropping in any order leaves no live handle", LocalTest::droppingInAnyOrder);
+    test("what nobody closes ends with the collector", LocalTest::whatNobodyClosesEnds);
+    test("an operator by name with autograd", LocalTest::anOperatorByNameWithAutograd);
+    test("a wrong argument quotes the schema", LocalTest::aWrongArgumentQuotesTheSchema);
+    test("an operator gives all its results", LocalTest::anOperatorGivesAllItsResults);
+    test("arrays go in and out", LocalTest::arraysGoInAndOut);
+    test("memory is shared without a copy", LocalTest::memoryIsShared);
+    test("a scope ends what was made in it", LocalTest::aScopeEndsWhatWasMadeInIt);
+    test("a scope without gradients records none", LocalTest::aScopeWithoutGradients);
+    test("an error in a forward reaches the caller", LocalTest::anErrorInAForward);
+    test("a forward gives parameters, inputs and constants", LocalTest::aForwardGivesAnything);
+  }
+
+  private static void versionsAgree() {
+    expect(FsdpRuntime.builtFor(), FsdpRuntime.version());
+    expectContains("version: ", FsdpRuntime.describe());
+  }
+
+  private static void aFailedCallGivesItsRecord() {
+    FsdpException failure =
+        expectThrown(FsdpException.class, () -> Module.fromPretrained("/no/such/model"));
+    expect(ErrorCode.NOT_FOUND, failure.code());
+    expect(ErrorClass.UNAVAILABLE, failure.errorClass());
+    expect(-1, failure.rank());
+    expect("fsdp2_module_from_pretrained", failure.function());
+    expectContains("/no/such/model", failure.getMessage());
+    expect(null, failure.getCause());
+    expectThrown(NullPointerException.class, () -> Module.createCustom("None", null));
+    FsdpException missing =
+        expectThrown(FsdpException.class, () -> Module.fromPretrained((String) null));
+    expect(ErrorCode.NULL_ARGUMENT, missing.code());
+  }
+
+  private static void optionsDefaultAsTheLibrarys() {
+    AdamwOptions adamw = AdamwOptions.builder().lr(7).build();
+    expect(7.0, adamw.lr());
+    expect(0.999, adamw.beta2());
+    expect(0.01, adamw.weightDecay());
+    expect(100, StepOptions.builder().build().maxSkipsInRow());
+    expect(600000L, MeshOptions.builder().build().timeoutMs());
+    expect(-1, MeshOptions.builder().build().rank());
+    expect(2.0, PlanOptions.builder().build().optimizerStates());
+    expect(64, GenerateOptions.builder().build().maxNewTokens());
+    expect(0.02, ParameterOptions.builder().build().std());
+    expect(Reshard.AUTO, ShardOptions.builder().build().reshardAfterForward());
+    MeshOptions.Builder mesh = MeshOptions.builder();
+    ShardOptions.Builder shard = ShardOptions.builder();
+    Shard.applyStrategy("HYBRID_SHARD_ZERO2", 2, mesh, shard);
+    expect(2L, mesh.build().fsdpSize());
+    expect(Reshard.NEVER, shard.build().reshardAfterForward());
+  }
+
+  private static void aClosedObjectRefusesPolitely() {
+    Tensor tensor = Tensor.of(new float[] {1, 2});
+    tensor.close();
+    tensor.close();
+    FsdpException failure = expectThrown(FsdpException.class, tensor::getInfo);
+    expect(ErrorCode.STALE_HANDLE, failure.code());
+    expectThrown(FsdpException.class, () -> tensor.add(1));
+    Module module = constant();
+    module.close();
+    module.close();
+    expectThrown(FsdpException.class, () -> module.forward());
+    TensorScope scope = TensorScope.open();
+    Tensor inside = Tensor.of(new float[] {1});
+    scope.close();
+    inside.close();
+    expectThrown(FsdpException.class, inside::getValue);
+  }
+
+  private static Module constant() {
+    Module module = Module.createCustom("Constant", (self, inputs) -> self.parameters());
+    module.addParameter("value", 2);
+    return module;
+  }
+
+  private static void droppingInAnyOrder() throws Exception {
+    Random random = new Random(1);
+    for (int round = 0; round < 20; round++) {
+      MeshOptions alone = MeshOptions.builder().rank(0).worldSize(1).build();
+      Mesh mesh = Mesh.create(alone);
+      Module module = constant();
+      Shard shard = Shard.create(module, mesh);
+      Optimizer optimizer = Optimizer.createSgd(shard, SgdOptions.builder().build());
+      List<AutoCloseable> objects = new ArrayList<>();
+      Collections.addAll(objects, mesh, module, shard, optimizer);
+      objects.add(Step.create(shard, optimizer));
+      objects.add(State.create(mesh));
+      objects.add(shard.duplicate());
+      objects.add(shard.getMesh());
+      Collections.shuffle(objects, random);
+      for (AutoCloseable object : objects) {
+        object.close();
+      }
+    }
+  }
+
+  private static void whatNobodyClosesEnds() throws Exception {
+    for (int i = 0; i < 1000; i++) {
+      Tensor.of(new float[] {i});
+      constant();
+    }
+    for (int i = 0; i < 100 && FsdpRuntime.liveHandles() > 0; i++) {
+      System.gc();
+      Thread.sleep(20);
+    }
+    expect(0L, FsdpRuntime.liveHandles());
+  }
+
+  private static void anOperatorByNameWithAutograd() {
+    try (TensorScope scope = TensorScope.open()) {
+      Tensor x = Tensor.of(new float[] {1, 2, 3, 4}, 2, 2).setRequiresGrad(true);
+      Tensor weight = Tensor.of(new float[] {1, 0, 0, 2}, 2, 2);
+      Operator.call("aten::sum", Operator.call("aten::linear", x, weight)).backward();
+      expect(new float[] {1, 2, 1, 2}, x.getGrad().toFloats());
+      Tensor y = x.matmul(weight).mul(2).add(x).sum();
+      Tensor.runBackward(List.of(y), null, false);
+      expect(new float[] {4, 7, 4, 7}, x.getGrad().toFloats());
+      expect("aten::relu(Tensor self) -> Tensor", Operator.getSchema("aten::relu"));
+      expect(ErrorCode.NOT_FOUND, code(() -> Operator.call("aten::no_such_operator", x)));
+    }
+  }
+
+  private static ErrorCode code(Checks.Body body) {
+    return expectThrown(FsdpException.class, body).code();
+  }
+
+  private static void aWrongArgumentQuotesTheSchema() {
+    try (Tensor x = Tensor.of(new float[] {1})) {
+      FsdpException failure =
+          expectThrown(FsdpException.class, () -> Operator.call("aten::relu", x, "text"));
+      expect(ErrorCode.INVALID_ARGUMENT, failure.code());
+      expectContains("aten::relu(Tensor self) -> Tensor", failure.getMessage());
+      expectThrown(
+          IllegalArgumentException.class, () -> Operator.call("aten::relu", new StringBuilder()));
+    }
+  }
+
+  private static void anOperatorGivesAllItsResults() {
+    try (TensorScope scope = TensorScope.open()) {
+      Tensor x = Tensor.of(new double[] {3, 1, 2});
+      List<Object> sorted = Operator.callForAll("aten::sort", x);
+      expect(new double[] {1, 2, 3}, ((Tensor) sorted.get(0)).toDoubles());
+      expect(new long[] {1, 2, 0}, ((Tensor) sorted.get(1)).toLongs());
+      Tensor many = Tensor.zeros(DType.F32, 40);
+      expect(40, Operator.callForAll("aten::unbind.int", many).size());
+      expect(List.of(3.0), Operator.callForAll("aten::item", x.max()));
+      expect(ErrorCode.BUFFER_TOO_SMALL, code(() -> Operator.call("aten::sort", x)));
+      expectThrown(IllegalArgumentException.class, () -> Operator.call("aten::item", x.max()));
+      Tensor joined = Operator.call("aten::cat", new Tensor[] {x, x}, 0);
+      expect(new long[] {6}, joined.shape());
+      expect(2.0, x.mean().getValue());
+      expect(new long[] {1000, 3}, Tensor.zeros(DType.I64, 1000, 3).shape());
+      long[] longList = new long[2000];
+      expectThrown(FsdpException.class, () -> x.view(longList));
+    }
+  }
+
+  private static void arraysGoInAndOut() {
+    try (TensorScope scope = TensorScope.open()) {
+      expect(new int[] {1, -2}, Tensor.of(new int[] {1, -2}).toInts());
+      expect(new long[] {5}, Tensor.of(new long[] {5}, 1).toLongs());
+      expect(1.5, Tensor.scalar(1.5, DType.F64).getValue());
+      Tensor matrix = Tensor.of(new float[] {1, 2, 3, 4, 5, 6}, 2, 3);
+      expect(new long[] {2, 3}, matrix.getInfo().shape());
+      expect(new float[] {1, 4, 2, 5, 3, 6}, matrix.transpose(0, 1).toFloats());
+      ByteBuffer heap = ByteBuffer.allocate(24).order(ByteOrder.nativeOrder());
+      matrix.read(heap);
+      expect(6f, heap.getFloat(20));
+      heap.putFloat(20, 60);
+      matrix.write(heap);
+      expect(60f, matrix.toFloats()[5]);
+      expect(DType.F32, Tensor.fromBuffer(heap, DType.F32, 6).dtype());
+      expectThrown(FsdpException.class, () -> Tensor.of(new float[5], 2, 3));
+      expectThrown(IllegalArgumentException.class, matrix::toInts);
+      expectThrown(FsdpException.class, () -> matrix.read(ByteBuffer.allocate(23)));
+    }
+  }
+
+  private static void memoryIsShared() throws Exception {
+    ByteBuffer memory = ByteBuffer.allocateDirect(16).order(ByteOrder.nativeOrder());
+    try (Tensor tensor = Tensor.wrap(memory, DType.F32, 2, 2)) {
+      memory.putFloat(12, 7);
+      expect(7f, tensor.toFloats()[3]);
+      ByteBuffer shared = tensor.share();
+      shared.putFloat(0, 3);
+      expect(3f, memory.getFloat(0));
+      expectThrown(IllegalArgumentException.class, () -> Tensor.wrap(memory, DType.F32, 5));
+      ByteBuffer heap = ByteBuffer.allocate(16);
+      expectThrown(IllegalArgumentException.class, () -> Tensor.wrap(heap, DType.F32, 4));
+      try (Tensor turned = tensor.transpose(0, 1)) {
+        expectThrown(IllegalArgumentException.class, turned::share);
+      }
+    }
+  }
+
+  private static void aScopeEndsWhatWasMadeInIt() {
+    Tensor x = Tensor.of(new float[] {1, 2});
+    Tensor kept;
+    try (TensorScope outer = TensorScope.open()) {
+      Tensor middle;
+      try (TensorScope inner = TensorScope.open()) {
+        middle = inner.keep(x.add(1).mul(2));
+        expect(x, inner.keep(x));
+      }
+      expect(new float[] {4, 6}, middle.toFloats());
+      kept = outer.keep(middle);
+      outer.add(x);
+    }
+    expect(1L, FsdpRuntime.liveHandles());
+    expect(new float[] {4, 6}, kept.toFloats());
+    kept.close();
+  }
+
+  private static void aScopeWithoutGradients() {
+    try (TensorScope scope = TensorScope.openWithoutGradients()) {
+      Tensor x = Tensor.of(new float[] {1}).setRequiresGrad(true);
+      expect(false, x.mul(2).getInfo().requiresGrad());
+      try (TensorScope inner = TensorScope.open()) {
+        expect(false, x.mul(2).getInfo().requiresGrad());
+      }
+    }
+  }
+
+  private static void anErrorInAForward() {
+    IllegalStateException thrown = new IllegalStateException("enough, π");
+    Error harsh = new StackOverflowError();
+    try (Module module =
+            Module.createCustom(
+                "Failing",
+                (self, inputs) -> {
+                  inputs[0].add(1);
+                  if (inputs.length == 1) {
+                    throw thrown;
+                  }
+                  throw harsh;
+                });
+        Tensor x = Tensor.of(new float[] {1})) {
+      FsdpException failure = expectThrown(FsdpException.class, () -> module.forward(x));
+      expect(ErrorCode.CALLBACK, failure.code());
+      expect(true, failure.getCause() == thrown);
+      expectContains("enough, π", failure.getMessage());
+      FsdpException again = expectThrown(FsdpException.class, () -> module.forward(x, x));
+      expect(true, again.getCause() == harsh);
+    }
+  }
+
+  private static void aForwardGivesAnything() {
+    Tensor constant = Tensor.of(new float[] {9});
+    try (Module module =
+            Module.createCustom(
+                "Mixed",
+                (self, inputs) -> {
+                  Tensor made = inputs[0].add(1);
+                  return List.of(inputs[0], self.parameter("weight"), made, made, constant);
+                });
+        Tensor x = Tensor.of(new float[] {1})) {
+      ParameterOptions ones = ParameterOptions.builder().init(Init.ONES).build();
+      module.addParameter("weight", ones, 1);
+      float[] values = {1, 1, 2, 2, 9};
+      List<Tensor> outputs = module.forwardForAll(x);
+      for (int i = 0; i < values.length; i++) {
+        expect(new float[] {values[i]}, outputs.get(i).toFloats());
+        outputs.get(i).close();
+      }
+      expectThrown(IllegalArgumentException.class, () -> module.forward(x));
+    }
+    constant.close();
+  }
+}
