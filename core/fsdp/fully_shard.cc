@@ -128,6 +128,16 @@ std::shared_ptr<ParamGroup> make_group(const std::vector<FreeParameter>& paramet
   return std::make_shared<ParamGroup>(std::move(params), mesh, normalised(policy, *mesh));
 }
 
+// To where forward computes. They stay the tensors that others know.
+void move_buffers(const nn::Module& module, at::Device device) {
+  for (const auto& buffer : module.named_buffers()) {
+    const at::Tensor& tensor = buffer.value();
+    if (tensor.device() != device) {
+      tensor.set_data(tensor.to(device));
+    }
+  }
+}
+
 bool is_below(const nn::Module& module, const nn::Module& other) {
   const auto below = other.modules(/*include_self=*/false);
   return std::any_of(below.begin(), below.end(),
@@ -198,6 +208,7 @@ std::shared_ptr<Unit> make_unit(const UnitRequest& request, const std::shared_pt
   auto unit = std::make_shared<Unit>(std::move(modules), mesh, policy, std::move(group));
   for (const auto& module : request.modules) {
     module->add_hooks(unit);
+    move_buffers(*module, mesh->device());
   }
   return unit;
 }

@@ -1,6 +1,7 @@
 #include "core/nn/custom_module.h"
 
 #include <c10/core/GradMode.h>
+#include <fmt/ranges.h>
 
 #include "core/base/error.h"
 #include "core/nn/seeded_init.h"
@@ -9,15 +10,28 @@ namespace fsdp2::nn {
 
 namespace {
 
-// The init of the parameter at a dotted name below `root`.
-const ParameterInit& find_init(const CustomModule& root, const std::string& name) {
-  const size_t dot = name.find('.');
-  if (dot == std::string::npos) {
-    return root.init_of(name);
+// A parameter's module, and its name there.
+struct Place {
+  CustomModule& module;
+  std::string name;
+};
+
+// Of the parameter at a dotted name below `root`.
+Place find_place(CustomModule& root, const std::string& path) {
+  CustomModule* module = &root;
+  size_t begin = 0;
+  for (size_t dot = path.find('.'); module != nullptr && dot != std::string::npos;
+       dot = path.find('.', begin)) {
+    const auto children = module->named_children();
+    const std::shared_ptr<torch::nn::Module>* child =
+        children.find(path.substr(begin, dot - begin));
+    module = child == nullptr ? nullptr : dynamic_cast<CustomModule*>(child->get());
+    begin = dot + 1;
   }
-  const auto& child =
-      dynamic_cast<const CustomModule&>(*root.named_children()[name.substr(0, dot)]);
-  return find_init(child, name.substr(dot + 1));
+  std::string name = path.substr(begin);
+  FSDP2_CHECK(module != nullptr && module->named_parameters(/*recurse=*/false).contains(name),
+              Code::kNotFound, "the {} has no parameter '{}'", root.kind(), path);
+  return {*module, std::move(name)};
 }
 
 }  // namespace
@@ -25,9 +39,11 @@ const ParameterInit& find_init(const CustomModule& root, const std::string& name
 void CustomModule::check_name(const std::string& name) const {
   FSDP2_CHECK(!name.empty() && name.find('.') == std::string::npos, Code::kInvalidArgument,
               "name: expected one without a dot, found '{}'", name);
-  FSDP2_CHECK(
-      !named_parameters(/*recurse=*/false).contains(name) && !named_children().contains(name),
-      Code::kInvalidArgument, "name: the {} has a parameter or child '{}' already", kind(), name);
+  const bool is_taken = named_parameters(/*recurse=*/false).contains(name) ||
+                        named_buffers(/*recurse=*/false).contains(name) ||
+                        named_children().contains(name);
+  FSDP2_CHECK(!is_taken, Code::kInvalidArgument,
+              "name: the {} has a parameter, buffer or child '{}' already", kind(), name);
 }
 
 void CustomModule::add_parameter(const std::string& name, at::IntArrayRef shape,
@@ -37,15 +53,39 @@ void CustomModule::add_parameter(const std::string& name, at::IntArrayRef shape,
   inits_.emplace(name, init);
 }
 
+void CustomModule::add_buffer(const std::string& name, const at::Tensor& tensor,
+                              bool is_persistent) {
+  check_name(name);
+  register_buffer(name, tensor);
+  if (!is_persistent) {
+    transient_.insert(name);
+  }
+}
+
 void CustomModule::add_child(const std::string& name, const std::shared_ptr<CustomModule>& child) {
   check_name(name);
   register_module(name, child);
 }
 
+void CustomModule::tie_parameter(const std::string& name, const std::string& other) {
+  const Place place = find_place(*this, name);
+  const Place to = find_place(*this, other);
+  at::Tensor& tensor = place.module.parameters_[place.name];
+  const at::Tensor& shared = to.module.parameters_[to.name];
+  FSDP2_CHECK(tensor.sizes() == shared.sizes() && tensor.scalar_type() == shared.scalar_type(),
+              Code::kInvalidArgument,
+              "a tie needs one shape and dtype, found '{}' [{}] {} and '{}' [{}] {}", name,
+              fmt::join(tensor.sizes(), ", "), c10::toString(tensor.scalar_type()), other,
+              fmt::join(shared.sizes(), ", "), c10::toString(shared.scalar_type()));
+  tensor = shared;
+  place.module.inits_[place.name] = to.module.inits_.at(to.name);
+}
+
 void CustomInit::read(const std::string& name, at::IntArrayRef shape, int64_t first_row,
                       at::Tensor out) {
   const c10::AutoGradMode no_grad(false);
-  const ParameterInit& init = find_init(*root_, name);
+  const Place place = find_place(*root_, name);
+  const ParameterInit& init = place.module.init_of(place.name);
   switch (init.kind) {
     case ParameterInit::Kind::kZeros:
       out.zero_();

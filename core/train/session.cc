@@ -10,6 +10,7 @@
 #include "core/comm/agreement.h"
 #include "core/fsdp/fully_shard.h"
 #include "core/fsdp/tree.h"
+#include "core/nn/buffers.h"
 #include "core/train/module_path.h"
 
 namespace fsdp2::train {
@@ -64,6 +65,11 @@ std::string Session::text() const {
                         c10::toString(parameter.tensor.scalar_type()),
                         fmt::join(parameter.tensor.sizes(), "x"),
                         parameter.tensor.requires_grad() ? "" : " frozen");
+  }
+  for (const nn::NamedBuffer& buffer : nn::persistent_buffers(*module_)) {
+    text +=
+        fmt::format("buffer {}={} {}\n", buffer.name, c10::toString(buffer.tensor.scalar_type()),
+                    fmt::join(buffer.tensor.sizes(), "x"));
   }
   return text;
 }

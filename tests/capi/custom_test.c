@@ -3,6 +3,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include <math.h>
 
+#include "tests/capi/forwards.h"
 #include "tests/capi/tiny_model.h"
 
 enum { kWidth = 8, kClasses = 4, kRows = 6, kParameters = 5 };
@@ -13,16 +14,6 @@ struct net {
   fsdp2_module blocks[2];
   int fails, forwards, block_forwards;
 };
-
-static fsdp2_tensor one_of(fsdp2_status* status, const char* name, const fsdp2_value* inputs,
-                           size_t n, fsdp2_scope scope) {
-  fsdp2_value output = FSDP2_NONE;
-  size_t needed = 0;
-  if (*status == FSDP2_OK) {
-    *status = fsdp2_op_call(name, inputs, n, 0, scope, &output, 1, &needed);
-  }
-  return output.tensor;
-}
 
 /* x + relu(x W' + b) */
 static fsdp2_tensor block_of(fsdp2_status* status, fsdp2_tensor x, fsdp2_tensor weight,
@@ -45,17 +36,6 @@ static fsdp2_tensor head_of(fsdp2_status* status, fsdp2_tensor x, fsdp2_tensor w
   pair[0].kind = FSDP2_VALUE_TENSOR;
   pair[0].tensor = one_of(status, "aten::linear", linear, 2, scope);
   return one_of(status, "aten::mse_loss", pair, 2, scope);
-}
-
-static fsdp2_status end_scope(fsdp2_scope scope, fsdp2_status status, fsdp2_tensor output,
-                              fsdp2_tensor* outputs, size_t* n_outputs) {
-  if (status == FSDP2_OK) {
-    status = fsdp2_scope_keep(scope, &output, 1);
-    outputs[0] = output;
-    *n_outputs = 1;
-  }
-  fsdp2_scope_destroy(scope);
-  return status;
 }
 
 static fsdp2_status run_block(const fsdp2_forward_info* info, const fsdp2_tensor* inputs,
@@ -151,12 +131,6 @@ static void make_batch(fsdp2_tensor* batch) {
   }
   EXPECT_OK(fsdp2_tensor_from_buffer(x, sizeof(x), FSDP2_DTYPE_F32, kX, 2, &batch[0]));
   EXPECT_OK(fsdp2_tensor_from_buffer(y, sizeof(y), FSDP2_DTYPE_F32, kY, 2, &batch[1]));
-}
-
-static double value_of(fsdp2_tensor tensor) {
-  double value = NAN;
-  EXPECT_OK(fsdp2_tensor_get_value(tensor, &value));
-  return value;
 }
 
 /* Loss and norm of the gradients of a module that runs by its own. */

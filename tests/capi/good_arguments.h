@@ -61,6 +61,9 @@ static inline void list_good_handles(void) {
   OBJECT(NULL, "b", job.mesh);
   OBJECT("fsdp2_module_add_parameter", "module", custom_module);
   OBJECT("fsdp2_module_add_child", "module", custom_module);
+  OBJECT("fsdp2_module_tie_parameter", "module", custom_module);
+  OBJECT("fsdp2_module_add_buffer", "module", custom_module);
+  OBJECT("fsdp2_module_get_buffer", "module", custom_module);
   OBJECT(NULL, "child", custom_child);
   OBJECT("fsdp2_module_set_requires_grad", "module", loose_module);
   OBJECT("fsdp2_shard_create", "module", loose_module);
@@ -74,6 +77,7 @@ static inline void list_good_handles(void) {
   OBJECT(NULL, "state", state);
   OBJECT(NULL, "scope", scope);
   OBJECT(NULL, "tensor", tokens);
+  OBJECT(NULL, "value", tokens);
   OBJECT(NULL, "whole", tokens);
   OBJECT(NULL, "piece", tokens);
   OBJECT(NULL, "loss", logits);
@@ -100,12 +104,15 @@ static inline void list_good_texts(const char* saved, const char* new_path) {
   POINTER("fsdp2_module_get_parameter_index", "name", kNorm[0]);
   POINTER("fsdp2_shard_get_parameter_index", "name", kNorm[0]);
   POINTER("fsdp2_shard_apply_strategy", "name", "FULL_SHARD");
+  POINTER("fsdp2_module_tie_parameter", "name", "own");
+  POINTER("fsdp2_module_get_buffer", "name", "table");
   POINTER("fsdp2_optimizer_get_state", "name", "exp_avg");
   POINTER("fsdp2_op_call", "name", "aten::abs");
   POINTER("fsdp2_op_get_schema", "name", "aten::abs");
   POINTER("fsdp2_state_get_value", "name", "value");
   POINTER("fsdp2_state_get_tensor", "name", "tensor");
   POINTER(NULL, "name", "new");
+  POINTER(NULL, "other", "own");
   POINTER(NULL, "kind", "Custom");
   POINTER("fsdp2_mesh_get_submesh", "names", kDim);
   POINTER("fsdp2_mesh_flatten", "names", kDim);

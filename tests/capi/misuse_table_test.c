@@ -373,8 +373,11 @@ static fsdp2_status never_run(const fsdp2_forward_info* info, const fsdp2_tensor
 }
 
 static fsdp2_module a_custom_module(void) {
+  static const int64_t kShape[2] = {2, 3};
   fsdp2_module module = {0};
   EXPECT_OK(fsdp2_module_create_custom("Custom", NULL, never_run, NULL, NULL, &module));
+  EXPECT_OK(fsdp2_module_add_parameter(module, "own", kShape, 2, NULL));
+  EXPECT_OK(fsdp2_module_add_buffer(module, "table", tokens, 0));
   return module;
 }
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <initializer_list>
 #include <memory>
 #include <string>
 #include <utility>
@@ -14,7 +15,6 @@
 #include "capi/argument.h"
 #include "capi/callback.h"
 #include "capi/dtype.h"
-#include "capi/fields.h"
 #include "capi/nouns/module/module.h"
 #include "capi/nouns/module/module_path.h"
 #include "capi/nouns/module/tensor.h"
@@ -29,21 +29,6 @@ namespace fsdp2::capi {
 namespace {
 
 constexpr fsdp2_module_options kCustomDefaults = FSDP2_MODULE_OPTIONS_INIT;
-constexpr fsdp2_parameter_options kParameterDefaults = FSDP2_PARAMETER_OPTIONS_INIT;
-constexpr double kMaxStd = 1e6;
-
-}  // namespace
-
-// clang-format off
-template <>
-inline constexpr auto kFields<fsdp2_parameter_options> = std::tuple(
-    Field("dtype", &fsdp2_parameter_options::dtype, FloatDtypeOrKeep()),
-    Field("init", &fsdp2_parameter_options::init, Range{FSDP2_INIT_NORMAL, FSDP2_INIT_ONES}),
-    Field("reserved", &fsdp2_parameter_options::reserved, Reserved()),
-    Field("std", &fsdp2_parameter_options::std, NumberRange{0.0, kMaxStd}));
-// clang-format on
-
-namespace {
 
 // What a module's forward calls.
 struct ForwardFunction {
@@ -124,12 +109,15 @@ void lend_parameters(const ForwardFunction& function, const nn::CustomModule& mo
 
 // The tensors that the caller has handed over.
 std::vector<at::Tensor> take_outputs(const fsdp2_tensor* outputs, size_t count,
-                                     const LentTensors& inputs, const LentTensors& parameters) {
+                                     std::initializer_list<const LentTensors*> lent) {
   FSDP2_CHECK(count >= 1 && count <= FSDP2_MAX_OUTPUTS, Code::kInvalidArgument,
               "n_outputs: expected 1 to {}, found {}", static_cast<int>(FSDP2_MAX_OUTPUTS), count);
   std::vector<at::Tensor> tensors = read_tensors(outputs, count, "outputs");
   for (size_t i = 0; i < count; ++i) {
-    if (!inputs.has(outputs[i]) && !parameters.has(outputs[i])) {
+    const bool is_lent = std::any_of(lent.begin(), lent.end(), [&](const LentTensors* tensors) {
+      return tensors->has(outputs[i]);
+    });
+    if (!is_lent) {
       HandleTable::global().remove_if_there(outputs[i].id, Kind::kTensor);
     }
   }
@@ -142,15 +130,20 @@ c10::IValue run_forward(ForwardFunction& function, const nn::CustomModule& modul
   const RunningOnce running(function, what);
   LentTensors inputs;
   LentTensors parameters;
+  LentTensors buffers;
   for (const c10::IValue& value : values) {
     FSDP2_CHECK(value.isTensor() || value.isNone(), Code::kInvalidArgument,
                 "{}: expected tensors as inputs, found a {}", what, value.tagKind());
     inputs.lend(value.isTensor() ? value.toTensor() : at::Tensor());
   }
   lend_parameters(function, module, parameters);
-  const fsdp2_forward_info info{sizeof(fsdp2_forward_info), module.is_training() ? 1 : 0,
-                                module.kind().c_str(), parameters.handles().data(),
-                                parameters.handles().size()};
+  for (const at::Tensor& buffer : module.own_buffers()) {
+    buffers.lend(buffer);
+  }
+  const fsdp2_forward_info info{sizeof(fsdp2_forward_info),  module.is_training() ? 1 : 0,
+                                module.kind().c_str(),       parameters.handles().data(),
+                                parameters.handles().size(), buffers.handles().data(),
+                                buffers.handles().size()};
   fsdp2_tensor outputs[FSDP2_MAX_OUTPUTS] = {};
   size_t n_outputs = 0;
   call_back(
@@ -161,7 +154,8 @@ c10::IValue run_forward(ForwardFunction& function, const nn::CustomModule& modul
       },
       Nested::kForwards);
   const std::vector<at::Tensor> made = in_context(
-      what, [&] { return take_outputs(outputs, n_outputs, inputs, parameters); }, Code::kCallback);
+      what, [&] { return take_outputs(outputs, n_outputs, {&inputs, &parameters, &buffers}); },
+      Code::kCallback);
   if (made.size() == 1) {
     return made.front();
   }
@@ -191,45 +185,6 @@ uint64_t create_custom(const char* kind, const fsdp2_module_options* given, fsdp
   return id;
 }
 
-// A module that may still be put together, entered.
-std::shared_ptr<nn::CustomModule> enter_to_build(Call& call, const ModuleObject& object,
-                                                 const char* name) {
-  enter(call, object);
-  auto module = std::dynamic_pointer_cast<nn::CustomModule>(object.module);
-  FSDP2_CHECK(module != nullptr, Code::kUnsupported,
-              "{}: expected one that fsdp2_module_create_custom has made, found a {}", name,
-              object.module->kind());
-  FSDP2_CHECK(object.session->is_untouched(), Code::kWrongState,
-              "{}: expected a module that has not run yet and has nothing sharded in it", name);
-  return module;
-}
-
-void add_parameter(Call& call, ModuleObject& object, const char* name, const int64_t* shape,
-                   size_t n_dims, const fsdp2_parameter_options* given) {
-  const auto module = enter_to_build(call, object, "module");
-  const fsdp2_parameter_options options = read_options(given, kParameterDefaults);
-  nn::ParameterInit init;
-  init.std = options.std;
-  init.kind = options.init == FSDP2_INIT_ZEROS  ? nn::ParameterInit::Kind::kZeros
-              : options.init == FSDP2_INIT_ONES ? nn::ParameterInit::Kind::kOnes
-                                                : nn::ParameterInit::Kind::kNormal;
-  module->add_parameter(
-      read_text(name, kMaxName, "name"), read_shape(shape, n_dims),
-      read_float_dtype_or_keep(options.dtype, "options.dtype").value_or(object.dtype), init);
-  object.parameters = parameters_of(*module);
-}
-
-void add_child(Call& call, const std::shared_ptr<ModuleObject>& object, const char* name,
-               ModuleObject& child) {
-  FSDP2_CHECK(object.get() != &child, Code::kInvalidArgument,
-              "child: expected another module than the parent");
-  const auto parent_module = enter_to_build(call, *object, "module");
-  const auto child_module = enter_to_build(call, child, "child");
-  parent_module->add_child(read_text(name, kMaxName, "name"), child_module);
-  object->parameters = parameters_of(*parent_module);
-  std::atomic_store(&child.parent, object);
-}
-
 }  // namespace
 
 }  // namespace fsdp2::capi
@@ -245,25 +200,5 @@ fsdp2_status fsdp2_module_create_custom(const char* kind, const fsdp2_module_opt
   return guard(__func__, [&](Call&) {
     capi::check_not_null(out, "out");
     out->id = capi::create_custom(kind, options, fn, user_data, release);
-  });
-}
-
-fsdp2_status fsdp2_parameter_options_init(fsdp2_parameter_options* options, size_t struct_size) {
-  return guard(__func__, [&](Call&) {
-    capi::init_struct(options, struct_size, capi::kParameterDefaults, "options");
-  });
-}
-
-fsdp2_status fsdp2_module_add_parameter(fsdp2_module module, const char* name, const int64_t* shape,
-                                        size_t n_dims, const fsdp2_parameter_options* options) {
-  return guard(__func__, [&](Call& call) {
-    capi::add_parameter(call, *pin(module), name, shape, n_dims, options);
-  });
-}
-
-fsdp2_status fsdp2_module_add_child(fsdp2_module module, const char* name, fsdp2_module child) {
-  return guard(__func__, [&](Call& call) {
-    const auto object = pin(module);
-    capi::add_child(call, object, name, *pin(child));
   });
 }

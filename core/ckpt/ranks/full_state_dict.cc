@@ -18,6 +18,7 @@
 #include "core/ckpt/torch/per_rank_files.h"
 #include "core/ckpt/torch/pth_tree.h"
 #include "core/comm/agreement.h"
+#include "core/nn/buffers.h"
 
 namespace fsdp2::ckpt {
 
@@ -25,25 +26,60 @@ namespace {
 
 using Dtype = std::optional<at::ScalarType>;  // of floating-point tensors in the file, if another
 
-std::vector<TensorSpec> full_plan(const std::vector<fsdp::ShardedParam*>& params, Dtype dtype) {
+// A tensor of the model: a parameter, or a persistent buffer, which is whole on every rank.
+struct ModelTensor {
+  std::vector<std::string> names;
+  std::vector<int64_t> shape;    // global
+  std::vector<int64_t> offsets;  // of what this rank holds
+  at::Tensor local;
+  const fsdp::ShardedParam* param;  // null: a buffer
+
+  const std::string& name() const { return names.front(); }
+  // Collective for a parameter.
+  at::Tensor full(fsdp::Unit& root) const {
+    return param == nullptr ? local : fsdp::full_parameter(root, *param);
+  }
+};
+
+std::vector<ModelTensor> model_tensors(fsdp::Unit& root) {
+  std::vector<ModelTensor> tensors;
+  for (const fsdp::ShardedParam* param : root.parameters()) {
+    const fsdp::ShardLayout& layout = param->layout();
+    std::vector<int64_t> offsets(layout.global_shape.size(), 0);
+    offsets[static_cast<size_t>(layout.dim)] = layout.start;
+    tensors.push_back(
+        {param->names(), layout.global_shape, std::move(offsets), param->local_values(), param});
+  }
+  for (const nn::NamedBuffer& buffer : nn::persistent_buffers(*root.modules().front())) {
+    const std::vector<int64_t> shape = buffer.tensor.sizes().vec();
+    tensors.push_back({{buffer.name},
+                       shape,
+                       std::vector<int64_t>(shape.size(), 0),
+                       buffer.tensor.detach(),
+                       nullptr});
+  }
+  return tensors;
+}
+
+std::vector<TensorSpec> full_plan(const std::vector<ModelTensor>& tensors, Dtype dtype) {
   std::vector<TensorSpec> plan;
-  for (const fsdp::ShardedParam* param : params) {
-    const bool rounds = dtype && at::isFloatingType(param->dtype());
-    plan.push_back({param->name(), rounds ? *dtype : param->dtype(), param->layout().global_shape});
+  for (const ModelTensor& tensor : tensors) {
+    const at::ScalarType own = tensor.local.scalar_type();
+    plan.push_back({tensor.name(), dtype && at::isFloatingType(own) ? *dtype : own, tensor.shape});
   }
   return plan;
 }
 
 std::unique_ptr<FullWriter> make_writer(const std::string& path, CheckpointFormat format,
-                                        const std::vector<fsdp::ShardedParam*>& params,
+                                        const std::vector<ModelTensor>& tensors,
                                         std::vector<TensorSpec> plan,
                                         const FullWriterOptions& options) {
   if (format != CheckpointFormat::kPth) {
     return make_full_writer(path, format, std::move(plan), options);
   }
   PythonDict dict;
-  for (size_t i = 0; i < params.size(); ++i) {
-    for (const std::string& name : params[i]->names()) {
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    for (const std::string& name : tensors[i].names) {
       dict.items.push_back(
           {name, describe_tensor(static_cast<int64_t>(i), plan[i].dtype, plan[i].shape)});
     }
@@ -51,14 +87,13 @@ std::unique_ptr<FullWriter> make_writer(const std::string& path, CheckpointForma
   return make_tree_writer(path, std::move(dict), std::move(plan));
 }
 
-fsdp::ShardedParam& find_by_name(const std::vector<fsdp::ShardedParam*>& params,
-                                 const std::string& name) {
-  for (fsdp::ShardedParam* param : params) {
-    if (param->name() == name) {
-      return *param;
+const ModelTensor& find_by_name(const std::vector<ModelTensor>& tensors, const std::string& name) {
+  for (const ModelTensor& tensor : tensors) {
+    if (tensor.name() == name) {
+      return tensor;
     }
   }
-  fail(Code::kInternal, "no parameter {}", name);
+  fail(Code::kInternal, "no parameter or buffer {}", name);
 }
 
 void make_directory(const std::string& path) {
@@ -74,25 +109,23 @@ std::unique_ptr<FullWriter> write_own_file(fsdp::Unit& root, const std::string& 
   std::vector<TensorSpec> plan;
   PythonDict model;
   PythonDict shards;
-  for (const fsdp::ShardedParam* param : root.parameters()) {
-    const fsdp::ShardLayout& layout = param->layout();
-    const at::Tensor local = param->local_values();
-    std::vector<int64_t> offsets(layout.global_shape.size(), 0);
-    offsets[static_cast<size_t>(layout.dim)] = layout.start;
-    for (const std::string& name : param->names()) {
+  const std::vector<ModelTensor> tensors = model_tensors(root);
+  for (const ModelTensor& tensor : tensors) {
+    const at::Tensor& local = tensor.local;
+    for (const std::string& name : tensor.names) {
       model.items.push_back({name, describe_tensor(static_cast<int64_t>(plan.size()),
                                                    local.scalar_type(), local.sizes())});
-      shards.items.push_back({"model." + name, describe_shard(layout.global_shape, offsets)});
+      shards.items.push_back({"model." + name, describe_shard(tensor.shape, tensor.offsets)});
     }
-    plan.push_back({param->name(), local.scalar_type(), local.sizes().vec()});
+    plan.push_back({tensor.name(), local.scalar_type(), local.sizes().vec()});
   }
   const PythonValue tree =
       PythonDict{{{"model", std::move(model)},
                   {"fsdp2", describe_rank(team.rank(), team.size(), std::move(shards), save_id)}}};
   auto writer =
       make_tree_writer(directory + "/" + per_rank_file_name(step, team.rank()), tree, plan);
-  for (const fsdp::ShardedParam* param : root.parameters()) {
-    writer->append(param->name(), param->local_values());
+  for (const ModelTensor& tensor : tensors) {
+    writer->append(tensor.name(), tensor.local);
   }
   return writer;
 }
@@ -102,22 +135,22 @@ std::unique_ptr<FullWriter> write_own_file(fsdp::Unit& root, const std::string& 
 void save_full_state_dict(fsdp::Unit& root, const std::string& path, CheckpointFormat format,
                           const FullWriterOptions& options, std::optional<at::ScalarType> dtype) {
   Team& team = root.mesh().team();
-  const std::vector<fsdp::ShardedParam*>& params = root.parameters();
-  std::vector<TensorSpec> plan = full_plan(params, dtype);
+  const std::vector<ModelTensor> tensors = model_tensors(root);
+  std::vector<TensorSpec> plan = full_plan(tensors, dtype);
   std::unique_ptr<FullWriter> writer;
   const std::string what = "saving " + path;
   // Whether the file can be made is known to all before the first gather. What goes wrong later is
   // kept until all gathers are done, so that no rank waits for one that has left.
   agree(team, what, [&] {
     if (team.rank() == 0) {
-      writer = make_writer(path, format, params, plan, options);
+      writer = make_writer(path, format, tensors, plan, options);
     }
     return fmt::format("format={}\n", format_name(format));
   });
   plan = order_of_writing(std::move(plan), format, options);  // only rank 0 has the writer
   std::optional<Error> failed;
   for (const TensorSpec& spec : plan) {
-    const at::Tensor full = fsdp::full_parameter(root, find_by_name(params, spec.name));
+    const at::Tensor full = find_by_name(tensors, spec.name).full(root);
     if (writer && !failed) {
       try {
         writer->append(spec.name, full.to(spec.dtype));
@@ -172,14 +205,15 @@ namespace {
 // A checkpoint's model by the names of the tree's parameters.
 class ModelSource final : public nn::ParameterSource {
  public:
-  ModelSource(const std::string& path, const std::vector<fsdp::ShardedParam*>& params)
+  ModelSource(const std::string& path, const std::vector<ModelTensor>& tensors)
       : source_(open_checkpoint(path)) {
     std::vector<ParameterNames> names;
-    for (const fsdp::ShardedParam* param : params) {
-      for (const std::string& name : param->names()) {
+    for (const ModelTensor& tensor : tensors) {
+      for (const std::string& name : tensor.names) {
         index_.emplace(name, names.size());
       }
-      names.push_back({param->names(), param->requires_grad()});
+      const bool is_buffer = tensor.param == nullptr;
+      names.push_back({tensor.names, !is_buffer && tensor.param->requires_grad(), is_buffer});
     }
     names_.emplace(*source_, std::move(names));
   }
@@ -216,13 +250,22 @@ class ModelSource final : public nn::ParameterSource {
 }  // namespace
 
 void load_full_state_dict(fsdp::Unit& root, const std::string& path) {
-  const std::vector<fsdp::ShardedParam*>& params = root.parameters();
+  const std::vector<ModelTensor> tensors = model_tensors(root);
   std::optional<ModelSource> source;
-  agree(root.mesh().team(), "loading " + path, [&] {
-    source.emplace(path, params);
+  const std::string what = "loading " + path;
+  agree(root.mesh().team(), what, [&] {
+    source.emplace(path, tensors);
     return std::string();
   });
   fsdp::load_parameters(root, *source);
+  agree(root.mesh().team(), what, [&] {
+    for (const ModelTensor& tensor : tensors) {
+      if (tensor.param == nullptr) {
+        source->read(tensor.name(), tensor.shape, 0, tensor.local);
+      }
+    }
+    return std::string();
+  });
 }
 
 }  // namespace fsdp2::ckpt

@@ -133,10 +133,13 @@ void StateNames::number_parameters() {
     count = params.as<PythonList>() != nullptr ? params.as<PythonList>()->items.size() : 0;
   }
   // Some trainers give the optimizer all parameters, others those that train.
-  const bool has_all = count == 0 || count == parameters_.size();
+  const auto all = static_cast<size_t>(
+      std::count_if(parameters_.begin(), parameters_.end(),
+                    [](const ParameterNames& parameter) { return !parameter.is_buffer; }));
+  const bool has_all = count == 0 || count == all;
   size_t number = 0;
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    if (has_all || parameters_[i].is_trainable) {
+    if (!parameters_[i].is_buffer && (has_all || parameters_[i].is_trainable)) {
       numbers_.emplace(i, number++);
     }
   }

@@ -19,10 +19,11 @@
 
 namespace fsdp2::ckpt {
 
-// A model's parameters in its own order, ties once, each with all its names.
+// A model's parameters in its own order, ties once, each with all its names; its buffers likewise.
 struct ParameterNames {
   std::vector<std::string> names;
   bool is_trainable = true;
+  bool is_buffer = false;  // no optimizer knows it
 };
 
 class StateNames {

@@ -1,7 +1,7 @@
 // All that a training run must bring back to go on as if it had never stopped, as a checkpoint's
 // state dict, with the names that Python's get_state_dict gives them:
 //
-//   model.<parameter>                            each of its names
+//   model.<parameter>                            each of its names; persistent buffers, too
 //   optim.state.<parameter>.<slot>, optim.param_groups.0.<hyper-parameter>
 //   step                                         the number of the next step
 //   fsdp2.data.{epoch, window, window_count, sequence_length, shuffle_seed, steps}

@@ -3,13 +3,25 @@
 #include <ATen/CPUGeneratorImpl.h>
 
 #include <mutex>
+#include <utility>
 
+#include "core/nn/buffers.h"
 #include "core/nn/module.h"
 #include "core/nn/own_generator.h"
 
 namespace fsdp2::train {
 
+namespace {
+
+ModelTensor whole(ckpt::ParameterNames names, const at::Tensor& tensor) {
+  const std::vector<int64_t> shape = tensor.sizes().vec();
+  return {std::move(names), shape, std::vector<int64_t>(shape.size(), 0), tensor.detach()};
+}
+
+}  // namespace
+
 std::vector<ModelTensor> model_tensors(fsdp::Unit& root) {
+  const nn::Module& model = *root.modules().front();
   std::vector<ModelTensor> tensors;
   for (const fsdp::ShardedParam* param : root.parameters()) {
     tensors.push_back({{param->names(), param->requires_grad()},
@@ -17,14 +29,13 @@ std::vector<ModelTensor> model_tensors(fsdp::Unit& root) {
                        offsets_of(param->layout()),
                        param->local_values()});
   }
-  for (const nn::NamedParameter& parameter : nn::named_unique_parameters(*root.modules().front())) {
+  for (const nn::NamedParameter& parameter : nn::named_unique_parameters(model)) {
     if (!fsdp::ShardedParam::manages(parameter.tensor)) {
-      const std::vector<int64_t> shape = parameter.tensor.sizes().vec();
-      tensors.push_back({{parameter.names, false},
-                         shape,
-                         std::vector<int64_t>(shape.size(), 0),
-                         parameter.tensor.detach()});
+      tensors.push_back(whole({parameter.names, false}, parameter.tensor));
     }
+  }
+  for (const nn::NamedBuffer& buffer : nn::persistent_buffers(model)) {
+    tensors.push_back(whole({{buffer.name}, false, /*is_buffer=*/true}, buffer.tensor));
   }
   return tensors;
 }

@@ -15,7 +15,8 @@ namespace fsdp2::train {
 inline constexpr char kStep[] = "step";
 inline constexpr char kOwn[] = "fsdp2";  // what other trainers do not have is below it
 
-// A parameter as checkpoints see it, sharded or, if fully_shard was told to ignore it, whole.
+// A parameter as checkpoints see it, sharded or, if fully_shard was told to ignore it, whole; or a
+// persistent buffer, which is whole on every rank.
 struct ModelTensor {
   ckpt::ParameterNames names;
   std::vector<int64_t> shape;

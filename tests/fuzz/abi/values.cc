@@ -166,6 +166,8 @@ const std::vector<std::string> kOperators = {"aten::abs",         "aten::add.Ten
                                              "aten::_softmax",    "aten::nothing",
                                              "prims::mul"};
 
+const std::vector<std::string> kCustomParameters = {"v", "w", "a.v", "b.v", "a.w"};
+
 std::string config(const char* type, int width, bool tied) {
   const std::string size = std::to_string(width);
   return std::string("{\"model_type\": \"") + type +
@@ -203,8 +205,11 @@ const std::map<std::string, std::vector<std::string>>& good_texts() {
       {"fsdp2_mesh_options names", kDims},
       {"fsdp2_module_forward_submodule path",
        {"lm_head", "model.embed_tokens", "model", "nothing"}},
+      {"fsdp2_module_add_buffer name", {"t", "u", "a"}},
       {"fsdp2_module_add_child name", {"a", "b", "w"}},
       {"fsdp2_module_add_parameter name", {"v", "w", "a"}},
+      {"fsdp2_module_get_buffer name", {"t", "u", "a.t", "b.u"}},
+      {"fsdp2_module_tie_parameter name", kCustomParameters},
       {"fsdp2_op_call name", kOperators},
       {"fsdp2_op_get_schema name", kOperators},
       {"fsdp2_optimizer_get_state name", {"exp_avg", "exp_avg_sq", "step", "momentum_buffer"}},
@@ -225,6 +230,7 @@ const std::map<std::string, std::vector<std::string>>& good_texts() {
       {"message", {"the fuzzer's own failure", ""}},
       {"name", kParameters},
       {"names", kParameters},
+      {"other", kCustomParameters},
       {"path", kPaths},
       {"pattern", {"*bias", "model.*", "lm_head.weight", "*", "[", "nothing"}},
       {"rendezvous", {"thread://alone", "fake://", "nowhere://"}},
