@@ -622,6 +622,18 @@ static inline fsdp2_go_error *fsdp2_go_module_add_child(fsdp2_module module, con
   return fsdp2_go_check(fsdp2_go_library.module_add_child(module, name, child));
 }
 
+static inline fsdp2_go_error *fsdp2_go_module_tie_parameter(fsdp2_module module, const char *name, const char *other) {
+  return fsdp2_go_check(fsdp2_module_tie_parameter(module, name, other));
+}
+
+static inline fsdp2_go_error *fsdp2_go_module_add_buffer(fsdp2_module module, const char *name, fsdp2_tensor value, uint32_t flags) {
+  return fsdp2_go_check(fsdp2_module_add_buffer(module, name, value, flags));
+}
+
+static inline fsdp2_go_error *fsdp2_go_module_get_buffer(fsdp2_module module, const char *name, fsdp2_tensor *out) {
+  return fsdp2_go_check(fsdp2_module_get_buffer(module, name, out));
+}
+
 static inline fsdp2_go_error *fsdp2_go_shard_options_init(fsdp2_shard_options *options, size_t struct_size) {
   if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
   return fsdp2_go_check(fsdp2_go_library.shard_options_init(options, struct_size));

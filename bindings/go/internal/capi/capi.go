@@ -90,6 +90,7 @@ const (
 	InitNormal               = 0
 	InitZeros                = 1
 	InitOnes                 = 2
+	BufferNotPersistent      = 1
 	WrapDefault              = 0
 	WrapNone                 = 1
 	WrapKinds                = 2
@@ -314,6 +315,8 @@ type ForwardInfo struct {
 	Kind        unsafe.Pointer
 	Parameters  *Tensor
 	NParameters uint
+	Buffers     *Tensor
+	NBuffers    uint
 }
 
 // ParameterOptions is fsdp2_parameter_options.
@@ -1059,6 +1062,29 @@ func ModuleAddChild(module Module, name string, child Module) error {
 	cName := cString(name)
 	defer C.free(unsafe.Pointer(cName))
 	return check(C.fsdp2_go_module_add_child(*(*C.fsdp2_module)(unsafe.Pointer(&module)), cName, *(*C.fsdp2_module)(unsafe.Pointer(&child))))
+}
+
+// ModuleTieParameter calls fsdp2_module_tie_parameter.
+func ModuleTieParameter(module Module, name string, other string) error {
+	cName := C.CString(name)
+	defer C.free(unsafe.Pointer(cName))
+	cOther := C.CString(other)
+	defer C.free(unsafe.Pointer(cOther))
+	return check(C.fsdp2_go_module_tie_parameter(*(*C.fsdp2_module)(unsafe.Pointer(&module)), cName, cOther))
+}
+
+// ModuleAddBuffer calls fsdp2_module_add_buffer.
+func ModuleAddBuffer(module Module, name string, value Tensor, flags uint32) error {
+	cName := C.CString(name)
+	defer C.free(unsafe.Pointer(cName))
+	return check(C.fsdp2_go_module_add_buffer(*(*C.fsdp2_module)(unsafe.Pointer(&module)), cName, *(*C.fsdp2_tensor)(unsafe.Pointer(&value)), C.uint32_t(flags)))
+}
+
+// ModuleGetBuffer calls fsdp2_module_get_buffer.
+func ModuleGetBuffer(module Module, name string, out *Tensor) error {
+	cName := C.CString(name)
+	defer C.free(unsafe.Pointer(cName))
+	return check(C.fsdp2_go_module_get_buffer(*(*C.fsdp2_module)(unsafe.Pointer(&module)), cName, (*C.fsdp2_tensor)(unsafe.Pointer(out))))
 }
 
 // ShardOptionsInit calls fsdp2_shard_options_init.

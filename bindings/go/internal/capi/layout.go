@@ -167,6 +167,8 @@ var _ = [1]byte{}[unsafe.Offsetof(ForwardInfo{}.IsTraining)-unsafe.Offsetof(C.fs
 var _ = [1]byte{}[unsafe.Offsetof(ForwardInfo{}.Kind)-unsafe.Offsetof(C.fsdp2_forward_info{}.kind)]
 var _ = [1]byte{}[unsafe.Offsetof(ForwardInfo{}.Parameters)-unsafe.Offsetof(C.fsdp2_forward_info{}.parameters)]
 var _ = [1]byte{}[unsafe.Offsetof(ForwardInfo{}.NParameters)-unsafe.Offsetof(C.fsdp2_forward_info{}.n_parameters)]
+var _ = [1]byte{}[unsafe.Offsetof(ForwardInfo{}.Buffers)-unsafe.Offsetof(C.fsdp2_forward_info{}.buffers)]
+var _ = [1]byte{}[unsafe.Offsetof(ForwardInfo{}.NBuffers)-unsafe.Offsetof(C.fsdp2_forward_info{}.n_buffers)]
 
 const _ = unsafe.Sizeof(C.fsdp2_parameter_options{}) - unsafe.Sizeof(ParameterOptions{})
 

@@ -82,6 +82,7 @@ const FSDP2_MAX_OUTPUTS = Int32(64)
 const FSDP2_INIT_NORMAL = Int32(0)
 const FSDP2_INIT_ZEROS = Int32(1)
 const FSDP2_INIT_ONES = Int32(2)
+const FSDP2_BUFFER_NOT_PERSISTENT = Int32(1)
 const FSDP2_WRAP_DEFAULT = Int32(0)
 const FSDP2_WRAP_NONE = Int32(1)
 const FSDP2_WRAP_KINDS = Int32(2)
@@ -284,6 +285,8 @@ Base.@kwdef struct fsdp2_forward_info
     kind::Cstring = Cstring(C_NULL)
     parameters::Ptr{fsdp2_tensor} = C_NULL
     n_parameters::Csize_t = 0
+    buffers::Ptr{fsdp2_tensor} = C_NULL
+    n_buffers::Csize_t = 0
 end
 
 Base.@kwdef struct fsdp2_parameter_options
@@ -904,6 +907,18 @@ end
 
 function fsdp2_module_add_child(module_, name, child)
     @ccall libfsdp2.fsdp2_module_add_child(module_::fsdp2_module, name::Cstring, child::fsdp2_module)::fsdp2_status
+end
+
+function fsdp2_module_tie_parameter(module_, name, other)
+    @ccall libfsdp2.fsdp2_module_tie_parameter(module_::fsdp2_module, name::Cstring, other::Cstring)::fsdp2_status
+end
+
+function fsdp2_module_add_buffer(module_, name, value, flags)
+    @ccall libfsdp2.fsdp2_module_add_buffer(module_::fsdp2_module, name::Cstring, value::fsdp2_tensor, flags::UInt32)::fsdp2_status
+end
+
+function fsdp2_module_get_buffer(module_, name, out)
+    @ccall libfsdp2.fsdp2_module_get_buffer(module_::fsdp2_module, name::Cstring, out::Ptr{fsdp2_tensor})::fsdp2_status
 end
 
 function fsdp2_shard_options_init(options, struct_size)

@@ -2564,12 +2564,14 @@ pub struct fsdp2_forward_info {
     pub kind: *const ::std::os::raw::c_char,
     pub parameters: *const fsdp2_tensor,
     pub n_parameters: usize,
+    pub buffers: *const fsdp2_tensor,
+    pub n_buffers: usize,
 }
 #[test]
 fn bindgen_test_layout_fsdp2_forward_info() {
     assert_eq!(
         ::std::mem::size_of::<fsdp2_forward_info>(),
-        32usize,
+        48usize,
         concat!("Size of: ", stringify!(fsdp2_forward_info))
     );
     assert_eq!(
@@ -2662,6 +2664,40 @@ fn bindgen_test_layout_fsdp2_forward_info() {
         );
     }
     test_field_n_parameters();
+    fn test_field_buffers() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_forward_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).buffers) as usize - ptr as usize
+            },
+            32usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_forward_info),
+                "::",
+                stringify!(buffers)
+            )
+        );
+    }
+    test_field_buffers();
+    fn test_field_n_buffers() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_forward_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).n_buffers) as usize - ptr as usize
+            },
+            40usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_forward_info),
+                "::",
+                stringify!(n_buffers)
+            )
+        );
+    }
+    test_field_n_buffers();
 }
 impl Default for fsdp2_forward_info {
     fn default() -> Self {
@@ -2824,6 +2860,29 @@ extern "C" {
         module: fsdp2_module,
         name: *const ::std::os::raw::c_char,
         child: fsdp2_module,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_module_tie_parameter(
+        module: fsdp2_module,
+        name: *const ::std::os::raw::c_char,
+        other: *const ::std::os::raw::c_char,
+    ) -> fsdp2_status;
+}
+pub const FSDP2_BUFFER_NOT_PERSISTENT: i32 = 1;
+extern "C" {
+    pub fn fsdp2_module_add_buffer(
+        module: fsdp2_module,
+        name: *const ::std::os::raw::c_char,
+        value: fsdp2_tensor,
+        flags: u32,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_module_get_buffer(
+        module: fsdp2_module,
+        name: *const ::std::os::raw::c_char,
+        out: *mut fsdp2_tensor,
     ) -> fsdp2_status;
 }
 pub const FSDP2_WRAP_DEFAULT: i32 = 0;
