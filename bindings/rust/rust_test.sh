@@ -20,3 +20,40 @@ model() {  # PROGRAM
   "$1" tests/parity/golden/tokens/tiny-llama.bin 2 6
 }
 diff <(model examples/c/model) <(model "$work/target/debug/examples/model")
+
+# The sidecar trains for a client, and hands out and takes in a parameter: without its last norm the model knows nothing.
+serve() {  # PROGRAM
+  cli/fsdp2 run --nproc-per-node 2 -- "$1" "$root/tests/parity/golden/models/tiny-llama" 127.0.0.1:0 >"$work/address"
+}
+ask() {  # REQUEST...; sets answer
+  echo "$*" >&3
+  IFS= read -r answer <&3
+  [[ $answer == ok* ]] || { echo "$*: $answer"; exit 1; }
+}
+loss() {
+  ask forward 2 1 2 3 4 5 6 7 8
+  echo "${answer#ok }"
+}
+lower() { awk -v less="$1" -v more="$2" 'BEGIN { exit !(less < more) }'; }
+
+serve "$work/target/debug/examples/sidecar" &
+until port=$(sed -n 's/.*listening on 127.0.0.1://p' "$work/address") && [[ $port ]]; do
+  kill -0 $!
+  sleep 0.1
+done
+exec 3<>"/dev/tcp/127.0.0.1/$port"
+before=$(loss)
+ask backward
+ask step 0.01 1.0
+after=$(loss)
+lower "$after" "$before"
+ask get model.norm.weight
+head -c "${answer#ok }" <&3 >"$work/norm"
+cat <(echo "set model.norm.weight ${answer#ok }") <(head -c "${answer#ok }" /dev/zero) >&3
+read -r answer <&3
+lower "$after" "$(loss)"
+cat <(echo "set model.norm.weight $(wc -c <"$work/norm")") "$work/norm" >&3
+read -r answer <&3
+[[ $(loss) == "$after" ]]
+ask quit
+wait $!

@@ -110,7 +110,6 @@ pub enum Class {
 /// Why a call failed.
 pub struct Error(Box<Record>);
 
-#[derive(Debug)]
 struct Record {
     status: Status,
     rank: Option<i32>,
@@ -232,9 +231,14 @@ impl fmt::Display for Error {
     }
 }
 
+/// For people, because this is what a `main` that returns the error prints: the message, then its detail.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        write!(f, "{self}")?;
+        match self.detail() {
+            "" => Ok(()),
+            detail => write!(f, "\n{detail}"),
+        }
     }
 }
 
