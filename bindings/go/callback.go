@@ -27,10 +27,8 @@ func lend(tensor capi.Tensor, scope *Scope) *Tensor {
 
 // scoped runs the body of a callback with a scope for what it computes.
 func scoped(body func(scope *Scope) error) error {
-	scope, err := NewScope()
-	if err != nil {
-		return err
-	}
+	scope := &Scope{late: true}
+	scope.kind = scopeKind
 	defer scope.Close()
 	return body(scope)
 }

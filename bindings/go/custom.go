@@ -76,11 +76,12 @@ func (c *custom) run(info *capi.ForwardInfo, inputs, outputs []capi.Tensor) (n i
 			Scope:      scope,
 			names:      c.names,
 		}
-		results, err := c.forward(call, lendAll(inputs, scope))
+		given := lendAll(inputs, scope)
+		results, err := c.forward(call, given)
 		if err != nil {
 			return err
 		}
-		n, err = giveOutputs(results, outputs)
+		n, err = giveOutputs(call, given, results, outputs)
 		return err
 	})
 	return n, err
@@ -96,22 +97,37 @@ func lendAll(tensors []capi.Tensor, scope *Scope) []*Tensor {
 	return lent
 }
 
-// giveOutputs gives the library handles of its own, whoever owns the results.
-func giveOutputs(results []*Tensor, outputs []capi.Tensor) (int, error) {
+// giveOutputs gives the library handles of its own, whoever owns the results, but for what it has lent to this call.
+func giveOutputs(call *ForwardCall, inputs, results []*Tensor, outputs []capi.Tensor) (int, error) {
 	defer runtime.KeepAlive(results)
 	if len(results) > len(outputs) {
 		return 0, invalid("ForwardFunc", "outputs: expected at most %d, found %d", len(outputs), len(results))
 	}
 	for i, result := range results {
+		if result != nil && (isAmong(inputs, result) || isAmong(call.Parameters, result)) {
+			outputs[i] = result.raw()
+			continue
+		}
 		err := result.call(func(raw capi.Tensor) error { return capi.TensorDuplicate(raw, &outputs[i]) })
 		if err != nil {
-			for _, given := range outputs[:i] {
-				_ = capi.TensorDestroy(given)
+			for j, given := range outputs[:i] {
+				if given != results[j].raw() {
+					_ = capi.TensorDestroy(given)
+				}
 			}
 			return 0, err
 		}
 	}
 	return len(results), nil
+}
+
+func isAmong(tensors []*Tensor, tensor *Tensor) bool {
+	for _, one := range tensors {
+		if one == tensor {
+			return true
+		}
+	}
+	return false
 }
 
 // Init is what a parameter begins with, the same at any world size.

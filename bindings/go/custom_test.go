@@ -220,3 +220,36 @@ func TestShardDimIsAsked(t *testing.T) {
 		return err
 	})
 }
+
+func TestOutputsMayBeInputsAndOthersTensors(t *testing.T) {
+	defer noHandles(t)
+	own := floats(t, []float32{5})
+	defer own.Close()
+	var late *fsdp2.Scope
+	module, err := fsdp2.NewCustomModule("Three", nil,
+		func(call *fsdp2.ForwardCall, inputs []*fsdp2.Tensor) ([]*fsdp2.Tensor, error) {
+			late = call.Scope
+			return []*fsdp2.Tensor{inputs[0], call.Parameter("one"), own}, nil
+		})
+	must(t, err)
+	defer module.Close()
+	must(t, module.AddParameter("one", []int{1}, &fsdp2.ParameterOptions{Init: fsdp2.InitOnes}))
+	x := floats(t, []float32{2})
+	defer x.Close()
+	for i := 0; i < 2; i++ {
+		outputs, err := module.ForwardAll(fsdp2.ForwardOptions{}, x)
+		must(t, err)
+		for j, expected := range []float64{2, 1, 5} {
+			if value, err := outputs[j].Value(); err != nil || value != expected {
+				t.Errorf("output %d: %v, %v", j, value, err)
+			}
+			outputs[j].Close()
+		}
+	}
+	if err := late.Use(x).Relu().Err(); !errors.Is(err, fsdp2.ErrStaleHandle) {
+		t.Errorf("a scope after its callback: %v", err)
+	}
+	if err := own.Err(); err != nil {
+		t.Error(err)
+	}
+}

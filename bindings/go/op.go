@@ -78,7 +78,11 @@ func (o Operator) Call(arguments ...any) ([]any, error) {
 	if o.NoGrad {
 		flags = capi.OpNoGrad
 	}
-	values, err := op.Run(flags, scope.raw())
+	into, err := scope.open()
+	if err != nil {
+		return nil, err
+	}
+	values, err := op.Run(flags, into)
 	runtime.KeepAlive(scope)
 	if err != nil {
 		return nil, failure(err)

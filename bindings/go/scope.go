@@ -2,6 +2,7 @@ package fsdp2
 
 import (
 	"runtime"
+	"sync/atomic"
 
 	"fsdp2/internal/capi"
 )
@@ -13,7 +14,10 @@ import (
 //		x := scope.Use(weight)
 //		return x.Mul(x).Sum().Backward()
 //	})
-type Scope struct{ handle }
+type Scope struct {
+	handle
+	late bool // made by the library once something goes into it, because many callbacks compute nothing
+}
 
 // NewScope makes an empty scope.
 func NewScope() (*Scope, error) {
@@ -40,9 +44,29 @@ func (s *Scope) raw() capi.Scope {
 	return capi.Scope{ID: s.id}
 }
 
+// open is raw with the library's scope made.
+func (s *Scope) open() (capi.Scope, error) {
+	if s == nil || s.id != 0 || !s.late {
+		return s.raw(), nil
+	}
+	if atomic.LoadUint32(&s.closed) != 0 {
+		return capi.Scope{}, &Error{Code: ErrStaleHandle, Rank: -1, Function: "fsdp2.Scope", Message: "the scope is closed"}
+	}
+	var raw capi.Scope
+	if err := capi.ScopeCreate(&raw); err != nil {
+		return raw, failure(err)
+	}
+	s.id = raw.ID
+	return raw, nil
+}
+
 // Close destroys the tensors in the scope, unless a Duplicate is left. Tensors that were closed before are fine.
 func (s *Scope) Close() error {
 	if s == nil {
+		return nil
+	}
+	if s.id == 0 {
+		atomic.StoreUint32(&s.closed, 1)
 		return nil
 	}
 	return s.close()
@@ -56,7 +80,11 @@ func (s *Scope) Add(tensors ...*Tensor) error {
 	if err != nil {
 		return err
 	}
-	if err := capi.ScopeAdd(s.raw(), first(raw), uint(len(raw))); err != nil {
+	scope, err := s.open()
+	if err != nil {
+		return err
+	}
+	if err := capi.ScopeAdd(scope, first(raw), uint(len(raw))); err != nil {
 		return failure(err)
 	}
 	for _, tensor := range tensors {
@@ -73,7 +101,11 @@ func (s *Scope) Keep(tensors ...*Tensor) error {
 	if err != nil {
 		return err
 	}
-	if err := capi.ScopeKeep(s.raw(), first(raw), uint(len(raw))); err != nil {
+	scope, err := s.open()
+	if err != nil {
+		return err
+	}
+	if err := capi.ScopeKeep(scope, first(raw), uint(len(raw))); err != nil {
 		return failure(err)
 	}
 	for _, tensor := range tensors {
@@ -98,8 +130,12 @@ func (s *Scope) Use(tensor *Tensor) *Tensor {
 // Duplicate returns another owner of the same scope: its tensors end with the last one.
 func (s *Scope) Duplicate() (*Scope, error) {
 	defer runtime.KeepAlive(s)
+	scope, err := s.open()
+	if err != nil {
+		return nil, err
+	}
 	var raw capi.Scope
-	if err := capi.ScopeDuplicate(s.raw(), &raw); err != nil {
+	if err := capi.ScopeDuplicate(scope, &raw); err != nil {
 		return nil, failure(err)
 	}
 	return newScope(raw), nil
