@@ -27,14 +27,26 @@ static void release_callback(void *target) {
   leave_java(thread);
 }
 
-// Calls Callbacks.name(target, ...), which returns what went wrong, as text with a NUL, or null.
-static fsdp2_status call_java(JNIEnv *env, const char *name, const char *signature, ...) {
+// A method of Callbacks, looked up once: its number stays, and whoever else looks it up writes the same one.
+typedef struct java_method { const char *name, *signature; jmethodID id; } java_method;
+
+static jmethodID find_method(JNIEnv *env, java_method *method) {
+  jmethodID id = __atomic_load_n(&method->id, __ATOMIC_RELAXED);
+  if (id == NULL) {
+    id = (*env)->GetStaticMethodID(env, callbacks_class, method->name, method->signature);
+    __atomic_store_n(&method->id, id, __ATOMIC_RELAXED);
+  }
+  return id;
+}
+
+// Calls the method with (target, ...), which returns what went wrong, as text with a NUL, or null.
+static fsdp2_status call_java(JNIEnv *env, java_method *called, ...) {
   fsdp2_status status = FSDP2_OK;
-  jmethodID method = (*env)->GetStaticMethodID(env, callbacks_class, name, signature);
+  jmethodID method = find_method(env, called);
   jbyteArray wrong = NULL;
   if (method != NULL) {
     va_list arguments;
-    va_start(arguments, signature);
+    va_start(arguments, called);
     wrong = (jbyteArray)(*env)->CallStaticObjectMethodV(env, callbacks_class, method, arguments);
     va_end(arguments);
   }
@@ -52,22 +64,24 @@ static fsdp2_status call_java(JNIEnv *env, const char *name, const char *signatu
 
 static fsdp2_status not_java(void) { return fsdp2_callback_fail(FSDP2_E_CALLBACK, "the thread cannot enter Java"); }
 
+static java_method all_reduce_method = {"allReduce", "(Lio/fsdp2/internal/AllReduceHook;[BIJ)[B", NULL};
 static fsdp2_status java_all_reduce(const fsdp2_all_reduce_info *info, fsdp2_tensor gradients, void *hook) {
   java_thread thread = enter_java();
   if (thread.env == NULL) return not_java();
   jbyteArray unit = bytes_of(thread.env, info->unit);
-  fsdp2_status status = call_java(thread.env, "allReduce", "(Lio/fsdp2/internal/AllReduceHook;[BIJ)[B", (jobject)hook, unit,
+  fsdp2_status status = call_java(thread.env, &all_reduce_method, (jobject)hook, unit,
                                   (jint)info->unit_index, (jlong)gradients.id);
   (*thread.env)->DeleteLocalRef(thread.env, unit);
   leave_java(thread);
   return status;
 }
 
+static java_method gradient_ready_method = {"gradientReady", "(Lio/fsdp2/internal/GradientReady;[BIIJ)[B", NULL};
 static fsdp2_status java_gradient_ready(const fsdp2_gradient_info *info, fsdp2_tensor gradient, void *hook) {
   java_thread thread = enter_java();
   if (thread.env == NULL) return not_java();
   jbyteArray name = bytes_of(thread.env, info->parameter);
-  fsdp2_status status = call_java(thread.env, "gradientReady", "(Lio/fsdp2/internal/GradientReady;[BIIJ)[B", (jobject)hook,
+  fsdp2_status status = call_java(thread.env, &gradient_ready_method, (jobject)hook,
                                   name, (jint)info->parameter_index, (jint)info->unit_index, (jlong)gradient.id);
   (*thread.env)->DeleteLocalRef(thread.env, name);
   leave_java(thread);
@@ -83,6 +97,7 @@ static jintArray gather_numbers(JNIEnv *env, const fsdp2_gather_info *gather) {
   return numbers;
 }
 
+static java_method pre_all_gather_method = {"preAllGather", "(Lio/fsdp2/internal/AllGatherExtension;[B[IJ[J)[B", NULL};
 static fsdp2_status java_pre_all_gather(const fsdp2_gather_info *gather, fsdp2_tensor chunk, fsdp2_tensor *out, void *extension) {
   java_thread thread = enter_java();
   if (thread.env == NULL) return not_java();
@@ -90,7 +105,7 @@ static fsdp2_status java_pre_all_gather(const fsdp2_gather_info *gather, fsdp2_t
   jbyteArray name = bytes_of(env, gather->parameter);
   jintArray numbers = gather_numbers(env, gather);
   jlongArray sent = (*env)->NewLongArray(env, 1);
-  fsdp2_status status = call_java(env, "preAllGather", "(Lio/fsdp2/internal/AllGatherExtension;[B[IJ[J)[B", (jobject)extension,
+  fsdp2_status status = call_java(env, &pre_all_gather_method, (jobject)extension,
                                   name, numbers, (jlong)chunk.id, sent);
   if (status == FSDP2_OK) {
     jlong id = 0;
@@ -104,13 +119,14 @@ static fsdp2_status java_pre_all_gather(const fsdp2_gather_info *gather, fsdp2_t
   return status;
 }
 
+static java_method post_all_gather_method = {"postAllGather", "(Lio/fsdp2/internal/AllGatherExtension;[B[IJJ)[B", NULL};
 static fsdp2_status java_post_all_gather(const fsdp2_gather_info *gather, fsdp2_tensor pieces, fsdp2_tensor chunks,
                                          void *extension) {
   java_thread thread = enter_java();
   if (thread.env == NULL) return not_java();
   jbyteArray name = bytes_of(thread.env, gather->parameter);
   jintArray numbers = gather_numbers(thread.env, gather);
-  fsdp2_status status = call_java(thread.env, "postAllGather", "(Lio/fsdp2/internal/AllGatherExtension;[B[IJJ)[B",
+  fsdp2_status status = call_java(thread.env, &post_all_gather_method,
                                   (jobject)extension, name, numbers, (jlong)pieces.id, (jlong)chunks.id);
   (*thread.env)->DeleteLocalRef(thread.env, numbers);
   (*thread.env)->DeleteLocalRef(thread.env, name);
@@ -118,6 +134,7 @@ static fsdp2_status java_post_all_gather(const fsdp2_gather_info *gather, fsdp2_
   return status;
 }
 
+static java_method shard_dim_method = {"shardDim", "(Lio/fsdp2/internal/ShardDim;[B[JI[I)[B", NULL};
 static fsdp2_status java_shard_dim(const fsdp2_shard_dim_info *info, int32_t *out, void *function) {
   java_thread thread = enter_java();
   if (thread.env == NULL) return not_java();
@@ -126,7 +143,7 @@ static fsdp2_status java_shard_dim(const fsdp2_shard_dim_info *info, int32_t *ou
   jlongArray sizes = (*env)->NewLongArray(env, (jsize)info->n_dims);
   if (sizes != NULL) (*env)->SetLongArrayRegion(env, sizes, 0, (jsize)info->n_dims, (const jlong *)info->shape);
   jintArray dim = (*env)->NewIntArray(env, 1);
-  fsdp2_status status = call_java(env, "shardDim", "(Lio/fsdp2/internal/ShardDim;[B[JI[I)[B", (jobject)function, name, sizes,
+  fsdp2_status status = call_java(env, &shard_dim_method, (jobject)function, name, sizes,
                                   (jint)info->dtype, dim);
   if (status == FSDP2_OK) (*env)->GetIntArrayRegion(env, dim, 0, 1, (jint *)out);
   (*env)->DeleteLocalRef(env, dim);
@@ -142,6 +159,7 @@ static jlongArray longs_of(JNIEnv *env, const fsdp2_tensor *handles, size_t n) {
   return longs;
 }
 
+static java_method forward_method = {"forward", "(Lio/fsdp2/internal/ForwardFunction;[BI[J[J[J)[B", NULL};
 static fsdp2_status java_forward(const fsdp2_forward_info *info, const fsdp2_tensor *inputs, size_t n_inputs,
                                  fsdp2_tensor *outputs, size_t cap, size_t *n_outputs, void *function) {
   java_thread thread = enter_java();
@@ -151,7 +169,7 @@ static fsdp2_status java_forward(const fsdp2_forward_info *info, const fsdp2_ten
   jlongArray parameters = longs_of(env, info->parameters, info->n_parameters);
   jlongArray given = longs_of(env, inputs, n_inputs);
   jlongArray made = (*env)->NewLongArray(env, (jsize)cap + 1);
-  fsdp2_status status = call_java(env, "forward", "(Lio/fsdp2/internal/ForwardFunction;[BI[J[J[J)[B", (jobject)function, kind,
+  fsdp2_status status = call_java(env, &forward_method, (jobject)function, kind,
                                   (jint)info->is_training, parameters, given, made);
   if (status == FSDP2_OK) {
     jlong count = 0;
@@ -167,6 +185,7 @@ static fsdp2_status java_forward(const fsdp2_forward_info *info, const fsdp2_ten
   return status;
 }
 
+static java_method log_method = {"log", "(Lio/fsdp2/internal/LogSink;IIJ[B[B)V", NULL};
 static void java_log(const fsdp2_log_record *record, void *sink) {
   java_thread thread = enter_java();
   if (thread.env == NULL) return;
@@ -175,7 +194,7 @@ static void java_log(const fsdp2_log_record *record, void *sink) {
   if (pending != NULL) (*env)->ExceptionClear(env);
   jbyteArray category = bytes_of(env, record->category);
   jbyteArray message = bytes_of(env, record->message);
-  jmethodID method = (*env)->GetStaticMethodID(env, callbacks_class, "log", "(Lio/fsdp2/internal/LogSink;IIJ[B[B)V");
+  jmethodID method = find_method(env, &log_method);
   if (method != NULL) {
     (*env)->CallStaticVoidMethod(env, callbacks_class, method, (jobject)sink, (jint)record->level, (jint)record->rank,
                                  (jlong)record->time_ns, category, message);

@@ -36,6 +36,18 @@ JNIEXPORT jlong JNICALL Java_io_fsdp2_internal_RawJNI_java_1address(JNIEnv *env,
   return (jlong)(intptr_t)(*env)->GetDirectBufferAddress(env, buffer);
 }
 
+// fsdp2_op_call on memory of the thread's own, by address: no arrays to copy, in the call that programs make most.
+JNIEXPORT void JNICALL Java_io_fsdp2_internal_RawJNI_java_1call_1operator(JNIEnv *env, jclass type, jlong name, jlong inputs,
+                                                                         jlong n_inputs, jint flags, jlong scope, jlong outputs,
+                                                                         jlong cap, jlong needed) {
+  (void)type;
+  const fsdp2_scope within = {(uint64_t)scope};
+  const fsdp2_status status =
+      fsdp2_op_call((const char *)(intptr_t)name, (const fsdp2_value *)(intptr_t)inputs, (size_t)n_inputs, (uint32_t)flags, within,
+                    (fsdp2_value *)(intptr_t)outputs, (size_t)cap, (size_t *)(intptr_t)needed);
+  if (status != FSDP2_OK) throw_last_error(env, status);
+}
+
 // A tensor in the buffer's memory. code and bits: DLPack's names of the element type. The caller has checked the sizes.
 JNIEXPORT jlong JNICALL Java_io_fsdp2_internal_RawJNI_java_1share_1buffer(JNIEnv *env, jclass type, jobject buffer, jint code,
                                                                         jint bits, jlongArray shape) {
@@ -95,6 +107,8 @@ JNIEXPORT void JNICALL Java_io_fsdp2_internal_RawJNI_java_1free_1shared(JNIEnv *
 %typemap(jni) jobject java_share_tensor "jobject"
 %typemap(jtype) jobject java_share_tensor "java.nio.ByteBuffer"
 %native(java_address) jlong java_address(void *buffer);
+%native(java_call_operator) void java_call_operator(int64_t name, int64_t inputs, int64_t n_inputs, int32_t flags, int64_t scope,
+                                                   int64_t outputs, int64_t cap, int64_t needed);
 %native(java_share_buffer) jlong java_share_buffer(void *buffer, int32_t code, int32_t bits, const int64_t *shape);
 %native(java_share_tensor) jobject java_share_tensor(int64_t tensor, int64_t n_bytes, int64_t *owner);
 %native(java_free_shared) void java_free_shared(int64_t owner);

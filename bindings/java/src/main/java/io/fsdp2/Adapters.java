@@ -3,6 +3,7 @@ package io.fsdp2;
 import io.fsdp2.internal.ForwardFunction;
 import io.fsdp2.internal.Raw;
 import java.util.List;
+import java.util.Objects;
 
 /**
  * The program's callbacks as the raw layer takes them. What a callback makes lives in a scope of
@@ -30,12 +31,19 @@ final class Adapters {
           throw new IllegalArgumentException(
               "expected at most " + Raw.FSDP2_MAX_OUTPUTS + " outputs, found " + outputs.size());
         }
-        for (Tensor output : outputs) {
-          output.id();
-        }
-        return outputs.stream().mapToLong(output -> output.giveTo(scope)).toArray();
+        return given(outputs, scope);
       }
     };
+  }
+
+  /** Nothing has been given if one of them is null. */
+  private static long[] given(List<Tensor> outputs, TensorScope scope) {
+    outputs.forEach(Objects::requireNonNull);
+    long[] ids = new long[outputs.size()];
+    for (int i = 0; i < ids.length; i++) {
+      ids[i] = outputs.get(i).giveTo(scope);
+    }
+    return ids;
   }
 
   static io.fsdp2.internal.AllReduceHook allReduce(AllReduceHook hook) {

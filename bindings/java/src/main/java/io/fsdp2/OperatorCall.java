@@ -24,36 +24,46 @@ final class OperatorCall {
   private static final ThreadLocal<OperatorCall> OF_THREAD =
       ThreadLocal.withInitial(() -> new OperatorCall(8192));
 
+  /** The arguments, and behind them what they refer to; the operator's name comes last. */
   private final ByteBuffer memory;
+
   private final long address;
-  private final ByteBuffer results;
-  private final long[] needed = new long[1];
+
+  /** How many results there are, and then they. */
+  private ByteBuffer results;
+
+  private long resultsAddress;
   private int end;
 
   private OperatorCall(int bytes) {
     memory = ByteBuffer.allocateDirect(bytes).order(ByteOrder.nativeOrder());
     address = RawJNI.java_address(memory);
-    results = resultsFor(ROOM_FOR_RESULTS);
+    makeRoomFor(ROOM_FOR_RESULTS);
   }
 
-  private static ByteBuffer resultsFor(int count) {
-    return ByteBuffer.allocateDirect(count * VALUE).order(ByteOrder.nativeOrder());
+  private void makeRoomFor(int count) {
+    results = ByteBuffer.allocateDirect(VALUE + count * VALUE).order(ByteOrder.nativeOrder());
+    resultsAddress = RawJNI.java_address(results);
+  }
+
+  private int needed() {
+    return Math.toIntExact(results.getLong(0));
   }
 
   static Tensor one(String name, Object... arguments) {
-    OperatorCall call = forArguments(arguments);
+    OperatorCall call = prepare(name, arguments);
     TensorScope scope = TensorScope.innermost();
-    call.run(name, arguments, scope, call.results, 1);
-    if (call.needed[0] != 1 || call.results.getInt(0) != Raw.FSDP2_VALUE_TENSOR) {
+    call.run(arguments, scope, 1);
+    if (call.needed() != 1 || call.results.getInt(VALUE) != Raw.FSDP2_VALUE_TENSOR) {
       call.drop();
       throw new IllegalArgumentException(
           name + " does not return one tensor; callForAll gives what it returns");
     }
-    return result(call.results.getLong(TENSOR), scope);
+    return result(call.results.getLong(VALUE + TENSOR), scope);
   }
 
   private void drop() {
-    for (int i = 0; i < needed[0]; i++) {
+    for (int i = 1; i <= needed(); i++) {
       if (results.getInt(i * VALUE) == Raw.FSDP2_VALUE_TENSOR) {
         Raw.fsdp2_tensor_destroy(results.getLong(i * VALUE + TENSOR));
       }
@@ -61,22 +71,20 @@ final class OperatorCall {
   }
 
   static List<Object> all(String name, Object... arguments) {
-    OperatorCall call = forArguments(arguments);
+    OperatorCall call = prepare(name, arguments);
     TensorScope scope = TensorScope.innermost();
-    ByteBuffer results = call.results;
     try {
-      call.run(name, arguments, scope, results, ROOM_FOR_RESULTS);
+      call.run(arguments, scope, call.results.capacity() / VALUE - 1);
     } catch (FsdpException failure) {
       if (failure.status() != Raw.FSDP2_E_BUFFER_TOO_SMALL) {
         throw failure;
       }
-      int count = Math.toIntExact(call.needed[0]);
-      results = resultsFor(count);
-      call.run(name, arguments, scope, results, count);
+      call.makeRoomFor(call.needed());
+      call.run(arguments, scope, call.results.capacity() / VALUE - 1);
     }
     List<Object> values = new ArrayList<>();
-    for (int i = 0; i < call.needed[0]; i++) {
-      values.add(value(results, i * VALUE, scope));
+    for (int i = 1; i <= call.needed(); i++) {
+      values.add(value(call.results, i * VALUE, scope));
     }
     return Collections.unmodifiableList(values);
   }
@@ -95,15 +103,24 @@ final class OperatorCall {
     };
   }
 
-  private void run(String name, Object[] arguments, TensorScope scope, ByteBuffer into, int room) {
+  private void run(Object[] arguments, TensorScope scope, int room) {
     int flags = TensorScope.recordsGradients() ? 0 : Raw.FSDP2_OP_NO_GRAD;
-    Raw.fsdp2_op_call(name, memory, arguments.length, flags, Handle.id(scope), into, room, needed);
+    RawJNI.java_call_operator(
+        address + end,
+        address,
+        arguments.length,
+        flags,
+        Handle.id(scope),
+        resultsAddress + VALUE,
+        room,
+        resultsAddress);
+    Reference.reachabilityFence(this);
     Reference.reachabilityFence(arguments);
     Reference.reachabilityFence(scope);
   }
 
-  private static OperatorCall forArguments(Object[] arguments) {
-    int bytes = arguments.length * VALUE;
+  private static OperatorCall prepare(String name, Object[] arguments) {
+    int bytes = Math.addExact(arguments.length * VALUE, bytesOf(name));
     for (Object argument : arguments) {
       bytes = Math.addExact(bytes, bytesOf(argument));
     }
@@ -115,6 +132,7 @@ final class OperatorCall {
     for (int i = 0; i < arguments.length; i++) {
       call.put(i * VALUE, arguments[i]);
     }
+    call.memory.put(call.end, bytesWithNul(name));
     return call;
   }
 
@@ -165,13 +183,17 @@ final class OperatorCall {
   }
 
   private void putText(int at, String text) {
-    byte[] bytes = (text + "\0").getBytes(StandardCharsets.UTF_8);
-    if (text.indexOf('\0') >= 0) {
-      throw new IllegalArgumentException("text with a NUL in it");
-    }
+    byte[] bytes = bytesWithNul(text);
     putData(at, Raw.FSDP2_VALUE_STRING, 0);
     memory.put(end, bytes);
     end += (bytes.length + 7) / 8 * 8;
+  }
+
+  private static byte[] bytesWithNul(String text) {
+    if (text.indexOf('\0') >= 0) {
+      throw new IllegalArgumentException("text with a NUL in it");
+    }
+    return text.concat("\0").getBytes(StandardCharsets.UTF_8);
   }
 
   private void putData(int at, int kind, int count) {
