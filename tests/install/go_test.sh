@@ -1,17 +1,23 @@
 #!/bin/bash
-# A Go program builds by what pkg-config says of the prefix, and trains; also where the prefix has been moved to.
+# The program of Go's README builds without the library, and learns with that of the prefix; also where it has been moved to.
 source tests/install/installed.sh
-need go gcc pkg-config
+need go gcc
 
-copy_to_work bindings/go examples/go
+copy_to_work bindings/go
 export GOPROXY=off GOTOOLCHAIN=local GOFLAGS=-mod=mod GOPATH=$work/gopath
 [[ -n ${HOME:-} && -w ${HOME:-} ]] || export GOCACHE=$work/cache
 
-builds_and_trains() {
-  # Go's build cache does not notice that pkg-config answers otherwise; it does notice this.
-  export CGO_CFLAGS=-DPREFIX=$prefix
-  (cd "$work/examples/go" && go build -o "$work/train" ./train)
-  train_on_two_ranks "$work/train"
+mkdir "$work/first"
+code_block bindings/go/README.md go 1 >"$work/first/main.go"
+(
+  cd "$work/first"
+  go mod init first
+  go mod edit -require=fsdp2@v0.0.0 -replace=fsdp2="$work/bindings/go"
+  go build -o first .
+)
+
+learns() {
+  FSDP2_LIBRARY=$prefix/lib/libfsdp2.so learns_on_two_ranks "$work/first/first" examples/configs/byte-llama.json examples/data/opticks.txt
 }
 
-in_two_places builds_and_trains
+in_two_places learns

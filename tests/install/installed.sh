@@ -34,3 +34,19 @@ train_c_program() {  # PROGRAM
   # shellcheck disable=SC2016  # expanded by the shell that the launcher starts
   train_on_two_ranks bash -c 'exec "$0" "$1" "$2" "$TEST_TMPDIR/out" 5' "$1"
 }
+
+# The Nth block of code in a language that a README has.
+code_block() {  # README LANGUAGE N
+  awk -v fence="\`\`\`$2" -v wanted="$3" '
+    $0 == fence { inside = ++n == wanted; next }
+    $0 == "```" { inside = 0 }
+    inside' "$1"
+}
+
+# Runs a program on two ranks, and fails unless its losses fall.
+learns_on_two_ranks() {  # PROGRAM [ARGUMENT...]
+  "$launcher" run --nproc-per-node 2 -- "$@" | tee "$work/losses"
+  awk '
+    $1 == "step" && $3 == "loss" { last = $4; if (!n++) first = $4 }
+    END { exit !(n >= 10 && last < first - 0.1) }' "$work/losses"
+}

@@ -1,42 +1,29 @@
 #!/bin/bash
-# A crate that depends on fsdp2-sys builds by what pkg-config says of the prefix, and runs; also where the prefix has been moved
-# to. Its build.rs is that of bindings/README.md.
+# The program of Rust's README builds by what pkg-config says of the prefix, and learns; also where the prefix has been moved to.
 source tests/install/installed.sh
 need cargo pkg-config
 
 copy_to_work bindings/rust examples/rust
-mkdir -p "$work/program/src"
-cat >"$work/program/Cargo.toml" <<END
+mkdir -p "$work/first/src"
+cat >"$work/first/Cargo.toml" <<END
 [package]
-name = "program"
+name = "first"
 version = "0.1.0"
 edition = "2021"
 
 [dependencies]
-fsdp2-sys = { path = "$work/bindings/rust/fsdp2-sys" }
+fsdp2 = { path = "$work/bindings/rust/fsdp2" }
 
 [workspace]
 END
-sed -n '/^```rust$/,/^```$/p' bindings/README.md | sed '/^```/d' >"$work/program/build.rs"
-cat >"$work/program/src/main.rs" <<'END'
-use fsdp2_sys::*;
+code_block bindings/rust/README.md rust 1 >"$work/first/src/main.rs"
+code_block bindings/rust/README.md rust 2 >"$work/first/build.rs"
 
-fn main() {
-    let mut mesh = fsdp2_mesh { id: 0 };
-    unsafe {
-        assert_eq!(fsdp2_check_version(FSDP2_HEADER_VERSION), FSDP2_OK);
-        assert_eq!(fsdp2_mesh_create(std::ptr::null(), &mut mesh), FSDP2_OK);
-        assert_eq!(fsdp2_live_handles(), 1);
-        assert_eq!(fsdp2_mesh_destroy(mesh), FSDP2_OK);
-    }
-}
-END
-
-builds_and_runs() {
-  (cd "$work/program" && cargo build)
-  "$CARGO_TARGET_DIR/debug/program"
+builds_and_learns() {
+  (cd "$work/first" && cargo build)
+  learns_on_two_ranks "$CARGO_TARGET_DIR/debug/first" examples/data/opticks.txt
 }
 
 unset FSDP2_LIB_DIR
 export CARGO_TARGET_DIR=$work/target CARGO_NET_OFFLINE=true
-in_two_places builds_and_runs
+in_two_places builds_and_learns
