@@ -27,9 +27,42 @@ public final class Module extends Handle {
   /** Of a custom module's own parameters; its forward knows them by these. */
   private final List<String> names;
 
-  private Module(long id, List<String> names) {
-    super(id, Raw::fsdp2_module_destroy);
+  private final Children children;
+
+  private Module(long id, List<String> names, Children children) {
+    super(
+        id,
+        own -> {
+          children.leave();
+          Raw.fsdp2_module_destroy(own);
+        });
     this.names = names;
+    this.children = children;
+  }
+
+  /**
+   * The modules that were added to one. The library keeps the forward alive, the forward its
+   * children, and a child the whole: so they are closed with the last owner of the module.
+   */
+  private static final class Children {
+    private final List<Module> modules = new ArrayList<>();
+    private int owners = 1;
+
+    synchronized void add(Module child) {
+      modules.add(child);
+    }
+
+    synchronized Children enter() {
+      owners++;
+      return this;
+    }
+
+    synchronized void leave() {
+      owners--;
+      if (owners == 0) {
+        modules.forEach(Module::close);
+      }
+    }
   }
 
   private interface Making {
@@ -38,7 +71,7 @@ public final class Module extends Handle {
 
   private static Module make(ModuleOptions options, Making making) {
     try (fsdp2_module_options raw = options.toRaw()) {
-      return new Module(make(out -> making.make(raw, out)), null);
+      return new Module(make(out -> making.make(raw, out)), null, new Children());
     }
   }
 
@@ -82,7 +115,9 @@ public final class Module extends Handle {
     ForwardFunction function = Adapters.forward(Objects.requireNonNull(forward), names);
     try (fsdp2_module_options raw = options.toRaw()) {
       return new Module(
-          make(out -> Raw.fsdp2_module_create_custom(kind, raw, function, out)), names);
+          make(out -> Raw.fsdp2_module_create_custom(kind, raw, function, out)),
+          names,
+          new Children());
     }
   }
 
@@ -103,11 +138,11 @@ public final class Module extends Handle {
 
   /**
    * Makes another module a part of this custom one. The child's object then serves to call it in
-   * this module's forward.
+   * this module's forward, and is closed with this module, which stays open for as long as it runs.
    */
   public void addChild(String name, Module child) {
     use(id -> Raw.fsdp2_module_add_child(id, name, child.id()));
-    Reference.reachabilityFence(child);
+    children.add(child);
   }
 
   /** What the module is as a whole. */
@@ -285,6 +320,8 @@ public final class Module extends Handle {
 
   /** Another object for the same module, for a second owner. */
   public Module duplicate() {
-    return get(id -> new Module(make(out -> Raw.fsdp2_module_duplicate(id, out)), names));
+    return get(
+        id ->
+            new Module(make(out -> Raw.fsdp2_module_duplicate(id, out)), names, children.enter()));
   }
 }

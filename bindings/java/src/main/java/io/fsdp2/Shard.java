@@ -15,8 +15,12 @@ import java.util.List;
  * shards.
  */
 public final class Shard extends Handle {
-  private Shard(long id) {
+  /** The collector leaves it alone for as long as the shard may run it. */
+  private final Module module;
+
+  private Shard(long id, Module module) {
     super(id, Raw::fsdp2_shard_destroy);
+    this.module = module;
   }
 
   /** Shards the module over the mesh, with the library's defaults. Collective. */
@@ -28,7 +32,7 @@ public final class Shard extends Handle {
   public static Shard create(Module module, Mesh mesh, ShardOptions options) {
     try (fsdp2_shard_options raw = options.toRaw()) {
       Shard shard =
-          new Shard(make(out -> Raw.fsdp2_shard_create(module.id(), mesh.id(), raw, out)));
+          new Shard(make(out -> Raw.fsdp2_shard_create(module.id(), mesh.id(), raw, out)), module);
       Reference.reachabilityFence(module);
       Reference.reachabilityFence(mesh);
       return shard;
@@ -249,6 +253,6 @@ public final class Shard extends Handle {
 
   /** Another object for the same shard, for a second owner. */
   public Shard duplicate() {
-    return get(id -> new Shard(make(out -> Raw.fsdp2_shard_duplicate(id, out))));
+    return get(id -> new Shard(make(out -> Raw.fsdp2_shard_duplicate(id, out)), module));
   }
 }

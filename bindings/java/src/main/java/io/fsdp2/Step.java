@@ -10,8 +10,11 @@ import java.lang.ref.Reference;
  * optimizer, schedule, zero-grad.
  */
 public final class Step extends Handle {
-  private Step(long id) {
+  private final Shard shard;
+
+  private Step(long id, Shard shard) {
     super(id, Raw::fsdp2_step_destroy);
+    this.shard = shard;
   }
 
   /** Makes a step with the library's defaults. Collective. */
@@ -23,7 +26,7 @@ public final class Step extends Handle {
   public static Step create(Shard shard, Optimizer optimizer, StepOptions options) {
     try (fsdp2_step_options raw = options.toRaw()) {
       Step step =
-          new Step(make(out -> Raw.fsdp2_step_create(shard.id(), optimizer.id(), raw, out)));
+          new Step(make(out -> Raw.fsdp2_step_create(shard.id(), optimizer.id(), raw, out)), shard);
       Reference.reachabilityFence(shard);
       Reference.reachabilityFence(optimizer);
       return step;
@@ -65,6 +68,6 @@ public final class Step extends Handle {
 
   /** Another object for the same step, for a second owner. */
   public Step duplicate() {
-    return get(id -> new Step(make(out -> Raw.fsdp2_step_duplicate(id, out))));
+    return get(id -> new Step(make(out -> Raw.fsdp2_step_duplicate(id, out)), shard));
   }
 }

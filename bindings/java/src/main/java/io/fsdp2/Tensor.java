@@ -215,6 +215,11 @@ public final class Tensor extends TensorOperators implements AutoCloseable {
     return TensorData.ints(this);
   }
 
+  /** Copies the elements out, row-major. Fails for types of more than a byte an element. */
+  public byte[] toBytes() {
+    return TensorData.bytes(this);
+  }
+
   /** Copies the elements, row-major, to the buffer, which has room for exactly these. */
   public void read(ByteBuffer to) {
     TensorData.read(this, to);

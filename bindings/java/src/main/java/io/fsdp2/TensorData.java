@@ -160,6 +160,16 @@ final class TensorData {
     return values;
   }
 
+  static byte[] bytes(Tensor tensor) {
+    DType dtype = tensor.dtype();
+    if (bits(dtype) != 8) {
+      throw new IllegalArgumentException("expected a tensor of bytes, found one of " + dtype);
+    }
+    byte[] values = new byte[Math.toIntExact(tensor.getInfo().bytes())];
+    read(tensor, ByteBuffer.wrap(values));
+    return values;
+  }
+
   static void read(Tensor tensor, ByteBuffer to) {
     if (to.isReadOnly()) {
       throw new IllegalArgumentException("expected a buffer that can be written");

@@ -77,16 +77,34 @@ public final class TensorScope extends Handle {
     return tensor;
   }
 
-  /** Ends all tensors of this scope. */
+  /** Ends all tensors of this scope, and of scopes within it that are still open. */
   @Override
   public void close() {
-    closed = true;
+    if (isOpenHere()) {
+      for (TensorScope inner = INNERMOST.get(); inner != this; inner = inner.outer) {
+        inner.end();
+      }
+      INNERMOST.set(this);
+    }
+    end();
     TensorScope open = innermost();
     if (open == null) {
       INNERMOST.remove();
     } else {
       INNERMOST.set(open);
     }
+  }
+
+  private boolean isOpenHere() {
+    TensorScope scope = INNERMOST.get();
+    while (scope != null && scope != this) {
+      scope = scope.outer;
+    }
+    return scope != null;
+  }
+
+  private void end() {
+    closed = true;
     super.close();
   }
 }

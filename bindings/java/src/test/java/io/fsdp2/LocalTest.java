@@ -30,6 +30,9 @@ public final class LocalTest {
     test("memory is shared without a copy", LocalTest::memoryIsShared);
     test("a scope ends what was made in it", LocalTest::aScopeEndsWhatWasMadeInIt);
     test("a scope without gradients records none", LocalTest::aScopeWithoutGradients);
+    test("a scope ends the scopes within it", LocalTest::aScopeEndsTheScopesWithinIt);
+    test("what a callback was lent ends with it", LocalTest::whatACallbackWasLentEnds);
+    test("nothing crashes on odd sizes", LocalTest::nothingCrashesOnOddSizes);
     test("an error in a forward reaches the caller", LocalTest::anErrorInAForward);
     test("a forward gives parameters, inputs and constants", LocalTest::aForwardGivesAnything);
   }
@@ -242,6 +245,57 @@ public final class LocalTest {
       try (TensorScope inner = TensorScope.open()) {
         expect(false, x.mul(2).getInfo().requiresGrad());
       }
+    }
+  }
+
+  private static void aScopeEndsTheScopesWithinIt() {
+    Tensor inside;
+    try (TensorScope outer = TensorScope.open()) {
+      TensorScope.open();
+      inside = Tensor.of(new float[] {1});
+    }
+    expect(0L, FsdpRuntime.liveHandles());
+    inside.close();
+    Tensor.of(new float[] {1}).close();
+  }
+
+  private static void whatACallbackWasLentEnds() {
+    Tensor[] lent = new Tensor[2];
+    try (Module module =
+            Module.createCustom(
+                "Keeping",
+                (self, inputs) -> {
+                  lent[0] = inputs[0];
+                  lent[1] = inputs[0].add(1);
+                  lent[0].close();
+                  return List.of(lent[1].mul(2));
+                });
+        Tensor x = Tensor.of(new float[] {1})) {
+      module.forward(x).close();
+      expect(ErrorCode.STALE_HANDLE, code(lent[0]::getInfo));
+      expect(ErrorCode.STALE_HANDLE, code(lent[1]::getInfo));
+      lent[0].close();
+      lent[1].close();
+    }
+  }
+
+  private static void nothingCrashesOnOddSizes() throws Exception {
+    ByteBuffer memory = ByteBuffer.allocateDirect(16);
+    try (TensorScope scope = TensorScope.open()) {
+      Tensor none = Tensor.of(new float[0]);
+      expect(0, none.toFloats().length);
+      expect(0, none.share().remaining());
+      expect(0, Tensor.wrap(ByteBuffer.allocateDirect(0), DType.F32, 0).toFloats().length);
+      expectThrown(FsdpException.class, () -> Tensor.wrap(memory, DType.F32, -2, -2));
+      expectThrown(FsdpException.class, () -> Tensor.of(new float[1], -1));
+      expectThrown(FsdpException.class, () -> Tensor.of(new float[1], new long[17]));
+      expectThrown(
+          IllegalArgumentException.class, () -> Tensor.wrap(memory, DType.F32, new long[17]));
+      expectThrown(FsdpException.class, () -> Tensor.fromBuffer(memory, DType.OTHER, 4));
+      expectThrown(IllegalArgumentException.class, () -> none.op("aten::relu\0"));
+      expectThrown(NullPointerException.class, () -> Operator.call(null, none));
+      expectThrown(FsdpException.class, () -> Operator.call("aten::relu", (Object) null));
+      expect(new byte[] {1, 0}, Tensor.of(new int[] {3, 0}).to(DType.BOOL).toBytes());
     }
   }
 

@@ -28,6 +28,7 @@ public final class RanksTest {
     tokenFile = arguments[1];
     test("a mesh tells and reduces", RanksTest::aMeshTellsAndReduces);
     test("a custom module trains sharded on 2 ranks", RanksTest::aCustomModuleTrainsSharded);
+    test("the collector may come at any time", RanksTest::theCollectorMayComeAtAnyTime);
     test("an error in a forward fails the step", RanksTest::anErrorInAForwardFailsTheStep);
     test("a checkpoint of 2 ranks resumes on 1", RanksTest::aCheckpointResumes);
     test("settings and hooks of units", RanksTest::settingsAndHooksOfUnits);
@@ -106,7 +107,6 @@ public final class RanksTest {
       layers[i] = Module.createCustom("Linear", layerForward);
       layers[i].addParameter("weight", ParameterOptions.builder().std(0.5).build(), 4, 4);
       net.addChild("layer" + i, layers[i]);
-      Handle.CLEANER.register(net, layers[i]::close);
     }
     return net;
   }
@@ -144,9 +144,45 @@ public final class RanksTest {
     collect();
   }
 
-  /** Layers of a net are closed when the net is collected. */
+  /** Tensors, shards and their parts are dropped while ranks compute and other threads collect. */
+  private static void theCollectorMayComeAtAnyTime() throws Exception {
+    Forward wasteful =
+        (self, inputs) -> {
+          self.parameter("weight").duplicate();
+          return List.of(inputs[0].linear(self.parameter("weight")));
+        };
+    AtomicInteger running = new AtomicInteger(1);
+    Thread collector =
+        new Thread(
+            () -> {
+              while (running.get() == 1) {
+                System.gc();
+              }
+            });
+    collector.setDaemon(true);
+    collector.start();
+    onRanks(
+        2,
+        mesh -> {
+          for (int round = 0; round < 5; round++) {
+            Shard shard = Shard.create(net(wasteful), mesh);
+            Optimizer adamw = Optimizer.createAdamw(shard, AdamwOptions.builder().build());
+            Step step = Step.create(shard, adamw);
+            for (int i = 0; i < 5; i++) {
+              step.run(rows(mesh.rank()));
+              rows(0).add(rows(1)).matmul(rows(2).transpose(0, 1)).sum();
+            }
+          }
+        });
+    running.set(0);
+    collector.join();
+    collect();
+  }
+
+  /** The layers of a net are closed by the collector, once the net has let go of its forward. */
   private static void collect() throws InterruptedException {
     for (int i = 0; i < 100 && FsdpRuntime.liveHandles() > 0; i++) {
+      FsdpRuntime.describe(); // a call in which the library lets go of callbacks
       System.gc();
       Thread.sleep(20);
     }
