@@ -1,9 +1,30 @@
 #!/bin/bash
-# The Julia package loads and answers; Julia programs train and steer units on two ranks.
+# The Julia package alone and on two ranks; Julia programs train, steer units and run a model of their own on two ranks.
 source bindings/language_test.sh
 need julia
 
 export FSDP2_LIBRARY=$root/libfsdp2.so JULIA_DEPOT_PATH=$work/depot JULIA_PROJECT=$root/bindings/julia/FSDP2
-julia --startup-file=no bindings/julia/FSDP2/test/runtests.jl
+export FSDP2_TEST_DATA=$root/tests/parity/golden OMP_NUM_THREADS=1
+package=bindings/julia/FSDP2 tokens=$root/tests/parity/golden/tokens/tiny-llama.bin
+
+# A process for each: what one file does to the process is not the next one's. Compiling the tests would take longer than
+# interpreting them.
+quick="--startup-file=no -O0 --compile=min"
+for file in raw handle tensor operator module shard train checkpoint documentation; do
+  julia $quick $package/test/runtests.jl $file
+done
+mkdir "$work/ranks"
+cli/fsdp2 run --nproc-per-node 2 -- julia $quick $package/test/ranks_test.jl "$work/ranks"
+
 train_on_two_ranks julia --startup-file=no examples/julia/train.jl
 steer_units_on_two_ranks julia --startup-file=no examples/julia/units.jl
+
+# The losses of the same model in C.
+examples/c/model "$tokens" 2 6 >"$work/model_in_c"
+cli/fsdp2 run --nproc-per-node 2 -- julia --startup-file=no examples/julia/model.jl "$tokens" 6 >"$work/model"
+paste "$work/model_in_c" "$work/model" | awk '
+  {
+    off = $8 - $4
+    if (!($6 == $2 && off > -4e-5 && off < 4e-5)) { print "not as in C: " $0; wrong = 1 }
+  }
+  END { exit wrong || NR != 6 }'

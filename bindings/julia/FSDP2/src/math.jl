@@ -133,7 +133,7 @@ end
 
 The same memory, without gradients.
 """
-detach(x::Tensor) = op("aten::detach", x)::Tensor
+Base.detach(x::Tensor) = op("aten::detach", x)::Tensor
 
 # ---- sums
 

@@ -84,6 +84,7 @@ end
 "A C string that lives as long as `roots`."
 function root!(roots, text::AbstractString)
     string = String(text)
+    '\0' in string && refuse(FSDP2_E_INVALID_ARGUMENT, "expected a text without NUL, found $(repr(string))")
     push!(roots, string)
     Base.unsafe_convert(Cstring, string)
 end

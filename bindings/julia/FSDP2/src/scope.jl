@@ -60,12 +60,17 @@ function scope(f)
     end
 end
 
-leave(_, inner, outer) = nothing
-leave(values::Union{Tuple, NamedTuple, AbstractArray{<:Union{Nothing, Tensor}}}, inner, outer) = foreach(value -> leave(value, inner, outer), values)
-function leave(tensor::Tensor, inner, outer)
-    tensor.scope === inner || return
-    keep!(inner, tensor)
-    outer === nothing || add!(outer, tensor)
+# Not specialized: what is returned may be of any type, however deep.
+function leave(@nospecialize(value), inner, outer)
+    if value isa Tensor
+        value.scope === inner || return
+        keep!(inner, value)
+        outer === nothing || add!(outer, value)
+    elseif value isa Union{Tuple, NamedTuple, AbstractArray{<:Union{Nothing, Tensor}}}
+        for part in value
+            leave(part, inner, outer)
+        end
+    end
     nothing
 end
 

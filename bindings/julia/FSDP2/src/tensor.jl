@@ -19,7 +19,7 @@ end
 Tensor(number::Element; options...) = Tensor(fill(number); options...)
 
 "The elements in row-major order."
-row_major(array::AbstractArray{T, N}) where {T, N} = N < 2 ? collect(array) : permutedims(array, N:-1:1)
+row_major(array::AbstractArray{T, N}) where {T, N} = convert(Array{T, N}, N < 2 ? array : permutedims(array, N:-1:1))
 
 raw_info(tensor::Tensor) = output(out -> fsdp2_tensor_get_info(tensor, out), fsdp2_tensor_info)
 
@@ -34,7 +34,10 @@ function Base.size(tensor::Tensor)
     info = raw_info(tensor)
     Int.(info.shape[1:info.n_dims])
 end
-Base.size(tensor::Tensor, dim::Integer) = get(size(tensor), dim, 1)
+function Base.size(tensor::Tensor, dim::Integer)
+    shape = size(tensor)
+    dim <= length(shape) ? shape[dim] : 1
+end
 Base.ndims(tensor::Tensor) = Int(raw_info(tensor).n_dims)
 Base.length(tensor::Tensor) = prod(size(tensor))
 Base.eltype(tensor::Tensor) = dtype_of(raw_info(tensor).dtype)

@@ -1,0 +1,93 @@
+@testset "a failed call gives code, class and message" begin
+    error = thrown(() -> from_pretrained("/no/such/model"))
+    @test error isa FSDP2Error
+    @test error.code == :not_found
+    @test error.class == :unavailable
+    @test error.status == FSDP2.FSDP2_E_NOT_FOUND
+    @test error.rank == -1
+    @test error.cause === nothing
+    @test error.func == "fsdp2_module_from_pretrained"
+    @test occursin("/no/such/model", error.message)
+    @test occursin("FSDP2_E_NOT_FOUND", sprint(showerror, error))
+    @test :code in propertynames(error)
+end
+
+@testset "a closed object refuses politely" begin
+    x = Tensor([1f0])
+    @test isopen(x)
+    close(x)
+    close(x)
+    @test !isopen(x)
+    error = thrown(() -> x + x)
+    @test error.code == :stale_handle
+    @test occursin("Tensor is closed", error.message)
+    @test code_of(() -> backward([x])) == :stale_handle
+    mesh = Mesh(; backend = :fake, world_size = 2)
+    close(mesh)
+    @test code_of(() -> barrier(mesh)) == :stale_handle
+    @test string(mesh) == "Mesh(closed)" && string(x) == "Tensor(closed)"
+end
+
+@testset "closing in any order leaves no live handle" begin
+    collect_all()
+    before = FSDP2.live_handles()
+    mesh = Mesh(; backend = :fake, world_size = 2)
+    model = from_pretrained(llama)
+    shard = Shard(model, mesh)
+    optimizer = sgd(shard)
+    step = Step(shard, optimizer)
+    twin = duplicate(shard)
+    foreach(close, (mesh, model, shard))
+    @test length(get_units(twin)) == 5 - 2
+    foreach(close, (step, twin, optimizer))
+    @test FSDP2.live_handles() == before
+end
+
+@noinline function forget(n)
+    for _ in 1:n
+        x = Tensor(rand(Float32, 8); requires_grad = true)
+        y = duplicate(sum(x .* x))
+        backward(y)
+        get_grad(x)
+    end
+    custom_module((ps, x) -> x, "Forgotten"; children = (part = custom_module((ps, x) -> x, "Part"),))
+    nothing
+end
+
+@testset "what is forgotten is collected" begin
+    collect_all()
+    before = FSDP2.live_handles()
+    forget(100)
+    collect_all()
+    @test FSDP2.live_handles() <= before + 8 # what a thread's stack still names
+end
+
+@testset "log records arrive in the language's callback" begin
+    records = LogRecord[]
+    set_log(record -> push!(records, record); min_level = :debug)
+    Mesh(; rendezvous = "thread://log", rank = 0, world_size = 1) do mesh
+        close(Shard(from_pretrained(llama), mesh))
+    end
+    set_log(nothing)
+    @test !isempty(records)
+    record = records[1]
+    @test record.level in (:debug, :info) && !isempty(record.message) && !isempty(record.category)
+    @test abs(record.time - time()) < 60
+
+    # What fails in a log function is printed, and fails nothing.
+    set_log(record -> error("not logged"); min_level = :debug)
+    close(Mesh(; rendezvous = "thread://log2", rank = 0, world_size = 1))
+    set_log(nothing; min_level = :warning)
+end
+
+@testset "objects that are collected inside a log function go later" begin
+    collect_all()
+    before = FSDP2.live_handles()
+    forget_one() = (Tensor([1f0]); nothing)
+    forget_one()
+    set_log(record -> GC.gc(); min_level = :debug)
+    close(Mesh(; rendezvous = "thread://log3", rank = 0, world_size = 1))
+    set_log(nothing)
+    collect_all()
+    @test FSDP2.live_handles() <= before
+end

@@ -1,0 +1,115 @@
+@testset "models that the library knows" begin
+    model = from_pretrained(llama; dtype = Float32, seed = 1)
+    info = get_info(model)
+    @test info.vocab_size == 384 && info.n_parameters == length(get_parameters(model)) == 21
+    first_one = get_parameters(model)[1]
+    @test first_one.names == ["model.embed_tokens.weight"] && first_one.shape == (384, 64) && first_one.dtype == Float32
+    @test is_training(model)
+    train!(model, false)
+    @test !is_training(model)
+    check_inputs(model, batch())
+    @test code_of(() -> check_inputs(model, Tensor([1.5]))) == :invalid_argument
+    logits = no_grad(() -> model(batch()))
+    @test size(logits) == (2, sequence, 384) && !get_info(logits).requires_grad
+    loss = model(batch(), batch())
+    @test get_info(loss).requires_grad
+    backward(loss)
+    @test size(get_parameter(model, "lm_head.weight"; which = :local_grad)) == (384, 64)
+    zero_grad!(model)
+    @test code_of(() -> get_parameter(model, "lm_head.weight"; which = :local_grad)) == :not_found
+    @test code_of(() -> get_parameter(model, "no.such")) == :not_found
+    hidden = no_grad(() -> forward_submodule(model, "model.embed_tokens", batch()))
+    @test size(hidden) == (2, sequence, 64)
+    @test size(no_grad(() -> forward(model, batch(), nothing))) == (2, sequence, 384)
+
+    tokens = generate(model, [1, 2, 3]; max_new_tokens = 4, temperature = 0)
+    @test length(tokens) == 4 && tokens == generate(model, 1:3; max_new_tokens = 4, temperature = 0)
+    twin = duplicate(model)
+    close(model)
+    @test get_info(twin).vocab_size == 384
+end
+
+@testset "models from a config" begin
+    from_config(read(joinpath(llama, "config.json"), String); seed = 3) do model
+        set_requires_grad!(model, false; names = "model.layers.0")
+        @test count(parameter -> !parameter.requires_grad, get_parameters(model)) == 9
+        set_requires_grad!(model, true)
+        @test all(parameter -> parameter.requires_grad, get_parameters(model))
+        checkpoint_activations!(model, "LlamaDecoderLayer"; every = 2, no_early_stop = true)
+        @test code_of(() -> checkpoint_activations!(model, "NoSuchLayer")) == :not_found
+        backward(model(batch(), batch()))
+    end
+    @test code_of(() -> from_config("{}")) in (:unsupported, :corrupt_data, :invalid_argument)
+    @test code_of(() -> from_exported("/no/such.pt2")) == :not_found
+    @test_throws ArgumentError from_config("a\0b")
+end
+
+scale_by(f) = custom_module(f, "Scale"; parameters = (; weight = parameter(2; init = :ones), bias = parameter(2; init = :zeros)))
+
+@testset "custom modules" begin
+    modes = Bool[]
+    part = scale_by() do ps, x
+        push!(modes, is_training())
+        x .* ps.weight + ps.bias
+    end
+    whole = custom_module("Whole"; children = (; part = part), seed = 5) do ps, x, y
+        made = part(x)
+        (made, y === nothing ? x : y, made)
+    end
+    x = Tensor(Float32[1, 2])
+    once, passed, again = whole(x, nothing)
+    @test Array(once) == Array(passed) == Array(again) == [1, 2]
+    @test [parameter.names[1] for parameter in get_parameters(whole)] == ["part.weight", "part.bias"]
+    train!(whole, false)
+    whole(x, x)
+    @test modes == [true, false] && !is_training()
+    backward(sum(whole(x, nothing)[1]))
+    @test Array(get_parameter(whole, "part.weight"; which = :local_grad)) == [1, 2]
+    @test code_of(() -> add_parameter!(whole, "late", (2,))) == :wrong_state
+    @test code_of(() -> add_child!(whole, "twice", part)) in (:wrong_state, :invalid_argument)
+    collect_all()
+    before = FSDP2.live_handles()
+    close(whole)
+    @test !isopen(part) && FSDP2.live_handles() == before - 2
+end
+
+@testset "an error in a forward callback reaches the caller" begin
+    fails = Ref{Any}(ErrorException("from inside"))
+    part = custom_module((ps, x) -> throw(fails[]), "Part")
+    whole = custom_module((ps, x) -> part(x), "Whole"; children = (part = part,))
+    x = Tensor([1f0])
+    error = thrown(() -> whole(x))
+    @test error.code == :callback && error.class == :callback
+    @test error.cause.ex === fails[]
+    @test occursin("from inside", error.message) && occursin("caused by: from inside", sprint(showerror, error))
+    @test !isempty(error.cause.processed_bt)
+    fails[] = InterruptException()
+    @test thrown(() -> whole(x)).cause.ex isa InterruptException
+    fails[] = FSDP2Error(FSDP2.FSDP2_E_IO, -1, 0, "a disk", "", "", nothing)
+    @test occursin("FSDP2_E_IO", thrown(() -> whole(x)).message)
+    fails[] = "no exception \0 at all"
+    @test thrown(() -> whole(x)).code == :callback
+    @test thrown(() -> whole(Tensor([1f0]), "no tensor")) isa MethodError
+
+    deep(n) = n == 0 ? 0 : 1 + deep(n + 1)
+    @test thrown(() -> custom_module((ps, x) -> deep(1), "Deep")(x)).cause.ex isa StackOverflowError
+    @test code_of(() -> custom_module((ps, x) -> 3, "Three")(x)) == :callback
+    @test code_of(() -> custom_module((ps, x) -> whole(x), "Other")(x)) == :callback
+    # What fails later has its own cause, or none.
+    @test thrown(() -> op("aten::relu", "x")).cause === nothing
+end
+
+@testset "a forward keeps to itself" begin
+    leaked = Ref{Any}()
+    outer = Tensor([5f0])
+    model = custom_module("Leak") do ps, x
+        leaked[] = (x, x .+ 1)
+        outer
+    end
+    result = scope(() -> model(Tensor([1f0])))
+    @test result[] == 5 && outer[] == 5
+    @test all(code_of(() -> tensor .+ 1) in (:stale_handle, :invalid_handle) for tensor in leaked[])
+    before = FSDP2.live_handles()
+    scope(() -> (model(Tensor([1f0])); nothing))
+    @test FSDP2.live_handles() == before
+end

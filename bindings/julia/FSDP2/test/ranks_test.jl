@@ -1,0 +1,159 @@
+# What two ranks do together: fsdp2 run --nproc-per-node 2 -- julia test/ranks_test.jl FOLDER. They meet in the folder, which is empty.
+include("helpers.jl")
+
+const folder = ARGS[1]
+const rank, world = parse(Int, ENV["RANK"]), parse(Int, ENV["WORLD_SIZE"])
+
+"The result of f(mesh), or what it threw, on a mesh of all ranks that is used for nothing else."
+function on_ranks(f)
+    meetings[] += 1
+    try
+        Mesh(f; rendezvous = "file://$folder/meeting$(meetings[])")
+    catch error
+        error
+    end
+end
+
+@testset "collectives" begin
+    on_ranks() do mesh
+        mine = Tensor([Float32(rank + 1), 10f0])
+        @test all_reduce(mesh, rank + 1) == 3 && all_reduce!(mesh, [Float64(rank), 5.0]; op = :max) == [1, 5]
+        @test Array(all_gather(mesh, mine)) == [1, 10, 2, 10]
+        @test Array(all_reduce!(mesh, mine; op = :average)) == [1.5, 10]
+        @test Array(broadcast_tensor!(mesh, Tensor([rank + 7]))) == [7]
+        @test Array(scatter(mesh, rank == 0 ? Tensor([1 2; 3 4]) : nothing; tensor_dim = 2)) == reshape([1, 3] .+ rank, 2, 1)
+        @test Array(reduce_scatter(mesh, Tensor([1f0, 2f0]))) == [2rank + 2]
+        barrier(mesh)
+    end
+end
+
+@testset "ranks that disagree, and that fail" begin
+    error = on_ranks(mesh -> agree(mesh, "a number", "n=$rank"))
+    @test error isa FSDP2Error && occursin("differ in n", error.message)
+    error = on_ranks() do mesh
+        rank == 0 && fail(mesh, "rank 0 gave up")
+        barrier(mesh)
+    end
+    @test error.code == :peer_failed && occursin("rank 0 gave up", error.message)
+end
+
+"A small net whose blocks are units: rows of data and a target for each, to the loss."
+function net(forwards)
+    block(i) = custom_module("Block"; parameters = (weight = (8, 8), bias = parameter(8; init = :zeros))) do ps, x
+        forwards[] += 1
+        x + relu(linear(x, ps.weight, ps.bias))
+    end
+    blocks = [block(i) for i in 1:2]
+    custom_module("Net"; parameters = (head = (1, 8),), children = (first = blocks[1], second = blocks[2]), seed = 3) do ps, x, y
+        mse_loss(linear(blocks[2](blocks[1](x)), ps.head), y)
+    end
+end
+
+const data_rows = [sin(Float32(i + 3j)) for i in 1:8, j in 1:8], [cos(Float32(i)) for i in 1:8, _ in 1:1]
+rows_of(whole, rank, n) = whole[rank * 8 ÷ n + 1:(rank + 1) * 8 ÷ n, :]
+
+function train_net(mesh; recompute = false)
+    info, forwards = get_info(mesh), Ref(0)
+    model = net(forwards)
+    shard = Shard(model, mesh; wrap_kinds = ["Block"])
+    recompute && checkpoint_activations!(model, "Block")
+    optimizer = sgd(shard; lr = 0.1)
+    step = Step(shard, optimizer)
+    losses = map(1:4) do _
+        GC.gc(false)
+        x, y = (share(rows_of(whole, info.rank, info.world_size)) for whole in data_rows)
+        run!(step, x, y).loss
+    end
+    foreach(close, (step, optimizer, model, shard))
+    losses, forwards[]
+end
+
+@testset "a custom module trains sharded on 2 ranks" begin
+    collect_all()
+    before = FSDP2.live_handles()
+    alone, forwards = Mesh(train_net; rendezvous = "thread://alone", rank = 0, world_size = 1)
+    @test forwards == 8 && alone[4] < alone[1]
+    for recompute in (false, true)
+        losses, forwards = on_ranks(mesh -> train_net(mesh; recompute = recompute))
+        @test losses ≈ alone rtol = 1e-5
+        @test forwards == (recompute ? 16 : 8)
+    end
+    collect_all()
+    @test FSDP2.live_handles() == before
+end
+
+@testset "an error in a forward on one rank reaches both" begin
+    thrown_here = on_ranks() do mesh
+        model = custom_module((ps, x) -> rank == 1 ? error("rank 1's own") : sum(x * ps.w), "Fails"; parameters = (w = (2, 2),))
+        shard = Shard(model, mesh)
+        thrown(() -> backward(model(Tensor(ones(Float32, 2, 2)))))
+    end
+    @test thrown_here.code == (rank == 0 ? :peer_failed : :callback) && thrown_here.rank == rank
+    @test occursin("rank 1's own", thrown_here.message)
+    @test rank == 0 || thrown_here.cause.ex.msg == "rank 1's own"
+end
+
+@testset "all-gather extensions" begin
+    gathers = Ref(0)
+    before, rounded, same = on_ranks() do mesh
+        run = run_on(mesh)
+        loss() = scope(() -> no_grad(() -> run.model(batch(), batch())[]))
+        before = loss()
+        set_all_gather_extension!(run.shard, (info, chunk) -> BF16.(chunk), (info, pieces, chunks) -> begin
+                gathers[] += 1
+                @assert info.shard_ranks == 2 && info.compute_dtype == Float32 && !isempty(info.parameter)
+                copyto!(chunks, Float32.(Array(pieces)))
+            end)
+        reset!(run.shard)
+        rounded = loss()
+        set_all_gather_extension!(run.shard, (info, chunk) -> chunk, (info, pieces, chunks) -> copyto!(chunks, Array(pieces)))
+        reset!(run.shard)
+        same = loss()
+        set_all_gather_extension!(run.shard)
+        (before, rounded, same)
+    end
+    @test gathers[] > 0
+    @test rounded ≈ before rtol = 1e-2
+    @test same ≈ before rtol = 1e-6
+end
+
+parts(run) = (optimizer = run.optimizer, step = run.step, loader = run.loader)
+next_loss(run) = scope(() -> run!(run.step, next!(run.loader)...).loss)
+
+@testset "checkpoint saved on 2 ranks resumes with the same loss on 1" begin
+    path = joinpath(folder, "series")
+    loss = on_ranks() do mesh
+        run = run_on(mesh)
+        foreach(_ -> next_loss(run), 1:2)
+        prepare_checkpoint(run.shard; parts(run)...)
+        save_checkpoint(run.shard, joinpath(path, "step-00000002"); background = true, keep_last = 2, parts(run)...)
+        wait_checkpoint(run.shard)
+        @test poll_checkpoint(run.shard)
+        next_loss(run)
+    end
+    @test find_checkpoint(path) == joinpath(path, "step-00000002")
+    verify_checkpoint(path)
+    @test inspect_checkpoint(path)["step"] == 2
+    run = run_on(one_rank())
+    load_checkpoint!(run.shard, path; parts(run)...)
+    @test get_position(run.step) == 2 && get_checkpoint_report(run.shard)["step"] == 2
+    @test next_loss(run) ≈ loss rtol = 1e-5
+end
+
+@testset "states" begin
+    path = joinpath(folder, "state")
+    on_ranks() do mesh
+        State(mesh) do state
+            add_tensor!(state, "rows", Tensor(fill(Float32(rank), 2, 3)); shape = (4, 3), offsets = (2rank, 0))
+            add_value!(state, "note", ["a", 1, nothing, true])
+            save(state, path; threads = 2)
+        end
+    end
+    State(one_rank()) do state
+        add_tensor!(state, "rows", Tensor(zeros(Float32, 4, 3)))
+        add_value!(state, "note", nothing)
+        load!(state, path)
+        @test Array(get_tensor(state, "rows"))[:, 1] == [0, 0, 1, 1]
+        @test get_value(state, "note") == Any["a", 1, nothing, true]
+    end
+end
