@@ -13,6 +13,7 @@ quick="--startup-file=no -O0 --compile=min"
 for file in raw handle tensor operator module shard train checkpoint documentation; do
   julia $quick $package/test/runtests.jl $file
 done
+julia $quick --threads 2 $package/test/threads_test.jl
 mkdir "$work/ranks"
 cli/fsdp2 run --nproc-per-node 2 -- julia $quick $package/test/ranks_test.jl "$work/ranks"
 
