@@ -1,5 +1,6 @@
 #include "capi/callback.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "capi/argument.h"
@@ -30,6 +31,26 @@ void call_back(const std::string& what, const std::function<fsdp2_status()>& fun
 LentTensor::LentTensor(at::Tensor tensor) : handle_(give_tensor(std::move(tensor))) {}
 
 LentTensor::~LentTensor() { HandleTable::global().remove_if_there(handle_.id, Kind::kTensor); }
+
+void LentTensors::lend(const at::Tensor& tensor) {
+  handles_.push_back(tensor.defined() ? lent_.emplace_back(tensor).handle() : fsdp2_tensor{});
+}
+
+bool LentTensors::has(fsdp2_tensor handle) const {
+  return std::any_of(handles_.begin(), handles_.end(),
+                     [&](fsdp2_tensor lent) { return lent.id == handle.id; });
+}
+
+HandedOver::~HandedOver() {
+  for (size_t i = 0; i < count_; ++i) {
+    const bool is_lent = std::any_of(lent_.begin(), lent_.end(), [&](const LentTensors* tensors) {
+      return tensors->has(handles_[i]);
+    });
+    if (!is_lent) {
+      HandleTable::global().remove_if_there(handles_[i].id, Kind::kTensor);
+    }
+  }
+}
 
 }  // namespace fsdp2::capi
 

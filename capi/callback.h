@@ -1,9 +1,12 @@
 // Calls of the caller's functions.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "capi/error.h"
 #include "capi/object.h"
@@ -30,6 +33,34 @@ class LentTensor {
 
  private:
   fsdp2_tensor handle_;
+};
+
+// Several of them; an undefined one is {0}.
+class LentTensors {
+ public:
+  void lend(const at::Tensor& tensor);
+  bool has(fsdp2_tensor handle) const;
+  const std::vector<fsdp2_tensor>& handles() const { return handles_; }
+
+ private:
+  std::deque<LentTensor> lent_;
+  std::vector<fsdp2_tensor> handles_;
+};
+
+// Destroys, at its end, what a callback has handed over, but for what it was lent; also if that is
+// in no order.
+class HandedOver {
+ public:
+  HandedOver(std::vector<const LentTensors*> lent, const fsdp2_tensor* handles, size_t count)
+      : lent_(std::move(lent)), handles_(handles), count_(count) {}
+  ~HandedOver();
+  HandedOver(const HandedOver&) = delete;
+  HandedOver& operator=(const HandedOver&) = delete;
+
+ private:
+  const std::vector<const LentTensors*> lent_;
+  const fsdp2_tensor* const handles_;
+  const size_t count_;
 };
 
 }  // namespace fsdp2::capi

@@ -4,9 +4,6 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/alias.h>
 
-#include <algorithm>
-#include <deque>
-#include <initializer_list>
 #include <memory>
 #include <string>
 #include <utility>
@@ -54,23 +51,6 @@ class RunningOnce {
   ForwardFunction& function_;
 };
 
-// Tensors as handles for the time of a callback; an undefined one is {0}.
-class LentTensors {
- public:
-  void lend(const at::Tensor& tensor) {
-    handles_.push_back(tensor.defined() ? lent_.emplace_back(tensor).handle() : fsdp2_tensor{});
-  }
-  bool has(fsdp2_tensor handle) const {
-    return std::any_of(handles_.begin(), handles_.end(),
-                       [&](fsdp2_tensor lent) { return lent.id == handle.id; });
-  }
-  const std::vector<fsdp2_tensor>& handles() const { return handles_; }
-
- private:
-  std::deque<LentTensor> lent_;
-  std::vector<fsdp2_tensor> handles_;
-};
-
 // "parameter 'layers.0.weight' of unit 'layers.0'"
 std::string title_of_parameter(const ForwardFunction& function, const at::Tensor& parameter) {
   const auto object = function.object.lock();
@@ -109,19 +89,11 @@ void lend_parameters(const ForwardFunction& function, const nn::CustomModule& mo
 
 // The tensors that the caller has handed over.
 std::vector<at::Tensor> take_outputs(const fsdp2_tensor* outputs, size_t count,
-                                     std::initializer_list<const LentTensors*> lent) {
+                                     std::vector<const LentTensors*> lent) {
   FSDP2_CHECK(count >= 1 && count <= FSDP2_MAX_OUTPUTS, Code::kInvalidArgument,
               "n_outputs: expected 1 to {}, found {}", static_cast<int>(FSDP2_MAX_OUTPUTS), count);
-  std::vector<at::Tensor> tensors = read_tensors(outputs, count, "outputs");
-  for (size_t i = 0; i < count; ++i) {
-    const bool is_lent = std::any_of(lent.begin(), lent.end(), [&](const LentTensors* tensors) {
-      return tensors->has(outputs[i]);
-    });
-    if (!is_lent) {
-      HandleTable::global().remove_if_there(outputs[i].id, Kind::kTensor);
-    }
-  }
-  return tensors;
+  const HandedOver handed_over(std::move(lent), outputs, count);
+  return read_tensors(outputs, count, "outputs");
 }
 
 c10::IValue run_forward(ForwardFunction& function, const nn::CustomModule& module,

@@ -18,15 +18,14 @@ namespace fsdp2::capi {
 
 namespace {
 
-// The module itself and what made the inputs, whose graphs a backward will go through.
-Producers producers_of(const std::shared_ptr<ModuleObject>& object, const fsdp2_tensor* inputs,
-                       size_t n_inputs) {
+// The module itself, then what made the inputs.
+Producers producers_with(const std::shared_ptr<ModuleObject>& object, const fsdp2_tensor* inputs,
+                         size_t n_inputs) {
   Producers producers = {object};
-  for (size_t i = 0; i < n_inputs; ++i) {
-    if (inputs[i].id == 0) {
-      continue;
+  for (const auto& producer : producers_of(inputs, n_inputs)) {
+    if (producer != object) {
+      producers.push_back(producer);
     }
-    add_producers(producers, *pin(inputs[i]));
   }
   return producers;
 }
@@ -57,7 +56,7 @@ void forward(Call& call, const std::shared_ptr<ModuleObject>& object,
   FSDP2_CHECK((flags & ~uint32_t{FSDP2_FORWARD_NO_GRAD}) == 0, Code::kInvalidArgument,
               "flags: expected 0 or FSDP2_FORWARD_NO_GRAD (1), found {}", flags);
   nn::Values values = nn::values_of(read_inputs(*module, inputs, n_inputs, "inputs"));
-  const Producers producers = producers_of(object, inputs, n_inputs);
+  const Producers producers = producers_with(object, inputs, n_inputs);
   materialize(*object);
   if (object->mesh && module == object->module) {
     fsdp::find_unit(*module)->check_forward({values});

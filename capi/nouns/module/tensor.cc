@@ -112,14 +112,6 @@ std::vector<int64_t> read_shape(const int64_t* shape, size_t n_dims) {
   return {shape, shape + n_dims};
 }
 
-void add_producers(Producers& producers, const TensorObject& input) {
-  for (const auto& producer : input.producers) {
-    if (std::find(producers.begin(), producers.end(), producer) == producers.end()) {
-      producers.push_back(producer);
-    }
-  }
-}
-
 fsdp2_tensor give_tensor(at::Tensor tensor, Producers producers) {
   auto object = std::make_shared<TensorObject>();
   object->producers = std::move(producers);
@@ -137,6 +129,24 @@ fsdp2_tensor GivenTensors::give(at::Tensor tensor, Producers producers) {
   handles_.reserve(handles_.size() + 1);  // what has been given must be remembered
   handles_.push_back(give_tensor(std::move(tensor), std::move(producers)));
   return handles_.back();
+}
+
+void add_producers(const TensorObject& tensor, Producers& producers) {
+  for (const auto& producer : tensor.producers) {
+    if (std::find(producers.begin(), producers.end(), producer) == producers.end()) {
+      producers.push_back(producer);
+    }
+  }
+}
+
+Producers producers_of(const fsdp2_tensor* inputs, size_t count) {
+  Producers producers;
+  for (size_t i = 0; i < count; ++i) {
+    if (inputs[i].id != 0) {
+      add_producers(*pin(inputs[i]), producers);
+    }
+  }
+  return producers;
 }
 
 std::vector<at::Tensor> read_tensors(const fsdp2_tensor* tensors, size_t count, const char* name) {

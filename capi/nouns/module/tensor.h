@@ -18,9 +18,6 @@ std::vector<int64_t> read_shape(const int64_t* shape, size_t n_dims);
 // Those of a TensorObject.
 using Producers = std::vector<std::shared_ptr<ModuleObject>>;
 
-// Adds those of an input that are not there yet.
-void add_producers(Producers& producers, const TensorObject& input);
-
 // A new handle.
 fsdp2_tensor give_tensor(at::Tensor tensor, Producers producers = {});
 
@@ -50,6 +47,11 @@ std::vector<at::Tensor> read_tensors(const fsdp2_tensor* tensors, size_t count, 
 // read_tensors.
 std::vector<at::Tensor> read_inputs(const nn::Module& module, const fsdp2_tensor* inputs,
                                     size_t count, const char* name);
+
+// Adds those of a tensor that are not there yet.
+void add_producers(const TensorObject& tensor, Producers& producers);
+// Of all inputs, whose graphs a backward will go through; {0} has none.
+Producers producers_of(const fsdp2_tensor* inputs, size_t count);
 
 // kWrongState for a tensor whose memory FSDP has freed: its elements must not be touched.
 void check_has_memory(const at::Tensor& tensor);

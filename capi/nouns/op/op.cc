@@ -88,15 +88,13 @@ struct Outputs {
 
 void call_operator(Call& call, const std::string& name, const fsdp2_value* given, size_t n_given,
                    uint32_t flags, ScopeObject* scope, const Outputs& outputs) {
-  FSDP2_CHECK((flags & ~uint32_t{FSDP2_OP_NO_GRAD}) == 0, Code::kInvalidArgument,
-              "flags: expected 0 or FSDP2_OP_NO_GRAD (1), found {}", flags);
+  const bool records = call.caller_records_gradients() && !read_no_grad(flags);
   const c10::OperatorHandle op = find_operator(name);
   OperatorInputs inputs = read_values(given, n_given, op.schema());
   const size_t least = returns_list(op.schema()) ? 0 : op.schema().returns().size();
   check_room("outputs", outputs.values, outputs.cap, least,
              check_not_null(outputs.needed, "needed"));
-  const at::AutoGradMode grad_mode(call.caller_records_gradients() &&
-                                   (flags & FSDP2_OP_NO_GRAD) == 0);
+  const at::AutoGradMode grad_mode(records);
   const std::vector<c10::IValue> results = run(name, op, std::move(inputs.values));
   check_room("outputs", outputs.values, outputs.cap, results.size(), outputs.needed);
   GivenTensors tensors;

@@ -130,7 +130,7 @@ class Reader {
   at::Tensor read_tensor(fsdp2_tensor handle) {
     const std::shared_ptr<TensorObject> object = pin(handle);
     check_has_memory(object->tensor);
-    add_producers(inputs_.producers, *object);
+    add_producers(*object, inputs_.producers);
     return object->tensor;
   }
 
@@ -224,6 +224,12 @@ void check_form(const at::Tensor& tensor) {
 }
 
 }  // namespace
+
+bool read_no_grad(uint32_t flags) {
+  FSDP2_CHECK((flags & ~uint32_t{FSDP2_OP_NO_GRAD}) == 0, Code::kInvalidArgument,
+              "flags: expected 0 or FSDP2_OP_NO_GRAD (1), found {}", flags);
+  return (flags & FSDP2_OP_NO_GRAD) != 0;
+}
 
 OperatorInputs read_values(const fsdp2_value* values, size_t count,
                            const c10::FunctionSchema& schema) {

@@ -14,6 +14,9 @@
 
 namespace fsdp2::capi {
 
+// Whether the caller wants no gradients recorded; kInvalidArgument for other flags.
+bool read_no_grad(uint32_t flags);
+
 // An operator's inputs, in the types of its schema.
 struct OperatorInputs {
   std::vector<c10::IValue> values;  // of all its arguments

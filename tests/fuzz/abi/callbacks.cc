@@ -110,10 +110,43 @@ fsdp2_status run_forward(Fuzzer& fuzzer, const abi_argument* arguments) {
   return status;
 }
 
+// A forward of fsdp2_function_call: a copy of its first input, or that input handed on; it saves
+// what came in.
+fsdp2_status run_function(Fuzzer& fuzzer, const abi_argument* arguments) {
+  const auto* inputs = static_cast<const fsdp2_tensor*>(arguments[1].pointer);
+  const size_t n = 1;
+  if (arguments[2].as_size_t == 0) {
+    return FSDP2_OK;  // without an output
+  }
+  fsdp2_status status = FSDP2_OK;
+  const fsdp2_tensor output =
+      fuzzer.random().one_in(4) ? inputs[0] : copy_of(inputs[0].id, &status);
+  std::memcpy(arguments[3].pointer, &output, sizeof(output));
+  std::memcpy(arguments[4].pointer, &inputs[0], sizeof(inputs[0]));
+  std::memcpy(arguments[6].pointer, &n, sizeof(n));
+  std::memcpy(arguments[7].pointer, &n, sizeof(n));
+  return status;
+}
+
+// Its backward: the gradient handed on, or none.
+fsdp2_status run_backward(Fuzzer& fuzzer, const abi_argument* arguments) {
+  const auto* gradients = static_cast<const fsdp2_tensor*>(arguments[3].pointer);
+  if (!fuzzer.random().one_in(4)) {
+    std::memcpy(arguments[5].pointer, &gradients[0], sizeof(gradients[0]));
+  }
+  return FSDP2_OK;
+}
+
 // What the function is for, as far as its parameters tell.
 fsdp2_status do_work(Fuzzer& fuzzer, const abi_callback& callback, const abi_argument* arguments) {
   if (std::strcmp(callback.name, "fsdp2_forward_fn") == 0) {
     return run_forward(fuzzer, arguments);
+  }
+  if (std::strcmp(callback.name, "fsdp2_function_forward_fn") == 0) {
+    return run_function(fuzzer, arguments);
+  }
+  if (std::strcmp(callback.name, "fsdp2_function_backward_fn") == 0) {
+    return run_backward(fuzzer, arguments);
   }
   const abi_argument* first = find(callback, arguments, ABI_HANDLE, 0);
   const abi_argument* second = find(callback, arguments, ABI_HANDLE, 1);
