@@ -159,7 +159,7 @@ static jlongArray longs_of(JNIEnv *env, const fsdp2_tensor *handles, size_t n) {
   return longs;
 }
 
-static java_method forward_method = {"forward", "(Lio/fsdp2/internal/ForwardFunction;[BI[J[J[J)[B", NULL};
+static java_method forward_method = {"forward", "(Lio/fsdp2/internal/ForwardFunction;[BI[J[J[J[J)[B", NULL};
 static fsdp2_status java_forward(const fsdp2_forward_info *info, const fsdp2_tensor *inputs, size_t n_inputs,
                                  fsdp2_tensor *outputs, size_t cap, size_t *n_outputs, void *function) {
   java_thread thread = enter_java();
@@ -167,10 +167,11 @@ static fsdp2_status java_forward(const fsdp2_forward_info *info, const fsdp2_ten
   JNIEnv *env = thread.env;
   jbyteArray kind = bytes_of(env, info->kind);
   jlongArray parameters = longs_of(env, info->parameters, info->n_parameters);
+  jlongArray buffers = longs_of(env, info->buffers, info->n_buffers);
   jlongArray given = longs_of(env, inputs, n_inputs);
   jlongArray made = (*env)->NewLongArray(env, (jsize)cap + 1);
   fsdp2_status status = call_java(env, &forward_method, (jobject)function, kind,
-                                  (jint)info->is_training, parameters, given, made);
+                                  (jint)info->is_training, parameters, buffers, given, made);
   if (status == FSDP2_OK) {
     jlong count = 0;
     (*env)->GetLongArrayRegion(env, made, 0, 1, &count);
@@ -179,8 +180,70 @@ static fsdp2_status java_forward(const fsdp2_forward_info *info, const fsdp2_ten
   }
   (*env)->DeleteLocalRef(env, made);
   (*env)->DeleteLocalRef(env, given);
+  (*env)->DeleteLocalRef(env, buffers);
   (*env)->DeleteLocalRef(env, parameters);
   (*env)->DeleteLocalRef(env, kind);
+  leave_java(thread);
+  return status;
+}
+
+static jintArray needs_of(JNIEnv *env, const fsdp2_function_info *info) {
+  jintArray needs = (*env)->NewIntArray(env, (jsize)info->n_inputs);
+  if (needs != NULL) (*env)->SetIntArrayRegion(env, needs, 0, (jsize)info->n_inputs, (const jint *)info->needs_grad);
+  return needs;
+}
+
+static java_method function_forward_method = {
+    "functionForward", "(Lio/fsdp2/internal/DifferentiableFunction;[I[J[J)[B", NULL};
+
+static fsdp2_status java_function_forward(const fsdp2_function_info *info, const fsdp2_tensor *inputs, size_t n_inputs,
+                                          fsdp2_tensor *outputs, fsdp2_tensor *saved, size_t cap, size_t *n_outputs,
+                                          size_t *n_saved, void *function) {
+  java_thread thread = enter_java();
+  if (thread.env == NULL) return not_java();
+  JNIEnv *env = thread.env;
+  jintArray needs = needs_of(env, info);
+  jlongArray given = longs_of(env, inputs, n_inputs);
+  jlongArray made = (*env)->NewLongArray(env, (jsize)(2 + 2 * cap));
+  fsdp2_status status = call_java(env, &function_forward_method, (jobject)function, needs, given, made);
+  if (status == FSDP2_OK) {
+    jlong counts[2] = {0, 0};
+    (*env)->GetLongArrayRegion(env, made, 0, 2, counts);
+    if ((size_t)counts[0] > cap || (size_t)counts[1] > cap) {
+      status = fsdp2_callback_fail(FSDP2_E_INVALID_ARGUMENT, "too many outputs or saved tensors");
+    } else {
+      (*env)->GetLongArrayRegion(env, made, 2, (jsize)counts[0], (jlong *)outputs);
+      (*env)->GetLongArrayRegion(env, made, 2 + (jsize)counts[0], (jsize)counts[1], (jlong *)saved);
+      *n_outputs = (size_t)counts[0];
+      *n_saved = (size_t)counts[1];
+    }
+  }
+  (*env)->DeleteLocalRef(env, made);
+  (*env)->DeleteLocalRef(env, given);
+  (*env)->DeleteLocalRef(env, needs);
+  leave_java(thread);
+  return status;
+}
+
+static java_method function_backward_method = {
+    "functionBackward", "(Lio/fsdp2/internal/DifferentiableFunction;[I[J[J[J)[B", NULL};
+
+static fsdp2_status java_function_backward(const fsdp2_function_info *info, const fsdp2_tensor *saved, size_t n_saved,
+                                           const fsdp2_tensor *output_gradients, size_t n_outputs, fsdp2_tensor *gradients,
+                                           void *function) {
+  java_thread thread = enter_java();
+  if (thread.env == NULL) return not_java();
+  JNIEnv *env = thread.env;
+  jintArray needs = needs_of(env, info);
+  jlongArray kept = longs_of(env, saved, n_saved);
+  jlongArray given = longs_of(env, output_gradients, n_outputs);
+  jlongArray made = (*env)->NewLongArray(env, (jsize)info->n_inputs);
+  fsdp2_status status = call_java(env, &function_backward_method, (jobject)function, needs, kept, given, made);
+  if (status == FSDP2_OK) (*env)->GetLongArrayRegion(env, made, 0, (jsize)info->n_inputs, (jlong *)gradients);
+  (*env)->DeleteLocalRef(env, made);
+  (*env)->DeleteLocalRef(env, given);
+  (*env)->DeleteLocalRef(env, kept);
+  (*env)->DeleteLocalRef(env, needs);
   leave_java(thread);
   return status;
 }
@@ -243,6 +306,11 @@ FSDP2_CALLBACK(AllGatherExtension, $3,
   $1 = $input ? java_pre_all_gather : NULL; $2 = $input ? java_post_all_gather : NULL;
   $3 = target$argnum; $4 = $input ? release_callback : NULL;,
   (fsdp2_pre_all_gather_fn pre, fsdp2_post_all_gather_fn post, void *user_data, fsdp2_release_fn release))
+
+FSDP2_CALLBACK(DifferentiableFunction, $3,
+  $1 = $input ? java_function_forward : NULL; $2 = $input ? java_function_backward : NULL;
+  $3 = target$argnum; $4 = $input ? release_callback : NULL;,
+  (fsdp2_function_forward_fn forward, fsdp2_function_backward_fn backward, void *user_data, fsdp2_release_fn release))
 
 // The options keep the reference, and give it up with close().
 %typemap(jni) void *shard_dim "jobject"

@@ -230,6 +230,7 @@ FSDP2_ARRAY(const TYPE *, jlongArray, long, Long)
 %ignore fsdp2_gather_info;
 %ignore fsdp2_shard_dim_info;
 %ignore fsdp2_forward_info;
+%ignore fsdp2_function_info;
 // Called for a callback that has thrown; by itself there is no callback of Java's that a status could be returned from.
 %ignore fsdp2_callback_fail;
 

@@ -70,14 +70,43 @@ public final class Callbacks {
       byte[] kind,
       int isTraining,
       long[] parameters,
+      long[] buffers,
       long[] inputs,
       long[] made) {
     return guarded(
         () -> {
-          ForwardInfo info = new ForwardInfo(Text.fromC(kind), isTraining == 1, parameters);
+          ForwardInfo info =
+              new ForwardInfo(Text.fromC(kind), isTraining == 1, parameters, buffers);
           long[] outputs = function.forward(info, inputs);
           made[0] = outputs.length;
           System.arraycopy(outputs, 0, made, 1, outputs.length);
+        });
+  }
+
+  /** made: how many outputs and saved tensors there are, and then they. */
+  static byte[] functionForward(
+      DifferentiableFunction function, int[] needsGrad, long[] inputs, long[] made) {
+    return guarded(
+        () -> {
+          DifferentiableFunction.Made result = function.forward(needsGrad, inputs);
+          made[0] = result.outputs().length;
+          made[1] = result.saved().length;
+          System.arraycopy(result.outputs(), 0, made, 2, result.outputs().length);
+          System.arraycopy(
+              result.saved(), 0, made, 2 + result.outputs().length, result.saved().length);
+        });
+  }
+
+  static byte[] functionBackward(
+      DifferentiableFunction function,
+      int[] needsGrad,
+      long[] saved,
+      long[] outputGradients,
+      long[] gradients) {
+    return guarded(
+        () -> {
+          long[] result = function.backward(needsGrad, saved, outputGradients);
+          System.arraycopy(result, 0, gradients, 0, result.length);
         });
   }
 

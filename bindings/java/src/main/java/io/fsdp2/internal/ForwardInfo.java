@@ -6,5 +6,6 @@ package io.fsdp2.internal;
  * @param kind its class
  * @param isTraining whether it is in training mode
  * @param parameters its own, as tensors that are valid until the function returns
+ * @param buffers likewise
  */
-public record ForwardInfo(String kind, boolean isTraining, long[] parameters) {}
+public record ForwardInfo(String kind, boolean isTraining, long[] parameters, long[] buffers) {}

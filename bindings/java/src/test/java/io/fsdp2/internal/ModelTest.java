@@ -12,8 +12,10 @@ public final class ModelTest {
   public static void main(String[] arguments) {
     aForwardInJavaComputes();
     whatAForwardThrowsIsTheCause();
+    aForwardGetsItsBuffers();
+    aFunctionInJavaDifferentiatesItself();
     expect(0L, Raw.fsdp2_live_handles());
-    System.out.println("2 tests passed");
+    System.out.println("4 tests passed");
   }
 
   /** The one tensor that an operator makes of tensors. */
@@ -86,6 +88,52 @@ public final class ModelTest {
     }
     Raw.fsdp2_tensor_destroy(input[0]);
     Raw.fsdp2_module_destroy(module);
+  }
+
+  private static void aForwardGetsItsBuffers() {
+    long module = module((info, inputs) -> new long[] {compute("aten::sum", info.buffers()[0])});
+    long[] input = {pair()};
+    long[] sum = new long[1];
+    double[] value = new double[1];
+    Raw.fsdp2_module_add_buffer(module, "table", input[0], 0);
+    Raw.fsdp2_module_forward(module, input, 1, 0, sum, 1, new long[1]);
+    Raw.fsdp2_tensor_get_value(sum[0], value);
+    expect(7.0, value[0]);
+    Raw.fsdp2_tensor_destroy(sum[0]);
+    Raw.fsdp2_tensor_destroy(input[0]);
+    Raw.fsdp2_module_destroy(module);
+  }
+
+  /** Its value is the sum of the input, its gradient the input itself. */
+  private static final class Sum implements DifferentiableFunction {
+    @Override
+    public Made forward(int[] needsGrad, long[] inputs) {
+      expect(1, needsGrad[0]);
+      return new Made(new long[] {compute("aten::sum", inputs[0])}, inputs);
+    }
+
+    @Override
+    public long[] backward(int[] needsGrad, long[] saved, long[] outputGradients) {
+      expect(1, outputGradients.length);
+      return saved;
+    }
+  }
+
+  private static void aFunctionInJavaDifferentiatesItself() {
+    long[] input = {pair()};
+    long[] sum = new long[1];
+    long[] gradient = new long[1];
+    ByteBuffer values = memory(8);
+    Raw.fsdp2_tensor_set_requires_grad(input[0], 1);
+    Raw.fsdp2_function_call("sum", input, 1, 0, 0, new Sum(), sum, 1, new long[1]);
+    Raw.fsdp2_tensor_backward(sum[0]);
+    Raw.fsdp2_tensor_get_grad(input[0], gradient);
+    Raw.fsdp2_tensor_read(gradient[0], values, 8);
+    expect(3f, values.getFloat(0));
+    expect(4f, values.getFloat(4));
+    Raw.fsdp2_tensor_destroy(gradient[0]);
+    Raw.fsdp2_tensor_destroy(sum[0]);
+    Raw.fsdp2_tensor_destroy(input[0]);
   }
 
   private static ByteBuffer memory(int bytes) {
