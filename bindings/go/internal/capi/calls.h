@@ -64,6 +64,7 @@
   F(scope_duplicate) \
   F(op_call) \
   F(op_get_schema) \
+  F(function_call) \
   F(module_options_init) \
   F(module_from_pretrained) \
   F(module_from_config) \
@@ -90,6 +91,9 @@
   F(parameter_options_init) \
   F(module_add_parameter) \
   F(module_add_child) \
+  F(module_tie_parameter) \
+  F(module_add_buffer) \
+  F(module_get_buffer) \
   F(shard_options_init) \
   F(shard_apply_strategy) \
   F(shard_make_unit) \
@@ -492,6 +496,11 @@ static inline fsdp2_go_error *fsdp2_go_op_get_schema(const char *name, char *buf
   return fsdp2_go_check(fsdp2_go_library.op_get_schema(name, buf, cap, needed));
 }
 
+static inline fsdp2_go_error *fsdp2_go_function_call(const char *name, const fsdp2_tensor *inputs, size_t n_inputs, uint32_t flags, fsdp2_scope scope, fsdp2_function_forward_fn forward, fsdp2_function_backward_fn backward, void *user_data, fsdp2_release_fn release, fsdp2_tensor *outputs, size_t cap, size_t *needed) {
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.function_call(name, inputs, n_inputs, flags, scope, forward, backward, user_data, release, outputs, cap, needed));
+}
+
 static inline fsdp2_go_error *fsdp2_go_module_options_init(fsdp2_module_options *options, size_t struct_size) {
   if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
   return fsdp2_go_check(fsdp2_go_library.module_options_init(options, struct_size));
@@ -623,15 +632,18 @@ static inline fsdp2_go_error *fsdp2_go_module_add_child(fsdp2_module module, con
 }
 
 static inline fsdp2_go_error *fsdp2_go_module_tie_parameter(fsdp2_module module, const char *name, const char *other) {
-  return fsdp2_go_check(fsdp2_module_tie_parameter(module, name, other));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.module_tie_parameter(module, name, other));
 }
 
 static inline fsdp2_go_error *fsdp2_go_module_add_buffer(fsdp2_module module, const char *name, fsdp2_tensor value, uint32_t flags) {
-  return fsdp2_go_check(fsdp2_module_add_buffer(module, name, value, flags));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.module_add_buffer(module, name, value, flags));
 }
 
 static inline fsdp2_go_error *fsdp2_go_module_get_buffer(fsdp2_module module, const char *name, fsdp2_tensor *out) {
-  return fsdp2_go_check(fsdp2_module_get_buffer(module, name, out));
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.module_get_buffer(module, name, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_shard_options_init(fsdp2_shard_options *options, size_t struct_size) {

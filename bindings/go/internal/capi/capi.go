@@ -268,6 +268,14 @@ type Value struct {
 	Count    uint
 }
 
+// FunctionInfo is fsdp2_function_info.
+type FunctionInfo struct {
+	StructSize uint32
+	Reserved   int32
+	NeedsGrad  *int32
+	NInputs    uint
+}
+
 // ModuleOptions is fsdp2_module_options.
 type ModuleOptions struct {
 	StructSize uint32
@@ -918,6 +926,13 @@ func OpGetSchema(name string, buf *byte, cap uint, needed *uint) error {
 	return check(C.fsdp2_go_op_get_schema(cName, (*C.char)(unsafe.Pointer(buf)), C.size_t(cap), (*C.size_t)(unsafe.Pointer(needed))))
 }
 
+// FunctionCall calls fsdp2_function_call.
+func FunctionCall(name string, inputs *Tensor, nInputs uint, flags uint32, scope Scope, forward unsafe.Pointer, backward unsafe.Pointer, userData unsafe.Pointer, release unsafe.Pointer, outputs *Tensor, cap uint, needed *uint) error {
+	cName := cString(name)
+	defer C.free(unsafe.Pointer(cName))
+	return check(C.fsdp2_go_function_call(cName, (*C.fsdp2_tensor)(unsafe.Pointer(inputs)), C.size_t(nInputs), C.uint32_t(flags), *(*C.fsdp2_scope)(unsafe.Pointer(&scope)), C.fsdp2_function_forward_fn(forward), C.fsdp2_function_backward_fn(backward), userData, C.fsdp2_release_fn(release), (*C.fsdp2_tensor)(unsafe.Pointer(outputs)), C.size_t(cap), (*C.size_t)(unsafe.Pointer(needed))))
+}
+
 // ModuleOptionsInit calls fsdp2_module_options_init.
 func ModuleOptionsInit(options *ModuleOptions, structSize uint) error {
 	return check(C.fsdp2_go_module_options_init((*C.fsdp2_module_options)(unsafe.Pointer(options)), C.size_t(structSize)))
@@ -1066,23 +1081,23 @@ func ModuleAddChild(module Module, name string, child Module) error {
 
 // ModuleTieParameter calls fsdp2_module_tie_parameter.
 func ModuleTieParameter(module Module, name string, other string) error {
-	cName := C.CString(name)
+	cName := cString(name)
 	defer C.free(unsafe.Pointer(cName))
-	cOther := C.CString(other)
+	cOther := cString(other)
 	defer C.free(unsafe.Pointer(cOther))
 	return check(C.fsdp2_go_module_tie_parameter(*(*C.fsdp2_module)(unsafe.Pointer(&module)), cName, cOther))
 }
 
 // ModuleAddBuffer calls fsdp2_module_add_buffer.
 func ModuleAddBuffer(module Module, name string, value Tensor, flags uint32) error {
-	cName := C.CString(name)
+	cName := cString(name)
 	defer C.free(unsafe.Pointer(cName))
 	return check(C.fsdp2_go_module_add_buffer(*(*C.fsdp2_module)(unsafe.Pointer(&module)), cName, *(*C.fsdp2_tensor)(unsafe.Pointer(&value)), C.uint32_t(flags)))
 }
 
 // ModuleGetBuffer calls fsdp2_module_get_buffer.
 func ModuleGetBuffer(module Module, name string, out *Tensor) error {
-	cName := C.CString(name)
+	cName := cString(name)
 	defer C.free(unsafe.Pointer(cName))
 	return check(C.fsdp2_go_module_get_buffer(*(*C.fsdp2_module)(unsafe.Pointer(&module)), cName, (*C.fsdp2_tensor)(unsafe.Pointer(out))))
 }

@@ -124,6 +124,13 @@ var _ = [1]byte{}[unsafe.Offsetof(Value{}.Tensor)-unsafe.Offsetof(C.fsdp2_value{
 var _ = [1]byte{}[unsafe.Offsetof(Value{}.Data)-unsafe.Offsetof(C.fsdp2_value{}.data)]
 var _ = [1]byte{}[unsafe.Offsetof(Value{}.Count)-unsafe.Offsetof(C.fsdp2_value{}.count)]
 
+const _ = unsafe.Sizeof(C.fsdp2_function_info{}) - unsafe.Sizeof(FunctionInfo{})
+
+var _ = [1]byte{}[unsafe.Offsetof(FunctionInfo{}.StructSize)-unsafe.Offsetof(C.fsdp2_function_info{}.struct_size)]
+var _ = [1]byte{}[unsafe.Offsetof(FunctionInfo{}.Reserved)-unsafe.Offsetof(C.fsdp2_function_info{}.reserved)]
+var _ = [1]byte{}[unsafe.Offsetof(FunctionInfo{}.NeedsGrad)-unsafe.Offsetof(C.fsdp2_function_info{}.needs_grad)]
+var _ = [1]byte{}[unsafe.Offsetof(FunctionInfo{}.NInputs)-unsafe.Offsetof(C.fsdp2_function_info{}.n_inputs)]
+
 const _ = unsafe.Sizeof(C.fsdp2_module_options{}) - unsafe.Sizeof(ModuleOptions{})
 
 var _ = [1]byte{}[unsafe.Offsetof(ModuleOptions{}.StructSize)-unsafe.Offsetof(C.fsdp2_module_options{}.struct_size)]

@@ -243,6 +243,13 @@ Base.@kwdef struct fsdp2_value
     count::Csize_t = 0
 end
 
+Base.@kwdef struct fsdp2_function_info
+    struct_size::UInt32 = sizeof(fsdp2_function_info)
+    reserved::Int32 = 0
+    needs_grad::Ptr{Int32} = C_NULL
+    n_inputs::Csize_t = 0
+end
+
 Base.@kwdef struct fsdp2_module_options
     struct_size::UInt32 = sizeof(fsdp2_module_options)
     dtype::Int32 = FSDP2_DTYPE_KEEP
@@ -803,6 +810,10 @@ end
 
 function fsdp2_op_get_schema(name, buf, cap, needed)
     @ccall libfsdp2.fsdp2_op_get_schema(name::Cstring, buf::Ptr{UInt8}, cap::Csize_t, needed::Ptr{Csize_t})::fsdp2_status
+end
+
+function fsdp2_function_call(name, inputs, n_inputs, flags, scope, forward, backward, user_data, release, outputs, cap, needed)
+    @ccall libfsdp2.fsdp2_function_call(name::Cstring, inputs::Ptr{fsdp2_tensor}, n_inputs::Csize_t, flags::UInt32, scope::fsdp2_scope, forward::Ptr{Cvoid}, backward::Ptr{Cvoid}, user_data::Ptr{Cvoid}, release::Ptr{Cvoid}, outputs::Ptr{fsdp2_tensor}, cap::Csize_t, needed::Ptr{Csize_t})::fsdp2_status
 end
 
 function fsdp2_module_options_init(options, struct_size)

@@ -1911,6 +1911,144 @@ extern "C" {
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone, PartialEq)]
+pub struct fsdp2_function_info {
+    pub struct_size: u32,
+    pub reserved: i32,
+    pub needs_grad: *const i32,
+    pub n_inputs: usize,
+}
+#[test]
+fn bindgen_test_layout_fsdp2_function_info() {
+    assert_eq!(
+        ::std::mem::size_of::<fsdp2_function_info>(),
+        24usize,
+        concat!("Size of: ", stringify!(fsdp2_function_info))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<fsdp2_function_info>(),
+        8usize,
+        concat!("Alignment of ", stringify!(fsdp2_function_info))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_function_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_function_info),
+                "::",
+                stringify!(struct_size)
+            )
+        );
+    }
+    test_field_struct_size();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_function_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            4usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_function_info),
+                "::",
+                stringify!(reserved)
+            )
+        );
+    }
+    test_field_reserved();
+    fn test_field_needs_grad() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_function_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).needs_grad) as usize - ptr as usize
+            },
+            8usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_function_info),
+                "::",
+                stringify!(needs_grad)
+            )
+        );
+    }
+    test_field_needs_grad();
+    fn test_field_n_inputs() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_function_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).n_inputs) as usize - ptr as usize
+            },
+            16usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_function_info),
+                "::",
+                stringify!(n_inputs)
+            )
+        );
+    }
+    test_field_n_inputs();
+}
+impl Default for fsdp2_function_info {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+pub type fsdp2_function_forward_fn = ::std::option::Option<
+    unsafe extern "C" fn(
+        info: *const fsdp2_function_info,
+        inputs: *const fsdp2_tensor,
+        n_inputs: usize,
+        outputs: *mut fsdp2_tensor,
+        saved: *mut fsdp2_tensor,
+        cap: usize,
+        n_outputs: *mut usize,
+        n_saved: *mut usize,
+        user_data: *mut ::std::os::raw::c_void,
+    ) -> fsdp2_status,
+>;
+pub type fsdp2_function_backward_fn = ::std::option::Option<
+    unsafe extern "C" fn(
+        info: *const fsdp2_function_info,
+        saved: *const fsdp2_tensor,
+        n_saved: usize,
+        output_gradients: *const fsdp2_tensor,
+        n_outputs: usize,
+        gradients: *mut fsdp2_tensor,
+        user_data: *mut ::std::os::raw::c_void,
+    ) -> fsdp2_status,
+>;
+extern "C" {
+    pub fn fsdp2_function_call(
+        name: *const ::std::os::raw::c_char,
+        inputs: *const fsdp2_tensor,
+        n_inputs: usize,
+        flags: u32,
+        scope: fsdp2_scope,
+        forward: fsdp2_function_forward_fn,
+        backward: fsdp2_function_backward_fn,
+        user_data: *mut ::std::os::raw::c_void,
+        release: fsdp2_release_fn,
+        outputs: *mut fsdp2_tensor,
+        cap: usize,
+        needed: *mut usize,
+    ) -> fsdp2_status;
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone, PartialEq)]
 pub struct fsdp2_module_options {
     pub struct_size: u32,
     pub dtype: i32,

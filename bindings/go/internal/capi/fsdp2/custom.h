@@ -19,15 +19,17 @@ typedef struct fsdp2_forward_info {
   const char* kind;               /* the module's */
   const fsdp2_tensor* parameters; /* its own, in the order in which they were added */
   size_t n_parameters;
+  const fsdp2_tensor* buffers; /* likewise */
+  size_t n_buffers;
 } fsdp2_forward_info;
 
 enum { FSDP2_MAX_OUTPUTS = 64 };
-/* A forward: from `inputs` ({0} for one that is left out) and the module's parameters to
+/* A forward: from `inputs` ({0} for one that is left out), the module's parameters and buffers to
  * outputs[0] to [*n_outputs - 1], of at most `cap`, which is FSDP2_MAX_OUTPUTS. The rules are those
  * of hook.h, but for these: it may call the module's children by fsdp2_module_forward; a call of
  * the module itself, or of one whose forward is under way, is FSDP2_E_WRONG_STATE. The handles in
- * `outputs` belong to the library once it has returned FSDP2_OK; an input or a parameter may be
- * among them. Under activation checkpointing it runs a second time, in backward. */
+ * `outputs` belong to the library once it has returned FSDP2_OK; an input, a parameter or a
+ * buffer may be among them. Under activation checkpointing it runs a second time, in backward. */
 typedef fsdp2_status (*fsdp2_forward_fn)(const fsdp2_forward_info* info, const fsdp2_tensor* inputs,
                                          size_t n_inputs, fsdp2_tensor* outputs, size_t cap,
                                          size_t* n_outputs, void* user_data);
@@ -59,6 +61,25 @@ FSDP2_CALL fsdp2_module_add_parameter(fsdp2_module module, const char* name, con
                                       const fsdp2_parameter_options* options /*(opt)*/);
 /* Makes `child` a part of the module. Errors: as above, of either. */
 FSDP2_CALL fsdp2_module_add_child(fsdp2_module module, const char* name, fsdp2_module child);
+/* Makes the parameter `name` the same as `other`, as PyTorch's `head.weight = embed.weight`: one
+ * parameter, sharded and saved once, with the gradients of both places, and what `other` begins
+ * with. Both names are dotted paths in the module, which is that of the whole. If a unit holds only
+ * one of the places, the parameter goes to the unit above both. Errors: as above;
+ * FSDP2_E_NOT_FOUND (a name), FSDP2_E_INVALID_ARGUMENT (their shapes or dtypes differ). */
+FSDP2_CALL fsdp2_module_tie_parameter(fsdp2_module module, const char* name, const char* other);
+
+enum { FSDP2_BUFFER_NOT_PERSISTENT = 1 };
+/* Adds a buffer: a tensor that no optimizer updates, such as a table or a running mean. It begins
+ * as a copy of `value`, which must have the same shape and dtype on all ranks. Every rank has all
+ * of it, nothing casts or reduces it, and each rank's changes are its own; if the ranks differ, a
+ * checkpoint has one rank's. FSDP2_BUFFER_NOT_PERSISTENT: checkpoints do not hold it. A forward may
+ * change its values in place; under activation checkpointing it does so twice. Errors: those of
+ * fsdp2_module_add_parameter. */
+FSDP2_CALL fsdp2_module_add_buffer(fsdp2_module module, const char* name, fsdp2_tensor value,
+                                   uint32_t flags);
+/* Returns the buffer at a dotted path in the module, sharing its memory. FSDP2_E_NOT_FOUND if there
+ * is none. */
+FSDP2_CALL fsdp2_module_get_buffer(fsdp2_module module, const char* name, fsdp2_tensor* out);
 
 FSDP2_END_DECLS
 

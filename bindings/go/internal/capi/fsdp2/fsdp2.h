@@ -101,6 +101,7 @@
 #include "tensor.h"
 #include "scope.h"
 #include "op.h"
+#include "function.h"
 #include "module.h"
 #include "custom.h"
 #include "shard.h"
