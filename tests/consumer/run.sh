@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
-readonly targets=(//c/... //rust/...)
+readonly targets=(//c/... //java/... //rust/...)
 trap '../../bazelw shutdown' EXIT
 case ${1:-} in
   --analyze) ../../bazelw build --nobuild "${targets[@]}" ;;
