@@ -60,13 +60,17 @@ struct ModuleObject {
   std::shared_ptr<MeshObject> mesh;   // that the whole is sharded over, once it is
   at::ScalarType dtype = at::kFloat;  // of parameters that are added
   // What the module is a part of, once it is; by std::atomic_load, since no one enters a part.
-  std::shared_ptr<ModuleObject> parent;
+  // Weak, or a forward that holds the handles of the children that it calls would keep itself
+  // alive.
+  std::shared_ptr<const std::weak_ptr<ModuleObject>> parent;
 };
 
 // The module that is a part of no other, and has the state of all in it.
 inline std::shared_ptr<ModuleObject> whole_of(std::shared_ptr<ModuleObject> object) {
-  while (auto parent = std::atomic_load(&object->parent)) {
-    object = std::move(parent);
+  while (const auto parent = std::atomic_load(&object->parent)) {
+    object = parent->lock();
+    FSDP2_CHECK(object != nullptr, Code::kWrongState,
+                "module: the one that it is a part of has been destroyed");
   }
   return object;
 }

@@ -479,6 +479,51 @@ static void a_forward_cannot_call_itself(void) {
   EXPECT_OK(fsdp2_tensor_destroy(batch[1]));
 }
 
+/* ---- a forward that owns the handles of its children, as closures of most languages do */
+
+static fsdp2_status run_owned(const fsdp2_forward_info* info, const fsdp2_tensor* inputs,
+                              size_t n_inputs, fsdp2_tensor* outputs, size_t cap, size_t* n_outputs,
+                              void* user_data) {
+  (void)info, (void)n_inputs, (void)cap, (void)user_data;
+  outputs[0] = inputs[0];
+  *n_outputs = 1;
+  return FSDP2_OK;
+}
+
+static fsdp2_status run_owner(const fsdp2_forward_info* info, const fsdp2_tensor* inputs,
+                              size_t n_inputs, fsdp2_tensor* outputs, size_t cap, size_t* n_outputs,
+                              void* user_data) {
+  (void)info;
+  return fsdp2_module_forward(*(fsdp2_module*)user_data, inputs, n_inputs, 0, outputs, cap,
+                              n_outputs);
+}
+
+static void release_owner(void* user_data) {
+  EXPECT_OK(fsdp2_module_destroy(*(fsdp2_module*)user_data));
+  ++released;
+}
+
+static void a_forward_may_own_its_children(void) {
+  fsdp2_module owned = {0}, copy = {0}, owner = {0};
+  fsdp2_tensor batch[2], output = {0};
+  size_t n = 0;
+  make_batch(batch);
+  released = 0;
+  EXPECT_OK(fsdp2_module_create_custom("Owned", NULL, run_owned, NULL, NULL, &owned));
+  EXPECT_OK(fsdp2_module_create_custom("Owner", NULL, run_owner, &owned, release_owner, &owner));
+  EXPECT_OK(fsdp2_module_add_child(owner, "owned", owned));
+  EXPECT_OK(fsdp2_module_duplicate(owned, &copy));
+  EXPECT_OK(fsdp2_module_forward(owner, batch, 1, 0, &output, 1, &n));
+  EXPECT_OK(fsdp2_tensor_destroy(output));
+  EXPECT_OK(fsdp2_module_destroy(owner));
+  EXPECT(released == 1);
+  EXPECT_STATUS(fsdp2_module_forward(copy, batch, 1, 0, &output, 1, &n), FSDP2_E_WRONG_STATE);
+  EXPECT_MESSAGE("the one that it is a part of has been destroyed");
+  EXPECT_OK(fsdp2_module_destroy(copy));
+  EXPECT_OK(fsdp2_tensor_destroy(batch[0]));
+  EXPECT_OK(fsdp2_tensor_destroy(batch[1]));
+}
+
 int main(void) {
   RUN(a_custom_model_is_what_its_operators_are);
   RUN(it_trains_and_resumes_at_another_world_size);
@@ -487,5 +532,6 @@ int main(void) {
   RUN(a_part_serves_only_to_be_called);
   RUN(a_forward_cannot_freeze_its_parameter);
   RUN(a_forward_cannot_call_itself);
+  RUN(a_forward_may_own_its_children);
   return harness_result();
 }

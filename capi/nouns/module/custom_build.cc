@@ -1,4 +1,5 @@
 // How modules of the caller are put together.
+#include <memory>
 #include <string>
 
 #include "capi/argument.h"
@@ -67,7 +68,7 @@ void add_child(Call& call, const std::shared_ptr<ModuleObject>& object, const ch
   const auto child_module = enter_to_build(call, child, "child");
   parent_module->add_child(read_text(name, kMaxName, "name"), child_module);
   object->parameters = parameters_of(*parent_module);
-  std::atomic_store(&child.parent, object);
+  std::atomic_store(&child.parent, std::make_shared<const std::weak_ptr<ModuleObject>>(object));
 }
 
 // A copy, so that what else uses the tensor does not change the module.

@@ -1,0 +1,18 @@
+//! Who keeps whom alive.
+
+#[test]
+fn a_closure_that_owns_its_children_ends_with_them() {
+    let inner = fsdp2::Module::create_custom("Inner", &Default::default(), |forward| {
+        Ok(forward.input(0)?.exp()?)
+    })
+    .unwrap();
+    let part = inner.duplicate().unwrap();
+    let outer = fsdp2::Module::create_custom("Outer", &Default::default(), move |forward| {
+        Ok(inner.forward([forward.input(0)?])?)
+    })
+    .unwrap();
+    outer.add_child("inner", &part).unwrap();
+    drop((outer, part));
+    fsdp2::runtime::describe().unwrap(); // a call in which releases run
+    assert_eq!(fsdp2::runtime::live_handles(), 0);
+}
