@@ -205,7 +205,8 @@ void Fuzzer::take_outputs(const Call& call) {
   if (ends_with(name, "_destroy")) {
     holdings_.let_go(call.function->parameters[0].type, call.arguments[0].id);
   }
-  if (name == "fsdp2_scope_destroy") {
+  // A callback may have destroyed the very scope that the outputs of the call around it went into.
+  if (name == "fsdp2_scope_destroy" || name == "fsdp2_function_call") {
     let_go_of_stale_tensors();
   }
 }
