@@ -12,14 +12,13 @@ void write_coverage(const Api& api, std::istream& old, std::ostream& out) {
     if (line.empty() || line[0] == '#') {
       out << line << "\n";
     } else {
-      rows[line.substr(0, line.find(' '))] = line;
+      rows[line.substr(0, line.find('\t'))] = line;
     }
   }
   for (const auto& function : api.functions) {
     const auto row = rows.find(function.name);
-    std::string name = function.name;
-    name.resize(std::max<size_t>(name.size() + 1, 42), ' ');
-    out << (row != rows.end() ? row->second : name + "raw     raw     raw     raw") << "\n";
+    out << (row != rows.end() ? row->second : function.name + "\traw: \traw: \traw: \traw: ")
+        << "\n";
   }
 }
 
