@@ -37,11 +37,11 @@ typedef struct fsdp2_all_reduce_info {
   const char* unit; /* its name; "": the root */
 } fsdp2_all_reduce_info;
 
-/* gradients: 1-D, those of all parameters of the unit, averaged over the ranks and not yet cast; with
- * fsdp2_shard_set_gradient_divide_factor or _set_force_sum_reduction, not yet divided by what is left
- * to divide by. The hook may overwrite them, and make the collective calls on tensors and numbers of
- * mesh.h (all ranks alike), over a sub-mesh or another mesh than the unit's: one more all-reduce,
- * say. */
+/* gradients: 1-D, those of all parameters of the unit, averaged over the ranks and not yet cast;
+ * with fsdp2_shard_set_gradient_divide_factor or _set_force_sum_reduction, not yet divided by what
+ * is left to divide by. The hook may overwrite them, and make the collective calls on tensors and
+ * numbers of mesh.h (all ranks alike), over a sub-mesh or another mesh than the unit's: one more
+ * all-reduce, say. */
 typedef fsdp2_status (*fsdp2_all_reduce_hook_fn)(const fsdp2_all_reduce_info* info,
                                                  fsdp2_tensor gradients, void* user_data);
 FSDP2_CALL fsdp2_shard_set_all_reduce_hook(fsdp2_shard shard, const char* unit /*(opt)*/,

@@ -15,7 +15,8 @@ fsdp2_status abi_called_back(const struct abi_callback* callback,
   return FSDP2_OK;
 }
 
-/* Handles are counted for the whole process: beside other ranks the count says nothing of a call. */
+/* Handles are counted for the whole process: beside other ranks the count says nothing of a call.
+ */
 static _Thread_local int is_alone;
 
 static void make_call(const struct call* call, const char* parameter, const char* what,

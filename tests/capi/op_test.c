@@ -377,7 +377,8 @@ static void what_libtorch_refuses_is_told(void) {
   const fsdp2_value inputs[2] = {FSDP2_TENSOR(x), FSDP2_TENSOR(y)};
   const fsdp2_value too_large[2] = {FSDP2_TENSOR(x), FSDP2_DOUBLE(1e300)}; /* for a float */
   const fsdp2_value sparse[1] = {FSDP2_TENSOR(x)};
-  refuse_inputs("aten::mm", inputs, 2, FSDP2_E_INVALID_ARGUMENT, "mat1 and mat2 shapes cannot be multiplied");
+  refuse_inputs("aten::mm", inputs, 2, FSDP2_E_INVALID_ARGUMENT,
+                "mat1 and mat2 shapes cannot be multiplied");
   refuse_inputs("aten::celu", too_large, 2, FSDP2_E_INVALID_ARGUMENT,
                 "aten::celu: value cannot be converted to type float");
   refuse_inputs("aten::to_sparse", sparse, 1, FSDP2_E_UNSUPPORTED, "a tensor of another form");

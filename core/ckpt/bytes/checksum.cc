@@ -14,8 +14,8 @@ namespace fsdp2::ckpt {
 
 namespace {
 
-// xxHash chooses its code for this CPU at the first call that needs it, without a lock: that call is
-// ours. An update always needs it; a sum of few bytes has one code for all CPUs.
+// xxHash chooses its code for this CPU at the first call that needs it, without a lock: that call
+// is ours. An update always needs it; a sum of few bytes has one code for all CPUs.
 void choose_code() {
   static const bool chosen = [] {
     XXH3_state_t xxh;

@@ -4,7 +4,8 @@
  *
  * A module is put together before its first forward, and before anything in it is sharded. A child
  * is then a part of its parent: its handle serves only to call it (fsdp2_module_forward), inside
- * its parent's forward, and every other call takes the handle of the whole. */
+ * its parent's forward, and every other call takes the handle of the whole. It does not keep the
+ * parent alive, so that the parent's user_data may own it. */
 #ifndef FSDP2_CUSTOM_H_
 #define FSDP2_CUSTOM_H_
 

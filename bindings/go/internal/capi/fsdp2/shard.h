@@ -97,9 +97,10 @@ typedef struct fsdp2_shard_options {
 FSDP2_CALL fsdp2_shard_options_init(fsdp2_shard_options* options, size_t struct_size);
 
 /* Applies a strategy of PyTorch's older FullyShardedDataParallel by its name, in either case:
- * FULL_SHARD, SHARD_GRAD_OP, NO_SHARD, HYBRID_SHARD, HYBRID_SHARD_ZERO2. Sets the shape and names
- * of the mesh and the reshard_after_forward of the options; the rest of both stays. fsdp_size: the
- * number of ranks of a shard group, which the hybrid strategies need; 0: all ranks. */
+ * FULL_SHARD, SHARD_GRAD_OP, NO_SHARD, HYBRID_SHARD, HYBRID_SHARD_ZERO2. Sets fsdp_size of the
+ * mesh, which must have no shape, and reshard_after_forward of the options; the rest of both stays.
+ * fsdp_size: the number of ranks of a shard group, which the hybrid strategies need; 0: all ranks.
+ */
 FSDP2_CALL fsdp2_shard_apply_strategy(const char* name, int64_t fsdp_size, fsdp2_mesh_options* mesh,
                                       fsdp2_shard_options* options);
 
