@@ -268,6 +268,9 @@ void Fuzzer::drop_surplus() {
 }
 
 void Fuzzer::destroy_all() {
+  // Another thread may have destroyed a scope between a call that put its outputs there and the
+  // note of these outputs.
+  let_go_of_stale_tensors();
   auto held = holdings_.all();
   while (!held.empty()) {
     const size_t next = random_.below(held.size());
