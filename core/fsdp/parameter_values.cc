@@ -69,18 +69,12 @@ std::vector<nn::NamedParameter> deferred_ignored(const Unit& root) {
   return deferred;
 }
 
-// `read` fills a parameter that has been given its memory; if it fails, the memory goes again.
 void fill_deferred(const nn::NamedParameter& parameter,
                    const std::function<void(const at::Tensor& values)>& read) {
-  const at::Tensor& tensor = parameter.tensor;
-  nn::resize_storage(tensor, tensor.numel() * static_cast<int64_t>(tensor.element_size()));
-  try {
-    const at::Tensor values = tensor.variable_data();
-    read(values.dim() == 0 ? values.view({1}) : values);
-  } catch (...) {
-    nn::resize_storage(tensor, 0);
-    throw;
-  }
+  nn::MemoryForValues memory(parameter.tensor);
+  const at::Tensor values = parameter.tensor.variable_data();
+  read(values.dim() == 0 ? values.view({1}) : values);
+  memory.keep();
 }
 
 void load_ignored(const Unit& root, nn::ParameterSource& source) {

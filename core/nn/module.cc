@@ -105,21 +105,27 @@ void resize_storage(const at::Tensor& tensor, int64_t bytes) {
   }
 }
 
+MemoryForValues::MemoryForValues(const at::Tensor& tensor) : tensor_(tensor) {
+  resize_storage(tensor, tensor.numel() * static_cast<int64_t>(tensor.element_size()));
+}
+
+MemoryForValues::~MemoryForValues() {
+  if (tensor_.defined()) {
+    resize_storage(tensor_, 0);
+  }
+}
+
 void materialize(Module& root, ParameterSource& source) {
   for (const NamedParameter& parameter : named_unique_parameters(root)) {
     const at::Tensor& tensor = parameter.tensor;
     if (!has_no_memory(tensor)) {
       continue;
     }
-    resize_storage(tensor, tensor.numel() * static_cast<int64_t>(tensor.element_size()));
-    try {
-      const at::Tensor values = tensor.variable_data();  // a version counter of its own
-      source.read(parameter.names.front(), tensor.sizes(), 0,
-                  values.dim() == 0 ? values.view({1}) : values);
-    } catch (...) {
-      resize_storage(tensor, 0);
-      throw;
-    }
+    MemoryForValues memory(tensor);
+    const at::Tensor values = tensor.variable_data();  // a version counter of its own
+    source.read(parameter.names.front(), tensor.sizes(), 0,
+                values.dim() == 0 ? values.view({1}) : values);
+    memory.keep();
   }
 }
 

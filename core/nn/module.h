@@ -125,6 +125,21 @@ bool has_no_memory(const at::Tensor& tensor);
 // views and its autograd identity. The old contents are lost.
 void resize_storage(const at::Tensor& tensor, int64_t bytes);
 
+// The memory of a tensor that has none so far: given at once, and taken away again at the end of
+// this object unless the values have come.
+class MemoryForValues {
+ public:
+  explicit MemoryForValues(const at::Tensor& tensor);
+  MemoryForValues(MemoryForValues&&) = default;
+  MemoryForValues& operator=(MemoryForValues&&) = delete;
+  ~MemoryForValues();
+
+  void keep() { tensor_.reset(); }
+
+ private:
+  at::Tensor tensor_;
+};
+
 // Gives every deferred parameter below `root` memory and its values from `source`, each tied
 // parameter once under its first name.
 void materialize(Module& root, ParameterSource& source);

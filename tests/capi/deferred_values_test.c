@@ -65,24 +65,33 @@ static void deferred_values_have_no_state_to_save(void) {
   on_ranks("deferred-together", 2, 0, save_deferred_values);
 }
 
+/* A state of the norm alone. */
+static fsdp2_state state_of_norm(fsdp2_mesh mesh) {
+  const int64_t width[1] = {kTinyWidth};
+  const float ones[kTinyWidth] = {1.0f};
+  fsdp2_tensor norm = {0};
+  fsdp2_state state = {0};
+  EXPECT_OK(fsdp2_tensor_from_buffer(ones, sizeof(ones), FSDP2_DTYPE_F32, width, 1, &norm));
+  EXPECT_OK(fsdp2_state_create(mesh, &state));
+  EXPECT_OK(fsdp2_state_add_tensor(state, "model.model.norm.weight", NULL, NULL, 0, norm));
+  EXPECT_OK(fsdp2_tensor_destroy(norm));
+  return state;
+}
+
 /* A partial state gives the norm alone its values. */
 static void forward_after_a_partial_state(fsdp2_mesh mesh, int rank) {
   const fsdp2_module module = tiny_model();
   fsdp2_shard_options options = FSDP2_SHARD_OPTIONS_INIT;
   fsdp2_load_options loading = FSDP2_LOAD_OPTIONS_INIT;
-  const int64_t shape[2] = {1, 2}, width[1] = {kTinyWidth}, values[2] = {1, 2};
-  const float ones[kTinyWidth] = {1.0f};
+  const int64_t shape[2] = {1, 2}, values[2] = {1, 2};
   const fsdp2_tensor tokens = int64_tensor(values, shape, 2);
-  fsdp2_tensor logits = {0}, norm = {0};
-  fsdp2_state state = {0};
+  const fsdp2_state state = state_of_norm(mesh);
+  fsdp2_tensor logits = {0};
   fsdp2_shard shard;
   size_t n = 0;
   (void)rank;
   options.defer_values = 1;
   shard = shard_with(module, mesh, &options);
-  EXPECT_OK(fsdp2_tensor_from_buffer(ones, sizeof(ones), FSDP2_DTYPE_F32, width, 1, &norm));
-  EXPECT_OK(fsdp2_state_create(mesh, &state));
-  EXPECT_OK(fsdp2_state_add_tensor(state, "model.model.norm.weight", NULL, NULL, 0, norm));
   loading.partial = 1;
   EXPECT_OK(fsdp2_checkpoint_set_state(shard, (fsdp2_optimizer){0}, (fsdp2_step){0},
                                        (fsdp2_loader){0}, state, &loading));
@@ -92,7 +101,6 @@ static void forward_after_a_partial_state(fsdp2_mesh mesh, int rank) {
   EXPECT_OK(fsdp2_shard_load_values(shard));
   EXPECT_OK(fsdp2_module_forward(module, &tokens, 1, 0, &logits, 1, &n));
   EXPECT_OK(fsdp2_tensor_destroy(logits));
-  EXPECT_OK(fsdp2_tensor_destroy(norm));
   EXPECT_OK(fsdp2_tensor_destroy(tokens));
   EXPECT_OK(fsdp2_state_destroy(state));
   destroy_tiny(module, shard);
@@ -102,9 +110,47 @@ static void values_that_a_partial_load_left_out_are_named(void) {
   on_ranks("left-out", 2, 0, forward_after_a_partial_state);
 }
 
+/* A parameter that sharding has left alone has no memory before a load brings its values. */
+static void load_an_ignored_parameter(fsdp2_mesh mesh, int rank) {
+  static const char* const kIgnored = "model.norm.weight";
+  const fsdp2_module module = tiny_model();
+  fsdp2_shard_options options = FSDP2_SHARD_OPTIONS_INIT;
+  fsdp2_load_options loading = FSDP2_LOAD_OPTIONS_INIT;
+  const fsdp2_state state = state_of_norm(mesh);
+  float norm[kTinyWidth] = {0};
+  fsdp2_tensor parameter = {0};
+  size_t index = 0;
+  fsdp2_shard shard;
+  (void)rank;
+  options.defer_values = 1;
+  options.ignored_names = &kIgnored;
+  options.n_ignored_names = 1;
+  shard = shard_with(module, mesh, &options);
+  EXPECT_OK(fsdp2_module_get_parameter_index(module, kIgnored, &index));
+  EXPECT_STATUS(fsdp2_checkpoint_set_state(shard, (fsdp2_optimizer){0}, (fsdp2_step){0},
+                                           (fsdp2_loader){0}, state, &loading),
+                FSDP2_E_NOT_FOUND); /* it lacks the others */
+  EXPECT_STATUS(fsdp2_module_get_parameter(module, index, FSDP2_PARAMETER_LOCAL, &parameter),
+                FSDP2_E_WRONG_STATE);
+  loading.partial = 1;
+  EXPECT_OK(fsdp2_checkpoint_set_state(shard, (fsdp2_optimizer){0}, (fsdp2_step){0},
+                                       (fsdp2_loader){0}, state, &loading));
+  EXPECT_OK(fsdp2_module_get_parameter(module, index, FSDP2_PARAMETER_LOCAL, &parameter));
+  EXPECT_OK(fsdp2_tensor_read(parameter, norm, sizeof(norm)));
+  EXPECT(norm[0] == 1.0f && norm[1] == 0.0f);
+  EXPECT_OK(fsdp2_tensor_destroy(parameter));
+  EXPECT_OK(fsdp2_state_destroy(state));
+  destroy_tiny(module, shard);
+}
+static void a_load_gives_an_ignored_parameter_its_memory(void) {
+  on_ranks("ignored-1", 1, 0, load_an_ignored_parameter);
+  on_ranks("ignored-2", 2, 0, load_an_ignored_parameter);
+}
+
 int main(void) {
   RUN(values_can_be_deferred);
   RUN(deferred_values_have_no_state_to_save);
   RUN(values_that_a_partial_load_left_out_are_named);
+  RUN(a_load_gives_an_ignored_parameter_its_memory);
   return harness_result();
 }

@@ -19,6 +19,7 @@
 #include "core/ckpt/store/checkpoint_directory.h"
 #include "core/ckpt/store/find_checkpoint.h"
 #include "core/comm/agreement.h"
+#include "core/nn/module.h"
 #include "core/train/state/hyper_parameters_load.h"
 #include "core/train/state/training_state.h"
 #include "core/train/state/training_state_parts.h"
@@ -56,8 +57,8 @@ class Loader {
 
   // Reads it all.
   LoadReport run();
-  // The sharded parameters that were there to be read have values now.
-  void mark_values();
+  // The parameters that were there to be read have values now.
+  void keep_values();
 
  private:
   void want(const StateEntry* entry, const std::string& name, at::IntArrayRef shape,
@@ -83,6 +84,7 @@ class Loader {
   ckpt::StateNames names_;
   std::vector<Wanted> wanted_;
   std::vector<fsdp::ShardedParam*> found_;
+  std::vector<nn::MemoryForValues> filled_;  // of parameters that sharding has left alone
   std::optional<int64_t> step_;
   std::optional<DataPosition> data_position_;
   at::Tensor rng_;
@@ -115,9 +117,12 @@ void Loader::want_model() {
   report_.unexpected.insert(report_.unexpected.end(), unexpected.begin(), unexpected.end());
 }
 
-void Loader::mark_values() {
+void Loader::keep_values() {
   for (fsdp::ShardedParam* param : found_) {
     param->mark_has_values();
+  }
+  for (nn::MemoryForValues& memory : filled_) {
+    memory.keep();
   }
 }
 
@@ -312,6 +317,9 @@ void Loader::read_tensors() {
                        static_cast<double>(bytes));
   const bool tells = objects_.root->mesh().team().rank() == 0;
   for (const Wanted& wanted : wanted_) {
+    if (nn::has_no_memory(wanted.into)) {
+      filled_.emplace_back(wanted.into);
+    }
     if (wanted.into.numel() > 0 || source_.is_collective()) {
       source_.read(*wanted.entry, wanted.offsets, wanted.into);
     }
@@ -390,7 +398,7 @@ LoadReport load_training_state(const TrainingObjects& objects, const ckpt::State
     report = loader->run();
     return std::string();
   });
-  loader->mark_values();
+  loader->keep_values();
   return report;
 }
 
