@@ -184,6 +184,7 @@ inline void enter_to_read(Call& call, const ModuleObject& module) {
 // As enter_collective, for a forward, which the callback of a forward around it may make, too.
 inline void enter_forward(Call& call, const ModuleObject& module) {
   call.join(module.busy, Nested::kForwards);
+  check_is_whole(module);  // another thread may have made it a part just now
   if (module.mesh) {
     call.about_model_on(module.mesh->mesh);
     call.join(module.mesh->busy, Nested::kForwards);
