@@ -385,6 +385,17 @@ static void what_libtorch_refuses_is_told(void) {
   destroy_both(x, y);
 }
 
+/* LAPACK would end the process. */
+static void eigenvalues_of_what_is_not_finite_are_refused(void) {
+  const float kValues[4] = {1, 0, (float)NAN, 1};
+  const fsdp2_tensor good = square(), bad = floats(kValues, kSquare, 2);
+  const fsdp2_value finite[1] = {FSDP2_TENSOR(good)}, not_finite[1] = {FSDP2_TENSOR(bad)};
+  refuse_inputs("aten::linalg_eigvals", not_finite, 1, FSDP2_E_INVALID_ARGUMENT,
+                "aten::linalg_eigvals: expected finite values, found an infinity or a NaN");
+  EXPECT_OK(fsdp2_tensor_destroy(compute("aten::linalg_eigvals", finite, 1, kNoScope)));
+  destroy_both(good, bad);
+}
+
 /* ---- scopes */
 
 static void a_scope_destroys_what_it_has(void) {
@@ -424,6 +435,7 @@ int main(void) {
   RUN(unsafe_operators_are_refused);
   RUN(inputs_are_checked_against_the_schema);
   RUN(what_libtorch_refuses_is_told);
+  RUN(eigenvalues_of_what_is_not_finite_are_refused);
   RUN(a_scope_destroys_what_it_has);
   return harness_result();
 }
