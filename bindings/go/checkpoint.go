@@ -38,7 +38,7 @@ const (
 type SaveOptions struct {
 	Format     CheckpointFormat
 	Background bool // return once a copy has been made; sharded only
-	// KeepLast n > 0: keep only the newest n of a series DIR/step-XXXXXXXX; sharded only.
+	// KeepLast n > 0: keep only the newest n of a series DIR/step-00000100, DIR/step-00000200, ...; sharded only.
 	KeepLast       int
 	NoRNG          bool  // leave out the random generator; sharded only
 	Dtype          Dtype // to which the file rounds floating-point parameters; not sharded, not per rank

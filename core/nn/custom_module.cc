@@ -16,7 +16,7 @@ struct Place {
   std::string name;
 };
 
-// Of the parameter at a dotted name below `root`.
+// Finds the parameter at a dotted name below `root`.
 Place find_place(CustomModule& root, const std::string& path) {
   CustomModule* module = &root;
   size_t begin = 0;

@@ -50,7 +50,7 @@ std::vector<at::Tensor> read_inputs(const nn::Module& module, const fsdp2_tensor
 
 // Adds those of a tensor that are not there yet.
 void add_producers(const TensorObject& tensor, Producers& producers);
-// Of all inputs, whose graphs a backward will go through; {0} has none.
+// The producers of all inputs, whose graphs a backward will go through; {0} has none.
 Producers producers_of(const fsdp2_tensor* inputs, size_t count);
 
 // kWrongState for a tensor whose memory FSDP has freed: its elements must not be touched.

@@ -149,8 +149,8 @@ std::vector<Flag> outcome_flags(TrainOptions* o) {
        "Write a DCP checkpoint here at the end (replaces only another one); with --save-every, a "
        "series of them in it"},
       {checkpoint, "--save-every", &o->save_every,
-       "Write a checkpoint DIR/step-XXXXXXXX every N steps and after the last (0: only at the "
-       "end)"},
+       "Write a checkpoint every N steps and after the last, DIR/step-00000100 after step 100 (0: "
+       "only at the end)"},
       {checkpoint, "--keep-last", &o->keep_last,
        "Keep the newest N checkpoints of the series; later steps of an older run stay (0: keep "
        "all)"},

@@ -101,7 +101,7 @@ set_requires_grad!(model::Module, flag::Bool; names = nothing) =
 """
     checkpoint_activations!(model::FSDP2.Module, kinds...; every = 1, no_early_stop = false)
 
-Of each `every` modules of these classes (without classes, of the model's layers), the last keeps only its inputs and runs again in
+The last of each `every` modules of these classes (without classes, of the model's layers) keeps only its inputs and runs again in
 backward.
 """
 checkpoint_activations!(model::Module, kinds...; every::Integer = 1, no_early_stop::Bool = false) =

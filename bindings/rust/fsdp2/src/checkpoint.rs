@@ -41,7 +41,7 @@ options! {
         format: CheckpointFormat,
         /// Return once a copy has been made; sharded only.
         background: bool,
-        /// Above 0: keep only so many of the newest of a series DIR/step-XXXXXXXX; sharded only.
+        /// Above 0: keep only so many of the newest of a series DIR/step-00000100, DIR/step-00000200, ...; sharded only.
         keep_last: i32,
         /// Leave out the random generator; sharded only.
         no_rng: bool,

@@ -41,7 +41,7 @@ options! {
         global_batch: i64,
         /// Every token must be below it.
         vocab_size: i64,
-        /// Of the permutations.
+        /// Seed of the permutations.
         seed: u64,
     }
 }

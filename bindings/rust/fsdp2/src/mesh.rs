@@ -34,7 +34,7 @@ options! {
         world_size: i32,
         /// This rank's number on its machine; -1: from the environment.
         local_rank: i32,
-        /// Of every collective call, in milliseconds.
+        /// How long every collective call may take, in milliseconds.
         timeout_ms: i64,
         /// Without a shape. 0, 1, or at least the world size: one dim, "fsdp". Less: "ddp" and "fsdp", of sizes
         /// (world_size / fsdp_size, fsdp_size). -1: replicas only.

@@ -11,7 +11,7 @@ options! {
     /// How a module begins.
     #[derive(Debug, Clone, PartialEq)]
     ModuleOptions: fsdp2_module_options, fsdp2_module_options_init {
-        /// Of the parameters; none: fp32, or that of an exported program.
+        /// The parameters' dtype; none: fp32, or that of an exported program.
         dtype: Option<Dtype>,
         /// For dropout, and for the initial values, if there are no weights to read.
         seed: u64,
@@ -77,7 +77,7 @@ options! {
         top_k: i32,
         /// 0: always the most likely token.
         temperature: f64,
-        /// Of the choice.
+        /// Seed of the choice.
         seed: u64,
     }
 }

@@ -56,7 +56,7 @@ info! {
         n_groups: i32,
         /// Those of the shard that are not frozen, a tied parameter once.
         n_parameters: i32,
-        /// Of this rank's state.
+        /// Bytes of this rank's state.
         n_bytes: i64,
     }
 }

@@ -19,21 +19,21 @@ info! {
         n_units: i32,
         /// Elements of the sharded parameters, ties counted once.
         numel: i64,
-        /// Of this rank's parts.
+        /// Bytes of this rank's parts.
         shard_bytes: i64,
-        /// Of their gradients.
+        /// Bytes of their gradients.
         gradient_bytes: i64,
-        /// Of the optimizer's state.
+        /// Bytes of the optimizer's state.
         optimizer_bytes: i64,
-        /// Of gathered parameters, at most.
+        /// Bytes of gathered parameters, at most.
         peak_unsharded_bytes: i64,
-        /// Of gradients before they are reduced, at most.
+        /// Bytes of gradients before they are reduced, at most.
         peak_unreduced_gradient_bytes: i64,
-        /// Of units.
+        /// How often a unit is gathered.
         all_gathers: i64,
-        /// Of units.
+        /// How often a unit's gradients are reduced and scattered.
         reduce_scatters: i64,
-        /// Of units.
+        /// How often a unit's gradients are reduced over the replicas.
         all_reduces: i64,
         /// Received by this rank.
         all_gather_bytes: i64,

@@ -9,7 +9,7 @@ use crate::{sys, Dtype, Mesh, Module, Result, ShardOptions, Tensor, Which};
 info! {
     /// What a sharded parameter is, and this rank's part of it. The indices are the shard's own; [`Module`] has others.
     ParameterInfo: fsdp2_parameter_info {
-        /// Of the shard.
+        /// The dtype of the sharded parameter.
         dtype: Dtype,
         /// For gathering and computing.
         compute_dtype: Dtype,

@@ -83,7 +83,7 @@ impl Field<i32> for Reshard {
 pub struct ShardDimInfo<'a> {
     /// The module's.
     pub dtype: Dtype,
-    /// Of the whole parameter.
+    /// The shape of the whole parameter.
     pub shape: &'a [i64],
     /// Its dotted path in the module.
     pub parameter: &'a str,

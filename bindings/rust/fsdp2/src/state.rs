@@ -14,7 +14,7 @@ info! {
         n_tensors: i32,
         /// Entries that are values.
         n_values: i32,
-        /// Of this rank's chunks.
+        /// Bytes of this rank's chunks.
         n_bytes: i64,
     }
 }

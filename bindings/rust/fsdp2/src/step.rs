@@ -89,7 +89,7 @@ info! {
         seconds: f64,
         /// Over all ranks.
         tokens_per_second: f64,
-        /// Of gathered parameters on this rank, so far.
+        /// The most bytes of gathered parameters on this rank so far.
         peak_unsharded_bytes: i64,
         /// In this step; 1: none.
         loss_scale: f64,

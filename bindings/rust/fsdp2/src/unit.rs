@@ -52,7 +52,7 @@ info! {
         n_modules: i32,
         /// 0: the units below have them all.
         n_parameters: i32,
-        /// Of the first parameter; none if there is none.
+        /// The dtype of the first parameter; none if there is none.
         dtype: Option<Dtype>,
         /// For computing; none if there is no parameter.
         compute_dtype: Option<Dtype>,
@@ -62,11 +62,11 @@ info! {
         is_root: bool,
         /// Global elements.
         numel: i64,
-        /// Of this rank's part, with padding.
+        /// Bytes of this rank's part, with padding.
         sharded_bytes: i64,
-        /// Of the gathered parameters, in full.
+        /// Bytes of all the parameters when they are gathered.
         unsharded_bytes: i64,
-        /// Of the gathered parameters, alive now.
+        /// Bytes of gathered parameters that are alive now.
         live_bytes: i64,
     }
 }
@@ -76,11 +76,11 @@ info! {
     ShardStats: fsdp2_shard_stats {
         /// Units with parameters.
         n_units: i32,
-        /// Of units.
+        /// How often a unit has been gathered.
         all_gathers: i64,
-        /// Of units.
+        /// How often a unit's gradients have been reduced and scattered.
         reduce_scatters: i64,
-        /// Of units.
+        /// How often a unit's gradients have been reduced over the replicas.
         all_reduces: i64,
         /// Received by this rank.
         all_gather_bytes: i64,
@@ -88,9 +88,9 @@ info! {
         reduce_scatter_bytes: i64,
         /// Received by this rank.
         all_reduce_bytes: i64,
-        /// Of gathered parameters, now.
+        /// Bytes of gathered parameters, now.
         unsharded_bytes: i64,
-        /// Of gathered parameters, at most.
+        /// Bytes of gathered parameters, at most.
         peak_unsharded_bytes: i64,
     }
 }

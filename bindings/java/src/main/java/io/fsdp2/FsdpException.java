@@ -22,7 +22,7 @@ public final class FsdpException extends RuntimeException {
   /** This rank, or -1. */
   private final int rank;
 
-  /** Of the system, or 0. */
+  /** The system's own error number, or 0. */
   private final int nativeCode;
 
   /** What failed. */

@@ -39,7 +39,7 @@ public final class GenerateOptions {
     return temperature;
   }
 
-  /** Of the draws. */
+  /** The seed of the draws. */
   public long seed() {
     return seed;
   }
@@ -89,7 +89,7 @@ public final class GenerateOptions {
       return this;
     }
 
-    /** Of the draws. */
+    /** The seed of the draws. */
     public Builder seed(long seed) {
       this.seed = seed;
       return this;

@@ -61,7 +61,7 @@ public final class LoaderOptions {
     return vocabSize;
   }
 
-  /** Of the shuffled order. */
+  /** The seed of the shuffled order. */
   public long seed() {
     return seed;
   }
@@ -138,7 +138,7 @@ public final class LoaderOptions {
       return this;
     }
 
-    /** Of the shuffled order. */
+    /** The seed of the shuffled order. */
     public Builder seed(long seed) {
       this.seed = seed;
       return this;

@@ -80,7 +80,7 @@ public final class MeshOptions {
     return rendezvous;
   }
 
-  /** Of every collective, in milliseconds. */
+  /** How long every collective may take, in milliseconds. */
   public long timeoutMs() {
     return timeoutMs;
   }
@@ -199,7 +199,7 @@ public final class MeshOptions {
       return this;
     }
 
-    /** Of every collective, in milliseconds. */
+    /** How long every collective may take, in milliseconds. */
     public Builder timeoutMs(long timeoutMs) {
       this.timeoutMs = timeoutMs;
       return this;

@@ -24,7 +24,7 @@ import java.util.concurrent.CopyOnWriteArrayList;
 public final class Module extends Handle {
   private static final int USUAL_OUTPUTS = 16;
 
-  /** Of a custom module's own parameters; its forward knows them by these. */
+  /** The names of a custom module's own parameters, by which its forward knows them. */
   private final List<String> names;
 
   private final Children children;

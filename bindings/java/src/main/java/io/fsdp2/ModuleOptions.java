@@ -18,7 +18,7 @@ public final class ModuleOptions {
     return new Builder();
   }
 
-  /** Of the parameters; {@link DType#KEEP}: fp32, or that of an exported program. */
+  /** The parameters' dtype; {@link DType#KEEP}: fp32, or that of an exported program. */
   public DType dtype() {
     return dtype;
   }
@@ -49,7 +49,7 @@ public final class ModuleOptions {
       }
     }
 
-    /** Of the parameters; {@link DType#KEEP}: fp32, or that of an exported program. */
+    /** The parameters' dtype; {@link DType#KEEP}: fp32, or that of an exported program. */
     public Builder dtype(DType dtype) {
       this.dtype = dtype;
       return this;

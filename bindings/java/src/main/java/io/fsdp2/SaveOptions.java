@@ -40,7 +40,7 @@ public final class SaveOptions {
     return background;
   }
 
-  /** Keep only so many of a series DIR/step-XXXXXXXX; 0: all. */
+  /** Keep only so many of a series DIR/step-00000100, DIR/step-00000200, ...; 0: all. */
   public int keepLast() {
     return keepLast;
   }
@@ -121,7 +121,7 @@ public final class SaveOptions {
       return this;
     }
 
-    /** Keep only so many of a series DIR/step-XXXXXXXX; 0: all. */
+    /** Keep only so many of a series DIR/step-00000100, DIR/step-00000200, ...; 0: all. */
     public Builder keepLast(int keepLast) {
       this.keepLast = keepLast;
       return this;
