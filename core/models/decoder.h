@@ -19,7 +19,7 @@
 #include <string>
 #include <vector>
 
-#include "core/models/decoder_config.h"
+#include "core/models/config/decoder_config.h"
 #include "core/nn/layers/attention.h"
 #include "core/nn/layers/layers.h"
 #include "core/nn/layers/rotary_embedding.h"

@@ -8,8 +8,8 @@
 
 #include "core/base/error.h"
 #include "core/models/causal_lm.h"
-#include "core/models/config_limits.h"
-#include "core/models/config_reader.h"
+#include "core/models/config/config_limits.h"
+#include "core/models/config/config_reader.h"
 #include "core/models/sequences.h"
 #include "core/nn/layers/activation.h"
 #include "core/nn/layers/attend.h"

@@ -5,7 +5,7 @@
 #include <array>
 
 #include "core/base/error.h"
-#include "core/models/config_reader.h"
+#include "core/models/config/config_reader.h"
 #include "core/models/decoder.h"
 #include "core/models/gpt2.h"
 

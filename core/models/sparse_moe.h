@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "core/models/decoder_config.h"
+#include "core/models/config/decoder_config.h"
 #include "core/nn/layers/layers.h"
 #include "core/nn/module.h"
 #include "core/nn/module_list.h"

@@ -54,6 +54,7 @@ STEP_ROOMS = (
     "core/fsdp",
     "core/fsdp/group",
     "core/models",
+    "core/models/config",
     "core/nn",
     "core/nn/kernels",
     "core/nn/layers",

@@ -1,12 +1,12 @@
-#include "core/models/decoder_config.h"
+#include "core/models/config/decoder_config.h"
 
 #include <algorithm>
 #include <utility>
 #include <variant>
 
 #include "core/base/error.h"
-#include "core/models/config_limits.h"
-#include "core/models/rope_config.h"
+#include "core/models/config/config_limits.h"
+#include "core/models/config/rope_config.h"
 
 namespace fsdp2::models {
 

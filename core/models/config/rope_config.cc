@@ -1,4 +1,4 @@
-#include "core/models/rope_config.h"
+#include "core/models/config/rope_config.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/models/config_limits.h"
+#include "core/models/config/config_limits.h"
 
 namespace fsdp2::models {
 

@@ -1,4 +1,4 @@
-#include "core/models/decoder_config.h"
+#include "core/models/config/decoder_config.h"
 
 namespace fsdp2::models {
 

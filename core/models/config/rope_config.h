@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "core/models/config_reader.h"
+#include "core/models/config/config_reader.h"
 #include "core/nn/layers/rotary_embedding.h"
 
 namespace fsdp2::models {

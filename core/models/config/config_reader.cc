@@ -1,4 +1,4 @@
-#include "core/models/config_reader.h"
+#include "core/models/config/config_reader.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 #include "core/base/error.h"
-#include "core/models/config_limits.h"
-#include "core/models/decoder_config.h"
+#include "core/models/config/config_limits.h"
+#include "core/models/config/decoder_config.h"
 
 namespace fsdp2::models {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/models/config_reader.h"
+#include "core/models/config/config_reader.h"
 #include "core/nn/layers/rotary_embedding.h"
 
 namespace fsdp2::models {

@@ -1,0 +1,180 @@
+// Reading config.json, good and bad.
+#include "core/models/config/decoder_config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "core/base/error.h"
+#include "tests/support/errors.h"
+
+namespace fsdp2::models {
+namespace {
+
+using ::testing::HasSubstr;
+using Json = nlohmann::json;
+using Read = DecoderConfig(const ConfigReader&);
+
+DecoderConfig read_with(const Json& changes, Read* read = read_llama_config) {
+  Json config = {{"vocab_size", 40},         {"hidden_size", 16},
+                 {"intermediate_size", 24},  {"num_hidden_layers", 1},
+                 {"num_attention_heads", 4}, {"num_key_value_heads", 2},
+                 {"rms_norm_eps", 1e-5},     {"max_position_embeddings", 32}};
+  config.update(changes);
+  return read(ConfigReader(config.dump()));
+}
+
+// Expects that the config is refused with a message that has all these parts.
+void expect_refused(const Json& changes, const std::vector<std::string>& parts,
+                    Read* read = read_llama_config, Code code = Code::kInvalidArgument) {
+  const std::string message = message_of_error([&] { read_with(changes, read); }, code);
+  for (const std::string& part : parts) {
+    EXPECT_THAT(message, HasSubstr(part));
+  }
+}
+
+void expect_unsupported(const Json& changes, const std::vector<std::string>& parts,
+                        Read* read = read_llama_config) {
+  expect_refused(changes, parts, read, Code::kUnsupported);
+}
+
+Json with_experts(const Json& changes) {
+  Json config = {{"num_experts", 4}, {"num_experts_per_tok", 2}, {"moe_intermediate_size", 8}};
+  config.update(changes);
+  return config;
+}
+
+TEST(ConfigReader, RefusesWhatIsNoObject) {
+  for (const char* text : {"{\"model_type\": ", "[1, 2]", ""}) {
+    EXPECT_THAT(message_of_error([&] { ConfigReader{text}; }, Code::kInvalidArgument),
+                HasSubstr("config.json"));
+  }
+  const std::string deep = std::string(1'000'000, '[') + std::string(1'000'000, ']');
+  EXPECT_THAT(message_of_error([&] { ConfigReader{"{\"model_type\": " + deep + "}"}; },
+                               Code::kInvalidArgument),
+              HasSubstr("nested"));
+}
+
+TEST(DecoderConfig, WithAMissingKeyNamesIt) {
+  for (const char* key : {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
+                          "num_attention_heads", "max_position_embeddings"}) {
+    expect_refused({{key, nullptr}}, {key, "has no"});
+  }
+}
+
+TEST(DecoderConfig, WithAWrongTypeNamesKeyExpectedAndFound) {
+  expect_refused({{"vocab_size", "many"}}, {"\"vocab_size\"", "an integer", "\"many\""});
+  expect_refused({{"hidden_size", 16.5}}, {"\"hidden_size\"", "16.5"});
+  expect_refused({{"rms_norm_eps", "1e-5"}}, {"\"rms_norm_eps\""});
+  expect_refused({{"tie_word_embeddings", 1}}, {"\"tie_word_embeddings\"", "true or false", "1"});
+  expect_refused({{"rope_scaling", 8}}, {"\"rope_scaling\"", "object"});
+}
+
+TEST(DecoderConfig, RefusesAbsurdSizes) {
+  for (const Json& value : {Json(0), Json(-5), Json(int64_t{1} << 40), Json(UINT64_MAX)}) {
+    for (const char* key : {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
+                            "num_attention_heads", "num_key_value_heads", "head_dim"}) {
+      expect_refused({{key, value}}, {key, value.dump()});
+    }
+  }
+}
+
+TEST(DecoderConfig, RefusesHeadsThatDoNotFit) {
+  expect_refused({{"num_key_value_heads", 3}},
+                 {"\"num_key_value_heads\" (3)", "\"num_attention_heads\" (4)"});
+  expect_refused({{"hidden_size", 18}}, {"\"hidden_size\" (18)"});
+  expect_refused({{"head_dim", 7}}, {"even", "7"});
+}
+
+TEST(DecoderConfig, RefusesUnsupportedFeatures) {
+  expect_unsupported({{"hidden_act", "gelu"}}, {"gelu", "silu"});
+  expect_unsupported({{"rope_scaling", {{"rope_type", "spiral"}, {"factor", 4.0}}}},
+                     {"spiral", "default, linear, dynamic, yarn, llama3, longrope"});
+  expect_unsupported({{"partial_rotary_factor", 0.5}}, {"0.5"});
+  expect_unsupported(
+      {{"rope_parameters", {{"rope_type", "default"}, {"partial_rotary_factor", 0.5}}}},
+      {"rope_parameters.partial_rotary_factor", "0.5"});
+  expect_unsupported({{"layer_types", {"linear_attention"}}},
+                     {"linear_attention", "full_attention, sliding_attention"}, read_qwen3_config);
+}
+
+TEST(SlidingWindow, MayHoldAllPositions) {
+  const auto config =
+      read_with({{"use_sliding_window", true}, {"sliding_window", 32}}, read_qwen2_config);
+  EXPECT_EQ(config.window, 32);
+}
+
+TEST(SlidingWindow, IsRefusedWhereTheLayersDoNotFitIt) {
+  expect_refused({{"layer_types", {"sliding_attention"}}, {"sliding_window", 16}},
+                 {"layer_types", "use_sliding_window"}, read_qwen3_config);
+  expect_refused({{"layer_types", {"full_attention", "full_attention"}}},
+                 {"layer_types", "1 layers", "found 2"}, read_qwen2_config);
+  expect_refused({{"use_sliding_window", true}, {"sliding_window", 0}},
+                 {"sliding_window", "found 0"}, read_qwen2_config);
+}
+
+TEST(RopeConfig, HasTwoSpellings) {
+  const Json llama3 = {{"factor", 8.0},
+                       {"low_freq_factor", 1.0},
+                       {"high_freq_factor", 4.0},
+                       {"original_max_position_embeddings", 8192}};
+  Json old_spelling = llama3;
+  old_spelling["type"] = "llama3";
+  Json new_spelling = llama3;
+  new_spelling["rope_type"] = "llama3";
+  new_spelling["rope_theta"] = 500000.0;
+  for (const Json& changes :
+       {Json{{"rope_scaling", old_spelling}}, Json{{"rope_parameters", new_spelling}}}) {
+    const nn::RotaryOptions rope = read_with(changes).rope;
+    EXPECT_EQ(std::get<nn::Llama3Scaling>(rope.scaling).factor, 8.0);
+  }
+}
+
+TEST(RopeConfig, TakesYarnAsQwen25HasIt) {
+  for (const Json& scaling :
+       {Json{{"type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 32768}},
+        Json{{"rope_type", "yarn"}, {"factor", 4.0}}}) {
+    const nn::RotaryOptions rope = read_with({{"rope_scaling", scaling}}, read_qwen2_config).rope;
+    EXPECT_EQ(std::get<nn::YarnScaling>(rope.scaling).factor, 4.0);
+  }
+}
+
+TEST(RopeConfig, WithMistakesNamesTheNestedKey) {
+  const auto refused = [](const Json& scaling, const std::vector<std::string>& parts) {
+    expect_refused({{"rope_scaling", scaling}}, parts);
+  };
+  refused({{"rope_type", "linear"}}, {"rope_scaling.factor"});
+  refused({{"rope_type", "dynamic"}, {"factor", 0.5}}, {"rope_scaling.factor", "at least 1"});
+  refused({{"rope_type", "longrope"}, {"short_factor", {1.0, 2.0}}, {"long_factor", {1.0}}},
+          {"rope_scaling.long_factor", "2 numbers", "found 1"});
+  refused({{"rope_type", "longrope"}, {"short_factor", {1.0, -2.0}}, {"long_factor", {1.0, 2.0}}},
+          {"rope_scaling.short_factor", "above 0"});
+  refused({{"rope_type", "longrope"}, {"short_factor", {1.0, "2"}}},
+          {"rope_scaling.short_factor", "finite numbers"});
+  refused({{"rope_type", "yarn"}}, {"rope_scaling.factor"});
+  refused({{"rope_type", "yarn"}, {"factor", 4.0}, {"beta_fast", 0.5}},
+          {"rope_scaling.beta_fast", "rope_scaling.beta_slow"});
+  refused({{"rope_type", "llama3"}, {"factor", 8.0}}, {"rope_scaling.low_freq_factor"});
+  refused({{"type", "default"}, {"mrope_section", {1, 1, 1}}},
+          {"rope_scaling.mrope_section", "2 frequencies", "found 3"});
+}
+
+TEST(ExpertsConfig, IsRefusedWhereItMakesNoSense) {
+  expect_refused(with_experts({{"num_experts_per_tok", 5}}), {"num_experts_per_tok", "1 to 4"},
+                 read_qwen3_moe_config);
+  expect_refused(with_experts({{"mlp_only_layers", {-1}}}), {"mlp_only_layers", "-1"},
+                 read_qwen3_moe_config);
+  expect_unsupported(with_experts({{"output_router_logits", true}}), {"output_router_logits"},
+                     read_qwen3_moe_config);
+}
+
+TEST(ExpertsConfig, IsRefusedWhereItFitsInNoMemory) {
+  expect_refused(with_experts({{"num_experts", 4096}, {"num_hidden_layers", 4096}}),
+                 {"\"num_experts\" 4096", "4096 layers"}, read_qwen3_moe_config);
+}
+
+}  // namespace
+}  // namespace fsdp2::models
