@@ -18,6 +18,29 @@ void refuse_unsupported(const ConfigReader& config) {
               "config.json: \"hidden_act\" \"{}\" is not supported; supported: silu", activation);
 }
 
+void read_heads(const ConfigReader& config, UsualHeads usual, DecoderConfig& decoder) {
+  decoder.heads = config.size("num_attention_heads", kMaxHeads);
+  const bool is_usual = usual.kv_heads > 0 && !config.is_null("num_key_value_heads");
+  decoder.kv_heads =
+      config.size("num_key_value_heads", kMaxHeads, is_usual ? usual.kv_heads : decoder.heads);
+  FSDP2_CHECK(
+      decoder.heads % decoder.kv_heads == 0, Code::kInvalidArgument,
+      "config.json: \"num_key_value_heads\" ({}) should divide \"num_attention_heads\" ({})",
+      decoder.kv_heads, decoder.heads);
+  if (config.has("head_dim") || usual.dim > 0) {
+    decoder.head_dim = config.size("head_dim", kMaxHeadDim, usual.dim);
+  } else {
+    FSDP2_CHECK(decoder.hidden_size % decoder.heads == 0, Code::kInvalidArgument,
+                "config.json: without \"head_dim\" \"num_attention_heads\" ({}) should divide "
+                "\"hidden_size\" ({})",
+                decoder.heads, decoder.hidden_size);
+    decoder.head_dim = decoder.hidden_size / decoder.heads;
+  }
+  FSDP2_CHECK(decoder.head_dim % 2 == 0, Code::kInvalidArgument,
+              "config.json: the dim of a head should be even for the rotary embedding, found {}",
+              decoder.head_dim);
+}
+
 }  // namespace
 
 bool DecoderConfig::has_experts(int64_t layer) const {
@@ -33,7 +56,7 @@ int64_t DecoderConfig::window_of(int64_t layer) const {
 }
 
 DecoderConfig read_decoder_config(const ConfigReader& config, std::string family,
-                                  int64_t usual_head_dim) {
+                                  UsualHeads usual) {
   refuse_unsupported(config);
   DecoderConfig decoder;
   decoder.family = std::move(family);
@@ -41,24 +64,7 @@ DecoderConfig read_decoder_config(const ConfigReader& config, std::string family
   decoder.hidden_size = config.size("hidden_size", kMaxWidth);
   decoder.intermediate_size = config.size("intermediate_size", kMaxWidth);
   decoder.layers = config.size("num_hidden_layers", kMaxLayers);
-  decoder.heads = config.size("num_attention_heads", kMaxHeads);
-  decoder.kv_heads = config.size("num_key_value_heads", kMaxHeads, decoder.heads);
-  FSDP2_CHECK(
-      decoder.heads % decoder.kv_heads == 0, Code::kInvalidArgument,
-      "config.json: \"num_key_value_heads\" ({}) should divide \"num_attention_heads\" ({})",
-      decoder.kv_heads, decoder.heads);
-  if (config.has("head_dim") || usual_head_dim > 0) {
-    decoder.head_dim = config.size("head_dim", kMaxHeadDim, usual_head_dim);
-  } else {
-    FSDP2_CHECK(decoder.hidden_size % decoder.heads == 0, Code::kInvalidArgument,
-                "config.json: without \"head_dim\" \"num_attention_heads\" ({}) should divide "
-                "\"hidden_size\" ({})",
-                decoder.heads, decoder.hidden_size);
-    decoder.head_dim = decoder.hidden_size / decoder.heads;
-  }
-  FSDP2_CHECK(decoder.head_dim % 2 == 0, Code::kInvalidArgument,
-              "config.json: the dim of a head should be even for the rotary embedding, found {}",
-              decoder.head_dim);
+  read_heads(config, usual, decoder);
   decoder.max_positions = config.size("max_position_embeddings", kMaxPositions);
   decoder.norm_eps = config.positive("rms_norm_eps", decoder.norm_eps);
   decoder.attention_dropout = config.probability("attention_dropout", 0.0);

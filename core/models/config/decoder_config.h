@@ -51,11 +51,19 @@ struct DecoderConfig {
   int64_t window_of(int64_t layer) const;
 };
 
+// What transformers takes where config.json leaves keys out.
+struct UsualHeads {
+  int64_t kv_heads = 0;  // "num_key_value_heads"; 0: num_attention_heads, as where it is null
+  int64_t dim = 0;       // "head_dim"; 0: hidden_size / num_attention_heads
+};
+
 // The keys that all families share. Features that the models here lack are refused with
 // kUnsupported: other activations, unknown rope types.
-// usual_head_dim: where there is no "head_dim"; 0 for hidden_size / num_attention_heads.
 DecoderConfig read_decoder_config(const ConfigReader& config, std::string family,
-                                  int64_t usual_head_dim = 0);
+                                  UsualHeads usual = {});
+// Qwen3's further keys.
+DecoderConfig read_qwen3_decoder_config(const ConfigReader& config, std::string family,
+                                        UsualHeads usual);
 // "sliding_window", 4096 where it is left out, as in transformers; 0 where it is null.
 int64_t read_window(const ConfigReader& config);
 // Qwen's: "use_sliding_window" and "sliding_window", in the layers of "layer_types", or from

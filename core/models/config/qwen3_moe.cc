@@ -8,8 +8,7 @@ namespace fsdp2::models {
 DecoderConfig read_qwen3_moe_config(const ConfigReader& config) {
   constexpr int64_t kMaxExperts = 4096;
   constexpr int64_t kMaxExpertsOfAllLayers = int64_t{1} << 16;  // a module each
-  DecoderConfig decoder = read_qwen3_config(config);
-  decoder.family = "Qwen3Moe";
+  DecoderConfig decoder = read_qwen3_decoder_config(config, "Qwen3Moe", {/*kv_heads=*/4});
   // All layers of this family slide, whatever "max_window_layers" says.
   decoder.sliding_layers.clear();
   ExpertsConfig experts;

@@ -18,12 +18,14 @@ using ::testing::HasSubstr;
 using Json = nlohmann::json;
 using Read = DecoderConfig(const ConfigReader&);
 
-DecoderConfig read_with(const Json& changes, Read* read = read_llama_config) {
+DecoderConfig read_with(const Json& changes, Read* read = read_llama_config,
+                        const char* left_out = "") {
   Json config = {{"vocab_size", 40},         {"hidden_size", 16},
                  {"intermediate_size", 24},  {"num_hidden_layers", 1},
                  {"num_attention_heads", 4}, {"num_key_value_heads", 2},
                  {"rms_norm_eps", 1e-5},     {"max_position_embeddings", 32}};
   config.update(changes);
+  config.erase(left_out);
   return read(ConfigReader(config.dump()));
 }
 
@@ -87,6 +89,27 @@ TEST(DecoderConfig, RefusesHeadsThatDoNotFit) {
                  {"\"num_key_value_heads\" (3)", "\"num_attention_heads\" (4)"});
   expect_refused({{"hidden_size", 18}}, {"\"hidden_size\" (18)"});
   expect_refused({{"head_dim", 7}}, {"even", "7"});
+}
+
+// Those of transformers 4.57. It has no default for the dim of a head of Qwen3-MoE.
+TEST(DecoderConfig, HasTheUsualHeadsWhereKeysAreLeftOut) {
+  struct Usual {
+    Read* read;
+    int64_t kv_heads;
+    int64_t head_dim;
+  };
+  for (const Usual& usual : {Usual{read_llama_config, 32, 4}, Usual{read_mistral_config, 8, 4},
+                             Usual{read_qwen2_config, 32, 4}, Usual{read_qwen3_config, 32, 128},
+                             Usual{read_qwen3_moe_config, 4, 4}}) {
+    const Json heads = {{"hidden_size", 128}, {"num_attention_heads", 32}};
+    const DecoderConfig left_out =
+        read_with(with_experts(heads), usual.read, "num_key_value_heads");
+    EXPECT_EQ(left_out.kv_heads, usual.kv_heads) << left_out.family;
+    EXPECT_EQ(left_out.head_dim, usual.head_dim) << left_out.family;
+    Json null = heads;
+    null["num_key_value_heads"] = nullptr;
+    EXPECT_EQ(read_with(with_experts(null), usual.read).kv_heads, 32) << left_out.family;
+  }
 }
 
 TEST(DecoderConfig, RefusesUnsupportedFeatures) {
