@@ -34,7 +34,12 @@ static void agree(fsdp2_mesh mesh, int rank) {
   EXPECT_STATUS(
       fsdp2_mesh_agree(mesh, "the data", rank == 0 ? "path=a\nbytes=1\n" : "path=a\nbytes=2\n"),
       FSDP2_E_INVALID_ARGUMENT);
-  EXPECT_MESSAGE("bytes: rank 0 has 1, rank 1 has 2");
+  EXPECT_MESSAGE("the data: the ranks differ in bytes: rank 0 has 1, rank 1 has 2");
+  EXPECT_STATUS(fsdp2_mesh_agree(mesh, rank == 0 ? "the data" : "the model", "bytes=1\n"),
+                FSDP2_E_INVALID_ARGUMENT);
+  EXPECT_MESSAGE("rank 0 has the data, rank 1 has the model");
+  EXPECT_STATUS(fsdp2_mesh_agree(mesh, rank == 0 ? "the data" : NULL, "bytes=1\n"),
+                rank == 0 ? FSDP2_E_PEER_FAILED : FSDP2_E_NULL_ARGUMENT);
   EXPECT_OK(fsdp2_mesh_barrier(mesh));
 }
 static void ranks_that_differ_are_told_where(void) { on_ranks("agree", 2, 0, agree); }

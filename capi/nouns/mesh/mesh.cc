@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <exception>
 #include <string>
 
 #include "capi/argument.h"
@@ -65,10 +66,14 @@ void all_reduce(Call& call, const Mesh& mesh, double* values, size_t n, int32_t 
 }
 
 void agree_on_text(const Mesh& mesh, const char* what, const char* text) {
-  // Ranks may differ in `what` too, and must not then wait for each other.
-  agree(mesh.team(), "fsdp2_mesh_agree", [&] {
-    return fmt::format("what={}\n{}", read_text(what, kMaxName, "what"),
-                       read_text(text, kMaxText, "text"));
+  std::string title = "fsdp2_mesh_agree";
+  const std::exception_ptr refusal = caught_in([&] { title = read_text(what, kMaxName, "what"); });
+  // A rank whose `what` is refused or another one agrees with the others that this is so.
+  agree(mesh.team(), title, [&] {
+    if (refusal != nullptr) {
+      std::rethrow_exception(refusal);
+    }
+    return read_text(text, kMaxText, "text");
   });
 }
 
