@@ -33,6 +33,9 @@ size_t held_bytes(const nn::Module& module) {
     storages.add(parameter.tensor);
     storages.add(parameter.tensor.grad());
   }
+  for (const at::Tensor& buffer : module.buffers()) {
+    storages.add(buffer);
+  }
   for (const Tree::Found& found : Tree::units_below(module)) {
     if (found.unit->group() == nullptr) {
       continue;

@@ -52,8 +52,8 @@ typedef struct fsdp2_module_info {
   int64_t numel;                     /* elements of all parameters, ties counted once */
   int64_t vocab_size, max_positions; /* 0 for a module that is no language model */
   /* What it takes on this rank now: parameters (shards with their padding, gathered and ignored
-   * ones) and their gradients, reduced or not. Activations, optimizers and communication are not in
-   * it. */
+   * ones), their gradients, reduced or not, and buffers. Activations, optimizers and communication
+   * are not in it. */
   int64_t n_bytes;
 } fsdp2_module_info;
 FSDP2_CALL fsdp2_module_get_info(fsdp2_module module, fsdp2_module_info* out);

@@ -89,6 +89,31 @@ static void ignored_parameters_and_units_by_hand_count(void) {
   EXPECT_OK(fsdp2_mesh_destroy(mesh));
 }
 
+static fsdp2_status forward_of_none(const fsdp2_forward_info* info, const fsdp2_tensor* inputs,
+                                    size_t n_inputs, fsdp2_tensor* outputs, size_t cap,
+                                    size_t* n_outputs, void* user_data) {
+  (void)info;
+  (void)user_data;
+  (void)n_inputs;
+  (void)cap;
+  outputs[0] = inputs[0];
+  *n_outputs = 1;
+  return FSDP2_OK;
+}
+
+static void buffers_count(void) {
+  static const int64_t shape[1] = {3}, values[3] = {1, 2, 3};
+  const fsdp2_tensor table = int64_tensor(values, shape, 1);
+  fsdp2_module module = {0};
+  EXPECT_OK(fsdp2_module_create_custom("Table", NULL, forward_of_none, NULL, NULL, &module));
+  expect_bytes(module, 0);
+  EXPECT_OK(fsdp2_module_add_buffer(module, "kept", table, 0));
+  EXPECT_OK(fsdp2_module_add_buffer(module, "transient", table, FSDP2_BUFFER_NOT_PERSISTENT));
+  expect_bytes(module, 2 * (int64_t)sizeof(values));
+  EXPECT_OK(fsdp2_tensor_destroy(table));
+  EXPECT_OK(fsdp2_module_destroy(module));
+}
+
 static void values_that_come_later_take_nothing_before(fsdp2_mesh mesh, int rank) {
   fsdp2_shard_options options = FSDP2_SHARD_OPTIONS_INIT;
   const fsdp2_module module = tiny_model();
@@ -144,6 +169,7 @@ int main(void) {
   RUN(a_module_takes_what_its_values_and_gradients_take);
   RUN(a_rank_takes_its_shards_and_what_is_gathered);
   RUN(ignored_parameters_and_units_by_hand_count);
+  RUN(buffers_count);
   RUN(deferred_values_take_nothing);
   RUN(a_state_takes_what_its_chunks_take);
   return harness_result();
