@@ -137,11 +137,11 @@ FSDP2_CALL fsdp2_checkpoint_set_state(fsdp2_shard shard, fsdp2_optimizer optimiz
                                       const fsdp2_load_options* options /*(opt)*/);
 
 /* [c] Saves the model as one file: for torch.load if `path` ends in .pth, .pt or .bin, otherwise as
- * safetensors. Refuses what fsdp2_checkpoint_save refuses as not finite, as does
- * fsdp2_checkpoint_save_pretrained. */
+ * safetensors. Ignored parameters and persistent buffers are those of rank 0. Refuses what
+ * fsdp2_checkpoint_save refuses as not finite, as does fsdp2_checkpoint_save_pretrained. */
 FSDP2_CALL fsdp2_checkpoint_save_full(fsdp2_shard shard, const char* path);
-/* [c] Loads the model's parameters from any format. Every parameter must be there with its shape; a
- * tied parameter may be stored under any of its names. */
+/* [c] Loads the model's parameters, ignored ones too, and its persistent buffers from any format.
+ * Each must be there with its shape; a tied parameter may be stored under any of its names. */
 FSDP2_CALL fsdp2_checkpoint_load_full(fsdp2_shard shard, const char* path);
 /* [c] Saves config.json and the model's safetensors in `directory`, which is created if missing.
  * fsdp2_module_from_pretrained and the transformers library read the result. */

@@ -18,7 +18,9 @@
 #include "core/ckpt/torch/per_rank_files.h"
 #include "core/ckpt/torch/pth_tree.h"
 #include "core/comm/agreement.h"
-#include "core/nn/buffers.h"
+#include "core/fsdp/model_tensors.h"
+#include "core/fsdp/parameter_values.h"
+#include "core/nn/parameter_source.h"
 
 namespace fsdp2::ckpt {
 
@@ -26,39 +28,11 @@ namespace {
 
 using Dtype = std::optional<at::ScalarType>;  // of floating-point tensors in the file, if another
 
-// A tensor of the model: a parameter, or a persistent buffer, which is whole on every rank.
-struct ModelTensor {
-  std::vector<std::string> names;
-  std::vector<int64_t> shape;    // global
-  std::vector<int64_t> offsets;  // of what this rank holds
-  at::Tensor local;
-  const fsdp::ShardedParam* param;  // null: a buffer
+using fsdp::ModelTensor;
 
-  const std::string& name() const { return names.front(); }
-  // Collective for a parameter.
-  at::Tensor full(fsdp::Unit& root) const {
-    return param == nullptr ? local : fsdp::full_parameter(root, *param);
-  }
-};
-
-std::vector<ModelTensor> model_tensors(fsdp::Unit& root) {
-  std::vector<ModelTensor> tensors;
-  for (const fsdp::ShardedParam* param : root.parameters()) {
-    const fsdp::ShardLayout& layout = param->layout();
-    std::vector<int64_t> offsets(layout.global_shape.size(), 0);
-    offsets[static_cast<size_t>(layout.dim)] = layout.start;
-    tensors.push_back(
-        {param->names(), layout.global_shape, std::move(offsets), param->local_values(), param});
-  }
-  for (const nn::NamedBuffer& buffer : nn::persistent_buffers(*root.modules().front())) {
-    const std::vector<int64_t> shape = buffer.tensor.sizes().vec();
-    tensors.push_back({{buffer.name},
-                       shape,
-                       std::vector<int64_t>(shape.size(), 0),
-                       buffer.tensor.detach(),
-                       nullptr});
-  }
-  return tensors;
+// Collective for a sharded parameter.
+at::Tensor full(fsdp::Unit& root, const ModelTensor& tensor) {
+  return tensor.param == nullptr ? tensor.local : fsdp::full_parameter(root, *tensor.param);
 }
 
 std::vector<TensorSpec> full_plan(const std::vector<ModelTensor>& tensors, Dtype dtype) {
@@ -109,7 +83,7 @@ std::unique_ptr<FullWriter> write_own_file(fsdp::Unit& root, const std::string& 
   std::vector<TensorSpec> plan;
   PythonDict model;
   PythonDict shards;
-  const std::vector<ModelTensor> tensors = model_tensors(root);
+  const std::vector<ModelTensor> tensors = fsdp::model_tensors(root);
   for (const ModelTensor& tensor : tensors) {
     const at::Tensor& local = tensor.local;
     for (const std::string& name : tensor.names) {
@@ -135,7 +109,7 @@ std::unique_ptr<FullWriter> write_own_file(fsdp::Unit& root, const std::string& 
 void save_full_state_dict(fsdp::Unit& root, const std::string& path, CheckpointFormat format,
                           const FullWriterOptions& options, std::optional<at::ScalarType> dtype) {
   Team& team = root.mesh().team();
-  const std::vector<ModelTensor> tensors = model_tensors(root);
+  const std::vector<ModelTensor> tensors = fsdp::model_tensors(root);
   std::vector<TensorSpec> plan = full_plan(tensors, dtype);
   std::unique_ptr<FullWriter> writer;
   const std::string what = "saving " + path;
@@ -150,10 +124,10 @@ void save_full_state_dict(fsdp::Unit& root, const std::string& path, CheckpointF
   plan = order_of_writing(std::move(plan), format, options);  // only rank 0 has the writer
   std::optional<Error> failed;
   for (const TensorSpec& spec : plan) {
-    const at::Tensor full = find_by_name(tensors, spec.name).full(root);
+    const at::Tensor whole = full(root, find_by_name(tensors, spec.name));
     if (writer && !failed) {
       try {
-        writer->append(spec.name, full.to(spec.dtype));
+        writer->append(spec.name, whole.to(spec.dtype));
       } catch (...) {
         failed = current_exception_as_error();
       }
@@ -212,8 +186,7 @@ class ModelSource final : public nn::ParameterSource {
       for (const std::string& name : tensor.names) {
         index_.emplace(name, names.size());
       }
-      const bool is_buffer = tensor.param == nullptr;
-      names.push_back({tensor.names, !is_buffer && tensor.param->requires_grad(), is_buffer});
+      names.push_back({tensor.names, tensor.is_trainable(), tensor.is_buffer});
     }
     names_.emplace(*source_, std::move(names));
   }
@@ -250,9 +223,9 @@ class ModelSource final : public nn::ParameterSource {
 }  // namespace
 
 void load_full_state_dict(fsdp::Unit& root, const std::string& path) {
-  const std::vector<ModelTensor> tensors = model_tensors(root);
   std::optional<ModelSource> source;
   const std::string what = "loading " + path;
+  const std::vector<ModelTensor> tensors = fsdp::model_tensors(root);
   agree(root.mesh().team(), what, [&] {
     source.emplace(path, tensors);
     return std::string();

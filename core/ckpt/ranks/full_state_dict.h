@@ -1,5 +1,6 @@
 // Full state dicts of a sharded tree: parameters gathered one at a time (memory on any rank stays
-// bounded by the largest) and persistent buffers, written by rank 0, read back rows by rows.
+// bounded by the largest), and what is whole on every rank: ignored parameters and persistent
+// buffers. Written by rank 0, read back rows by rows.
 #pragma once
 
 #include <c10/core/ScalarType.h>

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/fsdp/model_tensors.h"
 #include "core/train/state/training_state_parts.h"
 
 namespace fsdp2::train {
@@ -17,9 +18,9 @@ using ckpt::StateDict;
 using ckpt::StatePath;
 
 void add_model(fsdp::Unit& root, StateDict* state) {
-  for (const ModelTensor& tensor : model_tensors(root)) {
+  for (const fsdp::ModelTensor& tensor : fsdp::model_tensors(root)) {
     // Under each of its names, as in Python, whose loader wants all of them.
-    for (const std::string& name : tensor.names.names) {
+    for (const std::string& name : tensor.names) {
       state->add_tensor({"model", name}, tensor.shape, tensor.offsets, tensor.local);
     }
   }
@@ -88,7 +89,8 @@ void add_optimizer(Optimizer& optimizer, OptimizerKeys keys, StateDict* state) {
     for (const OptimizerState& slot : optimizer.state(i)) {
       StatePath path = state_path(keys, param.name(), slot.name);
       if (slot.is_sharded) {
-        state->add_tensor(std::move(path), layout.global_shape, offsets_of(layout), slot.tensor);
+        state->add_tensor(std::move(path), layout.global_shape, fsdp::offsets_of(layout),
+                          slot.tensor);
       } else {
         state->add_whole(std::move(path), slot.tensor);
       }

@@ -19,6 +19,7 @@
 #include "core/ckpt/store/checkpoint_directory.h"
 #include "core/ckpt/store/find_checkpoint.h"
 #include "core/comm/agreement.h"
+#include "core/fsdp/model_tensors.h"
 #include "core/nn/module.h"
 #include "core/train/state/hyper_parameters_load.h"
 #include "core/train/state/training_state.h"
@@ -34,10 +35,10 @@ using ckpt::StateEntry;
 constexpr size_t kNamesInMessage = 8;
 constexpr double kLargestInteger = 1LL << 53;  // that a double tells from the next
 
-std::vector<ckpt::ParameterNames> names_of(const std::vector<ModelTensor>& tensors) {
+std::vector<ckpt::ParameterNames> names_of(const std::vector<fsdp::ModelTensor>& tensors) {
   std::vector<ckpt::ParameterNames> names;
-  for (const ModelTensor& tensor : tensors) {
-    names.push_back(tensor.names);
+  for (const fsdp::ModelTensor& tensor : tensors) {
+    names.push_back({tensor.names, tensor.is_trainable(), tensor.is_buffer});
   }
   return names;
 }
@@ -79,7 +80,7 @@ class Loader {
   std::optional<double> number(const std::string& name) const;
 
   const TrainingObjects& objects_;
-  const std::vector<ModelTensor> model_;
+  const std::vector<fsdp::ModelTensor> model_;
   const ckpt::StateSource& source_;
   ckpt::StateNames names_;
   std::vector<Wanted> wanted_;
@@ -106,12 +107,11 @@ void Loader::want(const StateEntry* entry, const std::string& name, at::IntArray
 
 void Loader::want_model() {
   for (size_t i = 0; i < model_.size(); ++i) {
-    const ModelTensor& tensor = model_[i];
+    const fsdp::ModelTensor& tensor = model_[i];
     if (i < objects_.root->parameters().size() && names_.parameter(i) != nullptr) {
       found_.push_back(objects_.root->parameters()[i]);
     }
-    want(names_.parameter(i), "model." + tensor.names.names.front(), tensor.shape, tensor.offsets,
-         tensor.local);
+    want(names_.parameter(i), "model." + tensor.name(), tensor.shape, tensor.offsets, tensor.local);
   }
   const std::vector<std::string> unexpected = names_.unexpected_parameters();
   report_.unexpected.insert(report_.unexpected.end(), unexpected.begin(), unexpected.end());
@@ -138,7 +138,7 @@ void Loader::want_optimizer() {
           slot.is_sharded ? layout.global_shape : slot.tensor.sizes().vec();
       want(names_.optimizer_state(index, slot.name),
            fmt::format("optim.state.{}.{}", param->name(), slot.name), shape,
-           slot.is_sharded ? offsets_of(layout) : std::vector<int64_t>(shape.size(), 0),
+           slot.is_sharded ? fsdp::offsets_of(layout) : std::vector<int64_t>(shape.size(), 0),
            slot.tensor);
     }
   }
@@ -281,7 +281,7 @@ void Loader::set_rng() {
 
 Loader::Loader(const TrainingObjects& objects, const ckpt::StateSource& source, bool partial)
     : objects_(objects),
-      model_(model_tensors(*objects.root)),
+      model_(fsdp::model_tensors(*objects.root)),
       source_(source),
       names_(source, names_of(model_)) {
   want_model();
