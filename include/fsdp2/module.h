@@ -105,9 +105,10 @@ enum { FSDP2_ACTIVATIONS_NO_EARLY_STOP = 1 };
  * backward has what it needs; with FSDP2_ACTIVATIONS_NO_EARLY_STOP it runs to its end, so that
  * collective calls inside are made as often on all ranks. The call may come before or after
  * sharding, and changes no loss and no gradient. Errors, with nothing changed:
- * FSDP2_E_NOT_FOUND (a class that does not exist; lists those that do), FSDP2_E_WRONG_STATE (one of
- * the modules is checkpointed already), FSDP2_E_INVALID_ARGUMENT (every < 1, flags),
- * FSDP2_E_UNSUPPORTED (Python's torch is loaded in this process). */
+ * FSDP2_E_NOT_FOUND (a class that does not exist, or no classes for a module without layers of its
+ * own, such as a custom one; lists those that do), FSDP2_E_WRONG_STATE (one of the modules is
+ * checkpointed already), FSDP2_E_INVALID_ARGUMENT (every < 1, flags), FSDP2_E_UNSUPPORTED (Python's
+ * torch is loaded in this process). */
 FSDP2_CALL fsdp2_module_checkpoint_activations(fsdp2_module module,
                                                const char* const* kinds /*(opt)*/, size_t n_kinds,
                                                size_t every, uint32_t flags);

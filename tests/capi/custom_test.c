@@ -236,6 +236,8 @@ static void compare_with_operators(fsdp2_mesh mesh, const char* kind, int recomp
   fsdp2_tensor batch[2];
   double norm = 0.0;
   if (recomputes) {
+    EXPECT_STATUS(fsdp2_module_checkpoint_activations(module, NULL, 0, 1, 0), FSDP2_E_NOT_FOUND);
+    EXPECT_MESSAGE("of which it has Block");
     EXPECT_OK(fsdp2_module_checkpoint_activations(module, kBlock, 1, 1, 0));
   }
   make_batch(batch);

@@ -71,6 +71,10 @@ void check_kinds_found(const std::vector<std::string>& kinds,
   for (const FoundModule& found : modules) {
     there.insert(found.module->kind());
   }
+  FSDP2_CHECK(!kinds.empty(), Code::kNotFound,
+              "activation checkpointing: the model has no layers of its own: expected classes of "
+              "modules, of which it has {}",
+              fmt::join(there, ", "));
   for (const std::string& kind : kinds) {
     const bool is_there =
         std::any_of(modules.begin(), modules.end(),

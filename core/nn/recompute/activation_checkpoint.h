@@ -39,7 +39,7 @@ bool checkpoints_activations(const Module& module);
 // checkpoint_activations, with early_stop, for every `every`-th module of these classes (Module::
 // is_of_class) at or below root, counted in registration order: the last of each `every`. Returns
 // how many that are. Errors, before anything is changed: kInvalidArgument for every < 1; kNotFound
-// for a kind that is not there; kWrongState and kUnsupported as above.
+// for a kind that is not there, and for no kinds; kWrongState and kUnsupported as above.
 int64_t checkpoint_by_kind(Module& root, const std::vector<std::string>& kinds, int64_t every = 1,
                            bool early_stop = true);
 

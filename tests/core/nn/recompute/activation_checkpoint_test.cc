@@ -131,13 +131,14 @@ TEST(CheckpointByKind, CountsEachModuleOnce) {
   EXPECT_EQ(checkpoint_by_kind(*make_model(), {"A"}), 4);
   EXPECT_EQ(checkpoint_by_kind(*make_model(), {"A"}, 3), 1);
   EXPECT_EQ(checkpoint_by_kind(*make_model(), {"A", "A", "B"}, 2), 2);
-  EXPECT_EQ(checkpoint_by_kind(*make_model(), {}), 0);
 }
 
 TEST(CheckpointByKind, RefusesBeforeItChangesAnything) {
   const auto model = make_model();
   EXPECT_THAT(error_of(Code::kNotFound, [&] { checkpoint_by_kind(*model, {"A", "C"}); }),
               HasSubstr("no module of class C; it has A, B, Linear, Mlp, Model"));
+  EXPECT_THAT(error_of(Code::kNotFound, [&] { checkpoint_by_kind(*model, {}); }),
+              HasSubstr("no layers of its own: expected classes of modules, of which it has A, B"));
   EXPECT_THAT(error_of(Code::kInvalidArgument, [&] { checkpoint_by_kind(*model, {"A"}, 0); }),
               HasSubstr("every >= 1"));
   checkpoint_activations(*model->blocks[3]);
