@@ -37,14 +37,15 @@ Sequences sequences_of(const at::Tensor& tokens, at::Tensor positions, at::Tenso
     FSDP2_CHECK(mask.sizes() == tokens.sizes(), Code::kInvalidArgument,
                 "mask: expected one number for each of the tokens [{}], got [{}]",
                 fmt::join(tokens.sizes(), ", "), fmt::join(mask.sizes(), ", "));
+    const at::Tensor in_window = nn::mask_of_window(tokens.size(1), window, mask.device());
     mask = nn::mask_of_padding(mask);
-    if (window > 0) {
-      // The other masks are taken as they are, or attention itself keeps to the window.
-      const at::Tensor in_window = nn::mask_of_window(tokens.size(1), window, mask.device());
-      return {std::move(positions), mask, mask.logical_and(in_window)};
-    }
+    return {std::move(positions), mask, in_window.defined() ? mask.logical_and(in_window) : mask};
   }
-  return {std::move(positions), mask, mask};
+  // Attention itself keeps to the window within packed sequences; other masks are taken as they
+  // are.
+  const at::Tensor mask_in_window =
+      mask.defined() ? mask : nn::mask_of_window(tokens.size(1), window, tokens.device());
+  return {std::move(positions), mask, mask_in_window};
 }
 
 int64_t longest_sequence(const at::Tensor& tokens, const at::Tensor& positions,

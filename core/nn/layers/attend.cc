@@ -70,12 +70,6 @@ at::Tensor mixed(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
       .transpose(1, 2);
 }
 
-// Undefined where a window changes nothing: then the causal order says all.
-at::Tensor mask_within(int64_t window, const at::Tensor& q) {
-  const int64_t length = q.size(1);
-  return window > 0 && window < length ? mask_of_window(length, window, q.device()) : at::Tensor();
-}
-
 // Causal within each sequence of a batch that is packed with them.
 at::Tensor mixed_by_sequence(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                              const std::vector<int64_t>& boundaries,
@@ -95,10 +89,9 @@ at::Tensor mixed_by_sequence(const at::Tensor& q, const at::Tensor& k, const at:
         dropout.probability, dropout.is_on()
                                  ? keys_for(dropout.keys.narrow(0, row, 1), begin - row * q.size(1))
                                  : at::Tensor()};
-    const at::Tensor queries_of_it = queries.narrow(1, begin, length);
-    parts.push_back(mixed(queries_of_it, keys.narrow(1, begin, length),
-                          values.narrow(1, begin, length), mask_within(window, queries_of_it),
-                          of_sequence));
+    parts.push_back(mixed(queries.narrow(1, begin, length), keys.narrow(1, begin, length),
+                          values.narrow(1, begin, length),
+                          mask_of_window(length, window, q.device()), of_sequence));
   }
   return at::cat(parts, 1).view(q.sizes());
 }
@@ -128,7 +121,7 @@ at::Tensor attend(const at::Tensor& q, at::Tensor k, at::Tensor v, const c10::IV
     v = repeat_heads(v, times);
   }
   if (seen.isNone()) {
-    return mixed(q, k, v, mask_within(window, q), dropout);
+    return mixed(q, k, v, mask_of_window(q.size(1), window, q.device()), dropout);
   }
   const at::Tensor& mask = seen.toTensor();
   if (mask.dim() == 1) {

@@ -80,7 +80,12 @@ at::Tensor mask_of_padding(const at::Tensor& is_token) {
 }
 
 at::Tensor mask_of_window(int64_t length, int64_t window, at::Device device) {
-  return at::ones({length, length}, at::device(device).dtype(at::kBool)).tril().triu(1 - window);
+  if (window == 0 || window >= length) {
+    return {};
+  }
+  return at::ones({1, 1, length, length}, at::device(device).dtype(at::kBool))
+      .tril()
+      .triu(1 - window);
 }
 
 }  // namespace fsdp2::nn

@@ -30,7 +30,8 @@ at::Tensor find_boundaries(const at::Tensor& positions);
 // false): causal, padding unseen but by itself, so that no position sees nothing.
 at::Tensor mask_of_padding(const at::Tensor& is_token);
 
-// The mask [S,S], true where a position is seen: itself and at most window - 1 before it.
+// The mask [1,1,S,S], true where a position is seen: itself and at most window - 1 before it.
+// Undefined where that says no more than the causal order: for a window of 0 (none) or of all S.
 at::Tensor mask_of_window(int64_t length, int64_t window, at::Device device);
 
 }  // namespace fsdp2::nn

@@ -2,6 +2,7 @@
 #include "core/models/language_model.h"
 
 #include <ATen/ATen.h>
+#include <ATen/record_function.h>
 #include <c10/core/GradMode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -325,6 +326,47 @@ TEST(SlidingWindow, HoldsWithinPaddedAndPackedSequences) {
   const at::Tensor positions = at::arange(13).sub(3).clamp_min(0).view({1, 13});
   const at::Tensor padded = (*model)({tokens, none, positions, is_token}).toTensor();
   EXPECT_LE(max_difference(padded.slice(1, 3), alone), 1e-5);
+}
+
+// Counts calls of an operator by this thread.
+class CallsOf {
+ public:
+  explicit CallsOf(const char* name) {
+    name_ = name;
+    count_ = 0;
+    callback_ = at::addThreadLocalCallback(
+        at::RecordFunctionCallback([](const at::RecordFunction& function) {
+          count_ += function.name() == name_ ? 1 : 0;
+          return std::unique_ptr<at::ObserverContext>();
+        }).scopes({at::RecordScope::FUNCTION}));
+  }
+  ~CallsOf() { at::removeCallback(callback_); }
+  CallsOf(const CallsOf&) = delete;
+  CallsOf& operator=(const CallsOf&) = delete;
+
+  int count() const { return count_; }
+
+ private:
+  static thread_local std::string name_;
+  static thread_local int count_;
+  at::CallbackHandle callback_;
+};
+thread_local std::string CallsOf::name_;
+thread_local int CallsOf::count_;
+
+TEST(SlidingWindow, IsOneMaskForAllLayers) {
+  const auto model = build(R"({
+    "model_type": "mistral", "vocab_size": 40, "hidden_size": 16, "intermediate_size": 24,
+    "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "max_position_embeddings": 16, "sliding_window": 4
+  })");
+  nn::SeededInit source(1, 0.3);
+  nn::materialize(*model, source);
+  const CallsOf masks("aten::triu");
+  (*model)(at::zeros({1, 13}, at::kLong));
+  EXPECT_EQ(masks.count(), 1);
+  (*model)(at::zeros({1, 4}, at::kLong));  // all within a window
+  EXPECT_EQ(masks.count(), 1);
 }
 
 // As in transformers, a window is 4096 positions where the key is left out, and null is none.
