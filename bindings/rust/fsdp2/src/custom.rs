@@ -51,6 +51,7 @@ pub struct Forward<'a> {
     is_training: bool,
     inputs: &'a [Option<Tensor>],
     parameters: &'a [Option<Tensor>],
+    buffers: &'a [Option<Tensor>],
 }
 
 impl<'a> Forward<'a> {
@@ -85,25 +86,51 @@ impl<'a> Forward<'a> {
 
     /// A parameter of its own, by its number in the order in which they were added.
     pub fn parameter(&self, index: usize) -> Result<&'a Tensor> {
-        self.parameters
-            .get(index)
-            .and_then(Option::as_ref)
-            .ok_or_else(|| {
-                let (kind, n) = (self.kind, self.parameters.len());
-                let message = format!("{kind}: expected a parameter {index}, found {n} parameters");
-                Error::new(Status::InvalidArgument, message)
-            })
+        numbered(self.kind, "parameter", self.parameters, index)
     }
 
     /// All of them: `let [weight, bias] = forward.parameters()?;`
     pub fn parameters<const N: usize>(&self) -> Result<[&'a Tensor; N]> {
-        let n = self.parameters.len();
-        let found: Vec<&Tensor> = self.parameters.iter().flatten().collect();
-        found.try_into().map_err(|_| {
-            let message = format!("{}: expected {N} parameters, found {n}", self.kind);
-            Error::new(Status::InvalidArgument, message)
-        })
+        exactly(self.kind, "parameters", self.parameters)
     }
+
+    /// A buffer of its own, by its number in the order in which they were added. Its values may be changed in place.
+    pub fn buffer(&self, index: usize) -> Result<&'a Tensor> {
+        numbered(self.kind, "buffer", self.buffers, index)
+    }
+
+    /// All of them: `let [mean, variance] = forward.buffers()?;`
+    pub fn buffers<const N: usize>(&self) -> Result<[&'a Tensor; N]> {
+        exactly(self.kind, "buffers", self.buffers)
+    }
+}
+
+fn numbered<'a>(
+    kind: &str,
+    what: &str,
+    tensors: &'a [Option<Tensor>],
+    index: usize,
+) -> Result<&'a Tensor> {
+    let found = tensors.get(index).and_then(Option::as_ref);
+    found.ok_or_else(|| {
+        let n = tensors.len();
+        let message = format!("{kind}: expected a {what} {index}, found {n} {what}s");
+        Error::new(Status::InvalidArgument, message)
+    })
+}
+
+/// As many tensors as the program takes apart.
+pub(crate) fn exactly<'a, const N: usize>(
+    kind: &str,
+    what: &str,
+    tensors: &'a [Option<Tensor>],
+) -> Result<[&'a Tensor; N]> {
+    let found: Vec<&Tensor> = tensors.iter().flatten().collect();
+    found.try_into().map_err(|_| {
+        let n = tensors.len();
+        let message = format!("{kind}: expected {N} {what}, found {n}");
+        Error::new(Status::InvalidArgument, message)
+    })
 }
 
 /// A module is put together before its first forward, and before anything in it is sharded. A child is then a part of its
@@ -166,6 +193,39 @@ impl Module {
         let name = ffi::c_text(name)?;
         ffi::check(unsafe { sys::fsdp2_module_add_child(self.raw(), name.as_ptr(), child.raw()) })
     }
+
+    /// Makes the parameter `name` the same as `other`, as PyTorch's `head.weight = embed.weight`: one parameter, sharded and saved
+    /// once, with the gradients of both places. Both are dotted paths in the module, which is that of the whole.
+    pub fn tie_parameter(&self, name: &str, other: &str) -> Result<()> {
+        let (name, other) = (ffi::c_text(name)?, ffi::c_text(other)?);
+        ffi::check(unsafe {
+            sys::fsdp2_module_tie_parameter(self.raw(), name.as_ptr(), other.as_ptr())
+        })
+    }
+
+    /// Adds a buffer: a tensor that no optimizer updates, such as a table or a running mean, and that checkpoints hold. It begins as
+    /// a copy of `value`. Every rank has all of it, and each rank's changes are its own.
+    pub fn add_buffer(&self, name: &str, value: &Tensor) -> Result<()> {
+        self.add_buffer_with(name, value, 0)
+    }
+
+    /// Like [`Module::add_buffer`], but checkpoints do not hold it.
+    pub fn add_buffer_not_persistent(&self, name: &str, value: &Tensor) -> Result<()> {
+        self.add_buffer_with(name, value, sys::FSDP2_BUFFER_NOT_PERSISTENT as u32)
+    }
+
+    fn add_buffer_with(&self, name: &str, value: &Tensor, flags: u32) -> Result<()> {
+        let name = ffi::c_text(name)?;
+        ffi::check(unsafe {
+            sys::fsdp2_module_add_buffer(self.raw(), name.as_ptr(), value.raw(), flags)
+        })
+    }
+
+    /// The buffer at a dotted path in the module, sharing its memory.
+    pub fn buffer(&self, name: &str) -> Result<Tensor> {
+        let name = ffi::c_text(name)?;
+        Tensor::made(|out| unsafe { sys::fsdp2_module_get_buffer(self.raw(), name.as_ptr(), out) })
+    }
 }
 
 impl From<Tensor> for Vec<Tensor> {
@@ -195,6 +255,7 @@ where
             is_training: info.is_training != 0,
             inputs: borrowed(inputs, n_inputs),
             parameters: borrowed(info.parameters, info.n_parameters),
+            buffers: borrowed(info.buffers, info.n_buffers),
         })?
         .into();
         if made.len() > cap {
@@ -210,7 +271,10 @@ where
 }
 
 /// The library's handles, for the time of a callback: a `Tensor` behind a reference is not dropped.
-unsafe fn borrowed<'a>(tensors: *const sys::fsdp2_tensor, n: usize) -> &'a [Option<Tensor>] {
+pub(crate) unsafe fn borrowed<'a>(
+    tensors: *const sys::fsdp2_tensor,
+    n: usize,
+) -> &'a [Option<Tensor>] {
     match n {
         0 => &[],
         _ => std::slice::from_raw_parts(tensors.cast(), n),

@@ -39,9 +39,9 @@ info! {
 
 /// A tensor of LibTorch.
 ///
-/// Any operator computes with tensors ([`op`](mod@crate::op)); the common ones are methods, and `+`, `-`, `*`, `/` take
-/// references, numbers and the results of each other: `(&x + &y)?`, `(&x * &y + 1.0)?`. What is computed records gradients, unless inside
-/// [`no_grad`](crate::no_grad).
+/// Any operator computes with tensors ([`op`](mod@crate::op)); the common ones are methods, and `+`, `-`, `*`, `/` take references,
+/// numbers and the results of each other: `(&x * 2.0 + &y)?`. A number on the right of a result wants a question mark first:
+/// `((&x + &y)? * 2.0)?`. What is computed records gradients, unless inside [`no_grad`](crate::no_grad).
 ///
 /// Threads may share tensors. Values that one thread writes while another one uses them may come out wrong, but do no harm
 /// beyond that.

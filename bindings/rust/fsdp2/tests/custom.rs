@@ -50,6 +50,67 @@ fn scalar() -> Tensor {
 }
 
 #[test]
+fn a_forward_changes_its_buffers() {
+    let states = on_ranks(2, |rank, mesh| -> Result<Vec<String>> {
+        let module = Module::create_custom("Counts", &Default::default(), |forward| {
+            let [count, table] = forward.buffers()?;
+            fsdp2::op!("aten::add_.Tensor", count, 1)?;
+            Ok(((forward.input(0)? * forward.parameter(0)?)? * table)?.sum()?)
+        })?;
+        let number = |value: f32| Tensor::from_slice(&[value], &[1]);
+        module.add_parameter("weight", &[1], &Default::default())?;
+        module.add_buffer("count", &number(5.0)?)?;
+        module.add_buffer_not_persistent("table", &number(0.5)?)?;
+        let shard = Shard::create(&module, &mesh, &Default::default())?;
+        for _ in 0..2 {
+            module.forward_one([&number(rank as f32)?])?;
+        }
+        assert_eq!(module.buffer("count")?.value()?, 7.0);
+        assert_eq!(module.buffer("table")?.value()?, 0.5);
+        let missing = module.buffer("weight").unwrap_err();
+        assert_eq!(missing.status(), Status::NotFound);
+        let state = fsdp2::Checkpoint::of(&shard).state(false)?;
+        (0..state.count()?).map(|i| state.name(i)).collect()
+    });
+    for names in states {
+        let names = names.unwrap();
+        assert!(names.contains(&"model.count".to_string()), "{names:?}");
+        assert!(!names.contains(&"model.table".to_string()), "{names:?}");
+    }
+}
+
+#[test]
+fn tied_parameters_are_one() {
+    on_ranks(2, |_, mesh| -> Result<()> {
+        let part = Module::create_custom("Head", &Default::default(), |forward| {
+            Ok((forward.input(0)? * forward.parameter(0)?)?.sum()?)
+        })?;
+        part.add_parameter("weight", &[4], &Default::default())?;
+        let head = part.duplicate()?;
+        let module = Module::create_custom("Tied", &Default::default(), move |forward| {
+            Ok(head.forward_one([forward.parameter(0)?])?)
+        })?;
+        module.add_parameter("embed", &[4], &Default::default())?;
+        module.add_child("head", &part)?;
+        module.tie_parameter("head.weight", "embed")?;
+        assert_eq!(module.parameter_count()?, 1);
+        assert_eq!(module.parameter_name(0, 1)?, "head.weight");
+        let wrong = module.tie_parameter("head.weight", "nothing").unwrap_err();
+        assert_eq!(wrong.status(), Status::NotFound);
+        let shard = Shard::create(&module, &mesh, &Default::default())?;
+        module.forward::<[&Tensor; 0]>([])?.remove(0).backward()?;
+        let weight: Vec<f32> = shard.parameter(0, Which::Full)?.read()?;
+        let gradient: Vec<f32> = shard.parameter(0, Which::FullGrad)?.read()?;
+        for (weight, gradient) in weight.iter().zip(gradient) {
+            assert_eq!(2.0 * weight, gradient); // of w^2: both places count
+        }
+        Ok(())
+    })
+    .into_iter()
+    .for_each(Result::unwrap);
+}
+
+#[test]
 fn an_error_in_a_forward_callback_reaches_the_caller() {
     let module = custom(|_| Err("the disk is on fire".into()));
     let error = module.forward([&scalar()]).unwrap_err();
