@@ -29,9 +29,10 @@ java=(java "-Djava.library.path=$root" -cp "$jar:$tests")
 "${java[@]}" -Xcheck:jni io.fsdp2.internal.RawTest
 "${java[@]}" -Xcheck:jni io.fsdp2.internal.ModelTest
 "${java[@]}" -Xcheck:jni io.fsdp2.internal.ShardTest $model $tokens
-"${java[@]}" -Xcheck:jni io.fsdp2.LocalTest 2>&1 | tee "$work/local"
-"${java[@]}" -Xcheck:jni io.fsdp2.RanksTest $model $tokens 2>&1 | tee "$work/ranks"
-if grep -E '^(WARNING|FATAL)' "$work/local" "$work/ranks"; then exit 1; fi
+for test in Local Mesh Custom Function Unit Training Checkpoint; do
+  "${java[@]}" -Xcheck:jni "io.fsdp2.${test}Test" $model $tokens 2>&1 | tee "$work/said"
+  if grep -E '^(WARNING|FATAL)' "$work/said"; then exit 1; fi
+done
 [[ -n $(find "$FSDP2_CACHE" -name libfsdp2_jni.so) ]]
 
 # As a module, whose other packages programs do not see.

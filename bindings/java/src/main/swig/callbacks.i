@@ -248,6 +248,18 @@ static fsdp2_status java_function_backward(const fsdp2_function_info *info, cons
   return status;
 }
 
+static java_method released_method = {"released", "(Lio/fsdp2/internal/ForwardFunction;)V", NULL};
+static void release_forward(void *function) {
+  java_thread thread = enter_java();
+  if (thread.env != NULL) {
+    jmethodID method = find_method(thread.env, &released_method);
+    if (method != NULL) (*thread.env)->CallStaticVoidMethod(thread.env, callbacks_class, method, (jobject)function);
+    if ((*thread.env)->ExceptionCheck(thread.env)) (*thread.env)->ExceptionClear(thread.env);
+  }
+  leave_java(thread);
+  release_callback(function);
+}
+
 static java_method log_method = {"log", "(Lio/fsdp2/internal/LogSink;IIJ[B[B)V", NULL};
 static void java_log(const fsdp2_log_record *record, void *sink) {
   java_thread thread = enter_java();
@@ -300,7 +312,9 @@ FSDP2_CALLBACK(JAVA, $2,
 %enddef
 FSDP2_ONE_CALLBACK(fsdp2_all_reduce_hook_fn, AllReduceHook, java_all_reduce)
 FSDP2_ONE_CALLBACK(fsdp2_gradient_ready_fn, GradientReady, java_gradient_ready)
-FSDP2_ONE_CALLBACK(fsdp2_forward_fn, ForwardFunction, java_forward)
+FSDP2_CALLBACK(ForwardFunction, $2,
+  $1 = $input ? java_forward : NULL; $2 = target$argnum; $3 = $input ? release_forward : NULL;,
+  (fsdp2_forward_fn fn, void *user_data, fsdp2_release_fn release))
 FSDP2_ONE_CALLBACK(fsdp2_log_fn, LogSink, java_log)
 FSDP2_CALLBACK(AllGatherExtension, $3,
   $1 = $input ? java_pre_all_gather : NULL; $2 = $input ? java_post_all_gather : NULL;

@@ -1,6 +1,7 @@
 package io.fsdp2;
 
 import io.fsdp2.internal.ForwardFunction;
+import io.fsdp2.internal.ForwardInfo;
 import io.fsdp2.internal.Raw;
 import java.util.List;
 import java.util.Objects;
@@ -20,28 +21,75 @@ final class Adapters {
     return tensors;
   }
 
-  /** names: of the parameters, in the order in which they were added; it grows while they are. */
-  static ForwardFunction forward(Forward forward, List<String> names) {
-    return (info, inputs) -> {
-      try (TensorScope scope = TensorScope.open()) {
-        ForwardContext context =
-            new ForwardContext(info.kind(), info.isTraining(), names, lent(info.parameters()));
-        List<Tensor> outputs = forward.forward(context, lent(inputs));
-        if (outputs.size() > Raw.FSDP2_MAX_OUTPUTS) {
-          throw new IllegalArgumentException(
-              "expected at most " + Raw.FSDP2_MAX_OUTPUTS + " outputs, found " + outputs.size());
+  /** The forward of a module and, once the library has let go of it, the end of its children. */
+  static ForwardFunction forward(Forward forward, CustomParts parts) {
+    return new ForwardFunction() {
+      @Override
+      public long[] forward(ForwardInfo info, long[] inputs) throws Exception {
+        try (TensorScope scope = TensorScope.open()) {
+          ForwardContext context =
+              new ForwardContext(
+                  info.kind(),
+                  info.isTraining(),
+                  parts,
+                  lent(info.parameters()),
+                  lent(info.buffers()));
+          return given("outputs", forward.forward(context, lent(inputs)), scope);
         }
-        return given(outputs, scope);
+      }
+
+      @Override
+      public void released() {
+        parts.children.forEach(Module::close);
+      }
+    };
+  }
+
+  static io.fsdp2.internal.DifferentiableFunction function(DifferentiableFunction function) {
+    return new io.fsdp2.internal.DifferentiableFunction() {
+      @Override
+      public Made forward(int[] needsGrad, long[] inputs) throws Exception {
+        try (TensorScope scope = TensorScope.open()) {
+          FunctionContext context = new FunctionContext(needsGrad);
+          List<Tensor> outputs = function.forward(context, lent(inputs));
+          return new Made(
+              given("outputs", outputs, scope), given("saved tensors", context.saved(), scope));
+        }
+      }
+
+      @Override
+      public long[] backward(int[] needsGrad, long[] saved, long[] outputGradients)
+          throws Exception {
+        try (TensorScope scope = TensorScope.open()) {
+          FunctionContext context = new FunctionContext(needsGrad, lent(saved));
+          Tensor[] gradients = function.backward(context, lent(outputGradients));
+          if (gradients.length != needsGrad.length) {
+            throw new IllegalArgumentException(
+                "expected a gradient for each of "
+                    + needsGrad.length
+                    + " inputs, found "
+                    + gradients.length);
+          }
+          long[] ids = new long[gradients.length];
+          for (int i = 0; i < ids.length; i++) {
+            ids[i] = gradients[i] == null ? 0 : gradients[i].giveTo(scope);
+          }
+          return ids;
+        }
       }
     };
   }
 
   /** Nothing has been given if one of them is null. */
-  private static long[] given(List<Tensor> outputs, TensorScope scope) {
-    outputs.forEach(Objects::requireNonNull);
-    long[] ids = new long[outputs.size()];
+  private static long[] given(String what, List<Tensor> tensors, TensorScope scope) {
+    tensors.forEach(Objects::requireNonNull);
+    if (tensors.size() > Raw.FSDP2_MAX_OUTPUTS) {
+      throw new IllegalArgumentException(
+          "expected at most " + Raw.FSDP2_MAX_OUTPUTS + " " + what + ", found " + tensors.size());
+    }
+    long[] ids = new long[tensors.size()];
     for (int i = 0; i < ids.length; i++) {
-      ids[i] = outputs.get(i).giveTo(scope);
+      ids[i] = tensors.get(i).giveTo(scope);
     }
     return ids;
   }

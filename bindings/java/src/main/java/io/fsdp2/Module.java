@@ -13,7 +13,6 @@ import java.util.Arrays;
 import java.util.Collection;
 import java.util.List;
 import java.util.Objects;
-import java.util.concurrent.CopyOnWriteArrayList;
 
 /**
  * A model, or a part of one. It has its structure at once and its memory later: when it is sharded
@@ -24,45 +23,12 @@ import java.util.concurrent.CopyOnWriteArrayList;
 public final class Module extends Handle {
   private static final int USUAL_OUTPUTS = 16;
 
-  /** The names of a custom module's own parameters, by which its forward knows them. */
-  private final List<String> names;
+  /** The parameters and buffers of a custom module; null for any other. */
+  private final CustomParts parts;
 
-  private final Children children;
-
-  private Module(long id, List<String> names, Children children) {
-    super(
-        id,
-        own -> {
-          children.leave();
-          Raw.fsdp2_module_destroy(own);
-        });
-    this.names = names;
-    this.children = children;
-  }
-
-  /**
-   * The modules that were added to one. The library keeps the forward alive, the forward its
-   * children, and a child the whole: so they are closed with the last owner of the module.
-   */
-  private static final class Children {
-    private final List<Module> modules = new ArrayList<>();
-    private int owners = 1;
-
-    synchronized void add(Module child) {
-      modules.add(child);
-    }
-
-    synchronized Children enter() {
-      owners++;
-      return this;
-    }
-
-    synchronized void leave() {
-      owners--;
-      if (owners == 0) {
-        modules.forEach(Module::close);
-      }
-    }
+  private Module(long id, CustomParts parts) {
+    super(id, Raw::fsdp2_module_destroy);
+    this.parts = parts;
   }
 
   private interface Making {
@@ -71,7 +37,7 @@ public final class Module extends Handle {
 
   private static Module make(ModuleOptions options, Making making) {
     try (fsdp2_module_options raw = options.toRaw()) {
-      return new Module(make(out -> making.make(raw, out)), null, new Children());
+      return new Module(make(out -> making.make(raw, out)), null);
     }
   }
 
@@ -111,13 +77,11 @@ public final class Module extends Handle {
    * @param forward called by {@link #forward}
    */
   public static Module createCustom(String kind, ModuleOptions options, Forward forward) {
-    List<String> names = new CopyOnWriteArrayList<>();
-    ForwardFunction function = Adapters.forward(Objects.requireNonNull(forward), names);
+    CustomParts parts = new CustomParts();
+    ForwardFunction function = Adapters.forward(Objects.requireNonNull(forward), parts);
     try (fsdp2_module_options raw = options.toRaw()) {
       return new Module(
-          make(out -> Raw.fsdp2_module_create_custom(kind, raw, function, out)),
-          names,
-          new Children());
+          make(out -> Raw.fsdp2_module_create_custom(kind, raw, function, out)), parts);
     }
   }
 
@@ -131,18 +95,51 @@ public final class Module extends Handle {
     try (fsdp2_parameter_options raw = options.toRaw()) {
       use(id -> Raw.fsdp2_module_add_parameter(id, name, shape, shape.length, raw));
     }
-    if (names != null) {
-      names.add(name);
-    }
+    parts.parameters.add(name);
   }
 
   /**
    * Makes another module a part of this custom one. The child's object then serves to call it in
-   * this module's forward, and is closed with this module, which stays open for as long as it runs.
+   * this module's forward, and is closed once nothing can run that any more.
    */
   public void addChild(String name, Module child) {
     use(id -> Raw.fsdp2_module_add_child(id, name, child.id()));
-    children.add(child);
+    parts.children.add(child);
+  }
+
+  /**
+   * Makes a parameter the same as another one, as PyTorch's {@code head.weight = embed.weight}: one
+   * parameter, with the gradients of both places.
+   *
+   * @param name a dotted path in this module, which is that of the whole
+   * @param other likewise; what it begins with stays
+   */
+  public void tieParameter(String name, String other) {
+    use(id -> Raw.fsdp2_module_tie_parameter(id, name, other));
+  }
+
+  /** Adds a buffer that checkpoints hold to a custom module; see {@link #addBuffer}. */
+  public void addBuffer(String name, Tensor value) {
+    addBuffer(name, value, true);
+  }
+
+  /**
+   * Adds a buffer to a custom module: a tensor that no optimizer updates, such as a table or a
+   * running mean. Every rank has all of it, and each rank's changes are its own.
+   *
+   * @param value what it begins with, which is copied
+   * @param persistent whether checkpoints hold it
+   */
+  public void addBuffer(String name, Tensor value, boolean persistent) {
+    int flags = persistent ? 0 : Raw.FSDP2_BUFFER_NOT_PERSISTENT;
+    use(id -> Raw.fsdp2_module_add_buffer(id, name, value.id(), flags));
+    Reference.reachabilityFence(value);
+    parts.buffers.add(name);
+  }
+
+  /** The buffer at a dotted path in the module, sharing its memory. */
+  public Tensor getBuffer(String name) {
+    return Tensor.adopt(get(id -> make(out -> Raw.fsdp2_module_get_buffer(id, name, out))));
   }
 
   /** What the module is as a whole. */
@@ -320,8 +317,6 @@ public final class Module extends Handle {
 
   /** Another object for the same module, for a second owner. */
   public Module duplicate() {
-    return get(
-        id ->
-            new Module(make(out -> Raw.fsdp2_module_duplicate(id, out)), names, children.enter()));
+    return get(id -> new Module(make(out -> Raw.fsdp2_module_duplicate(id, out)), parts));
   }
 }

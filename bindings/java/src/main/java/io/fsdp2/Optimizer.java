@@ -12,18 +12,15 @@ import java.util.Arrays;
  * the optimizer's; those of the other groups follow it, each in a ratio of its own.
  */
 public final class Optimizer extends Handle {
-  private final Shard shard;
-
-  private Optimizer(long id, Shard shard) {
+  private Optimizer(long id) {
     super(id, Raw::fsdp2_optimizer_destroy);
-    this.shard = shard;
   }
 
   /** Makes AdamW: decoupled decay, bias-corrected. */
   public static Optimizer createAdamw(Shard shard, AdamwOptions options) {
     try (fsdp2_adamw_options raw = options.toRaw()) {
       return shard.get(
-          id -> new Optimizer(make(out -> Raw.fsdp2_optimizer_create_adamw(id, raw, out)), shard));
+          id -> new Optimizer(make(out -> Raw.fsdp2_optimizer_create_adamw(id, raw, out))));
     }
   }
 
@@ -31,7 +28,7 @@ public final class Optimizer extends Handle {
   public static Optimizer createSgd(Shard shard, SgdOptions options) {
     try (fsdp2_sgd_options raw = options.toRaw()) {
       return shard.get(
-          id -> new Optimizer(make(out -> Raw.fsdp2_optimizer_create_sgd(id, raw, out)), shard));
+          id -> new Optimizer(make(out -> Raw.fsdp2_optimizer_create_sgd(id, raw, out))));
     }
   }
 
@@ -136,6 +133,6 @@ public final class Optimizer extends Handle {
 
   /** Another object for the same optimizer, for a second owner. */
   public Optimizer duplicate() {
-    return get(id -> new Optimizer(make(out -> Raw.fsdp2_optimizer_duplicate(id, out)), shard));
+    return get(id -> new Optimizer(make(out -> Raw.fsdp2_optimizer_duplicate(id, out))));
   }
 }

@@ -15,12 +15,8 @@ import java.util.List;
  * shards.
  */
 public final class Shard extends Handle {
-  /** The collector leaves it alone for as long as the shard may run it. */
-  private final Module module;
-
-  private Shard(long id, Module module) {
+  private Shard(long id) {
     super(id, Raw::fsdp2_shard_destroy);
-    this.module = module;
   }
 
   /** Shards the module over the mesh, with the library's defaults. Collective. */
@@ -32,7 +28,7 @@ public final class Shard extends Handle {
   public static Shard create(Module module, Mesh mesh, ShardOptions options) {
     try (fsdp2_shard_options raw = options.toRaw()) {
       Shard shard =
-          new Shard(make(out -> Raw.fsdp2_shard_create(module.id(), mesh.id(), raw, out)), module);
+          new Shard(make(out -> Raw.fsdp2_shard_create(module.id(), mesh.id(), raw, out)));
       Reference.reachabilityFence(module);
       Reference.reachabilityFence(mesh);
       return shard;
@@ -253,6 +249,6 @@ public final class Shard extends Handle {
 
   /** Another object for the same shard, for a second owner. */
   public Shard duplicate() {
-    return get(id -> new Shard(make(out -> Raw.fsdp2_shard_duplicate(id, out)), module));
+    return get(id -> new Shard(make(out -> Raw.fsdp2_shard_duplicate(id, out))));
   }
 }

@@ -10,11 +10,8 @@ import java.lang.ref.Reference;
  * optimizer, schedule, zero-grad.
  */
 public final class Step extends Handle {
-  private final Shard shard;
-
-  private Step(long id, Shard shard) {
+  private Step(long id) {
     super(id, Raw::fsdp2_step_destroy);
-    this.shard = shard;
   }
 
   /** Makes a step with the library's defaults. Collective. */
@@ -26,7 +23,7 @@ public final class Step extends Handle {
   public static Step create(Shard shard, Optimizer optimizer, StepOptions options) {
     try (fsdp2_step_options raw = options.toRaw()) {
       Step step =
-          new Step(make(out -> Raw.fsdp2_step_create(shard.id(), optimizer.id(), raw, out)), shard);
+          new Step(make(out -> Raw.fsdp2_step_create(shard.id(), optimizer.id(), raw, out)));
       Reference.reachabilityFence(shard);
       Reference.reachabilityFence(optimizer);
       return step;
@@ -68,6 +65,6 @@ public final class Step extends Handle {
 
   /** Another object for the same step, for a second owner. */
   public Step duplicate() {
-    return get(id -> new Step(make(out -> Raw.fsdp2_step_duplicate(id, out)), shard));
+    return get(id -> new Step(make(out -> Raw.fsdp2_step_duplicate(id, out))));
   }
 }

@@ -53,6 +53,10 @@ final class Checks {
     throw new AssertionError("expected a " + type.getName() + ", but nothing was thrown");
   }
 
+  static ErrorCode code(Body body) {
+    return expectThrown(FsdpException.class, body).code();
+  }
+
   /** Runs the body on ranks that are threads; the first failure fails the test. */
   static void onRanks(int ranks, RankBody body) throws Exception {
     String meeting = "thread://checks" + MEETINGS.incrementAndGet();
@@ -79,6 +83,15 @@ final class Checks {
     }
     if (!failures.isEmpty()) {
       throw new AssertionError(failures.get(0));
+    }
+  }
+
+  /** Waits for the collector to end what nobody closes. */
+  static void collect() throws InterruptedException {
+    for (int i = 0; i < 100 && FsdpRuntime.liveHandles() > 0; i++) {
+      FsdpRuntime.describe(); // a call in which the library lets go of callbacks
+      System.gc();
+      Thread.sleep(20);
     }
   }
 }

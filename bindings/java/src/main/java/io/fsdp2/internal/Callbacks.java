@@ -110,12 +110,25 @@ public final class Callbacks {
         });
   }
 
+  static void released(ForwardFunction function) {
+    try {
+      function.released();
+    } catch (Throwable thrown) {
+      report(thrown);
+    }
+  }
+
   static void log(LogSink sink, int level, int rank, long timeNs, byte[] category, byte[] message) {
     try {
       sink.log(level, rank, timeNs, Text.fromC(category), Text.fromC(message));
     } catch (Throwable thrown) {
-      Thread thread = Thread.currentThread();
-      thread.getUncaughtExceptionHandler().uncaughtException(thread, thrown);
+      report(thrown);
     }
+  }
+
+  /** There is no call that it could be the cause of. */
+  private static void report(Throwable thrown) {
+    Thread thread = Thread.currentThread();
+    thread.getUncaughtExceptionHandler().uncaughtException(thread, thrown);
   }
 }

@@ -8,4 +8,7 @@ public interface ForwardFunction {
    * @return tensors, which are the library's from now; inputs and parameters may be among them
    */
   long[] forward(ForwardInfo info, long[] inputs) throws Exception;
+
+  /** The library will not call it again. */
+  default void released() {}
 }

@@ -1,0 +1,154 @@
+package io.fsdp2;
+
+import static io.fsdp2.Checks.collect;
+import static io.fsdp2.Checks.expect;
+import static io.fsdp2.Checks.expectContains;
+import static io.fsdp2.Checks.expectThrown;
+import static io.fsdp2.Checks.onRanks;
+import static io.fsdp2.Checks.test;
+import static io.fsdp2.Runs.batches;
+import static io.fsdp2.Runs.modelDirectory;
+import static io.fsdp2.Runs.tokenFile;
+
+import java.nio.ByteBuffer;
+import java.util.List;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.atomic.AtomicInteger;
+
+/** Units that are steered by hand, and functions that run inside them. */
+public final class UnitTest {
+  private UnitTest() {}
+
+  public static void main(String[] arguments) throws Exception {
+    Runs.read(arguments);
+    test("settings and hooks of units", UnitTest::settingsAndHooksOfUnits);
+    test("an extension carries every parameter", UnitTest::anExtensionCarriesEveryParameter);
+  }
+
+  private static void settingsAndHooksOfUnits() throws Exception {
+    ConcurrentHashMap<String, Integer> asked = new ConcurrentHashMap<>();
+    AtomicInteger seen = new AtomicInteger();
+    onRanks(
+        2,
+        mesh -> {
+          ShardOptions options =
+              ShardOptions.builder()
+                  .shardDim(
+                      (name, shape, dtype) -> {
+                        asked.merge(name, 1, Integer::sum);
+                        expect(DType.F32, dtype);
+                        return name.endsWith("embed_tokens.weight") ? -1 : 0;
+                      })
+                  .build();
+          try (Module module = Module.fromPretrained(modelDirectory);
+              Shard shard = Shard.create(module, mesh, options);
+              Loader loader = Loader.open(mesh, tokenFile, batches(2));
+              Batch batch = loader.next()) {
+            steer(shard);
+            Unit layer = shard.unit("model.layers.0");
+            layer.setAllReduceHook(
+                (unit, index, gradients) -> {
+                  expect("model.layers.0", unit);
+                  seen.incrementAndGet();
+                  gradients.write(ByteBuffer.allocate((int) gradients.getInfo().bytes()));
+                });
+            module.forward(batch.tokens(), batch.labels()).backward();
+            long index = shard.getParameterIndex("model.layers.0.mlp.up_proj.weight");
+            try (Tensor gradient = shard.getParameter(index, ParameterPart.LOCAL_GRAD)) {
+              expect(0.0, gradientSum(gradient));
+            }
+            expect(true, shard.clipGradNorm(1, 2) > 0);
+            expect(false, shard.getGradOverflow());
+            shard.scaleGrad(0.5);
+            expect(true, shard.getGradNorm(Double.POSITIVE_INFINITY) < 1);
+            shard.zeroGrad();
+            layer.setAllReduceHook(null);
+          }
+        });
+    collect();
+    expect(2, seen.get());
+    expect(2, asked.get("model.embed_tokens.weight"));
+  }
+
+  private static double gradientSum(Tensor gradient) {
+    try (TensorScope scope = TensorScope.open()) {
+      return gradient.abs().sum().getValue();
+    }
+  }
+
+  private static void steer(Shard shard) {
+    Unit layer = shard.unit("model.layers.0");
+    layer.unshard(false);
+    expect(UnitState.UNSHARDED, layer.getInfo().state());
+    layer.reshard();
+    expect(
+        List.of(EventKind.ALL_GATHER, EventKind.UNSHARD, EventKind.RESHARD),
+        shard.getEvents().stream().map(Shard.Event::kind).toList());
+    shard.clearEvents();
+    UnitSettings before = layer.getSettings();
+    layer.setRequiresGradientSync(false, true);
+    layer.setRequiresAllReduce(false, true);
+    layer.setReshardAfterForward(false, false);
+    layer.setReshardAfterBackward(false, false);
+    layer.setUnshardInBackward(true);
+    layer.setReduceUnusedParameters(true, false);
+    layer.setGradientDivideFactor(4);
+    layer.setForceSumReduction(true);
+    expect(4.0, layer.getSettings().gradientDivideFactor());
+    layer.setSettings(before);
+    expect(before, layer.getSettings());
+    layer.setForwardPrefetch("model.layers.1");
+    expect(new long[] {shard.unit("model.layers.1").getIndex()}, layer.getForwardPrefetch());
+    layer.setBackwardPrefetch();
+    expect(new long[0], layer.getBackwardPrefetch());
+    layer.setForwardPrefetch();
+    shard.setIsLastBackward(true);
+    expect(true, shard.getIsLastBackward());
+    expect((int) shard.getUnitCount(), shard.units().size());
+    expect(true, shard.root().getInfo().isRoot());
+    expectContains("model.layers.0", shard.describe());
+    expect(0L, shard.getStats().unshardedBytes());
+    shard.resetStats();
+    shard.reset();
+    try (Mesh mesh = shard.getMesh()) {
+      expect(2, mesh.worldSize());
+    }
+    FsdpException none =
+        expectThrown(FsdpException.class, () -> shard.unit("no.such.unit").getInfo());
+    expect(ErrorCode.NOT_FOUND, none.code());
+  }
+
+  private static void anExtensionCarriesEveryParameter() throws Exception {
+    AtomicInteger sent = new AtomicInteger();
+    AllGatherExtension half =
+        new AllGatherExtension() {
+          @Override
+          public Tensor preAllGather(GatherInfo gather, Tensor chunk) {
+            expect(2, gather.shardRanks());
+            sent.incrementAndGet();
+            return chunk.to(DType.BF16);
+          }
+
+          @Override
+          public void postAllGather(GatherInfo gather, Tensor pieces, Tensor chunks) {
+            chunks.write(pieces.to(gather.computeDtype()).contiguous().share());
+          }
+        };
+    onRanks(
+        2,
+        mesh -> {
+          try (Module module = Module.fromPretrained(modelDirectory);
+              Shard shard = Shard.create(module, mesh);
+              TensorScope scope = TensorScope.openWithoutGradients()) {
+            Tensor tokens = Tensor.of(new long[] {1, 2, 3, 4}, 1, 4);
+            double plain = module.forward(tokens, tokens).getValue();
+            shard.reset();
+            shard.unit("model.layers.0").setAllGatherExtension(half);
+            double rounded = module.forward(tokens, tokens).getValue();
+            expect(true, rounded != plain && Math.abs(rounded - plain) < 0.05);
+          }
+        });
+    collect();
+    expect(true, sent.get() > 0);
+  }
+}
