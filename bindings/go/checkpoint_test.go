@@ -27,7 +27,7 @@ func withRun(mesh *fsdp2.Mesh, use func(r *run) error) error {
 	return use(r)
 }
 
-func TestCheckpointSavedOnTwoRanksResumesOnOne(t *testing.T) {
+func TestCheckpointSavedOn2RanksResumesWithTheSameLossOn1(t *testing.T) {
 	defer noHandles(t)
 	path := filepath.Join(t.TempDir(), "step-00000003")
 	var expected, found []float64
@@ -114,7 +114,7 @@ func TestCheckpointFiles(t *testing.T) {
 	}
 }
 
-func TestStateIsGatheredAndLoaded(t *testing.T) {
+func TestAStateIsCutAndGathered(t *testing.T) {
 	defer noHandles(t)
 	path := filepath.Join(t.TempDir(), "state")
 	mustOnRanks(t, 2, func(mesh *fsdp2.Mesh, rank int) error {

@@ -22,27 +22,37 @@ type ForwardCall struct {
 	IsTraining bool
 	Kind       string    // the module's
 	Parameters []*Tensor // its own, in the order in which they were added
+	Buffers    []*Tensor // likewise
 	Scope      *Scope    // that ends with the function
 
-	names []string
+	custom *custom
 }
 
 // Parameter returns the parameter of that name, or a tensor with the error ErrNotFound.
 func (c *ForwardCall) Parameter(name string) *Tensor {
-	for i, known := range c.names {
-		if known == name && i < len(c.Parameters) {
-			return c.Parameters[i]
+	return c.named("parameter", name, c.custom.parameters, c.Parameters)
+}
+
+// Buffer returns the buffer of that name, whose values may be changed in place, or a tensor with the error ErrNotFound.
+func (c *ForwardCall) Buffer(name string) *Tensor {
+	return c.named("buffer", name, c.custom.buffers, c.Buffers)
+}
+
+func (c *ForwardCall) named(what, name string, names []string, tensors []*Tensor) *Tensor {
+	for i, known := range names {
+		if known == name && i < len(tensors) {
+			return tensors[i]
 		}
 	}
-	return failed(&Error{Code: ErrNotFound, Rank: -1, Function: "fsdp2.ForwardCall.Parameter",
-		Message: c.Kind + " has no parameter '" + name + "'"})
+	return failed(&Error{Code: ErrNotFound, Rank: -1, Function: "fsdp2.ForwardCall", Message: c.Kind + " has no " + what + " '" + name + "'"})
 }
 
 // custom is what a module's handles and its forward share.
 type custom struct {
-	kind    string
-	forward ForwardFunc
-	names   []string // of the parameters
+	kind                string
+	forward             ForwardFunc
+	parameters, buffers []string // their names
+	children            []*handle
 }
 
 // NewCustomModule makes a module of the class kind, by which ShardOptions.WrapKinds and CheckpointActivations choose it. It is put
@@ -56,35 +66,48 @@ func NewCustomModule(kind string, options *ModuleOptions, forward ForwardFunc) (
 	}
 	shared := &custom{kind: kind, forward: forward}
 	var raw capi.Module
-	err := keep(capi.ForwardFunc(shared.run), func(userData userData) error {
+	err := keep(capi.Forward(shared), func(userData userData) error {
 		return capi.ModuleCreateCustom(kind, options.raw(), capi.ForwardCallback, userData, capi.ReleaseCallback, &raw)
 	})
-	module, err := madeModule(&raw, &tree{}, err)
+	module, err := madeModule(&raw, err)
 	if err == nil {
 		module.custom = shared
 	}
 	return module, err
 }
 
-// run is a forward as the library calls it.
-func (c *custom) run(info *capi.ForwardInfo, inputs, outputs []capi.Tensor) (n int, err error) {
+// Run is a forward as the library calls it.
+func (c *custom) Run(info *capi.ForwardInfo, inputs, outputs []capi.Tensor) (n int, err error) {
 	err = scoped(func(scope *Scope) error {
 		call := &ForwardCall{
 			IsTraining: info.IsTraining != 0,
 			Kind:       c.kind,
 			Parameters: lendAll(unsafe.Slice(info.Parameters, int(info.NParameters)), scope),
+			Buffers:    lendAll(unsafe.Slice(info.Buffers, int(info.NBuffers)), scope),
 			Scope:      scope,
-			names:      c.names,
+			custom:     c,
 		}
 		given := lendAll(inputs, scope)
 		results, err := c.forward(call, given)
 		if err != nil {
 			return err
 		}
-		n, err = giveOutputs(call, given, results, outputs)
-		return err
+		if n = len(results); n > len(outputs) {
+			return invalid("ForwardFunc", "outputs: expected at most %d, found %d", len(outputs), n)
+		}
+		if err := allMade(results); err != nil {
+			return err
+		}
+		return give(append(append(given, call.Parameters...), call.Buffers...), results, outputs)
 	})
 	return n, err
+}
+
+// Released closes the children, which nothing runs any more.
+func (c *custom) Released() {
+	for _, child := range c.children {
+		child.close()
+	}
 }
 
 func lendAll(tensors []capi.Tensor, scope *Scope) []*Tensor {
@@ -97,28 +120,37 @@ func lendAll(tensors []capi.Tensor, scope *Scope) []*Tensor {
 	return lent
 }
 
-// giveOutputs gives the library handles of its own, whoever owns the results, but for what it has lent to this call.
-func giveOutputs(call *ForwardCall, inputs, results []*Tensor, outputs []capi.Tensor) (int, error) {
-	defer runtime.KeepAlive(results)
-	if len(results) > len(outputs) {
-		return 0, invalid("ForwardFunc", "outputs: expected at most %d, found %d", len(outputs), len(results))
+func allMade(tensors []*Tensor) error {
+	for _, tensor := range tensors {
+		if err := tensor.Err(); err != nil {
+			return err
+		}
 	}
+	return nil
+}
+
+// give gives the library handles of its own, whoever owns the results, but for what it has lent to this call. nil gives none.
+func give(lent, results []*Tensor, to []capi.Tensor) error {
+	defer runtime.KeepAlive(results)
 	for i, result := range results {
-		if result != nil && (isAmong(inputs, result) || isAmong(call.Parameters, result)) {
-			outputs[i] = result.raw()
+		if result == nil {
 			continue
 		}
-		err := result.call(func(raw capi.Tensor) error { return capi.TensorDuplicate(raw, &outputs[i]) })
+		if isAmong(lent, result) {
+			to[i] = result.raw()
+			continue
+		}
+		err := result.call(func(raw capi.Tensor) error { return capi.TensorDuplicate(raw, &to[i]) })
 		if err != nil {
-			for j, given := range outputs[:i] {
+			for j, given := range to[:i] {
 				if given != results[j].raw() {
 					_ = capi.TensorDestroy(given)
 				}
 			}
-			return 0, err
+			return err
 		}
 	}
-	return len(results), nil
+	return nil
 }
 
 func isAmong(tensors []*Tensor, tensor *Tensor) bool {
@@ -167,19 +199,55 @@ func (m *Module) AddParameter(name string, shape []int, options *ParameterOption
 	}
 	err := capi.ModuleAddParameter(m.raw(), name, first(sizes), uint(len(sizes)), raw)
 	if err == nil && m.custom != nil {
-		m.custom.names = append(m.custom.names, name)
+		m.custom.parameters = append(m.custom.parameters, name)
 	}
 	return failure(err)
 }
 
-// AddChild makes child a part of the module. It then only serves to be called, by Forward inside its parent's, and ends with the last
-// of the whole's modules, shards, optimizers and steps. Errors: as AddParameter's, of either.
+// AddChild makes child a part of the module. It then only serves to be called, by Forward inside its parent's, and ends once neither the
+// module nor what was made from it can run that. Errors: as AddParameter's, of either.
 func (m *Module) AddChild(name string, child *Module) error {
 	defer runtime.KeepAlive(m)
 	defer runtime.KeepAlive(child)
 	if err := capi.ModuleAddChild(m.raw(), name, child.raw()); err != nil {
 		return failure(err)
 	}
-	m.tree.adopt(child)
+	m.custom.children = append(m.custom.children, &handle{id: child.id, kind: child.kind})
+	child.kind = nil
 	return nil
+}
+
+// TieParameter makes the parameter name the same as other, as PyTorch's head.weight = embed.weight: one parameter, sharded and saved
+// once, with the gradients of both places. Both are dotted paths in the module, which is that of the whole. Errors: as AddParameter's;
+// ErrNotFound (a name), ErrInvalidArgument (their shapes or dtypes differ).
+func (m *Module) TieParameter(name, other string) error {
+	defer runtime.KeepAlive(m)
+	return failure(capi.ModuleTieParameter(m.raw(), name, other))
+}
+
+// BufferOptions describe a buffer of a custom module.
+type BufferOptions struct {
+	NotPersistent bool // checkpoints do not hold it
+}
+
+// AddBuffer adds a buffer to a custom module: a tensor that no optimizer updates, such as a table or a running mean. It begins as a copy
+// of value. Every rank has all of it, and each rank's changes are its own. Errors: as AddParameter's.
+func (m *Module) AddBuffer(name string, value *Tensor, options BufferOptions) error {
+	defer runtime.KeepAlive(m)
+	var flags uint32
+	if options.NotPersistent {
+		flags = capi.BufferNotPersistent
+	}
+	err := value.call(func(raw capi.Tensor) error { return capi.ModuleAddBuffer(m.raw(), name, raw, flags) })
+	if err == nil {
+		m.custom.buffers = append(m.custom.buffers, name)
+	}
+	return err
+}
+
+// Buffer returns the buffer at a dotted path in the module, sharing its memory. ErrNotFound if there is none.
+func (m *Module) Buffer(name string) (*Tensor, error) {
+	defer runtime.KeepAlive(m)
+	var raw capi.Tensor
+	return made(&raw, capi.ModuleGetBuffer(m.raw(), name, &raw))
 }

@@ -9,7 +9,7 @@ import (
 	"fsdp2"
 )
 
-func TestCustomModuleTrainsShardedOnTwoRanks(t *testing.T) {
+func TestACustomModuleTrainsShardedOn2Ranks(t *testing.T) {
 	losses := map[int][]float64{}
 	for _, ranks := range []int{1, 2} {
 		mustOnRanks(t, ranks, func(mesh *fsdp2.Mesh, rank int) error {
@@ -62,7 +62,7 @@ func failingForward(t *testing.T, fail func(output *fsdp2.Tensor) (*fsdp2.Tensor
 
 var errOwn = errors.New("an error of the program's")
 
-func TestErrorInForwardReachesTheCaller(t *testing.T) {
+func TestAnErrorInAForwardCallbackReachesTheCaller(t *testing.T) {
 	err := failingForward(t, func(*fsdp2.Tensor) (*fsdp2.Tensor, error) { return nil, fmt.Errorf("layer: %w", errOwn) })
 	if !errors.Is(err, fsdp2.ErrCallback) || !errors.Is(err, errOwn) {
 		t.Errorf("found %v", err)
@@ -91,7 +91,7 @@ func TestFailedOperatorInForwardReachesTheCaller(t *testing.T) {
 	contains(t, err, "the tensor is nil")
 }
 
-func TestErrorOnOneRankReachesTheOther(t *testing.T) {
+func TestAnErrorOnOneRankReachesTheOthers(t *testing.T) {
 	defer noHandles(t)
 	errs := onRanks(t, 2, func(mesh *fsdp2.Mesh, rank int) error {
 		model, err := newRegression(func(output *fsdp2.Tensor) (*fsdp2.Tensor, error) {

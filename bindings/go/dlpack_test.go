@@ -7,7 +7,7 @@ import (
 	"fsdp2"
 )
 
-func TestDataIsSharedWithoutACopy(t *testing.T) {
+func TestArraysAreSharedWithoutACopy(t *testing.T) {
 	defer noHandles(t)
 	tensor := floats(t, make([]float32, 6), 2, 3)
 	defer tensor.Close()

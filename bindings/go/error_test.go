@@ -14,7 +14,7 @@ func TestVersionsAgree(t *testing.T) {
 	must(t, fsdp2.CheckVersion())
 }
 
-func TestFailedCallGivesCodeClassAndMessage(t *testing.T) {
+func TestAFailedCallGivesCodeClassAndMessage(t *testing.T) {
 	_, err := fsdp2.ModuleFromPretrained("/no/such/model", nil)
 	var failure *fsdp2.Error
 	if !errors.As(err, &failure) {
@@ -45,7 +45,7 @@ func TestTextsWithNULAreRefused(t *testing.T) {
 	}
 }
 
-func TestClosedObjectRefusesPolitely(t *testing.T) {
+func TestAClosedObjectRefusesPolitely(t *testing.T) {
 	defer noHandles(t)
 	tensor := floats(t, []float32{1, 2})
 	must(t, tensor.Close())

@@ -12,7 +12,6 @@ import (
 type handle struct {
 	id     uint64
 	kind   *kind // nil: somebody else closes it
-	tree   *tree // what the object runs and is an owner of; nil: nothing
 	closed uint32
 }
 
@@ -35,8 +34,8 @@ var (
 )
 
 // own makes the handle one that Close or the collector destroys. The handle is the first field of an object of its own.
-func (h *handle) own(kind *kind, id uint64, tree *tree) {
-	h.id, h.kind, h.tree = id, kind, tree.join()
+func (h *handle) own(kind *kind, id uint64) {
+	h.id, h.kind = id, kind
 	runtime.SetFinalizer(h, (*handle).finalize)
 }
 
@@ -52,7 +51,5 @@ func (h *handle) close() error {
 	if h.kind == nil || !atomic.CompareAndSwapUint32(&h.closed, 0, 1) {
 		return nil
 	}
-	err := failure(h.kind.destroy(h.id))
-	h.tree.leave()
-	return err
+	return failure(h.kind.destroy(h.id))
 }

@@ -60,7 +60,7 @@ func madeLoader(raw *capi.Loader, err error) (*Loader, error) {
 		return nil, failure(err)
 	}
 	loader := &Loader{}
-	loader.own(loaderKind, raw.ID, nil)
+	loader.own(loaderKind, raw.ID)
 	return loader, nil
 }
 

@@ -8,7 +8,7 @@ import (
 	"fsdp2"
 )
 
-func TestLogRecordsArrive(t *testing.T) {
+func TestLogRecordsArriveInTheLanguagesCallback(t *testing.T) {
 	var guard sync.Mutex
 	var records []fsdp2.LogRecord
 	must(t, fsdp2.SetLog(fsdp2.LogDebug, func(record fsdp2.LogRecord) {

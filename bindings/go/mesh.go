@@ -77,7 +77,7 @@ func madeMesh(raw *capi.Mesh, err error) (*Mesh, error) {
 		return nil, failure(err)
 	}
 	mesh := &Mesh{}
-	mesh.own(meshKind, raw.ID, nil)
+	mesh.own(meshKind, raw.ID)
 	return mesh, nil
 }
 

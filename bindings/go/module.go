@@ -34,14 +34,14 @@ func (o *ModuleOptions) raw() *capi.ModuleOptions {
 // ErrUnsupported (model_type), ErrCorruptData.
 func ModuleFromPretrained(directory string, options *ModuleOptions) (*Module, error) {
 	var raw capi.Module
-	return madeModule(&raw, nil, capi.ModuleFromPretrained(directory, options.raw(), &raw))
+	return madeModule(&raw, capi.ModuleFromPretrained(directory, options.raw(), &raw))
 }
 
 // ModuleFromConfig makes the model that the text of a config.json describes. The seed determines the initial values, which are the same
 // at any world size.
 func ModuleFromConfig(json string, options *ModuleOptions) (*Module, error) {
 	var raw capi.Module
-	return madeModule(&raw, nil, capi.ModuleFromConfig(json, options.raw(), &raw))
+	return madeModule(&raw, capi.ModuleFromConfig(json, options.raw(), &raw))
 }
 
 // ModuleFromExported makes the model of any architecture that Python's torch.export has written to a .pt2 file, for example by
@@ -50,15 +50,15 @@ func ModuleFromConfig(json string, options *ModuleOptions) (*Module, error) {
 // ErrCorruptData.
 func ModuleFromExported(path string, options *ModuleOptions) (*Module, error) {
 	var raw capi.Module
-	return madeModule(&raw, nil, capi.ModuleFromExported(path, options.raw(), &raw))
+	return madeModule(&raw, capi.ModuleFromExported(path, options.raw(), &raw))
 }
 
-func madeModule(raw *capi.Module, tree *tree, err error) (*Module, error) {
+func madeModule(raw *capi.Module, err error) (*Module, error) {
 	if err != nil {
 		return nil, failure(err)
 	}
 	module := &Module{}
-	module.own(moduleKind, raw.ID, tree)
+	module.own(moduleKind, raw.ID)
 	return module, nil
 }
 
@@ -67,13 +67,6 @@ func (m *Module) raw() capi.Module {
 		return capi.Module{}
 	}
 	return capi.Module{ID: m.id}
-}
-
-func (m *Module) parts() *tree {
-	if m == nil {
-		return nil
-	}
-	return m.tree
 }
 
 // Close ends this owner of the module. It lives on in its shard, and as a part of another module, whose Close is then its own.
@@ -88,7 +81,7 @@ func (m *Module) Close() error {
 func (m *Module) Duplicate() (*Module, error) {
 	defer runtime.KeepAlive(m)
 	var raw capi.Module
-	duplicate, err := madeModule(&raw, m.parts(), capi.ModuleDuplicate(m.raw(), &raw))
+	duplicate, err := madeModule(&raw, capi.ModuleDuplicate(m.raw(), &raw))
 	if err == nil {
 		duplicate.custom = m.custom
 	}

@@ -46,7 +46,7 @@ func (m *Module) ForwardAll(options ForwardOptions, inputs ...*Tensor) ([]*Tenso
 	if len(raw) == 0 {
 		return nil, invalid("Forward", "the module has no outputs")
 	}
-	return m.take(raw, scopeOf(inputs))
+	return take(raw, scopeOf(inputs))
 }
 
 func (m *Module) forward(options ForwardOptions, inputs []capi.Tensor) ([]capi.Tensor, error) {
@@ -75,7 +75,7 @@ func (m *Module) forward(options ForwardOptions, inputs []capi.Tensor) ([]capi.T
 }
 
 // take puts outputs into the scope of the inputs, or leaves them to the caller.
-func (m *Module) take(raw []capi.Tensor, scope *Scope) ([]*Tensor, error) {
+func take(raw []capi.Tensor, scope *Scope) ([]*Tensor, error) {
 	outputs := make([]*Tensor, len(raw))
 	for i := range raw {
 		outputs[i] = newTensor(raw[i])

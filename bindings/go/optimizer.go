@@ -55,22 +55,22 @@ func (o *SGDOptions) raw() *capi.SgdOptions {
 func NewAdamW(shard *Shard, options *AdamWOptions) (*Optimizer, error) {
 	defer runtime.KeepAlive(shard)
 	var raw capi.Optimizer
-	return madeOptimizer(&raw, shard.parts(), capi.OptimizerCreateAdamw(shard.raw(), options.raw(), &raw))
+	return madeOptimizer(&raw, capi.OptimizerCreateAdamw(shard.raw(), options.raw(), &raw))
 }
 
 // NewSGD makes an SGD optimizer. options nil: DefaultSGDOptions.
 func NewSGD(shard *Shard, options *SGDOptions) (*Optimizer, error) {
 	defer runtime.KeepAlive(shard)
 	var raw capi.Optimizer
-	return madeOptimizer(&raw, shard.parts(), capi.OptimizerCreateSgd(shard.raw(), options.raw(), &raw))
+	return madeOptimizer(&raw, capi.OptimizerCreateSgd(shard.raw(), options.raw(), &raw))
 }
 
-func madeOptimizer(raw *capi.Optimizer, tree *tree, err error) (*Optimizer, error) {
+func madeOptimizer(raw *capi.Optimizer, err error) (*Optimizer, error) {
 	if err != nil {
 		return nil, failure(err)
 	}
 	optimizer := &Optimizer{}
-	optimizer.own(optimizerKind, raw.ID, tree)
+	optimizer.own(optimizerKind, raw.ID)
 	return optimizer, nil
 }
 
@@ -79,13 +79,6 @@ func (o *Optimizer) raw() capi.Optimizer {
 		return capi.Optimizer{}
 	}
 	return capi.Optimizer{ID: o.id}
-}
-
-func (o *Optimizer) parts() *tree {
-	if o == nil {
-		return nil
-	}
-	return o.tree
 }
 
 // Close ends this owner of the optimizer. It lives on in its steps.
@@ -100,7 +93,7 @@ func (o *Optimizer) Close() error {
 func (o *Optimizer) Duplicate() (*Optimizer, error) {
 	defer runtime.KeepAlive(o)
 	var raw capi.Optimizer
-	return madeOptimizer(&raw, o.parts(), capi.OptimizerDuplicate(o.raw(), &raw))
+	return madeOptimizer(&raw, capi.OptimizerDuplicate(o.raw(), &raw))
 }
 
 // Run updates every shard that has a gradient, once. It communicates nothing.

@@ -30,7 +30,7 @@ func NewScope() (*Scope, error) {
 
 func newScope(raw capi.Scope) *Scope {
 	scope := &Scope{}
-	scope.own(scopeKind, raw.ID, nil)
+	scope.own(scopeKind, raw.ID)
 	return scope
 }
 
@@ -111,7 +111,7 @@ func (s *Scope) Keep(tensors ...*Tensor) error {
 	for _, tensor := range tensors {
 		tensor.scope = nil
 		if tensor.kind == nil { // made in the scope
-			tensor.own(tensorKind, tensor.id, nil)
+			tensor.own(tensorKind, tensor.id)
 		}
 	}
 	return nil

@@ -20,7 +20,7 @@ func NewShard(module *Module, mesh *Mesh, options *ShardOptions) (*Shard, error)
 	defer runtime.KeepAlive(module)
 	defer runtime.KeepAlive(mesh)
 	var raw capi.Shard
-	return madeShard(&raw, module.parts(), options.with(func(given *capi.ShardOptions) error {
+	return madeShard(&raw, options.with(func(given *capi.ShardOptions) error {
 		return capi.ShardCreate(module.raw(), mesh.raw(), given, &raw)
 	}))
 }
@@ -49,12 +49,12 @@ func (m *Module) MakeUnits(mesh *Mesh, options *ShardOptions) error {
 	})
 }
 
-func madeShard(raw *capi.Shard, tree *tree, err error) (*Shard, error) {
+func madeShard(raw *capi.Shard, err error) (*Shard, error) {
 	if err != nil {
 		return nil, failure(err)
 	}
 	shard := &Shard{}
-	shard.own(shardKind, raw.ID, tree)
+	shard.own(shardKind, raw.ID)
 	return shard, nil
 }
 
@@ -63,13 +63,6 @@ func (s *Shard) raw() capi.Shard {
 		return capi.Shard{}
 	}
 	return capi.Shard{ID: s.id}
-}
-
-func (s *Shard) parts() *tree {
-	if s == nil {
-		return nil
-	}
-	return s.tree
 }
 
 // Close ends this owner of the shard. The shard ends with the last owner of it, of its optimizers and of its steps; that call waits for
@@ -85,7 +78,7 @@ func (s *Shard) Close() error {
 func (s *Shard) Duplicate() (*Shard, error) {
 	defer runtime.KeepAlive(s)
 	var raw capi.Shard
-	return madeShard(&raw, s.parts(), capi.ShardDuplicate(s.raw(), &raw))
+	return madeShard(&raw, capi.ShardDuplicate(s.raw(), &raw))
 }
 
 // LoadValues gives the parameters their values, after DeferValues. Collective. ErrWrongState if they have values.

@@ -27,7 +27,7 @@ func madeState(raw *capi.State, err error) (*State, error) {
 		return nil, failure(err)
 	}
 	state := &State{}
-	state.own(stateKind, raw.ID, nil)
+	state.own(stateKind, raw.ID)
 	return state, nil
 }
 

@@ -96,15 +96,15 @@ func NewStep(shard *Shard, optimizer *Optimizer, options *StepOptions) (*Step, e
 	defer runtime.KeepAlive(shard)
 	defer runtime.KeepAlive(optimizer)
 	var raw capi.Step
-	return madeStep(&raw, shard.parts(), capi.StepCreate(shard.raw(), optimizer.raw(), options.raw(), &raw))
+	return madeStep(&raw, capi.StepCreate(shard.raw(), optimizer.raw(), options.raw(), &raw))
 }
 
-func madeStep(raw *capi.Step, tree *tree, err error) (*Step, error) {
+func madeStep(raw *capi.Step, err error) (*Step, error) {
 	if err != nil {
 		return nil, failure(err)
 	}
 	step := &Step{}
-	step.own(stepKind, raw.ID, tree)
+	step.own(stepKind, raw.ID)
 	return step, nil
 }
 
@@ -113,13 +113,6 @@ func (s *Step) raw() capi.Step {
 		return capi.Step{}
 	}
 	return capi.Step{ID: s.id}
-}
-
-func (s *Step) parts() *tree {
-	if s == nil {
-		return nil
-	}
-	return s.tree
 }
 
 // Close ends this owner of the step.
@@ -134,7 +127,7 @@ func (s *Step) Close() error {
 func (s *Step) Duplicate() (*Step, error) {
 	defer runtime.KeepAlive(s)
 	var raw capi.Step
-	return madeStep(&raw, s.parts(), capi.StepDuplicate(s.raw(), &raw))
+	return madeStep(&raw, capi.StepDuplicate(s.raw(), &raw))
 }
 
 // StepResult is what a step has done.

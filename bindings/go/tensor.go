@@ -25,7 +25,7 @@ type Tensor struct {
 
 func newTensor(raw capi.Tensor) *Tensor {
 	tensor := &Tensor{}
-	tensor.own(tensorKind, raw.ID, nil)
+	tensor.own(tensorKind, raw.ID)
 	return tensor
 }
 

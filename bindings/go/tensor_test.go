@@ -62,7 +62,7 @@ func TestArraysThatDoNotFitAreRefused(t *testing.T) {
 	}
 }
 
-func TestOperatorByNameWithAutograd(t *testing.T) {
+func TestAnOperatorByNameWithAutograd(t *testing.T) {
 	defer noHandles(t)
 	x := floats(t, []float32{-1, 2, 3})
 	defer x.Close()
@@ -120,7 +120,7 @@ func TestOperatorTakesAndGivesEveryKind(t *testing.T) {
 	}))
 }
 
-func TestWrongArgumentQuotesTheSchema(t *testing.T) {
+func TestAWrongArgumentOfAnOperatorQuotesTheSchema(t *testing.T) {
 	defer noHandles(t)
 	x := floats(t, []float32{1})
 	defer x.Close()

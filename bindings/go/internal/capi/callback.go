@@ -25,8 +25,18 @@ import (
 type (
 	// LogFunc is what NewUserData holds for LogCallback.
 	LogFunc func(record *LogRecord)
-	// ForwardFunc is what NewUserData holds for ForwardCallback. It writes at most len(outputs) tensors and returns their number.
-	ForwardFunc func(info *ForwardInfo, inputs, outputs []Tensor) (int, error)
+	// Forward is what NewUserData holds for ForwardCallback. Run writes at most len(outputs) tensors and returns their number. Released
+	// is called after the last run.
+	Forward interface {
+		Run(info *ForwardInfo, inputs, outputs []Tensor) (int, error)
+		Released()
+	}
+	// Function is what NewUserData holds for FunctionForwardCallback and FunctionBackwardCallback. Forward writes at most so many outputs
+	// and saved tensors as there is room for, and returns their numbers.
+	Function struct {
+		Forward  func(needsGrad []int32, inputs, outputs, saved []Tensor) (nOutputs, nSaved int, err error)
+		Backward func(needsGrad []int32, saved, outputGradients, gradients []Tensor) error
+	}
 	// ShardDimFunc is what NewUserData holds for ShardDimCallback.
 	ShardDimFunc func(info *ShardDimInfo) (int32, error)
 	// AllReduceHookFunc is what NewUserData holds for AllReduceHookCallback.
@@ -42,14 +52,16 @@ type (
 
 // What the raw functions take as fn and release.
 var (
-	ReleaseCallback       = unsafe.Pointer(C.fsdp2_release_fn(C.fsdp2GoRelease))
-	LogCallback           = unsafe.Pointer(C.fsdp2_log_fn(C.fsdp2GoLog))
-	ForwardCallback       = unsafe.Pointer(C.fsdp2_forward_fn(C.fsdp2GoForward))
-	ShardDimCallback      = unsafe.Pointer(C.fsdp2_shard_dim_fn(C.fsdp2GoShardDim))
-	AllReduceHookCallback = unsafe.Pointer(C.fsdp2_all_reduce_hook_fn(C.fsdp2GoAllReduceHook))
-	GradientReadyCallback = unsafe.Pointer(C.fsdp2_gradient_ready_fn(C.fsdp2GoGradientReady))
-	PreAllGatherCallback  = unsafe.Pointer(C.fsdp2_pre_all_gather_fn(C.fsdp2GoPreAllGather))
-	PostAllGatherCallback = unsafe.Pointer(C.fsdp2_post_all_gather_fn(C.fsdp2GoPostAllGather))
+	ReleaseCallback          = unsafe.Pointer(C.fsdp2_release_fn(C.fsdp2GoRelease))
+	LogCallback              = unsafe.Pointer(C.fsdp2_log_fn(C.fsdp2GoLog))
+	ForwardCallback          = unsafe.Pointer(C.fsdp2_forward_fn(C.fsdp2GoForward))
+	ShardDimCallback         = unsafe.Pointer(C.fsdp2_shard_dim_fn(C.fsdp2GoShardDim))
+	AllReduceHookCallback    = unsafe.Pointer(C.fsdp2_all_reduce_hook_fn(C.fsdp2GoAllReduceHook))
+	GradientReadyCallback    = unsafe.Pointer(C.fsdp2_gradient_ready_fn(C.fsdp2GoGradientReady))
+	FunctionForwardCallback  = unsafe.Pointer(C.fsdp2_function_forward_fn(C.fsdp2GoFunctionForward))
+	FunctionBackwardCallback = unsafe.Pointer(C.fsdp2_function_backward_fn(C.fsdp2GoFunctionBackward))
+	PreAllGatherCallback     = unsafe.Pointer(C.fsdp2_pre_all_gather_fn(C.fsdp2GoPreAllGather))
+	PostAllGatherCallback    = unsafe.Pointer(C.fsdp2_post_all_gather_fn(C.fsdp2GoPostAllGather))
 )
 
 // NewUserData keeps a function for C, until ReleaseCallback or, if no call has taken it, DropUserData. C has the address of a
@@ -129,7 +141,13 @@ func messageOf(err error) (message string) {
 var errOutput = errors.New("the callback returned no tensor")
 
 //export fsdp2GoRelease
-func fsdp2GoRelease(userData unsafe.Pointer) { DropUserData(userData) }
+func fsdp2GoRelease(userData unsafe.Pointer) {
+	forward, ok := (*(*cgo.Handle)(userData)).Value().(Forward)
+	DropUserData(userData)
+	if ok {
+		forward.Released()
+	}
+}
 
 //export fsdp2GoLog
 func fsdp2GoLog(record *C.fsdp2_log_record, userData unsafe.Pointer) {
@@ -145,11 +163,39 @@ func fsdp2GoLog(record *C.fsdp2_log_record, userData unsafe.Pointer) {
 func fsdp2GoForward(info *C.fsdp2_forward_info, inputs *C.fsdp2_tensor, nInputs C.size_t, outputs *C.fsdp2_tensor, capacity C.size_t,
 	nOutputs *C.size_t, userData unsafe.Pointer) C.fsdp2_status {
 	return protect(func() error {
-		n, err := functionOf[ForwardFunc](userData)((*ForwardInfo)(unsafe.Pointer(info)),
-			unsafe.Slice((*Tensor)(unsafe.Pointer(inputs)), int(nInputs)), unsafe.Slice((*Tensor)(unsafe.Pointer(outputs)), int(capacity)))
+		n, err := functionOf[Forward](userData).Run((*ForwardInfo)(unsafe.Pointer(info)),
+			tensors(inputs, nInputs), tensors(outputs, capacity))
 		*nOutputs = C.size_t(n)
 		return err
 	})
+}
+
+//export fsdp2GoFunctionForward
+func fsdp2GoFunctionForward(info *C.fsdp2_function_info, inputs *C.fsdp2_tensor, nInputs C.size_t, outputs, saved *C.fsdp2_tensor,
+	capacity C.size_t, nOutputs, nSaved *C.size_t, userData unsafe.Pointer) C.fsdp2_status {
+	return protect(func() error {
+		made, kept, err := functionOf[Function](userData).Forward(needsGrad(info), tensors(inputs, nInputs), tensors(outputs, capacity),
+			tensors(saved, capacity))
+		*nOutputs, *nSaved = C.size_t(made), C.size_t(kept)
+		return err
+	})
+}
+
+//export fsdp2GoFunctionBackward
+func fsdp2GoFunctionBackward(info *C.fsdp2_function_info, saved *C.fsdp2_tensor, nSaved C.size_t, outputGradients *C.fsdp2_tensor,
+	nOutputs C.size_t, gradients *C.fsdp2_tensor, userData unsafe.Pointer) C.fsdp2_status {
+	return protect(func() error {
+		return functionOf[Function](userData).Backward(needsGrad(info), tensors(saved, nSaved), tensors(outputGradients, nOutputs),
+			tensors(gradients, info.n_inputs))
+	})
+}
+
+func needsGrad(info *C.fsdp2_function_info) []int32 {
+	return unsafe.Slice((*int32)(unsafe.Pointer(info.needs_grad)), int(info.n_inputs))
+}
+
+func tensors(handles *C.fsdp2_tensor, n C.size_t) []Tensor {
+	return unsafe.Slice((*Tensor)(unsafe.Pointer(handles)), int(n))
 }
 
 //export fsdp2GoShardDim
