@@ -42,8 +42,8 @@ no frame that the collector might look at after its end.
 end
 
 """
-A Julia object that the C library holds by its address (`user_data`), until it calls `release`. The object is let go of at once
-then; the collector, inside of which `release` may run, takes no locks for it.
+A Julia object that the C library holds by its address (`user_data`), until it calls `release`. The object is `released` and let go of
+at once then; the collector, inside of which `release` may run, takes no locks for it.
 """
 mutable struct Kept
     object::Any
@@ -70,9 +70,14 @@ end
 kept_at(address) = unsafe_pointer_to_objref(address)::Kept
 
 @noinline function let_go(address::Ptr{Cvoid})
-    kept_at(address).object = nothing
+    holder = kept_at(address)
+    object, holder.object = holder.object, nothing
+    released(object)
     nothing
 end
+
+"What ends with an object that the library will not call again. It fails in nothing."
+released(object) = nothing
 
 release(address::Ptr{Cvoid}) = enter_julia(let_go, address)
 

@@ -3,10 +3,13 @@
 "The function of a custom module, with what its forwards need to know, for as long as the library may call it."
 mutable struct Forward
     f::Any
-    names::Vector{Symbol} # of the parameters, in the library's order
+    parameters::Vector{Symbol} # names, in the library's order
+    buffers::Vector{Symbol}
     children::Vector{Module}
-    run::Any # (inputs, parameters) -> outputs, once there has been a forward
+    run::Any # (inputs, parameters and buffers) -> outputs, once there has been a forward
 end
+
+released(forward::Forward) = foreach(close_later, forward.children)
 
 # ---- a forward
 
@@ -20,7 +23,7 @@ end
     guard() do
         known = unsafe_load(info)
         given = unsafe_wrap(Array, inputs, n_inputs)
-        own = unsafe_wrap(Array, known.parameters, known.n_parameters)
+        own = [unsafe_wrap(Array, known.parameters, known.n_parameters); unsafe_wrap(Array, known.buffers, known.n_buffers)]
         forward = kept_at(address).object::Forward
         made = in_forward(known.is_training != 0) do scope
             tensors = as_tuple(run(forward, lend(given, scope), lend(own, scope)))
@@ -48,12 +51,12 @@ end
 # The library's own handles end with the callback.
 lend(handles, scope) = map(handle -> handle.id == 0 ? nothing : Tensor(handle.id, scope), handles)
 
-run(forward::Forward, inputs, parameters) = begin
-    forward.run === nothing && (forward.run = runner(forward.f, Tuple(forward.names)))
-    forward.run(inputs, parameters)
+run(forward::Forward, inputs, own) = begin
+    forward.run === nothing && (forward.run = runner(forward.f, (forward.parameters..., forward.buffers...)))
+    forward.run(inputs, own)
 end
 
-runner(f, names) = (inputs, parameters) -> f(NamedTuple{names}(Tuple(parameters)), inputs...)
+runner(f, names) = (inputs, own) -> f(NamedTuple{names}(Tuple(own)), inputs...)
 
 as_tuple(tensor::Tensor) = (tensor,)
 as_tuple(tensors::Union{Tuple{Tensor, Vararg{Tensor}}, AbstractVector{Tensor}}) = Tuple(tensors)
@@ -75,13 +78,14 @@ end
 # ---- making one
 
 """
-    custom_module(f, kind; parameters = (;), children = (;), options...)
+    custom_module(f, kind; parameters = (;), buffers = (;), children = (;), options...)
 
 A module of the class `kind`, by which `wrap_kinds` and `checkpoint_activations!` choose it, whose forward is `f(ps, inputs...)`. It
 computes one tensor or a tuple of several, of operators and of forwards of its children. `ps` is a named tuple of the module's own
-parameters, as Lux passes them. It is sharded, checkpointed, saved and trained like any other.
+parameters, as Lux passes them, and buffers. It is sharded, checkpointed, saved and trained like any other.
 
 - `parameters`: named sizes, such as `(; weight = (3, 4), scale = parameter(4; init = :ones))`.
+- `buffers`: named tensors; see `add_buffer!`.
 - `children`: named modules. They become parts of this one, which closes them; f calls them, `layer(x)`.
 - `dtype` of the parameters; `seed`: that of the whole counts.
 
@@ -92,8 +96,8 @@ parameters, as Lux passes them. It is sharded, checkpointed, saved and trained l
 f runs inside calls of the library, on the same thread, in a `scope` of its own, and once more in backward under activation
 checkpointing. What it throws fails the call, whose error has it as its `cause`. It should not wait for other tasks.
 """
-function custom_module(f, kind; parameters = NamedTuple(), children = NamedTuple(), options...)
-    forward = Forward(f, Symbol[], Module[], nothing)
+function custom_module(f, kind; parameters = NamedTuple(), buffers = NamedTuple(), children = NamedTuple(), options...)
+    forward = Forward(f, Symbol[], Symbol[], Module[], nothing)
     raw = keep(forward) do address
         with_options(fsdp2_module_options, options) do given
             entry = @cfunction(forward_entry, fsdp2_status, (
@@ -101,8 +105,9 @@ function custom_module(f, kind; parameters = NamedTuple(), children = NamedTuple
             output(out -> fsdp2_module_create_custom(string(kind), given, entry, address, release_pointer(), out), fsdp2_module)
         end
     end
-    model = own(Module(raw.id, forward, Family(forward)))
+    model = own(Module(raw.id, forward))
     foreach(((name, given),) -> add_parameter!(model, name, given), pairs(parameters))
+    foreach(((name, value),) -> add_buffer!(model, name, value), pairs(buffers))
     foreach(((name, child),) -> add_child!(model, name, child), pairs(children))
     model
 end
@@ -125,20 +130,44 @@ function add_parameter!(model::Module, name, (size, options)::Tuple{Tuple{Vararg
     with_options(fsdp2_parameter_options, options) do given
         check(fsdp2_module_add_parameter(model, string(name), shape, length(shape), given))
     end
-    forward = model.forward
-    push!(forward.names, Symbol(name))
-    forward.run = nothing
+    push!(model.forward.parameters, Symbol(name))
     nothing
 end
 
 """
+    add_buffer!(model::FSDP2.Module, name, value::Tensor; persistent = true)
+
+Adds a buffer to a custom module that has not run yet: a tensor that no optimizer updates, such as a table or a running mean. It begins as
+a copy of the value. Every rank has all of it, and each rank's changes are its own. Checkpoints hold it if it is `persistent`.
+"""
+function add_buffer!(model::Module, name, value::Tensor; persistent::Bool = true)
+    check(fsdp2_module_add_buffer(model, string(name), value, persistent ? 0 : FSDP2_BUFFER_NOT_PERSISTENT))
+    push!(model.forward.buffers, Symbol(name))
+    nothing
+end
+
+"""
+    get_buffer(model::FSDP2.Module, name)
+
+The buffer at a dotted path in the module, sharing its memory.
+"""
+get_buffer(model::Module, name) = output_tensor(out -> fsdp2_module_get_buffer(model, string(name), out))
+
+"""
+    tie_parameter!(model::FSDP2.Module, name, other)
+
+Makes the parameter `name` the same as `other`, as PyTorch's `head.weight = embed.weight`: one parameter, sharded and saved once, with the
+gradients of both places. Both names are dotted paths in the module, which is that of the whole.
+"""
+tie_parameter!(model::Module, name, other) = check(fsdp2_module_tie_parameter(model, string(name), string(other)))
+
+"""
     add_child!(model::FSDP2.Module, name, child::FSDP2.Module)
 
-Makes the child a part of a custom module, which closes it once nothing needs the whole any more.
+Makes the child a part of a custom module, which closes it once nothing can run the whole any more.
 """
 function add_child!(model::Module, name, child::Module)
     check(fsdp2_module_add_child(model, string(name), child))
     push!(model.forward.children, child)
-    child.family = nothing
     nothing
 end

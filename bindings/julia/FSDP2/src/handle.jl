@@ -49,7 +49,6 @@ function close_later(handle)
         finalizer(close_later, handle)
     else
         handle.id = 0
-        leave_family(handle)
     end
     nothing
 end
@@ -62,10 +61,7 @@ Gives the object up. Closing never communicates, and closing twice does nothing.
 function Base.close(handle::Handle)
     handle.id == 0 && return
     status = destroy(handle)
-    if status != FSDP2_E_BUSY
-        handle.id = 0
-        leave_family(handle)
-    end
+    status == FSDP2_E_BUSY || (handle.id = 0)
     check(status)
 end
 
@@ -84,7 +80,7 @@ object.
 """
 function duplicate(handle::Handle)
     fields = (getfield(handle, i) for i in 2:nfields(handle))
-    own(join_family!(typeof(handle)(duplicate_raw(handle).id, fields...)))
+    own(typeof(handle)(duplicate_raw(handle).id, fields...))
 end
 
 "The new value that f writes: `output(fsdp2_x) do out ... end`."

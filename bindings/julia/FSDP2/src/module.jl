@@ -1,6 +1,6 @@
 # The C ABI's noun is a name of Julia's own, so this one is not exported: programs write FSDP2.Module where they need it at all.
-@handle Module "module" forward::Any family::Any
-Module(id) = Module(id, nothing, nothing)
+@handle Module "module" forward::Any # of a custom module
+Module(id) = Module(id, nothing)
 
 """
     FSDP2.Module

@@ -1,4 +1,4 @@
-@handle Optimizer "optimizer" parameters::Vector{Vector{String}} family::Any
+@handle Optimizer "optimizer" parameters::Vector{Vector{String}}
 
 """
     Optimizer
@@ -13,7 +13,7 @@ all_names(shard) = [parameter.names for parameter in get_parameters(shard)]
 function make_optimizer(create, shard, T, options)
     names = all_names(shard)
     with_options(T, options) do given
-        own(join_family!(Optimizer(output(out -> create(shard, given, out), fsdp2_optimizer).id, names, shard.family)))
+        own(Optimizer(output(out -> create(shard, given, out), fsdp2_optimizer).id, names))
     end
 end
 

@@ -1,5 +1,4 @@
-@handle Shard "shard" family::Any
-Shard(id) = Shard(id, nothing)
+@handle Shard "shard"
 
 """
     Shard(model::FSDP2.Module, mesh::Mesh; options...)
@@ -19,7 +18,7 @@ dim, from 1 on, a parameter is cut along (the same on all ranks; any but 1 must 
 """
 Shard(model::Module, mesh::Mesh; options...) =
     with_shard_options(options) do given
-        join_family!(make(out -> fsdp2_shard_create(model, mesh, given, out), Shard), model.family)
+        make(out -> fsdp2_shard_create(model, mesh, given, out), Shard)
     end
 Shard(f::Function, model::Module, mesh::Mesh; options...) = closing(f, Shard(model, mesh; options...))
 

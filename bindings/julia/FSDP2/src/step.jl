@@ -1,5 +1,4 @@
-@handle Step "step" family::Any
-Step(id) = Step(id, nothing)
+@handle Step "step"
 
 """
     Step(shard::Shard, optimizer::Optimizer; options...)
@@ -12,12 +11,10 @@ A training step in one call, `run!`: forward and backward of each micro batch, g
 - `not_finite`: `:error`, `:skip`, `:apply`; `max_skips_in_row = 100`.
 - `loss_mean`: `:micro_batches`, `:labels`.
 """
-function Step(shard::Shard, optimizer::Optimizer; options...)
-    step = make_with(Step, fsdp2_step_options, options) do given, out
+Step(shard::Shard, optimizer::Optimizer; options...) =
+    make_with(Step, fsdp2_step_options, options) do given, out
         fsdp2_step_create(shard, optimizer, given, out)
     end
-    join_family!(step, shard.family)
-end
 Step(f::Function, shard::Shard, optimizer::Optimizer; options...) = closing(f, Step(shard, optimizer; options...))
 
 """

@@ -28,7 +28,7 @@ end
     @test string(mesh) == "Mesh(closed)" && string(x) == "Tensor(closed)"
 end
 
-@testset "closing in any order leaves no live handle" begin
+@testset "dropping in any order leaves no live handle" begin
     collect_all()
     before = FSDP2.live_handles()
     mesh = Mesh(; backend = :fake, world_size = 2)

@@ -57,20 +57,69 @@ scale_by(f) = custom_module(f, "Scale"; parameters = (; weight = parameter(2; in
         (made, y === nothing ? x : y, made)
     end
     x = Tensor(Float32[1, 2])
-    once, passed, again = whole(x, nothing)
-    @test Array(once) == Array(passed) == Array(again) == [1, 2]
-    @test [parameter.names[1] for parameter in get_parameters(whole)] == ["part.weight", "part.bias"]
-    train!(whole, false)
-    whole(x, x)
-    @test modes == [true, false] && !is_training()
-    backward(sum(whole(x, nothing)[1]))
-    @test Array(get_parameter(whole, "part.weight"; which = :local_grad)) == [1, 2]
-    @test code_of(() -> add_parameter!(whole, "late", (2,))) == :wrong_state
-    @test code_of(() -> add_child!(whole, "twice", part)) in (:wrong_state, :invalid_argument)
+    scope() do
+        once, passed, again = whole(x, nothing)
+        @test Array(once) == Array(passed) == Array(again) == [1, 2]
+        @test [parameter.names[1] for parameter in get_parameters(whole)] == ["part.weight", "part.bias"]
+        train!(whole, false)
+        whole(x, x)
+        @test modes == [true, false] && !is_training()
+        backward(sum(whole(x, nothing)[1]))
+        @test Array(get_parameter(whole, "part.weight"; which = :local_grad)) == [1, 2]
+        @test code_of(() -> add_parameter!(whole, "late", (2,))) == :wrong_state
+        @test code_of(() -> add_child!(whole, "twice", part)) in (:wrong_state, :invalid_argument)
+    end
     collect_all()
     before = FSDP2.live_handles()
+    outputs = whole(x, nothing)
     close(whole)
+    @test isopen(part) # a backward may still run it
+    foreach(close, outputs)
     @test !isopen(part) && FSDP2.live_handles() == before - 2
+end
+
+@testset "a forward changes its buffers" begin
+    counts = custom_module("Counts"; parameters = (; weight = (1,)), buffers = (; count = Tensor([5f0]))) do ps, x
+        op("aten::add_.Tensor", ps.count, 1)
+        sum(x .* ps.weight .* ps.table)
+    end
+    add_buffer!(counts, "table", Tensor([0.5f0]); persistent = false)
+    shard = Shard(counts, one_rank())
+    foreach(_ -> counts(Tensor([1f0])), 1:2)
+    @test get_buffer(counts, "count")[] == 7 && get_buffer(counts, :table)[] == 0.5
+    @test code_of(() -> get_buffer(counts, "weight")) == :not_found
+    names = get_names(get_checkpoint_state(shard))
+    @test "model.count" in names && !("model.table" in names)
+    @test code_of(() -> add_buffer!(counts, "late", Tensor([1f0]))) == :wrong_state
+end
+
+@testset "tied parameters are one" begin
+    head = custom_module((ps, x) -> sum(x .* ps.weight), "Head"; parameters = (; weight = (4,)))
+    tied = custom_module((ps,) -> head(ps.embed), "Tied"; parameters = (; embed = (4,)), children = (; head = head))
+    tie_parameter!(tied, "head.weight", "embed")
+    @test [parameter.names for parameter in get_parameters(tied)] == [["embed", "head.weight"]]
+    @test code_of(() -> tie_parameter!(tied, "head.weight", "none")) == :not_found
+    shard = Shard(tied, one_rank())
+    backward(tied())
+    weight, gradient = (Array(get_parameter(shard, "embed"; which = which)) for which in (:full, :full_grad))
+    @test 2weight == gradient # of w^2: both places count
+end
+
+# At once, and no sooner than the last object that runs them.
+@testset "children end with their module" begin
+    inner = scale_by((ps, x) -> x .* ps.weight + ps.bias)
+    middle = custom_module((ps, x) -> inner(x), "Middle"; children = (; inner = inner))
+    outer = custom_module((ps, x) -> sum(middle(x)), "Outer"; children = (; middle = middle))
+    mesh = one_rank()
+    shard = Shard(outer, mesh)
+    optimizer = sgd(shard)
+    step = Step(shard, optimizer)
+    foreach(close, (outer, shard, optimizer, mesh))
+    x = Tensor(Float32[1, 2])
+    run!(step, x)
+    @test isopen(inner) && isopen(middle)
+    close(step)
+    @test !isopen(inner) && !isopen(middle)
 end
 
 @testset "an error in a forward callback reaches the caller" begin

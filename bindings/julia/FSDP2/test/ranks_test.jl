@@ -82,7 +82,7 @@ end
     @test FSDP2.live_handles() == before
 end
 
-@testset "an error in a forward on one rank reaches both" begin
+@testset "an error on one rank reaches the others" begin
     thrown_here = on_ranks() do mesh
         model = custom_module((ps, x) -> rank == 1 ? error("rank 1's own") : sum(x * ps.w), "Fails"; parameters = (w = (2, 2),))
         shard = Shard(model, mesh)
@@ -140,7 +140,7 @@ next_loss(run) = scope(() -> run!(run.step, next!(run.loader)...).loss)
     @test next_loss(run) ≈ loss rtol = 1e-5
 end
 
-@testset "states" begin
+@testset "a state is cut and gathered" begin
     path = joinpath(folder, "state")
     on_ranks() do mesh
         State(mesh) do state

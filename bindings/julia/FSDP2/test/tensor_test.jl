@@ -19,7 +19,7 @@
     @test string(tensor) == "Tensor{Float32}(2, 3, 4)"
 end
 
-@testset "arrays are shared" begin
+@testset "arrays are shared without a copy" begin
     array = reshape(Float32.(1:24), 2, 3, 4)
     tensor = share(array)
     @test size(tensor) == (2, 3, 4) && strides(tensor) == (1, 2, 6)
