@@ -131,6 +131,13 @@ void broadcast_parameter(Unit& root, nn::ParameterSource& source, const ShardedP
   }
 }
 
+void refuse_without_values(const std::vector<std::string>& names, const char* before) {
+  constexpr size_t kNamesInMessage = 8;
+  FSDP2_CHECK(names.empty(), Code::kWrongState,
+              "the parameters {} have no values yet: load them (from a file or a seed) before {}",
+              list_some(names, kNamesInMessage), before);
+}
+
 at::Tensor gather_full(Unit& root, const ShardedParam& param, const at::Tensor& chunk) {
   const Mesh& mesh = root.tree().group_of(param).mesh();
   Comm& comm = mesh.comm(mesh.ndim() - 1, Lane::kGather);
@@ -172,7 +179,6 @@ void load_parameters(Unit& root, nn::ParameterSource& source, LoadFrom from) {
 }
 
 void check_have_values(const std::vector<Scheduler::Member>& units, const char* before) {
-  constexpr size_t kNamesInMessage = 8;
   std::vector<std::string> without;
   for (const Scheduler::Member& unit : units) {
     for (const ShardedParam* param : unit.group->params()) {
@@ -181,9 +187,16 @@ void check_have_values(const std::vector<Scheduler::Member>& units, const char* 
       }
     }
   }
-  FSDP2_CHECK(without.empty(), Code::kWrongState,
-              "the parameters {} have no values yet: load them (from a file or a seed) before {}",
-              list_some(without, kNamesInMessage), before);
+  refuse_without_values(without, before);
+}
+
+void check_have_values(Unit& root, const char* before) {
+  check_have_values(root.scheduler().members(), before);
+  std::vector<std::string> without;
+  for (const nn::NamedParameter& parameter : deferred_ignored(root)) {
+    without.push_back(parameter.names.front());
+  }
+  refuse_without_values(without, before);
 }
 
 at::Tensor full_parameter(Unit& root, const ShardedParam& param) {

@@ -23,6 +23,8 @@ void load_parameters(Unit& root, nn::ParameterSource& source, LoadFrom from = Lo
 // kWrongState, which names the first of them, if parameters of these units have no values yet.
 // `before`: what needs the values ("a save"), for the message.
 void check_have_values(const std::vector<Scheduler::Member>& units, const char* before);
+// As that, of all parameters of the tree, with those that fully_shard was told to ignore.
+void check_have_values(Unit& root, const char* before);
 
 // The full value (or gradient, undefined if there is none) on every rank, as a copy in the shard's
 // dtype. Collective over the shard group.

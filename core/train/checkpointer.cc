@@ -93,7 +93,7 @@ void Checkpointer::save(const std::string& what, const std::function<SaveRequest
     request = read();
     request.objects = with_root(request.objects);
     check(request.options);
-    fsdp::check_have_values(root_->scheduler().members(), kSave);
+    fsdp::check_have_values(*root_, kSave);
     if (request.options.format == CheckpointFormat::kHuggingFaceDirectory && request.config_json) {
       config_json = request.config_json();
     }
@@ -194,7 +194,7 @@ void Checkpointer::save_model(const std::string& what,
   SaveModelRequest request;
   agree(team(), what, [&] {
     request = read();
-    fsdp::check_have_values(root_->scheduler().members(), kSave);
+    fsdp::check_have_values(*root_, kSave);
     return std::string();
   });
   check_finite(with_root({}));

@@ -147,10 +147,70 @@ static void a_load_gives_an_ignored_parameter_its_memory(void) {
   on_ranks("ignored-2", 2, 0, load_an_ignored_parameter);
 }
 
+/* All of the model but the norm. */
+static fsdp2_state state_without_norm(fsdp2_mesh mesh) {
+  const fsdp2_module module = tiny_model();
+  fsdp2_shard_options options = FSDP2_SHARD_OPTIONS_INIT;
+  const fsdp2_shard shard = shard_with(module, mesh, &options);
+  fsdp2_state all = {0}, part = {0};
+  fsdp2_state_info info;
+  size_t i;
+  EXPECT_OK(fsdp2_checkpoint_get_state(shard, (fsdp2_optimizer){0}, (fsdp2_step){0},
+                                       (fsdp2_loader){0}, 0, &all));
+  info.struct_size = sizeof(info);
+  EXPECT_OK(fsdp2_state_get_info(all, &info));
+  EXPECT_OK(fsdp2_state_create(mesh, &part));
+  for (i = 0; i < (size_t)info.n_tensors; ++i) {
+    char name[256];
+    size_t needed = 0;
+    fsdp2_tensor tensor = {0};
+    EXPECT_OK(fsdp2_state_get_name(all, i, name, sizeof(name), &needed));
+    EXPECT_OK(fsdp2_state_get_tensor(all, name, &tensor));
+    if (strcmp(name, "model.model.norm.weight") != 0) {
+      EXPECT_OK(fsdp2_state_add_tensor(part, name, NULL, NULL, 0, tensor));
+    }
+    EXPECT_OK(fsdp2_tensor_destroy(tensor));
+  }
+  EXPECT_OK(fsdp2_state_destroy(all));
+  destroy_tiny(module, shard);
+  return part;
+}
+
+/* All but an ignored parameter has values: there is nothing of it to save. */
+static void a_save_names_ignored_parameters_without_values(void) {
+  static const char* const kIgnored = "model.norm.weight";
+  const fsdp2_mesh mesh = lone_mesh();
+  const fsdp2_module module = tiny_model();
+  const fsdp2_state state = state_without_norm(mesh);
+  fsdp2_shard_options options = FSDP2_SHARD_OPTIONS_INIT;
+  fsdp2_load_options loading = FSDP2_LOAD_OPTIONS_INIT;
+  fsdp2_save_options saving = FSDP2_SAVE_OPTIONS_INIT;
+  fsdp2_shard shard;
+  options.defer_values = 1;
+  options.ignored_names = &kIgnored;
+  options.n_ignored_names = 1;
+  shard = shard_with(module, mesh, &options);
+  loading.partial = 1;
+  EXPECT_OK(fsdp2_checkpoint_set_state(shard, (fsdp2_optimizer){0}, (fsdp2_step){0},
+                                       (fsdp2_loader){0}, state, &loading));
+  EXPECT_STATUS(fsdp2_checkpoint_save_full(shard, temporary_path("without.safetensors")),
+                FSDP2_E_WRONG_STATE);
+  EXPECT_MESSAGE("the parameters model.norm.weight have no values yet");
+  saving.format = FSDP2_CHECKPOINT_PTH_PER_RANK;
+  EXPECT_STATUS(fsdp2_checkpoint_save(shard, (fsdp2_optimizer){0}, (fsdp2_step){0},
+                                      (fsdp2_loader){0}, temporary_path("without"), &saving),
+                FSDP2_E_WRONG_STATE);
+  EXPECT_MESSAGE("the parameters model.norm.weight have no values yet");
+  EXPECT_OK(fsdp2_state_destroy(state));
+  destroy_tiny(module, shard);
+  EXPECT_OK(fsdp2_mesh_destroy(mesh));
+}
+
 int main(void) {
   RUN(values_can_be_deferred);
   RUN(deferred_values_have_no_state_to_save);
   RUN(values_that_a_partial_load_left_out_are_named);
   RUN(a_load_gives_an_ignored_parameter_its_memory);
+  RUN(a_save_names_ignored_parameters_without_values);
   return harness_result();
 }

@@ -23,7 +23,7 @@ import java.util.Objects;
 public final class Module extends Handle {
   private static final int USUAL_OUTPUTS = 16;
 
-  /** The parameters and buffers of a custom module; null for any other. */
+  /** What was added to a custom module; null for any other. */
   private final CustomParts parts;
 
   private Module(long id, CustomParts parts) {
