@@ -14,6 +14,8 @@
 #include <thread>
 #include <vector>
 
+#include "tests/fuzz/abi/fair_clock.h"
+
 // The sanitizers' runtimes have it; null where the program has none of them.
 extern "C" __attribute__((weak)) void __sanitizer_set_death_callback(void (*callback)());
 
@@ -119,12 +121,23 @@ Track& own_track() {
   return *own.track;
 }
 
+// The call that a thread is in, and for how long as far as that counts.
+struct Watched {
+  int64_t began_ms = 0;
+  int64_t took_ms = 0;
+};
+
 [[noreturn]] void watch(int64_t limit_ms) {
+  FairClock clock;
+  std::array<Watched, kTracks> watched;
   while (true) {
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
-    for (const Track& track : tracks) {
-      const int64_t began = track.began_ms;
-      if (track.taken && began != 0 && now_ms() - began > limit_ms) {
+    const int64_t tick_ms = clock.tick_ms();
+    for (size_t i = 0; i < kTracks; ++i) {
+      const int64_t began = tracks[i].taken ? tracks[i].began_ms.load() : 0;
+      const bool goes_on = began != 0 && began == watched[i].began_ms;
+      watched[i] = {began, goes_on ? watched[i].took_ms + tick_ms : 0};
+      if (watched[i].took_ms > limit_ms) {
         write_text("\nfailed: a call that takes too long, the last of one of these threads");
         print_history();
         ::abort();
