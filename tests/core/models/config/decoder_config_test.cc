@@ -91,7 +91,7 @@ TEST(DecoderConfig, RefusesHeadsThatDoNotFit) {
   expect_refused({{"head_dim", 7}}, {"even", "7"});
 }
 
-// Those of transformers 4.57. It has no default for the dim of a head of Qwen3-MoE.
+// Those of transformers 4.57, which builds no Qwen3-MoE where the key is null.
 TEST(DecoderConfig, HasTheUsualHeadsWhereKeysAreLeftOut) {
   struct Usual {
     Read* read;
