@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace fsdp2::nn {
 
@@ -23,5 +24,12 @@ class ParameterSource {
   virtual void read(const std::string& name, at::IntArrayRef shape, int64_t first_row,
                     at::Tensor out) = 0;
 };
+
+// The rows that read() is asked for, as a box of the parameter.
+struct ParameterRows {
+  std::vector<int64_t> begin;  // in each dim
+  at::Tensor into;             // `out`, without dims where the parameter has none
+};
+ParameterRows rows_of(at::IntArrayRef shape, int64_t first_row, const at::Tensor& out);
 
 }  // namespace fsdp2::nn

@@ -200,12 +200,9 @@ class ModelSource final : public nn::ParameterSource {
                 source_->path());
     FSDP2_CHECK(shape == at::IntArrayRef(entry->shape), Code::kCorruptData,
                 "{}: the model and {} disagree about its shape", name, source_->path());
-    std::vector<int64_t> begin(shape.size(), 0);
-    if (!begin.empty()) {
-      begin[0] = first_row;
-    }
-    if (out.numel() > 0) {
-      source_->read(*entry, begin, out);
+    const auto [begin, rows] = nn::rows_of(shape, first_row, out);
+    if (rows.numel() > 0) {
+      source_->read(*entry, begin, rows);
     }
   }
 

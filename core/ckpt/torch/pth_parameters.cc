@@ -44,15 +44,9 @@ void PthParameters::read(const std::string& name, at::IntArrayRef shape, int64_t
   FSDP2_CHECK(shape == at::IntArrayRef(tensor->shape), Code::kCorruptData,
               "{}: the model says [{}], {} has [{}]", printable_name(name), fmt::join(shape, ", "),
               archive_.label(), fmt::join(tensor->shape, ", "));
-  // A tensor without dims is one row, of which none may be asked for.
-  const at::Tensor rows =
-      shape.empty() && out.dim() == 1 && out.numel() == 1 ? out.squeeze(0) : out;
+  const auto [begin, rows] = nn::rows_of(shape, first_row, out);
   if (rows.numel() == 0) {
     return;
-  }
-  std::vector<int64_t> begin(shape.size(), 0);
-  if (!begin.empty()) {
-    begin[0] = first_row;
   }
   FSDP2_CHECK(rows.dim() == static_cast<int64_t>(shape.size()) &&
                   (shape.empty() || rows.sizes().slice(1) == shape.slice(1)),

@@ -27,17 +27,10 @@ void ProgramWeights::read(const std::string& name, at::IntArrayRef shape, int64_
   FSDP2_CHECK(shape == at::IntArrayRef(value->tensor.shape), Code::kCorruptData,
               "{}: the parameter {} is [{}] there, expected [{}]", archive_->path(),
               printable_name(name), fmt::join(value->tensor.shape, ", "), fmt::join(shape, ", "));
-  // A tensor without dims is one row, of which none may be asked for.
-  const at::Tensor rows =
-      shape.empty() && out.dim() == 1 && out.numel() == 1 ? out.squeeze(0) : out;
-  if (rows.numel() == 0) {
-    return;
+  const auto [begin, rows] = nn::rows_of(shape, first_row, out);
+  if (rows.numel() > 0) {
+    archive_->read_box(*value, begin, rows);
   }
-  std::vector<int64_t> begin(shape.size(), 0);
-  if (!begin.empty()) {
-    begin[0] = first_row;
-  }
-  archive_->read_box(*value, begin, rows);
 }
 
 }  // namespace fsdp2::exported
