@@ -159,7 +159,7 @@ fn a_panic_in_a_forward_callback_reaches_the_caller() {
 }
 
 #[test]
-fn a_failing_rank_fails_the_others() {
+fn an_error_on_one_rank_reaches_the_others() {
     let errors = on_ranks(2, |rank, mesh| {
         let module = custom(move |x| match rank {
             1 => Err("only here".into()),

@@ -1,7 +1,7 @@
 //! Who keeps whom alive.
 
 #[test]
-fn a_closure_that_owns_its_children_ends_with_them() {
+fn children_end_with_their_module() {
     let inner = fsdp2::Module::create_custom("Inner", &Default::default(), |forward| {
         Ok(forward.input(0)?.exp()?)
     })
