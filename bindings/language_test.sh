@@ -77,3 +77,28 @@ model.embed_tokens.weight: 384 x 64, here 192 x 64, sharded on dim 0 over 2 rank
 gradients ready: 21 of 21 parameters
 LINES
 }
+
+# Runs a program of examples/c and the same one in the test's language, each in a folder of its own: they print the same lines. The
+# test's function `command_of PROGRAM` sets `command`.
+as_in_c() {  # RANKS PROGRAM [ARGUMENT...]
+  local ranks=$1 program=$2 launch=("$root/$launcher" run --nproc-per-node "$1" --) command
+  shift 2
+  command_of "$program"
+  mkdir -p "$work/in_c" "$work/here"
+  (cd "$work/in_c" && "${launch[@]}" "$root/examples/c/$program" "$@" >"$program.lines")
+  (cd "$work/here" && "${launch[@]}" "${command[@]}" "$@" >"$program.lines")
+  echo "$program, $ranks ranks:"
+  awk -f tests/capi/same_lines.awk "$work/in_c/$program.lines" "$work/here/$program.lines"
+}
+
+# The programs that all languages have, but for `train` and `units`.
+programs_print_what_c_prints() {
+  local golden=$root/tests/parity/golden model tokens
+  model=$golden/models/tiny-llama tokens=$golden/tokens/tiny-llama.bin
+  as_in_c 2 resume "$model" "$tokens" run 3
+  as_in_c 1 resume "$model" "$tokens" run 5
+  as_in_c 2 generate "$model"
+  as_in_c 2 data "$model" 5
+  as_in_c 2 exported "$root/tests/parity/exported/llama.pt2" 5
+  as_in_c 1 threads "$model" "$tokens" 2 3
+}

@@ -15,6 +15,9 @@ cd "$root"
 train_on_two_ranks "$work/target/debug/examples/train"
 steer_units_on_two_ranks "$work/target/debug/examples/units"
 
+command_of() { command=("$work/target/debug/examples/$1"); }
+programs_print_what_c_prints
+
 # The model written in Rust learns as the one in C does.
 model() {  # PROGRAM
   "$1" tests/parity/golden/tokens/tiny-llama.bin 2 6
