@@ -39,5 +39,7 @@ done
 modular=(java "-Djava.library.path=$root:$built/jni" --module-path "$jar" --add-modules io.fsdp2 -cp "$tests")
 train_on_two_ranks "${modular[@]}" Train
 steer_units_on_two_ranks "${modular[@]}" Units
+command_of() { command=("${modular[@]}" "${1^}"); }
+programs_print_what_c_prints
 "${modular[@]}" Model $tokens 2 6 >"$work/java_model"
 examples/c/model $tokens 2 6 | diff - "$work/java_model"

@@ -9,23 +9,22 @@ package=bindings/julia/FSDP2 tokens=$root/tests/parity/golden/tokens/tiny-llama.
 
 # A process for each: what one file does to the process is not the next one's. Compiling the tests would take longer than
 # interpreting them.
-quick="--startup-file=no -O0 --compile=min"
+quick=(--startup-file=no -O0 --compile=min)
 for file in raw handle tensor operator module function shard train checkpoint documentation; do
-  julia $quick $package/test/runtests.jl $file
+  julia "${quick[@]}" $package/test/runtests.jl $file
 done
-julia $quick --threads 2 $package/test/threads_test.jl
+julia "${quick[@]}" --threads 2 $package/test/threads_test.jl
 mkdir "$work/ranks"
-cli/fsdp2 run --nproc-per-node 2 -- julia $quick $package/test/ranks_test.jl "$work/ranks"
+cli/fsdp2 run --nproc-per-node 2 -- julia "${quick[@]}" $package/test/ranks_test.jl "$work/ranks"
 
 train_on_two_ranks julia --startup-file=no examples/julia/train.jl
 steer_units_on_two_ranks julia --startup-file=no examples/julia/units.jl
 
+# Two threads are for the program whose ranks are threads.
+command_of() { command=(julia "${quick[@]}" --threads 2 "$root/examples/julia/$1.jl"); }
+programs_print_what_c_prints
+
 # The losses of the same model in C.
 examples/c/model "$tokens" 2 6 >"$work/model_in_c"
 cli/fsdp2 run --nproc-per-node 2 -- julia --startup-file=no examples/julia/model.jl "$tokens" 6 >"$work/model"
-paste "$work/model_in_c" "$work/model" | awk '
-  {
-    off = $8 - $4
-    if (!($6 == $2 && off > -4e-5 && off < 4e-5)) { print "not as in C: " $0; wrong = 1 }
-  }
-  END { exit wrong || NR != 6 }'
+awk -f tests/capi/same_lines.awk "$work/model_in_c" "$work/model"

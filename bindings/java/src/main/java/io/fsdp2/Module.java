@@ -57,6 +57,11 @@ public final class Module extends Handle {
   }
 
   /** Makes the model that torch.export has written to a .pt2 file. */
+  public static Module fromExported(String path) {
+    return fromExported(path, ModuleOptions.builder().build());
+  }
+
+  /** Makes the model that torch.export has written to a .pt2 file. */
   public static Module fromExported(String path, ModuleOptions options) {
     return make(options, (raw, out) -> Raw.fsdp2_module_from_exported(path, raw, out));
   }
