@@ -193,15 +193,21 @@ inline void enter_forward(Call& call, const ModuleObject& module) {
 
 // For collective calls of which not every one counts: all ranks look at their arguments together
 // before any communicates. If one throws, it has its own error and the others kPeerFailed with that
-// rank's number and text, at once, and the mesh stays usable.
+// rank's number and text, at once, and the mesh stays usable. `check` returns what must be the same
+// on all ranks (agreement.h).
 // REQUIRES: enter_collective.
 template <typename Check>
-void check_on_all_ranks(Call& call, const ModuleObject& module, const Check& check) {
+void agree_on_all_ranks(Call& call, const ModuleObject& module, const Check& check) {
   if (!module.mesh) {
     check();
     return;
   }
-  agree(module.mesh->mesh->team(), call.function(), [&] {
+  agree(module.mesh->mesh->team(), call.function(), check);
+}
+// As agree_on_all_ranks, with nothing that must be the same.
+template <typename Check>
+void check_on_all_ranks(Call& call, const ModuleObject& module, const Check& check) {
+  agree_on_all_ranks(call, module, [&] {
     check();
     return std::string();
   });

@@ -1,6 +1,7 @@
 #include "core/models/causal_lm.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ops/arange.h>
 
 #include <algorithm>
 #include <utility>
@@ -50,6 +51,18 @@ c10::IValue LanguageHead::forward(nn::Values inputs) {
   nn::HeadLossOptions options;
   options.ignore_index = kIgnoredLabel;
   return nn::head_loss(inputs[0].toTensor(), weight(), inputs[1].toTensor(), options);
+}
+
+nn::TokenScores LanguageHead::score(const at::Tensor& hidden, const at::Tensor& labels,
+                                    nn::HeadScoreOptions options) {
+  options.ignore_index = kIgnoredLabel;
+  nn::TokenScores scores;
+  run({hidden, labels}, [&](const nn::Values& inputs) {
+    nn::check_has_memory(weight(), *this, "weight");
+    scores = nn::head_scores(inputs[0].toTensor(), weight(), inputs[1].toTensor(), options);
+    return c10::IValue();
+  });
+  return scores;
 }
 
 std::shared_ptr<LanguageHead> make_head(const at::Tensor& embedding, bool is_tied) {
@@ -133,8 +146,7 @@ void CausalLM::check_inputs(const nn::Values& inputs) const {
   }
 }
 
-c10::IValue CausalLM::forward(nn::Values inputs) {
-  check_inputs(inputs);
+at::Tensor CausalLM::run_body(const nn::Values& inputs) {
   nn::Values body_inputs{inputs[0]};
   if (inputs.size() > 2) {
     body_inputs.insert(body_inputs.end(), inputs.begin() + 2, inputs.end());
@@ -143,11 +155,39 @@ c10::IValue CausalLM::forward(nn::Values inputs) {
     body_inputs.resize(3);
     body_inputs.emplace_back(nn::draw_row_keys(generator_, inputs[0].toTensor()));
   }
+  return (*body_)(std::move(body_inputs)).toTensor();
+}
+
+c10::IValue CausalLM::forward(nn::Values inputs) {
+  check_inputs(inputs);
+  const at::Tensor hidden = run_body(inputs);
   const at::Tensor labels = tensor_at(inputs, 1);
-  if (!labels.defined()) {
-    return (*lm_head_)((*body_)(std::move(body_inputs)).toTensor());
-  }
-  return (*lm_head_)({(*body_)(std::move(body_inputs)), labels});
+  return labels.defined() ? (*lm_head_)({hidden, labels}) : (*lm_head_)(hidden);
+}
+
+nn::TokenScores CausalLM::score(nn::Values inputs, const nn::HeadScoreOptions& options) {
+  nn::TokenScores scores;
+  run(std::move(inputs), [&](const nn::Values& given) {
+    check_inputs(given);
+    const at::Tensor labels = tensor_at(given, 1);
+    FSDP2_CHECK(labels.defined(), Code::kInvalidArgument, "{}: labels are missing", kind());
+    scores = lm_head_->score(run_body(given), labels, options);
+    return c10::IValue();
+  });
+  return scores;
+}
+
+at::Tensor CausalLM::logits_at(nn::Values inputs, const at::Tensor& places) {
+  at::Tensor logits;
+  run(std::move(inputs), [&](const nn::Values& given) {
+    check_inputs(given);
+    const at::Tensor hidden = run_body(given);
+    const at::Tensor rows =
+        at::arange(hidden.size(0), places.options()).mul_(hidden.size(1)).add_(places);
+    logits = (*lm_head_)(hidden.flatten(0, 1).index_select(0, rows)).to(at::kFloat);
+    return c10::IValue();
+  });
+  return logits;
 }
 
 }  // namespace fsdp2::models

@@ -10,6 +10,7 @@
 
 #include "core/models/configured_model.h"
 #include "core/models/language_model.h"
+#include "core/nn/layers/head_scores.h"
 #include "core/nn/layers/layers.h"
 #include "core/nn/module.h"
 #include "core/nn/own_generator.h"
@@ -23,6 +24,10 @@ class LanguageHead : public nn::Linear {
   using nn::Linear::Linear;
 
   nn::InputCount input_count() const override { return {1, 2}; }
+
+  // hidden [B,S,D], labels [B,S], of which those that forward leaves out are left out.
+  nn::TokenScores score(const at::Tensor& hidden, const at::Tensor& labels,
+                        nn::HeadScoreOptions options);
 
  protected:
   c10::IValue forward(nn::Values inputs) override;
@@ -59,6 +64,8 @@ class CausalLM : public nn::Module,
   int64_t counted_labels(const nn::Values& inputs) const override;
   int64_t vocab_size() const override { return config_.vocab_size; }
   int64_t max_positions() const override { return config_.max_positions; }
+  nn::TokenScores score(nn::Values inputs, const nn::HeadScoreOptions& options) override;
+  at::Tensor logits_at(nn::Values inputs, const at::Tensor& places) override;
   double initializer_range() const override { return config_.initializer_range; }
   std::optional<at::Generator> own_generator() const override;
   const std::string& config_json() const override { return config_json_; }
@@ -68,6 +75,8 @@ class CausalLM : public nn::Module,
   c10::IValue forward(nn::Values inputs) override;
 
  private:
+  // The hidden states [B,S,D] of forward's inputs, which have been checked.
+  at::Tensor run_body(const nn::Values& inputs);
   void check_tokens(const at::Tensor& tokens, const nn::Values& inputs) const;
   void check_positions(const at::Tensor& positions) const;
   void check_labels(const at::Tensor& labels, const at::Tensor& tokens) const;

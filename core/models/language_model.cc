@@ -16,4 +16,9 @@ const LanguageModel& language_model(const nn::Module& module, const char* purpos
   return *found;
 }
 
+LanguageModel& language_model(nn::Module& module, const char* purpose) {
+  return const_cast<LanguageModel&>(
+      language_model(static_cast<const nn::Module&>(module), purpose));
+}
+
 }  // namespace fsdp2::models

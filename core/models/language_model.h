@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "core/nn/layers/head_scores.h"
 #include "core/nn/module.h"
 
 namespace fsdp2::models {
@@ -32,11 +33,19 @@ class LanguageModel {
   // inputs that do not fit each other, or a sequence without positions longer than max_positions.
   // Tokens and labels that are on a device are not looked at, since the host would wait for it:
   // what copies them there looks first.
+
+  // As forward with labels, but what the model says of each label by itself, [B,S], with what has a
+  // label of -100 left out. Fp32, whatever the output dtype of a unit is.
+  virtual nn::TokenScores score(nn::Values inputs, const nn::HeadScoreOptions& options) = 0;
+  // As forward without labels, but the logits [B,V] of one place in each row, fp32 likewise. places
+  // [B] int64, 0 to S - 1, where the tokens are. The head computes no others.
+  virtual at::Tensor logits_at(nn::Values inputs, const at::Tensor& places) = 0;
 };
 
 // The module as a LanguageModel, or null.
 const LanguageModel* find_language_model(const nn::Module& module);
 // Error: kUnsupported if it is none; purpose says what for, as "generation".
 const LanguageModel& language_model(const nn::Module& module, const char* purpose);
+LanguageModel& language_model(nn::Module& module, const char* purpose);
 
 }  // namespace fsdp2::models

@@ -15,6 +15,8 @@ typedef fsdp2_status (*struct_call)(void* bytes);
 TAKES(mesh_create, fsdp2_mesh_options, fsdp2_mesh_create(s, OUT(fsdp2_mesh)))
 TAKES(from_pretrained, fsdp2_module_options,
       fsdp2_module_from_pretrained(TINY_LLAMA, s, OUT(fsdp2_module)))
+TAKES(score, fsdp2_infer_options,
+      fsdp2_module_score(job.module, &tokens, 1, s, OUT(fsdp2_tensor), OUT2(fsdp2_tensor)))
 static const int64_t kPrompt[1] = {1};
 TAKES(generate, fsdp2_generate_options,
       fsdp2_module_generate(job.module, kPrompt, 1, s, OUT(int64_t), 64, OUT2(size_t)))
@@ -47,6 +49,7 @@ TAKES(convert, fsdp2_convert_options, fsdp2_checkpoint_convert("x", "y", s))
 
 static const char* const mesh_create_name = "fsdp2_mesh_create";
 static const char* const from_pretrained_name = "fsdp2_module_from_pretrained";
+static const char* const score_name = "fsdp2_module_score";
 static const char* const generate_name = "fsdp2_module_generate";
 static const char* const shard_create_name = "fsdp2_shard_create";
 static const char* const make_unit_name = "fsdp2_shard_make_unit";
@@ -65,6 +68,7 @@ static const char* const convert_name = "fsdp2_checkpoint_convert";
 static void fields_that_cannot_be_are_refused(void) {
   const fsdp2_mesh_options good_fsdp2_mesh_options = FSDP2_MESH_OPTIONS_INIT;
   const fsdp2_module_options good_fsdp2_module_options = FSDP2_MODULE_OPTIONS_INIT;
+  const fsdp2_infer_options good_fsdp2_infer_options = FSDP2_INFER_OPTIONS_INIT;
   const fsdp2_generate_options good_fsdp2_generate_options = FSDP2_GENERATE_OPTIONS_INIT;
   const fsdp2_shard_options good_fsdp2_shard_options = FSDP2_SHARD_OPTIONS_INIT;
   const fsdp2_unit_settings good_fsdp2_unit_settings = {
@@ -118,6 +122,11 @@ static void fields_that_cannot_be_are_refused(void) {
   FIELD(from_pretrained, fsdp2_module_options, dtype, 11);
   FIELD(from_pretrained, fsdp2_module_options, dtype, FSDP2_DTYPE_OTHER);
   FIELD(from_pretrained, fsdp2_module_options, dtype, FSDP2_DTYPE_I64);
+  FIELD(score, fsdp2_infer_options, reshard_after_forward, 2);
+  FIELD(score, fsdp2_infer_options, batch_size, -1);
+  FIELD(score, fsdp2_infer_options, chunk_size, -1);
+  FIELD(score, fsdp2_infer_options, temperature, 0.0);
+  FIELD(score, fsdp2_infer_options, temperature, NAN);
   FIELD(generate, fsdp2_generate_options, max_new_tokens, -1);
   FIELD(generate, fsdp2_generate_options, top_k, -1);
   FIELD(generate, fsdp2_generate_options, top_k, 385);

@@ -29,13 +29,6 @@ using torch::autograd::variable_list;
 constexpr int64_t kChunkBytes = int64_t{16} << 20;
 constexpr int64_t kMinBytesPerWord = 512;
 
-int64_t rows_of_chunk(const at::Tensor& weight, int64_t asked) {
-  const int64_t row_bytes =
-      std::max<int64_t>(1, weight.size(0) * static_cast<int64_t>(weight.element_size()));
-  const int64_t min_rows = kMinBytesPerWord / static_cast<int64_t>(weight.element_size());
-  return asked > 0 ? asked : std::max(min_rows, kChunkBytes / row_bytes / 16 * 16);
-}
-
 // What rows count for in the mean: `each` all of them alike or, if it is defined, `of_row` [N,1],
 // fp32, 0 for those that are left out.
 struct Share {
@@ -211,20 +204,31 @@ struct HeadLoss : torch::autograd::Function<HeadLoss> {
 
 }  // namespace
 
+int64_t rows_of_chunk(const at::Tensor& weight, int64_t asked) {
+  const int64_t row_bytes =
+      std::max<int64_t>(1, weight.size(0) * static_cast<int64_t>(weight.element_size()));
+  const int64_t min_rows = kMinBytesPerWord / static_cast<int64_t>(weight.element_size());
+  return asked > 0 ? asked : std::max(min_rows, kChunkBytes / row_bytes / 16 * 16);
+}
+
+void check_head_inputs(const char* function, const at::Tensor& hidden, const at::Tensor& weight,
+                       const at::Tensor& labels) {
+  FSDP2_CHECK(hidden.dim() >= 1 && weight.dim() == 2 && hidden.size(-1) == weight.size(1) &&
+                  hidden.sizes().slice(0, hidden.dim() - 1) == labels.sizes() &&
+                  labels.scalar_type() == at::kLong,
+              Code::kInvalidArgument,
+              "{}: expected hidden [..., {}] and int64 labels of the same leading dims, got {} "
+              "hidden values and {} labels of type {}",
+              function, weight.dim() == 2 ? weight.size(1) : 0, hidden.numel(), labels.numel(),
+              c10::toString(labels.scalar_type()));
+  FSDP2_CHECK(hidden.scalar_type() == weight.scalar_type(), Code::kInvalidArgument,
+              "{}: expected hidden states in the weight's dtype {}, got {}", function,
+              c10::toString(weight.scalar_type()), c10::toString(hidden.scalar_type()));
+}
+
 at::Tensor head_loss(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
                      const HeadLossOptions& options) {
-  FSDP2_CHECK(
-      hidden.dim() >= 1 && weight.dim() == 2 && hidden.size(-1) == weight.size(1) &&
-          hidden.sizes().slice(0, hidden.dim() - 1) == labels.sizes() &&
-          labels.scalar_type() == at::kLong,
-      Code::kInvalidArgument,
-      "head_loss: expected hidden [..., {}] and int64 labels of the same leading dims, got {} "
-      "hidden values and {} labels of type {}",
-      weight.dim() == 2 ? weight.size(1) : 0, hidden.numel(), labels.numel(),
-      c10::toString(labels.scalar_type()));
-  FSDP2_CHECK(hidden.scalar_type() == weight.scalar_type(), Code::kInvalidArgument,
-              "head_loss: expected hidden states in the weight's dtype {}, got {}",
-              c10::toString(weight.scalar_type()), c10::toString(hidden.scalar_type()));
+  check_head_inputs("head_loss", hidden, weight, labels);
   if (c10::GradMode::is_enabled() && (hidden.requires_grad() || weight.requires_grad())) {
     return HeadLoss::apply(hidden, weight, labels, options.ignore_index, options.chunk_rows);
   }

@@ -12,10 +12,18 @@
 
 namespace fsdp2::nn {
 
+// The rows of a chunk: `asked`, or, if that is 0, what suits the size of the vocabulary. weight
+// [V,D].
+int64_t rows_of_chunk(const at::Tensor& weight, int64_t asked);
+
 struct HeadLossOptions {
   int64_t ignore_index = -100;
   int64_t chunk_rows = 0;  // 0: by the size of the vocabulary
 };
+
+// Throws what head_loss says of shapes and dtypes; `function` begins the message.
+void check_head_inputs(const char* function, const at::Tensor& hidden, const at::Tensor& weight,
+                       const at::Tensor& labels);
 
 // Mean cross-entropy over the rows whose label is not ignore_index, a fp32 scalar; NaN if there are
 // none, as in PyTorch. Rows that are left out cost nothing on the CPU; on a device, where their
