@@ -59,6 +59,8 @@ struct ModuleObject {
   const std::shared_ptr<train::Session> session;
   std::shared_ptr<MeshObject> mesh;   // that the whole is sharded over, once it is
   at::ScalarType dtype = at::kFloat;  // of parameters that are added
+  // Its parts live as long as it does, whatever becomes of their handles: theirs lead to the whole.
+  std::vector<std::shared_ptr<ModuleObject>> parts;
   // What the module is a part of, once it is; by std::atomic_load, since no one enters a part.
   // Weak, or a forward that holds the handles of the children that it calls would keep itself
   // alive.

@@ -526,6 +526,27 @@ static void a_forward_may_own_its_children(void) {
   EXPECT_OK(fsdp2_tensor_destroy(batch[1]));
 }
 
+/* ---- a module between two others, whose handle ends before */
+
+static void a_part_needs_no_handle(void) {
+  fsdp2_module leaf = {0}, middle = {0}, whole = {0};
+  fsdp2_tensor batch[2], output = {0};
+  size_t n = 0;
+  make_batch(batch);
+  EXPECT_OK(fsdp2_module_create_custom("Leaf", NULL, run_owned, NULL, NULL, &leaf));
+  EXPECT_OK(fsdp2_module_create_custom("Middle", NULL, run_owned, NULL, NULL, &middle));
+  EXPECT_OK(fsdp2_module_create_custom("Whole", NULL, run_owner, &leaf, NULL, &whole));
+  EXPECT_OK(fsdp2_module_add_child(middle, "leaf", leaf));
+  EXPECT_OK(fsdp2_module_add_child(whole, "middle", middle));
+  EXPECT_OK(fsdp2_module_destroy(middle));
+  EXPECT_OK(fsdp2_module_forward(whole, batch, 1, 0, &output, 1, &n));
+  EXPECT_OK(fsdp2_tensor_destroy(output));
+  EXPECT_OK(fsdp2_module_destroy(whole));
+  EXPECT_OK(fsdp2_module_destroy(leaf));
+  EXPECT_OK(fsdp2_tensor_destroy(batch[0]));
+  EXPECT_OK(fsdp2_tensor_destroy(batch[1]));
+}
+
 int main(void) {
   RUN(a_custom_model_is_what_its_operators_are);
   RUN(it_trains_and_resumes_at_another_world_size);
@@ -535,5 +556,6 @@ int main(void) {
   RUN(a_forward_cannot_freeze_its_parameter);
   RUN(a_forward_cannot_call_itself);
   RUN(a_forward_may_own_its_children);
+  RUN(a_part_needs_no_handle);
   return harness_result();
 }

@@ -61,14 +61,15 @@ void add_parameter(Call& call, ModuleObject& object, const char* name, const int
 }
 
 void add_child(Call& call, const std::shared_ptr<ModuleObject>& object, const char* name,
-               ModuleObject& child) {
-  FSDP2_CHECK(object.get() != &child, Code::kInvalidArgument,
+               const std::shared_ptr<ModuleObject>& child) {
+  FSDP2_CHECK(object != child, Code::kInvalidArgument,
               "child: expected another module than the parent");
   const auto parent_module = enter_to_build(call, *object, "module");
-  const auto child_module = enter_to_build(call, child, "child");
+  const auto child_module = enter_to_build(call, *child, "child");
   parent_module->add_child(read_text(name, kMaxName, "name"), child_module);
   object->parameters = parameters_of(*parent_module);
-  std::atomic_store(&child.parent, std::make_shared<const std::weak_ptr<ModuleObject>>(object));
+  object->parts.push_back(child);
+  std::atomic_store(&child->parent, std::make_shared<const std::weak_ptr<ModuleObject>>(object));
 }
 
 // A copy, so that what else uses the tensor does not change the module.
@@ -124,8 +125,7 @@ fsdp2_status fsdp2_module_add_parameter(fsdp2_module module, const char* name, c
 
 fsdp2_status fsdp2_module_add_child(fsdp2_module module, const char* name, fsdp2_module child) {
   return guard(__func__, [&](Call& call) {
-    const auto object = pin(module);
-    capi::add_child(call, object, name, *pin(child));
+    capi::add_child(call, pin(module), name, pin(child));
   });
 }
 
