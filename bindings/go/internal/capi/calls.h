@@ -85,6 +85,9 @@
   F(module_forward) \
   F(module_check_inputs) \
   F(module_forward_submodule) \
+  F(infer_options_init) \
+  F(module_score) \
+  F(module_evaluate) \
   F(generate_options_init) \
   F(module_generate) \
   F(module_create_custom) \
@@ -599,6 +602,21 @@ static inline fsdp2_go_error *fsdp2_go_module_check_inputs(fsdp2_module module, 
 static inline fsdp2_go_error *fsdp2_go_module_forward_submodule(fsdp2_module module, const char *path, const fsdp2_tensor *inputs, size_t n_inputs, uint32_t flags, fsdp2_tensor *outputs, size_t cap, size_t *needed) {
   if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
   return fsdp2_go_check(fsdp2_go_library.module_forward_submodule(module, path, inputs, n_inputs, flags, outputs, cap, needed));
+}
+
+static inline fsdp2_go_error *fsdp2_go_infer_options_init(fsdp2_infer_options *options, size_t struct_size) {
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.infer_options_init(options, struct_size));
+}
+
+static inline fsdp2_go_error *fsdp2_go_module_score(fsdp2_module module, const fsdp2_tensor *inputs, size_t n_inputs, const fsdp2_infer_options *options, fsdp2_tensor *log_probs, fsdp2_tensor *entropies) {
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.module_score(module, inputs, n_inputs, options, log_probs, entropies));
+}
+
+static inline fsdp2_go_error *fsdp2_go_module_evaluate(fsdp2_module module, const fsdp2_tensor *inputs, size_t n_inputs, const fsdp2_infer_options *options, fsdp2_evaluation *out) {
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.module_evaluate(module, inputs, n_inputs, options, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_generate_options_init(fsdp2_generate_options *options, size_t struct_size) {

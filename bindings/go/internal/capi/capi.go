@@ -306,6 +306,23 @@ type ModuleParameterInfo struct {
 	Shape        [16]int64
 }
 
+// InferOptions is fsdp2_infer_options.
+type InferOptions struct {
+	StructSize          uint32
+	ReshardAfterForward int32
+	BatchSize           int64
+	ChunkSize           int64
+	Temperature         float64
+}
+
+// Evaluation is fsdp2_evaluation.
+type Evaluation struct {
+	StructSize uint32
+	Reserved   int32
+	NLabels    int64
+	Loss       float64
+}
+
 // GenerateOptions is fsdp2_generate_options.
 type GenerateOptions struct {
 	StructSize   uint32
@@ -1041,6 +1058,21 @@ func ModuleForwardSubmodule(module Module, path string, inputs *Tensor, nInputs 
 	cPath := cString(path)
 	defer C.free(unsafe.Pointer(cPath))
 	return check(C.fsdp2_go_module_forward_submodule(*(*C.fsdp2_module)(unsafe.Pointer(&module)), cPath, (*C.fsdp2_tensor)(unsafe.Pointer(inputs)), C.size_t(nInputs), C.uint32_t(flags), (*C.fsdp2_tensor)(unsafe.Pointer(outputs)), C.size_t(cap), (*C.size_t)(unsafe.Pointer(needed))))
+}
+
+// InferOptionsInit calls fsdp2_infer_options_init.
+func InferOptionsInit(options *InferOptions, structSize uint) error {
+	return check(C.fsdp2_go_infer_options_init((*C.fsdp2_infer_options)(unsafe.Pointer(options)), C.size_t(structSize)))
+}
+
+// ModuleScore calls fsdp2_module_score.
+func ModuleScore(module Module, inputs *Tensor, nInputs uint, options *InferOptions, logProbs *Tensor, entropies *Tensor) error {
+	return check(C.fsdp2_go_module_score(*(*C.fsdp2_module)(unsafe.Pointer(&module)), (*C.fsdp2_tensor)(unsafe.Pointer(inputs)), C.size_t(nInputs), (*C.fsdp2_infer_options)(unsafe.Pointer(options)), (*C.fsdp2_tensor)(unsafe.Pointer(logProbs)), (*C.fsdp2_tensor)(unsafe.Pointer(entropies))))
+}
+
+// ModuleEvaluate calls fsdp2_module_evaluate.
+func ModuleEvaluate(module Module, inputs *Tensor, nInputs uint, options *InferOptions, out *Evaluation) error {
+	return check(C.fsdp2_go_module_evaluate(*(*C.fsdp2_module)(unsafe.Pointer(&module)), (*C.fsdp2_tensor)(unsafe.Pointer(inputs)), C.size_t(nInputs), (*C.fsdp2_infer_options)(unsafe.Pointer(options)), (*C.fsdp2_evaluation)(unsafe.Pointer(out))))
 }
 
 // GenerateOptionsInit calls fsdp2_generate_options_init.

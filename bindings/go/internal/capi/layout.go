@@ -158,6 +158,21 @@ var _ = [1]byte{}[unsafe.Offsetof(ModuleParameterInfo{}.NDims)-unsafe.Offsetof(C
 var _ = [1]byte{}[unsafe.Offsetof(ModuleParameterInfo{}.Reserved)-unsafe.Offsetof(C.fsdp2_module_parameter_info{}.reserved)]
 var _ = [1]byte{}[unsafe.Offsetof(ModuleParameterInfo{}.Shape)-unsafe.Offsetof(C.fsdp2_module_parameter_info{}.shape)]
 
+const _ = unsafe.Sizeof(C.fsdp2_infer_options{}) - unsafe.Sizeof(InferOptions{})
+
+var _ = [1]byte{}[unsafe.Offsetof(InferOptions{}.StructSize)-unsafe.Offsetof(C.fsdp2_infer_options{}.struct_size)]
+var _ = [1]byte{}[unsafe.Offsetof(InferOptions{}.ReshardAfterForward)-unsafe.Offsetof(C.fsdp2_infer_options{}.reshard_after_forward)]
+var _ = [1]byte{}[unsafe.Offsetof(InferOptions{}.BatchSize)-unsafe.Offsetof(C.fsdp2_infer_options{}.batch_size)]
+var _ = [1]byte{}[unsafe.Offsetof(InferOptions{}.ChunkSize)-unsafe.Offsetof(C.fsdp2_infer_options{}.chunk_size)]
+var _ = [1]byte{}[unsafe.Offsetof(InferOptions{}.Temperature)-unsafe.Offsetof(C.fsdp2_infer_options{}.temperature)]
+
+const _ = unsafe.Sizeof(C.fsdp2_evaluation{}) - unsafe.Sizeof(Evaluation{})
+
+var _ = [1]byte{}[unsafe.Offsetof(Evaluation{}.StructSize)-unsafe.Offsetof(C.fsdp2_evaluation{}.struct_size)]
+var _ = [1]byte{}[unsafe.Offsetof(Evaluation{}.Reserved)-unsafe.Offsetof(C.fsdp2_evaluation{}.reserved)]
+var _ = [1]byte{}[unsafe.Offsetof(Evaluation{}.NLabels)-unsafe.Offsetof(C.fsdp2_evaluation{}.n_labels)]
+var _ = [1]byte{}[unsafe.Offsetof(Evaluation{}.Loss)-unsafe.Offsetof(C.fsdp2_evaluation{}.loss)]
+
 const _ = unsafe.Sizeof(C.fsdp2_generate_options{}) - unsafe.Sizeof(GenerateOptions{})
 
 var _ = [1]byte{}[unsafe.Offsetof(GenerateOptions{}.StructSize)-unsafe.Offsetof(C.fsdp2_generate_options{}.struct_size)]

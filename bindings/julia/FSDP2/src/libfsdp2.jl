@@ -277,6 +277,21 @@ Base.@kwdef struct fsdp2_module_parameter_info
     shape::NTuple{16, Int64} = ntuple(_ -> 0, 16)
 end
 
+Base.@kwdef struct fsdp2_infer_options
+    struct_size::UInt32 = sizeof(fsdp2_infer_options)
+    reshard_after_forward::Int32 = 0
+    batch_size::Int64 = 0
+    chunk_size::Int64 = 0
+    temperature::Cdouble = 1.0
+end
+
+Base.@kwdef struct fsdp2_evaluation
+    struct_size::UInt32 = sizeof(fsdp2_evaluation)
+    reserved::Int32 = 0
+    n_labels::Int64 = 0
+    loss::Cdouble = 0
+end
+
 Base.@kwdef struct fsdp2_generate_options
     struct_size::UInt32 = sizeof(fsdp2_generate_options)
     max_new_tokens::Int32 = 64
@@ -894,6 +909,18 @@ end
 
 function fsdp2_module_forward_submodule(module_, path, inputs, n_inputs, flags, outputs, cap, needed)
     @ccall libfsdp2.fsdp2_module_forward_submodule(module_::fsdp2_module, path::Cstring, inputs::Ptr{fsdp2_tensor}, n_inputs::Csize_t, flags::UInt32, outputs::Ptr{fsdp2_tensor}, cap::Csize_t, needed::Ptr{Csize_t})::fsdp2_status
+end
+
+function fsdp2_infer_options_init(options, struct_size)
+    @ccall libfsdp2.fsdp2_infer_options_init(options::Ptr{fsdp2_infer_options}, struct_size::Csize_t)::fsdp2_status
+end
+
+function fsdp2_module_score(module_, inputs, n_inputs, options, log_probs, entropies)
+    @ccall libfsdp2.fsdp2_module_score(module_::fsdp2_module, inputs::Ptr{fsdp2_tensor}, n_inputs::Csize_t, options::Ptr{fsdp2_infer_options}, log_probs::Ptr{fsdp2_tensor}, entropies::Ptr{fsdp2_tensor})::fsdp2_status
+end
+
+function fsdp2_module_evaluate(module_, inputs, n_inputs, options, out)
+    @ccall libfsdp2.fsdp2_module_evaluate(module_::fsdp2_module, inputs::Ptr{fsdp2_tensor}, n_inputs::Csize_t, options::Ptr{fsdp2_infer_options}, out::Ptr{fsdp2_evaluation})::fsdp2_status
 end
 
 function fsdp2_generate_options_init(options, struct_size)

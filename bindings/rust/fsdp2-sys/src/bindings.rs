@@ -2554,6 +2554,227 @@ extern "C" {
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone, PartialEq)]
+pub struct fsdp2_infer_options {
+    pub struct_size: u32,
+    pub reshard_after_forward: i32,
+    pub batch_size: i64,
+    pub chunk_size: i64,
+    pub temperature: f64,
+}
+#[test]
+fn bindgen_test_layout_fsdp2_infer_options() {
+    assert_eq!(
+        ::std::mem::size_of::<fsdp2_infer_options>(),
+        32usize,
+        concat!("Size of: ", stringify!(fsdp2_infer_options))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<fsdp2_infer_options>(),
+        8usize,
+        concat!("Alignment of ", stringify!(fsdp2_infer_options))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_infer_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_infer_options),
+                "::",
+                stringify!(struct_size)
+            )
+        );
+    }
+    test_field_struct_size();
+    fn test_field_reshard_after_forward() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_infer_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reshard_after_forward) as usize - ptr as usize
+            },
+            4usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_infer_options),
+                "::",
+                stringify!(reshard_after_forward)
+            )
+        );
+    }
+    test_field_reshard_after_forward();
+    fn test_field_batch_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_infer_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).batch_size) as usize - ptr as usize
+            },
+            8usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_infer_options),
+                "::",
+                stringify!(batch_size)
+            )
+        );
+    }
+    test_field_batch_size();
+    fn test_field_chunk_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_infer_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).chunk_size) as usize - ptr as usize
+            },
+            16usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_infer_options),
+                "::",
+                stringify!(chunk_size)
+            )
+        );
+    }
+    test_field_chunk_size();
+    fn test_field_temperature() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_infer_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).temperature) as usize - ptr as usize
+            },
+            24usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_infer_options),
+                "::",
+                stringify!(temperature)
+            )
+        );
+    }
+    test_field_temperature();
+}
+extern "C" {
+    pub fn fsdp2_infer_options_init(
+        options: *mut fsdp2_infer_options,
+        struct_size: usize,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_module_score(
+        module: fsdp2_module,
+        inputs: *const fsdp2_tensor,
+        n_inputs: usize,
+        options: *const fsdp2_infer_options,
+        log_probs: *mut fsdp2_tensor,
+        entropies: *mut fsdp2_tensor,
+    ) -> fsdp2_status;
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct fsdp2_evaluation {
+    pub struct_size: u32,
+    pub reserved: i32,
+    pub n_labels: i64,
+    pub loss: f64,
+}
+#[test]
+fn bindgen_test_layout_fsdp2_evaluation() {
+    assert_eq!(
+        ::std::mem::size_of::<fsdp2_evaluation>(),
+        24usize,
+        concat!("Size of: ", stringify!(fsdp2_evaluation))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<fsdp2_evaluation>(),
+        8usize,
+        concat!("Alignment of ", stringify!(fsdp2_evaluation))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_evaluation>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_evaluation),
+                "::",
+                stringify!(struct_size)
+            )
+        );
+    }
+    test_field_struct_size();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_evaluation>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            4usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_evaluation),
+                "::",
+                stringify!(reserved)
+            )
+        );
+    }
+    test_field_reserved();
+    fn test_field_n_labels() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_evaluation>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).n_labels) as usize - ptr as usize
+            },
+            8usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_evaluation),
+                "::",
+                stringify!(n_labels)
+            )
+        );
+    }
+    test_field_n_labels();
+    fn test_field_loss() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_evaluation>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).loss) as usize - ptr as usize
+            },
+            16usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_evaluation),
+                "::",
+                stringify!(loss)
+            )
+        );
+    }
+    test_field_loss();
+}
+extern "C" {
+    pub fn fsdp2_module_evaluate(
+        module: fsdp2_module,
+        inputs: *const fsdp2_tensor,
+        n_inputs: usize,
+        options: *const fsdp2_infer_options,
+        out: *mut fsdp2_evaluation,
+    ) -> fsdp2_status;
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone, PartialEq)]
 pub struct fsdp2_generate_options {
     pub struct_size: u32,
     pub max_new_tokens: i32,

@@ -21,9 +21,9 @@ typedef struct fsdp2_save_options {
   uint32_t struct_size;
   int32_t format;
   int32_t background; /* 1: return once a copy has been made; sharded only */
-  /* n > 0: keep only the newest n of a series DIR/step-XXXXXXXX; sharded only. Steps later than
-   * this one, left by a run that was given up, are neither counted nor removed, and stay the newest
-   * until this run has passed them. */
+  /* n > 0: keep only the newest n of a series (see fsdp2_checkpoint_save); sharded only. Steps
+   * later than this one, left by a run that was given up, are neither counted nor removed, and stay
+   * the newest until this run has passed them. */
   int32_t keep_last;
   int32_t no_rng; /* 1: leave out the random generator; sharded only */
   int32_t dtype;  /* the FSDP2_DTYPE_ to which the file rounds floating-point parameters, or _KEEP;
@@ -47,10 +47,11 @@ FSDP2_CALL fsdp2_save_options_init(fsdp2_save_options* options, size_t struct_si
  * directory, or a sharded checkpoint with no other files in it. A model directory keeps the files
  * that the save does not write (a tokenizer, for example). A symbolic link stands for its target.
  *
- * A series DIR/step-XXXXXXXX is one run's: from its first save into DIR on, a run holds a lock
- * there until its shard ends (see fsdp2_shard_duplicate), or its process in any way, and a save by
- * another process fails. On NFS this holds between machines as far as its locks do; on a file
- * system without locks, only one run at a time may save a series.
+ * Checkpoints DIR/step-00000100, DIR/step-00000200 and so on (the step in 8 digits) are a series. A
+ * series is one run's: from its first save into DIR on, a run holds a lock there until its shard
+ * ends (see fsdp2_shard_duplicate), or its process in any way, and a save by another process fails.
+ * On NFS this holds between machines as far as its locks do; on a file system without locks, only
+ * one run at a time may save a series.
  *
  * Errors: FSDP2_E_IO (something else is in the way, another run saves into the series, the disk is
  * full or not writable), the same on all ranks; an older checkpoint at `path` or beside it is then
@@ -136,11 +137,11 @@ FSDP2_CALL fsdp2_checkpoint_set_state(fsdp2_shard shard, fsdp2_optimizer optimiz
                                       const fsdp2_load_options* options /*(opt)*/);
 
 /* [c] Saves the model as one file: for torch.load if `path` ends in .pth, .pt or .bin, otherwise as
- * safetensors. Refuses what fsdp2_checkpoint_save refuses as not finite, as does
- * fsdp2_checkpoint_save_pretrained. */
+ * safetensors. Ignored parameters and persistent buffers are those of rank 0. Refuses what
+ * fsdp2_checkpoint_save refuses as not finite, as does fsdp2_checkpoint_save_pretrained. */
 FSDP2_CALL fsdp2_checkpoint_save_full(fsdp2_shard shard, const char* path);
-/* [c] Loads the model's parameters from any format. Every parameter must be there with its shape; a
- * tied parameter may be stored under any of its names. */
+/* [c] Loads the model's parameters, ignored ones too, and its persistent buffers from any format.
+ * Each must be there with its shape; a tied parameter may be stored under any of its names. */
 FSDP2_CALL fsdp2_checkpoint_load_full(fsdp2_shard shard, const char* path);
 /* [c] Saves config.json and the model's safetensors in `directory`, which is created if missing.
  * fsdp2_module_from_pretrained and the transformers library read the result. */

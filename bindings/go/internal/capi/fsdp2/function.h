@@ -43,8 +43,8 @@ typedef fsdp2_status (*fsdp2_function_backward_fn)(const fsdp2_function_info* in
  * gradients are not there.
  *
  * Errors: FSDP2_E_CALLBACK (forward failed, or what it wrote is in no order),
- * FSDP2_E_WRONG_STATE (a tensor whose memory FSDP has freed). Of a backward through the outputs:
- * FSDP2_E_CALLBACK likewise. */
+ * FSDP2_E_WRONG_STATE (a tensor whose memory FSDP has freed). A backward through the outputs
+ * fails with FSDP2_E_CALLBACK if the callback does, or if what it wrote is in no order. */
 FSDP2_CALL fsdp2_function_call(const char* name, const fsdp2_tensor* inputs, size_t n_inputs,
                                uint32_t flags, fsdp2_scope scope /*(opt)*/,
                                fsdp2_function_forward_fn forward,

@@ -148,8 +148,8 @@ FSDP2_CALL fsdp2_mesh_all_reduce_tensor(fsdp2_mesh mesh, int32_t dim, fsdp2_tens
                                         int32_t op);
 
 /* [c] Compares a text of "key=value" lines between the ranks. If the texts differ, the call fails
- * on all ranks with the same message, which names the first line that differs. `what` says what is
- * compared. */
+ * on all ranks with the same message, which begins with `what` and names the first line that
+ * differs. `what` says what is compared, on all ranks alike. */
 FSDP2_CALL fsdp2_mesh_agree(fsdp2_mesh mesh, const char* what, const char* text);
 /* Tells all ranks of the mesh that this one has failed. Current and later collective calls on the
  * mesh end with FSDP2_E_PEER_FAILED and this message, on this rank too. For failures outside this

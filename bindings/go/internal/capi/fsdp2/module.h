@@ -52,8 +52,8 @@ typedef struct fsdp2_module_info {
   int64_t numel;                     /* elements of all parameters, ties counted once */
   int64_t vocab_size, max_positions; /* 0 for a module that is no language model */
   /* What it takes on this rank now: parameters (shards with their padding, gathered and ignored
-   * ones) and their gradients, reduced or not. Activations, optimizers and communication are not in
-   * it. */
+   * ones), their gradients, reduced or not, and buffers. Activations, optimizers and communication
+   * are not in it. */
   int64_t n_bytes;
 } fsdp2_module_info;
 FSDP2_CALL fsdp2_module_get_info(fsdp2_module module, fsdp2_module_info* out);
@@ -105,9 +105,10 @@ enum { FSDP2_ACTIVATIONS_NO_EARLY_STOP = 1 };
  * backward has what it needs; with FSDP2_ACTIVATIONS_NO_EARLY_STOP it runs to its end, so that
  * collective calls inside are made as often on all ranks. The call may come before or after
  * sharding, and changes no loss and no gradient. Errors, with nothing changed:
- * FSDP2_E_NOT_FOUND (a class that does not exist; lists those that do), FSDP2_E_WRONG_STATE (one of
- * the modules is checkpointed already), FSDP2_E_INVALID_ARGUMENT (every < 1, flags),
- * FSDP2_E_UNSUPPORTED (Python's torch is loaded in this process). */
+ * FSDP2_E_NOT_FOUND (a class that does not exist, or no classes for a module without layers of its
+ * own, such as a custom one; lists those that do), FSDP2_E_WRONG_STATE (one of the modules is
+ * checkpointed already), FSDP2_E_INVALID_ARGUMENT (every < 1, flags), FSDP2_E_UNSUPPORTED (Python's
+ * torch is loaded in this process). */
 FSDP2_CALL fsdp2_module_checkpoint_activations(fsdp2_module module,
                                                const char* const* kinds /*(opt)*/, size_t n_kinds,
                                                size_t every, uint32_t flags);
@@ -147,6 +148,45 @@ FSDP2_CALL fsdp2_module_forward_submodule(fsdp2_module module, const char* path,
                                           const fsdp2_tensor* inputs, size_t n_inputs,
                                           uint32_t flags, fsdp2_tensor* outputs, size_t cap,
                                           size_t* needed);
+
+/* How forward-only work goes through the rows of a batch. */
+typedef struct fsdp2_infer_options {
+  uint32_t struct_size;
+  int32_t reshard_after_forward; /* FSDP2_RESHARD_AUTO: as the units have it; _ALWAYS; or _NEVER:
+                                    what is gathered serves all forwards of the call, which frees it
+                                    at its end */
+  int64_t batch_size;            /* rows of one forward, of which the last may have fewer; 0: all */
+  int64_t chunk_size;            /* tokens whose logits exist at a time; 0: by the vocabulary */
+  double temperature;            /* > 0; logits are divided by it */
+} fsdp2_infer_options;
+#define FSDP2_INFER_OPTIONS_INIT {(uint32_t)sizeof(fsdp2_infer_options), 0, 0, 0, 1.0}
+FSDP2_CALL fsdp2_infer_options_init(fsdp2_infer_options* options, size_t struct_size);
+
+/* [c] if the module is sharded. Says of each label, without gradients and without ever holding all
+ * logits, its log-probability, and the entropy of the distribution in its place (both in nats, f32,
+ * 0 for labels of -100). The inputs are those of fsdp2_module_forward. Both outputs are new
+ * tensors, [B,S]; without labels, each token's label is the next token, and they are [B,S-1].
+ * Rows are computed batch_size at a time and returned in order. Ranks may have batches of different
+ * sizes, or of no rows ([0,S]), if they pass the same options apart from batch_size: all make as
+ * many forwards as the rank with the most, and one that has none left runs them over a single
+ * token. Dropout is on in training mode (fsdp2_module_train). Errors: those of
+ * fsdp2_module_forward; FSDP2_E_UNSUPPORTED (a module that is no language model). */
+FSDP2_CALL fsdp2_module_score(fsdp2_module module, const fsdp2_tensor* inputs, size_t n_inputs,
+                              const fsdp2_infer_options* options /*(opt)*/, fsdp2_tensor* log_probs,
+                              fsdp2_tensor* entropies);
+
+typedef struct fsdp2_evaluation {
+  uint32_t struct_size;
+  int32_t reserved;
+  int64_t n_labels; /* that count, over all ranks */
+  double loss;      /* their mean cross-entropy; NaN if there are none */
+} fsdp2_evaluation;
+/* [c] if the module is sharded. The loss of a batch without gradients, over the labels of all
+ * ranks; otherwise as fsdp2_module_score. The mean of several batches is that of their losses
+ * weighted by n_labels. */
+FSDP2_CALL fsdp2_module_evaluate(fsdp2_module module, const fsdp2_tensor* inputs, size_t n_inputs,
+                                 const fsdp2_infer_options* options /*(opt)*/,
+                                 fsdp2_evaluation* out);
 
 typedef struct fsdp2_generate_options {
   uint32_t struct_size;
