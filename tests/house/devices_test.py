@@ -61,6 +61,7 @@ STEP_ROOMS = (
     "core/nn/recompute",
     "core/operators",
     "core/train/optim",
+    "core/train/infer",
     "core/train/step",
 )
 

@@ -31,8 +31,8 @@ TokenScores scores_of_rows(const at::Tensor& x, const at::Tensor& weight, const 
                            const HeadScoreOptions& options) {
   const int64_t rows = x.size(0);
   const int64_t chunk_rows = rows_of_chunk(weight, options.chunk_rows);
-  const at::TensorOptions wide = x.options().dtype(at::kFloat);
-  TokenScores scores{at::empty({rows}, wide), at::empty({rows}, wide)};
+  const at::TensorOptions wide_options = x.options().dtype(at::kFloat);
+  TokenScores scores{at::empty({rows}, wide_options), at::empty({rows}, wide_options)};
   for (int64_t row = 0; row < rows; row += chunk_rows) {
     const int64_t count = std::min(chunk_rows, rows - row);
     const TokenScores part = scores_of_chunk(product_nt(x.narrow(0, row, count), weight),
