@@ -82,6 +82,7 @@ static inline void list_good_handles(void) {
   OBJECT(NULL, "piece", tokens);
   OBJECT(NULL, "loss", logits);
   OBJECT(NULL, "chunk", tokens);
+  OBJECT(NULL, "prompts", tokens);
   op_input = (fsdp2_value)FSDP2_TENSOR(tokens);
   POINTER("fsdp2_op_call", "inputs", &op_input);
   POINTER(NULL, "tensors", &tokens);
@@ -140,8 +141,9 @@ static inline void list_good_texts(const char* saved, const char* new_path) {
 
 static inline void list_good_numbers(void) {
   static const int64_t kShape[2] = {1, 4}, kOffsets[2] = {0, 0}, kValues[4] = {1, 2, 3, 4};
-  static const char* const kCounts[] = {"n_batch",   "n_kinds", "n_inputs",  "n_names", "n_prompt",
-                                        "n_outputs", "n_units", "n_tensors", "n"};
+  static const char* const kCounts[] = {"n_batch",   "n_kinds",   "n_inputs",  "n_names",
+                                        "n_prompt",  "n_lengths", "n_outputs", "n_units",
+                                        "n_tensors", "n"};
   static const char* const kFlags[] = {
       "flag", "recurse", "mode", "keep_graph", "async_op", "rank0_only", "flat_optimizer_keys"};
   size_t i;
@@ -184,6 +186,7 @@ static inline void list_good_numbers(void) {
   POINTER(NULL, "shape", kShape);
   POINTER(NULL, "offsets", kOffsets);
   POINTER(NULL, "prompt", kValues);
+  POINTER(NULL, "lengths", kValues);
   POINTER(NULL, "data", kValues);
   POINTER(NULL, "from", kValues);
 }

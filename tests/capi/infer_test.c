@@ -124,9 +124,113 @@ static void a_mistake_is_told_to_all_ranks_and_costs_nothing(void) {
   on_ranks("wrong-scores", 2, 0, score_wrong_tokens);
 }
 
+enum { kNew = 6 };
+
+/* Of different lengths; what is behind a row's length is no token of the vocabulary. */
+static const int64_t kPrompts[kRows][4] = {{1, 9, 3, 28}, {7, -1, 99, -1}, {5, 5, 2, -1}};
+static const int64_t kLengths[kRows] = {4, 1, 3};
+
+static fsdp2_generate_options sampling(void) {
+  static const int64_t kStop[] = {3, 17, 22, 30};
+  fsdp2_generate_options options = FSDP2_GENERATE_OPTIONS_INIT;
+  options.max_new_tokens = kNew;
+  options.top_p = 0.95;
+  options.seed = 11;
+  options.stop_tokens = kStop;
+  options.n_stop_tokens = sizeof(kStop) / sizeof(kStop[0]);
+  return options;
+}
+
+struct continued {
+  int64_t tokens[kRows][kNew], counts[kRows];
+};
+
+static struct continued continue_batch(fsdp2_module module, int64_t first, int64_t rows,
+                                       const fsdp2_generate_options* options) {
+  const int64_t shape[2] = {rows, 4};
+  struct continued out;
+  fsdp2_tensor prompts = int64_tensor(kPrompts[first], shape, 2), tokens = {0}, counts = {0};
+  memset(&out, -1, sizeof(out));
+  EXPECT_OK(fsdp2_module_generate_batch(module, prompts, kLengths + first, (size_t)rows, options,
+                                        &tokens, &counts));
+  EXPECT_OK(fsdp2_tensor_read(tokens, out.tokens, (size_t)rows * sizeof(out.tokens[0])));
+  EXPECT_OK(fsdp2_tensor_read(counts, out.counts, (size_t)rows * sizeof(out.counts[0])));
+  EXPECT_OK(fsdp2_tensor_destroy(prompts));
+  EXPECT_OK(fsdp2_tensor_destroy(tokens));
+  EXPECT_OK(fsdp2_tensor_destroy(counts));
+  return out;
+}
+
+static void each_row_of_a_batch_is_what_its_prompt_alone_becomes(void) {
+  fsdp2_module module = tiny_model();
+  fsdp2_generate_options options = sampling();
+  const struct continued all = continue_batch(module, 0, kRows, &options);
+  int row, shorter = 0;
+  for (row = 0; row < kRows; ++row) {
+    int64_t alone[kNew] = {0};
+    size_t n = 0;
+    options.first_row = row;
+    EXPECT_OK(fsdp2_module_generate(module, kPrompts[row], (size_t)kLengths[row], &options, alone,
+                                    kNew, &n));
+    EXPECT((int64_t)n == all.counts[row]);
+    EXPECT(memcmp(alone, all.tokens[row], sizeof(alone)) == 0);
+    shorter += n < kNew;
+  }
+  EXPECT(shorter > 0 && shorter < kRows);
+  EXPECT_OK(fsdp2_module_destroy(module));
+}
+
+/* Rank 0 has two rows, rank 1 one, rank 2 none. */
+static void generate_own_rows(fsdp2_mesh mesh, int rank) {
+  fsdp2_module module = tiny_model(), whole = tiny_model();
+  fsdp2_shard shard = shard_with(module, mesh, NULL);
+  fsdp2_generate_options options = sampling();
+  const struct continued all = continue_batch(whole, 0, kRows, &options);
+  const int64_t rows = 2 - rank, first = rank == 0 ? 0 : 2;
+  struct continued own;
+  options.first_row = first;
+  options.reshard_after_forward = FSDP2_RESHARD_NEVER;
+  own = continue_batch(module, rank == 2 ? 0 : first, rows, &options);
+  EXPECT(memcmp(own.tokens, all.tokens[first], (size_t)rows * sizeof(own.tokens[0])) == 0);
+  EXPECT(memcmp(own.counts, all.counts + first, (size_t)rows * sizeof(own.counts[0])) == 0);
+  EXPECT_OK(fsdp2_module_destroy(whole));
+  destroy_tiny(module, shard);
+}
+static void ranks_generate_their_own_rows(void) { on_ranks("own-rows", 3, 0, generate_own_rows); }
+
+static void wrong_lengths_and_stop_tokens_are_refused(void) {
+  const int64_t shape[2] = {kRows, 4}, too_long[kRows] = {4, 1, 5}, stop[1] = {32};
+  fsdp2_module module = tiny_model();
+  fsdp2_generate_options options = FSDP2_GENERATE_OPTIONS_INIT;
+  fsdp2_tensor prompts = int64_tensor(kPrompts[0], shape, 2), tokens = {5}, counts = {6};
+  EXPECT_STATUS(
+      fsdp2_module_generate_batch(module, prompts, kLengths, 2, &options, &tokens, &counts),
+      FSDP2_E_INVALID_ARGUMENT);
+  EXPECT_MESSAGE("n_lengths: expected 3, the rows of the prompts, or 0, found 2");
+  EXPECT_STATUS(
+      fsdp2_module_generate_batch(module, prompts, too_long, kRows, &options, &tokens, &counts),
+      FSDP2_E_INVALID_ARGUMENT);
+  EXPECT_MESSAGE("lengths");
+  EXPECT_STATUS(fsdp2_module_generate_batch(module, prompts, NULL, 0, &options, &tokens, &counts),
+                FSDP2_E_INVALID_ARGUMENT);
+  EXPECT_MESSAGE("token -1 at position [1, 1]");
+  options.stop_tokens = stop;
+  options.n_stop_tokens = 1;
+  EXPECT_STATUS(
+      fsdp2_module_generate_batch(module, prompts, kLengths, kRows, &options, &tokens, &counts),
+      FSDP2_E_INVALID_ARGUMENT);
+  EXPECT_MESSAGE("stop_tokens: token 32 is outside the vocabulary of 32");
+  EXPECT(tokens.id == 5 && counts.id == 6);
+  EXPECT_OK(fsdp2_tensor_destroy(prompts));
+  EXPECT_OK(fsdp2_module_destroy(module));
+}
+
 int main(void) {
   RUN(scores_are_of_each_next_token);
   RUN(ranks_may_have_different_numbers_of_rows);
   RUN(a_mistake_is_told_to_all_ranks_and_costs_nothing);
+  RUN(each_row_of_a_batch_is_what_its_prompt_alone_becomes);
+  RUN(ranks_generate_their_own_rows);
+  RUN(wrong_lengths_and_stop_tokens_are_refused);
   return harness_result();
 }

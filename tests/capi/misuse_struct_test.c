@@ -130,9 +130,13 @@ static void fields_that_cannot_be_are_refused(void) {
   FIELD(generate, fsdp2_generate_options, max_new_tokens, -1);
   FIELD(generate, fsdp2_generate_options, top_k, -1);
   FIELD(generate, fsdp2_generate_options, top_k, 385);
-  FIELD(generate, fsdp2_generate_options, reserved, 1);
+  FIELD(generate, fsdp2_generate_options, reshard_after_forward, 2);
   FIELD(generate, fsdp2_generate_options, temperature, -1.0);
   FIELD(generate, fsdp2_generate_options, temperature, NAN);
+  FIELD(generate, fsdp2_generate_options, top_p, -0.5);
+  FIELD(generate, fsdp2_generate_options, top_p, 1.5);
+  FIELD(generate, fsdp2_generate_options, top_p, NAN);
+  FIELD(generate, fsdp2_generate_options, first_row, -1);
   FIELD(shard_create, fsdp2_shard_options, reshard_after_forward, -2);
   FIELD(shard_create, fsdp2_shard_options, param_dtype, FSDP2_DTYPE_BOOL);
   FIELD(shard_create, fsdp2_shard_options, reduce_dtype, 99);

@@ -1,18 +1,17 @@
 // Forward-only work over modules.
-#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "capi/argument.h"
 #include "capi/fields.h"
+#include "capi/nouns/module/infer.h"
 #include "capi/nouns/module/module.h"
 #include "capi/nouns/module/tensor.h"
 #include "capi/object.h"
 #include "capi/sized_struct.h"
 #include "core/train/infer/score.h"
 #include "include/fsdp2/module.h"
-#include "include/fsdp2/shard.h"
 
 namespace fsdp2::capi {
 
@@ -20,15 +19,6 @@ namespace {
 
 constexpr fsdp2_infer_options kInferDefaults = FSDP2_INFER_OPTIONS_INIT;
 constexpr Range kInferCount = {0, int64_t{1} << 31};
-
-std::optional<bool> read_infer_reshard(int32_t reshard) {
-  return read_enum<std::optional<bool>>(
-      reshard,
-      {{FSDP2_RESHARD_AUTO, std::nullopt},
-       {FSDP2_RESHARD_ALWAYS, true},
-       {FSDP2_RESHARD_NEVER, false}},
-      "options.reshard_after_forward: expected FSDP2_RESHARD_AUTO (0), _ALWAYS (1) or _NEVER (-1)");
-}
 
 }  // namespace
 

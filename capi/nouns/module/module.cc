@@ -26,15 +26,12 @@
 #include "core/nn/own_generator.h"
 #include "core/nn/recompute/activation_checkpoint.h"
 #include "core/nn/seeded_init.h"
-#include "core/train/step/generate.h"
 
 namespace fsdp2::capi {
 
 namespace {
 
 constexpr fsdp2_module_options kDefaults = FSDP2_MODULE_OPTIONS_INIT;
-constexpr fsdp2_generate_options kGenerateDefaults = FSDP2_GENERATE_OPTIONS_INIT;
-constexpr int32_t kMaxNewTokens = 1 << 24;
 
 }  // namespace
 
@@ -43,14 +40,6 @@ template <>
 inline constexpr auto kFields<fsdp2_module_options> = std::tuple(
     Field("dtype", &fsdp2_module_options::dtype, FloatDtypeOrKeep()),
     Field("seed", &fsdp2_module_options::seed, Anything()));
-
-template <>
-inline constexpr auto kFields<fsdp2_generate_options> = std::tuple(
-    Field("max_new_tokens", &fsdp2_generate_options::max_new_tokens, Range{0, kMaxNewTokens}),
-    Field("top_k", &fsdp2_generate_options::top_k, Elsewhere()),
-    Field("reserved", &fsdp2_generate_options::reserved, Reserved()),
-    Field("temperature", &fsdp2_generate_options::temperature, Elsewhere()),
-    Field("seed", &fsdp2_generate_options::seed, Anything()));
 // clang-format on
 
 namespace {
@@ -144,47 +133,6 @@ void checkpoint_activations(ModuleObject& object, const char* const* kinds, size
                          /*early_stop=*/(flags & FSDP2_ACTIVATIONS_NO_EARLY_STOP) == 0);
 }
 
-train::GenerateOptions generate_options(const fsdp2_generate_options* given) {
-  const fsdp2_generate_options options = read_options(given, kGenerateDefaults);
-  train::GenerateOptions out;
-  out.max_new_tokens = options.max_new_tokens;
-  out.top_k = options.top_k;
-  out.temperature = options.temperature;
-  out.seed = options.seed;
-  return out;
-}
-
-void generate(Call& call, ModuleObject& object, const int64_t* prompt, size_t n_prompt,
-              const fsdp2_generate_options* given, int64_t* tokens, size_t cap, size_t* n_tokens) {
-  enter_collective(call, object);
-  train::GenerateOptions options;
-  std::vector<int64_t> begin;
-  size_t needed = 0;
-  const std::exception_ptr refusal = caught_in([&] {
-    check_on_all_ranks(call, object, [&] {
-      check_usable(object);
-      options = generate_options(given);
-      check_array(prompt, n_prompt, "prompt");
-      check_not_null(n_tokens, "n_tokens");
-      check_room("tokens", tokens, cap, static_cast<size_t>(options.max_new_tokens), &needed);
-      begin.assign(prompt, prompt + n_prompt);
-      train::check_generation(models::language_model(*object.module, "generation"), begin, options);
-    });
-  });
-  if (refusal != nullptr) {
-    // Not where this rank, with too little room, hears of another rank's failure instead.
-    if (code_of(refusal) == Code::kBufferTooSmall) {
-      *n_tokens = needed;
-    }
-    std::rethrow_exception(refusal);
-  }
-  materialize(object);
-  call.share_failure();
-  const std::vector<int64_t> made = train::generate(*object.module, begin, options);
-  std::copy(made.begin(), made.end(), tokens);
-  *n_tokens = made.size();
-}
-
 }  // namespace
 
 std::vector<ModuleParameter> parameters_of(const nn::Module& module) {
@@ -272,20 +220,5 @@ fsdp2_status fsdp2_module_is_training(fsdp2_module module, int32_t* out) {
     capi::check_not_null(out, "out");
     capi::enter_to_read(call, *object);
     *out = object->module->is_training() ? 1 : 0;
-  });
-}
-
-fsdp2_status fsdp2_generate_options_init(fsdp2_generate_options* options, size_t struct_size) {
-  return guard(__func__, [&](Call&) {
-    capi::init_struct(options, struct_size, capi::kGenerateDefaults, "options");
-  });
-}
-
-fsdp2_status fsdp2_module_generate(fsdp2_module module, const int64_t* prompt, size_t n_prompt,
-                                   const fsdp2_generate_options* options, int64_t* tokens,
-                                   size_t cap, size_t* n_tokens) {
-  return guard(__func__, [&](Call& call) {
-    const auto object = pin(module);
-    capi::generate(call, *object, prompt, n_prompt, options, tokens, cap, n_tokens);
   });
 }

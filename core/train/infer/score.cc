@@ -19,7 +19,7 @@ namespace fsdp2::train {
 namespace {
 
 constexpr int64_t kIgnoredLabel = -100;
-constexpr const char* kPurpose = "scoring";
+constexpr const char* kScoring = "scoring";
 
 bool has_labels(const std::vector<at::Tensor>& inputs) {
   return inputs.size() > 1 && inputs[1].defined();
@@ -45,7 +45,7 @@ nn::Values labelled(const std::vector<at::Tensor>& inputs) {
 // with the most.
 nn::TokenScores score_rows(nn::Module& module, const nn::Values& inputs,
                            const InferOptions& options, const ForwardRun& run) {
-  models::LanguageModel& model = models::language_model(module, kPurpose);
+  models::LanguageModel& model = models::language_model(module, kScoring);
   nn::HeadScoreOptions head;
   head.chunk_rows = options.chunk_rows;
   head.temperature = options.temperature;
@@ -76,7 +76,7 @@ nn::TokenScores score_rows(nn::Module& module, const nn::Values& inputs,
 
 void check_score(const nn::Module& module, const std::vector<at::Tensor>& inputs,
                  const InferOptions& options) {
-  models::language_model(module, kPurpose);
+  models::language_model(module, kScoring);
   FSDP2_CHECK(std::isfinite(options.temperature) && options.temperature > 0.0,
               Code::kInvalidArgument, "temperature: expected a finite number > 0, got {}",
               options.temperature);

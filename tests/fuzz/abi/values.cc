@@ -42,6 +42,7 @@ const std::map<std::string, std::vector<double>>& good_numbers() {
       {"every", {1, 1, 2}},
       {"factor", {1, 0.5, 2, 4, 0, -1}},
       {"file_per_tensor", kFlag},
+      {"first_row", kIndex},
       {"flag", kFlag},
       {"flags", kFlag},
       {"flat_optimizer_keys", kFlag},
@@ -115,6 +116,7 @@ const std::map<std::string, std::vector<double>>& good_numbers() {
       {"threads", {1, 1, 2}},
       {"timeout_ms", {300}},
       {"top_k", {0, 1, 5}},
+      {"top_p", {0, 0.5, 0.9, 1}},
       {"total_steps", {0, 10, 100}},
       {"unshard_in_backward", kFlag},
       {"vocab_size", {32, 32, 16}},
@@ -255,8 +257,8 @@ const std::vector<std::string>* texts_of(const std::string& owner, const std::st
 }
 
 // That arguments.cc and options.cc make.
-const std::set<std::string> kArrays = {"data",   "from",  "inputs", "offsets",
-                                       "prompt", "ranks", "shape"};
+const std::set<std::string> kArrays = {"data",   "from",  "inputs", "lengths",    "offsets",
+                                       "prompt", "ranks", "shape",  "stop_tokens"};
 
 bool has_values(const std::string& owner, const abi_variable& variable) {
   const std::string name = variable.name;
