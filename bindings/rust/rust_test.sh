@@ -11,6 +11,8 @@ export FSDP2_TEST_DATA=$root/tests/parity/golden
 cd "$work/bindings/rust/fsdp2"
 cargo test
 RUSTDOCFLAGS="-D warnings" cargo doc --no-deps
+# Without the library when it is built, and with it when it runs.
+env -u FSDP2_LIB_DIR FSDP2_LIBRARY="$root/libfsdp2.so" cargo test --features load-dynamic --test dynamic --test function
 cd "$root"
 train_on_two_ranks "$work/target/debug/examples/train"
 steer_units_on_two_ranks "$work/target/debug/examples/units"

@@ -7,6 +7,15 @@
 // Structs with callbacks derive PartialEq; older compilers do not know the second lint.
 #![allow(unknown_lints, unpredictable_function_pointer_comparisons)]
 
+#[cfg(not(feature = "load-dynamic"))]
 mod bindings;
+#[cfg(feature = "load-dynamic")]
+mod bindings {
+    include!(concat!(env!("OUT_DIR"), "/bindings.rs"));
+}
+#[cfg(feature = "load-dynamic")]
+mod dynamic;
 
 pub use bindings::*;
+#[cfg(feature = "load-dynamic")]
+pub use dynamic::load;

@@ -21,6 +21,8 @@ pub(crate) fn ready() -> Result<()> {
     static CHECKED: Once = Once::new();
     let mut outcome = Ok(());
     if !CHECKED.is_completed() {
+        #[cfg(feature = "load-dynamic")]
+        sys::load().map_err(|reason| Error::new(Status::NotFound, reason))?;
         outcome = check(unsafe { sys::fsdp2_check_version(sys::FSDP2_HEADER_VERSION) });
         if outcome.is_ok() {
             CHECKED.call_once(|| ());
@@ -41,7 +43,7 @@ pub(crate) fn made_flag(call: impl FnOnce(*mut i32) -> sys::fsdp2_status) -> Res
 }
 
 /// The defaults that the library knows.
-pub(crate) fn defaults<T>(init: unsafe extern "C" fn(*mut T, usize) -> sys::fsdp2_status) -> T {
+pub(crate) fn defaults<T>(init: impl FnOnce(*mut T, usize) -> sys::fsdp2_status) -> T {
     let mut options = MaybeUninit::zeroed();
     // SAFETY: options are plain numbers and pointers, for which zeros are valid. The size is right, so nothing can fail.
     unsafe {

@@ -96,7 +96,7 @@ macro_rules! options {
 
         impl Default for $name {
             fn default() -> Self {
-                let raw = crate::ffi::defaults(sys::$init);
+                let raw = crate::ffi::defaults(|to, size| unsafe { sys::$init(to, size) });
                 $(let $defaults = &raw;)?
                 Self {
                     $($field: crate::ffi::Field::from_c(raw.$field),)*
@@ -107,7 +107,7 @@ macro_rules! options {
 
         impl $name {
             pub(crate) fn raw(&self) -> sys::$raw {
-                let mut raw = crate::ffi::defaults(sys::$init);
+                let mut raw = crate::ffi::defaults(|to, size| unsafe { sys::$init(to, size) });
                 $(raw.$field = crate::ffi::Field::to_c(&self.$field);)*
                 raw
             }
