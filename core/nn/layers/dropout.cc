@@ -1,14 +1,12 @@
 #include "core/nn/layers/dropout.h"
 
-#include <ATen/CPUGeneratorImpl.h>
-#include <ATen/ops/arange.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <cmath>
 #include <limits>
-#include <mutex>
 
 #include "core/base/error.h"
+#include "core/nn/row_keys.h"
 
 namespace fsdp2::nn {
 
@@ -18,25 +16,6 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 constexpr int kKeyBits = 32;
-
-// Hashes each number of x (int32) in place, so that near numbers get unlike ones: the "lowbias32"
-// of Chris Wellons. Products wrap.
-at::Tensor hashed(const at::Tensor& x) {
-  const auto fold = [&](int64_t bits) {
-    const int64_t unsigned_bits = (int64_t{1} << (kKeyBits - bits)) - 1;
-    x.bitwise_xor_(x.bitwise_right_shift(bits).bitwise_and_(unsigned_bits));
-  };
-  fold(16);
-  x.mul_(0x7feb352d);
-  fold(15);
-  x.mul_(static_cast<int32_t>(0x846ca68bU));
-  fold(16);
-  return x;
-}
-
-at::Tensor hashed_indices(int64_t count, const at::Tensor& like) {
-  return hashed(at::arange(count, at::device(like.device()).dtype(at::kInt)));
-}
 
 at::Tensor masked(const at::Tensor& x, const at::Tensor& keys, double probability) {
   const int64_t of_row = x.numel() / x.size(0);
@@ -69,13 +48,7 @@ struct Masking : torch::autograd::Function<Masking> {
 }  // namespace
 
 at::Tensor draw_row_keys(at::Generator& generator, const at::Tensor& tokens) {
-  const auto draw = [&] {
-    const std::lock_guard<std::mutex> lock(generator.mutex());
-    return static_cast<int32_t>(at::check_generator<at::CPUGeneratorImpl>(generator)->random());
-  }();
-  const at::Tensor places = hashed_indices(tokens.size(1), tokens);
-  const at::Tensor of_token = hashed(tokens.to(at::kInt).bitwise_xor(places));
-  return hashed(of_token.sum(1, /*keepdim=*/false, at::kInt).bitwise_xor_(draw));
+  return draw_keys(generator, hash_rows(tokens));
 }
 
 at::Tensor keys_for(const at::Tensor& keys, int64_t use) {
