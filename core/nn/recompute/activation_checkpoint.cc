@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <set>
 #include <unordered_set>
 #include <utility>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/nn/own_generator.h"
@@ -20,20 +22,27 @@ namespace {
 
 class SegmentWrapper : public ForwardWrapper {
  public:
-  SegmentWrapper(std::string name, std::vector<at::Generator> generators, bool early_stop)
-      : name_(std::move(name)), generators_(std::move(generators)), early_stop_(early_stop) {}
+  SegmentWrapper(std::string name, bool early_stop)
+      : name_(std::move(name)), early_stop_(early_stop) {}
 
   c10::IValue run(Module& module, const ForwardBody& forward, Values inputs) override {
     // The graph may outlive the caller's hold on the module.
-    const auto body = [forward, alive = module.weak_from_this().lock()](Values given) {
+    auto* own = dynamic_cast<OwnGenerator*>(&module);
+    const auto body = [forward, alive = module.weak_from_this().lock(), own,
+                       rows = own == nullptr ? at::Tensor() : own->rows()](Values given) {
+      const ForwardOfRows same_rows(own, rows);
       return forward(std::move(given));
     };
-    return run_as_segment(name_, body, std::move(inputs), generators_, early_stop_);
+    // Asked for now: a module that becomes a part of another draws from that one's generator.
+    const std::optional<at::Generator> generator = own_generator_of(module);
+    return run_as_segment(
+        name_, body, std::move(inputs),
+        generator ? std::vector<at::Generator>{*generator} : std::vector<at::Generator>{},
+        early_stop_);
   }
 
  private:
   std::string name_;
-  std::vector<at::Generator> generators_;
   bool early_stop_;
 };
 
@@ -91,8 +100,7 @@ void checkpoint_activations(Module& module, const ActivationCheckpointOptions& o
   const std::string& name = options.name.empty() ? module.kind() : options.name;
   check_may_be_segment(module, name);
   install_saved_tensor_hooks();  // fails here rather than in the first forward
-  module.set_forward_wrapper(
-      std::make_shared<SegmentWrapper>(name, options.generators, options.early_stop));
+  module.set_forward_wrapper(std::make_shared<SegmentWrapper>(name, options.early_stop));
 }
 
 bool checkpoints_activations(const Module& module) {
@@ -119,11 +127,7 @@ int64_t checkpoint_by_kind(Module& root, const std::vector<std::string>& kinds, 
     }
   }
   for (const FoundModule& found : chosen) {
-    const std::optional<at::Generator> own = own_generator_of(*found.module);
-    checkpoint_activations(
-        *found.module,
-        {found.name, own ? std::vector<at::Generator>{*own} : std::vector<at::Generator>{},
-         early_stop});
+    checkpoint_activations(*found.module, {found.name, early_stop});
   }
   return static_cast<int64_t>(chosen.size());
 }

@@ -10,8 +10,6 @@
 // them once more in backward, when it runs again.
 #pragma once
 
-#include <ATen/core/Generator.h>
-
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -23,8 +21,6 @@ namespace fsdp2::nn {
 struct ActivationCheckpointOptions {
   // For messages; empty: the module's kind.
   std::string name;
-  // Random generators that forward draws from, besides the default ones.
-  std::vector<at::Generator> generators;
   // Whether the second run ends once backward has what it needs. Off, it runs to its end, so that
   // collectives inside are made as often on all ranks.
   bool early_stop = true;

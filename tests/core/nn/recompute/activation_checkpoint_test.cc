@@ -170,7 +170,7 @@ TEST(CheckpointActivations, RunsToItsEndIfAsked) {
     Counted model;
     SeededInit source(3, 0.5);
     materialize(model, source);
-    checkpoint_activations(model, {"", {}, early_stop});
+    checkpoint_activations(model, {"", early_stop});
     const std::vector<at::Tensor> got = gradients(model);
     EXPECT_EQ(model.ends, early_stop ? 1 : 2);
     expected = expected.empty() ? got : expected;
