@@ -1,9 +1,13 @@
 #include "core/nn/custom_module.h"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <c10/core/GradMode.h>
 #include <fmt/ranges.h>
 
+#include <utility>
+
 #include "core/base/error.h"
+#include "core/nn/row_keys.h"
 #include "core/nn/seeded_init.h"
 
 namespace fsdp2::nn {
@@ -34,7 +38,69 @@ Place find_place(CustomModule& root, const std::string& path) {
   return {*module, std::move(name)};
 }
 
+// Undefined if the first tensor has none.
+at::Tensor rows_of_first(const Values& inputs) {
+  for (const c10::IValue& input : inputs) {
+    if (input.isTensor()) {
+      const at::Tensor& batch = input.toTensor();
+      return batch.dim() >= 1 && batch.numel() > 0 ? hash_rows(batch) : at::Tensor();
+    }
+  }
+  return {};
+}
+
 }  // namespace
+
+CustomModule::CustomModule(std::string kind, CustomModuleOptions options, Forward forward)
+    : Module(std::move(kind)),
+      options_(std::move(options)),
+      forward_(std::move(forward)),
+      random_(std::make_shared<RandomState>()) {
+  random_->generator = at::detail::createCPUGenerator(options_.seed);
+}
+
+c10::IValue CustomModule::forward(Values inputs) {
+  check_parameters_have_memory();
+  if (is_part_ || !own_generator()) {
+    return forward_(*this, std::move(inputs));
+  }
+  const ForwardOfRows these_rows(this, rows_of_first(inputs));
+  return forward_(*this, std::move(inputs));
+}
+
+void CustomModule::check_parameters_have_memory() const {
+  for (const auto& parameter : parameters_) {
+    FSDP2_CHECK(!has_no_memory(parameter.value()), Code::kWrongState,
+                "forward of {}: {} is freed: expected a call inside the forward of the module that "
+                "the unit is",
+                kind(), options_.title_of_parameter(parameter.value()));
+  }
+}
+
+std::optional<at::Generator> CustomModule::own_generator() const {
+  if (draws_) {
+    return random_->generator;
+  }
+  for (const auto& child : children()) {
+    if (auto own = dynamic_cast<const CustomModule&>(*child).own_generator()) {
+      return own;
+    }
+  }
+  return std::nullopt;
+}
+
+void CustomModule::become_part(const CustomModule& parent) {
+  random_ = parent.random_;
+  is_part_ = true;
+  for (const auto& child : children()) {
+    dynamic_cast<CustomModule&>(*child).become_part(*this);
+  }
+}
+
+at::Tensor CustomModule::own_parameter(const std::string& name) const {
+  const at::Tensor* found = parameters_.find(name);
+  return found == nullptr ? at::Tensor() : *found;
+}
 
 void CustomModule::check_name(const std::string& name) const {
   FSDP2_CHECK(!name.empty() && name.find('.') == std::string::npos, Code::kInvalidArgument,
@@ -65,6 +131,7 @@ void CustomModule::add_buffer(const std::string& name, const at::Tensor& tensor,
 void CustomModule::add_child(const std::string& name, const std::shared_ptr<CustomModule>& child) {
   check_name(name);
   register_module(name, child);
+  child->become_part(*this);
 }
 
 void CustomModule::tie_parameter(const std::string& name, const std::string& other) {
@@ -95,6 +162,9 @@ void CustomInit::read(const std::string& name, at::IntArrayRef shape, int64_t fi
       return;
     case ParameterInit::Kind::kNormal:
       read_normal(seed_, name, init.std, shape, first_row, out);
+      return;
+    case ParameterInit::Kind::kUniform:
+      read_uniform(seed_, name, init.bound, shape, first_row, out);
   }
 }
 

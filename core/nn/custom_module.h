@@ -1,10 +1,11 @@
-// Modules of callers: parameters, buffers and children with names, and a forward that is a
-// function.
+// Modules that callers put together: parameters, buffers and children with names, and a forward
+// that is a function.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -13,29 +14,38 @@
 
 #include "core/nn/buffers.h"
 #include "core/nn/module.h"
+#include "core/nn/own_generator.h"
 #include "core/nn/parameter_source.h"
 
 namespace fsdp2::nn {
 
 // What a parameter begins with.
 struct ParameterInit {
-  enum class Kind { kNormal, kZeros, kOnes };
+  enum class Kind { kNormal, kUniform, kZeros, kOnes };
   Kind kind = Kind::kNormal;
   double std = 0.02;  // of kNormal, whose mean is 0
+  double bound = 0;   // of kUniform: from -bound to bound
 };
 
-class CustomModule final : public Module, public TransientBuffers {
+struct CustomModuleOptions {
+  uint64_t seed = 0;  // of the numbers that layers draw in forward (dropout)
+  // What messages call a parameter whose memory a unit has freed.
+  std::function<std::string(const at::Tensor&)> title_of_parameter;
+  InputCount inputs;
+};
+
+class CustomModule final : public Module, public TransientBuffers, public OwnGenerator {
  public:
   using Forward = std::function<c10::IValue(CustomModule& self, Values inputs)>;
 
-  CustomModule(std::string kind, Forward forward)
-      : Module(std::move(kind)), forward_(std::move(forward)) {}
+  CustomModule(std::string kind, CustomModuleOptions options, Forward forward);
 
   // Errors of all three: kInvalidArgument for a name that is empty, has a dot or is taken.
   void add_parameter(const std::string& name, at::IntArrayRef shape, at::ScalarType dtype,
                      ParameterInit init);
   // Keeps the tensor itself, for which no gradient is recorded.
   void add_buffer(const std::string& name, const at::Tensor& tensor, bool is_persistent);
+  // The child and all below it draw from this module's generator from now on.
   void add_child(const std::string& name, const std::shared_ptr<CustomModule>& child);
 
   // The parameter at the dotted name `name`, at or below this module, becomes the one at `other`:
@@ -49,15 +59,37 @@ class CustomModule final : public Module, public TransientBuffers {
   // REQUIRES: it has such a parameter.
   const ParameterInit& init_of(const std::string& name) const { return inits_.at(name); }
 
+  // One of its own as it is now; undefined if there is none.
+  at::Tensor own_parameter(const std::string& name) const;
+
+  // Says that forward draws from `generator`, whose state then belongs to the model.
+  void draw_random_numbers() { draws_ = true; }
+  at::Generator& generator() { return random_->generator; }
+  std::optional<at::Generator> own_generator() const override;
+  // Those of the first input of the whole, whose forward is under way.
+  at::Tensor rows() const override { return random_->rows; }
+  void set_rows(const at::Tensor& rows) override { random_->rows = rows; }
+
+  InputCount input_count() const override { return options_.inputs; }
   bool is_transient(const std::string& name) const override { return transient_.count(name) == 1; }
 
  protected:
-  c10::IValue forward(Values inputs) override { return forward_(*this, std::move(inputs)); }
+  c10::IValue forward(Values inputs) override;
 
  private:
   void check_name(const std::string& name) const;
+  void check_parameters_have_memory() const;
+  void become_part(const CustomModule& parent);
 
+  const CustomModuleOptions options_;
   const Forward forward_;
+  struct RandomState {
+    at::Generator generator;
+    at::Tensor rows;
+  };
+  std::shared_ptr<RandomState> random_;  // of the whole tree
+  bool draws_ = false;
+  bool is_part_ = false;
   std::unordered_map<std::string, ParameterInit> inits_;
   std::unordered_set<std::string> transient_;  // names of buffers
 };

@@ -15,6 +15,7 @@ namespace fsdp2::nn {
 namespace {
 
 constexpr int64_t kBlock = 4096;
+constexpr float kUnit = 1.0F / (1 << 24);
 
 // FNV-1a over the name, then the finaliser of SplitMix64 with the seed: 64 well mixed bits.
 uint64_t key_of(uint64_t seed, std::string_view name) {
@@ -28,21 +29,23 @@ uint64_t key_of(uint64_t seed, std::string_view name) {
   return mixed ^ (mixed >> 31);
 }
 
-// Block number `block` of the normal numbers of `key`, by Box and Muller: element i of the first
-// half and element i of the second half share a radius.
-void fill_normal_block(uint64_t key, int64_t block, double std, const at::Tensor& out) {
+// Block number `block` of the uniform numbers of `key`, in [0, 1).
+void fill_unit_block(uint64_t key, int64_t block, const at::Tensor& out) {
   uint32_t bits[kBlock];
   simd::philox(key, static_cast<uint64_t>(block), bits, kBlock / 4);
-  auto radius = out.narrow(0, 0, kBlock / 2);
-  auto angle = out.narrow(0, kBlock / 2, kBlock / 2);
   auto* values = out.mutable_data_ptr<float>();
-  constexpr float kUnit = 1.0F / (1 << 24);
-  for (int64_t i = 0; i < kBlock / 2; ++i) {  // in (0, 1]: log is finite
-    values[i] = static_cast<float>(static_cast<int32_t>(bits[i] >> 8) + 1) * kUnit;
-  }
-  for (int64_t i = kBlock / 2; i < kBlock; ++i) {
+  for (int64_t i = 0; i < kBlock; ++i) {
     values[i] = static_cast<float>(static_cast<int32_t>(bits[i] >> 8)) * kUnit;
   }
+}
+
+// The same of the normal numbers, by Box and Muller: element i of the first half and element i of
+// the second half share a radius.
+void fill_normal_block(uint64_t key, int64_t block, double std, const at::Tensor& out) {
+  fill_unit_block(key, block, out);
+  auto radius = out.narrow(0, 0, kBlock / 2);
+  auto angle = out.narrow(0, kBlock / 2, kBlock / 2);
+  radius.add_(kUnit);  // in (0, 1]: log is finite
   radius.log_().mul_(-2).sqrt_().mul_(std);
   angle.mul_(6.283185307179586);
   const at::Tensor sine = angle.sin().mul_(radius);
@@ -66,25 +69,44 @@ int64_t check_rows(const std::string& name, at::IntArrayRef shape, int64_t first
   return row_numel;
 }
 
-}  // namespace
-
-void read_normal(uint64_t seed, const std::string& name, double std, at::IntArrayRef shape,
-                 int64_t first_row, at::Tensor out) {
+// Writes the numbers that `fill` makes of each block: (key, block, out [kBlock] fp32).
+template <typename Fill>
+void read_blocks(uint64_t seed, const std::string& name, at::IntArrayRef shape, int64_t first_row,
+                 const at::Tensor& out, const Fill& fill) {
   const int64_t row_numel = check_rows(name, shape, first_row, out);
   const c10::AutoGradMode no_grad(false);
   const uint64_t key = key_of(seed, name);
   const at::Tensor flat = out.view({-1});
   // Made on the host whatever out's device is: a seed gives the same values everywhere.
-  const at::Tensor normal = at::empty({kBlock}, at::device(at::kCPU).dtype(at::kFloat));
+  const at::Tensor made = at::empty({kBlock}, at::device(at::kCPU).dtype(at::kFloat));
   const int64_t begin = first_row * row_numel;
   const int64_t end = begin + out.numel();
   for (int64_t index = begin; index < end;) {
     const int64_t in_block = index % kBlock;
     const int64_t piece = std::min(kBlock - in_block, end - index);
-    fill_normal_block(key, index / kBlock, std, normal);
-    flat.narrow(0, index - begin, piece).copy_(normal.narrow(0, in_block, piece));
+    fill(key, index / kBlock, made);
+    flat.narrow(0, index - begin, piece).copy_(made.narrow(0, in_block, piece));
     index += piece;
   }
+}
+
+}  // namespace
+
+void read_normal(uint64_t seed, const std::string& name, double std, at::IntArrayRef shape,
+                 int64_t first_row, at::Tensor out) {
+  read_blocks(seed, name, shape, first_row, out,
+              [std](uint64_t key, int64_t block, const at::Tensor& made) {
+                fill_normal_block(key, block, std, made);
+              });
+}
+
+void read_uniform(uint64_t seed, const std::string& name, double bound, at::IntArrayRef shape,
+                  int64_t first_row, at::Tensor out) {
+  read_blocks(seed, name, shape, first_row, out,
+              [bound](uint64_t key, int64_t block, const at::Tensor& made) {
+                fill_unit_block(key, block, made);
+                made.mul_(2 * bound).sub_(bound);
+              });
 }
 
 void SeededInit::read(const std::string& name, at::IntArrayRef shape, int64_t first_row,

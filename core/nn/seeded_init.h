@@ -18,6 +18,10 @@ namespace fsdp2::nn {
 void read_normal(uint64_t seed, const std::string& name, double std, at::IntArrayRef shape,
                  int64_t first_row, at::Tensor out);
 
+// The same of numbers that are uniform in [-bound, bound).
+void read_uniform(uint64_t seed, const std::string& name, double bound, at::IntArrayRef shape,
+                  int64_t first_row, at::Tensor out);
+
 class SeededInit : public ParameterSource {
  public:
   // std: `initializer_range` of config.json.

@@ -114,10 +114,11 @@ FSDP2_CALL fsdp2_module_checkpoint_activations(fsdp2_module module,
                                                size_t every, uint32_t flags);
 
 /* Puts the module and everything below it into training mode (1, in which modules begin) or
- * evaluation mode (0). Language models whose config.json has dropout differ in the two; both record
- * gradients (see FSDP2_FORWARD_NO_GRAD). Dropout follows from the seed of fsdp2_module_options,
- * which must be the same on all ranks: a row of the batch then meets the same masks whichever rank
- * has it. Checkpoints keep the state of its generator beside the random generator ("fsdp2.rng"). */
+ * evaluation mode (0). Models with dropout (of config.json, or in layers) differ in the two; both
+ * record gradients (see FSDP2_FORWARD_NO_GRAD). Dropout follows from the seed of
+ * fsdp2_module_options, which must be the same on all ranks: a row of the batch then meets the same
+ * masks whichever rank has it. Checkpoints keep the state of its generator beside the random
+ * generator ("fsdp2.rng"). */
 FSDP2_CALL fsdp2_module_train(fsdp2_module module, int32_t mode);
 FSDP2_CALL fsdp2_module_is_training(fsdp2_module module, int32_t* out);
 

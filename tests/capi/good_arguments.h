@@ -114,6 +114,7 @@ static inline void list_good_texts(const char* saved, const char* new_path) {
   POINTER("fsdp2_state_get_tensor", "name", "tensor");
   POINTER(NULL, "name", "new");
   POINTER(NULL, "other", "own");
+  POINTER("fsdp2_module_create_layer", "kind", "ReLU");
   POINTER(NULL, "kind", "Custom");
   POINTER("fsdp2_mesh_get_submesh", "names", kDim);
   POINTER("fsdp2_mesh_flatten", "names", kDim);

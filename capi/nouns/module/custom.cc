@@ -11,27 +11,19 @@
 
 #include "capi/argument.h"
 #include "capi/callback.h"
-#include "capi/dtype.h"
-#include "capi/nouns/module/module.h"
-#include "capi/nouns/module/module_path.h"
+#include "capi/nouns/module/give_custom.h"
 #include "capi/nouns/module/tensor.h"
-#include "capi/object.h"
 #include "capi/release.h"
-#include "capi/sized_struct.h"
-#include "core/fsdp/group/sharded_param.h"
 #include "core/nn/custom_module.h"
 
 namespace fsdp2::capi {
 
 namespace {
 
-constexpr fsdp2_module_options kCustomDefaults = FSDP2_MODULE_OPTIONS_INIT;
-
 // What a module's forward calls.
 struct ForwardFunction {
   fsdp2_forward_fn fn;
   std::shared_ptr<UserData> held;
-  std::weak_ptr<ModuleObject> object;
   bool runs = false;  // read and changed by the one call that the module serves
 };
 
@@ -51,40 +43,11 @@ class RunningOnce {
   ForwardFunction& function_;
 };
 
-// "parameter 'layers.0.weight' of unit 'layers.0'"
-std::string title_of_parameter(const ForwardFunction& function, const at::Tensor& parameter) {
-  const auto object = function.object.lock();
-  const auto root = object == nullptr ? nullptr : fsdp::find_unit(*whole_of(object)->module);
-  if (root != nullptr) {
-    for (const auto& unit : root->units()) {
-      for (const fsdp::ShardedParam* param : unit->group() == nullptr
-                                                 ? std::vector<fsdp::ShardedParam*>()
-                                                 : unit->group()->params()) {
-        if (param->unsharded().is_alias_of(parameter)) {
-          return fmt::format("parameter '{}' of {}", param->name(), unit_title(*unit));
-        }
-      }
-    }
-  }
-  return "a parameter";
-}
-
 // What is lent in place of a parameter: whether the parameter itself requires grad, no call on the
 // handle can change, in a forward without gradients either.
 at::Tensor view_of(const at::Tensor& parameter) {
   const at::AutoGradMode recording(true);
   return at::alias(parameter);
-}
-
-void lend_parameters(const ForwardFunction& function, const nn::CustomModule& module,
-                     LentTensors& parameters) {
-  for (const at::Tensor& parameter : module.own_parameters()) {
-    FSDP2_CHECK(!nn::has_no_memory(parameter), Code::kWrongState,
-                "forward of {}: {} is freed: expected a call inside the forward of the module that "
-                "the unit is",
-                module.kind(), title_of_parameter(function, parameter));
-    parameters.lend(view_of(parameter));
-  }
 }
 
 // The tensors that the caller has handed over.
@@ -108,7 +71,9 @@ c10::IValue run_forward(ForwardFunction& function, const nn::CustomModule& modul
                 "{}: expected tensors as inputs, found a {}", what, value.tagKind());
     inputs.lend(value.isTensor() ? value.toTensor() : at::Tensor());
   }
-  lend_parameters(function, module, parameters);
+  for (const at::Tensor& parameter : module.own_parameters()) {
+    parameters.lend(view_of(parameter));
+  }
   for (const at::Tensor& buffer : module.own_buffers()) {
     buffers.lend(buffer);
   }
@@ -134,25 +99,20 @@ c10::IValue run_forward(ForwardFunction& function, const nn::CustomModule& modul
   return c10::ivalue::Tuple::create(std::vector<c10::IValue>(made.begin(), made.end()));
 }
 
-uint64_t create_custom(const char* kind, const fsdp2_module_options* given, fsdp2_forward_fn fn,
+uint64_t create_custom(const char* kind, const fsdp2_module_options* options, fsdp2_forward_fn fn,
                        void* user_data, fsdp2_release_fn release) {
-  std::string name = read_text(kind, kMaxName, "kind");
-  const fsdp2_module_options options = read_struct(given, kCustomDefaults, "options");
-  const auto dtype = read_float_dtype_or_keep(options.dtype, "options.dtype");
+  const std::string name = read_text(kind, kMaxName, "kind");
   check_not_null(fn, "fn");
   const auto function = std::make_shared<ForwardFunction>();
   function->fn = fn;
   function->held = std::make_shared<UserData>(user_data);
-  auto module = std::make_shared<nn::CustomModule>(
-      std::move(name), [function](const nn::CustomModule& self, const nn::Values& inputs) {
-        return run_forward(*function, self, inputs);
-      });
-  auto object =
-      std::make_shared<ModuleObject>(module, std::make_shared<nn::CustomInit>(module, options.seed),
-                                     std::vector<ModuleParameter>());
-  object->dtype = dtype.value_or(at::kFloat);
-  function->object = object;
-  const uint64_t id = give(Kind::kModule, std::move(object));
+  const uint64_t id = give_custom(options, [&](const nn::LayerSettings& settings) {
+    return std::make_shared<nn::CustomModule>(
+        name, nn::CustomModuleOptions{settings.seed, settings.title_of_parameter, {}},
+        [function](const nn::CustomModule& self, const nn::Values& inputs) {
+          return run_forward(*function, self, inputs);
+        });
+  });
   function->held->release_by(release);
   return id;
 }

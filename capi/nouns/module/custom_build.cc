@@ -37,9 +37,10 @@ std::shared_ptr<nn::CustomModule> enter_to_build(Call& call, const ModuleObject&
                                                  const char* name) {
   enter(call, object);
   auto module = std::dynamic_pointer_cast<nn::CustomModule>(object.module);
-  FSDP2_CHECK(module != nullptr, Code::kUnsupported,
-              "{}: expected one that fsdp2_module_create_custom has made, found a {}", name,
-              object.module->kind());
+  FSDP2_CHECK(
+      module != nullptr, Code::kUnsupported,
+      "{}: expected one that fsdp2_module_create_custom or _create_layer has made, found a {}",
+      name, object.module->kind());
   FSDP2_CHECK(object.session->is_untouched(), Code::kWrongState,
               "{}: expected a module that has not run yet and has nothing sharded in it", name);
   return module;

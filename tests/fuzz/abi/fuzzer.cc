@@ -34,6 +34,8 @@ const std::vector<std::vector<const char*>> kSequences = {
     {"fsdp2_shard_set_all_reduce_hook", "fsdp2_loader_next", "fsdp2_step_run"},
     {"fsdp2_module_create_custom", "fsdp2_module_add_parameter", "fsdp2_module_create_custom",
      "fsdp2_module_add_child", "fsdp2_module_forward", "fsdp2_tensor_backward"},
+    {"fsdp2_module_create_layer", "fsdp2_module_create_layer", "fsdp2_module_add_child",
+     "fsdp2_module_forward", "fsdp2_tensor_backward"},
     {"fsdp2_checkpoint_save", "fsdp2_checkpoint_load", "fsdp2_checkpoint_get_report"},
     {"fsdp2_checkpoint_save_pretrained", "fsdp2_module_from_pretrained", "fsdp2_shard_create"},
     {"fsdp2_checkpoint_get_state", "fsdp2_state_gather", "fsdp2_checkpoint_set_state"},

@@ -170,7 +170,7 @@ const std::vector<std::string> kOperators = {"aten::abs",         "aten::add.Ten
                                              "aten::_softmax",    "aten::nothing",
                                              "prims::mul"};
 
-const std::vector<std::string> kCustomParameters = {"v", "w", "a.v", "b.v", "a.w"};
+const std::vector<std::string> kCustomParameters = {"v", "w", "a.v", "b.v", "a.w", "weight"};
 
 std::string config(const char* type, int width, bool tied) {
   const std::string size = std::to_string(width);
@@ -194,6 +194,15 @@ const std::vector<std::string> kConfigs = {
     "{\"model_type\": \"llama\"",
 };
 
+const std::vector<std::string> kLayers = {"Linear",     "Linear", "Embedding", "RMSNorm",
+                                          "Sequential", "ReLU",   "Dropout",   "Nothing"};
+const std::vector<std::string> kLayerOptions = {"{}",
+                                                "{\"in_features\": 4, \"out_features\": 4}",
+                                                "{\"num_embeddings\": 32, \"embedding_dim\": 4}",
+                                                "{\"normalized_shape\": 4}",
+                                                "{\"p\": 0.5}",
+                                                "{\"in_features\": 1e9"};
+
 // By name, and by owner and name where the name alone says too little.
 const std::map<std::string, std::vector<std::string>>& good_texts() {
   static const std::map<std::string, std::vector<std::string>> kTexts = {
@@ -207,6 +216,8 @@ const std::map<std::string, std::vector<std::string>>& good_texts() {
       {"fsdp2_mesh_get_dim_index name", kDims},
       {"fsdp2_mesh_get_submesh names", kDims},
       {"fsdp2_mesh_options names", kDims},
+      {"fsdp2_module_create_layer json", kLayerOptions},
+      {"fsdp2_module_create_layer kind", kLayers},
       {"fsdp2_module_forward_submodule path",
        {"lm_head", "model.embed_tokens", "model", "nothing"}},
       {"fsdp2_module_add_buffer name", {"t", "u", "a"}},

@@ -1,0 +1,38 @@
+#include "core/nn/layers/dropout.h"
+
+#include <cmath>
+
+#include "core/nn/row_keys.h"
+#include "core/nn/stock/layer_makers.h"
+
+namespace fsdp2::nn {
+
+namespace {
+
+// Each call draws once, so that layers and steps have masks of their own. A row of the batch has a
+// key of its own, with all that x has of it: x is [B,...], or [n * B,...] with n of a row in turn.
+at::Tensor dropped(CustomModule& self, const at::Tensor& x, double probability) {
+  const at::Tensor known = self.rows();
+  const at::Tensor rows = known.defined() ? known : hash_rows(x);
+  const bool is_by_row = x.dim() >= 1 && x.size(0) % rows.size(0) == 0;
+  const at::Tensor keys =
+      draw_keys(self.generator(), is_by_row ? rows : rows.sum(0, /*keepdim=*/true, at::kInt));
+  return with_dropout(x.reshape({keys.size(0), -1}), keys, probability).view(x.sizes());
+}
+
+}  // namespace
+
+Layer make_dropout(const LayerOptions& options, const LayerSettings& settings) {
+  const double probability =
+      options.number("p", 0, std::nextafter(1.0, 0.0), "a number from 0 to below 1", 0.5);
+  Layer layer = new_layer(
+      options.kind(), settings, {1, 1}, [probability](CustomModule& self, const Values& inputs) {
+        const at::Tensor& x = inputs[0].toTensor();
+        const bool keeps_all = !self.is_training() || probability == 0 || x.numel() == 0;
+        return c10::IValue(keeps_all ? x : dropped(self, x, probability));
+      });
+  layer->draw_random_numbers();
+  return layer;
+}
+
+}  // namespace fsdp2::nn
