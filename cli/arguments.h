@@ -66,7 +66,4 @@ std::vector<std::string> parts_of(const std::string& text);
 // one counts; --some_flag is taken as --some-flag. False: help was asked for and has been printed.
 bool parse_arguments(CLI::App& app, std::vector<std::string> arguments);
 
-// The candidate that `word` most likely stands for, or "" if none is near.
-std::string nearest(const std::string& word, const std::vector<std::string>& candidates);
-
 }  // namespace fsdp2::cli

@@ -38,16 +38,6 @@ std::vector<const char*> texts_of(const std::vector<std::string>& names) {
 
 }  // namespace
 
-std::vector<std::string> strategy_names() {
-  return {"full_shard", "shard_grad_op", "no_shard", "hybrid_shard", "hybrid_shard_zero2"};
-}
-
-std::vector<std::string> dtype_names() { return {"fp32", "bf16", "fp16"}; }
-
-std::vector<std::string> dtype_names_or_none() { return {"none", "fp32", "bf16", "fp16"}; }
-
-std::vector<std::string> comm_path_names() { return {"auto", "direct", "packed"}; }
-
 int32_t dtype_number(const std::string& name) { return kDtypes.at(name); }
 
 int32_t comm_path_number(const std::string& name) { return kCommPaths.at(name); }

@@ -19,6 +19,7 @@
 #include "cli/train/setup.h"
 #include "cli/train/step_line.h"
 #include "cli/train/summary.h"
+#include "core/config/key_table.h"
 
 namespace fsdp2::cli {
 
@@ -73,7 +74,7 @@ Trainer::Trainer(const TrainOptions& options, const Mesh& mesh)
       checkpoints_(options, stop_) {}
 
 void Trainer::prepare() {
-  check(fsdp2_mesh_agree(mesh_.get(), "options", shared_options(options_).c_str()));
+  check(fsdp2_mesh_agree(mesh_.get(), "options", config::shared_text(options_).c_str()));
   check_options_for_world(options_, info_.world_size);
   if (is_first_rank()) {
     check_outputs(options_);

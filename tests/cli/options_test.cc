@@ -13,11 +13,14 @@
 #include "cli/train/flags/group_rules.h"
 #include "cli/train/flags/option_checks.h"
 #include "cli/train/flags/options.h"
+#include "core/config/key_table.h"
 #include "tests/cli/process.h"
 
 namespace fsdp2::cli {
 namespace {
 
+using config::Key;
+using config::train_keys;
 using ::testing::HasSubstr;
 
 // The flags that this program has no use for: LibTorch's engine choices of the Python program, and
@@ -78,9 +81,9 @@ std::map<std::string, PythonFlag> python_flags() {
 
 TEST(TrainFlags, AreThoseOfTheReferenceProgram) {
   TrainOptions options;
-  std::map<std::string, Flag> ours;
-  for (const Flag& flag : train_flags(&options)) {
-    ours.emplace(flag.name, flag);
+  std::map<std::string, Key> ours;
+  for (const Key& key : train_keys(&options)) {
+    ours.emplace(key.flag(), key);
   }
   const auto theirs = python_flags();
   EXPECT_GE(theirs.size(), 35U) << "the reference program's fields were not understood";
@@ -90,9 +93,9 @@ TEST(TrainFlags, AreThoseOfTheReferenceProgram) {
       continue;
     }
     ASSERT_EQ(ours.count(name), 1U) << name;
-    const Flag& flag = ours.at(name);
-    EXPECT_EQ(canonical(flag.value_text()), canonical(python.default_value)) << name;
-    const std::set<std::string> choices(flag.choices.begin(), flag.choices.end());
+    const Key& key = ours.at(name);
+    EXPECT_EQ(canonical(key.value_text()), canonical(python.default_value)) << name;
+    const std::set<std::string> choices(key.choices.begin(), key.choices.end());
     EXPECT_EQ(choices, python.choices) << name;
   }
 }
@@ -100,9 +103,9 @@ TEST(TrainFlags, AreThoseOfTheReferenceProgram) {
 TEST(TrainFlags, AreThereOnceWithHelp) {
   TrainOptions options;
   std::set<std::string> names;
-  for (const Flag& flag : train_flags(&options)) {
-    EXPECT_TRUE(names.insert(flag.name).second) << flag.name;
-    EXPECT_FALSE(flag.help.empty()) << flag.name;
+  for (const Key& key : train_keys(&options)) {
+    EXPECT_TRUE(names.insert(key.name).second) << key.name;
+    EXPECT_FALSE(key.help.empty()) << key.name;
   }
 }
 
@@ -110,8 +113,8 @@ TEST(TrainFlags, ExplainThemselvesByANounOrAVerb) {
   const std::set<std::string> others = {"As", "By",   "For",   "How",   "In",    "Instead", "Of",
                                         "To", "What", "Where", "Which", "Whose", "With"};
   TrainOptions options;
-  for (const Flag& flag : train_flags(&options)) {
-    EXPECT_EQ(others.count(flag.help.substr(0, flag.help.find(' '))), 0U) << flag.name;
+  for (const Key& key : train_keys(&options)) {
+    EXPECT_EQ(others.count(key.help.substr(0, key.help.find(' '))), 0U) << key.name;
   }
 }
 
@@ -177,7 +180,7 @@ TEST(TrainFlags, ThatRanksMustShareAreCompared) {
   TrainOptions options;
   options.steps = 12;
   options.lr = 0.1;
-  const std::string text = shared_options(options);
+  const std::string text = config::shared_text(options);
   EXPECT_THAT(text, HasSubstr("--steps=12\n"));
   EXPECT_THAT(text, HasSubstr("--lr=0.1\n"));
   EXPECT_THAT(text, HasSubstr("--shuffle=false\n"));

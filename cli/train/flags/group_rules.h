@@ -7,12 +7,6 @@
 
 namespace fsdp2::cli {
 
-inline constexpr const char* kNoDecayHelp =
-    "Parameters without weight decay: norm, bias, or norm,bias";
-inline constexpr const char* kLrScaleHelp =
-    "Learning rates by name: PATTERN=FACTOR[,PATTERN=FACTOR...], such as lm_head.*=0.1; factors "
-    "multiply where several patterns match";
-
 // "norm,bias" as FSDP2_NO_DECAY_NORMS and _BIASES. Throws UsageError.
 uint32_t read_no_decay(const std::string& text);
 

@@ -1,19 +1,17 @@
 #include "cli/train/flags/options.h"
 
-#include <nlohmann/json.hpp>
-#include <set>
 #include <utility>
 
 #include "cli/arguments.h"
-#include "cli/train/flags/group_rules.h"
 #include "cli/train/flags/option_checks.h"
+#include "core/config/key_table.h"
 
 namespace fsdp2::cli {
 
 namespace {
 
-// Options in which ranks may differ.
-const std::set<std::string> kOwn = {"--metrics", "--quiet", "--threads", "--product-engine"};
+using config::Key;
+using config::train_keys;
 
 template <typename... Visitors>
 struct Overload : Visitors... {
@@ -23,173 +21,34 @@ template <typename... Visitors>
 Overload(Visitors...) -> Overload<Visitors...>;
 
 // What help shows for the value.
-std::string placeholder(const Flag& flag) {
+std::string placeholder(const Key& key) {
   const std::string kind =
       std::visit(Overload{[](std::string*) { return "TEXT"; }, [](double*) { return "X"; },
                           [](bool*) { return ""; }, [](auto*) { return "N"; }},
-                 flag.value);
-  const std::string value = flag.value_text();
+                 key.value);
+  const std::string value = key.value_text();
   return kind + (value.empty() ? "" : " (" + value + ")");
 }
 
-void add_flag(CLI::App* app, const Flag& flag) {
-  const std::string help = help_with_choices(flag.help, flag.choices);
+void add_flag(CLI::App* app, const Key& key) {
+  const std::string help = help_with_choices(key.help, key.choices);
+  const std::string flag = key.flag();
   CLI::Option* option = std::visit(
-      Overload{[&](bool* value) { return app->add_flag(flag.name, *value, help); },
+      Overload{[&](bool* value) { return app->add_flag(flag, *value, help); },
                [&](std::string* value) {
-                 return app->add_option(flag.name, *value, help)->option_text(placeholder(flag));
+                 return app->add_option(flag, *value, help)->option_text(placeholder(key));
                },
                [&](auto* value) {
-                 return add_number(*app, flag.name, value, help)->option_text(placeholder(flag));
+                 return add_number(*app, flag, value, help)->option_text(placeholder(key));
                }},
-      flag.value);
-  option->group(flag.group);
-  if (!flag.choices.empty()) {
-    option->check(CLI::IsMember(flag.choices));
+      key.value);
+  option->group(key.group);
+  if (!key.choices.empty()) {
+    option->check(CLI::IsMember(key.choices));
   }
-}
-
-std::vector<Flag> run_flags(TrainOptions* o) {
-  const std::string model = "Model", data = "Data", steps = "Steps", sharding = "Sharding";
-  return {
-      {model, "--model", &o->model,
-       "Directory with config.json and safetensors, or a program FILE.pt2 of torch.export"},
-      {model, "--config", &o->config,
-       "config.json, instead of --model; --seed draws the initial weights"},
-      {data, "--tokens", &o->tokens,
-       "Flat little-endian token file (uint16, or uint32 for a vocabulary > 65536)"},
-      {data, "--text", &o->text, "Any file, instead of --tokens; each byte is a token"},
-      {data, "--vocab-size", &o->vocab_size,
-       "Vocabulary of the token file (0: the model's; a program FILE.pt2 does not tell its own)"},
-      {data, "--seq-len", &o->seq_len, "Tokens per window"},
-      {data, "--shuffle", &o->shuffle, "Shuffle the windows of each epoch, by --seed"},
-      {data, "--seed", &o->seed, "Random seed"},
-      {steps, "--steps", &o->steps, "Total number of steps, and length of the schedule"},
-      {steps, "--stop-step", &o->stop_step, "Stop before this step (0: run to --steps)"},
-      {steps, "--global-batch", &o->global_batch,
-       "Windows per step, over all ranks and micro batches"},
-      {steps, "--grad-accum", &o->grad_accum, "Micro batches per step"},
-      {steps,
-       "--accum-sync",
-       &o->accum_sync,
-       "Reduce gradients after each micro batch, or after the last",
-       {"every", "last"}},
-      {steps,
-       "--loss-mean",
-       &o->loss_mean,
-       "Mean that the loss is: of all micro batches alike, or of all labels that count",
-       {"micro-batches", "labels"}},
-      {sharding, "--strategy", &o->strategy, "Sharding strategy", strategy_names()},
-      {sharding, "--fsdp-size", &o->fsdp_size, kFsdpSizeHelp},
-      {sharding, "--reshard-after-forward", &o->reshard_after_forward, kReshardHelp},
-      {sharding, "--wrap", &o->wrap, kWrapHelp},
-      {sharding, "--wrap-names", &o->wrap_names, kWrapNamesHelp},
-      {sharding, "--dtype", &o->dtype, "Dtype of the sharded parameters", dtype_names()},
-      {sharding, "--param-dtype", &o->param_dtype, "Dtype for gathering and computing",
-       dtype_names_or_none()},
-      {sharding, "--reduce-dtype", &o->reduce_dtype, "Dtype for reducing gradients",
-       dtype_names_or_none()},
-      {sharding, "--activation-checkpointing", &o->activation_checkpointing,
-       "Recompute each of the model's own layers in backward"},
-      {sharding, "--cpu-offload", &o->cpu_offload,
-       "Keep shards in host memory (on a CPU they are there anyway)"},
-      {sharding, "--comm-path", &o->comm_path, "Communication path of parameters",
-       comm_path_names()},
-  };
-}
-
-std::vector<Flag> outcome_flags(TrainOptions* o) {
-  const std::string optimizer = "Optimizer", output = "Output", process = "Process",
-                    checkpoint = "Checkpoints";
-  return {
-      {optimizer, "--optimizer", &o->optimizer, "Optimizer", {"adamw", "sgd"}},
-      {optimizer, "--lr", &o->lr, "Peak learning rate"},
-      {optimizer, "--beta1", &o->beta1, "AdamW beta1"},
-      {optimizer, "--beta2", &o->beta2, "AdamW beta2"},
-      {optimizer, "--eps", &o->eps, "AdamW epsilon"},
-      {optimizer, "--momentum", &o->momentum, "SGD momentum"},
-      {optimizer, "--weight-decay", &o->weight_decay,
-       "Weight decay, applied to every parameter but those of --no-decay"},
-      {optimizer, "--no-decay", &o->no_decay, kNoDecayHelp},
-      {optimizer, "--lr-scale", &o->lr_scale, kLrScaleHelp},
-      {optimizer, "--clip", &o->clip, "Clip the global gradient norm to this (0: off)"},
-      {optimizer, "--loss-scale", &o->loss_scale,
-       "Initial scale of dynamic loss scaling, for fp16; 65536 is usual (0: off)"},
-      {optimizer,
-       "--not-finite",
-       &o->not_finite,
-       "Fate of a step whose loss or gradient norm is infinite or NaN",
-       {"error", "skip", "apply"}},
-      {optimizer, "--max-skips-in-row", &o->max_skips_in_row,
-       "End the run after more skipped steps in a row, for whatever reason (0: no limit)"},
-      {optimizer, "--warmup", &o->warmup, "Steps of linear warm-up"},
-      {optimizer,
-       "--lr-schedule",
-       &o->lr_schedule,
-       "Learning rate after the warm-up",
-       {"constant", "linear", "cosine"}},
-      {optimizer, "--min-lr-ratio", &o->min_lr_ratio, "Final learning rate, as a fraction of --lr"},
-      {output, "--metrics", &o->metrics,
-       "File for the JSON lines, which a resumed run goes on with (default: standard output)"},
-      {output, "--exact-grad-norm", &o->exact_grad_norm,
-       "Also emit grad_norm_fp64, accumulated in double"},
-      {output, "--quiet", &o->quiet, "Show no progress"},
-      {output, "--sample", &o->sample, "Print a sample of this many tokens at the end"},
-      {output, "--prompt", &o->prompt,
-       "Beginning of the sample: text with --text, token numbers with --tokens"},
-      {output, "--temperature", &o->temperature,
-       "Temperature of the sample (0: always the most likely token)"},
-      {output, "--save-pretrained", &o->save_pretrained,
-       "Write config.json and model.safetensors to this directory"},
-      {output, "--full-state-dict", &o->full_state_dict,
-       "Write the full weights to FILE.pth or FILE.safetensors"},
-      {output, "--export-dtype", &o->export_dtype,
-       "Dtype of the weights in these two (none: that of training)", dtype_names_or_none()},
-      {checkpoint, "--save-dir", &o->save_dir,
-       "Write a DCP checkpoint here at the end (replaces only another one); with --save-every, a "
-       "series of them in it"},
-      {checkpoint, "--save-every", &o->save_every,
-       "Write a checkpoint every N steps and after the last, DIR/step-00000100 after step 100 (0: "
-       "only at the end)"},
-      {checkpoint, "--keep-last", &o->keep_last,
-       "Keep the newest N checkpoints of the series; later steps of an older run stay (0: keep "
-       "all)"},
-      {checkpoint, "--sync-save", &o->sync_save,
-       "Wait until each checkpoint is written (otherwise only until it is copied)"},
-      {checkpoint, "--resume", &o->resume,
-       "Continue from this checkpoint, of any format, or from the newest of a series; auto: from "
-       "the newest sound one of --save-dir, or from the start where there is none yet"},
-      {checkpoint, "--resume-partial", &o->resume_partial,
-       "Skip names that only the run or only the checkpoint has"},
-      {process, "--device", &o->device, "Device to compute on", {"auto", "cpu", "cuda"}},
-      {process, "--threads", &o->threads,
-       "CPU threads per rank (0: OMP_NUM_THREADS, else all cores)"},
-      {process,
-       "--product-engine",
-       &o->product_engine,
-       "CPU engine for fp32 products; name one where runs must be equal to the bit",
-       {"auto", "mkl", "onednn"}},
-      {process, "--timeout-s", &o->timeout_s, "Seconds that a rank waits for the others"},
-  };
 }
 
 }  // namespace
-
-std::string Flag::value_text() const {
-  return std::visit(Overload{[](const std::string* text) { return *text; },
-                             [](const auto* number) { return nlohmann::json(*number).dump(); }},
-                    value);
-}
-
-std::vector<Flag> train_flags(TrainOptions* options) {
-  std::vector<Flag> flags = run_flags(options);
-  const std::vector<Flag> more = outcome_flags(options);
-  flags.insert(flags.end(), more.begin(), more.end());
-  for (Flag& flag : flags) {
-    flag.same_on_all_ranks = kOwn.count(flag.name) == 0;
-  }
-  return flags;
-}
 
 Request parse_train_options(std::vector<std::string> arguments, TrainOptions* out) {
   TrainOptions options;
@@ -198,8 +57,8 @@ Request parse_train_options(std::vector<std::string> arguments, TrainOptions* ou
                "fsdp2 train");
   set_style(app, "(--model DIR|FILE.pt2 | --config FILE) (--tokens FILE | --text FILE) [OPTIONS]");
   app.add_flag("--version", version, "Print the versions of this program and of LibTorch and exit");
-  for (const Flag& flag : train_flags(&options)) {
-    add_flag(&app, flag);
+  for (const Key& key : train_keys(&options)) {
+    add_flag(&app, key);
   }
   app.footer(
       "Rank 0 writes one JSON line per step and a summary at the end. A rank learns who it is "
@@ -215,17 +74,6 @@ Request parse_train_options(std::vector<std::string> arguments, TrainOptions* ou
   check_options(options);
   *out = std::move(options);
   return Request::kTrain;
-}
-
-std::string shared_options(const TrainOptions& options) {
-  TrainOptions copy = options;
-  std::string text;
-  for (const Flag& flag : train_flags(&copy)) {
-    if (flag.same_on_all_ranks) {
-      text += flag.name + "=" + flag.value_text() + "\n";
-    }
-  }
-  return text;
 }
 
 }  // namespace fsdp2::cli

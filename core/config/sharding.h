@@ -1,0 +1,36 @@
+// The options that say how a model is sharded, for every command that has them: their values, and
+// what is said about them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace fsdp2::config {
+
+// The values that the options take.
+std::vector<std::string> strategy_names();
+std::vector<std::string> dtype_names();
+std::vector<std::string> dtype_names_or_none();
+std::vector<std::string> comm_path_names();
+
+// What --strategy, --fsdp-size, --reshard-after-forward, --wrap and --wrap-names say.
+struct Sharding {
+  std::string strategy = "full_shard";
+  int64_t fsdp_size = 0;
+  std::string reshard_after_forward = "default";  // also "true", "false" or a number from 2 on
+  std::string wrap = "default";                   // also "none" or classes, with commas
+  std::string wrap_names;                         // paths of modules, with commas
+};
+
+inline constexpr const char* kFsdpSizeHelp =
+    "Ranks per shard group (0 or 1: all ranks; fewer: the groups are replicas)";
+inline constexpr const char* kReshardHelp =
+    "Reshard after forward: default (layers yes, root no), true, false, or N (keep a 1/N slice)";
+inline constexpr const char* kWrapHelp =
+    "Units: default (the model's own layers), none (the whole model is one), or the modules of "
+    "these classes, as in A,B";
+inline constexpr const char* kWrapNamesHelp =
+    "Further modules that are units, by their paths, as in lm_head,model.norm";
+
+}  // namespace fsdp2::config

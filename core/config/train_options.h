@@ -1,0 +1,84 @@
+// Every option of a training run, and its value where nobody gives one. key_table.h says what each
+// is called and means.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "core/config/sharding.h"
+
+namespace fsdp2::config {
+
+struct TrainOptions {
+  std::string model, config;
+  std::string tokens, text;
+  int64_t vocab_size = 0;
+  int64_t seq_len = 32;
+  bool shuffle = false;
+  uint64_t seed = 0;
+
+  int64_t steps = 10;
+  int64_t stop_step = 0;
+  int64_t global_batch = 8;
+  int64_t grad_accum = 1;
+  std::string accum_sync = "every";
+  std::string loss_mean = "micro-batches";
+
+  std::string strategy = "full_shard";
+  int64_t fsdp_size = 0;
+  std::string reshard_after_forward = "default";
+  std::string wrap = "default";
+  std::string wrap_names;
+  std::string dtype = "fp32";
+  std::string param_dtype = "none";
+  std::string reduce_dtype = "none";
+  bool activation_checkpointing = false;
+  bool cpu_offload = false;
+
+  std::string optimizer = "adamw";
+  double lr = 3e-3;
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double eps = 1e-8;
+  double momentum = 0.9;
+  double weight_decay = 0.1;
+  std::string no_decay;
+  std::string lr_scale;
+  double clip = 0.0;
+  double loss_scale = 0.0;
+  std::string not_finite = "error";
+  int64_t max_skips_in_row = 100;
+  int64_t warmup = 0;
+  std::string lr_schedule = "constant";
+  double min_lr_ratio = 0.0;
+
+  std::string resume;
+  bool resume_partial = false;
+  std::string save_dir;
+  int64_t save_every = 0;
+  int64_t keep_last = 0;
+  bool sync_save = false;
+  std::string full_state_dict;
+  std::string save_pretrained;
+  std::string export_dtype = "none";
+
+  std::string metrics;
+  bool exact_grad_norm = false;
+  bool quiet = false;
+  int64_t sample = 0;
+  std::string prompt;
+  double temperature = 0.8;
+
+  std::string device = "auto";
+  int64_t threads = 0;
+  std::string product_engine = "auto";
+  std::string comm_path = "auto";
+  double timeout_s = 600.0;
+
+  bool resumes_from_save_dir() const { return resume == "auto"; }
+  Sharding sharding() const {
+    return {strategy, fsdp_size, reshard_after_forward, wrap, wrap_names};
+  }
+};
+
+}  // namespace fsdp2::config
