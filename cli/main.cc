@@ -48,16 +48,19 @@ bool runs_own_trainer(const std::vector<std::string>& command) {
 }
 
 // A mistake in the arguments that all ranks share is told once, here, before any of them starts.
-// False: help has been printed.
+// False: what was asked for has been printed.
 bool check_trainer(const RunOptions& job) {
-  TrainOptions options;
-  switch (parse_train_options({job.command.begin() + 2, job.command.end()}, &options)) {
+  config::Plan plan;
+  switch (parse_train_options({job.command.begin() + 2, job.command.end()}, &plan)) {
     case Request::kHelpPrinted:
+      return false;
+    case Request::kPrintConfig:
+      std::cout << plan.text() << std::flush;
       return false;
     case Request::kVersion:
       return true;
     case Request::kTrain:
-      check_options_for_world(options, job.world_size());
+      check_options_for_world(plan.options, job.world_size());
       return true;
   }
   return true;

@@ -25,15 +25,18 @@ int print_version() {
 
 int run(const std::vector<std::string>& arguments) {
   try {
-    TrainOptions options;
-    switch (parse_train_options(arguments, &options)) {
+    config::Plan plan;
+    switch (parse_train_options(arguments, &plan)) {
       case Request::kHelpPrinted:
+        return 0;
+      case Request::kPrintConfig:
+        std::cout << plan.text() << std::flush;
         return 0;
       case Request::kVersion:
         return print_version();
       case Request::kTrain:
         show_library_log();
-        return train(options);
+        return train(plan);
     }
     return 0;
   } catch (const UsageError& error) {

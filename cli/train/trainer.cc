@@ -29,7 +29,7 @@ using Clock = std::chrono::steady_clock;
 
 class Trainer {
  public:
-  Trainer(const TrainOptions& options, const Mesh& mesh);
+  Trainer(const config::Plan& plan, const Mesh& mesh);
 
   void prepare();
   void train();
@@ -48,6 +48,7 @@ class Trainer {
   void show_sample();
 
   const TrainOptions& options_;
+  const std::vector<std::string>& notes_;
   const Mesh& mesh_;
   const fsdp2_mesh_info info_;
   fsdp2_module_info model_info_{};
@@ -66,12 +67,13 @@ class Trainer {
   std::vector<double> step_seconds_;
 };
 
-Trainer::Trainer(const TrainOptions& options, const Mesh& mesh)
-    : options_(options),
+Trainer::Trainer(const config::Plan& plan, const Mesh& mesh)
+    : options_(plan.options),
+      notes_(plan.notes),
       mesh_(mesh),
       info_(info_of<fsdp2_mesh_info>(fsdp2_mesh_get_info, mesh.get())),
-      stop_(options.stop_step > 0 ? std::min(options.stop_step, options.steps) : options.steps),
-      checkpoints_(options, stop_) {}
+      stop_(options_.stop_step > 0 ? std::min(options_.stop_step, options_.steps) : options_.steps),
+      checkpoints_(options_, stop_) {}
 
 void Trainer::prepare() {
   check(fsdp2_mesh_agree(mesh_.get(), "options", config::shared_text(options_).c_str()));
@@ -125,6 +127,9 @@ void Trainer::introduce() {
                  " parameters on " + mesh.substr(0, mesh.find(" rank ")) + ", " +
                  std::to_string(stop_) + " steps of " +
                  count_text(static_cast<double>(tokens_a_step())) + " tokens");
+  for (const std::string& note : notes_) {
+    progress_->say(note);
+  }
   for (const std::string& warning : resumed_.warnings) {
     complain(rank_to_show(), warning);
   }
@@ -233,8 +238,8 @@ void tell_others(const Mesh& mesh, const std::exception& error) {
   }
 }
 
-void train_on(const TrainOptions& options, const Mesh& mesh) {
-  Trainer trainer(options, mesh);
+void train_on(const config::Plan& plan, const Mesh& mesh) {
+  Trainer trainer(plan, mesh);
   trainer.prepare();
   trainer.train();
   trainer.finish();
@@ -242,13 +247,14 @@ void train_on(const TrainOptions& options, const Mesh& mesh) {
 
 }  // namespace
 
-int train(const TrainOptions& options) {
+int train(const config::Plan& plan) {
+  const TrainOptions& options = plan.options;
   const std::string rank = rank_to_show();
   Mesh mesh;
   try {
     set_up_process(options);
     join_mesh(options, &mesh);
-    train_on(options, mesh);
+    train_on(plan, mesh);
     return 0;
   } catch (const UsageError& error) {  // the same on all ranks
     if (info_of<fsdp2_mesh_info>(fsdp2_mesh_get_info, mesh.get()).rank == 0) {

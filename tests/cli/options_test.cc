@@ -120,27 +120,27 @@ TEST(TrainFlags, ExplainThemselvesByANounOrAVerb) {
 
 TEST(TrainFlags, TakeEveryNameOfATorchFileForTheFullWeights) {
   for (const std::string name : {"x.pth", "x.pt", "x.bin", "x.safetensors"}) {
-    TrainOptions options;
+    config::Plan plan;
     const Request request =
-        parse_train_options({"--model", "m", "--tokens", "t", "--full-state-dict", name}, &options);
+        parse_train_options({"--model", "m", "--tokens", "t", "--full-state-dict", name}, &plan);
     EXPECT_EQ(request, Request::kTrain) << name;
-    EXPECT_EQ(options.full_state_dict, name);
+    EXPECT_EQ(plan.options.full_state_dict, name);
   }
 }
 
 TEST(TrainFlags, AreReadIntoOptions) {
-  TrainOptions options;
+  config::Plan plan;
   const Request request =
       parse_train_options({"--config", "c.json", "--text=t.txt", "--steps", "7", "--lr", "1e-2",
                            "--shuffle", "--steps", "9", "--reshard_after_forward", "false"},
-                          &options);
+                          &plan);
   EXPECT_EQ(request, Request::kTrain);
-  EXPECT_EQ(options.config, "c.json");
-  EXPECT_EQ(options.text, "t.txt");
-  EXPECT_EQ(options.steps, 9);
-  EXPECT_EQ(options.lr, 1e-2);
-  EXPECT_TRUE(options.shuffle);
-  EXPECT_EQ(options.reshard_after_forward, "false");
+  EXPECT_EQ(plan.options.config, "c.json");
+  EXPECT_EQ(plan.options.text, "t.txt");
+  EXPECT_EQ(plan.options.steps, 9);
+  EXPECT_EQ(plan.options.lr, 1e-2);
+  EXPECT_TRUE(plan.options.shuffle);
+  EXPECT_EQ(plan.options.reshard_after_forward, "false");
 }
 
 TEST(TrainFlags, OfGroupsAreLists) {
@@ -157,23 +157,55 @@ TEST(TrainFlags, OfGroupsAreLists) {
 }
 
 TEST(TrainFlags, AreDecimal) {
-  TrainOptions options;
+  config::Plan plan;
   parse_train_options({"--model", "m", "--tokens", "t", "--steps", "010", "--seed",
                        "18446744073709551615", "--warmup", "000"},
-                      &options);
-  EXPECT_EQ(options.steps, 10);
-  EXPECT_EQ(options.seed, 18446744073709551615U);
-  EXPECT_EQ(options.warmup, 0);
+                      &plan);
+  EXPECT_EQ(plan.options.steps, 10);
+  EXPECT_EQ(plan.options.seed, 18446744073709551615U);
+  EXPECT_EQ(plan.options.warmup, 0);
 }
 
 TEST(TrainFlags, APathLikeAnotherIsAnotherPlace) {
-  TrainOptions options;
+  config::Plan plan;
   EXPECT_NO_THROW(parse_train_options({"--model", "m", "--tokens", "t", "--save-dir", "x",
                                        "--save-pretrained", "x-hf", "--metrics", "../x/m"},
-                                      &options));
+                                      &plan));
   EXPECT_NO_THROW(parse_train_options(
       {"--model", "m", "--tokens", "t", "--save-dir", "x", "--save-every", "2", "--metrics", "x/m"},
-      &options));
+      &plan));
+}
+
+// A file run.yaml with this text.
+std::string yaml_file(const std::string& text) {
+  const std::string path = test::empty_directory() + "/run.yaml";
+  test::write_file(path, text);
+  return path;
+}
+
+TEST(TrainFlags, GoBeforeTheFileAndItsAssignments) {
+  const std::string file =
+      yaml_file("model: m\ntokens: t\nlr: 1\nclip: 1\nsteps: 3\nshuffle: true\n");
+  config::Plan plan;
+  const Request request = parse_train_options(
+      {"--lr", "3", file, "--set", "lr=2", "--set", "clip=2", "--shuffle=false"}, &plan);
+  EXPECT_EQ(request, Request::kTrain);
+  EXPECT_EQ(plan.options.model, "m");
+  EXPECT_EQ(plan.options.steps, 3);
+  EXPECT_EQ(plan.options.clip, 2);
+  EXPECT_EQ(plan.options.lr, 3);
+  EXPECT_FALSE(plan.options.shuffle);
+  EXPECT_EQ(plan.origin_of("lr"), "override: --lr");
+  EXPECT_EQ(plan.origin_of("clip"), "--set clip=2 clip");
+  EXPECT_EQ(plan.origin_of("steps"), file + ":5 steps");
+  EXPECT_EQ(plan.origin_of("warmup"), "default");
+}
+
+TEST(TrainFlags, AreNotNeededWithAFile) {
+  config::Plan plan;
+  const std::string file = yaml_file("model: m\ntokens: t\n");
+  EXPECT_EQ(parse_train_options({file, "--print-config"}, &plan), Request::kPrintConfig);
+  EXPECT_EQ(parse_train_options({"--set", "model=m", "--set", "tokens=t"}, &plan), Request::kTrain);
 }
 
 TEST(TrainFlags, ThatRanksMustShareAreCompared) {
@@ -194,10 +226,10 @@ struct Mistake {
   std::string message;
 };
 
-std::string message_of(std::vector<std::string> arguments) {
-  TrainOptions options;
+std::string message_of(const std::vector<std::string>& arguments) {
+  config::Plan plan;
   try {
-    parse_train_options(std::move(arguments), &options);
+    parse_train_options(arguments, &plan);
   } catch (const UsageError& error) {
     return error.what();
   }
@@ -278,6 +310,17 @@ TEST(TrainMistakes, AreNamed) {
   EXPECT_THAT(message_of({"--tokens", "t"}),
               HasSubstr("--model (a directory or a .pt2 file) or --config"));
   EXPECT_THAT(message_of({"--model", "m"}), HasSubstr("--tokens or --text"));
+}
+
+TEST(TrainMistakes, InAFileAreNamedWithTheirPlace) {
+  const std::string file = yaml_file("model: m\ntokens: t\nsteps: 0\nsave_every: 2\n");
+  EXPECT_EQ(message_of({file}), "--steps 0 is below 1 (--steps is " + file + ":3 steps)");
+  EXPECT_EQ(message_of({file, "--steps", "1"}),
+            "--save-every needs --save-dir (--save-every is " + file + ":4 save_every)");
+  EXPECT_EQ(message_of({file, "--set", "stepz=1"}),
+            "--set stepz=1: unknown key stepz; did you mean steps?");
+  EXPECT_EQ(message_of({file, file}), "unexpected argument '" + file + "' (see --help)");
+  EXPECT_EQ(message_of({"nothing.yaml"}), "nothing.yaml: No such file or directory");
 }
 
 TEST(TrainMistakes, WithAnExportedProgramAreNamed) {

@@ -1,9 +1,12 @@
 #include "cli/train/flags/options.h"
 
+#include <filesystem>
 #include <utility>
 
 #include "cli/arguments.h"
 #include "cli/train/flags/option_checks.h"
+#include "core/config/config_error.h"
+#include "core/config/dialects/read_plan.h"
 #include "core/config/key_table.h"
 
 namespace fsdp2::cli {
@@ -48,32 +51,122 @@ void add_flag(CLI::App* app, const Key& key) {
   }
 }
 
-}  // namespace
+// "(--lr is run.yaml:12 training_args.learning_rate)", for each flag in `message` that comes from a
+// file.
+std::string with_places(std::string message, const config::Plan& plan) {
+  const std::string said = message + " ";
+  for (const auto& [name, origin] : plan.origins) {
+    const bool is_flag = origin.rfind("override", 0) == 0;
+    const size_t at = said.find("--" + name);
+    const bool is_named = at != std::string::npos &&
+                          std::string(" ,:=").find(said[at + 2 + name.size()]) != std::string::npos;
+    if (!is_flag && is_named) {
+      message += " (--" + name + " is " + origin + ")";
+    }
+  }
+  return message;
+}
 
-Request parse_train_options(std::vector<std::string> arguments, TrainOptions* out) {
-  TrainOptions options;
+// What is no key of the run.
+struct Command {
+  config::PlanRequest plan;
+  bool print_config = false;
   bool version = false;
+};
+
+constexpr char kFooter[] =
+    "A FILE.yaml is one of ROLL's, of MindSpeed-MM's, or a plain one, whose keys are these flags\n"
+    "without their dashes (docs/yaml.md). Flags go before --set, and --set before the file.\n\n"
+    "Rank 0 writes one JSON line per step and a summary at the end. A rank learns who it is from\n"
+    "the environment that fsdp2 run, torchrun, srun or mpirun sets; without one it is alone.\n\n"
+    "  fsdp2 run --nproc-per-node 2 -- fsdp2 train --model DIR --tokens data.bin --steps 100";
+
+void add_command(CLI::App* app, Command* command) {
+  const std::string group = "Configuration";
+  app->add_option("FILE", command->plan.file, "YAML file with the configuration")
+      ->option_text("YAML file with the configuration, .yaml or .yml")
+      ->group("");
+  app->add_option("--role", command->plan.role, "Role of the file to train, if it has several")
+      ->option_text("NAME")
+      ->group(group);
+  app->add_option("--set", command->plan.sets, "Value of a key of the file, as path.to.key=VALUE")
+      ->option_text("KEY=VALUE ...")
+      ->type_size(1)
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->group(group);
+  app->add_flag("--print-config", command->print_config,
+                "Print every key with its value and where that comes from, and exit")
+      ->group(group);
+  app->add_flag("--version", command->version,
+                "Print the versions of this program and of LibTorch and exit");
+}
+
+// Puts the flags that are given into `plan`. False: help has been printed.
+bool parse(const std::vector<std::string>& arguments, Command* command, config::Plan* plan) {
   CLI::App app("Trains a decoder language model, sharded over the ranks of the job.",
                "fsdp2 train");
-  set_style(app, "(--model DIR|FILE.pt2 | --config FILE) (--tokens FILE | --text FILE) [OPTIONS]");
-  app.add_flag("--version", version, "Print the versions of this program and of LibTorch and exit");
-  for (const Key& key : train_keys(&options)) {
+  set_style(
+      app,
+      "[FILE.yaml] (--model DIR|FILE.pt2 | --config FILE) (--tokens FILE | --text FILE) [OPTIONS]");
+  *command = Command();
+  add_command(&app, command);
+  const std::vector<Key> keys = train_keys(&plan->options);
+  for (const Key& key : keys) {
     add_flag(&app, key);
   }
-  app.footer(
-      "Rank 0 writes one JSON line per step and a summary at the end. A rank learns who it is "
-      "from\n"
-      "the environment that fsdp2 run, torchrun, srun or mpirun sets; without one it is alone.\n\n"
-      "  fsdp2 run --nproc-per-node 2 -- fsdp2 train --model DIR --tokens data.bin --steps 100");
-  if (!parse_arguments(app, std::move(arguments))) {
+  app.footer(kFooter);
+  if (!parse_arguments(app, arguments)) {
+    return false;
+  }
+  for (const Key& key : keys) {
+    if (app.count(key.flag()) > 0) {
+      plan->origins[key.name] = "override: " + key.flag();
+    }
+  }
+  return true;
+}
+
+bool is_yaml(const std::string& path) {
+  const std::string extension = std::filesystem::path(path).extension().string();
+  return extension == ".yaml" || extension == ".yml";
+}
+
+config::Plan read_file(const Command& command) {
+  const std::string& file = command.plan.file;
+  require(file.empty() || is_yaml(file), "unexpected argument '" + file + "' (see --help)");
+  try {
+    return config::read_plan(command.plan);
+  } catch (const config::ConfigError& error) {
+    throw UsageError(error.what());
+  }
+}
+
+// A message about values names their flags; for those from a file, their places follow.
+void check(const config::Plan& plan) {
+  try {
+    check_options(plan.options);
+  } catch (const UsageError& error) {
+    throw UsageError(with_places(error.what(), plan));
+  }
+}
+
+}  // namespace
+
+Request parse_train_options(const std::vector<std::string>& arguments, config::Plan* out) {
+  config::Plan unused;
+  Command request;
+  if (!parse(arguments, &request, &unused)) {
     return Request::kHelpPrinted;
   }
-  if (version) {
+  if (request.version) {
     return Request::kVersion;
   }
-  check_options(options);
-  *out = std::move(options);
-  return Request::kTrain;
+  config::Plan plan = read_file(request);
+  parse(arguments, &request, &plan);
+  check(plan);
+  *out = std::move(plan);
+  return request.print_config ? Request::kPrintConfig : Request::kTrain;
 }
 
 }  // namespace fsdp2::cli

@@ -5,15 +5,16 @@
 #include <vector>
 
 #include "cli/sharding.h"
-#include "core/config/train_options.h"
+#include "core/config/plan.h"
 
 namespace fsdp2::cli {
 
 using config::TrainOptions;
 
-enum class Request { kTrain, kHelpPrinted, kVersion };
+enum class Request { kTrain, kPrintConfig, kHelpPrinted, kVersion };
 
-// Throws UsageError, also for values that contradict each other or are not supported yet.
-Request parse_train_options(std::vector<std::string> arguments, TrainOptions* out);
+// What a configuration file says, if there is one, and what flags say, which go before it. Throws
+// UsageError, also for values that contradict each other or are not supported yet.
+Request parse_train_options(const std::vector<std::string>& arguments, config::Plan* out);
 
 }  // namespace fsdp2::cli

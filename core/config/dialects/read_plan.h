@@ -1,0 +1,20 @@
+// The plan of a run, from a file of any dialect and assignments to its keys.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/config/plan.h"
+
+namespace fsdp2::config {
+
+struct PlanRequest {
+  std::string file;               // "": none, and the assignments alone count
+  std::string role;               // of a file that has several
+  std::vector<std::string> sets;  // "path.to.key=value", in the file's own keys
+};
+
+// Throws ConfigError.
+Plan read_plan(const PlanRequest& request);
+
+}  // namespace fsdp2::config

@@ -1,0 +1,47 @@
+// The configuration of a run, with where each value comes from.
+#pragma once
+
+#include <map>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "core/config/key_table.h"
+#include "core/config/value.h"
+
+namespace fsdp2::config {
+
+struct Plan {
+  TrainOptions options;
+  // By key: "run.yaml:12 training_args.learning_rate", or "--lr". A key that is not here has its
+  // default.
+  std::map<std::string, std::string> origins;
+  // Lines for people: what was changed by rule, and what is ignored.
+  std::vector<std::string> notes;
+
+  // Reads the value of one of our keys, by its name.
+  void read(const std::string& key, const Value& value);
+  // REQUIRES: the type is the key's.
+  template <typename T>
+  void set(const std::string& key, T value, const std::string& origin) {
+    *std::get<T*>(field(key).value) = std::move(value);
+    origins[key] = origin;
+  }
+  void set(const std::string& key, const char* value, const std::string& origin) {
+    set(key, std::string(value), origin);
+  }
+
+  // Where the value of `key` comes from: "default" if nobody gave it.
+  std::string origin_of(const std::string& key) const;
+
+  // All keys with their values and origins, as a file that fsdp2 train reads.
+  std::string text() const;
+
+ private:
+  Key field(const std::string& key);
+};
+
+// "run.yaml:12 training_args.learning_rate"
+std::string origin_text(const Value& value);
+
+}  // namespace fsdp2::config
