@@ -15,7 +15,7 @@ out=$PWD/quickstart-out
 mkdir -p "$out"
 
 train=(
-  --config "$files/examples/configs/byte-llama.json" --text "$files/examples/data/opticks.txt"
+  --model-config "$files/examples/configs/byte-llama.json" --text "$files/examples/data/opticks.txt"
   --steps 600 --seq-len 128 --global-batch 8 --shuffle
   --lr 4e-3 --warmup 20 --lr-schedule cosine --min-lr-ratio 0.05 --clip 1.0
   --metrics "$out/metrics.jsonl" --save-pretrained "$out/model"

@@ -44,7 +44,7 @@ void check_arguments(const CLI::App& app, const ConvertArguments& given) {
   require_within("--max-file-bytes", given.max_file_bytes, 1);
   require_within("--ranks", given.ranks, 1, kMostFiles);
   require_within("--step", given.step, 0, kMostSteps);
-  const std::map<std::string, std::string> owners = {{"--config", "model"},
+  const std::map<std::string, std::string> owners = {{"--model-config", "model"},
                                                      {"--max-file-bytes", "model"},
                                                      {"--ranks", "pth-per-rank"},
                                                      {"--step", "pth-per-rank"}};
@@ -71,7 +71,7 @@ bool parse_convert_arguments(const std::vector<std::string>& arguments, ConvertA
   app.add_flag(
       "--model-only", out->model_only,
       "Leave out all but the model (dcp, pth-per-rank: under \"model\"; pth: a state_dict)");
-  app.add_option("--config", out->config,
+  app.add_option("--model-config", out->config,
                  "For --format model: config.json to write; needed if FROM has none")
       ->option_text("FILE (FROM's)");
   add_number(app, "--max-file-bytes", &out->max_file_bytes,

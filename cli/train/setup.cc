@@ -101,8 +101,8 @@ void make_model(const TrainOptions& options, Module* out) {
   fsdp2_module_options module = FSDP2_MODULE_OPTIONS_INIT;
   module.dtype = dtype_number(options.dtype);
   module.seed = options.seed;
-  if (!options.config.empty()) {
-    module_from_config_file("--config", options.config, module, out);
+  if (!options.model_config.empty()) {
+    module_from_config_file("--model-config", options.model_config, module, out);
   } else if (is_exported_file(options.model)) {
     check(fsdp2_module_from_exported(options.model.c_str(), &module, out->out()));
   } else {

@@ -27,7 +27,7 @@ std::vector<Key> run_keys(TrainOptions* o) {
   return {
       {model, "model", &o->model,
        "Directory with config.json and safetensors, or a program FILE.pt2 of torch.export"},
-      {model, "config", &o->config,
+      {model, "model-config", &o->model_config,
        "config.json, instead of --model; --seed draws the initial weights"},
       {data, "tokens", &o->tokens,
        "Flat little-endian token file (uint16, or uint32 for a vocabulary > 65536)"},

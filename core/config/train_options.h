@@ -10,7 +10,7 @@
 namespace fsdp2::config {
 
 struct TrainOptions {
-  std::string model, config;
+  std::string model, model_config;
   std::string tokens, text;
   int64_t vocab_size = 0;
   int64_t seq_len = 32;

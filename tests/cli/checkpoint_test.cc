@@ -226,7 +226,7 @@ TEST(Convert, MistakesNameTheFlag) {
       {{"--max-file-bytes", "-1"}, "--max-file-bytes -1 is below 1"},
       {{"--ranks", "1e3"}, "--ranks 1e3: expected a whole number (see --help)"},
       {{"--ranks", "2"}, "--ranks needs --format pth-per-rank"},
-      {{"--config", "x", "--format", "pth"}, "--config needs --format model"}};
+      {{"--model-config", "x", "--format", "pth"}, "--model-config needs --format model"}};
   for (const auto& [flags, message] : mistakes) {
     const Outcome outcome = fsdp2(joined({"convert", "from", "to"}, flags));
     EXPECT_EQ(outcome.exit_code, 2);
@@ -278,7 +278,7 @@ TEST(Convert, ThroughEveryFormatAndBackKeepsTheRun) {
   EXPECT_EQ(losses(resumed), losses(expected));
   convert("/back", "/weights.safetensors", {});
   convert("/weights.safetensors", "/model",
-          {"--format", "model", "--config", golden_inputs("tiny-llama")[1] + "/config.json",
+          {"--format", "model", "--model-config", golden_inputs("tiny-llama")[1] + "/config.json",
            "--max-file-bytes", "200000"});
   EXPECT_TRUE(fs::exists(folder + "/model/model.safetensors.index.json"));
   const Outcome listed = fsdp2({"inspect", folder + "/model"});

@@ -131,11 +131,11 @@ TEST(TrainFlags, TakeEveryNameOfATorchFileForTheFullWeights) {
 TEST(TrainFlags, AreReadIntoOptions) {
   config::Plan plan;
   const Request request =
-      parse_train_options({"--config", "c.json", "--text=t.txt", "--steps", "7", "--lr", "1e-2",
-                           "--shuffle", "--steps", "9", "--reshard_after_forward", "false"},
+      parse_train_options({"--model-config", "c.json", "--text=t.txt", "--steps", "7", "--lr",
+                           "1e-2", "--shuffle", "--steps", "9", "--reshard_after_forward", "false"},
                           &plan);
   EXPECT_EQ(request, Request::kTrain);
-  EXPECT_EQ(plan.options.config, "c.json");
+  EXPECT_EQ(plan.options.model_config, "c.json");
   EXPECT_EQ(plan.options.text, "t.txt");
   EXPECT_EQ(plan.options.steps, 9);
   EXPECT_EQ(plan.options.lr, 1e-2);
@@ -271,7 +271,7 @@ TEST(TrainMistakes, AreNamed) {
       {{"--steps"}, "--steps needs a value"},
       {{"--steps", "0"}, "--steps 0 is below 1"},
       {{"--optimizer", "adam"}, "--optimizer"},
-      {{"--config", "x"}, "--model and --config exclude each other"},
+      {{"--model-config", "x"}, "--model and --model-config exclude each other"},
       {{"--text", "x"}, "--tokens and --text exclude each other"},
       {{"--beta1", "1"}, "--beta1 must lie in [0, 1)"},
       {{"--lr", "-1"}, "--lr must be a number of at least 0"},
@@ -308,7 +308,7 @@ TEST(TrainMistakes, AreNamed) {
     EXPECT_EQ(message.find('\n'), std::string::npos) << message;
   }
   EXPECT_THAT(message_of({"--tokens", "t"}),
-              HasSubstr("--model (a directory or a .pt2 file) or --config"));
+              HasSubstr("--model (a directory or a .pt2 file) or --model-config"));
   EXPECT_THAT(message_of({"--model", "m"}), HasSubstr("--tokens or --text"));
 }
 

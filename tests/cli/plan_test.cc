@@ -115,9 +115,10 @@ std::string config_of_width(int hidden, int intermediate, int vocabulary) {
 // What rank 0 of two comes to hold in training, in bytes.
 double measured_bytes(const std::string& config, const Texts& dtypes) {
   const std::string tokens = golden_inputs("tiny-llama")[3];
-  const Training training = train(2, joined({"--config", config, "--tokens", tokens, "--steps", "2",
-                                             "--seq-len", "8", "--global-batch", "2", "--quiet"},
-                                            dtypes));
+  const Training training =
+      train(2, joined({"--model-config", config, "--tokens", tokens, "--steps", "2", "--seq-len",
+                       "8", "--global-batch", "2", "--quiet"},
+                      dtypes));
   EXPECT_EQ(training.outcome.exit_code, 0) << training.outcome.err;
   return training.summary.at("peak_rss_bytes")[0].get<double>() -
          training.summary.at("rss_before_model_bytes")[0].get<double>();

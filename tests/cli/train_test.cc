@@ -181,8 +181,8 @@ class TrainText : public ::testing::Test {
   }
 
   std::vector<std::string> arguments(const std::vector<std::string>& more) const {
-    return joined({"--config", directory_ + "/config.json", "--text", directory_ + "/text.txt",
-                   "--steps", "60", "--lr", "1e-2"},
+    return joined({"--model-config", directory_ + "/config.json", "--text",
+                   directory_ + "/text.txt", "--steps", "60", "--lr", "1e-2"},
                   more);
   }
 
@@ -212,8 +212,8 @@ TEST_F(TrainText, PromptThatTheModelCannotReadIsToldBeforeTraining) {
   const std::string tokens = directory_ + "/tokens.bin";
   write_file(tokens, std::string(1000, '\0'));
   for (const char* prompt : {"hello", "256"}) {
-    const Training training = train(2, {"--config", directory_ + "/config.json", "--tokens", tokens,
-                                        "--sample", "4", "--prompt", prompt});
+    const Training training = train(2, {"--model-config", directory_ + "/config.json", "--tokens",
+                                        tokens, "--sample", "4", "--prompt", prompt});
     EXPECT_EQ(training.outcome.exit_code, 1);
     EXPECT_THAT(training.outcome.err, HasSubstr("--prompt"));
     EXPECT_TRUE(training.steps.empty()) << prompt;
@@ -223,9 +223,9 @@ TEST_F(TrainText, PromptThatTheModelCannotReadIsToldBeforeTraining) {
 TEST_F(TrainText, ConfigThatCannotBeReadIsNamed) {
   const std::string no_json = directory_ + "/text.txt";
   for (const std::string& config : {directory_, directory_ + "/nothing", no_json}) {
-    const Training training = train(1, {"--config", config, "--text", no_json});
+    const Training training = train(1, {"--model-config", config, "--text", no_json});
     EXPECT_EQ(training.outcome.exit_code, 1);
-    EXPECT_THAT(training.outcome.err, HasSubstr("--config " + config + ": "));
+    EXPECT_THAT(training.outcome.err, HasSubstr("--model-config " + config + ": "));
   }
 }
 

@@ -117,7 +117,7 @@ def differences(
         ("safetensors", [], read_safetensors, model),
         (
             "model",
-            ["--config", str(config)],
+            ["--model-config", str(config)],
             lambda path: read_safetensors(path / "model.safetensors"),
             model,
         ),

@@ -132,9 +132,10 @@ void check_numbers(const TrainOptions& o) {
 }  // namespace
 
 void check_options(const TrainOptions& o) {
-  require(!o.model.empty() || !o.config.empty(),
-          "--model (a directory or a .pt2 file) or --config (a config.json) is needed");
-  require(o.model.empty() || o.config.empty(), "--model and --config exclude each other");
+  require(!o.model.empty() || !o.model_config.empty(),
+          "--model (a directory or a .pt2 file) or --model-config (a config.json) is needed");
+  require(o.model.empty() || o.model_config.empty(),
+          "--model and --model-config exclude each other");
   require(!o.tokens.empty() || !o.text.empty(),
           "--tokens or --text (a file to train on) is needed");
   require(o.tokens.empty() || o.text.empty(), "--tokens and --text exclude each other");

@@ -134,7 +134,7 @@ std::string Conversion::config_json() const {
   FSDP2_CHECK(
       has_own || !options_.config_path.empty(), Code::kInvalidArgument,
       "{}: a model directory needs the model's config.json, which {} does not have: name one "
-      "(config_path, fsdp2 convert --config)",
+      "(config_path, fsdp2 convert --model-config)",
       to_, source_->path());
   return read_text_file(has_own ? source_->path() + "/config.json" : options_.config_path,
                         kMaxConfigBytes);
