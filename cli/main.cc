@@ -60,7 +60,7 @@ bool check_trainer(const RunOptions& job) {
     case Request::kVersion:
       return true;
     case Request::kTrain:
-      check_options_for_world(plan.options, job.world_size());
+      settle_for_world(&plan, job.world_size());
       return true;
   }
   return true;

@@ -28,6 +28,8 @@ void check_parts(const std::string& flag, const std::string& text) {
           flag + " " + text + ": expected names with one comma between them");
 }
 
+}  // namespace
+
 std::vector<const char*> texts_of(const std::vector<std::string>& names) {
   std::vector<const char*> texts;
   for (const std::string& name : names) {
@@ -35,8 +37,6 @@ std::vector<const char*> texts_of(const std::vector<std::string>& names) {
   }
   return texts;
 }
-
-}  // namespace
 
 int32_t dtype_number(const std::string& name) { return kDtypes.at(name); }
 

@@ -30,6 +30,9 @@ void check_sharding_for_world(const Sharding& sharding, int64_t world_size);
 // reshard_after_forward in the library's numbers; `by_strategy` unless the user says otherwise.
 int32_t reshard_number(const Sharding& sharding, int32_t by_strategy);
 
+// `names` as the C ABI takes a list; what is returned points into them.
+std::vector<const char*> texts_of(const std::vector<std::string>& names);
+
 // --wrap and --wrap-names in the library's terms.
 class Wrap {
  public:

@@ -10,6 +10,7 @@
 #include "cli/config_file.h"
 #include "cli/exported_file.h"
 #include "cli/library.h"
+#include "cli/module_names.h"
 #include "cli/plan/options.h"
 
 namespace fsdp2::cli {
@@ -61,7 +62,7 @@ void plan(const PlanOptions& options) {
   Module module;
   make_model(options, &module);
   Layout layout = layout_of(options);
-  const Wrap wrap(options.sharding);
+  const Wrap wrap(ModuleNames(module).expand(options.sharding));
   wrap.set(&layout.shard);
   Mesh mesh;
   check(fsdp2_mesh_create(&layout.mesh, mesh.out()));

@@ -11,6 +11,7 @@
 #include "cli/arguments.h"
 #include "cli/config_file.h"
 #include "cli/exported_file.h"
+#include "cli/module_names.h"
 #include "cli/terminal.h"
 #include "cli/train/flags/group_rules.h"
 
@@ -52,6 +53,20 @@ void apply_strategy(const TrainOptions& options, fsdp2_mesh_options* mesh,
 int64_t vocabulary_of(const TrainOptions& options, int64_t models_own) {
   constexpr int64_t kBytes = 256;
   return options.vocab_size > 0 ? options.vocab_size : models_own > 0 ? models_own : kBytes;
+}
+
+void freeze(const TrainOptions& options, const Module& module) {
+  if (options.freeze.empty()) {
+    return;
+  }
+  const auto frozen = ModuleNames(module).parameters_in("--freeze", parts_of(options.freeze));
+  const std::vector<const char*> texts = texts_of(frozen);
+  check(fsdp2_module_set_requires_grad(module.get(), texts.data(), texts.size(), 0));
+}
+
+bool wraps_embeddings(const TrainOptions& options, const ModuleNames& names) {
+  const bool untied = options.wrap_embeddings == "untied";
+  return untied ? !names.has_ties() : options.wrap_embeddings == "yes";
 }
 
 void create_optimizer(const TrainOptions& options, const Shard& shard, Optimizer* out) {
@@ -108,12 +123,14 @@ void make_model(const TrainOptions& options, Module* out) {
   } else {
     check(fsdp2_module_from_pretrained(options.model.c_str(), &module, out->out()));
   }
+  freeze(options, *out);
   if (options.activation_checkpointing) {
     check(fsdp2_module_checkpoint_activations(out->get(), nullptr, 0, 1, 0));
   }
 }
 
 void shard_model(const TrainOptions& options, const Module& module, const Mesh& mesh, Shard* out) {
+  const ModuleNames names(module);
   fsdp2_mesh_options joined = FSDP2_MESH_OPTIONS_INIT;
   fsdp2_shard_options shard = FSDP2_SHARD_OPTIONS_INIT;
   apply_strategy(options, &joined, &shard);
@@ -121,10 +138,20 @@ void shard_model(const TrainOptions& options, const Module& module, const Mesh& 
   shard.cpu_offload = shard.no_pin_memory = options.cpu_offload ? 1 : 0;
   shard.param_dtype = dtype_number(options.param_dtype);
   shard.reduce_dtype = dtype_number(options.reduce_dtype);
+  shard.output_dtype = dtype_number(options.output_dtype);
+  shard.no_cast_forward_inputs = options.cast_forward_inputs == "false" ? 1 : 0;
   shard.comm_path = comm_path_number(options.comm_path);
+  shard.prefetch = options.prefetch == 0 ? -1 : static_cast<int32_t>(options.prefetch);
+  shard.load_from_rank0 = options.load_from_rank0 ? 1 : 0;
+  shard.wrap_head = options.wrap_head ? 1 : 0;
+  shard.wrap_embeddings = wraps_embeddings(options, names) ? 1 : 0;
   shard.defer_values = 1;
-  const Wrap wrap(options.sharding());
+  const Wrap wrap(names.expand(options.sharding()));
   wrap.set(&shard);
+  const auto ignored = names.parameters_in("--ignored-modules", parts_of(options.ignored_modules));
+  const std::vector<const char*> ignored_texts = texts_of(ignored);
+  shard.ignored_names = ignored_texts.data();
+  shard.n_ignored_names = ignored_texts.size();
   check(fsdp2_shard_create(module.get(), mesh.get(), &shard, out->out()));
 }
 
@@ -182,6 +209,7 @@ void make_step(const TrainOptions& options, const Shard& shard, const Optimizer&
   step.min_lr_ratio = options.min_lr_ratio;
   step.max_grad_norm = options.clip;
   step.loss_scale = options.loss_scale;
+  step.loss_scale_interval = options.loss_scale_interval;
   step.loss_mean = kLossMeans.at(options.loss_mean);
   step.not_finite = kNotFinite.at(options.not_finite);
   step.max_skips_in_row = static_cast<int32_t>(options.max_skips_in_row);

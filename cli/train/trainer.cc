@@ -47,8 +47,8 @@ class Trainer {
   void emit(const nlohmann::ordered_json& line);
   void show_sample();
 
-  const TrainOptions& options_;
-  const std::vector<std::string>& notes_;
+  config::Plan plan_;
+  const TrainOptions& options_ = plan_.options;
   const Mesh& mesh_;
   const fsdp2_mesh_info info_;
   fsdp2_module_info model_info_{};
@@ -68,8 +68,7 @@ class Trainer {
 };
 
 Trainer::Trainer(const config::Plan& plan, const Mesh& mesh)
-    : options_(plan.options),
-      notes_(plan.notes),
+    : plan_(plan),
       mesh_(mesh),
       info_(info_of<fsdp2_mesh_info>(fsdp2_mesh_get_info, mesh.get())),
       stop_(options_.stop_step > 0 ? std::min(options_.stop_step, options_.steps) : options_.steps),
@@ -77,7 +76,7 @@ Trainer::Trainer(const config::Plan& plan, const Mesh& mesh)
 
 void Trainer::prepare() {
   check(fsdp2_mesh_agree(mesh_.get(), "options", config::shared_text(options_).c_str()));
-  check_options_for_world(options_, info_.world_size);
+  settle_for_world(&plan_, info_.world_size);
   if (is_first_rank()) {
     check_outputs(options_);
   }
@@ -127,7 +126,7 @@ void Trainer::introduce() {
                  " parameters on " + mesh.substr(0, mesh.find(" rank ")) + ", " +
                  std::to_string(stop_) + " steps of " +
                  count_text(static_cast<double>(tokens_a_step())) + " tokens");
-  for (const std::string& note : notes_) {
+  for (const std::string& note : plan_.notes) {
     progress_->say(note);
   }
   for (const std::string& warning : resumed_.warnings) {
@@ -177,7 +176,9 @@ void Trainer::report(const fsdp2_step_result& result, double seconds) {
     return;
   }
   const double tokens_per_second = static_cast<double>(tokens_a_step()) / seconds;
-  emit(step_line(options_, result, seconds, tokens_per_second));
+  if ((result.step + 1) % options_.log_every == 0 || result.step + 1 == stop_) {
+    emit(step_line(options_, result, seconds, tokens_per_second));
+  }
   progress_->step(result.step, result.loss, seconds, tokens_per_second);
 }
 

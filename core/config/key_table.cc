@@ -12,6 +12,12 @@ constexpr char kLrScaleHelp[] =
     "Learning rates by name: PATTERN=FACTOR[,PATTERN=FACTOR...], such as lm_head.*=0.1; factors "
     "multiply where several patterns match";
 
+constexpr char kFreezeHelp[] =
+    "Parameters to freeze, by names or patterns of theirs or of modules above them, such as "
+    "model.layers.{0-3},*.bias";
+constexpr char kIgnoredHelp[] =
+    "Modules whose parameters are neither sharded nor reduced nor trained, by paths or patterns";
+
 // Keys in which ranks may differ.
 const std::set<std::string> kOwn = {"metrics", "quiet", "threads", "product-engine"};
 
@@ -29,6 +35,7 @@ std::vector<Key> run_keys(TrainOptions* o) {
        "Directory with config.json and safetensors, or a program FILE.pt2 of torch.export"},
       {model, "model-config", &o->model_config,
        "config.json, instead of --model; --seed draws the initial weights"},
+      {model, "freeze", &o->freeze, kFreezeHelp, {}, Form::kList},
       {data, "tokens", &o->tokens,
        "Flat little-endian token file (uint16, or uint32 for a vocabulary > 65536)"},
       {data, "text", &o->text, "Any file, instead of --tokens; each byte is a token"},
@@ -41,6 +48,8 @@ std::vector<Key> run_keys(TrainOptions* o) {
       {steps, "stop-step", &o->stop_step, "Stop before this step (0: run to --steps)"},
       {steps, "global-batch", &o->global_batch,
        "Windows per step, over all ranks and micro batches"},
+      {steps, "micro-batch", &o->micro_batch,
+       "Windows per micro batch and rank, in place of --global-batch (0: by that)"},
       {steps, "grad-accum", &o->grad_accum, "Micro batches per step"},
       {steps,
        "accum-sync",
@@ -57,12 +66,30 @@ std::vector<Key> run_keys(TrainOptions* o) {
       {sharding, "reshard-after-forward", &o->reshard_after_forward, kReshardHelp, {}, Form::kWord},
       {sharding, "wrap", &o->wrap, kWrapHelp, {}, Form::kList},
       {sharding, "wrap-names", &o->wrap_names, kWrapNamesHelp, {}, Form::kList},
+      {sharding,
+       "wrap-embeddings",
+       &o->wrap_embeddings,
+       "Whether each embedding table is a unit",
+       {"no", "yes", "untied"}},
+      {sharding, "wrap-head", &o->wrap_head, "Make the language-model head (lm_head) a unit"},
+      {sharding, "ignored-modules", &o->ignored_modules, kIgnoredHelp, {}, Form::kList},
       {sharding, "dtype", &o->dtype, "Dtype of the sharded parameters", dtype_names(),
        Form::kDtype},
       {sharding, "param-dtype", &o->param_dtype, "Dtype for gathering and computing",
        dtype_names_or_none(), Form::kDtype},
       {sharding, "reduce-dtype", &o->reduce_dtype, "Dtype for reducing gradients",
        dtype_names_or_none(), Form::kDtype},
+      {sharding, "output-dtype", &o->output_dtype, "Dtype of the model's outputs",
+       dtype_names_or_none(), Form::kDtype},
+      {sharding,
+       "cast-forward-inputs",
+       &o->cast_forward_inputs,
+       "Whether units cast their floating-point inputs to --param-dtype",
+       {"true", "false"},
+       Form::kWord},
+      {sharding, "prefetch", &o->prefetch, "Number of units gathered ahead of use"},
+      {sharding, "load-from-rank0", &o->load_from_rank0,
+       "Have rank 0 alone read the weights, and broadcast them"},
       {sharding, "activation-checkpointing", &o->activation_checkpointing,
        "Recompute each of the model's own layers in backward"},
       {sharding, "cpu-offload", &o->cpu_offload,
@@ -88,6 +115,8 @@ std::vector<Key> outcome_keys(TrainOptions* o) {
       {optimizer, "clip", &o->clip, "Clip the global gradient norm to this (0: off)"},
       {optimizer, "loss-scale", &o->loss_scale,
        "Initial scale of dynamic loss scaling, for fp16; 65536 is usual (0: off)"},
+      {optimizer, "loss-scale-interval", &o->loss_scale_interval,
+       "Steps without overflow after which the loss scale doubles"},
       {optimizer,
        "not-finite",
        &o->not_finite,
@@ -96,6 +125,8 @@ std::vector<Key> outcome_keys(TrainOptions* o) {
       {optimizer, "max-skips-in-row", &o->max_skips_in_row,
        "End the run after more skipped steps in a row, for whatever reason (0: no limit)"},
       {optimizer, "warmup", &o->warmup, "Steps of linear warm-up"},
+      {optimizer, "warmup-ratio", &o->warmup_ratio,
+       "Length of the warm-up as a fraction of --steps, if --warmup is 0"},
       {optimizer,
        "lr-schedule",
        &o->lr_schedule,
@@ -106,6 +137,7 @@ std::vector<Key> outcome_keys(TrainOptions* o) {
        "File for the JSON lines, which a resumed run goes on with (default: standard output)"},
       {output, "exact-grad-norm", &o->exact_grad_norm,
        "Also emit grad_norm_fp64, accumulated in double"},
+      {output, "log-every", &o->log_every, "Report every N steps, and the last"},
       {output, "quiet", &o->quiet, "Show no progress"},
       {output, "sample", &o->sample, "Print a sample of this many tokens at the end"},
       {output, "prompt", &o->prompt,
@@ -135,6 +167,7 @@ std::vector<Key> outcome_keys(TrainOptions* o) {
        "the newest sound one of --save-dir, or from the start where there is none yet"},
       {checkpoint, "resume-partial", &o->resume_partial,
        "Skip names that only the run or only the checkpoint has"},
+      {process, "world-size", &o->world_size, "Number of ranks that the job must have (0: any)"},
       {process, "device", &o->device, "Device to compute on", {"auto", "cpu", "cuda"}},
       {process, "threads", &o->threads,
        "CPU threads per rank (0: OMP_NUM_THREADS, else all cores)"},

@@ -31,6 +31,7 @@ inline constexpr const char* kWrapHelp =
     "Units: default (the model's own layers), none (the whole model is one), or the modules of "
     "these classes, as in A,B";
 inline constexpr const char* kWrapNamesHelp =
-    "Further modules that are units, by their paths, as in lm_head,model.norm";
+    "Further modules that are units, by their paths or patterns, as in "
+    "lm_head,model.layers.{*}.mlp";
 
 }  // namespace fsdp2::config

@@ -11,6 +11,7 @@ namespace fsdp2::config {
 
 struct TrainOptions {
   std::string model, model_config;
+  std::string freeze;
   std::string tokens, text;
   int64_t vocab_size = 0;
   int64_t seq_len = 32;
@@ -20,6 +21,7 @@ struct TrainOptions {
   int64_t steps = 10;
   int64_t stop_step = 0;
   int64_t global_batch = 8;
+  int64_t micro_batch = 0;
   int64_t grad_accum = 1;
   std::string accum_sync = "every";
   std::string loss_mean = "micro-batches";
@@ -32,6 +34,13 @@ struct TrainOptions {
   std::string dtype = "fp32";
   std::string param_dtype = "none";
   std::string reduce_dtype = "none";
+  std::string output_dtype = "none";
+  std::string cast_forward_inputs = "true";
+  std::string wrap_embeddings = "no";
+  bool wrap_head = false;
+  std::string ignored_modules;
+  int64_t prefetch = 1;
+  bool load_from_rank0 = false;
   bool activation_checkpointing = false;
   bool cpu_offload = false;
 
@@ -46,9 +55,11 @@ struct TrainOptions {
   std::string lr_scale;
   double clip = 0.0;
   double loss_scale = 0.0;
+  int64_t loss_scale_interval = 2000;
   std::string not_finite = "error";
   int64_t max_skips_in_row = 100;
   int64_t warmup = 0;
+  double warmup_ratio = 0.0;
   std::string lr_schedule = "constant";
   double min_lr_ratio = 0.0;
 
@@ -63,12 +74,14 @@ struct TrainOptions {
   std::string export_dtype = "none";
 
   std::string metrics;
+  int64_t log_every = 1;
   bool exact_grad_norm = false;
   bool quiet = false;
   int64_t sample = 0;
   std::string prompt;
   double temperature = 0.8;
 
+  int64_t world_size = 0;
   std::string device = "auto";
   int64_t threads = 0;
   std::string product_engine = "auto";

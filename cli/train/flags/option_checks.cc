@@ -12,6 +12,8 @@
 #include "cli/exported_file.h"
 #include "cli/torch_file.h"
 #include "cli/train/flags/group_rules.h"
+#include "core/config/config_error.h"
+#include "core/config/resolve.h"
 
 namespace fsdp2::cli {
 
@@ -95,12 +97,19 @@ void check_counts(const TrainOptions& o) {
   constexpr int64_t kMostParts = 1 << 24;
   constexpr int64_t kMostThreads = 4096;
   constexpr int64_t kMostCheckpoints = 1 << 20;
+  constexpr int64_t kMostPrefetch = 1 << 10;
+  constexpr int64_t kMostRanks = (int64_t{1} << 31) - 1;
   require_within("--steps", o.steps, 1, kMostSteps - 1);
   require_within("--stop-step", o.stop_step, 0);
   require_within("--vocab-size", o.vocab_size, 0, kMostTokens);
   require_within("--seq-len", o.seq_len, 1, kMostWindows);
   require_within("--global-batch", o.global_batch, 1, kMostWindows);
   require_within("--grad-accum", o.grad_accum, 1, kMostParts);
+  require_within("--micro-batch", o.micro_batch, 0, kMostWindows);
+  require_within("--prefetch", o.prefetch, 0, kMostPrefetch);
+  require_within("--loss-scale-interval", o.loss_scale_interval, 1);
+  require_within("--log-every", o.log_every, 1);
+  require_within("--world-size", o.world_size, 0, kMostRanks);
   require_within("--warmup", o.warmup, 0, kMostSteps - 1);
   require_within("--threads", o.threads, 0, kMostThreads);
   require_within("--sample", o.sample, 0, kMostParts);
@@ -124,6 +133,8 @@ void check_numbers(const TrainOptions& o) {
   require(o.beta1 >= 0 && o.beta1 < 1, "--beta1 must lie in [0, 1)");
   require(o.beta2 >= 0 && o.beta2 < 1, "--beta2 must lie in [0, 1)");
   require(o.min_lr_ratio >= 0 && o.min_lr_ratio <= 1, "--min-lr-ratio must lie in [0, 1]");
+  require(o.warmup_ratio >= 0 && o.warmup_ratio <= 1, "--warmup-ratio must lie in [0, 1]");
+  require(o.warmup == 0 || o.warmup_ratio == 0, "--warmup and --warmup-ratio exclude each other");
   constexpr double kYear = 365.0 * 24 * 3600;
   require(o.timeout_s > 0, "--timeout-s must be more than 0");
   require(o.timeout_s <= kYear, "--timeout-s must be at most a year");
@@ -156,6 +167,15 @@ void check_options_for_world(const TrainOptions& o, int64_t world_size) {
               " is not a multiple of ranks x --grad-accum = " + std::to_string(world_size) + " x " +
               std::to_string(o.grad_accum));
   check_sharding_for_world(o.sharding(), world_size);
+}
+
+void settle_for_world(config::Plan* plan, int64_t world_size) {
+  try {
+    config::resolve_for_world(plan, world_size);
+  } catch (const config::ConfigError& error) {
+    throw UsageError(error.what());
+  }
+  check_options_for_world(plan->options, world_size);
 }
 
 void check_options_for_model(const TrainOptions& o, int64_t max_positions) {

@@ -13,6 +13,10 @@ void check_options(const TrainOptions& options);
 // Checks what depends on the number of ranks. Throws UsageError, the same one on all of them.
 void check_options_for_world(const TrainOptions& options, int64_t world_size);
 
+// Settles what depends on the number of ranks, and checks it. Throws UsageError, the same one on
+// all of them.
+void settle_for_world(config::Plan* plan, int64_t world_size);
+
 // Checks what depends on the model; max_positions 0: it does not tell. Throws UsageError.
 void check_options_for_model(const TrainOptions& options, int64_t max_positions);
 

@@ -1,0 +1,34 @@
+// What is in a model, by name, for options that name parts of it by patterns.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/library.h"
+#include "cli/sharding.h"
+
+namespace fsdp2::cli {
+
+class ModuleNames {
+ public:
+  // The module is not sharded yet.
+  explicit ModuleNames(const Module& module);
+
+  bool has_ties() const { return has_ties_; }
+
+  // `sharding` with the paths that its patterns match in place of the patterns. A name without a
+  // pattern stays, whether or not it is there. Throws UsageError, the same on all ranks.
+  Sharding expand(Sharding sharding) const;
+
+  // The parameters that match a pattern themselves, or lie below a module that does. Throws
+  // UsageError, which names `flag`.
+  std::vector<std::string> parameters_in(const std::string& flag,
+                                         const std::vector<std::string>& patterns) const;
+
+ private:
+  std::vector<std::string> parameters_;  // all names of each
+  std::vector<std::string> modules_;     // those that have parameters in them
+  bool has_ties_ = false;
+};
+
+}  // namespace fsdp2::cli

@@ -1,0 +1,14 @@
+// What a plan says by the number of ranks, as the numbers that it comes to.
+#pragma once
+
+#include <cstdint>
+
+#include "core/config/plan.h"
+
+namespace fsdp2::config {
+
+// Sets --global-batch by --micro-batch, and --warmup by --warmup-ratio. Throws ConfigError if the
+// plan is for another number of ranks.
+void resolve_for_world(Plan* plan, int64_t world_size);
+
+}  // namespace fsdp2::config

@@ -1,0 +1,61 @@
+// What a plan comes to on so many ranks.
+#include "core/config/resolve.h"
+
+#include <gtest/gtest.h>
+
+#include "core/config/config_error.h"
+
+namespace fsdp2::config {
+namespace {
+
+std::string world_error(Plan plan, int64_t world_size) {
+  try {
+    resolve_for_world(&plan, world_size);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Resolve, MicroBatchesGiveTheGlobalBatch) {
+  Plan plan;
+  plan.options.micro_batch = 3;
+  plan.options.grad_accum = 4;
+  resolve_for_world(&plan, 2);
+  EXPECT_EQ(plan.options.global_batch, 24);
+  EXPECT_EQ(plan.origin_of("global-batch"), "micro-batch x grad-accum x ranks");
+}
+
+TEST(Resolve, WithoutThemTheGlobalBatchStays) {
+  Plan plan;
+  resolve_for_world(&plan, 2);
+  EXPECT_EQ(plan.options.global_batch, TrainOptions().global_batch);
+  EXPECT_TRUE(plan.origins.empty());
+}
+
+TEST(Resolve, WarmupRatioIsOfAllStepsRoundedUp) {
+  Plan plan;
+  plan.options.steps = 101;
+  plan.options.warmup_ratio = 0.1;
+  resolve_for_world(&plan, 1);
+  EXPECT_EQ(plan.options.warmup, 11);
+}
+
+TEST(Resolve, WhatCannotBeIsRefused) {
+  Plan plan;
+  plan.set("world-size", int64_t{8}, "f.yaml:2 world_size");
+  EXPECT_EQ(world_error(plan, 8), "");
+  EXPECT_EQ(world_error(plan, 2),
+            "the configuration is for 8 ranks (f.yaml:2 world_size), and the job has 2");
+  Plan both;
+  both.set("micro-batch", int64_t{1}, "a");
+  both.set("global-batch", int64_t{1}, "b");
+  EXPECT_EQ(world_error(both, 2), "--micro-batch (a) and --global-batch (b) exclude each other");
+  Plan large;
+  large.options.micro_batch = 1LL << 31;
+  large.options.grad_accum = 1 << 24;
+  EXPECT_NE(world_error(large, 1 << 20).find("is above 2147483648 windows"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace fsdp2::config
