@@ -9,7 +9,7 @@
 #include <memory>
 #include <utility>
 
-#include "core/config/nearest.h"
+#include "core/base/nearest.h"
 
 namespace fsdp2::cli {
 
@@ -81,7 +81,7 @@ std::string message_of(const CLI::App& app, const CLI::ParseError& error) {
     throw UsageError("unexpected argument '" + argument + "' (see --help)");
   }
   const std::string name = argument.substr(0, argument.find('='));
-  const std::string meant = config::nearest(name, flag_names(app));
+  const std::string meant = fsdp2::nearest(name, flag_names(app));
   throw UsageError("unknown flag " + name +
                    (meant.empty() ? " (see --help)" : "; did you mean " + meant + "?"));
 }

@@ -16,7 +16,7 @@
 #include "cli/run/options.h"
 #include "cli/train/flags/option_checks.h"
 #include "cli/train/flags/options.h"
-#include "core/config/nearest.h"
+#include "core/base/nearest.h"
 
 namespace fsdp2::cli {
 namespace {
@@ -116,7 +116,7 @@ int main(std::vector<std::string> arguments) {
   if (command == "train" || command == "plan" || command == "inspect" || command == "convert") {
     return hand_over(command, arguments);
   }
-  const std::string meant = config::nearest(command, kCommands);
+  const std::string meant = fsdp2::nearest(command, kCommands);
   std::cerr << "fsdp2: unknown command '" << command << "'"
             << (meant.empty() ? " (see fsdp2 --help)" : "; did you mean " + meant + "?")
             << std::endl;

@@ -40,23 +40,6 @@ bool is_character(std::string_view sequence) {
   return true;
 }
 
-// Letters to add, leave out or replace (Levenshtein).
-size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> last(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) {
-    last[j] = j;
-  }
-  for (size_t i = 1; i <= a.size(); ++i) {
-    std::vector<size_t> row(b.size() + 1, i);
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t replaced = last[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
-      row[j] = std::min({last[j] + 1, row[j - 1] + 1, replaced});
-    }
-    last = std::move(row);
-  }
-  return last.back();
-}
-
 }  // namespace
 
 bool starts_with(std::string_view text, std::string_view prefix) {
@@ -78,25 +61,6 @@ std::string list_some(const std::vector<std::string>& names, size_t most) {
     text += (i == 0 ? "" : ", ") + names[i];
   }
   return names.size() > most ? text + ", ..." : text;
-}
-
-std::string nearest_name(const std::string& word, const std::vector<std::string>& candidates) {
-  constexpr size_t kShortestPart = 4;
-  constexpr size_t kLongest = 64;  // what is longer was meant to be something else
-  std::string best;
-  size_t best_distance = 1 + std::max<size_t>(1, word.size() / 3);
-  for (const std::string& candidate : candidates) {
-    if (word.size() > kLongest) {
-      break;
-    }
-    const bool is_part = word.size() >= kShortestPart && candidate.find(word) != std::string::npos;
-    const size_t distance = is_part ? 1 : edit_distance(word, candidate);
-    if (distance < best_distance) {
-      best = candidate;
-      best_distance = distance;
-    }
-  }
-  return best;
 }
 
 std::optional<size_t> find_malformed_utf8(std::string_view text) {

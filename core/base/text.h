@@ -19,10 +19,6 @@ bool is_inside(std::string_view name, std::string_view parent);
 // "a, b, c", or "a, b, ..." if there are more than `most`.
 std::string list_some(const std::vector<std::string>& names, size_t most);
 
-// What a word may have been meant to be: the candidate that it is a part of, or that is a few
-// letters away. "" if there is none.
-std::string nearest_name(const std::string& word, const std::vector<std::string>& candidates);
-
 // Where the first sequence begins that is not UTF-8 as Python takes it: shortest forms, no
 // surrogates, up to U+10FFFF. nullopt if there is none.
 std::optional<size_t> find_malformed_utf8(std::string_view text);

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/base/nearest.h"
 #include "core/config/config_error.h"
-#include "core/config/nearest.h"
 
 namespace fsdp2::config {
 

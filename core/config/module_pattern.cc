@@ -6,8 +6,8 @@
 #include <limits>
 #include <regex>
 
+#include "core/base/nearest.h"
 #include "core/config/config_error.h"
-#include "core/config/nearest.h"
 
 namespace fsdp2::config {
 

@@ -7,8 +7,8 @@
 #include <map>
 #include <type_traits>
 
+#include "core/base/nearest.h"
 #include "core/config/config_error.h"
-#include "core/config/nearest.h"
 
 namespace fsdp2::config {
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/nearest.h"
 #include "core/base/text.h"
 #include "core/nn/stock/layer_makers.h"
 #include "core/nn/stock/layer_options.h"
@@ -54,7 +55,7 @@ const std::vector<Row>& rows() {
   for (const Row& row : rows()) {
     kinds.emplace_back(row.kind);
   }
-  const std::string meant = nearest_name(kind, kinds);
+  const std::string meant = nearest(kind, kinds);
   fail(Code::kInvalidArgument, "no layer is called '{}'; {}", kind,
        meant.empty() ? "there are " + list_some(kinds, kinds.size())
                      : "did you mean " + meant + "?");

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/base/text.h"
+#include "core/base/nearest.h"
 
 namespace fsdp2::nn {
 
@@ -69,7 +69,7 @@ LayerOptions::LayerOptions(std::string kind, std::vector<std::string> known,
     if (std::find(known_.begin(), known_.end(), entry.key()) != known_.end()) {
       continue;
     }
-    const std::string meant = nearest_name(entry.key(), known_);
+    const std::string meant = nearest(entry.key(), known_);
     fail(Code::kInvalidArgument, "{} has no option {}; {}", kind_, shown(entry.key()),
          !meant.empty()   ? fmt::format("did you mean \"{}\"?", meant)
          : known_.empty() ? "it has none"

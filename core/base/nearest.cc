@@ -1,10 +1,10 @@
-#include "core/config/nearest.h"
+#include "core/base/nearest.h"
 
 #include <algorithm>
 #include <cstddef>
 #include <utility>
 
-namespace fsdp2::config {
+namespace fsdp2 {
 
 namespace {
 
@@ -33,7 +33,11 @@ size_t edit_distance(const std::string& a, const std::string& b) {
 }  // namespace
 
 std::string nearest(const std::string& word, const std::vector<std::string>& candidates) {
+  constexpr size_t kLongest = 64;  // what is longer was meant to be something else
   std::string best;
+  if (word.size() > kLongest) {
+    return best;
+  }
   size_t best_distance = 1 + std::max<size_t>(1, word.size() / 3);
   for (const std::string& candidate : candidates) {
     // A part of a flag is near as well: --batch for --global-batch.
@@ -48,4 +52,4 @@ std::string nearest(const std::string& word, const std::vector<std::string>& can
   return best;
 }
 
-}  // namespace fsdp2::config
+}  // namespace fsdp2
