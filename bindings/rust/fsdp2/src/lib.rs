@@ -30,8 +30,8 @@
 //!   [`Status::PeerFailed`].
 //! * [`Mesh`], [`Tensor`] and [`Scope`] may be shared between threads. The other objects may move to another thread, but belong
 //!   to one at a time; two threads that use the same model through two handles get [`Status::Busy`].
-//! * Closures can be forwards ([`custom`]), hooks ([`hook`]) and sinks of messages ([`log`]). An error or a panic in one is the
-//!   source of the error of the call around it.
+//! * Closures can be forwards ([`custom`]), hooks ([`hook`]) and sinks of messages ([`log`]), and a [`Function`] has a gradient of its
+//!   own. An error or a panic in one is the source of the error of the call around it.
 
 #![deny(missing_docs)]
 
