@@ -30,7 +30,9 @@ int run(const std::vector<std::string>& arguments) {
       case Request::kHelpPrinted:
         return 0;
       case Request::kPrintConfig:
-        std::cout << plan.text() << std::flush;
+        if (rank_to_show().empty() || rank_to_show() == "0") {
+          std::cout << plan.text() << std::flush;
+        }
         return 0;
       case Request::kVersion:
         return print_version();

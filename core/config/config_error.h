@@ -3,13 +3,24 @@
 // to start; so the error is not the core's Error.
 #pragma once
 
+#include <algorithm>
 #include <stdexcept>
+#include <string>
+#include <utility>
 
 namespace fsdp2::config {
 
 class ConfigError : public std::runtime_error {
  public:
-  using std::runtime_error::runtime_error;
+  explicit ConfigError(std::string message) : std::runtime_error(in_one_line(std::move(message))) {}
+
+ private:
+  // What is quoted from a file may have anything in it.
+  static std::string in_one_line(std::string text) {
+    const auto is_control = [](unsigned char letter) { return letter < ' ' || letter == 0x7F; };
+    std::replace_if(text.begin(), text.end(), is_control, ' ');
+    return text;
+  }
 };
 
 }  // namespace fsdp2::config

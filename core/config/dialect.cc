@@ -34,19 +34,27 @@ class Walk {
 
   void note_ignored() {
     if (!ignored_.empty()) {
-      plan_.notes.push_back("ignored, as they mean nothing here: " + ignored_);
+      std::string note = "ignored:";
+      for (const auto& [why, paths] : ignored_) {
+        note += note.back() == ':' ? " " : "; ";
+        for (const std::string& path : paths) {
+          note += (path == paths.front() ? "" : ", ") + path;
+        }
+        note += " (" + why + ")";
+      }
+      plan_.notes.push_back(note);
     }
   }
 
  private:
   void take(const Node& node, const std::string& path) {
-    const auto row = std::find_if(rows_.begin(), rows_.end(),
-                                  [&](const Row& known) { return known.path == path; });
     const Value value{node, prefix_ + path};
-    if (row != rows_.end()) {
+    if (const Row* row = find(path)) {
       follow(*row, value);
     } else if (is_section(path + ".")) {
       enter(node, path + ".");
+    } else if (const Row* rest = find(path.substr(0, path.size() - last_part(path).size()) + "*")) {
+      follow(*rest, value);
     } else {
       const std::string meant = meant_by(path);
       throw ConfigError(node.origin + ": unknown key " + value.path +
@@ -54,18 +62,43 @@ class Walk {
     }
   }
 
+  const Row* find(const std::string& path) const {
+    const auto row = std::find_if(rows_.begin(), rows_.end(),
+                                  [&](const Row& known) { return known.path == path; });
+    return row == rows_.end() ? nullptr : &*row;
+  }
+
   void follow(const Row& row, const Value& value) {
     const Node& node = value.node;
     if (row.fate == Row::Fate::kIgnored) {
-      ignored_ += (ignored_.empty() ? "" : ", ") + value.path;
+      note(row.text, value.path);
     } else if (node.kind == Node::Kind::kNull) {
       return;
+    } else if (node.text.find("${") != std::string::npos) {
+      value.refuse(node.text + ": interpolations are not provided; write the value");
     } else if (row.fate == Row::Fate::kSets) {
       row.read(value, &plan_);
-    } else if (!node.is_scalar() || std::find(row.harmless.begin(), row.harmless.end(),
-                                              node.text) == row.harmless.end()) {
+    } else if (!is_harmless(row, node)) {
       value.refuse(node.described() + ": not provided (" + row.text + ")");
     }
+  }
+
+  static bool is_harmless(const Row& row, const Node& node) {
+    if (!node.is_scalar()) {
+      return node.items.empty() && node.entries.empty();
+    }
+    const bool is_bool = node.kind == Node::Kind::kBool;
+    const std::string text = is_bool ? Value{node, ""}.as_word() : node.text;  // False is false
+    return std::find(row.harmless.begin(), row.harmless.end(), text) != row.harmless.end();
+  }
+
+  void note(const std::string& why, const std::string& path) {
+    auto known = std::find_if(ignored_.begin(), ignored_.end(),
+                              [&](const auto& entry) { return entry.first == why; });
+    if (known == ignored_.end()) {
+      known = ignored_.insert(ignored_.end(), {why, {}});
+    }
+    known->second.push_back(path);
   }
 
   bool is_section(const std::string& path) const {
@@ -96,7 +129,8 @@ class Walk {
   const std::vector<Row>& rows_;
   const std::string prefix_;
   Plan& plan_;
-  std::string ignored_;
+  // By reason, in the order of the file.
+  std::vector<std::pair<std::string, std::vector<std::string>>> ignored_;
 };
 
 }  // namespace

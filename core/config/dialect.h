@@ -14,7 +14,7 @@ struct Row {
   enum class Fate { kSets, kIgnored, kNotProvided };
   using Read = std::function<void(const Value&, Plan*)>;
 
-  std::string path;  // "training_args.learning_rate"
+  std::string path;  // "training_args.learning_rate"; "model.*": all of model that no row names
   Fate fate;
   std::string text;                   // what it sets ("lr"); else why it does nothing here
   Read read;                          // of kSets
@@ -26,7 +26,7 @@ Row sets(const std::string& path, const std::string& key);
 // A key that `read` turns into others of ours, which `text` names.
 Row reads(const std::string& path, const std::string& text, Row::Read read);
 Row ignored(const std::string& path, const std::string& why);
-// Any value but null and the `harmless` ones is an error.
+// Any value but null, an empty list or map, and the `harmless` ones is an error.
 Row not_provided(const std::string& path, std::vector<std::string> harmless,
                  const std::string& why);
 

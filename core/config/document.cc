@@ -277,6 +277,16 @@ const Node* Node::find(const std::string& key) const {
   return nullptr;
 }
 
+Node Node::without(const std::vector<std::string>& keys) const {
+  Node rest = *this;
+  const auto is_left_out = [&](const Entry& entry) {
+    return std::find(keys.begin(), keys.end(), entry.first) != keys.end();
+  };
+  rest.entries.erase(std::remove_if(rest.entries.begin(), rest.entries.end(), is_left_out),
+                     rest.entries.end());
+  return rest;
+}
+
 std::string Node::described() const {
   switch (kind) {
     case Kind::kNull:
@@ -337,7 +347,7 @@ void set_in(Node* root, const std::string& assignment) {
   const size_t equals = assignment.find('=');
   const std::vector<std::string> path = parts_of_path(assignment.substr(0, equals));
   const bool has_gap = std::find(path.begin(), path.end(), "") != path.end();
-  if (equals == std::string::npos || path.empty() || has_gap) {
+  if (equals == std::string::npos || path.empty() || path.size() > kMostDepth || has_gap) {
     refuse(origin, "expected KEY=VALUE");
   }
   Node value = read_yaml(assignment.substr(equals + 1), origin);

@@ -27,6 +27,9 @@ class Node {
   // The entry of a map; null if there is none, or if this is no map.
   const Node* find(const std::string& key) const;
 
+  // This map without these entries.
+  Node without(const std::vector<std::string>& keys) const;
+
   // "the whole number 3", "a list": for messages.
   std::string described() const;
 };

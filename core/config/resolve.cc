@@ -25,7 +25,7 @@ void set_global_batch(Plan* plan, int64_t world_size) {
   if (o.micro_batch == 0) {
     return;
   }
-  if (plan->origins.count("global-batch") > 0) {
+  if (plan->origins.count("global-batch") > 0 && o.global_batch > 0) {
     throw ConfigError("--micro-batch (" + plan->origin_of("micro-batch") +
                       ") and --global-batch (" + plan->origin_of("global-batch") +
                       ") exclude each other");
@@ -49,6 +49,12 @@ void set_warmup(Plan* plan) {
 }
 
 }  // namespace
+
+void leave_batch_to_ranks(Plan* plan) {
+  if (plan->options.micro_batch > 0 && plan->origins.count("global-batch") == 0) {
+    plan->set("global-batch", int64_t{0}, "by micro-batch");
+  }
+}
 
 void resolve_for_world(Plan* plan, int64_t world_size) {
   check_world(*plan, world_size);

@@ -7,6 +7,10 @@
 
 namespace fsdp2::config {
 
+// Makes the global batch 0 where micro batches will give it, so that a printed plan says so. Call
+// it once all is read.
+void leave_batch_to_ranks(Plan* plan);
+
 // Sets --global-batch by --micro-batch, and --warmup by --warmup-ratio. Throws ConfigError if the
 // plan is for another number of ranks.
 void resolve_for_world(Plan* plan, int64_t world_size);

@@ -103,7 +103,7 @@ void check_counts(const TrainOptions& o) {
   require_within("--stop-step", o.stop_step, 0);
   require_within("--vocab-size", o.vocab_size, 0, kMostTokens);
   require_within("--seq-len", o.seq_len, 1, kMostWindows);
-  require_within("--global-batch", o.global_batch, 1, kMostWindows);
+  require_within("--global-batch", o.global_batch, o.micro_batch > 0 ? 0 : 1, kMostWindows);
   require_within("--grad-accum", o.grad_accum, 1, kMostParts);
   require_within("--micro-batch", o.micro_batch, 0, kMostWindows);
   require_within("--prefetch", o.prefetch, 0, kMostPrefetch);

@@ -8,6 +8,7 @@
 #include "core/config/config_error.h"
 #include "core/config/dialects/read_plan.h"
 #include "core/config/key_table.h"
+#include "core/config/resolve.h"
 
 namespace fsdp2::cli {
 
@@ -164,6 +165,7 @@ Request parse_train_options(const std::vector<std::string>& arguments, config::P
   }
   config::Plan plan = read_file(request);
   parse(arguments, &request, &plan);
+  config::leave_batch_to_ranks(&plan);
   check(plan);
   *out = std::move(plan);
   return request.print_config ? Request::kPrintConfig : Request::kTrain;

@@ -9,8 +9,28 @@
 
 namespace fsdp2::config {
 
+// A section that a file of any dialect may have: our own keys, which go before the others.
+inline constexpr char kOwnSection[] = "libfsdp2";
+
 // Our own: the keys are the flags of fsdp2 train, written with _ or -.
 std::vector<Row> plain_rows();
 void apply_plain(const Node& root, const std::string& prefix, Plan* plan);
+
+// ROLL's, for its strategy fsdp2_train. A file has settings of all roles, and of each role.
+std::vector<Row> roll_rows();
+std::vector<Row> roll_role_rows();
+bool is_roll(const Node& root);
+// role "": the only one with the strategy fsdp2_train.
+void apply_roll(const Node& root, const std::string& role, Plan* plan);
+
+// MindSpeed-MM's, with six sections.
+std::vector<Row> mm_rows();
+bool is_mm(const Node& root);
+void apply_mm(const Node& root, Plan* plan);
+
+// MindSpeed-MM's older fsdp2_config.yaml, which is flat.
+std::vector<Row> mm_legacy_rows();
+bool is_mm_legacy(const Node& root);
+void apply_mm_legacy(const Node& root, Plan* plan);
 
 }  // namespace fsdp2::config

@@ -1,22 +1,54 @@
 #include "core/config/dialects/read_plan.h"
 
+#include "core/config/config_error.h"
 #include "core/config/dialects/dialects.h"
-#include "core/config/document.h"
 
 namespace fsdp2::config {
 
-Plan read_plan(const PlanRequest& request) {
+namespace {
+
+Node read_root(const PlanRequest& request) {
   Node root;
   root.kind = Node::Kind::kMap;
+  root.origin = "--set";
   if (!request.file.empty()) {
     root = read_yaml_file(request.file);
   }
   for (const std::string& assignment : request.sets) {
     set_in(&root, assignment);
   }
+  return root;
+}
+
+// Dialects are recognised by their keys.
+void apply_dialect(const Node& root, const std::string& role, Plan* plan) {
+  if (is_roll(root)) {
+    return apply_roll(root, role, plan);
+  }
+  if (!role.empty()) {
+    throw ConfigError("--role " + role + ": the configuration has no roles");
+  }
+  if (is_mm(root)) {
+    return apply_mm(root, plan);
+  }
+  if (is_mm_legacy(root)) {
+    return apply_mm_legacy(root, plan);
+  }
+  apply_plain(root.without({kOwnSection}), "", plan);
+}
+
+}  // namespace
+
+Plan plan_of(const Node& root, const std::string& role) {
   Plan plan;
-  apply_plain(root, "", &plan);
+  apply_dialect(root, role, &plan);
+  const Node* own = root.find(kOwnSection);
+  if (own != nullptr) {
+    apply_plain(*own, std::string(kOwnSection) + ".", &plan);
+  }
   return plan;
 }
+
+Plan read_plan(const PlanRequest& request) { return plan_of(read_root(request), request.role); }
 
 }  // namespace fsdp2::config

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "core/config/document.h"
 #include "core/config/plan.h"
 
 namespace fsdp2::config {
@@ -14,7 +15,8 @@ struct PlanRequest {
   std::vector<std::string> sets;  // "path.to.key=value", in the file's own keys
 };
 
-// Throws ConfigError.
+// These throw ConfigError.
+Plan plan_of(const Node& root, const std::string& role);
 Plan read_plan(const PlanRequest& request);
 
 }  // namespace fsdp2::config

@@ -114,7 +114,12 @@ TEST(Document, AssignmentsReplaceAndAdd) {
   EXPECT_EQ(root.find("a")->find("b")->items.at(1).origin, "--set a.b=[x, y]");
   EXPECT_EQ(root.find("c")->find("d")->kind, Kind::kBool);
   EXPECT_EQ(root.find("e")->kind, Kind::kNull);
-  for (const char* wrong : {"a", "=1", "a..b=1", "a.b.c=1"}) {
+  std::string deep = "a";
+  for (int i = 0; i < 100000; ++i) {
+    deep += ".a";
+  }
+  for (const std::string& wrong : {std::string("a"), std::string("=1"), std::string("a..b=1"),
+                                   std::string("a.b.c=1"), deep + "=1"}) {
     EXPECT_THROW(set_in(&root, wrong), ConfigError) << wrong;
   }
 }

@@ -22,14 +22,14 @@ std::string file_with(const std::string& text) {
   return path;
 }
 
-Plan plan_of(const std::string& text, const std::vector<std::string>& sets = {}) {
+Plan plan_in(const std::string& text, const std::vector<std::string>& sets = {}) {
   return read_plan({file_with(text), "", sets});
 }
 
 // What is wrong, from the line number on.
 std::string message_of(const std::string& text, const std::vector<std::string>& sets = {}) {
   try {
-    plan_of(text, sets);
+    plan_in(text, sets);
   } catch (const ConfigError& error) {
     const std::string message = error.what();
     const std::string file = "plain.yaml:";
@@ -45,7 +45,7 @@ std::string with_underscores(std::string name) {
 }
 
 TEST(PlainFile, SetsWhatItsFlagsSet) {
-  const Plan plan = plan_of(
+  const Plan plan = plan_in(
       "model: DIR\nglobal_batch: 4\ngrad-accum: 2\nlr: 1e-3\nshuffle: true\n"
       "reshard_after_forward: 2\nwrap: [A, B]\nparam_dtype: BFloat16\nsteps: ~\nseed: 7\n");
   const TrainOptions& o = plan.options;
@@ -64,7 +64,7 @@ TEST(PlainFile, SetsWhatItsFlagsSet) {
 }
 
 TEST(PlainFile, AssignmentsGoBeforeIt) {
-  const Plan plan = plan_of("lr: 1\nglobal_batch: 4\n", {"global-batch=2", "clip=1.5"});
+  const Plan plan = plan_in("lr: 1\nglobal_batch: 4\n", {"global-batch=2", "clip=1.5"});
   EXPECT_EQ(plan.options.lr, 1);
   EXPECT_EQ(plan.options.global_batch, 2);
   EXPECT_EQ(plan.options.clip, 1.5);
@@ -72,14 +72,14 @@ TEST(PlainFile, AssignmentsGoBeforeIt) {
 }
 
 TEST(PlainFile, IsWhatPrintConfigPrints) {
-  const Plan plan = plan_of(
+  const Plan plan = plan_in(
       "model: 'a: \"b\"'\nlr: 1e-3\nshuffle: true\nwrap: [A, B]\nreshard_after_forward: 2\n"
       "param_dtype: bf16\nseed: 18446744073709551615\nlr_scale: 'x.*=0.5'\n");
   const std::string printed = plan.text();
   EXPECT_THAT(printed, HasSubstr("lr: 0.001  "));
   EXPECT_THAT(printed, HasSubstr("plain.yaml:2 lr\n"));
   EXPECT_THAT(printed, HasSubstr("# default\n"));
-  EXPECT_EQ(shared_text(plan_of(printed).options), shared_text(plan.options));
+  EXPECT_EQ(shared_text(plan_in(printed).options), shared_text(plan.options));
 }
 
 TEST(PlainFile, AMisspeltKeyGivesTheOneThatWasMeant) {

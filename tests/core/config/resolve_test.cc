@@ -21,6 +21,8 @@ TEST(Resolve, MicroBatchesGiveTheGlobalBatch) {
   Plan plan;
   plan.options.micro_batch = 3;
   plan.options.grad_accum = 4;
+  leave_batch_to_ranks(&plan);
+  EXPECT_EQ(plan.options.global_batch, 0);
   resolve_for_world(&plan, 2);
   EXPECT_EQ(plan.options.global_batch, 24);
   EXPECT_EQ(plan.origin_of("global-batch"), "micro-batch x grad-accum x ranks");
@@ -28,6 +30,7 @@ TEST(Resolve, MicroBatchesGiveTheGlobalBatch) {
 
 TEST(Resolve, WithoutThemTheGlobalBatchStays) {
   Plan plan;
+  leave_batch_to_ranks(&plan);
   resolve_for_world(&plan, 2);
   EXPECT_EQ(plan.options.global_batch, TrainOptions().global_batch);
   EXPECT_TRUE(plan.origins.empty());

@@ -1,0 +1,222 @@
+#include <algorithm>
+
+#include "core/config/dialects/dialects.h"
+#include "core/config/dialects/shared_rows.h"
+
+namespace fsdp2::config {
+
+namespace {
+
+constexpr char kMmDefault[] = "default of MindSpeed-MM";
+
+void read_units(const Value& value, Plan* plan) {
+  plan->read("wrap-names", value);
+  plan->set("wrap", "none", origin_text(value));
+}
+
+// Two places mean the same, and must not differ.
+void read_recompute_flag(const Value& value, Plan* plan) {
+  const bool flag = value.as_bool();
+  if (plan->origins.count("activation-checkpointing") > 0 &&
+      plan->options.activation_checkpointing != flag) {
+    value.refuse(value.node.text + " contradicts " + plan->origin_of("activation-checkpointing"));
+  }
+  plan->set("activation-checkpointing", flag, origin_text(value));
+}
+
+// Which modules; whether at all, `recompute` says.
+void check_recompute(const Value& value, Plan* /*plan*/) {
+  Plan scratch;
+  reads_recompute("").read(value, &scratch);
+}
+
+void read_format(const Value& value, Plan* /*plan*/) {
+  const std::string format = value.as_one_of({"auto", "hf", "dcp"});
+  if (format == "hf" && value.path == "training.save_format") {
+    value.refuse(
+        "hf: not provided (checkpoints are DCP; --save-pretrained writes the model at the "
+        "end)");
+  }
+}
+
+void read_least_lr(const Value& value, Plan* /*plan*/) { value.as_number(); }
+
+// As a fraction of the other, which may come after it in the file.
+void set_least_lr(const Node& root, Plan* plan) {
+  const Node* training = root.find("training");
+  const Node* least = training == nullptr ? nullptr : training->find("lr_min");
+  if (least == nullptr || least->kind == Node::Kind::kNull) {
+    return;
+  }
+  const Value value{*least, "training.lr_min"};
+  const double lr = value.as_number();
+  if (lr > plan->options.lr) {
+    value.refuse("is above the learning rate");
+  }
+  plan->set("min-lr-ratio", lr > 0 ? lr / plan->options.lr : 0.0, origin_text(value));
+}
+
+// Keys about loads and saves mean something where there is a place for them.
+void set_places(const Node& root, Plan* plan) {
+  if (plan->options.resume.empty()) {
+    plan->set("resume-partial", false, kMmDefault);  // load_strict is about `load`
+  }
+  if (plan->options.save_dir.empty()) {
+    return;
+  }
+  if (plan->origins.count("sync-save") == 0) {
+    plan->set("sync-save", true, kMmDefault);
+  }
+  const Node* every = root.find("training")->find("save_interval");
+  if (every == nullptr || every->kind == Node::Kind::kNull) {
+    plan->set("save-every", int64_t{1}, kMmDefault);
+  } else {
+    plan->read("save-every", {*every, "training.save_interval"});
+  }
+}
+
+bool has_enabled(const Node& node) {
+  const Node* enable = node.find("enable");
+  return (enable != nullptr && enable->kind == Node::Kind::kBool && enable->text[0] != 'f' &&
+          enable->text[0] != 'F') ||
+         std::any_of(node.entries.begin(), node.entries.end(),
+                     [](const Node::Entry& entry) { return has_enabled(entry.second); });
+}
+
+void check_tool(const Value& value, Plan* /*plan*/) {
+  if (has_enabled(value.node)) {
+    value.refuse("not provided (traces and memory records)");
+  }
+}
+
+void check_model_key(const Value& value, Plan* plan) {
+  plan->notes.push_back(value.path +
+                        " is not a key of this trainer: it is left to the model's "
+                        "config.json");
+}
+
+}  // namespace
+
+std::vector<Row> mm_rows() {
+  const std::string plan = "parallel.fsdp_plan.";
+  return {
+      sets("parallel.data_parallel_size", "world-size"),
+      reads_shard_size("parallel.fully_shard_parallel_size"),
+      not_provided("parallel.tensor_parallel_size", {"1"}, "tensor parallelism"),
+      not_provided("parallel.ring_attention_size", {"1"}, "context parallelism"),
+      not_provided("parallel.ulysses_parallel_size", {"1"}, "context parallelism"),
+      not_provided("parallel.context_parallel_size", {"1"}, "context parallelism"),
+      not_provided("parallel.pregather", {"false"}, "all units gathered before forward"),
+      not_provided("parallel.expert_parallel_size", {"1"}, "expert parallelism"),
+      not_provided("parallel.expert_fully_shard_parallel_size", {"1"}, "expert parallelism"),
+      reads(plan + "apply_modules", "wrap-names", read_units),
+      sets(plan + "ignored_modules", "ignored-modules"),
+      sets(plan + "param_dtype", "param-dtype"),
+      sets(plan + "reduce_dtype", "reduce-dtype"),
+      sets(plan + "output_dtype", "output-dtype"),
+      reads_flag(plan + "cast_forward_inputs", "cast-forward-inputs"),
+      reads_reshard(plan + "reshard_after_forward"),
+      sets(plan + "cpu_offload", "cpu-offload"),
+      reads_prefetch(plan + "num_to_forward_prefetch"),
+      reads_prefetch(plan + "num_to_backward_prefetch"),
+      not_provided(plan + "pregather", {"false"}, "all units gathered before forward"),
+      not_provided(plan + "hook_modules", {}, "a unit's hooks on a module around it"),
+      reads("parallel.recompute", "activation-checkpointing", read_recompute_flag),
+      reads("parallel.recompute_plan.apply_modules", "activation-checkpointing, with recompute",
+            check_recompute),
+      ignored("parallel.recompute_plan.use_reentrant",
+              "recomputation is of the other kind, with the same results"),
+      ignored("parallel.ep_plan", "there is no expert parallelism"),
+      ignored("parallel.tp_plan", "there is no tensor parallelism"),
+      reads("features.recompute", "activation-checkpointing", read_recompute_flag),
+      reads("features.recompute_plan.apply_modules", "activation-checkpointing, with recompute",
+            check_recompute),
+      ignored("features.recompute_plan.use_reentrant",
+              "recomputation is of the other kind, with the same results"),
+      ignored("features.enable_chunk_loss", "the loss is always computed in chunks"),
+      ignored("features.chunkloss_plan", "the loss is always computed in chunks"),
+      not_provided("features.enable_activation_offload", {"false"}, "offload of activations"),
+      not_provided("features.enable_chunk_mbs", {"false"}, "micro batches in chunks"),
+      not_provided("features.enable_ep_balance", {"false"}, "expert parallelism"),
+      not_provided("features.loss_cfg.loss_type", {"default"}, "other losses"),
+      not_provided("features.loss_cfg.router_aux_loss_coef", {"0", "0.0"}, "a loss of the router"),
+      ignored("features.activation_offload_plan", "activations are not moved"),
+      ignored("features.chunkmbs_plan", "micro batches are whole"),
+      ignored("features.ep_balance_plan", "there is no expert parallelism"),
+      sets("training.lr", "lr"),
+      reads("training.lr_min", "min-lr-ratio", read_least_lr),
+      not_provided("training.lr_start", {"0", "0.0"}, "a warm-up from above 0"),
+      sets("training.lr_decay_style", "lr-schedule"),
+      sets("training.lr_warmup_ratio", "warmup-ratio"),
+      not_provided("training.lr_decay_ratio", {"1", "1.0"}, "a decay over a part of the steps"),
+      sets("training.weight_decay", "weight-decay"),
+      not_provided("training.no_decay_modules", {}, "weight decay by module; --no-decay has norms"),
+      not_provided("training.no_decay_params", {}, "weight decay by name; --no-decay has biases"),
+      not_provided("training.optimizer", {"adamw"}, "other optimizers than adamw in files"),
+      sets("training.adam_beta1", "beta1"),
+      sets("training.adam_beta2", "beta2"),
+      sets("training.adam_eps", "eps"),
+      ignored("training.adam_fused", "there is one implementation"),
+      ignored("training.muon_momentum", "the optimizer is adamw"),
+      ignored("training.ns_steps", "the optimizer is adamw"),
+      ignored("training.matched_adamw_rms", "the optimizer is adamw"),
+      sets("training.clip_grad", "clip"),
+      ignored("training.clip_grad_foreach", "there is one implementation"),
+      sets("training.micro_batch_size", "micro-batch"),
+      sets("training.gradient_accumulation_steps", "grad-accum"),
+      sets("training.seed", "seed"),
+      sets("training.train_iters", "steps"),
+      not_provided("training.train_epochs", {}, "a length in epochs"),
+      sets("training.log_interval", "log-every"),
+      not_provided("training.val_interval", {"0"}, "evaluation"),
+      ignored("training.init_model_with_meta_device", "models always begin without memory"),
+      sets("training.load", "resume"),
+      sets("training.save", "save-dir"),
+      reads("training.save_interval", "save-every, with save",
+            [](const Value& value, Plan*) { value.as_whole(); }),
+      reads_opposite("training.save_async", "sync-save"),
+      reads("training.load_format", "", read_format),
+      reads("training.save_format", "", read_format),
+      reads_opposite("training.load_strict", "resume-partial"),
+      sets("training.load_rank0_and_broadcast", "load-from-rank0"),
+      not_provided("training.no_load_optim", {"false"}, "loading a part of a checkpoint"),
+      not_provided("training.no_load_rng", {"false"}, "loading a part of a checkpoint"),
+      not_provided("training.no_save_optim", {"false"}, "saving a part of the state"),
+      not_provided("training.no_save_rng", {"false"}, "saving a part of the state"),
+      not_provided("training.save_ckpt_dtype", {}, "a dtype of checkpoints"),
+      not_provided("training.use_deter_comp", {"false"}, "a choice of deterministic operators"),
+      ignored("training.manual_gc_interval", "there is no garbage to collect"),
+      not_provided("training.lr_scaling_plan", {}, "learning rates in files; --lr-scale has them"),
+      not_provided("training.quantization_plan", {}, "quantization"),
+      not_provided("training.lora", {}, "LoRA"),
+      not_provided("training.enable_full_determinism", {"false"}, "a choice of operators"),
+      ignored("training.val_micro_batch_size", "there is no evaluation"),
+      ignored("training.allow_hf32", "a setting of another device"),
+      ignored("training.plugin", "modules of Python"),
+      sets("model.model_name_or_path", "model"),
+      sets("model.freeze", "freeze"),
+      ignored("model.attn_implementation", "the library chooses"),
+      reads("model.*", "", check_model_key),
+      ignored("data", "records are not provided yet; tokens or text name the data"),
+      reads("tools", "", check_tool),
+  };
+}
+
+bool is_mm(const Node& root) { return root.find("parallel") != nullptr; }
+
+void apply_mm(const Node& root, Plan* plan) {
+  plan->set("seed", uint64_t{42}, kMmDefault);
+  plan->set("lr", 5e-5, kMmDefault);
+  plan->set("weight-decay", 0.0, kMmDefault);
+  plan->set("beta2", 0.999, kMmDefault);
+  plan->set("clip", 1.0, kMmDefault);
+  plan->set("micro-batch", int64_t{1}, kMmDefault);
+  plan->set("steps", int64_t{10000}, kMmDefault);
+  plan->set("wrap", "none", kMmDefault);
+  plan->set("reshard-after-forward", "true", kMmDefault);
+  apply(mm_rows(), root.without({kOwnSection}), "", plan);
+  set_least_lr(root, plan);
+  set_places(root, plan);
+}
+
+}  // namespace fsdp2::config

@@ -1,0 +1,103 @@
+// `fsdp2 train FILE.yaml`: the examples of every dialect, as they stand.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tests/cli/training.h"
+
+namespace fsdp2::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string example(const std::string& name) { return "examples/yaml/" + name + ".yaml"; }
+
+double first_loss(const Training& training) { return training.steps.front().at("loss"); }
+double last_loss(const Training& training) { return training.steps.back().at("loss"); }
+
+class YamlExample : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(YamlExample, TrainsOnTwoRanks) {
+  const Training training = train(2, {example(GetParam())});
+  ASSERT_EQ(training.outcome.exit_code, 0) << training.outcome.err;
+  EXPECT_EQ(training.summary.at("steps"), 6);
+  EXPECT_EQ(training.summary.at("world_size"), 2);
+  EXPECT_EQ(training.steps.size(), GetParam() == "roll" ? 3U : 6U);  // logging_steps: 2
+  EXPECT_LT(last_loss(training), first_loss(training));
+}
+
+TEST_P(YamlExample, PrintsItsConfigurationOnce) {
+  const Training training = train(2, {example(GetParam()), "--print-config", "--steps", "9"});
+  ASSERT_EQ(training.outcome.exit_code, 0) << training.outcome.err;
+  const std::vector<std::string> lines = lines_of(training.outcome.out);
+  std::set<std::string> keys;
+  for (const std::string& line : lines) {
+    EXPECT_TRUE(keys.insert(line.substr(0, line.find(':'))).second) << line;
+    EXPECT_THAT(line, HasSubstr("  # "));
+  }
+  EXPECT_THAT(training.outcome.out, HasSubstr("# override: --steps\n"));
+  EXPECT_THAT(training.outcome.out, HasSubstr("# " + example(GetParam()) + ":"));
+  EXPECT_THAT(training.outcome.out, HasSubstr("# default\n"));
+}
+
+TEST_P(YamlExample, TrainsTheSameFromWhatItPrints) {
+  const Training printed = train(1, {example(GetParam()), "--print-config"});
+  ASSERT_EQ(printed.outcome.exit_code, 0) << printed.outcome.err;
+  const std::string file = empty_directory() + "/printed.yaml";
+  write_file(file, printed.outcome.out);
+  const Training first = train(2, {example(GetParam()), "--log-every", "1"});
+  const Training second = train(2, {file, "--log-every", "1"});
+  ASSERT_EQ(second.outcome.exit_code, 0) << second.outcome.err;
+  expect_same_steps(second.steps, as_lists(first.steps), {1e-6, 1e-6});
+}
+
+INSTANTIATE_TEST_SUITE_P(All, YamlExample, ::testing::Values("plain", "roll", "mm", "mm_legacy"),
+                         [](const auto& info) { return info.param; });
+
+TEST(Yaml, IgnoredKeysAreToldOnce) {
+  const Training training = train(2, {example("roll")});
+  EXPECT_EQ(training.outcome.err_lines_with("ignored").size(), 2U);  // of the file, of the role
+  EXPECT_THAT(training.outcome.err, HasSubstr("rollout_batch_size"));
+}
+
+TEST(Yaml, MistakesAreToldOnceBeforeAnyRankStarts) {
+  const Training unknown = train(2, {example("plain"), "--set", "stepz=1"});
+  EXPECT_EQ(unknown.outcome.exit_code, 2);
+  EXPECT_EQ(unknown.outcome.err,
+            "fsdp2 train: --set stepz=1: unknown key stepz; did you mean steps?\n");
+  const Training ranks = train(3, {example("roll")});
+  EXPECT_EQ(ranks.outcome.exit_code, 2);
+  EXPECT_THAT(ranks.outcome.err, HasSubstr("the configuration is for 2 ranks (" + example("roll")));
+}
+
+TEST(Yaml, PatternsMustMatch) {
+  const Training training =
+      train(1, {example("mm"), "--set", "parallel.fsdp_plan.apply_modules=['model.layerz.{*}']"});
+  EXPECT_EQ(training.outcome.exit_code, 2);
+  EXPECT_THAT(training.outcome.err,
+              HasSubstr("--wrap-names: nothing is called model.layerz.{*}; did you mean "
+                        "model.layers.0?"));
+  const Training frozen = train(1, {example("mm"), "--freeze", "model.x"});
+  EXPECT_THAT(frozen.outcome.err, HasSubstr("--freeze: nothing is called model.x"));
+}
+
+// In one precision: what is ignored computes in the dtype that it has.
+TEST(Yaml, FreezeAndIgnoreLeaveParametersAlone) {
+  const std::vector<std::string> usual = {example("plain"), "--wrap-head=false", "--param-dtype",
+                                          "none",           "--reduce-dtype",    "none"};
+  const Training all = train(2, usual);
+  ASSERT_EQ(all.outcome.exit_code, 0) << all.outcome.err;
+  for (const std::string flag : {"--freeze", "--ignored-modules"}) {
+    const Training fewer = train(2, joined(usual, {flag, "model.layers.{0-3}"}));
+    ASSERT_EQ(fewer.outcome.exit_code, 0) << flag << fewer.outcome.err;
+    EXPECT_NEAR(first_loss(fewer), first_loss(all), 1e-6) << flag;
+    EXPECT_GT(last_loss(fewer), last_loss(all)) << flag;
+    EXPECT_LT(fewer.steps.front().at("grad_norm"), all.steps.front().at("grad_norm")) << flag;
+  }
+}
+
+}  // namespace
+}  // namespace fsdp2::test

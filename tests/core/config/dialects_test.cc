@@ -1,0 +1,403 @@
+// ROLL's and MindSpeed-MM's files: what their keys come to, and what is said about wrong ones.
+#include "core/config/dialects/dialects.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <set>
+#include <string>
+
+#include "core/config/config_error.h"
+#include "core/config/dialects/read_plan.h"
+#include "core/config/resolve.h"
+
+namespace fsdp2::config {
+namespace {
+
+using ::testing::HasSubstr;
+using Texts = std::vector<std::string>;
+
+Plan plan_from(const std::string& text, const std::string& role = "", const Texts& sets = {}) {
+  const std::string path = ::testing::TempDir() + "/run.yaml";
+  std::ofstream(path) << text;
+  return read_plan({path, role, sets});
+}
+
+// What is wrong, from the line number on.
+std::string mistake_in(const std::string& text, const std::string& role = "",
+                       const Texts& sets = {}) {
+  try {
+    plan_from(text, role, sets);
+  } catch (const ConfigError& error) {
+    const std::string message = error.what();
+    const std::string file = "run.yaml:";
+    const size_t at = message.find(file);
+    return at == std::string::npos ? message : message.substr(at + file.size());
+  }
+  return "";
+}
+
+// "a.b.c" as {a: {b: {c: value}}}, on line 2 of a file.
+std::string nested(const std::string& path, const std::string& value) {
+  std::string text = value;
+  for (std::string rest = path; !rest.empty();) {
+    const size_t dot = rest.rfind('.');
+    const std::string key = dot == std::string::npos ? rest : rest.substr(dot + 1);
+    text = "{" + key + ": " + text + "}";
+    rest = dot == std::string::npos ? "" : rest.substr(0, dot);
+  }
+  return text.substr(1, text.size() - 2) + "\n";
+}
+
+// A table of keys, and where they stand in a file.
+struct Table {
+  std::string name;
+  std::vector<Row> rows;
+  std::string before;  // one line that makes the file one of the dialect
+  std::string prefix;
+};
+
+std::vector<Table> tables() {
+  return {{"roll", roll_rows(), "actor_train: {strategy_args: {}}\n", ""},
+          {"roll role", roll_role_rows(), "", "actor_train."},
+          {"mm", mm_rows(), "", ""},
+          {"mm-legacy", mm_legacy_rows(), "sharding_size: auto\n", ""}};
+}
+
+// A file with one key, which the dialect is still recognised by.
+std::string file_with_key(const Table& table, const std::string& path, const std::string& value) {
+  if (table.name == "mm") {
+    const bool is_parallel = path.rfind("parallel.", 0) == 0;
+    return std::string(is_parallel ? "model: {}\n" : "parallel: {}\n") + nested(path, value);
+  }
+  return table.before + nested(path, value);
+}
+
+std::string role_file(const std::string& path, const std::string& value) {
+  const bool is_strategy = path.rfind("strategy_args.", 0) == 0;
+  return "seed: 1\nactor_train:\n  " + nested(path, value) +
+         (is_strategy ? "" : "  strategy_args: {strategy_name: fsdp2_train}\n");
+}
+
+std::string text_with(const Table& table, const std::string& path, const std::string& value) {
+  return table.name == "roll role" ? role_file(path, value) : file_with_key(table, path, value);
+}
+
+int line_of(const Table& table) { return table.name == "roll role" ? 3 : 2; }
+
+TEST(Dialects, AMisspeltKeyGivesTheOneThatWasMeant) {
+  for (const Table& table : tables()) {
+    std::set<std::string> paths;
+    for (const Row& row : table.rows) {
+      EXPECT_TRUE(paths.insert(row.path).second) << table.name << " has " << row.path << " twice";
+      if (row.path == "sharding_size" || row.path.find('*') != std::string::npos ||
+          row.path.rfind("model.", 0) == 0) {
+        continue;
+      }
+      const std::string message = mistake_in(text_with(table, row.path + "x", "1"));
+      EXPECT_EQ(message.find(std::to_string(line_of(table)) + ": unknown key " + table.prefix +
+                             row.path + "x; did you mean " + table.prefix),
+                0U)
+          << table.name << " " << row.path << ": " << message;
+    }
+  }
+}
+
+TEST(Dialects, AWrongTypeGivesItsLineAndKey) {
+  for (const Table& table : tables()) {
+    for (const Row& row : table.rows) {
+      if (row.fate == Row::Fate::kIgnored || row.path == "sharding_size" || row.path == "model.*" ||
+          row.path == "tools") {
+        continue;
+      }
+      const std::string message = mistake_in(text_with(table, row.path, "{wrong: 1}"));
+      EXPECT_EQ(
+          message.find(std::to_string(line_of(table)) + ": " + table.prefix + row.path + ": "), 0U)
+          << table.name << " " << row.path << ": " << message;
+      EXPECT_THAT(message, ::testing::AnyOf(HasSubstr("got a mapping"),
+                                            HasSubstr("a mapping: not provided (")));
+    }
+  }
+}
+
+TEST(Dialects, EveryRowSaysWhatItSetsOrWhyNot) {
+  TrainOptions options;
+  std::set<std::string> keys;
+  for (const Key& key : train_keys(&options)) {
+    keys.insert(key.name);
+  }
+  for (const Table& table : tables()) {
+    for (const Row& row : table.rows) {
+      if (row.fate != Row::Fate::kSets) {
+        EXPECT_FALSE(row.text.empty()) << table.name << " " << row.path;
+        continue;
+      }
+      const std::string key = row.text.substr(0, row.text.find_first_of(",; ("));
+      EXPECT_TRUE(key.empty() || key == "not" || keys.count(key) > 0)
+          << table.name << " " << row.path << ": " << key;
+    }
+  }
+}
+
+TEST(Dialects, OneIntentIsOnePlan) {
+  const Plan roll = plan_from(
+      "seed: 7\nmax_grad_norm: 0.5\npretrain: DIR\nsequence_length: 64\nmax_steps: 20\n"
+      "output_dir: OUT\nsave_steps: 10\n"
+      "actor_train:\n"
+      "  model_args: {disable_gradient_checkpointing: false}\n"
+      "  training_args: {learning_rate: 1.0e-3, per_device_train_batch_size: 2, weight_decay: "
+      "0.1,\n"
+      "                  gradient_accumulation_steps: 2, warmup_ratio: 0.1,\n"
+      "                  lr_scheduler_type: cosine}\n"
+      "  strategy_args:\n"
+      "    strategy_name: fsdp2_train\n"
+      "    strategy_config: {fsdp_size: 2, param_dtype: bf16, reduce_dtype: float32,\n"
+      "      reshard_after_forward: true, cast_forward_inputs: true,\n"
+      "      wrap_policy: {wrap_embeddings: true}}\n"
+      "  apply_loss_scale: false\n"
+      "libfsdp2: {tokens: t.bin, wrap: none, wrap_names: 'model.layers.{*}', not_finite: error,\n"
+      "           wrap_embeddings: no, max_skips_in_row: 100, timeout_s: 600, beta2: 0.95}\n");
+  const Plan mm = plan_from(
+      "parallel:\n"
+      "  fully_shard_parallel_size: 2\n"
+      "  fsdp_plan: {apply_modules: ['model.layers.{*}'], param_dtype: bf16, reduce_dtype: fp32}\n"
+      "  recompute: true\n"
+      "  recompute_plan: {apply_modules: ['model.layers.{*}']}\n"
+      "model: {model_name_or_path: DIR}\n"
+      "training: {lr: 1.0e-3, lr_decay_style: cosine, lr_warmup_ratio: 0.1, weight_decay: 0.1,\n"
+      "  clip_grad: 0.5, micro_batch_size: 2, gradient_accumulation_steps: 2, seed: 7,\n"
+      "  train_iters: 20, save: OUT, save_interval: 10, save_async: true, adam_beta2: 0.95}\n"
+      "libfsdp2: {tokens: t.bin, seq_len: 64}\n");
+  const Plan legacy = plan_from(
+      "sharding_size: 2\n"
+      "sub_modules_to_wrap: ['model.layers.{*}']\n"
+      "param_dtype: \"bf16\"\nreduce_dtype: \"fp32\"\n"
+      "recompute_modules: ['model.layers.{*}']\n"
+      "libfsdp2: {model: DIR, tokens: t.bin, seq_len: 64, lr: 1.0e-3, lr_schedule: cosine,\n"
+      "  warmup_ratio: 0.1, clip: 0.5, micro_batch: 2, grad_accum: 2, seed: 7, steps: 20,\n"
+      "  save_dir: OUT, save_every: 10}\n");
+  EXPECT_EQ(shared_text(roll.options), shared_text(mm.options));
+  EXPECT_EQ(shared_text(mm.options), shared_text(legacy.options));
+  EXPECT_EQ(shared_text(plan_from(roll.text()).options), shared_text(roll.options));
+}
+
+constexpr char kRoll[] =
+    "seed: 42\nmax_grad_norm: 1.0\nrollout_batch_size: 8\neval_steps: 1000\n"
+    "resume_from_checkpoint: true\noutput_dir: OUT\n"
+    "actor_train:\n"
+    "  model_args: {model_name_or_path: DIR, disable_gradient_checkpointing: false,\n"
+    "               ulysses_size: 1, freeze_module_prefix: 'model.embed,lm_head'}\n"
+    "  training_args: {learning_rate: 1.0e-6, weight_decay: 0, per_device_train_batch_size: 1,\n"
+    "                  gradient_accumulation_steps: 32, warmup_steps: 20, max_steps: 1000}\n"
+    "  strategy_args:\n"
+    "    strategy_name: fsdp2_train\n"
+    "    strategy_config:\n"
+    "      fsdp_size: 8\n      param_dtype: bf16\n      reduce_dtype: float32\n"
+    "      reshard_after_forward: true\n      offload_policy: false\n"
+    "      wrap_policy: {transformer_layer_cls_to_wrap: [Qwen3DecoderLayer],\n"
+    "                    wrap_embeddings: true, wrap_lm_output: true}\n"
+    "  device_mapping: list(range(0,8))\n"
+    "  infer_batch_size: 4\n"
+    "reference:\n  strategy_args: {strategy_name: hf_infer, strategy_config: ~}\n";
+
+TEST(RollFile, AsItsUsersHaveItIsLowered) {
+  const Plan plan = plan_from(kRoll);
+  const TrainOptions& o = plan.options;
+  EXPECT_EQ(o.model, "DIR");
+  EXPECT_EQ(o.seed, 42U);
+  EXPECT_EQ(o.fsdp_size, 8);
+  EXPECT_EQ(o.world_size, 8);
+  EXPECT_EQ(o.dtype, "fp32");
+  EXPECT_EQ(o.param_dtype, "bf16");
+  EXPECT_EQ(o.reduce_dtype, "fp32");
+  EXPECT_EQ(o.wrap, "Qwen3DecoderLayer");
+  EXPECT_EQ(o.wrap_embeddings, "yes");
+  EXPECT_TRUE(o.wrap_head);
+  EXPECT_EQ(o.freeze, "model.embed*,lm_head*");
+  EXPECT_EQ(o.micro_batch, 1);
+  EXPECT_EQ(o.grad_accum, 32);
+  EXPECT_EQ(o.steps, 1000);
+  EXPECT_EQ(o.warmup, 20);
+  EXPECT_EQ(o.lr, 1e-6);
+  EXPECT_EQ(o.lr_schedule, "linear");
+  EXPECT_TRUE(o.activation_checkpointing);
+  EXPECT_EQ(o.resume, "auto");
+  EXPECT_EQ(o.save_dir, "OUT");
+  EXPECT_EQ(o.save_every, 50);
+  EXPECT_THAT(plan.origin_of("lr"),
+              HasSubstr("run.yaml:10 actor_train.training_args.learning_rate"));
+  EXPECT_EQ(plan.origin_of("save-every"), "default of ROLL");
+  ASSERT_EQ(plan.notes.size(), 2U);
+  EXPECT_EQ(plan.notes[0],
+            "ignored: rollout_batch_size (rollouts, rewards and policy gradients); eval_steps "
+            "(evaluation and text records are not provided yet); reference (another role)");
+  EXPECT_EQ(plan.notes[1],
+            "ignored: actor_train.infer_batch_size (rollouts, and records of text, which are not "
+            "provided yet)");
+}
+
+TEST(RollFile, AnAssignmentNamesAKeyOfIt) {
+  const Plan plan =
+      plan_from(kRoll, "", {"actor_train.training_args.learning_rate=2e-6", "seed=1"});
+  EXPECT_EQ(plan.options.lr, 2e-6);
+  EXPECT_EQ(plan.options.seed, 1U);
+}
+
+TEST(RollFile, RoleIsChosen) {
+  const std::string two =
+      std::string(kRoll) + "critic: {strategy_args: {strategy_name: fsdp2_train}}\n";
+  EXPECT_THAT(mistake_in(two),
+              HasSubstr("expected one role with strategy_name fsdp2_train; the roles are "));
+  EXPECT_EQ(plan_from(two, "critic").options.micro_batch, 8);
+  EXPECT_THAT(mistake_in(two, "critik"), HasSubstr("there is no role critik"));
+  EXPECT_THAT(mistake_in(two, "critik"), HasSubstr("did you mean critic?"));
+  EXPECT_THAT(mistake_in(kRoll, "reference"),
+              HasSubstr("reference.strategy_args.strategy_name: hf_infer: not provided"));
+  EXPECT_THAT(mistake_in("steps: 1\n", "critic"), HasSubstr("--role critic: "));
+}
+
+std::string role_mistake(const std::string& path, const std::string& value) {
+  return mistake_in(role_file(path, value));
+}
+
+TEST(RollFile, WhatIsNotProvidedIsAnErrorAtItsKey) {
+  EXPECT_EQ(role_mistake("model_args.ulysses_size", "2"),
+            "3: actor_train.model_args.ulysses_size: the whole number 2: not provided (context "
+            "parallelism)");
+  const std::string config = "strategy_args.strategy_config.";
+  for (const auto& [key, value] : std::vector<std::pair<std::string, std::string>>{
+           {"ep_size", "2"}, {"apply_tiled_mlp", "true"}, {"save_only_model", "true"}}) {
+    EXPECT_THAT(role_mistake(config + key, value), HasSubstr(config + key)) << key;
+    EXPECT_THAT(role_mistake(config + key, value), HasSubstr("not provided")) << key;
+  }
+  EXPECT_EQ(role_mistake(config + "apply_tiled_mlp", "False"), "");
+  for (const std::string key : {"ep_size", "efsdp_size"}) {
+    EXPECT_EQ(role_mistake(config + key, "1"), "") << key;
+    EXPECT_EQ(role_mistake(config + key, "~"), "") << key;
+  }
+  EXPECT_THAT(role_mistake("model_args.model_name_or_path", "'${pretrain}'"),
+              HasSubstr("interpolations are not provided"));
+}
+
+TEST(RollFile, ExpertsAreUnitsWithTheirPatchAlone) {
+  const std::string config = "strategy_args.strategy_config";
+  const std::string units =
+      "wrap_policy: {moe_experts: [Qwen3MoeMLP], transformer_layer_cls_to_wrap: [Block]}";
+  const Plan without = plan_from(role_file(config, "{" + units + "}"));
+  EXPECT_EQ(without.options.wrap, "Block");
+  EXPECT_THAT(without.notes.back(), HasSubstr("is not used without apply_expert_patch"));
+  const Plan with = plan_from(role_file(config, "{apply_expert_patch: true, " + units + "}"));
+  EXPECT_EQ(with.options.wrap, "Block,Qwen3MoeMLP");
+}
+
+TEST(RollFile, ReferencesToItsOwnKeysAreFilledIn) {
+  const std::string file =
+      "pretrain: ${output_dir}\noutput_dir: OUT\nsave_steps: 7\nlogging_steps: ${save_steps}\n"
+      "exp_name: ${exp_name}\n"
+      "actor_train:\n  model_args: {model_name_or_path: '${pretrain}'}\n"
+      "  strategy_args: {strategy_config: {param_dtype: '${oc.env:DTYPE}'}}\n";
+  EXPECT_THAT(mistake_in(file), HasSubstr("param_dtype: ${oc.env:DTYPE}: interpolations are"));
+  const Plan plan =
+      plan_from(file, "", {"actor_train.strategy_args.strategy_config.param_dtype=bf16"});
+  EXPECT_EQ(plan.options.model, "OUT");
+  EXPECT_EQ(plan.options.log_every, 7);
+  EXPECT_THAT(plan.origin_of("log-every"), HasSubstr("run.yaml:4 logging_steps"));
+}
+
+TEST(RollFile, Fp16ScalesTheLoss) {
+  const Plan plan = plan_from(role_file("strategy_args.strategy_config.param_dtype", "fp16"));
+  EXPECT_EQ(plan.options.loss_scale, 65536);
+  EXPECT_EQ(plan.options.loss_scale_interval, 400);
+}
+
+TEST(RollFile, DevicesAreCountedWithoutRunningCode) {
+  const auto count = [](const std::string& mapping) {
+    return plan_from(role_file("device_mapping", mapping)).options.world_size;
+  };
+  EXPECT_EQ(count("[0, 1, 5]"), 3);
+  EXPECT_EQ(count("list(range(0,8))"), 8);
+  EXPECT_EQ(count("'range(2, 8)'"), 6);
+  EXPECT_EQ(count("'list(range(0,8,3)) + [20,21]'"), 5);
+  EXPECT_EQ(count("~"), 0);
+  for (const std::string wrong : {"'list(range(0,8)'", "'range(0,8))'", "'__import__(1)'",
+                                  "'[0] +'", "''", "'[-1]'", "8", "'range(0,9999999)'"}) {
+    EXPECT_THAT(role_mistake("device_mapping", wrong), HasSubstr("expected a list of devices"))
+        << wrong;
+  }
+  EXPECT_THAT(role_mistake("device_mapping", "[0, 0]"), HasSubstr("device 0 is given twice"));
+  EXPECT_THAT(role_mistake("device_mapping", "[]"), HasSubstr("names no device"));
+}
+
+TEST(MmFile, AsItsUsersHaveItIsLowered) {
+  const Plan plan = plan_from(
+      "parallel:\n  tensor_parallel_size: 1\n  fully_shard_parallel_size: auto\n"
+      "  fsdp_plan:\n    apply_modules: [model.embed_tokens, 'model.layers.{*}', lm_head]\n"
+      "    ignored_modules: ['visual.blocks.{0-3}']\n"
+      "    param_dtype: bf16\n    num_to_forward_prefetch: 2\n    num_to_backward_prefetch: 2\n"
+      "  ep_plan: {apply_modules: [x]}\n"
+      "model: {model_id: qwen3, model_name_or_path: &DIR d, freeze: ['model.embed_tokens']}\n"
+      "data: {dataset_param: {preprocess_parameters: {model_name_or_path: *DIR}}}\n"
+      "training: {lr: 2.0e-5, lr_min: 1.0e-5, train_iters: 5, load: CKPT, load_strict: false}\n"
+      "tools: {profile: {enable: false}}\n");
+  const TrainOptions& o = plan.options;
+  EXPECT_EQ(o.fsdp_size, 0);
+  EXPECT_EQ(o.strategy, "full_shard");
+  EXPECT_EQ(o.wrap, "none");
+  EXPECT_EQ(o.wrap_names, "model.embed_tokens,model.layers.{*},lm_head");
+  EXPECT_EQ(o.ignored_modules, "visual.blocks.{0-3}");
+  EXPECT_EQ(o.prefetch, 2);
+  EXPECT_EQ(o.model, "d");
+  EXPECT_EQ(o.freeze, "model.embed_tokens");
+  EXPECT_EQ(o.min_lr_ratio, 0.5);
+  EXPECT_EQ(o.resume, "CKPT");
+  EXPECT_TRUE(o.resume_partial);
+  EXPECT_EQ(o.save_every, 0);
+  EXPECT_THAT(plan.notes.front(), HasSubstr("model.model_id"));
+}
+
+TEST(MmFile, MistakesAreSaidInOneLine) {
+  EXPECT_THAT(mistake_in("parallel: {recompute: true}\nfeatures: {recompute: false}\n"),
+              HasSubstr("2: features.recompute: false contradicts "));
+  EXPECT_THAT(mistake_in("parallel: {fsdp_plan: {num_to_forward_prefetch: 2,\n"
+                         " num_to_backward_prefetch: 3}}\n"),
+              HasSubstr("2: parallel.fsdp_plan.num_to_backward_prefetch: 3: not provided"));
+  EXPECT_THAT(mistake_in("parallel: {}\ntools: {profile: {enable: true}}\n"),
+              HasSubstr("2: tools: not provided"));
+  EXPECT_THAT(mistake_in("parallel: {}\ntraining: {lr: 1, lr_min: 2}\n"),
+              HasSubstr("2: training.lr_min: is above the learning rate"));
+}
+
+TEST(MmLegacyFile, AsItsUsersHaveItIsLowered) {
+  const Plan plan = plan_from(
+      "sharding_size: auto\nsub_modules_to_wrap:\n  - \"lm_head\"\n"
+      "  - \"model.layers.{0-20,22}\"\n"
+      "param_dtype: \"bf16\"\nreduce_dtype: \"fp32\"\ncast_forward_inputs: True\n"
+      "ignored_modules:\n  - \"image_encoder\"\n"
+      "recompute_modules:\n  - \"model.layers.{*}\"\n"
+      "num_to_forward_prefetch: 2\nnum_to_backward_prefetch: 2\noffload_to_cpu: False\n");
+  EXPECT_EQ(plan.options.wrap_names, "lm_head,model.layers.{0-20},model.layers.{22}");
+  EXPECT_EQ(plan.options.wrap, "none");
+  EXPECT_EQ(plan.options.ignored_modules, "image_encoder");
+  EXPECT_TRUE(plan.options.activation_checkpointing);
+  EXPECT_EQ(plan.options.prefetch, 2);
+  EXPECT_EQ(plan.options.reshard_after_forward, "true");
+}
+
+TEST(MmLegacyFile, SizesAndClasses) {
+  EXPECT_EQ(plan_from("sharding_size: 1\n").options.strategy, "no_shard");
+  EXPECT_EQ(plan_from("sharding_size: 4\n").options.fsdp_size, 4);
+  EXPECT_THAT(mistake_in("sharding_size: ~\n"), HasSubstr("expected auto or a number of ranks"));
+  EXPECT_THAT(mistake_in("sharding_size: 0\n"), HasSubstr("0 is below 1"));
+  EXPECT_THAT(mistake_in("sharding_size: all\n"), HasSubstr("expected auto or a number"));
+  const Plan plan = plan_from("sharding_size: 2\nsub_modules_to_wrap: [a.b.LlamaDecoderLayer]\n");
+  EXPECT_EQ(plan.options.wrap, "LlamaDecoderLayer");
+  EXPECT_EQ(plan_from("sharding_size: 2\nreshard_after_forward: 1\n").options.reshard_after_forward,
+            "false");
+  EXPECT_THAT(mistake_in("sharding_size: 2\nrecompute_modules: [model.norm]\n"),
+              HasSubstr("2: recompute_modules: model.norm: not provided"));
+}
+
+}  // namespace
+}  // namespace fsdp2::config
