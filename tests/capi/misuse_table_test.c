@@ -163,6 +163,7 @@ static const struct {
   size_t size;
 } kFirstSizes[] = {
     {"fsdp2_error_info", 8}, /* error.h fills what fits */
+    {"fsdp2_generate_options", offsetof(fsdp2_generate_options, top_p)},
     {"fsdp2_step_options", offsetof(fsdp2_step_options, not_finite)},
     {"fsdp2_step_result", offsetof(fsdp2_step_result, finite)},
 };
