@@ -48,7 +48,8 @@ int64_t bytes_of_earlier_steps(const std::string& path, int64_t next_step) {
                     " is not of a training run, so that the steps after the resumed one cannot be "
                     "found: name another file");
     }
-    if (json["event"] != "step" || json.value("step", next_step) >= next_step) {
+    const bool is_of_step = json["event"] == "step" || json["event"] == "evaluation";
+    if (!is_of_step || json.value("step", next_step) >= next_step) {
       break;
     }
     kept += static_cast<int64_t>(line.size()) + 1;

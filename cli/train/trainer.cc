@@ -9,6 +9,7 @@
 #include "cli/arguments.h"
 #include "cli/library.h"
 #include "cli/train/checkpoints.h"
+#include "cli/train/evaluation.h"
 #include "cli/train/flags/option_checks.h"
 #include "cli/train/memory.h"
 #include "cli/train/metrics.h"
@@ -42,6 +43,7 @@ class Trainer {
   int64_t tokens_a_step() const { return options_.global_batch * options_.seq_len; }
   void introduce();
   void run_step();
+  void evaluate(int64_t step);
   void save_if_sound(int64_t next_step);
   void report(const fsdp2_step_result& result, double seconds);
   void emit(const nlohmann::ordered_json& line);
@@ -61,6 +63,7 @@ class Trainer {
   Optimizer optimizer_;
   Loader loader_;
   Step step_;
+  std::optional<Evaluation> evaluation_;
   Checkpoints checkpoints_;
   std::optional<Metrics> metrics_;    // rank 0
   std::optional<Progress> progress_;  // rank 0
@@ -87,6 +90,7 @@ void Trainer::prepare() {
     prompt_ = prompt_tokens(options_, model_info_.vocab_size);
   }
   open_data(options_, mesh_, model_info_.vocab_size, &loader_);
+  evaluation_.emplace(options_, mesh_, model_info_.vocab_size);
   shard_model(options_, module_, mesh_, &shard_);
   check_batch(options_, info_.world_size, module_);
   check(fsdp2_shard_load_values(shard_.get()));
@@ -112,6 +116,9 @@ void Trainer::train() {
   }
   for (int64_t step = resumed_.next_step; step < stop_; ++step) {
     run_step();
+    if (evaluation_->is_due(step + 1, stop_)) {
+      evaluate(step);
+    }
     save_if_sound(step + 1);
   }
 }
@@ -153,6 +160,20 @@ void Trainer::run_step() {
   result.struct_size = sizeof(result);
   check(fsdp2_step_run(step_.get(), batch.data(), batch.size(), &result));
   report(result, std::chrono::duration<double>(Clock::now() - start).count());
+}
+
+void Trainer::evaluate(int64_t step) {
+  const fsdp2_evaluation evaluation = evaluation_->run(module_);
+  if (!is_first_rank()) {
+    return;
+  }
+  emit({{"event", "evaluation"},
+        {"step", step},
+        {"loss", evaluation.loss},
+        {"n_labels", evaluation.n_labels}});
+  progress_->say("step " + std::to_string(step + 1) + ": evaluation loss " +
+                 std::to_string(evaluation.loss) + " over " +
+                 count_text(static_cast<double>(evaluation.n_labels)) + " tokens");
 }
 
 // Parameters that are not finite any more (--not-finite apply) are not saved, and training goes on.

@@ -17,6 +17,9 @@ struct TrainOptions {
   int64_t seq_len = 32;
   bool shuffle = false;
   uint64_t seed = 0;
+  std::string eval_data;
+  int64_t eval_every = 0;
+  int64_t eval_size = 8;
 
   int64_t steps = 10;
   int64_t stop_step = 0;

@@ -285,6 +285,8 @@ TEST(TrainMistakes, AreNamed) {
       {{"--keep-last", "2", "--save-dir", "x"}, "--keep-last needs --save-every"},
       {{"--full-state-dict", "x.gguf"}, "--full-state-dict x.gguf: expected FILE.pth"},
       {{"--prompt", "1 2"}, "--prompt needs --sample"},
+      {{"--eval-every", "2"}, "--eval-every needs --eval-data"},
+      {{"--eval-data", "x", "--eval-size", "0"}, "--eval-size 0 is below 1"},
       {{"--device", "cuda"}, "--device cuda is not supported yet"},
       {{"--reshard-after-forward", "1"},
        "--reshard-after-forward 1: expected default, true, false"},
@@ -331,6 +333,9 @@ TEST(TrainMistakes, WithAnExportedProgramAreNamed) {
             "--model m.pt2 needs --vocab-size, of the --tokens: a program does not tell its own");
   EXPECT_EQ(message_of({"--model", "m.pt2", "--text", "t", "--sample", "9"}),
             "--sample: --model m.pt2 gives its loss alone, and cannot write text");
+  EXPECT_EQ(message_of({"--model", "m.pt2", "--text", "t", "--eval-data", "x"}),
+            "--eval-data: --model m.pt2 does not tell which labels its loss counts, and cannot be "
+            "evaluated");
   EXPECT_EQ(message_of({"--model", "m.pt2", "--text", "t", "--save-pretrained", "x"}),
             "--save-pretrained: --model m.pt2 has no config.json; --full-state-dict writes its "
             "weights");

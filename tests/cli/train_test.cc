@@ -50,6 +50,46 @@ TEST(TrainOutput, IsOneJsonLineAStepAndASummary) {
   }
 }
 
+// The training data itself: before the first step its loss is that of the first batches.
+TEST(TrainEvaluation, IsTheLossOfOtherDataAndChangesNothing) {
+  const auto inputs = golden_inputs("tiny-llama");
+  const std::string tokens = inputs.back();
+  const std::vector<std::string> four = joined(inputs, {"--steps", "4"});
+  const Training plain = train(2, four);
+  const auto evaluations_of = [&](const std::vector<std::string>& more) {
+    const Training training =
+        train(2, joined(four, joined({"--eval-data", tokens, "--eval-size", "1"}, more)));
+    EXPECT_EQ(training.outcome.exit_code, 0) << training.outcome.err;
+    EXPECT_NEAR(training.steps.back().at("loss").get<double>(),
+                plain.steps.back().at("loss").get<double>(),
+                more.front() == "--eval-every" ? 0 : 1e-5);
+    std::vector<Json> evaluations;
+    for (const std::string& line : lines_of(training.outcome.out)) {
+      const Json json = Json::parse(line);
+      if (json.at("event") == "evaluation") {
+        evaluations.push_back(json);
+      }
+    }
+    return evaluations;
+  };
+  const auto all = evaluations_of({"--eval-every", "3"});
+  ASSERT_EQ(all.size(), 2U);
+  EXPECT_EQ(all[0].at("step"), 2);
+  EXPECT_EQ(all[1].at("step"), 3);
+  EXPECT_EQ(all[0].at("n_labels"), 8 * 32);
+  EXPECT_LT(all[1].at("loss"), plain.steps[0].at("loss"));
+  const auto last = evaluations_of({"--grad-accum", "2"});
+  ASSERT_EQ(last.size(), 1U);
+  EXPECT_NEAR(last[0].at("loss").get<double>(), all[1].at("loss").get<double>(), 1e-5);
+  // A rate of 0 leaves the model as it was: the first step's loss is that of its own batch.
+  const Training still = train(2, joined(joined(inputs, {"--steps", "1", "--lr", "0"}),
+                                         {"--eval-data", tokens, "--eval-size", "1"}));
+  const auto lines = lines_of(still.outcome.out);
+  ASSERT_EQ(lines.size(), 3U) << still.outcome.err;
+  EXPECT_NEAR(Json::parse(lines[1]).at("loss").get<double>(),
+              still.steps[0].at("loss").get<double>(), 1e-5);
+}
+
 TEST(TrainOutput, WithoutALauncherIsAWorldOfOne) {
   const Training training = train(1, kShort);
   ASSERT_EQ(training.outcome.exit_code, 0) << training.outcome.err;

@@ -67,6 +67,7 @@ void check_outcome(const TrainOptions& o) {
           "--full-state-dict " + full + ": expected FILE.pth or FILE.safetensors");
   require(o.save_every == 0 || !o.save_dir.empty(), "--save-every needs --save-dir");
   require(o.keep_last == 0 || o.save_every > 0, "--keep-last needs --save-every");
+  require(o.eval_every == 0 || !o.eval_data.empty(), "--eval-every needs --eval-data");
   require(o.prompt.empty() || o.sample > 0,
           "--prompt needs --sample, the number of tokens to write");
   require(!o.resume_partial || !o.resume.empty(), "--resume-partial needs --resume");
@@ -84,6 +85,9 @@ void check_exported(const TrainOptions& o) {
   require(o.tokens.empty() || o.vocab_size > 0,
           model + " needs --vocab-size, of the --tokens: a program does not tell its own");
   require(o.sample == 0, "--sample: " + model + " gives its loss alone, and cannot write text");
+  require(o.eval_data.empty(), "--eval-data: " + model +
+                                   " does not tell which labels its loss counts, and cannot be "
+                                   "evaluated");
   require(o.save_pretrained.empty(), "--save-pretrained: " + model +
                                          " has no config.json; --full-state-dict writes its "
                                          "weights");
@@ -115,6 +119,8 @@ void check_counts(const TrainOptions& o) {
   require_within("--sample", o.sample, 0, kMostParts);
   require_within("--save-every", o.save_every, 0);
   require_within("--keep-last", o.keep_last, 0, kMostCheckpoints);
+  require_within("--eval-every", o.eval_every, 0);
+  require_within("--eval-size", o.eval_size, 1, kMostWindows);
   require_within("--max-skips-in-row", o.max_skips_in_row, 0, kMostParts);
 }
 

@@ -1,0 +1,58 @@
+#include "cli/train/evaluation.h"
+
+#include <array>
+
+#include "cli/train/setup.h"
+
+namespace fsdp2::cli {
+
+namespace {
+
+// This one has as many windows at a time as a step has on all ranks, in the order of the file.
+Loader open_loader(const TrainOptions& options, const Mesh& mesh, int64_t vocab_size) {
+  TrainOptions evaluation = options;
+  (options.tokens.empty() ? evaluation.text : evaluation.tokens) = options.eval_data;
+  evaluation.shuffle = false;
+  evaluation.grad_accum = 1;
+  Loader loader;
+  open_data(evaluation, mesh, vocab_size, &loader);
+  return loader;
+}
+
+}  // namespace
+
+Evaluation::Evaluation(const TrainOptions& options, const Mesh& mesh, int64_t vocab_size)
+    : options_(options),
+      rows_of_forward_(options.global_batch / options.grad_accum /
+                       info_of<fsdp2_mesh_info>(fsdp2_mesh_get_info, mesh.get()).world_size),
+      loader_(options.eval_data.empty() ? Loader() : open_loader(options, mesh, vocab_size)) {}
+
+bool Evaluation::is_due(int64_t steps_done, int64_t stop) const {
+  const bool is_turn = options_.eval_every > 0 && steps_done % options_.eval_every == 0;
+  return !loader_.is_null() && (is_turn || steps_done == stop);
+}
+
+fsdp2_evaluation Evaluation::run(const Module& module) {
+  fsdp2_infer_options infer = FSDP2_INFER_OPTIONS_INIT;
+  infer.batch_size = rows_of_forward_;
+  fsdp2_evaluation all{};
+  double sum = 0.0;
+  check(fsdp2_loader_set_position(loader_.get(), 0));
+  check(fsdp2_module_train(module.get(), 0));
+  for (int64_t i = 0; i < options_.eval_size; ++i) {
+    Tensor tokens;
+    Tensor labels;
+    check(fsdp2_loader_next(loader_.get(), tokens.out(), labels.out()));
+    const std::array<fsdp2_tensor, 2> inputs = {tokens.get(), labels.get()};
+    fsdp2_evaluation part{};
+    part.struct_size = sizeof(part);
+    check(fsdp2_module_evaluate(module.get(), inputs.data(), inputs.size(), &infer, &part));
+    all.n_labels += part.n_labels;
+    sum += part.loss * static_cast<double>(part.n_labels);
+  }
+  check(fsdp2_module_train(module.get(), 1));
+  all.loss = sum / static_cast<double>(all.n_labels);
+  return all;
+}
+
+}  // namespace fsdp2::cli
