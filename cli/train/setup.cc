@@ -211,6 +211,7 @@ void make_step(const TrainOptions& options, const Shard& shard, const Optimizer&
   step.loss_scale = options.loss_scale;
   step.loss_scale_interval = options.loss_scale_interval;
   step.loss_mean = kLossMeans.at(options.loss_mean);
+  step.loss_chunk = static_cast<int32_t>(options.chunked_loss);
   step.not_finite = kNotFinite.at(options.not_finite);
   step.max_skips_in_row = static_cast<int32_t>(options.max_skips_in_row);
   check(fsdp2_step_create(shard.get(), optimizer.get(), &step, out->out()));

@@ -67,6 +67,8 @@ std::vector<Key> run_keys(TrainOptions* o) {
        &o->loss_mean,
        "Mean that the loss is: of all micro batches alike, or of all labels that count",
        {"micro-batches", "labels"}},
+      {steps, "chunked-loss", &o->chunked_loss,
+       "Tokens whose logits exist at a time in the loss; 1024 is usual (0: by the vocabulary)"},
       {sharding, "strategy", &o->strategy, "Sharding strategy", strategy_names()},
       {sharding, "fsdp-size", &o->fsdp_size, kFsdpSizeHelp},
       {sharding, "reshard-after-forward", &o->reshard_after_forward, kReshardHelp, {}, Form::kWord},

@@ -28,6 +28,7 @@ struct TrainOptions {
   int64_t grad_accum = 1;
   std::string accum_sync = "every";
   std::string loss_mean = "micro-batches";
+  int64_t chunked_loss = 0;
 
   std::string strategy = "full_shard";
   int64_t fsdp_size = 0;

@@ -50,6 +50,7 @@ c10::IValue LanguageHead::forward(nn::Values inputs) {
   nn::check_has_memory(weight(), *this, "weight");
   nn::HeadLossOptions options;
   options.ignore_index = kIgnoredLabel;
+  options.chunk_rows = loss_chunk_;
   return nn::head_loss(inputs[0].toTensor(), weight(), inputs[1].toTensor(), options);
 }
 

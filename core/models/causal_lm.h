@@ -28,9 +28,14 @@ class LanguageHead : public nn::Linear {
   // hidden [B,S,D], labels [B,S], of which those that forward leaves out are left out.
   nn::TokenScores score(const at::Tensor& hidden, const at::Tensor& labels,
                         nn::HeadScoreOptions options);
+  // See TokenLoss.
+  void set_loss_chunk(int64_t labels) { loss_chunk_ = labels; }
 
  protected:
   c10::IValue forward(nn::Values inputs) override;
+
+ private:
+  int64_t loss_chunk_ = 0;
 };
 
 // The head of a model with this table of tokens [V,D], which is the head's own weight where
@@ -62,6 +67,7 @@ class CausalLM : public nn::Module,
   nn::InputCount input_count() const override { return {1, 4}; }
   void check_inputs(const nn::Values& inputs) const override;
   int64_t counted_labels(const nn::Values& inputs) const override;
+  void set_loss_chunk(int64_t labels) override { lm_head_->set_loss_chunk(labels); }
   int64_t vocab_size() const override { return config_.vocab_size; }
   int64_t max_positions() const override { return config_.max_positions; }
   nn::TokenScores score(nn::Values inputs, const nn::HeadScoreOptions& options) override;

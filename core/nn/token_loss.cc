@@ -12,4 +12,8 @@ const TokenLoss& token_loss(const Module& module, const char* purpose) {
   return *found;
 }
 
+TokenLoss& token_loss(Module& module, const char* purpose) {
+  return const_cast<TokenLoss&>(token_loss(static_cast<const Module&>(module), purpose));
+}
+
 }  // namespace fsdp2::nn

@@ -17,9 +17,15 @@ class TokenLoss {
   // How many labels among forward's inputs count in the loss. Where none does, the loss may be
   // anything, but its gradients are zero.
   virtual int64_t counted_labels(const Values& inputs) const = 0;
+
+  // From now on the loss computes so many labels at a time (0: as many as it sees fit), with their
+  // gradients, so that what it needs for each never exists for all. The loss stays the same but for
+  // rounding.
+  virtual void set_loss_chunk(int64_t labels) = 0;
 };
 
 // The module as a TokenLoss. Error: kUnsupported if it is none; purpose says what for.
 const TokenLoss& token_loss(const Module& module, const char* purpose);
+TokenLoss& token_loss(Module& module, const char* purpose);
 
 }  // namespace fsdp2::nn

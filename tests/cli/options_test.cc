@@ -285,6 +285,7 @@ TEST(TrainMistakes, AreNamed) {
       {{"--keep-last", "2", "--save-dir", "x"}, "--keep-last needs --save-every"},
       {{"--full-state-dict", "x.gguf"}, "--full-state-dict x.gguf: expected FILE.pth"},
       {{"--prompt", "1 2"}, "--prompt needs --sample"},
+      {{"--chunked-loss", "-1"}, "--chunked-loss -1 is below 0"},
       {{"--eval-every", "2"}, "--eval-every needs --eval-data"},
       {{"--eval-data", "x", "--eval-size", "0"}, "--eval-size 0 is below 1"},
       {{"--device", "cuda"}, "--device cuda is not supported yet"},
@@ -333,6 +334,8 @@ TEST(TrainMistakes, WithAnExportedProgramAreNamed) {
             "--model m.pt2 needs --vocab-size, of the --tokens: a program does not tell its own");
   EXPECT_EQ(message_of({"--model", "m.pt2", "--text", "t", "--sample", "9"}),
             "--sample: --model m.pt2 gives its loss alone, and cannot write text");
+  EXPECT_EQ(message_of({"--model", "m.pt2", "--text", "t", "--chunked-loss", "9"}),
+            "--chunked-loss: --model m.pt2 computes its loss as it was exported");
   EXPECT_EQ(message_of({"--model", "m.pt2", "--text", "t", "--eval-data", "x"}),
             "--eval-data: --model m.pt2 does not tell which labels its loss counts, and cannot be "
             "evaluated");

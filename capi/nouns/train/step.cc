@@ -68,7 +68,7 @@ inline constexpr auto kFields<fsdp2_step_options> = std::tuple(
     Field("not_finite", &fsdp2_step_options::not_finite, ReadBy<read_not_finite>()),
     Field("max_skips_in_row", &fsdp2_step_options::max_skips_in_row, Range{0, kMaxSkips}),
     Field("loss_mean", &fsdp2_step_options::loss_mean, ReadBy<read_loss_mean>()),
-    Field("reserved", &fsdp2_step_options::reserved, Reserved()));
+    Field("loss_chunk", &fsdp2_step_options::loss_chunk, Range{0, std::numeric_limits<int32_t>::max()}));
 // clang-format on
 
 namespace {
@@ -91,6 +91,7 @@ train::StepOptions step_options(const fsdp2_step_options& options, double peak) 
     out.loss_scaling->growth_interval = options.loss_scale_interval;
   }
   out.loss_mean = read_loss_mean(options.loss_mean);
+  out.loss_chunk = options.loss_chunk;
   return out;
 }
 

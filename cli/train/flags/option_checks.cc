@@ -85,6 +85,8 @@ void check_exported(const TrainOptions& o) {
   require(o.tokens.empty() || o.vocab_size > 0,
           model + " needs --vocab-size, of the --tokens: a program does not tell its own");
   require(o.sample == 0, "--sample: " + model + " gives its loss alone, and cannot write text");
+  require(o.chunked_loss == 0,
+          "--chunked-loss: " + model + " computes its loss as it was exported");
   require(o.eval_data.empty(), "--eval-data: " + model +
                                    " does not tell which labels its loss counts, and cannot be "
                                    "evaluated");
@@ -119,6 +121,7 @@ void check_counts(const TrainOptions& o) {
   require_within("--sample", o.sample, 0, kMostParts);
   require_within("--save-every", o.save_every, 0);
   require_within("--keep-last", o.keep_last, 0, kMostCheckpoints);
+  require_within("--chunked-loss", o.chunked_loss, 0, kMostWindows - 1);
   require_within("--eval-every", o.eval_every, 0);
   require_within("--eval-size", o.eval_size, 1, kMostWindows);
   require_within("--max-skips-in-row", o.max_skips_in_row, 0, kMostParts);

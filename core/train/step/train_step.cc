@@ -113,6 +113,27 @@ class HeldReductions {
   std::vector<std::pair<fsdp::GroupSettings*, bool>> held_;
 };
 
+// The chunk of the module's loss while it lives; one of 0 leaves the module alone.
+class LossChunk {
+ public:
+  LossChunk(nn::Module& module, int64_t labels)
+      : loss_(labels > 0 ? &nn::token_loss(module, "loss in chunks") : nullptr) {
+    set(labels);
+  }
+  ~LossChunk() { set(0); }
+  LossChunk(const LossChunk&) = delete;
+  LossChunk& operator=(const LossChunk&) = delete;
+
+ private:
+  void set(int64_t labels) {
+    if (loss_ != nullptr) {
+      loss_->set_loss_chunk(labels);
+    }
+  }
+
+  nn::TokenLoss* loss_;
+};
+
 }  // namespace
 
 TrainStep::TrainStep(std::shared_ptr<nn::Module> module, std::shared_ptr<Optimizer> optimizer,
@@ -133,6 +154,10 @@ TrainStep::TrainStep(std::shared_ptr<nn::Module> module, std::shared_ptr<Optimiz
   if (options_.loss_mean == LossMean::kTokens) {
     nn::token_loss(*module_, "loss mean over tokens");
   }
+  FSDP2_CHECK(options_.loss_chunk >= 0, Code::kInvalidArgument,
+              "loss_chunk: expected at least 1 label, or 0 for the loss's own choice, got {}",
+              options_.loss_chunk);
+  const LossChunk has_chunks(*module_, options_.loss_chunk);
 }
 
 void TrainStep::set_position(int64_t next_step) {
@@ -173,6 +198,7 @@ at::Tensor TrainStep::share_of_mean(const at::Tensor& loss, const LabelCounts& l
 std::vector<at::Tensor> TrainStep::forward_backward(const std::vector<nn::Values>& batch,
                                                     const LabelCounts& labels) {
   std::vector<at::Tensor> losses;
+  const LossChunk chunk(*module_, options_.loss_chunk);
   std::optional<HeldReductions> held;
   if (options_.accumulate_last && batch.size() > 1) {
     held.emplace(optimizer_->root());

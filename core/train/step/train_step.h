@@ -45,6 +45,7 @@ struct StepOptions {
   ScheduleOptions schedule;      // its peak rate is the optimizer's when the step is made
   std::optional<LossScalerOptions> loss_scaling;
   LossMean loss_mean = LossMean::kMicroBatches;
+  int64_t loss_chunk = 0;  // labels that the loss computes at a time (nn::TokenLoss); 0: its own
   NotFinite not_finite = NotFinite::kError;
   int64_t max_skips_in_row = 100;  // one more, for whatever reason, is kNotFinite; 0: no limit
 };

@@ -60,6 +60,7 @@ const std::map<std::string, std::vector<double>>& good_numbers() {
       {"keep_last", {0, 1, 2}},
       {"load_from_rank0", kFlag},
       {"local_rank", {-1, 0}},
+      {"loss_chunk", {0, 0, 1, 3}},
       {"loss_mean", kFlag},
       {"loss_scale", {0, 0, 1, 1024, 65536}},
       {"loss_scale_interval", {1, 2000}},

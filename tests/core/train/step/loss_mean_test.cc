@@ -124,6 +124,24 @@ void expect_equal_updates(const Outcome& actual, const Outcome& expected) {
   }
 }
 
+// 1 and 3 labels at a time, of up to 16.
+TEST(LossChunk, OfAnySizeGivesTheSameLossAndGradients) {
+  for (const LossMean mean : {LossMean::kTokens, LossMean::kMicroBatches}) {
+    run_ranks(kRanks, [&](const std::shared_ptr<World>& world) {
+      std::vector<std::vector<MicroBatch>> batches = uneven_batches();
+      batches[0][1] = micro_batch(1, 2);  // a mean over no labels is not a number
+      const Outcome expected = take_step(world, batches, options_of(mean));
+      for (const int64_t chunk : {1, 3}) {
+        StepOptions options = options_of(mean);
+        options.loss_chunk = chunk;
+        const Outcome actual = take_step(world, batches, options);
+        EXPECT_NEAR(actual.result.loss, expected.result.loss, 1e-6);
+        expect_equal_updates(actual, expected);
+      }
+    });
+  }
+}
+
 TEST(LossMean, OverTokensEqualsOneRankWithOneBigBatch) {
   const Outcome expected = one_big_batch(uneven_batches());
   for (const bool accumulate_last : {false, true}) {
