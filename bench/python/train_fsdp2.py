@@ -75,7 +75,8 @@ def build_optimizer(cfg: TrainConfig, model: nn.Module) -> torch.optim.Optimizer
             weight_decay=cfg.weight_decay,
             **variant,
         )
-    return torch.optim.AdamW(
+    algorithm = torch.optim.Adam if cfg.optimizer == "adam" else torch.optim.AdamW
+    return algorithm(
         model.parameters(),
         lr=cfg.lr,
         betas=(cfg.beta1, cfg.beta2),

@@ -48,14 +48,14 @@ class TrainConfig:
     attn: str = option("sdpa", "attention implementation", ["sdpa", "eager"])
     activation_checkpointing: bool = option(False, "recompute each decoder layer in backward")
     cpu_offload: bool = option(False, "keep parameters, gradients and optimizer state on the CPU")
-    optimizer: str = option("adamw", "optimizer", ["adamw", "sgd"])
+    optimizer: str = option("adamw", "optimizer", ["adamw", "adam", "sgd"])
     optimizer_impl: str = option(
         "default", "torch.optim variant", ["default", "foreach", "fused", "forloop"]
     )
     lr: float = option(3e-3, "peak learning rate")
-    beta1: float = option(0.9, "AdamW beta1")
-    beta2: float = option(0.95, "AdamW beta2")
-    eps: float = option(1e-8, "AdamW epsilon")
+    beta1: float = option(0.9, "AdamW and Adam beta1")
+    beta2: float = option(0.95, "AdamW and Adam beta2")
+    eps: float = option(1e-8, "AdamW and Adam epsilon")
     momentum: float = option(0.9, "SGD momentum")
     weight_decay: float = option(0.1, "weight decay, applied to every parameter")
     clip: float = option(0.0, "clip the global gradient norm to this (0: off)")

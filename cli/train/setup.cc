@@ -79,6 +79,7 @@ void create_optimizer(const TrainOptions& options, const Shard& shard, Optimizer
     return;
   }
   fsdp2_adamw_options adamw = FSDP2_ADAMW_OPTIONS_INIT;
+  adamw.coupled_decay = options.optimizer == "adam" ? 1 : 0;
   adamw.lr = options.lr;
   adamw.beta1 = options.beta1;
   adamw.beta2 = options.beta2;

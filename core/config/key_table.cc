@@ -110,11 +110,11 @@ std::vector<Key> outcome_keys(TrainOptions* o) {
   const std::string optimizer = "Optimizer", output = "Output", process = "Process",
                     checkpoint = "Checkpoints";
   return {
-      {optimizer, "optimizer", &o->optimizer, "Optimizer", {"adamw", "sgd"}},
+      {optimizer, "optimizer", &o->optimizer, "Optimizer", {"adamw", "adam", "sgd"}},
       {optimizer, "lr", &o->lr, "Peak learning rate"},
-      {optimizer, "beta1", &o->beta1, "AdamW beta1"},
-      {optimizer, "beta2", &o->beta2, "AdamW beta2"},
-      {optimizer, "eps", &o->eps, "AdamW epsilon"},
+      {optimizer, "beta1", &o->beta1, "AdamW and Adam beta1"},
+      {optimizer, "beta2", &o->beta2, "AdamW and Adam beta2"},
+      {optimizer, "eps", &o->eps, "AdamW and Adam epsilon"},
       {optimizer, "momentum", &o->momentum, "SGD momentum"},
       {optimizer, "weight-decay", &o->weight_decay,
        "Weight decay, applied to every parameter but those of --no-decay"},

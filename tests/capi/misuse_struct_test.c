@@ -171,7 +171,7 @@ static void fields_that_cannot_be_are_refused(void) {
   FIELD(set_unit_settings, fsdp2_unit_settings, gradient_divide_factor, -1.0);
   FIELD(set_unit_settings, fsdp2_unit_settings, gradient_divide_factor, NAN);
   FIELD(set_unit_settings, fsdp2_unit_settings, gradient_divide_factor, INFINITY);
-  FIELD(adamw, fsdp2_adamw_options, reserved, 1);
+  FIELD(adamw, fsdp2_adamw_options, coupled_decay, 2);
   FIELD(adamw, fsdp2_adamw_options, lr, NAN);
   FIELD(adamw, fsdp2_adamw_options, lr, INFINITY);
   FIELD(adamw, fsdp2_adamw_options, beta1, 1.5);

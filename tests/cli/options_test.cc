@@ -270,7 +270,7 @@ TEST(TrainMistakes, AreNamed) {
       {{"--fsdp-size", "-1"}, "--fsdp-size -1 is below 0"},
       {{"--steps"}, "--steps needs a value"},
       {{"--steps", "0"}, "--steps 0 is below 1"},
-      {{"--optimizer", "adam"}, "--optimizer"},
+      {{"--optimizer", "lion"}, "--optimizer"},
       {{"--model-config", "x"}, "--model and --model-config exclude each other"},
       {{"--text", "x"}, "--tokens and --text exclude each other"},
       {{"--beta1", "1"}, "--beta1 must lie in [0, 1)"},

@@ -34,7 +34,7 @@ constexpr size_t kMaxParameterName = 4096;
 // clang-format off
 template <>
 inline constexpr auto kFields<fsdp2_adamw_options> = std::tuple(
-    Field("reserved", &fsdp2_adamw_options::reserved, Reserved()),
+    Field("coupled_decay", &fsdp2_adamw_options::coupled_decay, Flag()),
     Field("lr", &fsdp2_adamw_options::lr, kRate),
     Field("beta1", &fsdp2_adamw_options::beta1, kFraction),
     Field("beta2", &fsdp2_adamw_options::beta2, kFraction),
@@ -53,7 +53,8 @@ namespace {
 
 train::AdamWOptions adamw_options(const fsdp2_adamw_options* given) {
   const fsdp2_adamw_options options = read_options(given, kAdamWDefaults);
-  return {options.lr, options.beta1, options.beta2, options.eps, options.weight_decay};
+  return {options.lr,  options.beta1,        options.beta2,
+          options.eps, options.weight_decay, options.coupled_decay == 0};
 }
 
 train::SgdOptions sgd_options(const fsdp2_sgd_options* given) {

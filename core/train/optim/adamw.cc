@@ -1,5 +1,6 @@
 #include "core/train/optim/adamw.h"
 
+#include <ATen/ops/_fused_adam.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/zeros_like.h>
 
@@ -12,6 +13,14 @@
 namespace fsdp2::train {
 
 namespace {
+
+// The two kernels, with a learning rate that is a number.
+using Fused = void (*)(at::TensorList params, at::TensorList grads, at::TensorList exp_avgs,
+                       at::TensorList exp_avg_sqs, at::TensorList max_exp_avg_sqs,
+                       at::TensorList steps, double lr, double beta1, double beta2,
+                       double weight_decay, double eps, bool amsgrad, bool maximize,
+                       const std::optional<at::Tensor>& grad_scale,
+                       const std::optional<at::Tensor>& found_inf);
 
 class AdamW final : public FusedOptimizer<AdamWOptions> {
  public:
@@ -49,7 +58,7 @@ class AdamW final : public FusedOptimizer<AdamWOptions> {
             {"capturable", false},
             {"differentiable", false},
             {"fused", {}},
-            {"decoupled_weight_decay", true}};
+            {"decoupled_weight_decay", options.decoupled_weight_decay}};
   }
 
   void set_options(size_t group, const std::vector<HyperParameter>& values) override {
@@ -64,7 +73,7 @@ class AdamW final : public FusedOptimizer<AdamWOptions> {
       } else if (value.name == "amsgrad" || value.name == "maximize") {
         check_provided(value, false);
       } else if (value.name == "decoupled_weight_decay") {
-        check_provided(value, true);
+        options.decoupled_weight_decay = flag_in(value);
       }
     }
     replace_options(group, options);
@@ -87,10 +96,12 @@ class AdamW final : public FusedOptimizer<AdamWOptions> {
 
   void update(FusedLists& lists, const AdamWOptions& options, double lr,
               const GradScale& scale) override {
-    at::_fused_adamw_(lists.params, lists.grads, lists.first_state, lists.second_state,
-                      /*max_exp_avg_sqs=*/{}, lists.steps, lr, options.beta1, options.beta2,
-                      options.weight_decay, options.eps, /*amsgrad=*/false, /*maximize=*/false,
-                      scale, /*found_inf=*/std::nullopt);
+    const auto fused = options.decoupled_weight_decay ? static_cast<Fused>(at::_fused_adamw_)
+                                                      : static_cast<Fused>(at::_fused_adam_);
+    fused(lists.params, lists.grads, lists.first_state, lists.second_state,
+          /*max_exp_avg_sqs=*/{}, lists.steps, lr, options.beta1, options.beta2,
+          options.weight_decay, options.eps, /*amsgrad=*/false, /*maximize=*/false, scale,
+          /*found_inf=*/std::nullopt);
   }
 
   State& make_state(size_t index) {

@@ -1,5 +1,5 @@
 // AdamW (Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2019), as
-// torch.optim.AdamW.
+// torch.optim.AdamW, and Adam, as torch.optim.Adam, which it is with another decay.
 #pragma once
 
 #include <memory>
@@ -16,6 +16,7 @@ struct AdamWOptions {
   double beta2 = 0.999;
   double eps = 1e-8;
   double weight_decay = 1e-2;
+  bool decoupled_weight_decay = true;  // false: Adam, where the decay is added to the gradient
 };
 
 // kInvalidArgument for what the algorithm cannot do.

@@ -33,6 +33,7 @@ const std::map<std::string, std::vector<double>>& good_numbers() {
       {"comm_path", {0, 1, 2}},
       {"comm_schedule", kFlag},
       {"consumer_stream", {0}},
+      {"coupled_decay", kFlag},
       {"cpu_offload", kFlag},
       {"defer_values", kFlag},
       {"dim", {0, 0, 0, 1}},

@@ -85,6 +85,19 @@ TEST(ParameterGroups, OfAdamWHaveOptionsOfTheirOwn) {
   });
 }
 
+TEST(Adam, IsAdamWWithTheDecayInTheGradient) {
+  run_ranks(2, [](const std::shared_ptr<World>& world) {
+    Pair pair(world);
+    const auto ours = make_adamw(pair.root, {0.05, 0.9, 0.95, 1e-8, 0.3, false});
+    add_group(*ours, pair.bias_names, AdamWOptions{0.1, 0.8, 0.99, 1e-6, 0.2, false});
+    using Options = torch::optim::AdamOptions;
+    torch::optim::Adam theirs(
+        groups_of(pair, Options(0.05).betas({0.9, 0.95}).eps(1e-8).weight_decay(0.3),
+                  Options(0.1).betas({0.8, 0.99}).eps(1e-6).weight_decay(0.2)));
+    pair.expect_equal_after(4, *ours, theirs);
+  });
+}
+
 TEST(ParameterGroups, OfSgdHaveOptionsOfTheirOwn) {
   run_ranks(2, [](const std::shared_ptr<World>& world) {
     Pair pair(world);
