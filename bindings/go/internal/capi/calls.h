@@ -90,7 +90,9 @@
   F(module_evaluate) \
   F(generate_options_init) \
   F(module_generate) \
+  F(module_generate_batch) \
   F(module_create_custom) \
+  F(module_create_layer) \
   F(parameter_options_init) \
   F(module_add_parameter) \
   F(module_add_child) \
@@ -629,9 +631,19 @@ static inline fsdp2_go_error *fsdp2_go_module_generate(fsdp2_module module, cons
   return fsdp2_go_check(fsdp2_go_library.module_generate(module, prompt, n_prompt, options, tokens, cap, n_tokens));
 }
 
+static inline fsdp2_go_error *fsdp2_go_module_generate_batch(fsdp2_module module, fsdp2_tensor prompts, const int64_t *lengths, size_t n_lengths, const fsdp2_generate_options *options, fsdp2_tensor *tokens, fsdp2_tensor *counts) {
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.module_generate_batch(module, prompts, lengths, n_lengths, options, tokens, counts));
+}
+
 static inline fsdp2_go_error *fsdp2_go_module_create_custom(const char *kind, const fsdp2_module_options *options, fsdp2_forward_fn fn, void *user_data, fsdp2_release_fn release, fsdp2_module *out) {
   if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
   return fsdp2_go_check(fsdp2_go_library.module_create_custom(kind, options, fn, user_data, release, out));
+}
+
+static inline fsdp2_go_error *fsdp2_go_module_create_layer(const char *kind, const char *json, const fsdp2_module_options *options, fsdp2_module *out) {
+  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
+  return fsdp2_go_check(fsdp2_go_library.module_create_layer(kind, json, options, out));
 }
 
 static inline fsdp2_go_error *fsdp2_go_parameter_options_init(fsdp2_parameter_options *options, size_t struct_size) {

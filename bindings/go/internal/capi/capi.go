@@ -325,12 +325,16 @@ type Evaluation struct {
 
 // GenerateOptions is fsdp2_generate_options.
 type GenerateOptions struct {
-	StructSize   uint32
-	MaxNewTokens int32
-	TopK         int32
-	Reserved     int32
-	Temperature  float64
-	Seed         uint64
+	StructSize          uint32
+	MaxNewTokens        int32
+	TopK                int32
+	ReshardAfterForward int32
+	Temperature         float64
+	Seed                uint64
+	TopP                float64
+	FirstRow            int64
+	StopTokens          *int64
+	NStopTokens         uint
 }
 
 // ForwardInfo is fsdp2_forward_info.
@@ -510,13 +514,13 @@ type PlanInfo struct {
 
 // AdamwOptions is fsdp2_adamw_options.
 type AdamwOptions struct {
-	StructSize  uint32
-	Reserved    int32
-	Lr          float64
-	Beta1       float64
-	Beta2       float64
-	Eps         float64
-	WeightDecay float64
+	StructSize   uint32
+	CoupledDecay int32
+	Lr           float64
+	Beta1        float64
+	Beta2        float64
+	Eps          float64
+	WeightDecay  float64
 }
 
 // SgdOptions is fsdp2_sgd_options.
@@ -578,7 +582,7 @@ type StepOptions struct {
 	NotFinite         int32
 	MaxSkipsInRow     int32
 	LossMean          int32
-	Reserved          int32
+	LossChunk         int32
 }
 
 // StepResult is fsdp2_step_result.
@@ -1085,11 +1089,25 @@ func ModuleGenerate(module Module, prompt *int64, nPrompt uint, options *Generat
 	return check(C.fsdp2_go_module_generate(*(*C.fsdp2_module)(unsafe.Pointer(&module)), (*C.int64_t)(unsafe.Pointer(prompt)), C.size_t(nPrompt), (*C.fsdp2_generate_options)(unsafe.Pointer(options)), (*C.int64_t)(unsafe.Pointer(tokens)), C.size_t(cap), (*C.size_t)(unsafe.Pointer(nTokens))))
 }
 
+// ModuleGenerateBatch calls fsdp2_module_generate_batch.
+func ModuleGenerateBatch(module Module, prompts Tensor, lengths *int64, nLengths uint, options *GenerateOptions, tokens *Tensor, counts *Tensor) error {
+	return check(C.fsdp2_go_module_generate_batch(*(*C.fsdp2_module)(unsafe.Pointer(&module)), *(*C.fsdp2_tensor)(unsafe.Pointer(&prompts)), (*C.int64_t)(unsafe.Pointer(lengths)), C.size_t(nLengths), (*C.fsdp2_generate_options)(unsafe.Pointer(options)), (*C.fsdp2_tensor)(unsafe.Pointer(tokens)), (*C.fsdp2_tensor)(unsafe.Pointer(counts))))
+}
+
 // ModuleCreateCustom calls fsdp2_module_create_custom.
 func ModuleCreateCustom(kind string, options *ModuleOptions, fn unsafe.Pointer, userData unsafe.Pointer, release unsafe.Pointer, out *Module) error {
 	cKind := cString(kind)
 	defer C.free(unsafe.Pointer(cKind))
 	return check(C.fsdp2_go_module_create_custom(cKind, (*C.fsdp2_module_options)(unsafe.Pointer(options)), C.fsdp2_forward_fn(fn), userData, C.fsdp2_release_fn(release), (*C.fsdp2_module)(unsafe.Pointer(out))))
+}
+
+// ModuleCreateLayer calls fsdp2_module_create_layer.
+func ModuleCreateLayer(kind string, json string, options *ModuleOptions, out *Module) error {
+	cKind := cString(kind)
+	defer C.free(unsafe.Pointer(cKind))
+	cJson := cString(json)
+	defer C.free(unsafe.Pointer(cJson))
+	return check(C.fsdp2_go_module_create_layer(cKind, cJson, (*C.fsdp2_module_options)(unsafe.Pointer(options)), (*C.fsdp2_module)(unsafe.Pointer(out))))
 }
 
 // ParameterOptionsInit calls fsdp2_parameter_options_init.

@@ -178,9 +178,13 @@ const _ = unsafe.Sizeof(C.fsdp2_generate_options{}) - unsafe.Sizeof(GenerateOpti
 var _ = [1]byte{}[unsafe.Offsetof(GenerateOptions{}.StructSize)-unsafe.Offsetof(C.fsdp2_generate_options{}.struct_size)]
 var _ = [1]byte{}[unsafe.Offsetof(GenerateOptions{}.MaxNewTokens)-unsafe.Offsetof(C.fsdp2_generate_options{}.max_new_tokens)]
 var _ = [1]byte{}[unsafe.Offsetof(GenerateOptions{}.TopK)-unsafe.Offsetof(C.fsdp2_generate_options{}.top_k)]
-var _ = [1]byte{}[unsafe.Offsetof(GenerateOptions{}.Reserved)-unsafe.Offsetof(C.fsdp2_generate_options{}.reserved)]
+var _ = [1]byte{}[unsafe.Offsetof(GenerateOptions{}.ReshardAfterForward)-unsafe.Offsetof(C.fsdp2_generate_options{}.reshard_after_forward)]
 var _ = [1]byte{}[unsafe.Offsetof(GenerateOptions{}.Temperature)-unsafe.Offsetof(C.fsdp2_generate_options{}.temperature)]
 var _ = [1]byte{}[unsafe.Offsetof(GenerateOptions{}.Seed)-unsafe.Offsetof(C.fsdp2_generate_options{}.seed)]
+var _ = [1]byte{}[unsafe.Offsetof(GenerateOptions{}.TopP)-unsafe.Offsetof(C.fsdp2_generate_options{}.top_p)]
+var _ = [1]byte{}[unsafe.Offsetof(GenerateOptions{}.FirstRow)-unsafe.Offsetof(C.fsdp2_generate_options{}.first_row)]
+var _ = [1]byte{}[unsafe.Offsetof(GenerateOptions{}.StopTokens)-unsafe.Offsetof(C.fsdp2_generate_options{}.stop_tokens)]
+var _ = [1]byte{}[unsafe.Offsetof(GenerateOptions{}.NStopTokens)-unsafe.Offsetof(C.fsdp2_generate_options{}.n_stop_tokens)]
 
 const _ = unsafe.Sizeof(C.fsdp2_forward_info{}) - unsafe.Sizeof(ForwardInfo{})
 
@@ -347,7 +351,7 @@ var _ = [1]byte{}[unsafe.Offsetof(PlanInfo{}.AllReduceBytes)-unsafe.Offsetof(C.f
 const _ = unsafe.Sizeof(C.fsdp2_adamw_options{}) - unsafe.Sizeof(AdamwOptions{})
 
 var _ = [1]byte{}[unsafe.Offsetof(AdamwOptions{}.StructSize)-unsafe.Offsetof(C.fsdp2_adamw_options{}.struct_size)]
-var _ = [1]byte{}[unsafe.Offsetof(AdamwOptions{}.Reserved)-unsafe.Offsetof(C.fsdp2_adamw_options{}.reserved)]
+var _ = [1]byte{}[unsafe.Offsetof(AdamwOptions{}.CoupledDecay)-unsafe.Offsetof(C.fsdp2_adamw_options{}.coupled_decay)]
 var _ = [1]byte{}[unsafe.Offsetof(AdamwOptions{}.Lr)-unsafe.Offsetof(C.fsdp2_adamw_options{}.lr)]
 var _ = [1]byte{}[unsafe.Offsetof(AdamwOptions{}.Beta1)-unsafe.Offsetof(C.fsdp2_adamw_options{}.beta1)]
 var _ = [1]byte{}[unsafe.Offsetof(AdamwOptions{}.Beta2)-unsafe.Offsetof(C.fsdp2_adamw_options{}.beta2)]
@@ -409,7 +413,7 @@ var _ = [1]byte{}[unsafe.Offsetof(StepOptions{}.LossScaleInterval)-unsafe.Offset
 var _ = [1]byte{}[unsafe.Offsetof(StepOptions{}.NotFinite)-unsafe.Offsetof(C.fsdp2_step_options{}.not_finite)]
 var _ = [1]byte{}[unsafe.Offsetof(StepOptions{}.MaxSkipsInRow)-unsafe.Offsetof(C.fsdp2_step_options{}.max_skips_in_row)]
 var _ = [1]byte{}[unsafe.Offsetof(StepOptions{}.LossMean)-unsafe.Offsetof(C.fsdp2_step_options{}.loss_mean)]
-var _ = [1]byte{}[unsafe.Offsetof(StepOptions{}.Reserved)-unsafe.Offsetof(C.fsdp2_step_options{}.reserved)]
+var _ = [1]byte{}[unsafe.Offsetof(StepOptions{}.LossChunk)-unsafe.Offsetof(C.fsdp2_step_options{}.loss_chunk)]
 
 const _ = unsafe.Sizeof(C.fsdp2_step_result{}) - unsafe.Sizeof(StepResult{})
 

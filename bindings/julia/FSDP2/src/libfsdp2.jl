@@ -296,9 +296,13 @@ Base.@kwdef struct fsdp2_generate_options
     struct_size::UInt32 = sizeof(fsdp2_generate_options)
     max_new_tokens::Int32 = 64
     top_k::Int32 = 0
-    reserved::Int32 = 0
+    reshard_after_forward::Int32 = 0
     temperature::Cdouble = 1.0
     seed::UInt64 = 0
+    top_p::Cdouble = 0.0
+    first_row::Int64 = 0
+    stop_tokens::Ptr{Int64} = C_NULL
+    n_stop_tokens::Csize_t = 0
 end
 
 Base.@kwdef struct fsdp2_forward_info
@@ -465,7 +469,7 @@ end
 
 Base.@kwdef struct fsdp2_adamw_options
     struct_size::UInt32 = sizeof(fsdp2_adamw_options)
-    reserved::Int32 = 0
+    coupled_decay::Int32 = 0
     lr::Cdouble = 1e-3
     beta1::Cdouble = 0.9
     beta2::Cdouble = 0.999
@@ -527,7 +531,7 @@ Base.@kwdef struct fsdp2_step_options
     not_finite::Int32 = FSDP2_NOT_FINITE_ERROR
     max_skips_in_row::Int32 = 100
     loss_mean::Int32 = FSDP2_LOSS_MEAN_MICRO_BATCHES
-    reserved::Int32 = 0
+    loss_chunk::Int32 = 0
 end
 
 Base.@kwdef struct fsdp2_step_result
@@ -931,8 +935,16 @@ function fsdp2_module_generate(module_, prompt, n_prompt, options, tokens, cap, 
     @ccall libfsdp2.fsdp2_module_generate(module_::fsdp2_module, prompt::Ptr{Int64}, n_prompt::Csize_t, options::Ptr{fsdp2_generate_options}, tokens::Ptr{Int64}, cap::Csize_t, n_tokens::Ptr{Csize_t})::fsdp2_status
 end
 
+function fsdp2_module_generate_batch(module_, prompts, lengths, n_lengths, options, tokens, counts)
+    @ccall libfsdp2.fsdp2_module_generate_batch(module_::fsdp2_module, prompts::fsdp2_tensor, lengths::Ptr{Int64}, n_lengths::Csize_t, options::Ptr{fsdp2_generate_options}, tokens::Ptr{fsdp2_tensor}, counts::Ptr{fsdp2_tensor})::fsdp2_status
+end
+
 function fsdp2_module_create_custom(kind, options, fn, user_data, release, out)
     @ccall libfsdp2.fsdp2_module_create_custom(kind::Cstring, options::Ptr{fsdp2_module_options}, fn::Ptr{Cvoid}, user_data::Ptr{Cvoid}, release::Ptr{Cvoid}, out::Ptr{fsdp2_module})::fsdp2_status
+end
+
+function fsdp2_module_create_layer(kind, json, options, out)
+    @ccall libfsdp2.fsdp2_module_create_layer(kind::Cstring, json::Cstring, options::Ptr{fsdp2_module_options}, out::Ptr{fsdp2_module})::fsdp2_status
 end
 
 function fsdp2_parameter_options_init(options, struct_size)

@@ -2779,15 +2779,19 @@ pub struct fsdp2_generate_options {
     pub struct_size: u32,
     pub max_new_tokens: i32,
     pub top_k: i32,
-    pub reserved: i32,
+    pub reshard_after_forward: i32,
     pub temperature: f64,
     pub seed: u64,
+    pub top_p: f64,
+    pub first_row: i64,
+    pub stop_tokens: *const i64,
+    pub n_stop_tokens: usize,
 }
 #[test]
 fn bindgen_test_layout_fsdp2_generate_options() {
     assert_eq!(
         ::std::mem::size_of::<fsdp2_generate_options>(),
-        32usize,
+        64usize,
         concat!("Size of: ", stringify!(fsdp2_generate_options))
     );
     assert_eq!(
@@ -2846,23 +2850,23 @@ fn bindgen_test_layout_fsdp2_generate_options() {
         );
     }
     test_field_top_k();
-    fn test_field_reserved() {
+    fn test_field_reshard_after_forward() {
         assert_eq!(
             unsafe {
                 let uninit = ::std::mem::MaybeUninit::<fsdp2_generate_options>::uninit();
                 let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+                ::std::ptr::addr_of!((*ptr).reshard_after_forward) as usize - ptr as usize
             },
             12usize,
             concat!(
                 "Offset of field: ",
                 stringify!(fsdp2_generate_options),
                 "::",
-                stringify!(reserved)
+                stringify!(reshard_after_forward)
             )
         );
     }
-    test_field_reserved();
+    test_field_reshard_after_forward();
     fn test_field_temperature() {
         assert_eq!(
             unsafe {
@@ -2897,6 +2901,74 @@ fn bindgen_test_layout_fsdp2_generate_options() {
         );
     }
     test_field_seed();
+    fn test_field_top_p() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_generate_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).top_p) as usize - ptr as usize
+            },
+            32usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_generate_options),
+                "::",
+                stringify!(top_p)
+            )
+        );
+    }
+    test_field_top_p();
+    fn test_field_first_row() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_generate_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).first_row) as usize - ptr as usize
+            },
+            40usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_generate_options),
+                "::",
+                stringify!(first_row)
+            )
+        );
+    }
+    test_field_first_row();
+    fn test_field_stop_tokens() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_generate_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).stop_tokens) as usize - ptr as usize
+            },
+            48usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_generate_options),
+                "::",
+                stringify!(stop_tokens)
+            )
+        );
+    }
+    test_field_stop_tokens();
+    fn test_field_n_stop_tokens() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_generate_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).n_stop_tokens) as usize - ptr as usize
+            },
+            56usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_generate_options),
+                "::",
+                stringify!(n_stop_tokens)
+            )
+        );
+    }
+    test_field_n_stop_tokens();
 }
 extern "C" {
     pub fn fsdp2_generate_options_init(
@@ -2913,6 +2985,17 @@ extern "C" {
         tokens: *mut i64,
         cap: usize,
         n_tokens: *mut usize,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_module_generate_batch(
+        module: fsdp2_module,
+        prompts: fsdp2_tensor,
+        lengths: *const i64,
+        n_lengths: usize,
+        options: *const fsdp2_generate_options,
+        tokens: *mut fsdp2_tensor,
+        counts: *mut fsdp2_tensor,
     ) -> fsdp2_status;
 }
 #[repr(C)]
@@ -3086,6 +3169,14 @@ extern "C" {
         fn_: fsdp2_forward_fn,
         user_data: *mut ::std::os::raw::c_void,
         release: fsdp2_release_fn,
+        out: *mut fsdp2_module,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_module_create_layer(
+        kind: *const ::std::os::raw::c_char,
+        json: *const ::std::os::raw::c_char,
+        options: *const fsdp2_module_options,
         out: *mut fsdp2_module,
     ) -> fsdp2_status;
 }
@@ -5888,7 +5979,7 @@ extern "C" {
 #[derive(Debug, Copy, Clone, PartialEq)]
 pub struct fsdp2_adamw_options {
     pub struct_size: u32,
-    pub reserved: i32,
+    pub coupled_decay: i32,
     pub lr: f64,
     pub beta1: f64,
     pub beta2: f64,
@@ -5924,23 +6015,23 @@ fn bindgen_test_layout_fsdp2_adamw_options() {
         );
     }
     test_field_struct_size();
-    fn test_field_reserved() {
+    fn test_field_coupled_decay() {
         assert_eq!(
             unsafe {
                 let uninit = ::std::mem::MaybeUninit::<fsdp2_adamw_options>::uninit();
                 let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+                ::std::ptr::addr_of!((*ptr).coupled_decay) as usize - ptr as usize
             },
             4usize,
             concat!(
                 "Offset of field: ",
                 stringify!(fsdp2_adamw_options),
                 "::",
-                stringify!(reserved)
+                stringify!(coupled_decay)
             )
         );
     }
-    test_field_reserved();
+    test_field_coupled_decay();
     fn test_field_lr() {
         assert_eq!(
             unsafe {
@@ -6782,7 +6873,7 @@ pub struct fsdp2_step_options {
     pub not_finite: i32,
     pub max_skips_in_row: i32,
     pub loss_mean: i32,
-    pub reserved: i32,
+    pub loss_chunk: i32,
 }
 #[test]
 fn bindgen_test_layout_fsdp2_step_options() {
@@ -7017,23 +7108,23 @@ fn bindgen_test_layout_fsdp2_step_options() {
         );
     }
     test_field_loss_mean();
-    fn test_field_reserved() {
+    fn test_field_loss_chunk() {
         assert_eq!(
             unsafe {
                 let uninit = ::std::mem::MaybeUninit::<fsdp2_step_options>::uninit();
                 let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+                ::std::ptr::addr_of!((*ptr).loss_chunk) as usize - ptr as usize
             },
             76usize,
             concat!(
                 "Offset of field: ",
                 stringify!(fsdp2_step_options),
                 "::",
-                stringify!(reserved)
+                stringify!(loss_chunk)
             )
         );
     }
-    test_field_reserved();
+    test_field_loss_chunk();
 }
 extern "C" {
     pub fn fsdp2_step_options_init(

@@ -1,6 +1,6 @@
 /* Models that a program writes: modules whose forward is a function of the program, made of
- * operators (op.h) and of the forwards of other modules. They are sharded, checkpointed, saved and
- * trained as the library's own.
+ * operators (op.h) and of the forwards of other modules, and layers that the library has. They are
+ * sharded, checkpointed, saved and trained as the library's own.
  *
  * A module is put together before its first forward, and before anything in it is sharded. A child
  * is then a part of its parent: its handle serves only to call it (fsdp2_module_forward), inside
@@ -41,6 +41,37 @@ FSDP2_CALL fsdp2_module_create_custom(const char* kind,
                                       fsdp2_forward_fn fn, void* user_data,
                                       fsdp2_release_fn release /*(opt)*/, fsdp2_module* out);
 
+/* Makes a layer that the library has: a module of the class `kind`, as above, whose forward is the
+ * library's. `json` is an object with its options: {"in_features": 8, "out_features": 4}. Options
+ * and parameters have PyTorch's names, meanings and defaults, and parameters begin as PyTorch's do,
+ * by the seed of the whole. A layer makes one tensor of one, unless the table says more.
+ *
+ *   Linear              in_features, out_features, bias
+ *   Embedding           num_embeddings, embedding_dim; takes indices (i64)
+ *   LayerNorm, RMSNorm  normalized_shape, eps, elementwise_affine; LayerNorm: bias
+ *   Conv1d, Conv2d      in_channels, out_channels, kernel_size, stride, padding, dilation,
+ *                       groups, bias; a number for all dims, or an array
+ *   Dropout             p; see fsdp2_module_train. Rows of the batch are told apart by their
+ *                       values in the first input of the whole.
+ *   ReLU, SiLU, Tanh, GELU, Flatten   GELU: approximate; Flatten: start_dim, end_dim
+ *   MultiheadAttention  embed_dim, num_heads, bias, and what PyTorch's has not: num_kv_heads
+ *                       (with fewer of them, in_proj_weight has fewer rows), is_causal, and
+ *                       rope_theta, the base of a rotary embedding. Takes x [B,S,D], which
+ *                       attends to itself; where it is not causal, a second input may be a
+ *                       mask, as aten::scaled_dot_product_attention takes it.
+ *   MLP                 down_proj(act(up_proj(x))): hidden_size, intermediate_size, bias,
+ *                       hidden_act ("gelu", "gelu_new", "relu", "silu")
+ *   GatedMLP            down_proj(act(gate_proj(x)) * up_proj(x)): the same, but "silu"
+ *   Sequential          runs the children that it is given (fsdp2_module_add_child) in order
+ *   ModuleList          holds the children that it is given; does not run
+ *
+ * What is added to any other layer, its forward does not use. Errors: FSDP2_E_INVALID_ARGUMENT (a
+ * kind or an option that does not exist, with the nearest that does; an option that is missing or
+ * out of range). */
+FSDP2_CALL fsdp2_module_create_layer(const char* kind, const char* json /*(opt)*/,
+                                     const fsdp2_module_options* options /*(opt)*/,
+                                     fsdp2_module* out);
+
 /* What a parameter begins with, the same at any world size. */
 enum { FSDP2_INIT_NORMAL = 0, FSDP2_INIT_ZEROS = 1, FSDP2_INIT_ONES = 2 };
 typedef struct fsdp2_parameter_options {
@@ -55,7 +86,7 @@ typedef struct fsdp2_parameter_options {
 FSDP2_CALL fsdp2_parameter_options_init(fsdp2_parameter_options* options, size_t struct_size);
 /* Adds a parameter. Errors: FSDP2_E_INVALID_ARGUMENT (a name that is empty, has a dot or is taken;
  * a shape that is negative or too large), FSDP2_E_UNSUPPORTED (a module that
- * fsdp2_module_create_custom has not made), FSDP2_E_WRONG_STATE (a part of another module; one that
+ * neither call above has made), FSDP2_E_WRONG_STATE (a part of another module; one that
  * has run, or in which something is sharded). */
 FSDP2_CALL fsdp2_module_add_parameter(fsdp2_module module, const char* name, const int64_t* shape,
                                       size_t n_dims,

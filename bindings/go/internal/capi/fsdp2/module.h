@@ -114,10 +114,11 @@ FSDP2_CALL fsdp2_module_checkpoint_activations(fsdp2_module module,
                                                size_t every, uint32_t flags);
 
 /* Puts the module and everything below it into training mode (1, in which modules begin) or
- * evaluation mode (0). Language models whose config.json has dropout differ in the two; both record
- * gradients (see FSDP2_FORWARD_NO_GRAD). Dropout follows from the seed of fsdp2_module_options,
- * which must be the same on all ranks: a row of the batch then meets the same masks whichever rank
- * has it. Checkpoints keep the state of its generator beside the random generator ("fsdp2.rng"). */
+ * evaluation mode (0). Models with dropout (of config.json, or in layers) differ in the two; both
+ * record gradients (see FSDP2_FORWARD_NO_GRAD). Dropout follows from the seed of
+ * fsdp2_module_options, which must be the same on all ranks: a row of the batch then meets the same
+ * masks whichever rank has it. Checkpoints keep the state of its generator beside the random
+ * generator ("fsdp2.rng"). */
 FSDP2_CALL fsdp2_module_train(fsdp2_module module, int32_t mode);
 FSDP2_CALL fsdp2_module_is_training(fsdp2_module module, int32_t* out);
 
@@ -191,20 +192,43 @@ FSDP2_CALL fsdp2_module_evaluate(fsdp2_module module, const fsdp2_tensor* inputs
 typedef struct fsdp2_generate_options {
   uint32_t struct_size;
   int32_t max_new_tokens;
-  int32_t top_k; /* 0: all */
-  int32_t reserved;
-  double temperature; /* 0: always the most likely token */
+  int32_t top_k; /* only the k most likely tokens; 0: all */
+  int32_t
+      reshard_after_forward; /* as in fsdp2_infer_options; a forward makes one token of each row */
+  double temperature;        /* 0: always the most likely token */
   uint64_t seed;
+  double top_p; /* of what top_k leaves, the fewest tokens that are as likely together; 0: all */
+  int64_t first_row;          /* the number of this rank's first prompt among those of all ranks */
+  const int64_t* stop_tokens; /* (opt) each ends the row that it is generated in */
+  size_t n_stop_tokens;
 } fsdp2_generate_options;
-#define FSDP2_GENERATE_OPTIONS_INIT {(uint32_t)sizeof(fsdp2_generate_options), 64, 0, 0, 1.0, 0}
+/* clang-format off */
+#define FSDP2_GENERATE_OPTIONS_INIT \
+  { (uint32_t)sizeof(fsdp2_generate_options), 64, 0, 0, 1.0, 0, 0.0, 0, NULL, 0 }
+/* clang-format on */
 FSDP2_CALL fsdp2_generate_options_init(fsdp2_generate_options* options, size_t struct_size);
-/* [c] if the module is sharded; every rank passes the same prompt and gets the same tokens. Writes
- * at most max_new_tokens tokens to `tokens` and sets *n_tokens to their number. If cap is less than
+/* [c] if the module is sharded. Goes on with one prompt. Writes at most max_new_tokens tokens to
+ * `tokens`, a stop token included, and sets *n_tokens to their number. Ranks that pass the same
+ * prompt get the same tokens; otherwise as fsdp2_module_generate_batch. If cap is less than
  * max_new_tokens, which is 0 to 2^24, the call is refused before anything is computed:
  * FSDP2_E_BUFFER_TOO_SMALL, with max_new_tokens in *n_tokens. */
 FSDP2_CALL fsdp2_module_generate(fsdp2_module module, const int64_t* prompt, size_t n_prompt,
                                  const fsdp2_generate_options* options /*(opt)*/, int64_t* tokens,
                                  size_t cap, size_t* n_tokens);
+/* [c] if the module is sharded. Goes on with several prompts at once: the rows of `prompts` [B,S]
+ * i64, of each of which the first lengths[b] tokens count (1 to S); without lengths, all do. Only
+ * the last tokens of a row that is longer than the model's positions are seen. The outputs are new
+ * tensors: tokens [B,max_new_tokens] i64, with 0 behind the last token of a row, and counts [B]
+ * i64, the number of tokens of each, a stop token included. Sampling draws by the seed and the
+ * number of the row, so that a row goes on alike whatever rows are beside it and whichever rank has
+ * it, as far as rounding does not decide. Ranks pass prompts of their own, or none ([0,S]), and the
+ * same options apart from first_row; all make forwards until the last row of any rank has ended.
+ * Errors: FSDP2_E_INVALID_ARGUMENT (lengths, tokens outside the vocabulary), FSDP2_E_UNSUPPORTED (a
+ * module that is no language model). */
+FSDP2_CALL fsdp2_module_generate_batch(fsdp2_module module, fsdp2_tensor prompts,
+                                       const int64_t* lengths /*(opt)*/, size_t n_lengths,
+                                       const fsdp2_generate_options* options /*(opt)*/,
+                                       fsdp2_tensor* tokens, fsdp2_tensor* counts);
 
 FSDP2_END_DECLS
 

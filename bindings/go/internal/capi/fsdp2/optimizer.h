@@ -8,10 +8,10 @@
 
 FSDP2_BEGIN_DECLS
 
-/* AdamW (Loshchilov and Hutter, 2019): decoupled decay, bias-corrected. */
+/* AdamW (Loshchilov and Hutter, 2019): decoupled decay, bias-corrected; or Adam. */
 typedef struct fsdp2_adamw_options {
   uint32_t struct_size;
-  int32_t reserved;
+  int32_t coupled_decay; /* 1: Adam, whose weight decay is added to the gradient */
   double lr, beta1, beta2, eps, weight_decay;
 } fsdp2_adamw_options;
 #define FSDP2_ADAMW_OPTIONS_INIT \

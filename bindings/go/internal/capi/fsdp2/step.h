@@ -52,7 +52,10 @@ typedef struct fsdp2_step_options {
   int32_t not_finite;       /* FSDP2_NOT_FINITE_... */
   int32_t max_skips_in_row; /* one more skipped step is FSDP2_E_NOT_FINITE; 0: no limit */
   int32_t loss_mean;        /* FSDP2_LOSS_MEAN_...; _LABELS needs a language model */
-  int32_t reserved;
+  /* The loss of a language model takes its gradient in forward, some labels at a time, so that all
+   * logits never exist together. How many: 1024 is usual; fewer need less memory and more time. 0:
+   * by the vocabulary, about 16 MB of logits, but at least 512 bytes for each of its words. */
+  int32_t loss_chunk;
 } fsdp2_step_options;
 /* clang-format off */
 #define FSDP2_STEP_OPTIONS_INIT \
@@ -80,7 +83,8 @@ typedef struct fsdp2_step_result {
 } fsdp2_step_result;
 
 /* [c] The optimizer must belong to the shard; its learning rate at this call is the schedule's
- * peak. FSDP2_E_UNSUPPORTED for FSDP2_LOSS_MEAN_LABELS on a module that does not count labels. */
+ * peak. FSDP2_E_UNSUPPORTED for FSDP2_LOSS_MEAN_LABELS or a loss_chunk on a module that does not
+ * count labels. */
 FSDP2_CALL fsdp2_step_create(fsdp2_shard shard, fsdp2_optimizer optimizer,
                              const fsdp2_step_options* options /*(opt)*/, fsdp2_step* out);
 /* [c] `batch` holds the inputs of each micro batch in turn: n_batch is accumulate times the
