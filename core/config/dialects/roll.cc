@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <sstream>
 
+#include "core/base/nearest.h"
 #include "core/config/config_error.h"
 #include "core/config/dialects/dialects.h"
 #include "core/config/dialects/roll_strategy.h"
-#include "core/config/nearest.h"
 
 namespace fsdp2::config {
 
