@@ -192,10 +192,9 @@ FSDP2_CALL fsdp2_module_evaluate(fsdp2_module module, const fsdp2_tensor* inputs
 typedef struct fsdp2_generate_options {
   uint32_t struct_size;
   int32_t max_new_tokens;
-  int32_t top_k; /* only the k most likely tokens; 0: all */
-  int32_t
-      reshard_after_forward; /* as in fsdp2_infer_options; a forward makes one token of each row */
-  double temperature;        /* 0: always the most likely token */
+  int32_t top_k;                 /* only the k most likely tokens; 0: all */
+  int32_t reshard_after_forward; /* as in fsdp2_infer_options; each token takes a forward */
+  double temperature;            /* 0: always the most likely token */
   uint64_t seed;
   double top_p; /* of what top_k leaves, the fewest tokens that are as likely together; 0: all */
   int64_t first_row;          /* the number of this rank's first prompt among those of all ranks */
