@@ -125,9 +125,7 @@ fsdp2_status fsdp2_module_add_parameter(fsdp2_module module, const char* name, c
 }
 
 fsdp2_status fsdp2_module_add_child(fsdp2_module module, const char* name, fsdp2_module child) {
-  return guard(__func__, [&](Call& call) {
-    capi::add_child(call, pin(module), name, pin(child));
-  });
+  return guard(__func__, [&](Call& call) { capi::add_child(call, pin(module), name, pin(child)); });
 }
 
 fsdp2_status fsdp2_module_add_buffer(fsdp2_module module, const char* name, fsdp2_tensor value,

@@ -10,6 +10,7 @@ temperature, top-k and top-p.
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ MARGIN = 1e-4  # between the two most likely tokens, so that rounding cannot dec
 def prompts_of(name: str) -> list[list[int]]:
     tokens = np.fromfile(GOLDEN / "tokens" / f"{name}.bin", dtype=np.uint16).astype(np.int64)
     starts = np.cumsum([0, *LENGTHS])
-    return [tokens[a:b].tolist() for a, b in zip(starts[:-1], starts[1:], strict=True)]
+    return [tokens[a:b].tolist() for a, b in itertools.pairwise(starts)]
 
 
 def generate(model: torch.nn.Module, prompts: list[list[int]], stop: list[int]) -> list[list[int]]:
