@@ -126,7 +126,7 @@ static void a_mistake_is_told_to_all_ranks_and_costs_nothing(void) {
 
 enum { kNew = 6 };
 
-/* Of different lengths; what is behind a row's length is no token of the vocabulary. */
+/* Rows of different lengths; what is behind a row's length is no token of the vocabulary. */
 static const int64_t kPrompts[kRows][4] = {{1, 9, 3, 28}, {7, -1, 99, -1}, {5, 5, 2, -1}};
 static const int64_t kLengths[kRows] = {4, 1, 3};
 

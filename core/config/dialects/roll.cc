@@ -39,7 +39,7 @@ bool trains_here(const Node& role) {
                     (meant.empty() ? "; --role chooses one" : "; did you mean " + meant + "?"));
 }
 
-// Of a single role, whatever its strategy is, the table tells more.
+// A single role is taken whatever its strategy is: the table then says what is wrong with it.
 const Node::Entry& choose_role(const Node& root, const std::string& wanted) {
   std::vector<std::string> roles;
   std::vector<const Node::Entry*> chosen;

@@ -79,7 +79,7 @@ Row reads_choice(const std::string& path, const std::string& key, const char* if
   });
 }
 
-// Of a key that only means something together with others: see finish.
+// A row for a key that means something only together with others: see finish.
 Row reads_later(const std::string& path, const std::string& keys, Row::Read check) {
   return reads(path, keys, std::move(check));
 }

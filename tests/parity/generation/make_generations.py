@@ -70,7 +70,7 @@ def continue_prompts(name: str) -> dict[str, Any]:
     ).eval()
     prompts = prompts_of(name)
     to_the_end = generate(model, prompts, [])
-    # Of the first row its fourth token, and the last token of the third: two rows end early.
+    # The first row's fourth token, and the third row's last one: two rows end early.
     stop = [to_the_end[0][3], to_the_end[2][6]]
     return {
         "prompts": prompts,

@@ -124,7 +124,7 @@ TEST(Sampler, NamesWhatIsWrong) {
   EXPECT_THAT(refusal(options), HasSubstr("temperature: expected a finite number >= 0, got -1"));
 }
 
-// Of different lengths, one of which is more than the model's 16 positions.
+// Rows of different lengths, one of which is more than the model's 16 positions.
 TokenRows prompts() {
   TokenRows rows;
   for (const int64_t length : {3, 1, 20, 7, 2}) {

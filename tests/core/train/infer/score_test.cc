@@ -36,7 +36,7 @@ struct Expected {
   at::Tensor entropies;
 };
 
-// Of labels [B,S], none of which is left out, by all logits.
+// What all logits say of labels [B,S], none of which is left out.
 Expected by_all_logits(nn::Module& model, const at::Tensor& tokens, const at::Tensor& labels,
                        double temperature = 1.0) {
   const at::NoGradGuard no_grad;

@@ -192,7 +192,7 @@ public final class CustomTest {
             expect(ErrorCode.NOT_FOUND, code(() -> tied.tieParameter("head.weight", "none")));
             try (Shard shard = Shard.create(tied, mesh)) {
               tied.forward().backward();
-              // Of w^2: both places count.
+              // The gradient is that of w^2: both places count.
               expect(
                   shard.getParameter(0, ParameterPart.FULL).mul(2).toFloats(),
                   shard.getParameter(0, ParameterPart.FULL_GRAD).toFloats());
