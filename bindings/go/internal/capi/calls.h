@@ -5,1290 +5,248 @@
 
 #include "fsdp2/fsdp2.h"
 
-#define FSDP2_GO_FUNCTIONS(F) \
+/* F(name, parameters, arguments) of each function whose calls return an error. */
+#define FSDP2_GO_CALLS(F) \
+  F(check_version, (uint32_t header_version), (header_version)) \
+  F(runtime_describe, (char *buf, size_t cap, size_t *needed), (buf, cap, needed)) \
+  F(runtime_set_threads, (size_t n), (n)) \
+  F(runtime_set_product_engine, (int32_t engine), (engine)) \
+  F(log_set, (int32_t min_level, fsdp2_log_fn fn, void *user_data, fsdp2_release_fn release), (min_level, fn, user_data, release)) \
+  F(mesh_options_init, (fsdp2_mesh_options *options, size_t struct_size), (options, struct_size)) \
+  F(mesh_create, (const fsdp2_mesh_options *options, fsdp2_mesh *out), (options, out)) \
+  F(mesh_create_in, (fsdp2_mesh mesh, const fsdp2_mesh_options *options, fsdp2_mesh *out), (mesh, options, out)) \
+  F(mesh_from_group, (fsdp2_mesh mesh, int32_t dim, const char *name, fsdp2_mesh *out), (mesh, dim, name, out)) \
+  F(mesh_destroy, (fsdp2_mesh mesh), (mesh)) \
+  F(mesh_duplicate, (fsdp2_mesh mesh, fsdp2_mesh *out), (mesh, out)) \
+  F(mesh_get_info, (fsdp2_mesh mesh, fsdp2_mesh_info *out), (mesh, out)) \
+  F(mesh_get_dim_name, (fsdp2_mesh mesh, int32_t dim, char *buf, size_t cap, size_t *needed), (mesh, dim, buf, cap, needed)) \
+  F(mesh_get_dim_index, (fsdp2_mesh mesh, const char *name, int32_t *out), (mesh, name, out)) \
+  F(mesh_get_ranks, (fsdp2_mesh mesh, int32_t *ranks, size_t cap, size_t *needed), (mesh, ranks, cap, needed)) \
+  F(mesh_get_group, (fsdp2_mesh mesh, int32_t dim, fsdp2_group_info *out), (mesh, dim, out)) \
+  F(mesh_get_group_ranks, (fsdp2_mesh mesh, int32_t dim, int32_t *ranks, size_t cap, size_t *needed), (mesh, dim, ranks, cap, needed)) \
+  F(mesh_is_equal, (fsdp2_mesh a, fsdp2_mesh b, int32_t *out), (a, b, out)) \
+  F(mesh_get_hash, (fsdp2_mesh mesh, uint64_t *out), (mesh, out)) \
+  F(mesh_describe, (fsdp2_mesh mesh, char *buf, size_t cap, size_t *needed), (mesh, buf, cap, needed)) \
+  F(mesh_get_submesh, (fsdp2_mesh mesh, const char *const *names, size_t n_names, fsdp2_mesh *out), (mesh, names, n_names, out)) \
+  F(mesh_flatten, (fsdp2_mesh mesh, const char *const *names, size_t n_names, const char *name, fsdp2_mesh *out), (mesh, names, n_names, name, out)) \
+  F(mesh_get_root, (fsdp2_mesh mesh, int32_t *dims, size_t cap, size_t *needed, fsdp2_mesh *out), (mesh, dims, cap, needed, out)) \
+  F(mesh_barrier, (fsdp2_mesh mesh), (mesh)) \
+  F(mesh_all_reduce, (fsdp2_mesh mesh, double *values, size_t n, int32_t op), (mesh, values, n, op)) \
+  F(mesh_broadcast, (fsdp2_mesh mesh, int32_t dim, fsdp2_tensor tensor), (mesh, dim, tensor)) \
+  F(mesh_scatter, (fsdp2_mesh mesh, int32_t dim, fsdp2_tensor whole, int32_t tensor_dim, fsdp2_tensor *out), (mesh, dim, whole, tensor_dim, out)) \
+  F(mesh_all_gather, (fsdp2_mesh mesh, int32_t dim, fsdp2_tensor piece, int32_t tensor_dim, fsdp2_tensor *out), (mesh, dim, piece, tensor_dim, out)) \
+  F(mesh_reduce_scatter, (fsdp2_mesh mesh, int32_t dim, fsdp2_tensor whole, int32_t tensor_dim, int32_t op, fsdp2_tensor *out), (mesh, dim, whole, tensor_dim, op, out)) \
+  F(mesh_all_reduce_tensor, (fsdp2_mesh mesh, int32_t dim, fsdp2_tensor tensor, int32_t op), (mesh, dim, tensor, op)) \
+  F(mesh_agree, (fsdp2_mesh mesh, const char *what, const char *text), (mesh, what, text)) \
+  F(mesh_fail, (fsdp2_mesh mesh, const char *message), (mesh, message)) \
+  F(tensor_from_buffer, (const void *data, size_t n_bytes, int32_t dtype, const int64_t *shape, size_t n_dims, fsdp2_tensor *out), (data, n_bytes, dtype, shape, n_dims, out)) \
+  F(tensor_read, (fsdp2_tensor tensor, void *to, size_t n_bytes), (tensor, to, n_bytes)) \
+  F(tensor_write, (fsdp2_tensor tensor, const void *from, size_t n_bytes), (tensor, from, n_bytes)) \
+  F(tensor_get_value, (fsdp2_tensor tensor, double *out), (tensor, out)) \
+  F(tensor_from_dlpack, (struct DLManagedTensorVersioned *source, fsdp2_tensor *out), (source, out)) \
+  F(tensor_to_dlpack, (fsdp2_tensor tensor, uintptr_t consumer_stream, struct DLManagedTensorVersioned **out), (tensor, consumer_stream, out)) \
+  F(tensor_get_info, (fsdp2_tensor tensor, fsdp2_tensor_info *out), (tensor, out)) \
+  F(tensor_set_requires_grad, (fsdp2_tensor tensor, int32_t flag), (tensor, flag)) \
+  F(tensor_get_grad, (fsdp2_tensor tensor, fsdp2_tensor *out), (tensor, out)) \
+  F(tensor_backward, (fsdp2_tensor loss), (loss)) \
+  F(tensor_run_backward, (const fsdp2_tensor *outputs, size_t n_outputs, const fsdp2_tensor *gradients, int32_t keep_graph), (outputs, n_outputs, gradients, keep_graph)) \
+  F(tensor_destroy, (fsdp2_tensor tensor), (tensor)) \
+  F(tensor_duplicate, (fsdp2_tensor tensor, fsdp2_tensor *out), (tensor, out)) \
+  F(scope_create, (fsdp2_scope *out), (out)) \
+  F(scope_add, (fsdp2_scope scope, const fsdp2_tensor *tensors, size_t n_tensors), (scope, tensors, n_tensors)) \
+  F(scope_keep, (fsdp2_scope scope, const fsdp2_tensor *tensors, size_t n_tensors), (scope, tensors, n_tensors)) \
+  F(scope_destroy, (fsdp2_scope scope), (scope)) \
+  F(scope_duplicate, (fsdp2_scope scope, fsdp2_scope *out), (scope, out)) \
+  F(op_call, (const char *name, const fsdp2_value *inputs, size_t n_inputs, uint32_t flags, fsdp2_scope scope, fsdp2_value *outputs, size_t cap, size_t *needed), (name, inputs, n_inputs, flags, scope, outputs, cap, needed)) \
+  F(op_get_schema, (const char *name, char *buf, size_t cap, size_t *needed), (name, buf, cap, needed)) \
+  F(function_call, (const char *name, const fsdp2_tensor *inputs, size_t n_inputs, uint32_t flags, fsdp2_scope scope, fsdp2_function_forward_fn forward, fsdp2_function_backward_fn backward, void *user_data, fsdp2_release_fn release, fsdp2_tensor *outputs, size_t cap, size_t *needed), (name, inputs, n_inputs, flags, scope, forward, backward, user_data, release, outputs, cap, needed)) \
+  F(module_options_init, (fsdp2_module_options *options, size_t struct_size), (options, struct_size)) \
+  F(module_from_pretrained, (const char *directory, const fsdp2_module_options *options, fsdp2_module *out), (directory, options, out)) \
+  F(module_from_config, (const char *json, const fsdp2_module_options *options, fsdp2_module *out), (json, options, out)) \
+  F(module_from_exported, (const char *path, const fsdp2_module_options *options, fsdp2_module *out), (path, options, out)) \
+  F(module_destroy, (fsdp2_module module), (module)) \
+  F(module_duplicate, (fsdp2_module module, fsdp2_module *out), (module, out)) \
+  F(module_get_info, (fsdp2_module module, fsdp2_module_info *out), (module, out)) \
+  F(module_get_parameter_count, (fsdp2_module module, size_t *out), (module, out)) \
+  F(module_get_parameter_info, (fsdp2_module module, size_t index, fsdp2_module_parameter_info *out), (module, index, out)) \
+  F(module_get_parameter_name, (fsdp2_module module, size_t index, size_t name_index, char *buf, size_t cap, size_t *needed), (module, index, name_index, buf, cap, needed)) \
+  F(module_get_parameter_index, (fsdp2_module module, const char *name, size_t *out), (module, name, out)) \
+  F(module_get_parameter, (fsdp2_module module, size_t index, int32_t which, fsdp2_tensor *out), (module, index, which, out)) \
+  F(module_zero_grad, (fsdp2_module module), (module)) \
+  F(module_set_requires_grad, (fsdp2_module module, const char *const *names, size_t n_names, int32_t flag), (module, names, n_names, flag)) \
+  F(module_checkpoint_activations, (fsdp2_module module, const char *const *kinds, size_t n_kinds, size_t every, uint32_t flags), (module, kinds, n_kinds, every, flags)) \
+  F(module_train, (fsdp2_module module, int32_t mode), (module, mode)) \
+  F(module_is_training, (fsdp2_module module, int32_t *out), (module, out)) \
+  F(module_forward, (fsdp2_module module, const fsdp2_tensor *inputs, size_t n_inputs, uint32_t flags, fsdp2_tensor *outputs, size_t cap, size_t *needed), (module, inputs, n_inputs, flags, outputs, cap, needed)) \
+  F(module_check_inputs, (fsdp2_module module, const fsdp2_tensor *inputs, size_t n_inputs), (module, inputs, n_inputs)) \
+  F(module_forward_submodule, (fsdp2_module module, const char *path, const fsdp2_tensor *inputs, size_t n_inputs, uint32_t flags, fsdp2_tensor *outputs, size_t cap, size_t *needed), (module, path, inputs, n_inputs, flags, outputs, cap, needed)) \
+  F(infer_options_init, (fsdp2_infer_options *options, size_t struct_size), (options, struct_size)) \
+  F(module_score, (fsdp2_module module, const fsdp2_tensor *inputs, size_t n_inputs, const fsdp2_infer_options *options, fsdp2_tensor *log_probs, fsdp2_tensor *entropies), (module, inputs, n_inputs, options, log_probs, entropies)) \
+  F(module_evaluate, (fsdp2_module module, const fsdp2_tensor *inputs, size_t n_inputs, const fsdp2_infer_options *options, fsdp2_evaluation *out), (module, inputs, n_inputs, options, out)) \
+  F(generate_options_init, (fsdp2_generate_options *options, size_t struct_size), (options, struct_size)) \
+  F(module_generate, (fsdp2_module module, const int64_t *prompt, size_t n_prompt, const fsdp2_generate_options *options, int64_t *tokens, size_t cap, size_t *n_tokens), (module, prompt, n_prompt, options, tokens, cap, n_tokens)) \
+  F(module_generate_batch, (fsdp2_module module, fsdp2_tensor prompts, const int64_t *lengths, size_t n_lengths, const fsdp2_generate_options *options, fsdp2_tensor *tokens, fsdp2_tensor *counts), (module, prompts, lengths, n_lengths, options, tokens, counts)) \
+  F(module_create_custom, (const char *kind, const fsdp2_module_options *options, fsdp2_forward_fn fn, void *user_data, fsdp2_release_fn release, fsdp2_module *out), (kind, options, fn, user_data, release, out)) \
+  F(module_create_layer, (const char *kind, const char *json, const fsdp2_module_options *options, fsdp2_module *out), (kind, json, options, out)) \
+  F(parameter_options_init, (fsdp2_parameter_options *options, size_t struct_size), (options, struct_size)) \
+  F(module_add_parameter, (fsdp2_module module, const char *name, const int64_t *shape, size_t n_dims, const fsdp2_parameter_options *options), (module, name, shape, n_dims, options)) \
+  F(module_add_child, (fsdp2_module module, const char *name, fsdp2_module child), (module, name, child)) \
+  F(module_tie_parameter, (fsdp2_module module, const char *name, const char *other), (module, name, other)) \
+  F(module_add_buffer, (fsdp2_module module, const char *name, fsdp2_tensor value, uint32_t flags), (module, name, value, flags)) \
+  F(module_get_buffer, (fsdp2_module module, const char *name, fsdp2_tensor *out), (module, name, out)) \
+  F(shard_options_init, (fsdp2_shard_options *options, size_t struct_size), (options, struct_size)) \
+  F(shard_apply_strategy, (const char *name, int64_t fsdp_size, fsdp2_mesh_options *mesh, fsdp2_shard_options *options), (name, fsdp_size, mesh, options)) \
+  F(shard_make_unit, (fsdp2_module module, fsdp2_mesh mesh, const char *const *names, size_t n_names, const fsdp2_shard_options *options), (module, mesh, names, n_names, options)) \
+  F(shard_make_units, (fsdp2_module module, fsdp2_mesh mesh, const fsdp2_shard_options *options), (module, mesh, options)) \
+  F(shard_create, (fsdp2_module module, fsdp2_mesh mesh, const fsdp2_shard_options *options, fsdp2_shard *out), (module, mesh, options, out)) \
+  F(shard_destroy, (fsdp2_shard shard), (shard)) \
+  F(shard_duplicate, (fsdp2_shard shard, fsdp2_shard *out), (shard, out)) \
+  F(shard_load_values, (fsdp2_shard shard), (shard)) \
+  F(shard_get_mesh, (fsdp2_shard shard, fsdp2_mesh *out), (shard, out)) \
+  F(shard_zero_grad, (fsdp2_shard shard), (shard)) \
+  F(shard_get_grad_norm, (fsdp2_shard shard, double norm_type, double *out), (shard, norm_type, out)) \
+  F(shard_clip_grad_norm, (fsdp2_shard shard, double max_norm, double norm_type, double *out_norm), (shard, max_norm, norm_type, out_norm)) \
+  F(shard_get_grad_overflow, (fsdp2_shard shard, int32_t *out), (shard, out)) \
+  F(shard_scale_grad, (fsdp2_shard shard, double factor), (shard, factor)) \
+  F(shard_get_parameter_count, (fsdp2_shard shard, size_t *out), (shard, out)) \
+  F(shard_get_parameter_info, (fsdp2_shard shard, size_t index, fsdp2_parameter_info *out), (shard, index, out)) \
+  F(shard_get_parameter_name, (fsdp2_shard shard, size_t index, size_t name_index, char *buf, size_t cap, size_t *needed), (shard, index, name_index, buf, cap, needed)) \
+  F(shard_get_parameter_index, (fsdp2_shard shard, const char *name, size_t *out), (shard, name, out)) \
+  F(shard_get_parameter, (fsdp2_shard shard, size_t index, int32_t which, fsdp2_tensor *out), (shard, index, which, out)) \
+  F(shard_cast_parameters, (fsdp2_shard shard, int32_t dtype), (shard, dtype)) \
+  F(shard_get_unit_count, (fsdp2_shard shard, size_t *out), (shard, out)) \
+  F(shard_get_unit_info, (fsdp2_shard shard, size_t index, fsdp2_unit_info *out), (shard, index, out)) \
+  F(shard_get_unit_name, (fsdp2_shard shard, size_t index, char *buf, size_t cap, size_t *needed), (shard, index, buf, cap, needed)) \
+  F(shard_get_unit_index, (fsdp2_shard shard, const char *unit, size_t *out), (shard, unit, out)) \
+  F(shard_set_requires_gradient_sync, (fsdp2_shard shard, const char *unit, int32_t flag, int32_t recurse), (shard, unit, flag, recurse)) \
+  F(shard_set_requires_all_reduce, (fsdp2_shard shard, const char *unit, int32_t flag, int32_t recurse), (shard, unit, flag, recurse)) \
+  F(shard_set_is_last_backward, (fsdp2_shard shard, int32_t flag), (shard, flag)) \
+  F(shard_get_is_last_backward, (fsdp2_shard shard, int32_t *out), (shard, out)) \
+  F(shard_set_reshard_after_forward, (fsdp2_shard shard, const char *unit, int32_t flag, int32_t recurse), (shard, unit, flag, recurse)) \
+  F(shard_set_reshard_after_backward, (fsdp2_shard shard, const char *unit, int32_t flag, int32_t recurse), (shard, unit, flag, recurse)) \
+  F(shard_set_unshard_in_backward, (fsdp2_shard shard, const char *unit, int32_t flag), (shard, unit, flag)) \
+  F(shard_set_reduce_unused_parameters, (fsdp2_shard shard, const char *unit, int32_t flag, int32_t recurse), (shard, unit, flag, recurse)) \
+  F(shard_set_gradient_divide_factor, (fsdp2_shard shard, const char *unit, double factor), (shard, unit, factor)) \
+  F(shard_set_force_sum_reduction, (fsdp2_shard shard, const char *unit, int32_t flag), (shard, unit, flag)) \
+  F(shard_set_forward_prefetch, (fsdp2_shard shard, const char *unit, const char *const *units, size_t n_units), (shard, unit, units, n_units)) \
+  F(shard_set_backward_prefetch, (fsdp2_shard shard, const char *unit, const char *const *units, size_t n_units), (shard, unit, units, n_units)) \
+  F(shard_get_forward_prefetch, (fsdp2_shard shard, const char *unit, size_t *units, size_t cap, size_t *needed), (shard, unit, units, cap, needed)) \
+  F(shard_get_backward_prefetch, (fsdp2_shard shard, const char *unit, size_t *units, size_t cap, size_t *needed), (shard, unit, units, cap, needed)) \
+  F(shard_get_unit_settings, (fsdp2_shard shard, const char *unit, fsdp2_unit_settings *out), (shard, unit, out)) \
+  F(shard_set_unit_settings, (fsdp2_shard shard, const char *unit, const fsdp2_unit_settings *settings), (shard, unit, settings)) \
+  F(shard_unshard, (fsdp2_shard shard, const char *unit, int32_t async_op), (shard, unit, async_op)) \
+  F(shard_wait_unshard, (fsdp2_shard shard, const char *unit), (shard, unit)) \
+  F(shard_reshard, (fsdp2_shard shard, const char *unit), (shard, unit)) \
+  F(shard_reset, (fsdp2_shard shard), (shard)) \
+  F(shard_get_events, (fsdp2_shard shard, int32_t *kinds, size_t *units, size_t cap, size_t *needed), (shard, kinds, units, cap, needed)) \
+  F(shard_clear_events, (fsdp2_shard shard), (shard)) \
+  F(shard_get_stats, (fsdp2_shard shard, fsdp2_shard_stats *out), (shard, out)) \
+  F(shard_reset_stats, (fsdp2_shard shard), (shard)) \
+  F(shard_describe, (fsdp2_shard shard, char *buf, size_t cap, size_t *needed), (shard, buf, cap, needed)) \
+  F(callback_fail, (fsdp2_status status, const char *message), (status, message)) \
+  F(shard_set_all_reduce_hook, (fsdp2_shard shard, const char *unit, fsdp2_all_reduce_hook_fn fn, void *user_data, fsdp2_release_fn release), (shard, unit, fn, user_data, release)) \
+  F(shard_set_gradient_ready, (fsdp2_shard shard, const char *unit, int32_t recurse, fsdp2_gradient_ready_fn fn, void *user_data, fsdp2_release_fn release), (shard, unit, recurse, fn, user_data, release)) \
+  F(shard_set_all_gather_extension, (fsdp2_shard shard, const char *unit, fsdp2_pre_all_gather_fn pre, fsdp2_post_all_gather_fn post, void *user_data, fsdp2_release_fn release), (shard, unit, pre, post, user_data, release)) \
+  F(plan_options_init, (fsdp2_plan_options *options, size_t struct_size), (options, struct_size)) \
+  F(plan_get_info, (fsdp2_shard shard, const fsdp2_plan_options *options, fsdp2_plan_info *out), (shard, options, out)) \
+  F(plan_describe, (fsdp2_shard shard, const fsdp2_plan_options *options, char *buf, size_t cap, size_t *needed), (shard, options, buf, cap, needed)) \
+  F(adamw_options_init, (fsdp2_adamw_options *options, size_t struct_size), (options, struct_size)) \
+  F(optimizer_create_adamw, (fsdp2_shard shard, const fsdp2_adamw_options *options, fsdp2_optimizer *out), (shard, options, out)) \
+  F(sgd_options_init, (fsdp2_sgd_options *options, size_t struct_size), (options, struct_size)) \
+  F(optimizer_create_sgd, (fsdp2_shard shard, const fsdp2_sgd_options *options, fsdp2_optimizer *out), (shard, options, out)) \
+  F(optimizer_add_adamw_group, (fsdp2_optimizer optimizer, const char *const *names, size_t n_names, const fsdp2_adamw_options *options), (optimizer, names, n_names, options)) \
+  F(optimizer_add_sgd_group, (fsdp2_optimizer optimizer, const char *const *names, size_t n_names, const fsdp2_sgd_options *options), (optimizer, names, n_names, options)) \
+  F(optimizer_exempt_from_decay, (fsdp2_optimizer optimizer, uint32_t flags), (optimizer, flags)) \
+  F(optimizer_scale_lr, (fsdp2_optimizer optimizer, const char *pattern, double factor), (optimizer, pattern, factor)) \
+  F(optimizer_get_info, (fsdp2_optimizer optimizer, fsdp2_optimizer_info *out), (optimizer, out)) \
+  F(optimizer_get_group_info, (fsdp2_optimizer optimizer, size_t group, fsdp2_optimizer_group_info *out), (optimizer, group, out)) \
+  F(optimizer_get_group_parameters, (fsdp2_optimizer optimizer, size_t group, size_t *parameters, size_t cap, size_t *needed), (optimizer, group, parameters, cap, needed)) \
+  F(optimizer_get_state, (fsdp2_optimizer optimizer, size_t parameter, const char *name, int32_t which, fsdp2_tensor *out), (optimizer, parameter, name, which, out)) \
+  F(optimizer_set_lr, (fsdp2_optimizer optimizer, double lr), (optimizer, lr)) \
+  F(optimizer_get_lr, (fsdp2_optimizer optimizer, double *out), (optimizer, out)) \
+  F(optimizer_set_group_lr, (fsdp2_optimizer optimizer, size_t group, double lr), (optimizer, group, lr)) \
+  F(optimizer_set_group_weight_decay, (fsdp2_optimizer optimizer, size_t group, double weight_decay), (optimizer, group, weight_decay)) \
+  F(optimizer_run, (fsdp2_optimizer optimizer), (optimizer)) \
+  F(optimizer_destroy, (fsdp2_optimizer optimizer), (optimizer)) \
+  F(optimizer_duplicate, (fsdp2_optimizer optimizer, fsdp2_optimizer *out), (optimizer, out)) \
+  F(loader_options_init, (fsdp2_loader_options *options, size_t struct_size), (options, struct_size)) \
+  F(loader_open, (fsdp2_mesh mesh, const char *path, const fsdp2_loader_options *options, fsdp2_loader *out), (mesh, path, options, out)) \
+  F(loader_next, (fsdp2_loader loader, fsdp2_tensor *tokens, fsdp2_tensor *labels), (loader, tokens, labels)) \
+  F(loader_get_position, (fsdp2_loader loader, int64_t *step), (loader, step)) \
+  F(loader_set_position, (fsdp2_loader loader, int64_t step), (loader, step)) \
+  F(loader_destroy, (fsdp2_loader loader), (loader)) \
+  F(loader_duplicate, (fsdp2_loader loader, fsdp2_loader *out), (loader, out)) \
+  F(step_options_init, (fsdp2_step_options *options, size_t struct_size), (options, struct_size)) \
+  F(step_create, (fsdp2_shard shard, fsdp2_optimizer optimizer, const fsdp2_step_options *options, fsdp2_step *out), (shard, optimizer, options, out)) \
+  F(step_run, (fsdp2_step step, const fsdp2_tensor *batch, size_t n_batch, fsdp2_step_result *out), (step, batch, n_batch, out)) \
+  F(step_set_position, (fsdp2_step step, int64_t next_step), (step, next_step)) \
+  F(step_get_position, (fsdp2_step step, int64_t *next_step), (step, next_step)) \
+  F(step_destroy, (fsdp2_step step), (step)) \
+  F(step_duplicate, (fsdp2_step step, fsdp2_step *out), (step, out)) \
+  F(state_create, (fsdp2_mesh mesh, fsdp2_state *out), (mesh, out)) \
+  F(state_destroy, (fsdp2_state state), (state)) \
+  F(state_duplicate, (fsdp2_state state, fsdp2_state *out), (state, out)) \
+  F(state_add_tensor, (fsdp2_state state, const char *name, const int64_t *shape, const int64_t *offsets, size_t n_dims, fsdp2_tensor chunk), (state, name, shape, offsets, n_dims, chunk)) \
+  F(state_add_value, (fsdp2_state state, const char *name, const char *json), (state, name, json)) \
+  F(state_get_info, (fsdp2_state state, fsdp2_state_info *out), (state, out)) \
+  F(state_get_count, (fsdp2_state state, size_t *out), (state, out)) \
+  F(state_get_name, (fsdp2_state state, size_t index, char *buf, size_t cap, size_t *needed), (state, index, buf, cap, needed)) \
+  F(state_get_tensor, (fsdp2_state state, const char *name, fsdp2_tensor *out), (state, name, out)) \
+  F(state_get_value, (fsdp2_state state, const char *name, char *buf, size_t cap, size_t *needed), (state, name, buf, cap, needed)) \
+  F(state_save_options_init, (fsdp2_state_save_options *options, size_t struct_size), (options, struct_size)) \
+  F(state_save, (fsdp2_state state, const char *path, const fsdp2_state_save_options *options), (state, path, options)) \
+  F(state_load, (fsdp2_state state, const char *path), (state, path)) \
+  F(state_gather, (fsdp2_state state, int32_t rank0_only, fsdp2_state *out), (state, rank0_only, out)) \
+  F(save_options_init, (fsdp2_save_options *options, size_t struct_size), (options, struct_size)) \
+  F(checkpoint_save, (fsdp2_shard shard, fsdp2_optimizer optimizer, fsdp2_step step, fsdp2_loader loader, const char *path, const fsdp2_save_options *options), (shard, optimizer, step, loader, path, options)) \
+  F(checkpoint_prepare, (fsdp2_shard shard, fsdp2_optimizer optimizer, fsdp2_step step, fsdp2_loader loader), (shard, optimizer, step, loader)) \
+  F(checkpoint_check_path, (const char *path, const fsdp2_save_options *options), (path, options)) \
+  F(checkpoint_wait, (fsdp2_shard shard), (shard)) \
+  F(checkpoint_poll, (fsdp2_shard shard, int32_t *out_done), (shard, out_done)) \
+  F(load_options_init, (fsdp2_load_options *options, size_t struct_size), (options, struct_size)) \
+  F(checkpoint_load, (fsdp2_shard shard, fsdp2_optimizer optimizer, fsdp2_step step, fsdp2_loader loader, const char *path, const fsdp2_load_options *options), (shard, optimizer, step, loader, path, options)) \
+  F(checkpoint_get_report, (fsdp2_shard shard, char *buf, size_t cap, size_t *needed), (shard, buf, cap, needed)) \
+  F(checkpoint_get_state, (fsdp2_shard shard, fsdp2_optimizer optimizer, fsdp2_step step, fsdp2_loader loader, int32_t flat_optimizer_keys, fsdp2_state *out), (shard, optimizer, step, loader, flat_optimizer_keys, out)) \
+  F(checkpoint_set_state, (fsdp2_shard shard, fsdp2_optimizer optimizer, fsdp2_step step, fsdp2_loader loader, fsdp2_state state, const fsdp2_load_options *options), (shard, optimizer, step, loader, state, options)) \
+  F(checkpoint_save_full, (fsdp2_shard shard, const char *path), (shard, path)) \
+  F(checkpoint_load_full, (fsdp2_shard shard, const char *path), (shard, path)) \
+  F(checkpoint_save_pretrained, (fsdp2_shard shard, const char *directory), (shard, directory)) \
+  F(checkpoint_find, (const char *path, char *buf, size_t cap, size_t *needed), (path, buf, cap, needed)) \
+  F(checkpoint_inspect, (const char *path, char *buf, size_t cap, size_t *needed), (path, buf, cap, needed)) \
+  F(checkpoint_verify, (const char *path), (path)) \
+  F(checkpoint_rebuild_manifest, (const char *path), (path)) \
+  F(convert_options_init, (fsdp2_convert_options *options, size_t struct_size), (options, struct_size)) \
+  F(checkpoint_convert, (const char *from, const char *to, const fsdp2_convert_options *options), (from, to, options))
+/* And F(name) of the others. */
+#define FSDP2_GO_OTHERS(F) \
   F(error_last) \
   F(error_take) \
   F(error_message) \
   F(status_name) \
   F(version) \
-  F(check_version) \
-  F(live_handles) \
-  F(runtime_describe) \
-  F(runtime_set_threads) \
-  F(runtime_set_product_engine) \
-  F(log_set) \
-  F(mesh_options_init) \
-  F(mesh_create) \
-  F(mesh_create_in) \
-  F(mesh_from_group) \
-  F(mesh_destroy) \
-  F(mesh_duplicate) \
-  F(mesh_get_info) \
-  F(mesh_get_dim_name) \
-  F(mesh_get_dim_index) \
-  F(mesh_get_ranks) \
-  F(mesh_get_group) \
-  F(mesh_get_group_ranks) \
-  F(mesh_is_equal) \
-  F(mesh_get_hash) \
-  F(mesh_describe) \
-  F(mesh_get_submesh) \
-  F(mesh_flatten) \
-  F(mesh_get_root) \
-  F(mesh_barrier) \
-  F(mesh_all_reduce) \
-  F(mesh_broadcast) \
-  F(mesh_scatter) \
-  F(mesh_all_gather) \
-  F(mesh_reduce_scatter) \
-  F(mesh_all_reduce_tensor) \
-  F(mesh_agree) \
-  F(mesh_fail) \
-  F(tensor_from_buffer) \
-  F(tensor_read) \
-  F(tensor_write) \
-  F(tensor_get_value) \
-  F(tensor_from_dlpack) \
-  F(tensor_to_dlpack) \
-  F(tensor_get_info) \
-  F(tensor_set_requires_grad) \
-  F(tensor_get_grad) \
-  F(tensor_backward) \
-  F(tensor_run_backward) \
-  F(tensor_destroy) \
-  F(tensor_duplicate) \
-  F(scope_create) \
-  F(scope_add) \
-  F(scope_keep) \
-  F(scope_destroy) \
-  F(scope_duplicate) \
-  F(op_call) \
-  F(op_get_schema) \
-  F(function_call) \
-  F(module_options_init) \
-  F(module_from_pretrained) \
-  F(module_from_config) \
-  F(module_from_exported) \
-  F(module_destroy) \
-  F(module_duplicate) \
-  F(module_get_info) \
-  F(module_get_parameter_count) \
-  F(module_get_parameter_info) \
-  F(module_get_parameter_name) \
-  F(module_get_parameter_index) \
-  F(module_get_parameter) \
-  F(module_zero_grad) \
-  F(module_set_requires_grad) \
-  F(module_checkpoint_activations) \
-  F(module_train) \
-  F(module_is_training) \
-  F(module_forward) \
-  F(module_check_inputs) \
-  F(module_forward_submodule) \
-  F(infer_options_init) \
-  F(module_score) \
-  F(module_evaluate) \
-  F(generate_options_init) \
-  F(module_generate) \
-  F(module_generate_batch) \
-  F(module_create_custom) \
-  F(module_create_layer) \
-  F(parameter_options_init) \
-  F(module_add_parameter) \
-  F(module_add_child) \
-  F(module_tie_parameter) \
-  F(module_add_buffer) \
-  F(module_get_buffer) \
-  F(shard_options_init) \
-  F(shard_apply_strategy) \
-  F(shard_make_unit) \
-  F(shard_make_units) \
-  F(shard_create) \
-  F(shard_destroy) \
-  F(shard_duplicate) \
-  F(shard_load_values) \
-  F(shard_get_mesh) \
-  F(shard_zero_grad) \
-  F(shard_get_grad_norm) \
-  F(shard_clip_grad_norm) \
-  F(shard_get_grad_overflow) \
-  F(shard_scale_grad) \
-  F(shard_get_parameter_count) \
-  F(shard_get_parameter_info) \
-  F(shard_get_parameter_name) \
-  F(shard_get_parameter_index) \
-  F(shard_get_parameter) \
-  F(shard_cast_parameters) \
-  F(shard_get_unit_count) \
-  F(shard_get_unit_info) \
-  F(shard_get_unit_name) \
-  F(shard_get_unit_index) \
-  F(shard_set_requires_gradient_sync) \
-  F(shard_set_requires_all_reduce) \
-  F(shard_set_is_last_backward) \
-  F(shard_get_is_last_backward) \
-  F(shard_set_reshard_after_forward) \
-  F(shard_set_reshard_after_backward) \
-  F(shard_set_unshard_in_backward) \
-  F(shard_set_reduce_unused_parameters) \
-  F(shard_set_gradient_divide_factor) \
-  F(shard_set_force_sum_reduction) \
-  F(shard_set_forward_prefetch) \
-  F(shard_set_backward_prefetch) \
-  F(shard_get_forward_prefetch) \
-  F(shard_get_backward_prefetch) \
-  F(shard_get_unit_settings) \
-  F(shard_set_unit_settings) \
-  F(shard_unshard) \
-  F(shard_wait_unshard) \
-  F(shard_reshard) \
-  F(shard_reset) \
-  F(shard_get_events) \
-  F(shard_clear_events) \
-  F(shard_get_stats) \
-  F(shard_reset_stats) \
-  F(shard_describe) \
-  F(callback_fail) \
-  F(shard_set_all_reduce_hook) \
-  F(shard_set_gradient_ready) \
-  F(shard_set_all_gather_extension) \
-  F(plan_options_init) \
-  F(plan_get_info) \
-  F(plan_describe) \
-  F(adamw_options_init) \
-  F(optimizer_create_adamw) \
-  F(sgd_options_init) \
-  F(optimizer_create_sgd) \
-  F(optimizer_add_adamw_group) \
-  F(optimizer_add_sgd_group) \
-  F(optimizer_exempt_from_decay) \
-  F(optimizer_scale_lr) \
-  F(optimizer_get_info) \
-  F(optimizer_get_group_info) \
-  F(optimizer_get_group_parameters) \
-  F(optimizer_get_state) \
-  F(optimizer_set_lr) \
-  F(optimizer_get_lr) \
-  F(optimizer_set_group_lr) \
-  F(optimizer_set_group_weight_decay) \
-  F(optimizer_run) \
-  F(optimizer_destroy) \
-  F(optimizer_duplicate) \
-  F(loader_options_init) \
-  F(loader_open) \
-  F(loader_next) \
-  F(loader_get_position) \
-  F(loader_set_position) \
-  F(loader_destroy) \
-  F(loader_duplicate) \
-  F(step_options_init) \
-  F(step_create) \
-  F(step_run) \
-  F(step_set_position) \
-  F(step_get_position) \
-  F(step_destroy) \
-  F(step_duplicate) \
-  F(state_create) \
-  F(state_destroy) \
-  F(state_duplicate) \
-  F(state_add_tensor) \
-  F(state_add_value) \
-  F(state_get_info) \
-  F(state_get_count) \
-  F(state_get_name) \
-  F(state_get_tensor) \
-  F(state_get_value) \
-  F(state_save_options_init) \
-  F(state_save) \
-  F(state_load) \
-  F(state_gather) \
-  F(save_options_init) \
-  F(checkpoint_save) \
-  F(checkpoint_prepare) \
-  F(checkpoint_check_path) \
-  F(checkpoint_wait) \
-  F(checkpoint_poll) \
-  F(load_options_init) \
-  F(checkpoint_load) \
-  F(checkpoint_get_report) \
-  F(checkpoint_get_state) \
-  F(checkpoint_set_state) \
-  F(checkpoint_save_full) \
-  F(checkpoint_load_full) \
-  F(checkpoint_save_pretrained) \
-  F(checkpoint_find) \
-  F(checkpoint_inspect) \
-  F(checkpoint_verify) \
-  F(checkpoint_rebuild_manifest) \
-  F(convert_options_init) \
-  F(checkpoint_convert)
+  F(live_handles)
 
 #include "library.h"
 #include "error.h"
 
+#define FSDP2_GO_CALL(name, parameters, arguments) \
+  static inline fsdp2_go_error *fsdp2_go_##name parameters { \
+    if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error(); \
+    return fsdp2_go_check(fsdp2_go_library.name arguments); \
+  }
+FSDP2_GO_CALLS(FSDP2_GO_CALL)
+#undef FSDP2_GO_CALL
+
 static inline const char *fsdp2_go_status_name(fsdp2_status status) {
-  if (!fsdp2_go_is_loaded()) return 0;
-  return fsdp2_go_library.status_name(status);
+  return fsdp2_go_is_loaded() ? fsdp2_go_library.status_name(status) : 0;
 }
 
 static inline uint32_t fsdp2_go_version(void) {
-  if (!fsdp2_go_is_loaded()) return 0;
-  return fsdp2_go_library.version();
-}
-
-static inline fsdp2_go_error *fsdp2_go_check_version(uint32_t header_version) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.check_version(header_version));
+  return fsdp2_go_is_loaded() ? fsdp2_go_library.version() : 0;
 }
 
 static inline int64_t fsdp2_go_live_handles(void) {
-  if (!fsdp2_go_is_loaded()) return 0;
-  return fsdp2_go_library.live_handles();
-}
-
-static inline fsdp2_go_error *fsdp2_go_runtime_describe(char *buf, size_t cap, size_t *needed) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.runtime_describe(buf, cap, needed));
-}
-
-static inline fsdp2_go_error *fsdp2_go_runtime_set_threads(size_t n) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.runtime_set_threads(n));
-}
-
-static inline fsdp2_go_error *fsdp2_go_runtime_set_product_engine(int32_t engine) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.runtime_set_product_engine(engine));
-}
-
-static inline fsdp2_go_error *fsdp2_go_log_set(int32_t min_level, fsdp2_log_fn fn, void *user_data, fsdp2_release_fn release) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.log_set(min_level, fn, user_data, release));
-}
-
-static inline fsdp2_go_error *fsdp2_go_mesh_options_init(fsdp2_mesh_options *options, size_t struct_size) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.mesh_options_init(options, struct_size));
-}
-
-static inline fsdp2_go_error *fsdp2_go_mesh_create(const fsdp2_mesh_options *options, fsdp2_mesh *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.mesh_create(options, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_mesh_create_in(fsdp2_mesh mesh, const fsdp2_mesh_options *options, fsdp2_mesh *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.mesh_create_in(mesh, options, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_mesh_from_group(fsdp2_mesh mesh, int32_t dim, const char *name, fsdp2_mesh *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.mesh_from_group(mesh, dim, name, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_mesh_destroy(fsdp2_mesh mesh) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.mesh_destroy(mesh));
-}
-
-static inline fsdp2_go_error *fsdp2_go_mesh_duplicate(fsdp2_mesh mesh, fsdp2_mesh *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.mesh_duplicate(mesh, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_mesh_get_info(fsdp2_mesh mesh, fsdp2_mesh_info *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.mesh_get_info(mesh, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_mesh_get_dim_name(fsdp2_mesh mesh, int32_t dim, char *buf, size_t cap, size_t *needed) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.mesh_get_dim_name(mesh, dim, buf, cap, needed));
-}
-
-static inline fsdp2_go_error *fsdp2_go_mesh_get_dim_index(fsdp2_mesh mesh, const char *name, int32_t *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.mesh_get_dim_index(mesh, name, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_mesh_get_ranks(fsdp2_mesh mesh, int32_t *ranks, size_t cap, size_t *needed) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.mesh_get_ranks(mesh, ranks, cap, needed));
-}
-
-static inline fsdp2_go_error *fsdp2_go_mesh_get_group(fsdp2_mesh mesh, int32_t dim, fsdp2_group_info *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.mesh_get_group(mesh, dim, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_mesh_get_group_ranks(fsdp2_mesh mesh, int32_t dim, int32_t *ranks, size_t cap, size_t *needed) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.mesh_get_group_ranks(mesh, dim, ranks, cap, needed));
-}
-
-static inline fsdp2_go_error *fsdp2_go_mesh_is_equal(fsdp2_mesh a, fsdp2_mesh b, int32_t *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.mesh_is_equal(a, b, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_mesh_get_hash(fsdp2_mesh mesh, uint64_t *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.mesh_get_hash(mesh, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_mesh_describe(fsdp2_mesh mesh, char *buf, size_t cap, size_t *needed) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.mesh_describe(mesh, buf, cap, needed));
-}
-
-static inline fsdp2_go_error *fsdp2_go_mesh_get_submesh(fsdp2_mesh mesh, const char *const *names, size_t n_names, fsdp2_mesh *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.mesh_get_submesh(mesh, names, n_names, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_mesh_flatten(fsdp2_mesh mesh, const char *const *names, size_t n_names, const char *name, fsdp2_mesh *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.mesh_flatten(mesh, names, n_names, name, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_mesh_get_root(fsdp2_mesh mesh, int32_t *dims, size_t cap, size_t *needed, fsdp2_mesh *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.mesh_get_root(mesh, dims, cap, needed, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_mesh_barrier(fsdp2_mesh mesh) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.mesh_barrier(mesh));
-}
-
-static inline fsdp2_go_error *fsdp2_go_mesh_all_reduce(fsdp2_mesh mesh, double *values, size_t n, int32_t op) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.mesh_all_reduce(mesh, values, n, op));
-}
-
-static inline fsdp2_go_error *fsdp2_go_mesh_broadcast(fsdp2_mesh mesh, int32_t dim, fsdp2_tensor tensor) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.mesh_broadcast(mesh, dim, tensor));
-}
-
-static inline fsdp2_go_error *fsdp2_go_mesh_scatter(fsdp2_mesh mesh, int32_t dim, fsdp2_tensor whole, int32_t tensor_dim, fsdp2_tensor *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.mesh_scatter(mesh, dim, whole, tensor_dim, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_mesh_all_gather(fsdp2_mesh mesh, int32_t dim, fsdp2_tensor piece, int32_t tensor_dim, fsdp2_tensor *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.mesh_all_gather(mesh, dim, piece, tensor_dim, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_mesh_reduce_scatter(fsdp2_mesh mesh, int32_t dim, fsdp2_tensor whole, int32_t tensor_dim, int32_t op, fsdp2_tensor *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.mesh_reduce_scatter(mesh, dim, whole, tensor_dim, op, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_mesh_all_reduce_tensor(fsdp2_mesh mesh, int32_t dim, fsdp2_tensor tensor, int32_t op) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.mesh_all_reduce_tensor(mesh, dim, tensor, op));
-}
-
-static inline fsdp2_go_error *fsdp2_go_mesh_agree(fsdp2_mesh mesh, const char *what, const char *text) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.mesh_agree(mesh, what, text));
-}
-
-static inline fsdp2_go_error *fsdp2_go_mesh_fail(fsdp2_mesh mesh, const char *message) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.mesh_fail(mesh, message));
-}
-
-static inline fsdp2_go_error *fsdp2_go_tensor_from_buffer(const void *data, size_t n_bytes, int32_t dtype, const int64_t *shape, size_t n_dims, fsdp2_tensor *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.tensor_from_buffer(data, n_bytes, dtype, shape, n_dims, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_tensor_read(fsdp2_tensor tensor, void *to, size_t n_bytes) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.tensor_read(tensor, to, n_bytes));
-}
-
-static inline fsdp2_go_error *fsdp2_go_tensor_write(fsdp2_tensor tensor, const void *from, size_t n_bytes) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.tensor_write(tensor, from, n_bytes));
-}
-
-static inline fsdp2_go_error *fsdp2_go_tensor_get_value(fsdp2_tensor tensor, double *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.tensor_get_value(tensor, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_tensor_from_dlpack(struct DLManagedTensorVersioned *source, fsdp2_tensor *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.tensor_from_dlpack(source, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_tensor_to_dlpack(fsdp2_tensor tensor, uintptr_t consumer_stream, struct DLManagedTensorVersioned **out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.tensor_to_dlpack(tensor, consumer_stream, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_tensor_get_info(fsdp2_tensor tensor, fsdp2_tensor_info *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.tensor_get_info(tensor, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_tensor_set_requires_grad(fsdp2_tensor tensor, int32_t flag) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.tensor_set_requires_grad(tensor, flag));
-}
-
-static inline fsdp2_go_error *fsdp2_go_tensor_get_grad(fsdp2_tensor tensor, fsdp2_tensor *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.tensor_get_grad(tensor, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_tensor_backward(fsdp2_tensor loss) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.tensor_backward(loss));
-}
-
-static inline fsdp2_go_error *fsdp2_go_tensor_run_backward(const fsdp2_tensor *outputs, size_t n_outputs, const fsdp2_tensor *gradients, int32_t keep_graph) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.tensor_run_backward(outputs, n_outputs, gradients, keep_graph));
-}
-
-static inline fsdp2_go_error *fsdp2_go_tensor_destroy(fsdp2_tensor tensor) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.tensor_destroy(tensor));
-}
-
-static inline fsdp2_go_error *fsdp2_go_tensor_duplicate(fsdp2_tensor tensor, fsdp2_tensor *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.tensor_duplicate(tensor, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_scope_create(fsdp2_scope *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.scope_create(out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_scope_add(fsdp2_scope scope, const fsdp2_tensor *tensors, size_t n_tensors) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.scope_add(scope, tensors, n_tensors));
-}
-
-static inline fsdp2_go_error *fsdp2_go_scope_keep(fsdp2_scope scope, const fsdp2_tensor *tensors, size_t n_tensors) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.scope_keep(scope, tensors, n_tensors));
-}
-
-static inline fsdp2_go_error *fsdp2_go_scope_destroy(fsdp2_scope scope) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.scope_destroy(scope));
-}
-
-static inline fsdp2_go_error *fsdp2_go_scope_duplicate(fsdp2_scope scope, fsdp2_scope *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.scope_duplicate(scope, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_op_call(const char *name, const fsdp2_value *inputs, size_t n_inputs, uint32_t flags, fsdp2_scope scope, fsdp2_value *outputs, size_t cap, size_t *needed) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.op_call(name, inputs, n_inputs, flags, scope, outputs, cap, needed));
-}
-
-static inline fsdp2_go_error *fsdp2_go_op_get_schema(const char *name, char *buf, size_t cap, size_t *needed) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.op_get_schema(name, buf, cap, needed));
-}
-
-static inline fsdp2_go_error *fsdp2_go_function_call(const char *name, const fsdp2_tensor *inputs, size_t n_inputs, uint32_t flags, fsdp2_scope scope, fsdp2_function_forward_fn forward, fsdp2_function_backward_fn backward, void *user_data, fsdp2_release_fn release, fsdp2_tensor *outputs, size_t cap, size_t *needed) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.function_call(name, inputs, n_inputs, flags, scope, forward, backward, user_data, release, outputs, cap, needed));
-}
-
-static inline fsdp2_go_error *fsdp2_go_module_options_init(fsdp2_module_options *options, size_t struct_size) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.module_options_init(options, struct_size));
-}
-
-static inline fsdp2_go_error *fsdp2_go_module_from_pretrained(const char *directory, const fsdp2_module_options *options, fsdp2_module *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.module_from_pretrained(directory, options, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_module_from_config(const char *json, const fsdp2_module_options *options, fsdp2_module *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.module_from_config(json, options, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_module_from_exported(const char *path, const fsdp2_module_options *options, fsdp2_module *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.module_from_exported(path, options, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_module_destroy(fsdp2_module module) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.module_destroy(module));
-}
-
-static inline fsdp2_go_error *fsdp2_go_module_duplicate(fsdp2_module module, fsdp2_module *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.module_duplicate(module, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_module_get_info(fsdp2_module module, fsdp2_module_info *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.module_get_info(module, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_module_get_parameter_count(fsdp2_module module, size_t *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.module_get_parameter_count(module, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_module_get_parameter_info(fsdp2_module module, size_t index, fsdp2_module_parameter_info *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.module_get_parameter_info(module, index, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_module_get_parameter_name(fsdp2_module module, size_t index, size_t name_index, char *buf, size_t cap, size_t *needed) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.module_get_parameter_name(module, index, name_index, buf, cap, needed));
-}
-
-static inline fsdp2_go_error *fsdp2_go_module_get_parameter_index(fsdp2_module module, const char *name, size_t *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.module_get_parameter_index(module, name, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_module_get_parameter(fsdp2_module module, size_t index, int32_t which, fsdp2_tensor *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.module_get_parameter(module, index, which, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_module_zero_grad(fsdp2_module module) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.module_zero_grad(module));
-}
-
-static inline fsdp2_go_error *fsdp2_go_module_set_requires_grad(fsdp2_module module, const char *const *names, size_t n_names, int32_t flag) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.module_set_requires_grad(module, names, n_names, flag));
-}
-
-static inline fsdp2_go_error *fsdp2_go_module_checkpoint_activations(fsdp2_module module, const char *const *kinds, size_t n_kinds, size_t every, uint32_t flags) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.module_checkpoint_activations(module, kinds, n_kinds, every, flags));
-}
-
-static inline fsdp2_go_error *fsdp2_go_module_train(fsdp2_module module, int32_t mode) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.module_train(module, mode));
-}
-
-static inline fsdp2_go_error *fsdp2_go_module_is_training(fsdp2_module module, int32_t *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.module_is_training(module, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_module_forward(fsdp2_module module, const fsdp2_tensor *inputs, size_t n_inputs, uint32_t flags, fsdp2_tensor *outputs, size_t cap, size_t *needed) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.module_forward(module, inputs, n_inputs, flags, outputs, cap, needed));
-}
-
-static inline fsdp2_go_error *fsdp2_go_module_check_inputs(fsdp2_module module, const fsdp2_tensor *inputs, size_t n_inputs) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.module_check_inputs(module, inputs, n_inputs));
-}
-
-static inline fsdp2_go_error *fsdp2_go_module_forward_submodule(fsdp2_module module, const char *path, const fsdp2_tensor *inputs, size_t n_inputs, uint32_t flags, fsdp2_tensor *outputs, size_t cap, size_t *needed) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.module_forward_submodule(module, path, inputs, n_inputs, flags, outputs, cap, needed));
-}
-
-static inline fsdp2_go_error *fsdp2_go_infer_options_init(fsdp2_infer_options *options, size_t struct_size) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.infer_options_init(options, struct_size));
-}
-
-static inline fsdp2_go_error *fsdp2_go_module_score(fsdp2_module module, const fsdp2_tensor *inputs, size_t n_inputs, const fsdp2_infer_options *options, fsdp2_tensor *log_probs, fsdp2_tensor *entropies) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.module_score(module, inputs, n_inputs, options, log_probs, entropies));
-}
-
-static inline fsdp2_go_error *fsdp2_go_module_evaluate(fsdp2_module module, const fsdp2_tensor *inputs, size_t n_inputs, const fsdp2_infer_options *options, fsdp2_evaluation *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.module_evaluate(module, inputs, n_inputs, options, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_generate_options_init(fsdp2_generate_options *options, size_t struct_size) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.generate_options_init(options, struct_size));
-}
-
-static inline fsdp2_go_error *fsdp2_go_module_generate(fsdp2_module module, const int64_t *prompt, size_t n_prompt, const fsdp2_generate_options *options, int64_t *tokens, size_t cap, size_t *n_tokens) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.module_generate(module, prompt, n_prompt, options, tokens, cap, n_tokens));
-}
-
-static inline fsdp2_go_error *fsdp2_go_module_generate_batch(fsdp2_module module, fsdp2_tensor prompts, const int64_t *lengths, size_t n_lengths, const fsdp2_generate_options *options, fsdp2_tensor *tokens, fsdp2_tensor *counts) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.module_generate_batch(module, prompts, lengths, n_lengths, options, tokens, counts));
-}
-
-static inline fsdp2_go_error *fsdp2_go_module_create_custom(const char *kind, const fsdp2_module_options *options, fsdp2_forward_fn fn, void *user_data, fsdp2_release_fn release, fsdp2_module *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.module_create_custom(kind, options, fn, user_data, release, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_module_create_layer(const char *kind, const char *json, const fsdp2_module_options *options, fsdp2_module *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.module_create_layer(kind, json, options, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_parameter_options_init(fsdp2_parameter_options *options, size_t struct_size) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.parameter_options_init(options, struct_size));
-}
-
-static inline fsdp2_go_error *fsdp2_go_module_add_parameter(fsdp2_module module, const char *name, const int64_t *shape, size_t n_dims, const fsdp2_parameter_options *options) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.module_add_parameter(module, name, shape, n_dims, options));
-}
-
-static inline fsdp2_go_error *fsdp2_go_module_add_child(fsdp2_module module, const char *name, fsdp2_module child) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.module_add_child(module, name, child));
-}
-
-static inline fsdp2_go_error *fsdp2_go_module_tie_parameter(fsdp2_module module, const char *name, const char *other) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.module_tie_parameter(module, name, other));
-}
-
-static inline fsdp2_go_error *fsdp2_go_module_add_buffer(fsdp2_module module, const char *name, fsdp2_tensor value, uint32_t flags) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.module_add_buffer(module, name, value, flags));
-}
-
-static inline fsdp2_go_error *fsdp2_go_module_get_buffer(fsdp2_module module, const char *name, fsdp2_tensor *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.module_get_buffer(module, name, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_shard_options_init(fsdp2_shard_options *options, size_t struct_size) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.shard_options_init(options, struct_size));
-}
-
-static inline fsdp2_go_error *fsdp2_go_shard_apply_strategy(const char *name, int64_t fsdp_size, fsdp2_mesh_options *mesh, fsdp2_shard_options *options) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.shard_apply_strategy(name, fsdp_size, mesh, options));
-}
-
-static inline fsdp2_go_error *fsdp2_go_shard_make_unit(fsdp2_module module, fsdp2_mesh mesh, const char *const *names, size_t n_names, const fsdp2_shard_options *options) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.shard_make_unit(module, mesh, names, n_names, options));
-}
-
-static inline fsdp2_go_error *fsdp2_go_shard_make_units(fsdp2_module module, fsdp2_mesh mesh, const fsdp2_shard_options *options) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.shard_make_units(module, mesh, options));
-}
-
-static inline fsdp2_go_error *fsdp2_go_shard_create(fsdp2_module module, fsdp2_mesh mesh, const fsdp2_shard_options *options, fsdp2_shard *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.shard_create(module, mesh, options, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_shard_destroy(fsdp2_shard shard) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.shard_destroy(shard));
-}
-
-static inline fsdp2_go_error *fsdp2_go_shard_duplicate(fsdp2_shard shard, fsdp2_shard *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.shard_duplicate(shard, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_shard_load_values(fsdp2_shard shard) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.shard_load_values(shard));
-}
-
-static inline fsdp2_go_error *fsdp2_go_shard_get_mesh(fsdp2_shard shard, fsdp2_mesh *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.shard_get_mesh(shard, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_shard_zero_grad(fsdp2_shard shard) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.shard_zero_grad(shard));
-}
-
-static inline fsdp2_go_error *fsdp2_go_shard_get_grad_norm(fsdp2_shard shard, double norm_type, double *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.shard_get_grad_norm(shard, norm_type, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_shard_clip_grad_norm(fsdp2_shard shard, double max_norm, double norm_type, double *out_norm) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.shard_clip_grad_norm(shard, max_norm, norm_type, out_norm));
-}
-
-static inline fsdp2_go_error *fsdp2_go_shard_get_grad_overflow(fsdp2_shard shard, int32_t *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.shard_get_grad_overflow(shard, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_shard_scale_grad(fsdp2_shard shard, double factor) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.shard_scale_grad(shard, factor));
-}
-
-static inline fsdp2_go_error *fsdp2_go_shard_get_parameter_count(fsdp2_shard shard, size_t *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.shard_get_parameter_count(shard, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_shard_get_parameter_info(fsdp2_shard shard, size_t index, fsdp2_parameter_info *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.shard_get_parameter_info(shard, index, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_shard_get_parameter_name(fsdp2_shard shard, size_t index, size_t name_index, char *buf, size_t cap, size_t *needed) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.shard_get_parameter_name(shard, index, name_index, buf, cap, needed));
-}
-
-static inline fsdp2_go_error *fsdp2_go_shard_get_parameter_index(fsdp2_shard shard, const char *name, size_t *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.shard_get_parameter_index(shard, name, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_shard_get_parameter(fsdp2_shard shard, size_t index, int32_t which, fsdp2_tensor *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.shard_get_parameter(shard, index, which, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_shard_cast_parameters(fsdp2_shard shard, int32_t dtype) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.shard_cast_parameters(shard, dtype));
-}
-
-static inline fsdp2_go_error *fsdp2_go_shard_get_unit_count(fsdp2_shard shard, size_t *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.shard_get_unit_count(shard, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_shard_get_unit_info(fsdp2_shard shard, size_t index, fsdp2_unit_info *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.shard_get_unit_info(shard, index, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_shard_get_unit_name(fsdp2_shard shard, size_t index, char *buf, size_t cap, size_t *needed) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.shard_get_unit_name(shard, index, buf, cap, needed));
-}
-
-static inline fsdp2_go_error *fsdp2_go_shard_get_unit_index(fsdp2_shard shard, const char *unit, size_t *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.shard_get_unit_index(shard, unit, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_shard_set_requires_gradient_sync(fsdp2_shard shard, const char *unit, int32_t flag, int32_t recurse) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.shard_set_requires_gradient_sync(shard, unit, flag, recurse));
-}
-
-static inline fsdp2_go_error *fsdp2_go_shard_set_requires_all_reduce(fsdp2_shard shard, const char *unit, int32_t flag, int32_t recurse) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.shard_set_requires_all_reduce(shard, unit, flag, recurse));
-}
-
-static inline fsdp2_go_error *fsdp2_go_shard_set_is_last_backward(fsdp2_shard shard, int32_t flag) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.shard_set_is_last_backward(shard, flag));
-}
-
-static inline fsdp2_go_error *fsdp2_go_shard_get_is_last_backward(fsdp2_shard shard, int32_t *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.shard_get_is_last_backward(shard, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_shard_set_reshard_after_forward(fsdp2_shard shard, const char *unit, int32_t flag, int32_t recurse) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.shard_set_reshard_after_forward(shard, unit, flag, recurse));
-}
-
-static inline fsdp2_go_error *fsdp2_go_shard_set_reshard_after_backward(fsdp2_shard shard, const char *unit, int32_t flag, int32_t recurse) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.shard_set_reshard_after_backward(shard, unit, flag, recurse));
-}
-
-static inline fsdp2_go_error *fsdp2_go_shard_set_unshard_in_backward(fsdp2_shard shard, const char *unit, int32_t flag) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.shard_set_unshard_in_backward(shard, unit, flag));
-}
-
-static inline fsdp2_go_error *fsdp2_go_shard_set_reduce_unused_parameters(fsdp2_shard shard, const char *unit, int32_t flag, int32_t recurse) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.shard_set_reduce_unused_parameters(shard, unit, flag, recurse));
-}
-
-static inline fsdp2_go_error *fsdp2_go_shard_set_gradient_divide_factor(fsdp2_shard shard, const char *unit, double factor) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.shard_set_gradient_divide_factor(shard, unit, factor));
-}
-
-static inline fsdp2_go_error *fsdp2_go_shard_set_force_sum_reduction(fsdp2_shard shard, const char *unit, int32_t flag) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.shard_set_force_sum_reduction(shard, unit, flag));
-}
-
-static inline fsdp2_go_error *fsdp2_go_shard_set_forward_prefetch(fsdp2_shard shard, const char *unit, const char *const *units, size_t n_units) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.shard_set_forward_prefetch(shard, unit, units, n_units));
-}
-
-static inline fsdp2_go_error *fsdp2_go_shard_set_backward_prefetch(fsdp2_shard shard, const char *unit, const char *const *units, size_t n_units) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.shard_set_backward_prefetch(shard, unit, units, n_units));
-}
-
-static inline fsdp2_go_error *fsdp2_go_shard_get_forward_prefetch(fsdp2_shard shard, const char *unit, size_t *units, size_t cap, size_t *needed) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.shard_get_forward_prefetch(shard, unit, units, cap, needed));
-}
-
-static inline fsdp2_go_error *fsdp2_go_shard_get_backward_prefetch(fsdp2_shard shard, const char *unit, size_t *units, size_t cap, size_t *needed) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.shard_get_backward_prefetch(shard, unit, units, cap, needed));
-}
-
-static inline fsdp2_go_error *fsdp2_go_shard_get_unit_settings(fsdp2_shard shard, const char *unit, fsdp2_unit_settings *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.shard_get_unit_settings(shard, unit, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_shard_set_unit_settings(fsdp2_shard shard, const char *unit, const fsdp2_unit_settings *settings) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.shard_set_unit_settings(shard, unit, settings));
-}
-
-static inline fsdp2_go_error *fsdp2_go_shard_unshard(fsdp2_shard shard, const char *unit, int32_t async_op) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.shard_unshard(shard, unit, async_op));
-}
-
-static inline fsdp2_go_error *fsdp2_go_shard_wait_unshard(fsdp2_shard shard, const char *unit) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.shard_wait_unshard(shard, unit));
-}
-
-static inline fsdp2_go_error *fsdp2_go_shard_reshard(fsdp2_shard shard, const char *unit) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.shard_reshard(shard, unit));
-}
-
-static inline fsdp2_go_error *fsdp2_go_shard_reset(fsdp2_shard shard) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.shard_reset(shard));
-}
-
-static inline fsdp2_go_error *fsdp2_go_shard_get_events(fsdp2_shard shard, int32_t *kinds, size_t *units, size_t cap, size_t *needed) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.shard_get_events(shard, kinds, units, cap, needed));
-}
-
-static inline fsdp2_go_error *fsdp2_go_shard_clear_events(fsdp2_shard shard) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.shard_clear_events(shard));
-}
-
-static inline fsdp2_go_error *fsdp2_go_shard_get_stats(fsdp2_shard shard, fsdp2_shard_stats *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.shard_get_stats(shard, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_shard_reset_stats(fsdp2_shard shard) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.shard_reset_stats(shard));
-}
-
-static inline fsdp2_go_error *fsdp2_go_shard_describe(fsdp2_shard shard, char *buf, size_t cap, size_t *needed) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.shard_describe(shard, buf, cap, needed));
-}
-
-static inline fsdp2_go_error *fsdp2_go_callback_fail(fsdp2_status status, const char *message) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.callback_fail(status, message));
-}
-
-static inline fsdp2_go_error *fsdp2_go_shard_set_all_reduce_hook(fsdp2_shard shard, const char *unit, fsdp2_all_reduce_hook_fn fn, void *user_data, fsdp2_release_fn release) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.shard_set_all_reduce_hook(shard, unit, fn, user_data, release));
-}
-
-static inline fsdp2_go_error *fsdp2_go_shard_set_gradient_ready(fsdp2_shard shard, const char *unit, int32_t recurse, fsdp2_gradient_ready_fn fn, void *user_data, fsdp2_release_fn release) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.shard_set_gradient_ready(shard, unit, recurse, fn, user_data, release));
-}
-
-static inline fsdp2_go_error *fsdp2_go_shard_set_all_gather_extension(fsdp2_shard shard, const char *unit, fsdp2_pre_all_gather_fn pre, fsdp2_post_all_gather_fn post, void *user_data, fsdp2_release_fn release) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.shard_set_all_gather_extension(shard, unit, pre, post, user_data, release));
-}
-
-static inline fsdp2_go_error *fsdp2_go_plan_options_init(fsdp2_plan_options *options, size_t struct_size) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.plan_options_init(options, struct_size));
-}
-
-static inline fsdp2_go_error *fsdp2_go_plan_get_info(fsdp2_shard shard, const fsdp2_plan_options *options, fsdp2_plan_info *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.plan_get_info(shard, options, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_plan_describe(fsdp2_shard shard, const fsdp2_plan_options *options, char *buf, size_t cap, size_t *needed) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.plan_describe(shard, options, buf, cap, needed));
-}
-
-static inline fsdp2_go_error *fsdp2_go_adamw_options_init(fsdp2_adamw_options *options, size_t struct_size) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.adamw_options_init(options, struct_size));
-}
-
-static inline fsdp2_go_error *fsdp2_go_optimizer_create_adamw(fsdp2_shard shard, const fsdp2_adamw_options *options, fsdp2_optimizer *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.optimizer_create_adamw(shard, options, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_sgd_options_init(fsdp2_sgd_options *options, size_t struct_size) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.sgd_options_init(options, struct_size));
-}
-
-static inline fsdp2_go_error *fsdp2_go_optimizer_create_sgd(fsdp2_shard shard, const fsdp2_sgd_options *options, fsdp2_optimizer *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.optimizer_create_sgd(shard, options, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_optimizer_add_adamw_group(fsdp2_optimizer optimizer, const char *const *names, size_t n_names, const fsdp2_adamw_options *options) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.optimizer_add_adamw_group(optimizer, names, n_names, options));
-}
-
-static inline fsdp2_go_error *fsdp2_go_optimizer_add_sgd_group(fsdp2_optimizer optimizer, const char *const *names, size_t n_names, const fsdp2_sgd_options *options) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.optimizer_add_sgd_group(optimizer, names, n_names, options));
-}
-
-static inline fsdp2_go_error *fsdp2_go_optimizer_exempt_from_decay(fsdp2_optimizer optimizer, uint32_t flags) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.optimizer_exempt_from_decay(optimizer, flags));
-}
-
-static inline fsdp2_go_error *fsdp2_go_optimizer_scale_lr(fsdp2_optimizer optimizer, const char *pattern, double factor) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.optimizer_scale_lr(optimizer, pattern, factor));
-}
-
-static inline fsdp2_go_error *fsdp2_go_optimizer_get_info(fsdp2_optimizer optimizer, fsdp2_optimizer_info *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.optimizer_get_info(optimizer, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_optimizer_get_group_info(fsdp2_optimizer optimizer, size_t group, fsdp2_optimizer_group_info *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.optimizer_get_group_info(optimizer, group, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_optimizer_get_group_parameters(fsdp2_optimizer optimizer, size_t group, size_t *parameters, size_t cap, size_t *needed) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.optimizer_get_group_parameters(optimizer, group, parameters, cap, needed));
-}
-
-static inline fsdp2_go_error *fsdp2_go_optimizer_get_state(fsdp2_optimizer optimizer, size_t parameter, const char *name, int32_t which, fsdp2_tensor *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.optimizer_get_state(optimizer, parameter, name, which, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_optimizer_set_lr(fsdp2_optimizer optimizer, double lr) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.optimizer_set_lr(optimizer, lr));
-}
-
-static inline fsdp2_go_error *fsdp2_go_optimizer_get_lr(fsdp2_optimizer optimizer, double *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.optimizer_get_lr(optimizer, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_optimizer_set_group_lr(fsdp2_optimizer optimizer, size_t group, double lr) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.optimizer_set_group_lr(optimizer, group, lr));
-}
-
-static inline fsdp2_go_error *fsdp2_go_optimizer_set_group_weight_decay(fsdp2_optimizer optimizer, size_t group, double weight_decay) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.optimizer_set_group_weight_decay(optimizer, group, weight_decay));
-}
-
-static inline fsdp2_go_error *fsdp2_go_optimizer_run(fsdp2_optimizer optimizer) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.optimizer_run(optimizer));
-}
-
-static inline fsdp2_go_error *fsdp2_go_optimizer_destroy(fsdp2_optimizer optimizer) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.optimizer_destroy(optimizer));
-}
-
-static inline fsdp2_go_error *fsdp2_go_optimizer_duplicate(fsdp2_optimizer optimizer, fsdp2_optimizer *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.optimizer_duplicate(optimizer, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_loader_options_init(fsdp2_loader_options *options, size_t struct_size) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.loader_options_init(options, struct_size));
-}
-
-static inline fsdp2_go_error *fsdp2_go_loader_open(fsdp2_mesh mesh, const char *path, const fsdp2_loader_options *options, fsdp2_loader *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.loader_open(mesh, path, options, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_loader_next(fsdp2_loader loader, fsdp2_tensor *tokens, fsdp2_tensor *labels) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.loader_next(loader, tokens, labels));
-}
-
-static inline fsdp2_go_error *fsdp2_go_loader_get_position(fsdp2_loader loader, int64_t *step) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.loader_get_position(loader, step));
-}
-
-static inline fsdp2_go_error *fsdp2_go_loader_set_position(fsdp2_loader loader, int64_t step) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.loader_set_position(loader, step));
-}
-
-static inline fsdp2_go_error *fsdp2_go_loader_destroy(fsdp2_loader loader) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.loader_destroy(loader));
-}
-
-static inline fsdp2_go_error *fsdp2_go_loader_duplicate(fsdp2_loader loader, fsdp2_loader *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.loader_duplicate(loader, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_step_options_init(fsdp2_step_options *options, size_t struct_size) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.step_options_init(options, struct_size));
-}
-
-static inline fsdp2_go_error *fsdp2_go_step_create(fsdp2_shard shard, fsdp2_optimizer optimizer, const fsdp2_step_options *options, fsdp2_step *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.step_create(shard, optimizer, options, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_step_run(fsdp2_step step, const fsdp2_tensor *batch, size_t n_batch, fsdp2_step_result *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.step_run(step, batch, n_batch, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_step_set_position(fsdp2_step step, int64_t next_step) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.step_set_position(step, next_step));
-}
-
-static inline fsdp2_go_error *fsdp2_go_step_get_position(fsdp2_step step, int64_t *next_step) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.step_get_position(step, next_step));
-}
-
-static inline fsdp2_go_error *fsdp2_go_step_destroy(fsdp2_step step) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.step_destroy(step));
-}
-
-static inline fsdp2_go_error *fsdp2_go_step_duplicate(fsdp2_step step, fsdp2_step *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.step_duplicate(step, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_state_create(fsdp2_mesh mesh, fsdp2_state *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.state_create(mesh, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_state_destroy(fsdp2_state state) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.state_destroy(state));
-}
-
-static inline fsdp2_go_error *fsdp2_go_state_duplicate(fsdp2_state state, fsdp2_state *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.state_duplicate(state, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_state_add_tensor(fsdp2_state state, const char *name, const int64_t *shape, const int64_t *offsets, size_t n_dims, fsdp2_tensor chunk) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.state_add_tensor(state, name, shape, offsets, n_dims, chunk));
-}
-
-static inline fsdp2_go_error *fsdp2_go_state_add_value(fsdp2_state state, const char *name, const char *json) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.state_add_value(state, name, json));
-}
-
-static inline fsdp2_go_error *fsdp2_go_state_get_info(fsdp2_state state, fsdp2_state_info *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.state_get_info(state, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_state_get_count(fsdp2_state state, size_t *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.state_get_count(state, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_state_get_name(fsdp2_state state, size_t index, char *buf, size_t cap, size_t *needed) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.state_get_name(state, index, buf, cap, needed));
-}
-
-static inline fsdp2_go_error *fsdp2_go_state_get_tensor(fsdp2_state state, const char *name, fsdp2_tensor *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.state_get_tensor(state, name, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_state_get_value(fsdp2_state state, const char *name, char *buf, size_t cap, size_t *needed) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.state_get_value(state, name, buf, cap, needed));
-}
-
-static inline fsdp2_go_error *fsdp2_go_state_save_options_init(fsdp2_state_save_options *options, size_t struct_size) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.state_save_options_init(options, struct_size));
-}
-
-static inline fsdp2_go_error *fsdp2_go_state_save(fsdp2_state state, const char *path, const fsdp2_state_save_options *options) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.state_save(state, path, options));
-}
-
-static inline fsdp2_go_error *fsdp2_go_state_load(fsdp2_state state, const char *path) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.state_load(state, path));
-}
-
-static inline fsdp2_go_error *fsdp2_go_state_gather(fsdp2_state state, int32_t rank0_only, fsdp2_state *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.state_gather(state, rank0_only, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_save_options_init(fsdp2_save_options *options, size_t struct_size) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.save_options_init(options, struct_size));
-}
-
-static inline fsdp2_go_error *fsdp2_go_checkpoint_save(fsdp2_shard shard, fsdp2_optimizer optimizer, fsdp2_step step, fsdp2_loader loader, const char *path, const fsdp2_save_options *options) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.checkpoint_save(shard, optimizer, step, loader, path, options));
-}
-
-static inline fsdp2_go_error *fsdp2_go_checkpoint_prepare(fsdp2_shard shard, fsdp2_optimizer optimizer, fsdp2_step step, fsdp2_loader loader) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.checkpoint_prepare(shard, optimizer, step, loader));
-}
-
-static inline fsdp2_go_error *fsdp2_go_checkpoint_check_path(const char *path, const fsdp2_save_options *options) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.checkpoint_check_path(path, options));
-}
-
-static inline fsdp2_go_error *fsdp2_go_checkpoint_wait(fsdp2_shard shard) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.checkpoint_wait(shard));
-}
-
-static inline fsdp2_go_error *fsdp2_go_checkpoint_poll(fsdp2_shard shard, int32_t *out_done) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.checkpoint_poll(shard, out_done));
-}
-
-static inline fsdp2_go_error *fsdp2_go_load_options_init(fsdp2_load_options *options, size_t struct_size) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.load_options_init(options, struct_size));
-}
-
-static inline fsdp2_go_error *fsdp2_go_checkpoint_load(fsdp2_shard shard, fsdp2_optimizer optimizer, fsdp2_step step, fsdp2_loader loader, const char *path, const fsdp2_load_options *options) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.checkpoint_load(shard, optimizer, step, loader, path, options));
-}
-
-static inline fsdp2_go_error *fsdp2_go_checkpoint_get_report(fsdp2_shard shard, char *buf, size_t cap, size_t *needed) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.checkpoint_get_report(shard, buf, cap, needed));
-}
-
-static inline fsdp2_go_error *fsdp2_go_checkpoint_get_state(fsdp2_shard shard, fsdp2_optimizer optimizer, fsdp2_step step, fsdp2_loader loader, int32_t flat_optimizer_keys, fsdp2_state *out) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.checkpoint_get_state(shard, optimizer, step, loader, flat_optimizer_keys, out));
-}
-
-static inline fsdp2_go_error *fsdp2_go_checkpoint_set_state(fsdp2_shard shard, fsdp2_optimizer optimizer, fsdp2_step step, fsdp2_loader loader, fsdp2_state state, const fsdp2_load_options *options) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.checkpoint_set_state(shard, optimizer, step, loader, state, options));
-}
-
-static inline fsdp2_go_error *fsdp2_go_checkpoint_save_full(fsdp2_shard shard, const char *path) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.checkpoint_save_full(shard, path));
-}
-
-static inline fsdp2_go_error *fsdp2_go_checkpoint_load_full(fsdp2_shard shard, const char *path) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.checkpoint_load_full(shard, path));
-}
-
-static inline fsdp2_go_error *fsdp2_go_checkpoint_save_pretrained(fsdp2_shard shard, const char *directory) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.checkpoint_save_pretrained(shard, directory));
-}
-
-static inline fsdp2_go_error *fsdp2_go_checkpoint_find(const char *path, char *buf, size_t cap, size_t *needed) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.checkpoint_find(path, buf, cap, needed));
-}
-
-static inline fsdp2_go_error *fsdp2_go_checkpoint_inspect(const char *path, char *buf, size_t cap, size_t *needed) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.checkpoint_inspect(path, buf, cap, needed));
-}
-
-static inline fsdp2_go_error *fsdp2_go_checkpoint_verify(const char *path) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.checkpoint_verify(path));
-}
-
-static inline fsdp2_go_error *fsdp2_go_checkpoint_rebuild_manifest(const char *path) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.checkpoint_rebuild_manifest(path));
-}
-
-static inline fsdp2_go_error *fsdp2_go_convert_options_init(fsdp2_convert_options *options, size_t struct_size) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.convert_options_init(options, struct_size));
-}
-
-static inline fsdp2_go_error *fsdp2_go_checkpoint_convert(const char *from, const char *to, const fsdp2_convert_options *options) {
-  if (!fsdp2_go_is_loaded()) return fsdp2_go_load_error();
-  return fsdp2_go_check(fsdp2_go_library.checkpoint_convert(from, to, options));
+  return fsdp2_go_is_loaded() ? fsdp2_go_library.live_handles() : 0;
 }
 
 #endif /* FSDP2_GO_CALLS_H_ */

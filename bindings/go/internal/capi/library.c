@@ -43,8 +43,9 @@ static int load(const char* path) {
   static const char* const kNames[] = {"libfsdp2.so.0", "libfsdp2.so", NULL};
   void* library = open_first(set != NULL && *set != '\0' ? one : kNames);
   if (library == NULL) return 0;
-#define FSDP2_GO_FIND(name) *(void**)&fsdp2_go_library.name = find(library, "fsdp2_" #name);
-  FSDP2_GO_FUNCTIONS(FSDP2_GO_FIND)
+#define FSDP2_GO_FIND(name, ...) *(void**)&fsdp2_go_library.name = find(library, "fsdp2_" #name);
+  FSDP2_GO_CALLS(FSDP2_GO_FIND)
+  FSDP2_GO_OTHERS(FSDP2_GO_FIND)
 #undef FSDP2_GO_FIND
   return reason != FSDP2_E_ABI_MISMATCH;
 }

@@ -6,9 +6,10 @@
 #include "error.h"
 #include "fsdp2/fsdp2.h"
 
-#define FSDP2_GO_FIELD(name) __typeof__(fsdp2_##name)* name;
+#define FSDP2_GO_FIELD(name, ...) __typeof__(fsdp2_##name)* name;
 typedef struct fsdp2_go_functions {
-  FSDP2_GO_FUNCTIONS(FSDP2_GO_FIELD)
+  FSDP2_GO_CALLS(FSDP2_GO_FIELD)
+  FSDP2_GO_OTHERS(FSDP2_GO_FIELD)
 } fsdp2_go_functions;
 #undef FSDP2_GO_FIELD
 
