@@ -25,6 +25,7 @@ namespace {
 
 constexpr size_t kMostBytes = 1 << 20;
 constexpr size_t kMostNodes = 1 << 16;
+constexpr size_t kBytesPerNode = 64;  // a longer text counts as several nodes
 constexpr size_t kMostDepth = 64;
 
 [[noreturn]] void refuse(const std::string& origin, const std::string& what) {
@@ -109,16 +110,19 @@ class Builder : public YAML::EventHandler {
     return name_ + ":" + std::to_string(mark.line + 1);
   }
 
+  static size_t size_of(const std::string& text) { return 1 + text.size() / kBytesPerNode; }
+
   void count(const YAML::Mark& mark, size_t nodes) {
     nodes_ += nodes;
     if (nodes_ > kMostNodes) {
       refuse(origin(mark), "more than " + std::to_string(kMostNodes) +
-                               " values, counted with what aliases repeat");
+                               " values, counted with what aliases repeat, and long texts as "
+                               "several");
     }
   }
 
   Node scalar(const YAML::Mark& mark, Node::Kind kind, const std::string& text) {
-    count(mark, 1);
+    count(mark, size_of(text));
     Node node;
     node.kind = kind;
     node.text = text;
@@ -141,14 +145,20 @@ class Builder : public YAML::EventHandler {
   }
 
   void add(Node node, YAML::anchor_t anchor) {
-    remember(anchor, node, 1);
+    remember(anchor, node, size_of(node.text));
     place(std::move(node));
   }
 
   void remember(YAML::anchor_t anchor, const Node& node, size_t nodes) {
-    if (anchor != YAML::NullAnchor) {
-      anchors_[anchor] = {node, nodes};
+    if (anchor == YAML::NullAnchor) {
+      return;
     }
+    remembered_ += nodes;
+    if (remembered_ > kMostNodes) {
+      refuse(node.origin, "anchors within anchors stand for more than " +
+                              std::to_string(kMostNodes) + " values");
+    }
+    anchors_[anchor] = {node, nodes};
   }
 
   void place(Node node) {
@@ -186,6 +196,7 @@ class Builder : public YAML::EventHandler {
   // By anchor: what it stands for, and of how many nodes that is.
   std::map<YAML::anchor_t, std::pair<Node, size_t>> anchors_;
   size_t nodes_ = 0;
+  size_t remembered_ = 0;  // in anchors_
 };
 
 void check_encoding(const std::string& text, const std::string& name) {

@@ -94,6 +94,18 @@ TEST(Document, MadeToDoHarmIsRefused) {
   EXPECT_THAT(parse_error(bomb), HasSubstr("more than 65536 values"));
   EXPECT_THAT(parse_error("a: " + std::string(100, '[')), HasSubstr("nested deeper than 64"));
   EXPECT_THAT(parse_error("a: " + std::string(500000, '[')), HasSubstr("f.yaml:1: "));
+  std::string copies = "a: &a " + std::string(100000, 'x') + "\nb: [*a";
+  std::string anchors = "a: ";
+  for (int i = 0; i < 60; ++i) {
+    copies += ", *a";
+    anchors += "&a" + std::to_string(i) + " [";
+  }
+  EXPECT_THAT(parse_error(copies + "]\n"), HasSubstr("more than 65536 values"));
+  for (int i = 0; i < 5000; ++i) {
+    anchors += "1,";
+  }
+  EXPECT_THAT(parse_error(anchors + std::string(60, ']') + "\n"),
+              HasSubstr("f.yaml:1: anchors within anchors stand for more than 65536 values"));
   std::string steps = "a:";
   for (int i = 1; i < 3000; ++i) {
     steps += "\n" + std::string(static_cast<size_t>(i), ' ') + "-";
