@@ -89,12 +89,6 @@ void check_tool(const Value& value, Plan* /*plan*/) {
   }
 }
 
-void check_model_key(const Value& value, Plan* plan) {
-  plan->notes.push_back(value.path +
-                        " is not a key of this trainer: it is left to the model's "
-                        "config.json");
-}
-
 }  // namespace
 
 std::vector<Row> mm_rows() {
@@ -196,7 +190,7 @@ std::vector<Row> mm_rows() {
       sets("model.model_name_or_path", "model"),
       sets("model.freeze", "freeze"),
       ignored("model.attn_implementation", "the library chooses"),
-      reads("model.*", "", check_model_key),
+      ignored("model.*", "the model's config.json says it"),
       ignored("data", "records are not provided yet; tokens or text name the data"),
       reads("tools", "", check_tool),
   };
