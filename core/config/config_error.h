@@ -1,6 +1,6 @@
-// What is wrong with a configuration: the user's mistake, in one line. This room stands on nothing
-// else, LibTorch included, so that a launcher can read the configuration of the ranks that it is
-// to start; so the error is not the core's Error.
+// What is wrong with a configuration: the user's mistake, in one line. This room needs no LibTorch,
+// so that a launcher can read the configuration of the ranks that it is to start; so the error is
+// not the core's Error.
 #pragma once
 
 #include <algorithm>
@@ -10,17 +10,16 @@
 
 namespace fsdp2::config {
 
+// What is quoted from a file may have anything in it.
+inline std::string in_one_line(std::string text) {
+  const auto is_control = [](unsigned char letter) { return letter < ' ' || letter == 0x7F; };
+  std::replace_if(text.begin(), text.end(), is_control, ' ');
+  return text;
+}
+
 class ConfigError : public std::runtime_error {
  public:
   explicit ConfigError(std::string message) : std::runtime_error(in_one_line(std::move(message))) {}
-
- private:
-  // What is quoted from a file may have anything in it.
-  static std::string in_one_line(std::string text) {
-    const auto is_control = [](unsigned char letter) { return letter < ' ' || letter == 0x7F; };
-    std::replace_if(text.begin(), text.end(), is_control, ' ');
-    return text;
-  }
 };
 
 }  // namespace fsdp2::config

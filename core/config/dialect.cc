@@ -42,7 +42,7 @@ class Walk {
         }
         note += " (" + why + ")";
       }
-      plan_.notes.push_back(note);
+      plan_.note(note);
     }
   }
 

@@ -272,9 +272,17 @@ void set_origin(Node* node, const std::string& origin) {
   }
 }
 
+// Ends with a whole letter of UTF-8.
 std::string shortened(const std::string& text) {
   constexpr size_t kLongest = 60;
-  return text.size() <= kLongest ? text : text.substr(0, kLongest) + "...";
+  if (text.size() <= kLongest) {
+    return text;
+  }
+  size_t end = kLongest;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) {
+    --end;
+  }
+  return text.substr(0, end) + "...";
 }
 
 }  // namespace

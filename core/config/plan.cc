@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "core/config/config_error.h"
+
 namespace fsdp2::config {
 
 namespace {
@@ -22,7 +24,7 @@ std::string yaml_line(const Key& key, const std::string& origin) {
   std::replace(name.begin(), name.end(), '-', '_');
   std::string line = name + ": " + yaml_text(key);
   line.resize(std::max(line.size() + 2, kColumn), ' ');
-  return line + "# " + origin + "\n";
+  return line + "# " + in_one_line(origin) + "\n";
 }
 
 }  // namespace
@@ -40,6 +42,8 @@ void Plan::read(const std::string& key, const Value& value) {
   value.read_into(field(key));
   origins[key] = origin_text(value);
 }
+
+void Plan::note(const std::string& text) { notes.push_back(in_one_line(text)); }
 
 std::string Plan::origin_of(const std::string& key) const {
   const auto known = origins.find(key);

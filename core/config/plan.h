@@ -13,8 +13,8 @@ namespace fsdp2::config {
 
 struct Plan {
   TrainOptions options;
-  // By key: "run.yaml:12 training_args.learning_rate", or "--lr". A key that is not here has its
-  // default.
+  // By key: "run.yaml:12 training_args.learning_rate", or "override: --lr". A key that is not here
+  // has its default.
   std::map<std::string, std::string> origins;
   // Lines for people: what was changed by rule, and what is ignored.
   std::vector<std::string> notes;
@@ -30,6 +30,9 @@ struct Plan {
   void set(const std::string& key, const char* value, const std::string& origin) {
     set(key, std::string(value), origin);
   }
+
+  // Adds a line to `notes`.
+  void note(const std::string& text);
 
   // Where the value of `key` comes from: "default" if nobody gave it.
   std::string origin_of(const std::string& key) const;

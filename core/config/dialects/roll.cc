@@ -11,6 +11,7 @@ namespace fsdp2::config {
 namespace {
 
 constexpr char kDefault[] = "default of ROLL";
+
 // ---- what a role is
 
 const Node* find_path(const Node& map, const std::string& path) {
@@ -156,9 +157,8 @@ class Finish {
     const Node* patch = find_path(role_, patch_path);
     const Value value = in_role(path, experts);
     if (patch == nullptr || !in_role(patch_path, patch).as_bool()) {
-      plan_.notes.push_back(value.path +
-                            " is not used without apply_expert_patch: experts are "
-                            "no units of their own");
+      plan_.note(value.path +
+                 " is not used without apply_expert_patch: experts are no units of their own");
       return;
     }
     std::string kinds = plan_.options.wrap;

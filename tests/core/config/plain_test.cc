@@ -82,6 +82,16 @@ TEST(PlainFile, IsWhatPrintConfigPrints) {
   EXPECT_EQ(shared_text(plan_in(printed).options), shared_text(plan.options));
 }
 
+TEST(PlainFile, WhatAnAssignmentHoldsStaysInItsComment) {
+  std::string long_name = "tokens=";  // of an odd length, and letters of two bytes each follow
+  while (long_name.size() < 100) {
+    long_name += "\u00e4";
+  }
+  const Plan plan = plan_in("steps: 1\n", {"model=\"a\\\n  b\"", long_name});
+  EXPECT_EQ(plan.options.model, "ab");
+  EXPECT_EQ(shared_text(plan_in(plan.text()).options), shared_text(plan.options));
+}
+
 TEST(PlainFile, AMisspeltKeyGivesTheOneThatWasMeant) {
   TrainOptions options;
   for (const Key& key : train_keys(&options)) {
