@@ -4,6 +4,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -86,7 +87,12 @@ void check_score(const nn::Module& module, const std::vector<at::Tensor>& inputs
   const RowBatches batches(nn::values_of(inputs), options.batch_size);
   if (batches.size() > 0) {
     module.check_inputs(labelled(inputs));
+    return;
   }
+  // No model sees these labels, which evaluate counts.
+  FSDP2_CHECK(!has_labels(inputs) || inputs[1].sizes() == inputs[0].sizes(), Code::kInvalidArgument,
+              "labels: expected the shape of the tokens [{}], got [{}]",
+              fmt::join(inputs[0].sizes(), ", "), fmt::join(inputs[1].sizes(), ", "));
 }
 
 nn::TokenScores score(nn::Module& module, const std::vector<at::Tensor>& inputs,

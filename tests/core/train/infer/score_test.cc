@@ -126,6 +126,8 @@ TEST(Score, NamesWhatIsWrong) {
               HasSubstr("temperature: expected a finite number > 0, got 0"));
   EXPECT_THAT(refusal(*model, {at::full({1, 4}, kVocabulary, at::kLong)}, {}),
               HasSubstr("token 40 at position [0, 0]"));
+  EXPECT_THAT(refusal(*model, {tokens_of(0, 4), tokens_of(5, 4)}, {}),
+              HasSubstr("labels: expected the shape of the tokens [0, 4], got [5, 4]"));
   EXPECT_THAT(refusal(TinyStack({}), {tokens_of(1, 4)}, {}, Code::kUnsupported),
               HasSubstr("scoring: expected a causal language model"));
 }
