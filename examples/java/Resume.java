@@ -55,13 +55,16 @@ public final class Resume {
 
   /** The newest checkpoint that is whole; none is in the directory of a run that begins. */
   private static void load(Checkpoint run, String directory) {
+    String newest;
     try {
-      run.load(Checkpoint.find(directory));
+      newest = Checkpoint.find(directory);
     } catch (FsdpException failure) {
-      if (failure.code() != ErrorCode.NOT_FOUND) {
-        throw failure;
+      if (failure.code() == ErrorCode.NOT_FOUND) {
+        return;
       }
+      throw failure;
     }
+    run.load(newest);
   }
 
   private static LoaderOptions batches(Module module) {

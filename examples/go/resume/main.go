@@ -50,8 +50,10 @@ func main() {
 	path, err := fsdp2.FindCheckpoint(run)
 	if err == nil {
 		err = state.Load(path, nil)
+	} else if errors.Is(err, fsdp2.ErrNotFound) {
+		err = nil
 	}
-	if err != nil && !errors.Is(err, fsdp2.ErrNotFound) {
+	if err != nil {
 		log.Fatal(err)
 	}
 	for i := must(step.Position()); i < last; i++ {
