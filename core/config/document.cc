@@ -231,7 +231,7 @@ Node parse(const std::string& text, const std::string& name) {
 
 std::vector<std::string> parts_of_path(const std::string& path) {
   std::vector<std::string> parts;
-  std::istringstream stream(path);
+  std::istringstream stream(path + ".");  // so that "a." keeps its empty part
   for (std::string part; std::getline(stream, part, '.');) {
     parts.push_back(part);
   }
@@ -366,7 +366,7 @@ void set_in(Node* root, const std::string& assignment) {
   const size_t equals = assignment.find('=');
   const std::vector<std::string> path = parts_of_path(assignment.substr(0, equals));
   const bool has_gap = std::find(path.begin(), path.end(), "") != path.end();
-  if (equals == std::string::npos || path.empty() || path.size() > kMostDepth || has_gap) {
+  if (equals == std::string::npos || path.size() > kMostDepth || has_gap) {
     refuse(origin, "expected KEY=VALUE");
   }
   Node value = read_yaml(assignment.substr(equals + 1), origin);

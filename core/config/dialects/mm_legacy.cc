@@ -18,7 +18,8 @@ void add_patterns(const std::string& text, std::vector<std::string>* patterns) {
     patterns->push_back(text);
     return;
   }
-  std::istringstream ranges(text.substr(open + 1, close - open - 1));
+  // With a comma at its end, so that {} and {1,} keep their empty range, which nothing matches.
+  std::istringstream ranges(text.substr(open + 1, close - open - 1) + ",");
   for (std::string range; std::getline(ranges, range, ',');) {
     patterns->push_back(text.substr(0, open + 1) + range + text.substr(close));
   }

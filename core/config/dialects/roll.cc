@@ -105,10 +105,20 @@ class Finish {
     if (find_path(root_, "sequence_length") == nullptr && response != nullptr) {
       constexpr int64_t kUsualPrompt = 1024;
       const int64_t before =
-          prompt == nullptr ? kUsualPrompt : in_file("prompt_length", prompt).as_whole();
+          prompt == nullptr ? kUsualPrompt : length(in_file("prompt_length", prompt));
       const Value after = in_file("response_length", response);
-      plan_.set("seq-len", before + after.as_whole(), origin_text(after));
+      plan_.set("seq-len", before + length(after), origin_text(after));
     }
+  }
+
+  // In tokens; two of them can be added.
+  static int64_t length(const Value& value) {
+    constexpr uint64_t kMostTokens = 1ULL << 31;
+    const uint64_t tokens = value.as_natural();
+    if (tokens > kMostTokens) {
+      value.refuse(value.node.text + " is above " + std::to_string(kMostTokens) + " tokens");
+    }
+    return static_cast<int64_t>(tokens);
   }
 
   void set_steps() {

@@ -306,6 +306,16 @@ TEST(RollFile, ReferencesToItsOwnKeysAreFilledIn) {
   EXPECT_THAT(plan.origin_of("log-every"), HasSubstr("run.yaml:4 logging_steps"));
 }
 
+TEST(RollFile, LengthsOfPromptAndResponseAreAdded) {
+  const std::string role = "actor_train: {strategy_args: {}}\n";
+  EXPECT_EQ(plan_from("prompt_length: 100\nresponse_length: 28\n" + role).options.seq_len, 128);
+  EXPECT_EQ(plan_from("response_length: 28\n" + role).options.seq_len, 1024 + 28);
+  EXPECT_THAT(mistake_in("prompt_length: 9223372036854775807\nresponse_length: 1\n" + role),
+              HasSubstr("1: prompt_length: 9223372036854775807 is above 2147483648 tokens"));
+  EXPECT_THAT(mistake_in("prompt_length: 100\nresponse_length: -1\n" + role),
+              HasSubstr("2: response_length: expected a whole number of at least 0"));
+}
+
 TEST(RollFile, Fp16ScalesTheLoss) {
   const Plan plan = plan_from(role_file("strategy_args.strategy_config.param_dtype", "fp16"));
   EXPECT_EQ(plan.options.loss_scale, 65536);
@@ -383,6 +393,12 @@ TEST(MmLegacyFile, AsItsUsersHaveItIsLowered) {
   EXPECT_TRUE(plan.options.activation_checkpointing);
   EXPECT_EQ(plan.options.prefetch, 2);
   EXPECT_EQ(plan.options.reshard_after_forward, "true");
+}
+
+TEST(MmLegacyFile, RangesThatAreEmptyStay) {
+  const std::string file = "sharding_size: auto\nignored_modules: ";
+  EXPECT_EQ(plan_from(file + "['l.{}']\n").options.ignored_modules, "l.{}");
+  EXPECT_EQ(plan_from(file + "['l.{1,}']\n").options.ignored_modules, "l.{1},l.{}");
 }
 
 TEST(MmLegacyFile, SizesAndClasses) {

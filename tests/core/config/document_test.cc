@@ -131,7 +131,7 @@ TEST(Document, AssignmentsReplaceAndAdd) {
     deep += ".a";
   }
   for (const std::string& wrong : {std::string("a"), std::string("=1"), std::string("a..b=1"),
-                                   std::string("a.b.c=1"), deep + "=1"}) {
+                                   std::string("a.=1"), std::string("a.b.c=1"), deep + "=1"}) {
     EXPECT_THROW(set_in(&root, wrong), ConfigError) << wrong;
   }
 }
