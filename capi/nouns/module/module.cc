@@ -5,7 +5,6 @@
 #include <c10/util/accumulate.h>
 
 #include <algorithm>
-#include <exception>
 #include <string>
 #include <utility>
 #include <vector>
