@@ -17,9 +17,10 @@ javadoc -quiet -Xdoclint:all -Xmaxwarns 10000 -encoding UTF-8 -d "$work/javadoc"
   >"$work/javadoc.log" 2>&1 || { cat "$work/javadoc.log"; exit 1; }
 if grep -E '(warning|error):' "$work/javadoc.log" | grep -vE 'warning: no @(return|param|throws)'; then exit 1; fi
 
-# Every function that coverage.txt calls bound is there.
-awk '!/^#/ && $4 == "raw" { print $1 }' bindings/coverage.txt | while read -r function; do
-  grep -q " $function(" "$built/raw/io/fsdp2/internal/Raw.java" || { echo "Raw.java has no $function"; exit 1; }
+# SWIG made every function, but for what fsdp2.i leaves out.
+cut -f 1 bindings/coverage.txt | grep -v '^#' | while read -r function; do
+  grep -q "^%ignore $function;" bindings/java/src/main/swig/fsdp2.i || grep -q " $function(" "$built/raw/io/fsdp2/internal/Raw.java" ||
+    { echo "Raw.java has no $function"; exit 1; }
 done
 
 # libfsdp2_jni.so comes from the jar.

@@ -64,7 +64,7 @@ fn write_loaded_bindings() {
     fs::write(out.join("bindings.rs"), loaded).expect("bindings.rs");
 }
 
-/// Of `name(a: A, b: B) -> R`; types have no parentheses, and no commas.
+/// The function for the signature `name(a: A, b: B) -> R`, whose types have neither parentheses nor commas.
 fn loaded_function(signature: &str) -> String {
     let (name, rest) = signature.split_once('(').expect("(");
     let (parameters, result) = rest.rsplit_once(')').expect(")");

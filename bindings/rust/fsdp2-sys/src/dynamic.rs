@@ -24,7 +24,8 @@ pub fn load() -> Result<(), String> {
     if !LIBRARY.load(Ordering::Acquire).is_null() {
         return Ok(());
     }
-    let file = env::var_os("FSDP2_LIBRARY").unwrap_or_else(|| "libfsdp2.so.0".into());
+    let named = env::var_os("FSDP2_LIBRARY").filter(|file| !file.is_empty());
+    let file = named.unwrap_or_else(|| "libfsdp2.so.0".into());
     let name = CString::new(file.clone().into_vec()).map_err(|error| error.to_string())?;
     // SAFETY: the name is a text, and what dlerror returns is this thread's own until its next call of dl functions.
     unsafe {
