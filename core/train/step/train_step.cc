@@ -5,6 +5,7 @@
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/tensor.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <numeric>
@@ -22,6 +23,9 @@
 namespace fsdp2::train {
 
 namespace {
+
+// A value that moves less overflows after many steps alone, whose losses tell.
+constexpr double kHugeMove = 1e6;
 
 ScheduleOptions with_peak(ScheduleOptions options, double peak) {
   options.peak = peak;
@@ -279,10 +283,18 @@ void TrainStep::check_may_skip(const Computed& computed) const {
               computed.result.step, computed.trouble, skips_in_row_);
 }
 
-// An infinite loss alone leaves the values as good as they were.
+// An infinite loss alone leaves the values as good as they were. Finite gradients ruin them by a
+// huge learning rate, which the next step's loss would show: too late for a checkpoint of this one.
 void TrainStep::note_bad_values(const StepResult& result) {
   fsdp::Tree& tree = optimizer_->root().tree();
-  if (std::isfinite(result.grad_norm) || !tree.cause_of_bad_values().empty()) {
+  if (!tree.cause_of_bad_values().empty()) {
+    return;
+  }
+  if (std::isfinite(result.grad_norm)) {
+    if (result.lr * std::max(1.0, result.grad_norm) >= kHugeMove) {
+      tree.set_cause_of_bad_values(
+          fmt::format("step {}, whose learning rate is {:g}", result.step, result.lr));
+    }
     return;
   }
   tree.set_cause_of_bad_values(

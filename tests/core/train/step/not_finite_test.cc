@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/train/optim/adamw.h"
+#include "core/train/state/finite_values.h"
 #include "core/train/step/train_step.h"
 #include "tests/support/errors.h"
 #include "tests/support/ranks.h"
@@ -65,7 +66,8 @@ std::vector<std::vector<at::Tensor>> judged_batch(const std::vector<JudgedInputs
 
 struct JudgedJob {
   JudgedJob(const std::shared_ptr<World>& world, const StepOptions& options, int64_t fsdp_size = 0,
-            const fsdp::MixedPrecision& precision = {}, at::ScalarType dtype = at::kFloat)
+            const fsdp::MixedPrecision& precision = {}, at::ScalarType dtype = at::kFloat,
+            double lr = 1e-2)
       : model(std::make_shared<Judged>()) {
     for (const nn::NamedParameter& parameter : nn::named_unique_parameters(*model)) {
       const_cast<at::Tensor&>(parameter.tensor).set_data(parameter.tensor.detach().to(dtype));
@@ -74,7 +76,7 @@ struct JudgedJob {
     policy.mixed_precision = precision;
     root =
         fsdp::fully_shard_by_kind(model, Mesh::for_fsdp(world, fsdp_size), policy, {"TinyBlock"});
-    optimizer = make_adamw(root, {1e-2});
+    optimizer = make_adamw(root, {lr});
     step = std::make_unique<TrainStep>(model, optimizer, options);
   }
 
@@ -238,6 +240,26 @@ TEST(NotFinite, IsAppliedWhereThatIsAskedFor) {
     const at::Tensor scale = fsdp::full_parameter(*job.root, *job.optimizer->params()[1]);
     EXPECT_EQ(job.optimizer->params()[1]->name(), "stack.scale");
     EXPECT_TRUE(scale.isnan().any().item<bool>());
+  });
+}
+
+// The loss and the gradients were finite, so that only the next step could tell.
+TEST(NotFinite, ValuesThatAHugeLearningRateRuinedAreNotSaved) {
+  run_ranks(2, [](const std::shared_ptr<World>& world) {
+    const JudgedJob job(world, options_with(NotFinite::kError), 0, {}, at::kFloat, 1e39);
+    EXPECT_TRUE(job.step->run(judged_batch({{}})).finite);
+    EXPECT_THAT(
+        message_of_error([&] { check_finite({job.root.get()}); }, Code::kNotFinite),
+        HasSubstr(
+            "is infinite or NaN since step 0, whose learning rate is 1e+39: it is not saved"));
+  });
+}
+
+TEST(NotFinite, ValuesThatALargeMoveLeftFiniteAreSaved) {
+  run_ranks(2, [](const std::shared_ptr<World>& world) {
+    const JudgedJob job(world, options_with(NotFinite::kError), 0, {}, at::kFloat, 1e7);
+    job.step->run(judged_batch({{}}));
+    check_finite({job.root.get()});
   });
 }
 
