@@ -228,7 +228,7 @@ bool Scheduler::recomputing() const {
          (task_ != kNoTask && torch::autograd::get_current_graph_task_id() == task_);
 }
 
-void Scheduler::recompute(size_t index) { carry_out(order_.recompute(index)); }
+void Scheduler::need_in_backward(size_t index) { carry_out(order_.need_in_backward(index)); }
 
 void Scheduler::begin_backward(bool from_root) {
   const int64_t task = torch::autograd::get_current_graph_task_id();

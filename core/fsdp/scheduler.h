@@ -61,7 +61,7 @@ class Scheduler {
   // In a checkpointed segment that runs again, or inside the engine's backward of this tree: a
   // forward here is a recomputation, which only needs the parameters.
   bool recomputing() const;
-  void recompute(size_t index);
+  void need_in_backward(size_t index);
 
   // By hand.
   void start_unshard(size_t index);

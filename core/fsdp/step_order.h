@@ -112,8 +112,9 @@ class StepOrder {
   void begin_backward(bool from_root, const std::vector<ExpectedGradients>& expected);
   // The gradient of an output of the unit has come; place: of the forward that made the output.
   Actions enter_backward(size_t unit, size_t place, const std::vector<size_t>& also_gather);
-  // A forward that runs again for backward needs the unit's parameters.
-  Actions recompute(size_t unit);
+  // Backward needs the unit's parameters, whatever its settings say: a forward runs again, or ran
+  // while the settings were others.
+  Actions need_in_backward(size_t unit);
   // The last of the gradients that were expected of the unit has come.
   Actions gradients_final(size_t unit);
   // has_gradients: whether a unit holds gradients, of this backward or an earlier one, that have

@@ -90,7 +90,7 @@ StepOrder::Actions StepOrder::enter_backward(size_t unit, size_t place,
   return take();
 }
 
-StepOrder::Actions StepOrder::recompute(size_t unit) {
+StepOrder::Actions StepOrder::need_in_backward(size_t unit) {
   if (agreed_backward()) {
     advance_backward(backward_position_[unit] + 1);
   }

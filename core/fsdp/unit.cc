@@ -75,7 +75,7 @@ void Unit::pre_forward(nn::Module& /*module*/, nn::Values& inputs) {
   if (scheduler.recomputing()) {
     scheduler.begin_backward(is_root());  // this may come before the hook of any output
     if (group_) {
-      scheduler.recompute(member());
+      scheduler.need_in_backward(member());
     }
     return;
   }
@@ -178,6 +178,7 @@ bool Unit::more_modules_to_run(const nn::Module& module) {
 void Unit::post_forward(nn::Module& module, c10::IValue& output) {
   Scheduler& scheduler = tree_->scheduler();
   if (!scheduler.recomputing()) {
+    const bool is_watched = watched_forwards_.back() != nullptr;
     watched_forwards_.pop_back();
     size_t place = 0;
     if (group_) {
@@ -187,7 +188,8 @@ void Unit::post_forward(nn::Module& module, c10::IValue& output) {
       scheduler.end_forward();
     }
     if (at::GradMode::is_enabled()) {
-      output = nn::map_tensors(output, [&](const at::Tensor& t) { return hook_output(t, place); });
+      output = nn::map_tensors(
+          output, [&](const at::Tensor& t) { return hook_output(t, place, is_watched); });
     }
   }
   if (policy_.mixed_precision.output_dtype) {
@@ -196,16 +198,21 @@ void Unit::post_forward(nn::Module& module, c10::IValue& output) {
   }
 }
 
-at::Tensor Unit::hook_output(const at::Tensor& output, size_t place) {
+// A forward that was not watched has its parameters gathered in backward even if
+// unshard_in_backward is off by then: nobody else would see that what it saved is freed.
+at::Tensor Unit::hook_output(const at::Tensor& output, size_t place, bool is_watched) {
   if (!output.requires_grad()) {
     return output;
   }
   at::Tensor hooked = output.is_view() || output.is_leaf() ? Identity::apply(output) : output;
-  hooked.register_hook([unit = shared_from_this(), place](const at::Tensor& grad) {
+  hooked.register_hook([unit = shared_from_this(), place, is_watched](const at::Tensor& grad) {
     Scheduler& scheduler = unit->tree_->scheduler();
     scheduler.begin_backward(unit->is_root());
     if (unit->group_) {
       scheduler.pre_backward(unit->member(), place);
+      if (!is_watched) {
+        scheduler.need_in_backward(unit->member());
+      }
     }
     return grad;
   });

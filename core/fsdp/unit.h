@@ -93,7 +93,8 @@ class Unit : public nn::ForwardHooks, public std::enable_shared_from_this<Unit> 
   void set_is_last_backward(bool flag) { scheduler().set_is_last_backward(flag); }
   bool is_last_backward() { return scheduler().is_last_backward(); }
   // false: backward does not gather this unit; it raises kWrongState where it needs a parameter of
-  // it after all. Error: kUnsupported if what backward needs cannot be told (saved_tensor_hooks.h).
+  // it after all. Counts from the next forward on. Error: kUnsupported if what backward needs
+  // cannot be told (saved_tensor_hooks.h).
   void set_unshard_in_backward(bool flag);
   void set_force_sum_reduction_for_comms(bool flag);
   // Errors: kInvalidArgument unless finite and positive.
@@ -114,7 +115,7 @@ class Unit : public nn::ForwardHooks, public std::enable_shared_from_this<Unit> 
   void check_runs_once() const;
   void watch_saved_weights();
   bool more_modules_to_run(const nn::Module& module);
-  at::Tensor hook_output(const at::Tensor& output, size_t place);
+  at::Tensor hook_output(const at::Tensor& output, size_t place, bool is_watched);
 
   std::vector<nn::Module*> modules_;
   std::shared_ptr<Mesh> mesh_;

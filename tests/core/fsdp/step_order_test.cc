@@ -381,7 +381,7 @@ TEST(StepOrder, ARecomputationGathersAllThatBackwardMeetsBeforeIt) {
   Steps steps({"", "a", "b"}, {Schedule::kAgreed, 0});
   steps.forward({1, 2});
   steps.order.begin_backward(true, {kAllGrads, kAllGrads, kAllGrads});
-  EXPECT_EQ(steps.text(steps.order.recompute(1)), "gather b, gather a, wait a");
+  EXPECT_EQ(steps.text(steps.order.need_in_backward(1)), "gather b, gather a, wait a");
 }
 
 TEST(StepOrder, UnshardInBackwardOffLeavesTheUnitFreed) {

@@ -111,6 +111,23 @@ TEST(UnshardInBackward, OffNamesTheUnitWhoseWeightsAreNeeded) {
   }
 }
 
+// Nothing has watched what that forward saved.
+TEST(UnshardInBackward, OffCountsFromTheNextForwardOn) {
+  for (const Schedule schedule : {Schedule::kAgreed, Schedule::kOnUse}) {
+    run_ranks(2, [&](const std::shared_ptr<World>& world) {
+      const ShardedChain s = shard(world, schedule);
+      Unit& second = *fsdp::find_unit(*s.model->mlps[1]);
+      const at::Tensor loss = loss_of(*s.model, world->rank());
+      second.set_unshard_in_backward(false);
+      second.reshard();
+      loss.backward();
+      EXPECT_EQ(s.root->scheduler().stats().unsharded_bytes, 0);
+      message_of_backward(loss_of(*s.model, world->rank()));
+      s.root->reset();
+    });
+  }
+}
+
 // Whose weights are there all the same: kept since forward, or gathered by hand.
 TEST(UnshardInBackward, OffIsNoErrorWhileTheWeightsAreThere) {
   run_ranks(2, [&](const std::shared_ptr<World>& world) {
