@@ -287,19 +287,16 @@ void TrainStep::check_may_skip(const Computed& computed) const {
 // huge learning rate, which the next step's loss would show: too late for a checkpoint of this one.
 void TrainStep::note_bad_values(const StepResult& result) {
   fsdp::Tree& tree = optimizer_->root().tree();
-  if (!tree.cause_of_bad_values().empty()) {
-    return;
-  }
-  if (std::isfinite(result.grad_norm)) {
-    if (result.lr * std::max(1.0, result.grad_norm) >= kHugeMove) {
-      tree.set_cause_of_bad_values(
-          fmt::format("step {}, whose learning rate is {:g}", result.step, result.lr));
-    }
+  const bool is_finite = std::isfinite(result.grad_norm);
+  const bool is_sound = is_finite && result.lr * std::max(1.0, result.grad_norm) < kHugeMove;
+  if (is_sound || !tree.cause_of_bad_values().empty()) {
     return;
   }
   tree.set_cause_of_bad_values(
-      fmt::format("step {}, which applied gradients that are infinite or NaN", result.step));
-  if (optimizer_->root().mesh().team().rank() == 0) {
+      is_finite
+          ? fmt::format("step {}, whose learning rate is {:g}", result.step, result.lr)
+          : fmt::format("step {}, which applied gradients that are infinite or NaN", result.step));
+  if (!is_finite && optimizer_->root().mesh().team().rank() == 0) {
     log(LogLevel::kWarning, "step",
         "step {} was applied, although its gradients are infinite or NaN: checkpoints are refused "
         "from here on (see options.allow_not_finite of a save)",

@@ -240,6 +240,8 @@ TEST(NotFinite, IsAppliedWhereThatIsAskedFor) {
     const at::Tensor scale = fsdp::full_parameter(*job.root, *job.optimizer->params()[1]);
     EXPECT_EQ(job.optimizer->params()[1]->name(), "stack.scale");
     EXPECT_TRUE(scale.isnan().any().item<bool>());
+    EXPECT_THAT(message_of_error([&] { check_finite({job.root.get()}); }, Code::kNotFinite),
+                HasSubstr("since step 0, which applied gradients that are infinite or NaN"));
   });
 }
 
