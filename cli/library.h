@@ -46,6 +46,8 @@ class Owned {
     reset();
     return &handle_;
   }
+  // Gives the handle away.
+  Handle release() { return std::exchange(handle_, Handle{0}); }
   void reset() {
     if (!is_null()) {
       kDestroy(std::exchange(handle_, Handle{0}));

@@ -2,6 +2,7 @@
 // LibTorch is a program of its own beside this one, fsdp2-<command>, as with git.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -26,19 +27,22 @@ constexpr char kHelp[] =
     "\n"
     "Usage: fsdp2 COMMAND [OPTIONS]\n"
     "\n"
-    "  run      start the ranks of a job on this node and look after them\n"
-    "  train    train a language model, on one rank or on all ranks of a job\n"
-    "  plan     work out the memory and traffic of a job of any size, in one process\n"
-    "  inspect  list what a checkpoint holds, and verify it\n"
-    "  convert  write a checkpoint in another format\n"
+    "  run       start the ranks of a job on this node and look after them\n"
+    "  train     train a language model, on one rank or on all ranks of a job\n"
+    "  generate  continue prompts with a language model\n"
+    "  score     say how likely a language model finds the tokens of a file\n"
+    "  plan      work out the memory and traffic of a job of any size, in one process\n"
+    "  inspect   list what a checkpoint holds, and verify it\n"
+    "  convert   write a checkpoint in another format\n"
     "\n"
     "  fsdp2 COMMAND --help   the options of a command\n"
     "  fsdp2 --version        the versions of this program and of LibTorch\n"
     "\n"
     "  fsdp2 run --nproc-per-node 2 -- fsdp2 train --model DIR --text book.txt --steps 100\n";
 
-const std::vector<std::string> kCommands = {"run",     "train",  "plan",     "inspect",
-                                            "convert", "--help", "--version"};
+// Those that are programs of their own.
+const std::vector<std::string> kPrograms = {"train", "generate", "score",
+                                            "plan",  "inspect",  "convert"};
 
 // Whether the ranks are to run `fsdp2 train` of this installation.
 bool runs_own_trainer(const std::vector<std::string>& command) {
@@ -113,10 +117,12 @@ int main(std::vector<std::string> arguments) {
   if (command == "run") {
     return run(arguments);
   }
-  if (command == "train" || command == "plan" || command == "inspect" || command == "convert") {
+  if (std::find(kPrograms.begin(), kPrograms.end(), command) != kPrograms.end()) {
     return hand_over(command, arguments);
   }
-  const std::string meant = fsdp2::nearest(command, kCommands);
+  std::vector<std::string> commands = {"run", "--help", "--version"};
+  commands.insert(commands.end(), kPrograms.begin(), kPrograms.end());
+  const std::string meant = fsdp2::nearest(command, commands);
   std::cerr << "fsdp2: unknown command '" << command << "'"
             << (meant.empty() ? " (see fsdp2 --help)" : "; did you mean " + meant + "?")
             << std::endl;

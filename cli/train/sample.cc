@@ -1,6 +1,6 @@
 #include "cli/train/sample.h"
 
-#include <sstream>
+#include "cli/token_text.h"
 
 namespace fsdp2::cli {
 
@@ -8,58 +8,20 @@ namespace {
 
 const std::string kDefaultPrompt = "The ";
 
-std::vector<int64_t> numbers_in(const std::string& prompt) {
-  std::istringstream text(prompt);
-  std::vector<int64_t> numbers;
-  for (int64_t number = 0; text >> number;) {
-    numbers.push_back(number);
-  }
-  if (!text.eof()) {
-    throw Failure("--prompt '" + prompt +
-                  "': expected token numbers, separated by spaces, because --tokens is not text");
-  }
-  return numbers.empty() ? std::vector<int64_t>{0} : numbers;
-}
-
-std::string as_text(const std::vector<int64_t>& tokens) {
-  std::string text;
-  for (const int64_t token : tokens) {
-    text += static_cast<char>(token < 256 ? token : '?');
-  }
-  return text;
-}
-
-std::string as_numbers(const std::vector<int64_t>& tokens) {
-  std::string text;
-  for (const int64_t token : tokens) {
-    text += std::to_string(token) + " ";
-  }
-  return text;
+TokenText form_of(const TrainOptions& options) {
+  return options.text.empty() ? TokenText::kNumbers : TokenText::kBytes;
 }
 
 }  // namespace
 
 std::vector<int64_t> prompt_tokens(const TrainOptions& options, int64_t vocab_size) {
-  std::vector<int64_t> prompt;
-  if (options.text.empty()) {
-    prompt = numbers_in(options.prompt);
-  } else {
-    for (const char c : options.prompt.empty() ? kDefaultPrompt : options.prompt) {
-      prompt.push_back(static_cast<unsigned char>(c));
-    }
-  }
-  for (const int64_t token : prompt) {
-    if (token < 0 || token >= vocab_size) {
-      throw Failure("--prompt: token " + std::to_string(token) + " is outside the vocabulary of " +
-                    std::to_string(vocab_size));
-    }
-  }
-  return prompt;
+  const TokenText form = form_of(options);
+  const std::string usual = form == TokenText::kBytes ? kDefaultPrompt : "0";
+  return tokens_in(options.prompt.empty() ? usual : options.prompt, form, vocab_size, "--prompt");
 }
 
 Sample make_sample(const TrainOptions& options, const Module& module,
                    const std::vector<int64_t>& prompt) {
-  const bool is_text = !options.text.empty();
   fsdp2_generate_options generate = FSDP2_GENERATE_OPTIONS_INIT;
   generate.max_new_tokens = static_cast<int32_t>(options.sample);
   generate.temperature = options.temperature;
@@ -70,8 +32,10 @@ Sample make_sample(const TrainOptions& options, const Module& module,
   check(fsdp2_module_generate(module.get(), prompt.data(), prompt.size(), &generate, tokens.data(),
                               tokens.size(), &count));
   tokens.resize(count);
-  return is_text ? Sample{as_text(prompt), as_text(tokens)}
-                 : Sample{as_numbers(prompt), as_numbers(tokens)};
+  std::vector<int64_t> whole = prompt;
+  whole.insert(whole.end(), tokens.begin(), tokens.end());
+  const TokenText form = form_of(options);
+  return {text_of_tokens(prompt, form), text_of_tokens(tokens, form), text_of_tokens(whole, form)};
 }
 
 }  // namespace fsdp2::cli

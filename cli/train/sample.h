@@ -12,7 +12,8 @@ namespace fsdp2::cli {
 
 struct Sample {
   std::string prompt;
-  std::string text;  // what the model continued it with; numbers, unless tokens are bytes
+  std::string text;   // what the model continued it with; numbers, unless tokens are bytes
+  std::string whole;  // both
 };
 
 // The tokens that the sample begins with. Throws Failure for a prompt that the model cannot read;

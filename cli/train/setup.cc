@@ -90,11 +90,12 @@ void create_optimizer(const TrainOptions& options, const Shard& shard, Optimizer
 
 }  // namespace
 
-std::string rank_to_show() {
-  if (std::getenv(kRankIsShown) != nullptr) {
-    return "";
-  }
+std::string rank_in_environment() {
   return first_variable({"RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"});
+}
+
+std::string rank_to_show() {
+  return std::getenv(kRankIsShown) != nullptr ? "" : rank_in_environment();
 }
 
 void set_up_process(const TrainOptions& options) {

@@ -9,8 +9,11 @@
 
 namespace fsdp2::cli {
 
-// This rank's number in the launcher's environment, for messages, also before there is a mesh; ""
-// if it has none, or if the launcher puts it before every line.
+// This rank's number in the launcher's environment; "" if it has none.
+std::string rank_in_environment();
+
+// That number for messages, also before there is a mesh; "" if the launcher puts it before every
+// line.
 std::string rank_to_show();
 
 void set_up_process(const TrainOptions& options);

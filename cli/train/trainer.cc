@@ -241,10 +241,10 @@ void Trainer::show_sample() {
   }
   emit({{"event", "sample"}, {"prompt", sample.prompt}, {"text", sample.text}});
   if (metrics_->goes_to_stdout()) {
-    progress_->say(sample.prompt + sample.text);
+    progress_->say(sample.whole);
   } else {
     progress_->clear();
-    std::cout << sample.prompt << sample.text << std::endl;
+    std::cout << sample.whole << std::endl;
   }
 }
 

@@ -151,18 +151,22 @@ void check_numbers(const TrainOptions& o) {
 
 }  // namespace
 
-void check_options(const TrainOptions& o) {
+void check_model_options(const TrainOptions& o) {
   require(!o.model.empty() || !o.model_config.empty(),
           "--model (a directory or a .pt2 file) or --model-config (a config.json) is needed");
   require(o.model.empty() || o.model_config.empty(),
           "--model and --model-config exclude each other");
-  require(!o.tokens.empty() || !o.text.empty(),
-          "--tokens or --text (a file to train on) is needed");
-  require(o.tokens.empty() || o.text.empty(), "--tokens and --text exclude each other");
   check_supported(o);
   check_sharding(o.sharding());
   check_counts(o);
   check_numbers(o);
+}
+
+void check_options(const TrainOptions& o) {
+  check_model_options(o);
+  require(!o.tokens.empty() || !o.text.empty(),
+          "--tokens or --text (a file to train on) is needed");
+  require(o.tokens.empty() || o.text.empty(), "--tokens and --text exclude each other");
   read_no_decay(o.no_decay);
   read_lr_scales(o.lr_scale);
   check_outcome(o);

@@ -7,7 +7,11 @@
 
 namespace fsdp2::cli {
 
-// Throws UsageError, which names the flag.
+// Checks what every command has that computes with a model: the model, how it is sharded, and the
+// process. Throws UsageError, which names the flag.
+void check_model_options(const TrainOptions& options);
+
+// Checks all options of a training run. Throws UsageError, which names the flag.
 void check_options(const TrainOptions& options);
 
 // Checks what depends on the number of ranks. Throws UsageError, the same one on all of them.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "cli/arguments.h"
+#include "cli/train/flags/key_flag.h"
 #include "cli/train/flags/option_checks.h"
 #include "core/config/config_error.h"
 #include "core/config/dialects/read_plan.h"
@@ -16,41 +17,6 @@ namespace {
 
 using config::Key;
 using config::train_keys;
-
-template <typename... Visitors>
-struct Overload : Visitors... {
-  using Visitors::operator()...;
-};
-template <typename... Visitors>
-Overload(Visitors...) -> Overload<Visitors...>;
-
-// What help shows for the value.
-std::string placeholder(const Key& key) {
-  const std::string kind =
-      std::visit(Overload{[](std::string*) { return "TEXT"; }, [](double*) { return "X"; },
-                          [](bool*) { return ""; }, [](auto*) { return "N"; }},
-                 key.value);
-  const std::string value = key.value_text();
-  return kind + (value.empty() ? "" : " (" + value + ")");
-}
-
-void add_flag(CLI::App* app, const Key& key) {
-  const std::string help = help_with_choices(key.help, key.choices);
-  const std::string flag = key.flag();
-  CLI::Option* option = std::visit(
-      Overload{[&](bool* value) { return app->add_flag(flag, *value, help); },
-               [&](std::string* value) {
-                 return app->add_option(flag, *value, help)->option_text(placeholder(key));
-               },
-               [&](auto* value) {
-                 return add_number(*app, flag, value, help)->option_text(placeholder(key));
-               }},
-      key.value);
-  option->group(key.group);
-  if (!key.choices.empty()) {
-    option->check(CLI::IsMember(key.choices));
-  }
-}
 
 // "(--lr is run.yaml:12 training_args.learning_rate)", for each flag in `message` that comes from a
 // file.

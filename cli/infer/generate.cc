@@ -1,0 +1,160 @@
+#include <algorithm>
+#include <fstream>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "cli/infer/commands.h"
+#include "cli/infer/options.h"
+#include "cli/infer/sharded_model.h"
+#include "cli/library.h"
+#include "cli/token_text.h"
+
+namespace fsdp2::cli {
+
+namespace {
+
+using Tokens = std::vector<int64_t>;
+
+std::vector<std::string> lines_of_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(file, line);) {
+    lines.push_back(line);
+  }
+  if (!file.eof()) {
+    throw Failure("--prompts " + path + ": cannot be read");
+  }
+  if (lines.empty()) {
+    throw Failure("--prompts " + path + ": has no line");
+  }
+  return lines;
+}
+
+class Generation {
+ public:
+  Generation(const GenerateOptions& options, const std::vector<std::string>& texts,
+             const ShardedModel& model);
+
+  // Collective. Rank 0 writes each text as soon as all before it are written.
+  void run();
+
+ private:
+  TokenText form() const { return options_.numbers ? TokenText::kNumbers : TokenText::kBytes; }
+  Tokens continue_rows(size_t first, size_t count, Tokens* counts) const;
+  void write(size_t row, const Tokens& tokens) const;
+
+  const GenerateOptions& options_;
+  const ShardedModel& model_;
+  std::vector<Tokens> prompts_;
+  Tokens stop_tokens_;
+};
+
+Generation::Generation(const GenerateOptions& options, const std::vector<std::string>& texts,
+                       const ShardedModel& model)
+    : options_(options), model_(model) {
+  for (size_t row = 0; row < texts.size(); ++row) {
+    const std::string what = "prompt " + std::to_string(row + 1);
+    prompts_.push_back(tokens_in(texts[row], form(), model.vocab_size(), what));
+    if (prompts_.back().empty()) {
+      throw Failure(what + " is empty: expected at least one token");
+    }
+  }
+  std::string stop = options.stop_tokens;
+  std::replace(stop.begin(), stop.end(), ',', ' ');
+  stop_tokens_ = tokens_in(stop, TokenText::kNumbers, model.vocab_size(), "--stop-tokens");
+}
+
+void Generation::run() {
+  const auto ranks = static_cast<size_t>(model_.world_size());
+  const auto rank = static_cast<size_t>(model_.rank());
+  const auto width = static_cast<size_t>(options_.max_new_tokens);
+  size_t n_rows = 0;  // of all ranks at a time
+  for (size_t first = 0; first < prompts_.size(); first += n_rows) {
+    n_rows = std::min(prompts_.size() - first, ranks * static_cast<size_t>(options_.batch_size));
+    const size_t begin = n_rows * rank / ranks;
+    const size_t end = n_rows * (rank + 1) / ranks;
+    Tokens counts;
+    const Tokens tokens = continue_rows(first + begin, end - begin, &counts);
+    for (size_t row = 0; model_.rank() == 0 && row < n_rows; ++row) {
+      const auto from = tokens.begin() + static_cast<std::ptrdiff_t>(row * width);
+      write(first + row, {from, from + counts[row]});
+    }
+  }
+}
+
+// Collective. This rank's rows; the tokens [rows,max_new_tokens] and their counts of all ranks.
+Tokens Generation::continue_rows(size_t first, size_t count, Tokens* counts) const {
+  std::vector<int64_t> lengths;
+  for (size_t row = first; row < first + count; ++row) {
+    lengths.push_back(static_cast<int64_t>(prompts_[row].size()));
+  }
+  const int64_t longest = lengths.empty() ? 1 : *std::max_element(lengths.begin(), lengths.end());
+  Tokens padded;
+  for (size_t row = first; row < first + count; ++row) {
+    padded.insert(padded.end(), prompts_[row].begin(), prompts_[row].end());
+    padded.resize((row - first + 1) * static_cast<size_t>(longest));
+  }
+  const int64_t shape[] = {static_cast<int64_t>(count), longest};
+  Tensor prompts;
+  check(fsdp2_tensor_from_buffer(padded.data(), padded.size() * sizeof(int64_t), FSDP2_DTYPE_I64,
+                                 shape, 2, prompts.out()));
+  fsdp2_generate_options generate = FSDP2_GENERATE_OPTIONS_INIT;
+  generate.max_new_tokens = static_cast<int32_t>(options_.max_new_tokens);
+  generate.top_k = static_cast<int32_t>(options_.top_k);
+  generate.top_p = options_.top_p;
+  generate.temperature = options_.model.run.temperature;
+  generate.seed = options_.model.run.seed;
+  generate.first_row = static_cast<int64_t>(first);
+  generate.stop_tokens = stop_tokens_.data();
+  generate.n_stop_tokens = stop_tokens_.size();
+  Tensor tokens;
+  Tensor own_counts;
+  check(fsdp2_module_generate_batch(model_.module().get(), prompts.get(), lengths.data(),
+                                    lengths.size(), &generate, tokens.out(), own_counts.out()));
+  *counts = model_.gather<int64_t>(own_counts);
+  return model_.gather<int64_t>(tokens);
+}
+
+void Generation::write(size_t row, const Tokens& tokens) const {
+  const Tokens& prompt = prompts_[row];
+  if (options_.json) {
+    const nlohmann::ordered_json line = {{"row", row},
+                                         {"prompt", text_of_tokens(prompt, form())},
+                                         {"text", text_of_tokens(tokens, form())},
+                                         {"tokens", tokens}};
+    const auto replace = nlohmann::ordered_json::error_handler_t::replace;
+    std::cout << line.dump(-1, ' ', false, replace) << std::endl;
+    return;
+  }
+  Tokens whole = prompt;
+  whole.insert(whole.end(), tokens.begin(), tokens.end());
+  std::cout << text_of_tokens(whole, form()) << std::endl;
+}
+
+std::string shared_text(const GenerateOptions& options, const std::vector<std::string>& texts) {
+  std::string shared = "--max-new-tokens=" + std::to_string(options.max_new_tokens) +
+                       "\n--top-k=" + std::to_string(options.top_k) +
+                       "\n--top-p=" + std::to_string(options.top_p) +
+                       "\n--stop-tokens=" + options.stop_tokens +
+                       "\n--batch-size=" + std::to_string(options.batch_size) +
+                       "\n--numbers=" + std::to_string(static_cast<int>(options.numbers)) + "\n";
+  for (size_t row = 0; row < texts.size(); ++row) {
+    shared += "prompt " + std::to_string(row + 1) + "=" + texts[row] + "\n";
+  }
+  return shared;
+}
+
+}  // namespace
+
+void generate(const std::vector<std::string>& arguments) {
+  GenerateOptions options;
+  if (!parse_generate_options(arguments, &options)) {
+    return;
+  }
+  const std::vector<std::string> texts =
+      options.prompts_file.empty() ? options.prompts : lines_of_file(options.prompts_file);
+  ShardedModel::use(options.model, shared_text(options, texts),
+                    [&](const ShardedModel& model) { Generation(options, texts, model).run(); });
+}
+
+}  // namespace fsdp2::cli

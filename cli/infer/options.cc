@@ -1,0 +1,149 @@
+#include "cli/infer/options.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "cli/arguments.h"
+#include "cli/exported_file.h"
+#include "cli/train/flags/key_flag.h"
+#include "cli/train/flags/option_checks.h"
+
+namespace fsdp2::cli {
+
+namespace {
+
+const std::set<std::string> kModelKeys = {
+    "model",          "model-config",    "seed",
+    "strategy",       "fsdp-size",       "reshard-after-forward",
+    "wrap",           "wrap-names",      "dtype",
+    "param-dtype",    "load-from-rank0", "temperature",
+    "world-size",     "device",          "threads",
+    "product-engine", "timeout-s"};
+const std::set<std::string> kDataKeys = {"tokens", "text", "seq-len", "global-batch"};
+
+constexpr int64_t kMostRows = int64_t{1} << 31;
+constexpr int64_t kMostTokens = 1 << 24;
+
+constexpr char kJob[] =
+    "On all ranks of a job the model is sharded, and each rank works on a part of the rows:\n\n";
+
+// Adds --checkpoint, and the flags of the training keys with these names.
+void add_model(CLI::App* app, const std::set<std::string>& names, ModelOptions* model) {
+  app->add_option("--checkpoint", model->checkpoint,
+                  "Take the weights from this checkpoint, of any format, or from the newest of a "
+                  "series")
+      ->option_text("TEXT")
+      ->group("Model");
+  for (const config::Key& key : config::train_keys(&model->run)) {
+    if (names.count(key.name) > 0) {
+      add_flag(app, key);
+    }
+  }
+}
+
+std::set<std::string> both(std::set<std::string> names, const std::set<std::string>& more) {
+  names.insert(more.begin(), more.end());
+  return names;
+}
+
+void check_model(const ModelOptions& model) {
+  check_model_options(model.run);
+  require(!is_exported_file(model.run.model),
+          "--model " + model.run.model +
+              " gives its loss alone, and no probabilities of tokens: expected the directory of a "
+              "language model");
+}
+
+void check_generate(const GenerateOptions& o) {
+  check_model(o.model);
+  require(!o.prompts.empty() || !o.prompts_file.empty(), "no prompt given: --prompt or --prompts");
+  require(o.prompts.empty() || o.prompts_file.empty(), "--prompt and --prompts exclude each other");
+  require_within("--max-new-tokens", o.max_new_tokens, 1, kMostTokens);
+  require_within("--top-k", o.top_k, 0, kMostRows - 1);
+  require_within("--batch-size", o.batch_size, 1, kMostRows);
+  require(o.top_p >= 0 && o.top_p <= 1, "--top-p must lie in [0, 1]");
+}
+
+void check_score(const ScoreOptions& o) {
+  const config::TrainOptions& run = o.model.run;
+  check_model(o.model);
+  require(!run.tokens.empty() || !run.text.empty(),
+          "--tokens or --text (a file to score) is needed");
+  require(run.tokens.empty() || run.text.empty(), "--tokens and --text exclude each other");
+  require(run.temperature > 0, "--temperature must be more than 0");
+  require_within("--batches", o.batches, 1, kMostRows);
+}
+
+}  // namespace
+
+bool parse_generate_options(const std::vector<std::string>& arguments, GenerateOptions* out) {
+  GenerateOptions o;
+  CLI::App app("Continues prompts with a language model.", "fsdp2 generate");
+  set_style(app, "--model DIR (--prompt TEXT ... | --prompts FILE) [OPTIONS]");
+  const std::string group = "Text";
+  app.add_option("--prompt", o.prompts, "Text to go on with; may be given several times")
+      ->option_text("TEXT ...")
+      ->type_size(1)
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->group(group);
+  app.add_option("--prompts", o.prompts_file, "File with a prompt on each line")
+      ->option_text("FILE")
+      ->group(group);
+  app.add_flag(
+         "--numbers", o.numbers,
+         "Prompts are token numbers with spaces between them (otherwise each byte is a token)")
+      ->group(group);
+  app.add_flag("--json", o.json, "Write a JSON line for each prompt")->group(group);
+  const auto add_count = [&](const char* name, int64_t* value, const char* help) {
+    add_number(app, name, value, help)
+        ->option_text("N (" + std::to_string(*value) + ")")
+        ->group(group);
+  };
+  add_count("--max-new-tokens", &o.max_new_tokens, "Tokens to write at most, for each prompt");
+  add_count("--top-k", &o.top_k, "Draw among the N most likely tokens alone (0: all)");
+  add_number(app, "--top-p", &o.top_p,
+             "Draw among the fewest tokens that are together as likely as this (0: all)")
+      ->option_text("X (0)")
+      ->group(group);
+  app.add_option("--stop-tokens", o.stop_tokens, "Tokens that end a text, as in 0,10")
+      ->option_text("N,N")
+      ->group(group);
+  add_count("--batch-size", &o.batch_size, "Prompts that a rank continues at a time");
+  add_model(&app, kModelKeys, &o.model);
+  app.footer(std::string(kJob) +
+             "  fsdp2 run --nproc-per-node 2 -- fsdp2 generate --model DIR --prompt 'Once '");
+  if (!parse_arguments(app, arguments)) {
+    return false;
+  }
+  check_generate(o);
+  *out = std::move(o);
+  return true;
+}
+
+bool parse_score_options(const std::vector<std::string>& arguments, ScoreOptions* out) {
+  ScoreOptions o;
+  o.model.run.temperature = 1.0;
+  CLI::App app("Says how likely a language model finds the tokens of a file.", "fsdp2 score");
+  set_style(app, "--model DIR (--tokens FILE | --text FILE) [OPTIONS]");
+  add_number(app, "--batches", &o.batches,
+             "Score this many times --global-batch windows, from the beginning of the file")
+      ->option_text("N (1)")
+      ->group("Data");
+  app.add_flag("--per-token", o.per_token,
+               "Also write a JSON line for each window, with the log-probability of each token and "
+               "the entropy in its place, in nats")
+      ->group("Output");
+  add_model(&app, both(kModelKeys, kDataKeys), &o.model);
+  app.footer(std::string(kJob) +
+             "  fsdp2 run --nproc-per-node 2 -- fsdp2 score --model DIR --text book.txt");
+  if (!parse_arguments(app, arguments)) {
+    return false;
+  }
+  check_score(o);
+  *out = std::move(o);
+  return true;
+}
+
+}  // namespace fsdp2::cli

@@ -1,0 +1,69 @@
+#include "cli/infer/sharded_model.h"
+
+#include <exception>
+
+#include "cli/arguments.h"
+#include "cli/sharding.h"
+#include "cli/train/setup.h"
+#include "core/config/key_table.h"
+
+namespace fsdp2::cli {
+
+void ShardedModel::use(const ModelOptions& options, const std::string& shared,
+                       const std::function<void(const ShardedModel&)>& work) {
+  ShardedModel model;
+  try {
+    model.prepare(options, shared);
+    work(model);
+  } catch (const UsageError&) {  // the same on all ranks
+    throw;
+  } catch (const std::exception& error) {
+    if (!model.mesh_.is_null()) {
+      static_cast<void>(fsdp2_mesh_fail(model.mesh_.get(), error.what()) == FSDP2_OK);
+    }
+    throw;
+  }
+}
+
+void ShardedModel::prepare(const ModelOptions& options, const std::string& shared) {
+  const config::TrainOptions& run = options.run;
+  set_up_process(run);
+  join_mesh(run, &mesh_);
+  job_ = info_of<fsdp2_mesh_info>(fsdp2_mesh_get_info, mesh_.get());
+  const std::string text =
+      config::shared_text(run) + "--checkpoint=" + options.checkpoint + "\n" + shared;
+  check(fsdp2_mesh_agree(mesh_.get(), "options", text.c_str()));
+  check_sharding_for_world(run.sharding(), job_.world_size);
+  make_model(run, &module_);
+  vocab_size_ = info_of<fsdp2_module_info>(fsdp2_module_get_info, module_.get()).vocab_size;
+  shard_model(run, module_, mesh_, &shard_);
+  if (options.checkpoint.empty()) {
+    check(fsdp2_shard_load_values(shard_.get()));
+  } else {
+    fsdp2_load_options load = FSDP2_LOAD_OPTIONS_INIT;
+    load.from_rank0 = run.load_from_rank0 ? 1 : 0;
+    check(fsdp2_checkpoint_load(shard_.get(), {0}, {0}, {0}, options.checkpoint.c_str(), &load));
+  }
+  check(fsdp2_module_train(module_.get(), 0));
+}
+
+// Gathers along the mesh's last dim first, so that ranks come in order.
+Tensor ShardedModel::gather_flat(const Tensor& own) const {
+  const auto info = info_of<fsdp2_tensor_info>(fsdp2_tensor_get_info, own.get());
+  std::vector<char> bytes(static_cast<size_t>(info.n_bytes));
+  check(fsdp2_tensor_read(own.get(), bytes.data(), bytes.size()));
+  int64_t numel = 1;
+  for (int32_t dim = 0; dim < info.n_dims; ++dim) {
+    numel *= info.shape[dim];
+  }
+  Tensor flat;
+  check(fsdp2_tensor_from_buffer(bytes.data(), bytes.size(), info.dtype, &numel, 1, flat.out()));
+  for (int32_t dim = job_.n_dims - 1; dim >= 0; --dim) {
+    Tensor gathered;
+    check(fsdp2_mesh_all_gather(mesh_.get(), dim, flat.get(), 0, gathered.out()));
+    *flat.out() = gathered.release();
+  }
+  return flat;
+}
+
+}  // namespace fsdp2::cli

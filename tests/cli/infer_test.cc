@@ -1,0 +1,165 @@
+// `fsdp2 generate` and `fsdp2 score`: the same lines on any number of ranks, the losses of
+// training, and refusals in one line.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "tests/cli/training.h"
+
+namespace fsdp2::test {
+namespace {
+
+using ::testing::HasSubstr;
+using Arguments = std::vector<std::string>;
+
+const Arguments kModel = {"--model", repository_file("tests/parity/golden/models/tiny-llama")};
+const std::string kTokens = repository_file("tests/parity/golden/tokens/tiny-llama.bin");
+
+// One thread a rank; without fsdp2 run on one rank.
+Outcome infer(int ranks, const Arguments& command) {
+  const Arguments own = joined({fsdp2_program()}, command);
+  return run(ranks == 1 ? own : launched(ranks, own), with_variable("OMP_NUM_THREADS", "1"));
+}
+
+std::vector<Json> json_lines(const Outcome& outcome) {
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  std::vector<Json> lines;
+  for (const std::string& line : lines_of(outcome.out)) {
+    lines.push_back(Json::parse(line));
+  }
+  return lines;
+}
+
+std::vector<Json> generated(int ranks, const Arguments& more) {
+  const Arguments prompts = {"generate", "--numbers",        "--json", "--prompt",
+                             "1 2 3",    "--prompt",         "5 6",    "--prompt",
+                             "7",        "--max-new-tokens", "5"};
+  return json_lines(infer(ranks, joined(joined(prompts, kModel), more)));
+}
+
+TEST(Generate, GivesTheSameLinesInOrderOnAnyNumberOfRanks) {
+  const std::vector<Json> alone = generated(1, {});
+  ASSERT_EQ(alone.size(), 3U);
+  EXPECT_EQ(alone[1].at("prompt"), "5 6");
+  EXPECT_EQ(alone[1].at("row"), 1);
+  EXPECT_EQ(alone[1].at("tokens").size(), 5U);
+  EXPECT_EQ(generated(1, {"--batch-size", "1"}), alone);
+  EXPECT_EQ(generated(2, {}), alone);
+  EXPECT_EQ(generated(2, {"--batch-size", "1"}), alone);
+  EXPECT_EQ(generated(4, {"--strategy", "hybrid_shard", "--fsdp-size", "2"}), alone);
+  EXPECT_NE(generated(1, {"--seed", "1"}), alone);
+}
+
+TEST(Generate, EndsATextAtAStopToken) {
+  const Json greedy = generated(1, {"--temperature", "0"}).front().at("tokens");
+  const std::string stop = std::to_string(greedy[1].get<int>()) + ",0";
+  const Json stopped =
+      generated(1, {"--temperature", "0", "--stop-tokens", stop}).front().at("tokens");
+  EXPECT_EQ(stopped, Json(std::vector<Json>(greedy.begin(), greedy.begin() + 2)));
+}
+
+TEST(Generate, ReadsPromptsFromAFileAndWritesTextAsItIs) {
+  const std::string folder = empty_directory();
+  write_file(folder + "/prompts", "1 2 3\n5 6\n");
+  const Outcome outcome =
+      infer(2, joined({"generate", "--numbers", "--prompts", folder + "/prompts", "--temperature",
+                       "0", "--max-new-tokens", "2"},
+                      kModel));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  const std::vector<std::string> lines = lines_of(outcome.out);
+  ASSERT_EQ(lines.size(), 2U);
+  EXPECT_EQ(lines[0].rfind("1 2 3 ", 0), 0U);
+  EXPECT_EQ(lines[1].rfind("5 6 ", 0), 0U);
+}
+
+Arguments score_arguments(const Arguments& more) {
+  return joined(
+      joined({"score", "--tokens", kTokens, "--seq-len", "16", "--global-batch", "4"}, kModel),
+      more);
+}
+
+TEST(Score, IsTheLossThatTrainingBeginsWith) {
+  const Training training = train(
+      1, joined({"--tokens", kTokens, "--seq-len", "16", "--global-batch", "4", "--steps", "1"},
+                kModel));
+  ASSERT_EQ(training.steps.size(), 1U) << training.outcome.err;
+  for (const int ranks : {1, 2, 4}) {
+    const std::vector<Json> lines = json_lines(infer(ranks, score_arguments({})));
+    ASSERT_EQ(lines.size(), 1U);
+    const double loss = lines[0].at("loss");
+    EXPECT_NEAR(loss, training.steps[0].at("loss").get<double>(), 2e-6);
+    EXPECT_NEAR(lines[0].at("perplexity").get<double>(), std::exp(loss), 1e-6);
+    EXPECT_EQ(lines[0].at("n_labels"), 64);
+  }
+}
+
+TEST(Score, ListsEachWindowInOrder) {
+  const Arguments arguments = score_arguments({"--batches", "2", "--per-token"});
+  const std::vector<Json> lines = json_lines(infer(2, arguments));
+  ASSERT_EQ(lines.size(), 9U);
+  double sum = 0.0;
+  for (int i = 0; i < 8; ++i) {
+    EXPECT_EQ(lines[static_cast<size_t>(i)].at("window"), i);
+    EXPECT_EQ(lines[static_cast<size_t>(i)].at("entropies").size(), 16U);
+    for (const double log_prob : lines[static_cast<size_t>(i)].at("log_probs")) {
+      EXPECT_LT(log_prob, 0.0);
+      sum += log_prob;
+    }
+  }
+  EXPECT_NEAR(lines[8].at("loss").get<double>(), -sum / 128, 1e-6);
+}
+
+TEST(Score, TakesTheWeightsOfACheckpoint) {
+  const std::string folder = empty_directory();
+  const Training training =
+      train(2, joined({"--tokens", kTokens, "--eval-data", kTokens, "--eval-size", "2", "--seq-len",
+                       "16", "--global-batch", "4", "--steps", "4", "--lr", "1e-2", "--save-dir",
+                       folder + "/run", "--save-every", "2"},
+                      kModel));
+  ASSERT_EQ(training.outcome.exit_code, 0) << training.outcome.err;
+  Json evaluation;
+  for (const std::string& line : lines_of(training.outcome.out)) {
+    const Json json = Json::parse(line);
+    evaluation = json.at("event") == "evaluation" ? json : evaluation;
+  }
+  const std::vector<Json> lines =
+      json_lines(infer(1, score_arguments({"--batches", "2", "--checkpoint", folder + "/run"})));
+  EXPECT_NEAR(lines.back().at("loss").get<double>(), evaluation.at("loss").get<double>(), 2e-6);
+}
+
+TEST(Infer, RefusesInOneLine) {
+  struct Case {
+    Arguments command;
+    std::string message;
+    int exit_code;
+  };
+  const std::vector<Case> cases = {
+      {{"generate", "--prompt", "a"}, "--model", 2},
+      {joined({"generate"}, kModel), "no prompt given", 2},
+      {{"generate", "--model", "m.pt2", "--prompt", "a"}, "expected the directory of a", 2},
+      {joined({"generate", "--prompt", "a", "--top-p", "2"}, kModel), "--top-p must lie", 2},
+      {joined({"generate", "--prompt", "a", "--tokens", "f"}, kModel), "unknown flag --tokens", 2},
+      {joined({"generate", "--prompt", ""}, kModel), "prompt 1 is empty", 1},
+      {joined({"generate", "--numbers", "--prompt", "1 x"}, kModel), "prompt 1 '1 x': expected", 1},
+      {joined({"generate", "--numbers", "--prompt", "9999"}, kModel), "outside the vocabulary", 1},
+      {joined({"generate", "--prompts", "/none"}, kModel), "--prompts /none: cannot be read", 1},
+      {joined({"score"}, kModel), "--tokens or --text", 2},
+      {score_arguments({"--temperature", "0"}), "--temperature must be more than 0", 2},
+      {score_arguments({"--checkpoint", "/none"}), "/none", 1},
+  };
+  for (const Case& refused : cases) {
+    const Outcome outcome = infer(1, refused.command);
+    EXPECT_EQ(outcome.exit_code, refused.exit_code) << outcome.err;
+    EXPECT_EQ(lines_of(outcome.err).size(), 1U) << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr(refused.message));
+  }
+  const Outcome odd = infer(3, score_arguments({}));
+  EXPECT_EQ(odd.exit_code, 2);
+  EXPECT_EQ(odd.err_lines_with("--global-batch 4 is not a multiple").size(), 1U) << odd.err;
+}
+
+}  // namespace
+}  // namespace fsdp2::test
