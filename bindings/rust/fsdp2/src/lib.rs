@@ -53,6 +53,7 @@ mod error;
 mod ffi;
 pub mod function;
 pub mod hook;
+mod infer;
 mod loader;
 pub mod log;
 mod mesh;
@@ -78,10 +79,11 @@ pub use element::{Dtype, Element};
 pub use error::{Class, Error, Panic, Result, Status};
 pub use function::{Function, FunctionBackward, FunctionForward};
 pub use hook::{AllReduceInfo, GatherInfo, GradientInfo};
+pub use infer::{Evaluation, GenerateOptions, InferOptions, Scores};
 pub use loader::{Loader, LoaderOptions, Order, TokenFormat};
 pub use log::{LogLevel, LogRecord};
 pub use mesh::{Backend, GroupInfo, Mesh, MeshInfo, MeshOptions};
-pub use module::{GenerateOptions, Module, ModuleInfo, ModuleOptions, ModuleParameterInfo, Which};
+pub use module::{Module, ModuleInfo, ModuleOptions, ModuleParameterInfo, Which};
 pub use op::no_grad;
 pub use optimizer::{
     AdamwOptions, Algorithm, Optimizer, OptimizerGroupInfo, OptimizerInfo, SgdOptions,

@@ -67,21 +67,6 @@ numbers! {
     }
 }
 
-options! {
-    /// How text is made.
-    #[derive(Debug, Clone, PartialEq)]
-    GenerateOptions: fsdp2_generate_options, fsdp2_generate_options_init {
-        /// How many tokens at most.
-        max_new_tokens: i32,
-        /// Among how many of the likeliest to choose; 0: all.
-        top_k: i32,
-        /// 0: always the most likely token.
-        temperature: f64,
-        /// Seed of the choice.
-        seed: u64,
-    }
-}
-
 object! {
     /// A model, or a part of one.
     ///
@@ -304,26 +289,6 @@ impl Module {
                 n,
             )
         })
-    }
-
-    /// Lets a language model go on with a text. *Collective*, if the module is sharded: every rank passes the same prompt and
-    /// gets the same tokens.
-    pub fn generate(&self, prompt: &[i64], options: &GenerateOptions) -> Result<Vec<i64>> {
-        let mut tokens = vec![0; options.max_new_tokens.clamp(0, 1 << 24) as usize];
-        let mut n = 0;
-        ffi::check(unsafe {
-            sys::fsdp2_module_generate(
-                self.raw(),
-                ffi::pointer(prompt),
-                prompt.len(),
-                &options.raw(),
-                tokens.as_mut_ptr(),
-                tokens.len(),
-                &mut n,
-            )
-        })?;
-        tokens.truncate(n);
-        Ok(tokens)
     }
 }
 

@@ -6,9 +6,11 @@ use crate::ffi::{self, Texts};
 use crate::{sys, Result, Shard, Tensor, Which};
 
 options! {
-    /// AdamW (Loshchilov and Hutter, 2019): decoupled decay, bias-corrected.
+    /// AdamW (Loshchilov and Hutter, 2019): decoupled decay, bias-corrected; or Adam.
     #[derive(Debug, Clone, PartialEq)]
     AdamwOptions: fsdp2_adamw_options, fsdp2_adamw_options_init {
+        /// Adam, whose weight decay is added to the gradient.
+        coupled_decay: bool,
         /// The learning rate.
         lr: f64,
         /// The decay of the first moment.
@@ -17,7 +19,7 @@ options! {
         beta2: f64,
         /// Added to the root of the second moment.
         eps: f64,
-        /// Decoupled from the gradient.
+        /// Decoupled from the gradient, unless `coupled_decay`.
         weight_decay: f64,
     }
 }

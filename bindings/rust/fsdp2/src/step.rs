@@ -67,6 +67,9 @@ options! {
         max_skips_in_row: i32,
         /// What the loss is the mean of.
         loss_mean: LossMean,
+        /// How many labels of a language model have logits at a time; 1024 is usual, and fewer need less memory and more time.
+        /// 0: by the vocabulary.
+        loss_chunk: i32,
     }
 }
 

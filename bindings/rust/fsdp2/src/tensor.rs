@@ -67,7 +67,11 @@ impl Tensor {
     pub(crate) fn made(
         call: impl FnOnce(*mut sys::fsdp2_tensor) -> sys::fsdp2_status,
     ) -> Result<Self> {
-        let raw = ffi::made(call)?;
+        Self::given(ffi::made(call)?)
+    }
+
+    /// A handle that a call has made.
+    pub(crate) fn given(raw: sys::fsdp2_tensor) -> Result<Self> {
         Self::own(raw).ok_or_else(|| Error::new(Status::Internal, "a call made no tensor"))
     }
 

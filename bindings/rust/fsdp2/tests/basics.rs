@@ -5,7 +5,7 @@ mod common;
 use std::error::Error as _;
 
 use fsdp2::{
-    AdamwOptions, Class, Error, GenerateOptions, LoaderOptions, MeshOptions, Module,
+    AdamwOptions, Class, Error, GenerateOptions, InferOptions, LoaderOptions, MeshOptions, Module,
     ParameterOptions, PlanOptions, SaveOptions, ShardOptions, Status, StepOptions, Tensor,
 };
 
@@ -66,6 +66,7 @@ fn options_default_as_the_librarys() {
     assert_eq!(step.max_skips_in_row, 100);
     assert_eq!(LoaderOptions::default().accumulate, 1);
     assert_eq!(GenerateOptions::default().max_new_tokens, 64);
+    assert_eq!(InferOptions::default().temperature, 1.0);
     assert_eq!(PlanOptions::default().optimizer_states, 2.0);
     assert_eq!(ParameterOptions::default().std, 0.02);
     assert_eq!(SaveOptions::default().dtype, None);

@@ -116,6 +116,7 @@ fn steps_have_schedules_and_positions() {
             warmup_steps: 2,
             total_steps: 4,
             max_grad_norm: 1.0,
+            loss_chunk: 64,
             ..Default::default()
         };
         let step = Step::create(&shard, &optimizer, &options)?;
