@@ -54,6 +54,7 @@ mod ffi;
 pub mod function;
 pub mod hook;
 mod infer;
+mod layer;
 mod loader;
 pub mod log;
 mod mesh;
