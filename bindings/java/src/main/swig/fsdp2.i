@@ -287,6 +287,15 @@ FSDP2_ARRAY(const TYPE *, jlongArray, long, Long)
   }
 }
 
+%extend fsdp2_generate_options {
+  void setStopTokens(size_t n, const int64_t *stop_tokens) {
+    const size_t size = n * sizeof *stop_tokens;
+    free((void *)$self->stop_tokens);
+    $self->n_stop_tokens = n;
+    $self->stop_tokens = n == 0 ? NULL : memcpy(malloc(size), stop_tokens, size);
+  }
+}
+
 %extend fsdp2_convert_options {
   void setConfigPath(const char *config_path) {
     free((void *)$self->config_path);

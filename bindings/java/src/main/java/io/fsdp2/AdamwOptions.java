@@ -3,13 +3,14 @@ package io.fsdp2;
 import io.fsdp2.internal.Raw;
 import io.fsdp2.internal.fsdp2_adamw_options;
 
-/** Hyper-parameters of AdamW. What a builder is not told keeps the library's default. */
+/** Hyper-parameters of AdamW or Adam. What a builder is not told keeps the library's default. */
 public final class AdamwOptions {
   private final double lr;
   private final double beta1;
   private final double beta2;
   private final double eps;
   private final double weightDecay;
+  private final boolean coupledDecay;
 
   private AdamwOptions(Builder builder) {
     lr = builder.lr;
@@ -17,6 +18,7 @@ public final class AdamwOptions {
     beta2 = builder.beta2;
     eps = builder.eps;
     weightDecay = builder.weightDecay;
+    coupledDecay = builder.coupledDecay;
   }
 
   /** Begins with the library's defaults. */
@@ -44,9 +46,14 @@ public final class AdamwOptions {
     return eps;
   }
 
-  /** Decoupled weight decay. */
+  /** Weight decay, decoupled from the gradient unless {@code coupledDecay}. */
   public double weightDecay() {
     return weightDecay;
+  }
+
+  /** Whether it is Adam, whose weight decay is added to the gradient. */
+  public boolean coupledDecay() {
+    return coupledDecay;
   }
 
   /** The caller closes it. */
@@ -57,6 +64,7 @@ public final class AdamwOptions {
     raw.setBeta2(beta2);
     raw.setEps(eps);
     raw.setWeight_decay(weightDecay);
+    raw.setCoupled_decay(coupledDecay ? 1 : 0);
     return raw;
   }
 
@@ -67,6 +75,7 @@ public final class AdamwOptions {
     private double beta2;
     private double eps;
     private double weightDecay;
+    private boolean coupledDecay;
 
     private Builder() {
       try (fsdp2_adamw_options raw = new fsdp2_adamw_options()) {
@@ -76,6 +85,7 @@ public final class AdamwOptions {
         beta2 = raw.getBeta2();
         eps = raw.getEps();
         weightDecay = raw.getWeight_decay();
+        coupledDecay = raw.getCoupled_decay() != 0;
       }
     }
 
@@ -103,9 +113,15 @@ public final class AdamwOptions {
       return this;
     }
 
-    /** Decoupled weight decay. */
+    /** Weight decay, decoupled from the gradient unless {@code coupledDecay}. */
     public Builder weightDecay(double weightDecay) {
       this.weightDecay = weightDecay;
+      return this;
+    }
+
+    /** Whether it is Adam, whose weight decay is added to the gradient. */
+    public Builder coupledDecay(boolean coupledDecay) {
+      this.coupledDecay = coupledDecay;
       return this;
     }
 

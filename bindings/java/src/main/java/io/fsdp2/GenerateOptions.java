@@ -9,14 +9,22 @@ import io.fsdp2.internal.fsdp2_generate_options;
 public final class GenerateOptions {
   private final int maxNewTokens;
   private final int topK;
+  private final double topP;
   private final double temperature;
   private final long seed;
+  private final int reshardAfterForward;
+  private final long firstRow;
+  private final long[] stopTokens;
 
   private GenerateOptions(Builder builder) {
     maxNewTokens = builder.maxNewTokens;
     topK = builder.topK;
+    topP = builder.topP;
     temperature = builder.temperature;
     seed = builder.seed;
+    reshardAfterForward = builder.reshardAfterForward;
+    firstRow = builder.firstRow;
+    stopTokens = builder.stopTokens;
   }
 
   /** Begins with the library's defaults. */
@@ -34,6 +42,11 @@ public final class GenerateOptions {
     return topK;
   }
 
+  /** Only the fewest of those whose probabilities add up to it are drawn from; 0: all. */
+  public double topP() {
+    return topP;
+  }
+
   /** 0: always the most likely token. */
   public double temperature() {
     return temperature;
@@ -44,13 +57,32 @@ public final class GenerateOptions {
     return seed;
   }
 
+  /** As in {@link InferOptions}; each token takes a forward. */
+  public int reshardAfterForward() {
+    return reshardAfterForward;
+  }
+
+  /** The number of this rank's first prompt among those of all ranks. */
+  public long firstRow() {
+    return firstRow;
+  }
+
+  /** Each ends the text that it is generated in. */
+  public long[] stopTokens() {
+    return stopTokens;
+  }
+
   /** The caller closes it. */
   fsdp2_generate_options toRaw() {
     fsdp2_generate_options raw = new fsdp2_generate_options();
     raw.setMax_new_tokens(maxNewTokens);
     raw.setTop_k(topK);
+    raw.setTop_p(topP);
     raw.setTemperature(temperature);
     raw.setSeed(seed);
+    raw.setReshard_after_forward(reshardAfterForward);
+    raw.setFirst_row(firstRow);
+    raw.setStopTokens(stopTokens.length, stopTokens);
     return raw;
   }
 
@@ -58,16 +90,23 @@ public final class GenerateOptions {
   public static final class Builder {
     private int maxNewTokens;
     private int topK;
+    private double topP;
     private double temperature;
     private long seed;
+    private int reshardAfterForward;
+    private long firstRow;
+    private long[] stopTokens = {};
 
     private Builder() {
       try (fsdp2_generate_options raw = new fsdp2_generate_options()) {
         Raw.fsdp2_generate_options_init(raw, raw.getStruct_size());
         maxNewTokens = raw.getMax_new_tokens();
         topK = raw.getTop_k();
+        topP = raw.getTop_p();
         temperature = raw.getTemperature();
         seed = raw.getSeed();
+        reshardAfterForward = raw.getReshard_after_forward();
+        firstRow = raw.getFirst_row();
       }
     }
 
@@ -83,6 +122,12 @@ public final class GenerateOptions {
       return this;
     }
 
+    /** Only the fewest of those whose probabilities add up to it are drawn from; 0: all. */
+    public Builder topP(double topP) {
+      this.topP = topP;
+      return this;
+    }
+
     /** 0: always the most likely token. */
     public Builder temperature(double temperature) {
       this.temperature = temperature;
@@ -92,6 +137,24 @@ public final class GenerateOptions {
     /** The seed of the draws. */
     public Builder seed(long seed) {
       this.seed = seed;
+      return this;
+    }
+
+    /** As in {@link InferOptions}; each token takes a forward. */
+    public Builder reshardAfterForward(int reshardAfterForward) {
+      this.reshardAfterForward = reshardAfterForward;
+      return this;
+    }
+
+    /** The number of this rank's first prompt among those of all ranks. */
+    public Builder firstRow(long firstRow) {
+      this.firstRow = firstRow;
+      return this;
+    }
+
+    /** Each ends the text that it is generated in. */
+    public Builder stopTokens(long... stopTokens) {
+      this.stopTokens = stopTokens.clone();
       return this;
     }
 

@@ -2,14 +2,12 @@ package io.fsdp2;
 
 import io.fsdp2.internal.ForwardFunction;
 import io.fsdp2.internal.Raw;
-import io.fsdp2.internal.fsdp2_generate_options;
 import io.fsdp2.internal.fsdp2_module_info;
 import io.fsdp2.internal.fsdp2_module_options;
 import io.fsdp2.internal.fsdp2_module_parameter_info;
 import io.fsdp2.internal.fsdp2_parameter_options;
 import java.lang.ref.Reference;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.Collection;
 import java.util.List;
 import java.util.Objects;
@@ -20,7 +18,7 @@ import java.util.Objects;
  *
  * <p>Import it by its name: java.lang has a Module, too.
  */
-public final class Module extends Handle {
+public final class Module extends Inference {
   private static final int USUAL_OUTPUTS = 16;
 
   /** What was added to a custom module; null for any other. */
@@ -303,21 +301,6 @@ public final class Module extends Handle {
   public void checkInputs(Tensor... inputs) {
     use(id -> Raw.fsdp2_module_check_inputs(id, Tensor.ids(inputs), inputs.length));
     Reference.reachabilityFence(inputs);
-  }
-
-  /**
-   * Goes on with a text; every rank passes the same prompt and gets the same tokens. Collective.
-   */
-  public long[] generate(long[] prompt, GenerateOptions options) {
-    long[] tokens = new long[Math.max(0, options.maxNewTokens())];
-    long[] count = new long[1];
-    try (fsdp2_generate_options raw = options.toRaw()) {
-      use(
-          id ->
-              Raw.fsdp2_module_generate(
-                  id, prompt, prompt.length, raw, tokens, tokens.length, count));
-    }
-    return Arrays.copyOf(tokens, Math.toIntExact(count[0]));
   }
 
   /** Another object for the same module, for a second owner. */

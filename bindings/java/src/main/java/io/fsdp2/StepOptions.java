@@ -17,6 +17,7 @@ public final class StepOptions {
   private final NotFinite notFinite;
   private final int maxSkipsInRow;
   private final LossMean lossMean;
+  private final int lossChunk;
 
   private StepOptions(Builder builder) {
     accumulate = builder.accumulate;
@@ -31,6 +32,7 @@ public final class StepOptions {
     notFinite = builder.notFinite;
     maxSkipsInRow = builder.maxSkipsInRow;
     lossMean = builder.lossMean;
+    lossChunk = builder.lossChunk;
   }
 
   /** Begins with the library's defaults. */
@@ -98,6 +100,14 @@ public final class StepOptions {
     return lossMean;
   }
 
+  /**
+   * How many labels of a language model have logits at a time; 1024 is usual, and fewer need less
+   * memory and more time. 0: by the vocabulary.
+   */
+  public int lossChunk() {
+    return lossChunk;
+  }
+
   /** The caller closes it. */
   fsdp2_step_options toRaw() {
     fsdp2_step_options raw = new fsdp2_step_options();
@@ -113,6 +123,7 @@ public final class StepOptions {
     raw.setNot_finite(notFinite.number());
     raw.setMax_skips_in_row(maxSkipsInRow);
     raw.setLoss_mean(lossMean.number());
+    raw.setLoss_chunk(lossChunk);
     return raw;
   }
 
@@ -130,6 +141,7 @@ public final class StepOptions {
     private NotFinite notFinite;
     private int maxSkipsInRow;
     private LossMean lossMean;
+    private int lossChunk;
 
     private Builder() {
       try (fsdp2_step_options raw = new fsdp2_step_options()) {
@@ -146,6 +158,7 @@ public final class StepOptions {
         notFinite = NotFinite.of(raw.getNot_finite());
         maxSkipsInRow = raw.getMax_skips_in_row();
         lossMean = LossMean.of(raw.getLoss_mean());
+        lossChunk = raw.getLoss_chunk();
       }
     }
 
@@ -218,6 +231,15 @@ public final class StepOptions {
     /** What the loss is the mean of. */
     public Builder lossMean(LossMean lossMean) {
       this.lossMean = lossMean;
+      return this;
+    }
+
+    /**
+     * How many labels of a language model have logits at a time; 1024 is usual, and fewer need less
+     * memory and more time. 0: by the vocabulary.
+     */
+    public Builder lossChunk(int lossChunk) {
+      this.lossChunk = lossChunk;
       return this;
     }
 

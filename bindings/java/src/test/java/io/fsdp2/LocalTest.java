@@ -67,6 +67,7 @@ public final class LocalTest {
     expect(-1, MeshOptions.builder().build().rank());
     expect(2.0, PlanOptions.builder().build().optimizerStates());
     expect(64, GenerateOptions.builder().build().maxNewTokens());
+    expect(1.0, InferOptions.builder().build().temperature());
     expect(0.02, ParameterOptions.builder().build().std());
     expect(Reshard.AUTO, ShardOptions.builder().build().reshardAfterForward());
     MeshOptions.Builder mesh = MeshOptions.builder();

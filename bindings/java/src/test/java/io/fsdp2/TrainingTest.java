@@ -1,5 +1,6 @@
 package io.fsdp2;
 
+import static io.fsdp2.Checks.code;
 import static io.fsdp2.Checks.expect;
 import static io.fsdp2.Checks.expectContains;
 import static io.fsdp2.Checks.expectThrown;
@@ -22,6 +23,7 @@ public final class TrainingTest {
   public static void main(String[] arguments) throws Exception {
     Runs.read(arguments);
     test("optimizers have groups", TrainingTest::optimizersHaveGroups);
+    test("decay is coupled or not", TrainingTest::decayIsCoupledOrNot);
     test("a plan needs no other ranks", TrainingTest::aPlanNeedsNoOtherRanks);
     test("a module answers about itself", TrainingTest::aModuleAnswers);
     test("log records arrive in the language's callback", TrainingTest::logRecordsArrive);
@@ -56,6 +58,33 @@ public final class TrainingTest {
             adamw.run();
           }
         });
+  }
+
+  /** After one step: Adam's update is its learning rate, however much decay is in the gradient. */
+  private static void decayIsCoupledOrNot() throws Exception {
+    ParameterOptions ones = ParameterOptions.builder().init(Init.ONES).build();
+    AdamwOptions.Builder options = AdamwOptions.builder().lr(0.1).weightDecay(1);
+    for (boolean coupled : new boolean[] {false, true}) {
+      onRanks(
+          1,
+          mesh -> {
+            try (Module module =
+                    Module.createCustom("Sum", (self, in) -> List.of(self.parameter("w").sum()));
+                TensorScope scope = TensorScope.open()) {
+              module.addParameter("w", ones, 1);
+              try (Shard shard = Shard.create(module, mesh);
+                  Optimizer adamw =
+                      Optimizer.createAdamw(shard, options.coupledDecay(coupled).build())) {
+                module.forward().backward();
+                adamw.run();
+                double value = shard.getParameter(0, ParameterPart.LOCAL).getValue();
+                expect(coupled ? 0.9 : 0.8, Math.round(value * 1e5) / 1e5);
+                StepOptions tooFew = StepOptions.builder().lossChunk(-1).build();
+                expect(ErrorCode.INVALID_ARGUMENT, code(() -> Step.create(shard, adamw, tooFew)));
+              }
+            }
+          });
+    }
   }
 
   private static void aPlanNeedsNoOtherRanks() {
