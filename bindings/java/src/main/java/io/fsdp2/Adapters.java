@@ -21,8 +21,9 @@ final class Adapters {
     return tensors;
   }
 
-  /** The forward of a module and, once the library has let go of it, the end of its children. */
+  /** The forward of a module, which needs its parts until the library has let go of it. */
   static ForwardFunction forward(Forward forward, CustomParts parts) {
+    parts.join();
     return new ForwardFunction() {
       @Override
       public long[] forward(ForwardInfo info, long[] inputs) throws Exception {
@@ -40,7 +41,7 @@ final class Adapters {
 
       @Override
       public void released() {
-        parts.children.forEach(Module::close);
+        parts.leave();
       }
     };
   }

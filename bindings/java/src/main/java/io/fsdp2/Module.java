@@ -10,7 +10,9 @@ import java.lang.ref.Reference;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.List;
+import java.util.Map;
 import java.util.Objects;
+import java.util.function.LongConsumer;
 
 /**
  * A model, or a part of one. It has its structure at once and its memory later: when it is sharded
@@ -21,12 +23,23 @@ import java.util.Objects;
 public final class Module extends Inference {
   private static final int USUAL_OUTPUTS = 16;
 
-  /** What was added to a custom module; null for any other. */
+  /** What was added to a custom module or a layer; null for any other. */
   private final CustomParts parts;
 
   private Module(long id, CustomParts parts) {
-    super(id, Raw::fsdp2_module_destroy);
+    super(id, destruction(parts));
     this.parts = parts;
+  }
+
+  private static LongConsumer destruction(CustomParts parts) {
+    if (parts == null) {
+      return Raw::fsdp2_module_destroy;
+    }
+    parts.join();
+    return id -> {
+      Raw.fsdp2_module_destroy(id);
+      parts.leave();
+    };
   }
 
   private interface Making {
@@ -88,6 +101,38 @@ public final class Module extends Inference {
     }
   }
 
+  /** Makes a layer; see {@link #createLayer(String, Map, ModuleOptions)}. */
+  public static Module createLayer(String kind) {
+    return createLayer(kind, Map.of());
+  }
+
+  /** Makes a layer; see {@link #createLayer(String, Map, ModuleOptions)}. */
+  public static Module createLayer(String kind, Map<String, ?> settings) {
+    return createLayer(kind, settings, ModuleOptions.builder().build());
+  }
+
+  /**
+   * Makes a layer that the library has: {@code Module.createLayer("Linear", Map.of("in_features",
+   * 8, "out_features", 4))}. Settings and parameters have PyTorch's names, meanings and defaults.
+   *
+   * <p>Kinds are Linear, Embedding, LayerNorm, RMSNorm, Conv1d, Conv2d, Dropout, ReLU, SiLU, Tanh,
+   * GELU, Flatten, MultiheadAttention, MLP, GatedMLP, Sequential, which runs the children that it
+   * is given in order, and ModuleList, which only holds them. {@code include/fsdp2/custom.h} lists
+   * their settings. What is added to any other kind, its forward does not use.
+   *
+   * @param kind its class, by which it can be wrapped
+   * @param settings numbers, booleans, texts, and arrays of whole numbers
+   * @param options the seed is that of the whole
+   * @throws FsdpException if there is no such kind or setting; it names the nearest that there is
+   */
+  public static Module createLayer(String kind, Map<String, ?> settings, ModuleOptions options) {
+    String json = LayerSettings.toJson(settings);
+    try (fsdp2_module_options raw = options.toRaw()) {
+      return new Module(
+          make(out -> Raw.fsdp2_module_create_layer(kind, json, raw, out)), new CustomParts());
+    }
+  }
+
   /** Adds a parameter to a custom module. */
   public void addParameter(String name, long... shape) {
     addParameter(name, ParameterOptions.builder().build(), shape);
@@ -102,8 +147,9 @@ public final class Module extends Inference {
   }
 
   /**
-   * Makes another module a part of this custom one. The child's object then serves to call it in
-   * this module's forward, and is closed once nothing can run that any more.
+   * Makes another module a part of this custom one, or of this layer. The child's object then
+   * serves to call it in a forward. It is closed together with this module: those of a custom one
+   * once nothing can run its forward any more, those of a layer with the layer's last object.
    */
   public void addChild(String name, Module child) {
     use(id -> Raw.fsdp2_module_add_child(id, name, child.id()));
