@@ -1,6 +1,6 @@
 #!/bin/bash
 # Both crates build with cargo alone, the raw one's layouts are C's, and the safe one keeps its promises; Rust programs train a
-# model from disk and one of their own, and steer units.
+# model from disk and models of their own, and steer units.
 source bindings/language_test.sh
 need cargo
 
@@ -19,6 +19,7 @@ steer_units_on_two_ranks "$work/target/debug/examples/units"
 
 command_of() { command=("$work/target/debug/examples/$1"); }
 programs_print_what_c_prints
+as_in_c 2 layers "$root/tests/parity/golden/tokens/tiny-llama.bin" 6
 
 # The model written in Rust learns as the one in C does.
 model() {  # PROGRAM
