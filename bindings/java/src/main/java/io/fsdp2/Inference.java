@@ -10,6 +10,9 @@ import java.util.function.LongConsumer;
 
 /** Forward-only work of a language model: scores, losses and text. */
 abstract sealed class Inference extends Handle permits Module {
+  /** What the library takes; it refuses more, for which there need be no room. */
+  private static final int MOST_TOKENS = 1 << 24;
+
   Inference(long id, LongConsumer destroy) {
     super(id, destroy);
   }
@@ -64,7 +67,8 @@ abstract sealed class Inference extends Handle permits Module {
    * prompt get the same tokens; otherwise as {@link #generateBatch}. Collective.
    */
   public long[] generate(long[] prompt, GenerateOptions options) {
-    long[] tokens = new long[Math.max(0, options.maxNewTokens())];
+    int most = Math.min(options.maxNewTokens(), MOST_TOKENS);
+    long[] tokens = new long[Math.max(0, most)];
     long[] count = new long[1];
     try (fsdp2_generate_options raw = options.toRaw()) {
       use(

@@ -108,6 +108,8 @@ public final class InferTest {
         expect(stopped[row], alone);
       }
       expect(true, stopped[0].length <= 3);
+      GenerateOptions tooMany = GenerateOptions.builder().maxNewTokens(Integer.MAX_VALUE).build();
+      expect(ErrorCode.INVALID_ARGUMENT, code(() -> module.generate(new long[] {1}, tooMany)));
       GenerateOptions options = sampling.build();
       expect(0, module.generateBatch(new long[0][], options).length);
       expect(
