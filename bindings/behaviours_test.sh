@@ -18,8 +18,9 @@ want() {  # LANGUAGE TEXT
 
 for language in rust go java julia; do sources $language; done
 while read -r behaviour; do
-  words=$(tr -d "'," <<<"$behaviour")
-  want rust "fn ${words// /_}()"
+  words=$(tr -d "'," <<<"$behaviour" | tr - ' ')
+  snake=${words// /_}
+  want rust "fn ${snake,,}()"
   want go "func Test$(sed -E 's/(^| )(.)/\u\2/g' <<<"$words")("
   want java "\"$behaviour\","
   want julia "@testset \"$behaviour"
