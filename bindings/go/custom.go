@@ -2,6 +2,7 @@ package fsdp2
 
 import (
 	"runtime"
+	"sync/atomic"
 	"unsafe"
 
 	"fsdp2/internal/capi"
@@ -47,12 +48,13 @@ func (c *ForwardCall) named(what, name string, names []string, tensors []*Tensor
 	return failed(&Error{Code: ErrNotFound, Rank: -1, Function: "fsdp2.ForwardCall", Message: c.Kind + " has no " + what + " '" + name + "'"})
 }
 
-// custom is what a module's handles and its forward share.
+// custom is what the handles of a module that the program puts together, and its forward, share.
 type custom struct {
 	kind                string
-	forward             ForwardFunc
-	parameters, buffers []string // their names
+	forward             ForwardFunc // nil: the library's, of a layer
+	parameters, buffers []string    // their names
 	children            []*handle
+	owners              int32 // handles, of a layer
 }
 
 // NewCustomModule makes a module of the class kind, by which ShardOptions.WrapKinds and CheckpointActivations choose it. It is put
@@ -71,7 +73,7 @@ func NewCustomModule(kind string, options *ModuleOptions, forward ForwardFunc) (
 	})
 	module, err := madeModule(&raw, err)
 	if err == nil {
-		module.custom = shared
+		module.share(shared)
 	}
 	return module, err
 }
@@ -107,6 +109,25 @@ func (c *custom) Run(info *capi.ForwardInfo, inputs, outputs []capi.Tensor) (n i
 func (c *custom) Released() {
 	for _, child := range c.children {
 		child.close()
+	}
+}
+
+// destroy ends a handle of a layer, and with the last one the children: no function of the program's, which the library would release, can
+// be running them.
+func (c *custom) destroy(id uint64) error {
+	err := moduleKind.destroy(id)
+	if atomic.AddInt32(&c.owners, -1) == 0 {
+		c.Released()
+	}
+	return err
+}
+
+// share makes the module a handle of what custom is about.
+func (m *Module) share(custom *custom) {
+	m.custom = custom
+	if custom.forward == nil {
+		atomic.AddInt32(&custom.owners, 1)
+		m.kind = &kind{destroy: custom.destroy}
 	}
 }
 
@@ -172,7 +193,7 @@ const (
 	InitOnes   Init = capi.InitOnes
 )
 
-// ParameterOptions describe a parameter of a custom module.
+// ParameterOptions describe a parameter of a custom module or a layer.
 type ParameterOptions struct {
 	Dtype Dtype // DtypeKeep: that of its module
 	Init  Init
@@ -185,9 +206,9 @@ func DefaultParameterOptions() ParameterOptions {
 	return ParameterOptions{Dtype: Dtype(raw.Dtype), Init: Init(raw.Init), Std: raw.Std}
 }
 
-// AddParameter adds a parameter to a custom module. options nil: DefaultParameterOptions. Errors: ErrInvalidArgument (a name that is
-// empty, has a dot or is taken; a shape), ErrUnsupported (no custom module), ErrWrongState (a part of another module; one that has run,
-// or in which something is sharded).
+// AddParameter adds a parameter to a custom module or a layer. options nil: DefaultParameterOptions. Errors: ErrInvalidArgument (a name
+// that is empty, has a dot or is taken; a shape), ErrUnsupported (any other module), ErrWrongState (a part of another module; one that
+// has run, or in which something is sharded).
 func (m *Module) AddParameter(name string, shape []int, options *ParameterOptions) error {
 	defer runtime.KeepAlive(m)
 	sizes := int64s(shape)
@@ -204,8 +225,9 @@ func (m *Module) AddParameter(name string, shape []int, options *ParameterOption
 	return failure(err)
 }
 
-// AddChild makes child a part of the module. It then only serves to be called, by Forward inside its parent's, and ends once neither the
-// module nor what was made from it can run that. Errors: as AddParameter's, of either.
+// AddChild makes child a part of a custom module or a layer. It then only serves to be called, by Forward inside its parent's, and ends
+// once neither the module nor what was made from it can run that; the child of a layer ends with the layer's last owner. Errors: as
+// AddParameter's, of either.
 func (m *Module) AddChild(name string, child *Module) error {
 	defer runtime.KeepAlive(m)
 	defer runtime.KeepAlive(child)
@@ -225,13 +247,13 @@ func (m *Module) TieParameter(name, other string) error {
 	return failure(capi.ModuleTieParameter(m.raw(), name, other))
 }
 
-// BufferOptions describe a buffer of a custom module.
+// BufferOptions describe a buffer of a custom module or a layer.
 type BufferOptions struct {
 	NotPersistent bool // checkpoints do not hold it
 }
 
-// AddBuffer adds a buffer to a custom module: a tensor that no optimizer updates, such as a table or a running mean. It begins as a copy
-// of value. Every rank has all of it, and each rank's changes are its own. Errors: as AddParameter's.
+// AddBuffer adds a buffer to a custom module or a layer: a tensor that no optimizer updates, such as a table or a running mean. It begins
+// as a copy of value. Every rank has all of it, and each rank's changes are its own. Errors: as AddParameter's.
 func (m *Module) AddBuffer(name string, value *Tensor, options BufferOptions) error {
 	defer runtime.KeepAlive(m)
 	var flags uint32

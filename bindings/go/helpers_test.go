@@ -151,13 +151,18 @@ type run struct {
 }
 
 func newRun(mesh *fsdp2.Mesh, model *fsdp2.Module) (*run, error) {
+	return newRunOf(mesh, model, "Layer")
+}
+
+// newRunOf makes modules of a class the units.
+func newRunOf(mesh *fsdp2.Mesh, model *fsdp2.Module, kind string) (*run, error) {
 	r := &run{model: model}
 	var err error
 	if r.x, r.target, err = regressionBatch(); err != nil {
 		return nil, err
 	}
 	if r.Shard, err = fsdp2.NewShard(model, mesh,
-		&fsdp2.ShardOptions{Wrap: fsdp2.WrapKinds, WrapKinds: []string{"Layer"}}); err != nil {
+		&fsdp2.ShardOptions{Wrap: fsdp2.WrapKinds, WrapKinds: []string{kind}}); err != nil {
 		return nil, err
 	}
 	adamw := fsdp2.DefaultAdamWOptions()

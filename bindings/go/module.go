@@ -11,7 +11,7 @@ import (
 // sharded (each rank reads only its rows) or, without sharding, at its first forward. One goroutine at a time uses a model.
 type Module struct {
 	handle
-	custom *custom // what NewCustomModule knows of it; else nil
+	custom *custom // of NewCustomModule and NewLayer; else nil
 }
 
 // ModuleOptions are for whatever makes a module. The zero value has the defaults.
@@ -82,8 +82,8 @@ func (m *Module) Duplicate() (*Module, error) {
 	defer runtime.KeepAlive(m)
 	var raw capi.Module
 	duplicate, err := madeModule(&raw, capi.ModuleDuplicate(m.raw(), &raw))
-	if err == nil {
-		duplicate.custom = m.custom
+	if err == nil && m.custom != nil {
+		duplicate.share(m.custom)
 	}
 	return duplicate, err
 }
