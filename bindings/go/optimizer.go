@@ -10,15 +10,23 @@ import (
 // groups can be added, alike on all ranks.
 type Optimizer struct{ handle }
 
-// AdamWOptions are AdamW's (Loshchilov and Hutter, 2019): decoupled decay, bias-corrected.
+// AdamWOptions are AdamW's (Loshchilov and Hutter, 2019): decoupled decay, bias-corrected; or Adam's.
 type AdamWOptions struct {
 	LR, Beta1, Beta2, Eps, WeightDecay float64
+	CoupledDecay                       bool // Adam, whose weight decay is added to the gradient
 }
 
 // DefaultAdamWOptions returns the library's defaults, which are PyTorch's.
 func DefaultAdamWOptions() AdamWOptions {
 	raw := defaults(capi.AdamwOptionsInit)
-	return AdamWOptions{LR: raw.Lr, Beta1: raw.Beta1, Beta2: raw.Beta2, Eps: raw.Eps, WeightDecay: raw.WeightDecay}
+	return AdamWOptions{
+		LR:           raw.Lr,
+		Beta1:        raw.Beta1,
+		Beta2:        raw.Beta2,
+		Eps:          raw.Eps,
+		WeightDecay:  raw.WeightDecay,
+		CoupledDecay: raw.CoupledDecay != 0,
+	}
 }
 
 func (o *AdamWOptions) raw() *capi.AdamwOptions {
@@ -27,6 +35,7 @@ func (o *AdamWOptions) raw() *capi.AdamwOptions {
 	}
 	raw := sized[capi.AdamwOptions]()
 	raw.Lr, raw.Beta1, raw.Beta2, raw.Eps, raw.WeightDecay = o.LR, o.Beta1, o.Beta2, o.Eps, o.WeightDecay
+	raw.CoupledDecay = flag(o.CoupledDecay)
 	return &raw
 }
 

@@ -56,6 +56,9 @@ type StepOptions struct {
 	NotFinite         NotFinite
 	MaxSkipsInRow     int // one more skipped step is ErrNotFinite; 0: no limit
 	LossMean          LossMean
+	// LossChunk is how many labels of a language model have their logits at a time: 1024 is usual; fewer need less memory and more time.
+	// 0: by the vocabulary.
+	LossChunk int
 }
 
 // DefaultStepOptions returns the library's defaults.
@@ -74,6 +77,7 @@ func DefaultStepOptions() StepOptions {
 		NotFinite:         NotFinite(raw.NotFinite),
 		MaxSkipsInRow:     int(raw.MaxSkipsInRow),
 		LossMean:          LossMean(raw.LossMean),
+		LossChunk:         int(raw.LossChunk),
 	}
 }
 
@@ -87,11 +91,12 @@ func (o *StepOptions) raw() *capi.StepOptions {
 	raw.MinLrRatio, raw.MaxGradNorm = o.MinLRRatio, o.MaxGradNorm
 	raw.LossScale, raw.LossScaleInterval = o.LossScale, int64(o.LossScaleInterval)
 	raw.NotFinite, raw.MaxSkipsInRow, raw.LossMean = int32(o.NotFinite), to32(o.MaxSkipsInRow), int32(o.LossMean)
+	raw.LossChunk = to32(o.LossChunk)
 	return &raw
 }
 
 // NewStep makes a step. Collective. The optimizer must belong to the shard; its learning rate at this call is the schedule's peak.
-// options nil: DefaultStepOptions.
+// options nil: DefaultStepOptions. ErrUnsupported for LossMeanLabels or a LossChunk on a module that does not count labels.
 func NewStep(shard *Shard, optimizer *Optimizer, options *StepOptions) (*Step, error) {
 	defer runtime.KeepAlive(shard)
 	defer runtime.KeepAlive(optimizer)
