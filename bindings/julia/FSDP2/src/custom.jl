@@ -2,14 +2,30 @@
 
 "The function of a custom module, with what its forwards need to know, for as long as the library may call it."
 mutable struct Forward
-    f::Any
+    f::Any # nothing: the library's, of a layer
     parameters::Vector{Symbol} # names, in the library's order
     buffers::Vector{Symbol}
     children::Vector{Module}
     run::Any # (inputs, parameters and buffers) -> outputs, once there has been a forward
+    owners::Threads.Atomic{Int} # handles, of a layer
 end
+Forward(f) = Forward(f, Symbol[], Symbol[], Module[], nothing, Threads.Atomic{Int}(0))
 
 released(forward::Forward) = foreach(close_later, forward.children)
+
+# The library releases no function with a layer, whose children end with the last of its handles: nothing of Julia's can be running them.
+
+is_layer(model) = model.forward isa Forward && model.forward.f === nothing
+
+function own(model::Module)
+    is_layer(model) && Threads.atomic_add!(model.forward.owners, 1)
+    invoke(own, Tuple{Handle}, model)
+end
+
+function ended(model::Module)
+    is_layer(model) && Threads.atomic_sub!(model.forward.owners, 1) == 1 && released(model.forward)
+    nothing
+end
 
 # ---- a forward
 
@@ -97,7 +113,7 @@ f runs inside calls of the library, on the same thread, in a `scope` of its own,
 checkpointing. What it throws fails the call, whose error has it as its `cause`. It should not wait for other tasks.
 """
 function custom_module(f, kind; parameters = NamedTuple(), buffers = NamedTuple(), children = NamedTuple(), options...)
-    forward = Forward(f, Symbol[], Symbol[], Module[], nothing)
+    forward = Forward(f)
     raw = keep(forward) do address
         with_options(fsdp2_module_options, options) do given
             entry = @cfunction(forward_entry, fsdp2_status, (
@@ -122,7 +138,7 @@ parameter(size::Integer...; options...) = (size, (; options...))
 """
     add_parameter!(model::FSDP2.Module, name, parameter)
 
-Adds a parameter to a custom module that has not run yet: `parameter(size...; options...)`, or its size as a tuple.
+Adds a parameter to a custom module or a layer that has not run yet: `parameter(size...; options...)`, or its size as a tuple.
 """
 add_parameter!(model::Module, name, size::Tuple{Vararg{Integer}}) = add_parameter!(model, name, parameter(size...))
 function add_parameter!(model::Module, name, (size, options)::Tuple{Tuple{Vararg{Integer}}, NamedTuple})
@@ -137,8 +153,8 @@ end
 """
     add_buffer!(model::FSDP2.Module, name, value::Tensor; persistent = true)
 
-Adds a buffer to a custom module that has not run yet: a tensor that no optimizer updates, such as a table or a running mean. It begins as
-a copy of the value. Every rank has all of it, and each rank's changes are its own. Checkpoints hold it if it is `persistent`.
+Adds a buffer to a custom module or a layer that has not run yet: a tensor that no optimizer updates, such as a table or a running mean.
+It begins as a copy of the value. Every rank has all of it, and each rank's changes are its own. Checkpoints hold it if it is `persistent`.
 """
 function add_buffer!(model::Module, name, value::Tensor; persistent::Bool = true)
     check(fsdp2_module_add_buffer(model, string(name), value, persistent ? 0 : FSDP2_BUFFER_NOT_PERSISTENT))
@@ -164,7 +180,8 @@ tie_parameter!(model::Module, name, other) = check(fsdp2_module_tie_parameter(mo
 """
     add_child!(model::FSDP2.Module, name, child::FSDP2.Module)
 
-Makes the child a part of a custom module, which closes it once nothing can run the whole any more.
+Makes the child a part of a custom module, which closes it once nothing can run the whole any more; or of a layer, which closes it with
+the last handle of its own.
 """
 function add_child!(model::Module, name, child::Module)
     check(fsdp2_module_add_child(model, string(name), child))

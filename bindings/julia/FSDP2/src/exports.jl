@@ -16,7 +16,7 @@ export linear, embedding, layer_norm, rms_norm, gelu, silu, relu, sigmoid, softm
 
 export from_pretrained, from_config, from_exported, get_parameters, get_parameter, zero_grad!, checkpoint_activations!, train!,
     is_training, forward, check_inputs, forward_submodule, generate
-export custom_module, parameter, add_parameter!, add_buffer!, get_buffer, tie_parameter!, add_child!
+export create_layer, custom_module, parameter, add_parameter!, add_buffer!, get_buffer, tie_parameter!, add_child!
 export call_function, save!
 
 export Shard, apply_strategy, make_unit!, make_units!, load_values!, get_mesh, get_grad_norm, clip_grad_norm!, get_grad_overflow,

@@ -49,9 +49,13 @@ function close_later(handle)
         finalizer(close_later, handle)
     else
         handle.id = 0
+        ended(handle)
     end
     nothing
 end
+
+"What ends with a handle. It fails in nothing."
+ended(::Handle) = nothing
 
 """
     close(handle::FSDP2.Handle)
@@ -61,7 +65,10 @@ Gives the object up. Closing never communicates, and closing twice does nothing.
 function Base.close(handle::Handle)
     handle.id == 0 && return
     status = destroy(handle)
-    status == FSDP2_E_BUSY || (handle.id = 0)
+    if status != FSDP2_E_BUSY
+        handle.id = 0
+        ended(handle)
+    end
     check(status)
 end
 

@@ -1,12 +1,12 @@
 # The C ABI's noun is a name of Julia's own, so this one is not exported: programs write FSDP2.Module where they need it at all.
-@handle Module "module" forward::Any # of a custom module
+@handle Module "module" forward::Any # of a custom module or a layer
 Module(id) = Module(id, nothing)
 
 """
     FSDP2.Module
 
-A model, or a part of one: made by `from_pretrained`, `from_config`, `from_exported` or `custom_module`. It has its structure at once;
-its parameters get values when it is sharded or, without sharding, at its first forward. Call it to run it: `model(tokens, labels)`.
+A model, or a part of one: made by `from_pretrained`, `from_config`, `from_exported`, `custom_module` or `create_layer`. It has its structure
+at once; its parameters get values when it is sharded or, without sharding, at its first forward. Call it to run it: `model(tokens, labels)`.
 """
 Module
 
