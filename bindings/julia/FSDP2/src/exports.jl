@@ -15,7 +15,8 @@ export linear, embedding, layer_norm, rms_norm, gelu, silu, relu, sigmoid, softm
     scaled_dot_product_attention, dropout
 
 export from_pretrained, from_config, from_exported, get_parameters, get_parameter, zero_grad!, checkpoint_activations!, train!,
-    is_training, forward, check_inputs, forward_submodule, generate
+    is_training, forward, check_inputs, forward_submodule
+export score, evaluate, generate
 export create_layer, custom_module, parameter, add_parameter!, add_buffer!, get_buffer, tie_parameter!, add_child!
 export call_function, save!
 

@@ -168,18 +168,3 @@ function check_inputs(model::Module, inputs::Input...)
     handles = raw_tensors(inputs)
     GC.@preserve inputs check(fsdp2_module_check_inputs(model, handles, length(handles)))
 end
-
-"""
-    generate(model::FSDP2.Module, prompt; options...)
-
-Tokens that go on from the prompt, a vector of tokens. Options: `max_new_tokens = 64`, `top_k = 0` (all), `temperature = 1.0` (0: always
-the most likely token), `seed = 0`. Collective if the module is sharded.
-"""
-function generate(model::Module, prompt::AbstractVector{<:Integer}; options...)
-    with_options(fsdp2_generate_options, options) do given
-        tokens, n = Vector{Int64}(undef, clamp(given[].max_new_tokens, 0, 1 << 24)), Ref{Csize_t}(0)
-        from = collect(Int64, prompt)
-        check(fsdp2_module_generate(model, from, length(from), given, tokens, length(tokens), n))
-        resize!(tokens, n[])
-    end
-end

@@ -18,9 +18,9 @@ function make_optimizer(create, shard, T, options)
 end
 
 """
-    adamw(shard::Shard; lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 1e-2)
+    adamw(shard::Shard; lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 1e-2, coupled_decay = false)
 
-AdamW, for all parameters of the shard that are not frozen.
+AdamW, for all parameters of the shard that are not frozen. `coupled_decay`: Adam, whose weight decay is added to the gradient.
 """
 adamw(shard::Shard; options...) = make_optimizer(fsdp2_optimizer_create_adamw, shard, fsdp2_adamw_options, options)
 

@@ -10,6 +10,8 @@ A training step in one call, `run!`: forward and backward of each micro batch, g
 - `max_grad_norm = 0.0`: no clipping; `loss_scale = 0.0`: none, `loss_scale_interval = 2000`.
 - `not_finite`: `:error`, `:skip`, `:apply`; `max_skips_in_row = 100`.
 - `loss_mean`: `:micro_batches`, `:labels`.
+- `loss_chunk = 0`: how many labels of a language model have their logits at a time. 1024 is usual; fewer need less memory and more time;
+  0: by the vocabulary.
 """
 Step(shard::Shard, optimizer::Optimizer; options...) =
     make_with(Step, fsdp2_step_options, options) do given, out

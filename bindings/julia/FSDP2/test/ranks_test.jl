@@ -117,6 +117,36 @@ end
     @test same ≈ before rtol = 1e-6
 end
 
+"The tokens of some rows of a batch."
+rows_from(before, n) = Tensor(Int64[(7i + 3j) % 384 for i in before .+ (1:n), j in 1:sequence])
+
+# Rank 0 has three rows, rank 1 one.
+@testset "evaluation is the mean over all rows" begin
+    whole = from_pretrained(llama)
+    expected = -sum(Array(score(whole, rows_from(0, 4)).log_probs)) / 4(sequence - 1)
+    on_ranks() do mesh
+        run = run_on(mesh)
+        mine = rank == 0 ? rows_from(0, 3) : rows_from(3, 1)
+        evaluation = evaluate(run.model, mine; batch_size = 2 - rank)
+        @test evaluation.n_labels == 4(sequence - 1)
+        @test evaluation.loss ≈ expected rtol = 1e-5
+        none = rank == 0 ? mine : rows_from(3, 0)
+        @test evaluate(run.model, none).n_labels == 3(sequence - 1)
+    end
+    @test isnan(evaluate(whole, rows_from(0, 1), Tensor(fill(-100, 1, sequence))).loss)
+end
+
+@testset "ranks generate for their own prompts" begin
+    prompts, options = [[1, 2, 3], [4], [5, 6]], (max_new_tokens = 4, top_k = 9, seed = 2, reshard_after_forward = :never)
+    expected = generate(from_pretrained(llama), prompts; options...)
+    on_ranks() do mesh
+        run = run_on(mesh)
+        for mine in (rank == 0 ? (1:2, 1:3) : (3:3, 4:3))
+            @test generate(run.model, prompts[mine]; first_row = first(mine) - 1, options...) == expected[mine]
+        end
+    end
+end
+
 parts(run) = (optimizer = run.optimizer, step = run.step, loader = run.loader)
 next_loss(run) = scope(() -> run!(run.step, next!(run.loader)...).loss)
 

@@ -1,7 +1,8 @@
 # runtests.jl [FILE...]: all files, or some, on one rank. ranks_test.jl is for two.
 include("helpers.jl")
 
-const files = ["raw", "handle", "tensor", "operator", "module", "layer", "function", "shard", "train", "checkpoint", "documentation"]
+const files = [
+    "raw", "handle", "tensor", "operator", "module", "layer", "infer", "function", "shard", "train", "checkpoint", "documentation"]
 @testset "FSDP2" begin
     for file in (isempty(ARGS) ? files : ARGS)
         @testset "$file" begin

@@ -9,6 +9,10 @@
     set_position!(run.step, 7)
     @test get_position(run.loader) == 0 && get_position(run.step) == 7
     @test code_of(() -> run!(run.step)) == :invalid_argument
+    tokens, labels = next!(run.loader)
+    expected = run.model(tokens, labels)[]
+    @test run!(Step(run.shard, run.optimizer; loss_chunk = 5), tokens, labels).loss ≈ expected rtol = 1e-6
+    @test code_of(() -> Step(run.shard, run.optimizer; loss_chunk = -1)) == :invalid_argument
     @test code_of(() -> Loader(get_mesh(run.shard), "/no/such"; sequence_length = 1, global_batch = 1, vocab_size = 9)) == :not_found
 end
 
@@ -51,6 +55,8 @@ end
     @test groups[4].parameters == ["model.embed_tokens.weight"] && groups[4].lr ≈ 0.15
     @test code_of(() -> set_lr!(optimizer, 1; group = 9)) == :invalid_argument
     @test code_of(() -> set_lr!(optimizer, 1; group = 0)) == :invalid_argument
+    adamw(shard; coupled_decay = true)
+    @test code_of(() -> adamw(shard; coupled_decay = 2)) == :invalid_argument
     other = sgd(shard; momentum = 0.9, nesterov = true)
     add_sgd_group!(other, "lm_head.weight"; lr = 1)
     @test get_groups(other)[1].nesterov && get_groups(other)[2].lr == 1
