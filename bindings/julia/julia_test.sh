@@ -23,6 +23,7 @@ steer_units_on_two_ranks julia --startup-file=no examples/julia/units.jl
 # Two threads are for the program whose ranks are threads.
 command_of() { command=(julia "${quick[@]}" --threads 2 "$root/examples/julia/$1.jl"); }
 programs_print_what_c_prints
+as_in_c 2 layers "$tokens" 6
 
 # The losses of the same model in C.
 examples/c/model "$tokens" 2 6 >"$work/model_in_c"
