@@ -106,12 +106,18 @@ void set_up_process(const TrainOptions& options) {
   check(fsdp2_runtime_set_product_engine(kEngines.at(options.product_engine)));
 }
 
-void join_mesh(const TrainOptions& options, Mesh* out) {
+void join_job(const config::Plan& plan, Mesh* out) {
   fsdp2_mesh_options mesh = FSDP2_MESH_OPTIONS_INIT;
-  mesh.timeout_ms = std::max<int64_t>(1, std::llround(options.timeout_s * 1000));
+  mesh.timeout_ms = std::max<int64_t>(1, std::llround(plan.options.timeout_s * 1000));
+  check(fsdp2_mesh_create(&mesh, out->out()));
+  check(fsdp2_mesh_agree(out->get(), "options", plan.shared_text().c_str()));
+}
+
+void lay_out_mesh(const TrainOptions& options, const Mesh& job, Mesh* out) {
+  fsdp2_mesh_options mesh = FSDP2_MESH_OPTIONS_INIT;
   fsdp2_shard_options shard = FSDP2_SHARD_OPTIONS_INIT;
   apply_strategy(options, &mesh, &shard);
-  check(fsdp2_mesh_create(&mesh, out->out()));
+  check(fsdp2_mesh_create_in(job.get(), &mesh, out->out()));
 }
 
 void make_model(const TrainOptions& options, Module* out) {

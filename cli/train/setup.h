@@ -18,8 +18,11 @@ std::string rank_to_show();
 
 void set_up_process(const TrainOptions& options);
 
-// Collective.
-void join_mesh(const TrainOptions& options, Mesh* out);
+// Collective. All ranks of the job, which have the same plan: otherwise this is a Failure on all of
+// them, which names the first key that differs, with its values and where they come from.
+void join_job(const config::Plan& plan, Mesh* out);
+// Collective. The mesh that the strategy asks for.
+void lay_out_mesh(const TrainOptions& options, const Mesh& job, Mesh* out);
 void make_model(const TrainOptions& options, Module* out);
 // Collective. The parameters get no values yet.
 void shard_model(const TrainOptions& options, const Module& module, const Mesh& mesh, Shard* out);

@@ -20,7 +20,7 @@
 #include "cli/train/setup.h"
 #include "cli/train/step_line.h"
 #include "cli/train/summary.h"
-#include "core/config/key_table.h"
+#include "core/config/plan.h"
 
 namespace fsdp2::cli {
 
@@ -78,7 +78,6 @@ Trainer::Trainer(const config::Plan& plan, const Mesh& mesh)
       checkpoints_(options_, stop_) {}
 
 void Trainer::prepare() {
-  check(fsdp2_mesh_agree(mesh_.get(), "options", config::shared_text(options_).c_str()));
   settle_for_world(&plan_, info_.world_size);
   if (is_first_rank()) {
     check_outputs(options_);
@@ -272,21 +271,23 @@ void train_on(const config::Plan& plan, const Mesh& mesh) {
 int train(const config::Plan& plan) {
   const TrainOptions& options = plan.options;
   const std::string rank = rank_to_show();
-  Mesh mesh;
+  Mesh job;
   try {
     set_up_process(options);
-    join_mesh(options, &mesh);
+    join_job(plan, &job);
+    Mesh mesh;
+    lay_out_mesh(options, job, &mesh);
     train_on(plan, mesh);
     return 0;
   } catch (const UsageError& error) {  // the same on all ranks
-    if (info_of<fsdp2_mesh_info>(fsdp2_mesh_get_info, mesh.get()).rank == 0) {
+    if (info_of<fsdp2_mesh_info>(fsdp2_mesh_get_info, job.get()).rank == 0) {
       complain(rank, error.what());
     }
     return kUsageExitCode;
   } catch (const std::exception& error) {
     complain(rank, error.what());
-    if (!mesh.is_null()) {
-      tell_others(mesh, error);
+    if (!job.is_null()) {
+      tell_others(job, error);
     }
     return 1;
   }

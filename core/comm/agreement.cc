@@ -68,20 +68,39 @@ std::string describe_failures(Team& team, std::vector<int> ranks, const std::str
 struct Line {
   std::string key;
   std::string value;
+  std::string note;
 };
+
+Line read_line(const std::string& text) {
+  const size_t mark = std::min(text.find(kNoteMark), text.size());
+  const std::string compared = text.substr(0, mark);
+  const std::string note = mark < text.size() ? text.substr(mark + 1) : "";
+  const size_t equals = compared.find('=');
+  return equals == std::string::npos
+             ? Line{compared, "it", note}
+             : Line{compared.substr(0, equals), compared.substr(equals + 1), note};
+}
 
 std::vector<Line> lines_of(const std::string& text) {
   std::vector<Line> lines;
   for (size_t start = 0; start < text.size();) {
     const size_t end = std::min(text.find('\n', start), text.size());
-    const std::string line = text.substr(start, end - start);
-    const size_t equals = line.find('=');
-    lines.push_back(equals == std::string::npos
-                        ? Line{line, "it"}
-                        : Line{line.substr(0, equals), line.substr(equals + 1)});
+    lines.push_back(read_line(text.substr(start, end - start)));
     start = end + 1;
   }
   return lines;
+}
+
+std::string without_notes(const std::string& text) {
+  std::string rest;
+  bool in_note = false;
+  for (const char letter : text) {
+    in_note = letter != '\n' && (in_note || letter == kNoteMark);
+    if (!in_note) {
+      rest += letter;
+    }
+  }
+  return rest;
 }
 
 // "seq_len: rank 0 has 32, rank 1 has 64", of the first line that differs.
@@ -89,22 +108,25 @@ std::string first_difference(int rank0, const std::string& text0, int rank1,
                              const std::string& text1) {
   const auto lines0 = lines_of(text0);
   const auto lines1 = lines_of(text1);
-  const auto value_in = [](const std::vector<Line>& lines, const std::string& key) {
+  const auto line_in = [](const std::vector<Line>& lines, const std::string& key) {
     const auto line = std::find_if(lines.begin(), lines.end(),
                                    [&](const Line& candidate) { return candidate.key == key; });
-    return line == lines.end() ? "nothing" : line->value;
+    return line == lines.end() ? Line{key, "nothing", ""} : *line;
+  };
+  const auto told = [](const Line& line) {
+    return line.value + (line.note.empty() ? "" : " (" + line.note + ")");
   };
   const auto describe = [&](const std::string& key) {
-    return fmt::format("{}: rank {} has {}, rank {} has {}", key, rank0, value_in(lines0, key),
-                       rank1, value_in(lines1, key));
+    return fmt::format("{}: rank {} has {}, rank {} has {}", key, rank0, told(line_in(lines0, key)),
+                       rank1, told(line_in(lines1, key)));
   };
   for (const Line& line : lines0) {
-    if (value_in(lines1, line.key) != line.value) {
+    if (line_in(lines1, line.key).value != line.value) {
       return describe(line.key);
     }
   }
   for (const Line& line : lines1) {
-    if (value_in(lines0, line.key) == "nothing") {
+    if (line_in(lines0, line.key).value == "nothing") {
       return describe(line.key);
     }
   }
@@ -125,7 +147,7 @@ void agree(Team& team, const std::string& what, const std::function<std::string(
   }
   if (team.size() > 1 && !team.is_fake()) {
     const auto records =
-        exchange(team, {static_cast<int64_t>(hash_of_text(text)), error != nullptr});
+        exchange(team, {static_cast<int64_t>(hash_of_text(without_notes(text))), error != nullptr});
     std::vector<int> threw;
     for (int rank = 0; rank < team.size(); ++rank) {
       if (records[rank].threw != 0) {

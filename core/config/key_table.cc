@@ -3,6 +3,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "core/config/config_error.h"
+
 namespace fsdp2::config {
 
 namespace {
@@ -206,12 +208,15 @@ std::vector<Key> train_keys(TrainOptions* options) {
   return keys;
 }
 
-std::string shared_text(const TrainOptions& options) {
+std::string shared_text(const TrainOptions& options,
+                        const std::function<std::string(const std::string&)>& note_of) {
+  constexpr char kNoteMark = '\x1f';
   TrainOptions copy = options;
   std::string text;
   for (const Key& key : train_keys(&copy)) {
     if (key.same_on_all_ranks) {
-      text += key.flag() + "=" + key.value_text() + "\n";
+      const std::string note = note_of ? kNoteMark + in_one_line(note_of(key.name)) : "";
+      text += key.flag() + "=" + key.value_text() + note + "\n";
     }
   }
   return text;

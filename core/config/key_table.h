@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -36,7 +37,9 @@ struct Key {
 // The keys bound to the fields of `options`.
 std::vector<Key> train_keys(TrainOptions* options);
 
-// The keys whose values must be equal on all ranks, as lines "--global-batch=8".
-std::string shared_text(const TrainOptions& options);
+// The keys whose values must be equal on all ranks, as lines "--global-batch=8" for
+// fsdp2_mesh_agree. note_of: what is told of a key, by its name, where ranks differ in it.
+std::string shared_text(const TrainOptions& options,
+                        const std::function<std::string(const std::string&)>& note_of = nullptr);
 
 }  // namespace fsdp2::config

@@ -59,6 +59,10 @@ std::string Plan::text() const {
   return lines;
 }
 
+std::string Plan::shared_text() const {
+  return config::shared_text(options, [this](const std::string& key) { return origin_of(key); });
+}
+
 std::string origin_text(const Value& value) { return value.node.origin + " " + value.path; }
 
 }  // namespace fsdp2::config

@@ -39,6 +39,8 @@ struct Plan {
 
   // All keys with their values and origins, as a file that fsdp2 train reads.
   std::string text() const;
+  // What must be equal on all ranks, with origins as notes (key_table.h).
+  std::string shared_text() const;
 
  private:
   Key field(const std::string& key);

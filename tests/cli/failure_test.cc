@@ -180,7 +180,8 @@ TEST_F(BadInput, OptionsThatDiffer) {
   const auto command = joined(
       {"sh", "-c", "exec \"$@\" --lr 1e-3 --warmup $((RANK + 4))", "sh", fsdp2_program(), "train"},
       arguments());
-  expect_told(run(launched(2, command), in_outputs()), 2, "--warmup: rank 0 has 4, rank 1 has 5");
+  expect_told(run(launched(2, command), in_outputs()), 2,
+              "--warmup: rank 0 has 4 (override: --warmup), rank 1 has 5 (override: --warmup)");
 }
 
 TEST_F(BadInput, OnOneRankOnly) {

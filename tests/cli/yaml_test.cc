@@ -73,6 +73,30 @@ TEST(Yaml, MistakesAreToldOnceBeforeAnyRankStarts) {
   EXPECT_THAT(ranks.outcome.err, HasSubstr("the configuration is for 2 ranks (" + example("roll")));
 }
 
+// Whether the key says how ranks are laid out, or not.
+TEST(Yaml, RanksWhoseFilesDifferAreToldTheKeyAndBothPlaces) {
+  const std::string folder = empty_directory();
+  const auto differ_by = [&](const std::string& first_line) {
+    const std::string text = read_file(example("plain"));
+    write_file(folder + "/rank0.yaml", "timeout_s: 60\n" + text);
+    write_file(folder + "/rank1.yaml", first_line + "\n" + text);
+    return run(launched(
+        2, {"sh", "-c", "exec " + fsdp2_program() + " train " + folder + "/rank$RANK.yaml"}));
+  };
+  const Outcome rates = differ_by("beta1: 0.8");
+  EXPECT_EQ(rates.exit_code, 1);
+  EXPECT_EQ(rates
+                .err_lines_with("options: the ranks differ in --beta1: rank 0 has 0.9 (default), "
+                                "rank 1 has 0.8 (" +
+                                folder + "/rank1.yaml:1 beta1)")
+                .size(),
+            2U)
+      << rates.err;
+  EXPECT_THAT(differ_by("fsdp_size: 2").err,
+              HasSubstr("the ranks differ in --fsdp-size: rank 0 has 0 (default), rank 1 has 2 (" +
+                        folder + "/rank1.yaml:1 fsdp_size)"));
+}
+
 TEST(Yaml, PatternsMustMatch) {
   const Training training =
       train(1, {example("mm"), "--set", "parallel.fsdp_plan.apply_modules=['model.layerz.{*}']"});

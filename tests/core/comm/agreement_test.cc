@@ -32,6 +32,22 @@ TEST(Agreement, TextsThatDifferAreTheSameErrorOnAllRanks) {
   });
 }
 
+TEST(Agreement, NotesAreToldAndNotCompared) {
+  run_ranks(2, [](const std::shared_ptr<World>& world) {
+    const auto agree_on = [&](const std::string& lr) {
+      const std::string mine = std::to_string(world->rank());
+      agree(*world, "options", [&] {
+        return "seed=1\x1f"
+               "file" +
+               mine + "\nlr=" + lr;
+      });
+    };
+    agree_on("1\x1fline" + std::to_string(world->rank()));
+    EXPECT_EQ(error_of([&] { agree_on(world->rank() == 0 ? "1" : "2\x1fx.yaml:3 lr"); }).message(),
+              "options: the ranks differ in lr: rank 0 has 1, rank 1 has 2 (x.yaml:3 lr)");
+  });
+}
+
 TEST(Agreement, ALineThatOnlyOneRankHasIsNamed) {
   run_ranks(3, [](const std::shared_ptr<World>& world) {
     const auto differ_by = [&](const std::string& first, const std::string& others) {
