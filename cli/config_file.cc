@@ -7,11 +7,16 @@
 #include <sstream>
 #include <system_error>
 
+#include "core/config/model_presets.h"
+
 namespace fsdp2::cli {
 
 namespace {
 
 std::string read_config(const std::string& named, const std::string& path) {
+  if (config::is_model_preset(path)) {
+    return config::config_of_preset(path);
+  }
   std::error_code error;
   if (std::filesystem::is_directory(path, error)) {
     throw Failure(named + ": is a directory, expected a config.json");

@@ -7,7 +7,7 @@
 
 namespace fsdp2::cli {
 
-// Throws Failure, which names `flag` and `path`: the library sees the text alone.
+// path: of a config.json, or the name of a preset. Throws Failure, which names `flag` and `path`: the library sees the text alone.
 void module_from_config_file(const std::string& flag, const std::string& path,
                              const fsdp2_module_options& options, Module* out);
 

@@ -43,7 +43,9 @@ bool parse_plan_options(std::vector<std::string> arguments, PlanOptions* out) {
   CLI::App app("Works out what a sharded training step would hold and move, without running it.",
                "fsdp2 plan");
   set_style(app, "--model DIR [OPTIONS]");
-  app.add_option("--model", o.model, "Directory with config.json, that file, or a program FILE.pt2")
+  app.add_option(
+         "--model", o.model,
+         "Directory with config.json, that file, a program FILE.pt2, or gpt-90m or gpt-300m")
       ->option_text("PATH");
   add_count(&app, "--world-size", &o.world_size, "Number of ranks");
   add_count(&app, "--rank", &o.rank, "Rank whose memory is shown");

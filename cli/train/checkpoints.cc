@@ -2,6 +2,8 @@
 
 #include <array>
 #include <cstdio>
+#include <filesystem>
+#include <system_error>
 
 namespace fsdp2::cli {
 
@@ -14,12 +16,27 @@ std::string Checkpoints::path_of(int64_t next_step) const {
   return options_.save_dir + name.data();
 }
 
-void Checkpoints::save(const RunState& state, const std::string& path, bool background) {
+// Before the checkpoint, which is then written in the background: a save waits for the one before.
+void Checkpoints::save_weights(const RunState& state, int64_t next_step) {
+  const bool is_full = options_.save_weights == "full";
+  std::error_code shows_in_the_save;
+  std::filesystem::create_directories(options_.save_dir, shows_in_the_save);
+  const std::string file = "/fsdp_cpt" + std::to_string(next_step) + ".pth";
+  fsdp2_save_options save = FSDP2_SAVE_OPTIONS_INIT;
+  save.format = is_full ? FSDP2_CHECKPOINT_PTH : FSDP2_CHECKPOINT_PTH_PER_RANK;
+  check(fsdp2_checkpoint_save(state.shard.get(), {}, state.step.get(), {},
+                              (options_.save_dir + (is_full ? file : "")).c_str(), &save));
+}
+
+void Checkpoints::save(const RunState& state, int64_t next_step, bool background) {
+  if (options_.save_weights != "no") {
+    save_weights(state, next_step);
+  }
   fsdp2_save_options save = FSDP2_SAVE_OPTIONS_INIT;
   save.background = background ? 1 : 0;
   save.keep_last = static_cast<int32_t>(options_.keep_last);
   check(fsdp2_checkpoint_save(state.shard.get(), state.optimizer.get(), state.step.get(),
-                              state.loader.get(), path.c_str(), &save));
+                              state.loader.get(), path_of(next_step).c_str(), &save));
 }
 
 bool Checkpoints::is_due(int64_t next_step) const {
@@ -33,7 +50,7 @@ void Checkpoints::after_step(const RunState& state, int64_t next_step) {
   }
   const int64_t next_due = next_step - next_step % every + every;
   if (is_due(next_step)) {
-    save(state, path_of(next_step), !options_.sync_save);
+    save(state, next_step, !options_.sync_save);
     saved_ = next_step;
   } else if (!is_prepared_ && !options_.sync_save && next_due <= stop_) {
     check(fsdp2_checkpoint_prepare(state.shard.get(), state.optimizer.get(), state.step.get(),
@@ -47,7 +64,7 @@ std::string Checkpoints::finish(const RunState& state, int64_t next_step) {
     return "";
   }
   if (saved_ != next_step) {
-    save(state, path_of(next_step), false);
+    save(state, next_step, false);
   }
   check(fsdp2_checkpoint_wait(state.shard.get()));
   return path_of(next_step);

@@ -31,7 +31,8 @@ class Checkpoints {
   std::string finish(const RunState& state, int64_t next_step);
 
  private:
-  void save(const RunState& state, const std::string& path, bool background);
+  void save(const RunState& state, int64_t next_step, bool background);
+  void save_weights(const RunState& state, int64_t next_step);
   std::string path_of(int64_t next_step) const;
   bool is_due(int64_t next_step) const;
 

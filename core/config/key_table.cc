@@ -36,7 +36,7 @@ std::vector<Key> run_keys(TrainOptions* o) {
       {model, "model", &o->model,
        "Directory with config.json and safetensors, or a program FILE.pt2 of torch.export"},
       {model, "model-config", &o->model_config,
-       "config.json, instead of --model; --seed draws the initial weights"},
+       "config.json, or gpt-90m or gpt-300m, instead of --model; --seed draws the initial weights"},
       {model, "freeze", &o->freeze, kFreezeHelp, {}, Form::kList},
       {data, "tokens", &o->tokens,
        "Flat little-endian token file (uint16, or uint32 for a vocabulary > 65536)"},
@@ -170,6 +170,12 @@ std::vector<Key> outcome_keys(TrainOptions* o) {
       {checkpoint, "keep-last", &o->keep_last,
        "Keep the newest N checkpoints of the series; later steps of an older run stay (0: keep "
        "all)"},
+      {checkpoint,
+       "save-weights",
+       &o->save_weights,
+       "Weights alone, beside each checkpoint of the series: DIR/fsdp_cpt100.pth after step 100 "
+       "(full), or DIR/fsdp_sharded_cpt100_rank0.pth and so on (per-rank)",
+       {"no", "full", "per-rank"}},
       {checkpoint, "sync-save", &o->sync_save,
        "Wait until each checkpoint is written (otherwise only until it is copied)"},
       {checkpoint, "resume", &o->resume,

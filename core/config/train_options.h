@@ -72,6 +72,7 @@ struct TrainOptions {
   std::string save_dir;
   int64_t save_every = 0;
   int64_t keep_last = 0;
+  std::string save_weights = "no";
   bool sync_save = false;
   std::string full_state_dict;
   std::string save_pretrained;

@@ -46,6 +46,12 @@ TEST(Plan, OfASeventyBillionModelIsQuickAndSmall) {
   EXPECT_LT(megabytes, 1000);
 }
 
+TEST(Plan, KnowsModelPresetsByName) {
+  const Outcome outcome = plan({"--model", "gpt-90m", "--world-size", "2"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("91933440 elements"));
+}
+
 TEST(Plan, ShowsUnitsMemoryTrafficAndOrder) {
   const Outcome outcome =
       plan({"--model", tiny_llama(), "--world-size", "8", "--fsdp-size", "4", "--rank", "5"});

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <set>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 namespace fsdp2::test {
 namespace {
 
+namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
 std::string example(const std::string& name) { return "examples/yaml/" + name + ".yaml"; }
@@ -56,6 +58,62 @@ TEST_P(YamlExample, TrainsTheSameFromWhatItPrints) {
 
 INSTANTIATE_TEST_SUITE_P(All, YamlExample, ::testing::Values("plain", "roll", "mm", "mm_legacy"),
                          [](const auto& info) { return info.param; });
+
+// The simple files, with a small model of the same kind in place of the preset.
+std::vector<std::string> simple_run(const std::string& name, const std::string& out) {
+  const std::vector<std::string> sets = {
+      "model=" + repository_file("tests/parity/golden/models/tiny-gpt2"),
+      "out_dir=" + out,
+      "train_batch=4",
+      "steps=6",
+      "save_every=2",
+      "libfsdp2.seq_len=32"};
+  std::vector<std::string> arguments = {example(name), "--product-engine", "mkl"};
+  for (const std::string& set : sets) {
+    arguments = joined(arguments, {"--set", set});
+  }
+  return arguments;
+}
+
+TEST(SimpleYaml, NamesItsPreset) {
+  for (const std::string size : {"90", "300"}) {
+    const Training training = train(2, {example("train" + size + "M_fsdp"), "--print-config"});
+    ASSERT_EQ(training.outcome.exit_code, 0) << training.outcome.err;
+    EXPECT_THAT(training.outcome.out, HasSubstr("model_config: \"gpt-" + size + "m\""));
+  }
+}
+
+TEST(SimpleYaml, TrainsAndLeavesTheWeightsOfEachSave) {
+  const std::string out = empty_directory() + "/out";
+  const Training training = train(2, simple_run("train90M_fsdp", out));
+  ASSERT_EQ(training.outcome.exit_code, 0) << training.outcome.err;
+  EXPECT_LT(last_loss(training), first_loss(training));
+  for (const std::string step : {"2", "4", "6"}) {
+    EXPECT_TRUE(fs::exists(out + "/step-0000000" + step));
+    EXPECT_TRUE(fs::exists(out + "/fsdp_cpt" + step + ".pth"));
+  }
+  const Training again =
+      train(1, joined(simple_run("train90M_fsdp", out + "2"),
+                      {"--set", "world_size=1", "--set", "resume_from=" + out + "/fsdp_cpt6.pth"}));
+  ASSERT_EQ(again.outcome.exit_code, 0) << again.outcome.err;
+  EXPECT_LT(first_loss(again), first_loss(training));
+}
+
+TEST(SimpleYaml, ResumesWhereItStopped) {
+  const std::string folder = empty_directory();
+  const Training whole = train(2, simple_run("train300M_fsdp", folder + "/whole"));
+  ASSERT_EQ(whole.outcome.exit_code, 0) << whole.outcome.err;
+  ASSERT_EQ(whole.steps.size(), 6U);
+  const auto parts = simple_run("train300M_fsdp", folder + "/parts");
+  ASSERT_EQ(train(2, joined(parts, {"--stop-step", "3"})).outcome.exit_code, 0);
+  EXPECT_TRUE(fs::exists(folder + "/parts/fsdp_sharded_cpt2_rank1.pth"));
+  const Training rest = train(2, parts);
+  ASSERT_EQ(rest.outcome.exit_code, 0) << rest.outcome.err;
+  ASSERT_EQ(rest.steps.size(), 3U);
+  for (size_t i = 0; i < rest.steps.size(); ++i) {
+    EXPECT_EQ(rest.steps[i].at("loss"), whole.steps[i + 3].at("loss"));
+  }
+}
 
 TEST(Yaml, IgnoredKeysAreToldOnce) {
   const Training training = train(2, {example("roll")});

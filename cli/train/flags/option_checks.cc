@@ -67,6 +67,7 @@ void check_outcome(const TrainOptions& o) {
           "--full-state-dict " + full + ": expected FILE.pth or FILE.safetensors");
   require(o.save_every == 0 || !o.save_dir.empty(), "--save-every needs --save-dir");
   require(o.keep_last == 0 || o.save_every > 0, "--keep-last needs --save-every");
+  require(o.save_weights == "no" || o.save_every > 0, "--save-weights needs --save-every");
   require(o.eval_every == 0 || !o.eval_data.empty(), "--eval-every needs --eval-data");
   require(o.prompt.empty() || o.sample > 0,
           "--prompt needs --sample, the number of tokens to write");

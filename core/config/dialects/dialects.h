@@ -33,4 +33,9 @@ std::vector<Row> mm_legacy_rows();
 bool is_mm_legacy(const Node& root);
 void apply_mm_legacy(const Node& root, Plan* plan);
 
+// The simple file of the GPT presets, which is flat too.
+std::vector<Row> simple_rows();
+bool is_simple(const Node& root);
+void apply_simple(const Node& root, Plan* plan);
+
 }  // namespace fsdp2::config

@@ -34,6 +34,9 @@ void apply_dialect(const Node& root, const std::string& role, Plan* plan) {
   if (is_mm_legacy(root)) {
     return apply_mm_legacy(root, plan);
   }
+  if (is_simple(root)) {
+    return apply_simple(root, plan);
+  }
   apply_plain(root.without({kOwnSection}), "", plan);
 }
 

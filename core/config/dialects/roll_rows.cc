@@ -71,14 +71,6 @@ void read_timeout(const Value& value, Plan* plan) {
   plan->set("timeout-s", value.as_number() * kSecondsPerMinute, origin_text(value));
 }
 
-// Either value of a boolean as a word of ours.
-Row reads_choice(const std::string& path, const std::string& key, const char* if_true,
-                 const char* if_false) {
-  return reads(path, key, [=](const Value& value, Plan* plan) {
-    plan->set(key, value.as_bool() ? if_true : if_false, origin_text(value));
-  });
-}
-
 // A row for a key that means something only together with others: see finish.
 Row reads_later(const std::string& path, const std::string& keys, Row::Read check) {
   return reads(path, keys, std::move(check));

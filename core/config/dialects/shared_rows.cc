@@ -80,6 +80,13 @@ Row reads_opposite(const std::string& path, const std::string& key) {
   });
 }
 
+Row reads_choice(const std::string& path, const std::string& key, const char* if_true,
+                 const char* if_false) {
+  return reads(path, key, [=](const Value& value, Plan* plan) {
+    plan->set(key, value.as_bool() ? if_true : if_false, origin_text(value));
+  });
+}
+
 Row reads_prefetch(const std::string& path) { return reads(path, "prefetch", read_prefetch); }
 
 Row reads_recompute(const std::string& path) {

@@ -15,6 +15,9 @@ Row reads_shard_size(const std::string& path);
 Row reads_flag(const std::string& path, const std::string& key);
 // A boolean that turns one of ours off.
 Row reads_opposite(const std::string& path, const std::string& key);
+// A boolean that a key with choices takes.
+Row reads_choice(const std::string& path, const std::string& key, const char* if_true,
+                 const char* if_false);
 // How many units ahead both passes gather, which is one number here; 0 is 1.
 Row reads_prefetch(const std::string& path);
 // Modules whose activations are made again, which are the model's own layers: "model.layers.{*}".

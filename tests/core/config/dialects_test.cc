@@ -63,7 +63,8 @@ std::vector<Table> tables() {
   return {{"roll", roll_rows(), "actor_train: {strategy_args: {}}\n", ""},
           {"roll role", roll_role_rows(), "", "actor_train."},
           {"mm", mm_rows(), "", ""},
-          {"mm-legacy", mm_legacy_rows(), "sharding_size: auto\n", ""}};
+          {"mm-legacy", mm_legacy_rows(), "sharding_size: auto\n", ""},
+          {"simple", simple_rows(), "", ""}};
 }
 
 // A file with one key, which the dialect is still recognised by.
@@ -71,6 +72,9 @@ std::string file_with_key(const Table& table, const std::string& path, const std
   if (table.name == "mm") {
     const bool is_parallel = path.rfind("parallel.", 0) == 0;
     return std::string(is_parallel ? "model: {}\n" : "parallel: {}\n") + nested(path, value);
+  }
+  if (table.name == "simple") {
+    return (path == "fsdp" ? "train_batch: 8\n" : "fsdp: true\n") + nested(path, value);
   }
   return table.before + nested(path, value);
 }

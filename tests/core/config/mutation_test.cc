@@ -25,7 +25,7 @@ bool makes_plan(const std::string& text) {
 }
 
 TEST(MutatedFile, IsAPlanOrAConfigError) {
-  for (const std::string name : {"plain", "roll", "mm", "mm_legacy"}) {
+  for (const std::string name : {"plain", "roll", "mm", "mm_legacy", "train90M_fsdp"}) {
     std::stringstream text;
     text << std::ifstream("examples/yaml/" + name + ".yaml").rdbuf();
     ASSERT_TRUE(makes_plan(text.str())) << name;
