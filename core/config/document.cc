@@ -27,6 +27,7 @@ constexpr size_t kMostBytes = 1 << 20;
 constexpr size_t kMostNodes = 1 << 16;
 constexpr size_t kBytesPerNode = 64;  // a longer text counts as several nodes
 constexpr size_t kMostDepth = 64;
+constexpr char kMerge[] = "<<";
 
 [[noreturn]] void refuse(const std::string& origin, const std::string& what) {
   throw ConfigError(origin + ": " + what);
@@ -104,6 +105,7 @@ class Builder : public YAML::EventHandler {
     size_t nodes_before;
     std::optional<std::string> key;           // of a map: the one whose value comes next
     std::map<std::string, std::string> keys;  // of a map: where each is
+    std::vector<Node> merged;                 // of a map: others whose entries it takes
   };
 
   std::string origin(const YAML::Mark& mark) const {
@@ -134,12 +136,13 @@ class Builder : public YAML::EventHandler {
     if (open_.size() == kMostDepth) {
       refuse(origin(mark), "nested deeper than " + std::to_string(kMostDepth));
     }
-    open_.push_back({scalar(mark, kind, ""), anchor, nodes_ - 1, {}, {}});
+    open_.push_back({scalar(mark, kind, ""), anchor, nodes_ - 1, {}, {}, {}});
   }
 
   void close() {
     Open done = std::move(open_.back());
     open_.pop_back();
+    take_merged(&done);
     remember(done.anchor, done.node, nodes_ - done.nodes_before);
     place(std::move(done.node));
   }
@@ -171,6 +174,9 @@ class Builder : public YAML::EventHandler {
       parent.node.items.push_back(std::move(node));
     } else if (!parent.key) {
       take_key(&parent, node);
+    } else if (*parent.key == kMerge) {
+      parent.key.reset();
+      parent.merged = maps_in(std::move(node));
     } else {
       parent.node.entries.emplace_back(*std::exchange(parent.key, std::nullopt), std::move(node));
     }
@@ -180,14 +186,38 @@ class Builder : public YAML::EventHandler {
     if (!key.is_scalar() || key.text.empty()) {
       refuse(key.origin, "expected a key, got " + key.described());
     }
-    if (key.text == "<<") {
-      refuse(key.origin, "<< (merging mappings) is not YAML 1.2: write the keys out");
-    }
     const auto [first, is_new] = map->keys.emplace(key.text, key.origin);
     if (!is_new) {
       refuse(key.origin, key.text + " is given twice; first at " + first->second);
     }
     map->key = key.text;
+  }
+
+  static std::vector<Node> maps_in(Node node) {
+    std::vector<Node> maps;
+    const std::string origin = node.origin;
+    if (node.kind == Node::Kind::kList) {
+      maps = std::move(node.items);
+    } else {
+      maps.push_back(std::move(node));
+    }
+    for (const Node& map : maps) {
+      if (map.kind != Node::Kind::kMap) {
+        refuse(origin, "<<: expected a mapping or a list of mappings, got " + map.described());
+      }
+    }
+    return maps;
+  }
+
+  // Moves what its own entries leave open. The nodes have been counted as aliases.
+  static void take_merged(Open* map) {
+    for (Node& other : map->merged) {
+      for (Node::Entry& entry : other.entries) {
+        if (map->keys.emplace(entry.first, entry.second.origin).second) {
+          map->node.entries.push_back(std::move(entry));
+        }
+      }
+    }
   }
 
   const std::string name_;

@@ -2,8 +2,9 @@
 // the number of nodes, copies by aliases included, are limited, and whatever else is wrong is a
 // ConfigError that names file and line.
 //
-// What is read: one document of YAML 1.2, with text as keys. A key that a mapping has twice is an
-// error.
+// What is read: one document of YAML 1.2, with text as keys, and YAML 1.1's key <<, which puts the
+// entries of another mapping, or of a list of them, where the mapping has no entry of its own; the
+// first of a list goes before the others. A key that a mapping has twice is an error.
 #pragma once
 
 #include <string>

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
+#include <cmath>
 #include <cstdlib>
 #include <map>
 #include <type_traits>
@@ -112,7 +113,11 @@ double Value::as_number() const {
   if (node.kind != Kind::kWhole && node.kind != Kind::kNumber) {
     refuse_type("a number");
   }
-  return std::strtod(node.text.c_str(), nullptr);
+  const double number = std::strtod(node.text.c_str(), nullptr);
+  if (!std::isfinite(number)) {
+    refuse(node.text + " is too large");
+  }
+  return number;
 }
 
 std::string Value::as_text() const {

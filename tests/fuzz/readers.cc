@@ -30,6 +30,8 @@
 #include "core/ckpt/torch/archive.h"
 #include "core/ckpt/torch/pth_file.h"
 #include "core/ckpt/torch/pth_source.h"
+#include "core/config/config_error.h"
+#include "core/config/dialects/read_plan.h"
 #include "core/exported/exported_program.h"
 #include "core/models/registry.h"
 #include "core/nn/module.h"
@@ -232,6 +234,24 @@ bool read_per_rank_pth(const std::string& bytes) {
   directory.write(ckpt::per_rank_file_name(1, 1), second);
   return accepted(
       [&] { read_all(ckpt::PthSource(directory.path(), ckpt::PthFiles::kOnePerRank)); });
+}
+
+bool read_run_configuration(const std::string& bytes) {
+  config::Plan plan;
+  try {
+    plan = config::plan_of(config::read_yaml(bytes, "run.yaml"), "");
+  } catch (const config::ConfigError& error) {
+    if (std::string(error.what()).find('\n') != std::string::npos) {
+      throw std::runtime_error(std::string("a message of several lines: ") + error.what());
+    }
+    return false;
+  }
+  const std::string printed = plan.text();
+  const config::Plan again = config::plan_of(config::read_yaml(printed, "printed.yaml"), "");
+  if (config::shared_text(again.options) != config::shared_text(plan.options)) {
+    throw std::runtime_error("another plan from what was printed: " + printed);
+  }
+  return true;
 }
 
 }  // namespace fsdp2::fuzz

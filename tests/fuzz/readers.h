@@ -29,4 +29,8 @@ bool read_manifest(const std::string& bytes);
 bool read_sharded_safetensors(const std::string& bytes);
 bool read_per_rank_pth(const std::string& bytes);
 
+// The configuration of a run, in YAML of any dialect. What makes a plan is printed and read again,
+// and must make the same plan.
+bool read_run_configuration(const std::string& bytes);
+
 }  // namespace fsdp2::fuzz

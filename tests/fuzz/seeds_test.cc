@@ -61,6 +61,12 @@ TEST(Seeds, OfIndicesAreTakenIfGood) {
   EXPECT_EQ(taken("index", read_hugging_face_index), Names{"one_file.json"});
 }
 
+TEST(Seeds, OfRunConfigurationsAreTakenIfGood) {
+  EXPECT_EQ(taken("yaml", read_run_configuration),
+            (Names{"merged.yaml", "mm.yaml", "mm_legacy.yaml", "plain.yaml", "roll.yaml",
+                   "train300M_fsdp.yaml", "train90M_fsdp.yaml"}));
+}
+
 TEST(Seeds, OfZipsAreTakenIfGood) {
   EXPECT_EQ(taken("zip", read_torch_archive), (Names{"plain", "torch_save"}));
 }

@@ -54,6 +54,36 @@ TEST(Document, ScalarsHaveTheTypesOfYaml12) {
   }
 }
 
+TEST(Document, MergedMappingsFillWhatAMappingLeavesOpen) {
+  const Node root = read_yaml(
+      "base: &base {a: 1, b: 1, c: 1}\nmore: &more {c: 2, d: 2}\n"
+      "one:\n  b: 3\n  <<: *base\n"
+      "two:\n  <<: [*more, *base]\n  a: 4\n",
+      "f.yaml");
+  const auto text_of = [&](const char* map, const char* key) {
+    return root.find(map)->find(key)->text;
+  };
+  EXPECT_EQ(root.find("one")->entries.size(), 3U);
+  EXPECT_EQ(text_of("one", "a") + text_of("one", "b") + text_of("one", "c"), "131");
+  EXPECT_EQ(root.find("one")->find("a")->origin, "f.yaml:1");
+  EXPECT_EQ(text_of("two", "a") + text_of("two", "b") + text_of("two", "c") + text_of("two", "d"),
+            "4122");
+  EXPECT_EQ(root.find("two")->entries.size(), 4U);
+}
+
+TEST(Document, MergedMappingsMayHaveMergedOthers) {
+  const Node root = read_yaml("a: &a {x: 1}\nb: &b {<<: *a, y: 2}\nc: {<<: *b}\n", "f");
+  EXPECT_EQ(root.find("c")->find("x")->text + root.find("c")->find("y")->text, "12");
+  std::string bomb = "a0: &a0 {k: 1, l: 2}\n";
+  for (int i = 1; i < 40; ++i) {
+    const std::string last = "*a" + std::to_string(i - 1);
+    bomb += "a" + std::to_string(i) + ": &a" + std::to_string(i) + " {<<: [" + last + "," + last +
+            "], k" + std::to_string(i) + ": 1}\n";
+  }
+  EXPECT_THAT(parse_error(bomb), HasSubstr("more than 65536 values"));
+  EXPECT_THAT(parse_error("a: &a {b: 1, <<: *a}\n"), HasSubstr("contains it"));
+}
+
 TEST(Document, AliasesAreCopies) {
   const Node root = read_yaml("a: &x {k: [1, 2]}\nb: *x\n", "f");
   EXPECT_EQ(root.find("b")->find("k")->items.size(), 2U);
@@ -74,7 +104,10 @@ TEST(Document, WhatIsWrongIsSaidWithItsLine) {
   EXPECT_THAT(parse_error("a: &x\n  b: *x\n"), HasSubstr("f.yaml:2: this alias stands for"));
   EXPECT_THAT(parse_error("? [1]\n: 2\n"), HasSubstr("f.yaml:1: expected a key, got a list"));
   EXPECT_THAT(parse_error("~: 2\n"), HasSubstr("f.yaml:1: expected a key, got nothing"));
-  EXPECT_THAT(parse_error("a: 1\n<<: {b: 2}\n"), HasSubstr("f.yaml:2: << (merging mappings)"));
+  EXPECT_THAT(parse_error("a: 1\n<<: [{b: 2}, 3]\n"),
+              HasSubstr("f.yaml:2: <<: expected a mapping or a list of mappings, got the whole"));
+  EXPECT_THAT(parse_error("<<: {a: 1}\n<<: {b: 2}\n"), HasSubstr("f.yaml:2: << is given twice"));
+  EXPECT_THAT(parse_error("<<: ~\n"), HasSubstr("got nothing"));
   EXPECT_THAT(parse_error("a: !!binary x\n"), HasSubstr("f.yaml:1: the tag tag:yaml.org"));
   EXPECT_THAT(parse_error("a: 1\n---\nb: 2\n"), HasSubstr("f.yaml:3: a second document"));
   EXPECT_THAT(parse_error("a: \xff\n"), HasSubstr("f.yaml: is not UTF-8"));
