@@ -4,6 +4,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <sstream>
 #include <system_error>
 
@@ -33,12 +34,23 @@ std::string read_config(const std::string& named, const std::string& path) {
   return text.str();
 }
 
+// What is no JSON object stays, for the library to refuse.
+std::string untied(const std::string& json) {
+  nlohmann::json config = nlohmann::json::parse(json, nullptr, false);
+  if (!config.is_object()) {
+    return json;
+  }
+  config["tie_word_embeddings"] = false;
+  return config.dump();
+}
+
 }  // namespace
 
 void module_from_config_file(const std::string& flag, const std::string& path,
-                             const fsdp2_module_options& options, Module* out) {
+                             const fsdp2_module_options& options, Module* out, Ties ties) {
   const std::string named = flag + " " + path;
-  const std::string json = read_config(named, path);
+  const std::string given = read_config(named, path);
+  const std::string json = ties == Ties::kNone ? untied(given) : given;
   const fsdp2_status status = fsdp2_module_from_config(json.c_str(), &options, out->out());
   if (status != FSDP2_OK) {
     throw Failure(named + ": " + fsdp2_error_message(), status);

@@ -47,7 +47,7 @@ fsdp2_status load(const TrainOptions& options, const RunState& state, const Look
                   std::string* message) {
   const bool whole = checkpoint.has_run;
   fsdp2_load_options load = FSDP2_LOAD_OPTIONS_INIT;
-  load.partial = options.resume_partial ? 1 : 0;
+  load.partial = options.resumes_partially() ? 1 : 0;
   const fsdp2_status status = fsdp2_checkpoint_load(
       state.shard.get(), whole ? state.optimizer.get() : fsdp2_optimizer{0},
       whole ? state.step.get() : fsdp2_step{0}, whole ? state.loader.get() : fsdp2_loader{0},

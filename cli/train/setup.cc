@@ -64,6 +64,12 @@ void freeze(const TrainOptions& options, const Module& module) {
   check(fsdp2_module_set_requires_grad(module.get(), texts.data(), texts.size(), 0));
 }
 
+void check_ties(const TrainOptions& options, const Module& module) {
+  require(!options.untie_embeddings_and_output_weights || !ModuleNames(module).has_ties(),
+          "--untie-embeddings-and-output-weights: --model " + options.model +
+              " shares weights between embeddings and head");
+}
+
 bool wraps_embeddings(const TrainOptions& options, const ModuleNames& names) {
   const bool untied = options.wrap_embeddings == "untied";
   return untied ? !names.has_ties() : options.wrap_embeddings == "yes";
@@ -125,12 +131,15 @@ void make_model(const TrainOptions& options, Module* out) {
   module.dtype = dtype_number(options.dtype);
   module.seed = options.seed;
   if (!options.model_config.empty()) {
-    module_from_config_file("--model-config", options.model_config, module, out);
+    const bool unties = options.untie_embeddings_and_output_weights;
+    module_from_config_file("--model-config", options.model_config, module, out,
+                            unties ? Ties::kNone : Ties::kAsGiven);
   } else if (is_exported_file(options.model)) {
     check(fsdp2_module_from_exported(options.model.c_str(), &module, out->out()));
   } else {
     check(fsdp2_module_from_pretrained(options.model.c_str(), &module, out->out()));
   }
+  check_ties(options, *out);
   freeze(options, *out);
   if (options.activation_checkpointing) {
     check(fsdp2_module_checkpoint_activations(out->get(), nullptr, 0, 1, 0));

@@ -92,7 +92,9 @@ void Trainer::prepare() {
   evaluation_.emplace(options_, mesh_, model_info_.vocab_size);
   shard_model(options_, module_, mesh_, &shard_);
   check_batch(options_, info_.world_size, module_);
-  check(fsdp2_shard_load_values(shard_.get()));
+  if (!options_.leaves_values_to_checkpoint()) {
+    check(fsdp2_shard_load_values(shard_.get()));
+  }
   make_optimizer(options_, shard_, &optimizer_);
   make_step(options_, shard_, optimizer_, &step_);
   resumed_ = resume(options_, mesh_, run_state());

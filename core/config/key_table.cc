@@ -14,6 +14,10 @@ constexpr char kLrScaleHelp[] =
     "Learning rates by name: PATTERN=FACTOR[,PATTERN=FACTOR...], such as lm_head.*=0.1; factors "
     "multiply where several patterns match";
 
+constexpr char kUntieHelp[] =
+    "Give the head weights of its own; a --model must have them, and a --model-config gets them";
+constexpr char kNoInitializationHelp[] =
+    "Draw no initial values: --model or a checkpoint, --resume PATH, gives all of them";
 constexpr char kFreezeHelp[] =
     "Parameters to freeze, by names or patterns of theirs or of modules above them, such as "
     "model.layers.{0-3},*.bias";
@@ -37,6 +41,11 @@ std::vector<Key> run_keys(TrainOptions* o) {
        "Directory with config.json and safetensors, or a program FILE.pt2 of torch.export"},
       {model, "model-config", &o->model_config,
        "config.json, or gpt-90m or gpt-300m, instead of --model; --seed draws the initial weights"},
+      {model, "untie-embeddings-and-output-weights", &o->untie_embeddings_and_output_weights,
+       kUntieHelp},
+      {model, "no-initialization", &o->no_initialization, kNoInitializationHelp},
+      {model, "init-model-with-meta-device", &o->init_model_with_meta_device,
+       "Build the model without memory, and give each rank its shards: what happens anyway"},
       {model, "freeze", &o->freeze, kFreezeHelp, {}, Form::kList},
       {data, "tokens", &o->tokens,
        "Flat little-endian token file (uint16, or uint32 for a vocabulary > 65536)"},
@@ -183,6 +192,11 @@ std::vector<Key> outcome_keys(TrainOptions* o) {
        "the newest sound one of --save-dir, or from the start where there is none yet"},
       {checkpoint, "resume-partial", &o->resume_partial,
        "Skip names that only the run or only the checkpoint has"},
+      {checkpoint,
+       "ckpt-format",
+       &o->ckpt_format,
+       "Checkpoints are DCP directories in either; torch_dcp also resumes as --resume-partial does",
+       {"torch_dist", "torch_dcp"}},
       {process, "world-size", &o->world_size, "Number of ranks that the job must have (0: any)"},
       {process, "device", &o->device, "Device to compute on", {"auto", "cpu", "cuda"}},
       {process, "threads", &o->threads,

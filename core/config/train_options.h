@@ -11,6 +11,9 @@ namespace fsdp2::config {
 
 struct TrainOptions {
   std::string model, model_config;
+  bool untie_embeddings_and_output_weights = false;
+  bool no_initialization = false;
+  bool init_model_with_meta_device = false;
   std::string freeze;
   std::string tokens, text;
   int64_t vocab_size = 0;
@@ -69,6 +72,7 @@ struct TrainOptions {
 
   std::string resume;
   bool resume_partial = false;
+  std::string ckpt_format = "torch_dist";
   std::string save_dir;
   int64_t save_every = 0;
   int64_t keep_last = 0;
@@ -94,6 +98,11 @@ struct TrainOptions {
   double timeout_s = 600.0;
 
   bool resumes_from_save_dir() const { return resume == "auto"; }
+  bool resumes_partially() const { return resume_partial || ckpt_format == "torch_dcp"; }
+  // Whether parameters have no values until the checkpoint gives them, which holds all of them.
+  bool leaves_values_to_checkpoint() const {
+    return no_initialization && !resume.empty() && !resumes_from_save_dir() && !resumes_partially();
+  }
   Sharding sharding() const {
     return {strategy, fsdp_size, reshard_after_forward, wrap, wrap_names};
   }

@@ -285,6 +285,8 @@ TEST(TrainMistakes, AreNamed) {
       {{"--keep-last", "2", "--save-dir", "x"}, "--keep-last needs --save-every"},
       {{"--full-state-dict", "x.gguf"}, "--full-state-dict x.gguf: expected FILE.pth"},
       {{"--prompt", "1 2"}, "--prompt needs --sample"},
+      {{"--save-weights", "full"}, "--save-weights needs --save-every"},
+      {{"--ckpt-format", "zarr"}, "--ckpt-format zarr"},
       {{"--chunked-loss", "-1"}, "--chunked-loss -1 is below 0"},
       {{"--eval-every", "2"}, "--eval-every needs --eval-data"},
       {{"--eval-data", "x", "--eval-size", "0"}, "--eval-size 0 is below 1"},
@@ -313,6 +315,8 @@ TEST(TrainMistakes, AreNamed) {
   EXPECT_THAT(message_of({"--tokens", "t"}),
               HasSubstr("--model (a directory or a .pt2 file) or --model-config"));
   EXPECT_THAT(message_of({"--model", "m"}), HasSubstr("--tokens or --text"));
+  EXPECT_THAT(message_of({"--model-config", "m", "--text", "t", "--no-initialization"}),
+              HasSubstr("--no-initialization needs --model or --resume"));
 }
 
 TEST(TrainMistakes, InAFileAreNamedWithTheirPlace) {
@@ -324,6 +328,15 @@ TEST(TrainMistakes, InAFileAreNamedWithTheirPlace) {
             "--set stepz=1: unknown key stepz; did you mean steps?");
   EXPECT_EQ(message_of({file, file}), "unexpected argument '" + file + "' (see --help)");
   EXPECT_EQ(message_of({"nothing.yaml"}), "nothing.yaml: No such file or directory");
+}
+
+TEST(TrainFlags, TakeMindSpeedsNameForTheirFile) {
+  const std::string file = yaml_file("model: m\ntokens: t\nsteps: 7\n");
+  config::Plan plan;
+  EXPECT_EQ(parse_train_options({"--fsdp2-config-path", file}, &plan), Request::kTrain);
+  EXPECT_EQ(plan.options.steps, 7);
+  EXPECT_EQ(message_of({"--fsdp2-config-path", file, file}),
+            "--fsdp2-config-path " + file + " and " + file + " exclude each other");
 }
 
 TEST(TrainMistakes, WithAnExportedProgramAreNamed) {

@@ -115,6 +115,47 @@ TEST(SimpleYaml, ResumesWhereItStopped) {
   }
 }
 
+// MindSpeed-MM's older files go with flags of Megatron's, as a launch script has them.
+TEST(MindSpeed, CompanionFlagsAreTaken) {
+  const std::string folder = empty_directory();
+  const std::vector<std::string> flags = {"--fsdp2-config-path",
+                                          example("mm_legacy"),
+                                          "--ckpt-format",
+                                          "torch_dcp",
+                                          "--init-model-with-meta-device",
+                                          "--untie-embeddings-and-output-weights",
+                                          "--product-engine",
+                                          "mkl"};
+  const Training first =
+      train(2, joined(flags, {"--save-dir", folder + "/c", "--save-every", "3"}));
+  ASSERT_EQ(first.outcome.exit_code, 0) << first.outcome.err;
+  const std::vector<std::string> resume = {"--ckpt-format", "torch_dist", "--resume",
+                                           folder + "/c/step-00000003", "--no-initialization"};
+  const Training second = train(2, joined(flags, resume));
+  ASSERT_EQ(second.outcome.exit_code, 0) << second.outcome.err;
+  ASSERT_EQ(second.steps.size(), 3U);
+  EXPECT_EQ(last_loss(second), last_loss(first));
+}
+
+TEST(MindSpeed, TiedWeightsAreUntiedOrRefused) {
+  const std::string models = "tests/parity/golden/models/";
+  const std::string tied = repository_file(models + "tiny-gpt2");
+  const std::vector<std::string> flags = {"--untie-embeddings-and-output-weights", "--text",
+                                          "examples/data/opticks.txt", "--steps", "1"};
+  const Training refused = train(1, joined(flags, {"--model", tied}));
+  EXPECT_EQ(refused.outcome.exit_code, 2);
+  EXPECT_THAT(refused.outcome.err, HasSubstr("shares weights between embeddings and head"));
+  const auto parameters = [&](const std::vector<std::string>& more) {
+    const Training training = train(1, joined({"--model-config", tied + "/config.json", "--text",
+                                               "examples/data/opticks.txt", "--steps", "1"},
+                                              more));
+    EXPECT_EQ(training.outcome.exit_code, 0) << training.outcome.err;
+    return training.summary.at("parameters").get<int64_t>();
+  };
+  constexpr int64_t kHead = 384 * 64;
+  EXPECT_EQ(parameters({"--untie-embeddings-and-output-weights"}), parameters({}) + kHead);
+}
+
 TEST(Yaml, IgnoredKeysAreToldOnce) {
   const Training training = train(2, {example("roll")});
   EXPECT_EQ(training.outcome.err_lines_with("ignored").size(), 2U);  // of the file, of the role

@@ -71,6 +71,8 @@ void check_outcome(const TrainOptions& o) {
   require(o.eval_every == 0 || !o.eval_data.empty(), "--eval-every needs --eval-data");
   require(o.prompt.empty() || o.sample > 0,
           "--prompt needs --sample, the number of tokens to write");
+  require(!o.no_initialization || !o.model.empty() || !o.resume.empty(),
+          "--no-initialization needs --model or --resume, which give the values");
   require(!o.resume_partial || !o.resume.empty(), "--resume-partial needs --resume");
   require(!o.resumes_from_save_dir() || !o.save_dir.empty(),
           "--resume auto needs --save-dir, where it looks for checkpoints");

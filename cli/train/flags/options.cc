@@ -37,6 +37,7 @@ std::string with_places(std::string message, const config::Plan& plan) {
 // What is no key of the run.
 struct Command {
   config::PlanRequest plan;
+  std::string fsdp2_config_path;
   bool print_config = false;
   bool version = false;
 };
@@ -53,6 +54,10 @@ void add_command(CLI::App* app, Command* command) {
   app->add_option("FILE", command->plan.file, "YAML file with the configuration")
       ->option_text("YAML file with the configuration, .yaml or .yml")
       ->group("");
+  app->add_option("--fsdp2-config-path", command->fsdp2_config_path,
+                  "That file, by MindSpeed's name for it")
+      ->option_text("FILE")
+      ->group(group);
   app->add_option("--role", command->plan.role, "Role of the file to train, if it has several")
       ->option_text("NAME")
       ->group(group);
@@ -101,9 +106,14 @@ bool is_yaml(const std::string& path) {
 
 config::Plan read_file(const Command& command) {
   const std::string& file = command.plan.file;
+  const std::string& other = command.fsdp2_config_path;
   require(file.empty() || is_yaml(file), "unexpected argument '" + file + "' (see --help)");
+  require(file.empty() || other.empty(),
+          "--fsdp2-config-path " + other + " and " + file + " exclude each other");
+  config::PlanRequest request = command.plan;
+  request.file = file.empty() ? other : file;
   try {
-    return config::read_plan(command.plan);
+    return config::read_plan(request);
   } catch (const config::ConfigError& error) {
     throw UsageError(error.what());
   }
