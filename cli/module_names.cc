@@ -61,19 +61,24 @@ ModuleNames::ModuleNames(const Module& module) {
 }
 
 Sharding ModuleNames::expand(Sharding sharding) const {
+  sharding.wrap_names =
+      config::with_commas(modules_in("--wrap-names", parts_of(sharding.wrap_names)));
+  return sharding;
+}
+
+std::vector<std::string> ModuleNames::modules_in(const std::string& flag,
+                                                 const std::vector<std::string>& patterns) const {
   std::vector<std::string> names;
-  for (const std::string& name : parts_of(sharding.wrap_names)) {
-    const std::vector<std::string> paths = is_pattern(name)
-                                               ? select({name}, modules_, "--wrap-names")
-                                               : std::vector<std::string>{name};
+  for (const std::string& name : patterns) {
+    const std::vector<std::string> paths =
+        is_pattern(name) ? select({name}, modules_, flag) : std::vector<std::string>{name};
     for (const std::string& path : paths) {
       if (std::find(names.begin(), names.end(), path) == names.end()) {
         names.push_back(path);
       }
     }
   }
-  sharding.wrap_names = config::with_commas(names);
-  return sharding;
+  return names;
 }
 
 std::vector<std::string> ModuleNames::parameters_in(

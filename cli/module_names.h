@@ -20,6 +20,11 @@ class ModuleNames {
   // pattern stays, whether or not it is there. Throws UsageError, the same on all ranks.
   Sharding expand(Sharding sharding) const;
 
+  // The modules that match. A name without a pattern stays, whether or not it is there. Throws
+  // UsageError, which names `flag`.
+  std::vector<std::string> modules_in(const std::string& flag,
+                                      const std::vector<std::string>& patterns) const;
+
   // The parameters that match a pattern themselves, or lie below a module that does. Throws
   // UsageError, which names `flag`.
   std::vector<std::string> parameters_in(const std::string& flag,

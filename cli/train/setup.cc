@@ -70,6 +70,29 @@ void check_ties(const TrainOptions& options, const Module& module) {
               " shares weights between embeddings and head");
 }
 
+void checkpoint_activations(const TrainOptions& options, const Module& module,
+                            const std::vector<std::string>& kinds, uint32_t flags) {
+  const std::vector<const char*> texts = texts_of(kinds);
+  check(fsdp2_module_checkpoint_activations(module.get(), texts.data(), texts.size(),
+                                            static_cast<size_t>(options.recompute_every), flags));
+}
+
+void recompute(const TrainOptions& options, const Module& module) {
+  if (!options.activation_checkpointing) {
+    return;
+  }
+  const bool is_default = options.recompute == TrainOptions().recompute;
+  if (!is_default || options.recompute_names.empty()) {
+    const auto kinds = is_default ? std::vector<std::string>() : parts_of(options.recompute);
+    checkpoint_activations(options, module, kinds, 0);
+  }
+  if (!options.recompute_names.empty()) {
+    const auto paths =
+        ModuleNames(module).modules_in("--recompute-names", parts_of(options.recompute_names));
+    checkpoint_activations(options, module, paths, FSDP2_ACTIVATIONS_BY_PATH);
+  }
+}
+
 bool wraps_embeddings(const TrainOptions& options, const ModuleNames& names) {
   const bool untied = options.wrap_embeddings == "untied";
   return untied ? !names.has_ties() : options.wrap_embeddings == "yes";
@@ -141,9 +164,7 @@ void make_model(const TrainOptions& options, Module* out) {
   }
   check_ties(options, *out);
   freeze(options, *out);
-  if (options.activation_checkpointing) {
-    check(fsdp2_module_checkpoint_activations(out->get(), nullptr, 0, 1, 0));
-  }
+  recompute(options, *out);
 }
 
 void shard_model(const TrainOptions& options, const Module& module, const Mesh& mesh, Shard* out) {

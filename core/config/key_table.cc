@@ -18,6 +18,13 @@ constexpr char kUntieHelp[] =
     "Give the head weights of its own; a --model must have them, and a --model-config gets them";
 constexpr char kNoInitializationHelp[] =
     "Draw no initial values: --model or a checkpoint, --resume PATH, gives all of them";
+constexpr char kRecomputeHelp[] =
+    "Classes that --activation-checkpointing is for, as in A,B (default: the model's own layers, "
+    "or "
+    "none beside --recompute-names)";
+constexpr char kRecomputeNamesHelp[] =
+    "Modules that --activation-checkpointing is for, by paths or patterns, as in "
+    "model.layers.{0-7},lm_head";
 constexpr char kFreezeHelp[] =
     "Parameters to freeze, by names or patterns of theirs or of modules above them, such as "
     "model.layers.{0-3},*.bias";
@@ -110,7 +117,11 @@ std::vector<Key> run_keys(TrainOptions* o) {
       {sharding, "load-from-rank0", &o->load_from_rank0,
        "Have rank 0 alone read the weights, and broadcast them"},
       {sharding, "activation-checkpointing", &o->activation_checkpointing,
-       "Recompute each of the model's own layers in backward"},
+       "Recompute modules in backward instead of keeping what they compute"},
+      {sharding, "recompute", &o->recompute, kRecomputeHelp, {}, Form::kList},
+      {sharding, "recompute-names", &o->recompute_names, kRecomputeNamesHelp, {}, Form::kList},
+      {sharding, "recompute-every", &o->recompute_every,
+       "Recompute the last of each N of these modules"},
       {sharding, "cpu-offload", &o->cpu_offload,
        "Keep shards in host memory (on a CPU they are there anyway)"},
       {sharding, "comm-path", &o->comm_path, "Communication path of parameters", comm_path_names()},

@@ -49,6 +49,9 @@ struct TrainOptions {
   int64_t prefetch = 1;
   bool load_from_rank0 = false;
   bool activation_checkpointing = false;
+  std::string recompute = "default";
+  std::string recompute_names;
+  int64_t recompute_every = 1;
   bool cpu_offload = false;
 
   std::string optimizer = "adamw";

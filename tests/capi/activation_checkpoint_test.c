@@ -35,6 +35,34 @@ static void layers_that_run_again_to_their_end_have_the_golden_losses(void) {
   train_to_golden_losses(&job);
 }
 
+static void layers_chosen_by_path_have_the_golden_losses(void) {
+  const char* const paths[3] = {"model.layers.1.mlp", "lm_head", "model.layers.0"};
+  struct job job = start_lone_job();
+  EXPECT_OK(fsdp2_module_checkpoint_activations(
+      job.module, paths, 3, 2, FSDP2_ACTIVATIONS_BY_PATH | FSDP2_ACTIVATIONS_NO_EARLY_STOP));
+  EXPECT_OK(
+      fsdp2_module_checkpoint_activations(job.module, paths + 1, 2, 1, FSDP2_ACTIVATIONS_BY_PATH));
+  train_to_golden_losses(&job);
+}
+
+static void mistakes_in_paths_are_named(void) {
+  const char* const paths[2] = {"model.layers.0", "model.layers.9"};
+  const char* const list[1] = {"model.layers"};
+  fsdp2_module module = tiny_llama();
+  EXPECT_STATUS(fsdp2_module_checkpoint_activations(module, paths, 2, 1, FSDP2_ACTIVATIONS_BY_PATH),
+                FSDP2_E_NOT_FOUND);
+  EXPECT_MESSAGE("there is no module 'model.layers.9'");
+  EXPECT_STATUS(fsdp2_module_checkpoint_activations(module, list, 1, 1, FSDP2_ACTIVATIONS_BY_PATH),
+                FSDP2_E_INVALID_ARGUMENT);
+  EXPECT_MESSAGE("a container has no forward");
+  EXPECT_STATUS(fsdp2_module_checkpoint_activations(module, NULL, 0, 1, FSDP2_ACTIVATIONS_BY_PATH),
+                FSDP2_E_INVALID_ARGUMENT);
+  EXPECT_STATUS(fsdp2_module_checkpoint_activations(module, paths, 1, 1, 4),
+                FSDP2_E_INVALID_ARGUMENT);
+  EXPECT_OK(fsdp2_module_checkpoint_activations(module, paths, 1, 1, FSDP2_ACTIVATIONS_BY_PATH));
+  EXPECT_OK(fsdp2_module_destroy(module));
+}
+
 static void mistakes_in_checkpointing_are_named(void) {
   const char* const kinds[2] = {"LlamaDecoderLayer", "Qwen3DecoderLayer"};
   fsdp2_module module = tiny_llama();
@@ -50,6 +78,8 @@ int main(void) {
   RUN(layers_checkpointed_before_sharding_have_the_golden_losses);
   RUN(layers_checkpointed_after_sharding_have_the_golden_losses);
   RUN(layers_that_run_again_to_their_end_have_the_golden_losses);
+  RUN(layers_chosen_by_path_have_the_golden_losses);
+  RUN(mistakes_in_paths_are_named);
   RUN(mistakes_in_checkpointing_are_named);
   return harness_result();
 }

@@ -196,6 +196,24 @@ TEST(Yaml, RanksWhoseFilesDifferAreToldTheKeyAndBothPlaces) {
                         folder + "/rank1.yaml:1 fsdp_size)"));
 }
 
+TEST(Yaml, RecomputesByClassByPathAndEveryKthWithTheSameLosses) {
+  const std::vector<std::string> usual = {example("plain"), "--product-engine", "mkl"};
+  const Training all = train(2, usual);
+  ASSERT_EQ(all.outcome.exit_code, 0) << all.outcome.err;
+  const std::vector<std::vector<std::string>> choices = {
+      {"--set", "recompute=[LlamaMLP, LlamaAttention]", "--set", "recompute_every=3"},
+      {"--set", "recompute_names=['model.layers.{1-2}', lm_head]"},
+      {"--set", "activation_checkpointing=false"}};
+  for (const std::vector<std::string>& choice : choices) {
+    const Training some = train(2, joined(usual, choice));
+    ASSERT_EQ(some.outcome.exit_code, 0) << some.outcome.err;
+    expect_same_steps(some.steps, as_lists(all.steps), {1e-6, 1e-6});
+  }
+  const Training wrong = train(1, joined(usual, {"--set", "recompute=[LlamaMPL]"}));
+  EXPECT_EQ(wrong.outcome.exit_code, 1);
+  EXPECT_THAT(wrong.outcome.err, HasSubstr("no module of class LlamaMPL"));
+}
+
 TEST(Yaml, PatternsMustMatch) {
   const Training training =
       train(1, {example("mm"), "--set", "parallel.fsdp_plan.apply_modules=['model.layerz.{*}']"});
@@ -203,6 +221,9 @@ TEST(Yaml, PatternsMustMatch) {
   EXPECT_THAT(training.outcome.err,
               HasSubstr("--wrap-names: nothing is called model.layerz.{*}; did you mean "
                         "model.layers.0?"));
+  const Training recomputed = train(1, {example("mm"), "--recompute-names", "model.layerz.{*}"});
+  EXPECT_THAT(recomputed.outcome.err,
+              HasSubstr("--recompute-names: nothing is called model.layerz"));
   const Training frozen = train(1, {example("mm"), "--freeze", "model.x"});
   EXPECT_THAT(frozen.outcome.err, HasSubstr("--freeze: nothing is called model.x"));
 }

@@ -25,6 +25,7 @@
 #include "core/nn/own_generator.h"
 #include "core/nn/recompute/activation_checkpoint.h"
 #include "core/nn/seeded_init.h"
+#include "core/train/module_path.h"
 
 namespace fsdp2::capi {
 
@@ -124,12 +125,24 @@ fsdp2_module_info module_info(const ModuleObject& object) {
 void checkpoint_activations(ModuleObject& object, const char* const* kinds, size_t n_kinds,
                             size_t every, uint32_t flags) {
   check_usable(object);
-  FSDP2_CHECK((flags & ~uint32_t{FSDP2_ACTIVATIONS_NO_EARLY_STOP}) == 0, Code::kInvalidArgument,
-              "flags: expected 0 or FSDP2_ACTIVATIONS_NO_EARLY_STOP (1), found {}", flags);
+  constexpr uint32_t kKnown = FSDP2_ACTIVATIONS_NO_EARLY_STOP | FSDP2_ACTIVATIONS_BY_PATH;
+  FSDP2_CHECK((flags & ~kKnown) == 0, Code::kInvalidArgument,
+              "flags: expected FSDP2_ACTIVATIONS_NO_EARLY_STOP (1) and _BY_PATH (2) or 0, found {}",
+              flags);
   const std::vector<std::string> given = read_texts(kinds, n_kinds, kMaxName, "kinds");
-  nn::checkpoint_by_kind(*object.module, given.empty() ? object.module->no_split_kinds() : given,
-                         static_cast<int64_t>(check_count(every, 1, kMaxCount, "every")),
-                         /*early_stop=*/(flags & FSDP2_ACTIVATIONS_NO_EARLY_STOP) == 0);
+  const auto step = static_cast<int64_t>(check_count(every, 1, kMaxCount, "every"));
+  const bool early_stop = (flags & FSDP2_ACTIVATIONS_NO_EARLY_STOP) == 0;
+  if ((flags & FSDP2_ACTIVATIONS_BY_PATH) == 0) {
+    nn::checkpoint_by_kind(*object.module, given.empty() ? object.module->no_split_kinds() : given,
+                           step, early_stop);
+    return;
+  }
+  FSDP2_CHECK(!given.empty(), Code::kInvalidArgument, "kinds: expected paths of modules");
+  std::vector<std::shared_ptr<nn::Module>> modules;
+  for (const std::string& path : given) {
+    modules.push_back(train::find_module(object.module, path, "kinds"));
+  }
+  nn::checkpoint_modules(*object.module, modules, step, early_stop);
 }
 
 }  // namespace

@@ -61,6 +61,17 @@ void check_places(const TrainOptions& o) {
   }
 }
 
+void check_recompute(const TrainOptions& o) {
+  const TrainOptions usual;
+  const auto need = [&](const char* flag, bool is_given) {
+    require(!is_given || o.activation_checkpointing,
+            std::string(flag) + " needs --activation-checkpointing");
+  };
+  need("--recompute", o.recompute != usual.recompute);
+  need("--recompute-names", o.recompute_names != usual.recompute_names);
+  need("--recompute-every", o.recompute_every != usual.recompute_every);
+}
+
 void check_outcome(const TrainOptions& o) {
   const std::string& full = o.full_state_dict;
   require(full.empty() || is_torch_file(full) || fs::path(full).extension() == ".safetensors",
@@ -116,6 +127,7 @@ void check_counts(const TrainOptions& o) {
   require_within("--grad-accum", o.grad_accum, 1, kMostParts);
   require_within("--micro-batch", o.micro_batch, 0, kMostWindows);
   require_within("--prefetch", o.prefetch, 0, kMostPrefetch);
+  require_within("--recompute-every", o.recompute_every, 1, kMostParts);
   require_within("--loss-scale-interval", o.loss_scale_interval, 1);
   require_within("--log-every", o.log_every, 1);
   require_within("--world-size", o.world_size, 0, kMostRanks);
@@ -172,6 +184,7 @@ void check_options(const TrainOptions& o) {
   require(o.tokens.empty() || o.text.empty(), "--tokens and --text exclude each other");
   read_no_decay(o.no_decay);
   read_lr_scales(o.lr_scale);
+  check_recompute(o);
   check_outcome(o);
   check_exported(o);
 }

@@ -24,10 +24,20 @@ void read_recompute_flag(const Value& value, Plan* plan) {
   plan->set("activation-checkpointing", flag, origin_text(value));
 }
 
-// Which modules; whether at all, `recompute` says.
-void check_recompute(const Value& value, Plan* /*plan*/) {
-  Plan scratch;
-  reads_recompute("").read(value, &scratch);
+// Which modules; whether at all, `recompute` says. These two places must not differ either.
+void read_recompute_plan(const Value& value, Plan* plan) {
+  const std::string known = plan->options.recompute_names;
+  const std::string where = plan->origin_of("recompute-names");
+  plan->read("recompute-names", value);
+  if (!known.empty() && plan->options.recompute_names != known) {
+    value.refuse(plan->options.recompute_names + " contradicts " + where);
+  }
+}
+
+void leave_out_unused_recompute(Plan* plan) {
+  if (!plan->options.activation_checkpointing && !plan->options.recompute_names.empty()) {
+    plan->set("recompute-names", "", plan->origin_of("activation-checkpointing"));
+  }
 }
 
 void read_format(const Value& value, Plan* /*plan*/) {
@@ -116,15 +126,15 @@ std::vector<Row> mm_rows() {
       not_provided(plan + "pregather", {"false"}, "all units gathered before forward"),
       not_provided(plan + "hook_modules", {}, "a unit's hooks on a module around it"),
       reads("parallel.recompute", "activation-checkpointing", read_recompute_flag),
-      reads("parallel.recompute_plan.apply_modules", "activation-checkpointing, with recompute",
-            check_recompute),
+      reads("parallel.recompute_plan.apply_modules", "recompute-names, with recompute",
+            read_recompute_plan),
       ignored("parallel.recompute_plan.use_reentrant",
               "recomputation is of the other kind, with the same results"),
       ignored("parallel.ep_plan", "there is no expert parallelism"),
       ignored("parallel.tp_plan", "there is no tensor parallelism"),
       reads("features.recompute", "activation-checkpointing", read_recompute_flag),
-      reads("features.recompute_plan.apply_modules", "activation-checkpointing, with recompute",
-            check_recompute),
+      reads("features.recompute_plan.apply_modules", "recompute-names, with recompute",
+            read_recompute_plan),
       ignored("features.recompute_plan.use_reentrant",
               "recomputation is of the other kind, with the same results"),
       ignored("features.enable_chunk_loss", "the loss is always computed in chunks"),
@@ -209,6 +219,7 @@ void apply_mm(const Node& root, Plan* plan) {
   plan->set("wrap", "none", kMmDefault);
   plan->set("reshard-after-forward", "true", kMmDefault);
   apply(mm_rows(), root.without({kOwnSection}), "", plan);
+  leave_out_unused_recompute(plan);
   set_least_lr(root, plan);
   set_places(root, plan);
 }

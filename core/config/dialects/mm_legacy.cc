@@ -34,19 +34,37 @@ std::string class_in(const std::string& text) {
   return is_class ? last : "";
 }
 
-void read_wrap(const Value& value, Plan* plan) {
-  std::vector<std::string> kinds;
-  std::vector<std::string> patterns;
+struct ClassesAndPaths {
+  std::vector<std::string> classes, patterns;
+};
+
+ClassesAndPaths classes_and_paths(const Value& value) {
+  ClassesAndPaths both;
   for (const std::string& text : value.as_texts()) {
     const std::string kind = class_in(text);
     if (kind.empty()) {
-      add_patterns(text, &patterns);
+      add_patterns(text, &both.patterns);
     } else {
-      kinds.push_back(kind);
+      both.classes.push_back(kind);
     }
   }
-  plan->set("wrap", kinds.empty() ? std::string("none") : with_commas(kinds), origin_text(value));
+  return both;
+}
+
+void read_wrap(const Value& value, Plan* plan) {
+  const auto [classes, patterns] = classes_and_paths(value);
+  plan->set("wrap", classes.empty() ? std::string("none") : with_commas(classes),
+            origin_text(value));
   plan->set("wrap-names", with_commas(patterns), origin_text(value));
+}
+
+void read_recompute_modules(const Value& value, Plan* plan) {
+  const auto [classes, patterns] = classes_and_paths(value);
+  plan->set("activation-checkpointing", !(classes.empty() && patterns.empty()), origin_text(value));
+  plan->set("recompute-names", with_commas(patterns), origin_text(value));
+  if (!classes.empty()) {
+    plan->set("recompute", with_commas(classes), origin_text(value));
+  }
 }
 
 void read_ignored(const Value& value, Plan* plan) {
@@ -73,7 +91,8 @@ std::vector<Row> mm_legacy_rows() {
       reads_prefetch("num_to_forward_prefetch"),
       reads_prefetch("num_to_backward_prefetch"),
       reads("ignored_modules", "ignored-modules", read_ignored),
-      reads_recompute("recompute_modules"),
+      reads("recompute_modules", "recompute-names, or recompute for classes",
+            read_recompute_modules),
       ignored("use_reentrant", "recomputation is of the other kind, with the same results"),
       not_provided("align_fsdp_param_groups", {"false"}, "a unit of all norms and gates"),
       not_provided("expert_parallel_size", {"1"}, "expert parallelism"),

@@ -40,24 +40,6 @@ void read_shard_size(const Value& value, Plan* plan) {
   }
 }
 
-bool names_all_layers(const std::string& pattern) {
-  const std::string all = ".{*}";
-  return pattern.size() > all.size() && pattern.find('{') == pattern.size() - all.size() + 1 &&
-         pattern.compare(pattern.size() - all.size(), all.size(), all) == 0;
-}
-
-void read_recompute(const Value& value, Plan* plan) {
-  const std::vector<std::string> patterns = value.as_texts();
-  for (const std::string& pattern : patterns) {
-    if (!names_all_layers(pattern)) {
-      value.refuse(pattern +
-                   ": not provided (recomputation is of the model's own layers, as in "
-                   "model.layers.{*})");
-    }
-  }
-  plan->set("activation-checkpointing", !patterns.empty(), origin_text(value));
-}
-
 }  // namespace
 
 Row reads_reshard(const std::string& path) {
@@ -88,9 +70,5 @@ Row reads_choice(const std::string& path, const std::string& key, const char* if
 }
 
 Row reads_prefetch(const std::string& path) { return reads(path, "prefetch", read_prefetch); }
-
-Row reads_recompute(const std::string& path) {
-  return reads(path, "activation-checkpointing", read_recompute);
-}
 
 }  // namespace fsdp2::config

@@ -20,7 +20,5 @@ Row reads_choice(const std::string& path, const std::string& key, const char* if
                  const char* if_false);
 // How many units ahead both passes gather, which is one number here; 0 is 1.
 Row reads_prefetch(const std::string& path);
-// Modules whose activations are made again, which are the model's own layers: "model.layers.{*}".
-Row reads_recompute(const std::string& path);
 
 }  // namespace fsdp2::config

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/nn/module_list.h"
 #include "core/nn/own_generator.h"
 #include "core/nn/recompute/checkpoint_segment.h"
 #include "core/nn/recompute/saved_tensor_hooks.h"
@@ -94,6 +96,45 @@ void check_kinds_found(const std::vector<std::string>& kinds,
   }
 }
 
+std::vector<FoundModule> modules_of(Module& root) {
+  std::vector<FoundModule> modules;
+  std::unordered_set<const Module*> seen;
+  collect_modules(root, "", modules, seen);
+  return modules;
+}
+
+void check_every(int64_t every) {
+  FSDP2_CHECK(every >= 1, Code::kInvalidArgument,
+              "activation checkpointing: expected every >= 1 (each module), found {}", every);
+}
+
+void check_has_forward(const Module& module) {
+  FSDP2_CHECK(dynamic_cast<const ModuleList*>(&module) == nullptr, Code::kInvalidArgument,
+              "activation checkpointing of {}: a container has no forward that could run again; "
+              "name the modules in it",
+              module.kind());
+}
+
+// The last of each `every` modules that are wanted.
+int64_t checkpoint_every(const std::vector<FoundModule>& modules, int64_t every, bool early_stop,
+                         const std::function<bool(const Module&)>& is_wanted) {
+  std::vector<FoundModule> chosen;
+  int64_t wanted = 0;
+  for (const FoundModule& found : modules) {
+    if (is_wanted(*found.module) && ++wanted % every == 0) {
+      chosen.push_back({found.name.empty()
+                            ? found.module->kind()
+                            : fmt::format("{} ({})", found.name, found.module->kind()),
+                        found.module});
+      check_may_be_segment(*found.module, chosen.back().name);
+    }
+  }
+  for (const FoundModule& found : chosen) {
+    checkpoint_activations(*found.module, {found.name, early_stop});
+  }
+  return static_cast<int64_t>(chosen.size());
+}
+
 }  // namespace
 
 void checkpoint_activations(Module& module, const ActivationCheckpointOptions& options) {
@@ -109,27 +150,30 @@ bool checkpoints_activations(const Module& module) {
 
 int64_t checkpoint_by_kind(Module& root, const std::vector<std::string>& kinds, int64_t every,
                            bool early_stop) {
-  FSDP2_CHECK(every >= 1, Code::kInvalidArgument,
-              "activation checkpointing: expected every >= 1 (each module), found {}", every);
-  std::vector<FoundModule> modules;
-  std::unordered_set<const Module*> seen;
-  collect_modules(root, "", modules, seen);
+  check_every(every);
+  const std::vector<FoundModule> modules = modules_of(root);
   check_kinds_found(kinds, modules);
-  std::vector<FoundModule> chosen;
-  int64_t of_kind = 0;
-  for (const FoundModule& found : modules) {
-    if (found.module->is_of_any_class(kinds) && ++of_kind % every == 0) {
-      chosen.push_back({found.name.empty()
-                            ? found.module->kind()
-                            : fmt::format("{} ({})", found.name, found.module->kind()),
-                        found.module});
-      check_may_be_segment(*found.module, chosen.back().name);
-    }
+  return checkpoint_every(modules, every, early_stop,
+                          [&](const Module& module) { return module.is_of_any_class(kinds); });
+}
+
+int64_t checkpoint_modules(Module& root, const std::vector<std::shared_ptr<Module>>& modules,
+                           int64_t every, bool early_stop) {
+  check_every(every);
+  const std::vector<FoundModule> all = modules_of(root);
+  std::unordered_set<const Module*> chosen;
+  for (const std::shared_ptr<Module>& module : modules) {
+    check_has_forward(*module);
+    chosen.insert(module.get());
   }
-  for (const FoundModule& found : chosen) {
-    checkpoint_activations(*found.module, {found.name, early_stop});
-  }
-  return static_cast<int64_t>(chosen.size());
+  const auto is_chosen = [&](const Module& module) { return chosen.count(&module) > 0; };
+  const auto found = std::count_if(all.begin(), all.end(), [&](const FoundModule& candidate) {
+    return is_chosen(*candidate.module);
+  });
+  FSDP2_CHECK(static_cast<size_t>(found) == chosen.size(), Code::kNotFound,
+              "activation checkpointing: {} of the modules are not in {}", chosen.size() - found,
+              root.kind());
+  return checkpoint_every(all, every, early_stop, is_chosen);
 }
 
 }  // namespace fsdp2::nn

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -38,5 +39,12 @@ bool checkpoints_activations(const Module& module);
 // for a kind that is not there, and for no kinds; kWrongState and kUnsupported as above.
 int64_t checkpoint_by_kind(Module& root, const std::vector<std::string>& kinds, int64_t every = 1,
                            bool early_stop = true);
+
+// Like checkpoint_by_kind, for every `every`-th of these modules at or below root, whatever their
+// order and however often they are given. Errors, before anything is changed: kInvalidArgument for
+// every < 1, and for a container, which has no forward; kNotFound for a module that is not there;
+// kWrongState and kUnsupported as above.
+int64_t checkpoint_modules(Module& root, const std::vector<std::shared_ptr<Module>>& modules,
+                           int64_t every = 1, bool early_stop = true);
 
 }  // namespace fsdp2::nn

@@ -162,7 +162,8 @@ TEST(Dialects, OneIntentIsOnePlan) {
       "      wrap_policy: {wrap_embeddings: true}}\n"
       "  apply_loss_scale: false\n"
       "libfsdp2: {tokens: t.bin, wrap: none, wrap_names: 'model.layers.{*}', not_finite: error,\n"
-      "           wrap_embeddings: no, max_skips_in_row: 100, timeout_s: 600, beta2: 0.95}\n");
+      "           wrap_embeddings: no, recompute_names: 'model.layers.{*}', max_skips_in_row: 100, "
+      "timeout_s: 600, beta2: 0.95}\n");
   const Plan mm = plan_from(
       "parallel:\n"
       "  fully_shard_parallel_size: 2\n"
@@ -371,6 +372,22 @@ TEST(MmFile, AsItsUsersHaveItIsLowered) {
   EXPECT_THAT(plan.notes.front(), HasSubstr("model.model_id"));
 }
 
+TEST(MmFile, RecomputesWhatItsPlanNamesIfItRecomputes) {
+  const std::string plan = "recompute_plan: {apply_modules: ['model.layers.{0-3}', lm_head]}";
+  const TrainOptions on = plan_from("parallel: {recompute: true, " + plan + "}\n").options;
+  EXPECT_TRUE(on.activation_checkpointing);
+  EXPECT_EQ(on.recompute_names, "model.layers.{0-3},lm_head");
+  for (const std::string& text : {"parallel: {recompute: false, " + plan + "}\n",
+                                  "parallel: {}\nfeatures: {" + plan + "}\n"}) {
+    const TrainOptions off = plan_from(text).options;
+    EXPECT_FALSE(off.activation_checkpointing) << text;
+    EXPECT_EQ(off.recompute_names, "") << text;
+  }
+  EXPECT_THAT(mistake_in("parallel: {recompute: true, " + plan +
+                         "}\nfeatures: {recompute_plan: {apply_modules: [lm_head]}}\n"),
+              HasSubstr("2: features.recompute_plan.apply_modules: lm_head contradicts "));
+}
+
 TEST(MmFile, MistakesAreSaidInOneLine) {
   EXPECT_THAT(mistake_in("parallel: {recompute: true}\nfeatures: {recompute: false}\n"),
               HasSubstr("2: features.recompute: false contradicts "));
@@ -395,6 +412,8 @@ TEST(MmLegacyFile, AsItsUsersHaveItIsLowered) {
   EXPECT_EQ(plan.options.wrap, "none");
   EXPECT_EQ(plan.options.ignored_modules, "image_encoder");
   EXPECT_TRUE(plan.options.activation_checkpointing);
+  EXPECT_EQ(plan.options.recompute_names, "model.layers.{*}");
+  EXPECT_EQ(plan.options.recompute, "default");
   EXPECT_EQ(plan.options.prefetch, 2);
   EXPECT_EQ(plan.options.reshard_after_forward, "true");
 }
@@ -415,8 +434,14 @@ TEST(MmLegacyFile, SizesAndClasses) {
   EXPECT_EQ(plan.options.wrap, "LlamaDecoderLayer");
   EXPECT_EQ(plan_from("sharding_size: 2\nreshard_after_forward: 1\n").options.reshard_after_forward,
             "false");
-  EXPECT_THAT(mistake_in("sharding_size: 2\nrecompute_modules: [model.norm]\n"),
-              HasSubstr("2: recompute_modules: model.norm: not provided"));
+  const TrainOptions o =
+      plan_from("sharding_size: 2\nrecompute_modules: [a.LlamaMLP, 'model.layers.{0-2,5}']\n")
+          .options;
+  EXPECT_TRUE(o.activation_checkpointing);
+  EXPECT_EQ(o.recompute, "LlamaMLP");
+  EXPECT_EQ(o.recompute_names, "model.layers.{0-2},model.layers.{5}");
+  EXPECT_FALSE(
+      plan_from("sharding_size: 2\nrecompute_modules: []\n").options.activation_checkpointing);
 }
 
 }  // namespace

@@ -147,6 +147,30 @@ TEST(CheckpointByKind, RefusesBeforeItChangesAnything) {
   EXPECT_FALSE(checkpoints_activations(*model->blocks[0]));
 }
 
+TEST(CheckpointModules, CountsInTheOrderOfTheModelWhateverTheOrderGiven) {
+  const std::vector<at::Tensor> expected = gradients(*make_model());
+  const auto model = make_model();
+  const auto& blocks = model->blocks;
+  EXPECT_EQ(checkpoint_modules(*model, {blocks[4], blocks[0], blocks[2], blocks[0]}, 2), 1);
+  const std::vector<at::Tensor> got = gradients(*model);
+  for (size_t i = 0; i < got.size(); ++i) {
+    EXPECT_TRUE(at::equal(got[i], expected[i])) << i;
+  }
+  EXPECT_EQ(runs_of(*model), (std::vector<int>{1, 1, 2, 1, 1}));
+}
+
+TEST(CheckpointModules, RefusesBeforeItChangesAnything) {
+  const auto model = make_model();
+  const auto other = make_model();
+  EXPECT_THAT(error_of(Code::kNotFound,
+                       [&] { checkpoint_modules(*model, {model->blocks[0], other->blocks[0]}); }),
+              HasSubstr("1 of the modules are not in Model"));
+  EXPECT_THAT(
+      error_of(Code::kInvalidArgument, [&] { checkpoint_modules(*model, {model->blocks[0]}, 0); }),
+      HasSubstr("every >= 1"));
+  EXPECT_FALSE(checkpoints_activations(*model->blocks[0]));
+}
+
 // Counts how often its forward comes past the last tensor that it saves.
 class Counted : public Module {
  public:
