@@ -365,6 +365,18 @@ Node read_yaml(const std::string& text, const std::string& name) {
   }
 }
 
+Node read_yaml_map(const std::string& text, const std::string& name) {
+  Node root = read_yaml(text, name);
+  if (root.kind == Node::Kind::kNull) {
+    root.kind = Node::Kind::kMap;
+    root.origin = name;
+  }
+  if (root.kind != Node::Kind::kMap) {
+    refuse(root.origin, "expected a mapping of keys, got " + root.described());
+  }
+  return root;
+}
+
 Node read_yaml_file(const std::string& path) {
   std::error_code error;
   if (std::filesystem::is_directory(path, error)) {
@@ -380,15 +392,7 @@ Node read_yaml_file(const std::string& path) {
     refuse(path, "cannot be read");
   }
   text.resize(static_cast<size_t>(file.gcount()));
-  Node root = read_yaml(text, path);
-  if (root.kind == Node::Kind::kNull) {
-    root.kind = Node::Kind::kMap;
-    root.origin = path;
-  }
-  if (root.kind != Node::Kind::kMap) {
-    refuse(root.origin, "expected a mapping of keys, got " + root.described());
-  }
-  return root;
+  return read_yaml_map(text, path);
 }
 
 void set_in(Node* root, const std::string& assignment) {

@@ -37,7 +37,9 @@ class Node {
 
 // `name` is what messages call the text.
 Node read_yaml(const std::string& text, const std::string& name);
-// The tree of a file; an empty file is an empty map.
+// As read_yaml, of a mapping; an empty text is an empty one.
+Node read_yaml_map(const std::string& text, const std::string& name);
+// As read_yaml_map.
 Node read_yaml_file(const std::string& path);
 
 // What "path.to.key=value", where the value is YAML, says: puts it into `root`, in place of what is

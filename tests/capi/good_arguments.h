@@ -99,6 +99,7 @@ static inline void list_good_texts(const char* saved, const char* new_path) {
   static const char* const kNorm[] = {"model.norm.weight"};
   static const char* const kLayer[] = {"LlamaDecoderLayer"};
   static const char* const kUnit[] = {"model.layers.0"};
+  static const char* const kSets[] = {"steps=2"};
   POINTER("fsdp2_mesh_get_dim_index", "name", "fsdp");
   POINTER("fsdp2_mesh_from_group", "name", "flat");
   POINTER("fsdp2_mesh_flatten", "name", "flat");
@@ -138,13 +139,19 @@ static inline void list_good_texts(const char* saved, const char* new_path) {
   POINTER(NULL, "text", "b");
   POINTER(NULL, "message", "c");
   POINTER(NULL, "pattern", "model.norm.*");
+  POINTER(NULL, "config", "lr: 1.0e-3");
+  POINTER(NULL, "config_name", "run.yaml");
+  POINTER("fsdp2_config_lower", "role", "");
+  POINTER("fsdp2_config_lower", "sets", kSets);
+  POINTER(NULL, "plan", "lr: 1.0e-3");
+  POINTER(NULL, "key", "lr");
 }
 
 static inline void list_good_numbers(void) {
   static const int64_t kShape[2] = {1, 4}, kOffsets[2] = {0, 0}, kValues[4] = {1, 2, 3, 4};
   static const char* const kCounts[] = {"n_batch",   "n_kinds",   "n_inputs",  "n_names",
                                         "n_prompt",  "n_lengths", "n_outputs", "n_units",
-                                        "n_tensors", "n"};
+                                        "n_tensors", "n_sets",    "n"};
   static const char* const kFlags[] = {
       "flag", "recurse", "mode", "keep_graph", "async_op", "rank0_only", "flat_optimizer_keys"};
   size_t i;
@@ -179,6 +186,7 @@ static inline void list_good_numbers(void) {
   NUMBER(NULL, "next_step", int64_t, 0);
   NUMBER(NULL, "every", size_t, 1);
   NUMBER(NULL, "fsdp_size", int64_t, 0);
+  NUMBER(NULL, "world_size", int32_t, 1);
   NUMBER(NULL, "consumer_stream", uintptr_t, 0);
   NUMBER(NULL, "factor", double, 1.0);
   NUMBER(NULL, "lr", double, 1e-3);

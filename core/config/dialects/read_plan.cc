@@ -7,17 +7,18 @@ namespace fsdp2::config {
 
 namespace {
 
-Node read_root(const PlanRequest& request) {
+Node empty_root() {
   Node root;
   root.kind = Node::Kind::kMap;
   root.origin = "--set";
-  if (!request.file.empty()) {
-    root = read_yaml_file(request.file);
-  }
+  return root;
+}
+
+Plan plan_with_sets(Node root, const PlanRequest& request) {
   for (const std::string& assignment : request.sets) {
     set_in(&root, assignment);
   }
-  return root;
+  return plan_of(root, request.role);
 }
 
 // Dialects are recognised by their keys.
@@ -52,6 +53,13 @@ Plan plan_of(const Node& root, const std::string& role) {
   return plan;
 }
 
-Plan read_plan(const PlanRequest& request) { return plan_of(read_root(request), request.role); }
+Plan read_plan(const PlanRequest& request) {
+  return plan_with_sets(request.file.empty() ? empty_root() : read_yaml_file(request.file),
+                        request);
+}
+
+Plan plan_in(const std::string& text, const PlanRequest& request) {
+  return plan_with_sets(read_yaml_map(text, request.file), request);
+}
 
 }  // namespace fsdp2::config

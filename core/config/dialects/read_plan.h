@@ -18,5 +18,7 @@ struct PlanRequest {
 // These throw ConfigError.
 Plan plan_of(const Node& root, const std::string& role);
 Plan read_plan(const PlanRequest& request);
+// request.file: what messages call the text.
+Plan plan_in(const std::string& text, const PlanRequest& request);
 
 }  // namespace fsdp2::config

@@ -205,9 +205,21 @@ const std::vector<std::string> kLayerOptions = {"{}",
                                                 "{\"p\": 0.5}",
                                                 "{\"in_features\": 1e9"};
 
+const std::vector<std::string> kRunConfigs = {
+    "lr: 1e-3\nmicro_batch: 2",
+    "fsdp: true\ntrain_batch: 8",
+    "actor_train: {strategy_args: {strategy_config: {fsdp_size: 2}}}",
+    "parallel: {fully_shard_parallel_size: auto}",
+    "sharding_size: 2",
+    "lr: fast",
+    "[",
+    ""};
+
 // By name, and by owner and name where the name alone says too little.
 const std::map<std::string, std::vector<std::string>>& good_texts() {
   static const std::map<std::string, std::vector<std::string>> kTexts = {
+      {"config", kRunConfigs},
+      {"config_name", {"run.yaml", ""}},
       {"config_path", kPaths},
       {"device_type", {"cpu", "cpu", "cpu", "cuda", "tpu"}},
       {"directory", {"one", "two", "nothing"}},
@@ -242,6 +254,7 @@ const std::map<std::string, std::vector<std::string>>& good_texts() {
       {"fsdp2_state_get_value name", {"u", "v", "x"}},
       {"ignored_names", kParameters},
       {"json", kConfigs},
+      {"key", {"lr", "global_batch", "global-batch", "lrr", ""}},
       {"kind", {"LlamaMLP", "Custom", "Nothing"}},
       {"kinds", kKinds},
       {"message", {"the fuzzer's own failure", ""}},
@@ -250,7 +263,10 @@ const std::map<std::string, std::vector<std::string>>& good_texts() {
       {"other", kCustomParameters},
       {"path", kPaths},
       {"pattern", {"*bias", "model.*", "lm_head.weight", "*", "[", "nothing"}},
+      {"plan", {"lr: 1e-3", "lr: 1e-3\nsteps: 2  # a comment", "", "lr: [", "fsdp: true"}},
       {"rendezvous", {"thread://alone", "fake://", "nowhere://"}},
+      {"role", {"actor_train", "", "critic"}},
+      {"sets", {"lr=1e-2", "steps=3", "training.lr=1", "lr", "a.b.c={d: [1, 2]}"}},
       {"text", {"a=1", "a=1\nb=2", ""}},
       {"to", kPaths},
       {"unit", kUnits},
