@@ -40,6 +40,38 @@ void leave_out_unused_recompute(Plan* plan) {
   }
 }
 
+void check_flag(const Value& value, Plan* /*plan*/) { value.as_bool(); }
+
+void check_chunk(const Value& value, Plan* /*plan*/) {
+  if (value.as_whole() < 1) {
+    value.refuse(value.node.text + " is below 1");
+  }
+}
+
+void check_head(const Value& value, Plan* /*plan*/) {
+  if (value.as_text() != "lm_head") {
+    value.refuse(value.node.text + ": not provided (the loss is that of lm_head)");
+  }
+}
+
+// Whether at all and how many tokens at a time stand in two places.
+void set_chunked_loss(const Node& root, Plan* plan) {
+  constexpr int64_t kUsual = 1024;
+  const Node* features = root.find("features");
+  const Node* flag = features == nullptr ? nullptr : features->find("enable_chunk_loss");
+  if (flag == nullptr || flag->kind == Node::Kind::kNull ||
+      !Value{*flag, "features.enable_chunk_loss"}.as_bool()) {
+    return;
+  }
+  const Node* chunks = features->find("chunkloss_plan");
+  const Node* size = chunks == nullptr ? nullptr : chunks->find("chunk_size");
+  if (size == nullptr || size->kind == Node::Kind::kNull) {
+    plan->set("chunked-loss", kUsual, origin_text({*flag, "features.enable_chunk_loss"}));
+  } else {
+    plan->read("chunked-loss", {*size, "features.chunkloss_plan.chunk_size"});
+  }
+}
+
 void read_format(const Value& value, Plan* /*plan*/) {
   const std::string format = value.as_one_of({"auto", "hf", "dcp"});
   if (format == "hf" && value.path == "training.save_format") {
@@ -137,8 +169,11 @@ std::vector<Row> mm_rows() {
             read_recompute_plan),
       ignored("features.recompute_plan.use_reentrant",
               "recomputation is of the other kind, with the same results"),
-      ignored("features.enable_chunk_loss", "the loss is always computed in chunks"),
-      ignored("features.chunkloss_plan", "the loss is always computed in chunks"),
+      reads("features.enable_chunk_loss", "chunked-loss, with chunkloss_plan", check_flag),
+      reads("features.chunkloss_plan.chunk_size", "chunked-loss, with enable_chunk_loss",
+            check_chunk),
+      reads("features.chunkloss_plan.apply_module", "", check_head),
+      ignored("features.chunkloss_plan.total_chunk_size", "chunk_size says it"),
       not_provided("features.enable_activation_offload", {"false"}, "offload of activations"),
       not_provided("features.enable_chunk_mbs", {"false"}, "micro batches in chunks"),
       not_provided("features.enable_ep_balance", {"false"}, "expert parallelism"),
@@ -172,7 +207,7 @@ std::vector<Row> mm_rows() {
       sets("training.train_iters", "steps"),
       not_provided("training.train_epochs", {}, "a length in epochs"),
       sets("training.log_interval", "log-every"),
-      not_provided("training.val_interval", {"0"}, "evaluation"),
+      sets("training.val_interval", "eval-every"),
       ignored("training.init_model_with_meta_device", "models always begin without memory"),
       sets("training.load", "resume"),
       sets("training.save", "save-dir"),
@@ -220,6 +255,7 @@ void apply_mm(const Node& root, Plan* plan) {
   plan->set("reshard-after-forward", "true", kMmDefault);
   apply(mm_rows(), root.without({kOwnSection}), "", plan);
   leave_out_unused_recompute(plan);
+  set_chunked_loss(root, plan);
   set_least_lr(root, plan);
   set_places(root, plan);
 }

@@ -71,6 +71,7 @@ class Finish {
 
   void run() {
     set_saves();
+    set_evaluation();
     set_length();
     set_steps();
     set_warmup();
@@ -96,6 +97,19 @@ class Finish {
               steps == nullptr ? kDefault : origin_text(in_file("save_steps", steps)));
     if (const Node* keep = find_path(root_, "max_ckpt_to_keep")) {
       plan_.read("keep-last", in_file("max_ckpt_to_keep", keep));
+    }
+  }
+
+  // Real files have it for their rollouts; without other data there is nothing to evaluate.
+  void set_evaluation() {
+    const Node* own = find_path(root_, kOwnSection);
+    const Node* every = find_path(root_, "eval_steps");
+    const bool has_data =
+        own != nullptr && (own->find("eval_data") != nullptr || own->find("eval-data") != nullptr);
+    if (has_data && every != nullptr) {
+      plan_.read("eval-every", in_file("eval_steps", every));
+    } else if (every != nullptr) {
+      plan_.note("eval_steps is not used without libfsdp2.eval_data");
     }
   }
 

@@ -102,6 +102,7 @@ std::vector<Row> roll_rows() {
       reads("max_steps", "steps", read_positive_steps),
       reads("resume_from_checkpoint", "resume (true: auto)", read_resume),
       reads_later("output_dir", "save-dir", check_text),
+      reads_later("eval_steps", "eval-every, with libfsdp2.eval_data", check_whole),
       reads_later("save_steps", "save-every, with output_dir", check_whole),
       reads_later("max_ckpt_to_keep", "keep-last, with output_dir", check_whole),
       reads_later("prompt_length", "seq-len, with response_length", check_whole),
@@ -117,11 +118,10 @@ std::vector<Row> roll_rows() {
        "local_rank", "model_download_type", "profiler_timeline", "profiler_memory",
        "profiler_output_dir", "length_profiler_dir", "report_length_and_rewards"},
       "ROLL's own process and its logs");
-  add_ignored(
-      &rows, "",
-      {"eval_steps", "validation", "val_batch_size", "val_prompt_length", "val_sequence_length",
-       "prompt_key", "question_key", "response_key", "query_key", "global_template"},
-      "evaluation and text records are not provided yet");
+  add_ignored(&rows, "",
+              {"validation", "val_batch_size", "val_prompt_length", "val_sequence_length",
+               "prompt_key", "question_key", "response_key", "query_key", "global_template"},
+              "text records are not provided yet");
   add_ignored(&rows, "",
               {"rollout_batch_size",
                "generate_opt_level",

@@ -234,13 +234,20 @@ TEST(RollFile, AsItsUsersHaveItIsLowered) {
   EXPECT_THAT(plan.origin_of("lr"),
               HasSubstr("run.yaml:10 actor_train.training_args.learning_rate"));
   EXPECT_EQ(plan.origin_of("save-every"), "default of ROLL");
-  ASSERT_EQ(plan.notes.size(), 2U);
+  ASSERT_EQ(plan.notes.size(), 3U);
   EXPECT_EQ(plan.notes[0],
-            "ignored: rollout_batch_size (rollouts, rewards and policy gradients); eval_steps "
-            "(evaluation and text records are not provided yet); reference (another role)");
+            "ignored: rollout_batch_size (rollouts, rewards and policy gradients); reference "
+            "(another role)");
   EXPECT_EQ(plan.notes[1],
             "ignored: actor_train.infer_batch_size (rollouts, and records of text, which are not "
             "provided yet)");
+  EXPECT_EQ(plan.notes[2], "eval_steps is not used without libfsdp2.eval_data");
+}
+
+TEST(RollFile, EvaluatesEveryFewStepsIfItHasOtherData) {
+  const std::string own = "libfsdp2: {eval-data: other.txt}\n";
+  EXPECT_EQ(plan_from(kRoll + own).options.eval_every, 1000);
+  EXPECT_EQ(plan_from(kRoll).options.eval_every, 0);
 }
 
 TEST(RollFile, AnAssignmentNamesAKeyOfIt) {
@@ -386,6 +393,21 @@ TEST(MmFile, RecomputesWhatItsPlanNamesIfItRecomputes) {
   EXPECT_THAT(mistake_in("parallel: {recompute: true, " + plan +
                          "}\nfeatures: {recompute_plan: {apply_modules: [lm_head]}}\n"),
               HasSubstr("2: features.recompute_plan.apply_modules: lm_head contradicts "));
+}
+
+TEST(MmFile, ChunksItsLossIfItSaysSo) {
+  const auto chunk = [](const std::string& features) {
+    return plan_from("parallel: {}\nfeatures: {" + features + "}\n").options.chunked_loss;
+  };
+  EXPECT_EQ(chunk("enable_chunk_loss: true"), 1024);
+  EXPECT_EQ(chunk("enable_chunk_loss: true, chunkloss_plan: {chunk_size: 64}"), 64);
+  EXPECT_EQ(chunk("enable_chunk_loss: false, chunkloss_plan: {chunk_size: 64}"), 0);
+  EXPECT_THAT(mistake_in("parallel: {}\nfeatures: {chunkloss_plan: {apply_module: head}}\n"),
+              HasSubstr("2: features.chunkloss_plan.apply_module: head: not provided"));
+}
+
+TEST(MmFile, EvaluatesEveryFewSteps) {
+  EXPECT_EQ(plan_from("parallel: {}\ntraining: {val_interval: 5}\n").options.eval_every, 5);
 }
 
 TEST(MmFile, MistakesAreSaidInOneLine) {
