@@ -85,6 +85,7 @@ const (
 	ValueTensors             = 10
 	OpNoGrad                 = 1
 	ActivationsNoEarlyStop   = 1
+	ActivationsByPath        = 2
 	ForwardNoGrad            = 1
 	MaxOutputs               = 64
 	InitNormal               = 0
@@ -1478,6 +1479,33 @@ func PlanGetInfo(shard Shard, options *PlanOptions, out *PlanInfo) error {
 // PlanDescribe calls fsdp2_plan_describe.
 func PlanDescribe(shard Shard, options *PlanOptions, buf *byte, cap uint, needed *uint) error {
 	return check(C.fsdp2_go_plan_describe(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), (*C.fsdp2_plan_options)(unsafe.Pointer(options)), (*C.char)(unsafe.Pointer(buf)), C.size_t(cap), (*C.size_t)(unsafe.Pointer(needed))))
+}
+
+// ConfigLower calls fsdp2_config_lower.
+func ConfigLower(config string, configName string, role string, sets *unsafe.Pointer, nSets uint, worldSize int32, buf *byte, cap uint, needed *uint) error {
+	cConfig := cString(config)
+	defer C.free(unsafe.Pointer(cConfig))
+	cConfigName := cString(configName)
+	defer C.free(unsafe.Pointer(cConfigName))
+	cRole := cString(role)
+	defer C.free(unsafe.Pointer(cRole))
+	return check(C.fsdp2_go_config_lower(cConfig, cConfigName, cRole, (**C.char)(unsafe.Pointer(sets)), C.size_t(nSets), C.int32_t(worldSize), (*C.char)(unsafe.Pointer(buf)), C.size_t(cap), (*C.size_t)(unsafe.Pointer(needed))))
+}
+
+// ConfigGetValue calls fsdp2_config_get_value.
+func ConfigGetValue(plan string, key string, buf *byte, cap uint, needed *uint) error {
+	cPlan := cString(plan)
+	defer C.free(unsafe.Pointer(cPlan))
+	cKey := cString(key)
+	defer C.free(unsafe.Pointer(cKey))
+	return check(C.fsdp2_go_config_get_value(cPlan, cKey, (*C.char)(unsafe.Pointer(buf)), C.size_t(cap), (*C.size_t)(unsafe.Pointer(needed))))
+}
+
+// ConfigGetShared calls fsdp2_config_get_shared.
+func ConfigGetShared(plan string, buf *byte, cap uint, needed *uint) error {
+	cPlan := cString(plan)
+	defer C.free(unsafe.Pointer(cPlan))
+	return check(C.fsdp2_go_config_get_shared(cPlan, (*C.char)(unsafe.Pointer(buf)), C.size_t(cap), (*C.size_t)(unsafe.Pointer(needed))))
 }
 
 // AdamwOptionsInit calls fsdp2_adamw_options_init.

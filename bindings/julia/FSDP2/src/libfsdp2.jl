@@ -77,6 +77,7 @@ const FSDP2_VALUE_DOUBLES = Int32(9)
 const FSDP2_VALUE_TENSORS = Int32(10)
 const FSDP2_OP_NO_GRAD = Int32(1)
 const FSDP2_ACTIVATIONS_NO_EARLY_STOP = Int32(1)
+const FSDP2_ACTIVATIONS_BY_PATH = Int32(2)
 const FSDP2_FORWARD_NO_GRAD = Int32(1)
 const FSDP2_MAX_OUTPUTS = Int32(64)
 const FSDP2_INIT_NORMAL = Int32(0)
@@ -1193,6 +1194,18 @@ end
 
 function fsdp2_plan_describe(shard, options, buf, cap, needed)
     @ccall libfsdp2.fsdp2_plan_describe(shard::fsdp2_shard, options::Ptr{fsdp2_plan_options}, buf::Ptr{UInt8}, cap::Csize_t, needed::Ptr{Csize_t})::fsdp2_status
+end
+
+function fsdp2_config_lower(config, config_name, role, sets, n_sets, world_size, buf, cap, needed)
+    @ccall libfsdp2.fsdp2_config_lower(config::Cstring, config_name::Cstring, role::Cstring, sets::Ptr{Cstring}, n_sets::Csize_t, world_size::Int32, buf::Ptr{UInt8}, cap::Csize_t, needed::Ptr{Csize_t})::fsdp2_status
+end
+
+function fsdp2_config_get_value(plan, key, buf, cap, needed)
+    @ccall libfsdp2.fsdp2_config_get_value(plan::Cstring, key::Cstring, buf::Ptr{UInt8}, cap::Csize_t, needed::Ptr{Csize_t})::fsdp2_status
+end
+
+function fsdp2_config_get_shared(plan, buf, cap, needed)
+    @ccall libfsdp2.fsdp2_config_get_shared(plan::Cstring, buf::Ptr{UInt8}, cap::Csize_t, needed::Ptr{Csize_t})::fsdp2_status
 end
 
 function fsdp2_adamw_options_init(options, struct_size)

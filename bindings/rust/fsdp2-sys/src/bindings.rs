@@ -2506,6 +2506,7 @@ extern "C" {
     ) -> fsdp2_status;
 }
 pub const FSDP2_ACTIVATIONS_NO_EARLY_STOP: i32 = 1;
+pub const FSDP2_ACTIVATIONS_BY_PATH: i32 = 2;
 extern "C" {
     pub fn fsdp2_module_checkpoint_activations(
         module: fsdp2_module,
@@ -5970,6 +5971,36 @@ extern "C" {
     pub fn fsdp2_plan_describe(
         shard: fsdp2_shard,
         options: *const fsdp2_plan_options,
+        buf: *mut ::std::os::raw::c_char,
+        cap: usize,
+        needed: *mut usize,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_config_lower(
+        config: *const ::std::os::raw::c_char,
+        config_name: *const ::std::os::raw::c_char,
+        role: *const ::std::os::raw::c_char,
+        sets: *const *const ::std::os::raw::c_char,
+        n_sets: usize,
+        world_size: i32,
+        buf: *mut ::std::os::raw::c_char,
+        cap: usize,
+        needed: *mut usize,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_config_get_value(
+        plan: *const ::std::os::raw::c_char,
+        key: *const ::std::os::raw::c_char,
+        buf: *mut ::std::os::raw::c_char,
+        cap: usize,
+        needed: *mut usize,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_config_get_shared(
+        plan: *const ::std::os::raw::c_char,
         buf: *mut ::std::os::raw::c_char,
         cap: usize,
         needed: *mut usize,

@@ -108,6 +108,7 @@
 #include "unit.h"
 #include "hook.h"
 #include "plan.h"
+#include "config.h"
 #include "optimizer.h"
 #include "loader.h"
 #include "step.h"

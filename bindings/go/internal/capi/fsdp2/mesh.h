@@ -149,7 +149,8 @@ FSDP2_CALL fsdp2_mesh_all_reduce_tensor(fsdp2_mesh mesh, int32_t dim, fsdp2_tens
 
 /* [c] Compares a text of "key=value" lines between the ranks. If the texts differ, the call fails
  * on all ranks with the same message, which begins with `what` and names the first line that
- * differs. `what` says what is compared, on all ranks alike. */
+ * differs. `what` says what is compared, on all ranks alike. A line may end with a note after the
+ * byte 0x1F, such as where the value comes from: it is not compared, and told beside the value. */
 FSDP2_CALL fsdp2_mesh_agree(fsdp2_mesh mesh, const char* what, const char* text);
 /* Tells all ranks of the mesh that this one has failed. Current and later collective calls on the
  * mesh end with FSDP2_E_PEER_FAILED and this message, on this rank too. For failures outside this

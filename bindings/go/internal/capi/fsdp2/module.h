@@ -98,17 +98,19 @@ FSDP2_CALL fsdp2_module_zero_grad(fsdp2_module module);
 FSDP2_CALL fsdp2_module_set_requires_grad(fsdp2_module module, const char* const* names /*(opt)*/,
                                           size_t n_names, int32_t flag);
 
-enum { FSDP2_ACTIVATIONS_NO_EARLY_STOP = 1 };
+enum { FSDP2_ACTIVATIONS_NO_EARLY_STOP = 1, FSDP2_ACTIVATIONS_BY_PATH = 2 };
 /* Turns on activation checkpointing for the modules of these classes: counted in order, the last of
  * each `every` modules keeps only its inputs in forward and runs again in backward. kinds: class
- * names, such as "LlamaDecoderLayer"; n_kinds 0: the model's own layers. The second run stops once
- * backward has what it needs; with FSDP2_ACTIVATIONS_NO_EARLY_STOP it runs to its end, so that
- * collective calls inside are made as often on all ranks. The call may come before or after
- * sharding, and changes no loss and no gradient. Errors, with nothing changed:
- * FSDP2_E_NOT_FOUND (a class that does not exist, or no classes for a module without layers of its
- * own, such as a custom one; lists those that do), FSDP2_E_WRONG_STATE (one of the modules is
- * checkpointed already), FSDP2_E_INVALID_ARGUMENT (every < 1, flags), FSDP2_E_UNSUPPORTED (Python's
- * torch is loaded in this process). */
+ * names, such as "LlamaDecoderLayer"; n_kinds 0: the model's own layers. With
+ * FSDP2_ACTIVATIONS_BY_PATH they are the paths of modules instead, at least one, such as
+ * "model.layers.3"; their order does not matter. The second run stops once backward has what it
+ * needs; with FSDP2_ACTIVATIONS_NO_EARLY_STOP it runs to its end, so that collective calls inside
+ * are made as often on all ranks. The call may come before or after sharding, and changes no loss
+ * and no gradient. Errors, with nothing changed: FSDP2_E_NOT_FOUND (a class or path that does not
+ * exist, or no classes for a module without layers of its own, such as a custom one; lists those
+ * that do), FSDP2_E_WRONG_STATE (one of the modules is checkpointed already),
+ * FSDP2_E_INVALID_ARGUMENT (every < 1, flags, no paths, the path of a container),
+ * FSDP2_E_UNSUPPORTED (Python's torch is loaded in this process). */
 FSDP2_CALL fsdp2_module_checkpoint_activations(fsdp2_module module,
                                                const char* const* kinds /*(opt)*/, size_t n_kinds,
                                                size_t every, uint32_t flags);

@@ -58,8 +58,8 @@ FSDP2_CALL fsdp2_shard_set_reshard_after_backward(fsdp2_shard shard, const char*
                                                   int32_t flag, int32_t recurse);
 /* 0: backward does not gather the unit, because it can do without its parameters (an embedding's).
  * If it needs one after all, or would run a checkpointed segment of the unit again, that backward
- * is FSDP2_E_WRONG_STATE. Turning it off is FSDP2_E_UNSUPPORTED if another autograd engine is in
- * the process (Python's torch). */
+ * is FSDP2_E_WRONG_STATE. Turning it off counts from the next forward on, and is
+ * FSDP2_E_UNSUPPORTED if another autograd engine is in the process (Python's torch). */
 FSDP2_CALL fsdp2_shard_set_unshard_in_backward(fsdp2_shard shard, const char* unit /*(opt)*/,
                                                int32_t flag);
 /* 1: a parameter without a gradient on any rank gets zeros instead of none. */
