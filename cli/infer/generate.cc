@@ -102,8 +102,8 @@ Tokens Generation::continue_rows(size_t first, size_t count, Tokens* counts) con
   generate.max_new_tokens = static_cast<int32_t>(options_.max_new_tokens);
   generate.top_k = static_cast<int32_t>(options_.top_k);
   generate.top_p = options_.top_p;
-  generate.temperature = options_.model.run.temperature;
-  generate.seed = options_.model.run.seed;
+  generate.temperature = options_.model.run().temperature;
+  generate.seed = options_.model.run().seed;
   generate.first_row = static_cast<int64_t>(first);
   generate.stop_tokens = stop_tokens_.data();
   generate.n_stop_tokens = stop_tokens_.size();

@@ -35,7 +35,7 @@ void add_model(CLI::App* app, const std::set<std::string>& names, ModelOptions* 
                   "series")
       ->option_text("TEXT")
       ->group("Model");
-  for (const config::Key& key : config::train_keys(&model->run)) {
+  for (const config::Key& key : config::train_keys(&model->plan.options)) {
     if (names.count(key.name) > 0) {
       add_flag(app, key);
     }
@@ -48,9 +48,9 @@ std::set<std::string> both(std::set<std::string> names, const std::set<std::stri
 }
 
 void check_model(const ModelOptions& model) {
-  check_model_options(model.run);
-  require(!is_exported_file(model.run.model),
-          "--model " + model.run.model +
+  check_model_options(model.run());
+  require(!is_exported_file(model.run().model),
+          "--model " + model.run().model +
               " gives its loss alone, and no probabilities of tokens: expected the directory of a "
               "language model");
 }
@@ -66,7 +66,7 @@ void check_generate(const GenerateOptions& o) {
 }
 
 void check_score(const ScoreOptions& o) {
-  const config::TrainOptions& run = o.model.run;
+  const config::TrainOptions& run = o.model.run();
   check_model(o.model);
   require(!run.tokens.empty() || !run.text.empty(),
           "--tokens or --text (a file to score) is needed");
@@ -124,7 +124,7 @@ bool parse_generate_options(const std::vector<std::string>& arguments, GenerateO
 
 bool parse_score_options(const std::vector<std::string>& arguments, ScoreOptions* out) {
   ScoreOptions o;
-  o.model.run.temperature = 1.0;
+  o.model.plan.options.temperature = 1.0;
   CLI::App app("Says how likely a language model finds the tokens of a file.", "fsdp2 score");
   set_style(app, "--model DIR (--tokens FILE | --text FILE) [OPTIONS]");
   add_number(app, "--batches", &o.batches,

@@ -5,14 +5,16 @@
 #include <string>
 #include <vector>
 
-#include "core/config/train_options.h"
+#include "core/config/plan.h"
 
 namespace fsdp2::cli {
 
 // The model that both compute with.
 struct ModelOptions {
-  config::TrainOptions run;  // by the keys of training that they have, too
-  std::string checkpoint;    // "": the values of --model
+  config::Plan plan;       // by the keys of training that they have, too
+  std::string checkpoint;  // "": the values of --model
+
+  const config::TrainOptions& run() const { return plan.options; }
 };
 
 struct GenerateOptions {

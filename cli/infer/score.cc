@@ -20,7 +20,7 @@ class Scoring {
  public:
   Scoring(const ScoreOptions& options, const ShardedModel& model)
       : options_(options), model_(model) {
-    open_data(options.model.run, model.mesh(), model.vocab_size(), &loader_);
+    open_data(options.model.run(), model.mesh(), model.vocab_size(), &loader_);
   }
 
   // Collective. Rank 0 writes a line for each window, if there are to be any, and one for all.
@@ -39,7 +39,7 @@ class Scoring {
 };
 
 void Scoring::run() {
-  const int64_t windows = options_.model.run.global_batch;
+  const int64_t windows = options_.model.run().global_batch;
   for (int64_t i = 0; i < options_.batches; ++i) {
     score_batch(i * windows);
   }
@@ -59,7 +59,7 @@ void Scoring::score_batch(int64_t first_window) {
   check(fsdp2_loader_next(loader_.get(), tokens.out(), labels.out()));
   const std::array<fsdp2_tensor, 2> inputs = {tokens.get(), labels.get()};
   fsdp2_infer_options infer = FSDP2_INFER_OPTIONS_INIT;
-  infer.temperature = options_.model.run.temperature;
+  infer.temperature = options_.model.run().temperature;
   Tensor own_log_probs;
   Tensor own_entropies;
   check(fsdp2_module_score(model_.module().get(), inputs.data(), inputs.size(), &infer,
@@ -80,12 +80,12 @@ void Scoring::score_batch(int64_t first_window) {
 
 void Scoring::write_windows(int64_t first_window, const std::vector<float>& log_probs,
                             const std::vector<float>& entropies) const {
-  const int64_t length = options_.model.run.seq_len;
+  const int64_t length = options_.model.run().seq_len;
   const auto row_of = [&](const std::vector<float>& values, int64_t row) {
     const auto begin = values.begin() + row * length;
     return std::vector<float>(begin, begin + length);
   };
-  const int64_t windows = options_.model.run.global_batch;
+  const int64_t windows = options_.model.run().global_batch;
   for (int64_t row = 0; row < windows; ++row) {
     const nlohmann::ordered_json line = {{"event", "window"},
                                          {"window", first_window + row},
@@ -105,7 +105,7 @@ void score(const std::vector<std::string>& arguments) {
   const std::string shared = "--batches=" + std::to_string(options.batches) +
                              "\n--per-token=" + (options.per_token ? "true" : "false") + "\n";
   ShardedModel::use(options.model, shared, [&](const ShardedModel& model) {
-    check_options_for_world(options.model.run, model.world_size());
+    check_options_for_world(options.model.run(), model.world_size());
     Scoring(options, model).run();
   });
 }

@@ -26,14 +26,16 @@ void ShardedModel::use(const ModelOptions& options, const std::string& shared,
 }
 
 void ShardedModel::prepare(const ModelOptions& options, const std::string& shared) {
-  const config::TrainOptions& run = options.run;
+  const config::TrainOptions& run = options.run();
   set_up_process(run);
-  join_mesh(run, &mesh_);
+  Mesh job;
+  join_job(options.plan, &job);
+  const std::string text = "--checkpoint=" + options.checkpoint + "\n" + shared;
+  check(fsdp2_mesh_agree(job.get(), "options", text.c_str()));
+  check_sharding_for_world(run.sharding(),
+                           info_of<fsdp2_mesh_info>(fsdp2_mesh_get_info, job.get()).world_size);
+  lay_out_mesh(run, job, &mesh_);
   job_ = info_of<fsdp2_mesh_info>(fsdp2_mesh_get_info, mesh_.get());
-  const std::string text =
-      config::shared_text(run) + "--checkpoint=" + options.checkpoint + "\n" + shared;
-  check(fsdp2_mesh_agree(mesh_.get(), "options", text.c_str()));
-  check_sharding_for_world(run.sharding(), job_.world_size);
   make_model(run, &module_);
   vocab_size_ = info_of<fsdp2_module_info>(fsdp2_module_get_info, module_.get()).vocab_size;
   shard_model(run, module_, mesh_, &shard_);
