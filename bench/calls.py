@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+"""What a call through the safe layer of each language costs, beside the same call in C.
+
+    ./bazelw build //:libfsdp2.so //bindings/java:jar
+    python3 bench/calls.py [--rounds 7] [--batches 200]
+
+The calls: a tensor of four floats made and destroyed; aten::add.Tensor of two such tensors, its
+result destroyed; the forward of a custom module that returns its input. A round runs each
+language's program (bench/calls) once, one after the other, so that a slow spell of the machine meets
+them all. A program times batches of 1000 calls, and reports the fastest batch and the mean of all,
+in which the work of collectors and compilers is. The table has the medians over the rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PROGRAMS = ROOT / "bench/calls"
+CALLS = ("tensor", "operator", "forward")
+NEEDED = {"C": "cc", "Rust": "cargo", "Go": "go", "Java": "javac", "Julia": "julia"}
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="The cost of a call in five languages.")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--batches", type=int, default=200, help="of 1000 calls, in a run")
+    parser.add_argument("--library", type=Path, default=ROOT / "bazel-bin", help="with libfsdp2.so")
+    parser.add_argument("--jar", type=Path, default=ROOT / "bazel-bin/bindings/java/fsdp2.jar")
+    parser.add_argument("--languages", nargs="+", default=list(NEEDED), choices=list(NEEDED))
+    return parser.parse_args()
+
+
+def run(command: list, folder: Path = PROGRAMS, **environment: object) -> str:
+    merged = os.environ | {name: str(value) for name, value in environment.items()}
+    command = [str(part) for part in command]
+    return subprocess.run(
+        command, cwd=folder, env=merged, check=True, stdout=subprocess.PIPE, text=True
+    ).stdout
+
+
+def build(language: str, work: Path, library: Path, jar: Path) -> list:
+    """The command that runs the language's program."""
+    program = work / f"calls-{language}"
+    if language == "C":
+        includes = f"-I{ROOT / 'include'}"
+        run(["cc", "-O2", includes, "calls.c", "-o", program, f"-L{library}", "-lfsdp2"])
+    elif language == "Rust":
+        target = work / "cargo"
+        run(
+            ["cargo", "build", "--release", "--offline", "--quiet"],
+            FSDP2_LIB_DIR=library,
+            CARGO_TARGET_DIR=target,
+        )
+        program = target / "release/calls"
+    elif language == "Go":
+        run(["go", "build", "-o", program, "calls.go"], GOPROXY="off", GOFLAGS="-mod=mod")
+    elif language == "Java":
+        run(["javac", "-cp", jar, "-d", work, "Calls.java"])
+        return ["java", f"-Djava.library.path={library}", "-cp", f"{jar}:{work}", "Calls"]
+    else:
+        project = ROOT / "bindings/julia/FSDP2"
+        return ["julia", "--startup-file=no", f"--project={project}", PROGRAMS / "calls.jl"]
+    return [program]
+
+
+def measure(commands: dict[str, list], options: argparse.Namespace) -> dict[tuple, list[float]]:
+    """Nanoseconds by language, call and kind (fastest, mean), one a round."""
+    found: dict[tuple, list[float]] = {}
+    for _ in range(options.rounds):
+        for language, command in commands.items():
+            printed = run(
+                [*command, options.batches],
+                FSDP2_LIBRARY=options.library / "libfsdp2.so",
+                LD_LIBRARY_PATH=options.library,
+                OMP_NUM_THREADS=1,
+            )
+            for line in printed.splitlines():
+                call, fastest, mean = line.split()
+                found.setdefault((language, call, "fastest"), []).append(float(fastest))
+                found.setdefault((language, call, "mean"), []).append(float(mean))
+    return found
+
+
+def print_table(languages: list[str], found: dict[tuple, list[float]]) -> None:
+    def median(*key: str) -> float:
+        return statistics.median(found[key])
+
+    print("| | " + " | ".join(f"{call}, ns | of all | to C" for call in CALLS) + " |")
+    print("|---" * (1 + 3 * len(CALLS)) + "|")
+    for language in languages:
+        cells = []
+        for call in CALLS:
+            fastest = median(language, call, "fastest")
+            cells += [f"{fastest:.0f}", f"{median(language, call, 'mean'):.0f}"]
+            if language == "C" or "C" not in languages:
+                cells.append("")
+            else:
+                in_c = median("C", call, "fastest")
+                cells.append(f"{fastest - in_c:+.0f}, {fastest / in_c:.2f} x")
+        print(f"| {language} | " + " | ".join(cells) + " |")
+
+
+def main() -> int:
+    options = parse_arguments()
+    options.library, options.jar = options.library.resolve(), options.jar.resolve()
+    languages = []
+    for language in options.languages:
+        if shutil.which(NEEDED[language]) is None:
+            print(f"without {language}: no {NEEDED[language]} on this machine", file=sys.stderr)
+        else:
+            languages.append(language)
+    with tempfile.TemporaryDirectory() as work:
+        commands = {
+            language: build(language, Path(work), options.library, options.jar)
+            for language in languages
+        }
+        found = measure(commands, options)
+    print_table(languages, found)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
