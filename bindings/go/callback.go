@@ -28,7 +28,6 @@ func lend(tensor capi.Tensor, scope *Scope) *Tensor {
 // scoped runs the body of a callback with a scope for what it computes.
 func scoped(body func(scope *Scope) error) error {
 	scope := &Scope{late: true}
-	scope.kind = scopeKind
 	defer scope.Close()
 	return body(scope)
 }

@@ -79,30 +79,31 @@ func NewCustomModule(kind string, options *ModuleOptions, forward ForwardFunc) (
 }
 
 // Run is a forward as the library calls it.
-func (c *custom) Run(info *capi.ForwardInfo, inputs, outputs []capi.Tensor) (n int, err error) {
-	err = scoped(func(scope *Scope) error {
-		call := &ForwardCall{
-			IsTraining: info.IsTraining != 0,
-			Kind:       c.kind,
-			Parameters: lendAll(unsafe.Slice(info.Parameters, int(info.NParameters)), scope),
-			Buffers:    lendAll(unsafe.Slice(info.Buffers, int(info.NBuffers)), scope),
-			Scope:      scope,
-			custom:     c,
-		}
-		given := lendAll(inputs, scope)
-		results, err := c.forward(call, given)
-		if err != nil {
-			return err
-		}
-		if n = len(results); n > len(outputs) {
-			return invalid("ForwardFunc", "outputs: expected at most %d, found %d", len(outputs), n)
-		}
-		if err := allMade(results); err != nil {
-			return err
-		}
-		return give(append(append(given, call.Parameters...), call.Buffers...), results, outputs)
-	})
-	return n, err
+func (c *custom) Run(info *capi.ForwardInfo, inputs, outputs []capi.Tensor) (int, error) {
+	scope := &Scope{late: true}
+	defer scope.Close()
+	nInputs, nParameters := len(inputs), int(info.NParameters)
+	parameters, buffers := unsafe.Slice(info.Parameters, nParameters), unsafe.Slice(info.Buffers, int(info.NBuffers))
+	lent := lendAll(scope, inputs, parameters, buffers)
+	call := &ForwardCall{
+		IsTraining: info.IsTraining != 0,
+		Kind:       c.kind,
+		Parameters: lent[nInputs : nInputs+nParameters : nInputs+nParameters],
+		Buffers:    lent[nInputs+nParameters:],
+		Scope:      scope,
+		custom:     c,
+	}
+	results, err := c.forward(call, lent[:nInputs:nInputs])
+	if err != nil {
+		return 0, err
+	}
+	if len(results) > len(outputs) {
+		return 0, invalid("ForwardFunc", "outputs: expected at most %d, found %d", len(outputs), len(results))
+	}
+	if err := allMade(results); err != nil {
+		return 0, err
+	}
+	return len(results), give(results, outputs, inputs, parameters, buffers)
 }
 
 // Released closes the children, which nothing runs any more.
@@ -127,15 +128,25 @@ func (m *Module) share(custom *custom) {
 	m.custom = custom
 	if custom.forward == nil {
 		atomic.AddInt32(&custom.owners, 1)
-		m.kind = &kind{destroy: custom.destroy}
+		m.guard.kind = &kind{destroy: custom.destroy}
 	}
 }
 
-func lendAll(tensors []capi.Tensor, scope *Scope) []*Tensor {
-	lent := make([]*Tensor, len(tensors))
-	for i, tensor := range tensors {
-		if tensor.ID != 0 {
-			lent[i] = lend(tensor, scope)
+// lendAll is what lend makes of each tensor of the lists, one after the other, and nil of one that is left out.
+func lendAll(scope *Scope, lists ...[]capi.Tensor) []*Tensor {
+	n := 0
+	for _, list := range lists {
+		n += len(list)
+	}
+	tensors, lent := make([]Tensor, n), make([]*Tensor, 0, n)
+	for _, list := range lists {
+		for _, raw := range list {
+			var tensor *Tensor
+			if raw.ID != 0 {
+				tensor = &tensors[len(lent)]
+				tensor.id, tensor.scope = raw.ID, scope
+			}
+			lent = append(lent, tensor)
 		}
 	}
 	return lent
@@ -151,13 +162,13 @@ func allMade(tensors []*Tensor) error {
 }
 
 // give gives the library handles of its own, whoever owns the results, but for what it has lent to this call. nil gives none.
-func give(lent, results []*Tensor, to []capi.Tensor) error {
+func give(results []*Tensor, to []capi.Tensor, lent ...[]capi.Tensor) error {
 	defer runtime.KeepAlive(results)
 	for i, result := range results {
 		if result == nil {
 			continue
 		}
-		if isAmong(lent, result) {
+		if isAmong(lent, result.raw()) {
 			to[i] = result.raw()
 			continue
 		}
@@ -174,10 +185,12 @@ func give(lent, results []*Tensor, to []capi.Tensor) error {
 	return nil
 }
 
-func isAmong(tensors []*Tensor, tensor *Tensor) bool {
-	for _, one := range tensors {
-		if one == tensor {
-			return true
+func isAmong(lists [][]capi.Tensor, tensor capi.Tensor) bool {
+	for _, list := range lists {
+		for _, one := range list {
+			if one == tensor {
+				return true
+			}
 		}
 	}
 	return false
@@ -234,8 +247,8 @@ func (m *Module) AddChild(name string, child *Module) error {
 	if err := capi.ModuleAddChild(m.raw(), name, child.raw()); err != nil {
 		return failure(err)
 	}
-	m.custom.children = append(m.custom.children, &handle{id: child.id, kind: child.kind})
-	child.kind = nil
+	m.custom.children = append(m.custom.children, &handle{id: child.id, guard: child.guard})
+	child.guard = nil
 	return nil
 }
 

@@ -253,3 +253,21 @@ func TestOutputsMayBeInputsAndOthersTensors(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// The slice of inputs is the callback's own to change.
+func TestAForwardMayReplaceItsInputs(t *testing.T) {
+	defer noHandles(t)
+	module, err := fsdp2.NewCustomModule("Twice", nil, func(call *fsdp2.ForwardCall, inputs []*fsdp2.Tensor) ([]*fsdp2.Tensor, error) {
+		inputs[0] = inputs[0].Add(inputs[0])
+		return inputs, nil
+	})
+	must(t, err)
+	defer module.Close()
+	x := floats(t, []float32{2})
+	defer x.Close()
+	y := module.Forward(x)
+	defer y.Close()
+	if value, err := y.Value(); err != nil || value != 4 {
+		t.Errorf("%v, %v", value, err)
+	}
+}

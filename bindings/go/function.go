@@ -95,7 +95,7 @@ func newFunctionCall(needsGrad []int32, scope *Scope) *FunctionCall {
 // forward is Forward as the library calls it.
 func (f Function) forward(needsGrad []int32, inputs, outputs, saved []capi.Tensor) (nOutputs, nSaved int, err error) {
 	err = scoped(func(scope *Scope) error {
-		call, given := newFunctionCall(needsGrad, scope), lendAll(inputs, scope)
+		call, given := newFunctionCall(needsGrad, scope), lendAll(scope, inputs)
 		results, err := f.Forward(call, given)
 		if err != nil {
 			return err
@@ -110,7 +110,7 @@ func (f Function) forward(needsGrad []int32, inputs, outputs, saved []capi.Tenso
 			return err
 		}
 		handles := make([]capi.Tensor, len(results))
-		if err := give(given, results, handles); err != nil {
+		if err := give(results, handles, inputs); err != nil {
 			return err
 		}
 		copy(outputs, handles[:nOutputs])
@@ -123,8 +123,8 @@ func (f Function) forward(needsGrad []int32, inputs, outputs, saved []capi.Tenso
 // backward is Backward as the library calls it.
 func (f Function) backward(needsGrad []int32, saved, outputGradients, gradients []capi.Tensor) error {
 	return scoped(func(scope *Scope) error {
-		call, given := newFunctionCall(needsGrad, scope), lendAll(outputGradients, scope)
-		call.saved = lendAll(saved, scope)
+		call, given := newFunctionCall(needsGrad, scope), lendAll(scope, outputGradients)
+		call.saved = lendAll(scope, saved)
 		results, err := f.Backward(call, given)
 		if err != nil {
 			return err
@@ -132,6 +132,6 @@ func (f Function) backward(needsGrad []int32, saved, outputGradients, gradients 
 		if len(results) != len(gradients) {
 			return invalid("Function.Backward", "gradients: expected %d, one for each input, found %d", len(gradients), len(results))
 		}
-		return give(append(given, call.saved...), results, gradients)
+		return give(results, gradients, outputGradients, saved)
 	})
 }

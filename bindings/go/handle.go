@@ -2,6 +2,7 @@ package fsdp2
 
 import (
 	"runtime"
+	"sync"
 	"sync/atomic"
 
 	"fsdp2/internal/capi"
@@ -11,7 +12,7 @@ import (
 // what it is given that it was closed.
 type handle struct {
 	id     uint64
-	kind   *kind // nil: somebody else closes it
+	guard  *guard // nil: somebody else closes it
 	closed uint32
 }
 
@@ -33,23 +34,43 @@ var (
 	stateKind     = &kind{destroy: func(id uint64) error { return capi.StateDestroy(capi.State{ID: id}) }}
 )
 
-// own makes the handle one that Close or the collector destroys. The handle is the first field of an object of its own.
-func (h *handle) own(kind *kind, id uint64) {
-	h.id, h.kind = id, kind
-	runtime.SetFinalizer(h, (*handle).finalize)
+// guard destroys a handle whose object the collector finds without Close. To set a finalizer takes longer than most calls, so the
+// guards of objects that were closed serve others.
+type guard struct {
+	id   uint64
+	kind *kind // nil: of no object
 }
 
-func (h *handle) finalize() {
-	if h.kind != nil && h.kind.waits {
-		go h.close() // the collector's one goroutine is not to wait
-	} else {
-		h.close()
+var guards = sync.Pool{New: func() any {
+	guard := &guard{}
+	runtime.SetFinalizer(guard, finalize)
+	return guard
+}}
+
+func finalize(g *guard) {
+	if g.kind == nil {
+		return
 	}
+	if g.kind.waits {
+		go g.kind.destroy(g.id) // the collector's one goroutine is not to wait
+	} else {
+		_ = g.kind.destroy(g.id)
+	}
+}
+
+// own makes the handle one that Close or the collector destroys.
+func (h *handle) own(kind *kind, id uint64) {
+	h.id, h.guard, h.closed = id, guards.Get().(*guard), 0
+	h.guard.id, h.guard.kind = id, kind
 }
 
 func (h *handle) close() error {
-	if h.kind == nil || !atomic.CompareAndSwapUint32(&h.closed, 0, 1) {
+	if !atomic.CompareAndSwapUint32(&h.closed, 0, 1) || h.guard == nil {
 		return nil
 	}
-	return failure(h.kind.destroy(h.id))
+	kind := h.guard.kind
+	h.guard.kind = nil
+	guards.Put(h.guard)
+	h.guard = nil
+	return failure(kind.destroy(h.id))
 }

@@ -2,6 +2,7 @@ package fsdp2
 
 import (
 	"runtime"
+	"sync"
 
 	"fsdp2/internal/capi"
 )
@@ -39,7 +40,9 @@ func (m *Module) ForwardAll(options ForwardOptions, inputs ...*Tensor) ([]*Tenso
 	if err != nil {
 		return nil, err
 	}
-	raw, err := m.forward(options, given)
+	room := rooms.Get().(*[capi.MaxOutputs]capi.Tensor)
+	defer rooms.Put(room)
+	raw, err := m.forward(options, given, room[:])
 	if err != nil {
 		return nil, failure(err)
 	}
@@ -49,12 +52,14 @@ func (m *Module) ForwardAll(options ForwardOptions, inputs ...*Tensor) ([]*Tenso
 	return take(raw, scopeOf(inputs))
 }
 
-func (m *Module) forward(options ForwardOptions, inputs []capi.Tensor) ([]capi.Tensor, error) {
+// rooms are for outputs, since how many there are is only known once a module has run.
+var rooms = sync.Pool{New: func() any { return new([capi.MaxOutputs]capi.Tensor) }}
+
+func (m *Module) forward(options ForwardOptions, inputs, outputs []capi.Tensor) ([]capi.Tensor, error) {
 	var flags uint32
 	if options.NoGrad {
 		flags = capi.ForwardNoGrad
 	}
-	outputs := make([]capi.Tensor, capi.MaxOutputs) // how many there are is only known once it has run
 	for {
 		var needed uint
 		var err error

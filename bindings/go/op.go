@@ -21,19 +21,24 @@ type Operator struct {
 // Call calls an operator by name, as Operator.Call does, and returns its first result that is a tensor, or a tensor with the error.
 //
 //	y := fsdp2.Call("aten::leaky_relu", x, 0.1)
-func Call(name string, arguments ...any) *Tensor { return Operator{Name: name}.tensor(arguments) }
+func Call(name string, arguments ...any) *Tensor { return Operator{Name: name}.tensor(nil, arguments) }
 
-func (o Operator) tensor(arguments []any) *Tensor {
-	results, err := o.Call(arguments...)
+func (o Operator) tensor(self *Tensor, arguments []any) *Tensor {
+	op := capi.NewOp(o.Name)
+	defer op.Free()
+	values, scope, err := o.run(op, self, arguments)
 	if err != nil {
 		return failed(err)
 	}
 	var found *Tensor
-	for _, result := range results {
-		tensor, ok := result.(*Tensor)
-		if ok && found == nil {
+	for _, value := range values {
+		if value.Kind != capi.ValueTensor {
+			continue
+		}
+		tensor := newTensorIn(value.Tensor, scope)
+		if found == nil {
 			found = tensor
-		} else if ok {
+		} else {
 			tensor.Close()
 		}
 	}
@@ -62,16 +67,29 @@ func (o Operator) tensor(arguments []any) *Tensor {
 // Errors: ErrNotFound (no such operator), ErrInvalidArgument (arguments that do not fit the schema, which the message quotes, or each
 // other), ErrUnsupported (operators that the library does not run, see op.h), ErrWrongState (a tensor whose memory FSDP has freed).
 func (o Operator) Call(arguments ...any) ([]any, error) {
-	defer runtime.KeepAlive(arguments)
 	op := capi.NewOp(o.Name)
 	defer op.Free()
+	values, scope, err := o.run(op, nil, arguments)
+	if err != nil {
+		return nil, err
+	}
+	return results(values, scope), nil
+}
+
+// run makes the call, with self before the arguments if there is one. Its results are the op's.
+func (o Operator) run(op *capi.Op, self *Tensor, arguments []any) ([]capi.OpValue, *Scope, error) {
 	scope := o.Scope
+	if self != nil {
+		if err := addTensor(op, self, &scope); err != nil {
+			return nil, nil, err
+		}
+	}
 	for i, argument := range arguments {
 		if err := addArgument(op, argument, &scope); err != nil {
 			if err == errType {
 				err = invalid("Call", "%s: argument %d: expected a type that operators take, found %T", o.Name, i, argument)
 			}
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	var flags uint32
@@ -80,14 +98,13 @@ func (o Operator) Call(arguments ...any) ([]any, error) {
 	}
 	into, err := scope.open()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	values, err := op.Run(flags, into)
+	runtime.KeepAlive(self)
+	runtime.KeepAlive(arguments)
 	runtime.KeepAlive(scope)
-	if err != nil {
-		return nil, failure(err)
-	}
-	return results(values, scope), nil
+	return values, scope, failure(err)
 }
 
 // OpSchema returns the schema of an operator: "aten::relu(Tensor self) -> Tensor".

@@ -187,5 +187,5 @@ func (t *Tensor) op(name string, arguments ...any) *Tensor {
 	if err := t.Err(); err != nil {
 		return failed(err)
 	}
-	return Operator{Name: name}.tensor(append([]any{t}, arguments...))
+	return Operator{Name: name}.tensor(t, arguments)
 }

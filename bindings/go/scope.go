@@ -56,7 +56,7 @@ func (s *Scope) open() (capi.Scope, error) {
 	if err := capi.ScopeCreate(&raw); err != nil {
 		return raw, failure(err)
 	}
-	s.id = raw.ID
+	s.own(scopeKind, raw.ID)
 	return raw, nil
 }
 
@@ -110,7 +110,7 @@ func (s *Scope) Keep(tensors ...*Tensor) error {
 	}
 	for _, tensor := range tensors {
 		tensor.scope = nil
-		if tensor.kind == nil { // made in the scope
+		if tensor.guard == nil { // made in the scope
 			tensor.own(tensorKind, tensor.id)
 		}
 	}

@@ -106,11 +106,12 @@ func (o *Op) Run(flags uint32, scope Scope) ([]OpValue, error) {
 }
 
 func (o *Op) run(flags uint32, scope Scope) error {
-	var inputs unsafe.Pointer
+	var inputs *C.fsdp2_go_value
 	if len(o.inputs) > 0 {
-		inputs = unsafe.Pointer(&o.inputs[0])
+		inputs = (*C.fsdp2_go_value)(unsafe.Pointer(&o.inputs[0]))
 	}
 	o.needed = 0
-	return check(C.fsdp2_go_op(unsafe.Pointer(&o.block[0]), inputs, C.size_t(len(o.inputs)), C.uint32_t(flags),
-		*(*C.fsdp2_scope)(unsafe.Pointer(&scope)), unsafe.Pointer(&o.outputs[0]), C.size_t(len(o.outputs)), unsafe.Pointer(&o.needed)))
+	return check(C.fsdp2_go_op((*C.uint64_t)(&o.block[0]), inputs, C.size_t(len(o.inputs)), C.uint32_t(flags),
+		*(*C.fsdp2_scope)(unsafe.Pointer(&scope)), (*C.fsdp2_go_value)(unsafe.Pointer(&o.outputs[0])), C.size_t(len(o.outputs)),
+		(*C.size_t)(unsafe.Pointer(&o.needed))))
 }
