@@ -159,30 +159,34 @@ static jlongArray longs_of(JNIEnv *env, const fsdp2_tensor *handles, size_t n) {
   return longs;
 }
 
-static java_method forward_method = {"forward", "(Lio/fsdp2/internal/ForwardFunction;[BI[J[J[J[J)[B", NULL};
+// One array is what the forward is called with, and then what it has made: see Callbacks.forward.
+static java_method forward_method = {"forward", "(Lio/fsdp2/internal/ForwardFunction;[J)[B", NULL};
 static fsdp2_status java_forward(const fsdp2_forward_info *info, const fsdp2_tensor *inputs, size_t n_inputs,
                                  fsdp2_tensor *outputs, size_t cap, size_t *n_outputs, void *function) {
   java_thread thread = enter_java();
   if (thread.env == NULL) return not_java();
   JNIEnv *env = thread.env;
-  jbyteArray kind = bytes_of(env, info->kind);
-  jlongArray parameters = longs_of(env, info->parameters, info->n_parameters);
-  jlongArray buffers = longs_of(env, info->buffers, info->n_buffers);
-  jlongArray given = longs_of(env, inputs, n_inputs);
-  jlongArray made = (*env)->NewLongArray(env, (jsize)cap + 1);
-  fsdp2_status status = call_java(env, &forward_method, (jobject)function, kind,
-                                  (jint)info->is_training, parameters, buffers, given, made);
+  const jlong head[4] = {info->is_training, (jlong)info->n_parameters, (jlong)info->n_buffers, (jlong)n_inputs};
+  const fsdp2_tensor *const lists[3] = {info->parameters, info->buffers, inputs};
+  const jsize counts[3] = {(jsize)info->n_parameters, (jsize)info->n_buffers, (jsize)n_inputs};
+  const jsize given = 4 + counts[0] + counts[1] + counts[2], room = 1 + (jsize)cap;
+  jlongArray call = (*env)->NewLongArray(env, given > room ? given : room);
+  if (call != NULL) (*env)->SetLongArrayRegion(env, call, 0, 4, head);
+  for (jsize i = 0, at = 4; call != NULL && i < 3; at += counts[i++]) {
+    if (counts[i] > 0) (*env)->SetLongArrayRegion(env, call, at, counts[i], (const jlong *)lists[i]);
+  }
+  fsdp2_status status = call_java(env, &forward_method, (jobject)function, call);
   if (status == FSDP2_OK) {
     jlong count = 0;
-    (*env)->GetLongArrayRegion(env, made, 0, 1, &count);
-    (*env)->GetLongArrayRegion(env, made, 1, (jsize)count, (jlong *)outputs);
-    *n_outputs = (size_t)count;
+    (*env)->GetLongArrayRegion(env, call, 0, 1, &count);
+    if ((size_t)count > cap) {
+      status = fsdp2_callback_fail(FSDP2_E_INVALID_ARGUMENT, "too many outputs");
+    } else {
+      (*env)->GetLongArrayRegion(env, call, 1, (jsize)count, (jlong *)outputs);
+      *n_outputs = (size_t)count;
+    }
   }
-  (*env)->DeleteLocalRef(env, made);
-  (*env)->DeleteLocalRef(env, given);
-  (*env)->DeleteLocalRef(env, buffers);
-  (*env)->DeleteLocalRef(env, parameters);
-  (*env)->DeleteLocalRef(env, kind);
+  (*env)->DeleteLocalRef(env, call);
   leave_java(thread);
   return status;
 }
@@ -302,7 +306,7 @@ JNIEXPORT jint JNICALL JNI_OnLoad(JavaVM *vm, void *reserved) {
   jobject target$argnum = $input ? (*jenv)->NewGlobalRef(jenv, $input) : NULL;
   if ($input && !target$argnum) return $null;
   TAKE %}
-%typemap(freearg) PARAMETERS %{ if (USER_DATA && (*jenv)->ExceptionCheck(jenv)) release_callback(USER_DATA); %}
+%typemap(freearg) PARAMETERS %{ if (USER_DATA && result != FSDP2_OK) release_callback(USER_DATA); %}
 %enddef
 
 %define FSDP2_ONE_CALLBACK(TYPE, JAVA, FUNCTION)

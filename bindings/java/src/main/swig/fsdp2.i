@@ -19,6 +19,8 @@
 
 _Static_assert(sizeof(size_t) == sizeof(jlong) && sizeof(fsdp2_mesh) == sizeof(jlong), "size_t and handles are jlong in place");
 
+enum { FEW_ELEMENTS = 16 };
+
 static jbyteArray bytes_of(JNIEnv *env, const char *text) {
   const jsize n = (jsize)strlen(text);
   jbyteArray bytes = (*env)->NewByteArray(env, n);
@@ -57,7 +59,8 @@ static void throw_last_error(JNIEnv *env, fsdp2_status status) {
 %typemap(jtype) fsdp2_status "void"
 %typemap(jstype) fsdp2_status "void"
 %typemap(javaout) fsdp2_status { $jnicall; }
-%typemap(out, null="") fsdp2_status %{ if ($1 != FSDP2_OK) throw_last_error(jenv, $1); %}
+%typemap(out, null="") fsdp2_status ""
+%typemap(ret) fsdp2_status %{ if ($1 != FSDP2_OK) throw_last_error(jenv, $1); %}  // what JNI allows while one is pending is little
 %typemap(jni) fsdp2_status status "jint"
 %typemap(jtype) fsdp2_status status "int"
 %typemap(jstype) fsdp2_status status "int"
@@ -86,15 +89,24 @@ FSDP2_NUMBER(struct DLManagedTensorVersioned *, jlong, long)
 
 // --- Arrays, in and out alike; null is NULL ---
 
+// Few elements are copied to the stack, since what JNI allocates for them takes longer than many a call.
 %define FSDP2_ARRAY(TYPE, JNI, JAVA, ELEMENT)
 %typemap(jni) TYPE "JNI"
 %typemap(jtype) TYPE "JAVA[]"
 %typemap(jstype) TYPE "JAVA[]"
 %typemap(javain, nopgcpp="1") TYPE "$javainput"
-%typemap(in) TYPE %{
-  $1 = $input ? ($1_ltype)(*jenv)->Get##ELEMENT##ArrayElements(jenv, $input, NULL) : NULL;
-  if ($input && !$1) return $null; %}
-%typemap(freearg) TYPE %{ if ($input) (*jenv)->Release##ELEMENT##ArrayElements(jenv, $input, (void *)$1, 0); %}
+%typemap(in) TYPE (jsize n = 0, j##JAVA few[FEW_ELEMENTS]) %{
+  n = $input ? (*jenv)->GetArrayLength(jenv, $input) : 0;
+  if ($input && n <= FEW_ELEMENTS) {
+    (*jenv)->Get##ELEMENT##ArrayRegion(jenv, $input, 0, n, few);
+    $1 = ($1_ltype)few;
+  } else {
+    $1 = $input ? ($1_ltype)(*jenv)->Get##ELEMENT##ArrayElements(jenv, $input, NULL) : NULL;
+    if ($input && !$1) return $null;
+  } %}
+%typemap(freearg) TYPE %{
+  if ($input && (void *)$1 == few$argnum) (*jenv)->Set##ELEMENT##ArrayRegion(jenv, $input, 0, n$argnum, few$argnum);
+  else if ($input) (*jenv)->Release##ELEMENT##ArrayElements(jenv, $input, (void *)$1, 0); %}
 %enddef
 FSDP2_ARRAY(int64_t *, jlongArray, long, Long)
 FSDP2_ARRAY(const int64_t *, jlongArray, long, Long)

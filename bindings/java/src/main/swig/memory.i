@@ -48,6 +48,21 @@ JNIEXPORT void JNICALL Java_io_fsdp2_internal_RawJNI_java_1call_1operator(JNIEnv
   if (status != FSDP2_OK) throw_last_error(env, status);
 }
 
+// fsdp2_tensor_from_buffer of memory by its address, which costs less than a buffer.
+JNIEXPORT jlong JNICALL Java_io_fsdp2_internal_RawJNI_java_1create_1tensor(JNIEnv *env, jclass type, jlong data, jlong n_bytes,
+                                                                         jint dtype, jlongArray shape) {
+  (void)type;
+  fsdp2_tensor out = {0};
+  int64_t sizes[FSDP2_MAX_DIMS + 1];  // one too many are for the library to refuse
+  const jsize given = (*env)->GetArrayLength(env, shape);
+  const jsize n_dims = given > FSDP2_MAX_DIMS ? FSDP2_MAX_DIMS + 1 : given;
+  (*env)->GetLongArrayRegion(env, shape, 0, n_dims, (jlong *)sizes);
+  const fsdp2_status status =
+      fsdp2_tensor_from_buffer((const void *)(intptr_t)data, (size_t)n_bytes, dtype, sizes, (size_t)n_dims, &out);
+  if (status != FSDP2_OK) throw_last_error(env, status);
+  return (jlong)out.id;
+}
+
 // A tensor in the buffer's memory. code and bits: DLPack's names of the element type. The caller has checked the sizes.
 JNIEXPORT jlong JNICALL Java_io_fsdp2_internal_RawJNI_java_1share_1buffer(JNIEnv *env, jclass type, jobject buffer, jint code,
                                                                         jint bits, jlongArray shape) {
@@ -109,6 +124,7 @@ JNIEXPORT void JNICALL Java_io_fsdp2_internal_RawJNI_java_1free_1shared(JNIEnv *
 %native(java_address) jlong java_address(void *buffer);
 %native(java_call_operator) void java_call_operator(int64_t name, int64_t inputs, int64_t n_inputs, int32_t flags, int64_t scope,
                                                    int64_t outputs, int64_t cap, int64_t needed);
+%native(java_create_tensor) jlong java_create_tensor(int64_t data, int64_t n_bytes, int32_t dtype, const int64_t *shape);
 %native(java_share_buffer) jlong java_share_buffer(void *buffer, int32_t code, int32_t bits, const int64_t *shape);
 %native(java_share_tensor) jobject java_share_tensor(int64_t tensor, int64_t n_bytes, int64_t *owner);
 %native(java_free_shared) void java_free_shared(int64_t owner);

@@ -22,7 +22,7 @@ final class Adapters {
   }
 
   /** The forward of a module, which needs its parts until the library has let go of it. */
-  static ForwardFunction forward(Forward forward, CustomParts parts) {
+  static ForwardFunction forward(String kind, Forward forward, CustomParts parts) {
     parts.join();
     return new ForwardFunction() {
       @Override
@@ -30,11 +30,7 @@ final class Adapters {
         try (TensorScope scope = TensorScope.open()) {
           ForwardContext context =
               new ForwardContext(
-                  info.kind(),
-                  info.isTraining(),
-                  parts,
-                  lent(info.parameters()),
-                  lent(info.buffers()));
+                  kind, info.isTraining(), parts, lent(info.parameters()), lent(info.buffers()));
           return given("outputs", forward.forward(context, lent(inputs)), scope);
         }
       }

@@ -94,7 +94,7 @@ public final class Module extends Inference {
    */
   public static Module createCustom(String kind, ModuleOptions options, Forward forward) {
     CustomParts parts = new CustomParts();
-    ForwardFunction function = Adapters.forward(Objects.requireNonNull(forward), parts);
+    ForwardFunction function = Adapters.forward(kind, Objects.requireNonNull(forward), parts);
     try (fsdp2_module_options raw = options.toRaw()) {
       return new Module(
           make(out -> Raw.fsdp2_module_create_custom(kind, raw, function, out)), parts);

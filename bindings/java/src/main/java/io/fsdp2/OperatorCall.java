@@ -110,7 +110,7 @@ final class OperatorCall {
         address,
         arguments.length,
         flags,
-        Handle.id(scope),
+        TensorScope.id(scope),
         resultsAddress + VALUE,
         room,
         resultsAddress);

@@ -10,47 +10,79 @@ import java.nio.ByteOrder;
 final class TensorData {
   private TensorData() {}
 
+  /** To make memory that native code can see takes longer than to copy a few elements. */
+  private static final ThreadLocal<Memory> OF_THREAD =
+      ThreadLocal.withInitial(() -> new Memory(8192));
+
+  private static final class Memory {
+    private final ByteBuffer bytes;
+    private final long address;
+
+    Memory(int capacity) {
+      bytes = ByteBuffer.allocateDirect(capacity);
+      address = RawJNI.java_address(bytes);
+    }
+
+    static Memory of(long size) {
+      Memory own = OF_THREAD.get();
+      return size <= own.bytes.capacity() ? own : new Memory(Math.toIntExact(size));
+    }
+
+    ByteBuffer first(long size) {
+      return bytes.slice(0, (int) size).order(ByteOrder.nativeOrder());
+    }
+  }
+
+  /** For the length of a call. */
   private static ByteBuffer memory(long bytes) {
-    return ByteBuffer.allocateDirect(Math.toIntExact(bytes)).order(ByteOrder.nativeOrder());
+    return Memory.of(bytes).first(bytes);
+  }
+
+  private static long create(Memory memory, long size, int dtype, long[] shape) {
+    long made = RawJNI.java_create_tensor(memory.address, size, dtype, shape);
+    Reference.reachabilityFence(memory);
+    return made;
   }
 
   private static long[] shapeOr(long[] shape, int length) {
     return shape.length == 0 ? new long[] {length} : shape;
   }
 
-  private static long create(ByteBuffer direct, int dtype, long[] shape) {
-    long[] out = new long[1];
-    Raw.fsdp2_tensor_from_buffer(direct, direct.capacity(), dtype, shape, shape.length, out);
-    Reference.reachabilityFence(direct);
-    return out[0];
-  }
-
   static long create(float[] values, long[] shape) {
-    ByteBuffer bytes = memory(4L * values.length);
-    bytes.asFloatBuffer().put(values);
-    return create(bytes, Raw.FSDP2_DTYPE_F32, shapeOr(shape, values.length));
+    long size = 4L * values.length;
+    Memory memory = Memory.of(size);
+    memory.first(size).asFloatBuffer().put(values);
+    return create(memory, size, Raw.FSDP2_DTYPE_F32, shapeOr(shape, values.length));
   }
 
   static long create(double[] values, long[] shape) {
-    ByteBuffer bytes = memory(8L * values.length);
-    bytes.asDoubleBuffer().put(values);
-    return create(bytes, Raw.FSDP2_DTYPE_F64, shapeOr(shape, values.length));
+    long size = 8L * values.length;
+    Memory memory = Memory.of(size);
+    memory.first(size).asDoubleBuffer().put(values);
+    return create(memory, size, Raw.FSDP2_DTYPE_F64, shapeOr(shape, values.length));
   }
 
   static long create(long[] values, long[] shape) {
-    ByteBuffer bytes = memory(8L * values.length);
-    bytes.asLongBuffer().put(values);
-    return create(bytes, Raw.FSDP2_DTYPE_I64, shapeOr(shape, values.length));
+    long size = 8L * values.length;
+    Memory memory = Memory.of(size);
+    memory.first(size).asLongBuffer().put(values);
+    return create(memory, size, Raw.FSDP2_DTYPE_I64, shapeOr(shape, values.length));
   }
 
   static long create(int[] values, long[] shape) {
-    ByteBuffer bytes = memory(4L * values.length);
-    bytes.asIntBuffer().put(values);
-    return create(bytes, Raw.FSDP2_DTYPE_I32, shapeOr(shape, values.length));
+    long size = 4L * values.length;
+    Memory memory = Memory.of(size);
+    memory.first(size).asIntBuffer().put(values);
+    return create(memory, size, Raw.FSDP2_DTYPE_I32, shapeOr(shape, values.length));
   }
 
   static long create(ByteBuffer bytes, DType dtype, long[] shape) {
-    return create(direct(bytes), dtype.number(), shape);
+    ByteBuffer direct = direct(bytes);
+    long address = RawJNI.java_address(direct);
+    long made = RawJNI.java_create_tensor(address, direct.capacity(), dtype.number(), shape);
+    Reference.reachabilityFence(bytes);
+    Reference.reachabilityFence(direct);
+    return made;
   }
 
   /** The bytes between position and limit, in memory that native code can see. */

@@ -15,15 +15,23 @@ import io.fsdp2.internal.Raw;
  * <p>Whatever tensors the library makes for this thread belong to the innermost scope that is open
  * on it. A scope is opened and closed on one thread.
  */
-public final class TensorScope extends Handle {
+public final class TensorScope implements AutoCloseable {
   private static final ThreadLocal<TensorScope> INNERMOST = new ThreadLocal<>();
 
   private final TensorScope outer;
   private final boolean gradients;
   private volatile boolean closed;
 
+  /** The library's scope, once there is something to go into it: many callbacks make nothing. */
+  private volatile LibraryScope library;
+
+  private static final class LibraryScope extends Handle {
+    LibraryScope() {
+      super(make(Raw::fsdp2_scope_create), Raw::fsdp2_scope_destroy);
+    }
+  }
+
   private TensorScope(boolean gradients) {
-    super(make(Raw::fsdp2_scope_create), Raw::fsdp2_scope_destroy);
     this.outer = innermost();
     this.gradients = gradients && recordsGradients();
     INNERMOST.set(this);
@@ -45,6 +53,26 @@ public final class TensorScope extends Handle {
       scope = scope.outer;
     }
     return scope;
+  }
+
+  /** The caller keeps this object alive until its call has returned. */
+  long id() {
+    LibraryScope made = library;
+    return made != null ? made.id() : makeLibraryScope().id();
+  }
+
+  static long id(TensorScope scope) {
+    return scope == null ? 0 : scope.id();
+  }
+
+  private synchronized LibraryScope makeLibraryScope() {
+    if (library == null) {
+      library = new LibraryScope();
+      if (closed) {
+        library.close(); // calls of it fail as those of any closed object
+      }
+    }
+    return library;
   }
 
   boolean isOpen() {
@@ -103,8 +131,10 @@ public final class TensorScope extends Handle {
     return scope != null;
   }
 
-  private void end() {
+  private synchronized void end() {
     closed = true;
-    super.close();
+    if (library != null) {
+      library.close();
+    }
   }
 }

@@ -1,5 +1,7 @@
 package io.fsdp2.internal;
 
+import java.util.Arrays;
+
 /**
  * Where native code enters Java. Nothing is thrown back into it: what a callback throws is returned
  * as text, for the record of the call that fails, and kept as the cause of that call's exception.
@@ -64,22 +66,24 @@ public final class Callbacks {
         () -> out[0] = function.shardDim(new ShardDimInfo(Text.fromC(parameter), shape, dtype)));
   }
 
-  /** made: how many outputs there are, and then they. */
-  static byte[] forward(
-      ForwardFunction function,
-      byte[] kind,
-      int isTraining,
-      long[] parameters,
-      long[] buffers,
-      long[] inputs,
-      long[] made) {
+  /**
+   * call: whether it is training, how many parameters, buffers and inputs there are, and then they.
+   * In the end: how many outputs there are, and then they.
+   */
+  static byte[] forward(ForwardFunction function, long[] call) {
     return guarded(
         () -> {
+          int buffersAt = 4 + (int) call[1];
+          int inputsAt = buffersAt + (int) call[2];
           ForwardInfo info =
-              new ForwardInfo(Text.fromC(kind), isTraining == 1, parameters, buffers);
+              new ForwardInfo(
+                  call[0] == 1,
+                  Arrays.copyOfRange(call, 4, buffersAt),
+                  Arrays.copyOfRange(call, buffersAt, inputsAt));
+          long[] inputs = Arrays.copyOfRange(call, inputsAt, inputsAt + (int) call[3]);
           long[] outputs = function.forward(info, inputs);
-          made[0] = outputs.length;
-          System.arraycopy(outputs, 0, made, 1, outputs.length);
+          call[0] = outputs.length;
+          System.arraycopy(outputs, 0, call, 1, outputs.length);
         });
   }
 
