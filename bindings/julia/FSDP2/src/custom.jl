@@ -38,17 +38,24 @@ end
 @noinline function forward_back(info, inputs, n_inputs, outputs, cap, n_outputs, address)
     guard() do
         known = unsafe_load(info)
-        given = unsafe_wrap(Array, inputs, n_inputs)
-        own = [unsafe_wrap(Array, known.parameters, known.n_parameters); unsafe_wrap(Array, known.buffers, known.n_buffers)]
+        given = append_handles!(fsdp2_tensor[], inputs, n_inputs)
+        own = append_handles!(append_handles!(fsdp2_tensor[], known.parameters, known.n_parameters), known.buffers, known.n_buffers)
         forward = kept_at(address).object::Forward
         made = in_forward(known.is_training != 0) do scope
             tensors = as_tuple(run(forward, lend(given, scope), lend(own, scope)))
             length(tensors) <= cap || refuse(FSDP2_E_INVALID_ARGUMENT, "a forward has at most $cap outputs, found $(length(tensors))")
-            hand_over(tensors, scope, [given; own])
+            hand_over(tensors, scope, append!(given, own))
         end
-        copyto!(unsafe_wrap(Array, outputs, cap), made)
+        foreach(i -> unsafe_store!(outputs, made[i], i), eachindex(made))
         unsafe_store!(n_outputs, length(made))
     end
+end
+
+function append_handles!(handles, from, n)
+    for i in 1:n
+        push!(handles, unsafe_load(from, i))
+    end
+    handles
 end
 
 "Runs f in a context of its own: a callback has nothing to do with the scopes and modes of what runs around the call."
@@ -65,14 +72,14 @@ function in_forward(f, is_training)
 end
 
 # The library's own handles end with the callback.
-lend(handles, scope) = map(handle -> handle.id == 0 ? nothing : Tensor(handle.id, scope), handles)
+lend(handles, scope) = Input[handle.id == 0 ? nothing : Tensor(handle.id, scope) for handle in handles]
 
 run(forward::Forward, inputs, own) = begin
-    forward.run === nothing && (forward.run = runner(forward.f, (forward.parameters..., forward.buffers...)))
+    forward.run === nothing && (forward.run = runner(forward.f, Val((forward.parameters..., forward.buffers...))))
     forward.run(inputs, own)
 end
 
-runner(f, names) = (inputs, own) -> f(NamedTuple{names}(Tuple(own)), inputs...)
+runner(f, ::Val{names}) where names = (inputs, own) -> f(NamedTuple{names}(ntuple(i -> own[i]::Tensor, length(names))), inputs...)
 
 as_tuple(tensor::Tensor) = (tensor,)
 as_tuple(tensors::Union{Tuple{Tensor, Vararg{Tensor}}, AbstractVector{Tensor}}) = Tuple(tensors)

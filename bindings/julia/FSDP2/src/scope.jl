@@ -1,4 +1,4 @@
-@handle Scope "scope"
+@handle Scope "scope" is_pending::Bool # the library makes it once something goes into it, because many callbacks make nothing
 
 """
     Scope()
@@ -6,7 +6,23 @@
 Tensors that are closed together. `scope() do ... end` is what most programs need; a `Scope` of one's own is filled by `add!`,
 emptied by `keep!` and closed by `close`, with all that is still in it.
 """
-Scope() = own(Scope(output(fsdp2_scope_create, fsdp2_scope).id))
+Scope() = Scope(0, true)
+
+function raw(scope::Scope)
+    if scope.is_pending
+        scope.id = output(fsdp2_scope_create, fsdp2_scope).id
+        scope.is_pending = false
+        own(scope)
+    end
+    invoke(raw, Tuple{Handle}, scope)
+end
+
+function Base.close(scope::Scope)
+    scope.is_pending = false
+    invoke(close, Tuple{Handle}, scope)
+end
+
+Base.isopen(scope::Scope) = scope.is_pending || scope.id != 0
 
 @handle Tensor "tensor" scope::Union{Nothing, Scope}
 
