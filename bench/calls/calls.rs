@@ -2,6 +2,7 @@
 
 use std::env;
 use std::error::Error;
+use std::thread;
 use std::time::Instant;
 
 use fsdp2::{Module, Result, Tensor};
@@ -29,6 +30,7 @@ fn measure(name: &str, batches: u32, call: impl Fn() -> Result<()>) -> Result<()
 
 fn main() -> std::result::Result<(), Box<dyn Error>> {
     let batches = env::args().nth(1).map_or(Ok(100), |text| text.parse())?;
+    thread::spawn(|| ()); // as in any job, where memory and reference counts cost what they do among threads
     let x = create()?;
     let same = Module::create_custom("Same", &Default::default(), |forward| {
         Ok(forward.input(0)?.duplicate()?)
