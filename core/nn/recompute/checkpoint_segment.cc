@@ -31,6 +31,9 @@ using torch::autograd::SavedVariableHooks;
 
 thread_local bool recomputing = false;
 
+class FirstRun;
+thread_local FirstRun* innermost_first_run = nullptr;
+
 // Thrown out of the second run once everything is recorded.
 struct Stop {};
 
@@ -123,6 +126,7 @@ class Segment : public SavedTensorSource, public std::enable_shared_from_this<Se
         context_(inputs_.devices(), generators) {}
 
   c10::IValue run(Values inputs);
+  void note_generator(const at::Generator& generator) { context_.add_generator(generator); }
   std::unique_ptr<SavedVariableHooks> make() override;
 
   size_t add_slot(const at::Tensor& tensor);
@@ -262,8 +266,21 @@ void Recording::add(const at::Tensor& tensor) {
   stop_if_complete();
 }
 
+// While it lives, a segment is in its first run on this thread, which may be in those of others.
+class FirstRun {
+ public:
+  explicit FirstRun(Segment& of) : segment(of), outer(std::exchange(innermost_first_run, this)) {}
+  ~FirstRun() { innermost_first_run = outer; }
+  FirstRun(const FirstRun&) = delete;
+  FirstRun& operator=(const FirstRun&) = delete;
+
+  Segment& segment;
+  FirstRun* const outer;
+};
+
 c10::IValue Segment::run(Values inputs) {
   const SavedTensorScope scope(this);
+  const FirstRun first_run(*this);
   c10::IValue output = body_(std::move(inputs));
   context_.forget_unused_generators();
   return output;
@@ -339,6 +356,12 @@ c10::IValue run_as_segment(const std::string& name, const ForwardBody& body, Val
   install_saved_tensor_hooks();
   return std::make_shared<Segment>(name, body, inputs, generators, early_stop)
       ->run(std::move(inputs));
+}
+
+void about_to_draw_from(const at::Generator& generator) {
+  for (FirstRun* run = innermost_first_run; run != nullptr; run = run->outer) {
+    run->segment.note_generator(generator);
+  }
 }
 
 bool is_recomputing() { return recomputing; }

@@ -29,7 +29,8 @@ namespace fsdp2::nn {
 // and random numbers. Its inputs must not be changed in place before backward. Without grad mode it
 // is just called.
 //
-// name: for messages. generators: random generators that body draws from, besides the default ones.
+// name: for messages. generators: random generators that body draws from, besides the default ones
+// and those of which about_to_draw_from hears.
 // early_stop false: the second run goes to its end, for a body whose collectives all ranks make.
 //
 // Errors: kUnsupported if another autograd engine is in the way (saved_tensor_hooks.h). From
@@ -41,6 +42,10 @@ namespace fsdp2::nn {
 c10::IValue run_as_segment(const std::string& name, const ForwardBody& body, Values inputs,
                            const std::vector<at::Generator>& generators = {},
                            bool early_stop = true);
+
+// To be called before something draws from a generator that may be none of those above: segments
+// whose first run is under way on this thread draw the same from it the second time.
+void about_to_draw_from(const at::Generator& generator);
 
 // Whether this thread is running a segment again.
 bool is_recomputing();

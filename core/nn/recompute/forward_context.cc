@@ -43,6 +43,13 @@ ForwardContext::ForwardContext(const std::vector<c10::Device>& devices,
   }
 }
 
+void ForwardContext::add_generator(const at::Generator& generator) {
+  const auto is_known = [&](const GeneratorState& entry) { return entry.generator == generator; };
+  if (std::none_of(generators_.begin(), generators_.end(), is_known)) {
+    generators_.push_back({generator, state_of(generator)});
+  }
+}
+
 void ForwardContext::forget_unused_generators() {
   const auto is_unused = [](const GeneratorState& entry) {
     return at::equal(entry.state, state_of(entry.generator));

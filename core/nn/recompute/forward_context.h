@@ -17,6 +17,9 @@ class ForwardContext {
   ForwardContext(const std::vector<c10::Device>& devices,
                  const std::vector<at::Generator>& generators);
 
+  // The forward is about to draw from another generator, whose state is still what it has been.
+  void add_generator(const at::Generator& generator);
+
   // The forward is over: forgets the generators that nothing was drawn from (5 KB on the CPU), so
   // that they are left alone later.
   void forget_unused_generators();

@@ -309,6 +309,28 @@ TEST(Segment, DrawsTheSameFromAnOwnGenerator) {
   EXPECT_TRUE(at::equal(at::rand({4}, generator), next)) << "the generator is not where it was";
 }
 
+TEST(Segment, DrawsTheSameFromGeneratorsThatItIsToldOf) {
+  auto generator = at::detail::createCPUGenerator(5);
+  const at::Tensor x = leaf(1);
+  Tensors masks;
+  const auto masked = [&](const at::Tensor& u, const at::Tensor& /*w*/) {
+    about_to_draw_from(generator);
+    masks.push_back(at::empty({kSize, kSize}).bernoulli_(0.5, generator));
+    return (u * masks.back()).exp();
+  };
+  const auto twice = [&](const at::Tensor& u, const at::Tensor& w) {
+    return checkpointed(masked, masked(u, w), w);
+  };
+  const at::Tensor y = checkpointed(twice, x, leaf(1));
+  const at::Tensor state = generator.get_state();
+  y.sum().backward();
+  ASSERT_EQ(masks.size(), 4);  // the second run of all ends where it has the inner one's input
+  EXPECT_FALSE(at::equal(masks[0], masks[1]));
+  EXPECT_TRUE(at::equal(masks[0], masks[2]));
+  EXPECT_TRUE(at::equal(masks[1], masks[3]));
+  EXPECT_TRUE(at::equal(generator.get_state(), state)) << "the generator is not where it was";
+}
+
 TEST(Segment, RunsAgainUnderTheAutocastItHad) {
   const auto gradients = [](bool segments) {
     const at::Tensor w = leaf(1);
