@@ -1,13 +1,7 @@
 #include "core/models/sparse_moe.h"
 
-#include <ATen/ops/cat.h>
-#include <ATen/ops/ones_like.h>
 #include <ATen/ops/softmax.h>
-#include <ATen/ops/zeros.h>
-#include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
-
-#include <utility>
 
 #include "core/base/error.h"
 
@@ -34,21 +28,14 @@ SparseMoeBlock::SparseMoeBlock(const DecoderConfig& config, at::ScalarType dtype
 
 SparseMoeBlock::Routing SparseMoeBlock::route(const at::Tensor& tokens) {
   const at::Tensor probabilities = at::softmax((*gate_)(tokens), -1, at::kFloat);
-  auto [weight, expert] = probabilities.topk(experts_per_token_, -1);
+  auto [weights, picks] = probabilities.topk(experts_per_token_, -1);
   if (normalize_weights_) {
-    weight = weight / weight.sum(-1, /*keepdim=*/true);
+    weights = weights / weights.sum(-1, /*keepdim=*/true);
   }
-  const at::Tensor picked = expert.flatten();
-  // Stable, so that a token's experts and an expert's tokens keep their order on every device.
-  const at::Tensor order = picked.argsort(/*stable=*/true, /*dim=*/0, /*descending=*/false);
-  // bincount would wait for the device twice more, to look at the smallest and the largest.
-  const at::Tensor counts = at::zeros({static_cast<int64_t>(experts_.size())}, picked.options())
-                                .scatter_add_(0, picked, at::ones_like(picked))
-                                .to(at::kCPU);
-  const auto* first = counts.const_data_ptr<int64_t>();
-  return {order.floor_divide(experts_per_token_),
-          weight.to(tokens.scalar_type()).flatten().index_select(0, order).unsqueeze(1),
-          {first, first + counts.numel()}};
+  // Sums are taken in the order of the experts, as transformers takes them.
+  const auto [sorted_picks, order] = picks.sort(-1);
+  return {weights.gather(-1, order).to(tokens.scalar_type()),
+          nn::sort_by_expert(sorted_picks, static_cast<int64_t>(experts_.size()))};
 }
 
 c10::IValue SparseMoeBlock::forward(nn::Values inputs) {
@@ -57,22 +44,17 @@ c10::IValue SparseMoeBlock::forward(nn::Values inputs) {
   const at::Tensor& hidden = inputs[0].toTensor();
   const at::Tensor tokens = hidden.reshape({-1, hidden.size(-1)});
   const Routing routing = route(tokens);
-  const at::Tensor sorted = tokens.index_select(0, routing.token);
-  std::vector<at::Tensor> outputs;
-  int64_t begin = 0;
+  std::vector<at::Tensor> rows = nn::rows_for_experts(tokens, routing.rows);
   // On no tokens an expert's gradient is zero, where one that did not run would have none: decay
   // and moments then move all experts alike, and a unit runs on every rank, whichever tokens it
   // has.
   const bool all_run = c10::GradMode::is_enabled();
   for (size_t i = 0; i < experts_.size(); ++i) {
-    const int64_t count = routing.counts[i];
-    if (count > 0 || all_run) {
-      outputs.push_back((*experts_[i])(sorted.narrow(0, begin, count)));
+    if (routing.rows.counts[i] > 0 || all_run) {
+      rows[i] = (*experts_[i])(rows[i]).to(tokens.scalar_type());
     }
-    begin += count;
   }
-  const at::Tensor weighted = at::cat(outputs) * routing.weight;
-  return at::zeros_like(tokens).index_add(0, routing.token, weighted).view(hidden.sizes());
+  return nn::weighted_sums(rows, routing.weights, routing.rows).view(hidden.sizes());
 }
 
 }  // namespace fsdp2::models

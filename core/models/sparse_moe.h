@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/models/config/decoder_config.h"
+#include "core/nn/layers/expert_rows.h"
 #include "core/nn/layers/layers.h"
 #include "core/nn/module.h"
 #include "core/nn/module_list.h"
@@ -25,11 +26,10 @@ class SparseMoeBlock : public nn::Module {
   c10::IValue forward(nn::Values inputs) override;
 
  private:
-  // Tokens in the order of their experts, one entry for each token and expert it has picked.
+  // What the router makes of tokens [T,D].
   struct Routing {
-    at::Tensor token;             // [n] row of the token
-    at::Tensor weight;            // [n,1]
-    std::vector<int64_t> counts;  // of entries, by expert
+    at::Tensor weights;  // [T,K] of the experts picked
+    nn::ExpertRows rows;
   };
   Routing route(const at::Tensor& tokens);
 

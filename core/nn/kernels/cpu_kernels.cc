@@ -66,6 +66,18 @@ void dispatch(at::ScalarType dtype, const Work& work) {
   }
 }
 
+// Where the rows of n elements of several tensors are.
+template <typename T>
+std::vector<const T*> rows_of(at::TensorList parts, int64_t n) {
+  std::vector<const T*> rows;
+  for (const at::Tensor& part : parts) {
+    for (int64_t row = 0; row < part.size(0); ++row) {
+      rows.push_back(part.const_data_ptr<T>() + row * n);
+    }
+  }
+  return rows;
+}
+
 // Calls work(offset, count) for blocks of a flat range.
 template <typename Work>
 void for_blocks(int64_t numel, const Work& work) {
@@ -229,6 +241,65 @@ int64_t label_of_row(const int64_t* labels, int64_t row, int64_t vocab_size) {
 }
 
 }  // namespace
+
+void sum_rows(at::TensorList parts, const at::Tensor& places, const at::Tensor& factors,
+              const at::Tensor& sums) {
+  const int64_t n = sums.size(-1);
+  const int64_t picks = places.size(1);
+  const auto* place = places.const_data_ptr<int64_t>();
+  const float* factor = factors.defined() ? factors.const_data_ptr<float>() : nullptr;
+  dispatch(sums.scalar_type(), [&](auto zero) {
+    using T = decltype(zero);
+    const std::vector<const T*> rows = rows_of<T>(parts, n);
+    T* sums_data = sums.mutable_data_ptr<T>();
+    at::parallel_for(0, places.size(0), grain_of_rows(n * picks), [&](int64_t begin, int64_t end) {
+      std::vector<float> buffer(2 * n);
+      for (int64_t token = begin; token < end; ++token) {
+        float* sum = target(sums_data + token * n, buffer.data() + n);
+        std::fill_n(sum, n, 0.0F);
+        for (int64_t i = token * picks; i < (token + 1) * picks; ++i) {
+          const float* row = as_float(rows[place[i]], buffer.data(), n);
+          if (factor != nullptr) {
+            simd::scale(row, factor[i], buffer.data(), n);
+            row = buffer.data();
+          }
+          simd::add(row, sum, n);
+        }
+        store(sum, sums_data + token * n, n);
+      }
+    });
+  });
+}
+
+void sum_rows_backward(const at::Tensor& dsums, at::TensorList parts, const at::Tensor& places,
+                       const at::Tensor& factors, const at::Tensor& drows,
+                       const at::Tensor& dfactors) {
+  const int64_t n = dsums.size(-1);
+  const int64_t picks = places.size(1);
+  const auto* place = places.const_data_ptr<int64_t>();
+  const auto* factor = factors.const_data_ptr<float>();
+  auto* dfactor = dfactors.mutable_data_ptr<float>();
+  dispatch(dsums.scalar_type(), [&](auto zero) {
+    using T = decltype(zero);
+    const std::vector<const T*> rows = rows_of<T>(parts, n);
+    const T* dsums_data = dsums.const_data_ptr<T>();
+    T* drows_data = drows.mutable_data_ptr<T>();
+    at::parallel_for(0, places.size(0), grain_of_rows(n * picks), [&](int64_t begin, int64_t end) {
+      std::vector<float> buffer(std::is_same_v<T, float> ? 0 : 3 * n);
+      for (int64_t token = begin; token < end; ++token) {
+        const float* dsum = as_float(dsums_data + token * n, buffer.data(), n);
+        for (int64_t i = token * picks; i < (token + 1) * picks; ++i) {
+          const float* row = as_float(rows[place[i]], buffer.data() + n, n);
+          dfactor[i] = simd::dot(row, dsum, n);
+          T* drow = drows_data + place[i] * n;
+          float* scaled = target(drow, buffer.data() + 2 * n);
+          simd::scale(dsum, factor[i], scaled, n);
+          store(scaled, drow, n);
+        }
+      }
+    });
+  });
+}
 
 double cross_entropy(const at::Tensor& logits, const at::Tensor& labels, bool want_gradient,
                      double scale_factor) {

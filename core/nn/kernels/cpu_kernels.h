@@ -32,6 +32,17 @@ void silu_multiply_backward(const at::Tensor& dy, const at::Tensor& gate, const 
 void rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, bool inverse,
             const at::Tensor& y);
 
+// Sums of rows that lie in several tensors: row i of the parts [...,D], taken as one, has the
+// number i. sums[t] = sum over k of factors[t][k] * row places[t][k]. places [T,K] int64, not
+// checked; factors [T,K] fp32, or undefined: 1.
+void sum_rows(at::TensorList parts, const at::Tensor& places, const at::Tensor& factors,
+              const at::Tensor& sums);
+// Its gradients, if each row has one place: drows [n,D], of the parts taken as one, and dfactors
+// [T,K] fp32.
+void sum_rows_backward(const at::Tensor& dsums, at::TensorList parts, const at::Tensor& places,
+                       const at::Tensor& factors, const at::Tensor& drows,
+                       const at::Tensor& dfactors);
+
 // Sum over the rows of logits [N,V] of logsumexp(row) - row[label]; labels [N] int64. With
 // want_gradient the logits become scale * (softmax(row) - onehot(label)). Error: kInvalidArgument
 // for a label outside the vocabulary, also where another thread has written it meanwhile; the

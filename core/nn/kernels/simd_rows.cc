@@ -112,6 +112,13 @@ FSDP2_CLONES void scale(const float* x, float factor, float* y, int64_t n) {
   }
 }
 
+FSDP2_CLONES void add(const float* x, float* y, int64_t n) {
+  FSDP2_ROWS_APART
+  for (int64_t i = 0; i < n; ++i) {
+    y[i] += x[i];
+  }
+}
+
 FSDP2_CLONES void scale_multiply(const float* x, float factor, const float* w, float* y,
                                  int64_t n) {
   FSDP2_ROWS_APART

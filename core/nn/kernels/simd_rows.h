@@ -20,6 +20,8 @@ void narrow(const float* from, c10::Half* to, int64_t n);
 float dot(const float* a, const float* b, int64_t n);
 // y = x * factor; y may be x.
 void scale(const float* x, float factor, float* y, int64_t n);
+// y += x.
+void add(const float* x, float* y, int64_t n);
 // y = w * (x * factor); y may be x.
 void scale_multiply(const float* x, float factor, const float* w, float* y, int64_t n);
 

@@ -78,6 +78,10 @@ void expect_same_bits_everywhere(const char* name, const Kernel& kernel) {
 TEST(SimdRows, HaveTheSameBitsWhereverTheyLie) {
   expect_same_bits_everywhere("dot",
                               [](const Rows& rows, int64_t n) { return dot(rows[0], rows[1], n); });
+  expect_same_bits_everywhere("add", [](const Rows& rows, int64_t n) {
+    add(rows[0], rows[3], n);
+    return 0.0F;
+  });
   expect_same_bits_everywhere("scale_multiply", [](const Rows& rows, int64_t n) {
     scale_multiply(rows[0], 0.7F, rows[1], rows[3], n);
     return 0.0F;
