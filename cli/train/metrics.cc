@@ -9,10 +9,10 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <string_view>
 #include <system_error>
 
 #include "cli/library.h"
+#include "cli/train/append.h"
 
 namespace fsdp2::cli {
 
@@ -90,16 +90,8 @@ void Metrics::write(const nlohmann::ordered_json& line) {
   // A sample may hold bytes that are not UTF-8.
   const std::string text =
       line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
-  std::string_view rest = text;
-  while (!rest.empty()) {
-    const ssize_t n = ::write(file_, rest.data(), rest.size());
-    if (n > 0) {
-      rest.remove_prefix(static_cast<size_t>(n));
-    } else if (errno != EINTR) {
-      throw Failure("metrics cannot be written to " + (path_.empty() ? "standard output" : path_) +
-                    ": " + std::strerror(errno));
-    }
-  }
+  append(file_, text,
+         "metrics cannot be written to " + (path_.empty() ? "standard output" : path_));
 }
 
 double rounded(double value, int digits) {

@@ -1,5 +1,6 @@
 #include "cli/train/step_line.h"
 
+#include "cli/train/memory.h"
 #include "cli/train/metrics.h"
 
 namespace fsdp2::cli {
@@ -30,6 +31,7 @@ nlohmann::ordered_json step_line(const TrainOptions& options, const fsdp2_step_r
   line["lr"] = result.lr;
   line["step_time_s"] = rounded(seconds, 6);
   line["tokens_per_s"] = rounded(tokens_per_second, 2);
+  line["rss_bytes"] = status_bytes("VmRSS");
   return line;
 }
 

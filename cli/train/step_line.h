@@ -8,7 +8,8 @@
 
 namespace fsdp2::cli {
 
-// seconds: of the whole step, the reading of its batch included.
+// seconds: of the whole step, the reading of its batch included. The line also has the memory that
+// this process uses now.
 nlohmann::ordered_json step_line(const TrainOptions& options, const fsdp2_step_result& result,
                                  double seconds, double tokens_per_second);
 

@@ -10,6 +10,7 @@
 #include "cli/library.h"
 #include "cli/train/checkpoints.h"
 #include "cli/train/evaluation.h"
+#include "cli/train/event_file.h"
 #include "cli/train/flags/option_checks.h"
 #include "cli/train/memory.h"
 #include "cli/train/metrics.h"
@@ -65,8 +66,10 @@ class Trainer {
   Step step_;
   std::optional<Evaluation> evaluation_;
   Checkpoints checkpoints_;
-  std::optional<Metrics> metrics_;    // rank 0
-  std::optional<Progress> progress_;  // rank 0
+  // These are rank 0's.
+  std::optional<Metrics> metrics_;
+  std::optional<EventFile> events_;  // with --tensorboard
+  std::optional<Progress> progress_;
   std::vector<double> step_seconds_;
 };
 
@@ -100,6 +103,9 @@ void Trainer::prepare() {
   resumed_ = resume(options_, mesh_, run_state());
   if (is_first_rank()) {
     metrics_.emplace(options_.metrics, resumed_.next_step);
+    if (!options_.tensorboard.empty()) {
+      events_.emplace(options_.tensorboard, resumed_.next_step);
+    }
   }
 }
 
@@ -209,6 +215,9 @@ void Trainer::emit(const nlohmann::ordered_json& line) {
     progress_->clear();
   }
   metrics_->write(line);
+  if (events_) {
+    events_->write(line);
+  }
 }
 
 void Trainer::finish() {

@@ -32,7 +32,7 @@ constexpr char kIgnoredHelp[] =
     "Modules whose parameters are neither sharded nor reduced nor trained, by paths or patterns";
 
 // Keys in which ranks may differ.
-const std::set<std::string> kOwn = {"metrics", "quiet", "threads", "product-engine"};
+const std::set<std::string> kOwn = {"metrics", "product-engine", "quiet", "tensorboard", "threads"};
 
 template <typename... Visitors>
 struct Overload : Visitors... {
@@ -165,6 +165,9 @@ std::vector<Key> outcome_keys(TrainOptions* o) {
       {optimizer, "min-lr-ratio", &o->min_lr_ratio, "Final learning rate, as a fraction of --lr"},
       {output, "metrics", &o->metrics,
        "File for the JSON lines, which a resumed run goes on with (default: standard output)"},
+      {output, "tensorboard", &o->tensorboard,
+       "Directory for an event file with the same numbers, which TensorBoard shows; a resumed run "
+       "adds a file"},
       {output, "exact-grad-norm", &o->exact_grad_norm,
        "Also emit grad_norm_fp64, accumulated in double"},
       {output, "log-every", &o->log_every, "Report every N steps, and the last"},

@@ -86,6 +86,7 @@ struct TrainOptions {
   std::string export_dtype = "none";
 
   std::string metrics;
+  std::string tensorboard;
   int64_t log_every = 1;
   bool exact_grad_norm = false;
   bool quiet = false;

@@ -216,7 +216,8 @@ TEST(TrainFlags, ThatRanksMustShareAreCompared) {
   EXPECT_THAT(text, HasSubstr("--steps=12\n"));
   EXPECT_THAT(text, HasSubstr("--lr=0.1\n"));
   EXPECT_THAT(text, HasSubstr("--shuffle=false\n"));
-  for (const char* own : {"--quiet", "--metrics", "--threads", "--product-engine"}) {
+  for (const char* own :
+       {"--quiet", "--metrics", "--tensorboard", "--threads", "--product-engine"}) {
     EXPECT_EQ(text.find(own), std::string::npos) << own;
   }
 }
@@ -281,6 +282,7 @@ TEST(TrainMistakes, AreNamed) {
       {{"--save-dir", "x", "--save-pretrained", "./x/"},
        "--save-dir and --save-pretrained ./x/ are the same place"},
       {{"--save-dir", "x", "--metrics", "x/m.jsonl"}, "--metrics x/m.jsonl lies in --save-dir x"},
+      {{"--save-dir", "x", "--tensorboard", "x/tb"}, "--tensorboard x/tb lies in --save-dir x"},
       {{"--save-every", "2"}, "--save-every needs --save-dir"},
       {{"--keep-last", "2", "--save-dir", "x"}, "--keep-last needs --save-every"},
       {{"--full-state-dict", "x.gguf"}, "--full-state-dict x.gguf: expected FILE.pth"},

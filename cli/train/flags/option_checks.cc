@@ -42,7 +42,8 @@ void check_places(const TrainOptions& o) {
   std::vector<Output> outputs = {{"--save-dir", o.save_dir},
                                  {"--save-pretrained", o.save_pretrained},
                                  {"--full-state-dict", o.full_state_dict},
-                                 {"--metrics", o.metrics}};
+                                 {"--metrics", o.metrics},
+                                 {"--tensorboard", o.tensorboard}};
   outputs.erase(std::remove_if(outputs.begin(), outputs.end(),
                                [](const Output& output) { return output.second.empty(); }),
                 outputs.end());
