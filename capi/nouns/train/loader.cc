@@ -13,6 +13,8 @@
 #include "capi/sized_struct.h"
 #include "core/comm/agreement.h"
 #include "core/train/data/data_loader.h"
+#include "core/train/data/record_file.h"
+#include "core/train/data/token_file.h"
 
 namespace fsdp2::capi {
 
@@ -33,13 +35,15 @@ std::shared_ptr<LoaderObject> enter_loader(Call& call, fsdp2_loader loader) {
 // clang-format off
 template <>
 inline constexpr auto kFields<fsdp2_loader_options> = std::tuple(
-    Field("format", &fsdp2_loader_options::format, Range{FSDP2_TOKENS_AUTO, FSDP2_TOKENS_BYTES}),
+    Field("format", &fsdp2_loader_options::format, Range{FSDP2_TOKENS_AUTO, FSDP2_TOKENS_RECORDS}),
     Field("order", &fsdp2_loader_options::order, Range{FSDP2_ORDER_SEQUENTIAL, FSDP2_ORDER_SHUFFLED}),
     Field("accumulate", &fsdp2_loader_options::accumulate, kLoaderCount),
     Field("sequence_length", &fsdp2_loader_options::sequence_length, kLoaderCount),
     Field("global_batch", &fsdp2_loader_options::global_batch, kLoaderCount),
     Field("vocab_size", &fsdp2_loader_options::vocab_size, Anything()),
-    Field("seed", &fsdp2_loader_options::seed, Anything()));
+    Field("seed", &fsdp2_loader_options::seed, Anything()),
+    Field("cut_long_records", &fsdp2_loader_options::cut_long_records, Flag()),
+    Field("skip_bad_records", &fsdp2_loader_options::skip_bad_records, Flag()));
 // clang-format on
 
 namespace {
@@ -58,6 +62,21 @@ train::DataLoaderOptions loader_options(const fsdp2_loader_options& options, con
   return out;
 }
 
+std::shared_ptr<const train::WindowSource> open_data(const std::string& path,
+                                                     const fsdp2_loader_options& options) {
+  if (options.format == FSDP2_TOKENS_RECORDS) {
+    train::RecordRules rules;
+    rules.cut_long = options.cut_long_records != 0;
+    rules.skip_bad = options.skip_bad_records != 0;
+    return std::make_shared<const train::RecordFile>(path, options.vocab_size,
+                                                     options.sequence_length, rules);
+  }
+  return std::make_shared<const train::TokenFile>(path, options.vocab_size,
+                                                  options.format == FSDP2_TOKENS_BYTES
+                                                      ? train::TokenFormat::kBytes
+                                                      : train::TokenFormat::kTokens);
+}
+
 uint64_t open_loader(Call& call, fsdp2_mesh mesh, const char* path,
                      const fsdp2_loader_options* given, const fsdp2_loader* out) {
   const std::shared_ptr<MeshObject> object = pin(mesh);
@@ -68,12 +87,9 @@ uint64_t open_loader(Call& call, fsdp2_mesh mesh, const char* path,
     check_not_null(given, "options");
     const fsdp2_loader_options options = read_options(given, kLoaderDefaults);
     const train::DataLoaderOptions place = loader_options(options, *object->mesh);
-    const auto tokens = std::make_shared<const train::TokenFile>(
-        read_path(path, "path"), options.vocab_size,
-        options.format == FSDP2_TOKENS_BYTES ? train::TokenFormat::kBytes
-                                             : train::TokenFormat::kTokens);
-    loader.reset(new LoaderObject{object->mesh, train::DataLoader(tokens, place)});
-    return text_of(options) + fmt::format("tokens in the file={}\n", tokens->token_count());
+    const auto data = open_data(read_path(path, "path"), options);
+    loader.reset(new LoaderObject{object->mesh, train::DataLoader(data, place)});
+    return text_of(options) + data->extent();
   });
   return give(Kind::kLoader, std::move(loader));
 }
@@ -85,9 +101,19 @@ void next_batch(LoaderObject& object, fsdp2_tensor* tokens, fsdp2_tensor* labels
   GivenTensors given;
   given.give(batch.inputs);
   given.give(batch.labels);
+  object.positions = batch.positions;
   const std::vector<fsdp2_tensor> handles = given.keep();
   *tokens = handles[0];
   *labels = handles[1];
+}
+
+void get_positions(const LoaderObject& object, fsdp2_tensor* positions) {
+  check_not_null(positions, "positions");
+  FSDP2_CHECK(object.positions.defined(), Code::kWrongState,
+              "there is no batch yet: fsdp2_loader_next comes first");
+  GivenTensors given;
+  given.give(object.positions.contiguous());
+  *positions = given.keep()[0];
 }
 
 }  // namespace
@@ -114,6 +140,13 @@ fsdp2_status fsdp2_loader_next(fsdp2_loader loader, fsdp2_tensor* tokens, fsdp2_
   return guard(__func__, [&](Call& call) {
     const auto object = capi::enter_loader(call, loader);
     capi::next_batch(*object, tokens, labels);
+  });
+}
+
+fsdp2_status fsdp2_loader_get_positions(fsdp2_loader loader, fsdp2_tensor* positions) {
+  return guard(__func__, [&](Call& call) {
+    const auto object = capi::enter_loader(call, loader);
+    capi::get_positions(*object, positions);
   });
 }
 

@@ -13,6 +13,7 @@ struct LoaderObject {
   std::shared_ptr<Mesh> mesh;  // for its rank
   train::DataLoader loader;
   const std::shared_ptr<Busy> busy = std::make_shared<Busy>("loader");
+  at::Tensor positions = {};  // of the last batch
 };
 
 inline std::shared_ptr<LoaderObject> pin(fsdp2_loader loader) {

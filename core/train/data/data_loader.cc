@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/log.h"
 #include "core/train/data/data_loader_shuffle.h"
 
 namespace fsdp2::train {
@@ -59,10 +60,14 @@ int64_t micro_batch_size(int64_t global_batch, int64_t world_size, int64_t accum
   return global_batch / parts;
 }
 
-DataLoader::DataLoader(std::shared_ptr<const TokenFile> tokens, const DataLoaderOptions& options)
-    : tokens_(std::move(tokens)),
+DataLoader::DataLoader(std::shared_ptr<const WindowSource> data, const DataLoaderOptions& options)
+    : data_(std::move(data)),
       options_(checked(options)),
-      window_count_(tokens_->window_count(options.sequence_length)) {
+      window_count_(data_->window_count(options.sequence_length)) {
+  const std::string left_out = data_->left_out();
+  if (options_.rank == 0 && !left_out.empty()) {
+    log(LogLevel::kWarning, "data", "{}", left_out);
+  }
   micro_step_windows_ = options.batch_size * options.world_size;
   step_windows_ = product("windows a step", micro_step_windows_, options.accumulation_steps);
   if (options_.order == DataOrder::kFile) {
@@ -75,7 +80,7 @@ DataLoader::DataLoader(std::shared_ptr<const TokenFile> tokens, const DataLoader
   FSDP2_CHECK(whole_steps > 0 || pads, Code::kInvalidArgument,
               "{}: has {} windows of sequence length {}, a step takes {}: dropping the last "
               "incomplete step leaves nothing",
-              tokens_->path(), window_count_, options_.sequence_length, step_windows_);
+              data_->path(), window_count_, options_.sequence_length, step_windows_);
   epoch_windows_ = product("windows an epoch", whole_steps + (pads ? 1 : 0), step_windows_);
 }
 
@@ -104,7 +109,7 @@ std::vector<int64_t> DataLoader::next_windows() const {
 }
 
 TokenBatch DataLoader::next() {
-  TokenBatch batch = tokens_->windows(next_windows(), options_.sequence_length);
+  TokenBatch batch = data_->windows(next_windows(), options_.sequence_length);
   window_ += micro_step_windows_;
   epoch_ += window_ / epoch_windows_;
   window_ %= epoch_windows_;
@@ -127,16 +132,16 @@ void DataLoader::check(const DataPosition& position) const {
               Code::kInvalidArgument,
               "{}: has {} windows of sequence length {}, the position is for {} of {}: the data or "
               "the sequence length changed since it was saved",
-              tokens_->path(), window_count_, options_.sequence_length, position.window_count,
+              data_->path(), window_count_, options_.sequence_length, position.window_count,
               position.sequence_length);
   FSDP2_CHECK(position.epoch >= 0 && position.window >= 0, Code::kInvalidArgument,
-              "{}: there is no position epoch {}, window {}", tokens_->path(), position.epoch,
+              "{}: there is no position epoch {}, window {}", data_->path(), position.epoch,
               position.window);
   const std::optional<uint64_t> seed = this->position().shuffle_seed;
   FSDP2_CHECK(position.shuffle_seed == seed, Code::kInvalidArgument,
               "{}: is read {}, the position is for data {}: expected the order and the seed that "
               "it was saved with",
-              tokens_->path(), order_text(seed), order_text(position.shuffle_seed));
+              data_->path(), order_text(seed), order_text(position.shuffle_seed));
 }
 
 void DataLoader::seek(const DataPosition& position) {

@@ -27,7 +27,7 @@
 #include <optional>
 #include <vector>
 
-#include "core/train/data/token_file.h"
+#include "core/train/data/window_source.h"
 
 namespace fsdp2::train {
 
@@ -63,9 +63,10 @@ int64_t micro_batch_size(int64_t global_batch, int64_t world_size, int64_t accum
 
 class DataLoader {
  public:
+  // The first rank warns in the log of what the data leave out.
   // kInvalidArgument for options out of range, a file without a window, or kDrop of a file that
   // does not fill one step.
-  DataLoader(std::shared_ptr<const TokenFile> tokens, const DataLoaderOptions& options);
+  DataLoader(std::shared_ptr<const WindowSource> data, const DataLoaderOptions& options);
 
   const DataLoaderOptions& options() const { return options_; }
   // N.
@@ -94,7 +95,7 @@ class DataLoader {
   // Window number `number` of an epoch; numbers past the epoch's end run on into the next.
   int64_t window_at(int64_t epoch, int64_t number) const;
 
-  const std::shared_ptr<const TokenFile> tokens_;
+  const std::shared_ptr<const WindowSource> data_;
   const DataLoaderOptions options_;
   const int64_t window_count_;
   int64_t micro_step_windows_ = 0;  // over all ranks

@@ -63,6 +63,10 @@ int64_t TokenFile::window_count(int64_t sequence_length) const {
   return (token_count_ - 1) / sequence_length;
 }
 
+std::string TokenFile::extent() const {
+  return fmt::format("tokens in the file={}\n", token_count_);
+}
+
 void TokenFile::copy_tokens(int64_t first, int64_t count, int64_t* out) const {
   const uint8_t* source = file_.bytes().data() + first * token_bytes_;
   int64_t largest = 0;
@@ -95,7 +99,8 @@ TokenBatch TokenFile::windows(const std::vector<int64_t>& windows, int64_t seque
   file_.check_size();
   const std::vector<int64_t> shape{static_cast<int64_t>(windows.size()), sequence_length};
   const at::TensorOptions on_host = at::device(at::kCPU).dtype(at::kLong);
-  const TokenBatch batch{at::empty(shape, on_host), at::empty(shape, on_host)};
+  const TokenBatch batch{at::empty(shape, on_host), at::empty(shape, on_host),
+                         at::arange(sequence_length, on_host).expand(shape)};
   auto* inputs = batch.inputs.mutable_data_ptr<int64_t>();
   auto* labels = batch.labels.mutable_data_ptr<int64_t>();
   for (const int64_t window : windows) {

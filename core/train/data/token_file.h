@@ -11,40 +11,33 @@
 // Immutable: any thread may read from it.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "core/base/file.h"
+#include "core/train/data/window_source.h"
 
 namespace fsdp2::train {
 
 enum class TokenFormat { kTokens, kBytes };
 
-struct TokenBatch {
-  at::Tensor inputs;  // [windows, S] int64, on the CPU
-  at::Tensor labels;  // [windows, S] int64, on the CPU
-};
-
-class TokenFile {
+class TokenFile : public WindowSource {
  public:
   // vocab_size is the model's. Errors: kNotFound, kIo; kCorruptData for a size that is no whole
   // number of tokens; kInvalidArgument for a vocab_size outside [1, 2^32].
   TokenFile(std::string path, int64_t vocab_size, TokenFormat format = TokenFormat::kTokens);
 
-  const std::string& path() const { return file_.path(); }
+  const std::string& path() const override { return file_.path(); }
   int64_t vocab_size() const { return vocab_size_; }
   int64_t token_count() const { return token_count_; }
 
   // N above. kInvalidArgument if there is not even one window, with the numbers.
-  int64_t window_count(int64_t sequence_length) const;
+  int64_t window_count(int64_t sequence_length) const override;
 
-  // The given windows, in their order. Errors: kInvalidArgument for a window outside [0, N);
-  // kCorruptData for a token that is not in the vocabulary, with its position; kIo if the file was
-  // cut since it was opened.
-  TokenBatch windows(const std::vector<int64_t>& windows, int64_t sequence_length) const;
+  std::string extent() const override;
+  // kCorruptData for a token that is not in the vocabulary, with its position.
+  TokenBatch windows(const std::vector<int64_t>& windows, int64_t sequence_length) const override;
 
  private:
   void copy_tokens(int64_t first, int64_t count, int64_t* out) const;

@@ -1,0 +1,182 @@
+#include "core/train/data/record_file.h"
+
+#include <ATen/Functions.h>
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/train/data/record.h"
+
+namespace fsdp2::train {
+
+namespace {
+
+constexpr int64_t kBytes = 256;
+constexpr int64_t kPadding = 0;  // token of places that nothing is learned from
+
+}  // namespace
+
+void RecordFile::Tally::add(const std::string& what) {
+  if (count++ == 0) {
+    first = what;
+  }
+}
+
+RecordFile::RecordFile(std::string path, int64_t vocab_size, int64_t sequence_length,
+                       RecordRules rules)
+    : file_(std::move(path)), sequence_length_(sequence_length), rules_(rules) {
+  FSDP2_CHECK(sequence_length >= 1, Code::kInvalidArgument,
+              "{}: sequence length {} is not positive", this->path(), sequence_length);
+  FSDP2_CHECK(vocab_size >= kBytes, Code::kInvalidArgument,
+              "{}: the tokens of its records are bytes, and the vocabulary of {} has not all {}",
+              this->path(), vocab_size, kBytes);
+  pack();
+}
+
+void RecordFile::pack() {
+  Place place;
+  size_t taken = 0;  // places of the last window
+  for (Place begin = place; const auto record = next(&place, &left_out_); begin = place) {
+    if (windows_.empty() || taken + record->places() > static_cast<size_t>(sequence_length_)) {
+      windows_.push_back({begin, 0});
+      taken = 0;
+    }
+    taken += record->places();
+    ++windows_.back().records;
+    ++record_count_;
+  }
+  FSDP2_CHECK(
+      record_count_ > 0, Code::kInvalidArgument, "{}: has no records{}", path(),
+      left_out_.lines.count == 0 ? std::string() : " but bad ones: " + left_out_.lines.first);
+}
+
+std::optional<std::string_view> RecordFile::next_line(Place* place) const {
+  const auto rest = file_.bytes().slice(static_cast<size_t>(place->offset));
+  if (rest.empty()) {
+    return std::nullopt;
+  }
+  const auto* const end = std::find(rest.begin(), rest.end(), '\n');
+  const auto length = static_cast<size_t>(end - rest.begin());
+  place->offset += static_cast<int64_t>(std::min(length + 1, rest.size()));
+  ++place->line;
+  return std::string_view(reinterpret_cast<const char*>(rest.data()), length);
+}
+
+RecordFile::Tokens RecordFile::tokens_of(std::string_view line) {
+  Tokens tokens;
+  for (const RecordPart& part : read_record(line)) {
+    tokens.tokens += part.text;
+    tokens.is_answer.resize(tokens.tokens.size(), part.is_answer);
+  }
+  return tokens;
+}
+
+RecordFile::Tokens RecordFile::fitting(Tokens tokens, int64_t line, Tally* cut) const {
+  const auto most = static_cast<size_t>(sequence_length_) + 1;
+  if (tokens.tokens.size() > most) {
+    const std::string what =
+        fmt::format("line {} has {} tokens, a window of sequence length {} takes {}", line,
+                    tokens.tokens.size(), sequence_length_, most);
+    FSDP2_CHECK(rules_.cut_long, Code::kInvalidArgument, "{}: {}", path(), what);
+    tokens.tokens.resize(most);
+    tokens.is_answer.resize(most);
+    cut->add(what);
+  }
+  const auto& answers = tokens.is_answer;
+  FSDP2_CHECK(
+      !answers.empty() && std::find(answers.begin() + 1, answers.end(), true) != answers.end(),
+      Code::kCorruptData, "has no answer to learn");
+  return tokens;
+}
+
+std::optional<RecordFile::Tokens> RecordFile::next(Place* place, LeftOut* left_out) const {
+  while (true) {
+    const int64_t number = place->line;
+    const std::optional<std::string_view> line = next_line(place);
+    if (!line) {
+      return std::nullopt;
+    }
+    if (line->find_first_not_of(" \t\r") == std::string_view::npos) {
+      continue;
+    }
+    try {
+      return fitting(tokens_of(*line), number, &left_out->ends);
+    } catch (const Error& error) {
+      if (error.code() != Code::kCorruptData) {
+        throw;
+      }
+      const std::string what = fmt::format("line {}: {}", number, error.message());
+      FSDP2_CHECK(rules_.skip_bad, Code::kCorruptData, "{}: {}", path(), what);
+      left_out->lines.add(what);
+    }
+  }
+}
+
+int64_t RecordFile::window_count(int64_t sequence_length) const {
+  FSDP2_CHECK(sequence_length == sequence_length_, Code::kInvalidArgument,
+              "{}: is packed into windows of {}, not of {}", path(), sequence_length_,
+              sequence_length);
+  return static_cast<int64_t>(windows_.size());
+}
+
+void RecordFile::write(const Window& window, int64_t* inputs, int64_t* labels,
+                       int64_t* positions) const {
+  LeftOut told_before;
+  Place place = window.begin;
+  int64_t taken = 0;
+  for (int64_t i = 0; i < window.records; ++i) {
+    const std::optional<Tokens> record = next(&place, &told_before);
+    FSDP2_CHECK(record && taken + static_cast<int64_t>(record->places()) <= sequence_length_,
+                Code::kIo, "{}: has changed since it was opened", path());
+    for (size_t token = 0; token < record->places(); ++token, ++taken) {
+      inputs[taken] = static_cast<uint8_t>(record->tokens[token]);
+      labels[taken] = record->is_answer[token + 1] ? static_cast<uint8_t>(record->tokens[token + 1])
+                                                   : kIgnoredLabel;
+      positions[taken] = static_cast<int64_t>(token);
+    }
+  }
+  std::fill(inputs + taken, inputs + sequence_length_, kPadding);
+  std::fill(labels + taken, labels + sequence_length_, kIgnoredLabel);
+  std::iota(positions + taken, positions + sequence_length_, 0);
+}
+
+TokenBatch RecordFile::windows(const std::vector<int64_t>& windows, int64_t sequence_length) const {
+  const int64_t available = window_count(sequence_length);
+  file_.check_size();
+  const std::vector<int64_t> shape{static_cast<int64_t>(windows.size()), sequence_length};
+  const at::TensorOptions on_host = at::device(at::kCPU).dtype(at::kLong);
+  const TokenBatch batch{at::empty(shape, on_host), at::empty(shape, on_host),
+                         at::empty(shape, on_host)};
+  int64_t place = 0;
+  for (const int64_t window : windows) {
+    FSDP2_CHECK(window >= 0 && window < available, Code::kInvalidArgument,
+                "{}: there is no window {} among {} of sequence length {}", path(), window,
+                available, sequence_length);
+    write(windows_[static_cast<size_t>(window)], batch.inputs.mutable_data_ptr<int64_t>() + place,
+          batch.labels.mutable_data_ptr<int64_t>() + place,
+          batch.positions.mutable_data_ptr<int64_t>() + place);
+    place += sequence_length;
+  }
+  return batch;
+}
+
+std::string RecordFile::extent() const {
+  return fmt::format("bytes in the file={}\nrecords in the file={}\n", file_.size(), record_count_);
+}
+
+std::string RecordFile::left_out() const {
+  std::string text;
+  const auto add = [&](const char* done, const Tally& tally) {
+    if (tally.count > 0) {
+      text += fmt::format("{}{} {} of the lines; the first: {}", text.empty() ? "" : "; ", done,
+                          tally.count, tally.first);
+    }
+  };
+  add("skipped", left_out_.lines);
+  add("cut the end of", left_out_.ends);
+  return text.empty() ? "" : path() + ": " + text;
+}
+
+}  // namespace fsdp2::train

@@ -1,0 +1,89 @@
+// A data set of JSON lines (record.h), packed into windows. Each byte of a record is a token.
+//
+// A record of n tokens takes n - 1 places, whose labels are the tokens after them; those that are
+// not of an answer are kIgnoredLabel. A window takes the next records of the file as long as they
+// fit whole; its last places are padding, without labels. Positions begin at 0 in each record, and
+// in the padding: no record sees another. Lines of white space are no records.
+//
+// The file is read once when it is opened, and then line by line as windows are asked for: what is
+// kept in memory is 24 bytes a window.
+//
+// Immutable: any thread may read from it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/file.h"
+#include "core/train/data/window_source.h"
+
+namespace fsdp2::train {
+
+struct RecordRules {
+  bool cut_long = false;  // leave out the end of records that do not fit a window
+  bool skip_bad = false;  // leave out lines that are no record, or have nothing to learn
+};
+
+class RecordFile : public WindowSource {
+ public:
+  // Errors: kNotFound, kIo; kInvalidArgument for a vocabulary that has not all bytes, a record that
+  // is refused for its length, or no record at all; kCorruptData for a line that is refused. They
+  // name the file and the line.
+  RecordFile(std::string path, int64_t vocab_size, int64_t sequence_length, RecordRules rules);
+
+  const std::string& path() const override { return file_.path(); }
+  int64_t record_count() const { return record_count_; }
+  int64_t window_count(int64_t sequence_length) const override;
+  TokenBatch windows(const std::vector<int64_t>& windows, int64_t sequence_length) const override;
+  std::string extent() const override;
+  std::string left_out() const override;
+
+ private:
+  // A place in the file where a line begins.
+  struct Place {
+    int64_t offset = 0;
+    int64_t line = 1;  // its number
+  };
+  // Token i is to be learned from those before it if is_answer[i] is.
+  struct Tokens {
+    std::string tokens;
+    std::vector<bool> is_answer;
+    size_t places() const { return tokens.size() - 1; }  // in a window
+  };
+  struct Window {
+    Place begin;
+    int64_t records = 0;
+  };
+  struct Tally {
+    int64_t count = 0;
+    std::string first;  // what was wrong with the first
+    void add(const std::string& what);
+  };
+  struct LeftOut {
+    Tally lines;  // that were skipped
+    Tally ends;   // of records that were cut
+  };
+
+  // The next record of the file, which goes on to the line after it; nothing at the end. What the
+  // rules leave out is passed over.
+  std::optional<Tokens> next(Place* place, LeftOut* left_out) const;
+  // The next line, without its end; nothing at the end of the file.
+  std::optional<std::string_view> next_line(Place* place) const;
+  static Tokens tokens_of(std::string_view line);
+  // Cut to a window if that is the rule. Error: kCorruptData if nothing is to be learned from it.
+  Tokens fitting(Tokens tokens, int64_t line, Tally* cut) const;
+  void pack();
+  void write(const Window& window, int64_t* inputs, int64_t* labels, int64_t* positions) const;
+
+  MappedFile file_;
+  const int64_t sequence_length_;
+  const RecordRules rules_;
+  std::vector<Window> windows_;
+  int64_t record_count_ = 0;
+  LeftOut left_out_;
+};
+
+}  // namespace fsdp2::train

@@ -1,0 +1,40 @@
+// A data set as windows of one length, numbered from 0.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace fsdp2::train {
+
+// Each [windows, S] int64, on the CPU.
+struct TokenBatch {
+  at::Tensor inputs;
+  at::Tensor labels;     // of the next token; kIgnoredLabel where it is not to be learned
+  at::Tensor positions;  // from 0 in each sequence; sequences of a row do not see each other
+};
+
+inline constexpr int64_t kIgnoredLabel = -100;
+
+// Immutable: any thread may read from it.
+class WindowSource {
+ public:
+  virtual ~WindowSource() = default;
+
+  virtual const std::string& path() const = 0;
+  // N. kInvalidArgument if there is not even one window, or none of this length.
+  virtual int64_t window_count(int64_t sequence_length) const = 0;
+  // The given windows, in their order. Errors: kInvalidArgument for a window outside [0, N);
+  // kCorruptData for what cannot be trained on, with its place; kIo if the file has changed since
+  // it was opened.
+  virtual TokenBatch windows(const std::vector<int64_t>& windows,
+                             int64_t sequence_length) const = 0;
+  // How much there is, as lines "tokens in the file=100", for ranks to compare.
+  virtual std::string extent() const = 0;
+  // What was left out of the data set, for people; "" if nothing was.
+  virtual std::string left_out() const { return ""; }
+};
+
+}  // namespace fsdp2::train

@@ -1,0 +1,76 @@
+#include "core/train/data/record.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/core/base/file_fixture.h"
+
+namespace fsdp2::train {
+namespace {
+
+using ::testing::HasSubstr;
+
+// The text of a record, with its answers in brackets and its zero bytes as 0.
+std::string shown(const std::string& line) {
+  std::string text;
+  for (const RecordPart& part : read_record(line)) {
+    text += part.is_answer ? "[" + part.text + "]" : part.text;
+  }
+  for (char& c : text) {
+    c = c == '\0' ? '0' : c;
+  }
+  return text;
+}
+
+TEST(Record, TextIsAnswerFromBeginningToEnd) {
+  EXPECT_EQ(shown(R"({"text": "ab\u00e9"})"), "[ab\xc3\xa9][0]");
+  EXPECT_EQ(shown(R"({"id": 7, "text": "", "more": {}})"), "[][0]");
+}
+
+TEST(Record, ResponseIsTheAnswerToThePrompt) {
+  EXPECT_EQ(shown(R"({"response": "R", "prompt": "P"})"), "P[R][0]");
+}
+
+TEST(Record, MessagesAreChatML) {
+  EXPECT_EQ(shown(R"({"messages": [{"role": "system", "content": "S"},
+                                   {"role": "user", "content": "U"},
+                                   {"role": "assistant", "content": "A"}]})"),
+            "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nU<|im_end|>\n"
+            "<|im_start|>assistant\n[A<|im_end|>]\n");
+  EXPECT_EQ(shown(R"({"messages": []})"), "");
+}
+
+TEST(Record, SaysWhatIsWrong) {
+  const std::vector<std::pair<std::string, std::string>> mistakes = {
+      {"{\"text\": \"a\"", "is not JSON from byte 13 on"},
+      {"{\"text\": \"\xff\"}", "is not JSON from byte"},
+      {"[1]", "expected an object, got array"},
+      {"{}", "expected either \"text\", or"},
+      {R"({"prompt": "a"})", "expected either \"text\", or"},
+      {R"({"text": "a", "prompt": "a", "response": "a"})", "expected either \"text\", or"},
+      {R"({"text": 3})", "\"text\": expected text, got number"},
+      {R"({"text": null})", "\"text\": expected text, got null"},
+      {R"({"prompt": "a", "response": []})", "\"response\": expected text, got array"},
+      {R"({"messages": "a"})", "\"messages\": expected a list, got string"},
+      {R"({"messages": ["a"]})", "expected objects with \"role\" and \"content\""},
+      {R"({"messages": [{"role": "user", "content": "a", "tool_calls": []}]})", "nothing else"},
+      {R"({"messages": [{"role": "user", "content": 1}]})", "\"content\": expected text"},
+      {R"({"messages": [{"role": "tool", "content": "a"}]})",
+       "expected system, user or assistant, got tool"},
+  };
+  for (const auto& [line, message] : mistakes) {
+    const Error error = error_of([&line = line] { read_record(line); });
+    EXPECT_EQ(error.code(), Code::kCorruptData) << line;
+    EXPECT_THAT(error.message(), HasSubstr(message)) << line;
+  }
+}
+
+TEST(Record, ThatNestsDeeplyIsRefusedWithoutACrash) {
+  const std::string deep(1 << 20, '[');
+  EXPECT_EQ(error_of([&] { read_record("{\"text\": " + deep); }).code(), Code::kCorruptData);
+  const std::string closed = deep + std::string(1 << 20, ']');
+  EXPECT_EQ(error_of([&] { read_record(closed); }).code(), Code::kCorruptData);
+}
+
+}  // namespace
+}  // namespace fsdp2::train
