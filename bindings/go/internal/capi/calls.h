@@ -175,6 +175,7 @@
   F(loader_options_init, (fsdp2_loader_options *options, size_t struct_size), (options, struct_size)) \
   F(loader_open, (fsdp2_mesh mesh, const char *path, const fsdp2_loader_options *options, fsdp2_loader *out), (mesh, path, options, out)) \
   F(loader_next, (fsdp2_loader loader, fsdp2_tensor *tokens, fsdp2_tensor *labels), (loader, tokens, labels)) \
+  F(loader_get_positions, (fsdp2_loader loader, fsdp2_tensor *positions), (loader, positions)) \
   F(loader_get_position, (fsdp2_loader loader, int64_t *step), (loader, step)) \
   F(loader_set_position, (fsdp2_loader loader, int64_t step), (loader, step)) \
   F(loader_destroy, (fsdp2_loader loader), (loader)) \

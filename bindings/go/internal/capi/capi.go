@@ -122,6 +122,7 @@ const (
 	OptimizerSgd             = 2
 	TokensAuto               = 0
 	TokensBytes              = 1
+	TokensRecords            = 2
 	OrderSequential          = 0
 	OrderShuffled            = 1
 	ScheduleConstant         = 0
@@ -566,6 +567,8 @@ type LoaderOptions struct {
 	GlobalBatch    int64
 	VocabSize      int64
 	Seed           uint64
+	CutLongRecords int32
+	SkipBadRecords int32
 }
 
 // StepOptions is fsdp2_step_options.
@@ -1622,6 +1625,11 @@ func LoaderOpen(mesh Mesh, path string, options *LoaderOptions, out *Loader) err
 // LoaderNext calls fsdp2_loader_next.
 func LoaderNext(loader Loader, tokens *Tensor, labels *Tensor) error {
 	return check(C.fsdp2_go_loader_next(*(*C.fsdp2_loader)(unsafe.Pointer(&loader)), (*C.fsdp2_tensor)(unsafe.Pointer(tokens)), (*C.fsdp2_tensor)(unsafe.Pointer(labels))))
+}
+
+// LoaderGetPositions calls fsdp2_loader_get_positions.
+func LoaderGetPositions(loader Loader, positions *Tensor) error {
+	return check(C.fsdp2_go_loader_get_positions(*(*C.fsdp2_loader)(unsafe.Pointer(&loader)), (*C.fsdp2_tensor)(unsafe.Pointer(positions))))
 }
 
 // LoaderGetPosition calls fsdp2_loader_get_position.

@@ -397,6 +397,8 @@ var _ = [1]byte{}[unsafe.Offsetof(LoaderOptions{}.SequenceLength)-unsafe.Offseto
 var _ = [1]byte{}[unsafe.Offsetof(LoaderOptions{}.GlobalBatch)-unsafe.Offsetof(C.fsdp2_loader_options{}.global_batch)]
 var _ = [1]byte{}[unsafe.Offsetof(LoaderOptions{}.VocabSize)-unsafe.Offsetof(C.fsdp2_loader_options{}.vocab_size)]
 var _ = [1]byte{}[unsafe.Offsetof(LoaderOptions{}.Seed)-unsafe.Offsetof(C.fsdp2_loader_options{}.seed)]
+var _ = [1]byte{}[unsafe.Offsetof(LoaderOptions{}.CutLongRecords)-unsafe.Offsetof(C.fsdp2_loader_options{}.cut_long_records)]
+var _ = [1]byte{}[unsafe.Offsetof(LoaderOptions{}.SkipBadRecords)-unsafe.Offsetof(C.fsdp2_loader_options{}.skip_bad_records)]
 
 const _ = unsafe.Sizeof(C.fsdp2_step_options{}) - unsafe.Sizeof(StepOptions{})
 

@@ -114,6 +114,7 @@ const FSDP2_OPTIMIZER_ADAMW = Int32(1)
 const FSDP2_OPTIMIZER_SGD = Int32(2)
 const FSDP2_TOKENS_AUTO = Int32(0)
 const FSDP2_TOKENS_BYTES = Int32(1)
+const FSDP2_TOKENS_RECORDS = Int32(2)
 const FSDP2_ORDER_SEQUENTIAL = Int32(0)
 const FSDP2_ORDER_SHUFFLED = Int32(1)
 const FSDP2_SCHEDULE_CONSTANT = Int32(0)
@@ -516,6 +517,8 @@ Base.@kwdef struct fsdp2_loader_options
     global_batch::Int64 = 0
     vocab_size::Int64 = 0
     seed::UInt64 = 0
+    cut_long_records::Int32 = 0
+    skip_bad_records::Int32 = 0
 end
 
 Base.@kwdef struct fsdp2_step_options
@@ -1294,6 +1297,10 @@ end
 
 function fsdp2_loader_next(loader, tokens, labels)
     @ccall libfsdp2.fsdp2_loader_next(loader::fsdp2_loader, tokens::Ptr{fsdp2_tensor}, labels::Ptr{fsdp2_tensor})::fsdp2_status
+end
+
+function fsdp2_loader_get_positions(loader, positions)
+    @ccall libfsdp2.fsdp2_loader_get_positions(loader::fsdp2_loader, positions::Ptr{fsdp2_tensor})::fsdp2_status
 end
 
 function fsdp2_loader_get_position(loader, step)

@@ -6684,6 +6684,7 @@ extern "C" {
 }
 pub const FSDP2_TOKENS_AUTO: i32 = 0;
 pub const FSDP2_TOKENS_BYTES: i32 = 1;
+pub const FSDP2_TOKENS_RECORDS: i32 = 2;
 pub const FSDP2_ORDER_SEQUENTIAL: i32 = 0;
 pub const FSDP2_ORDER_SHUFFLED: i32 = 1;
 #[repr(C)]
@@ -6697,12 +6698,14 @@ pub struct fsdp2_loader_options {
     pub global_batch: i64,
     pub vocab_size: i64,
     pub seed: u64,
+    pub cut_long_records: i32,
+    pub skip_bad_records: i32,
 }
 #[test]
 fn bindgen_test_layout_fsdp2_loader_options() {
     assert_eq!(
         ::std::mem::size_of::<fsdp2_loader_options>(),
-        48usize,
+        56usize,
         concat!("Size of: ", stringify!(fsdp2_loader_options))
     );
     assert_eq!(
@@ -6846,6 +6849,40 @@ fn bindgen_test_layout_fsdp2_loader_options() {
         );
     }
     test_field_seed();
+    fn test_field_cut_long_records() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_loader_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).cut_long_records) as usize - ptr as usize
+            },
+            48usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_loader_options),
+                "::",
+                stringify!(cut_long_records)
+            )
+        );
+    }
+    test_field_cut_long_records();
+    fn test_field_skip_bad_records() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_loader_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).skip_bad_records) as usize - ptr as usize
+            },
+            52usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_loader_options),
+                "::",
+                stringify!(skip_bad_records)
+            )
+        );
+    }
+    test_field_skip_bad_records();
 }
 extern "C" {
     pub fn fsdp2_loader_options_init(
@@ -6866,6 +6903,12 @@ extern "C" {
         loader: fsdp2_loader,
         tokens: *mut fsdp2_tensor,
         labels: *mut fsdp2_tensor,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_loader_get_positions(
+        loader: fsdp2_loader,
+        positions: *mut fsdp2_tensor,
     ) -> fsdp2_status;
 }
 extern "C" {

@@ -1,7 +1,16 @@
-/* Batches of token windows for this rank, from a flat token file, or from any file as bytes.
+/* Batches of token windows for this rank, from a flat token file, from any file as bytes, or from
+ * records in JSON lines.
  *
- * With T tokens and sequence length S there are N = (T-1)/S windows. Window w is the S+1 tokens
- * that begin at w*S: the first S are the inputs, the last S the labels. */
+ * With T tokens and sequence length S a file has N = (T-1)/S windows. Window w is the S+1 tokens
+ * that begin at w*S: the first S are the inputs, the last S the labels.
+ *
+ * A line of FSDP2_TOKENS_RECORDS is {"text": T}, {"prompt": P, "response": R}, or {"messages":
+ * [{"role": "system" | "user" | "assistant", "content": C}, ...]}, and may have other keys. Its
+ * tokens are bytes. Only answers are labels: T, R, or what the assistant says; the label of
+ * anything else is -100. T and R end with a zero byte. A message becomes ChatML:
+ * "<|im_start|>ROLE\nC<|im_end|>\n", with <|im_end|> as a part of the answer. A window holds as
+ * many of the next records as fit whole; give the positions to the module, too, so that no record
+ * sees another. */
 #ifndef FSDP2_LOADER_H_
 #define FSDP2_LOADER_H_
 
@@ -10,8 +19,9 @@
 FSDP2_BEGIN_DECLS
 
 enum {
-  FSDP2_TOKENS_AUTO = 0, /* little-endian uint16 up to a vocabulary of 65536, uint32 above */
-  FSDP2_TOKENS_BYTES = 1 /* each byte of the file is a token of a vocabulary of 256 */
+  FSDP2_TOKENS_AUTO = 0,   /* little-endian uint16 up to a vocabulary of 65536, uint32 above */
+  FSDP2_TOKENS_BYTES = 1,  /* each byte of the file is a token of a vocabulary of 256 */
+  FSDP2_TOKENS_RECORDS = 2 /* JSON lines; the vocabulary has at least all bytes, 256 */
 };
 enum {
   FSDP2_ORDER_SEQUENTIAL = 0, /* windows in file order, wrapping around */
@@ -27,19 +37,29 @@ typedef struct fsdp2_loader_options {
   int64_t global_batch;    /* windows per step, over all ranks and micro batches */
   int64_t vocab_size;      /* every token must be below it */
   uint64_t seed;
+  /* Of FSDP2_TOKENS_RECORDS. What they leave out is counted in the log of rank 0. */
+  int32_t cut_long_records; /* 1: to S+1 tokens; 0: FSDP2_E_INVALID_ARGUMENT, with the line */
+  /* 1: leave out lines that are not JSON, no record, or without an answer; 0: FSDP2_E_CORRUPT_DATA,
+   * with the line */
+  int32_t skip_bad_records;
 } fsdp2_loader_options;
-#define FSDP2_LOADER_OPTIONS_INIT {(uint32_t)sizeof(fsdp2_loader_options), 0, 0, 1, 0, 0, 0, 0}
+#define FSDP2_LOADER_OPTIONS_INIT \
+  {(uint32_t)sizeof(fsdp2_loader_options), 0, 0, 1, 0, 0, 0, 0, 0, 0}
 FSDP2_CALL fsdp2_loader_options_init(fsdp2_loader_options* options, size_t struct_size);
 
-/* [c] Errors: FSDP2_E_NOT_FOUND, FSDP2_E_CORRUPT_DATA (not a whole number of tokens),
- * FSDP2_E_INVALID_ARGUMENT (less than one window, a global_batch that is not a multiple of ranks x
- * accumulate, options that differ between ranks). */
+/* [c] Errors: FSDP2_E_NOT_FOUND, FSDP2_E_CORRUPT_DATA (not a whole number of tokens,
+ * or a bad record), FSDP2_E_INVALID_ARGUMENT (less than one window, a record that is too long, a
+ * global_batch that is not a multiple of ranks x accumulate, options that differ between ranks). */
 FSDP2_CALL fsdp2_loader_open(fsdp2_mesh mesh, const char* path, const fsdp2_loader_options* options,
                              fsdp2_loader* out);
 /* Returns the next micro batch of this rank: tokens and labels, both i64
  * [global_batch/(ranks*accumulate), S]. FSDP2_E_CORRUPT_DATA for a token outside the vocabulary,
  * with its position. */
 FSDP2_CALL fsdp2_loader_next(fsdp2_loader loader, fsdp2_tensor* tokens, fsdp2_tensor* labels);
+/* The positions of the tokens that the last fsdp2_loader_next returned, i64 of their shape: from 0
+ * in each row, and anew in each record. fsdp2_module_forward takes them after the labels, and needs
+ * them for records. FSDP2_E_WRONG_STATE before the first batch. */
+FSDP2_CALL fsdp2_loader_get_positions(fsdp2_loader loader, fsdp2_tensor* positions);
 /* The number of steps taken from the loader so far; setting it says where to continue. */
 FSDP2_CALL fsdp2_loader_get_position(fsdp2_loader loader, int64_t* step);
 FSDP2_CALL fsdp2_loader_set_position(fsdp2_loader loader, int64_t step);
