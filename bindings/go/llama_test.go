@@ -98,7 +98,12 @@ func stepByHand(model *fsdp2.Module, shard *fsdp2.Shard, optimizer *fsdp2.Optimi
 	}
 	defer tokens.Close()
 	defer labels.Close()
-	loss := model.Forward(tokens, labels)
+	positions, err := loader.Positions()
+	if err != nil {
+		return 0, err
+	}
+	defer positions.Close()
+	loss := model.Forward(tokens, labels, positions)
 	defer loss.Close()
 	if err := loss.Backward(); err != nil {
 		return 0, err

@@ -6,8 +6,8 @@ import (
 	"fsdp2/internal/capi"
 )
 
-// Loader reads batches of token windows for this rank, from a flat token file, or from any file as bytes. With T tokens and sequence
-// length S there are (T-1)/S windows. Window w is the S+1 tokens that begin at w*S: the first S are the inputs, the last S the labels.
+// Loader reads batches of token windows for this rank, from a flat token file, from any file as bytes, or from records in JSON
+// lines (TokensRecords). With T tokens and sequence length S there are (T-1)/S windows. Window w is the S+1 tokens that begin at w*S: the first S are the inputs, the last S the labels.
 // One goroutine at a time uses a loader.
 type Loader struct{ handle }
 
@@ -16,8 +16,9 @@ type Tokens int32
 
 // The formats.
 const (
-	TokensAuto  Tokens = capi.TokensAuto  // little-endian uint16 up to a vocabulary of 65536, uint32 above
-	TokensBytes Tokens = capi.TokensBytes // each byte of the file is a token of a vocabulary of 256
+	TokensAuto    Tokens = capi.TokensAuto    // little-endian uint16 up to a vocabulary of 65536, uint32 above
+	TokensBytes   Tokens = capi.TokensBytes   // each byte of the file is a token of a vocabulary of 256
+	TokensRecords Tokens = capi.TokensRecords // records in JSON lines, of which answers are labels; each byte is a token
 )
 
 // Order is the order of windows.
@@ -38,6 +39,9 @@ type LoaderOptions struct {
 	GlobalBatch    int // windows per step, over all ranks and micro batches
 	VocabSize      int // every token must be below it
 	Seed           uint64
+	// CutLongRecords leaves out the end of records that do not fit a window, and SkipBadRecords lines that are no record or have no
+	// answer. Otherwise they are errors.
+	CutLongRecords, SkipBadRecords bool
 }
 
 // OpenLoader opens a file. Collective. Errors: ErrNotFound, ErrCorruptData (not a whole number of tokens), ErrInvalidArgument (less than
@@ -51,6 +55,7 @@ func OpenLoader(mesh *Mesh, path string, options LoaderOptions) (*Loader, error)
 	}
 	given.SequenceLength, given.GlobalBatch = int64(options.SequenceLength), int64(options.GlobalBatch)
 	given.VocabSize, given.Seed = int64(options.VocabSize), options.Seed
+	given.CutLongRecords, given.SkipBadRecords = flag(options.CutLongRecords), flag(options.SkipBadRecords)
 	var raw capi.Loader
 	return madeLoader(&raw, capi.LoaderOpen(mesh.raw(), path, &given, &raw))
 }
@@ -95,6 +100,17 @@ func (l *Loader) Next() (tokens, labels *Tensor, err error) {
 		return nil, nil, failure(err)
 	}
 	return newTensor(batch[0]), newTensor(batch[1]), nil
+}
+
+// Positions returns the positions of the tokens that the last Next returned, for the module's Forward after the labels: they begin anew
+// in each record. Records need them.
+func (l *Loader) Positions() (*Tensor, error) {
+	defer runtime.KeepAlive(l)
+	var positions capi.Tensor
+	if err := capi.LoaderGetPositions(l.raw(), &positions); err != nil {
+		return nil, failure(err)
+	}
+	return newTensor(positions), nil
 }
 
 // Position returns the number of steps taken from the loader so far.

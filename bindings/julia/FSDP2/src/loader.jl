@@ -3,9 +3,10 @@
 """
     Loader(mesh::Mesh, path; sequence_length, global_batch, vocab_size, options...)
 
-Batches of token windows for this rank, from a flat file of tokens. Collective. `global_batch`: windows per step, over all ranks and micro
+Batches of token windows for this rank, from a flat file of tokens, any file as bytes, or records in JSON lines. Collective. `global_batch`: windows per step, over all ranks and micro
 batches. Options: `accumulate = 1` micro batches per step; `format`: `:auto` (little-endian `UInt16`, or `UInt32` for a vocabulary above
-65536), `:bytes`; `order`: `:sequential`, `:shuffled` by `seed`.
+65536), `:bytes`, `:records`; `order`: `:sequential`, `:shuffled` by `seed`. Of records, answers are labels; `cut_long_records` leaves out the
+end of those that do not fit a window, `skip_bad_records` lines that are no record or have no answer.
 
     for (tokens, labels) in Iterators.take(loader, 5)
 
@@ -27,6 +28,14 @@ function next!(loader::Loader)
     check(fsdp2_loader_next(loader, tokens, labels))
     give(tokens[]), give(labels[])
 end
+
+"""
+    get_positions(loader::Loader)
+
+The positions of the tokens that the last [`next!`](@ref) returned, for the module after the labels: they begin anew in each record. Records
+need them.
+"""
+get_positions(loader::Loader) = output_tensor(out -> fsdp2_loader_get_positions(loader, out))
 
 Base.iterate(loader::Loader, _ = nothing) = (next!(loader), nothing)
 Base.IteratorSize(::Type{Loader}) = Base.IsInfinite()

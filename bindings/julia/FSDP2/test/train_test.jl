@@ -1,6 +1,7 @@
 @testset "steps" begin
     run = run_on(one_rank())
-    first_result = scope(() -> run!(run.step, next!(run.loader)...))
+    @test code_of(() -> get_positions(run.loader)) == :wrong_state
+    first_result = scope(() -> run!(run.step, next!(run.loader)..., get_positions(run.loader)))
     @test first_result.applied && first_result.finite && first_result.step == 0 && first_result.n_tokens == 4 * sequence
     losses = [scope(() -> run!(run.step, batch...).loss) for batch in Iterators.take(run.loader, 4)]
     @test all(isfinite, losses)

@@ -1,4 +1,4 @@
-//! Batches of token windows for this rank, from a flat token file, or from any file as bytes.
+//! Batches of token windows for this rank, from a flat token file, from any file as bytes, or from records in JSON lines.
 
 use std::cell::Cell;
 use std::path::Path;
@@ -12,6 +12,8 @@ numbers! {
         Auto = FSDP2_TOKENS_AUTO,
         /// Each byte is a token of a vocabulary of 256.
         Bytes = FSDP2_TOKENS_BYTES,
+        /// Records in JSON lines, of which answers are labels; each byte is a token.
+        Records = FSDP2_TOKENS_RECORDS,
     }
 }
 
@@ -43,6 +45,10 @@ options! {
         vocab_size: i64,
         /// Seed of the permutations.
         seed: u64,
+        /// Whether the end of a record is left out that does not fit a window; otherwise it is an error.
+        cut_long_records: bool,
+        /// Whether lines are left out that are no record or have no answer; otherwise they are errors.
+        skip_bad_records: bool,
     }
 }
 
@@ -79,6 +85,12 @@ impl Loader {
                 sys::FSDP2_OK
             })?,
         ])
+    }
+
+    /// The positions of the tokens that the last [`Loader::next`] returned, for the module's forward after the labels: they
+    /// begin anew in each record. Records need them.
+    pub fn positions(&self) -> Result<Tensor> {
+        Tensor::made(|out| unsafe { sys::fsdp2_loader_get_positions(self.raw(), out) })
     }
 
     /// The number of steps taken from the loader so far.

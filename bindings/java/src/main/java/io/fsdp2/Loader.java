@@ -3,7 +3,10 @@ package io.fsdp2;
 import io.fsdp2.internal.Raw;
 import io.fsdp2.internal.fsdp2_loader_options;
 
-/** Batches of token windows for this rank, from a flat file of tokens or from any file as bytes. */
+/**
+ * Batches of token windows for this rank, from a flat file of tokens, from any file as bytes,
+ * or from records in JSON lines.
+ */
 public final class Loader extends Handle {
   private Loader(long id) {
     super(id, Raw::fsdp2_loader_destroy);
@@ -22,6 +25,14 @@ public final class Loader extends Handle {
     long[] labels = new long[1];
     use(id -> Raw.fsdp2_loader_next(id, tokens, labels));
     return new Batch(Tensor.adopt(tokens[0]), Tensor.adopt(labels[0]));
+  }
+
+  /**
+   * The positions of the tokens that the last {@link #next} returned, for the module's forward
+   * after the labels: they begin anew in each record. Records need them.
+   */
+  public Tensor getPositions() {
+    return get(id -> Tensor.adopt(make(out -> Raw.fsdp2_loader_get_positions(id, out))));
   }
 
   /** The number of steps taken so far. */

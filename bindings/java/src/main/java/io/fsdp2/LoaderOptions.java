@@ -15,6 +15,8 @@ public final class LoaderOptions {
   private final long globalBatch;
   private final long vocabSize;
   private final long seed;
+  private final boolean cutLongRecords;
+  private final boolean skipBadRecords;
 
   private LoaderOptions(Builder builder) {
     format = builder.format;
@@ -24,6 +26,8 @@ public final class LoaderOptions {
     globalBatch = builder.globalBatch;
     vocabSize = builder.vocabSize;
     seed = builder.seed;
+    cutLongRecords = builder.cutLongRecords;
+    skipBadRecords = builder.skipBadRecords;
   }
 
   /** Begins with the library's defaults. */
@@ -66,6 +70,16 @@ public final class LoaderOptions {
     return seed;
   }
 
+  /** Whether the end of a record is left out that does not fit a window. */
+  public boolean cutLongRecords() {
+    return cutLongRecords;
+  }
+
+  /** Whether lines are left out that are no record, or have no answer. */
+  public boolean skipBadRecords() {
+    return skipBadRecords;
+  }
+
   /** The caller closes it. */
   fsdp2_loader_options toRaw() {
     fsdp2_loader_options raw = new fsdp2_loader_options();
@@ -76,6 +90,8 @@ public final class LoaderOptions {
     raw.setGlobal_batch(globalBatch);
     raw.setVocab_size(vocabSize);
     raw.setSeed(seed);
+    raw.setCut_long_records(cutLongRecords ? 1 : 0);
+    raw.setSkip_bad_records(skipBadRecords ? 1 : 0);
     return raw;
   }
 
@@ -88,6 +104,8 @@ public final class LoaderOptions {
     private long globalBatch;
     private long vocabSize;
     private long seed;
+    private boolean cutLongRecords;
+    private boolean skipBadRecords;
 
     private Builder() {
       try (fsdp2_loader_options raw = new fsdp2_loader_options()) {
@@ -99,6 +117,8 @@ public final class LoaderOptions {
         globalBatch = raw.getGlobal_batch();
         vocabSize = raw.getVocab_size();
         seed = raw.getSeed();
+        cutLongRecords = raw.getCut_long_records() != 0;
+        skipBadRecords = raw.getSkip_bad_records() != 0;
       }
     }
 
@@ -141,6 +161,18 @@ public final class LoaderOptions {
     /** The seed of the shuffled order. */
     public Builder seed(long seed) {
       this.seed = seed;
+      return this;
+    }
+
+    /** Whether the end of a record is left out that does not fit a window. */
+    public Builder cutLongRecords(boolean cutLongRecords) {
+      this.cutLongRecords = cutLongRecords;
+      return this;
+    }
+
+    /** Whether lines are left out that are no record, or have no answer. */
+    public Builder skipBadRecords(boolean skipBadRecords) {
+      this.skipBadRecords = skipBadRecords;
       return this;
     }
 

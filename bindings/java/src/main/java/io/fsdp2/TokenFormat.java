@@ -7,7 +7,9 @@ public enum TokenFormat {
   /** Little-endian uint16 up to a vocabulary of 65536, uint32 above. */
   AUTO(Raw.FSDP2_TOKENS_AUTO),
   /** Each byte is a token of a vocabulary of 256. */
-  BYTES(Raw.FSDP2_TOKENS_BYTES);
+  BYTES(Raw.FSDP2_TOKENS_BYTES),
+  /** Records in JSON lines, of which answers are labels; each byte is a token. */
+  RECORDS(Raw.FSDP2_TOKENS_RECORDS);
 
   private final int number;
 

@@ -43,7 +43,8 @@ public final class UnitTest {
           try (Module module = Module.fromPretrained(modelDirectory);
               Shard shard = Shard.create(module, mesh, options);
               Loader loader = Loader.open(mesh, tokenFile, batches(2));
-              Batch batch = loader.next()) {
+              Batch batch = loader.next();
+              Tensor positions = loader.getPositions()) {
             steer(shard);
             Unit layer = shard.unit("model.layers.0");
             layer.setAllReduceHook(
@@ -52,7 +53,7 @@ public final class UnitTest {
                   seen.incrementAndGet();
                   gradients.write(ByteBuffer.allocate((int) gradients.getInfo().bytes()));
                 });
-            module.forward(batch.tokens(), batch.labels()).backward();
+            module.forward(batch.tokens(), batch.labels(), positions).backward();
             long index = shard.getParameterIndex("model.layers.0.mlp.up_proj.weight");
             try (Tensor gradient = shard.getParameter(index, ParameterPart.LOCAL_GRAD)) {
               expect(0.0, gradientSum(gradient));
