@@ -17,6 +17,7 @@
 #include "core/models/registry.h"
 #include "core/nn/recompute/activation_checkpoint.h"
 #include "core/train/data/data_loader.h"
+#include "core/train/data/token_file.h"
 #include "core/train/optim/adamw.h"
 #include "core/train/optim/grad_norm.h"
 #include "core/train/optim/sgd.h"

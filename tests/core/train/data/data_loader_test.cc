@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "core/train/data/token_file.h"
 #include "tests/core/base/file_fixture.h"
 
 namespace fsdp2::train {

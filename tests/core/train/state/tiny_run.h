@@ -13,6 +13,7 @@
 #include "core/ckpt/formats/open_checkpoint.h"
 #include "core/ckpt/ranks/sharded_save.h"
 #include "core/fsdp/fully_shard.h"
+#include "core/train/data/token_file.h"
 #include "core/train/optim/adamw.h"
 #include "core/train/optim/sgd.h"
 #include "core/train/state/training_state.h"
