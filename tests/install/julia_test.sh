@@ -1,12 +1,16 @@
 #!/bin/bash
-# A Julia program trains with the library of the prefix; also where the prefix has been moved to.
+# The program of Julia's README learns, and another trains, with the library of the prefix; also where the prefix has been moved to.
 source tests/install/installed.sh
 need julia
 
 export JULIA_DEPOT_PATH=$work/depot JULIA_PROJECT=$root/bindings/julia/FSDP2
+quick=(--startup-file=no -O0 --compile=min) # compiling would take longer than interpreting
+code_block bindings/julia/README.md julia 1 >"$work/first.jl"
 
-trains() {
-  FSDP2_LIBRARY=$prefix/lib/libfsdp2.so train_on_two_ranks julia --startup-file=no examples/julia/train.jl
+learns_and_trains() {
+  export FSDP2_LIBRARY=$prefix/lib/libfsdp2.so
+  learns_on_two_ranks julia "${quick[@]}" "$work/first.jl" examples/configs/byte-llama.json examples/data/opticks.txt
+  train_on_two_ranks julia "${quick[@]}" examples/julia/train.jl
 }
 
-in_two_places trains
+in_two_places learns_and_trains
