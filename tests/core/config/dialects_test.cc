@@ -1,43 +1,19 @@
-// ROLL's and MindSpeed-MM's files: what their keys come to, and what is said about wrong ones.
+// All dialects alike, and ROLL's files: what their keys come to, and what is said about wrong ones.
 #include "core/config/dialects/dialects.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <fstream>
 #include <set>
 #include <string>
 
-#include "core/config/config_error.h"
-#include "core/config/dialects/read_plan.h"
-#include "core/config/resolve.h"
+#include "tests/core/config/plans.h"
 
 namespace fsdp2::config {
 namespace {
 
 using ::testing::HasSubstr;
-using Texts = std::vector<std::string>;
-
-Plan plan_from(const std::string& text, const std::string& role = "", const Texts& sets = {}) {
-  const std::string path = ::testing::TempDir() + "/run.yaml";
-  std::ofstream(path) << text;
-  return read_plan({path, role, sets});
-}
-
-// What is wrong, from the line number on.
-std::string mistake_in(const std::string& text, const std::string& role = "",
-                       const Texts& sets = {}) {
-  try {
-    plan_from(text, role, sets);
-  } catch (const ConfigError& error) {
-    const std::string message = error.what();
-    const std::string file = "run.yaml:";
-    const size_t at = message.find(file);
-    return at == std::string::npos ? message : message.substr(at + file.size());
-  }
-  return "";
-}
 
 // "a.b.c" as {a: {b: {c: value}}}, on line 2 of a file.
 std::string nested(const std::string& path, const std::string& value) {
@@ -350,120 +326,6 @@ TEST(RollFile, DevicesAreCountedWithoutRunningCode) {
   }
   EXPECT_THAT(role_mistake("device_mapping", "[0, 0]"), HasSubstr("device 0 is given twice"));
   EXPECT_THAT(role_mistake("device_mapping", "[]"), HasSubstr("names no device"));
-}
-
-TEST(MmFile, AsItsUsersHaveItIsLowered) {
-  const Plan plan = plan_from(
-      "parallel:\n  tensor_parallel_size: 1\n  fully_shard_parallel_size: auto\n"
-      "  fsdp_plan:\n    apply_modules: [model.embed_tokens, 'model.layers.{*}', lm_head]\n"
-      "    ignored_modules: ['visual.blocks.{0-3}']\n"
-      "    param_dtype: bf16\n    num_to_forward_prefetch: 2\n    num_to_backward_prefetch: 2\n"
-      "  ep_plan: {apply_modules: [x]}\n"
-      "model: {model_id: qwen3, model_name_or_path: &DIR d, freeze: ['model.embed_tokens']}\n"
-      "data: {dataset_param: {preprocess_parameters: {model_name_or_path: *DIR}}}\n"
-      "training: {lr: 2.0e-5, lr_min: 1.0e-5, train_iters: 5, load: CKPT, load_strict: false}\n"
-      "tools: {profile: {enable: false}}\n");
-  const TrainOptions& o = plan.options;
-  EXPECT_EQ(o.fsdp_size, 0);
-  EXPECT_EQ(o.strategy, "full_shard");
-  EXPECT_EQ(o.wrap, "none");
-  EXPECT_EQ(o.wrap_names, "model.embed_tokens,model.layers.{*},lm_head");
-  EXPECT_EQ(o.ignored_modules, "visual.blocks.{0-3}");
-  EXPECT_EQ(o.prefetch, 2);
-  EXPECT_EQ(o.model, "d");
-  EXPECT_EQ(o.freeze, "model.embed_tokens");
-  EXPECT_EQ(o.min_lr_ratio, 0.5);
-  EXPECT_EQ(o.resume, "CKPT");
-  EXPECT_TRUE(o.resume_partial);
-  EXPECT_EQ(o.save_every, 0);
-  EXPECT_THAT(plan.notes.front(), HasSubstr("model.model_id"));
-}
-
-TEST(MmFile, RecomputesWhatItsPlanNamesIfItRecomputes) {
-  const std::string plan = "recompute_plan: {apply_modules: ['model.layers.{0-3}', lm_head]}";
-  const TrainOptions on = plan_from("parallel: {recompute: true, " + plan + "}\n").options;
-  EXPECT_TRUE(on.activation_checkpointing);
-  EXPECT_EQ(on.recompute_names, "model.layers.{0-3},lm_head");
-  for (const std::string& text : {"parallel: {recompute: false, " + plan + "}\n",
-                                  "parallel: {}\nfeatures: {" + plan + "}\n"}) {
-    const TrainOptions off = plan_from(text).options;
-    EXPECT_FALSE(off.activation_checkpointing) << text;
-    EXPECT_EQ(off.recompute_names, "") << text;
-  }
-  EXPECT_THAT(mistake_in("parallel: {recompute: true, " + plan +
-                         "}\nfeatures: {recompute_plan: {apply_modules: [lm_head]}}\n"),
-              HasSubstr("2: features.recompute_plan.apply_modules: lm_head contradicts "));
-}
-
-TEST(MmFile, ChunksItsLossIfItSaysSo) {
-  const auto chunk = [](const std::string& features) {
-    return plan_from("parallel: {}\nfeatures: {" + features + "}\n").options.chunked_loss;
-  };
-  EXPECT_EQ(chunk("enable_chunk_loss: true"), 1024);
-  EXPECT_EQ(chunk("enable_chunk_loss: true, chunkloss_plan: {chunk_size: 64}"), 64);
-  EXPECT_EQ(chunk("enable_chunk_loss: false, chunkloss_plan: {chunk_size: 64}"), 0);
-  EXPECT_THAT(mistake_in("parallel: {}\nfeatures: {chunkloss_plan: {apply_module: head}}\n"),
-              HasSubstr("2: features.chunkloss_plan.apply_module: head: not provided"));
-}
-
-TEST(MmFile, EvaluatesEveryFewSteps) {
-  EXPECT_EQ(plan_from("parallel: {}\ntraining: {val_interval: 5}\n").options.eval_every, 5);
-}
-
-TEST(MmFile, MistakesAreSaidInOneLine) {
-  EXPECT_THAT(mistake_in("parallel: {recompute: true}\nfeatures: {recompute: false}\n"),
-              HasSubstr("2: features.recompute: false contradicts "));
-  EXPECT_THAT(mistake_in("parallel: {fsdp_plan: {num_to_forward_prefetch: 2,\n"
-                         " num_to_backward_prefetch: 3}}\n"),
-              HasSubstr("2: parallel.fsdp_plan.num_to_backward_prefetch: 3: not provided"));
-  EXPECT_THAT(mistake_in("parallel: {}\ntools: {profile: {enable: true}}\n"),
-              HasSubstr("2: tools: not provided"));
-  EXPECT_THAT(mistake_in("parallel: {}\ntraining: {lr: 1, lr_min: 2}\n"),
-              HasSubstr("2: training.lr_min: is above the learning rate"));
-}
-
-TEST(MmLegacyFile, AsItsUsersHaveItIsLowered) {
-  const Plan plan = plan_from(
-      "sharding_size: auto\nsub_modules_to_wrap:\n  - \"lm_head\"\n"
-      "  - \"model.layers.{0-20,22}\"\n"
-      "param_dtype: \"bf16\"\nreduce_dtype: \"fp32\"\ncast_forward_inputs: True\n"
-      "ignored_modules:\n  - \"image_encoder\"\n"
-      "recompute_modules:\n  - \"model.layers.{*}\"\n"
-      "num_to_forward_prefetch: 2\nnum_to_backward_prefetch: 2\noffload_to_cpu: False\n");
-  EXPECT_EQ(plan.options.wrap_names, "lm_head,model.layers.{0-20},model.layers.{22}");
-  EXPECT_EQ(plan.options.wrap, "none");
-  EXPECT_EQ(plan.options.ignored_modules, "image_encoder");
-  EXPECT_TRUE(plan.options.activation_checkpointing);
-  EXPECT_EQ(plan.options.recompute_names, "model.layers.{*}");
-  EXPECT_EQ(plan.options.recompute, "default");
-  EXPECT_EQ(plan.options.prefetch, 2);
-  EXPECT_EQ(plan.options.reshard_after_forward, "true");
-}
-
-TEST(MmLegacyFile, RangesThatAreEmptyStay) {
-  const std::string file = "sharding_size: auto\nignored_modules: ";
-  EXPECT_EQ(plan_from(file + "['l.{}']\n").options.ignored_modules, "l.{}");
-  EXPECT_EQ(plan_from(file + "['l.{1,}']\n").options.ignored_modules, "l.{1},l.{}");
-}
-
-TEST(MmLegacyFile, SizesAndClasses) {
-  EXPECT_EQ(plan_from("sharding_size: 1\n").options.strategy, "no_shard");
-  EXPECT_EQ(plan_from("sharding_size: 4\n").options.fsdp_size, 4);
-  EXPECT_THAT(mistake_in("sharding_size: ~\n"), HasSubstr("expected auto or a number of ranks"));
-  EXPECT_THAT(mistake_in("sharding_size: 0\n"), HasSubstr("0 is below 1"));
-  EXPECT_THAT(mistake_in("sharding_size: all\n"), HasSubstr("expected auto or a number"));
-  const Plan plan = plan_from("sharding_size: 2\nsub_modules_to_wrap: [a.b.LlamaDecoderLayer]\n");
-  EXPECT_EQ(plan.options.wrap, "LlamaDecoderLayer");
-  EXPECT_EQ(plan_from("sharding_size: 2\nreshard_after_forward: 1\n").options.reshard_after_forward,
-            "false");
-  const TrainOptions o =
-      plan_from("sharding_size: 2\nrecompute_modules: [a.LlamaMLP, 'model.layers.{0-2,5}']\n")
-          .options;
-  EXPECT_TRUE(o.activation_checkpointing);
-  EXPECT_EQ(o.recompute, "LlamaMLP");
-  EXPECT_EQ(o.recompute_names, "model.layers.{0-2},model.layers.{5}");
-  EXPECT_FALSE(
-      plan_from("sharding_size: 2\nrecompute_modules: []\n").options.activation_checkpointing);
 }
 
 }  // namespace
