@@ -147,7 +147,7 @@ void CausalLM::check_inputs(const nn::Values& inputs) const {
   }
 }
 
-at::Tensor CausalLM::run_body(const nn::Values& inputs) {
+CausalLM::BodyOutput CausalLM::run_body(const nn::Values& inputs) {
   nn::Values body_inputs{inputs[0]};
   if (inputs.size() > 2) {
     body_inputs.insert(body_inputs.end(), inputs.begin() + 2, inputs.end());
@@ -156,14 +156,23 @@ at::Tensor CausalLM::run_body(const nn::Values& inputs) {
     body_inputs.resize(3);
     body_inputs.emplace_back(nn::draw_row_keys(generator_, inputs[0].toTensor()));
   }
-  return (*body_)(std::move(body_inputs)).toTensor();
+  const c10::IValue output = (*body_)(std::move(body_inputs));
+  if (output.isTensor()) {
+    return {output.toTensor(), at::Tensor()};
+  }
+  const auto& parts = output.toTupleRef().elements();
+  return {parts[0].toTensor(), parts[1].toTensor()};
 }
 
 c10::IValue CausalLM::forward(nn::Values inputs) {
   check_inputs(inputs);
-  const at::Tensor hidden = run_body(inputs);
+  const BodyOutput body = run_body(inputs);
   const at::Tensor labels = tensor_at(inputs, 1);
-  return labels.defined() ? (*lm_head_)({hidden, labels}) : (*lm_head_)(hidden);
+  if (!labels.defined()) {
+    return (*lm_head_)(body.hidden);
+  }
+  const at::Tensor loss = (*lm_head_)({body.hidden, labels}).toTensor();
+  return body.loss.defined() ? loss + body.loss : loss;
 }
 
 nn::TokenScores CausalLM::score(nn::Values inputs, const nn::HeadScoreOptions& options) {
@@ -172,7 +181,7 @@ nn::TokenScores CausalLM::score(nn::Values inputs, const nn::HeadScoreOptions& o
     check_inputs(given);
     const at::Tensor labels = tensor_at(given, 1);
     FSDP2_CHECK(labels.defined(), Code::kInvalidArgument, "{}: labels are missing", kind());
-    scores = lm_head_->score(run_body(given), labels, options);
+    scores = lm_head_->score(run_body(given).hidden, labels, options);
     return c10::IValue();
   });
   return scores;
@@ -182,7 +191,7 @@ at::Tensor CausalLM::logits_at(nn::Values inputs, const at::Tensor& places) {
   at::Tensor logits;
   run(std::move(inputs), [&](const nn::Values& given) {
     check_inputs(given);
-    const at::Tensor hidden = run_body(given);
+    const at::Tensor hidden = run_body(given).hidden;
     const at::Tensor rows =
         at::arange(hidden.size(0), places.options()).mul_(hidden.size(1)).add_(places);
     logits = (*lm_head_)(hidden.flatten(0, 1).index_select(0, rows)).to(at::kFloat);

@@ -53,8 +53,9 @@ struct CausalLMConfig {
 };
 
 // LanguageModel's forward. body: (tokens [B,S], positions, mask, row keys of dropout.h) -> hidden
-// [B,S,D], where all but the tokens may be None or missing; body_name is its name in the model, the
-// head's is "lm_head". In training mode each forward of a model with dropout draws once.
+// [B,S,D], or a tuple of these and a loss of the body's own, which is added to that of the labels;
+// all but the tokens may be None or missing. body_name is its name in the model, the head's is
+// "lm_head". In training mode each forward of a model with dropout draws once.
 class CausalLM : public nn::Module,
                  public nn::TokenLoss,
                  public nn::OwnGenerator,
@@ -81,8 +82,12 @@ class CausalLM : public nn::Module,
   c10::IValue forward(nn::Values inputs) override;
 
  private:
-  // The hidden states [B,S,D] of forward's inputs, which have been checked.
-  at::Tensor run_body(const nn::Values& inputs);
+  struct BodyOutput {
+    at::Tensor hidden;  // [B,S,D]
+    at::Tensor loss;    // undefined: the body has none
+  };
+  // Of forward's inputs, which have been checked.
+  BodyOutput run_body(const nn::Values& inputs);
   void check_tokens(const at::Tensor& tokens, const nn::Values& inputs) const;
   void check_positions(const at::Tensor& positions) const;
   void check_labels(const at::Tensor& labels, const at::Tensor& tokens) const;

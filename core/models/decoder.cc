@@ -4,6 +4,7 @@
 
 #include "core/base/error.h"
 #include "core/models/causal_lm.h"
+#include "core/models/router_loss.h"
 #include "core/models/sequences.h"
 #include "core/models/sparse_moe.h"
 #include "core/nn/layers/dropout.h"
@@ -63,7 +64,12 @@ c10::IValue DecoderLayer::forward(nn::Values inputs) {
   const at::Tensor x = inputs[0].toTensor();
   inputs[0] = (*input_layernorm_)(x);
   const at::Tensor hidden = x + (*self_attn_)(std::move(inputs)).toTensor();
-  return hidden + (*mlp_)((*post_attention_layernorm_)(hidden));
+  const c10::IValue mixed = (*mlp_)(nn::Values{(*post_attention_layernorm_)(hidden)});
+  if (!mixed.isTuple()) {
+    return hidden + mixed.toTensor();
+  }
+  const auto& parts = mixed.toTupleRef().elements();
+  return c10::ivalue::Tuple::create(hidden + parts[0].toTensor(), parts[1]);
 }
 
 DecoderModel::DecoderModel(const DecoderConfig& config, at::ScalarType dtype)
@@ -90,6 +96,7 @@ c10::IValue DecoderModel::forward(nn::Values inputs) {
   const auto [cos, sin] = sequences.positions.defined()
                               ? rotary_.cos_sin(sequences.positions, hidden)
                               : rotary_.cos_sin(tokens.size(1), hidden);
+  std::vector<at::Tensor> router_logits;
   for (size_t i = 0; i < layers_.size(); ++i) {
     const auto layer = static_cast<int64_t>(i);
     const at::Tensor& mask =
@@ -101,9 +108,29 @@ c10::IValue DecoderModel::forward(nn::Values inputs) {
     if (keys.defined()) {
       layer_inputs.emplace_back(nn::keys_for(keys, layer));
     }
-    hidden = (*layers_[i])(std::move(layer_inputs)).toTensor();
+    const c10::IValue output = (*layers_[i])(std::move(layer_inputs));
+    if (!output.isTuple()) {
+      hidden = output.toTensor();
+      continue;
+    }
+    const auto& parts = output.toTupleRef().elements();
+    hidden = parts[0].toTensor();
+    router_logits.push_back(parts[1].toTensor());
   }
-  return (*norm_)(hidden);
+  hidden = (*norm_)(hidden);
+  if (router_logits.empty()) {
+    return hidden;
+  }
+  return c10::ivalue::Tuple::create(hidden, loss_of_routers(router_logits, tensor_at(inputs, 2)));
+}
+
+at::Tensor DecoderModel::loss_of_routers(const std::vector<at::Tensor>& router_logits,
+                                         const at::Tensor& mask) const {
+  // Only a mask of padding says of a token whether it counts.
+  const bool is_padding = mask.defined() && mask.dim() == 2;
+  return router_loss(router_logits, config_.experts->experts_per_token,
+                     is_padding ? mask : at::Tensor()) *
+         config_.experts->router_loss_factor;
 }
 
 std::shared_ptr<nn::Module> make_decoder(const DecoderConfig& config, std::string config_json,

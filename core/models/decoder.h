@@ -27,7 +27,8 @@
 
 namespace fsdp2::models {
 
-// (hidden [B,S,D], and what nn::Attention takes besides) -> hidden [B,S,D].
+// (hidden [B,S,D], and what nn::Attention takes besides) -> hidden [B,S,D], or, as SparseMoeBlock,
+// a tuple of them and the router's logits.
 class DecoderLayer : public nn::Module {
  public:
   // index: from 0; some layers of a model may have experts.
@@ -45,7 +46,7 @@ class DecoderLayer : public nn::Module {
   std::shared_ptr<nn::RMSNorm> post_attention_layernorm_;
 };
 
-// A body of CausalLM; the last norm is in it.
+// A body of CausalLM; the last norm is in it. Its own loss is that of the routers.
 class DecoderModel : public nn::Module {
  public:
   DecoderModel(const DecoderConfig& config, at::ScalarType dtype);
@@ -58,6 +59,10 @@ class DecoderModel : public nn::Module {
   c10::IValue forward(nn::Values inputs) override;
 
  private:
+  // The routers' part of the model's loss. mask: as given.
+  at::Tensor loss_of_routers(const std::vector<at::Tensor>& router_logits,
+                             const at::Tensor& mask) const;
+
   DecoderConfig config_;
   std::shared_ptr<nn::Embedding> embed_tokens_;
   std::shared_ptr<nn::ModuleList> layer_list_;

@@ -21,6 +21,8 @@ class LanguageModel {
   //   (tokens [B,S] int64)                       -> logits [B,S,V], in the dtype of the head
   //   (tokens [B,S] int64, labels [B,S] int64)   -> mean cross-entropy, fp32 scalar; label -100 is
   //                                                 left out. All logits are never held at once.
+  //                                                 Where config.json has output_router_logits, the
+  //                                                 loss of the routers is added.
   // Two more inputs may follow (labels, positions and mask may each be None):
   //   positions, integers [B,S], or [3,B,S] where the model has sections for three axes: those of
   //   the rotary embedding, instead of 0 to S - 1; rows of the table where a model has learned

@@ -10,7 +10,8 @@ namespace fsdp2::models {
 SparseMoeBlock::SparseMoeBlock(const DecoderConfig& config, at::ScalarType dtype)
     : Module(config.kind("SparseMoeBlock")),
       experts_per_token_(config.experts->experts_per_token),
-      normalize_weights_(config.experts->normalize_weights) {
+      normalize_weights_(config.experts->normalize_weights),
+      gives_logits_(config.experts->router_loss_factor > 0) {
   gate_ = register_module("gate",
                           std::make_shared<nn::Linear>(config.hidden_size, config.experts->experts,
                                                        /*has_bias=*/false, dtype));
@@ -27,14 +28,15 @@ SparseMoeBlock::SparseMoeBlock(const DecoderConfig& config, at::ScalarType dtype
 }
 
 SparseMoeBlock::Routing SparseMoeBlock::route(const at::Tensor& tokens) {
-  const at::Tensor probabilities = at::softmax((*gate_)(tokens), -1, at::kFloat);
+  const at::Tensor logits = (*gate_)(tokens);
+  const at::Tensor probabilities = at::softmax(logits, -1, at::kFloat);
   auto [weights, picks] = probabilities.topk(experts_per_token_, -1);
   if (normalize_weights_) {
     weights = weights / weights.sum(-1, /*keepdim=*/true);
   }
   // Sums are taken in the order of the experts, as transformers takes them.
   const auto [sorted_picks, order] = picks.sort(-1);
-  return {weights.gather(-1, order).to(tokens.scalar_type()),
+  return {logits, weights.gather(-1, order).to(tokens.scalar_type()),
           nn::sort_by_expert(sorted_picks, static_cast<int64_t>(experts_.size()))};
 }
 
@@ -54,7 +56,12 @@ c10::IValue SparseMoeBlock::forward(nn::Values inputs) {
       rows[i] = (*experts_[i])(rows[i]).to(tokens.scalar_type());
     }
   }
-  return nn::weighted_sums(rows, routing.weights, routing.rows).view(hidden.sizes());
+  const at::Tensor mixed =
+      nn::weighted_sums(rows, routing.weights, routing.rows).view(hidden.sizes());
+  if (!gives_logits_) {
+    return mixed;
+  }
+  return c10::ivalue::Tuple::create(mixed, routing.logits);
 }
 
 }  // namespace fsdp2::models

@@ -15,7 +15,8 @@ namespace fsdp2::models {
 // hidden [..., D] -> [..., D]: the sum over a token's experts of weight * expert(token). Weights
 // are the softmax, in fp32, of the router's logits over all experts. Modules: gate (Linear D ->
 // experts), experts (ModuleList of MLPs). An expert that no token picks gets a zero gradient; where
-// none are recorded it does not run.
+// none are recorded it does not run. Where the routers have a loss, the output is a tuple of the
+// hidden states and the router's logits [tokens, experts].
 class SparseMoeBlock : public nn::Module {
  public:
   SparseMoeBlock(const DecoderConfig& config, at::ScalarType dtype);
@@ -28,6 +29,7 @@ class SparseMoeBlock : public nn::Module {
  private:
   // What the router makes of tokens [T,D].
   struct Routing {
+    at::Tensor logits;   // [T,E]
     at::Tensor weights;  // [T,K] of the experts picked
     nn::ExpertRows rows;
   };
@@ -35,6 +37,7 @@ class SparseMoeBlock : public nn::Module {
 
   int64_t experts_per_token_;
   bool normalize_weights_;
+  bool gives_logits_;
   std::shared_ptr<nn::Linear> gate_;
   std::shared_ptr<nn::ModuleList> expert_list_;
   std::vector<std::shared_ptr<nn::SwiGluMlp>> experts_;

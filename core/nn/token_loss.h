@@ -15,7 +15,8 @@ class TokenLoss {
   virtual ~TokenLoss() = default;
 
   // How many labels among forward's inputs count in the loss. Where none does, the loss may be
-  // anything, but its gradients are zero.
+  // anything, but its gradients are zero, except those of a part that is no mean over labels, as
+  // the loss of routers.
   virtual int64_t counted_labels(const Values& inputs) const = 0;
 
   // From now on the loss computes so many labels at a time (0: as many as it sees fit), with their

@@ -87,6 +87,12 @@ int64_t read_window(const ConfigReader& config) {
              : config.size("sliding_window", kMaxPositions, kUsualWindow);
 }
 
+double read_router_loss_factor(const ConfigReader& config) {
+  constexpr double kUsualFactor = 0.001;
+  const double factor = config.not_negative("router_aux_loss_coef", kUsualFactor);
+  return config.boolean("output_router_logits", false) ? factor : 0;
+}
+
 void read_sliding_window(const ConfigReader& config, DecoderConfig& decoder) {
   constexpr const char* kSliding = "sliding_attention";
   constexpr int64_t kUsualFirstLayer = 28;

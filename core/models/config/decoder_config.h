@@ -20,6 +20,7 @@ struct ExpertsConfig {
   bool normalize_weights = false;     // the chosen experts' weights add up to 1
   int64_t every = 1;                  // layers every - 1, 2 * every - 1, ... have experts
   std::vector<int64_t> dense_layers;  // but for these
+  double router_loss_factor = 0;      // of router_loss.h, in the model's loss; 0: none
 };
 
 struct DecoderConfig {
@@ -66,6 +67,8 @@ DecoderConfig read_qwen3_decoder_config(const ConfigReader& config, std::string 
                                         UsualHeads usual);
 // "sliding_window", 4096 where it is left out, as in transformers; 0 where it is null.
 int64_t read_window(const ConfigReader& config);
+// "router_aux_loss_coef" where "output_router_logits" is true, else 0.
+double read_router_loss_factor(const ConfigReader& config);
 // Qwen's: "use_sliding_window" and "sliding_window", in the layers of "layer_types", or from
 // "max_window_layers" on.
 void read_sliding_window(const ConfigReader& config, DecoderConfig& decoder);

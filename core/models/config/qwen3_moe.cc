@@ -21,9 +21,7 @@ DecoderConfig read_qwen3_moe_config(const ConfigReader& config) {
   experts.normalize_weights = config.boolean("norm_topk_prob", false);
   experts.every = config.size("decoder_sparse_step", kMaxLayers, 1);
   experts.dense_layers = config.integers("mlp_only_layers", kMaxLayers);
-  FSDP2_CHECK(!config.boolean("output_router_logits", false), Code::kUnsupported,
-              "config.json: \"output_router_logits\" true adds an auxiliary loss of the router, "
-              "which is not supported; supported: false");
+  experts.router_loss_factor = read_router_loss_factor(config);
   decoder.experts = std::move(experts);
   return decoder;
 }

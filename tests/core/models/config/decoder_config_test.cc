@@ -190,8 +190,18 @@ TEST(ExpertsConfig, IsRefusedWhereItMakesNoSense) {
                  read_qwen3_moe_config);
   expect_refused(with_experts({{"mlp_only_layers", {-1}}}), {"mlp_only_layers", "-1"},
                  read_qwen3_moe_config);
-  expect_unsupported(with_experts({{"output_router_logits", true}}), {"output_router_logits"},
-                     read_qwen3_moe_config);
+  expect_refused(with_experts({{"router_aux_loss_coef", -1}}), {"router_aux_loss_coef", "-1"},
+                 read_qwen3_moe_config);
+}
+
+TEST(ExpertsConfig, HasARouterLossWhereItsLogitsAreAskedFor) {
+  const auto factor = [](const Json& changes) {
+    return read_with(with_experts(changes), read_qwen3_moe_config).experts->router_loss_factor;
+  };
+  EXPECT_EQ(factor(Json::object()), 0);
+  EXPECT_EQ(factor({{"router_aux_loss_coef", 0.5}}), 0);
+  EXPECT_EQ(factor({{"output_router_logits", true}}), 0.001);
+  EXPECT_EQ(factor({{"output_router_logits", true}, {"router_aux_loss_coef", 0.5}}), 0.5);
 }
 
 TEST(ExpertsConfig, IsRefusedWhereItFitsInNoMemory) {
