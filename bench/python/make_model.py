@@ -116,6 +116,29 @@ def qwen3_moe(**overrides: Any) -> ConfigDict:
     return base | overrides
 
 
+def mixtral(**overrides: Any) -> ConfigDict:
+    """config.json of a Mixtral model."""
+    base: ConfigDict = {
+        "architectures": ["MixtralForCausalLM"],
+        "model_type": "mixtral",
+        "attention_dropout": 0.0,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "hidden_act": "silu",
+        "initializer_range": 0.02,
+        "max_position_embeddings": 4096,
+        "output_router_logits": False,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 1000000.0,
+        "router_aux_loss_coef": 0.02,
+        "router_jitter_noise": 0.0,
+        "sliding_window": None,
+        "tie_word_embeddings": False,
+        "use_cache": False,
+    }
+    return base | overrides
+
+
 def gpt2(**overrides: Any) -> ConfigDict:
     """config.json of a GPT-2 model, without its dropout."""
     base: ConfigDict = {
@@ -166,6 +189,10 @@ PRESETS: dict[str, ConfigDict] = {
         vocab_size=384, hidden_size=64, intermediate_size=160, num_hidden_layers=2,
         num_attention_heads=4, num_key_value_heads=2, head_dim=16,
         num_experts=6, num_experts_per_tok=2, moe_intermediate_size=48,
+    ),
+    "tiny-mixtral": mixtral(
+        vocab_size=384, hidden_size=64, intermediate_size=56, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, num_local_experts=4, num_experts_per_tok=2,
     ),
     "tiny-gpt2": gpt2(vocab_size=384, n_embd=64, n_layer=2, n_head=4, n_positions=64),
     # The vocabulary (331), the width (90) and the MLP's (174) do not divide by 4 evenly.

@@ -18,15 +18,16 @@ from torch.distributed.tensor import DTensor
 from train_options import DTYPES, TrainConfig
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.models.gpt2.modeling_gpt2 import GPT2Attention
+from transformers.models.mixtral.modeling_mixtral import MixtralSparseMoeBlock
 from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeSparseMoeBlock
 
 CHECKPOINT_PREFIX = "_checkpoint_wrapped_module."
 
 
 def moe_forward_all_experts(
-    self: Qwen3MoeSparseMoeBlock, hidden_states: torch.Tensor
+    self: Qwen3MoeSparseMoeBlock | MixtralSparseMoeBlock, hidden_states: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Qwen3MoeSparseMoeBlock.forward, but running the experts without tokens too.
+    """The forward of these blocks, but running the experts without tokens too.
 
     The library's version skips those, so their gradients are None. FSDP2 reduces only parameters
     that have a gradient on this rank: ranks that skip different experts would reduce buffers of
@@ -37,7 +38,7 @@ def moe_forward_all_experts(
     router_logits = self.gate(rows)
     weights = F.softmax(router_logits, dim=1, dtype=torch.float)
     weights, selected = torch.topk(weights, self.top_k, dim=-1)
-    if self.norm_topk_prob:
+    if getattr(self, "norm_topk_prob", True):  # Mixtral always does
         weights = weights / weights.sum(dim=-1, keepdim=True)
     weights = weights.to(rows.dtype)
     out = torch.zeros_like(rows)
@@ -122,7 +123,8 @@ def reset_buffers(model: nn.Module, device: torch.device) -> None:
 def build_model(cfg: TrainConfig, mesh: DeviceMesh | None, device: torch.device) -> nn.Module:
     """Build on meta, wrap, shard, then materialise and load the shards."""
     config = AutoConfig.from_pretrained(cfg.model)
-    setattr(Qwen3MoeSparseMoeBlock, "forward", moe_forward_all_experts)  # noqa: B010
+    for block in (Qwen3MoeSparseMoeBlock, MixtralSparseMoeBlock):
+        setattr(block, "forward", moe_forward_all_experts)  # noqa: B010
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(
             config, attn_implementation=cfg.attn, dtype=DTYPES[cfg.dtype]

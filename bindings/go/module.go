@@ -30,7 +30,7 @@ func (o *ModuleOptions) raw() *capi.ModuleOptions {
 }
 
 // ModuleFromPretrained makes the model of a Hugging Face directory: config.json and safetensors, in one file or indexed. Model types:
-// gpt2, llama, mistral, qwen2 (also Qwen2.5), qwen3, qwen3_moe. Errors, which name the file and the key or tensor: ErrNotFound,
+// gpt2, llama, mistral, mixtral, qwen2 (also Qwen2.5), qwen3, qwen3_moe. Errors, which name the file and the key or tensor: ErrNotFound,
 // ErrUnsupported (model_type), ErrCorruptData.
 func ModuleFromPretrained(directory string, options *ModuleOptions) (*Module, error) {
 	var raw capi.Module

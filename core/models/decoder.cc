@@ -50,7 +50,8 @@ DecoderLayer::DecoderLayer(const DecoderConfig& config, int64_t index, at::Scala
     : Module(config.kind("DecoderLayer")) {
   self_attn_ = register_module(
       "self_attn", std::make_shared<nn::Attention>(attention_config(config, index), dtype));
-  mlp_ = register_module("mlp", make_mlp(config, index, dtype));
+  const char* mlp_name = config.has_experts(index) ? config.experts->block_name : "mlp";
+  mlp_ = register_module(mlp_name, make_mlp(config, index, dtype));
   input_layernorm_ = register_module("input_layernorm", hidden_norm(config, dtype));
   post_attention_layernorm_ =
       register_module("post_attention_layernorm", hidden_norm(config, dtype));

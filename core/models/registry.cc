@@ -24,10 +24,11 @@ std::shared_ptr<nn::Module> build_decoder(const std::string& config_json, at::Sc
   return make_decoder(read_config(ConfigReader(config_json)), config_json, dtype);
 }
 
-constexpr std::array<Architecture, 6> kArchitectures = {{
+constexpr std::array<Architecture, 7> kArchitectures = {{
     {"gpt2", build_gpt2},
     {"llama", build_decoder<read_llama_config>},
     {"mistral", build_decoder<read_mistral_config>},
+    {"mixtral", build_decoder<read_mixtral_config>},
     {"qwen2", build_decoder<read_qwen2_config>},
     {"qwen3", build_decoder<read_qwen3_config>},
     {"qwen3_moe", build_decoder<read_qwen3_moe_config>},

@@ -17,7 +17,7 @@ typedef struct fsdp2_module_options {
 FSDP2_CALL fsdp2_module_options_init(fsdp2_module_options* options, size_t struct_size);
 
 /* Makes the model of a Hugging Face directory: config.json and safetensors, in one file or indexed.
- * Model types: gpt2, llama, mistral, qwen2 (also Qwen2.5), qwen3, qwen3_moe. Errors:
+ * Model types: gpt2, llama, mistral, mixtral, qwen2 (also Qwen2.5), qwen3, qwen3_moe. Errors:
  * FSDP2_E_NOT_FOUND, FSDP2_E_UNSUPPORTED (model_type), FSDP2_E_CORRUPT_DATA; each names the file
  * and the key or tensor. */
 FSDP2_CALL fsdp2_module_from_pretrained(const char* directory,

@@ -18,7 +18,7 @@ void refuse_unsupported(const ConfigReader& config) {
               "config.json: \"hidden_act\" \"{}\" is not supported; supported: silu", activation);
 }
 
-void read_heads(const ConfigReader& config, UsualHeads usual, DecoderConfig& decoder) {
+void read_heads(const ConfigReader& config, const UsualValues& usual, DecoderConfig& decoder) {
   decoder.heads = config.size("num_attention_heads", kMaxHeads);
   const bool is_usual = usual.kv_heads > 0 && !config.is_null("num_key_value_heads");
   decoder.kv_heads =
@@ -27,8 +27,8 @@ void read_heads(const ConfigReader& config, UsualHeads usual, DecoderConfig& dec
       decoder.heads % decoder.kv_heads == 0, Code::kInvalidArgument,
       "config.json: \"num_key_value_heads\" ({}) should divide \"num_attention_heads\" ({})",
       decoder.kv_heads, decoder.heads);
-  if (config.has("head_dim") || usual.dim > 0) {
-    decoder.head_dim = config.size("head_dim", kMaxHeadDim, usual.dim);
+  if (config.has("head_dim") || usual.head_dim > 0) {
+    decoder.head_dim = config.size("head_dim", kMaxHeadDim, usual.head_dim);
   } else {
     FSDP2_CHECK(decoder.hidden_size % decoder.heads == 0, Code::kInvalidArgument,
                 "config.json: without \"head_dim\" \"num_attention_heads\" ({}) should divide "
@@ -56,7 +56,7 @@ int64_t DecoderConfig::window_of(int64_t layer) const {
 }
 
 DecoderConfig read_decoder_config(const ConfigReader& config, std::string family,
-                                  UsualHeads usual) {
+                                  const UsualValues& usual) {
   refuse_unsupported(config);
   DecoderConfig decoder;
   decoder.family = std::move(family);
@@ -66,11 +66,11 @@ DecoderConfig read_decoder_config(const ConfigReader& config, std::string family
   decoder.layers = config.size("num_hidden_layers", kMaxLayers);
   read_heads(config, usual, decoder);
   decoder.max_positions = config.size("max_position_embeddings", kMaxPositions);
-  decoder.norm_eps = config.positive("rms_norm_eps", decoder.norm_eps);
+  decoder.norm_eps = config.positive("rms_norm_eps", usual.norm_eps);
   decoder.attention_dropout = config.probability("attention_dropout", 0.0);
   decoder.tie_word_embeddings = config.boolean("tie_word_embeddings", false);
   decoder.initializer_range = config.not_negative("initializer_range", decoder.initializer_range);
-  decoder.rope = read_rope(config, decoder.head_dim, decoder.max_positions);
+  decoder.rope = read_rope(config, decoder.head_dim, decoder.max_positions, usual.rope_theta);
   // With this type, the config's positions are those that the model was trained with.
   if (const auto* dynamic = std::get_if<nn::DynamicScaling>(&decoder.rope.scaling)) {
     decoder.max_positions =
@@ -85,6 +85,16 @@ int64_t read_window(const ConfigReader& config) {
   return config.is_null("sliding_window")
              ? 0
              : config.size("sliding_window", kMaxPositions, kUsualWindow);
+}
+
+int64_t read_expert_count(const ConfigReader& config, const char* key, int64_t layers) {
+  constexpr int64_t kMaxExperts = 4096;
+  constexpr int64_t kMaxExpertsOfAllLayers = int64_t{1} << 16;  // a module each
+  const int64_t experts = config.size(key, kMaxExperts);
+  FSDP2_CHECK(experts <= kMaxExpertsOfAllLayers / layers, Code::kInvalidArgument,
+              "config.json: \"{}\" {} in each of {} layers are more than {} in all", key, experts,
+              layers, kMaxExpertsOfAllLayers);
+  return experts;
 }
 
 double read_router_loss_factor(const ConfigReader& config) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/models/config/config_reader.h"
+#include "core/nn/layers/layers.h"
 #include "core/nn/layers/rotary_embedding.h"
 
 namespace fsdp2::models {
@@ -20,6 +21,9 @@ struct ExpertsConfig {
   bool normalize_weights = false;     // the chosen experts' weights add up to 1
   int64_t every = 1;                  // layers every - 1, 2 * every - 1, ... have experts
   std::vector<int64_t> dense_layers;  // but for these
+  const char* block_name = "mlp";     // of the mixture, in its layer
+  std::string expert_class = "MLP";   // in transformers, after the family
+  nn::SwiGluNames names;              // of an expert's layers
   double router_loss_factor = 0;      // of router_loss.h, in the model's loss; 0: none
 };
 
@@ -53,20 +57,24 @@ struct DecoderConfig {
 };
 
 // What transformers takes where config.json leaves keys out.
-struct UsualHeads {
+struct UsualValues {
   int64_t kv_heads = 0;  // "num_key_value_heads"; 0: num_attention_heads, as where it is null
-  int64_t dim = 0;       // "head_dim"; 0: hidden_size / num_attention_heads
+  int64_t head_dim = 0;  // "head_dim"; 0: hidden_size / num_attention_heads
+  double norm_eps = 1e-6;
+  double rope_theta = 10000;
 };
 
 // The keys that all families share. Features that the models here lack are refused with
 // kUnsupported: other activations, unknown rope types.
 DecoderConfig read_decoder_config(const ConfigReader& config, std::string family,
-                                  UsualHeads usual = {});
+                                  const UsualValues& usual = {});
 // Qwen3's further keys.
 DecoderConfig read_qwen3_decoder_config(const ConfigReader& config, std::string family,
-                                        UsualHeads usual);
+                                        const UsualValues& usual);
 // "sliding_window", 4096 where it is left out, as in transformers; 0 where it is null.
 int64_t read_window(const ConfigReader& config);
+// How many experts each of so many layers has. Error: kInvalidArgument if that is too many.
+int64_t read_expert_count(const ConfigReader& config, const char* key, int64_t layers);
 // "router_aux_loss_coef" where "output_router_logits" is true, else 0.
 double read_router_loss_factor(const ConfigReader& config);
 // Qwen's: "use_sliding_window" and "sliding_window", in the layers of "layer_types", or from
@@ -76,6 +84,7 @@ void read_sliding_window(const ConfigReader& config, DecoderConfig& decoder);
 // One for each architecture, in a file of its own.
 DecoderConfig read_llama_config(const ConfigReader& config);
 DecoderConfig read_mistral_config(const ConfigReader& config);
+DecoderConfig read_mixtral_config(const ConfigReader& config);
 DecoderConfig read_qwen2_config(const ConfigReader& config);
 DecoderConfig read_qwen3_config(const ConfigReader& config);
 DecoderConfig read_qwen3_moe_config(const ConfigReader& config);

@@ -5,7 +5,7 @@
 namespace fsdp2::models {
 
 DecoderConfig read_qwen3_decoder_config(const ConfigReader& config, std::string family,
-                                        UsualHeads usual) {
+                                        const UsualValues& usual) {
   DecoderConfig decoder = read_decoder_config(config, std::move(family), usual);
   decoder.qk_norm = true;
   decoder.qkv_bias = config.boolean("attention_bias", false);

@@ -1,4 +1,3 @@
-#include "core/base/error.h"
 #include "core/models/config/config_limits.h"
 #include "core/models/config/decoder_config.h"
 
@@ -6,16 +5,11 @@ namespace fsdp2::models {
 
 // Qwen3-MoE: Qwen3's attention; in most layers the MLP is a mixture of experts.
 DecoderConfig read_qwen3_moe_config(const ConfigReader& config) {
-  constexpr int64_t kMaxExperts = 4096;
-  constexpr int64_t kMaxExpertsOfAllLayers = int64_t{1} << 16;  // a module each
   DecoderConfig decoder = read_qwen3_decoder_config(config, "Qwen3Moe", {/*kv_heads=*/4});
   // All layers of this family slide, whatever "max_window_layers" says.
   decoder.sliding_layers.clear();
   ExpertsConfig experts;
-  experts.experts = config.size("num_experts", kMaxExperts);
-  FSDP2_CHECK(experts.experts <= kMaxExpertsOfAllLayers / decoder.layers, Code::kInvalidArgument,
-              "config.json: \"num_experts\" {} in each of {} layers are more than {} in all",
-              experts.experts, decoder.layers, kMaxExpertsOfAllLayers);
+  experts.experts = read_expert_count(config, "num_experts", decoder.layers);
   experts.experts_per_token = config.size("num_experts_per_tok", experts.experts);
   experts.intermediate_size = config.size("moe_intermediate_size", kMaxWidth);
   experts.normalize_weights = config.boolean("norm_topk_prob", false);

@@ -153,11 +153,11 @@ void refuse_partial_rotation(const ConfigReader& place) {
 
 }  // namespace
 
-nn::RotaryOptions read_rope(const ConfigReader& config, int64_t head_dim, int64_t max_positions) {
-  constexpr double kUsualTheta = 10000;
+nn::RotaryOptions read_rope(const ConfigReader& config, int64_t head_dim, int64_t max_positions,
+                            double usual_theta) {
   refuse_partial_rotation(config);
   nn::RotaryOptions options;
-  options.theta = config.positive("rope_theta", kUsualTheta);
+  options.theta = config.positive("rope_theta", usual_theta);
   const char* key = config.has("rope_parameters") ? "rope_parameters" : "rope_scaling";
   if (!config.has(key)) {
     return options;

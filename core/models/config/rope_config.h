@@ -9,8 +9,9 @@
 
 namespace fsdp2::models {
 
-// max_positions: the config's max_position_embeddings. All rope types of transformers are taken;
-// error: kUnsupported for another, with the list of them.
-nn::RotaryOptions read_rope(const ConfigReader& config, int64_t head_dim, int64_t max_positions);
+// max_positions: the config's max_position_embeddings. usual_theta: where the config has none. All
+// rope types of transformers are taken; error: kUnsupported for another, with the list of them.
+nn::RotaryOptions read_rope(const ConfigReader& config, int64_t head_dim, int64_t max_positions,
+                            double usual_theta);
 
 }  // namespace fsdp2::models

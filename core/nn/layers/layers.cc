@@ -157,14 +157,14 @@ c10::IValue LayerNorm::forward(Values inputs) {
 }
 
 SwiGluMlp::SwiGluMlp(std::string kind, int64_t hidden_size, int64_t intermediate_size,
-                     bool has_bias, at::ScalarType dtype)
+                     bool has_bias, at::ScalarType dtype, const SwiGluNames& names)
     : Module(std::move(kind)) {
   const auto add = [&](const char* name, int64_t in, int64_t out) {
     return register_module(name, std::make_shared<Linear>(in, out, has_bias, dtype));
   };
-  gate_proj_ = add("gate_proj", hidden_size, intermediate_size);
-  up_proj_ = add("up_proj", hidden_size, intermediate_size);
-  down_proj_ = add("down_proj", intermediate_size, hidden_size);
+  gate_proj_ = add(names.gate, hidden_size, intermediate_size);
+  up_proj_ = add(names.up, hidden_size, intermediate_size);
+  down_proj_ = add(names.down, intermediate_size, hidden_size);
 }
 
 c10::IValue SwiGluMlp::forward(Values inputs) {

@@ -96,11 +96,17 @@ class LayerNorm : public Module {
   double eps_;
 };
 
+struct SwiGluNames {
+  const char* gate = "gate_proj";
+  const char* up = "up_proj";
+  const char* down = "down_proj";
+};
+
 // down_proj(silu(gate_proj(x)) * up_proj(x)).
 class SwiGluMlp : public Module {
  public:
   SwiGluMlp(std::string kind, int64_t hidden_size, int64_t intermediate_size, bool has_bias,
-            at::ScalarType dtype);
+            at::ScalarType dtype, const SwiGluNames& names = {});
   InputCount input_count() const override { return {1, 1}; }
 
  protected:

@@ -62,7 +62,7 @@ std::vector<std::string> names_of(const nn::Module& module) {
 
 TEST(ModelTypes, AreTheSupportedOnes) {
   EXPECT_THAT(model_types(),
-              ElementsAre("gpt2", "llama", "mistral", "qwen2", "qwen3", "qwen3_moe"));
+              ElementsAre("gpt2", "llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe"));
 }
 
 TEST(Build, GivesParametersTheNamesOfTransformers) {
@@ -132,6 +132,25 @@ TEST(Build, GivesExpertsAKindOfTheirOwnAndTheClassOfTransformers) {
   EXPECT_EQ(mlps, 4);  // and that of layer 0
 }
 
+TEST(Build, GivesMixtralsExpertsTheNamesOfTransformers) {
+  const auto model =
+      build_with({{"model_type", "mixtral"}, {"num_local_experts", 2}, {"num_experts_per_tok", 1}});
+  EXPECT_THAT(names_of(*model),
+              ::testing::IsSupersetOf({"model.layers.0.block_sparse_moe.gate.weight",
+                                       "model.layers.0.block_sparse_moe.experts.1.w1.weight",
+                                       "model.layers.0.block_sparse_moe.experts.1.w2.weight",
+                                       "model.layers.0.block_sparse_moe.experts.1.w3.weight"}));
+  EXPECT_EQ(
+      model->named_parameters()["model.layers.0.block_sparse_moe.experts.1.w2.weight"].sizes(),
+      (std::vector<int64_t>{16, 24}));
+  int experts = 0;
+  for (const auto& below : model->modules()) {
+    const auto& module = dynamic_cast<const nn::Module&>(*below);
+    experts += module.is_of_class("MixtralBlockSparseTop2MLP") ? 1 : 0;
+  }
+  EXPECT_EQ(experts, 2);
+}
+
 TEST(Build, TakesNoMemory) {
   const auto model = build_with({{"vocab_size", 1 << 24}, {"hidden_size", 1 << 16}});
   for (const auto& parameter : model->parameters()) {
@@ -195,7 +214,7 @@ TEST(Capabilities, AreRefusedByNameWhereAModuleLacksThem) {
 
 TEST(BadConfig, WithAnUnknownModelTypeListsTheKnownOnes) {
   expect_refused_with({{"model_type", "mamba"}}, Code::kUnsupported,
-                      {"\"mamba\"", "gpt2, llama, mistral, qwen2, qwen3, qwen3_moe"});
+                      {"\"mamba\"", "gpt2, llama, mistral, mixtral, qwen2, qwen3, qwen3_moe"});
 }
 
 TEST(BadConfig, WithoutAModelTypeNamesIt) {

@@ -34,6 +34,8 @@ CASES: list[dict[str, Any]] = [
         "name": "qwen3-moe-three-picks", "model": "tiny-qwen3-moe", "factor": 0.5,
         "lengths": [30, 32, 32, 11], "changes": {"num_experts_per_tok": 3},
     },
+    {"name": "mixtral", "model": "tiny-mixtral", "factor": 0.7, "lengths": None},
+    {"name": "mixtral-padded", "model": "tiny-mixtral", "factor": 0.7, "lengths": [5, 32, 32, 17]},
 ]  # fmt: skip
 IGNORED = -100
 

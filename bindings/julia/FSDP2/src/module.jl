@@ -15,7 +15,7 @@ const module_options = "Options: `dtype` of the parameters (`Float32`, `BF16`, .
 """
     from_pretrained(directory; options...)
 
-The model of a Hugging Face directory: config.json and safetensors. Model types: gpt2, llama, mistral, qwen2, qwen3, qwen3_moe.
+The model of a Hugging Face directory: config.json and safetensors. Model types: gpt2, llama, mistral, mixtral, qwen2, qwen3, qwen3_moe.
 $module_options
 """
 from_pretrained(directory; options...) =

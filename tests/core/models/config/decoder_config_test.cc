@@ -44,7 +44,10 @@ void expect_unsupported(const Json& changes, const std::vector<std::string>& par
 }
 
 Json with_experts(const Json& changes) {
-  Json config = {{"num_experts", 4}, {"num_experts_per_tok", 2}, {"moe_intermediate_size", 8}};
+  Json config = {{"num_experts", 4},
+                 {"num_local_experts", 4},
+                 {"num_experts_per_tok", 2},
+                 {"moe_intermediate_size", 8}};
   config.update(changes);
   return config;
 }
@@ -98,9 +101,10 @@ TEST(DecoderConfig, HasTheUsualHeadsWhereKeysAreLeftOut) {
     int64_t kv_heads;
     int64_t head_dim;
   };
-  for (const Usual& usual : {Usual{read_llama_config, 32, 4}, Usual{read_mistral_config, 8, 4},
-                             Usual{read_qwen2_config, 32, 4}, Usual{read_qwen3_config, 32, 128},
-                             Usual{read_qwen3_moe_config, 4, 4}}) {
+  for (const Usual& usual :
+       {Usual{read_llama_config, 32, 4}, Usual{read_mistral_config, 8, 4},
+        Usual{read_qwen2_config, 32, 4}, Usual{read_qwen3_config, 32, 128},
+        Usual{read_qwen3_moe_config, 4, 4}, Usual{read_mixtral_config, 8, 4}}) {
     const Json heads = {{"hidden_size", 128}, {"num_attention_heads", 32}};
     const DecoderConfig left_out =
         read_with(with_experts(heads), usual.read, "num_key_value_heads");
@@ -110,6 +114,17 @@ TEST(DecoderConfig, HasTheUsualHeadsWhereKeysAreLeftOut) {
     null["num_key_value_heads"] = nullptr;
     EXPECT_EQ(read_with(with_experts(null), usual.read).kv_heads, 32) << left_out.family;
   }
+}
+
+// Those of transformers 4.57.
+TEST(DecoderConfig, HasMixtralsUsualValuesWhereKeysAreLeftOut) {
+  const DecoderConfig decoder =
+      read_with(with_experts(Json::object()), read_mixtral_config, "rms_norm_eps");
+  EXPECT_EQ(decoder.norm_eps, 1e-5);
+  EXPECT_EQ(decoder.rope.theta, 1e6);
+  EXPECT_EQ(decoder.window, 0);
+  const Json window = with_experts({{"sliding_window", 16}});
+  EXPECT_EQ(read_with(window, read_mixtral_config).window, 16);
 }
 
 TEST(DecoderConfig, RefusesUnsupportedFeatures) {
@@ -192,16 +207,20 @@ TEST(ExpertsConfig, IsRefusedWhereItMakesNoSense) {
                  read_qwen3_moe_config);
   expect_refused(with_experts({{"router_aux_loss_coef", -1}}), {"router_aux_loss_coef", "-1"},
                  read_qwen3_moe_config);
+  expect_unsupported(with_experts({{"router_jitter_noise", 0.1}}), {"router_jitter_noise", "0.1"},
+                     read_mixtral_config);
 }
 
 TEST(ExpertsConfig, HasARouterLossWhereItsLogitsAreAskedFor) {
-  const auto factor = [](const Json& changes) {
-    return read_with(with_experts(changes), read_qwen3_moe_config).experts->router_loss_factor;
-  };
-  EXPECT_EQ(factor(Json::object()), 0);
-  EXPECT_EQ(factor({{"router_aux_loss_coef", 0.5}}), 0);
-  EXPECT_EQ(factor({{"output_router_logits", true}}), 0.001);
-  EXPECT_EQ(factor({{"output_router_logits", true}, {"router_aux_loss_coef", 0.5}}), 0.5);
+  for (Read* read : {read_qwen3_moe_config, read_mixtral_config}) {
+    const auto factor = [&](const Json& changes) {
+      return read_with(with_experts(changes), read).experts->router_loss_factor;
+    };
+    EXPECT_EQ(factor(Json::object()), 0);
+    EXPECT_EQ(factor({{"router_aux_loss_coef", 0.5}}), 0);
+    EXPECT_EQ(factor({{"output_router_logits", true}}), 0.001);
+    EXPECT_EQ(factor({{"output_router_logits", true}, {"router_aux_loss_coef", 0.5}}), 0.5);
+  }
 }
 
 TEST(ExpertsConfig, IsRefusedWhereItFitsInNoMemory) {
