@@ -156,15 +156,19 @@ void CustomInit::read(const std::string& name, at::IntArrayRef shape, int64_t fi
   switch (init.kind) {
     case ParameterInit::Kind::kZeros:
       out.zero_();
-      return;
+      break;
     case ParameterInit::Kind::kOnes:
       out.fill_(1);
-      return;
+      break;
     case ParameterInit::Kind::kNormal:
       read_normal(seed_, name, init.std, shape, first_row, out);
-      return;
+      break;
     case ParameterInit::Kind::kUniform:
       read_uniform(seed_, name, init.bound, shape, first_row, out);
+      break;
+  }
+  if (init.zero_row >= first_row && init.zero_row < first_row + out.size(0)) {
+    out[init.zero_row - first_row].zero_();
   }
 }
 

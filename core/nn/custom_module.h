@@ -23,8 +23,9 @@ namespace fsdp2::nn {
 struct ParameterInit {
   enum class Kind { kNormal, kUniform, kZeros, kOnes };
   Kind kind = Kind::kNormal;
-  double std = 0.02;  // of kNormal, whose mean is 0
-  double bound = 0;   // of kUniform: from -bound to bound
+  double std = 0.02;      // of kNormal, whose mean is 0
+  double bound = 0;       // of kUniform: from -bound to bound
+  int64_t zero_row = -1;  // of zeros whatever the kind is; -1: none
 };
 
 struct CustomModuleOptions {

@@ -59,11 +59,13 @@ static fsdp2_status run_model(const fsdp2_forward_info* info, const fsdp2_tensor
 
 static fsdp2_module make_block(double dropout) {
   const fsdp2_module block = layer_of("Sequential", NULL);
-  char json[64];
+  char json[160];
   add(block, "norm", "RMSNorm", "{\"normalized_shape\": 8, \"eps\": 1e-5}");
-  add(block, "attention", "MultiheadAttention",
-      "{\"embed_dim\": 8, \"num_heads\": 4, \"num_kv_heads\": 2, \"is_causal\": true,"
-      " \"rope_theta\": 100, \"bias\": false}");
+  snprintf(json, sizeof(json),
+           "{\"embed_dim\": 8, \"num_heads\": 4, \"num_kv_heads\": 2, \"is_causal\": true,"
+           " \"rope_theta\": 100, \"bias\": false, \"dropout\": %g}",
+           dropout);
+  add(block, "attention", "MultiheadAttention", json);
   snprintf(json, sizeof(json), "{\"p\": %g}", dropout);
   add(block, "drop", "Dropout", json);
   add(block, "mlp", "GatedMLP", "{\"hidden_size\": 8, \"intermediate_size\": 12}");

@@ -28,6 +28,13 @@ Layer new_function_layer(const std::string& kind, const LayerSettings& settings,
 // torch.nn.Linear: [..., in] -> [..., out].
 Layer new_linear(const LayerSettings& settings, int64_t in, int64_t out, bool has_bias);
 
+// An option that is the share of elements that dropout drops: from 0 to below 1.
+double read_dropout(const LayerOptions& options, const char* name, double value);
+// Keys for dropout (dropout.h) in x [B,...] or [n * B,...] with n of a row in turn: [B] or, where
+// x has no rows of the batch, [1]. Each call draws once, so that layers and steps have masks of
+// their own.
+at::Tensor draw_keys_of(CustomModule& self, const at::Tensor& x);
+
 // Numbers from -bound to bound.
 ParameterInit uniform(double bound);
 // What torch.nn.Linear and convolutions begin with: within 1 / sqrt(fan_in).
@@ -37,7 +44,7 @@ ParameterInit ones();
 
 // (x [..., in]) -> [..., out]. in_features, out_features, bias.
 Layer make_linear(const LayerOptions& options, const LayerSettings& settings);
-// ([...] i64) -> [..., embedding_dim]. num_embeddings, embedding_dim.
+// ([...] i64) -> [..., embedding_dim]. num_embeddings, embedding_dim, padding_idx.
 Layer make_embedding(const LayerOptions& options, const LayerSettings& settings);
 // (x [..., normalized_shape]) -> the same shape. normalized_shape, eps, elementwise_affine, bias.
 Layer make_layer_norm(const LayerOptions& options, const LayerSettings& settings);
@@ -47,7 +54,8 @@ Layer make_rms_norm(const LayerOptions& options, const LayerSettings& settings);
 // padding, dilation, groups, bias.
 Layer make_conv1d(const LayerOptions& options, const LayerSettings& settings);
 Layer make_conv2d(const LayerOptions& options, const LayerSettings& settings);
-// (x [B,S,D], mask) -> [B,S,D]. embed_dim, num_heads, num_kv_heads, bias, is_causal, rope_theta.
+// (x [B,S,D], mask) -> [B,S,D]. embed_dim, num_heads, num_kv_heads, bias, dropout, is_causal,
+// rope_theta.
 Layer make_attention(const LayerOptions& options, const LayerSettings& settings);
 // (x [...,D]) -> [...,D]. hidden_size, intermediate_size, hidden_act, bias.
 Layer make_mlp(const LayerOptions& options, const LayerSettings& settings);

@@ -19,6 +19,7 @@ namespace fsdp2::nn {
 namespace {
 
 constexpr double kMostEps = 1e6;
+constexpr int64_t kNoPadding = -1;  // LibTorch's, and ParameterInit's of a row
 
 }  // namespace
 
@@ -31,12 +32,19 @@ Layer make_linear(const LayerOptions& options, const LayerSettings& settings) {
 Layer make_embedding(const LayerOptions& options, const LayerSettings& settings) {
   const int64_t count = options.size("num_embeddings");
   const int64_t dim = options.size("embedding_dim");
-  Layer layer =
-      new_layer(options.kind(), settings, {1, 1}, [](CustomModule& self, const Values& inputs) {
-        return c10::IValue(at::embedding(self.own_parameter("weight"), inputs[0].toTensor()));
+  int64_t padding = kNoPadding;
+  if (options.has("padding_idx")) {
+    padding = options.integer("padding_idx", -count, count - 1);
+    padding += padding < 0 ? count : 0;
+  }
+  Layer layer = new_layer(
+      options.kind(), settings, {1, 1}, [padding](CustomModule& self, const Values& inputs) {
+        return c10::IValue(
+            at::embedding(self.own_parameter("weight"), inputs[0].toTensor(), padding));
       });
   ParameterInit normal;
   normal.std = 1;
+  normal.zero_row = padding;
   layer->add_parameter("weight", {count, dim}, settings.dtype, normal);
   return layer;
 }

@@ -40,9 +40,14 @@ at::Tensor numbers(at::IntArrayRef shape) {
   return at::sin(at::arange(count, at::kFloat) * 1.7).view(shape).set_requires_grad(true);
 }
 
-void expect_close(const at::Tensor& found, const at::Tensor& expected, const std::string& what) {
+void expect_near(const at::Tensor& found, const at::Tensor& expected, double distance,
+                 const std::string& what) {
   ASSERT_EQ(found.sizes(), expected.sizes()) << what;
-  EXPECT_LE((found - expected).abs().max().item<double>(), kClose) << what;
+  EXPECT_LE((found - expected).abs().max().item<double>(), distance) << what;
+}
+
+void expect_close(const at::Tensor& found, const at::Tensor& expected, const std::string& what) {
+  expect_near(found, expected, kClose, what);
 }
 
 at::Tensor weighted_sum(const at::Tensor& y) {
@@ -88,6 +93,35 @@ TEST(StockLayer, EmbeddingIsTorchs) {
   const at::Tensor tokens = at::tensor({3, 0, 6, 3, 1, 5}, at::kLong).view({2, 3});
   expect_same(*layer, *torch, tokens, [&](const at::Tensor& x) { return torch(x); });
   EXPECT_THROW((*layer)(at::tensor({7}, at::kLong)), c10::Error);
+}
+
+TEST(StockLayer, PaddingOfAnEmbeddingIsTorchs) {
+  const at::Tensor tokens = at::tensor({3, 0, 5, 3, 1, 5}, at::kLong).view({2, 3});
+  for (const char* padding : {"5", "-2"}) {
+    const auto layer =
+        made("Embedding", std::string(R"({"num_embeddings": 7, "embedding_dim": 3, )") +
+                              R"("padding_idx": )" + padding + "}");
+    EXPECT_EQ(layer->own_parameter("weight")[5].count_nonzero().item<int64_t>(), 0);
+    EXPECT_EQ(layer->own_parameter("weight").count_nonzero().item<int64_t>(), 6 * 3);
+    torch::nn::Embedding torch(torch::nn::EmbeddingOptions(7, 3).padding_idx(5));
+    expect_same(*layer, *torch, tokens, [&](const at::Tensor& x) { return torch(x); });
+    EXPECT_EQ(layer->own_parameter("weight").grad()[5].count_nonzero().item<int64_t>(), 0);
+  }
+  EXPECT_THROW(made("Embedding", R"({"num_embeddings": 7, "embedding_dim": 3, "padding_idx": 7})"),
+               Error);
+}
+
+TEST(StockLayer, RowsOfPaddingAreZerosInWhicheverPart) {
+  const auto layer =
+      make_layer("Embedding", R"({"num_embeddings": 7, "embedding_dim": 3, "padding_idx": 5})", {});
+  CustomInit values(layer, 3);
+  const at::Tensor whole = at::empty({7, 3});
+  values.read("weight", {7, 3}, 0, whole);
+  for (const int64_t first : {0, 3, 5, 6}) {
+    const at::Tensor part = at::empty({1, 3});
+    values.read("weight", {7, 3}, first, part);
+    EXPECT_TRUE(part.equal(whole.narrow(0, first, 1))) << first;
+  }
 }
 
 TEST(StockLayer, LayerNormIsTorchs) {
@@ -167,6 +201,61 @@ TEST(StockLayer, AMaskSaysWhatAttentionSees) {
   expect_close((*masked)(Values{x, seen}).toTensor(), (*causal)(x), "mask");
   EXPECT_THROW((*causal)(Values{x, seen}), Error);
   EXPECT_THROW((*masked)(x[0]), Error);
+}
+
+std::shared_ptr<CustomModule> dropping(double probability, const std::string& others = "") {
+  return made("MultiheadAttention", R"({"embed_dim": 8, "num_heads": 2, "dropout": )" +
+                                        std::to_string(probability) + others + "}");
+}
+
+TEST(StockLayer, AttentionDropsNothingInEvaluation) {
+  const auto layer = dropping(0.5);
+  layer->eval();
+  torch::nn::MultiheadAttention torch(torch::nn::MultiheadAttentionOptions(8, 2).dropout(0.5));
+  torch->eval();
+  expect_same(*layer, *torch, numbers({2, 5, 8}),
+              [&](const at::Tensor& x) { return by_torch(torch, x, {}); });
+  EXPECT_FALSE(dropping(0)->own_generator().has_value());
+  EXPECT_THROW(dropping(1), Error);
+}
+
+// On average attention with dropout is that without.
+TEST(StockLayer, AttentionKeepsTheMeanOfWhatItDrops) {
+  const at::Tensor x = numbers({2, 5, 8}).detach();
+  const at::Tensor mask = at::ones({5, 5}, at::kBool).tril(1);
+  for (const std::string causal : {R"(, "is_causal": true)", ""}) {
+    for (const std::string few : {R"(, "num_kv_heads": 1)", ""}) {
+      const auto layer = dropping(0.25, causal + few);
+      const auto run = [&] {
+        return causal.empty() ? (*layer)(Values{x, mask}).toTensor().detach()
+                              : (*layer)(x).detach();
+      };
+      at::Tensor sum = at::zeros_like(x);
+      constexpr int kDraws = 1000;
+      for (int i = 0; i < kDraws; ++i) {
+        sum += run();
+      }
+      EXPECT_FALSE(run().equal(run()));
+      layer->eval();
+      expect_near(sum / kDraws, run(), 0.05, causal + few);
+    }
+  }
+}
+
+TEST(StockLayer, AttentionDropsTheSameOfARowWhateverRowsAreBesideIt) {
+  const at::Tensor x = numbers({4, 5, 8});
+  const at::Tensor alone = (*dropping(0.5))(x.narrow(0, 2, 2));
+  expect_close((*dropping(0.5))(x).narrow(0, 2, 2), alone, "rows beside it");
+  const auto folded = [](const at::Tensor& batch) {  // two sequences in each row of the batch
+    const auto whole = make_layer("Sequential", "", {});
+    whole->add_child("unfold", make_layer("Flatten", R"({"start_dim": 0, "end_dim": 1})", {}));
+    whole->add_child("attention", dropping(0.5));
+    return (*whole)(batch);
+  };
+  const at::Tensor pairs = x.view({2, 2, 5, 8});
+  expect_close(folded(pairs).narrow(0, 2, 2), folded(pairs.narrow(0, 1, 1)), "pairs beside it");
+  const at::Tensor twice = folded(x.narrow(0, 0, 1).repeat({2, 1, 1}).view({1, 2, 5, 8}));
+  EXPECT_FALSE(twice[0].allclose(twice[1]));
 }
 
 // With each key-value head for two heads, the rows of in_proj_weight of that head stand twice.
