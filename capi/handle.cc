@@ -22,7 +22,8 @@ uint32_t generation_of(uint64_t id) { return static_cast<uint32_t>(id >> 24); }
 uint32_t slot_of(uint64_t id) { return static_cast<uint32_t>(id & kSlotMask); }
 
 bool is_kind(uint8_t kind) {
-  return kind >= static_cast<uint8_t>(Kind::kMesh) && kind <= static_cast<uint8_t>(Kind::kScope);
+  return kind >= static_cast<uint8_t>(Kind::kMesh) &&
+         kind <= static_cast<uint8_t>(Kind::kGenerator);
 }
 
 }  // namespace
@@ -47,6 +48,8 @@ const char* kind_name(Kind kind) {
       return "state";
     case Kind::kScope:
       return "scope";
+    case Kind::kGenerator:
+      return "generator";
   }
   return "object";
 }

@@ -29,6 +29,7 @@ enum class Kind : uint8_t {
   kStep,
   kState,
   kScope,
+  kGenerator,
 };
 
 const char* kind_name(Kind kind);

@@ -101,6 +101,8 @@ bool fit_type(c10::IValue& value, const c10::Type& type, const c10::Argument& fo
       return value.isString();
     case TypeKind::DeviceObjType:
       return value.isDevice();
+    case TypeKind::GeneratorType:
+      return value.isGenerator();
     case TypeKind::ListType:
       return fit_list(value, *type.expectRef<c10::ListType>().getElementType(), formal);
     default:

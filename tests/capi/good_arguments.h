@@ -20,6 +20,8 @@ static _Thread_local DLManagedTensorVersioned* lent; /* by fsdp2_tensor_to_dlpac
 static _Thread_local fsdp2_mesh submesh;             /* has a root */
 static _Thread_local fsdp2_tensor logits;            /* has a graph */
 static _Thread_local fsdp2_scope scope;
+static _Thread_local fsdp2_generator generator;
+static _Thread_local fsdp2_tensor generator_state;
 static _Thread_local fsdp2_module custom_module, custom_child; /* not run yet */
 static _Thread_local fsdp2_value op_input;
 
@@ -74,8 +76,10 @@ static inline void list_good_handles(void) {
   OBJECT(NULL, "optimizer", job.optimizer);
   OBJECT(NULL, "loader", job.loader);
   OBJECT(NULL, "step", job.step);
+  OBJECT("fsdp2_generator_set_state", "state", generator_state);
   OBJECT(NULL, "state", state);
   OBJECT(NULL, "scope", scope);
+  OBJECT(NULL, "generator", generator);
   OBJECT(NULL, "tensor", tokens);
   OBJECT(NULL, "value", tokens);
   OBJECT(NULL, "whole", tokens);
@@ -182,6 +186,7 @@ static inline void list_good_numbers(void) {
   NUMBER(NULL, "flags", uint32_t, 0);
   NUMBER(NULL, "header_version", uint32_t, FSDP2_HEADER_VERSION);
   NUMBER(NULL, "status", fsdp2_status, FSDP2_E_IO);
+  NUMBER(NULL, "seed", uint64_t, 1);
   NUMBER(NULL, "step", int64_t, 0);
   NUMBER(NULL, "next_step", int64_t, 0);
   NUMBER(NULL, "every", size_t, 1);

@@ -353,7 +353,7 @@ static void inputs_are_checked_against_the_schema(void) {
                 "aten::relu: expected at most 1 inputs, found 3");
   inputs[1].kind = FSDP2_VALUE_NONE;
   refuse_inputs("aten::linear", inputs, 2, FSDP2_E_INVALID_ARGUMENT, "found none");
-  inputs[1].kind = 11;
+  inputs[1].kind = FSDP2_VALUE_GENERATOR + 1;
   refuse_inputs("aten::linear", inputs, 2, FSDP2_E_INVALID_ARGUMENT, "kind: expected");
   inputs[1].kind = FSDP2_VALUE_TENSOR;
   refuse_inputs("aten::linear", inputs, 2, FSDP2_E_INVALID_HANDLE, "null");

@@ -17,6 +17,7 @@
 #include "capi/nouns/op/value.h"
 #include "capi/object.h"
 #include "core/base/text.h"
+#include "core/nn/recompute/checkpoint_segment.h"
 #include "core/operators/operator_rules.h"
 #include "core/operators/run_operator.h"
 
@@ -94,6 +95,11 @@ void call_operator(Call& call, const std::string& name, const fsdp2_value* given
   const size_t least = returns_list(op.schema()) ? 0 : op.schema().returns().size();
   check_room("outputs", outputs.values, outputs.cap, least,
              check_not_null(outputs.needed, "needed"));
+  for (const c10::IValue& value : inputs.values) {
+    if (value.isGenerator()) {
+      nn::about_to_draw_from(value.toGenerator());
+    }
+  }
   const at::AutoGradMode grad_mode(records);
   const std::vector<c10::IValue> results = run(name, op, std::move(inputs.values));
   check_room("outputs", outputs.values, outputs.cap, results.size(), outputs.needed);

@@ -9,6 +9,7 @@
 
 #include "capi/argument.h"
 #include "capi/dtype.h"
+#include "capi/nouns/op/generator.h"
 #include "core/operators/fit_value.h"
 
 namespace fsdp2::capi {
@@ -41,6 +42,8 @@ const char* describe(int32_t kind) {
       return "a list of doubles";
     case FSDP2_VALUE_TENSORS:
       return "a list of tensors";
+    case FSDP2_VALUE_GENERATOR:
+      return "a generator";
     default:
       return nullptr;
   }
@@ -61,7 +64,7 @@ class Reader {
 
   c10::IValue read() {
     FSDP2_CHECK(describe(value_.kind) != nullptr, Code::kInvalidArgument,
-                "{}: kind: expected FSDP2_VALUE_NONE (0) to _TENSORS (10), found {}", name_,
+                "{}: kind: expected FSDP2_VALUE_NONE (0) to _GENERATOR (11), found {}", name_,
                 value_.kind);
     FSDP2_CHECK(value_.reserved == 0, Code::kInvalidArgument, "{}: reserved: expected 0, found {}",
                 name_, value_.reserved);
@@ -111,6 +114,8 @@ class Reader {
         return read_list<double>();
       case FSDP2_VALUE_TENSORS:
         return read_tensors_or_none();
+      case FSDP2_VALUE_GENERATOR:
+        return pin(fsdp2_generator{static_cast<uint64_t>(value_.integer)})->generator;
       default:
         return {};
     }

@@ -259,17 +259,22 @@ class Maker {
     static const std::vector<int32_t> kFirst = {FSDP2_VALUE_TENSOR, FSDP2_VALUE_TENSOR,
                                                 FSDP2_VALUE_TENSOR, FSDP2_VALUE_TENSORS};
     static const std::vector<int32_t> kOthers = {
-        FSDP2_VALUE_TENSOR, FSDP2_VALUE_TENSOR, FSDP2_VALUE_INT,     FSDP2_VALUE_INT,
-        FSDP2_VALUE_NONE,   FSDP2_VALUE_DOUBLE, FSDP2_VALUE_DEFAULT, FSDP2_VALUE_BOOL,
-        FSDP2_VALUE_DTYPE,  FSDP2_VALUE_INTS,   FSDP2_VALUE_DOUBLES, FSDP2_VALUE_STRING};
+        FSDP2_VALUE_TENSOR,   FSDP2_VALUE_TENSOR, FSDP2_VALUE_INT,     FSDP2_VALUE_INT,
+        FSDP2_VALUE_NONE,     FSDP2_VALUE_DOUBLE, FSDP2_VALUE_DEFAULT, FSDP2_VALUE_BOOL,
+        FSDP2_VALUE_DTYPE,    FSDP2_VALUE_INTS,   FSDP2_VALUE_DOUBLES, FSDP2_VALUE_STRING,
+        FSDP2_VALUE_GENERATOR};
+    const abi_variable generator = {"fsdp2_generator", "inputs", ABI_HANDLE, 0, 8, 0, 1};
     const abi_variable tensor = {"fsdp2_tensor", "inputs", ABI_HANDLE, 0, 8, 0, 1};
     fsdp2_value value{};
-    value.kind = is_wrong() ? static_cast<int32_t>(random().below(14)) - 1
+    value.kind = is_wrong() ? static_cast<int32_t>(random().below(15)) - 1
                             : random().of(index == 0 ? kFirst : kOthers);
     value.integer = static_cast<int64_t>(random().below(3));
     value.number = 0.5;
     value.tensor.id = handle(tensor);
     value.count = random().below(4);
+    if (value.kind == FSDP2_VALUE_GENERATOR) {
+      value.integer = static_cast<int64_t>(handle(generator));
+    }
     if (value.kind == FSDP2_VALUE_STRING) {
       value.data = call_.keep("cpu");
     } else if (value.kind == FSDP2_VALUE_TENSORS) {

@@ -15,10 +15,15 @@ thread_local Fuzzer* current_fuzzer = nullptr;
 
 // What makes an object of each type.
 const std::vector<std::pair<const char*, const char*>> kMakers = {
-    {"fsdp2_mesh", "fsdp2_mesh_create"},   {"fsdp2_tensor", "fsdp2_tensor_from_buffer"},
-    {"fsdp2_state", "fsdp2_state_create"}, {"fsdp2_loader", "fsdp2_loader_open"},
-    {"fsdp2_shard", "fsdp2_shard_create"}, {"fsdp2_optimizer", "fsdp2_optimizer_create_adamw"},
-    {"fsdp2_step", "fsdp2_step_create"},   {"fsdp2_scope", "fsdp2_scope_create"}};
+    {"fsdp2_mesh", "fsdp2_mesh_create"},
+    {"fsdp2_tensor", "fsdp2_tensor_from_buffer"},
+    {"fsdp2_state", "fsdp2_state_create"},
+    {"fsdp2_loader", "fsdp2_loader_open"},
+    {"fsdp2_shard", "fsdp2_shard_create"},
+    {"fsdp2_optimizer", "fsdp2_optimizer_create_adamw"},
+    {"fsdp2_step", "fsdp2_step_create"},
+    {"fsdp2_scope", "fsdp2_scope_create"},
+    {"fsdp2_generator", "fsdp2_generator_create"}};
 
 // What random calls would hardly ever do in this order.
 const std::vector<std::vector<const char*>> kSequences = {
@@ -28,6 +33,8 @@ const std::vector<std::vector<const char*>> kSequences = {
     {"fsdp2_loader_next", "fsdp2_module_forward", "fsdp2_tensor_run_backward"},
     {"fsdp2_loader_next", "fsdp2_module_forward", "fsdp2_op_call", "fsdp2_tensor_backward"},
     {"fsdp2_scope_create", "fsdp2_op_call", "fsdp2_op_call", "fsdp2_scope_destroy"},
+    {"fsdp2_generator_create", "fsdp2_generator_get_state", "fsdp2_op_call",
+     "fsdp2_generator_set_state"},
     {"fsdp2_loader_next", "fsdp2_step_run", "fsdp2_loader_next", "fsdp2_step_run"},
     {"fsdp2_shard_set_gradient_ready", "fsdp2_loader_next", "fsdp2_step_run"},
     {"fsdp2_shard_set_all_gather_extension", "fsdp2_shard_unshard", "fsdp2_shard_reshard"},
@@ -254,9 +261,9 @@ void Fuzzer::replenish() {
 
 void Fuzzer::drop_surplus() {
   static const std::pair<const char*, size_t> kMost[] = {
-      {"fsdp2_mesh", 8},      {"fsdp2_module", 6},  {"fsdp2_shard", 6},
-      {"fsdp2_optimizer", 6}, {"fsdp2_loader", 4},  {"fsdp2_step", 6},
-      {"fsdp2_state", 6},     {"fsdp2_tensor", 40}, {"fsdp2_scope", 4}};
+      {"fsdp2_mesh", 8},   {"fsdp2_module", 6},   {"fsdp2_shard", 6}, {"fsdp2_optimizer", 6},
+      {"fsdp2_loader", 4}, {"fsdp2_step", 6},     {"fsdp2_state", 6}, {"fsdp2_tensor", 40},
+      {"fsdp2_scope", 4},  {"fsdp2_generator", 4}};
   for (const auto& [type, most] : kMost) {
     if (holdings_.count(type) > most) {
       destroy(type, holdings_.oldest(type));
