@@ -59,6 +59,7 @@ func (o Operator) tensor(self *Tensor, arguments []any) *Tensor {
 //	[]int, []int64     a list of ints
 //	[]float64, []bool  a list of doubles, of bools
 //	[]*Tensor          a list of tensors
+//	*Generator         what to draw random numbers from
 //	Default            what the schema has as its default
 //
 // A number is taken where a tensor or a double is wanted, and one number for a list of ints. The results come one after the other, the
@@ -136,6 +137,8 @@ func addArgument(op *capi.Op, argument any, scope **Scope) error {
 		op.Simple(capi.ValueDtype, int64(value))
 	case string:
 		op.String(value)
+	case *Generator:
+		op.Simple(capi.ValueGenerator, int64(value.raw().ID))
 	case defaultArgument:
 		op.Simple(capi.ValueDefault, 0)
 	default:

@@ -79,6 +79,40 @@ func TestAnOperatorByNameWithAutograd(t *testing.T) {
 	equal(t, "gradient", values, []float32{-0.5, 4, 6})
 }
 
+func TestRandomNumbersFollowFromTheGenerator(t *testing.T) {
+	defer noHandles(t)
+	seeded := func(seed uint64) *fsdp2.Generator {
+		generator, err := fsdp2.NewGenerator(seed)
+		must(t, err)
+		return generator
+	}
+	draw := func(generator *fsdp2.Generator) []float32 {
+		drawn := fsdp2.Call("aten::randn.generator", []int{4}, generator)
+		defer drawn.Close()
+		values, err := fsdp2.ToSlice[float32](drawn)
+		must(t, err)
+		return values
+	}
+	a, b, other := seeded(7), seeded(7), seeded(8)
+	defer a.Close()
+	defer b.Close()
+	defer other.Close()
+	equal(t, "numbers of one seed", draw(a), draw(b))
+	state, err := a.State()
+	must(t, err)
+	defer state.Close()
+	must(t, other.SetState(state))
+	again, err := other.Duplicate()
+	must(t, err)
+	defer again.Close()
+	equal(t, "numbers after one state", draw(a), draw(again))
+	x := floats(t, []float32{1})
+	defer x.Close()
+	if err := a.SetState(x); !errors.Is(err, fsdp2.ErrInvalidArgument) {
+		t.Errorf("a state that is none: %v", err)
+	}
+}
+
 func TestOperatorTakesAndGivesEveryKind(t *testing.T) {
 	defer noHandles(t)
 	must(t, fsdp2.WithScope(func(scope *fsdp2.Scope) error {

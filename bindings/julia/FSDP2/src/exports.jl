@@ -10,6 +10,7 @@ export barrier, all_reduce, all_reduce!, broadcast_tensor!, scatter, all_gather,
 
 export Tensor, share, get_value, set_requires_grad!, get_grad, backward
 export Scope, scope, add!, keep!, no_grad
+export Generator, set_state!
 export op, get_schema, matmul, view_as
 export linear, embedding, layer_norm, rms_norm, gelu, silu, relu, sigmoid, softmax, log_softmax, cross_entropy, mse_loss,
     scaled_dot_product_attention, dropout

@@ -14,6 +14,7 @@ Calls an operator of LibTorch's namespace aten, such as `"aten::linear"` or `"at
 
 - A `Tensor`; a number also where a tensor is wanted; `nothing` for an optional one; `FSDP2.default` for one left out in the middle.
 - Tuples and vectors of integers, of numbers, or of tensors are lists.
+- A `Generator` is what to draw random numbers from.
 - A type such as `Float32` or `BF16` is a dtype; a `String` is a text, a device (`"cpu"`) or a memory format.
 
 Indices and dims among the inputs count from 0, as LibTorch's do. Returns the output, or a tuple of several. Gradients are recorded
@@ -77,6 +78,7 @@ input(value::Tensor) = of_kind(FSDP2_VALUE_TENSOR, tensor = raw(value))
 input(value::Bool) = of_kind(FSDP2_VALUE_BOOL, integer = value)
 input(value::Integer) = of_kind(FSDP2_VALUE_INT, integer = value)
 input(value::Real) = of_kind(FSDP2_VALUE_DOUBLE, number = value)
+input(value::Generator) = of_kind(FSDP2_VALUE_GENERATOR, integer = raw(value).id % Int64)
 input(::Nothing) = of_kind(FSDP2_VALUE_NONE)
 input(::Default) = of_kind(FSDP2_VALUE_DEFAULT)
 input(value::Type) = of_kind(FSDP2_VALUE_DTYPE, integer = dtype_number(value))

@@ -15,6 +15,15 @@
     @test code_of(() -> backward(Tensor(1f0))) == :wrong_state
 end
 
+@testset "random numbers follow from the generator" begin
+    draw(generator) = Array(op("aten::randn.generator", (4,), generator))
+    a, b, other = Generator(seed = 7), Generator(seed = 7), Generator(seed = 8)
+    @test draw(a) == draw(b)
+    set_state!(other, get_state(a))
+    @test draw(duplicate(other)) == draw(a)
+    @test code_of(() -> set_state!(a, Tensor(1f0))) == :invalid_argument
+end
+
 @testset "a wrong argument of an operator quotes the schema" begin
     error = thrown(() -> op("aten::relu", "text"))
     @test error.code == :invalid_argument && occursin("aten::relu(Tensor self) -> Tensor", error.message)

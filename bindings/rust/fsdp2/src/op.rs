@@ -11,7 +11,7 @@ use std::cell::Cell;
 use std::ffi::CString;
 use std::mem::MaybeUninit;
 
-use crate::{ffi, sys, Dtype, Error, Result, Status, Tensor};
+use crate::{ffi, sys, Dtype, Error, Generator, Result, Status, Tensor};
 
 /// An argument of an operator. Numbers, flags, texts, slices, tensors and element types turn into one by themselves.
 #[derive(Debug, Clone, Copy)]
@@ -33,6 +33,8 @@ pub enum Value<'a> {
     Dtype(Dtype),
     /// A text; also a device ("cpu") or a memory format.
     Text(&'a str),
+    /// What to draw random numbers from.
+    Generator(&'a Generator),
     /// A list of whole numbers.
     Ints(&'a [i64]),
     /// A list of numbers.
@@ -61,6 +63,7 @@ values! {
     bool: |flag| Value::Bool(flag);
     Dtype: |dtype| Value::Dtype(dtype);
     &'a str: |text| Value::Text(text);
+    &'a Generator: |generator| Value::Generator(generator);
     &'a [i64]: |list| Value::Ints(list);
     &'a [f64]: |list| Value::Doubles(list);
     &'a [&'a Tensor]: |list| Value::Tensors(list);
@@ -290,6 +293,10 @@ impl Kept {
                 self.texts.push(text);
                 list(sys::FSDP2_VALUE_STRING, data, 0)
             }
+            Value::Generator(generator) => sys::fsdp2_value {
+                integer: generator.raw().id as i64,
+                ..of(sys::FSDP2_VALUE_GENERATOR)
+            },
             Value::Ints(ints) => list(sys::FSDP2_VALUE_INTS, ffi::pointer(ints).cast(), ints.len()),
             Value::Doubles(doubles) => {
                 let data = ffi::pointer(doubles).cast();

@@ -1,7 +1,7 @@
 //! Operators by name, as methods and as signs; gradients; arrays.
 
 use fsdp2::op::{Output, Value};
-use fsdp2::{no_grad, op, run_backward, Dtype, Result, Scope, Status, Tensor};
+use fsdp2::{no_grad, op, run_backward, Dtype, Generator, Result, Scope, Status, Tensor};
 
 fn vector(elements: &[f32]) -> Tensor {
     Tensor::from_slice(elements, &[elements.len() as i64]).unwrap()
@@ -20,6 +20,22 @@ fn an_operator_by_name_with_autograd() -> Result<()> {
         op::schema("aten::relu")?,
         "aten::relu(Tensor self) -> Tensor"
     );
+    Ok(())
+}
+
+#[test]
+fn random_numbers_follow_from_the_generator() -> Result<()> {
+    let draw =
+        |generator: &Generator| op!("aten::randn.generator", &[4i64], generator)?.read::<f32>();
+    let (a, b) = (Generator::create(7)?, Generator::create(7)?);
+    assert_eq!(draw(&a)?, draw(&b)?);
+    let state = a.state()?;
+    let expected = draw(&a)?;
+    let other = Generator::create(8)?;
+    other.set_state(&state)?;
+    assert_eq!(draw(&other.duplicate()?)?, expected);
+    let error = a.set_state(&vector(&[1.0])).unwrap_err();
+    assert_eq!(error.status(), Status::InvalidArgument);
     Ok(())
 }
 

@@ -9,8 +9,8 @@ import java.util.List;
  *
  * <p>Arguments are those of the operator's schema in order; the last ones may be missing if they
  * have defaults, and {@link #DEFAULT} stands for one in the middle. An argument is a {@link
- * Tensor}, a number, a {@link Boolean}, a {@link String}, a {@link DType}, null for none, an array
- * of numbers or tensors, or a list of tensors.
+ * Tensor}, a number, a {@link Boolean}, a {@link String}, a {@link DType}, a {@link Generator},
+ * null for none, an array of numbers or tensors, or a list of tensors.
  */
 public final class Operator {
   /** In the place of an argument: as if it were left out. */

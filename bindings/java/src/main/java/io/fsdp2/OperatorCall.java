@@ -170,6 +170,8 @@ final class OperatorCall {
       putInteger(at, Raw.FSDP2_VALUE_BOOL, flag ? 1 : 0);
     } else if (argument instanceof DType dtype) {
       putInteger(at, Raw.FSDP2_VALUE_DTYPE, dtype.number());
+    } else if (argument instanceof Generator generator) {
+      putInteger(at, Raw.FSDP2_VALUE_GENERATOR, generator.id());
     } else if (argument instanceof String text) {
       putText(at, text);
     } else {

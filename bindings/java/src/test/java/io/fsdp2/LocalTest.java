@@ -28,6 +28,7 @@ public final class LocalTest {
     test(
         "a wrong argument of an operator quotes the schema",
         LocalTest::aWrongArgumentQuotesTheSchema);
+    test("random numbers follow from the generator", LocalTest::randomNumbersFollow);
     test("an operator gives all its results", LocalTest::anOperatorGivesAllItsResults);
     test("arrays go in and out", LocalTest::arraysGoInAndOut);
     test("arrays are shared without a copy", LocalTest::memoryIsShared);
@@ -145,6 +146,25 @@ public final class LocalTest {
       expect(new float[] {4, 7, 4, 7}, x.getGrad().toFloats());
       expect("aten::relu(Tensor self) -> Tensor", Operator.getSchema("aten::relu"));
       expect(ErrorCode.NOT_FOUND, code(() -> Operator.call("aten::no_such_operator", x)));
+    }
+  }
+
+  private static float[] draw(Generator generator) {
+    return Operator.call("aten::randn.generator", new long[] {4}, generator).toFloats();
+  }
+
+  private static void randomNumbersFollow() {
+    try (TensorScope scope = TensorScope.open();
+        Generator a = Generator.create(7);
+        Generator b = Generator.create(7);
+        Generator other = Generator.create(8)) {
+      expect(draw(a), draw(b));
+      other.setState(a.getState());
+      try (Generator again = other.duplicate()) {
+        expect(draw(a), draw(again));
+      }
+      Tensor none = Tensor.of(new float[] {1});
+      expect(ErrorCode.INVALID_ARGUMENT, code(() -> a.setState(none)));
     }
   }
 
