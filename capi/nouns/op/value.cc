@@ -59,15 +59,15 @@ class Reader {
         schema_(schema),
         type_(operators::without_optional(*formal.type())),
         real_type_(operators::without_optional(*formal.real_type())),
-        name_(fmt::format("{}: inputs[{}] ({})", schema.name(), index, formal.name())),
+        index_(index),
         inputs_(inputs) {}
 
   c10::IValue read() {
     FSDP2_CHECK(describe(value_.kind) != nullptr, Code::kInvalidArgument,
-                "{}: kind: expected FSDP2_VALUE_NONE (0) to _GENERATOR (11), found {}", name_,
+                "{}: kind: expected FSDP2_VALUE_NONE (0) to _GENERATOR (11), found {}", name(),
                 value_.kind);
     FSDP2_CHECK(value_.reserved == 0, Code::kInvalidArgument, "{}: reserved: expected 0, found {}",
-                name_, value_.reserved);
+                name(), value_.reserved);
     if (value_.kind == FSDP2_VALUE_DEFAULT) {
       return read_default();
     }
@@ -82,14 +82,19 @@ class Reader {
   }
 
  private:
+  // For messages; to make it takes longer than to read most values.
+  std::string name() const {
+    return fmt::format("{}: inputs[{}] ({})", schema_.name(), index_, formal_.name());
+  }
+
   [[noreturn]] void refuse() const {
-    fail(Code::kInvalidArgument, "{}: expected {}, found {}; the schema is {}", name_,
+    fail(Code::kInvalidArgument, "{}: expected {}, found {}; the schema is {}", name(),
          formal_.real_type()->str(), describe(value_.kind), c10::toString(schema_));
   }
 
   c10::IValue read_default() const {
     FSDP2_CHECK(formal_.default_value(), Code::kInvalidArgument,
-                "{}: it has no default; the schema is {}", name_, c10::toString(schema_));
+                "{}: it has no default; the schema is {}", name(), c10::toString(schema_));
     return *formal_.default_value();
   }
 
@@ -103,7 +108,7 @@ class Reader {
       case FSDP2_VALUE_DOUBLE:
         return value_.number;
       case FSDP2_VALUE_BOOL:
-        return check_integer(value_.integer, 0, 1, name_.c_str()) == 1;
+        return check_integer(value_.integer, 0, 1, name().c_str()) == 1;
       case FSDP2_VALUE_DTYPE:
         return read_dtype_number();
       case FSDP2_VALUE_STRING:
@@ -140,16 +145,16 @@ class Reader {
   }
 
   c10::IValue read_dtype_number() const {
-    const int64_t number = check_integer(value_.integer, INT32_MIN, INT32_MAX, name_.c_str());
-    return static_cast<int64_t>(read_dtype(static_cast<int32_t>(number), name_.c_str()));
+    const int64_t number = check_integer(value_.integer, INT32_MIN, INT32_MAX, name().c_str());
+    return static_cast<int64_t>(read_dtype(static_cast<int32_t>(number), name().c_str()));
   }
 
   c10::IValue read_string() const {
     const std::string text =
-        read_text(static_cast<const char*>(value_.data), kMaxText, name_.c_str());
+        read_text(static_cast<const char*>(value_.data), kMaxText, name().c_str());
     if (type_.kind() == TypeKind::DeviceObjType) {
       FSDP2_CHECK(text == "cpu", Code::kUnsupported,
-                  "{}: expected \"cpu\", the device of this build, found another", name_);
+                  "{}: expected \"cpu\", the device of this build, found another", name());
       return c10::Device(c10::kCPU);
     }
     return real_type_.kind() == TypeKind::MemoryFormatType ? read_memory_format(text)
@@ -170,12 +175,12 @@ class Reader {
     }
     fail(Code::kInvalidArgument,
          "{}: expected contiguous_format, preserve_format, channels_last or channels_last_3d",
-         name_);
+         name());
   }
 
   template <typename T>
   std::vector<T> read_list() const {
-    check_array(value_.data, value_.count, name_.c_str());
+    check_array(value_.data, value_.count, name().c_str());
     const auto* data = static_cast<const T*>(value_.data);
     return {data, data + value_.count};
   }
@@ -186,8 +191,9 @@ class Reader {
       return ints;
     }
     c10::List<bool> bools;
+    const std::string list = name();
     for (const int64_t each : ints) {
-      bools.push_back(check_integer(each, 0, 1, name_.c_str()) == 1);
+      bools.push_back(check_integer(each, 0, 1, list.c_str()) == 1);
     }
     return bools;
   }
@@ -213,7 +219,7 @@ class Reader {
   const c10::FunctionSchema& schema_;
   const c10::Type& type_;
   const c10::Type& real_type_;
-  const std::string name_;
+  const size_t index_;
   OperatorInputs& inputs_;
 };
 
