@@ -1,7 +1,9 @@
 #include "cli/train/evaluation.h"
 
-#include <array>
+#include <string>
+#include <vector>
 
+#include "cli/train/micro_batch.h"
 #include "cli/train/setup.h"
 
 namespace fsdp2::cli {
@@ -11,7 +13,9 @@ namespace {
 // This one has as many windows at a time as a step has on all ranks, in the order of the file.
 Loader open_loader(const TrainOptions& options, const Mesh& mesh, int64_t vocab_size) {
   TrainOptions evaluation = options;
-  (options.tokens.empty() ? evaluation.text : evaluation.tokens) = options.eval_data;
+  for (std::string* path : {&evaluation.tokens, &evaluation.text, &evaluation.records}) {
+    *path = path->empty() ? "" : options.eval_data;
+  }
   evaluation.shuffle = false;
   evaluation.grad_accum = 1;
   Loader loader;
@@ -40,10 +44,8 @@ fsdp2_evaluation Evaluation::run(const Module& module) {
   check(fsdp2_loader_set_position(loader_.get(), 0));
   check(fsdp2_module_train(module.get(), 0));
   for (int64_t i = 0; i < options_.eval_size; ++i) {
-    Tensor tokens;
-    Tensor labels;
-    check(fsdp2_loader_next(loader_.get(), tokens.out(), labels.out()));
-    const std::array<fsdp2_tensor, 2> inputs = {tokens.get(), labels.get()};
+    const MicroBatch batch(options_, loader_);
+    const std::vector<fsdp2_tensor> inputs = batch.inputs();
     fsdp2_evaluation part{};
     part.struct_size = sizeof(part);
     check(fsdp2_module_evaluate(module.get(), inputs.data(), inputs.size(), &infer, &part));

@@ -9,7 +9,7 @@ namespace {
 const std::string kDefaultPrompt = "The ";
 
 TokenText form_of(const TrainOptions& options) {
-  return options.text.empty() ? TokenText::kNumbers : TokenText::kBytes;
+  return options.tokens.empty() ? TokenText::kBytes : TokenText::kNumbers;
 }
 
 }  // namespace

@@ -55,6 +55,17 @@ int64_t vocabulary_of(const TrainOptions& options, int64_t models_own) {
   return options.vocab_size > 0 ? options.vocab_size : models_own > 0 ? models_own : kBytes;
 }
 
+struct DataFile {
+  int32_t format;
+  std::string path;
+};
+
+DataFile data_file(const TrainOptions& options) {
+  return !options.tokens.empty() ? DataFile{FSDP2_TOKENS_AUTO, options.tokens}
+         : !options.text.empty() ? DataFile{FSDP2_TOKENS_BYTES, options.text}
+                                 : DataFile{FSDP2_TOKENS_RECORDS, options.records};
+}
+
 void freeze(const TrainOptions& options, const Module& module) {
   if (options.freeze.empty()) {
     return;
@@ -223,17 +234,18 @@ void make_optimizer(const TrainOptions& options, const Shard& shard, Optimizer* 
 }
 
 void open_data(const TrainOptions& options, const Mesh& mesh, int64_t vocab_size, Loader* out) {
-  const bool is_text = options.tokens.empty();
+  const DataFile data = data_file(options);
   fsdp2_loader_options loader = FSDP2_LOADER_OPTIONS_INIT;
-  loader.format = is_text ? FSDP2_TOKENS_BYTES : FSDP2_TOKENS_AUTO;
+  loader.format = data.format;
   loader.order = options.shuffle ? FSDP2_ORDER_SHUFFLED : FSDP2_ORDER_SEQUENTIAL;
   loader.accumulate = static_cast<int32_t>(options.grad_accum);
   loader.sequence_length = options.seq_len;
   loader.global_batch = options.global_batch;
   loader.vocab_size = vocabulary_of(options, vocab_size);
   loader.seed = options.seed;
-  const std::string& path = is_text ? options.text : options.tokens;
-  check(fsdp2_loader_open(mesh.get(), path.c_str(), &loader, out->out()));
+  loader.cut_long_records = options.cut_long_records ? 1 : 0;
+  loader.skip_bad_records = options.skip_bad_records ? 1 : 0;
+  check(fsdp2_loader_open(mesh.get(), data.path.c_str(), &loader, out->out()));
 }
 
 void make_step(const TrainOptions& options, const Shard& shard, const Optimizer& optimizer,

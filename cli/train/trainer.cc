@@ -14,6 +14,7 @@
 #include "cli/train/flags/option_checks.h"
 #include "cli/train/memory.h"
 #include "cli/train/metrics.h"
+#include "cli/train/micro_batch.h"
 #include "cli/train/outputs.h"
 #include "cli/train/progress.h"
 #include "cli/train/resume.h"
@@ -156,12 +157,12 @@ void Trainer::introduce() {
 
 void Trainer::run_step() {
   const auto start = Clock::now();
-  std::vector<Tensor> tensors(static_cast<size_t>(2 * options_.grad_accum));
+  std::vector<MicroBatch> micro_batches;
   std::vector<fsdp2_tensor> batch;
-  for (size_t i = 0; i < tensors.size(); i += 2) {
-    check(fsdp2_loader_next(loader_.get(), tensors[i].out(), tensors[i + 1].out()));
-    batch.push_back(tensors[i].get());
-    batch.push_back(tensors[i + 1].get());
+  for (int64_t i = 0; i < options_.grad_accum; ++i) {
+    micro_batches.emplace_back(options_, loader_);
+    const std::vector<fsdp2_tensor> inputs = micro_batches.back().inputs();
+    batch.insert(batch.end(), inputs.begin(), inputs.end());
   }
   fsdp2_step_result result{};
   result.struct_size = sizeof(result);

@@ -15,7 +15,10 @@ struct TrainOptions {
   bool no_initialization = false;
   bool init_model_with_meta_device = false;
   std::string freeze;
-  std::string tokens, text;
+  std::string tokens, text, records;
+  bool cut_long_records = false;
+  bool skip_bad_records = false;
+  std::string tokenizer = "model";
   int64_t vocab_size = 0;
   int64_t seq_len = 32;
   bool shuffle = false;

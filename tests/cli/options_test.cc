@@ -274,6 +274,8 @@ TEST(TrainMistakes, AreNamed) {
       {{"--optimizer", "lion"}, "--optimizer"},
       {{"--model-config", "x"}, "--model and --model-config exclude each other"},
       {{"--text", "x"}, "--tokens and --text exclude each other"},
+      {{"--records", "x"}, "--tokens and --records exclude each other"},
+      {{"--tokenizer", "words"}, "--tokenizer"},
       {{"--beta1", "1"}, "--beta1 must lie in [0, 1)"},
       {{"--lr", "-1"}, "--lr must be a number of at least 0"},
       {{"--timeout-s", "0"}, "--timeout-s must be more than 0"},
@@ -320,7 +322,7 @@ TEST(TrainMistakes, AreNamed) {
   }
   EXPECT_THAT(message_of({"--tokens", "t"}),
               HasSubstr("--model (a directory or a .pt2 file) or --model-config"));
-  EXPECT_THAT(message_of({"--model", "m"}), HasSubstr("--tokens or --text"));
+  EXPECT_THAT(message_of({"--model", "m"}), HasSubstr("--tokens, --text or --records"));
   EXPECT_THAT(message_of({"--model-config", "m", "--text", "t", "--no-initialization"}),
               HasSubstr("--no-initialization needs --model or --resume"));
 }

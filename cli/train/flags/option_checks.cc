@@ -91,6 +91,29 @@ void check_outcome(const TrainOptions& o) {
   check_places(o);
 }
 
+// A model that has learned the words of its tokenizer makes nothing of bytes.
+void check_tokenizer(const TrainOptions& o) {
+  const fs::path tokenizer = fs::path(o.model) / "tokenizer.json";
+  std::error_code error;
+  require(o.records.empty() || o.tokenizer == "bytes" || o.model.empty() ||
+              !fs::exists(tokenizer, error),
+          "--records: the model's tokens are those of " + tokenizer.string() +
+              ", which cannot be read yet: write a token file with it in Python, for --tokens, or "
+              "train on bytes with --tokenizer bytes");
+}
+
+void check_data(const TrainOptions& o) {
+  const std::vector<std::pair<std::string, std::string>> sources = {
+      {"--tokens", o.tokens}, {"--text", o.text}, {"--records", o.records}};
+  std::string given;
+  for (const auto& [flag, path] : sources) {
+    require(path.empty() || given.empty(), given + " and " + flag + " exclude each other");
+    given = path.empty() ? given : flag;
+  }
+  require(!given.empty(), "--tokens, --text or --records (a file to train on) is needed");
+  check_tokenizer(o);
+}
+
 // A program of torch.export has neither a config.json nor outputs but its loss.
 void check_exported(const TrainOptions& o) {
   if (!is_exported_file(o.model)) {
@@ -99,6 +122,8 @@ void check_exported(const TrainOptions& o) {
   const std::string model = "--model " + o.model;
   require(o.tokens.empty() || o.vocab_size > 0,
           model + " needs --vocab-size, of the --tokens: a program does not tell its own");
+  require(o.records.empty(),
+          "--records: " + model + " takes no positions, which keep records apart");
   require(o.sample == 0, "--sample: " + model + " gives its loss alone, and cannot write text");
   require(o.chunked_loss == 0,
           "--chunked-loss: " + model + " computes its loss as it was exported");
@@ -180,9 +205,7 @@ void check_model_options(const TrainOptions& o) {
 
 void check_options(const TrainOptions& o) {
   check_model_options(o);
-  require(!o.tokens.empty() || !o.text.empty(),
-          "--tokens or --text (a file to train on) is needed");
-  require(o.tokens.empty() || o.text.empty(), "--tokens and --text exclude each other");
+  check_data(o);
   read_no_decay(o.no_decay);
   read_lr_scales(o.lr_scale);
   check_recompute(o);

@@ -80,7 +80,7 @@ bool parse(const std::vector<std::string>& arguments, Command* command, config::
                "fsdp2 train");
   set_style(app,
             "[FILE.yaml] (--model DIR|FILE.pt2 | --model-config FILE) (--tokens FILE | --text "
-            "FILE) [OPTIONS]");
+            "FILE | --records FILE) [OPTIONS]");
   *command = Command();
   add_command(&app, command);
   const std::vector<Key> keys = train_keys(&plan->options);
