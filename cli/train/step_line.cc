@@ -5,8 +5,19 @@
 
 namespace fsdp2::cli {
 
+namespace {
+
+double utilisation(const TrainOptions& options, double tokens_per_second, const Compute& compute) {
+  constexpr double kFlopsOfAParameter = 6.0;
+  const double used = kFlopsOfAParameter * static_cast<double>(compute.n_parameters);
+  const double peak = static_cast<double>(compute.n_ranks) * options.peak_tflops * 1e12;
+  return used * tokens_per_second / peak;
+}
+
+}  // namespace
+
 nlohmann::ordered_json step_line(const TrainOptions& options, const fsdp2_step_result& result,
-                                 double seconds, double tokens_per_second) {
+                                 const StepTimes& times, const Compute& compute) {
   nlohmann::ordered_json line = {
       {"event", "step"},
       {"step", result.step},
@@ -29,8 +40,12 @@ nlohmann::ordered_json step_line(const TrainOptions& options, const fsdp2_step_r
     line["applied"] = result.applied != 0;
   }
   line["lr"] = result.lr;
-  line["step_time_s"] = rounded(seconds, 6);
-  line["tokens_per_s"] = rounded(tokens_per_second, 2);
+  line["step_time_s"] = rounded(times.seconds, 6);
+  line["tokens_per_s"] = rounded(times.tokens_per_second, 2);
+  line["data_wait_s"] = rounded(times.data_wait, 6);
+  if (options.peak_tflops > 0.0) {
+    line["mfu"] = utilisation(options, times.tokens_per_second, compute);
+  }
   line["rss_bytes"] = status_bytes("VmRSS");
   return line;
 }

@@ -30,6 +30,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+double seconds_from(Clock::time_point begin, Clock::time_point end) {
+  return std::chrono::duration<double>(end - begin).count();
+}
+
 class Trainer {
  public:
   Trainer(const config::Plan& plan, const Mesh& mesh);
@@ -47,7 +51,7 @@ class Trainer {
   void run_step();
   void evaluate(int64_t step);
   void save_if_sound(int64_t next_step);
-  void report(const fsdp2_step_result& result, double seconds);
+  void report(const fsdp2_step_result& result, double seconds, double data_wait);
   void emit(const nlohmann::ordered_json& line);
   void show_sample();
 
@@ -164,10 +168,11 @@ void Trainer::run_step() {
     const std::vector<fsdp2_tensor> inputs = micro_batches.back().inputs();
     batch.insert(batch.end(), inputs.begin(), inputs.end());
   }
+  const auto has_batch = Clock::now();
   fsdp2_step_result result{};
   result.struct_size = sizeof(result);
   check(fsdp2_step_run(step_.get(), batch.data(), batch.size(), &result));
-  report(result, std::chrono::duration<double>(Clock::now() - start).count());
+  report(result, seconds_from(start, Clock::now()), seconds_from(start, has_batch));
 }
 
 void Trainer::evaluate(int64_t step) {
@@ -199,14 +204,15 @@ void Trainer::save_if_sound(int64_t next_step) {
   }
 }
 
-void Trainer::report(const fsdp2_step_result& result, double seconds) {
+void Trainer::report(const fsdp2_step_result& result, double seconds, double data_wait) {
   step_seconds_.push_back(seconds);
   if (!is_first_rank()) {
     return;
   }
   const double tokens_per_second = static_cast<double>(tokens_a_step()) / seconds;
   if ((result.step + 1) % options_.log_every == 0 || result.step + 1 == stop_) {
-    emit(step_line(options_, result, seconds, tokens_per_second));
+    emit(step_line(options_, result, {seconds, data_wait, tokens_per_second},
+                   {model_info_.numel, info_.world_size}));
   }
   progress_->step(result.step, result.loss, seconds, tokens_per_second);
 }

@@ -181,6 +181,9 @@ std::vector<Key> outcome_keys(TrainOptions* o) {
       {output, "tensorboard", &o->tensorboard,
        "Directory for an event file with the same numbers, which TensorBoard shows; a resumed run "
        "adds a file"},
+      {output, "peak-tflops", &o->peak_tflops,
+       "Peak of a rank's device in TFLOP/s, to emit mfu, the part of it that the model uses: 6 x "
+       "parameters x tokens_per_s / (ranks x peak) (0: none)"},
       {output, "exact-grad-norm", &o->exact_grad_norm,
        "Also emit grad_norm_fp64, accumulated in double"},
       {output, "log-every", &o->log_every, "Report every N steps, and the last"},

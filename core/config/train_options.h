@@ -91,6 +91,7 @@ struct TrainOptions {
   std::string metrics;
   std::string tensorboard;
   int64_t log_every = 1;
+  double peak_tflops = 0.0;
   bool exact_grad_norm = false;
   bool quiet = false;
   int64_t sample = 0;

@@ -54,8 +54,9 @@ class Restart : public ::testing::Test {
     std::vector<Json> lines;
     for (const std::string& line : lines_of(read_file(file))) {
       lines.push_back(Json::parse(line));
-      for (const char* key : {"step_time_s", "tokens_per_s", "rss_bytes", "median_step_time_s",
-                              "median_tokens_per_s", "peak_rss_bytes", "rss_before_model_bytes"}) {
+      for (const char* key :
+           {"step_time_s", "tokens_per_s", "data_wait_s", "rss_bytes", "median_step_time_s",
+            "median_tokens_per_s", "peak_rss_bytes", "rss_before_model_bytes"}) {
         lines.back().erase(key);
       }
     }

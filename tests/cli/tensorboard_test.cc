@@ -79,12 +79,13 @@ TEST_F(TensorBoard, ShowsTheNumbersOfTheJsonLinesFromRank0Alone) {
       run_for(2, {"--steps", "3", "--eval-data", tokens, "--eval-size", "1", "--clip", "1"});
   EXPECT_EQ(files().size(), 1U);
   const Json scalars = shown();
-  for (const char* key : {"loss", "grad_norm", "lr", "step_time_s", "tokens_per_s", "rss_bytes"}) {
+  for (const char* key :
+       {"loss", "grad_norm", "lr", "step_time_s", "tokens_per_s", "data_wait_s", "rss_bytes"}) {
     expect_values(scalars.at(std::string("train/") + key), training.steps, key);
   }
   const Json evaluation = Json::parse(lines_of(training.outcome.out).at(3));
   expect_values(scalars.at("eval/loss"), {evaluation}, "loss");
-  EXPECT_EQ(scalars.size(), 8U) << scalars;  // and eval/n_labels
+  EXPECT_EQ(scalars.size(), 9U) << scalars;  // and eval/n_labels
 }
 
 // The steps after the last checkpoint are done twice, and the first time's last record was cut off.

@@ -33,8 +33,9 @@ TEST(TrainOutput, IsOneJsonLineAStepAndASummary) {
   ASSERT_EQ(training.outcome.exit_code, 0) << training.outcome.err;
   const auto lines = lines_of(training.outcome.out);
   ASSERT_EQ(lines.size(), 3U) << training.outcome.out;
-  EXPECT_THAT(keys_of(lines[0]), ElementsAre("event", "step", "loss", "grad_norm", "grad_norm_fp64",
-                                             "lr", "step_time_s", "tokens_per_s", "rss_bytes"));
+  EXPECT_THAT(keys_of(lines[0]),
+              ElementsAre("event", "step", "loss", "grad_norm", "grad_norm_fp64", "lr",
+                          "step_time_s", "tokens_per_s", "data_wait_s", "rss_bytes"));
   EXPECT_THAT(keys_of(lines[2]),
               ElementsAre("event", "world_size", "fsdp_size", "device", "parameters",
                           "local_parameters", "steps", "median_step_time_s", "median_tokens_per_s",

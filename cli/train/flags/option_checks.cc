@@ -180,6 +180,7 @@ void check_numbers(const TrainOptions& o) {
   not_negative("--clip", o.clip);
   not_negative("--loss-scale", o.loss_scale);
   not_negative("--temperature", o.temperature);
+  not_negative("--peak-tflops", o.peak_tflops);
   require(o.beta1 >= 0 && o.beta1 < 1, "--beta1 must lie in [0, 1)");
   require(o.beta2 >= 0 && o.beta2 < 1, "--beta2 must lie in [0, 1)");
   require(o.min_lr_ratio >= 0 && o.min_lr_ratio <= 1, "--min-lr-ratio must lie in [0, 1]");
