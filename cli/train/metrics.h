@@ -1,9 +1,11 @@
-// The JSON lines of a run: one per step and one at the end, each written whole and at once.
+// The JSON lines of a run: one per step and one at the end.
 #pragma once
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
+
+#include "cli/train/line_file.h"
 
 namespace fsdp2::cli {
 
@@ -13,20 +15,13 @@ class Metrics {
   // `next_step` stay, so that a resumed run leaves what one without a break would have left.
   // Changes nothing until the first line is written. Throws Failure.
   Metrics(const std::string& path, int64_t next_step);
-  ~Metrics();
-  Metrics(const Metrics&) = delete;
-  Metrics& operator=(const Metrics&) = delete;
 
-  bool goes_to_stdout() const { return path_.empty(); }
+  bool goes_to_stdout() const { return file_.is_stdout(); }
   // Keys stay in the order in which they were added. Throws Failure.
   void write(const nlohmann::ordered_json& line);
 
  private:
-  void open_file();
-
-  std::string path_;
-  int64_t kept_bytes_;  // of the file as it was found
-  int file_ = -1;       // not opened yet
+  LineFile file_;
 };
 
 // `value` with so many digits after the point, as the Python program rounds.

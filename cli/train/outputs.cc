@@ -121,6 +121,7 @@ void check_replaced(const std::string& flag, const std::string& path, int32_t fo
 
 void check_outputs(const TrainOptions& options) {
   check_file("--metrics", options.metrics, true);
+  check_file("--metrics-csv", options.metrics_csv, true);
   check_file("--full-state-dict", options.full_state_dict, false);
   check_directory("--tensorboard", options.tensorboard);
   check_directory("--save-pretrained", options.save_pretrained);

@@ -14,6 +14,7 @@
 #include "cli/train/flags/option_checks.h"
 #include "cli/train/memory.h"
 #include "cli/train/metrics.h"
+#include "cli/train/metrics_table.h"
 #include "cli/train/micro_batch.h"
 #include "cli/train/outputs.h"
 #include "cli/train/progress.h"
@@ -73,7 +74,8 @@ class Trainer {
   Checkpoints checkpoints_;
   // These are rank 0's.
   std::optional<Metrics> metrics_;
-  std::optional<EventFile> events_;  // with --tensorboard
+  std::optional<MetricsTable> table_;  // with --metrics-csv
+  std::optional<EventFile> events_;    // with --tensorboard
   std::optional<Progress> progress_;
   std::vector<double> step_seconds_;
 };
@@ -108,6 +110,9 @@ void Trainer::prepare() {
   resumed_ = resume(options_, mesh_, run_state());
   if (is_first_rank()) {
     metrics_.emplace(options_.metrics, resumed_.next_step);
+    if (!options_.metrics_csv.empty()) {
+      table_.emplace(options_.metrics_csv, resumed_.next_step);
+    }
     if (!options_.tensorboard.empty()) {
       events_.emplace(options_.tensorboard, resumed_.next_step);
     }
@@ -222,6 +227,9 @@ void Trainer::emit(const nlohmann::ordered_json& line) {
     progress_->clear();
   }
   metrics_->write(line);
+  if (table_) {
+    table_->write(line);
+  }
   if (events_) {
     events_->write(line);
   }

@@ -32,7 +32,8 @@ constexpr char kIgnoredHelp[] =
     "Modules whose parameters are neither sharded nor reduced nor trained, by paths or patterns";
 
 // Keys in which ranks may differ.
-const std::set<std::string> kOwn = {"metrics", "product-engine", "quiet", "tensorboard", "threads"};
+const std::set<std::string> kOwn = {"metrics", "metrics-csv", "product-engine",
+                                    "quiet",   "tensorboard", "threads"};
 
 template <typename... Visitors>
 struct Overload : Visitors... {
@@ -178,6 +179,9 @@ std::vector<Key> outcome_keys(TrainOptions* o) {
       {optimizer, "min-lr-ratio", &o->min_lr_ratio, "Final learning rate, as a fraction of --lr"},
       {output, "metrics", &o->metrics,
        "File for the JSON lines, which a resumed run goes on with (default: standard output)"},
+      {output, "metrics-csv", &o->metrics_csv,
+       "File for the numbers of steps and evaluations as a table, which a resumed run goes on "
+       "with"},
       {output, "tensorboard", &o->tensorboard,
        "Directory for an event file with the same numbers, which TensorBoard shows; a resumed run "
        "adds a file"},

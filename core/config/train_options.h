@@ -89,6 +89,7 @@ struct TrainOptions {
   std::string export_dtype = "none";
 
   std::string metrics;
+  std::string metrics_csv;
   std::string tensorboard;
   int64_t log_every = 1;
   double peak_tflops = 0.0;

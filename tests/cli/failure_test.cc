@@ -203,7 +203,7 @@ TEST_F(BadInput, OnOneRankOnly) {
 TEST_F(BadInput, OutputsThatCannotBeWritten) {
   const auto good = golden_inputs("tiny-llama");
   for (const std::string flag :
-       {"--metrics", "--tensorboard", "--full-state-dict", "--save-pretrained"}) {
+       {"--metrics", "--metrics-csv", "--tensorboard", "--full-state-dict", "--save-pretrained"}) {
     const Outcome outcome =
         train(2, joined(good, {flag, tokens() + "/there.safetensors"}), in_outputs()).outcome;
     expect_told(outcome, 2, flag + " " + tokens() + "/there.safetensors");

@@ -216,8 +216,8 @@ TEST(TrainFlags, ThatRanksMustShareAreCompared) {
   EXPECT_THAT(text, HasSubstr("--steps=12\n"));
   EXPECT_THAT(text, HasSubstr("--lr=0.1\n"));
   EXPECT_THAT(text, HasSubstr("--shuffle=false\n"));
-  for (const char* own :
-       {"--quiet", "--metrics", "--tensorboard", "--threads", "--product-engine"}) {
+  for (const char* own : {"--quiet", "--metrics", "--metrics-csv", "--tensorboard", "--threads",
+                          "--product-engine"}) {
     EXPECT_EQ(text.find(own), std::string::npos) << own;
   }
 }

@@ -92,6 +92,34 @@ TEST_F(Restart, MetricsAreThoseOfARunWithoutABreak) {
   EXPECT_EQ(without_times(metrics()), whole);
 }
 
+TEST_F(Restart, TableIsThatOfARunWithoutABreak) {
+  const std::string table = folder_ + "/m.csv";
+  const Arguments all = joined(kAuto, {"--metrics-csv", table, "--eval-every", "2", "--eval-data",
+                                       golden_inputs("tiny-llama").back(), "--eval-size", "1"});
+  const auto steps_and_losses = [&] {
+    std::vector<std::string> cells;
+    for (const std::string& row : lines_of(read_file(table))) {
+      const size_t loss = row.find(',') + 1;
+      cells.push_back(row.substr(0, row.find(',', loss)) + row.substr(row.rfind(',')));
+    }
+    return cells;
+  };
+  run_to_end(joined(all, {"--save-dir", folder_ + "/whole"}));
+  const std::vector<std::string> whole = steps_and_losses();
+  ASSERT_EQ(whole.size(), 1U + 6 + 3);
+  EXPECT_EQ(whole[0], "step,loss,eval_loss");
+  fs::remove(table);
+  run_to_end(joined(all, {"--stop-step", "3"}));
+  fs::remove_all(step(3));  // the third step is to be done again
+  run_to_end(all);
+  EXPECT_EQ(steps_and_losses(), whole);
+  write_file(table, "my,own\n");
+  fs::remove_all(step(6));
+  EXPECT_THAT(train(2, arguments(all)).outcome.err,
+              HasSubstr("--metrics-csv " + table + ": line 1 is not of a training run"));
+  EXPECT_EQ(read_file(table), "my,own\n");
+}
+
 // A machine that went down may have lost the end of the file.
 TEST_F(Restart, HalfALineIsRemoved) {
   run_to_end(joined(kAuto, {"--stop-step", "4"}));

@@ -153,6 +153,27 @@ TEST(TrainOutput, GoesToTheMetricsFile) {
   EXPECT_EQ(lines_of(read_file(directory + "/m.jsonl")).size(), 3U);
 }
 
+TEST(TrainOutput, IsATableToo) {
+  const std::string file = empty_directory() + "/m.csv";
+  const std::string tokens = golden_inputs("tiny-llama").back();
+  const Training training =
+      train(2, joined(kShort, {"--metrics-csv", file, "--eval-data", tokens, "--eval-size", "1"}));
+  ASSERT_EQ(training.outcome.exit_code, 0) << training.outcome.err;
+  const auto rows = lines_of(read_file(file));
+  ASSERT_EQ(rows.size(), 4U);
+  EXPECT_EQ(
+      rows[0],
+      "step,loss,loss_over_micro_batches,loss_over_labels,grad_norm,grad_norm_fp64,loss_scale,"
+      "applied,lr,step_time_s,tokens_per_s,data_wait_s,mfu,rss_bytes,eval_loss");
+  const Json& second = training.steps.at(1);
+  const auto text = [&](const char* key) { return second.at(key).dump(); };
+  EXPECT_EQ(rows[2], "1," + text("loss") + ",,," + text("grad_norm") + ",,,," + text("lr") + "," +
+                         text("step_time_s") + "," + text("tokens_per_s") + "," +
+                         text("data_wait_s") + ",," + text("rss_bytes") + ",");
+  const Json evaluation = Json::parse(lines_of(training.outcome.out).at(2));
+  EXPECT_EQ(rows[3], "1" + std::string(14, ',') + evaluation.at("loss").dump());
+}
+
 TEST(TrainOutput, StopsBeforeTheStopStep) {
   const auto inputs = golden_inputs("tiny-llama");
   const Training whole = train(1, joined(inputs, {"--lr-schedule", "linear", "--steps", "4"}));

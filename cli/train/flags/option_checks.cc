@@ -43,6 +43,7 @@ void check_places(const TrainOptions& o) {
                                  {"--save-pretrained", o.save_pretrained},
                                  {"--full-state-dict", o.full_state_dict},
                                  {"--metrics", o.metrics},
+                                 {"--metrics-csv", o.metrics_csv},
                                  {"--tensorboard", o.tensorboard}};
   outputs.erase(std::remove_if(outputs.begin(), outputs.end(),
                                [](const Output& output) { return output.second.empty(); }),
