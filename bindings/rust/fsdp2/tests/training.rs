@@ -122,7 +122,10 @@ fn steps_have_schedules_and_positions() {
         let step = Step::create(&shard, &optimizer, &options)?;
         let loader = tiny_tokens(&mesh);
         let [tokens, labels] = loader.next()?;
-        assert!(tiny_tokens(&mesh).positions().is_err(), "there is no batch yet");
+        assert!(
+            tiny_tokens(&mesh).positions().is_err(),
+            "there is no batch yet"
+        );
         let positions = loader.positions()?;
         assert_eq!(positions.info()?.shape, tokens.info()?.shape);
         let result = step.run([Some(&tokens), Some(&labels), Some(&positions), None])?;

@@ -4,8 +4,8 @@ import io.fsdp2.internal.Raw;
 import io.fsdp2.internal.fsdp2_loader_options;
 
 /**
- * Batches of token windows for this rank, from a flat file of tokens, from any file as bytes,
- * or from records in JSON lines.
+ * Batches of token windows for this rank, from a flat file of tokens, from any file as bytes, or
+ * from records in JSON lines.
  */
 public final class Loader extends Handle {
   private Loader(long id) {
