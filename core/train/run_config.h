@@ -19,7 +19,7 @@ struct RunConfigRequest {
 // config::ConfigError has it.
 std::string lower_run_config(const RunConfigRequest& request);
 
-// Of a plan, which lower_run_config has made. Errors: kNotFound, with the nearest key;
+// The value of a key in a plan that lower_run_config has made. Errors: kNotFound, with the nearest key;
 // kInvalidArgument for a text that is no plan.
 std::string value_in_plan(const std::string& plan, const std::string& key);
 

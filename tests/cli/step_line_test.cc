@@ -1,5 +1,5 @@
 // The JSON line of a step, in the cases that the tool's own data do not have.
-#include "cli/train/step_line.h"
+#include "cli/train/report/step_line.h"
 
 #include <gtest/gtest.h>
 

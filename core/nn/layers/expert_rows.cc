@@ -94,7 +94,7 @@ struct WeightedSums : torch::autograd::Function<WeightedSums> {
   }
 
  private:
-  // Of the rows [n,D], in one buffer, and of the weights [T,K].
+  // Those of the rows [n,D], in one buffer, and those of the weights [T,K].
   static std::pair<at::Tensor, at::Tensor> gradients_of(const at::Tensor& gradient,
                                                         at::TensorList parts,
                                                         const at::Tensor& weights,

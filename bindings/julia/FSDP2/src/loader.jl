@@ -5,7 +5,7 @@
 
 Batches of token windows for this rank, from a flat file of tokens, any file as bytes, or records in JSON lines. Collective. `global_batch`:
 windows per step, over all ranks and micro batches. Options: `accumulate = 1` micro batches per step; `format`: `:auto` (little-endian
-`UInt16`, or `UInt32` for a vocabulary above 65536), `:bytes`, `:records`; `order`: `:sequential`, `:shuffled` by `seed`. Of records, answers
+`UInt16`, or `UInt32` for a vocabulary above 65536), `:bytes`, `:records`; `order`: `:sequential`, `:shuffled` by `seed`. In records, answers
 are labels; `cut_long_records` leaves out the end of those that do not fit a window, `skip_bad_records` lines that are no record or have no
 answer.
 

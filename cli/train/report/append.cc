@@ -1,4 +1,4 @@
-#include "cli/train/append.h"
+#include "cli/train/report/append.h"
 
 #include <unistd.h>
 

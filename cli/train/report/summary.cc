@@ -1,10 +1,10 @@
-#include "cli/train/summary.h"
+#include "cli/train/report/summary.h"
 
 #include <algorithm>
 #include <string>
 
-#include "cli/train/memory.h"
-#include "cli/train/metrics.h"
+#include "cli/train/report/memory.h"
+#include "cli/train/report/metrics.h"
 
 namespace fsdp2::cli {
 

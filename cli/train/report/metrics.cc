@@ -1,4 +1,4 @@
-#include "cli/train/metrics.h"
+#include "cli/train/report/metrics.h"
 
 #include <cmath>
 #include <optional>

@@ -1,4 +1,4 @@
-#include "cli/train/memory.h"
+#include "cli/train/report/memory.h"
 
 #include <fstream>
 #include <sstream>

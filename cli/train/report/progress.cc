@@ -1,4 +1,4 @@
-#include "cli/train/progress.h"
+#include "cli/train/report/progress.h"
 
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-#include "cli/train/line_file.h"
+#include "cli/train/report/line_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "cli/library.h"
-#include "cli/train/append.h"
+#include "cli/train/report/append.h"
 
 namespace fsdp2::cli {
 
