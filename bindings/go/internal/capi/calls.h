@@ -57,6 +57,11 @@
   F(scope_keep, (fsdp2_scope scope, const fsdp2_tensor *tensors, size_t n_tensors), (scope, tensors, n_tensors)) \
   F(scope_destroy, (fsdp2_scope scope), (scope)) \
   F(scope_duplicate, (fsdp2_scope scope, fsdp2_scope *out), (scope, out)) \
+  F(generator_create, (uint64_t seed, fsdp2_generator *out), (seed, out)) \
+  F(generator_get_state, (fsdp2_generator generator, fsdp2_tensor *out), (generator, out)) \
+  F(generator_set_state, (fsdp2_generator generator, fsdp2_tensor state), (generator, state)) \
+  F(generator_destroy, (fsdp2_generator generator), (generator)) \
+  F(generator_duplicate, (fsdp2_generator generator, fsdp2_generator *out), (generator, out)) \
   F(op_call, (const char *name, const fsdp2_value *inputs, size_t n_inputs, uint32_t flags, fsdp2_scope scope, fsdp2_value *outputs, size_t cap, size_t *needed), (name, inputs, n_inputs, flags, scope, outputs, cap, needed)) \
   F(op_get_schema, (const char *name, char *buf, size_t cap, size_t *needed), (name, buf, cap, needed)) \
   F(function_call, (const char *name, const fsdp2_tensor *inputs, size_t n_inputs, uint32_t flags, fsdp2_scope scope, fsdp2_function_forward_fn forward, fsdp2_function_backward_fn backward, void *user_data, fsdp2_release_fn release, fsdp2_tensor *outputs, size_t cap, size_t *needed), (name, inputs, n_inputs, flags, scope, forward, backward, user_data, release, outputs, cap, needed)) \

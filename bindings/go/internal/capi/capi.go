@@ -83,6 +83,7 @@ const (
 	ValueInts                = 8
 	ValueDoubles             = 9
 	ValueTensors             = 10
+	ValueGenerator           = 11
 	OpNoGrad                 = 1
 	ActivationsNoEarlyStop   = 1
 	ActivationsByPath        = 2
@@ -182,6 +183,11 @@ type State struct {
 
 // Scope is fsdp2_scope.
 type Scope struct {
+	ID uint64
+}
+
+// Generator is fsdp2_generator.
+type Generator struct {
 	ID uint64
 }
 
@@ -935,6 +941,31 @@ func ScopeDestroy(scope Scope) error {
 // ScopeDuplicate calls fsdp2_scope_duplicate.
 func ScopeDuplicate(scope Scope, out *Scope) error {
 	return check(C.fsdp2_go_scope_duplicate(*(*C.fsdp2_scope)(unsafe.Pointer(&scope)), (*C.fsdp2_scope)(unsafe.Pointer(out))))
+}
+
+// GeneratorCreate calls fsdp2_generator_create.
+func GeneratorCreate(seed uint64, out *Generator) error {
+	return check(C.fsdp2_go_generator_create(C.uint64_t(seed), (*C.fsdp2_generator)(unsafe.Pointer(out))))
+}
+
+// GeneratorGetState calls fsdp2_generator_get_state.
+func GeneratorGetState(generator Generator, out *Tensor) error {
+	return check(C.fsdp2_go_generator_get_state(*(*C.fsdp2_generator)(unsafe.Pointer(&generator)), (*C.fsdp2_tensor)(unsafe.Pointer(out))))
+}
+
+// GeneratorSetState calls fsdp2_generator_set_state.
+func GeneratorSetState(generator Generator, state Tensor) error {
+	return check(C.fsdp2_go_generator_set_state(*(*C.fsdp2_generator)(unsafe.Pointer(&generator)), *(*C.fsdp2_tensor)(unsafe.Pointer(&state))))
+}
+
+// GeneratorDestroy calls fsdp2_generator_destroy.
+func GeneratorDestroy(generator Generator) error {
+	return check(C.fsdp2_go_generator_destroy(*(*C.fsdp2_generator)(unsafe.Pointer(&generator))))
+}
+
+// GeneratorDuplicate calls fsdp2_generator_duplicate.
+func GeneratorDuplicate(generator Generator, out *Generator) error {
+	return check(C.fsdp2_go_generator_duplicate(*(*C.fsdp2_generator)(unsafe.Pointer(&generator)), (*C.fsdp2_generator)(unsafe.Pointer(out))))
 }
 
 // OpCall calls fsdp2_op_call.

@@ -46,6 +46,10 @@ const _ = unsafe.Sizeof(C.fsdp2_scope{}) - unsafe.Sizeof(Scope{})
 
 var _ = [1]byte{}[unsafe.Offsetof(Scope{}.ID)-unsafe.Offsetof(C.fsdp2_scope{}.id)]
 
+const _ = unsafe.Sizeof(C.fsdp2_generator{}) - unsafe.Sizeof(Generator{})
+
+var _ = [1]byte{}[unsafe.Offsetof(Generator{}.ID)-unsafe.Offsetof(C.fsdp2_generator{}.id)]
+
 const _ = unsafe.Sizeof(C.fsdp2_error_info{}) - unsafe.Sizeof(ErrorInfo{})
 
 var _ = [1]byte{}[unsafe.Offsetof(ErrorInfo{}.StructSize)-unsafe.Offsetof(C.fsdp2_error_info{}.struct_size)]

@@ -75,6 +75,7 @@ const FSDP2_VALUE_STRING = Int32(7)
 const FSDP2_VALUE_INTS = Int32(8)
 const FSDP2_VALUE_DOUBLES = Int32(9)
 const FSDP2_VALUE_TENSORS = Int32(10)
+const FSDP2_VALUE_GENERATOR = Int32(11)
 const FSDP2_OP_NO_GRAD = Int32(1)
 const FSDP2_ACTIVATIONS_NO_EARLY_STOP = Int32(1)
 const FSDP2_ACTIVATIONS_BY_PATH = Int32(2)
@@ -164,6 +165,10 @@ Base.@kwdef struct fsdp2_state
 end
 
 Base.@kwdef struct fsdp2_scope
+    id::UInt64 = 0
+end
+
+Base.@kwdef struct fsdp2_generator
     id::UInt64 = 0
 end
 
@@ -825,6 +830,26 @@ end
 
 function fsdp2_scope_duplicate(scope, out)
     @ccall libfsdp2.fsdp2_scope_duplicate(scope::fsdp2_scope, out::Ptr{fsdp2_scope})::fsdp2_status
+end
+
+function fsdp2_generator_create(seed, out)
+    @ccall libfsdp2.fsdp2_generator_create(seed::UInt64, out::Ptr{fsdp2_generator})::fsdp2_status
+end
+
+function fsdp2_generator_get_state(generator, out)
+    @ccall libfsdp2.fsdp2_generator_get_state(generator::fsdp2_generator, out::Ptr{fsdp2_tensor})::fsdp2_status
+end
+
+function fsdp2_generator_set_state(generator, state)
+    @ccall libfsdp2.fsdp2_generator_set_state(generator::fsdp2_generator, state::fsdp2_tensor)::fsdp2_status
+end
+
+function fsdp2_generator_destroy(generator)
+    @ccall libfsdp2.fsdp2_generator_destroy(generator::fsdp2_generator)::fsdp2_status
+end
+
+function fsdp2_generator_duplicate(generator, out)
+    @ccall libfsdp2.fsdp2_generator_duplicate(generator::fsdp2_generator, out::Ptr{fsdp2_generator})::fsdp2_status
 end
 
 function fsdp2_op_call(name, inputs, n_inputs, flags, scope, outputs, cap, needed)

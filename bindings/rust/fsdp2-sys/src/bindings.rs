@@ -361,6 +361,41 @@ fn bindgen_test_layout_fsdp2_scope() {
     }
     test_field_id();
 }
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct fsdp2_generator {
+    pub id: u64,
+}
+#[test]
+fn bindgen_test_layout_fsdp2_generator() {
+    assert_eq!(
+        ::std::mem::size_of::<fsdp2_generator>(),
+        8usize,
+        concat!("Size of: ", stringify!(fsdp2_generator))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<fsdp2_generator>(),
+        8usize,
+        concat!("Alignment of ", stringify!(fsdp2_generator))
+    );
+    fn test_field_id() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_generator>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).id) as usize - ptr as usize
+            },
+            0usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_generator),
+                "::",
+                stringify!(id)
+            )
+        );
+    }
+    test_field_id();
+}
 pub type fsdp2_release_fn =
     ::std::option::Option<unsafe extern "C" fn(user_data: *mut ::std::os::raw::c_void)>;
 #[repr(C)]
@@ -1725,6 +1760,30 @@ extern "C" {
 extern "C" {
     pub fn fsdp2_scope_duplicate(scope: fsdp2_scope, out: *mut fsdp2_scope) -> fsdp2_status;
 }
+extern "C" {
+    pub fn fsdp2_generator_create(seed: u64, out: *mut fsdp2_generator) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_generator_get_state(
+        generator: fsdp2_generator,
+        out: *mut fsdp2_tensor,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_generator_set_state(
+        generator: fsdp2_generator,
+        state: fsdp2_tensor,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_generator_destroy(generator: fsdp2_generator) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_generator_duplicate(
+        generator: fsdp2_generator,
+        out: *mut fsdp2_generator,
+    ) -> fsdp2_status;
+}
 pub const FSDP2_VALUE_NONE: i32 = 0;
 pub const FSDP2_VALUE_DEFAULT: i32 = 1;
 pub const FSDP2_VALUE_TENSOR: i32 = 2;
@@ -1736,6 +1795,7 @@ pub const FSDP2_VALUE_STRING: i32 = 7;
 pub const FSDP2_VALUE_INTS: i32 = 8;
 pub const FSDP2_VALUE_DOUBLES: i32 = 9;
 pub const FSDP2_VALUE_TENSORS: i32 = 10;
+pub const FSDP2_VALUE_GENERATOR: i32 = 11;
 #[repr(C)]
 #[derive(Debug, Copy, Clone, PartialEq)]
 pub struct fsdp2_value {

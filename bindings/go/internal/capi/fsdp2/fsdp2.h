@@ -100,6 +100,7 @@
 #include "mesh.h"
 #include "tensor.h"
 #include "scope.h"
+#include "generator.h"
 #include "op.h"
 #include "function.h"
 #include "module.h"

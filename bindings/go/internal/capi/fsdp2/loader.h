@@ -37,7 +37,7 @@ typedef struct fsdp2_loader_options {
   int64_t global_batch;    /* windows per step, over all ranks and micro batches */
   int64_t vocab_size;      /* every token must be below it */
   uint64_t seed;
-  /* Of FSDP2_TOKENS_RECORDS. What they leave out is counted in the log of rank 0. */
+  /* For FSDP2_TOKENS_RECORDS. What they leave out is counted in the log of rank 0. */
   int32_t cut_long_records; /* 1: to S+1 tokens; 0: FSDP2_E_INVALID_ARGUMENT, with the line */
   /* 1: leave out lines that are not JSON, no record, or without an answer; 0: FSDP2_E_CORRUPT_DATA,
    * with the line */

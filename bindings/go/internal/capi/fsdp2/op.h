@@ -26,7 +26,8 @@ enum {
   FSDP2_VALUE_STRING = 7, /* [data]: a text; also a device ("cpu") or a memory format */
   FSDP2_VALUE_INTS = 8,   /* [data, count]: int64_t; for a list of bools, each 0 or 1 */
   FSDP2_VALUE_DOUBLES = 9,
-  FSDP2_VALUE_TENSORS = 10 /* [data, count]: fsdp2_tensor; {0} is none */
+  FSDP2_VALUE_TENSORS = 10,  /* [data, count]: fsdp2_tensor; {0} is none */
+  FSDP2_VALUE_GENERATOR = 11 /* [integer]: the id of a fsdp2_generator */
 };
 
 /* An element of arrays, so it has no struct_size, and never grows. Fields that its kind does not
@@ -52,6 +53,7 @@ typedef struct fsdp2_value {
 #define FSDP2_INTS(array, n) {FSDP2_VALUE_INTS, 0, 0, 0.0, {0}, (array), (n)}
 #define FSDP2_DOUBLES(array, n) {FSDP2_VALUE_DOUBLES, 0, 0, 0.0, {0}, (array), (n)}
 #define FSDP2_TENSORS(array, n) {FSDP2_VALUE_TENSORS, 0, 0, 0.0, {0}, (array), (n)}
+#define FSDP2_GENERATOR(handle) {FSDP2_VALUE_GENERATOR, 0, (int64_t)(handle).id, 0.0, {0}, NULL, 0}
 
 enum { FSDP2_OP_NO_GRAD = 1 };
 /* Calls an operator of LibTorch's namespace aten, such as "aten::linear" or "aten::add.Tensor": the
