@@ -220,6 +220,11 @@ PRESETS: dict[str, ConfigDict] = {
         num_attention_heads=8, num_key_value_heads=4, head_dim=64,
         num_experts=16, num_experts_per_tok=4, moe_intermediate_size=320,
     ),
+    "qwen3-moe-8-experts": qwen3_moe(
+        vocab_size=16384, hidden_size=512, intermediate_size=1536, num_hidden_layers=8,
+        num_attention_heads=8, num_key_value_heads=4, head_dim=64,
+        num_experts=8, num_experts_per_tok=2, moe_intermediate_size=768,
+    ),
     # ---- the shapes of published models, random weights; for a GPU
     "qwen2.5-0.5b": qwen2(
         vocab_size=151936, hidden_size=896, intermediate_size=4864, num_hidden_layers=24,
