@@ -64,7 +64,7 @@ TEST(Seeds, OfIndicesAreTakenIfGood) {
 TEST(Seeds, OfRunConfigurationsAreTakenIfGood) {
   EXPECT_EQ(taken("yaml", read_run_configuration),
             (Names{"merged.yaml", "mm.yaml", "mm_legacy.yaml", "plain.yaml", "roll.yaml",
-                   "train300M_fsdp.yaml", "train90M_fsdp.yaml"}));
+                   "train300M_fsdp.yaml", "train90M_fsdp.yaml", "unclosed.yaml"}));
 }
 
 TEST(Seeds, OfZipsAreTakenIfGood) {
