@@ -46,13 +46,23 @@ struct ModuleParameter {
 struct ModuleObject {
   ModuleObject(std::shared_ptr<nn::Module> module_in,
                std::shared_ptr<nn::ParameterSource> source_in,
-               std::vector<ModuleParameter> parameters_in)
+               std::vector<ModuleParameter> parameters)
       : module(std::move(module_in)),
-        parameters(std::move(parameters_in)),
-        session(std::make_shared<train::Session>(module, std::move(source_in))) {}
+        session(std::make_shared<train::Session>(module, std::move(source_in))) {
+    set_parameters(std::move(parameters));
+  }
+
+  // As they were when the module was last put together. For any thread, also one that has not
+  // entered the module.
+  std::shared_ptr<const std::vector<ModuleParameter>> parameters() const {
+    return std::atomic_load(&parameters_);
+  }
+  void set_parameters(std::vector<ModuleParameter> parameters) {
+    std::atomic_store(&parameters_,
+                      std::make_shared<const std::vector<ModuleParameter>>(std::move(parameters)));
+  }
 
   const std::shared_ptr<nn::Module> module;
-  std::vector<ModuleParameter> parameters;
   // The module, its shard, their optimizers and steps share it; what follows is read and changed
   // under it.
   const std::shared_ptr<Busy> busy = std::make_shared<Busy>("model");
@@ -65,6 +75,9 @@ struct ModuleObject {
   // Weak, or a forward that holds the handles of the children that it calls would keep itself
   // alive.
   std::shared_ptr<const std::weak_ptr<ModuleObject>> parent;
+
+ private:
+  std::shared_ptr<const std::vector<ModuleParameter>> parameters_;
 };
 
 // The module that is a part of no other, and has the state of all in it.

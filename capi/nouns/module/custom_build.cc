@@ -58,7 +58,7 @@ void add_parameter(Call& call, ModuleObject& object, const char* name, const int
   module->add_parameter(
       read_text(name, kMaxName, "name"), read_shape(shape, n_dims),
       read_float_dtype_or_keep(options.dtype, "options.dtype").value_or(object.dtype), init);
-  object.parameters = parameters_of(*module);
+  object.set_parameters(parameters_of(*module));
 }
 
 void add_child(Call& call, const std::shared_ptr<ModuleObject>& object, const char* name,
@@ -68,7 +68,7 @@ void add_child(Call& call, const std::shared_ptr<ModuleObject>& object, const ch
   const auto parent_module = enter_to_build(call, *object, "module");
   const auto child_module = enter_to_build(call, *child, "child");
   parent_module->add_child(read_text(name, kMaxName, "name"), child_module);
-  object->parameters = parameters_of(*parent_module);
+  object->set_parameters(parameters_of(*parent_module));
   object->parts.push_back(child);
   std::atomic_store(&child->parent, std::make_shared<const std::weak_ptr<ModuleObject>>(object));
 }
@@ -91,7 +91,7 @@ void add_buffer(Call& call, const ModuleObject& object, const char* name, fsdp2_
 void tie_parameter(Call& call, ModuleObject& object, const char* name, const char* other) {
   const auto module = enter_to_build(call, object, "module");
   module->tie_parameter(read_text(name, kMaxName, "name"), read_text(other, kMaxName, "other"));
-  object.parameters = parameters_of(*module);
+  object.set_parameters(parameters_of(*module));
 }
 
 at::Tensor get_buffer(const ModuleObject& object, const std::string& name) {

@@ -110,8 +110,9 @@ uint64_t module_from_exported(const char* path, const fsdp2_module_options* give
 
 fsdp2_module_info module_info(const ModuleObject& object) {
   fsdp2_module_info info{};
-  info.n_parameters = static_cast<int32_t>(object.parameters.size());
-  for (const ModuleParameter& parameter : object.parameters) {
+  const auto parameters = object.parameters();
+  info.n_parameters = static_cast<int32_t>(parameters->size());
+  for (const ModuleParameter& parameter : *parameters) {
     info.numel += c10::multiply_integers(parameter.shape);
   }
   if (const auto* language = models::find_language_model(*object.module)) {

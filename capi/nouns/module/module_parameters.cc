@@ -18,10 +18,11 @@ namespace fsdp2::capi {
 
 namespace {
 
-const ModuleParameter& parameter_at(const ModuleObject& object, size_t index) {
-  FSDP2_CHECK(index < object.parameters.size(), Code::kInvalidArgument,
-              "index: there are {} parameters, found {}", object.parameters.size(), index);
-  return object.parameters[index];
+ModuleParameter parameter_at(const ModuleObject& object, size_t index) {
+  const auto parameters = object.parameters();
+  FSDP2_CHECK(index < parameters->size(), Code::kInvalidArgument,
+              "index: there are {} parameters, found {}", parameters->size(), index);
+  return (*parameters)[index];
 }
 
 bool has_name(const std::vector<std::string>& names, const std::string& name) {
@@ -29,13 +30,13 @@ bool has_name(const std::vector<std::string>& names, const std::string& name) {
 }
 
 size_t parameter_index(const ModuleObject& object, const std::string& name) {
-  const auto& parameters = object.parameters;
+  const auto parameters = object.parameters();
   const auto found = std::find_if(
-      parameters.begin(), parameters.end(),
+      parameters->begin(), parameters->end(),
       [&](const ModuleParameter& parameter) { return has_name(parameter.names, name); });
-  FSDP2_CHECK(found != parameters.end(), Code::kNotFound, "name: the module has no parameter '{}'",
+  FSDP2_CHECK(found != parameters->end(), Code::kNotFound, "name: the module has no parameter '{}'",
               name);
-  return static_cast<size_t>(found - parameters.begin());
+  return static_cast<size_t>(found - parameters->begin());
 }
 
 // What stands in the module now: the parameter itself, or what sharding has put in its place.
@@ -49,7 +50,7 @@ at::Tensor tensor_of(const ModuleObject& object, const ModuleParameter& paramete
 }
 
 fsdp2_module_parameter_info parameter_info(const ModuleObject& object, size_t index) {
-  const ModuleParameter& parameter = parameter_at(object, index);
+  const ModuleParameter parameter = parameter_at(object, index);
   const auto n_dims = parameter.shape.size();
   FSDP2_CHECK(n_dims <= FSDP2_MAX_DIMS, Code::kUnsupported, "{}: {} dims are more than {}",
               parameter.names.front(), n_dims, FSDP2_MAX_DIMS);
@@ -70,7 +71,7 @@ at::Tensor get_parameter(const ModuleObject& object, size_t index, int32_t which
   FSDP2_CHECK(which == FSDP2_PARAMETER_LOCAL || which == FSDP2_PARAMETER_LOCAL_GRAD,
               Code::kInvalidArgument,
               "which: expected FSDP2_PARAMETER_LOCAL (0) or _LOCAL_GRAD (1), found {}", which);
-  const ModuleParameter& parameter = parameter_at(object, index);
+  const ModuleParameter parameter = parameter_at(object, index);
   const std::string& name = parameter.names.front();
   const at::Tensor tensor = tensor_of(object, parameter);
   FSDP2_CHECK(!fsdp::ShardedParam::manages(tensor), Code::kWrongState,
@@ -155,7 +156,7 @@ fsdp2_status fsdp2_module_get_parameter_count(fsdp2_module module, size_t* out) 
   return guard(__func__, [&](Call&) {
     const auto object = pin(module);
     capi::check_not_null(out, "out");
-    *out = object->parameters.size();
+    *out = object->parameters()->size();
   });
 }
 
@@ -173,7 +174,7 @@ fsdp2_status fsdp2_module_get_parameter_name(fsdp2_module module, size_t index, 
                                              char* buf, size_t cap, size_t* needed) {
   return guard(__func__, [&](Call&) {
     const auto object = pin(module);
-    const auto& names = capi::parameter_at(*object, index).names;
+    const auto names = capi::parameter_at(*object, index).names;
     capi::check_count(name_index, 0, names.size() - 1, "name_index");
     capi::write_text(names[name_index], buf, cap, needed);
   });

@@ -183,7 +183,7 @@ fsdp2_status fsdp2_shard_get_parameter(fsdp2_shard shard, size_t index, int32_t 
 fsdp2_status fsdp2_shard_cast_parameters(fsdp2_shard shard, int32_t dtype) {
   return guard(__func__, [&](Call& call) {
     const auto object = pin(shard);
-    capi::enter(call, *object->module);
+    capi::enter_collective(call, *object->module);  // it may wait for a gather under way
     capi::cast_parameters(*object, dtype);
   });
 }
