@@ -51,7 +51,7 @@ def build(language: str, work: Path, library: Path, jar: Path) -> list:
     program = work / f"calls-{language}"
     if language == "C":
         includes = f"-I{ROOT / 'include'}"
-        run(["cc", "-O2", includes, "calls.c", "-o", program, f"-L{library}", "-lfsdp2"])
+        run(["cc", "-O2", includes, "c/calls.c", "-o", program, f"-L{library}", "-lfsdp2"])
     elif language == "Rust":
         target = work / "cargo"
         run(

@@ -19,8 +19,8 @@ struct RunConfigRequest {
 // config::ConfigError has it.
 std::string lower_run_config(const RunConfigRequest& request);
 
-// The value of a key in a plan that lower_run_config has made. Errors: kNotFound, with the nearest key;
-// kInvalidArgument for a text that is no plan.
+// The value of a key in a plan that lower_run_config has made. Errors: kNotFound, with the nearest
+// key; kInvalidArgument for a text that is no plan.
 std::string value_in_plan(const std::string& plan, const std::string& key);
 
 // What ranks must have alike, for agree(). Error: kInvalidArgument for a text that is no plan.
