@@ -183,7 +183,9 @@ static void fields_that_cannot_be_are_refused(void) {
   FIELD(sgd, fsdp2_sgd_options, weight_decay, -1.0);
   FIELD(sgd, fsdp2_sgd_options, nesterov, 2);
   FIELD(sgd, fsdp2_sgd_options, nesterov, 1); /* without momentum */
-  FIELD(loader_open, fsdp2_loader_options, format, 2);
+  FIELD(loader_open, fsdp2_loader_options, format, 3);
+  FIELD(loader_open, fsdp2_loader_options, cut_long_records, 2);
+  FIELD(loader_open, fsdp2_loader_options, skip_bad_records, -1);
   FIELD(loader_open, fsdp2_loader_options, order, -1);
   FIELD(loader_open, fsdp2_loader_options, accumulate, 0);
   FIELD(loader_open, fsdp2_loader_options, accumulate, 3);
