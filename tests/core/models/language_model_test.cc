@@ -16,6 +16,7 @@
 #include "core/models/registry.h"
 #include "core/nn/seeded_init.h"
 #include "tests/core/nn/closeness.h"
+#include "tests/support/token_windows.h"
 
 namespace fsdp2::models {
 namespace {
@@ -29,20 +30,6 @@ const std::string kGolden = "tests/parity/golden/";
 Json read_json(const std::string& path) {
   std::ifstream file(path);
   return Json::parse(file);
-}
-
-// `count` windows of length + 1 tokens (neighbours share one), from a file of 16-bit tokens.
-at::Tensor read_windows(const std::string& path, int64_t count, int64_t length) {
-  std::ifstream file(path, std::ios::binary);
-  std::vector<uint16_t> raw(static_cast<size_t>(count * length + 1));
-  file.read(reinterpret_cast<char*>(raw.data()), static_cast<std::streamsize>(raw.size() * 2));
-  at::Tensor windows = at::empty({count, length + 1}, at::kLong);
-  for (int64_t window = 0; window < count; ++window) {
-    for (int64_t i = 0; i <= length; ++i) {
-      windows[window][i] = raw[static_cast<size_t>(window * length + i)];
-    }
-  }
-  return windows;
 }
 
 std::shared_ptr<nn::Module> load(const std::string& name, at::ScalarType dtype = at::kFloat) {

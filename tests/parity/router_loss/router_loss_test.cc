@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -15,6 +14,7 @@
 #include "core/models/registry.h"
 #include "core/nn/recompute/activation_checkpoint.h"
 #include "tests/support/ranks.h"
+#include "tests/support/token_windows.h"
 
 namespace fsdp2 {
 namespace {
@@ -33,12 +33,7 @@ json read_cases() {
 
 // [kRows, kLength + 1] int64.
 at::Tensor windows_of(const std::string& model) {
-  std::ifstream file(kGolden + "tokens/" + model + ".bin", std::ios::binary);
-  std::vector<uint16_t> raw(kRows * kLength + 1);
-  file.read(reinterpret_cast<char*>(raw.data()), static_cast<std::streamsize>(raw.size() * 2));
-  const at::Tensor all = at::empty({kRows * kLength + 1}, at::kLong);
-  std::copy(raw.begin(), raw.end(), all.data_ptr<int64_t>());
-  return all.unfold(0, kLength + 1, kLength).contiguous();
+  return read_windows(kGolden + "tokens/" + model + ".bin", kRows, kLength);
 }
 
 // Tokens, labels, positions and mask of a rank's rows.

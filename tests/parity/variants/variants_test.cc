@@ -4,7 +4,6 @@
 #include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -15,6 +14,7 @@
 #include "core/fsdp/fully_shard.h"
 #include "core/models/registry.h"
 #include "tests/support/ranks.h"
+#include "tests/support/token_windows.h"
 
 namespace fsdp2 {
 namespace {
@@ -32,12 +32,7 @@ json read_variants() {
 
 // [kRows, kLength + 1] int64.
 at::Tensor windows_of(const std::string& model) {
-  std::ifstream file(kGolden + "tokens/" + model + ".bin", std::ios::binary);
-  std::vector<uint16_t> raw(kRows * kLength + 1);
-  file.read(reinterpret_cast<char*>(raw.data()), static_cast<std::streamsize>(raw.size() * 2));
-  const at::Tensor all = at::empty({kRows * kLength + 1}, at::kLong);
-  std::copy(raw.begin(), raw.end(), all.data_ptr<int64_t>());
-  return all.unfold(0, kLength + 1, kLength).contiguous();
+  return read_windows(kGolden + "tokens/" + model + ".bin", kRows, kLength);
 }
 
 // A rank's part of a variant, whose batch is divided over the ranks.
