@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 parts=16
-part=${1:-$(($(git rev-list --count HEAD) % parts))}
+part=${1:-$(($(git rev-list --count HEAD 2>/dev/null || echo 0) % parts))}
 rooms=$(./bazelw query 'kind("cc_library rule", //core/... + //capi/... + //cli/...)' 2>/dev/null | sort)
 if [[ $part != all ]]; then
   rooms=$(awk -v parts="$parts" -v part="$part" 'NR % parts == part' <<<"$rooms")
