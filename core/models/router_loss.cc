@@ -1,5 +1,6 @@
 #include "core/models/router_loss.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/softmax.h>
