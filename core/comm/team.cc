@@ -1,6 +1,7 @@
 #include "core/comm/team.h"
 
 #include <fmt/ranges.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include <algorithm>
