@@ -1,0 +1,92 @@
+#include "core/device/plugin.h"
+
+#include <dlfcn.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "core/base/error.h"
+
+namespace fsdp2 {
+
+namespace {
+
+constexpr const char* kCudaVariable = "FSDP2_CUDA_LIBRARY";
+constexpr const char* kCudaFile = "libfsdp2_cuda.so";
+
+std::mutex opening;
+std::atomic<const DevicePlugin*> cuda_plugin{nullptr};
+
+// The directory of the library that this code is in, with a slash behind it.
+std::string own_directory() {
+  Dl_info info;
+  if (dladdr(&cuda_plugin, &info) == 0 || info.dli_fname == nullptr) {
+    return "";
+  }
+  const std::string file = info.dli_fname;
+  return file.substr(0, file.rfind('/') + 1);  // nothing if there is no slash
+}
+
+// The handle, or null and what the loader said of the last file.
+void* open_library(std::string& problem) {
+  std::vector<std::string> files;
+  if (const char* named = std::getenv(kCudaVariable); named != nullptr && *named != '\0') {
+    files = {named};
+  } else {
+    files = {own_directory() + kCudaFile, kCudaFile};
+  }
+  for (const std::string& file : files) {
+    // Local: a plug-in's own symbols are nobody else's.
+    if (void* handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL)) {
+      return handle;
+    }
+    const std::string said = dlerror();
+    // That the file is not beside the library says less than what keeps one from being loaded.
+    if (problem.empty() || said.find("cannot open shared object file") == std::string::npos ||
+        said.find(kCudaFile) == std::string::npos) {
+      problem = said;
+    }
+  }
+  return nullptr;
+}
+
+const DevicePlugin* open_cuda() {
+  std::string problem;
+  void* handle = open_library(problem);
+  FSDP2_CHECK(handle != nullptr, Code::kUnsupported,
+              "cuda: {} could not be opened ({}): expected it beside libfsdp2.so or where {} says, "
+              "with LibTorch's CUDA libraries where the loader finds them",
+              kCudaFile, problem, kCudaVariable);
+  auto* get = reinterpret_cast<GetDevicePlugin*>(dlsym(handle, kGetDevicePlugin));
+  FSDP2_CHECK(get != nullptr, Code::kUnsupported, "cuda: {} is not a plug-in of libfsdp2",
+              kCudaFile);
+  const DevicePlugin* plugin = get(kPluginBuild);
+  FSDP2_CHECK(plugin != nullptr, Code::kUnsupported,
+              "cuda: {} is of another build than libfsdp2.so: expected both from one", kCudaFile);
+  return plugin;  // stays open: operators that it has brought may be called at any time
+}
+
+}  // namespace
+
+const DevicePlugin* find_device_plugin(at::DeviceType type) {
+  return type == at::kCUDA ? cuda_plugin.load(std::memory_order_acquire) : nullptr;
+}
+
+const DevicePlugin& open_device_plugin(at::DeviceType type) {
+  FSDP2_CHECK(type == at::kCUDA, Code::kUnsupported,
+              "{}: expected cuda, the one device with a "
+              "plug-in",
+              c10::DeviceTypeName(type, /*lower_case=*/true));
+  const std::lock_guard<std::mutex> lock(opening);
+  if (const DevicePlugin* plugin = find_device_plugin(type)) {
+    return *plugin;
+  }
+  const DevicePlugin* plugin = open_cuda();
+  cuda_plugin.store(plugin, std::memory_order_release);
+  return *plugin;
+}
+
+}  // namespace fsdp2
