@@ -40,7 +40,7 @@ fetch_wheel() {
   local pip=(python3 -m pip)
   "${pip[@]}" --version >/dev/null 2>&1 || pip=(pip3)
   "${pip[@]}" download --quiet --no-deps --dest . --only-binary=:all: --implementation cp --python-version 3.12 \
-    --platform manylinux_2_28_x86_64 --platform manylinux_2_25_x86_64 --platform manylinux2014_x86_64 "$1" >&2
+    --platform manylinux_2_28_x86_64 --platform manylinux_2_25_x86_64 --platform manylinux_2_18_x86_64 --platform manylinux2014_x86_64 "$1" >&2
 }
 
 fetch_from_apt() {  # ARGUMENTS of apt-get; lists are refreshed once when they are missing or out of date

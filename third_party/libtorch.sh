@@ -4,6 +4,7 @@
 #   libtorch.sh            prints its directory (include/ and lib/), which is fetched and unpacked first if need be
 #   libtorch.sh standard   prints the C++ standard that its headers ask for, as c++17
 #   libtorch.sh version    prints its version
+#   libtorch.sh wheel      prints the file of the pinned `torch` wheel that it is unpacked from
 #   libtorch.sh parts DIR  prints `NAME VERSION [SHA256]` of each package in it, and puts their licenses into DIR, as NAME-...
 #
 # With FSDP2_LIBTORCH set it is that directory (a LibTorch archive or an installed `torch` Python package) after a check of
@@ -101,9 +102,10 @@ copy_own_licenses() {  # PREFIX
 fetch_pinned() {  # VERSION SHA256 RUNTIME_VERSION CUPTI_VERSION: prints the directory
   local unpacked=$cache/libtorch-$1-${2::12} work
   if [[ ! -d $unpacked ]]; then
-    local wheels=() part
+    local wheels=() wheel part
     while read -ra part; do
-      wheels+=("$(fetch_part "${part[@]}")")
+      wheel=$(fetch_part "${part[@]}")
+      wheels+=("$wheel")
     done < <(pinned_parts "$@")
     work=$(mktemp -d "$cache/libtorch.XXXXXX")
     unpack "$work" "${wheels[@]}" || { rm -rf "$work"; exit 1; }
@@ -127,6 +129,7 @@ fi
 
 case ${1:-directory} in
   version) echo "$version" ;;
+  wheel) fetch_part torch "$version" "$sha256" ;;
   standard) standard_of "${version%.*}" ;;
   directory)
     if [[ -n ${FSDP2_LIBTORCH:-} ]]; then
@@ -148,5 +151,5 @@ case ${1:-directory} in
       done
     fi
     ;;
-  *) die "usage: libtorch.sh [directory|standard|version|parts DIRECTORY]" ;;
+  *) die "usage: libtorch.sh [directory|standard|version|wheel|parts DIRECTORY]" ;;
 esac

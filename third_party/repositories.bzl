@@ -1,5 +1,6 @@
 """Everything that libfsdp2 builds against. Other workspaces call libfsdp2_repositories() too; what they declared before stays."""
 
+load(":cuda.bzl", "cuda_repository")
 load(":debian.bzl", "deb_repository", "debian_source_repository")
 load(":libtorch.bzl", "libtorch_repository")
 load(":shims.bzl", "remote_coverage_tools_shim", "rules_cc_shim")
@@ -23,6 +24,7 @@ def third_party_repositories(declare):
       declare: called with a repository rule and its attributes.
     """
     declare(libtorch_repository, name = "libtorch")
+    declare(cuda_repository, name = "cuda")  # fetched by --config=cuda alone
     declare(
         deb_repository,
         name = "gloo",  # headers only: the code is in LibTorch

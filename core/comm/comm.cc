@@ -332,7 +332,7 @@ CommWork Comm::start(const char* collective, const Post& post) {
   }
   channel_->note_start();
   std::function<void()> order;
-  if (!device().is_cpu()) {
+  if (identity_.order == CollectiveOrder::kOnStream) {
     order = [work] { work->synchronize(); };
   }
   return CommWork([this, collective, work] { wait(collective, *work); }, std::move(order));

@@ -69,8 +69,8 @@ class CommWork {
   void wait();
   // For whoever only gives the device more work: what the current stream of the group's device is
   // given from here on sees the outputs, and the host goes on. It does not learn how the collective
-  // ends, so the next wait() of the same rank tells of a failure. A group of the host has no
-  // streams: there it is wait(), with its errors.
+  // ends, so the next wait() of the same rank tells of a failure. Where the transport is the
+  // host's it is wait(), with its errors.
   void wait_on_stream();
   bool pending() const { return static_cast<bool>(finish_); }
 
@@ -79,7 +79,7 @@ class CommWork {
   CommWork(std::function<void()> finish, std::function<void()> order)
       : finish_(std::move(finish)), order_(std::move(order)) {}
   std::function<void()> finish_;
-  std::function<void()> order_;  // empty on the host
+  std::function<void()> order_;  // empty if the host waits
 };
 
 // The connection between the ranks of a group: made at first use, then shared by all Comms that use
@@ -110,6 +110,12 @@ class Channel {
   c10::intrusive_ptr<c10d::Backend> backend_;
 };
 
+// How work that is given to a device later comes behind a collective.
+enum class CollectiveOrder {
+  kOnHost,    // the host waits for the collective
+  kOnStream,  // the device's stream does
+};
+
 class Comm {
  public:
   struct Identity {
@@ -117,7 +123,8 @@ class Comm {
     int rank = 0;              // within this group
     std::vector<int> members;  // ranks in the world, in group order
     at::Device device;         // this rank's: where the tensors of its collectives are
-    bool is_fake = false;      // nothing moves, so tensors without memory will do
+    CollectiveOrder order = CollectiveOrder::kOnHost;
+    bool is_fake = false;  // nothing moves, so tensors without memory will do
   };
 
   // channel: null for a group of one rank.

@@ -32,6 +32,10 @@ std::shared_ptr<Comm> with_failures_of(const Team& team, const std::shared_ptr<C
   return comm->failure() == team.shared_failure() ? comm : comm->share_with(team.shared_failure());
 }
 
+std::string type_name(at::Device device) {
+  return c10::DeviceTypeName(device.type(), /*lower_case=*/true);
+}
+
 // "dp" for messages, or "dim1".
 std::string label_of(const Names& names, size_t dim) {
   return names.empty() ? fmt::format("dim{}", dim) : names[dim];
@@ -45,16 +49,16 @@ Mesh::Mesh(std::shared_ptr<Team> team, at::Device device)
 std::shared_ptr<Mesh> Mesh::create(std::shared_ptr<Team> team, std::vector<int64_t> shape,
                                    Names dim_names, std::string device_type) {
   std::vector<int64_t> whole;
+  at::Device device = at::kCPU;
   agree(*team, "mesh", [&] {
-    device_of(team->world(), device_type);
+    device = device_of(team->world(), device_type);
     check_names(shape.size(), dim_names);
     whole = complete_shape(shape, team->size(),
                            team->is_whole_job() ? "the world" : "the mesh it is made in");
     return fmt::format("shape=({})\ndim names=({})\ndevice type={}", fmt::join(shape, ", "),
-                       fmt::join(dim_names, ", "), device_type);
+                       fmt::join(dim_names, ", "), type_name(device));
   });
   std::vector<int> ranks = team->members();
-  const at::Device device = device_of(team->world(), device_type);
   return from_table(std::move(team), std::move(ranks), whole, dim_names, device);
 }
 
@@ -63,13 +67,14 @@ std::shared_ptr<Mesh> Mesh::create_from_ranks(const std::shared_ptr<Team>& team,
                                               Names dim_names, std::string device_type) {
   std::vector<int64_t> whole;
   std::string table;
+  at::Device device = at::kCPU;
   agree(*team, "mesh of ranks", [&] {
-    device_of(team->world(), device_type);
+    device = device_of(team->world(), device_type);
     check_names(shape.size(), dim_names);
     check_ranks(ranks, *team);
     whole = complete_shape(shape, static_cast<int64_t>(ranks.size()), "the table of ranks");
     table = fmt::format("ranks ({}) as ({}), names ({}), {}", fmt::join(ranks, ", "),
-                        fmt::join(whole, ", "), fmt::join(dim_names, ", "), device_type);
+                        fmt::join(whole, ", "), fmt::join(dim_names, ", "), type_name(device));
     return std::string();
   });
   const std::vector<int64_t> hashes = exchange_hashes(*team, table);
@@ -77,7 +82,6 @@ std::shared_ptr<Mesh> Mesh::create_from_ranks(const std::shared_ptr<Team>& team,
     check_same_table(*team, ranks, table, hashes);
     return "tables=consistent";
   });
-  const at::Device device = device_of(team->world(), device_type);
   return from_table(team->of(ranks), ranks, whole, dim_names, device);
 }
 

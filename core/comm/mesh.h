@@ -35,9 +35,10 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
   using Names = std::vector<std::string>;
 
   // These are collective over a team; errors are the same on all its ranks. dim_names: one per
-  // dim, all different, or none at all. device_type: "cpu" or "cuda", without an index; the groups
-  // of the dims are on this rank's device of that type, except for their control lanes. Error:
-  // kUnsupported if the job has no transport between such devices.
+  // dim, all different, or none at all. device_type: "cpu", "cuda" or "auto" (cuda where this rank
+  // has such a device), without an index; the groups of the dims are on this rank's device of that
+  // type, except for their control lanes. Error: kUnsupported if the job has no transport between
+  // such devices.
   //
   // Over all its ranks. The product of shape is their number; one size may be -1, for what is left.
   static std::shared_ptr<Mesh> create(std::shared_ptr<Team> team, std::vector<int64_t> shape,

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "core/base/error.h"
+#include "core/base/log.h"
 #include "core/comm/all_gather_numbers.h"
 #include "core/comm/text_hash.h"
 #include "core/comm/world.h"
@@ -22,19 +23,22 @@ std::string name_of(const Team& team) {
 
 }  // namespace
 
-at::Device device_of(const World& world, const std::string& type) {
+at::Device device_of(World& world, const std::string& type) {
   FSDP2_CHECK(type.find(':') == std::string::npos, Code::kInvalidArgument,
               "mesh: device type '{}' with an index: expected '{}', since each rank has a device "
               "of its own",
               type, type.substr(0, type.find(':')));
-  FSDP2_CHECK(type == "cpu" || type == "cuda", Code::kInvalidArgument,
-              "mesh: device type '{}': expected cpu or cuda", type);
-  const std::optional<at::Device> device = world.find_device(at::Device(type).type());
-  FSDP2_CHECK(device.has_value(), Code::kUnsupported,
-              "mesh: device type '{}': expected cpu, since groups of {} devices need "
-              "libfsdp2_{}.so, which this build lacks",
-              type, type, type);
-  return *device;
+  FSDP2_CHECK(type == "cpu" || type == "cuda" || type == "auto", Code::kInvalidArgument,
+              "mesh: device type '{}': expected cpu, cuda or auto", type);
+  if (type != "auto") {
+    return in_context("mesh", [&] { return world.device(at::Device(type).type()); });
+  }
+  try {
+    return world.device(at::kCUDA);
+  } catch (const Error& error) {
+    log(LogLevel::kInfo, "comm", "device type auto: cpu ({})", error.message());
+    return world.device(at::kCPU);
+  }
 }
 
 void check_names(size_t n_dims, const std::vector<std::string>& names) {

@@ -13,7 +13,7 @@
 namespace fsdp2 {
 
 // This rank's device of a type that the ranks can reach each other on. Error: kUnsupported, too.
-at::Device device_of(const World& world, const std::string& type);
+at::Device device_of(World& world, const std::string& type);
 void check_names(size_t n_dims, const std::vector<std::string>& names);
 // The shape with its -1 replaced, for that many ranks ("the world", "the table of ranks").
 std::vector<int64_t> complete_shape(std::vector<int64_t> shape, int64_t n_ranks, const char* whose);

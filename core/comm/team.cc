@@ -136,8 +136,9 @@ std::shared_ptr<Comm> Team::describe_comm(const std::string& name, const std::ve
                                           at::Device device) {
   check_members(name, members, links_->rank, links_->size);
   const Links::Reach& reach = links_->reach(device.type());
-  const Comm::Identity identity{name, index_of(links_->rank, members), members, reach.device,
-                                links_->backend == BackendKind::kFake};
+  const Comm::Identity identity{name,        index_of(links_->rank, members),
+                                members,     reach.device,
+                                reach.order, links_->backend == BackendKind::kFake};
   // All ranks count alike. Groups made by the same call are told apart by their first member.
   const std::string key =
       fmt::format("{}group{}/{}/{}", key_, groups_made_++, name, members.front());

@@ -47,6 +47,8 @@ struct Links {
   int rank = 0;  // of this process or thread, in the job
   int size = 1;
   BackendKind backend = BackendKind::kGloo;
+  // Whether tensors on other devices go through the host's transport.
+  bool stages_devices = false;
   std::chrono::milliseconds timeout{0};
   c10::intrusive_ptr<c10d::Store> store;
   c10::intrusive_ptr<c10d::Store> patient_store;  // store, or a view of it if processes share it
@@ -55,6 +57,7 @@ struct Links {
   struct Reach {
     at::Device device;  // of this rank
     Transport connect;
+    CollectiveOrder order;
   };
   std::map<at::DeviceType, Reach> reaches;
   // kUnsupported if no transport connects such devices.
@@ -96,7 +99,7 @@ class Team {
 
   // Every rank of the team makes these calls with the same names in the same order, and passes the
   // members of its own group (ranks in the job), itself among them, and the device of its own that
-  // World::find_device gave. make_comm is collective over the group, and connects it.
+  // World::device gave. make_comm is collective over the group, and connects it.
   std::shared_ptr<Comm> make_comm(const std::string& name, const std::vector<int>& members,
                                   at::Device device);
   std::shared_ptr<const Group> make_group(const std::string& name, const std::vector<int>& members,

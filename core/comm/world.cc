@@ -15,7 +15,9 @@
 #include "core/comm/transport/fake_backend.h"
 #include "core/comm/transport/gloo_backend.h"
 #include "core/comm/transport/host_backend.h"
+#include "core/comm/transport/staged_backend.h"
 #include "core/comm/transport/thread_job.h"
+#include "core/device/plugin.h"
 
 namespace fsdp2 {
 
@@ -35,8 +37,7 @@ BackendKind choose_backend(BackendKind asked, const Place& place) {
       FSDP2_CHECK(place.meeting == Meeting::kThreads || place.size == 1, Code::kInvalidArgument,
                   "backend thread: its ranks meet at thread://name, nowhere else");
       return asked;
-    case BackendKind::kNccl:
-      fail(Code::kUnsupported, "backend nccl: needs libfsdp2_cuda.so, which this build lacks");
+    case BackendKind::kNccl:  // between devices; what the host decides by goes as with kAuto
     case BackendKind::kFake:
       return asked;
   }
@@ -58,16 +59,21 @@ c10::intrusive_ptr<c10d::Backend> connect_processes(const c10::intrusive_ptr<c10
   return make_gloo_backend(store, rank, size, timeout, one_machine);
 }
 
-void add_reach(Links& links, at::Device device, Transport transport) {
+void add_reach(Links& links, at::Device device, Transport transport, CollectiveOrder order) {
   const bool is_new =
-      links.reaches.emplace(device.type(), Links::Reach{device, std::move(transport)}).second;
+      links.reaches.emplace(device.type(), Links::Reach{device, std::move(transport), order})
+          .second;
   FSDP2_CHECK(is_new, Code::kWrongState, "groups of {} have a transport already", device.str());
+}
+
+void add_host(Links& links, Transport transport) {
+  add_reach(links, at::kCPU, std::move(transport), CollectiveOrder::kOnHost);
 }
 
 void meet_nowhere(Links& links) {
   links.store = links.patient_store = c10::make_intrusive<c10d::HashStore>();
   links.failure = FailureNotice::local();
-  add_reach(links, at::kCPU, [](const std::string& /*key*/, int rank, int size) {
+  add_host(links, [](const std::string& /*key*/, int rank, int size) {
     return make_fake_backend(rank, size);
   });
 }
@@ -77,7 +83,7 @@ void meet_as_threads(Links& links, const Place& place) {
   links.store = links.patient_store = job->store();
   links.failure = job->failure();
   if (links.backend == BackendKind::kThread) {
-    add_reach(links, at::kCPU, [job](const std::string& key, int rank, int size) {
+    add_host(links, [job](const std::string& key, int rank, int size) {
       return make_thread_backend(job->group(key, size), rank);
     });
   }
@@ -91,17 +97,21 @@ void meet_as_processes(Links& links, const Place& place) {
       place.launcher_hosts_store ? StoreKeeper::kLauncher : StoreKeeper::kRankZero);
 }
 
+// What waits in the store gives up by itself, with the better message.
+c10::intrusive_ptr<c10d::Store> own_store(const c10::intrusive_ptr<c10d::Store>& store,
+                                          const std::string& key,
+                                          std::chrono::milliseconds timeout) {
+  const auto deadline = std::chrono::steady_clock::now() + timeout + kAfterTheStore;
+  return patient_until(deadline, c10::make_intrusive<c10d::PrefixStore>(key, store));
+}
+
 // Ranks as threads that ask for Gloo, and whoever asks for it by name, get it.
 void connect_over_store(Links& links, const Place& place, bool try_memory) {
-  add_reach(links, at::kCPU,
-            [store = links.store, timeout = links.timeout, one_machine = place.one_machine(),
-             try_memory](const std::string& key, int rank, int size) {
-              // What waits in the store gives up by itself, with the better message.
-              const auto deadline = std::chrono::steady_clock::now() + timeout + kAfterTheStore;
-              const auto own =
-                  patient_until(deadline, c10::make_intrusive<c10d::PrefixStore>(key, store));
-              return connect_processes(own, rank, size, timeout, one_machine, try_memory);
-            });
+  add_host(links, [store = links.store, timeout = links.timeout, one_machine = place.one_machine(),
+                   try_memory](const std::string& key, int rank, int size) {
+    return connect_processes(own_store(store, key, timeout), rank, size, timeout, one_machine,
+                             try_memory);
+  });
 }
 
 void meet(Links& links, const WorldOptions& options, const Place& place) {
@@ -112,8 +122,46 @@ void meet(Links& links, const WorldOptions& options, const Place& place) {
   place.meeting == Meeting::kThreads ? meet_as_threads(links, place)
                                      : meet_as_processes(links, place);
   if (links.reaches.empty()) {
-    connect_over_store(links, place, options.backend == BackendKind::kAuto);
+    const bool try_memory =
+        options.backend == BackendKind::kAuto || options.backend == BackendKind::kNccl;
+    connect_over_store(links, place, try_memory);
   }
+}
+
+// NCCL refuses ranks that share a GPU; staged through the host they may.
+at::Device choose_device(const DevicePlugin& plugin, at::DeviceType type, int local_rank,
+                         bool may_share) {
+  const std::string name = c10::DeviceTypeName(type, /*lower_case=*/true);
+  const int count = plugin.device_count();
+  FSDP2_CHECK(count > 0, Code::kUnsupported,
+              "{}: found no such device (a driver that is missing, or CUDA_VISIBLE_DEVICES)", name);
+  FSDP2_CHECK(local_rank < count || may_share, Code::kUnsupported,
+              "{}: local rank {} has no device of its own, there are {}: expected at most as many "
+              "ranks a machine, or backend gloo, with which ranks share devices",
+              name, local_rank, count);
+  return {type, static_cast<c10::DeviceIndex>(local_rank % count)};
+}
+
+void connect_devices(Links& links, at::DeviceType type, int local_rank) {
+  const DevicePlugin& plugin = open_device_plugin(type);
+  const at::Device device = choose_device(plugin, type, local_rank, links.stages_devices);
+  if (links.stages_devices) {
+    const Transport host = links.reach(at::kCPU).connect;
+    add_reach(
+        links, device,
+        [host](const std::string& key, int rank, int size) {
+          return make_staged_backend(host(key, rank, size));
+        },
+        CollectiveOrder::kOnHost);
+    return;
+  }
+  add_reach(
+      links, device,
+      [&plugin, device, store = links.store, timeout = links.timeout](const std::string& key,
+                                                                      int rank, int size) {
+        return plugin.connect(own_store(store, key, timeout), rank, size, device, timeout);
+      },
+      CollectiveOrder::kOnStream);
 }
 
 std::vector<int> all_ranks(int size) {
@@ -132,6 +180,9 @@ std::shared_ptr<World> World::join(const WorldOptions& options) {
   links->rank = place.rank;
   links->size = place.size;
   links->backend = choose_backend(options.backend, place);
+  links->stages_devices =
+      links->backend == BackendKind::kThread ||
+      (options.backend != BackendKind::kAuto && options.backend != BackendKind::kNccl);
   links->timeout = options.timeout;
   meet(*links, options, place);
   std::shared_ptr<World> world(new World(links, place.local_rank));
@@ -142,13 +193,15 @@ std::shared_ptr<World> World::join(const WorldOptions& options) {
 World::World(const std::shared_ptr<Links>& links, int local_rank)
     : Team(this, links, all_ranks(links->size)), links_(links), local_rank_(local_rank) {}
 
-void World::add_transport(at::Device device, Transport transport) {
-  add_reach(*links_, device, std::move(transport));
+void World::add_transport(at::Device device, Transport transport, CollectiveOrder order) {
+  add_reach(*links_, device, std::move(transport), order);
 }
 
-std::optional<at::Device> World::find_device(at::DeviceType type) const {
-  const auto found = links_->reaches.find(type);
-  return found == links_->reaches.end() ? std::nullopt : std::optional(found->second.device);
+at::Device World::device(at::DeviceType type) {
+  if (links_->reaches.count(type) == 0) {
+    connect_devices(*links_, type, local_rank_);
+  }
+  return links_->reach(type).device;
 }
 
 std::shared_ptr<Team> World::team(std::vector<int> ranks) {

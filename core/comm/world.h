@@ -8,8 +8,9 @@
 // counted, and assume that every other rank passes what this one passes.
 //
 // Groups of the host are there from the start, and control traffic always goes through them. Groups
-// whose tensors are on another type of device need a transport between such devices, which whoever
-// brings it adds to the World.
+// whose tensors are on another type of device need a transport between such devices: the plug-in of
+// the device brings it (core/device), or the tensors are staged through the host where the backend
+// is the host's own.
 #pragma once
 
 #include <map>
@@ -34,9 +35,11 @@ class World final : public Team, public std::enable_shared_from_this<World> {
 
   // Lets groups have their tensors on `device`, this rank's of its type. Every rank adds the same
   // types, before it makes such groups.
-  void add_transport(at::Device device, Transport transport);
-  // This rank's device of a type; nothing if no transport connects devices of the type.
-  std::optional<at::Device> find_device(at::DeviceType type) const;
+  void add_transport(at::Device device, Transport transport,
+                     CollectiveOrder order = CollectiveOrder::kOnStream);
+  // This rank's device of a type: of CUDA's the one of its local rank. Opens the plug-in of the
+  // type the first time. Error: kUnsupported, with what is missing.
+  at::Device device(at::DeviceType type);
 
   // Local, any thread: the team of some ranks, this one among them, always the same. It keeps the
   // World.

@@ -1,5 +1,6 @@
 #include "core/device/plugin.h"
 
+#include <ATen/Context.h>
 #include <dlfcn.h>
 
 #include <atomic>
@@ -16,18 +17,31 @@ namespace {
 
 constexpr const char* kCudaVariable = "FSDP2_CUDA_LIBRARY";
 constexpr const char* kCudaFile = "libfsdp2_cuda.so";
+constexpr const char* kDriverFile = "libcuda.so.1";
+constexpr const char* kLibTorchFile = "libtorch_cuda.so";
 
 std::mutex opening;
 std::atomic<const DevicePlugin*> cuda_plugin{nullptr};
 
-// The directory of the library that this code is in, with a slash behind it.
-std::string own_directory() {
+// The directory of the library that something is in, with a slash behind it.
+std::string directory_of(const void* address) {
   Dl_info info;
-  if (dladdr(&cuda_plugin, &info) == 0 || info.dli_fname == nullptr) {
+  if (dladdr(address, &info) == 0 || info.dli_fname == nullptr) {
     return "";
   }
   const std::string file = info.dli_fname;
   return file.substr(0, file.rfind('/') + 1);  // nothing if there is no slash
+}
+
+// LibTorch's part for the device, from where the rest of it lies. It knows where what it needs is,
+// which the plug-in does not.
+void open_libtorch() {
+  const std::string file =
+      directory_of(reinterpret_cast<const void*>(&at::globalContext)) + kLibTorchFile;
+  FSDP2_CHECK(dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL) != nullptr, Code::kUnsupported,
+              "cuda: LibTorch's part for CUDA could not be opened ({}): expected a LibTorch with "
+              "CUDA, whose libraries lie in one folder",
+              dlerror());
 }
 
 // The handle, or null and what the loader said of the last file.
@@ -36,7 +50,7 @@ void* open_library(std::string& problem) {
   if (const char* named = std::getenv(kCudaVariable); named != nullptr && *named != '\0') {
     files = {named};
   } else {
-    files = {own_directory() + kCudaFile, kCudaFile};
+    files = {directory_of(&cuda_plugin) + kCudaFile, kCudaFile};
   }
   for (const std::string& file : files) {
     // Local: a plug-in's own symbols are nobody else's.
@@ -53,12 +67,21 @@ void* open_library(std::string& problem) {
   return nullptr;
 }
 
+// Before anything large is opened: without a driver there is no device.
+void check_driver() {
+  void* driver = dlopen(kDriverFile, RTLD_LAZY | RTLD_LOCAL);
+  FSDP2_CHECK(driver != nullptr, Code::kUnsupported,
+              "cuda: this machine has no driver of NVIDIA's ({})", dlerror());
+  dlclose(driver);
+}
+
 const DevicePlugin* open_cuda() {
+  check_driver();
+  open_libtorch();
   std::string problem;
   void* handle = open_library(problem);
   FSDP2_CHECK(handle != nullptr, Code::kUnsupported,
-              "cuda: {} could not be opened ({}): expected it beside libfsdp2.so or where {} says, "
-              "with LibTorch's CUDA libraries where the loader finds them",
+              "cuda: {} could not be opened ({}): expected it beside libfsdp2.so or where {} says",
               kCudaFile, problem, kCudaVariable);
   auto* get = reinterpret_cast<GetDevicePlugin*>(dlsym(handle, kGetDevicePlugin));
   FSDP2_CHECK(get != nullptr, Code::kUnsupported, "cuda: {} is not a plug-in of libfsdp2",

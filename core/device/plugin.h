@@ -53,8 +53,8 @@ inline constexpr const char* kGetDevicePlugin = "fsdp2_get_device_plugin";
 const DevicePlugin* find_device_plugin(at::DeviceType type);
 
 // Opens libfsdp2_cuda.so for CUDA: the file that the environment's FSDP2_CUDA_LIBRARY names, or the
-// one beside libfsdp2.so, or the one that the loader finds. Error: kUnsupported, with what is
-// missing.
+// one beside libfsdp2.so, or the one that the loader finds; LibTorch's libtorch_cuda.so before it,
+// from where LibTorch is. Error: kUnsupported, with what is missing.
 const DevicePlugin& open_device_plugin(at::DeviceType type);
 
 }  // namespace fsdp2

@@ -14,9 +14,9 @@
 FSDP2_BEGIN_DECLS
 
 enum {
-  FSDP2_BACKEND_AUTO = 0,
-  FSDP2_BACKEND_GLOO = 1,   /* CPU */
-  FSDP2_BACKEND_NCCL = 2,   /* CUDA */
+  FSDP2_BACKEND_AUTO = 0,   /* between GPUs NCCL, else shared memory or Gloo */
+  FSDP2_BACKEND_GLOO = 1,   /* through the host, also from GPUs, which ranks then may share */
+  FSDP2_BACKEND_NCCL = 2,   /* between GPUs */
   FSDP2_BACKEND_THREAD = 3, /* ranks are threads of this process; rendezvous "thread://NAME" */
   /* This process is one rank of world_size, and the others do not exist: collectives end at once,
    * are counted, and assume that every other rank passes what this one passes. For planning. Needs
@@ -44,8 +44,10 @@ typedef struct fsdp2_mesh_options {
   const int32_t* ranks;    /* (opt) with a shape: the ranks of this mesh, row-major, this rank among
                               them; every rank that makes the call passes the table that it is in */
   size_t n_ranks;          /* length of `ranks` */
-  const char* device_type; /* (opt) "cpu" (default) or "cuda", without an index; "cuda" is
-                              FSDP2_E_UNSUPPORTED in a build that has no transport for it */
+  const char* device_type; /* (opt) where the mesh's tensors are, without an index: "cpu" (default,
+                              unless backend is NCCL), "cuda": the GPU of the local rank, or "auto":
+                              that GPU where there is one. CUDA needs libfsdp2_cuda.so beside this
+                              library; FSDP2_E_UNSUPPORTED says what is missing */
 } fsdp2_mesh_options;
 /* clang-format off */
 #define FSDP2_MESH_OPTIONS_INIT \

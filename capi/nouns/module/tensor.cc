@@ -64,7 +64,7 @@ void read_tensor(const at::Tensor& tensor, void* to, size_t n_bytes) {
               "n_bytes: the tensor has {} bytes, found {}", tensor.nbytes(), n_bytes);
   FSDP2_CHECK(to != nullptr || n_bytes == 0, Code::kNullArgument, "to is NULL with {} bytes",
               n_bytes);
-  const at::Tensor values = tensor.detach().contiguous();
+  const at::Tensor values = tensor.detach().to(at::kCPU).contiguous();
   if (n_bytes > 0) {
     std::memcpy(to, values.const_data_ptr(), n_bytes);
   }

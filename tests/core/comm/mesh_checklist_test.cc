@@ -147,7 +147,7 @@ TEST(MeshChecklist, MSH7_ADeviceTypeWithAnIndexIsRefused) {
     }
     EXPECT_EQ(
         message_of_error([&] { Mesh::create(world, {2}, {"dp"}, "tpu"); }, Code::kInvalidArgument),
-        "mesh: device type 'tpu': expected cpu or cuda");
+        "mesh: device type 'tpu': expected cpu, cuda or auto");
   });
 }
 

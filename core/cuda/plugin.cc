@@ -1,0 +1,33 @@
+// libfsdp2_cuda.so's side of core/device/plugin.h.
+#include "core/device/plugin.h"
+
+#include <c10/cuda/CUDAFunctions.h>
+
+#include "core/cuda/nccl_backend.h"
+
+namespace fsdp2::cuda {
+
+namespace {
+
+class CudaPlugin final : public DevicePlugin {
+ public:
+  int device_count() const override { return c10::cuda::device_count(); }
+
+  c10::intrusive_ptr<c10d::Backend> connect(const c10::intrusive_ptr<c10d::Store>& store, int rank,
+                                            int size, at::Device device,
+                                            std::chrono::milliseconds timeout) const override {
+    return make_nccl_backend(store, rank, size, device, timeout);
+  }
+
+  const nn::DeviceKernels* kernels() const override { return nullptr; }
+};
+
+}  // namespace
+
+}  // namespace fsdp2::cuda
+
+extern "C" __attribute__((visibility("default"))) const fsdp2::DevicePlugin*
+fsdp2_get_device_plugin(int64_t build) {
+  static const fsdp2::cuda::CudaPlugin plugin;
+  return build == fsdp2::kPluginBuild ? &plugin : nullptr;
+}
