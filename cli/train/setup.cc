@@ -29,6 +29,8 @@ const Numbers kSchedules = {{"constant", FSDP2_SCHEDULE_CONSTANT},
                             {"cosine", FSDP2_SCHEDULE_COSINE}};
 const Numbers kLossMeans = {{"micro-batches", FSDP2_LOSS_MEAN_MICRO_BATCHES},
                             {"labels", FSDP2_LOSS_MEAN_LABELS}};
+const Numbers kBackends = {
+    {"auto", FSDP2_BACKEND_AUTO}, {"gloo", FSDP2_BACKEND_GLOO}, {"nccl", FSDP2_BACKEND_NCCL}};
 const Numbers kNotFinite = {{"error", FSDP2_NOT_FINITE_ERROR},
                             {"skip", FSDP2_NOT_FINITE_SKIP},
                             {"apply", FSDP2_NOT_FINITE_APPLY}};
@@ -147,8 +149,10 @@ void set_up_process(const TrainOptions& options) {
 }
 
 void join_job(const config::Plan& plan, Mesh* out) {
+  const TrainOptions& options = plan.options;
   fsdp2_mesh_options mesh = FSDP2_MESH_OPTIONS_INIT;
-  mesh.timeout_ms = std::max<int64_t>(1, std::llround(plan.options.timeout_s * 1000));
+  mesh.backend = kBackends.at(options.backend);
+  mesh.timeout_ms = std::max<int64_t>(1, std::llround(options.timeout_s * 1000));
   check(fsdp2_mesh_create(&mesh, out->out()));
   check(fsdp2_mesh_agree(out->get(), "options", plan.shared_text().c_str()));
 }
@@ -157,6 +161,7 @@ void lay_out_mesh(const TrainOptions& options, const Mesh& job, Mesh* out) {
   fsdp2_mesh_options mesh = FSDP2_MESH_OPTIONS_INIT;
   fsdp2_shard_options shard = FSDP2_SHARD_OPTIONS_INIT;
   apply_strategy(options, &mesh, &shard);
+  mesh.device_type = options.device.c_str();
   check(fsdp2_mesh_create_in(job.get(), &mesh, out->out()));
 }
 

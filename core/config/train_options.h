@@ -101,6 +101,7 @@ struct TrainOptions {
 
   int64_t world_size = 0;
   std::string device = "auto";
+  std::string backend = "auto";
   int64_t threads = 0;
   std::string product_engine = "auto";
   std::string comm_path = "auto";

@@ -298,7 +298,6 @@ TEST(TrainMistakes, AreNamed) {
       {{"--chunked-loss", "-1"}, "--chunked-loss -1 is below 0"},
       {{"--eval-every", "2"}, "--eval-every needs --eval-data"},
       {{"--eval-data", "x", "--eval-size", "0"}, "--eval-size 0 is below 1"},
-      {{"--device", "cuda"}, "--device cuda is not supported yet"},
       {{"--reshard-after-forward", "1"},
        "--reshard-after-forward 1: expected default, true, false"},
       {{"--reshard-after-forward", "maybe"},

@@ -21,10 +21,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-void check_supported(const TrainOptions& o) {
-  require(o.device != "cuda", "--device cuda is not supported yet");
-}
-
 fs::path plain_path(const std::string& path) {
   std::error_code error;
   const fs::path plain = fs::absolute(path, error).lexically_normal();
@@ -199,7 +195,6 @@ void check_model_options(const TrainOptions& o) {
           "--model (a directory or a .pt2 file) or --model-config (a config.json) is needed");
   require(o.model.empty() || o.model_config.empty(),
           "--model and --model-config exclude each other");
-  check_supported(o);
   check_sharding(o.sharding());
   check_counts(o);
   check_numbers(o);
