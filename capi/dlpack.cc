@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "capi/device.h"
 #include "capi/dtype.h"
 #include "capi/nouns/module/tensor.h"
 #include "core/base/error.h"
@@ -23,6 +24,19 @@ void check_version(const DLManagedTensorVersioned& source) {
               source.version.major, source.version.minor);
   FSDP2_CHECK((source.flags & DLPACK_FLAG_BITMASK_READ_ONLY) == 0, Code::kUnsupported,
               "source: expected a writable tensor, found a read-only one");
+}
+
+void check_place(const DLDevice& device) {
+  FSDP2_CHECK(
+      device.device_type == kDLCPU || device.device_type == kDLCUDA, Code::kUnsupported,
+      "source: expected a tensor on the CPU (device type 1) or a GPU (2), found device type "
+      "{}",
+      static_cast<int>(device.device_type));
+  if (device.device_type == kDLCUDA) {
+    const bool fits = 0 <= device.device_id && device.device_id <= INT8_MAX;
+    FSDP2_CHECK(fits, Code::kInvalidArgument, "source: device {}", device.device_id);
+    check_device(at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(device.device_id)), "source");
+  }
 }
 
 void check_dtype(const DLDataType& dtype) {
@@ -80,9 +94,7 @@ void run_deleter(void* source) {
 ImportedTensor import_dlpack(DLManagedTensorVersioned* source) {
   check_version(*source);
   const DLTensor& tensor = source->dl_tensor;
-  FSDP2_CHECK(tensor.device.device_type == kDLCPU, Code::kUnsupported,
-              "source: expected a tensor on the CPU (device type 1), found device type {}",
-              static_cast<int>(tensor.device.device_type));
+  check_place(tensor.device);
   check_dtype(tensor.dtype);
   check_layout(tensor);
   const auto held = std::make_shared<UserData>(source);
@@ -94,6 +106,7 @@ DLManagedTensorVersioned* export_dlpack(const at::Tensor& tensor) {
   FSDP2_CHECK(!tensor.requires_grad(), Code::kWrongState,
               "tensor: expected one that does not require grad, found one that does (compute it "
               "with FSDP2_FORWARD_NO_GRAD)");
+  wait_for_values(tensor);
   return at::toDLPackVersioned(tensor);
 }
 

@@ -23,7 +23,7 @@ enum {
   FSDP2_VALUE_BOOL = 5,    /* [integer]: 0 or 1 */
   /* The others only go in. */
   FSDP2_VALUE_DTYPE = 6,  /* [integer]: FSDP2_DTYPE_... */
-  FSDP2_VALUE_STRING = 7, /* [data]: a text; also a device ("cpu") or a memory format */
+  FSDP2_VALUE_STRING = 7, /* [data]: a text; also a device ("cpu", "cuda:0") or a memory format */
   FSDP2_VALUE_INTS = 8,   /* [data, count]: int64_t; for a list of bools, each 0 or 1 */
   FSDP2_VALUE_DOUBLES = 9,
   FSDP2_VALUE_TENSORS = 10,  /* [data, count]: fsdp2_tensor; {0} is none */
@@ -74,7 +74,7 @@ enum { FSDP2_OP_NO_GRAD = 1 };
  * Errors: FSDP2_E_NOT_FOUND (no such operator), FSDP2_E_UNSUPPORTED (operators that the library
  * does not run: those outside of aten, those that write to an `out`, open files, or change the
  * memory, sizes or strides of a tensor in place, and LibTorch's internal ones, which do not check
- * what they are given; results that are sparse, quantized or not on this device),
+ * what they are given; results that are sparse, quantized or on another device),
  * FSDP2_E_INVALID_ARGUMENT (inputs that do not fit the schema, which the message quotes, or each
  * other), FSDP2_E_WRONG_STATE (a tensor whose memory FSDP has freed). */
 FSDP2_CALL fsdp2_op_call(const char* name, const fsdp2_value* inputs, size_t n_inputs,

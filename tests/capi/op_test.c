@@ -190,6 +190,14 @@ static void dtypes_and_texts_go_in(void) {
   zeros[3].data = "meta"; /* whose tensors have no memory */
   EXPECT_STATUS(fsdp2_op_call("aten::zeros", zeros, 4, 0, kNoScope, &out, 1, &n),
                 FSDP2_E_UNSUPPORTED);
+  zeros[3].data = "cuda:99";
+  EXPECT_STATUS(fsdp2_op_call("aten::zeros", zeros, 4, 0, kNoScope, &out, 1, &n),
+                FSDP2_E_UNSUPPORTED);
+  EXPECT_MESSAGE("(device): ");
+  zeros[3].data = "sideways";
+  EXPECT_STATUS(fsdp2_op_call("aten::zeros", zeros, 4, 0, kNoScope, &out, 1, &n),
+                FSDP2_E_INVALID_ARGUMENT);
+  EXPECT_MESSAGE("(device): expected \"cpu\", \"cuda\" or \"cuda:INDEX\", found \"sideways\"");
   destroy_both(x, y);
 }
 

@@ -222,7 +222,7 @@ fsdp2_status fsdp2_tensor_to_dlpack(fsdp2_tensor tensor, uintptr_t consumer_stre
   return guard(__func__, [&](Call&) {
     const auto object = pin(tensor);
     capi::check_not_null(out, "out");
-    FSDP2_CHECK(consumer_stream == 0, fsdp2::Code::kInvalidArgument,
+    FSDP2_CHECK(consumer_stream == 0 || !object->tensor.is_cpu(), fsdp2::Code::kInvalidArgument,
                 "consumer_stream: expected 0 for a tensor on the CPU, found {}", consumer_stream);
     *out = capi::export_dlpack(object->tensor);
   });

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "capi/argument.h"
+#include "capi/device.h"
 #include "capi/dtype.h"
 #include "capi/nouns/op/generator.h"
 #include "core/operators/fit_value.h"
@@ -153,9 +154,7 @@ class Reader {
     const std::string text =
         read_text(static_cast<const char*>(value_.data), kMaxText, name().c_str());
     if (type_.kind() == TypeKind::DeviceObjType) {
-      FSDP2_CHECK(text == "cpu", Code::kUnsupported,
-                  "{}: expected \"cpu\", the device of this build, found another", name());
-      return c10::Device(c10::kCPU);
+      return read_device(text, name());
     }
     return real_type_.kind() == TypeKind::MemoryFormatType ? read_memory_format(text)
                                                            : c10::IValue(text);
@@ -223,14 +222,14 @@ class Reader {
   OperatorInputs& inputs_;
 };
 
-// Elements that lie where the tensor says, on the device of this build.
+// Elements that lie where the tensor says, on a device that the C ABI knows.
 void check_form(const at::Tensor& tensor) {
-  const bool is_plain = tensor.layout() == at::kStrided && tensor.is_cpu() &&
+  const bool is_plain = tensor.layout() == at::kStrided && (tensor.is_cpu() || tensor.is_cuda()) &&
                         !tensor.is_quantized() && !tensor.is_nested() && !tensor.is_conj() &&
                         !tensor.is_neg() && !tensor.is_mkldnn();
   FSDP2_CHECK(is_plain, Code::kUnsupported,
               "a result is a tensor of another form than those of the C ABI: expected strided, on "
-              "the CPU, neither quantized nor a lazy conjugate, found {}",
+              "the CPU or a GPU, neither quantized nor a lazy conjugate, found {}",
               tensor.toString());
 }
 

@@ -31,11 +31,13 @@ FSDP2_CALL fsdp2_tensor_get_value(fsdp2_tensor tensor, double* out);
 struct DLManagedTensorVersioned;
 /* Shares the memory of `source`. The library takes `source` over only on FSDP2_OK, and calls its
  * deleter once the last view is gone: by the rules of fsdp2_release_fn (base.h), so never on a
- * thread that is outside of this library. Refused: another DLPack major, a read-only tensor, null
- * or misaligned data, negative strides, a device that this build lacks. */
+ * thread that is outside of this library. On a GPU, whatever writes the tensor must have ended.
+ * Refused: another DLPack major, a read-only tensor, null or misaligned data, negative strides, a
+ * device that is not there. */
 FSDP2_CALL fsdp2_tensor_from_dlpack(struct DLManagedTensorVersioned* source, fsdp2_tensor* out);
 /* Shares the tensor's memory; call (*out)->deleter, on any thread, when done. consumer_stream: 0 on
- * a CPU. Refused: a tensor that requires grad, or whose memory FSDP has freed. */
+ * a CPU; any on a GPU, since the call waits until the tensor has its values. Refused: a tensor that
+ * requires grad, or whose memory FSDP has freed. */
 FSDP2_CALL fsdp2_tensor_to_dlpack(fsdp2_tensor tensor, uintptr_t consumer_stream,
                                   struct DLManagedTensorVersioned** out);
 
