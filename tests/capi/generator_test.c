@@ -60,6 +60,15 @@ static void a_state_is_where_numbers_go_on(void) {
   EXPECT_OK(fsdp2_generator_destroy(b));
 }
 
+/* In LibTorch's layout of a state: how many of its 624 numbers are left, and where they begin. */
+static void leave_numbers_past_the_end(unsigned char* state) {
+  enum { kLeftAt = 8, kNextAt = 16 };
+  const int32_t left = 624;
+  const uint64_t next = 624;
+  memcpy(state + kLeftAt, &left, sizeof(left));
+  memcpy(state + kNextAt, &next, sizeof(next));
+}
+
 static void what_is_no_state_changes_nothing(void) {
   static const unsigned char kZeros[8] = {0};
   static const int64_t kFew[1] = {8};
@@ -75,6 +84,10 @@ static void what_is_no_state_changes_nothing(void) {
          info.n_bytes <= (int64_t)sizeof(bytes));
   EXPECT_OK(fsdp2_tensor_from_buffer(kZeros, 8, FSDP2_DTYPE_U8, kFew, 1, &zeros));
   EXPECT_STATUS(fsdp2_generator_set_state(generator, zeros), FSDP2_E_INVALID_ARGUMENT);
+  EXPECT_OK(fsdp2_tensor_read(state, bytes, (size_t)info.n_bytes));
+  leave_numbers_past_the_end(bytes);
+  EXPECT_OK(fsdp2_tensor_write(state, bytes, (size_t)info.n_bytes));
+  EXPECT_STATUS(fsdp2_generator_set_state(generator, state), FSDP2_E_INVALID_ARGUMENT);
   memset(bytes, 0xff, sizeof(bytes));
   EXPECT_OK(fsdp2_tensor_write(state, bytes, (size_t)info.n_bytes));
   EXPECT_STATUS(fsdp2_generator_set_state(generator, state), FSDP2_E_INVALID_ARGUMENT);

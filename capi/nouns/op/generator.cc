@@ -2,33 +2,22 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 
-#include <mutex>
-
 #include "capi/argument.h"
 #include "capi/guard.h"
 #include "capi/nouns/module/tensor.h"
 #include "capi/object.h"
+#include "core/nn/generator_state.h"
 #include "include/fsdp2/generator.h"
 
 namespace fsdp2::capi {
 
 namespace {
 
-at::Tensor state_of(at::Generator generator) {
-  const std::lock_guard lock(generator.mutex());
-  return generator.get_state();
-}
-
-void set_state(at::Generator generator, const at::Tensor& state) {
-  const int64_t expected = state_of(generator).numel();
-  FSDP2_CHECK(
-      state.scalar_type() == at::kByte && state.dim() == 1 && state.numel() == expected,
-      Code::kInvalidArgument,
-      "state: expected a tensor of fsdp2_generator_get_state, {} u8 in 1 dim, found {} {} in {}",
-      expected, state.numel(), c10::toString(state.scalar_type()), state.dim());
+void set_state(const at::Generator& generator, const at::Tensor& state) {
   const at::Tensor own = state.clone();  // which nobody writes to while it is checked
-  const std::lock_guard lock(generator.mutex());
-  generator.set_state(own);
+  FSDP2_CHECK(nn::is_generator_state(own), Code::kInvalidArgument,
+              "state: expected what fsdp2_generator_get_state has returned, unchanged");
+  nn::set_state(generator, own);
 }
 
 }  // namespace
@@ -53,7 +42,7 @@ fsdp2_status fsdp2_generator_get_state(fsdp2_generator generator, fsdp2_tensor* 
   return guard(__func__, [&](Call&) {
     const auto object = pin(generator);
     capi::check_not_null(out, "out");
-    *out = capi::give_tensor(capi::state_of(object->generator));
+    *out = capi::give_tensor(fsdp2::nn::state_of(object->generator));
   });
 }
 

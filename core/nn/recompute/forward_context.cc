@@ -5,23 +5,10 @@
 #include <ATen/ops/equal.h>
 
 #include <algorithm>
-#include <mutex>
+
+#include "core/nn/generator_state.h"
 
 namespace fsdp2::nn {
-
-namespace {
-
-at::Tensor state_of(at::Generator generator) {
-  const std::lock_guard<std::mutex> lock(generator.mutex());
-  return generator.get_state();
-}
-
-void set_state(at::Generator generator, const at::Tensor& state) {
-  const std::lock_guard<std::mutex> lock(generator.mutex());
-  generator.set_state(state);
-}
-
-}  // namespace
 
 ForwardContext::ForwardContext(const std::vector<c10::Device>& devices,
                                const std::vector<at::Generator>& generators) {

@@ -1,4 +1,3 @@
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <fmt/ranges.h>
@@ -7,7 +6,6 @@
 #include <cmath>
 #include <filesystem>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <utility>
 
@@ -20,6 +18,7 @@
 #include "core/ckpt/store/find_checkpoint.h"
 #include "core/comm/agreement.h"
 #include "core/fsdp/model_tensors.h"
+#include "core/nn/generator_state.h"
 #include "core/nn/module.h"
 #include "core/train/state/hyper_parameters_load.h"
 #include "core/train/state/training_state.h"
@@ -271,9 +270,10 @@ void Loader::set_data() {
 
 void Loader::set_rng() {
   if (rng_.defined()) {
-    at::Generator generator = generator_of(*objects_.root);
-    const std::lock_guard<std::mutex> lock(generator.mutex());
-    generator.set_state(rng_);
+    FSDP2_CHECK(nn::is_generator_state(rng_), Code::kCorruptData,
+                "{}: {}.rng.{}: no random generator can go on from this state", source_.path(),
+                kOwn, rng_name(objects_.root->mesh().team().rank()));
+    nn::set_state(generator_of(*objects_.root), rng_);
   } else if (objects_.rng && objects_.optimizer != nullptr) {
     report_.missing.push_back(fmt::format("{}.rng", kOwn));
   }

@@ -2,8 +2,7 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 
-#include <mutex>
-
+#include "core/nn/generator_state.h"
 #include "core/nn/own_generator.h"
 
 namespace fsdp2::train {
@@ -13,11 +12,7 @@ at::Generator generator_of(const fsdp::Unit& root) {
       .value_or(at::detail::getDefaultCPUGenerator());
 }
 
-at::Tensor generator_state(const fsdp::Unit& root) {
-  at::Generator generator = generator_of(root);
-  const std::lock_guard<std::mutex> lock(generator.mutex());
-  return generator.get_state();
-}
+at::Tensor generator_state(const fsdp::Unit& root) { return nn::state_of(generator_of(root)); }
 
 std::string rng_name(int rank) { return std::to_string(rank); }
 

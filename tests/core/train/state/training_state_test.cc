@@ -2,6 +2,8 @@
 #include "core/train/state/training_state.h"
 
 #include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -129,6 +131,21 @@ TEST_F(TrainingState, TheRandomGeneratorOfEveryRankGoesOn) {
     EXPECT_FALSE(at::equal(state_of(0), state_of(1)));
     EXPECT_FALSE(at::equal(state_of(1), state_of(2)));
     world->control().barrier();  // the directory goes when rank 0 ends
+  });
+}
+
+TEST_F(TrainingState, WhatIsNoStateOfAGeneratorIsCorrupt) {
+  run_ranks(1, [&](const std::shared_ptr<World>& world) {
+    TinyRun run(world, {1, 0}, tokens());
+    TrainingObjects objects = run.objects();
+    objects.rng = false;
+    ckpt::StateDict state = state_to_save(objects);
+    const int64_t bytes = at::detail::getDefaultCPUGenerator().get_state().numel();
+    state.add_tensor({"fsdp2", "rng", "0"}, {bytes}, {0}, at::full({bytes}, 0xff, at::kByte));
+    run.saver().save(state, {path("run")});
+    const Error error = error_of([&] { load_training_state(run.objects(), path("run"), false); });
+    EXPECT_EQ(error.code(), Code::kCorruptData);
+    EXPECT_THAT(error.message(), ::testing::HasSubstr("fsdp2.rng.0: no random generator"));
   });
 }
 
