@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "core/ckpt/value/printable_name.h"
 
 namespace fsdp2::train {
 
@@ -20,6 +21,8 @@ Json parse(std::string_view line) {
     return Json::parse(line);
   } catch (const Json::parse_error& error) {
     fail(Code::kCorruptData, "is not JSON from byte {} on", error.byte);
+  } catch (const Json::out_of_range&) {
+    fail(Code::kCorruptData, "has a number that is too large");
   }
 }
 
@@ -37,7 +40,7 @@ void add_message(const Json& message, Record* record) {
               "\"messages\": expected objects with \"role\" and \"content\" and nothing else");
   const std::string role = text_at(message, "role");
   FSDP2_CHECK(std::find(kRoles.begin(), kRoles.end(), role) != kRoles.end(), Code::kCorruptData,
-              "\"role\": expected system, user or assistant, got {}", role);
+              "\"role\": expected system, user or assistant, got {}", ckpt::printable_name(role));
   record->push_back({"<|im_start|>" + role + "\n", false});
   record->push_back({text_at(message, "content") + "<|im_end|>", role == "assistant"});
   record->push_back({"\n", false});

@@ -44,6 +44,7 @@ TEST(Record, SaysWhatIsWrong) {
   const std::vector<std::pair<std::string, std::string>> mistakes = {
       {"{\"text\": \"a\"", "is not JSON from byte 13 on"},
       {"{\"text\": \"\xff\"}", "is not JSON from byte"},
+      {R"({"text": "a", "score": 1e999})", "has a number that is too large"},
       {"[1]", "expected an object, got array"},
       {"{}", "expected either \"text\", or"},
       {R"({"prompt": "a"})", "expected either \"text\", or"},
@@ -57,6 +58,7 @@ TEST(Record, SaysWhatIsWrong) {
       {R"({"messages": [{"role": "user", "content": 1}]})", "\"content\": expected text"},
       {R"({"messages": [{"role": "tool", "content": "a"}]})",
        "expected system, user or assistant, got tool"},
+      {R"({"messages": [{"role": "to\nol", "content": "a"}]})", "assistant, got to?ol"},
   };
   for (const auto& [line, message] : mistakes) {
     const Error error = error_of([&line = line] { read_record(line); });
