@@ -75,19 +75,21 @@ RecordFile::Tokens RecordFile::tokens_of(std::string_view line) {
 
 RecordFile::Tokens RecordFile::fitting(Tokens tokens, int64_t line, Tally* cut) const {
   const auto most = static_cast<size_t>(sequence_length_) + 1;
+  std::string too_long;
   if (tokens.tokens.size() > most) {
-    const std::string what =
-        fmt::format("line {} has {} tokens, a window of sequence length {} takes {}", line,
-                    tokens.tokens.size(), sequence_length_, most);
-    FSDP2_CHECK(rules_.cut_long, Code::kInvalidArgument, "{}: {}", path(), what);
+    too_long = fmt::format("line {} has {} tokens, a window of sequence length {} takes {}", line,
+                           tokens.tokens.size(), sequence_length_, most);
+    FSDP2_CHECK(rules_.cut_long, Code::kInvalidArgument, "{}: {}", path(), too_long);
     tokens.tokens.resize(most);
     tokens.is_answer.resize(most);
-    cut->add(what);
   }
   const auto& answers = tokens.is_answer;
   FSDP2_CHECK(
       !answers.empty() && std::find(answers.begin() + 1, answers.end(), true) != answers.end(),
       Code::kCorruptData, "has no answer to learn");
+  if (!too_long.empty()) {
+    cut->add(too_long);
+  }
   return tokens;
 }
 

@@ -100,6 +100,15 @@ TEST_F(RecordFileTest, RecordWithoutAnAnswerIsBad) {
               HasSubstr("line 1: has no answer to learn"));
 }
 
+TEST_F(RecordFileTest, LineThatIsSkippedIsNotCountedAsCut) {
+  const RecordFile file =
+      open("{\"prompt\": \"abcdefghi\", \"response\": \"j\"}\n{\"text\": \"a\"}", 8,
+           {/*cut_long=*/true, /*skip_bad=*/true});
+  EXPECT_EQ(
+      file.left_out(),
+      path("r.jsonl") + ": skipped 1 of the lines; the first: line 1: has no answer to learn");
+}
+
 TEST_F(RecordFileTest, WithoutARecordIsAnError) {
   for (const char* lines : {"", "\n", " \n\t\n"}) {
     EXPECT_THAT(error(lines, Code::kInvalidArgument), HasSubstr("has no records"));
