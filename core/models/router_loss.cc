@@ -17,7 +17,7 @@ at::Tensor shares_of_tokens(const at::Tensor& logits, int64_t layers, const at::
     return at::full({logits.size(0)}, 1.0 / static_cast<double>(logits.size(0)), options);
   }
   const at::Tensor counts = mask.ne(0).to(options.device(), at::kFloat).flatten().repeat({layers});
-  return counts / counts.sum();
+  return counts / counts.sum().clamp_min(1);  // where none counts, neither does the loss
 }
 
 }  // namespace

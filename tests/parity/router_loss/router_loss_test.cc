@@ -128,6 +128,20 @@ TEST(RouterLoss, IsTheSameWithExpertsAsUnitsAndLayersRecomputed) {
   });
 }
 
+TEST(RouterLoss, OfPaddingAloneIsNone) {
+  const json tested = read_cases().at(0);
+  run_ranks(1, [&](const std::shared_ptr<World>& world) {
+    RankOfCase rank(world, tested, tested.at("changes"), {});
+    const at::Tensor& tokens = rank.inputs[0].toTensor();
+    rank.inputs = {tokens, at::full_like(tokens, kIgnored), c10::IValue(), at::zeros_like(tokens)};
+    (*rank.model)(rank.inputs).toTensor().backward();
+    for (const fsdp::ShardedParam* param : rank.root->parameters()) {
+      const at::Tensor gradient = fsdp::full_gradient(*rank.root, *param);
+      EXPECT_EQ(gradient.abs().max().item<double>(), 0.0) << param->name();
+    }
+  });
+}
+
 TEST(RouterLoss, IsThereOnlyWhereTheConfigHasIt) {
   const json tested = read_cases().at(0);
   const json& run = tested.at("runs").at(0);
