@@ -18,8 +18,8 @@ const std::set<std::string> kModelKeys = {
     "strategy",       "fsdp-size",       "reshard-after-forward",
     "wrap",           "wrap-names",      "dtype",
     "param-dtype",    "load-from-rank0", "temperature",
-    "world-size",     "device",          "threads",
-    "product-engine", "timeout-s"};
+    "world-size",     "device",          "backend",
+    "threads",        "product-engine",  "timeout-s"};
 const std::set<std::string> kDataKeys = {"tokens", "text", "seq-len", "global-batch"};
 
 constexpr int64_t kMostRows = int64_t{1} << 31;
@@ -117,6 +117,7 @@ bool parse_generate_options(const std::vector<std::string>& arguments, GenerateO
   if (!parse_arguments(app, arguments)) {
     return false;
   }
+  note_given_flags(app, &o.model.plan);
   check_generate(o);
   *out = std::move(o);
   return true;
@@ -141,6 +142,7 @@ bool parse_score_options(const std::vector<std::string>& arguments, ScoreOptions
   if (!parse_arguments(app, arguments)) {
     return false;
   }
+  note_given_flags(app, &o.model.plan);
   check_score(o);
   *out = std::move(o);
   return true;

@@ -4,6 +4,7 @@
 
 #include "cli/arguments.h"
 #include "cli/sharding.h"
+#include "cli/train/flags/option_checks.h"
 #include "cli/train/setup.h"
 #include "core/config/key_table.h"
 
@@ -32,8 +33,9 @@ void ShardedModel::prepare(const ModelOptions& options, const std::string& share
   join_job(options.plan, &job);
   const std::string text = "--checkpoint=" + options.checkpoint + "\n" + shared;
   check(fsdp2_mesh_agree(job.get(), "options", text.c_str()));
-  check_sharding_for_world(run.sharding(),
-                           info_of<fsdp2_mesh_info>(fsdp2_mesh_get_info, job.get()).world_size);
+  const int64_t ranks = info_of<fsdp2_mesh_info>(fsdp2_mesh_get_info, job.get()).world_size;
+  check_world(options.plan, ranks);
+  check_sharding_for_world(run.sharding(), ranks);
   lay_out_mesh(run, job, &mesh_);
   job_ = info_of<fsdp2_mesh_info>(fsdp2_mesh_get_info, mesh_.get());
   make_model(run, &module_);

@@ -11,15 +11,6 @@ namespace {
 
 constexpr double kMostWindows = 1LL << 31;
 
-void check_world(const Plan& plan, int64_t world_size) {
-  const int64_t wanted = plan.options.world_size;
-  if (wanted != 0 && wanted != world_size) {
-    throw ConfigError("the configuration is for " + std::to_string(wanted) + " ranks (" +
-                      plan.origin_of("world-size") + "), and the job has " +
-                      std::to_string(world_size));
-  }
-}
-
 void set_global_batch(Plan* plan, int64_t world_size) {
   const TrainOptions& o = plan->options;
   if (o.micro_batch == 0) {
@@ -53,6 +44,15 @@ void set_warmup(Plan* plan) {
 void leave_batch_to_ranks(Plan* plan) {
   if (plan->options.micro_batch > 0 && plan->origins.count("global-batch") == 0) {
     plan->set("global-batch", int64_t{0}, "by micro-batch");
+  }
+}
+
+void check_world(const Plan& plan, int64_t world_size) {
+  const int64_t wanted = plan.options.world_size;
+  if (wanted != 0 && wanted != world_size) {
+    throw ConfigError("the configuration is for " + std::to_string(wanted) + " ranks (" +
+                      plan.origin_of("world-size") + "), and the job has " +
+                      std::to_string(world_size));
   }
 }
 

@@ -11,8 +11,11 @@ namespace fsdp2::config {
 // it once all is read.
 void leave_batch_to_ranks(Plan* plan);
 
-// Sets --global-batch by --micro-batch, and --warmup by --warmup-ratio. Throws ConfigError if the
-// plan is for another number of ranks.
+// Throws ConfigError if the plan is for another number of ranks.
+void check_world(const Plan& plan, int64_t world_size);
+
+// Checks the number of ranks, and sets --global-batch by --micro-batch, and --warmup by
+// --warmup-ratio. Throws ConfigError.
 void resolve_for_world(Plan* plan, int64_t world_size);
 
 }  // namespace fsdp2::config

@@ -156,9 +156,35 @@ TEST(Infer, RefusesInOneLine) {
     EXPECT_EQ(lines_of(outcome.err).size(), 1U) << outcome.err;
     EXPECT_THAT(outcome.err, HasSubstr(refused.message));
   }
+  for (const Arguments& command :
+       {joined({"generate", "--prompt", "a"}, kModel), score_arguments({})}) {
+    const Outcome other = infer(2, joined(command, {"--world-size", "4"}));
+    EXPECT_EQ(other.exit_code, 2);
+    EXPECT_EQ(other
+                  .err_lines_with("the configuration is for 4 ranks (override: --world-size), and "
+                                  "the job has 2")
+                  .size(),
+              1U)
+        << other.err;
+  }
   const Outcome odd = infer(3, score_arguments({}));
   EXPECT_EQ(odd.exit_code, 2);
   EXPECT_EQ(odd.err_lines_with("--global-batch 4 is not a multiple").size(), 1U) << odd.err;
+}
+
+TEST(Infer, RanksThatDifferAreToldTheFlag) {
+  const Outcome outcome =
+      run(launched(2, {"sh", "-c",
+                       "exec " + fsdp2_program() + " generate --prompt a --seed $RANK --model " +
+                           kModel.back()}),
+          with_variable("OMP_NUM_THREADS", "1"));
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_EQ(outcome
+                .err_lines_with("the ranks differ in --seed: rank 0 has 0 (override: --seed), rank "
+                                "1 has 1 (override: --seed)")
+                .size(),
+            2U)
+      << outcome.err;
 }
 
 }  // namespace

@@ -48,4 +48,13 @@ void add_flag(CLI::App* app, const Key& key) {
   }
 }
 
+void note_given_flags(const CLI::App& app, config::Plan* plan) {
+  for (const Key& key : config::train_keys(&plan->options)) {
+    const CLI::Option* option = app.get_option_no_throw(key.flag());
+    if (option != nullptr && option->count() > 0) {
+      plan->origins[key.name] = "override: " + key.flag();
+    }
+  }
+}
+
 }  // namespace fsdp2::cli

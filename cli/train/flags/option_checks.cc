@@ -21,6 +21,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
+template <typename Body>
+void with_usage_errors(const Body& body) {
+  try {
+    body();
+  } catch (const config::ConfigError& error) {
+    throw UsageError(error.what());
+  }
+}
+
 fs::path plain_path(const std::string& path) {
   std::error_code error;
   const fs::path plain = fs::absolute(path, error).lexically_normal();
@@ -219,12 +228,12 @@ void check_options_for_world(const TrainOptions& o, int64_t world_size) {
   check_sharding_for_world(o.sharding(), world_size);
 }
 
+void check_world(const config::Plan& plan, int64_t world_size) {
+  with_usage_errors([&] { config::check_world(plan, world_size); });
+}
+
 void settle_for_world(config::Plan* plan, int64_t world_size) {
-  try {
-    config::resolve_for_world(plan, world_size);
-  } catch (const config::ConfigError& error) {
-    throw UsageError(error.what());
-  }
+  with_usage_errors([&] { config::resolve_for_world(plan, world_size); });
   check_options_for_world(plan->options, world_size);
 }
 

@@ -14,6 +14,9 @@ void check_model_options(const TrainOptions& options);
 // Checks all options of a training run. Throws UsageError, which names the flag.
 void check_options(const TrainOptions& options);
 
+// Checks that the plan is for this number of ranks. Throws UsageError, the same one on all of them.
+void check_world(const config::Plan& plan, int64_t world_size);
+
 // Checks what depends on the number of ranks. Throws UsageError, the same one on all of them.
 void check_options_for_world(const TrainOptions& options, int64_t world_size);
 

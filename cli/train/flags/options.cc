@@ -15,9 +15,6 @@ namespace fsdp2::cli {
 
 namespace {
 
-using config::Key;
-using config::train_keys;
-
 // "(--lr is run.yaml:12 training_args.learning_rate)", for each flag in `message` that comes from a
 // file.
 std::string with_places(std::string message, const config::Plan& plan) {
@@ -83,19 +80,14 @@ bool parse(const std::vector<std::string>& arguments, Command* command, config::
             "FILE | --records FILE) [OPTIONS]");
   *command = Command();
   add_command(&app, command);
-  const std::vector<Key> keys = train_keys(&plan->options);
-  for (const Key& key : keys) {
+  for (const config::Key& key : config::train_keys(&plan->options)) {
     add_flag(&app, key);
   }
   app.footer(kFooter);
   if (!parse_arguments(app, arguments)) {
     return false;
   }
-  for (const Key& key : keys) {
-    if (app.count(key.flag()) > 0) {
-      plan->origins[key.name] = "override: " + key.flag();
-    }
-  }
+  note_given_flags(app, plan);
   return true;
 }
 
