@@ -19,16 +19,16 @@ type LayerOptions map[string]any
 // A layer makes one tensor of one, unless the table says more.
 //
 //	Linear              in_features, out_features, bias
-//	Embedding           num_embeddings, embedding_dim; takes indices (i64)
+//	Embedding           num_embeddings, embedding_dim, padding_idx; takes indices (i64)
 //	LayerNorm, RMSNorm  normalized_shape, eps, elementwise_affine; LayerNorm: bias
 //	Conv1d, Conv2d      in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias; a number for all
 //	                    dims, or a slice
 //	Dropout             p. Rows of the batch are told apart by their values in the first input of the whole.
 //	ReLU, SiLU, Tanh, GELU, Flatten   GELU: approximate; Flatten: start_dim, end_dim
-//	MultiheadAttention  embed_dim, num_heads, bias, and what PyTorch's has not: num_kv_heads (with fewer of them,
-//	                    in_proj_weight has fewer rows), is_causal, and rope_theta, the base of a rotary embedding. Takes
-//	                    x [B,S,D], which attends to itself; where it is not causal, a second input may be a mask, as
-//	                    Attention has it.
+//	MultiheadAttention  embed_dim, num_heads, bias, dropout (of attention weights, by the rules of Dropout), and what
+//	                    PyTorch's has not: num_kv_heads (with fewer of them, in_proj_weight has fewer rows), is_causal,
+//	                    and rope_theta, the base of a rotary embedding. Takes x [B,S,D], which attends to itself; where it
+//	                    is not causal, a second input may be a mask, as Attention has it.
 //	MLP                 down_proj(act(up_proj(x))): hidden_size, intermediate_size, bias, hidden_act ("gelu", "gelu_new",
 //	                    "relu", "silu")
 //	GatedMLP            down_proj(act(gate_proj(x)) * up_proj(x)): the same, but "silu"

@@ -53,8 +53,8 @@ Tokens that go on from the prompt, a vector of tokens; or, from a vector of prom
   number, alike whatever rows are beside it and whichever rank has it, as far as rounding does not decide.
 - `reshard_after_forward` as in `score`; each token takes a forward.
 
-Collective if the module is sharded. Several prompts are those of this rank, which may have none (`Vector{Int}[]`); all ranks pass the same options apart from
-`first_row`.
+Collective if the module is sharded. Several prompts are those of this rank, which may have none (`Vector{Int}[]`); all ranks pass the
+same options apart from `first_row`.
 """
 function generate(model::Module, prompt::AbstractVector{<:Integer}; options...)
     with_options(fsdp2_generate_options, options) do given

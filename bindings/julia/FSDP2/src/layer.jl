@@ -11,15 +11,16 @@ parameters have PyTorch's names, meanings and defaults, and its parameters begin
 The kinds, and their options. A layer makes one tensor of one, unless more is said here:
 
 - `Linear`: `in_features`, `out_features`, `bias`.
-- `Embedding`: `num_embeddings`, `embedding_dim`. Takes indices, which count from 0.
+- `Embedding`: `num_embeddings`, `embedding_dim`, `padding_idx`. Takes indices, which count from 0.
 - `LayerNorm`, `RMSNorm`: `normalized_shape`, `eps`, `elementwise_affine`; `LayerNorm` also `bias`.
 - `Conv1d`, `Conv2d`: `in_channels`, `out_channels`, `kernel_size`, `stride`, `padding`, `dilation`, `groups`, `bias`; a number for all dims,
   or a tuple.
 - `Dropout`: `p`. Rows of the batch are told apart by their values in the first input of the whole.
 - `ReLU`, `SiLU`, `Tanh`, `GELU` (`approximate`), `Flatten` (`start_dim`, `end_dim`, which count from 0).
-- `MultiheadAttention`: `embed_dim`, `num_heads`, `bias`, and what PyTorch's has not: `num_kv_heads` (with fewer of them, `in_proj_weight`
-  has fewer rows), `is_causal`, and `rope_theta`, the base of a rotary embedding. Takes x `[batch, sequence, width]`, which attends to itself;
-  where it is not causal, a second input may be a mask, as `scaled_dot_product_attention` takes it.
+- `MultiheadAttention`: `embed_dim`, `num_heads`, `bias`, `dropout` (of attention weights, by the rules of `Dropout`), and what PyTorch's has
+  not: `num_kv_heads` (with fewer of them, `in_proj_weight` has fewer rows), `is_causal`, and `rope_theta`, the base of a rotary embedding.
+  Takes x `[batch, sequence, width]`, which attends to itself; where it is not causal, a second input may be a mask, as
+  `scaled_dot_product_attention` takes it.
 - `MLP`, `down_proj(act(up_proj(x)))`: `hidden_size`, `intermediate_size`, `bias`, `hidden_act` (`"gelu"`, `"gelu_new"`, `"relu"`, `"silu"`).
 - `GatedMLP`, `down_proj(act(gate_proj(x)) * up_proj(x))`: the same, but `"silu"`.
 - `Sequential` runs its children in order; `ModuleList` holds its children, and does not run.
