@@ -115,6 +115,10 @@ TEST_F(Mutation, FilesOfRanksManifestsAndIndices) {
   survive(seed("index/one_file.json"), read_hugging_face_index);
 }
 
+TEST_F(Mutation, Records) {
+  survive(read_text_file("tests/fuzz/seeds/records/all_kinds.jsonl", kMaxSeedBytes), read_records);
+}
+
 TEST_F(Mutation, ConfigOfAModel) {
   for (const char* model : {"tiny-llama", "tiny-qwen3"}) {
     const std::string file = std::string("tests/parity/golden/models/") + model + "/config.json";

@@ -35,6 +35,7 @@
 #include "core/exported/exported_program.h"
 #include "core/models/registry.h"
 #include "core/nn/module.h"
+#include "core/train/data/record_file.h"
 
 namespace fsdp2::fuzz {
 
@@ -234,6 +235,22 @@ bool read_per_rank_pth(const std::string& bytes) {
   directory.write(ckpt::per_rank_file_name(1, 1), second);
   return accepted(
       [&] { read_all(ckpt::PthSource(directory.path(), ckpt::PthFiles::kOnePerRank)); });
+}
+
+bool read_records(const std::string& bytes) {
+  constexpr int64_t kVocabulary = 256;
+  constexpr int64_t kLength = 32;
+  const MemoryFile file(bytes);
+  const auto read = [&](train::RecordRules rules) {
+    return accepted([&] {
+      const train::RecordFile records(file.path(), kVocabulary, kLength, rules);
+      for (int64_t window = 0; window < records.window_count(kLength); ++window) {
+        records.windows({window}, kLength);
+      }
+    });
+  };
+  read({/*cut_long=*/true, /*skip_bad=*/true});
+  return read({});
 }
 
 bool read_run_configuration(const std::string& bytes) {

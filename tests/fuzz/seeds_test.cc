@@ -61,6 +61,10 @@ TEST(Seeds, OfIndicesAreTakenIfGood) {
   EXPECT_EQ(taken("index", read_hugging_face_index), Names{"one_file.json"});
 }
 
+TEST(Seeds, OfRecordsAreTakenIfGood) {
+  EXPECT_EQ(taken("records", read_records), Names{"all_kinds.jsonl"});
+}
+
 TEST(Seeds, OfRunConfigurationsAreTakenIfGood) {
   EXPECT_EQ(taken("yaml", read_run_configuration),
             (Names{"merged.yaml", "mm.yaml", "mm_legacy.yaml", "plain.yaml", "roll.yaml",
