@@ -236,7 +236,7 @@ std::vector<Row> mm_rows() {
       sets("model.freeze", "freeze"),
       ignored("model.attn_implementation", "the library chooses"),
       ignored("model.*", "the model's config.json says it"),
-      ignored("data", "records are not provided yet; tokens or text name the data"),
+      ignored("data", "libfsdp2's tokens, text or records name the data"),
       reads("tools", "", check_tool),
   };
 }

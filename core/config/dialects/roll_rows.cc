@@ -121,7 +121,7 @@ std::vector<Row> roll_rows() {
   add_ignored(&rows, "",
               {"validation", "val_batch_size", "val_prompt_length", "val_sequence_length",
                "prompt_key", "question_key", "response_key", "query_key", "global_template"},
-              "text records are not provided yet");
+              "libfsdp2's tokens, text or records name the data");
   add_ignored(&rows, "",
               {"rollout_batch_size",
                "generate_opt_level",
@@ -287,7 +287,7 @@ std::vector<Row> roll_role_rows() {
                "max_concurrency", "model_update_frequency", "max_tokens_per_microbatch_in_train",
                "sequence_length_round_in_train", "use_dynamic_batching_in_infer",
                "max_tokens_per_microbatch_in_infer", "sequence_length_round_in_infer"},
-              "rollouts, and records of text, which are not provided yet");
+              "rollouts, and data, which libfsdp2's tokens, text or records name");
   return rows;
 }
 

@@ -214,9 +214,10 @@ TEST(RollFile, AsItsUsersHaveItIsLowered) {
   EXPECT_EQ(plan.notes[0],
             "ignored: rollout_batch_size (rollouts, rewards and policy gradients); reference "
             "(another role)");
-  EXPECT_EQ(plan.notes[1],
-            "ignored: actor_train.infer_batch_size (rollouts, and records of text, which are not "
-            "provided yet)");
+  EXPECT_EQ(
+      plan.notes[1],
+      "ignored: actor_train.infer_batch_size (rollouts, and data, which libfsdp2's tokens, text "
+      "or records name)");
   EXPECT_EQ(plan.notes[2], "eval_steps is not used without libfsdp2.eval_data");
 }
 
