@@ -86,7 +86,7 @@ class CausalLM : public nn::Module,
     at::Tensor hidden;  // [B,S,D]
     at::Tensor loss;    // undefined: the body has none
   };
-  // Of forward's inputs, which have been checked.
+  // What the body makes of forward's inputs, which have been checked.
   BodyOutput run_body(const nn::Values& inputs);
   void check_tokens(const at::Tensor& tokens, const nn::Values& inputs) const;
   void check_positions(const at::Tensor& positions) const;

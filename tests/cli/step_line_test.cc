@@ -15,7 +15,7 @@ fsdp2_step_result step_of(int64_t n_tokens, int64_t n_labels) {
   return result;
 }
 
-// Of 2 s, at 8 tokens a second, of 50 parameters on 2 ranks.
+// The line of a step that took 2 s, at 8 tokens a second, of 50 parameters on 2 ranks.
 nlohmann::ordered_json line_of(const TrainOptions& options, const fsdp2_step_result& result) {
   return step_line(options, result, {2.0, 0.5, 8.0}, {50, 2});
 }
