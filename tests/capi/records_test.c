@@ -30,13 +30,16 @@ static void records_have_labels_for_answers_and_positions_of_their_own(void) {
   static const int64_t positions[6] = {0, 1, 2, 0, 1, 0};
   struct job job = start_lone_job();
   fsdp2_step_result result;
-  fsdp2_tensor batch[3] = {{0}, {0}, {5}};
+  fsdp2_tensor batch[3] = {{0}, {0}, {5}}, changed = {0};
   int i;
   EXPECT_OK(fsdp2_loader_destroy(job.loader));
   EXPECT_OK(open_records(job.mesh, 1, &job.loader));
   EXPECT_STATUS(fsdp2_loader_get_positions(job.loader, &batch[2]), FSDP2_E_WRONG_STATE);
   EXPECT(batch[2].id == 5);
   EXPECT_OK(fsdp2_loader_next(job.loader, &batch[0], &batch[1]));
+  EXPECT_OK(fsdp2_loader_get_positions(job.loader, &changed));
+  EXPECT_OK(fsdp2_tensor_write(changed, tokens, sizeof(tokens)));
+  EXPECT_OK(fsdp2_tensor_destroy(changed));
   EXPECT_OK(fsdp2_loader_get_positions(job.loader, &batch[2]));
   numbers_are(batch[0], tokens);
   numbers_are(batch[1], labels);

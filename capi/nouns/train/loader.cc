@@ -107,13 +107,12 @@ void next_batch(LoaderObject& object, fsdp2_tensor* tokens, fsdp2_tensor* labels
   *labels = handles[1];
 }
 
+// A copy, which is the caller's to change.
 void get_positions(const LoaderObject& object, fsdp2_tensor* positions) {
   check_not_null(positions, "positions");
   FSDP2_CHECK(object.positions.defined(), Code::kWrongState,
               "there is no batch yet: fsdp2_loader_next comes first");
-  GivenTensors given;
-  given.give(object.positions.contiguous());
-  *positions = given.keep()[0];
+  *positions = give_tensor(object.positions.clone(at::MemoryFormat::Contiguous));
 }
 
 }  // namespace
