@@ -20,8 +20,7 @@ constexpr char kNoInitializationHelp[] =
     "Draw no initial values: --model or a checkpoint, --resume PATH, gives all of them";
 constexpr char kRecomputeHelp[] =
     "Classes that --activation-checkpointing is for, as in A,B (default: the model's own layers, "
-    "or "
-    "none beside --recompute-names)";
+    "or none beside --recompute-names)";
 constexpr char kRecomputeNamesHelp[] =
     "Modules that --activation-checkpointing is for, by paths or patterns, as in "
     "model.layers.{0-7},lm_head";
@@ -68,7 +67,8 @@ std::vector<Key> run_keys(TrainOptions* o) {
       {data,
        "tokenizer",
        &o->tokenizer,
-       "Tokens of --records: those of the model's tokenizer.json if it has one, or always bytes",
+       "Tokens of --records are bytes. A --model with a tokenizer.json, which cannot be read yet, "
+       "is refused, unless this is bytes",
        {"model", "bytes"}},
       {data, "vocab-size", &o->vocab_size,
        "Vocabulary of the token file (0: the model's; a program FILE.pt2 does not tell its own)"},
