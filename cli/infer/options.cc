@@ -128,8 +128,10 @@ bool parse_score_options(const std::vector<std::string>& arguments, ScoreOptions
   o.model.plan.options.temperature = 1.0;
   CLI::App app("Says how likely a language model finds the tokens of a file.", "fsdp2 score");
   set_style(app, "--model DIR (--tokens FILE | --text FILE) [OPTIONS]");
-  add_number(app, "--batches", &o.batches,
-             "Score this many times --global-batch windows, from the beginning of the file")
+  add_number(
+      app, "--batches", &o.batches,
+      "Score this many times --global-batch windows, from the beginning of the file, and from "
+      "there again at its end")
       ->option_text("N (1)")
       ->group("Data");
   app.add_flag("--per-token", o.per_token,
