@@ -16,27 +16,39 @@ void set_global_batch(Plan* plan, int64_t world_size) {
   if (o.micro_batch == 0) {
     return;
   }
-  if (plan->origins.count("global-batch") > 0 && o.global_batch > 0) {
+  const double windows = static_cast<double>(o.micro_batch) * static_cast<double>(o.grad_accum) *
+                         static_cast<double>(world_size);
+  if (!(windows >= 1 && windows <= kMostWindows)) {
+    throw ConfigError("--micro-batch " + std::to_string(o.micro_batch) + " x --grad-accum " +
+                      std::to_string(o.grad_accum) + " x " + std::to_string(world_size) +
+                      " ranks is " + (windows < 1 ? "below 1 window" : "above 2147483648 windows") +
+                      " per step");
+  }
+  const auto global_batch = static_cast<int64_t>(windows);
+  const bool is_given = plan->origins.count("global-batch") > 0 && o.global_batch > 0;
+  if (is_given && o.global_batch == global_batch) {
+    return;  // a plan that has been through here
+  }
+  if (is_given) {
     throw ConfigError("--micro-batch (" + plan->origin_of("micro-batch") +
                       ") and --global-batch (" + plan->origin_of("global-batch") +
                       ") exclude each other");
   }
-  const double windows = static_cast<double>(o.micro_batch) * static_cast<double>(o.grad_accum) *
-                         static_cast<double>(world_size);
-  if (windows > kMostWindows) {
-    throw ConfigError("--micro-batch " + std::to_string(o.micro_batch) + " x --grad-accum " +
-                      std::to_string(o.grad_accum) + " x " + std::to_string(world_size) +
-                      " ranks is above 2147483648 windows per step");
-  }
-  plan->set("global-batch", static_cast<int64_t>(windows), "micro-batch x grad-accum x ranks");
+  plan->set("global-batch", global_batch, "micro-batch x grad-accum x ranks");
 }
 
 void set_warmup(Plan* plan) {
   const TrainOptions& o = plan->options;
-  if (o.warmup == 0 && o.warmup_ratio > 0) {
-    const double steps = std::ceil(static_cast<double>(o.steps) * o.warmup_ratio);
-    plan->set("warmup", static_cast<int64_t>(steps), "warmup-ratio x steps");
+  if (o.warmup != 0 || !(o.warmup_ratio > 0)) {
+    return;
   }
+  if (o.warmup_ratio > 1) {
+    throw ConfigError("--warmup-ratio (" + plan->origin_of("warmup-ratio") + ") is above 1");
+  }
+  const bool is_whole = o.warmup_ratio == 1;  // a double does not hold every number of steps
+  const double part = std::ceil(static_cast<double>(o.steps) * o.warmup_ratio);
+  plan->set("warmup", is_whole ? o.steps : static_cast<int64_t>(part), "warmup-ratio x steps");
+  plan->set("warmup-ratio", 0.0, "by warmup");
 }
 
 }  // namespace

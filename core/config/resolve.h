@@ -15,7 +15,8 @@ void leave_batch_to_ranks(Plan* plan);
 void check_world(const Plan& plan, int64_t world_size);
 
 // Checks the number of ranks, and sets --global-batch by --micro-batch, and --warmup by
-// --warmup-ratio. Throws ConfigError.
+// --warmup-ratio, which becomes 0. The plan is then still one for so many ranks. Throws
+// ConfigError.
 void resolve_for_world(Plan* plan, int64_t world_size);
 
 }  // namespace fsdp2::config

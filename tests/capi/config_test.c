@@ -39,6 +39,8 @@ static void a_file_of_roll_becomes_values(void) {
   EXPECT(strstr(plan, "\n# ignored: rollout_batch_size") != NULL);
   EXPECT_OK(fsdp2_config_lower(plan, NULL, "", NULL, 0, 0, again, sizeof(again), &needed));
   EXPECT(strcmp(value_of(again, "lr"), "0.0001") == 0);
+  EXPECT_OK(fsdp2_config_lower(plan, NULL, NULL, NULL, 0, 4, again, sizeof(again), &needed));
+  EXPECT(strcmp(value_of(again, "global_batch"), "8") == 0);
 }
 
 static void what_is_wrong_is_told_with_its_place(void) {

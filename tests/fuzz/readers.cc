@@ -32,6 +32,7 @@
 #include "core/ckpt/torch/pth_source.h"
 #include "core/config/config_error.h"
 #include "core/config/dialects/read_plan.h"
+#include "core/config/resolve.h"
 #include "core/exported/exported_program.h"
 #include "core/models/registry.h"
 #include "core/nn/module.h"
@@ -113,6 +114,16 @@ void read_all(const ckpt::StateSource& source) {
     }
   }
   source.verify();
+}
+
+// What a plan comes to on two ranks is a plan for two ranks.
+void settle_twice(config::Plan plan) {
+  try {
+    config::resolve_for_world(&plan, 2);
+  } catch (const config::ConfigError&) {
+    return;
+  }
+  config::resolve_for_world(&plan, 2);
 }
 
 // The two files that the bytes hold.
@@ -268,6 +279,7 @@ bool read_run_configuration(const std::string& bytes) {
   if (config::shared_text(again.options) != config::shared_text(plan.options)) {
     throw std::runtime_error("another plan from what was printed: " + printed);
   }
+  settle_twice(plan);
   return true;
 }
 

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "core/config/config_error.h"
 
 namespace fsdp2::config {
@@ -26,6 +28,8 @@ TEST(Resolve, MicroBatchesGiveTheGlobalBatch) {
   resolve_for_world(&plan, 2);
   EXPECT_EQ(plan.options.global_batch, 24);
   EXPECT_EQ(plan.origin_of("global-batch"), "micro-batch x grad-accum x ranks");
+  EXPECT_EQ(world_error(plan, 2), "");  // what it came to is no second wish
+  EXPECT_NE(world_error(plan, 4), "");
 }
 
 TEST(Resolve, WithoutThemTheGlobalBatchStays) {
@@ -42,6 +46,12 @@ TEST(Resolve, WarmupRatioIsOfAllStepsRoundedUp) {
   plan.options.warmup_ratio = 0.1;
   resolve_for_world(&plan, 1);
   EXPECT_EQ(plan.options.warmup, 11);
+  EXPECT_EQ(plan.options.warmup_ratio, 0);  // which excludes a warm-up in steps
+  Plan whole;
+  whole.options.steps = std::numeric_limits<int64_t>::max();
+  whole.options.warmup_ratio = 1;
+  resolve_for_world(&whole, 1);
+  EXPECT_EQ(whole.options.warmup, whole.options.steps);
 }
 
 TEST(Resolve, WhatCannotBeIsRefused) {
@@ -58,6 +68,11 @@ TEST(Resolve, WhatCannotBeIsRefused) {
   large.options.micro_batch = 1LL << 31;
   large.options.grad_accum = 1 << 24;
   EXPECT_NE(world_error(large, 1 << 20).find("is above 2147483648 windows"), std::string::npos);
+  large.options.micro_batch = std::numeric_limits<int64_t>::min();
+  EXPECT_NE(world_error(large, 1 << 20).find("is below 1 window per step"), std::string::npos);
+  Plan warm;
+  warm.set("warmup-ratio", 1e300, "f.yaml:3 warmup_ratio");
+  EXPECT_EQ(world_error(warm, 1), "--warmup-ratio (f.yaml:3 warmup_ratio) is above 1");
 }
 
 }  // namespace
