@@ -11,7 +11,7 @@ namespace fsdp2::cli {
 // Binds the flag to the key's value, whose present one is shown as the default.
 void add_flag(CLI::App* app, const config::Key& key);
 
-// Says in `plan` that the values of the flags that were given come from these.
+// Notes in `plan` which of its values come from flags that were given.
 void note_given_flags(const CLI::App& app, config::Plan* plan);
 
 }  // namespace fsdp2::cli
