@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/comm/transport/all_reduce_path.h"
+#include "core/device/stream_backend.h"
 
 namespace fsdp2 {
 
@@ -160,6 +161,11 @@ c10d::Backend& Channel::backend(FailureNotice& failure) {
   return *backend_;
 }
 
+std::exception_ptr Channel::stream_error() const {
+  const auto* streams = dynamic_cast<const StreamBackend*>(backend_.get());
+  return streams != nullptr ? streams->error() : nullptr;
+}
+
 Comm::Comm(Identity identity, std::shared_ptr<Channel> channel,
            std::shared_ptr<FailureNotice> failure, std::chrono::milliseconds timeout)
     : identity_(std::move(identity)),
@@ -308,6 +314,13 @@ void Comm::barrier() {
   if (channel_) {
     counters_.barriers += 1;
     start(kName, [](c10d::Backend& backend) { return backend.barrier(); }).wait();
+  }
+}
+
+void Comm::check_streams() const {
+  const std::exception_ptr error = channel_ ? channel_->stream_error() : nullptr;
+  if (error) {
+    fail_all("a collective", Code::kComm, message_of(error));
   }
 }
 

@@ -21,6 +21,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <string>
@@ -98,6 +99,8 @@ class Channel {
   // Collective over the group the first time.
   c10d::Backend& backend(FailureNotice& failure);
   bool connected() const { return backend_ != nullptr; }
+  // Why a collective that a stream was given has failed; null if none has.
+  std::exception_ptr stream_error() const;
 
   // A collective has begun, and has ended well.
   void note_start() { ++unfinished_; }
@@ -165,6 +168,10 @@ class Comm {
   // in, on the root alone: size() * out.numel() elements of out's dtype, rank-major.
   [[nodiscard]] CommWork scatter(at::Tensor out, at::Tensor in, int root);
   void barrier();
+
+  // For whoever has read on the host what collectives on streams have given it, and is about to act
+  // on it: throws if one of them has failed, and so left anything. No cost to speak of.
+  void check_streams() const;
 
  private:
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;

@@ -105,13 +105,14 @@ class NcclWork final : public c10d::Work {
   std::vector<at::Tensor> tensors_;
 };
 
-class NcclBackend final : public c10d::Backend {
+class NcclBackend final : public StreamBackend {
  public:
   NcclBackend(std::shared_ptr<NcclCommunicator> communicator, int rank, int size, at::Device device)
-      : Backend(rank, size), communicator_(std::move(communicator)), device_(device) {}
+      : StreamBackend(rank, size), communicator_(std::move(communicator)), device_(device) {}
 
   const std::string getBackendName() const override { return "nccl"; }
   void abort() override { communicator_->abort("given up, since a rank failed"); }
+  std::exception_ptr error() const override { return communicator_->error(); }
 
   WorkPtr _allgather_base(at::Tensor& out, at::Tensor& in,
                           const c10d::AllgatherOptions& /*options*/) override {
@@ -187,7 +188,7 @@ class NcclBackend final : public c10d::Backend {
 
 }  // namespace
 
-c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const c10::intrusive_ptr<c10d::Store>& store,
+c10::intrusive_ptr<StreamBackend> make_nccl_backend(const c10::intrusive_ptr<c10d::Store>& store,
                                                     int rank, int size, at::Device device,
                                                     std::chrono::milliseconds timeout) {
   auto communicator = std::make_shared<NcclCommunicator>(*store, rank, size, device, timeout);

@@ -8,15 +8,16 @@
 // and in which order they come. Tensors are flat, contiguous and on the group's device.
 #pragma once
 
-#include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <chrono>
 
+#include "core/device/stream_backend.h"
+
 namespace fsdp2::cuda {
 
 // Collective; throws std::exception after `timeout`.
-c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const c10::intrusive_ptr<c10d::Store>& store,
+c10::intrusive_ptr<StreamBackend> make_nccl_backend(const c10::intrusive_ptr<c10d::Store>& store,
                                                     int rank, int size, at::Device device,
                                                     std::chrono::milliseconds timeout);
 

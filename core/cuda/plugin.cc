@@ -13,7 +13,7 @@ class CudaPlugin final : public DevicePlugin {
  public:
   int device_count() const override { return c10::cuda::device_count(); }
 
-  c10::intrusive_ptr<c10d::Backend> connect(const c10::intrusive_ptr<c10d::Store>& store, int rank,
+  c10::intrusive_ptr<StreamBackend> connect(const c10::intrusive_ptr<c10d::Store>& store, int rank,
                                             int size, at::Device device,
                                             std::chrono::milliseconds timeout) const override {
     return make_nccl_backend(store, rank, size, device, timeout);

@@ -12,10 +12,11 @@
 #include <chrono>
 #include <cstdint>
 
+#include "core/device/stream_backend.h"
+
 namespace c10d {
-class Backend;
 class Store;
-}  // namespace c10d
+}
 
 namespace fsdp2 {
 
@@ -31,7 +32,7 @@ class DevicePlugin {
   // Connects the ranks of a group, whose tensors are on `device`, this rank's. Collective; throws
   // after `timeout`, which is also that of every collective. Its works wait in slices, as Comm
   // wants it: wait(timeout) leaves a work that has not ended as it is.
-  virtual c10::intrusive_ptr<c10d::Backend> connect(const c10::intrusive_ptr<c10d::Store>& store,
+  virtual c10::intrusive_ptr<StreamBackend> connect(const c10::intrusive_ptr<c10d::Store>& store,
                                                     int rank, int size, at::Device device,
                                                     std::chrono::milliseconds timeout) const = 0;
   // Fused loops of the layers; null if it has none.

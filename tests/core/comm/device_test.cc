@@ -15,6 +15,7 @@
 #include "core/comm/transport/staged_backend.h"
 #include "core/comm/transport/thread_backend.h"
 #include "core/comm/transport/thread_job.h"
+#include "core/device/stream_backend.h"
 #include "tests/support/errors.h"
 #include "tests/support/ranks.h"
 
@@ -28,6 +29,7 @@ using testing::StartsWith;
 struct Waits {
   int on_host = 0;
   int on_stream = 0;
+  std::exception_ptr error;  // of a collective that a stream was given
 };
 
 // A collective of a device that has ended: it notes who waits for it.
@@ -44,11 +46,12 @@ class DeviceWork final : public c10d::Work {
   std::shared_ptr<Waits> waits_;
 };
 
-class DeviceBackend final : public c10d::Backend {
+class DeviceBackend final : public StreamBackend {
  public:
   DeviceBackend(int rank, int size, std::shared_ptr<Waits> waits)
-      : Backend(rank, size), waits_(std::move(waits)) {}
+      : StreamBackend(rank, size), waits_(std::move(waits)) {}
   const std::string getBackendName() const override { return "device"; }
+  std::exception_ptr error() const override { return waits_->error; }
   c10::intrusive_ptr<c10d::Work> _allgather_base(
       at::Tensor& /*out*/, at::Tensor& /*in*/, const c10d::AllgatherOptions& /*options*/) override {
     return c10::make_intrusive<DeviceWork>(waits_);
@@ -157,6 +160,23 @@ TEST(Device, AStreamsWaitLeavesTheHostAlone) {
     work.wait();
     EXPECT_EQ(waits->on_host, 1);
     EXPECT_FALSE(work.pending());
+  });
+}
+
+TEST(Device, ACollectiveThatFailedOnAStreamIsToldBeforeItsResultsAreUsed) {
+  run_ranks(2, [](const std::shared_ptr<World>& world) {
+    const auto waits = add_devices(*world, at::kMeta);
+    const auto comm = world->make_comm("pair", {0, 1}, at::kMeta);
+    comm->check_streams();
+    mesh_barrier(*Mesh::create(world, {2}, {"fsdp"}));  // nobody fails before the other has looked
+    if (world->rank() == 1) {
+      waits->error = std::make_exception_ptr(std::runtime_error("the cable was pulled"));
+      EXPECT_THAT(message_of_error([&] { comm->check_streams(); }, Code::kComm),
+                  StartsWith("a collective of group pair failed on rank 1: the cable was pulled"));
+    } else {
+      EXPECT_THAT(error_of([&] { world->control().barrier(); }).message(),
+                  HasSubstr("the cable was pulled"));
+    }
   });
 }
 
