@@ -24,6 +24,7 @@ template <> inline constexpr size_t kFirstSize<fsdp2_error_info> = 8;  // of any
 template <> inline constexpr size_t kFirstSize<fsdp2_log_record> = 40;
 template <> inline constexpr size_t kFirstSize<fsdp2_mesh_options> = 88;
 template <> inline constexpr size_t kFirstSize<fsdp2_mesh_info> = 280;
+template <> inline constexpr size_t kFirstSize<fsdp2_device_memory> = 56;
 template <> inline constexpr size_t kFirstSize<fsdp2_group_info> = 24;
 template <> inline constexpr size_t kFirstSize<fsdp2_tensor_info> = 288;
 template <> inline constexpr size_t kFirstSize<fsdp2_module_options> = 16;

@@ -91,6 +91,32 @@ func (m *Mesh) IsEqual(other *Mesh) (bool, error) {
 	return equal != 0, failure(err)
 }
 
+// DeviceMemory is what LibTorch's allocator has of a device's memory, in bytes.
+type DeviceMemory struct {
+	AllocatedBytes     int64 // that tensors of this process have
+	PeakAllocatedBytes int64 // since the process began
+	ReservedBytes      int64 // taken from the device, whether or not a tensor has it now
+	PeakReservedBytes  int64
+	FreeBytes          int64 // of the device, for all processes
+	TotalBytes         int64
+}
+
+// DeviceMemory returns the memory of the device that the mesh has on this rank. ErrUnsupported for the host, whose memory the
+// system counts.
+func (m *Mesh) DeviceMemory() (DeviceMemory, error) {
+	defer runtime.KeepAlive(m)
+	raw := sized[capi.DeviceMemory]()
+	err := capi.MeshGetDeviceMemory(m.raw(), &raw)
+	return DeviceMemory{
+		AllocatedBytes:     raw.AllocatedBytes,
+		PeakAllocatedBytes: raw.PeakAllocatedBytes,
+		ReservedBytes:      raw.ReservedBytes,
+		PeakReservedBytes:  raw.PeakReservedBytes,
+		FreeBytes:          raw.FreeBytes,
+		TotalBytes:         raw.TotalBytes,
+	}, failure(err)
+}
+
 // Hash returns a number that is the same for equal meshes.
 func (m *Mesh) Hash() (uint64, error) {
 	defer runtime.KeepAlive(m)

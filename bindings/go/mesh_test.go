@@ -44,6 +44,9 @@ func TestMeshOfTwoDims(t *testing.T) {
 		if _, err := mesh.DimIndex("pp"); !errors.Is(err, fsdp2.ErrNotFound) {
 			return fmt.Errorf("no such dim: %v", err)
 		}
+		if _, err := mesh.DeviceMemory(); !errors.Is(err, fsdp2.ErrUnsupported) {
+			return fmt.Errorf("memory of the host: %v", err)
+		}
 		values := []float64{float64(rank)}
 		if err := job.AllReduce(values, fsdp2.ReduceSum); err != nil || values[0] != 6 {
 			return fmt.Errorf("sum %v, %v", values, err)

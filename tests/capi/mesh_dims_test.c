@@ -37,6 +37,7 @@ static void slice(fsdp2_mesh job, int rank) {
   const char *const turned[2] = {"cp", "dp"}, *const cp[1] = {"cp"};
   const fsdp2_mesh mesh = mesh_in(job, shape, kDpPpCp, 3);
   fsdp2_mesh sub = {0}, root = {0}, line = {0}, made = {0};
+  fsdp2_device_memory memory;
   int32_t dims[2], index = -1, equal = -1;
   uint64_t hash = 0, other_hash = 0;
   size_t needed = 0;
@@ -66,6 +67,9 @@ static void slice(fsdp2_mesh job, int rank) {
   EXPECT(equal == 1 && hash == other_hash);
   EXPECT_OK(fsdp2_mesh_is_equal(line, sub, &equal));
   EXPECT(equal == 0);
+  memory.struct_size = (uint32_t)sizeof(memory);
+  EXPECT_STATUS(fsdp2_mesh_get_device_memory(mesh, &memory), FSDP2_E_UNSUPPORTED);
+  EXPECT_MESSAGE("device memory: expected a device, found the host");
   EXPECT_OK(fsdp2_mesh_get_group_ranks(mesh, 0, dims, 2, &needed));
   EXPECT(needed == 2 && dims[0] == rank % 4 && dims[1] == rank % 4 + 4);
   EXPECT_STATUS(fsdp2_mesh_get_group_ranks(mesh, 0, dims, 1, &needed), FSDP2_E_BUFFER_TOO_SMALL);

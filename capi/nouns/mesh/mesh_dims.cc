@@ -8,6 +8,7 @@
 #include "capi/nouns/mesh/mesh_argument.h"
 #include "capi/object.h"
 #include "capi/sized_struct.h"
+#include "core/device/device_memory.h"
 #include "include/fsdp2/mesh.h"
 
 namespace fsdp2::capi {
@@ -35,6 +36,17 @@ uint64_t give_mesh(const MeshObject& from, std::shared_ptr<Mesh> mesh) {
   object->busy = from.busy;
   object->mesh = std::move(mesh);
   return give(Kind::kMesh, std::move(object));
+}
+
+fsdp2_device_memory memory_info(const DeviceMemory& memory) {
+  fsdp2_device_memory info{};
+  info.allocated_bytes = memory.allocated;
+  info.peak_allocated_bytes = memory.peak_allocated;
+  info.reserved_bytes = memory.reserved;
+  info.peak_reserved_bytes = memory.peak_reserved;
+  info.free_bytes = memory.free;
+  info.total_bytes = memory.total;
+  return info;
 }
 
 fsdp2_group_info group_info(const Group& group) {
@@ -124,6 +136,15 @@ fsdp2_status fsdp2_mesh_get_hash(fsdp2_mesh mesh, uint64_t* out) {
     const auto object = pin(mesh);
     call.about(object->mesh);
     *capi::check_not_null(out, "out") = object->mesh->hash();
+  });
+}
+
+fsdp2_status fsdp2_mesh_get_device_memory(fsdp2_mesh mesh, fsdp2_device_memory* out) {
+  return guard(__func__, [&](Call& call) {
+    const auto object = pin(mesh);
+    call.about(object->mesh);
+    capi::check_out_struct(out, "out");
+    capi::fill_struct(out, capi::memory_info(fsdp2::device_memory(object->mesh->device())));
   });
 }
 

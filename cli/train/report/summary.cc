@@ -1,6 +1,7 @@
 #include "cli/train/report/summary.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 
 #include "cli/train/report/memory.h"
@@ -33,12 +34,16 @@ int64_t local_parameters(const Shard& shard) {
   return total;
 }
 
-// Where the parameters are, and thus where this rank computes.
-std::string device_of(const Shard& shard) {
-  Tensor parameter;
-  check(fsdp2_shard_get_parameter(shard.get(), 0, FSDP2_PARAMETER_LOCAL, parameter.out()));
-  const auto info = info_of<fsdp2_tensor_info>(fsdp2_tensor_get_info, parameter.get());
-  return info.device_type == FSDP2_DEVICE_CUDA ? "cuda" : "cpu";
+// Of the GPU that this rank computes on; nothing if that is the CPU.
+std::optional<fsdp2_device_memory> memory_of_device(const Mesh& mesh) {
+  fsdp2_device_memory memory{};
+  memory.struct_size = sizeof(memory);
+  const fsdp2_status status = fsdp2_mesh_get_device_memory(mesh.get(), &memory);
+  if (status == FSDP2_E_UNSUPPORTED) {
+    return std::nullopt;
+  }
+  check(status);
+  return memory;
 }
 
 double median_of(std::vector<double> values) {
@@ -55,11 +60,12 @@ nlohmann::ordered_json summarize(const FinishedRun& run) {
   const double median = median_of(run.step_seconds);
   const double speed = median > 0 ? static_cast<double>(run.tokens_a_step) / median : 0.0;
   const uint32_t version = fsdp2_version();
-  return {
+  const auto memory = memory_of_device(run.mesh);
+  nlohmann::ordered_json line = {
       {"event", "summary"},
       {"world_size", mesh.world_size},
       {"fsdp_size", mesh.shape[mesh.n_dims - 1]},
-      {"device", device_of(run.shard)},
+      {"device", memory ? "cuda" : "cpu"},
       {"parameters", model.numel},
       {"local_parameters", gather(run.mesh, mesh, local_parameters(run.shard))},
       {"steps", run.steps},
@@ -69,6 +75,11 @@ nlohmann::ordered_json summarize(const FinishedRun& run) {
       {"rss_before_model_bytes", gather(run.mesh, mesh, run.rss_before_model)},
       {"libfsdp2", std::to_string(version >> 16) + "." + std::to_string(version & 0xffff)},
   };
+  if (memory) {
+    line["peak_device_bytes"] = gather(run.mesh, mesh, memory->peak_allocated_bytes);
+    line["peak_reserved_device_bytes"] = gather(run.mesh, mesh, memory->peak_reserved_bytes);
+  }
+  return line;
 }
 
 }  // namespace fsdp2::cli

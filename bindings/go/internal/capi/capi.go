@@ -252,6 +252,18 @@ type GroupInfo struct {
 	ID         uint64
 }
 
+// DeviceMemory is fsdp2_device_memory.
+type DeviceMemory struct {
+	StructSize         uint32
+	Reserved           int32
+	AllocatedBytes     int64
+	PeakAllocatedBytes int64
+	ReservedBytes      int64
+	PeakReservedBytes  int64
+	FreeBytes          int64
+	TotalBytes         int64
+}
+
 // TensorInfo is fsdp2_tensor_info.
 type TensorInfo struct {
 	StructSize   uint32
@@ -778,6 +790,11 @@ func MeshIsEqual(a Mesh, b Mesh, out *int32) error {
 // MeshGetHash calls fsdp2_mesh_get_hash.
 func MeshGetHash(mesh Mesh, out *uint64) error {
 	return check(C.fsdp2_go_mesh_get_hash(*(*C.fsdp2_mesh)(unsafe.Pointer(&mesh)), (*C.uint64_t)(unsafe.Pointer(out))))
+}
+
+// MeshGetDeviceMemory calls fsdp2_mesh_get_device_memory.
+func MeshGetDeviceMemory(mesh Mesh, out *DeviceMemory) error {
+	return check(C.fsdp2_go_mesh_get_device_memory(*(*C.fsdp2_mesh)(unsafe.Pointer(&mesh)), (*C.fsdp2_device_memory)(unsafe.Pointer(out))))
 }
 
 // MeshDescribe calls fsdp2_mesh_describe.

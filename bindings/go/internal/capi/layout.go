@@ -106,6 +106,17 @@ var _ = [1]byte{}[unsafe.Offsetof(GroupInfo{}.Rank)-unsafe.Offsetof(C.fsdp2_grou
 var _ = [1]byte{}[unsafe.Offsetof(GroupInfo{}.Reserved)-unsafe.Offsetof(C.fsdp2_group_info{}.reserved)]
 var _ = [1]byte{}[unsafe.Offsetof(GroupInfo{}.ID)-unsafe.Offsetof(C.fsdp2_group_info{}.id)]
 
+const _ = unsafe.Sizeof(C.fsdp2_device_memory{}) - unsafe.Sizeof(DeviceMemory{})
+
+var _ = [1]byte{}[unsafe.Offsetof(DeviceMemory{}.StructSize)-unsafe.Offsetof(C.fsdp2_device_memory{}.struct_size)]
+var _ = [1]byte{}[unsafe.Offsetof(DeviceMemory{}.Reserved)-unsafe.Offsetof(C.fsdp2_device_memory{}.reserved)]
+var _ = [1]byte{}[unsafe.Offsetof(DeviceMemory{}.AllocatedBytes)-unsafe.Offsetof(C.fsdp2_device_memory{}.allocated_bytes)]
+var _ = [1]byte{}[unsafe.Offsetof(DeviceMemory{}.PeakAllocatedBytes)-unsafe.Offsetof(C.fsdp2_device_memory{}.peak_allocated_bytes)]
+var _ = [1]byte{}[unsafe.Offsetof(DeviceMemory{}.ReservedBytes)-unsafe.Offsetof(C.fsdp2_device_memory{}.reserved_bytes)]
+var _ = [1]byte{}[unsafe.Offsetof(DeviceMemory{}.PeakReservedBytes)-unsafe.Offsetof(C.fsdp2_device_memory{}.peak_reserved_bytes)]
+var _ = [1]byte{}[unsafe.Offsetof(DeviceMemory{}.FreeBytes)-unsafe.Offsetof(C.fsdp2_device_memory{}.free_bytes)]
+var _ = [1]byte{}[unsafe.Offsetof(DeviceMemory{}.TotalBytes)-unsafe.Offsetof(C.fsdp2_device_memory{}.total_bytes)]
+
 const _ = unsafe.Sizeof(C.fsdp2_tensor_info{}) - unsafe.Sizeof(TensorInfo{})
 
 var _ = [1]byte{}[unsafe.Offsetof(TensorInfo{}.StructSize)-unsafe.Offsetof(C.fsdp2_tensor_info{}.struct_size)]

@@ -4,8 +4,8 @@
 export FSDP2Error, BF16, duplicate
 export describe_runtime, set_threads, set_product_engine, set_log, LogRecord
 
-export Mesh, from_group, get_info, get_dim_name, get_dim_index, get_ranks, get_group, get_group_ranks, describe, get_submesh, flatten,
-    get_root, fail
+export Mesh, from_group, get_info, get_dim_name, get_dim_index, get_ranks, get_group, get_group_ranks, get_device_memory,
+    describe, get_submesh, flatten, get_root, fail
 export barrier, all_reduce, all_reduce!, broadcast_tensor!, scatter, all_gather, reduce_scatter, agree
 
 export Tensor, share, get_value, set_requires_grad!, get_grad, backward

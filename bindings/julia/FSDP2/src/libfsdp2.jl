@@ -228,6 +228,17 @@ Base.@kwdef struct fsdp2_group_info
     id::UInt64 = 0
 end
 
+Base.@kwdef struct fsdp2_device_memory
+    struct_size::UInt32 = sizeof(fsdp2_device_memory)
+    reserved::Int32 = 0
+    allocated_bytes::Int64 = 0
+    peak_allocated_bytes::Int64 = 0
+    reserved_bytes::Int64 = 0
+    peak_reserved_bytes::Int64 = 0
+    free_bytes::Int64 = 0
+    total_bytes::Int64 = 0
+end
+
 Base.@kwdef struct fsdp2_tensor_info
     struct_size::UInt32 = sizeof(fsdp2_tensor_info)
     dtype::Int32 = 0
@@ -706,6 +717,10 @@ end
 
 function fsdp2_mesh_get_hash(mesh, out)
     @ccall libfsdp2.fsdp2_mesh_get_hash(mesh::fsdp2_mesh, out::Ptr{UInt64})::fsdp2_status
+end
+
+function fsdp2_mesh_get_device_memory(mesh, out)
+    @ccall libfsdp2.fsdp2_mesh_get_device_memory(mesh::fsdp2_mesh, out::Ptr{fsdp2_device_memory})::fsdp2_status
 end
 
 function fsdp2_mesh_describe(mesh, buf, cap, needed)

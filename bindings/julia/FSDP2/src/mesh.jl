@@ -89,6 +89,15 @@ The ranks of the group along a dim.
 get_group_ranks(mesh::Mesh, dim) =
     Int.(list((ranks, cap, needed) -> fsdp2_mesh_get_group_ranks(mesh, mesh_dim(mesh, dim), ranks, cap, needed), Int32))
 
+"""
+    get_device_memory(mesh::Mesh)
+
+What LibTorch's allocator has of the memory of the device that the mesh has on this rank, in bytes:
+`(; allocated_bytes, peak_allocated_bytes, reserved_bytes, peak_reserved_bytes, free_bytes, total_bytes)`. An error for the
+host, whose memory the system counts.
+"""
+get_device_memory(mesh::Mesh) = named(output(out -> fsdp2_mesh_get_device_memory(mesh, out), fsdp2_device_memory))
+
 # Equal: ranks, shape, names and device type.
 Base.:(==)(a::Mesh, b::Mesh) = output(out -> fsdp2_mesh_is_equal(a, b, out), Int32) != 0
 Base.hash(mesh::Mesh, seed::UInt) = hash(output(out -> fsdp2_mesh_get_hash(mesh, out), UInt64), seed)

@@ -1384,6 +1384,173 @@ extern "C" {
 extern "C" {
     pub fn fsdp2_mesh_get_hash(mesh: fsdp2_mesh, out: *mut u64) -> fsdp2_status;
 }
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct fsdp2_device_memory {
+    pub struct_size: u32,
+    pub reserved: i32,
+    pub allocated_bytes: i64,
+    pub peak_allocated_bytes: i64,
+    pub reserved_bytes: i64,
+    pub peak_reserved_bytes: i64,
+    pub free_bytes: i64,
+    pub total_bytes: i64,
+}
+#[test]
+fn bindgen_test_layout_fsdp2_device_memory() {
+    assert_eq!(
+        ::std::mem::size_of::<fsdp2_device_memory>(),
+        56usize,
+        concat!("Size of: ", stringify!(fsdp2_device_memory))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<fsdp2_device_memory>(),
+        8usize,
+        concat!("Alignment of ", stringify!(fsdp2_device_memory))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_device_memory>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_device_memory),
+                "::",
+                stringify!(struct_size)
+            )
+        );
+    }
+    test_field_struct_size();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_device_memory>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            4usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_device_memory),
+                "::",
+                stringify!(reserved)
+            )
+        );
+    }
+    test_field_reserved();
+    fn test_field_allocated_bytes() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_device_memory>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).allocated_bytes) as usize - ptr as usize
+            },
+            8usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_device_memory),
+                "::",
+                stringify!(allocated_bytes)
+            )
+        );
+    }
+    test_field_allocated_bytes();
+    fn test_field_peak_allocated_bytes() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_device_memory>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).peak_allocated_bytes) as usize - ptr as usize
+            },
+            16usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_device_memory),
+                "::",
+                stringify!(peak_allocated_bytes)
+            )
+        );
+    }
+    test_field_peak_allocated_bytes();
+    fn test_field_reserved_bytes() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_device_memory>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved_bytes) as usize - ptr as usize
+            },
+            24usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_device_memory),
+                "::",
+                stringify!(reserved_bytes)
+            )
+        );
+    }
+    test_field_reserved_bytes();
+    fn test_field_peak_reserved_bytes() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_device_memory>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).peak_reserved_bytes) as usize - ptr as usize
+            },
+            32usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_device_memory),
+                "::",
+                stringify!(peak_reserved_bytes)
+            )
+        );
+    }
+    test_field_peak_reserved_bytes();
+    fn test_field_free_bytes() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_device_memory>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).free_bytes) as usize - ptr as usize
+            },
+            40usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_device_memory),
+                "::",
+                stringify!(free_bytes)
+            )
+        );
+    }
+    test_field_free_bytes();
+    fn test_field_total_bytes() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_device_memory>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).total_bytes) as usize - ptr as usize
+            },
+            48usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_device_memory),
+                "::",
+                stringify!(total_bytes)
+            )
+        );
+    }
+    test_field_total_bytes();
+}
+extern "C" {
+    pub fn fsdp2_mesh_get_device_memory(
+        mesh: fsdp2_mesh,
+        out: *mut fsdp2_device_memory,
+    ) -> fsdp2_status;
+}
 extern "C" {
     pub fn fsdp2_mesh_describe(
         mesh: fsdp2_mesh,

@@ -86,7 +86,7 @@ pub use hook::{AllReduceInfo, GatherInfo, GradientInfo};
 pub use infer::{Evaluation, GenerateOptions, InferOptions, Scores};
 pub use loader::{Loader, LoaderOptions, Order, TokenFormat};
 pub use log::{LogLevel, LogRecord};
-pub use mesh::{Backend, GroupInfo, Mesh, MeshInfo, MeshOptions};
+pub use mesh::{Backend, DeviceMemory, GroupInfo, Mesh, MeshInfo, MeshOptions};
 pub use module::{Module, ModuleInfo, ModuleOptions, ModuleParameterInfo, Which};
 pub use op::no_grad;
 pub use optimizer::{

@@ -115,6 +115,24 @@ info! {
     }
 }
 
+info! {
+    /// What LibTorch's allocator has of a device's memory, in bytes.
+    DeviceMemory: fsdp2_device_memory {
+        /// What tensors of this process have.
+        allocated_bytes: i64,
+        /// The most that they had since the process began.
+        peak_allocated_bytes: i64,
+        /// What is taken from the device, whether or not a tensor has it now.
+        reserved_bytes: i64,
+        /// The most that was taken since the process began.
+        peak_reserved_bytes: i64,
+        /// What is free on the device, for all processes.
+        free_bytes: i64,
+        /// What the device has.
+        total_bytes: i64,
+    }
+}
+
 object! {
     /// The ranks of a job as an n-D array.
     ///
@@ -195,6 +213,12 @@ impl Mesh {
     /// A number that is equal for equal meshes.
     pub fn hash(&self) -> Result<u64> {
         ffi::made(|out| unsafe { sys::fsdp2_mesh_get_hash(self.raw(), out) })
+    }
+
+    /// The memory of the device that the mesh has on this rank. [`Status::Unsupported`](crate::Status::Unsupported) for the
+    /// host, whose memory the system counts.
+    pub fn device_memory(&self) -> Result<DeviceMemory> {
+        DeviceMemory::get(|out| unsafe { sys::fsdp2_mesh_get_device_memory(self.raw(), out) })
     }
 
     /// The mesh and this rank as text: "Mesh(ddp=2, fsdp=4) rank 5 at (1, 1)".

@@ -308,6 +308,10 @@ fn meshes_have_dims_groups_and_collectives() {
         let row = mesh.submesh(&["fsdp"])?;
         let (root, dims) = row.root()?;
         assert!(root.is_equal(&mesh)? && dims == [1] && root.hash()? == mesh.hash()?);
+        assert_eq!(
+            mesh.device_memory().unwrap_err().status(),
+            Status::Unsupported
+        );
         assert_eq!(mesh.from_group(1, Some("row"))?.ranks()?, row.ranks()?);
         assert_eq!(
             mesh.flatten(&["ddp", "fsdp"], None)?.dim_name(0)?,

@@ -101,6 +101,17 @@ FSDP2_CALL fsdp2_mesh_get_group_ranks(fsdp2_mesh mesh, int32_t dim, int32_t* ran
  * hashes. */
 FSDP2_CALL fsdp2_mesh_is_equal(fsdp2_mesh a, fsdp2_mesh b, int32_t* out);
 FSDP2_CALL fsdp2_mesh_get_hash(fsdp2_mesh mesh, uint64_t* out);
+/* Reserved memory is taken from the device, whether or not a tensor has it now. */
+typedef struct fsdp2_device_memory {
+  uint32_t struct_size;
+  int32_t reserved;
+  int64_t allocated_bytes, peak_allocated_bytes; /* of this process; the peak since it began */
+  int64_t reserved_bytes, peak_reserved_bytes;
+  int64_t free_bytes, total_bytes; /* of the device, for all processes */
+} fsdp2_device_memory;
+/* Returns what LibTorch's allocator has of the memory of the device that the mesh has on this rank.
+ * FSDP2_E_UNSUPPORTED for the host, whose memory the system counts. */
+FSDP2_CALL fsdp2_mesh_get_device_memory(fsdp2_mesh mesh, fsdp2_device_memory* out);
 /* Describes the mesh and this rank: "Mesh(ddp=2, fsdp=4) rank 5 at (1, 1)". */
 FSDP2_CALL fsdp2_mesh_describe(fsdp2_mesh mesh, char* buf, size_t cap, size_t* needed);
 /* Returns the sub-mesh along some dims that this rank is in. Only its own ranks make its collective

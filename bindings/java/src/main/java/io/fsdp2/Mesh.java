@@ -1,6 +1,7 @@
 package io.fsdp2;
 
 import io.fsdp2.internal.Raw;
+import io.fsdp2.internal.fsdp2_device_memory;
 import io.fsdp2.internal.fsdp2_group_info;
 import io.fsdp2.internal.fsdp2_mesh_info;
 import io.fsdp2.internal.fsdp2_mesh_options;
@@ -122,6 +123,18 @@ public final class Mesh extends Handle {
   /** A number that equal meshes have in common. */
   public long getHash() {
     return number(Raw::fsdp2_mesh_get_hash);
+  }
+
+  /**
+   * The memory of the device that the mesh has on this rank.
+   *
+   * @throws FsdpException for the host, whose memory the system counts
+   */
+  public DeviceMemory getDeviceMemory() {
+    try (fsdp2_device_memory raw = new fsdp2_device_memory()) {
+      use(id -> Raw.fsdp2_mesh_get_device_memory(id, raw));
+      return DeviceMemory.of(raw);
+    }
   }
 
   /** The mesh and this rank in words. */

@@ -1,5 +1,6 @@
 package io.fsdp2;
 
+import static io.fsdp2.Checks.code;
 import static io.fsdp2.Checks.expect;
 import static io.fsdp2.Checks.expectContains;
 import static io.fsdp2.Checks.onRanks;
@@ -37,6 +38,7 @@ public final class MeshTest {
             expect(0, other.getDimIndex("ddp"));
             expect(true, mesh.isEqual(same));
             expect(mesh.getHash(), same.getHash());
+            expect(ErrorCode.UNSUPPORTED, code(mesh::getDeviceMemory));
             expect(new long[] {2}, flat.getInfo().shape());
             expect("replicas", group.getDimName(0));
             expectContains("ddp=2", other.describe());
