@@ -31,7 +31,8 @@ Record = dict[str, Any]
 
 # Options that say where files lie or that do not belong to a golden run.
 NOT_RECORDED = {
-    "model", "tokens", "save_dir", "resume", "full_state_dict", "device", "stop_step", "exact_grad_norm", "matmul_precision"
+    "model", "tokens", "save_dir", "resume", "full_state_dict", "device", "stop_step", "exact_grad_norm", "matmul_precision",
+    "compile"
 }  # fmt: skip
 BASE_RUN = "fp32"
 
@@ -88,7 +89,7 @@ def world_sizes(suite: Suite) -> list[int]:
 # --------------------------------------------------------------------------------- running
 
 
-def worker(suite_path: Path, out: Path) -> None:
+def worker(suite_path: Path, out: Path, models: list[str], device_choice: str) -> None:
     """Under torchrun: all runs of this world size; rank 0 writes the records."""
     import torch.distributed as dist
     import train_fsdp2 as train
@@ -97,9 +98,9 @@ def worker(suite_path: Path, out: Path) -> None:
     transformers.logging.set_verbosity_error()
     suite, root = load_suite(suite_path), suite_path.parent
     records: list[Record] = []
-    with train.process_group("cpu") as device:
+    with train.process_group(device_choice) as device:
         world = dist.get_world_size()
-        for model in suite["models"]:
+        for model in models:
             for run in runs_of(suite, model, world):
                 cfg = train.TrainConfig(
                     model=str(root / "models" / model),
@@ -138,17 +139,21 @@ def record_of(
     }
 
 
-def run_suite(suite_path: Path) -> list[Record]:
-    """All records of a suite, one torchrun per world size."""
+def run_suite(
+    suite_path: Path, worlds: list[int], models: list[str], device: str = "cpu"
+) -> list[Record]:
+    """The records of a suite, one torchrun per world size; all of it where a list is empty."""
+    suite = load_suite(suite_path)
     records: list[Record] = []
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     with tempfile.TemporaryDirectory() as scratch:
-        for world in world_sizes(load_suite(suite_path)):
+        for world in worlds or world_sizes(suite):
             out = Path(scratch) / f"world-{world}.json"
             command = [
                 sys.executable, "-m", "torch.distributed.run", "--standalone",
                 "--nproc-per-node", str(world), str(Path(__file__).resolve()),
                 "worker", "--suite", str(suite_path.resolve()), "--out", str(out),
+                "--device", device, "--models", *(models or suite["models"]),
             ]  # fmt: skip
             subprocess.run(command, check=True, env=environment)
             records += json.loads(out.read_text())
@@ -298,17 +303,17 @@ def golden_of(suite: Suite, root: Path, model: str, records: list[Record]) -> Re
 def make(suite_path: Path) -> int:
     suite, root = load_suite(suite_path), suite_path.parent
     make_inputs(suite, root)
-    records = run_suite(suite_path)
+    records = run_suite(suite_path, [], [])
     for model in suite["models"]:
         dump_golden(root / f"{model}.json", golden_of(suite, root, model, records))
     return report(suite_path)
 
 
-def check(suite_path: Path) -> int:
+def check(suite_path: Path, worlds: list[int], models: list[str], device: str) -> int:
     """Run the suite again and compare with the golden files; 1 if a tolerance is exceeded."""
     suite, root = load_suite(suite_path), suite_path.parent
     worst, failed = 0.0, 0
-    for record in run_suite(suite_path):
+    for record in run_suite(suite_path, worlds, models, device):
         model, name, world = record["model"], record["name"], record["world_size"]
         golden = json.loads((root / f"{model}.json").read_text())
         wanted = find_run(golden, name, world)
@@ -369,6 +374,11 @@ def main(argv: list[str] | None = None) -> int:
     for name in ("make", "check", "report", "worker"):
         command = commands.add_parser(name)
         command.add_argument("--suite", type=Path, required=True)
+        if name == "check":
+            command.add_argument("--worlds", type=int, nargs="+", default=[])
+        if name in ("check", "worker"):
+            command.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+            command.add_argument("--models", nargs="+", default=[])
         if name == "worker":
             command.add_argument("--out", type=Path, required=True)
     command = commands.add_parser("compare")
@@ -379,11 +389,13 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
 
     if args.command == "worker":
-        worker(args.suite, args.out)
+        worker(args.suite, args.out, args.models, args.device)
         return 0
     if args.command == "compare":
         return compare(args.golden, args.run, args.world, args.lines)
-    return {"make": make, "check": check, "report": report}[args.command](args.suite)
+    if args.command == "check":
+        return check(args.suite, args.worlds, args.models, args.device)
+    return {"make": make, "report": report}[args.command](args.suite)
 
 
 if __name__ == "__main__":

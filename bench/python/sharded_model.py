@@ -112,16 +112,17 @@ def decoder_layers(model: nn.Module) -> nn.ModuleList:
 def reset_buffers(model: nn.Module, device: torch.device) -> None:
     """Recompute the rotary tables and GPT-2's causal masks, which a model built on meta lacks."""
     for module in model.modules():
-        if isinstance(module, GPT2Attention):
+        if isinstance(module, GPT2Attention) and hasattr(module, "bias"):  # not in transformers 5
             module.bias = torch.ones(module.bias.shape, dtype=torch.bool, device=device).tril()
         if hasattr(module, "inv_freq") and hasattr(module, "config"):
-            fresh = type(module)(config=module.config, device=device)
+            with device:
+                fresh = type(module)(config=module.config)
             module.inv_freq = fresh.inv_freq
             module.original_inv_freq = fresh.inv_freq
 
 
 def build_model(cfg: TrainConfig, mesh: DeviceMesh | None, device: torch.device) -> nn.Module:
-    """Build on meta, wrap, shard, then materialise and load the shards."""
+    """Build on meta, wrap, compile, shard, then materialise and load the shards."""
     config = AutoConfig.from_pretrained(cfg.model)
     for block in (Qwen3MoeSparseMoeBlock, MixtralSparseMoeBlock):
         setattr(block, "forward", moe_forward_all_experts)  # noqa: B010
@@ -133,6 +134,9 @@ def build_model(cfg: TrainConfig, mesh: DeviceMesh | None, device: torch.device)
     if cfg.activation_checkpointing:
         for index, layer in enumerate(layers):
             layers[index] = checkpoint_wrapper(layer, preserve_rng_state=False)
+    if cfg.compile:
+        for layer in layers:
+            layer.compile()
     if mesh is not None:
         options: dict[str, Any] = {"mesh": mesh}
         if cfg.reshard_after_forward != "default":

@@ -179,6 +179,10 @@ def make_mesh(cfg: TrainConfig, device: torch.device) -> DeviceMesh | None:
     )
 
 
+def mean_cross_entropy(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    return F.cross_entropy(logits.float().view(-1, logits.shape[-1]), labels.view(-1))
+
+
 def gradient_norm(model: nn.Module) -> torch.Tensor:
     """Global L2 norm of the averaged gradients, before clipping, as clip_grad_norm_ has it."""
     grads = [p.grad for p in model.parameters() if p.grad is not None]
@@ -224,6 +228,7 @@ def run(
     parameters = list(model.parameters())
     vocab, tied = config.vocab_size, config.tie_word_embeddings
     windows = TokenWindows(cfg.tokens, vocab, cfg.seq_len)
+    loss_of = torch.compile(mean_cross_entropy) if cfg.compile else mean_cross_entropy
     first = load_checkpoint(cfg.resume, model, optimizer) if cfg.resume else 0
     stop = min(cfg.stop_step or cfg.steps, cfg.steps)
     step_times: list[float] = []
@@ -246,7 +251,7 @@ def run(
             )
             inputs, labels = (t.to(device) for t in windows.batch(chosen))
             logits = model(input_ids=inputs, use_cache=False).logits
-            loss = F.cross_entropy(logits.float().view(-1, vocab), labels.view(-1))
+            loss = loss_of(logits, labels)
             (loss / cfg.grad_accum).backward()
             loss_sum += loss.detach().double()
             del logits, loss

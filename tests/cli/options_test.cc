@@ -25,8 +25,8 @@ using ::testing::HasSubstr;
 
 // The flags that this program has no use for: LibTorch's engine choices of the Python program, and
 // its cross-check without FSDP.
-const std::set<std::string> kLeftOut = {"--attn", "--optimizer-impl", "--matmul-precision",
-                                        "--plain"};
+const std::set<std::string> kLeftOut = {"--attn", "--compile", "--optimizer-impl",
+                                        "--matmul-precision", "--plain"};
 
 struct PythonFlag {
   std::string default_value;
