@@ -40,6 +40,10 @@ class Run:
     launch_to_first_step_s: float
 
 
+class RunFailed(Exception):
+    """The command, how it ended, and the end of its log."""
+
+
 @dataclass
 class Metric:
     """One row of the table: a key of figures(), how it is called and shown."""
@@ -98,8 +102,8 @@ def commands(args: argparse.Namespace, flags: list[str]) -> dict[str, list[str]]
 # --------------------------------------------------------------------------------- running
 
 
-def run_once(command: list[str], threads: int, log: Path) -> Run:
-    """Run one trainer to its end; its stderr goes to `log`."""
+def run_once(command: list[str], threads: int, log: Path, warmup: int = WARMUP_STEPS) -> Run:
+    """Run one trainer to its end, for more than `warmup` steps; its stderr goes to `log`."""
     steps: list[Line] = []
     summary: Line | None = None
     first_step_s = 0.0
@@ -122,9 +126,9 @@ def run_once(command: list[str], threads: int, log: Path) -> Run:
             elif line["event"] == "summary":
                 summary = line
         code = process.wait()
-    if code != 0 or summary is None or len(steps) <= WARMUP_STEPS:
+    if code != 0 or summary is None or len(steps) <= warmup:
         tail = "\n".join(log.read_text(errors="replace").splitlines()[-20:])
-        raise SystemExit(
+        raise RunFailed(
             f"{shlex.join(command)}: exit status {code}, {len(steps)} step lines, "
             f"{'a' if summary else 'no'} summary line; the end of {log}:\n{tail}"
         )
@@ -311,4 +315,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except RunFailed as failure:
+        sys.exit(str(failure))

@@ -201,6 +201,11 @@ PRESETS: dict[str, ConfigDict] = {
         activation_function="gelu", tie_word_embeddings=False,
     ),
     # ---- throughput
+    # 200 units of 656 parameters each: nothing but what a unit costs the host.
+    "small-units": llama(
+        vocab_size=256, hidden_size=8, intermediate_size=16, num_hidden_layers=200,
+        num_attention_heads=1, num_key_value_heads=1, head_dim=8,
+    ),
     "gpt-90m": gpt2(vocab_size=50304, n_embd=640, n_layer=12, n_head=10),
     "gpt-300m": gpt2(vocab_size=50304, n_embd=1024, n_layer=20, n_head=16),
     "llama-10m": llama(
@@ -226,10 +231,26 @@ PRESETS: dict[str, ConfigDict] = {
         num_experts=8, num_experts_per_tok=2, moe_intermediate_size=768,
     ),
     # ---- the shapes of published models, random weights; for a GPU
+    "gpt-124m": gpt2(vocab_size=50304, n_embd=768, n_layer=12, n_head=12),
     "qwen2.5-0.5b": qwen2(
         vocab_size=151936, hidden_size=896, intermediate_size=4864, num_hidden_layers=24,
         num_attention_heads=14, num_key_value_heads=2, max_position_embeddings=32768,
         max_window_layers=21, sliding_window=32768, tie_word_embeddings=True,
+    ),
+    "qwen2.5-1.5b": qwen2(
+        vocab_size=151936, hidden_size=1536, intermediate_size=8960, num_hidden_layers=28,
+        num_attention_heads=12, num_key_value_heads=2, max_position_embeddings=32768,
+        max_window_layers=28, sliding_window=32768, tie_word_embeddings=True,
+    ),
+    "qwen2.5-3b": qwen2(
+        vocab_size=151936, hidden_size=2048, intermediate_size=11008, num_hidden_layers=36,
+        num_attention_heads=16, num_key_value_heads=2, max_position_embeddings=32768,
+        max_window_layers=36, sliding_window=32768, tie_word_embeddings=True,
+    ),
+    "qwen2.5-7b": qwen2(
+        vocab_size=152064, hidden_size=3584, intermediate_size=18944, num_hidden_layers=28,
+        num_attention_heads=28, num_key_value_heads=4, max_position_embeddings=32768,
+        max_window_layers=28, sliding_window=32768,
     ),
     "qwen3-0.6b": qwen3(
         vocab_size=151936, hidden_size=1024, intermediate_size=3072, num_hidden_layers=28,
@@ -252,16 +273,16 @@ PRESETS: dict[str, ConfigDict] = {
 # --------------------------------------------------------------------------------- models
 
 
-def seeded_tensor(name: str, shape: torch.Size, seed: int) -> torch.Tensor:
-    """The initial value of one tensor, from its name, shape and the seed.
+def seeded_tensor(name: str, shape: torch.Size, seed: int, device: str = "cpu") -> torch.Tensor:
+    """The initial value of one tensor, from its name, shape, the seed and the type of `device`.
 
     Matrices are normal with std 1/sqrt(last dimension), so that tiny models have logits and
     attention scores of order one. Norm weights are 1 + 0.1 n and biases 0.05 n (n standard
     normal), so that a norm weight or a bias put in the wrong place shows.
     """
     # The CPU generator uses the low 32 bits of a seed only: hash seed and name into those.
-    generator = torch.Generator().manual_seed(zlib.crc32(f"{seed}:{name}".encode()))
-    values = torch.randn(shape, generator=generator, dtype=torch.float32)
+    generator = torch.Generator(device).manual_seed(zlib.crc32(f"{seed}:{name}".encode()))
+    values = torch.randn(shape, generator=generator, dtype=torch.float32, device=device)
     if len(shape) >= 2:
         return values.mul_(shape[-1] ** -0.5)
     if name.endswith(".bias"):
@@ -299,8 +320,9 @@ def write_model(
     seed: int = 0,
     dtype: str = "fp32",
     max_shard_bytes: int | None = None,
+    device: str = "cpu",
 ) -> int:
-    """Write config.json and the weights; returns the number of parameters."""
+    """Write config.json and the weights, drawn on `device`; returns the number of parameters."""
     out_dir.mkdir(parents=True, exist_ok=True)
     content = config | {"torch_dtype": DTYPE_NAMES[dtype]}
     (out_dir / "config.json").write_text(json.dumps(content, indent=2, sort_keys=True) + "\n")
@@ -309,7 +331,7 @@ def write_model(
     sizes = {name: shape.numel() * element_bytes for name, shape in shapes.items()}
 
     def tensors(names: list[str]) -> dict[str, torch.Tensor]:
-        return {n: seeded_tensor(n, shapes[n], seed).to(DTYPES[dtype]).contiguous() for n in names}
+        return {n: seeded_tensor(n, shapes[n], seed, device).to(DTYPES[dtype]).cpu() for n in names}
 
     metadata = {"format": "pt"}
     if max_shard_bytes is None:
