@@ -81,13 +81,17 @@ static inline int harness_result(void) {
 
 /* ---- objects */
 
-/* A world of one rank, whatever the environment says. */
+/* Where the meshes of tests have their tensors: "cpu", or what FSDP2_TEST_DEVICE says. */
+static inline const char* test_device(void) { return getenv("FSDP2_TEST_DEVICE"); }
+
+/* A world of one rank, whatever a launcher's environment says. */
 static inline fsdp2_mesh lone_mesh(void) {
   fsdp2_mesh_options options = FSDP2_MESH_OPTIONS_INIT;
   fsdp2_mesh mesh = {0};
   options.rendezvous = "thread://lone";
   options.rank = 0;
   options.world_size = 1;
+  options.device_type = test_device();
   EXPECT_OK(fsdp2_mesh_create(&options, &mesh));
   return mesh;
 }

@@ -28,6 +28,7 @@ static inline void* run_rank(void* argument) {
   options.world_size = rank->world_size;
   options.fsdp_size = rank->fsdp_size;
   options.timeout_ms = 60000;
+  options.device_type = test_device();
   EXPECT_OK(fsdp2_runtime_set_threads(1));
   EXPECT_OK(fsdp2_mesh_create(&options, &mesh));
   rank->body(mesh, rank->number);

@@ -26,6 +26,7 @@ static inline fsdp2_mesh grid_in(fsdp2_mesh job, int64_t stages, int64_t ranks) 
   options.n_dims = 2;
   options.shape = shape;
   options.names = kNames;
+  options.device_type = test_device();
   EXPECT_OK(fsdp2_mesh_create_in(job, &options, &mesh));
   return mesh;
 }
