@@ -218,22 +218,29 @@ def table(result: dict[str, Any]) -> str:
 # --------------------------------------------------------------------------------- a preset
 
 
+def flags_of(
+    args: argparse.Namespace, setting: Setting, model: Path, tokens: Path, steps: int
+) -> list[str]:
+    """The options that all sides get."""
+    return [
+        "--model", str(model), "--tokens", str(tokens), "--device", args.device,
+        "--steps", str(steps), "--seq-len", str(setting.seq_len),
+        "--global-batch", str(setting.micro_batch * setting.grad_accum * args.nproc),
+        "--grad-accum", str(setting.grad_accum), "--lr", "1e-4", "--clip", str(args.clip),
+        *STORAGE[args.storage],
+        *(["--activation-checkpointing"] if setting.activation_checkpointing else []),
+        *args.train_options,
+    ]  # fmt: skip
+
+
 def measure(preset: str, args: argparse.Namespace) -> dict[str, Any]:
     """All rounds of one preset. A side that fails is left out of the later rounds."""
     setting = setting_of(args, preset)
     model, tokens = prepare(args, preset, setting.seq_len)
-    global_batch = setting.micro_batch * setting.grad_accum * args.nproc
-    flags = [
-        "--model", str(model), "--tokens", str(tokens), "--device", args.device,
-        "--steps", str(args.warmup_steps + args.steps), "--seq-len", str(setting.seq_len),
-        "--global-batch", str(global_batch), "--grad-accum", str(setting.grad_accum),
-        "--lr", "1e-4", "--clip", str(args.clip), *STORAGE[args.storage],
-        *(["--activation-checkpointing"] if setting.activation_checkpointing else []),
-        *args.train_options,
-    ]  # fmt: skip
+    flags = flags_of(args, setting, model, tokens, args.warmup_steps + args.steps)
     work = {
         "config": json.loads((model / "config.json").read_text()),
-        "tokens_a_step": global_batch * setting.seq_len,
+        "tokens_a_step": setting.micro_batch * setting.grad_accum * args.nproc * setting.seq_len,
         "seq_len": setting.seq_len,
     }
     by_side: dict[str, list[dict]] = {side: [] for side in args.sides}
@@ -290,20 +297,11 @@ def measure(preset: str, args: argparse.Namespace) -> dict[str, Any]:
 # --------------------------------------------------------------------------------- command line
 
 
-def parse_arguments(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__.splitlines()[0],
-        epilog="Options after -- go to both trainers as they are.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
+def add_run_arguments(parser: argparse.ArgumentParser) -> None:
+    """What is trained, by which program, and where."""
     add = parser.add_argument
-    add("--preset", action="append", required=True, help="of make_model.py; may be repeated")
-    add("--sides", default="ours,eager,compiled", help="of " + ", ".join(SIDES))
     add("--storage", default="bf16", choices=list(STORAGE),
         help="dtype of parameters, gradients and states; computes in bf16 but for all-fp32")  # fmt: skip
-    add("--steps", type=int, default=50, help="timed steps")
-    add("--warmup-steps", type=int, default=10, help="steps before them")
-    add("--rounds", type=int, default=1, help="runs of each side")
     add("--seq-len", type=int, default=0, help="tokens a window (0: the preset's)")
     add("--micro-batch", type=int, default=0, help="windows a micro batch (0: the preset's)")
     add("--grad-accum", type=int, default=0, help="micro batches a step (0: the preset's)")
@@ -314,27 +312,48 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
     add("--device", default="cuda", choices=["cuda", "cpu"], help="cpu: only to try it out")
     add("--threads", type=int, default=max(1, (os.cpu_count() or 1) // 2),
         help="CPU threads a rank (OMP_NUM_THREADS)")  # fmt: skip
-    add("--peak-tflops", type=float, default=989.4, help="of a GPU, for MFU")
     add("--work-dir", type=Path, default=Path(tempfile.gettempdir()) / "fsdp2-bench",
         help="models, token files and logs; kept for later calls")  # fmt: skip
     add("--fsdp2", type=Path, default=ROOT / "bazel-bin" / "cli" / "fsdp2", help="the program")
     add("--ours-args", default="", help="options of our side only")
     add("--python-args", default="", help="options of the Python sides only")
+
+
+def parse_run_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> argparse.Namespace:
+    """With what follows -- as train_options."""
     split = argv.index("--") if "--" in argv else len(argv)
     args = parser.parse_args(argv[:split])
     args.train_options = argv[split + 1 :]
+    if not args.fsdp2.exists():
+        parser.error(f"no program at {args.fsdp2}: build it, or name it with --fsdp2")
+    args.work_dir.mkdir(parents=True, exist_ok=True)
+    return args
+
+
+def parse_arguments(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__.splitlines()[0],
+        epilog="Options after -- go to both trainers as they are.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--preset", action="append", required=True, help="of make_model.py; may be repeated")
+    add("--sides", default="ours,eager,compiled", help="of " + ", ".join(SIDES))
+    add("--steps", type=int, default=50, help="timed steps")
+    add("--warmup-steps", type=int, default=10, help="steps before them")
+    add("--rounds", type=int, default=1, help="runs of each side")
+    add("--peak-tflops", type=float, default=989.4, help="of a GPU, for MFU")
+    add_run_arguments(parser)
+    args = parse_run_arguments(parser, argv)
     args.sides = args.sides.split(",")
     unknown = [side for side in args.sides if side not in SIDES]
     if unknown:
         parser.error(f"no side {unknown[0]}: expected some of {', '.join(SIDES)}")
-    if not args.fsdp2.exists():
-        parser.error(f"no program at {args.fsdp2}: build it, or name it with --fsdp2")
     return args
 
 
 def main(argv: list[str] | None = None) -> int:
     args = parse_arguments(list(sys.argv[1:] if argv is None else argv))
-    args.work_dir.mkdir(parents=True, exist_ok=True)
     failed = False
     for preset in args.preset:
         result = measure(preset, args)

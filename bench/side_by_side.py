@@ -36,6 +36,7 @@ class Run:
     """What one run of one trainer printed, and when."""
 
     steps: list[Line]
+    step_ends: list[float]  # when their lines came, in seconds since the epoch
     summary: Line
     launch_to_first_step_s: float
 
@@ -102,12 +103,19 @@ def commands(args: argparse.Namespace, flags: list[str]) -> dict[str, list[str]]
 # --------------------------------------------------------------------------------- running
 
 
-def run_once(command: list[str], threads: int, log: Path, warmup: int = WARMUP_STEPS) -> Run:
+def run_once(
+    command: list[str],
+    threads: int,
+    log: Path,
+    warmup: int = WARMUP_STEPS,
+    variables: dict[str, str] | None = None,
+) -> Run:
     """Run one trainer to its end, for more than `warmup` steps; its stderr goes to `log`."""
     steps: list[Line] = []
+    step_ends: list[float] = []
     summary: Line | None = None
     first_step_s = 0.0
-    environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
+    environment = os.environ | {"OMP_NUM_THREADS": str(threads)} | (variables or {})
     with log.open("w") as errors:
         started = time.perf_counter()
         process = subprocess.Popen(
@@ -123,6 +131,7 @@ def run_once(command: list[str], threads: int, log: Path, warmup: int = WARMUP_S
                 if not steps:
                     first_step_s = now - started
                 steps.append(line)
+                step_ends.append(time.time())
             elif line["event"] == "summary":
                 summary = line
         code = process.wait()
@@ -132,7 +141,7 @@ def run_once(command: list[str], threads: int, log: Path, warmup: int = WARMUP_S
             f"{shlex.join(command)}: exit status {code}, {len(steps)} step lines, "
             f"{'a' if summary else 'no'} summary line; the end of {log}:\n{tail}"
         )
-    return Run(steps, summary, first_step_s)
+    return Run(steps, step_ends, summary, first_step_s)
 
 
 def figures(run: Run, tokens_a_step: int) -> dict[str, float]:

@@ -24,7 +24,7 @@ pack_library() {  # NAME
 pack_scripts_and_data() {
   cd "$repository"
   cp --parents --recursive --dereference --no-preserve=mode tests/parity/golden tests/parity/exported "$to"
-  cp --parents --dereference --no-preserve=mode tests/gpu/*.py bench/*.py bench/python/*.py "$to"
+  cp --parents --dereference --no-preserve=mode tests/gpu/*.py bench/*.py bench/gpu_activity.c bench/python/*.py "$to"
 }
 
 # Programs that use libfsdp2.so, and those made for a GPU. A test of the core holds half of LibTorch's headers' code itself.

@@ -28,8 +28,7 @@ import goldens
 import machine
 import programs
 
-PARTS = ["goldens", "tests", "sanitizer", "bench"]
-BENCH = ["--preset", "gpt-124m", "--preset", "qwen2.5-0.5b"]  # unless the command line says more
+PARTS = ["goldens", "tests", "sanitizer", "bench", "trace"]
 
 Record = dict[str, Any]
 
@@ -70,7 +69,7 @@ class Session:
         self.device: str = args.device
         self.jobs: int = args.jobs
         self.patterns: list[str] = args.match
-        self.bench_options: list[str] = args.bench_options
+        self.script_options: list[str] = args.script_options
         self.environment = machine.environment(args.pack)
         self.report = report
         self.deadline = time.monotonic() + args.limit_s
@@ -132,11 +131,11 @@ def run_sanitizer(session: Session) -> None:
     session.do_all("sanitizer", "program", cases)
 
 
-def run_bench(session: Session) -> None:
-    """bench/gpu.py, alone on the machine; its last line is its result."""
+def run_script(session: Session, part: str, script: str, options: list[str]) -> None:
+    """A script of bench/, alone on the machine; each line of JSON is a result."""
     command = [
-        sys.executable, str(session.pack / "bench" / "gpu.py"), "--device", session.device,
-        "--fsdp2", str(session.pack / "bin" / "fsdp2"), *(session.bench_options or BENCH),
+        sys.executable, str(session.pack / "bench" / script), "--device", session.device,
+        "--fsdp2", str(session.pack / "bin" / "fsdp2"), *(session.script_options or options),
     ]  # fmt: skip
     left = max(1.0, session.deadline - time.monotonic())
     try:
@@ -148,17 +147,26 @@ def run_bench(session: Session) -> None:
     except subprocess.TimeoutExpired as error:
         printed, status = (error.stdout or b"").decode(), "no time left"
     print(printed)
-    results = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
-    for result in results:
-        session.report.add("bench", {"outcome": "passed", **result})
+    for line in printed.splitlines():
+        if line.startswith("{"):
+            session.report.add(part, {"outcome": "passed", **json.loads(line)})
     if status != "exit status 0":
-        session.report.add("bench", {"outcome": "failed", "message": status})
+        session.report.add(part, {"outcome": "failed", "message": status})
+
+
+def run_bench(session: Session) -> None:
+    run_script(session, "bench", "gpu.py", ["--preset", "gpt-124m", "--preset", "qwen2.5-0.5b"])
+
+
+def run_trace(session: Session) -> None:
+    out = str(session.report.path.resolve().with_suffix(".trace.json.gz"))
+    run_script(session, "trace", "gpu_trace.py", ["--preset", "qwen2.5-0.5b", "--out", out])
 
 
 def parse_arguments(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__.splitlines()[0],
-        epilog="Options after -- go to bench/gpu.py as they are.",
+        epilog="Options after -- go to bench/gpu.py or bench/gpu_trace.py as they are.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument("pack", type=Path, help="the folder that pack.sh has made")
@@ -181,7 +189,7 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
     )
     split = argv.index("--") if "--" in argv else len(argv)
     args = parser.parse_args(argv[:split])
-    args.bench_options = argv[split + 1 :]
+    args.script_options = argv[split + 1 :]
     args.match = args.match or ["*"]
     args.pack = args.pack.resolve()
     return args
@@ -204,6 +212,7 @@ def main(argv: list[str] | None = None) -> int:
         "tests": run_tests,
         "sanitizer": run_sanitizer,
         "bench": run_bench,
+        "trace": run_trace,
     }
     for part in args.only or PARTS:
         runs[part](session)
