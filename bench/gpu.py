@@ -15,6 +15,7 @@ import json
 import os
 import shlex
 import statistics
+import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -24,7 +25,8 @@ from typing import Any
 from gpu_memory import GpuMemory
 from side_by_side import GIB, HERE, ROOT, Metric, Run, RunFailed, run_once
 
-MAX_TOKENS = 2_000_000  # in a token file; longer runs see its windows again
+TOKENS = 2_000_000  # in a token file; longer runs see its windows again
+MAX_FILE_BYTES = 4 << 30  # of weights, because the tensors of a file are in memory together
 
 
 @dataclass(frozen=True)
@@ -87,24 +89,24 @@ METRICS = [
 # --------------------------------------------------------------------------------- inputs
 
 
-def prepare(args: argparse.Namespace, preset: str, seq_len: int) -> tuple[Path, Path]:
-    """(model directory, token file), written unless they are there already."""
-    sys.path.insert(0, str(HERE / "python"))
-    import make_model
+def make(*words: object) -> None:
+    """make_model.py, in a process of its own: none of the GPU's memory stays with this one."""
+    command = [sys.executable, str(HERE / "python" / "make_model.py"), *map(str, words)]
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
 
+
+def prepare(args: argparse.Namespace, preset: str) -> tuple[Path, Path]:
+    """(model directory, token file), written unless they are there already."""
     dtype = "bf16" if args.storage == "bf16" else "fp32"
     model = args.work_dir / f"{preset}-{dtype}"
     if not (model / "written").exists():
-        limit = 4 << 30  # of a file, because the tensors of one are in memory together
-        make_model.write_model(
-            make_model.PRESETS[preset], model, 0, dtype, limit, device=args.device
-        )
+        make("model", "--preset", preset, "--out", model, "--dtype", dtype, "--device", args.device,
+             "--max-shard-bytes", MAX_FILE_BYTES)  # fmt: skip
         (model / "written").touch()
     vocab = json.loads((model / "config.json").read_text())["vocab_size"]
-    count = max(MAX_TOKENS, seq_len + 1)
-    tokens = args.work_dir / f"tokens-{vocab}-{count}.bin"
+    tokens = args.work_dir / f"tokens-{vocab}-{TOKENS}.bin"
     if not tokens.exists():
-        make_model.write_tokens(tokens, vocab, count, seed=0)
+        make("tokens", "--vocab", vocab, "--count", TOKENS, "--out", tokens)
     return model, tokens
 
 
@@ -236,7 +238,7 @@ def flags_of(
 def measure(preset: str, args: argparse.Namespace) -> dict[str, Any]:
     """All rounds of one preset. A side that fails is left out of the later rounds."""
     setting = setting_of(args, preset)
-    model, tokens = prepare(args, preset, setting.seq_len)
+    model, tokens = prepare(args, preset)
     flags = flags_of(args, setting, model, tokens, args.warmup_steps + args.steps)
     work = {
         "config": json.loads((model / "config.json").read_text()),

@@ -219,7 +219,7 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> int:
     args = parse_arguments(list(sys.argv[1:] if argv is None else argv))
     setting = setting_of(args, args.preset)
-    model, tokens = prepare(args, args.preset, setting.seq_len)
+    model, tokens = prepare(args, args.preset)
     # One step more: what happens at the end of a run is no part of a step.
     flags = flags_of(args, setting, model, tokens, args.warmup_steps + args.steps + 1)
     activity = args.work_dir / "activity.txt"

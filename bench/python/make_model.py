@@ -427,6 +427,7 @@ def main(argv: list[str] | None = None) -> int:
     model.add_argument("--out", type=Path, required=True)
     model.add_argument("--seed", type=int, default=0)
     model.add_argument("--dtype", choices=sorted(DTYPES), default="fp32")
+    model.add_argument("--device", default="cpu", help="device to draw the weights on")
     model.add_argument(
         "--max-shard-bytes", type=int, help="write sharded safetensors with an index file"
     )
@@ -444,7 +445,9 @@ def main(argv: list[str] | None = None) -> int:
         print("\n".join(PRESETS))
     elif args.command == "model":
         config = PRESETS[args.preset] if args.preset else json.loads(args.config_json.read_text())
-        count = write_model(config, args.out, args.seed, args.dtype, args.max_shard_bytes)
+        count = write_model(
+            config, args.out, args.seed, args.dtype, args.max_shard_bytes, args.device
+        )
         print(json.dumps({"out": str(args.out), "parameters": count}))
     else:
         write_tokens(args.out, args.vocab, args.count, args.seed)
