@@ -59,5 +59,4 @@ def environment(pack: Path) -> dict[str, str]:
         "LD_LIBRARY_PATH": ":".join(folder for folder in folders if folder),
         "OMP_NUM_THREADS": "1",
         "NVIDIA_TF32_OVERRIDE": "0",
-        "CUDA_MODULE_LOADING": "LAZY",
     }

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 import tempfile
 import time
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
+
+import process
 
 TIME_LIMIT_S = 300  # of one program
 ERRORS_FOUND = 66  # the sanitizer's exit status for them; the programs' own are others
@@ -33,19 +34,9 @@ def tests_of(pack: Path, patterns: list[str]) -> list[str]:
 def run_program(command: list[str], pack: Path, environment: dict[str, str]) -> Record:
     """Exit status, seconds, and what it has printed."""
     started = time.monotonic()
-    try:
-        done = subprocess.run(
-            command, cwd=pack, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            text=True, errors="replace", timeout=TIME_LIMIT_S, check=False,
-        )  # fmt: skip
-        status, printed = done.returncode, done.stdout
-    except subprocess.TimeoutExpired as error:
-        status = None
-        printed = (error.stdout or b"").decode(
-            errors="replace"
-        ) + f"\nno end after {TIME_LIMIT_S} s"
+    done = process.run(command, pack, environment, TIME_LIMIT_S)
     seconds = round(time.monotonic() - started, 1)
-    return {"status": status, "seconds": seconds, "printed": printed}
+    return {"status": done.status, "seconds": seconds, "printed": done.out + done.errors}
 
 
 def outcome_of(done: Record) -> Record:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -26,6 +25,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import goldens
 import machine
+import process
 import programs
 
 PARTS = ["goldens", "tests", "sanitizer", "bench", "trace"]
@@ -138,20 +138,14 @@ def run_script(session: Session, part: str, script: str, options: list[str]) -> 
         "--fsdp2", str(session.pack / "bin" / "fsdp2"), *(session.script_options or options),
     ]  # fmt: skip
     left = max(1.0, session.deadline - time.monotonic())
-    try:
-        done = subprocess.run(
-            command, env=session.environment, stdout=subprocess.PIPE, text=True, timeout=left,
-            check=False,
-        )  # fmt: skip
-        printed, status = done.stdout, f"exit status {done.returncode}"
-    except subprocess.TimeoutExpired as error:
-        printed, status = (error.stdout or b"").decode(), "no time left"
-    print(printed)
-    for line in printed.splitlines():
+    done = process.run(command, session.pack, session.environment, left, show_errors=True)
+    print(done.out)
+    for line in done.out.splitlines():
         if line.startswith("{"):
             session.report.add(part, {"outcome": "passed", **json.loads(line)})
-    if status != "exit status 0":
-        session.report.add(part, {"outcome": "failed", "message": status})
+    if done.status != 0:
+        message = "no time left" if done.status is None else f"exit status {done.status}"
+        session.report.add(part, {"outcome": "failed", "message": message})
 
 
 def run_bench(session: Session) -> None:
