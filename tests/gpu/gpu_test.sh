@@ -1,5 +1,5 @@
 #!/bin/bash
-# The golden runs, the test programs and the sanitizer on this machine's GPU; without one, it says so. run.py wants Python 3.10.
+# The golden runs, the test programs and the sanitizer on this machine's GPU; without one, it says so. run.py wants Python 3.11.
 set -euo pipefail
 
 tests/gpu/pack.sh "$TEST_TMPDIR/pack" .
