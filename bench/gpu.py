@@ -162,7 +162,7 @@ def figures(run: Run, memory: GpuMemory, args: argparse.Namespace, work: dict[st
         "mfu": speed * flops_of_a_token(work["config"], run.summary["parameters"], work["seq_len"])
         / peak,
         "gpu_peak_bytes": memory.peak_bytes,
-        "allocated_peak_bytes": max(run.summary.get("cuda_peak_allocated_bytes", [0])) or None,
+        "allocated_peak_bytes": max(run.summary.get("peak_device_bytes", [0])) or None,
         "launch_to_first_step_s": run.launch_to_first_step_s,
         "first_loss": run.steps[0]["loss"],
         "last_loss": run.steps[-1]["loss"],

@@ -153,8 +153,8 @@ def memory_summary(device: torch.device, rss_before_model: int) -> dict[str, Any
         "rss_before_model_bytes": rss_before_model,
     }
     if device.type == "cuda":
-        own["cuda_peak_allocated_bytes"] = torch.cuda.max_memory_allocated(device)
-        own["cuda_peak_reserved_bytes"] = torch.cuda.max_memory_reserved(device)
+        own["peak_device_bytes"] = torch.cuda.max_memory_allocated(device)
+        own["peak_reserved_device_bytes"] = torch.cuda.max_memory_reserved(device)
     every = gather(own)
     return {key: [rank[key] for rank in every] for key in own}
 
