@@ -25,6 +25,10 @@ std::vector<StepOrder::Unit> ordered_units(const std::vector<Scheduler::Member>&
   return units;
 }
 
+at::Device device_of(const std::vector<Scheduler::Member>& members) {
+  return members.empty() ? at::Device(at::kCPU) : members.front().group->mesh().device();
+}
+
 }  // namespace
 
 ExpectedGradients expected_gradients(const ParamGroup& group, size_t n_expected) {
@@ -37,8 +41,10 @@ ExpectedGradients expected_gradients(const ParamGroup& group, size_t n_expected)
 Scheduler::Scheduler(std::vector<Member> members, const Options& options)
     : members_(std::move(members)),
       order_(ordered_units(members_), options),
+      streams_(std::make_shared<SideStreams>(device_of(members_))),
       pending_(members_.size()) {
   for (size_t i = 0; i < members_.size(); ++i) {
+    group(i).set_streams(streams_);
     index_of_[members_[i].group.get()] = i;
     for (ShardedParam* param : group(i).trainable()) {
       param->set_on_gradient([this, i] { on_gradient(i); });
@@ -175,8 +181,16 @@ void Scheduler::start_reduce(size_t index) {
   stats_.all_reduces += over_replicas ? 1 : 0;
 }
 
-void Scheduler::start_unshard(size_t index) { carry_out(order_.start_unshard(index)); }
-void Scheduler::unshard(size_t index) { carry_out(order_.unshard(index)); }
+void Scheduler::start_unshard(size_t index) {
+  see_shards();
+  carry_out(order_.start_unshard(index));
+}
+
+void Scheduler::unshard(size_t index) {
+  see_shards();
+  carry_out(order_.unshard(index));
+}
+
 void Scheduler::reshard(size_t index) { carry_out(order_.reshard(index)); }
 void Scheduler::shards_changed() { carry_out(order_.shards_changed()); }
 void Scheduler::finish_reduction() { carry_out(order_.finish_reduction()); }
@@ -204,12 +218,16 @@ void Scheduler::begin_forward() {
   if (shards_are_lent_) {
     shards_changed();
   }
+  see_shards();
   order_.begin_forward();
 }
 
 void Scheduler::pre_forward(size_t index) {
-  if (shards_are_lent_ && !inside_root_forward()) {
-    carry_out(order_.shard_changed(index));
+  if (!inside_root_forward()) {
+    see_shards();
+    if (shards_are_lent_) {
+      carry_out(order_.shard_changed(index));
+    }
   }
   carry_out(order_.enter_forward(index, forward_prefetch(index)));
 }

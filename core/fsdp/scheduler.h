@@ -106,6 +106,8 @@ class Scheduler {
 
   ParamGroup& group(size_t index) const { return *members_[index].group; }
   std::vector<size_t> indices_of(const std::vector<std::weak_ptr<ParamGroup>>& groups) const;
+  // What is gathered from here on sees what has been written to the shards.
+  void see_shards() const { streams_->gather.follow_current(); }
   void carry_out(const StepOrder::Actions& actions);
   void carry_out(const Action& action);
   void start_gather(size_t index);
@@ -119,6 +121,7 @@ class Scheduler {
   std::vector<Member> members_;
   std::unordered_map<const ParamGroup*, size_t> index_of_;
   StepOrder order_;
+  std::shared_ptr<SideStreams> streams_;  // which the groups share
   bool is_last_backward_ = true;
   int64_t root_forwards_ = 0;
   bool shards_are_lent_ = false;

@@ -23,6 +23,11 @@ at::Tensor cast_floating(const at::Tensor& tensor, at::ScalarType dtype) {
   return tensor.is_floating_point() ? tensor.to(dtype) : tensor;
 }
 
+// The host goes on; what reads pageable memory has read it by then.
+at::Tensor moved_from_host(const at::Tensor& tensor, at::Device device) {
+  return tensor.is_cpu() ? tensor.to(device, /*non_blocking=*/true) : tensor;
+}
+
 // A hook on a view is lost when the view is changed in place, and one on a leaf outlives the graph.
 // Behind this, the former raises and the latter goes with the graph.
 struct Identity : torch::autograd::Function<Identity> {
@@ -66,6 +71,13 @@ std::shared_ptr<Unit> find_unit(const nn::Module& module) {
 
 void Unit::pre_forward(nn::Module& /*module*/, nn::Values& inputs) {
   Scheduler& scheduler = this->scheduler();
+  if (is_root() && !mesh_->device().is_cpu()) {
+    const at::Device device = mesh_->device();
+    for (c10::IValue& input : inputs) {
+      input =
+          nn::map_tensors(input, [&](const at::Tensor& t) { return moved_from_host(t, device); });
+    }
+  }
   if (policy_.mixed_precision.cast_forward_inputs && policy_.mixed_precision.param_dtype) {
     const at::ScalarType dtype = *policy_.mixed_precision.param_dtype;
     for (c10::IValue& input : inputs) {

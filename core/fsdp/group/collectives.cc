@@ -51,7 +51,7 @@ void start_packed_gather(GatherInFlight& in_flight, Comm& comm) {
     own.narrow(0, offset, input.numel()).copy_(input);
     offset += packed_slot_bytes(input.numel());
   }
-  in_flight.packed_buffer = BufferInFlight(buffer);
+  in_flight.packed_buffer = buffer;
   in_flight.packed = comm.all_gather(buffer.view({-1}), own);
 }
 
@@ -60,7 +60,7 @@ void copy_out_packed_gather(const GatherInFlight& in_flight, const Comm& comm) {
   int64_t offset = 0;
   for (const ShardedParam* param : in_flight.packed_params) {
     const int64_t bytes = param->unsharded_bytes() / comm.size();
-    const at::Tensor rows = in_flight.packed_buffer.tensor().narrow(1, offset, bytes);
+    const at::Tensor rows = in_flight.packed_buffer.narrow(1, offset, bytes);
     const at::Tensor out = param->unsharded_flat();
     if (in_flight.source == GatherSource::kSlices || param->layout().chunks_are_contiguous()) {
       out.view(at::kByte).view({comm.size(), bytes}).copy_(rows);
@@ -79,7 +79,7 @@ GatherInFlight::Separate start_extended_gather(ShardedParam& param, Comm& comm,
               "pre_all_gather of {}: expected a contiguous 1-D tensor", param.name());
   const at::Tensor rows = at::empty({comm.size(), piece.numel()}, piece.options());
   CommWork work = comm.all_gather(rows.view({-1}).view(at::kByte), piece.view(at::kByte));
-  return {&param, std::move(work), BufferInFlight(rows)};
+  return {&param, std::move(work), rows};
 }
 
 void finish_extended_gather(GatherInFlight::Separate& gather, const AllGatherExtension& extension) {
@@ -88,13 +88,12 @@ void finish_extended_gather(GatherInFlight::Separate& gather, const AllGatherExt
   const ShardLayout& layout = param.layout();
   const at::Tensor flat = param.unsharded_flat();
   if (layout.chunks_are_contiguous()) {
-    extension.post_all_gather(param, gather.rows.tensor(), flat.view({layout.world, -1}));
+    extension.post_all_gather(param, gather.rows, flat.view({layout.world, -1}));
   } else {
     const at::Tensor chunks = at::empty({layout.world, layout.padded_numel()}, flat.options());
-    extension.post_all_gather(param, gather.rows.tensor(), chunks);
+    extension.post_all_gather(param, gather.rows, chunks);
     chunks_to_parameter(layout, chunks, flat);
   }
-  gather.rows.mark_used();
 }
 
 // How a reduction comes to its average (or the caller's scale); the cases are PyTorch's.
@@ -125,34 +124,34 @@ at::Tensor divided(const at::Tensor& tensor, double divisor) {
   return divisor == 1 ? tensor : at::div(tensor, divisor);
 }
 
-ReduceInFlight::Direct start_direct_reduce(ShardedParam& param, at::Tensor grad,
-                                           const ReduceOptions& options, const Scaling& scaling) {
-  Comm& shard = *options.shard;
-  const at::TensorOptions tensor_options =
-      at::device(param.unsharded().device()).dtype(options.dtype);
-  at::Tensor input =
-      grad.defined() ? divided(grad.to(options.dtype).contiguous().view({-1}), scaling.before)
-                     : at::zeros({shard.size() * param.layout().padded_numel()}, tensor_options);
-  if (shard.size() == 1) {
-    return {&param, CommWork(), std::move(input), BufferInFlight()};
-  }
-  at::Tensor output = at::empty({param.layout().padded_numel()}, tensor_options);
-  CommWork work = shard.reduce_scatter(output, input, scaling.op);
-  return {&param, std::move(work), std::move(output), BufferInFlight(std::move(input))};
+at::Device device_of(const ReduceInFlight& in_flight) {
+  return in_flight.flagged_params.front()->unsharded().device();
 }
 
-void start_packed_reduce(ReduceInFlight& in_flight, const std::vector<at::Tensor>& grads,
-                         const Scaling& scaling) {
-  Comm& shard = *in_flight.options.shard;
+at::Tensor direct_input(const ReduceInFlight& in_flight, const ShardedParam& param,
+                        const at::Tensor& grad, const Scaling& scaling) {
+  const at::ScalarType dtype = in_flight.options.dtype;
+  if (!grad.defined()) {
+    const int64_t numel = param.layout().world * param.layout().padded_numel();
+    return at::zeros({numel}, at::device(device_of(in_flight)).dtype(dtype));
+  }
+  return divided(grad.to(dtype).contiguous().view({-1}), scaling.before);
+}
+
+int64_t packed_width(const ReduceInFlight& in_flight) {
   int64_t width = 0;
   for (const ShardedParam* param : in_flight.packed_params) {
     width += param->layout().padded_numel();
   }
+  return width;
+}
+
+at::Tensor pack_gradients(const ReduceInFlight& in_flight, const std::vector<at::Tensor>& grads,
+                          const Scaling& scaling) {
+  const int64_t width = packed_width(in_flight);
   const auto n_flags = static_cast<int64_t>(in_flight.has_grad.size());
-  const at::TensorOptions options =
-      at::device(in_flight.flagged_params.front()->unsharded().device())
-          .dtype(in_flight.options.dtype);
-  const at::Tensor input = at::empty({shard.size(), width + n_flags}, options);
+  const at::TensorOptions options = at::device(device_of(in_flight)).dtype(in_flight.options.dtype);
+  const at::Tensor input = at::empty({in_flight.options.shard->size(), width + n_flags}, options);
   int64_t offset = 0;
   for (size_t i = 0; i < grads.size(); ++i) {
     const ShardedParam& param = *in_flight.packed_params[i];
@@ -166,20 +165,44 @@ void start_packed_reduce(ReduceInFlight& in_flight, const std::vector<at::Tensor
   for (int64_t i = 0; i < n_flags; ++i) {
     input.select(1, width + i).fill_(in_flight.has_grad[static_cast<size_t>(i)] ? 1.0 : 0.0);
   }
-  in_flight.packed_input = BufferInFlight(input);
-  in_flight.packed_output = at::empty({width + n_flags}, options);
-  in_flight.packed = shard.reduce_scatter(in_flight.packed_output, input.view({-1}), scaling.op);
+  return input;
 }
 
-void wait_for(ReduceInFlight& in_flight) {
+// The outputs' memory is the reduce stream's, which comes after the last use of what it got back.
+void issue_reduce_scatter(ReduceInFlight& in_flight, ReduceOp op) {
+  Comm& shard = *in_flight.options.shard;
+  SideStream& stream = in_flight.options.streams->reduce;
+  stream.follow_current();
+  const auto entered = stream.enter();
+  const at::TensorOptions options = at::device(device_of(in_flight)).dtype(in_flight.options.dtype);
+  for (ReduceInFlight::Direct& direct : in_flight.direct) {
+    if (shard.size() == 1) {
+      direct.sharded_grad = direct.input;
+    } else {
+      direct.sharded_grad = at::empty({direct.param->layout().padded_numel()}, options);
+      direct.work = shard.reduce_scatter(direct.sharded_grad, direct.input, op);
+    }
+  }
+  in_flight.packed_output = at::empty({in_flight.packed_input.size(1)}, options);
+  in_flight.packed =
+      shard.reduce_scatter(in_flight.packed_output, in_flight.packed_input.view({-1}), op);
+}
+
+void wait_for_reduce_scatter(ReduceInFlight& in_flight) {
   for (ReduceInFlight::Direct& direct : in_flight.direct) {
     direct.work.wait_on_stream();
-    direct.input.mark_used();
-    direct.input.release();
   }
   in_flight.packed.wait_on_stream();
-  in_flight.packed_input.mark_used();
-  in_flight.packed_input.release();
+}
+
+// What the reduction has read and nobody needs any more. Its memory is the current stream's, which
+// comes after the reduction.
+void drop_sources(ReduceInFlight& in_flight) {
+  for (ReduceInFlight::Direct& direct : in_flight.direct) {
+    direct.input = at::Tensor();
+  }
+  in_flight.packed_input = at::Tensor();
+  in_flight.added = {};
 }
 
 // The gradients without the flags behind them.
@@ -219,11 +242,12 @@ void add_partial(ReduceInFlight& in_flight, PartialReduction& partial) {
     chunks[i].add_(partial.chunks[i]);
   }
   flags_of(in_flight).add_(partial.flags);
-  partial = {};
+  in_flight.added = std::exchange(partial, {});
 }
 
-void reduce_over_replicas(ReduceInFlight& in_flight, ReduceOp op) {
+void reduce_over_replicas(ReduceInFlight& in_flight) {
   Comm& replicate = *in_flight.options.replicate;
+  const ReduceOp op = scaling_of(in_flight.options).op;
   std::vector<CommWork> works;
   for (ReduceInFlight::Direct& direct : in_flight.direct) {
     works.push_back(replicate.all_reduce(direct.sharded_grad, op));
@@ -242,6 +266,15 @@ void divide(ReduceInFlight& in_flight, double divisor) {
     direct.sharded_grad.div_(divisor);
   }
   packed_gradients(in_flight).div_(divisor);
+}
+
+// The last that happens to the gradients of the whole group, on the stream of its last collective.
+void complete(ReduceInFlight& in_flight) {
+  if (in_flight.options.hook) {
+    in_flight.options.hook(packed_gradients(in_flight));
+  }
+  divide(in_flight, scaling_of(in_flight.options).after);
+  in_flight.reduced.put(in_flight.options.shard->device());
 }
 
 void set_sharded_grad(ShardedParam& param, const at::Tensor& padded) {
@@ -333,7 +366,6 @@ void finish_all_gather(GatherInFlight& in_flight, Comm& comm) {
   if (!in_flight.packed_params.empty()) {
     in_flight.packed.wait_on_stream();
     copy_out_packed_gather(in_flight, comm);
-    in_flight.packed_buffer.mark_used();
   }
   in_flight = {};
 }
@@ -351,38 +383,52 @@ ReduceInFlight start_reduce_scatter(const std::vector<ShardedParam*>& params,
     at::Tensor grad = param->take_unsharded_grad();
     in_flight.has_grad.push_back(grad.defined());
     if (reduces_direct(*param, path)) {
-      in_flight.direct.push_back(start_direct_reduce(*param, std::move(grad), options, scaling));
+      in_flight.direct.push_back({param, direct_input(in_flight, *param, grad, scaling), {}, {}});
     } else {
       in_flight.packed_params.push_back(param);
       packed_grads.push_back(std::move(grad));
     }
   }
-  start_packed_reduce(in_flight, packed_grads, scaling);
+  in_flight.packed_input = pack_gradients(in_flight, packed_grads, scaling);
+  packed_grads.clear();
+  issue_reduce_scatter(in_flight, scaling.op);
   return in_flight;
 }
 
-void finish_reduce_scatter(ReduceInFlight& in_flight, PartialReduction& partial) {
-  wait_for(in_flight);
+void continue_reduction(ReduceInFlight& in_flight, PartialReduction& partial) {
+  const ReduceOptions& options = in_flight.options;
+  const auto on_reduce = options.streams->reduce.enter();
+  wait_for_reduce_scatter(in_flight);
   add_partial(in_flight, partial);
-  const Scaling scaling = scaling_of(in_flight.options);
-  if (in_flight.options.replicate != nullptr) {
-    if (!in_flight.options.all_reduce) {
-      partial = {chunks_of(in_flight), flags_of(in_flight)};
-      in_flight = {};
-      return;
-    }
-    reduce_over_replicas(in_flight, scaling.op);
+  if (options.shard->device().is_cpu()) {
+    drop_sources(in_flight);
   }
-  if (in_flight.options.hook) {
-    in_flight.options.hook(packed_gradients(in_flight));
+  if (options.replicate == nullptr) {
+    complete(in_flight);
+  } else if (options.all_reduce) {
+    options.streams->all_reduce.follow_current();
+    const auto on_all_reduce = options.streams->all_reduce.enter();
+    reduce_over_replicas(in_flight);
+    complete(in_flight);
+  } else {
+    partial = {chunks_of(in_flight), flags_of(in_flight)};
+    in_flight.put_off = true;
+    in_flight.reduced.put(options.shard->device());
   }
-  divide(in_flight, scaling.after);
-  set_sharded_grads(in_flight);
+}
+
+void finish_reduction(ReduceInFlight& in_flight) {
+  in_flight.reduced.make_current_wait();
+  drop_sources(in_flight);
+  if (!in_flight.put_off) {
+    set_sharded_grads(in_flight);
+  }
   in_flight = {};
 }
 
 void discard_reduce_scatter(ReduceInFlight& in_flight) {
-  wait_for(in_flight);
+  wait_for_reduce_scatter(in_flight);
+  in_flight.reduced.make_current_wait();
   in_flight = {};
 }
 

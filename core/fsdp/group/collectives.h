@@ -18,8 +18,9 @@
 // has are known to be there.
 //
 // Note [Waits]
-// Behind a collective comes work of the device, so its streams wait and the host does not. On the
-// CPU that is the same.
+// What follows a collective is work of the device, so its streams wait and the host does not: it is
+// issued with the collective, on a side stream (side_streams.h). On the host a wait blocks, so
+// there it comes when the result is asked for.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -31,10 +32,10 @@
 #include <vector>
 
 #include "core/comm/comm.h"
-#include "core/fsdp/group/buffer_in_flight.h"
 #include "core/fsdp/group/group_settings.h"
 #include "core/fsdp/group/policy.h"
 #include "core/fsdp/group/sharded_param.h"
+#include "core/fsdp/group/side_streams.h"
 
 namespace fsdp2::fsdp {
 
@@ -50,14 +51,14 @@ struct GatherInFlight {
   struct Separate {  // gathered as rows that are not the parameter's own layout
     ShardedParam* param;
     CommWork work;
-    BufferInFlight rows;
+    at::Tensor rows;
   };
   GatherSource source = GatherSource::kShards;
   std::vector<CommWork> direct;
   std::shared_ptr<const AllGatherExtension> extension;  // who makes parameters of `extended`
   std::vector<Separate> extended;
   CommWork packed;
-  BufferInFlight packed_buffer;  // [world, bytes of a row]
+  at::Tensor packed_buffer;  // [world, bytes of a row]
   std::vector<ShardedParam*> packed_params;
 };
 
@@ -77,13 +78,15 @@ struct GatherOptions {
 };
 
 // Issues the all-gather of the parameters, whose unsharded storage is allocated, over the ranks of
-// `comm`. Group of one rank: copies (casts).
+// `comm`. Group of one rank: copies (casts). Until it is finished the current stream is the one
+// that the storage was allocated on.
 GatherInFlight start_all_gather(const std::vector<ShardedParam*>& params, Comm& comm,
                                 const GatherOptions& options);
 // Waits and copies out what was packed: the unsharded parameters hold their values.
 void finish_all_gather(GatherInFlight& in_flight, Comm& comm);
 
 struct ReduceOptions {
+  SideStreams* streams = nullptr;
   Comm* shard = nullptr;
   Comm* replicate = nullptr;  // of the mesh's replicate dim; null: there is none
   bool all_reduce = true;     // false: leave out the replicas
@@ -97,28 +100,6 @@ struct ReduceOptions {
       on_grad;  // called for each parameter that got a gradient
 };
 
-struct ReduceInFlight {
-  struct Direct {
-    ShardedParam* param;
-    CommWork work;
-    at::Tensor sharded_grad;  // flat, padded
-    BufferInFlight input;     // kept until the collective has read it
-  };
-  ReduceOptions options;
-  std::vector<Direct> direct;
-  CommWork packed;
-  BufferInFlight packed_input;
-  at::Tensor packed_output;  // this rank's chunk: parameters in order, then one flag each
-  std::vector<ShardedParam*> packed_params;
-  std::vector<ShardedParam*> flagged_params;  // all, in the order of the flags
-  std::vector<bool> has_grad;                 // of each of them, on this rank
-};
-
-// Takes the gradients of the trainable parameters of a unit and issues their reduction over the
-// shard group. Every rank passes the same parameters in the same order and the same options.
-ReduceInFlight start_reduce_scatter(const std::vector<ShardedParam*>& params,
-                                    const ReduceOptions& options);
-
 // What reductions without all-reduce have left on this rank, to be added to the next ones'. By
 // parameter, since the next one may take another path (a hook comes or goes).
 struct PartialReduction {
@@ -127,9 +108,35 @@ struct PartialReduction {
   at::Tensor flags;
 };
 
-// Waits, reduces over the replicas if there are any, and adds the results to the sharded gradients;
-// with all_reduce off, to `partial` instead.
-void finish_reduce_scatter(ReduceInFlight& in_flight, PartialReduction& partial);
+struct ReduceInFlight {
+  struct Direct {
+    ShardedParam* param;
+    at::Tensor input;  // flat; memory of the stream that computes
+    CommWork work;
+    at::Tensor sharded_grad;  // flat, padded
+  };
+  ReduceOptions options;
+  std::vector<Direct> direct;
+  CommWork packed;
+  at::Tensor packed_input;   // memory of the stream that computes
+  at::Tensor packed_output;  // this rank's chunk: parameters in order, then one flag each
+  std::vector<ShardedParam*> packed_params;
+  std::vector<ShardedParam*> flagged_params;  // all, in the order of the flags
+  std::vector<bool> has_grad;                 // of each of them, on this rank
+  PartialReduction added;                     // what this reduction has taken over
+  bool put_off = false;                       // its results have become a partial reduction
+  StreamMark reduced;                         // behind the last of it
+};
+
+// Takes the gradients of the trainable parameters of a unit and issues their reduction over the
+// shard group. Every rank passes the same parameters in the same order and the same options.
+ReduceInFlight start_reduce_scatter(const std::vector<ShardedParam*>& params,
+                                    const ReduceOptions& options);
+// Waits for that, adds `partial`, reduces over the replicas if there are any, and scales; with
+// all_reduce off, makes the results `partial` instead. See Note [Waits] for when to call it.
+void continue_reduction(ReduceInFlight& in_flight, PartialReduction& partial);
+// Waits for that, and adds the results to the sharded gradients.
+void finish_reduction(ReduceInFlight& in_flight);
 // Waits for what has been issued, since others count on this rank's part in it, and drops it.
 void discard_reduce_scatter(ReduceInFlight& in_flight);
 

@@ -41,6 +41,8 @@ ParamGroup::ParamGroup(std::vector<std::unique_ptr<ShardedParam>> params,
   count_unsharded_bytes();
 }
 
+ParamGroup::~ParamGroup() { settle_streams(); }
+
 void ParamGroup::count_unsharded_bytes() {
   unsharded_bytes_ = 0;
   for (const ShardedParam* param : views_) {
@@ -84,11 +86,16 @@ int64_t ParamGroup::live_bytes() const {
   return unsharded_bytes_;
 }
 
+Comm& ParamGroup::gather_comm_in_use() const {
+  return from_slices_ ? *slice_comm_ : shard_comm(Lane::kGather);
+}
+
 void ParamGroup::start_unshard() {
   if (state_ == GroupState::kGathering || state_ == GroupState::kUnsharded) {
     return;
   }
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
+  const auto on_gather = streams_->gather.enter();
   for (ShardedParam* param : views_) {
     if (!param->is_whole()) {
       param->allocate_unsharded();
@@ -100,8 +107,11 @@ void ParamGroup::start_unshard() {
   options.path = policy_.comm_path;
   options.extension = settings_.all_gather_extension;
   options.mesh = shard_mesh_.get();
-  gather_ =
-      start_all_gather(views_, from_slices_ ? *slice_comm_ : shard_comm(Lane::kGather), options);
+  gather_ = start_all_gather(views_, gather_comm_in_use(), options);
+  if (!on_host()) {
+    finish_all_gather(gather_, gather_comm_in_use());
+    gathered_.put(mesh_->device());
+  }
   state_ = GroupState::kGathering;
 }
 
@@ -110,13 +120,18 @@ void ParamGroup::wait_unshard() {
     return;
   }
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
-  finish_all_gather(gather_, from_slices_ ? *slice_comm_ : shard_comm(Lane::kGather));
+  if (on_host()) {
+    finish_all_gather(gather_, gather_comm_in_use());
+  }
+  gathered_.make_current_wait();
   for (ShardedParam* param : views_) {
     param->drop_slice();
   }
   state_ = GroupState::kUnsharded;
 }
 
+// The memory of gathered parameters is the gather stream's, which from here on comes after what has
+// computed with them.
 void ParamGroup::reshard() {
   wait_unshard();
   if (state_ == GroupState::kSharded) {
@@ -126,6 +141,7 @@ void ParamGroup::reshard() {
     param->free_unsharded();
     param->drop_slice();
   }
+  streams_->gather.follow_current();
   state_ = GroupState::kSharded;
 }
 
@@ -138,10 +154,21 @@ void ParamGroup::reshard_to_slices() {
     param->keep_slice(slice_comm_->rank(), slice_comm_->size());
     param->free_unsharded();
   }
+  streams_->gather.follow_current();
   state_ = GroupState::kPostForward;
 }
 
+// What may be dropped next has been used by streams that its owners know nothing of.
+void ParamGroup::settle_streams() noexcept {
+  try {
+    streams_->make_current_wait();
+    streams_->gather.follow_current();
+  } catch (...) {  // a device that has failed runs nothing that could use the memory again
+  }
+}
+
 void ParamGroup::abandon() noexcept {
+  settle_streams();
   for (ShardedParam* param : views_) {
     if (state_ == GroupState::kGathering) {
       param->forsake_unsharded();
@@ -192,25 +219,30 @@ bool ParamGroup::reduces_nothing() const {
                      [](const ShardedParam* param) { return param->is_whole(); });
 }
 
+void ParamGroup::keep_gradients_as_they_are() {
+  const auto on_grad = settings_.on_sharded_grad;  // which may set another
+  for (ShardedParam* param : trainable_) {
+    at::Tensor grad = param->take_unsharded_grad();
+    if (grad.defined()) {
+      param->add_sharded_grad(std::move(grad));
+      if (on_grad) {
+        on_grad(*param);
+      }
+    }
+  }
+}
+
 void ParamGroup::start_reduce() {
   if (trainable_.empty()) {
     return;
   }
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
   if (reduces_nothing()) {
-    const auto on_grad = settings_.on_sharded_grad;  // which may set another
-    for (ShardedParam* param : trainable_) {
-      at::Tensor grad = param->take_unsharded_grad();
-      if (grad.defined()) {
-        param->add_sharded_grad(std::move(grad));
-        if (on_grad) {
-          on_grad(*param);
-        }
-      }
-    }
+    keep_gradients_as_they_are();
     return;
   }
   ReduceOptions options;
+  options.streams = streams_.get();
   options.shard = &shard_comm(Lane::kReduce);
   options.replicate = replicate_comm();
   options.all_reduce = settings_.requires_all_reduce;
@@ -222,13 +254,24 @@ void ParamGroup::start_reduce() {
   options.hook = settings_.all_reduce_hook;
   options.on_grad = settings_.on_sharded_grad;
   reduction_ = start_reduce_scatter(trainable_, options);
+  if (!on_host()) {
+    continue_reduction(*reduction_, partial_);
+  }
 }
 
 void ParamGroup::finish_reduce() {
-  if (reduction_) {
-    const at::AutoDispatchBelowADInplaceOrView no_autograd;
-    finish_reduce_scatter(*reduction_, partial_);
-    reduction_.reset();
+  if (!reduction_) {
+    return;
+  }
+  const at::AutoDispatchBelowADInplaceOrView no_autograd;
+  if (on_host()) {
+    continue_reduction(*reduction_, partial_);
+  }
+  const bool shards_may_change = static_cast<bool>(reduction_->options.on_grad);
+  finish_reduction(*reduction_);
+  reduction_.reset();
+  if (shards_may_change) {
+    streams_->gather.follow_current();
   }
 }
 

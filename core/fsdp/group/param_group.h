@@ -20,6 +20,7 @@
 #include "core/fsdp/group/group_state.h"
 #include "core/fsdp/group/policy.h"
 #include "core/fsdp/group/sharded_param.h"
+#include "core/fsdp/group/side_streams.h"
 
 namespace fsdp2::fsdp {
 
@@ -27,6 +28,9 @@ class ParamGroup {
  public:
   ParamGroup(std::vector<std::unique_ptr<ShardedParam>> params, std::shared_ptr<Mesh> mesh,
              Policy policy);
+  ~ParamGroup();
+  ParamGroup(const ParamGroup&) = delete;
+  ParamGroup& operator=(const ParamGroup&) = delete;
 
   const std::vector<ShardedParam*>& params() const { return views_; }
   const std::vector<ShardedParam*>& trainable() const { return trainable_; }
@@ -45,6 +49,8 @@ class ParamGroup {
   // The neighbours that share the slices of kPostForward: this rank's reshard_world-sized part of
   // the shard group. Set before the first use if the policy is kSmaller.
   void set_slice_comm(const Comm& comm) { slice_comm_ = comm.share(comm.name()); }
+  // The streams of the tree. Without them all runs on the current one.
+  void set_streams(std::shared_ptr<SideStreams> streams) { streams_ = std::move(streams); }
 
   // The dtype of the gradients on the wire. REQUIRES: a trainable parameter.
   at::ScalarType reduce_dtype() const;
@@ -77,7 +83,11 @@ class ParamGroup {
   std::string describe() const;
 
  private:
+  bool on_host() const { return mesh_->device().is_cpu(); }
+  Comm& gather_comm_in_use() const;
+  void settle_streams() noexcept;
   bool reduces_nothing() const;
+  void keep_gradients_as_they_are();
   void count_unsharded_bytes();
 
   std::vector<std::unique_ptr<ShardedParam>> params_;
@@ -89,12 +99,14 @@ class ParamGroup {
   std::shared_ptr<Comm> reduce_comm_;
   std::shared_ptr<Comm> replicate_comm_;
   std::shared_ptr<Comm> slice_comm_;
+  std::shared_ptr<SideStreams> streams_ = std::make_shared<SideStreams>();
   Policy policy_;
   GroupSettings settings_;
   int64_t unsharded_bytes_ = 0;
   GroupState state_ = GroupState::kSharded;
   bool from_slices_ = false;  // the gather under way
   GatherInFlight gather_;
+  StreamMark gathered_;  // behind the last gather
   std::optional<ReduceInFlight> reduction_;
   PartialReduction partial_;
 };

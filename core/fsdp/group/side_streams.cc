@@ -1,0 +1,79 @@
+#include "core/fsdp/group/side_streams.h"
+
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+namespace fsdp2::fsdp {
+
+namespace {
+
+// Ahead of computation, whose kernels would else keep a collective's few from starting.
+constexpr int kHighPriority = -1;
+
+c10::Stream current_stream(at::Device device) {
+  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+}
+
+}  // namespace
+
+// ---- StreamMark
+
+void StreamMark::put(at::Device device) {
+  if (device.is_cpu()) {
+    return;
+  }
+  if (!event_) {
+    event_.emplace(device.type());
+  }
+  event_->record(current_stream(device));
+}
+
+void StreamMark::make_wait(c10::Stream stream) const {
+  if (event_) {
+    event_->block(stream);
+  }
+}
+
+void StreamMark::make_current_wait() const {
+  if (event_) {
+    make_wait(current_stream(event_->device()));
+  }
+}
+
+// ---- SideStream
+
+SideStream::SideStream(at::Device device) {
+  if (!device.is_cpu()) {
+    stream_ = c10::impl::VirtualGuardImpl(device.type()).getNewStream(device, kHighPriority);
+  }
+}
+
+void SideStream::follow_current() const {
+  if (stream_) {
+    StreamMark so_far;
+    so_far.put(stream_->device());
+    so_far.make_wait(*stream_);
+  }
+}
+
+void SideStream::make_current_wait() const {
+  if (stream_) {
+    StreamMark so_far;
+    {
+      const auto entered = enter();
+      so_far.put(stream_->device());
+    }
+    so_far.make_current_wait();
+  }
+}
+
+// ---- SideStreams
+
+SideStreams::SideStreams(at::Device device) : gather(device), reduce(device), all_reduce(device) {}
+
+void SideStreams::make_current_wait() const {
+  gather.make_current_wait();
+  reduce.make_current_wait();
+  all_reduce.make_current_wait();
+}
+
+}  // namespace fsdp2::fsdp
