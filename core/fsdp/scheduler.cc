@@ -42,7 +42,8 @@ Scheduler::Scheduler(std::vector<Member> members, const Options& options)
     : members_(std::move(members)),
       order_(ordered_units(members_), options),
       streams_(std::make_shared<SideStreams>(device_of(members_))),
-      pending_(members_.size()) {
+      pending_(members_.size()),
+      written_(members_.size()) {
   for (size_t i = 0; i < members_.size(); ++i) {
     group(i).set_streams(streams_);
     index_of_[members_[i].group.get()] = i;
@@ -54,6 +55,7 @@ Scheduler::Scheduler(std::vector<Member> members, const Options& options)
 }
 
 Scheduler::~Scheduler() {
+  streams_->make_current_wait();
   for (const Member& member : members_) {
     for (ShardedParam* param : member.group->trainable()) {
       param->set_on_gradient({});
@@ -149,6 +151,7 @@ void Scheduler::carry_out(const Action& action) {
       break;
     case ActionKind::kFinishReduce:
       group.finish_reduce();
+      written_[action.unit] = static_cast<bool>(group.settings().on_sharded_grad);
       break;
     case ActionKind::kAccumulate:
       group.accumulate_grads();
@@ -162,6 +165,9 @@ void Scheduler::carry_out(const Action& action) {
 }
 
 void Scheduler::start_gather(size_t index) {
+  if (written_[index]) {
+    see_shards();
+  }
   group(index).start_unshard();
   if (group(index).shard_comm(Lane::kGather).size() > 1) {
     ++stats_.all_gathers;
@@ -179,6 +185,11 @@ void Scheduler::start_reduce(size_t index) {
   const bool over_replicas =
       group.replicate_comm() != nullptr && group.settings().requires_all_reduce;
   stats_.all_reduces += over_replicas ? 1 : 0;
+}
+
+void Scheduler::see_shards() {
+  streams_->gather.follow_current();
+  written_.assign(members_.size(), false);
 }
 
 void Scheduler::start_unshard(size_t index) {
@@ -203,6 +214,7 @@ void Scheduler::forget_unreduced() {
 }
 
 void Scheduler::reset() noexcept {
+  streams_->make_current_wait();
   for (const Member& member : members_) {
     member.group->abandon();
   }

@@ -39,7 +39,8 @@ class Scheduler {
 
   // members: in the agreed order, the root's own group first if it has one.
   Scheduler(std::vector<Member> members, const Options& options);
-  // The post-accumulate hooks of the parameters hold a pointer to this.
+  // The post-accumulate hooks of the parameters hold a pointer to this. Its end may come while the
+  // device still computes.
   ~Scheduler();
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
@@ -107,7 +108,7 @@ class Scheduler {
   ParamGroup& group(size_t index) const { return *members_[index].group; }
   std::vector<size_t> indices_of(const std::vector<std::weak_ptr<ParamGroup>>& groups) const;
   // What is gathered from here on sees what has been written to the shards.
-  void see_shards() const { streams_->gather.follow_current(); }
+  void see_shards();
   void carry_out(const StepOrder::Actions& actions);
   void carry_out(const Action& action);
   void start_gather(size_t index);
@@ -128,6 +129,8 @@ class Scheduler {
 
   int64_t task_ = kNoTask;       // the engine's id of the running backward
   std::vector<size_t> pending_;  // by member: gradients still to come in it
+  // By member: its shards may have been written to in backward, and not been seen since.
+  std::vector<bool> written_;
 
   Stats stats_;
   EventLog log_;

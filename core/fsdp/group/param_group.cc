@@ -41,8 +41,6 @@ ParamGroup::ParamGroup(std::vector<std::unique_ptr<ShardedParam>> params,
   count_unsharded_bytes();
 }
 
-ParamGroup::~ParamGroup() { settle_streams(); }
-
 void ParamGroup::count_unsharded_bytes() {
   unsharded_bytes_ = 0;
   for (const ShardedParam* param : views_) {
@@ -158,17 +156,7 @@ void ParamGroup::reshard_to_slices() {
   state_ = GroupState::kPostForward;
 }
 
-// What may be dropped next has been used by streams that its owners know nothing of.
-void ParamGroup::settle_streams() noexcept {
-  try {
-    streams_->make_current_wait();
-    streams_->gather.follow_current();
-  } catch (...) {  // a device that has failed runs nothing that could use the memory again
-  }
-}
-
 void ParamGroup::abandon() noexcept {
-  settle_streams();
   for (ShardedParam* param : views_) {
     if (state_ == GroupState::kGathering) {
       param->forsake_unsharded();
@@ -267,12 +255,8 @@ void ParamGroup::finish_reduce() {
   if (on_host()) {
     continue_reduction(*reduction_, partial_);
   }
-  const bool shards_may_change = static_cast<bool>(reduction_->options.on_grad);
   finish_reduction(*reduction_);
   reduction_.reset();
-  if (shards_may_change) {
-    streams_->gather.follow_current();
-  }
 }
 
 void ParamGroup::forget_unreduced() {

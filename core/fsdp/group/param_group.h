@@ -28,9 +28,6 @@ class ParamGroup {
  public:
   ParamGroup(std::vector<std::unique_ptr<ShardedParam>> params, std::shared_ptr<Mesh> mesh,
              Policy policy);
-  ~ParamGroup();
-  ParamGroup(const ParamGroup&) = delete;
-  ParamGroup& operator=(const ParamGroup&) = delete;
 
   const std::vector<ShardedParam*>& params() const { return views_; }
   const std::vector<ShardedParam*>& trainable() const { return trainable_; }
@@ -65,7 +62,8 @@ class ParamGroup {
   void wait_unshard();       // no-op unless kGathering
   void reshard();            // waits first if kGathering; no-op if kSharded
   void reshard_to_slices();  // from kUnsharded
-  // After an error: sharded, no gradients under way or unreduced, whatever the state was.
+  // After an error: sharded, no gradients under way or unreduced, whatever the state was. The
+  // current stream comes after the side streams.
   void abandon() noexcept;
 
   void begin_backward();    // what was reduced before stays apart from what is to come
@@ -85,7 +83,6 @@ class ParamGroup {
  private:
   bool on_host() const { return mesh_->device().is_cpu(); }
   Comm& gather_comm_in_use() const;
-  void settle_streams() noexcept;
   bool reduces_nothing() const;
   void keep_gradients_as_they_are();
   void count_unsharded_bytes();

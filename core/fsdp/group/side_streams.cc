@@ -70,10 +70,13 @@ void SideStream::make_current_wait() const {
 
 SideStreams::SideStreams(at::Device device) : gather(device), reduce(device), all_reduce(device) {}
 
-void SideStreams::make_current_wait() const {
-  gather.make_current_wait();
-  reduce.make_current_wait();
-  all_reduce.make_current_wait();
+void SideStreams::make_current_wait() const noexcept {
+  try {
+    gather.make_current_wait();
+    reduce.make_current_wait();
+    all_reduce.make_current_wait();
+  } catch (...) {  // a device that has failed runs nothing that could use the memory again
+  }
 }
 
 }  // namespace fsdp2::fsdp

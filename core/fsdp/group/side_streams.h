@@ -61,8 +61,8 @@ class SideStream {
 struct SideStreams {
   SideStreams() = default;
   explicit SideStreams(at::Device device);
-  // The current stream comes after all of them.
-  void make_current_wait() const;
+  // The current stream comes after all of them: before memory is dropped that they may still use.
+  void make_current_wait() const noexcept;
 
   SideStream gather;      // casts and gathers shards, while the unit before computes
   SideStream reduce;      // reduces a unit's gradients, while the next one's are computed
