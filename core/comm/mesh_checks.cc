@@ -28,7 +28,9 @@ at::Device device_of(World& world, const std::string& type) {
               "mesh: device type '{}' with an index: expected '{}', since each rank has a device "
               "of its own",
               type, type.substr(0, type.find(':')));
-  FSDP2_CHECK(type == "cpu" || type == "cuda" || type == "auto", Code::kInvalidArgument,
+  const bool is_known =
+      type == "cpu" || type == "cuda" || type == "auto" || world.has_transport(type);
+  FSDP2_CHECK(is_known, Code::kInvalidArgument,
               "mesh: device type '{}': expected cpu, cuda or auto", type);
   if (type != "auto") {
     return in_context("mesh", [&] { return world.device(at::Device(type).type()); });

@@ -197,6 +197,12 @@ void World::add_transport(at::Device device, Transport transport, CollectiveOrde
   add_reach(*links_, device, std::move(transport), order);
 }
 
+bool World::has_transport(const std::string& type) const {
+  return std::any_of(links_->reaches.begin(), links_->reaches.end(), [&](const auto& reach) {
+    return c10::DeviceTypeName(reach.first, /*lower_case=*/true) == type;
+  });
+}
+
 at::Device World::device(at::DeviceType type) {
   if (links_->reaches.count(type) == 0) {
     connect_devices(*links_, type, local_rank_);

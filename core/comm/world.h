@@ -16,7 +16,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
+#include <string>
 #include <vector>
 
 #include "core/comm/meet/world_options.h"
@@ -37,6 +37,8 @@ class World final : public Team, public std::enable_shared_from_this<World> {
   // types, before it makes such groups.
   void add_transport(at::Device device, Transport transport,
                      CollectiveOrder order = CollectiveOrder::kOnStream);
+  // Whether there is one, of a type as "cuda": from the start, or since it was added.
+  bool has_transport(const std::string& type) const;
   // This rank's device of a type: of CUDA's the one of its local rank. Opens the plug-in of the
   // type the first time. Error: kUnsupported, with what is missing.
   at::Device device(at::DeviceType type);

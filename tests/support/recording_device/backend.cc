@@ -1,0 +1,211 @@
+#include "tests/support/recording_device/backend.h"
+
+#include <c10/core/DeviceGuard.h>
+
+#include <array>
+#include <chrono>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "core/comm/transport/thread_backend.h"
+#include "core/comm/transport/thread_job.h"
+#include "tests/support/recording_device/device.h"
+
+namespace fsdp2::recording {
+
+namespace {
+
+using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+using Tensors = std::vector<at::Tensor>;
+
+constexpr std::chrono::seconds kLimit{20};
+// NCCL ends the collectives of a group in order. Nobody shall rely on that, so that each of the
+// waits is there: of this many, any may end before the others.
+constexpr int kAtOnce = 32;
+
+// What keeps a collective's memory from being freed: until a stream waits for it, or until it has
+// ended if nobody does.
+struct Collective {
+  WorkPtr work;  // of the host
+  Clock end;     // behind it, in the group's stream
+  Tensors tensors;
+};
+
+// The collectives that nobody waited for: their memory goes when they have ended.
+class Detached {
+ public:
+  void add(std::shared_ptr<Collective> collective) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    collectives_.push_back(std::move(collective));
+  }
+  void drop_ended(Recorder& of_device) {
+    std::vector<std::shared_ptr<Collective>> ended;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      for (auto it = collectives_.begin(); it != collectives_.end();) {
+        const bool has_ended = (*it)->work->isCompleted();
+        if (has_ended) {
+          ended.push_back(*it);
+        }
+        it = has_ended ? collectives_.erase(it) : it + 1;
+      }
+    }
+    for (const auto& collective : ended) {
+      of_device.see_end(collective->end);
+    }
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<Collective>> collectives_;
+};
+
+class DeviceWork final : public c10d::Work {
+ public:
+  DeviceWork(std::shared_ptr<Collective> collective, std::shared_ptr<Detached> detached,
+             at::Device device)
+      : collective_(std::move(collective)), detached_(std::move(detached)), device_(device) {}
+  ~DeviceWork() override {
+    if (!collective_->tensors.empty()) {
+      detached_->add(collective_);
+    }
+  }
+
+  void synchronize() override {
+    recorder(device_.index())
+        .wait(current_stream(device_.index()), collective_->end, "for a collective");
+    collective_->tensors.clear();
+  }
+  bool wait(std::chrono::milliseconds timeout) override {
+    if (!waited_) {
+      waited_ = true;
+      recorder(device_.index()).wait_on_host(collective_->end, "a collective");
+    }
+    const bool ended = collective_->work->wait(timeout);
+    if (ended) {
+      synchronize();
+    }
+    return ended;
+  }
+  bool isCompleted() override { return collective_->work->isCompleted(); }
+  bool isSuccess() const override { return collective_->work->isSuccess(); }
+  std::exception_ptr exception() const override { return collective_->work->exception(); }
+
+ private:
+  const std::shared_ptr<Collective> collective_;
+  const std::shared_ptr<Detached> detached_;
+  const at::Device device_;
+  bool waited_ = false;
+};
+
+class DeviceBackend final : public c10d::Backend {
+ public:
+  DeviceBackend(c10::intrusive_ptr<c10d::Backend> host, at::Device device)
+      : Backend(host->getRank(), host->getSize()),
+        host_(std::move(host)),
+        device_(device),
+        recorder_(recorder(device.index())) {
+    for (int& stream : streams_) {
+      stream = recorder_.take_stream();
+    }
+  }
+  ~DeviceBackend() override {
+    for (const int stream : streams_) {
+      recorder_.give_back_stream(stream);
+    }
+  }
+
+  const std::string getBackendName() const override { return "recording"; }
+  void abort() override { host_->abort(); }
+
+  WorkPtr _allgather_base(at::Tensor& out, at::Tensor& in,
+                          const c10d::AllgatherOptions& options) override {
+    return issue("all_gather", {in}, {out}, [&] {
+      at::Tensor host_out = on_host(out);
+      at::Tensor host_in = on_host(in);
+      return host_->_allgather_base(host_out, host_in, options);
+    });
+  }
+  WorkPtr _reduce_scatter_base(at::Tensor& out, at::Tensor& in,
+                               const c10d::ReduceScatterOptions& options) override {
+    return issue("reduce_scatter", {in}, {out}, [&] {
+      at::Tensor host_out = on_host(out);
+      at::Tensor host_in = on_host(in);
+      return host_->_reduce_scatter_base(host_out, host_in, options);
+    });
+  }
+  WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
+    return issue("all_reduce", {}, tensors, [&] {
+      Tensors host{on_host(tensors.at(0))};
+      return host_->allreduce(host, options);
+    });
+  }
+  WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
+    return issue("broadcast", {}, tensors, [&] {
+      Tensors host{on_host(tensors.at(0))};
+      return host_->broadcast(host, options);
+    });
+  }
+
+ private:
+  WorkPtr issue(const std::string& name, const Tensors& in, const Tensors& out,
+                const std::function<WorkPtr()>& post) {
+    detached_->drop_ended(recorder_);
+    const int stream = streams_.at(issued_++ % streams_.size());
+    recorder_.follow(stream, recorder_.mark(current_stream(device_.index())));
+    recorder_.work(stream, name, memories_of(in), memories_of(out));
+    const auto collective = std::make_shared<Collective>();
+    collective->work = post();
+    collective->end = recorder_.mark(stream);
+    for (const Tensors* tensors : {&in, &out}) {
+      for (Memory* memory : memories_of(*tensors)) {
+        memory->unfinished.push_back([work = collective->work, name] {
+          TORCH_CHECK(work->wait(kLimit), name, ": the other ranks did not come");
+        });
+      }
+      collective->tensors.insert(collective->tensors.end(), tensors->begin(), tensors->end());
+    }
+    return c10::make_intrusive<DeviceWork>(collective, detached_, device_);
+  }
+
+  static std::vector<Memory*> memories_of(const Tensors& tensors) {
+    std::vector<Memory*> memories;
+    for (const at::Tensor& tensor : tensors) {
+      if (Memory* memory = memory_of(tensor)) {
+        memories.push_back(memory);
+      }
+    }
+    return memories;
+  }
+
+  const c10::intrusive_ptr<c10d::Backend> host_;
+  const at::Device device_;
+  Recorder& recorder_;
+  std::array<int, kAtOnce> streams_;
+  size_t issued_ = 0;
+  const std::shared_ptr<Detached> detached_ = std::make_shared<Detached>();
+};
+
+}  // namespace
+
+c10::intrusive_ptr<c10d::Backend> make_backend(c10::intrusive_ptr<c10d::Backend> host,
+                                               at::Device device) {
+  return c10::make_intrusive<DeviceBackend>(std::move(host), device);
+}
+
+void run_ranks_on_devices(int size, const RankBody& body) {
+  install();
+  const auto job = std::make_shared<ThreadJob>(size);
+  run_ranks(size, [&](const std::shared_ptr<World>& world) {
+    const at::Device device(kType, static_cast<c10::DeviceIndex>(world->rank()));
+    const c10::DeviceGuard guard(device);
+    recorder(device.index()).start();
+    world->add_transport(device, [job, device](const std::string& key, int rank, int n) {
+      return make_backend(make_thread_backend(job->group(key, n), rank), device);
+    });
+    body(world);
+  });
+}
+
+}  // namespace fsdp2::recording

@@ -1,0 +1,22 @@
+// Collectives between recording devices, as NCCL has them: they run on streams of the group's own,
+// which come after the stream that issues them, and the host goes on.
+#pragma once
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include <functional>
+#include <memory>
+
+#include "core/comm/world.h"
+#include "tests/support/ranks.h"
+
+namespace fsdp2::recording {
+
+// host: moves the values, between the same ranks.
+c10::intrusive_ptr<c10d::Backend> make_backend(c10::intrusive_ptr<c10d::Backend> host,
+                                               at::Device device);
+
+// run_ranks, where rank r has device r and its meshes may be of kType.
+void run_ranks_on_devices(int size, const RankBody& body);
+
+}  // namespace fsdp2::recording
