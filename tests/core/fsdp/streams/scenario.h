@@ -1,0 +1,57 @@
+// Steps of a small sharded model on recording devices, and the same steps on the host.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "core/fsdp/fully_shard.h"
+#include "tests/support/recording_device/recorder.h"
+#include "tests/support/tiny_models.h"
+
+namespace fsdp2::fsdp {
+
+// The first may differ; the last one tells of what the one before has left behind.
+constexpr int kSteps = 3;
+
+struct Scenario {
+  std::string name;
+  int ranks = 2;
+  int64_t fsdp_size = 0;  // 0: all ranks; fewer: HSDP
+  Policy policy;
+  TinyStackOptions model{8, 16, 3};
+  int micro_batches = 1;
+  bool forwards_first = false;           // all of a step's, before the backwards
+  std::vector<int64_t> blocks{0, 1, 2};  // that run
+  // Called once, and before each micro batch.
+  std::function<void(Unit& root)> prepare;
+  std::function<void(Unit& root, int micro)> before_micro_batch;
+  bool optimizer_in_backward = false;
+  std::vector<std::string> host_waits;  // that each step must have
+  // Where an additional step fails, before the second one.
+  enum class Fails { kNowhere, kInForward, kInBackward } fails = Fails::kNowhere;
+};
+
+inline void PrintTo(const Scenario& scenario, std::ostream* out) { *out << scenario.name; }
+
+// Everything that FSDP does in a step, in its variants.
+const std::vector<Scenario>& scenarios();
+
+struct Recording {
+  std::vector<double> losses;
+  std::vector<std::string> problems;    // of rank 0, as the following
+  std::vector<std::string> host_waits;  // during the steps
+  std::vector<recording::StreamWait> waits;
+  std::vector<size_t> waits_before;  // each step
+  std::vector<int64_t> live_bytes;   // before each step, without the losses
+  std::vector<int64_t> peak_bytes;   // of each step, above that
+};
+
+// ignored_wait: of rank 0, counted from the first step on.
+Recording record(const Scenario& scenario, std::optional<size_t> ignored_wait = std::nullopt);
+std::vector<double> losses_on_host(const Scenario& scenario);
+
+}  // namespace fsdp2::fsdp

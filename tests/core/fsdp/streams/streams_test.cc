@@ -1,0 +1,54 @@
+// What the streams of a step are given is in an order that its memory allows, and the host waits
+// for nothing.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "tests/core/fsdp/streams/scenario.h"
+#include "tests/support/recording_device/backend.h"
+#include "tests/support/recording_device/device.h"
+
+namespace fsdp2::fsdp {
+namespace {
+
+class Scenarios : public ::testing::TestWithParam<Scenario> {};
+
+TEST_P(Scenarios, AreInOrderAndTheHostWaitsOnlyWhereItMust) {
+  const Recording recording = record(GetParam());
+  EXPECT_EQ(recording.problems, std::vector<std::string>{});
+  std::vector<std::string> host_waits;
+  for (int step = 0; step < kSteps; ++step) {
+    host_waits.insert(host_waits.end(), GetParam().host_waits.begin(), GetParam().host_waits.end());
+  }
+  EXPECT_EQ(recording.host_waits, host_waits);
+  EXPECT_EQ(recording.losses, losses_on_host(GetParam()));
+}
+
+TEST_P(Scenarios, EveryStepTakesTheSameMemory) {
+  const Recording recording = record(GetParam());
+  for (int step = 2; step < kSteps; ++step) {
+    EXPECT_EQ(recording.live_bytes[step], recording.live_bytes[1]);
+    EXPECT_EQ(recording.peak_bytes[step], recording.peak_bytes[1]);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Streams, Scenarios, ::testing::ValuesIn(scenarios()),
+                         [](const auto& info) { return info.param.name; });
+
+// With a reduction under way, whose memory goes.
+TEST(Streams, ATreeMayEndWhileTheDeviceWorks) {
+  recording::run_ranks_on_devices(2, [](const std::shared_ptr<World>& world) {
+    auto model = std::make_shared<TinyStack>(TinyStackOptions{8, 16, 2});
+    auto root =
+        fully_shard_by_kind(model, Mesh::for_fsdp(world, 0, "privateuseone"), {}, {"TinyBlock"});
+    root->set_is_last_backward(false);
+    (*model)(at::ones({2, 8}, at::device(at::kCPU))).sum().backward();
+    const at::Device device = root->mesh().device();
+    root.reset();
+    model.reset();
+    at::empty({8}, at::device(device));
+    EXPECT_EQ(recording::recorder(device.index()).problems(), std::vector<std::string>{});
+  });
+}
+
+}  // namespace
+}  // namespace fsdp2::fsdp
