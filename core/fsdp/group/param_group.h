@@ -19,6 +19,7 @@
 #include "core/fsdp/group/group_settings.h"
 #include "core/fsdp/group/group_state.h"
 #include "core/fsdp/group/policy.h"
+#include "core/fsdp/group/reduction.h"
 #include "core/fsdp/group/sharded_param.h"
 #include "core/fsdp/group/side_streams.h"
 

@@ -1,0 +1,298 @@
+#include "core/fsdp/group/reduction.h"
+
+#include <ATen/ops/div.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "core/fsdp/group/chunk_copy.h"
+#include "core/fsdp/group/collectives.h"
+
+namespace fsdp2::fsdp {
+
+namespace {
+
+// How a reduction comes to its average (or the caller's scale); the cases are PyTorch's.
+struct Scaling {
+  ReduceOp op = ReduceOp::kAverage;
+  double before = 1;  // divisor ahead of the sum
+  double after = 1;   // and behind it
+};
+
+Scaling scaling_of(const ReduceOptions& options) {
+  if (!options.divide_factor && !options.force_sum) {
+    return {};
+  }
+  const int replicas = options.replicate != nullptr ? options.replicate->size() : 1;
+  const double factor = options.divide_factor.value_or(options.shard->size() * replicas);
+  if (options.dtype != at::kHalf) {
+    return {ReduceOp::kSum, 1, factor};
+  }
+  // About the square root on each side of the sum, so that it neither overflows nor underflows.
+  double before = 1;
+  while (std::fmod(factor, before) == 0 && factor / before > before) {
+    before *= 2;
+  }
+  return {ReduceOp::kSum, before, factor / before};
+}
+
+at::Tensor divided(const at::Tensor& tensor, double divisor) {
+  return divisor == 1 ? tensor : at::div(tensor, divisor);
+}
+
+at::Device device_of(const ReduceInFlight& in_flight) {
+  return in_flight.flagged_params.front()->unsharded().device();
+}
+
+at::Tensor direct_input(const ReduceInFlight& in_flight, const ShardedParam& param,
+                        const at::Tensor& grad, const Scaling& scaling) {
+  const at::ScalarType dtype = in_flight.options.dtype;
+  if (!grad.defined()) {
+    const int64_t numel = param.layout().world * param.layout().padded_numel();
+    return at::zeros({numel}, at::device(device_of(in_flight)).dtype(dtype));
+  }
+  return divided(grad.to(dtype).contiguous().view({-1}), scaling.before);
+}
+
+int64_t packed_width(const ReduceInFlight& in_flight) {
+  int64_t width = 0;
+  for (const ShardedParam* param : in_flight.packed_params) {
+    width += param->layout().padded_numel();
+  }
+  return width;
+}
+
+at::Tensor pack_gradients(const ReduceInFlight& in_flight, const std::vector<at::Tensor>& grads,
+                          const Scaling& scaling) {
+  const int64_t width = packed_width(in_flight);
+  const auto n_flags = static_cast<int64_t>(in_flight.has_grad.size());
+  const at::TensorOptions options = at::device(device_of(in_flight)).dtype(in_flight.options.dtype);
+  const at::Tensor input = at::empty({in_flight.options.shard->size(), width + n_flags}, options);
+  int64_t offset = 0;
+  for (size_t i = 0; i < grads.size(); ++i) {
+    const ShardedParam& param = *in_flight.packed_params[i];
+    const int64_t numel = param.layout().padded_numel();
+    parameter_to_chunks(param.layout(), grads[i], input.narrow(1, offset, numel));
+    offset += numel;
+  }
+  if (scaling.before != 1) {
+    input.narrow(1, 0, width).div_(scaling.before);
+  }
+  for (int64_t i = 0; i < n_flags; ++i) {
+    input.select(1, width + i).fill_(in_flight.has_grad[static_cast<size_t>(i)] ? 1.0 : 0.0);
+  }
+  return input;
+}
+
+// The outputs' memory is the reduce stream's, which comes after the last use of what it got back.
+void issue_reduce_scatter(ReduceInFlight& in_flight, ReduceOp op) {
+  Comm& shard = *in_flight.options.shard;
+  SideStream& stream = in_flight.options.streams->reduce;
+  stream.follow_current();
+  const auto entered = stream.enter();
+  const at::TensorOptions options = at::device(device_of(in_flight)).dtype(in_flight.options.dtype);
+  for (ReduceInFlight::Direct& direct : in_flight.direct) {
+    if (shard.size() == 1) {
+      direct.sharded_grad = direct.input;
+    } else {
+      direct.sharded_grad = at::empty({direct.param->layout().padded_numel()}, options);
+      direct.work = shard.reduce_scatter(direct.sharded_grad, direct.input, op);
+    }
+  }
+  in_flight.packed_output = at::empty({in_flight.packed_input.size(1)}, options);
+  in_flight.packed =
+      shard.reduce_scatter(in_flight.packed_output, in_flight.packed_input.view({-1}), op);
+}
+
+void wait_for_reduce_scatter(ReduceInFlight& in_flight) {
+  for (ReduceInFlight::Direct& direct : in_flight.direct) {
+    direct.work.wait_on_stream();
+  }
+  in_flight.packed.wait_on_stream();
+}
+
+// What the reduction has read and nobody needs any more. Its memory is the current stream's, which
+// comes after the reduction.
+void drop_sources(ReduceInFlight& in_flight) {
+  for (ReduceInFlight::Direct& direct : in_flight.direct) {
+    direct.input = at::Tensor();
+  }
+  in_flight.packed_input = at::Tensor();
+  in_flight.added = {};
+}
+
+// The gradients without the flags behind them.
+at::Tensor packed_gradients(const ReduceInFlight& in_flight) {
+  const auto n_flags = static_cast<int64_t>(in_flight.flagged_params.size());
+  return in_flight.packed_output.narrow(0, 0, in_flight.packed_output.numel() - n_flags);
+}
+
+at::Tensor flags_of(const ReduceInFlight& in_flight) {
+  const auto n_flags = static_cast<int64_t>(in_flight.flagged_params.size());
+  return in_flight.packed_output.narrow(0, in_flight.packed_output.numel() - n_flags, n_flags);
+}
+
+// Each parameter's reduced padded chunk, in the order of the flags, whichever path it took.
+std::vector<at::Tensor> chunks_of(const ReduceInFlight& in_flight) {
+  std::vector<at::Tensor> chunks;
+  size_t next_direct = 0;
+  int64_t offset = 0;
+  for (const ShardedParam* param : in_flight.flagged_params) {
+    if (next_direct < in_flight.direct.size() && in_flight.direct[next_direct].param == param) {
+      chunks.push_back(in_flight.direct[next_direct++].sharded_grad);
+    } else {
+      const int64_t numel = param->layout().padded_numel();
+      chunks.push_back(in_flight.packed_output.narrow(0, offset, numel));
+      offset += numel;
+    }
+  }
+  return chunks;
+}
+
+void add_partial(ReduceInFlight& in_flight, PartialReduction& partial) {
+  if (partial.chunks.empty()) {
+    return;
+  }
+  const std::vector<at::Tensor> chunks = chunks_of(in_flight);
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    chunks[i].add_(partial.chunks[i]);
+  }
+  flags_of(in_flight).add_(partial.flags);
+  in_flight.added = std::exchange(partial, {});
+}
+
+void reduce_over_replicas(ReduceInFlight& in_flight) {
+  Comm& replicate = *in_flight.options.replicate;
+  const ReduceOp op = scaling_of(in_flight.options).op;
+  std::vector<CommWork> works;
+  for (ReduceInFlight::Direct& direct : in_flight.direct) {
+    works.push_back(replicate.all_reduce(direct.sharded_grad, op));
+  }
+  works.push_back(replicate.all_reduce(in_flight.packed_output, op));
+  for (CommWork& work : works) {
+    work.wait_on_stream();
+  }
+}
+
+void divide(ReduceInFlight& in_flight, double divisor) {
+  if (divisor == 1) {
+    return;
+  }
+  for (ReduceInFlight::Direct& direct : in_flight.direct) {
+    direct.sharded_grad.div_(divisor);
+  }
+  packed_gradients(in_flight).div_(divisor);
+}
+
+// The last that happens to the gradients of the whole group, on the stream of its last collective.
+void complete(ReduceInFlight& in_flight) {
+  if (in_flight.options.hook) {
+    in_flight.options.hook(packed_gradients(in_flight));
+  }
+  divide(in_flight, scaling_of(in_flight.options).after);
+  in_flight.reduced.put(in_flight.options.shard->device());
+}
+
+void set_sharded_grad(ShardedParam& param, const at::Tensor& padded) {
+  const at::Tensor local =
+      padded.narrow(0, 0, param.layout().local_numel()).view(param.layout().local_shape());
+  param.add_sharded_grad(local.to(param.sharded().device(), param.dtype()));
+}
+
+// Which parameters got a gradient on some rank; see Note [Gradient flags].
+std::vector<bool> found_gradients(const ReduceInFlight& in_flight) {
+  std::vector<bool> found = in_flight.has_grad;
+  if (std::find(found.begin(), found.end(), false) == found.end()) {
+    return found;
+  }
+  const at::Tensor flags = flags_of(in_flight).to(at::kCPU, at::kFloat);
+  for (size_t i = 0; i < found.size(); ++i) {
+    found[i] = found[i] || flags.const_data_ptr<float>()[i] > 0.0F;
+  }
+  return found;
+}
+
+void set_sharded_grads(const ReduceInFlight& in_flight) {
+  const std::vector<at::Tensor> chunks = chunks_of(in_flight);
+  const std::vector<bool> found = in_flight.options.zeros_for_unused
+                                      ? std::vector<bool>(chunks.size(), true)
+                                      : found_gradients(in_flight);
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    if (found[i]) {
+      ShardedParam& param = *in_flight.flagged_params[i];
+      set_sharded_grad(param, chunks[i]);
+      if (in_flight.options.on_grad) {
+        in_flight.options.on_grad(param);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+ReduceInFlight start_reduce_scatter(const std::vector<ShardedParam*>& params,
+                                    const ReduceOptions& options) {
+  ReduceInFlight in_flight;
+  in_flight.options = options;
+  in_flight.flagged_params = params;
+  const Scaling scaling = scaling_of(options);
+  // A hook is promised all gradients in one buffer.
+  const CommPath path = options.hook ? CommPath::kPacked : options.path;
+  std::vector<at::Tensor> packed_grads;
+  for (ShardedParam* param : params) {
+    at::Tensor grad = param->take_unsharded_grad();
+    in_flight.has_grad.push_back(grad.defined());
+    if (reduces_direct(*param, path)) {
+      in_flight.direct.push_back({param, direct_input(in_flight, *param, grad, scaling), {}, {}});
+    } else {
+      in_flight.packed_params.push_back(param);
+      packed_grads.push_back(std::move(grad));
+    }
+  }
+  in_flight.packed_input = pack_gradients(in_flight, packed_grads, scaling);
+  packed_grads.clear();
+  issue_reduce_scatter(in_flight, scaling.op);
+  return in_flight;
+}
+
+void continue_reduction(ReduceInFlight& in_flight, PartialReduction& partial) {
+  const ReduceOptions& options = in_flight.options;
+  const auto on_reduce = options.streams->reduce.enter();
+  wait_for_reduce_scatter(in_flight);
+  add_partial(in_flight, partial);
+  if (options.shard->device().is_cpu()) {
+    drop_sources(in_flight);
+  }
+  if (options.replicate == nullptr) {
+    complete(in_flight);
+  } else if (options.all_reduce) {
+    options.streams->all_reduce.follow_current();
+    const auto on_all_reduce = options.streams->all_reduce.enter();
+    reduce_over_replicas(in_flight);
+    complete(in_flight);
+  } else {
+    partial = {chunks_of(in_flight), flags_of(in_flight)};
+    in_flight.put_off = true;
+    in_flight.reduced.put(options.shard->device());
+  }
+}
+
+void finish_reduction(ReduceInFlight& in_flight) {
+  in_flight.reduced.make_current_wait();
+  drop_sources(in_flight);
+  if (!in_flight.put_off) {
+    set_sharded_grads(in_flight);
+  }
+  in_flight = {};
+}
+
+void discard_reduce_scatter(ReduceInFlight& in_flight) {
+  wait_for_reduce_scatter(in_flight);
+  in_flight.reduced.make_current_wait();
+  in_flight = {};
+}
+
+}  // namespace fsdp2::fsdp

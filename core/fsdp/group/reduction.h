@@ -1,0 +1,81 @@
+// The data paths of a unit's reduction: free functions over parameters and groups that know nothing
+// of modules, autograd or hooks. Note [Direct and packed] and Note [Waits] in collectives.h say
+// which path a gradient takes, and who waits when.
+//
+// Note [Gradient flags]
+// Ranks may disagree on which parameters got a gradient. A missing one counts as zero if any rank
+// has one, and stays missing if none has. Each rank's "I have one" travels as one element per
+// parameter behind each chunk of the packed buffer, so that it costs no collective of its own. The
+// host reads the sums, and so waits for a device, only if this rank lacks a gradient: those that it
+// has are known to be there.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "core/comm/comm.h"
+#include "core/fsdp/group/policy.h"
+#include "core/fsdp/group/sharded_param.h"
+#include "core/fsdp/group/side_streams.h"
+
+namespace fsdp2::fsdp {
+
+struct ReduceOptions {
+  SideStreams* streams = nullptr;
+  Comm* shard = nullptr;
+  Comm* replicate = nullptr;  // of the mesh's replicate dim; null: there is none
+  bool all_reduce = true;     // false: leave out the replicas
+  CommPath path = CommPath::kAuto;
+  at::ScalarType dtype = at::kFloat;  // on the wire
+  std::optional<double> divide_factor;
+  bool force_sum = false;
+  bool zeros_for_unused = false;
+  std::function<void(const at::Tensor& flat)> hook;  // see GroupSettings::all_reduce_hook
+  std::function<void(ShardedParam& param)>
+      on_grad;  // called for each parameter that got a gradient
+};
+
+// What reductions without all-reduce have left on this rank, to be added to the next ones'. By
+// parameter, since the next one may take another path (a hook comes or goes).
+struct PartialReduction {
+  std::vector<at::Tensor>
+      chunks;  // flat, padded, in the order of the flags; empty: nothing is held
+  at::Tensor flags;
+};
+
+struct ReduceInFlight {
+  struct Direct {
+    ShardedParam* param;
+    at::Tensor input;  // flat; memory of the stream that computes
+    CommWork work;
+    at::Tensor sharded_grad;  // flat, padded
+  };
+  ReduceOptions options;
+  std::vector<Direct> direct;
+  CommWork packed;
+  at::Tensor packed_input;   // memory of the stream that computes
+  at::Tensor packed_output;  // this rank's chunk: parameters in order, then one flag each
+  std::vector<ShardedParam*> packed_params;
+  std::vector<ShardedParam*> flagged_params;  // all, in the order of the flags
+  std::vector<bool> has_grad;                 // of each of them, on this rank
+  PartialReduction added;                     // what this reduction has taken over
+  bool put_off = false;                       // its results have become a partial reduction
+  StreamMark reduced;                         // behind the last of it
+};
+
+// Takes the gradients of the trainable parameters of a unit and issues their reduction over the
+// shard group. Every rank passes the same parameters in the same order and the same options.
+ReduceInFlight start_reduce_scatter(const std::vector<ShardedParam*>& params,
+                                    const ReduceOptions& options);
+// Waits for that, adds `partial`, reduces over the replicas if there are any, and scales; with
+// all_reduce off, makes the results `partial` instead. See Note [Waits] for when to call it.
+void continue_reduction(ReduceInFlight& in_flight, PartialReduction& partial);
+// Waits for that, and adds the results to the sharded gradients.
+void finish_reduction(ReduceInFlight& in_flight);
+// Waits for what has been issued, since others count on this rank's part in it, and drops it.
+void discard_reduce_scatter(ReduceInFlight& in_flight);
+
+}  // namespace fsdp2::fsdp
