@@ -204,7 +204,17 @@ void Scheduler::unshard(size_t index) {
 
 void Scheduler::reshard(size_t index) { carry_out(order_.reshard(index)); }
 void Scheduler::shards_changed() { carry_out(order_.shards_changed()); }
-void Scheduler::finish_reduction() { carry_out(order_.finish_reduction()); }
+
+void Scheduler::finish_reduction() {
+  carry_out(order_.finish_reduction());
+  receive_gradients();
+}
+
+void Scheduler::receive_gradients() {
+  for (const Member& member : members_) {
+    member.group->receive_gradients();
+  }
+}
 
 void Scheduler::forget_unreduced() {
   order_.forget_reduction();
@@ -313,6 +323,7 @@ void Scheduler::end_backward() {
   task_ = kNoTask;
   if (is_last_backward_) {
     carry_out(order_.finish_step());
+    receive_gradients();
   }
 }
 

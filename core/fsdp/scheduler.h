@@ -113,6 +113,7 @@ class Scheduler {
   void carry_out(const Action& action);
   void start_gather(size_t index);
   void start_reduce(size_t index);
+  void receive_gradients();
   void track_bytes(int64_t change);
 
   std::vector<ExpectedGradients> find_expected_gradients();

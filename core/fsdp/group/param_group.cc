@@ -168,6 +168,7 @@ void ParamGroup::abandon() noexcept {
   }
   gather_ = {};
   reduction_.reset();
+  arriving_.drop();
   partial_ = {};
   state_ = GroupState::kSharded;
 }
@@ -255,7 +256,7 @@ void ParamGroup::finish_reduce() {
   if (on_host()) {
     continue_reduction(*reduction_, partial_);
   }
-  finish_reduction(*reduction_);
+  finish_reduction(*reduction_, arriving_);
   reduction_.reset();
 }
 
@@ -264,6 +265,7 @@ void ParamGroup::forget_unreduced() {
     discard_reduce_scatter(*reduction_);
     reduction_.reset();
   }
+  arriving_.drop();
   partial_ = {};
   for (ShardedParam* param : views_) {
     param->clear_unsharded_grad();

@@ -72,6 +72,9 @@ class ParamGroup {
   bool has_unsharded_grads() const;
   void start_reduce();
   void finish_reduce();  // no-op if none is under way
+  // The host waits until gradients of shards in its memory, whose reductions have been finished,
+  // are there.
+  void receive_gradients() { arriving_.arrive(); }
   // Waits for the reduction under way, if there is one, and drops it with all else that has not
   // come to the sharded gradients. Begins no collective.
   void forget_unreduced();
@@ -106,6 +109,7 @@ class ParamGroup {
   GatherInFlight gather_;
   StreamMark gathered_;  // behind the last gather
   std::optional<ReduceInFlight> reduction_;
+  ArrivingGradients arriving_;
   PartialReduction partial_;
 };
 

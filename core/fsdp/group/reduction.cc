@@ -187,19 +187,36 @@ void divide(ReduceInFlight& in_flight, double divisor) {
   packed_gradients(in_flight).div_(divisor);
 }
 
+at::Tensor local_part(const ShardedParam& param, const at::Tensor& padded) {
+  const ShardLayout& layout = param.layout();
+  return padded.narrow(0, 0, layout.local_numel()).view(layout.local_shape());
+}
+
+// If their shards are there.
+void copy_to_host(ReduceInFlight& in_flight) {
+  const ShardedParam& first = *in_flight.flagged_params.front();
+  if (first.sharded().device() == first.unsharded().device()) {
+    return;
+  }
+  const std::vector<at::Tensor> chunks = chunks_of(in_flight);
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    const ShardedParam& param = *in_flight.flagged_params[i];
+    const at::Tensor grad = local_part(param, chunks[i]).to(param.dtype());
+    const bool pinned = param.shard_flat().is_pinned();
+    const at::TensorOptions options = param.shard_flat().options().pinned_memory(pinned);
+    in_flight.on_host.push_back(at::empty(grad.sizes(), options));
+    in_flight.on_host.back().copy_(grad, /*non_blocking=*/true);
+  }
+}
+
 // The last that happens to the gradients of the whole group, on the stream of its last collective.
 void complete(ReduceInFlight& in_flight) {
   if (in_flight.options.hook) {
     in_flight.options.hook(packed_gradients(in_flight));
   }
   divide(in_flight, scaling_of(in_flight.options).after);
+  copy_to_host(in_flight);
   in_flight.reduced.put(in_flight.options.shard->device());
-}
-
-void set_sharded_grad(ShardedParam& param, const at::Tensor& padded) {
-  const at::Tensor local =
-      padded.narrow(0, 0, param.layout().local_numel()).view(param.layout().local_shape());
-  param.add_sharded_grad(local.to(param.sharded().device(), param.dtype()));
 }
 
 // Which parameters got a gradient on some rank; see Note [Gradient flags].
@@ -215,16 +232,25 @@ std::vector<bool> found_gradients(const ReduceInFlight& in_flight) {
   return found;
 }
 
-void set_sharded_grads(const ReduceInFlight& in_flight) {
+void set_sharded_grads(ReduceInFlight& in_flight, ArrivingGradients& arriving) {
   const std::vector<at::Tensor> chunks = chunks_of(in_flight);
   const std::vector<bool> found = in_flight.options.zeros_for_unused
                                       ? std::vector<bool>(chunks.size(), true)
                                       : found_gradients(in_flight);
+  const bool to_host = !in_flight.on_host.empty();
+  if (to_host) {
+    arriving.set_copied(std::move(in_flight.reduced));
+  }
   for (size_t i = 0; i < chunks.size(); ++i) {
     if (found[i]) {
       ShardedParam& param = *in_flight.flagged_params[i];
-      set_sharded_grad(param, chunks[i]);
+      if (to_host) {
+        arriving.add(param, in_flight.on_host[i]);
+      } else {
+        param.add_sharded_grad(local_part(param, chunks[i]).to(param.dtype()));
+      }
       if (in_flight.options.on_grad) {
+        arriving.arrive();
         in_flight.options.on_grad(param);
       }
     }
@@ -280,13 +306,23 @@ void continue_reduction(ReduceInFlight& in_flight, PartialReduction& partial) {
   }
 }
 
-void finish_reduction(ReduceInFlight& in_flight) {
+void finish_reduction(ReduceInFlight& in_flight, ArrivingGradients& arriving) {
   in_flight.reduced.make_current_wait();
   drop_sources(in_flight);
   if (!in_flight.put_off) {
-    set_sharded_grads(in_flight);
+    set_sharded_grads(in_flight, arriving);
   }
   in_flight = {};
+}
+
+void ArrivingGradients::arrive() {
+  if (grads_.empty()) {
+    return;
+  }
+  copied_.wait_on_host();
+  for (auto& [param, grad] : std::exchange(grads_, {})) {
+    param->add_sharded_grad(std::move(grad));
+  }
 }
 
 void discard_reduce_scatter(ReduceInFlight& in_flight) {

@@ -14,6 +14,7 @@
 
 #include <functional>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "core/comm/comm.h"
@@ -62,8 +63,26 @@ struct ReduceInFlight {
   std::vector<ShardedParam*> flagged_params;  // all, in the order of the flags
   std::vector<bool> has_grad;                 // of each of them, on this rank
   PartialReduction added;                     // what this reduction has taken over
-  bool put_off = false;                       // its results have become a partial reduction
-  StreamMark reduced;                         // behind the last of it
+  // In the order of the flags: of shards in the host's memory, their gradients there; else empty.
+  std::vector<at::Tensor> on_host;
+  bool put_off = false;  // its results have become a partial reduction
+  StreamMark reduced;    // behind the last of it
+};
+
+// Gradients on their way to shards in the host's memory. Their copies run behind the reduction, so
+// that the host need not wait before somebody reads them.
+class ArrivingGradients {
+ public:
+  void add(ShardedParam& param, at::Tensor grad) { grads_.emplace_back(&param, std::move(grad)); }
+  // Behind the copies of all that has been added.
+  void set_copied(StreamMark copied) { copied_ = std::move(copied); }
+  // The host waits for them, and adds them to the sharded gradients. No-op if there are none.
+  void arrive();
+  void drop() { grads_.clear(); }
+
+ private:
+  std::vector<std::pair<ShardedParam*, at::Tensor>> grads_;
+  StreamMark copied_;
 };
 
 // Takes the gradients of the trainable parameters of a unit and issues their reduction over the
@@ -73,8 +92,9 @@ ReduceInFlight start_reduce_scatter(const std::vector<ShardedParam*>& params,
 // Waits for that, adds `partial`, reduces over the replicas if there are any, and scales; with
 // all_reduce off, makes the results `partial` instead. See Note [Waits] for when to call it.
 void continue_reduction(ReduceInFlight& in_flight, PartialReduction& partial);
-// Waits for that, and adds the results to the sharded gradients.
-void finish_reduction(ReduceInFlight& in_flight);
+// Waits for that, and adds the results to the sharded gradients, or to `arriving` where the shards
+// are in the host's memory and no callback wants them now.
+void finish_reduction(ReduceInFlight& in_flight, ArrivingGradients& arriving);
 // Waits for what has been issued, since others count on this rank's part in it, and drops it.
 void discard_reduce_scatter(ReduceInFlight& in_flight);
 

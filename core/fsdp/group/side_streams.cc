@@ -39,6 +39,12 @@ void StreamMark::make_current_wait() const {
   }
 }
 
+void StreamMark::wait_on_host() const {
+  if (event_) {
+    event_->synchronize();
+  }
+}
+
 // ---- SideStream
 
 SideStream::SideStream(at::Device device) {

@@ -11,8 +11,8 @@
 //
 // Memory belongs to the stream that was current when it was allocated: once the host drops it, that
 // stream's next allocation may get it. So whoever drops what another stream has used last lets the
-// owner follow that use. That is all it takes: no tensor is told of streams, and the host never
-// waits.
+// owner follow that use. That is all it takes: no tensor is told of streams, and the host waits
+// only for what it reads itself.
 //
 // The host has no streams: what it is told to do is done when the call returns. There, and on a
 // default-made stream, all of this does nothing. One thread at a time.
@@ -35,6 +35,8 @@ class StreamMark {
   // What the stream is given from here on comes after the mark. No-op before put.
   void make_wait(c10::Stream stream) const;
   void make_current_wait() const;
+  // The host waits for all before the mark.
+  void wait_on_host() const;
 
  private:
   std::optional<c10::Event> event_;

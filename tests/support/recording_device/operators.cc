@@ -210,9 +210,12 @@ at::Tensor& copy(at::Tensor& to, const at::Tensor& from, bool non_blocking) {
     writes.push_back(memory_of(to));
   }
   of_device.work(stream, "aten::copy_", reads, writes);
-  {
-    const at::AutoDispatchBelowADInplaceOrView no_autograd;
-    (is_recorded(to) ? on_host(to) : to).copy_(is_recorded(from) ? on_host(from) : from);
+  const at::AutoDispatchBelowADInplaceOrView no_autograd;
+  const at::Tensor values = is_recorded(from) ? on_host(from) : from;
+  if (!is_recorded(to) && non_blocking) {
+    of_device.deliver(stream, [to, now = values.clone()] { to.copy_(now); });
+  } else {
+    (is_recorded(to) ? on_host(to) : to).copy_(values);
   }
   if (!non_blocking && !(is_recorded(to) && is_recorded(from))) {
     of_device.wait_on_host(of_device.mark(stream),

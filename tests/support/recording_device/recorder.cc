@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace fsdp2::recording {
@@ -114,9 +115,33 @@ void Recorder::follow(int stream, const Clock& mark) {
 }
 
 void Recorder::wait_on_host(const Clock& mark, const std::string& what) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    host_waits_.push_back(what);
+    raise(host_, mark);
+  }
+  deliver_ended();
+}
+
+void Recorder::deliver(int stream, std::function<void()> values) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  host_waits_.push_back(what);
-  raise(host_, mark);
+  const int64_t tick = tick_of(streams_.at(static_cast<size_t>(stream)).clock, stream);
+  deliveries_.push_back({stream, tick, std::move(values)});
+}
+
+void Recorder::deliver_ended() {
+  std::vector<Delivery> ended;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto later = std::stable_partition(
+        deliveries_.begin(), deliveries_.end(),
+        [this](const Delivery& each) { return tick_of(host_, each.stream) < each.tick; });
+    std::move(later, deliveries_.end(), std::back_inserter(ended));
+    deliveries_.erase(later, deliveries_.end());
+  }
+  for (const Delivery& delivery : ended) {
+    delivery.values();
+  }
 }
 
 void Recorder::see_end(const Clock& mark) {

@@ -80,6 +80,8 @@ class Recorder {
   void follow(int stream, const Clock& mark);
   // The host waits for that, and everything that it gives the device from here on comes after.
   void wait_on_host(const Clock& mark, const std::string& what);
+  // What the host gets from the stream's last work, once it has waited for that.
+  void deliver(int stream, std::function<void()> values);
   // The host has been told that this has ended, and has not waited.
   void see_end(const Clock& mark);
 
@@ -91,6 +93,11 @@ class Recorder {
   void restart_peak();
 
  private:
+  struct Delivery {
+    int stream;
+    int64_t tick;
+    std::function<void()> values;
+  };
   struct Stream {
     Clock clock;
     std::vector<Memory> freed;       // that has belonged to it, and uses of it that may go on
@@ -105,11 +112,13 @@ class Recorder {
              const Use& use, const char* did);
   void check_freed(int stream);
   void add_problem(std::string text);
+  void deliver_ended();
 
   mutable std::mutex mutex_;
   std::vector<Stream> streams_{1};
   std::vector<int> spare_streams_;
   Clock host_;
+  std::vector<Delivery> deliveries_;
   int64_t memories_ = 0;
   int64_t live_bytes_ = 0;
   int64_t peak_bytes_ = 0;
