@@ -1,5 +1,6 @@
 #include "tests/support/recording_device/device.h"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
@@ -176,6 +177,10 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex device) const override {
     return exchangeDevice(device);
   }
+  // Numbers are drawn by the host's operators.
+  const at::Generator& getDefaultGenerator(c10::DeviceIndex /*device*/) const override {
+    return at::detail::getDefaultCPUGenerator();
+  }
   c10::Allocator* getPinnedMemoryAllocator() const override { return c10::GetCPUAllocator(); }
 };
 
@@ -195,7 +200,6 @@ void install() {
 }
 
 Recorder& recorder(c10::DeviceIndex device) { return state_of(device).recorder; }
-c10::DeviceIndex current_device() { return current().device; }
 
 int current_stream(c10::DeviceIndex device) {
   return current().streams.at(static_cast<size_t>(device));

@@ -22,7 +22,6 @@ void install();
 
 Recorder& recorder(c10::DeviceIndex device);
 // The calling thread's.
-c10::DeviceIndex current_device();
 int current_stream(c10::DeviceIndex device);
 
 // Null for a tensor of no bytes. Error: c10::Error if it has elements whose memory is gone.

@@ -227,19 +227,12 @@ void Recorder::work(int stream, const std::string& name, const std::vector<Memor
 void Recorder::check(int stream, const std::string& work, const char* does, const Memory& memory,
                      const Use& use, const char* did) {
   if (!comes_after(stream, use)) {
-    add_problem(fmt::format(
+    problems_.push_back(fmt::format(
         "{} on stream {} {} memory {} ({} bytes, of stream {}), {} by {} on "
         "stream {}, which it does not come after",
         work, stream, does, memory.number, memory.bytes, memory.stream, did, use.work, use.stream));
   }
 }
-
-void Recorder::refuse(const std::string& problem) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  add_problem(problem);
-}
-
-void Recorder::add_problem(std::string text) { problems_.push_back(std::move(text)); }
 
 // ---- results
 

@@ -71,7 +71,6 @@ class Recorder {
   // A piece of work. Ends in reality what others have left unfinished there.
   void work(int stream, const std::string& name, const std::vector<Memory*>& reads,
             const std::vector<Memory*>& writes);
-  void refuse(const std::string& problem);
 
   Clock mark(int stream);  // behind all that it has been given
   // The order that core asks for; each has the next number.
@@ -111,7 +110,6 @@ class Recorder {
   void check(int stream, const std::string& work, const char* does, const Memory& memory,
              const Use& use, const char* did);
   void check_freed(int stream);
-  void add_problem(std::string text);
   void deliver_ended();
 
   mutable std::mutex mutex_;

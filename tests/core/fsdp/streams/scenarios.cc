@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "core/nn/recompute/activation_checkpoint.h"
 #include "tests/core/fsdp/streams/scenario.h"
 
 namespace fsdp2::fsdp {
@@ -138,6 +139,28 @@ void add_shapes(std::vector<Scenario>& all) {
   all.push_back(quantised);
 }
 
+void add_uses(std::vector<Scenario>& all) {
+  Scenario recomputed = named("ActivationCheckpoints");
+  recomputed.prepare = [](Unit& root) {
+    for (const auto& unit : root.units()) {
+      if (!unit->is_root()) {
+        nn::checkpoint_activations(*unit->modules().front());
+      }
+    }
+  };
+  all.push_back(recomputed);
+  Scenario by_hand = named("UnshardedByHand");
+  by_hand.before_micro_batch = [](Unit& root, int) { root.units().at(1)->unshard(); };
+  all.push_back(by_hand);
+  Scenario evaluated = named("EvaluatedBetweenSteps");
+  evaluated.policy.comm_path = CommPath::kDirect;
+  evaluated.before_micro_batch = [](Unit& root, int) {
+    const at::NoGradGuard no_grad;
+    (*root.modules().front())(nn::Values{at::ones({2, 8}, at::device(at::kCPU))});
+  };
+  all.push_back(evaluated);
+}
+
 // Flags say whether another rank has gradients of the unit, and only the host can leave one out.
 void add_host_waits(std::vector<Scenario>& all) {
   Scenario unused = named("UnusedUnit");
@@ -181,6 +204,7 @@ std::vector<Scenario> make_scenarios() {
   add_reductions(all);
   add_hybrids(all);
   add_shapes(all);
+  add_uses(all);
   add_host_waits(all);
   add_failures(all);
   return all;
