@@ -3,6 +3,7 @@
 
 #include <c10/cuda/CUDAFunctions.h>
 
+#include "core/cuda/kernels/cuda_kernels.h"
 #include "core/cuda/nccl_backend.h"
 
 namespace fsdp2::cuda {
@@ -19,7 +20,7 @@ class CudaPlugin final : public DevicePlugin {
     return make_nccl_backend(store, rank, size, device, timeout);
   }
 
-  const nn::DeviceKernels* kernels() const override { return nullptr; }
+  const nn::DeviceKernels* kernels() const override { return &cuda_kernels(); }
 };
 
 }  // namespace

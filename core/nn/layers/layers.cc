@@ -13,6 +13,7 @@
 
 #include "core/base/error.h"
 #include "core/nn/kernels/cpu_kernels.h"
+#include "core/nn/kernels/device_kernels.h"
 #include "core/nn/kernels/linear_product.h"
 
 namespace fsdp2::nn {
@@ -59,11 +60,12 @@ struct SiluMultiply : torch::autograd::Function<SiluMultiply> {
     const at::Tensor gate = gate_in.contiguous();
     const at::Tensor up = up_in.contiguous();
     context->save_for_backward({gate, up});
-    if (!cpu_kernels::supports(gate)) {
+    const DeviceKernels* kernels = device_kernels(gate);
+    if (kernels == nullptr) {
       return at::silu(gate).mul_(up);
     }
     at::Tensor y = at::empty_like(gate);
-    cpu_kernels::silu_multiply_forward(gate, up, y);
+    kernels->silu_multiply_forward(gate, up, y);
     return y;
   }
 
@@ -73,12 +75,13 @@ struct SiluMultiply : torch::autograd::Function<SiluMultiply> {
     const at::Tensor& gate = saved[0];
     const at::Tensor& up = saved[1];
     const at::Tensor dy = gradients[0].contiguous();
-    if (!cpu_kernels::supports(gate)) {
+    const DeviceKernels* kernels = device_kernels(gate);
+    if (kernels == nullptr) {
       return {at::silu_backward(dy * up, gate), at::silu(gate).mul_(dy)};
     }
     at::Tensor dgate = at::empty_like(gate);
     at::Tensor dup = at::empty_like(gate);
-    cpu_kernels::silu_multiply_backward(dy, gate, up, dgate, dup);
+    kernels->silu_multiply_backward(dy, gate, up, dgate, dup);
     return {dgate, dup};
   }
 };

@@ -1,0 +1,73 @@
+#include "core/cuda/kernels/cuda_kernels.h"
+
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include "core/cuda/kernels/elements.h"
+#include "core/cuda/kernels/silu_multiply.h"
+
+namespace fsdp2::cuda {
+
+namespace {
+
+template <typename T>
+const T* in(const at::Tensor& tensor) {
+  return static_cast<const T*>(tensor.const_data_ptr());
+}
+
+template <typename T>
+T* out(const at::Tensor& tensor) {
+  return static_cast<T*>(tensor.mutable_data_ptr());
+}
+
+// Calls launch(zero, stream) with a zero of the tensor's type of elements, and the current stream
+// of its device.
+template <typename Launch>
+void launch_for(const at::Tensor& tensor, const Launch& launch) {
+  const c10::cuda::CUDAGuard guard(tensor.device());
+  const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
+  switch (tensor.scalar_type()) {
+    case at::kFloat:
+      launch(float(), stream);
+      break;
+    case at::kBFloat16:
+      launch(__nv_bfloat16(), stream);
+      break;
+    case at::kHalf:
+      launch(__half(), stream);
+      break;
+    default:
+      TORCH_CHECK(false, "no CUDA kernel for ", tensor.scalar_type());
+  }
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+}
+
+class CudaKernels final : public nn::DeviceKernels {
+ public:
+  void silu_multiply_forward(const at::Tensor& gate, const at::Tensor& up,
+                             const at::Tensor& y) const override {
+    launch_for(gate, [&](auto zero, cudaStream_t stream) {
+      using T = decltype(zero);
+      launch_silu_multiply(in<T>(gate), in<T>(up), out<T>(y), gate.numel(), stream);
+    });
+  }
+
+  void silu_multiply_backward(const at::Tensor& dy, const at::Tensor& gate, const at::Tensor& up,
+                              const at::Tensor& dgate, const at::Tensor& dup) const override {
+    launch_for(gate, [&](auto zero, cudaStream_t stream) {
+      using T = decltype(zero);
+      launch_silu_multiply_gradients(in<T>(dy), in<T>(gate), in<T>(up), out<T>(dgate), out<T>(dup),
+                                     gate.numel(), stream);
+    });
+  }
+};
+
+}  // namespace
+
+const nn::DeviceKernels& cuda_kernels() {
+  static const CudaKernels kernels;
+  return kernels;
+}
+
+}  // namespace fsdp2::cuda

@@ -1,0 +1,64 @@
+// Packs: so many neighbouring elements that a thread reads or writes them by one access of 16
+// bytes, or single elements where memory or a row is not cut so. Functions on them work in fp32 and
+// round once, when they store.
+#pragma once
+
+#include <cstdint>
+
+#include "core/cuda/kernels/host_device.h"
+
+namespace fsdp2::cuda {
+
+inline constexpr int kPackBytes = 16;
+template <typename T>
+inline constexpr int kPackWidth = kPackBytes / static_cast<int>(sizeof(T));
+
+// A width as an argument: std::integral_constant, but also for the device.
+template <int kWidth>
+struct Width {
+  FSDP2_HOST_DEVICE constexpr operator int() const { return kWidth; }
+};
+
+template <typename T, int kWidth>
+struct alignas(sizeof(T) * kWidth) Pack {
+  T values[kWidth];
+};
+
+template <int kWidth>
+struct Floats {
+  float values[kWidth];
+};
+
+template <int kWidth, typename T>
+FSDP2_HOST_DEVICE inline Floats<kWidth> load(const T* from) {
+  const auto pack = *reinterpret_cast<const Pack<T, kWidth>*>(from);
+  Floats<kWidth> floats;
+  for (int i = 0; i < kWidth; ++i) {
+    floats.values[i] = static_cast<float>(pack.values[i]);
+  }
+  return floats;
+}
+
+template <int kWidth, typename T>
+FSDP2_HOST_DEVICE inline void store(const Floats<kWidth>& floats, T* to) {
+  Pack<T, kWidth> pack;
+  for (int i = 0; i < kWidth; ++i) {
+    pack.values[i] = static_cast<T>(floats.values[i]);
+  }
+  *reinterpret_cast<Pack<T, kWidth>*>(to) = pack;
+}
+
+// Calls work(width, i) for the pack of n elements that begins at `at`: once, or, for the rest at
+// the end that fills no pack, once an element with width 1.
+template <int kWidth, typename Work>
+FSDP2_HOST_DEVICE inline void for_pack(int64_t at, int64_t n, const Work& work) {
+  if (at + kWidth <= n) {
+    work(Width<kWidth>(), at);
+    return;
+  }
+  for (; at < n; ++at) {
+    work(Width<1>(), at);
+  }
+}
+
+}  // namespace fsdp2::cuda

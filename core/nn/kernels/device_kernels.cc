@@ -1,0 +1,41 @@
+#include "core/nn/kernels/device_kernels.h"
+
+#include "core/device/plugin.h"
+#include "core/nn/kernels/cpu_kernels.h"
+
+namespace fsdp2::nn {
+
+namespace {
+
+class CpuKernels final : public DeviceKernels {
+ public:
+  void silu_multiply_forward(const at::Tensor& gate, const at::Tensor& up,
+                             const at::Tensor& y) const override {
+    cpu_kernels::silu_multiply_forward(gate, up, y);
+  }
+
+  void silu_multiply_backward(const at::Tensor& dy, const at::Tensor& gate, const at::Tensor& up,
+                              const at::Tensor& dgate, const at::Tensor& dup) const override {
+    cpu_kernels::silu_multiply_backward(dy, gate, up, dgate, dup);
+  }
+};
+
+bool has_kernels(at::ScalarType dtype) {
+  return dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kHalf;
+}
+
+}  // namespace
+
+const DeviceKernels* device_kernels(const at::Tensor& tensor) {
+  static const CpuKernels cpu;
+  if (!has_kernels(tensor.scalar_type())) {
+    return nullptr;
+  }
+  if (tensor.is_cpu()) {
+    return &cpu;
+  }
+  const DevicePlugin* plugin = find_device_plugin(tensor.device().type());
+  return plugin != nullptr ? plugin->kernels() : nullptr;
+}
+
+}  // namespace fsdp2::nn

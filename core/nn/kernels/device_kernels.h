@@ -1,0 +1,32 @@
+// The fused loops of the layers, on whichever device tensors are: one pass over memory each, where
+// the same expression out of ATen operators takes four to eight. The host's are cpu_kernels; those
+// of other devices come with their plug-in.
+//
+// Tensors are contiguous, on one device and of one dtype (fp32, bf16 or fp16) unless a line says
+// otherwise. Arithmetic is fp32 inside, and the same call gives the same bits on the same device.
+// Work goes to the device's current stream, and the host waits for none of it. Nothing here records
+// gradients.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace fsdp2::nn {
+
+class DeviceKernels {
+ public:
+  // y = silu(gate) * up.
+  virtual void silu_multiply_forward(const at::Tensor& gate, const at::Tensor& up,
+                                     const at::Tensor& y) const = 0;
+  virtual void silu_multiply_backward(const at::Tensor& dy, const at::Tensor& gate,
+                                      const at::Tensor& up, const at::Tensor& dgate,
+                                      const at::Tensor& dup) const = 0;
+
+ protected:
+  ~DeviceKernels() = default;
+};
+
+// Those that can work on such a tensor; null where there are none for its device or dtype, and ATen
+// operators must do. They live until the process ends.
+const DeviceKernels* device_kernels(const at::Tensor& tensor);
+
+}  // namespace fsdp2::nn

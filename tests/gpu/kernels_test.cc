@@ -1,0 +1,105 @@
+// The kernels of a real GPU beside the host's loops and ATen in fp64. Their arithmetic is tested
+// without one in tests/core/cuda; here it is their threads, memory and streams.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/device/plugin.h"
+#include "core/nn/kernels/device_kernels.h"
+#include "tests/core/nn/closeness.h"
+
+namespace fsdp2::nn {
+namespace {
+
+// Why there are no kernels to test, if so.
+std::optional<std::string> missing() {
+  try {
+    if (open_device_plugin(at::kCUDA).device_count() == 0) {
+      return "no GPU";
+    }
+  } catch (const Error& error) {
+    return error.message();
+  }
+  return std::nullopt;
+}
+
+struct Tolerance {
+  at::ScalarType dtype;
+  double value;  // relative to the largest element
+};
+
+class GpuKernels : public ::testing::TestWithParam<Tolerance> {
+ protected:
+  void SetUp() override {
+    if (const auto reason = missing()) {
+      GTEST_SKIP() << *reason;
+    }
+    kernels_ = device_kernels(at::empty({0}, on_gpu()));
+    ASSERT_NE(kernels_, nullptr);
+  }
+
+  at::ScalarType dtype() const { return GetParam().dtype; }
+  double tolerance() const { return GetParam().value; }
+  at::TensorOptions on_gpu() const { return at::device(at::kCUDA).dtype(dtype()); }
+
+  at::Tensor random(at::IntArrayRef shape, uint64_t seed, double factor = 1) const {
+    return (random_leaf(shape, seed).detach() * factor).to(at::kCUDA, dtype());
+  }
+
+  // `offset` elements into other memory, so that no pack begins where it should.
+  static at::Tensor shifted(const at::Tensor& values, int64_t offset) {
+    at::Tensor memory = at::empty({values.numel() + offset}, values.options());
+    return memory.narrow(0, offset, values.numel()).view(values.sizes()).copy_(values);
+  }
+
+  static at::Tensor on_host(const at::Tensor& values) { return values.to(at::kCPU); }
+  static at::Tensor wide(const at::Tensor& values) { return values.to(at::kCPU, at::kDouble); }
+
+  void expect_close(const at::Tensor& actual, const at::Tensor& expected) const {
+    EXPECT_LE(relative_difference(wide(actual), wide(expected)), tolerance());
+  }
+
+  const DeviceKernels* kernels_ = nullptr;
+};
+
+INSTANTIATE_TEST_SUITE_P(Dtypes, GpuKernels,
+                         ::testing::Values(Tolerance{at::kFloat, 4e-6},
+                                           Tolerance{at::kBFloat16, 8e-3},
+                                           Tolerance{at::kHalf, 1e-3}),
+                         [](const auto& tested) { return c10::toString(tested.param.dtype); });
+
+TEST_P(GpuKernels, SiluMultiplyAgreesWithFp64) {
+  for (const int64_t n : {1, 7, 8, 1000, 4096, 1 << 22}) {
+    for (const int64_t offset : {0, 1}) {
+      const at::Tensor gate = shifted(random({n}, 1, 3), offset);
+      const at::Tensor up = shifted(random({n}, 2), offset);
+      const at::Tensor dy = shifted(random({n}, 3), offset);
+      const at::Tensor y = shifted(gate, offset);
+      kernels_->silu_multiply_forward(gate, up, y);
+      const at::Tensor dgate = shifted(gate, offset);
+      const at::Tensor dup = shifted(gate, offset);
+      kernels_->silu_multiply_backward(dy, gate, up, dgate, dup);
+
+      const at::Tensor wide_gate = wide(gate).requires_grad_(true);
+      const at::Tensor wide_up = wide(up).requires_grad_(true);
+      const at::Tensor expected = at::silu(wide_gate) * wide_up;
+      expected.backward(wide(dy));
+      expect_close(y, expected);
+      expect_close(dgate, wide_gate.grad());
+      expect_close(dup, wide_up.grad());
+    }
+  }
+}
+
+TEST_P(GpuKernels, EmptyTensorsAreLeftAlone) {
+  const at::Tensor empty = at::empty({0}, on_gpu());
+  kernels_->silu_multiply_forward(empty, empty, empty);
+  kernels_->silu_multiply_backward(empty, empty, empty, empty, empty);
+}
+
+}  // namespace
+}  // namespace fsdp2::nn
