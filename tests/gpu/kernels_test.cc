@@ -10,6 +10,7 @@
 #include "core/base/error.h"
 #include "core/device/plugin.h"
 #include "core/nn/kernels/device_kernels.h"
+#include "core/nn/kernels/linear_product.h"
 #include "tests/core/nn/closeness.h"
 
 namespace fsdp2::nn {
@@ -93,6 +94,18 @@ TEST_P(GpuKernels, SiluMultiplyAgreesWithFp64) {
       expect_close(dup, wide_up.grad());
     }
   }
+}
+
+TEST_P(GpuKernels, ProductsAddToASumInFp32) {
+  const at::Tensor a = random({300, 500}, 1);
+  const at::Tensor b = random({300, 40}, 2);
+  const at::Tensor sum = at::full({500, 40}, NAN, on_gpu().dtype(at::kFloat));
+  const void* memory = sum.data_ptr();
+  add_product_tn(sum, a, b, /*beta=*/0);
+  add_product_tn(sum, a, b, /*beta=*/1);
+  EXPECT_EQ(sum.data_ptr(), memory);
+  // The sum of 600 products is exact to fp32, whatever the dtype of the factors.
+  EXPECT_LE(relative_difference(wide(sum), 2 * at::mm(wide(a).t(), wide(b))), 4e-6);
 }
 
 TEST_P(GpuKernels, EmptyTensorsAreLeftAlone) {

@@ -2,6 +2,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/addmm.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>
@@ -190,8 +191,13 @@ void add_product_tn(const at::Tensor& sum, const at::Tensor& a, const at::Tensor
     sum.addmm_(a.t(), b, beta);
     return;
   }
-  // Neither oneDNN nor a product of another dtype can add to its output: parts of it that stay in
-  // the cache are computed and added one by one.
+  if (sum.is_cuda() && sum.scalar_type() == at::kFloat) {  // CUDA adds narrow products to fp32
+    at::Tensor out = sum;
+    at::addmm_out(out, out, a.t(), b, at::kFloat, beta);
+    return;
+  }
+  // Neither oneDNN nor another device's product of another dtype can add to its output: parts of it
+  // that stay in the cache are computed and added one by one.
   const int64_t rows = std::max<int64_t>(64, (int64_t{1} << 18) / std::max<int64_t>(k, 1));
   for (int64_t row = 0; row < n; row += rows) {
     const int64_t count = std::min(rows, n - row);
