@@ -96,6 +96,27 @@ TEST_P(GpuKernels, SiluMultiplyAgreesWithFp64) {
   }
 }
 
+TEST_P(GpuKernels, RotateAgreesWithTheHosts) {
+  for (const int64_t half : {5, 8, 64}) {
+    for (const int64_t heads : {1, 3, 33}) {
+      for (const bool inverse : {false, true}) {
+        const at::Tensor x = random({3, 17, heads, 2 * half}, 1);
+        const at::Tensor angle = random({17, half}, 2, 3).to(at::kFloat);
+        for (const at::ScalarType of_angles : {at::kFloat, dtype()}) {
+          const at::Tensor cos = angle.cos().to(of_angles);
+          const at::Tensor sin = angle.sin().to(of_angles);
+          const at::Tensor y = at::empty_like(x);
+          kernels_->rotate(x, cos, sin, inverse, y);
+          const at::Tensor expected = at::empty_like(on_host(x));
+          device_kernels(expected)->rotate(on_host(x), on_host(cos), on_host(sin), inverse,
+                                           expected);
+          expect_close(y, expected);
+        }
+      }
+    }
+  }
+}
+
 TEST_P(GpuKernels, ProductsAddToASumInFp32) {
   const at::Tensor a = random({300, 500}, 1);
   const at::Tensor b = random({300, 40}, 2);
@@ -112,6 +133,9 @@ TEST_P(GpuKernels, EmptyTensorsAreLeftAlone) {
   const at::Tensor empty = at::empty({0}, on_gpu());
   kernels_->silu_multiply_forward(empty, empty, empty);
   kernels_->silu_multiply_backward(empty, empty, empty, empty, empty);
+  const at::Tensor no_tokens = at::empty({0, 4, 2, 8}, on_gpu());
+  const at::Tensor angles = at::empty({4, 4}, on_gpu());
+  kernels_->rotate(no_tokens, angles, angles, /*inverse=*/false, no_tokens);
 }
 
 }  // namespace

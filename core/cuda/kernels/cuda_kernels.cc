@@ -5,6 +5,7 @@
 #include <c10/cuda/CUDAStream.h>
 
 #include "core/cuda/kernels/elements.h"
+#include "core/cuda/kernels/rotary.h"
 #include "core/cuda/kernels/silu_multiply.h"
 
 namespace fsdp2::cuda {
@@ -59,6 +60,21 @@ class CudaKernels final : public nn::DeviceKernels {
       using T = decltype(zero);
       launch_silu_multiply_gradients(in<T>(dy), in<T>(gate), in<T>(up), out<T>(dgate), out<T>(dup),
                                      gate.numel(), stream);
+    });
+  }
+
+  void rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, bool inverse,
+              const at::Tensor& y) const override {
+    const HeadShape shape{x.size(1), static_cast<int>(x.size(2)), static_cast<int>(x.size(3) / 2)};
+    const int64_t tokens = x.size(0) * x.size(1);
+    launch_for(x, [&](auto zero, cudaStream_t stream) {
+      using T = decltype(zero);
+      if (cos.scalar_type() == at::kFloat) {
+        launch_rotate(in<T>(x), in<float>(cos), in<float>(sin), inverse, out<T>(y), tokens, shape,
+                      stream);
+      } else {
+        launch_rotate(in<T>(x), in<T>(cos), in<T>(sin), inverse, out<T>(y), tokens, shape, stream);
+      }
     });
   }
 };

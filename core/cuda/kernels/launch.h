@@ -7,11 +7,14 @@
 
 namespace fsdp2::cuda {
 
+inline constexpr int kWarp = 32;
 inline constexpr int kThreads = 256;  // of a block
 
 inline unsigned blocks_for(int64_t count, int64_t of_block) {
   return static_cast<unsigned>((count + of_block - 1) / of_block);
 }
+
+inline int whole_warps(int threads) { return (threads + kWarp - 1) / kWarp * kWarp; }
 
 template <typename... Pointers>
 bool on_pack_borders(const Pointers*... pointers) {

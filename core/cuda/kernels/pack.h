@@ -3,15 +3,16 @@
 // round once, when they store.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "core/cuda/kernels/host_device.h"
 
 namespace fsdp2::cuda {
 
-inline constexpr int kPackBytes = 16;
+inline constexpr size_t kPackBytes = 16;
 template <typename T>
-inline constexpr int kPackWidth = kPackBytes / static_cast<int>(sizeof(T));
+inline constexpr int kPackWidth = static_cast<int>(kPackBytes / sizeof(T));
 
 // A width as an argument: std::integral_constant, but also for the device.
 template <int kWidth>
@@ -20,7 +21,7 @@ struct Width {
 };
 
 template <typename T, int kWidth>
-struct alignas(sizeof(T) * kWidth) Pack {
+struct alignas(sizeof(T) * kWidth < kPackBytes ? sizeof(T) * kWidth : kPackBytes) Pack {
   T values[kWidth];
 };
 

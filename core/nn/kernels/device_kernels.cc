@@ -18,6 +18,11 @@ class CpuKernels final : public DeviceKernels {
                               const at::Tensor& dgate, const at::Tensor& dup) const override {
     cpu_kernels::silu_multiply_backward(dy, gate, up, dgate, dup);
   }
+
+  void rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, bool inverse,
+              const at::Tensor& y) const override {
+    cpu_kernels::rotate(x, cos.to(at::kFloat), sin.to(at::kFloat), inverse, y);
+  }
 };
 
 bool has_kernels(at::ScalarType dtype) {

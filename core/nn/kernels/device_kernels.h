@@ -21,6 +21,11 @@ class DeviceKernels {
                                       const at::Tensor& up, const at::Tensor& dgate,
                                       const at::Tensor& dup) const = 0;
 
+  // Rotates the halves of each head of x [B,S,H,D] by the angles with these cos and sin [S,D/2], of
+  // x's dtype or fp32; backwards if `inverse`.
+  virtual void rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
+                      bool inverse, const at::Tensor& y) const = 0;
+
  protected:
   ~DeviceKernels() = default;
 };

@@ -20,7 +20,7 @@
 #include <numeric>
 
 #include "core/base/error.h"
-#include "core/nn/kernels/cpu_kernels.h"
+#include "core/nn/kernels/device_kernels.h"
 #include "core/nn/layers/layers.h"
 
 namespace fsdp2::nn {
@@ -49,9 +49,10 @@ at::Tensor rotated(const at::Tensor& x_in, const at::Tensor& cos, const at::Tens
                    bool inverse) {
   const at::Tensor x = x_in.contiguous();
   at::Tensor y = at::empty_like(x);
-  if (cpu_kernels::supports(x)) {
-    cpu_kernels::rotate(x, cos.to(at::kFloat).contiguous(), sin.to(at::kFloat).contiguous(),
-                        inverse, y);
+  if (const DeviceKernels* kernels = device_kernels(x)) {
+    const bool one_dtype = cos.scalar_type() == x.scalar_type() && sin.dtype() == cos.dtype();
+    const at::ScalarType of_angles = one_dtype ? x.scalar_type() : at::kFloat;
+    kernels->rotate(x, cos.to(of_angles).contiguous(), sin.to(of_angles).contiguous(), inverse, y);
     return y;
   }
   const int64_t half = x.size(-1) / 2;
