@@ -28,6 +28,22 @@ std::optional<std::string> missing() {
   return std::nullopt;
 }
 
+struct NormResult {
+  at::Tensor y;
+  at::Tensor rstd;
+  at::Tensor dx;
+  at::Tensor dw;
+};
+
+NormResult norm(const at::Tensor& x, const at::Tensor& w, const at::Tensor& dy) {
+  NormResult result{at::empty_like(x), at::empty({x.size(0)}, x.options().dtype(at::kFloat)),
+                    at::empty_like(x), at::empty_like(w)};
+  const DeviceKernels* kernels = device_kernels(x);
+  kernels->rms_norm_forward(x, w, 1e-5, result.y, result.rstd);
+  kernels->rms_norm_backward(dy, x, w, result.rstd, result.dx, result.dw);
+  return result;
+}
+
 struct Tolerance {
   at::ScalarType dtype;
   double value;  // relative to the largest element
@@ -72,6 +88,24 @@ INSTANTIATE_TEST_SUITE_P(Dtypes, GpuKernels,
                                            Tolerance{at::kBFloat16, 8e-3},
                                            Tolerance{at::kHalf, 1e-3}),
                          [](const auto& tested) { return c10::toString(tested.param.dtype); });
+
+// Rows for warps, for blocks, for neither packs nor shared memory.
+TEST_P(GpuKernels, RmsNormAgreesWithTheHosts) {
+  for (const int64_t n : {5, 37, 128, 896, 1024, 1536, 4096, 4097, 11264, 16384}) {
+    for (const int64_t rows : {1, 9, 3000}) {
+      const at::Tensor x = random({rows, n}, 1);
+      const at::Tensor w = random({n}, 2);
+      const at::Tensor dy = random({rows, n}, 3);
+      const NormResult actual = norm(x, w, dy);
+      const NormResult expected = norm(on_host(x), on_host(w), on_host(dy));
+      expect_close(actual.y, expected.y);
+      EXPECT_LE(relative_difference(wide(actual.rstd), wide(expected.rstd)), 4e-6);
+      expect_close(actual.dx, expected.dx);
+      EXPECT_LE(relative_difference(wide(actual.dw), wide(expected.dw)), 2 * tolerance());
+      EXPECT_TRUE(norm(x, w, dy).dw.equal(actual.dw)) << "the order of a sum has changed";
+    }
+  }
+}
 
 TEST_P(GpuKernels, SiluMultiplyAgreesWithFp64) {
   for (const int64_t n : {1, 7, 8, 1000, 4096, 1 << 22}) {
@@ -133,6 +167,9 @@ TEST_P(GpuKernels, EmptyTensorsAreLeftAlone) {
   const at::Tensor empty = at::empty({0}, on_gpu());
   kernels_->silu_multiply_forward(empty, empty, empty);
   kernels_->silu_multiply_backward(empty, empty, empty, empty, empty);
+  const at::Tensor w = random({64}, 1);
+  const at::Tensor no_rows = at::empty({0, 64}, on_gpu());
+  EXPECT_EQ(norm(no_rows, w, no_rows).dw.abs().max().item().toFloat(), 0);
   const at::Tensor no_tokens = at::empty({0, 4, 2, 8}, on_gpu());
   const at::Tensor angles = at::empty({4, 4}, on_gpu());
   kernels_->rotate(no_tokens, angles, angles, /*inverse=*/false, no_tokens);

@@ -1,10 +1,12 @@
 #include "core/cuda/kernels/cuda_kernels.h"
 
+#include <ATen/ops/empty.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
 #include "core/cuda/kernels/elements.h"
+#include "core/cuda/kernels/rms_norm.h"
 #include "core/cuda/kernels/rotary.h"
 #include "core/cuda/kernels/silu_multiply.h"
 
@@ -46,6 +48,30 @@ void launch_for(const at::Tensor& tensor, const Launch& launch) {
 
 class CudaKernels final : public nn::DeviceKernels {
  public:
+  void rms_norm_forward(const at::Tensor& x, const at::Tensor& w, double eps, const at::Tensor& y,
+                        const at::Tensor& rstd) const override {
+    launch_for(x, [&](auto zero, cudaStream_t stream) {
+      using T = decltype(zero);
+      launch_rms_norm(in<T>(x), in<T>(w), static_cast<float>(eps), out<T>(y), out<float>(rstd),
+                      rstd.numel(), w.numel(), stream);
+    });
+  }
+
+  void rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& w,
+                         const at::Tensor& rstd, const at::Tensor& dx,
+                         const at::Tensor& dw) const override {
+    const int64_t rows = rstd.numel();
+    const int64_t n = w.numel();
+    const at::Tensor dw_parts =
+        at::empty({rms_norm_parts(rows, n), n}, x.options().dtype(at::kFloat));
+    launch_for(x, [&](auto zero, cudaStream_t stream) {
+      using T = decltype(zero);
+      launch_rms_norm_gradients(in<T>(dy), in<T>(x), in<T>(w), in<float>(rstd),
+                                dx.defined() ? out<T>(dx) : nullptr, out<T>(dw),
+                                out<float>(dw_parts), rows, n, stream);
+    });
+  }
+
   void silu_multiply_forward(const at::Tensor& gate, const at::Tensor& up,
                              const at::Tensor& y) const override {
     launch_for(gate, [&](auto zero, cudaStream_t stream) {

@@ -4,10 +4,10 @@
 #include <cstdint>
 
 #include "core/cuda/kernels/pack.h"
+#include "core/cuda/kernels/row_team.h"
 
 namespace fsdp2::cuda {
 
-inline constexpr int kWarp = 32;
 inline constexpr int kThreads = 256;  // of a block
 
 inline unsigned blocks_for(int64_t count, int64_t of_block) {

@@ -1,5 +1,7 @@
 #include "core/nn/kernels/device_kernels.h"
 
+#include <ATen/ops/empty.h>
+
 #include "core/device/plugin.h"
 #include "core/nn/kernels/cpu_kernels.h"
 
@@ -9,6 +11,22 @@ namespace {
 
 class CpuKernels final : public DeviceKernels {
  public:
+  void rms_norm_forward(const at::Tensor& x, const at::Tensor& w, double eps, const at::Tensor& y,
+                        const at::Tensor& rstd) const override {
+    cpu_kernels::rms_norm_forward(x, w, eps, y, rstd);
+  }
+
+  void rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& w,
+                         const at::Tensor& rstd, const at::Tensor& dx,
+                         const at::Tensor& dw) const override {
+    const at::Tensor wide_dw =
+        dw.scalar_type() == at::kFloat ? dw : at::empty(dw.sizes(), dw.options().dtype(at::kFloat));
+    cpu_kernels::rms_norm_backward(dy, x, w, rstd, dx, wide_dw);
+    if (!wide_dw.is_same(dw)) {
+      dw.copy_(wide_dw);
+    }
+  }
+
   void silu_multiply_forward(const at::Tensor& gate, const at::Tensor& up,
                              const at::Tensor& y) const override {
     cpu_kernels::silu_multiply_forward(gate, up, y);

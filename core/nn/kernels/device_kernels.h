@@ -14,6 +14,15 @@ namespace fsdp2::nn {
 
 class DeviceKernels {
  public:
+  // y = w * (x * rstd), the parenthesis rounded to the dtype, over rows of w's size; rstd [rows]
+  // fp32 is written.
+  virtual void rms_norm_forward(const at::Tensor& x, const at::Tensor& w, double eps,
+                                const at::Tensor& y, const at::Tensor& rstd) const = 0;
+  // dx may be undefined.
+  virtual void rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& w,
+                                 const at::Tensor& rstd, const at::Tensor& dx,
+                                 const at::Tensor& dw) const = 0;
+
   // y = silu(gate) * up.
   virtual void silu_multiply_forward(const at::Tensor& gate, const at::Tensor& up,
                                      const at::Tensor& y) const = 0;

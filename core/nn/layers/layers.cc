@@ -12,7 +12,6 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "core/base/error.h"
-#include "core/nn/kernels/cpu_kernels.h"
 #include "core/nn/kernels/device_kernels.h"
 #include "core/nn/kernels/linear_product.h"
 
@@ -29,13 +28,14 @@ const at::Tensor& one_tensor(const Values& inputs, const Module& module) {
   return inputs[0].toTensor();
 }
 
+// Where there are fused loops.
 struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x_in,
                             const at::Tensor& weight, double eps) {
     const at::Tensor x = x_in.contiguous();
     const at::Tensor y = at::empty_like(x);
     const at::Tensor rstd = at::empty({x.numel() / weight.numel()}, x.options().dtype(at::kFloat));
-    cpu_kernels::rms_norm_forward(x, weight.contiguous(), eps, y, rstd);
+    device_kernels(x)->rms_norm_forward(x, weight.contiguous(), eps, y, rstd);
     context->save_for_backward({x, weight, rstd});
     return y;
   }
@@ -46,10 +46,10 @@ struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
     const at::Tensor& x = saved[0];
     const at::Tensor& weight = saved[1];
     const at::Tensor dx = context->needs_input_grad(0) ? at::empty_like(x) : at::Tensor();
-    const at::Tensor dw = at::empty(weight.sizes(), weight.options().dtype(at::kFloat));
-    cpu_kernels::rms_norm_backward(gradients[0].contiguous(), x, weight.contiguous(), saved[2], dx,
-                                   dw);
-    return {dx, dw.to(weight.scalar_type()), at::Tensor()};
+    const at::Tensor dw = at::empty(weight.sizes(), weight.options());
+    device_kernels(x)->rms_norm_backward(gradients[0].contiguous(), x, weight.contiguous(),
+                                         saved[2], dx, dw);
+    return {dx, dw, at::Tensor()};
   }
 };
 
@@ -182,11 +182,11 @@ at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
       "rms_norm: expected a weight [D] for x [..., D], got {} dims of x ending in {} and {} "
       "weights",
       x.dim(), x.dim() > 0 ? x.size(-1) : 0, weight.numel());
-  const bool one_dtype = x.scalar_type() == weight.scalar_type();
-  if (one_dtype && x.is_cpu() && cpu_kernels::supports(x)) {
+  const bool alike = x.scalar_type() == weight.scalar_type() && x.device() == weight.device();
+  if (alike && device_kernels(x) != nullptr) {
     return RmsNormFunction::apply(x, weight, eps);
   }
-  if (one_dtype && !x.is_cpu()) {
+  if (alike && !x.is_cpu()) {
     return at::rms_norm(x, weight.sizes(), weight, eps);  // one kernel; rounds once, at the end
   }
   const at::Tensor wide = x.to(at::kFloat);
@@ -195,8 +195,10 @@ at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
 }
 
 at::Tensor silu_multiply(const at::Tensor& gate, const at::Tensor& up) {
-  FSDP2_CHECK(gate.sizes() == up.sizes() && gate.scalar_type() == up.scalar_type(),
-              Code::kInvalidArgument, "silu_multiply: expected two tensors of one shape and dtype");
+  FSDP2_CHECK(gate.sizes() == up.sizes() && gate.scalar_type() == up.scalar_type() &&
+                  gate.device() == up.device(),
+              Code::kInvalidArgument,
+              "silu_multiply: expected two tensors of one shape, dtype and device");
   return SiluMultiply::apply(gate, up);
 }
 

@@ -227,6 +227,9 @@ at::Tensor rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& 
       "rotate: expected x [B,S,H,E] with cos and sin [S,E/2] or [B,S,E/2], got {} dims of x "
       "and {} angles",
       x.dim(), cos.numel());
+  FSDP2_CHECK(cos.device() == x.device() && sin.device() == x.device(), Code::kInvalidArgument,
+              "rotate: expected cos and sin on x's device, {}, found them on {} and {}",
+              x.device().str(), cos.device().str(), sin.device().str());
   if (!by_row) {
     return Rotation::apply(x, cos, sin);
   }

@@ -1,0 +1,23 @@
+// Gives rms_norm_math.h to a stream, for the types of elements.h.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+namespace fsdp2::cuda {
+
+// x and y [rows,n], w [n], rstd [rows].
+template <typename T>
+void launch_rms_norm(const T* x, const T* w, float eps, T* y, float* rstd, int64_t rows, int64_t n,
+                     cudaStream_t stream);
+
+// The rows of dw_parts below; depends on the shape alone, as the order of the sum does.
+int rms_norm_parts(int64_t rows, int64_t n);
+
+// dx may be null. dw_parts [rms_norm_parts(rows, n), n]: memory for sums on the way to dw.
+template <typename T>
+void launch_rms_norm_gradients(const T* dy, const T* x, const T* w, const float* rstd, T* dx, T* dw,
+                               float* dw_parts, int64_t rows, int64_t n, cudaStream_t stream);
+
+}  // namespace fsdp2::cuda
