@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "core/device/plugin.h"
 #include "core/nn/kernels/device_kernels.h"
 #include "core/nn/kernels/linear_product.h"
+#include "core/nn/layers/head_loss.h"
 #include "tests/core/nn/closeness.h"
 
 namespace fsdp2::nn {
@@ -151,6 +153,80 @@ TEST_P(GpuKernels, RotateAgreesWithTheHosts) {
   }
 }
 
+TEST_P(GpuKernels, CrossEntropyAgreesWithFp64) {
+  for (const int64_t n : {2, 301, 1024, 50257, 151936}) {
+    for (const bool want_gradient : {false, true}) {
+      const at::Tensor values = random({33, n}, 1, 4);
+      const at::Tensor labels = at::randint(0, n, {33}, on_gpu().dtype(at::kLong));
+      const at::Tensor logits = values.clone();
+      const at::Tensor loss = kernels_->cross_entropy(logits, labels, want_gradient, 0.25, {});
+      EXPECT_TRUE(loss.is_cuda());
+      EXPECT_EQ(loss.scalar_type(), at::kDouble);
+
+      const at::Tensor wide_logits = wide(values).requires_grad_(true);
+      const at::Tensor expected =
+          at::cross_entropy_loss(wide_logits, on_host(labels), {}, at::Reduction::Sum);
+      expected.backward(at::full({}, 0.25, at::kDouble));
+      EXPECT_LE(relative_difference(wide(loss), expected), 4e-6) << n;
+      const at::Tensor left = want_gradient ? wide_logits.grad() : wide(values);
+      EXPECT_LE(max_difference(wide(logits), left), want_gradient ? 0.25 * tolerance() : 0) << n;
+
+      const at::Tensor again = values.clone();
+      EXPECT_TRUE(kernels_->cross_entropy(again, labels, want_gradient, 0.25, {}).equal(loss));
+      EXPECT_TRUE(again.equal(logits));
+    }
+  }
+}
+
+TEST_P(GpuKernels, CrossEntropyLeavesOutRowsOfScaleZero) {
+  const at::Tensor logits = random({3, 1001}, 1);
+  at::Tensor labels = at::zeros({3}, on_gpu().dtype(at::kLong));
+  const at::Tensor alone = logits.narrow(0, 0, 1).clone();
+  const at::Tensor expected =
+      kernels_->cross_entropy(alone, labels.narrow(0, 0, 1), /*want_gradient=*/true, 0.5, {});
+  logits[1].fill_(NAN);
+  labels[2].fill_(-100);
+  const at::Tensor scales = at::tensor({0.5F, 0.0F, 0.0F}).to(at::kCUDA);
+  const at::Tensor loss =
+      kernels_->cross_entropy(logits, labels, /*want_gradient=*/true, 1, scales);
+  EXPECT_TRUE(loss.equal(expected));
+  EXPECT_TRUE(logits.narrow(0, 0, 1).equal(alone));
+  EXPECT_EQ(logits.narrow(0, 1, 2).abs().max().item().toFloat(), 0);
+}
+
+TEST_P(GpuKernels, ALabelOutsideTheVocabularyGivesNan) {
+  for (const int64_t label : {-1, 100}) {
+    const at::Tensor logits = random({2, 100}, 1);
+    at::Tensor labels = at::zeros({2}, on_gpu().dtype(at::kLong));
+    labels[1].fill_(label);
+    const at::Tensor loss = kernels_->cross_entropy(logits, labels, /*want_gradient=*/true, 1, {});
+    EXPECT_TRUE(std::isnan(loss.item<double>()));
+    EXPECT_TRUE(logits[0].isfinite().all().item<bool>());
+    EXPECT_TRUE(logits[1].isnan().all().item<bool>());
+  }
+}
+
+// The layer on a GPU beside the layer on the host, with rows that do not count.
+TEST_P(GpuKernels, HeadLossAgreesWithTheHosts) {
+  const at::Tensor hidden = random({2, 50, 24}, 1);
+  const at::Tensor weight = random({301, 24}, 2);
+  at::Tensor labels = at::randint(0, 301, {2, 50}, on_gpu().dtype(at::kLong));
+  labels.narrow(1, 10, 20).fill_(-100);
+  const auto run = [](const at::Tensor& x, const at::Tensor& w, const at::Tensor& y) {
+    const at::Tensor x_leaf = x.detach().requires_grad_(true);
+    const at::Tensor w_leaf = w.detach().requires_grad_(true);
+    const at::Tensor loss = head_loss(x_leaf, w_leaf, y);
+    loss.backward();
+    return std::vector<at::Tensor>{loss, x_leaf.grad(), w_leaf.grad()};
+  };
+  const auto actual = run(hidden, weight, labels);
+  const auto expected = run(on_host(hidden), on_host(weight), on_host(labels));
+  for (size_t i = 0; i < actual.size(); ++i) {
+    EXPECT_TRUE(actual[i].is_cuda());
+    EXPECT_LE(relative_difference(wide(actual[i]), wide(expected[i])), 3 * tolerance()) << i;
+  }
+}
+
 TEST_P(GpuKernels, ProductsAddToASumInFp32) {
   const at::Tensor a = random({300, 500}, 1);
   const at::Tensor b = random({300, 40}, 2);
@@ -170,6 +246,8 @@ TEST_P(GpuKernels, EmptyTensorsAreLeftAlone) {
   const at::Tensor w = random({64}, 1);
   const at::Tensor no_rows = at::empty({0, 64}, on_gpu());
   EXPECT_EQ(norm(no_rows, w, no_rows).dw.abs().max().item().toFloat(), 0);
+  const at::Tensor no_labels = at::empty({0}, on_gpu().dtype(at::kLong));
+  EXPECT_EQ(kernels_->cross_entropy(no_rows, no_labels, true, 1, {}).item<double>(), 0);
   const at::Tensor no_tokens = at::empty({0, 4, 2, 8}, on_gpu());
   const at::Tensor angles = at::empty({4, 4}, on_gpu());
   kernels_->rotate(no_tokens, angles, angles, /*inverse=*/false, no_tokens);

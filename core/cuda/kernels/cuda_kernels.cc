@@ -5,6 +5,7 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
+#include "core/cuda/kernels/cross_entropy.h"
 #include "core/cuda/kernels/elements.h"
 #include "core/cuda/kernels/rms_norm.h"
 #include "core/cuda/kernels/rotary.h"
@@ -102,6 +103,21 @@ class CudaKernels final : public nn::DeviceKernels {
         launch_rotate(in<T>(x), in<T>(cos), in<T>(sin), inverse, out<T>(y), tokens, shape, stream);
       }
     });
+  }
+
+  at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels, bool want_gradient,
+                           double scale, const at::Tensor& scale_of_row) const override {
+    const at::TensorOptions fp64_options = logits.options().dtype(at::kDouble);
+    const at::Tensor losses = at::empty({logits.size(0)}, fp64_options);
+    at::Tensor loss = at::empty({}, fp64_options);
+    launch_for(logits, [&](auto zero, cudaStream_t stream) {
+      using T = decltype(zero);
+      launch_cross_entropy(
+          out<T>(logits), in<int64_t>(labels), want_gradient, static_cast<float>(scale),
+          scale_of_row.defined() ? in<float>(scale_of_row) : nullptr, out<double>(losses),
+          out<double>(loss), logits.size(0), logits.size(1), stream);
+    });
+    return loss;
   }
 };
 

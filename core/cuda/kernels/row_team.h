@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "core/cuda/kernels/host_device.h"
+#include "core/cuda/kernels/pack.h"
 
 namespace fsdp2::cuda {
 
@@ -25,27 +25,48 @@ FSDP2_HOST_DEVICE inline void for_own_packs(const Member& member, int64_t n, con
   }
 }
 
+// Calls work(width, i) for the parts of a row [n] that fall to a member: packs, and single elements
+// before the first border of a pack in memory and after the last.
+template <int kWidth, typename T, typename Work>
+FSDP2_HOST_DEVICE inline void for_own_parts(const Member& member, const T* row, int64_t n,
+                                            const Work& work) {
+  const auto past_border = reinterpret_cast<uintptr_t>(row) % (sizeof(T) * kWidth) / sizeof(T);
+  const int64_t to_border = (kWidth - static_cast<int64_t>(past_border)) % kWidth;
+  const int64_t begin = to_border < n ? to_border : n;
+  const int64_t end = begin + (n - begin) / kWidth * kWidth;
+  for (int64_t i = member.number; i < begin; i += member.of) {
+    work(Width<1>(), i);
+  }
+  for_own_packs<kWidth>(member, end - begin, [&](int64_t i) { work(Width<kWidth>(), begin + i); });
+  for (int64_t i = end + member.number; i < n; i += member.of) {
+    work(Width<1>(), i);
+  }
+}
+
 struct Sum {
-  FSDP2_HOST_DEVICE float operator()(float a, float b) const { return a + b; }
+  template <typename Value>
+  FSDP2_HOST_DEVICE Value operator()(const Value& a, const Value& b) const {
+    return a + b;
+  }
 };
 
 #ifdef __CUDACC__
 
-__device__ inline float from_lane_below(float value, int lanes) {
+template <typename Value>
+__device__ inline Value from_lane_above(const Value& value, int lanes) {
   return __shfl_down_sync(~0U, value, lanes);
 }
-__device__ inline float from_first_lane(float value) { return __shfl_sync(~0U, value, 0); }
 
 // What all members of this thread's team have, put together; each gets it. `of_warps`: shared
-// memory, a value for each warp; unused by a single one. For other types than float, as for it,
-// there are from_lane_below and from_first_lane.
+// memory, a value for each warp; unused by a single one. Structs have a from_lane_above of their
+// own.
 template <int kWarps, typename Value, typename Combine>
 __device__ Value of_team(Value value, Value* of_warps, const Combine& combine) {
   for (int lanes = kWarp / 2; lanes > 0; lanes /= 2) {
-    value = combine(value, from_lane_below(value, lanes));
+    value = combine(value, from_lane_above(value, lanes));
   }
   if constexpr (kWarps == 1) {
-    return from_first_lane(value);
+    return __shfl_sync(~0U, value, 0);
   } else {
     __syncthreads();  // all have read what was there
     if (threadIdx.x % kWarp == 0) {

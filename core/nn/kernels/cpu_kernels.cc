@@ -240,6 +240,27 @@ int64_t label_of_row(const int64_t* labels, int64_t row, int64_t vocab_size) {
   return label;
 }
 
+// The loss of a row [n], which becomes its gradient if that is wanted. buffer [n], for other types
+// than fp32.
+template <typename T>
+double row_cross_entropy(T* row, float* buffer, int64_t n, int64_t label, bool want_gradient,
+                         double scale) {
+  float* x = target(row, buffer);
+  as_float(row, x, n);
+  const float shift = simd::largest(x, n);
+  const double picked = x[label];
+  double sum = 0;  // of short partial sums: a long fp32 sum drifts
+  for (int64_t i = 0; i < n; i += kBlock) {
+    sum += simd::exp_and_sum(x + i, shift, std::min(kBlock, n - i));
+  }
+  if (want_gradient) {
+    simd::scale(x, static_cast<float>(scale / sum), x, n);
+    x[label] -= static_cast<float>(scale);
+    store(x, row, n);
+  }
+  return std::log(sum) + shift - picked;
+}
+
 }  // namespace
 
 void sum_rows(at::TensorList parts, const at::Tensor& places, const at::Tensor& factors,
@@ -302,9 +323,10 @@ void sum_rows_backward(const at::Tensor& dsums, at::TensorList parts, const at::
 }
 
 double cross_entropy(const at::Tensor& logits, const at::Tensor& labels, bool want_gradient,
-                     double scale_factor) {
+                     double scale, const at::Tensor& scale_of_row) {
   const int64_t n = logits.size(1);
   const int64_t* label_data = labels.const_data_ptr<int64_t>();
+  const float* scales = scale_of_row.defined() ? scale_of_row.const_data_ptr<float>() : nullptr;
   std::vector<double> losses(static_cast<size_t>(logits.size(0)));
   dispatch(logits.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
@@ -312,21 +334,16 @@ double cross_entropy(const at::Tensor& logits, const at::Tensor& labels, bool wa
     at::parallel_for(0, logits.size(0), grain_of_rows(n), [&](int64_t begin, int64_t end) {
       std::vector<float> buffer(std::is_same_v<T, float> ? 0 : n);
       for (int64_t row = begin; row < end; ++row) {
+        const double own_scale = scales != nullptr ? scales[row] : scale;
+        if (scales != nullptr && own_scale == 0) {
+          if (want_gradient) {
+            std::fill_n(data + row * n, n, zero);
+          }
+          continue;
+        }
         const int64_t label = label_of_row(label_data, row, n);
-        float* x = target(data + row * n, buffer.data());
-        as_float(data + row * n, x, n);
-        const float shift = simd::largest(x, n);
-        const double picked = x[label];
-        double sum = 0;  // of short partial sums: a long fp32 sum drifts
-        for (int64_t i = 0; i < n; i += kBlock) {
-          sum += simd::exp_and_sum(x + i, shift, std::min(kBlock, n - i));
-        }
-        losses[static_cast<size_t>(row)] = std::log(sum) + shift - picked;
-        if (want_gradient) {
-          simd::scale(x, static_cast<float>(scale_factor / sum), x, n);
-          x[label] -= static_cast<float>(scale_factor);
-          store(x, data + row * n, n);
-        }
+        losses[static_cast<size_t>(row)] =
+            row_cross_entropy(data + row * n, buffer.data(), n, label, want_gradient, own_scale);
       }
     });
   });

@@ -44,10 +44,11 @@ void sum_rows_backward(const at::Tensor& dsums, at::TensorList parts, const at::
                        const at::Tensor& dfactors);
 
 // Sum over the rows of logits [N,V] of logsumexp(row) - row[label]; labels [N] int64. With
-// want_gradient the logits become scale * (softmax(row) - onehot(label)). Error: kInvalidArgument
-// for a label outside the vocabulary, also where another thread has written it meanwhile; the
-// logits may be anything then.
+// want_gradient the logits become scale * (softmax(row) - onehot(label)). scale_of_row [N] fp32,
+// unless it is undefined, has another scale for each row, and 0 for rows that do not count: nothing
+// of these is read, and their gradient is 0. Error: kInvalidArgument for a label outside the
+// vocabulary, also where another thread has written it meanwhile; the logits may be anything then.
 double cross_entropy(const at::Tensor& logits, const at::Tensor& labels, bool want_gradient,
-                     double scale);
+                     double scale, const at::Tensor& scale_of_row = {});
 
 }  // namespace fsdp2::nn::cpu_kernels

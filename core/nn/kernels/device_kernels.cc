@@ -1,6 +1,7 @@
 #include "core/nn/kernels/device_kernels.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
 
 #include "core/device/plugin.h"
 #include "core/nn/kernels/cpu_kernels.h"
@@ -40,6 +41,13 @@ class CpuKernels final : public DeviceKernels {
   void rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, bool inverse,
               const at::Tensor& y) const override {
     cpu_kernels::rotate(x, cos.to(at::kFloat), sin.to(at::kFloat), inverse, y);
+  }
+
+  at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels, bool want_gradient,
+                           double scale, const at::Tensor& scale_of_row) const override {
+    const double loss =
+        cpu_kernels::cross_entropy(logits, labels, want_gradient, scale, scale_of_row);
+    return at::full({}, loss, at::device(at::kCPU).dtype(at::kDouble));
   }
 };
 

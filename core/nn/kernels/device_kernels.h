@@ -35,6 +35,17 @@ class DeviceKernels {
   virtual void rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
                       bool inverse, const at::Tensor& y) const = 0;
 
+  // Sum over the rows of logits [N,V] of logsumexp(row) - row[label], a scalar in fp64 on their
+  // device; labels [N] int64. With want_gradient the logits become
+  // scale * (softmax(row) - onehot(label)). scale_of_row [N] fp32, unless it is undefined, has
+  // another scale for each row, and 0 for rows that do not count: nothing of these is read, neither
+  // logits nor label, and their gradient is 0.
+  // A label outside the vocabulary: kInvalidArgument on the host, where the logits may be anything
+  // then; elsewhere the loss and the row's gradient are NaN.
+  virtual at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels,
+                                   bool want_gradient, double scale,
+                                   const at::Tensor& scale_of_row) const = 0;
+
  protected:
   ~DeviceKernels() = default;
 };

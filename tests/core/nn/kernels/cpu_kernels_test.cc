@@ -75,6 +75,19 @@ TEST(CrossEntropyKernel, ANanLogitGivesANanLoss) {
       cpu_kernels::cross_entropy(logits, at::zeros({1}, at::kLong), /*want_gradient=*/false, 1)));
 }
 
+TEST(CrossEntropyKernel, RowsOfScaleZeroCountForNothingWhateverIsInThem) {
+  const at::Tensor logits = random_leaf({3, 40}, 1).detach();
+  at::Tensor labels = at::zeros({3}, at::kLong);
+  const at::Tensor alone = logits.narrow(0, 0, 1).clone();
+  const double expected = cpu_kernels::cross_entropy(alone, labels.narrow(0, 0, 1), true, 0.5);
+  logits[1].fill_(std::numeric_limits<float>::quiet_NaN());
+  labels[2] = -100;
+  const at::Tensor scales = at::tensor({0.5F, 0.0F, 0.0F});
+  EXPECT_EQ(cpu_kernels::cross_entropy(logits, labels, true, 1, scales), expected);
+  EXPECT_TRUE(logits.narrow(0, 0, 1).equal(alone));
+  EXPECT_EQ(logits.narrow(0, 1, 2).abs().max().item<float>(), 0);
+}
+
 TEST(Philox, GivesThePublishedNumbers) {
   // Key and counter zero, from the known-answer tests of the Random123 library.
   uint32_t out[4];
