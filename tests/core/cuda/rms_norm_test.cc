@@ -138,9 +138,9 @@ TYPED_TEST(RmsNormMath, GradientsAgreeWithFp64AndTheCpusLoops) {
 
 TYPED_TEST(RmsNormMath, RowsThatFillNoPackGoElementByElement) {
   using T = typename TypeParam::Element;
-  const at::Tensor x = test::random({4, 37}, 1, TypeParam::kDtype);
+  const at::Tensor x = test::random({11, 37}, 1, TypeParam::kDtype);
   const at::Tensor w = test::random({37}, 2, TypeParam::kDtype);
-  const at::Tensor dy = test::random({4, 37}, 3, TypeParam::kDtype);
+  const at::Tensor dy = test::random({11, 37}, 3, TypeParam::kDtype);
   const at::Tensor wide_x = in_double(x);
   const at::Tensor wide_w = in_double(w);
   const at::Tensor expected = norm_in_double(wide_x, wide_w);
