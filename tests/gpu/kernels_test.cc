@@ -227,6 +227,21 @@ TEST_P(GpuKernels, HeadLossAgreesWithTheHosts) {
   }
 }
 
+// More tensors than a launch takes, of all dtypes.
+TEST_P(GpuKernels, SquareSumAgreesWithFp64) {
+  std::vector<at::Tensor> tensors = {at::empty({0}, on_gpu())};
+  double expected = 0;
+  for (int64_t i = 0; i < 300; ++i) {
+    const at::ScalarType mixed = i % 3 == 0 ? at::kFloat : dtype();
+    tensors.push_back(shifted(random({i * 731 + 1}, static_cast<uint64_t>(i)).to(mixed), i % 9));
+    expected += wide(tensors.back()).square().sum().item<double>();
+  }
+  const at::Tensor sum = kernels_->square_sum(tensors);
+  EXPECT_TRUE(sum.is_cuda());
+  EXPECT_NEAR(sum.item<double>(), expected, 1e-12 * expected);
+  EXPECT_TRUE(kernels_->square_sum(tensors).equal(sum));
+}
+
 TEST_P(GpuKernels, ProductsAddToASumInFp32) {
   const at::Tensor a = random({300, 500}, 1);
   const at::Tensor b = random({300, 40}, 2);
@@ -246,6 +261,7 @@ TEST_P(GpuKernels, EmptyTensorsAreLeftAlone) {
   const at::Tensor w = random({64}, 1);
   const at::Tensor no_rows = at::empty({0, 64}, on_gpu());
   EXPECT_EQ(norm(no_rows, w, no_rows).dw.abs().max().item().toFloat(), 0);
+  EXPECT_EQ(kernels_->square_sum({empty}).item<double>(), 0);
   const at::Tensor no_labels = at::empty({0}, on_gpu().dtype(at::kLong));
   EXPECT_EQ(kernels_->cross_entropy(no_rows, no_labels, true, 1, {}).item<double>(), 0);
   const at::Tensor no_tokens = at::empty({0, 4, 2, 8}, on_gpu());

@@ -10,6 +10,8 @@
 #include "core/cuda/kernels/rms_norm.h"
 #include "core/cuda/kernels/rotary.h"
 #include "core/cuda/kernels/silu_multiply.h"
+#include "core/cuda/kernels/square_sum.h"
+#include "core/cuda/kernels/total.h"
 
 namespace fsdp2::cuda {
 
@@ -45,6 +47,29 @@ void launch_for(const at::Tensor& tensor, const Launch& launch) {
       TORCH_CHECK(false, "no CUDA kernel for ", tensor.scalar_type());
   }
   C10_CUDA_KERNEL_LAUNCH_CHECK();
+}
+
+// The squares of the tensors of type T, one sum a chunk; returns the end of the sums.
+template <typename T>
+double* launch_square_sums_of(at::TensorList tensors, at::ScalarType dtype, double* sums,
+                              cudaStream_t stream) {
+  TensorChunks<T> batch;
+  const auto launch = [&] {
+    launch_square_sums(batch, sums, stream);
+    sums += batch.first_chunk[batch.count];
+    batch = {};
+  };
+  for (const at::Tensor& tensor : tensors) {
+    if (tensor.scalar_type() != dtype) {
+      continue;
+    }
+    if (!batch.add(in<T>(tensor), tensor.numel())) {
+      launch();
+      batch.add(in<T>(tensor), tensor.numel());
+    }
+  }
+  launch();
+  return sums;
 }
 
 class CudaKernels final : public nn::DeviceKernels {
@@ -118,6 +143,26 @@ class CudaKernels final : public nn::DeviceKernels {
           out<double>(loss), logits.size(0), logits.size(1), stream);
     });
     return loss;
+  }
+
+  at::Tensor square_sum(at::TensorList tensors) const override {
+    const at::Device device = tensors.front().device();
+    const at::TensorOptions fp64_options = at::device(device).dtype(at::kDouble);
+    int64_t chunks = 0;
+    for (const at::Tensor& tensor : tensors) {
+      chunks += chunks_of(tensor.numel());
+    }
+    const at::Tensor sums = at::empty({chunks}, fp64_options);
+    at::Tensor total = at::empty({}, fp64_options);
+    const c10::cuda::CUDAGuard guard(device);
+    const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
+    double* end = out<double>(sums);
+    end = launch_square_sums_of<float>(tensors, at::kFloat, end, stream);
+    end = launch_square_sums_of<__nv_bfloat16>(tensors, at::kBFloat16, end, stream);
+    end = launch_square_sums_of<__half>(tensors, at::kHalf, end, stream);
+    launch_total(in<double>(sums), end - out<double>(sums), out<double>(total), stream);
+    C10_CUDA_KERNEL_LAUNCH_CHECK();
+    return total;
   }
 };
 

@@ -51,4 +51,8 @@ void sum_rows_backward(const at::Tensor& dsums, at::TensorList parts, const at::
 double cross_entropy(const at::Tensor& logits, const at::Tensor& labels, bool want_gradient,
                      double scale, const at::Tensor& scale_of_row = {});
 
+// Sum of the squares of all elements; each tensor may be of any of the dtypes, and empty. Squares
+// above fp32's range are infinite.
+double square_sum(at::TensorList tensors);
+
 }  // namespace fsdp2::nn::cpu_kernels

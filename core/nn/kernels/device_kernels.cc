@@ -47,7 +47,16 @@ class CpuKernels final : public DeviceKernels {
                            double scale, const at::Tensor& scale_of_row) const override {
     const double loss =
         cpu_kernels::cross_entropy(logits, labels, want_gradient, scale, scale_of_row);
-    return at::full({}, loss, at::device(at::kCPU).dtype(at::kDouble));
+    return on_host(loss);
+  }
+
+  at::Tensor square_sum(at::TensorList tensors) const override {
+    return on_host(cpu_kernels::square_sum(tensors));
+  }
+
+ private:
+  static at::Tensor on_host(double number) {
+    return at::full({}, number, at::device(at::kCPU).dtype(at::kDouble));
   }
 };
 

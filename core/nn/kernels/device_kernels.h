@@ -46,6 +46,10 @@ class DeviceKernels {
                                    bool want_gradient, double scale,
                                    const at::Tensor& scale_of_row) const = 0;
 
+  // Sum of the squares of all elements, a scalar in fp64 on their device; each tensor may be of any
+  // of the dtypes, and empty. There is one at least.
+  virtual at::Tensor square_sum(at::TensorList tensors) const = 0;
+
  protected:
   ~DeviceKernels() = default;
 };

@@ -7,43 +7,19 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/nn/kernels/device_kernels.h"
 
 namespace fsdp2::train {
 
 namespace {
-
-// fp32 sums of a few dozen squares in each of 16 lanes, added up in double: as exact as double
-// throughout for this purpose (1e-7) and as fast as memory.
-double square_sum(const float* values, int64_t count) {
-  constexpr int64_t kLanes = 16;
-  constexpr int64_t kBlock = kLanes * 64;
-  double total = 0.0;
-  int64_t i = 0;
-  while (count - i >= kLanes) {
-    std::array<float, kLanes> lanes{};
-    const int64_t end = std::min(i + kBlock, count - (count - i) % kLanes);
-    for (; i < end; i += kLanes) {
-      for (int64_t lane = 0; lane < kLanes; ++lane) {
-        lanes[static_cast<size_t>(lane)] += values[i + lane] * values[i + lane];
-      }
-    }
-    for (const float lane : lanes) {
-      total += lane;
-    }
-  }
-  for (; i < count; ++i) {
-    total += static_cast<double>(values[i]) * values[i];
-  }
-  return total;
-}
 
 // shard_ranks: only of parameters that are cut over so many ranks.
 void visit_gradients(fsdp::Unit& root, const std::function<void(const at::Tensor&)>& visit,
@@ -103,20 +79,23 @@ at::Tensor square_sum_in_double(const at::Tensor& grad) {
 }
 
 double square_sum_of(fsdp::Unit& root, int shard_ranks) {
-  double on_host = 0.0;
-  at::Tensor on_device;  // its part of the sum, which the host waits for once
+  // One call a device, which the host waits for once.
+  std::map<at::DeviceType, std::vector<at::Tensor>> fused;
+  at::Tensor others;
   const auto add_squares = [&](const at::Tensor& grad) {
-    const at::Tensor values = grad.to(at::kFloat).contiguous();
-    if (values.is_cpu()) {
-      on_host += square_sum(values.const_data_ptr<float>(), values.numel());
+    if (nn::device_kernels(grad) != nullptr) {
+      fused[grad.device().type()].push_back(grad.contiguous());
     } else {
-      const at::Tensor sum = values.square().sum(at::kDouble);
-      on_device = on_device.defined() ? on_device.add_(sum) : sum;
+      const at::Tensor sum = grad.to(at::kFloat).square().sum(at::kDouble);
+      others = others.defined() ? others.add_(sum) : sum;
     }
   };
   visit_gradients(root, add_squares, shard_ranks);
-  const double total = on_host + (on_device.defined() ? on_device.item<double>() : 0.0);
-  // Squares of finite numbers above 2^64 are infinite in fp32: one pass more, for those.
+  double total = others.defined() ? others.item<double>() : 0.0;
+  for (const auto& [device, grads] : fused) {
+    total += nn::device_kernels(grads.front())->square_sum(grads).item<double>();
+  }
+  // Squares of finite numbers above 2^64 may be infinite in fp32: one pass more, for those.
   return std::isfinite(total) ? total
                               : fold_gradients(root, square_sum_in_double, add, shard_ranks);
 }
