@@ -30,9 +30,41 @@ struct Floats {
   float values[kWidth];
 };
 
+// Device code moves packs as whole words: from the elements alone, the compiler does not always see
+// that one access reaches them all.
+template <int kWidth, typename T>
+FSDP2_HOST_DEVICE inline Pack<T, kWidth> read_pack(const T* from) {
+#ifdef __CUDA_ARCH__
+  if constexpr (kWidth > 1) {
+    Pack<T, kWidth> pack;
+    for (size_t i = 0; i < sizeof(pack) / kPackBytes; ++i) {
+      reinterpret_cast<uint4*>(&pack)[i] = reinterpret_cast<const uint4*>(from)[i];
+    }
+    return pack;
+  }
+#endif
+  return *reinterpret_cast<const Pack<T, kWidth>*>(from);
+}
+
+template <int kWidth, typename T>
+FSDP2_HOST_DEVICE inline void write_pack(const Pack<T, kWidth>& pack, T* to) {
+#ifdef __CUDA_ARCH__
+  if constexpr (kWidth > 1) {
+    for (size_t i = 0; i < sizeof(pack) / kPackBytes; ++i) {
+      const uint4 words = reinterpret_cast<const uint4*>(&pack)[i];
+      asm volatile("st.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(reinterpret_cast<uint4*>(to) + i),
+                   "r"(words.x), "r"(words.y), "r"(words.z), "r"(words.w)
+                   : "memory");
+    }
+    return;
+  }
+#endif
+  *reinterpret_cast<Pack<T, kWidth>*>(to) = pack;
+}
+
 template <int kWidth, typename T>
 FSDP2_HOST_DEVICE inline Floats<kWidth> load(const T* from) {
-  const auto pack = *reinterpret_cast<const Pack<T, kWidth>*>(from);
+  const auto pack = read_pack<kWidth>(from);
   Floats<kWidth> floats;
   for (int i = 0; i < kWidth; ++i) {
     floats.values[i] = static_cast<float>(pack.values[i]);
@@ -46,7 +78,7 @@ FSDP2_HOST_DEVICE inline void store(const Floats<kWidth>& floats, T* to) {
   for (int i = 0; i < kWidth; ++i) {
     pack.values[i] = static_cast<T>(floats.values[i]);
   }
-  *reinterpret_cast<Pack<T, kWidth>*>(to) = pack;
+  write_pack<kWidth>(pack, to);
 }
 
 // Calls work(width, i) for the pack of n elements that begins at `at`: once, or, for the rest at
