@@ -242,6 +242,24 @@ TEST_P(GpuKernels, SquareSumAgreesWithFp64) {
   EXPECT_TRUE(kernels_->square_sum(tensors).equal(sum));
 }
 
+// More pairs than a launch takes, of all dtypes, from rows that lie apart.
+TEST_P(GpuKernels, CopyEachRoundsAsATenDoes) {
+  std::vector<at::Tensor> from;
+  std::vector<at::Tensor> to;
+  for (int64_t i = 0; i < 200; ++i) {
+    const int64_t n = i * 97;
+    const at::ScalarType mixed = i % 2 == 0 ? at::kFloat : at::kBFloat16;
+    from.push_back(random({3, n + 16}, static_cast<uint64_t>(i)).to(mixed).narrow(1, i % 3, n));
+    to.push_back(at::zeros({3, n + 24}, on_gpu()).narrow(1, 8, n));
+  }
+  from.push_back(random({1000}, 1));
+  to.push_back(at::empty({1000}, on_gpu()));
+  kernels_->copy_each(from, to);
+  for (size_t i = 0; i < from.size(); ++i) {
+    EXPECT_TRUE(to[i].equal(from[i].to(dtype()))) << i;
+  }
+}
+
 TEST_P(GpuKernels, ProductsAddToASumInFp32) {
   const at::Tensor a = random({300, 500}, 1);
   const at::Tensor b = random({300, 40}, 2);
@@ -262,6 +280,7 @@ TEST_P(GpuKernels, EmptyTensorsAreLeftAlone) {
   const at::Tensor no_rows = at::empty({0, 64}, on_gpu());
   EXPECT_EQ(norm(no_rows, w, no_rows).dw.abs().max().item().toFloat(), 0);
   EXPECT_EQ(kernels_->square_sum({empty}).item<double>(), 0);
+  kernels_->copy_each({}, {});
   const at::Tensor no_labels = at::empty({0}, on_gpu().dtype(at::kLong));
   EXPECT_EQ(kernels_->cross_entropy(no_rows, no_labels, true, 1, {}).item<double>(), 0);
   const at::Tensor no_tokens = at::empty({0, 4, 2, 8}, on_gpu());

@@ -5,6 +5,7 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
+#include "core/cuda/kernels/copy_rows.h"
 #include "core/cuda/kernels/cross_entropy.h"
 #include "core/cuda/kernels/elements.h"
 #include "core/cuda/kernels/rms_norm.h"
@@ -27,25 +28,28 @@ T* out(const at::Tensor& tensor) {
   return static_cast<T*>(tensor.mutable_data_ptr());
 }
 
+// Calls work(zero, dtype) for each type of elements.
+template <typename Work>
+void for_each_type(const Work& work) {
+  work(float(), at::kFloat);
+  work(__nv_bfloat16(), at::kBFloat16);
+  work(__half(), at::kHalf);
+}
+
 // Calls launch(zero, stream) with a zero of the tensor's type of elements, and the current stream
 // of its device.
 template <typename Launch>
 void launch_for(const at::Tensor& tensor, const Launch& launch) {
   const c10::cuda::CUDAGuard guard(tensor.device());
   const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
-  switch (tensor.scalar_type()) {
-    case at::kFloat:
-      launch(float(), stream);
-      break;
-    case at::kBFloat16:
-      launch(__nv_bfloat16(), stream);
-      break;
-    case at::kHalf:
-      launch(__half(), stream);
-      break;
-    default:
-      TORCH_CHECK(false, "no CUDA kernel for ", tensor.scalar_type());
-  }
+  bool launched = false;
+  for_each_type([&](auto zero, at::ScalarType dtype) {
+    if (dtype == tensor.scalar_type()) {
+      launch(zero, stream);
+      launched = true;
+    }
+  });
+  TORCH_CHECK(launched, "no CUDA kernel for ", tensor.scalar_type());
   C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
@@ -56,20 +60,49 @@ double* launch_square_sums_of(at::TensorList tensors, at::ScalarType dtype, doub
   TensorChunks<T> batch;
   const auto launch = [&] {
     launch_square_sums(batch, sums, stream);
-    sums += batch.first_chunk[batch.count];
+    sums += batch.table.chunks();
     batch = {};
   };
   for (const at::Tensor& tensor : tensors) {
     if (tensor.scalar_type() != dtype) {
       continue;
     }
-    if (!batch.add(in<T>(tensor), tensor.numel())) {
+    if (batch.table.full()) {
       launch();
-      batch.add(in<T>(tensor), tensor.numel());
     }
+    batch.add(in<T>(tensor), tensor.numel());
   }
   launch();
   return sums;
+}
+
+template <typename From, typename To>
+RowCopy<From, To> row_copy(const at::Tensor& from, const at::Tensor& to) {
+  const bool is_row = from.dim() == 1;
+  return {in<From>(from),
+          out<To>(to),
+          is_row ? 1 : from.size(0),
+          from.size(-1),
+          is_row ? 0 : from.stride(0),
+          is_row ? 0 : to.stride(0)};
+}
+
+// Those of the copies that are from and to these types.
+template <typename From, typename To>
+void launch_copies_of(at::TensorList from, at::ScalarType from_dtype, at::TensorList to,
+                      at::ScalarType to_dtype, cudaStream_t stream) {
+  RowCopies<From, To> batch;
+  for (size_t i = 0; i < from.size(); ++i) {
+    if (from[i].scalar_type() != from_dtype || to[i].scalar_type() != to_dtype) {
+      continue;
+    }
+    if (batch.table.full()) {
+      launch_copy_rows(batch, stream);
+      batch = {};
+    }
+    batch.add(row_copy<From, To>(from[i], to[i]));
+  }
+  launch_copy_rows(batch, stream);
 }
 
 class CudaKernels final : public nn::DeviceKernels {
@@ -157,12 +190,27 @@ class CudaKernels final : public nn::DeviceKernels {
     const c10::cuda::CUDAGuard guard(device);
     const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
     double* end = out<double>(sums);
-    end = launch_square_sums_of<float>(tensors, at::kFloat, end, stream);
-    end = launch_square_sums_of<__nv_bfloat16>(tensors, at::kBFloat16, end, stream);
-    end = launch_square_sums_of<__half>(tensors, at::kHalf, end, stream);
-    launch_total(in<double>(sums), end - out<double>(sums), out<double>(total), stream);
+    for_each_type([&](auto zero, at::ScalarType dtype) {
+      end = launch_square_sums_of<decltype(zero)>(tensors, dtype, end, stream);
+    });
+    launch_total(in<double>(sums), chunks, out<double>(total), stream);
     C10_CUDA_KERNEL_LAUNCH_CHECK();
     return total;
+  }
+
+  void copy_each(at::TensorList from, at::TensorList to) const override {
+    if (from.empty()) {
+      return;
+    }
+    const c10::cuda::CUDAGuard guard(from.front().device());
+    const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
+    for_each_type([&](auto from_zero, at::ScalarType from_dtype) {
+      for_each_type([&](auto to_zero, at::ScalarType to_dtype) {
+        launch_copies_of<decltype(from_zero), decltype(to_zero)>(from, from_dtype, to, to_dtype,
+                                                                 stream);
+      });
+    });
+    C10_CUDA_KERNEL_LAUNCH_CHECK();
   }
 };
 

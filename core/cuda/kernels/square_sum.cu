@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(kThreads)
 
 template <typename T>
 void launch_square_sums(const TensorChunks<T>& tensors, double* sums, cudaStream_t stream) {
-  const int64_t chunks = tensors.first_chunk[tensors.count];
+  const int64_t chunks = tensors.table.chunks();
   if (chunks > 0) {
     square_sum_kernel<kPackWidth<T>>
         <<<static_cast<unsigned>(chunks), kThreads, 0, stream>>>(tensors, sums);

@@ -54,6 +54,12 @@ class CpuKernels final : public DeviceKernels {
     return on_host(cpu_kernels::square_sum(tensors));
   }
 
+  void copy_each(at::TensorList from, at::TensorList to) const override {
+    for (size_t i = 0; i < from.size(); ++i) {
+      to[i].copy_(from[i]);
+    }
+  }
+
  private:
   static at::Tensor on_host(double number) {
     return at::full({}, number, at::device(at::kCPU).dtype(at::kDouble));

@@ -50,6 +50,10 @@ class DeviceKernels {
   // of the dtypes, and empty. There is one at least.
   virtual at::Tensor square_sum(at::TensorList tensors) const = 0;
 
+  // to[i] = from[i], rounded to its dtype; each tensor is [rows,n] or [n] and of any of the dtypes,
+  // and its rows are contiguous and may lie apart. None of `to` overlaps another tensor.
+  virtual void copy_each(at::TensorList from, at::TensorList to) const = 0;
+
  protected:
   ~DeviceKernels() = default;
 };

@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include <memory>
 #include <vector>
 
 #include "core/nn/kernels/cpu_kernels.h"
@@ -19,10 +18,10 @@ template <typename T>
 double square_sum(const std::vector<at::Tensor>& tensors) {
   TensorChunks<T> chunks;
   for (const at::Tensor& tensor : tensors) {
-    EXPECT_TRUE(chunks.add(pointer<T>(tensor), tensor.numel()));
+    chunks.add(pointer<T>(tensor), tensor.numel());
   }
   double total = 0;
-  for (int64_t chunk = 0; chunk < chunks.first_chunk[chunks.count]; ++chunk) {
+  for (int64_t chunk = 0; chunk < chunks.table.chunks(); ++chunk) {
     total += test::fold_team(
         64,
         [&](const Member& member) {
@@ -74,14 +73,18 @@ TEST(SquareSumMath, KeepsNan) {
   EXPECT_TRUE(std::isnan(square_sum<float>({at::ones({3}), values})));
 }
 
-TEST(TensorChunks, AreFullAtSomePoint) {
-  const auto chunks = std::make_unique<TensorChunks<float>>();
-  const float value = 1;
-  for (int i = 0; i < kTensorsOfLaunch; ++i) {
-    EXPECT_TRUE(chunks->add(&value, 1));
+TEST(ChunkTable, FindsTheTensorOfEachChunk) {
+  ChunkTable<5> table;
+  EXPECT_EQ(table.chunks(), 0);
+  for (const int64_t chunks : {0, 2, 0, 1, 0}) {
+    EXPECT_FALSE(table.full());
+    table.add(chunks);
   }
-  EXPECT_FALSE(chunks->add(&value, 1));
-  EXPECT_EQ(chunks->first_chunk[kTensorsOfLaunch], kTensorsOfLaunch);
+  EXPECT_TRUE(table.full());
+  EXPECT_EQ(table.chunks(), 3);
+  EXPECT_EQ(table.tensor_of(0), 1);
+  EXPECT_EQ(table.tensor_of(1), 1);
+  EXPECT_EQ(table.tensor_of(2), 3);
 }
 
 }  // namespace
