@@ -137,7 +137,7 @@ Recording record(const Scenario& scenario, std::optional<size_t> ignored_wait) {
     recording::Recorder& recorder =
         recording::recorder(static_cast<c10::DeviceIndex>(world->rank()));
     Recording own;
-    auto steps = std::make_unique<Steps>(scenario, world, "privateuseone");
+    auto steps = std::make_unique<Steps>(scenario, world, "recording");
     steps->root().tree();
     recorder.start(world->rank() == 0 ? ignored_wait : std::nullopt);
     std::vector<std::vector<at::Tensor>> losses;

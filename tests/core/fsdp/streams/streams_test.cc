@@ -39,7 +39,7 @@ TEST(Streams, ATreeMayEndWhileTheDeviceWorks) {
   recording::run_ranks_on_devices(2, [](const std::shared_ptr<World>& world) {
     auto model = std::make_shared<TinyStack>(TinyStackOptions{8, 16, 2});
     auto root =
-        fully_shard_by_kind(model, Mesh::for_fsdp(world, 0, "privateuseone"), {}, {"TinyBlock"});
+        fully_shard_by_kind(model, Mesh::for_fsdp(world, 0, "recording"), {}, {"TinyBlock"});
     root->set_is_last_backward(false);
     (*model)(at::ones({2, 8}, at::device(at::kCPU))).sum().backward();
     const at::Device device = root->mesh().device();
