@@ -171,3 +171,46 @@ func TestChildrenEndWithTheirModule(t *testing.T) {
 	})
 	noHandles(t)
 }
+
+// counting is a module that computes gelu(input * w), and counts how often it does.
+func counting(t *testing.T) (*fsdp2.Module, *int) {
+	t.Helper()
+	runs := new(int)
+	part, err := fsdp2.NewCustomModule("Part", nil,
+		func(call *fsdp2.ForwardCall, inputs []*fsdp2.Tensor) ([]*fsdp2.Tensor, error) {
+			*runs++
+			return []*fsdp2.Tensor{inputs[0].Mul(call.Parameter("w")).Gelu()}, nil
+		})
+	must(t, err)
+	must(t, part.AddParameter("w", []int{1}, nil))
+	return part, runs
+}
+
+func TestModulesChosenByPathRunAgainInBackward(t *testing.T) {
+	first, firstRuns := counting(t)
+	second, secondRuns := counting(t)
+	whole, err := fsdp2.NewCustomModule("Whole", nil,
+		func(call *fsdp2.ForwardCall, inputs []*fsdp2.Tensor) ([]*fsdp2.Tensor, error) {
+			return []*fsdp2.Tensor{second.Forward(first.Forward(inputs[0]))}, nil
+		})
+	must(t, err)
+	defer whole.Close()
+	must(t, all(whole.AddChild("first", first), whole.AddChild("second", second)))
+	missing := whole.CheckpointActivations(fsdp2.ActivationOptions{Paths: []string{"first", "third"}})
+	contains(t, missing, "'third'")
+	if !errors.Is(missing, fsdp2.ErrNotFound) {
+		t.Errorf("found %v", missing)
+	}
+	for _, wrong := range []fsdp2.ActivationOptions{{Paths: []string{}}, {Kinds: []string{"Part"}, Paths: []string{"first"}}} {
+		if err := whole.CheckpointActivations(wrong); !errors.Is(err, fsdp2.ErrInvalidArgument) {
+			t.Errorf("%+v: found %v", wrong, err)
+		}
+	}
+	must(t, whole.CheckpointActivations(fsdp2.ActivationOptions{Paths: []string{"second"}}))
+	x := floats(t, []float32{1}, 1)
+	defer x.Close()
+	must(t, whole.Forward(x).Sum().Backward())
+	if *firstRuns != 1 || *secondRuns != 2 {
+		t.Errorf("the first ran %d times, the second %d times", *firstRuns, *secondRuns)
+	}
+}

@@ -149,13 +149,14 @@ func (m *Module) ZeroGrad() error {
 // ActivationOptions choose what CheckpointActivations is for. The zero value is each of the model's own layers.
 type ActivationOptions struct {
 	Kinds       []string // classes, such as "LlamaDecoderLayer"; none: the model's own layers
-	Every       int      // the last of each so many modules; 0: 1
+	Paths       []string // nil, or, in place of classes, dotted paths such as "model.layers.3", in any order; at least one
+	Every       int      // the last of each so many modules, in the model's order; 0: 1
 	NoEarlyStop bool     // the second run goes to its end, so that collective calls inside are made as often on all ranks
 }
 
 // CheckpointActivations makes modules keep only their inputs in forward and run again in backward. It may come before or after sharding,
-// and changes no loss and no gradient. Errors, with nothing changed: ErrNotFound (a class that does not exist; lists those that do),
-// ErrWrongState (checkpointed already), ErrInvalidArgument.
+// and changes no loss and no gradient. Errors, with nothing changed: ErrNotFound (a class or path that does not exist; lists the
+// classes that do), ErrWrongState (checkpointed already), ErrInvalidArgument (both Kinds and Paths, no paths, the path of a container).
 func (m *Module) CheckpointActivations(options ActivationOptions) error {
 	defer runtime.KeepAlive(m)
 	if options.Every == 0 {
@@ -164,11 +165,17 @@ func (m *Module) CheckpointActivations(options ActivationOptions) error {
 	if options.Every < 0 {
 		return invalid("CheckpointActivations", "Every: expected at least 1, found %d", options.Every)
 	}
-	var flags uint32
-	if options.NoEarlyStop {
-		flags = capi.ActivationsNoEarlyStop
+	names, flags := options.Kinds, uint32(0)
+	if options.Paths != nil {
+		if len(options.Kinds) > 0 {
+			return invalid("CheckpointActivations", "expected Kinds or Paths, found both")
+		}
+		names, flags = options.Paths, capi.ActivationsByPath
 	}
-	return failure(withNames(options.Kinds, func(array *unsafe.Pointer, n uint) error {
+	if options.NoEarlyStop {
+		flags |= capi.ActivationsNoEarlyStop
+	}
+	return failure(withNames(names, func(array *unsafe.Pointer, n uint) error {
 		return capi.ModuleCheckpointActivations(m.raw(), array, n, uint(options.Every), flags)
 	}))
 }

@@ -8,8 +8,9 @@ use std::error::Error;
 use std::thread;
 
 use fsdp2::{
-    AdamwOptions, Forward, Init, Loader, LoaderOptions, Mesh, MeshOptions, Module, ModuleOptions,
-    Optimizer, ParameterOptions, Result, Shard, ShardOptions, Step, Tensor, Wrap,
+    ActivationOptions, AdamwOptions, Chosen, Forward, Init, Loader, LoaderOptions, Mesh,
+    MeshOptions, Module, ModuleOptions, Optimizer, ParameterOptions, Result, Shard, ShardOptions,
+    Step, Tensor, Wrap,
 };
 
 const VOCABULARY: i64 = 384;
@@ -119,7 +120,10 @@ fn train(tokens: &str, rank: i32, ranks: i32, steps: usize) -> Result<()> {
         ..Default::default()
     };
     let shard = Shard::create(&module, &mesh, &sharding)?;
-    module.checkpoint_activations(&["Layer"], 1)?;
+    module.checkpoint_activations(&ActivationOptions {
+        modules: Chosen::Kinds(&["Layer"]),
+        ..Default::default()
+    })?;
     let adamw = AdamwOptions {
         lr: 3e-3,
         ..Default::default()

@@ -100,14 +100,18 @@ set_requires_grad!(model::Module, flag::Bool; names = nothing) =
 
 """
     checkpoint_activations!(model::FSDP2.Module, kinds...; every = 1, no_early_stop = false)
+    checkpoint_activations!(model::FSDP2.Module, paths...; by_path = true, every = 1, no_early_stop = false)
 
-The last of each `every` modules of these classes (without classes, of the model's layers) keeps only its inputs and runs again in
-backward.
+The last of each `every` modules of these classes (without classes, of the model's layers), or of those at these dotted paths, keeps only
+its inputs and runs again in backward. The second run stops once backward has what it needs, or, with `no_early_stop`, at its end, so that
+collective calls inside are made as often on all ranks.
 """
-checkpoint_activations!(model::Module, kinds...; every::Integer = 1, no_early_stop::Bool = false) =
-    check(with_strings(isempty(kinds) ? nothing : kinds) do strings, n
-        fsdp2_module_checkpoint_activations(model, strings, n, every, no_early_stop ? FSDP2_ACTIVATIONS_NO_EARLY_STOP : 0)
+function checkpoint_activations!(model::Module, names...; by_path::Bool = false, every::Integer = 1, no_early_stop::Bool = false)
+    flags = by_path * FSDP2_ACTIVATIONS_BY_PATH | no_early_stop * FSDP2_ACTIVATIONS_NO_EARLY_STOP
+    check(with_strings(isempty(names) ? nothing : names) do strings, n
+        fsdp2_module_checkpoint_activations(model, strings, n, every, flags)
     end)
+end
 
 """
     train!(model::FSDP2.Module, mode = true)

@@ -44,6 +44,26 @@ end
     @test_throws ArgumentError from_config("a\0b")
 end
 
+"A module that computes gelu(input * w), and counts how often it does."
+counting(runs) = custom_module("Part"; parameters = (; w = (1,))) do ps, x
+    runs[] += 1
+    gelu(x .* ps.w)
+end
+
+@testset "modules chosen by path run again in backward" begin
+    runs = (Ref(0), Ref(0))
+    first_part, second_part = counting.(runs)
+    whole = custom_module((ps, x) -> second_part(first_part(x)), "Whole"; children = (first = first_part, second = second_part))
+    choose(paths...) = checkpoint_activations!(whole, paths...; by_path = true)
+    missing_one = thrown(() -> choose("first", "third"))
+    @test missing_one.code == :not_found && occursin("'third'", missing_one.message)
+    @test code_of(choose) == :invalid_argument
+    choose("second")
+    backward(sum(whole(Tensor(Float32[1]))))
+    @test getindex.(runs) == (1, 2)
+    close(whole)
+end
+
 scale_by(f) = custom_module(f, "Scale"; parameters = (; weight = parameter(2; init = :ones), bias = parameter(2; init = :zeros)))
 
 @testset "custom modules" begin

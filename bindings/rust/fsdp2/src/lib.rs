@@ -87,7 +87,9 @@ pub use infer::{Evaluation, GenerateOptions, InferOptions, Scores};
 pub use loader::{Loader, LoaderOptions, Order, TokenFormat};
 pub use log::{LogLevel, LogRecord};
 pub use mesh::{Backend, DeviceMemory, GroupInfo, Mesh, MeshInfo, MeshOptions};
-pub use module::{Module, ModuleInfo, ModuleOptions, ModuleParameterInfo, Which};
+pub use module::{
+    ActivationOptions, Chosen, Module, ModuleInfo, ModuleOptions, ModuleParameterInfo, Which,
+};
 pub use op::no_grad;
 pub use optimizer::{
     AdamwOptions, Algorithm, Optimizer, OptimizerGroupInfo, OptimizerInfo, SgdOptions,

@@ -67,6 +67,39 @@ numbers! {
     }
 }
 
+/// Modules inside a module.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Chosen<'a> {
+    /// Each of the model's own layers.
+    Layers,
+    /// The modules of these classes, such as "LlamaDecoderLayer".
+    Kinds(&'a [&'a str]),
+    /// The modules at these dotted paths, such as "model.layers.3", in any order.
+    Paths(&'a [&'a str]),
+}
+
+/// Which modules [`Module::checkpoint_activations`] is for, and how they run again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ActivationOptions<'a> {
+    /// The modules to choose from: by default, the model's own layers.
+    pub modules: Chosen<'a>,
+    /// The last of each so many of them, in the model's order; 1 for all.
+    pub every: usize,
+    /// The second run goes on to its end, so that collective calls inside are made as often on all ranks. Otherwise it stops once
+    /// backward has what it needs.
+    pub no_early_stop: bool,
+}
+
+impl Default for ActivationOptions<'_> {
+    fn default() -> Self {
+        Self {
+            modules: Chosen::Layers,
+            every: 1,
+            no_early_stop: false,
+        }
+    }
+}
+
 object! {
     /// A model, or a part of one.
     ///
@@ -174,27 +207,39 @@ impl Module {
         })
     }
 
-    /// Turns on activation checkpointing for the modules of these classes (none: the model's own layers): the last of each
-    /// `every` modules keeps only its inputs in forward and runs again in backward.
-    pub fn checkpoint_activations(&self, kinds: &[&str], every: usize) -> Result<()> {
-        self.checkpoint(kinds, every, 0)
-    }
-
-    /// Like [`Module::checkpoint_activations`], but the second run goes on to its end, so that collective calls inside are made
-    /// as often on all ranks.
-    pub fn checkpoint_activations_no_early_stop(&self, kinds: &[&str], every: usize) -> Result<()> {
-        self.checkpoint(kinds, every, sys::FSDP2_ACTIVATIONS_NO_EARLY_STOP as u32)
-    }
-
-    fn checkpoint(&self, kinds: &[&str], every: usize, flags: u32) -> Result<()> {
-        let kinds = Texts::new(kinds)?;
+    /// Turns on activation checkpointing: the modules that the options choose keep only their inputs in forward and run again in
+    /// backward. The call may come before or after sharding, and changes no loss and no gradient. Errors, with nothing changed:
+    /// [`Status::NotFound`] (a class or path that does not exist), [`Status::WrongState`] (checkpointed already),
+    /// [`Status::InvalidArgument`] (`every`, no paths, the path of a container).
+    ///
+    /// ```no_run
+    /// use fsdp2::{ActivationOptions, Chosen};
+    ///
+    /// # fn main() -> fsdp2::Result<()> {
+    /// # let module = fsdp2::Module::from_config("", &Default::default())?;
+    /// module.checkpoint_activations(&ActivationOptions {
+    ///     modules: Chosen::Paths(&["model.layers.0", "lm_head"]),
+    ///     ..Default::default()
+    /// })?;
+    /// # Ok(()) }
+    /// ```
+    pub fn checkpoint_activations(&self, options: &ActivationOptions<'_>) -> Result<()> {
+        let (names, by_path) = match options.modules {
+            Chosen::Layers => (Texts::new::<&str>(&[])?, 0),
+            Chosen::Kinds(kinds) => (Texts::new(kinds)?, 0),
+            Chosen::Paths(paths) => (Texts::new(paths)?, sys::FSDP2_ACTIVATIONS_BY_PATH),
+        };
+        let to_the_end = match options.no_early_stop {
+            true => sys::FSDP2_ACTIVATIONS_NO_EARLY_STOP,
+            false => 0,
+        };
         ffi::check(unsafe {
             sys::fsdp2_module_checkpoint_activations(
                 self.raw(),
-                kinds.as_ptr(),
-                kinds.len(),
-                every,
-                flags,
+                names.as_ptr(),
+                names.len(),
+                options.every,
+                (by_path | to_the_end) as u32,
             )
         })
     }

@@ -7,7 +7,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use common::{on_ranks, regression, regression_data};
-use fsdp2::{Module, Optimizer, Panic, Result, SgdOptions, Shard, Status, Step, Tensor, Which};
+use fsdp2::{
+    ActivationOptions, Chosen, Module, Optimizer, Panic, Result, SgdOptions, Shard, Status, Step,
+    Tensor, Which,
+};
 
 fn losses(ranks: i32, steps: usize) -> Vec<f64> {
     let all = on_ranks(ranks, |rank, mesh| -> Result<Vec<f64>> {
@@ -47,6 +50,47 @@ fn custom(forward: impl Fn(&Tensor) -> fsdp2::CallbackResult<Tensor> + Send + 's
 
 fn scalar() -> Tensor {
     Tensor::from_slice(&[1f32], &[]).unwrap()
+}
+
+/// `input * w`, and the number of times that it was computed.
+fn counting() -> Result<(Module, Arc<AtomicUsize>)> {
+    let runs = Arc::new(AtomicUsize::new(0));
+    let counter = runs.clone();
+    let module = Module::create_custom("Part", &Default::default(), move |forward| {
+        counter.fetch_add(1, Ordering::Relaxed);
+        Ok((forward.input(0)? * forward.parameter(0)?)?.gelu()?)
+    })?;
+    module.add_parameter("w", &[1], &Default::default())?;
+    Ok((module, runs))
+}
+
+#[test]
+fn modules_chosen_by_path_run_again_in_backward() -> Result<()> {
+    let (first, first_runs) = counting()?;
+    let (second, second_runs) = counting()?;
+    let whole = {
+        let (first, second) = (first.duplicate()?, second.duplicate()?);
+        Module::create_custom("Whole", &Default::default(), move |forward| {
+            Ok(second.forward_one([&first.forward_one([forward.input(0)?])?])?)
+        })?
+    };
+    whole.add_child("first", &first)?;
+    whole.add_child("second", &second)?;
+    let choose = |paths: &[&str]| {
+        whole.checkpoint_activations(&ActivationOptions {
+            modules: Chosen::Paths(paths),
+            ..Default::default()
+        })
+    };
+    let missing = choose(&["first", "third"]).unwrap_err();
+    assert_eq!(missing.status(), Status::NotFound);
+    assert!(missing.message().contains("'third'"), "{missing}");
+    assert_eq!(choose(&[]).unwrap_err().status(), Status::InvalidArgument);
+    choose(&["second"])?;
+    whole.forward_one([&scalar()])?.sum()?.backward()?;
+    let runs = [first_runs, second_runs].map(|runs| runs.load(Ordering::Relaxed));
+    assert_eq!(runs, [1, 2]);
+    Ok(())
 }
 
 #[test]

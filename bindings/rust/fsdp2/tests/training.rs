@@ -173,7 +173,7 @@ fn a_language_model_alone() -> Result<()> {
     );
     assert_eq!(module.parameter(frozen, Which::Local)?.shape()?, info.shape);
     assert_eq!(module.parameter_count()?, 21);
-    module.checkpoint_activations(&[], 1)?;
+    module.checkpoint_activations(&Default::default())?;
     module.zero_grad()?;
     let error = Module::from_exported("/no/such.pt2", &Default::default()).unwrap_err();
     assert_eq!(error.status(), Status::NotFound);

@@ -259,8 +259,30 @@ public final class Module extends Inference {
    * @param noEarlyStop whether the second run goes to its end
    */
   public void checkpointActivations(Collection<String> kinds, long every, boolean noEarlyStop) {
-    int flags = noEarlyStop ? Raw.FSDP2_ACTIVATIONS_NO_EARLY_STOP : 0;
-    String[] chosen = kinds.toArray(String[]::new);
+    checkpointActivations(kinds, every, noEarlyStop, 0);
+  }
+
+  /** Keeps only the inputs of the modules at these dotted paths, at least one. */
+  public void checkpointActivationsByPath(String... paths) {
+    checkpointActivationsByPath(List.of(paths), 1, false);
+  }
+
+  /**
+   * Keeps only the inputs of modules in forward, which run again in backward.
+   *
+   * @param paths dotted paths of modules, such as "model.layers.3", in any order; at least one
+   * @param every the last of each so many modules, in the model's order
+   * @param noEarlyStop whether the second run goes to its end
+   */
+  public void checkpointActivationsByPath(
+      Collection<String> paths, long every, boolean noEarlyStop) {
+    checkpointActivations(paths, every, noEarlyStop, Raw.FSDP2_ACTIVATIONS_BY_PATH);
+  }
+
+  private void checkpointActivations(
+      Collection<String> names, long every, boolean noEarlyStop, int by) {
+    int flags = by | (noEarlyStop ? Raw.FSDP2_ACTIVATIONS_NO_EARLY_STOP : 0);
+    String[] chosen = names.toArray(String[]::new);
     use(id -> Raw.fsdp2_module_checkpoint_activations(id, chosen, chosen.length, every, flags));
   }
 

@@ -20,6 +20,7 @@ public final class CustomTest {
 
   public static void main(String[] arguments) throws Exception {
     test("a custom module trains sharded on 2 ranks", CustomTest::aCustomModuleTrainsSharded);
+    test("modules chosen by path run again in backward", CustomTest::modulesChosenByPathRunAgain);
     test("an error in a forward callback reaches the caller", CustomTest::anErrorInAForward);
     test("an error on one rank reaches the others", CustomTest::anErrorOnOneRankReachesTheOthers);
     test("a forward changes its buffers", CustomTest::aForwardChangesItsBuffers);
@@ -83,6 +84,43 @@ public final class CustomTest {
           }
         });
     collect();
+  }
+
+  /** A module that computes gelu(input * w), and counts how often it does. */
+  private static Module counting(AtomicInteger runs) {
+    Module part =
+        Module.createCustom(
+            "Part",
+            (self, inputs) -> {
+              runs.incrementAndGet();
+              return List.of(inputs[0].mul(self.parameter("w")).gelu());
+            });
+    part.addParameter("w", 1);
+    return part;
+  }
+
+  private static void modulesChosenByPathRunAgain() {
+    AtomicInteger firstRuns = new AtomicInteger();
+    AtomicInteger secondRuns = new AtomicInteger();
+    Module first = counting(firstRuns);
+    Module second = counting(secondRuns);
+    try (Module whole =
+            Module.createCustom(
+                "Whole", (self, inputs) -> List.of(second.forward(first.forward(inputs[0]))));
+        TensorScope scope = TensorScope.open()) {
+      whole.addChild("first", first);
+      whole.addChild("second", second);
+      FsdpException missing =
+          expectThrown(
+              FsdpException.class, () -> whole.checkpointActivationsByPath("first", "third"));
+      expect(ErrorCode.NOT_FOUND, missing.code());
+      expectContains("'third'", missing.getMessage());
+      expect(ErrorCode.INVALID_ARGUMENT, code(() -> whole.checkpointActivationsByPath()));
+      whole.checkpointActivationsByPath("second");
+      whole.forward(Tensor.of(new float[] {1}, 1)).sum().backward();
+      expect(1, firstRuns.get());
+      expect(2, secondRuns.get());
+    }
   }
 
   private static void anErrorInAForward() {
