@@ -30,7 +30,7 @@ java=(java "-Djava.library.path=$root" -cp "$jar:$tests")
 "${java[@]}" -Xcheck:jni io.fsdp2.internal.RawTest
 "${java[@]}" -Xcheck:jni io.fsdp2.internal.ModelTest
 "${java[@]}" -Xcheck:jni io.fsdp2.internal.ShardTest $model $tokens
-for test in Local Mesh Custom Function Unit Layer Training Infer Checkpoint; do
+for test in Local Config Mesh Custom Function Unit Layer Training Infer Checkpoint; do
   "${java[@]}" -Xcheck:jni "io.fsdp2.${test}Test" $model $tokens 2>&1 | tee "$work/said"
   if grep -E '^(WARNING|FATAL)' "$work/said"; then exit 1; fi
 done

@@ -10,7 +10,7 @@ package=bindings/julia/FSDP2 tokens=$root/tests/parity/golden/tokens/tiny-llama.
 # A process for each: what one file does to the process is not the next one's. Compiling the tests would take longer than
 # interpreting them.
 quick=(--startup-file=no -O0 --compile=min)
-for file in raw handle tensor operator module layer infer function shard train checkpoint documentation; do
+for file in raw handle tensor operator module layer infer function shard train checkpoint config documentation; do
   julia "${quick[@]}" $package/test/runtests.jl $file
 done
 julia "${quick[@]}" --threads 2 $package/test/threads_test.jl

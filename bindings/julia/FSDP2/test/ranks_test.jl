@@ -93,6 +93,12 @@ end
     @test rank == 0 || thrown_here.cause.ex.msg == "rank 1's own"
 end
 
+@testset "ranks with different configurations are told the key" begin
+    error = on_ranks(mesh -> agree(mesh, "options", get_shared(lower_config(("lr: 1.0e-3", "\nlr: 2.0e-3")[rank + 1]))))
+    @test error.code == :invalid_argument
+    @test occursin("options: the ranks differ in --lr: rank 0 has 0.001 (", error.message)
+end
+
 @testset "all-gather extensions" begin
     gathers = Ref(0)
     before, rounded, same = on_ranks() do mesh

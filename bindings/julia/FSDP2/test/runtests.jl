@@ -2,7 +2,7 @@
 include("helpers.jl")
 
 const files = [
-    "raw", "handle", "tensor", "operator", "module", "layer", "infer", "function", "shard", "train", "checkpoint", "documentation"]
+    "raw", "handle", "tensor", "operator", "module", "layer", "infer", "function", "shard", "train", "checkpoint", "config", "documentation"]
 @testset "FSDP2" begin
     for file in (isempty(ARGS) ? files : ARGS)
         @testset "$file" begin
