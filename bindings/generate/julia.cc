@@ -43,7 +43,7 @@ std::string julia_field_type(const Api& api, const Variable& field) {
 std::string default_value(const Api& api, const Struct& known, size_t index) {
   const Variable& field = known.fields[index];
   if (field.name == "struct_size") return "sizeof(" + known.name + ")";
-  if (field.count) return "ntuple(_ -> 0, " + std::to_string(field.count) + ")";
+  if (field.count) return "ntuple(_ -> 0, Val(" + std::to_string(field.count) + "))";
   if (field.type.pointers == 0 && api.find_struct(field.type.base)) return field.type.base + "()";
   const std::string given = known.defaults.empty() ? "0" : known.defaults[index];
   if (julia_type(api, field.type) == "Cstring") return "Cstring(C_NULL)";

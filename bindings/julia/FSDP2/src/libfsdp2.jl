@@ -216,8 +216,8 @@ Base.@kwdef struct fsdp2_mesh_info
     world_size::Int32 = 0
     local_rank::Int32 = 0
     n_dims::Int32 = 0
-    shape::NTuple{16, Int64} = ntuple(_ -> 0, 16)
-    coordinate::NTuple{16, Int64} = ntuple(_ -> 0, 16)
+    shape::NTuple{16, Int64} = ntuple(_ -> 0, Val(16))
+    coordinate::NTuple{16, Int64} = ntuple(_ -> 0, Val(16))
 end
 
 Base.@kwdef struct fsdp2_group_info
@@ -246,8 +246,8 @@ Base.@kwdef struct fsdp2_tensor_info
     device_index::Int32 = 0
     n_dims::Int32 = 0
     requires_grad::Int32 = 0
-    shape::NTuple{16, Int64} = ntuple(_ -> 0, 16)
-    strides::NTuple{16, Int64} = ntuple(_ -> 0, 16)
+    shape::NTuple{16, Int64} = ntuple(_ -> 0, Val(16))
+    strides::NTuple{16, Int64} = ntuple(_ -> 0, Val(16))
     n_bytes::Int64 = 0
 end
 
@@ -292,7 +292,7 @@ Base.@kwdef struct fsdp2_module_parameter_info
     n_names::Int32 = 0
     n_dims::Int32 = 0
     reserved::Int32 = 0
-    shape::NTuple{16, Int64} = ntuple(_ -> 0, 16)
+    shape::NTuple{16, Int64} = ntuple(_ -> 0, Val(16))
 end
 
 Base.@kwdef struct fsdp2_infer_options
@@ -346,7 +346,7 @@ Base.@kwdef struct fsdp2_shard_dim_info
     dtype::Int32 = 0
     n_dims::Int32 = 0
     reserved::Int32 = 0
-    shape::NTuple{16, Int64} = ntuple(_ -> 0, 16)
+    shape::NTuple{16, Int64} = ntuple(_ -> 0, Val(16))
     parameter::Cstring = Cstring(C_NULL)
 end
 
@@ -389,8 +389,8 @@ Base.@kwdef struct fsdp2_parameter_info
     shard_dim::Int32 = 0
     has_grad::Int32 = 0
     n_names::Int32 = 0
-    shape::NTuple{16, Int64} = ntuple(_ -> 0, 16)
-    local_shape::NTuple{16, Int64} = ntuple(_ -> 0, 16)
+    shape::NTuple{16, Int64} = ntuple(_ -> 0, Val(16))
+    local_shape::NTuple{16, Int64} = ntuple(_ -> 0, Val(16))
     local_offset::Int64 = 0
     shard_ranks::Int32 = 0
     replica_ranks::Int32 = 0

@@ -124,21 +124,25 @@ optional(text) = string(text)
 
 # ---- out
 
-"An info or result struct as a named tuple: shapes have their own length, dtypes are types, enums symbols, flags `Bool`s."
-function named(info::T) where T
-    n_dims = :n_dims in fieldnames(T) ? info.n_dims : 0
-    names = filter(name -> !(name in (:struct_size, :reserved, :n_dims)), collect(fieldnames(T)))
-    NamedTuple{Tuple(names)}(Tuple(field(T, name, getfield(info, name), n_dims) for name in names))
+"The expression of a field of an info or result struct, as `named` gives it."
+function field(T, name)
+    value, type = :(info.$name), fieldtype(T, name)
+    type <: Tuple && return :($value[1:info.n_dims])
+    type === Float64 && return value
+    name in flags && return :($value != 0)
+    name === :shard_dim && return :($value < 0 ? nothing : Int($value) + 1)
+    name in (:dtype, :compute_dtype) && return :(dtype_of($value))
+    enum = enum_of(T, name)
+    enum === nothing ? :(Int($value)) : :(symbol_of($enum, $value))
 end
 
-field(T, name, value::Tuple, n_dims) = value[1:n_dims]
-field(T, name, value::Float64, _) = value
-function field(T, name, value::Integer, _)
-    name in flags && return value != 0
-    name === :shard_dim && return value < 0 ? nothing : Int(value) + 1
-    name in (:dtype, :compute_dtype) && return dtype_of(value)
-    enum = enum_of(T, name)
-    enum === nothing ? Int(value) : symbol_of(enum, value)
+"""
+An info or result struct as a named tuple: shapes have their own length, dtypes are types, enums symbols, flags `Bool`s. Made once for
+each struct: to look the names up in every call takes longer than the call.
+"""
+@generated function named(info::T) where T
+    names = filter(name -> !(name in (:struct_size, :reserved, :n_dims)), fieldnames(T))
+    :(NamedTuple{$names}(($(map(name -> field(T, name), names)...),)))
 end
 
 "The text that `f(buf, cap, needed)` writes."
