@@ -9,9 +9,9 @@ using Printf
 const vocabulary, width, heads, layers, sequence, inner = 384, 32, 4, 2, 32, 64
 
 function attention(ps, x)
-    split = reshape(linear(x, ps.qkv), :, sequence, 3, heads, width ÷ heads)
-    query, key, value = (split[:, :, i, :, :] for i in 1:3)
-    mixed = scaled_dot_product_attention(transpose(query, 2, 3), transpose(key, 2, 3), transpose(value, 2, 3); causal = true)
+    split = permutedims(reshape(linear(x, ps.qkv), :, sequence, 3, heads, width ÷ heads), (3, 1, 4, 2, 5))
+    query, key, value = (selectdim(split, 1, i) for i in 1:3)
+    mixed = scaled_dot_product_attention(query, key, value; causal = true)
     linear(reshape(transpose(mixed, 2, 3), :, sequence, width), ps.out)
 end
 
