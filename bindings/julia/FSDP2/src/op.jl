@@ -23,7 +23,8 @@ unless it runs in `no_grad`. Methods such as `linear`, `softmax` or `+` are made
     y = op("aten::linear", x, weight)
     values, places = op("aten::topk", y, 5)
 """
-function op(name::AbstractString, inputs...)
+function op(name::AbstractString, inputs::Vararg{Any, N}) where N
+    # N makes Julia compile this for the types of the inputs, which it does not do for arguments that are only passed on.
     roots = map(root, inputs)
     values = Ref(map(input, roots))
     GC.@preserve roots values call_op(String(name), convert(Ptr{fsdp2_value}, pointer_from_objref(values)), length(roots))
