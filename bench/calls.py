@@ -30,12 +30,27 @@ NEEDED = {"C": "cc", "Rust": "cargo", "Go": "go", "Java": "javac", "Julia": "jul
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="The cost of a call in five languages.")
-    parser.add_argument("--rounds", type=int, default=7)
+    add_common_arguments(parser, rounds=7)
     parser.add_argument("--batches", type=int, default=200, help="of 1000 calls, in a run")
+    return parser.parse_args()
+
+
+def add_common_arguments(parser: argparse.ArgumentParser, rounds: int) -> None:
+    parser.add_argument("--rounds", type=int, default=rounds)
     parser.add_argument("--library", type=Path, default=ROOT / "bazel-bin", help="with libfsdp2.so")
     parser.add_argument("--jar", type=Path, default=ROOT / "bazel-bin/bindings/java/fsdp2.jar")
     parser.add_argument("--languages", nargs="+", default=list(NEEDED), choices=list(NEEDED))
-    return parser.parse_args()
+
+
+def present(languages: list[str]) -> list[str]:
+    """Those of the languages that this machine has."""
+    found = []
+    for language in languages:
+        if shutil.which(NEEDED[language]) is None:
+            print(f"without {language}: no {NEEDED[language]} on this machine", file=sys.stderr)
+        else:
+            found.append(language)
+    return found
 
 
 def run(command: list, folder: Path = PROGRAMS, **environment: object) -> str:
@@ -111,12 +126,7 @@ def print_table(languages: list[str], found: dict[tuple, list[float]]) -> None:
 def main() -> int:
     options = parse_arguments()
     options.library, options.jar = options.library.resolve(), options.jar.resolve()
-    languages = []
-    for language in options.languages:
-        if shutil.which(NEEDED[language]) is None:
-            print(f"without {language}: no {NEEDED[language]} on this machine", file=sys.stderr)
-        else:
-            languages.append(language)
+    languages = present(options.languages)
     with tempfile.TemporaryDirectory() as work:
         commands = {
             language: build(language, Path(work), options.library, options.jar)
