@@ -21,6 +21,7 @@ constexpr const char* kDriverFile = "libcuda.so.1";
 constexpr const char* kLibTorchFile = "libtorch_cuda.so";
 
 std::mutex opening;
+std::atomic<bool> has_run_backward{false};
 std::atomic<const DevicePlugin*> cuda_plugin{nullptr};
 
 // The directory of the library that something is in, with a slash behind it.
@@ -38,6 +39,11 @@ std::string directory_of(const void* address) {
 void open_libtorch() {
   const std::string file =
       directory_of(reinterpret_cast<const void*>(&at::globalContext)) + kLibTorchFile;
+  const bool is_open = dlopen(file.c_str(), RTLD_LAZY | RTLD_NOLOAD) != nullptr;
+  FSDP2_CHECK(
+      is_open || !has_run_backward.load(), Code::kWrongState,
+      "cuda: this process has run a backward without GPUs, at which LibTorch's autograd has "
+      "counted its devices once for all: make a mesh on GPUs first");
   FSDP2_CHECK(dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL) != nullptr, Code::kUnsupported,
               "cuda: LibTorch's part for CUDA could not be opened ({}): expected a LibTorch with "
               "CUDA, whose libraries lie in one folder",
@@ -93,6 +99,8 @@ const DevicePlugin* open_cuda() {
 }
 
 }  // namespace
+
+void note_backward() { has_run_backward.store(true, std::memory_order_relaxed); }
 
 const DevicePlugin* find_device_plugin(at::DeviceType type) {
   return type == at::kCUDA ? cuda_plugin.load(std::memory_order_acquire) : nullptr;

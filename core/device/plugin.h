@@ -53,9 +53,15 @@ inline constexpr const char* kGetDevicePlugin = "fsdp2_get_device_plugin";
 // at every call.
 const DevicePlugin* find_device_plugin(at::DeviceType type);
 
+// Whoever runs a backward says so first. LibTorch's autograd counts the devices of the process
+// once, at its first backward: those of a plug-in that is opened later would end the next one by an
+// assertion.
+void note_backward();
+
 // Opens libfsdp2_cuda.so for CUDA: the file that the environment's FSDP2_CUDA_LIBRARY names, or the
 // one beside libfsdp2.so, or the one that the loader finds; LibTorch's libtorch_cuda.so before it,
-// from where LibTorch is. Error: kUnsupported, with what is missing.
+// from where LibTorch is. Errors: kUnsupported, with what is missing; kWrongState after the
+// process's first backward, unless it has LibTorch's CUDA already.
 const DevicePlugin& open_device_plugin(at::DeviceType type);
 
 }  // namespace fsdp2

@@ -4,6 +4,8 @@
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "core/device/plugin.h"
+
 namespace fsdp2::nn {
 
 namespace {
@@ -20,6 +22,7 @@ void empty_queue_of_thread() {
 
 void run_backward(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& gradients,
                   bool keep_graph) {
+  note_backward();
   try {
     torch::autograd::backward(outputs, gradients, keep_graph);
   } catch (...) {

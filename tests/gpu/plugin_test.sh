@@ -35,6 +35,39 @@ said=$(say FSDP2_CUDA_LIBRARY="$plugin")
 if [[ $said != *"found no such device"* && $said != *'"device":"cuda"'* ]]; then
   fail "expected a missing device or a step on a GPU, found: $said"
 fi
+# Autograd would end by an assertion.
+cat >"$TEST_TMPDIR/late.c" <<'PROGRAM'
+#include <fsdp2/fsdp2.h>
+#include <stdio.h>
+
+int main(void) {
+  static const float one = 1;
+  fsdp2_mesh_options options = FSDP2_MESH_OPTIONS_INIT;
+  fsdp2_tensor leaf = {0}, sum = {0};
+  fsdp2_value in, out;
+  fsdp2_mesh mesh = {0};
+  size_t n = 0;
+  if (fsdp2_tensor_from_buffer(&one, sizeof(one), FSDP2_DTYPE_F32, NULL, 0, &leaf) != FSDP2_OK ||
+      fsdp2_tensor_set_requires_grad(leaf, 1) != FSDP2_OK) {
+    return 1;
+  }
+  in = (fsdp2_value)FSDP2_TENSOR(leaf);
+  if (fsdp2_op_call("aten::clone", &in, 1, 0, (fsdp2_scope){0}, &out, 1, &n) != FSDP2_OK) {
+    return 2;
+  }
+  sum = out.tensor;
+  if (fsdp2_tensor_backward(sum) != FSDP2_OK) {
+    return 3;
+  }
+  options.device_type = "cuda";
+  puts(fsdp2_mesh_create(&options, &mesh) == FSDP2_E_WRONG_STATE ? "late" : fsdp2_error_message());
+  return 0;
+}
+PROGRAM
+gcc -Iinclude -o "$TEST_TMPDIR/late" "$TEST_TMPDIR/late.c" "$library"
+said=$(env LD_LIBRARY_PATH="$TEST_TMPDIR:$libtorch:$TEST_TMPDIR/driver" FSDP2_CUDA_LIBRARY="$plugin" "$TEST_TMPDIR/late")
+[[ $said == late ]] || fail "expected that GPUs cannot come after a backward, found: $said"
+
 said=$(say)
 [[ $said == *"libfsdp2_cuda.so could not be opened"* ]] || fail "expected a missing plug-in, found: $said"
 said=$(say FSDP2_CUDA_LIBRARY="$libtorch/libc10.so")
