@@ -1,6 +1,8 @@
 #include "core/fsdp/group/chunk_copy.h"
 
-#include <algorithm>
+#include <utility>
+
+#include "core/nn/kernels/device_kernels.h"
 
 namespace fsdp2::fsdp {
 
@@ -13,7 +15,37 @@ at::Tensor columns_by_rank(const ShardLayout& layout, const at::Tensor& paramete
   return parameter.view({outer, layout.world, layout.padded_numel() / outer}).transpose(0, 1);
 }
 
+bool can_be_listed(const at::Tensor& from, const at::Tensor& to, const nn::DeviceKernels* kernels) {
+  return kernels != nullptr && from.device() == to.device() && nn::device_kernels(from) == kernels;
+}
+
 }  // namespace
+
+void CopyList::add(at::Tensor from, at::Tensor to) {
+  from_.push_back(std::move(from));
+  to_.push_back(std::move(to));
+}
+
+void CopyList::run() {
+  const nn::DeviceKernels* kernels = nullptr;
+  std::vector<at::Tensor> from;
+  std::vector<at::Tensor> to;
+  for (size_t i = 0; i < from_.size(); ++i) {
+    const nn::DeviceKernels* own = nn::device_kernels(to_[i]);
+    if (can_be_listed(from_[i], to_[i], own)) {
+      kernels = own;
+      from.push_back(std::move(from_[i]));
+      to.push_back(std::move(to_[i]));
+    } else {
+      to_[i].copy_(from_[i], /*non_blocking=*/true);
+    }
+  }
+  if (kernels != nullptr) {
+    kernels->copy_each(from, to);
+  }
+  from_.clear();
+  to_.clear();
+}
 
 void chunks_to_parameter(const ShardLayout& layout, const at::Tensor& rows,
                          const at::Tensor& parameter) {
@@ -29,7 +61,7 @@ void chunks_to_parameter(const ShardLayout& layout, const at::Tensor& rows,
 }
 
 void parameter_to_chunks(const ShardLayout& layout, const at::Tensor& values,
-                         const at::Tensor& rows) {
+                         const at::Tensor& rows, CopyList& copies) {
   const int64_t width = layout.padded_numel();
   if (!values.defined()) {
     rows.zero_();
@@ -44,15 +76,18 @@ void parameter_to_chunks(const ShardLayout& layout, const at::Tensor& values,
     rows.view(columns.sizes()).copy_(columns);
     return;
   }
-  if (layout.even()) {
-    rows.copy_(flat.view({-1, width}));
-    return;
+  const int64_t full = flat.numel() / width;
+  const int64_t rest = flat.numel() - full * width;
+  if (full > 0) {
+    copies.add(flat.narrow(0, 0, full * width).view({full, width}), rows.narrow(0, 0, full));
   }
-  for (int64_t row = 0; row < rows.size(0); ++row) {
-    const int64_t begin = std::min(row * width, flat.numel());
-    const int64_t count = std::min(width, flat.numel() - begin);
-    rows[row].narrow(0, 0, count).copy_(flat.narrow(0, begin, count));
-    rows[row].narrow(0, count, width - count).zero_();
+  if (rest > 0) {
+    copies.add(flat.narrow(0, full * width, rest), rows[full].narrow(0, 0, rest));
+    rows[full].narrow(0, rest, width - rest).zero_();
+  }
+  const int64_t begun = full + (rest > 0 ? 1 : 0);
+  if (begun < rows.size(0)) {
+    rows.narrow(0, begun, rows.size(0) - begun).zero_();
   }
 }
 

@@ -23,13 +23,15 @@ bool goes_direct(const ShardedParam& param, CommPath path) {
   return param.unsharded_bytes() >= kDirectBytes;
 }
 
-// This rank's part of what is gathered, in compute dtype and on the compute device.
+// This rank's part of what is gathered, where it is and as it is stored.
+const at::Tensor& stored_piece(const ShardedParam& param, GatherSource source) {
+  return source == GatherSource::kSlices ? param.slice() : param.shard_flat();
+}
+
+// The same in compute dtype and on the compute device.
 at::Tensor gather_input(const ShardedParam& param, GatherSource source) {
-  if (source == GatherSource::kSlices) {
-    return param.slice();
-  }
-  return param.shard_flat().to(param.unsharded().device(), param.compute_dtype(),
-                               /*non_blocking=*/true);
+  return stored_piece(param, source)
+      .to(param.unsharded().device(), param.compute_dtype(), /*non_blocking=*/true);
 }
 
 void start_packed_gather(GatherInFlight& in_flight, Comm& comm) {
@@ -42,11 +44,14 @@ void start_packed_gather(GatherInFlight& in_flight, Comm& comm) {
       at::empty({comm.size(), row_bytes}, at::device(device).dtype(at::kByte));
   const at::Tensor own = buffer[comm.rank()];
   int64_t offset = 0;
+  CopyList copies;
   for (const ShardedParam* param : in_flight.packed_params) {
-    const at::Tensor input = gather_input(*param, in_flight.source).view(at::kByte);
-    own.narrow(0, offset, input.numel()).copy_(input);
-    offset += packed_slot_bytes(input.numel());
+    const int64_t bytes = param->unsharded_bytes() / comm.size();
+    copies.add(stored_piece(*param, in_flight.source),
+               own.narrow(0, offset, bytes).view(param->compute_dtype()));
+    offset += packed_slot_bytes(bytes);
   }
+  copies.run();
   in_flight.packed_buffer = buffer;
   in_flight.packed = comm.all_gather(buffer.view({-1}), own);
 }
@@ -54,17 +59,20 @@ void start_packed_gather(GatherInFlight& in_flight, Comm& comm) {
 // Rank-major rows of parameters -> each parameter's storage.
 void copy_out_packed_gather(const GatherInFlight& in_flight, const Comm& comm) {
   int64_t offset = 0;
+  CopyList copies;
   for (const ShardedParam* param : in_flight.packed_params) {
     const int64_t bytes = param->unsharded_bytes() / comm.size();
-    const at::Tensor rows = in_flight.packed_buffer.narrow(1, offset, bytes);
+    const at::Tensor rows =
+        in_flight.packed_buffer.narrow(1, offset, bytes).view(param->compute_dtype());
     const at::Tensor out = param->unsharded_flat();
     if (in_flight.source == GatherSource::kSlices || param->layout().chunks_are_contiguous()) {
-      out.view(at::kByte).view({comm.size(), bytes}).copy_(rows);
+      copies.add(rows, out.view(rows.sizes()));
     } else {
-      chunks_to_parameter(param->layout(), rows.contiguous().view(param->compute_dtype()), out);
+      chunks_to_parameter(param->layout(), rows, out);
     }
     offset += packed_slot_bytes(bytes);
   }
+  copies.run();
 }
 
 GatherInFlight::Separate start_extended_gather(ShardedParam& param, Comm& comm,
@@ -115,6 +123,7 @@ GatherInFlight start_all_gather(const std::vector<ShardedParam*>& params, Comm& 
   GatherInFlight in_flight;
   in_flight.source = options.source;
   in_flight.extension = options.extension;
+  CopyList casts;
   for (ShardedParam* param : params) {
     if (param->is_whole()) {
       continue;
@@ -122,7 +131,7 @@ GatherInFlight start_all_gather(const std::vector<ShardedParam*>& params, Comm& 
     if (options.source == GatherSource::kShards && options.extension) {
       in_flight.extended.push_back(start_extended_gather(*param, comm, options));
     } else if (comm.size() == 1) {
-      param->unsharded_flat().copy_(param->shard_flat());
+      casts.add(param->shard_flat(), param->unsharded_flat());
     } else if (gathers_direct(*param, options.path, options.source)) {
       in_flight.direct.push_back(
           comm.all_gather(param->unsharded_flat(), gather_input(*param, options.source)));
@@ -130,6 +139,7 @@ GatherInFlight start_all_gather(const std::vector<ShardedParam*>& params, Comm& 
       in_flight.packed_params.push_back(param);
     }
   }
+  casts.run();
   if (!in_flight.packed_params.empty()) {
     start_packed_gather(in_flight, comm);
   }

@@ -72,17 +72,22 @@ at::Tensor pack_gradients(const ReduceInFlight& in_flight, const std::vector<at:
   const at::TensorOptions options = at::device(device_of(in_flight)).dtype(in_flight.options.dtype);
   const at::Tensor input = at::empty({in_flight.options.shard->size(), width + n_flags}, options);
   int64_t offset = 0;
+  CopyList copies;
   for (size_t i = 0; i < grads.size(); ++i) {
     const ShardedParam& param = *in_flight.packed_params[i];
     const int64_t numel = param.layout().padded_numel();
-    parameter_to_chunks(param.layout(), grads[i], input.narrow(1, offset, numel));
+    parameter_to_chunks(param.layout(), grads[i], input.narrow(1, offset, numel), copies);
     offset += numel;
   }
+  copies.run();
   if (scaling.before != 1) {
     input.narrow(1, 0, width).div_(scaling.before);
   }
+  input.narrow(1, width, n_flags).fill_(1.0);
   for (int64_t i = 0; i < n_flags; ++i) {
-    input.select(1, width + i).fill_(in_flight.has_grad[static_cast<size_t>(i)] ? 1.0 : 0.0);
+    if (!in_flight.has_grad[static_cast<size_t>(i)]) {
+      input.select(1, width + i).zero_();
+    }
   }
   return input;
 }
