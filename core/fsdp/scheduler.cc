@@ -216,6 +216,12 @@ void Scheduler::receive_gradients() {
   }
 }
 
+void Scheduler::check_streams() const {
+  for (const Member& member : members_) {
+    member.group->check_streams();
+  }
+}
+
 void Scheduler::forget_unreduced() {
   order_.forget_reduction();
   for (const Member& member : members_) {

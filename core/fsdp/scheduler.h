@@ -81,6 +81,9 @@ class Scheduler {
   void lend_shards() { shards_are_lent_ = true; }
   // Waits for the reduction under way, if there is one, and adds it to the sharded gradients.
   void finish_reduction();
+  // For whoever has read on the host what a step has computed, and is about to act on it: throws if
+  // a collective of it has failed on a stream.
+  void check_streams() const;
   // Drops gradients that have not come to the shards, wherever they are. Begins no collective.
   void forget_unreduced();
 

@@ -55,6 +55,14 @@ void ParamGroup::cast_shards(at::ScalarType dtype) {
   count_unsharded_bytes();
 }
 
+void ParamGroup::check_streams() const {
+  for (const auto& comm : {gather_comm_, reduce_comm_, replicate_comm_, slice_comm_}) {
+    if (comm) {
+      comm->check_streams();
+    }
+  }
+}
+
 CommCounters ParamGroup::comm_counters() const {
   CommCounters total;
   for (const auto& comm : {gather_comm_, reduce_comm_, replicate_comm_, slice_comm_}) {

@@ -42,6 +42,8 @@ class ParamGroup {
     return lane == Lane::kGather ? *gather_comm_ : *reduce_comm_;
   }
   Comm* replicate_comm() const { return replicate_comm_.get(); }  // null: one replica
+  // Throws if one of its collectives has failed on a stream (Comm::check_streams).
+  void check_streams() const;
   // Bytes and calls of this unit's gathers and reductions.
   CommCounters comm_counters() const;
   // The neighbours that share the slices of kPostForward: this rank's reshard_world-sized part of

@@ -231,9 +231,11 @@ TrainStep::Computed TrainStep::compute(const std::vector<std::vector<at::Tensor>
     warn_of_missing_gradients(root);
   }
   const std::vector<double> label_sums = sums_over_labels(losses, labels);
+  const double square_sum = grad_square_sum(root);
+  root.scheduler().check_streams();  // all that they have reduced has been read
   // One all-reduce for everything that the step tells about all ranks.
   const at::Tensor totals =
-      at::tensor({grad_square_sum(root), sum_of(losses), sum_of(label_sums), n_here(labels),
+      at::tensor({square_sum, sum_of(losses), sum_of(label_sums), n_here(labels),
                   static_cast<double>(n_first_elements(batch))},
                  at::device(at::kCPU).dtype(at::kDouble));
   team.control().all_reduce(totals, ReduceOp::kSum).wait();

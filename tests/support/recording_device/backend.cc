@@ -99,10 +99,16 @@ class DeviceWork final : public c10d::Work {
   bool waited_ = false;
 };
 
-class DeviceBackend final : public c10d::Backend {
+// A device is of one rank, which is one thread.
+std::exception_ptr& stream_error_of(at::Device device) {
+  static std::array<std::exception_ptr, kDevices> errors;
+  return errors.at(static_cast<size_t>(device.index()));
+}
+
+class DeviceBackend final : public StreamBackend {
  public:
   DeviceBackend(c10::intrusive_ptr<c10d::Backend> host, at::Device device)
-      : Backend(host->getRank(), host->getSize()),
+      : StreamBackend(host->getRank(), host->getSize()),
         host_(std::move(host)),
         device_(device),
         recorder_(recorder(device.index())) {
@@ -118,6 +124,7 @@ class DeviceBackend final : public c10d::Backend {
 
   const std::string getBackendName() const override { return "recording"; }
   void abort() override { host_->abort(); }
+  std::exception_ptr error() const override { return stream_error_of(device_); }
 
   WorkPtr _allgather_base(at::Tensor& out, at::Tensor& in,
                           const c10d::AllgatherOptions& options) override {
@@ -192,6 +199,10 @@ class DeviceBackend final : public c10d::Backend {
 c10::intrusive_ptr<c10d::Backend> make_backend(c10::intrusive_ptr<c10d::Backend> host,
                                                at::Device device) {
   return c10::make_intrusive<DeviceBackend>(std::move(host), device);
+}
+
+void set_stream_error(at::Device device, std::exception_ptr error) {
+  stream_error_of(device) = std::move(error);
 }
 
 void run_ranks_on_devices(int size, const RankBody& body) {

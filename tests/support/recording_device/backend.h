@@ -4,10 +4,12 @@
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include <exception>
 #include <functional>
 #include <memory>
 
 #include "core/comm/world.h"
+#include "core/device/stream_backend.h"
 #include "tests/support/ranks.h"
 
 namespace fsdp2::recording {
@@ -15,6 +17,10 @@ namespace fsdp2::recording {
 // host: moves the values, between the same ranks.
 c10::intrusive_ptr<c10d::Backend> make_backend(c10::intrusive_ptr<c10d::Backend> host,
                                                at::Device device);
+
+// What the backends of the device tell from now on of what streams were given; null: all is well.
+// For the rank's own thread.
+void set_stream_error(at::Device device, std::exception_ptr error);
 
 // run_ranks, where rank r has device r and its meshes may be of kType.
 void run_ranks_on_devices(int size, const RankBody& body);
