@@ -11,4 +11,4 @@ if [[ $part != all ]]; then
   rooms=$(awk -v parts="$parts" -v part="$part" 'NR % parts == part' <<<"$rooms")
 fi
 # shellcheck disable=SC2086  # one word a room
-./bazelw build --config=files --output_groups=compilation_outputs --keep_going $rooms
+./bazelw build --config=files --config=cuda --output_groups=compilation_outputs --keep_going $rooms

@@ -13,13 +13,12 @@ namespace fsdp2::cli {
 
 namespace {
 
-const std::set<std::string> kModelKeys = {
-    "model",          "model-config",    "seed",
-    "strategy",       "fsdp-size",       "reshard-after-forward",
-    "wrap",           "wrap-names",      "dtype",
-    "param-dtype",    "load-from-rank0", "temperature",
-    "world-size",     "device",          "backend",
-    "threads",        "product-engine",  "timeout-s"};
+const std::set<std::string> kModelKeys = {"model",       "model-config",    "seed",
+                                          "strategy",    "fsdp-size",       "reshard-after-forward",
+                                          "wrap",        "wrap-names",      "dtype",
+                                          "param-dtype", "load-from-rank0", "temperature",
+                                          "world-size",  "device",          "backend",
+                                          "threads",     "product-engine",  "timeout-s"};
 const std::set<std::string> kDataKeys = {"tokens", "text", "seq-len", "global-batch"};
 
 constexpr int64_t kMostRows = int64_t{1} << 31;
