@@ -44,7 +44,7 @@ def _compile(name, src, hdrs):
         visibility = ["//visibility:private"],
     )
 
-def fsdp2_cuda_library(name, srcs, hdrs = [], kernels = [], deps = [], **kwargs):
+def fsdp2_cuda_library(name, srcs, hdrs = [], kernels = [], kernel_hdrs = [], deps = [], **kwargs):
     """A library of libfsdp2_cuda.so.
 
     Args:
@@ -52,13 +52,14 @@ def fsdp2_cuda_library(name, srcs, hdrs = [], kernels = [], deps = [], **kwargs)
       srcs: C++ sources and private headers, compiled by the C++ compiler.
       hdrs: headers for others.
       kernels: CUDA sources (.cu), which include nothing of LibTorch: compiling its headers as CUDA takes a minute a file.
+      kernel_hdrs: headers of other rooms that the kernels include.
       deps: the rooms and libraries it uses besides CUDA and LibTorch.
       **kwargs: handed on to cc_library.
     """
     objects = []
     for kernel in kernels:
         target = "%s_%s" % (name, kernel.replace(".cu", ""))
-        _compile(target, kernel, [header for header in srcs + hdrs if header.endswith(".h")])
+        _compile(target, kernel, [header for header in srcs + hdrs if header.endswith(".h")] + kernel_hdrs)
         objects.append(target)
     if kernels:
         cc_library(

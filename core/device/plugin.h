@@ -27,7 +27,7 @@ class DeviceKernels;
 // Its methods may be called by any thread. They throw what LibTorch throws.
 class DevicePlugin {
  public:
-  // Of this process; 0 where there is no driver.
+  // How many this process may use; 0 where there is no driver.
   virtual int device_count() const = 0;
   // Connects the ranks of a group, whose tensors are on `device`, this rank's. Collective; throws
   // after `timeout`, which is also that of every collective. Its works wait in slices, as Comm

@@ -34,7 +34,7 @@ int64_t local_parameters(const Shard& shard) {
   return total;
 }
 
-// Of the GPU that this rank computes on; nothing if that is the CPU.
+// The memory of the GPU that this rank computes on; nothing if that is the CPU.
 std::optional<fsdp2_device_memory> memory_of_device(const Mesh& mesh) {
   fsdp2_device_memory memory{};
   memory.struct_size = sizeof(memory);

@@ -3,7 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "core/cuda/kernels/copy_rows_math.h"
+#include "core/cuda/math/copy_rows_math.h"
 
 namespace fsdp2::cuda {
 

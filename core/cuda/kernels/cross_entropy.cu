@@ -1,9 +1,9 @@
 #include "core/cuda/kernels/cross_entropy.h"
 
-#include "core/cuda/kernels/cross_entropy_math.h"
 #include "core/cuda/kernels/elements.h"
 #include "core/cuda/kernels/launch.h"
 #include "core/cuda/kernels/total.h"
+#include "core/cuda/math/cross_entropy_math.h"
 
 namespace fsdp2::cuda {
 

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "core/cuda/kernels/pack.h"
-#include "core/cuda/kernels/row_team.h"
+#include "core/cuda/math/pack.h"
+#include "core/cuda/math/row_team.h"
 
 namespace fsdp2::cuda {
 

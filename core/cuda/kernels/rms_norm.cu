@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include "core/cuda/kernels/column_sum_math.h"
 #include "core/cuda/kernels/elements.h"
 #include "core/cuda/kernels/launch.h"
-#include "core/cuda/kernels/rms_norm_math.h"
+#include "core/cuda/math/column_sum_math.h"
+#include "core/cuda/math/rms_norm_math.h"
 
 namespace fsdp2::cuda {
 

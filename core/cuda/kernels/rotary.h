@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "core/cuda/kernels/rotary_math.h"
+#include "core/cuda/math/rotary_math.h"
 
 namespace fsdp2::cuda {
 

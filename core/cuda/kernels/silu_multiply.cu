@@ -2,7 +2,7 @@
 
 #include "core/cuda/kernels/elements.h"
 #include "core/cuda/kernels/launch.h"
-#include "core/cuda/kernels/silu_multiply_math.h"
+#include "core/cuda/math/silu_multiply_math.h"
 
 namespace fsdp2::cuda {
 

@@ -3,7 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "core/cuda/kernels/square_sum_math.h"
+#include "core/cuda/math/square_sum_math.h"
 
 namespace fsdp2::cuda {
 

@@ -1,6 +1,6 @@
 #include "core/cuda/kernels/total.h"
 
-#include "core/cuda/kernels/row_team.h"
+#include "core/cuda/math/row_team.h"
 
 namespace fsdp2::cuda {
 

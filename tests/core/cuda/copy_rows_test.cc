@@ -1,4 +1,4 @@
-#include "core/cuda/kernels/copy_rows_math.h"
+#include "core/cuda/math/copy_rows_math.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

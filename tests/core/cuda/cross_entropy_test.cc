@@ -1,4 +1,4 @@
-#include "core/cuda/kernels/cross_entropy_math.h"
+#include "core/cuda/math/cross_entropy_math.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

@@ -1,11 +1,11 @@
-#include "core/cuda/kernels/rms_norm_math.h"
+#include "core/cuda/math/rms_norm_math.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <limits>
 
-#include "core/cuda/kernels/column_sum_math.h"
+#include "core/cuda/math/column_sum_math.h"
 #include "core/nn/kernels/cpu_kernels.h"
 #include "tests/core/cuda/kernel_cases.h"
 #include "tests/core/cuda/team_fold.h"

@@ -1,4 +1,4 @@
-#include "core/cuda/kernels/rotary_math.h"
+#include "core/cuda/math/rotary_math.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "core/cuda/kernels/silu_multiply_math.h"
+#include "core/cuda/math/silu_multiply_math.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

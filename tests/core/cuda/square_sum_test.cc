@@ -1,4 +1,4 @@
-#include "core/cuda/kernels/square_sum_math.h"
+#include "core/cuda/math/square_sum_math.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "core/cuda/kernels/row_team.h"
+#include "core/cuda/math/row_team.h"
 
 namespace fsdp2::cuda::test {
 

@@ -2,7 +2,7 @@
 // is the rotation by the negative angles.
 #pragma once
 
-#include "core/cuda/kernels/pack.h"
+#include "core/cuda/math/pack.h"
 
 namespace fsdp2::cuda {
 

@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
-#include "core/cuda/kernels/chunk_table.h"
-#include "core/cuda/kernels/row_team.h"
+#include "core/cuda/math/chunk_table.h"
+#include "core/cuda/math/row_team.h"
 
 namespace fsdp2::cuda {
 

@@ -2,7 +2,7 @@
 // members share a column: each adds its parts in turn, and the first adds these sums in order.
 #pragma once
 
-#include "core/cuda/kernels/row_team.h"
+#include "core/cuda/math/row_team.h"
 
 namespace fsdp2::cuda {
 

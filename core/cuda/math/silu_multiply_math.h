@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "core/cuda/kernels/pack.h"
+#include "core/cuda/math/pack.h"
 
 namespace fsdp2::cuda {
 

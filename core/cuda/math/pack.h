@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "core/cuda/kernels/host_device.h"
+#include "core/cuda/math/host_device.h"
 
 namespace fsdp2::cuda {
 

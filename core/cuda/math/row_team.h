@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "core/cuda/kernels/pack.h"
+#include "core/cuda/math/pack.h"
 
 namespace fsdp2::cuda {
 

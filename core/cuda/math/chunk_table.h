@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "core/cuda/kernels/host_device.h"
+#include "core/cuda/math/host_device.h"
 
 namespace fsdp2::cuda {
 
