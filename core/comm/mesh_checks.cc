@@ -10,6 +10,7 @@
 #include "core/comm/all_gather_numbers.h"
 #include "core/comm/text_hash.h"
 #include "core/comm/world.h"
+#include "core/device/plugin.h"
 
 namespace fsdp2 {
 
@@ -19,6 +20,17 @@ namespace {
 std::string name_of(const Team& team) {
   return team.is_whole_job() ? std::to_string(team.size())
                              : fmt::format("({})", fmt::join(team.members(), ", "));
+}
+
+// On this machine. That this rank has none of its own is no reason to compute elsewhere than the
+// others do.
+bool has_gpu() {
+  try {
+    return open_device_plugin(at::kCUDA).device_count() > 0;
+  } catch (const Error& error) {
+    log(LogLevel::kInfo, "comm", "device type auto: cpu ({})", error.message());
+    return false;
+  }
 }
 
 }  // namespace
@@ -32,15 +44,11 @@ at::Device device_of(World& world, const std::string& type) {
       type == "cpu" || type == "cuda" || type == "auto" || world.has_transport(type);
   FSDP2_CHECK(is_known, Code::kInvalidArgument,
               "mesh: device type '{}': expected cpu, cuda or auto", type);
-  if (type != "auto") {
-    return in_context("mesh", [&] { return world.device(at::Device(type).type()); });
-  }
-  try {
-    return world.device(at::kCUDA);
-  } catch (const Error& error) {
-    log(LogLevel::kInfo, "comm", "device type auto: cpu ({})", error.message());
-    return world.device(at::kCPU);
-  }
+  return in_context("mesh", [&] {
+    return world.device(type != "auto" ? at::Device(type).type()
+                        : has_gpu()    ? at::kCUDA
+                                       : at::kCPU);
+  });
 }
 
 void check_names(size_t n_dims, const std::vector<std::string>& names) {
