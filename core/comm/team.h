@@ -46,7 +46,7 @@ using Transport =
 struct Links {
   int rank = 0;  // of this process or thread, in the job
   int size = 1;
-  BackendKind backend = BackendKind::kGloo;
+  BackendKind backend = BackendKind::kGloo;  // of the host
   // Whether tensors on other devices go through the host's transport.
   bool stages_devices = false;
   std::chrono::milliseconds timeout{0};

@@ -27,6 +27,7 @@ constexpr std::chrono::milliseconds kAfterTheStore{1000};
 
 BackendKind choose_backend(BackendKind asked, const Place& place) {
   switch (asked) {
+    case BackendKind::kNccl:  // between devices; what the host decides by goes as with kAuto
     case BackendKind::kAuto:
       return place.meeting == Meeting::kThreads ? BackendKind::kThread
              : place.meeting == Meeting::kFake  ? BackendKind::kFake
@@ -37,7 +38,6 @@ BackendKind choose_backend(BackendKind asked, const Place& place) {
       FSDP2_CHECK(place.meeting == Meeting::kThreads || place.size == 1, Code::kInvalidArgument,
                   "backend thread: its ranks meet at thread://name, nowhere else");
       return asked;
-    case BackendKind::kNccl:  // between devices; what the host decides by goes as with kAuto
     case BackendKind::kFake:
       return asked;
   }
@@ -181,8 +181,8 @@ std::shared_ptr<World> World::join(const WorldOptions& options) {
   links->size = place.size;
   links->backend = choose_backend(options.backend, place);
   links->stages_devices =
-      links->backend == BackendKind::kThread ||
-      (options.backend != BackendKind::kAuto && options.backend != BackendKind::kNccl);
+      options.backend != BackendKind::kNccl &&
+      (options.backend != BackendKind::kAuto || links->backend == BackendKind::kThread);
   links->timeout = options.timeout;
   meet(*links, options, place);
   std::shared_ptr<World> world(new World(links, place.local_rank));
@@ -195,6 +195,11 @@ World::World(const std::shared_ptr<Links>& links, int local_rank)
 
 void World::add_transport(at::Device device, Transport transport, CollectiveOrder order) {
   add_reach(*links_, device, std::move(transport), order);
+}
+
+BackendKind World::backend(at::Device device) const {
+  const bool by_host = device.is_cpu() || links_->stages_devices || is_fake();
+  return by_host ? links_->backend : BackendKind::kNccl;
 }
 
 bool World::has_transport(const std::string& type) const {

@@ -31,7 +31,8 @@ class World final : public Team, public std::enable_shared_from_this<World> {
   static std::shared_ptr<World> join(const WorldOptions& options);
 
   int local_rank() const { return local_rank_; }
-  BackendKind backend() const { return links_->backend; }
+  // Between tensors on the device.
+  BackendKind backend(at::Device device) const;
 
   // Lets groups have their tensors on `device`, this rank's of its type. Every rank adds the same
   // types, before it makes such groups.

@@ -35,7 +35,7 @@ int32_t backend_number(BackendKind backend) {
 
 fsdp2_mesh_info mesh_info(const Mesh& mesh) {
   fsdp2_mesh_info info{};
-  info.backend = backend_number(mesh.world().backend());
+  info.backend = backend_number(mesh.world().backend(mesh.device()));
   info.rank = mesh.world().rank();
   info.world_size = mesh.world().size();
   info.local_rank = mesh.world().local_rank();

@@ -83,7 +83,7 @@ TEST(World, OneRankNeedsNoLauncher) {
   EXPECT_EQ(world->rank(), 0);
   EXPECT_EQ(world->size(), 1);
   EXPECT_EQ(world->local_rank(), 0);
-  EXPECT_EQ(world->backend(), BackendKind::kGloo);
+  EXPECT_EQ(world->backend(at::kCPU), BackendKind::kGloo);
   world->control().barrier();
   world->failure().publish("first");
   world->failure().publish("second");
@@ -132,7 +132,7 @@ TEST(World, ANameOfThreadsIsFreeAgainOnceAllHaveCome) {
     together({[&] { worlds[0] = World::join(options("thread://again", 0, 2)); },
               [&] { worlds[1] = World::join(options("thread://again", 1, 2)); }});
     EXPECT_EQ(worlds[1]->rank(), 1);
-    EXPECT_EQ(worlds[1]->backend(), BackendKind::kThread);
+    EXPECT_EQ(worlds[1]->backend(at::kCPU), BackendKind::kThread);
   }
 }
 
