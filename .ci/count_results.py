@@ -60,7 +60,9 @@ def main(path, lines_path=None):
             ):
                 broken.append(event["id"]["testSummary"]["label"] + " was not run")
             elif "aborted" in event and "targetCompleted" in event["id"]:
-                broken.append(event["id"]["targetCompleted"]["label"] + " was not built")
+                # What only another configuration can build is left out of this one.
+                if event["aborted"].get("reason") != "SKIPPED":
+                    broken.append(event["id"]["targetCompleted"]["label"] + " was not built")
             elif "completed" in event and not event["completed"].get("success"):
                 broken.append(event["id"]["targetCompleted"]["label"] + " failed to build")
 
