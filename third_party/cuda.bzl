@@ -10,7 +10,7 @@ def _answer(ctx, *question):
 
 def _cuda_repository_impl(ctx):
     # What this rule reads comes first: a file named later would start it over.
-    for script in ["cuda.sh", "fetch.sh", "libtorch.sh"]:
+    for script in ["cuda.sh", "fetch.sh", "libtorch.sh", "wheels.sh"]:
         ctx.path(Label("//third_party:" + script))
     ctx.symlink(Label("//third_party:cuda.BUILD"), "BUILD")
     ctx.symlink(Label("//third_party:libtorch_library.bzl"), "libtorch_library.bzl")

@@ -16,56 +16,36 @@ nvidia-cuda-cccl 13.0.85 e0da7ad981f3a8aff08241b5bfc1af868742a63e2762f53a5171c49
 nvidia-cuda-runtime 13.0.96 7f82250d7782aa23b6cfe765ecc7db554bd3c2870c43f3d1821f1d18aebf0548
 '
 readonly nccl_wheel='nvidia-nccl-cu13 2.28.9 e4553a30f34195f3fa1da02a6da3d6337d28f2003943aa0a3d247bbc25fefc42'
+# In wheels. LibTorch's headers are libtorch.sh's.
+readonly wanted='nvidia/(cu13|nccl)/(bin|include|nvvm)/.*|(nvidia/(cu13|nccl)|torch)/lib/lib(cudart|nccl|c10_cuda|torch_cuda)\.so.*'
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cache=${FSDP2_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/libfsdp2}
+source "$here/wheels.sh"
 
 die() {
   echo "cuda.sh: $*" >&2
   exit 1
 }
 
-fetch_part() { "$here/fetch.sh" wheel "$3" "$1==$2"; }  # NAME VERSION SHA256
-
 pinned_parts() {
   [[ -n ${FSDP2_CUDA:-} ]] || awk NF <<<"$cuda_wheels"
   echo "$nccl_wheel"
 }
 
-# Files of wheels, without the folder that each wheel has its own in.
-unpack() {  # DIRECTORY WHEEL...
-  python3 - "$@" <<'PYTHON'
-import os, re, sys, zipfile
-wanted = re.compile(r"(?:nvidia/(?:cu13|nccl)|torch)/((?:bin|include|nvvm)/.*[^/]|lib/lib(?:cudart|nccl|c10_cuda|torch_cuda)\.so.*)")
-torch_headers = re.compile(r"torch/(?:bin|include)/")
-for wheel in sys.argv[2:]:
-    with zipfile.ZipFile(wheel) as archive:
-        for entry in archive.infolist():
-            found = wanted.fullmatch(entry.filename)
-            if found and not torch_headers.match(entry.filename):
-                path = os.path.join(sys.argv[1], found[1])
-                os.makedirs(os.path.dirname(path), exist_ok=True)
-                with archive.open(entry) as source, open(path, "wb") as target:
-                    while block := source.read(1 << 22):
-                        target.write(block)
-                os.chmod(path, entry.external_attr >> 16 & 0o777 | 0o644)
-PYTHON
-}
+link_all() { cp --recursive --symbolic-link "$(realpath "$1")"/. "$2"; }  # FROM TO
 
-link_all() { cp --recursive --symbolic-link "$1"/. "$2"; }  # FROM TO
-
-unpack_licenses() {  # WHEEL PREFIX, which the files' names begin with
-  python3 - "$@" <<'PYTHON'
-import os, sys, zipfile
-with zipfile.ZipFile(sys.argv[1]) as archive:
-    for name in archive.namelist():
-        if ".dist-info/licenses/" in name and not name.endswith("/"):
-            with open(sys.argv[2] + os.path.basename(name), "wb") as target:
-                target.write(archive.read(name))
-PYTHON
+link_toolkit() {  # DIRECTORY
+  local folder
+  for folder in bin include nvvm; do
+    if [[ -d $FSDP2_CUDA/$folder ]]; then link_all "$FSDP2_CUDA/$folder" "$1/$folder"; fi
+  done
+  mkdir "$1/lib"
+  ln -s "$(find "$(realpath "$FSDP2_CUDA")"/lib* -name 'libcudart.so.*' | sort | head -1)" "$1/lib/"
 }
 
 make_directory() {  # DIRECTORY: fills it
+  [[ -z ${FSDP2_CUDA:-} ]] || link_toolkit "$1"
   local wheels=() wheel part
   while read -ra part; do
     wheel=$(fetch_part "${part[@]}")
@@ -75,17 +55,9 @@ make_directory() {  # DIRECTORY: fills it
     wheel=$("$here/libtorch.sh" wheel)
     wheels+=("$wheel")
   fi
-  unpack "$1" "${wheels[@]}"
-  if [[ -n ${FSDP2_CUDA:-} ]]; then
-    local folder
-    for folder in bin include nvvm; do
-      if [[ -d $FSDP2_CUDA/$folder ]]; then link_all "$FSDP2_CUDA/$folder" "$1/$folder"; fi
-    done
-    mkdir -p "$1/lib"
-    ln -s "$(find "$FSDP2_CUDA"/lib* -name 'libcudart.so.*' | sort | head -1)" "$1/lib/"
-  fi
+  unpack "$1" "$wanted" "${wheels[@]}"
   if [[ -n ${FSDP2_LIBTORCH:-} ]]; then
-    ln -s "$FSDP2_LIBTORCH"/lib/lib{c10,torch}_cuda.so "$1/lib/"
+    ln -s "$(realpath "$FSDP2_LIBTORCH")"/lib/lib{c10,torch}_cuda.so "$1/lib/"
   fi
 }
 

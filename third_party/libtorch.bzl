@@ -25,6 +25,7 @@ def _libtorch_repository_impl(ctx):
     # What this rule reads comes first: a file named later would start it over.
     script = ctx.path(Label("//third_party:libtorch.sh"))
     ctx.path(Label("//third_party:fetch.sh"))
+    ctx.path(Label("//third_party:wheels.sh"))
     ctx.symlink(Label("//third_party:libtorch.BUILD"), "BUILD")
     ctx.symlink(Label("//third_party:libtorch_library.bzl"), "libtorch_library.bzl")
 

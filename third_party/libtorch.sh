@@ -28,9 +28,11 @@ declare -rA cupti_sha256=(
   [13.0.85]=4eb01c08e859bf924d222250d2e8f8b8ff6d3db4721288cf35d14252a4d933c8
   [13.2.86]=8fa29f15dd8336181f961764d9d95236fc6b931dd0c8fcf8cd70aab0c310b586
 )
+readonly wanted_files='torch/(include/.*|lib/lib(torch_cpu|c10)\.so|lib/libgomp.*)|nvidia/cu13/lib/lib(cupti|cudart)\.so\.13'
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cache=${FSDP2_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/libfsdp2}
+source "$here/wheels.sh"
 wanted=${FSDP2_LIBTORCH_VERSION:-}
 
 die() {
@@ -55,40 +57,10 @@ version_of() {  # DIRECTORY
   sed -nE 's/^#define TORCH_VERSION_(MAJOR|MINOR|PATCH) ([0-9]+).*/\2/p' "$header" | paste -sd .
 }
 
-unpack() {  # DIRECTORY WHEEL...
-  python3 - "$@" <<'PYTHON'
-import os, re, sys, zipfile
-wanted = re.compile(r"torch/(include/.*[^/]|lib/lib(torch_cpu|c10)\.so|lib/libgomp.*)|nvidia/cu13/(lib/lib(cupti|cudart)\.so\.13)")
-for wheel in sys.argv[2:]:
-    with zipfile.ZipFile(wheel) as archive:
-        for name in archive.namelist():
-            found = wanted.fullmatch(name)
-            if found:
-                path = os.path.join(sys.argv[1], found[1] or found[3])
-                os.makedirs(os.path.dirname(path), exist_ok=True)
-                with archive.open(name) as source, open(path, "wb") as target:
-                    while block := source.read(1 << 22):
-                        target.write(block)
-PYTHON
-}
-
 pinned_parts() {  # VERSION SHA256 RUNTIME_VERSION CUPTI_VERSION: NAME VERSION SHA256 of each wheel
   echo "torch $1 $2"
   echo "nvidia-cuda-runtime $3 ${runtime_sha256[$3]}"
   echo "nvidia-cuda-cupti $4 ${cupti_sha256[$4]}"
-}
-
-fetch_part() { "$here/fetch.sh" wheel "$3" "$1==$2"; }  # NAME VERSION SHA256
-
-unpack_licenses() {  # WHEEL PREFIX, which the files' names begin with
-  python3 - "$@" <<'PYTHON'
-import os, sys, zipfile
-with zipfile.ZipFile(sys.argv[1]) as archive:
-    for name in archive.namelist():
-        if ".dist-info/licenses/" in name and not name.endswith("/"):
-            with open(sys.argv[2] + os.path.basename(name), "wb") as target:
-                target.write(archive.read(name))
-PYTHON
 }
 
 # Those of a Python package lie beside it; a LibTorch archive may have none.
@@ -108,7 +80,7 @@ fetch_pinned() {  # VERSION SHA256 RUNTIME_VERSION CUPTI_VERSION: prints the dir
       wheels+=("$wheel")
     done < <(pinned_parts "$@")
     work=$(mktemp -d "$cache/libtorch.XXXXXX")
-    unpack "$work" "${wheels[@]}" || { rm -rf "$work"; exit 1; }
+    unpack "$work" "$wanted_files" "${wheels[@]}" || { rm -rf "$work"; exit 1; }
     chmod 755 "$work"
     mv -T "$work" "$unpacked" 2>/dev/null || rm -rf "$work"  # another build may have been faster
     [[ -d $unpacked ]] || die "$unpacked could not be made"
