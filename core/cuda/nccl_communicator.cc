@@ -136,8 +136,13 @@ std::shared_ptr<const Moment> NcclCommunicator::launch(
     std::rethrow_exception(error_);
   }
   const auto deadline = Clock::now() + timeout_;
-  check(call(communicator_, stream.stream()), "a collective");
-  settle(deadline, "a collective");
+  try {
+    check(call(communicator_, stream.stream()), "a collective");
+    settle(deadline, "a collective");
+  } catch (...) {
+    error_ = std::current_exception();  // the communicator is gone
+    throw;
+  }
   auto end = std::make_shared<const Moment>(stream);
   under_way_.push_back({end, deadline});
   return end;
