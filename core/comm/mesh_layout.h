@@ -16,7 +16,7 @@ struct MeshLayout {
   std::vector<int> ranks;          // of the job, with a shape; empty: all of the team
   // Without a shape: as Mesh::for_fsdp takes it; -1: (ranks, 1), replicas only.
   int64_t fsdp_size = 0;
-  std::string device_type = "cpu";
+  std::string device_type;  // empty: World::default_device_type
 };
 
 // Collective. Errors: those of Mesh's makers.

@@ -46,9 +46,8 @@ using Transport =
 struct Links {
   int rank = 0;  // of this process or thread, in the job
   int size = 1;
+  BackendKind asked = BackendKind::kAuto;
   BackendKind backend = BackendKind::kGloo;  // of the host
-  // Whether tensors on other devices go through the host's transport.
-  bool stages_devices = false;
   std::chrono::milliseconds timeout{0};
   c10::intrusive_ptr<c10d::Store> store;
   c10::intrusive_ptr<c10d::Store> patient_store;  // store, or a view of it if processes share it
@@ -60,6 +59,11 @@ struct Links {
     CollectiveOrder order;
   };
   std::map<at::DeviceType, Reach> reaches;
+  // Whether tensors on other devices go through the host's transport.
+  bool stages_devices() const {
+    return asked != BackendKind::kNccl &&
+           (asked != BackendKind::kAuto || backend == BackendKind::kThread);
+  }
   // kUnsupported if no transport connects such devices.
   const Reach& reach(at::DeviceType type) const;
 };

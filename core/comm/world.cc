@@ -144,8 +144,8 @@ at::Device choose_device(const DevicePlugin& plugin, at::DeviceType type, int lo
 
 void connect_devices(Links& links, at::DeviceType type, int local_rank) {
   const DevicePlugin& plugin = open_device_plugin(type);
-  const at::Device device = choose_device(plugin, type, local_rank, links.stages_devices);
-  if (links.stages_devices) {
+  const at::Device device = choose_device(plugin, type, local_rank, links.stages_devices());
+  if (links.stages_devices()) {
     const Transport host = links.reach(at::kCPU).connect;
     add_reach(
         links, device,
@@ -179,10 +179,8 @@ std::shared_ptr<World> World::join(const WorldOptions& options) {
   const auto links = std::make_shared<Links>();
   links->rank = place.rank;
   links->size = place.size;
+  links->asked = options.backend;
   links->backend = choose_backend(options.backend, place);
-  links->stages_devices =
-      options.backend != BackendKind::kNccl &&
-      (options.backend != BackendKind::kAuto || links->backend == BackendKind::kThread);
   links->timeout = options.timeout;
   meet(*links, options, place);
   std::shared_ptr<World> world(new World(links, place.local_rank));
@@ -198,8 +196,12 @@ void World::add_transport(at::Device device, Transport transport, CollectiveOrde
 }
 
 BackendKind World::backend(at::Device device) const {
-  const bool by_host = device.is_cpu() || links_->stages_devices || is_fake();
+  const bool by_host = device.is_cpu() || links_->stages_devices() || is_fake();
   return by_host ? links_->backend : BackendKind::kNccl;
+}
+
+std::string World::default_device_type() const {
+  return links_->asked == BackendKind::kNccl ? "cuda" : "cpu";
 }
 
 bool World::has_transport(const std::string& type) const {

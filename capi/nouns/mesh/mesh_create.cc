@@ -83,8 +83,6 @@ MeshLayout read_layout(const fsdp2_mesh_options& options) {
   layout.ranks = read_ranks(options);
   if (options.device_type != nullptr) {
     layout.device_type = read_text(options.device_type, kMaxName, "options.device_type");
-  } else if (options.backend == FSDP2_BACKEND_NCCL) {
-    layout.device_type = "cuda";
   }
   const int32_t n = options.n_dims;
   if (n == 0) {

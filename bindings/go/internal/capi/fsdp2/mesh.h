@@ -45,9 +45,9 @@ typedef struct fsdp2_mesh_options {
                               them; every rank that makes the call passes the table that it is in */
   size_t n_ranks;          /* length of `ranks` */
   const char* device_type; /* (opt) where the mesh's tensors are, without an index: "cpu" (default,
-                              unless backend is NCCL), "cuda": the GPU of the local rank, or "auto":
-                              that GPU where there is one. CUDA needs libfsdp2_cuda.so beside this
-                              library; FSDP2_E_UNSUPPORTED says what is missing */
+                              unless the job's backend is NCCL), "cuda": the GPU of the local rank,
+                              or "auto": that GPU where there is one. CUDA needs libfsdp2_cuda.so
+                              beside this library; FSDP2_E_UNSUPPORTED says what is missing */
 } fsdp2_mesh_options;
 /* clang-format off */
 #define FSDP2_MESH_OPTIONS_INIT \
