@@ -11,11 +11,14 @@ namespace {
 
 c10::Device parse(const std::string& text, const std::string& name) {
   try {
-    return c10::Device(text);
-  } catch (const c10::Error&) {
-    fail(Code::kInvalidArgument, "{}: expected \"cpu\", \"cuda\" or \"cuda:INDEX\", found \"{}\"",
-         name, text);
+    const c10::Device device(text);
+    if (device.str() == text) {  // LibTorch takes 256 for 0
+      return device;
+    }
+  } catch (const c10::Error&) {  // told below
   }
+  fail(Code::kInvalidArgument, "{}: expected \"cpu\", \"cuda\" or \"cuda:INDEX\", found \"{}\"",
+       name, text);
 }
 
 }  // namespace

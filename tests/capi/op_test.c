@@ -194,6 +194,9 @@ static void dtypes_and_texts_go_in(void) {
   EXPECT_STATUS(fsdp2_op_call("aten::zeros", zeros, 4, 0, kNoScope, &out, 1, &n),
                 FSDP2_E_UNSUPPORTED);
   EXPECT_MESSAGE("(device): ");
+  zeros[3].data = "cuda:256";
+  EXPECT_STATUS(fsdp2_op_call("aten::zeros", zeros, 4, 0, kNoScope, &out, 1, &n),
+                FSDP2_E_INVALID_ARGUMENT);
   zeros[3].data = "sideways";
   EXPECT_STATUS(fsdp2_op_call("aten::zeros", zeros, 4, 0, kNoScope, &out, 1, &n),
                 FSDP2_E_INVALID_ARGUMENT);
