@@ -20,6 +20,9 @@ def with_cuda(labels):
         "//conditions:default": [],
     })
 
+# Where this repository's headers begin, also where another workspace builds it.
+_ROOT = Label("//bazel:cuda.bzl").workspace_root or "."
+
 # Machine code for the A100's and the H100's architecture, and PTX that the driver compiles for newer ones.
 _ARCHITECTURES = [
     "-gencode=arch=compute_80,code=sm_80",
@@ -33,7 +36,7 @@ def _compile(name, src, hdrs):
         srcs = [src] + hdrs,
         outs = [name + ".pic.o"],
         cmd = " ".join([
-            "$(location @cuda//:bin/nvcc) -std=c++17 -O3 --Werror=all-warnings -I. -I$(GENDIR)",
+            "$(location @cuda//:bin/nvcc) -std=c++17 -O3 --Werror=all-warnings -I%s" % _ROOT,
             "-Xcompiler=-fPIC,-fvisibility=hidden,-Wall",
         ] + _ARCHITECTURES + ["-c $(location %s) -o $@" % src]),
         target_compatible_with = NEEDS_CUDA,
