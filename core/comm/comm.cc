@@ -40,6 +40,12 @@ void check_average(const char* collective, const at::Tensor& tensor, ReduceOp op
               collective, c10::toString(tensor.scalar_type()));
 }
 
+void check_same_dtype(const char* collective, const at::Tensor& out, const at::Tensor& in) {
+  FSDP2_CHECK(out.scalar_type() == in.scalar_type(), Code::kInvalidArgument,
+              "{}: the output is {}, the input {}", collective, c10::toString(out.scalar_type()),
+              c10::toString(in.scalar_type()));
+}
+
 void check_numel(const char* collective, const at::Tensor& whole, const char* role,
                  const at::Tensor& part, int size) {
   FSDP2_CHECK(whole.numel() == part.numel() * size, Code::kInvalidArgument,
@@ -135,12 +141,14 @@ CommCounters& CommCounters::operator+=(const CommCounters& other) {
   all_reduces += other.all_reduces;
   broadcasts += other.broadcasts;
   scatters += other.scatters;
+  all_to_alls += other.all_to_alls;
   barriers += other.barriers;
   all_gather_bytes += other.all_gather_bytes;
   reduce_scatter_bytes += other.reduce_scatter_bytes;
   all_reduce_bytes += other.all_reduce_bytes;
   broadcast_bytes += other.broadcast_bytes;
   scatter_bytes += other.scatter_bytes;
+  all_to_all_bytes += other.all_to_all_bytes;
   return *this;
 }
 
@@ -195,9 +203,7 @@ CommWork Comm::all_gather(at::Tensor out, at::Tensor in) {
   check_tensor(kName, "output", out);
   check_tensor(kName, "input", in);
   check_numel(kName, out, "output", in, size());
-  FSDP2_CHECK(out.scalar_type() == in.scalar_type(), Code::kInvalidArgument,
-              "{}: the output is {}, the input {}", kName, c10::toString(out.scalar_type()),
-              c10::toString(in.scalar_type()));
+  check_same_dtype(kName, out, in);
   check_healthy(kName);
   const NotDifferentiated guard;
   out = out.view(-1);
@@ -281,9 +287,7 @@ CommWork Comm::scatter(at::Tensor out, at::Tensor in, int root) {
   if (sends) {
     check_tensor(kName, "input", in);
     check_numel(kName, in, "input", out, size());
-    FSDP2_CHECK(out.scalar_type() == in.scalar_type(), Code::kInvalidArgument,
-                "{}: the output is {}, the input {}", kName, c10::toString(out.scalar_type()),
-                c10::toString(in.scalar_type()));
+    check_same_dtype(kName, out, in);
   }
   check_healthy(kName);
   const NotDifferentiated guard;
@@ -306,6 +310,33 @@ CommWork Comm::scatter(at::Tensor out, at::Tensor in, int root) {
   options.rootRank = root;
   return start(kName,
                [&](c10d::Backend& backend) { return backend.scatter(outputs, inputs, options); });
+}
+
+CommWork Comm::all_to_all(at::Tensor out, at::Tensor in) {
+  constexpr const char* kName = "all_to_all";
+  check_tensor(kName, "output", out);
+  check_tensor(kName, "input", in);
+  FSDP2_CHECK(out.numel() == in.numel() && in.numel() % size() == 0, Code::kInvalidArgument,
+              "{}: expected an output and an input of as many elements, in {} equal parts, found "
+              "{} and {}",
+              kName, size(), out.numel(), in.numel());
+  FSDP2_CHECK(size() == 1 || !out.is_alias_of(in), Code::kInvalidArgument,
+              "{}: expected an output with memory of its own, found the input's", kName);
+  check_same_dtype(kName, out, in);
+  check_healthy(kName);
+  const NotDifferentiated guard;
+  out = out.view(-1);
+  in = in.view(-1);
+  if (!channel_) {
+    copy_unless_same(out, in);
+    return {};
+  }
+  counters_.all_to_alls += 1;
+  counters_.all_to_all_bytes += bytes_of(in) / size() * (size() - 1);
+  return start(kName, [&](c10d::Backend& backend) {
+    std::vector<int64_t> equal;  // no sizes: equal parts
+    return backend.alltoall_base(out, in, equal, equal, {});
+  });
 }
 
 void Comm::barrier() {

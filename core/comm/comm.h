@@ -39,21 +39,23 @@ class Work;
 namespace fsdp2 {
 
 // What has gone through a Comm since it was made. Bytes are those that this rank receives from
-// others, between processes: (n-1)/n of a gathered or scattered tensor; for an all-reduce twice
-// that, or n-1 times the tensor if it is small (all_reduce_path.h). Ranks as threads and fake ranks
-// count alike. Tests compare these counters with transport_bytes.h.
+// others, between processes: (n-1)/n of a gathered, scattered or exchanged tensor; for an
+// all-reduce twice that, or n-1 times the tensor if it is small (all_reduce_path.h). Ranks as
+// threads and fake ranks count alike. Tests compare these counters with transport_bytes.h.
 struct CommCounters {
   int64_t all_gathers = 0;
   int64_t reduce_scatters = 0;
   int64_t all_reduces = 0;
   int64_t broadcasts = 0;
   int64_t scatters = 0;
+  int64_t all_to_alls = 0;
   int64_t barriers = 0;
   int64_t all_gather_bytes = 0;
   int64_t reduce_scatter_bytes = 0;
   int64_t all_reduce_bytes = 0;
   int64_t broadcast_bytes = 0;
   int64_t scatter_bytes = 0;
+  int64_t all_to_all_bytes = 0;
 
   CommCounters& operator+=(const CommCounters& other);
 };
@@ -167,6 +169,9 @@ class Comm {
   [[nodiscard]] CommWork broadcast(at::Tensor tensor, int root);
   // in, on the root alone: size() * out.numel() elements of out's dtype, rank-major.
   [[nodiscard]] CommWork scatter(at::Tensor out, at::Tensor in, int root);
+  // Both: size() equal parts of the same dtype, of which in's part i goes to rank i and out's part
+  // i comes from there. They share no memory.
+  [[nodiscard]] CommWork all_to_all(at::Tensor out, at::Tensor in);
   void barrier();
 
   // For whoever has read on the host what collectives on streams have given it, and is about to act

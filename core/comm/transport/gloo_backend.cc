@@ -170,9 +170,7 @@ class GlooBackend final : public c10d::ProcessGroupGloo {
     at::Tensor slices_bytes = as_bytes(slices);
     at::Tensor in_bytes = as_bytes(in);
     std::vector<int64_t> even;
-    count_transport_bytes(bytes_in(in) / getSize() * (getSize() - 1));
-    auto move = post(
-        [&] { return ProcessGroupGloo::alltoall_base(slices_bytes, in_bytes, even, even, {}); });
+    auto move = alltoall_base(slices_bytes, in_bytes, even, even, {});
     const ReduceOp op = to_reduce_op(options.reduceOp);
     return c10::make_intrusive<ThenWork>(std::move(move), [slices, out, op, size = getSize()] {
       reduce_in_rank_order(out, slices_of(slices, size), op);
@@ -218,6 +216,17 @@ class GlooBackend final : public c10d::ProcessGroupGloo {
       }
     }
     return post([&] { return ProcessGroupGloo::scatter(out_bytes, in_bytes, options); });
+  }
+
+  WorkPtr alltoall_base(at::Tensor& out, at::Tensor& in, std::vector<int64_t>& out_sizes,
+                        std::vector<int64_t>& in_sizes,
+                        const c10d::AllToAllOptions& options) override {
+    at::Tensor out_bytes = as_bytes(out);
+    at::Tensor in_bytes = as_bytes(in);
+    count_transport_bytes(bytes_in(in) / getSize() * (getSize() - 1));
+    return post([&] {
+      return ProcessGroupGloo::alltoall_base(out_bytes, in_bytes, out_sizes, in_sizes, options);
+    });
   }
 
   WorkPtr barrier(const c10d::BarrierOptions& options) override {

@@ -111,6 +111,24 @@ class HostBackend final : public c10d::Backend {
     return post(operation);
   }
 
+  WorkPtr alltoall_base(at::Tensor& out, at::Tensor& in, std::vector<int64_t>& /*out_sizes*/,
+                        std::vector<int64_t>& /*in_sizes*/,
+                        const c10d::AllToAllOptions& /*options*/) override {
+    const OperationPtr operation = make(Collective::kAllToAll, {out, in});
+    const int64_t bytes = bytes_in(in) / getSize();
+    for (int peer = 0; peer < getSize(); ++peer) {
+      std::byte* const place = bytes_of(out) + peer * bytes;
+      std::byte* const part = bytes_of(in) + peer * bytes;
+      if (peer == getRank()) {
+        copy_bytes(place, part, static_cast<size_t>(bytes));
+      } else {
+        operation->send.add(part, bytes);
+        receive_own_of_slices(*operation, peer, place, bytes);
+      }
+    }
+    return post(operation);
+  }
+
   WorkPtr barrier(const c10d::BarrierOptions& /*options*/) override {
     return post(make(Collective::kBarrier, {}));  // announcements alone
   }

@@ -36,6 +36,8 @@ const char* name_of(Collective collective) {
       return "scatter";
     case Collective::kBarrier:
       return "barrier";
+    case Collective::kAllToAll:
+      return "all_to_all";
   }
   return "an unknown collective";
 }

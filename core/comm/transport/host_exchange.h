@@ -31,7 +31,8 @@ enum class Collective : uint32_t {
   kAllReduce,
   kBroadcast,
   kScatter,
-  kBarrier
+  kBarrier,
+  kAllToAll
 };
 
 struct Announcement {

@@ -96,6 +96,15 @@ class StagedBackend final : public c10d::Backend {
     return then_copy(std::move(work), outputs, rooms);
   }
 
+  WorkPtr alltoall_base(at::Tensor& out, at::Tensor& in, std::vector<int64_t>& out_sizes,
+                        std::vector<int64_t>& in_sizes,
+                        const c10d::AllToAllOptions& options) override {
+    at::Tensor input = on_host(in);
+    at::Tensor output = room_on_host(out);
+    WorkPtr work = host_->alltoall_base(output, input, out_sizes, in_sizes, options);
+    return then_copy(std::move(work), {out}, {output});
+  }
+
   WorkPtr barrier(const c10d::BarrierOptions& options) override { return host_->barrier(options); }
 
  private:

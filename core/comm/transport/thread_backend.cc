@@ -275,6 +275,21 @@ class ThreadBackend final : public c10d::Backend {
                 });
   }
 
+  WorkPtr alltoall_base(at::Tensor& out, at::Tensor& in, std::vector<int64_t>& /*out_sizes*/,
+                        std::vector<int64_t>& /*in_sizes*/,
+                        const c10d::AllToAllOptions& /*options*/) override {
+    return post(describe("all_to_all", in), {in, out},
+                [](const std::vector<Post>& posts, int rank) {
+                  const size_t bytes = posts[rank].out.nbytes() / posts.size();
+                  auto* to = static_cast<char*>(posts[rank].out.mutable_data_ptr());
+                  for (const Post& post : posts) {
+                    const auto* from = static_cast<const char*>(post.in.const_data_ptr());
+                    copy_bytes(to, from + bytes * rank, bytes);
+                    to += bytes;
+                  }
+                });
+  }
+
   WorkPtr barrier(const c10d::BarrierOptions& /*options*/) override {
     return post("barrier", {}, [](const std::vector<Post>&, int) {});
   }

@@ -1,10 +1,13 @@
 // What every transport computes, by threads and by Gloo.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
@@ -189,6 +192,39 @@ TEST_P(Collectives, BroadcastFromTheLastRank) {
   });
 }
 
+TEST_P(Collectives, AllToAllGivesEachRankItsPartOfEveryOther) {
+  on_ranks([](Comm& comm) {
+    for (const auto dtype : {at::kFloat, at::kBFloat16, at::kLong, at::kBool}) {
+      constexpr int64_t kPart = 5;
+      const auto part = [&](int from, int to) {
+        return at::arange(kPart, at::kLong).add_(100 * from + 10 * to).remainder_(7).to(dtype);
+      };
+      std::vector<at::Tensor> parts;
+      std::vector<at::Tensor> expected;
+      for (int peer = 0; peer < comm.size(); ++peer) {
+        parts.push_back(part(comm.rank(), peer));
+        expected.push_back(part(peer, comm.rank()));
+      }
+      at::Tensor out = at::zeros({comm.size(), kPart}, dtype);
+      comm.all_to_all(out, at::cat(parts)).wait();
+      EXPECT_TRUE(at::equal(out, at::stack(expected))) << c10::toString(dtype);
+    }
+  });
+}
+
+TEST_P(Collectives, AllToAllTwiceGivesEverythingBack) {
+  on_ranks([](Comm& comm) {
+    constexpr int64_t kPart = 300001;  // more than a ring of shared memory holds
+    const at::Tensor own = rough(kPart * comm.size(), comm.rank(), at::kFloat);
+    at::Tensor away = at::empty_like(own);
+    at::Tensor back = at::empty_like(own);
+    comm.all_to_all(away, own).wait();
+    comm.all_to_all(back, away).wait();
+    EXPECT_TRUE(at::equal(back, own));
+    EXPECT_EQ(at::equal(away, own), comm.size() == 1);
+  });
+}
+
 TEST_P(Collectives, EmptyTensorsPass) {
   on_ranks([](Comm& comm) {
     comm.all_gather(at::empty({0}), at::empty({0})).wait();
@@ -196,6 +232,7 @@ TEST_P(Collectives, EmptyTensorsPass) {
     at::Tensor nothing = at::empty({0});
     comm.all_reduce(nothing, ReduceOp::kSum).wait();
     comm.broadcast(nothing, 0).wait();
+    comm.all_to_all(at::empty({0}), nothing).wait();
     comm.barrier();
   });
 }
@@ -223,7 +260,12 @@ TEST_P(Collectives, VersionsAndAutogradAreLeftAlone) {
     at::Tensor leaf = at::ones({2}).requires_grad_();
     at::Tensor out = at::zeros({2 * comm.size()});
     at::Tensor sum = at::zeros({2});
+    at::Tensor exchanged = at::zeros({2 * comm.size()});
     comm.all_gather(out, leaf).wait();
+    comm.all_to_all(exchanged, out.requires_grad_()).wait();
+    out.requires_grad_(false);
+    EXPECT_FALSE(exchanged.requires_grad());
+    EXPECT_EQ(exchanged._version(), 1);
     comm.reduce_scatter(sum, out, ReduceOp::kAverage).wait();
     EXPECT_FALSE(out.requires_grad());
     EXPECT_EQ(out._version(), 1);  // zeros() itself

@@ -29,13 +29,16 @@ TEST(Comm, CountsCallsAndMinimalBytes) {
     comm.reduce_scatter(part, whole, ReduceOp::kSum).wait();
     comm.all_reduce(whole, ReduceOp::kAverage).wait();
     comm.broadcast(part, 1).wait();
+    comm.all_to_all(at::empty({400}), whole).wait();
     comm.barrier();
     const CommCounters& counters = comm.counters();
     EXPECT_EQ(counters.all_gathers, 2);
     EXPECT_EQ(counters.reduce_scatters, 1);
     EXPECT_EQ(counters.all_reduces, 1);
     EXPECT_EQ(counters.broadcasts, 1);
+    EXPECT_EQ(counters.all_to_alls, 1);
     EXPECT_EQ(counters.barriers, 1);
+    EXPECT_EQ(counters.all_to_all_bytes, 1200);
     EXPECT_EQ(counters.all_gather_bytes, 2400);
     EXPECT_EQ(counters.reduce_scatter_bytes, 1200);
     EXPECT_EQ(counters.all_reduce_bytes, 3 * 1600);  // small, so gathered
@@ -124,7 +127,19 @@ TEST(Comm, RefusesTensorsThatDoNotFit) {
               "broadcast: root 2 is not a rank of group control, which has 2");
     EXPECT_EQ(text_of([&] { comm.broadcast(at::Tensor(), 0).wait(); }),
               "broadcast: the tensor is not a contiguous tensor");
+    const at::Tensor four = at::empty({4});
+    EXPECT_EQ(text_of([&] { comm.all_to_all(at::empty({3}), at::empty({3})).wait(); }),
+              "all_to_all: expected an output and an input of as many elements, in 2 equal parts, "
+              "found 3 and 3");
+    EXPECT_EQ(text_of([&] { comm.all_to_all(at::empty({2}), four).wait(); }),
+              "all_to_all: expected an output and an input of as many elements, in 2 equal parts, "
+              "found 2 and 4");
+    EXPECT_EQ(text_of([&] { comm.all_to_all(four, four.view({2, 2})).wait(); }),
+              "all_to_all: expected an output with memory of its own, found the input's");
+    EXPECT_EQ(text_of([&] { comm.all_to_all(at::empty({4}, at::kInt), four).wait(); }),
+              "all_to_all: the output is Int, the input Float");
     EXPECT_EQ(comm.counters().all_gathers, 0);
+    EXPECT_EQ(comm.counters().all_to_alls, 0);
     comm.barrier();  // refusals leave the group as it was
   });
 }

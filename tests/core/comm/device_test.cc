@@ -233,6 +233,13 @@ TEST(Device, StagedCollectivesGiveTheirResultsInTheWait) {
     }
     wait(backend->scatter(one, parts, {}));
     EXPECT_EQ(one[0].item<float>(), rank + 1.0F);
+    std::vector<int64_t> equal;
+    at::Tensor exchanged = at::zeros({kRanks}, options);
+    at::Tensor mine = at::full({kRanks}, rank + 1.0, options);
+    const auto exchange = backend->alltoall_base(exchanged, mine, equal, equal, {});
+    EXPECT_TRUE(exchanged.eq(0).all().item<bool>());
+    wait(exchange);
+    EXPECT_TRUE(exchanged.equal(at::tensor({1.0F, 2.0F, 3.0F})));
     wait(backend->barrier({}));
   });
 }

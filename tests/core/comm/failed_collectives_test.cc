@@ -92,6 +92,29 @@ TEST(Comm, ARankThatFailsReachesTheOthersInTheirWait) {
   expect_a_failure_to_reach_others(BackendKind::kGloo, 600000);  // by slices
 }
 
+TEST(Comm, AnExchangeThatARankIsLateForIsATimeOutThatNamesIt) {
+  for (const auto backend : {BackendKind::kThread, BackendKind::kGloo}) {
+    const auto got = outcomes(3,
+                              [](const std::shared_ptr<World>& world) {
+                                if (world->rank() == 2) {
+                                  while (!world->failure().failed()) {
+                                    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+                                  }
+                                }
+                                at::Tensor out = at::empty({3});
+                                world->control().all_to_all(out, at::ones({3})).wait();
+                              },
+                              {backend, std::chrono::milliseconds(400)});
+    const int first = got[0].code == Code::kTimeout ? 0 : 1;
+    const std::string text = "all_to_all of group control failed on rank " + std::to_string(first) +
+                             ": not done within 0.4 s: ";
+    EXPECT_EQ(got[first].text.substr(0, text.size()), text);
+    EXPECT_NE(got[first].text.find("rank 2 is in no collective"), std::string::npos)
+        << got[first].text;
+    EXPECT_EQ(got[2].code, Code::kPeerFailed);
+  }
+}
+
 TEST(Comm, APublishedTextReachesTheOthersAndTheWorldIsSpent) {
   for (const auto backend : {BackendKind::kThread, BackendKind::kGloo}) {
     const auto start = std::chrono::steady_clock::now();

@@ -82,6 +82,9 @@ TEST(Fake, EveryOtherRankPassesWhatThisOneDoes) {
   EXPECT_TRUE(piece.equal(at::arange(4, 6, at::kFloat)));
   comm.reduce_scatter(piece, at::arange(8, at::kFloat), ReduceOp::kSum).wait();
   EXPECT_TRUE(piece.equal(at::arange(4, 6, at::kFloat).mul(4)));
+  const at::Tensor exchanged = at::zeros({8});
+  comm.all_to_all(exchanged, at::arange(8, at::kFloat)).wait();
+  EXPECT_TRUE(exchanged.equal(at::arange(4, 6, at::kFloat).repeat({4})));
   const at::Tensor value = at::full({1}, 3.0);
   comm.all_reduce(value, ReduceOp::kMax).wait();
   EXPECT_EQ(value.item<float>(), 3);
@@ -107,6 +110,7 @@ TEST(Fake, CountsWhatRealRanksCount) {
       comm.reduce_scatter(at::zeros({5}), at::zeros({10}), ReduceOp::kAverage).wait();
       comm.all_reduce(at::zeros({9}), ReduceOp::kSum).wait();
       comm.broadcast(at::zeros({3}), 0).wait();
+      comm.all_to_all(at::zeros({6}), at::zeros({6})).wait();
       comm.barrier();
     }
     mesh_all_gather(*mesh, 0, at::zeros({5, 2}), 1);
@@ -114,10 +118,12 @@ TEST(Fake, CountsWhatRealRanksCount) {
     for (int dim = 0; dim < 2; ++dim) {
       total += mesh->comm(dim, Lane::kGather).counters();
     }
-    return std::vector<int64_t>{
-        total.all_gathers,          total.reduce_scatters,  total.all_reduces,
-        total.broadcasts,           total.barriers,         total.all_gather_bytes,
-        total.reduce_scatter_bytes, total.all_reduce_bytes, total.broadcast_bytes};
+    return std::vector<int64_t>{total.all_gathers,      total.reduce_scatters,
+                                total.all_reduces,      total.broadcasts,
+                                total.barriers,         total.all_to_alls,
+                                total.all_gather_bytes, total.reduce_scatter_bytes,
+                                total.all_reduce_bytes, total.broadcast_bytes,
+                                total.all_to_all_bytes};
   };
   run_ranks(4, [&](const std::shared_ptr<World>& world) {
     EXPECT_EQ(use(world), use(fake_world(world->rank(), 4)));

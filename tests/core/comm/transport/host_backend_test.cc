@@ -50,6 +50,10 @@ TEST_P(HostBackend, GathersScattersReducesAndBroadcasts) {
       at::Tensor piece = at::empty({numel});
       comm.scatter(piece, world->rank() == 0 ? all : at::Tensor(), 0).wait();
       EXPECT_TRUE(at::equal(piece, own));
+      at::Tensor exchanged = at::empty({size * numel});
+      comm.all_to_all(exchanged, own.repeat({size}).add_(at::arange(size).repeat_interleave(numel)))
+          .wait();
+      EXPECT_TRUE(at::equal(exchanged, all.add(world->rank())));
       comm.barrier();
     }
   });

@@ -76,6 +76,14 @@ TEST(ThreadBackend, CallsThatDifferAreAnErrorOnAllRanks) {
                  "all_gather of 2 x Float", "reduce_scatter(average) of 4 x Float"));
 }
 
+TEST(ThreadBackend, ExchangesOfSizesThatDifferAreAnErrorOnAllRanks) {
+  EXPECT_TRUE(either_way(common_reason([](Comm& comm) {
+                           const int64_t numel = comm.rank() == 0 ? 4 : 6;
+                           comm.all_to_all(at::empty({numel}), at::ones({numel})).wait();
+                         }),
+                         "all_to_all of 4 x Float", "all_to_all of 6 x Float"));
+}
+
 TEST(ThreadBackend, ARankThatHasLeftIsAnErrorAtOnce) {
   const auto group = make_thread_group(2);
   auto stays = make_thread_backend(group, 0);
