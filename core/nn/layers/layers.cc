@@ -14,6 +14,7 @@
 #include "core/base/error.h"
 #include "core/nn/kernels/device_kernels.h"
 #include "core/nn/kernels/linear_product.h"
+#include "core/nn/layers/tiled_mlp.h"
 
 namespace fsdp2::nn {
 
@@ -73,15 +74,7 @@ struct SiluMultiply : torch::autograd::Function<SiluMultiply> {
     refuse_second_derivatives("SwiGLU");
     const auto saved = context->get_saved_variables();
     const at::Tensor& gate = saved[0];
-    const at::Tensor& up = saved[1];
-    const at::Tensor dy = gradients[0].contiguous();
-    const DeviceKernels* kernels = device_kernels(gate);
-    if (kernels == nullptr) {
-      return {at::silu_backward(dy * up, gate), at::silu(gate).mul_(dy)};
-    }
-    at::Tensor dgate = at::empty_like(gate);
-    at::Tensor dup = at::empty_like(gate);
-    kernels->silu_multiply_backward(dy, gate, up, dgate, dup);
+    auto [dgate, dup] = silu_multiply_gradients(gradients[0].contiguous(), gate, saved[1]);
     return {dgate, dup};
   }
 };
@@ -172,8 +165,28 @@ SwiGluMlp::SwiGluMlp(std::string kind, int64_t hidden_size, int64_t intermediate
 
 c10::IValue SwiGluMlp::forward(Values inputs) {
   const at::Tensor& x = one_tensor(inputs, *this);
+  if (tiles_ > 0) {
+    return forward_in_tiles(x);
+  }
   const at::Tensor gate = (*gate_proj_)(x);
   return (*down_proj_)(silu_multiply(gate, (*up_proj_)(x)));
+}
+
+at::Tensor SwiGluMlp::forward_in_tiles(const at::Tensor& x) {
+  for (const auto& [name, child] : child_modules()) {
+    FSDP2_CHECK(child->hooks().empty() && child->forward_wrapper() == nullptr, Code::kWrongState,
+                "{} in tiles: expected {} to be no unit and not checkpointed by itself, as its own "
+                "forward does not run; shard or checkpoint the MLP or its layer instead",
+                kind(), name);
+  }
+  for (const Linear* linear : {gate_proj_.get(), up_proj_.get(), down_proj_.get()}) {
+    check_has_memory(linear->weight(), *linear, "weight");
+    check_has_memory(linear->bias(), *linear, "bias");
+  }
+  return tiled_swiglu(x,
+                      {gate_proj_->weight(), up_proj_->weight(), down_proj_->weight(),
+                       gate_proj_->bias(), up_proj_->bias(), down_proj_->bias()},
+                      tiles_);
 }
 
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
@@ -200,6 +213,19 @@ at::Tensor silu_multiply(const at::Tensor& gate, const at::Tensor& up) {
               Code::kInvalidArgument,
               "silu_multiply: expected two tensors of one shape, dtype and device");
   return SiluMultiply::apply(gate, up);
+}
+
+std::pair<at::Tensor, at::Tensor> silu_multiply_gradients(const at::Tensor& dy,
+                                                          const at::Tensor& gate,
+                                                          const at::Tensor& up) {
+  const DeviceKernels* kernels = device_kernels(gate);
+  if (kernels == nullptr) {
+    return {at::silu_backward(dy * up, gate), at::silu(gate).mul_(dy)};
+  }
+  at::Tensor dgate = at::empty_like(gate);
+  at::Tensor dup = at::empty_like(gate);
+  kernels->silu_multiply_backward(dy, gate, up, dgate, dup);
+  return {dgate, dup};
 }
 
 }  // namespace fsdp2::nn

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/nn/module.h"
@@ -24,6 +25,7 @@ class Linear : public Module {
   explicit Linear(const at::Tensor& weight);
 
   const at::Tensor& weight() const { return weight_; }
+  const at::Tensor& bias() const { return bias_; }  // undefined without a bias
   InputCount input_count() const override { return {1, 1}; }
 
  protected:
@@ -31,7 +33,7 @@ class Linear : public Module {
 
  private:
   at::Tensor weight_;
-  at::Tensor bias_;  // undefined without a bias
+  at::Tensor bias_;
 };
 
 // y = x W + b, with a weight that is stored transposed, as GPT-2's are: [..., in] -> [..., out].
@@ -107,21 +109,30 @@ class SwiGluMlp : public Module {
  public:
   SwiGluMlp(std::string kind, int64_t hidden_size, int64_t intermediate_size, bool has_bias,
             at::ScalarType dtype, const SwiGluNames& names = {});
+  // Tiles that tokens are cut into (tiled_mlp.h); 0: none, all tokens at once.
+  void set_tiles(int64_t tiles) { tiles_ = tiles; }
   InputCount input_count() const override { return {1, 1}; }
 
  protected:
   c10::IValue forward(Values inputs) override;
 
  private:
+  at::Tensor forward_in_tiles(const at::Tensor& x);
+
   std::shared_ptr<Linear> gate_proj_;
   std::shared_ptr<Linear> up_proj_;
   std::shared_ptr<Linear> down_proj_;
+  int64_t tiles_ = 0;
 };
 
 // The differentiable functions behind RMSNorm and SwiGluMlp. They save less for backward than the
 // same expressions out of ATen operators; second derivatives are refused (kUnsupported).
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
 at::Tensor silu_multiply(const at::Tensor& gate, const at::Tensor& up);
+// The gradients of gate and up, both contiguous, from that of the product; none is recorded.
+std::pair<at::Tensor, at::Tensor> silu_multiply_gradients(const at::Tensor& dy,
+                                                          const at::Tensor& gate,
+                                                          const at::Tensor& up);
 
 // Throws kWrongState if a layer's parameter has no memory: elementwise operators would crash on it.
 void check_has_memory(const at::Tensor& parameter, const Module& owner, const char* name);
