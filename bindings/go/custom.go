@@ -80,12 +80,13 @@ func NewCustomModule(kind string, options *ModuleOptions, forward ForwardFunc) (
 
 // Run is a forward as the library calls it.
 func (c *custom) Run(info *capi.ForwardInfo, inputs, outputs []capi.Tensor) (int, error) {
-	scope := &Scope{late: true}
+	frame := &frame{scope: Scope{late: true}}
+	scope := &frame.scope
 	defer scope.Close()
 	nInputs, nParameters := len(inputs), int(info.NParameters)
 	parameters, buffers := unsafe.Slice(info.Parameters, nParameters), unsafe.Slice(info.Buffers, int(info.NBuffers))
-	lent := lendAll(scope, inputs, parameters, buffers)
-	call := &ForwardCall{
+	lent := frame.lend(inputs, parameters, buffers)
+	frame.call = ForwardCall{
 		IsTraining: info.IsTraining != 0,
 		Kind:       c.kind,
 		Parameters: lent[nInputs : nInputs+nParameters : nInputs+nParameters],
@@ -93,7 +94,7 @@ func (c *custom) Run(info *capi.ForwardInfo, inputs, outputs []capi.Tensor) (int
 		Scope:      scope,
 		custom:     c,
 	}
-	results, err := c.forward(call, lent[:nInputs:nInputs])
+	results, err := c.forward(&frame.call, lent[:nInputs:nInputs])
 	if err != nil {
 		return 0, err
 	}
@@ -104,6 +105,24 @@ func (c *custom) Run(info *capi.ForwardInfo, inputs, outputs []capi.Tensor) (int
 		return 0, err
 	}
 	return len(results), give(results, outputs, inputs, parameters, buffers)
+}
+
+// frame is what one run of a ForwardFunc is lent, made at once: each piece by itself would cost as much as a whole call of the
+// library's. The program may keep any of it, so that no later run can have the same.
+type frame struct {
+	call    ForwardCall
+	scope   Scope
+	tensors [4]Tensor // as many as most modules take
+	lent    [4]*Tensor
+}
+
+func (f *frame) lend(lists ...[]capi.Tensor) []*Tensor {
+	n := total(lists)
+	if n > len(f.tensors) {
+		return lendAll(&f.scope, lists...)
+	}
+	lendTo(f.tensors[:], f.lent[:n:n], &f.scope, lists)
+	return f.lent[:n:n]
 }
 
 // Released closes the children, which nothing runs any more.
@@ -134,22 +153,32 @@ func (m *Module) share(custom *custom) {
 
 // lendAll is what lend makes of each tensor of the lists, one after the other, and nil of one that is left out.
 func lendAll(scope *Scope, lists ...[]capi.Tensor) []*Tensor {
+	n := total(lists)
+	lent := make([]*Tensor, n)
+	lendTo(make([]Tensor, n), lent, scope, lists)
+	return lent
+}
+
+func lendTo(tensors []Tensor, lent []*Tensor, scope *Scope, lists [][]capi.Tensor) {
+	i := 0
+	for _, list := range lists {
+		for _, raw := range list {
+			if raw.ID != 0 {
+				tensor := &tensors[i]
+				tensor.id, tensor.scope = raw.ID, scope
+				lent[i] = tensor
+			}
+			i++
+		}
+	}
+}
+
+func total(lists [][]capi.Tensor) int {
 	n := 0
 	for _, list := range lists {
 		n += len(list)
 	}
-	tensors, lent := make([]Tensor, n), make([]*Tensor, 0, n)
-	for _, list := range lists {
-		for _, raw := range list {
-			var tensor *Tensor
-			if raw.ID != 0 {
-				tensor = &tensors[len(lent)]
-				tensor.id, tensor.scope = raw.ID, scope
-			}
-			lent = append(lent, tensor)
-		}
-	}
-	return lent
+	return n
 }
 
 func allMade(tensors []*Tensor) error {

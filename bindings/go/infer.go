@@ -57,7 +57,10 @@ func (m *Module) Score(options *InferOptions, inputs ...*Tensor) (logProbs, entr
 		return nil, nil, failure(err)
 	}
 	tensors, err := take(scores, scopeOf(inputs))
-	return tensors[0], tensors[1], err
+	if err != nil {
+		return nil, nil, err
+	}
+	return tensors[0], tensors[1], nil
 }
 
 // Evaluation is the loss of a batch.

@@ -37,8 +37,8 @@ func (m *Mesh) Broadcast(dim int, tensor *Tensor) error {
 func (m *Mesh) Scatter(dim int, whole *Tensor, tensorDim int) (*Tensor, error) {
 	defer runtime.KeepAlive(m)
 	defer runtime.KeepAlive(whole)
-	if whole != nil && whole.err != nil {
-		return nil, whole.err
+	if err := whole.optional(); err != nil {
+		return nil, err
 	}
 	var raw capi.Tensor
 	return made(&raw, capi.MeshScatter(m.raw(), to32(dim), whole.raw(), to32(tensorDim), &raw))

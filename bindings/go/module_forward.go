@@ -14,6 +14,37 @@ import (
 // out; module.h says what they are. Errors: ErrInvalidArgument (inputs that do not fit each other or the model), ErrInvalidHandle (nil
 // for an input that the module needs).
 func (m *Module) Forward(inputs ...*Tensor) *Tensor {
+	if len(inputs) > capi.MaxForwardInputs {
+		return m.forwardMany(inputs)
+	}
+	var given capi.ForwardInputs
+	for _, input := range inputs {
+		if err := input.optional(); err != nil {
+			return failed(err)
+		}
+		given.Add(input.raw())
+	}
+	scope := scopeOf(inputs)
+	into, err := scope.open()
+	if err != nil {
+		return failed(err)
+	}
+	output, err := capi.ModuleForwardFirst(m.raw(), given, into)
+	runtime.KeepAlive(m)
+	runtime.KeepAlive(inputs)
+	runtime.KeepAlive(scope)
+	switch {
+	case err == nil && output.ID != 0:
+		return newTensorIn(output, scope)
+	case err == nil:
+		return failed(errNoOutputs)
+	case err.(*capi.Error).Status == capi.EBufferTooSmall:
+		return m.forwardMany(inputs)
+	}
+	return failed(failure(err))
+}
+
+func (m *Module) forwardMany(inputs []*Tensor) *Tensor {
 	outputs, err := m.ForwardAll(ForwardOptions{}, inputs...)
 	if err != nil {
 		return failed(err)
@@ -23,6 +54,8 @@ func (m *Module) Forward(inputs ...*Tensor) *Tensor {
 	}
 	return outputs[0]
 }
+
+var errNoOutputs = invalid("Forward", "the module has no outputs")
 
 // ForwardOptions say how to run a module. The zero value runs the module itself, with gradients.
 type ForwardOptions struct {
@@ -47,7 +80,7 @@ func (m *Module) ForwardAll(options ForwardOptions, inputs ...*Tensor) ([]*Tenso
 		return nil, failure(err)
 	}
 	if len(raw) == 0 {
-		return nil, invalid("Forward", "the module has no outputs")
+		return nil, errNoOutputs
 	}
 	return take(raw, scopeOf(inputs))
 }
@@ -77,18 +110,6 @@ func (m *Module) forward(options ForwardOptions, inputs, outputs []capi.Tensor) 
 		}
 		outputs = make([]capi.Tensor, needed)
 	}
-}
-
-// take puts outputs into the scope of the inputs, or leaves them to the caller.
-func take(raw []capi.Tensor, scope *Scope) ([]*Tensor, error) {
-	outputs := make([]*Tensor, len(raw))
-	for i := range raw {
-		outputs[i] = newTensor(raw[i])
-	}
-	if scope == nil {
-		return outputs, nil
-	}
-	return outputs, scope.Add(outputs...)
 }
 
 func scopeOf(tensors []*Tensor) *Scope {

@@ -1,6 +1,7 @@
 package fsdp2
 
 import (
+	"reflect"
 	"runtime"
 
 	"fsdp2/internal/capi"
@@ -24,28 +25,23 @@ type Operator struct {
 func Call(name string, arguments ...any) *Tensor { return Operator{Name: name}.tensor(nil, arguments) }
 
 func (o Operator) tensor(self *Tensor, arguments []any) *Tensor {
-	op := capi.NewOp(o.Name)
+	var op capi.Op
 	defer op.Free()
-	values, scope, err := o.run(op, self, arguments)
+	scope, into, err := o.prepare(&op, self, arguments)
 	if err != nil {
 		return failed(err)
 	}
-	var found *Tensor
-	for _, value := range values {
-		if value.Kind != capi.ValueTensor {
-			continue
-		}
-		tensor := newTensorIn(value.Tensor, scope)
-		if found == nil {
-			found = tensor
-		} else {
-			tensor.Close()
-		}
+	first, err := op.RunFirst(o.flags(), into)
+	runtime.KeepAlive(self)
+	runtime.KeepAlive(arguments)
+	runtime.KeepAlive(scope)
+	if err != nil {
+		return failed(failure(err))
 	}
-	if found == nil {
+	if first.ID == 0 {
 		return failed(invalid("Call", "%s: expected a tensor as its result: see Operator.Call", o.Name))
 	}
-	return found
+	return newTensorIn(first, scope)
 }
 
 // Call calls the operator. The arguments are those of its schema in order; the last ones may be missing if they have defaults. Go's
@@ -68,44 +64,48 @@ func (o Operator) tensor(self *Tensor, arguments []any) *Tensor {
 // Errors: ErrNotFound (no such operator), ErrInvalidArgument (arguments that do not fit the schema, which the message quotes, or each
 // other), ErrUnsupported (operators that the library does not run, see op.h), ErrWrongState (a tensor whose memory FSDP has freed).
 func (o Operator) Call(arguments ...any) ([]any, error) {
-	op := capi.NewOp(o.Name)
+	var op capi.Op
 	defer op.Free()
-	values, scope, err := o.run(op, nil, arguments)
+	scope, into, err := o.prepare(&op, nil, arguments)
 	if err != nil {
 		return nil, err
+	}
+	values, err := op.Run(o.flags(), into)
+	runtime.KeepAlive(arguments)
+	runtime.KeepAlive(scope)
+	if err != nil {
+		return nil, failure(err)
 	}
 	return results(values, scope), nil
 }
 
-// run makes the call, with self before the arguments if there is one. Its results are the op's.
-func (o Operator) run(op *capi.Op, self *Tensor, arguments []any) ([]capi.OpValue, *Scope, error) {
+func (o Operator) flags() uint32 {
+	if o.NoGrad {
+		return capi.OpNoGrad
+	}
+	return 0
+}
+
+// prepare gives the op its arguments, with self before the others if there is one, and returns the scope of the results.
+func (o Operator) prepare(op *capi.Op, self *Tensor, arguments []any) (*Scope, capi.Scope, error) {
+	op.Begin(o.Name)
 	scope := o.Scope
 	if self != nil {
 		if err := addTensor(op, self, &scope); err != nil {
-			return nil, nil, err
+			return nil, capi.Scope{}, err
 		}
 	}
 	for i, argument := range arguments {
 		if err := addArgument(op, argument, &scope); err != nil {
 			if err == errType {
-				err = invalid("Call", "%s: argument %d: expected a type that operators take, found %T", o.Name, i, argument)
+				found := reflect.TypeOf(argument) // not %T, which would have all arguments moved to the heap
+				err = invalid("Call", "%s: argument %d: expected a type that operators take, found %v", o.Name, i, found)
 			}
-			return nil, nil, err
+			return nil, capi.Scope{}, err
 		}
 	}
-	var flags uint32
-	if o.NoGrad {
-		flags = capi.OpNoGrad
-	}
 	into, err := scope.open()
-	if err != nil {
-		return nil, nil, err
-	}
-	values, err := op.Run(flags, into)
-	runtime.KeepAlive(self)
-	runtime.KeepAlive(arguments)
-	runtime.KeepAlive(scope)
-	return values, scope, failure(err)
+	return scope, into, err
 }
 
 // OpSchema returns the schema of an operator: "aten::relu(Tensor self) -> Tensor".
@@ -152,8 +152,8 @@ func addTensor(op *capi.Op, tensor *Tensor, scope **Scope) error {
 		op.Simple(capi.ValueNone, 0)
 		return nil
 	}
-	if tensor.err != nil {
-		return tensor.err
+	if err := tensor.optional(); err != nil {
+		return err
 	}
 	if *scope == nil {
 		*scope = tensor.scope
@@ -187,8 +187,8 @@ func addList(op *capi.Op, argument any, scope **Scope) error {
 	case []*Tensor:
 		op.List(capi.ValueTensors, len(values))
 		for _, tensor := range values {
-			if tensor != nil && tensor.err != nil {
-				return tensor.err
+			if err := tensor.optional(); err != nil {
+				return err
 			}
 			if tensor != nil && *scope == nil {
 				*scope = tensor.scope

@@ -93,6 +93,24 @@ func (s *Scope) Add(tensors ...*Tensor) error {
 	return nil
 }
 
+// take makes the scope the owner of tensors that nobody has yet. Without a scope they stay the caller's.
+func (s *Scope) take(raw []capi.Tensor) error {
+	if s == nil {
+		return nil
+	}
+	scope, err := s.open()
+	if err == nil {
+		err = failure(capi.ScopeAdd(scope, first(raw), uint(len(raw))))
+		runtime.KeepAlive(s)
+	}
+	if err != nil {
+		for _, tensor := range raw {
+			_ = capi.TensorDestroy(tensor)
+		}
+	}
+	return err
+}
+
 // Keep takes tensors out of the scope: they are the caller's again. ErrNotFound, with nothing changed, if one is not in it.
 func (s *Scope) Keep(tensors ...*Tensor) error {
 	defer runtime.KeepAlive(s)
@@ -123,7 +141,7 @@ func (s *Scope) Use(tensor *Tensor) *Tensor {
 		return tensor
 	}
 	used := lend(tensor.raw(), s)
-	used.origin = tensor
+	used.aside = &aside{origin: tensor}
 	return used
 }
 

@@ -18,8 +18,13 @@ import (
 // One goroutine at a time uses a tensor.
 type Tensor struct {
 	handle
-	scope  *Scope  // of what is computed from it; nil: none
-	origin *Tensor // whose handle this is; nil: its own
+	scope *Scope // of what is computed from it; nil: none
+	aside *aside // nil: nothing
+}
+
+// aside is what few tensors have. Every operator makes a tensor, so that one is small.
+type aside struct {
+	origin *Tensor // whose handle the tensor has
 	err    error
 }
 
@@ -37,7 +42,23 @@ func newTensorIn(raw capi.Tensor, scope *Scope) *Tensor {
 	return lend(raw, scope)
 }
 
-func failed(err error) *Tensor { return &Tensor{err: err} }
+// take puts new tensors into the scope, or leaves them to the caller.
+func take(raw []capi.Tensor, scope *Scope) ([]*Tensor, error) {
+	if err := scope.take(raw); err != nil {
+		return nil, err
+	}
+	return newTensorsIn(raw, scope), nil
+}
+
+func newTensorsIn(raw []capi.Tensor, scope *Scope) []*Tensor {
+	tensors := make([]*Tensor, len(raw))
+	for i := range raw {
+		tensors[i] = newTensorIn(raw[i], scope)
+	}
+	return tensors
+}
+
+func failed(err error) *Tensor { return &Tensor{aside: &aside{err: err}} }
 
 // made returns a new tensor of the caller's, or the error of the call that should have made it.
 func made(raw *capi.Tensor, err error) (*Tensor, error) {
@@ -58,8 +79,8 @@ func (t *Tensor) raw() capi.Tensor {
 func rawTensors(tensors []*Tensor) ([]capi.Tensor, error) {
 	raw := make([]capi.Tensor, len(tensors))
 	for i, tensor := range tensors {
-		if tensor != nil && tensor.err != nil {
-			return nil, tensor.err
+		if err := tensor.optional(); err != nil {
+			return nil, err
 		}
 		raw[i] = tensor.raw()
 	}
@@ -71,7 +92,15 @@ func (t *Tensor) Err() error {
 	if t == nil {
 		return &Error{Code: ErrInvalidHandle, Rank: -1, Function: "fsdp2.Tensor", Message: "the tensor is nil"}
 	}
-	return t.err
+	return t.optional()
+}
+
+// optional is Err where nil stands for a tensor that is left out.
+func (t *Tensor) optional() error {
+	if t == nil || t.aside == nil {
+		return nil
+	}
+	return t.aside.err
 }
 
 // call makes a call about the tensor, unless it failed before.

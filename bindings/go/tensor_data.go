@@ -1,6 +1,7 @@
 package fsdp2
 
 import (
+	"sync"
 	"unsafe"
 
 	"fsdp2/internal/capi"
@@ -52,11 +53,23 @@ func FromBytes(data []byte, dtype Dtype, shape ...int) (*Tensor, error) {
 }
 
 func fromMemory(data unsafe.Pointer, size uintptr, dtype Dtype, shape []int) (*Tensor, error) {
-	sizes := int64s(shape)
-	var raw capi.Tensor
-	err := capi.TensorFromBuffer(data, uint(size), int32(dtype), first(sizes), uint(len(sizes)), &raw)
-	return made(&raw, err)
+	making := makings.Get().(*making)
+	defer makings.Put(making)
+	making.sizes = making.sizes[:0]
+	for _, n := range shape {
+		making.sizes = append(making.sizes, int64(n))
+	}
+	err := capi.TensorFromBuffer(data, uint(size), int32(dtype), first(making.sizes), uint(len(making.sizes)), &making.out)
+	return made(&making.out, err)
 }
+
+// making is what the library reads and writes as it makes a tensor: memory that serves one call after the other.
+type making struct {
+	sizes []int64
+	out   capi.Tensor
+}
+
+var makings = sync.Pool{New: func() any { return &making{} }}
 
 // ToSlice copies the elements, row-major. The tensor's dtype must be that of T.
 func ToSlice[T Element](t *Tensor) ([]T, error) {

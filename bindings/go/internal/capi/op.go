@@ -1,117 +1,183 @@
 package capi
 
-// #include "op.h"
+// #include "few.h"
 import "C"
 
 import (
-	"fmt"
 	"math"
-	"sync"
+	"strings"
 	"unsafe"
 )
 
-// MaxOpInputs is how many arguments an Op takes.
-const MaxOpInputs = C.FSDP2_GO_MAX_OP_INPUTS
-
-// OpValue is Value as C's functions take it from an Op: Data is an offset.
-type OpValue struct {
-	Kind     int32
-	reserved int32
-	Integer  int64
-	Number   float64
-	Tensor   Tensor
-	data     uintptr
-	count    uint
-}
-
-var _ = [1]byte{}[unsafe.Sizeof(OpValue{})-unsafe.Sizeof(Value{})]
-
-// Op is one call of an operator: its arguments one after the other, then Run, then Free. It needs no memory of C, and gets its own
-// from a pool.
+// Op is one call of an operator: its arguments one after the other, then Run or RunFirst, then Free. It lives on the caller's stack: most
+// calls have few arguments, which go to C by value. All others need memory of a pool.
 type Op struct {
-	block   []uint64 // the name, and what values point to
-	inputs  []OpValue
-	outputs []OpValue
-	needed  uint
+	name     string
+	few      C.fsdp2_go_few
+	elements int     // of lists, in few
+	long     *longOp // in place of few; nil: the arguments are few
 }
 
-var ops = sync.Pool{New: func() any { return &Op{outputs: make([]OpValue, MaxOutputs)} }}
-
-// NewOp begins a call of an operator.
-func NewOp(name string) *Op {
-	op := ops.Get().(*Op)
-	op.addText(name)
-	return op
+// Begin begins a call.
+func (o *Op) Begin(name string) {
+	o.name = name
+	if len(name) > C.FSDP2_GO_FEW_NAME || strings.IndexByte(name, 0) >= 0 {
+		o.lengthen()
+	}
 }
 
 // Free ends the use of the op and of what Run has returned.
 func (o *Op) Free() {
-	o.block, o.inputs = o.block[:0], o.inputs[:0]
-	ops.Put(o)
+	if o.long != nil {
+		o.long.free()
+	}
 }
 
-func (o *Op) addText(text string) {
-	start := len(o.block)
-	o.block = append(o.block, make([]uint64, len(text)/8+1)...)
-	copy(unsafe.Slice((*byte)(unsafe.Pointer(&o.block[start])), len(text)), terminable(text))
+// lengthen goes over to a call that has room for everything.
+func (o *Op) lengthen() {
+	if o.long != nil {
+		return
+	}
+	o.long = newLongOp(o.name)
+	start := o.long.offset()
+	for _, bits := range o.few.elements[:o.elements] {
+		o.long.block = append(o.long.block, uint64(bits))
+	}
+	for _, input := range o.few.inputs[:o.few.n_inputs] {
+		kind, bits := int32(input.kind), uint64(input.bits)
+		switch kind {
+		case ValueInts, ValueDoubles, ValueTensors:
+			o.long.add(OpValue{Kind: kind, data: start + uintptr(bits)*8, count: uint(input.count)})
+		case ValueDouble:
+			o.long.add(OpValue{Kind: kind, Number: math.Float64frombits(bits)})
+		case ValueTensor:
+			o.long.add(OpValue{Kind: kind, Tensor: Tensor{bits}})
+		default:
+			o.long.add(OpValue{Kind: kind, Integer: int64(bits)})
+		}
+	}
 }
 
-func (o *Op) add(value OpValue) { o.inputs = append(o.inputs, value) }
-
-// offset is where the block goes on.
-func (o *Op) offset() uintptr { return uintptr(len(o.block)) * 8 }
+// add adds an argument to few if there is room.
+func (o *Op) add(kind, count int32, bits uint64) bool {
+	if o.long != nil {
+		return false
+	}
+	n := o.few.n_inputs
+	if n == C.FSDP2_GO_FEW_INPUTS {
+		o.lengthen()
+		return false
+	}
+	o.few.inputs[n] = C.fsdp2_go_few_value{kind: C.int32_t(kind), count: C.int32_t(count), bits: C.uint64_t(bits)}
+	o.few.n_inputs++
+	return true
+}
 
 // Simple adds a value of a kind that points to nothing.
-func (o *Op) Simple(kind int32, integer int64) { o.add(OpValue{Kind: kind, Integer: integer}) }
+func (o *Op) Simple(kind int32, integer int64) {
+	if !o.add(kind, 0, uint64(integer)) {
+		o.long.add(OpValue{Kind: kind, Integer: integer})
+	}
+}
 
 // Double adds a number.
-func (o *Op) Double(number float64) { o.add(OpValue{Kind: ValueDouble, Number: number}) }
+func (o *Op) Double(number float64) {
+	if !o.add(ValueDouble, 0, math.Float64bits(number)) {
+		o.long.add(OpValue{Kind: ValueDouble, Number: number})
+	}
+}
 
 // Tensor adds a tensor.
-func (o *Op) Tensor(tensor Tensor) { o.add(OpValue{Kind: ValueTensor, Tensor: tensor}) }
+func (o *Op) Tensor(tensor Tensor) {
+	if !o.add(ValueTensor, 0, tensor.ID) {
+		o.long.add(OpValue{Kind: ValueTensor, Tensor: tensor})
+	}
+}
 
 // String adds a text.
 func (o *Op) String(text string) {
-	o.add(OpValue{Kind: ValueString, data: o.offset()})
-	o.addText(text)
+	o.lengthen()
+	o.long.add(OpValue{Kind: ValueString, data: o.long.offset()})
+	o.long.addText(text)
 }
 
 // List begins a list of count elements, which Element adds.
 func (o *Op) List(kind int32, count int) {
-	o.add(OpValue{Kind: kind, data: o.offset(), count: uint(count)})
+	if count > C.FSDP2_GO_FEW_ELEMENTS-o.elements {
+		o.lengthen()
+	}
+	if !o.add(kind, int32(count), uint64(o.elements)) {
+		o.long.add(OpValue{Kind: kind, data: o.long.offset(), count: uint(count)})
+	}
 }
 
 // Element adds an integer or the ID of a tensor to the list.
-func (o *Op) Element(bits uint64) { o.block = append(o.block, bits) }
+func (o *Op) Element(bits uint64) {
+	if o.long != nil {
+		o.long.block = append(o.long.block, bits)
+		return
+	}
+	o.few.elements[o.elements] = C.uint64_t(bits)
+	o.elements++
+}
 
 // DoubleElement adds a number to the list.
 func (o *Op) DoubleElement(number float64) { o.Element(math.Float64bits(number)) }
 
 // Run makes the call. The outputs are the op's, until Free.
 func (o *Op) Run(flags uint32, scope Scope) ([]OpValue, error) {
-	if len(o.inputs) > MaxOpInputs {
-		return nil, &Error{Status: EInvalidArgument, Rank: -1, Function: "fsdp2_op_call",
-			Message: fmt.Sprintf("n_inputs: expected at most %d, found %d", MaxOpInputs, len(o.inputs))}
-	}
-	for {
-		err := o.run(flags, scope)
-		if err == nil {
-			return o.outputs[:o.needed], nil
-		}
-		if failure := err.(*Error); failure.Status != EBufferTooSmall || o.needed <= uint(len(o.outputs)) {
-			return nil, err
-		}
-		o.outputs = make([]OpValue, o.needed)
-	}
+	o.lengthen()
+	return o.long.run(flags, scope)
 }
 
-func (o *Op) run(flags uint32, scope Scope) error {
-	var inputs *C.fsdp2_go_value
-	if len(o.inputs) > 0 {
-		inputs = (*C.fsdp2_go_value)(unsafe.Pointer(&o.inputs[0]))
+// RunFirst makes the call and returns the first output that is a tensor, or a zero one; the others are destroyed.
+func (o *Op) RunFirst(flags uint32, scope Scope) (Tensor, error) {
+	if o.long == nil {
+		o.few.flags, o.few.scope.id = C.uint32_t(flags), C.uint64_t(scope.ID)
+		first := C.fsdp2_go_op_few(*(**C.char)(unsafe.Pointer(&o.name)), C.size_t(len(o.name)), o.few)
+		if first.error == nil {
+			return Tensor{uint64(first.tensor.id)}, nil
+		}
+		if err := check(first.error); err.(*Error).Status != EBufferTooSmall {
+			return Tensor{}, err
+		}
 	}
-	o.needed = 0
-	return check(C.fsdp2_go_op((*C.uint64_t)(&o.block[0]), inputs, C.size_t(len(o.inputs)), C.uint32_t(flags),
-		*(*C.fsdp2_scope)(unsafe.Pointer(&scope)), (*C.fsdp2_go_value)(unsafe.Pointer(&o.outputs[0])), C.size_t(len(o.outputs)),
-		(*C.size_t)(unsafe.Pointer(&o.needed))))
+	values, err := o.Run(flags, scope)
+	if err != nil {
+		return Tensor{}, err
+	}
+	var first Tensor
+	for _, value := range values {
+		switch {
+		case value.Kind != ValueTensor:
+		case first.ID == 0:
+			first = value.Tensor
+		default:
+			_ = TensorDestroy(value.Tensor)
+		}
+	}
+	return first, nil
+}
+
+// MaxForwardInputs is how many inputs ModuleForwardFirst takes.
+const MaxForwardInputs = C.FSDP2_GO_FEW_INPUTS
+
+// ForwardInputs are the inputs of ModuleForwardFirst.
+type ForwardInputs struct {
+	tensors C.fsdp2_go_few_tensors
+	n       int
+}
+
+// Add adds an input, which a zero one leaves out.
+func (f *ForwardInputs) Add(tensor Tensor) {
+	f.tensors.tensors[f.n].id = C.uint64_t(tensor.ID)
+	f.n++
+}
+
+// ModuleForwardFirst calls fsdp2_module_forward and returns the first output, which goes into the scope unless that is a zero one; the
+// others are destroyed.
+func ModuleForwardFirst(module Module, inputs ForwardInputs, scope Scope) (Tensor, error) {
+	first := C.fsdp2_go_forward_few(*(*C.fsdp2_module)(unsafe.Pointer(&module)), inputs.tensors, C.size_t(inputs.n),
+		*(*C.fsdp2_scope)(unsafe.Pointer(&scope)))
+	return Tensor{uint64(first.tensor.id)}, check(first.error)
 }

@@ -1,0 +1,42 @@
+/* The two calls that programs make most, with everything by value: what Go hands over by its
+ * address has to be in its heap, and memory that nobody has just touched takes longer than the
+ * crossing. */
+#ifndef FSDP2_GO_FEW_H_
+#define FSDP2_GO_FEW_H_
+
+#include "error.h"
+
+enum { FSDP2_GO_FEW_INPUTS = 6, FSDP2_GO_FEW_ELEMENTS = 8, FSDP2_GO_FEW_NAME = 127 };
+
+/* A fsdp2_value. Its bits are an integer, those of a number, the id of a tensor or, for a list of
+ * `count` elements, the place of the first one in `elements`. */
+typedef struct fsdp2_go_few_value {
+  int32_t kind, count;
+  uint64_t bits;
+} fsdp2_go_few_value;
+
+typedef struct fsdp2_go_few {
+  fsdp2_scope scope;
+  uint32_t flags;
+  int32_t n_inputs;
+  fsdp2_go_few_value inputs[FSDP2_GO_FEW_INPUTS];
+  uint64_t elements[FSDP2_GO_FEW_ELEMENTS];
+} fsdp2_go_few;
+
+typedef struct fsdp2_go_few_tensors {
+  fsdp2_tensor tensors[FSDP2_GO_FEW_INPUTS];
+} fsdp2_go_few_tensors;
+
+/* The first output that is a tensor, {0} if there is none; the other outputs are destroyed. */
+typedef struct fsdp2_go_first {
+  fsdp2_go_error* error;
+  fsdp2_tensor tensor;
+} fsdp2_go_first;
+
+/* The name has n_name bytes, at most FSDP2_GO_FEW_NAME. */
+fsdp2_go_first fsdp2_go_op_few(const char* name, size_t n_name, fsdp2_go_few call);
+/* The output goes into the scope unless that is {0}. */
+fsdp2_go_first fsdp2_go_forward_few(fsdp2_module module, fsdp2_go_few_tensors inputs,
+                                    size_t n_inputs, fsdp2_scope scope);
+
+#endif /* FSDP2_GO_FEW_H_ */
