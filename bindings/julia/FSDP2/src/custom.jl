@@ -6,7 +6,7 @@ mutable struct Forward
     parameters::Vector{Symbol} # names, in the library's order
     buffers::Vector{Symbol}
     children::Vector{Module}
-    run::Any # (inputs, parameters and buffers) -> outputs, once there has been a forward
+    run::Any # what `runner` makes, once there has been a forward
     owners::Threads.Atomic{Int} # handles, of a layer
 end
 Forward(f) = Forward(f, Symbol[], Symbol[], Module[], nothing, Threads.Atomic{Int}(0))
@@ -36,56 +36,99 @@ function forward_entry(
 end
 
 @noinline function forward_back(info, inputs, n_inputs, outputs, cap, n_outputs, address)
-    guard() do
-        known = unsafe_load(info)
-        given = append_handles!(fsdp2_tensor[], inputs, n_inputs)
-        own = append_handles!(append_handles!(fsdp2_tensor[], known.parameters, known.n_parameters), known.buffers, known.n_buffers)
+    known = unsafe_load(info)
+    in_forward(known.is_training != 0) do scope
+        lent = Lending(inputs, n_inputs, known.parameters, known.n_parameters, known.buffers, known.n_buffers, outputs, cap)
         forward = kept_at(address).object::Forward
-        made = in_forward(known.is_training != 0) do scope
-            tensors = as_tuple(run(forward, lend(given, scope), lend(own, scope)))
-            length(tensors) <= cap || refuse(FSDP2_E_INVALID_ARGUMENT, "a forward has at most $cap outputs, found $(length(tensors))")
-            hand_over(tensors, scope, append!(given, own))
-        end
-        foreach(i -> unsafe_store!(outputs, made[i], i), eachindex(made))
-        unsafe_store!(n_outputs, length(made))
+        forward.run === nothing && (forward.run = runner(forward.f, Val((forward.parameters..., forward.buffers...))))
+        unsafe_store!(n_outputs, forward.run(lent, scope)::Int)
     end
 end
 
-function append_handles!(handles, from, n)
-    for i in 1:n
-        push!(handles, unsafe_load(from, i))
-    end
-    handles
+"The library's handles of one forward, which end with it, and the room for its outputs."
+struct Lending
+    inputs::Ptr{fsdp2_tensor}
+    n_inputs::Int
+    parameters::Ptr{fsdp2_tensor}
+    n_parameters::Int
+    buffers::Ptr{fsdp2_tensor}
+    n_buffers::Int
+    outputs::Ptr{fsdp2_tensor}
+    cap::Int
 end
 
-"Runs f in a context of its own: a callback has nothing to do with the scopes and modes of what runs around the call."
-function in_forward(f, is_training)
-    outer = context()
-    scope = Scope()
-    task_local_storage(:fsdp2_context, Context(scope, true, is_training, outer.outputs, outer.n_outputs))
-    try
+own_handle(lent::Lending, i) =
+    i <= lent.n_parameters ? unsafe_load(lent.parameters, i) : unsafe_load(lent.buffers, i - lent.n_parameters)
+
+is_among(handle, handles, n) = any(i -> unsafe_load(handles, i) === handle, 1:n)
+Base.in(handle::fsdp2_tensor, lent::Lending) = is_among(handle, lent.inputs, lent.n_inputs) ||
+    is_among(handle, lent.parameters, lent.n_parameters) || is_among(handle, lent.buffers, lent.n_buffers)
+
+"""
+A forward of f, compiled for it and the names of what it owns: what is called once without knowing its type, for this costs as much as
+a call of the library's. It writes the outputs, and returns their number.
+"""
+runner(f, ::Val{names}) where names = (lent, scope) -> begin
+    ps = NamedTuple{names}(ntuple(i -> Tensor(own_handle(lent, i).id, scope), Val(length(names))))
+    tensors = as_tuple(call_with(f, ps, lent, scope))
+    length(tensors) <= lent.cap ||
+        refuse(FSDP2_E_INVALID_ARGUMENT, "a forward has at most $(lent.cap) outputs, found $(length(tensors))")
+    made = hand_over(tensors, scope, lent)
+    foreach(i -> unsafe_store!(lent.outputs, made[i], i), eachindex(made))
+    length(made)
+end
+
+# One or two tensors are what most forwards take.
+function call_with(f, ps, lent, scope)
+    ids = ntuple(i -> i <= lent.n_inputs ? unsafe_load(lent.inputs, i).id : UInt64(0), Val(2))
+    lent.n_inputs == 1 && ids[1] != 0 && return f(ps, Tensor(ids[1], scope))
+    lent.n_inputs == 2 && !(0 in ids) && return f(ps, Tensor(ids[1], scope), Tensor(ids[2], scope))
+    f(ps, lend([unsafe_load(lent.inputs, i) for i in 1:lent.n_inputs], scope)...)
+end
+
+"""
+Runs f as `guard` does, in a context of its own: a callback has nothing to do with the scopes and modes of what runs around the call. What
+has to end with it ends behind a `catch` of everything, because each `finally` would cost as much as the rest.
+"""
+function in_forward(f, is_training = context().is_training)
+    task = current_task()
+    was_sticky = task.sticky
+    task.sticky = true
+    context, scope = FSDP2.context(), Scope()
+    outer_scope, outer_records, outer_is_training = context.scope, context.records_gradients, context.is_training
+    context.scope, context.records_gradients, context.is_training = scope, true, is_training
+    status = try
         f(scope)
-    finally
-        task_local_storage(:fsdp2_context, outer)
         close(scope)
+        FSDP2_OK
+    catch thrown
+        backtrace = catch_backtrace()
+        scope.is_pending = false
+        close_later(scope)
+        fail_callback(thrown, backtrace)
     end
+    set_scope!(context, outer_scope)
+    context.records_gradients, context.is_training = outer_records, outer_is_training
+    task.sticky = was_sticky
+    status
 end
 
 # The library's own handles end with the callback.
 lend(handles, scope) = Input[handle.id == 0 ? nothing : Tensor(handle.id, scope) for handle in handles]
-
-run(forward::Forward, inputs, own) = begin
-    forward.run === nothing && (forward.run = runner(forward.f, Val((forward.parameters..., forward.buffers...))))
-    forward.run(inputs, own)
-end
-
-runner(f, ::Val{names}) where names = (inputs, own) -> f(NamedTuple{names}(ntuple(i -> own[i]::Tensor, length(names))), inputs...)
 
 as_tuple(tensor::Tensor) = (tensor,)
 as_tuple(tensors::Union{Tuple{Tensor, Vararg{Tensor}}, AbstractVector{Tensor}}) = Tuple(tensors)
 as_tuple(other) = refuse(FSDP2_E_INVALID_ARGUMENT, "a forward returns a Tensor or a tuple of them, found $(typeof(other))")
 
 "Handles that become the library's, which only what is in the scope, and only once, may; the lent ones may be among them."
+function hand_over((tensor,)::Tuple{Tensor}, scope, lent)
+    handle = raw(tensor)
+    handle in lent && return (handle,)
+    handle = raw(tensor.scope === scope ? tensor : duplicate(tensor))
+    check(fsdp2_scope_keep(scope, Ref(handle), 1))
+    (handle,)
+end
+
 function hand_over(tensors, scope, lent)
     kept = fsdp2_tensor[]
     made = map(collect(tensors)) do tensor

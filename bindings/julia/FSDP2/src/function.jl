@@ -18,18 +18,15 @@ function_forward_entry(
     enter_julia(function_forward_back, info, inputs, n_inputs, outputs, saved, cap, n_outputs, n_saved, address)
 
 @noinline function function_forward_back(info, inputs, n_inputs, outputs, saved, cap, n_outputs, n_saved, address)
-    guard() do
+    in_forward() do scope
         function_ = kept_at(address).object::Differentiable
         given = unsafe_wrap(Array, inputs, n_inputs)
         call = FunctionCall(needs_grad(info), Tensor[])
-        n = 0
-        made = in_forward(context().is_training) do scope
-            results = as_tuple(function_.forward(call, lend(given, scope)...))
-            n = length(results)
-            max(n, length(call.saved)) <= cap ||
-                refuse(FSDP2_E_INVALID_ARGUMENT, "expected at most $cap outputs and as many saved tensors, found $n and $(length(call.saved))")
-            hand_over((results..., call.saved...), scope, given)
-        end
+        results = as_tuple(function_.forward(call, lend(given, scope)...))
+        n = length(results)
+        max(n, length(call.saved)) <= cap ||
+            refuse(FSDP2_E_INVALID_ARGUMENT, "expected at most $cap outputs and as many saved tensors, found $n and $(length(call.saved))")
+        made = collect(hand_over((results..., call.saved...), scope, given))
         copyto!(unsafe_wrap(Array, outputs, cap), made[1:n])
         copyto!(unsafe_wrap(Array, saved, cap), made[n+1:end])
         unsafe_store!(n_outputs, n)
@@ -43,21 +40,18 @@ function_backward_entry(
     enter_julia(function_backward_back, info, saved, n_saved, output_gradients, n_outputs, gradients, address)
 
 @noinline function function_backward_back(info, saved, n_saved, output_gradients, n_outputs, gradients, address)
-    guard() do
+    in_forward() do scope
         function_ = kept_at(address).object::Differentiable
         kept, given = unsafe_wrap(Array, saved, n_saved), unsafe_wrap(Array, output_gradients, n_outputs)
         needed = needs_grad(info)
-        made = in_forward(context().is_training) do scope
-            call = FunctionCall(needed, lend(kept, scope))
-            results = gradients_of(function_.backward(call, lend(given, scope)...))
-            length(results) == length(needed) ||
-                refuse(FSDP2_E_INVALID_ARGUMENT, "expected a gradient for each of $(length(needed)) inputs, found $(length(results))")
-            there = [i for i in eachindex(results) if results[i] !== nothing]
-            handles = fill(fsdp2_tensor(), length(results))
-            handles[there] = hand_over(results[there], scope, [kept; given])
-            handles
-        end
-        copyto!(unsafe_wrap(Array, gradients, length(needed)), made)
+        call = FunctionCall(needed, lend(kept, scope))
+        results = gradients_of(function_.backward(call, lend(given, scope)...))
+        length(results) == length(needed) ||
+            refuse(FSDP2_E_INVALID_ARGUMENT, "expected a gradient for each of $(length(needed)) inputs, found $(length(results))")
+        there = [i for i in eachindex(results) if results[i] !== nothing]
+        handles = fill(fsdp2_tensor(), length(results))
+        handles[there] = hand_over(results[there], scope, [kept; given])
+        copyto!(unsafe_wrap(Array, gradients, length(needed)), handles)
     end
 end
 

@@ -127,9 +127,7 @@ train!(model::Module, mode::Bool = true) = check(fsdp2_module_train(model, mode)
 Whether a module is in training mode; without it, the module whose forward is running.
 """
 is_training(model::Module) = output(out -> fsdp2_module_is_training(model, out), Int32) != 0
-is_training() = context().is_training === true
-
-forward_flags() = context().records_gradients ? 0 : FSDP2_FORWARD_NO_GRAD
+is_training() = context().is_training
 
 const Input = Union{Nothing, Tensor}
 
@@ -141,11 +139,11 @@ Runs the module: the output, or a tuple of several. Causal language models take 
 which gives the loss, and then positions and a mask; `nothing` is for one that is left out. Tokens and labels are `Int64`
 `[batch, sequence]` and count from 0. Collective if the module is sharded.
 """
-forward(model::Module, inputs::Input...) =
-    run_forward(inputs) do handles, n, outputs, cap, needed
-        fsdp2_module_forward(model, handles, n, forward_flags(), outputs, cap, needed)
+forward(model::Module, inputs::Vararg{Input, N}) where N =
+    run_forward(inputs) do handles, n, flags, outputs, cap, needed
+        fsdp2_module_forward(model, handles, n, flags, outputs, cap, needed)
     end
-(model::Module)(inputs::Input...) = forward(model, inputs...)
+(model::Module)(inputs::Vararg{Input, N}) where N = forward(model, inputs...)
 
 """
     forward_submodule(model::FSDP2.Module, path, inputs...)
@@ -153,14 +151,20 @@ forward(model::Module, inputs::Input...) =
 Like `forward`, for a module inside this one, by its dotted path.
 """
 forward_submodule(model::Module, path, inputs::Input...) =
-    run_forward(inputs) do handles, n, outputs, cap, needed
-        fsdp2_module_forward_submodule(model, string(path), handles, n, forward_flags(), outputs, cap, needed)
+    run_forward(inputs) do handles, n, flags, outputs, cap, needed
+        fsdp2_module_forward_submodule(model, string(path), handles, n, flags, outputs, cap, needed)
     end
 
 function run_forward(f, inputs)
-    outputs, needed, handles = Vector{fsdp2_tensor}(undef, FSDP2_MAX_OUTPUTS), Ref{Csize_t}(0), raw_tensors(inputs)
-    GC.@preserve inputs check(f(handles, length(handles), outputs, length(outputs), needed))
-    needed[] == 1 ? give(outputs[1]) : Tuple(give.(outputs[1:needed[]]))
+    context = FSDP2.context()
+    outputs, needed = context.tensors, context.n_outputs
+    flags = context.records_gradients ? 0 : FSDP2_FORWARD_NO_GRAD
+    handles = Ref(map(input -> raw(input, fsdp2_tensor), inputs))
+    GC.@preserve inputs handles begin
+        at = isempty(inputs) ? Ptr{fsdp2_tensor}(C_NULL) : convert(Ptr{fsdp2_tensor}, pointer_from_objref(handles))
+        check(f(at, length(inputs), flags, outputs, length(outputs), needed))
+    end
+    needed[] == 1 ? give(outputs[1], context.scope) : Tuple(give.(outputs[1:needed[]], Ref(context.scope)))
 end
 
 """

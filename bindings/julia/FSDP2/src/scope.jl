@@ -30,17 +30,23 @@ Base.isopen(scope::Scope) = scope.is_pending || scope.id != 0
 mutable struct Context
     scope::Union{Nothing, Scope}
     records_gradients::Bool
-    is_training::Union{Nothing, Bool}
+    is_training::Bool # of the module whose forward runs
+    # What the library writes to at the end of a call, and nobody reads after the next one.
     outputs::Vector{fsdp2_value}
+    tensors::Vector{fsdp2_tensor}
     n_outputs::Base.RefValue{Csize_t}
 end
-Context() = Context(nothing, true, nothing, [fsdp2_value() for _ in 1:8], Ref{Csize_t}(0))
+Context() = Context(
+    nothing, true, false, [fsdp2_value() for _ in 1:8], Vector{fsdp2_tensor}(undef, FSDP2_MAX_OUTPUTS), Ref{Csize_t}(0))
 
 context() = get!(Context, task_local_storage(), :fsdp2_context)::Context
 
+# For a value that may be nothing, `context.scope = scope` would look for a conversion each time.
+set_scope!(context, scope::Union{Nothing, Scope}) = setfield!(context, :scope, scope)
+
 "A new handle of the library's: the scope's of this task, or else the collector's."
-function give(raw::fsdp2_tensor)
-    scope = context().scope
+give(raw::fsdp2_tensor) = give(raw, context().scope)
+function give(raw::fsdp2_tensor, scope)
     tensor = own_or_leave(raw.id, scope)
     scope === nothing || check(fsdp2_scope_add(scope, Ref(raw), 1))
     tensor
@@ -71,7 +77,7 @@ function scope(f)
         leave(result, inner, outer)
         result
     finally
-        context.scope = outer
+        set_scope!(context, outer)
         close(inner)
     end
 end
