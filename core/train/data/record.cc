@@ -13,7 +13,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::string_view kEnd("\0", 1);
 constexpr std::array<std::string_view, 3> kRoles = {"system", "user", "assistant"};
 
 Json parse(std::string_view line) {
@@ -33,7 +32,7 @@ std::string text_at(const Json& object, const char* key) {
   return value.get<std::string>();
 }
 
-void add_message(const Json& message, Record* record) {
+Message read_message(const Json& message) {
   FSDP2_CHECK(message.is_object() && message.size() == 2 && message.contains("role") &&
                   message.contains("content"),
               Code::kCorruptData,
@@ -41,17 +40,16 @@ void add_message(const Json& message, Record* record) {
   const std::string role = text_at(message, "role");
   FSDP2_CHECK(std::find(kRoles.begin(), kRoles.end(), role) != kRoles.end(), Code::kCorruptData,
               "\"role\": expected system, user or assistant, got {}", ckpt::printable_name(role));
-  record->push_back({"<|im_start|>" + role + "\n", false});
-  record->push_back({text_at(message, "content") + "<|im_end|>", role == "assistant"});
-  record->push_back({"\n", false});
+  return {role, text_at(message, "content")};
 }
 
 Record read_messages(const Json& messages) {
   FSDP2_CHECK(messages.is_array(), Code::kCorruptData, "\"messages\": expected a list, got {}",
               messages.type_name());
   Record record;
+  record.is_chat = true;
   for (const Json& message : messages) {
-    add_message(message, &record);
+    record.chat.push_back(read_message(message));
   }
   return record;
 }
@@ -70,11 +68,19 @@ Record read_record(std::string_view line) {
     return read_messages(json.at("messages"));
   }
   if (is_text) {
-    return {{text_at(json, "text"), true}, {std::string(kEnd), true}};
+    return {{{text_at(json, "text"), true}}, {}};
   }
-  return {{text_at(json, "prompt"), false},
-          {text_at(json, "response"), true},
-          {std::string(kEnd), true}};
+  return {{{text_at(json, "prompt"), false}, {text_at(json, "response"), true}}, {}};
+}
+
+std::vector<RecordPart> as_chatml(const std::vector<Message>& chat) {
+  std::vector<RecordPart> parts;
+  for (const Message& message : chat) {
+    parts.push_back({"<|im_start|>" + message.role + "\n", false});
+    parts.push_back({message.content + "<|im_end|>", message.is_answer()});
+    parts.push_back({"\n", false});
+  }
+  return parts;
 }
 
 }  // namespace fsdp2::train

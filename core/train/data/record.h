@@ -1,14 +1,12 @@
-// One line of a JSON-lines data set, and the text that a model is to learn from it.
+// One line of a JSON-lines data set, and what a model is to learn from it.
 //
 //   {"text": T}                       T, all of it answer
 //   {"prompt": P, "response": R}      P, then R as the answer
 //   {"messages": [{"role": "system" | "user" | "assistant", "content": C}, ...]}
-//                                     ChatML: "<|im_start|>ROLE\nC<|im_end|>\n" for each message,
-//                                     with "C<|im_end|>" of the assistant's as answers
+//                                     a chat, of which the assistant's messages are answers
 //
-// The first two end with a zero byte, which is part of the answer, so that a model learns where to
-// end; ChatML has <|im_end|> for that. A record may have other keys, which mean nothing; a message
-// may not, because those that are usual (tool_calls) change what is said.
+// A record may have other keys, which mean nothing; a message may not, because those that are usual
+// (tool_calls) change what is said.
 #pragma once
 
 #include <string>
@@ -22,9 +20,24 @@ struct RecordPart {
   bool is_answer;  // to be learned
 };
 
-using Record = std::vector<RecordPart>;
+struct Message {
+  std::string role;
+  std::string content;
+  bool is_answer() const { return role == "assistant"; }
+};
+
+// One of the two is empty.
+struct Record {
+  std::vector<RecordPart> parts;
+  std::vector<Message> chat;
+  bool is_chat = false;
+};
 
 // Error: kCorruptData, whose message says what is wrong and not where.
 Record read_record(std::string_view line);
+
+// A chat as ChatML: "<|im_start|>ROLE\nC<|im_end|>\n" for each message, with "C<|im_end|>" of the
+// assistant's as answers.
+std::vector<RecordPart> as_chatml(const std::vector<Message>& chat);
 
 }  // namespace fsdp2::train

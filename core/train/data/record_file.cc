@@ -7,14 +7,16 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/train/data/record.h"
+#include "core/train/data/vocabulary.h"
 
 namespace fsdp2::train {
 
 namespace {
 
-constexpr int64_t kBytes = 256;
 constexpr int64_t kPadding = 0;  // token of places that nothing is learned from
+
+// Places that a record takes in a window.
+int64_t places(const RecordTokens& tokens) { return static_cast<int64_t>(tokens.ids.size()) - 1; }
 
 }  // namespace
 
@@ -25,25 +27,26 @@ void RecordFile::Tally::add(const std::string& what) {
 }
 
 RecordFile::RecordFile(std::string path, int64_t vocab_size, int64_t sequence_length,
-                       RecordRules rules)
-    : file_(std::move(path)), sequence_length_(sequence_length), rules_(rules) {
+                       RecordRules rules, std::shared_ptr<const text::Tokenizer> tokenizer)
+    : file_(std::move(path)),
+      sequence_length_(sequence_length),
+      rules_(rules),
+      tokenizer_(std::move(tokenizer)) {
   FSDP2_CHECK(sequence_length >= 1, Code::kInvalidArgument,
               "{}: sequence length {} is not positive", this->path(), sequence_length);
-  FSDP2_CHECK(vocab_size >= kBytes, Code::kInvalidArgument,
-              "{}: the tokens of its records are bytes, and the vocabulary of {} has not all {}",
-              this->path(), vocab_size, kBytes);
+  check_vocabulary(this->path(), tokenizer_.get(), vocab_size);
   pack();
 }
 
 void RecordFile::pack() {
   Place place;
-  size_t taken = 0;  // places of the last window
+  int64_t taken = 0;  // places of the last window
   for (Place begin = place; const auto record = next(&place, &left_out_); begin = place) {
-    if (windows_.empty() || taken + record->places() > static_cast<size_t>(sequence_length_)) {
+    if (windows_.empty() || taken + places(*record) > sequence_length_) {
       windows_.push_back({begin, 0});
       taken = 0;
     }
-    taken += record->places();
+    taken += places(*record);
     ++windows_.back().records;
     ++record_count_;
   }
@@ -64,23 +67,14 @@ std::optional<std::string_view> RecordFile::next_line(Place* place) const {
   return std::string_view(reinterpret_cast<const char*>(rest.data()), length);
 }
 
-RecordFile::Tokens RecordFile::tokens_of(std::string_view line) {
-  Tokens tokens;
-  for (const RecordPart& part : read_record(line)) {
-    tokens.tokens += part.text;
-    tokens.is_answer.resize(tokens.tokens.size(), part.is_answer);
-  }
-  return tokens;
-}
-
-RecordFile::Tokens RecordFile::fitting(Tokens tokens, int64_t line, Tally* cut) const {
+RecordTokens RecordFile::fitting(RecordTokens tokens, int64_t line, Tally* cut) const {
   const auto most = static_cast<size_t>(sequence_length_) + 1;
   std::string too_long;
-  if (tokens.tokens.size() > most) {
+  if (tokens.ids.size() > most) {
     too_long = fmt::format("line {} has {} tokens, a window of sequence length {} takes {}", line,
-                           tokens.tokens.size(), sequence_length_, most);
+                           tokens.ids.size(), sequence_length_, most);
     FSDP2_CHECK(rules_.cut_long, Code::kInvalidArgument, "{}: {}", path(), too_long);
-    tokens.tokens.resize(most);
+    tokens.ids.resize(most);
     tokens.is_answer.resize(most);
   }
   const auto& answers = tokens.is_answer;
@@ -93,7 +87,7 @@ RecordFile::Tokens RecordFile::fitting(Tokens tokens, int64_t line, Tally* cut) 
   return tokens;
 }
 
-std::optional<RecordFile::Tokens> RecordFile::next(Place* place, LeftOut* left_out) const {
+std::optional<RecordTokens> RecordFile::next(Place* place, LeftOut* left_out) const {
   while (true) {
     const int64_t number = place->line;
     const std::optional<std::string_view> line = next_line(place);
@@ -104,7 +98,7 @@ std::optional<RecordFile::Tokens> RecordFile::next(Place* place, LeftOut* left_o
       continue;
     }
     try {
-      return fitting(tokens_of(*line), number, &left_out->ends);
+      return fitting(read_record_tokens(*line, tokenizer_.get()), number, &left_out->ends);
     } catch (const Error& error) {
       if (error.code() != Code::kCorruptData) {
         throw;
@@ -129,14 +123,14 @@ void RecordFile::write(const Window& window, int64_t* inputs, int64_t* labels,
   Place place = window.begin;
   int64_t taken = 0;
   for (int64_t i = 0; i < window.records; ++i) {
-    const std::optional<Tokens> record = next(&place, &told_before);
-    FSDP2_CHECK(record && taken + static_cast<int64_t>(record->places()) <= sequence_length_,
-                Code::kIo, "{}: has changed since it was opened", path());
-    for (size_t token = 0; token < record->places(); ++token, ++taken) {
-      inputs[taken] = static_cast<uint8_t>(record->tokens[token]);
-      labels[taken] = record->is_answer[token + 1] ? static_cast<uint8_t>(record->tokens[token + 1])
-                                                   : kIgnoredLabel;
-      positions[taken] = static_cast<int64_t>(token);
+    const std::optional<RecordTokens> record = next(&place, &told_before);
+    FSDP2_CHECK(record && taken + places(*record) <= sequence_length_, Code::kIo,
+                "{}: has changed since it was opened", path());
+    for (int64_t token = 0; token < places(*record); ++token, ++taken) {
+      const auto after = static_cast<size_t>(token) + 1;
+      inputs[taken] = record->ids[after - 1];
+      labels[taken] = record->is_answer[after] ? record->ids[after] : kIgnoredLabel;
+      positions[taken] = token;
     }
   }
   std::fill(inputs + taken, inputs + sequence_length_, kPadding);

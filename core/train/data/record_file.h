@@ -1,4 +1,4 @@
-// A data set of JSON lines (record.h), packed into windows. Each byte of a record is a token.
+// A data set of JSON lines (record.h), packed into windows of their tokens (record_tokens.h).
 //
 // A record of n tokens takes n - 1 places, whose labels are the tokens after them; those that are
 // not of an answer are kIgnoredLabel. A window takes the next records of the file as long as they
@@ -12,12 +12,15 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/base/file.h"
+#include "core/text/tokenizer.h"
+#include "core/train/data/record_tokens.h"
 #include "core/train/data/window_source.h"
 
 namespace fsdp2::train {
@@ -29,10 +32,11 @@ struct RecordRules {
 
 class RecordFile : public WindowSource {
  public:
-  // Errors: kNotFound, kIo; kInvalidArgument for a vocabulary that has not all bytes, a record that
-  // is refused for its length, or no record at all; kCorruptData for a line that is refused. They
-  // name the file and the line.
-  RecordFile(std::string path, int64_t vocab_size, int64_t sequence_length, RecordRules rules);
+  // tokenizer: null for bytes. Errors: kNotFound, kIo; kInvalidArgument for a vocabulary that has
+  // not all bytes or not all tokens of the tokenizer, a record that is refused for its length, or
+  // no record at all; kCorruptData for a line that is refused. They name the file and the line.
+  RecordFile(std::string path, int64_t vocab_size, int64_t sequence_length, RecordRules rules,
+             std::shared_ptr<const text::Tokenizer> tokenizer = nullptr);
 
   const std::string& path() const override { return file_.path(); }
   int64_t record_count() const { return record_count_; }
@@ -46,12 +50,6 @@ class RecordFile : public WindowSource {
   struct Place {
     int64_t offset = 0;
     int64_t line = 1;  // its number
-  };
-  // Token i is to be learned from those before it if is_answer[i] is.
-  struct Tokens {
-    std::string tokens;
-    std::vector<bool> is_answer;
-    size_t places() const { return tokens.size() - 1; }  // in a window
   };
   struct Window {
     Place begin;
@@ -69,18 +67,18 @@ class RecordFile : public WindowSource {
 
   // The next record of the file, which goes on to the line after it; nothing at the end. What the
   // rules leave out is passed over.
-  std::optional<Tokens> next(Place* place, LeftOut* left_out) const;
+  std::optional<RecordTokens> next(Place* place, LeftOut* left_out) const;
   // The next line, without its end; nothing at the end of the file.
   std::optional<std::string_view> next_line(Place* place) const;
-  static Tokens tokens_of(std::string_view line);
   // Cut to a window if that is the rule. Error: kCorruptData if nothing is to be learned from it.
-  Tokens fitting(Tokens tokens, int64_t line, Tally* cut) const;
+  RecordTokens fitting(RecordTokens tokens, int64_t line, Tally* cut) const;
   void pack();
   void write(const Window& window, int64_t* inputs, int64_t* labels, int64_t* positions) const;
 
   MappedFile file_;
   const int64_t sequence_length_;
   const RecordRules rules_;
+  const std::shared_ptr<const text::Tokenizer> tokenizer_;
   std::vector<Window> windows_;
   int64_t record_count_ = 0;
   LeftOut left_out_;

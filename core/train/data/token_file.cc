@@ -1,12 +1,11 @@
 #include "core/train/data/token_file.h"
 
-#include <ATen/Functions.h>
-
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/train/data/flat_windows.h"
 
 namespace fsdp2::train {
 
@@ -54,13 +53,7 @@ TokenFile::TokenFile(std::string path, int64_t vocab_size, TokenFormat format)
 }
 
 int64_t TokenFile::window_count(int64_t sequence_length) const {
-  FSDP2_CHECK(sequence_length >= 1, Code::kInvalidArgument,
-              "{}: sequence length {} is not positive", path(), sequence_length);
-  // Not "token_count - 1 < S": there may be no token at all. S + 1 could overflow.
-  FSDP2_CHECK(token_count_ > sequence_length, Code::kInvalidArgument,
-              "{}: has {} tokens, one window of sequence length {} needs {}", path(), token_count_,
-              sequence_length, static_cast<uint64_t>(sequence_length) + 1);
-  return (token_count_ - 1) / sequence_length;
+  return flat_window_count(path(), token_count_, sequence_length);
 }
 
 std::string TokenFile::extent() const {
@@ -90,29 +83,10 @@ void TokenFile::copy_tokens(int64_t first, int64_t count, int64_t* out) const {
 }
 
 TokenBatch TokenFile::windows(const std::vector<int64_t>& windows, int64_t sequence_length) const {
-  const int64_t available = window_count(sequence_length);
-  for (const int64_t window : windows) {
-    FSDP2_CHECK(window >= 0 && window < available, Code::kInvalidArgument,
-                "{}: there is no window {} among {} of sequence length {}", path(), window,
-                available, sequence_length);
-  }
   file_.check_size();
-  const std::vector<int64_t> shape{static_cast<int64_t>(windows.size()), sequence_length};
-  const at::TensorOptions on_host = at::device(at::kCPU).dtype(at::kLong);
-  const TokenBatch batch{at::empty(shape, on_host), at::empty(shape, on_host),
-                         at::arange(sequence_length, on_host).expand(shape)};
-  auto* inputs = batch.inputs.mutable_data_ptr<int64_t>();
-  auto* labels = batch.labels.mutable_data_ptr<int64_t>();
-  for (const int64_t window : windows) {
-    const int64_t first = window * sequence_length;
-    copy_tokens(first, sequence_length, inputs);
-    // All but the last label are the inputs moved by one.
-    std::copy_n(inputs + 1, sequence_length - 1, labels);
-    copy_tokens(first + sequence_length, 1, labels + sequence_length - 1);
-    inputs += sequence_length;
-    labels += sequence_length;
-  }
-  return batch;
+  return flat_windows(
+      path(), token_count_, windows, sequence_length,
+      [this](int64_t first, int64_t count, int64_t* out) { copy_tokens(first, count, out); });
 }
 
 }  // namespace fsdp2::train

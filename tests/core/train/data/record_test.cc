@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/train/data/record_tokens.h"
 #include "tests/core/base/file_fixture.h"
 
 namespace fsdp2::train {
@@ -10,25 +11,30 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// The text of a record, with its answers in brackets and its zero bytes as 0.
+// The bytes of a record, with its answers in brackets and its zero bytes as 0.
 std::string shown(const std::string& line) {
+  const RecordTokens tokens = read_record_tokens(line, /*tokenizer=*/nullptr);
   std::string text;
-  for (const RecordPart& part : read_record(line)) {
-    text += part.is_answer ? "[" + part.text + "]" : part.text;
+  bool in_answer = false;
+  for (size_t i = 0; i < tokens.ids.size(); ++i) {
+    if (tokens.is_answer[i] != in_answer) {
+      text += in_answer ? "]" : "[";
+      in_answer = !in_answer;
+    }
+    text += tokens.ids[i] == 0 ? '0' : static_cast<char>(tokens.ids[i]);
   }
-  for (char& c : text) {
-    c = c == '\0' ? '0' : c;
-  }
-  return text;
+  return text + (in_answer ? "]" : "");
 }
 
 TEST(Record, TextIsAnswerFromBeginningToEnd) {
-  EXPECT_EQ(shown(R"({"text": "ab\u00e9"})"), "[ab\xc3\xa9][0]");
-  EXPECT_EQ(shown(R"({"id": 7, "text": "", "more": {}})"), "[][0]");
+  EXPECT_EQ(shown(R"({"text": "ab\u00e9"})"),
+            "[ab\xc3\xa9"
+            "0]");
+  EXPECT_EQ(shown(R"({"id": 7, "text": "", "more": {}})"), "[0]");
 }
 
 TEST(Record, ResponseIsTheAnswerToThePrompt) {
-  EXPECT_EQ(shown(R"({"response": "R", "prompt": "P"})"), "P[R][0]");
+  EXPECT_EQ(shown(R"({"response": "R", "prompt": "P"})"), "P[R0]");
 }
 
 TEST(Record, MessagesAreChatML) {

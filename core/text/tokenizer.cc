@@ -1,0 +1,161 @@
+#include "core/text/tokenizer.h"
+
+#include <sys/stat.h>
+#include <nlohmann/json.hpp>
+
+#include "core/base/error.h"
+#include "core/base/file.h"
+#include "core/base/text.h"
+#include "core/text/special_tokens.h"
+#include "core/text/tokenizers_library.h"
+
+namespace fsdp2::text {
+
+namespace {
+
+// Those of large vocabularies have some ten MiB.
+constexpr int64_t kLargestTokenizer = int64_t{1} << 30;
+constexpr const char* kFileName = "tokenizer.json";
+constexpr int64_t kBytes = 256;
+constexpr uint32_t kEndByte = 0;
+
+std::string file_of(const std::string& path) {
+  struct stat info{};
+  const bool is_directory = stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+  return is_directory ? path + (path.back() == '/' ? "" : "/") + kFileName : path;
+}
+
+Encoding encode_bytes(std::string_view text) {
+  Encoding encoding;
+  for (size_t i = 0; i < text.size(); ++i) {
+    encoding.ids.push_back(static_cast<uint8_t>(text[i]));
+    encoding.begins.push_back(i);
+  }
+  return encoding;
+}
+
+// With U+FFFD for each byte that begins no character.
+std::string with_replacements(std::string_view text) {
+  std::string sound;
+  while (const auto bad = find_malformed_utf8(text)) {
+    sound.append(text.substr(0, *bad)).append("\xef\xbf\xbd");
+    text.remove_prefix(*bad + 1);
+  }
+  return sound.append(text);
+}
+
+std::string decode_bytes(const std::vector<uint32_t>& ids, bool skip_special) {
+  std::string text;
+  for (const uint32_t id : ids) {
+    if (id != kEndByte || !skip_special) {
+      text += static_cast<char>(id);
+    }
+  }
+  return with_replacements(text);
+}
+
+}  // namespace
+
+struct Tokenizer::Handle {
+  Handle(const std::string& path, const std::string& json) {
+    fsdp2_tokenizers_text error{};
+    pointer = api.open(json.data(), json.size(), &error);
+    FSDP2_CHECK(pointer != nullptr, Code::kCorruptData, "{}: is no tokenizer: {}", path,
+                taken(error));
+  }
+  ~Handle() { api.close(pointer); }
+  Handle(const Handle&) = delete;
+  Handle& operator=(const Handle&) = delete;
+
+  const fsdp2_tokenizers_api& api = tokenizers_library();
+  fsdp2_tokenizers_tokenizer* pointer;
+};
+
+struct Tokenizer::Chat {
+  Chat(const std::string& path, const SpecialTokens& tokens) : variables(tokens.by_role) {
+    const std::string& source = tokens.chat_template;
+    fsdp2_tokenizers_text error{};
+    pointer = api.open_template(source.data(), source.size(), &error);
+    FSDP2_CHECK(pointer != nullptr, Code::kCorruptData, "{}: its chat template cannot be read: {}",
+                path, taken(error));
+  }
+  ~Chat() { api.close_template(pointer); }
+  Chat(const Chat&) = delete;
+  Chat& operator=(const Chat&) = delete;
+
+  const fsdp2_tokenizers_api& api = tokenizers_library();
+  fsdp2_tokenizers_template* pointer;
+  const nlohmann::json variables;
+};
+
+Tokenizer::Tokenizer() : vocab_size_(kBytes), end_token_(kEndByte) {}
+
+Tokenizer::Tokenizer(const std::string& path) : path_(file_of(path)) {
+  handle_ = std::make_unique<Handle>(path_, read_text_file(path_, kLargestTokenizer));
+  vocab_size_ = static_cast<int64_t>(handle_->api.vocab_size(handle_->pointer));
+  const SpecialTokens tokens = read_special_tokens(path_.substr(0, path_.rfind('/') + 1));
+  const auto named = tokens.by_role.find("eos_token");
+  end_token_ = named == tokens.by_role.end() ? tokens.end_id : find_token(named->second);
+  if (!tokens.chat_template.empty()) {
+    chat_ = std::make_unique<Chat>(path_, tokens);
+  }
+}
+
+Tokenizer::~Tokenizer() = default;
+
+std::optional<int64_t> Tokenizer::find_token(std::string_view token) const {
+  if (is_bytes()) {
+    return token.size() == 1 ? std::optional(int64_t{static_cast<uint8_t>(token[0])})
+                             : std::nullopt;
+  }
+  const int64_t id = handle_->api.find_token(handle_->pointer, token.data(), token.size());
+  return id < 0 ? std::nullopt : std::optional(id);
+}
+
+Encoding Tokenizer::encode(std::string_view text, Surround surround) const {
+  if (is_bytes()) {
+    return encode_bytes(text);
+  }
+  fsdp2_tokenizers_tokens tokens{};
+  fsdp2_tokenizers_text error{};
+  const int is_done = handle_->api.encode(handle_->pointer, text.data(), text.size(),
+                                          surround == Surround::kYes ? 1 : 0, &tokens, &error);
+  FSDP2_CHECK(is_done != 0, Code::kCorruptData, "{}", taken(error));
+  Encoding encoding{{tokens.ids, tokens.ids + tokens.count},
+                    {tokens.begins, tokens.begins + tokens.count}};
+  handle_->api.free_tokens(tokens);
+  return encoding;
+}
+
+std::string Tokenizer::decode(const std::vector<int64_t>& tokens, bool skip_special) const {
+  std::vector<uint32_t> ids;
+  for (const int64_t token : tokens) {
+    FSDP2_CHECK(token >= 0 && token < vocab_size_, Code::kInvalidArgument,
+                "token {} is outside the tokenizer's vocabulary of {}", token, vocab_size_);
+    ids.push_back(static_cast<uint32_t>(token));
+  }
+  if (is_bytes()) {
+    return decode_bytes(ids, skip_special);
+  }
+  fsdp2_tokenizers_text text{};
+  fsdp2_tokenizers_text error{};
+  const int is_done = handle_->api.decode(handle_->pointer, ids.data(), ids.size(),
+                                          skip_special ? 1 : 0, &text, &error);
+  FSDP2_CHECK(is_done != 0, Code::kInvalidArgument, "{}: {}", path_, taken(error));
+  return taken(text);
+}
+
+std::string Tokenizer::chat_text(const std::string& messages, bool opens_answer) const {
+  nlohmann::json context = chat_->variables;
+  context["messages"] = nlohmann::json::parse(messages);
+  context["add_generation_prompt"] = opens_answer;
+  const std::string variables = context.dump();
+  fsdp2_tokenizers_text text{};
+  fsdp2_tokenizers_text error{};
+  const int is_done =
+      chat_->api.render(chat_->pointer, variables.data(), variables.size(), &text, &error);
+  FSDP2_CHECK(is_done != 0, Code::kCorruptData, "the chat template refuses it: {}", taken(error));
+  return taken(text);
+}
+
+}  // namespace fsdp2::text

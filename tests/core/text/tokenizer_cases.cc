@@ -1,0 +1,296 @@
+// What Python's tokenizers and transformers make of the same texts and chats: see make_goldens.py.
+// Needs the plug-in.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/text/tokenizer.h"
+#include "core/train/data/record_file.h"
+#include "core/train/data/record_tokens.h"
+#include "core/train/data/tokenized_text.h"
+#include "tests/core/base/file_fixture.h"
+
+namespace fsdp2::text {
+namespace {
+
+using ::testing::HasSubstr;
+using Json = nlohmann::json;
+
+std::string golden(const std::string& name) { return "tests/core/text/golden/" + name; }
+
+Json expected(const std::string& name) {
+  std::ifstream file(golden(name) + "/expected.json");
+  return Json::parse(file);
+}
+
+class TokenizerOf : public FileTest, public ::testing::WithParamInterface<const char*> {
+ protected:
+  const Tokenizer tokenizer_{golden(GetParam())};
+  const Json expected_ = expected(GetParam());
+};
+
+INSTANTIATE_TEST_SUITE_P(Golden, TokenizerOf, ::testing::Values("byte_level", "bpe", "unigram"));
+
+TEST_P(TokenizerOf, EncodesAsPythonDoes) {
+  for (const Json& text : expected_.at("texts")) {
+    const std::string plain = text.at("text");
+    const Encoding encoding = tokenizer_.encode(plain, Surround::kNo);
+    EXPECT_EQ(Json(encoding.ids), text.at("ids")) << plain;
+    EXPECT_EQ(Json(encoding.begins), text.at("begins")) << plain;
+    EXPECT_EQ(Json(tokenizer_.encode(plain, Surround::kYes).ids), text.at("surrounded")) << plain;
+  }
+}
+
+TEST_P(TokenizerOf, DecodesAsPythonDoes) {
+  for (const Json& text : expected_.at("texts")) {
+    const auto ids = text.at("ids").get<std::vector<int64_t>>();
+    EXPECT_EQ(tokenizer_.decode(ids, /*skip_special=*/true), text.at("decoded"));
+    EXPECT_EQ(tokenizer_.decode(ids, /*skip_special=*/false), text.at("decoded_with_special"));
+  }
+  const Error error = error_of([&] { tokenizer_.decode({tokenizer_.vocab_size()}, true); });
+  EXPECT_EQ(error.code(), Code::kInvalidArgument);
+}
+
+TEST_P(TokenizerOf, KnowsItsVocabularyAndItsEnd) {
+  EXPECT_EQ(Json(tokenizer_.vocab_size()), expected_.at("vocab_size"));
+  ASSERT_TRUE(tokenizer_.end_token());
+  EXPECT_EQ(Json(*tokenizer_.end_token()), expected_.at("end_token"));
+  EXPECT_EQ(Tokenizer(golden(GetParam()) + "/tokenizer.json").end_token(), tokenizer_.end_token());
+  EXPECT_FALSE(tokenizer_.find_token("no such token"));
+}
+
+TEST_P(TokenizerOf, WritesChatsAsTransformersDoes) {
+  EXPECT_EQ(tokenizer_.has_chat_template(), !expected_.at("chats").empty());
+  for (const Json& chat : expected_.at("chats")) {
+    for (const bool opens : {false, true}) {
+      const Json& text = chat.at(opens ? "opened" : "text");
+      const std::string messages = chat.at("messages").dump();
+      if (text.is_null()) {
+        EXPECT_EQ(error_of([&] { tokenizer_.chat_text(messages, opens); }).code(),
+                  Code::kCorruptData);
+      } else {
+        EXPECT_EQ(tokenizer_.chat_text(messages, opens), text);
+      }
+    }
+  }
+}
+
+TEST_P(TokenizerOf, MayBeUsedByManyThreads) {
+  std::vector<std::thread> threads;
+  std::vector<int> wrong(4, 0);
+  for (size_t i = 0; i < wrong.size(); ++i) {
+    threads.emplace_back([this, &wrong, i] {
+      for (int round = 0; round < 20; ++round) {
+        for (const Json& text : expected_.at("texts")) {
+          const auto ids = tokenizer_.encode(text.at("text").get<std::string>(), Surround::kNo).ids;
+          wrong[i] += Json(ids) == text.at("ids") ? 0 : 1;
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  EXPECT_EQ(wrong, std::vector<int>(4, 0));
+}
+
+// A whole text is what Python makes of it, and its windows are cut from that.
+TEST_P(TokenizerOf, MakesWindowsOfAText) {
+  const Json& text = expected_.at("texts").at(7);
+  const auto ids = text.at("ids").get<std::vector<int64_t>>();
+  const train::TokenizedText data(write("t.txt", text.at("text")), tokenizer_.vocab_size(),
+                                  tokenizer_);
+  const auto length = static_cast<int64_t>(ids.size()) - 1;
+  ASSERT_EQ(data.window_count(length), 1);
+  const train::TokenBatch batch = data.windows({0}, length);
+  for (int64_t i = 0; i < length; ++i) {
+    EXPECT_EQ(batch.inputs[0][i].item<int64_t>(), ids[static_cast<size_t>(i)]);
+    EXPECT_EQ(batch.labels[0][i].item<int64_t>(), ids[static_cast<size_t>(i) + 1]);
+  }
+}
+
+// ---- records
+
+// The text of the tokens that are answers, and the whole.
+std::pair<std::string, std::string> learned(const Tokenizer& tokenizer, const std::string& line) {
+  const train::RecordTokens tokens = train::read_record_tokens(line, &tokenizer);
+  std::vector<int64_t> answers;
+  for (size_t i = 0; i < tokens.ids.size(); ++i) {
+    if (tokens.is_answer[i]) {
+      answers.push_back(tokens.ids[i]);
+    }
+  }
+  const std::vector<int64_t> all(tokens.ids.begin(), tokens.ids.end());
+  return {tokenizer.decode(answers, /*skip_special=*/false),
+          tokenizer.decode(all, /*skip_special=*/false)};
+}
+
+constexpr char kChat[] =
+    R"({"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Go on."},
+        {"role": "user", "content": "And?"}, {"role": "assistant", "content": "No."}]})";
+
+TEST(TokenizerRecords, ResponseEndsWithTheEndOfAText) {
+  const Tokenizer tokenizer(golden("byte_level"));
+  const auto pair = learned(tokenizer, R"({"prompt": "The quick", "response": " fox é"})");
+  EXPECT_EQ(pair.first, " fox é<|im_end|>");
+  EXPECT_EQ(pair.second, "The quick fox é<|im_end|>");
+  EXPECT_EQ(learned(tokenizer, R"({"text": "the"})").first, "the<|im_end|>");
+}
+
+// T5's tokenizer puts it there by itself.
+TEST(TokenizerRecords, EndThatIsThereIsNotAddedAgain) {
+  const Tokenizer tokenizer(golden("unigram"));
+  const auto tokens =
+      train::read_record_tokens(R"({"prompt": "the", "response": " word"})", &tokenizer);
+  EXPECT_EQ(std::count(tokens.ids.begin(), tokens.ids.end(), 1U), 1);
+  EXPECT_TRUE(tokens.is_answer.back());
+}
+
+TEST(TokenizerRecords, AnswersOfAChatAreWhatItsTemplateAddsForThem) {
+  EXPECT_EQ(learned(Tokenizer(golden("byte_level")), kChat).first,
+            "Go on.<|im_end|>\nNo.<|im_end|>\n");
+  EXPECT_EQ(learned(Tokenizer(golden("bpe")), kChat).first, "Go on.</s> No.</s>");
+}
+
+TEST(TokenizerRecords, ChatThatItsTemplateRefusesIsABadLine) {
+  const Tokenizer tokenizer(golden("bpe"));
+  const Error error = error_of([&] {
+    train::read_record_tokens(
+        R"({"messages": [{"role": "assistant", "content": "a"}, {"role": "assistant", "content": "b"}]})",
+        &tokenizer);
+  });
+  EXPECT_EQ(error.code(), Code::kCorruptData);
+  EXPECT_THAT(error.message(), HasSubstr("the chat template refuses it: "));
+}
+
+class TokenizerFiles : public FileTest {
+ protected:
+  // A directory with the tokenizer.json of a golden one, and other files of one's own.
+  std::string directory(const std::string& name, const Json& config = nullptr) const {
+    const std::string own = path("model");
+    std::filesystem::create_directories(own);
+    std::filesystem::copy(golden(name) + "/tokenizer.json", own);
+    if (!config.is_null()) {
+      write("model/tokenizer_config.json", config.dump());
+    }
+    return own;
+  }
+  Error error_with(const Json& config) const {
+    const std::string own = directory("byte_level", config);
+    const Error error = error_of([&] { const Tokenizer tokenizer(own); });
+    std::filesystem::remove_all(own);
+    return error;
+  }
+};
+
+TEST_F(TokenizerFiles, WithoutATemplateChatsAreChatMLIfTheTokensAreThere) {
+  const std::string own = directory("byte_level", {{"eos_token", "<|end|>"}});
+  EXPECT_EQ(learned(Tokenizer(own), kChat).first, "Go on.<|im_end|>No.<|im_end|>");
+  const Tokenizer other(golden("unigram"));
+  const Error error = error_of([&] { train::read_record_tokens(kChat, &other); });
+  EXPECT_EQ(error.code(), Code::kInvalidArgument);
+  EXPECT_THAT(error.message(), HasSubstr("no chat template is beside it"));
+}
+
+// Such as one that takes the thoughts out of earlier answers.
+TEST_F(TokenizerFiles, TemplateThatChangesEarlierAnswersIsRefusedForLongerChats) {
+  const std::string chat =
+      "{% for m in messages %}{{ m.role }}: {{ m.content if loop.last else '-' }}\n{% endfor %}"
+      "{% if add_generation_prompt %}assistant: {% endif %}";
+  const Tokenizer tokenizer(directory("byte_level", {{"chat_template", chat}}));
+  const Error error = error_of([&] { train::read_record_tokens(kChat, &tokenizer); });
+  EXPECT_EQ(error.code(), Code::kCorruptData);
+  EXPECT_THAT(error.message(), HasSubstr("the chat template "));
+}
+
+TEST_F(TokenizerFiles, EndIsThatOfTheConfigWhereNoneIsNamed) {
+  const std::string own = directory("byte_level");
+  EXPECT_FALSE(Tokenizer(own).end_token());
+  const Error error = error_of([&] {
+    const Tokenizer tokenizer(own);
+    train::read_record_tokens(R"({"text": "a"})", &tokenizer);
+  });
+  EXPECT_EQ(error.code(), Code::kInvalidArgument);
+  EXPECT_THAT(error.message(), HasSubstr("names the token that ends a text"));
+  write("model/config.json", R"({"eos_token_id": [2, 1]})");
+  EXPECT_EQ(Tokenizer(own).end_token(), 2);
+}
+
+TEST_F(TokenizerFiles, ThatAreNotWhatTheyAreToBeAreNamed) {
+  const std::string own = path("model");
+  for (const std::string& json : std::vector<std::string>{
+           "", "{}", "[", std::string(1 << 20, '['), R"({"model": {"type": "None"}})", "\xff",
+           R"({"model": {"type": "BPE", "vocab": {"a": -1}, "merges": []}})",
+           R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": [["a", "b"]]}})",
+           R"({"model": {"type": "Unigram", "unk_id": 9, "vocab": [["a", 0.0]]}})",
+           R"({"model": {"type": "BPE", "vocab": {}, "merges": []}, "pre_tokenizer":
+              {"type": "Split", "pattern": {"Regex": "(("}, "behavior": "Isolated", "invert": false}})"}) {
+    write("model/tokenizer.json", json);
+    const Error error = error_of([&] { const Tokenizer tokenizer(own); });
+    EXPECT_EQ(error.code(), Code::kCorruptData) << json.substr(0, 60);
+    EXPECT_THAT(error.message(), HasSubstr(own + "/tokenizer.json: is no tokenizer: "));
+    EXPECT_EQ(error.message().find('\n'), std::string::npos);
+  }
+  std::filesystem::remove_all(own);
+  EXPECT_EQ(error_of([&] { const Tokenizer tokenizer(own); }).code(), Code::kNotFound);
+  EXPECT_THAT(error_with({{"chat_template", 3}}).message(),
+              HasSubstr("\"chat_template\": expected"));
+  EXPECT_THAT(error_with({{"chat_template", "{% for"}}).message(),
+              HasSubstr("its chat template cannot be read: syntax error"));
+  EXPECT_THAT(error_with(Json::array()).message(), HasSubstr("expected a JSON object"));
+}
+
+// A regular expression that would search for longer than anyone waits gives up.
+TEST_F(TokenizerFiles, SearchWithoutEndIsAnError) {
+  Json json = Json::parse(contents(golden("byte_level") + "/tokenizer.json"));
+  json["pre_tokenizer"] = {{"type", "Split"},
+                           {"pattern", {{"Regex", "(x+x+)+y"}}},
+                           {"behavior", "Isolated"},
+                           {"invert", false}};
+  const Tokenizer tokenizer(write("model/tokenizer.json", json.dump()));
+  const Error error = error_of([&] { tokenizer.encode(std::string(400, 'x'), Surround::kNo); });
+  EXPECT_EQ(error.code(), Code::kCorruptData);
+  EXPECT_THAT(error.message(), HasSubstr("the tokenizers library gave up"));
+}
+
+TEST_F(TokenizerFiles, TemplateWithoutEndIsAnError) {
+  const std::string endless =
+      "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}";
+  const Tokenizer tokenizer(directory("byte_level", {{"chat_template", endless}}));
+  EXPECT_THAT(error_of([&] { tokenizer.chat_text("[]", false); }).message(),
+              HasSubstr("ran out of fuel"));
+}
+
+TEST_F(TokenizerFiles, TextThatIsNotUtf8IsNamed) {
+  const Tokenizer tokenizer(golden("byte_level"));
+  const Error error = error_of(
+      [&] { const train::TokenizedText data(write("t.txt", "abc\xff"), 1000, tokenizer); });
+  EXPECT_EQ(error.code(), Code::kCorruptData);
+  EXPECT_EQ(error.message(),
+            path("t.txt") + ": its text from byte 0 on: is not UTF-8 from byte 3 on");
+}
+
+TEST_F(TokenizerFiles, TokenizerOfALargerVocabularyThanTheModelsIsRefused) {
+  const auto tokenizer = std::make_shared<const Tokenizer>(golden("byte_level"));
+  const auto message = [&](const auto& open) {
+    const Error error = error_of(open);
+    EXPECT_EQ(error.code(), Code::kInvalidArgument);
+    return error.message();
+  };
+  const std::string own = path("t.txt") + ": " + golden("byte_level") +
+                          "/tokenizer.json has 380 tokens, more than the vocabulary of 379";
+  write("t.txt", "{\"text\": \"a\"}");
+  EXPECT_THAT(message([&] { train::TokenizedText(path("t.txt"), 379, *tokenizer); }),
+              HasSubstr(own));
+  EXPECT_THAT(message([&] { train::RecordFile(path("t.txt"), 379, 8, {}, tokenizer); }),
+              HasSubstr(own));
+  EXPECT_EQ(train::RecordFile(path("t.txt"), 380, 8, {}, tokenizer).record_count(), 1);
+}
+
+}  // namespace
+}  // namespace fsdp2::text
