@@ -18,6 +18,11 @@
 //   kShuffle  each epoch is a permutation of the N windows that follows from seed and epoch alone.
 //             An epoch is a whole number of steps: the last one is padded with the epoch's first
 //             windows, or dropped with the windows that do not fill it (others each epoch).
+// A mixture (mixture.h) has a sequence of its own, without end.
+//
+// With read_ahead, a thread prepares that many batches while a step runs. What it has prepared does
+// not count: a position is that of the batches that `next` has returned, and an error comes with
+// the batch that has it.
 //
 // One thread at a time.
 #pragma once
@@ -25,13 +30,14 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
+#include "core/train/data/read_ahead.h"
 #include "core/train/data/window_source.h"
 
 namespace fsdp2::train {
 
-enum class DataOrder { kFile, kShuffle };
 enum class LastStep { kPad, kDrop };
 
 struct DataLoaderOptions {
@@ -43,10 +49,11 @@ struct DataLoaderOptions {
   DataOrder order = DataOrder::kFile;
   uint64_t seed = 0;                    // kShuffle
   LastStep last_step = LastStep::kPad;  // kShuffle
+  int64_t read_ahead = 0;               // batches; 0: none is read before it is asked for
 };
 
-// Where a run stands in its data: the same on all ranks, for a checkpoint to hold. The three fields
-// from window_count on are there to notice that the data or its order changed.
+// Where a run stands in its data: the same on all ranks, for a checkpoint to hold. The fields from
+// window_count on are there to notice that the data or its order changed.
 struct DataPosition {
   int64_t epoch = 0;
   int64_t window = 0;  // number of the next window within the epoch's order
@@ -54,6 +61,7 @@ struct DataPosition {
   int64_t sequence_length = 0;
   std::optional<uint64_t> shuffle_seed = {};  // none: kFile
   int64_t steps = 0;                          // whole ones taken so far; no part of where it stands
+  std::string own_order = {};                 // of a mixture
 };
 
 bool operator==(const DataPosition& a, const DataPosition& b);
@@ -71,7 +79,8 @@ class DataLoader {
   const DataLoaderOptions& options() const { return options_; }
   // N.
   int64_t window_count() const { return window_count_; }
-  int64_t steps_per_epoch() const;  // rounded up
+  // Rounded up; of a mixture: as many as its files have windows for.
+  int64_t steps_per_epoch() const;
 
   // The windows that `next` reads.
   std::vector<int64_t> next_windows() const;
@@ -94,10 +103,16 @@ class DataLoader {
  private:
   // Window number `number` of an epoch; numbers past the epoch's end run on into the next.
   int64_t window_at(int64_t epoch, int64_t number) const;
+  // The windows of this rank, `micro_steps` after the next micro step.
+  std::vector<int64_t> windows_after(int64_t micro_steps) const;
+  TokenBatch read_next();
+  void lay_out_epoch();
+  void go_to(int64_t epoch, int64_t window, int64_t steps);
 
   const std::shared_ptr<const WindowSource> data_;
   const DataLoaderOptions options_;
   const int64_t window_count_;
+  const std::string own_order_;     // the source's; "": options_.order
   int64_t micro_step_windows_ = 0;  // over all ranks
   int64_t step_windows_ = 0;        // G
   int64_t epoch_windows_ = 0;       // of the sequence, padded or cut
@@ -105,6 +120,7 @@ class DataLoader {
   int64_t window_ = 0;       // less than epoch_windows_
   int64_t first_step_ = 0;   // that the last seek went to
   int64_t micro_steps_ = 0;  // taken since
+  std::unique_ptr<ReadAhead> ahead_;
 };
 
 }  // namespace fsdp2::train

@@ -18,6 +18,8 @@ struct TokenBatch {
 
 inline constexpr int64_t kIgnoredLabel = -100;
 
+enum class DataOrder { kFile, kShuffle };
+
 // Immutable: any thread may read from it.
 class WindowSource {
  public:
@@ -33,6 +35,9 @@ class WindowSource {
                              int64_t sequence_length) const = 0;
   // How much there is, as lines "tokens in the file=100", for ranks to compare.
   virtual std::string extent() const = 0;
+  // What the order depends on, of a source whose windows are numbered without end in an order of
+  // its own, for a checkpoint to hold; "" for a source whose order is the loader's.
+  virtual std::string own_order() const { return ""; }
   // What was left out of the data set, for people; "" if nothing was.
   virtual std::string left_out() const { return ""; }
 };

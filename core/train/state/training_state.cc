@@ -135,6 +135,9 @@ void add_data(const TrainingObjects& objects, StateDict* state) {
                     position.shuffle_seed
                         ? PythonValue(static_cast<int64_t>(*position.shuffle_seed))
                         : PythonValue());
+  if (!position.own_order.empty()) {
+    state->add_object({kOwn, "data", "own_order"}, position.own_order);
+  }
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 //   optim.state.<parameter>.<slot>, optim.param_groups.0.<hyper-parameter>
 //   step                                         the number of the next step
 //   fsdp2.data.{epoch, window, window_count, sequence_length, shuffle_seed, steps}
+//   fsdp2.data.own_order                         of a mixture
 //   fsdp2.rng.<rank>                             of the model's generator, uint8; LibTorch's on the
 //                                                CPU where the model has none of its own
 //   fsdp2.scaler.{scale, _growth_tracker}        with loss scaling; GradScaler's names

@@ -237,6 +237,12 @@ std::optional<DataPosition> Loader::find_data_position() const {
   }
   DataPosition position{*epoch, *window, *count, *length};
   position.steps = *steps;
+  const StateEntry* order = source_.find(fmt::format("{}.data.own_order", kOwn));
+  if (order != nullptr && !order->dtype) {
+    const PythonValue value = source_.read_object(*order);
+    const std::string* text = value.as<std::string>();
+    position.own_order = text == nullptr ? "" : *text;
+  }
   const StateEntry* seed = source_.find(fmt::format("{}.data.shuffle_seed", kOwn));
   if (seed == nullptr || seed->dtype) {
     position.shuffle_seed = objects_.loader->position().shuffle_seed;  // of an earlier version
@@ -253,7 +259,7 @@ bool Loader::is_of_this_data(const DataPosition& position) const {
   const DataPosition now = objects_.loader->position();
   return now.window_count == position.window_count &&
          now.sequence_length == position.sequence_length &&
-         now.shuffle_seed == position.shuffle_seed;
+         now.shuffle_seed == position.shuffle_seed && now.own_order == position.own_order;
 }
 
 void Loader::set_data() {
