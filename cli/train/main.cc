@@ -9,6 +9,7 @@
 #include "cli/train/flags/options.h"
 #include "cli/train/library_log.h"
 #include "cli/train/setup.h"
+#include "cli/train/stop_signal.h"
 #include "cli/train/trainer.h"
 
 namespace fsdp2::cli {
@@ -37,6 +38,7 @@ int run(const std::vector<std::string>& arguments) {
       case Request::kVersion:
         return print_version();
       case Request::kTrain:
+        watch_stop_signals();
         show_library_log();
         return train(plan);
     }

@@ -23,6 +23,7 @@
 #include "cli/train/resume.h"
 #include "cli/train/sample.h"
 #include "cli/train/setup.h"
+#include "cli/train/stop_signal.h"
 #include "core/config/plan.h"
 
 namespace fsdp2::cli {
@@ -49,10 +50,13 @@ class Trainer {
   RunState run_state() const { return {shard_, optimizer_, step_, loader_}; }
   int64_t tokens_a_step() const { return options_.global_batch * options_.seq_len; }
   void introduce();
+  bool is_asked_to_stop();
   void run_step();
   void evaluate(int64_t step);
   void save_if_sound(int64_t next_step);
   void report(const fsdp2_step_result& result, double seconds, double data_wait);
+  std::string save_last();
+  void say_how_it_ended(const std::string& saved);
   void emit(const nlohmann::ordered_json& line);
   void show_sample();
 
@@ -63,6 +67,8 @@ class Trainer {
   fsdp2_module_info model_info_{};
   int64_t stop_;
   Resumed resumed_;
+  int64_t next_step_ = 0;
+  int stopped_by_ = 0;           // the signal that has ended the run before its time
   std::vector<int64_t> prompt_;  // of the sample, if there is to be one
   int64_t rss_before_model_ = 0;
   Module module_;
@@ -128,16 +134,30 @@ void Trainer::check_model() {
 }
 
 void Trainer::train() {
+  note_stop_signals(options_.grace_s, rank_to_show());
   if (is_first_rank()) {
     introduce();
   }
-  for (int64_t step = resumed_.next_step; step < stop_; ++step) {
+  next_step_ = resumed_.next_step;
+  while (next_step_ < stop_ && !is_asked_to_stop()) {
     run_step();
-    if (evaluation_->is_due(step + 1, stop_)) {
-      evaluate(step);
+    ++next_step_;
+    if (evaluation_->is_due(next_step_, stop_)) {
+      evaluate(next_step_ - 1);
     }
-    save_if_sound(step + 1);
+    save_if_sound(next_step_);
   }
+}
+
+// Collective. The ranks need not get a signal at the same moment, nor all of them get one; yet they
+// stop after the same step.
+bool Trainer::is_asked_to_stop() {
+  double number = noted_stop_signal();
+  if (info_.world_size > 1) {
+    check(fsdp2_mesh_all_reduce(mesh_.get(), &number, 1, FSDP2_REDUCE_MAX));
+  }
+  stopped_by_ = static_cast<int>(number);
+  return stopped_by_ != 0;
 }
 
 // Says what is about to run. The inputs are sound, and nothing has been written yet.
@@ -236,24 +256,45 @@ void Trainer::emit(const nlohmann::ordered_json& line) {
 }
 
 void Trainer::finish() {
-  const int64_t next_step = std::max(resumed_.next_step, stop_);
-  const nlohmann::ordered_json summary = summarize(
-      {mesh_, module_, shard_, next_step, tokens_a_step(), step_seconds_, rss_before_model_});
-  const std::string saved = checkpoints_.finish(run_state(), next_step);
-  write_outputs(options_, shard_);
-  if (is_first_rank()) {
-    if (!saved.empty()) {
-      progress_->say("wrote " + saved);
-    }
-    for (const std::string& path : written_outputs(options_)) {
-      progress_->say("wrote " + path);
-    }
+  nlohmann::ordered_json summary = summarize(
+      {mesh_, module_, shard_, next_step_, tokens_a_step(), step_seconds_, rss_before_model_});
+  const std::string saved = save_last();
+  if (stopped_by_ == 0) {
+    write_outputs(options_, shard_);
+  } else {
+    summary["stopped_by"] = stop_signal_name(stopped_by_);
   }
-  if (options_.sample > 0) {
+  if (is_first_rank()) {
+    say_how_it_ended(saved);
+  }
+  if (options_.sample > 0 && stopped_by_ == 0) {
     show_sample();
   }
   if (is_first_rank()) {
     emit(summary);
+  }
+}
+
+// Collective. A run that was stopped before its first step has nothing new to save.
+std::string Trainer::save_last() {
+  const bool has_nothing_new = stopped_by_ != 0 && next_step_ == resumed_.next_step;
+  return has_nothing_new ? "" : checkpoints_.finish(run_state(), next_step_);
+}
+
+void Trainer::say_how_it_ended(const std::string& saved) {
+  if (stopped_by_ != 0) {
+    progress_->say(
+        "stopped by " + stop_signal_name(stopped_by_) + " after " + std::to_string(next_step_) +
+        " of " + std::to_string(stop_) + " steps" +
+        (options_.save_dir.empty() ? ", with nothing saved: there is no --save-dir" : ""));
+  }
+  if (!saved.empty()) {
+    progress_->say("wrote " + saved);
+  }
+  if (stopped_by_ == 0) {
+    for (const std::string& path : written_outputs(options_)) {
+      progress_->say("wrote " + path);
+    }
   }
 }
 

@@ -252,6 +252,9 @@ std::vector<Key> outcome_keys(TrainOptions* o) {
        "CPU engine for fp32 products; name one where runs must be equal to the bit",
        {"auto", "mkl", "onednn"}},
       {process, "timeout-s", &o->timeout_s, "Seconds that a rank waits for the others"},
+      {process, "grace-s", &o->grace_s,
+       "Seconds after SIGTERM or SIGINT in which the run ends its step and saves; a second signal "
+       "ends it at once (0: no limit)"},
   };
 }
 

@@ -106,6 +106,7 @@ struct TrainOptions {
   std::string product_engine = "auto";
   std::string comm_path = "auto";
   double timeout_s = 600.0;
+  double grace_s = 30.0;
 
   bool resumes_from_save_dir() const { return resume == "auto"; }
   bool resumes_partially() const { return resume_partial || ckpt_format == "torch_dcp"; }

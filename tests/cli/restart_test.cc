@@ -200,5 +200,37 @@ TEST_F(Restart, AJobThatIsKilledAgainAndAgainEndsAsOneThatIsNot) {
   EXPECT_EQ(without_times(metrics()), whole);
 }
 
+// The same, where a scheduler asks it to end, by signals to the launcher: no step is lost.
+TEST_F(Restart, AJobThatIsAskedToStopAgainAndAgainEndsAsOneThatIsNot) {
+  const Arguments many = {"--steps", "240", "--save-every", "50",
+                          "--clip",  "1",   "--resume",     "auto"};
+  const std::vector<Json> whole = without_break(many);
+  const auto command = launched(2, joined({fsdp2_program(), "train"}, arguments(many)));
+  RunIn how;
+  how.environment = {{"OMP_NUM_THREADS", "1"}};
+  size_t done = 0;
+  for (const int number : {SIGTERM, SIGINT, SIGTERM}) {
+    Process job(command, how);
+    const size_t lines = done + 20;
+    while (!fs::exists(metrics()) || lines_of(read_file(metrics())).size() < lines) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    kill(job.pid(), number);
+    const Outcome outcome = job.wait();
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    const Json summary = Json::parse(lines_of(read_file(metrics())).back());
+    EXPECT_EQ(summary.at("stopped_by"), number == SIGTERM ? "SIGTERM" : "SIGINT");
+    done = summary.at("steps");
+    EXPECT_GE(done, lines - 1);
+    EXPECT_LT(done, 240U);
+    EXPECT_EQ(outcome.err_lines_with("after " + std::to_string(done) + " of 240 steps").size(), 1U)
+        << outcome.err;
+  }
+  const Outcome last = run(command, how);
+  EXPECT_EQ(last.exit_code, 0) << last.err;
+  EXPECT_THAT(last.err, HasSubstr(" at step " + std::to_string(done)));
+  EXPECT_EQ(without_times(metrics()), whole);
+}
+
 }  // namespace
 }  // namespace fsdp2::test

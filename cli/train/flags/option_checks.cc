@@ -195,6 +195,8 @@ void check_numbers(const TrainOptions& o) {
   constexpr double kYear = 365.0 * 24 * 3600;
   require(o.timeout_s > 0, "--timeout-s must be more than 0");
   require(o.timeout_s <= kYear, "--timeout-s must be at most a year");
+  not_negative("--grace-s", o.grace_s);
+  require(o.grace_s <= kYear, "--grace-s must be at most a year");
 }
 
 }  // namespace

@@ -1,0 +1,145 @@
+// `fsdp2 train` and the signals by which it is asked to end. What a stopped run leaves, and how it
+// goes on, is in restart_test.cc.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/cli/training.h"
+
+namespace fsdp2::test {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using Arguments = std::vector<std::string>;
+
+constexpr char kBegun[] = "training ";
+
+Arguments training(const Arguments& more) {
+  return joined(joined({fsdp2_program(), "train"}, golden_inputs("tiny-llama")), more);
+}
+
+// Steps of a few milliseconds, which do not end by themselves.
+const Arguments kShortSteps = {"--steps", "1000000", "--log-every", "1000000"};
+// One of minutes.
+const Arguments kLongStep = {"--steps", "1", "--grad-accum", "100000", "--global-batch", "100000"};
+
+void pause() { std::this_thread::sleep_for(std::chrono::milliseconds(300)); }
+
+RunIn merged_with_one_thread() {
+  RunIn how = merged();
+  how.environment = {{"OMP_NUM_THREADS", "1"}};
+  return how;
+}
+
+// On one rank, once it trains.
+Outcome outcome_of_signals(const Arguments& arguments, const std::vector<int>& signals) {
+  Process process(training(arguments), merged_with_one_thread());
+  EXPECT_TRUE(process.wait_for_output(kBegun, 1));
+  for (const int number : signals) {
+    pause();
+    kill(process.pid(), number);
+  }
+  return process.wait();
+}
+
+class StopSignal : public ::testing::TestWithParam<int> {};
+
+TEST_P(StopSignal, SavesAndEndsWell) {
+  const std::string saved = empty_directory() + "/saved";
+  const Outcome run = outcome_of_signals(joined(kShortSteps, {"--save-dir", saved}), {GetParam()});
+  EXPECT_EQ(run.exit_code, 0) << run.out;
+  EXPECT_THAT(run.out, HasSubstr(GetParam() == SIGTERM ? "stopped by SIGTERM after "
+                                                       : "stopped by SIGINT after "));
+  EXPECT_THAT(run.out, HasSubstr("wrote " + saved));
+  EXPECT_TRUE(fs::exists(saved + "/.metadata"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Both, StopSignal, ::testing::Values(SIGTERM, SIGINT));
+
+TEST(StopSignal, WithoutAPlaceToSaveSaysThatNothingIsSaved) {
+  const std::string weights = empty_directory() + "/weights.pth";
+  const Outcome run =
+      outcome_of_signals(joined(kShortSteps, {"--full-state-dict", weights}), {SIGTERM});
+  EXPECT_EQ(run.exit_code, 0) << run.out;
+  EXPECT_THAT(run.out, HasSubstr("with nothing saved: there is no --save-dir"));
+  EXPECT_FALSE(fs::exists(weights));  // that would be what a whole run leaves
+}
+
+TEST(StopSignal, ASecondOneEndsTheRunAtOnce) {
+  const Outcome run = outcome_of_signals(kLongStep, {SIGTERM, SIGINT});
+  EXPECT_EQ(run.exit_code, 128 + SIGINT) << run.out;
+  EXPECT_LT(run.seconds, 20);
+}
+
+TEST(StopSignal, TheGraceTimeBoundsWhatFollows) {
+  const Outcome run = outcome_of_signals(joined(kLongStep, {"--grace-s", "0.5"}), {SIGTERM});
+  EXPECT_EQ(run.exit_code, 128 + SIGTERM) << run.out;
+  EXPECT_THAT(run.out, HasSubstr("fsdp2 train: the run has not ended within the --grace-s of 0.5 s "
+                                 "after SIGTERM"));
+  EXPECT_LT(run.seconds, 20);
+}
+
+// As torchrun and srun start ranks. One of them gets the signal, all stop after the same step.
+TEST(StopSignal, ThatOneRankGetsStopsAllAfterTheSameStep) {
+  const std::string folder = empty_directory();
+  std::vector<std::unique_ptr<Process>> ranks;
+  for (const char* rank : {"0", "1", "2"}) {
+    RunIn how = merged();
+    how.environment = {{"RANK", rank},
+                       {"WORLD_SIZE", "3"},
+                       {"OMP_NUM_THREADS", "1"},
+                       {"MASTER_ADDR", "127.0.0.1"},
+                       {"MASTER_PORT", "29517"}};
+    const Arguments arguments =
+        joined(kShortSteps, {"--global-batch", "3", "--save-dir", folder + "/saved"});
+    ranks.push_back(std::make_unique<Process>(training(arguments), how));
+  }
+  ASSERT_TRUE(ranks[0]->wait_for_output(kBegun, 1)) << ranks[0]->wait().out;
+  pause();
+  kill(ranks[1]->pid(), SIGTERM);
+  for (const auto& rank : ranks) {
+    const Outcome outcome = rank->wait();
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.out;
+    if (rank == ranks.front()) {
+      EXPECT_THAT(outcome.out, HasSubstr("stopped by SIGTERM after "));
+    }
+  }
+  const Outcome verified = run({fsdp2_program(), "inspect", folder + "/saved", "--verify"});
+  EXPECT_EQ(verified.exit_code, 0) << verified.err;
+}
+
+TEST(StopSignal, EndsARunThatHasNotBegunAtOnce) {
+  RunIn alone = merged();
+  alone.environment = {
+      {"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "29518"}};
+  Process process(training({}), alone);
+  std::this_thread::sleep_for(std::chrono::seconds(2));
+  kill(process.pid(), SIGTERM);
+  const Outcome run = process.wait();
+  EXPECT_EQ(run.exit_code, 128 + SIGTERM) << run.out;
+  EXPECT_LT(run.seconds, 20);
+}
+
+TEST(StopSignal, ThatIsIgnoredStaysIgnored) {
+  const std::string command =
+      "trap '' INT; exec " + fsdp2_program() + " train --grace-s 1 --steps 60 " + "--model " +
+      golden_inputs("tiny-llama")[1] + " --tokens " + golden_inputs("tiny-llama")[3];
+  Process process({"sh", "-c", command}, merged_with_one_thread());
+  ASSERT_TRUE(process.wait_for_output(kBegun, 1));
+  kill(process.pid(), SIGINT);
+  const Outcome run = process.wait();
+  EXPECT_EQ(run.exit_code, 0) << run.out;
+  EXPECT_THAT(run.out, Not(HasSubstr("stopped by")));
+}
+
+}  // namespace
+}  // namespace fsdp2::test
