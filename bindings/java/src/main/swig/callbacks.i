@@ -159,34 +159,58 @@ static jlongArray longs_of(JNIEnv *env, const fsdp2_tensor *handles, size_t n) {
   return longs;
 }
 
-// One array is what the forward is called with, and then what it has made: see Callbacks.forward.
-static java_method forward_method = {"forward", "(Lio/fsdp2/internal/ForwardFunction;[J)[B", NULL};
+// What a forward is called with and then what it has made, as Callbacks.forward reads and writes it. The thread keeps it, because Java
+// sees memory of C only through a buffer, and a buffer costs as much as the call; a call inside the forward may overwrite it.
+enum { JAVA_FRAME_HANDLES = 2 * FSDP2_MAX_OUTPUTS };
+
+typedef struct java_frame {
+  jlong numbers[4];  // whether it is training, and how many parameters, buffers and inputs there are; then: how many outputs
+  jlong handles[JAVA_FRAME_HANDLES];
+} java_frame;
+
+static __thread java_frame frame_of_thread;
+
+static int copy_handles(jlong *to, const fsdp2_tensor *handles, size_t n) {
+  if (n > 0) memcpy(to, handles, n * sizeof *handles);
+  return (int)n;
+}
+
+static java_method forward_method = {"forward", "(Lio/fsdp2/internal/ForwardFunction;JI)[B", NULL};
 static fsdp2_status java_forward(const fsdp2_forward_info *info, const fsdp2_tensor *inputs, size_t n_inputs,
                                  fsdp2_tensor *outputs, size_t cap, size_t *n_outputs, void *function) {
+  const size_t given = info->n_parameters + info->n_buffers + n_inputs;
   java_thread thread = enter_java();
   if (thread.env == NULL) return not_java();
-  JNIEnv *env = thread.env;
-  const jlong head[4] = {info->is_training, (jlong)info->n_parameters, (jlong)info->n_buffers, (jlong)n_inputs};
-  const fsdp2_tensor *const lists[3] = {info->parameters, info->buffers, inputs};
-  const jsize counts[3] = {(jsize)info->n_parameters, (jsize)info->n_buffers, (jsize)n_inputs};
-  const jsize given = 4 + counts[0] + counts[1] + counts[2], room = 1 + (jsize)cap;
-  jlongArray call = (*env)->NewLongArray(env, given > room ? given : room);
-  if (call != NULL) (*env)->SetLongArrayRegion(env, call, 0, 4, head);
-  for (jsize i = 0, at = 4; call != NULL && i < 3; at += counts[i++]) {
-    if (counts[i] > 0) (*env)->SetLongArrayRegion(env, call, at, counts[i], (const jlong *)lists[i]);
+  java_frame *frame = &frame_of_thread;
+  size_t room = JAVA_FRAME_HANDLES;
+  fsdp2_status status = FSDP2_OK;
+  if (given > room || cap > room) {
+    room = given > cap ? given : cap;
+    frame = malloc(sizeof frame->numbers + room * sizeof(jlong));
+    if (frame == NULL) status = fsdp2_callback_fail(FSDP2_E_OUT_OF_MEMORY, "no memory for the handles of a forward");
   }
-  fsdp2_status status = call_java(env, &forward_method, (jobject)function, call);
   if (status == FSDP2_OK) {
-    jlong count = 0;
-    (*env)->GetLongArrayRegion(env, call, 0, 1, &count);
+    frame->numbers[0] = info->is_training;
+    frame->numbers[1] = (jlong)info->n_parameters;
+    frame->numbers[2] = (jlong)info->n_buffers;
+    frame->numbers[3] = (jlong)n_inputs;
+    jlong *to = frame->handles;
+    to += copy_handles(to, info->parameters, info->n_parameters);
+    to += copy_handles(to, info->buffers, info->n_buffers);
+    copy_handles(to, inputs, n_inputs);
+    status = call_java(thread.env, &forward_method, (jobject)function, (jlong)(intptr_t)frame,
+                       (jint)(sizeof frame->numbers + room * sizeof(jlong)));
+  }
+  if (status == FSDP2_OK) {
+    const jlong count = frame->numbers[0];
     if ((size_t)count > cap) {
       status = fsdp2_callback_fail(FSDP2_E_INVALID_ARGUMENT, "too many outputs");
     } else {
-      (*env)->GetLongArrayRegion(env, call, 1, (jsize)count, (jlong *)outputs);
+      memcpy(outputs, frame->handles, (size_t)count * sizeof *outputs);
       *n_outputs = (size_t)count;
     }
   }
-  (*env)->DeleteLocalRef(env, call);
+  if (frame != &frame_of_thread) free(frame);
   leave_java(thread);
   return status;
 }

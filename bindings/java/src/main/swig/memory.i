@@ -48,6 +48,38 @@ JNIEXPORT void JNICALL Java_io_fsdp2_internal_RawJNI_java_1call_1operator(JNIEnv
   if (status != FSDP2_OK) throw_last_error(env, status);
 }
 
+// A buffer over memory of C, which the caller knows to live long enough.
+JNIEXPORT jobject JNICALL Java_io_fsdp2_internal_RawJNI_java_1memory(JNIEnv *env, jclass type, jlong address, jlong n_bytes) {
+  (void)type;
+  return (*env)->NewDirectByteBuffer(env, (void *)(intptr_t)address, n_bytes);
+}
+
+enum { JAVA_FEW_INPUTS = 4 };
+
+// fsdp2_module_forward of a module with one output and few inputs, all by value: arrays would cost as much as the call. The output goes
+// into the scope, if there is one. Of another number of outputs, none is left, and the result is below 1.
+JNIEXPORT jlong JNICALL Java_io_fsdp2_internal_RawJNI_java_1forward(JNIEnv *env, jclass type, jlong module, jlong n_inputs, jlong first,
+                                                                  jlong second, jlong third, jlong fourth, jint flags, jlong scope) {
+  (void)type;
+  const fsdp2_module called = {(uint64_t)module};
+  const fsdp2_scope within = {(uint64_t)scope};
+  const fsdp2_tensor inputs[JAVA_FEW_INPUTS] = {{(uint64_t)first}, {(uint64_t)second}, {(uint64_t)third}, {(uint64_t)fourth}};
+  fsdp2_tensor outputs[FSDP2_MAX_OUTPUTS];
+  size_t n = 0;
+  fsdp2_status status =
+      fsdp2_module_forward(called, inputs, (size_t)n_inputs, (uint32_t)flags, outputs, FSDP2_MAX_OUTPUTS, &n);
+  if (status == FSDP2_E_BUFFER_TOO_SMALL && n > FSDP2_MAX_OUTPUTS) return -(jlong)n;
+  if (status != FSDP2_OK) {
+    throw_last_error(env, status);
+    return 0;
+  }
+  if (n == 1 && within.id != 0) status = fsdp2_scope_add(within, outputs, 1);
+  if (n == 1 && status == FSDP2_OK) return (jlong)outputs[0].id;
+  if (status != FSDP2_OK) throw_last_error(env, status);
+  for (size_t i = 0; i < n; ++i) fsdp2_tensor_destroy(outputs[i]);
+  return -(jlong)n;
+}
+
 // fsdp2_tensor_from_buffer of memory by its address, which costs less than a buffer.
 JNIEXPORT jlong JNICALL Java_io_fsdp2_internal_RawJNI_java_1create_1tensor(JNIEnv *env, jclass type, jlong data, jlong n_bytes,
                                                                          jint dtype, jlongArray shape) {
@@ -119,9 +151,12 @@ JNIEXPORT void JNICALL Java_io_fsdp2_internal_RawJNI_java_1free_1shared(JNIEnv *
 }
 %}
 
-%typemap(jni) jobject java_share_tensor "jobject"
-%typemap(jtype) jobject java_share_tensor "java.nio.ByteBuffer"
+%typemap(jni) jobject java_share_tensor, jobject java_memory "jobject"
+%typemap(jtype) jobject java_share_tensor, jobject java_memory "java.nio.ByteBuffer"
 %native(java_address) jlong java_address(void *buffer);
+%native(java_memory) jobject java_memory(int64_t address, int64_t n_bytes);
+%native(java_forward) jlong java_forward(int64_t module, int64_t n_inputs, int64_t first, int64_t second, int64_t third, int64_t fourth,
+                                       int32_t flags, int64_t scope);
 %native(java_call_operator) void java_call_operator(int64_t name, int64_t inputs, int64_t n_inputs, int32_t flags, int64_t scope,
                                                    int64_t outputs, int64_t cap, int64_t needed);
 %native(java_create_tensor) jlong java_create_tensor(int64_t data, int64_t n_bytes, int32_t dtype, const int64_t *shape);

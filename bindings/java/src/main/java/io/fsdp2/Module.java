@@ -2,6 +2,7 @@ package io.fsdp2;
 
 import io.fsdp2.internal.ForwardFunction;
 import io.fsdp2.internal.Raw;
+import io.fsdp2.internal.RawJNI;
 import io.fsdp2.internal.fsdp2_module_info;
 import io.fsdp2.internal.fsdp2_module_options;
 import io.fsdp2.internal.fsdp2_module_parameter_info;
@@ -22,6 +23,7 @@ import java.util.function.LongConsumer;
  */
 public final class Module extends Inference {
   private static final int USUAL_OUTPUTS = 16;
+  private static final int FEW_INPUTS = 4;
 
   /** What was added to a custom module or a layer; null for any other. */
   private final CustomParts parts;
@@ -300,7 +302,31 @@ public final class Module extends Inference {
 
   /** Runs a module that has one output. inputs: null for one that is left out. Collective. */
   public Tensor forward(Tensor... inputs) {
-    return only(forwardForAll(inputs));
+    if (inputs.length > FEW_INPUTS) {
+      return only(forwardForAll(inputs));
+    }
+    TensorScope scope = TensorScope.innermost();
+    long made =
+        RawJNI.java_forward(
+            id(),
+            inputs.length,
+            id(inputs, 0),
+            id(inputs, 1),
+            id(inputs, 2),
+            id(inputs, 3),
+            TensorScope.recordsGradients(scope) ? 0 : Raw.FSDP2_FORWARD_NO_GRAD,
+            TensorScope.id(scope));
+    Reference.reachabilityFence(this);
+    Reference.reachabilityFence(inputs);
+    Reference.reachabilityFence(scope);
+    if (made <= 0) {
+      throw notOne(-made);
+    }
+    return Tensor.madeIn(scope, made);
+  }
+
+  private static long id(Tensor[] inputs, int index) {
+    return index < inputs.length ? Tensor.id(inputs[index]) : 0;
   }
 
   /** Runs a module. Language models take tokens, and labels for the loss. Collective. */
@@ -331,12 +357,14 @@ public final class Module extends Inference {
   private static Tensor only(List<Tensor> outputs) {
     if (outputs.size() != 1) {
       outputs.forEach(Tensor::close);
-      throw new IllegalArgumentException(
-          "expected a module with one output, found "
-              + outputs.size()
-              + "; forwardForAll gives all");
+      throw notOne(outputs.size());
     }
     return outputs.get(0);
+  }
+
+  private static IllegalArgumentException notOne(long outputs) {
+    return new IllegalArgumentException(
+        "expected a module with one output, found " + outputs + "; forwardForAll gives all");
   }
 
   private interface Run {

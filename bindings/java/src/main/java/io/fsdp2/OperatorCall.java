@@ -59,7 +59,7 @@ final class OperatorCall {
       throw new IllegalArgumentException(
           name + " does not return one tensor; callForAll gives what it returns");
     }
-    return result(call.results.getLong(VALUE + TENSOR), scope);
+    return Tensor.madeIn(scope, call.results.getLong(VALUE + TENSOR));
   }
 
   private void drop() {
@@ -89,13 +89,9 @@ final class OperatorCall {
     return Collections.unmodifiableList(values);
   }
 
-  private static Tensor result(long id, TensorScope scope) {
-    return scope == null ? Tensor.owned(id) : Tensor.inScope(id, scope);
-  }
-
   private static Object value(ByteBuffer results, int at, TensorScope scope) {
     return switch (results.getInt(at)) {
-      case Raw.FSDP2_VALUE_TENSOR -> result(results.getLong(at + TENSOR), scope);
+      case Raw.FSDP2_VALUE_TENSOR -> Tensor.madeIn(scope, results.getLong(at + TENSOR));
       case Raw.FSDP2_VALUE_INT -> results.getLong(at + INTEGER);
       case Raw.FSDP2_VALUE_DOUBLE -> results.getDouble(at + NUMBER);
       case Raw.FSDP2_VALUE_BOOL -> results.getLong(at + INTEGER) != 0;
@@ -104,7 +100,7 @@ final class OperatorCall {
   }
 
   private void run(Object[] arguments, TensorScope scope, int room) {
-    int flags = TensorScope.recordsGradients() ? 0 : Raw.FSDP2_OP_NO_GRAD;
+    int flags = TensorScope.recordsGradients(scope) ? 0 : Raw.FSDP2_OP_NO_GRAD;
     RawJNI.java_call_operator(
         address + end,
         address,

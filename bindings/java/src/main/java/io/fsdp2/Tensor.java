@@ -57,6 +57,11 @@ public final class Tensor extends TensorOperators implements AutoCloseable {
     return inScope(id, scope);
   }
 
+  /** A handle that the scope owns already, or else nobody. */
+  static Tensor madeIn(TensorScope scope, long id) {
+    return scope == null ? owned(id) : inScope(id, scope);
+  }
+
   static Tensor owned(long id) {
     Tensor tensor = new Tensor(id);
     tensor.own();

@@ -16,8 +16,15 @@ import io.fsdp2.internal.Raw;
  * on it. A scope is opened and closed on one thread.
  */
 public final class TensorScope implements AutoCloseable {
-  private static final ThreadLocal<TensorScope> INNERMOST = new ThreadLocal<>();
+  private static final ThreadLocal<OpenScopes> OPEN = ThreadLocal.withInitial(OpenScopes::new);
 
+  /** Those of a thread, each with the one around it. */
+  private static final class OpenScopes {
+    private final Thread thread = Thread.currentThread();
+    private TensorScope innermost;
+  }
+
+  private final OpenScopes open;
   private final TensorScope outer;
   private final boolean gradients;
   private volatile boolean closed;
@@ -32,9 +39,10 @@ public final class TensorScope implements AutoCloseable {
   }
 
   private TensorScope(boolean gradients) {
-    this.outer = innermost();
-    this.gradients = gradients && recordsGradients();
-    INNERMOST.set(this);
+    this.open = OPEN.get();
+    this.outer = firstOpen(open.innermost);
+    this.gradients = gradients && recordsGradients(outer);
+    open.innermost = this;
   }
 
   /** Opens a scope within the one that is open, if any. */
@@ -48,11 +56,15 @@ public final class TensorScope implements AutoCloseable {
   }
 
   static TensorScope innermost() {
-    TensorScope scope = INNERMOST.get();
-    while (scope != null && scope.closed) {
-      scope = scope.outer;
+    return firstOpen(OPEN.get().innermost);
+  }
+
+  private static TensorScope firstOpen(TensorScope scope) {
+    TensorScope found = scope;
+    while (found != null && found.closed) {
+      found = found.outer;
     }
-    return scope;
+    return found;
   }
 
   /** The caller keeps this object alive until its call has returned. */
@@ -80,7 +92,11 @@ public final class TensorScope implements AutoCloseable {
   }
 
   static boolean recordsGradients() {
-    TensorScope scope = innermost();
+    return recordsGradients(innermost());
+  }
+
+  /** Whether calls record gradients whose innermost scope is this one. */
+  static boolean recordsGradients(TensorScope scope) {
     return scope == null || scope.gradients;
   }
 
@@ -90,11 +106,7 @@ public final class TensorScope implements AutoCloseable {
    */
   public Tensor keep(Tensor tensor) {
     if (tensor.scope() == this) {
-      TensorScope target = outer;
-      while (target != null && target.closed) {
-        target = target.outer;
-      }
-      tensor.moveTo(target);
+      tensor.moveTo(firstOpen(outer));
     }
     return tensor;
   }
@@ -108,23 +120,22 @@ public final class TensorScope implements AutoCloseable {
   /** Ends all tensors of this scope, and of scopes within it that are still open. */
   @Override
   public void close() {
+    if (open.thread != Thread.currentThread()) {
+      end(); // and its own thread passes over it
+      return;
+    }
     if (isOpenHere()) {
-      for (TensorScope inner = INNERMOST.get(); inner != this; inner = inner.outer) {
+      for (TensorScope inner = open.innermost; inner != this; inner = inner.outer) {
         inner.end();
       }
-      INNERMOST.set(this);
+      open.innermost = this;
     }
     end();
-    TensorScope open = innermost();
-    if (open == null) {
-      INNERMOST.remove();
-    } else {
-      INNERMOST.set(open);
-    }
+    open.innermost = firstOpen(this);
   }
 
   private boolean isOpenHere() {
-    TensorScope scope = INNERMOST.get();
+    TensorScope scope = open.innermost;
     while (scope != null && scope != this) {
       scope = scope.outer;
     }

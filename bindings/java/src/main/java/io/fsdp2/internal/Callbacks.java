@@ -1,20 +1,40 @@
 package io.fsdp2.internal;
 
-import java.util.Arrays;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.LongBuffer;
 
 /**
  * Where native code enters Java. Nothing is thrown back into it: what a callback throws is returned
  * as text, for the record of the call that fails, and kept as the cause of that call's exception.
  */
 public final class Callbacks {
-  private static final ThreadLocal<Throwable> THROWN = new ThreadLocal<>();
+  private static final int HANDLES_AT = 4;
+  private static final ThreadLocal<PerThread> PER_THREAD = ThreadLocal.withInitial(PerThread::new);
 
   private Callbacks() {}
 
+  private static final class PerThread {
+    private Throwable thrown;
+    private long address;
+    private LongBuffer frame;
+
+    /** The memory in which native code hands over what a forward is called with. */
+    LongBuffer frameAt(long at, int bytes) {
+      if (at != address || frame.capacity() != bytes / Long.BYTES) {
+        ByteBuffer memory = RawJNI.java_memory(at, bytes);
+        frame = memory.order(ByteOrder.nativeOrder()).asLongBuffer();
+        address = at;
+      }
+      return frame;
+    }
+  }
+
   /** What a callback on this thread has thrown since the last time, or null. */
   public static Throwable takeThrown() {
-    Throwable thrown = THROWN.get();
-    THROWN.remove();
+    PerThread mine = PER_THREAD.get();
+    Throwable thrown = mine.thrown;
+    mine.thrown = null;
     return thrown;
   }
 
@@ -23,12 +43,16 @@ public final class Callbacks {
   }
 
   private static byte[] guarded(Body body) {
-    THROWN.remove();
+    return guarded(PER_THREAD.get(), body);
+  }
+
+  private static byte[] guarded(PerThread mine, Body body) {
+    mine.thrown = null;
     try {
       body.run();
       return null;
     } catch (Throwable thrown) {
-      THROWN.set(thrown);
+      mine.thrown = thrown;
       return Text.toC(String.valueOf(thrown).replace('\0', '?'));
     }
   }
@@ -67,24 +91,38 @@ public final class Callbacks {
   }
 
   /**
-   * call: whether it is training, how many parameters, buffers and inputs there are, and then they.
-   * In the end: how many outputs there are, and then they.
+   * The frame of native code, which a forward inside this one overwrites: whether it is training,
+   * how many parameters, buffers and inputs there are, and then they. In the end: how many outputs
+   * there are, three numbers that do not matter, and then they.
    */
-  static byte[] forward(ForwardFunction function, long[] call) {
+  static byte[] forward(ForwardFunction function, long address, int bytes) {
+    PerThread mine = PER_THREAD.get();
     return guarded(
+        mine,
         () -> {
-          int buffersAt = 4 + (int) call[1];
-          int inputsAt = buffersAt + (int) call[2];
+          LongBuffer frame = mine.frameAt(address, bytes);
+          int buffersAt = HANDLES_AT + (int) frame.get(1);
+          int inputsAt = buffersAt + (int) frame.get(2);
           ForwardInfo info =
               new ForwardInfo(
-                  call[0] == 1,
-                  Arrays.copyOfRange(call, 4, buffersAt),
-                  Arrays.copyOfRange(call, buffersAt, inputsAt));
-          long[] inputs = Arrays.copyOfRange(call, inputsAt, inputsAt + (int) call[3]);
+                  frame.get(0) == 1,
+                  handles(frame, HANDLES_AT, buffersAt),
+                  handles(frame, buffersAt, inputsAt));
+          long[] inputs = handles(frame, inputsAt, inputsAt + (int) frame.get(3));
           long[] outputs = function.forward(info, inputs);
-          call[0] = outputs.length;
-          System.arraycopy(outputs, 0, call, 1, outputs.length);
+          frame.put(0, outputs.length);
+          for (int i = 0; i < outputs.length; i++) {
+            frame.put(HANDLES_AT + i, outputs[i]);
+          }
         });
+  }
+
+  private static long[] handles(LongBuffer frame, int from, int to) {
+    long[] handles = new long[to - from];
+    for (int i = from; i < to; i++) {
+      handles[i - from] = frame.get(i);
+    }
+    return handles;
   }
 
   /** made: how many outputs and saved tensors there are, and then they. */
