@@ -205,7 +205,11 @@ std::shared_ptr<Unit> make_unit(const UnitRequest& request, const std::shared_pt
   for (const auto& module : request.modules) {
     modules.push_back(module.get());
   }
-  auto unit = std::make_shared<Unit>(std::move(modules), mesh, policy, std::move(group));
+  Policy of_unit = policy;
+  of_unit.mixed_precision.cast_forward_inputs &=
+      std::none_of(modules.begin(), modules.end(),
+                   [](const nn::Module* module) { return module->keeps_input_dtypes(); });
+  auto unit = std::make_shared<Unit>(std::move(modules), mesh, of_unit, std::move(group));
   for (const auto& module : request.modules) {
     module->add_hooks(unit);
     move_buffers(*module, mesh->device());

@@ -28,6 +28,16 @@ at::Tensor moved_from_host(const at::Tensor& tensor, at::Device device) {
   return tensor.is_cpu() ? tensor.to(device, /*non_blocking=*/true) : tensor;
 }
 
+// What the host reads stays as it is, and where it is.
+void change_inputs(const nn::Module& module, nn::Values& inputs,
+                   const std::function<at::Tensor(const at::Tensor&)>& change) {
+  for (size_t place = 0; place < inputs.size(); ++place) {
+    inputs[place] = nn::map_tensors(inputs[place], [&](const at::Tensor& input) {
+      return module.is_read_by_host(place, input) ? input : change(input);
+    });
+  }
+}
+
 // A hook on a view is lost when the view is changed in place, and one on a leaf outlives the graph.
 // Behind this, the former raises and the latter goes with the graph.
 struct Identity : torch::autograd::Function<Identity> {
@@ -69,20 +79,17 @@ std::shared_ptr<Unit> find_unit(const nn::Module& module) {
 
 // ---- forward and backward
 
-void Unit::pre_forward(nn::Module& /*module*/, nn::Values& inputs) {
+void Unit::pre_forward(nn::Module& module, nn::Values& inputs) {
   Scheduler& scheduler = this->scheduler();
   if (is_root() && !mesh_->device().is_cpu()) {
     const at::Device device = mesh_->device();
-    for (c10::IValue& input : inputs) {
-      input =
-          nn::map_tensors(input, [&](const at::Tensor& t) { return moved_from_host(t, device); });
-    }
+    change_inputs(module, inputs,
+                  [&](const at::Tensor& input) { return moved_from_host(input, device); });
   }
   if (policy_.mixed_precision.cast_forward_inputs && policy_.mixed_precision.param_dtype) {
     const at::ScalarType dtype = *policy_.mixed_precision.param_dtype;
-    for (c10::IValue& input : inputs) {
-      input = nn::map_tensors(input, [&](const at::Tensor& t) { return cast_floating(t, dtype); });
-    }
+    change_inputs(module, inputs,
+                  [&](const at::Tensor& input) { return cast_floating(input, dtype); });
   }
   if (scheduler.recomputing()) {
     scheduler.begin_backward(is_root());  // this may come before the hook of any output

@@ -99,6 +99,15 @@ class Module : public torch::nn::Module {
   // Throws what forward would throw for these inputs by themselves: values out of range, say.
   virtual void check_inputs(const Values& /*inputs*/) const {}
 
+  // Whether the host reads this input of forward, so that it stays there, and stays as it is, in
+  // whatever dtype and wherever the module runs.
+  virtual bool is_read_by_host(size_t /*place*/, const at::Tensor& /*input*/) const {
+    return false;
+  }
+  // Whether a unit of this module leaves floating-point inputs in their dtype even where its policy
+  // casts them: some are to be more exact than what the module computes in.
+  virtual bool keeps_input_dtypes() const { return false; }
+
   // Names of module kinds below (and including) this one that a wrapping policy should keep whole.
   virtual std::vector<std::string> no_split_kinds() const { return {}; }
 

@@ -24,7 +24,9 @@ struct MixedPrecision {
   std::optional<at::ScalarType> param_dtype;   // gathered and computed in
   std::optional<at::ScalarType> reduce_dtype;  // gradients reduced in; unset: the gradient's own
   std::optional<at::ScalarType> output_dtype;  // floating outputs are cast to
-  bool cast_forward_inputs = true;             // floating inputs are cast to param_dtype
+  // Floating inputs are cast to param_dtype, but for modules that keep their inputs' dtypes
+  // (nn::Module::keeps_input_dtypes).
+  bool cast_forward_inputs = true;
 };
 
 // CPUOffloadPolicy of fully_shard: shards, their gradients and so the optimizer's state live in

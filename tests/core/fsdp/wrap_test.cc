@@ -133,5 +133,35 @@ TEST(WrapRule, AMeshOfAnotherJobIsRefused) {
   });
 }
 
+// Remembers in which dtype its input came.
+class DtypeWitness : public TinyLinear {
+ public:
+  explicit DtypeWitness(bool keeps) : TinyLinear(4, 4), keeps_(keeps) {}
+  bool keeps_input_dtypes() const override { return keeps_; }
+  at::ScalarType seen = at::kDouble;
+
+ protected:
+  c10::IValue forward(nn::Values inputs) override {
+    seen = inputs[0].toTensor().scalar_type();
+    return TinyLinear::forward({inputs[0].toTensor().to(weight.scalar_type())});
+  }
+
+ private:
+  bool keeps_;
+};
+
+TEST(WrapRule, AModuleThatKeepsItsInputsDtypesIsNotGivenOthers) {
+  run_ranks(1, [](const std::shared_ptr<World>& world) {
+    for (const bool keeps : {false, true}) {
+      const auto model = std::make_shared<DtypeWitness>(keeps);
+      model->weight.detach().fill_(1);
+      model->bias.detach().fill_(1);
+      fully_shard(model, Mesh::for_fsdp(world, 0), in_16_bits());
+      (*model)(at::ones({2, 4}));
+      EXPECT_EQ(model->seen, keeps ? at::kFloat : at::kBFloat16);
+    }
+  });
+}
+
 }  // namespace
 }  // namespace fsdp2::fsdp

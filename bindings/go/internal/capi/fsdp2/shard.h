@@ -59,7 +59,8 @@ typedef struct fsdp2_shard_options {
   int32_t reduce_dtype; /* dtype for reducing gradients; FSDP2_DTYPE_KEEP: the gradient's */
   int32_t output_dtype; /* dtype for floating-point outputs of the root, or of the units that
                            fsdp2_shard_make_unit and _make_units make */
-  int32_t no_cast_forward_inputs; /* 1: leave floating-point inputs in their dtype */
+  int32_t no_cast_forward_inputs; /* 1: leave floating-point inputs in their dtype; the blocks of
+                                     vision encoders do so anyway, for angles in fp32 */
   int32_t cpu_offload; /* 1: keep shards, their gradients and optimizer states in host memory,
                           pinned; no effect where parameters are there anyway */
   int32_t wrap;
