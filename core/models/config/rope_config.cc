@@ -137,7 +137,8 @@ nn::RotaryScaling read_scaling(const ConfigReader& config, const ConfigReader& r
   if (type == "longrope") {
     return read_longrope_scaling(config, rope, head_dim, max_positions);
   }
-  FSDP2_CHECK(type == "default", Code::kUnsupported,
+  // "mrope" is how Qwen2.5-VL's own files call the default type with sections.
+  FSDP2_CHECK(type == "default" || type == "mrope", Code::kUnsupported,
               "config.json: the rope type \"{}\" is not supported; supported: default, linear, "
               "dynamic, yarn, llama3, longrope",
               type);
@@ -166,9 +167,7 @@ nn::RotaryOptions read_rope(const ConfigReader& config, int64_t head_dim, int64_
   refuse_partial_rotation(rope);
   options.theta = rope.positive("rope_theta", options.theta);
   options.scaling = read_scaling(config, rope, options.theta, head_dim, max_positions);
-  if (std::holds_alternative<std::monostate>(options.scaling)) {
-    options.sections = read_rope_sections(rope, head_dim);
-  }
+  options.sections = read_rope_sections(rope, head_dim);
   return options;
 }
 

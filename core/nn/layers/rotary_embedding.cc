@@ -118,6 +118,16 @@ at::Tensor take_axis_of_each_section(const at::Tensor& angle,
   return at::cat(parts, -1);
 }
 
+// The same where the sections take turns: time, height, width, time, ...
+at::Tensor take_axes_in_turn(const at::Tensor& angle, const std::vector<int64_t>& sections) {
+  at::Tensor taken = angle.select(0, 0).clone();
+  for (int64_t axis = 1; axis < kAxes; ++axis) {
+    const int64_t end = sections[static_cast<size_t>(axis)] * kAxes;
+    taken.slice(-1, axis, end, kAxes).copy_(angle.select(0, axis).slice(-1, axis, end, kAxes));
+  }
+  return taken;
+}
+
 // wavelength: theta^(2i/E), [E/2].
 at::Tensor divided_by(const at::Tensor& wavelength, const std::vector<double>& factors) {
   FSDP2_CHECK(static_cast<int64_t>(factors.size()) == wavelength.numel(), Code::kInvalidArgument,
@@ -131,7 +141,8 @@ at::Tensor divided_by(const at::Tensor& wavelength, const std::vector<double>& f
 RotaryEmbedding::RotaryEmbedding(int64_t head_dim, RotaryOptions options)
     : scaling_(std::move(options.scaling)),
       theta_(options.theta),
-      sections_(std::move(options.sections)) {
+      sections_(std::move(options.sections)),
+      interleaves_sections_(options.interleaves_sections) {
   FSDP2_CHECK(head_dim > 0 && head_dim % 2 == 0, Code::kInvalidArgument,
               "rotary embedding: expected an even dim of a head, got {}", head_dim);
   FSDP2_CHECK(sections_.empty() ||
@@ -139,6 +150,10 @@ RotaryEmbedding::RotaryEmbedding(int64_t head_dim, RotaryOptions options)
               Code::kInvalidArgument,
               "rotary embedding: expected sections of {} frequencies in all, got {}", head_dim / 2,
               fmt::join(sections_, " + "));
+  FSDP2_CHECK(!interleaves_sections_ || static_cast<int64_t>(sections_.size()) == kAxes,
+              Code::kInvalidArgument,
+              "rotary embedding: expected three sections that take turns, got {}",
+              sections_.size());
   exponent_ = at::arange(0, head_dim, 2, at::device(at::kCPU).dtype(at::kFloat)) / head_dim;
   const at::Tensor wavelength = at::pow(theta_, exponent_);
   inverse_frequency_ = wavelength.reciprocal();
@@ -188,7 +203,7 @@ RotaryEmbedding::Angles RotaryEmbedding::cos_sin_of(const at::Tensor& angle,
 }
 
 RotaryEmbedding::RotaryEmbedding(int64_t head_dim, double theta, RotaryScaling scaling)
-    : RotaryEmbedding(head_dim, RotaryOptions{theta, std::move(scaling), {}}) {}
+    : RotaryEmbedding(head_dim, RotaryOptions{theta, std::move(scaling), {}, false}) {}
 
 RotaryEmbedding::Angles RotaryEmbedding::cos_sin(int64_t length, const at::Tensor& like) {
   const c10::AutoGradMode no_grad(false);
@@ -215,7 +230,12 @@ RotaryEmbedding::Angles RotaryEmbedding::cos_sin(const at::Tensor& positions,
   const at::Tensor wide = positions.to(like.device(), at::kFloat);
   const at::Tensor frequency = inverse_frequency(wide.max().to(at::kDouble) + 1);
   const at::Tensor angle = wide.unsqueeze(-1) * frequency;
-  return cos_sin_of(has_axes ? take_axis_of_each_section(angle, sections_) : angle, like);
+  if (!has_axes) {
+    return cos_sin_of(angle, like);
+  }
+  return cos_sin_of(interleaves_sections_ ? take_axes_in_turn(angle, sections_)
+                                          : take_axis_of_each_section(angle, sections_),
+                    like);
 }
 
 at::Tensor rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {

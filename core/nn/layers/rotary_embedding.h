@@ -66,6 +66,9 @@ struct RotaryOptions {
   // frequencies in turn follow the first axis, the second, the third, the first again, ... Their
   // sum is E/2. Empty: positions have one axis.
   std::vector<int64_t> sections;
+  // The sections, of which there are three then, take turns instead, frequency by frequency, until
+  // height's or width's are used up; the rest follow time.
+  bool interleaves_sections = false;
 };
 
 // The angles of each position. No parameters, and no module: nothing of it is saved or sharded.
@@ -95,6 +98,7 @@ class RotaryEmbedding {
   at::Tensor long_inverse_frequency_;  // beyond it; undefined unless the type is longrope
   double attention_factor_ = 1;        // of cos and sin
   std::vector<int64_t> sections_;
+  bool interleaves_sections_ = false;
 };
 
 // Rotates the halves of each head of x [B,S,H,E] by the angles of cos and sin: [S, E/2], the same

@@ -157,6 +157,21 @@ TEST(RotaryEmbedding, SectionsFollowTheAxesOfPositionsInTurn) {
                   .first.equal(embedding.cos_sin(text, kLike).first));
 }
 
+// transformers' apply_interleaved_mrope.
+TEST(RotaryEmbedding, SectionsMayTakeTurnsFrequencyByFrequency) {
+  RotaryOptions options{10000, {}, {5, 3, 2}, /*interleaves_sections=*/true};
+  RotaryEmbedding embedding(20, options);
+  const at::Tensor positions = random_positions({3, 2, 7});
+  const auto [cos, sin] = embedding.cos_sin(positions, kLike);
+  const std::vector<int64_t> axes = {0, 1, 2, 0, 1, 2, 0, 1, 0, 0};
+  RotaryEmbedding one_axis(20, 10000);
+  for (int64_t i = 0; i < 10; ++i) {
+    const at::Tensor expected =
+        one_axis.cos_sin(positions[axes[static_cast<size_t>(i)]], kLike).second;
+    EXPECT_TRUE(sin.select(-1, i).equal(expected.select(-1, i))) << i;
+  }
+}
+
 TEST(RotaryEmbedding, RefusesPositionsThatItHasNoAnglesFor) {
   RotaryEmbedding plain(8, 10000);
   EXPECT_THROW(plain.cos_sin(at::zeros({2, 7}), kLike), Error);
@@ -165,6 +180,7 @@ TEST(RotaryEmbedding, RefusesPositionsThatItHasNoAnglesFor) {
   RotaryEmbedding sections(8, RotaryOptions{10000, {}, {1, 1, 2}});
   EXPECT_THROW(sections.cos_sin(at::zeros({2, 2, 7}, at::kLong), kLike), Error);
   EXPECT_THROW(RotaryEmbedding(8, RotaryOptions{10000, {}, {1, 1, 1}}), Error);
+  EXPECT_THROW(RotaryEmbedding(8, RotaryOptions{10000, {}, {2, 2}, true}), Error);
 }
 
 }  // namespace
