@@ -131,4 +131,28 @@ at::Tensor attend(const at::Tensor& q, at::Tensor k, at::Tensor v, const c10::IV
   return mixed(q, k, v, mask.is_floating_point() ? mask.to(q.scalar_type()) : mask, dropout);
 }
 
+at::Tensor attend_both_ways(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                            const at::Tensor& boundaries) {
+  const std::vector<int64_t> ends = read_boundaries(boundaries, 1, q.size(0));
+  std::vector<at::Tensor> parts;
+  for (size_t first = 0; first + 1 < ends.size();) {
+    const int64_t length = ends[first + 1] - ends[first];
+    size_t last = first + 1;
+    while (last + 1 < ends.size() && ends[last + 1] - ends[last] == length) {
+      ++last;
+    }
+    const auto count = static_cast<int64_t>(last - first);
+    const auto by_sequence = [&](const at::Tensor& x) {  // [count,H,length,E]
+      return x.narrow(0, ends[first], count * length)
+          .view({count, length, x.size(1), x.size(2)})
+          .transpose(1, 2);
+    };
+    parts.push_back(at::scaled_dot_product_attention(by_sequence(q), by_sequence(k), by_sequence(v))
+                        .transpose(1, 2)
+                        .reshape({count * length, q.size(1), q.size(2)}));
+    first = last;
+  }
+  return parts.size() == 1 ? parts.front() : at::cat(parts);
+}
+
 }  // namespace fsdp2::nn

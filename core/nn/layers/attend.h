@@ -27,4 +27,10 @@ struct AttentionDropout {
 at::Tensor attend(const at::Tensor& q, at::Tensor k, at::Tensor v, const c10::IValue& seen,
                   const AttentionDropout& dropout, int64_t window = 0);
 
+// The same without the causal order: each position sees all of its own sequence. q, k and v [S,H,E]
+// -> [S,H,E]; boundaries [n + 1] as of packed_sequences.h. Sequences of one length that follow one
+// another are one product.
+at::Tensor attend_both_ways(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                            const at::Tensor& boundaries);
+
 }  // namespace fsdp2::nn

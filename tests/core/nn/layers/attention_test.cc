@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "core/base/error.h"
+#include "core/nn/layers/attend.h"
 #include "core/nn/layers/rotary_embedding.h"
 #include "core/nn/seeded_init.h"
 #include "tests/core/nn/closeness.h"
@@ -211,6 +212,34 @@ TEST_F(AttentionInputs, MasksAndBoundariesThatDoNotFitAreRefused) {
   expect_refused(at::tensor({0, 12, 18}, at::kLong), "one from 0 to 12");
   expect_refused(at::tensor({18}, at::kLong), "1 numbers");
   expect_refused(at::zeros({3}), "expected integers of one dim");
+}
+
+// Sequences of one length in a row, and others between.
+TEST(Attention, BothWaysEachPositionSeesAllOfItsSequenceAndNothingElse) {
+  const std::vector<int64_t> ends = {0, 3, 6, 9, 10, 14, 18, 20};
+  const at::Tensor q = random_leaf({20, 2, 4}, 1);
+  const at::Tensor k = random_leaf({20, 2, 4}, 2);
+  const at::Tensor v = random_leaf({20, 2, 4}, 3);
+  const at::Tensor mixed = attend_both_ways(q, k, v, at::tensor(ends, at::kLong));
+  const at::Tensor wide_q = in_double(q);
+  const at::Tensor wide_k = in_double(k);
+  const at::Tensor wide_v = in_double(v);
+  std::vector<at::Tensor> expected;
+  for (size_t i = 0; i + 1 < ends.size(); ++i) {
+    const auto part = [&](const at::Tensor& x) {
+      return x.slice(0, ends[i], ends[i + 1]).transpose(0, 1);
+    };
+    const at::Tensor scores = part(wide_q).matmul(part(wide_k).transpose(1, 2)) / 2;
+    expected.push_back(scores.softmax(-1).matmul(part(wide_v)).transpose(0, 1));
+  }
+  const at::Tensor all = at::cat(expected);
+  EXPECT_LE(relative_difference(mixed, all), 1e-6);
+  const at::Tensor dy = random_leaf(mixed.sizes(), 4).detach();
+  mixed.backward(dy);
+  all.backward(dy.to(at::kDouble));
+  EXPECT_LE(relative_difference(q.grad(), wide_q.grad()), 1e-5);
+  EXPECT_LE(relative_difference(k.grad(), wide_k.grad()), 1e-5);
+  EXPECT_LE(relative_difference(v.grad(), wide_v.grad()), 1e-5);
 }
 
 }  // namespace
