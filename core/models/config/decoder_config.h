@@ -29,6 +29,8 @@ struct ExpertsConfig {
 
 struct DecoderConfig {
   std::string family;  // "Llama": module kinds start with it, as the transformers library's classes
+  std::string family_of_parts;  // of norms and MLPs, where another family's are used; empty: none
+  const char* model_class = "Model";  // in transformers, after the family
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
   int64_t intermediate_size = 0;
@@ -51,6 +53,9 @@ struct DecoderConfig {
   double initializer_range = 0.02;
 
   std::string kind(const char* part) const { return family + part; }
+  std::string kind_of_part(const char* part) const {
+    return (family_of_parts.empty() ? family : family_of_parts) + part;
+  }
   bool has_experts(int64_t layer) const;
   // 0 for a layer that sees all positions before each.
   int64_t window_of(int64_t layer) const;
