@@ -122,15 +122,22 @@ bool Unit::forward_is_collective() {
 
 void Unit::check_forward(const std::vector<nn::Values>& inputs, bool in_step) {
   const nn::Module& module = *modules_.front();
+  const bool gathers_on_use = policy_.schedule == Schedule::kOnUse;
   const auto check = [&] {
     check_have_values(scheduler().members(), kForward);
-    for (const nn::Values& each : inputs) {
-      module.check_inputs(each);
+    std::string paths;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      module.check_inputs(inputs[i]);
+      const std::string path = gathers_on_use ? module.path_of(inputs[i]) : "";
+      paths += path.empty() ? "" : fmt::format("micro batch {}: {}\n", i, path);
     }
-    return std::string();
+    return paths;
   };
   if (in_step || forward_is_collective()) {
-    agree(mesh_->team(), "the inputs of " + module.kind(), check);
+    agree(mesh_->team(),
+          fmt::format("the inputs of {}{}", module.kind(),
+                      gathers_on_use ? ", whose units are gathered on use" : ""),
+          check);
   } else {
     check();
   }

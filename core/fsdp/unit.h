@@ -65,8 +65,10 @@ class Unit : public nn::ForwardHooks, public std::enable_shared_from_this<Unit> 
 
   // Throws what a forward of the root's module would throw before it computes: kWrongState with the
   // names of parameters that have no values yet, and what the module's check_inputs says of each of
-  // these inputs. Collective over the mesh in a step, and elsewhere where a forward is; an error on
-  // one rank is then kPeerFailed on the others, with the mesh usable. REQUIRES: the root.
+  // these inputs; under Schedule::kOnUse kInvalidArgument on all ranks if these take the inputs
+  // other ways (nn::Module::path_of). Collective over the mesh in a step, and elsewhere where a
+  // forward is; an error on one rank is then kPeerFailed on the others, with the mesh usable.
+  // REQUIRES: the root.
   void check_forward(const std::vector<nn::Values>& inputs, bool in_step = false);
 
   // What the whole tree has.

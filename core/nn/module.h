@@ -98,6 +98,9 @@ class Module : public torch::nn::Module {
   virtual InputCount input_count() const { return {}; }
   // Throws what forward would throw for these inputs by themselves: values out of range, say.
   virtual void check_inputs(const Values& /*inputs*/) const {}
+  // Which modules inside run for these inputs, where that follows from them: "images=none". Ranks
+  // that gather what they use, when they use it, must have it alike. REQUIRES: check_inputs.
+  virtual std::string path_of(const Values& /*inputs*/) const { return {}; }
 
   // Whether the host reads this input of forward, so that it stays there, and stays as it is, in
   // whatever dtype and wherever the module runs.
