@@ -17,6 +17,11 @@ namespace {
 
 constexpr int64_t kIgnoredLabel = -100;
 
+// Places of inputs.
+constexpr size_t kPositions = 2;
+constexpr size_t kMask = 3;
+constexpr size_t kFurther = 4;  // what only some models take
+
 void check_tokens_shape(const at::Tensor& tokens, const char* what) {
   FSDP2_CHECK(
       tokens.dim() == 2 && tokens.numel() > 0 && tokens.scalar_type() == at::kLong,
@@ -74,13 +79,18 @@ std::shared_ptr<LanguageHead> make_head(const at::Tensor& embedding, bool is_tie
 
 CausalLM::CausalLM(CausalLMConfig config, std::string config_json, const char* body_name,
                    const std::shared_ptr<nn::Module>& body,
-                   const std::shared_ptr<LanguageHead>& head)
+                   const std::shared_ptr<LanguageHead>& head,
+                   const std::shared_ptr<nn::Module>& encoder)
     : Module(config.kind),
       config_(std::move(config)),
       config_json_(std::move(config_json)),
-      generator_(config_.has_dropout ? at::detail::createCPUGenerator() : at::Generator()),
-      body_(register_module(body_name, body)),
-      lm_head_(register_module("lm_head", head)) {}
+      generator_(config_.has_dropout ? at::detail::createCPUGenerator() : at::Generator()) {
+  if (encoder != nullptr) {
+    register_module("visual", encoder);  // first, as it runs: units are gathered in this order
+  }
+  body_ = register_module(body_name, body);
+  lm_head_ = register_module("lm_head", head);
+}
 
 void CausalLM::check_tokens(const at::Tensor& tokens, const nn::Values& inputs) const {
   check_tokens_shape(tokens, "tokens");
@@ -134,7 +144,7 @@ void CausalLM::check_inputs(const nn::Values& inputs) const {
   const auto is_optional = [](const c10::IValue& input) {
     return input.isTensor() || input.isNone();
   };
-  FSDP2_CHECK(!inputs.empty() && inputs.size() <= 4 && inputs[0].isTensor() &&
+  FSDP2_CHECK(!inputs.empty() && inputs.size() <= input_count().most && inputs[0].isTensor() &&
                   std::all_of(inputs.begin() + 1, inputs.end(), is_optional),
               Code::kInvalidArgument, "{}: expected tokens, or tokens and labels, got {} inputs",
               kind(), inputs.size());
@@ -147,16 +157,25 @@ void CausalLM::check_inputs(const nn::Values& inputs) const {
   }
 }
 
+bool CausalLM::is_read_by_host(size_t place, const at::Tensor& input) const {
+  return place == kMask && input.dim() == 1;
+}
+
 CausalLM::BodyOutput CausalLM::run_body(const nn::Values& inputs) {
+  const auto end = std::min(inputs.size(), kFurther);
   nn::Values body_inputs{inputs[0]};
-  if (inputs.size() > 2) {
-    body_inputs.insert(body_inputs.end(), inputs.begin() + 2, inputs.end());
+  for (size_t place = kPositions; place < end; ++place) {
+    body_inputs.push_back(inputs[place]);
   }
   if (generator_.defined() && is_training()) {
     body_inputs.resize(3);
     body_inputs.emplace_back(nn::draw_row_keys(generator_, inputs[0].toTensor()));
   }
-  const c10::IValue output = (*body_)(std::move(body_inputs));
+  if (inputs.size() > kFurther) {
+    body_inputs.resize(4);
+    body_inputs.insert(body_inputs.end(), inputs.begin() + kFurther, inputs.end());
+  }
+  const c10::IValue output = call_body(std::move(body_inputs));
   if (output.isTensor()) {
     return {output.toTensor(), at::Tensor()};
   }
@@ -190,7 +209,7 @@ nn::TokenScores CausalLM::score(nn::Values inputs, const nn::HeadScoreOptions& o
 at::Tensor CausalLM::logits_at(nn::Values inputs, const at::Tensor& places) {
   at::Tensor logits;
   run(std::move(inputs), [&](const nn::Values& given) {
-    check_inputs(given);
+    CausalLM::check_inputs(given);  // what the model has generated may be any of its tokens
     const at::Tensor hidden = run_body(given).hidden;
     const at::Tensor rows =
         at::arange(hidden.size(0), places.options()).mul_(hidden.size(1)).add_(places);

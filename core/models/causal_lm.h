@@ -62,11 +62,15 @@ class CausalLM : public nn::Module,
                  public LanguageModel,
                  public ConfiguredModel {
  public:
+  // encoder: a module of the model, "visual", that runs before the body; null: there is none.
   CausalLM(CausalLMConfig config, std::string config_json, const char* body_name,
-           const std::shared_ptr<nn::Module>& body, const std::shared_ptr<LanguageHead>& head);
+           const std::shared_ptr<nn::Module>& body, const std::shared_ptr<LanguageHead>& head,
+           const std::shared_ptr<nn::Module>& encoder = nullptr);
 
   nn::InputCount input_count() const override { return {1, 4}; }
   void check_inputs(const nn::Values& inputs) const override;
+  // The boundaries of packed sequences.
+  bool is_read_by_host(size_t place, const at::Tensor& input) const override;
   int64_t counted_labels(const nn::Values& inputs) const override;
   void set_loss_chunk(int64_t labels) override { lm_head_->set_loss_chunk(labels); }
   int64_t vocab_size() const override { return config_.vocab_size; }
@@ -80,6 +84,8 @@ class CausalLM : public nn::Module,
 
  protected:
   c10::IValue forward(nn::Values inputs) override;
+  // The body's output, of its inputs and those of the model that it does not know.
+  virtual c10::IValue call_body(nn::Values inputs) { return (*body_)(std::move(inputs)); }
 
  private:
   struct BodyOutput {

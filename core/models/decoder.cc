@@ -13,10 +13,14 @@ namespace fsdp2::models {
 
 namespace {
 
+// Places of inputs.
+constexpr size_t kPlaces = 4;
+constexpr size_t kFeatures = 5;
+
 nn::AttentionConfig attention_config(const DecoderConfig& config, int64_t layer) {
   nn::AttentionConfig attention;
   attention.kind = config.kind("Attention");
-  attention.norm_kind = config.kind("RMSNorm");
+  attention.norm_kind = config.kind_of_part("RMSNorm");
   attention.hidden_size = config.hidden_size;
   attention.heads = config.heads;
   attention.kv_heads = config.kv_heads;
@@ -31,8 +35,8 @@ nn::AttentionConfig attention_config(const DecoderConfig& config, int64_t layer)
 }
 
 std::shared_ptr<nn::RMSNorm> hidden_norm(const DecoderConfig& config, at::ScalarType dtype) {
-  return std::make_shared<nn::RMSNorm>(config.kind("RMSNorm"), config.hidden_size, config.norm_eps,
-                                       dtype);
+  return std::make_shared<nn::RMSNorm>(config.kind_of_part("RMSNorm"), config.hidden_size,
+                                       config.norm_eps, dtype);
 }
 
 std::shared_ptr<nn::Module> make_mlp(const DecoderConfig& config, int64_t layer,
@@ -40,7 +44,7 @@ std::shared_ptr<nn::Module> make_mlp(const DecoderConfig& config, int64_t layer,
   if (config.has_experts(layer)) {
     return std::make_shared<SparseMoeBlock>(config, dtype);
   }
-  return std::make_shared<nn::SwiGluMlp>(config.kind("MLP"), config.hidden_size,
+  return std::make_shared<nn::SwiGluMlp>(config.kind_of_part("MLP"), config.hidden_size,
                                          config.intermediate_size, config.mlp_bias, dtype);
 }
 
@@ -74,7 +78,9 @@ c10::IValue DecoderLayer::forward(nn::Values inputs) {
 }
 
 DecoderModel::DecoderModel(const DecoderConfig& config, at::ScalarType dtype)
-    : Module(config.kind("Model")), config_(config), rotary_(config.head_dim, config.rope) {
+    : Module(config.kind(config.model_class)),
+      config_(config),
+      rotary_(config.head_dim, config.rope) {
   embed_tokens_ = register_module(
       "embed_tokens",
       std::make_shared<nn::Embedding>(config.vocab_size, config.hidden_size, dtype));
@@ -87,13 +93,19 @@ DecoderModel::DecoderModel(const DecoderConfig& config, at::ScalarType dtype)
 }
 
 c10::IValue DecoderModel::forward(nn::Values inputs) {
-  FSDP2_CHECK(!inputs.empty() && inputs.size() <= 4 && inputs[0].isTensor(), Code::kInvalidArgument,
-              "{}: expected tokens, got {} inputs", kind(), inputs.size());
+  FSDP2_CHECK(!inputs.empty() && inputs.size() <= input_count().most && inputs[0].isTensor(),
+              Code::kInvalidArgument, "{}: expected tokens, got {} inputs", kind(), inputs.size());
   const at::Tensor& tokens = inputs[0].toTensor();
   const Sequences sequences =
       sequences_of(tokens, tensor_at(inputs, 1), tensor_at(inputs, 2), config_.window);
   const at::Tensor keys = tensor_at(inputs, 3);
+  const at::Tensor places = tensor_at(inputs, kPlaces);
   at::Tensor hidden = (*embed_tokens_)(tokens);
+  if (const at::Tensor embeddings = tensor_at(inputs, kFeatures); embeddings.defined()) {
+    hidden = hidden.flatten(0, 1)
+                 .index_copy(0, places, embeddings.to(hidden.scalar_type()))
+                 .view(hidden.sizes());
+  }
   const auto [cos, sin] = sequences.positions.defined()
                               ? rotary_.cos_sin(sequences.positions, hidden)
                               : rotary_.cos_sin(tokens.size(1), hidden);
@@ -110,13 +122,18 @@ c10::IValue DecoderModel::forward(nn::Values inputs) {
       layer_inputs.emplace_back(nn::keys_for(keys, layer));
     }
     const c10::IValue output = (*layers_[i])(std::move(layer_inputs));
-    if (!output.isTuple()) {
+    if (output.isTuple()) {
+      const auto& parts = output.toTupleRef().elements();
+      hidden = parts[0].toTensor();
+      router_logits.push_back(parts[1].toTensor());
+    } else {
       hidden = output.toTensor();
-      continue;
     }
-    const auto& parts = output.toTupleRef().elements();
-    hidden = parts[0].toTensor();
-    router_logits.push_back(parts[1].toTensor());
+    if (const at::Tensor added = tensor_at(inputs, kFeatures + 1 + i); added.defined()) {
+      hidden = hidden.flatten(0, 1)
+                   .index_add(0, places, added.to(hidden.scalar_type()))
+                   .view(hidden.sizes());
+    }
   }
   hidden = (*norm_)(hidden);
   if (router_logits.empty()) {

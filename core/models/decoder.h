@@ -46,14 +46,17 @@ class DecoderLayer : public nn::Module {
   std::shared_ptr<nn::RMSNorm> post_attention_layernorm_;
 };
 
-// A body of CausalLM; the last norm is in it. Its own loss is that of the routers.
+// A body of CausalLM; the last norm is in it. Its own loss is that of the routers. More inputs may
+// follow those of a body, of an encoder whose outputs stand in for tokens: their places among all
+// B * S [T] int64, what is there instead of the tokens' embeddings [T,D], and what is added there
+// to the output of the first layer, of the second, ... [T,D].
 class DecoderModel : public nn::Module {
  public:
   DecoderModel(const DecoderConfig& config, at::ScalarType dtype);
 
   const at::Tensor& embedding_weight() const { return embed_tokens_->weight(); }
 
-  nn::InputCount input_count() const override { return {1, 4}; }
+  nn::InputCount input_count() const override { return {1, 6 + layers_.size()}; }
 
  protected:
   c10::IValue forward(nn::Values inputs) override;

@@ -31,6 +31,15 @@ class LanguageModel {
   //   boundaries of sequences packed into the rows (packed_sequences.h); [B,S], 0 for padding; or
   //   [B, H or 1, S, S], all that is seen. Without a mask, positions [B,S] that do not go on by one
   //   begin a sequence. Sequences without positions count from 0 each.
+  // and where the model sees images and videos, up to five more, each of which may be None. P
+  // patches; what says how many there are is on the host:
+  //   pixel_values, floating-point [P, pixels of a patch], and image_grid_thw, integers [images,3],
+  //   the frames, rows and columns of the patches of each image, as transformers' processors make
+  //   them; pixel_values_videos and video_grid_thw, the same of videos; second_per_grid_ts,
+  //   numbers [videos], the seconds between two frames of each, where positions tell the time.
+  //   What the model makes of them stands in for the tokens image_token_id and video_token_id of
+  //   config.json, in the order in which they come. Without positions, those of the tokens are what
+  //   transformers' get_rope_index makes.
   // Errors: kInvalidArgument for a token or label outside the vocabulary (position and value),
   // inputs that do not fit each other, or a sequence without positions longer than max_positions.
   // Tokens and labels that are on a device are not looked at, since the host would wait for it:
@@ -42,6 +51,12 @@ class LanguageModel {
   // As forward without labels, but the logits [B,V] of one place in each row, fp32 likewise. places
   // [B] int64, 0 to S - 1, where the tokens are. The head computes no others.
   virtual at::Tensor logits_at(nn::Values inputs, const at::Tensor& places) = 0;
+  // The images and videos, as forward takes them behind the mask, of these rows of a batch. Waits
+  // for the device of the tokens. REQUIRES: inputs that check_inputs has found sound.
+  virtual nn::Values images_of_rows(const nn::Values& /*inputs*/, int64_t /*first*/,
+                                    int64_t /*count*/) const {
+    return {};
+  }
 };
 
 // The module as a LanguageModel, or null.

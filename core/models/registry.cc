@@ -8,6 +8,7 @@
 #include "core/models/config/config_reader.h"
 #include "core/models/decoder.h"
 #include "core/models/gpt2.h"
+#include "core/models/vision_language.h"
 
 namespace fsdp2::models {
 
@@ -24,14 +25,16 @@ std::shared_ptr<nn::Module> build_decoder(const std::string& config_json, at::Sc
   return make_decoder(read_config(ConfigReader(config_json)), config_json, dtype);
 }
 
-constexpr std::array<Architecture, 7> kArchitectures = {{
+constexpr std::array<Architecture, 9> kArchitectures = {{
     {"gpt2", build_gpt2},
     {"llama", build_decoder<read_llama_config>},
     {"mistral", build_decoder<read_mistral_config>},
     {"mixtral", build_decoder<read_mixtral_config>},
     {"qwen2", build_decoder<read_qwen2_config>},
+    {"qwen2_5_vl", build_qwen2_5_vl},
     {"qwen3", build_decoder<read_qwen3_config>},
     {"qwen3_moe", build_decoder<read_qwen3_moe_config>},
+    {"qwen3_vl", build_qwen3_vl},
 }};
 
 }  // namespace

@@ -110,7 +110,7 @@ TEST_F(BadInput, UnknownModelType) {
   change_config("\"model_type\": \"llama\"", "\"model_type\": \"llamb\"");
   expect_told(train_on_2(), 2,
               "\"llamb\" is not supported; supported: gpt2, llama, mistral, mixtral, qwen2, "
-              "qwen3, qwen3_moe; export any "
+              "qwen2_5_vl, qwen3, qwen3_moe, qwen3_vl; export any "
               "other model, python examples/python/export_model.py MODEL model.pt2, and give that "
               "file to fsdp2_module_from_exported or fsdp2 train --model");
 }

@@ -11,6 +11,7 @@ namespace {
 
 constexpr size_t kPositions = 2;
 constexpr size_t kMask = 3;
+constexpr size_t kImages = 4;
 
 // Rows of an input. Positions of three axes have those first.
 at::Tensor rows_of(const at::Tensor& input, size_t place, int64_t first, int64_t count) {
@@ -26,8 +27,8 @@ at::Tensor boundaries_in(const at::Tensor& boundaries, int64_t first, int64_t co
 
 }  // namespace
 
-RowBatches::RowBatches(nn::Values inputs, int64_t batch_size)
-    : inputs_(std::move(inputs)), rows_(inputs_.at(0).toTensor().size(0)) {
+RowBatches::RowBatches(const models::LanguageModel& model, nn::Values inputs, int64_t batch_size)
+    : model_(model), inputs_(std::move(inputs)), rows_(inputs_.at(0).toTensor().size(0)) {
   FSDP2_CHECK(batch_size >= 0, Code::kInvalidArgument,
               "batch_size: expected at least 1 row, or 0 for all, found {}", batch_size);
   batch_size_ = std::max<int64_t>(1, batch_size == 0 ? rows_ : batch_size);
@@ -36,10 +37,13 @@ RowBatches::RowBatches(nn::Values inputs, int64_t batch_size)
 nn::Values RowBatches::at(int64_t index) const {
   const int64_t first = index * batch_size_;
   const int64_t count = std::min(batch_size_, rows_ - first);
+  if (count == rows_) {
+    return inputs_;
+  }
   nn::Values batch;
-  for (size_t place = 0; place < inputs_.size(); ++place) {
+  for (size_t place = 0; place < std::min(inputs_.size(), kImages); ++place) {
     const c10::IValue& input = inputs_[place];
-    if (!input.isTensor() || count == rows_) {
+    if (!input.isTensor()) {
       batch.push_back(input);
       continue;
     }
@@ -48,6 +52,11 @@ nn::Values RowBatches::at(int64_t index) const {
     batch.emplace_back(is_boundaries
                            ? boundaries_in(tensor, first, count, inputs_[0].toTensor().size(1))
                            : rows_of(tensor, place, first, count));
+  }
+  if (inputs_.size() > kImages) {
+    batch.resize(kImages);
+    const nn::Values images = model_.images_of_rows(inputs_, first, count);
+    batch.insert(batch.end(), images.begin(), images.end());
   }
   return batch;
 }

@@ -50,7 +50,7 @@ nn::TokenScores score_rows(nn::Module& module, const nn::Values& inputs,
   nn::HeadScoreOptions head;
   head.chunk_rows = options.chunk_rows;
   head.temperature = options.temperature;
-  const RowBatches batches(inputs, options.batch_size);
+  const RowBatches batches(model, inputs, options.batch_size);
   const int64_t mine = batches.size();
   const int64_t most = run.most(mine);
   std::vector<at::Tensor> log_probs;
@@ -77,14 +77,14 @@ nn::TokenScores score_rows(nn::Module& module, const nn::Values& inputs,
 
 void check_score(const nn::Module& module, const std::vector<at::Tensor>& inputs,
                  const InferOptions& options) {
-  models::language_model(module, kScoring);
+  const models::LanguageModel& model = models::language_model(module, kScoring);
   FSDP2_CHECK(std::isfinite(options.temperature) && options.temperature > 0.0,
               Code::kInvalidArgument, "temperature: expected a finite number > 0, got {}",
               options.temperature);
   FSDP2_CHECK(!inputs.empty() && inputs[0].defined() && inputs[0].dim() == 2 &&
                   inputs[0].scalar_type() == at::kLong,
               Code::kInvalidArgument, "tokens: expected an int64 tensor [batch, sequence]");
-  const RowBatches batches(nn::values_of(inputs), options.batch_size);
+  const RowBatches batches(model, nn::values_of(inputs), options.batch_size);
   if (batches.size() > 0) {
     module.check_inputs(labelled(inputs));
     return;

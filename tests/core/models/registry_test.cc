@@ -61,8 +61,8 @@ std::vector<std::string> names_of(const nn::Module& module) {
 }
 
 TEST(ModelTypes, AreTheSupportedOnes) {
-  EXPECT_THAT(model_types(),
-              ElementsAre("gpt2", "llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe"));
+  EXPECT_THAT(model_types(), ElementsAre("gpt2", "llama", "mistral", "mixtral", "qwen2",
+                                         "qwen2_5_vl", "qwen3", "qwen3_moe", "qwen3_vl"));
 }
 
 TEST(Build, GivesParametersTheNamesOfTransformers) {
@@ -213,8 +213,10 @@ TEST(Capabilities, AreRefusedByNameWhereAModuleLacksThem) {
 }
 
 TEST(BadConfig, WithAnUnknownModelTypeListsTheKnownOnes) {
-  expect_refused_with({{"model_type", "mamba"}}, Code::kUnsupported,
-                      {"\"mamba\"", "gpt2, llama, mistral, mixtral, qwen2, qwen3, qwen3_moe"});
+  expect_refused_with(
+      {{"model_type", "mamba"}}, Code::kUnsupported,
+      {"\"mamba\"",
+       "gpt2, llama, mistral, mixtral, qwen2, qwen2_5_vl, qwen3, qwen3_moe, qwen3_vl"});
 }
 
 TEST(BadConfig, WithoutAModelTypeNamesIt) {
