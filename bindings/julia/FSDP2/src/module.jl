@@ -15,7 +15,8 @@ const module_options = "Options: `dtype` of the parameters (`Float32`, `BF16`, .
 """
     from_pretrained(directory; options...)
 
-The model of a Hugging Face directory: config.json and safetensors. Model types: gpt2, llama, mistral, mixtral, qwen2, qwen3, qwen3_moe.
+The model of a Hugging Face directory: config.json and safetensors. Model types: gpt2, llama, mistral, mixtral, qwen2,
+qwen2_5_vl, qwen3, qwen3_moe, qwen3_vl.
 $module_options
 """
 from_pretrained(directory; options...) =
@@ -136,8 +137,8 @@ const Input = Union{Nothing, Tensor}
     model(inputs...)
 
 Runs the module: the output, or a tuple of several. Causal language models take (tokens), which gives logits, or (tokens, labels),
-which gives the loss, and then positions and a mask; `nothing` is for one that is left out. Tokens and labels are `Int64`
-`[batch, sequence]` and count from 0. Collective if the module is sharded.
+which gives the loss, and then positions and a mask, and images if they see these (`fsdp2_module_forward` of module.h); `nothing` is
+for one that is left out. Tokens and labels are `Int64` `[batch, sequence]` and count from 0. Collective if the module is sharded.
 """
 forward(model::Module, inputs::Vararg{Input, N}) where N =
     run_forward(inputs) do handles, n, flags, outputs, cap, needed

@@ -257,8 +257,9 @@ impl Module {
     // ---- forward
 
     /// Runs the module. Inputs are tensors, or `Option`s of them where some are left out. A language model takes tokens
-    /// `[B, S]`, labels `[B, S]`, positions and a mask, and returns the loss, or logits `[B, S, V]` without labels. Gradients
-    /// are recorded unless inside [`no_grad`](crate::no_grad). *Collective*, if the module is sharded.
+    /// `[B, S]`, labels `[B, S]`, positions and a mask, and images if it sees them (`fsdp2_module_forward` of module.h), and
+    /// returns the loss, or logits `[B, S, V]` without labels. Gradients are recorded unless inside
+    /// [`no_grad`](crate::no_grad). *Collective*, if the module is sharded.
     ///
     /// ```no_run
     /// # fn main() -> fsdp2::Result<()> {

@@ -17,9 +17,9 @@ typedef struct fsdp2_module_options {
 FSDP2_CALL fsdp2_module_options_init(fsdp2_module_options* options, size_t struct_size);
 
 /* Makes the model of a Hugging Face directory: config.json and safetensors, in one file or indexed.
- * Model types: gpt2, llama, mistral, mixtral, qwen2 (also Qwen2.5), qwen3, qwen3_moe. Errors:
- * FSDP2_E_NOT_FOUND, FSDP2_E_UNSUPPORTED (model_type), FSDP2_E_CORRUPT_DATA; each names the file
- * and the key or tensor. */
+ * Model types: gpt2, llama, mistral, mixtral, qwen2 (also Qwen2.5), qwen2_5_vl, qwen3, qwen3_moe,
+ * qwen3_vl. Errors: FSDP2_E_NOT_FOUND, FSDP2_E_UNSUPPORTED (model_type), FSDP2_E_CORRUPT_DATA; each
+ * names the file and the key or tensor. */
 FSDP2_CALL fsdp2_module_from_pretrained(const char* directory,
                                         const fsdp2_module_options* options /*(opt)*/,
                                         fsdp2_module* out);
@@ -134,6 +134,17 @@ enum { FSDP2_FORWARD_NO_GRAD = 1 };
  *   mask: what attention sees besides the causal order. [B,S], 0 for padding; [B,1 or heads,S,S],
  *     all that is seen; or [n + 1] i64, the boundaries of n sequences packed into the B * S tokens
  *     (0 first, B * S last). Without a mask, positions that do not go on by one begin a sequence.
+ * Up to five more may follow for models that see images and videos (qwen2_5_vl, qwen3_vl), in the
+ * form in which transformers' processors make them:
+ *   pixel_values [patches, pixels of one] in a floating-point dtype, and image_grid_thw [images,3]
+ *     i64 on the host: the frames, rows and columns of the patches of each image, in the order of
+ *     the images in the batch. pixel_values_videos and video_grid_thw [videos,3] likewise.
+ *   second_per_grid_ts [videos], on the host: the seconds from one frame of a video to the next; 1
+ *     without it. Only for qwen2_5_vl.
+ * They stand in for the tokens image_token_id and video_token_id of config.json: merge_size^2
+ * patches for each. Without positions, those of the tokens are what transformers' get_rope_index
+ * makes. A batch may be without images; where other ranks have some, this asks for the schedule
+ * FSDP2_COMM_SCHEDULE_AGREED (shard.h), which is the default, and is an error under the other.
  * Errors: FSDP2_E_INVALID_ARGUMENT (inputs that do not fit each other or the model),
  * FSDP2_E_INVALID_HANDLE ({0} for an input that the module needs). */
 FSDP2_CALL fsdp2_module_forward(fsdp2_module module, const fsdp2_tensor* inputs, size_t n_inputs,
