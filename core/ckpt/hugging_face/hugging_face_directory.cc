@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "core/base/file.h"
+#include "core/base/text.h"
 #include "core/ckpt/safetensors/rows.h"
 
 namespace fsdp2::ckpt {
@@ -12,6 +13,14 @@ namespace {
 constexpr char kConfig[] = "config.json";
 constexpr int64_t kMaxConfigBytes = int64_t{1} << 24;
 
+// What transformers calls a parameter of a vision-language model whose files have this name for it.
+std::string name_in_memory(const std::string& name, const std::string& without_first_part) {
+  if (starts_with(name, "visual.")) {
+    return "model." + name;
+  }
+  return starts_with(name, "model.") ? "model.language_model." + without_first_part : name;
+}
+
 }  // namespace
 
 HuggingFaceDirectory::HuggingFaceDirectory(const std::string& path)
@@ -20,8 +29,16 @@ HuggingFaceDirectory::HuggingFaceDirectory(const std::string& path)
       weights_(path_) {}
 
 std::string HuggingFaceDirectory::stored_name(const std::string& name) const {
+  if (weights_.contains(name)) {
+    return name;
+  }
   const std::string without_body = name.substr(name.find('.') + 1);
-  return !weights_.contains(name) && weights_.contains(without_body) ? without_body : name;
+  for (const std::string& other : {without_body, name_in_memory(name, without_body)}) {
+    if (weights_.contains(other)) {
+      return other;
+    }
+  }
+  return name;
 }
 
 void HuggingFaceDirectory::read(const std::string& name, at::IntArrayRef shape, int64_t first_row,

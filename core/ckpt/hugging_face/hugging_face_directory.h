@@ -10,7 +10,9 @@
 //
 // What the names mean is the caller's matter: a tied model's file may lack lm_head.weight. A model
 // that was saved without its head, as GPT-2 on the Hugging Face Hub, has the names without that of
-// its body: "transformer.h.0.ln_1.weight" also finds "h.0.ln_1.weight".
+// its body: "transformer.h.0.ln_1.weight" also finds "h.0.ln_1.weight". A vision-language model
+// whose tensors were saved one by one has the names that transformers gives them in memory:
+// "visual.x" also finds "model.visual.x", and "model.x" finds "model.language_model.x".
 //
 // The object is immutable after construction: any thread may read from it.
 #pragma once

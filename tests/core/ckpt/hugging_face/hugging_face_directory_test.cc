@@ -112,6 +112,18 @@ TEST_F(HuggingFaceDirectoryTest, ModelSavedWithoutItsHeadLacksTheBodysName) {
                "lm_head.weight: no tensor of this name");
 }
 
+TEST_F(HuggingFaceDirectoryTest, VisionLanguageModelsMayHaveTheirNamesInMemory) {
+  write("m/config.json", "{}");
+  write("m/model.safetensors", file_of({"model.visual.a", "model.language_model.b", "model.c",
+                                        "model.language_model.c", "visual.d", "model.visual.d"}));
+  HuggingFaceDirectory directory(path("m"));
+  EXPECT_EQ(directory.entry("visual.a").name, "model.visual.a");
+  EXPECT_EQ(directory.entry("model.b").name, "model.language_model.b");
+  EXPECT_EQ(directory.entry("model.c").name, "model.c");
+  EXPECT_EQ(directory.entry("visual.d").name, "visual.d");
+  EXPECT_FALSE(directory.contains("visual.b"));
+}
+
 TEST_F(HuggingFaceDirectoryTest, WholeFileIsPreferredToAnIndex) {
   write_index(R"({"a":"none.safetensors"})");
   write("m/model.safetensors", file_of({"whole"}));
