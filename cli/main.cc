@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cli/arguments.h"
+#include "cli/doctor/command.h"
 #include "cli/run/command.h"
 #include "cli/run/launcher.h"
 #include "cli/run/options.h"
@@ -34,6 +35,7 @@ constexpr char kHelp[] =
     "  plan      work out the memory and traffic of a job of any size, in one process\n"
     "  inspect   list what a checkpoint holds, and verify it\n"
     "  convert   write a checkpoint in another format\n"
+    "  doctor    look at this machine, and at jobs on it, with remedies\n"
     "\n"
     "  fsdp2 COMMAND --help   the options of a command\n"
     "  fsdp2 --version        the versions of this program and of LibTorch\n"
@@ -117,10 +119,13 @@ int main(std::vector<std::string> arguments) {
   if (command == "run") {
     return run(arguments);
   }
+  if (command == "doctor") {
+    return exit_code_of("fsdp2 doctor", [&] { return run_doctor(arguments, own_path()); });
+  }
   if (std::find(kPrograms.begin(), kPrograms.end(), command) != kPrograms.end()) {
     return hand_over(command, arguments);
   }
-  std::vector<std::string> commands = {"run", "--help", "--version"};
+  std::vector<std::string> commands = {"run", "doctor", "--help", "--version"};
   commands.insert(commands.end(), kPrograms.begin(), kPrograms.end());
   const std::string meant = fsdp2::nearest(command, commands);
   std::cerr << "fsdp2: unknown command '" << command << "'"

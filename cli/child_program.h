@@ -1,0 +1,27 @@
+// A program that is run to its end.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace fsdp2::cli {
+
+struct ChildEnd {
+  int exit_code = -1;      // 128 + signal, as shells say it
+  bool timed_out = false;  // it was killed
+  std::string out;
+  std::string err;
+
+  // The last line of its standard error; without one, how it ended.
+  std::string last_words() const;
+};
+
+// Runs a program with variables added to its environment and nothing to read. It dies with the
+// process that runs it. data_bytes: what each process of it may have of memory that it shares with
+// nobody; 0 or infinity: as much as this one. Throws std::system_error if it cannot be started.
+ChildEnd run_child(const std::vector<std::string>& command,
+                   const std::vector<std::pair<std::string, std::string>>& variables,
+                   double timeout_s, double data_bytes = 0);
+
+}  // namespace fsdp2::cli

@@ -1,0 +1,104 @@
+#include "cli/doctor/small_job.h"
+
+#include <stdlib.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <system_error>
+#include <utility>
+
+namespace fsdp2::cli {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// 7 million parameters, so that what a rank holds of them shows in its memory.
+constexpr char kConfig[] = R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama",
+  "vocab_size": 256, "hidden_size": 256, "intermediate_size": 768, "num_hidden_layers": 8,
+  "num_attention_heads": 4, "num_key_value_heads": 4, "max_position_embeddings": 64,
+  "rms_norm_eps": 1e-05, "rope_theta": 10000.0, "hidden_act": "silu", "initializer_range": 0.02,
+  "tie_word_embeddings": false, "attention_bias": false, "mlp_bias": false})";
+
+// Sentences that a model of this size begins to learn within a few steps.
+std::string text_to_learn() {
+  const std::vector<std::string> who = {"The baker", "A sailor", "My sister", "The old teacher"};
+  const std::vector<std::string> does = {"carries", "has lost", "looks for", "sells"};
+  const std::vector<std::string> what = {"a blue lamp", "two letters", "the small boat",
+                                         "an empty basket", "some bread"};
+  std::string text;
+  for (size_t i = 0; i < 4000; ++i) {
+    text += who[i * 7 % who.size()] + " " + does[i * 5 / 3 % does.size()] + " " +
+            what[i * 11 / 4 % what.size()] + ".\n";
+  }
+  return text;
+}
+
+void write_text(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  if (!file.flush()) {
+    throw std::system_error(errno, std::generic_category(), path);
+  }
+}
+
+}  // namespace
+
+SmallJob::SmallJob(std::string program, double timeout_s)
+    : program_(std::move(program)), timeout_s_(timeout_s) {
+  directory_ = (fs::temp_directory_path() / "fsdp2-doctor-XXXXXX").string();
+  if (mkdtemp(directory_.data()) == nullptr) {
+    throw std::system_error(errno, std::generic_category(), directory_);
+  }
+  write_text(path("config.json"), kConfig);
+  write_text(path("text"), text_to_learn());
+}
+
+SmallJob::~SmallJob() {
+  std::error_code ignored;
+  fs::remove_all(directory_, ignored);
+}
+
+int SmallJob::global_batch(int ranks) {
+  constexpr int kLeast = 8;
+  return ranks * ((kLeast + ranks - 1) / ranks);
+}
+
+JobEnd SmallJob::train(int ranks, const std::vector<std::string>& flags) const {
+  // One engine, since the faster one need not be the same in each process.
+  std::vector<std::string> command = {program_,
+                                      "run",
+                                      "--nproc-per-node",
+                                      std::to_string(ranks),
+                                      "--",
+                                      program_,
+                                      "train",
+                                      "--model-config",
+                                      path("config.json"),
+                                      "--text",
+                                      path("text"),
+                                      "--device",
+                                      "cpu",
+                                      "--product-engine",
+                                      "mkl",
+                                      "--seed",
+                                      "1"};
+  command.insert(command.end(), flags.begin(), flags.end());
+  JobEnd job;
+  job.end = run_child(command, {{"OMP_NUM_THREADS", "1"}}, timeout_s_);
+  std::istringstream lines(job.end.out);
+  for (std::string text; std::getline(lines, text);) {
+    const nlohmann::json line = nlohmann::json::parse(text, nullptr, false);
+    if (line.is_object() && line.value("event", "") == "step") {
+      job.steps.push_back(line);
+    } else if (line.is_object() && line.value("event", "") == "summary") {
+      job.summary = line;
+    }
+  }
+  return job;
+}
+
+}  // namespace fsdp2::cli

@@ -1,0 +1,43 @@
+// A small model, a text to learn, and jobs of any number of ranks that train on them: what the
+// checks with ranks look at.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/child_program.h"
+
+namespace fsdp2::cli {
+
+struct JobEnd {
+  ChildEnd end;
+  std::vector<nlohmann::json> steps;  // lines of metrics
+  nlohmann::json summary;             // null if the job did not come so far
+
+  bool is_well() const { return end.exit_code == 0 && !summary.is_null(); }
+};
+
+class SmallJob {
+ public:
+  // Makes a directory of its own for models, checkpoints and weights, and removes it at the end.
+  // program: the path of fsdp2.
+  SmallJob(std::string program, double timeout_s);
+  ~SmallJob();
+  SmallJob(const SmallJob&) = delete;
+  SmallJob& operator=(const SmallJob&) = delete;
+
+  // Trains with further flags.
+  JobEnd train(int ranks, const std::vector<std::string>& flags) const;
+  // A place in the directory.
+  std::string path(const std::string& name) const { return directory_ + "/" + name; }
+  // Windows of a step, over all ranks: at least 8.
+  static int global_batch(int ranks);
+
+ private:
+  std::string program_;
+  double timeout_s_;
+  std::string directory_;
+};
+
+}  // namespace fsdp2::cli

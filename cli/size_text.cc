@@ -1,0 +1,27 @@
+#include "cli/size_text.h"
+
+#include <array>
+#include <cstddef>
+#include <sstream>
+
+namespace fsdp2::cli {
+
+std::string number_text(double number, int digits) {
+  std::ostringstream text;
+  text.precision(digits);
+  text << number;
+  return text.str();
+}
+
+std::string size_text(double bytes) {
+  constexpr std::array<const char*, 5> kUnits = {" B", " KiB", " MiB", " GiB", " TiB"};
+  constexpr double kStep = 1024, kMost = 999.5;
+  size_t unit = 0;
+  while (bytes >= kMost && unit + 1 < kUnits.size()) {
+    bytes /= kStep;
+    ++unit;
+  }
+  return number_text(bytes, 3) + kUnits[unit];
+}
+
+}  // namespace fsdp2::cli

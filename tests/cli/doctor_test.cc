@@ -1,0 +1,174 @@
+// `fsdp2 doctor`: what it finds here, and that it finds what is wrong.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tests/cli/training.h"
+
+namespace fsdp2::test {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using Arguments = std::vector<std::string>;
+
+struct Visit {
+  int exit_code;
+  std::map<std::string, Json> findings;  // by name
+  std::string verdict;
+  std::string err;
+};
+
+Visit visit(const Arguments& command, double timeout_s = 280) {
+  RunIn how = with_variable("OMP_NUM_THREADS", "1");
+  how.timeout_s = timeout_s;
+  const Outcome outcome = run(command, how);
+  const Json report = Json::parse(outcome.out, nullptr, false);
+  Visit visit{outcome.exit_code, {}, "", outcome.err};
+  if (report.is_object()) {
+    visit.verdict = report.at("verdict");
+    for (const Json& finding : report.at("findings")) {
+      visit.findings[finding.at("name")] = finding;
+    }
+  }
+  return visit;
+}
+
+// The tool with another fsdp2-train: a script in which $REAL is the one of here.
+std::string tool_with_trainer(const std::string& script) {
+  const std::string folder = empty_directory();
+  fs::copy_file(fsdp2_program(), folder + "/fsdp2");
+  const std::string trainer = folder + "/fsdp2-train";
+  write_file(trainer, "#!/bin/sh\nREAL=" + fsdp2_program() + "-train\n" + script + "\n");
+  fs::permissions(trainer, fs::perms::owner_all);
+  return folder + "/fsdp2";
+}
+
+TEST(Doctor, LooksAtLibrariesMachineAndLimits) {
+  const Visit here = visit({fsdp2_program(), "doctor", "--json"});
+  for (const char* name :
+       {"LibTorch", "processor", "products", "GPUs", "shared memory", "ports", "name service",
+        "clock", "cores", "memory", "open files", "threads", "locked memory"}) {
+    ASSERT_EQ(here.findings.count(name), 1U) << name;
+    const Json& finding = here.findings.at(name);
+    EXPECT_NE(finding.at("found"), "") << name;
+    if (finding.at("verdict") != "ok") {
+      EXPECT_NE(finding.at("remedy"), "") << finding;
+    }
+  }
+  EXPECT_EQ(here.findings.at("LibTorch").at("verdict"), "ok");
+  EXPECT_THAT(here.findings.at("LibTorch").at("found").get<std::string>(), HasSubstr(" in /"));
+  EXPECT_EQ(here.exit_code, here.verdict == "failed" ? 1 : 0);
+}
+
+TEST(Doctor, TextHasALineForEachAndCountsThem) {
+  const Outcome outcome = run({fsdp2_program(), "doctor"});
+  const auto lines = lines_of(outcome.out);
+  ASSERT_GT(lines.size(), 10U);
+  for (const std::string& line : lines) {
+    const bool is_finding = line.rfind("ok       ", 0) == 0 || line.rfind("warning  ", 0) == 0 ||
+                            line.rfind("failed   ", 0) == 0;
+    const bool is_remedy = line.find("-> ") == line.find_first_not_of(' ') && line[0] == ' ';
+    const bool is_known = is_finding || is_remedy || &line == &lines.back();
+    EXPECT_TRUE(is_known) << line;
+  }
+  EXPECT_THAT(lines.back(), HasSubstr(" failed, "));
+}
+
+TEST(Doctor, TellsWhyLibTorchDoesNotLoad) {
+  const std::string tool = tool_with_trainer(
+      "echo 'fsdp2-train: error while loading shared libraries: libtorch_cpu.so: cannot open' >&2\n"
+      "exit 127");
+  const Visit here = visit({tool, "doctor", "--json"});
+  EXPECT_EQ(here.exit_code, 1);
+  EXPECT_EQ(here.findings.at("LibTorch").at("verdict"), "failed");
+  EXPECT_THAT(here.findings.at("LibTorch").at("found").get<std::string>(),
+              HasSubstr("libtorch_cpu.so: cannot open"));
+  EXPECT_EQ(here.findings.count("shared memory"), 1U);  // and goes on
+}
+
+TEST(Doctor, FailsWhereALimitIsTooLow) {
+  const Visit here =
+      visit({"sh", "-c", "ulimit -n 100 && exec " + fsdp2_program() + " doctor --json"});
+  EXPECT_EQ(here.exit_code, 1);
+  EXPECT_EQ(here.findings.at("open files").at("verdict"), "failed");
+}
+
+class DoctorWithRanks : public ::testing::Test {
+ protected:
+  // The five checks, by a tool whose trainer is a script.
+  static Visit checks(const std::string& script, const std::string& ranks = "2") {
+    return visit({tool_with_trainer(script), "doctor", "--ranks", ranks, "--json"});
+  }
+  // The only check that has failed.
+  static void expect_failed(const Visit& visit, const std::string& name) {
+    EXPECT_EQ(visit.exit_code, 1);
+    for (const char* check : {"sharding", "gradients", "loss", "checkpoint"}) {
+      ASSERT_EQ(visit.findings.count(check), 1U) << visit.err;
+      EXPECT_EQ(visit.findings.at(check).at("verdict"), check == name ? "failed" : "ok")
+          << visit.findings.at(check);
+    }
+  }
+};
+
+TEST_F(DoctorWithRanks, FindsASoundJobSound) {
+  const Visit sound = visit({fsdp2_program(), "doctor", "--ranks", "2", "--json"});
+  EXPECT_EQ(sound.exit_code, 0) << sound.err;
+  for (const auto& [name, figure] :
+       std::map<std::string, std::string>{{"sharding", "of 2 ranks holds 50 % of 6951168"},
+                                          {"gradients", "differ from one rank's by "},
+                                          {"loss", "falls from "},
+                                          {"memory of a rank", "one rank alone by "},
+                                          {"checkpoint", "10 steps after a resume differ by 0"}}) {
+    ASSERT_EQ(sound.findings.count(name), 1U) << name;
+    EXPECT_EQ(sound.findings.at(name).at("verdict"), "ok") << sound.findings.at(name);
+    EXPECT_THAT(sound.findings.at(name).at("found").get<std::string>(), HasSubstr(figure));
+  }
+}
+
+TEST_F(DoctorWithRanks, SeesThatNothingIsSharded) {
+  expect_failed(checks("exec $REAL \"$@\" --strategy no_shard"), "sharding");
+}
+
+TEST_F(DoctorWithRanks, SeesOtherGradients) {
+  expect_failed(checks("case \"$* $WORLD_SIZE\" in *sgd*1) set -- \"$@\" --seed 2;; esac\n"
+                       "exec $REAL \"$@\""),
+                "gradients");
+}
+
+TEST_F(DoctorWithRanks, SeesALossThatDoesNotFall) {
+  expect_failed(checks("case \"$*\" in *sgd*) ;; *) set -- \"$@\" --lr 0;; esac\n"
+                       "exec $REAL \"$@\""),
+                "loss");
+}
+
+TEST_F(DoctorWithRanks, SeesARunThatGoesOnOtherwise) {
+  expect_failed(checks("case \"$*\" in *--resume*) set -- \"$@\" --lr-schedule constant;; esac\n"
+                       "exec $REAL \"$@\""),
+                "checkpoint");
+}
+
+TEST_F(DoctorWithRanks, TellsWhatAJobSaysThatDoesNotRun) {
+  const Visit broken = checks(
+      "[ \"$1\" = --version ] && exec $REAL \"$@\"\n"
+      "echo 'fsdp2 train: the disk is on fire' >&2; exit 1");
+  EXPECT_EQ(broken.exit_code, 1);
+  ASSERT_EQ(broken.findings.count("a job of 2 ranks"), 1U);
+  EXPECT_EQ(broken.findings.at("a job of 2 ranks").at("verdict"), "failed");
+}
+
+TEST(DoctorCommandLine, MistakesAreOneLine) {
+  for (const Arguments& wrong : std::vector<Arguments>{
+           {"--ranks", "-1"}, {"--ranks", "x"}, {"--rank", "2"}, {"--timeout-s", "0"}, {"now"}}) {
+    const Outcome outcome = run(joined({fsdp2_program(), "doctor"}, wrong));
+    EXPECT_EQ(outcome.exit_code, 2) << wrong[0];
+    EXPECT_EQ(lines_of(outcome.err).size(), 1U) << outcome.err;
+  }
+}
+
+}  // namespace
+}  // namespace fsdp2::test
