@@ -26,14 +26,23 @@ done
 # libfsdp2_jni.so comes from the jar.
 export FSDP2_CACHE=$work/cache OMP_NUM_THREADS=1
 model=tests/parity/golden/models/tiny-llama tokens=tests/parity/golden/tokens/tiny-llama.bin
-java=(java "-Djava.library.path=$root" -cp "$jar:$tests")
-"${java[@]}" -Xcheck:jni io.fsdp2.internal.RawTest
-"${java[@]}" -Xcheck:jni io.fsdp2.internal.ModelTest
-"${java[@]}" -Xcheck:jni io.fsdp2.internal.ShardTest $model $tokens
-for test in Local Config Mesh Custom Function Unit Layer Training Infer Checkpoint; do
-  "${java[@]}" -Xcheck:jni "io.fsdp2.${test}Test" $model $tokens 2>&1 | tee "$work/said"
-  if grep -E '^(WARNING|FATAL)' "$work/said"; then exit 1; fi
-done
+run_tests() {  # JAVA [OPTION...]
+  local java=("$@" -Xcheck:jni "-Djava.library.path=$root" -cp "$jar:$tests")
+  "${java[@]}" io.fsdp2.internal.RawTest
+  "${java[@]}" io.fsdp2.internal.ModelTest
+  "${java[@]}" io.fsdp2.internal.ShardTest $model $tokens
+  for test in Local Config Mesh Custom Function Unit Layer Training Infer Checkpoint; do
+    "${java[@]}" "io.fsdp2.${test}Test" $model $tokens 2>&1 | tee "$work/said"
+    if grep -E '^(WARNING|FATAL)' "$work/said"; then exit 1; fi
+  done
+}
+run_tests java
+newer=(/usr/lib/jvm/*-25-*/bin/java)
+if [[ -x ${newer[0]} ]]; then
+  run_tests "${newer[0]}" --enable-native-access=ALL-UNNAMED
+else
+  echo "SKIPPED: no Java 25 in /usr/lib/jvm, so only with that of the path"
+fi
 [[ -n $(find "$FSDP2_CACHE" -name libfsdp2_jni.so) ]]
 
 # As a module, whose other packages programs do not see.

@@ -28,6 +28,7 @@ public final class CustomTest {
     test("children end with their module", CustomTest::childrenEndWithTheirModule);
     test("what a callback was lent ends with it", CustomTest::whatACallbackWasLentEnds);
     test("a forward gives parameters, inputs and constants", CustomTest::aForwardGivesAnything);
+    test("a forward has any number of tensors", CustomTest::aForwardHasAnyNumberOfTensors);
     test("the collector may come at any time", CustomTest::theCollectorMayComeAtAnyTime);
   }
 
@@ -307,6 +308,62 @@ public final class CustomTest {
   }
 
   /** Tensors, shards and their parts are dropped while ranks compute and other threads collect. */
+  /** Few travel otherwise than many, in and out; and a forward inside leaves them as they are. */
+  private static void aForwardHasAnyNumberOfTensors() {
+    try (Module one = Module.createLayer("ReLU");
+        Tensor x = Tensor.of(new float[] {1, 2})) {
+      for (int count : new int[] {0, 1, 4, 5, 64}) {
+        Module inner = Module.createCustom("Inner", (self, inputs) -> List.of(inputs[0].add(1)));
+        try (Module sums =
+            Module.createCustom(
+                "Sums",
+                (self, inputs) -> {
+                  expect(count, inputs.length);
+                  expect(130, self.parameters().size());
+                  Tensor sum = inner.forward(self.parameter("p129"));
+                  for (Tensor input : inputs) {
+                    sum = sum.add(input);
+                  }
+                  return List.of(sum);
+                })) {
+          for (int i = 0; i < 130; i++) {
+            ParameterOptions zeros = ParameterOptions.builder().init(Init.ZEROS).build();
+            sums.addParameter("p" + i, zeros, 2);
+          }
+          sums.addChild("inner", inner);
+          Tensor[] inputs = new Tensor[count];
+          Arrays.fill(inputs, x);
+          try (Tensor sum = sums.forward(inputs);
+              Tensor plain = sum.detach()) {
+            expect(new float[] {1 + count, 1 + 2 * count}, plain.toFloats());
+          }
+        }
+        try (Module copies =
+            Module.createCustom(
+                "Copies",
+                (self, inputs) -> List.of(inputs.length == 0 ? new Tensor[] {x} : inputs))) {
+          Tensor[] inputs = new Tensor[count];
+          Arrays.fill(inputs, x);
+          if (count > 1) {
+            IllegalArgumentException refused =
+                expectThrown(IllegalArgumentException.class, () -> copies.forward(inputs));
+            expectContains("found " + count, refused.getMessage());
+          }
+          List<Tensor> all = copies.forwardForAll(inputs);
+          expect(Math.max(count, 1), all.size());
+          all.forEach(Tensor::close);
+        }
+      }
+      Tensor closed = x.duplicate();
+      closed.close();
+      expect(ErrorCode.STALE_HANDLE, code(() -> one.forward(closed)));
+      TensorScope scope = TensorScope.open();
+      Tensor inScope = one.forward(x);
+      scope.close();
+      expect(ErrorCode.STALE_HANDLE, code(inScope::getInfo));
+    }
+  }
+
   private static void theCollectorMayComeAtAnyTime() throws Exception {
     Forward wasteful =
         (self, inputs) -> {
