@@ -28,8 +28,8 @@ struct RecordTokens {
   }
 };
 
-// tokenizer: null for bytes, too. Errors: kCorruptData for the line, without a place; kInvalidArgument
-// for a tokenizer that names no end of a text, or has no way to write a chat.
+// tokenizer: null for bytes, too. Errors: kCorruptData for the line, without a place;
+// kInvalidArgument for a tokenizer that names no end of a text, or has no way to write a chat.
 RecordTokens read_record_tokens(std::string_view line, const text::Tokenizer* tokenizer);
 
 }  // namespace fsdp2::train

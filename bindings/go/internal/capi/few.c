@@ -17,15 +17,20 @@ static fsdp2_go_first not_loaded(void) {
 static fsdp2_value value_of(const fsdp2_go_few_value* few, const uint64_t* elements) {
   fsdp2_value value = {few->kind, 0, 0, 0, {0}, NULL, 0};
   switch (few->kind) {
-    case FSDP2_VALUE_DOUBLE: memcpy(&value.number, &few->bits, sizeof value.number); break;
-    case FSDP2_VALUE_TENSOR: value.tensor.id = few->bits; break;
+    case FSDP2_VALUE_DOUBLE:
+      memcpy(&value.number, &few->bits, sizeof value.number);
+      break;
+    case FSDP2_VALUE_TENSOR:
+      value.tensor.id = few->bits;
+      break;
     case FSDP2_VALUE_INTS:
     case FSDP2_VALUE_DOUBLES:
     case FSDP2_VALUE_TENSORS:
       value.data = elements + few->bits;
       value.count = (size_t)few->count;
       break;
-    default: value.integer = (int64_t)few->bits;
+    default:
+      value.integer = (int64_t)few->bits;
   }
   return value;
 }
