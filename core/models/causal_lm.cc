@@ -2,6 +2,7 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/arange.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <utility>
@@ -10,6 +11,8 @@
 #include "core/models/sequences.h"
 #include "core/nn/layers/dropout.h"
 #include "core/nn/layers/head_loss.h"
+#include "core/nn/layers/packed_sequences.h"
+#include "core/nn/layers/sequence_parts.h"
 
 namespace fsdp2::models {
 
@@ -46,6 +49,22 @@ void refuse_marked(const at::Tensor& is_wrong, const at::Tensor& values, const c
        size - 1);
 }
 
+// Attention sees the rows of tokens padded, and takes the length without padding from the mask.
+void check_is_of_whole(const at::Tensor& mask, const at::Tensor& tokens) {
+  if (!mask.defined() || mask.dim() == 2) {
+    return;
+  }
+  const int64_t length = tokens.size(1);
+  if (mask.dim() == 1) {
+    nn::read_boundaries(mask, tokens.size(0), length);
+    return;
+  }
+  FSDP2_CHECK(mask.dim() == 4 && mask.size(2) == length && mask.size(3) == length,
+              Code::kInvalidArgument,
+              "mask: expected [batch, heads or 1, {}, {}], as the tokens have, found [{}]", length,
+              length, fmt::join(mask.sizes(), ", "));
+}
+
 }  // namespace
 
 c10::IValue LanguageHead::forward(nn::Values inputs) {
@@ -56,6 +75,7 @@ c10::IValue LanguageHead::forward(nn::Values inputs) {
   nn::HeadLossOptions options;
   options.ignore_index = kIgnoredLabel;
   options.chunk_rows = loss_chunk_;
+  options.counted = tensor_at(inputs, 2);
   return nn::head_loss(inputs[0].toTensor(), weight(), inputs[1].toTensor(), options);
 }
 
@@ -149,6 +169,9 @@ void CausalLM::check_inputs(const nn::Values& inputs) const {
               Code::kInvalidArgument, "{}: expected tokens, or tokens and labels, got {} inputs",
               kind(), inputs.size());
   check_tokens(inputs[0].toTensor(), inputs);
+  if (peers() != nullptr) {
+    check_is_of_whole(tensor_at(inputs, 3), inputs[0].toTensor());
+  }
   if (const at::Tensor positions = tensor_at(inputs, 2); positions.defined()) {
     check_positions(positions);
   }
@@ -183,14 +206,23 @@ CausalLM::BodyOutput CausalLM::run_body(const nn::Values& inputs) {
   return {parts[0].toTensor(), parts[1].toTensor()};
 }
 
+at::Tensor CausalLM::loss_of_labels(const at::Tensor& hidden, const at::Tensor& labels) {
+  if (peers() == nullptr) {
+    return (*lm_head_)({hidden, labels}).toTensor();
+  }
+  const at::Tensor counted = labels.ne(kIgnoredLabel).sum();
+  const at::Tensor own = nn::part_of(labels, 1, peers(), kIgnoredLabel);
+  return nn::sum_of_parts((*lm_head_)({hidden, own, counted}).toTensor(), peers());
+}
+
 c10::IValue CausalLM::forward(nn::Values inputs) {
   check_inputs(inputs);
   const BodyOutput body = run_body(inputs);
   const at::Tensor labels = tensor_at(inputs, 1);
   if (!labels.defined()) {
-    return (*lm_head_)(body.hidden);
+    return (*lm_head_)(nn::whole_of(body.hidden, inputs[0].toTensor().size(1), peers()));
   }
-  const at::Tensor loss = (*lm_head_)({body.hidden, labels}).toTensor();
+  const at::Tensor loss = loss_of_labels(body.hidden, labels);
   return body.loss.defined() ? loss + body.loss : loss;
 }
 
@@ -200,7 +232,10 @@ nn::TokenScores CausalLM::score(nn::Values inputs, const nn::HeadScoreOptions& o
     check_inputs(given);
     const at::Tensor labels = tensor_at(given, 1);
     FSDP2_CHECK(labels.defined(), Code::kInvalidArgument, "{}: labels are missing", kind());
-    scores = lm_head_->score(run_body(given).hidden, labels, options);
+    const at::Tensor own = nn::part_of(labels, 1, peers(), kIgnoredLabel);
+    scores = lm_head_->score(run_body(given).hidden, own, options);
+    scores.log_probs = nn::whole_of(scores.log_probs, labels.size(1), peers());
+    scores.entropies = nn::whole_of(scores.entropies, labels.size(1), peers());
     return c10::IValue();
   });
   return scores;
@@ -210,7 +245,8 @@ at::Tensor CausalLM::logits_at(nn::Values inputs, const at::Tensor& places) {
   at::Tensor logits;
   run(std::move(inputs), [&](const nn::Values& given) {
     CausalLM::check_inputs(given);  // what the model has generated may be any of its tokens
-    const at::Tensor hidden = run_body(given).hidden;
+    const at::Tensor hidden =
+        nn::whole_of(run_body(given).hidden, given[0].toTensor().size(1), peers());
     const at::Tensor rows =
         at::arange(hidden.size(0), places.options()).mul_(hidden.size(1)).add_(places);
     logits = (*lm_head_)(hidden.flatten(0, 1).index_select(0, rows)).to(at::kFloat);

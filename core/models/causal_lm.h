@@ -14,16 +14,18 @@
 #include "core/nn/layers/layers.h"
 #include "core/nn/module.h"
 #include "core/nn/own_generator.h"
+#include "core/nn/sequence_peers.h"
 #include "core/nn/token_loss.h"
 
 namespace fsdp2::models {
 
 // (hidden) -> logits, or (hidden, labels) -> mean cross-entropy, fp32, without holding all logits.
+// A third input: HeadLossOptions::counted.
 class LanguageHead : public nn::Linear {
  public:
   using nn::Linear::Linear;
 
-  nn::InputCount input_count() const override { return {1, 2}; }
+  nn::InputCount input_count() const override { return {1, 3}; }
 
   // hidden [B,S,D], labels [B,S], of which those that forward leaves out are left out.
   nn::TokenScores score(const at::Tensor& hidden, const at::Tensor& labels,
@@ -56,9 +58,13 @@ struct CausalLMConfig {
 // [B,S,D], or a tuple of these and a loss of the body's own, which is added to that of the labels;
 // all but the tokens may be None or missing. body_name is its name in the model, the head's is
 // "lm_head". In training mode each forward of a model with dropout draws once.
+//
+// With peers every one of them is given the same whole batch, computes on its part, and returns the
+// same: the loss or logits of the whole. Gradients are as sequence_parts.h says.
 class CausalLM : public nn::Module,
                  public nn::TokenLoss,
                  public nn::OwnGenerator,
+                 public nn::SequenceSharer,
                  public LanguageModel,
                  public ConfiguredModel {
  public:
@@ -89,11 +95,12 @@ class CausalLM : public nn::Module,
 
  private:
   struct BodyOutput {
-    at::Tensor hidden;  // [B,S,D]
+    at::Tensor hidden;  // [B,S,D], or with peers [B,L,D]
     at::Tensor loss;    // undefined: the body has none
   };
   // What the body makes of forward's inputs, which have been checked.
   BodyOutput run_body(const nn::Values& inputs);
+  at::Tensor loss_of_labels(const at::Tensor& hidden, const at::Tensor& labels);
   void check_tokens(const at::Tensor& tokens, const nn::Values& inputs) const;
   void check_positions(const at::Tensor& positions) const;
   void check_labels(const at::Tensor& labels, const at::Tensor& tokens) const;

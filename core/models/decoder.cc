@@ -1,5 +1,7 @@
 #include "core/models/decoder.h"
 
+#include <ATen/ops/zeros.h>
+
 #include <utility>
 
 #include "core/base/error.h"
@@ -8,6 +10,7 @@
 #include "core/models/sequences.h"
 #include "core/models/sparse_moe.h"
 #include "core/nn/layers/dropout.h"
+#include "core/nn/layers/sequence_parts.h"
 
 namespace fsdp2::models {
 
@@ -32,6 +35,14 @@ nn::AttentionConfig attention_config(const DecoderConfig& config, int64_t layer)
   attention.window = config.window_of(layer);
   attention.dropout = config.attention_dropout;
   return attention;
+}
+
+// values [T,D] at their places among all B * S, zeros elsewhere: [B,S,D].
+at::Tensor spread(const at::Tensor& values, const at::Tensor& places, at::IntArrayRef shape) {
+  const int64_t width = values.size(1);
+  return at::zeros({shape[0] * shape[1], width}, values.options())
+      .index_copy(0, places, values)
+      .view({shape[0], shape[1], width});
 }
 
 std::shared_ptr<nn::RMSNorm> hidden_norm(const DecoderConfig& config, at::ScalarType dtype) {
@@ -92,6 +103,18 @@ DecoderModel::DecoderModel(const DecoderConfig& config, at::ScalarType dtype)
   norm_ = register_module("norm", hidden_norm(config, dtype));
 }
 
+// Where features stand in for tokens, the whole sequence is made first: they may lie anywhere in it.
+at::Tensor DecoderModel::embed(const at::Tensor& tokens, const at::Tensor& places,
+                               const at::Tensor& features) {
+  if (!features.defined()) {
+    return (*embed_tokens_)(nn::part_of(tokens, 1, peers()));
+  }
+  const at::Tensor whole = (*embed_tokens_)(tokens);
+  const at::Tensor mixed =
+      whole.flatten(0, 1).index_copy(0, places, features.to(whole.scalar_type()));
+  return nn::part_of(mixed.view(whole.sizes()), 1, peers());
+}
+
 c10::IValue DecoderModel::forward(nn::Values inputs) {
   FSDP2_CHECK(!inputs.empty() && inputs.size() <= input_count().most && inputs[0].isTensor(),
               Code::kInvalidArgument, "{}: expected tokens, got {} inputs", kind(), inputs.size());
@@ -100,15 +123,12 @@ c10::IValue DecoderModel::forward(nn::Values inputs) {
       sequences_of(tokens, tensor_at(inputs, 1), tensor_at(inputs, 2), config_.window);
   const at::Tensor keys = tensor_at(inputs, 3);
   const at::Tensor places = tensor_at(inputs, kPlaces);
-  at::Tensor hidden = (*embed_tokens_)(tokens);
-  if (const at::Tensor embeddings = tensor_at(inputs, kFeatures); embeddings.defined()) {
-    hidden = hidden.flatten(0, 1)
-                 .index_copy(0, places, embeddings.to(hidden.scalar_type()))
-                 .view(hidden.sizes());
-  }
-  const auto [cos, sin] = sequences.positions.defined()
-                              ? rotary_.cos_sin(sequences.positions, hidden)
-                              : rotary_.cos_sin(tokens.size(1), hidden);
+  at::Tensor hidden = embed(tokens, places, tensor_at(inputs, kFeatures));
+  const auto [all_cos, all_sin] = sequences.positions.defined()
+                                      ? rotary_.cos_sin(sequences.positions, hidden)
+                                      : rotary_.cos_sin(tokens.size(1), hidden);
+  const at::Tensor cos = nn::part_of(all_cos, -2, peers());
+  const at::Tensor sin = nn::part_of(all_sin, -2, peers());
   std::vector<at::Tensor> router_logits;
   for (size_t i = 0; i < layers_.size(); ++i) {
     const auto layer = static_cast<int64_t>(i);
@@ -130,20 +150,26 @@ c10::IValue DecoderModel::forward(nn::Values inputs) {
       hidden = output.toTensor();
     }
     if (const at::Tensor added = tensor_at(inputs, kFeatures + 1 + i); added.defined()) {
-      hidden = hidden.flatten(0, 1)
-                   .index_add(0, places, added.to(hidden.scalar_type()))
-                   .view(hidden.sizes());
+      hidden = hidden + nn::part_of(spread(added.to(hidden.scalar_type()), places, tokens.sizes()), 1,
+                                    peers());
     }
   }
   hidden = (*norm_)(hidden);
   if (router_logits.empty()) {
     return hidden;
   }
-  return c10::ivalue::Tuple::create(hidden, loss_of_routers(router_logits, tensor_at(inputs, 2)));
+  return c10::ivalue::Tuple::create(
+      hidden, loss_of_routers(std::move(router_logits), tokens, tensor_at(inputs, 2)));
 }
 
-at::Tensor DecoderModel::loss_of_routers(const std::vector<at::Tensor>& router_logits,
-                                         const at::Tensor& mask) const {
+at::Tensor DecoderModel::loss_of_routers(std::vector<at::Tensor> router_logits,
+                                         const at::Tensor& tokens, const at::Tensor& mask) const {
+  if (peers() != nullptr) {  // no sum over parts: it is about all tokens together
+    for (at::Tensor& logits : router_logits) {
+      const at::Tensor rows = logits.unflatten(0, {tokens.size(0), -1});
+      logits = nn::whole_of(rows, tokens.size(1), peers()).flatten(0, 1);
+    }
+  }
   // Only a mask of padding says of a token whether it counts.
   const bool is_padding = mask.defined() && mask.dim() == 2;
   return router_loss(router_logits, config_.experts->experts_per_token,

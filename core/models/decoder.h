@@ -24,6 +24,7 @@
 #include "core/nn/layers/layers.h"
 #include "core/nn/layers/rotary_embedding.h"
 #include "core/nn/module_list.h"
+#include "core/nn/sequence_peers.h"
 
 namespace fsdp2::models {
 
@@ -49,8 +50,9 @@ class DecoderLayer : public nn::Module {
 // A body of CausalLM; the last norm is in it. Its own loss is that of the routers. More inputs may
 // follow those of a body, of an encoder whose outputs stand in for tokens: their places among all
 // B * S [T] int64, what is there instead of the tokens' embeddings [T,D], and what is added there
-// to the output of the first layer, of the second, ... [T,D].
-class DecoderModel : public nn::Module {
+// to the output of the first layer, of the second, ... [T,D]. With peers all of its inputs are of
+// whole sequences, and the hidden states are of this rank's part.
+class DecoderModel : public nn::Module, public nn::SequenceSharer {
  public:
   DecoderModel(const DecoderConfig& config, at::ScalarType dtype);
 
@@ -62,8 +64,10 @@ class DecoderModel : public nn::Module {
   c10::IValue forward(nn::Values inputs) override;
 
  private:
-  // The routers' part of the model's loss. mask: as given.
-  at::Tensor loss_of_routers(const std::vector<at::Tensor>& router_logits,
+  // Hidden states [B,S,D] of this rank's part, with features at their places if there are any.
+  at::Tensor embed(const at::Tensor& tokens, const at::Tensor& places, const at::Tensor& features);
+  // The routers' part of the model's loss. tokens and mask: as given.
+  at::Tensor loss_of_routers(std::vector<at::Tensor> router_logits, const at::Tensor& tokens,
                              const at::Tensor& mask) const;
 
   DecoderConfig config_;

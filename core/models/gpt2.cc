@@ -15,6 +15,7 @@
 #include "core/nn/layers/attend.h"
 #include "core/nn/layers/dropout.h"
 #include "core/nn/layers/layers.h"
+#include "core/nn/layers/sequence_parts.h"
 #include "core/nn/module_list.h"
 
 namespace fsdp2::models {
@@ -86,11 +87,13 @@ Gpt2Config read_gpt2_config(const ConfigReader& config) {
 // Uses of a row's keys for dropout in a block, each with masks of its own.
 enum Gpt2Dropout : int64_t { kOfWeights, kOfAttention, kOfMlp };
 
-// (x [B,S,D], what is seen as nn::attend() takes it, row keys or None) -> [B,S,D].
-class Gpt2Attention : public nn::Module {
+// (x [B,S,D], what is seen as nn::attend() takes it, row keys or None) -> [B,S,D]. With peers x is
+// of this rank's part of the sequence, as in all that follows.
+class Gpt2Attention : public nn::Module, public nn::SequenceSharer {
  public:
   Gpt2Attention(const Gpt2Config& config, at::ScalarType dtype)
       : Module("GPT2Attention"),
+        width_(config.hidden_size),
         heads_(config.heads),
         weights_dropout_(config.attention_dropout),
         output_dropout_(config.residual_dropout),
@@ -100,6 +103,12 @@ class Gpt2Attention : public nn::Module {
                                               config.hidden_size, config.hidden_size, dtype))) {}
 
   nn::InputCount input_count() const override { return {1, 3}; }
+  void check_peers(int64_t ranks) const override {
+    nn::check_head_peers(kind(), heads_, heads_, ranks);
+  }
+  nn::ExchangedNumel exchanged_numel(int64_t ranks) const override {
+    return nn::exchanged_heads(heads_, heads_, width_ / heads_, ranks);
+  }
 
  protected:
   c10::IValue forward(nn::Values inputs) override {
@@ -107,14 +116,15 @@ class Gpt2Attention : public nn::Module {
     const at::Tensor keys = tensor_at(inputs, 2);
     const at::Tensor qkv =
         (*c_attn_)(x).view({x.size(0), x.size(1), 3, heads_, x.size(2) / heads_});
-    const at::Tensor mixed = nn::attend(qkv.select(2, 0), qkv.select(2, 1), qkv.select(2, 2),
-                                        value_of(tensor_at(inputs, 1)),
-                                        {weights_dropout_, nn::keys_for(keys, kOfWeights)});
+    const at::Tensor mixed = nn::attend_with(peers(), qkv.select(2, 0), qkv.select(2, 1),
+                                             qkv.select(2, 2), value_of(tensor_at(inputs, 1)),
+                                             {weights_dropout_, nn::keys_for(keys, kOfWeights)});
     return nn::with_dropout((*c_proj_)(mixed.reshape(x.sizes())), nn::keys_for(keys, kOfAttention),
-                            output_dropout_);
+                            output_dropout_, nn::part_number(peers()));
   }
 
  private:
+  int64_t width_;
   int64_t heads_;
   double weights_dropout_;
   double output_dropout_;
@@ -123,7 +133,7 @@ class Gpt2Attention : public nn::Module {
 };
 
 // (x [B,S,D], row keys or None) -> [B,S,D].
-class Gpt2Mlp : public nn::Module {
+class Gpt2Mlp : public nn::Module, public nn::SequenceSharer {
  public:
   Gpt2Mlp(const Gpt2Config& config, at::ScalarType dtype)
       : Module("GPT2MLP"),
@@ -141,7 +151,7 @@ class Gpt2Mlp : public nn::Module {
   c10::IValue forward(nn::Values inputs) override {
     const at::Tensor hidden = nn::activated((*c_fc_)(inputs.at(0).toTensor()), activation_);
     return nn::with_dropout((*c_proj_)(hidden), nn::keys_for(tensor_at(inputs, 1), kOfMlp),
-                            dropout_);
+                            dropout_, nn::part_number(peers()));
   }
 
  private:
@@ -184,7 +194,7 @@ class Gpt2Block : public nn::Module {
 };
 
 // A body of CausalLM.
-class Gpt2Model : public nn::Module {
+class Gpt2Model : public nn::Module, public nn::SequenceSharer {
  public:
   Gpt2Model(const Gpt2Config& config, at::ScalarType dtype)
       : Module("GPT2Model"), dropout_(config.embedding_dropout) {
@@ -213,7 +223,9 @@ class Gpt2Model : public nn::Module {
                                      ? sequences.positions.to(tokens.device(), at::kLong)
                                      : at::arange(tokens.size(1), tokens.options()).unsqueeze(0);
     const at::Tensor keys = tensor_at(inputs, 3);
-    at::Tensor hidden = nn::with_dropout((*wte_)(tokens) + (*wpe_)(positions), keys, dropout_);
+    const at::Tensor embedded =
+        (*wte_)(nn::part_of(tokens, 1, peers())) + (*wpe_)(nn::part_of(positions, 1, peers()));
+    at::Tensor hidden = nn::with_dropout(embedded, keys, dropout_, nn::part_number(peers()));
     for (size_t i = 0; i < blocks_.size(); ++i) {
       const at::Tensor keys_of_block = nn::keys_for(keys, static_cast<int64_t>(i));
       hidden =

@@ -29,8 +29,8 @@ at::Tensor hashed(const at::Tensor& x) {
   return x;
 }
 
-at::Tensor hashed_indices(int64_t count, const at::Tensor& like) {
-  return hashed(at::arange(count, at::device(like.device()).dtype(at::kInt)));
+at::Tensor hashed_indices(int64_t count, const at::Tensor& like, int64_t first) {
+  return hashed(at::arange(first, first + count, at::device(like.device()).dtype(at::kInt)));
 }
 
 at::Tensor hash_rows(const at::Tensor& batch) {

@@ -13,8 +13,8 @@ namespace fsdp2::nn {
 
 // Hashes each number of x (int32) in place, so that near numbers get unlike ones.
 at::Tensor hashed(const at::Tensor& x);
-// The hashes of 0 to count - 1, int32, on like's device.
-at::Tensor hashed_indices(int64_t count, const at::Tensor& like);
+// The hashes of first to first + count - 1, int32, on like's device.
+at::Tensor hashed_indices(int64_t count, const at::Tensor& like, int64_t first = 0);
 
 // What tells the rows of a batch [B,...] of tokens or numbers apart: [B] int32 on its device, from
 // their values. Error: kInvalidArgument for a batch without rows.

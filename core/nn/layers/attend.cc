@@ -3,11 +3,13 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_safe_softmax.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -52,7 +54,7 @@ at::Tensor mixed_with_dropout(const at::Tensor& q, const at::Tensor& k, const at
     scores = scores.masked_fill(seen.logical_not(), -std::numeric_limits<double>::infinity());
   }
   const at::Tensor weights = at::_safe_softmax(scores, -1, at::kFloat).to(q.scalar_type());
-  return at::matmul(with_dropout(weights, dropout.keys, dropout.probability), values)
+  return at::matmul(with_dropout(weights, dropout.keys, dropout.probability, dropout.part), values)
       .transpose(1, 2);
 }
 
@@ -86,9 +88,10 @@ at::Tensor mixed_by_sequence(const at::Tensor& q, const at::Tensor& k, const at:
     const int64_t length = boundaries[i + 1] - begin;
     const int64_t row = begin / q.size(1);
     const AttentionDropout of_sequence{
-        dropout.probability, dropout.is_on()
-                                 ? keys_for(dropout.keys.narrow(0, row, 1), begin - row * q.size(1))
-                                 : at::Tensor()};
+        dropout.probability,
+        dropout.is_on() ? keys_for(dropout.keys.narrow(0, row, 1), begin - row * q.size(1))
+                        : at::Tensor(),
+        dropout.part};
     parts.push_back(mixed(queries.narrow(1, begin, length), keys.narrow(1, begin, length),
                           values.narrow(1, begin, length),
                           mask_of_window(length, window, q.device()), of_sequence));
@@ -111,7 +114,65 @@ void check_mask(const at::Tensor& mask, const at::Tensor& q) {
       fmt::join(mask.sizes(), ", "));
 }
 
+// The length of the sequences that `seen`, which fits them, is about, without what pads them;
+// `padded` where it does not tell, as a causal sequence does not see what is behind it.
+int64_t length_told_by(const c10::IValue& seen, int64_t batch, int64_t padded) {
+  if (seen.isNone()) {
+    return padded;
+  }
+  const at::Tensor& mask = seen.toTensor();
+  const int64_t length =
+      mask.dim() == 1 ? mask[-1].item<int64_t>() / batch : mask.size(mask.dim() - 1);
+  return 0 < length && length < padded ? length : padded;
+}
+
+// What is seen by the heads of one part.
+c10::IValue seen_by_part(const c10::IValue& seen, int64_t part, int64_t heads) {
+  const bool has_heads =
+      seen.isTensor() && seen.toTensor().dim() == 4 && seen.toTensor().size(1) > heads;
+  return has_heads && (part + 1) * heads <= seen.toTensor().size(1)
+             ? c10::IValue(seen.toTensor().narrow(1, part * heads, heads))
+             : seen;
+}
+
 }  // namespace
+
+void check_head_peers(const std::string& kind, int64_t heads, int64_t kv_heads, int64_t ranks) {
+  FSDP2_CHECK(heads % ranks == 0, Code::kInvalidArgument,
+              "{}: its {} heads cannot be shared by {} ranks: expected a number of ranks that "
+              "divides them",
+              kind, heads, ranks);
+  FSDP2_CHECK(kv_heads % ranks == 0 || ranks % kv_heads == 0, Code::kInvalidArgument,
+              "{}: its {} key-value heads cannot be shared by {} ranks: expected a number of ranks "
+              "that divides them, or that they divide",
+              kind, kv_heads, ranks);
+}
+
+ExchangedNumel exchanged_heads(int64_t heads, int64_t kv_heads, int64_t head_dim, int64_t ranks) {
+  return {(heads + 2 * std::max(kv_heads, ranks)) * head_dim, heads * head_dim};
+}
+
+at::Tensor attend_with(const PeersPointer& peers, const at::Tensor& q, const at::Tensor& k,
+                       const at::Tensor& v, const c10::IValue& seen,
+                       const AttentionDropout& dropout, int64_t window) {
+  if (peers == nullptr) {
+    return attend(q, k, v, seen, dropout, window);
+  }
+  const int64_t times = std::max<int64_t>(1, peers->size() / k.size(2));
+  const std::vector<at::Tensor> whole = share_heads(
+      {q, times > 1 ? repeat_heads(k, times) : k, times > 1 ? repeat_heads(v, times) : v}, peers);
+  const int64_t padded = whole[0].size(1);
+  const int64_t length = length_told_by(seen, q.size(0), padded);
+  const auto without_padding = [&](const at::Tensor& x) { return x.narrow(1, 0, length); };
+  const at::Tensor mixed_values =
+      attend(without_padding(whole[0]), without_padding(whole[1]), without_padding(whole[2]),
+             seen_by_part(seen, peers->rank(), whole[0].size(2)),
+             {dropout.probability, dropout.keys, peers->rank()}, window);
+  return share_sequence(length == padded
+                            ? mixed_values
+                            : at::constant_pad_nd(mixed_values, {0, 0, 0, 0, 0, padded - length}),
+                        peers);
+}
 
 at::Tensor attend(const at::Tensor& q, at::Tensor k, at::Tensor v, const c10::IValue& seen,
                   const AttentionDropout& dropout, int64_t window) {

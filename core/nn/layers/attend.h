@@ -1,19 +1,24 @@
 // The middle of attention, between its projections: values mixed by who sees whom.
 //
-// Shapes: B batch, S sequence, H heads, K key-value heads, E dim of a head.
+// Shapes: B batch, S sequence, L length of a part of it, H heads, K key-value heads, E dim of a
+// head.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 
 #include <cstdint>
+#include <string>
+
+#include "core/nn/layers/sequence_parts.h"
 
 namespace fsdp2::nn {
 
 // Drops weights with which values are mixed; see dropout.h.
 struct AttentionDropout {
   double probability = 0;
-  at::Tensor keys;  // [B] int32; undefined: nothing is dropped
+  at::Tensor keys;   // [B] int32; undefined: nothing is dropped
+  int64_t part = 0;  // which of the equal parts of all heads those at hand are
 
   bool is_on() const { return keys.defined() && probability > 0; }
 };
@@ -32,5 +37,19 @@ at::Tensor attend(const at::Tensor& q, at::Tensor k, at::Tensor v, const c10::IV
 // another are one product.
 at::Tensor attend_both_ways(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                             const at::Tensor& boundaries);
+
+// The same where peers share the sequences: q, k, v and what comes back have [B,L,...] of this
+// rank's part. `seen` is about the whole sequence, as are the keys. REQUIRES: check_head_peers.
+at::Tensor attend_with(const PeersPointer& peers, const at::Tensor& q, const at::Tensor& k,
+                       const at::Tensor& v, const c10::IValue& seen,
+                       const AttentionDropout& dropout, int64_t window = 0);
+
+// What attend_with exchanges, of heads of dim `head_dim`.
+ExchangedNumel exchanged_heads(int64_t heads, int64_t kv_heads, int64_t head_dim, int64_t ranks);
+
+// Error: kInvalidArgument if ranks cannot have as many heads each, or as many key-value heads,
+// which are repeated where there are fewer of them than ranks. kind: of the module, for the
+// message.
+void check_head_peers(const std::string& kind, int64_t heads, int64_t kv_heads, int64_t ranks);
 
 }  // namespace fsdp2::nn

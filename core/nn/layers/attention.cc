@@ -32,6 +32,10 @@ Attention::Attention(const AttentionConfig& config, at::ScalarType dtype)
   }
 }
 
+void Attention::check_peers(int64_t ranks) const {
+  check_head_peers(kind(), heads_, kv_heads_, ranks);
+}
+
 c10::IValue Attention::forward(Values inputs) {
   FSDP2_CHECK(inputs.size() >= 3 && inputs.size() <= 5 && inputs[0].isTensor() &&
                   inputs[0].toTensor().dim() == 3,
@@ -58,7 +62,7 @@ c10::IValue Attention::forward(Values inputs) {
   if (inputs.size() > 4 && inputs[4].isTensor()) {
     dropout.keys = inputs[4].toTensor();
   }
-  const at::Tensor mixed_values = attend(q, k, v, seen, dropout, window_);
+  const at::Tensor mixed_values = attend_with(peers(), q, k, v, seen, dropout, window_);
   return (*o_proj_)(mixed_values.reshape({batch, length, heads_ * head_dim_}));
 }
 

@@ -10,8 +10,10 @@
 #include <string>
 #include <vector>
 
+#include "core/nn/layers/attend.h"
 #include "core/nn/layers/layers.h"
 #include "core/nn/module.h"
+#include "core/nn/sequence_peers.h"
 
 namespace fsdp2::nn {
 
@@ -32,12 +34,17 @@ struct AttentionConfig {
 
 // (x [B,S,D], cos and sin as rotate() takes them, what is seen, row keys) -> [B,S,D]. Children:
 // q_proj, k_proj, v_proj, o_proj and with qk_norm q_norm, k_norm. What is seen: as attend() takes
-// it, None where it is left out. Row keys: of dropout.h; without them nothing is dropped.
-class Attention : public Module {
+// it, None where it is left out. Row keys: of dropout.h; without them nothing is dropped. With
+// peers x, cos and sin are of this rank's part of the sequence, and the rest is of the whole.
+class Attention : public Module, public SequenceSharer {
  public:
   Attention(const AttentionConfig& config, at::ScalarType dtype);
 
   InputCount input_count() const override { return {3, 5}; }
+  void check_peers(int64_t ranks) const override;
+  ExchangedNumel exchanged_numel(int64_t ranks) const override {
+    return exchanged_heads(heads_, kv_heads_, head_dim_, ranks);
+  }
 
  protected:
   c10::IValue forward(Values inputs) override;

@@ -24,6 +24,8 @@ at::Tensor keys_for(const at::Tensor& keys, int64_t use);
 
 // x [B,...]: an element becomes 0 with this probability, in [0,1), and else is divided by
 // 1 - probability. keys: [B] int32; x stays as it is if they are undefined or the probability is 0.
-at::Tensor with_dropout(const at::Tensor& x, const at::Tensor& keys, double probability);
+// part: x's rows are this one of the equal parts of longer rows, whose masks they meet.
+at::Tensor with_dropout(const at::Tensor& x, const at::Tensor& keys, double probability,
+                        int64_t part = 0);
 
 }  // namespace fsdp2::nn

@@ -106,12 +106,12 @@ LossAndGradients compute(const at::Tensor& x, const at::Tensor& weight, const at
   return result;
 }
 
-// The mean over rows [N,D] of which all count.
+// The sum over rows [N,D], of which all count, times `share_of_each`.
 LossAndGradients compute_all_rows(const at::Tensor& x, const at::Tensor& weight,
-                                  const at::Tensor& labels, int64_t chunk_rows, bool want_dx,
-                                  bool want_dw) {
+                                  const at::Tensor& labels, double share_of_each,
+                                  int64_t chunk_rows, bool want_dx, bool want_dw) {
   Share share;
-  share.each = 1.0 / static_cast<double>(x.size(0));
+  share.each = share_of_each;
   LossAndGradients result = compute(x, weight, labels, share, chunk_rows, want_dx, want_dw);
   result.loss = result.loss.mul_(share.each).to(at::kFloat);
   return result;
@@ -128,7 +128,7 @@ LossAndGradients compute_masked_rows(const at::Tensor& x, const at::Tensor& weig
                                      const at::Tensor& labels, const HeadLossOptions& options,
                                      bool want_dx, bool want_dw) {
   const at::Tensor counts = labels.ne(options.ignore_index);
-  const at::Tensor n = counts.sum().to(at::kDouble);
+  const at::Tensor n = (options.counted.defined() ? options.counted : counts.sum()).to(at::kDouble);
   Share share;
   share.of_row = counts.to(at::kDouble).div_(n.clamp_min(1.0)).to(at::kFloat);
   LossAndGradients result =
@@ -144,16 +144,18 @@ LossAndGradients compute_picked_rows(const at::Tensor& x, const at::Tensor& weig
                                      bool want_dx, bool want_dw) {
   const int64_t chunk_rows = rows_of_chunk(weight, options.chunk_rows);
   const at::Tensor valid = labels.ne(options.ignore_index).nonzero().squeeze(1);
+  const int64_t n = options.counted.defined() ? options.counted.item<int64_t>() : valid.numel();
+  const double each = 1.0 / static_cast<double>(n);
   LossAndGradients result;
   if (valid.numel() == labels.numel() && valid.numel() > 0) {
-    result = compute_all_rows(x, weight, labels, chunk_rows, want_dx, want_dw);
+    result = compute_all_rows(x, weight, labels, each, chunk_rows, want_dx, want_dw);
   } else {
     if (valid.numel() > 0) {
       result = compute_all_rows(x.index_select(0, valid), weight, labels.index_select(0, valid),
-                                chunk_rows, want_dx, want_dw);
+                                each, chunk_rows, want_dx, want_dw);
     } else {
-      result.loss =
-          at::full({}, std::numeric_limits<float>::quiet_NaN(), x.options().dtype(at::kFloat));
+      const double none = n > 0 ? 0.0 : std::numeric_limits<double>::quiet_NaN();
+      result.loss = at::full({}, none, x.options().dtype(at::kFloat));
       result.dw = want_dw ? at::zeros(weight.sizes(), weight.options()) : at::Tensor();
     }
     if (want_dx) {
@@ -196,8 +198,8 @@ at::Tensor scaled(const at::Tensor& gradient, const at::Tensor& factor) {
 struct HeadLoss : torch::autograd::Function<HeadLoss> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& hidden,
                             const at::Tensor& weight, const at::Tensor& labels,
-                            int64_t ignore_index, int64_t chunk_rows) {
-    const LossAndGradients result = compute_mean(hidden, weight, labels, {ignore_index, chunk_rows},
+                            const HeadLossOptions& options) {
+    const LossAndGradients result = compute_mean(hidden, weight, labels, options,
                                                  hidden.requires_grad(), weight.requires_grad());
     context->save_for_backward({result.dx, result.dw});
     return result.loss;
@@ -206,7 +208,7 @@ struct HeadLoss : torch::autograd::Function<HeadLoss> {
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     refuse_second_derivatives("the chunked loss");
     const auto saved = context->get_saved_variables();
-    return {scaled(saved[0], gradients[0]), scaled(saved[1], gradients[0]), {}, {}, {}};
+    return {scaled(saved[0], gradients[0]), scaled(saved[1], gradients[0]), {}, {}};
   }
 };
 
@@ -238,7 +240,7 @@ at::Tensor head_loss(const at::Tensor& hidden, const at::Tensor& weight, const a
                      const HeadLossOptions& options) {
   check_head_inputs("head_loss", hidden, weight, labels);
   if (c10::GradMode::is_enabled() && (hidden.requires_grad() || weight.requires_grad())) {
-    return HeadLoss::apply(hidden, weight, labels, options.ignore_index, options.chunk_rows);
+    return HeadLoss::apply(hidden, weight, labels, options);
   }
   return compute_mean(hidden, weight, labels, options, false, false).loss;
 }
