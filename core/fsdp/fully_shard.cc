@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/comm/sequence_dim.h"
 #include "core/fsdp/tree.h"
 #include "core/nn/module_list.h"
 
@@ -167,6 +168,13 @@ void check_mesh(const Mesh& mesh, const Policy& policy) {
   FSDP2_CHECK(mesh.ndim() == 1 || mesh.has_names(), Code::kInvalidArgument,
               "mesh: expected names for its dims (replicate, shard), found none in {}",
               mesh.to_string());
+  const Mesh::Names names = mesh.dim_names();
+  FSDP2_CHECK(
+      mesh.ndim() == 1 || std::find(names.begin(), names.end(), kSequenceDim) == names.end(),
+      Code::kInvalidArgument,
+      "mesh: ranks along its dim '{}' share sequences, and are no replicas: expected that "
+      "dim to be the last of 2 or 3, found {}",
+      kSequenceDim, mesh.to_string());
   if (policy.reshard_after_forward == ReshardAfterForward::kSmaller) {
     const int64_t ranks = mesh.size(mesh.ndim() - 1);
     FSDP2_CHECK(

@@ -12,6 +12,7 @@
 #include "core/comm/agreement.h"
 #include "core/comm/mesh_numbers.h"
 #include "core/fsdp/parameter_values.h"
+#include "core/fsdp/sequence_group.h"
 #include "core/nn/recompute/activation_checkpoint.h"
 #include "core/nn/value_map.h"
 
@@ -266,6 +267,15 @@ Tree& Unit::tree() {
 void Unit::enter_tree(std::shared_ptr<Tree> tree, size_t index) {
   tree_ = std::move(tree);
   index_ = index;
+}
+
+CommCounters Unit::comm_counters() {
+  CommCounters counters = tree().comm_counters();
+  if (const auto sequences = sequence_group_of(*modules_.front())) {
+    counters.all_to_alls += sequences->counters().all_to_alls;
+    counters.all_to_all_bytes += sequences->counters().all_to_all_bytes;
+  }
+  return counters;
 }
 
 const std::string& Unit::name() const {

@@ -8,7 +8,9 @@
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/comm/agreement.h"
+#include "core/comm/sequence_dim.h"
 #include "core/fsdp/fully_shard.h"
+#include "core/fsdp/sequence_group.h"
 #include "core/fsdp/tree.h"
 #include "core/nn/buffers.h"
 #include "core/train/module_path.h"
@@ -119,8 +121,9 @@ void Session::add_units(const Agreed& agreed, const std::shared_ptr<Mesh>& mesh,
   session.state_ = State::kUnitsMade;
 }
 
-void Session::make_unit(const std::shared_ptr<Mesh>& mesh, const std::string& what,
+void Session::make_unit(const std::shared_ptr<Mesh>& given, const std::string& what,
                         const Read& read) {
+  const std::shared_ptr<Mesh> mesh = parameter_mesh(given);
   const Agreed agreed = agree_on(mesh, what, read);
   add_units(agreed, mesh, what, [&] {
     const fsdp::UnitRequest unit{agreed.modules.names, agreed.modules.modules, {}};
@@ -132,8 +135,9 @@ void Session::make_unit(const std::shared_ptr<Mesh>& mesh, const std::string& wh
   });
 }
 
-void Session::make_units(const std::shared_ptr<Mesh>& mesh, const std::string& what,
+void Session::make_units(const std::shared_ptr<Mesh>& given, const std::string& what,
                          const Read& read) {
+  const std::shared_ptr<Mesh> mesh = parameter_mesh(given);
   const Agreed agreed = agree_on(mesh, what, read);
   add_units(agreed, mesh, what, [&] {
     const int made = fsdp::wrap_modules(agreed.request.session->module_, mesh,
@@ -158,20 +162,34 @@ void Session::check_units_are_within(const Mesh& mesh) const {
   }
 }
 
-std::shared_ptr<fsdp::Unit> Session::shard(const std::shared_ptr<Mesh>& mesh,
+std::shared_ptr<fsdp::Unit> Session::shard(const std::shared_ptr<Mesh>& given,
                                            const std::string& what, const Read& read) {
+  const std::shared_ptr<Mesh> mesh = parameter_mesh(given);
+  const int64_t sequence_size = sequence_ranks(*given);
   const Agreed agreed = agree_on(mesh, what, [&] {
     ShardRequest request = read();
     request.session->check_may_be_sharded(*mesh);
     request.session->check_units_are_within(*mesh);
+    if (sequence_size > 1) {
+      in_context("mesh",
+                 [&] { nn::check_sequence_ranks(*request.session->module_, sequence_size); });
+    }
     return request;
   });
   Session& session = *agreed.request.session;
   std::shared_ptr<fsdp::Unit> root;
-  session.change_on_all_ranks(mesh->team(), what, [&] {
-    root = fsdp::fully_shard_wrapped(session.module_, mesh, agreed.options.policy,
-                                     agreed.options.wrap);
-  });
+  // Its hook comes before the root's, which moves inputs to the device.
+  const auto sequences =
+      sequence_size > 1 ? fsdp::SequenceGroup::share(*session.module_, given) : nullptr;
+  try {
+    session.change_on_all_ranks(mesh->team(), what, [&] {
+      root = fsdp::fully_shard_wrapped(session.module_, mesh, agreed.options.policy,
+                                       agreed.options.wrap);
+    });
+  } catch (...) {
+    fsdp::SequenceGroup::unshare(*session.module_, sequences);
+    throw;
+  }
   root->tree();
   session.root_ = root;
   session.load_from_ = agreed.request.options.load_from;
@@ -180,7 +198,7 @@ std::shared_ptr<fsdp::Unit> Session::shard(const std::shared_ptr<Mesh>& mesh,
   }
   session.mesh_ = mesh;
   session.state_ = State::kSharded;
-  log(LogLevel::kInfo, "fsdp", "sharded {} over {}", session.module_->kind(), mesh->to_string());
+  log(LogLevel::kInfo, "fsdp", "sharded {} over {}", session.module_->kind(), given->to_string());
   return root;
 }
 

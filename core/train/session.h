@@ -52,18 +52,20 @@ class Session {
   // kWrongState if only modules in it are sharded.
   void materialize();
 
-  // These are collective over the mesh. `what` names the call in messages. `read` says what
+  // These are collective over the mesh. Ranks along its sequence dim, if it has one, share the
+  // sequences that a model is given once it is sharded, and parameters are cut over that dim, too
+  // (sequence_dim.h). `what` names the call in messages. `read` says what
   // this rank is asked for, or throws, and then the other ranks are told. It names the session,
   // too, since a caller may get even that wrong.
   using Read = std::function<ShardRequest()>;
   // Makes one unit of some modules in the session's.
-  static void make_unit(const std::shared_ptr<Mesh>& mesh, const std::string& what,
+  static void make_unit(const std::shared_ptr<Mesh>& given, const std::string& what,
                         const Read& read);
   // Makes a unit of each module that the wrap options select, over this mesh and by this policy.
-  static void make_units(const std::shared_ptr<Mesh>& mesh, const std::string& what,
+  static void make_units(const std::shared_ptr<Mesh>& given, const std::string& what,
                          const Read& read);
   // Shards the whole module, and reads the values unless they are deferred. The root unit.
-  static std::shared_ptr<fsdp::Unit> shard(const std::shared_ptr<Mesh>& mesh,
+  static std::shared_ptr<fsdp::Unit> shard(const std::shared_ptr<Mesh>& given,
                                            const std::string& what, const Read& read);
 
   // kWrongState unless the module is sharded and its values were deferred.

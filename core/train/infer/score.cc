@@ -11,6 +11,7 @@
 
 #include "core/base/error.h"
 #include "core/models/language_model.h"
+#include "core/nn/sequence_peers.h"
 #include "core/nn/value_map.h"
 #include "core/train/infer/forward_run.h"
 #include "core/train/infer/row_batches.h"
@@ -119,7 +120,9 @@ Evaluation evaluate(nn::Module& module, const std::vector<at::Tensor>& inputs,
   const auto counted = values[1].toTensor().ne(kIgnoredLabel).sum().item<int64_t>();
   const std::vector<double> totals =
       run.sums({-scores.log_probs.sum(at::kDouble).item<double>(), static_cast<double>(counted)});
-  return {static_cast<int64_t>(totals[1]), totals[0] / totals[1]};
+  // Ranks that share sequences have been given the same labels.
+  const auto n_labels = static_cast<int64_t>(totals[1]) / nn::sequence_ranks(module);
+  return {n_labels, totals[0] / totals[1]};
 }
 
 }  // namespace fsdp2::train

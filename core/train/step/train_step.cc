@@ -14,6 +14,7 @@
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/nn/backward.h"
+#include "core/nn/sequence_peers.h"
 #include "core/nn/token_loss.h"
 #include "core/nn/value_map.h"
 #include "core/train/optim/grad_norm.h"
@@ -224,7 +225,10 @@ std::vector<at::Tensor> TrainStep::forward_backward(const std::vector<nn::Values
 TrainStep::Computed TrainStep::compute(const std::vector<std::vector<at::Tensor>>& batch) {
   fsdp::Unit& root = optimizer_->root();
   Team& team = root.mesh().team();
-  const std::vector<nn::Values> inputs = values_of_each(batch);
+  std::vector<nn::Values> inputs = values_of_each(batch);
+  for (nn::Values& each : inputs) {
+    nn::make_inputs_alike(*module_, each);  // before labels are counted
+  }
   const LabelCounts labels = count_labels(inputs);
   const std::vector<double> losses = read_losses(forward_backward(inputs, labels));
   if (!std::exchange(has_run_, true)) {
@@ -251,8 +255,10 @@ TrainStep::Computed TrainStep::compute(const std::vector<std::vector<at::Tensor>
       values[1] / static_cast<double>(team.size() * options_.accumulate);
   result.mean_over_labels = values[2] / values[3];
   result.loss = over_labels ? result.mean_over_labels : result.mean_over_micro_batches;
-  result.n_labels = static_cast<int64_t>(values[3]);
-  result.n_tokens = static_cast<int64_t>(values[4]);
+  // Ranks that share sequences are given the same.
+  const int64_t sequence_ranks = nn::sequence_ranks(*module_);
+  result.n_labels = static_cast<int64_t>(values[3]) / sequence_ranks;
+  result.n_tokens = static_cast<int64_t>(values[4]) / sequence_ranks;
   // The sums, as a mean over no labels is NaN without anything being wrong.
   result.finite = std::isfinite(values[0]) && std::isfinite(values[over_labels ? 2 : 1]);
   if (!result.finite) {

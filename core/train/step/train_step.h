@@ -52,7 +52,7 @@ struct StepOptions {
 
 struct StepResult {
   int64_t step = 0;      // counts from 0
-  int64_t n_tokens = 0;  // elements of the first inputs, over all ranks
+  int64_t n_tokens = 0;  // elements of the first inputs, over all ranks; shared ones count once
   int64_t n_labels = 0;  // that count, over all ranks; 0 if the module is no nn::TokenLoss
   double loss = 0.0;     // that of the two below which LossMean says
   double mean_over_micro_batches = 0.0;  // NaN if one of them has no labels that count
