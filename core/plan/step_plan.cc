@@ -8,6 +8,8 @@
 #include "core/base/text.h"
 #include "core/fsdp/group/param_group.h"
 #include "core/fsdp/scheduler.h"
+#include "core/nn/sequence_peers.h"
+#include "core/plan/sequence_plan.h"
 
 namespace fsdp2::plan {
 
@@ -229,6 +231,8 @@ StepPlan make_step_plan(fsdp::Unit& root, const PlanOptions& options) {
   StepPlan plan;
   plan.mesh = root.mesh().to_string();
   plan.prefetch = root.policy().prefetch;
+  plan.sequence_ranks = nn::sequence_ranks(*root.modules().front());
+  plan.all_to_all = exchange_traffic(root, options.rows, options.sequence_length);
   for (const fsdp::Scheduler::Member& member : members) {
     plan.units.push_back(plan_unit(member));
     const UnitPlan& unit = plan.units.back();

@@ -22,6 +22,9 @@ namespace fsdp2::plan {
 
 struct PlanOptions {
   double optimizer_states = 2;  // elements per trainable element, in the shard's dtype: 2 is AdamW
+  // Of the micro batch, for what ranks that share sequences exchange.
+  int64_t rows = 0;
+  int64_t sequence_length = 0;
 };
 
 // What a unit's turn in forward or backward brings about, in order. Units: indices into
@@ -34,6 +37,7 @@ struct Turn {
 struct StepPlan {
   std::string mesh;  // as it prints itself
   int prefetch = 0;
+  int64_t sequence_ranks = 1;   // that share a sequence
   std::vector<UnitPlan> units;  // in the agreed order
   std::vector<Turn> forward;
   std::vector<Turn> backward;
@@ -55,6 +59,7 @@ struct StepPlan {
   Traffic all_gather;
   Traffic reduce_scatter;
   Traffic all_reduce;
+  Traffic all_to_all;  // of attention, where sequences are shared
 };
 
 // Makes `root` the root of its tree. Collective where the mesh's world is. Errors: kUnsupported for

@@ -92,11 +92,15 @@ std::vector<std::string> traffic_row(const char* name, const Traffic& traffic) {
 }
 
 std::string traffic_text(const StepPlan& plan) {
-  return "one step, received by this rank\n" +
-         table_of({{"collective", "of units", "calls", "bytes", "exactly"},
-                   traffic_row("all-gather", plan.all_gather),
-                   traffic_row("reduce-scatter", plan.reduce_scatter),
-                   traffic_row("all-reduce", plan.all_reduce)});
+  std::vector<std::vector<std::string>> rows{
+      {"collective", "of units", "calls", "bytes", "exactly"},
+      traffic_row("all-gather", plan.all_gather),
+      traffic_row("reduce-scatter", plan.reduce_scatter),
+      traffic_row("all-reduce", plan.all_reduce)};
+  if (plan.sequence_ranks > 1) {
+    rows.push_back(traffic_row("all-to-all", plan.all_to_all));
+  }
+  return "one step, received by this rank\n" + table_of(rows);
 }
 
 // Null: waits, and what moves and frees nothing, go without saying.

@@ -9,8 +9,11 @@
 #include <sstream>
 #include <string>
 
+#include "core/comm/sequence_dim.h"
 #include "core/fsdp/fully_shard.h"
+#include "core/fsdp/sequence_group.h"
 #include "core/models/registry.h"
+#include "core/nn/recompute/activation_checkpoint.h"
 #include "core/nn/seeded_init.h"
 #include "tests/support/ranks.h"
 
@@ -306,6 +309,37 @@ TEST(StepPlan, OrderOfAModelWithFrozenParametersIsWhatRanksDo) {
     EXPECT_EQ(planned_events(plan), logged_events(*root));
     EXPECT_EQ(plan.peak_gathered, root->scheduler().stats().peak_unsharded_bytes);
   });
+}
+
+// With more key-value heads than ranks and fewer, and with layers that run again in backward.
+TEST(StepPlan, CountsWhatRanksThatShareSequencesExchange) {
+  for (const bool recomputes : {false, true}) {
+    for (const int64_t sharers : {2, 4}) {
+      run_ranks(4, [&](const std::shared_ptr<World>& world) {
+        const auto model = models::build(config_of("tiny-llama-gqa-tied"));
+        if (recomputes) {
+          nn::checkpoint_by_kind(*model, {"LlamaDecoderLayer"});
+        }
+        const auto mesh = Mesh::create(world, {-1, sharers}, {"dp", "cp"});
+        fsdp::SequenceGroup::share(*model, mesh);
+        fsdp::Policy policy = mixed();
+        const auto root =
+            fsdp::fully_shard_by_kind(model, parameter_mesh(mesh), policy, model->no_split_kinds());
+        nn::SeededInit values(1);
+        fsdp::load_parameters(*root, values);
+        const CommCounters before = root->comm_counters();
+        run_step(*model);
+        const CommCounters after = root->comm_counters();
+        PlanOptions options;
+        options.rows = 2;
+        options.sequence_length = 8;
+        const StepPlan plan = make_step_plan(*root, options);
+        EXPECT_GT(plan.all_to_all.bytes, 0);
+        expect_traffic(plan.all_to_all, 3, after.all_to_alls - before.all_to_alls,
+                       after.all_to_all_bytes - before.all_to_all_bytes);
+      });
+    }
+  }
 }
 
 TEST(StepPlan, OfTheScheduleOnUseIsRefused) {
