@@ -115,6 +115,7 @@ static void fields_that_cannot_be_are_refused(void) {
   FIELD(mesh_create, fsdp2_mesh_options, timeout_ms, 0);
   FIELD(mesh_create, fsdp2_mesh_options, timeout_ms, INT64_MAX);
   FIELD(mesh_create, fsdp2_mesh_options, fsdp_size, -2);
+  FIELD(mesh_create, fsdp2_mesh_options, ulysses_size, -1);
   FIELD(mesh_create, fsdp2_mesh_options, rendezvous, "\xff");
   FIELD(mesh_create, fsdp2_mesh_options, rendezvous, "cut \xe2\x82");
   FIELD(mesh_create, fsdp2_mesh_options, device_type, "\xff");

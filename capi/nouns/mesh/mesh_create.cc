@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <limits>
 #include <string>
@@ -50,7 +51,8 @@ inline constexpr auto kFields<fsdp2_mesh_options> = std::tuple(
     Field("fsdp_size", &fsdp2_mesh_options::fsdp_size, Range{-1, kMaxRanks}),
     Field("ranks", &fsdp2_mesh_options::ranks, Elsewhere()),
     Field("n_ranks", &fsdp2_mesh_options::n_ranks, Elsewhere()),
-    Field("device_type", &fsdp2_mesh_options::device_type, Elsewhere()));
+    Field("device_type", &fsdp2_mesh_options::device_type, Elsewhere()),
+    Field("ulysses_size", &fsdp2_mesh_options::ulysses_size, Range{0, kMaxRanks}));
 // clang-format on
 
 namespace {
@@ -80,6 +82,7 @@ std::vector<int> read_ranks(const fsdp2_mesh_options& options) {
 MeshLayout read_layout(const fsdp2_mesh_options& options) {
   MeshLayout layout;
   layout.fsdp_size = options.fsdp_size;
+  layout.sequence_size = std::max<int64_t>(1, options.ulysses_size);
   layout.ranks = read_ranks(options);
   if (options.device_type != nullptr) {
     layout.device_type = read_text(options.device_type, kMaxName, "options.device_type");
@@ -94,6 +97,10 @@ MeshLayout read_layout(const fsdp2_mesh_options& options) {
   check_not_null(options.shape, "options.shape");
   FSDP2_CHECK(options.fsdp_size == 0, Code::kInvalidArgument,
               "options.fsdp_size: expected 0 beside a shape, found {}", options.fsdp_size);
+  FSDP2_CHECK(options.ulysses_size <= 1, Code::kInvalidArgument,
+              "options.ulysses_size: expected 0 beside a shape, whose last dim may be named \"cp\" "
+              "instead, found {}",
+              options.ulysses_size);
   layout.shape.assign(options.shape, options.shape + n);
   for (int32_t i = 0; options.names != nullptr && i < n; ++i) {
     layout.names.push_back(read_text(options.names[i], kMaxName, "options.names"));

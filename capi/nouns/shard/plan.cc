@@ -12,6 +12,8 @@ namespace {
 
 constexpr fsdp2_plan_options kPlanDefaults = FSDP2_PLAN_OPTIONS_INIT;
 constexpr double kMaxStates = 1024;
+constexpr int64_t kMaxRows = int64_t{1} << 16;
+constexpr int64_t kMaxTokens = int64_t{1} << 26;
 
 }  // namespace
 
@@ -19,14 +21,19 @@ constexpr double kMaxStates = 1024;
 template <>
 inline constexpr auto kFields<fsdp2_plan_options> = std::tuple(
     Field("reserved", &fsdp2_plan_options::reserved, Reserved()),
-    Field("optimizer_states", &fsdp2_plan_options::optimizer_states, NumberRange{0, kMaxStates}));
+    Field("optimizer_states", &fsdp2_plan_options::optimizer_states, NumberRange{0, kMaxStates}),
+    Field("rows", &fsdp2_plan_options::rows, Range{0, kMaxRows}),
+    Field("sequence_length", &fsdp2_plan_options::sequence_length, Range{0, kMaxTokens}));
 // clang-format on
 
 namespace {
 
 plan::PlanOptions read_plan_options(const fsdp2_plan_options* given) {
+  const fsdp2_plan_options options = read_options(given, kPlanDefaults);
   plan::PlanOptions read;
-  read.optimizer_states = read_options(given, kPlanDefaults).optimizer_states;
+  read.optimizer_states = options.optimizer_states;
+  read.rows = options.rows;
+  read.sequence_length = options.sequence_length;
   return read;
 }
 
@@ -55,6 +62,8 @@ fsdp2_plan_info plan_info(const plan::StepPlan& plan) {
   info.all_gather_bytes = plan.all_gather.bytes;
   info.reduce_scatter_bytes = plan.reduce_scatter.bytes;
   info.all_reduce_bytes = plan.all_reduce.bytes;
+  info.all_to_alls = plan.all_to_all.calls;
+  info.all_to_all_bytes = plan.all_to_all.bytes;
   return info;
 }
 

@@ -58,6 +58,8 @@ fsdp2_shard_stats shard_stats(ShardObject& shard) {
   out.all_gather_bytes = now.all_gather_bytes - before.all_gather_bytes;
   out.reduce_scatter_bytes = now.reduce_scatter_bytes - before.reduce_scatter_bytes;
   out.all_reduce_bytes = now.all_reduce_bytes - before.all_reduce_bytes;
+  out.all_to_alls = now.all_to_alls - before.all_to_alls;
+  out.all_to_all_bytes = now.all_to_all_bytes - before.all_to_all_bytes;
   out.unsharded_bytes = stats.unsharded_bytes;
   out.peak_unsharded_bytes = stats.peak_unsharded_bytes;
   return out;

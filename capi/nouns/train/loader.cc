@@ -12,6 +12,7 @@
 #include "capi/object.h"
 #include "capi/sized_struct.h"
 #include "core/comm/agreement.h"
+#include "core/comm/sequence_dim.h"
 #include "core/train/data/data_loader.h"
 #include "core/train/data/record_file.h"
 #include "core/train/data/token_file.h"
@@ -50,8 +51,9 @@ namespace {
 
 train::DataLoaderOptions loader_options(const fsdp2_loader_options& options, const Mesh& mesh) {
   train::DataLoaderOptions out;
-  out.rank = mesh.position();
-  out.world_size = mesh.n_ranks();
+  const DataShare share = data_share(mesh);
+  out.rank = share.rank;
+  out.world_size = share.ranks;
   out.accumulation_steps = options.accumulate;
   out.sequence_length = options.sequence_length;
   out.batch_size =

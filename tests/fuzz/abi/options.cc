@@ -95,6 +95,7 @@ void shape_mesh(fsdp2_mesh_options& options, Call& call, Source source, bool wro
   options.n_ranks = 0;
   if (random.one_in(3)) {
     options.fsdp_size = 0;
+    options.ulysses_size = 0;
     options.n_dims = static_cast<int32_t>(1 + random.below(3));
     options.shape = call.array<int64_t>(random.one_in(2) ? std::vector<int64_t>{-1, 1, 1}
                                                          : std::vector<int64_t>{1, -1, 2});
@@ -133,6 +134,7 @@ void fill_mesh_options(Call& call, unsigned char* memory, Source source, bool wr
     options.ranks = shape.ranks;
     options.n_ranks = shape.n_ranks;
     options.fsdp_size = shape.n_dims == 0 ? shape.fsdp_size : 0;
+    options.ulysses_size = shape.n_dims == 0 ? shape.ulysses_size : 0;
   }
 }
 
