@@ -49,6 +49,10 @@ void check_sharding(const Sharding& sharding) {
           "--reshard-after-forward " + reshard +
               ": expected default, true, false, or a number of ranks of at least 2");
   require_within("--fsdp-size", sharding.fsdp_size, 0, std::numeric_limits<int32_t>::max());
+  require_within("--ulysses-size", sharding.ulysses_size, 1, std::numeric_limits<int32_t>::max());
+  require(sharding.strategy != "no_shard" || sharding.ulysses_size == 1,
+          "--strategy no_shard and --ulysses-size " + std::to_string(sharding.ulysses_size) +
+              " contradict each other: ranks that share sequences are of one shard group");
   const std::string& strategy = sharding.strategy;
   const bool keeps = strategy == "shard_grad_op" || strategy == "hybrid_shard_zero2";
   require(!keeps || reshard == "default" || reshard == "false",
@@ -71,6 +75,13 @@ void check_sharding_for_world(const Sharding& sharding, int64_t world_size) {
   require(!has_replicas || world_size % size == 0, "--fsdp-size " + std::to_string(size) +
                                                        " does not divide the " +
                                                        std::to_string(world_size) + " ranks");
+  const int64_t sharers = sharding.ulysses_size;
+  require(world_size % sharers == 0, "--ulysses-size " + std::to_string(sharers) +
+                                         " does not divide the " + std::to_string(world_size) +
+                                         " ranks");
+  require(!has_replicas || size % sharers == 0,
+          "--ulysses-size " + std::to_string(sharers) + " does not divide --fsdp-size " +
+              std::to_string(size) + ": ranks that share sequences are of one shard group");
   const std::string& reshard = sharding.reshard_after_forward;
   const int64_t shard_group =
       sharding.strategy == "no_shard" ? 1 : (has_replicas ? size : world_size);

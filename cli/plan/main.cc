@@ -38,6 +38,7 @@ Layout layout_of(const PlanOptions& options) {
   layout.mesh.backend = FSDP2_BACKEND_FAKE;
   layout.mesh.world_size = options.world_size;
   layout.mesh.rank = options.rank;
+  layout.mesh.ulysses_size = options.sharding.ulysses_size;
   fsdp2_shard_options& shard = layout.shard;
   shard.reshard_after_forward = reshard_number(options.sharding, shard.reshard_after_forward);
   shard.param_dtype = dtype_number(options.param_dtype);
@@ -70,6 +71,9 @@ void plan(const PlanOptions& options) {
   check(fsdp2_shard_create(module.get(), mesh.get(), &layout.shard, shard.out()));
   fsdp2_plan_options plan_options = FSDP2_PLAN_OPTIONS_INIT;
   plan_options.optimizer_states = kOptimizerStates.at(options.optimizer);
+  const auto info = info_of<fsdp2_module_info>(fsdp2_module_get_info, module.get());
+  plan_options.rows = options.micro_batch;
+  plan_options.sequence_length = options.seq_len > 0 ? options.seq_len : info.max_positions;
   std::cout << text_of(fsdp2_plan_describe, shard.get(), &plan_options) << std::flush;
 }
 

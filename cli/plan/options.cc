@@ -11,6 +11,8 @@ namespace {
 using Texts = std::vector<std::string>;
 
 constexpr int64_t kMostRanks = 1 << 20;     // a table of all ranks is made
+constexpr int64_t kMostWindows = 1 << 16;   // as the library
+constexpr int64_t kMostTokens = 1 << 26;    // as the library
 constexpr int64_t kMostPrefetch = 1 << 10;  // as the library
 
 void check_options(const PlanOptions& o) {
@@ -20,6 +22,8 @@ void check_options(const PlanOptions& o) {
           "--rank " + std::to_string(o.rank) +
               " is not one of 0 to --world-size - 1 = " + std::to_string(o.world_size - 1));
   require_within("--prefetch", o.prefetch, 0, kMostPrefetch);
+  require_within("--micro-batch", o.micro_batch, 1, kMostWindows);
+  require_within("--seq-len", o.seq_len, 0, kMostTokens);
   check_sharding(o.sharding);
   check_sharding_for_world(o.sharding, o.world_size);
 }
@@ -50,6 +54,11 @@ bool parse_plan_options(std::vector<std::string> arguments, PlanOptions* out) {
   add_count(&app, "--world-size", &o.world_size, "Number of ranks");
   add_count(&app, "--rank", &o.rank, "Rank whose memory is shown");
   add_count(&app, "--fsdp-size", &o.sharding.fsdp_size, config::kFsdpSizeHelp);
+  add_count(&app, "--ulysses-size", &o.sharding.ulysses_size, config::kUlyssesHelp);
+  add_count(&app, "--micro-batch", &o.micro_batch,
+            "Windows per micro batch and rank, for what --ulysses-size exchanges");
+  add_count(&app, "--seq-len", &o.seq_len,
+            "Tokens per window, likewise (0: the model's positions)");
   add_choice(&app, "--strategy", &o.sharding.strategy, "Sharding strategy", strategy_names());
   app.add_option("--reshard-after-forward", o.sharding.reshard_after_forward, config::kReshardHelp)
       ->option_text("TEXT (default)");

@@ -19,6 +19,8 @@ struct PlanOptions {
   std::string comm_path = "auto";
   std::string optimizer = "adamw";
   int prefetch = 1;
+  int64_t micro_batch = 1;
+  int64_t seq_len = 0;
 };
 
 // False: help has been printed. Throws UsageError.

@@ -162,6 +162,7 @@ void lay_out_mesh(const TrainOptions& options, const Mesh& job, Mesh* out) {
   fsdp2_shard_options shard = FSDP2_SHARD_OPTIONS_INIT;
   apply_strategy(options, &mesh, &shard);
   mesh.device_type = options.device.c_str();
+  mesh.ulysses_size = options.ulysses_size;
   check(fsdp2_mesh_create_in(job.get(), &mesh, out->out()));
 }
 
@@ -209,8 +210,8 @@ void shard_model(const TrainOptions& options, const Module& module, const Mesh& 
   check(fsdp2_shard_create(module.get(), mesh.get(), &shard, out->out()));
 }
 
-void check_batch(const TrainOptions& options, int64_t world_size, const Module& module) {
-  const std::array<int64_t, 2> shape = {options.global_batch / (world_size * options.grad_accum),
+void check_batch(const TrainOptions& options, int64_t data_ranks, const Module& module) {
+  const std::array<int64_t, 2> shape = {options.global_batch / (data_ranks * options.grad_accum),
                                         options.seq_len};
   const std::vector<int64_t> zeros(static_cast<size_t>(shape[0] * shape[1]));
   std::array<Tensor, 2> tensors;

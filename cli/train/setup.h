@@ -27,7 +27,7 @@ void make_model(const TrainOptions& options, Module* out);
 // Collective. The parameters get no values yet.
 void shard_model(const TrainOptions& options, const Module& module, const Mesh& mesh, Shard* out);
 // Whether the sharded model takes the batches of the run. Throws UsageError, the same on all ranks.
-void check_batch(const TrainOptions& options, int64_t world_size, const Module& module);
+void check_batch(const TrainOptions& options, int64_t data_ranks, const Module& module);
 void make_optimizer(const TrainOptions& options, const Shard& shard, Optimizer* out);
 // Collective.
 void open_data(const TrainOptions& options, const Mesh& mesh, int64_t vocab_size, Loader* out);

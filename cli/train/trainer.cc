@@ -25,6 +25,7 @@
 #include "cli/train/setup.h"
 #include "cli/train/stop_signal.h"
 #include "core/config/plan.h"
+#include "core/config/resolve.h"
 
 namespace fsdp2::cli {
 
@@ -107,7 +108,7 @@ void Trainer::prepare() {
   open_data(options_, mesh_, model_info_.vocab_size, &loader_);
   evaluation_.emplace(options_, mesh_, model_info_.vocab_size);
   shard_model(options_, module_, mesh_, &shard_);
-  check_batch(options_, info_.world_size, module_);
+  check_batch(options_, config::data_ranks(plan_, info_.world_size), module_);
   if (!options_.leaves_values_to_checkpoint()) {
     check(fsdp2_shard_load_values(shard_.get()));
   }

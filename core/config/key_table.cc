@@ -103,6 +103,7 @@ std::vector<Key> run_keys(TrainOptions* o) {
        "Tokens whose logits exist at a time in the loss; 1024 is usual (0: by the vocabulary)"},
       {sharding, "strategy", &o->strategy, "Sharding strategy", strategy_names()},
       {sharding, "fsdp-size", &o->fsdp_size, kFsdpSizeHelp},
+      {sharding, "ulysses-size", &o->ulysses_size, kUlyssesHelp},
       {sharding, "reshard-after-forward", &o->reshard_after_forward, kReshardHelp, {}, Form::kWord},
       {sharding, "wrap", &o->wrap, kWrapHelp, {}, Form::kList},
       {sharding, "wrap-names", &o->wrap_names, kWrapNamesHelp, {}, Form::kList},

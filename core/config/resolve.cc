@@ -11,18 +11,17 @@ namespace {
 
 constexpr double kMostWindows = 1LL << 31;
 
-void set_global_batch(Plan* plan, int64_t world_size) {
+void set_global_batch(Plan* plan, int64_t ranks) {
   const TrainOptions& o = plan->options;
   if (o.micro_batch == 0) {
     return;
   }
   const double windows = static_cast<double>(o.micro_batch) * static_cast<double>(o.grad_accum) *
-                         static_cast<double>(world_size);
+                         static_cast<double>(ranks);
   if (!(windows >= 1 && windows <= kMostWindows)) {
     throw ConfigError("--micro-batch " + std::to_string(o.micro_batch) + " x --grad-accum " +
-                      std::to_string(o.grad_accum) + " x " + std::to_string(world_size) +
-                      " ranks is " + (windows < 1 ? "below 1 window" : "above 2147483648 windows") +
-                      " per step");
+                      std::to_string(o.grad_accum) + " x " + std::to_string(ranks) + " ranks is " +
+                      (windows < 1 ? "below 1 window" : "above 2147483648 windows") + " per step");
   }
   const auto global_batch = static_cast<int64_t>(windows);
   const bool is_given = plan->origins.count("global-batch") > 0 && o.global_batch > 0;
@@ -53,6 +52,16 @@ void set_warmup(Plan* plan) {
 
 }  // namespace
 
+int64_t data_ranks(const Plan& plan, int64_t world_size) {
+  const int64_t size = plan.options.ulysses_size;
+  if (size < 1 || world_size % size != 0) {
+    throw ConfigError("--ulysses-size " + std::to_string(size) + " (" +
+                      plan.origin_of("ulysses-size") + ") does not divide the " +
+                      std::to_string(world_size) + " ranks");
+  }
+  return world_size / size;
+}
+
 void leave_batch_to_ranks(Plan* plan) {
   if (plan->options.micro_batch > 0 && plan->origins.count("global-batch") == 0) {
     plan->set("global-batch", int64_t{0}, "by micro-batch");
@@ -70,7 +79,7 @@ void check_world(const Plan& plan, int64_t world_size) {
 
 void resolve_for_world(Plan* plan, int64_t world_size) {
   check_world(*plan, world_size);
-  set_global_batch(plan, world_size);
+  set_global_batch(plan, data_ranks(*plan, world_size));
   set_warmup(plan);
 }
 

@@ -7,6 +7,10 @@
 
 namespace fsdp2::config {
 
+// How many ranks a batch is divided over: those that share sequences take the same windows. Throws
+// ConfigError if so many ranks cannot be shared out.
+int64_t data_ranks(const Plan& plan, int64_t world_size);
+
 // Makes the global batch 0 where micro batches will give it, so that a printed plan says so. Call
 // it once all is read.
 void leave_batch_to_ranks(Plan* plan);

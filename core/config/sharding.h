@@ -14,17 +14,23 @@ std::vector<std::string> dtype_names();
 std::vector<std::string> dtype_names_or_none();
 std::vector<std::string> comm_path_names();
 
-// What --strategy, --fsdp-size, --reshard-after-forward, --wrap and --wrap-names say.
+// What --strategy, --fsdp-size, --reshard-after-forward, --wrap, --wrap-names and --ulysses-size
+// say.
 struct Sharding {
   std::string strategy = "full_shard";
   int64_t fsdp_size = 0;
   std::string reshard_after_forward = "default";  // also "true", "false" or a number from 2 on
   std::string wrap = "default";                   // also "none" or classes, with commas
   std::string wrap_names;                         // paths of modules, with commas
+  int64_t ulysses_size = 1;
 };
 
 inline constexpr const char* kFsdpSizeHelp =
     "Ranks per shard group (0 or 1: all ranks; fewer: the groups are replicas)";
+inline constexpr const char* kUlyssesHelp =
+    "Consecutive ranks that share sequences: each has a part of every window, and some of the "
+    "heads "
+    "in attention (1: none do)";
 inline constexpr const char* kReshardHelp =
     "Reshard after forward: default (layers yes, root no), true, false, or N (keep a 1/N slice)";
 inline constexpr const char* kWrapHelp =

@@ -38,6 +38,7 @@ struct TrainOptions {
 
   std::string strategy = "full_shard";
   int64_t fsdp_size = 0;
+  int64_t ulysses_size = 1;
   std::string reshard_after_forward = "default";
   std::string wrap = "default";
   std::string wrap_names;
@@ -115,7 +116,7 @@ struct TrainOptions {
     return no_initialization && !resume.empty() && !resumes_from_save_dir() && !resumes_partially();
   }
   Sharding sharding() const {
-    return {strategy, fsdp_size, reshard_after_forward, wrap, wrap_names};
+    return {strategy, fsdp_size, reshard_after_forward, wrap, wrap_names, ulysses_size};
   }
 };
 

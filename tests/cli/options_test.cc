@@ -387,6 +387,20 @@ TEST(TrainMistakes, ThatDependOnTheWorldAreNamed) {
             "--reshard-after-forward 4 does not divide the shard group's 2 ranks");
   options.fsdp_size = 0;
   EXPECT_EQ(message_for_world(options, 4), "");
+  options.reshard_after_forward = "default";
+  options.ulysses_size = 3;
+  EXPECT_EQ(message_for_world(options, 4), "--ulysses-size 3 does not divide the 4 ranks");
+  options.fsdp_size = 2;
+  options.ulysses_size = 4;
+  EXPECT_EQ(message_for_world(options, 4),
+            "--ulysses-size 4 does not divide --fsdp-size 2: ranks that share sequences are of one "
+            "shard group");
+  options.fsdp_size = 0;
+  options.global_batch = 7;
+  EXPECT_EQ(message_for_world(options, 4),
+            "--global-batch 7 is not a multiple of ranks / --ulysses-size x --grad-accum = 1 x 2");
+  options = TrainOptions();
+  options.reshard_after_forward = "4";
   options.strategy = "no_shard";
   EXPECT_EQ(message_for_world(options, 4),
             "--reshard-after-forward 4 does not divide the shard group's 1 rank");

@@ -52,6 +52,16 @@ TEST(Plan, KnowsModelPresetsByName) {
   EXPECT_THAT(outcome.out, HasSubstr("91933440 elements"));
 }
 
+// 2 layers of 4 heads of 16 and as many of keys and values, 2 windows of 50 tokens: 25 positions of
+// (12 + 4) * 16 elements, twice, of which a rank receives half.
+TEST(Plan, CountsWhatRanksThatShareSequencesExchange) {
+  const Outcome outcome = plan({"--model", tiny_llama(), "--world-size", "4", "--ulysses-size", "2",
+                                "--micro-batch", "2", "--seq-len", "50"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("elements over Mesh(dp_cp=4)"));
+  EXPECT_THAT(outcome.out, testing::ContainsRegex("all-to-all +2 +8 +102.40 kB +102400"));
+}
+
 TEST(Plan, ShowsUnitsMemoryTrafficAndOrder) {
   const Outcome outcome =
       plan({"--model", tiny_llama(), "--world-size", "8", "--fsdp-size", "4", "--rank", "5"});

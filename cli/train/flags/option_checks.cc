@@ -222,12 +222,13 @@ void check_options(const TrainOptions& o) {
 }
 
 void check_options_for_world(const TrainOptions& o, int64_t world_size) {
-  const int64_t parts = world_size * o.grad_accum;
-  require(o.global_batch % parts == 0,
-          "--global-batch " + std::to_string(o.global_batch) +
-              " is not a multiple of ranks x --grad-accum = " + std::to_string(world_size) + " x " +
-              std::to_string(o.grad_accum));
   check_sharding_for_world(o.sharding(), world_size);
+  const int64_t ranks = world_size / o.ulysses_size;
+  const int64_t parts = ranks * o.grad_accum;
+  require(o.global_batch % parts == 0,
+          "--global-batch " + std::to_string(o.global_batch) + " is not a multiple of ranks" +
+              (o.ulysses_size > 1 ? " / --ulysses-size" : "") +
+              " x --grad-accum = " + std::to_string(ranks) + " x " + std::to_string(o.grad_accum));
 }
 
 void check_world(const config::Plan& plan, int64_t world_size) {

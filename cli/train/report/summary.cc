@@ -46,6 +46,11 @@ std::optional<fsdp2_device_memory> memory_of_device(const Mesh& mesh) {
   return memory;
 }
 
+// Whether the ranks along the last of several dims do; they are of one shard group.
+bool shares_sequences(const Mesh& mesh, const fsdp2_mesh_info& info) {
+  return info.n_dims > 1 && text_of(fsdp2_mesh_get_dim_name, mesh.get(), info.n_dims - 1) == "cp";
+}
+
 double median_of(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return values.empty() ? 0.0 : values[values.size() / 2];
@@ -61,10 +66,12 @@ nlohmann::ordered_json summarize(const FinishedRun& run) {
   const double speed = median > 0 ? static_cast<double>(run.tokens_a_step) / median : 0.0;
   const uint32_t version = fsdp2_version();
   const auto memory = memory_of_device(run.mesh);
+  const int64_t last = mesh.shape[mesh.n_dims - 1];
+  const int64_t sharers = shares_sequences(run.mesh, mesh) ? last : 1;
   nlohmann::ordered_json line = {
       {"event", "summary"},
       {"world_size", mesh.world_size},
-      {"fsdp_size", mesh.shape[mesh.n_dims - 1]},
+      {"fsdp_size", sharers == 1 ? last : last * mesh.shape[mesh.n_dims - 2]},
       {"device", memory ? "cuda" : "cpu"},
       {"parameters", model.numel},
       {"local_parameters", gather(run.mesh, mesh, local_parameters(run.shard))},
@@ -75,6 +82,9 @@ nlohmann::ordered_json summarize(const FinishedRun& run) {
       {"rss_before_model_bytes", gather(run.mesh, mesh, run.rss_before_model)},
       {"libfsdp2", std::to_string(version >> 16) + "." + std::to_string(version & 0xffff)},
   };
+  if (sharers > 1) {
+    line["ulysses_size"] = sharers;
+  }
   if (memory) {
     line["peak_device_bytes"] = gather(run.mesh, mesh, memory->peak_allocated_bytes);
     line["peak_reserved_device_bytes"] = gather(run.mesh, mesh, memory->peak_reserved_bytes);

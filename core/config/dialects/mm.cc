@@ -131,16 +131,28 @@ void check_tool(const Value& value, Plan* /*plan*/) {
   }
 }
 
+// The ranks that share sequences count as one in data_parallel_size.
+void count_sequence_ranks(Plan* plan) {
+  const TrainOptions& o = plan->options;
+  constexpr int64_t kMostRanks = int64_t{1} << 31;
+  const bool is_possible = o.world_size <= kMostRanks && o.ulysses_size <= kMostRanks;
+  if (o.world_size > 0 && o.ulysses_size > 1 && is_possible) {
+    plan->set("world-size", o.world_size * o.ulysses_size,
+              plan->origin_of("world-size") + " x ulysses_parallel_size");
+  }
+}
+
 }  // namespace
 
 std::vector<Row> mm_rows() {
   const std::string plan = "parallel.fsdp_plan.";
   return {
-      sets("parallel.data_parallel_size", "world-size"),
+      reads("parallel.data_parallel_size", "world-size, with ulysses_parallel_size",
+            [](const Value& value, Plan* plan) { plan->read("world-size", value); }),
       reads_shard_size("parallel.fully_shard_parallel_size"),
       not_provided("parallel.tensor_parallel_size", {"1"}, "tensor parallelism"),
-      not_provided("parallel.ring_attention_size", {"1"}, "context parallelism"),
-      not_provided("parallel.ulysses_parallel_size", {"1"}, "context parallelism"),
+      not_provided("parallel.ring_attention_size", {"1"}, "attention around a ring of ranks"),
+      sets("parallel.ulysses_parallel_size", "ulysses-size"),
       not_provided("parallel.context_parallel_size", {"1"}, "context parallelism"),
       not_provided("parallel.pregather", {"false"}, "all units gathered before forward"),
       not_provided("parallel.expert_parallel_size", {"1"}, "expert parallelism"),
@@ -254,6 +266,7 @@ void apply_mm(const Node& root, Plan* plan) {
   plan->set("wrap", "none", kMmDefault);
   plan->set("reshard-after-forward", "true", kMmDefault);
   apply(mm_rows(), root.without({kOwnSection}), "", plan);
+  count_sequence_ranks(plan);
   leave_out_unused_recompute(plan);
   set_chunked_loss(root, plan);
   set_least_lr(root, plan);

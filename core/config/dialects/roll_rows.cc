@@ -201,7 +201,7 @@ std::vector<Row> roll_role_rows() {
       sets("model_args.model_name_or_path", "model"),
       reads_opposite("model_args.disable_gradient_checkpointing", "activation-checkpointing"),
       reads("model_args.freeze_module_prefix", "freeze", read_freeze),
-      not_provided("model_args.ulysses_size", {"1"}, "context parallelism"),
+      sets("model_args.ulysses_size", "ulysses-size"),
       not_provided("model_args.model_config_kwargs", {}, "changes of config.json"),
       not_provided("model_args.model_type", {}, "reward and value heads"),
       not_provided("model_args.lora_target", {}, "LoRA"),

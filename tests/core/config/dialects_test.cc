@@ -247,14 +247,16 @@ TEST(RollFile, RoleIsChosen) {
   EXPECT_THAT(mistake_in("steps: 1\n", "critic"), HasSubstr("--role critic: "));
 }
 
+TEST(RollFile, SharesSequencesByUlysses) {
+  EXPECT_EQ(plan_from(role_file("model_args.ulysses_size", "2")).options.ulysses_size, 2);
+  EXPECT_EQ(plan_from(role_file("model_args.ulysses_size", "1")).options.ulysses_size, 1);
+}
+
 std::string role_mistake(const std::string& path, const std::string& value) {
   return mistake_in(role_file(path, value));
 }
 
 TEST(RollFile, WhatIsNotProvidedIsAnErrorAtItsKey) {
-  EXPECT_EQ(role_mistake("model_args.ulysses_size", "2"),
-            "3: actor_train.model_args.ulysses_size: the whole number 2: not provided (context "
-            "parallelism)");
   const std::string config = "strategy_args.strategy_config.";
   for (const auto& [key, value] : std::vector<std::pair<std::string, std::string>>{
            {"ep_size", "2"}, {"apply_tiled_mlp", "true"}, {"save_only_model", "true"}}) {

@@ -38,6 +38,15 @@ TEST(MmFile, AsItsUsersHaveItIsLowered) {
   EXPECT_THAT(plan.notes.front(), HasSubstr("model.model_id"));
 }
 
+TEST(MmFile, CountsRanksThatShareSequencesAsOne) {
+  const Plan plan = plan_from("parallel: {data_parallel_size: 3, ulysses_parallel_size: 2}\n");
+  EXPECT_EQ(plan.options.ulysses_size, 2);
+  EXPECT_EQ(plan.options.world_size, 6);
+  EXPECT_THAT(plan.origin_of("world-size"),
+              HasSubstr("data_parallel_size x ulysses_parallel_size"));
+  EXPECT_THAT(mistake_in("parallel: {ring_attention_size: 2}\n"), HasSubstr("not provided"));
+}
+
 TEST(MmFile, RecomputesWhatItsPlanNamesIfItRecomputes) {
   const std::string plan = "recompute_plan: {apply_modules: ['model.layers.{0-3}', lm_head]}";
   const TrainOptions on = plan_from("parallel: {recompute: true, " + plan + "}\n").options;

@@ -32,6 +32,18 @@ TEST(Resolve, MicroBatchesGiveTheGlobalBatch) {
   EXPECT_NE(world_error(plan, 4), "");
 }
 
+TEST(Resolve, RanksThatShareSequencesTakeOneMicroBatch) {
+  Plan plan;
+  plan.options.micro_batch = 3;
+  plan.options.grad_accum = 4;
+  plan.options.ulysses_size = 2;
+  leave_batch_to_ranks(&plan);
+  EXPECT_EQ(world_error(plan, 3), "--ulysses-size 2 (default) does not divide the 3 ranks");
+  resolve_for_world(&plan, 4);
+  EXPECT_EQ(plan.options.global_batch, 24);
+  EXPECT_EQ(data_ranks(plan, 4), 2);
+}
+
 TEST(Resolve, WithoutThemTheGlobalBatchStays) {
   Plan plan;
   leave_batch_to_ranks(&plan);
