@@ -35,6 +35,8 @@ type MeshOptions struct {
 	FSDPSize   int
 	Ranks      []int  // with a Shape: the ranks of this mesh, row-major, this rank among them; none: all
 	DeviceType string // "cpu" (default) or "cuda"
+	// UlyssesSize counts without a Shape. Above 1: so many consecutive ranks share sequences, along a last dim "cp"; 0 or 1: none do.
+	UlyssesSize int
 }
 
 // DefaultMeshOptions returns the library's defaults.
@@ -47,6 +49,8 @@ func DefaultMeshOptions() MeshOptions {
 		LocalRank: int(raw.LocalRank),
 		Timeout:   time.Duration(raw.TimeoutMs) * time.Millisecond,
 		FSDPSize:  int(raw.FsdpSize),
+
+		UlyssesSize: int(raw.UlyssesSize),
 	}
 }
 
@@ -74,5 +78,6 @@ func (o *MeshOptions) raw(memory *capi.Memory) (*capi.MeshOptions, error) {
 	raw.Ranks = capi.Numbers(memory, int32s(o.Ranks))
 	raw.NRanks = uint(len(o.Ranks))
 	raw.DeviceType = memory.OptionalString(o.DeviceType)
+	raw.UlyssesSize = int64(o.UlyssesSize)
 	return &raw, nil
 }

@@ -9,6 +9,8 @@ import (
 // PlanOptions are what a plan assumes.
 type PlanOptions struct {
 	OptimizerStates float64 // elements kept for each trainable element: 2 for AdamW, 1 for SGD with momentum, 0 without
+	// Of the micro batch, for what ranks that share sequences exchange; 0: nothing is counted.
+	Rows, SequenceLength int
 }
 
 // DefaultPlanOptions returns the library's defaults.
@@ -22,6 +24,7 @@ func (o *PlanOptions) raw() *capi.PlanOptions {
 	}
 	raw := sized[capi.PlanOptions]()
 	raw.OptimizerStates = o.OptimizerStates
+	raw.Rows, raw.SequenceLength = int64(o.Rows), int64(o.SequenceLength)
 	return &raw
 }
 
@@ -34,6 +37,7 @@ type PlanInfo struct {
 	PeakUnreducedGradientBytes                         int // of gradients before they are reduced, at most
 	AllGathers, ReduceScatters, AllReduces             int // in one step of one micro batch
 	AllGatherBytes, ReduceScatterBytes, AllReduceBytes int // that this rank receives in it
+	AllToAlls, AllToAllBytes                           int // of attention in it, where ranks share sequences
 }
 
 // Plan works out a step that begins with everything sharded, by the present settings, without running it. The parameters need not have
@@ -57,6 +61,8 @@ func (s *Shard) Plan(options *PlanOptions) (PlanInfo, error) {
 		AllGatherBytes:             int(raw.AllGatherBytes),
 		ReduceScatterBytes:         int(raw.ReduceScatterBytes),
 		AllReduceBytes:             int(raw.AllReduceBytes),
+		AllToAlls:                  int(raw.AllToAlls),
+		AllToAllBytes:              int(raw.AllToAllBytes),
 	}, failure(err)
 }
 

@@ -155,6 +155,7 @@ type ShardStats struct {
 	AllGathers, ReduceScatters, AllReduces             int
 	AllGatherBytes, ReduceScatterBytes, AllReduceBytes int // received by this rank
 	UnshardedBytes, PeakUnshardedBytes                 int // of gathered parameters: now, at most
+	AllToAlls, AllToAllBytes                           int // of attention, where ranks share sequences
 }
 
 // Stats returns the counts. Bytes are those of the groups of the shard's mesh, which other shards on the same mesh share.
@@ -172,6 +173,8 @@ func (s *Shard) Stats() (ShardStats, error) {
 		AllReduceBytes:     int(raw.AllReduceBytes),
 		UnshardedBytes:     int(raw.UnshardedBytes),
 		PeakUnshardedBytes: int(raw.PeakUnshardedBytes),
+		AllToAlls:          int(raw.AllToAlls),
+		AllToAllBytes:      int(raw.AllToAllBytes),
 	}, failure(err)
 }
 

@@ -215,20 +215,21 @@ type LogRecord struct {
 
 // MeshOptions is fsdp2_mesh_options.
 type MeshOptions struct {
-	StructSize uint32
-	Backend    int32
-	Rank       int32
-	WorldSize  int32
-	LocalRank  int32
-	NDims      int32
-	Shape      *int64
-	Names      *unsafe.Pointer
-	Rendezvous unsafe.Pointer
-	TimeoutMs  int64
-	FsdpSize   int64
-	Ranks      *int32
-	NRanks     uint
-	DeviceType unsafe.Pointer
+	StructSize  uint32
+	Backend     int32
+	Rank        int32
+	WorldSize   int32
+	LocalRank   int32
+	NDims       int32
+	Shape       *int64
+	Names       *unsafe.Pointer
+	Rendezvous  unsafe.Pointer
+	TimeoutMs   int64
+	FsdpSize    int64
+	Ranks       *int32
+	NRanks      uint
+	DeviceType  unsafe.Pointer
+	UlyssesSize int64
 }
 
 // MeshInfo is fsdp2_mesh_info.
@@ -478,6 +479,8 @@ type ShardStats struct {
 	AllReduceBytes     int64
 	UnshardedBytes     int64
 	PeakUnshardedBytes int64
+	AllToAlls          int64
+	AllToAllBytes      int64
 }
 
 // AllReduceInfo is fsdp2_all_reduce_info.
@@ -512,6 +515,8 @@ type PlanOptions struct {
 	StructSize      uint32
 	Reserved        int32
 	OptimizerStates float64
+	Rows            int64
+	SequenceLength  int64
 }
 
 // PlanInfo is fsdp2_plan_info.
@@ -530,6 +535,8 @@ type PlanInfo struct {
 	AllGatherBytes             int64
 	ReduceScatterBytes         int64
 	AllReduceBytes             int64
+	AllToAlls                  int64
+	AllToAllBytes              int64
 }
 
 // AdamwOptions is fsdp2_adamw_options.

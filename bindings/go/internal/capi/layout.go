@@ -86,6 +86,7 @@ var _ = [1]byte{}[unsafe.Offsetof(MeshOptions{}.FsdpSize)-unsafe.Offsetof(C.fsdp
 var _ = [1]byte{}[unsafe.Offsetof(MeshOptions{}.Ranks)-unsafe.Offsetof(C.fsdp2_mesh_options{}.ranks)]
 var _ = [1]byte{}[unsafe.Offsetof(MeshOptions{}.NRanks)-unsafe.Offsetof(C.fsdp2_mesh_options{}.n_ranks)]
 var _ = [1]byte{}[unsafe.Offsetof(MeshOptions{}.DeviceType)-unsafe.Offsetof(C.fsdp2_mesh_options{}.device_type)]
+var _ = [1]byte{}[unsafe.Offsetof(MeshOptions{}.UlyssesSize)-unsafe.Offsetof(C.fsdp2_mesh_options{}.ulysses_size)]
 
 const _ = unsafe.Sizeof(C.fsdp2_mesh_info{}) - unsafe.Sizeof(MeshInfo{})
 
@@ -315,6 +316,8 @@ var _ = [1]byte{}[unsafe.Offsetof(ShardStats{}.ReduceScatterBytes)-unsafe.Offset
 var _ = [1]byte{}[unsafe.Offsetof(ShardStats{}.AllReduceBytes)-unsafe.Offsetof(C.fsdp2_shard_stats{}.all_reduce_bytes)]
 var _ = [1]byte{}[unsafe.Offsetof(ShardStats{}.UnshardedBytes)-unsafe.Offsetof(C.fsdp2_shard_stats{}.unsharded_bytes)]
 var _ = [1]byte{}[unsafe.Offsetof(ShardStats{}.PeakUnshardedBytes)-unsafe.Offsetof(C.fsdp2_shard_stats{}.peak_unsharded_bytes)]
+var _ = [1]byte{}[unsafe.Offsetof(ShardStats{}.AllToAlls)-unsafe.Offsetof(C.fsdp2_shard_stats{}.all_to_alls)]
+var _ = [1]byte{}[unsafe.Offsetof(ShardStats{}.AllToAllBytes)-unsafe.Offsetof(C.fsdp2_shard_stats{}.all_to_all_bytes)]
 
 const _ = unsafe.Sizeof(C.fsdp2_all_reduce_info{}) - unsafe.Sizeof(AllReduceInfo{})
 
@@ -345,6 +348,8 @@ const _ = unsafe.Sizeof(C.fsdp2_plan_options{}) - unsafe.Sizeof(PlanOptions{})
 var _ = [1]byte{}[unsafe.Offsetof(PlanOptions{}.StructSize)-unsafe.Offsetof(C.fsdp2_plan_options{}.struct_size)]
 var _ = [1]byte{}[unsafe.Offsetof(PlanOptions{}.Reserved)-unsafe.Offsetof(C.fsdp2_plan_options{}.reserved)]
 var _ = [1]byte{}[unsafe.Offsetof(PlanOptions{}.OptimizerStates)-unsafe.Offsetof(C.fsdp2_plan_options{}.optimizer_states)]
+var _ = [1]byte{}[unsafe.Offsetof(PlanOptions{}.Rows)-unsafe.Offsetof(C.fsdp2_plan_options{}.rows)]
+var _ = [1]byte{}[unsafe.Offsetof(PlanOptions{}.SequenceLength)-unsafe.Offsetof(C.fsdp2_plan_options{}.sequence_length)]
 
 const _ = unsafe.Sizeof(C.fsdp2_plan_info{}) - unsafe.Sizeof(PlanInfo{})
 
@@ -362,6 +367,8 @@ var _ = [1]byte{}[unsafe.Offsetof(PlanInfo{}.AllReduces)-unsafe.Offsetof(C.fsdp2
 var _ = [1]byte{}[unsafe.Offsetof(PlanInfo{}.AllGatherBytes)-unsafe.Offsetof(C.fsdp2_plan_info{}.all_gather_bytes)]
 var _ = [1]byte{}[unsafe.Offsetof(PlanInfo{}.ReduceScatterBytes)-unsafe.Offsetof(C.fsdp2_plan_info{}.reduce_scatter_bytes)]
 var _ = [1]byte{}[unsafe.Offsetof(PlanInfo{}.AllReduceBytes)-unsafe.Offsetof(C.fsdp2_plan_info{}.all_reduce_bytes)]
+var _ = [1]byte{}[unsafe.Offsetof(PlanInfo{}.AllToAlls)-unsafe.Offsetof(C.fsdp2_plan_info{}.all_to_alls)]
+var _ = [1]byte{}[unsafe.Offsetof(PlanInfo{}.AllToAllBytes)-unsafe.Offsetof(C.fsdp2_plan_info{}.all_to_all_bytes)]
 
 const _ = unsafe.Sizeof(C.fsdp2_adamw_options{}) - unsafe.Sizeof(AdamwOptions{})
 

@@ -207,6 +207,7 @@ Base.@kwdef struct fsdp2_mesh_options
     ranks::Ptr{Int32} = C_NULL
     n_ranks::Csize_t = 0
     device_type::Cstring = Cstring(C_NULL)
+    ulysses_size::Int64 = 0
 end
 
 Base.@kwdef struct fsdp2_mesh_info
@@ -436,6 +437,8 @@ Base.@kwdef struct fsdp2_shard_stats
     all_reduce_bytes::Int64 = 0
     unsharded_bytes::Int64 = 0
     peak_unsharded_bytes::Int64 = 0
+    all_to_alls::Int64 = 0
+    all_to_all_bytes::Int64 = 0
 end
 
 Base.@kwdef struct fsdp2_all_reduce_info
@@ -466,6 +469,8 @@ Base.@kwdef struct fsdp2_plan_options
     struct_size::UInt32 = sizeof(fsdp2_plan_options)
     reserved::Int32 = 0
     optimizer_states::Cdouble = 2.0
+    rows::Int64 = 0
+    sequence_length::Int64 = 0
 end
 
 Base.@kwdef struct fsdp2_plan_info
@@ -483,6 +488,8 @@ Base.@kwdef struct fsdp2_plan_info
     all_gather_bytes::Int64 = 0
     reduce_scatter_bytes::Int64 = 0
     all_reduce_bytes::Int64 = 0
+    all_to_alls::Int64 = 0
+    all_to_all_bytes::Int64 = 0
 end
 
 Base.@kwdef struct fsdp2_adamw_options

@@ -8,7 +8,7 @@ Joins the job: all ranks make this call. Without options it reads the launcher's
 and without one the job has one rank. With `Mesh() do mesh ... end` it is closed at the end of the block.
 
 - `shape`: sizes of the dims, one may be -1; `names`: as many names. Without a shape, `fsdp_size`: 0 for one dim of all ranks, n for
-  (replicas, n), -1 for replicas only.
+  (replicas, n), -1 for replicas only; `ulysses_size`: so many consecutive ranks share sequences, along a last dim `"cp"`.
 - `rank`, `world_size`, `local_rank`, `rendezvous` (`"env://"`, `"tcp://host:port"`, `"file:///path"`, `"thread://name"`): how to join.
 - `backend`: `:auto`, `:gloo`, `:nccl`, `:thread`, `:fake`; `device_type`: `"cpu"` or `"cuda"`.
 - `timeout_ms`: of every collective; `ranks`: with a shape, the ranks of this mesh, row-major.
@@ -21,7 +21,7 @@ Mesh(; options...) =
     end
 
 """
-    Mesh(mesh::Mesh; shape, names, ranks, fsdp_size, device_type)
+    Mesh(mesh::Mesh; shape, names, ranks, fsdp_size, ulysses_size, device_type)
 
 Another mesh over the ranks of this one. Collective.
 """

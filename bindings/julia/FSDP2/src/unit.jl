@@ -173,7 +173,7 @@ clear_events!(shard::Shard) = check(fsdp2_shard_clear_events(shard))
     get_stats(shard::Shard)
 
 Counts and bytes since creation or the last `reset_stats!`: `(; n_units, all_gathers, reduce_scatters, all_reduces, all_gather_bytes,
-reduce_scatter_bytes, all_reduce_bytes, unsharded_bytes, peak_unsharded_bytes)`.
+reduce_scatter_bytes, all_reduce_bytes, unsharded_bytes, peak_unsharded_bytes, all_to_alls, all_to_all_bytes)`.
 """
 get_stats(shard::Shard) = named(output(out -> fsdp2_shard_get_stats(shard, out), fsdp2_shard_stats))
 

@@ -782,12 +782,13 @@ pub struct fsdp2_mesh_options {
     pub ranks: *const i32,
     pub n_ranks: usize,
     pub device_type: *const ::std::os::raw::c_char,
+    pub ulysses_size: i64,
 }
 #[test]
 fn bindgen_test_layout_fsdp2_mesh_options() {
     assert_eq!(
         ::std::mem::size_of::<fsdp2_mesh_options>(),
-        88usize,
+        96usize,
         concat!("Size of: ", stringify!(fsdp2_mesh_options))
     );
     assert_eq!(
@@ -1033,6 +1034,23 @@ fn bindgen_test_layout_fsdp2_mesh_options() {
         );
     }
     test_field_device_type();
+    fn test_field_ulysses_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_mesh_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).ulysses_size) as usize - ptr as usize
+            },
+            88usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_mesh_options),
+                "::",
+                stringify!(ulysses_size)
+            )
+        );
+    }
+    test_field_ulysses_size();
 }
 extern "C" {
     pub fn fsdp2_mesh_options_init(
@@ -5230,12 +5248,14 @@ pub struct fsdp2_shard_stats {
     pub all_reduce_bytes: i64,
     pub unsharded_bytes: i64,
     pub peak_unsharded_bytes: i64,
+    pub all_to_alls: i64,
+    pub all_to_all_bytes: i64,
 }
 #[test]
 fn bindgen_test_layout_fsdp2_shard_stats() {
     assert_eq!(
         ::std::mem::size_of::<fsdp2_shard_stats>(),
-        72usize,
+        88usize,
         concat!("Size of: ", stringify!(fsdp2_shard_stats))
     );
     assert_eq!(
@@ -5413,6 +5433,40 @@ fn bindgen_test_layout_fsdp2_shard_stats() {
         );
     }
     test_field_peak_unsharded_bytes();
+    fn test_field_all_to_alls() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_shard_stats>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).all_to_alls) as usize - ptr as usize
+            },
+            72usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_shard_stats),
+                "::",
+                stringify!(all_to_alls)
+            )
+        );
+    }
+    test_field_all_to_alls();
+    fn test_field_all_to_all_bytes() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_shard_stats>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).all_to_all_bytes) as usize - ptr as usize
+            },
+            80usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_shard_stats),
+                "::",
+                stringify!(all_to_all_bytes)
+            )
+        );
+    }
+    test_field_all_to_all_bytes();
 }
 extern "C" {
     pub fn fsdp2_shard_get_stats(shard: fsdp2_shard, out: *mut fsdp2_shard_stats) -> fsdp2_status;
@@ -5847,12 +5901,14 @@ pub struct fsdp2_plan_options {
     pub struct_size: u32,
     pub reserved: i32,
     pub optimizer_states: f64,
+    pub rows: i64,
+    pub sequence_length: i64,
 }
 #[test]
 fn bindgen_test_layout_fsdp2_plan_options() {
     assert_eq!(
         ::std::mem::size_of::<fsdp2_plan_options>(),
-        16usize,
+        32usize,
         concat!("Size of: ", stringify!(fsdp2_plan_options))
     );
     assert_eq!(
@@ -5911,6 +5967,40 @@ fn bindgen_test_layout_fsdp2_plan_options() {
         );
     }
     test_field_optimizer_states();
+    fn test_field_rows() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_plan_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).rows) as usize - ptr as usize
+            },
+            16usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_plan_options),
+                "::",
+                stringify!(rows)
+            )
+        );
+    }
+    test_field_rows();
+    fn test_field_sequence_length() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_plan_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).sequence_length) as usize - ptr as usize
+            },
+            24usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_plan_options),
+                "::",
+                stringify!(sequence_length)
+            )
+        );
+    }
+    test_field_sequence_length();
 }
 extern "C" {
     pub fn fsdp2_plan_options_init(
@@ -5935,12 +6025,14 @@ pub struct fsdp2_plan_info {
     pub all_gather_bytes: i64,
     pub reduce_scatter_bytes: i64,
     pub all_reduce_bytes: i64,
+    pub all_to_alls: i64,
+    pub all_to_all_bytes: i64,
 }
 #[test]
 fn bindgen_test_layout_fsdp2_plan_info() {
     assert_eq!(
         ::std::mem::size_of::<fsdp2_plan_info>(),
-        104usize,
+        120usize,
         concat!("Size of: ", stringify!(fsdp2_plan_info))
     );
     assert_eq!(
@@ -6186,6 +6278,40 @@ fn bindgen_test_layout_fsdp2_plan_info() {
         );
     }
     test_field_all_reduce_bytes();
+    fn test_field_all_to_alls() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_plan_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).all_to_alls) as usize - ptr as usize
+            },
+            104usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_plan_info),
+                "::",
+                stringify!(all_to_alls)
+            )
+        );
+    }
+    test_field_all_to_alls();
+    fn test_field_all_to_all_bytes() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_plan_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).all_to_all_bytes) as usize - ptr as usize
+            },
+            112usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_plan_info),
+                "::",
+                stringify!(all_to_all_bytes)
+            )
+        );
+    }
+    test_field_all_to_all_bytes();
 }
 extern "C" {
     pub fn fsdp2_plan_get_info(

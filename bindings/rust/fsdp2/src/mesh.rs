@@ -39,6 +39,8 @@ options! {
         /// Without a shape. 0, 1, or at least the world size: one dim, "fsdp". Less: "ddp" and "fsdp", of sizes
         /// (world_size / fsdp_size, fsdp_size). -1: replicas only.
         fsdp_size: i64,
+        /// Without a shape. Above 1: so many consecutive ranks share sequences, along a last dim "cp"; 0 or 1: none do.
+        ulysses_size: i64,
     } others |_raw| {
         /// Sizes whose product is the world size; one may be -1, for what is left. Empty: `fsdp_size` decides.
         shape: Vec<i64> = Vec::new(),

@@ -9,6 +9,10 @@ options! {
     PlanOptions: fsdp2_plan_options, fsdp2_plan_options_init {
         /// Elements kept for each trainable element: 2 for AdamW, 1 for SGD with momentum, 0 without.
         optimizer_states: f64,
+        /// Rows of the micro batch, for what ranks that share sequences exchange; 0: nothing is counted.
+        rows: i64,
+        /// Tokens of each of these rows.
+        sequence_length: i64,
     }
 }
 
@@ -41,6 +45,10 @@ info! {
         reduce_scatter_bytes: i64,
         /// Received by this rank.
         all_reduce_bytes: i64,
+        /// Calls of attention, where ranks share sequences.
+        all_to_alls: i64,
+        /// Received by this rank in these.
+        all_to_all_bytes: i64,
     }
 }
 

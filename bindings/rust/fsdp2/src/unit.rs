@@ -92,6 +92,10 @@ info! {
         unsharded_bytes: i64,
         /// Bytes of gathered parameters, at most.
         peak_unsharded_bytes: i64,
+        /// Calls of attention, where ranks share sequences.
+        all_to_alls: i64,
+        /// Received by this rank in these.
+        all_to_all_bytes: i64,
     }
 }
 

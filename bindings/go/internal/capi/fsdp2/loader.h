@@ -53,8 +53,9 @@ FSDP2_CALL fsdp2_loader_options_init(fsdp2_loader_options* options, size_t struc
 FSDP2_CALL fsdp2_loader_open(fsdp2_mesh mesh, const char* path, const fsdp2_loader_options* options,
                              fsdp2_loader* out);
 /* Returns the next micro batch of this rank: tokens and labels, both i64
- * [global_batch/(ranks*accumulate), S]. FSDP2_E_CORRUPT_DATA for a token outside the vocabulary,
- * with its position. */
+ * [global_batch/(ranks*accumulate), S]. Ranks that share sequences (ulysses_size of mesh.h) take
+ * the same rows, and count as one. FSDP2_E_CORRUPT_DATA for a token outside the vocabulary, with
+ * its position. */
 FSDP2_CALL fsdp2_loader_next(fsdp2_loader loader, fsdp2_tensor* tokens, fsdp2_tensor* labels);
 /* The positions of the tokens that the last fsdp2_loader_next returned, i64 of their shape: from 0
  * in each row, and anew in each record. fsdp2_module_forward takes them after the labels, and needs

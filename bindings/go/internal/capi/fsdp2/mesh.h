@@ -48,11 +48,16 @@ typedef struct fsdp2_mesh_options {
                               unless the job's backend is NCCL), "cuda": the GPU of the local rank,
                               or "auto": that GPU where there is one. CUDA needs libfsdp2_cuda.so
                               beside this library; FSDP2_E_UNSUPPORTED says what is missing */
+  /* With n_dims 0. P > 1: blocks of P consecutive ranks share sequences (Ulysses), see
+   * fsdp2_shard_create. The mesh has a last dim "cp" of size P: ("dp", "cp") or, with an fsdp_size
+   * of less than the world, a multiple of P, ("ddp", "fsdp", "cp"), of shard groups over the last
+   * two. P divides the number of ranks. 0 or 1: they do not. */
+  int64_t ulysses_size;
 } fsdp2_mesh_options;
 /* clang-format off */
 #define FSDP2_MESH_OPTIONS_INIT \
   { (uint32_t)sizeof(fsdp2_mesh_options), FSDP2_BACKEND_AUTO, -1, -1, -1, 0, NULL, NULL, NULL, 600000, 0, \
-    NULL, 0, NULL }
+    NULL, 0, NULL, 0 }
 /* clang-format on */
 FSDP2_CALL fsdp2_mesh_options_init(fsdp2_mesh_options* options, size_t struct_size);
 
@@ -60,8 +65,8 @@ FSDP2_CALL fsdp2_mesh_options_init(fsdp2_mesh_options* options, size_t struct_si
  * rank did not arrive), FSDP2_E_IO or FSDP2_E_COMM (address in use or unreachable). */
 FSDP2_CALL fsdp2_mesh_create(const fsdp2_mesh_options* options /*(opt)*/, fsdp2_mesh* out);
 /* [c] Creates another mesh over the ranks of `mesh`: all of the job, or fewer if `mesh` is a slice
- * of it. Only n_dims, shape, names, ranks, device_type and fsdp_size count; the options that say
- * how to join must keep their defaults. */
+ * of it. Only n_dims, shape, names, ranks, device_type, fsdp_size and ulysses_size count; the
+ * options that say how to join must keep their defaults. */
 FSDP2_CALL fsdp2_mesh_create_in(fsdp2_mesh mesh, const fsdp2_mesh_options* options,
                                 fsdp2_mesh* out);
 /* Creates the 1-D mesh of a group that exists: the group of `dim` of `mesh`. */

@@ -14,8 +14,10 @@ typedef struct fsdp2_plan_options {
   int32_t reserved;        /* 0 */
   double optimizer_states; /* elements kept for each trainable element: 2 for AdamW, 1 for SGD with
                               momentum, 0 without */
+  /* Of the micro batch, for what ranks that share sequences exchange; 0: nothing is counted. */
+  int64_t rows, sequence_length;
 } fsdp2_plan_options;
-#define FSDP2_PLAN_OPTIONS_INIT {(uint32_t)sizeof(fsdp2_plan_options), 0, 2.0}
+#define FSDP2_PLAN_OPTIONS_INIT {(uint32_t)sizeof(fsdp2_plan_options), 0, 2.0, 0, 0}
 FSDP2_CALL fsdp2_plan_options_init(fsdp2_plan_options* options, size_t struct_size);
 
 typedef struct fsdp2_plan_info {
@@ -29,6 +31,8 @@ typedef struct fsdp2_plan_info {
   /* In one step of one micro batch: collectives of units, and bytes that this rank receives. */
   int64_t all_gathers, reduce_scatters, all_reduces;
   int64_t all_gather_bytes, reduce_scatter_bytes, all_reduce_bytes;
+  /* Calls of attention, where ranks share sequences. */
+  int64_t all_to_alls, all_to_all_bytes;
 } fsdp2_plan_info;
 
 /* Plans a step that begins with everything sharded, by the present settings of unit.h. The

@@ -124,7 +124,16 @@ FSDP2_CALL fsdp2_shard_make_unit(fsdp2_module module, fsdp2_mesh mesh, const cha
 FSDP2_CALL fsdp2_shard_make_units(fsdp2_module module, fsdp2_mesh mesh,
                                   const fsdp2_shard_options* options /*(opt)*/);
 
-/* [c] Shards the module over the mesh, which is 1-D, or 2-D as (replicate, shard). The modules that
+/* [c] Shards the module over the mesh, which is 1-D, or 2-D as (replicate, shard). If its last dim
+ * is named "cp", ranks along it share sequences (Ulysses): each is given the same whole batch,
+ * keeps one part of every row, and exchanges it in attention for the whole rows of some of the
+ * heads. Losses and outputs are those of the whole batch, on all ranks alike. Parameters are cut
+ * over "cp" and the dim before it as one: (dp, cp) is never (replicate, shard). The module is a
+ * language model of a config.json, otherwise FSDP2_E_UNSUPPORTED, whose heads the ranks can share,
+ * otherwise FSDP2_E_INVALID_ARGUMENT. Forwards that find other batches on ranks of a block fail
+ * with FSDP2_E_INVALID_ARGUMENT; an input that some of them leave out is taken from the others.
+ *
+ * The modules that
  * `wrap` and the other wrap fields select become units, inner ones first; then the module itself
  * becomes the root. A parameter that is tied across units goes to the unit of their common parent.
  * Parameters without values get them here. All ranks must pass the same options and the same model;

@@ -136,6 +136,7 @@ typedef struct fsdp2_shard_stats {
   int64_t all_gathers, reduce_scatters, all_reduces;                /* of units */
   int64_t all_gather_bytes, reduce_scatter_bytes, all_reduce_bytes; /* received by this rank */
   int64_t unsharded_bytes, peak_unsharded_bytes; /* of gathered parameters: now, at most */
+  int64_t all_to_alls, all_to_all_bytes; /* calls of attention, where ranks share sequences */
 } fsdp2_shard_stats;
 /* Counts since creation or the last reset. Bytes are those of the groups of the shard's mesh, which
  * other shards on the same mesh share. */

@@ -20,6 +20,7 @@ public final class MeshOptions {
   private final long fsdpSize;
   private final int[] ranks;
   private final String deviceType;
+  private final long ulyssesSize;
 
   private MeshOptions(Builder builder) {
     backend = builder.backend;
@@ -33,6 +34,7 @@ public final class MeshOptions {
     fsdpSize = builder.fsdpSize;
     ranks = builder.ranks;
     deviceType = builder.deviceType;
+    ulyssesSize = builder.ulyssesSize;
   }
 
   /** Begins with the library's defaults. */
@@ -103,6 +105,14 @@ public final class MeshOptions {
     return deviceType;
   }
 
+  /**
+   * Without a shape: so many consecutive ranks share sequences, along a last dim "cp"; 0 or 1: none
+   * do.
+   */
+  public long ulyssesSize() {
+    return ulyssesSize;
+  }
+
   /** The caller closes it. */
   fsdp2_mesh_options toRaw() {
     fsdp2_mesh_options raw = new fsdp2_mesh_options();
@@ -122,6 +132,7 @@ public final class MeshOptions {
       raw.setRanks(ranks.length, ranks);
     }
     raw.setDeviceType(deviceType);
+    raw.setUlysses_size(ulyssesSize);
     return raw;
   }
 
@@ -138,6 +149,7 @@ public final class MeshOptions {
     private long fsdpSize;
     private int[] ranks = {};
     private String deviceType;
+    private long ulyssesSize;
 
     private Builder() {
       try (fsdp2_mesh_options raw = new fsdp2_mesh_options()) {
@@ -148,6 +160,7 @@ public final class MeshOptions {
         localRank = raw.getLocal_rank();
         timeoutMs = raw.getTimeout_ms();
         fsdpSize = raw.getFsdp_size();
+        ulyssesSize = raw.getUlysses_size();
       }
     }
 
@@ -223,6 +236,15 @@ public final class MeshOptions {
     /** "cpu" (if null) or "cuda". */
     public Builder deviceType(String deviceType) {
       this.deviceType = deviceType;
+      return this;
+    }
+
+    /**
+     * Without a shape: so many consecutive ranks share sequences, along a last dim "cp"; 0 or 1:
+     * none do.
+     */
+    public Builder ulyssesSize(long ulyssesSize) {
+      this.ulyssesSize = ulyssesSize;
       return this;
     }
 

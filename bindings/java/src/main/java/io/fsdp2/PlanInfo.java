@@ -18,6 +18,8 @@ import io.fsdp2.internal.fsdp2_plan_info;
  * @param allGatherBytes received
  * @param reduceScatterBytes received
  * @param allReduceBytes received
+ * @param allToAlls of attention, where ranks share sequences
+ * @param allToAllBytes received
  */
 public record PlanInfo(
     int units,
@@ -32,7 +34,9 @@ public record PlanInfo(
     long allReduces,
     long allGatherBytes,
     long reduceScatterBytes,
-    long allReduceBytes) {
+    long allReduceBytes,
+    long allToAlls,
+    long allToAllBytes) {
   static PlanInfo of(fsdp2_plan_info raw) {
     return new PlanInfo(
         raw.getN_units(),
@@ -47,6 +51,8 @@ public record PlanInfo(
         raw.getAll_reduces(),
         raw.getAll_gather_bytes(),
         raw.getReduce_scatter_bytes(),
-        raw.getAll_reduce_bytes());
+        raw.getAll_reduce_bytes(),
+        raw.getAll_to_alls(),
+        raw.getAll_to_all_bytes());
   }
 }

@@ -6,9 +6,13 @@ import io.fsdp2.internal.fsdp2_plan_options;
 /** What a plan assumes. What a builder is not told keeps the library's default. */
 public final class PlanOptions {
   private final double optimizerStates;
+  private final long rows;
+  private final long sequenceLength;
 
   private PlanOptions(Builder builder) {
     optimizerStates = builder.optimizerStates;
+    rows = builder.rows;
+    sequenceLength = builder.sequenceLength;
   }
 
   /** Begins with the library's defaults. */
@@ -21,27 +25,55 @@ public final class PlanOptions {
     return optimizerStates;
   }
 
+  /** Of the micro batch, for what ranks that share sequences exchange; 0: nothing is counted. */
+  public long rows() {
+    return rows;
+  }
+
+  /** Tokens of each of these rows. */
+  public long sequenceLength() {
+    return sequenceLength;
+  }
+
   /** The caller closes it. */
   fsdp2_plan_options toRaw() {
     fsdp2_plan_options raw = new fsdp2_plan_options();
     raw.setOptimizer_states(optimizerStates);
+    raw.setRows(rows);
+    raw.setSequence_length(sequenceLength);
     return raw;
   }
 
   /** Makes {@link PlanOptions}. */
   public static final class Builder {
     private double optimizerStates;
+    private long rows;
+    private long sequenceLength;
 
     private Builder() {
       try (fsdp2_plan_options raw = new fsdp2_plan_options()) {
         Raw.fsdp2_plan_options_init(raw, raw.getStruct_size());
         optimizerStates = raw.getOptimizer_states();
+        rows = raw.getRows();
+        sequenceLength = raw.getSequence_length();
       }
     }
 
     /** Elements kept for each trainable element: 2 for AdamW, 1 for SGD with momentum. */
     public Builder optimizerStates(double optimizerStates) {
       this.optimizerStates = optimizerStates;
+      return this;
+    }
+
+    /** Of the micro batch, for what ranks that share sequences exchange; 0: nothing is counted. */
+    public Builder rows(long rows) {
+      this.rows = rows;
+      return this;
+    }
+
+    /** Tokens of each of these rows. */
+    public Builder sequenceLength(long sequenceLength) {
+      this.sequenceLength = sequenceLength;
       return this;
     }
 

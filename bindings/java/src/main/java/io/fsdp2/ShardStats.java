@@ -14,6 +14,8 @@ import io.fsdp2.internal.fsdp2_shard_stats;
  * @param allReduceBytes received by this rank
  * @param unshardedBytes of gathered parameters now
  * @param peakUnshardedBytes of gathered parameters at most
+ * @param allToAlls of attention, where ranks share sequences
+ * @param allToAllBytes received by this rank
  */
 public record ShardStats(
     int units,
@@ -24,7 +26,9 @@ public record ShardStats(
     long reduceScatterBytes,
     long allReduceBytes,
     long unshardedBytes,
-    long peakUnshardedBytes) {
+    long peakUnshardedBytes,
+    long allToAlls,
+    long allToAllBytes) {
   static ShardStats of(fsdp2_shard_stats raw) {
     return new ShardStats(
         raw.getN_units(),
@@ -35,6 +39,8 @@ public record ShardStats(
         raw.getReduce_scatter_bytes(),
         raw.getAll_reduce_bytes(),
         raw.getUnsharded_bytes(),
-        raw.getPeak_unsharded_bytes());
+        raw.getPeak_unsharded_bytes(),
+        raw.getAll_to_alls(),
+        raw.getAll_to_all_bytes());
   }
 }
