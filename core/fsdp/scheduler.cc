@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/fsdp/phase.h"
 #include "core/nn/recompute/checkpoint_segment.h"
 
 namespace fsdp2::fsdp {
@@ -23,6 +24,28 @@ std::vector<StepOrder::Unit> ordered_units(const std::vector<Scheduler::Member>&
                      &group.settings(), group.state()});
   }
   return units;
+}
+
+// By PyTorch's names; a reduction is waited for in a callback without one there.
+const char* phase_of(ActionKind kind, bool in_backward) {
+  switch (kind) {
+    case ActionKind::kGather:
+      return "FSDP::all_gather";
+    case ActionKind::kWait:
+      return "FSDP::all_gather_copy_out";
+    case ActionKind::kFree:
+    case ActionKind::kSlice:
+      return in_backward ? "FSDP::post_backward_reshard" : "FSDP::reshard";
+    case ActionKind::kReduce:
+      return "FSDP::post_backward_reduce";
+    case ActionKind::kFinishReduce:
+      return "FSDP::post_backward_reduce_wait";
+    case ActionKind::kAccumulate:
+      return "FSDP::post_backward_accumulate";
+    case ActionKind::kLeave:
+      return "FSDP::post_backward";
+  }
+  return "FSDP";
 }
 
 at::Device device_of(const std::vector<Scheduler::Member>& members) {
@@ -128,6 +151,7 @@ void Scheduler::carry_out(const StepOrder::Actions& actions) {
 
 void Scheduler::carry_out(const Action& action) {
   ParamGroup& group = this->group(action.unit);
+  const Phase phase(phase_of(action.kind, task_ != kNoTask), members_[action.unit].name);
   const int64_t before = group.live_bytes();
   switch (action.kind) {
     case ActionKind::kGather:
@@ -242,6 +266,7 @@ void Scheduler::reset() noexcept {
 // ---- forward
 
 void Scheduler::begin_forward() {
+  const Phase phase("FSDP::root_pre_forward");
   ++root_forwards_;
   if (shards_are_lent_) {
     shards_changed();
@@ -251,6 +276,7 @@ void Scheduler::begin_forward() {
 }
 
 void Scheduler::pre_forward(size_t index) {
+  const Phase phase("FSDP::pre_forward", members_[index].name);
   if (!inside_root_forward()) {
     see_shards();
     if (shards_are_lent_) {
@@ -261,6 +287,7 @@ void Scheduler::pre_forward(size_t index) {
 }
 
 size_t Scheduler::post_forward(size_t index, bool more_to_come) {
+  const Phase phase("FSDP::post_forward", members_[index].name);
   carry_out(order_.leave_forward(index, more_to_come, at::GradMode::is_enabled()));
   return order_.last_place();
 }
@@ -303,6 +330,7 @@ std::vector<ExpectedGradients> Scheduler::find_expected_gradients() {
 }
 
 void Scheduler::pre_backward(size_t index, size_t place) {
+  const Phase phase("FSDP::pre_backward", members_[index].name);
   carry_out(order_.enter_backward(index, place, backward_prefetch(index)));
 }
 
@@ -318,6 +346,7 @@ void Scheduler::on_gradient(size_t index) {
 }
 
 void Scheduler::end_backward() {
+  const Phase phase("FSDP::root_post_backward_callback");
   std::vector<bool> has_gradients;
   for (const Member& member : members_) {
     has_gradients.push_back(member.group->has_unsharded_grads());

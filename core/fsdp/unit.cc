@@ -12,6 +12,7 @@
 #include "core/comm/agreement.h"
 #include "core/comm/mesh_numbers.h"
 #include "core/fsdp/parameter_values.h"
+#include "core/fsdp/phase.h"
 #include "core/fsdp/sequence_group.h"
 #include "core/nn/recompute/activation_checkpoint.h"
 #include "core/nn/value_map.h"
@@ -83,11 +84,13 @@ std::shared_ptr<Unit> find_unit(const nn::Module& module) {
 void Unit::pre_forward(nn::Module& module, nn::Values& inputs) {
   Scheduler& scheduler = this->scheduler();
   if (is_root() && !mesh_->device().is_cpu()) {
+    const Phase phase("FSDP::inputs_to_device");
     const at::Device device = mesh_->device();
     change_inputs(module, inputs,
                   [&](const at::Tensor& input) { return moved_from_host(input, device); });
   }
   if (policy_.mixed_precision.cast_forward_inputs && policy_.mixed_precision.param_dtype) {
+    const Phase phase("FSDP::cast_forward_inputs");
     const at::ScalarType dtype = *policy_.mixed_precision.param_dtype;
     change_inputs(module, inputs,
                   [&](const at::Tensor& input) { return cast_floating(input, dtype); });
@@ -220,6 +223,7 @@ void Unit::post_forward(nn::Module& module, c10::IValue& output) {
     }
   }
   if (policy_.mixed_precision.output_dtype) {
+    const Phase phase("FSDP::cast_forward_outputs");
     const at::ScalarType dtype = *policy_.mixed_precision.output_dtype;
     output = nn::map_tensors(output, [&](const at::Tensor& t) { return cast_floating(t, dtype); });
   }

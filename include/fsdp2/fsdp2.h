@@ -113,6 +113,7 @@
 #include "optimizer.h"
 #include "loader.h"
 #include "step.h"
+#include "profile.h"
 #include "state.h"
 #include "checkpoint.h"
 /* clang-format on */

@@ -138,6 +138,7 @@ static inline void list_good_texts(const char* saved, const char* new_path) {
   POINTER(NULL, "path", new_path);
   POINTER(NULL, "from", saved);
   POINTER(NULL, "to", new_path);
+  POINTER(NULL, "trace_file", new_path);
   POINTER(NULL, "json", "{}");
   POINTER(NULL, "what", "a");
   POINTER(NULL, "text", "b");

@@ -193,6 +193,9 @@
   F(step_get_position, (fsdp2_step step, int64_t *next_step), (step, next_step)) \
   F(step_destroy, (fsdp2_step step), (step)) \
   F(step_duplicate, (fsdp2_step step, fsdp2_step *out), (step, out)) \
+  F(profile_start, (void), ()) \
+  F(profile_stop, (const char *trace_file), (trace_file)) \
+  F(profile_describe, (char *buf, size_t cap, size_t *needed), (buf, cap, needed)) \
   F(state_create, (fsdp2_mesh mesh, fsdp2_state *out), (mesh, out)) \
   F(state_destroy, (fsdp2_state state), (state)) \
   F(state_duplicate, (fsdp2_state state, fsdp2_state *out), (state, out)) \

@@ -1742,6 +1742,23 @@ func StepDuplicate(step Step, out *Step) error {
 	return check(C.fsdp2_go_step_duplicate(*(*C.fsdp2_step)(unsafe.Pointer(&step)), (*C.fsdp2_step)(unsafe.Pointer(out))))
 }
 
+// ProfileStart calls fsdp2_profile_start.
+func ProfileStart() error {
+	return check(C.fsdp2_go_profile_start())
+}
+
+// ProfileStop calls fsdp2_profile_stop.
+func ProfileStop(traceFile string) error {
+	cTraceFile := cString(traceFile)
+	defer C.free(unsafe.Pointer(cTraceFile))
+	return check(C.fsdp2_go_profile_stop(cTraceFile))
+}
+
+// ProfileDescribe calls fsdp2_profile_describe.
+func ProfileDescribe(buf *byte, cap uint, needed *uint) error {
+	return check(C.fsdp2_go_profile_describe((*C.char)(unsafe.Pointer(buf)), C.size_t(cap), (*C.size_t)(unsafe.Pointer(needed))))
+}
+
 // StateCreate calls fsdp2_state_create.
 func StateCreate(mesh Mesh, out *State) error {
 	return check(C.fsdp2_go_state_create(*(*C.fsdp2_mesh)(unsafe.Pointer(&mesh)), (*C.fsdp2_state)(unsafe.Pointer(out))))

@@ -1,5 +1,5 @@
 # What `using FSDP2` brings. Not exported, because Julia or its users have names like these: FSDP2.Module, FSDP2.Config, FSDP2.Handle, FSDP2.Element,
-# FSDP2.TensorArray, FSDP2.default, FSDP2.version, FSDP2.live_handles.
+# FSDP2.TensorArray, FSDP2.default, FSDP2.version, FSDP2.live_handles, FSDP2.profile.
 
 export FSDP2Error, BF16, duplicate
 export describe_runtime, set_threads, set_product_engine, set_log, LogRecord
@@ -30,6 +30,7 @@ export get_units, get_unit, set_requires_gradient_sync!, set_requires_all_reduce
     get_stats, reset_stats!
 export set_all_reduce_hook!, set_gradient_ready!, set_all_gather_extension!
 export get_plan, describe_plan
+export describe_profile
 export lower_config, get_shared
 
 export Optimizer, adamw, sgd, add_adamw_group!, add_sgd_group!, exempt_from_decay!, scale_lr!, get_groups, get_state, set_lr!, get_lr,

@@ -1394,6 +1394,18 @@ function fsdp2_step_duplicate(step, out)
     @ccall libfsdp2.fsdp2_step_duplicate(step::fsdp2_step, out::Ptr{fsdp2_step})::fsdp2_status
 end
 
+function fsdp2_profile_start()
+    @ccall libfsdp2.fsdp2_profile_start()::fsdp2_status
+end
+
+function fsdp2_profile_stop(trace_file)
+    @ccall libfsdp2.fsdp2_profile_stop(trace_file::Cstring)::fsdp2_status
+end
+
+function fsdp2_profile_describe(buf, cap, needed)
+    @ccall libfsdp2.fsdp2_profile_describe(buf::Ptr{UInt8}, cap::Csize_t, needed::Ptr{Csize_t})::fsdp2_status
+end
+
 function fsdp2_state_create(mesh, out)
     @ccall libfsdp2.fsdp2_state_create(mesh::fsdp2_mesh, out::Ptr{fsdp2_state})::fsdp2_status
 end

@@ -7893,6 +7893,19 @@ extern "C" {
     pub fn fsdp2_step_duplicate(step: fsdp2_step, out: *mut fsdp2_step) -> fsdp2_status;
 }
 extern "C" {
+    pub fn fsdp2_profile_start() -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_profile_stop(trace_file: *const ::std::os::raw::c_char) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_profile_describe(
+        buf: *mut ::std::os::raw::c_char,
+        cap: usize,
+        needed: *mut usize,
+    ) -> fsdp2_status;
+}
+extern "C" {
     pub fn fsdp2_state_create(mesh: fsdp2_mesh, out: *mut fsdp2_state) -> fsdp2_status;
 }
 extern "C" {

@@ -64,6 +64,7 @@ mod mesh;
 mod module;
 mod optimizer;
 mod plan;
+pub mod profile;
 pub mod runtime;
 mod scope;
 mod shard;
