@@ -20,6 +20,7 @@
 #include "cli/train/report/progress.h"
 #include "cli/train/report/step_line.h"
 #include "cli/train/report/summary.h"
+#include "cli/train/report/trace.h"
 #include "cli/train/resume.h"
 #include "cli/train/sample.h"
 #include "cli/train/setup.h"
@@ -51,6 +52,7 @@ class Trainer {
   RunState run_state() const { return {shard_, optimizer_, step_, loader_}; }
   int64_t tokens_a_step() const { return options_.global_batch * options_.seq_len; }
   void introduce();
+  void say(const std::string& line);
   bool is_asked_to_stop();
   void run_step();
   void evaluate(int64_t step);
@@ -78,6 +80,7 @@ class Trainer {
   Loader loader_;
   Step step_;
   std::optional<Evaluation> evaluation_;
+  std::optional<Trace> trace_;
   Checkpoints checkpoints_;
   // These are rank 0's.
   std::optional<Metrics> metrics_;
@@ -99,6 +102,7 @@ void Trainer::prepare() {
   if (is_first_rank()) {
     check_outputs(options_);
   }
+  trace_.emplace(options_, mesh_);
   rss_before_model_ = status_bytes("VmRSS");
   make_model(options_, &module_);
   check_model();
@@ -141,12 +145,21 @@ void Trainer::train() {
   }
   next_step_ = resumed_.next_step;
   while (next_step_ < stop_ && !is_asked_to_stop()) {
+    trace_->before_step(next_step_);
     run_step();
+    say(trace_->after_step(next_step_));
     ++next_step_;
     if (evaluation_->is_due(next_step_, stop_)) {
       evaluate(next_step_ - 1);
     }
     save_if_sound(next_step_);
+  }
+}
+
+// On the first rank, unless the line is empty.
+void Trainer::say(const std::string& line) {
+  if (is_first_rank() && !line.empty()) {
+    progress_->say(line);
   }
 }
 
@@ -259,6 +272,7 @@ void Trainer::emit(const nlohmann::ordered_json& line) {
 void Trainer::finish() {
   nlohmann::ordered_json summary = summarize(
       {mesh_, module_, shard_, next_step_, tokens_a_step(), step_seconds_, rss_before_model_});
+  say(trace_->finish());
   const std::string saved = save_last();
   if (stopped_by_ == 0) {
     write_outputs(options_, shard_);

@@ -186,6 +186,15 @@ std::vector<Key> outcome_keys(TrainOptions* o) {
       {output, "tensorboard", &o->tensorboard,
        "Directory for an event file with the same numbers, which TensorBoard shows; a resumed run "
        "adds a file"},
+      {output, "trace", &o->trace,
+       "Directory for a trace of some steps in Chrome's format, trace.json over all ranks, and a "
+       "table of operators by time"},
+      {output,
+       "trace-steps",
+       &o->trace_steps,
+       "First and last step of the trace, as FIRST:LAST; steps count from 0",
+       {},
+       Form::kWord},
       {output, "peak-tflops", &o->peak_tflops,
        "Peak of a rank's device in TFLOP/s, to emit mfu, the part of it that the model uses: 6 x "
        "parameters x tokens_per_s / (ranks x peak) (0: none)"},

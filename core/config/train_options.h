@@ -92,6 +92,8 @@ struct TrainOptions {
   std::string metrics;
   std::string metrics_csv;
   std::string tensorboard;
+  std::string trace;
+  std::string trace_steps = "1:2";
   int64_t log_every = 1;
   double peak_tflops = 0.0;
   bool exact_grad_norm = false;

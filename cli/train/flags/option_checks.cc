@@ -12,6 +12,7 @@
 #include "cli/exported_file.h"
 #include "cli/torch_file.h"
 #include "cli/train/flags/group_rules.h"
+#include "cli/train/flags/step_range.h"
 #include "core/config/config_error.h"
 #include "core/config/resolve.h"
 
@@ -49,7 +50,8 @@ void check_places(const TrainOptions& o) {
                                  {"--full-state-dict", o.full_state_dict},
                                  {"--metrics", o.metrics},
                                  {"--metrics-csv", o.metrics_csv},
-                                 {"--tensorboard", o.tensorboard}};
+                                 {"--tensorboard", o.tensorboard},
+                                 {"--trace", o.trace}};
   outputs.erase(std::remove_if(outputs.begin(), outputs.end(),
                                [](const Output& output) { return output.second.empty(); }),
                 outputs.end());
@@ -79,6 +81,14 @@ void check_recompute(const TrainOptions& o) {
   need("--recompute-every", o.recompute_every != usual.recompute_every);
 }
 
+void check_steps_to_look_at(const TrainOptions& o) {
+  const StepRange steps = read_step_range("--trace-steps", o.trace_steps);
+  const int64_t stop = o.stop_step > 0 ? std::min(o.stop_step, o.steps) : o.steps;
+  require(o.trace.empty() || steps.first < stop,
+          "--trace-steps " + o.trace_steps + ": the run ends before step " +
+              std::to_string(steps.first) + ", as steps count from 0");
+}
+
 void check_outcome(const TrainOptions& o) {
   const std::string& full = o.full_state_dict;
   require(full.empty() || is_torch_file(full) || fs::path(full).extension() == ".safetensors",
@@ -94,6 +104,7 @@ void check_outcome(const TrainOptions& o) {
   require(!o.resume_partial || !o.resume.empty(), "--resume-partial needs --resume");
   require(!o.resumes_from_save_dir() || !o.save_dir.empty(),
           "--resume auto needs --save-dir, where it looks for checkpoints");
+  check_steps_to_look_at(o);
   check_places(o);
 }
 
