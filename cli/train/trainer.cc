@@ -15,6 +15,7 @@
 #include "cli/train/outputs.h"
 #include "cli/train/report/event_file.h"
 #include "cli/train/report/memory.h"
+#include "cli/train/report/memory_report.h"
 #include "cli/train/report/metrics.h"
 #include "cli/train/report/metrics_table.h"
 #include "cli/train/report/progress.h"
@@ -55,6 +56,7 @@ class Trainer {
   void say(const std::string& line);
   bool is_asked_to_stop();
   void run_step();
+  void run_step_and_count_memory();
   void evaluate(int64_t step);
   void save_if_sound(int64_t next_step);
   void report(const fsdp2_step_result& result, double seconds, double data_wait);
@@ -146,7 +148,11 @@ void Trainer::train() {
   next_step_ = resumed_.next_step;
   while (next_step_ < stop_ && !is_asked_to_stop()) {
     trace_->before_step(next_step_);
-    run_step();
+    if (next_step_ == options_.memory_step) {
+      run_step_and_count_memory();
+    } else {
+      run_step();
+    }
     say(trace_->after_step(next_step_));
     ++next_step_;
     if (evaluation_->is_due(next_step_, stop_)) {
@@ -212,6 +218,18 @@ void Trainer::run_step() {
   result.struct_size = sizeof(result);
   check(fsdp2_step_run(step_.get(), batch.data(), batch.size(), &result));
   report(result, seconds_from(start, Clock::now()), seconds_from(start, has_batch));
+}
+
+void Trainer::run_step_and_count_memory() {
+  const double states = options_.optimizer != "sgd" ? 2 : options_.momentum > 0 ? 1 : 0;
+  MemoryReport memory(mesh_, shard_, optimizer_, states);
+  memory.before_step();
+  run_step();
+  memory.after_step(next_step_);
+  if (is_first_rank()) {
+    emit(memory.line());
+    progress_->say(memory.table());
+  }
 }
 
 void Trainer::evaluate(int64_t step) {

@@ -195,6 +195,9 @@ std::vector<Key> outcome_keys(TrainOptions* o) {
        "First and last step of the trace, as FIRST:LAST; steps count from 0",
        {},
        Form::kWord},
+      {output, "memory-step", &o->memory_step,
+       "Step in which to count what each unit holds on rank 0, by kind, beside the plan; steps "
+       "count from 0 (-1: none)"},
       {output, "peak-tflops", &o->peak_tflops,
        "Peak of a rank's device in TFLOP/s, to emit mfu, the part of it that the model uses: 6 x "
        "parameters x tokens_per_s / (ranks x peak) (0: none)"},

@@ -94,6 +94,7 @@ struct TrainOptions {
   std::string tensorboard;
   std::string trace;
   std::string trace_steps = "1:2";
+  int64_t memory_step = -1;
   int64_t log_every = 1;
   double peak_tflops = 0.0;
   bool exact_grad_norm = false;

@@ -84,6 +84,7 @@ void check_recompute(const TrainOptions& o) {
 void check_steps_to_look_at(const TrainOptions& o) {
   const StepRange steps = read_step_range("--trace-steps", o.trace_steps);
   const int64_t stop = o.stop_step > 0 ? std::min(o.stop_step, o.steps) : o.steps;
+  require_within("--memory-step", o.memory_step, -1, stop - 1);
   require(o.trace.empty() || steps.first < stop,
           "--trace-steps " + o.trace_steps + ": the run ends before step " +
               std::to_string(steps.first) + ", as steps count from 0");

@@ -12,7 +12,8 @@ std::optional<int64_t> step_of_json(const std::string& line) {
   if (!json.is_object() || !json.contains("event")) {
     return std::nullopt;
   }
-  const bool is_of_step = json["event"] == "step" || json["event"] == "evaluation";
+  const auto& event = json["event"];
+  const bool is_of_step = event == "step" || event == "evaluation" || event == "memory";
   return is_of_step ? json.value("step", kAfterAllSteps) : kAfterAllSteps;
 }
 

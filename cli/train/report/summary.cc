@@ -1,9 +1,9 @@
 #include "cli/train/report/summary.h"
 
 #include <algorithm>
-#include <optional>
 #include <string>
 
+#include "cli/train/report/device_memory.h"
 #include "cli/train/report/memory.h"
 #include "cli/train/report/metrics.h"
 
@@ -34,18 +34,6 @@ int64_t local_parameters(const Shard& shard) {
   return total;
 }
 
-// The memory of the GPU that this rank computes on; nothing if that is the CPU.
-std::optional<fsdp2_device_memory> memory_of_device(const Mesh& mesh) {
-  fsdp2_device_memory memory{};
-  memory.struct_size = sizeof(memory);
-  const fsdp2_status status = fsdp2_mesh_get_device_memory(mesh.get(), &memory);
-  if (status == FSDP2_E_UNSUPPORTED) {
-    return std::nullopt;
-  }
-  check(status);
-  return memory;
-}
-
 // Whether the ranks along the last of several dims do; they are of one shard group.
 bool shares_sequences(const Mesh& mesh, const fsdp2_mesh_info& info) {
   return info.n_dims > 1 && text_of(fsdp2_mesh_get_dim_name, mesh.get(), info.n_dims - 1) == "cp";
@@ -59,7 +47,7 @@ double median_of(std::vector<double> values) {
 }  // namespace
 
 nlohmann::ordered_json summarize(const FinishedRun& run) {
-  const int64_t peak_rss = status_bytes("VmHWM");  // before the summary itself raises it
+  const int64_t peak = peak_rss();  // before the summary itself raises it
   const auto mesh = info_of<fsdp2_mesh_info>(fsdp2_mesh_get_info, run.mesh.get());
   const auto model = info_of<fsdp2_module_info>(fsdp2_module_get_info, run.module.get());
   const double median = median_of(run.step_seconds);
@@ -78,7 +66,7 @@ nlohmann::ordered_json summarize(const FinishedRun& run) {
       {"steps", run.steps},
       {"median_step_time_s", rounded(median, 6)},
       {"median_tokens_per_s", rounded(speed, 2)},
-      {"peak_rss_bytes", gather(run.mesh, mesh, peak_rss)},
+      {"peak_rss_bytes", gather(run.mesh, mesh, peak)},
       {"rss_before_model_bytes", gather(run.mesh, mesh, run.rss_before_model)},
       {"libfsdp2", std::to_string(version >> 16) + "." + std::to_string(version & 0xffff)},
   };

@@ -1,0 +1,98 @@
+// `fsdp2 train --memory-step`: what units and kinds hold, beside the plan.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/cli/training.h"
+
+namespace fsdp2::test {
+namespace {
+
+using ::testing::HasSubstr;
+using Arguments = std::vector<std::string>;
+
+Training count_memory(int ranks, const Arguments& more = {}) {
+  const Arguments arguments = {"--steps", "4", "--memory-step", "2", "--product-engine", "mkl"};
+  return train(ranks, joined(joined(golden_inputs("tiny-llama"), arguments), more));
+}
+
+Json memory_line(const Training& training) {
+  for (const std::string& line : lines_of(training.outcome.out)) {
+    const Json json = Json::parse(line, nullptr, false);
+    if (json.is_object() && json.value("event", "") == "memory") {
+      return json;
+    }
+  }
+  return nullptr;
+}
+
+int64_t sum_over_units(const Json& line, const char* kind) {
+  int64_t sum = 0;
+  for (const Json& unit : line.at("units")) {
+    sum += unit.at(kind).get<int64_t>();
+  }
+  return sum;
+}
+
+TEST(MemoryReport, LiveIsAsPlannedToTheByte) {
+  for (const int ranks : {1, 2, 3}) {
+    const Training training = count_memory(ranks, {"--global-batch", std::to_string(2 * ranks)});
+    ASSERT_EQ(training.outcome.exit_code, 0) << training.outcome.err;
+    const Json line = memory_line(training);
+    ASSERT_FALSE(line.is_null()) << training.outcome.out;
+    EXPECT_EQ(line.at("step"), 2);
+    ASSERT_EQ(line.at("units").size(), 3U);
+    const Json &live = line.at("live"), &plan = line.at("plan");
+    for (const char* kind : {"parameters", "gradients", "optimizer"}) {
+      EXPECT_EQ(live.at(kind), sum_over_units(line, kind)) << kind;
+      EXPECT_EQ(live.at(kind), plan.at(kind)) << kind << " on " << ranks << " ranks";
+    }
+    EXPECT_EQ(live.at("gathered"), plan.at("gathered"));
+    EXPECT_EQ(plan.at("optimizer"), 2 * plan.at("parameters").get<int64_t>());
+  }
+}
+
+TEST(MemoryReport, CountsTheStateOfTheOptimizerThatThereIs) {
+  const Json with = memory_line(count_memory(2, {"--optimizer", "sgd"}));
+  EXPECT_EQ(with.at("live").at("optimizer"), with.at("live").at("parameters"));
+  EXPECT_EQ(with.at("plan").at("optimizer"), with.at("plan").at("parameters"));
+  const Json without = memory_line(count_memory(2, {"--optimizer", "sgd", "--momentum", "0"}));
+  EXPECT_EQ(without.at("live").at("optimizer"), 0);
+}
+
+TEST(MemoryReport, ActivationsGrowWithTheBatch) {
+  const Arguments large = {"--global-batch", "512", "--seq-len", "64"};
+  const int64_t few = memory_line(count_memory(2)).at("live").at("activations");
+  const int64_t many = memory_line(count_memory(2, large)).at("live").at("activations");
+  // 256 windows of 64 tokens a rank, 64 numbers wide, and logits over 128 words: some 40 MB at
+  // least.
+  EXPECT_GT(many, few + 40000000);
+}
+
+TEST(MemoryReport, IsATableForPeople) {
+  const Training training = count_memory(2);
+  EXPECT_THAT(training.outcome.err, HasSubstr("memory of rank 0 in step 2, in MB\n"));
+  for (const char* row : {"(root) ", "model.layers.1 ", "live ", "plan "}) {
+    EXPECT_EQ(training.outcome.err_lines_with(std::string("]   ") + row).size(), 1U) << row;
+  }
+}
+
+TEST(MemoryReport, LeavesTrainingAndThePeakOfTheRunAsTheyAre) {
+  const Training plain =
+      train(2, joined(golden_inputs("tiny-llama"), {"--steps", "4", "--product-engine", "mkl"}));
+  const Training counted = count_memory(2);
+  EXPECT_EQ(as_lists(plain.steps), as_lists(counted.steps));
+  const double peak = plain.summary.at("peak_rss_bytes").at(0);
+  EXPECT_NEAR(counted.summary.at("peak_rss_bytes").at(0).get<double>(), peak, 0.05 * peak);
+}
+
+TEST(MemoryReport, OfAStepThatDoesNotRunIsAMistake) {
+  const Training late = count_memory(1, {"--memory-step", "4"});
+  EXPECT_EQ(late.outcome.exit_code, 2);
+  EXPECT_THAT(late.outcome.err, HasSubstr("--memory-step 4 is above 3"));
+}
+
+}  // namespace
+}  // namespace fsdp2::test
