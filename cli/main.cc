@@ -13,6 +13,7 @@
 
 #include "cli/arguments.h"
 #include "cli/doctor/command.h"
+#include "cli/fit/command.h"
 #include "cli/run/command.h"
 #include "cli/run/launcher.h"
 #include "cli/run/options.h"
@@ -33,6 +34,7 @@ constexpr char kHelp[] =
     "  generate  continue prompts with a language model\n"
     "  score     say how likely a language model finds the tokens of a file\n"
     "  plan      work out the memory and traffic of a job of any size, in one process\n"
+    "  fit       find the largest micro batch that fits into memory\n"
     "  inspect   list what a checkpoint holds, and verify it\n"
     "  convert   write a checkpoint in another format\n"
     "  doctor    look at this machine, and at jobs on it, with remedies\n"
@@ -119,13 +121,16 @@ int main(std::vector<std::string> arguments) {
   if (command == "run") {
     return run(arguments);
   }
+  if (command == "fit") {
+    return exit_code_of("fsdp2 fit", [&] { return run_fit(arguments, own_path()); });
+  }
   if (command == "doctor") {
     return exit_code_of("fsdp2 doctor", [&] { return run_doctor(arguments, own_path()); });
   }
   if (std::find(kPrograms.begin(), kPrograms.end(), command) != kPrograms.end()) {
     return hand_over(command, arguments);
   }
-  std::vector<std::string> commands = {"run", "doctor", "--help", "--version"};
+  std::vector<std::string> commands = {"run", "fit", "doctor", "--help", "--version"};
   commands.insert(commands.end(), kPrograms.begin(), kPrograms.end());
   const std::string meant = fsdp2::nearest(command, commands);
   std::cerr << "fsdp2: unknown command '" << command << "'"

@@ -1,0 +1,152 @@
+#include "cli/fit/command.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iostream>
+#include <limits>
+
+#include "cli/arguments.h"
+#include "cli/fit/search.h"
+#include "cli/fit/trial.h"
+#include "cli/machine_memory.h"
+#include "cli/size_text.h"
+#include "cli/train/flags/options.h"
+
+namespace fsdp2::cli {
+
+namespace {
+
+constexpr int kMostRanks = 256;
+constexpr int64_t kMostWindows = int64_t{1} << 24;
+constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
+constexpr double kMostGiB = 1 << 20;
+constexpr double kMostSeconds = 86400;
+// Of the machine's free memory; the rest is for the file cache that the data come through.
+constexpr double kUsable = 0.9;
+
+struct FitOptions {
+  int32_t ranks = 1;
+  double memory_gib = 0;
+  int64_t most = 4096;
+  double timeout_s = 600;
+  std::vector<std::string> train;
+};
+
+constexpr char kFooter[] =
+    "Runs two steps with micro batches of one size after another, on this machine, and sees what\n"
+    "they take: on a CPU the memory of the fullest rank, on a GPU whether they run. What the "
+    "options\n"
+    "behind -- write, save or resume from is left alone.\n\n"
+    "  fsdp2 fit --ranks 2 -- --model DIR --tokens FILE --seq-len 512 --param-dtype bf16";
+
+bool parse(std::vector<std::string> arguments, FitOptions* options) {
+  const auto separator = std::find(arguments.begin(), arguments.end(), "--");
+  const bool is_separated = separator != arguments.end();
+  if (is_separated) {
+    options->train.assign(separator + 1, arguments.end());
+    arguments.erase(separator, arguments.end());
+  }
+  CLI::App app("Finds the largest micro batch that fits into the memory of each rank.",
+               "fsdp2 fit");
+  set_style(app, "[OPTIONS] -- OPTIONS OF FSDP2 TRAIN...");
+  add_number(app, "--ranks", &options->ranks, "Ranks of the job, on this machine")
+      ->option_text("N (1)");
+  add_number(app, "--memory-gib", &options->memory_gib,
+             "Memory that a rank may take, on a CPU (0: its part of what is free)")
+      ->option_text("GIB (0)");
+  add_number(app, "--most", &options->most, "Largest micro batch to try")->option_text("N (4096)");
+  add_number(app, "--timeout-s", &options->timeout_s, "Seconds that two steps may take")
+      ->option_text("SECONDS (600)");
+  app.footer(kFooter);
+  if (!parse_arguments(app, std::move(arguments))) {
+    return false;
+  }
+  require_within("--ranks", options->ranks, 1, kMostRanks);
+  require_within("--most", options->most, 1, kMostWindows);
+  require(options->memory_gib >= 0 && options->memory_gib <= kMostGiB,
+          "--memory-gib must be a number of at least 0");
+  require(options->timeout_s > 0 && options->timeout_s <= kMostSeconds,
+          "--timeout-s must be more than 0 and at most a day");
+  require(is_separated,
+          "the options of the run go after --, as in: fsdp2 fit --ranks 2 -- --model "
+          "DIR --tokens FILE");
+  return true;
+}
+
+std::string windows(int64_t n) { return std::to_string(n) + (n == 1 ? " window" : " windows"); }
+
+void say(const std::string& line) { std::cerr << line << std::endl; }
+
+std::string told(const Outcome& outcome) {
+  switch (outcome.kind) {
+    case Outcome::Kind::kFits:
+      return "fits, with " + size_text(outcome.peak_bytes) + " in the fullest rank";
+    case Outcome::Kind::kTooLarge:
+      return outcome.peak_bytes > 0
+                 ? "does not fit: the fullest rank takes " + size_text(outcome.peak_bytes)
+                 : "does not fit: " + outcome.message;
+    case Outcome::Kind::kFailed:
+      return "fails: " + outcome.message;
+  }
+  return "";
+}
+
+int conclude(const Fit& fit, const FitOptions& options, int64_t grad_accum) {
+  if (fit.micro_batch == 0) {
+    say("fsdp2 fit: not even 1 window fits: it " + told(fit.beyond) +
+        "; docs/troubleshooting.md, \"Out of memory\", has what helps");
+    return 1;
+  }
+  const int64_t global = fit.micro_batch * options.ranks * grad_accum;
+  std::cout << "--micro-batch " << fit.micro_batch << std::endl;
+  say("the largest micro batch that fits is " + windows(fit.micro_batch) + ": --micro-batch " +
+      std::to_string(fit.micro_batch) + ", or --global-batch " + std::to_string(global) +
+      ", with " + size_text(fit.peak_bytes) + " in the fullest rank");
+  if (fit.beyond.kind == Outcome::Kind::kTooLarge) {
+    say(windows(fit.beyond_batch) + " did not fit");
+  } else if (fit.beyond.kind == Outcome::Kind::kFits) {
+    say("larger ones than --most " + std::to_string(options.most) + " were not tried");
+  } else if (fit.beyond.kind == Outcome::Kind::kFailed) {
+    say(windows(fit.beyond_batch) +
+        " failed for another reason than memory: " + fit.beyond.message);
+  }
+  return 0;
+}
+
+int find(const FitOptions& options, const config::Plan& given, const std::string& program) {
+  const config::Plan plan = without_outputs(given);
+  const bool may_be_on_gpu = plan.options.device != "cpu";
+  const double part = machine_memory().free() * kUsable / options.ranks;
+  TrialOptions trial;
+  trial.program = program;
+  trial.ranks = options.ranks;
+  trial.budget_bytes = options.memory_gib > 0 ? options.memory_gib * kGiB : part;
+  trial.timeout_s = options.timeout_s;
+  const std::string planned = planned_memory(plan, trial);
+  say("each of " + std::to_string(options.ranks) + (options.ranks == 1 ? " rank" : " ranks") +
+      " may take " + size_text(trial.budget_bytes) +
+      (may_be_on_gpu ? " of the host, or what its GPU has" : "") +
+      (planned.empty() ? "" : "; the plan without activations is " + planned));
+  const Fit fit = largest_fit(
+      [&](int64_t micro_batch) {
+        const Outcome outcome = try_micro_batch(plan, trial, micro_batch);
+        say(windows(micro_batch) + ": " + told(outcome));
+        return outcome;
+      },
+      trial.budget_bytes, options.most);
+  return conclude(fit, options, plan.options.grad_accum);
+}
+
+}  // namespace
+
+int run_fit(const std::vector<std::string>& arguments, const std::string& program) {
+  FitOptions options;
+  if (!parse(arguments, &options)) {
+    return 0;
+  }
+  config::Plan plan;
+  const Request request = parse_train_options(options.train, &plan);
+  return request == Request::kTrain ? find(options, plan, program) : 0;
+}
+
+}  // namespace fsdp2::cli

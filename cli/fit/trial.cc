@@ -1,0 +1,178 @@
+#include "cli/fit/trial.h"
+
+#include <stdlib.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "cli/child_program.h"
+
+namespace fsdp2::cli {
+
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+// Stacks that threads have reserved count, too; what a rank takes is looked at in the end.
+constexpr double kSlack = 512.0 * 1024 * 1024;
+constexpr int kKilled = 128 + 9;  // as the system does it where memory runs out
+
+// A file of a configuration while this lives.
+class PlanFile {
+ public:
+  explicit PlanFile(const config::Plan& plan)
+      : path_((fs::temp_directory_path() / "fsdp2-fit-XXXXXX.yaml").string()) {
+    constexpr int kSuffix = 5;
+    if (mkstemps(path_.data(), kSuffix) < 0) {
+      throw std::system_error(errno, std::generic_category(), path_);
+    }
+    std::ofstream file(path_, std::ios::binary);
+    file << plan.text();
+    if (!file.flush()) {
+      throw std::system_error(errno, std::generic_category(), path_);
+    }
+  }
+  ~PlanFile() {
+    std::error_code ignored;
+    fs::remove(path_, ignored);
+  }
+  PlanFile(const PlanFile&) = delete;
+  PlanFile& operator=(const PlanFile&) = delete;
+
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+json summary_in(const std::string& metrics) {
+  std::istringstream lines(metrics);
+  json summary;
+  for (std::string text; std::getline(lines, text);) {
+    const json line = json::parse(text, nullptr, false);
+    if (line.is_object() && line.value("event", "") == "summary") {
+      summary = line;
+    }
+  }
+  return summary;
+}
+
+bool lacks_memory(const ChildEnd& end) {
+  const auto said = [&](const char* words) { return end.err.find(words) != std::string::npos; };
+  return end.exit_code == kKilled || said("can't allocate memory") || said("out of memory") ||
+         said("bad_alloc") || said("Resource temporarily unavailable") ||
+         said("cannot allocate memory") || said("Cannot allocate memory");
+}
+
+// The message that the others follow from.
+std::string cause_in(const ChildEnd& end) {
+  const size_t at = end.err.find("fsdp2 train: ");
+  return at == std::string::npos ? end.last_words()
+                                 : end.err.substr(at, end.err.find('\n', at) - at);
+}
+
+Outcome outcome_of(const json& summary, double budget_bytes) {
+  const bool on_device = summary.at("device") == "cuda";
+  const std::vector<double> peaks = summary.at(on_device ? "peak_device_bytes" : "peak_rss_bytes");
+  const double peak = *std::max_element(peaks.begin(), peaks.end());
+  if (!on_device && peak > budget_bytes) {
+    return {Outcome::Kind::kTooLarge, peak, "takes more than a rank may have"};
+  }
+  return {Outcome::Kind::kFits, peak, ""};
+}
+
+}  // namespace
+
+config::Plan without_outputs(config::Plan plan) {
+  config::TrainOptions& o = plan.options;
+  const config::TrainOptions fresh;
+  for (std::string* text :
+       {&o.resume, &o.save_dir, &o.full_state_dict, &o.save_pretrained, &o.metrics, &o.metrics_csv,
+        &o.tensorboard, &o.trace, &o.eval_data, &o.prompt}) {
+    text->clear();
+  }
+  for (int64_t* number : {&o.save_every, &o.keep_last, &o.eval_every, &o.sample, &o.stop_step,
+                          &o.warmup, &o.world_size}) {
+    *number = 0;
+  }
+  o.memory_step = -1;
+  o.warmup_ratio = 0;
+  o.save_weights = fresh.save_weights;
+  o.no_initialization = false;
+  o.resume_partial = false;
+  o.not_finite = "apply";  // values do not matter here
+  o.log_every = 1;
+  o.steps = 2;
+  o.quiet = true;
+  plan.set("global-batch", int64_t{0}, "by micro-batch");
+  return plan;
+}
+
+Outcome try_micro_batch(const config::Plan& plan, const TrialOptions& options,
+                        int64_t micro_batch) {
+  config::Plan trial = plan;
+  trial.set("micro-batch", micro_batch, "fsdp2 fit");
+  const PlanFile file(trial);
+  const ChildEnd end =
+      run_child({options.program, "run", "--nproc-per-node", std::to_string(options.ranks), "--",
+                 options.program, "train", file.path()},
+                {}, options.timeout_s, options.budget_bytes + kSlack);
+  const json summary = summary_in(end.out);
+  if (end.exit_code == 0 && !summary.is_null()) {
+    return outcome_of(summary, options.budget_bytes);
+  }
+  return {lacks_memory(end) ? Outcome::Kind::kTooLarge : Outcome::Kind::kFailed, 0,
+          end.timed_out ? "two steps took longer than --timeout-s" : cause_in(end)};
+}
+
+std::string planned_memory(const config::Plan& plan, const TrialOptions& options) {
+  const config::TrainOptions& o = plan.options;
+  const bool keeps_momentum = o.optimizer == "sgd" && o.momentum > 0;
+  std::vector<std::string> command = {options.program,
+                                      "plan",
+                                      "--model",
+                                      o.model.empty() ? o.model_config : o.model,
+                                      "--world-size",
+                                      std::to_string(options.ranks),
+                                      "--fsdp-size",
+                                      std::to_string(o.fsdp_size),
+                                      "--strategy",
+                                      o.strategy,
+                                      "--reshard-after-forward",
+                                      o.reshard_after_forward,
+                                      "--dtype",
+                                      o.dtype,
+                                      "--param-dtype",
+                                      o.param_dtype,
+                                      "--reduce-dtype",
+                                      o.reduce_dtype,
+                                      "--wrap",
+                                      o.wrap,
+                                      "--prefetch",
+                                      std::to_string(o.prefetch),
+                                      "--optimizer",
+                                      keeps_momentum         ? "sgd-momentum"
+                                      : o.optimizer == "sgd" ? "sgd"
+                                                             : "adamw"};
+  if (!o.wrap_names.empty()) {
+    command.insert(command.end(), {"--wrap-names", o.wrap_names});
+  }
+  const ChildEnd end = run_child(command, {}, options.timeout_s);
+  const std::string line = "together, at most";
+  const size_t at = end.out.find(line);
+  if (end.exit_code != 0 || at == std::string::npos) {
+    return "";
+  }
+  const size_t begin = end.out.find_first_not_of(' ', at + line.size());
+  return end.out.substr(begin, end.out.find('\n', begin) - begin);
+}
+
+}  // namespace fsdp2::cli
