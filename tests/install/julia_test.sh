@@ -14,3 +14,14 @@ learns_and_trains() {
 }
 
 in_two_places learns_and_trains
+
+# As an artifact, which a depot without it gets from an archive.
+copy_to_work bindings/julia
+unset FSDP2_LIBRARY
+export JULIA_PROJECT=$work/bindings/julia/FSDP2 JULIA_PKG_SERVER=
+julia --startup-file=no "$work/bindings/julia/artifact.jl" "$prefix" "$work/libfsdp2.tar.gz" "file://$work/libfsdp2.tar.gz"
+learns_as_artifact() {
+  learns_on_two_ranks julia "${quick[@]}" "$work/first.jl" examples/configs/byte-llama.json examples/data/opticks.txt
+}
+learns_as_artifact
+JULIA_DEPOT_PATH=$work/other_depot learns_as_artifact

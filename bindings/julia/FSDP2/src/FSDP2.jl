@@ -5,11 +5,13 @@ whole program. `FSDP2Error` is what fails; `FSDP2.Handle` says who closes what; 
 The names that begin with fsdp2_ are libfsdp2's C ABI, one to one: `libfsdp2.jl`, documented by the C headers. Where a name is a reserved
 word of Julia it ends in `_`. They are not exported.
 
-The library is the one that `ENV["FSDP2_LIBRARY"]` names, else what the system's loader finds.
+The library is the one that `ENV["FSDP2_LIBRARY"]` names, else that of the artifact "libfsdp2" if the package has an Artifacts.toml, else
+what the system's loader finds.
 """
 module FSDP2
 
 import Libdl
+import Pkg
 import Statistics
 
 const libfsdp2 = "libfsdp2.so.0"
@@ -54,10 +56,18 @@ include("state.jl")
 include("checkpoint.jl")
 include("exports.jl")
 
+"The file of the library, or its name for the system's loader."
+function library_file()
+    haskey(ENV, "FSDP2_LIBRARY") && return ENV["FSDP2_LIBRARY"]
+    bound = joinpath(dirname(@__DIR__), "Artifacts.toml")
+    isfile(bound) && Pkg.Artifacts.artifact_hash("libfsdp2", bound) !== nothing || return libfsdp2
+    joinpath(Pkg.Artifacts.ensure_artifact_installed("libfsdp2", bound), "lib", libfsdp2)
+end
+
 function __init__()
     # Once loaded from wherever it is, the library answers to its soname in every @ccall. Not with Julia's RTLD_DEEPBIND: the
     # library would then unwind C++ exceptions by libgcc, but libstdc++ raise them by the libunwind that Julia brings.
-    library = get(ENV, "FSDP2_LIBRARY", libfsdp2)
+    library = library_file()
     try
         Libdl.dlopen(library, Libdl.RTLD_LAZY)
     catch failure
