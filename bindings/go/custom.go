@@ -80,13 +80,12 @@ func NewCustomModule(kind string, options *ModuleOptions, forward ForwardFunc) (
 
 // Run is a forward as the library calls it.
 func (c *custom) Run(info *capi.ForwardInfo, inputs, outputs []capi.Tensor) (int, error) {
-	frame := &frame{scope: Scope{late: true}}
-	scope := &frame.scope
-	defer scope.Close()
 	nInputs, nParameters := len(inputs), int(info.NParameters)
 	parameters, buffers := unsafe.Slice(info.Parameters, nParameters), unsafe.Slice(info.Buffers, int(info.NBuffers))
-	lent := frame.lend(inputs, parameters, buffers)
-	frame.call = ForwardCall{
+	call, scope, tensors, lent := newFrame(nInputs + nParameters + len(buffers))
+	defer scope.Close()
+	lendTo(tensors, lent, scope, inputs, parameters, buffers)
+	*call = ForwardCall{
 		IsTraining: info.IsTraining != 0,
 		Kind:       c.kind,
 		Parameters: lent[nInputs : nInputs+nParameters : nInputs+nParameters],
@@ -94,7 +93,7 @@ func (c *custom) Run(info *capi.ForwardInfo, inputs, outputs []capi.Tensor) (int
 		Scope:      scope,
 		custom:     c,
 	}
-	results, err := c.forward(&frame.call, lent[:nInputs:nInputs])
+	results, err := c.forward(call, lent[:nInputs:nInputs])
 	if err != nil {
 		return 0, err
 	}
@@ -110,19 +109,36 @@ func (c *custom) Run(info *capi.ForwardInfo, inputs, outputs []capi.Tensor) (int
 // frame is what one run of a ForwardFunc is lent, made at once: each piece by itself would cost as much as a whole call of the
 // library's. The program may keep any of it, so that no later run can have the same.
 type frame struct {
-	call    ForwardCall
-	scope   Scope
-	tensors [4]Tensor // as many as most modules take
-	lent    [4]*Tensor
+	call  ForwardCall
+	scope Scope
 }
 
-func (f *frame) lend(lists ...[]capi.Tensor) []*Tensor {
-	n := total(lists)
-	if n > len(f.tensors) {
-		return lendAll(&f.scope, lists...)
+// Two sizes, because memory that is not needed costs time as well.
+type (
+	frameOf1 struct {
+		frame
+		tensors [1]Tensor
+		lent    [1]*Tensor
 	}
-	lendTo(f.tensors[:], f.lent[:n:n], &f.scope, lists)
-	return f.lent[:n:n]
+	frameOf6 struct {
+		frame
+		tensors [6]Tensor
+		lent    [6]*Tensor
+	}
+)
+
+// newFrame makes a frame for n tensors.
+func newFrame(n int) (*ForwardCall, *Scope, []Tensor, []*Tensor) {
+	switch {
+	case n <= 1:
+		f := &frameOf1{frame: frame{scope: Scope{late: true}}}
+		return &f.call, &f.scope, f.tensors[:n], f.lent[:n]
+	case n <= 6:
+		f := &frameOf6{frame: frame{scope: Scope{late: true}}}
+		return &f.call, &f.scope, f.tensors[:n], f.lent[:n]
+	}
+	f := &frame{scope: Scope{late: true}}
+	return &f.call, &f.scope, make([]Tensor, n), make([]*Tensor, n)
 }
 
 // Released closes the children, which nothing runs any more.
@@ -153,13 +169,16 @@ func (m *Module) share(custom *custom) {
 
 // lendAll is what lend makes of each tensor of the lists, one after the other, and nil of one that is left out.
 func lendAll(scope *Scope, lists ...[]capi.Tensor) []*Tensor {
-	n := total(lists)
+	n := 0
+	for _, list := range lists {
+		n += len(list)
+	}
 	lent := make([]*Tensor, n)
-	lendTo(make([]Tensor, n), lent, scope, lists)
+	lendTo(make([]Tensor, n), lent, scope, lists...)
 	return lent
 }
 
-func lendTo(tensors []Tensor, lent []*Tensor, scope *Scope, lists [][]capi.Tensor) {
+func lendTo(tensors []Tensor, lent []*Tensor, scope *Scope, lists ...[]capi.Tensor) {
 	i := 0
 	for _, list := range lists {
 		for _, raw := range list {
@@ -171,14 +190,6 @@ func lendTo(tensors []Tensor, lent []*Tensor, scope *Scope, lists [][]capi.Tenso
 			i++
 		}
 	}
-}
-
-func total(lists [][]capi.Tensor) int {
-	n := 0
-	for _, list := range lists {
-		n += len(list)
-	}
-	return n
 }
 
 func allMade(tensors []*Tensor) error {
