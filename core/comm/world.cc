@@ -70,12 +70,14 @@ void add_host(Links& links, Transport transport) {
   add_reach(links, at::kCPU, std::move(transport), CollectiveOrder::kOnHost);
 }
 
+c10::intrusive_ptr<c10d::Backend> connect_fake(const std::string& /*key*/, int rank, int size) {
+  return make_fake_backend(rank, size);
+}
+
 void meet_nowhere(Links& links) {
   links.store = links.patient_store = c10::make_intrusive<c10d::HashStore>();
   links.failure = FailureNotice::local();
-  add_host(links, [](const std::string& /*key*/, int rank, int size) {
-    return make_fake_backend(rank, size);
-  });
+  add_host(links, connect_fake);
 }
 
 void meet_as_threads(Links& links, const Place& place) {
@@ -117,6 +119,9 @@ void connect_over_store(Links& links, const Place& place, bool try_memory) {
 void meet(Links& links, const WorldOptions& options, const Place& place) {
   if (place.meeting == Meeting::kNowhere || place.meeting == Meeting::kFake) {
     meet_nowhere(links);
+    if (place.meeting == Meeting::kFake) {
+      add_reach(links, at::kMeta, connect_fake, CollectiveOrder::kOnHost);
+    }
     return;
   }
   place.meeting == Meeting::kThreads ? meet_as_threads(links, place)

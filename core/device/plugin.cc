@@ -4,12 +4,11 @@
 #include <dlfcn.h>
 
 #include <atomic>
-#include <cstdlib>
 #include <mutex>
 #include <string>
-#include <vector>
 
 #include "core/base/error.h"
+#include "core/base/plugin_file.h"
 
 namespace fsdp2 {
 
@@ -23,16 +22,6 @@ constexpr const char* kLibTorchFile = "libtorch_cuda.so";
 std::mutex opening;
 std::atomic<bool> has_run_backward{false};
 std::atomic<const DevicePlugin*> cuda_plugin{nullptr};
-
-// The directory of the library that something is in, with a slash behind it.
-std::string directory_of(const void* address) {
-  Dl_info info;
-  if (dladdr(address, &info) == 0 || info.dli_fname == nullptr) {
-    return "";
-  }
-  const std::string file = info.dli_fname;
-  return file.substr(0, file.rfind('/') + 1);  // nothing if there is no slash
-}
 
 // LibTorch's part for the device, from where the rest of it lies. It knows where what it needs is,
 // which the plug-in does not.
@@ -50,29 +39,6 @@ void open_libtorch() {
               dlerror());
 }
 
-// The handle, or null and what the loader said of the last file.
-void* open_library(std::string& problem) {
-  std::vector<std::string> files;
-  if (const char* named = std::getenv(kCudaVariable); named != nullptr && *named != '\0') {
-    files = {named};
-  } else {
-    files = {directory_of(&cuda_plugin) + kCudaFile, kCudaFile};
-  }
-  for (const std::string& file : files) {
-    // Local: a plug-in's own symbols are nobody else's.
-    if (void* handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL)) {
-      return handle;
-    }
-    const std::string said = dlerror();
-    // That the file is not beside the library says less than what keeps one from being loaded.
-    if (problem.empty() || said.find("cannot open shared object file") == std::string::npos ||
-        said.find(kCudaFile) == std::string::npos) {
-      problem = said;
-    }
-  }
-  return nullptr;
-}
-
 // Before anything large is opened: without a driver there is no device.
 void check_driver() {
   void* driver = dlopen(kDriverFile, RTLD_LAZY | RTLD_LOCAL);
@@ -85,7 +51,7 @@ const DevicePlugin* open_cuda() {
   check_driver();
   open_libtorch();
   std::string problem;
-  void* handle = open_library(problem);
+  void* handle = open_plugin_file(kCudaFile, kCudaVariable, &problem);
   FSDP2_CHECK(handle != nullptr, Code::kUnsupported,
               "cuda: {} could not be opened ({}): expected it beside libfsdp2.so or where {} says",
               kCudaFile, problem, kCudaVariable);

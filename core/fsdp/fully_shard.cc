@@ -8,6 +8,7 @@
 #include "core/base/error.h"
 #include "core/comm/sequence_dim.h"
 #include "core/fsdp/tree.h"
+#include "core/nn/meta_tensor.h"
 #include "core/nn/module_list.h"
 
 namespace fsdp2::fsdp {
@@ -133,7 +134,9 @@ std::shared_ptr<ParamGroup> make_group(const std::vector<FreeParameter>& paramet
 void move_buffers(const nn::Module& module, at::Device device) {
   for (const auto& buffer : module.named_buffers()) {
     const at::Tensor& tensor = buffer.value();
-    if (tensor.device() != device) {
+    if (device.is_meta()) {
+      nn::turn_into_meta(tensor);
+    } else if (tensor.device() != device) {
       tensor.set_data(tensor.to(device));
     }
   }

@@ -2,8 +2,10 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>
+#include <fmt/format.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "core/base/error.h"
 #include "core/device/plugin.h"
 
 namespace fsdp2::nn {
@@ -19,6 +21,17 @@ void empty_queue_of_thread() {
 }
 
 }  // namespace
+
+at::Tensor scalar_loss(const c10::IValue& output) {
+  FSDP2_CHECK(output.isTensor() && output.toTensor().defined() && output.toTensor().numel() == 1 &&
+                  output.toTensor().is_floating_point(),
+              Code::kInvalidArgument,
+              "a training step needs a model whose output is its loss, one floating-point number, "
+              "got {}; pass the labels with the inputs",
+              output.isTensor() ? fmt::format("a tensor of {} elements", output.toTensor().numel())
+                                : output.tagKind());
+  return output.toTensor();
+}
 
 void run_backward(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& gradients,
                   bool keep_graph) {

@@ -2,10 +2,15 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
 
 #include <vector>
 
 namespace fsdp2::nn {
+
+// The output of a module that is its loss. Error: kInvalidArgument unless it is one floating-point
+// number.
+at::Tensor scalar_loss(const c10::IValue& output);
 
 // Runs backward from `outputs`, starting with `gradients`, one for each; keep_graph as retain_graph
 // of torch::autograd::backward. If a node or a hook throws, the exception goes on and nothing of

@@ -30,8 +30,14 @@ class FakeBackend final : public c10d::Backend {
 
   WorkPtr _allgather_base(at::Tensor& out, at::Tensor& in,
                           const c10d::AllgatherOptions& /*options*/) override {
-    // The input may be this rank's place in the output: copying it onto itself changes nothing.
-    out.view({getSize(), in.numel()}).copy_(in.view({1, in.numel()}).clone());
+    const at::Tensor rows = out.view({getSize(), in.numel()});
+    const at::Tensor piece = in.view({1, in.numel()});
+    if (in.is_alias_of(out)) {  // it is this rank's row
+      rows.narrow(0, 0, getRank()).copy_(piece);
+      rows.narrow(0, getRank() + 1, getSize() - getRank() - 1).copy_(piece);
+    } else {
+      rows.copy_(piece);
+    }
     return done();
   }
 

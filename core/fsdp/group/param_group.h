@@ -22,6 +22,7 @@
 #include "core/fsdp/group/reduction.h"
 #include "core/fsdp/group/sharded_param.h"
 #include "core/fsdp/group/side_streams.h"
+#include "core/nn/meta_tensor.h"
 
 namespace fsdp2::fsdp {
 
@@ -87,7 +88,7 @@ class ParamGroup {
   std::string describe() const;
 
  private:
-  bool on_host() const { return mesh_->device().is_cpu(); }
+  bool on_host() const { return nn::acts_as_host(mesh_->device()); }
   Comm& gather_comm_in_use() const;
   bool reduces_nothing() const;
   void keep_gradients_as_they_are();

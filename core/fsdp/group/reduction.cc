@@ -10,6 +10,7 @@
 
 #include "core/fsdp/group/chunk_copy.h"
 #include "core/fsdp/group/collectives.h"
+#include "core/nn/meta_tensor.h"
 
 namespace fsdp2::fsdp {
 
@@ -227,7 +228,8 @@ void complete(ReduceInFlight& in_flight) {
 // Which parameters got a gradient on some rank; see Note [Gradient flags].
 std::vector<bool> found_gradients(const ReduceInFlight& in_flight) {
   std::vector<bool> found = in_flight.has_grad;
-  if (std::find(found.begin(), found.end(), false) == found.end()) {
+  const bool has_flags = !device_of(in_flight).is_meta();
+  if (!has_flags || std::find(found.begin(), found.end(), false) == found.end()) {
     return found;
   }
   const at::Tensor flags = flags_of(in_flight).to(at::kCPU, at::kFloat);
@@ -294,7 +296,7 @@ void continue_reduction(ReduceInFlight& in_flight, PartialReduction& partial) {
   const auto on_reduce = options.streams->reduce.enter();
   wait_for_reduce_scatter(in_flight);
   add_partial(in_flight, partial);
-  if (options.shard->device().is_cpu()) {
+  if (nn::acts_as_host(options.shard->device())) {
     drop_sources(in_flight);
   }
   if (options.replicate == nullptr) {

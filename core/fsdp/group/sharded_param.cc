@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/nn/meta_tensor.h"
 #include "core/nn/module.h"
 
 namespace fsdp2::fsdp {
@@ -46,12 +47,15 @@ ShardedParam::ShardedParam(at::Tensor parameter, ShardLayout layout,
       compute_dtype_(compute_dtype.value_or(parameter.scalar_type())),
       unsharded_(std::move(parameter)) {
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
+  if (device.is_meta()) {
+    nn::turn_into_meta(unsharded_);
+  }
   const at::ScalarType dtype = unsharded_.scalar_type();
   const bool requires_grad = unsharded_.requires_grad();
-  const bool offloaded = offload.to_cpu && !device.is_cpu();
+  const bool offloaded = offload.to_cpu && !nn::acts_as_host(device);
   whole_ =
       layout_.world == 1 && compute_dtype_ == dtype && !offloaded && unsharded_.device() == device;
-  has_values_ = !nn::has_no_memory(unsharded_);
+  has_values_ = !device.is_meta() && !nn::has_no_memory(unsharded_);
   if (whole_) {
     sharded_ = unsharded_;
   } else {
@@ -59,7 +63,7 @@ ShardedParam::ShardedParam(at::Tensor parameter, ShardLayout layout,
     if (offloaded) {
       options = options.device(at::kCPU).pinned_memory(offload.pin_memory);
     }
-    const bool deferred = !has_values_ && !offloaded;
+    const bool deferred = !has_values_ && !offloaded && !device.is_meta();
     shard_flat_ = deferred ? at::empty({layout_.padded_numel()}, options)
                            : at::zeros({layout_.padded_numel()}, options);
     const at::Tensor local = view_local();
@@ -82,6 +86,10 @@ ShardedParam::~ShardedParam() {
 }
 
 void ShardedParam::ensure_memory() const {
+  FSDP2_CHECK(has_values_ || !unsharded_.is_meta(), Code::kUnsupported,
+              "{}: the mesh's device is meta, whose tensors have shapes and no values: plan the "
+              "step, or shard over a mesh of cpu or cuda",
+              name());
   const at::Tensor& memory = whole_ ? unsharded_ : shard_flat_;
   if (!has_values_ && nn::has_no_memory(memory)) {
     const at::AutoDispatchBelowADInplaceOrView no_autograd;

@@ -66,7 +66,7 @@ class ShardedParam {
 
   // False until values have been read into a shard that was cut from a deferred parameter.
   bool has_values() const { return has_values_; }
-  void mark_has_values() { has_values_ = true; }
+  void mark_has_values(bool has = true) { has_values_ = has; }
   // This rank's chunk without padding as it is stored, outside autograd.
   at::Tensor local_values() const;
   // Casts the shard, and the compute dtype with it unless one was given. Only while sharded, and

@@ -2,6 +2,8 @@
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include "core/nn/meta_tensor.h"
+
 namespace fsdp2::fsdp {
 
 namespace {
@@ -18,7 +20,7 @@ c10::Stream current_stream(at::Device device) {
 // ---- StreamMark
 
 void StreamMark::put(at::Device device) {
-  if (device.is_cpu()) {
+  if (nn::acts_as_host(device)) {
     return;
   }
   if (!event_) {
@@ -48,7 +50,7 @@ void StreamMark::wait_on_host() const {
 // ---- SideStream
 
 SideStream::SideStream(at::Device device) {
-  if (!device.is_cpu()) {
+  if (!nn::acts_as_host(device)) {
     stream_ = c10::impl::VirtualGuardImpl(device.type()).getNewStream(device, kHighPriority);
   }
 }

@@ -5,6 +5,7 @@
 
 #include "core/device/plugin.h"
 #include "core/nn/kernels/cpu_kernels.h"
+#include "core/nn/kernels/meta_kernels.h"
 
 namespace fsdp2::nn {
 
@@ -79,6 +80,9 @@ const DeviceKernels* device_kernels(const at::Tensor& tensor) {
   }
   if (tensor.is_cpu()) {
     return &cpu;
+  }
+  if (tensor.is_meta()) {
+    return &meta_kernels();
   }
   const DevicePlugin* plugin = find_device_plugin(tensor.device().type());
   return plugin != nullptr ? plugin->kernels() : nullptr;

@@ -4,10 +4,13 @@
 #include <ATen/ops/_safe_softmax.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <fmt/ranges.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 #include <cmath>
@@ -17,6 +20,7 @@
 #include "core/base/error.h"
 #include "core/nn/layers/dropout.h"
 #include "core/nn/layers/packed_sequences.h"
+#include "core/nn/meta_tensor.h"
 
 namespace fsdp2::nn {
 
@@ -25,7 +29,44 @@ namespace {
 // LibTorch's fused attention takes fewer key-value heads than heads on CPUs, and on GPUs in 16
 // bits.
 bool fused_attention_groups_heads(const at::Tensor& q) {
-  return q.is_cpu() || q.scalar_type() != at::kFloat;
+  return acts_as_host(q.device()) || q.scalar_type() != at::kFloat;
+}
+
+// What LibTorch's fused attention asks for on the host. On meta it would take the plain way, whose
+// weights are [B,H,S,S].
+struct AttentionOnMeta : torch::autograd::Function<AttentionOnMeta> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& q,
+                            const at::Tensor& k, const at::Tensor& v,
+                            const std::optional<at::Tensor>& mask) {
+    at::Tensor bias = mask.value_or(at::Tensor());
+    if (mask && mask->scalar_type() == at::kBool) {
+      bias = at::empty(mask->sizes(), q.options());
+    }
+    const at::Tensor out = at::empty(q.sizes(), q.options());
+    const at::Tensor log_sums =
+        at::empty({q.size(0), q.size(1), q.size(2)}, q.options().dtype(at::kFloat));
+    context->save_for_backward({q, k, v, bias, out, log_sums});
+    return out;
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list /*gradients*/) {
+    const auto saved = context->get_saved_variables();
+    return {at::empty_like(saved[0]), at::empty_like(saved[1]), at::empty_like(saved[2]),
+            at::Tensor()};
+  }
+};
+
+// q [B,S,H,E], k and v [B,S,K,E] -> [B,S,H,E].
+at::Tensor fused_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                           const std::optional<at::Tensor>& mask, bool is_causal) {
+  if (q.is_meta()) {
+    return AttentionOnMeta::apply(q, k, v, mask);
+  }
+  return at::scaled_dot_product_attention(
+             q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), mask, /*dropout_p=*/0.0,
+             is_causal, /*scale=*/std::nullopt, /*enable_gqa=*/q.size(2) != k.size(2))
+      .transpose(1, 2);
 }
 
 // [B,S,K,E] -> [B,S,K*times,E], each head `times` times in a row.
@@ -64,12 +105,8 @@ at::Tensor mixed(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
   if (dropout.is_on()) {
     return mixed_with_dropout(q, k, v, mask, dropout);
   }
-  const bool is_causal = !mask.defined();
-  return at::scaled_dot_product_attention(
-             q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2),
-             is_causal ? std::optional<at::Tensor>() : mask, /*dropout_p=*/0.0, is_causal,
-             /*scale=*/std::nullopt, /*enable_gqa=*/q.size(2) != k.size(2))
-      .transpose(1, 2);
+  return mask.defined() ? fused_attention(q, k, v, mask, /*is_causal=*/false)
+                        : fused_attention(q, k, v, std::nullopt, /*is_causal=*/true);
 }
 
 // Causal within each sequence of a batch that is packed with them.
@@ -203,13 +240,11 @@ at::Tensor attend_both_ways(const at::Tensor& q, const at::Tensor& k, const at::
       ++last;
     }
     const auto count = static_cast<int64_t>(last - first);
-    const auto by_sequence = [&](const at::Tensor& x) {  // [count,H,length,E]
-      return x.narrow(0, ends[first], count * length)
-          .view({count, length, x.size(1), x.size(2)})
-          .transpose(1, 2);
+    const auto by_sequence = [&](const at::Tensor& x) {
+      return x.narrow(0, ends[first], count * length).view({count, length, x.size(1), x.size(2)});
     };
-    parts.push_back(at::scaled_dot_product_attention(by_sequence(q), by_sequence(k), by_sequence(v))
-                        .transpose(1, 2)
+    parts.push_back(fused_attention(by_sequence(q), by_sequence(k), by_sequence(v), std::nullopt,
+                                    /*is_causal=*/false)
                         .reshape({count * length, q.size(1), q.size(2)}));
     first = last;
   }

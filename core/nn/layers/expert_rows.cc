@@ -22,7 +22,9 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-bool runs_own_loops(const at::Tensor& tensor) { return cpu_kernels::supports(tensor); }
+bool runs_own_loops(const at::Tensor& tensor) {
+  return cpu_kernels::supports(tensor) || tensor.is_meta();
+}
 
 variable_list made_contiguous(variable_list tensors) {
   for (at::Tensor& tensor : tensors) {
@@ -45,8 +47,10 @@ at::Tensor sum_of_picks(at::TensorList parts, const at::Tensor& row_of_pick,
     return (weights.defined() ? rows * weights.unsqueeze(-1) : rows).sum(1);
   }
   const at::Tensor sums = at::empty({row_of_pick.size(0), first.size(1)}, first.options());
-  cpu_kernels::sum_rows(parts, row_of_pick,
-                        weights.defined() ? weights.to(at::kFloat).contiguous() : weights, sums);
+  const at::Tensor wide = weights.defined() ? weights.to(at::kFloat).contiguous() : weights;
+  if (!sums.is_meta()) {
+    cpu_kernels::sum_rows(parts, row_of_pick, wide, sums);
+  }
   return sums;
 }
 
@@ -108,11 +112,22 @@ struct WeightedSums : torch::autograd::Function<WeightedSums> {
     const at::Tensor of_rows =
         at::empty({pick_of_row.numel(), gradient.size(1)}, gradient.options());
     const at::Tensor of_weights = at::empty(weights.sizes(), weights.options().dtype(at::kFloat));
-    cpu_kernels::sum_rows_backward(gradient, parts, row_of_pick,
-                                   weights.to(at::kFloat).contiguous(), of_rows, of_weights);
+    if (!of_rows.is_meta()) {
+      cpu_kernels::sum_rows_backward(gradient, parts, row_of_pick,
+                                     weights.to(at::kFloat).contiguous(), of_rows, of_weights);
+    }
     return {of_rows, of_weights.to(weights.scalar_type())};
   }
 };
+
+// Without values, as many rows for each expert as for the others.
+std::vector<int64_t> even_counts(int64_t rows, int64_t experts) {
+  std::vector<int64_t> counts;
+  for (int64_t expert = 0; expert < experts; ++expert) {
+    counts.push_back(rows * (expert + 1) / experts - rows * expert / experts);
+  }
+  return counts;
+}
 
 }  // namespace
 
@@ -122,6 +137,9 @@ ExpertRows sort_by_expert(const at::Tensor& picks, int64_t experts) {
   const at::Tensor row_of_pick =
       at::empty_like(pick_of_row)
           .scatter_(0, pick_of_row, at::arange(flat.numel(), pick_of_row.options()));
+  if (picks.is_meta()) {
+    return {pick_of_row, row_of_pick.view(picks.sizes()), even_counts(flat.numel(), experts)};
+  }
   // bincount would wait for the device twice more, to look at the smallest and the largest.
   const at::Tensor counts =
       at::zeros({experts}, flat.options()).scatter_add_(0, flat, at::ones_like(flat)).to(at::kCPU);

@@ -12,10 +12,10 @@
 #include <limits>
 
 #include "core/base/error.h"
-#include "core/nn/kernels/cpu_kernels.h"
 #include "core/nn/kernels/device_kernels.h"
 #include "core/nn/kernels/linear_product.h"
 #include "core/nn/layers/layers.h"
+#include "core/nn/meta_tensor.h"
 
 namespace fsdp2::nn {
 
@@ -143,6 +143,9 @@ LossAndGradients compute_picked_rows(const at::Tensor& x, const at::Tensor& weig
                                      const at::Tensor& labels, const HeadLossOptions& options,
                                      bool want_dx, bool want_dw) {
   const int64_t chunk_rows = rows_of_chunk(weight, options.chunk_rows);
+  if (labels.is_meta()) {
+    return compute_all_rows(x, weight, labels, chunk_rows, want_dx, want_dw);
+  }
   const at::Tensor valid = labels.ne(options.ignore_index).nonzero().squeeze(1);
   const int64_t n = options.counted.defined() ? options.counted.item<int64_t>() : valid.numel();
   const double each = 1.0 / static_cast<double>(n);
@@ -174,7 +177,8 @@ LossAndGradients compute_mean(const at::Tensor& hidden, const at::Tensor& weight
                               bool want_dx, bool want_dw) {
   const at::Tensor x = hidden.reshape({-1, weight.size(1)});
   const at::Tensor labels = labels_in.reshape({-1}).contiguous();
-  const auto compute_rows = cpu_kernels::supports(x) ? compute_picked_rows : compute_masked_rows;
+  const bool on_host = acts_as_host(x.device()) && device_kernels(x) != nullptr;
+  const auto compute_rows = on_host ? compute_picked_rows : compute_masked_rows;
   LossAndGradients result = compute_rows(x, weight, labels, options, want_dx, want_dw);
   if (want_dx) {
     result.dx = result.dx.view(hidden.sizes());

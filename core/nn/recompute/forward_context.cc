@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "core/nn/generator_state.h"
+#include "core/nn/meta_tensor.h"
 
 namespace fsdp2::nn {
 
@@ -19,7 +20,7 @@ ForwardContext::ForwardContext(const std::vector<c10::Device>& devices,
   };
   add_autocast(at::kCPU);
   for (const c10::Device& device : devices) {
-    if (!device.is_cpu()) {
+    if (!acts_as_host(device)) {
       all.push_back(at::globalContext().defaultGenerator(device));
       add_autocast(device.type());
     }

@@ -33,17 +33,6 @@ ScheduleOptions with_peak(ScheduleOptions options, double peak) {
   return options;
 }
 
-at::Tensor scalar_loss(const c10::IValue& output) {
-  FSDP2_CHECK(output.isTensor() && output.toTensor().defined() && output.toTensor().numel() == 1 &&
-                  output.toTensor().is_floating_point(),
-              Code::kInvalidArgument,
-              "a training step needs a model whose output is its loss, one floating-point number, "
-              "got {}; pass the labels with the inputs",
-              output.isTensor() ? fmt::format("a tensor of {} elements", output.toTensor().numel())
-                                : output.tagKind());
-  return output.toTensor();
-}
-
 std::vector<nn::Values> values_of_each(const std::vector<std::vector<at::Tensor>>& batch) {
   std::vector<nn::Values> values;
   values.reserve(batch.size());
@@ -212,7 +201,7 @@ std::vector<at::Tensor> TrainStep::forward_backward(const std::vector<nn::Values
     if (held && micro + 1 == batch.size()) {
       held->release();
     }
-    const at::Tensor loss = scalar_loss((*module_)(batch[micro]));
+    const at::Tensor loss = nn::scalar_loss((*module_)(batch[micro]));
     const at::Tensor share = share_of_mean(loss, labels, micro);
     // A scaled loss may be beyond fp16 where its gradients are not.
     const at::Tensor scaled = loss_scaler_ ? share.to(at::kFloat) * loss_scale() : share;

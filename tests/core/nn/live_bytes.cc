@@ -4,7 +4,8 @@
 #include <c10/core/CPUAllocator.h>
 
 #include <atomic>
-#include <memory>
+#include <mutex>
+#include <unordered_map>
 #include <utility>
 
 namespace fsdp2 {
@@ -19,9 +20,16 @@ struct Block {
   int64_t bytes;
 };
 
-void free_block(void* context) {
-  const std::unique_ptr<Block> block(static_cast<Block*>(context));
-  live -= block->bytes;
+// By their memory, which is all that LibTorch's raw allocations know of a block. Never destroyed:
+// tensors are freed when the process ends.
+std::mutex mutex;
+auto& blocks = *new std::unordered_map<void*, Block>;
+
+void free_block(void* data) {
+  const std::lock_guard<std::mutex> lock(mutex);
+  const auto block = blocks.find(data);
+  live -= block->second.bytes;
+  blocks.erase(block);
 }
 
 class CountingAllocator : public c10::Allocator {
@@ -29,17 +37,21 @@ class CountingAllocator : public c10::Allocator {
   explicit CountingAllocator(c10::Allocator* inner) : inner_(inner) {}
 
   c10::DataPtr allocate(size_t bytes) override {
-    auto block =
-        std::make_unique<Block>(Block{inner_->allocate(bytes), static_cast<int64_t>(bytes)});
-    const int64_t now = live += block->bytes;
+    c10::DataPtr block = inner_->allocate(bytes);
+    void* data = block.get();
+    if (data == nullptr) {
+      return block;
+    }
+    const c10::Device device = block.device();
+    const int64_t now = live += static_cast<int64_t>(bytes);
     int64_t seen = peak;
     while (now > seen && !peak.compare_exchange_weak(seen, now)) {
     }
-    void* data = block->data.get();
-    const c10::Device device = block->data.device();
-    return {data, block.release(), free_block, device};
+    const std::lock_guard<std::mutex> lock(mutex);
+    blocks.emplace(data, Block{std::move(block), static_cast<int64_t>(bytes)});
+    return {data, data, free_block, device};
   }
-  c10::DeleterFnPtr raw_deleter() const override { return nullptr; }  // data is not the context
+  c10::DeleterFnPtr raw_deleter() const override { return free_block; }
   void copy_data(void* to, const void* from, std::size_t bytes) const override {
     default_copy_data(to, from, bytes);
   }

@@ -1,0 +1,104 @@
+#include "core/plan/step_memory.h"
+
+#include <ATen/ops/ones_like.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/fsdp/held_bytes.h"
+#include "core/fsdp/scheduler.h"
+#include "core/nn/backward.h"
+#include "core/nn/meta_tensor.h"
+#include "core/plan/meta_bytes.h"
+#include "core/plan/shape_rules.h"
+
+namespace fsdp2::plan {
+
+namespace {
+
+// Parameters that sharding has left where they were would not meet what is on meta.
+void move_ignored(const nn::Module& module) {
+  for (const nn::NamedParameter& parameter : nn::named_unique_parameters(module)) {
+    if (!parameter.tensor.is_meta()) {
+      nn::turn_into_meta(parameter.tensor);
+    }
+  }
+}
+
+// As if the parameters had values, until this ends.
+class AssumedValues {
+ public:
+  explicit AssumedValues(fsdp::Unit& root) : root_(root) {
+    for (fsdp::ShardedParam* param : root.parameters()) {
+      if (!param->has_values()) {
+        param->mark_has_values();
+        marked_.push_back(param);
+      }
+    }
+  }
+  ~AssumedValues() {
+    root_.scheduler().reset();
+    root_.zero_grad();
+    for (fsdp::ShardedParam* param : marked_) {
+      param->mark_has_values(false);
+    }
+  }
+  AssumedValues(const AssumedValues&) = delete;
+  AssumedValues& operator=(const AssumedValues&) = delete;
+
+ private:
+  fsdp::Unit& root_;
+  std::vector<fsdp::ShardedParam*> marked_;
+};
+
+// Leaves nothing behind.
+void take_step(fsdp::Unit& root, const nn::Values& inputs, int64_t micro_batches) {
+  const AssumedValues values(root);
+  nn::Module& module = *root.modules().front();
+  try {
+    for (int64_t micro = 0; micro < micro_batches; ++micro) {
+      const at::Tensor loss = nn::scalar_loss(module(inputs));
+      nn::run_backward({loss}, {at::ones_like(loss)});
+    }
+  } catch (const c10::NotImplementedError& error) {
+    const std::string message = error.what_without_backtrace();
+    fail(Code::kUnsupported, "memory of a step: no shapes are known of what an operator gives: {}",
+         message.substr(0, message.find_first_of(":\n", message.find("::") + 2)));
+  }
+}
+
+int64_t held_by(const nn::Module& module) { return static_cast<int64_t>(fsdp::held_bytes(module)); }
+
+template <typename Step>
+int64_t peak_of(const Step& step) {
+  const MetaBytes bytes;
+  step();
+  return bytes.peak();
+}
+
+}  // namespace
+
+StepMemory rehearse_step(fsdp::Unit& root, const nn::Values& inputs, int64_t micro_batches) {
+  FSDP2_CHECK(root.mesh().device().is_meta(), Code::kUnsupported,
+              "memory of a step: expected a mesh of device type meta, found {}",
+              root.mesh().device().str());
+  const nn::Module& module = *root.modules().front();
+  // The third micro batch meets what the second has met: gradients of those before.
+  const auto step = [&] { take_step(root, inputs, std::min<int64_t>(micro_batches, 2)); };
+  install_shape_rules();
+  move_ignored(module);
+  step();  // the first one also makes what all others find
+  const int64_t before = held_by(module);
+  const int64_t peak = peak_of(step);
+  // Once more, to see at that moment whose memory it is.
+  StepMemory memory;
+  MetaBytes bytes;
+  bytes.look_at(peak, [&] { memory.model = held_by(module); });
+  step();
+  memory.activations = before + peak - memory.model;
+  return memory;
+}
+
+}  // namespace fsdp2::plan

@@ -1,0 +1,213 @@
+// A step that is taken without values asks for the memory that a step with values asks for.
+#include "core/plan/step_memory.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <memory>
+#include <ostream>
+#include <sstream>
+#include <string>
+
+#include "core/base/error.h"
+#include "core/comm/mesh.h"
+#include "core/comm/world.h"
+#include "core/fsdp/fully_shard.h"
+#include "core/fsdp/held_bytes.h"
+#include "core/fsdp/parameter_values.h"
+#include "core/fsdp/wrap.h"
+#include "core/models/registry.h"
+#include "core/nn/recompute/activation_checkpoint.h"
+#include "core/nn/seeded_init.h"
+#include "core/nn/token_loss.h"
+#include "core/plan/meta_bytes.h"
+#include "tests/core/nn/live_bytes.h"
+
+namespace fsdp2::plan {
+namespace {
+
+struct Case {
+  std::string name;
+  std::string model = "tiny-llama";
+  int ranks = 4;
+  fsdp::Policy policy = {};
+  void (*prepare)(nn::Module& model) = nullptr;
+  int micro_batches = 1;
+};
+
+std::ostream& operator<<(std::ostream& out, const Case& test) { return out << test.name; }
+
+std::string config_of(const std::string& model) {
+  std::ostringstream text;
+  text << std::ifstream("tests/parity/golden/models/" + model + "/config.json").rdbuf();
+  return text.str();
+}
+
+std::shared_ptr<World> fake_world(int size) {
+  WorldOptions options;
+  options.backend = BackendKind::kFake;
+  options.world_size = size;
+  return World::join(options);
+}
+
+std::shared_ptr<fsdp::Unit> shard(const std::shared_ptr<nn::Module>& model, const Case& test,
+                                  const std::string& device) {
+  const auto mesh = Mesh::create(fake_world(test.ranks), {-1}, {"fsdp"}, device);
+  return fsdp::fully_shard_by_kind(model, mesh, test.policy, model->no_split_kinds());
+}
+
+std::shared_ptr<nn::Module> model_of(const Case& test) {
+  const auto model = models::build(config_of(test.model));
+  if (test.prepare != nullptr) {
+    test.prepare(*model);
+  }
+  return model;
+}
+
+nn::Values batch() {
+  const at::Tensor tokens = at::zeros({4, 32}, at::kLong);
+  return {tokens, tokens};
+}
+
+// The most that is live at a time in a step on the host, by this process's only rank.
+int64_t measured(const Case& test) {
+  const auto model = model_of(test);
+  const auto root = shard(model, test, "cpu");
+  nn::SeededInit values(1);
+  fsdp::load_parameters(*root, values);
+  const nn::Values inputs = batch();
+  int64_t most = 0;
+  for (int step = 0; step < 2; ++step) {  // in the second one everything is in its place
+    root->zero_grad();
+    const int64_t before = live_bytes();
+    const auto held = static_cast<int64_t>(fsdp::held_bytes(*model));
+    const PeakBytes peak;
+    for (int micro = 0; micro < test.micro_batches; ++micro) {
+      (*model)(inputs).toTensor().backward();
+    }
+    most = held + peak.get() - before;
+  }
+  return most;
+}
+
+class StepMemoryOf : public testing::TestWithParam<Case> {};
+
+TEST_P(StepMemoryOf, IsWhatAStepOnTheHostTakes) {
+  const Case& test = GetParam();
+  const auto model = model_of(test);
+  const auto root = shard(model, test, "meta");
+  const StepMemory planned = rehearse_step(*root, batch(), test.micro_batches);
+  const int64_t real = measured(test);
+  RecordProperty("planned_over_measured",
+                 std::to_string(static_cast<double>(planned.total()) / static_cast<double>(real)));
+  EXPECT_NEAR(static_cast<double>(planned.total()), static_cast<double>(real),
+              0.05 * static_cast<double>(real));
+  EXPECT_GT(planned.model, 0);
+  EXPECT_GT(planned.activations, 0);
+  const StepMemory again = rehearse_step(*root, batch(), test.micro_batches);
+  EXPECT_EQ(again.model, planned.model);
+  EXPECT_EQ(again.activations, planned.activations);
+}
+
+fsdp::Policy policy_with(fsdp::ReshardAfterForward reshard, int prefetch = 1) {
+  fsdp::Policy policy;
+  policy.reshard_after_forward = reshard;
+  policy.prefetch = prefetch;
+  return policy;
+}
+
+fsdp::Policy mixed() {
+  fsdp::Policy policy;
+  policy.mixed_precision.param_dtype = at::kBFloat16;
+  policy.mixed_precision.reduce_dtype = at::kFloat;
+  return policy;
+}
+
+void checkpoint_layers(nn::Module& model) { nn::checkpoint_by_kind(model, model.no_split_kinds()); }
+
+void in_small_chunks(nn::Module& model) { nn::token_loss(model, "a test").set_loss_chunk(8); }
+
+void freeze_mlps(nn::Module& model) {
+  for (const nn::NamedParameter& parameter : nn::named_unique_parameters(model)) {
+    parameter.tensor.set_requires_grad(parameter.names.front().find("mlp") == std::string::npos);
+  }
+}
+
+using Reshard = fsdp::ReshardAfterForward;
+INSTANTIATE_TEST_SUITE_P(
+    Cases, StepMemoryOf,
+    testing::Values(Case{"Default"}, Case{"OneRank", "tiny-llama", 1},
+                    Case{"OneRankMixed", "tiny-llama", 1, mixed()},
+                    Case{"Tied", "tiny-llama-gqa-tied"}, Case{"Gpt2", "tiny-gpt2"},
+                    Case{"Qwen3", "tiny-qwen3"}, Case{"MixtureOfExperts", "tiny-qwen3-moe"},
+                    Case{"Mixed", "tiny-llama", 4, mixed()},
+                    Case{"NoPrefetch", "tiny-llama", 4, policy_with(Reshard::kAuto, 0)},
+                    Case{"ReshardNever", "tiny-llama", 4, policy_with(Reshard::kNever)},
+                    Case{"Checkpointed", "tiny-llama", 4, {}, checkpoint_layers},
+                    Case{"CheckpointedMixed", "tiny-llama", 2, mixed(), checkpoint_layers},
+                    Case{"LossInChunks", "tiny-llama", 4, {}, in_small_chunks},
+                    Case{"Frozen", "tiny-llama", 4, {}, freeze_mlps},
+                    Case{"MicroBatches", "tiny-llama", 4, {}, nullptr, 3}),
+    [](const testing::TestParamInfo<Case>& info) { return info.param.name; });
+
+TEST(StepMemory, AModelWithoutALossIsRefusedAndStaysUsable) {
+  const Case test{"Default"};
+  const auto model = model_of(test);
+  const auto root = shard(model, test, "meta");
+  try {
+    rehearse_step(*root, {batch()[0]}, 1);
+    FAIL() << "expected an error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::kInvalidArgument);
+    EXPECT_NE(error.message().find("whose output is its loss"), std::string::npos);
+  }
+  EXPECT_GT(rehearse_step(*root, batch(), 1).total(), 0);
+}
+
+TEST(StepMemory, ParametersWithoutValuesCannotBeRead) {
+  const Case test{"Default"};
+  const auto model = model_of(test);
+  const auto root = shard(model, test, "meta");
+  rehearse_step(*root, batch(), 1);
+  nn::SeededInit values(1);
+  EXPECT_THROW(fsdp::load_parameters(*root, values), Error);
+  EXPECT_THROW((*model)(batch()), Error);
+  EXPECT_THROW(root->parameters().front()->sharded(), Error);
+}
+
+TEST(MetaBytes, CountsWhatComesAndGoesOnItsThread) {
+  const at::Tensor before = at::empty({100}, at::kMeta);
+  MetaBytes bytes;
+  int looks = 0;
+  int64_t seen = 0;
+  bytes.look_at(600, [&] {
+    ++looks;
+    seen = bytes.live();
+  });
+  at::Tensor first = at::empty({100}, at::kMeta);
+  {
+    const at::Tensor second = first.to(at::kHalf);
+    EXPECT_EQ(bytes.live(), 600);
+  }
+  EXPECT_EQ(bytes.live(), 400);
+  EXPECT_EQ(bytes.peak(), 600);
+  EXPECT_EQ(looks, 1);
+  EXPECT_EQ(seen, 600);
+}
+
+TEST(MetaBytes, OutlivesNoCount) {
+  at::Tensor kept;
+  {
+    const MetaBytes bytes;
+    kept = at::empty({100}, at::kMeta);
+    EXPECT_THROW(MetaBytes(), Error);
+  }
+  kept = at::Tensor();  // what counted it has ended
+  const MetaBytes bytes;
+  EXPECT_EQ(bytes.live(), 0);
+}
+
+}  // namespace
+}  // namespace fsdp2::plan
