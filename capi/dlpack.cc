@@ -102,7 +102,7 @@ ImportedTensor import_dlpack(DLManagedTensorVersioned* source) {
 }
 
 DLManagedTensorVersioned* export_dlpack(const at::Tensor& tensor) {
-  check_has_memory(tensor);
+  check_has_values(tensor);
   FSDP2_CHECK(!tensor.requires_grad(), Code::kWrongState,
               "tensor: expected one that does not require grad, found one that does (compute it "
               "with FSDP2_FORWARD_NO_GRAD)");

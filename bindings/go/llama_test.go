@@ -1,6 +1,8 @@
 package fsdp2_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -320,4 +322,33 @@ func TestEveryOwnerHasADuplicate(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+func TestMemoryOfAStepIsPlanned(t *testing.T) {
+	defer noHandles(t)
+	mesh, err := fsdp2.NewMesh(context.Background(), &fsdp2.MeshOptions{Backend: fsdp2.BackendFake, WorldSize: 4, DeviceType: "meta"})
+	must(t, err)
+	defer mesh.Close()
+	model, err := fsdp2.ModuleFromConfig(llama, nil)
+	must(t, err)
+	defer model.Close()
+	shard, err := fsdp2.NewShard(model, mesh, &fsdp2.ShardOptions{DeferValues: true})
+	must(t, err)
+	defer shard.Close()
+	memoryOf := func(rows, microBatches int) (fsdp2.PlanMemory, error) {
+		tokens, err := fsdp2.FromSlice(make([]int64, rows*8), rows, 8)
+		must(t, err)
+		defer tokens.Close()
+		return shard.PlanMemory(nil, microBatches, tokens, tokens)
+	}
+	small, err := memoryOf(1, 1)
+	must(t, err)
+	large, err := memoryOf(8, 1)
+	must(t, err)
+	if small.PeakBytes != small.ModelBytes+small.ActivationBytes+small.OptimizerBytes || large.ActivationBytes < 4*small.ActivationBytes {
+		t.Errorf("%+v, %+v", small, large)
+	}
+	if _, err := memoryOf(1, 0); !errors.Is(err, fsdp2.ErrInvalidArgument) {
+		t.Errorf("no micro batches: %v", err)
+	}
 }

@@ -28,7 +28,7 @@ func (o *PlanOptions) raw() *capi.PlanOptions {
 	return &raw
 }
 
-// PlanInfo is what a sharded model holds and moves in one training step. Activations and communication buffers come on top of the bytes.
+// PlanInfo is what a sharded model holds and moves in one training step. Bytes are those without activations and communication buffers.
 type PlanInfo struct {
 	Units                                              int
 	Numel                                              int // of the sharded parameters, ties counted once
@@ -66,7 +66,35 @@ func (s *Shard) Plan(options *PlanOptions) (PlanInfo, error) {
 	}, failure(err)
 }
 
-// DescribePlan returns the same as text: units, memory, traffic, and the order of gathers and reductions.
+// PlanMemory is what a rank holds at the moment of a step when that is most, in bytes.
+type PlanMemory struct {
+	PeakBytes       int // the following three together
+	ModelBytes      int // shards, gathered parameters, gradients and buffers
+	ActivationBytes int // what forward keeps for backward, what is being computed, and communication buffers
+	OptimizerBytes  int
+}
+
+// PlanMemory finds the memory of a step by taking it without values: the forward and the backward of a module whose output is its loss,
+// for each of microBatches with these inputs, of which only the shapes and dtypes count. The shard is over a mesh of BackendFake and
+// device type "meta", and made with DeferValues; ErrUnsupported for another. options nil: DefaultPlanOptions.
+func (s *Shard) PlanMemory(options *PlanOptions, microBatches int, inputs ...*Tensor) (PlanMemory, error) {
+	defer runtime.KeepAlive(s)
+	defer runtime.KeepAlive(inputs)
+	raw := sized[capi.PlanMemory]()
+	handles, err := rawTensors(inputs)
+	if err != nil {
+		return PlanMemory{}, err
+	}
+	err = capi.PlanGetMemory(s.raw(), first(handles), uint(len(handles)), uint(max(microBatches, 0)), options.raw(), &raw)
+	return PlanMemory{
+		PeakBytes:       int(raw.PeakBytes),
+		ModelBytes:      int(raw.ModelBytes),
+		ActivationBytes: int(raw.ActivationBytes),
+		OptimizerBytes:  int(raw.OptimizerBytes),
+	}, failure(err)
+}
+
+// DescribePlan returns what Plan does as text: units, memory, traffic, and the order of gathers and reductions.
 func (s *Shard) DescribePlan(options *PlanOptions) (string, error) {
 	defer runtime.KeepAlive(s)
 	return text(func(buf *byte, cap uint, needed *uint) error {

@@ -100,10 +100,108 @@ static void options_of_a_plan_are_checked(void) {
   end_lone_job(&job);
 }
 
+/* A shard of tiny-llama over four ranks whose tensors have no values. */
+struct shapes {
+  fsdp2_module module;
+  fsdp2_mesh mesh;
+  fsdp2_shard shard;
+};
+
+static struct shapes shapes_of(fsdp2_module module) {
+  struct shapes made = {module, {0}, {0}};
+  fsdp2_mesh_options place = FSDP2_MESH_OPTIONS_INIT;
+  fsdp2_shard_options options = FSDP2_SHARD_OPTIONS_INIT;
+  place.backend = FSDP2_BACKEND_FAKE;
+  place.world_size = 4;
+  place.device_type = "meta";
+  options.defer_values = 1;
+  EXPECT_OK(fsdp2_mesh_create(&place, &made.mesh));
+  EXPECT_OK(fsdp2_shard_create(made.module, made.mesh, &options, &made.shard));
+  return made;
+}
+
+static void end_shapes(struct shapes* made) {
+  EXPECT_OK(fsdp2_shard_destroy(made->shard));
+  EXPECT_OK(fsdp2_module_destroy(made->module));
+  EXPECT_OK(fsdp2_mesh_destroy(made->mesh));
+}
+
+static fsdp2_tensor tokens_of(int64_t rows, int64_t length) {
+  static const int64_t kZeros[4096];
+  const int64_t shape[] = {rows, length};
+  return int64_tensor(kZeros, shape, 2);
+}
+
+static fsdp2_plan_memory memory_of(fsdp2_shard shard, int64_t rows, int64_t length,
+                                   size_t micro_batches) {
+  const fsdp2_tensor tokens = tokens_of(rows, length);
+  const fsdp2_tensor inputs[] = {tokens, tokens};
+  fsdp2_plan_memory memory;
+  memset(&memory, 0, sizeof(memory));
+  memory.struct_size = (uint32_t)sizeof(memory);
+  EXPECT_OK(fsdp2_plan_get_memory(shard, inputs, 2, micro_batches, NULL, &memory));
+  EXPECT_OK(fsdp2_tensor_destroy(tokens));
+  EXPECT(memory.peak_bytes ==
+         memory.model_bytes + memory.activation_bytes + memory.optimizer_bytes);
+  return memory;
+}
+
+static void a_plan_tells_the_memory_of_a_step(void) {
+  struct shapes plain = shapes_of(tiny_llama());
+  const fsdp2_module module = tiny_llama();
+  const fsdp2_plan_memory one = memory_of(plain.shard, 1, 64, 1);
+  const fsdp2_plan_memory eight = memory_of(plain.shard, 8, 64, 1);
+  struct shapes checkpointed;
+  fsdp2_plan_memory less;
+  EXPECT(eight.activation_bytes > 4 * one.activation_bytes);
+  EXPECT(one.optimizer_bytes == plan_of(plain.shard).optimizer_bytes);
+  EXPECT(memory_of(plain.shard, 1, 64, 1).peak_bytes == one.peak_bytes);
+  EXPECT(memory_of(plain.shard, 1, 64, 3).peak_bytes < 2 * one.peak_bytes);
+  EXPECT_OK(fsdp2_module_checkpoint_activations(module, NULL, 0, 1, 0));
+  checkpointed = shapes_of(module);
+  less = memory_of(checkpointed.shard, 8, 64, 1);
+  EXPECT(less.activation_bytes < eight.activation_bytes);
+  end_shapes(&checkpointed);
+  end_shapes(&plain);
+}
+
+static void what_has_no_values_is_refused(void) {
+  struct job job = start_lone_job();
+  struct shapes made = shapes_of(tiny_llama());
+  const fsdp2_tensor tokens = tokens_of(1, 8);
+  const fsdp2_tensor inputs[] = {tokens, tokens};
+  fsdp2_plan_memory memory;
+  fsdp2_mesh_options place = FSDP2_MESH_OPTIONS_INIT;
+  fsdp2_tensor out[1];
+  fsdp2_mesh mesh = {0};
+  size_t needed = 0;
+  memory.struct_size = (uint32_t)sizeof(memory);
+  EXPECT_STATUS(fsdp2_plan_get_memory(job.shard, inputs, 2, 1, NULL, &memory), FSDP2_E_UNSUPPORTED);
+  EXPECT_MESSAGE("expected a mesh of device type meta, found cpu");
+  EXPECT_STATUS(fsdp2_plan_get_memory(made.shard, inputs, 1, 1, NULL, &memory),
+                FSDP2_E_INVALID_ARGUMENT);
+  EXPECT_STATUS(fsdp2_plan_get_memory(made.shard, inputs, 2, 0, NULL, &memory),
+                FSDP2_E_INVALID_ARGUMENT);
+  EXPECT_MESSAGE("micro_batches");
+  EXPECT_OK(fsdp2_plan_get_memory(made.shard, inputs, 2, 1, NULL, &memory));
+  EXPECT_STATUS(fsdp2_module_forward(made.module, inputs, 2, 0, out, 1, &needed),
+                FSDP2_E_WRONG_STATE);
+  EXPECT_STATUS(fsdp2_shard_get_parameter(made.shard, 0, FSDP2_PARAMETER_LOCAL, out),
+                FSDP2_E_UNSUPPORTED);
+  EXPECT_MESSAGE("the mesh's device is meta");
+  place.device_type = "meta";
+  EXPECT_STATUS(fsdp2_mesh_create_in(job.mesh, &place, &mesh), FSDP2_E_INVALID_ARGUMENT);
+  EXPECT_OK(fsdp2_tensor_destroy(tokens));
+  end_shapes(&made);
+  end_lone_job(&job);
+}
+
 int main(void) {
   RUN(a_plan_is_what_a_step_does);
   RUN(a_plan_needs_no_other_rank);
   RUN(a_frozen_model_reduces_nothing);
   RUN(options_of_a_plan_are_checked);
+  RUN(a_plan_tells_the_memory_of_a_step);
+  RUN(what_has_no_values_is_refused);
   return harness_result();
 }

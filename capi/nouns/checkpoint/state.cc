@@ -71,7 +71,7 @@ void add_tensor(StateObject& state, const char* name_text, const int64_t* shape,
                 const int64_t* offsets, size_t n_dims, fsdp2_tensor chunk) {
   std::string name = read_name(name_text);
   const at::Tensor local = pin(chunk)->tensor.detach();
-  check_has_memory(local);
+  check_has_values(local);
   if (shape == nullptr && offsets == nullptr) {
     state.state.add_whole({std::move(name)}, local);
     return;

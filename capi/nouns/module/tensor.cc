@@ -59,7 +59,7 @@ at::Tensor tensor_from_buffer(const void* data, size_t n_bytes, int32_t dtype_nu
 }
 
 void read_tensor(const at::Tensor& tensor, void* to, size_t n_bytes) {
-  check_has_memory(tensor);
+  check_has_values(tensor);
   FSDP2_CHECK(n_bytes == tensor.nbytes(), Code::kInvalidArgument,
               "n_bytes: the tensor has {} bytes, found {}", tensor.nbytes(), n_bytes);
   FSDP2_CHECK(to != nullptr || n_bytes == 0, Code::kNullArgument, "to is NULL with {} bytes",
@@ -71,7 +71,7 @@ void read_tensor(const at::Tensor& tensor, void* to, size_t n_bytes) {
 }
 
 void write_tensor(const at::Tensor& tensor, const void* from, size_t n_bytes) {
-  check_has_memory(tensor);
+  check_has_values(tensor);
   FSDP2_CHECK(n_bytes == tensor.nbytes(), Code::kInvalidArgument,
               "n_bytes: the tensor has {} bytes, found {}", tensor.nbytes(), n_bytes);
   FSDP2_CHECK(from != nullptr || n_bytes == 0, Code::kNullArgument, "from is NULL with {} bytes",
@@ -80,7 +80,7 @@ void write_tensor(const at::Tensor& tensor, const void* from, size_t n_bytes) {
 }
 
 double value_of(const at::Tensor& tensor) {
-  check_has_memory(tensor);
+  check_has_values(tensor);
   FSDP2_CHECK(tensor.numel() == 1, Code::kInvalidArgument, "tensor: expected one element, found {}",
               tensor.numel());
   return tensor.detach().item().toDouble();
@@ -89,8 +89,8 @@ double value_of(const at::Tensor& tensor) {
 fsdp2_tensor_info tensor_info(const at::Tensor& tensor) {
   fsdp2_tensor_info info{};
   info.dtype = dtype_number(tensor.scalar_type());
-  info.device_type = tensor.is_cpu() ? FSDP2_DEVICE_CPU : FSDP2_DEVICE_CUDA;
-  info.device_index = tensor.is_cpu() ? 0 : tensor.get_device();
+  info.device_type = tensor.is_cuda() ? FSDP2_DEVICE_CUDA : FSDP2_DEVICE_CPU;
+  info.device_index = tensor.is_cuda() ? tensor.get_device() : 0;
   FSDP2_CHECK(tensor.dim() <= FSDP2_MAX_DIMS, Code::kUnsupported,
               "tensor: {} dims are more than {}", tensor.dim(), FSDP2_MAX_DIMS);
   info.n_dims = static_cast<int32_t>(tensor.dim());
@@ -172,6 +172,12 @@ std::vector<at::Tensor> read_inputs(const nn::Module& module, const fsdp2_tensor
     out.push_back(is_none ? at::Tensor() : read_tensors(inputs + i, 1, name).front());
   }
   return out;
+}
+
+void check_has_values(const at::Tensor& tensor) {
+  check_has_memory(tensor);
+  FSDP2_CHECK(!tensor.is_meta(), Code::kUnsupported,
+              "tensor: expected one with values, found one on meta, which has a shape alone");
 }
 
 void check_has_memory(const at::Tensor& tensor) {

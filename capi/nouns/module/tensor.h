@@ -55,5 +55,7 @@ Producers producers_of(const fsdp2_tensor* inputs, size_t count);
 
 // kWrongState for a tensor whose memory FSDP has freed: its elements must not be touched.
 void check_has_memory(const at::Tensor& tensor);
+// The same, and kUnsupported for a tensor on meta, which has a shape and no elements.
+void check_has_values(const at::Tensor& tensor);
 
 }  // namespace fsdp2::capi

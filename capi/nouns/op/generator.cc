@@ -50,7 +50,7 @@ fsdp2_status fsdp2_generator_set_state(fsdp2_generator generator, fsdp2_tensor s
   return guard(__func__, [&](Call&) {
     const auto object = pin(generator);
     const auto given = pin(state);
-    capi::check_has_memory(given->tensor);
+    capi::check_has_values(given->tensor);
     capi::set_state(object->generator, given->tensor);
   });
 }

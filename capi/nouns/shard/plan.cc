@@ -1,9 +1,15 @@
 #include "include/fsdp2/plan.h"
 
+#include <algorithm>
+#include <limits>
+
 #include "capi/argument.h"
 #include "capi/fields.h"
+#include "capi/nouns/module/tensor.h"
 #include "capi/object.h"
 #include "capi/sized_struct.h"
+#include "core/nn/value_map.h"
+#include "core/plan/step_memory.h"
 #include "core/plan/step_plan.h"
 
 namespace fsdp2::capi {
@@ -67,6 +73,27 @@ fsdp2_plan_info plan_info(const plan::StepPlan& plan) {
   return info;
 }
 
+fsdp2_plan_memory plan_memory(Call& call, const ShardObject& object, const fsdp2_tensor* inputs,
+                              size_t n_inputs, size_t micro_batches,
+                              const plan::PlanOptions& options) {
+  FSDP2_CHECK(micro_batches > 0, Code::kInvalidArgument,
+              "micro_batches: expected at least 1, found 0");
+  const nn::Module& module = *object.module->module;
+  const nn::Values values = nn::values_of(read_inputs(module, inputs, n_inputs, "inputs"));
+  module.check_inputs(values);
+  call.share_failure();
+  constexpr size_t kMost = std::numeric_limits<int64_t>::max();
+  const plan::StepMemory found = plan::rehearse_step(
+      *object.root, values, static_cast<int64_t>(std::min(micro_batches, kMost)));
+  call.stop_sharing();
+  fsdp2_plan_memory memory{};
+  memory.model_bytes = found.model;
+  memory.activation_bytes = found.activations;
+  memory.optimizer_bytes = plan::make_step_plan(*object.root, options).optimizer;
+  memory.peak_bytes = memory.model_bytes + memory.activation_bytes + memory.optimizer_bytes;
+  return memory;
+}
+
 }  // namespace
 
 }  // namespace fsdp2::capi
@@ -93,5 +120,17 @@ fsdp2_status fsdp2_plan_describe(fsdp2_shard shard, const fsdp2_plan_options* op
                                  size_t cap, size_t* needed) {
   return guard(__func__, [&](Call& call) {
     capi::write_text(fsdp2::plan::to_text(capi::make_plan(call, shard, options)), buf, cap, needed);
+  });
+}
+
+fsdp2_status fsdp2_plan_get_memory(fsdp2_shard shard, const fsdp2_tensor* inputs, size_t n_inputs,
+                                   size_t micro_batches, const fsdp2_plan_options* options,
+                                   fsdp2_plan_memory* out) {
+  return guard(__func__, [&](Call& call) {
+    capi::check_out_struct(out, "out");
+    const auto object = capi::pin(shard);
+    const fsdp2::plan::PlanOptions read = capi::read_plan_options(options);
+    capi::enter_forward(call, *object->module);
+    capi::fill_struct(out, capi::plan_memory(call, *object, inputs, n_inputs, micro_batches, read));
   });
 }

@@ -225,7 +225,7 @@ const std::map<std::string, std::vector<std::string>>& good_texts() {
       {"config", kRunConfigs},
       {"config_name", {"run.yaml", ""}},
       {"config_path", kPaths},
-      {"device_type", {"cpu", "cpu", "cpu", "cuda", "tpu"}},
+      {"device_type", {"cpu", "cpu", "cpu", "cuda", "meta", "tpu"}},
       {"directory", {"one", "two", "nothing"}},
       {"from", kPaths},
       {"fsdp2_mesh_flatten names", kDims},

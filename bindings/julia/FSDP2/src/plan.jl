@@ -13,9 +13,23 @@ get_plan(shard::Shard; options...) =
     end
 
 """
+    get_plan_memory(shard::Shard, inputs...; micro_batches = 1, optimizer_states = 2.0)
+
+The memory of a step on this rank, when it is most: `(; peak_bytes, model_bytes, activation_bytes, optimizer_bytes)`. The step is taken
+without values: the forward and the backward of a module whose output is its loss, for each micro batch with these inputs, of which only the
+shapes and types count. The shard is over `Mesh(; backend = :fake, device_type = "meta", world_size = n)` and made with `defer_values`.
+"""
+function get_plan_memory(shard::Shard, inputs::Input...; micro_batches = 1, options...)
+    handles = raw_tensors(inputs)
+    with_options(fsdp2_plan_options, options) do given
+        GC.@preserve inputs named(output(out -> fsdp2_plan_get_memory(shard, handles, length(handles), micro_batches, given, out), fsdp2_plan_memory))
+    end
+end
+
+"""
     describe_plan(shard::Shard; optimizer_states = 2.0, rows = 0, sequence_length = 0)
 
-The same as text, with the order of gathers and reductions.
+What `get_plan` gives as text, with the order of gathers and reductions.
 """
 describe_plan(shard::Shard; options...) =
     with_options(fsdp2_plan_options, options) do given

@@ -97,7 +97,7 @@ pub use op::no_grad;
 pub use optimizer::{
     AdamwOptions, Algorithm, Optimizer, OptimizerGroupInfo, OptimizerInfo, SgdOptions,
 };
-pub use plan::{PlanInfo, PlanOptions};
+pub use plan::{PlanInfo, PlanMemory, PlanOptions};
 pub use scope::{Scope, Scoped};
 pub use shard::{ParameterInfo, Shard};
 pub use shard_options::{

@@ -1,7 +1,7 @@
 //! Plans: what a sharded model holds and moves in one training step, worked out without running it. With a mesh of
 //! [`Backend::Fake`](crate::Backend::Fake) and `defer_values`, a plan takes one process and no memory for parameters.
 
-use crate::{ffi, sys, Result, Shard};
+use crate::{ffi, sys, Result, Shard, Tensor};
 
 options! {
     /// What a plan cannot know from the shard.
@@ -52,13 +52,47 @@ info! {
     }
 }
 
+info! {
+    /// Bytes on this rank at the moment of a step when they are most.
+    PlanMemory: fsdp2_plan_memory {
+        /// The following three together.
+        peak_bytes: i64,
+        /// Shards, gathered parameters, gradients and buffers.
+        model_bytes: i64,
+        /// What forward keeps for backward, what is being computed, and communication buffers.
+        activation_bytes: i64,
+        /// Bytes of the optimizer's state.
+        optimizer_bytes: i64,
+    }
+}
+
 impl Shard {
     /// Plans a step that begins with everything sharded, by the present settings.
     pub fn plan_info(&self, options: &PlanOptions) -> Result<PlanInfo> {
         PlanInfo::get(|out| unsafe { sys::fsdp2_plan_get_info(self.raw(), &options.raw(), out) })
     }
 
-    /// The same as text: units, memory, traffic, and the order of gathers and reductions.
+    /// Finds the memory of a step by taking it without values: the forward and the backward of a module whose output is its
+    /// loss, for each of `micro_batches` with these inputs, of which only the shapes and dtypes count. The shard is over a
+    /// mesh of [`Backend::Fake`](crate::Backend::Fake) and `device_type` "meta", and made with `defer_values`.
+    pub fn plan_memory<'a, I>(
+        &self,
+        inputs: I,
+        micro_batches: usize,
+        options: &PlanOptions,
+    ) -> Result<PlanMemory>
+    where
+        I: IntoIterator,
+        I::Item: Into<Option<&'a Tensor>>,
+    {
+        let inputs = ffi::tensors(inputs);
+        PlanMemory::get(|out| unsafe {
+            let (first, count) = (ffi::pointer(&inputs), inputs.len());
+            sys::fsdp2_plan_get_memory(self.raw(), first, count, micro_batches, &options.raw(), out)
+        })
+    }
+
+    /// The plan of [`Shard::plan_info`] as text: units, memory, traffic, and the order of gathers and reductions.
     pub fn plan_describe(&self, options: &PlanOptions) -> Result<String> {
         ffi::text(|buffer, cap, needed| unsafe {
             sys::fsdp2_plan_describe(self.raw(), &options.raw(), buffer, cap, needed)

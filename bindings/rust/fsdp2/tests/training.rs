@@ -6,7 +6,7 @@ use std::fs;
 
 use common::{golden, llama_on, on_ranks, regression, tiny_llama, tiny_tokens};
 use fsdp2::{
-    no_grad, AdamwOptions, Algorithm, Backend, EventKind, GenerateOptions, MeshOptions, Module,
+    no_grad, AdamwOptions, Algorithm, Backend, EventKind, GenerateOptions, Mesh, MeshOptions, Module,
     Optimizer, ReduceOp, Reshard, Result, Shard, ShardOptions, Status, Step, StepOptions, Tensor,
     UnitState, Which,
 };
@@ -234,6 +234,33 @@ fn units_are_described_steered_and_planned() {
         assert!(shard.plan_describe(&Default::default())?.contains(layer));
         Ok(())
     }));
+}
+
+#[test]
+fn the_memory_of_a_step_is_planned() -> Result<()> {
+    let shapes = MeshOptions {
+        backend: Backend::Fake,
+        world_size: 4,
+        device_type: Some("meta".into()),
+        ..Default::default()
+    };
+    let deferred = ShardOptions {
+        defer_values: true,
+        ..Default::default()
+    };
+    let mesh = Mesh::create(&shapes)?;
+    let shard = Shard::create(&tiny_llama(), &mesh, &deferred)?;
+    let memory_of = |rows: usize, micro_batches| {
+        let tokens = Tensor::from_slice(&vec![0_i64; rows * 8], &[rows as i64, 8])?;
+        shard.plan_memory([&tokens, &tokens], micro_batches, &Default::default())
+    };
+    let (small, large) = (memory_of(1, 1)?, memory_of(8, 1)?);
+    let parts = small.model_bytes + small.activation_bytes + small.optimizer_bytes;
+    assert_eq!(small.peak_bytes, parts);
+    assert!(large.activation_bytes > 4 * small.activation_bytes);
+    let refused = memory_of(1, 0).unwrap_err();
+    assert_eq!(refused.status(), Status::InvalidArgument);
+    Ok(())
 }
 
 #[test]

@@ -2,7 +2,9 @@ package io.fsdp2;
 
 import io.fsdp2.internal.Raw;
 import io.fsdp2.internal.fsdp2_plan_info;
+import io.fsdp2.internal.fsdp2_plan_memory;
 import io.fsdp2.internal.fsdp2_plan_options;
+import java.lang.ref.Reference;
 
 /**
  * What a sharded model holds and moves in one training step, worked out without running it. With a
@@ -17,6 +19,25 @@ public final class Plan {
         fsdp2_plan_info raw = new fsdp2_plan_info()) {
       shard.use(id -> Raw.fsdp2_plan_get_info(id, given, raw));
       return PlanInfo.of(raw);
+    }
+  }
+
+  /**
+   * Finds the memory of a step by taking it without values: the forward and the backward of a
+   * module whose output is its loss, for each of microBatches with these inputs, of which only the
+   * shapes and dtypes count. The shard is over a mesh of {@link Backend#FAKE} and device type
+   * "meta", and made with deferValues.
+   */
+  public static PlanMemory getMemory(
+      Shard shard, PlanOptions options, int microBatches, Tensor... inputs) {
+    try (fsdp2_plan_options given = options.toRaw();
+        fsdp2_plan_memory raw = new fsdp2_plan_memory()) {
+      shard.use(
+          id ->
+              Raw.fsdp2_plan_get_memory(
+                  id, Tensor.ids(inputs), inputs.length, microBatches, given, raw));
+      Reference.reachabilityFence(inputs);
+      return PlanMemory.of(raw);
     }
   }
 

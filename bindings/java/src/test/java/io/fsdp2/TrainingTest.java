@@ -25,6 +25,7 @@ public final class TrainingTest {
     test("optimizers have groups", TrainingTest::optimizersHaveGroups);
     test("decay is coupled or not", TrainingTest::decayIsCoupledOrNot);
     test("a plan needs no other ranks", TrainingTest::aPlanNeedsNoOtherRanks);
+    test("a plan tells the memory of a step", TrainingTest::aPlanTellsTheMemoryOfAStep);
     test("a module answers about itself", TrainingTest::aModuleAnswers);
     test("log records arrive in the language's callback", TrainingTest::logRecordsArrive);
   }
@@ -84,6 +85,27 @@ public final class TrainingTest {
               }
             }
           });
+    }
+  }
+
+  private static void aPlanTellsTheMemoryOfAStep() {
+    MeshOptions shapes =
+        MeshOptions.builder().backend(Backend.FAKE).worldSize(4).deviceType("meta").build();
+    ShardOptions deferred = ShardOptions.builder().deferValues(true).build();
+    PlanOptions options = PlanOptions.builder().build();
+    try (Mesh mesh = Mesh.create(shapes);
+        Module module = Module.fromPretrained(modelDirectory);
+        Shard shard = Shard.create(module, mesh, deferred);
+        Tensor tokens = Tensor.of(new long[] {1, 2, 3, 4}, 1, 4);
+        Tensor more = Tensor.of(new long[64], 16, 4)) {
+      PlanMemory small = Plan.getMemory(shard, options, 1, tokens, tokens);
+      PlanMemory large = Plan.getMemory(shard, options, 1, more, more);
+      expect(true, large.activationBytes() > 4 * small.activationBytes());
+      expect(
+          small.peakBytes(),
+          small.modelBytes() + small.activationBytes() + small.optimizerBytes());
+      expect(
+          ErrorCode.INVALID_ARGUMENT, code(() -> Plan.getMemory(shard, options, 0, tokens, tokens)));
     }
   }
 
