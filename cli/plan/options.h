@@ -8,6 +8,8 @@
 
 namespace fsdp2::cli {
 
+constexpr int64_t kMostRanks = 1 << 20;  // a table of all ranks is made
+
 struct PlanOptions {
   std::string model;  // a directory with config.json, the file itself, or a program's .pt2 file
   int world_size = 1;
@@ -19,8 +21,14 @@ struct PlanOptions {
   std::string comm_path = "auto";
   std::string optimizer = "adamw";
   int prefetch = 1;
-  int64_t micro_batch = 1;
+
+  // The step whose memory is told; 0: none is.
   int64_t seq_len = 0;
+  int64_t micro_batch = 1;
+  int64_t grad_accum = 1;
+  bool activation_checkpointing = false;
+  int recompute_every = 1;
+  double memory_gb = 0;  // which it is to fit in; 0: that is not asked
 };
 
 // False: help has been printed. Throws UsageError.

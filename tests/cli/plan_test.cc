@@ -171,6 +171,42 @@ TEST(Plan, AtMostIsNoLessThanWhatARunComesToHold) {
   }
 }
 
+// The gigabytes in the row that begins so.
+double gigabytes_in(const std::string& text, const std::string& row) {
+  const size_t at = text.find(row);
+  EXPECT_NE(at, std::string::npos) << text;
+  std::istringstream figure(text.substr(at + row.size()));
+  double value = 0;
+  std::string unit;
+  figure >> value >> unit;
+  EXPECT_EQ(unit, "GB");
+  return value;
+}
+
+TEST(Plan, TellsTheMemoryOfAStepWithItsActivations) {
+  const Texts step = {"--model", "gpt-90m", "--world-size", "2", "--seq-len", "512"};
+  const std::string one = plan(step).out;
+  EXPECT_THAT(one, HasSubstr("in a step on CPUs, 1 window of 512 tokens, when it is most"));
+  const std::string activations = "activations and what is being computed";
+  const std::string four = plan(joined(step, {"--micro-batch", "4"})).out;
+  EXPECT_GT(gigabytes_in(four, activations), 3 * gigabytes_in(one, activations));
+  const std::string less =
+      plan(joined(step, {"--micro-batch", "4", "--activation-checkpointing"})).out;
+  EXPECT_LT(gigabytes_in(less, activations), gigabytes_in(four, activations) / 2);
+}
+
+TEST(Plan, ShowsWhatMakesAStepFit) {
+  const Outcome outcome = plan({"--model", "gpt-90m", "--world-size", "2", "--seq-len", "512",
+                                "--micro-batch", "4", "--memory-gb", "2"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr("a step in 2.000 GB of tensors"), HasSubstr("as given"),
+                                 HasSubstr("--micro-batch 1 --activation-checkpointing"),
+                                 HasSubstr("--world-size 16")));
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr("does not fit"), HasSubstr(" fits")));
+  EXPECT_EQ(plan({"--model", "gpt-90m", "--memory-gb", "2"}).err,
+            "fsdp2 plan: --memory-gb needs --seq-len: activations are a part of what has to fit\n");
+}
+
 TEST(Plan, MistakesAreOneLine) {
   EXPECT_EQ(
       plan({"--model", tiny_llama(), "--world-size", "2", "--reshard-after-forward", "3"}).err,

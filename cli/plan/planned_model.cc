@@ -1,0 +1,107 @@
+#include "cli/plan/planned_model.h"
+
+#include <filesystem>
+#include <map>
+#include <system_error>
+#include <vector>
+
+#include "cli/arguments.h"
+#include "cli/config_file.h"
+#include "cli/exported_file.h"
+#include "cli/module_names.h"
+
+namespace fsdp2::cli {
+
+namespace {
+
+const std::map<std::string, double> kOptimizerStates = {
+    {"adamw", 2}, {"sgd-momentum", 1}, {"sgd", 0}};
+
+// --model may be the directory of a config.json.
+std::string config_path(const std::string& model) {
+  std::error_code error;
+  return std::filesystem::is_directory(model, error) ? model + "/config.json" : model;
+}
+
+// What the options mean for the mesh and for the shard.
+struct Layout {
+  fsdp2_mesh_options mesh = FSDP2_MESH_OPTIONS_INIT;
+  fsdp2_shard_options shard = FSDP2_SHARD_OPTIONS_INIT;
+};
+
+Layout layout_of(const PlanOptions& options) {
+  Layout layout;
+  check(fsdp2_shard_apply_strategy(options.sharding.strategy.c_str(), options.sharding.fsdp_size,
+                                   &layout.mesh, &layout.shard));
+  layout.mesh.backend = FSDP2_BACKEND_FAKE;
+  layout.mesh.device_type = "meta";
+  layout.mesh.world_size = options.world_size;
+  layout.mesh.rank = options.rank;
+  layout.mesh.ulysses_size = options.sharding.ulysses_size;
+  fsdp2_shard_options& shard = layout.shard;
+  shard.reshard_after_forward = reshard_number(options.sharding, shard.reshard_after_forward);
+  shard.param_dtype = dtype_number(options.param_dtype);
+  shard.reduce_dtype = dtype_number(options.reduce_dtype);
+  shard.comm_path = comm_path_number(options.comm_path);
+  shard.prefetch = options.prefetch == 0 ? -1 : options.prefetch;
+  shard.defer_values = 1;
+  return layout;
+}
+
+void make_model(const PlanOptions& options, Module* out) {
+  fsdp2_module_options module = FSDP2_MODULE_OPTIONS_INIT;
+  module.dtype = dtype_number(options.dtype);
+  if (is_exported_file(options.model)) {
+    check(fsdp2_module_from_exported(options.model.c_str(), &module, out->out()));
+  } else {
+    module_from_config_file("--model", config_path(options.model), module, out);
+  }
+  if (options.activation_checkpointing) {
+    check(fsdp2_module_checkpoint_activations(out->get(), nullptr, 0,
+                                              static_cast<size_t>(options.recompute_every), 0));
+  }
+}
+
+fsdp2_plan_options plan_options(const PlanOptions& options, const Module& module) {
+  fsdp2_plan_options plan = FSDP2_PLAN_OPTIONS_INIT;
+  plan.optimizer_states = kOptimizerStates.at(options.optimizer);
+  plan.rows = options.micro_batch;
+  plan.sequence_length =
+      options.seq_len > 0
+          ? options.seq_len
+          : info_of<fsdp2_module_info>(fsdp2_module_get_info, module.get()).max_positions;
+  return plan;
+}
+
+}  // namespace
+
+PlannedModel::PlannedModel(const PlanOptions& options) : options_(options) {
+  make_model(options, &module_);
+  Layout layout = layout_of(options);
+  const Wrap wrap(ModuleNames(module_).expand(options.sharding));
+  wrap.set(&layout.shard);
+  check(fsdp2_mesh_create(&layout.mesh, mesh_.out()));
+  check(fsdp2_shard_create(module_.get(), mesh_.get(), &layout.shard, shard_.out()));
+}
+
+std::string PlannedModel::describe() const {
+  const fsdp2_plan_options plan = plan_options(options_, module_);
+  return text_of(fsdp2_plan_describe, shard_.get(), &plan);
+}
+
+fsdp2_plan_memory PlannedModel::step_memory() const {
+  std::vector<int64_t> values(static_cast<size_t>(options_.micro_batch * options_.seq_len));
+  const int64_t shape[] = {options_.micro_batch, options_.seq_len};
+  Tensor tokens;
+  check(fsdp2_tensor_from_buffer(values.data(), values.size() * sizeof(int64_t), FSDP2_DTYPE_I64,
+                                 shape, 2, tokens.out()));
+  const fsdp2_tensor inputs[] = {tokens.get(), tokens.get()};
+  const fsdp2_plan_options plan = plan_options(options_, module_);
+  fsdp2_plan_memory memory{};
+  memory.struct_size = sizeof(memory);
+  check(fsdp2_plan_get_memory(shard_.get(), inputs, 2, static_cast<size_t>(options_.grad_accum),
+                              &plan, &memory));
+  return memory;
+}
+
+}  // namespace fsdp2::cli

@@ -1,0 +1,119 @@
+#include "cli/plan/step_report.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+#include <vector>
+
+namespace fsdp2::cli {
+
+namespace {
+
+constexpr double kGigabyte = 1e9;  // as the rest of a plan counts
+
+std::string gigabytes(int64_t bytes) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.3f GB", static_cast<double>(bytes) / kGigabyte);
+  return text;
+}
+
+std::string table_of(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<size_t> widths;
+  for (const auto& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (size_t i = 0; i < row.size(); ++i) {
+      widths[i] = std::max(widths[i], row[i].size());
+    }
+  }
+  std::string text;
+  for (const auto& row : rows) {
+    text += "  " + row[0] + std::string(widths[0] - row[0].size(), ' ');
+    for (size_t i = 1; i < row.size(); ++i) {
+      text += "  " + std::string(widths[i] - row[i].size(), ' ') + row[i];
+    }
+    text += "\n";
+  }
+  return text;
+}
+
+std::string step_text(const PlanOptions& options) {
+  const std::string windows = options.micro_batch == 1 ? " window" : " windows";
+  return std::to_string(options.micro_batch) + windows + " of " + std::to_string(options.seq_len) +
+         " tokens";
+}
+
+// Another set of options, by the flags that make it.
+struct Alternative {
+  std::string flags;
+  PlanOptions options;
+};
+
+// What costs least time comes first.
+std::vector<Alternative> alternatives_to(const PlanOptions& options) {
+  std::vector<Alternative> all;
+  const auto add = [&](const std::string& flags, const auto& change) {
+    Alternative alternative{flags, options};
+    change(alternative.options);
+    all.push_back(std::move(alternative));
+  };
+  const auto checkpointed = [](int every) {
+    return [every](PlanOptions& o) {
+      o.activation_checkpointing = true;
+      o.recompute_every = every;
+    };
+  };
+  add("--reshard-after-forward false",
+      [](PlanOptions& o) { o.sharding.reshard_after_forward = "false"; });
+  add("--reshard-after-forward true",
+      [](PlanOptions& o) { o.sharding.reshard_after_forward = "true"; });
+  if (!options.activation_checkpointing) {
+    add("--activation-checkpointing --recompute-every 2", checkpointed(2));
+  }
+  if (!options.activation_checkpointing || options.recompute_every > 1) {
+    add("--activation-checkpointing", checkpointed(1));
+  }
+  for (int64_t windows = options.micro_batch / 2; windows > 0; windows /= 2) {
+    const std::string count = std::to_string(windows);
+    add("--micro-batch " + count, [&](PlanOptions& o) { o.micro_batch = windows; });
+    add("--micro-batch " + count + " --activation-checkpointing", [&](PlanOptions& o) {
+      checkpointed(1)(o);
+      o.micro_batch = windows;
+    });
+  }
+  if (options.param_dtype == "none" && options.dtype == "fp32") {
+    add("--param-dtype bf16", [](PlanOptions& o) { o.param_dtype = "bf16"; });
+  }
+  for (int ranks = 2; ranks <= 8 && options.world_size <= kMostRanks / ranks; ranks *= 2) {
+    add("--world-size " + std::to_string(options.world_size * ranks),
+        [&](PlanOptions& o) { o.world_size *= ranks; });
+  }
+  return all;
+}
+
+}  // namespace
+
+std::string step_report(const PlannedModel& model, const PlanOptions& options) {
+  const fsdp2_plan_memory memory = model.step_memory();
+  return "\nmemory of this rank in a step on CPUs, " + step_text(options) + ", when it is most\n" +
+         table_of(
+             {{"shards, gathered parameters, gradients, buffers", gigabytes(memory.model_bytes)},
+              {"optimizer", gigabytes(memory.optimizer_bytes)},
+              {"activations and what is being computed", gigabytes(memory.activation_bytes)},
+              {"together", gigabytes(memory.peak_bytes)}});
+}
+
+std::string fitting_report(const PlannedModel& model, const PlanOptions& options) {
+  const auto most = static_cast<int64_t>(options.memory_gb * kGigabyte);
+  std::vector<std::vector<std::string>> rows;
+  const auto add = [&](const std::string& flags, const PlannedModel& planned) {
+    const int64_t bytes = planned.step_memory().peak_bytes;
+    rows.push_back({flags, gigabytes(bytes), bytes <= most ? "fits" : "does not fit"});
+  };
+  add("as given", model);
+  for (const Alternative& alternative : alternatives_to(options)) {
+    add(alternative.flags, PlannedModel(alternative.options));
+  }
+  return "\na step in " + gigabytes(most) + " of tensors\n" + table_of(rows);
+}
+
+}  // namespace fsdp2::cli

@@ -1,0 +1,18 @@
+// What a step would take of a rank's memory, and which options would make it fit.
+#pragma once
+
+#include <string>
+
+#include "cli/plan/options.h"
+#include "cli/plan/planned_model.h"
+
+namespace fsdp2::cli {
+
+// The memory of the model's step by kinds.
+std::string step_report(const PlannedModel& model, const PlanOptions& options);
+
+// The memory of a step with these options, and with others that take less of it or need less
+// communication, beside options.memory_gb.
+std::string fitting_report(const PlannedModel& model, const PlanOptions& options);
+
+}  // namespace fsdp2::cli
