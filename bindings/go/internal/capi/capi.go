@@ -539,6 +539,16 @@ type PlanInfo struct {
 	AllToAllBytes              int64
 }
 
+// PlanMemory is fsdp2_plan_memory.
+type PlanMemory struct {
+	StructSize      uint32
+	Reserved        int32
+	PeakBytes       int64
+	ModelBytes      int64
+	ActivationBytes int64
+	OptimizerBytes  int64
+}
+
 // AdamwOptions is fsdp2_adamw_options.
 type AdamwOptions struct {
 	StructSize   uint32
@@ -1537,6 +1547,11 @@ func PlanGetInfo(shard Shard, options *PlanOptions, out *PlanInfo) error {
 // PlanDescribe calls fsdp2_plan_describe.
 func PlanDescribe(shard Shard, options *PlanOptions, buf *byte, cap uint, needed *uint) error {
 	return check(C.fsdp2_go_plan_describe(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), (*C.fsdp2_plan_options)(unsafe.Pointer(options)), (*C.char)(unsafe.Pointer(buf)), C.size_t(cap), (*C.size_t)(unsafe.Pointer(needed))))
+}
+
+// PlanGetMemory calls fsdp2_plan_get_memory.
+func PlanGetMemory(shard Shard, inputs *Tensor, nInputs uint, microBatches uint, options *PlanOptions, out *PlanMemory) error {
+	return check(C.fsdp2_go_plan_get_memory(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), (*C.fsdp2_tensor)(unsafe.Pointer(inputs)), C.size_t(nInputs), C.size_t(microBatches), (*C.fsdp2_plan_options)(unsafe.Pointer(options)), (*C.fsdp2_plan_memory)(unsafe.Pointer(out))))
 }
 
 // ConfigLower calls fsdp2_config_lower.

@@ -370,6 +370,15 @@ var _ = [1]byte{}[unsafe.Offsetof(PlanInfo{}.AllReduceBytes)-unsafe.Offsetof(C.f
 var _ = [1]byte{}[unsafe.Offsetof(PlanInfo{}.AllToAlls)-unsafe.Offsetof(C.fsdp2_plan_info{}.all_to_alls)]
 var _ = [1]byte{}[unsafe.Offsetof(PlanInfo{}.AllToAllBytes)-unsafe.Offsetof(C.fsdp2_plan_info{}.all_to_all_bytes)]
 
+const _ = unsafe.Sizeof(C.fsdp2_plan_memory{}) - unsafe.Sizeof(PlanMemory{})
+
+var _ = [1]byte{}[unsafe.Offsetof(PlanMemory{}.StructSize)-unsafe.Offsetof(C.fsdp2_plan_memory{}.struct_size)]
+var _ = [1]byte{}[unsafe.Offsetof(PlanMemory{}.Reserved)-unsafe.Offsetof(C.fsdp2_plan_memory{}.reserved)]
+var _ = [1]byte{}[unsafe.Offsetof(PlanMemory{}.PeakBytes)-unsafe.Offsetof(C.fsdp2_plan_memory{}.peak_bytes)]
+var _ = [1]byte{}[unsafe.Offsetof(PlanMemory{}.ModelBytes)-unsafe.Offsetof(C.fsdp2_plan_memory{}.model_bytes)]
+var _ = [1]byte{}[unsafe.Offsetof(PlanMemory{}.ActivationBytes)-unsafe.Offsetof(C.fsdp2_plan_memory{}.activation_bytes)]
+var _ = [1]byte{}[unsafe.Offsetof(PlanMemory{}.OptimizerBytes)-unsafe.Offsetof(C.fsdp2_plan_memory{}.optimizer_bytes)]
+
 const _ = unsafe.Sizeof(C.fsdp2_adamw_options{}) - unsafe.Sizeof(AdamwOptions{})
 
 var _ = [1]byte{}[unsafe.Offsetof(AdamwOptions{}.StructSize)-unsafe.Offsetof(C.fsdp2_adamw_options{}.struct_size)]

@@ -492,6 +492,15 @@ Base.@kwdef struct fsdp2_plan_info
     all_to_all_bytes::Int64 = 0
 end
 
+Base.@kwdef struct fsdp2_plan_memory
+    struct_size::UInt32 = sizeof(fsdp2_plan_memory)
+    reserved::Int32 = 0
+    peak_bytes::Int64 = 0
+    model_bytes::Int64 = 0
+    activation_bytes::Int64 = 0
+    optimizer_bytes::Int64 = 0
+end
+
 Base.@kwdef struct fsdp2_adamw_options
     struct_size::UInt32 = sizeof(fsdp2_adamw_options)
     coupled_decay::Int32 = 0
@@ -1244,6 +1253,10 @@ end
 
 function fsdp2_plan_describe(shard, options, buf, cap, needed)
     @ccall libfsdp2.fsdp2_plan_describe(shard::fsdp2_shard, options::Ptr{fsdp2_plan_options}, buf::Ptr{UInt8}, cap::Csize_t, needed::Ptr{Csize_t})::fsdp2_status
+end
+
+function fsdp2_plan_get_memory(shard, inputs, n_inputs, micro_batches, options, out)
+    @ccall libfsdp2.fsdp2_plan_get_memory(shard::fsdp2_shard, inputs::Ptr{fsdp2_tensor}, n_inputs::Csize_t, micro_batches::Csize_t, options::Ptr{fsdp2_plan_options}, out::Ptr{fsdp2_plan_memory})::fsdp2_status
 end
 
 function fsdp2_config_lower(config, config_name, role, sets, n_sets, world_size, buf, cap, needed)

@@ -6329,6 +6329,141 @@ extern "C" {
         needed: *mut usize,
     ) -> fsdp2_status;
 }
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct fsdp2_plan_memory {
+    pub struct_size: u32,
+    pub reserved: i32,
+    pub peak_bytes: i64,
+    pub model_bytes: i64,
+    pub activation_bytes: i64,
+    pub optimizer_bytes: i64,
+}
+#[test]
+fn bindgen_test_layout_fsdp2_plan_memory() {
+    assert_eq!(
+        ::std::mem::size_of::<fsdp2_plan_memory>(),
+        40usize,
+        concat!("Size of: ", stringify!(fsdp2_plan_memory))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<fsdp2_plan_memory>(),
+        8usize,
+        concat!("Alignment of ", stringify!(fsdp2_plan_memory))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_plan_memory>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_plan_memory),
+                "::",
+                stringify!(struct_size)
+            )
+        );
+    }
+    test_field_struct_size();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_plan_memory>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            4usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_plan_memory),
+                "::",
+                stringify!(reserved)
+            )
+        );
+    }
+    test_field_reserved();
+    fn test_field_peak_bytes() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_plan_memory>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).peak_bytes) as usize - ptr as usize
+            },
+            8usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_plan_memory),
+                "::",
+                stringify!(peak_bytes)
+            )
+        );
+    }
+    test_field_peak_bytes();
+    fn test_field_model_bytes() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_plan_memory>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).model_bytes) as usize - ptr as usize
+            },
+            16usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_plan_memory),
+                "::",
+                stringify!(model_bytes)
+            )
+        );
+    }
+    test_field_model_bytes();
+    fn test_field_activation_bytes() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_plan_memory>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).activation_bytes) as usize - ptr as usize
+            },
+            24usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_plan_memory),
+                "::",
+                stringify!(activation_bytes)
+            )
+        );
+    }
+    test_field_activation_bytes();
+    fn test_field_optimizer_bytes() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_plan_memory>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).optimizer_bytes) as usize - ptr as usize
+            },
+            32usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_plan_memory),
+                "::",
+                stringify!(optimizer_bytes)
+            )
+        );
+    }
+    test_field_optimizer_bytes();
+}
+extern "C" {
+    pub fn fsdp2_plan_get_memory(
+        shard: fsdp2_shard,
+        inputs: *const fsdp2_tensor,
+        n_inputs: usize,
+        micro_batches: usize,
+        options: *const fsdp2_plan_options,
+        out: *mut fsdp2_plan_memory,
+    ) -> fsdp2_status;
+}
 extern "C" {
     pub fn fsdp2_config_lower(
         config: *const ::std::os::raw::c_char,

@@ -47,7 +47,9 @@ typedef struct fsdp2_mesh_options {
   const char* device_type; /* (opt) where the mesh's tensors are, without an index: "cpu" (default,
                               unless the job's backend is NCCL), "cuda": the GPU of the local rank,
                               or "auto": that GPU where there is one. CUDA needs libfsdp2_cuda.so
-                              beside this library; FSDP2_E_UNSUPPORTED says what is missing */
+                              beside this library; FSDP2_E_UNSUPPORTED says what is missing.
+                              "meta", only with FSDP2_BACKEND_FAKE: tensors have shapes and no
+                              values (plan.h) */
   /* With n_dims 0. P > 1: blocks of P consecutive ranks share sequences (Ulysses), see
    * fsdp2_shard_create. The mesh has a last dim "cp" of size P: ("dp", "cp") or, with an fsdp_size
    * of less than the world, a multiple of P, ("ddp", "fsdp", "cp"), of shard groups over the last

@@ -1,7 +1,8 @@
 /* Plans: what a sharded model holds and moves in one training step, worked out without running it.
  * The subject is the shard, so there is no plan to make and to destroy.
  * With a mesh of FSDP2_BACKEND_FAKE and a shard with defer_values, a plan takes one process and no
- * memory for parameters, whatever the model and the number of ranks. */
+ * memory for parameters, whatever the model and the number of ranks. On a mesh whose device_type is
+ * "meta" besides, a plan also tells what activations take (fsdp2_plan_get_memory). */
 #ifndef FSDP2_PLAN_H_
 #define FSDP2_PLAN_H_
 
@@ -24,7 +25,7 @@ typedef struct fsdp2_plan_info {
   uint32_t struct_size;
   int32_t n_units;
   int64_t numel; /* of the sharded parameters, ties counted once */
-  /* Bytes on this rank. Activations and communication buffers come on top of them. */
+  /* Bytes on this rank, without activations and communication buffers. */
   int64_t shard_bytes, gradient_bytes, optimizer_bytes;
   int64_t peak_unsharded_bytes;          /* of gathered parameters, at most */
   int64_t peak_unreduced_gradient_bytes; /* of gradients before they are reduced, at most */
@@ -43,6 +44,29 @@ FSDP2_CALL fsdp2_plan_get_info(fsdp2_shard shard, const fsdp2_plan_options* opti
 /* Returns the same as text: units, memory, traffic, and the order of gathers and reductions. */
 FSDP2_CALL fsdp2_plan_describe(fsdp2_shard shard, const fsdp2_plan_options* options /*(opt)*/,
                                char* buf, size_t cap, size_t* needed);
+
+/* Bytes on this rank at the moment of a step when they are most. */
+typedef struct fsdp2_plan_memory {
+  uint32_t struct_size;
+  int32_t reserved;
+  int64_t peak_bytes;       /* the following three together */
+  int64_t model_bytes;      /* shards, gathered parameters, gradients and buffers */
+  int64_t activation_bytes; /* what forward keeps for backward, what is being computed, and
+                               communication buffers */
+  int64_t optimizer_bytes;
+} fsdp2_plan_memory;
+
+/* Finds the memory of a step by taking it without values: the forward and the backward of a module
+ * whose output is its loss, for each of micro_batches (at least 1) with these inputs. Only the
+ * shapes and dtypes of the inputs count, and nothing is computed, so that large steps take little
+ * time and memory. It is the memory of the CPU's step: within 5 % of what tensors take there.
+ * Experts are assumed to get as many tokens as each other, and all labels to count. The mesh's
+ * device_type is "meta"; its shards, which are made with defer_values, never have values. Errors:
+ * FSDP2_E_UNSUPPORTED (another device type), FSDP2_E_INVALID_ARGUMENT (inputs, or no loss), and
+ * what the forward of a custom module returns. */
+FSDP2_CALL fsdp2_plan_get_memory(fsdp2_shard shard, const fsdp2_tensor* inputs, size_t n_inputs,
+                                 size_t micro_batches, const fsdp2_plan_options* options /*(opt)*/,
+                                 fsdp2_plan_memory* out);
 
 FSDP2_END_DECLS
 
