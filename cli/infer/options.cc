@@ -8,6 +8,9 @@
 #include "cli/exported_file.h"
 #include "cli/train/flags/key_flag.h"
 #include "cli/train/flags/option_checks.h"
+#include "core/config/config_error.h"
+#include "core/config/dialects/read_plan.h"
+#include "core/config/resolve.h"
 
 namespace fsdp2::cli {
 
@@ -122,28 +125,85 @@ bool parse_generate_options(const std::vector<std::string>& arguments, GenerateO
   return true;
 }
 
-bool parse_score_options(const std::vector<std::string>& arguments, ScoreOptions* out) {
-  ScoreOptions o;
-  o.model.plan.options.temperature = 1.0;
+namespace {
+
+void add_file(CLI::App* app, config::PlanRequest* request) {
+  const std::string group = "Configuration";
+  app->add_option("FILE", request->file, "YAML file with the configuration")
+      ->option_text("YAML file with the configuration, .yaml or .yml, as fsdp2 train reads it")
+      ->group("");
+  app->add_option("--role", request->role, "Role of the file, if it has several of fsdp2_infer")
+      ->option_text("NAME")
+      ->group(group);
+  app->add_option("--set", request->sets, "Value of a key of the file, as path.to.key=VALUE")
+      ->option_text("KEY=VALUE ...")
+      ->type_size(1)
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->group(group);
+}
+
+// What is given by flags goes into `o`, and what names a file into `request`. False: help has been
+// printed.
+bool parse_score_flags(const std::vector<std::string>& arguments, ScoreOptions* o,
+                       config::PlanRequest* request) {
+  *request = config::PlanRequest();
   CLI::App app("Says how likely a language model finds the tokens of a file.", "fsdp2 score");
-  set_style(app, "--model DIR (--tokens FILE | --text FILE) [OPTIONS]");
+  set_style(app, "[FILE.yaml] --model DIR (--tokens FILE | --text FILE) [OPTIONS]");
+  add_file(&app, request);
   add_number(
-      app, "--batches", &o.batches,
+      app, "--batches", &o->batches,
       "Score this many times --global-batch windows, from the beginning of the file, and from "
       "there again at its end")
       ->option_text("N (1)")
       ->group("Data");
-  app.add_flag("--per-token", o.per_token,
+  app.add_flag("--per-token", o->per_token,
                "Also write a JSON line for each window, with the log-probability of each token and "
                "the entropy in its place, in nats")
       ->group("Output");
-  add_model(&app, both(kModelKeys, kDataKeys), &o.model);
+  add_model(&app, both(kModelKeys, kDataKeys), &o->model);
   app.footer(std::string(kJob) +
              "  fsdp2 run --nproc-per-node 2 -- fsdp2 score --model DIR --text book.txt");
   if (!parse_arguments(app, arguments)) {
     return false;
   }
-  note_given_flags(app, &o.model.plan);
+  note_given_flags(app, &o->model.plan);
+  return true;
+}
+
+// The plan of the file, whose keys that only training has do not count.
+config::Plan plan_to_score(config::PlanRequest request) {
+  request.purpose = config::Purpose::kInfer;
+  const bool is_named = request.file.empty() || request.file.find(".y") != std::string::npos;
+  require(is_named, "unexpected argument '" + request.file + "' (see --help)");
+  require(!request.file.empty() || request.role.empty(), "--role needs a FILE.yaml");
+  try {
+    config::Plan plan = config::read_plan(request);
+    if (plan.origins.count("temperature") == 0) {
+      plan.options.temperature = 1.0;
+    }
+    return plan;
+  } catch (const config::ConfigError& error) {
+    throw UsageError(error.what());
+  }
+}
+
+}  // namespace
+
+bool parse_score_options(const std::vector<std::string>& arguments, ScoreOptions* out) {
+  ScoreOptions flags;
+  config::PlanRequest request;
+  flags.model.plan.options.temperature = 1.0;  // for --help
+  if (!parse_score_flags(arguments, &flags, &request)) {
+    return false;
+  }
+  ScoreOptions o;
+  o.model.plan = plan_to_score(request);
+  parse_score_flags(arguments, &o, &request);
+  if (o.model.plan.origin_of("global-batch").rfind("override", 0) == 0) {
+    o.model.plan.options.micro_batch = 0;  // a flag goes before the file
+  }
+  config::leave_batch_to_ranks(&o.model.plan);
   check_score(o);
   *out = std::move(o);
   return true;

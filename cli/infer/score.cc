@@ -60,6 +60,9 @@ void Scoring::score_batch(int64_t first_window) {
   const std::array<fsdp2_tensor, 2> inputs = {tokens.get(), labels.get()};
   fsdp2_infer_options infer = FSDP2_INFER_OPTIONS_INIT;
   infer.temperature = options_.model.run().temperature;
+  if (options_.model.run().micro_batch > 0) {
+    infer.batch_size = options_.model.run().micro_batch;
+  }
   Tensor own_log_probs;
   Tensor own_entropies;
   check(fsdp2_module_score(model_.module().get(), inputs.data(), inputs.size(), &infer,
@@ -105,8 +108,9 @@ void score(const std::vector<std::string>& arguments) {
   const std::string shared = "--batches=" + std::to_string(options.batches) +
                              "\n--per-token=" + (options.per_token ? "true" : "false") + "\n";
   ShardedModel::use(options.model, shared, [&](const ShardedModel& model) {
-    check_options_for_world(options.model.run(), model.world_size());
-    Scoring(options, model).run();
+    ScoreOptions settled = options;
+    settle_for_world(&settled.model.plan, model.world_size());
+    Scoring(settled, model).run();
   });
 }
 

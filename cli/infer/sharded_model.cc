@@ -34,7 +34,7 @@ void ShardedModel::prepare(const ModelOptions& options, const std::string& share
   const std::string text = "--checkpoint=" + options.checkpoint + "\n" + shared;
   check(fsdp2_mesh_agree(job.get(), "options", text.c_str()));
   const int64_t ranks = info_of<fsdp2_mesh_info>(fsdp2_mesh_get_info, job.get()).world_size;
-  check_world(options.plan, ranks);
+  cli::check_world(options.plan, ranks);
   check_sharding_for_world(run.sharding(), ranks);
   lay_out_mesh(run, job, &mesh_);
   job_ = info_of<fsdp2_mesh_info>(fsdp2_mesh_get_info, mesh_.get());

@@ -11,7 +11,14 @@
 
 namespace fsdp2::config {
 
+// What a configuration is read for.
+enum class Purpose {
+  kTrain,
+  kInfer,  // forwards alone: of ROLL's roles, one with the strategy fsdp2_infer, or one that trains
+};
+
 struct Plan {
+  Purpose purpose = Purpose::kTrain;
   TrainOptions options;
   // By key: "run.yaml:12 training_args.learning_rate", or "override: --lr". A key that is not here
   // has its default.

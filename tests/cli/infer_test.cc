@@ -187,5 +187,61 @@ TEST(Infer, RanksThatDifferAreToldTheFlag) {
       << outcome.err;
 }
 
+// A file of ROLL in which one role trains and another, with its own mesh and precision, infers.
+std::string file_with_roles() {
+  const std::string file = empty_directory() + "/roles.yaml";
+  write_file(file,
+             "sequence_length: 16\n"
+             "actor_train:\n"
+             "  model_args: {model_name_or_path: /nowhere}\n"
+             "  strategy_args: {strategy_name: fsdp2_train, strategy_config: ~}\n"
+             "reference:\n"
+             "  model_args: {model_name_or_path: " +
+                 kModel[1] +
+                 "}\n"
+                 "  strategy_args:\n"
+                 "    strategy_name: fsdp2_infer\n"
+                 "    strategy_config: {fsdp_size: 2, param_dtype: fp32}\n"
+                 "  infer_batch_size: 2\n"
+                 "critic:\n"
+                 "  strategy_args: {strategy_name: vllm, strategy_config: ~}\n"
+                 "libfsdp2: {tokens: " +
+                 kTokens + "}\n");
+  return file;
+}
+
+TEST(Score, RunsTheRoleOfAFileThatInfers) {
+  const std::string file = file_with_roles();
+  const std::vector<Json> by_flags = json_lines(infer(2, score_arguments({"--fsdp-size", "2"})));
+  EXPECT_EQ(json_lines(infer(2, {"score", file, "--role", "reference"})), by_flags);
+  EXPECT_EQ(json_lines(infer(2, {"score", file})), by_flags);  // the only one that infers
+  EXPECT_EQ(json_lines(infer(2, {"score", file, "--set", "reference.infer_batch_size=1",
+                                 "--batches", "2"}))
+                .back()
+                .at("n_labels"),
+            by_flags.back().at("n_labels"));
+}
+
+TEST(Score, FlagsGoBeforeTheFile) {
+  const std::string file = file_with_roles();
+  EXPECT_EQ(json_lines(infer(2, {"score", file, "--global-batch", "8", "--seq-len", "8"})),
+            json_lines(infer(2, score_arguments({"--global-batch", "8", "--seq-len", "8"}))));
+}
+
+TEST(Score, MistakesInAFileAreOneLine) {
+  const std::string file = file_with_roles();
+  EXPECT_THAT(infer(1, {"score", file, "--role", "critic"}).err,
+              HasSubstr("critic.strategy_args.strategy_name: vllm: not provided by libfsdp2; "
+                        "expected fsdp2_train or fsdp2_infer"));
+  EXPECT_THAT(infer(1, {"score", file, "--role", "referense"}).err,
+              HasSubstr("there is no role referense; the roles are actor_train,reference,critic; "
+                        "did you mean reference?"));
+  EXPECT_THAT(infer(1, {"score", "--role", "reference"}).err,
+              HasSubstr("--role needs a FILE.yaml"));
+  EXPECT_THAT(infer(1, {"train", file, "--role", "reference"}).err,
+              HasSubstr("fsdp2_infer: not provided by fsdp2 train, which trains; fsdp2 score takes "
+                        "it"));
+}
+
 }  // namespace
 }  // namespace fsdp2::test

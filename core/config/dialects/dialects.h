@@ -16,11 +16,12 @@ inline constexpr char kOwnSection[] = "libfsdp2";
 std::vector<Row> plain_rows();
 void apply_plain(const Node& root, const std::string& prefix, Plan* plan);
 
-// ROLL's, for its strategy fsdp2_train. A file has settings of all roles, and of each role.
+// ROLL's, for its strategies fsdp2_train and fsdp2_infer. A file has settings of all roles, and of
+// each role.
 std::vector<Row> roll_rows();
 std::vector<Row> roll_role_rows();
 bool is_roll(const Node& root);
-// role "": the only one with the strategy fsdp2_train.
+// role "": the only one with the strategy of the plan's purpose.
 void apply_roll(const Node& root, const std::string& role, Plan* plan);
 
 // MindSpeed-MM's, with six sections.

@@ -18,7 +18,7 @@ Plan plan_with_sets(Node root, const PlanRequest& request) {
   for (const std::string& assignment : request.sets) {
     set_in(&root, assignment);
   }
-  return plan_of(root, request.role);
+  return plan_of(root, request.role, request.purpose);
 }
 
 // Dialects are recognised by their keys.
@@ -43,8 +43,9 @@ void apply_dialect(const Node& root, const std::string& role, Plan* plan) {
 
 }  // namespace
 
-Plan plan_of(const Node& root, const std::string& role) {
+Plan plan_of(const Node& root, const std::string& role, Purpose purpose) {
   Plan plan;
+  plan.purpose = purpose;
   apply_dialect(root, role, &plan);
   const Node* own = root.find(kOwnSection);
   if (own != nullptr) {

@@ -25,29 +25,34 @@ const Node* find_path(const Node& map, const std::string& path) {
 
 bool is_role(const Node& node) { return node.find("strategy_args") != nullptr; }
 
-bool trains_here(const Node& role) {
-  const Node* name = find_path(role, "strategy_args.strategy_name");
-  return is_role(role) && (name == nullptr || name->text == "fsdp2_train");
+std::string strategy_for(Purpose purpose) {
+  return purpose == Purpose::kTrain ? "fsdp2_train" : "fsdp2_infer";
 }
 
-[[noreturn]] void refuse_role(const Node& root, const std::string& wanted,
+bool is_for(const Node& role, Purpose purpose) {
+  const Node* name = find_path(role, "strategy_args.strategy_name");
+  return is_role(role) && (name == nullptr ? "fsdp2_train" : name->text) == strategy_for(purpose);
+}
+
+[[noreturn]] void refuse_role(const Node& root, const std::string& wanted, Purpose purpose,
                               const std::vector<std::string>& roles) {
   const std::string meant = nearest(wanted, roles);
   throw ConfigError(root.origin + ": " +
-                    (wanted.empty() ? "expected one role with strategy_name fsdp2_train"
-                                    : "there is no role " + wanted) +
+                    (wanted.empty()
+                         ? "expected one role with strategy_name " + strategy_for(purpose)
+                         : "there is no role " + wanted) +
                     "; the roles are " + with_commas(roles) +
                     (meant.empty() ? "; --role chooses one" : "; did you mean " + meant + "?"));
 }
 
 // A single role is taken whatever its strategy is: the table then says what is wrong with it.
-const Node::Entry& choose_role(const Node& root, const std::string& wanted) {
+const Node::Entry& choose_role(const Node& root, const std::string& wanted, Purpose purpose) {
   std::vector<std::string> roles;
   std::vector<const Node::Entry*> chosen;
   for (const Node::Entry& entry : root.entries) {
     if (is_role(entry.second)) {
       roles.push_back(entry.first);
-      if (wanted.empty() ? trains_here(entry.second) : entry.first == wanted) {
+      if (wanted.empty() ? is_for(entry.second, purpose) : entry.first == wanted) {
         chosen.push_back(&entry);
       }
     }
@@ -57,7 +62,7 @@ const Node::Entry& choose_role(const Node& root, const std::string& wanted) {
                          [&](const Node::Entry& entry) { return entry.first == roles.front(); });
   }
   if (chosen.size() != 1) {
-    refuse_role(root, wanted, roles);
+    refuse_role(root, wanted, purpose, roles);
   }
   return *chosen.front();
 }
@@ -77,6 +82,7 @@ class Finish {
     set_warmup();
     set_storage();
     set_units();
+    set_rows_of_forward();
   }
 
  private:
@@ -167,6 +173,21 @@ class Finish {
     const Node* storage = find_path(role_, path);
     if (storage != nullptr && storage->text == "param") {
       plan_.set("dtype", plan_.options.param_dtype, origin_text(in_role(path, storage)));
+    } else if (storage == nullptr && plan_.purpose == Purpose::kInfer) {
+      plan_.set("dtype", plan_.options.param_dtype, kDefault);
+    }
+  }
+
+  // What trains is not looked at where nothing does.
+  void set_rows_of_forward() {
+    if (plan_.purpose != Purpose::kInfer) {
+      return;
+    }
+    constexpr int64_t kUsual = 16;
+    plan_.set("micro-batch", kUsual, kDefault);
+    plan_.set("grad-accum", int64_t{1}, "by fsdp2 score");
+    if (const Node* rows = find_path(role_, "infer_batch_size")) {
+      plan_.read("micro-batch", in_role("infer_batch_size", rows));
     }
   }
 
@@ -268,7 +289,7 @@ bool is_roll(const Node& root) {
 void apply_roll(const Node& file, const std::string& role, Plan* plan) {
   Node root = file;
   fill_in(file, &root);
-  const Node::Entry& chosen = choose_role(root, role);
+  const Node::Entry& chosen = choose_role(root, role, plan->purpose);
   set_defaults(plan);
   apply(rows_for(root), root.without({chosen.first, kOwnSection}), "", plan);
   apply(roll_role_rows(), chosen.second, chosen.first + ".", plan);

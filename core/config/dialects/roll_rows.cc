@@ -39,13 +39,16 @@ void read_freeze(const Value& value, Plan* plan) {
   plan->set("freeze", with_commas(patterns), origin_text(value));
 }
 
-void read_strategy_name(const Value& value, Plan* /*plan*/) {
+void read_strategy_name(const Value& value, Plan* plan) {
   const std::string name = value.as_text();
-  if (name == "fsdp2_train") {
+  const bool infers = plan->purpose == Purpose::kInfer;
+  if (name == "fsdp2_train" || (name == "fsdp2_infer" && infers)) {
     return;
   }
-  value.refuse(name == "fsdp2_infer" ? "fsdp2_infer: not provided by fsdp2 train, which trains"
-                                     : name + ": not provided by libfsdp2; expected fsdp2_train");
+  value.refuse(name == "fsdp2_infer"
+                   ? "fsdp2_infer: not provided by fsdp2 train, which trains; fsdp2 score takes it"
+                   : name + ": not provided by libfsdp2; expected fsdp2_train" +
+                         (infers ? " or fsdp2_infer" : ""));
 }
 
 void read_storage(const Value& value, Plan* plan) {
