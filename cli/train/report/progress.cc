@@ -107,7 +107,8 @@ void Progress::step(int64_t step, double loss, double seconds, double tokens_per
     say(text);
   } else {
     const size_t room = static_cast<size_t>(std::max(columns_ - 1, 0));
-    show((bar(done, room - std::min(room, text.size())) + text).substr(0, room));
+    longest_ = std::max(longest_, text.size());
+    show((bar(done, room - std::min(room, longest_)) + text).substr(0, room));
   }
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -55,6 +56,7 @@ class Progress {
   Clock::time_point start_ = Clock::now();
   Clock::time_point shown_at_;
   bool is_shown_ = false;
+  size_t longest_ = 0;  // text beside the bar, which so keeps its width while numbers change theirs
 };
 
 }  // namespace fsdp2::cli
