@@ -171,7 +171,7 @@ def main():
         directory = GOLDEN / make.__name__
         directory.mkdir(parents=True, exist_ok=True)
         tokenizer, config = make()
-        tokenizer.save(str(directory / "tokenizer.json"))
+        tokenizer.save(str(directory / "tokenizer.json"), pretty=False)
         config["tokenizer_class"] = "PreTrainedTokenizerFast"
         (directory / "tokenizer_config.json").write_text(json.dumps(config, indent=1, ensure_ascii=False) + "\n")
         eos = config["eos_token"]
@@ -182,7 +182,7 @@ def main():
             "texts": list(expected_texts(tokenizer)),
             "chats": list(expected_chats(directory)),
         }
-        (directory / "expected.json").write_text(json.dumps(expected, indent=1, ensure_ascii=False) + "\n")
+        (directory / "expected.json").write_text(json.dumps(expected, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":
