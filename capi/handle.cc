@@ -23,7 +23,7 @@ uint32_t slot_of(uint64_t id) { return static_cast<uint32_t>(id & kSlotMask); }
 
 bool is_kind(uint8_t kind) {
   return kind >= static_cast<uint8_t>(Kind::kMesh) &&
-         kind <= static_cast<uint8_t>(Kind::kGenerator);
+         kind <= static_cast<uint8_t>(Kind::kTokenizer);
 }
 
 }  // namespace
@@ -50,6 +50,8 @@ const char* kind_name(Kind kind) {
       return "scope";
     case Kind::kGenerator:
       return "generator";
+    case Kind::kTokenizer:
+      return "tokenizer";
   }
   return "object";
 }

@@ -30,6 +30,7 @@ enum class Kind : uint8_t {
   kState,
   kScope,
   kGenerator,
+  kTokenizer,
 };
 
 const char* kind_name(Kind kind);

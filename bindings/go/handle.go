@@ -31,6 +31,7 @@ var (
 	optimizerKind = &kind{destroy: func(id uint64) error { return capi.OptimizerDestroy(capi.Optimizer{ID: id}) }, waits: true}
 	loaderKind    = &kind{destroy: func(id uint64) error { return capi.LoaderDestroy(capi.Loader{ID: id}) }}
 	stepKind      = &kind{destroy: func(id uint64) error { return capi.StepDestroy(capi.Step{ID: id}) }, waits: true}
+	tokenizerKind = &kind{destroy: func(id uint64) error { return capi.TokenizerDestroy(capi.Tokenizer{ID: id}) }}
 	generatorKind = &kind{destroy: func(id uint64) error { return capi.GeneratorDestroy(capi.Generator{ID: id}) }}
 	stateKind     = &kind{destroy: func(id uint64) error { return capi.StateDestroy(capi.State{ID: id}) }}
 )

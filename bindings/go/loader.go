@@ -6,8 +6,8 @@ import (
 	"fsdp2/internal/capi"
 )
 
-// Loader reads batches of token windows for this rank, from a flat token file, from any file as bytes, or from records in JSON lines
-// (TokensRecords). With T tokens and sequence length S there are (T-1)/S windows. Window w is the S+1 tokens that begin at w*S: the first
+// Loader reads batches of token windows for this rank, from a flat token file, from any text, or from records in JSON lines
+// (TokensRecords), of one file or several. With T tokens and sequence length S there are (T-1)/S windows. Window w is the S+1 tokens that begin at w*S: the first
 // S are the inputs, the last S the labels. A window of records holds as many of the next ones as fit whole.
 // One goroutine at a time uses a loader.
 type Loader struct{ handle }
@@ -18,8 +18,8 @@ type Tokens int32
 // The formats.
 const (
 	TokensAuto    Tokens = capi.TokensAuto    // little-endian uint16 up to a vocabulary of 65536, uint32 above
-	TokensBytes   Tokens = capi.TokensBytes   // each byte of the file is a token of a vocabulary of 256
-	TokensRecords Tokens = capi.TokensRecords // records in JSON lines, of which answers are labels; each byte is a token
+	TokensBytes   Tokens = capi.TokensBytes   // text: each byte is a token, or it has those of a Tokenizer
+	TokensRecords Tokens = capi.TokensRecords // records in JSON lines, of which answers are labels; tokens as for texts
 )
 
 // Order is the order of windows.
@@ -43,22 +43,62 @@ type LoaderOptions struct {
 	// CutLongRecords leaves out the end of records that do not fit a window, and SkipBadRecords lines that are no record or have no
 	// answer. Otherwise they are errors.
 	CutLongRecords, SkipBadRecords bool
+	// DropLast leaves out the windows of a shuffled epoch that do not fill a step. Otherwise its first windows fill that step.
+	DropLast  bool
+	ReadAhead int    // batches that a thread prepares while the caller computes
+	Tokenizer string // a tokenizer.json, or a directory with one: the tokens of texts and records; none: bytes
+}
+
+func (o *LoaderOptions) raw(memory *capi.Memory) *capi.LoaderOptions {
+	given := defaults(capi.LoaderOptionsInit)
+	given.Format, given.Order = int32(o.Format), int32(o.Order)
+	if o.Accumulate != 0 {
+		given.Accumulate = to32(o.Accumulate)
+	}
+	given.SequenceLength, given.GlobalBatch = int64(o.SequenceLength), int64(o.GlobalBatch)
+	given.VocabSize, given.Seed = int64(o.VocabSize), o.Seed
+	given.CutLongRecords, given.SkipBadRecords = flag(o.CutLongRecords), flag(o.SkipBadRecords)
+	given.DropLast, given.ReadAhead = flag(o.DropLast), to32(o.ReadAhead)
+	given.Tokenizer = memory.OptionalString(o.Tokenizer)
+	return &given
 }
 
 // OpenLoader opens a file. Collective. Errors: ErrNotFound, ErrCorruptData (not a whole number of tokens), ErrInvalidArgument (less than
 // one window, a GlobalBatch that is not a multiple of ranks x Accumulate, options that differ between ranks).
 func OpenLoader(mesh *Mesh, path string, options LoaderOptions) (*Loader, error) {
 	defer runtime.KeepAlive(mesh)
-	given := defaults(capi.LoaderOptionsInit)
-	given.Format, given.Order = int32(options.Format), int32(options.Order)
-	if options.Accumulate != 0 {
-		given.Accumulate = to32(options.Accumulate)
-	}
-	given.SequenceLength, given.GlobalBatch = int64(options.SequenceLength), int64(options.GlobalBatch)
-	given.VocabSize, given.Seed = int64(options.VocabSize), options.Seed
-	given.CutLongRecords, given.SkipBadRecords = flag(options.CutLongRecords), flag(options.SkipBadRecords)
+	var memory capi.Memory
+	defer memory.Free()
 	var raw capi.Loader
-	return madeLoader(&raw, capi.LoaderOpen(mesh.raw(), path, &given, &raw))
+	return madeLoader(&raw, capi.LoaderOpen(mesh.raw(), path, options.raw(&memory), &raw))
+}
+
+// OpenMixture opens several files of one format as one, by weights, of which only the proportions count. Each file has epochs of its
+// own. Collective.
+func OpenMixture(mesh *Mesh, paths []string, weights []float64, options LoaderOptions) (*Loader, error) {
+	defer runtime.KeepAlive(mesh)
+	if len(paths) != len(weights) {
+		return nil, invalid("OpenMixture", "weights: expected %d, one for each path, found %d", len(paths), len(weights))
+	}
+	var memory capi.Memory
+	defer memory.Free()
+	var raw capi.Loader
+	err := capi.LoaderOpenMixture(mesh.raw(), memory.Strings(paths), first(weights), uint(len(paths)), options.raw(&memory), &raw)
+	return madeLoader(&raw, err)
+}
+
+// LoaderInfo says how much there is to read.
+type LoaderInfo struct {
+	Windows       int // of all files, each counted once
+	StepsPerEpoch int // that they are enough for, rounded up; down with DropLast
+}
+
+// Info says how much there is to read.
+func (l *Loader) Info() (LoaderInfo, error) {
+	defer runtime.KeepAlive(l)
+	raw := sized[capi.LoaderInfo]()
+	err := capi.LoaderGetInfo(l.raw(), &raw)
+	return LoaderInfo{Windows: int(raw.NWindows), StepsPerEpoch: int(raw.StepsPerEpoch)}, failure(err)
 }
 
 func madeLoader(raw *capi.Loader, err error) (*Loader, error) {

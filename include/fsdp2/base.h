@@ -97,6 +97,7 @@ typedef struct fsdp2_step      { uint64_t id; } fsdp2_step;
 typedef struct fsdp2_state     { uint64_t id; } fsdp2_state;
 typedef struct fsdp2_scope     { uint64_t id; } fsdp2_scope;
 typedef struct fsdp2_generator { uint64_t id; } fsdp2_generator;
+typedef struct fsdp2_tokenizer { uint64_t id; } fsdp2_tokenizer;
 /* clang-format on */
 
 /* Called exactly once, when the library no longer needs user_data, and only if the call that took

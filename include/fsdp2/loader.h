@@ -1,16 +1,17 @@
-/* Batches of token windows for this rank, from a flat token file, from any file as bytes, or from
- * records in JSON lines.
+/* Batches of token windows for this rank, from a flat token file, from any text, or from records in
+ * JSON lines; of one file, or of a mixture of several.
  *
  * With T tokens and sequence length S a file has N = (T-1)/S windows. Window w is the S+1 tokens
  * that begin at w*S: the first S are the inputs, the last S the labels.
  *
  * A line of FSDP2_TOKENS_RECORDS is {"text": T}, {"prompt": P, "response": R}, or {"messages":
  * [{"role": "system" | "user" | "assistant", "content": C}, ...]}, and may have other keys. Its
- * tokens are bytes. Only answers are labels: T, R, or what the assistant says; the label of
- * anything else is -100. T and R end with a zero byte. A message becomes ChatML:
- * "<|im_start|>ROLE\nC<|im_end|>\n", with <|im_end|> as a part of the answer. A window holds as
- * many of the next records as fit whole; give the positions to the module, too, so that no record
- * sees another. */
+ * tokens are bytes, or those of a tokenizer (tokenizer.h). Only answers are labels: T, R, or what
+ * the assistant says; the label of anything else is -100. T and R end with a zero byte, or with the
+ * tokenizer's end of a text. A message becomes ChatML: "<|im_start|>ROLE\nC<|im_end|>\n", with
+ * <|im_end|> as a part of the answer; with a tokenizer, what the model's chat template makes of it.
+ * A window holds as many of the next records as fit whole; give the positions to the module, too,
+ * so that no record sees another. */
 #ifndef FSDP2_LOADER_H_
 #define FSDP2_LOADER_H_
 
@@ -20,7 +21,7 @@ FSDP2_BEGIN_DECLS
 
 enum {
   FSDP2_TOKENS_AUTO = 0,   /* little-endian uint16 up to a vocabulary of 65536, uint32 above */
-  FSDP2_TOKENS_BYTES = 1,  /* each byte of the file is a token of a vocabulary of 256 */
+  FSDP2_TOKENS_BYTES = 1,  /* text: each byte is a token, or it has those of a tokenizer */
   FSDP2_TOKENS_RECORDS = 2 /* JSON lines; the vocabulary has at least all bytes, 256 */
 };
 enum {
@@ -42,16 +43,42 @@ typedef struct fsdp2_loader_options {
   /* 1: leave out lines that are not JSON, no record, or without an answer; 0: FSDP2_E_CORRUPT_DATA,
    * with the line */
   int32_t skip_bad_records;
+  /* 1: a shuffled epoch leaves out the windows that do not fill a step (others each epoch); 0: its
+   * first windows fill that step. A mixture leaves out none. */
+  int32_t drop_last;
+  /* Batches that a thread prepares while the caller computes; 0: none. They count as not taken, and
+   * what is wrong with one comes with the fsdp2_loader_next that returns it. */
+  int32_t read_ahead;
+  /* (opt) A tokenizer.json, or a directory with one: the tokens of texts and records. NULL: bytes.
+   * vocab_size is then at least the tokenizer's. */
+  const char* tokenizer;
 } fsdp2_loader_options;
 #define FSDP2_LOADER_OPTIONS_INIT \
-  {(uint32_t)sizeof(fsdp2_loader_options), 0, 0, 1, 0, 0, 0, 0, 0, 0}
+  {(uint32_t)sizeof(fsdp2_loader_options), 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, NULL}
 FSDP2_CALL fsdp2_loader_options_init(fsdp2_loader_options* options, size_t struct_size);
+
+typedef struct fsdp2_loader_info {
+  uint32_t struct_size;
+  int32_t reserved;        /* 0 */
+  int64_t n_windows;       /* of all files, each counted once */
+  int64_t steps_per_epoch; /* that they are enough for, rounded up; down with drop_last */
+} fsdp2_loader_info;
 
 /* [c] Errors: FSDP2_E_NOT_FOUND, FSDP2_E_CORRUPT_DATA (not a whole number of tokens,
  * or a bad record), FSDP2_E_INVALID_ARGUMENT (less than one window, a record that is too long, a
  * global_batch that is not a multiple of ranks x accumulate, options that differ between ranks). */
 FSDP2_CALL fsdp2_loader_open(fsdp2_mesh mesh, const char* path, const fsdp2_loader_options* options,
                              fsdp2_loader* out);
+/* [c] Several files of one format as one, by weights, of which only the proportions count. Of every
+ * 65536 windows each file has a fixed number, by its weight; the next window is always of the file
+ * that is furthest behind. Each file has epochs of its own, in its order or shuffled by the seed.
+ * The steps of an epoch are those that all files together have windows for. Errors: as
+ * fsdp2_loader_open; FSDP2_E_INVALID_ARGUMENT for no file, more than 256, or a weight that is no
+ * positive number or less than a 65536th of all. */
+FSDP2_CALL fsdp2_loader_open_mixture(fsdp2_mesh mesh, const char* const* paths,
+                                     const double* weights, size_t n_paths,
+                                     const fsdp2_loader_options* options, fsdp2_loader* out);
+FSDP2_CALL fsdp2_loader_get_info(fsdp2_loader loader, fsdp2_loader_info* out);
 /* Returns the next micro batch of this rank: tokens and labels, both i64
  * [global_batch/(ranks*accumulate), S]. Ranks that share sequences (ulysses_size of mesh.h) take
  * the same rows, and count as one. FSDP2_E_CORRUPT_DATA for a token outside the vocabulary, with

@@ -22,6 +22,7 @@ static _Thread_local fsdp2_tensor logits;            /* has a graph */
 static _Thread_local fsdp2_scope scope;
 static _Thread_local fsdp2_generator generator;
 static _Thread_local fsdp2_tensor generator_state;
+static _Thread_local fsdp2_tokenizer tokenizer;
 static _Thread_local fsdp2_module custom_module, custom_child; /* not run yet */
 static _Thread_local fsdp2_value op_input;
 
@@ -80,6 +81,7 @@ static inline void list_good_handles(void) {
   OBJECT(NULL, "state", state);
   OBJECT(NULL, "scope", scope);
   OBJECT(NULL, "generator", generator);
+  OBJECT(NULL, "tokenizer", tokenizer);
   OBJECT(NULL, "tensor", tokens);
   OBJECT(NULL, "value", tokens);
   OBJECT(NULL, "whole", tokens);
@@ -104,6 +106,7 @@ static inline void list_good_texts(const char* saved, const char* new_path) {
   static const char* const kLayer[] = {"LlamaDecoderLayer"};
   static const char* const kUnit[] = {"model.layers.0"};
   static const char* const kSets[] = {"steps=2"};
+  static const char* const kFiles[] = {TINY_LLAMA_TOKENS};
   POINTER("fsdp2_mesh_get_dim_index", "name", "fsdp");
   POINTER("fsdp2_mesh_from_group", "name", "flat");
   POINTER("fsdp2_mesh_flatten", "name", "flat");
@@ -130,6 +133,7 @@ static inline void list_good_texts(const char* saved, const char* new_path) {
   POINTER(NULL, "unit", "");
   POINTER("fsdp2_module_forward_submodule", "path", "lm_head");
   POINTER("fsdp2_loader_open", "path", TINY_LLAMA_TOKENS);
+  POINTER("fsdp2_loader_open_mixture", "paths", kFiles);
   POINTER("fsdp2_checkpoint_find", "path", saved);
   POINTER("fsdp2_checkpoint_inspect", "path", saved);
   POINTER("fsdp2_module_from_pretrained", "directory", TINY_LLAMA);
@@ -141,6 +145,7 @@ static inline void list_good_texts(const char* saved, const char* new_path) {
   POINTER(NULL, "trace_file", new_path);
   POINTER(NULL, "json", "{}");
   POINTER(NULL, "what", "a");
+  POINTER("fsdp2_tokenizer_encode_record", "text", "{\"text\": \"a\"}");
   POINTER(NULL, "text", "b");
   POINTER(NULL, "message", "c");
   POINTER(NULL, "pattern", "model.norm.*");
@@ -153,12 +158,20 @@ static inline void list_good_texts(const char* saved, const char* new_path) {
 }
 
 static inline void list_good_numbers(void) {
+  static const double kWeights[1] = {1.0};
   static const int64_t kShape[2] = {1, 4}, kOffsets[2] = {0, 0}, kValues[4] = {1, 2, 3, 4};
-  static const char* const kCounts[] = {"n_batch",   "n_kinds",   "n_inputs",  "n_names",
-                                        "n_prompt",  "n_lengths", "n_outputs", "n_units",
-                                        "n_tensors", "n_sets",    "n"};
-  static const char* const kFlags[] = {
-      "flag", "recurse", "mode", "keep_graph", "async_op", "rank0_only", "flat_optimizer_keys"};
+  static const char* const kCounts[] = {
+      "n_batch", "n_kinds",   "n_inputs", "n_names",  "n_prompt", "n_lengths", "n_outputs",
+      "n_units", "n_tensors", "n_sets",   "n_tokens", "n_paths",  "n"};
+  static const char* const kFlags[] = {"flag",
+                                       "recurse",
+                                       "mode",
+                                       "keep_graph",
+                                       "async_op",
+                                       "rank0_only",
+                                       "flat_optimizer_keys",
+                                       "surround",
+                                       "keep_special"};
   size_t i;
   NUMBER("fsdp2_runtime_set_threads", "n", size_t, 1);
   for (i = 0; i < sizeof(kCounts) / sizeof(kCounts[0]); ++i) {
@@ -201,6 +214,8 @@ static inline void list_good_numbers(void) {
   POINTER(NULL, "shape", kShape);
   POINTER(NULL, "offsets", kOffsets);
   POINTER(NULL, "prompt", kValues);
+  POINTER("fsdp2_tokenizer_decode", "tokens", kValues);
+  POINTER(NULL, "weights", kWeights);
   POINTER(NULL, "lengths", kValues);
   POINTER(NULL, "data", kValues);
   POINTER(NULL, "from", kValues);

@@ -36,7 +36,7 @@ static void make_call(const struct call* call, const char* parameter, const char
 
 /* ---- handles */
 
-enum { kKinds = 10 };
+enum { kKinds = 11 };
 struct handle_of_kind {
   const char* type;
   uint64_t id;
@@ -317,7 +317,7 @@ static void every_function_refuses_every_wrong_argument(void) {
 
 static void list_handles(struct handle_of_kind* handles, fsdp2_mesh mesh, const struct job* of,
                          fsdp2_tensor tensor, fsdp2_state own_state, fsdp2_scope own_scope,
-                         fsdp2_generator own_generator) {
+                         fsdp2_generator own_generator, fsdp2_tokenizer own_tokenizer) {
   const struct handle_of_kind listed[kKinds] = {
       {"fsdp2_mesh", mesh.id},
       {"fsdp2_tensor", tensor.id},
@@ -329,6 +329,7 @@ static void list_handles(struct handle_of_kind* handles, fsdp2_mesh mesh, const 
       {"fsdp2_state", own_state.id},
       {"fsdp2_scope", own_scope.id},
       {"fsdp2_generator", own_generator.id},
+      {"fsdp2_tokenizer", own_tokenizer.id},
   };
   memcpy(handles, listed, sizeof(listed));
 }
@@ -340,12 +341,15 @@ static void make_stale_handles(fsdp2_mesh mesh) {
   fsdp2_state own_state = {0};
   fsdp2_scope own_scope = {0};
   fsdp2_generator own_generator = {0};
+  fsdp2_tokenizer own_tokenizer = {0};
   fsdp2_mesh own_mesh = {0};
   EXPECT_OK(fsdp2_mesh_from_group(mesh, 0, NULL, &own_mesh));
   EXPECT_OK(fsdp2_state_create(mesh, &own_state));
   EXPECT_OK(fsdp2_scope_create(&own_scope));
   EXPECT_OK(fsdp2_generator_create(1, &own_generator));
-  list_handles(stale, own_mesh, &gone, tensor, own_state, own_scope, own_generator);
+  EXPECT_OK(fsdp2_tokenizer_open(NULL, &own_tokenizer));
+  list_handles(stale, own_mesh, &gone, tensor, own_state, own_scope, own_generator, own_tokenizer);
+  EXPECT_OK(fsdp2_tokenizer_destroy(own_tokenizer));
   EXPECT_OK(fsdp2_generator_destroy(own_generator));
   EXPECT_OK(fsdp2_scope_destroy(own_scope));
   EXPECT_OK(fsdp2_state_destroy(own_state));
@@ -402,7 +406,8 @@ static void misuse(fsdp2_mesh mesh, int rank) {
   EXPECT_OK(fsdp2_scope_create(&scope));
   EXPECT_OK(fsdp2_generator_create(1, &generator));
   EXPECT_OK(fsdp2_generator_get_state(generator, &generator_state));
-  list_handles(live, job.mesh, &job, tokens, state, scope, generator);
+  EXPECT_OK(fsdp2_tokenizer_open(NULL, &tokenizer));
+  list_handles(live, job.mesh, &job, tokens, state, scope, generator, tokenizer);
   custom_module = a_custom_module();
   custom_child = a_custom_module();
   prepare(saved);
@@ -417,6 +422,7 @@ static void misuse(fsdp2_mesh mesh, int rank) {
   EXPECT_OK(fsdp2_mesh_destroy(submesh));
   EXPECT_OK(fsdp2_scope_destroy(scope));
   EXPECT_OK(fsdp2_generator_destroy(generator));
+  EXPECT_OK(fsdp2_tokenizer_destroy(tokenizer));
   EXPECT_OK(fsdp2_tensor_destroy(generator_state));
   EXPECT_OK(fsdp2_module_destroy(custom_module));
   EXPECT_OK(fsdp2_module_destroy(custom_child));

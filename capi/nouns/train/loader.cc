@@ -13,9 +13,12 @@
 #include "capi/sized_struct.h"
 #include "core/comm/agreement.h"
 #include "core/comm/sequence_dim.h"
+#include "core/text/tokenizer.h"
 #include "core/train/data/data_loader.h"
+#include "core/train/data/mixture.h"
 #include "core/train/data/record_file.h"
 #include "core/train/data/token_file.h"
+#include "core/train/data/tokenized_text.h"
 
 namespace fsdp2::capi {
 
@@ -44,10 +47,18 @@ inline constexpr auto kFields<fsdp2_loader_options> = std::tuple(
     Field("vocab_size", &fsdp2_loader_options::vocab_size, Anything()),
     Field("seed", &fsdp2_loader_options::seed, Anything()),
     Field("cut_long_records", &fsdp2_loader_options::cut_long_records, Flag()),
-    Field("skip_bad_records", &fsdp2_loader_options::skip_bad_records, Flag()));
+    Field("skip_bad_records", &fsdp2_loader_options::skip_bad_records, Flag()),
+    Field("drop_last", &fsdp2_loader_options::drop_last, Flag()),
+    Field("read_ahead", &fsdp2_loader_options::read_ahead, PerRank(Range{0, 1 << 10})),
+    Field("tokenizer", &fsdp2_loader_options::tokenizer, Elsewhere()));
 // clang-format on
 
 namespace {
+
+train::DataOrder data_order(const fsdp2_loader_options& options) {
+  return options.order == FSDP2_ORDER_SHUFFLED ? train::DataOrder::kShuffle
+                                               : train::DataOrder::kFile;
+}
 
 train::DataLoaderOptions loader_options(const fsdp2_loader_options& options, const Mesh& mesh) {
   train::DataLoaderOptions out;
@@ -58,20 +69,35 @@ train::DataLoaderOptions loader_options(const fsdp2_loader_options& options, con
   out.sequence_length = options.sequence_length;
   out.batch_size =
       train::micro_batch_size(options.global_batch, out.world_size, out.accumulation_steps);
-  out.order =
-      options.order == FSDP2_ORDER_SHUFFLED ? train::DataOrder::kShuffle : train::DataOrder::kFile;
+  out.order = data_order(options);
   out.seed = options.seed;
+  out.last_step = options.drop_last != 0 ? train::LastStep::kDrop : train::LastStep::kPad;
+  out.read_ahead = options.read_ahead;
   return out;
 }
 
-std::shared_ptr<const train::WindowSource> open_data(const std::string& path,
-                                                     const fsdp2_loader_options& options) {
+std::shared_ptr<const text::Tokenizer> open_tokenizer(const fsdp2_loader_options& options) {
+  if (options.tokenizer == nullptr) {
+    return nullptr;
+  }
+  FSDP2_CHECK(options.format != FSDP2_TOKENS_AUTO, Code::kInvalidArgument,
+              "options.tokenizer: the file has tokens already: expected options.format "
+              "FSDP2_TOKENS_BYTES or _RECORDS, or no tokenizer");
+  return std::make_shared<const text::Tokenizer>(read_path(options.tokenizer, "options.tokenizer"));
+}
+
+std::shared_ptr<const train::WindowSource> open_data(
+    const std::string& path, const fsdp2_loader_options& options,
+    const std::shared_ptr<const text::Tokenizer>& tokenizer) {
   if (options.format == FSDP2_TOKENS_RECORDS) {
     train::RecordRules rules;
     rules.cut_long = options.cut_long_records != 0;
     rules.skip_bad = options.skip_bad_records != 0;
     return std::make_shared<const train::RecordFile>(path, options.vocab_size,
-                                                     options.sequence_length, rules);
+                                                     options.sequence_length, rules, tokenizer);
+  }
+  if (tokenizer != nullptr) {
+    return std::make_shared<const train::TokenizedText>(path, options.vocab_size, *tokenizer);
   }
   return std::make_shared<const train::TokenFile>(path, options.vocab_size,
                                                   options.format == FSDP2_TOKENS_BYTES
@@ -79,17 +105,31 @@ std::shared_ptr<const train::WindowSource> open_data(const std::string& path,
                                                       : train::TokenFormat::kTokens);
 }
 
-uint64_t open_loader(Call& call, fsdp2_mesh mesh, const char* path,
-                     const fsdp2_loader_options* given, const fsdp2_loader* out) {
+std::shared_ptr<const train::WindowSource> open_mixture(const std::vector<std::string>& paths,
+                                                        const double* weights,
+                                                        const fsdp2_loader_options& options) {
+  const auto tokenizer = open_tokenizer(options);
+  std::vector<train::MixturePart> parts;
+  for (size_t i = 0; i < paths.size(); ++i) {
+    parts.push_back({open_data(paths[i], options, tokenizer), weights[i]});
+  }
+  return std::make_shared<const train::Mixture>(std::move(parts), options.sequence_length,
+                                                data_order(options), options.seed);
+}
+
+// `open` gives the data, from the options.
+template <typename Open>
+uint64_t open_loader(Call& call, fsdp2_mesh mesh, const fsdp2_loader_options* given,
+                     const fsdp2_loader* out, const Open& open) {
   const std::shared_ptr<MeshObject> object = pin(mesh);
   enter(call, *object);
   std::shared_ptr<LoaderObject> loader;
-  agree(object->mesh->team(), "fsdp2_loader_open", [&] {
+  agree(object->mesh->team(), call.function(), [&] {
     check_not_null(out, "out");
     check_not_null(given, "options");
     const fsdp2_loader_options options = read_options(given, kLoaderDefaults);
     const train::DataLoaderOptions place = loader_options(options, *object->mesh);
-    const auto data = open_data(read_path(path, "path"), options);
+    const std::shared_ptr<const train::WindowSource> data = open(options);
     loader.reset(new LoaderObject{object->mesh, train::DataLoader(data, place)});
     return text_of(options) + data->extent();
   });
@@ -133,8 +173,34 @@ fsdp2_status fsdp2_loader_options_init(fsdp2_loader_options* options, size_t str
 
 fsdp2_status fsdp2_loader_open(fsdp2_mesh mesh, const char* path,
                                const fsdp2_loader_options* options, fsdp2_loader* out) {
-  return guard(__func__,
-               [&](Call& call) { out->id = capi::open_loader(call, mesh, path, options, out); });
+  return guard(__func__, [&](Call& call) {
+    out->id = capi::open_loader(call, mesh, options, out, [&](const fsdp2_loader_options& own) {
+      return capi::open_data(capi::read_path(path, "path"), own, capi::open_tokenizer(own));
+    });
+  });
+}
+
+fsdp2_status fsdp2_loader_open_mixture(fsdp2_mesh mesh, const char* const* paths,
+                                       const double* weights, size_t n_paths,
+                                       const fsdp2_loader_options* options, fsdp2_loader* out) {
+  return guard(__func__, [&](Call& call) {
+    out->id = capi::open_loader(call, mesh, options, out, [&](const fsdp2_loader_options& own) {
+      capi::check_array(weights, n_paths, "weights");
+      const auto files = capi::read_texts(paths, n_paths, capi::kMaxPath, "paths");
+      return capi::open_mixture(files, weights, own);
+    });
+  });
+}
+
+fsdp2_status fsdp2_loader_get_info(fsdp2_loader loader, fsdp2_loader_info* out) {
+  return guard(__func__, [&](Call& call) {
+    const auto object = capi::enter_loader(call, loader);
+    capi::check_out_struct(out, "out");
+    fsdp2_loader_info info{};
+    info.n_windows = object->loader.window_count();
+    info.steps_per_epoch = object->loader.steps_per_epoch();
+    capi::fill_struct(out, info);
+  });
 }
 
 fsdp2_status fsdp2_loader_next(fsdp2_loader loader, fsdp2_tensor* tokens, fsdp2_tensor* labels) {

@@ -1,5 +1,6 @@
 #include "tests/fuzz/abi/arguments.h"
 
+#include <cmath>
 #include <cstring>
 
 #include "tests/fuzz/abi/foreign_tensor.h"
@@ -238,6 +239,10 @@ class Maker {
     count_ = 1 + random().below(4);
     if (std::strcmp(of.type, "fsdp2_value") == 0) {
       return operator_inputs(text);
+    }
+    if (std::strcmp(of.type, "double") == 0) {
+      text = "{1, 0.5...}";
+      return call_.array<double>({1, 0.5, 2, is_wrong() ? NAN : 1, 0});
     }
     text = "{1, 2, 3, 4...}";
     return call_.array<int64_t>({1, 2, 3, 4, is_wrong() ? INT64_MAX : 31, 0});

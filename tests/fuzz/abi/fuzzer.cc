@@ -23,7 +23,8 @@ const std::vector<std::pair<const char*, const char*>> kMakers = {
     {"fsdp2_optimizer", "fsdp2_optimizer_create_adamw"},
     {"fsdp2_step", "fsdp2_step_create"},
     {"fsdp2_scope", "fsdp2_scope_create"},
-    {"fsdp2_generator", "fsdp2_generator_create"}};
+    {"fsdp2_generator", "fsdp2_generator_create"},
+    {"fsdp2_tokenizer", "fsdp2_tokenizer_open"}};
 
 // What random calls would hardly ever do in this order.
 const std::vector<std::vector<const char*>> kSequences = {
@@ -35,6 +36,7 @@ const std::vector<std::vector<const char*>> kSequences = {
     {"fsdp2_scope_create", "fsdp2_op_call", "fsdp2_op_call", "fsdp2_scope_destroy"},
     {"fsdp2_generator_create", "fsdp2_generator_get_state", "fsdp2_op_call",
      "fsdp2_generator_set_state"},
+    {"fsdp2_tokenizer_open", "fsdp2_tokenizer_encode", "fsdp2_tokenizer_decode"},
     {"fsdp2_loader_next", "fsdp2_step_run", "fsdp2_loader_next", "fsdp2_step_run"},
     {"fsdp2_shard_set_gradient_ready", "fsdp2_loader_next", "fsdp2_step_run"},
     {"fsdp2_shard_set_all_gather_extension", "fsdp2_shard_unshard", "fsdp2_shard_reshard"},
@@ -261,9 +263,9 @@ void Fuzzer::replenish() {
 
 void Fuzzer::drop_surplus() {
   static const std::pair<const char*, size_t> kMost[] = {
-      {"fsdp2_mesh", 8},   {"fsdp2_module", 6},   {"fsdp2_shard", 6}, {"fsdp2_optimizer", 6},
-      {"fsdp2_loader", 4}, {"fsdp2_step", 6},     {"fsdp2_state", 6}, {"fsdp2_tensor", 40},
-      {"fsdp2_scope", 4},  {"fsdp2_generator", 4}};
+      {"fsdp2_mesh", 8},   {"fsdp2_module", 6},    {"fsdp2_shard", 6},    {"fsdp2_optimizer", 6},
+      {"fsdp2_loader", 4}, {"fsdp2_step", 6},      {"fsdp2_state", 6},    {"fsdp2_tensor", 40},
+      {"fsdp2_scope", 4},  {"fsdp2_generator", 4}, {"fsdp2_tokenizer", 4}};
   for (const auto& [type, most] : kMost) {
     if (holdings_.count(type) > most) {
       destroy(type, holdings_.oldest(type));

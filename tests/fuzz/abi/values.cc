@@ -38,6 +38,7 @@ const std::map<std::string, std::vector<double>>& good_numbers() {
       {"cut_long_records", kFlag},
       {"defer_values", kFlag},
       {"dim", {0, 0, 0, 1}},
+      {"drop_last", kFlag},
       {"dtype", {1, 1, 1, 2, 3, 4, 5, 5, 6, 7, 8, 9, 10, 0}},
       {"engine", {0, 1, 2}},
       {"eps", {1e-8, 1e-3, 0}},
@@ -60,6 +61,7 @@ const std::map<std::string, std::vector<double>>& good_numbers() {
       {"index", kIndex},
       {"keep_graph", kFlag},
       {"keep_last", {0, 1, 2}},
+      {"keep_special", kFlag},
       {"load_from_rank0", kFlag},
       {"local_rank", {-1, 0}},
       {"loss_chunk", {0, 0, 1, 3}},
@@ -99,6 +101,7 @@ const std::map<std::string, std::vector<double>>& good_numbers() {
       {"rank", {0}},
       {"rank0_only", kFlag},
       {"ranks", kSmall},
+      {"read_ahead", {0, 0, 1, 3}},
       {"recurse", kFlag},
       {"reduce_dtype", kFloatDtype},
       {"reduce_unused_parameters", kFlag},
@@ -116,6 +119,7 @@ const std::map<std::string, std::vector<double>>& good_numbers() {
       {"status", {FSDP2_E_IO, FSDP2_E_CANCELLED, FSDP2_E_CALLBACK, FSDP2_OK, 999}},
       {"skip_bad_records", kFlag},
       {"step", kIndex},
+      {"surround", kFlag},
       {"temperature", {0, 1, 0.5}},
       {"tensor_dim", {0, 0, 1}},
       {"threads", {1, 1, 2}},
@@ -250,6 +254,7 @@ const std::map<std::string, std::vector<std::string>>& good_texts() {
        {"FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "hybrid_shard", "HYBRID_SHARD_ZERO2", "NONE"}},
       {"fsdp2_shard_make_unit names", kUnits},
       {"fsdp2_loader_open path", {"tokens", "tokens", "tokens", "one", "nothing"}},
+      {"fsdp2_loader_open_mixture paths", {"tokens", "tokens", "tokens", "nothing"}},
       {"fsdp2_state_add_tensor name", {"x", "y"}},
       {"fsdp2_state_add_value name", {"u", "v", "x"}},
       {"fsdp2_state_add_value json",
@@ -272,7 +277,9 @@ const std::map<std::string, std::vector<std::string>>& good_texts() {
       {"role", {"actor_train", "", "critic"}},
       {"sets", {"lr=1e-2", "steps=3", "training.lr=1", "lr", "a.b.c={d: [1, 2]}"}},
       {"text", {"a=1", "a=1\nb=2", ""}},
+      {"fsdp2_tokenizer_encode_record text", {"{\"text\": \"a\"}", "{\"messages\": []}", "{", ""}},
       {"to", kPaths},
+      {"tokenizer", {"one", "nothing"}},
       {"unit", kUnits},
       {"units", kUnits},
       {"what", {"settings"}},
@@ -290,8 +297,9 @@ const std::vector<std::string>* texts_of(const std::string& owner, const std::st
 }
 
 // That arguments.cc and options.cc make.
-const std::set<std::string> kArrays = {"data",   "from",  "inputs", "lengths",    "offsets",
-                                       "prompt", "ranks", "shape",  "stop_tokens"};
+const std::set<std::string> kArrays = {"data",        "from",   "inputs", "lengths",
+                                       "offsets",     "prompt", "ranks",  "shape",
+                                       "stop_tokens", "tokens", "weights"};
 
 bool has_values(const std::string& owner, const abi_variable& variable) {
   const std::string name = variable.name;

@@ -179,8 +179,17 @@
   F(optimizer_run, (fsdp2_optimizer optimizer), (optimizer)) \
   F(optimizer_destroy, (fsdp2_optimizer optimizer), (optimizer)) \
   F(optimizer_duplicate, (fsdp2_optimizer optimizer, fsdp2_optimizer *out), (optimizer, out)) \
+  F(tokenizer_open, (const char *path, fsdp2_tokenizer *out), (path, out)) \
+  F(tokenizer_get_info, (fsdp2_tokenizer tokenizer, fsdp2_tokenizer_info *out), (tokenizer, out)) \
+  F(tokenizer_encode, (fsdp2_tokenizer tokenizer, const char *text, int32_t surround, int64_t *tokens, size_t cap, size_t *needed), (tokenizer, text, surround, tokens, cap, needed)) \
+  F(tokenizer_encode_record, (fsdp2_tokenizer tokenizer, const char *text, int64_t *tokens, size_t cap, size_t *needed), (tokenizer, text, tokens, cap, needed)) \
+  F(tokenizer_decode, (fsdp2_tokenizer tokenizer, const int64_t *tokens, size_t n_tokens, int32_t keep_special, char *buf, size_t cap, size_t *needed), (tokenizer, tokens, n_tokens, keep_special, buf, cap, needed)) \
+  F(tokenizer_destroy, (fsdp2_tokenizer tokenizer), (tokenizer)) \
+  F(tokenizer_duplicate, (fsdp2_tokenizer tokenizer, fsdp2_tokenizer *out), (tokenizer, out)) \
   F(loader_options_init, (fsdp2_loader_options *options, size_t struct_size), (options, struct_size)) \
   F(loader_open, (fsdp2_mesh mesh, const char *path, const fsdp2_loader_options *options, fsdp2_loader *out), (mesh, path, options, out)) \
+  F(loader_open_mixture, (fsdp2_mesh mesh, const char *const *paths, const double *weights, size_t n_paths, const fsdp2_loader_options *options, fsdp2_loader *out), (mesh, paths, weights, n_paths, options, out)) \
+  F(loader_get_info, (fsdp2_loader loader, fsdp2_loader_info *out), (loader, out)) \
   F(loader_next, (fsdp2_loader loader, fsdp2_tensor *tokens, fsdp2_tensor *labels), (loader, tokens, labels)) \
   F(loader_get_positions, (fsdp2_loader loader, fsdp2_tensor *positions), (loader, positions)) \
   F(loader_get_position, (fsdp2_loader loader, int64_t *step), (loader, step)) \

@@ -191,6 +191,11 @@ type Generator struct {
 	ID uint64
 }
 
+// Tokenizer is fsdp2_tokenizer.
+type Tokenizer struct {
+	ID uint64
+}
+
 // ErrorInfo is fsdp2_error_info.
 type ErrorInfo struct {
 	StructSize uint32
@@ -592,6 +597,14 @@ type OptimizerGroupInfo struct {
 	Reserved    int32
 }
 
+// TokenizerInfo is fsdp2_tokenizer_info.
+type TokenizerInfo struct {
+	StructSize      uint32
+	HasChatTemplate int32
+	VocabSize       int64
+	EndToken        int64
+}
+
 // LoaderOptions is fsdp2_loader_options.
 type LoaderOptions struct {
 	StructSize     uint32
@@ -604,6 +617,17 @@ type LoaderOptions struct {
 	Seed           uint64
 	CutLongRecords int32
 	SkipBadRecords int32
+	DropLast       int32
+	ReadAhead      int32
+	Tokenizer      unsafe.Pointer
+}
+
+// LoaderInfo is fsdp2_loader_info.
+type LoaderInfo struct {
+	StructSize    uint32
+	Reserved      int32
+	NWindows      int64
+	StepsPerEpoch int64
 }
 
 // StepOptions is fsdp2_step_options.
@@ -1680,6 +1704,47 @@ func OptimizerDuplicate(optimizer Optimizer, out *Optimizer) error {
 	return check(C.fsdp2_go_optimizer_duplicate(*(*C.fsdp2_optimizer)(unsafe.Pointer(&optimizer)), (*C.fsdp2_optimizer)(unsafe.Pointer(out))))
 }
 
+// TokenizerOpen calls fsdp2_tokenizer_open.
+func TokenizerOpen(path string, out *Tokenizer) error {
+	cPath := cString(path)
+	defer C.free(unsafe.Pointer(cPath))
+	return check(C.fsdp2_go_tokenizer_open(cPath, (*C.fsdp2_tokenizer)(unsafe.Pointer(out))))
+}
+
+// TokenizerGetInfo calls fsdp2_tokenizer_get_info.
+func TokenizerGetInfo(tokenizer Tokenizer, out *TokenizerInfo) error {
+	return check(C.fsdp2_go_tokenizer_get_info(*(*C.fsdp2_tokenizer)(unsafe.Pointer(&tokenizer)), (*C.fsdp2_tokenizer_info)(unsafe.Pointer(out))))
+}
+
+// TokenizerEncode calls fsdp2_tokenizer_encode.
+func TokenizerEncode(tokenizer Tokenizer, text string, surround int32, tokens *int64, cap uint, needed *uint) error {
+	cText := cString(text)
+	defer C.free(unsafe.Pointer(cText))
+	return check(C.fsdp2_go_tokenizer_encode(*(*C.fsdp2_tokenizer)(unsafe.Pointer(&tokenizer)), cText, C.int32_t(surround), (*C.int64_t)(unsafe.Pointer(tokens)), C.size_t(cap), (*C.size_t)(unsafe.Pointer(needed))))
+}
+
+// TokenizerEncodeRecord calls fsdp2_tokenizer_encode_record.
+func TokenizerEncodeRecord(tokenizer Tokenizer, text string, tokens *int64, cap uint, needed *uint) error {
+	cText := cString(text)
+	defer C.free(unsafe.Pointer(cText))
+	return check(C.fsdp2_go_tokenizer_encode_record(*(*C.fsdp2_tokenizer)(unsafe.Pointer(&tokenizer)), cText, (*C.int64_t)(unsafe.Pointer(tokens)), C.size_t(cap), (*C.size_t)(unsafe.Pointer(needed))))
+}
+
+// TokenizerDecode calls fsdp2_tokenizer_decode.
+func TokenizerDecode(tokenizer Tokenizer, tokens *int64, nTokens uint, keepSpecial int32, buf *byte, cap uint, needed *uint) error {
+	return check(C.fsdp2_go_tokenizer_decode(*(*C.fsdp2_tokenizer)(unsafe.Pointer(&tokenizer)), (*C.int64_t)(unsafe.Pointer(tokens)), C.size_t(nTokens), C.int32_t(keepSpecial), (*C.char)(unsafe.Pointer(buf)), C.size_t(cap), (*C.size_t)(unsafe.Pointer(needed))))
+}
+
+// TokenizerDestroy calls fsdp2_tokenizer_destroy.
+func TokenizerDestroy(tokenizer Tokenizer) error {
+	return check(C.fsdp2_go_tokenizer_destroy(*(*C.fsdp2_tokenizer)(unsafe.Pointer(&tokenizer))))
+}
+
+// TokenizerDuplicate calls fsdp2_tokenizer_duplicate.
+func TokenizerDuplicate(tokenizer Tokenizer, out *Tokenizer) error {
+	return check(C.fsdp2_go_tokenizer_duplicate(*(*C.fsdp2_tokenizer)(unsafe.Pointer(&tokenizer)), (*C.fsdp2_tokenizer)(unsafe.Pointer(out))))
+}
+
 // LoaderOptionsInit calls fsdp2_loader_options_init.
 func LoaderOptionsInit(options *LoaderOptions, structSize uint) error {
 	return check(C.fsdp2_go_loader_options_init((*C.fsdp2_loader_options)(unsafe.Pointer(options)), C.size_t(structSize)))
@@ -1690,6 +1755,16 @@ func LoaderOpen(mesh Mesh, path string, options *LoaderOptions, out *Loader) err
 	cPath := cString(path)
 	defer C.free(unsafe.Pointer(cPath))
 	return check(C.fsdp2_go_loader_open(*(*C.fsdp2_mesh)(unsafe.Pointer(&mesh)), cPath, (*C.fsdp2_loader_options)(unsafe.Pointer(options)), (*C.fsdp2_loader)(unsafe.Pointer(out))))
+}
+
+// LoaderOpenMixture calls fsdp2_loader_open_mixture.
+func LoaderOpenMixture(mesh Mesh, paths *unsafe.Pointer, weights *float64, nPaths uint, options *LoaderOptions, out *Loader) error {
+	return check(C.fsdp2_go_loader_open_mixture(*(*C.fsdp2_mesh)(unsafe.Pointer(&mesh)), (**C.char)(unsafe.Pointer(paths)), (*C.double)(unsafe.Pointer(weights)), C.size_t(nPaths), (*C.fsdp2_loader_options)(unsafe.Pointer(options)), (*C.fsdp2_loader)(unsafe.Pointer(out))))
+}
+
+// LoaderGetInfo calls fsdp2_loader_get_info.
+func LoaderGetInfo(loader Loader, out *LoaderInfo) error {
+	return check(C.fsdp2_go_loader_get_info(*(*C.fsdp2_loader)(unsafe.Pointer(&loader)), (*C.fsdp2_loader_info)(unsafe.Pointer(out))))
 }
 
 // LoaderNext calls fsdp2_loader_next.

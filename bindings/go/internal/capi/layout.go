@@ -50,6 +50,10 @@ const _ = unsafe.Sizeof(C.fsdp2_generator{}) - unsafe.Sizeof(Generator{})
 
 var _ = [1]byte{}[unsafe.Offsetof(Generator{}.ID)-unsafe.Offsetof(C.fsdp2_generator{}.id)]
 
+const _ = unsafe.Sizeof(C.fsdp2_tokenizer{}) - unsafe.Sizeof(Tokenizer{})
+
+var _ = [1]byte{}[unsafe.Offsetof(Tokenizer{}.ID)-unsafe.Offsetof(C.fsdp2_tokenizer{}.id)]
+
 const _ = unsafe.Sizeof(C.fsdp2_error_info{}) - unsafe.Sizeof(ErrorInfo{})
 
 var _ = [1]byte{}[unsafe.Offsetof(ErrorInfo{}.StructSize)-unsafe.Offsetof(C.fsdp2_error_info{}.struct_size)]
@@ -418,6 +422,13 @@ var _ = [1]byte{}[unsafe.Offsetof(OptimizerGroupInfo{}.Momentum)-unsafe.Offsetof
 var _ = [1]byte{}[unsafe.Offsetof(OptimizerGroupInfo{}.Nesterov)-unsafe.Offsetof(C.fsdp2_optimizer_group_info{}.nesterov)]
 var _ = [1]byte{}[unsafe.Offsetof(OptimizerGroupInfo{}.Reserved)-unsafe.Offsetof(C.fsdp2_optimizer_group_info{}.reserved)]
 
+const _ = unsafe.Sizeof(C.fsdp2_tokenizer_info{}) - unsafe.Sizeof(TokenizerInfo{})
+
+var _ = [1]byte{}[unsafe.Offsetof(TokenizerInfo{}.StructSize)-unsafe.Offsetof(C.fsdp2_tokenizer_info{}.struct_size)]
+var _ = [1]byte{}[unsafe.Offsetof(TokenizerInfo{}.HasChatTemplate)-unsafe.Offsetof(C.fsdp2_tokenizer_info{}.has_chat_template)]
+var _ = [1]byte{}[unsafe.Offsetof(TokenizerInfo{}.VocabSize)-unsafe.Offsetof(C.fsdp2_tokenizer_info{}.vocab_size)]
+var _ = [1]byte{}[unsafe.Offsetof(TokenizerInfo{}.EndToken)-unsafe.Offsetof(C.fsdp2_tokenizer_info{}.end_token)]
+
 const _ = unsafe.Sizeof(C.fsdp2_loader_options{}) - unsafe.Sizeof(LoaderOptions{})
 
 var _ = [1]byte{}[unsafe.Offsetof(LoaderOptions{}.StructSize)-unsafe.Offsetof(C.fsdp2_loader_options{}.struct_size)]
@@ -430,6 +441,16 @@ var _ = [1]byte{}[unsafe.Offsetof(LoaderOptions{}.VocabSize)-unsafe.Offsetof(C.f
 var _ = [1]byte{}[unsafe.Offsetof(LoaderOptions{}.Seed)-unsafe.Offsetof(C.fsdp2_loader_options{}.seed)]
 var _ = [1]byte{}[unsafe.Offsetof(LoaderOptions{}.CutLongRecords)-unsafe.Offsetof(C.fsdp2_loader_options{}.cut_long_records)]
 var _ = [1]byte{}[unsafe.Offsetof(LoaderOptions{}.SkipBadRecords)-unsafe.Offsetof(C.fsdp2_loader_options{}.skip_bad_records)]
+var _ = [1]byte{}[unsafe.Offsetof(LoaderOptions{}.DropLast)-unsafe.Offsetof(C.fsdp2_loader_options{}.drop_last)]
+var _ = [1]byte{}[unsafe.Offsetof(LoaderOptions{}.ReadAhead)-unsafe.Offsetof(C.fsdp2_loader_options{}.read_ahead)]
+var _ = [1]byte{}[unsafe.Offsetof(LoaderOptions{}.Tokenizer)-unsafe.Offsetof(C.fsdp2_loader_options{}.tokenizer)]
+
+const _ = unsafe.Sizeof(C.fsdp2_loader_info{}) - unsafe.Sizeof(LoaderInfo{})
+
+var _ = [1]byte{}[unsafe.Offsetof(LoaderInfo{}.StructSize)-unsafe.Offsetof(C.fsdp2_loader_info{}.struct_size)]
+var _ = [1]byte{}[unsafe.Offsetof(LoaderInfo{}.Reserved)-unsafe.Offsetof(C.fsdp2_loader_info{}.reserved)]
+var _ = [1]byte{}[unsafe.Offsetof(LoaderInfo{}.NWindows)-unsafe.Offsetof(C.fsdp2_loader_info{}.n_windows)]
+var _ = [1]byte{}[unsafe.Offsetof(LoaderInfo{}.StepsPerEpoch)-unsafe.Offsetof(C.fsdp2_loader_info{}.steps_per_epoch)]
 
 const _ = unsafe.Sizeof(C.fsdp2_step_options{}) - unsafe.Sizeof(StepOptions{})
 

@@ -172,6 +172,10 @@ Base.@kwdef struct fsdp2_generator
     id::UInt64 = 0
 end
 
+Base.@kwdef struct fsdp2_tokenizer
+    id::UInt64 = 0
+end
+
 Base.@kwdef struct fsdp2_error_info
     struct_size::UInt32 = sizeof(fsdp2_error_info)
     status::fsdp2_status = 0
@@ -540,6 +544,13 @@ Base.@kwdef struct fsdp2_optimizer_group_info
     reserved::Int32 = 0
 end
 
+Base.@kwdef struct fsdp2_tokenizer_info
+    struct_size::UInt32 = sizeof(fsdp2_tokenizer_info)
+    has_chat_template::Int32 = 0
+    vocab_size::Int64 = 0
+    end_token::Int64 = 0
+end
+
 Base.@kwdef struct fsdp2_loader_options
     struct_size::UInt32 = sizeof(fsdp2_loader_options)
     format::Int32 = 0
@@ -551,6 +562,16 @@ Base.@kwdef struct fsdp2_loader_options
     seed::UInt64 = 0
     cut_long_records::Int32 = 0
     skip_bad_records::Int32 = 0
+    drop_last::Int32 = 0
+    read_ahead::Int32 = 0
+    tokenizer::Cstring = Cstring(C_NULL)
+end
+
+Base.@kwdef struct fsdp2_loader_info
+    struct_size::UInt32 = sizeof(fsdp2_loader_info)
+    reserved::Int32 = 0
+    n_windows::Int64 = 0
+    steps_per_epoch::Int64 = 0
 end
 
 Base.@kwdef struct fsdp2_step_options
@@ -1347,12 +1368,48 @@ function fsdp2_optimizer_duplicate(optimizer, out)
     @ccall libfsdp2.fsdp2_optimizer_duplicate(optimizer::fsdp2_optimizer, out::Ptr{fsdp2_optimizer})::fsdp2_status
 end
 
+function fsdp2_tokenizer_open(path, out)
+    @ccall libfsdp2.fsdp2_tokenizer_open(path::Cstring, out::Ptr{fsdp2_tokenizer})::fsdp2_status
+end
+
+function fsdp2_tokenizer_get_info(tokenizer, out)
+    @ccall libfsdp2.fsdp2_tokenizer_get_info(tokenizer::fsdp2_tokenizer, out::Ptr{fsdp2_tokenizer_info})::fsdp2_status
+end
+
+function fsdp2_tokenizer_encode(tokenizer, text, surround, tokens, cap, needed)
+    @ccall libfsdp2.fsdp2_tokenizer_encode(tokenizer::fsdp2_tokenizer, text::Cstring, surround::Int32, tokens::Ptr{Int64}, cap::Csize_t, needed::Ptr{Csize_t})::fsdp2_status
+end
+
+function fsdp2_tokenizer_encode_record(tokenizer, text, tokens, cap, needed)
+    @ccall libfsdp2.fsdp2_tokenizer_encode_record(tokenizer::fsdp2_tokenizer, text::Cstring, tokens::Ptr{Int64}, cap::Csize_t, needed::Ptr{Csize_t})::fsdp2_status
+end
+
+function fsdp2_tokenizer_decode(tokenizer, tokens, n_tokens, keep_special, buf, cap, needed)
+    @ccall libfsdp2.fsdp2_tokenizer_decode(tokenizer::fsdp2_tokenizer, tokens::Ptr{Int64}, n_tokens::Csize_t, keep_special::Int32, buf::Ptr{UInt8}, cap::Csize_t, needed::Ptr{Csize_t})::fsdp2_status
+end
+
+function fsdp2_tokenizer_destroy(tokenizer)
+    @ccall libfsdp2.fsdp2_tokenizer_destroy(tokenizer::fsdp2_tokenizer)::fsdp2_status
+end
+
+function fsdp2_tokenizer_duplicate(tokenizer, out)
+    @ccall libfsdp2.fsdp2_tokenizer_duplicate(tokenizer::fsdp2_tokenizer, out::Ptr{fsdp2_tokenizer})::fsdp2_status
+end
+
 function fsdp2_loader_options_init(options, struct_size)
     @ccall libfsdp2.fsdp2_loader_options_init(options::Ptr{fsdp2_loader_options}, struct_size::Csize_t)::fsdp2_status
 end
 
 function fsdp2_loader_open(mesh, path, options, out)
     @ccall libfsdp2.fsdp2_loader_open(mesh::fsdp2_mesh, path::Cstring, options::Ptr{fsdp2_loader_options}, out::Ptr{fsdp2_loader})::fsdp2_status
+end
+
+function fsdp2_loader_open_mixture(mesh, paths, weights, n_paths, options, out)
+    @ccall libfsdp2.fsdp2_loader_open_mixture(mesh::fsdp2_mesh, paths::Ptr{Cstring}, weights::Ptr{Cdouble}, n_paths::Csize_t, options::Ptr{fsdp2_loader_options}, out::Ptr{fsdp2_loader})::fsdp2_status
+end
+
+function fsdp2_loader_get_info(loader, out)
+    @ccall libfsdp2.fsdp2_loader_get_info(loader::fsdp2_loader, out::Ptr{fsdp2_loader_info})::fsdp2_status
 end
 
 function fsdp2_loader_next(loader, tokens, labels)

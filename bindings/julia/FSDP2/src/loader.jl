@@ -3,11 +3,12 @@
 """
     Loader(mesh::Mesh, path; sequence_length, global_batch, vocab_size, options...)
 
-Batches of token windows for this rank, from a flat file of tokens, any file as bytes, or records in JSON lines. Collective. `global_batch`:
+Batches of token windows for this rank, from a flat file of tokens, any text, or records in JSON lines. Collective. `global_batch`:
 windows per step, over all ranks and micro batches. Options: `accumulate = 1` micro batches per step; `format`: `:auto` (little-endian
 `UInt16`, or `UInt32` for a vocabulary above 65536), `:bytes`, `:records`; `order`: `:sequential`, `:shuffled` by `seed`. In records, answers
 are labels; `cut_long_records` leaves out the end of those that do not fit a window, `skip_bad_records` lines that are no record or have no
-answer.
+answer. `tokenizer`: a tokenizer.json, or a directory with one, in place of bytes. `drop_last` leaves out the windows of a shuffled epoch that do
+not fill a step; `read_ahead` batches are prepared by a thread while the caller computes.
 
     for (tokens, labels) in Iterators.take(loader, 5)
 
@@ -18,6 +19,29 @@ Loader(mesh::Mesh, path; options...) =
         fsdp2_loader_open(mesh, string(path), given, out)
     end
 Loader(f::Function, mesh::Mesh, path; options...) = closing(f, Loader(mesh, path; options...))
+
+"""
+    open_mixture(mesh::Mesh, paths, weights; options...)
+
+A [`Loader`](@ref) of several files of one format, by weights, of which only the proportions count. Each file has epochs of its own. Collective.
+"""
+function open_mixture(mesh::Mesh, paths, weights; options...)
+    length(paths) == length(weights) ||
+        refuse(FSDP2_E_INVALID_ARGUMENT, "weights: expected $(length(paths)), one for each path, found $(length(weights))")
+    numbers = collect(Float64, weights)
+    with_strings(paths) do strings, n
+        make_with(Loader, fsdp2_loader_options, options) do given, out
+            fsdp2_loader_open_mixture(mesh, strings, numbers, n, given, out)
+        end
+    end
+end
+
+"""
+    get_info(loader::Loader)
+
+`(; n_windows, steps_per_epoch)`: windows of all files, each counted once, and the steps that they are enough for.
+"""
+get_info(loader::Loader) = named(output(out -> fsdp2_loader_get_info(loader, out), fsdp2_loader_info))
 
 """
     next!(loader::Loader) -> (tokens, labels)

@@ -2,7 +2,8 @@
 include("helpers.jl")
 
 const files = [
-    "raw", "handle", "tensor", "operator", "module", "layer", "infer", "function", "shard", "train", "checkpoint", "config", "documentation"]
+    "raw", "handle", "tensor", "operator", "module", "layer", "infer", "function", "shard", "tokenizer", "train", "checkpoint", "config",
+    "documentation"]
 @testset "FSDP2" begin
     for file in (isempty(ARGS) ? files : ARGS)
         @testset "$file" begin

@@ -396,6 +396,41 @@ fn bindgen_test_layout_fsdp2_generator() {
     }
     test_field_id();
 }
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct fsdp2_tokenizer {
+    pub id: u64,
+}
+#[test]
+fn bindgen_test_layout_fsdp2_tokenizer() {
+    assert_eq!(
+        ::std::mem::size_of::<fsdp2_tokenizer>(),
+        8usize,
+        concat!("Size of: ", stringify!(fsdp2_tokenizer))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<fsdp2_tokenizer>(),
+        8usize,
+        concat!("Alignment of ", stringify!(fsdp2_tokenizer))
+    );
+    fn test_field_id() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_tokenizer>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).id) as usize - ptr as usize
+            },
+            0usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_tokenizer),
+                "::",
+                stringify!(id)
+            )
+        );
+    }
+    test_field_id();
+}
 pub type fsdp2_release_fn =
     ::std::option::Option<unsafe extern "C" fn(user_data: *mut ::std::os::raw::c_void)>;
 #[repr(C)]
@@ -7170,6 +7205,146 @@ extern "C" {
         out: *mut fsdp2_optimizer,
     ) -> fsdp2_status;
 }
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct fsdp2_tokenizer_info {
+    pub struct_size: u32,
+    pub has_chat_template: i32,
+    pub vocab_size: i64,
+    pub end_token: i64,
+}
+#[test]
+fn bindgen_test_layout_fsdp2_tokenizer_info() {
+    assert_eq!(
+        ::std::mem::size_of::<fsdp2_tokenizer_info>(),
+        24usize,
+        concat!("Size of: ", stringify!(fsdp2_tokenizer_info))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<fsdp2_tokenizer_info>(),
+        8usize,
+        concat!("Alignment of ", stringify!(fsdp2_tokenizer_info))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_tokenizer_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_tokenizer_info),
+                "::",
+                stringify!(struct_size)
+            )
+        );
+    }
+    test_field_struct_size();
+    fn test_field_has_chat_template() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_tokenizer_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).has_chat_template) as usize - ptr as usize
+            },
+            4usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_tokenizer_info),
+                "::",
+                stringify!(has_chat_template)
+            )
+        );
+    }
+    test_field_has_chat_template();
+    fn test_field_vocab_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_tokenizer_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).vocab_size) as usize - ptr as usize
+            },
+            8usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_tokenizer_info),
+                "::",
+                stringify!(vocab_size)
+            )
+        );
+    }
+    test_field_vocab_size();
+    fn test_field_end_token() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_tokenizer_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).end_token) as usize - ptr as usize
+            },
+            16usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_tokenizer_info),
+                "::",
+                stringify!(end_token)
+            )
+        );
+    }
+    test_field_end_token();
+}
+extern "C" {
+    pub fn fsdp2_tokenizer_open(
+        path: *const ::std::os::raw::c_char,
+        out: *mut fsdp2_tokenizer,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_tokenizer_get_info(
+        tokenizer: fsdp2_tokenizer,
+        out: *mut fsdp2_tokenizer_info,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_tokenizer_encode(
+        tokenizer: fsdp2_tokenizer,
+        text: *const ::std::os::raw::c_char,
+        surround: i32,
+        tokens: *mut i64,
+        cap: usize,
+        needed: *mut usize,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_tokenizer_encode_record(
+        tokenizer: fsdp2_tokenizer,
+        text: *const ::std::os::raw::c_char,
+        tokens: *mut i64,
+        cap: usize,
+        needed: *mut usize,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_tokenizer_decode(
+        tokenizer: fsdp2_tokenizer,
+        tokens: *const i64,
+        n_tokens: usize,
+        keep_special: i32,
+        buf: *mut ::std::os::raw::c_char,
+        cap: usize,
+        needed: *mut usize,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_tokenizer_destroy(tokenizer: fsdp2_tokenizer) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_tokenizer_duplicate(
+        tokenizer: fsdp2_tokenizer,
+        out: *mut fsdp2_tokenizer,
+    ) -> fsdp2_status;
+}
 pub const FSDP2_TOKENS_AUTO: i32 = 0;
 pub const FSDP2_TOKENS_BYTES: i32 = 1;
 pub const FSDP2_TOKENS_RECORDS: i32 = 2;
@@ -7188,12 +7363,15 @@ pub struct fsdp2_loader_options {
     pub seed: u64,
     pub cut_long_records: i32,
     pub skip_bad_records: i32,
+    pub drop_last: i32,
+    pub read_ahead: i32,
+    pub tokenizer: *const ::std::os::raw::c_char,
 }
 #[test]
 fn bindgen_test_layout_fsdp2_loader_options() {
     assert_eq!(
         ::std::mem::size_of::<fsdp2_loader_options>(),
-        56usize,
+        72usize,
         concat!("Size of: ", stringify!(fsdp2_loader_options))
     );
     assert_eq!(
@@ -7371,12 +7549,152 @@ fn bindgen_test_layout_fsdp2_loader_options() {
         );
     }
     test_field_skip_bad_records();
+    fn test_field_drop_last() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_loader_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).drop_last) as usize - ptr as usize
+            },
+            56usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_loader_options),
+                "::",
+                stringify!(drop_last)
+            )
+        );
+    }
+    test_field_drop_last();
+    fn test_field_read_ahead() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_loader_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).read_ahead) as usize - ptr as usize
+            },
+            60usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_loader_options),
+                "::",
+                stringify!(read_ahead)
+            )
+        );
+    }
+    test_field_read_ahead();
+    fn test_field_tokenizer() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_loader_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).tokenizer) as usize - ptr as usize
+            },
+            64usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_loader_options),
+                "::",
+                stringify!(tokenizer)
+            )
+        );
+    }
+    test_field_tokenizer();
 }
 extern "C" {
     pub fn fsdp2_loader_options_init(
         options: *mut fsdp2_loader_options,
         struct_size: usize,
     ) -> fsdp2_status;
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct fsdp2_loader_info {
+    pub struct_size: u32,
+    pub reserved: i32,
+    pub n_windows: i64,
+    pub steps_per_epoch: i64,
+}
+#[test]
+fn bindgen_test_layout_fsdp2_loader_info() {
+    assert_eq!(
+        ::std::mem::size_of::<fsdp2_loader_info>(),
+        24usize,
+        concat!("Size of: ", stringify!(fsdp2_loader_info))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<fsdp2_loader_info>(),
+        8usize,
+        concat!("Alignment of ", stringify!(fsdp2_loader_info))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_loader_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_loader_info),
+                "::",
+                stringify!(struct_size)
+            )
+        );
+    }
+    test_field_struct_size();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_loader_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            4usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_loader_info),
+                "::",
+                stringify!(reserved)
+            )
+        );
+    }
+    test_field_reserved();
+    fn test_field_n_windows() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_loader_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).n_windows) as usize - ptr as usize
+            },
+            8usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_loader_info),
+                "::",
+                stringify!(n_windows)
+            )
+        );
+    }
+    test_field_n_windows();
+    fn test_field_steps_per_epoch() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_loader_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).steps_per_epoch) as usize - ptr as usize
+            },
+            16usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_loader_info),
+                "::",
+                stringify!(steps_per_epoch)
+            )
+        );
+    }
+    test_field_steps_per_epoch();
 }
 extern "C" {
     pub fn fsdp2_loader_open(
@@ -7385,6 +7703,20 @@ extern "C" {
         options: *const fsdp2_loader_options,
         out: *mut fsdp2_loader,
     ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_loader_open_mixture(
+        mesh: fsdp2_mesh,
+        paths: *const *const ::std::os::raw::c_char,
+        weights: *const f64,
+        n_paths: usize,
+        options: *const fsdp2_loader_options,
+        out: *mut fsdp2_loader,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_loader_get_info(loader: fsdp2_loader, out: *mut fsdp2_loader_info)
+        -> fsdp2_status;
 }
 extern "C" {
     pub fn fsdp2_loader_next(

@@ -73,6 +73,7 @@ mod state;
 mod step;
 mod tensor;
 mod tensor_ops;
+mod tokenizer;
 mod unit;
 
 pub use callback::{CallbackError, CallbackResult};
@@ -87,7 +88,7 @@ pub use function::{Function, FunctionBackward, FunctionForward};
 pub use generator::Generator;
 pub use hook::{AllReduceInfo, GatherInfo, GradientInfo};
 pub use infer::{Evaluation, GenerateOptions, InferOptions, Scores};
-pub use loader::{Loader, LoaderOptions, Order, TokenFormat};
+pub use loader::{Loader, LoaderInfo, LoaderOptions, Order, TokenFormat};
 pub use log::{LogLevel, LogRecord};
 pub use mesh::{Backend, DeviceMemory, GroupInfo, Mesh, MeshInfo, MeshOptions};
 pub use module::{
@@ -106,4 +107,5 @@ pub use shard_options::{
 pub use state::{State, StateInfo, StateSaveOptions};
 pub use step::{LossMean, NotFinite, Schedule, Step, StepOptions, StepResult};
 pub use tensor::{run_backward, DeviceType, Tensor, TensorInfo};
+pub use tokenizer::{Tokenizer, TokenizerInfo};
 pub use unit::{Event, EventKind, ShardStats, UnitInfo, UnitSettings, UnitState};

@@ -1,7 +1,7 @@
-//! Batches of token windows for this rank, from a flat token file, from any file as bytes, or from records in JSON lines.
+//! Batches of token windows for this rank, from a flat token file, from any text, or from records in JSON lines; of one file or several.
 
 use std::cell::Cell;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::{ffi, sys, Mesh, Result, Tensor};
 
@@ -10,9 +10,9 @@ numbers! {
     TokenFormat {
         /// Little-endian u16 up to a vocabulary of 65536, u32 above.
         Auto = FSDP2_TOKENS_AUTO,
-        /// Each byte is a token of a vocabulary of 256.
+        /// Text: each byte is a token, or it has those of a tokenizer.
         Bytes = FSDP2_TOKENS_BYTES,
-        /// Records in JSON lines, of which answers are labels; each byte is a token.
+        /// Records in JSON lines, of which answers are labels; tokens as for texts.
         Records = FSDP2_TOKENS_RECORDS,
     }
 }
@@ -49,6 +49,35 @@ options! {
         cut_long_records: bool,
         /// Whether lines are left out that are no record or have no answer; otherwise they are errors.
         skip_bad_records: bool,
+        /// Whether a shuffled epoch leaves out the windows that do not fill a step; otherwise its first windows fill that step.
+        drop_last: bool,
+        /// Batches that a thread prepares while the caller computes.
+        read_ahead: i32,
+    } others |_raw| {
+        /// A tokenizer.json, or a directory with one: the tokens of texts and records. `None`: bytes.
+        tokenizer: Option<PathBuf> = None,
+    }
+}
+
+impl LoaderOptions {
+    /// Calls with the struct that C takes, which lives that long.
+    fn with_raw<R>(&self, call: impl FnOnce(&sys::fsdp2_loader_options) -> Result<R>) -> Result<R> {
+        let mut raw = self.raw();
+        let tokenizer = self.tokenizer.as_deref().map(ffi::c_path).transpose()?;
+        raw.tokenizer = tokenizer
+            .as_ref()
+            .map_or(std::ptr::null(), |path| path.as_ptr());
+        call(&raw)
+    }
+}
+
+info! {
+    /// How much there is to read.
+    LoaderInfo: fsdp2_loader_info {
+        /// Windows of all files, each counted once.
+        n_windows: i64,
+        /// Steps that they are enough for, rounded up; down with `drop_last`.
+        steps_per_epoch: i64,
     }
 }
 
@@ -66,10 +95,39 @@ impl Loader {
     /// Opens a file of tokens. *Collective.*
     pub fn open(mesh: &Mesh, path: impl AsRef<Path>, options: &LoaderOptions) -> Result<Self> {
         let path = ffi::c_path(path.as_ref())?;
-        ffi::made(|out| unsafe {
-            sys::fsdp2_loader_open(mesh.raw(), path.as_ptr(), &options.raw(), out)
+        options.with_raw(|raw| {
+            ffi::made(|out| unsafe { sys::fsdp2_loader_open(mesh.raw(), path.as_ptr(), raw, out) })
+                .map(Self::own)
         })
-        .map(Self::own)
+    }
+
+    /// Opens several files of one format as one, by weights, of which only the proportions count. Each file has epochs of its own.
+    /// *Collective.*
+    pub fn open_mixture(
+        mesh: &Mesh,
+        files: &[(&str, f64)],
+        options: &LoaderOptions,
+    ) -> Result<Self> {
+        let paths = ffi::Texts::new(&files.iter().map(|file| file.0).collect::<Vec<_>>())?;
+        let weights: Vec<f64> = files.iter().map(|file| file.1).collect();
+        options.with_raw(|raw| {
+            ffi::made(|out| unsafe {
+                sys::fsdp2_loader_open_mixture(
+                    mesh.raw(),
+                    paths.as_ptr(),
+                    ffi::pointer(&weights),
+                    weights.len(),
+                    raw,
+                    out,
+                )
+            })
+            .map(Self::own)
+        })
+    }
+
+    /// How much there is to read.
+    pub fn info(&self) -> Result<LoaderInfo> {
+        LoaderInfo::get(|out| unsafe { sys::fsdp2_loader_get_info(self.raw(), out) })
     }
 
     /// The next micro batch of this rank: tokens and labels, both i64 `[global_batch / (ranks * accumulate), sequence_length]`.

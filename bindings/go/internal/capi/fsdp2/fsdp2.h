@@ -111,6 +111,7 @@
 #include "plan.h"
 #include "config.h"
 #include "optimizer.h"
+#include "tokenizer.h"
 #include "loader.h"
 #include "step.h"
 #include "profile.h"

@@ -115,6 +115,7 @@ FSDP2_ARRAY(uint64_t *, jlongArray, long, Long)
 FSDP2_ARRAY(int32_t *, jintArray, int, Int)
 FSDP2_ARRAY(const int32_t *, jintArray, int, Int)
 FSDP2_ARRAY(double *, jdoubleArray, double, Double)
+FSDP2_ARRAY(const double *, jdoubleArray, double, Double)
 FSDP2_ARRAY(char *buf, jbyteArray, byte, Byte)
 FSDP2_ARRAY(struct DLManagedTensorVersioned **, jlongArray, long, Long)
 
@@ -312,6 +313,13 @@ FSDP2_ARRAY(const TYPE *, jlongArray, long, Long)
   void setConfigPath(const char *config_path) {
     free((void *)$self->config_path);
     $self->config_path = config_path == NULL ? NULL : strdup(config_path);
+  }
+}
+
+%extend fsdp2_loader_options {
+  void setTokenizer(const char *tokenizer) {
+    free((void *)$self->tokenizer);
+    $self->tokenizer = tokenizer == NULL ? NULL : strdup(tokenizer);
   }
 }
 

@@ -1,11 +1,12 @@
 package io.fsdp2;
 
 import io.fsdp2.internal.Raw;
+import io.fsdp2.internal.fsdp2_loader_info;
 import io.fsdp2.internal.fsdp2_loader_options;
 
 /**
- * Batches of token windows for this rank, from a flat file of tokens, from any file as bytes, or
- * from records in JSON lines.
+ * Batches of token windows for this rank, from a flat file of tokens, from any text, or from records
+ * in JSON lines; of one file or several.
  */
 public final class Loader extends Handle {
   private Loader(long id) {
@@ -16,6 +17,36 @@ public final class Loader extends Handle {
   public static Loader open(Mesh mesh, String path, LoaderOptions options) {
     try (fsdp2_loader_options raw = options.toRaw()) {
       return mesh.get(id -> new Loader(make(out -> Raw.fsdp2_loader_open(id, path, raw, out))));
+    }
+  }
+
+  /**
+   * Opens several files of one format as one. Each has epochs of its own. Collective.
+   *
+   * @param weights one for each path, of which only the proportions count
+   */
+  public static Loader openMixture(
+      Mesh mesh, String[] paths, double[] weights, LoaderOptions options) {
+    if (paths.length != weights.length) {
+      throw new IllegalArgumentException(
+          "weights: expected " + paths.length + ", one for each path, found " + weights.length);
+    }
+    try (fsdp2_loader_options raw = options.toRaw()) {
+      return mesh.get(
+          id ->
+              new Loader(
+                  make(
+                      out ->
+                          Raw.fsdp2_loader_open_mixture(
+                              id, paths, weights, paths.length, raw, out))));
+    }
+  }
+
+  /** How much there is to read. */
+  public LoaderInfo getInfo() {
+    try (fsdp2_loader_info raw = new fsdp2_loader_info()) {
+      use(id -> Raw.fsdp2_loader_get_info(id, raw));
+      return LoaderInfo.of(raw);
     }
   }
 

@@ -17,6 +17,9 @@ public final class LoaderOptions {
   private final long seed;
   private final boolean cutLongRecords;
   private final boolean skipBadRecords;
+  private final boolean dropLast;
+  private final int readAhead;
+  private final String tokenizer;
 
   private LoaderOptions(Builder builder) {
     format = builder.format;
@@ -28,6 +31,9 @@ public final class LoaderOptions {
     seed = builder.seed;
     cutLongRecords = builder.cutLongRecords;
     skipBadRecords = builder.skipBadRecords;
+    dropLast = builder.dropLast;
+    readAhead = builder.readAhead;
+    tokenizer = builder.tokenizer;
   }
 
   /** Begins with the library's defaults. */
@@ -80,6 +86,21 @@ public final class LoaderOptions {
     return skipBadRecords;
   }
 
+  /** Whether a shuffled epoch leaves out the windows that do not fill a step. */
+  public boolean dropLast() {
+    return dropLast;
+  }
+
+  /** Batches that a thread prepares while the caller computes. */
+  public int readAhead() {
+    return readAhead;
+  }
+
+  /** A tokenizer.json, or a directory with one; null: the tokens of texts and records are bytes. */
+  public String tokenizer() {
+    return tokenizer;
+  }
+
   /** The caller closes it. */
   fsdp2_loader_options toRaw() {
     fsdp2_loader_options raw = new fsdp2_loader_options();
@@ -92,6 +113,9 @@ public final class LoaderOptions {
     raw.setSeed(seed);
     raw.setCut_long_records(cutLongRecords ? 1 : 0);
     raw.setSkip_bad_records(skipBadRecords ? 1 : 0);
+    raw.setDrop_last(dropLast ? 1 : 0);
+    raw.setRead_ahead(readAhead);
+    raw.setTokenizer(tokenizer);
     return raw;
   }
 
@@ -106,6 +130,9 @@ public final class LoaderOptions {
     private long seed;
     private boolean cutLongRecords;
     private boolean skipBadRecords;
+    private boolean dropLast;
+    private int readAhead;
+    private String tokenizer;
 
     private Builder() {
       try (fsdp2_loader_options raw = new fsdp2_loader_options()) {
@@ -119,6 +146,8 @@ public final class LoaderOptions {
         seed = raw.getSeed();
         cutLongRecords = raw.getCut_long_records() != 0;
         skipBadRecords = raw.getSkip_bad_records() != 0;
+        dropLast = raw.getDrop_last() != 0;
+        readAhead = raw.getRead_ahead();
       }
     }
 
@@ -173,6 +202,24 @@ public final class LoaderOptions {
     /** Whether lines are left out that are no record, or have no answer. */
     public Builder skipBadRecords(boolean skipBadRecords) {
       this.skipBadRecords = skipBadRecords;
+      return this;
+    }
+
+    /** Whether a shuffled epoch leaves out the windows that do not fill a step. */
+    public Builder dropLast(boolean dropLast) {
+      this.dropLast = dropLast;
+      return this;
+    }
+
+    /** Batches that a thread prepares while the caller computes. */
+    public Builder readAhead(int readAhead) {
+      this.readAhead = readAhead;
+      return this;
+    }
+
+    /** A tokenizer.json, or a directory with one, for the tokens of texts and records. */
+    public Builder tokenizer(String tokenizer) {
+      this.tokenizer = tokenizer;
       return this;
     }
 

@@ -6,9 +6,9 @@ import io.fsdp2.internal.Raw;
 public enum TokenFormat {
   /** Little-endian uint16 up to a vocabulary of 65536, uint32 above. */
   AUTO(Raw.FSDP2_TOKENS_AUTO),
-  /** Each byte is a token of a vocabulary of 256. */
+  /** Text: each byte is a token, or it has those of a tokenizer. */
   BYTES(Raw.FSDP2_TOKENS_BYTES),
-  /** Records in JSON lines, of which answers are labels; each byte is a token. */
+  /** Records in JSON lines, of which answers are labels; tokens as for texts. */
   RECORDS(Raw.FSDP2_TOKENS_RECORDS);
 
   private final int number;

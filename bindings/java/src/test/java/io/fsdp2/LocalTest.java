@@ -8,7 +8,10 @@ import static io.fsdp2.Checks.test;
 
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Collections;
 import java.util.List;
 import java.util.Random;
@@ -29,6 +32,8 @@ public final class LocalTest {
         "a wrong argument of an operator quotes the schema",
         LocalTest::aWrongArgumentQuotesTheSchema);
     test("random numbers follow from the generator", LocalTest::randomNumbersFollow);
+    test("text becomes tokens and comes back", LocalTest::textBecomesTokens);
+    test("a mixture takes windows by weight", LocalTest::aMixtureTakesWindowsByWeight);
     test("an operator gives all its results", LocalTest::anOperatorGivesAllItsResults);
     test("arrays go in and out", LocalTest::arraysGoInAndOut);
     test("arrays are shared without a copy", LocalTest::memoryIsShared);
@@ -165,6 +170,46 @@ public final class LocalTest {
       }
       Tensor none = Tensor.of(new float[] {1});
       expect(ErrorCode.INVALID_ARGUMENT, code(() -> a.setState(none)));
+    }
+  }
+
+  private static void textBecomesTokens() {
+    try (Tokenizer bytes = Tokenizer.bytes();
+        Tokenizer other = bytes.duplicate()) {
+      expect(new TokenizerInfo(false, 256, 0), bytes.getInfo());
+      long[] tokens = other.encode("a\u00e9", true);
+      expect("[97, 195, 169]", Arrays.toString(tokens));
+      expect("a\u00e9", bytes.decode(tokens, false));
+      expect("[98, 0]", Arrays.toString(bytes.encodeRecord("{\"text\": \"b\"}")));
+      expect(ErrorCode.CORRUPT_DATA, code(() -> bytes.encodeRecord("{")));
+    }
+    expect(ErrorCode.NOT_FOUND, code(() -> Tokenizer.open("/no/such/tokenizer.json")));
+  }
+
+  private static void aMixtureTakesWindowsByWeight() throws Exception {
+    Path directory = Files.createTempDirectory("fsdp2-mixture");
+    String first = Files.writeString(directory.resolve("first"), "aabbccd").toString();
+    String second = Files.writeString(directory.resolve("second"), "xxyyz").toString();
+    LoaderOptions options =
+        LoaderOptions.builder()
+            .format(TokenFormat.BYTES)
+            .sequenceLength(2)
+            .globalBatch(4)
+            .vocabSize(256)
+            .readAhead(2)
+            .build();
+    String[] paths = {first, second};
+    try (Mesh mesh = Mesh.create();
+        Loader loader = Loader.openMixture(mesh, paths, new double[] {3, 1}, options)) {
+      expect(new LoaderInfo(5, 2), loader.getInfo());
+      Batch batch = loader.next();
+      try (Tensor tokens = batch.tokens();
+          Tensor labels = batch.labels()) {
+        expect("[97, 97, 98, 98, 120, 120, 99, 99]", Arrays.toString(tokens.toLongs()));
+      }
+      expect(
+          ErrorCode.INVALID_ARGUMENT,
+          code(() -> Loader.openMixture(mesh, paths, new double[] {3, 0}, options)));
     }
   }
 
