@@ -65,6 +65,7 @@ using Shard = Owned<fsdp2_shard, fsdp2_shard_destroy>;
 using Optimizer = Owned<fsdp2_optimizer, fsdp2_optimizer_destroy>;
 using Loader = Owned<fsdp2_loader, fsdp2_loader_destroy>;
 using Step = Owned<fsdp2_step, fsdp2_step_destroy>;
+using Tokenizer = Owned<fsdp2_tokenizer, fsdp2_tokenizer_destroy>;
 
 // The text that call(arguments..., buf, cap, needed) returns.
 template <typename Call, typename... Arguments>

@@ -2,8 +2,6 @@
 
 #include <sstream>
 
-#include "cli/library.h"
-
 namespace fsdp2::cli {
 
 namespace {
@@ -24,16 +22,34 @@ std::vector<int64_t> numbers_in(const std::string& text, const std::string& what
 
 }  // namespace
 
-std::vector<int64_t> tokens_in(const std::string& text, TokenText form, int64_t vocab_size,
-                               const std::string& what) {
-  std::vector<int64_t> tokens;
-  if (form == TokenText::kNumbers) {
-    tokens = numbers_in(text, what);
-  } else {
-    for (const char c : text) {
-      tokens.push_back(static_cast<unsigned char>(c));
-    }
+TokenText TokenText::by_tokenizer(const std::string& path) {
+  TokenText text(path.empty() ? Form::kBytes : Form::kTokenizer);
+  if (!path.empty()) {
+    check(fsdp2_tokenizer_open(path.c_str(), text.tokenizer_.out()));
   }
+  return text;
+}
+
+std::vector<int64_t> TokenText::read(const std::string& text, const std::string& what) const {
+  if (form_ == Form::kNumbers) {
+    return numbers_in(text, what);
+  }
+  if (form_ == Form::kTokenizer) {
+    return encoded(text.size(), [&](int64_t* tokens, size_t cap, size_t* needed) {
+      constexpr int32_t kSurround = 1;
+      return fsdp2_tokenizer_encode(tokenizer_.get(), text.c_str(), kSurround, tokens, cap, needed);
+    });
+  }
+  std::vector<int64_t> tokens;
+  for (const char c : text) {
+    tokens.push_back(static_cast<unsigned char>(c));
+  }
+  return tokens;
+}
+
+std::vector<int64_t> TokenText::tokens_in(const std::string& text, int64_t vocab_size,
+                                          const std::string& what) const {
+  const std::vector<int64_t> tokens = read(text, what);
   for (const int64_t token : tokens) {
     if (token < 0 || token >= vocab_size) {
       throw Failure(what + ": token " + std::to_string(token) + " is outside the vocabulary of " +
@@ -43,10 +59,27 @@ std::vector<int64_t> tokens_in(const std::string& text, TokenText form, int64_t 
   return tokens;
 }
 
-std::string text_of_tokens(const std::vector<int64_t>& tokens, TokenText form) {
+// A model may have more tokens than its tokenizer.
+std::string TokenText::decoded(const std::vector<int64_t>& tokens) const {
+  const auto info = info_of<fsdp2_tokenizer_info>(fsdp2_tokenizer_get_info, tokenizer_.get());
+  std::vector<int64_t> known;
+  for (const int64_t token : tokens) {
+    if (token < info.vocab_size) {
+      known.push_back(token);
+    }
+  }
+  constexpr int32_t kKeepSpecial = 0;
+  return cli::text_of(fsdp2_tokenizer_decode, tokenizer_.get(), known.data(), known.size(),
+                      kKeepSpecial);
+}
+
+std::string TokenText::text_of(const std::vector<int64_t>& tokens) const {
+  if (form_ == Form::kTokenizer) {
+    return decoded(tokens);
+  }
   std::string text;
   for (const int64_t token : tokens) {
-    if (form == TokenText::kBytes) {
+    if (form_ == Form::kBytes) {
       text += static_cast<char>(token < kBytes ? token : '?');
     } else {
       text += (text.empty() ? "" : " ") + std::to_string(token);

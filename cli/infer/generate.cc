@@ -8,6 +8,7 @@
 #include "cli/infer/sharded_model.h"
 #include "cli/library.h"
 #include "cli/token_text.h"
+#include "cli/train/flags/data_files.h"
 
 namespace fsdp2::cli {
 
@@ -39,11 +40,11 @@ class Generation {
   void run();
 
  private:
-  TokenText form() const { return options_.numbers ? TokenText::kNumbers : TokenText::kBytes; }
   Tokens continue_rows(size_t first, size_t count, Tokens* counts) const;
   void write(size_t row, const Tokens& tokens) const;
 
   const GenerateOptions& options_;
+  const TokenText form_;
   const ShardedModel& model_;
   std::vector<Tokens> prompts_;
   Tokens stop_tokens_;
@@ -51,17 +52,20 @@ class Generation {
 
 Generation::Generation(const GenerateOptions& options, const std::vector<std::string>& texts,
                        const ShardedModel& model)
-    : options_(options), model_(model) {
+    : options_(options),
+      form_(options.numbers ? TokenText::numbers()
+                            : TokenText::by_tokenizer(tokenizer_path(options.model.run()))),
+      model_(model) {
   for (size_t row = 0; row < texts.size(); ++row) {
     const std::string what = "prompt " + std::to_string(row + 1);
-    prompts_.push_back(tokens_in(texts[row], form(), model.vocab_size(), what));
+    prompts_.push_back(form_.tokens_in(texts[row], model.vocab_size(), what));
     if (prompts_.back().empty()) {
       throw Failure(what + " is empty: expected at least one token");
     }
   }
   std::string stop = options.stop_tokens;
   std::replace(stop.begin(), stop.end(), ',', ' ');
-  stop_tokens_ = tokens_in(stop, TokenText::kNumbers, model.vocab_size(), "--stop-tokens");
+  stop_tokens_ = TokenText::numbers().tokens_in(stop, model.vocab_size(), "--stop-tokens");
 }
 
 void Generation::run() {
@@ -119,8 +123,8 @@ void Generation::write(size_t row, const Tokens& tokens) const {
   const Tokens& prompt = prompts_[row];
   if (options_.json) {
     const nlohmann::ordered_json line = {{"row", row},
-                                         {"prompt", text_of_tokens(prompt, form())},
-                                         {"text", text_of_tokens(tokens, form())},
+                                         {"prompt", form_.text_of(prompt)},
+                                         {"text", form_.text_of(tokens)},
                                          {"tokens", tokens}};
     const auto replace = nlohmann::ordered_json::error_handler_t::replace;
     std::cout << line.dump(-1, ' ', false, replace) << std::endl;
@@ -128,7 +132,7 @@ void Generation::write(size_t row, const Tokens& tokens) const {
   }
   Tokens whole = prompt;
   whole.insert(whole.end(), tokens.begin(), tokens.end());
-  std::cout << text_of_tokens(whole, form()) << std::endl;
+  std::cout << form_.text_of(whole) << std::endl;
 }
 
 std::string shared_text(const GenerateOptions& options, const std::vector<std::string>& texts) {

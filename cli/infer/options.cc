@@ -21,7 +21,8 @@ const std::set<std::string> kModelKeys = {"model",       "model-config",    "see
                                           "wrap",        "wrap-names",      "dtype",
                                           "param-dtype", "load-from-rank0", "temperature",
                                           "world-size",  "device",          "backend",
-                                          "threads",     "product-engine",  "timeout-s"};
+                                          "tokenizer",   "threads",         "product-engine",
+                                          "timeout-s"};
 const std::set<std::string> kDataKeys = {"tokens", "text", "seq-len", "global-batch"};
 
 constexpr int64_t kMostRows = int64_t{1} << 31;
@@ -95,7 +96,7 @@ bool parse_generate_options(const std::vector<std::string>& arguments, GenerateO
       ->group(group);
   app.add_flag(
          "--numbers", o.numbers,
-         "Prompts are token numbers with spaces between them (otherwise each byte is a token)")
+         "Prompts are token numbers with spaces between them (otherwise text, by --tokenizer)")
       ->group(group);
   app.add_flag("--json", o.json, "Write a JSON line for each prompt")->group(group);
   const auto add_count = [&](const char* name, int64_t* value, const char* help) {

@@ -16,7 +16,8 @@ Loader open_loader(const TrainOptions& options, const Mesh& mesh, int64_t vocab_
   for (std::string* path : {&evaluation.tokens, &evaluation.text, &evaluation.records}) {
     *path = path->empty() ? "" : options.eval_data;
   }
-  evaluation.shuffle = false;
+  evaluation.data_weights.clear();
+  evaluation.shuffle = evaluation.drop_last = false;
   evaluation.grad_accum = 1;
   Loader loader;
   open_data(evaluation, mesh, vocab_size, &loader);

@@ -1,6 +1,7 @@
 #include "cli/train/sample.h"
 
 #include "cli/token_text.h"
+#include "cli/train/flags/data_files.h"
 
 namespace fsdp2::cli {
 
@@ -8,16 +9,18 @@ namespace {
 
 const std::string kDefaultPrompt = "The ";
 
+// Tokens of a file are numbers to people, unless a tokenizer is named.
 TokenText form_of(const TrainOptions& options) {
-  return options.tokens.empty() ? TokenText::kBytes : TokenText::kNumbers;
+  const bool is_numbers = !options.tokens.empty() && options.tokenizer == "auto";
+  return is_numbers ? TokenText::numbers() : TokenText::by_tokenizer(tokenizer_path(options));
 }
 
 }  // namespace
 
 std::vector<int64_t> prompt_tokens(const TrainOptions& options, int64_t vocab_size) {
   const TokenText form = form_of(options);
-  const std::string usual = form == TokenText::kBytes ? kDefaultPrompt : "0";
-  return tokens_in(options.prompt.empty() ? usual : options.prompt, form, vocab_size, "--prompt");
+  const std::string usual = form.is_numbers() ? "0" : kDefaultPrompt;
+  return form.tokens_in(options.prompt.empty() ? usual : options.prompt, vocab_size, "--prompt");
 }
 
 Sample make_sample(const TrainOptions& options, const Module& module,
@@ -35,7 +38,7 @@ Sample make_sample(const TrainOptions& options, const Module& module,
   std::vector<int64_t> whole = prompt;
   whole.insert(whole.end(), tokens.begin(), tokens.end());
   const TokenText form = form_of(options);
-  return {text_of_tokens(prompt, form), text_of_tokens(tokens, form), text_of_tokens(whole, form)};
+  return {form.text_of(prompt), form.text_of(tokens), form.text_of(whole)};
 }
 
 }  // namespace fsdp2::cli

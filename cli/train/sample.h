@@ -12,7 +12,7 @@ namespace fsdp2::cli {
 
 struct Sample {
   std::string prompt;
-  std::string text;   // what the model continued it with; numbers, unless tokens are bytes
+  std::string text;   // what the model continued it with
   std::string whole;  // both
 };
 

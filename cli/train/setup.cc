@@ -13,6 +13,7 @@
 #include "cli/exported_file.h"
 #include "cli/module_names.h"
 #include "cli/terminal.h"
+#include "cli/train/flags/data_files.h"
 #include "cli/train/flags/group_rules.h"
 
 namespace fsdp2::cli {
@@ -57,15 +58,10 @@ int64_t vocabulary_of(const TrainOptions& options, int64_t models_own) {
   return options.vocab_size > 0 ? options.vocab_size : models_own > 0 ? models_own : kBytes;
 }
 
-struct DataFile {
-  int32_t format;
-  std::string path;
-};
-
-DataFile data_file(const TrainOptions& options) {
-  return !options.tokens.empty() ? DataFile{FSDP2_TOKENS_AUTO, options.tokens}
-         : !options.text.empty() ? DataFile{FSDP2_TOKENS_BYTES, options.text}
-                                 : DataFile{FSDP2_TOKENS_RECORDS, options.records};
+int32_t data_format(const TrainOptions& options) {
+  return !options.tokens.empty() ? FSDP2_TOKENS_AUTO
+         : !options.text.empty() ? FSDP2_TOKENS_BYTES
+                                 : FSDP2_TOKENS_RECORDS;
 }
 
 void freeze(const TrainOptions& options, const Module& module) {
@@ -240,9 +236,8 @@ void make_optimizer(const TrainOptions& options, const Shard& shard, Optimizer* 
 }
 
 void open_data(const TrainOptions& options, const Mesh& mesh, int64_t vocab_size, Loader* out) {
-  const DataFile data = data_file(options);
   fsdp2_loader_options loader = FSDP2_LOADER_OPTIONS_INIT;
-  loader.format = data.format;
+  loader.format = data_format(options);
   loader.order = options.shuffle ? FSDP2_ORDER_SHUFFLED : FSDP2_ORDER_SEQUENTIAL;
   loader.accumulate = static_cast<int32_t>(options.grad_accum);
   loader.sequence_length = options.seq_len;
@@ -251,7 +246,22 @@ void open_data(const TrainOptions& options, const Mesh& mesh, int64_t vocab_size
   loader.seed = options.seed;
   loader.cut_long_records = options.cut_long_records ? 1 : 0;
   loader.skip_bad_records = options.skip_bad_records ? 1 : 0;
-  check(fsdp2_loader_open(mesh.get(), data.path.c_str(), &loader, out->out()));
+  loader.drop_last = options.drop_last ? 1 : 0;
+  loader.read_ahead = static_cast<int32_t>(options.read_ahead);
+  const std::string tokenizer = tokenizer_path(options);
+  const bool has_tokens = loader.format == FSDP2_TOKENS_AUTO;
+  loader.tokenizer = has_tokens || tokenizer.empty() ? nullptr : tokenizer.c_str();
+  const std::vector<std::string> files = data_files(options);
+  if (options.data_weights.empty()) {
+    check(fsdp2_loader_open(mesh.get(), files.front().c_str(), &loader, out->out()));
+    return;
+  }
+  std::vector<double> weights;
+  for (const std::string& weight : parts_of(options.data_weights)) {
+    weights.push_back(read_data_weight(weight));
+  }
+  check(fsdp2_loader_open_mixture(mesh.get(), texts_of(files).data(), weights.data(), files.size(),
+                                  &loader, out->out()));
 }
 
 void make_step(const TrainOptions& options, const Shard& shard, const Optimizer& optimizer,

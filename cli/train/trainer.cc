@@ -49,6 +49,7 @@ class Trainer {
 
  private:
   void check_model();
+  void settle_length();
   bool is_first_rank() const { return info_.rank == 0; }
   RunState run_state() const { return {shard_, optimizer_, step_, loader_}; }
   int64_t tokens_a_step() const { return options_.global_batch * options_.seq_len; }
@@ -70,7 +71,7 @@ class Trainer {
   const Mesh& mesh_;
   const fsdp2_mesh_info info_;
   fsdp2_module_info model_info_{};
-  int64_t stop_;
+  int64_t stop_ = 0;
   Resumed resumed_;
   int64_t next_step_ = 0;
   int stopped_by_ = 0;           // the signal that has ended the run before its time
@@ -83,7 +84,7 @@ class Trainer {
   Step step_;
   std::optional<Evaluation> evaluation_;
   std::optional<Trace> trace_;
-  Checkpoints checkpoints_;
+  std::optional<Checkpoints> checkpoints_;
   // These are rank 0's.
   std::optional<Metrics> metrics_;
   std::optional<MetricsTable> table_;  // with --metrics-csv
@@ -93,11 +94,7 @@ class Trainer {
 };
 
 Trainer::Trainer(const config::Plan& plan, const Mesh& mesh)
-    : plan_(plan),
-      mesh_(mesh),
-      info_(info_of<fsdp2_mesh_info>(fsdp2_mesh_get_info, mesh.get())),
-      stop_(options_.stop_step > 0 ? std::min(options_.stop_step, options_.steps) : options_.steps),
-      checkpoints_(options_, stop_) {}
+    : plan_(plan), mesh_(mesh), info_(info_of<fsdp2_mesh_info>(fsdp2_mesh_get_info, mesh.get())) {}
 
 void Trainer::prepare() {
   settle_for_world(&plan_, info_.world_size);
@@ -112,6 +109,7 @@ void Trainer::prepare() {
     prompt_ = prompt_tokens(options_, model_info_.vocab_size);
   }
   open_data(options_, mesh_, model_info_.vocab_size, &loader_);
+  settle_length();
   evaluation_.emplace(options_, mesh_, model_info_.vocab_size);
   shard_model(options_, module_, mesh_, &shard_);
   check_batch(options_, config::data_ranks(plan_, info_.world_size), module_);
@@ -130,6 +128,14 @@ void Trainer::prepare() {
       events_.emplace(options_.tensorboard, resumed_.next_step);
     }
   }
+}
+
+// A run in epochs is as long as its data say.
+void Trainer::settle_length() {
+  const auto data = info_of<fsdp2_loader_info>(fsdp2_loader_get_info, loader_.get());
+  settle_epochs(&plan_, data.steps_per_epoch);
+  stop_ = options_.stop_step > 0 ? std::min(options_.stop_step, options_.steps) : options_.steps;
+  checkpoints_.emplace(options_, stop_);
 }
 
 // Whether the model can do what the options ask for. Its parameters have no values yet.
@@ -250,7 +256,7 @@ void Trainer::evaluate(int64_t step) {
 // The last save of the run tells it as the error that it is.
 void Trainer::save_if_sound(int64_t next_step) {
   try {
-    checkpoints_.after_step(run_state(), next_step);
+    checkpoints_->after_step(run_state(), next_step);
   } catch (const Failure& failure) {
     if (failure.status() != FSDP2_E_NOT_FINITE) {
       throw;
@@ -311,7 +317,7 @@ void Trainer::finish() {
 // Collective. A run that was stopped before its first step has nothing new to save.
 std::string Trainer::save_last() {
   const bool has_nothing_new = stopped_by_ != 0 && next_step_ == resumed_.next_step;
-  return has_nothing_new ? "" : checkpoints_.finish(run_state(), next_step_);
+  return has_nothing_new ? "" : checkpoints_->finish(run_state(), next_step_);
 }
 
 void Trainer::say_how_it_ended(const std::string& saved) {

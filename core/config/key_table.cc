@@ -14,6 +14,12 @@ constexpr char kLrScaleHelp[] =
     "Learning rates by name: PATTERN=FACTOR[,PATTERN=FACTOR...], such as lm_head.*=0.1; factors "
     "multiply where several patterns match";
 
+constexpr char kDataWeightsHelp[] =
+    "Weights of a mixture, as in 0.7,0.3, whose --tokens, --text or --records is then "
+    "FILE,FILE,...; only their proportions count";
+constexpr char kTokenizerHelp[] =
+    "Tokenizer of --text, --records and prompts: a tokenizer.json, a directory with one, or bytes; "
+    "model: that of --model; auto: that of --model if it has one, otherwise bytes";
 constexpr char kUntieHelp[] =
     "Give the head weights of its own; a --model must have them, and a --model-config gets them";
 constexpr char kNoInitializationHelp[] =
@@ -54,26 +60,41 @@ std::vector<Key> run_keys(TrainOptions* o) {
       {model, "init-model-with-meta-device", &o->init_model_with_meta_device,
        "Build the model without memory, and give each rank its shards: what happens anyway"},
       {model, "freeze", &o->freeze, kFreezeHelp, {}, Form::kList},
-      {data, "tokens", &o->tokens,
-       "Flat little-endian token file (uint16, or uint32 for a vocabulary > 65536)"},
-      {data, "text", &o->text, "Any file, instead of --tokens; each byte is a token"},
-      {data, "records", &o->records,
+      {data,
+       "tokens",
+       &o->tokens,
+       "Flat little-endian token file (uint16, or uint32 for a vocabulary > 65536); fsdp2 tokenize "
+       "writes one",
+       {},
+       Form::kList},
+      {data,
+       "text",
+       &o->text,
+       "Any text, instead of --tokens, with the tokens of --tokenizer",
+       {},
+       Form::kList},
+      {data,
+       "records",
+       &o->records,
        "JSON lines, instead of --tokens: text, prompt and response, or messages; answers are "
-       "learned"},
+       "learned",
+       {},
+       Form::kList},
+      {data, "data-weights", &o->data_weights, kDataWeightsHelp, {}, Form::kList},
       {data, "cut-long-records", &o->cut_long_records,
        "Leave out the end of records that are longer than a window, instead of refusing them"},
       {data, "skip-bad-records", &o->skip_bad_records,
        "Leave out lines that are not JSON, no record, or without an answer, and say how many"},
-      {data,
-       "tokenizer",
-       &o->tokenizer,
-       "Tokens of --records are bytes. A --model with a tokenizer.json, which cannot be read yet, "
-       "is refused, unless this is bytes",
-       {"model", "bytes"}},
+      {data, "tokenizer", &o->tokenizer, kTokenizerHelp},
       {data, "vocab-size", &o->vocab_size,
        "Vocabulary of the token file (0: the model's; a program FILE.pt2 does not tell its own)"},
       {data, "seq-len", &o->seq_len, "Tokens per window"},
       {data, "shuffle", &o->shuffle, "Shuffle the windows of each epoch, by --seed"},
+      {data, "drop-last", &o->drop_last,
+       "Leave out the windows of a shuffled epoch that do not fill a step, instead of filling it "
+       "with the epoch's first"},
+      {data, "read-ahead", &o->read_ahead,
+       "Micro batches that a thread prepares while a step runs (0: none)"},
       {data, "seed", &o->seed, "Random seed"},
       {data, "eval-data", &o->eval_data,
        "File like that of --tokens, --text or --records, whose loss is computed without training "
@@ -83,6 +104,9 @@ std::vector<Key> run_keys(TrainOptions* o) {
       {data, "eval-size", &o->eval_size,
        "Evaluate this many times --global-batch windows, from the beginning of --eval-data"},
       {steps, "steps", &o->steps, "Total number of steps, and length of the schedule"},
+      {steps, "epochs", &o->epochs,
+       "Number of times to go through the data, in place of --steps; a mixture's epoch is as many "
+       "windows as its files have (0: by --steps)"},
       {steps, "stop-step", &o->stop_step, "Stop before this step (0: run to --steps)"},
       {steps, "global-batch", &o->global_batch,
        "Windows per step, over all ranks and micro batches"},

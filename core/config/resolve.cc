@@ -10,6 +10,7 @@ namespace fsdp2::config {
 namespace {
 
 constexpr double kMostWindows = 1LL << 31;
+constexpr int64_t kMostSteps = (int64_t{1} << 62) - 1;
 
 void set_global_batch(Plan* plan, int64_t ranks) {
   const TrainOptions& o = plan->options;
@@ -38,6 +39,9 @@ void set_global_batch(Plan* plan, int64_t ranks) {
 
 void set_warmup(Plan* plan) {
   const TrainOptions& o = plan->options;
+  if (o.epochs > 0) {
+    return;  // the number of steps is not known yet
+  }
   if (o.warmup != 0 || !(o.warmup_ratio > 0)) {
     return;
   }
@@ -80,6 +84,22 @@ void check_world(const Plan& plan, int64_t world_size) {
 void resolve_for_world(Plan* plan, int64_t world_size) {
   check_world(*plan, world_size);
   set_global_batch(plan, data_ranks(*plan, world_size));
+  set_warmup(plan);
+}
+
+void resolve_epochs(Plan* plan, int64_t steps_per_epoch) {
+  const TrainOptions& o = plan->options;
+  if (o.epochs == 0) {
+    return;
+  }
+  int64_t steps = 0;
+  if (__builtin_mul_overflow(o.epochs, steps_per_epoch, &steps) || steps > kMostSteps) {
+    throw ConfigError("--epochs (" + plan->origin_of("epochs") + ") of " +
+                      std::to_string(steps_per_epoch) +
+                      " steps are more steps than can be counted");
+  }
+  plan->set("steps", steps, "epochs x steps of an epoch");
+  plan->set("epochs", int64_t{0}, "by steps");
   set_warmup(plan);
 }
 

@@ -20,7 +20,10 @@ void check_world(const Plan& plan, int64_t world_size);
 
 // Checks the number of ranks, and sets --global-batch by --micro-batch, and --warmup by
 // --warmup-ratio, which becomes 0. The plan is then still one for so many ranks. Throws
-// ConfigError.
+// ConfigError. A plan in epochs keeps its --warmup-ratio until its steps are known.
 void resolve_for_world(Plan* plan, int64_t world_size);
+
+// Sets --steps by --epochs, which becomes 0, and --warmup by --warmup-ratio. Throws ConfigError.
+void resolve_epochs(Plan* plan, int64_t steps_per_epoch);
 
 }  // namespace fsdp2::config

@@ -16,18 +16,22 @@ struct TrainOptions {
   bool init_model_with_meta_device = false;
   std::string freeze;
   std::string tokens, text, records;
+  std::string data_weights;
   bool cut_long_records = false;
   bool skip_bad_records = false;
-  std::string tokenizer = "model";
+  std::string tokenizer = "auto";
   int64_t vocab_size = 0;
   int64_t seq_len = 32;
   bool shuffle = false;
+  bool drop_last = false;
+  int64_t read_ahead = 2;
   uint64_t seed = 0;
   std::string eval_data;
   int64_t eval_every = 0;
   int64_t eval_size = 8;
 
   int64_t steps = 10;
+  int64_t epochs = 0;
   int64_t stop_step = 0;
   int64_t global_batch = 8;
   int64_t micro_batch = 0;

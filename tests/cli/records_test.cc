@@ -136,13 +136,18 @@ TEST_F(Records, ThatAreLeftOutAreCountedByRank0) {
   EXPECT_THAT(told[0], HasSubstr("cut the end of 1 of the lines; the first: line 4"));
 }
 
+// Its tokenizer.json is read, or bytes are asked for.
 TEST_F(Records, AreNotTakenForBytesWhereTheModelHasATokenizer) {
   const std::string model = folder_ + "/model";
   fs::copy(golden_inputs("tiny-llama").at(1), model);
   write_file(model + "/tokenizer.json", "{}");
   const Arguments own = {"--model", model, "--steps", "1", "--seq-len", "64"};
-  expect_error(kPairs, own, "--records: the model's tokens are those of " + model);
+  expect_error(kPairs, own, "tokenizer");
   sound(1, kPairs, joined(own, {"--tokenizer", "bytes"}));
+  fs::remove(model + "/tokenizer.json");
+  sound(1, kPairs, own);
+  expect_error(kPairs, joined(own, {"--tokenizer", "model"}),
+               "--tokenizer model: there is no " + model + "/tokenizer.json");
 }
 
 }  // namespace

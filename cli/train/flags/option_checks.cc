@@ -11,6 +11,7 @@
 #include "cli/arguments.h"
 #include "cli/exported_file.h"
 #include "cli/torch_file.h"
+#include "cli/train/flags/data_files.h"
 #include "cli/train/flags/group_rules.h"
 #include "cli/train/flags/step_range.h"
 #include "core/config/config_error.h"
@@ -109,15 +110,17 @@ void check_outcome(const TrainOptions& o) {
   check_places(o);
 }
 
-// A model that has learned the words of its tokenizer makes nothing of bytes.
-void check_tokenizer(const TrainOptions& o) {
-  const fs::path tokenizer = fs::path(o.model) / "tokenizer.json";
-  std::error_code error;
-  require(o.records.empty() || o.tokenizer == "bytes" || o.model.empty() ||
-              !fs::exists(tokenizer, error),
-          "--records: the model's tokens are those of " + tokenizer.string() +
-              ", which cannot be read yet: write a token file with it in Python, for --tokens, or "
-              "train on bytes with --tokenizer bytes");
+// One weight for each file.
+void check_mixture(const TrainOptions& o) {
+  const std::vector<std::string> weights = parts_of(o.data_weights);
+  const std::vector<std::string> files = data_files(o);
+  require(weights.empty() || weights.size() == files.size(),
+          "--data-weights: expected one number for each file of " + config::with_commas(files) +
+              ", " + std::to_string(files.size()) + " in all, found " +
+              std::to_string(weights.size()));
+  for (const std::string& weight : weights) {
+    read_data_weight(weight);
+  }
 }
 
 void check_data(const TrainOptions& o) {
@@ -129,7 +132,11 @@ void check_data(const TrainOptions& o) {
     given = path.empty() ? given : flag;
   }
   require(!given.empty(), "--tokens, --text or --records (a file to train on) is needed");
-  check_tokenizer(o);
+  tokenizer_path(o);
+  check_mixture(o);
+  require(!o.drop_last || o.shuffle, "--drop-last needs --shuffle");
+  require(!o.drop_last || o.data_weights.empty(),
+          "--drop-last: a mixture has no last step, and leaves out nothing");
 }
 
 // A program of torch.export has neither a config.json nor outputs but its loss.
@@ -162,9 +169,12 @@ void check_counts(const TrainOptions& o) {
   constexpr int64_t kMostThreads = 4096;
   constexpr int64_t kMostCheckpoints = 1 << 20;
   constexpr int64_t kMostPrefetch = 1 << 10;
+  constexpr int64_t kMostAhead = 1 << 10;
   constexpr int64_t kMostRanks = (int64_t{1} << 31) - 1;
   require_within("--steps", o.steps, 1, kMostSteps - 1);
   require_within("--stop-step", o.stop_step, 0);
+  require_within("--epochs", o.epochs, 0, kMostSteps - 1);
+  require_within("--read-ahead", o.read_ahead, 0, kMostAhead);
   require_within("--vocab-size", o.vocab_size, 0, kMostTokens);
   require_within("--seq-len", o.seq_len, 1, kMostWindows);
   require_within("--global-batch", o.global_batch, o.micro_batch > 0 ? 0 : 1, kMostWindows);
@@ -250,6 +260,10 @@ void check_world(const config::Plan& plan, int64_t world_size) {
 void settle_for_world(config::Plan* plan, int64_t world_size) {
   with_usage_errors([&] { config::resolve_for_world(plan, world_size); });
   check_options_for_world(plan->options, world_size);
+}
+
+void settle_epochs(config::Plan* plan, int64_t steps_per_epoch) {
+  with_usage_errors([&] { config::resolve_epochs(plan, steps_per_epoch); });
 }
 
 void check_options_for_model(const TrainOptions& o, int64_t max_positions) {

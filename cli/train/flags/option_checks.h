@@ -24,6 +24,10 @@ void check_options_for_world(const TrainOptions& options, int64_t world_size);
 // all of them.
 void settle_for_world(config::Plan* plan, int64_t world_size);
 
+// Settles the number of steps of a run in epochs, of so many steps each, and checks it. Throws
+// UsageError, the same one on all ranks.
+void settle_epochs(config::Plan* plan, int64_t steps_per_epoch);
+
 // Checks what depends on the model; max_positions 0: it does not tell. Throws UsageError.
 void check_options_for_model(const TrainOptions& options, int64_t max_positions);
 

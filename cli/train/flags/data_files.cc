@@ -1,0 +1,45 @@
+#include "cli/train/flags/data_files.h"
+
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <system_error>
+
+#include "cli/arguments.h"
+
+namespace fsdp2::cli {
+
+namespace fs = std::filesystem;
+
+std::vector<std::string> data_files(const config::TrainOptions& options) {
+  const std::string& files = !options.tokens.empty() ? options.tokens
+                             : !options.text.empty() ? options.text
+                                                     : options.records;
+  return options.data_weights.empty() ? std::vector<std::string>{files} : parts_of(files);
+}
+
+double read_data_weight(const std::string& text) {
+  char* end = nullptr;
+  const double weight = std::strtod(text.c_str(), &end);
+  require(!text.empty() && *end == '\0' && std::isfinite(weight) && weight > 0,
+          "--data-weights: '" + text + "': expected a positive number");
+  return weight;
+}
+
+std::string tokenizer_path(const config::TrainOptions& options) {
+  if (options.tokenizer == "bytes") {
+    return "";
+  }
+  if (options.tokenizer != "auto" && options.tokenizer != "model") {
+    return options.tokenizer;
+  }
+  const fs::path own = fs::path(options.model) / "tokenizer.json";
+  std::error_code error;
+  const bool has_own = !options.model.empty() && fs::exists(own, error);
+  require(has_own || options.tokenizer == "auto",
+          "--tokenizer model: there is no " + own.string() +
+              ": expected a --model with one, a directory, a tokenizer.json or bytes");
+  return has_own ? own.string() : "";
+}
+
+}  // namespace fsdp2::cli
