@@ -33,6 +33,7 @@ constexpr char kHelp[] =
     "  train     train a language model, on one rank or on all ranks of a job\n"
     "  generate  continue prompts with a language model\n"
     "  score     say how likely a language model finds the tokens of a file\n"
+    "  tokenize  write the tokens of a text or of records to a file\n"
     "  plan      work out the memory and traffic of a job of any size, in one process\n"
     "  fit       find the largest micro batch that fits into memory\n"
     "  inspect   list what a checkpoint holds, and verify it\n"
@@ -45,7 +46,7 @@ constexpr char kHelp[] =
     "  fsdp2 run --nproc-per-node 2 -- fsdp2 train --model DIR --text book.txt --steps 100\n";
 
 // Those that are programs of their own.
-const std::vector<std::string> kPrograms = {"train", "generate", "score",
+const std::vector<std::string> kPrograms = {"train", "generate", "score",  "tokenize",
                                             "plan",  "inspect",  "convert"};
 
 // Whether the ranks are to run `fsdp2 train` of this installation.
