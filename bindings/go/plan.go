@@ -9,7 +9,7 @@ import (
 // PlanOptions are what a plan assumes.
 type PlanOptions struct {
 	OptimizerStates float64 // elements kept for each trainable element: 2 for AdamW, 1 for SGD with momentum, 0 without
-	// Of the micro batch, for what ranks that share sequences exchange; 0: nothing is counted.
+	// The micro batch's, for what ranks that share sequences exchange; 0: nothing is counted.
 	Rows, SequenceLength int
 }
 

@@ -21,7 +21,8 @@ constexpr int64_t kMostWindows = int64_t{1} << 24;
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 constexpr double kMostGiB = 1 << 20;
 constexpr double kMostSeconds = 86400;
-// Of the machine's free memory; the rest is for the file cache that the data come through.
+// The share of the machine's free memory that may be used; the rest is for the file cache that the
+// data come through.
 constexpr double kUsable = 0.9;
 
 struct FitOptions {

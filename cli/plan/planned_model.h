@@ -13,8 +13,8 @@ class PlannedModel {
 
   // Units, memory without activations, traffic and schedule.
   std::string describe() const;
-  // Of a step of options.grad_accum micro batches, options.micro_batch windows of options.seq_len
-  // tokens each.
+  // The step has options.grad_accum micro batches, each with options.micro_batch windows of
+  // options.seq_len tokens.
   fsdp2_plan_memory step_memory() const;
 
  private:

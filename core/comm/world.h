@@ -34,7 +34,7 @@ class World final : public Team, public std::enable_shared_from_this<World> {
   // Between tensors on the device.
   BackendKind backend(at::Device device) const;
 
-  // Of meshes that name none: what the backend that was asked for moves.
+  // What meshes that name none have: the type that the backend that was asked for moves.
   std::string default_device_type() const;
 
   // Lets groups have their tensors on `device`, this rank's of its type. Every rank adds the same

@@ -78,7 +78,7 @@ class Unit : public nn::ForwardHooks, public std::enable_shared_from_this<Unit> 
   void zero_grad() { tree().zero_grad(); }
   void cast_parameters(at::ScalarType dtype) { tree().cast_parameters(dtype); }
   std::string describe() { return tree().describe(); }
-  // Of the units, and of attention where ranks share sequences (its all_to_alls alone).
+  // The units' counts, with attention's all_to_alls where ranks share sequences.
   CommCounters comm_counters();
 
   // By hand. With async_op the parameters are there once the handle has been waited for.

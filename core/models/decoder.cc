@@ -103,7 +103,8 @@ DecoderModel::DecoderModel(const DecoderConfig& config, at::ScalarType dtype)
   norm_ = register_module("norm", hidden_norm(config, dtype));
 }
 
-// Where features stand in for tokens, the whole sequence is made first: they may lie anywhere in it.
+// Where features stand in for tokens, the whole sequence is made first: they may lie anywhere in
+// it.
 at::Tensor DecoderModel::embed(const at::Tensor& tokens, const at::Tensor& places,
                                const at::Tensor& features) {
   if (!features.defined()) {
@@ -150,8 +151,8 @@ c10::IValue DecoderModel::forward(nn::Values inputs) {
       hidden = output.toTensor();
     }
     if (const at::Tensor added = tensor_at(inputs, kFeatures + 1 + i); added.defined()) {
-      hidden = hidden + nn::part_of(spread(added.to(hidden.scalar_type()), places, tokens.sizes()), 1,
-                                    peers());
+      hidden = hidden + nn::part_of(spread(added.to(hidden.scalar_type()), places, tokens.sizes()),
+                                    1, peers());
     }
   }
   hidden = (*norm_)(hidden);

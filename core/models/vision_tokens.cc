@@ -140,8 +140,8 @@ void check_vision_tokens(const at::Tensor& tokens, const std::vector<VisionToken
 }
 
 at::Tensor places_of(const at::Tensor& tokens, const VisionTokens& kind) {
-  // Of a known size, for which no device is waited. Where tokens that nobody has looked at, on a
-  // device, have another number of places, the wrong ones are taken, but none outside.
+  // The size is known, so that the host waits for no device. Where tokens that nobody has looked
+  // at, on a device, have another number of places, the wrong ones are taken, but none outside.
   return at::nonzero_static(tokens.flatten().eq(kind.token), kind.count(), /*fill_value=*/0)
       .squeeze(1);
 }

@@ -22,7 +22,7 @@ namespace fsdp2::plan {
 
 struct PlanOptions {
   double optimizer_states = 2;  // elements per trainable element, in the shard's dtype: 2 is AdamW
-  // Of the micro batch, for what ranks that share sequences exchange.
+  // The micro batch's, for what ranks that share sequences exchange.
   int64_t rows = 0;
   int64_t sequence_length = 0;
 };

@@ -158,6 +158,12 @@ static void several_results_need_their_room_before_it_runs(void) {
   EXPECT_OK(fsdp2_tensor_destroy(x));
 }
 
+static fsdp2_status zeros_on(fsdp2_value* values, const char* device, fsdp2_tensor* out) {
+  size_t n = 0;
+  values[3].data = device;
+  return fsdp2_op_call("aten::zeros", values, 4, 0, kNoScope, out, 1, &n);
+}
+
 static void dtypes_and_texts_go_in(void) {
   const fsdp2_tensor x = square();
   const fsdp2_value cast[2] = {FSDP2_TENSOR(x), FSDP2_DTYPE(FSDP2_DTYPE_BF16)};
@@ -187,19 +193,12 @@ static void dtypes_and_texts_go_in(void) {
   y = compute("aten::zeros", zeros, 4, kNoScope);
   EXPECT_OK(fsdp2_tensor_get_info(y, &info));
   EXPECT(info.dtype == FSDP2_DTYPE_I64 && info.shape[0] == 2);
-  zeros[3].data = "meta"; /* whose tensors have no memory */
-  EXPECT_STATUS(fsdp2_op_call("aten::zeros", zeros, 4, 0, kNoScope, &out, 1, &n),
-                FSDP2_E_UNSUPPORTED);
-  zeros[3].data = "cuda:99";
-  EXPECT_STATUS(fsdp2_op_call("aten::zeros", zeros, 4, 0, kNoScope, &out, 1, &n),
-                FSDP2_E_UNSUPPORTED);
+  EXPECT_STATUS(zeros_on(zeros, "meta", &out),
+                FSDP2_E_UNSUPPORTED); /* whose tensors have no memory */
+  EXPECT_STATUS(zeros_on(zeros, "cuda:99", &out), FSDP2_E_UNSUPPORTED);
   EXPECT_MESSAGE("(device): ");
-  zeros[3].data = "cuda:256";
-  EXPECT_STATUS(fsdp2_op_call("aten::zeros", zeros, 4, 0, kNoScope, &out, 1, &n),
-                FSDP2_E_INVALID_ARGUMENT);
-  zeros[3].data = "sideways";
-  EXPECT_STATUS(fsdp2_op_call("aten::zeros", zeros, 4, 0, kNoScope, &out, 1, &n),
-                FSDP2_E_INVALID_ARGUMENT);
+  EXPECT_STATUS(zeros_on(zeros, "cuda:256", &out), FSDP2_E_INVALID_ARGUMENT);
+  EXPECT_STATUS(zeros_on(zeros, "sideways", &out), FSDP2_E_INVALID_ARGUMENT);
   EXPECT_MESSAGE("(device): expected \"cpu\", \"cuda\" or \"cuda:INDEX\", found \"sideways\"");
   destroy_both(x, y);
 }

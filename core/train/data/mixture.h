@@ -1,6 +1,6 @@
 // Several data sets as one, by weights.
 //
-// Of every kCycle windows each source has a fixed number, its share, by its weight; the next window
+// Each source has a fixed number of every kCycle windows, its share, by its weight; the next window
 // is always of the source that is furthest behind its share. So which window has number i follows
 // from i alone: it is the same on all ranks, and for every world size.
 //
@@ -42,7 +42,7 @@ class Mixture : public WindowSource {
   Draw draw(int64_t number) const;
 
   const std::string& path() const override { return parts_.front().source->path(); }
-  // Of all sources together, each counted once.
+  // All sources together, each counted once.
   int64_t window_count(int64_t sequence_length) const override;
   TokenBatch windows(const std::vector<int64_t>& numbers, int64_t sequence_length) const override;
   std::string extent() const override;

@@ -36,7 +36,7 @@ TEXTS = [
     "\u0000\u0001 and \u007f",
 ]
 
-# Of the shapes that models have: with a beginning of its own, with a check, and with loops over all messages.
+# They have the shapes of models' own: with a beginning of its own, with a check, and with loops over all messages.
 CHATML = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"

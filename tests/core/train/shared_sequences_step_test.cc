@@ -11,7 +11,7 @@ namespace {
 constexpr int64_t kMicroBatches = 2;
 constexpr int64_t kLength = 13;
 
-// Of one data rank at one step, with fewer and fewer labels that count.
+// The labels of one data rank at one step, with fewer and fewer labels that count.
 std::vector<Inputs> batch_of(int64_t share, int64_t step) {
   std::vector<Inputs> batch;
   for (int64_t micro = 0; micro < kMicroBatches; ++micro) {

@@ -63,7 +63,7 @@ VisionLanguageConfig read(const Json& config, ReadVisionLanguage* reader) {
   return reader(ConfigReader(config.dump()));
 }
 
-// Of a config with this change, a JSON patch of one key.
+// The error of a config with this change, a JSON patch of one key.
 std::string refusal(Json config, const char* pointer, const Json& value, ReadVisionLanguage* reader,
                     Code code = Code::kInvalidArgument) {
   config[Json::json_pointer(pointer)] = value;

@@ -57,7 +57,7 @@ JNIEXPORT jobject JNICALL Java_io_fsdp2_internal_RawJNI_java_1memory(JNIEnv *env
 enum { JAVA_FEW_INPUTS = 4 };
 
 // fsdp2_module_forward of a module with one output and few inputs, all by value: arrays would cost as much as the call. The output goes
-// into the scope, if there is one. Of another number of outputs, none is left, and the result is below 1.
+// into the scope, if there is one. If there are fewer or more outputs, none is left, and the result is below 1.
 JNIEXPORT jlong JNICALL Java_io_fsdp2_internal_RawJNI_java_1forward(JNIEnv *env, jclass type, jlong module, jlong n_inputs, jlong first,
                                                                   jlong second, jlong third, jlong fourth, jint flags, jlong scope) {
   (void)type;
