@@ -69,10 +69,10 @@ typedef struct fsdp2_loader_info {
  * global_batch that is not a multiple of ranks x accumulate, options that differ between ranks). */
 FSDP2_CALL fsdp2_loader_open(fsdp2_mesh mesh, const char* path, const fsdp2_loader_options* options,
                              fsdp2_loader* out);
-/* [c] Several files of one format as one, by weights, of which only the proportions count. Of every
- * 65536 windows each file has a fixed number, by its weight; the next window is always of the file
- * that is furthest behind. Each file has epochs of its own, in its order or shuffled by the seed.
- * The steps of an epoch are those that all files together have windows for. Errors: as
+/* [c] Several files of one format as one, by weights, of which only the proportions count. Each
+ * file has a fixed number of every 65536 windows, by its weight; the next window is always of the
+ * file that is furthest behind. Each file has epochs of its own, in its order or shuffled by the
+ * seed. The steps of an epoch are those that all files together have windows for. Errors: as
  * fsdp2_loader_open; FSDP2_E_INVALID_ARGUMENT for no file, more than 256, or a weight that is no
  * positive number or less than a 65536th of all. */
 FSDP2_CALL fsdp2_loader_open_mixture(fsdp2_mesh mesh, const char* const* paths,

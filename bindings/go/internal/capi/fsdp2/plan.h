@@ -15,7 +15,7 @@ typedef struct fsdp2_plan_options {
   int32_t reserved;        /* 0 */
   double optimizer_states; /* elements kept for each trainable element: 2 for AdamW, 1 for SGD with
                               momentum, 0 without */
-  /* Of the micro batch, for what ranks that share sequences exchange; 0: nothing is counted. */
+  /* The micro batch's, for what ranks that share sequences exchange; 0: nothing is counted. */
   int64_t rows, sequence_length;
 } fsdp2_plan_options;
 #define FSDP2_PLAN_OPTIONS_INIT {(uint32_t)sizeof(fsdp2_plan_options), 0, 2.0, 0, 0}
