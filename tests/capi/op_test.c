@@ -158,7 +158,7 @@ static void several_results_need_their_room_before_it_runs(void) {
   EXPECT_OK(fsdp2_tensor_destroy(x));
 }
 
-static fsdp2_status zeros_on(fsdp2_value* values, const char* device, fsdp2_tensor* out) {
+static fsdp2_status zeros_on(fsdp2_value* values, const char* device, fsdp2_value* out) {
   size_t n = 0;
   values[3].data = device;
   return fsdp2_op_call("aten::zeros", values, 4, 0, kNoScope, out, 1, &n);
@@ -193,8 +193,7 @@ static void dtypes_and_texts_go_in(void) {
   y = compute("aten::zeros", zeros, 4, kNoScope);
   EXPECT_OK(fsdp2_tensor_get_info(y, &info));
   EXPECT(info.dtype == FSDP2_DTYPE_I64 && info.shape[0] == 2);
-  EXPECT_STATUS(zeros_on(zeros, "meta", &out),
-                FSDP2_E_UNSUPPORTED); /* whose tensors have no memory */
+  EXPECT_STATUS(zeros_on(zeros, "meta", &out), FSDP2_E_UNSUPPORTED); /* has no memory */
   EXPECT_STATUS(zeros_on(zeros, "cuda:99", &out), FSDP2_E_UNSUPPORTED);
   EXPECT_MESSAGE("(device): ");
   EXPECT_STATUS(zeros_on(zeros, "cuda:256", &out), FSDP2_E_INVALID_ARGUMENT);
