@@ -431,5 +431,7 @@ static void misuse(fsdp2_mesh mesh, int rank) {
 
 int main(void) {
   memset(long_text, 'x', sizeof(long_text) - 1);
+  EXPECT_OK(fsdp2_profile_start()); /* one of the process, for all ranks to describe */
+  EXPECT_OK(fsdp2_profile_stop(NULL));
   return run_misuse(misuse);
 }
