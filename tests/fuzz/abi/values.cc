@@ -280,6 +280,7 @@ const std::map<std::string, std::vector<std::string>>& good_texts() {
       {"fsdp2_tokenizer_encode_record text", {"{\"text\": \"a\"}", "{\"messages\": []}", "{", ""}},
       {"to", kPaths},
       {"tokenizer", {"one", "nothing"}},
+      {"trace_file", {"trace.json", "one", "nothing/trace.json"}},
       {"unit", kUnits},
       {"units", kUnits},
       {"what", {"settings"}},
