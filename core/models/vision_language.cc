@@ -2,6 +2,7 @@
 
 #include <ATen/ops/cat.h>
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -28,14 +29,14 @@ struct VisionText {
   // Inputs of a body of CausalLM, then those of VisionPlace -> the decoder's output.
   c10::IValue run(const nn::Values& inputs) const {
     const at::Tensor& tokens = inputs.at(0).toTensor();
-    nn::Values of_decoder(
-        inputs.begin(),
-        inputs.begin() + static_cast<std::ptrdiff_t>(std::min<size_t>(inputs.size(), kPixels)));
+    nn::Values of_decoder(kPixels);
+    for (size_t place = 0; place < std::min<size_t>(inputs.size(), kPixels); ++place) {
+      of_decoder[place] = inputs[place];
+    }
     const VisionInputs vision = read_vision_inputs(inputs, config);
     if (!vision.pixels.defined()) {
       return (*decoder)(std::move(of_decoder));
     }
-    of_decoder.resize(kPixels);
     if (!of_decoder[1].isTensor()) {
       of_decoder[1] = positions_around(tokens, vision.kinds, tensor_at(inputs, 2));
     }

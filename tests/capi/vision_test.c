@@ -280,6 +280,23 @@ static void inputs_that_do_not_go_together_are_refused(void) {
   EXPECT_OK(fsdp2_module_destroy(module));
 }
 
+/* Text goes on without images, whatever tokens come. */
+static void text_is_generated_and_images_are_refused(void) {
+  const fsdp2_module module = vision_model();
+  const int64_t text[3] = {1, 2, 3}, seeing[3] = {1, kImageToken, 3};
+  fsdp2_generate_options options = FSDP2_GENERATE_OPTIONS_INIT;
+  int64_t tokens[40];
+  size_t n = 0;
+  options.max_new_tokens = 40;
+  options.temperature = 3.0; /* so that all tokens come up, those of images among them */
+  EXPECT_OK(fsdp2_module_generate(module, text, 3, &options, tokens, 40, &n));
+  EXPECT(n == 40);
+  EXPECT_STATUS(fsdp2_module_generate(module, seeing, 3, &options, tokens, 40, &n),
+                FSDP2_E_INVALID_ARGUMENT);
+  EXPECT_MESSAGE("image_grid_thw: expected grids for the tokens 8");
+  EXPECT_OK(fsdp2_module_destroy(module));
+}
+
 /* ---- units */
 
 static void units_are_layers_and_blocks(void) {
@@ -316,6 +333,18 @@ static void units_may_be_chosen_by_class(void) {
   expect_units(shard, is_qwen3 ? "|model.language_model.layers.0|model.language_model.layers.1"
                                  "|lm_head"
                                : "|model.layers.0|model.layers.1|lm_head");
+  destroy_tiny(module, shard);
+  module = vision_model();
+  options.wrap = FSDP2_WRAP_DEFAULT;
+  options.wrap_embeddings = 1;
+  shard = shard_with(module, mesh, &options);
+  expect_units(shard, is_qwen3 ? "|model.visual.pos_embed"
+                                 "|model.visual.blocks.0|model.visual.blocks.1"
+                                 "|model.language_model.embed_tokens"
+                                 "|model.language_model.layers.0|model.language_model.layers.1"
+                                 "|lm_head"
+                               : "|visual.blocks.0|visual.blocks.1|model.embed_tokens"
+                                 "|model.layers.0|model.layers.1|lm_head");
   destroy_tiny(module, shard);
   EXPECT_OK(fsdp2_mesh_destroy(mesh));
 }
@@ -354,6 +383,7 @@ static void test(const char* json) {
   RUN(mistakes_in_images_are_told_to_all_ranks);
   RUN(ranks_that_gather_on_use_must_have_images_alike);
   RUN(inputs_that_do_not_go_together_are_refused);
+  RUN(text_is_generated_and_images_are_refused);
   RUN(units_are_layers_and_blocks);
   RUN(units_may_be_chosen_by_class);
   RUN(a_model_comes_back_from_its_directory);
