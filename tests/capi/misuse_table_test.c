@@ -164,6 +164,11 @@ static const struct {
 } kFirstSizes[] = {
     {"fsdp2_error_info", 8}, /* error.h fills what fits */
     {"fsdp2_generate_options", offsetof(fsdp2_generate_options, top_p)},
+    {"fsdp2_mesh_options", offsetof(fsdp2_mesh_options, ulysses_size)},
+    {"fsdp2_plan_info", offsetof(fsdp2_plan_info, all_to_alls)},
+    {"fsdp2_plan_options", offsetof(fsdp2_plan_options, rows)},
+    {"fsdp2_shard_stats", offsetof(fsdp2_shard_stats, all_to_alls)},
+    {"fsdp2_loader_options", offsetof(fsdp2_loader_options, drop_last)},
     {"fsdp2_step_options", offsetof(fsdp2_step_options, not_finite)},
     {"fsdp2_step_result", offsetof(fsdp2_step_result, finite)},
 };
