@@ -166,7 +166,7 @@ fsdp2_status fsdp2_optimizer_scale_lr(fsdp2_optimizer optimizer, const char* pat
   return guard(__func__, [&](Call& call) {
     const auto object = pin(optimizer);
     capi::enter(call, *object->shard->module);
-    fsdp2::train::scale_lr(*object->optimizer, capi::read_text(pattern, capi::kMaxName, "pattern"),
-                           factor);
+    fsdp2::train::scale_lr(*object->optimizer,
+                           {capi::read_text(pattern, capi::kMaxName, "pattern")}, factor);
   });
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "core/train/optim/optimizer.h"
 
@@ -16,10 +17,17 @@ struct ParameterKinds {
 // Sets the weight decay of these parameters to 0.
 void exempt_from_decay(Optimizer& optimizer, const ParameterKinds& kinds);
 
-// Multiplies the learning rate of the parameters that a pattern of the shell (fnmatch: * ? [0-9])
-// matches by a factor, now and later. Any of a parameter's names may match. Errors, with nothing
-// changed: kNotFound (no parameter that trains matches), kInvalidArgument (a factor that is not
-// finite and >= 0; all of the first group, whose rate is the optimizer's).
-void scale_lr(Optimizer& optimizer, const std::string& pattern, double factor);
+// The same for the parameters that one of the patterns matches, as below.
+void exempt_from_decay_by_name(Optimizer& optimizer, const std::vector<std::string>& patterns);
+// The same for all parameters at and below modules of these classes (Module::is_of_class). Error,
+// with nothing changed: kNotFound (a class without a parameter that trains).
+void exempt_from_decay_by_class(Optimizer& optimizer, const std::vector<std::string>& classes);
+
+// Multiplies the learning rate of the parameters that one of these patterns of the shell (fnmatch:
+// * ? [0-9]) matches by a factor, once, now and later. Any of a parameter's names may match.
+// Errors, with nothing changed: kNotFound (a pattern that matches no parameter that trains),
+// kInvalidArgument (no patterns; a factor that is not finite and >= 0; all of the first group,
+// whose rate is the optimizer's).
+void scale_lr(Optimizer& optimizer, const std::vector<std::string>& patterns, double factor);
 
 }  // namespace fsdp2::train

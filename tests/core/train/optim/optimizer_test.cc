@@ -116,7 +116,7 @@ TEST(ParameterGroups, ByRuleTrainAsThoseOfPyTorch) {
     Pair pair(world);
     const auto ours = make_adamw(pair.root, {0.05, 0.9, 0.95, 1e-8, 0.3});
     exempt_from_decay(*ours, {/*norms=*/true, /*biases=*/true});
-    scale_lr(*ours, "*.bias", 2.0);
+    scale_lr(*ours, {"*.bias"}, 2.0);
     EXPECT_EQ(ours->group_count(), 2U);
     using Options = torch::optim::AdamWOptions;
     torch::optim::AdamW theirs(groups_of(pair, Options(0.05).betas({0.9, 0.95}).weight_decay(0.3),
@@ -146,13 +146,13 @@ TEST(ParameterGroups, ByRuleRefusePatternsThatDoNotFitAndChangeNothing) {
   run_ranks(1, [](const std::shared_ptr<World>& world) {
     Pair pair(world);
     const auto optimizer = make_adamw(pair.root, {0.1});
-    EXPECT_EQ(error_of([&] { scale_lr(*optimizer, "*", 2.0); }).code(), Code::kInvalidArgument);
-    EXPECT_EQ(error_of([&] { scale_lr(*optimizer, "bias", 2.0); }).code(), Code::kNotFound);
-    EXPECT_EQ(error_of([&] { scale_lr(*optimizer, "*.bias", -2.0); }).code(),
+    EXPECT_EQ(error_of([&] { scale_lr(*optimizer, {"*"}, 2.0); }).code(), Code::kInvalidArgument);
+    EXPECT_EQ(error_of([&] { scale_lr(*optimizer, {"bias"}, 2.0); }).code(), Code::kNotFound);
+    EXPECT_EQ(error_of([&] { scale_lr(*optimizer, {"*.bias"}, -2.0); }).code(),
               Code::kInvalidArgument);
     EXPECT_EQ(optimizer->group_count(), 1U);
     optimizer->set_lr(0.0);  // a ratio needs no rate
-    scale_lr(*optimizer, "*.bias", 2.0);
+    scale_lr(*optimizer, {"*.bias"}, 2.0);
     optimizer->set_lr(0.1);
     EXPECT_EQ(std::get<double>(optimizer->hyper_parameters(1)[0].value), 0.2);
   });
