@@ -44,6 +44,7 @@ template <> inline constexpr size_t kFirstSize<fsdp2_plan_info> = 104;
 template <> inline constexpr size_t kFirstSize<fsdp2_plan_memory> = 40;
 template <> inline constexpr size_t kFirstSize<fsdp2_adamw_options> = 48;
 template <> inline constexpr size_t kFirstSize<fsdp2_sgd_options> = 32;
+template <> inline constexpr size_t kFirstSize<fsdp2_muon_options> = 72;
 template <> inline constexpr size_t kFirstSize<fsdp2_optimizer_info> = 24;
 template <> inline constexpr size_t kFirstSize<fsdp2_optimizer_group_info> = 64;
 template <> inline constexpr size_t kFirstSize<fsdp2_loader_options> = 56;

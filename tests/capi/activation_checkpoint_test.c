@@ -45,6 +45,30 @@ static void layers_chosen_by_path_have_the_golden_losses(void) {
   train_to_golden_losses(&job);
 }
 
+static void mlps_in_tiles_have_the_golden_losses_within_layers_that_run_again(void) {
+  size_t mlps = 0;
+  struct job job = start_lone_job();
+  EXPECT_OK(fsdp2_module_tile_mlps(job.module, 1, NULL));
+  EXPECT_OK(fsdp2_module_tile_mlps(job.module, 3, &mlps));
+  EXPECT(mlps == 2);
+  EXPECT_OK(fsdp2_module_checkpoint_activations(job.module, NULL, 0, 1, 0));
+  train_to_golden_losses(&job);
+}
+
+static void mistakes_in_tiles_are_named(void) {
+  size_t mlps = 7;
+  fsdp2_module module = tiny_llama();
+  fsdp2_module norm;
+  EXPECT_STATUS(fsdp2_module_tile_mlps(module, 0, &mlps), FSDP2_E_INVALID_ARGUMENT);
+  EXPECT_MESSAGE("tiles");
+  EXPECT_OK(fsdp2_module_create_layer("RMSNorm", "{\"normalized_shape\": 4}", NULL, &norm));
+  EXPECT_STATUS(fsdp2_module_tile_mlps(norm, 4, &mlps), FSDP2_E_NOT_FOUND);
+  EXPECT_MESSAGE("expected a model with gated MLPs");
+  EXPECT(mlps == 7);
+  EXPECT_OK(fsdp2_module_destroy(norm));
+  EXPECT_OK(fsdp2_module_destroy(module));
+}
+
 static void mistakes_in_paths_are_named(void) {
   const char* const paths[2] = {"model.layers.0", "model.layers.9"};
   const char* const list[1] = {"model.layers"};
@@ -79,6 +103,8 @@ int main(void) {
   RUN(layers_checkpointed_after_sharding_have_the_golden_losses);
   RUN(layers_that_run_again_to_their_end_have_the_golden_losses);
   RUN(layers_chosen_by_path_have_the_golden_losses);
+  RUN(mlps_in_tiles_have_the_golden_losses_within_layers_that_run_again);
+  RUN(mistakes_in_tiles_are_named);
   RUN(mistakes_in_paths_are_named);
   RUN(mistakes_in_checkpointing_are_named);
   return harness_result();

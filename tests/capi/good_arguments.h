@@ -128,6 +128,7 @@ static inline void list_good_texts(const char* saved, const char* new_path) {
   POINTER("fsdp2_mesh_flatten", "names", kDim);
   POINTER("fsdp2_shard_make_unit", "names", kHead);
   POINTER(NULL, "names", kNorm);
+  POINTER(NULL, "patterns", kNorm);
   POINTER(NULL, "kinds", kLayer);
   POINTER(NULL, "units", kUnit);
   POINTER(NULL, "unit", "");
@@ -161,8 +162,8 @@ static inline void list_good_numbers(void) {
   static const double kWeights[1] = {1.0};
   static const int64_t kShape[2] = {1, 4}, kOffsets[2] = {0, 0}, kValues[4] = {1, 2, 3, 4};
   static const char* const kCounts[] = {
-      "n_batch", "n_kinds",   "n_inputs", "n_names",  "n_prompt", "n_lengths", "n_outputs",
-      "n_units", "n_tensors", "n_sets",   "n_tokens", "n_paths",  "n"};
+      "n_batch", "n_kinds",   "n_inputs", "n_names",  "n_prompt", "n_lengths",  "n_outputs",
+      "n_units", "n_tensors", "n_sets",   "n_tokens", "n_paths",  "n_patterns", "n"};
   static const char* const kFlags[] = {"flag",
                                        "recurse",
                                        "mode",
@@ -204,6 +205,7 @@ static inline void list_good_numbers(void) {
   NUMBER(NULL, "step", int64_t, 0);
   NUMBER(NULL, "next_step", int64_t, 0);
   NUMBER(NULL, "every", size_t, 1);
+  NUMBER(NULL, "tiles", size_t, 1);
   NUMBER(NULL, "fsdp_size", int64_t, 0);
   NUMBER(NULL, "world_size", int32_t, 1);
   NUMBER(NULL, "consumer_stream", uintptr_t, 0);

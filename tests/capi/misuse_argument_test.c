@@ -78,6 +78,7 @@ static void numbers_out_of_their_range_are_refused(void) {
   INVALID(fsdp2_tensor_to_dlpack, tokens, 1, OUT(struct DLManagedTensorVersioned*));
   INVALID(fsdp2_module_checkpoint_activations, job.module, NULL, 0, 0, 0);
   INVALID(fsdp2_module_checkpoint_activations, job.module, NULL, 0, 1, 2);
+  INVALID(fsdp2_module_tile_mlps, job.module, 0, OUT(size_t));
   INVALID(fsdp2_module_forward, job.module, &tokens, 1, 2, OUT(fsdp2_tensor), 1, OUT2(size_t));
   INVALID(fsdp2_module_forward, job.module, NULL, 0, 0, OUT(fsdp2_tensor), 1, OUT2(size_t));
   INVALID(fsdp2_module_forward_submodule, job.module, "lm_head", &tokens, 1, 4, OUT(fsdp2_tensor),
@@ -126,6 +127,9 @@ static void numbers_out_of_their_range_are_refused(void) {
   INVALID(fsdp2_optimizer_scale_lr, job.optimizer, "lm_head.weight", NAN);
   INVALID(fsdp2_optimizer_scale_lr, job.optimizer, "lm_head.weight", -1.0);
   INVALID(fsdp2_optimizer_scale_lr, job.optimizer, "*", 1.0);
+  INVALID(fsdp2_optimizer_scale_named_lr, job.optimizer, NULL, 0, 1.0);
+  INVALID(fsdp2_optimizer_exempt_named_from_decay, job.optimizer, NULL, 0, 0);
+  INVALID(fsdp2_optimizer_exempt_named_from_decay, job.optimizer, NULL, 0, 2);
   INVALID(fsdp2_optimizer_set_group_lr, job.optimizer, SIZE_MAX, 1.0);
   INVALID(fsdp2_optimizer_set_group_lr, job.optimizer, 0, NAN);
   INVALID(fsdp2_optimizer_set_group_lr, job.optimizer, 0, -1.0);

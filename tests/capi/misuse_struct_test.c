@@ -24,6 +24,7 @@ TAKES(shard_create, fsdp2_shard_options,
       fsdp2_shard_create(loose_module, job.mesh, s, OUT(fsdp2_shard)))
 TAKES(adamw, fsdp2_adamw_options, fsdp2_optimizer_create_adamw(job.shard, s, OUT(fsdp2_optimizer)))
 TAKES(sgd, fsdp2_sgd_options, fsdp2_optimizer_create_sgd(job.shard, s, OUT(fsdp2_optimizer)))
+TAKES(muon, fsdp2_muon_options, fsdp2_optimizer_create_muon(job.shard, s, OUT(fsdp2_optimizer)))
 TAKES(loader_open, fsdp2_loader_options,
       fsdp2_loader_open(job.mesh, TINY_LLAMA_TOKENS, s, OUT(fsdp2_loader)))
 TAKES(step_create, fsdp2_step_options,
@@ -57,6 +58,7 @@ static const char* const make_units_name = "fsdp2_shard_make_units";
 static const char* const set_unit_settings_name = "fsdp2_shard_set_unit_settings";
 static const char* const adamw_name = "fsdp2_optimizer_create_adamw";
 static const char* const sgd_name = "fsdp2_optimizer_create_sgd";
+static const char* const muon_name = "fsdp2_optimizer_create_muon";
 static const char* const save_state_name = "fsdp2_state_save";
 static const char* const set_state_name = "fsdp2_checkpoint_set_state";
 static const char* const loader_open_name = "fsdp2_loader_open";
@@ -75,6 +77,7 @@ static void fields_that_cannot_be_are_refused(void) {
       (uint32_t)sizeof(fsdp2_unit_settings), 1, 1, 0, 1, 1, 0, 0, 0.0};
   const fsdp2_adamw_options good_fsdp2_adamw_options = FSDP2_ADAMW_OPTIONS_INIT;
   const fsdp2_sgd_options good_fsdp2_sgd_options = FSDP2_SGD_OPTIONS_INIT;
+  const fsdp2_muon_options good_fsdp2_muon_options = FSDP2_MUON_OPTIONS_INIT;
   const fsdp2_loader_options good_fsdp2_loader_options = {
       (uint32_t)sizeof(fsdp2_loader_options), 0, 0, 1, 32, 8, 384, 0, 0, 0};
   const fsdp2_step_options good_fsdp2_step_options = FSDP2_STEP_OPTIONS_INIT;
@@ -184,6 +187,17 @@ static void fields_that_cannot_be_are_refused(void) {
   FIELD(sgd, fsdp2_sgd_options, weight_decay, -1.0);
   FIELD(sgd, fsdp2_sgd_options, nesterov, 2);
   FIELD(sgd, fsdp2_sgd_options, nesterov, 1); /* without momentum */
+  FIELD(muon, fsdp2_muon_options, newton_schulz_steps, 0);
+  FIELD(muon, fsdp2_muon_options, newton_schulz_steps, 100);
+  FIELD(muon, fsdp2_muon_options, no_nesterov, 2);
+  FIELD(muon, fsdp2_muon_options, reserved, 1);
+  FIELD(muon, fsdp2_muon_options, lr, -1.0);
+  FIELD(muon, fsdp2_muon_options, weight_decay, NAN);
+  FIELD(muon, fsdp2_muon_options, momentum, 1.5);
+  FIELD(muon, fsdp2_muon_options, matched_adamw_rms, INFINITY);
+  FIELD(muon, fsdp2_muon_options, beta1, 2.0);
+  FIELD(muon, fsdp2_muon_options, beta2, -1.0);
+  FIELD(muon, fsdp2_muon_options, eps, -1.0);
   FIELD(loader_open, fsdp2_loader_options, format, 3);
   FIELD(loader_open, fsdp2_loader_options, cut_long_records, 2);
   FIELD(loader_open, fsdp2_loader_options, skip_bad_records, -1);

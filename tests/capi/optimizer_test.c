@@ -260,6 +260,63 @@ static void groups_are_made_by_rule(void) {
   end_lone_job(&job);
 }
 
+/* tiny_llama has 2 layers of 7 matrices, an embedding and a head. */
+static void groups_are_made_by_names_and_classes(void) {
+  const char* const heads[2] = {"lm_head.*", "model.embed_tokens.weight"};
+  const char* const classes[1] = {"LlamaMLP"};
+  const char* const unknown[2] = {"lm_head.weight", "NoSuchClass"};
+  struct job job = start_lone_job();
+  EXPECT_OK(fsdp2_optimizer_exempt_named_from_decay(job.optimizer, heads, 2, 0));
+  EXPECT(group_of(job.optimizer, 1).n_parameters == 2);
+  EXPECT(group_of(job.optimizer, 1).weight_decay == 0.0);
+  EXPECT_OK(
+      fsdp2_optimizer_exempt_named_from_decay(job.optimizer, classes, 1, FSDP2_NO_DECAY_BY_CLASS));
+  EXPECT(group_of(job.optimizer, 2).n_parameters == 6);
+  EXPECT(group_of(job.optimizer, 2).weight_decay == 0.0);
+  EXPECT(group_of(job.optimizer, 0).weight_decay == 0.1);
+  EXPECT_OK(fsdp2_optimizer_scale_named_lr(job.optimizer, heads, 2, 0.5));
+  EXPECT(info_of(job.optimizer).n_groups == 3 && group_of(job.optimizer, 1).lr == 1.5e-3);
+  EXPECT_STATUS(fsdp2_optimizer_exempt_named_from_decay(job.optimizer, unknown, 2, 0),
+                FSDP2_E_NOT_FOUND);
+  EXPECT_MESSAGE("pattern 'NoSuchClass': matches the name of no parameter");
+  EXPECT_STATUS(fsdp2_optimizer_exempt_named_from_decay(job.optimizer, unknown + 1, 1,
+                                                        FSDP2_NO_DECAY_BY_CLASS),
+                FSDP2_E_NOT_FOUND);
+  EXPECT_MESSAGE("class 'NoSuchClass': no module of it has a parameter");
+  EXPECT(info_of(job.optimizer).n_groups == 3);
+  end_lone_job(&job);
+}
+
+static void muon_has_matrices_and_leaves_the_rest_to_adamw(void) {
+  const char* const square[1] = {"model.layers.0.self_attn.q_proj.weight"};
+  struct job job = start_lone_job();
+  fsdp2_optimizer muon = {0};
+  fsdp2_step step = {0};
+  fsdp2_optimizer_group_info group;
+  double first = 0.0;
+  int i;
+  EXPECT_OK(fsdp2_optimizer_create_muon(job.shard, NULL, &muon));
+  EXPECT(info_of(muon).algorithm == FSDP2_OPTIMIZER_MUON && info_of(muon).n_groups == 2);
+  group = group_of(muon, 0);
+  EXPECT(group.n_parameters == 14 && group.newton_schulz_steps == 5 && group.momentum == 0.95);
+  EXPECT(group.matched_adamw_rms == 0.2 && group.nesterov == 1 && group.beta2 == 0.0);
+  group = group_of(muon, 1);
+  EXPECT(group.n_parameters == 7 && group.newton_schulz_steps == 0 && group.beta2 == 0.999);
+  EXPECT_OK(fsdp2_optimizer_add_adamw_group(muon, square, 1, NULL));
+  EXPECT(group_of(muon, 0).n_parameters == 13);
+  EXPECT_OK(fsdp2_step_create(job.shard, muon, NULL, &step));
+  first = take_step(job.loader, step).loss;
+  for (i = 0; i < 5; ++i) {
+    take_step(job.loader, step);
+  }
+  EXPECT(take_step(job.loader, step).loss < first);
+  EXPECT(info_of(muon).n_received_bytes == 0); /* one rank */
+  EXPECT_OK(fsdp2_optimizer_run(muon));
+  EXPECT_OK(fsdp2_step_destroy(step));
+  EXPECT_OK(fsdp2_optimizer_destroy(muon));
+  end_lone_job(&job);
+}
+
 static void parameter_groups_and_state_are_told(void) {
   const char* const names[1] = {"model.norm.weight"};
   const char* const unknown[1] = {"model.norm.bias"};
@@ -332,6 +389,8 @@ static void learning_rates_can_be_changed(void) {
 
 int main(void) {
   RUN(groups_are_made_by_rule);
+  RUN(groups_are_made_by_names_and_classes);
+  RUN(muon_has_matrices_and_leaves_the_rest_to_adamw);
   RUN(parameter_groups_and_state_are_told);
   RUN(an_optimizer_of_another_shard_is_refused);
   RUN(learning_rates_can_be_changed);

@@ -22,6 +22,7 @@
 #include "core/models/configured_model.h"
 #include "core/models/language_model.h"
 #include "core/models/registry.h"
+#include "core/nn/layers/tiled_mlp.h"
 #include "core/nn/own_generator.h"
 #include "core/nn/recompute/activation_checkpoint.h"
 #include "core/nn/seeded_init.h"
@@ -216,6 +217,19 @@ fsdp2_status fsdp2_module_checkpoint_activations(fsdp2_module module, const char
     const auto object = pin(module);
     capi::enter(call, *object);
     capi::checkpoint_activations(*object, kinds, n_kinds, every, flags);
+  });
+}
+
+fsdp2_status fsdp2_module_tile_mlps(fsdp2_module module, size_t tiles, size_t* out) {
+  return guard(__func__, [&](Call& call) {
+    const auto object = pin(module);
+    capi::enter(call, *object);
+    capi::check_usable(*object);
+    const size_t count = capi::check_count(tiles, 1, capi::kMaxCount, "tiles");
+    const int64_t mlps = fsdp2::nn::tile_mlps(*object->module, static_cast<int64_t>(count));
+    if (out != nullptr) {
+      *out = static_cast<size_t>(mlps);
+    }
   });
 }
 

@@ -15,6 +15,7 @@
 #include "capi/sized_struct.h"
 #include "core/fsdp/parameter_values.h"
 #include "core/train/optim/adamw.h"
+#include "core/train/optim/muon.h"
 #include "core/train/optim/optimizer.h"
 #include "core/train/optim/sgd.h"
 #include "include/fsdp2/shard.h"
@@ -25,6 +26,7 @@ namespace {
 
 constexpr fsdp2_adamw_options kAdamWDefaults = FSDP2_ADAMW_OPTIONS_INIT;
 constexpr fsdp2_sgd_options kSgdDefaults = FSDP2_SGD_OPTIONS_INIT;
+constexpr fsdp2_muon_options kMuonDefaults = FSDP2_MUON_OPTIONS_INIT;
 constexpr NumberRange kRate = {0.0, std::numeric_limits<double>::max()};
 constexpr NumberRange kFraction = {0.0, 1.0};
 constexpr size_t kMaxParameterName = 4096;
@@ -47,6 +49,19 @@ inline constexpr auto kFields<fsdp2_sgd_options> = std::tuple(
     Field("momentum", &fsdp2_sgd_options::momentum, kRate),
     Field("weight_decay", &fsdp2_sgd_options::weight_decay, kRate),
     Field("nesterov", &fsdp2_sgd_options::nesterov, Flag()));
+
+template <>
+inline constexpr auto kFields<fsdp2_muon_options> = std::tuple(
+    Field("newton_schulz_steps", &fsdp2_muon_options::newton_schulz_steps, NumberRange{1, 99}),
+    Field("no_nesterov", &fsdp2_muon_options::no_nesterov, Flag()),
+    Field("reserved", &fsdp2_muon_options::reserved, Reserved()),
+    Field("lr", &fsdp2_muon_options::lr, kRate),
+    Field("weight_decay", &fsdp2_muon_options::weight_decay, kRate),
+    Field("momentum", &fsdp2_muon_options::momentum, kFraction),
+    Field("matched_adamw_rms", &fsdp2_muon_options::matched_adamw_rms, kRate),
+    Field("beta1", &fsdp2_muon_options::beta1, kFraction),
+    Field("beta2", &fsdp2_muon_options::beta2, kFraction),
+    Field("eps", &fsdp2_muon_options::eps, kRate));
 // clang-format on
 
 namespace {
@@ -60,6 +75,21 @@ train::AdamWOptions adamw_options(const fsdp2_adamw_options* given) {
 train::SgdOptions sgd_options(const fsdp2_sgd_options* given) {
   const fsdp2_sgd_options options = read_options(given, kSgdDefaults);
   return {options.lr, options.momentum, options.weight_decay, options.nesterov != 0};
+}
+
+train::MuonOptions muon_options(const fsdp2_muon_options* given) {
+  const fsdp2_muon_options options = read_options(given, kMuonDefaults);
+  train::MuonOptions muon;
+  muon.lr = options.lr;
+  muon.weight_decay = options.weight_decay;
+  muon.momentum = options.momentum;
+  muon.nesterov = options.no_nesterov == 0;
+  muon.newton_schulz_steps = options.newton_schulz_steps;
+  muon.matched_adamw_rms = options.matched_adamw_rms;
+  muon.beta1 = options.beta1;
+  muon.beta2 = options.beta2;
+  muon.eps = options.eps;
+  return muon;
 }
 
 template <typename Options>
@@ -177,6 +207,22 @@ fsdp2_status fsdp2_optimizer_create_sgd(fsdp2_shard shard, const fsdp2_sgd_optio
   });
 }
 
+fsdp2_status fsdp2_muon_options_init(fsdp2_muon_options* options, size_t struct_size) {
+  return guard(__func__, [&](Call&) {
+    capi::init_struct(options, struct_size, capi::kMuonDefaults, "options");
+  });
+}
+
+fsdp2_status fsdp2_optimizer_create_muon(fsdp2_shard shard, const fsdp2_muon_options* options,
+                                         fsdp2_optimizer* out) {
+  return guard(__func__, [&](Call& call) {
+    capi::check_not_null(out, "out");
+    out->id = capi::give_optimizer(call, shard, [&](std::shared_ptr<fsdp2::fsdp::Unit> root) {
+      return fsdp2::train::make_muon(std::move(root), capi::muon_options(options));
+    });
+  });
+}
+
 fsdp2_status fsdp2_optimizer_add_adamw_group(fsdp2_optimizer optimizer, const char* const* names,
                                              size_t n_names, const fsdp2_adamw_options* options) {
   return guard(__func__, [&](Call& call) {
@@ -219,7 +265,12 @@ fsdp2_status fsdp2_optimizer_get_lr(fsdp2_optimizer optimizer, double* out) {
 fsdp2_status fsdp2_optimizer_run(fsdp2_optimizer optimizer) {
   return guard(__func__, [&](Call& call) {
     const auto object = pin(optimizer);
-    capi::enter(call, *object->shard->module);
+    if (object->optimizer->communicates()) {
+      capi::enter_collective(call, *object->shard->module);
+      call.share_failure();
+    } else {
+      capi::enter(call, *object->shard->module);
+    }
     object->optimizer->step();
   });
 }

@@ -1,6 +1,7 @@
 // What an optimizer tells about itself and its groups, what of a group can be changed, and groups
 // by rule.
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <tuple>
 #include <utility>
@@ -23,6 +24,8 @@ int32_t algorithm_number(train::Algorithm algorithm) {
       return FSDP2_OPTIMIZER_ADAMW;
     case train::Algorithm::kSgd:
       return FSDP2_OPTIMIZER_SGD;
+    case train::Algorithm::kMuon:
+      return FSDP2_OPTIMIZER_MUON;
   }
   fail(Code::kInternal, "an optimizer whose algorithm has no number");
 }
@@ -33,6 +36,7 @@ fsdp2_optimizer_info optimizer_info(const train::Optimizer& optimizer) {
   info.n_groups = static_cast<int32_t>(optimizer.group_count());
   info.n_parameters = static_cast<int32_t>(optimizer.params().size());
   info.n_bytes = static_cast<int64_t>(optimizer.state_bytes());
+  info.n_received_bytes = optimizer.received_bytes();
   return info;
 }
 
@@ -66,6 +70,7 @@ void add_hyper_parameter(const train::HyperParameter& value, fsdp2_optimizer_gro
       {"eps", &Info::eps},
       {"weight_decay", &Info::weight_decay},
       {"momentum", &Info::momentum},
+      {"matched_adamw_rms", &Info::matched_adamw_rms},
   };
   for (const auto& [name, member] : kNumbers) {
     if (value.name == name) {
@@ -76,6 +81,8 @@ void add_hyper_parameter(const train::HyperParameter& value, fsdp2_optimizer_gro
     std::tie(info.beta1, info.beta2) = train::pair_in(value);
   } else if (value.name == "nesterov") {
     info.nesterov = train::flag_in(value) ? 1 : 0;
+  } else if (value.name == "ns_steps") {
+    info.newton_schulz_steps = static_cast<int64_t>(train::number_in(value));
   }
 }
 
@@ -94,6 +101,19 @@ train::ParameterKinds read_no_decay(uint32_t flags) {
   FSDP2_CHECK((flags & ~kNoDecayFlags) == 0, Code::kInvalidArgument,
               "flags: expected FSDP2_NO_DECAY_NORMS (1) and _BIASES (2), found {}", flags);
   return {(flags & FSDP2_NO_DECAY_NORMS) != 0, (flags & FSDP2_NO_DECAY_BIASES) != 0};
+}
+
+void exempt_named(train::Optimizer& optimizer, const char* const* names, size_t n_names,
+                  uint32_t flags) {
+  FSDP2_CHECK((flags & ~uint32_t{FSDP2_NO_DECAY_BY_CLASS}) == 0, Code::kInvalidArgument,
+              "flags: expected FSDP2_NO_DECAY_BY_CLASS (1) or 0, found {}", flags);
+  const std::vector<std::string> given = read_texts(names, n_names, kMaxName, "names");
+  FSDP2_CHECK(!given.empty(), Code::kInvalidArgument, "names: expected at least one, found none");
+  if ((flags & FSDP2_NO_DECAY_BY_CLASS) != 0) {
+    train::exempt_from_decay_by_class(optimizer, given);
+  } else {
+    train::exempt_from_decay_by_name(optimizer, given);
+  }
 }
 
 }  // namespace
@@ -168,5 +188,26 @@ fsdp2_status fsdp2_optimizer_scale_lr(fsdp2_optimizer optimizer, const char* pat
     capi::enter(call, *object->shard->module);
     fsdp2::train::scale_lr(*object->optimizer,
                            {capi::read_text(pattern, capi::kMaxName, "pattern")}, factor);
+  });
+}
+
+fsdp2_status fsdp2_optimizer_exempt_named_from_decay(fsdp2_optimizer optimizer,
+                                                     const char* const* names, size_t n_names,
+                                                     uint32_t flags) {
+  return guard(__func__, [&](Call& call) {
+    const auto object = pin(optimizer);
+    capi::enter(call, *object->shard->module);
+    capi::exempt_named(*object->optimizer, names, n_names, flags);
+  });
+}
+
+fsdp2_status fsdp2_optimizer_scale_named_lr(fsdp2_optimizer optimizer, const char* const* patterns,
+                                            size_t n_patterns, double factor) {
+  return guard(__func__, [&](Call& call) {
+    const auto object = pin(optimizer);
+    capi::enter(call, *object->shard->module);
+    fsdp2::train::scale_lr(*object->optimizer,
+                           capi::read_texts(patterns, n_patterns, capi::kMaxName, "patterns"),
+                           factor);
   });
 }

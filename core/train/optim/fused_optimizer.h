@@ -43,13 +43,25 @@ class FusedOptimizer : public Optimizer {
     options_.push_back(options);
   }
 
-  void step(double grad_divisor) final {
+  void step(double grad_divisor) override {
+    update_where(grad_divisor, [](size_t) { return true; });
+  }
+
+ protected:
+  FusedOptimizer(std::shared_ptr<fsdp::Unit> root, const Options& options)
+      : Optimizer(std::move(root), options.lr), options_{options} {
+    check(options);
+  }
+
+  // Of the parameters with a gradient, those whose index `takes` says true of.
+  template <typename Takes>
+  void update_where(double grad_divisor, const Takes& takes) {
     const at::NoGradGuard no_grad;
     // A call takes one dtype, one device and the options of one group.
     std::map<std::tuple<size_t, at::ScalarType, at::DeviceType>, FusedLists> calls;
     for (size_t i = 0; i < params_.size(); ++i) {
       const at::Tensor& param = params_[i]->sharded();
-      if (param.grad().defined()) {
+      if (takes(i) && param.grad().defined()) {
         FusedLists& lists = calls[{group_of(i), param.scalar_type(), param.device().type()}];
         lists.params.push_back(param);
         lists.grads.push_back(param.grad());
@@ -61,12 +73,6 @@ class FusedOptimizer : public Optimizer {
       update(lists, options_[group], lr_of(group), scale_of(grad_divisor, lists));
     }
     root().scheduler().shards_changed();
-  }
-
- protected:
-  FusedOptimizer(std::shared_ptr<fsdp::Unit> root, const Options& options)
-      : Optimizer(std::move(root), options.lr), options_{options} {
-    check(options);
   }
 
   void copy_options(size_t group) final { options_.push_back(Options(options_[group])); }

@@ -1,5 +1,5 @@
 // Optimizers on shards. State tensors have the shard's shape and live beside it; one update touches
-// this rank's rows only and communicates nothing.
+// this rank's rows only and communicates nothing, but for Muon's (muon.h).
 //
 // Note [Groups]
 // All parameters begin in group 0; add_group, which each algorithm has beside its options, gives
@@ -41,7 +41,7 @@ struct HyperParameter {
   Value value;
 };
 
-enum class Algorithm { kAdamW, kSgd };
+enum class Algorithm { kAdamW, kSgd, kMuon };
 
 class Optimizer {
  public:
@@ -72,6 +72,9 @@ class Optimizer {
   virtual std::vector<OptimizerState> state(size_t index) = 0;
   // What all state takes that there is by now.
   virtual size_t state_bytes() const = 0;
+  // Whether step() is collective over the mesh, and the bytes that it has received from others.
+  virtual bool communicates() const { return false; }
+  virtual int64_t received_bytes() const { return 0; }
   // All that torch.optim keeps beside a group's parameters, in its order.
   virtual std::vector<HyperParameter> hyper_parameters(size_t group) const = 0;
   // Takes those of another run for a group; group 0 goes first, as the other rates follow its.

@@ -15,6 +15,7 @@
 #include "core/fsdp/fully_shard.h"
 #include "core/train/data/token_file.h"
 #include "core/train/optim/adamw.h"
+#include "core/train/optim/muon.h"
 #include "core/train/optim/sgd.h"
 #include "core/train/state/training_state.h"
 #include "tests/core/base/file_fixture.h"
@@ -54,9 +55,7 @@ class TinyRun {
       fsdp::fully_shard(model_->blocks[i], mesh, {});
     }
     root_ = fsdp::fully_shard(model_, mesh, {});
-    optimizer_ = algorithm == Algorithm::kAdamW
-                     ? std::shared_ptr<Optimizer>(make_adamw(root_, {1e-2}))
-                     : std::shared_ptr<Optimizer>(make_sgd(root_, {1e-3, 0.9}));
+    optimizer_ = make_optimizer(algorithm);
     StepOptions step;
     step.loss_scaling = LossScalerOptions{};
     step_.emplace(model_, optimizer_, step);
@@ -105,6 +104,18 @@ class TinyRun {
 
  private:
   static constexpr int64_t kWidth = 5;
+
+  std::shared_ptr<Optimizer> make_optimizer(Algorithm algorithm) const {
+    switch (algorithm) {
+      case Algorithm::kAdamW:
+        return make_adamw(root_, {1e-2});
+      case Algorithm::kSgd:
+        return make_sgd(root_, {1e-3, 0.9});
+      case Algorithm::kMuon:
+        return make_muon(root_, {1e-2});
+    }
+    return nullptr;
+  }
 
   std::shared_ptr<TinyStack> model_;
   std::shared_ptr<fsdp::Unit> root_;

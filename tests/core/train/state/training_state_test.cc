@@ -22,11 +22,13 @@ namespace {
 
 const std::vector<Ranks> kAllRanks = {{1, 0}, {2, 0}, {3, 0}, {4, 0}, {4, 2}};
 
-TEST_F(TrainingState, GoesFromAnyNumberOfRanksToAnyOther) {
+class Resharding : public TrainingState, public testing::WithParamInterface<Algorithm> {};
+
+TEST_P(Resharding, GoesFromAnyNumberOfRanksToAnyOther) {
   for (const Ranks& from : kAllRanks) {
     const std::string saved = path("from-" + from.name());
     run_ranks(from.world, [&](const std::shared_ptr<World>& world) {
-      TinyRun run(world, from, tokens());
+      TinyRun run(world, from, tokens(), 0.0, GetParam());
       run.train(3);
       run.saver().save(state_to_save(run.objects()), {saved});
     });
@@ -34,7 +36,7 @@ TEST_F(TrainingState, GoesFromAnyNumberOfRanksToAnyOther) {
     for (const Ranks& to : kAllRanks) {
       const std::string again = path("again");
       run_ranks(to.world, [&](const std::shared_ptr<World>& world) {
-        TinyRun run(world, to, tokens(), /*seed=*/1.0);
+        TinyRun run(world, to, tokens(), /*seed=*/1.0, GetParam());
         const LoadReport report = load_training_state(run.objects(), saved, /*partial=*/false);
         EXPECT_EQ(report.step, 3);
         EXPECT_EQ(run.step().position(), 3);
@@ -46,10 +48,15 @@ TEST_F(TrainingState, GoesFromAnyNumberOfRanksToAnyOther) {
   }
 }
 
+INSTANTIATE_TEST_SUITE_P(Of, Resharding, testing::Values(Algorithm::kAdamW, Algorithm::kMuon),
+                         [](const auto& info) {
+                           return info.param == Algorithm::kMuon ? "Muon" : "AdamW";
+                         });
+
 class ExactResume : public TrainingState, public testing::WithParamInterface<bool> {};
 
 TEST_P(ExactResume, TheNextTenLossesAreTheSameToTheBit) {
-  for (const Algorithm algorithm : {Algorithm::kAdamW, Algorithm::kSgd}) {
+  for (const Algorithm algorithm : {Algorithm::kAdamW, Algorithm::kSgd, Algorithm::kMuon}) {
     for (const Ranks& ranks : {Ranks{1, 0}, Ranks{3, 0}, Ranks{4, 2}}) {
       std::vector<std::vector<double>> expected(static_cast<size_t>(ranks.world));
       run_ranks(ranks.world, [&](const std::shared_ptr<World>& world) {
