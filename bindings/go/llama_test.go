@@ -163,6 +163,38 @@ func TestOptimizerGroups(t *testing.T) {
 	})
 }
 
+func TestMuonTrainsAnMLPInTiles(t *testing.T) {
+	onLlama(t, func(mesh *fsdp2.Mesh, model *fsdp2.Module, shard *fsdp2.Shard) error {
+		mlps, err := model.TileMLPs(3)
+		if err != nil || mlps != 2 {
+			return fmt.Errorf("%d, %v", mlps, err)
+		}
+		if _, err := model.TileMLPs(0); !errors.Is(err, fsdp2.ErrInvalidArgument) {
+			return err
+		}
+		options := fsdp2.DefaultMuonOptions()
+		options.NewtonSchulzSteps = 4
+		optimizer, err := fsdp2.NewMuon(shard, &options)
+		if err != nil {
+			return err
+		}
+		defer optimizer.Close()
+		if err := all(optimizer.ExemptNamedFromDecay("lm_head.*", "model.norm.weight"), optimizer.ExemptClassesFromDecay("LlamaMLP"),
+			optimizer.ScaleNamedLR([]string{"*.q_proj.weight", "*.k_proj.weight"}, 0.5), optimizer.Run()); err != nil {
+			return err
+		}
+		group, err := optimizer.Group(0)
+		if err != nil || group.NewtonSchulzSteps != 4 || group.MatchedAdamWRMS != 0.2 || group.Momentum != 0.95 {
+			return fmt.Errorf("%+v, %v", group, err)
+		}
+		info, err := optimizer.Info()
+		if err != nil || info.Algorithm != fsdp2.AlgorithmMuon || info.Groups != 5 {
+			return fmt.Errorf("%+v, %v", info, err)
+		}
+		return nil
+	})
+}
+
 func TestUnitsAreSetAndDescribed(t *testing.T) {
 	onLlama(t, func(mesh *fsdp2.Mesh, model *fsdp2.Module, shard *fsdp2.Shard) error {
 		const unit = "model.layers.1"

@@ -154,6 +154,19 @@ type ActivationOptions struct {
 	NoEarlyStop bool     // the second run goes to its end, so that collective calls inside are made as often on all ranks
 }
 
+// TileMLPs makes the gated MLPs of a model from config.json run in tiles of tokens, each computed again in backward, so that what lies
+// between their projections exists for one tile at a time; 4 is usual. It returns how many MLPs these are, and may come before or after
+// sharding. Errors, with nothing changed: ErrNotFound (no such MLP), ErrInvalidArgument (fewer than 1).
+func (m *Module) TileMLPs(tiles int) (int, error) {
+	defer runtime.KeepAlive(m)
+	if tiles < 1 {
+		return 0, invalid("TileMLPs", "tiles: expected at least 1, found %d", tiles)
+	}
+	var mlps uint
+	err := capi.ModuleTileMlps(m.raw(), uint(tiles), &mlps)
+	return int(mlps), failure(err)
+}
+
 // CheckpointActivations makes modules keep only their inputs in forward and run again in backward. It may come before or after sharding,
 // and changes no loss and no gradient. Errors, with nothing changed: ErrNotFound (a class or path that does not exist; lists the
 // classes that do), ErrWrongState (checkpointed already), ErrInvalidArgument (both Kinds and Paths, no paths, the path of a container).

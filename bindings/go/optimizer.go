@@ -60,6 +60,43 @@ func (o *SGDOptions) raw() *capi.SgdOptions {
 	return &raw
 }
 
+// MuonOptions are those of Muon (Jordan, 2024) for the matrices of hidden layers, and of AdamW for the rest.
+type MuonOptions struct {
+	LR, WeightDecay   float64 // of all groups; the decay is decoupled
+	Momentum          float64 // of matrices
+	MatchedAdamWRMS   float64 // the rate of a matrix is LR times this times the root of its longer side; 0: Jordan's own scale
+	NewtonSchulzSteps int     // of the iteration that makes a matrix orthogonal: 1 to 99
+	NoNesterov        bool    // plain momentum
+	Beta1, Beta2, Eps float64 // of AdamW
+}
+
+// DefaultMuonOptions returns the library's defaults.
+func DefaultMuonOptions() MuonOptions {
+	raw := defaults(capi.MuonOptionsInit)
+	return MuonOptions{
+		LR:                raw.Lr,
+		WeightDecay:       raw.WeightDecay,
+		Momentum:          raw.Momentum,
+		MatchedAdamWRMS:   raw.MatchedAdamwRms,
+		NewtonSchulzSteps: int(raw.NewtonSchulzSteps),
+		NoNesterov:        raw.NoNesterov != 0,
+		Beta1:             raw.Beta1,
+		Beta2:             raw.Beta2,
+		Eps:               raw.Eps,
+	}
+}
+
+func (o *MuonOptions) raw() *capi.MuonOptions {
+	if o == nil {
+		return nil
+	}
+	raw := sized[capi.MuonOptions]()
+	raw.Lr, raw.WeightDecay, raw.Momentum, raw.MatchedAdamwRms = o.LR, o.WeightDecay, o.Momentum, o.MatchedAdamWRMS
+	raw.NewtonSchulzSteps, raw.NoNesterov = int32(o.NewtonSchulzSteps), flag(o.NoNesterov)
+	raw.Beta1, raw.Beta2, raw.Eps = o.Beta1, o.Beta2, o.Eps
+	return &raw
+}
+
 // NewAdamW makes an AdamW optimizer. options nil: DefaultAdamWOptions.
 func NewAdamW(shard *Shard, options *AdamWOptions) (*Optimizer, error) {
 	defer runtime.KeepAlive(shard)
@@ -72,6 +109,14 @@ func NewSGD(shard *Shard, options *SGDOptions) (*Optimizer, error) {
 	defer runtime.KeepAlive(shard)
 	var raw capi.Optimizer
 	return madeOptimizer(&raw, capi.OptimizerCreateSgd(shard.raw(), options.raw(), &raw))
+}
+
+// NewMuon makes Muon for the matrices of hidden layers, and AdamW for the rest in a second group. options nil: DefaultMuonOptions. Its
+// Run is collective.
+func NewMuon(shard *Shard, options *MuonOptions) (*Optimizer, error) {
+	defer runtime.KeepAlive(shard)
+	var raw capi.Optimizer
+	return madeOptimizer(&raw, capi.OptimizerCreateMuon(shard.raw(), options.raw(), &raw))
 }
 
 func madeOptimizer(raw *capi.Optimizer, err error) (*Optimizer, error) {
@@ -105,7 +150,7 @@ func (o *Optimizer) Duplicate() (*Optimizer, error) {
 	return madeOptimizer(&raw, capi.OptimizerDuplicate(o.raw(), &raw))
 }
 
-// Run updates every shard that has a gradient, once. It communicates nothing.
+// Run updates every shard that has a gradient, once. It communicates nothing, but for Muon's, which is collective.
 func (o *Optimizer) Run() error {
 	defer runtime.KeepAlive(o)
 	return failure(capi.OptimizerRun(o.raw()))
@@ -127,7 +172,7 @@ func (o *Optimizer) SetLR(lr float64) error {
 }
 
 // State returns the state of a parameter, by the index that the shard has for it and by torch.optim's name: "exp_avg", "exp_avg_sq" and
-// "step" of AdamW, "momentum_buffer" of SGD. part is ParameterLocal, which shares memory with the optimizer, or ParameterFull, a copy,
+// "step" of AdamW, "momentum_buffer" of SGD and Muon. part is ParameterLocal, which shares memory with the optimizer, or ParameterFull, a copy,
 // which is collective. ErrNotFound if the parameter is frozen or has no such state.
 func (o *Optimizer) State(parameter int, name string, part Part) (*Tensor, error) {
 	defer runtime.KeepAlive(o)
@@ -142,14 +187,16 @@ type Algorithm int32
 const (
 	AlgorithmAdamW Algorithm = capi.OptimizerAdamw
 	AlgorithmSGD   Algorithm = capi.OptimizerSgd
+	AlgorithmMuon  Algorithm = capi.OptimizerMuon
 )
 
 // OptimizerInfo describes an optimizer.
 type OptimizerInfo struct {
-	Algorithm  Algorithm
-	Groups     int // 1 until groups are added
-	Parameters int // those of the shard that are not frozen, a tied parameter once
-	Bytes      int // of this rank's state
+	Algorithm     Algorithm
+	Groups        int // 1 until groups are added
+	Parameters    int // those of the shard that are not frozen, a tied parameter once
+	Bytes         int // of this rank's state
+	ReceivedBytes int // from other ranks in all updates so far; 0 but for Muon
 }
 
 // Info describes the optimizer.
@@ -158,9 +205,10 @@ func (o *Optimizer) Info() (OptimizerInfo, error) {
 	raw := sized[capi.OptimizerInfo]()
 	err := capi.OptimizerGetInfo(o.raw(), &raw)
 	return OptimizerInfo{
-		Algorithm:  Algorithm(raw.Algorithm),
-		Groups:     int(raw.NGroups),
-		Parameters: int(raw.NParameters),
-		Bytes:      int(raw.NBytes),
+		Algorithm:     Algorithm(raw.Algorithm),
+		Groups:        int(raw.NGroups),
+		Parameters:    int(raw.NParameters),
+		Bytes:         int(raw.NBytes),
+		ReceivedBytes: int(raw.NReceivedBytes),
 	}, failure(err)
 }

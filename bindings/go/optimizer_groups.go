@@ -41,6 +41,33 @@ func (o *Optimizer) ExemptFromDecay(which NoDecay) error {
 	return failure(capi.OptimizerExemptFromDecay(o.raw(), uint32(which)))
 }
 
+// ExemptNamedFromDecay sets the weight decay of the parameters whose name one of these matches as a whole to 0; they may be patterns, as
+// ScaleLR has them. Errors, with nothing changed: ErrNotFound (a name without a parameter that is not frozen), ErrInvalidArgument (none).
+func (o *Optimizer) ExemptNamedFromDecay(names ...string) error {
+	return o.exempt(names, 0)
+}
+
+// ExemptClassesFromDecay sets the weight decay of all parameters at and below modules of these classes to 0. Errors are those of
+// ExemptNamedFromDecay.
+func (o *Optimizer) ExemptClassesFromDecay(classes ...string) error {
+	return o.exempt(classes, capi.NoDecayByClass)
+}
+
+func (o *Optimizer) exempt(names []string, flags uint32) error {
+	defer runtime.KeepAlive(o)
+	return failure(withNames(names, func(array *unsafe.Pointer, n uint) error {
+		return capi.OptimizerExemptNamedFromDecay(o.raw(), array, n, flags)
+	}))
+}
+
+// ScaleNamedLR is ScaleLR for the parameters that one of the patterns matches, each once and as one rule.
+func (o *Optimizer) ScaleNamedLR(patterns []string, factor float64) error {
+	defer runtime.KeepAlive(o)
+	return failure(withNames(patterns, func(array *unsafe.Pointer, n uint) error {
+		return capi.OptimizerScaleNamedLr(o.raw(), array, n, factor)
+	}))
+}
+
 // ScaleLR multiplies the learning rate of the parameters whose name the pattern matches as a whole, now and through schedules. Patterns
 // are those of the shell: * is any text, ? any character, [0-3] one of these. Errors, with nothing changed: ErrNotFound (no parameter
 // that is not frozen matches), ErrInvalidArgument (the factor; a pattern for all of the first group).
@@ -53,6 +80,8 @@ func (o *Optimizer) ScaleLR(pattern string, factor float64) error {
 type OptimizerGroupInfo struct {
 	LR, Beta1, Beta2, Eps, WeightDecay, Momentum float64
 	Nesterov                                     bool
+	NewtonSchulzSteps                            int // of a group of matrices of Muon
+	MatchedAdamWRMS                              float64
 	Parameters                                   []int // their indices in the shard, ascending
 }
 
@@ -67,14 +96,16 @@ func (o *Optimizer) Group(group int) (OptimizerGroupInfo, error) {
 		return capi.OptimizerGetGroupParameters(o.raw(), uint(group), array, cap, needed)
 	})
 	return OptimizerGroupInfo{
-		LR:          raw.Lr,
-		Beta1:       raw.Beta1,
-		Beta2:       raw.Beta2,
-		Eps:         raw.Eps,
-		WeightDecay: raw.WeightDecay,
-		Momentum:    raw.Momentum,
-		Nesterov:    raw.Nesterov != 0,
-		Parameters:  ints(parameters),
+		LR:                raw.Lr,
+		Beta1:             raw.Beta1,
+		Beta2:             raw.Beta2,
+		Eps:               raw.Eps,
+		WeightDecay:       raw.WeightDecay,
+		Momentum:          raw.Momentum,
+		Nesterov:          raw.Nesterov != 0,
+		NewtonSchulzSteps: int(raw.NewtonSchulzSteps),
+		MatchedAdamWRMS:   raw.MatchedAdamwRms,
+		Parameters:        ints(parameters),
 	}, err
 }
 

@@ -22,9 +22,11 @@ func TestOptionsDefaultAsTheLibrarys(t *testing.T) {
 	var memory capi.Memory
 	defer memory.Free()
 	adamw, sgd, step, plan := DefaultAdamWOptions(), DefaultSGDOptions(), DefaultStepOptions(), DefaultPlanOptions()
+	muon := DefaultMuonOptions()
 	infer, generate := DefaultInferOptions(), DefaultGenerateOptions()
 	same(t, adamw.raw(), capi.AdamwOptionsInit)
 	same(t, sgd.raw(), capi.SgdOptionsInit)
+	same(t, muon.raw(), capi.MuonOptionsInit)
 	same(t, step.raw(), capi.StepOptionsInit)
 	same(t, plan.raw(), capi.PlanOptionsInit)
 	same(t, infer.raw(), capi.InferOptionsInit)

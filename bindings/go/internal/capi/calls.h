@@ -81,6 +81,7 @@
   F(module_zero_grad, (fsdp2_module module), (module)) \
   F(module_set_requires_grad, (fsdp2_module module, const char *const *names, size_t n_names, int32_t flag), (module, names, n_names, flag)) \
   F(module_checkpoint_activations, (fsdp2_module module, const char *const *kinds, size_t n_kinds, size_t every, uint32_t flags), (module, kinds, n_kinds, every, flags)) \
+  F(module_tile_mlps, (fsdp2_module module, size_t tiles, size_t *out), (module, tiles, out)) \
   F(module_train, (fsdp2_module module, int32_t mode), (module, mode)) \
   F(module_is_training, (fsdp2_module module, int32_t *out), (module, out)) \
   F(module_forward, (fsdp2_module module, const fsdp2_tensor *inputs, size_t n_inputs, uint32_t flags, fsdp2_tensor *outputs, size_t cap, size_t *needed), (module, inputs, n_inputs, flags, outputs, cap, needed)) \
@@ -164,10 +165,14 @@
   F(optimizer_create_adamw, (fsdp2_shard shard, const fsdp2_adamw_options *options, fsdp2_optimizer *out), (shard, options, out)) \
   F(sgd_options_init, (fsdp2_sgd_options *options, size_t struct_size), (options, struct_size)) \
   F(optimizer_create_sgd, (fsdp2_shard shard, const fsdp2_sgd_options *options, fsdp2_optimizer *out), (shard, options, out)) \
+  F(muon_options_init, (fsdp2_muon_options *options, size_t struct_size), (options, struct_size)) \
+  F(optimizer_create_muon, (fsdp2_shard shard, const fsdp2_muon_options *options, fsdp2_optimizer *out), (shard, options, out)) \
   F(optimizer_add_adamw_group, (fsdp2_optimizer optimizer, const char *const *names, size_t n_names, const fsdp2_adamw_options *options), (optimizer, names, n_names, options)) \
   F(optimizer_add_sgd_group, (fsdp2_optimizer optimizer, const char *const *names, size_t n_names, const fsdp2_sgd_options *options), (optimizer, names, n_names, options)) \
   F(optimizer_exempt_from_decay, (fsdp2_optimizer optimizer, uint32_t flags), (optimizer, flags)) \
+  F(optimizer_exempt_named_from_decay, (fsdp2_optimizer optimizer, const char *const *names, size_t n_names, uint32_t flags), (optimizer, names, n_names, flags)) \
   F(optimizer_scale_lr, (fsdp2_optimizer optimizer, const char *pattern, double factor), (optimizer, pattern, factor)) \
+  F(optimizer_scale_named_lr, (fsdp2_optimizer optimizer, const char *const *patterns, size_t n_patterns, double factor), (optimizer, patterns, n_patterns, factor)) \
   F(optimizer_get_info, (fsdp2_optimizer optimizer, fsdp2_optimizer_info *out), (optimizer, out)) \
   F(optimizer_get_group_info, (fsdp2_optimizer optimizer, size_t group, fsdp2_optimizer_group_info *out), (optimizer, group, out)) \
   F(optimizer_get_group_parameters, (fsdp2_optimizer optimizer, size_t group, size_t *parameters, size_t cap, size_t *needed), (optimizer, group, parameters, cap, needed)) \

@@ -119,8 +119,10 @@ const (
 	EventPostBackward        = 4
 	NoDecayNorms             = 1
 	NoDecayBiases            = 2
+	NoDecayByClass           = 1
 	OptimizerAdamw           = 1
 	OptimizerSgd             = 2
+	OptimizerMuon            = 3
 	TokensAuto               = 0
 	TokensBytes              = 1
 	TokensRecords            = 2
@@ -574,27 +576,45 @@ type SgdOptions struct {
 	WeightDecay float64
 }
 
+// MuonOptions is fsdp2_muon_options.
+type MuonOptions struct {
+	StructSize        uint32
+	NewtonSchulzSteps int32
+	NoNesterov        int32
+	Reserved          int32
+	Lr                float64
+	WeightDecay       float64
+	Momentum          float64
+	MatchedAdamwRms   float64
+	Beta1             float64
+	Beta2             float64
+	Eps               float64
+}
+
 // OptimizerInfo is fsdp2_optimizer_info.
 type OptimizerInfo struct {
-	StructSize  uint32
-	Algorithm   int32
-	NGroups     int32
-	NParameters int32
-	NBytes      int64
+	StructSize     uint32
+	Algorithm      int32
+	NGroups        int32
+	NParameters    int32
+	NBytes         int64
+	NReceivedBytes int64
 }
 
 // OptimizerGroupInfo is fsdp2_optimizer_group_info.
 type OptimizerGroupInfo struct {
-	StructSize  uint32
-	NParameters int32
-	Lr          float64
-	Beta1       float64
-	Beta2       float64
-	Eps         float64
-	WeightDecay float64
-	Momentum    float64
-	Nesterov    int32
-	Reserved    int32
+	StructSize        uint32
+	NParameters       int32
+	Lr                float64
+	Beta1             float64
+	Beta2             float64
+	Eps               float64
+	WeightDecay       float64
+	Momentum          float64
+	Nesterov          int32
+	Reserved          int32
+	NewtonSchulzSteps int64
+	MatchedAdamwRms   float64
 }
 
 // TokenizerInfo is fsdp2_tokenizer_info.
@@ -1130,6 +1150,11 @@ func ModuleCheckpointActivations(module Module, kinds *unsafe.Pointer, nKinds ui
 	return check(C.fsdp2_go_module_checkpoint_activations(*(*C.fsdp2_module)(unsafe.Pointer(&module)), (**C.char)(unsafe.Pointer(kinds)), C.size_t(nKinds), C.size_t(every), C.uint32_t(flags)))
 }
 
+// ModuleTileMlps calls fsdp2_module_tile_mlps.
+func ModuleTileMlps(module Module, tiles uint, out *uint) error {
+	return check(C.fsdp2_go_module_tile_mlps(*(*C.fsdp2_module)(unsafe.Pointer(&module)), C.size_t(tiles), (*C.size_t)(unsafe.Pointer(out))))
+}
+
 // ModuleTrain calls fsdp2_module_train.
 func ModuleTrain(module Module, mode int32) error {
 	return check(C.fsdp2_go_module_train(*(*C.fsdp2_module)(unsafe.Pointer(&module)), C.int32_t(mode)))
@@ -1625,6 +1650,16 @@ func OptimizerCreateSgd(shard Shard, options *SgdOptions, out *Optimizer) error 
 	return check(C.fsdp2_go_optimizer_create_sgd(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), (*C.fsdp2_sgd_options)(unsafe.Pointer(options)), (*C.fsdp2_optimizer)(unsafe.Pointer(out))))
 }
 
+// MuonOptionsInit calls fsdp2_muon_options_init.
+func MuonOptionsInit(options *MuonOptions, structSize uint) error {
+	return check(C.fsdp2_go_muon_options_init((*C.fsdp2_muon_options)(unsafe.Pointer(options)), C.size_t(structSize)))
+}
+
+// OptimizerCreateMuon calls fsdp2_optimizer_create_muon.
+func OptimizerCreateMuon(shard Shard, options *MuonOptions, out *Optimizer) error {
+	return check(C.fsdp2_go_optimizer_create_muon(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), (*C.fsdp2_muon_options)(unsafe.Pointer(options)), (*C.fsdp2_optimizer)(unsafe.Pointer(out))))
+}
+
 // OptimizerAddAdamwGroup calls fsdp2_optimizer_add_adamw_group.
 func OptimizerAddAdamwGroup(optimizer Optimizer, names *unsafe.Pointer, nNames uint, options *AdamwOptions) error {
 	return check(C.fsdp2_go_optimizer_add_adamw_group(*(*C.fsdp2_optimizer)(unsafe.Pointer(&optimizer)), (**C.char)(unsafe.Pointer(names)), C.size_t(nNames), (*C.fsdp2_adamw_options)(unsafe.Pointer(options))))
@@ -1640,11 +1675,21 @@ func OptimizerExemptFromDecay(optimizer Optimizer, flags uint32) error {
 	return check(C.fsdp2_go_optimizer_exempt_from_decay(*(*C.fsdp2_optimizer)(unsafe.Pointer(&optimizer)), C.uint32_t(flags)))
 }
 
+// OptimizerExemptNamedFromDecay calls fsdp2_optimizer_exempt_named_from_decay.
+func OptimizerExemptNamedFromDecay(optimizer Optimizer, names *unsafe.Pointer, nNames uint, flags uint32) error {
+	return check(C.fsdp2_go_optimizer_exempt_named_from_decay(*(*C.fsdp2_optimizer)(unsafe.Pointer(&optimizer)), (**C.char)(unsafe.Pointer(names)), C.size_t(nNames), C.uint32_t(flags)))
+}
+
 // OptimizerScaleLr calls fsdp2_optimizer_scale_lr.
 func OptimizerScaleLr(optimizer Optimizer, pattern string, factor float64) error {
 	cPattern := cString(pattern)
 	defer C.free(unsafe.Pointer(cPattern))
 	return check(C.fsdp2_go_optimizer_scale_lr(*(*C.fsdp2_optimizer)(unsafe.Pointer(&optimizer)), cPattern, C.double(factor)))
+}
+
+// OptimizerScaleNamedLr calls fsdp2_optimizer_scale_named_lr.
+func OptimizerScaleNamedLr(optimizer Optimizer, patterns *unsafe.Pointer, nPatterns uint, factor float64) error {
+	return check(C.fsdp2_go_optimizer_scale_named_lr(*(*C.fsdp2_optimizer)(unsafe.Pointer(&optimizer)), (**C.char)(unsafe.Pointer(patterns)), C.size_t(nPatterns), C.double(factor)))
 }
 
 // OptimizerGetInfo calls fsdp2_optimizer_get_info.

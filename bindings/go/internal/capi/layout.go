@@ -401,6 +401,20 @@ var _ = [1]byte{}[unsafe.Offsetof(SgdOptions{}.Lr)-unsafe.Offsetof(C.fsdp2_sgd_o
 var _ = [1]byte{}[unsafe.Offsetof(SgdOptions{}.Momentum)-unsafe.Offsetof(C.fsdp2_sgd_options{}.momentum)]
 var _ = [1]byte{}[unsafe.Offsetof(SgdOptions{}.WeightDecay)-unsafe.Offsetof(C.fsdp2_sgd_options{}.weight_decay)]
 
+const _ = unsafe.Sizeof(C.fsdp2_muon_options{}) - unsafe.Sizeof(MuonOptions{})
+
+var _ = [1]byte{}[unsafe.Offsetof(MuonOptions{}.StructSize)-unsafe.Offsetof(C.fsdp2_muon_options{}.struct_size)]
+var _ = [1]byte{}[unsafe.Offsetof(MuonOptions{}.NewtonSchulzSteps)-unsafe.Offsetof(C.fsdp2_muon_options{}.newton_schulz_steps)]
+var _ = [1]byte{}[unsafe.Offsetof(MuonOptions{}.NoNesterov)-unsafe.Offsetof(C.fsdp2_muon_options{}.no_nesterov)]
+var _ = [1]byte{}[unsafe.Offsetof(MuonOptions{}.Reserved)-unsafe.Offsetof(C.fsdp2_muon_options{}.reserved)]
+var _ = [1]byte{}[unsafe.Offsetof(MuonOptions{}.Lr)-unsafe.Offsetof(C.fsdp2_muon_options{}.lr)]
+var _ = [1]byte{}[unsafe.Offsetof(MuonOptions{}.WeightDecay)-unsafe.Offsetof(C.fsdp2_muon_options{}.weight_decay)]
+var _ = [1]byte{}[unsafe.Offsetof(MuonOptions{}.Momentum)-unsafe.Offsetof(C.fsdp2_muon_options{}.momentum)]
+var _ = [1]byte{}[unsafe.Offsetof(MuonOptions{}.MatchedAdamwRms)-unsafe.Offsetof(C.fsdp2_muon_options{}.matched_adamw_rms)]
+var _ = [1]byte{}[unsafe.Offsetof(MuonOptions{}.Beta1)-unsafe.Offsetof(C.fsdp2_muon_options{}.beta1)]
+var _ = [1]byte{}[unsafe.Offsetof(MuonOptions{}.Beta2)-unsafe.Offsetof(C.fsdp2_muon_options{}.beta2)]
+var _ = [1]byte{}[unsafe.Offsetof(MuonOptions{}.Eps)-unsafe.Offsetof(C.fsdp2_muon_options{}.eps)]
+
 const _ = unsafe.Sizeof(C.fsdp2_optimizer_info{}) - unsafe.Sizeof(OptimizerInfo{})
 
 var _ = [1]byte{}[unsafe.Offsetof(OptimizerInfo{}.StructSize)-unsafe.Offsetof(C.fsdp2_optimizer_info{}.struct_size)]
@@ -408,6 +422,7 @@ var _ = [1]byte{}[unsafe.Offsetof(OptimizerInfo{}.Algorithm)-unsafe.Offsetof(C.f
 var _ = [1]byte{}[unsafe.Offsetof(OptimizerInfo{}.NGroups)-unsafe.Offsetof(C.fsdp2_optimizer_info{}.n_groups)]
 var _ = [1]byte{}[unsafe.Offsetof(OptimizerInfo{}.NParameters)-unsafe.Offsetof(C.fsdp2_optimizer_info{}.n_parameters)]
 var _ = [1]byte{}[unsafe.Offsetof(OptimizerInfo{}.NBytes)-unsafe.Offsetof(C.fsdp2_optimizer_info{}.n_bytes)]
+var _ = [1]byte{}[unsafe.Offsetof(OptimizerInfo{}.NReceivedBytes)-unsafe.Offsetof(C.fsdp2_optimizer_info{}.n_received_bytes)]
 
 const _ = unsafe.Sizeof(C.fsdp2_optimizer_group_info{}) - unsafe.Sizeof(OptimizerGroupInfo{})
 
@@ -421,6 +436,8 @@ var _ = [1]byte{}[unsafe.Offsetof(OptimizerGroupInfo{}.WeightDecay)-unsafe.Offse
 var _ = [1]byte{}[unsafe.Offsetof(OptimizerGroupInfo{}.Momentum)-unsafe.Offsetof(C.fsdp2_optimizer_group_info{}.momentum)]
 var _ = [1]byte{}[unsafe.Offsetof(OptimizerGroupInfo{}.Nesterov)-unsafe.Offsetof(C.fsdp2_optimizer_group_info{}.nesterov)]
 var _ = [1]byte{}[unsafe.Offsetof(OptimizerGroupInfo{}.Reserved)-unsafe.Offsetof(C.fsdp2_optimizer_group_info{}.reserved)]
+var _ = [1]byte{}[unsafe.Offsetof(OptimizerGroupInfo{}.NewtonSchulzSteps)-unsafe.Offsetof(C.fsdp2_optimizer_group_info{}.newton_schulz_steps)]
+var _ = [1]byte{}[unsafe.Offsetof(OptimizerGroupInfo{}.MatchedAdamwRms)-unsafe.Offsetof(C.fsdp2_optimizer_group_info{}.matched_adamw_rms)]
 
 const _ = unsafe.Sizeof(C.fsdp2_tokenizer_info{}) - unsafe.Sizeof(TokenizerInfo{})
 

@@ -15,7 +15,7 @@ export op, get_schema, matmul, view_as
 export linear, embedding, layer_norm, rms_norm, gelu, silu, relu, sigmoid, softmax, log_softmax, cross_entropy, mse_loss,
     scaled_dot_product_attention, dropout
 
-export from_pretrained, from_config, from_exported, get_parameters, get_parameter, zero_grad!, checkpoint_activations!, train!,
+export from_pretrained, from_config, from_exported, get_parameters, get_parameter, zero_grad!, checkpoint_activations!, tile_mlps!, train!,
     is_training, forward, check_inputs, forward_submodule
 export score, evaluate, generate
 export create_layer, custom_module, parameter, add_parameter!, add_buffer!, get_buffer, tie_parameter!, add_child!
@@ -33,8 +33,8 @@ export get_plan, get_plan_memory, describe_plan
 export describe_profile
 export lower_config, get_shared
 
-export Optimizer, adamw, sgd, add_adamw_group!, add_sgd_group!, exempt_from_decay!, scale_lr!, get_groups, get_state, set_lr!, get_lr,
-    set_weight_decay!, run!
+export Optimizer, adamw, sgd, muon, add_adamw_group!, add_sgd_group!, exempt_from_decay!, exempt_named_from_decay!, scale_lr!, get_groups,
+    get_state, set_lr!, get_lr, set_weight_decay!, run!
 export Tokenizer, encode, encode_record, decode
 export Loader, open_mixture, next!, get_positions, get_position, set_position!
 export Step

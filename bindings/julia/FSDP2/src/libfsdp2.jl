@@ -111,8 +111,10 @@ const FSDP2_EVENT_REDUCE_SCATTER = Int32(3)
 const FSDP2_EVENT_POST_BACKWARD = Int32(4)
 const FSDP2_NO_DECAY_NORMS = Int32(1)
 const FSDP2_NO_DECAY_BIASES = Int32(2)
+const FSDP2_NO_DECAY_BY_CLASS = Int32(1)
 const FSDP2_OPTIMIZER_ADAMW = Int32(1)
 const FSDP2_OPTIMIZER_SGD = Int32(2)
+const FSDP2_OPTIMIZER_MUON = Int32(3)
 const FSDP2_TOKENS_AUTO = Int32(0)
 const FSDP2_TOKENS_BYTES = Int32(1)
 const FSDP2_TOKENS_RECORDS = Int32(2)
@@ -523,12 +525,27 @@ Base.@kwdef struct fsdp2_sgd_options
     weight_decay::Cdouble = 0.0
 end
 
+Base.@kwdef struct fsdp2_muon_options
+    struct_size::UInt32 = sizeof(fsdp2_muon_options)
+    newton_schulz_steps::Int32 = 5
+    no_nesterov::Int32 = 0
+    reserved::Int32 = 0
+    lr::Cdouble = 1e-3
+    weight_decay::Cdouble = 0.1
+    momentum::Cdouble = 0.95
+    matched_adamw_rms::Cdouble = 0.2
+    beta1::Cdouble = 0.9
+    beta2::Cdouble = 0.999
+    eps::Cdouble = 1e-8
+end
+
 Base.@kwdef struct fsdp2_optimizer_info
     struct_size::UInt32 = sizeof(fsdp2_optimizer_info)
     algorithm::Int32 = 0
     n_groups::Int32 = 0
     n_parameters::Int32 = 0
     n_bytes::Int64 = 0
+    n_received_bytes::Int64 = 0
 end
 
 Base.@kwdef struct fsdp2_optimizer_group_info
@@ -542,6 +559,8 @@ Base.@kwdef struct fsdp2_optimizer_group_info
     momentum::Cdouble = 0
     nesterov::Int32 = 0
     reserved::Int32 = 0
+    newton_schulz_steps::Int64 = 0
+    matched_adamw_rms::Cdouble = 0
 end
 
 Base.@kwdef struct fsdp2_tokenizer_info
@@ -976,6 +995,10 @@ function fsdp2_module_checkpoint_activations(module_, kinds, n_kinds, every, fla
     @ccall libfsdp2.fsdp2_module_checkpoint_activations(module_::fsdp2_module, kinds::Ptr{Cstring}, n_kinds::Csize_t, every::Csize_t, flags::UInt32)::fsdp2_status
 end
 
+function fsdp2_module_tile_mlps(module_, tiles, out)
+    @ccall libfsdp2.fsdp2_module_tile_mlps(module_::fsdp2_module, tiles::Csize_t, out::Ptr{Csize_t})::fsdp2_status
+end
+
 function fsdp2_module_train(module_, mode)
     @ccall libfsdp2.fsdp2_module_train(module_::fsdp2_module, mode::Int32)::fsdp2_status
 end
@@ -1308,6 +1331,14 @@ function fsdp2_optimizer_create_sgd(shard, options, out)
     @ccall libfsdp2.fsdp2_optimizer_create_sgd(shard::fsdp2_shard, options::Ptr{fsdp2_sgd_options}, out::Ptr{fsdp2_optimizer})::fsdp2_status
 end
 
+function fsdp2_muon_options_init(options, struct_size)
+    @ccall libfsdp2.fsdp2_muon_options_init(options::Ptr{fsdp2_muon_options}, struct_size::Csize_t)::fsdp2_status
+end
+
+function fsdp2_optimizer_create_muon(shard, options, out)
+    @ccall libfsdp2.fsdp2_optimizer_create_muon(shard::fsdp2_shard, options::Ptr{fsdp2_muon_options}, out::Ptr{fsdp2_optimizer})::fsdp2_status
+end
+
 function fsdp2_optimizer_add_adamw_group(optimizer, names, n_names, options)
     @ccall libfsdp2.fsdp2_optimizer_add_adamw_group(optimizer::fsdp2_optimizer, names::Ptr{Cstring}, n_names::Csize_t, options::Ptr{fsdp2_adamw_options})::fsdp2_status
 end
@@ -1320,8 +1351,16 @@ function fsdp2_optimizer_exempt_from_decay(optimizer, flags)
     @ccall libfsdp2.fsdp2_optimizer_exempt_from_decay(optimizer::fsdp2_optimizer, flags::UInt32)::fsdp2_status
 end
 
+function fsdp2_optimizer_exempt_named_from_decay(optimizer, names, n_names, flags)
+    @ccall libfsdp2.fsdp2_optimizer_exempt_named_from_decay(optimizer::fsdp2_optimizer, names::Ptr{Cstring}, n_names::Csize_t, flags::UInt32)::fsdp2_status
+end
+
 function fsdp2_optimizer_scale_lr(optimizer, pattern, factor)
     @ccall libfsdp2.fsdp2_optimizer_scale_lr(optimizer::fsdp2_optimizer, pattern::Cstring, factor::Cdouble)::fsdp2_status
+end
+
+function fsdp2_optimizer_scale_named_lr(optimizer, patterns, n_patterns, factor)
+    @ccall libfsdp2.fsdp2_optimizer_scale_named_lr(optimizer::fsdp2_optimizer, patterns::Ptr{Cstring}, n_patterns::Csize_t, factor::Cdouble)::fsdp2_status
 end
 
 function fsdp2_optimizer_get_info(optimizer, out)

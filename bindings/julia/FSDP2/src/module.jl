@@ -115,6 +115,14 @@ function checkpoint_activations!(model::Module, names...; by_path::Bool = false,
 end
 
 """
+    tile_mlps!(model::FSDP2.Module, tiles = 4)
+
+Makes the gated MLPs of a model from `config.json` run in so many tiles of tokens, each computed again in backward, so that what lies
+between their projections exists for one tile at a time. Returns how many MLPs these are.
+"""
+tile_mlps!(model::Module, tiles::Integer = 4) = Int(output(out -> fsdp2_module_tile_mlps(model, tiles, out), Csize_t))
+
+"""
     train!(model::FSDP2.Module, mode = true)
 
 Puts the module and all below it into training mode or evaluation mode.

@@ -3,7 +3,7 @@
 """
     Optimizer
 
-`adamw(shard; ...)` or `sgd(shard; ...)`. Its state lies beside the rank's own rows. At first every parameter is in group 1; more
+`adamw(shard; ...)`, `sgd(shard; ...)` or `muon(shard; ...)`. Its state lies beside the rank's own rows. At first every parameter is in group 1; more
 groups can be added.
 """
 Optimizer
@@ -30,6 +30,14 @@ adamw(shard::Shard; options...) = make_optimizer(fsdp2_optimizer_create_adamw, s
 SGD with momentum.
 """
 sgd(shard::Shard; options...) = make_optimizer(fsdp2_optimizer_create_sgd, shard, fsdp2_sgd_options, options)
+
+"""
+    muon(shard::Shard; lr = 1e-3, weight_decay = 0.1, momentum = 0.95, no_nesterov = false, newton_schulz_steps = 5,
+         matched_adamw_rms = 0.2, beta1 = 0.9, beta2 = 0.999, eps = 1e-8)
+
+Muon for the matrices of hidden layers, and AdamW for the rest in group 2. Its `run!` is collective.
+"""
+muon(shard::Shard; options...) = make_optimizer(fsdp2_optimizer_create_muon, shard, fsdp2_muon_options, options)
 
 add_group(add, optimizer, T, names, options) =
     with_options(T, options) do given
@@ -58,23 +66,39 @@ exempt_from_decay!(optimizer::Optimizer; norms::Bool = true, biases::Bool = true
     check(fsdp2_optimizer_exempt_from_decay(optimizer, norms * FSDP2_NO_DECAY_NORMS | biases * FSDP2_NO_DECAY_BIASES))
 
 """
-    scale_lr!(optimizer, pattern, factor)
+    exempt_named_from_decay!(optimizer, names...; by_class = false)
 
-Multiplies the learning rate of the parameters whose name the pattern of the shell (`*`, `?`, `[0-3]`) matches.
+Sets the weight decay of the parameters whose name one of these (patterns, as `scale_lr!` has them) matches to 0; or, `by_class`, of all
+at and below modules of these classes.
 """
+exempt_named_from_decay!(optimizer::Optimizer, names...; by_class::Bool = false) =
+    check(with_strings(names) do strings, n
+        fsdp2_optimizer_exempt_named_from_decay(optimizer, strings, n, by_class * FSDP2_NO_DECAY_BY_CLASS)
+    end)
+
+"""
+    scale_lr!(optimizer, pattern, factor)
+    scale_lr!(optimizer, patterns::AbstractVector, factor)
+
+Multiplies the learning rate of the parameters whose name the pattern of the shell (`*`, `?`, `[0-3]`) matches, or one of the patterns,
+each once.
+"""
+scale_lr!(optimizer::Optimizer, patterns::AbstractVector, factor::Real) =
+    check(with_strings((strings, n) -> fsdp2_optimizer_scale_named_lr(optimizer, strings, n, factor), patterns))
 scale_lr!(optimizer::Optimizer, pattern, factor::Real) = check(fsdp2_optimizer_scale_lr(optimizer, string(pattern), factor))
 
 """
     get_info(optimizer::Optimizer)
 
-`(; algorithm, n_groups, n_parameters, n_bytes)`. `algorithm`: `:adamw`, `:sgd`.
+`(; algorithm, n_groups, n_parameters, n_bytes, n_received_bytes)`. `algorithm`: `:adamw`, `:sgd`, `:muon`.
 """
 get_info(optimizer::Optimizer) = named(output(out -> fsdp2_optimizer_get_info(optimizer, out), fsdp2_optimizer_info))
 
 """
     get_groups(optimizer::Optimizer)
 
-The groups, as a vector of `(; parameters, n_parameters, lr, beta1, beta2, eps, weight_decay, momentum, nesterov)`; `parameters` are names.
+The groups, as a vector of `(; parameters, n_parameters, lr, beta1, beta2, eps, weight_decay, momentum, nesterov, newton_schulz_steps,
+matched_adamw_rms)`; `parameters` are names.
 """
 function get_groups(optimizer::Optimizer)
     map(1:get_info(optimizer).n_groups) do i
@@ -87,8 +111,8 @@ end
 """
     get_state(optimizer, parameter, name; which = :local)
 
-The state of a parameter, all by their names: `"exp_avg"`, `"exp_avg_sq"` and `"step"` of AdamW, `"momentum_buffer"` of SGD. `:local`
-shares memory with the optimizer; `:full` is a copy, and collective.
+The state of a parameter, all by their names: `"exp_avg"`, `"exp_avg_sq"` and `"step"` of AdamW, `"momentum_buffer"` of SGD and Muon.
+`:local` shares memory with the optimizer; `:full` is a copy, and collective.
 """
 function get_state(optimizer::Optimizer, parameter, name; which = :local)
     i = findfirst(names -> string(parameter) in names, optimizer.parameters)
@@ -123,6 +147,6 @@ set_weight_decay!(optimizer::Optimizer, weight_decay::Real; group::Integer) =
 """
     run!(optimizer::Optimizer)
 
-Updates every shard that has a gradient, once. Communicates nothing.
+Updates every shard that has a gradient, once. Communicates nothing, but for Muon's, which is collective.
 """
 run!(optimizer::Optimizer) = check(fsdp2_optimizer_run(optimizer))

@@ -61,6 +61,22 @@ end
     other = sgd(shard; momentum = 0.9, nesterov = true)
     add_sgd_group!(other, "lm_head.weight"; lr = 1)
     @test get_groups(other)[1].nesterov && get_groups(other)[2].lr == 1
+    third = muon(shard; newton_schulz_steps = 4)
+    exempt_named_from_decay!(third, "lm_head.*", "model.norm.weight")
+    exempt_named_from_decay!(third, "LlamaMLP"; by_class = true)
+    scale_lr!(third, ["*.q_proj.weight", "*.k_proj.weight"], 0.5)
+    run!(third)
+    info, groups = get_info(third), get_groups(third)
+    @test info.algorithm == :muon && info.n_groups == 5 && info.n_received_bytes == 0
+    @test groups[1].newton_schulz_steps == 4 && groups[1].matched_adamw_rms == 0.2
+    @test code_of(() -> muon(shard; newton_schulz_steps = 0)) == :invalid_argument
+    @test code_of(() -> exempt_named_from_decay!(third, "NoSuchClass"; by_class = true)) == :not_found
+end
+
+@testset "MLPs in tiles" begin
+    model = from_pretrained(llama)
+    @test tile_mlps!(model) == 2
+    @test code_of(() -> tile_mlps!(model, 0)) == :invalid_argument
 end
 
 @testset "hooks" begin

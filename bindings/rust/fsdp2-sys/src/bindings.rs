@@ -2797,6 +2797,13 @@ extern "C" {
     ) -> fsdp2_status;
 }
 extern "C" {
+    pub fn fsdp2_module_tile_mlps(
+        module: fsdp2_module,
+        tiles: usize,
+        out: *mut usize,
+    ) -> fsdp2_status;
+}
+extern "C" {
     pub fn fsdp2_module_train(module: fsdp2_module, mode: i32) -> fsdp2_status;
 }
 extern "C" {
@@ -6805,6 +6812,234 @@ extern "C" {
         out: *mut fsdp2_optimizer,
     ) -> fsdp2_status;
 }
+#[repr(C)]
+#[derive(Debug, Copy, Clone, PartialEq)]
+pub struct fsdp2_muon_options {
+    pub struct_size: u32,
+    pub newton_schulz_steps: i32,
+    pub no_nesterov: i32,
+    pub reserved: i32,
+    pub lr: f64,
+    pub weight_decay: f64,
+    pub momentum: f64,
+    pub matched_adamw_rms: f64,
+    pub beta1: f64,
+    pub beta2: f64,
+    pub eps: f64,
+}
+#[test]
+fn bindgen_test_layout_fsdp2_muon_options() {
+    assert_eq!(
+        ::std::mem::size_of::<fsdp2_muon_options>(),
+        72usize,
+        concat!("Size of: ", stringify!(fsdp2_muon_options))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<fsdp2_muon_options>(),
+        8usize,
+        concat!("Alignment of ", stringify!(fsdp2_muon_options))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_muon_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_muon_options),
+                "::",
+                stringify!(struct_size)
+            )
+        );
+    }
+    test_field_struct_size();
+    fn test_field_newton_schulz_steps() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_muon_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).newton_schulz_steps) as usize - ptr as usize
+            },
+            4usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_muon_options),
+                "::",
+                stringify!(newton_schulz_steps)
+            )
+        );
+    }
+    test_field_newton_schulz_steps();
+    fn test_field_no_nesterov() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_muon_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).no_nesterov) as usize - ptr as usize
+            },
+            8usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_muon_options),
+                "::",
+                stringify!(no_nesterov)
+            )
+        );
+    }
+    test_field_no_nesterov();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_muon_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            12usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_muon_options),
+                "::",
+                stringify!(reserved)
+            )
+        );
+    }
+    test_field_reserved();
+    fn test_field_lr() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_muon_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).lr) as usize - ptr as usize
+            },
+            16usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_muon_options),
+                "::",
+                stringify!(lr)
+            )
+        );
+    }
+    test_field_lr();
+    fn test_field_weight_decay() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_muon_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).weight_decay) as usize - ptr as usize
+            },
+            24usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_muon_options),
+                "::",
+                stringify!(weight_decay)
+            )
+        );
+    }
+    test_field_weight_decay();
+    fn test_field_momentum() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_muon_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).momentum) as usize - ptr as usize
+            },
+            32usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_muon_options),
+                "::",
+                stringify!(momentum)
+            )
+        );
+    }
+    test_field_momentum();
+    fn test_field_matched_adamw_rms() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_muon_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).matched_adamw_rms) as usize - ptr as usize
+            },
+            40usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_muon_options),
+                "::",
+                stringify!(matched_adamw_rms)
+            )
+        );
+    }
+    test_field_matched_adamw_rms();
+    fn test_field_beta1() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_muon_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).beta1) as usize - ptr as usize
+            },
+            48usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_muon_options),
+                "::",
+                stringify!(beta1)
+            )
+        );
+    }
+    test_field_beta1();
+    fn test_field_beta2() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_muon_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).beta2) as usize - ptr as usize
+            },
+            56usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_muon_options),
+                "::",
+                stringify!(beta2)
+            )
+        );
+    }
+    test_field_beta2();
+    fn test_field_eps() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_muon_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).eps) as usize - ptr as usize
+            },
+            64usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_muon_options),
+                "::",
+                stringify!(eps)
+            )
+        );
+    }
+    test_field_eps();
+}
+extern "C" {
+    pub fn fsdp2_muon_options_init(
+        options: *mut fsdp2_muon_options,
+        struct_size: usize,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_optimizer_create_muon(
+        shard: fsdp2_shard,
+        options: *const fsdp2_muon_options,
+        out: *mut fsdp2_optimizer,
+    ) -> fsdp2_status;
+}
 extern "C" {
     pub fn fsdp2_optimizer_add_adamw_group(
         optimizer: fsdp2_optimizer,
@@ -6829,6 +7064,15 @@ extern "C" {
         flags: u32,
     ) -> fsdp2_status;
 }
+pub const FSDP2_NO_DECAY_BY_CLASS: i32 = 1;
+extern "C" {
+    pub fn fsdp2_optimizer_exempt_named_from_decay(
+        optimizer: fsdp2_optimizer,
+        names: *const *const ::std::os::raw::c_char,
+        n_names: usize,
+        flags: u32,
+    ) -> fsdp2_status;
+}
 extern "C" {
     pub fn fsdp2_optimizer_scale_lr(
         optimizer: fsdp2_optimizer,
@@ -6836,8 +7080,17 @@ extern "C" {
         factor: f64,
     ) -> fsdp2_status;
 }
+extern "C" {
+    pub fn fsdp2_optimizer_scale_named_lr(
+        optimizer: fsdp2_optimizer,
+        patterns: *const *const ::std::os::raw::c_char,
+        n_patterns: usize,
+        factor: f64,
+    ) -> fsdp2_status;
+}
 pub const FSDP2_OPTIMIZER_ADAMW: i32 = 1;
 pub const FSDP2_OPTIMIZER_SGD: i32 = 2;
+pub const FSDP2_OPTIMIZER_MUON: i32 = 3;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct fsdp2_optimizer_info {
@@ -6846,12 +7099,13 @@ pub struct fsdp2_optimizer_info {
     pub n_groups: i32,
     pub n_parameters: i32,
     pub n_bytes: i64,
+    pub n_received_bytes: i64,
 }
 #[test]
 fn bindgen_test_layout_fsdp2_optimizer_info() {
     assert_eq!(
         ::std::mem::size_of::<fsdp2_optimizer_info>(),
-        24usize,
+        32usize,
         concat!("Size of: ", stringify!(fsdp2_optimizer_info))
     );
     assert_eq!(
@@ -6944,6 +7198,23 @@ fn bindgen_test_layout_fsdp2_optimizer_info() {
         );
     }
     test_field_n_bytes();
+    fn test_field_n_received_bytes() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_optimizer_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).n_received_bytes) as usize - ptr as usize
+            },
+            24usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_optimizer_info),
+                "::",
+                stringify!(n_received_bytes)
+            )
+        );
+    }
+    test_field_n_received_bytes();
 }
 extern "C" {
     pub fn fsdp2_optimizer_get_info(
@@ -6964,12 +7235,14 @@ pub struct fsdp2_optimizer_group_info {
     pub momentum: f64,
     pub nesterov: i32,
     pub reserved: i32,
+    pub newton_schulz_steps: i64,
+    pub matched_adamw_rms: f64,
 }
 #[test]
 fn bindgen_test_layout_fsdp2_optimizer_group_info() {
     assert_eq!(
         ::std::mem::size_of::<fsdp2_optimizer_group_info>(),
-        64usize,
+        80usize,
         concat!("Size of: ", stringify!(fsdp2_optimizer_group_info))
     );
     assert_eq!(
@@ -7147,6 +7420,40 @@ fn bindgen_test_layout_fsdp2_optimizer_group_info() {
         );
     }
     test_field_reserved();
+    fn test_field_newton_schulz_steps() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_optimizer_group_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).newton_schulz_steps) as usize - ptr as usize
+            },
+            64usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_optimizer_group_info),
+                "::",
+                stringify!(newton_schulz_steps)
+            )
+        );
+    }
+    test_field_newton_schulz_steps();
+    fn test_field_matched_adamw_rms() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_optimizer_group_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).matched_adamw_rms) as usize - ptr as usize
+            },
+            72usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_optimizer_group_info),
+                "::",
+                stringify!(matched_adamw_rms)
+            )
+        );
+    }
+    test_field_matched_adamw_rms();
 }
 extern "C" {
     pub fn fsdp2_optimizer_get_group_info(

@@ -96,7 +96,7 @@ pub use module::{
 };
 pub use op::no_grad;
 pub use optimizer::{
-    AdamwOptions, Algorithm, Optimizer, OptimizerGroupInfo, OptimizerInfo, SgdOptions,
+    AdamwOptions, Algorithm, MuonOptions, Optimizer, OptimizerGroupInfo, OptimizerInfo, SgdOptions,
 };
 pub use plan::{PlanInfo, PlanMemory, PlanOptions};
 pub use scope::{Scope, Scoped};

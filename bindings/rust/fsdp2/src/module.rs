@@ -244,6 +244,13 @@ impl Module {
         })
     }
 
+    /// Makes the gated MLPs of a model from `config.json` run in tiles of tokens, each computed again in backward, so that what lies
+    /// between their projections exists for one tile at a time; 4 is usual. Returns how many MLPs these are. The call may come
+    /// before or after sharding. Errors, with nothing changed: [`Status::NotFound`] (no such MLP), [`Status::InvalidArgument`] (0).
+    pub fn tile_mlps(&self, tiles: usize) -> Result<usize> {
+        ffi::made(|out| unsafe { sys::fsdp2_module_tile_mlps(self.raw(), tiles, out) })
+    }
+
     /// Puts the module and everything below it into training mode, in which modules begin, or evaluation mode.
     pub fn train(&self, mode: bool) -> Result<()> {
         ffi::check(unsafe { sys::fsdp2_module_train(self.raw(), i32::from(mode)) })

@@ -39,6 +39,31 @@ options! {
     }
 }
 
+options! {
+    /// Muon (Jordan, 2024) for the matrices of hidden layers, and AdamW for the rest.
+    #[derive(Debug, Clone, PartialEq)]
+    MuonOptions: fsdp2_muon_options, fsdp2_muon_options_init {
+        /// Steps of the iteration that makes a matrix orthogonal: 1 to 99.
+        newton_schulz_steps: i32,
+        /// Plain momentum.
+        no_nesterov: bool,
+        /// The learning rate of all groups.
+        lr: f64,
+        /// The decay of all groups, decoupled from the gradient.
+        weight_decay: f64,
+        /// The decay of the momentum of matrices.
+        momentum: f64,
+        /// The rate of a matrix is `lr` times this times the root of its longer side; 0: Jordan's own scale.
+        matched_adamw_rms: f64,
+        /// See [`AdamwOptions`].
+        beta1: f64,
+        /// See [`AdamwOptions`].
+        beta2: f64,
+        /// See [`AdamwOptions`].
+        eps: f64,
+    }
+}
+
 numbers! {
     /// What an optimizer computes.
     Algorithm {
@@ -46,6 +71,8 @@ numbers! {
         Adamw = FSDP2_OPTIMIZER_ADAMW,
         /// See [`SgdOptions`].
         Sgd = FSDP2_OPTIMIZER_SGD,
+        /// See [`MuonOptions`].
+        Muon = FSDP2_OPTIMIZER_MUON,
     }
 }
 
@@ -60,6 +87,8 @@ info! {
         n_parameters: i32,
         /// Bytes of this rank's state.
         n_bytes: i64,
+        /// Bytes from other ranks in all updates so far; 0 but for Muon.
+        n_received_bytes: i64,
     }
 }
 
@@ -82,6 +111,10 @@ info! {
         momentum: f64,
         /// See [`SgdOptions`].
         nesterov: bool,
+        /// Of a group of matrices of Muon; 0 for all other groups.
+        newton_schulz_steps: i64,
+        /// See [`MuonOptions`].
+        matched_adamw_rms: f64,
     }
 }
 
@@ -109,6 +142,14 @@ impl Optimizer {
     pub fn create_sgd(shard: &Shard, options: &SgdOptions) -> Result<Self> {
         ffi::made(|out| unsafe {
             sys::fsdp2_optimizer_create_sgd(shard.raw(), &options.raw(), out)
+        })
+        .map(Self::own)
+    }
+
+    /// Muon for the matrices of a shard's hidden layers, AdamW for the rest in a second group.
+    pub fn create_muon(shard: &Shard, options: &MuonOptions) -> Result<Self> {
+        ffi::made(|out| unsafe {
+            sys::fsdp2_optimizer_create_muon(shard.raw(), &options.raw(), out)
         })
         .map(Self::own)
     }
@@ -149,6 +190,41 @@ impl Optimizer {
         ffi::check(unsafe { sys::fsdp2_optimizer_exempt_from_decay(self.raw(), flags) })
     }
 
+    /// Sets the weight decay of the parameters whose name one of these matches as a whole to 0. They may be patterns of the shell.
+    pub fn exempt_named_from_decay(&self, names: &[&str]) -> Result<()> {
+        self.exempt_these(names, 0)
+    }
+
+    /// Sets the weight decay of all parameters at and below modules of these classes to 0.
+    pub fn exempt_classes_from_decay(&self, classes: &[&str]) -> Result<()> {
+        self.exempt_these(classes, sys::FSDP2_NO_DECAY_BY_CLASS as u32)
+    }
+
+    fn exempt_these(&self, names: &[&str], flags: u32) -> Result<()> {
+        let names = Texts::new(names)?;
+        ffi::check(unsafe {
+            sys::fsdp2_optimizer_exempt_named_from_decay(
+                self.raw(),
+                names.as_ptr(),
+                names.len(),
+                flags,
+            )
+        })
+    }
+
+    /// [`scale_lr`](Self::scale_lr) for the parameters that one of the patterns matches, each once and as one rule.
+    pub fn scale_named_lr(&self, patterns: &[&str], factor: f64) -> Result<()> {
+        let patterns = Texts::new(patterns)?;
+        ffi::check(unsafe {
+            sys::fsdp2_optimizer_scale_named_lr(
+                self.raw(),
+                patterns.as_ptr(),
+                patterns.len(),
+                factor,
+            )
+        })
+    }
+
     /// Multiplies the learning rate of the parameters whose name a shell pattern matches as a whole, now and through schedules.
     pub fn scale_lr(&self, pattern: &str, factor: f64) -> Result<()> {
         let pattern = ffi::c_text(pattern)?;
@@ -175,7 +251,7 @@ impl Optimizer {
     }
 
     /// The state of a parameter by torch.optim's name for it: "exp_avg", "exp_avg_sq" and "step" of AdamW, "momentum_buffer" of
-    /// SGD. [`Which::Local`] shares memory with the optimizer; [`Which::Full`] is a copy, and *collective*.
+    /// SGD and of Muon's matrices. [`Which::Local`] shares memory with the optimizer; [`Which::Full`] is a copy, and *collective*.
     pub fn state(&self, parameter: usize, name: &str, which: Which) -> Result<Tensor> {
         let name = ffi::c_text(name)?;
         Tensor::made(|out| unsafe {
@@ -213,7 +289,7 @@ impl Optimizer {
         })
     }
 
-    /// Updates every shard that has a gradient, once. Communicates nothing.
+    /// Updates every shard that has a gradient, once. Communicates nothing, but for Muon's, which is *collective*.
     pub fn run(&self) -> Result<()> {
         ffi::check(unsafe { sys::fsdp2_optimizer_run(self.raw()) })
     }

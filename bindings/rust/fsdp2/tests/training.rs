@@ -7,8 +7,8 @@ use std::fs;
 use common::{golden, llama_on, on_ranks, regression, tiny_llama, tiny_tokens};
 use fsdp2::{
     no_grad, AdamwOptions, Algorithm, Backend, EventKind, GenerateOptions, Mesh, MeshOptions, Module,
-    Optimizer, ReduceOp, Reshard, Result, Shard, ShardOptions, Status, Step, StepOptions, Tensor,
-    UnitState, Which,
+    MuonOptions, Optimizer, ReduceOp, Reshard, Result, Shard, ShardOptions, Status, Step,
+    StepOptions, Tensor, UnitState, Which,
 };
 
 fn all<R>(results: Vec<Result<R>>) -> Vec<R> {
@@ -50,6 +50,40 @@ fn train_prints_pytorchs_losses() {
     for (expected, found) in pytorchs_losses().iter().zip(&found[0]) {
         assert!((found / expected - 1.0).abs() < 5e-6, "{expected}, {found}");
     }
+}
+
+#[test]
+fn muon_trains_an_mlp_in_tiles() {
+    all(on_ranks(2, |_, mesh| -> Result<()> {
+        let (module, shard) = llama_on(&mesh);
+        assert_eq!(module.tile_mlps(3)?, 2);
+        assert!(module.tile_mlps(0).is_err());
+        let options = MuonOptions {
+            newton_schulz_steps: 4,
+            lr: 1e-2,
+            ..Default::default()
+        };
+        let optimizer = Optimizer::create_muon(&shard, &options)?;
+        optimizer.exempt_named_from_decay(&["lm_head.*", "model.norm.weight"])?;
+        optimizer.exempt_classes_from_decay(&["LlamaMLP"])?;
+        optimizer.scale_named_lr(&["*.q_proj.weight", "*.k_proj.weight"], 0.5)?;
+        let group = optimizer.group_info(0)?;
+        assert_eq!(
+            (group.newton_schulz_steps, group.matched_adamw_rms),
+            (4, 0.2)
+        );
+        let batch = tiny_tokens(&mesh).next()?;
+        let before = module.forward_one(&batch)?;
+        before.backward()?;
+        optimizer.run()?;
+        shard.zero_grad()?;
+        let after = no_grad(|| module.forward_one(&batch))?;
+        assert!(after.value()? < before.value()?);
+        let info = optimizer.info()?;
+        assert_eq!(info.algorithm, Algorithm::Muon);
+        assert!(info.n_received_bytes > 0 && info.n_groups == 5);
+        Ok(())
+    }));
 }
 
 #[test]

@@ -115,6 +115,17 @@ FSDP2_CALL fsdp2_module_checkpoint_activations(fsdp2_module module,
                                                const char* const* kinds /*(opt)*/, size_t n_kinds,
                                                size_t every, uint32_t flags);
 
+/* Makes the gated MLPs of a model run in tiles of tokens, each computed again in backward: what
+ * lies between their projections then exists for one tile at a time, and each MLP keeps only its
+ * input. That is for the MLPs of models from config.json, experts among them; *out is their number.
+ * tiles: how many the tokens of a call are cut into, or fewer where there are fewer tokens; 4 is
+ * usual. The call may come before or after sharding; a later one sets another number. It changes no
+ * loss and no gradient beyond rounding, which is less in bf16 and fp16: the gradients of weights
+ * are summed over the tiles in fp32. Errors, with nothing changed: FSDP2_E_NOT_FOUND (no such MLP),
+ * FSDP2_E_INVALID_ARGUMENT (tiles < 1). Where a projection in such an MLP is a unit or checkpointed
+ * by itself, forward is FSDP2_E_WRONG_STATE. */
+FSDP2_CALL fsdp2_module_tile_mlps(fsdp2_module module, size_t tiles, size_t* out /*(opt)*/);
+
 /* Puts the module and everything below it into training mode (1, in which modules begin) or
  * evaluation mode (0). Models with dropout (of config.json, or in layers) differ in the two; both
  * record gradients (see FSDP2_FORWARD_NO_GRAD). Dropout follows from the seed of

@@ -8,6 +8,8 @@ public enum Algorithm {
   ADAMW(Raw.FSDP2_OPTIMIZER_ADAMW),
   /** SGD with momentum. */
   SGD(Raw.FSDP2_OPTIMIZER_SGD),
+  /** Muon, and AdamW for what is no matrix of a hidden layer. */
+  MUON(Raw.FSDP2_OPTIMIZER_MUON),
   /** Only comes out: what a later version of the library knows. */
   OTHER(Integer.MIN_VALUE);
 

@@ -288,6 +288,19 @@ public final class Module extends Inference {
     use(id -> Raw.fsdp2_module_checkpoint_activations(id, chosen, chosen.length, every, flags));
   }
 
+  /**
+   * Makes the gated MLPs of a model from config.json run in tiles of tokens, each computed again in
+   * backward. What lies between their projections then exists for one tile at a time.
+   *
+   * @param tiles at least 1; 4 is usual
+   * @return how many MLPs these are
+   */
+  public long tileMlps(long tiles) {
+    long[] mlps = new long[1];
+    use(id -> Raw.fsdp2_module_tile_mlps(id, tiles, mlps));
+    return mlps[0];
+  }
+
   /** Puts the module into training mode, in which it begins, or into evaluation mode. */
   public void train(boolean mode) {
     use(id -> Raw.fsdp2_module_train(id, mode ? 1 : 0));

@@ -2,6 +2,7 @@ package io.fsdp2;
 
 import io.fsdp2.internal.Raw;
 import io.fsdp2.internal.fsdp2_adamw_options;
+import io.fsdp2.internal.fsdp2_muon_options;
 import io.fsdp2.internal.fsdp2_optimizer_group_info;
 import io.fsdp2.internal.fsdp2_optimizer_info;
 import io.fsdp2.internal.fsdp2_sgd_options;
@@ -32,6 +33,17 @@ public final class Optimizer extends Handle {
     }
   }
 
+  /**
+   * Makes Muon for the matrices of hidden layers, and AdamW for the rest in group 1. Its {@link
+   * #run} is collective.
+   */
+  public static Optimizer createMuon(Shard shard, MuonOptions options) {
+    try (fsdp2_muon_options raw = options.toRaw()) {
+      return shard.get(
+          id -> new Optimizer(make(out -> Raw.fsdp2_optimizer_create_muon(id, raw, out))));
+    }
+  }
+
   /** Moves parameters out of group 0 into a new group. All ranks make the same call. */
   public void addAdamwGroup(AdamwOptions options, String... names) {
     try (fsdp2_adamw_options raw = options.toRaw()) {
@@ -50,6 +62,31 @@ public final class Optimizer extends Handle {
   public void exemptFromDecay(boolean norms, boolean biases) {
     int flags = (norms ? Raw.FSDP2_NO_DECAY_NORMS : 0) | (biases ? Raw.FSDP2_NO_DECAY_BIASES : 0);
     use(id -> Raw.fsdp2_optimizer_exempt_from_decay(id, flags));
+  }
+
+  /**
+   * Sets the weight decay of the parameters whose whole name one of these matches to 0. They may be
+   * patterns of the shell. All ranks make the same call.
+   */
+  public void exemptNamedFromDecay(String... names) {
+    use(id -> Raw.fsdp2_optimizer_exempt_named_from_decay(id, names, names.length, 0));
+  }
+
+  /**
+   * Sets the weight decay of all parameters at and below modules of these classes to 0. All ranks
+   * make the same call.
+   */
+  public void exemptClassesFromDecay(String... classes) {
+    int flags = Raw.FSDP2_NO_DECAY_BY_CLASS;
+    use(id -> Raw.fsdp2_optimizer_exempt_named_from_decay(id, classes, classes.length, flags));
+  }
+
+  /**
+   * Multiplies the learning rate of the parameters whose whole name one of the patterns of the shell
+   * matches, each once. All ranks make the same call.
+   */
+  public void scaleNamedLr(double factor, String... patterns) {
+    use(id -> Raw.fsdp2_optimizer_scale_named_lr(id, patterns, patterns.length, factor));
   }
 
   /**

@@ -13,6 +13,8 @@ import io.fsdp2.internal.fsdp2_optimizer_group_info;
  * @param weightDecay of either
  * @param momentum of SGD
  * @param nesterov of SGD
+ * @param newtonSchulzSteps of a group of matrices of Muon
+ * @param matchedAdamwRms of a group of matrices of Muon
  */
 public record OptimizerGroupInfo(
     int parameters,
@@ -22,7 +24,9 @@ public record OptimizerGroupInfo(
     double eps,
     double weightDecay,
     double momentum,
-    boolean nesterov) {
+    boolean nesterov,
+    long newtonSchulzSteps,
+    double matchedAdamwRms) {
   static OptimizerGroupInfo of(fsdp2_optimizer_group_info raw) {
     return new OptimizerGroupInfo(
         raw.getN_parameters(),
@@ -32,6 +36,8 @@ public record OptimizerGroupInfo(
         raw.getEps(),
         raw.getWeight_decay(),
         raw.getMomentum(),
-        raw.getNesterov() != 0);
+        raw.getNesterov() != 0,
+        raw.getNewton_schulz_steps(),
+        raw.getMatched_adamw_rms());
   }
 }

@@ -23,6 +23,7 @@ public final class TrainingTest {
   public static void main(String[] arguments) throws Exception {
     Runs.read(arguments);
     test("optimizers have groups", TrainingTest::optimizersHaveGroups);
+    test("Muon trains an MLP in tiles", TrainingTest::muonTrainsAnMlpInTiles);
     test("decay is coupled or not", TrainingTest::decayIsCoupledOrNot);
     test("a plan needs no other ranks", TrainingTest::aPlanNeedsNoOtherRanks);
     test("a plan tells the memory of a step", TrainingTest::aPlanTellsTheMemoryOfAStep);
@@ -57,6 +58,29 @@ public final class TrainingTest {
               expect(DType.F32, mean.dtype());
             }
             adamw.run();
+          }
+        });
+  }
+
+  private static void muonTrainsAnMlpInTiles() throws Exception {
+    onRanks(
+        2,
+        mesh -> {
+          try (Module module = Module.fromPretrained(modelDirectory);
+              Shard shard = Shard.create(module, mesh);
+              Optimizer muon =
+                  Optimizer.createMuon(shard, MuonOptions.builder().newtonSchulzSteps(4).build())) {
+            expect(2L, module.tileMlps(3));
+            expect(ErrorCode.INVALID_ARGUMENT, code(() -> module.tileMlps(0)));
+            muon.exemptNamedFromDecay("lm_head.*", "model.norm.weight");
+            muon.exemptClassesFromDecay("LlamaMLP");
+            muon.scaleNamedLr(0.5, "*.q_proj.weight", "*.k_proj.weight");
+            expect(4L, muon.getGroupInfo(0).newtonSchulzSteps());
+            expect(0.2, muon.getGroupInfo(0).matchedAdamwRms());
+            expect(Algorithm.MUON, muon.getInfo().algorithm());
+            expect(5, muon.getInfo().groups());
+            muon.run();
+            expect(true, muon.getInfo().receivedBytes() > 0);
           }
         });
   }
