@@ -102,6 +102,12 @@ void recompute(const TrainOptions& options, const Module& module) {
   }
 }
 
+void tile_mlps(const TrainOptions& options, const Module& module) {
+  if (options.mlp_tiles > 0) {
+    check(fsdp2_module_tile_mlps(module.get(), static_cast<size_t>(options.mlp_tiles), nullptr));
+  }
+}
+
 bool wraps_embeddings(const TrainOptions& options, const ModuleNames& names) {
   const bool untied = options.wrap_embeddings == "untied";
   return untied ? !names.has_ties() : options.wrap_embeddings == "yes";
@@ -116,6 +122,19 @@ void create_optimizer(const TrainOptions& options, const Shard& shard, Optimizer
     check(fsdp2_optimizer_create_sgd(shard.get(), &sgd, out->out()));
     return;
   }
+  if (options.optimizer == "muon") {
+    fsdp2_muon_options muon = FSDP2_MUON_OPTIONS_INIT;
+    muon.newton_schulz_steps = static_cast<int32_t>(options.ns_steps);
+    muon.lr = options.lr;
+    muon.weight_decay = options.weight_decay;
+    muon.momentum = options.muon_momentum;
+    muon.matched_adamw_rms = options.matched_adamw_rms;
+    muon.beta1 = options.beta1;
+    muon.beta2 = options.beta2;
+    muon.eps = options.eps;
+    check(fsdp2_optimizer_create_muon(shard.get(), &muon, out->out()));
+    return;
+  }
   fsdp2_adamw_options adamw = FSDP2_ADAMW_OPTIONS_INIT;
   adamw.coupled_decay = options.optimizer == "adam" ? 1 : 0;
   adamw.lr = options.lr;
@@ -124,6 +143,39 @@ void create_optimizer(const TrainOptions& options, const Shard& shard, Optimizer
   adamw.eps = options.eps;
   adamw.weight_decay = options.weight_decay;
   check(fsdp2_optimizer_create_adamw(shard.get(), &adamw, out->out()));
+}
+
+void exempt_from_decay(const std::string& names, uint32_t flags, const Optimizer& optimizer) {
+  if (!names.empty()) {
+    const std::vector<std::string> parts = parts_of(names);
+    const std::vector<const char*> texts = texts_of(parts);
+    check(fsdp2_optimizer_exempt_named_from_decay(optimizer.get(), texts.data(), texts.size(),
+                                                  flags));
+  }
+}
+
+// Their own names.
+std::vector<std::string> names_of_trained(const Shard& shard) {
+  size_t count = 0;
+  check(fsdp2_shard_get_parameter_count(shard.get(), &count));
+  std::vector<std::string> names;
+  for (size_t i = 0; i < count; ++i) {
+    const auto info = info_of<fsdp2_parameter_info>(fsdp2_shard_get_parameter_info, shard.get(), i);
+    if (info.requires_grad != 0) {
+      names.push_back(text_of(fsdp2_shard_get_parameter_name, shard.get(), i, size_t{0}));
+    }
+  }
+  return names;
+}
+
+void apply_lr_plan(const TrainOptions& options, const Shard& shard, const Optimizer& optimizer) {
+  if (options.lr_plan.empty()) {
+    return;
+  }
+  for (const LrPlan::Rule& rule : LrPlan(options.lr_plan).rules_for(names_of_trained(shard))) {
+    const std::vector<const char*> texts = texts_of(rule.names);
+    check(fsdp2_optimizer_scale_named_lr(optimizer.get(), texts.data(), texts.size(), rule.factor));
+  }
 }
 
 }  // namespace
@@ -177,6 +229,7 @@ void make_model(const TrainOptions& options, Module* out) {
   }
   check_ties(options, *out);
   freeze(options, *out);
+  tile_mlps(options, *out);
   recompute(options, *out);
 }
 
@@ -230,6 +283,9 @@ void check_batch(const TrainOptions& options, int64_t data_ranks, const Module& 
 void make_optimizer(const TrainOptions& options, const Shard& shard, Optimizer* out) {
   create_optimizer(options, shard, out);
   check(fsdp2_optimizer_exempt_from_decay(out->get(), read_no_decay(options.no_decay)));
+  exempt_from_decay(options.no_decay_names, 0, *out);
+  exempt_from_decay(options.no_decay_classes, FSDP2_NO_DECAY_BY_CLASS, *out);
+  apply_lr_plan(options, shard, *out);
   for (const LrScale& scale : read_lr_scales(options.lr_scale)) {
     check(fsdp2_optimizer_scale_lr(out->get(), scale.pattern.c_str(), scale.factor));
   }

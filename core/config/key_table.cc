@@ -13,6 +13,16 @@ constexpr char kNoDecayHelp[] = "Parameters without weight decay: norm, bias, or
 constexpr char kLrScaleHelp[] =
     "Learning rates by name: PATTERN=FACTOR[,PATTERN=FACTOR...], such as lm_head.*=0.1; factors "
     "multiply where several patterns match";
+constexpr char kNoDecayNamesHelp[] =
+    "Parameters without weight decay, by names or patterns of the shell, as in *.bias,*norm*";
+constexpr char kNoDecayClassesHelp[] =
+    "Classes of modules whose parameters, at and below them, have no weight decay, as in Embedding";
+constexpr char kLrPlanHelp[] =
+    "Learning rates by regular expressions, which match from the beginning of a name: "
+    "EXPRESSION=FACTOR[;EXPRESSION=FACTOR...]; the first that matches counts";
+constexpr char kMatchedRmsHelp[] =
+    "Factor of --lr for Muon's matrices [m,n], times sqrt(max(m,n)), by which their updates are as "
+    "large as AdamW's (0: sqrt(max(1,m/n)) alone)";
 
 constexpr char kDataWeightsHelp[] =
     "Weights of a mixture, as in 0.7,0.3, whose --tokens, --text or --records is then "
@@ -161,6 +171,9 @@ std::vector<Key> run_keys(TrainOptions* o) {
       {sharding, "recompute-names", &o->recompute_names, kRecomputeNamesHelp, {}, Form::kList},
       {sharding, "recompute-every", &o->recompute_every,
        "Recompute the last of each N of these modules"},
+      {sharding, "mlp-tiles", &o->mlp_tiles,
+       "Tiles of tokens in which gated MLPs run, each computed again in backward; 4 is usual (0: "
+       "all tokens at once)"},
       {sharding, "cpu-offload", &o->cpu_offload,
        "Keep shards in host memory (on a CPU they are there anyway)"},
       {sharding, "comm-path", &o->comm_path, "Communication path of parameters", comm_path_names()},
@@ -171,16 +184,24 @@ std::vector<Key> outcome_keys(TrainOptions* o) {
   const std::string optimizer = "Optimizer", output = "Output", process = "Process",
                     checkpoint = "Checkpoints";
   return {
-      {optimizer, "optimizer", &o->optimizer, "Optimizer", {"adamw", "adam", "sgd"}},
+      {optimizer, "optimizer", &o->optimizer, "Optimizer", {"adamw", "adam", "sgd", "muon"}},
       {optimizer, "lr", &o->lr, "Peak learning rate"},
-      {optimizer, "beta1", &o->beta1, "AdamW and Adam beta1"},
-      {optimizer, "beta2", &o->beta2, "AdamW and Adam beta2"},
-      {optimizer, "eps", &o->eps, "AdamW and Adam epsilon"},
+      {optimizer, "beta1", &o->beta1, "AdamW and Adam beta1, and of what Muon leaves to AdamW"},
+      {optimizer, "beta2", &o->beta2, "AdamW and Adam beta2, likewise"},
+      {optimizer, "eps", &o->eps, "AdamW and Adam epsilon, likewise"},
       {optimizer, "momentum", &o->momentum, "SGD momentum"},
+      {optimizer, "muon-momentum", &o->muon_momentum, "Muon momentum of matrices"},
+      {optimizer, "ns-steps", &o->ns_steps,
+       "Steps of Newton's and Schulz's iteration, by which Muon makes a matrix orthogonal"},
+      {optimizer, "matched-adamw-rms", &o->matched_adamw_rms, kMatchedRmsHelp},
       {optimizer, "weight-decay", &o->weight_decay,
-       "Weight decay, applied to every parameter but those of --no-decay"},
+       "Weight decay, applied to every parameter but those of --no-decay, --no-decay-names and "
+       "--no-decay-classes"},
       {optimizer, "no-decay", &o->no_decay, kNoDecayHelp, {}, Form::kList},
+      {optimizer, "no-decay-names", &o->no_decay_names, kNoDecayNamesHelp, {}, Form::kList},
+      {optimizer, "no-decay-classes", &o->no_decay_classes, kNoDecayClassesHelp, {}, Form::kList},
       {optimizer, "lr-scale", &o->lr_scale, kLrScaleHelp, {}, Form::kList},
+      {optimizer, "lr-plan", &o->lr_plan, kLrPlanHelp},
       {optimizer, "clip", &o->clip, "Clip the global gradient norm to this (0: off)"},
       {optimizer, "loss-scale", &o->loss_scale,
        "Initial scale of dynamic loss scaling, for fp16; 65536 is usual (0: off)"},

@@ -60,6 +60,7 @@ struct TrainOptions {
   std::string recompute = "default";
   std::string recompute_names;
   int64_t recompute_every = 1;
+  int64_t mlp_tiles = 0;
   bool cpu_offload = false;
 
   std::string optimizer = "adamw";
@@ -68,9 +69,15 @@ struct TrainOptions {
   double beta2 = 0.95;
   double eps = 1e-8;
   double momentum = 0.9;
+  double muon_momentum = 0.95;
+  int64_t ns_steps = 5;
+  double matched_adamw_rms = 0.2;
   double weight_decay = 0.1;
   std::string no_decay;
+  std::string no_decay_names;
+  std::string no_decay_classes;
   std::string lr_scale;
+  std::string lr_plan;
   double clip = 0.0;
   double loss_scale = 0.0;
   int64_t loss_scale_interval = 2000;

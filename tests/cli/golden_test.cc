@@ -88,6 +88,29 @@ TEST(ParameterGroups, ByRuleAreTheSameAtAnyWorldSize) {
   EXPECT_NE(one.steps.at(3).at("loss"), plain.steps.at(3).at("loss"));
 }
 
+TEST(MlpTiles, ChangeNoStep) {
+  const auto inputs = golden_inputs("tiny-qwen3");
+  const Training expected = train(1, inputs);
+  const Training tiled = train(2, joined(inputs, {"--mlp-tiles", "3"}));
+  ASSERT_EQ(expected.outcome.exit_code, 0) << expected.outcome.err;
+  ASSERT_EQ(tiled.outcome.exit_code, 0) << tiled.outcome.err;
+  expect_same_steps(tiled.steps, as_lists(expected.steps), {5e-6, 2e-5});
+}
+
+// Sums of gradients in another order may round to another bf16.
+TEST(Muon, TrainsAlikeAtAnyWorldSize) {
+  const auto inputs =
+      joined(golden_inputs("tiny-qwen3"),
+             {"--optimizer", "muon", "--lr", "2e-3", "--steps", "5", "--no-decay-names", "*norm*",
+              "--no-decay-classes", "Embedding", "--lr-plan", R"(.*\.0\..*q_proj=2;.*_proj=0.5)"});
+  const Training one = train(1, inputs);
+  const Training two = train(2, inputs);
+  ASSERT_EQ(one.outcome.exit_code, 0) << one.outcome.err;
+  ASSERT_EQ(two.outcome.exit_code, 0) << two.outcome.err;
+  expect_same_steps(two.steps, as_lists(one.steps), {1e-3, 2e-2});
+  EXPECT_LT(one.steps.at(4).at("loss"), one.steps.at(0).at("loss"));
+}
+
 TEST(Strategy, NoneChangesTheSteps) {
   const auto inputs = golden_inputs("tiny-qwen3");
   const Training expected = train(1, inputs);

@@ -95,7 +95,10 @@ TEST(TrainFlags, AreThoseOfTheReferenceProgram) {
     ASSERT_EQ(ours.count(name), 1U) << name;
     const Key& key = ours.at(name);
     EXPECT_EQ(canonical(key.value_text()), canonical(python.default_value)) << name;
-    const std::set<std::string> choices(key.choices.begin(), key.choices.end());
+    std::set<std::string> choices(key.choices.begin(), key.choices.end());
+    if (name == "--optimizer") {
+      EXPECT_EQ(choices.erase("muon"), 1U);  // ours alone
+    }
     EXPECT_EQ(choices, python.choices) << name;
   }
 }
@@ -154,6 +157,26 @@ TEST(TrainFlags, OfGroupsAreLists) {
   EXPECT_EQ(scales[0].factor, 0.1);
   EXPECT_EQ(scales[1].pattern, "*.bias");
   EXPECT_EQ(scales[1].factor, 2.0);
+}
+
+TEST(TrainFlags, OfALearningRatePlanGiveANameToTheFirstThatMatches) {
+  const std::vector<std::string> names = {"visual.merger.weight", "visual.blocks.0.weight",
+                                          "model.visual.weight", "lm_head.weight"};
+  const auto rules = LrPlan("visual\\.merger=0.5;visual\\..*\\d=0.1;.*weight$=2").rules_for(names);
+  ASSERT_EQ(rules.size(), 3U);
+  EXPECT_EQ(rules[0].factor, 0.5);
+  EXPECT_EQ(rules[0].names, std::vector<std::string>{names[0]});
+  EXPECT_EQ(rules[1].names, std::vector<std::string>{names[1]});
+  EXPECT_EQ(rules[2].names, (std::vector<std::string>{names[2], names[3]}));
+  EXPECT_TRUE(LrPlan("").rules_for(names).empty());
+  EXPECT_EQ(LrPlan(".*=1;lm_head=2").rules_for(names).size(), 1U);
+  EXPECT_THAT([&] { LrPlan("merger=0.5").rules_for(names); },
+              ::testing::ThrowsMessage<UsageError>(
+                  ::testing::HasSubstr("--lr-plan merger: matches the name of no parameter")));
+}
+
+TEST(TrainFlags, OfALearningRatePlanTakeLittleTimeWhateverTheExpression) {
+  EXPECT_EQ(LrPlan("(a+)+$=2;.*=1").rules_for({"b", std::string(4000, 'a')}).size(), 2U);
 }
 
 TEST(TrainFlags, AreDecimal) {
@@ -252,6 +275,14 @@ TEST(TrainMistakes, AreNamed) {
        "--no-decay norm,: expected norm, bias, or norm,bias"},
       {{"--model", "m", "--tokens", "t", "--lr-scale", "lm_head.*=0.1,x"},
        "--lr-scale x: expected PATTERN=FACTOR"},
+      {{"--model", "m", "--tokens", "t", "--lr-plan", "visual"},
+       "--lr-plan visual: expected EXPRESSION=FACTOR"},
+      {{"--model", "m", "--tokens", "t", "--lr-plan", "(=2"},
+       "--lr-plan (: expected a regular expression"},
+      {{"--model", "m", "--tokens", "t", "--lr-plan", "(a)\\1=2"},
+       "--lr-plan (a)\\1: expected a regular expression without back-references"},
+      {{"--model", "m", "--tokens", "t", "--ns-steps", "100"}, "--ns-steps"},
+      {{"--model", "m", "--tokens", "t", "--muon-momentum", "1"}, "--muon-momentum must lie"},
       {{"--model", "m", "--tokens", "t", "--lr-scale", "x=2,"},
        "--lr-scale : expected PATTERN=FACTOR"},
       {{"--model", "m", "--tokens", "t", "--lr-scale", "x=-1"},

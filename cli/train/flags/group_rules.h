@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <regex>
 #include <string>
 #include <vector>
 
@@ -16,5 +17,29 @@ struct LrScale {
 };
 // "lm_head.*=0.1,*.bias=2". Throws UsageError.
 std::vector<LrScale> read_lr_scales(const std::string& text);
+
+// "visual\\..*=0.1;.*norm.*=2": regular expressions of ECMAScript without back-references, which
+// match from the beginning of a name, and of which the first that matches counts.
+class LrPlan {
+ public:
+  // Throws UsageError.
+  explicit LrPlan(const std::string& text);
+
+  struct Rule {
+    double factor = 1.0;
+    std::vector<std::string> names;
+  };
+  // The names of each rule that has any. Throws UsageError for a rule that matches none of the
+  // names, not even ones that an earlier rule has.
+  std::vector<Rule> rules_for(const std::vector<std::string>& names) const;
+
+ private:
+  struct Expression {
+    std::string text;
+    std::regex regex;
+    double factor = 1.0;
+  };
+  std::vector<Expression> expressions_;
+};
 
 }  // namespace fsdp2::cli

@@ -182,6 +182,8 @@ void check_counts(const TrainOptions& o) {
   require_within("--micro-batch", o.micro_batch, 0, kMostWindows);
   require_within("--prefetch", o.prefetch, 0, kMostPrefetch);
   require_within("--recompute-every", o.recompute_every, 1, kMostParts);
+  require_within("--mlp-tiles", o.mlp_tiles, 0, kMostParts);
+  require_within("--ns-steps", o.ns_steps, 1, 99);
   require_within("--loss-scale-interval", o.loss_scale_interval, 1);
   require_within("--log-every", o.log_every, 1);
   require_within("--world-size", o.world_size, 0, kMostRanks);
@@ -204,6 +206,7 @@ void check_numbers(const TrainOptions& o) {
   not_negative("--lr", o.lr);
   not_negative("--eps", o.eps);
   not_negative("--momentum", o.momentum);
+  not_negative("--matched-adamw-rms", o.matched_adamw_rms);
   not_negative("--weight-decay", o.weight_decay);
   not_negative("--clip", o.clip);
   not_negative("--loss-scale", o.loss_scale);
@@ -211,6 +214,7 @@ void check_numbers(const TrainOptions& o) {
   not_negative("--peak-tflops", o.peak_tflops);
   require(o.beta1 >= 0 && o.beta1 < 1, "--beta1 must lie in [0, 1)");
   require(o.beta2 >= 0 && o.beta2 < 1, "--beta2 must lie in [0, 1)");
+  require(o.muon_momentum >= 0 && o.muon_momentum < 1, "--muon-momentum must lie in [0, 1)");
   require(o.min_lr_ratio >= 0 && o.min_lr_ratio <= 1, "--min-lr-ratio must lie in [0, 1]");
   require(o.warmup_ratio >= 0 && o.warmup_ratio <= 1, "--warmup-ratio must lie in [0, 1]");
   require(o.warmup == 0 || o.warmup_ratio == 0, "--warmup and --warmup-ratio exclude each other");
@@ -238,6 +242,7 @@ void check_options(const TrainOptions& o) {
   check_data(o);
   read_no_decay(o.no_decay);
   read_lr_scales(o.lr_scale);
+  LrPlan plan(o.lr_plan);
   check_recompute(o);
   check_outcome(o);
   check_exported(o);

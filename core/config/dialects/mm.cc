@@ -81,6 +81,44 @@ void read_format(const Value& value, Plan* /*plan*/) {
   }
 }
 
+void read_optimizer(const Value& value, Plan* plan) {
+  plan->set("optimizer", value.as_one_of({"adamw", "muon"}), origin_text(value));
+}
+
+// Parts of names there, patterns of whole names here.
+void read_no_decay_params(const Value& value, Plan* plan) {
+  std::vector<std::string> patterns;
+  for (const std::string& part : value.as_texts()) {
+    patterns.push_back("*" + part + "*");
+  }
+  plan->set("no-decay-names", with_commas(patterns), origin_text(value));
+}
+
+// A list of {match, scale}.
+void read_lr_plan(const Value& value, Plan* plan) {
+  if (value.node.kind != Node::Kind::kList) {
+    value.refuse_type("a list of {match: EXPRESSION, scale: FACTOR}");
+  }
+  std::string text;
+  for (const Node& item : value.node.items) {
+    const Node* match = item.find("match");
+    const Node* scale = item.find("scale");
+    if (match == nullptr || item.entries.size() != (scale == nullptr ? 1 : 2)) {
+      Value{item, value.path}.refuse_type("{match: EXPRESSION, scale: FACTOR}");
+    }
+    const Value expression{*match, value.path + ".match"};
+    if (expression.as_text().find(';') != std::string::npos) {
+      expression.refuse(expression.as_text() + ": expected an expression without ;");
+    }
+    if (scale != nullptr) {
+      Value{*scale, value.path + ".scale"}.as_number();
+    }
+    text += (text.empty() ? "" : ";") + expression.as_text() + "=" +
+            (scale == nullptr ? "1" : scale->text);
+  }
+  plan->set("lr-plan", text, origin_text(value));
+}
+
 void read_least_lr(const Value& value, Plan* /*plan*/) { value.as_number(); }
 
 // As a fraction of the other, which may come after it in the file.
@@ -201,16 +239,16 @@ std::vector<Row> mm_rows() {
       sets("training.lr_warmup_ratio", "warmup-ratio"),
       not_provided("training.lr_decay_ratio", {"1", "1.0"}, "a decay over a part of the steps"),
       sets("training.weight_decay", "weight-decay"),
-      not_provided("training.no_decay_modules", {}, "weight decay by module; --no-decay has norms"),
-      not_provided("training.no_decay_params", {}, "weight decay by name; --no-decay has biases"),
-      not_provided("training.optimizer", {"adamw"}, "other optimizers than adamw in files"),
+      sets("training.no_decay_modules", "no-decay-classes"),
+      reads("training.no_decay_params", "no-decay-names", read_no_decay_params),
+      reads("training.optimizer", "optimizer", read_optimizer),
       sets("training.adam_beta1", "beta1"),
       sets("training.adam_beta2", "beta2"),
       sets("training.adam_eps", "eps"),
       ignored("training.adam_fused", "there is one implementation"),
-      ignored("training.muon_momentum", "the optimizer is adamw"),
-      ignored("training.ns_steps", "the optimizer is adamw"),
-      ignored("training.matched_adamw_rms", "the optimizer is adamw"),
+      sets("training.muon_momentum", "muon-momentum"),
+      sets("training.ns_steps", "ns-steps"),
+      sets("training.matched_adamw_rms", "matched-adamw-rms"),
       sets("training.clip_grad", "clip"),
       ignored("training.clip_grad_foreach", "there is one implementation"),
       sets("training.micro_batch_size", "micro-batch"),
@@ -237,7 +275,7 @@ std::vector<Row> mm_rows() {
       not_provided("training.save_ckpt_dtype", {}, "a dtype of checkpoints"),
       not_provided("training.use_deter_comp", {"false"}, "a choice of deterministic operators"),
       ignored("training.manual_gc_interval", "there is no garbage to collect"),
-      not_provided("training.lr_scaling_plan", {}, "learning rates in files; --lr-scale has them"),
+      reads("training.lr_scaling_plan", "lr-plan", read_lr_plan),
       not_provided("training.quantization_plan", {}, "quantization"),
       not_provided("training.lora", {}, "LoRA"),
       not_provided("training.enable_full_determinism", {"false"}, "a choice of operators"),

@@ -83,6 +83,7 @@ class Finish {
     set_storage();
     set_units();
     set_rows_of_forward();
+    set_tiles();
   }
 
  private:
@@ -214,6 +215,22 @@ class Finish {
       kinds += "," + kind;
     }
     plan_.set("wrap", kinds, plan_.origin_of("wrap") + " and " + origin_text(value));
+  }
+
+  // Whether at all and how many stand in two places.
+  void set_tiles() {
+    constexpr int64_t kUsual = 4;
+    const std::string path = roll_strategy("apply_tiled_mlp");
+    const std::string tiles_path = roll_strategy("tiled_num_shards");
+    const Node* flag = find_path(role_, path);
+    if (flag == nullptr || !in_role(path, flag).as_bool()) {
+      return;
+    }
+    if (const Node* tiles = find_path(role_, tiles_path)) {
+      plan_.read("mlp-tiles", in_role(tiles_path, tiles));
+    } else {
+      plan_.set("mlp-tiles", kUsual, origin_text(in_role(path, flag)));
+    }
   }
 
   const Node& root_;

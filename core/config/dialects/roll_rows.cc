@@ -81,6 +81,15 @@ Row reads_later(const std::string& path, const std::string& keys, Row::Read chec
 
 void check_bool(const Value& value, Plan* /*plan*/) { value.as_bool(); }
 void check_whole(const Value& value, Plan* /*plan*/) { value.as_whole(); }
+void check_positive(const Value& value, Plan* /*plan*/) {
+  if (value.as_whole() < 1) {
+    value.refuse(value.node.text + " is below 1");
+  }
+}
+// The models whose MLPs ROLL can tile. The library tiles whichever gated MLPs a model has.
+void check_tiled_model(const Value& value, Plan* /*plan*/) {
+  value.as_one_of({"llama", "qwen2", "qwen2_5", "qwen3", "qwen3_moe"});
+}
 void check_number(const Value& value, Plan* /*plan*/) { value.as_number(); }
 void check_text(const Value& value, Plan* /*plan*/) { value.as_text(); }
 void check_texts(const Value& value, Plan* /*plan*/) { value.as_texts(); }
@@ -258,12 +267,13 @@ std::vector<Row> roll_role_rows() {
       not_provided(roll_strategy("efsdp_size"), {"1"}, "expert parallelism"),
       not_provided(roll_strategy("moe_use_grouped_mm"), {"false"},
                    "a choice of kernels for experts"),
-      not_provided(roll_strategy("apply_tiled_mlp"), {"false"}, "MLPs in tiles"),
+      reads_later(roll_strategy("apply_tiled_mlp"), "mlp-tiles, with tiled_num_shards", check_bool),
+      reads_later(roll_strategy("tiled_num_shards"), "mlp-tiles, with apply_tiled_mlp",
+                  check_positive),
+      reads(roll_strategy("model_type"), "", check_tiled_model),
       not_provided(roll_strategy("shard_dim"), {"0"}, "other dims than the first in files"),
       not_provided(roll_strategy("compat"), {}, "ROLL's own behaviour where it differs"),
       ignored(roll_strategy("forward_prefetch"), "units are gathered one ahead of use"),
-      ignored(roll_strategy("tiled_num_shards"), "MLPs in tiles are off"),
-      ignored(roll_strategy("model_type"), "MLPs in tiles are off"),
       ignored(roll_strategy("use_batched_model_update"), "updates of rollout workers"),
       reads("device_mapping", "world-size", read_devices),
       reads("backend_timeout", "timeout-s, in minutes", read_timeout),

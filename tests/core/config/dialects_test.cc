@@ -259,17 +259,30 @@ std::string role_mistake(const std::string& path, const std::string& value) {
 TEST(RollFile, WhatIsNotProvidedIsAnErrorAtItsKey) {
   const std::string config = "strategy_args.strategy_config.";
   for (const auto& [key, value] : std::vector<std::pair<std::string, std::string>>{
-           {"ep_size", "2"}, {"apply_tiled_mlp", "true"}, {"save_only_model", "true"}}) {
+           {"ep_size", "2"}, {"save_only_model", "true"}}) {
     EXPECT_THAT(role_mistake(config + key, value), HasSubstr(config + key)) << key;
     EXPECT_THAT(role_mistake(config + key, value), HasSubstr("not provided")) << key;
   }
-  EXPECT_EQ(role_mistake(config + "apply_tiled_mlp", "False"), "");
   for (const std::string key : {"ep_size", "efsdp_size"}) {
     EXPECT_EQ(role_mistake(config + key, "1"), "") << key;
     EXPECT_EQ(role_mistake(config + key, "~"), "") << key;
   }
   EXPECT_THAT(role_mistake("model_args.model_name_or_path", "'${pretrain}'"),
               HasSubstr("interpolations are not provided"));
+}
+
+TEST(RollFile, MlpsRunInTilesIfItSaysSo) {
+  const std::string config = "strategy_args.strategy_config";
+  const auto tiles_of = [&](const std::string& keys) {
+    return plan_from(role_file(config, "{" + keys + "}")).options.mlp_tiles;
+  };
+  EXPECT_EQ(tiles_of("apply_tiled_mlp: true"), 4);
+  EXPECT_EQ(tiles_of("apply_tiled_mlp: true, tiled_num_shards: 8, model_type: qwen2_5"), 8);
+  EXPECT_EQ(tiles_of("apply_tiled_mlp: false, tiled_num_shards: 8"), 0);
+  EXPECT_EQ(tiles_of("tiled_num_shards: 8"), 0);
+  EXPECT_THAT(role_mistake(config, "{tiled_num_shards: 0}"), HasSubstr("0 is below 1"));
+  EXPECT_THAT(role_mistake(config, "{apply_tiled_mlp: 4}"), HasSubstr("expected true or false"));
+  EXPECT_THAT(role_mistake(config, "{model_type: gpt2}"), HasSubstr("qwen3_moe"));
 }
 
 TEST(RollFile, ExpertsAreUnitsWithTheirPatchAlone) {

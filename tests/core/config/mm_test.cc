@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "tests/core/config/plans.h"
 
@@ -72,6 +74,47 @@ TEST(MmFile, ChunksItsLossIfItSaysSo) {
   EXPECT_EQ(chunk("enable_chunk_loss: false, chunkloss_plan: {chunk_size: 64}"), 0);
   EXPECT_THAT(mistake_in("parallel: {}\nfeatures: {chunkloss_plan: {apply_module: head}}\n"),
               HasSubstr("2: features.chunkloss_plan.apply_module: head: not provided"));
+}
+
+TEST(MmFile, TrainsByMuonIfItSaysSo) {
+  const TrainOptions o = plan_from(
+                             "parallel: {}\ntraining: {optimizer: muon, muon_momentum: 0.9, "
+                             "ns_steps: 4, matched_adamw_rms: 0.3}\n")
+                             .options;
+  EXPECT_EQ(o.optimizer, "muon");
+  EXPECT_EQ(o.muon_momentum, 0.9);
+  EXPECT_EQ(o.ns_steps, 4);
+  EXPECT_EQ(o.matched_adamw_rms, 0.3);
+  EXPECT_EQ(plan_from("parallel: {}\n").options.optimizer, "adamw");
+  EXPECT_THAT(mistake_in("parallel: {}\ntraining: {optimizer: adamw_swap}\n"),
+              HasSubstr("2: training.optimizer: "));
+}
+
+TEST(MmFile, GroupsItsParameters) {
+  const TrainOptions o =
+      plan_from(
+          "parallel: {}\ntraining:\n  no_decay_modules: [Qwen3RMSNorm]\n"
+          "  no_decay_params: [bias, embed]\n"
+          "  lr_scaling_plan: [{match: 'visual\\.', scale: 0.1}, {match: '.*'}]\n")
+          .options;
+  EXPECT_EQ(o.no_decay_classes, "Qwen3RMSNorm");
+  EXPECT_EQ(o.no_decay_names, "*bias*,*embed*");
+  EXPECT_EQ(o.lr_plan, "visual\\.=0.1;.*=1");
+  const TrainOptions none =
+      plan_from("parallel: {}\ntraining: {no_decay_params: [], lr_scaling_plan: []}\n").options;
+  EXPECT_EQ(none.no_decay_names, "");
+  EXPECT_EQ(none.lr_plan, "");
+  for (const auto& [plan, what] : std::vector<std::pair<std::string, std::string>>{
+           {"{match: a}", "expected a list of {match: EXPRESSION, scale: FACTOR}, got "},
+           {"[{scale: 1}]", "expected {match: EXPRESSION, scale: FACTOR}, got "},
+           {"[{match: a, scala: 1}]", "expected {match: EXPRESSION, scale: FACTOR}, got "},
+           {"[{match: a, scale: b}]", "lr_scaling_plan.scale: expected a number"},
+           {"['a=1']", "expected {match: EXPRESSION, scale: FACTOR}, got "},
+           {"[{match: 'a;b'}]", "expected an expression without ;"}}) {
+    EXPECT_THAT(mistake_in("parallel: {}\ntraining: {lr_scaling_plan: " + plan + "}\n"),
+                HasSubstr(what))
+        << plan;
+  }
 }
 
 TEST(MmFile, EvaluatesEveryFewSteps) {
