@@ -144,7 +144,7 @@ LossAndGradients compute_picked_rows(const at::Tensor& x, const at::Tensor& weig
                                      bool want_dx, bool want_dw) {
   const int64_t chunk_rows = rows_of_chunk(weight, options.chunk_rows);
   if (labels.is_meta()) {
-    return compute_all_rows(x, weight, labels, chunk_rows, want_dx, want_dw);
+    return compute_all_rows(x, weight, labels, /*share_of_each=*/1.0, chunk_rows, want_dx, want_dw);
   }
   const at::Tensor valid = labels.ne(options.ignore_index).nonzero().squeeze(1);
   const int64_t n = options.counted.defined() ? options.counted.item<int64_t>() : valid.numel();
