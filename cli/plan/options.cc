@@ -79,6 +79,22 @@ bool parse_plan_options(std::vector<std::string> arguments, PlanOptions* out) {
   add_count(&app, "--rank", &o.rank, "Rank whose memory is shown");
   add_count(&app, "--fsdp-size", &o.sharding.fsdp_size, config::kFsdpSizeHelp);
   add_count(&app, "--ulysses-size", &o.sharding.ulysses_size, config::kUlyssesHelp);
+  add_choice(&app, "--strategy", &o.sharding.strategy, "Sharding strategy", strategy_names());
+  app.add_option("--reshard-after-forward", o.sharding.reshard_after_forward, config::kReshardHelp)
+      ->option_text("TEXT (default)");
+  add_choice(&app, "--dtype", &o.dtype, "Dtype of the sharded parameters", dtype_names());
+  add_choice(&app, "--param-dtype", &o.param_dtype, "Dtype for gathering and computing",
+             dtype_names_or_none());
+  add_choice(&app, "--reduce-dtype", &o.reduce_dtype, "Dtype for reducing gradients",
+             dtype_names_or_none());
+  add_choice(&app, "--comm-path", &o.comm_path, "Communication path of parameters",
+             comm_path_names());
+  app.add_option("--wrap", o.sharding.wrap, config::kWrapHelp)->option_text("TEXT (default)");
+  app.add_option("--wrap-names", o.sharding.wrap_names, config::kWrapNamesHelp)
+      ->option_text("TEXT");
+  add_choice(&app, "--optimizer", &o.optimizer, "Optimizer whose state is counted",
+             {"adamw", "sgd-momentum", "sgd"});
+  add_count(&app, "--prefetch", &o.prefetch, "Number of units gathered ahead of use");
   add_step(&app, &o);
   if (!parse_arguments(app, std::move(arguments))) {
     return false;
