@@ -175,6 +175,7 @@ static inline void list_good_numbers(void) {
                                        "keep_special"};
   size_t i;
   NUMBER("fsdp2_runtime_set_threads", "n", size_t, 1);
+  NUMBER("fsdp2_plan_get_memory", "micro_batches", size_t, 1);
   for (i = 0; i < sizeof(kCounts) / sizeof(kCounts[0]); ++i) {
     NUMBER(NULL, kCounts[i], size_t, 1);
   }

@@ -336,6 +336,8 @@ static void units_may_be_chosen_by_class(void) {
   destroy_tiny(module, shard);
   module = vision_model();
   options.wrap = FSDP2_WRAP_DEFAULT;
+  options.wrap_kinds = NULL;
+  options.n_wrap_kinds = 0;
   options.wrap_embeddings = 1;
   shard = shard_with(module, mesh, &options);
   expect_units(shard, is_qwen3 ? "|model.visual.pos_embed"

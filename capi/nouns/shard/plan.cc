@@ -1,8 +1,5 @@
 #include "include/fsdp2/plan.h"
 
-#include <algorithm>
-#include <limits>
-
 #include "capi/argument.h"
 #include "capi/fields.h"
 #include "capi/nouns/module/tensor.h"
@@ -73,19 +70,18 @@ fsdp2_plan_info plan_info(const plan::StepPlan& plan) {
   return info;
 }
 
-fsdp2_plan_memory plan_memory(Call& call, const ShardObject& object, const fsdp2_tensor* inputs,
+constexpr size_t kMostMicroBatches = 1 << 20;
+
+fsdp2_plan_memory plan_memory(const ShardObject& object, const fsdp2_tensor* inputs,
                               size_t n_inputs, size_t micro_batches,
                               const plan::PlanOptions& options) {
-  FSDP2_CHECK(micro_batches > 0, Code::kInvalidArgument,
-              "micro_batches: expected at least 1, found 0");
+  FSDP2_CHECK(micro_batches >= 1 && micro_batches <= kMostMicroBatches, Code::kInvalidArgument,
+              "micro_batches: expected 1 to {}, found {}", kMostMicroBatches, micro_batches);
   const nn::Module& module = *object.module->module;
   const nn::Values values = nn::values_of(read_inputs(module, inputs, n_inputs, "inputs"));
   module.check_inputs(values);
-  call.share_failure();
-  constexpr size_t kMost = std::numeric_limits<int64_t>::max();
-  const plan::StepMemory found = plan::rehearse_step(
-      *object.root, values, static_cast<int64_t>(std::min(micro_batches, kMost)));
-  call.stop_sharing();
+  const plan::StepMemory found =
+      plan::rehearse_step(*object.root, values, static_cast<int64_t>(micro_batches));
   fsdp2_plan_memory memory{};
   memory.model_bytes = found.model;
   memory.activation_bytes = found.activations;
@@ -131,6 +127,6 @@ fsdp2_status fsdp2_plan_get_memory(fsdp2_shard shard, const fsdp2_tensor* inputs
     const auto object = capi::pin(shard);
     const fsdp2::plan::PlanOptions read = capi::read_plan_options(options);
     capi::enter_forward(call, *object->module);
-    capi::fill_struct(out, capi::plan_memory(call, *object, inputs, n_inputs, micro_batches, read));
+    capi::fill_struct(out, capi::plan_memory(*object, inputs, n_inputs, micro_batches, read));
   });
 }

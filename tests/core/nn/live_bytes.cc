@@ -24,10 +24,15 @@ struct Block {
 // tensors are freed when the process ends.
 std::mutex mutex;
 auto& blocks = *new std::unordered_map<void*, Block>;
+c10::Allocator* const uncounted = c10::GetCPUAllocator();
 
 void free_block(void* data) {
   const std::lock_guard<std::mutex> lock(mutex);
   const auto block = blocks.find(data);
+  if (block == blocks.end()) {  // raw memory from before anything was counted
+    uncounted->raw_deleter()(data);
+    return;
+  }
   live -= block->second.bytes;
   blocks.erase(block);
 }

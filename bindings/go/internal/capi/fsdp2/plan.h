@@ -57,7 +57,7 @@ typedef struct fsdp2_plan_memory {
 } fsdp2_plan_memory;
 
 /* Finds the memory of a step by taking it without values: the forward and the backward of a module
- * whose output is its loss, for each of micro_batches (at least 1) with these inputs. Only the
+ * whose output is its loss, for each of micro_batches (1 to 2^20) with these inputs. Only the
  * shapes and dtypes of the inputs count, and nothing is computed, so that large steps take little
  * time and memory. It is the memory of the CPU's step: within 5 % of what tensors take there.
  * Experts are assumed to get as many tokens as each other, and all labels to count. The mesh's
