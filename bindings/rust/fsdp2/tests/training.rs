@@ -6,8 +6,8 @@ use std::fs;
 
 use common::{golden, llama_on, on_ranks, regression, tiny_llama, tiny_tokens};
 use fsdp2::{
-    no_grad, AdamwOptions, Algorithm, Backend, EventKind, GenerateOptions, Mesh, MeshOptions, Module,
-    MuonOptions, Optimizer, ReduceOp, Reshard, Result, Shard, ShardOptions, Status, Step,
+    no_grad, AdamwOptions, Algorithm, Backend, EventKind, GenerateOptions, Mesh, MeshOptions,
+    Module, MuonOptions, Optimizer, ReduceOp, Reshard, Result, Shard, ShardOptions, Status, Step,
     StepOptions, Tensor, UnitState, Which,
 };
 

@@ -101,7 +101,7 @@ std::vector<Case> cases() {
        }},
       {"HeadLoss",
        [](auto& x, auto& w) {
-         return head_loss(x.tanh(), w, at::arange(4), {/*ignore_index=*/2, /*chunk_rows=*/2});
+         return head_loss(x.tanh(), w, at::arange(4), {/*ignore_index=*/2, /*chunk_rows=*/2, {}});
        }},
   };
 }
