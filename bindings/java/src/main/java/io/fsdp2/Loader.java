@@ -5,8 +5,8 @@ import io.fsdp2.internal.fsdp2_loader_info;
 import io.fsdp2.internal.fsdp2_loader_options;
 
 /**
- * Batches of token windows for this rank, from a flat file of tokens, from any text, or from records
- * in JSON lines; of one file or several.
+ * Batches of token windows for this rank, from a flat file of tokens, from any text, or from
+ * records in JSON lines; of one file or several.
  */
 public final class Loader extends Handle {
   private Loader(long id) {

@@ -82,8 +82,8 @@ public final class Optimizer extends Handle {
   }
 
   /**
-   * Multiplies the learning rate of the parameters whose whole name one of the patterns of the shell
-   * matches, each once. All ranks make the same call.
+   * Multiplies the learning rate of the parameters whose whole name one of the patterns of the
+   * shell matches, each once. All ranks make the same call.
    */
   public void scaleNamedLr(double factor, String... patterns) {
     use(id -> Raw.fsdp2_optimizer_scale_named_lr(id, patterns, patterns.length, factor));

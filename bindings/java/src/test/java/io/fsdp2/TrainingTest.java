@@ -126,10 +126,10 @@ public final class TrainingTest {
       PlanMemory large = Plan.getMemory(shard, options, 1, more, more);
       expect(true, large.activationBytes() > 4 * small.activationBytes());
       expect(
-          small.peakBytes(),
-          small.modelBytes() + small.activationBytes() + small.optimizerBytes());
+          small.peakBytes(), small.modelBytes() + small.activationBytes() + small.optimizerBytes());
       expect(
-          ErrorCode.INVALID_ARGUMENT, code(() -> Plan.getMemory(shard, options, 0, tokens, tokens)));
+          ErrorCode.INVALID_ARGUMENT,
+          code(() -> Plan.getMemory(shard, options, 0, tokens, tokens)));
     }
   }
 
