@@ -75,6 +75,7 @@ nn::Values batch() {
 // The most that is live at a time in a step on the host, by this process's only rank. oneDNN's
 // scratch memory, which is none of the tensors', would count as well.
 int64_t measured(const Case& test) {
+  live_bytes();  // counts from here on
   nn::set_product_engine(nn::ProductEngine::kMkl);
   const auto model = model_of(test);
   const auto root = shard(model, test, "cpu");
