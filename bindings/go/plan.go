@@ -85,7 +85,7 @@ func (s *Shard) PlanMemory(options *PlanOptions, microBatches int, inputs ...*Te
 	if err != nil {
 		return PlanMemory{}, err
 	}
-	err = capi.PlanGetMemory(s.raw(), first(handles), uint(len(handles)), uint(max(microBatches, 0)), options.raw(), &raw)
+	err = capi.PlanGetMemory(s.raw(), first(handles), uint(len(handles)), uint(microBatches), options.raw(), &raw)
 	return PlanMemory{
 		PeakBytes:       int(raw.PeakBytes),
 		ModelBytes:      int(raw.ModelBytes),
