@@ -47,6 +47,7 @@ code_block() {  # README LANGUAGE N
 learns_on_two_ranks() {  # PROGRAM [ARGUMENT...]
   "$launcher" run --nproc-per-node 2 -- "$@" | tee "$work/losses"
   awk '
+    { gsub(/\033\[[0-9;?]*[A-Za-z]/, "") }  # a progress bar may stand before it
     $1 == "step" && $3 == "loss" { last = $4; if (!n++) first = $4 }
     END { exit !(n >= 10 && last < first - 0.1) }' "$work/losses"
 }
