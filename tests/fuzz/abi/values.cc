@@ -75,6 +75,7 @@ const std::map<std::string, std::vector<double>>& good_numbers() {
       {"max_new_tokens", {0, 1, 2, 4, 8}},
       {"max_norm", {0, 1, 1e-3}},
       {"max_skips_in_row", {0, 1, 100}},
+      {"micro_batches", {1, 1, 2}},
       {"min_level", {10, 20, 30, 40, 100}},
       {"min_lr_ratio", {0, 0.1, 1}},
       {"mode", kFlag},
