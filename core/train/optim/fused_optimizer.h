@@ -53,7 +53,7 @@ class FusedOptimizer : public Optimizer {
     check(options);
   }
 
-  // Of the parameters with a gradient, those whose index `takes` says true of.
+  // The parameters that have a gradient and whose index `takes` says true of.
   template <typename Takes>
   void update_where(double grad_divisor, const Takes& takes) {
     const at::NoGradGuard no_grad;

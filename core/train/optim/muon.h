@@ -24,7 +24,7 @@ struct MuonOptions {
   double lr = 1e-3;
   double weight_decay = 0.1;  // decoupled
 
-  // Of matrices.
+  // How matrices are updated.
   double momentum = 0.95;
   bool nesterov = true;
   int64_t newton_schulz_steps = 5;
@@ -32,13 +32,13 @@ struct MuonOptions {
   // large as AdamW's are with that root mean square; 0: lr * sqrt(max(1, m / n)), Jordan's own.
   double matched_adamw_rms = 0.2;
 
-  // Of the rest.
+  // AdamW's, for the rest.
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;
   bool decoupled_weight_decay = true;
 
-  // Whether a group is of matrices; of the first group, decided by what there is.
+  // Whether the group's parameters are updated as matrices; make_muon decides that by itself.
   bool has_matrices = true;
 };
 

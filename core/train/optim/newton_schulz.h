@@ -9,7 +9,7 @@
 
 namespace fsdp2::train {
 
-// Of a matrix in bf16, in bf16, as torch.optim.Muon computes it; zeros stay zeros.
+// Takes and gives a matrix in bf16, as torch.optim.Muon computes it; zeros stay zeros.
 at::Tensor newton_schulz(const at::Tensor& matrix, int64_t steps);
 
 }  // namespace fsdp2::train

@@ -170,7 +170,8 @@ std::map<std::string, at::Tensor> tensors_after(int world_size, const fsdp::Poli
   return tensors;
 }
 
-// Of the matrices: the kernel of AdamW rounds by the places of values in their shard.
+// Only the matrices are compared: the kernel of AdamW rounds by the places of values in their
+// shard.
 void expect_same_bits(const std::map<std::string, at::Tensor>& a,
                       const std::map<std::string, at::Tensor>& b) {
   ASSERT_EQ(a.size(), b.size());

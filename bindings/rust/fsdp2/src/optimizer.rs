@@ -111,7 +111,7 @@ info! {
         momentum: f64,
         /// See [`SgdOptions`].
         nesterov: bool,
-        /// Of a group of matrices of Muon; 0 for all other groups.
+        /// For a group of matrices of Muon; 0 for all other groups.
         newton_schulz_steps: i64,
         /// See [`MuonOptions`].
         matched_adamw_rms: f64,
