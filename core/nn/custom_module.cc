@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/nn/row_keys.h"
+#include "core/nn/random/row_keys.h"
 #include "core/nn/seeded_init.h"
 
 namespace fsdp2::nn {

@@ -6,7 +6,7 @@
 #include "capi/guard.h"
 #include "capi/nouns/module/tensor.h"
 #include "capi/object.h"
-#include "core/nn/generator_state.h"
+#include "core/nn/random/generator_state.h"
 #include "include/fsdp2/generator.h"
 
 namespace fsdp2::capi {

@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "core/base/error.h"
-#include "core/nn/row_keys.h"
+#include "core/nn/random/row_keys.h"
 
 namespace fsdp2::nn {
 

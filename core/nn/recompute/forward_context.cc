@@ -6,8 +6,8 @@
 
 #include <algorithm>
 
-#include "core/nn/generator_state.h"
 #include "core/nn/meta_tensor.h"
+#include "core/nn/random/generator_state.h"
 
 namespace fsdp2::nn {
 

@@ -10,7 +10,7 @@
 #include "core/nn/kernels/linear_product.h"
 #include "core/nn/layers/attend.h"
 #include "core/nn/layers/rotary_embedding.h"
-#include "core/nn/row_keys.h"
+#include "core/nn/random/row_keys.h"
 #include "core/nn/stock/layer_makers.h"
 
 namespace fsdp2::nn {

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "core/nn/row_keys.h"
+#include "core/nn/random/row_keys.h"
 #include "core/nn/stock/layer_makers.h"
 
 namespace fsdp2::nn {

@@ -2,8 +2,8 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 
-#include "core/nn/generator_state.h"
 #include "core/nn/own_generator.h"
+#include "core/nn/random/generator_state.h"
 
 namespace fsdp2::train {
 

@@ -1,4 +1,4 @@
-#include "core/nn/generator_state.h"
+#include "core/nn/random/generator_state.h"
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
