@@ -42,9 +42,17 @@ def _begin_with_prefix(prefix):
     """Options and dependencies of units that begin with the compiled prefix; single files stand for themselves."""
     if not prefix:
         return [], []
-    copts = ["-include", "fsdp2_prefix.h", "-Winvalid-pch", "-Wno-error=invalid-pch"]
+
+    # gcc looks for the compiled header where it finds the header, clang only where the option says.
+    root = Label("//bazel/prefix").workspace_root
+    directory = "/".join([part for part in ["$(BINDIR)", root, "bazel/prefix"] if part])
     return (
-        select({"//bazel:file_by_file": [], "//conditions:default": copts}),
+        select({
+            "//bazel:clang_file_by_file": [],
+            "//bazel:clang": ["-include", directory + "/fsdp2_prefix.h"],
+            "//bazel:file_by_file": [],
+            "//conditions:default": ["-include", "fsdp2_prefix.h", "-Winvalid-pch", "-Wno-error=invalid-pch"],
+        }),
         select({"//bazel:file_by_file": [], "//conditions:default": ["//bazel/prefix"]}),
     )
 
