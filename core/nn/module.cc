@@ -92,10 +92,11 @@ bool has_no_memory(const at::Tensor& tensor) {
 
 void resize_storage(const at::Tensor& tensor, int64_t bytes) {
   c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
-  // Storages over foreign memory (TorchScript, from_blob) have no allocator of their own.
-  c10::Allocator* allocator = storage->allocator() != nullptr
-                                  ? storage->allocator()
-                                  : c10::GetAllocator(storage->device_type());
+  // Storages over foreign memory (TorchScript, from_blob) have no allocator of their own, and those
+  // on meta may have been made before somebody began to count what is on meta.
+  const bool has_allocator = storage->allocator() != nullptr && !tensor.is_meta();
+  c10::Allocator* allocator =
+      has_allocator ? storage->allocator() : c10::GetAllocator(storage->device_type());
   const c10::OptionalDeviceGuard guard(tensor.device());
   storage->set_data_ptr_noswap(allocator->allocate(0));  // first, so that old and new never coexist
   storage->set_nbytes(0);

@@ -156,6 +156,16 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"MicroBatches", "tiny-llama", 4, {}, nullptr, 3}),
     [](const testing::TestParamInfo<Case>& info) { return info.param.name; });
 
+// The first test, as a process has one first plan.
+TEST(StepMemory, TheFirstPlanOfAProcessIsAsTheNext) {
+  const Case test{"Default"};
+  const auto plan = [&] { return rehearse_step(*shard(model_of(test), test, "meta"), batch(), 1); };
+  const StepMemory first = plan();
+  const StepMemory next = plan();
+  EXPECT_EQ(first.model, next.model);
+  EXPECT_EQ(first.activations, next.activations);
+}
+
 TEST(StepMemory, AModelWithoutALossIsRefusedAndStaysUsable) {
   const Case test{"Default"};
   const auto model = model_of(test);
