@@ -30,6 +30,25 @@ at::Tensor embedding_dense_backward(const at::Tensor& grad, const at::Tensor& /*
   return at::empty({num_weights, grad.size(-1)}, grad.options());
 }
 
+at::Tensor logical_not(const at::Tensor& self) {
+  return at::empty(self.sizes(), self.options().dtype(at::kBool));
+}
+
+at::Tensor logical(const at::Tensor& self, const at::Tensor& other) {
+  return at::empty(at::infer_size(self.sizes(), other.sizes()), self.options().dtype(at::kBool));
+}
+
+at::Tensor max_of_all(const at::Tensor& self) { return at::empty({}, self.options()); }
+
+// With what it makes on the way, which is as large.
+at::Tensor safe_softmax(const at::Tensor& self, int64_t /*dim*/,
+                        std::optional<at::ScalarType> dtype) {
+  const at::TensorOptions options = self.options().dtype(dtype.value_or(self.scalar_type()));
+  const at::Tensor softmax = at::empty(self.sizes(), options);
+  const at::Tensor is_masked = at::empty(self.sizes(), options.dtype(at::kBool));
+  return at::empty(self.sizes(), options);
+}
+
 at::Tensor floor_divide(const at::Tensor& self, const at::Tensor& other) {
   return at::empty(at::infer_size(self.sizes(), other.sizes()), self.options());
 }
@@ -80,6 +99,11 @@ void install_shape_rules() {
     add_rule(*rules, "index_select", index_select);
     add_rule(*rules, "embedding_dense_backward", embedding_dense_backward);
     add_rule(*rules, "floor_divide", floor_divide);
+    add_rule(*rules, "logical_not", logical_not);
+    add_rule(*rules, "logical_and", logical);
+    add_rule(*rules, "logical_or", logical);
+    add_rule(*rules, "max", max_of_all);
+    add_rule(*rules, "_safe_softmax", safe_softmax);
     add_rule(*rules, "native_layer_norm", native_layer_norm);
     add_rule(*rules, "native_layer_norm_backward", native_layer_norm_backward);
     return rules;

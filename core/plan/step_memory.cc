@@ -64,8 +64,12 @@ void take_step(fsdp::Unit& root, const nn::Values& inputs, int64_t micro_batches
     }
   } catch (const c10::NotImplementedError& error) {
     const std::string message = error.what_without_backtrace();
+    const size_t name = message.find("::");
+    FSDP2_CHECK(name != std::string::npos, Code::kUnsupported,
+                "memory of a step: forward looks at values, which a plan does not have: leave "
+                "positions out, or give the boundaries of sequences with them");
     fail(Code::kUnsupported, "memory of a step: no shapes are known of what an operator gives: {}",
-         message.substr(0, message.find_first_of(":\n", message.find("::") + 2)));
+         message.substr(0, message.find_first_of(":\n", name + 2)));
   }
 }
 

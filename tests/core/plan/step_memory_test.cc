@@ -2,12 +2,15 @@
 #include "core/plan/step_memory.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
 #include <memory>
 #include <ostream>
+#include <regex>
 #include <sstream>
 #include <string>
 
@@ -36,14 +39,21 @@ struct Case {
   fsdp::Policy policy = {};
   void (*prepare)(nn::Module& model) = nullptr;
   int micro_batches = 1;
+  bool has_dropout = false;
+  at::Tensor seen = {};  // the mask
 };
 
 std::ostream& operator<<(std::ostream& out, const Case& test) { return out << test.name; }
 
-std::string config_of(const std::string& model) {
-  std::ostringstream text;
-  text << std::ifstream("tests/parity/golden/models/" + model + "/config.json").rdbuf();
-  return text.str();
+// All probabilities of dropout in the models are 0.0 otherwise.
+std::string config_of(const Case& test) {
+  std::ostringstream read;
+  read << std::ifstream("tests/parity/golden/models/" + test.model + "/config.json").rdbuf();
+  std::string text = read.str();
+  if (test.has_dropout) {
+    text = std::regex_replace(text, std::regex("(dropout|pdrop)(.: 0).0"), "$1$2.1");
+  }
+  return text;
 }
 
 std::shared_ptr<World> fake_world(int size) {
@@ -60,7 +70,7 @@ std::shared_ptr<fsdp::Unit> shard(const std::shared_ptr<nn::Module>& model, cons
 }
 
 std::shared_ptr<nn::Module> model_of(const Case& test) {
-  const auto model = models::build(config_of(test.model));
+  const auto model = models::build(config_of(test));
   if (test.prepare != nullptr) {
     test.prepare(*model);
   }
@@ -72,6 +82,14 @@ nn::Values batch() {
   return {tokens, tokens};
 }
 
+nn::Values batch(const Case& test) {
+  nn::Values values = batch();
+  if (test.seen.defined()) {
+    values.insert(values.end(), {c10::IValue(), test.seen});
+  }
+  return values;
+}
+
 // The most that is live at a time in a step on the host, by this process's only rank. oneDNN's
 // scratch memory, which is none of the tensors', would count as well.
 int64_t measured(const Case& test) {
@@ -81,7 +99,7 @@ int64_t measured(const Case& test) {
   const auto root = shard(model, test, "cpu");
   nn::SeededInit values(1);
   fsdp::load_parameters(*root, values);
-  const nn::Values inputs = batch();
+  const nn::Values inputs = batch(test);
   int64_t most = 0;
   for (int step = 0; step < 2; ++step) {  // in the second one everything is in its place
     root->zero_grad();
@@ -102,7 +120,7 @@ TEST_P(StepMemoryOf, IsWhatAStepOnTheHostTakes) {
   const Case& test = GetParam();
   const auto model = model_of(test);
   const auto root = shard(model, test, "meta");
-  const StepMemory planned = rehearse_step(*root, batch(), test.micro_batches);
+  const StepMemory planned = rehearse_step(*root, batch(test), test.micro_batches);
   const int64_t real = measured(test);
   RecordProperty("planned_over_measured",
                  std::to_string(static_cast<double>(planned.total()) / static_cast<double>(real)));
@@ -110,7 +128,7 @@ TEST_P(StepMemoryOf, IsWhatAStepOnTheHostTakes) {
               0.05 * static_cast<double>(real));
   EXPECT_GT(planned.model, 0);
   EXPECT_GT(planned.activations, 0);
-  const StepMemory again = rehearse_step(*root, batch(), test.micro_batches);
+  const StepMemory again = rehearse_step(*root, batch(test), test.micro_batches);
   EXPECT_EQ(again.model, planned.model);
   EXPECT_EQ(again.activations, planned.activations);
 }
@@ -139,6 +157,16 @@ void freeze_mlps(nn::Module& model) {
   }
 }
 
+Case with_dropout(Case test) {
+  test.has_dropout = true;
+  return test;
+}
+
+Case seeing(const at::Tensor& seen, Case test) {
+  test.seen = seen;
+  return test;
+}
+
 using Reshard = fsdp::ReshardAfterForward;
 INSTANTIATE_TEST_SUITE_P(
     Cases, StepMemoryOf,
@@ -153,7 +181,11 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"CheckpointedMixed", "tiny-llama", 2, mixed(), checkpoint_layers},
                     Case{"LossInChunks", "tiny-llama", 4, {}, in_small_chunks},
                     Case{"Frozen", "tiny-llama", 4, {}, freeze_mlps},
-                    Case{"MicroBatches", "tiny-llama", 4, {}, nullptr, 3}),
+                    Case{"MicroBatches", "tiny-llama", 4, {}, nullptr, 3},
+                    with_dropout({"Dropout"}), with_dropout({"Gpt2Dropout", "tiny-gpt2"}),
+                    seeing(at::ones({4, 32}, at::kLong), {"Mask"}),
+                    with_dropout(seeing(at::ones({4, 32}, at::kLong), {"MaskAndDropout"})),
+                    seeing(at::tensor({0, 20, 32, 64, 96, 128}, at::kLong), {"Packed"})),
     [](const testing::TestParamInfo<Case>& info) { return info.param.name; });
 
 // The first test, as a process has one first plan.
@@ -178,6 +210,22 @@ TEST(StepMemory, AModelWithoutALossIsRefusedAndStaysUsable) {
     EXPECT_NE(error.message().find("whose output is its loss"), std::string::npos);
   }
   EXPECT_GT(rehearse_step(*root, batch(), 1).total(), 0);
+}
+
+// Where a position does not go on by one, a sequence begins.
+TEST(StepMemory, PositionsWithoutValuesAreRefused) {
+  const Case test{"Default"};
+  const auto model = model_of(test);
+  const auto root = shard(model, test, "meta");
+  nn::Values inputs = batch();
+  inputs.push_back(inputs[0]);
+  try {
+    rehearse_step(*root, inputs, 1);
+    FAIL() << "expected an error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::kUnsupported);
+    EXPECT_NE(error.message().find("forward looks at values"), std::string::npos);
+  }
 }
 
 TEST(StepMemory, ParametersWithoutValuesCannotBeRead) {
