@@ -93,6 +93,11 @@ static void options_of_a_plan_are_checked(void) {
   EXPECT_STATUS(fsdp2_plan_get_info(job.shard, &options, &info), FSDP2_E_INVALID_ARGUMENT);
   EXPECT_MESSAGE("optimizer_states");
   options.optimizer_states = 0.5;
+  options.rows = 1 << 16;
+  options.sequence_length = 1 << 17;
+  EXPECT_STATUS(fsdp2_plan_get_info(job.shard, &options, &info), FSDP2_E_INVALID_ARGUMENT);
+  EXPECT_MESSAGE("options.rows: expected at most 4294967296 tokens in all rows");
+  options.sequence_length = 1 << 16;
   EXPECT_OK(fsdp2_plan_get_info(job.shard, &options, &info));
   EXPECT(info.optimizer_bytes == info.gradient_bytes / 2);
   EXPECT_OK(fsdp2_plan_describe(job.shard, &options, text, sizeof(text), &needed));

@@ -17,6 +17,7 @@ constexpr fsdp2_plan_options kPlanDefaults = FSDP2_PLAN_OPTIONS_INIT;
 constexpr double kMaxStates = 1024;
 constexpr int64_t kMaxRows = int64_t{1} << 16;
 constexpr int64_t kMaxTokens = int64_t{1} << 26;
+constexpr int64_t kMaxTokensOfRows = int64_t{1} << 32;  // so that no number of bytes overflows
 
 }  // namespace
 
@@ -33,6 +34,9 @@ namespace {
 
 plan::PlanOptions read_plan_options(const fsdp2_plan_options* given) {
   const fsdp2_plan_options options = read_options(given, kPlanDefaults);
+  FSDP2_CHECK(options.rows * options.sequence_length <= kMaxTokensOfRows, Code::kInvalidArgument,
+              "options.rows: expected at most {} tokens in all rows, found {} rows of {}",
+              kMaxTokensOfRows, options.rows, options.sequence_length);
   plan::PlanOptions read;
   read.optimizer_states = options.optimizer_states;
   read.rows = options.rows;

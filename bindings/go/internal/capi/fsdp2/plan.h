@@ -15,7 +15,8 @@ typedef struct fsdp2_plan_options {
   int32_t reserved;        /* 0 */
   double optimizer_states; /* elements kept for each trainable element: 2 for AdamW, 1 for SGD with
                               momentum, 0 without */
-  /* The micro batch's, for what ranks that share sequences exchange; 0: nothing is counted. */
+  /* The micro batch's, at most 2^32 tokens, for what ranks that share sequences exchange; 0:
+   * nothing is counted. */
   int64_t rows, sequence_length;
 } fsdp2_plan_options;
 #define FSDP2_PLAN_OPTIONS_INIT {(uint32_t)sizeof(fsdp2_plan_options), 0, 2.0, 0, 0}
@@ -58,12 +59,13 @@ typedef struct fsdp2_plan_memory {
 
 /* Finds the memory of a step by taking it without values: the forward and the backward of a module
  * whose output is its loss, for each of micro_batches (1 to 2^20) with these inputs. Only the
- * shapes and dtypes of the inputs count, and nothing is computed, so that large steps take little
- * time and memory. It is the memory of the CPU's step: within 5 % of what tensors take there.
- * Experts are assumed to get as many tokens as each other, and all labels to count. The mesh's
- * device_type is "meta"; its shards, which are made with defer_values, never have values. Errors:
- * FSDP2_E_UNSUPPORTED (another device type), FSDP2_E_INVALID_ARGUMENT (inputs, or no loss), and
- * what the forward of a custom module returns. */
+ * shapes and dtypes of the inputs count, and the boundaries of packed sequences; nothing is
+ * computed, so that large steps take little time and memory. It is the memory of the CPU's step:
+ * within 5 % of what tensors take there. Experts are assumed to get as many tokens as each other,
+ * and all labels to count. The mesh's device_type is "meta"; its shards, which are made with
+ * defer_values, never have values. Errors: FSDP2_E_UNSUPPORTED (another device type; positions
+ * without boundaries, or else a forward that looks at values), FSDP2_E_INVALID_ARGUMENT (inputs, or
+ * no loss), and what the forward of a custom module returns. */
 FSDP2_CALL fsdp2_plan_get_memory(fsdp2_shard shard, const fsdp2_tensor* inputs, size_t n_inputs,
                                  size_t micro_batches, const fsdp2_plan_options* options /*(opt)*/,
                                  fsdp2_plan_memory* out);
