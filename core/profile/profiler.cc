@@ -2,6 +2,7 @@
 
 #include <ATen/Context.h>
 #include <torch/csrc/autograd/profiler_kineto.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -34,6 +35,37 @@ Running& running() {
   static Running* const the_running = new Running;
   return *the_running;
 }
+
+// Null unless this thread has started the profiler that runs.
+std::unique_ptr<libtorch::ProfilerResult> stop_own() {
+  const std::lock_guard<std::mutex> lock(running().mutex);
+  if (running().thread != std::this_thread::get_id()) {
+    return nullptr;
+  }
+  running().thread = std::thread::id();
+  return libtorch::disableProfiler();
+}
+
+// Ends with the thread that has started a profiler, and stops it if nobody has: nobody else could,
+// and LibTorch would crash at the end of the process.
+class ThreadEnd {
+ public:
+  ThreadEnd() = default;
+  ~ThreadEnd() {
+    if (::getpid() != process_) {
+      return;  // a fork, where nobody may ever let go of the profiler's locks
+    }
+    try {
+      stop_own();
+    } catch (...) {  // nobody is left who would want the profile
+    }
+  }
+  ThreadEnd(const ThreadEnd&) = delete;
+  ThreadEnd& operator=(const ThreadEnd&) = delete;
+
+ private:
+  const pid_t process_ = ::getpid();
+};
 
 std::set<ActivityType> activities() {
   std::set<ActivityType> all = {ActivityType::CPU};
@@ -92,14 +124,16 @@ void start() {
       configuration(), activities(),
       {at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION, at::RecordScope::USER_SCOPE});
   running().thread = std::this_thread::get_id();
+  // Behind what LibTorch keeps for the thread, and so destroyed before it.
+  thread_local const ThreadEnd end;
+  static_cast<void>(end);
 }
 
 std::unique_ptr<Profile> stop() {
-  const std::lock_guard<std::mutex> lock(running().mutex);
-  FSDP2_CHECK(running().thread == std::this_thread::get_id(), Code::kWrongState,
+  auto result = stop_own();
+  FSDP2_CHECK(result != nullptr, Code::kWrongState,
               "no profiler to stop: expected the thread that has started one");
-  running().thread = std::thread::id();
-  return std::make_unique<Profile>(libtorch::disableProfiler());
+  return std::make_unique<Profile>(std::move(result));
 }
 
 }  // namespace fsdp2::profile

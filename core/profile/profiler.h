@@ -30,7 +30,7 @@ class Profile {
 };
 
 // Error: kWrongState if a profiler runs in this process that this thread or anyone else, such as
-// Python's torch, has started.
+// Python's torch, has started. A thread that ends stops what it has started.
 void start();
 // Error: kWrongState unless this thread has started one.
 std::unique_ptr<Profile> stop();

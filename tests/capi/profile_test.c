@@ -92,10 +92,26 @@ static void a_file_that_cannot_be_written_ends_the_profile_all_the_same(void) {
   EXPECT_OK(fsdp2_profile_stop(NULL));
 }
 
+static void* start_it(void* unused) {
+  (void)unused;
+  EXPECT_OK(fsdp2_profile_start());
+  return NULL;
+}
+
+static void a_thread_that_ends_leaves_no_profile(void) {
+  pthread_t other;
+  EXPECT(pthread_create(&other, NULL, start_it, NULL) == 0 && pthread_join(other, NULL) == 0);
+  EXPECT_STATUS(fsdp2_profile_stop(NULL), FSDP2_E_WRONG_STATE);
+  EXPECT_OK(fsdp2_profile_start());
+  EXPECT_OK(fsdp2_profile_stop(NULL));
+}
+
 int main(void) {
   RUN(there_is_no_table_before_the_first_profile);
   RUN(phases_of_units_are_ranges_with_pytorchs_names);
   RUN(a_process_takes_one_profile_at_a_time);
   RUN(a_file_that_cannot_be_written_ends_the_profile_all_the_same);
+  RUN(a_thread_that_ends_leaves_no_profile);
+  EXPECT_OK(fsdp2_profile_start()); /* the process may end while a profile is taken */
   return harness_result();
 }
