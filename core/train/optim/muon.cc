@@ -298,13 +298,16 @@ MuonOptions in_muon(const AdamWOptions& options) {
 void add_group(Optimizer& optimizer, const std::vector<std::string>& names,
                const MuonOptions& options) {
   if (options.has_matrices) {
-    for (size_t i = 0; i < optimizer.params().size(); ++i) {
-      const fsdp::ShardedParam& param = *optimizer.params()[i];
-      const bool is_meant = std::find(names.begin(), names.end(), param.name()) != names.end();
-      FSDP2_CHECK(!is_meant || param.layout().global_shape.size() == 2, Code::kInvalidArgument,
+    for (const fsdp::ShardedParam* param : optimizer.params()) {
+      const bool is_meant =
+          std::any_of(param->names().begin(), param->names().end(), [&](const std::string& name) {
+            return std::find(names.begin(), names.end(), name) != names.end();
+          });
+      const size_t dims = param->layout().global_shape.size();
+      FSDP2_CHECK(!is_meant || dims == 2, Code::kInvalidArgument,
                   "parameter group: {} has {} dims, expected the 2 of a matrix; give it a group of "
                   "AdamW",
-                  param.name(), param.layout().global_shape.size());
+                  param->name(), dims);
     }
   }
   add_group_of(optimizer, names, options, "Muon");

@@ -321,6 +321,20 @@ TEST(Muon, LeavesZeroGradientsZero) {
   });
 }
 
+TEST(Muon, RefusesWhatIsNoMatrixByAnyOfItsNames) {
+  run_ranks(1, [](const std::shared_ptr<World>& world) {
+    const auto model = std::make_shared<GivenGradients>(read_golden().at("initial"));
+    model->register_parameter("tied", model->named_parameters()["tall.bias"]);
+    const auto root = fsdp::fully_shard(model, Mesh::for_fsdp(world, 0), {});
+    const auto optimizer = make_muon(root, {});
+    for (const char* name : {"tied", "tall.bias"}) {
+      EXPECT_THAT(message_of_error([&] { add_group(*optimizer, {name}, MuonOptions{}); },
+                                   Code::kInvalidArgument),
+                  HasSubstr("has 1 dims"));
+    }
+  });
+}
+
 TEST(Muon, RefusesOptionsOutOfRange) {
   run_ranks(1, [](const std::shared_ptr<World>& world) {
     Training training(world, read_golden(), {});
