@@ -40,12 +40,6 @@ void check_average(const char* collective, const at::Tensor& tensor, ReduceOp op
               collective, c10::toString(tensor.scalar_type()));
 }
 
-void check_same_dtype(const char* collective, const at::Tensor& out, const at::Tensor& in) {
-  FSDP2_CHECK(out.scalar_type() == in.scalar_type(), Code::kInvalidArgument,
-              "{}: the output is {}, the input {}", collective, c10::toString(out.scalar_type()),
-              c10::toString(in.scalar_type()));
-}
-
 void check_numel(const char* collective, const at::Tensor& whole, const char* role,
                  const at::Tensor& part, int size) {
   FSDP2_CHECK(whole.numel() == part.numel() * size, Code::kInvalidArgument,
@@ -200,10 +194,8 @@ void Comm::connect() {
 
 CommWork Comm::all_gather(at::Tensor out, at::Tensor in) {
   constexpr const char* kName = "all_gather";
-  check_tensor(kName, "output", out);
-  check_tensor(kName, "input", in);
+  check_both(kName, out, in);
   check_numel(kName, out, "output", in, size());
-  check_same_dtype(kName, out, in);
   check_healthy(kName);
   const NotDifferentiated guard;
   out = out.view(-1);
@@ -280,14 +272,14 @@ CommWork Comm::broadcast(at::Tensor tensor, int root) {
 
 CommWork Comm::scatter(at::Tensor out, at::Tensor in, int root) {
   constexpr const char* kName = "scatter";
-  check_tensor(kName, "output", out);
   FSDP2_CHECK(0 <= root && root < size(), Code::kInvalidArgument,
               "{}: root {} is not a rank of group {}, which has {}", kName, root, name(), size());
   const bool sends = rank() == root;
   if (sends) {
-    check_tensor(kName, "input", in);
+    check_both(kName, out, in);
     check_numel(kName, in, "input", out, size());
-    check_same_dtype(kName, out, in);
+  } else {
+    check_tensor(kName, "output", out);
   }
   check_healthy(kName);
   const NotDifferentiated guard;
@@ -314,15 +306,13 @@ CommWork Comm::scatter(at::Tensor out, at::Tensor in, int root) {
 
 CommWork Comm::all_to_all(at::Tensor out, at::Tensor in) {
   constexpr const char* kName = "all_to_all";
-  check_tensor(kName, "output", out);
-  check_tensor(kName, "input", in);
+  check_both(kName, out, in);
   FSDP2_CHECK(out.numel() == in.numel() && in.numel() % size() == 0, Code::kInvalidArgument,
               "{}: expected an output and an input of as many elements, in {} equal parts, found "
               "{} and {}",
               kName, size(), out.numel(), in.numel());
   FSDP2_CHECK(size() == 1 || !out.is_alias_of(in), Code::kInvalidArgument,
               "{}: expected an output with memory of its own, found the input's", kName);
-  check_same_dtype(kName, out, in);
   check_healthy(kName);
   const NotDifferentiated guard;
   out = out.view(-1);
@@ -364,6 +354,14 @@ void Comm::check_tensor(const char* collective, const char* role, const at::Tens
               "{}: the {} is on {}, but group {} is one of {}: copy it there, or use a group of "
               "its own device",
               collective, role, tensor.device().str(), name(), device().str());
+}
+
+void Comm::check_both(const char* collective, const at::Tensor& out, const at::Tensor& in) const {
+  check_tensor(collective, "output", out);
+  check_tensor(collective, "input", in);
+  FSDP2_CHECK(out.scalar_type() == in.scalar_type(), Code::kInvalidArgument,
+              "{}: the output is {}, the input {}", collective, c10::toString(out.scalar_type()),
+              c10::toString(in.scalar_type()));
 }
 
 CommWork Comm::start(const char* collective, const Post& post) {

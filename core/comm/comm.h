@@ -182,6 +182,8 @@ class Comm {
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
   using Post = std::function<WorkPtr(c10d::Backend& backend)>;
   void check_tensor(const char* collective, const char* role, const at::Tensor& tensor) const;
+  // Where values move as they are.
+  void check_both(const char* collective, const at::Tensor& out, const at::Tensor& in) const;
   CommWork start(const char* collective, const Post& post);
   void wait(const char* collective, c10d::Work& work) const;
   void check_healthy(const char* collective) const;
