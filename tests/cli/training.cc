@@ -42,6 +42,17 @@ Training read_training(Outcome outcome) {
   return training;
 }
 
+std::string small_llama() {
+  const std::string file = empty_directory() + "/config.json";
+  write_file(file, R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama",
+      "vocab_size": 256, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 4,
+      "num_attention_heads": 2, "num_key_value_heads": 2, "max_position_embeddings": 128,
+      "rms_norm_eps": 1e-05, "rope_theta": 10000.0, "hidden_act": "silu",
+      "initializer_range": 0.02, "tie_word_embeddings": false, "attention_bias": false,
+      "mlp_bias": false})");
+  return file;
+}
+
 std::vector<std::string> golden_inputs(const std::string& model) {
   return {"--model", repository_file(kGolden + ("models/" + model)), "--tokens",
           repository_file(kGolden + ("tokens/" + model + ".bin"))};

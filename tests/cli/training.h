@@ -24,6 +24,10 @@ Training train(int ranks, const std::vector<std::string>& arguments, RunIn how =
 // What a training run has printed.
 Training read_training(Outcome outcome);
 
+// A config.json, in a folder of its own: a Llama of 4 layers and 200 thousand parameters that
+// learns bytes within a few steps, for what does not depend on the size of a model.
+std::string small_llama();
+
 // Arguments: a golden model and its tokens.
 std::vector<std::string> golden_inputs(const std::string& model);
 

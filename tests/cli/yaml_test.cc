@@ -20,6 +20,11 @@ std::string example(const std::string& name) { return "examples/yaml/" + name + 
 double first_loss(const Training& training) { return training.steps.front().at("loss"); }
 double last_loss(const Training& training) { return training.steps.back().at("loss"); }
 
+// For what is the same with any model: a smaller one, which takes less time.
+std::vector<std::string> of_small_model(const std::vector<std::string>& arguments) {
+  return joined(arguments, {"--model-config", small_llama(), "--product-engine", "mkl"});
+}
+
 class YamlExample : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(YamlExample, TrainsOnTwoRanks) {
@@ -46,11 +51,12 @@ TEST_P(YamlExample, PrintsItsConfigurationOnce) {
 }
 
 TEST_P(YamlExample, TrainsTheSameFromWhatItPrints) {
-  const Training printed = train(1, {example(GetParam()), "--print-config"});
+  const std::vector<std::string> example_run = of_small_model({example(GetParam())});
+  const Training printed = train(2, joined(example_run, {"--print-config"}));
   ASSERT_EQ(printed.outcome.exit_code, 0) << printed.outcome.err;
   const std::string file = empty_directory() + "/printed.yaml";
   write_file(file, printed.outcome.out);
-  const Training first = train(2, {example(GetParam()), "--log-every", "1"});
+  const Training first = train(2, joined(example_run, {"--log-every", "1"}));
   const Training second = train(2, {file, "--log-every", "1"});
   ASSERT_EQ(second.outcome.exit_code, 0) << second.outcome.err;
   expect_same_steps(second.steps, as_lists(first.steps), {1e-6, 1e-6});
@@ -118,14 +124,9 @@ TEST(SimpleYaml, ResumesWhereItStopped) {
 // MindSpeed-MM's older files go with flags of Megatron's, as a launch script has them.
 TEST(MindSpeed, CompanionFlagsAreTaken) {
   const std::string folder = empty_directory();
-  const std::vector<std::string> flags = {"--fsdp2-config-path",
-                                          example("mm_legacy"),
-                                          "--ckpt-format",
-                                          "torch_dcp",
-                                          "--init-model-with-meta-device",
-                                          "--untie-embeddings-and-output-weights",
-                                          "--product-engine",
-                                          "mkl"};
+  const auto flags =
+      of_small_model({"--fsdp2-config-path", example("mm_legacy"), "--ckpt-format", "torch_dcp",
+                      "--init-model-with-meta-device", "--untie-embeddings-and-output-weights"});
   const Training first =
       train(2, joined(flags, {"--save-dir", folder + "/c", "--save-every", "3"}));
   ASSERT_EQ(first.outcome.exit_code, 0) << first.outcome.err;
@@ -157,7 +158,8 @@ TEST(MindSpeed, TiedWeightsAreUntiedOrRefused) {
 }
 
 TEST(Yaml, IgnoredKeysAreToldOnce) {
-  const Training training = train(2, {example("roll")});
+  const Training training = train(2, of_small_model({example("roll")}));
+  EXPECT_EQ(training.outcome.exit_code, 0) << training.outcome.err;
   EXPECT_EQ(training.outcome.err_lines_with("ignored").size(), 2U);  // of the file, of the role
   EXPECT_THAT(training.outcome.err, HasSubstr("rollout_batch_size"));
 }
@@ -197,7 +199,7 @@ TEST(Yaml, RanksWhoseFilesDifferAreToldTheKeyAndBothPlaces) {
 }
 
 TEST(Yaml, RecomputesByClassByPathAndEveryKthWithTheSameLosses) {
-  const std::vector<std::string> usual = {example("plain"), "--product-engine", "mkl"};
+  const auto usual = of_small_model({example("plain")});
   const Training all = train(2, usual);
   ASSERT_EQ(all.outcome.exit_code, 0) << all.outcome.err;
   const std::vector<std::vector<std::string>> choices = {
@@ -230,8 +232,8 @@ TEST(Yaml, PatternsMustMatch) {
 
 // In one precision: what is ignored computes in the dtype that it has.
 TEST(Yaml, FreezeAndIgnoreLeaveParametersAlone) {
-  const std::vector<std::string> usual = {example("plain"), "--wrap-head=false", "--param-dtype",
-                                          "none",           "--reduce-dtype",    "none"};
+  const auto usual = of_small_model(
+      {example("plain"), "--wrap-head=false", "--param-dtype", "none", "--reduce-dtype", "none"});
   const Training all = train(2, usual);
   ASSERT_EQ(all.outcome.exit_code, 0) << all.outcome.err;
   for (const std::string flag : {"--freeze", "--ignored-modules"}) {
