@@ -1,6 +1,7 @@
 // A program that is run to its end.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,6 +11,8 @@ namespace fsdp2::cli {
 struct ChildEnd {
   int exit_code = -1;      // 128 + signal, as shells say it
   bool timed_out = false;  // it was killed
+  // What it has printed; where that is more than so much, the end of it.
+  static constexpr size_t kMostBytes = size_t{1} << 26;
   std::string out;
   std::string err;
 
@@ -19,7 +22,8 @@ struct ChildEnd {
 
 // Runs a program with variables added to its environment and nothing to read. It dies with the
 // process that runs it. data_bytes: what each process of it may have of memory that it shares with
-// nobody; 0 or infinity: as much as this one. Throws std::system_error if it cannot be started.
+// nobody; 0 or infinity: as much as this one. Throws std::system_error if there can be no further
+// process.
 ChildEnd run_child(const std::vector<std::string>& command,
                    const std::vector<std::pair<std::string, std::string>>& variables,
                    double timeout_s, double data_bytes = 0);
