@@ -9,6 +9,7 @@
 #include <memory>
 #include <utility>
 
+#include "cli/interruption.h"
 #include "core/base/nearest.h"
 
 namespace fsdp2::cli {
@@ -140,6 +141,8 @@ int exit_code_of(const std::string& command, const std::function<int()>& body) {
   } catch (const std::exception& error) {
     std::cerr << command << ": " << error.what() << std::endl;
     return 1;
+  } catch (const Interrupted& interrupted) {
+    end_by_signal(interrupted.signal);
   }
 }
 

@@ -26,7 +26,8 @@ constexpr int kUsageExitCode = 2;
 void require(bool condition, const std::string& message);
 
 // Runs a command and returns its exit code. An exception is told on standard error, in one line
-// that begins with the command's name; the code is then kUsageExitCode or 1.
+// that begins with the command's name; the code is then kUsageExitCode or 1. Interrupted ends the
+// process by the signal.
 int exit_code_of(const std::string& command, const std::function<int()>& body);
 
 // Gives `app` the look that all commands share; `usage` is what follows the command's name.

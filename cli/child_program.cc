@@ -19,6 +19,8 @@
 #include <system_error>
 #include <thread>
 
+#include "cli/interruption.h"
+
 namespace fsdp2::cli {
 
 namespace {
@@ -92,9 +94,10 @@ class Child {
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
 
-  // Reads both streams to their ends. False: the time is up.
+  // Reads both streams to their ends. False: the time is up. Throws Interrupted.
   bool read_to_end(Clock::time_point deadline, ChildEnd* end) {
     while (sources_[0].fd >= 0 || sources_[1].fd >= 0) {
+      end_if_interrupted();
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
       if (left.count() <= 0) {
         return false;
@@ -108,11 +111,12 @@ class Child {
     return true;
   }
 
-  // False: the time is up, and it has not ended.
+  // False: the time is up, and it has not ended. Throws Interrupted.
   bool ends_by(Clock::time_point deadline) const {
     siginfo_t info{};
     while (waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
            info.si_pid == 0) {
+      end_if_interrupted();
       if (Clock::now() >= deadline) {
         return false;
       }

@@ -23,7 +23,7 @@ struct ChildEnd {
 // Runs a program with variables added to its environment and nothing to read. It dies with the
 // process that runs it. data_bytes: what each process of it may have of memory that it shares with
 // nobody; 0 or infinity: as much as this one. Throws std::system_error if there can be no further
-// process.
+// process, and Interrupted where a signal was noted; the program is then killed.
 ChildEnd run_child(const std::vector<std::string>& command,
                    const std::vector<std::pair<std::string, std::string>>& variables,
                    double timeout_s, double data_bytes = 0);

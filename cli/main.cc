@@ -14,6 +14,7 @@
 #include "cli/arguments.h"
 #include "cli/doctor/command.h"
 #include "cli/fit/command.h"
+#include "cli/interruption.h"
 #include "cli/run/command.h"
 #include "cli/run/launcher.h"
 #include "cli/run/options.h"
@@ -122,11 +123,11 @@ int main(std::vector<std::string> arguments) {
   if (command == "run") {
     return run(arguments);
   }
-  if (command == "fit") {
-    return exit_code_of("fsdp2 fit", [&] { return run_fit(arguments, own_path()); });
-  }
-  if (command == "doctor") {
-    return exit_code_of("fsdp2 doctor", [&] { return run_doctor(arguments, own_path()); });
+  if (command == "fit" || command == "doctor") {
+    note_interruptions();
+    return exit_code_of("fsdp2 " + command, [&] {
+      return command == "fit" ? run_fit(arguments, own_path()) : run_doctor(arguments, own_path());
+    });
   }
   if (std::find(kPrograms.begin(), kPrograms.end(), command) != kPrograms.end()) {
     return hand_over(command, arguments);

@@ -1,20 +1,11 @@
 #include "cli/doctor/small_job.h"
 
-#include <stdlib.h>
-
-#include <algorithm>
-#include <cerrno>
-#include <filesystem>
-#include <fstream>
 #include <sstream>
-#include <system_error>
 #include <utility>
 
 namespace fsdp2::cli {
 
 namespace {
-
-namespace fs = std::filesystem;
 
 // 7 million parameters, so that what a rank holds of them shows in its memory.
 constexpr char kConfig[] = R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama",
@@ -37,29 +28,12 @@ std::string text_to_learn() {
   return text;
 }
 
-void write_text(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  if (!file.flush()) {
-    throw std::system_error(errno, std::generic_category(), path);
-  }
-}
-
 }  // namespace
 
 SmallJob::SmallJob(std::string program, double timeout_s)
-    : program_(std::move(program)), timeout_s_(timeout_s) {
-  directory_ = (fs::temp_directory_path() / "fsdp2-doctor-XXXXXX").string();
-  if (mkdtemp(directory_.data()) == nullptr) {
-    throw std::system_error(errno, std::generic_category(), directory_);
-  }
-  write_text(path("config.json"), kConfig);
-  write_text(path("text"), text_to_learn());
-}
-
-SmallJob::~SmallJob() {
-  std::error_code ignored;
-  fs::remove_all(directory_, ignored);
+    : program_(std::move(program)), timeout_s_(timeout_s), directory_("fsdp2-doctor") {
+  directory_.write("config.json", kConfig);
+  directory_.write("text", text_to_learn());
 }
 
 int SmallJob::global_batch(int ranks) {

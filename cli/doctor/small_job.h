@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cli/child_program.h"
+#include "cli/scratch_directory.h"
 
 namespace fsdp2::cli {
 
@@ -20,24 +21,20 @@ struct JobEnd {
 
 class SmallJob {
  public:
-  // Makes a directory of its own for models, checkpoints and weights, and removes it at the end.
   // program: the path of fsdp2.
   SmallJob(std::string program, double timeout_s);
-  ~SmallJob();
-  SmallJob(const SmallJob&) = delete;
-  SmallJob& operator=(const SmallJob&) = delete;
 
   // Trains with further flags.
   JobEnd train(int ranks, const std::vector<std::string>& flags) const;
-  // A place in the directory.
-  std::string path(const std::string& name) const { return directory_ + "/" + name; }
+  // A place in a directory for models, checkpoints and weights, which is removed at the end.
+  std::string path(const std::string& name) const { return directory_.path(name); }
   // Windows of a step, over all ranks: at least 8.
   static int global_batch(int ranks);
 
  private:
   std::string program_;
   double timeout_s_;
-  std::string directory_;
+  ScratchDirectory directory_;
 };
 
 }  // namespace fsdp2::cli

@@ -1,57 +1,23 @@
 #include "cli/fit/trial.h"
 
-#include <stdlib.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
-#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "cli/child_program.h"
+#include "cli/scratch_directory.h"
 
 namespace fsdp2::cli {
 
 namespace {
 
-namespace fs = std::filesystem;
 using nlohmann::json;
 
 // Stacks that threads have reserved count, too; what a rank takes is looked at in the end.
 constexpr double kSlack = 512.0 * 1024 * 1024;
 constexpr int kKilled = 128 + 9;  // as the system does it where memory runs out
-
-// A file of a configuration while this lives.
-class PlanFile {
- public:
-  explicit PlanFile(const config::Plan& plan)
-      : path_((fs::temp_directory_path() / "fsdp2-fit-XXXXXX.yaml").string()) {
-    constexpr int kSuffix = 5;
-    if (mkstemps(path_.data(), kSuffix) < 0) {
-      throw std::system_error(errno, std::generic_category(), path_);
-    }
-    std::ofstream file(path_, std::ios::binary);
-    file << plan.text();
-    if (!file.flush()) {
-      throw std::system_error(errno, std::generic_category(), path_);
-    }
-  }
-  ~PlanFile() {
-    std::error_code ignored;
-    fs::remove(path_, ignored);
-  }
-  PlanFile(const PlanFile&) = delete;
-  PlanFile& operator=(const PlanFile&) = delete;
-
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 json summary_in(const std::string& metrics) {
   std::istringstream lines(metrics);
@@ -120,10 +86,11 @@ Outcome try_micro_batch(const config::Plan& plan, const TrialOptions& options,
                         int64_t micro_batch) {
   config::Plan trial = plan;
   trial.set("micro-batch", micro_batch, "fsdp2 fit");
-  const PlanFile file(trial);
+  const ScratchDirectory scratch("fsdp2-fit");
+  const std::string file = scratch.write("trial.yaml", trial.text());
   const ChildEnd end =
       run_child({options.program, "run", "--nproc-per-node", std::to_string(options.ranks), "--",
-                 options.program, "train", file.path()},
+                 options.program, "train", file},
                 {}, options.timeout_s, options.budget_bytes + kSlack);
   const json summary = summary_in(end.out);
   if (end.exit_code == 0 && !summary.is_null()) {

@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "cli/arguments.h"
+#include "cli/interruption.h"
 #include "cli/library.h"
 #include "cli/token_text.h"
 #include "cli/tokenize/advance.h"
@@ -100,6 +101,7 @@ bool Tokenization::next_row(std::string* row) {
     ++lines_;
     *row += line + (input_.eof() ? "" : "\n");
   }
+  end_if_interrupted();
   if (input_.bad()) {
     throw Failure(options_.input() + ": cannot be read: " + std::strerror(errno));
   }
@@ -191,6 +193,7 @@ int main(int argc, char** argv) {
     fsdp2::cli::check(fsdp2_check_version(FSDP2_HEADER_VERSION));
     fsdp2::cli::TokenizeOptions options;
     if (fsdp2::cli::parse_tokenize_options({argv + 1, argv + argc}, &options)) {
+      fsdp2::cli::note_interruptions();
       fsdp2::cli::Tokenization(options).run();
     }
     return 0;

@@ -1,10 +1,17 @@
 // `fsdp2 doctor`: what it finds here, and that it finds what is wrong.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 
+#include <chrono>
 #include <filesystem>
+#include <fstream>
+#include <functional>
 #include <map>
+#include <sstream>
 #include <string>
+#include <system_error>
+#include <thread>
 #include <vector>
 
 #include "tests/cli/training.h"
@@ -13,6 +20,7 @@ namespace fsdp2::test {
 namespace {
 
 namespace fs = std::filesystem;
+using namespace std::string_literals;
 using ::testing::HasSubstr;
 using Arguments = std::vector<std::string>;
 
@@ -153,6 +161,42 @@ TEST_F(DoctorWithRanks, SeesARunThatGoesOnOtherwise) {
   expect_failed(checks("case \"$*\" in *--resume*) set -- \"$@\" --lr-schedule constant;; esac\n"
                        "exec $REAL \"$@\""),
                 "checkpoint");
+}
+
+// Whether a process has this text among its arguments.
+bool anybody_has(const std::string& text) {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator("/proc", error)) {
+    std::ifstream file(entry.path() / "cmdline", std::ios::binary);
+    std::ostringstream arguments;
+    arguments << file.rdbuf();
+    if (arguments.str().find(text) != std::string::npos) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// Waits, up to a minute.
+bool comes_true(const std::function<bool()>& condition) {
+  for (int i = 0; i < 3000 && !condition(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  return condition();
+}
+
+// Its files and its ranks go with it.
+TEST_F(DoctorWithRanks, LeavesNothingWhereItIsInterrupted) {
+  for (const int number : {SIGINT, SIGTERM}) {
+    const std::string scratch = empty_directory();
+    Process doctor({fsdp2_program(), "doctor", "--ranks", "2"}, with_variable("TMPDIR", scratch));
+    const std::string arguments = "train\0--model-config"s + '\0' + scratch;
+    ASSERT_TRUE(comes_true([&] { return anybody_has(arguments); }));
+    kill(doctor.pid(), number);
+    EXPECT_EQ(doctor.wait().exit_code, 128 + number);
+    EXPECT_TRUE(fs::is_empty(scratch));
+    EXPECT_TRUE(comes_true([&] { return !anybody_has(scratch); }));
+  }
 }
 
 TEST_F(DoctorWithRanks, TellsWhatAJobSaysThatDoesNotRun) {

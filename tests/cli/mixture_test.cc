@@ -2,10 +2,16 @@
 // bytes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
 
+#include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/cli/training.h"
@@ -248,6 +254,26 @@ TEST_F(Tokenize, LeavesNoHalfFile) {
   EXPECT_EQ(Json::parse(skipped.out).at("skipped"), 1);
   EXPECT_THAT(tokens(), ElementsAre('a', 0, 'b', 0));
   expect_nothing_else(2);
+}
+
+TEST_F(Tokenize, LeavesNoHalfFileWhereItIsInterrupted) {
+  ASSERT_EQ(mkfifo(in_.c_str(), 0600), 0);
+  Process tokenize(
+      {fsdp2_program(), "tokenize", "--out", out_, "--tokenizer", "bytes", "--records", in_}, {});
+  std::ofstream records(in_);
+  records << "{\"text\": \"a\"}" << std::endl;
+  const auto n_files = [&] {
+    return std::distance(fs::directory_iterator(folder_), fs::directory_iterator());
+  };
+  for (int i = 0; i < 3000 && n_files() < 2; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  ASSERT_EQ(n_files(), 2);
+  kill(tokenize.pid(), SIGTERM);
+  records << "{\"text\": \"b\"}" << std::endl;
+  records.close();
+  EXPECT_EQ(tokenize.wait().exit_code, 128 + SIGTERM);
+  expect_nothing_else(0);
 }
 
 TEST_F(Tokenize, SaysWhatIsWrong) {
