@@ -11,6 +11,7 @@
 #include "cli/machine_memory.h"
 #include "cli/size_text.h"
 #include "cli/train/flags/options.h"
+#include "core/config/resolve.h"
 
 namespace fsdp2::cli {
 
@@ -65,7 +66,7 @@ bool parse(std::vector<std::string> arguments, FitOptions* options) {
   require_within("--ranks", options->ranks, 1, kMostRanks);
   require_within("--most", options->most, 1, kMostWindows);
   require(options->memory_gib >= 0 && options->memory_gib <= kMostGiB,
-          "--memory-gib must be a number of at least 0");
+          "--memory-gib must be at least 0 and at most 1048576");
   require(options->timeout_s > 0 && options->timeout_s <= kMostSeconds,
           "--timeout-s must be more than 0 and at most a day");
   require(is_separated,
@@ -92,13 +93,16 @@ std::string told(const Outcome& outcome) {
   return "";
 }
 
-int conclude(const Fit& fit, const FitOptions& options, int64_t grad_accum) {
+int conclude(const Fit& fit, const FitOptions& options, const config::Plan& plan) {
   if (fit.micro_batch == 0) {
-    say("fsdp2 fit: not even 1 window fits: it " + told(fit.beyond) +
-        "; docs/troubleshooting.md, \"Out of memory\", has what helps");
+    const bool is_too_large = fit.beyond.kind == Outcome::Kind::kTooLarge;
+    say(is_too_large ? "fsdp2 fit: not even 1 window fits: it " + told(fit.beyond) +
+                           "; docs/troubleshooting.md, \"Out of memory\", has what helps"
+                     : "fsdp2 fit: a job with 1 window a rank " + told(fit.beyond));
     return 1;
   }
-  const int64_t global = fit.micro_batch * options.ranks * grad_accum;
+  const int64_t global =
+      fit.micro_batch * config::data_ranks(plan, options.ranks) * plan.options.grad_accum;
   std::cout << "--micro-batch " << fit.micro_batch << std::endl;
   say("the largest micro batch that fits is " + windows(fit.micro_batch) + ": --micro-batch " +
       std::to_string(fit.micro_batch) + ", or --global-batch " + std::to_string(global) +
@@ -135,7 +139,7 @@ int find(const FitOptions& options, const config::Plan& given, const std::string
         return outcome;
       },
       trial.budget_bytes, options.most);
-  return conclude(fit, options, plan.options.grad_accum);
+  return conclude(fit, options, plan);
 }
 
 }  // namespace

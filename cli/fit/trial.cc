@@ -65,8 +65,8 @@ config::Plan without_outputs(config::Plan plan) {
         &o.tensorboard, &o.trace, &o.eval_data, &o.prompt}) {
     text->clear();
   }
-  for (int64_t* number : {&o.save_every, &o.keep_last, &o.eval_every, &o.sample, &o.stop_step,
-                          &o.warmup, &o.world_size}) {
+  for (int64_t* number : {&o.save_every, &o.keep_last, &o.eval_every, &o.sample, &o.epochs,
+                          &o.stop_step, &o.warmup, &o.world_size}) {
     *number = 0;
   }
   o.memory_step = -1;
@@ -96,8 +96,10 @@ Outcome try_micro_batch(const config::Plan& plan, const TrialOptions& options,
   if (end.exit_code == 0 && !summary.is_null()) {
     return outcome_of(summary, options.budget_bytes);
   }
-  return {lacks_memory(end) ? Outcome::Kind::kTooLarge : Outcome::Kind::kFailed, 0,
-          end.timed_out ? "two steps took longer than --timeout-s" : cause_in(end)};
+  if (end.timed_out) {
+    return {Outcome::Kind::kFailed, 0, "two steps took longer than --timeout-s"};
+  }
+  return {lacks_memory(end) ? Outcome::Kind::kTooLarge : Outcome::Kind::kFailed, 0, cause_in(end)};
 }
 
 std::string planned_memory(const config::Plan& plan, const TrialOptions& options) {

@@ -14,6 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 using Arguments = std::vector<std::string>;
 
@@ -80,12 +81,32 @@ TEST(Fit, AnotherFailureIsToldAsWhatItIs) {
   EXPECT_THAT(found.err, HasSubstr("is not in the vocabulary of 3"));
 }
 
+TEST(Fit, TooLittleTimeIsNotTakenForTooLittleMemory) {
+  const Outcome found = run(fit({"--timeout-s", "0.05"}, {"--device", "cpu"}), patient());
+  EXPECT_EQ(found.exit_code, 1);
+  EXPECT_THAT(found.err, HasSubstr("1 window: fails: two steps took longer than --timeout-s\n"));
+  EXPECT_THAT(found.err, Not(HasSubstr("Out of memory")));
+}
+
+TEST(Fit, RunsTwoStepsOfARunInEpochs) {
+  const Outcome found =
+      run(fit({"--most", "1"}, {"--device", "cpu", "--epochs", "1000000"}), patient());
+  EXPECT_EQ(found.out, "--micro-batch 1\n") << found.err;
+}
+
+TEST(Fit, CountsRanksThatShareSequencesOnce) {
+  const Outcome found =
+      run(fit({"--most", "1"}, {"--device", "cpu", "--ulysses-size", "2"}), patient());
+  EXPECT_THAT(found.err, HasSubstr("--micro-batch 1, or --global-batch 1,"));
+}
+
 TEST(Fit, MistakesAreOneLine) {
   const std::string program = fsdp2_program();
   EXPECT_THAT(run({program, "fit"}).err, HasSubstr("the options of the run go after --"));
   EXPECT_EQ(run(fit({}, {"--no-such-flag"})).exit_code, 2);
   for (const Arguments& wrong : std::vector<Arguments>{{"--memory-gib", "-1"},
                                                        {"--memory-gib", "nan"},
+                                                       {"--memory-gib", "1e9"},
                                                        {"--most", "0"},
                                                        {"--ranks", "0"},
                                                        {"--timeout-s", "0"}}) {
