@@ -1,6 +1,7 @@
 #include "cli/size_text.h"
 
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <sstream>
 
@@ -8,7 +9,12 @@ namespace fsdp2::cli {
 
 std::string number_text(double number, int digits) {
   std::ostringstream text;
-  text.precision(digits);
+  if (std::abs(number) + 0.5 < std::pow(10, digits)) {
+    text.precision(digits);
+  } else {
+    text << std::fixed;
+    text.precision(0);
+  }
   text << number;
   return text.str();
 }

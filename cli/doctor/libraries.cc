@@ -62,16 +62,17 @@ std::set<std::string> processor_flags() {
   return {};
 }
 
-Finding libtorch(const ChildEnd& version, const Description& description,
-                 const std::string& place) {
+Finding libtorch(const std::string& trainer, const ChildEnd& version,
+                 const Description& description, const std::string& place) {
   Finding finding{"LibTorch"};
   if (version.exit_code != 0) {
+    std::error_code error;
     finding.verdict = Verdict::kFailed;
     finding.found = version.last_words();
-    finding.remedy =
-        "install LibTorch where bindings/README.md says that it is looked for, or add its folder "
-        "to "
-        "LD_LIBRARY_PATH";
+    finding.remedy = fs::exists(trainer, error)
+                         ? "install LibTorch where bindings/README.md says that it is looked for, "
+                           "or add its folder to LD_LIBRARY_PATH"
+                         : "install fsdp2 anew: its programs belong beside each other";
     return finding;
   }
   finding.found =
@@ -150,7 +151,7 @@ Findings look_at_libraries(const std::string& trainer) {
   const bool is_known = version.exit_code == 0 && description.count("libtorch") > 0 &&
                         description.count("cpu") > 0 && description.count("product_engine") > 0;
   const std::string place = place_of_library(trainer, "libtorch_cpu.so");
-  Findings findings = {libtorch(version, description, place)};
+  Findings findings = {libtorch(trainer, version, description, place)};
   if (is_known) {
     findings.push_back(processor(description));
     findings.push_back(products(description));

@@ -103,7 +103,8 @@ Finding open_files() {
       "a process may have " + count_or_any(soft) + ", and ask for " + count_or_any(hard);
   if (soft < kEnough) {
     finding.verdict = soft < 256 ? Verdict::kFailed : Verdict::kWarning;
-    finding.remedy = "ulimit -n " + number_text(std::min(hard, 65536.0), 9) +
+    finding.remedy = (hard < kEnough ? "raise the hard limit (docker run --ulimit nofile=65536)"
+                                     : "ulimit -n " + number_text(std::min(hard, 65536.0), 9)) +
                      ": each rank has sockets to the others, and files of the model and the data";
   }
   return finding;

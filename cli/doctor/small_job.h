@@ -28,6 +28,8 @@ class SmallJob {
   JobEnd train(int ranks, const std::vector<std::string>& flags) const;
   // A place in a directory for models, checkpoints and weights, which is removed at the end.
   std::string path(const std::string& name) const { return directory_.path(name); }
+  // The length of the shortest dim that is cut.
+  static constexpr double kRows = 256;
   // Windows of a step, over all ranks: at least 8.
   static int global_batch(int ranks);
 

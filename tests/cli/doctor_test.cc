@@ -99,11 +99,24 @@ TEST(Doctor, TellsWhyLibTorchDoesNotLoad) {
   EXPECT_EQ(here.findings.count("shared memory"), 1U);  // and goes on
 }
 
+TEST(Doctor, TellsThatAProgramIsMissing) {
+  const std::string folder = empty_directory();
+  fs::copy_file(fsdp2_program(), folder + "/fsdp2");
+  const Visit here = visit({folder + "/fsdp2", "doctor", "--json"});
+  EXPECT_EQ(here.exit_code, 1);
+  const Json& finding = here.findings.at("LibTorch");
+  EXPECT_EQ(finding.at("found"),
+            folder + "/fsdp2-train: cannot be started: No such file or directory");
+  EXPECT_THAT(finding.at("remedy").get<std::string>(), HasSubstr("beside each other"));
+}
+
 TEST(Doctor, FailsWhereALimitIsTooLow) {
   const Visit here =
       visit({"sh", "-c", "ulimit -n 100 && exec " + fsdp2_program() + " doctor --json"});
   EXPECT_EQ(here.exit_code, 1);
-  EXPECT_EQ(here.findings.at("open files").at("verdict"), "failed");
+  const Json& finding = here.findings.at("open files");
+  EXPECT_EQ(finding.at("verdict"), "failed");
+  EXPECT_THAT(finding.at("remedy").get<std::string>(), HasSubstr("raise the hard limit"));
 }
 
 class DoctorWithRanks : public ::testing::Test {
@@ -159,6 +172,13 @@ TEST_F(DoctorWithRanks, SeesALossThatDoesNotFall) {
 
 TEST_F(DoctorWithRanks, SeesARunThatGoesOnOtherwise) {
   expect_failed(checks("case \"$*\" in *--resume*) set -- \"$@\" --lr-schedule constant;; esac\n"
+                       "exec $REAL \"$@\""),
+                "checkpoint");
+}
+
+TEST_F(DoctorWithRanks, SeesARunThatBeginsAnew) {
+  expect_failed(checks("case \"$*\" in *--resume*)\n"
+                       "  set -- $(echo \"$@\" | sed 's/--resume [^ ]*//');; esac\n"
                        "exec $REAL \"$@\""),
                 "checkpoint");
 }
