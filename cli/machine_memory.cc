@@ -4,6 +4,7 @@
 #include <fstream>
 #include <limits>
 #include <sstream>
+#include <utility>
 
 namespace fsdp2::cli {
 
@@ -21,11 +22,27 @@ double bytes_of_kind(const std::string& kind) {
   return 0;
 }
 
+// What the group's memory has of files that nobody uses: the kernel gives it up for anything else.
+double idle_cache_of_group(const std::string& groups) {
+  for (const auto& [name, kind] : {std::make_pair("memory.stat", "inactive_file"),
+                                   std::make_pair("memory/memory.stat", "total_inactive_file")}) {
+    std::ifstream file(groups + "/" + name);
+    std::string found;
+    for (double bytes = 0; file >> found >> bytes;) {
+      if (found == kind) {
+        return bytes;
+      }
+    }
+  }
+  return 0;
+}
+
 }  // namespace
 
-double control_group_number(const std::string& newer, const std::string& older) {
-  for (const std::string& path : {"/sys/fs/cgroup/" + newer, "/sys/fs/cgroup/" + older}) {
-    std::ifstream file(path);
+double control_group_number(const std::string& newer, const std::string& older,
+                            const std::string& groups) {
+  for (const std::string& name : {newer, older}) {
+    std::ifstream file(groups + "/" + name);
     double number = 0;
     if (file >> number) {
       return number;
@@ -38,10 +55,12 @@ double MachineMemory::free() const {
   return is_limited() ? std::max(0.0, std::min(available, most - used)) : available;
 }
 
-MachineMemory machine_memory() {
+MachineMemory machine_memory(const std::string& groups) {
+  const double used =
+      control_group_number("memory.current", "memory/memory.usage_in_bytes", groups);
   return {bytes_of_kind("MemTotal"), bytes_of_kind("MemAvailable"),
-          control_group_number("memory.current", "memory/memory.usage_in_bytes"),
-          control_group_number("memory.max", "memory/memory.limit_in_bytes")};
+          std::max(0.0, used - idle_cache_of_group(groups)),
+          control_group_number("memory.max", "memory/memory.limit_in_bytes", groups)};
 }
 
 }  // namespace fsdp2::cli
