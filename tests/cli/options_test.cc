@@ -92,6 +92,20 @@ TEST(TrainFlags, OfALearningRatePlanGiveANameToTheFirstThatMatches) {
                   ::testing::HasSubstr("--lr-plan merger: matches the name of no parameter")));
 }
 
+// The steps of a run in epochs are known once its data are.
+TEST(TrainFlags, ThatNameAStepOfARunInEpochsAreCheckedOnceItsStepsAreKnown) {
+  config::Plan plan;
+  EXPECT_EQ(parse_train_options({"--model", "m", "--tokens", "t", "--epochs", "3", "--memory-step",
+                                 "11", "--trace", "d", "--trace-steps", "11:12"},
+                                &plan),
+            Request::kTrain);
+  config::Plan shorter = plan;
+  settle_epochs(&plan, 4);
+  EXPECT_EQ(plan.options.steps, 12);
+  EXPECT_THAT([&] { settle_epochs(&shorter, 3); },
+              ::testing::ThrowsMessage<UsageError>("--memory-step 11 is above 8"));
+}
+
 TEST(TrainFlags, OfALearningRatePlanTakeLittleTimeWhateverTheExpression) {
   EXPECT_EQ(LrPlan("(a+)+$=2;.*=1").rules_for({"b", std::string(4000, 'a')}).size(), 2U);
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <limits>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -82,9 +83,15 @@ void check_recompute(const TrainOptions& o) {
   need("--recompute-every", o.recompute_every != usual.recompute_every);
 }
 
+// The last step of a run in epochs is known once its data are.
+int64_t last_step_or_more(const TrainOptions& o) {
+  const int64_t steps = o.epochs > 0 ? std::numeric_limits<int64_t>::max() : o.steps;
+  return o.stop_step > 0 ? std::min(o.stop_step, steps) : steps;
+}
+
 void check_steps_to_look_at(const TrainOptions& o) {
   const StepRange steps = read_step_range("--trace-steps", o.trace_steps);
-  const int64_t stop = o.stop_step > 0 ? std::min(o.stop_step, o.steps) : o.steps;
+  const int64_t stop = last_step_or_more(o);
   require_within("--memory-step", o.memory_step, -1, stop - 1);
   require(o.trace.empty() || steps.first < stop,
           "--trace-steps " + o.trace_steps + ": the run ends before step " +
@@ -269,6 +276,7 @@ void settle_for_world(config::Plan* plan, int64_t world_size) {
 
 void settle_epochs(config::Plan* plan, int64_t steps_per_epoch) {
   with_usage_errors([&] { config::resolve_epochs(plan, steps_per_epoch); });
+  check_steps_to_look_at(plan->options);
 }
 
 void check_options_for_model(const TrainOptions& o, int64_t max_positions) {
