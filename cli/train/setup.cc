@@ -173,8 +173,11 @@ void apply_lr_plan(const TrainOptions& options, const Shard& shard, const Optimi
     return;
   }
   for (const LrPlan::Rule& rule : LrPlan(options.lr_plan).rules_for(names_of_trained(shard))) {
-    const std::vector<const char*> texts = texts_of(rule.names);
-    check(fsdp2_optimizer_scale_named_lr(optimizer.get(), texts.data(), texts.size(), rule.factor));
+    if (rule.factor != 1.0) {  // such a rule keeps names from later ones, or is about all the rest
+      const std::vector<const char*> texts = texts_of(rule.names);
+      check(
+          fsdp2_optimizer_scale_named_lr(optimizer.get(), texts.data(), texts.size(), rule.factor));
+    }
   }
 }
 

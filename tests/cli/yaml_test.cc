@@ -230,6 +230,12 @@ TEST(Yaml, PatternsMustMatch) {
   EXPECT_THAT(frozen.outcome.err, HasSubstr("--freeze: nothing is called model.x"));
 }
 
+TEST(Yaml, ALearningRatePlanMayEndWithAllOthers) {
+  const Training training = train(
+      1, of_small_model({example("plain"), "--steps", "1", "--lr-plan", "lm_head.*=0.5;.*=1"}));
+  EXPECT_EQ(training.outcome.exit_code, 0) << training.outcome.err;
+}
+
 // In one precision: what is ignored computes in the dtype that it has.
 TEST(Yaml, FreezeAndIgnoreLeaveParametersAlone) {
   const auto usual = of_small_model(

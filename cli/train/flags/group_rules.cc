@@ -43,11 +43,16 @@ std::vector<LrScale> read_lr_scales(const std::string& text) {
   return scales;
 }
 
-// The matcher of that kind takes time in proportion to the name, whatever the expression.
+// The matcher of that kind takes time in proportion to the name, whatever the expression. The
+// compiler of expressions calls itself for each parenthesis.
 LrPlan::LrPlan(const std::string& text) {
+  constexpr size_t kMostBytes = 1000;
   std::istringstream parts(text);
   for (std::string part; std::getline(parts, part, ';');) {
     const LrScale scale = read_scale("--lr-plan", "EXPRESSION", part);
+    require(scale.pattern.size() <= kMostBytes,
+            "--lr-plan: expected expressions of at most " + std::to_string(kMostBytes) +
+                " bytes, found one of " + std::to_string(scale.pattern.size()));
     try {
       expressions_.push_back(
           {scale.pattern,
