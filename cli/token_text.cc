@@ -1,6 +1,8 @@
 #include "cli/token_text.h"
 
+#include <charconv>
 #include <sstream>
+#include <system_error>
 
 namespace fsdp2::cli {
 
@@ -9,13 +11,17 @@ namespace {
 constexpr int64_t kBytes = 256;
 
 std::vector<int64_t> numbers_in(const std::string& text, const std::string& what) {
-  std::istringstream stream(text);
+  std::istringstream words(text);
   std::vector<int64_t> numbers;
-  for (int64_t number = 0; stream >> number;) {
+  for (std::string word; words >> word;) {
+    int64_t number = 0;
+    const char* const end = word.data() + word.size();
+    const auto read = std::from_chars(word.data(), end, number);
+    if (read.ec != std::errc() || read.ptr != end) {
+      throw Failure(what + " '" + text + "': expected token numbers, separated by spaces, found " +
+                    word);
+    }
     numbers.push_back(number);
-  }
-  if (!stream.eof()) {
-    throw Failure(what + " '" + text + "': expected token numbers, separated by spaces");
   }
   return numbers;
 }
@@ -35,6 +41,9 @@ std::vector<int64_t> TokenText::read(const std::string& text, const std::string&
     return numbers_in(text, what);
   }
   if (form_ == Form::kTokenizer) {
+    if (text.find('\0') != std::string::npos) {
+      throw Failure(what + ": has a zero byte, which is no text");
+    }
     return encoded(text.size(), [&](int64_t* tokens, size_t cap, size_t* needed) {
       constexpr int32_t kSurround = 1;
       return fsdp2_tokenizer_encode(tokenizer_.get(), text.c_str(), kSurround, tokens, cap, needed);

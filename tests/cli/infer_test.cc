@@ -144,6 +144,8 @@ TEST(Infer, RefusesInOneLine) {
       {joined({"generate", "--prompt", "a", "--tokens", "f"}, kModel), "unknown flag --tokens", 2},
       {joined({"generate", "--prompt", ""}, kModel), "prompt 1 is empty", 1},
       {joined({"generate", "--numbers", "--prompt", "1 x"}, kModel), "prompt 1 '1 x': expected", 1},
+      {joined({"generate", "--numbers", "--prompt", "1 99999999999999999999"}, kModel),
+       "separated by spaces, found 99999999999999999999", 1},
       {joined({"generate", "--numbers", "--prompt", "9999"}, kModel), "outside the vocabulary", 1},
       {joined({"generate", "--prompts", "/none"}, kModel), "--prompts /none: cannot be read", 1},
       {joined({"score"}, kModel), "--tokens or --text", 2},
