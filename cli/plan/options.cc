@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "cli/arguments.h"
+#include "cli/exported_file.h"
 
 namespace fsdp2::cli {
 
@@ -30,6 +31,11 @@ void check_options(const PlanOptions& o) {
   require_within("--recompute-every", o.recompute_every, 1);
   require(std::isfinite(o.memory_gb) && o.memory_gb >= 0 && o.memory_gb < 1e9,
           "--memory-gb: expected 0 to 1e9, found " + std::to_string(o.memory_gb));
+  require(
+      o.seq_len == 0 || !is_exported_file(o.model),
+      "--seq-len: --model " + o.model +
+          " is a program, whose activations cannot be planned; fsdp2 train --memory-step counts "
+          "them");
   require(o.memory_gb == 0 || o.seq_len > 0,
           "--memory-gb needs --seq-len: activations are a part of what has to fit");
   check_sharding(o.sharding);

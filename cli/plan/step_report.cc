@@ -5,6 +5,9 @@
 #include <utility>
 #include <vector>
 
+#include "cli/arguments.h"
+#include "cli/sharding.h"
+
 namespace fsdp2::cli {
 
 namespace {
@@ -48,13 +51,26 @@ struct Alternative {
   PlanOptions options;
 };
 
+// Whether the tool takes these options together.
+bool is_taken(const PlanOptions& options) {
+  try {
+    check_sharding(options.sharding);
+    check_sharding_for_world(options.sharding, options.world_size);
+    return true;
+  } catch (const UsageError&) {
+    return false;
+  }
+}
+
 // What costs least time comes first.
 std::vector<Alternative> alternatives_to(const PlanOptions& options) {
   std::vector<Alternative> all;
   const auto add = [&](const std::string& flags, const auto& change) {
     Alternative alternative{flags, options};
     change(alternative.options);
-    all.push_back(std::move(alternative));
+    if (is_taken(alternative.options)) {
+      all.push_back(std::move(alternative));
+    }
   };
   const auto checkpointed = [](int every) {
     return [every](PlanOptions& o) {

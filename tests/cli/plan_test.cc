@@ -205,6 +205,16 @@ TEST(Plan, ShowsWhatMakesAStepFit) {
   EXPECT_THAT(outcome.out, AllOf(HasSubstr("does not fit"), HasSubstr(" fits")));
   EXPECT_EQ(plan({"--model", "gpt-90m", "--memory-gb", "2"}).err,
             "fsdp2 plan: --memory-gb needs --seq-len: activations are a part of what has to fit\n");
+  EXPECT_THAT(plan({"--model", "m.pt2", "--seq-len", "8"}).err,
+              HasSubstr("m.pt2 is a program, whose activations cannot be planned"));
+}
+
+TEST(Plan, ShowsNoOptionsThatTheToolRefuses) {
+  const Outcome outcome = plan({"--model", tiny_llama(), "--world-size", "2", "--strategy",
+                                "shard_grad_op", "--seq-len", "16", "--memory-gb", "2"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr("--reshard-after-forward false "),
+                                 Not(HasSubstr("--reshard-after-forward true "))));
 }
 
 TEST(Plan, MistakesAreOneLine) {
