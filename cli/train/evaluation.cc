@@ -29,8 +29,8 @@ Loader open_loader(const TrainOptions& options, const Mesh& mesh, int64_t vocab_
 Evaluation::Evaluation(const TrainOptions& options, const Mesh& mesh, int64_t vocab_size)
     : options_(options),
       rows_of_forward_(options.global_batch / options.grad_accum /
-                       info_of<fsdp2_mesh_info>(fsdp2_mesh_get_info, mesh.get()).world_size *
-                       options.ulysses_size),
+                       (info_of<fsdp2_mesh_info>(fsdp2_mesh_get_info, mesh.get()).world_size /
+                        options.ulysses_size)),
       loader_(options.eval_data.empty() ? Loader() : open_loader(options, mesh, vocab_size)) {}
 
 bool Evaluation::is_due(int64_t steps_done, int64_t stop) const {
