@@ -192,7 +192,7 @@ std::vector<Key> outcome_keys(TrainOptions* o) {
       {optimizer, "momentum", &o->momentum, "SGD momentum"},
       {optimizer, "muon-momentum", &o->muon_momentum, "Muon momentum of matrices"},
       {optimizer, "ns-steps", &o->ns_steps,
-       "Steps of Newton's and Schulz's iteration, by which Muon makes a matrix orthogonal"},
+       "Newton-Schulz steps, by which Muon makes a matrix orthogonal"},
       {optimizer, "matched-adamw-rms", &o->matched_adamw_rms, kMatchedRmsHelp},
       {optimizer, "weight-decay", &o->weight_decay,
        "Weight decay, applied to every parameter but those of --no-decay, --no-decay-names and "

@@ -29,8 +29,7 @@ inline constexpr const char* kFsdpSizeHelp =
     "Ranks per shard group (0 or 1: all ranks; fewer: the groups are replicas)";
 inline constexpr const char* kUlyssesHelp =
     "Consecutive ranks that share sequences: each has a part of every window, and some of the "
-    "heads "
-    "in attention (1: none do)";
+    "heads in attention (1: none do)";
 inline constexpr const char* kReshardHelp =
     "Reshard after forward: default (layers yes, root no), true, false, or N (keep a 1/N slice)";
 inline constexpr const char* kWrapHelp =

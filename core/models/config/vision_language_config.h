@@ -15,8 +15,8 @@ namespace fsdp2::models {
 // "vision_config". A patch is what one position of the encoder sees: patch_size x patch_size pixels
 // of frames_per_patch frames. Squares of merge_size x merge_size patches become one token.
 struct VisionConfig {
-  std::string
-      family;  // "Qwen3VL": module kinds start with it, as the transformers library's classes
+  // "Qwen3VL": module kinds start with it, as the transformers library's classes.
+  std::string family;
   int64_t layers = 0;
   int64_t hidden_size = 0;
   int64_t intermediate_size = 0;

@@ -27,7 +27,7 @@ struct Closeness {
   double gradient = 2e-6;  // and, of the norm
   double relative = 2e-5;
 };
-// Of 8 bits, with products in another order.
+// Numbers have 8 significant bits, with products in another order.
 constexpr Closeness kBfloat16 = {6e-2, 2e-2, 2e-3, 6e-2};
 
 void expect_logits(const at::Tensor& logits, const json& expected, const Closeness& closeness) {
