@@ -137,7 +137,8 @@ void write_function(const Api& api, const Function& function, std::ostream& out)
   for (const auto& parameter : function.parameters) {
     const std::string text = argument(api, parameter);
     if (is_string(parameter.type)) {
-      out << "\t" << text << " := cString(" << unexported(parameter.name) << ")\n"
+      out << "\t" << text << (parameter.optional ? " := cOptional(" : " := cString(")
+          << unexported(parameter.name) << ")\n"
           << "\tdefer C.free(unsafe.Pointer(" << text << "))\n";
     }
     arguments += (arguments.empty() ? "" : ", ") + text;

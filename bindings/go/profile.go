@@ -8,8 +8,8 @@ import (
 
 // Profile runs body and records what it computes and waits for, by LibTorch's own profiler: operators, and the phases of units as ranges
 // that are named as in PyTorch, such as "FSDP::all_gather (model.layers.0)". traceFile gets all events in Chrome's trace format; "" for
-// none. A process takes one profile at a time: ErrWrongState if another one is being taken. The profile is of this goroutine alone, which
-// keeps its thread meanwhile.
+// none. If body fails, the profile ends without a trace. A process takes one profile at a time: ErrWrongState if another one is being
+// taken. The profile is of this goroutine alone, which keeps its thread meanwhile.
 func Profile(traceFile string, body func() error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -18,17 +18,16 @@ func Profile(traceFile string, body func() error) error {
 	}
 	stopped := false
 	defer func() {
-		if !stopped { // body has panicked
+		if !stopped { // body or the name of the file was no good
 			_ = capi.ProfileStop("")
 		}
 	}()
-	err := body()
-	stopped = true
-	if err != nil {
-		_ = capi.ProfileStop("")
+	if err := body(); err != nil {
 		return err
 	}
-	return failure(capi.ProfileStop(traceFile))
+	err := failure(capi.ProfileStop(traceFile))
+	stopped = err == nil
+	return err
 }
 
 // DescribeProfile returns the last profile as a table of operators and ranges, by their own time. ErrNotFound before the first one.

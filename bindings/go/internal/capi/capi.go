@@ -796,7 +796,7 @@ func MeshCreateIn(mesh Mesh, options *MeshOptions, out *Mesh) error {
 
 // MeshFromGroup calls fsdp2_mesh_from_group.
 func MeshFromGroup(mesh Mesh, dim int32, name string, out *Mesh) error {
-	cName := cString(name)
+	cName := cOptional(name)
 	defer C.free(unsafe.Pointer(cName))
 	return check(C.fsdp2_go_mesh_from_group(*(*C.fsdp2_mesh)(unsafe.Pointer(&mesh)), C.int32_t(dim), cName, (*C.fsdp2_mesh)(unsafe.Pointer(out))))
 }
@@ -870,7 +870,7 @@ func MeshGetSubmesh(mesh Mesh, names *unsafe.Pointer, nNames uint, out *Mesh) er
 
 // MeshFlatten calls fsdp2_mesh_flatten.
 func MeshFlatten(mesh Mesh, names *unsafe.Pointer, nNames uint, name string, out *Mesh) error {
-	cName := cString(name)
+	cName := cOptional(name)
 	defer C.free(unsafe.Pointer(cName))
 	return check(C.fsdp2_go_mesh_flatten(*(*C.fsdp2_mesh)(unsafe.Pointer(&mesh)), (**C.char)(unsafe.Pointer(names)), C.size_t(nNames), cName, (*C.fsdp2_mesh)(unsafe.Pointer(out))))
 }
@@ -1223,7 +1223,7 @@ func ModuleCreateCustom(kind string, options *ModuleOptions, fn unsafe.Pointer, 
 func ModuleCreateLayer(kind string, json string, options *ModuleOptions, out *Module) error {
 	cKind := cString(kind)
 	defer C.free(unsafe.Pointer(cKind))
-	cJson := cString(json)
+	cJson := cOptional(json)
 	defer C.free(unsafe.Pointer(cJson))
 	return check(C.fsdp2_go_module_create_layer(cKind, cJson, (*C.fsdp2_module_options)(unsafe.Pointer(options)), (*C.fsdp2_module)(unsafe.Pointer(out))))
 }
@@ -1391,21 +1391,21 @@ func ShardGetUnitName(shard Shard, index uint, buf *byte, cap uint, needed *uint
 
 // ShardGetUnitIndex calls fsdp2_shard_get_unit_index.
 func ShardGetUnitIndex(shard Shard, unit string, out *uint) error {
-	cUnit := cString(unit)
+	cUnit := cOptional(unit)
 	defer C.free(unsafe.Pointer(cUnit))
 	return check(C.fsdp2_go_shard_get_unit_index(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cUnit, (*C.size_t)(unsafe.Pointer(out))))
 }
 
 // ShardSetRequiresGradientSync calls fsdp2_shard_set_requires_gradient_sync.
 func ShardSetRequiresGradientSync(shard Shard, unit string, flag int32, recurse int32) error {
-	cUnit := cString(unit)
+	cUnit := cOptional(unit)
 	defer C.free(unsafe.Pointer(cUnit))
 	return check(C.fsdp2_go_shard_set_requires_gradient_sync(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cUnit, C.int32_t(flag), C.int32_t(recurse)))
 }
 
 // ShardSetRequiresAllReduce calls fsdp2_shard_set_requires_all_reduce.
 func ShardSetRequiresAllReduce(shard Shard, unit string, flag int32, recurse int32) error {
-	cUnit := cString(unit)
+	cUnit := cOptional(unit)
 	defer C.free(unsafe.Pointer(cUnit))
 	return check(C.fsdp2_go_shard_set_requires_all_reduce(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cUnit, C.int32_t(flag), C.int32_t(recurse)))
 }
@@ -1422,105 +1422,105 @@ func ShardGetIsLastBackward(shard Shard, out *int32) error {
 
 // ShardSetReshardAfterForward calls fsdp2_shard_set_reshard_after_forward.
 func ShardSetReshardAfterForward(shard Shard, unit string, flag int32, recurse int32) error {
-	cUnit := cString(unit)
+	cUnit := cOptional(unit)
 	defer C.free(unsafe.Pointer(cUnit))
 	return check(C.fsdp2_go_shard_set_reshard_after_forward(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cUnit, C.int32_t(flag), C.int32_t(recurse)))
 }
 
 // ShardSetReshardAfterBackward calls fsdp2_shard_set_reshard_after_backward.
 func ShardSetReshardAfterBackward(shard Shard, unit string, flag int32, recurse int32) error {
-	cUnit := cString(unit)
+	cUnit := cOptional(unit)
 	defer C.free(unsafe.Pointer(cUnit))
 	return check(C.fsdp2_go_shard_set_reshard_after_backward(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cUnit, C.int32_t(flag), C.int32_t(recurse)))
 }
 
 // ShardSetUnshardInBackward calls fsdp2_shard_set_unshard_in_backward.
 func ShardSetUnshardInBackward(shard Shard, unit string, flag int32) error {
-	cUnit := cString(unit)
+	cUnit := cOptional(unit)
 	defer C.free(unsafe.Pointer(cUnit))
 	return check(C.fsdp2_go_shard_set_unshard_in_backward(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cUnit, C.int32_t(flag)))
 }
 
 // ShardSetReduceUnusedParameters calls fsdp2_shard_set_reduce_unused_parameters.
 func ShardSetReduceUnusedParameters(shard Shard, unit string, flag int32, recurse int32) error {
-	cUnit := cString(unit)
+	cUnit := cOptional(unit)
 	defer C.free(unsafe.Pointer(cUnit))
 	return check(C.fsdp2_go_shard_set_reduce_unused_parameters(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cUnit, C.int32_t(flag), C.int32_t(recurse)))
 }
 
 // ShardSetGradientDivideFactor calls fsdp2_shard_set_gradient_divide_factor.
 func ShardSetGradientDivideFactor(shard Shard, unit string, factor float64) error {
-	cUnit := cString(unit)
+	cUnit := cOptional(unit)
 	defer C.free(unsafe.Pointer(cUnit))
 	return check(C.fsdp2_go_shard_set_gradient_divide_factor(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cUnit, C.double(factor)))
 }
 
 // ShardSetForceSumReduction calls fsdp2_shard_set_force_sum_reduction.
 func ShardSetForceSumReduction(shard Shard, unit string, flag int32) error {
-	cUnit := cString(unit)
+	cUnit := cOptional(unit)
 	defer C.free(unsafe.Pointer(cUnit))
 	return check(C.fsdp2_go_shard_set_force_sum_reduction(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cUnit, C.int32_t(flag)))
 }
 
 // ShardSetForwardPrefetch calls fsdp2_shard_set_forward_prefetch.
 func ShardSetForwardPrefetch(shard Shard, unit string, units *unsafe.Pointer, nUnits uint) error {
-	cUnit := cString(unit)
+	cUnit := cOptional(unit)
 	defer C.free(unsafe.Pointer(cUnit))
 	return check(C.fsdp2_go_shard_set_forward_prefetch(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cUnit, (**C.char)(unsafe.Pointer(units)), C.size_t(nUnits)))
 }
 
 // ShardSetBackwardPrefetch calls fsdp2_shard_set_backward_prefetch.
 func ShardSetBackwardPrefetch(shard Shard, unit string, units *unsafe.Pointer, nUnits uint) error {
-	cUnit := cString(unit)
+	cUnit := cOptional(unit)
 	defer C.free(unsafe.Pointer(cUnit))
 	return check(C.fsdp2_go_shard_set_backward_prefetch(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cUnit, (**C.char)(unsafe.Pointer(units)), C.size_t(nUnits)))
 }
 
 // ShardGetForwardPrefetch calls fsdp2_shard_get_forward_prefetch.
 func ShardGetForwardPrefetch(shard Shard, unit string, units *uint, cap uint, needed *uint) error {
-	cUnit := cString(unit)
+	cUnit := cOptional(unit)
 	defer C.free(unsafe.Pointer(cUnit))
 	return check(C.fsdp2_go_shard_get_forward_prefetch(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cUnit, (*C.size_t)(unsafe.Pointer(units)), C.size_t(cap), (*C.size_t)(unsafe.Pointer(needed))))
 }
 
 // ShardGetBackwardPrefetch calls fsdp2_shard_get_backward_prefetch.
 func ShardGetBackwardPrefetch(shard Shard, unit string, units *uint, cap uint, needed *uint) error {
-	cUnit := cString(unit)
+	cUnit := cOptional(unit)
 	defer C.free(unsafe.Pointer(cUnit))
 	return check(C.fsdp2_go_shard_get_backward_prefetch(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cUnit, (*C.size_t)(unsafe.Pointer(units)), C.size_t(cap), (*C.size_t)(unsafe.Pointer(needed))))
 }
 
 // ShardGetUnitSettings calls fsdp2_shard_get_unit_settings.
 func ShardGetUnitSettings(shard Shard, unit string, out *UnitSettings) error {
-	cUnit := cString(unit)
+	cUnit := cOptional(unit)
 	defer C.free(unsafe.Pointer(cUnit))
 	return check(C.fsdp2_go_shard_get_unit_settings(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cUnit, (*C.fsdp2_unit_settings)(unsafe.Pointer(out))))
 }
 
 // ShardSetUnitSettings calls fsdp2_shard_set_unit_settings.
 func ShardSetUnitSettings(shard Shard, unit string, settings *UnitSettings) error {
-	cUnit := cString(unit)
+	cUnit := cOptional(unit)
 	defer C.free(unsafe.Pointer(cUnit))
 	return check(C.fsdp2_go_shard_set_unit_settings(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cUnit, (*C.fsdp2_unit_settings)(unsafe.Pointer(settings))))
 }
 
 // ShardUnshard calls fsdp2_shard_unshard.
 func ShardUnshard(shard Shard, unit string, asyncOp int32) error {
-	cUnit := cString(unit)
+	cUnit := cOptional(unit)
 	defer C.free(unsafe.Pointer(cUnit))
 	return check(C.fsdp2_go_shard_unshard(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cUnit, C.int32_t(asyncOp)))
 }
 
 // ShardWaitUnshard calls fsdp2_shard_wait_unshard.
 func ShardWaitUnshard(shard Shard, unit string) error {
-	cUnit := cString(unit)
+	cUnit := cOptional(unit)
 	defer C.free(unsafe.Pointer(cUnit))
 	return check(C.fsdp2_go_shard_wait_unshard(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cUnit))
 }
 
 // ShardReshard calls fsdp2_shard_reshard.
 func ShardReshard(shard Shard, unit string) error {
-	cUnit := cString(unit)
+	cUnit := cOptional(unit)
 	defer C.free(unsafe.Pointer(cUnit))
 	return check(C.fsdp2_go_shard_reshard(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cUnit))
 }
@@ -1564,21 +1564,21 @@ func CallbackFail(status Status, message string) error {
 
 // ShardSetAllReduceHook calls fsdp2_shard_set_all_reduce_hook.
 func ShardSetAllReduceHook(shard Shard, unit string, fn unsafe.Pointer, userData unsafe.Pointer, release unsafe.Pointer) error {
-	cUnit := cString(unit)
+	cUnit := cOptional(unit)
 	defer C.free(unsafe.Pointer(cUnit))
 	return check(C.fsdp2_go_shard_set_all_reduce_hook(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cUnit, C.fsdp2_all_reduce_hook_fn(fn), userData, C.fsdp2_release_fn(release)))
 }
 
 // ShardSetGradientReady calls fsdp2_shard_set_gradient_ready.
 func ShardSetGradientReady(shard Shard, unit string, recurse int32, fn unsafe.Pointer, userData unsafe.Pointer, release unsafe.Pointer) error {
-	cUnit := cString(unit)
+	cUnit := cOptional(unit)
 	defer C.free(unsafe.Pointer(cUnit))
 	return check(C.fsdp2_go_shard_set_gradient_ready(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cUnit, C.int32_t(recurse), C.fsdp2_gradient_ready_fn(fn), userData, C.fsdp2_release_fn(release)))
 }
 
 // ShardSetAllGatherExtension calls fsdp2_shard_set_all_gather_extension.
 func ShardSetAllGatherExtension(shard Shard, unit string, pre unsafe.Pointer, post unsafe.Pointer, userData unsafe.Pointer, release unsafe.Pointer) error {
-	cUnit := cString(unit)
+	cUnit := cOptional(unit)
 	defer C.free(unsafe.Pointer(cUnit))
 	return check(C.fsdp2_go_shard_set_all_gather_extension(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cUnit, C.fsdp2_pre_all_gather_fn(pre), C.fsdp2_post_all_gather_fn(post), userData, C.fsdp2_release_fn(release)))
 }
@@ -1607,9 +1607,9 @@ func PlanGetMemory(shard Shard, inputs *Tensor, nInputs uint, microBatches uint,
 func ConfigLower(config string, configName string, role string, sets *unsafe.Pointer, nSets uint, worldSize int32, buf *byte, cap uint, needed *uint) error {
 	cConfig := cString(config)
 	defer C.free(unsafe.Pointer(cConfig))
-	cConfigName := cString(configName)
+	cConfigName := cOptional(configName)
 	defer C.free(unsafe.Pointer(cConfigName))
-	cRole := cString(role)
+	cRole := cOptional(role)
 	defer C.free(unsafe.Pointer(cRole))
 	return check(C.fsdp2_go_config_lower(cConfig, cConfigName, cRole, (**C.char)(unsafe.Pointer(sets)), C.size_t(nSets), C.int32_t(worldSize), (*C.char)(unsafe.Pointer(buf)), C.size_t(cap), (*C.size_t)(unsafe.Pointer(needed))))
 }
@@ -1751,7 +1751,7 @@ func OptimizerDuplicate(optimizer Optimizer, out *Optimizer) error {
 
 // TokenizerOpen calls fsdp2_tokenizer_open.
 func TokenizerOpen(path string, out *Tokenizer) error {
-	cPath := cString(path)
+	cPath := cOptional(path)
 	defer C.free(unsafe.Pointer(cPath))
 	return check(C.fsdp2_go_tokenizer_open(cPath, (*C.fsdp2_tokenizer)(unsafe.Pointer(out))))
 }
@@ -1884,7 +1884,7 @@ func ProfileStart() error {
 
 // ProfileStop calls fsdp2_profile_stop.
 func ProfileStop(traceFile string) error {
-	cTraceFile := cString(traceFile)
+	cTraceFile := cOptional(traceFile)
 	defer C.free(unsafe.Pointer(cTraceFile))
 	return check(C.fsdp2_go_profile_stop(cTraceFile))
 }

@@ -1,8 +1,8 @@
 // Package capi is libfsdp2's C ABI, one to one: every function of the headers under its name without fsdp2_.
 //
-// Handles and structs have the layout of C's. A call that can fail gives an error that is an *Error. Strings go in as Go strings;
-// pointers kept in a struct (MeshOptions.Rendezvous) must point to C memory. Everything else is as the headers say, ownership
-// included: nothing here is freed by the garbage collector.
+// Handles and structs have the layout of C's. A call that can fail gives an error that is an *Error. Strings go in as Go strings, an
+// empty one as NULL where the header allows that; pointers kept in a struct (MeshOptions.Rendezvous) must point to C memory. Everything
+// else is as the headers say, ownership included: nothing here is freed by the garbage collector.
 package capi
 
 // #cgo LDFLAGS: -ldl -lpthread

@@ -72,6 +72,14 @@ func Numbers[N Number](m *Memory, values []N) *N {
 // cString copies a text to C's memory, to be freed.
 func cString(text string) *C.char { return C.CString(terminable(text)) }
 
+// cOptional is cString, or NULL for an empty text: Go has no other way to leave a text out.
+func cOptional(text string) *C.char {
+	if text == "" {
+		return nil
+	}
+	return cString(text)
+}
+
 // terminable returns the text as C can take it. A NUL would end it early; in its place comes a byte that is no UTF-8, so that the
 // library refuses the text.
 func terminable(text string) string {
