@@ -2,8 +2,9 @@
     profile(f; trace_file = nothing)
 
 Runs `f()` and records what it computes and waits for, by LibTorch's own profiler: operators, and the phases of units as ranges that are
-named as in PyTorch, such as "FSDP::all_gather (model.layers.0)". `trace_file` gets all events in Chrome's trace format. A process takes
-one profile at a time. Returns what `f` returns; `describe_profile` has the table. The task stays on its thread meanwhile.
+named as in PyTorch, such as "FSDP::all_gather (model.layers.0)". `trace_file` gets all events in Chrome's trace format. If `f` throws,
+the profile ends without a trace. A process takes one profile at a time. Returns what `f` returns; `describe_profile` has the table. The
+task stays on its thread meanwhile.
 """
 function profile(f; trace_file = nothing)
     task = current_task()
@@ -11,14 +12,14 @@ function profile(f; trace_file = nothing)
     task.sticky = true
     try
         check(fsdp2_profile_start())
-        result = try
-            f()
+        try
+            result = f()
+            check(fsdp2_profile_stop(optional(trace_file)))
+            result
         catch
-            fsdp2_profile_stop(C_NULL)
+            fsdp2_profile_stop(C_NULL) # f or the name of the file was no good
             rethrow()
         end
-        check(fsdp2_profile_stop(optional(trace_file)))
-        result
     finally
         task.sticky = was_sticky
     end

@@ -96,3 +96,24 @@ end
     @test size(scaled_dot_product_attention(heads, heads, heads; causal = true)) == (1, 2, 3, 4)
     @test Array(dropout(x, 0.9)) == a # no module is training
 end
+
+@testset "a profile is a table and a trace" begin
+    x = Tensor(Float32[-1, 2])
+    @test Array(FSDP2.profile(() -> relu(x))) == Float32[0, 2]
+    @test occursin("\naten::relu ", describe_profile())
+    mktempdir() do directory
+        file = joinpath(directory, "trace.json")
+        FSDP2.profile(() -> relu(x); trace_file = file)
+        @test occursin("\"aten::relu\"", read(file, String))
+        @test code_of(() -> FSDP2.profile(() -> relu(x); trace_file = joinpath(file, "no"))) == :io
+    end
+end
+
+@testset "a profile ends with its body" begin
+    @test thrown(() -> FSDP2.profile(() -> error("broken"))) == ErrorException("broken")
+    @test code_of(() -> FSDP2.profile(() -> nothing; trace_file = "")) == :invalid_argument
+    @test thrown(() -> FSDP2.profile(() -> nothing; trace_file = "a\0b")) isa ArgumentError
+    FSDP2.profile() do
+        @test code_of(() -> FSDP2.profile(() -> nothing)) == :wrong_state
+    end
+end
