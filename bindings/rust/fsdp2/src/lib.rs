@@ -28,7 +28,7 @@
 //! * An object is destroyed when it is dropped, in any order: it lives on until nothing needs it any more.
 //! * *Collective* marks a call that all ranks of the mesh make, in the same order. If one rank fails, the others get
 //!   [`Status::PeerFailed`].
-//! * [`Mesh`], [`Tensor`] and [`Scope`] may be shared between threads. The other objects may move to another thread, but belong
+//! * [`Mesh`], [`Tensor`], [`Tokenizer`] and [`Scope`] may be shared between threads. The other objects may move to another thread, but belong
 //!   to one at a time; two threads that use the same model through two handles get [`Status::Busy`].
 //! * A model comes from disk or a config.json, is put together from layers ([`layer!`]), or is written in operators ([`custom`]).
 //! * Closures can be forwards ([`custom`]), hooks ([`hook`]) and sinks of messages ([`log`]), and a [`Function`] has a gradient of its
@@ -64,7 +64,7 @@ mod mesh;
 mod module;
 mod optimizer;
 mod plan;
-pub mod profile;
+mod profile;
 pub mod runtime;
 mod scope;
 mod shard;
@@ -99,6 +99,7 @@ pub use optimizer::{
     AdamwOptions, Algorithm, MuonOptions, Optimizer, OptimizerGroupInfo, OptimizerInfo, SgdOptions,
 };
 pub use plan::{PlanInfo, PlanMemory, PlanOptions};
+pub use profile::Profile;
 pub use scope::{Scope, Scoped};
 pub use shard::{ParameterInfo, Shard};
 pub use shard_options::{
