@@ -122,10 +122,15 @@ pub(crate) struct Texts {
 
 impl Texts {
     pub(crate) fn new<T: AsRef<str>>(texts: &[T]) -> Result<Self> {
-        let owned = texts
-            .iter()
-            .map(|text| c_text(text.as_ref()))
-            .collect::<Result<Vec<_>>>()?;
+        Self::own(texts.iter().map(|text| c_text(text.as_ref())))
+    }
+
+    pub(crate) fn of_paths<'a>(paths: impl Iterator<Item = &'a Path>) -> Result<Self> {
+        Self::own(paths.map(c_path))
+    }
+
+    fn own(texts: impl Iterator<Item = Result<CString>>) -> Result<Self> {
+        let owned = texts.collect::<Result<Vec<_>>>()?;
         Ok(Self {
             pointers: owned.iter().map(|text| text.as_ptr()).collect(),
             _owned: owned,

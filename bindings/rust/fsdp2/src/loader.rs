@@ -1,4 +1,4 @@
-//! Batches of token windows for this rank, from a flat token file, from any text, or from records in JSON lines; of one file or several.
+//! Batches of token windows for this rank, from a flat token file, from any text, or from records in JSON lines.
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
@@ -105,11 +105,11 @@ impl Loader {
     /// *Collective.*
     pub fn open_mixture(
         mesh: &Mesh,
-        files: &[(&str, f64)],
+        files: &[(impl AsRef<Path>, f64)],
         options: &LoaderOptions,
     ) -> Result<Self> {
-        let paths = ffi::Texts::new(&files.iter().map(|file| file.0).collect::<Vec<_>>())?;
-        let weights: Vec<f64> = files.iter().map(|file| file.1).collect();
+        let paths = ffi::Texts::of_paths(files.iter().map(|(path, _)| path.as_ref()))?;
+        let weights: Vec<f64> = files.iter().map(|&(_, weight)| weight).collect();
         options.with_raw(|raw| {
             ffi::made(|out| unsafe {
                 sys::fsdp2_loader_open_mixture(

@@ -38,11 +38,7 @@ fn a_mixture_takes_windows_by_weight() -> Result<()> {
         read_ahead: 2,
         ..Default::default()
     };
-    let files = [
-        (first.to_str().unwrap(), 3.0),
-        (second.to_str().unwrap(), 1.0),
-    ];
-    let loader = Loader::open_mixture(&mesh, &files, &options)?;
+    let loader = Loader::open_mixture(&mesh, &[(&first, 3.0), (&second, 1.0)], &options)?;
     assert_eq!(loader.info()?.n_windows, 5);
     assert_eq!(loader.info()?.steps_per_epoch, 2);
     let [tokens, _] = loader.next()?;
@@ -51,7 +47,7 @@ fn a_mixture_takes_windows_by_weight() -> Result<()> {
         rows.chunks(2).map(|row| row[0]).collect::<Vec<_>>(),
         b"abxc".map(i64::from)
     );
-    let refused = Loader::open_mixture(&mesh, &[(files[0].0, 0.0)], &options);
+    let refused = Loader::open_mixture(&mesh, &[(first, 0.0)], &options);
     assert_eq!(refused.unwrap_err().status(), Status::InvalidArgument);
     Ok(())
 }
