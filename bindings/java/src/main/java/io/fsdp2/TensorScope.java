@@ -131,7 +131,7 @@ public final class TensorScope implements AutoCloseable {
       open.innermost = this;
     }
     end();
-    open.innermost = firstOpen(this);
+    open.innermost = firstOpen(open.innermost);
   }
 
   private boolean isOpenHere() {

@@ -40,6 +40,7 @@ public final class LocalTest {
     test("a scope ends what was made in it", LocalTest::aScopeEndsWhatWasMadeInIt);
     test("a scope without gradients records none", LocalTest::aScopeWithoutGradients);
     test("a scope ends the scopes within it", LocalTest::aScopeEndsTheScopesWithinIt);
+    test("a scope that has ended ends nothing", LocalTest::aScopeThatHasEnded);
     test("nothing crashes on odd sizes", LocalTest::nothingCrashesOnOddSizes);
   }
 
@@ -319,6 +320,21 @@ public final class LocalTest {
     expect(0L, FsdpRuntime.liveHandles());
     inside.close();
     Tensor.of(new float[] {1}).close();
+  }
+
+  /** Whoever closes it again, another scope may be open by then. */
+  private static void aScopeThatHasEnded() {
+    TensorScope ended = TensorScope.open();
+    TensorScope inner = TensorScope.open();
+    ended.close();
+    Tensor inside;
+    try (TensorScope scope = TensorScope.openWithoutGradients()) {
+      ended.close();
+      inner.close();
+      inside = Tensor.of(new float[] {1}).setRequiresGrad(true);
+      expect(false, inside.add(1).getInfo().requiresGrad());
+    }
+    expect(ErrorCode.STALE_HANDLE, code(inside::getInfo));
   }
 
   private static void nothingCrashesOnOddSizes() throws Exception {
