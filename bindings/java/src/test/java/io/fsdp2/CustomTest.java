@@ -307,7 +307,6 @@ public final class CustomTest {
     constant.close();
   }
 
-  /** Tensors, shards and their parts are dropped while ranks compute and other threads collect. */
   /** Few travel otherwise than many, in and out; and a forward inside leaves them as they are. */
   private static void aForwardHasAnyNumberOfTensors() {
     try (Module one = Module.createLayer("ReLU");
@@ -364,6 +363,7 @@ public final class CustomTest {
     }
   }
 
+  /** Tensors, shards and their parts are dropped while ranks compute and other threads collect. */
   private static void theCollectorMayComeAtAnyTime() throws Exception {
     Forward wasteful =
         (self, inputs) -> {
