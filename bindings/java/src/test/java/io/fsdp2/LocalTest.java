@@ -32,6 +32,8 @@ public final class LocalTest {
         "a wrong argument of an operator quotes the schema",
         LocalTest::aWrongArgumentQuotesTheSchema);
     test("random numbers follow from the generator", LocalTest::randomNumbersFollow);
+    test("a profile is a table and a trace", LocalTest::aProfileIsATableAndATrace);
+    test("a profile ends with its block", LocalTest::aProfileEndsWithItsBlock);
     test("text becomes tokens and comes back", LocalTest::textBecomesTokens);
     test("a mixture takes windows by weight", LocalTest::aMixtureTakesWindowsByWeight);
     test("an operator gives all its results", LocalTest::anOperatorGivesAllItsResults);
@@ -171,6 +173,32 @@ public final class LocalTest {
       }
       Tensor none = Tensor.of(new float[] {1});
       expect(ErrorCode.INVALID_ARGUMENT, code(() -> a.setState(none)));
+    }
+  }
+
+  private static void aProfileIsATableAndATrace() throws Exception {
+    expect(ErrorCode.NOT_FOUND, code(Profile::describe));
+    Path trace = Files.createTempDirectory("fsdp2-profile").resolve("trace.json");
+    try (Tensor x = Tensor.of(new float[] {1})) {
+      try (Profile profile = Profile.start()) {
+        x.relu().close();
+      }
+      expectContains("\naten::relu ", Profile.describe());
+      try (Profile profile = Profile.start(trace)) {
+        x.relu().close();
+      }
+    }
+    expectContains("\"aten::relu\"", Files.readString(trace));
+    expect(ErrorCode.IO, code(() -> Profile.start(trace.resolve("no")).close()));
+  }
+
+  private static void aProfileEndsWithItsBlock() {
+    for (String none : List.of("", "a".repeat(1 << 16))) {
+      expect(ErrorCode.INVALID_ARGUMENT, code(() -> Profile.start(Path.of(none)).close()));
+    }
+    try (Profile profile = Profile.start()) {
+      expect(ErrorCode.WRONG_STATE, code(Profile::start));
+      profile.close();
     }
   }
 
