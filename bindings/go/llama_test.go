@@ -170,7 +170,7 @@ func TestMuonTrainsAnMLPInTiles(t *testing.T) {
 			return fmt.Errorf("%d, %v", mlps, err)
 		}
 		if _, err := model.TileMLPs(0); !errors.Is(err, fsdp2.ErrInvalidArgument) {
-			return err
+			return fmt.Errorf("no tiles: %v", err)
 		}
 		options := fsdp2.DefaultMuonOptions()
 		options.NewtonSchulzSteps = 4

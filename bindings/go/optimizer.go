@@ -92,7 +92,7 @@ func (o *MuonOptions) raw() *capi.MuonOptions {
 	}
 	raw := sized[capi.MuonOptions]()
 	raw.Lr, raw.WeightDecay, raw.Momentum, raw.MatchedAdamwRms = o.LR, o.WeightDecay, o.Momentum, o.MatchedAdamWRMS
-	raw.NewtonSchulzSteps, raw.NoNesterov = int32(o.NewtonSchulzSteps), flag(o.NoNesterov)
+	raw.NewtonSchulzSteps, raw.NoNesterov = to32(o.NewtonSchulzSteps), flag(o.NoNesterov)
 	raw.Beta1, raw.Beta2, raw.Eps = o.Beta1, o.Beta2, o.Eps
 	return &raw
 }

@@ -1,6 +1,7 @@
 package fsdp2
 
 import (
+	"math"
 	"testing"
 	"unsafe"
 
@@ -52,6 +53,9 @@ func TestOptionsReachTheLibrary(t *testing.T) {
 	adamw, step := (&AdamWOptions{CoupledDecay: true}).raw(), (&StepOptions{LossChunk: 7}).raw()
 	if adamw.CoupledDecay != 1 || step.LossChunk != 7 {
 		t.Errorf("found %+v, %+v", adamw, step)
+	}
+	if muon := (&MuonOptions{NewtonSchulzSteps: 1<<32 + 5}).raw(); muon.NewtonSchulzSteps != math.MaxInt32 {
+		t.Errorf("expected steps that the library refuses, found %d", muon.NewtonSchulzSteps)
 	}
 	infer := (&InferOptions{ReshardAfterForward: ReshardNever, BatchSize: 1, ChunkSize: 2, Temperature: 3}).raw()
 	if infer.ReshardAfterForward != capi.ReshardNever || infer.BatchSize != 1 || infer.ChunkSize != 2 || infer.Temperature != 3 {
