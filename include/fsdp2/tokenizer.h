@@ -18,11 +18,11 @@ typedef struct fsdp2_tokenizer_info {
   int64_t end_token;         /* that ends a text; -1: no file beside it names one */
 } fsdp2_tokenizer_info;
 
-/* `path`: a tokenizer.json, or a directory with one; NULL or "": each byte is a token, and 0 ends a
- * which needs no file and no other library. Beside a tokenizer.json, tokenizer_config.json,
- * special_tokens_map.json, config.json and chat_template.jinja are read where they are. Errors:
- * FSDP2_E_NOT_FOUND, FSDP2_E_IO, FSDP2_E_CORRUPT_DATA (a file that is not what it is to be),
- * FSDP2_E_UNSUPPORTED (no libfsdp2_tokenizers.so, or one of another version). */
+/* Opens `path`: a tokenizer.json, or a directory with one. NULL or "": the tokenizer whose tokens
+ * are bytes, where 0 ends a text; it needs no file and no other library. Beside a tokenizer.json,
+ * tokenizer_config.json, special_tokens_map.json, config.json and chat_template.jinja are read
+ * where they are. Errors: FSDP2_E_NOT_FOUND, FSDP2_E_IO, FSDP2_E_CORRUPT_DATA (a file that is not
+ * what it is to be), FSDP2_E_UNSUPPORTED (no libfsdp2_tokenizers.so, or one of another version). */
 FSDP2_CALL fsdp2_tokenizer_open(const char* path /*(opt)*/, fsdp2_tokenizer* out);
 FSDP2_CALL fsdp2_tokenizer_get_info(fsdp2_tokenizer tokenizer, fsdp2_tokenizer_info* out);
 /* Writes the tokens of a text of at most FSDP2_MAX_CONFIG bytes. surround: 1 for the tokens that
