@@ -7,8 +7,8 @@ import (
 )
 
 // Loader reads batches of token windows for this rank, from a flat token file, from any text, or from records in JSON lines
-// (TokensRecords), of one file or several. With T tokens and sequence length S there are (T-1)/S windows. Window w is the S+1 tokens that begin at w*S: the first
-// S are the inputs, the last S the labels. A window of records holds as many of the next ones as fit whole.
+// (TokensRecords). With T tokens and sequence length S a file has (T-1)/S windows. Window w is the S+1 tokens that begin at w*S: the
+// first S are the inputs, the last S the labels. A window of records holds as many of the next ones as fit whole.
 // One goroutine at a time uses a loader.
 type Loader struct{ handle }
 

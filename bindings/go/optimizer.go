@@ -150,7 +150,7 @@ func (o *Optimizer) Duplicate() (*Optimizer, error) {
 	return madeOptimizer(&raw, capi.OptimizerDuplicate(o.raw(), &raw))
 }
 
-// Run updates every shard that has a gradient, once. It communicates nothing, but for Muon's, which is collective.
+// Run updates every shard that has a gradient, once. Muon's is collective; the others communicate nothing.
 func (o *Optimizer) Run() error {
 	defer runtime.KeepAlive(o)
 	return failure(capi.OptimizerRun(o.raw()))
@@ -172,8 +172,8 @@ func (o *Optimizer) SetLR(lr float64) error {
 }
 
 // State returns the state of a parameter, by the index that the shard has for it and by torch.optim's name: "exp_avg", "exp_avg_sq" and
-// "step" of AdamW, "momentum_buffer" of SGD and Muon. part is ParameterLocal, which shares memory with the optimizer, or ParameterFull, a copy,
-// which is collective. ErrNotFound if the parameter is frozen or has no such state.
+// "step" of AdamW, "momentum_buffer" of SGD and Muon. part is ParameterLocal, which shares memory with the optimizer, or ParameterFull,
+// a copy, which is collective. ErrNotFound if the parameter is frozen or has no such state.
 func (o *Optimizer) State(parameter int, name string, part Part) (*Tensor, error) {
 	defer runtime.KeepAlive(o)
 	var raw capi.Tensor

@@ -80,7 +80,7 @@ func (o *Optimizer) ScaleLR(pattern string, factor float64) error {
 type OptimizerGroupInfo struct {
 	LR, Beta1, Beta2, Eps, WeightDecay, Momentum float64
 	Nesterov                                     bool
-	NewtonSchulzSteps                            int // of a group of matrices of Muon
+	NewtonSchulzSteps                            int // of matrices of Muon, as MatchedAdamWRMS
 	MatchedAdamWRMS                              float64
 	Parameters                                   []int // their indices in the shard, ascending
 }

@@ -9,7 +9,7 @@ import (
 // PlanOptions are what a plan assumes.
 type PlanOptions struct {
 	OptimizerStates float64 // elements kept for each trainable element: 2 for AdamW, 1 for SGD with momentum, 0 without
-	// The micro batch's, for what ranks that share sequences exchange; 0: nothing is counted.
+	// Rows and their length are those of a micro batch, for what ranks that share sequences exchange; 0: nothing is counted.
 	Rows, SequenceLength int
 }
 
@@ -28,7 +28,8 @@ func (o *PlanOptions) raw() *capi.PlanOptions {
 	return &raw
 }
 
-// PlanInfo is what a sharded model holds and moves in one training step. Bytes are those without activations and communication buffers.
+// PlanInfo is what a sharded model holds and moves in one training step. Bytes leave out activations and
+// communication buffers.
 type PlanInfo struct {
 	Units                                              int
 	Numel                                              int // of the sharded parameters, ties counted once

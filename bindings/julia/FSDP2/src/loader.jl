@@ -7,8 +7,8 @@ Batches of token windows for this rank, from a flat file of tokens, any text, or
 windows per step, over all ranks and micro batches. Options: `accumulate = 1` micro batches per step; `format`: `:auto` (little-endian
 `UInt16`, or `UInt32` for a vocabulary above 65536), `:bytes`, `:records`; `order`: `:sequential`, `:shuffled` by `seed`. In records, answers
 are labels; `cut_long_records` leaves out the end of those that do not fit a window, `skip_bad_records` lines that are no record or have no
-answer. `tokenizer`: a tokenizer.json, or a directory with one, in place of bytes. `drop_last` leaves out the windows of a shuffled epoch that do
-not fill a step; `read_ahead` batches are prepared by a thread while the caller computes.
+answer. `tokenizer`: a tokenizer.json, or a directory with one, in place of bytes. `drop_last` leaves out the windows of a shuffled epoch
+that do not fill a step; a thread prepares `read_ahead` batches while the caller computes.
 
     for (tokens, labels) in Iterators.take(loader, 5)
 
@@ -23,7 +23,8 @@ Loader(f::Function, mesh::Mesh, path; options...) = closing(f, Loader(mesh, path
 """
     open_mixture(mesh::Mesh, paths, weights; options...)
 
-A [`Loader`](@ref) of several files of one format, by weights, of which only the proportions count. Each file has epochs of its own. Collective.
+A [`Loader`](@ref) of several files of one format, by weights, of which only the proportions count. Each file has epochs of its own.
+Collective.
 """
 function open_mixture(mesh::Mesh, paths, weights; options...)
     length(paths) == length(weights) ||

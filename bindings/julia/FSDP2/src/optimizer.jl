@@ -3,8 +3,8 @@
 """
     Optimizer
 
-`adamw(shard; ...)`, `sgd(shard; ...)` or `muon(shard; ...)`. Its state lies beside the rank's own rows. At first every parameter is in group 1; more
-groups can be added.
+`adamw(shard; ...)`, `sgd(shard; ...)` or `muon(shard; ...)`. Its state lies beside the rank's own rows. At first every parameter is in
+group 1, but for those that `muon` leaves to AdamW in group 2; more groups can be added.
 """
 Optimizer
 
@@ -147,6 +147,6 @@ set_weight_decay!(optimizer::Optimizer, weight_decay::Real; group::Integer) =
 """
     run!(optimizer::Optimizer)
 
-Updates every shard that has a gradient, once. Communicates nothing, but for Muon's, which is collective.
+Updates every shard that has a gradient, once. Muon's is collective; the others communicate nothing.
 """
 run!(optimizer::Optimizer) = check(fsdp2_optimizer_run(optimizer))

@@ -15,14 +15,15 @@ get_plan(shard::Shard; options...) =
 """
     get_plan_memory(shard::Shard, inputs...; micro_batches = 1, optimizer_states = 2.0)
 
-The memory of a step on this rank, when it is most: `(; peak_bytes, model_bytes, activation_bytes, optimizer_bytes)`. The step is taken
-without values: the forward and the backward of a module whose output is its loss, for each micro batch with these inputs, of which only the
+The memory of a step on this rank at its peak: `(; peak_bytes, model_bytes, activation_bytes, optimizer_bytes)`. The step is taken
+without values: the forward and the backward of a module whose output is its loss, for each micro batch with these inputs. Only their
 shapes and types count. The shard is over `Mesh(; backend = :fake, device_type = "meta", world_size = n)` and made with `defer_values`.
 """
 function get_plan_memory(shard::Shard, inputs::Input...; micro_batches = 1, options...)
     handles = raw_tensors(inputs)
     with_options(fsdp2_plan_options, options) do given
-        GC.@preserve inputs named(output(out -> fsdp2_plan_get_memory(shard, handles, length(handles), micro_batches, given, out), fsdp2_plan_memory))
+        get(out) = fsdp2_plan_get_memory(shard, handles, length(handles), micro_batches, given, out)
+        GC.@preserve inputs named(output(get, fsdp2_plan_memory))
     end
 end
 

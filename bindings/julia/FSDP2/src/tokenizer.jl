@@ -4,8 +4,8 @@
     Tokenizer(path)
     Tokenizer()
 
-Text to tokens and back: by a tokenizer.json, or that of a directory, which takes libfsdp2_tokenizers.so; or by bytes, of which 0 ends a text.
-A tokenizer never changes: tasks may share it.
+Text to tokens and back: by a tokenizer.json, or that of a directory, which takes libfsdp2_tokenizers.so; or by bytes, of which 0 ends a
+text. A tokenizer never changes: tasks may share it.
 """
 Tokenizer(path::AbstractString) = make(out -> fsdp2_tokenizer_open(path, out), Tokenizer)
 Tokenizer() = make(out -> fsdp2_tokenizer_open(C_NULL, out), Tokenizer)

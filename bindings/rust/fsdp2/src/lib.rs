@@ -28,8 +28,9 @@
 //! * An object is destroyed when it is dropped, in any order: it lives on until nothing needs it any more.
 //! * *Collective* marks a call that all ranks of the mesh make, in the same order. If one rank fails, the others get
 //!   [`Status::PeerFailed`].
-//! * [`Mesh`], [`Tensor`], [`Tokenizer`] and [`Scope`] may be shared between threads. The other objects may move to another thread, but belong
-//!   to one at a time; two threads that use the same model through two handles get [`Status::Busy`].
+//! * [`Mesh`], [`Tensor`], [`Tokenizer`] and [`Scope`] may be shared between threads. The other objects may move to another thread, but
+//!   belong to one at a time; two threads that use the same model through two handles get [`Status::Busy`]. A [`Profile`] stays with its
+//!   thread.
 //! * A model comes from disk or a config.json, is put together from layers ([`layer!`]), or is written in operators ([`custom`]).
 //! * Closures can be forwards ([`custom`]), hooks ([`hook`]) and sinks of messages ([`log`]), and a [`Function`] has a gradient of its
 //!   own. An error or a panic in one is the source of the error of the call around it.

@@ -45,7 +45,7 @@ options! {
     MuonOptions: fsdp2_muon_options, fsdp2_muon_options_init {
         /// Steps of the iteration that makes a matrix orthogonal: 1 to 99.
         newton_schulz_steps: i32,
-        /// Plain momentum.
+        /// Whether momentum is plain.
         no_nesterov: bool,
         /// The learning rate of all groups.
         lr: f64,
@@ -146,7 +146,7 @@ impl Optimizer {
         .map(Self::own)
     }
 
-    /// Muon for the matrices of a shard's hidden layers, AdamW for the rest in a second group.
+    /// Muon for the matrices of a shard's hidden layers, AdamW for the rest in a second group. Its [`run`](Self::run) is *collective*.
     pub fn create_muon(shard: &Shard, options: &MuonOptions) -> Result<Self> {
         ffi::made(|out| unsafe {
             sys::fsdp2_optimizer_create_muon(shard.raw(), &options.raw(), out)
@@ -289,7 +289,7 @@ impl Optimizer {
         })
     }
 
-    /// Updates every shard that has a gradient, once. Communicates nothing, but for Muon's, which is *collective*.
+    /// Updates every shard that has a gradient, once. Muon's is *collective*; the others communicate nothing.
     pub fn run(&self) -> Result<()> {
         ffi::check(unsafe { sys::fsdp2_optimizer_run(self.raw()) })
     }

@@ -10,11 +10,11 @@ import io.fsdp2.internal.fsdp2_optimizer_group_info;
  * @param beta1 of AdamW
  * @param beta2 of AdamW
  * @param eps of AdamW
- * @param weightDecay of either
- * @param momentum of SGD
- * @param nesterov of SGD
- * @param newtonSchulzSteps of a group of matrices of Muon
- * @param matchedAdamwRms of a group of matrices of Muon
+ * @param weightDecay the decay of weights
+ * @param momentum of SGD and of matrices of Muon
+ * @param nesterov of SGD and of matrices of Muon
+ * @param newtonSchulzSteps of matrices of Muon
+ * @param matchedAdamwRms of matrices of Muon
  */
 public record OptimizerGroupInfo(
     int parameters,

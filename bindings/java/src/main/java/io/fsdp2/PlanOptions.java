@@ -25,7 +25,7 @@ public final class PlanOptions {
     return optimizerStates;
   }
 
-  /** The micro batch's, for what ranks that share sequences exchange; 0: nothing is counted. */
+  /** Rows of a micro batch, for what ranks that share sequences exchange; 0: nothing is counted. */
   public long rows() {
     return rows;
   }
@@ -65,7 +65,9 @@ public final class PlanOptions {
       return this;
     }
 
-    /** The micro batch's, for what ranks that share sequences exchange; 0: nothing is counted. */
+    /**
+     * Rows of a micro batch, for what ranks that share sequences exchange; 0: nothing is counted.
+     */
     public Builder rows(long rows) {
       this.rows = rows;
       return this;
