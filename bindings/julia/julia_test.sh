@@ -7,18 +7,15 @@ export FSDP2_LIBRARY=$root/libfsdp2.so JULIA_DEPOT_PATH=$work/depot JULIA_PROJEC
 export FSDP2_TEST_DATA=$root/tests/parity/golden OMP_NUM_THREADS=1
 package=bindings/julia/FSDP2 tokens=$root/tests/parity/golden/tokens/tiny-llama.bin
 
-# A process for each: what one file does to the process is not the next one's. Compiling the tests would take longer than
-# interpreting them.
+# Compiling the tests would take longer than interpreting them.
 quick=(--startup-file=no -O0 --compile=min)
-for file in raw handle tensor operator module layer infer function shard train checkpoint config documentation; do
-  julia "${quick[@]}" $package/test/runtests.jl $file
-done
+julia "${quick[@]}" $package/test/runtests.jl
 julia "${quick[@]}" --threads 2 $package/test/threads_test.jl
 mkdir "$work/ranks"
 cli/fsdp2 run --nproc-per-node 2 -- julia "${quick[@]}" $package/test/ranks_test.jl "$work/ranks"
 
 train_on_two_ranks julia --startup-file=no examples/julia/train.jl
-steer_units_on_two_ranks julia --startup-file=no examples/julia/units.jl
+steer_units_on_two_ranks julia "${quick[@]}" examples/julia/units.jl
 
 # Two threads are for the program whose ranks are threads.
 command_of() { command=(julia "${quick[@]}" --threads 2 "$root/examples/julia/$1.jl"); }
