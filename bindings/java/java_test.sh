@@ -27,14 +27,8 @@ done
 export FSDP2_CACHE=$work/cache OMP_NUM_THREADS=1
 model=tests/parity/golden/models/tiny-llama tokens=tests/parity/golden/tokens/tiny-llama.bin
 run_tests() {  # JAVA [OPTION...]
-  local java=("$@" -Xcheck:jni "-Djava.library.path=$root" -cp "$jar:$tests")
-  "${java[@]}" io.fsdp2.internal.RawTest
-  "${java[@]}" io.fsdp2.internal.ModelTest
-  "${java[@]}" io.fsdp2.internal.ShardTest $model $tokens
-  for test in Local Config Mesh Custom Function Unit Layer Training Infer Checkpoint; do
-    "${java[@]}" "io.fsdp2.${test}Test" $model $tokens 2>&1 | tee "$work/said"
-    if grep -E '^(WARNING|FATAL)' "$work/said"; then exit 1; fi
-  done
+  "$@" -Xcheck:jni "-Djava.library.path=$root" -cp "$jar:$tests" io.fsdp2.AllTests $model $tokens 2>&1 | tee "$work/said"
+  if grep -E '^(WARNING|FATAL)' "$work/said"; then exit 1; fi
 }
 run_tests java
 newer=(/usr/lib/jvm/*-25-*/bin/java)
