@@ -7,6 +7,8 @@ need cargo
 copy_to_work bindings/rust/fsdp2-sys bindings/rust/fsdp2 examples/rust
 export FSDP2_LIB_DIR=$root CARGO_TARGET_DIR=$work/target CARGO_NET_OFFLINE=true OMP_NUM_THREADS=1
 export FSDP2_TEST_DATA=$root/tests/parity/golden
+# Nobody looks into these programs, nor compiles them again: half the time goes into what that would need.
+export CARGO_PROFILE_DEV_DEBUG=0 CARGO_INCREMENTAL=0
 (cd "$work/bindings/rust/fsdp2-sys" && cargo test)
 cd "$work/bindings/rust/fsdp2"
 cargo test
