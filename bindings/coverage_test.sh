@@ -29,24 +29,32 @@ safe_sources() {  # LANGUAGE
   esac
 }
 
+# What is a word (or ==) somewhere in files, as "PLACE word".
+declare -A words
+read_words() {  # PLACE; the files' names are its input
+  local word
+  while read -r word; do words["$1 $word"]=1; done < <(xargs -r cat | grep -oE '\w+|==' | sort -u)
+}
+
 # "Mesh (Drop), Mesh::destroy" wants Mesh and destroy.
 check() {  # FUNCTION LANGUAGE CELL
-  local names name
+  local names name cell=$3
   case $3 in
     "" | "raw: ") wrong "$1: coverage.txt does not say what $2 offers" ;;
     raw:*) bound "$2" "$1" || wrong "$1: coverage.txt says '$3' for $2, whose raw layer lacks it" ;;
     inside\ ?*) ;;
     *)
-      IFS=, read -ra names <<<"$(sed 's/([^)]*)//g' <<<"$3")"
+      while [[ $cell =~ ^(.*[^ ])\ *\([^\)]*\)(.*)$ ]]; do cell=${BASH_REMATCH[1]}${BASH_REMATCH[2]}; done
+      IFS=, read -ra names <<<"$cell"
       for name in "${names[@]}"; do
-        name=$(sed -E 's/ *$//; s/.*[ .:]//; s/!$//' <<<"$name")
-        grep -qw -- "$name" "$TEST_TMPDIR/$2" || wrong "$1: $2 has no $name, which coverage.txt names"
+        name=${name##*[ .:]}
+        [[ ${words["$2 ${name%!}"]:-} ]] || wrong "$1: $2 has no $name, which coverage.txt names"
       done
       ;;
   esac
 }
 
-for language in rust go java julia; do safe_sources $language | xargs cat >"$TEST_TMPDIR/$language"; done
+for language in rust go java julia; do read_words $language < <(safe_sources $language); done
 while IFS=$'\t' read -r function rust go java julia; do
   check "$function" rust "$rust"
   check "$function" go "$go"
@@ -58,28 +66,36 @@ exported=$(nm --dynamic --defined-only libfsdp2.so | awk '$2 == "T" { sub(/@.*/,
 listed=$(grep -v '^#' bindings/coverage.txt | cut -f 1 | sort)
 diff <(echo "$listed") <(echo "$exported") || wrong "coverage.txt (<) and the functions that libfsdp2.so exports (>) differ"
 
-# "fsdp2_mesh_options timeout_ms" for each option, as Julia's raw layer has them from the headers. Numbers of elements and the like are
-# no options.
+# "fsdp2_mesh_options timeout_ms MeshOptions TimeoutMs" for each option, as Julia's raw layer has them from the headers. Numbers of
+# elements and the like are no options.
 options() {
-  awk '/struct fsdp2_[a-z_]*_options$/ { name = $NF }
+  awk 'function camel(text, parts, n, i, result) {
+         n = split(text, parts, "_")
+         for (i = 1; i <= n; ++i) result = result toupper(substr(parts[i], 1, 1)) substr(parts[i], 2)
+         return result
+       }
+       /struct fsdp2_[a-z_]*_options$/ { name = $NF }
        /^end/ { name = "" }
-       name && /::/ && $1 !~ /^(struct_size|reserved|n_.*|.*_user_data)::/ { sub(/::.*/, "", $1); print name, $1 }' \
-    bindings/julia/FSDP2/src/libfsdp2.jl
+       name && /::/ && $1 !~ /^(struct_size|reserved|n_.*|.*_user_data)::/ {
+         sub(/::.*/, "", $1)
+         print name, $1, camel(substr(name, 7)), camel($1)
+       }' bindings/julia/FSDP2/src/libfsdp2.jl
 }
 
-camel() { sed -E 's/_(.)/\u\1/g' <<<"$1"; }
-
 # Each option is named in the files of every safe layer that use its struct.
-while read -r struct option; do
+while read -r struct option camel_struct camel_option; do
   for language in rust go java julia; do
     use=$struct name=$option
     case $language in
-      go) use=capi.$(camel "${struct#fsdp2}") name=$(camel "_$option") ;;
-      java) use="new $struct" name=$(camel "$option") ;;
+      go) use=capi.$camel_struct name=$camel_option ;;
+      java) use="new $struct" name=${camel_option,} ;;
     esac
-    users=$TEST_TMPDIR/$language.$struct
-    [[ -f $users ]] || safe_sources $language | { xargs grep -lF -- "$use" || true; } | xargs -r cat >"$users"
-    grep -qw -- "$name" "$users" || wrong "$struct.$option: $language has no $name where it uses $use"
+    users=$language.$struct
+    if [[ ! ${words[$users]:-} ]]; then
+      words[$users]=1
+      read_words "$users" < <(safe_sources $language | { xargs grep -lF -- "$use" || true; })
+    fi
+    [[ ${words["$users $name"]:-} ]] || wrong "$struct.$option: $language has no $name where it uses $use"
   done
 done < <(options)
 
