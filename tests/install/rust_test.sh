@@ -25,5 +25,5 @@ builds_and_learns() {
 }
 
 unset FSDP2_LIB_DIR
-export CARGO_TARGET_DIR=$work/target CARGO_NET_OFFLINE=true
+export CARGO_TARGET_DIR=$work/target CARGO_NET_OFFLINE=true CARGO_PROFILE_DEV_DEBUG=0 CARGO_INCREMENTAL=0
 in_two_places builds_and_learns
