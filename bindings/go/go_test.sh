@@ -11,7 +11,8 @@ export GOPROXY=off GOTOOLCHAIN=local GOFLAGS=-mod=mod GOPATH=$work/gopath
 [[ -n ${HOME:-} && -w ${HOME:-} ]] || export GOCACHE=$work/cache
 race=-race
 go test -race -c -o "$work/probe" ./internal/capi 2>/dev/null || race= # this Go comes without its race detector
-OMP_NUM_THREADS=1 go test $race -v ./...
+# Each time anew: what Go remembers of a test does not depend on the library.
+OMP_NUM_THREADS=1 go test $race -count=1 -v ./...
 cd "$work/examples/go"
 go build -o "$work/programs/" ./...
 cd "$root"
