@@ -17,7 +17,8 @@ end
 function describe_placement(shard, name)
     info = only(filter(parameter -> name in parameter.names, get_parameters(shard)))
     shape, here = join(info.shape, " x "), join(info.local_shape, " x ")
-    "$name: $shape, here $here, sharded on dim $(info.shard_dim - 1) over $(info.shard_ranks) ranks" # LibTorch counts dims from 0
+    dim = something(info.shard_dim, 0) - 1 # LibTorch counts dims from 0; -1: there is only one rank
+    "$name: $shape, here $here, sharded on dim $dim over $(info.shard_ranks) ranks"
 end
 
 function count_gradients(mesh, model, shard, token_file)
