@@ -56,6 +56,7 @@ static void indices_just_beyond_the_last_are_refused(void) {
 static void numbers_out_of_their_range_are_refused(void) {
   double number = 0.0;
   const char* no_unit = "lm_head";
+  const char* const head[1] = {"lm_head.weight"};
   fsdp2_mesh_options place = FSDP2_MESH_OPTIONS_INIT;
   fsdp2_shard_options sharding = FSDP2_SHARD_OPTIONS_INIT;
   INVALID(fsdp2_runtime_set_threads, 0);
@@ -129,7 +130,7 @@ static void numbers_out_of_their_range_are_refused(void) {
   INVALID(fsdp2_optimizer_scale_lr, job.optimizer, "*", 1.0);
   INVALID(fsdp2_optimizer_scale_named_lr, job.optimizer, NULL, 0, 1.0);
   INVALID(fsdp2_optimizer_exempt_named_from_decay, job.optimizer, NULL, 0, 0);
-  INVALID(fsdp2_optimizer_exempt_named_from_decay, job.optimizer, NULL, 0, 2);
+  INVALID(fsdp2_optimizer_exempt_named_from_decay, job.optimizer, head, 1, 2);
   INVALID(fsdp2_optimizer_set_group_lr, job.optimizer, SIZE_MAX, 1.0);
   INVALID(fsdp2_optimizer_set_group_lr, job.optimizer, 0, NAN);
   INVALID(fsdp2_optimizer_set_group_lr, job.optimizer, 0, -1.0);

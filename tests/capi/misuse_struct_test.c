@@ -209,6 +209,9 @@ static void fields_that_cannot_be_are_refused(void) {
   FIELD(loader_open, fsdp2_loader_options, global_batch, 0);
   FIELD(loader_open, fsdp2_loader_options, global_batch, INT64_MIN);
   FIELD(loader_open, fsdp2_loader_options, vocab_size, -5);
+  FIELD(loader_open, fsdp2_loader_options, drop_last, 2);
+  FIELD(loader_open, fsdp2_loader_options, read_ahead, -1);
+  FIELD(loader_open, fsdp2_loader_options, read_ahead, 1025);
   FIELD(step_create, fsdp2_step_options, accumulate, 0);
   FIELD(step_create, fsdp2_step_options, accumulate_last, 2);
   FIELD(step_create, fsdp2_step_options, schedule, 3);

@@ -99,6 +99,15 @@ static void options_of_a_plan_are_checked(void) {
   EXPECT_MESSAGE("options.rows: expected at most 4294967296 tokens in all rows");
   options.sequence_length = 1 << 16;
   EXPECT_OK(fsdp2_plan_get_info(job.shard, &options, &info));
+  options.rows = -1;
+  EXPECT_STATUS(fsdp2_plan_get_info(job.shard, &options, &info), FSDP2_E_INVALID_ARGUMENT);
+  EXPECT_MESSAGE("rows");
+  options.rows = 0;
+  options.sequence_length = -1;
+  EXPECT_STATUS(fsdp2_plan_get_info(job.shard, &options, &info), FSDP2_E_INVALID_ARGUMENT);
+  EXPECT_MESSAGE("sequence_length");
+  options.sequence_length = 0;
+  EXPECT_OK(fsdp2_plan_get_info(job.shard, &options, &info));
   EXPECT(info.optimizer_bytes == info.gradient_bytes / 2);
   EXPECT_OK(fsdp2_plan_describe(job.shard, &options, text, sizeof(text), &needed));
   EXPECT(strstr(text, "memory of this rank") != NULL && strlen(text) + 1 == needed);
