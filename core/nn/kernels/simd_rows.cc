@@ -1,6 +1,7 @@
 #include "core/nn/kernels/simd_rows.h"
 
 #include <algorithm>
+#include <cmath>
 
 // The library is compiled for any x86-64; these loops also exist for wider vectors, chosen when the
 // library is loaded. Not under sanitizers, which are not up yet at that time.
@@ -226,6 +227,42 @@ FSDP2_CLONES float exp_and_sum(float* x, float shift, int64_t n) {
     rest += x[i];
   }
   return sum_of(lanes) + rest;
+}
+
+FSDP2_CLONES void adamw(const AdamWNumbers& numbers, float* param, float* grad, float* exp_avg,
+                        float* exp_avg_sq, int64_t n) {
+  const AdamWNumbers c = numbers;  // which no row overlaps
+  // An infinite parameter without decay is not to make the gradient NaN.
+  const bool is_coupled = c.coupled_decay != 0;
+  FSDP2_ROWS_APART
+  for (int64_t i = 0; i < n; ++i) {
+    const float divided = grad[i] / c.divisor;
+    grad[i] = divided;
+    const float g = is_coupled ? divided + param[i] * c.coupled_decay : divided;
+    exp_avg[i] += c.beta1_rest * (g - exp_avg[i]);
+    exp_avg_sq[i] = exp_avg_sq[i] * c.beta2 + g * g * c.beta2_rest;
+    const float size = std::sqrt(exp_avg_sq[i]) / c.root_of_correction2 + c.eps;
+    param[i] = param[i] * c.kept - c.step_size * exp_avg[i] / size;
+  }
+}
+
+FSDP2_CLONES void hash_places(HashKeys keys, uint64_t place, uint32_t* out, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) {
+    const uint64_t at = place + static_cast<uint64_t>(i);
+    const uint32_t first = hash_of(static_cast<uint32_t>(at) ^ keys.first);
+    out[i] = hash_of(first + keys.second + static_cast<uint32_t>(at >> 32) * 0x9e3779b9U);
+  }
+}
+
+FSDP2_CLONES void narrow_by_chance(const float* x, const uint32_t* random, c10::BFloat16* to,
+                                   int64_t n) {
+  for (int64_t i = 0; i < n; ++i) {
+    const auto bits = __builtin_bit_cast(uint32_t, x[i]);
+    const bool is_finite = (bits & 0x7f800000U) != 0x7f800000U;
+    const bool is_nan = (bits & 0x7fffffffU) > 0x7f800000U;
+    const uint32_t rounded = (bits + (is_finite ? random[i] & 0xffffU : 0U)) >> 16;
+    to[i].x = static_cast<uint16_t>(is_nan ? 0x7fc0U : rounded);
+  }
 }
 
 FSDP2_CLONES void philox(uint64_t key, uint64_t stream, uint32_t* out, int64_t n) {

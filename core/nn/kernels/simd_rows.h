@@ -45,6 +45,43 @@ float largest(const float* x, int64_t n);
 // x = e^(x - shift), 0 where that is below e^-64; returns the sum. shift is at least the largest x.
 float exp_and_sum(float* x, float shift, int64_t n);
 
+// What AdamW does to an element, in the order of its use.
+struct AdamWNumbers {
+  float divisor;        // of the gradient
+  float coupled_decay;  // Adam's: times the parameter, added to the gradient; 0: none is
+  float kept;           // 1 - lr * weight_decay: of the parameter, AdamW's decay; 1: none
+  float beta1_rest;     // 1 - beta1
+  float beta2;
+  float beta2_rest;
+  float root_of_correction2;  // sqrt(1 - beta2^step)
+  float eps;
+  float step_size;  // lr / (1 - beta1^step)
+};
+// One update; grad is left divided.
+void adamw(const AdamWNumbers& numbers, float* param, float* grad, float* exp_avg,
+           float* exp_avg_sq, int64_t n);
+
+// The "lowbias32" of Chris Wellons, as hashed (core/nn/random/row_keys.h). Inlined by force: a call
+// from a clone for wider vectors would keep its loop from being vectorised.
+[[gnu::always_inline]] inline uint32_t hash_of(uint32_t x) {
+  x ^= x >> 16;
+  x *= 0x7feb352dU;
+  x ^= x >> 15;
+  x *= 0x846ca68bU;
+  x ^= x >> 16;
+  return x;
+}
+// The two numbers that tell a tensor's random bits in one step from all others.
+struct HashKeys {
+  uint32_t first;
+  uint32_t second;
+};
+// Random bits of the elements from `place` on: out[i] depends on the keys and on place + i only.
+void hash_places(HashKeys keys, uint64_t place, uint32_t* out, int64_t n);
+// Rounds to one of the two nearest numbers, to the upper one with the chance that makes the mean of
+// many roundings x: the low 16 bits of random[i] decide. What is not finite stays what it is.
+void narrow_by_chance(const float* x, const uint32_t* random, c10::BFloat16* to, int64_t n);
+
 // Random bits by the counter-based generator Philox 4x32-10: out [4 * n] depends on the key and the
 // stream only.
 void philox(uint64_t key, uint64_t stream, uint32_t* out, int64_t n);

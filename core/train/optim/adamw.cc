@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "core/base/error.h"
 #include "core/train/optim/adamw_moments.h"
 #include "core/train/optim/fused_optimizer.h"
 #include "core/train/optim/muon.h"
@@ -14,7 +15,18 @@ namespace {
 class AdamW final : public FusedOptimizer<AdamWOptions> {
  public:
   AdamW(std::shared_ptr<fsdp::Unit> root, const AdamWOptions& options)
-      : FusedOptimizer(std::move(root), options), moments_(params_.size()) {}
+      : FusedOptimizer(std::move(root), options),
+        state_dtype_(options.state_dtype),
+        moments_(params_.size(), options.state_dtype) {
+    for (const fsdp::ShardedParam* param : params_) {
+      FSDP2_CHECK(!state_dtype_ || param->dtype() == at::kFloat, Code::kUnsupported,
+                  "state_dtype is {}, which needs parameters in Float, but {} is {}; leave "
+                  "state_dtype unset for moments in the parameters' dtypes",
+                  c10::toString(*state_dtype_), param->name(), c10::toString(param->dtype()));
+    }
+  }
+
+  std::optional<at::ScalarType> state_dtype() const { return state_dtype_; }
 
   Algorithm algorithm() const override { return Algorithm::kAdamW; }
 
@@ -42,8 +54,17 @@ class AdamW final : public FusedOptimizer<AdamWOptions> {
     update_adamw(lists, options, lr, scale);
   }
 
+  const std::optional<at::ScalarType> state_dtype_;
   AdamWMoments moments_;
 };
+
+void check_state_dtype(const Optimizer& optimizer, const AdamWOptions& options) {
+  const auto* adamw = dynamic_cast<const AdamW*>(&optimizer);
+  const auto own = adamw != nullptr ? adamw->state_dtype() : std::nullopt;
+  FSDP2_CHECK(!options.state_dtype || options.state_dtype == own, Code::kInvalidArgument,
+              "state_dtype of a group is {}, expected the optimizer's, {}: leave it unset",
+              c10::toString(*options.state_dtype), own ? c10::toString(*own) : "the parameters'");
+}
 
 }  // namespace
 
@@ -52,6 +73,9 @@ void check(const AdamWOptions& options) {
   check_fraction("beta2", options.beta2);
   check_rate("eps", options.eps);
   check_rate("weight_decay", options.weight_decay);
+  const auto dtype = options.state_dtype;
+  FSDP2_CHECK(!dtype || dtype == at::kBFloat16 || dtype == at::kFloat, Code::kInvalidArgument,
+              "state_dtype: expected BFloat16 or Float, got {}", c10::toString(*dtype));
 }
 
 std::unique_ptr<Optimizer> make_adamw(std::shared_ptr<fsdp::Unit> root,
@@ -61,6 +85,7 @@ std::unique_ptr<Optimizer> make_adamw(std::shared_ptr<fsdp::Unit> root,
 
 void add_group(Optimizer& optimizer, const std::vector<std::string>& names,
                const AdamWOptions& options) {
+  check_state_dtype(optimizer, options);
   if (optimizer.algorithm() == Algorithm::kMuon) {
     add_group(optimizer, names, in_muon(options));
     return;

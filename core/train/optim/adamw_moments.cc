@@ -7,6 +7,8 @@
 #include <tuple>
 #include <utility>
 
+#include "core/train/optim/bf16_moments.h"
+
 namespace fsdp2::train {
 
 namespace {
@@ -44,13 +46,17 @@ void AdamWMoments::list(size_t index, const fsdp::ShardedParam& param, FusedList
   lists.first_state.push_back(state.exp_avg);
   lists.second_state.push_back(state.exp_avg_sq);
   lists.steps.push_back(state.step);
+  if (state.exp_avg.scalar_type() != param.dtype()) {
+    lists.chances.push_back(chance_of(param));
+  }
 }
 
 AdamWMoments::State& AdamWMoments::make(size_t index, const fsdp::ShardedParam& param) {
   State& state = state_[index];
   if (!state.exp_avg.defined()) {
     const at::Tensor values = param.sharded().detach();
-    state = {at::zeros_like(values), at::zeros_like(values),
+    const auto options = values.options().dtype(dtype_of(param));
+    state = {at::zeros_like(values, options), at::zeros_like(values, options),
              at::scalar_tensor(0.0, at::device(values.device()).dtype(at::kFloat))};
   }
   return state;
@@ -58,6 +64,10 @@ AdamWMoments::State& AdamWMoments::make(size_t index, const fsdp::ShardedParam& 
 
 void update_adamw(FusedLists& lists, const AdamWOptions& options, double lr,
                   const GradScale& scale) {
+  if (!lists.chances.empty()) {
+    update_adamw_with_bf16_moments(lists, options, lr, scale);
+    return;
+  }
   const auto fused = options.decoupled_weight_decay ? static_cast<Fused>(at::_fused_adamw_)
                                                     : static_cast<Fused>(at::_fused_adam_);
   fused(lists.params, lists.grads, lists.first_state, lists.second_state,

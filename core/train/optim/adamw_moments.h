@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstddef>
+#include <optional>
 #include <vector>
 
 #include "core/train/optim/adamw.h"
@@ -14,13 +15,15 @@ namespace fsdp2::train {
 
 class AdamWMoments {
  public:
-  // By the indices of an optimizer's parameters.
-  explicit AdamWMoments(size_t parameters) : state_(parameters) {}
+  // By the indices of an optimizer's parameters. dtype: of the moments; unset: each parameter's.
+  explicit AdamWMoments(size_t parameters, std::optional<at::ScalarType> dtype = {})
+      : state_(parameters), dtype_(dtype) {}
 
   // Zeros, as before the first update, where there has been none.
   std::vector<OptimizerState> state(size_t index, const fsdp::ShardedParam& param);
   size_t bytes() const;
-  // Appends the state of a parameter that is about to be updated.
+  // Appends the state of a parameter that is about to be updated, and, where the moments are not in
+  // the parameter's dtype, its chance.
   void list(size_t index, const fsdp::ShardedParam& param, FusedLists& lists);
 
  private:
@@ -30,9 +33,13 @@ class AdamWMoments {
     at::Tensor step;  // fp32 scalar where the values are, as torch.optim keeps it
   };
 
+  at::ScalarType dtype_of(const fsdp::ShardedParam& param) const {
+    return dtype_.value_or(param.dtype());
+  }
   State& make(size_t index, const fsdp::ShardedParam& param);
 
   std::vector<State> state_;
+  const std::optional<at::ScalarType> dtype_;
 };
 
 // The kernel, over what AdamWMoments::list has listed.

@@ -7,6 +7,7 @@
 #include <ATen/ops/scalar_tensor.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
@@ -16,9 +17,16 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/nn/kernels/adamw_loop.h"
 #include "core/train/optim/optimizer.h"
 
 namespace fsdp2::train {
+
+// What the random bits follow from, beside the step, by which the elements of a state are rounded.
+struct ChanceOfElements {
+  uint64_t key = 0;  // the parameter's
+  nn::cpu_kernels::ElementPlaces places;
+};
 
 // Tensor lists of parameters with a gradient.
 struct FusedLists {
@@ -27,6 +35,7 @@ struct FusedLists {
   std::vector<at::Tensor> first_state;
   std::vector<at::Tensor> second_state;
   std::vector<at::Tensor> steps;
+  std::vector<ChanceOfElements> chances;  // of second_state, where it is rounded by chance
 };
 
 // What a kernel divides gradients by; nullopt spares the write-back of unscaled gradients.

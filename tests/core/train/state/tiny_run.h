@@ -36,7 +36,8 @@ struct Ranks {
 class TinyRun {
  public:
   TinyRun(const std::shared_ptr<World>& world, const Ranks& ranks, const std::string& tokens,
-          double seed = 0.0, Algorithm algorithm = Algorithm::kAdamW, uint64_t data_seed = 0) {
+          double seed = 0.0, Algorithm algorithm = Algorithm::kAdamW, uint64_t data_seed = 0,
+          std::optional<at::ScalarType> state_dtype = std::nullopt) {
     TinyStackOptions options;
     options.width = kWidth;
     options.inner = kWidth;
@@ -55,7 +56,7 @@ class TinyRun {
       fsdp::fully_shard(model_->blocks[i], mesh, {});
     }
     root_ = fsdp::fully_shard(model_, mesh, {});
-    optimizer_ = make_optimizer(algorithm);
+    optimizer_ = make_optimizer(algorithm, state_dtype);
     StepOptions step;
     step.loss_scaling = LossScalerOptions{};
     step_.emplace(model_, optimizer_, step);
@@ -105,10 +106,13 @@ class TinyRun {
  private:
   static constexpr int64_t kWidth = 5;
 
-  std::shared_ptr<Optimizer> make_optimizer(Algorithm algorithm) const {
+  std::shared_ptr<Optimizer> make_optimizer(Algorithm algorithm,
+                                            std::optional<at::ScalarType> state_dtype) const {
+    AdamWOptions adamw{1e-2};
+    adamw.state_dtype = state_dtype;
     switch (algorithm) {
       case Algorithm::kAdamW:
-        return make_adamw(root_, {1e-2});
+        return make_adamw(root_, adamw);
       case Algorithm::kSgd:
         return make_sgd(root_, {1e-3, 0.9});
       case Algorithm::kMuon:
