@@ -54,6 +54,10 @@ class AdamW final : public FusedOptimizer<AdamWOptions> {
     update_adamw(lists, options, lr, scale);
   }
 
+  size_t full_state_bytes_of(size_t index) const override {
+    return moments_.full_bytes(*params_[index]);
+  }
+
   const std::optional<at::ScalarType> state_dtype_;
   AdamWMoments moments_;
 };

@@ -40,6 +40,11 @@ size_t AdamWMoments::bytes() const {
   return bytes;
 }
 
+size_t AdamWMoments::full_bytes(const fsdp::ShardedParam& param) const {
+  const auto numel = static_cast<size_t>(param.layout().local_numel());
+  return 2 * numel * c10::elementSize(dtype_of(param)) + sizeof(float);
+}
+
 void AdamWMoments::list(size_t index, const fsdp::ShardedParam& param, FusedLists& lists) {
   State& state = make(index, param);
   state.step.add_(1.0);

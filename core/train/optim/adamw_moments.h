@@ -22,6 +22,8 @@ class AdamWMoments {
   // Zeros, as before the first update, where there has been none.
   std::vector<OptimizerState> state(size_t index, const fsdp::ShardedParam& param);
   size_t bytes() const;
+  // What those of a parameter take when there are some.
+  size_t full_bytes(const fsdp::ShardedParam& param) const;
   // Appends the state of a parameter that is about to be updated, and, where the moments are not in
   // the parameter's dtype, its chance.
   void list(size_t index, const fsdp::ShardedParam& param, FusedLists& lists);

@@ -112,6 +112,11 @@ class FusedOptimizer : public Optimizer {
   std::vector<Options> options_;  // of each group
 };
 
+// Those of this rank's own rows, and of a state of the same dtype.
+inline size_t value_bytes(const fsdp::ShardedParam& param) {
+  return static_cast<size_t>(param.layout().local_numel()) * c10::elementSize(param.dtype());
+}
+
 // add_group of an optimizer that may be of any algorithm.
 template <typename Options>
 void add_group_of(Optimizer& optimizer, const std::vector<std::string>& names,

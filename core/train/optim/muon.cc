@@ -243,6 +243,10 @@ class Muon final : public FusedOptimizer<MuonOptions> {
     param.add_(orthogonal.to(param.device()), -lr * factor);
   }
 
+  size_t full_state_bytes_of(size_t index) const override {
+    return is_matrix(index) ? value_bytes(*params_[index]) : moments_.full_bytes(*params_[index]);
+  }
+
   const at::Tensor& make_momentum(size_t index) {
     at::Tensor& momentum = momentum_[index];
     if (!momentum.defined()) {

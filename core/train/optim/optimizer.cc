@@ -82,6 +82,14 @@ size_t Optimizer::split_group(size_t group, const std::vector<size_t>& indices) 
   return made;
 }
 
+size_t Optimizer::full_state_bytes() const {
+  size_t bytes = 0;
+  for (size_t i = 0; i < params_.size(); ++i) {
+    bytes += full_state_bytes_of(i);
+  }
+  return bytes;
+}
+
 void Optimizer::set_hyper_parameters(size_t group, const std::vector<HyperParameter>& values) {
   std::optional<double> lr;
   std::optional<double> initial_lr;

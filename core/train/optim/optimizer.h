@@ -72,6 +72,8 @@ class Optimizer {
   virtual std::vector<OptimizerState> state(size_t index) = 0;
   // What all state takes that there is by now.
   virtual size_t state_bytes() const = 0;
+  // What it takes once every parameter has been updated, by the groups of now; allocates nothing.
+  size_t full_state_bytes() const;
   // Whether step() is collective over the mesh, and the bytes that it has received from others.
   virtual bool communicates() const { return false; }
   virtual int64_t received_bytes() const { return 0; }
@@ -98,6 +100,8 @@ class Optimizer {
 
   // set_hyper_parameters without the learning rate. All or nothing.
   virtual void set_options(size_t group, const std::vector<HyperParameter>& values) = 0;
+  // What the state of params()[index] takes when there is some.
+  virtual size_t full_state_bytes_of(size_t index) const = 0;
   // Gives a new group, the next one, the options of another.
   virtual void copy_options(size_t group) = 0;
   double lr_of(size_t group) const { return lr_ * lr_ratios_[group]; }

@@ -82,6 +82,10 @@ class Sgd final : public FusedOptimizer<SgdOptions> {
                     /*found_inf=*/std::nullopt);
   }
 
+  size_t full_state_bytes_of(size_t index) const override {
+    return options_of(group_of(index)).momentum > 0.0 ? value_bytes(*params_[index]) : 0;
+  }
+
   const at::Tensor& make_momentum(size_t index) {
     at::Tensor& momentum = momentum_[index];
     if (!momentum.defined()) {

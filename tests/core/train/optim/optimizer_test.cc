@@ -12,6 +12,7 @@
 #include "core/fsdp/fully_shard.h"
 #include "core/train/optim/adamw.h"
 #include "core/train/optim/group_rules.h"
+#include "core/train/optim/muon.h"
 #include "core/train/optim/sgd.h"
 #include "tests/core/base/file_fixture.h"
 #include "tests/support/checklist_models.h"
@@ -123,6 +124,44 @@ TEST(ParameterGroups, ByRuleTrainAsThoseOfPyTorch) {
                                          Options(0.1).betas({0.9, 0.95}).weight_decay(0.0)));
     pair.expect_equal_after(4, *ours, theirs);
   });
+}
+
+// By the groups of the moment: SGD's momentum is a state only where it is not 0.
+TEST(OptimizerState, TakesWhatWasSaidBeforeThereWasAny) {
+  const auto make = [](const std::shared_ptr<fsdp::Unit>& root, int form) {
+    AdamWOptions halved;
+    halved.state_dtype = at::kBFloat16;
+    switch (form) {
+      case 0:
+        return make_adamw(root, {});
+      case 1:
+        return make_adamw(root, halved);
+      case 2:
+        return make_sgd(root, {1e-3, 0.9});
+      case 3:
+        return make_sgd(root, {});
+      default:
+        return make_muon(root, {});
+    }
+  };
+  for (const int ranks : {1, 3}) {
+    run_ranks(ranks, [&](const std::shared_ptr<World>& world) {
+      for (int form = 0; form < 5; ++form) {
+        Pair pair(world);
+        const auto optimizer = make(pair.root, form);
+        if (form == 3) {
+          add_group(*optimizer, pair.bias_names, SgdOptions{1e-3, 0.5});
+        }
+        const size_t expected = optimizer->full_state_bytes();
+        EXPECT_EQ(optimizer->state_bytes(), 0U);
+        (*pair.model)(at::ones({3, 4})).square().sum().backward();
+        optimizer->step();
+        SCOPED_TRACE(testing::Message() << "form " << form << " on " << ranks);
+        EXPECT_EQ(optimizer->state_bytes(), expected);
+        EXPECT_EQ(optimizer->full_state_bytes(), expected);
+      }
+    });
+  }
 }
 
 TEST(ParameterGroups, ByRuleFindNormsByTheirClass) {
