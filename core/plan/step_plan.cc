@@ -239,7 +239,8 @@ StepPlan make_step_plan(fsdp::Unit& root, const PlanOptions& options) {
     plan.shards += unit.shard_bytes;
     plan.gradients += unit.grad_bytes;
   }
-  plan.optimizer = static_cast<int64_t>(options.optimizer_states * plan.gradients);
+  plan.optimizer = options.optimizer_bytes.value_or(
+      static_cast<int64_t>(options.optimizer_states * static_cast<double>(plan.gradients)));
   plan.peak_whole_gradients = peak_whole_gradients(plan.units, members);
   if (!plan.units.empty()) {
     StepCount count(root.scheduler(), plan);

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,7 @@ namespace fsdp2::plan {
 
 struct PlanOptions {
   double optimizer_states = 2;  // elements per trainable element, in the shard's dtype: 2 is AdamW
+  std::optional<int64_t> optimizer_bytes;  // of this rank; set, it counts instead
   // The micro batch's, for what ranks that share sequences exchange.
   int64_t rows = 0;
   int64_t sequence_length = 0;

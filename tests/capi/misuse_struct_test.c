@@ -182,6 +182,8 @@ static void fields_that_cannot_be_are_refused(void) {
   FIELD(adamw, fsdp2_adamw_options, beta2, -0.1);
   FIELD(adamw, fsdp2_adamw_options, eps, -1.0);
   FIELD(adamw, fsdp2_adamw_options, weight_decay, NAN);
+  FIELD(adamw, fsdp2_adamw_options, state_dtype, FSDP2_DTYPE_I32);
+  FIELD(adamw, fsdp2_adamw_options, reserved, 1);
   FIELD(sgd, fsdp2_sgd_options, lr, -1.0);
   FIELD(sgd, fsdp2_sgd_options, momentum, NAN);
   FIELD(sgd, fsdp2_sgd_options, weight_decay, -1.0);

@@ -78,6 +78,53 @@ static void an_optimizer_tells_what_it_is_and_holds(void) {
   end_lone_job(&job);
 }
 
+static fsdp2_optimizer adamw_in(fsdp2_shard shard, int32_t state_dtype) {
+  fsdp2_adamw_options options = FSDP2_ADAMW_OPTIONS_INIT;
+  fsdp2_optimizer optimizer = {0};
+  options.state_dtype = state_dtype;
+  EXPECT_OK(fsdp2_optimizer_create_adamw(shard, &options, &optimizer));
+  return optimizer;
+}
+
+static void moments_in_bf16_take_half_the_memory(void) {
+  struct job job = start_lone_job();
+  const int64_t numel = elements_of(job.module);
+  const fsdp2_optimizer bf16 = adamw_in(job.shard, FSDP2_DTYPE_BF16),
+                        f32 = adamw_in(job.shard, FSDP2_DTYPE_F32);
+  fsdp2_adamw_options options = FSDP2_ADAMW_OPTIONS_INIT;
+  fsdp2_optimizer none = {0};
+  fsdp2_tensor state = {0};
+  fsdp2_tensor_info info;
+  EXPECT(info_of(bf16).n_bytes == 0);
+  EXPECT(info_of(bf16).n_full_bytes == 2 * 2 * numel + 4 * kParameters);
+  EXPECT(info_of(f32).n_full_bytes == info_of(job.optimizer).n_full_bytes);
+  EXPECT(info_of(f32).n_full_bytes == 2 * 4 * numel + 4 * kParameters);
+  take_step(job.loader, job.step);
+  EXPECT(info_of(job.optimizer).n_bytes == info_of(job.optimizer).n_full_bytes);
+  EXPECT_OK(fsdp2_optimizer_get_state(bf16, 0, "exp_avg_sq", FSDP2_PARAMETER_LOCAL, &state));
+  info.struct_size = (uint32_t)sizeof(info);
+  EXPECT_OK(fsdp2_tensor_get_info(state, &info));
+  EXPECT(info.dtype == FSDP2_DTYPE_BF16);
+  EXPECT_OK(fsdp2_tensor_destroy(state));
+  options.state_dtype = FSDP2_DTYPE_F32;
+  EXPECT_STATUS(fsdp2_optimizer_add_adamw_group(bf16, kNorms, 2, &options),
+                FSDP2_E_INVALID_ARGUMENT);
+  EXPECT_MESSAGE("state_dtype");
+  options.state_dtype = FSDP2_DTYPE_KEEP;
+  EXPECT_OK(fsdp2_optimizer_add_adamw_group(bf16, kNorms, 2, &options));
+  EXPECT(info_of(bf16).n_full_bytes == 2 * 2 * numel + 4 * kParameters);
+  options.state_dtype = FSDP2_DTYPE_F16;
+  EXPECT_STATUS(fsdp2_optimizer_create_adamw(job.shard, &options, &none), FSDP2_E_INVALID_ARGUMENT);
+  EXPECT_MESSAGE("state_dtype");
+  EXPECT_OK(fsdp2_shard_cast_parameters(job.shard, FSDP2_DTYPE_BF16));
+  options.state_dtype = FSDP2_DTYPE_BF16;
+  EXPECT_STATUS(fsdp2_optimizer_create_adamw(job.shard, &options, &none), FSDP2_E_UNSUPPORTED);
+  EXPECT_MESSAGE("needs parameters in Float");
+  EXPECT_OK(fsdp2_optimizer_destroy(bf16));
+  EXPECT_OK(fsdp2_optimizer_destroy(f32));
+  end_lone_job(&job);
+}
+
 /* ---- groups */
 
 static void a_group_tells_its_options(void) {
@@ -395,6 +442,7 @@ int main(void) {
   RUN(an_optimizer_of_another_shard_is_refused);
   RUN(learning_rates_can_be_changed);
   RUN(an_optimizer_tells_what_it_is_and_holds);
+  RUN(moments_in_bf16_take_half_the_memory);
   RUN(a_group_tells_its_options);
   RUN(a_group_lists_its_parameters);
   RUN(frozen_parameters_are_in_no_group);

@@ -109,6 +109,12 @@ static void options_of_a_plan_are_checked(void) {
   options.sequence_length = 0;
   EXPECT_OK(fsdp2_plan_get_info(job.shard, &options, &info));
   EXPECT(info.optimizer_bytes == info.gradient_bytes / 2);
+  options.optimizer_bytes = -1;
+  EXPECT_STATUS(fsdp2_plan_get_info(job.shard, &options, &info), FSDP2_E_INVALID_ARGUMENT);
+  EXPECT_MESSAGE("optimizer_bytes");
+  options.optimizer_bytes = 12345;
+  EXPECT_OK(fsdp2_plan_get_info(job.shard, &options, &info));
+  EXPECT(info.optimizer_bytes == 12345);
   EXPECT_OK(fsdp2_plan_describe(job.shard, &options, text, sizeof(text), &needed));
   EXPECT(strstr(text, "memory of this rank") != NULL && strlen(text) + 1 == needed);
   end_lone_job(&job);

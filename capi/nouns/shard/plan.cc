@@ -15,6 +15,7 @@ namespace {
 
 constexpr fsdp2_plan_options kPlanDefaults = FSDP2_PLAN_OPTIONS_INIT;
 constexpr double kMaxStates = 1024;
+constexpr int64_t kMaxBytes = int64_t{1} << 60;
 constexpr int64_t kMaxRows = int64_t{1} << 16;
 constexpr int64_t kMaxTokens = int64_t{1} << 26;
 constexpr int64_t kMaxTokensOfRows = int64_t{1} << 32;  // so that no number of bytes overflows
@@ -27,7 +28,8 @@ inline constexpr auto kFields<fsdp2_plan_options> = std::tuple(
     Field("reserved", &fsdp2_plan_options::reserved, Reserved()),
     Field("optimizer_states", &fsdp2_plan_options::optimizer_states, NumberRange{0, kMaxStates}),
     Field("rows", &fsdp2_plan_options::rows, Range{0, kMaxRows}),
-    Field("sequence_length", &fsdp2_plan_options::sequence_length, Range{0, kMaxTokens}));
+    Field("sequence_length", &fsdp2_plan_options::sequence_length, Range{0, kMaxTokens}),
+    Field("optimizer_bytes", &fsdp2_plan_options::optimizer_bytes, Range{0, kMaxBytes}));
 // clang-format on
 
 namespace {
@@ -41,6 +43,9 @@ plan::PlanOptions read_plan_options(const fsdp2_plan_options* given) {
   read.optimizer_states = options.optimizer_states;
   read.rows = options.rows;
   read.sequence_length = options.sequence_length;
+  if (options.optimizer_bytes > 0) {
+    read.optimizer_bytes = options.optimizer_bytes;
+  }
   return read;
 }
 

@@ -41,7 +41,9 @@ inline constexpr auto kFields<fsdp2_adamw_options> = std::tuple(
     Field("beta1", &fsdp2_adamw_options::beta1, kFraction),
     Field("beta2", &fsdp2_adamw_options::beta2, kFraction),
     Field("eps", &fsdp2_adamw_options::eps, kRate),
-    Field("weight_decay", &fsdp2_adamw_options::weight_decay, kRate));
+    Field("weight_decay", &fsdp2_adamw_options::weight_decay, kRate),
+    Field("state_dtype", &fsdp2_adamw_options::state_dtype, FloatDtypeOrKeep()),
+    Field("reserved", &fsdp2_adamw_options::reserved, Reserved()));
 
 template <>
 inline constexpr auto kFields<fsdp2_sgd_options> = std::tuple(
@@ -68,8 +70,15 @@ namespace {
 
 train::AdamWOptions adamw_options(const fsdp2_adamw_options* given) {
   const fsdp2_adamw_options options = read_options(given, kAdamWDefaults);
-  return {options.lr,  options.beta1,        options.beta2,
-          options.eps, options.weight_decay, options.coupled_decay == 0};
+  train::AdamWOptions adamw;
+  adamw.lr = options.lr;
+  adamw.beta1 = options.beta1;
+  adamw.beta2 = options.beta2;
+  adamw.eps = options.eps;
+  adamw.weight_decay = options.weight_decay;
+  adamw.decoupled_weight_decay = options.coupled_decay == 0;
+  adamw.state_dtype = read_float_dtype_or_keep(options.state_dtype, "options.state_dtype");
+  return adamw;
 }
 
 train::SgdOptions sgd_options(const fsdp2_sgd_options* given) {

@@ -37,6 +37,7 @@ fsdp2_optimizer_info optimizer_info(const train::Optimizer& optimizer) {
   info.n_parameters = static_cast<int32_t>(optimizer.params().size());
   info.n_bytes = static_cast<int64_t>(optimizer.state_bytes());
   info.n_received_bytes = optimizer.received_bytes();
+  info.n_full_bytes = static_cast<int64_t>(optimizer.full_state_bytes());
   return info;
 }
 
