@@ -127,6 +127,28 @@ func stepByHand(model *fsdp2.Module, shard *fsdp2.Shard, optimizer *fsdp2.Optimi
 	return loss.Value()
 }
 
+// An AdamW whose moments are in bf16 beside one's in fp32.
+func halvesMoments(shard *fsdp2.Shard, wide *fsdp2.Optimizer) error {
+	options := fsdp2.DefaultAdamWOptions()
+	options.StateDtype = fsdp2.DtypeBF16
+	halved, err := fsdp2.NewAdamW(shard, &options)
+	if err != nil {
+		return err
+	}
+	defer halved.Close()
+	few, err := halved.Info()
+	many, other := wide.Info()
+	if err != nil || other != nil || 2*(few.FullBytes-4*few.Parameters) != many.FullBytes-4*many.Parameters {
+		return fmt.Errorf("%+v, %+v, %v, %v", few, many, err, other)
+	}
+	plan := fsdp2.DefaultPlanOptions()
+	plan.OptimizerBytes = few.FullBytes
+	if info, err := shard.Plan(&plan); err != nil || info.OptimizerBytes != few.FullBytes {
+		return fmt.Errorf("%+v, %v", info, err)
+	}
+	return nil
+}
+
 func TestOptimizerGroups(t *testing.T) {
 	onLlama(t, func(mesh *fsdp2.Mesh, model *fsdp2.Module, shard *fsdp2.Shard) error {
 		optimizer, err := fsdp2.NewAdamW(shard, nil)
@@ -136,6 +158,9 @@ func TestOptimizerGroups(t *testing.T) {
 		defer optimizer.Close()
 		slow := fsdp2.DefaultAdamWOptions()
 		slow.LR = 1e-4
+		if err := halvesMoments(shard, optimizer); err != nil {
+			return err
+		}
 		if err := all(optimizer.AddAdamWGroup([]string{"lm_head.weight"}, &slow), optimizer.ExemptFromDecay(fsdp2.NoDecayNorms),
 			optimizer.ScaleLR("model.layers.0.mlp.*", 0.5), optimizer.SetLR(2e-3), optimizer.SetGroupLR(1, 3e-3),
 			optimizer.SetGroupWeightDecay(1, 0.5)); err != nil {

@@ -14,6 +14,9 @@ type Optimizer struct{ handle }
 type AdamWOptions struct {
 	LR, Beta1, Beta2, Eps, WeightDecay float64
 	CoupledDecay                       bool // Adam, whose weight decay is added to the gradient
+	// StateDtype is that of both moments, such as DtypeBF16 beside parameters in fp32, in half the memory. DtypeKeep: each parameter's own,
+	// or, of a group, the optimizer's.
+	StateDtype Dtype
 }
 
 // DefaultAdamWOptions returns the library's defaults, which are PyTorch's.
@@ -26,6 +29,7 @@ func DefaultAdamWOptions() AdamWOptions {
 		Eps:          raw.Eps,
 		WeightDecay:  raw.WeightDecay,
 		CoupledDecay: raw.CoupledDecay != 0,
+		StateDtype:   Dtype(raw.StateDtype),
 	}
 }
 
@@ -35,7 +39,7 @@ func (o *AdamWOptions) raw() *capi.AdamwOptions {
 	}
 	raw := sized[capi.AdamwOptions]()
 	raw.Lr, raw.Beta1, raw.Beta2, raw.Eps, raw.WeightDecay = o.LR, o.Beta1, o.Beta2, o.Eps, o.WeightDecay
-	raw.CoupledDecay = flag(o.CoupledDecay)
+	raw.CoupledDecay, raw.StateDtype = flag(o.CoupledDecay), int32(o.StateDtype)
 	return &raw
 }
 
@@ -197,6 +201,7 @@ type OptimizerInfo struct {
 	Parameters    int // those of the shard that are not frozen, a tied parameter once
 	Bytes         int // of this rank's state
 	ReceivedBytes int // from other ranks in all updates so far; 0 but for Muon
+	FullBytes     int // what Bytes is once every parameter has been updated
 }
 
 // Info describes the optimizer.
@@ -210,5 +215,6 @@ func (o *Optimizer) Info() (OptimizerInfo, error) {
 		Parameters:    int(raw.NParameters),
 		Bytes:         int(raw.NBytes),
 		ReceivedBytes: int(raw.NReceivedBytes),
+		FullBytes:     int(raw.NFullBytes),
 	}, failure(err)
 }

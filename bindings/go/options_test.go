@@ -50,8 +50,8 @@ func TestOptionsDefaultAsTheLibrarys(t *testing.T) {
 func TestOptionsReachTheLibrary(t *testing.T) {
 	var memory capi.Memory
 	defer memory.Free()
-	adamw, step := (&AdamWOptions{CoupledDecay: true}).raw(), (&StepOptions{LossChunk: 7}).raw()
-	if adamw.CoupledDecay != 1 || step.LossChunk != 7 {
+	adamw, step := (&AdamWOptions{CoupledDecay: true, StateDtype: DtypeBF16}).raw(), (&StepOptions{LossChunk: 7}).raw()
+	if adamw.CoupledDecay != 1 || adamw.StateDtype != capi.DtypeBf16 || step.LossChunk != 7 {
 		t.Errorf("found %+v, %+v", adamw, step)
 	}
 	if muon := (&MuonOptions{NewtonSchulzSteps: 1<<32 + 5}).raw(); muon.NewtonSchulzSteps != math.MaxInt32 {

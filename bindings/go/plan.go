@@ -11,6 +11,7 @@ type PlanOptions struct {
 	OptimizerStates float64 // elements kept for each trainable element: 2 for AdamW, 1 for SGD with momentum, 0 without
 	// Rows and their length are those of a micro batch, for what ranks that share sequences exchange; 0: nothing is counted.
 	Rows, SequenceLength int
+	OptimizerBytes       int // OptimizerInfo.FullBytes, in place of OptimizerStates; 0: those count
 }
 
 // DefaultPlanOptions returns the library's defaults.
@@ -25,6 +26,7 @@ func (o *PlanOptions) raw() *capi.PlanOptions {
 	raw := sized[capi.PlanOptions]()
 	raw.OptimizerStates = o.OptimizerStates
 	raw.Rows, raw.SequenceLength = int64(o.Rows), int64(o.SequenceLength)
+	raw.OptimizerBytes = int64(o.OptimizerBytes)
 	return &raw
 }
 

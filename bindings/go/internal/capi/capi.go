@@ -524,6 +524,7 @@ type PlanOptions struct {
 	OptimizerStates float64
 	Rows            int64
 	SequenceLength  int64
+	OptimizerBytes  int64
 }
 
 // PlanInfo is fsdp2_plan_info.
@@ -565,6 +566,8 @@ type AdamwOptions struct {
 	Beta2        float64
 	Eps          float64
 	WeightDecay  float64
+	StateDtype   int32
+	Reserved     int32
 }
 
 // SgdOptions is fsdp2_sgd_options.
@@ -599,6 +602,7 @@ type OptimizerInfo struct {
 	NParameters    int32
 	NBytes         int64
 	NReceivedBytes int64
+	NFullBytes     int64
 }
 
 // OptimizerGroupInfo is fsdp2_optimizer_group_info.

@@ -354,6 +354,7 @@ var _ = [1]byte{}[unsafe.Offsetof(PlanOptions{}.Reserved)-unsafe.Offsetof(C.fsdp
 var _ = [1]byte{}[unsafe.Offsetof(PlanOptions{}.OptimizerStates)-unsafe.Offsetof(C.fsdp2_plan_options{}.optimizer_states)]
 var _ = [1]byte{}[unsafe.Offsetof(PlanOptions{}.Rows)-unsafe.Offsetof(C.fsdp2_plan_options{}.rows)]
 var _ = [1]byte{}[unsafe.Offsetof(PlanOptions{}.SequenceLength)-unsafe.Offsetof(C.fsdp2_plan_options{}.sequence_length)]
+var _ = [1]byte{}[unsafe.Offsetof(PlanOptions{}.OptimizerBytes)-unsafe.Offsetof(C.fsdp2_plan_options{}.optimizer_bytes)]
 
 const _ = unsafe.Sizeof(C.fsdp2_plan_info{}) - unsafe.Sizeof(PlanInfo{})
 
@@ -392,6 +393,8 @@ var _ = [1]byte{}[unsafe.Offsetof(AdamwOptions{}.Beta1)-unsafe.Offsetof(C.fsdp2_
 var _ = [1]byte{}[unsafe.Offsetof(AdamwOptions{}.Beta2)-unsafe.Offsetof(C.fsdp2_adamw_options{}.beta2)]
 var _ = [1]byte{}[unsafe.Offsetof(AdamwOptions{}.Eps)-unsafe.Offsetof(C.fsdp2_adamw_options{}.eps)]
 var _ = [1]byte{}[unsafe.Offsetof(AdamwOptions{}.WeightDecay)-unsafe.Offsetof(C.fsdp2_adamw_options{}.weight_decay)]
+var _ = [1]byte{}[unsafe.Offsetof(AdamwOptions{}.StateDtype)-unsafe.Offsetof(C.fsdp2_adamw_options{}.state_dtype)]
+var _ = [1]byte{}[unsafe.Offsetof(AdamwOptions{}.Reserved)-unsafe.Offsetof(C.fsdp2_adamw_options{}.reserved)]
 
 const _ = unsafe.Sizeof(C.fsdp2_sgd_options{}) - unsafe.Sizeof(SgdOptions{})
 
@@ -423,6 +426,7 @@ var _ = [1]byte{}[unsafe.Offsetof(OptimizerInfo{}.NGroups)-unsafe.Offsetof(C.fsd
 var _ = [1]byte{}[unsafe.Offsetof(OptimizerInfo{}.NParameters)-unsafe.Offsetof(C.fsdp2_optimizer_info{}.n_parameters)]
 var _ = [1]byte{}[unsafe.Offsetof(OptimizerInfo{}.NBytes)-unsafe.Offsetof(C.fsdp2_optimizer_info{}.n_bytes)]
 var _ = [1]byte{}[unsafe.Offsetof(OptimizerInfo{}.NReceivedBytes)-unsafe.Offsetof(C.fsdp2_optimizer_info{}.n_received_bytes)]
+var _ = [1]byte{}[unsafe.Offsetof(OptimizerInfo{}.NFullBytes)-unsafe.Offsetof(C.fsdp2_optimizer_info{}.n_full_bytes)]
 
 const _ = unsafe.Sizeof(C.fsdp2_optimizer_group_info{}) - unsafe.Sizeof(OptimizerGroupInfo{})
 

@@ -477,6 +477,7 @@ Base.@kwdef struct fsdp2_plan_options
     optimizer_states::Cdouble = 2.0
     rows::Int64 = 0
     sequence_length::Int64 = 0
+    optimizer_bytes::Int64 = 0
 end
 
 Base.@kwdef struct fsdp2_plan_info
@@ -515,6 +516,8 @@ Base.@kwdef struct fsdp2_adamw_options
     beta2::Cdouble = 0.999
     eps::Cdouble = 1e-8
     weight_decay::Cdouble = 1e-2
+    state_dtype::Int32 = FSDP2_DTYPE_KEEP
+    reserved::Int32 = 0
 end
 
 Base.@kwdef struct fsdp2_sgd_options
@@ -546,6 +549,7 @@ Base.@kwdef struct fsdp2_optimizer_info
     n_parameters::Int32 = 0
     n_bytes::Int64 = 0
     n_received_bytes::Int64 = 0
+    n_full_bytes::Int64 = 0
 end
 
 Base.@kwdef struct fsdp2_optimizer_group_info

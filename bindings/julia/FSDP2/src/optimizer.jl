@@ -18,9 +18,12 @@ function make_optimizer(create, shard, T, options)
 end
 
 """
-    adamw(shard::Shard; lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 1e-2, coupled_decay = false)
+    adamw(shard::Shard; lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 1e-2, coupled_decay = false,
+          state_dtype = nothing)
 
 AdamW, for all parameters of the shard that are not frozen. `coupled_decay`: Adam, whose weight decay is added to the gradient.
+`state_dtype`: of both moments, such as `BF16` beside parameters in fp32, in half the memory; `nothing`: each parameter's own, or, of a
+group, the optimizer's.
 """
 adamw(shard::Shard; options...) = make_optimizer(fsdp2_optimizer_create_adamw, shard, fsdp2_adamw_options, options)
 
@@ -90,7 +93,8 @@ scale_lr!(optimizer::Optimizer, pattern, factor::Real) = check(fsdp2_optimizer_s
 """
     get_info(optimizer::Optimizer)
 
-`(; algorithm, n_groups, n_parameters, n_bytes, n_received_bytes)`. `algorithm`: `:adamw`, `:sgd`, `:muon`.
+`(; algorithm, n_groups, n_parameters, n_bytes, n_received_bytes, n_full_bytes)`. `algorithm`: `:adamw`, `:sgd`, `:muon`. `n_full_bytes`:
+what `n_bytes` is once every parameter has been updated.
 """
 get_info(optimizer::Optimizer) = named(output(out -> fsdp2_optimizer_get_info(optimizer, out), fsdp2_optimizer_info))
 

@@ -1,10 +1,11 @@
 """
-    get_plan(shard::Shard; optimizer_states = 2.0, rows = 0, sequence_length = 0)
+    get_plan(shard::Shard; optimizer_states = 2.0, rows = 0, sequence_length = 0, optimizer_bytes = 0)
 
 What the sharded model holds and moves in one training step, worked out without running it: `(; n_units, numel, shard_bytes, gradient_bytes,
 optimizer_bytes, peak_unsharded_bytes, peak_unreduced_gradient_bytes, all_gathers, reduce_scatters, all_reduces, all_gather_bytes,
 reduce_scatter_bytes, all_reduce_bytes, all_to_alls, all_to_all_bytes)`. `optimizer_states`: elements kept for each trainable element.
-`rows` and `sequence_length`: of the micro batch, for what ranks that share sequences exchange. With `Mesh(; backend = :fake, world_size = n)`
+`optimizer_bytes`: the `n_full_bytes` of an optimizer, in their place. `rows` and `sequence_length`: of the micro batch, for what ranks that
+share sequences exchange. With `Mesh(; backend = :fake, world_size = n)`
 and `defer_values` it takes one process and hardly any memory.
 """
 get_plan(shard::Shard; options...) =

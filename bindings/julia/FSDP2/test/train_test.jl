@@ -57,6 +57,9 @@ end
     @test code_of(() -> set_lr!(optimizer, 1; group = 9)) == :invalid_argument
     @test code_of(() -> set_lr!(optimizer, 1; group = 0)) == :invalid_argument
     adamw(shard; coupled_decay = true)
+    wide, halved = get_info(adamw(shard)).n_full_bytes, get_info(adamw(shard; state_dtype = BF16)).n_full_bytes
+    @test 2 * (halved - 4 * 21) == wide - 4 * 21 && get_plan(shard; optimizer_bytes = halved).optimizer_bytes == halved
+    @test code_of(() -> adamw(shard; state_dtype = Float16)) == :invalid_argument
     @test code_of(() -> adamw(shard; coupled_decay = 2)) == :invalid_argument
     other = sgd(shard; momentum = 0.9, nesterov = true)
     add_sgd_group!(other, "lm_head.weight"; lr = 1)

@@ -5945,12 +5945,13 @@ pub struct fsdp2_plan_options {
     pub optimizer_states: f64,
     pub rows: i64,
     pub sequence_length: i64,
+    pub optimizer_bytes: i64,
 }
 #[test]
 fn bindgen_test_layout_fsdp2_plan_options() {
     assert_eq!(
         ::std::mem::size_of::<fsdp2_plan_options>(),
-        32usize,
+        40usize,
         concat!("Size of: ", stringify!(fsdp2_plan_options))
     );
     assert_eq!(
@@ -6043,6 +6044,23 @@ fn bindgen_test_layout_fsdp2_plan_options() {
         );
     }
     test_field_sequence_length();
+    fn test_field_optimizer_bytes() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_plan_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).optimizer_bytes) as usize - ptr as usize
+            },
+            32usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_plan_options),
+                "::",
+                stringify!(optimizer_bytes)
+            )
+        );
+    }
+    test_field_optimizer_bytes();
 }
 extern "C" {
     pub fn fsdp2_plan_options_init(
@@ -6546,12 +6564,14 @@ pub struct fsdp2_adamw_options {
     pub beta2: f64,
     pub eps: f64,
     pub weight_decay: f64,
+    pub state_dtype: i32,
+    pub reserved: i32,
 }
 #[test]
 fn bindgen_test_layout_fsdp2_adamw_options() {
     assert_eq!(
         ::std::mem::size_of::<fsdp2_adamw_options>(),
-        48usize,
+        56usize,
         concat!("Size of: ", stringify!(fsdp2_adamw_options))
     );
     assert_eq!(
@@ -6678,6 +6698,40 @@ fn bindgen_test_layout_fsdp2_adamw_options() {
         );
     }
     test_field_weight_decay();
+    fn test_field_state_dtype() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_adamw_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).state_dtype) as usize - ptr as usize
+            },
+            48usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_adamw_options),
+                "::",
+                stringify!(state_dtype)
+            )
+        );
+    }
+    test_field_state_dtype();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_adamw_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            52usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_adamw_options),
+                "::",
+                stringify!(reserved)
+            )
+        );
+    }
+    test_field_reserved();
 }
 extern "C" {
     pub fn fsdp2_adamw_options_init(
@@ -7100,12 +7154,13 @@ pub struct fsdp2_optimizer_info {
     pub n_parameters: i32,
     pub n_bytes: i64,
     pub n_received_bytes: i64,
+    pub n_full_bytes: i64,
 }
 #[test]
 fn bindgen_test_layout_fsdp2_optimizer_info() {
     assert_eq!(
         ::std::mem::size_of::<fsdp2_optimizer_info>(),
-        32usize,
+        40usize,
         concat!("Size of: ", stringify!(fsdp2_optimizer_info))
     );
     assert_eq!(
@@ -7215,6 +7270,23 @@ fn bindgen_test_layout_fsdp2_optimizer_info() {
         );
     }
     test_field_n_received_bytes();
+    fn test_field_n_full_bytes() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_optimizer_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).n_full_bytes) as usize - ptr as usize
+            },
+            32usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_optimizer_info),
+                "::",
+                stringify!(n_full_bytes)
+            )
+        );
+    }
+    test_field_n_full_bytes();
 }
 extern "C" {
     pub fn fsdp2_optimizer_get_info(

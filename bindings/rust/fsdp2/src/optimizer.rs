@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use crate::ffi::{self, Texts};
-use crate::{sys, Result, Shard, Tensor, Which};
+use crate::{sys, Dtype, Result, Shard, Tensor, Which};
 
 options! {
     /// AdamW (Loshchilov and Hutter, 2019): decoupled decay, bias-corrected; or Adam.
@@ -21,6 +21,9 @@ options! {
         eps: f64,
         /// Decoupled from the gradient, unless `coupled_decay`.
         weight_decay: f64,
+        /// Of both moments, such as bf16 beside parameters in fp32, in half the memory; `None`: each parameter's own, or, of
+        /// a group, the optimizer's.
+        state_dtype: Option<Dtype>,
     }
 }
 
@@ -89,6 +92,8 @@ info! {
         n_bytes: i64,
         /// Bytes from other ranks in all updates so far; 0 but for Muon.
         n_received_bytes: i64,
+        /// What `n_bytes` is once every parameter has been updated.
+        n_full_bytes: i64,
     }
 }
 

@@ -13,6 +13,8 @@ options! {
         rows: i64,
         /// Tokens of each of these rows.
         sequence_length: i64,
+        /// [`OptimizerInfo::n_full_bytes`](crate::OptimizerInfo), in place of `optimizer_states`; 0: those count.
+        optimizer_bytes: i64,
     }
 }
 

@@ -6,9 +6,9 @@ use std::fs;
 
 use common::{golden, llama_on, on_ranks, regression, tiny_llama, tiny_tokens};
 use fsdp2::{
-    no_grad, AdamwOptions, Algorithm, Backend, EventKind, GenerateOptions, Mesh, MeshOptions,
-    Module, MuonOptions, Optimizer, ReduceOp, Reshard, Result, Shard, ShardOptions, Status, Step,
-    StepOptions, Tensor, UnitState, Which,
+    no_grad, AdamwOptions, Algorithm, Backend, Dtype, EventKind, GenerateOptions, Mesh,
+    MeshOptions, Module, MuonOptions, Optimizer, PlanOptions, ReduceOp, Reshard, Result, Shard,
+    ShardOptions, Status, Step, StepOptions, Tensor, UnitState, Which,
 };
 
 fn all<R>(results: Vec<Result<R>>) -> Vec<R> {
@@ -100,6 +100,17 @@ fn the_pieces_of_a_step_make_a_step() {
         optimizer.set_lr(2e-3)?;
         let info = optimizer.info()?;
         assert_eq!((info.algorithm, info.n_parameters), (Algorithm::Adamw, 21));
+        let halved = AdamwOptions {
+            state_dtype: Some(Dtype::Bf16),
+            ..Default::default()
+        };
+        let full = Optimizer::create_adamw(&shard, &halved)?.info()?.n_full_bytes;
+        assert_eq!(2 * (full - 4 * 21), info.n_full_bytes - 4 * 21);
+        let plan = PlanOptions {
+            optimizer_bytes: full,
+            ..Default::default()
+        };
+        assert_eq!(shard.plan_info(&plan)?.optimizer_bytes, full);
         assert!(info.n_groups >= 3 && optimizer.lr()? == 2e-3);
         let n: i32 = (0..info.n_groups as usize)
             .map(|group| {

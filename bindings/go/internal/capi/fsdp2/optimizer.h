@@ -13,9 +13,17 @@ typedef struct fsdp2_adamw_options {
   uint32_t struct_size;
   int32_t coupled_decay; /* 1: Adam, whose weight decay is added to the gradient */
   double lr, beta1, beta2, eps, weight_decay;
+  int32_t state_dtype; /* of both moments; FSDP2_DTYPE_KEEP: each parameter's own, or, of a group,
+                          the optimizer's. FSDP2_DTYPE_BF16, of parameters in fp32, halves them:
+                          updates are computed in fp32, exp_avg is rounded to nearest, and
+                          exp_avg_sq, which would else stand still, up or down by chance, in the
+                          mean exactly. The chance follows from the parameter's name, the element's
+                          place in it and the step, so that any number of ranks gets the same bits.
+                          FSDP2_DTYPE_F32: parameters are in fp32 too. Else FSDP2_E_UNSUPPORTED */
+  int32_t reserved;    /* 0 */
 } fsdp2_adamw_options;
 #define FSDP2_ADAMW_OPTIONS_INIT \
-  {(uint32_t)sizeof(fsdp2_adamw_options), 0, 1e-3, 0.9, 0.999, 1e-8, 1e-2}
+  {(uint32_t)sizeof(fsdp2_adamw_options), 0, 1e-3, 0.9, 0.999, 1e-8, 1e-2, FSDP2_DTYPE_KEEP, 0}
 FSDP2_CALL fsdp2_adamw_options_init(fsdp2_adamw_options* options, size_t struct_size);
 FSDP2_CALL fsdp2_optimizer_create_adamw(fsdp2_shard shard,
                                         const fsdp2_adamw_options* options /*(opt)*/,
@@ -64,7 +72,8 @@ FSDP2_CALL fsdp2_optimizer_create_muon(fsdp2_shard shard,
  * make the same call. The new group's learning rate keeps the ratio that options.lr has now to the
  * optimizer's. Errors, with nothing changed: FSDP2_E_NOT_FOUND (a name), FSDP2_E_INVALID_ARGUMENT
  * (a parameter that is frozen or in another group; an optimizer of another algorithm, but Muon has
- * groups of AdamW; an empty first group), FSDP2_E_WRONG_STATE (the optimizer's learning rate is 0).
+ * groups of AdamW; another state_dtype; an empty first group), FSDP2_E_WRONG_STATE (the optimizer's
+ * learning rate is 0).
  */
 FSDP2_CALL fsdp2_optimizer_add_adamw_group(fsdp2_optimizer optimizer, const char* const* names,
                                            size_t n_names,
@@ -114,6 +123,8 @@ typedef struct fsdp2_optimizer_info {
   int64_t n_bytes;          /* of this rank's state tensors, which a parameter gets when it is first
                                updated, or its state is first asked for or saved */
   int64_t n_received_bytes; /* from other ranks in all updates so far; 0 but for Muon */
+  int64_t n_full_bytes; /* what n_bytes is once every parameter has been updated, by the groups of
+                           now; also without values */
 } fsdp2_optimizer_info;
 FSDP2_CALL fsdp2_optimizer_get_info(fsdp2_optimizer optimizer, fsdp2_optimizer_info* out);
 

@@ -18,8 +18,11 @@ typedef struct fsdp2_plan_options {
   /* The micro batch's, at most 2^32 tokens, for what ranks that share sequences exchange; 0:
    * nothing is counted. */
   int64_t rows, sequence_length;
+  int64_t optimizer_bytes; /* of this rank's optimizer, in place of optimizer_states: its
+                              n_full_bytes (fsdp2_optimizer_get_info), which knows algorithm, dtypes
+                              and groups; 0: optimizer_states counts */
 } fsdp2_plan_options;
-#define FSDP2_PLAN_OPTIONS_INIT {(uint32_t)sizeof(fsdp2_plan_options), 0, 2.0, 0, 0}
+#define FSDP2_PLAN_OPTIONS_INIT {(uint32_t)sizeof(fsdp2_plan_options), 0, 2.0, 0, 0, 0}
 FSDP2_CALL fsdp2_plan_options_init(fsdp2_plan_options* options, size_t struct_size);
 
 typedef struct fsdp2_plan_info {

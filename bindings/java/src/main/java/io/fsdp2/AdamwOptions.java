@@ -11,6 +11,7 @@ public final class AdamwOptions {
   private final double eps;
   private final double weightDecay;
   private final boolean coupledDecay;
+  private final DType stateDtype;
 
   private AdamwOptions(Builder builder) {
     lr = builder.lr;
@@ -19,6 +20,7 @@ public final class AdamwOptions {
     eps = builder.eps;
     weightDecay = builder.weightDecay;
     coupledDecay = builder.coupledDecay;
+    stateDtype = builder.stateDtype;
   }
 
   /** Begins with the library's defaults. */
@@ -56,6 +58,11 @@ public final class AdamwOptions {
     return coupledDecay;
   }
 
+  /** Of both moments; {@code KEEP}: each parameter's own, or, of a group, the optimizer's. */
+  public DType stateDtype() {
+    return stateDtype;
+  }
+
   /** The caller closes it. */
   fsdp2_adamw_options toRaw() {
     fsdp2_adamw_options raw = new fsdp2_adamw_options();
@@ -65,6 +72,7 @@ public final class AdamwOptions {
     raw.setEps(eps);
     raw.setWeight_decay(weightDecay);
     raw.setCoupled_decay(coupledDecay ? 1 : 0);
+    raw.setState_dtype(stateDtype.number());
     return raw;
   }
 
@@ -76,6 +84,7 @@ public final class AdamwOptions {
     private double eps;
     private double weightDecay;
     private boolean coupledDecay;
+    private DType stateDtype;
 
     private Builder() {
       try (fsdp2_adamw_options raw = new fsdp2_adamw_options()) {
@@ -86,6 +95,7 @@ public final class AdamwOptions {
         eps = raw.getEps();
         weightDecay = raw.getWeight_decay();
         coupledDecay = raw.getCoupled_decay() != 0;
+        stateDtype = DType.of(raw.getState_dtype());
       }
     }
 
@@ -122,6 +132,12 @@ public final class AdamwOptions {
     /** Whether it is Adam, whose weight decay is added to the gradient. */
     public Builder coupledDecay(boolean coupledDecay) {
       this.coupledDecay = coupledDecay;
+      return this;
+    }
+
+    /** Of both moments, such as {@code BF16} beside parameters in fp32, in half the memory. */
+    public Builder stateDtype(DType stateDtype) {
+      this.stateDtype = stateDtype;
       return this;
     }
 

@@ -8,11 +8,13 @@ public final class PlanOptions {
   private final double optimizerStates;
   private final long rows;
   private final long sequenceLength;
+  private final long optimizerBytes;
 
   private PlanOptions(Builder builder) {
     optimizerStates = builder.optimizerStates;
     rows = builder.rows;
     sequenceLength = builder.sequenceLength;
+    optimizerBytes = builder.optimizerBytes;
   }
 
   /** Begins with the library's defaults. */
@@ -35,12 +37,18 @@ public final class PlanOptions {
     return sequenceLength;
   }
 
+  /** {@link OptimizerInfo#fullBytes}, in place of {@code optimizerStates}; 0: those count. */
+  public long optimizerBytes() {
+    return optimizerBytes;
+  }
+
   /** The caller closes it. */
   fsdp2_plan_options toRaw() {
     fsdp2_plan_options raw = new fsdp2_plan_options();
     raw.setOptimizer_states(optimizerStates);
     raw.setRows(rows);
     raw.setSequence_length(sequenceLength);
+    raw.setOptimizer_bytes(optimizerBytes);
     return raw;
   }
 
@@ -49,6 +57,7 @@ public final class PlanOptions {
     private double optimizerStates;
     private long rows;
     private long sequenceLength;
+    private long optimizerBytes;
 
     private Builder() {
       try (fsdp2_plan_options raw = new fsdp2_plan_options()) {
@@ -56,6 +65,7 @@ public final class PlanOptions {
         optimizerStates = raw.getOptimizer_states();
         rows = raw.getRows();
         sequenceLength = raw.getSequence_length();
+        optimizerBytes = raw.getOptimizer_bytes();
       }
     }
 
@@ -76,6 +86,12 @@ public final class PlanOptions {
     /** Tokens of each of these rows. */
     public Builder sequenceLength(long sequenceLength) {
       this.sequenceLength = sequenceLength;
+      return this;
+    }
+
+    /** {@link OptimizerInfo#fullBytes}, in place of {@code optimizerStates}; 0: those count. */
+    public Builder optimizerBytes(long optimizerBytes) {
+      this.optimizerBytes = optimizerBytes;
       return this;
     }
 

@@ -104,6 +104,13 @@ public final class TrainingTest {
                 adamw.run();
                 double value = shard.getParameter(0, ParameterPart.LOCAL).getValue();
                 expect(coupled ? 0.9 : 0.8, Math.round(value * 1e5) / 1e5);
+                AdamwOptions halved = AdamwOptions.builder().stateDtype(DType.BF16).build();
+                try (Optimizer narrow = Optimizer.createAdamw(shard, halved)) {
+                  long bytes = narrow.getInfo().fullBytes();
+                  expect(2 * (bytes - 4), adamw.getInfo().fullBytes() - 4);
+                  PlanOptions plan = PlanOptions.builder().optimizerBytes(bytes).build();
+                  expect(bytes, Plan.getInfo(shard, plan).optimizerBytes());
+                }
                 StepOptions tooFew = StepOptions.builder().lossChunk(-1).build();
                 expect(ErrorCode.INVALID_ARGUMENT, code(() -> Step.create(shard, adamw, tooFew)));
               }
