@@ -10,6 +10,7 @@
 
 #include "cli/arguments.h"
 #include "cli/config_file.h"
+#include "cli/create_optimizer.h"
 #include "cli/exported_file.h"
 #include "cli/module_names.h"
 #include "cli/terminal.h"
@@ -112,43 +113,6 @@ bool wraps_embeddings(const TrainOptions& options, const ModuleNames& names) {
   const bool untied = options.wrap_embeddings == "untied";
   return untied ? !names.has_ties() : options.wrap_embeddings == "yes";
 }
-
-// What AdamW takes, and Muon for what it leaves to AdamW.
-template <typename Options>
-void set_adamw(const TrainOptions& options, Options* out) {
-  out->lr = options.lr;
-  out->beta1 = options.beta1;
-  out->beta2 = options.beta2;
-  out->eps = options.eps;
-  out->weight_decay = options.weight_decay;
-}
-
-void create_adamw(const TrainOptions& options, const Shard& shard, Optimizer* out) {
-  fsdp2_adamw_options adamw = FSDP2_ADAMW_OPTIONS_INIT;
-  set_adamw(options, &adamw);
-  adamw.coupled_decay = options.optimizer == "adam" ? 1 : 0;
-  check(fsdp2_optimizer_create_adamw(shard.get(), &adamw, out->out()));
-}
-
-void create_muon(const TrainOptions& options, const Shard& shard, Optimizer* out) {
-  fsdp2_muon_options muon = FSDP2_MUON_OPTIONS_INIT;
-  set_adamw(options, &muon);
-  muon.momentum = options.muon_momentum;
-  muon.newton_schulz_steps = static_cast<int32_t>(options.ns_steps);
-  muon.matched_adamw_rms = options.matched_adamw_rms;
-  check(fsdp2_optimizer_create_muon(shard.get(), &muon, out->out()));
-}
-
-void create_sgd(const TrainOptions& options, const Shard& shard, Optimizer* out) {
-  fsdp2_sgd_options sgd = FSDP2_SGD_OPTIONS_INIT;
-  sgd.lr = options.lr;
-  sgd.momentum = options.momentum;
-  sgd.weight_decay = options.weight_decay;
-  check(fsdp2_optimizer_create_sgd(shard.get(), &sgd, out->out()));
-}
-
-const std::map<std::string, void (*)(const TrainOptions&, const Shard&, Optimizer*)> kOptimizers = {
-    {"adamw", create_adamw}, {"adam", create_adamw}, {"muon", create_muon}, {"sgd", create_sgd}};
 
 void exempt_from_decay(const std::string& names, uint32_t flags, const Optimizer& optimizer) {
   if (!names.empty()) {
@@ -289,7 +253,7 @@ void check_batch(const TrainOptions& options, int64_t data_ranks, const Module& 
 }
 
 void make_optimizer(const TrainOptions& options, const Shard& shard, Optimizer* out) {
-  kOptimizers.at(options.optimizer)(options, shard, out);
+  create_optimizer(options, shard, out);
   check(fsdp2_optimizer_exempt_from_decay(out->get(), read_no_decay(options.no_decay)));
   exempt_from_decay(options.no_decay_names, 0, *out);
   exempt_from_decay(options.no_decay_classes, FSDP2_NO_DECAY_BY_CLASS, *out);

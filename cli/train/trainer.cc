@@ -227,8 +227,7 @@ void Trainer::run_step() {
 }
 
 void Trainer::run_step_and_count_memory() {
-  const double states = options_.optimizer != "sgd" ? 2 : options_.momentum > 0 ? 1 : 0;
-  MemoryReport memory(mesh_, shard_, optimizer_, states);
+  MemoryReport memory(mesh_, shard_, optimizer_);
   memory.before_step();
   run_step();
   memory.after_step(next_step_);

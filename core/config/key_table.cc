@@ -185,6 +185,12 @@ std::vector<Key> outcome_keys(TrainOptions* o) {
                     checkpoint = "Checkpoints";
   return {
       {optimizer, "optimizer", &o->optimizer, "Optimizer", {"adamw", "adam", "sgd", "muon"}},
+      {optimizer,
+       "optimizer-states",
+       &o->optimizer_states,
+       "Dtype of the two moments of AdamW and Adam: that of the parameters, or, where these are "
+       "fp32, bf16 in half the memory",
+       {"default", "fp32", "bf16"}},
       {optimizer, "lr", &o->lr, "Peak learning rate"},
       {optimizer, "beta1", &o->beta1, "AdamW and Adam beta1, and of what Muon leaves to AdamW"},
       {optimizer, "beta2", &o->beta2, "AdamW and Adam beta2, likewise"},

@@ -64,6 +64,7 @@ struct TrainOptions {
   bool cpu_offload = false;
 
   std::string optimizer = "adamw";
+  std::string optimizer_states = "default";
   double lr = 3e-3;
   double beta1 = 0.9;
   double beta2 = 0.95;

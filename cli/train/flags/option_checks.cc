@@ -205,6 +205,16 @@ void check_counts(const TrainOptions& o) {
   require_within("--max-skips-in-row", o.max_skips_in_row, 0, kMostParts);
 }
 
+void check_optimizer_states(const TrainOptions& o) {
+  if (o.optimizer_states == "default") {
+    return;
+  }
+  const std::string flag = "--optimizer-states " + o.optimizer_states;
+  require(o.optimizer == "adamw" || o.optimizer == "adam",
+          flag + " is of --optimizer adamw and adam, found " + o.optimizer);
+  require(o.dtype == "fp32", flag + " needs parameters in fp32, found --dtype " + o.dtype);
+}
+
 void check_numbers(const TrainOptions& o) {
   const auto not_negative = [](const char* flag, double value) {
     require(std::isfinite(value) && value >= 0,
@@ -251,6 +261,7 @@ void check_options(const TrainOptions& o) {
   read_lr_scales(o.lr_scale);
   LrPlan plan(o.lr_plan);
   check_recompute(o);
+  check_optimizer_states(o);
   check_outcome(o);
   check_exported(o);
 }

@@ -73,7 +73,9 @@ void MemoryReport::after_step(int64_t step) {
       info_of<fsdp2_shard_stats>(fsdp2_shard_get_stats, shard_.get()).peak_unsharded_bytes;
   count_optimizer();
   fsdp2_plan_options options = FSDP2_PLAN_OPTIONS_INIT;
-  options.optimizer_states = optimizer_states_;
+  options.optimizer_states = 0;
+  options.optimizer_bytes =
+      info_of<fsdp2_optimizer_info>(fsdp2_optimizer_get_info, optimizer_.get()).n_full_bytes;
   plan_ = info_of<fsdp2_plan_info>(fsdp2_plan_get_info, shard_.get(), &options);
 }
 
@@ -90,7 +92,7 @@ void MemoryReport::count_optimizer() {
   for (size_t i = 0; i < count_of(fsdp2_shard_get_parameter_count, shard_); ++i) {
     const auto info =
         info_of<fsdp2_parameter_info>(fsdp2_shard_get_parameter_info, shard_.get(), i);
-    for (const char* name : {"exp_avg", "exp_avg_sq", "momentum_buffer"}) {
+    for (const char* name : {"exp_avg", "exp_avg_sq", "step", "momentum_buffer"}) {
       Tensor state;
       const fsdp2_status status =
           fsdp2_optimizer_get_state(optimizer_.get(), i, name, FSDP2_PARAMETER_LOCAL, state.out());

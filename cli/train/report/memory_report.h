@@ -21,10 +21,8 @@ struct UnitMemory {
 
 class MemoryReport {
  public:
-  // optimizer_states: numbers that the optimizer keeps for each trainable one.
-  MemoryReport(const Mesh& mesh, const Shard& shard, const Optimizer& optimizer,
-               double optimizer_states)
-      : mesh_(mesh), shard_(shard), optimizer_(optimizer), optimizer_states_(optimizer_states) {}
+  MemoryReport(const Mesh& mesh, const Shard& shard, const Optimizer& optimizer)
+      : mesh_(mesh), shard_(shard), optimizer_(optimizer) {}
   MemoryReport(const MemoryReport&) = delete;
   MemoryReport& operator=(const MemoryReport&) = delete;
 
@@ -47,7 +45,6 @@ class MemoryReport {
   const Mesh& mesh_;
   const Shard& shard_;
   const Optimizer& optimizer_;
-  const double optimizer_states_;
   int64_t step_ = -1;
   std::vector<UnitMemory> units_;
   int64_t held_before_ = 0;    // by the process, or on its GPU, between steps
