@@ -12,6 +12,9 @@ namespace fsdp2::cli {
 namespace {
 
 void plan(const PlanOptions& options) {
+  for (const std::string& key : options.left_out) {
+    std::cerr << "fsdp2 plan: the plan leaves out " << key << std::endl;
+  }
   const PlannedModel model(options);
   std::cout << model.describe();
   if (options.seq_len > 0) {

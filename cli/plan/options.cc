@@ -6,6 +6,8 @@
 
 #include "cli/arguments.h"
 #include "cli/exported_file.h"
+#include "core/config/config_error.h"
+#include "core/config/dialects/read_plan.h"
 
 namespace fsdp2::cli {
 
@@ -38,6 +40,14 @@ void check_options(const PlanOptions& o) {
           "them");
   require(o.memory_gb == 0 || o.seq_len > 0,
           "--memory-gb needs --seq-len: activations are a part of what has to fit");
+  require(std::isfinite(o.momentum) && o.momentum >= 0,
+          "--momentum must be a number of at least 0");
+  require(o.optimizer_states == "default" || o.optimizer == "adamw" || o.optimizer == "adam",
+          "--optimizer-states " + o.optimizer_states + " is of --optimizer adamw and adam, found " +
+              o.optimizer);
+  require(o.optimizer_states == "default" || o.dtype == "fp32",
+          "--optimizer-states " + o.optimizer_states + " needs parameters in fp32, found --dtype " +
+              o.dtype);
   check_sharding(o.sharding);
   check_sharding_for_world(o.sharding, o.world_size);
 }
@@ -70,40 +80,145 @@ void add_step(CLI::App* app, PlanOptions* o) {
       ->option_text("X (0: not asked)");
 }
 
+void add_model(CLI::App* app, PlanOptions* o) {
+  app->add_option(
+         "--model", o->model,
+         "Directory with config.json, that file, a program FILE.pt2, or gpt-90m or gpt-300m")
+      ->option_text("PATH");
+  add_count(app, "--world-size", &o->world_size, "Number of ranks");
+  add_count(app, "--rank", &o->rank, "Rank whose memory is shown");
+  add_count(app, "--fsdp-size", &o->sharding.fsdp_size, config::kFsdpSizeHelp);
+  add_count(app, "--ulysses-size", &o->sharding.ulysses_size, config::kUlyssesHelp);
+  add_choice(app, "--strategy", &o->sharding.strategy, "Sharding strategy", strategy_names());
+  app->add_option("--reshard-after-forward", o->sharding.reshard_after_forward,
+                  config::kReshardHelp)
+      ->option_text("TEXT (default)");
+  add_choice(app, "--dtype", &o->dtype, "Dtype of the sharded parameters", dtype_names());
+  add_choice(app, "--param-dtype", &o->param_dtype, "Dtype for gathering and computing",
+             dtype_names_or_none());
+  add_choice(app, "--reduce-dtype", &o->reduce_dtype, "Dtype for reducing gradients",
+             dtype_names_or_none());
+  add_choice(app, "--comm-path", &o->comm_path, "Communication path of parameters",
+             comm_path_names());
+  app->add_option("--wrap", o->sharding.wrap, config::kWrapHelp)->option_text("TEXT (default)");
+  app->add_option("--wrap-names", o->sharding.wrap_names, config::kWrapNamesHelp)
+      ->option_text("TEXT");
+  add_choice(app, "--optimizer", &o->optimizer,
+             "Optimizer whose state is counted; sgd-momentum is sgd with any --momentum above 0",
+             {"adamw", "adam", "sgd", "sgd-momentum", "muon"});
+  add_choice(app, "--optimizer-states", &o->optimizer_states,
+             "Dtype of the two moments of AdamW and Adam; default: the parameters'",
+             {"default", "fp32", "bf16"});
+  add_number(*app, "--momentum", &o->momentum, "SGD momentum, which is a state unless it is 0")
+      ->option_text("X (0.9)");
+  add_count(app, "--prefetch", &o->prefetch, "Number of units gathered ahead of use");
+}
+
+// Puts the flags that are given into the options. False: help has been printed.
+bool parse(const Texts& arguments, config::PlanRequest* request, PlanOptions* o) {
+  CLI::App app("Works out what a sharded training step would hold and move, without running it.",
+               "fsdp2 plan");
+  set_style(app, "[FILE.yaml] --model DIR [OPTIONS]");
+  *request = config::PlanRequest();
+  app.add_option("FILE", request->file, "YAML file of fsdp2 train")->group("");
+  app.add_option("--role", request->role, "Role of the file, if it has several")
+      ->option_text("NAME");
+  add_model(&app, o);
+  add_step(&app, o);
+  app.footer(
+      "A FILE.yaml is one of fsdp2 train; flags replace what it says. What a plan does not know of "
+      "it is told.");
+  return parse_arguments(app, arguments);
+}
+
+std::string model_of(const config::TrainOptions& run) {
+  return run.model.empty() ? run.model_config : run.model;
+}
+
+// What a run of the file's options would do. Its batch may be the whole job's: then
+// micro_batch is 0.
+PlanOptions options_of(const config::TrainOptions& run) {
+  PlanOptions o;
+  o.model = model_of(run);
+  o.world_size = run.world_size > 0 ? static_cast<int>(run.world_size) : 1;
+  o.sharding = run.sharding();
+  o.dtype = run.dtype;
+  o.param_dtype = run.param_dtype;
+  o.reduce_dtype = run.reduce_dtype;
+  o.comm_path = run.comm_path;
+  o.optimizer = run.optimizer;
+  o.optimizer_states = run.optimizer_states;
+  o.momentum = run.momentum;
+  o.prefetch = static_cast<int>(run.prefetch);
+  o.seq_len = run.seq_len;
+  o.micro_batch = run.micro_batch;
+  o.grad_accum = run.grad_accum;
+  o.activation_checkpointing = run.activation_checkpointing;
+  o.recompute_every = static_cast<int>(run.recompute_every);
+  return o;
+}
+
+// Keys that change what a step holds, and that no flag of a plan stands for.
+constexpr const char* kLeftOut[] = {"untie-embeddings-and-output-weights",
+                                    "freeze",
+                                    "accum-sync",
+                                    "chunked-loss",
+                                    "output-dtype",
+                                    "wrap-head",
+                                    "wrap-embeddings",
+                                    "ignored-modules",
+                                    "recompute",
+                                    "cpu-offload",
+                                    "recompute-names",
+                                    "mlp-tiles"};
+
+Texts left_out(const config::Plan& plan) {
+  Texts keys;
+  for (const char* key : kLeftOut) {
+    if (plan.origins.count(key) > 0) {
+      keys.push_back("--" + std::string(key) + " (" + plan.origin_of(key) + ")");
+    }
+  }
+  return keys;
+}
+
+void share_batch(int64_t global_batch, PlanOptions* o) {
+  const int64_t parts = o->world_size / std::max<int64_t>(1, o->sharding.ulysses_size) *
+                        std::max<int64_t>(1, o->grad_accum);
+  require(parts > 0 && global_batch % parts == 0,
+          "--global-batch " + std::to_string(global_batch) +
+              " is not a multiple of ranks x --grad-accum = " + std::to_string(parts) +
+              "; give --world-size, or --micro-batch in its place");
+  o->micro_batch = global_batch / parts;
+}
+
+config::Plan read_run(const config::PlanRequest& request) {
+  try {
+    return config::read_plan(request);
+  } catch (const config::ConfigError& error) {
+    throw UsageError(error.what());
+  }
+}
+
 }  // namespace
 
 bool parse_plan_options(std::vector<std::string> arguments, PlanOptions* out) {
   PlanOptions o;
-  CLI::App app("Works out what a sharded training step would hold and move, without running it.",
-               "fsdp2 plan");
-  set_style(app, "--model DIR [OPTIONS]");
-  app.add_option(
-         "--model", o.model,
-         "Directory with config.json, that file, a program FILE.pt2, or gpt-90m or gpt-300m")
-      ->option_text("PATH");
-  add_count(&app, "--world-size", &o.world_size, "Number of ranks");
-  add_count(&app, "--rank", &o.rank, "Rank whose memory is shown");
-  add_count(&app, "--fsdp-size", &o.sharding.fsdp_size, config::kFsdpSizeHelp);
-  add_count(&app, "--ulysses-size", &o.sharding.ulysses_size, config::kUlyssesHelp);
-  add_choice(&app, "--strategy", &o.sharding.strategy, "Sharding strategy", strategy_names());
-  app.add_option("--reshard-after-forward", o.sharding.reshard_after_forward, config::kReshardHelp)
-      ->option_text("TEXT (default)");
-  add_choice(&app, "--dtype", &o.dtype, "Dtype of the sharded parameters", dtype_names());
-  add_choice(&app, "--param-dtype", &o.param_dtype, "Dtype for gathering and computing",
-             dtype_names_or_none());
-  add_choice(&app, "--reduce-dtype", &o.reduce_dtype, "Dtype for reducing gradients",
-             dtype_names_or_none());
-  add_choice(&app, "--comm-path", &o.comm_path, "Communication path of parameters",
-             comm_path_names());
-  app.add_option("--wrap", o.sharding.wrap, config::kWrapHelp)->option_text("TEXT (default)");
-  app.add_option("--wrap-names", o.sharding.wrap_names, config::kWrapNamesHelp)
-      ->option_text("TEXT");
-  add_choice(&app, "--optimizer", &o.optimizer, "Optimizer whose state is counted",
-             {"adamw", "sgd-momentum", "sgd"});
-  add_count(&app, "--prefetch", &o.prefetch, "Number of units gathered ahead of use");
-  add_step(&app, &o);
-  if (!parse_arguments(app, std::move(arguments))) {
+  config::PlanRequest request;
+  if (!parse(arguments, &request, &o)) {
     return false;
+  }
+  if (!request.file.empty()) {
+    const config::Plan run = read_run(request);
+    o = options_of(run.options);
+    o.left_out = left_out(run);
+    parse(arguments, &request, &o);
+    if (o.micro_batch == 0) {
+      share_batch(run.options.global_batch, &o);
+    }
+  }
+  if (o.optimizer == "sgd-momentum") {
+    o.optimizer = "sgd";
   }
   check_options(o);
   *out = std::move(o);

@@ -20,6 +20,8 @@ struct PlanOptions {
   std::string reduce_dtype = "none";
   std::string comm_path = "auto";
   std::string optimizer = "adamw";
+  std::string optimizer_states = "default";
+  double momentum = 0.9;  // of SGD
   int prefetch = 1;
 
   // The step whose memory is told; 0: none is.
@@ -29,6 +31,9 @@ struct PlanOptions {
   bool activation_checkpointing = false;
   int recompute_every = 1;
   double memory_gb = 0;  // which it is to fit in; 0: that is not asked
+
+  // Of a configuration file, what a plan does not know: "--mlp-tiles (run.yaml:12 ...)".
+  std::vector<std::string> left_out;
 };
 
 // False: help has been printed. Throws UsageError.

@@ -1,21 +1,18 @@
 #include "cli/plan/planned_model.h"
 
 #include <filesystem>
-#include <map>
 #include <system_error>
 #include <vector>
 
 #include "cli/arguments.h"
 #include "cli/config_file.h"
+#include "cli/create_optimizer.h"
 #include "cli/exported_file.h"
 #include "cli/module_names.h"
 
 namespace fsdp2::cli {
 
 namespace {
-
-const std::map<std::string, double> kOptimizerStates = {
-    {"adamw", 2}, {"sgd-momentum", 1}, {"sgd", 0}};
 
 // --model may be the directory of a config.json.
 std::string config_path(const std::string& model) {
@@ -62,9 +59,22 @@ void make_model(const PlanOptions& options, Module* out) {
   }
 }
 
-fsdp2_plan_options plan_options(const PlanOptions& options, const Module& module) {
+// What the optimizer of such a run comes to hold.
+int64_t optimizer_bytes(const PlanOptions& options, const Shard& shard) {
+  config::TrainOptions run;
+  run.optimizer = options.optimizer;
+  run.optimizer_states = options.optimizer_states;
+  run.momentum = options.momentum;
+  Optimizer optimizer;
+  create_optimizer(run, shard, &optimizer);
+  return info_of<fsdp2_optimizer_info>(fsdp2_optimizer_get_info, optimizer.get()).n_full_bytes;
+}
+
+fsdp2_plan_options plan_options(const PlanOptions& options, const Module& module,
+                                const Shard& shard) {
   fsdp2_plan_options plan = FSDP2_PLAN_OPTIONS_INIT;
-  plan.optimizer_states = kOptimizerStates.at(options.optimizer);
+  plan.optimizer_states = 0;
+  plan.optimizer_bytes = optimizer_bytes(options, shard);
   plan.rows = options.micro_batch;
   plan.sequence_length =
       options.seq_len > 0
@@ -85,7 +95,7 @@ PlannedModel::PlannedModel(const PlanOptions& options) : options_(options) {
 }
 
 std::string PlannedModel::describe() const {
-  const fsdp2_plan_options plan = plan_options(options_, module_);
+  const fsdp2_plan_options plan = plan_options(options_, module_, shard_);
   return text_of(fsdp2_plan_describe, shard_.get(), &plan);
 }
 
@@ -96,7 +106,7 @@ fsdp2_plan_memory PlannedModel::step_memory() const {
   check(fsdp2_tensor_from_buffer(values.data(), values.size() * sizeof(int64_t), FSDP2_DTYPE_I64,
                                  shape, 2, tokens.out()));
   const fsdp2_tensor inputs[] = {tokens.get(), tokens.get()};
-  const fsdp2_plan_options plan = plan_options(options_, module_);
+  const fsdp2_plan_options plan = plan_options(options_, module_, shard_);
   fsdp2_plan_memory memory{};
   memory.struct_size = sizeof(memory);
   check(fsdp2_plan_get_memory(shard_.get(), inputs, 2, static_cast<size_t>(options_.grad_accum),

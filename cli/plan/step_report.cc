@@ -96,6 +96,10 @@ std::vector<Alternative> alternatives_to(const PlanOptions& options) {
       o.micro_batch = windows;
     });
   }
+  const bool has_moments = options.optimizer == "adamw" || options.optimizer == "adam";
+  if (has_moments && options.optimizer_states == "default" && options.dtype == "fp32") {
+    add("--optimizer-states bf16", [](PlanOptions& o) { o.optimizer_states = "bf16"; });
+  }
   if (options.param_dtype == "none" && options.dtype == "fp32") {
     add("--param-dtype bf16", [](PlanOptions& o) { o.param_dtype = "bf16"; });
   }

@@ -94,11 +94,77 @@ TEST(Plan, StrategiesDiffer) {
                           {"--wrap", "LlamaMLP,LlamaAttention"},
                           {"--wrap-names", "lm_head"},
                           {"--optimizer", "sgd"},
+                          {"--optimizer", "sgd", "--momentum", "0"},
+                          {"--optimizer", "muon"},
+                          {"--optimizer-states", "bf16"},
                           {"--prefetch", "0"}}) {
     const Outcome outcome = plan(joined(base, strategy));
     ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
     EXPECT_NE(outcome.out, full) << strategy.back();
   }
+}
+
+Json memory_line(const Training& training) {
+  for (const std::string& line : lines_of(training.outcome.out)) {
+    const Json json = Json::parse(line, nullptr, false);
+    if (json.is_object() && json.value("event", "") == "memory") {
+      return json;
+    }
+  }
+  return nullptr;
+}
+
+std::string kilobytes(int64_t bytes) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.2f kB", static_cast<double>(bytes) / 1000);
+  return bytes == 0 ? "0 B" : text;
+}
+
+// What `fsdp2 train` holds of each form, it counts itself.
+TEST(Plan, CountsTheStatesThatTrainingMakes) {
+  for (const Texts& form : std::vector<Texts>{{},
+                                              {"--optimizer", "adam"},
+                                              {"--optimizer-states", "bf16"},
+                                              {"--optimizer", "sgd"},
+                                              {"--optimizer", "sgd", "--momentum", "0"},
+                                              {"--optimizer", "muon"}}) {
+    SCOPED_TRACE(testing::PrintToString(form));
+    const Training training = train(
+        2,
+        joined(joined(golden_inputs("tiny-llama"), {"--steps", "2", "--memory-step", "1"}), form));
+    ASSERT_EQ(training.outcome.exit_code, 0) << training.outcome.err;
+    const Json memory = memory_line(training);
+    const auto held = memory.at("live").at("optimizer").get<int64_t>();
+    EXPECT_EQ(memory.at("plan").at("optimizer"), held);
+    const Outcome outcome = plan(joined({"--model", tiny_llama(), "--world-size", "2"}, form));
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+    EXPECT_THAT(outcome.out, testing::ContainsRegex("optimizer +" + kilobytes(held) + "\n"));
+  }
+}
+
+TEST(Plan, TakesTheFileOfATrainingRun) {
+  const std::string file = empty_directory() + "/run.yaml";
+  write_file(file, "model: " + tiny_llama() +
+                       "\noptimizer: muon\nworld_size: 4\nglobal_batch: 8\nseq_len: 16\n"
+                       "mlp_tiles: 2\n");
+  const Outcome outcome = plan({file});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.err,
+              AllOf(HasSubstr("the plan leaves out --mlp-tiles"), HasSubstr("run.yaml:6")));
+  EXPECT_EQ(outcome.out, plan({"--model", tiny_llama(), "--optimizer", "muon", "--world-size", "4",
+                               "--micro-batch", "2", "--seq-len", "16"})
+                             .out);
+  const Outcome other = plan({"--optimizer", "sgd", file});
+  EXPECT_NE(other.out, outcome.out);
+  EXPECT_THAT(plan({"--world-size", "3", file}).err, HasSubstr("--global-batch 8"));
+  EXPECT_THAT(plan({file + ".missing"}).err, HasSubstr("run.yaml.missing"));
+}
+
+TEST(Plan, OfStatesInBf16NeedsTheirOptimizerAndParameters) {
+  EXPECT_THAT(plan({"--model", "gpt-90m", "--optimizer-states", "bf16", "--optimizer", "sgd"}).err,
+              HasSubstr("--optimizer-states bf16 is of --optimizer adamw and adam, found sgd"));
+  EXPECT_THAT(plan({"--model", "gpt-90m", "--optimizer-states", "bf16", "--dtype", "bf16"}).err,
+              HasSubstr("needs parameters in fp32, found --dtype bf16"));
 }
 
 TEST(Plan, OfAnExportedProgramHasTheUnitsOfItsClasses) {
