@@ -21,7 +21,7 @@ void plan(const PlanOptions& options) {
     std::cout << step_report(model, options);
   }
   if (options.memory_gb > 0) {
-    std::cout << fitting_report(model, options);
+    std::cout << fitting_report(model, options) << reshard_report(options);
   }
   std::cout << std::flush;
 }

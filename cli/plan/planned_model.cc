@@ -114,4 +114,12 @@ fsdp2_plan_memory PlannedModel::step_memory() const {
   return memory;
 }
 
+int64_t PlannedModel::gathers() const {
+  return info_of<fsdp2_plan_info>(fsdp2_plan_get_info, shard_.get(), nullptr).all_gathers;
+}
+
+ReshardChoice PlannedModel::keep_gathered_within(int64_t bytes) const {
+  return choose_reshard(shard_, bytes, [this] { return step_memory().peak_bytes; });
+}
+
 }  // namespace fsdp2::cli

@@ -3,6 +3,7 @@
 
 #include "cli/library.h"
 #include "cli/plan/options.h"
+#include "cli/reshard_choice.h"
 
 namespace fsdp2::cli {
 
@@ -16,6 +17,11 @@ class PlannedModel {
   // The step has options.grad_accum micro batches, each with options.micro_batch windows of
   // options.seq_len tokens.
   fsdp2_plan_memory step_memory() const;
+  // All-gathers of units in a step of one micro batch.
+  int64_t gathers() const;
+  // Units that may stay gathered after forward where a step has so much memory, which they do from
+  // then on.
+  ReshardChoice keep_gathered_within(int64_t bytes) const;
 
  private:
   PlanOptions options_;

@@ -20,6 +20,12 @@ std::string gigabytes(int64_t bytes) {
   return text;
 }
 
+std::string number_text(double number) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%g", number);
+  return text;
+}
+
 std::string table_of(const std::vector<std::vector<std::string>>& rows) {
   std::vector<size_t> widths;
   for (const auto& row : rows) {
@@ -134,6 +140,31 @@ std::string fitting_report(const PlannedModel& model, const PlanOptions& options
     add(alternative.flags, PlannedModel(alternative.options));
   }
   return "\na step in " + gigabytes(most) + " of tensors\n" + table_of(rows);
+}
+
+std::string reshard_report(const PlanOptions& options) {
+  const Sharding& sharding = options.sharding;
+  const bool reshards =
+      sharding.reshard_after_forward == "default" || sharding.reshard_after_forward == "true";
+  if (!reshards || (sharding.strategy != "full_shard" && sharding.strategy != "hybrid_shard")) {
+    return "";  // it is not the plan's to choose
+  }
+  const auto most = static_cast<int64_t>(options.memory_gb * kGigabyte);
+  const PlannedModel model(options);
+  const int64_t before = model.gathers();
+  const ReshardChoice choice = model.keep_gathered_within(most);
+  std::string text = "\nunits that may stay gathered after forward in " + gigabytes(most) + ": " +
+                     std::to_string(choice.kept.size()) + " of " +
+                     std::to_string(choice.candidates) + "\n";
+  if (choice.kept.empty()) {
+    return text;
+  }
+  for (const std::string& name : choice.kept) {
+    text += "  " + name + "\n";
+  }
+  return text + "  a step then takes " + gigabytes(choice.peak_bytes) + " and " +
+         std::to_string(model.gathers()) + " gathers of units, not " + std::to_string(before) +
+         ": fsdp2 train --reshard-budget-gb " + number_text(options.memory_gb) + "\n";
 }
 
 }  // namespace fsdp2::cli

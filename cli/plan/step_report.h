@@ -15,4 +15,7 @@ std::string step_report(const PlannedModel& model, const PlanOptions& options);
 // communication, beside options.memory_gb.
 std::string fitting_report(const PlannedModel& model, const PlanOptions& options);
 
+// The units that may stay gathered after forward within options.memory_gb, and what that saves.
+std::string reshard_report(const PlanOptions& options);
+
 }  // namespace fsdp2::cli

@@ -22,6 +22,7 @@
 #include "cli/train/report/step_line.h"
 #include "cli/train/report/summary.h"
 #include "cli/train/report/trace.h"
+#include "cli/train/reshard_budget.h"
 #include "cli/train/resume.h"
 #include "cli/train/sample.h"
 #include "cli/train/setup.h"
@@ -50,6 +51,7 @@ class Trainer {
  private:
   void check_model();
   void settle_length();
+  void keep_units_within_budget();
   bool is_first_rank() const { return info_.rank == 0; }
   RunState run_state() const { return {shard_, optimizer_, step_, loader_}; }
   int64_t tokens_a_step() const { return options_.global_batch * options_.seq_len; }
@@ -82,6 +84,7 @@ class Trainer {
   Optimizer optimizer_;
   Loader loader_;
   Step step_;
+  std::optional<ReshardChoice> reshard_choice_;
   std::optional<Evaluation> evaluation_;
   std::optional<Trace> trace_;
   std::optional<Checkpoints> checkpoints_;
@@ -116,6 +119,7 @@ void Trainer::prepare() {
   if (!options_.leaves_values_to_checkpoint()) {
     check(fsdp2_shard_load_values(shard_.get()));
   }
+  keep_units_within_budget();
   make_optimizer(options_, shard_, &optimizer_);
   make_step(options_, shard_, optimizer_, &step_);
   resumed_ = resume(options_, mesh_, run_state());
@@ -127,6 +131,20 @@ void Trainer::prepare() {
     if (!options_.tensorboard.empty()) {
       events_.emplace(options_.tensorboard, resumed_.next_step);
     }
+    if (reshard_choice_) {
+      emit({{"event", "reshard_budget"},
+            {"kept_gathered", reshard_choice_->kept},
+            {"units", reshard_choice_->candidates},
+            {"planned_peak_bytes", reshard_choice_->peak_bytes}});
+    }
+  }
+}
+
+void Trainer::keep_units_within_budget() {
+  if (options_.reshard_budget_gb > 0) {
+    const int64_t data_ranks = config::data_ranks(plan_, info_.world_size);
+    reshard_choice_ = choose_within_budget(options_, info_.world_size, data_ranks);
+    keep_gathered(*reshard_choice_, shard_);
   }
 }
 

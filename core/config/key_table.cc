@@ -139,6 +139,9 @@ std::vector<Key> run_keys(TrainOptions* o) {
       {sharding, "fsdp-size", &o->fsdp_size, kFsdpSizeHelp},
       {sharding, "ulysses-size", &o->ulysses_size, kUlyssesHelp},
       {sharding, "reshard-after-forward", &o->reshard_after_forward, kReshardHelp, {}, Form::kWord},
+      {sharding, "reshard-budget-gb", &o->reshard_budget_gb,
+       "Memory in GB that a step may take; as many units as fit stay gathered after forward, as "
+       "fsdp2 plan --memory-gb shows (0: --reshard-after-forward alone says)"},
       {sharding, "wrap", &o->wrap, kWrapHelp, {}, Form::kList},
       {sharding, "wrap-names", &o->wrap_names, kWrapNamesHelp, {}, Form::kList},
       {sharding,

@@ -44,6 +44,7 @@ struct TrainOptions {
   int64_t fsdp_size = 0;
   int64_t ulysses_size = 1;
   std::string reshard_after_forward = "default";
+  double reshard_budget_gb = 0.0;
   std::string wrap = "default";
   std::string wrap_names;
   std::string dtype = "fp32";

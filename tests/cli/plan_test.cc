@@ -283,6 +283,42 @@ TEST(Plan, ShowsNoOptionsThatTheToolRefuses) {
                                  Not(HasSubstr("--reshard-after-forward true "))));
 }
 
+Texts names_after(const std::string& text, const std::string& row) {
+  Texts names;
+  const size_t at = text.find(row);
+  EXPECT_NE(at, std::string::npos) << text;
+  std::istringstream lines(text.substr(text.find('\n', at) + 1));
+  for (std::string line; std::getline(lines, line) && line.rfind("  a step", 0) != 0;) {
+    names.push_back(line.substr(2));
+  }
+  return names;
+}
+
+TEST(Plan, SaysWhichUnitsMayStayGatheredInSoMuchMemory) {
+  const Texts step = {"--model", "gpt-90m", "--world-size", "2", "--seq-len", "64"};
+  const auto within = [&](double gigabytes) {
+    return plan(joined(step, {"--memory-gb", std::to_string(gigabytes)})).out;
+  };
+  const std::string row = "units that may stay gathered after forward in ";
+  const std::string none = within(0.5);
+  EXPECT_THAT(none, HasSubstr(row + "0.500 GB: 0 of 12\n"));
+  const std::string all = within(100);
+  ASSERT_THAT(all, HasSubstr(row + "100.000 GB: 12 of 12\n"));
+  // The root's gather and the layers' in forward; in backward none of either.
+  EXPECT_THAT(all, HasSubstr("13 gathers of units, not 25: "));
+  const double least = gigabytes_in(all, "together  ");
+  const double most = gigabytes_in(all, "a step then takes");
+  ASSERT_LT(least, most);
+  const double middle = (least + most) / 2;
+  const std::string some = within(middle);
+  const Texts kept = names_after(some, row);
+  EXPECT_GT(kept.size(), 0U);
+  EXPECT_LT(kept.size(), 12U);
+  EXPECT_EQ(kept.front(), "transformer.h.11");
+  EXPECT_LE(gigabytes_in(some, "a step then takes"), middle);
+  EXPECT_THAT(some, HasSubstr(std::to_string(25 - kept.size()) + " gathers of units, not 25: "));
+}
+
 TEST(Plan, MistakesAreOneLine) {
   EXPECT_EQ(
       plan({"--model", tiny_llama(), "--world-size", "2", "--reshard-after-forward", "3"}).err,

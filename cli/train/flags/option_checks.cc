@@ -205,6 +205,20 @@ void check_counts(const TrainOptions& o) {
   require_within("--max-skips-in-row", o.max_skips_in_row, 0, kMostParts);
 }
 
+void check_reshard_budget(const TrainOptions& o) {
+  const double budget = o.reshard_budget_gb;
+  require(std::isfinite(budget) && budget >= 0 && budget < 1e9,
+          "--reshard-budget-gb: expected 0 to 1e9, found " + std::to_string(budget));
+  if (budget == 0) {
+    return;
+  }
+  require(o.reshard_after_forward == "default" || o.reshard_after_forward == "true",
+          "--reshard-budget-gb and --reshard-after-forward " + o.reshard_after_forward +
+              " exclude each other");
+  require(o.strategy == "full_shard" || o.strategy == "hybrid_shard",
+          "--reshard-budget-gb is of --strategy full_shard and hybrid_shard, found " + o.strategy);
+}
+
 void check_optimizer_states(const TrainOptions& o) {
   if (o.optimizer_states == "default") {
     return;
@@ -262,6 +276,7 @@ void check_options(const TrainOptions& o) {
   LrPlan plan(o.lr_plan);
   check_recompute(o);
   check_optimizer_states(o);
+  check_reshard_budget(o);
   check_outcome(o);
   check_exported(o);
 }

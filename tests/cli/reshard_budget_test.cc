@@ -1,0 +1,120 @@
+// `fsdp2 train --reshard-budget-gb`: units stay gathered after forward as far as memory goes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "tests/cli/training.h"
+
+namespace fsdp2::test {
+namespace {
+
+using ::testing::HasSubstr;
+using Texts = std::vector<std::string>;
+
+// A Llama with next to no activations.
+std::string config_of_width(int hidden, int intermediate, int vocabulary) {
+  const std::string path = empty_directory() + "/config.json";
+  write_file(path, R"({"model_type": "llama", "num_hidden_layers": 4, "num_attention_heads": 8,
+    "num_key_value_heads": 8, "max_position_embeddings": 128, "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0, "hidden_act": "silu", "tie_word_embeddings": false,
+    "initializer_range": 0.02, "hidden_size": )" +
+                       std::to_string(hidden) +
+                       ", \"intermediate_size\": " + std::to_string(intermediate) +
+                       ", \"vocab_size\": " + std::to_string(vocabulary) + "}");
+  return path;
+}
+
+Training run_within(const std::string& config, const Texts& budget, int ranks = 2) {
+  const std::string tokens = golden_inputs("tiny-llama")[3];
+  return train(ranks, joined({"--model-config", config, "--tokens", tokens, "--steps", "3",
+                              "--seq-len", "8", "--global-batch", std::to_string(ranks),
+                              "--product-engine", "mkl", "--memory-step", "1"},
+                             budget));
+}
+
+Json event_of(const Training& training, const std::string& name) {
+  for (const std::string& line : lines_of(training.outcome.out)) {
+    const Json json = Json::parse(line, nullptr, false);
+    if (json.is_object() && json.value("event", "") == name) {
+      return json;
+    }
+  }
+  ADD_FAILURE() << "no event " << name << ": " << training.outcome.out << training.outcome.err;
+  return Json::object();
+}
+
+Texts within(int64_t bytes) {
+  return {"--reshard-budget-gb", std::to_string(static_cast<double>(bytes) / 1e9)};
+}
+
+int64_t planned_peak(const Training& training) {
+  return event_of(training, "reshard_budget").at("planned_peak_bytes").get<int64_t>();
+}
+
+size_t kept(const Training& training) {
+  return event_of(training, "reshard_budget").at("kept_gathered").size();
+}
+
+int64_t gathered(const Training& training, const char* kind) {
+  return event_of(training, "memory").at(kind).at("gathered").get<int64_t>();
+}
+
+double measured_bytes(const Training& training) {
+  return training.summary.at("peak_rss_bytes")[0].get<double>() -
+         training.summary.at("rss_before_model_bytes")[0].get<double>();
+}
+
+TEST(ReshardBudget, KeepsAsManyUnitsAsFitAndLossesStayTheSame) {
+  const std::string config = config_of_width(512, 1408, 2048);
+  const Training all = run_within(config, {"--reshard-budget-gb", "100"});
+  const Training none = run_within(config, {});
+  ASSERT_EQ(kept(all), 4U);
+  const Training least = run_within(config, within(planned_peak(all) - 1000000));
+  const Training some = run_within(config, within(planned_peak(all) - 20000000));
+  for (const Training* training : {&all, &least, &some}) {
+    ASSERT_EQ(training->steps.size(), none.steps.size());
+    for (size_t i = 0; i < none.steps.size(); ++i) {
+      EXPECT_EQ(training->steps[i].at("loss"), none.steps[i].at("loss"));
+    }
+    EXPECT_EQ(gathered(*training, "live"), gathered(*training, "plan"));
+  }
+  EXPECT_LT(kept(least), 4U);
+  EXPECT_LT(kept(some), kept(least));
+  EXPECT_LE(planned_peak(some), planned_peak(all) - 20000000);
+  EXPECT_GT(gathered(all, "live"), gathered(some, "live"));
+  EXPECT_GE(gathered(some, "live"), gathered(none, "live"));
+}
+
+TEST(ReshardBudget, IsWhatARunStaysWithin) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "what the sanitizer keeps for itself is not planned";
+#endif
+  // Both runs load the same code and keep the same small things.
+  const double small =
+      measured_bytes(run_within(config_of_width(64, 176, 384), {"--reshard-budget-gb", "100"}));
+  const std::string config = config_of_width(512, 1408, 2048);
+  const int64_t most = planned_peak(run_within(config, {"--reshard-budget-gb", "100"}));
+  const int64_t budget = most - 20000000;
+  const double measured = measured_bytes(run_within(config, within(budget))) - small;
+  std::printf("measured %.0f MB of %.0f MB\n", measured / 1e6, static_cast<double>(budget) / 1e6);
+  EXPECT_LE(measured, 1.05 * static_cast<double>(budget));
+}
+
+TEST(ReshardBudget, ThatNoStepFitsInIsAnErrorOnAllRanks) {
+  const Training training =
+      run_within(config_of_width(64, 176, 384), {"--reshard-budget-gb", "0.0001"});
+  EXPECT_NE(training.outcome.exit_code, 0);
+  EXPECT_THAT(training.outcome.err, HasSubstr("--reshard-budget-gb: a step takes 0.00"));
+}
+
+TEST(ReshardBudget, OfOneRankChangesNothing) {
+  const Training alone = run_within(config_of_width(64, 176, 384), {"--reshard-budget-gb", "1"}, 1);
+  EXPECT_EQ(alone.outcome.exit_code, 0) << alone.outcome.err;
+  EXPECT_EQ(event_of(alone, "reshard_budget").at("units"), 0);
+}
+
+}  // namespace
+}  // namespace fsdp2::test
