@@ -77,6 +77,7 @@ config::Plan without_outputs(config::Plan plan) {
   o.not_finite = "apply";  // values do not matter here
   o.log_every = 1;
   o.steps = 2;
+  o.epochs = 0;
   o.quiet = true;
   plan.set("global-batch", int64_t{0}, "by micro-batch");
   return plan;

@@ -225,7 +225,7 @@ std::vector<Key> outcome_keys(TrainOptions* o) {
        "End the run after more skipped steps in a row, for whatever reason (0: no limit)"},
       {optimizer, "warmup", &o->warmup, "Steps of linear warm-up"},
       {optimizer, "warmup-ratio", &o->warmup_ratio,
-       "Length of the warm-up as a fraction of --steps, if --warmup is 0"},
+       "Length of the warm-up as a fraction of all steps, if --warmup is 0"},
       {optimizer,
        "lr-schedule",
        &o->lr_schedule,

@@ -66,6 +66,12 @@ int64_t data_ranks(const Plan& plan, int64_t world_size) {
   return world_size / size;
 }
 
+void prefer_steps(Plan* plan) {
+  if (plan->options.epochs > 0) {
+    plan->set("epochs", int64_t{0}, "by steps (" + plan->origin_of("steps") + ")");
+  }
+}
+
 void leave_batch_to_ranks(Plan* plan) {
   if (plan->options.micro_batch > 0 && plan->origins.count("global-batch") == 0) {
     plan->set("global-batch", int64_t{0}, "by micro-batch");

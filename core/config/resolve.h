@@ -11,6 +11,9 @@ namespace fsdp2::config {
 // ConfigError if so many ranks cannot be shared out.
 int64_t data_ranks(const Plan& plan, int64_t world_size);
 
+// Makes the steps of `plan`, which go before what a file says, go before the epochs of that file.
+void prefer_steps(Plan* plan);
+
 // Makes the global batch 0 where micro batches will give it, so that a printed plan says so. Call
 // it once all is read.
 void leave_batch_to_ranks(Plan* plan);

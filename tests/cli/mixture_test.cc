@@ -149,6 +149,25 @@ TEST(Epochs, SetTheNumberOfSteps) {
   EXPECT_EQ(train(1, joined(run, {"--drop-last"})).steps.size(), 20U);
 }
 
+TEST(Epochs, OfAFileGiveWayToTheFlagOfSteps) {
+  const std::string folder = empty_directory();
+  write_file(folder + "/a.txt", std::string(400, 'a'));
+  write_file(folder + "/run.yaml",
+             "parallel: {}\ntraining: {train_epochs: 2, lr_warmup_ratio: 0.5, lr: 1.0e-3}\n"
+             "model: {model_name_or_path: " +
+                 golden_inputs("tiny-llama").at(1) + "}\nlibfsdp2: {text: " + folder +
+                 "/a.txt, seq_len: 32, micro_batch: 2}\n");
+  const Training epochs = train(1, {folder + "/run.yaml", "--memory-step", "11"});
+  ASSERT_EQ(epochs.steps.size(), 12U) << epochs.outcome.err;  // of 2 of the 12 windows each, twice
+  EXPECT_LT(epochs.steps[4].at("lr").get<double>(), 1e-3);
+  EXPECT_EQ(epochs.steps[6].at("lr").get<double>(), 1e-3);
+  EXPECT_EQ(train(1, {folder + "/run.yaml", "--steps", "3"}).steps.size(), 3U);
+  const Training beyond = train(2, {folder + "/run.yaml", "--memory-step", "12"});
+  EXPECT_EQ(beyond.outcome.exit_code, 2);
+  EXPECT_FALSE(beyond.outcome.timed_out);
+  EXPECT_THAT(beyond.outcome.err, HasSubstr("--memory-step"));
+}
+
 // What is read ahead changes no step, and an error comes at the step that has it.
 TEST(ReadingAhead, ChangesNoStep) {
   const Arguments run =

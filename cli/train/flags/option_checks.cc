@@ -113,7 +113,9 @@ void check_outcome(const TrainOptions& o) {
   require(!o.resume_partial || !o.resume.empty(), "--resume-partial needs --resume");
   require(!o.resumes_from_save_dir() || !o.save_dir.empty(),
           "--resume auto needs --save-dir, where it looks for checkpoints");
-  check_steps_to_look_at(o);
+  if (o.epochs == 0) {
+    check_steps_to_look_at(o);
+  }
   check_places(o);
 }
 
@@ -301,8 +303,10 @@ void settle_for_world(config::Plan* plan, int64_t world_size) {
 }
 
 void settle_epochs(config::Plan* plan, int64_t steps_per_epoch) {
-  with_usage_errors([&] { config::resolve_epochs(plan, steps_per_epoch); });
-  check_steps_to_look_at(plan->options);
+  if (plan->options.epochs > 0) {
+    with_usage_errors([&] { config::resolve_epochs(plan, steps_per_epoch); });
+    check_steps_to_look_at(plan->options);
+  }
 }
 
 void check_options_for_model(const TrainOptions& o, int64_t max_positions) {

@@ -15,16 +15,19 @@ namespace fsdp2::cli {
 
 namespace {
 
+bool is_flag(const config::Plan& plan, const std::string& key) {
+  return plan.origin_of(key).rfind("override", 0) == 0;
+}
+
 // "(--lr is run.yaml:12 training_args.learning_rate)", for each flag in `message` that comes from a
 // file.
 std::string with_places(std::string message, const config::Plan& plan) {
   const std::string said = message + " ";
   for (const auto& [name, origin] : plan.origins) {
-    const bool is_flag = origin.rfind("override", 0) == 0;
     const size_t at = said.find("--" + name);
     const bool is_named = at != std::string::npos &&
                           std::string(" ,:=").find(said[at + 2 + name.size()]) != std::string::npos;
-    if (!is_flag && is_named) {
+    if (!is_flag(plan, name) && is_named) {
       message += " (--" + name + " is " + origin + ")";
     }
   }
@@ -133,6 +136,9 @@ Request parse_train_options(const std::vector<std::string>& arguments, config::P
   }
   config::Plan plan = read_file(request);
   parse(arguments, &request, &plan);
+  if (is_flag(plan, "steps") && !is_flag(plan, "epochs")) {
+    config::prefer_steps(&plan);
+  }
   config::leave_batch_to_ranks(&plan);
   check(plan);
   *out = std::move(plan);

@@ -170,6 +170,13 @@ void check_tool(const Value& value, Plan* /*plan*/) {
 }
 
 // The ranks that share sequences count as one in data_parallel_size.
+void note_unused_steps(Plan* plan) {
+  const bool has_steps = plan->origin_of("steps") != kMmDefault;
+  if (plan->options.epochs > 0 && has_steps) {
+    plan->note("training.train_iters is not used beside training.train_epochs");
+  }
+}
+
 void count_sequence_ranks(Plan* plan) {
   const TrainOptions& o = plan->options;
   constexpr int64_t kMostRanks = int64_t{1} << 31;
@@ -255,7 +262,10 @@ std::vector<Row> mm_rows() {
       sets("training.gradient_accumulation_steps", "grad-accum"),
       sets("training.seed", "seed"),
       sets("training.train_iters", "steps"),
-      not_provided("training.train_epochs", {}, "a length in epochs"),
+      reads("training.train_epochs", "epochs, which go before train_iters",
+            [](const Value& value, Plan* plan) {
+              plan->set("epochs", epochs_in(value), origin_text(value));
+            }),
       sets("training.log_interval", "log-every"),
       sets("training.val_interval", "eval-every"),
       ignored("training.init_model_with_meta_device", "models always begin without memory"),
@@ -305,6 +315,7 @@ void apply_mm(const Node& root, Plan* plan) {
   plan->set("reshard-after-forward", "true", kMmDefault);
   apply(mm_rows(), root.without({kOwnSection}), "", plan);
   count_sequence_ranks(plan);
+  note_unused_steps(plan);
   leave_out_unused_recompute(plan);
   set_chunked_loss(root, plan);
   set_least_lr(root, plan);

@@ -2,6 +2,7 @@
 
 #include "core/config/config_error.h"
 #include "core/config/dialects/dialects.h"
+#include "core/config/resolve.h"
 
 namespace fsdp2::config {
 
@@ -19,6 +20,11 @@ Plan plan_with_sets(Node root, const PlanRequest& request) {
     set_in(&root, assignment);
   }
   return plan_of(root, request.role, request.purpose);
+}
+
+bool is_given(const Node& map, const std::string& key) {
+  const Node* value = map.find(key);
+  return value != nullptr && value->kind != Node::Kind::kNull;
 }
 
 // Dialects are recognised by their keys.
@@ -50,6 +56,9 @@ Plan plan_of(const Node& root, const std::string& role, Purpose purpose) {
   const Node* own = root.find(kOwnSection);
   if (own != nullptr) {
     apply_plain(*own, std::string(kOwnSection) + ".", &plan);
+    if (is_given(*own, "steps") && !is_given(*own, "epochs")) {
+      prefer_steps(&plan);
+    }
   }
   return plan;
 }

@@ -5,6 +5,7 @@
 #include "core/config/config_error.h"
 #include "core/config/dialects/dialects.h"
 #include "core/config/dialects/roll_strategy.h"
+#include "core/config/dialects/shared_rows.h"
 
 namespace fsdp2::config {
 
@@ -79,6 +80,7 @@ class Finish {
     set_evaluation();
     set_length();
     set_steps();
+    set_epochs();
     set_warmup();
     set_storage();
     set_units();
@@ -153,6 +155,22 @@ class Finish {
   }
 
   // warmup_steps goes before warmup_ratio, and the schedule `constant` has neither.
+  // A max_steps above 0, of the role or of the file, goes before it, as in transformers.
+  void set_epochs() {
+    const std::string path = "training_args.num_train_epochs";
+    const Node* epochs = find_path(role_, path);
+    if (epochs == nullptr || plan_.purpose == Purpose::kInfer) {
+      return;
+    }
+    const Value value = in_role(path, epochs);
+    const std::string steps = plan_.origin_of("steps");
+    if (steps == kDefault) {
+      plan_.set("epochs", epochs_in(value), origin_text(value));
+    } else {
+      plan_.note(value.path + " is not used beside max_steps (" + steps + ")");
+    }
+  }
+
   void set_warmup() {
     const Node* schedule = find_path(role_, "training_args.lr_scheduler_type");
     if (schedule != nullptr && schedule->text == "constant") {

@@ -230,6 +230,8 @@ std::vector<Row> roll_role_rows() {
       sets("training_args.per_device_train_batch_size", "micro-batch"),
       sets("training_args.gradient_accumulation_steps", "grad-accum"),
       reads_later("training_args.max_steps", "steps", check_whole),
+      reads_later("training_args.num_train_epochs", "epochs, without a max_steps above 0",
+                  check_number),
       reads("strategy_args.strategy_name", "", read_strategy_name),
       sets(roll_strategy("fsdp_size"), "fsdp-size"),
       reads(roll_strategy("param_dtype"), "param-dtype; fp16: loss-scale too", read_param_dtype),
@@ -291,9 +293,8 @@ std::vector<Row> roll_role_rows() {
   add_ignored(&rows, "model_args.",
               {"lora_rank", "lora_r", "lora_alpha", "lora_dropout", "additional_target"},
               "LoRA is off");
-  add_ignored(&rows, "training_args.",
-              {"num_train_epochs", "seed", "logging_steps", "save_steps", "eval_steps"},
-              "max_steps and the file's own keys say it");
+  add_ignored(&rows, "training_args.", {"seed", "logging_steps", "save_steps", "eval_steps"},
+              "the file's own keys say it");
   add_ignored(&rows, "",
               {"data_args", "generating_args", "infer_batch_size", "worker_cls", "system_envs",
                "name", "pg_variant", "num_gpus_per_worker", "use_remove_padding", "offload_nccl",

@@ -1,6 +1,7 @@
 #include "core/config/dialects/shared_rows.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace fsdp2::config {
 
@@ -70,5 +71,14 @@ Row reads_choice(const std::string& path, const std::string& key, const char* if
 }
 
 Row reads_prefetch(const std::string& path) { return reads(path, "prefetch", read_prefetch); }
+
+int64_t epochs_in(const Value& value) {
+  constexpr double kMostEpochs = 1LL << 31;
+  const double epochs = value.as_number();
+  if (epochs < 1 || epochs > kMostEpochs || epochs != std::floor(epochs)) {
+    value.refuse(value.node.text + ": expected a whole number of epochs from 1 to 2147483648");
+  }
+  return static_cast<int64_t>(epochs);
+}
 
 }  // namespace fsdp2::config

@@ -1,6 +1,7 @@
 // Readings of keys that dialects have in common.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "core/config/dialect.h"
@@ -20,5 +21,8 @@ Row reads_choice(const std::string& path, const std::string& key, const char* if
                  const char* if_false);
 // How many units ahead both passes gather, which is one number here; 0 is 1.
 Row reads_prefetch(const std::string& path);
+
+// A number of epochs, which transformers writes with or without a point: 3 or 3.0.
+int64_t epochs_in(const Value& value);
 
 }  // namespace fsdp2::config
