@@ -69,8 +69,8 @@ Generation::Generation(const GenerateOptions& options, const std::vector<std::st
 }
 
 void Generation::run() {
-  const auto ranks = static_cast<size_t>(model_.world_size());
-  const auto rank = static_cast<size_t>(model_.rank());
+  const auto ranks = static_cast<size_t>(model_.data_ranks());
+  const auto rank = static_cast<size_t>(model_.data_rank());
   const auto width = static_cast<size_t>(options_.max_new_tokens);
   size_t n_rows = 0;  // of all ranks at a time
   for (size_t first = 0; first < prompts_.size(); first += n_rows) {

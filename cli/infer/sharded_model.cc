@@ -38,6 +38,7 @@ void ShardedModel::prepare(const ModelOptions& options, const std::string& share
   check_sharding_for_world(run.sharding(), ranks);
   lay_out_mesh(run, job, &mesh_);
   job_ = info_of<fsdp2_mesh_info>(fsdp2_mesh_get_info, mesh_.get());
+  sequence_ranks_ = run.ulysses_size;
   make_model(run, &module_);
   vocab_size_ = info_of<fsdp2_module_info>(fsdp2_module_get_info, module_.get()).vocab_size;
   shard_model(run, module_, mesh_, &shard_);
@@ -51,7 +52,8 @@ void ShardedModel::prepare(const ModelOptions& options, const std::string& share
   check(fsdp2_module_train(module_.get(), 0));
 }
 
-// Gathers along the mesh's last dim first, so that ranks come in order.
+// Gathers along the mesh's last dim first, so that ranks come in order. The last dim is that of the
+// ranks that share sequences, if there are some.
 Tensor ShardedModel::gather_flat(const Tensor& own) const {
   const auto info = info_of<fsdp2_tensor_info>(fsdp2_tensor_get_info, own.get());
   std::vector<char> bytes(static_cast<size_t>(info.n_bytes));
@@ -62,7 +64,8 @@ Tensor ShardedModel::gather_flat(const Tensor& own) const {
   }
   Tensor flat;
   check(fsdp2_tensor_from_buffer(bytes.data(), bytes.size(), info.dtype, &numel, 1, flat.out()));
-  for (int32_t dim = job_.n_dims - 1; dim >= 0; --dim) {
+  const int32_t n_dims = job_.n_dims - (sequence_ranks_ > 1 ? 1 : 0);
+  for (int32_t dim = n_dims - 1; dim >= 0; --dim) {
     Tensor gathered;
     check(fsdp2_mesh_all_gather(mesh_.get(), dim, flat.get(), 0, gathered.out()));
     *flat.out() = gathered.release();

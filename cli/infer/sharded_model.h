@@ -22,11 +22,15 @@ class ShardedModel {
 
   int rank() const { return job_.rank; }
   int world_size() const { return job_.world_size; }
+  // Rows are dealt out over these: ranks that share sequences take the same ones.
+  int data_rank() const { return static_cast<int>(job_.rank / sequence_ranks_); }
+  int data_ranks() const { return static_cast<int>(job_.world_size / sequence_ranks_); }
   int64_t vocab_size() const { return vocab_size_; }
   const Mesh& mesh() const { return mesh_; }
   const Module& module() const { return module_; }
 
-  // Collective. The elements of all ranks' tensors, one rank after the other; T is their type.
+  // Collective. The elements of all ranks' tensors, one rank after the other; T is their type. Of
+  // ranks that share sequences, whose tensors are the same, each takes its own alone.
   template <typename T>
   std::vector<T> gather(const Tensor& own) const {
     const Tensor all = gather_flat(own);
@@ -43,6 +47,7 @@ class ShardedModel {
 
   Mesh mesh_;
   fsdp2_mesh_info job_{};
+  int64_t sequence_ranks_ = 1;
   int64_t vocab_size_ = 0;
   Module module_;
   Shard shard_;

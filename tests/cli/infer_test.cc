@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/cli/training.h"
@@ -51,6 +52,13 @@ TEST(Generate, GivesTheSameLinesInOrderOnAnyNumberOfRanks) {
   EXPECT_EQ(generated(2, {"--batch-size", "1"}), alone);
   EXPECT_EQ(generated(4, {"--strategy", "hybrid_shard", "--fsdp-size", "2"}), alone);
   EXPECT_NE(generated(1, {"--seed", "1"}), alone);
+}
+
+TEST(Generate, GivesThemOnRanksThatShareSequences) {
+  const std::vector<Json> alone = generated(1, {});
+  EXPECT_EQ(generated(2, {"--ulysses-size", "2"}), alone);
+  EXPECT_EQ(generated(4, {"--ulysses-size", "2"}), alone);
+  EXPECT_EQ(generated(4, {"--ulysses-size", "2", "--fsdp-size", "2", "--batch-size", "1"}), alone);
 }
 
 TEST(Generate, EndsATextAtAStopToken) {
@@ -112,6 +120,32 @@ TEST(Score, ListsEachWindowInOrder) {
   EXPECT_NEAR(lines[8].at("loss").get<double>(), -sum / 128, 1e-6);
 }
 
+TEST(Score, IsTheSameOnRanksThatShareSequences) {
+  const Arguments arguments = score_arguments({"--batches", "2", "--per-token"});
+  const std::vector<Json> expected = json_lines(infer(1, arguments));
+  ASSERT_EQ(expected.size(), 9U);
+  const std::vector<std::pair<int, Arguments>> runs = {
+      {2, {"--ulysses-size", "2"}},
+      {4, {"--ulysses-size", "4"}},
+      {4, {"--ulysses-size", "2"}},
+      {4, {"--ulysses-size", "2", "--strategy", "hybrid_shard", "--fsdp-size", "2"}}};
+  for (const auto& [ranks, more] : runs) {
+    SCOPED_TRACE(testing::PrintToString(more));
+    const std::vector<Json> lines = json_lines(infer(ranks, joined(arguments, more)));
+    ASSERT_EQ(lines.size(), expected.size());
+    EXPECT_EQ(lines.back().at("n_labels"), expected.back().at("n_labels"));
+    for (size_t i = 0; i + 1 < lines.size(); ++i) {
+      EXPECT_EQ(lines[i].at("window"), expected[i].at("window"));
+      for (size_t place = 0; place < 16; ++place) {
+        EXPECT_NEAR(lines[i].at("log_probs")[place].get<double>(),
+                    expected[i].at("log_probs")[place].get<double>(), 2e-5);
+        EXPECT_NEAR(lines[i].at("entropies")[place].get<double>(),
+                    expected[i].at("entropies")[place].get<double>(), 2e-5);
+      }
+    }
+  }
+}
+
 TEST(Score, TakesTheWeightsOfACheckpoint) {
   const std::string folder = empty_directory();
   const Training training =
@@ -169,6 +203,10 @@ TEST(Infer, RefusesInOneLine) {
               1U)
         << other.err;
   }
+  const Outcome shared = infer(2, score_arguments({"--ulysses-size", "3"}));
+  EXPECT_EQ(shared.exit_code, 2);
+  EXPECT_EQ(shared.err_lines_with("--ulysses-size 3 does not divide the 2 ranks").size(), 1U)
+      << shared.err;
   const Outcome odd = infer(3, score_arguments({}));
   EXPECT_EQ(odd.exit_code, 2);
   EXPECT_EQ(odd.err_lines_with("--global-batch 4 is not a multiple").size(), 1U) << odd.err;
@@ -222,6 +260,16 @@ TEST(Score, RunsTheRoleOfAFileThatInfers) {
                 .back()
                 .at("n_labels"),
             by_flags.back().at("n_labels"));
+}
+
+TEST(Score, SharesSequencesAsARoleSays) {
+  const std::string file = file_with_roles();
+  const auto loss_of = [&](const Arguments& more) {
+    const Arguments command = {"score", file, "--role", "reference", "--global-batch", "4"};
+    return json_lines(infer(2, joined(command, more))).back().at("loss").get<double>();
+  };
+  const Arguments shared = {"--set", "reference.model_args.ulysses_size=2"};
+  EXPECT_NEAR(loss_of(shared), loss_of({}), 2e-6);
 }
 
 TEST(Score, FlagsGoBeforeTheFile) {
