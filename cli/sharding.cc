@@ -28,6 +28,19 @@ void check_parts(const std::string& flag, const std::string& text) {
           flag + " " + text + ": expected names with one comma between them");
 }
 
+// The first dim that the ranks divide evenly; 0 if there is none. `ranks`: their number.
+fsdp2_status first_even_dim(const fsdp2_shard_dim_info* info, int32_t* out, void* ranks) {
+  const int64_t n_ranks = *static_cast<const int64_t*>(ranks);
+  *out = 0;
+  for (int32_t dim = 0; dim < info->n_dims; ++dim) {
+    if (info->shape[dim] % n_ranks == 0) {
+      *out = dim;
+      break;
+    }
+  }
+  return FSDP2_OK;
+}
+
 }  // namespace
 
 std::vector<const char*> texts_of(const std::vector<std::string>& names) {
@@ -83,11 +96,18 @@ void check_sharding_for_world(const Sharding& sharding, int64_t world_size) {
           "--ulysses-size " + std::to_string(sharers) + " does not divide --fsdp-size " +
               std::to_string(size) + ": ranks that share sequences are of one shard group");
   const std::string& reshard = sharding.reshard_after_forward;
-  const int64_t shard_group =
-      sharding.strategy == "no_shard" ? 1 : (has_replicas ? size : world_size);
+  const int64_t shard_group = shard_group_size(sharding, world_size);
   require(!is_number(reshard) || shard_group % std::stol(reshard) == 0,
           "--reshard-after-forward " + reshard + " does not divide the shard group's " +
               std::to_string(shard_group) + (shard_group == 1 ? " rank" : " ranks"));
+}
+
+int64_t shard_group_size(const Sharding& sharding, int64_t world_size) {
+  if (sharding.strategy == "no_shard") {
+    return 1;
+  }
+  const int64_t size = sharding.fsdp_size;
+  return size > 1 && size < world_size ? size : world_size;
 }
 
 int32_t reshard_number(const Sharding& sharding, int32_t by_strategy) {
@@ -116,6 +136,16 @@ void Wrap::set(fsdp2_shard_options* options) const {
   options->n_wrap_kinds = kind_texts_.size();
   options->wrap_names = name_texts_.data();
   options->n_wrap_names = name_texts_.size();
+}
+
+ShardDim::ShardDim(const Sharding& sharding, int64_t world_size)
+    : is_first_(sharding.shard_dim != "auto"), ranks_(shard_group_size(sharding, world_size)) {}
+
+void ShardDim::set(fsdp2_shard_options* options) {
+  if (!is_first_) {
+    options->shard_dim = first_even_dim;
+    options->shard_dim_user_data = &ranks_;
+  }
 }
 
 }  // namespace fsdp2::cli

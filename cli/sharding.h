@@ -14,6 +14,7 @@ namespace fsdp2::cli {
 using config::comm_path_names;
 using config::dtype_names;
 using config::dtype_names_or_none;
+using config::shard_dim_names;
 using config::Sharding;
 using config::strategy_names;
 
@@ -26,6 +27,9 @@ void check_sharding(const Sharding& sharding);
 
 // Throws UsageError unless they divide so many ranks evenly.
 void check_sharding_for_world(const Sharding& sharding, int64_t world_size);
+
+// How many ranks a parameter is cut over. REQUIRES: check_sharding_for_world.
+int64_t shard_group_size(const Sharding& sharding, int64_t world_size);
 
 // reshard_after_forward in the library's numbers; `by_strategy` unless the user says otherwise.
 int32_t reshard_number(const Sharding& sharding, int32_t by_strategy);
@@ -47,6 +51,21 @@ class Wrap {
   int32_t wrap_;
   std::vector<std::string> kinds_, names_;
   std::vector<const char*> kind_texts_, name_texts_;
+};
+
+// --shard-dim in the library's terms.
+class ShardDim {
+ public:
+  ShardDim(const Sharding& sharding, int64_t world_size);
+  ShardDim(const ShardDim&) = delete;
+  ShardDim& operator=(const ShardDim&) = delete;
+
+  // What it points to lives as long as this.
+  void set(fsdp2_shard_options* options);
+
+ private:
+  const bool is_first_;
+  int64_t ranks_;  // of a shard group
 };
 
 }  // namespace fsdp2::cli

@@ -93,6 +93,7 @@ void add_model(CLI::App* app, PlanOptions* o) {
   app->add_option("--reshard-after-forward", o->sharding.reshard_after_forward,
                   config::kReshardHelp)
       ->option_text("TEXT (default)");
+  add_choice(app, "--shard-dim", &o->sharding.shard_dim, config::kShardDimHelp, shard_dim_names());
   add_choice(app, "--dtype", &o->dtype, "Dtype of the sharded parameters", dtype_names());
   add_choice(app, "--param-dtype", &o->param_dtype, "Dtype for gathering and computing",
              dtype_names_or_none());

@@ -90,6 +90,8 @@ PlannedModel::PlannedModel(const PlanOptions& options) : options_(options) {
   Layout layout = layout_of(options);
   const Wrap wrap(ModuleNames(module_).expand(options.sharding));
   wrap.set(&layout.shard);
+  ShardDim dim(options.sharding, options.world_size);
+  dim.set(&layout.shard);
   check(fsdp2_mesh_create(&layout.mesh, mesh_.out()));
   check(fsdp2_shard_create(module_.get(), mesh_.get(), &layout.shard, shard_.out()));
 }

@@ -224,6 +224,9 @@ void shard_model(const TrainOptions& options, const Module& module, const Mesh& 
   shard.defer_values = 1;
   const Wrap wrap(names.expand(options.sharding()));
   wrap.set(&shard);
+  ShardDim dim(options.sharding(),
+               info_of<fsdp2_mesh_info>(fsdp2_mesh_get_info, mesh.get()).world_size);
+  dim.set(&shard);
   const auto ignored = names.parameters_in("--ignored-modules", parts_of(options.ignored_modules));
   const std::vector<const char*> ignored_texts = texts_of(ignored);
   shard.ignored_names = ignored_texts.data();

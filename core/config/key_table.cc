@@ -138,6 +138,7 @@ std::vector<Key> run_keys(TrainOptions* o) {
       {sharding, "strategy", &o->strategy, "Sharding strategy", strategy_names()},
       {sharding, "fsdp-size", &o->fsdp_size, kFsdpSizeHelp},
       {sharding, "ulysses-size", &o->ulysses_size, kUlyssesHelp},
+      {sharding, "shard-dim", &o->shard_dim, kShardDimHelp, shard_dim_names(), Form::kWord},
       {sharding, "reshard-after-forward", &o->reshard_after_forward, kReshardHelp, {}, Form::kWord},
       {sharding, "reshard-budget-gb", &o->reshard_budget_gb,
        "Memory in GB that a step may take; as many units as fit stay gathered after forward, as "

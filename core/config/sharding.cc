@@ -12,4 +12,6 @@ std::vector<std::string> dtype_names_or_none() { return {"none", "fp32", "bf16",
 
 std::vector<std::string> comm_path_names() { return {"auto", "direct", "packed"}; }
 
+std::vector<std::string> shard_dim_names() { return {"0", "auto"}; }
+
 }  // namespace fsdp2::config

@@ -13,9 +13,10 @@ std::vector<std::string> strategy_names();
 std::vector<std::string> dtype_names();
 std::vector<std::string> dtype_names_or_none();
 std::vector<std::string> comm_path_names();
+std::vector<std::string> shard_dim_names();
 
-// What --strategy, --fsdp-size, --reshard-after-forward, --wrap, --wrap-names and --ulysses-size
-// say.
+// What --strategy, --fsdp-size, --reshard-after-forward, --wrap, --wrap-names, --ulysses-size and
+// --shard-dim say.
 struct Sharding {
   std::string strategy = "full_shard";
   int64_t fsdp_size = 0;
@@ -23,6 +24,7 @@ struct Sharding {
   std::string wrap = "default";                   // also "none" or classes, with commas
   std::string wrap_names;                         // paths of modules, with commas
   int64_t ulysses_size = 1;
+  std::string shard_dim = "0";  // also "auto"
 };
 
 inline constexpr const char* kFsdpSizeHelp =
@@ -38,5 +40,9 @@ inline constexpr const char* kWrapHelp =
 inline constexpr const char* kWrapNamesHelp =
     "Further modules that are units, by their paths or patterns, as in "
     "lm_head,model.layers.{*}.mlp";
+
+inline constexpr const char* kShardDimHelp =
+    "Dim that parameters are cut along: the first, or for each its first that the shard group's "
+    "ranks divide evenly";
 
 }  // namespace fsdp2::config

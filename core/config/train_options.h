@@ -43,6 +43,7 @@ struct TrainOptions {
   std::string strategy = "full_shard";
   int64_t fsdp_size = 0;
   int64_t ulysses_size = 1;
+  std::string shard_dim = "0";
   std::string reshard_after_forward = "default";
   double reshard_budget_gb = 0.0;
   std::string wrap = "default";
@@ -132,7 +133,7 @@ struct TrainOptions {
     return no_initialization && !resume.empty() && !resumes_from_save_dir() && !resumes_partially();
   }
   Sharding sharding() const {
-    return {strategy, fsdp_size, reshard_after_forward, wrap, wrap_names, ulysses_size};
+    return {strategy, fsdp_size, reshard_after_forward, wrap, wrap_names, ulysses_size, shard_dim};
   }
 };
 

@@ -111,6 +111,27 @@ TEST(Muon, TrainsAlikeAtAnyWorldSize) {
   EXPECT_LT(one.steps.at(4).at("loss"), one.steps.at(0).at("loss"));
 }
 
+// 4 ranks do not divide the 331 rows of the vocabulary and the 174 of an MLP, but their columns.
+TEST(ShardDim, ThatDividesEvenlyChangesNoStepAndNoCheckpoint) {
+  const auto inputs = golden_inputs("tiny-llama-gqa-tied");
+  const std::string folder = empty_directory();
+  const Training first = train(4, joined(inputs, {"--steps", "4"}));
+  ASSERT_EQ(first.outcome.exit_code, 0) << first.outcome.err;
+  const auto even = joined(inputs, {"--shard-dim", "auto", "--steps", "4"});
+  const Training saved =
+      train(4, joined(even, {"--stop-step", "2", "--save-dir", folder + "/half"}));
+  ASSERT_EQ(saved.outcome.exit_code, 0) << saved.outcome.err;
+  const Training resumed = train(2, joined(inputs, {"--steps", "4", "--resume", folder + "/half"}));
+  ASSERT_EQ(resumed.outcome.exit_code, 0) << resumed.outcome.err;
+  ASSERT_EQ(saved.steps.size() + resumed.steps.size(), 4U);
+  std::vector<Json> steps = saved.steps;
+  steps.insert(steps.end(), resumed.steps.begin(), resumed.steps.end());
+  expect_same_steps(steps, as_lists(first.steps), {5e-6, 2e-5});
+  const int64_t all = saved.summary.at("parameters");
+  EXPECT_EQ(saved.summary.at("local_parameters"), Json({all / 4, all / 4, all / 4, all / 4}));
+  EXPECT_NE(first.summary.at("local_parameters"), saved.summary.at("local_parameters"));
+}
+
 TEST(Strategy, NoneChangesTheSteps) {
   const auto inputs = golden_inputs("tiny-qwen3");
   const Training expected = train(1, inputs);

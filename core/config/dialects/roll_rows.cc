@@ -273,7 +273,7 @@ std::vector<Row> roll_role_rows() {
       reads_later(roll_strategy("tiled_num_shards"), "mlp-tiles, with apply_tiled_mlp",
                   check_positive),
       reads(roll_strategy("model_type"), "", check_tiled_model),
-      not_provided(roll_strategy("shard_dim"), {"0"}, "other dims than the first in files"),
+      sets(roll_strategy("shard_dim"), "shard-dim"),
       not_provided(roll_strategy("compat"), {}, "ROLL's own behaviour where it differs"),
       ignored(roll_strategy("forward_prefetch"), "units are gathered one ahead of use"),
       ignored(roll_strategy("use_batched_model_update"), "updates of rollout workers"),
