@@ -35,8 +35,11 @@ void Checkpoints::save(const RunState& state, int64_t next_step, bool background
   fsdp2_save_options save = FSDP2_SAVE_OPTIONS_INIT;
   save.background = background ? 1 : 0;
   save.keep_last = static_cast<int32_t>(options_.keep_last);
-  check(fsdp2_checkpoint_save(state.shard.get(), state.optimizer.get(), state.step.get(),
-                              state.loader.get(), path_of(next_step).c_str(), &save));
+  const bool whole = !options_.save_only_model;
+  check(fsdp2_checkpoint_save(state.shard.get(), whole ? state.optimizer.get() : fsdp2_optimizer{0},
+                              whole ? state.step.get() : fsdp2_step{0},
+                              whole ? state.loader.get() : fsdp2_loader{0},
+                              path_of(next_step).c_str(), &save));
 }
 
 bool Checkpoints::is_due(int64_t next_step) const {
@@ -53,8 +56,10 @@ void Checkpoints::after_step(const RunState& state, int64_t next_step) {
     save(state, next_step, !options_.sync_save);
     saved_ = next_step;
   } else if (!is_prepared_ && !options_.sync_save && next_due <= stop_) {
-    check(fsdp2_checkpoint_prepare(state.shard.get(), state.optimizer.get(), state.step.get(),
-                                   state.loader.get()));
+    const bool whole = !options_.save_only_model;
+    check(fsdp2_checkpoint_prepare(
+        state.shard.get(), whole ? state.optimizer.get() : fsdp2_optimizer{0},
+        whole ? state.step.get() : fsdp2_step{0}, whole ? state.loader.get() : fsdp2_loader{0}));
   }
   is_prepared_ = true;
 }

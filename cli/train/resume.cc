@@ -49,7 +49,8 @@ fsdp2_status load(const TrainOptions& options, const RunState& state, const Look
   fsdp2_load_options load = FSDP2_LOAD_OPTIONS_INIT;
   load.partial = options.resumes_partially() ? 1 : 0;
   const fsdp2_status status = fsdp2_checkpoint_load(
-      state.shard.get(), whole ? state.optimizer.get() : fsdp2_optimizer{0},
+      state.shard.get(),
+      whole && !options.resume_without_optimizer ? state.optimizer.get() : fsdp2_optimizer{0},
       whole ? state.step.get() : fsdp2_step{0}, whole ? state.loader.get() : fsdp2_loader{0},
       checkpoint.path.c_str(), &load);
   *message = status == FSDP2_OK ? "" : fsdp2_error_message();

@@ -287,6 +287,8 @@ std::vector<Key> outcome_keys(TrainOptions* o) {
        "Weights alone, beside each checkpoint of the series: DIR/fsdp_cpt100.pth after step 100 "
        "(full), or DIR/fsdp_sharded_cpt100_rank0.pth and so on (per-rank)",
        {"no", "full", "per-rank"}},
+      {checkpoint, "save-only-model", &o->save_only_model,
+       "Save the model alone; a run that resumes from it takes its weights, and begins at step 0"},
       {checkpoint, "sync-save", &o->sync_save,
        "Wait until each checkpoint is written (otherwise only until it is copied)"},
       {checkpoint, "resume", &o->resume,
@@ -294,6 +296,8 @@ std::vector<Key> outcome_keys(TrainOptions* o) {
        "the newest sound one of --save-dir, or from the start where there is none yet"},
       {checkpoint, "resume-partial", &o->resume_partial,
        "Skip names that only the run or only the checkpoint has"},
+      {checkpoint, "resume-without-optimizer", &o->resume_without_optimizer,
+       "Resume with the checkpoint's model, step and place in the data, but a new optimizer"},
       {checkpoint,
        "ckpt-format",
        &o->ckpt_format,

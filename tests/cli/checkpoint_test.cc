@@ -57,6 +57,35 @@ TEST(TrainCheckpoints, OfASeriesAreGoneOnFromToTheBit) {
   EXPECT_THAT(finished.outcome.err, HasSubstr("nothing is left to do: this run ends at step 4"));
 }
 
+// The step and the data go on, and the first step after them is that of an optimizer without state.
+TEST(TrainCheckpoints, AreGoneOnFromWithoutTheirOptimizer) {
+  const std::string folder = empty_directory() + "/run";
+  const Training whole = run_to_end(2, {"--stop-step", "4", "--save-dir", folder});
+  const Training resumed = run_to_end(2, {"--resume", folder});
+  const Training afresh = run_to_end(2, {"--resume", folder, "--resume-without-optimizer"});
+  EXPECT_THAT(afresh.outcome.err, HasSubstr("at step 4"));
+  ASSERT_EQ(afresh.steps.size(), 2U);
+  EXPECT_EQ(afresh.steps[0].at("loss"), resumed.steps.at(0).at("loss"));
+  EXPECT_EQ(afresh.steps[0].at("lr"), resumed.steps.at(0).at("lr"));
+  EXPECT_NE(afresh.steps[1].at("loss"), resumed.steps.at(1).at("loss"));
+}
+
+TEST(TrainCheckpoints, OfTheModelAloneGiveItsWeights) {
+  const std::string folder = empty_directory() + "/run";
+  const Training whole =
+      run_to_end(2, {"--save-dir", folder, "--save-every", "2", "--save-only-model"});
+  const Outcome listed = run({fsdp2_program(), "inspect", folder});
+  EXPECT_EQ(listed.exit_code, 0) << listed.err;
+  EXPECT_THAT(listed.out, ::testing::Not(HasSubstr("exp_avg")));
+  const Training resumed = run_to_end(3, {"--resume", folder + "/step-00000002"});
+  EXPECT_THAT(resumed.outcome.err, HasSubstr("which holds a model alone: its weights, at step 0"));
+  EXPECT_EQ(resumed.steps.size(), 6U);
+  EXPECT_NE(resumed.steps[0].at("loss"), whole.steps[0].at("loss"));
+  const Training automatic =
+      train(1, joined(kRun, {"--save-dir", folder, "--save-only-model", "--resume", "auto"}));
+  EXPECT_THAT(automatic.outcome.err, HasSubstr("--save-only-model and --resume auto exclude"));
+}
+
 TEST(TrainCheckpoints, AtTheEndAreGoneOnFromWithOtherRanks) {
   const std::string folder = empty_directory() + "/checkpoint";
   const Training whole = run_to_end(2, {});

@@ -111,6 +111,12 @@ void check_outcome(const TrainOptions& o) {
   require(!o.no_initialization || !o.model.empty() || !o.resume.empty(),
           "--no-initialization needs --model or --resume, which give the values");
   require(!o.resume_partial || !o.resume.empty(), "--resume-partial needs --resume");
+  require(!o.resume_without_optimizer || !o.resume.empty(),
+          "--resume-without-optimizer needs --resume");
+  require(!o.save_only_model || !o.save_dir.empty(), "--save-only-model needs --save-dir");
+  require(!o.save_only_model || !o.resumes_from_save_dir(),
+          "--save-only-model and --resume auto exclude each other: no run goes on from a model "
+          "alone");
   require(!o.resumes_from_save_dir() || !o.save_dir.empty(),
           "--resume auto needs --save-dir, where it looks for checkpoints");
   if (o.epochs == 0) {

@@ -140,6 +140,7 @@ void set_least_lr(const Node& root, Plan* plan) {
 void set_places(const Node& root, Plan* plan) {
   if (plan->options.resume.empty()) {
     plan->set("resume-partial", false, kMmDefault);  // load_strict is about `load`
+    plan->set("resume-without-optimizer", false, kMmDefault);
   }
   if (plan->options.save_dir.empty()) {
     return;
@@ -169,7 +170,6 @@ void check_tool(const Value& value, Plan* /*plan*/) {
   }
 }
 
-// The ranks that share sequences count as one in data_parallel_size.
 void note_unused_steps(Plan* plan) {
   const bool has_steps = plan->origin_of("steps") != kMmDefault;
   if (plan->options.epochs > 0 && has_steps) {
@@ -177,6 +177,7 @@ void note_unused_steps(Plan* plan) {
   }
 }
 
+// The ranks that share sequences count as one in data_parallel_size.
 void count_sequence_ranks(Plan* plan) {
   const TrainOptions& o = plan->options;
   constexpr int64_t kMostRanks = int64_t{1} << 31;
@@ -278,7 +279,7 @@ std::vector<Row> mm_rows() {
       reads("training.save_format", "", read_format),
       reads_opposite("training.load_strict", "resume-partial"),
       sets("training.load_rank0_and_broadcast", "load-from-rank0"),
-      not_provided("training.no_load_optim", {"false"}, "loading a part of a checkpoint"),
+      sets("training.no_load_optim", "resume-without-optimizer"),
       not_provided("training.no_load_rng", {"false"}, "loading a part of a checkpoint"),
       not_provided("training.no_save_optim", {"false"}, "saving a part of the state"),
       not_provided("training.no_save_rng", {"false"}, "saving a part of the state"),
@@ -314,8 +315,8 @@ void apply_mm(const Node& root, Plan* plan) {
   plan->set("wrap", "none", kMmDefault);
   plan->set("reshard-after-forward", "true", kMmDefault);
   apply(mm_rows(), root.without({kOwnSection}), "", plan);
-  count_sequence_ranks(plan);
   note_unused_steps(plan);
+  count_sequence_ranks(plan);
   leave_out_unused_recompute(plan);
   set_chunked_loss(root, plan);
   set_least_lr(root, plan);

@@ -96,6 +96,7 @@ class Finish {
   void set_saves() {
     const Node* directory = find_path(root_, "output_dir");
     if (directory == nullptr) {
+      plan_.set("save-only-model", false, kDefault);  // nothing is saved
       return;
     }
     plan_.read("save-dir", in_file("output_dir", directory));
@@ -154,7 +155,6 @@ class Finish {
     }
   }
 
-  // warmup_steps goes before warmup_ratio, and the schedule `constant` has neither.
   // A max_steps above 0, of the role or of the file, goes before it, as in transformers.
   void set_epochs() {
     const std::string path = "training_args.num_train_epochs";
@@ -171,6 +171,7 @@ class Finish {
     }
   }
 
+  // warmup_steps goes before warmup_ratio, and the schedule `constant` has neither.
   void set_warmup() {
     const Node* schedule = find_path(role_, "training_args.lr_scheduler_type");
     if (schedule != nullptr && schedule->text == "constant") {

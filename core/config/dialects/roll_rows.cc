@@ -263,8 +263,7 @@ std::vector<Row> roll_role_rows() {
               const std::string word = value.as_one_of({"slices", "broadcast"});
               plan->set("load-from-rank0", word == "broadcast", origin_text(value));
             }),
-      not_provided(roll_strategy("save_only_model"), {"false"},
-                   "checkpoints without the optimizer"),
+      sets(roll_strategy("save_only_model"), "save-only-model"),
       not_provided(roll_strategy("ep_size"), {"1"}, "expert parallelism"),
       not_provided(roll_strategy("efsdp_size"), {"1"}, "expert parallelism"),
       not_provided(roll_strategy("moe_use_grouped_mm"), {"false"},
@@ -281,7 +280,7 @@ std::vector<Row> roll_role_rows() {
       reads("backend_timeout", "timeout-s, in minutes", read_timeout),
       reads_choice("apply_loss_scale", "loss-mean", "labels", "micro-batches"),
       ignored("logits_in_fp32", "logits are always cast to fp32 for the loss"),
-      not_provided("use_sequence_packing", {"false"}, "packing"),
+      ignored("use_sequence_packing", "records are packed into windows in either case"),
       not_provided("use_dynamic_batching_in_train", {"false"}, "batches by length"),
       ignored("checkpoint_config", "copies of checkpoints elsewhere are not made"),
   };

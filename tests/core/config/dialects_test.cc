@@ -252,6 +252,20 @@ TEST(RollFile, SharesSequencesByUlysses) {
   EXPECT_EQ(plan_from(role_file("model_args.ulysses_size", "1")).options.ulysses_size, 1);
 }
 
+TEST(RollFile, SavesTheModelAloneIfItSavesAndSaysSo) {
+  const std::string role =
+      "actor_train: {strategy_args: {strategy_config: {save_only_model: true}}}\n";
+  EXPECT_TRUE(plan_from("output_dir: OUT\n" + role).options.save_only_model);
+  EXPECT_FALSE(plan_from(role).options.save_only_model);
+}
+
+TEST(RollFile, CutsParametersAlongTheDimThatItNames) {
+  const std::string path = "strategy_args.strategy_config.shard_dim";
+  EXPECT_EQ(plan_from(role_file(path, "auto")).options.shard_dim, "auto");
+  EXPECT_EQ(plan_from(role_file(path, "0")).options.shard_dim, "0");
+  EXPECT_THAT(mistake_in(role_file(path, "1")), HasSubstr("3: actor_train." + path + ": "));
+}
+
 std::string role_mistake(const std::string& path, const std::string& value) {
   return mistake_in(role_file(path, value));
 }
@@ -259,7 +273,7 @@ std::string role_mistake(const std::string& path, const std::string& value) {
 TEST(RollFile, WhatIsNotProvidedIsAnErrorAtItsKey) {
   const std::string config = "strategy_args.strategy_config.";
   for (const auto& [key, value] : std::vector<std::pair<std::string, std::string>>{
-           {"ep_size", "2"}, {"save_only_model", "true"}}) {
+           {"ep_size", "2"}, {"moe_use_grouped_mm", "true"}}) {
     EXPECT_THAT(role_mistake(config + key, value), HasSubstr(config + key)) << key;
     EXPECT_THAT(role_mistake(config + key, value), HasSubstr("not provided")) << key;
   }

@@ -117,6 +117,16 @@ TEST(MmFile, GroupsItsParameters) {
   }
 }
 
+TEST(MmFile, BeginsWithANewOptimizerIfItLoadsAndSaysSo) {
+  const auto begins = [](const std::string& training) {
+    return plan_from("parallel: {}\ntraining: {" + training + "}\n")
+        .options.resume_without_optimizer;
+  };
+  EXPECT_TRUE(begins("no_load_optim: true, load: DIR"));
+  EXPECT_FALSE(begins("no_load_optim: false, load: DIR"));
+  EXPECT_FALSE(begins("no_load_optim: true"));
+}
+
 TEST(MmFile, EvaluatesEveryFewSteps) {
   EXPECT_EQ(plan_from("parallel: {}\ntraining: {val_interval: 5}\n").options.eval_every, 5);
 }
