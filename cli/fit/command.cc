@@ -127,11 +127,11 @@ int find(const FitOptions& options, const config::Plan& given, const std::string
   trial.ranks = options.ranks;
   trial.budget_bytes = options.memory_gib > 0 ? options.memory_gib * kGiB : part;
   trial.timeout_s = options.timeout_s;
-  const std::string planned = planned_memory(plan, trial);
+  const double planned = planned_bytes(plan, trial);
   say("each of " + std::to_string(options.ranks) + (options.ranks == 1 ? " rank" : " ranks") +
       " may take " + size_text(trial.budget_bytes) +
       (may_be_on_gpu ? " of the host, or what its GPU has" : "") +
-      (planned.empty() ? "" : "; the plan without activations is " + planned));
+      (planned > 0 ? "; by its plan, 1 window takes " + size_text(planned) : ""));
   const Fit fit = largest_fit(
       [&](int64_t micro_batch) {
         const Outcome outcome = try_micro_batch(plan, trial, micro_batch);

@@ -103,26 +103,31 @@ Outcome try_micro_batch(const config::Plan& plan, const TrialOptions& options,
   return {lacks_memory(end) ? Outcome::Kind::kTooLarge : Outcome::Kind::kFailed, 0, cause_in(end)};
 }
 
-std::string planned_memory(const config::Plan& plan, const TrialOptions& options) {
+double planned_bytes(const config::Plan& plan, const TrialOptions& options) {
   const config::TrainOptions& o = plan.options;
   const bool keeps_momentum = o.optimizer == "sgd" && o.momentum > 0;
   std::vector<std::string> command = {options.program,
                                       "plan",
                                       "--model",
                                       o.model.empty() ? o.model_config : o.model,
+                                      "--json",
+                                      "--seq-len",
+                                      std::to_string(o.seq_len),
+                                      "--grad-accum",
+                                      std::to_string(o.grad_accum),
                                       "--world-size",
                                       std::to_string(options.ranks),
                                       "--fsdp-size",
                                       std::to_string(o.fsdp_size),
+                                      "--ulysses-size",
+                                      std::to_string(o.ulysses_size),
+                                      "--shard-dim",
+                                      o.shard_dim,
                                       "--strategy",
                                       o.strategy,
                                       "--reshard-after-forward",
                                       o.reshard_after_forward,
                                       "--dtype",
-                                      "--ulysses-size",
-                                      std::to_string(o.ulysses_size),
-                                      "--shard-dim",
-                                      o.shard_dim,
                                       o.dtype,
                                       "--param-dtype",
                                       o.param_dtype,
@@ -139,14 +144,13 @@ std::string planned_memory(const config::Plan& plan, const TrialOptions& options
   if (!o.wrap_names.empty()) {
     command.insert(command.end(), {"--wrap-names", o.wrap_names});
   }
-  const ChildEnd end = run_child(command, {}, options.timeout_s);
-  const std::string line = "together, at most";
-  const size_t at = end.out.find(line);
-  if (end.exit_code != 0 || at == std::string::npos) {
-    return "";
+  if (o.activation_checkpointing) {
+    command.insert(command.end(), {"--activation-checkpointing", "--recompute-every",
+                                   std::to_string(o.recompute_every)});
   }
-  const size_t begin = end.out.find_first_not_of(' ', at + line.size());
-  return end.out.substr(begin, end.out.find('\n', begin) - begin);
+  const ChildEnd end = run_child(command, {}, options.timeout_s);
+  const json planned = json::parse(end.out, nullptr, false);
+  return end.exit_code == 0 && planned.is_object() ? planned.value("peak_bytes", 0.0) : 0.0;
 }
 
 }  // namespace fsdp2::cli

@@ -23,8 +23,8 @@ config::Plan without_outputs(config::Plan plan);
 // A rank on the CPU that asks for more than its budget gets an error, so that the machine goes on.
 Outcome try_micro_batch(const config::Plan& plan, const TrialOptions& options, int64_t micro_batch);
 
-// What a rank holds without activations, as `fsdp2 plan` has it: "5.99 GB". "" where it has none
-// for this model.
-std::string planned_memory(const config::Plan& plan, const TrialOptions& options);
+// What rank 0 is to hold in a step of micro batches of one window, when that is most, as `fsdp2
+// plan` works it out; 0 where it has no plan for this model.
+double planned_bytes(const config::Plan& plan, const TrialOptions& options);
 
 }  // namespace fsdp2::cli

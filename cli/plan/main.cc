@@ -16,6 +16,10 @@ void plan(const PlanOptions& options) {
     std::cerr << "fsdp2 plan: the plan leaves out " << key << std::endl;
   }
   const PlannedModel model(options);
+  if (options.json) {
+    std::cout << step_json(model) << std::endl;
+    return;
+  }
   std::cout << model.describe();
   if (options.seq_len > 0) {
     std::cout << step_report(model, options);

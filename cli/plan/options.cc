@@ -48,6 +48,8 @@ void check_options(const PlanOptions& o) {
   require(o.optimizer_states == "default" || o.dtype == "fp32",
           "--optimizer-states " + o.optimizer_states + " needs parameters in fp32, found --dtype " +
               o.dtype);
+  require(!o.json || o.seq_len > 0, "--json needs --seq-len, the step whose memory it tells");
+  require(!o.json || o.memory_gb == 0, "--json and --memory-gb exclude each other");
   check_sharding(o.sharding);
   check_sharding_for_world(o.sharding, o.world_size);
 }
@@ -126,6 +128,8 @@ bool parse(const Texts& arguments, config::PlanRequest* request, PlanOptions* o)
       ->option_text("NAME");
   add_model(&app, o);
   add_step(&app, o);
+  app.add_flag("--json", o->json,
+               "Write only the bytes of this rank in the step of --seq-len, as one JSON line");
   app.footer(
       "A FILE.yaml is one of fsdp2 train; flags replace what it says. What a plan does not know of "
       "it is told.");

@@ -31,8 +31,9 @@ struct PlanOptions {
   bool activation_checkpointing = false;
   int recompute_every = 1;
   double memory_gb = 0;  // which it is to fit in; 0: that is not asked
+  bool json = false;
 
-  // Of a configuration file, what a plan does not know: "--mlp-tiles (run.yaml:12 ...)".
+  // What a plan does not know of its configuration file: "--mlp-tiles (run.yaml:12 ...)".
   std::vector<std::string> left_out;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
@@ -126,6 +127,16 @@ std::string step_report(const PlannedModel& model, const PlanOptions& options) {
               {"optimizer", gigabytes(memory.optimizer_bytes)},
               {"activations and what is being computed", gigabytes(memory.activation_bytes)},
               {"together", gigabytes(memory.peak_bytes)}});
+}
+
+std::string step_json(const PlannedModel& model) {
+  const fsdp2_plan_memory memory = model.step_memory();
+  const nlohmann::ordered_json line = {{"event", "plan"},
+                                       {"peak_bytes", memory.peak_bytes},
+                                       {"model_bytes", memory.model_bytes},
+                                       {"optimizer_bytes", memory.optimizer_bytes},
+                                       {"activation_bytes", memory.activation_bytes}};
+  return line.dump();
 }
 
 std::string fitting_report(const PlannedModel& model, const PlanOptions& options) {

@@ -11,6 +11,9 @@ namespace fsdp2::cli {
 // The memory of the model's step by kinds.
 std::string step_report(const PlannedModel& model, const PlanOptions& options);
 
+// The same in bytes, as a JSON object.
+std::string step_json(const PlannedModel& model);
+
 // The memory of a step with these options, and with others that take less of it or need less
 // communication, beside options.memory_gb.
 std::string fitting_report(const PlannedModel& model, const PlanOptions& options);

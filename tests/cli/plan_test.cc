@@ -74,6 +74,27 @@ TEST(Plan, ShowsUnitsMemoryTrafficAndOrder) {
   }
 }
 
+TEST(Plan, TellsProgramsTheBytesOfAStep) {
+  const Texts step = {"--model", tiny_llama(), "--world-size", "2", "--seq-len", "64"};
+  const Outcome outcome = plan(joined(step, {"--json"}));
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const Json line = Json::parse(outcome.out);
+  EXPECT_EQ(line.at("peak_bytes").get<int64_t>(), line.at("model_bytes").get<int64_t>() +
+                                                      line.at("optimizer_bytes").get<int64_t>() +
+                                                      line.at("activation_bytes").get<int64_t>());
+  EXPECT_GT(line.at("activation_bytes").get<int64_t>(), 0);
+  EXPECT_THAT(plan({"--model", tiny_llama(), "--json"}).err, HasSubstr("--json needs --seq-len"));
+}
+
+TEST(Plan, SaysWhichDimsParametersAreCutAlong) {
+  const Texts eleven = {"--model", tiny_llama(), "--world-size", "11"};  // of MLPs 176 wide
+  EXPECT_THAT(plan(eleven).out, Not(HasSubstr("0 and 1")));
+  const Outcome even = plan(joined(eleven, {"--shard-dim", "auto"}));
+  ASSERT_EQ(even.exit_code, 0) << even.err;
+  EXPECT_THAT(even.out, HasSubstr("0 and 1"));
+  EXPECT_THAT(plan(joined(eleven, {"--shard-dim", "1"})).err, HasSubstr("--shard-dim"));
+}
+
 TEST(Plan, OfAModelThatCannotBeReadNamesIt) {
   const Outcome outcome = plan({"--model", "/nowhere"});
   EXPECT_EQ(outcome.exit_code, 1);
