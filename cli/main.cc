@@ -37,6 +37,7 @@ constexpr char kHelp[] =
     "  tokenize  write the tokens of a text or of records to a file\n"
     "  plan      work out the memory and traffic of a job of any size, in one process\n"
     "  fit       find the largest micro batch that fits into memory\n"
+    "  bench     train presets on this machine, beside the fastest products of its CPUs\n"
     "  inspect   list what a checkpoint holds, and verify it\n"
     "  convert   write a checkpoint in another format\n"
     "  doctor    look at this machine, and at jobs on it, with remedies\n"
@@ -47,8 +48,8 @@ constexpr char kHelp[] =
     "  fsdp2 run --nproc-per-node 2 -- fsdp2 train --model DIR --text book.txt --steps 100\n";
 
 // Those that are programs of their own.
-const std::vector<std::string> kPrograms = {"train", "generate", "score",  "tokenize",
-                                            "plan",  "inspect",  "convert"};
+const std::vector<std::string> kPrograms = {"train", "generate", "score",   "tokenize",
+                                            "plan",  "bench",    "inspect", "convert"};
 
 // Whether the ranks are to run `fsdp2 train` of this installation.
 bool runs_own_trainer(const std::vector<std::string>& command) {

@@ -1,0 +1,90 @@
+#include "cli/bench/options.h"
+
+#include <algorithm>
+#include <cmath>
+#include <thread>
+#include <utility>
+
+#include "cli/arguments.h"
+#include "cli/sharding.h"
+#include "core/config/model_presets.h"
+
+namespace fsdp2::cli {
+
+namespace {
+
+constexpr int64_t kMostRanks = 256;
+constexpr int64_t kMostThreads = 4096;
+constexpr int64_t kMostTokens = 1 << 20;
+constexpr int64_t kMostSteps = 10000;
+
+constexpr char kFooter[] =
+    "Run nothing else on the machine meanwhile. The figures of one rank a core, --threads 1, are\n"
+    "those that bench/README.md compares with Python's.\n\n"
+    "  fsdp2 bench --ranks 2 --threads 1 --quick";
+
+int64_t cores() { return std::max<int64_t>(1, std::thread::hardware_concurrency()); }
+
+void settle(BenchOptions* o) {
+  if (o->models.empty()) {
+    o->models = o->quick ? std::vector<std::string>{"gpt-90m"} : config::model_presets();
+  }
+  if (o->quick) {
+    o->steps = std::min<int64_t>(o->steps, 3);
+  }
+  o->threads = o->threads > 0 ? o->threads : std::max<int64_t>(1, cores() / o->ranks);
+}
+
+void check_options(const BenchOptions& o) {
+  require_within("--ranks", o.ranks, 1, kMostRanks);
+  require_within("--threads", o.threads, 0, kMostThreads);
+  require_within("--seq-len", o.seq_len, 1, kMostTokens);
+  require_within("--micro-batch", o.micro_batch, 1, kMostTokens);
+  require_within("--steps", o.steps, 2, kMostSteps);
+  require(std::isfinite(o.timeout_s) && o.timeout_s > 0 && o.timeout_s <= 86400,
+          "--timeout-s must be more than 0 and at most a day");
+}
+
+}  // namespace
+
+bool parse_bench_options(const std::vector<std::string>& arguments, BenchOptions* out) {
+  BenchOptions o;
+  CLI::App app(
+      "Trains models for some steps on this machine's CPUs, and compares what they compute with "
+      "what the CPUs can.",
+      "fsdp2 bench");
+  set_style(app, "[OPTIONS]");
+  const auto add_count = [&](const char* name, int64_t* value, const char* help,
+                             const std::string& usual) {
+    add_number(app, name, value, help)->option_text("N (" + usual + ")");
+  };
+  app.add_option("--model", o.models,
+                 "Model to train: gpt-90m, gpt-300m or a config.json; may be given several times")
+      ->option_text("TEXT ... (both presets)")
+      ->type_size(1)
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  add_count("--ranks", &o.ranks, "Ranks that the model is sharded over", "1");
+  add_count("--threads", &o.threads, "CPU threads per rank (0: the cores, shared out)", "0");
+  add_count("--seq-len", &o.seq_len, "Tokens per window", "256");
+  add_count("--micro-batch", &o.micro_batch, "Windows per step and rank", "1");
+  add_count("--steps", &o.steps, "Steps of each run; the first does not count", "5");
+  app.add_option("--param-dtype", o.param_dtype,
+                 help_with_choices("Dtype for gathering and computing", dtype_names_or_none()))
+      ->option_text("TEXT (none)")
+      ->check(CLI::IsMember(dtype_names_or_none()));
+  app.add_flag("--quick", o.quick, "Take the smallest preset, small products and 3 steps");
+  app.add_flag("--json", o.json, "Write one JSON object instead of the table");
+  add_number(app, "--timeout-s", &o.timeout_s, "Seconds that a run may take")
+      ->option_text("SECONDS (900)");
+  app.footer(kFooter);
+  if (!parse_arguments(app, arguments)) {
+    return false;
+  }
+  check_options(o);
+  settle(&o);
+  *out = std::move(o);
+  return true;
+}
+
+}  // namespace fsdp2::cli

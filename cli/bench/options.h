@@ -1,0 +1,29 @@
+// What `fsdp2 bench` is asked to measure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace fsdp2::cli {
+
+struct BenchOptions {
+  std::vector<std::string> models;  // presets, config.json files or directories with one
+  int64_t ranks = 1;
+  int64_t threads = 0;  // of each rank; never 0 once parsed
+  int64_t seq_len = 256;
+  int64_t micro_batch = 1;
+  int64_t steps = 5;
+  std::string param_dtype = "none";
+  bool quick = false;
+  bool json = false;
+  double timeout_s = 900;
+
+  // Whose peak is measured: the machine's as far as the ranks use it.
+  int64_t all_threads() const { return ranks * threads; }
+};
+
+// False: help has been printed. Throws UsageError.
+bool parse_bench_options(const std::vector<std::string>& arguments, BenchOptions* out);
+
+}  // namespace fsdp2::cli

@@ -1,0 +1,71 @@
+// `fsdp2 bench`: one table, or one JSON object, of a training run beside the peak of the CPUs.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/cli/training.h"
+
+namespace fsdp2::test {
+namespace {
+
+using ::testing::HasSubstr;
+using Arguments = std::vector<std::string>;
+
+Outcome bench(const Arguments& more) {
+  const Arguments small = {
+      "--model", repository_file("tests/parity/golden/models/tiny-llama") + "/config.json",
+      "--quick", "--threads",
+      "1",       "--seq-len",
+      "32"};
+  RunIn how;
+  how.timeout_s = 240;
+  return run(joined(joined({fsdp2_program(), "bench"}, small), more), how);
+}
+
+TEST(Bench, HoldsARunAgainstThePeakOfItsProducts) {
+  const Outcome outcome = bench({"--json", "--ranks", "2", "--micro-batch", "2"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  ASSERT_EQ(lines_of(outcome.out).size(), 1U);
+  const Json line = Json::parse(outcome.out);
+  EXPECT_EQ(line.at("global_batch"), 4);
+  EXPECT_EQ(line.at("product").at("threads"), 2);
+  const double peak = line.at("product").at("tflops").get<double>() * 1e12;
+  EXPECT_GT(peak, 1e8);
+  ASSERT_EQ(line.at("runs").size(), 1U);
+  const Json& run = line.at("runs")[0];
+  EXPECT_EQ(run.at("parameters"), 149824);
+  const double speed = run.at("tokens_per_s");
+  EXPECT_NEAR(speed, 4 * 32 / run.at("step_time_s").get<double>(), speed * 1e-9);
+  const double mfu = run.at("mfu");
+  EXPECT_NEAR(mfu, 6 * 149824 * speed / peak, mfu * 1e-9);
+  EXPECT_LT(mfu, 1);
+  EXPECT_GT(run.at("peak_rss_bytes").get<double>(), 1e7);
+}
+
+TEST(Bench, PrintsATableWithItsFormula) {
+  const Outcome outcome = bench({});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("mfu = 6 x parameters x tokens/s / peak"));
+  EXPECT_THAT(outcome.out, HasSubstr("149824"));
+  EXPECT_THAT(outcome.out, HasSubstr("bench/side_by_side.py"));
+  EXPECT_THAT(outcome.err, HasSubstr(": 3 steps on 1 rank with 1 thread"));
+}
+
+TEST(Bench, SaysInOneLineWhatIsWrong) {
+  const Outcome missing = run({fsdp2_program(), "bench", "--quick", "--model", "/nowhere.json"});
+  EXPECT_EQ(missing.exit_code, 1);
+  EXPECT_THAT(missing.err, HasSubstr("fsdp2 bench: /nowhere.json: fsdp2 train: "));
+  for (const Arguments& wrong :
+       {Arguments{"--ranks", "0"}, Arguments{"--steps", "1"}, Arguments{"--param-dtype", "int8"},
+        Arguments{"--seq-len", "-1"}}) {
+    const Outcome outcome = run(joined({fsdp2_program(), "bench"}, wrong));
+    EXPECT_EQ(outcome.exit_code, 2) << wrong.front();
+    EXPECT_EQ(lines_of(outcome.err).size(), 1U) << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr(wrong.front()));
+  }
+}
+
+}  // namespace
+}  // namespace fsdp2::test
