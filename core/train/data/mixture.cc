@@ -115,8 +115,9 @@ int64_t Mixture::window_count(int64_t sequence_length) const {
 TokenBatch Mixture::windows(const std::vector<int64_t>& numbers, int64_t sequence_length) const {
   const std::vector<int64_t> shape{static_cast<int64_t>(numbers.size()), sequence_length};
   const at::TensorOptions on_host = at::device(at::kCPU).dtype(at::kLong);
-  const TokenBatch all{at::empty(shape, on_host), at::empty(shape, on_host),
-                       at::empty(shape, on_host)};
+  TokenBatch all{at::empty(shape, on_host), at::empty(shape, on_host), at::empty(shape, on_host)};
+  std::vector<at::Tensor> pixels;
+  std::vector<at::Tensor> grids;
   for (size_t i = 0; i < numbers.size(); ++i) {
     FSDP2_CHECK(numbers[i] >= 0, Code::kInvalidArgument, "a mixture has no window {}", numbers[i]);
     const Draw drawn = draw(numbers[i]);
@@ -125,8 +126,24 @@ TokenBatch Mixture::windows(const std::vector<int64_t>& numbers, int64_t sequenc
     put_row(one.inputs, row, all.inputs);
     put_row(one.labels, row, all.labels);
     put_row(one.positions, row, all.positions);
+    if (one.grids.defined()) {
+      pixels.push_back(one.pixels);
+      grids.push_back(one.grids);
+    }
+  }
+  if (!grids.empty()) {
+    all.pixels = at::cat(pixels);
+    all.grids = at::cat(grids);
   }
   return all;
+}
+
+int64_t Mixture::image_count() const {
+  int64_t count = 0;
+  for (const MixturePart& part : parts_) {
+    count += part.source->image_count();
+  }
+  return count;
 }
 
 std::string Mixture::extent() const {

@@ -5,6 +5,10 @@
 //   {"messages": [{"role": "system" | "user" | "assistant", "content": C}, ...]}
 //                                     a chat, of which the assistant's messages are answers
 //
+// A record may have images, each in a file: {"images": [FILE, ...], ...}, and "<image>" in its
+// texts where they are seen, in this order. C may also be a list of {"type": "text", "text": T} and
+// {"type": "image"}, which stands for the next of "images", or {"type": "image", "image": FILE}.
+//
 // A record may have other keys, which mean nothing; a message may not, because those that are usual
 // (tool_calls) change what is said.
 #pragma once
@@ -26,12 +30,19 @@ struct Message {
   bool is_answer() const { return role == "assistant"; }
 };
 
-// One of the two is empty.
+// One of the first two is empty.
 struct Record {
   std::vector<RecordPart> parts;
   std::vector<Message> chat;
   bool is_chat = false;
+  std::vector<std::string> images = {};  // files
 };
+
+// Where a text of a record with images has one: the tokens of Qwen's models, of which the second
+// stands for all of the image.
+inline constexpr std::string_view kStartText = "<|vision_start|>";
+inline constexpr std::string_view kImageText = "<|image_pad|>";
+inline constexpr std::string_view kEndText = "<|vision_end|>";
 
 // Error: kCorruptData, whose message says what is wrong and not where.
 Record read_record(std::string_view line);

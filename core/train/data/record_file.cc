@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/train/data/record_images.h"
 #include "core/train/data/vocabulary.h"
 
 namespace fsdp2::train {
@@ -18,6 +19,14 @@ constexpr int64_t kPadding = 0;  // token of places that nothing is learned from
 // Places that a record takes in a window.
 int64_t places(const RecordTokens& tokens) { return static_cast<int64_t>(tokens.ids.size()) - 1; }
 
+std::optional<RecordVision> vision_of(const std::optional<VisionRules>& rules,
+                                      const std::string& records) {
+  const size_t slash = records.rfind('/');
+  return rules ? std::optional(RecordVision{
+                     *rules, slash == std::string::npos ? "" : records.substr(0, slash + 1)})
+               : std::nullopt;
+}
+
 }  // namespace
 
 void RecordFile::Tally::add(const std::string& what) {
@@ -27,11 +36,13 @@ void RecordFile::Tally::add(const std::string& what) {
 }
 
 RecordFile::RecordFile(std::string path, int64_t vocab_size, int64_t sequence_length,
-                       RecordRules rules, std::shared_ptr<const text::Tokenizer> tokenizer)
+                       RecordRules rules, std::shared_ptr<const text::Tokenizer> tokenizer,
+                       const std::optional<VisionRules>& vision)
     : file_(std::move(path)),
       sequence_length_(sequence_length),
       rules_(rules),
-      tokenizer_(std::move(tokenizer)) {
+      tokenizer_(std::move(tokenizer)),
+      vision_(vision_of(vision, file_.path())) {
   FSDP2_CHECK(sequence_length >= 1, Code::kInvalidArgument,
               "{}: sequence length {} is not positive", this->path(), sequence_length);
   check_vocabulary(this->path(), tokenizer_.get(), vocab_size);
@@ -49,6 +60,8 @@ void RecordFile::pack() {
     taken += places(*record);
     ++windows_.back().records;
     ++record_count_;
+    image_count_ += static_cast<int64_t>(record->images.size());
+    end_ = place.offset;
   }
   FSDP2_CHECK(
       record_count_ > 0, Code::kInvalidArgument, "{}: has no records{}", path(),
@@ -74,8 +87,7 @@ RecordTokens RecordFile::fitting(RecordTokens tokens, int64_t line, Tally* cut) 
     too_long = fmt::format("line {} has {} tokens, a window of sequence length {} takes {}", line,
                            tokens.ids.size(), sequence_length_, most);
     FSDP2_CHECK(rules_.cut_long, Code::kInvalidArgument, "{}: {}", path(), too_long);
-    tokens.ids.resize(most);
-    tokens.is_answer.resize(most);
+    cut_record(most, &tokens);
   }
   const auto& answers = tokens.is_answer;
   FSDP2_CHECK(
@@ -98,13 +110,15 @@ std::optional<RecordTokens> RecordFile::next(Place* place, LeftOut* left_out) co
       continue;
     }
     try {
-      return fitting(read_record_tokens(*line, tokenizer_.get()), number, &left_out->ends);
+      return fitting(read_record_tokens(*line, tokenizer_.get(), vision_ ? &*vision_ : nullptr),
+                     number, &left_out->ends);
     } catch (const Error& error) {
-      if (error.code() != Code::kCorruptData) {
+      const bool is_bad_record = error.code() == Code::kCorruptData;
+      if (!is_bad_record && error.code() != Code::kIo) {
         throw;
       }
       const std::string what = fmt::format("line {}: {}", number, error.message());
-      FSDP2_CHECK(rules_.skip_bad, Code::kCorruptData, "{}: {}", path(), what);
+      FSDP2_CHECK(is_bad_record && rules_.skip_bad, error.code(), "{}: {}", path(), what);
       left_out->lines.add(what);
     }
   }
@@ -117,21 +131,27 @@ int64_t RecordFile::window_count(int64_t sequence_length) const {
   return static_cast<int64_t>(windows_.size());
 }
 
-void RecordFile::write(const Window& window, int64_t* inputs, int64_t* labels,
-                       int64_t* positions) const {
+int64_t RecordFile::end_of(size_t window) const {
+  return window + 1 < windows_.size() ? windows_[window + 1].begin.offset : end_;
+}
+
+void RecordFile::write(size_t window, int64_t* inputs, int64_t* labels, int64_t* positions,
+                       std::vector<RecordImage>* images) const {
   LeftOut told_before;
-  Place place = window.begin;
+  Place place = windows_[window].begin;
   int64_t taken = 0;
-  for (int64_t i = 0; i < window.records; ++i) {
+  for (int64_t i = 0; i < windows_[window].records; ++i) {
     const std::optional<RecordTokens> record = next(&place, &told_before);
-    FSDP2_CHECK(record && taken + places(*record) <= sequence_length_, Code::kIo,
-                "{}: has changed since it was opened", path());
+    FSDP2_CHECK(
+        record && taken + places(*record) <= sequence_length_ && place.offset <= end_of(window),
+        Code::kIo, "{}: it or a file of its images has changed since it was opened", path());
     for (int64_t token = 0; token < places(*record); ++token, ++taken) {
       const auto after = static_cast<size_t>(token) + 1;
       inputs[taken] = record->ids[after - 1];
       labels[taken] = record->is_answer[after] ? record->ids[after] : kIgnoredLabel;
       positions[taken] = token;
     }
+    images->insert(images->end(), record->images.begin(), record->images.end());
   }
   std::fill(inputs + taken, inputs + sequence_length_, kPadding);
   std::fill(labels + taken, labels + sequence_length_, kIgnoredLabel);
@@ -143,23 +163,27 @@ TokenBatch RecordFile::windows(const std::vector<int64_t>& windows, int64_t sequ
   file_.check_size();
   const std::vector<int64_t> shape{static_cast<int64_t>(windows.size()), sequence_length};
   const at::TensorOptions on_host = at::device(at::kCPU).dtype(at::kLong);
-  const TokenBatch batch{at::empty(shape, on_host), at::empty(shape, on_host),
-                         at::empty(shape, on_host)};
+  TokenBatch batch{at::empty(shape, on_host), at::empty(shape, on_host), at::empty(shape, on_host)};
+  std::vector<RecordImage> images;
   int64_t place = 0;
   for (const int64_t window : windows) {
     FSDP2_CHECK(window >= 0 && window < available, Code::kInvalidArgument,
                 "{}: there is no window {} among {} of sequence length {}", path(), window,
                 available, sequence_length);
-    write(windows_[static_cast<size_t>(window)], batch.inputs.mutable_data_ptr<int64_t>() + place,
+    write(static_cast<size_t>(window), batch.inputs.mutable_data_ptr<int64_t>() + place,
           batch.labels.mutable_data_ptr<int64_t>() + place,
-          batch.positions.mutable_data_ptr<int64_t>() + place);
+          batch.positions.mutable_data_ptr<int64_t>() + place, &images);
     place += sequence_length;
+  }
+  if (vision_) {
+    read_pixels(images, vision_->rules, &batch);
   }
   return batch;
 }
 
 std::string RecordFile::extent() const {
-  return fmt::format("bytes in the file={}\nrecords in the file={}\n", file_.size(), record_count_);
+  return fmt::format("bytes in the file={}\nrecords in the file={}\nimages in the file={}\n",
+                     file_.size(), record_count_, image_count_);
 }
 
 std::string RecordFile::left_out() const {

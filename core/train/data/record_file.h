@@ -5,8 +5,11 @@
 // fit whole; its last places are padding, without labels. Positions begin at 0 in each record, and
 // in the padding: no record sees another. Lines of white space are no records.
 //
+// The places of an image's tokens are never cut: a record that is cut loses an image as a whole.
+//
 // The file is read once when it is opened, and then line by line as windows are asked for: what is
-// kept in memory is 24 bytes a window.
+// kept in memory is 24 bytes a window. So are the files of its images, of which opening reads the
+// grids alone; names of files are relative to the folder of this one.
 //
 // Immutable: any thread may read from it.
 #pragma once
@@ -32,16 +35,19 @@ struct RecordRules {
 
 class RecordFile : public WindowSource {
  public:
-  // tokenizer: null for bytes. Errors: kNotFound, kIo; kInvalidArgument for a vocabulary that has
-  // not all bytes or not all tokens of the tokenizer, a record that is refused for its length, or
-  // no record at all; kCorruptData for a line that is refused. They name the file and the line.
+  // tokenizer: null for bytes. vision: of a model that sees images. Errors: kNotFound, kIo;
+  // kInvalidArgument for a vocabulary that has not all bytes or not all tokens of the tokenizer, a
+  // record that is refused for its length, or no record at all; kCorruptData for a line that is
+  // refused. They name the file and the line.
   RecordFile(std::string path, int64_t vocab_size, int64_t sequence_length, RecordRules rules,
-             std::shared_ptr<const text::Tokenizer> tokenizer = nullptr);
+             std::shared_ptr<const text::Tokenizer> tokenizer = nullptr,
+             const std::optional<VisionRules>& vision = {});
 
   const std::string& path() const override { return file_.path(); }
   int64_t record_count() const { return record_count_; }
   int64_t window_count(int64_t sequence_length) const override;
   TokenBatch windows(const std::vector<int64_t>& windows, int64_t sequence_length) const override;
+  int64_t image_count() const override { return image_count_; }
   std::string extent() const override;
   std::string left_out() const override;
 
@@ -73,14 +79,21 @@ class RecordFile : public WindowSource {
   // Cut to a window if that is the rule. Error: kCorruptData if nothing is to be learned from it.
   RecordTokens fitting(RecordTokens tokens, int64_t line, Tally* cut) const;
   void pack();
-  void write(const Window& window, int64_t* inputs, int64_t* labels, int64_t* positions) const;
+  // Where the records of a window end.
+  int64_t end_of(size_t window) const;
+  // One row of a batch; its images are added to `images`.
+  void write(size_t window, int64_t* inputs, int64_t* labels, int64_t* positions,
+             std::vector<RecordImage>* images) const;
 
   MappedFile file_;
   const int64_t sequence_length_;
   const RecordRules rules_;
   const std::shared_ptr<const text::Tokenizer> tokenizer_;
+  const std::optional<RecordVision> vision_;
   std::vector<Window> windows_;
+  int64_t end_ = 0;  // of the last window's records
   int64_t record_count_ = 0;
+  int64_t image_count_ = 0;
   LeftOut left_out_;
 };
 

@@ -8,6 +8,7 @@
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/train/data/record.h"
+#include "core/train/data/record_images.h"
 
 namespace fsdp2::train {
 
@@ -82,11 +83,29 @@ MarkedText text_of_chat(const std::vector<Message>& chat, const text::Tokenizer&
   return joined(as_chatml(chat));
 }
 
-RecordTokens as_bytes(const Record& record) {
+// The token of an image, or beside it, that the text has at this place; "" for a byte.
+std::pair<std::string_view, uint32_t> image_token_at(std::string_view text,
+                                                     const VisionRules& rules) {
+  for (const auto& token :
+       {std::pair(kStartText, rules.start_token), std::pair(kImageText, rules.image_token),
+        std::pair(kEndText, rules.end_token)}) {
+    if (starts_with(text, token.first)) {
+      return token;
+    }
+  }
+  return {};
+}
+
+// rules: null for a record without images.
+RecordTokens as_bytes(const Record& record, const VisionRules* rules) {
   RecordTokens tokens;
   for (const RecordPart& part : record.is_chat ? as_chatml(record.chat) : record.parts) {
-    for (const char byte : part.text) {
-      tokens.add(static_cast<uint8_t>(byte), part.is_answer);
+    std::string_view rest = part.text;
+    while (!rest.empty()) {
+      const auto [text, token] =
+          rules == nullptr ? std::pair<std::string_view, uint32_t>() : image_token_at(rest, *rules);
+      tokens.add(text.empty() ? static_cast<uint8_t>(rest.front()) : token, part.is_answer);
+      rest.remove_prefix(std::max<size_t>(text.size(), 1));
     }
   }
   if (!record.is_chat) {
@@ -108,24 +127,52 @@ void add_end(const text::Tokenizer& tokenizer, RecordTokens* tokens) {
   }
 }
 
-}  // namespace
-
-RecordTokens read_record_tokens(std::string_view line, const text::Tokenizer* tokenizer) {
-  const Record record = read_record(line);
-  if (tokenizer == nullptr || tokenizer->is_bytes()) {
-    return as_bytes(record);
-  }
+RecordTokens by_tokenizer(const Record& record, const text::Tokenizer& tokenizer) {
   const MarkedText marked =
-      record.is_chat ? text_of_chat(record.chat, *tokenizer) : joined(record.parts);
+      record.is_chat ? text_of_chat(record.chat, tokenizer) : joined(record.parts);
   // A chat's text has what surrounds it already.
   const text::Encoding encoding =
-      tokenizer->encode(marked.text, record.is_chat ? text::Surround::kNo : text::Surround::kYes);
+      tokenizer.encode(marked.text, record.is_chat ? text::Surround::kNo : text::Surround::kYes);
   RecordTokens tokens;
   for (size_t i = 0; i < encoding.ids.size(); ++i) {
     tokens.add(encoding.ids[i], marked.is_answer(encoding.begins[i]));
   }
   if (!record.is_chat) {
-    add_end(*tokenizer, &tokens);
+    add_end(tokenizer, &tokens);
+  }
+  return tokens;
+}
+
+// A model takes these tokens for images whether the record has some or not.
+void check_no_stray_tokens(const RecordTokens& tokens, const VisionRules& rules, bool has_images) {
+  for (const uint32_t id : tokens.ids) {
+    FSDP2_CHECK(id != rules.video_token, Code::kCorruptData,
+                "has the model's token of videos, {}, which records have none of", id);
+    FSDP2_CHECK(id != rules.image_token || has_images, Code::kCorruptData,
+                "has the model's token of images, {}, and no \"images\"", id);
+  }
+}
+
+}  // namespace
+
+RecordTokens read_record_tokens(std::string_view line, const text::Tokenizer* tokenizer,
+                                const RecordVision* vision) {
+  const Record record = read_record(line);
+  const bool has_images = !record.images.empty();
+  FSDP2_CHECK(!has_images || vision != nullptr, Code::kCorruptData,
+              "has \"images\", and nothing says what model sees them: expected a model of "
+              "qwen2_5_vl or qwen3_vl (--model, or options.vision_model)");
+  if (has_images) {
+    check_image_tokens(tokenizer, vision->rules);
+  }
+  const bool is_bytes = tokenizer == nullptr || tokenizer->is_bytes();
+  RecordTokens tokens = is_bytes ? as_bytes(record, has_images ? &vision->rules : nullptr)
+                                 : by_tokenizer(record, *tokenizer);
+  if (vision != nullptr) {
+    check_no_stray_tokens(tokens, vision->rules, has_images);
+  }
+  if (has_images) {
+    place_images(record.images, *vision, &tokens);
   }
   return tokens;
 }

@@ -7,20 +7,42 @@
 //
 // An end is part of the answer, so that a model learns where to end. A token that begins in an
 // answer is of the answer.
+//
+// An image is one token in the text, which becomes as many as the image has for the model. Neither
+// they nor the tokens around them are to be learned.
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/text/tokenizer.h"
+#include "core/train/data/vision_rules.h"
 
 namespace fsdp2::train {
+
+// The images that records may have.
+struct RecordVision {
+  VisionRules rules;
+  std::string directory;  // that files are named from, with a slash; "": the process's own
+};
+
+struct RecordImage {
+  std::string file;
+  size_t number;  // in its file
+  ImageGrid grid;
+  size_t begin;  // of its tokens
+  size_t tokens;
+
+  size_t end() const { return begin + tokens; }
+};
 
 // Token i is to be learned from those before it if is_answer[i] is.
 struct RecordTokens {
   std::vector<uint32_t> ids;
   std::vector<bool> is_answer;
+  std::vector<RecordImage> images = {};  // in their order
 
   void add(uint32_t id, bool answer) {
     ids.push_back(id);
@@ -28,8 +50,11 @@ struct RecordTokens {
   }
 };
 
-// tokenizer: null for bytes, too. Errors: kCorruptData for the line, without a place;
-// kInvalidArgument for a tokenizer that names no end of a text, or has no way to write a chat.
-RecordTokens read_record_tokens(std::string_view line, const text::Tokenizer* tokenizer);
+// tokenizer: null for bytes, too. vision: null for a model that sees no images. Errors:
+// kCorruptData for the line or a file with images, without a place; kInvalidArgument for a
+// tokenizer that names no end of a text, has no way to write a chat, or is not the model's; kIo
+// for a file that is there and cannot be read.
+RecordTokens read_record_tokens(std::string_view line, const text::Tokenizer* tokenizer,
+                                const RecordVision* vision = nullptr);
 
 }  // namespace fsdp2::train

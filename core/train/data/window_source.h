@@ -9,12 +9,20 @@
 
 namespace fsdp2::train {
 
-// Each [windows, S] int64, on the CPU.
+// On the CPU; the first three are [windows, S] int64.
 struct TokenBatch {
   at::Tensor inputs;
   at::Tensor labels;     // of the next token; kIgnoredLabel where it is not to be learned
   at::Tensor positions;  // from 0 in each sequence; sequences of a row do not see each other
+  // Of the images in the inputs, in their order, as vision-language models take them; undefined
+  // where there are none.
+  at::Tensor pixels = {};  // [patches, pixels of one] fp32
+  at::Tensor grids = {};   // [images, 3] int64: frames, rows and columns of patches
 };
+
+// Where the sequences of a batch begin among its tokens, row by row, and where the last one ends:
+// [sequences + 1] int64.
+at::Tensor boundaries_of(const at::Tensor& positions);
 
 inline constexpr int64_t kIgnoredLabel = -100;
 
@@ -33,6 +41,8 @@ class WindowSource {
   // it was opened.
   virtual TokenBatch windows(const std::vector<int64_t>& windows,
                              int64_t sequence_length) const = 0;
+  // In all windows together.
+  virtual int64_t image_count() const { return 0; }
   // How much there is, as lines "tokens in the file=100", for ranks to compare.
   virtual std::string extent() const = 0;
   // What the order depends on, of a source whose windows are numbered without end in an order of

@@ -14,6 +14,7 @@
 #include "core/train/data/record_tokens.h"
 #include "core/train/data/tokenized_text.h"
 #include "tests/core/base/file_fixture.h"
+#include "tests/core/train/data/image_files.h"
 
 namespace fsdp2::text {
 namespace {
@@ -206,6 +207,56 @@ TEST_F(TokenizerFiles, TemplateThatChangesEarlierAnswersIsRefusedForLongerChats)
   const Error error = error_of([&] { train::read_record_tokens(kChat, &tokenizer); });
   EXPECT_EQ(error.code(), Code::kCorruptData);
   EXPECT_THAT(error.message(), HasSubstr("the chat template "));
+}
+
+// As transformers' processors do: each token of an image as often as its grid says, and then the
+// whole is encoded.
+TEST_F(TokenizerFiles, ImagesOfAChatTakeTheTokensOfTheirGrids) {
+  const std::string own = directory("byte_level", {{"eos_token", "<|im_end|>"}});
+  Json json = Json::parse(contents(own + "/tokenizer.json"));
+  train::RecordVision vision{train::tiny_vision(), path("")};
+  const auto first = static_cast<uint32_t>(Tokenizer(own).vocab_size());
+  vision.rules.start_token = first;
+  vision.rules.image_token = first + 1;
+  vision.rules.end_token = first + 2;
+  vision.rules.video_token = first + 3;
+  for (const char* text :
+       {"<|vision_start|>", "<|image_pad|>", "<|vision_end|>", "<|video_pad|>"}) {
+    Json token = json["added_tokens"][0];
+    token["id"] = first + json["added_tokens"].size() - 3;
+    token["content"] = text;
+    json["added_tokens"].push_back(token);
+  }
+  write("model/tokenizer.json", json.dump());
+  const Tokenizer tokenizer(own);
+  train::write_images(path("a.safetensors"), {{1, 2, 6}, {1, 2, 4}});
+  const train::RecordTokens tokens = train::read_record_tokens(
+      R"({"images": ["a.safetensors"], "messages": [
+          {"role": "user", "content": "The <image> quick<image>?"},
+          {"role": "assistant", "content": "fox"}]})",
+      &tokenizer, &vision);
+  const std::string pad = "<|image_pad|>";
+  const Encoding expected =
+      tokenizer.encode("<|im_start|>user\nThe <|vision_start|>" + pad + pad + pad +
+                           "<|vision_end|> quick" + "<|vision_start|>" + pad + pad +
+                           "<|vision_end|>?<|im_end|>\n" + "<|im_start|>assistant\nfox<|im_end|>\n",
+                       Surround::kNo);
+  EXPECT_EQ(tokens.ids, expected.ids);
+  ASSERT_EQ(tokens.images.size(), 2U);
+  for (const train::RecordImage& image : tokens.images) {
+    EXPECT_EQ(tokens.ids[image.begin - 1], first);
+    EXPECT_EQ(tokens.ids[image.end()], first + 2);
+  }
+  const auto refused = [&](const std::string& line) {
+    return error_of([&] { train::read_record_tokens(line, &tokenizer, &vision); });
+  };
+  EXPECT_EQ(refused(R"({"text": "a <|image_pad|>"})").code(), Code::kCorruptData);
+  EXPECT_THAT(refused(R"({"text": "a <|video_pad|>"})").message(),
+              HasSubstr("the model's token of videos"));
+  vision.rules.image_token = first + 2;
+  const Error other = refused(R"({"images": ["a.safetensors"], "text": "<image><image>b"})");
+  EXPECT_EQ(other.code(), Code::kInvalidArgument);
+  EXPECT_THAT(other.message(), HasSubstr("expected the model's own tokenizer"));
 }
 
 TEST_F(TokenizerFiles, EndIsThatOfTheConfigWhereNoneIsNamed) {

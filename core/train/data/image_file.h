@@ -1,0 +1,31 @@
+// A file with images as the model takes them, one or several: safetensors of what transformers'
+// processors make.
+//
+//   pixel_values     [patches, pixels of one]  F32, F16 or BF16
+//   image_grid_thw   [images, 3] or [3]        I64 or I32: frames, rows and columns of patches
+//
+// The patches of the images follow one another in the order of the grids. Other tensors mean
+// nothing.
+//
+// Files are hostile: every number is compared with the file before it is used.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/train/data/vision_rules.h"
+
+namespace fsdp2::train {
+
+// What the file has, without its pixels. Errors: kNotFound, kIo; kCorruptData for a file that is
+// not as above, or not for this model. They name the file.
+std::vector<ImageGrid> read_image_grids(const std::string& path, const VisionRules& rules);
+
+// Copies the pixels of `count` of its images from number `first` on to `out`, as fp32. Errors: the
+// same; kIo if the grids of these images are not `expected` any more. REQUIRES: out has room for
+// them.
+void read_image_pixels(const std::string& path, const VisionRules& rules, size_t first,
+                       const std::vector<ImageGrid>& expected, float* out);
+
+}  // namespace fsdp2::train

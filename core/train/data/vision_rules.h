@@ -1,0 +1,41 @@
+// What a vision-language model says of the images in its data: which tokens they stand in for, and
+// of what pixels they are made.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace fsdp2::train {
+
+// An image as the model sees it: frames of rows x columns patches.
+struct ImageGrid {
+  int64_t frames;
+  int64_t rows;
+  int64_t columns;
+
+  int64_t patches() const { return frames * rows * columns; }
+};
+
+inline bool operator==(const ImageGrid& a, const ImageGrid& b) {
+  return a.frames == b.frames && a.rows == b.rows && a.columns == b.columns;
+}
+
+struct VisionRules {
+  uint32_t start_token = 0;  // before the tokens of an image
+  uint32_t image_token = 0;
+  uint32_t end_token = 0;  // behind them
+  uint32_t video_token = 0;
+  int64_t merge_size = 1;   // squares of this many patches a side are one token
+  int64_t patch_numel = 0;  // pixels of one patch, of all frames and channels
+
+  int64_t tokens_of(const ImageGrid& grid) const {
+    return grid.patches() / (merge_size * merge_size);
+  }
+};
+
+// path: of a config.json, or of the directory with it. Nothing for a model that sees no images.
+// Errors: kNotFound, kIo; kInvalidArgument for what is no config.json, with its path.
+std::optional<VisionRules> read_vision_rules(const std::string& path);
+
+}  // namespace fsdp2::train
