@@ -105,6 +105,14 @@ func stepByHand(model *fsdp2.Module, shard *fsdp2.Shard, optimizer *fsdp2.Optimi
 		return 0, err
 	}
 	defer positions.Close()
+	if pixels, grids, err := loader.Images(); err != nil || pixels != nil || grids != nil {
+		return 0, fmt.Errorf("expected no images, found %v and %v: %v", pixels, grids, err)
+	}
+	boundaries, err := loader.Boundaries()
+	if err != nil {
+		return 0, err
+	}
+	defer boundaries.Close()
 	loss := model.Forward(tokens, labels, positions)
 	defer loss.Close()
 	if err := loss.Backward(); err != nil {

@@ -47,6 +47,8 @@ type LoaderOptions struct {
 	DropLast  bool
 	ReadAhead int    // batches that a thread prepares while the caller computes
 	Tokenizer string // a tokenizer.json, or a directory with one: the tokens of texts and records; none: bytes
+	// VisionModel is the config.json of the model, or the directory with it: records may have images if it sees any.
+	VisionModel string
 }
 
 func (o *LoaderOptions) raw(memory *capi.Memory) *capi.LoaderOptions {
@@ -60,6 +62,7 @@ func (o *LoaderOptions) raw(memory *capi.Memory) *capi.LoaderOptions {
 	given.CutLongRecords, given.SkipBadRecords = flag(o.CutLongRecords), flag(o.SkipBadRecords)
 	given.DropLast, given.ReadAhead = flag(o.DropLast), to32(o.ReadAhead)
 	given.Tokenizer = memory.OptionalString(o.Tokenizer)
+	given.VisionModel = memory.OptionalString(o.VisionModel)
 	return &given
 }
 
@@ -91,6 +94,7 @@ func OpenMixture(mesh *Mesh, paths []string, weights []float64, options LoaderOp
 type LoaderInfo struct {
 	Windows       int // of all files, each counted once
 	StepsPerEpoch int // that they are enough for, rounded up; down with DropLast
+	Images        int // in all windows
 }
 
 // Info says how much there is to read.
@@ -98,7 +102,8 @@ func (l *Loader) Info() (LoaderInfo, error) {
 	defer runtime.KeepAlive(l)
 	raw := sized[capi.LoaderInfo]()
 	err := capi.LoaderGetInfo(l.raw(), &raw)
-	return LoaderInfo{Windows: int(raw.NWindows), StepsPerEpoch: int(raw.StepsPerEpoch)}, failure(err)
+	info := LoaderInfo{Windows: int(raw.NWindows), StepsPerEpoch: int(raw.StepsPerEpoch), Images: int(raw.NImages)}
+	return info, failure(err)
 }
 
 func madeLoader(raw *capi.Loader, err error) (*Loader, error) {
@@ -152,6 +157,30 @@ func (l *Loader) Positions() (*Tensor, error) {
 		return nil, failure(err)
 	}
 	return newTensor(positions), nil
+}
+
+// Boundaries returns where the sequences of the last batch begin, for the module's Forward as its mask. A model that sees images needs
+// them in place of the positions.
+func (l *Loader) Boundaries() (*Tensor, error) {
+	defer runtime.KeepAlive(l)
+	var boundaries capi.Tensor
+	if err := capi.LoaderGetBoundaries(l.raw(), &boundaries); err != nil {
+		return nil, failure(err)
+	}
+	return newTensor(boundaries), nil
+}
+
+// Images returns the images of the last batch, for the module's Forward after the mask. Both are nil where it has none.
+func (l *Loader) Images() (pixelValues, imageGridThw *Tensor, err error) {
+	defer runtime.KeepAlive(l)
+	var images [2]capi.Tensor
+	if err := capi.LoaderGetImages(l.raw(), &images[0], &images[1]); err != nil {
+		return nil, nil, failure(err)
+	}
+	if images[0].ID == 0 {
+		return nil, nil, nil
+	}
+	return newTensor(images[0]), newTensor(images[1]), nil
 }
 
 // Position returns the number of steps taken from the loader so far.

@@ -11,7 +11,15 @@
  * tokenizer's end of a text. A message becomes ChatML: "<|im_start|>ROLE\nC<|im_end|>\n", with
  * <|im_end|> as a part of the answer; with a tokenizer, what the model's chat template makes of it.
  * A window holds as many of the next records as fit whole; give the positions to the module, too,
- * so that no record sees another. */
+ * so that no record sees another.
+ *
+ * For a model that sees images (vision_model below), a record may have them: "images": [FILE, ...],
+ * with "<image>" in its texts where they are seen, in this order; C may also be a list of parts
+ * {"type": "text", "text": T}, {"type": "image"}, which is the next of "images", or {"type":
+ * "image", "image": FILE}. FILE is a safetensors file with pixel_values and image_grid_thw, of one
+ * image or of several, as transformers' processors make them; a relative name counts from the
+ * folder of the JSON lines. An image becomes as many tokens as its grid has for the model, between
+ * those of its start and end; their labels are -100, and no record is cut within an image. */
 #ifndef FSDP2_LOADER_H_
 #define FSDP2_LOADER_H_
 
@@ -52,9 +60,13 @@ typedef struct fsdp2_loader_options {
   /* (opt) A tokenizer.json, or a directory with one: the tokens of texts and records. NULL: bytes.
    * vocab_size is then at least the tokenizer's. */
   const char* tokenizer;
+  /* (opt) The config.json of the model, or the directory with it: records may then have images, if
+   * the model sees any (qwen2_5_vl, qwen3_vl). Without a tokenizer the model's tokens of images are
+   * from 256 on. */
+  const char* vision_model;
 } fsdp2_loader_options;
 #define FSDP2_LOADER_OPTIONS_INIT \
-  {(uint32_t)sizeof(fsdp2_loader_options), 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, NULL}
+  {(uint32_t)sizeof(fsdp2_loader_options), 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL}
 FSDP2_CALL fsdp2_loader_options_init(fsdp2_loader_options* options, size_t struct_size);
 
 typedef struct fsdp2_loader_info {
@@ -62,11 +74,13 @@ typedef struct fsdp2_loader_info {
   int32_t reserved;        /* 0 */
   int64_t n_windows;       /* of all files, each counted once */
   int64_t steps_per_epoch; /* that they are enough for, rounded up; down with drop_last */
+  int64_t n_images;        /* in all windows; fsdp2_loader_get_images gives those of a batch */
 } fsdp2_loader_info;
 
 /* [c] Errors: FSDP2_E_NOT_FOUND, FSDP2_E_CORRUPT_DATA (not a whole number of tokens,
- * or a bad record), FSDP2_E_INVALID_ARGUMENT (less than one window, a record that is too long, a
- * global_batch that is not a multiple of ranks x accumulate, options that differ between ranks). */
+ * or a bad record, such as one whose image cannot be found), FSDP2_E_INVALID_ARGUMENT (less than
+ * one window, a record that is too long, a global_batch that is not a multiple of ranks x
+ * accumulate, options that differ between ranks). */
 FSDP2_CALL fsdp2_loader_open(fsdp2_mesh mesh, const char* path, const fsdp2_loader_options* options,
                              fsdp2_loader* out);
 /* [c] Several files of one format as one, by weights, of which only the proportions count. Each
@@ -88,6 +102,17 @@ FSDP2_CALL fsdp2_loader_next(fsdp2_loader loader, fsdp2_tensor* tokens, fsdp2_te
  * in each row, and anew in each record. fsdp2_module_forward takes them after the labels, and needs
  * them for records. FSDP2_E_WRONG_STATE before the first batch. */
 FSDP2_CALL fsdp2_loader_get_positions(fsdp2_loader loader, fsdp2_tensor* positions);
+/* Where the sequences of the last batch begin, among its tokens row by row: i64 [n + 1] on the
+ * host, 0 first and the number of tokens last. fsdp2_module_forward takes them as its mask. A model
+ * that sees images needs them in place of the positions, which it finds by itself then. Errors: as
+ * fsdp2_loader_get_positions. */
+FSDP2_CALL fsdp2_loader_get_boundaries(fsdp2_loader loader, fsdp2_tensor* boundaries);
+/* The images of the last batch, in the order of its tokens, as fsdp2_module_forward takes them
+ * after the mask: pixel_values f32 [patches, pixels of one] and image_grid_thw i64 [images, 3].
+ * Both are {0} where the batch has none, which forward takes, too. Errors: as
+ * fsdp2_loader_get_positions. */
+FSDP2_CALL fsdp2_loader_get_images(fsdp2_loader loader, fsdp2_tensor* pixel_values,
+                                   fsdp2_tensor* image_grid_thw);
 /* The number of steps taken from the loader so far; setting it says where to continue. */
 FSDP2_CALL fsdp2_loader_get_position(fsdp2_loader loader, int64_t* step);
 FSDP2_CALL fsdp2_loader_set_position(fsdp2_loader loader, int64_t step);

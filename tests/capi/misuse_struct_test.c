@@ -79,7 +79,7 @@ static void fields_that_cannot_be_are_refused(void) {
   const fsdp2_sgd_options good_fsdp2_sgd_options = FSDP2_SGD_OPTIONS_INIT;
   const fsdp2_muon_options good_fsdp2_muon_options = FSDP2_MUON_OPTIONS_INIT;
   const fsdp2_loader_options good_fsdp2_loader_options = {
-      (uint32_t)sizeof(fsdp2_loader_options), 0, 0, 1, 32, 8, 384, 0, 0, 0, 0, 0, NULL};
+      (uint32_t)sizeof(fsdp2_loader_options), 0, 0, 1, 32, 8, 384, 0, 0, 0, 0, 0, NULL, NULL};
   const fsdp2_step_options good_fsdp2_step_options = FSDP2_STEP_OPTIONS_INIT;
   const fsdp2_save_options good_fsdp2_save_options = FSDP2_SAVE_OPTIONS_INIT;
   const fsdp2_load_options good_fsdp2_load_options = FSDP2_LOAD_OPTIONS_INIT;

@@ -1,6 +1,7 @@
 #include "include/fsdp2/loader.h"
 
 #include <limits>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +20,7 @@
 #include "core/train/data/record_file.h"
 #include "core/train/data/token_file.h"
 #include "core/train/data/tokenized_text.h"
+#include "core/train/data/vision_rules.h"
 
 namespace fsdp2::capi {
 
@@ -50,7 +52,8 @@ inline constexpr auto kFields<fsdp2_loader_options> = std::tuple(
     Field("skip_bad_records", &fsdp2_loader_options::skip_bad_records, Flag()),
     Field("drop_last", &fsdp2_loader_options::drop_last, Flag()),
     Field("read_ahead", &fsdp2_loader_options::read_ahead, PerRank(Range{0, 1 << 10})),
-    Field("tokenizer", &fsdp2_loader_options::tokenizer, Elsewhere()));
+    Field("tokenizer", &fsdp2_loader_options::tokenizer, Elsewhere()),
+    Field("vision_model", &fsdp2_loader_options::vision_model, Elsewhere()));
 // clang-format on
 
 namespace {
@@ -86,15 +89,26 @@ std::shared_ptr<const text::Tokenizer> open_tokenizer(const fsdp2_loader_options
   return std::make_shared<const text::Tokenizer>(read_path(options.tokenizer, "options.tokenizer"));
 }
 
+std::optional<train::VisionRules> read_vision(const fsdp2_loader_options& options) {
+  if (options.vision_model == nullptr) {
+    return std::nullopt;
+  }
+  FSDP2_CHECK(options.format == FSDP2_TOKENS_RECORDS, Code::kInvalidArgument,
+              "options.vision_model: expected options.format FSDP2_TOKENS_RECORDS, of which alone "
+              "some have images");
+  return train::read_vision_rules(read_path(options.vision_model, "options.vision_model"));
+}
+
 std::shared_ptr<const train::WindowSource> open_data(
     const std::string& path, const fsdp2_loader_options& options,
     const std::shared_ptr<const text::Tokenizer>& tokenizer) {
+  const std::optional<train::VisionRules> vision = read_vision(options);
   if (options.format == FSDP2_TOKENS_RECORDS) {
     train::RecordRules rules;
     rules.cut_long = options.cut_long_records != 0;
     rules.skip_bad = options.skip_bad_records != 0;
-    return std::make_shared<const train::RecordFile>(path, options.vocab_size,
-                                                     options.sequence_length, rules, tokenizer);
+    return std::make_shared<const train::RecordFile>(
+        path, options.vocab_size, options.sequence_length, rules, tokenizer, vision);
   }
   if (tokenizer != nullptr) {
     return std::make_shared<const train::TokenizedText>(path, options.vocab_size, *tokenizer);
@@ -144,17 +158,46 @@ void next_batch(LoaderObject& object, fsdp2_tensor* tokens, fsdp2_tensor* labels
   given.give(batch.inputs);
   given.give(batch.labels);
   object.positions = batch.positions;
+  object.pixels = batch.pixels;
+  object.grids = batch.grids;
   const std::vector<fsdp2_tensor> handles = given.keep();
   *tokens = handles[0];
   *labels = handles[1];
 }
 
+void check_has_batch(const LoaderObject& object) {
+  FSDP2_CHECK(object.positions.defined(), Code::kWrongState,
+              "there is no batch yet: fsdp2_loader_next comes first");
+}
+
 // A copy, which is the caller's to change.
 void get_positions(const LoaderObject& object, fsdp2_tensor* positions) {
   check_not_null(positions, "positions");
-  FSDP2_CHECK(object.positions.defined(), Code::kWrongState,
-              "there is no batch yet: fsdp2_loader_next comes first");
+  check_has_batch(object);
   *positions = give_tensor(object.positions.clone(at::MemoryFormat::Contiguous));
+}
+
+void get_boundaries(const LoaderObject& object, fsdp2_tensor* boundaries) {
+  check_not_null(boundaries, "boundaries");
+  check_has_batch(object);
+  *boundaries = give_tensor(train::boundaries_of(object.positions));
+}
+
+// Copies, too.
+void get_images(const LoaderObject& object, fsdp2_tensor* pixels, fsdp2_tensor* grids) {
+  check_not_null(pixels, "pixel_values");
+  check_not_null(grids, "image_grid_thw");
+  check_has_batch(object);
+  if (!object.grids.defined()) {
+    *pixels = *grids = fsdp2_tensor{0};
+    return;
+  }
+  GivenTensors given;
+  given.give(object.pixels.clone());
+  given.give(object.grids.clone());
+  const std::vector<fsdp2_tensor> handles = given.keep();
+  *pixels = handles[0];
+  *grids = handles[1];
 }
 
 }  // namespace
@@ -199,6 +242,7 @@ fsdp2_status fsdp2_loader_get_info(fsdp2_loader loader, fsdp2_loader_info* out) 
     fsdp2_loader_info info{};
     info.n_windows = object->loader.window_count();
     info.steps_per_epoch = object->loader.steps_per_epoch();
+    info.n_images = object->loader.image_count();
     capi::fill_struct(out, info);
   });
 }
@@ -214,6 +258,21 @@ fsdp2_status fsdp2_loader_get_positions(fsdp2_loader loader, fsdp2_tensor* posit
   return guard(__func__, [&](Call& call) {
     const auto object = capi::enter_loader(call, loader);
     capi::get_positions(*object, positions);
+  });
+}
+
+fsdp2_status fsdp2_loader_get_boundaries(fsdp2_loader loader, fsdp2_tensor* boundaries) {
+  return guard(__func__, [&](Call& call) {
+    const auto object = capi::enter_loader(call, loader);
+    capi::get_boundaries(*object, boundaries);
+  });
+}
+
+fsdp2_status fsdp2_loader_get_images(fsdp2_loader loader, fsdp2_tensor* pixel_values,
+                                     fsdp2_tensor* image_grid_thw) {
+  return guard(__func__, [&](Call& call) {
+    const auto object = capi::enter_loader(call, loader);
+    capi::get_images(*object, pixel_values, image_grid_thw);
   });
 }
 

@@ -13,7 +13,10 @@ struct LoaderObject {
   std::shared_ptr<Mesh> mesh;  // for its rank
   train::DataLoader loader;
   const std::shared_ptr<Busy> busy = std::make_shared<Busy>("loader");
-  at::Tensor positions = {};  // of the last batch
+  // Of the last batch.
+  at::Tensor positions = {};
+  at::Tensor pixels = {};
+  at::Tensor grids = {};
 };
 
 inline std::shared_ptr<LoaderObject> pin(fsdp2_loader loader) {

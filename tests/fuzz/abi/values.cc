@@ -291,6 +291,7 @@ const std::map<std::string, std::vector<std::string>>& good_texts() {
       {"trace_file", {"trace.json", "one", "nothing/trace.json"}},
       {"unit", kUnits},
       {"units", kUnits},
+      {"vision_model", {"one", "nothing"}},
       {"what", {"settings"}},
       {"wrap_kinds", kKinds},
       {"wrap_names", kUnits},

@@ -197,6 +197,8 @@
   F(loader_get_info, (fsdp2_loader loader, fsdp2_loader_info *out), (loader, out)) \
   F(loader_next, (fsdp2_loader loader, fsdp2_tensor *tokens, fsdp2_tensor *labels), (loader, tokens, labels)) \
   F(loader_get_positions, (fsdp2_loader loader, fsdp2_tensor *positions), (loader, positions)) \
+  F(loader_get_boundaries, (fsdp2_loader loader, fsdp2_tensor *boundaries), (loader, boundaries)) \
+  F(loader_get_images, (fsdp2_loader loader, fsdp2_tensor *pixel_values, fsdp2_tensor *image_grid_thw), (loader, pixel_values, image_grid_thw)) \
   F(loader_get_position, (fsdp2_loader loader, int64_t *step), (loader, step)) \
   F(loader_set_position, (fsdp2_loader loader, int64_t step), (loader, step)) \
   F(loader_destroy, (fsdp2_loader loader), (loader)) \

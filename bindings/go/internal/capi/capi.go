@@ -644,6 +644,7 @@ type LoaderOptions struct {
 	DropLast       int32
 	ReadAhead      int32
 	Tokenizer      unsafe.Pointer
+	VisionModel    unsafe.Pointer
 }
 
 // LoaderInfo is fsdp2_loader_info.
@@ -652,6 +653,7 @@ type LoaderInfo struct {
 	Reserved      int32
 	NWindows      int64
 	StepsPerEpoch int64
+	NImages       int64
 }
 
 // StepOptions is fsdp2_step_options.
@@ -1824,6 +1826,16 @@ func LoaderNext(loader Loader, tokens *Tensor, labels *Tensor) error {
 // LoaderGetPositions calls fsdp2_loader_get_positions.
 func LoaderGetPositions(loader Loader, positions *Tensor) error {
 	return check(C.fsdp2_go_loader_get_positions(*(*C.fsdp2_loader)(unsafe.Pointer(&loader)), (*C.fsdp2_tensor)(unsafe.Pointer(positions))))
+}
+
+// LoaderGetBoundaries calls fsdp2_loader_get_boundaries.
+func LoaderGetBoundaries(loader Loader, boundaries *Tensor) error {
+	return check(C.fsdp2_go_loader_get_boundaries(*(*C.fsdp2_loader)(unsafe.Pointer(&loader)), (*C.fsdp2_tensor)(unsafe.Pointer(boundaries))))
+}
+
+// LoaderGetImages calls fsdp2_loader_get_images.
+func LoaderGetImages(loader Loader, pixelValues *Tensor, imageGridThw *Tensor) error {
+	return check(C.fsdp2_go_loader_get_images(*(*C.fsdp2_loader)(unsafe.Pointer(&loader)), (*C.fsdp2_tensor)(unsafe.Pointer(pixelValues)), (*C.fsdp2_tensor)(unsafe.Pointer(imageGridThw))))
 }
 
 // LoaderGetPosition calls fsdp2_loader_get_position.

@@ -465,6 +465,7 @@ var _ = [1]byte{}[unsafe.Offsetof(LoaderOptions{}.SkipBadRecords)-unsafe.Offseto
 var _ = [1]byte{}[unsafe.Offsetof(LoaderOptions{}.DropLast)-unsafe.Offsetof(C.fsdp2_loader_options{}.drop_last)]
 var _ = [1]byte{}[unsafe.Offsetof(LoaderOptions{}.ReadAhead)-unsafe.Offsetof(C.fsdp2_loader_options{}.read_ahead)]
 var _ = [1]byte{}[unsafe.Offsetof(LoaderOptions{}.Tokenizer)-unsafe.Offsetof(C.fsdp2_loader_options{}.tokenizer)]
+var _ = [1]byte{}[unsafe.Offsetof(LoaderOptions{}.VisionModel)-unsafe.Offsetof(C.fsdp2_loader_options{}.vision_model)]
 
 const _ = unsafe.Sizeof(C.fsdp2_loader_info{}) - unsafe.Sizeof(LoaderInfo{})
 
@@ -472,6 +473,7 @@ var _ = [1]byte{}[unsafe.Offsetof(LoaderInfo{}.StructSize)-unsafe.Offsetof(C.fsd
 var _ = [1]byte{}[unsafe.Offsetof(LoaderInfo{}.Reserved)-unsafe.Offsetof(C.fsdp2_loader_info{}.reserved)]
 var _ = [1]byte{}[unsafe.Offsetof(LoaderInfo{}.NWindows)-unsafe.Offsetof(C.fsdp2_loader_info{}.n_windows)]
 var _ = [1]byte{}[unsafe.Offsetof(LoaderInfo{}.StepsPerEpoch)-unsafe.Offsetof(C.fsdp2_loader_info{}.steps_per_epoch)]
+var _ = [1]byte{}[unsafe.Offsetof(LoaderInfo{}.NImages)-unsafe.Offsetof(C.fsdp2_loader_info{}.n_images)]
 
 const _ = unsafe.Sizeof(C.fsdp2_step_options{}) - unsafe.Sizeof(StepOptions{})
 

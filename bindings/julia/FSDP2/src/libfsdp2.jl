@@ -588,6 +588,7 @@ Base.@kwdef struct fsdp2_loader_options
     drop_last::Int32 = 0
     read_ahead::Int32 = 0
     tokenizer::Cstring = Cstring(C_NULL)
+    vision_model::Cstring = Cstring(C_NULL)
 end
 
 Base.@kwdef struct fsdp2_loader_info
@@ -595,6 +596,7 @@ Base.@kwdef struct fsdp2_loader_info
     reserved::Int32 = 0
     n_windows::Int64 = 0
     steps_per_epoch::Int64 = 0
+    n_images::Int64 = 0
 end
 
 Base.@kwdef struct fsdp2_step_options
@@ -1461,6 +1463,14 @@ end
 
 function fsdp2_loader_get_positions(loader, positions)
     @ccall libfsdp2.fsdp2_loader_get_positions(loader::fsdp2_loader, positions::Ptr{fsdp2_tensor})::fsdp2_status
+end
+
+function fsdp2_loader_get_boundaries(loader, boundaries)
+    @ccall libfsdp2.fsdp2_loader_get_boundaries(loader::fsdp2_loader, boundaries::Ptr{fsdp2_tensor})::fsdp2_status
+end
+
+function fsdp2_loader_get_images(loader, pixel_values, image_grid_thw)
+    @ccall libfsdp2.fsdp2_loader_get_images(loader::fsdp2_loader, pixel_values::Ptr{fsdp2_tensor}, image_grid_thw::Ptr{fsdp2_tensor})::fsdp2_status
 end
 
 function fsdp2_loader_get_position(loader, step)

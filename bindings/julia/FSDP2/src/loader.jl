@@ -8,7 +8,8 @@ windows per step, over all ranks and micro batches. Options: `accumulate = 1` mi
 `UInt16`, or `UInt32` for a vocabulary above 65536), `:bytes`, `:records`; `order`: `:sequential`, `:shuffled` by `seed`. In records, answers
 are labels; `cut_long_records` leaves out the end of those that do not fit a window, `skip_bad_records` lines that are no record or have no
 answer. `tokenizer`: a tokenizer.json, or a directory with one, in place of bytes. `drop_last` leaves out the windows of a shuffled epoch
-that do not fill a step; a thread prepares `read_ahead` batches while the caller computes.
+that do not fill a step; a thread prepares `read_ahead` batches while the caller computes. `vision_model`: the config.json of the model, or the
+directory with it; records may then have images, if the model sees any.
 
     for (tokens, labels) in Iterators.take(loader, 5)
 
@@ -40,7 +41,7 @@ end
 """
     get_info(loader::Loader)
 
-`(; n_windows, steps_per_epoch)`: windows of all files, each counted once, and the steps that they are enough for.
+`(; n_windows, steps_per_epoch, n_images)`: windows of all files, each counted once, the steps that they are enough for, and their images.
 """
 get_info(loader::Loader) = named(output(out -> fsdp2_loader_get_info(loader, out), fsdp2_loader_info))
 
@@ -62,6 +63,24 @@ The positions of the tokens that the last [`next!`](@ref) returned, for the modu
 need them.
 """
 get_positions(loader::Loader) = output_tensor(out -> fsdp2_loader_get_positions(loader, out))
+
+"""
+    get_boundaries(loader::Loader)
+
+Where the sequences of the last batch begin, for the module as its mask. A model that sees images needs them in place of the positions.
+"""
+get_boundaries(loader::Loader) = output_tensor(out -> fsdp2_loader_get_boundaries(loader, out))
+
+"""
+    get_images(loader::Loader) -> (pixel_values, image_grid_thw)
+
+The images of the last batch, for the module after the mask; `(nothing, nothing)` where it has none.
+"""
+function get_images(loader::Loader)
+    pixels, grids = Ref(fsdp2_tensor()), Ref(fsdp2_tensor())
+    check(fsdp2_loader_get_images(loader, pixels, grids))
+    pixels[].id == 0 ? (nothing, nothing) : (give(pixels[]), give(grids[]))
+end
 
 Base.iterate(loader::Loader, _ = nothing) = (next!(loader), nothing)
 Base.IteratorSize(::Type{Loader}) = Base.IsInfinite()

@@ -7745,12 +7745,13 @@ pub struct fsdp2_loader_options {
     pub drop_last: i32,
     pub read_ahead: i32,
     pub tokenizer: *const ::std::os::raw::c_char,
+    pub vision_model: *const ::std::os::raw::c_char,
 }
 #[test]
 fn bindgen_test_layout_fsdp2_loader_options() {
     assert_eq!(
         ::std::mem::size_of::<fsdp2_loader_options>(),
-        72usize,
+        80usize,
         concat!("Size of: ", stringify!(fsdp2_loader_options))
     );
     assert_eq!(
@@ -7979,6 +7980,23 @@ fn bindgen_test_layout_fsdp2_loader_options() {
         );
     }
     test_field_tokenizer();
+    fn test_field_vision_model() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_loader_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).vision_model) as usize - ptr as usize
+            },
+            72usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_loader_options),
+                "::",
+                stringify!(vision_model)
+            )
+        );
+    }
+    test_field_vision_model();
 }
 extern "C" {
     pub fn fsdp2_loader_options_init(
@@ -7993,12 +8011,13 @@ pub struct fsdp2_loader_info {
     pub reserved: i32,
     pub n_windows: i64,
     pub steps_per_epoch: i64,
+    pub n_images: i64,
 }
 #[test]
 fn bindgen_test_layout_fsdp2_loader_info() {
     assert_eq!(
         ::std::mem::size_of::<fsdp2_loader_info>(),
-        24usize,
+        32usize,
         concat!("Size of: ", stringify!(fsdp2_loader_info))
     );
     assert_eq!(
@@ -8074,6 +8093,23 @@ fn bindgen_test_layout_fsdp2_loader_info() {
         );
     }
     test_field_steps_per_epoch();
+    fn test_field_n_images() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_loader_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).n_images) as usize - ptr as usize
+            },
+            24usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_loader_info),
+                "::",
+                stringify!(n_images)
+            )
+        );
+    }
+    test_field_n_images();
 }
 extern "C" {
     pub fn fsdp2_loader_open(
@@ -8108,6 +8144,19 @@ extern "C" {
     pub fn fsdp2_loader_get_positions(
         loader: fsdp2_loader,
         positions: *mut fsdp2_tensor,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_loader_get_boundaries(
+        loader: fsdp2_loader,
+        boundaries: *mut fsdp2_tensor,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_loader_get_images(
+        loader: fsdp2_loader,
+        pixel_values: *mut fsdp2_tensor,
+        image_grid_thw: *mut fsdp2_tensor,
     ) -> fsdp2_status;
 }
 extern "C" {

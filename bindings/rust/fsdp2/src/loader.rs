@@ -56,6 +56,8 @@ options! {
     } others |_raw| {
         /// A tokenizer.json, or a directory with one: the tokens of texts and records. `None`: bytes.
         tokenizer: Option<PathBuf> = None,
+        /// The config.json of the model, or the directory with it: records may have images if it sees any.
+        vision_model: Option<PathBuf> = None,
     }
 }
 
@@ -65,6 +67,10 @@ impl LoaderOptions {
         let mut raw = self.raw();
         let tokenizer = self.tokenizer.as_deref().map(ffi::c_path).transpose()?;
         raw.tokenizer = tokenizer
+            .as_ref()
+            .map_or(std::ptr::null(), |path| path.as_ptr());
+        let vision_model = self.vision_model.as_deref().map(ffi::c_path).transpose()?;
+        raw.vision_model = vision_model
             .as_ref()
             .map_or(std::ptr::null(), |path| path.as_ptr());
         call(&raw)
@@ -78,6 +84,8 @@ info! {
         n_windows: i64,
         /// Steps that they are enough for, rounded up; down with `drop_last`.
         steps_per_epoch: i64,
+        /// Images in all windows.
+        n_images: i64,
     }
 }
 
@@ -149,6 +157,23 @@ impl Loader {
     /// begin anew in each record. Records need them.
     pub fn positions(&self) -> Result<Tensor> {
         Tensor::made(|out| unsafe { sys::fsdp2_loader_get_positions(self.raw(), out) })
+    }
+
+    /// Where the sequences of the last batch begin, for the module's forward as its mask. A model that sees images needs them
+    /// in place of the positions.
+    pub fn boundaries(&self) -> Result<Tensor> {
+        Tensor::made(|out| unsafe { sys::fsdp2_loader_get_boundaries(self.raw(), out) })
+    }
+
+    /// The images of the last batch, if it has any: `pixel_values` and `image_grid_thw`, for the module's forward after the mask.
+    pub fn images(&self) -> Result<Option<[Tensor; 2]>> {
+        let mut grids = sys::fsdp2_tensor::default();
+        let pixels =
+            ffi::made(|out| unsafe { sys::fsdp2_loader_get_images(self.raw(), out, &mut grids) })?;
+        match (Tensor::own(pixels), Tensor::own(grids)) {
+            (Some(pixels), Some(grids)) => Ok(Some([pixels, grids])),
+            _ => Ok(None),
+        }
     }
 
     /// The number of steps taken from the loader so far.

@@ -173,6 +173,9 @@ fn steps_have_schedules_and_positions() {
         );
         let positions = loader.positions()?;
         assert_eq!(positions.info()?.shape, tokens.info()?.shape);
+        let rows = tokens.info()?.shape[0];
+        assert_eq!(loader.boundaries()?.info()?.shape, [rows + 1]);
+        assert!(loader.images()?.is_none() && loader.info()?.n_images == 0);
         let result = step.run([Some(&tokens), Some(&labels), Some(&positions), None])?;
         assert!(
             result.applied && result.finite && result.lr == 5e-4,

@@ -321,6 +321,10 @@ FSDP2_ARRAY(const TYPE *, jlongArray, long, Long)
     free((void *)$self->tokenizer);
     $self->tokenizer = tokenizer == NULL ? NULL : strdup(tokenizer);
   }
+  void setVisionModel(const char *vision_model) {
+    free((void *)$self->vision_model);
+    $self->vision_model = vision_model == NULL ? NULL : strdup(vision_model);
+  }
 }
 
 %include "headers.i"

@@ -3,6 +3,7 @@ package io.fsdp2;
 import io.fsdp2.internal.Raw;
 import io.fsdp2.internal.fsdp2_loader_info;
 import io.fsdp2.internal.fsdp2_loader_options;
+import java.util.Optional;
 
 /**
  * Batches of token windows for this rank, from a flat file of tokens, from any text, or from
@@ -64,6 +65,24 @@ public final class Loader extends Handle {
    */
   public Tensor getPositions() {
     return get(id -> Tensor.adopt(make(out -> Raw.fsdp2_loader_get_positions(id, out))));
+  }
+
+  /**
+   * Where the sequences of the last batch begin, for the module's forward as its mask. A model that
+   * sees images needs them in place of the positions.
+   */
+  public Tensor getBoundaries() {
+    return get(id -> Tensor.adopt(make(out -> Raw.fsdp2_loader_get_boundaries(id, out))));
+  }
+
+  /** The images of the last batch, for the module's forward after the mask, if it has any. */
+  public Optional<Images> getImages() {
+    long[] pixels = new long[1];
+    long[] grids = new long[1];
+    use(id -> Raw.fsdp2_loader_get_images(id, pixels, grids));
+    return pixels[0] == 0
+        ? Optional.empty()
+        : Optional.of(new Images(Tensor.adopt(pixels[0]), Tensor.adopt(grids[0])));
   }
 
   /** The number of steps taken so far. */

@@ -20,6 +20,7 @@ public final class LoaderOptions {
   private final boolean dropLast;
   private final int readAhead;
   private final String tokenizer;
+  private final String visionModel;
 
   private LoaderOptions(Builder builder) {
     format = builder.format;
@@ -34,6 +35,7 @@ public final class LoaderOptions {
     dropLast = builder.dropLast;
     readAhead = builder.readAhead;
     tokenizer = builder.tokenizer;
+    visionModel = builder.visionModel;
   }
 
   /** Begins with the library's defaults. */
@@ -101,6 +103,11 @@ public final class LoaderOptions {
     return tokenizer;
   }
 
+  /** The config.json of the model, or the directory with it; null: records have no images. */
+  public String visionModel() {
+    return visionModel;
+  }
+
   /** The caller closes it. */
   fsdp2_loader_options toRaw() {
     fsdp2_loader_options raw = new fsdp2_loader_options();
@@ -116,6 +123,7 @@ public final class LoaderOptions {
     raw.setDrop_last(dropLast ? 1 : 0);
     raw.setRead_ahead(readAhead);
     raw.setTokenizer(tokenizer);
+    raw.setVisionModel(visionModel);
     return raw;
   }
 
@@ -133,6 +141,7 @@ public final class LoaderOptions {
     private boolean dropLast;
     private int readAhead;
     private String tokenizer;
+    private String visionModel;
 
     private Builder() {
       try (fsdp2_loader_options raw = new fsdp2_loader_options()) {
@@ -220,6 +229,12 @@ public final class LoaderOptions {
     /** A tokenizer.json, or a directory with one, for the tokens of texts and records. */
     public Builder tokenizer(String tokenizer) {
       this.tokenizer = tokenizer;
+      return this;
+    }
+
+    /** The config.json of a model that sees images, or the directory with it. */
+    public Builder visionModel(String visionModel) {
+      this.visionModel = visionModel;
       return this;
     }
 

@@ -44,7 +44,10 @@ public final class UnitTest {
               Shard shard = Shard.create(module, mesh, options);
               Loader loader = Loader.open(mesh, tokenFile, batches(2));
               Batch batch = loader.next();
-              Tensor positions = loader.getPositions()) {
+              Tensor positions = loader.getPositions();
+              Tensor boundaries = loader.getBoundaries()) {
+            expect(1, boundaries.shape().length);
+            expect(false, loader.getImages().isPresent());
             steer(shard);
             Unit layer = shard.unit("model.layers.0");
             layer.setAllReduceHook(
