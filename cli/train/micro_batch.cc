@@ -2,11 +2,33 @@
 
 namespace fsdp2::cli {
 
+namespace {
+
+// Places among the inputs of a module.
+constexpr size_t kPositions = 2;
+constexpr size_t kMask = 3;
+constexpr size_t kPixels = 4;
+constexpr size_t kGrids = 5;
+
+// All micro batches of a run have as many, whether they have images or not.
+size_t input_count(const TrainOptions& options, const Loader& loader) {
+  if (options.records.empty()) {
+    return kPositions;
+  }
+  const auto info = info_of<fsdp2_loader_info>(fsdp2_loader_get_info, loader.get());
+  return info.n_images > 0 ? kGrids + 1 : kPositions + 1;
+}
+
+}  // namespace
+
 MicroBatch::MicroBatch(const TrainOptions& options, const Loader& loader)
-    : tensors_(options.records.empty() ? 2 : 3) {
+    : tensors_(input_count(options, loader)) {
   check(fsdp2_loader_next(loader.get(), tensors_[0].out(), tensors_[1].out()));
-  if (tensors_.size() == 3) {
-    check(fsdp2_loader_get_positions(loader.get(), tensors_[2].out()));
+  if (tensors_.size() > kGrids) {  // the model finds the positions
+    check(fsdp2_loader_get_boundaries(loader.get(), tensors_[kMask].out()));
+    check(fsdp2_loader_get_images(loader.get(), tensors_[kPixels].out(), tensors_[kGrids].out()));
+  } else if (tensors_.size() > kPositions) {
+    check(fsdp2_loader_get_positions(loader.get(), tensors_[kPositions].out()));
   }
 }
 

@@ -16,6 +16,7 @@
 #include "cli/terminal.h"
 #include "cli/train/flags/data_files.h"
 #include "cli/train/flags/group_rules.h"
+#include "core/config/model_presets.h"
 
 namespace fsdp2::cli {
 
@@ -150,6 +151,14 @@ void apply_lr_plan(const TrainOptions& options, const Shard& shard, const Optimi
   }
 }
 
+// The config.json of the model, or the directory with it; "" where no file has it.
+std::string config_path(const TrainOptions& options) {
+  if (!options.model_config.empty()) {
+    return config::is_model_preset(options.model_config) ? "" : options.model_config;
+  }
+  return is_exported_file(options.model) ? "" : options.model;
+}
+
 }  // namespace
 
 std::string rank_in_environment() {
@@ -282,6 +291,8 @@ void open_data(const TrainOptions& options, const Mesh& mesh, int64_t vocab_size
   const std::string tokenizer = tokenizer_path(options);
   const bool has_tokens = loader.format == FSDP2_TOKENS_AUTO;
   loader.tokenizer = has_tokens || tokenizer.empty() ? nullptr : tokenizer.c_str();
+  const std::string vision = loader.format == FSDP2_TOKENS_RECORDS ? config_path(options) : "";
+  loader.vision_model = vision.empty() ? nullptr : vision.c_str();
   const std::vector<std::string> files = data_files(options);
   if (options.data_weights.empty()) {
     check(fsdp2_loader_open(mesh.get(), files.front().c_str(), &loader, out->out()));

@@ -62,7 +62,8 @@ TEST_P(YamlExample, TrainsTheSameFromWhatItPrints) {
   expect_same_steps(second.steps, as_lists(first.steps), {1e-6, 1e-6});
 }
 
-INSTANTIATE_TEST_SUITE_P(All, YamlExample, ::testing::Values("plain", "roll", "mm", "mm_legacy"),
+INSTANTIATE_TEST_SUITE_P(All, YamlExample,
+                         ::testing::Values("plain", "roll", "mm", "mm_legacy", "vision"),
                          [](const auto& info) { return info.param; });
 
 // The simple files, with a small model of the same kind in place of the preset.
