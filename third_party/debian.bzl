@@ -72,11 +72,14 @@ _VARIABLES = [
     "FSDP2_GLOO",
     "FSDP2_GOOGLETEST",
     "FSDP2_LIBDEFLATE",
+    "FSDP2_LIBJPEG_TURBO",
+    "FSDP2_LIBPNG",
     "FSDP2_NLOHMANN_JSON",
     "FSDP2_PROTOC",
     "FSDP2_PROTOBUF",
     "FSDP2_XXHASH",
     "FSDP2_YAML_CPP",
+    "FSDP2_ZLIB",
 ]
 
 deb_repository = repository_rule(

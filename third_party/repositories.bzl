@@ -83,6 +83,36 @@ def third_party_repositories(declare):
     )
     declare(
         debian_source_repository,
+        name = "libjpeg_turbo",
+        build_file = Label("//third_party:libjpeg_turbo.BUILD"),
+        license = "IJG AND BSD-3-Clause AND Zlib",
+        package = "libjpeg-turbo",
+        sha256 = "254f3642b04e309fee775123133c6464181addc150499561020312ec61c1bf7c",
+        variable = "FSDP2_LIBJPEG_TURBO",
+        version = "2.1.5",
+    )
+    declare(
+        debian_source_repository,
+        name = "libpng",
+        build_file = Label("//third_party:libpng.BUILD"),
+        license = "libpng-2.0",
+        package = "libpng1.6",
+        sha256 = "a00e9d2f2f664186e4202db9299397f851aea71b36a35e74910b8820e380d441",
+        variable = "FSDP2_LIBPNG",
+        version = "1.6.39",
+    )
+    declare(
+        debian_source_repository,
+        name = "zlib",
+        build_file = Label("//third_party:zlib.BUILD"),
+        license = "Zlib",
+        package = "zlib",
+        sha256 = "71feb7947e3c00ef125f83b79a4e529bde31171e5babe48b391f06758d1ab0a1",
+        variable = "FSDP2_ZLIB",
+        version = "1.2.13",
+    )
+    declare(
+        debian_source_repository,
         name = "yaml_cpp",
         build_file = Label("//third_party:yaml_cpp.BUILD"),
         license = "MIT",

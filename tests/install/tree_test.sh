@@ -36,7 +36,7 @@ prefix, libtorch_version = sys.argv[1:]
 with open(f"{prefix}/share/doc/fsdp2/sbom.cdx.json") as file:
     sbom = json.load(file)
 components = {component["name"]: component for component in sbom["components"]}
-expected = {"cli11", "gloo", "libdeflate", "nlohmann_json", "torch", "xxhash"}
+expected = {"cli11", "gloo", "libdeflate", "libjpeg_turbo", "libpng", "nlohmann_json", "torch", "xxhash", "zlib"}
 assert expected <= set(components), components.keys()
 assert components["torch"]["version"].split("+")[0] == libtorch_version, components["torch"]
 inside = {component["name"]: component for component in components["torch"]["components"]}
@@ -45,7 +45,7 @@ for name in ("mkl", "onednn"):
 for component in sbom["components"]:
     assert component["licenses"], component
 licenses = f"{prefix}/share/licenses/fsdp2"
-for folder in ("cli11", "gloo", "libdeflate", "nlohmann_json", "xxhash"):
+for folder in ("cli11", "gloo", "libdeflate", "libjpeg_turbo", "libpng", "nlohmann_json", "xxhash", "zlib"):
     assert os.listdir(f"{licenses}/{folder}"), folder
 assert os.path.exists(f"{licenses}/LICENSE")
 PYTHON
