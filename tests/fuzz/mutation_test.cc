@@ -119,6 +119,13 @@ TEST_F(Mutation, Records) {
   survive(read_text_file("tests/fuzz/seeds/records/all_kinds.jsonl", kMaxSeedBytes), read_records);
 }
 
+TEST_F(Mutation, Images) {
+  for (const char* name : {"interlaced.png", "palette.png", "progressive.jpg", "turned-6.jpg"}) {
+    survive(read_text_file(std::string("tests/fuzz/seeds/images/") + name, kMaxSeedBytes),
+            read_image);
+  }
+}
+
 TEST_F(Mutation, ConfigOfAModel) {
   for (const char* model : {"tiny-llama", "tiny-qwen3"}) {
     const std::string file = std::string("tests/parity/golden/models/") + model + "/config.json";

@@ -34,6 +34,8 @@
 #include "core/config/dialects/read_plan.h"
 #include "core/config/resolve.h"
 #include "core/exported/exported_program.h"
+#include "core/images/decode.h"
+#include "core/images/processor.h"
 #include "core/models/registry.h"
 #include "core/nn/module.h"
 #include "core/train/data/record_file.h"
@@ -262,6 +264,18 @@ bool read_records(const std::string& bytes) {
   };
   read({/*cut_long=*/true, /*skip_bad=*/true});
   return read({});
+}
+
+bool read_image(const std::string& bytes) {
+  // Larger ones take memory and time in proportion.
+  constexpr int64_t kMostPixels = 1 << 20;
+  const ByteSpan file(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
+  return accepted([&] {
+    const images::ImageSize size = images::read_size(file);
+    if (size.height * size.width <= kMostPixels) {
+      images::make_patches(images::decode(file), images::Processor());
+    }
+  });
 }
 
 bool read_run_configuration(const std::string& bytes) {

@@ -32,6 +32,9 @@ bool read_per_rank_pth(const std::string& bytes);
 // Records in JSON lines, whatever their rules are; accepted where no line is bad.
 bool read_records(const std::string& bytes);
 
+// A JPEG or PNG, up to the patches of a model.
+bool read_image(const std::string& bytes);
+
 // The configuration of a run, in YAML of any dialect. What makes a plan is printed and read again,
 // and must make the same plan.
 bool read_run_configuration(const std::string& bytes);

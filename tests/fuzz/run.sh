@@ -14,7 +14,7 @@ readonly seconds=${1:-60}
 shift
 targets=("$@")
 readonly half=" index manifest per_rank records sharded yaml "  # what is in them has targets of its own
-[[ ${#targets[@]} -gt 0 ]] || targets=(config dcp exported pickle safetensors zip index manifest per_rank records sharded yaml)
+[[ ${#targets[@]} -gt 0 ]] || targets=(config dcp exported images pickle safetensors zip index manifest per_rank records sharded yaml)
 
 # In memory if possible: a disk waits for files that are written over, as those of a DCP directory are for each input.
 scratch=$(mktemp -d -p /dev/shm 2>/dev/null || mktemp -d)

@@ -57,6 +57,11 @@ TEST(Seeds, OfManifestsAreTakenIfGood) {
   EXPECT_EQ(taken("manifest", read_manifest), (Names{"one_item", "with_its_first_line"}));
 }
 
+TEST(Seeds, OfImagesAreTakenIfGood) {
+  EXPECT_EQ(taken("images", read_image),
+            (Names{"interlaced.png", "palette.png", "progressive.jpg", "turned-6.jpg"}));
+}
+
 TEST(Seeds, OfIndicesAreTakenIfGood) {
   EXPECT_EQ(taken("index", read_hugging_face_index), Names{"one_file.json"});
 }

@@ -1,0 +1,163 @@
+#include "core/images/processor.h"
+
+#include <ATen/ops/_upsample_bicubic2d_aa.h>
+#include <ATen/ops/tensor.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/base/file.h"
+
+namespace fsdp2::images {
+
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int64_t kLargestFile = int64_t{1} << 20;
+constexpr int64_t kMostPatchSide = 1024;
+constexpr int kBicubic = 3;  // as Pillow numbers filters
+
+Json parse_object(const std::string& text) {
+  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  FSDP2_CHECK(json.is_object(), Code::kInvalidArgument, "expected a JSON object");
+  return json;
+}
+
+// What is absent or null keeps its default.
+void read_integer(const Json& json, const char* key, int64_t most, int64_t* value) {
+  const auto found = json.find(key);
+  if (found == json.end() || found->is_null()) {
+    return;
+  }
+  const bool fits = found->is_number_integer() && *found >= 1 && *found <= most;
+  FSDP2_CHECK(fits, Code::kInvalidArgument, "\"{}\": expected an integer from 1 to {}, found {}",
+              key, most, found->dump());
+  *value = found->get<int64_t>();
+}
+
+void read_channels(const Json& json, const char* key, std::array<double, 3>* values) {
+  const auto found = json.find(key);
+  if (found == json.end() || found->is_null()) {
+    return;
+  }
+  FSDP2_CHECK(found->is_array() && found->size() == 3 &&
+                  std::all_of(found->begin(), found->end(),
+                              [](const Json& number) { return number.is_number(); }),
+              Code::kInvalidArgument, "\"{}\": expected three numbers", key);
+  std::transform(found->begin(), found->end(), values->begin(),
+                 [](const Json& number) { return number.get<double>(); });
+}
+
+void check_is_done(const Json& json, const char* key) {
+  FSDP2_CHECK(!json.contains(key) || json.at(key).is_null() || json.at(key) == true,
+              Code::kUnsupported, "\"{}\": expected true, found {}", key, json.at(key).dump());
+}
+
+// In "size", or beside it as older files have them.
+void read_limits(const Json& json, Processor* processor) {
+  constexpr int64_t kMost = int64_t{1} << 40;
+  const auto size = json.find("size");
+  if (size != json.end() && size->is_object()) {
+    read_integer(*size, "shortest_edge", kMost, &processor->least_pixels);
+    read_integer(*size, "longest_edge", kMost, &processor->most_pixels);
+  }
+  read_integer(json, "min_pixels", kMost, &processor->least_pixels);
+  read_integer(json, "max_pixels", kMost, &processor->most_pixels);
+  FSDP2_CHECK(processor->least_pixels <= processor->most_pixels, Code::kInvalidArgument,
+              "expected at most as many pixels at least as at most, found {} and {}",
+              processor->least_pixels, processor->most_pixels);
+}
+
+Processor processor_of(const Json& json) {
+  for (const char* key : {"do_resize", "do_rescale", "do_normalize", "do_convert_rgb"}) {
+    check_is_done(json, key);
+  }
+  Processor processor;
+  int64_t filter = kBicubic;
+  read_integer(json, "resample", 5, &filter);
+  FSDP2_CHECK(filter == kBicubic, Code::kUnsupported,
+              "\"resample\": expected {}, bicubic, found {}", kBicubic, filter);
+  read_integer(json, "patch_size", kMostPatchSide, &processor.patch_size);
+  read_integer(json, "temporal_patch_size", kMostPatchSide, &processor.frames_per_patch);
+  read_integer(json, "merge_size", kMostPatchSide, &processor.merge_size);
+  read_limits(json, &processor);
+  read_channels(json, "image_mean", &processor.mean);
+  read_channels(json, "image_std", &processor.deviation);
+  FSDP2_CHECK(std::all_of(processor.deviation.begin(), processor.deviation.end(),
+                          [](double value) { return value > 0; }),
+              Code::kInvalidArgument, "\"image_std\": expected positive numbers");
+  if (json.contains("rescale_factor") && json.at("rescale_factor").is_number()) {
+    processor.rescale_factor = json.at("rescale_factor").get<double>();
+  }
+  FSDP2_CHECK(processor.rescale_factor > 0, Code::kInvalidArgument,
+              "\"rescale_factor\": expected a positive number, found {}", processor.rescale_factor);
+  return processor;
+}
+
+// [1,3,1,1] float32, of numbers of a byte's scale.
+at::Tensor by_channel(const std::array<double, 3>& values, double rescale_factor) {
+  const std::vector<float> numbers(values.begin(), values.end());
+  return at::tensor(numbers, at::device(at::kCPU).dtype(at::kFloat))
+      .mul(1.0 / rescale_factor)
+      .view({1, 3, 1, 1});
+}
+
+}  // namespace
+
+Processor read_processor(const std::string& path) {
+  const std::string text = read_text_file(path, kLargestFile);
+  return in_context(path, [&] { return processor_of(parse_object(text)); });
+}
+
+ImageSize resized(ImageSize size, const Processor& processor) {
+  constexpr double kMostRatio = 200;
+  const auto height = static_cast<double>(size.height);
+  const auto width = static_cast<double>(size.width);
+  FSDP2_CHECK(std::max(height, width) <= kMostRatio * std::min(height, width), Code::kCorruptData,
+              "has {} x {} pixels: expected sides of which none is more than {} times the other",
+              size.width, size.height, kMostRatio);
+  const int64_t square = processor.patch_size * processor.merge_size;
+  const auto side = static_cast<double>(square);
+  const auto pixels = height * width;
+  const auto whole = [square](double squares) { return static_cast<int64_t>(squares) * square; };
+  // Halves go to the even number, as Python rounds them.
+  const ImageSize rounded{whole(std::nearbyint(height / side)),
+                          whole(std::nearbyint(width / side))};
+  if (rounded.height * rounded.width > processor.most_pixels) {
+    const double beta = std::sqrt(pixels / static_cast<double>(processor.most_pixels));
+    return {std::max(square, whole(std::floor(height / beta / side))),
+            std::max(square, whole(std::floor(width / beta / side)))};
+  }
+  if (rounded.height * rounded.width < processor.least_pixels) {
+    const double beta = std::sqrt(static_cast<double>(processor.least_pixels) / pixels);
+    return {whole(std::ceil(height * beta / side)), whole(std::ceil(width * beta / side))};
+  }
+  return rounded;
+}
+
+at::Tensor make_patches(const at::Tensor& pixels, const Processor& processor) {
+  const ImageSize size = resized({pixels.size(0), pixels.size(1)}, processor);
+  at::Tensor image = pixels.permute({2, 0, 1}).contiguous().unsqueeze(0);
+  if (image.size(2) != size.height || image.size(3) != size.width) {
+    image = at::_upsample_bicubic2d_aa(image, {size.height, size.width}, /*align_corners=*/false);
+  }
+  const at::Tensor normal = image.to(at::kFloat)
+                                .sub(by_channel(processor.mean, processor.rescale_factor))
+                                .div_(by_channel(processor.deviation, processor.rescale_factor));
+  const int64_t patch = processor.patch_size;
+  const int64_t merge = processor.merge_size;
+  const int64_t rows = size.height / patch;
+  const int64_t columns = size.width / patch;
+  return normal.expand({processor.frames_per_patch, -1, -1, -1})
+      .reshape({processor.frames_per_patch, 3, rows / merge, merge, patch, columns / merge, merge,
+                patch})
+      .permute({2, 5, 3, 6, 1, 0, 4, 7})
+      .reshape({rows * columns, processor.patch_numel()});
+}
+
+}  // namespace fsdp2::images

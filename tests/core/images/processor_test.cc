@@ -1,0 +1,109 @@
+// What transformers' Qwen2VLImageProcessorFast makes of the same files: see make_images.py.
+#include "core/images/processor.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "core/ckpt/safetensors/safetensors_file.h"
+#include "tests/core/base/file_fixture.h"
+
+namespace fsdp2::images {
+namespace {
+
+using ::testing::HasSubstr;
+using Json = nlohmann::json;
+
+const std::string kGolden = "tests/core/images/golden/";
+
+class ProcessorTest : public FileTest {
+ protected:
+  static at::Tensor read(const ckpt::SafetensorsFile& file, const std::string& name) {
+    const ckpt::SafetensorsEntry& entry = *file.find(name);
+    at::Tensor values = at::empty(entry.shape, entry.dtype);
+    file.read(entry, 0, entry.bytes, values.mutable_data_ptr());
+    return values;
+  }
+  Processor processor(const std::string& json) const {
+    return read_processor(write("preprocessor_config.json", json));
+  }
+};
+
+TEST_F(ProcessorTest, ResizesToTheSizesOfTransformers) {
+  for (const Json& row : Json::parse(contents(kGolden + "sizes.json"))) {
+    Processor rules;
+    rules.merge_size = 2;
+    rules.patch_size = row[0].get<int64_t>() / 2;
+    rules.least_pixels = row[1];
+    rules.most_pixels = row[2];
+    const ImageSize size = resized({row[3], row[4]}, rules);
+    EXPECT_EQ(size.height, row[5].get<int64_t>()) << row;
+    EXPECT_EQ(size.width, row[6].get<int64_t>()) << row;
+  }
+}
+
+// To a level of 255 of the resized image; how its sums are rounded is the CPU's vector code.
+TEST_F(ProcessorTest, MakesThePatchesThatTransformersMakes) {
+  const ckpt::SafetensorsFile expected(kGolden + "patches.safetensors");
+  for (const char* name : {"qwen2_5", "qwen3"}) {
+    const Processor rules = read_processor(kGolden + name + "/preprocessor_config.json");
+    for (const char* file : {"rgb.png", "photo.jpg", "sixteen-bits.png", "turned-6.jpg"}) {
+      const std::string key = std::string(name) + "/" + file;
+      const std::string bytes = contents(kGolden + file);
+      const at::Tensor pixels =
+          decode({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()});
+      const at::Tensor patches = make_patches(pixels, rules);
+      const at::Tensor wanted = read(expected, key);
+      ASSERT_EQ(patches.sizes(), wanted.sizes()) << key;
+      EXPECT_EQ(patches.scalar_type(), at::kFloat);
+      const double level =
+          1.0 / 255 / *std::min_element(rules.deviation.begin(), rules.deviation.end());
+      const at::Tensor error = (patches - wanted).abs();
+      EXPECT_LE(error.max().item<double>(), 1.01 * level) << key;
+      EXPECT_LE(error.mean().item<double>(), 0.02 * level) << key;
+      const at::Tensor grid = read(expected, key + "/grid").view({3});
+      const ImageSize size = resized({pixels.size(0), pixels.size(1)}, rules);
+      EXPECT_EQ(grid[0].item<int64_t>(), 1);
+      EXPECT_EQ(grid[1].item<int64_t>(), size.height / rules.patch_size);
+      EXPECT_EQ(grid[2].item<int64_t>(), size.width / rules.patch_size);
+    }
+  }
+}
+
+TEST_F(ProcessorTest, HasTheDefaultsOfTransformers) {
+  const Processor rules = processor("{}");
+  EXPECT_EQ(rules.patch_size, 14);
+  EXPECT_EQ(rules.least_pixels, 56 * 56);
+  EXPECT_EQ(rules.most_pixels, 28 * 28 * 1280);
+  EXPECT_EQ(processor(R"({"size": {"shortest_edge": 100, "longest_edge": 200}})").most_pixels, 200);
+}
+
+TEST_F(ProcessorTest, SaysWhatIsWrong) {
+  const std::vector<std::pair<std::string, std::string>> mistakes = {
+      {"[]", "expected a JSON object"},
+      {"{", "expected a JSON object"},
+      {R"({"patch_size": 0})", "\"patch_size\": expected an integer from 1 to 1024, found 0"},
+      {R"({"patch_size": 1e3})", "\"patch_size\": expected an integer"},
+      {R"({"patch_size": 18446744073709551615})", "\"patch_size\": expected an integer"},
+      {R"({"min_pixels": 10, "max_pixels": 9})", "found 10 and 9"},
+      {R"({"image_mean": [1, 2]})", "\"image_mean\": expected three numbers"},
+      {R"({"image_std": [1, 0, 1]})", "\"image_std\": expected positive numbers"},
+      {R"({"do_resize": false})", "\"do_resize\": expected true, found false"},
+      {R"({"resample": 2})", "\"resample\": expected 3, bicubic, found 2"},
+      {R"({"rescale_factor": 0})", "\"rescale_factor\": expected a positive number"},
+  };
+  for (const auto& [json, message] : mistakes) {
+    const Error error = error_of([&, &text = json] { processor(text); });
+    EXPECT_THAT(error.message(), HasSubstr(path("preprocessor_config.json") + ": ")) << json;
+    EXPECT_THAT(error.message(), HasSubstr(message)) << json;
+  }
+  EXPECT_EQ(error_of([&] { read_processor(path("none")); }).code(), Code::kNotFound);
+  EXPECT_EQ(error_of([] { resized({1, 201}, {}); }).code(), Code::kCorruptData);
+  EXPECT_EQ(resized({1, 200}, {}).height, 28);
+}
+
+}  // namespace
+}  // namespace fsdp2::images
