@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "core/base/error.h"
+#include "core/base/file.h"
 #include "core/ckpt/safetensors/safetensors_file.h"
 
 namespace fsdp2::train {
@@ -19,6 +20,7 @@ constexpr char kPixels[] = "pixel_values";
 constexpr char kGrids[] = "image_grid_thw";
 constexpr int64_t kMaxSide = int64_t{1} << 20;  // products of three stay within int64
 constexpr int64_t kMaxImages = int64_t{1} << 20;
+constexpr int64_t kLargestImage = int64_t{1} << 30;  // bytes of a file that is decoded
 
 const SafetensorsEntry& entry_of(const SafetensorsFile& file, const char* name) {
   const SafetensorsEntry* entry = file.find(name);
@@ -84,9 +86,69 @@ const SafetensorsEntry& check_pixels(const SafetensorsFile& file, const VisionRu
   return entry;
 }
 
+// Copies of its first bytes: mapped ones are gone when somebody cuts the file off.
+std::vector<uint8_t> first_bytes(const MappedFile& file, int64_t most) {
+  std::vector<uint8_t> bytes(static_cast<size_t>(std::min(most, file.size())));
+  file.read(0, static_cast<int64_t>(bytes.size()), bytes.data());
+  return bytes;
+}
+
+// Whether the file is to be decoded. Error: kCorruptData for what is no safetensors file, either.
+bool is_decoded(const MappedFile& file) {
+  constexpr size_t kBrace = 8;  // where the header of safetensors begins
+  const std::vector<uint8_t> bytes = first_bytes(file, kBrace + 1);
+  const bool is_image = images::is_image(bytes);
+  FSDP2_CHECK(!is_image || file.size() <= kLargestImage, Code::kUnsupported,
+              "{}: has {} bytes: expected an image of at most {}", file.path(), file.size(),
+              kLargestImage);
+  FSDP2_CHECK(is_image || (bytes.size() > kBrace && bytes[kBrace] == '{'), Code::kCorruptData,
+              "{}: expected a JPEG, a PNG or a safetensors file", file.path());
+  return is_image;
+}
+
+const images::Processor& processor_of(const VisionRules& rules, const std::string& path) {
+  FSDP2_CHECK(rules.processor, Code::kInvalidArgument,
+              "{}: there is no preprocessor_config.json beside the model's config.json to say how "
+              "images become pixels",
+              path);
+  return *rules.processor;
+}
+
+images::ImageSize read_image_size(const MappedFile& file) {
+  constexpr int64_t kUsualHeader = int64_t{1} << 20;
+  try {
+    return images::read_size(first_bytes(file, kUsualHeader));
+  } catch (const Error&) {
+    if (file.size() <= kUsualHeader) {
+      throw;
+    }
+    return images::read_size(first_bytes(file, file.size()));
+  }
+}
+
+ImageGrid grid_of(images::ImageSize size, const images::Processor& processor) {
+  const images::ImageSize patches = images::resized(size, processor);
+  return {1, patches.height / processor.patch_size, patches.width / processor.patch_size};
+}
+
+void decode_pixels(const MappedFile& file, const images::Processor& processor,
+                   const ImageGrid& expected, float* out) {
+  const at::Tensor pixels = images::decode(first_bytes(file, file.size()));
+  FSDP2_CHECK(grid_of({pixels.size(0), pixels.size(1)}, processor) == expected, Code::kIo,
+              "has changed since the records were opened");
+  const at::Tensor patches = images::make_patches(pixels, processor);
+  at::from_blob(out, patches.sizes(), at::device(at::kCPU).dtype(at::kFloat)).copy_(patches);
+}
+
 }  // namespace
 
 std::vector<ImageGrid> read_image_grids(const std::string& path, const VisionRules& rules) {
+  const MappedFile mapped(path);
+  if (is_decoded(mapped)) {
+    const images::Processor& processor = processor_of(rules, path);
+    return in_context(
+        path, [&] { return std::vector<ImageGrid>{grid_of(read_image_size(mapped), processor)}; });
+  }
   const SafetensorsFile file(path);
   std::vector<ImageGrid> grids = grids_of(file, rules);
   check_pixels(file, rules, grids);
@@ -95,6 +157,12 @@ std::vector<ImageGrid> read_image_grids(const std::string& path, const VisionRul
 
 void read_image_pixels(const std::string& path, const VisionRules& rules, size_t first,
                        const std::vector<ImageGrid>& expected, float* out) {
+  const MappedFile mapped(path);
+  if (is_decoded(mapped)) {
+    const images::Processor& processor = processor_of(rules, path);
+    in_context(path, [&] { decode_pixels(mapped, processor, expected.at(0), out); });
+    return;
+  }
   const SafetensorsFile file(path);
   const std::vector<ImageGrid> grids = grids_of(file, rules);
   const SafetensorsEntry& entry = check_pixels(file, rules, grids);

@@ -1,5 +1,5 @@
-// A file with images as the model takes them, one or several: safetensors of what transformers'
-// processors make.
+// A file with an image: a JPEG or a PNG, made into pixels as the model's processor does
+// (images/processor.h). Or safetensors of what transformers' processors make of one or several:
 //
 //   pixel_values     [patches, pixels of one]  F32, F16 or BF16
 //   image_grid_thw   [images, 3] or [3]        I64 or I32: frames, rows and columns of patches

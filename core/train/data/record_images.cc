@@ -34,8 +34,9 @@ std::vector<RecordImage> find_images(const std::vector<std::string>& files,
         images.push_back({path, number++, grid, 0, tokens});
       }
     } catch (const Error& error) {
-      const bool is_unreadable = error.code() == Code::kIo;
-      throw Error(is_unreadable ? Code::kIo : Code::kCorruptData, error.message(),
+      // A directory without a preprocessor_config.json and a disk that fails are not the record's.
+      const bool is_of_record = error.code() != Code::kIo && error.code() != Code::kInvalidArgument;
+      throw Error(is_of_record ? Code::kCorruptData : error.code(), error.message(),
                   error.native_code());
     }
   }

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cerrno>
 
 #include "core/base/error.h"
 #include "core/base/file.h"
@@ -32,7 +33,7 @@ std::optional<models::VisionLanguageConfig> read_model(const models::ConfigReade
   return std::nullopt;
 }
 
-std::optional<VisionRules> rules_of(const std::string& json) {
+std::optional<VisionRules> rules_of(const std::string& json, models::VisionConfig* vision) {
   const models::ConfigReader config(json);
   const auto model = read_model(config);
   if (!model) {
@@ -51,7 +52,31 @@ std::optional<VisionRules> rules_of(const std::string& json) {
   rules.video_token = static_cast<uint32_t>(model->video_token);
   rules.merge_size = model->vision.merge_size;
   rules.patch_numel = model->vision.patch_numel();
+  *vision = model->vision;
   return rules;
+}
+
+// Beside the config.json, if it is there.
+std::optional<images::Processor> find_processor(const std::string& config,
+                                                const models::VisionConfig& vision) {
+  const size_t slash = config.rfind('/');
+  const std::string folder = slash == std::string::npos ? "" : config.substr(0, slash + 1);
+  const std::string path = folder + "preprocessor_config.json";
+  struct stat info{};
+  if (stat(path.c_str(), &info) != 0 && errno == ENOENT) {
+    return std::nullopt;
+  }
+  const images::Processor processor = images::read_processor(path);
+  FSDP2_CHECK(processor.patch_size == vision.patch_size &&
+                  processor.frames_per_patch == vision.frames_per_patch &&
+                  processor.merge_size == vision.merge_size && vision.channels == 3,
+              Code::kInvalidArgument,
+              "{}: makes patches of {} frames of {} x {} pixels, {} x {} of them to a token, and "
+              "the model's are of {} frames of {} x {}, {} x {}: expected the model's own",
+              path, processor.frames_per_patch, processor.patch_size, processor.patch_size,
+              processor.merge_size, processor.merge_size, vision.frames_per_patch,
+              vision.patch_size, vision.patch_size, vision.merge_size, vision.merge_size);
+  return processor;
 }
 
 }  // namespace
@@ -59,7 +84,12 @@ std::optional<VisionRules> rules_of(const std::string& json) {
 std::optional<VisionRules> read_vision_rules(const std::string& path) {
   const std::string file = config_file(path);
   const std::string json = read_text_file(file, kLargestConfig);
-  return in_context(file, [&] { return rules_of(json); });
+  models::VisionConfig vision;
+  std::optional<VisionRules> rules = in_context(file, [&] { return rules_of(json, &vision); });
+  if (rules) {
+    rules->processor = find_processor(file, vision);
+  }
+  return rules;
 }
 
 }  // namespace fsdp2::train

@@ -6,6 +6,8 @@
 #include <optional>
 #include <string>
 
+#include "core/images/processor.h"
+
 namespace fsdp2::train {
 
 // An image as the model sees it: frames of rows x columns patches.
@@ -28,6 +30,8 @@ struct VisionRules {
   uint32_t video_token = 0;
   int64_t merge_size = 1;   // squares of this many patches a side are one token
   int64_t patch_numel = 0;  // pixels of one patch, of all frames and channels
+  // How images become pixels; none where no preprocessor_config.json is beside the config.json.
+  std::optional<images::Processor> processor = {};
 
   int64_t tokens_of(const ImageGrid& grid) const {
     return grid.patches() / (merge_size * merge_size);
@@ -35,7 +39,8 @@ struct VisionRules {
 };
 
 // path: of a config.json, or of the directory with it. Nothing for a model that sees no images.
-// Errors: kNotFound, kIo; kInvalidArgument for what is no config.json, with its path.
+// Errors: kNotFound, kIo; kInvalidArgument for what is no config.json or preprocessor_config.json,
+// or for two that do not fit each other; kUnsupported as read_processor. They name the file.
 std::optional<VisionRules> read_vision_rules(const std::string& path);
 
 }  // namespace fsdp2::train

@@ -328,6 +328,87 @@ TEST_F(RecordImages, GoThroughMixturesLoadersAndReadAhead) {
   }
 }
 
+// ---- files that are decoded
+
+// What transformers makes of these files is in the same folder: see tests/core/images.
+class DecodedImages : public FileTest {
+ protected:
+  // With processors for patches of 4 x 4 pixels.
+  std::string model(const std::string& processor) const {
+    write("config.json", contents("tests/parity/vision_language/tiny-qwen2.5-vl/config.json"));
+    write("preprocessor_config.json", processor);
+    return path("config.json");
+  }
+  VisionRules rules() const {
+    VisionRules rules =
+        *read_vision_rules(model(contents(kGolden + "qwen2_5/preprocessor_config.json")));
+    const VisionRules tokens = tiny_vision();
+    rules.start_token = tokens.start_token;
+    rules.image_token = tokens.image_token;
+    rules.end_token = tokens.end_token;
+    rules.video_token = tokens.video_token;
+    return rules;
+  }
+  RecordFile open(const std::string& file) const {
+    const std::string line = "{\"images\": [\"" + file + "\"], \"text\": \"<image>a\"}";
+    return {write("r.jsonl", line), 320, 200, {}, nullptr, rules()};
+  }
+  void copy(const std::string& name) const { std::filesystem::copy(kGolden + name, path(name)); }
+
+  const std::string kGolden = "tests/core/images/golden/";
+};
+
+TEST_F(DecodedImages, AreWhatTransformersMakesOfThem) {
+  const ckpt::SafetensorsFile expected(kGolden + "patches.safetensors");
+  for (const std::string name : {"rgb.png", "photo.jpg", "turned-6.jpg"}) {
+    copy(name);
+    const TokenBatch batch = open(name).windows({0}, 200);
+    const ckpt::SafetensorsEntry& entry = *expected.find("qwen2_5/" + name);
+    at::Tensor pixels = at::empty(entry.shape, entry.dtype);
+    expected.read(entry, 0, entry.bytes, pixels.mutable_data_ptr());
+    ASSERT_EQ(batch.pixels.sizes(), pixels.sizes());
+    EXPECT_LE((batch.pixels - pixels).abs().max().item<double>(), 1.01 / 255 / 0.26) << name;
+    at::Tensor grid = at::empty({1, 3}, at::kLong);
+    const ckpt::SafetensorsEntry& numbers = *expected.find("qwen2_5/" + name + "/grid");
+    expected.read(numbers, 0, numbers.bytes, grid.mutable_data_ptr());
+    EXPECT_TRUE(at::equal(batch.grids, grid)) << name;
+    EXPECT_EQ(batch.inputs.eq(kImage).sum().item<int64_t>(), batch.pixels.size(0) / 4);
+  }
+}
+
+TEST_F(DecodedImages, ThatCannotBeDecodedAreNamed) {
+  const auto error = [&](const std::string& file, Code code) {
+    const Error error = error_of([&] { open(file).windows({0}, 200); });
+    EXPECT_EQ(error.code(), code) << error.message();
+    EXPECT_THAT(error.message(), HasSubstr(path(file) + ": "));
+    EXPECT_EQ(error.message().find('\n'), std::string::npos);
+    return error.message();
+  };
+  write("cut.png", contents(kGolden + "rgb.png").substr(0, 1000));
+  error("cut.png", Code::kCorruptData);
+  write("cut.jpg", contents(kGolden + "photo.jpg").substr(0, 60));
+  EXPECT_THAT(error("cut.jpg", Code::kCorruptData), HasSubstr("r.jsonl: line 1: "));
+  copy("cmyk.jpg");
+  EXPECT_THAT(error("cmyk.jpg", Code::kCorruptData), HasSubstr("expected grey or RGB"));
+  write("a.webp", "RIFF....WEBPVP8 ");
+  EXPECT_THAT(error("a.webp", Code::kCorruptData),
+              HasSubstr("expected a JPEG, a PNG or a safetensors file"));
+}
+
+TEST_F(DecodedImages, NeedTheProcessorOfTheModel) {
+  copy("rgb.png");
+  const std::string line = R"({"images": ["rgb.png"], "text": "<image>a"})";
+  const std::string records = write("r.jsonl", line);
+  VisionRules without = rules();
+  without.processor.reset();
+  const Error missing = error_of([&] { RecordFile(records, 320, 200, {}, nullptr, without); });
+  EXPECT_EQ(missing.code(), Code::kInvalidArgument);
+  EXPECT_THAT(missing.message(), HasSubstr("there is no preprocessor_config.json beside"));
+  const Error other = error_of([&] { read_vision_rules(model(R"({"patch_size": 14})")); });
+  EXPECT_EQ(other.code(), Code::kInvalidArgument);
+  EXPECT_THAT(other.message(), HasSubstr("makes patches of 2 frames of 14 x 14 pixels"));
+}
+
 // ---- what the model says
 
 class VisionRulesOf : public FileTest {};

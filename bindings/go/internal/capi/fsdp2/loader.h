@@ -16,10 +16,12 @@
  * For a model that sees images (vision_model below), a record may have them: "images": [FILE, ...],
  * with "<image>" in its texts where they are seen, in this order; C may also be a list of parts
  * {"type": "text", "text": T}, {"type": "image"}, which is the next of "images", or {"type":
- * "image", "image": FILE}. FILE is a safetensors file with pixel_values and image_grid_thw, of one
- * image or of several, as transformers' processors make them; a relative name counts from the
- * folder of the JSON lines. An image becomes as many tokens as its grid has for the model, between
- * those of its start and end; their labels are -100, and no record is cut within an image. */
+ * "image", "image": FILE}. FILE is a JPEG or a PNG, which is resized and normalised as
+ * transformers' processors do, by the preprocessor_config.json beside the model's config.json; or a
+ * safetensors file with pixel_values and image_grid_thw, of one image or of several, as they make
+ * them. A relative name counts from the folder of the JSON lines. An image becomes as many tokens
+ * as its grid has for the model, between those of its start and end; their labels are -100, and no
+ * record is cut within an image. */
 #ifndef FSDP2_LOADER_H_
 #define FSDP2_LOADER_H_
 
