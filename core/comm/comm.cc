@@ -8,8 +8,10 @@
 #include <thread>
 #include <utility>
 
+#include "core/comm/collective_check.h"
+#include "core/comm/collective_subject.h"
+#include "core/comm/collective_wait.h"
 #include "core/comm/transport/all_reduce_path.h"
-#include "core/device/stream_backend.h"
 
 namespace fsdp2 {
 
@@ -51,56 +53,6 @@ void copy_unless_same(const at::Tensor& to, const at::Tensor& from) {
   if (to.const_data_ptr() != from.const_data_ptr() || to.scalar_type() != from.scalar_type()) {
     to.copy_(from);
   }
-}
-
-// While a rank waits for long enough that somebody may ask, it says what for.
-class WaitingFor {
- public:
-  WaitingFor(FailureNotice& notice, int rank, const char* collective, const std::string& group)
-      : notice_(notice), rank_(rank), collective_(collective), group_(group) {}
-  ~WaitingFor() {
-    if (told_) {
-      notice_.roll_call().set_waiting_for(rank_, "");
-    }
-  }
-  WaitingFor(const WaitingFor&) = delete;
-  WaitingFor& operator=(const WaitingFor&) = delete;
-
-  void tell() const {
-    if (!told_) {
-      told_ = true;
-      notice_.roll_call().set_waiting_for(rank_, describe(collective_, group_));
-    }
-  }
-  static std::string describe(const char* collective, const std::string& group) {
-    return fmt::format("{} of group {}", collective, group);
-  }
-
- private:
-  FailureNotice& notice_;
-  const int rank_;
-  const char* const collective_;
-  const std::string& group_;
-  mutable bool told_ = false;
-};
-
-// The ranks of the group that are the cause, as far as they can be found. overdue: also those that
-// are well but elsewhere.
-std::string describe_absent(FailureNotice& notice, const Comm& comm, const char* collective,
-                            bool overdue) {
-  const int own = comm.members()[comm.rank()];
-  const std::string what = WaitingFor::describe(collective, comm.name());
-  std::string text;
-  for (const RollCall::Answer& answer : notice.roll_call().call(comm.members())) {
-    if (!answer.answered) {
-      text += fmt::format("; rank {} does not answer: it has ended, or is stopped", answer.rank);
-    } else if (overdue && answer.rank != own && answer.waiting_for != what) {
-      text += answer.waiting_for.empty()
-                  ? fmt::format("; rank {} is in no collective", answer.rank)
-                  : fmt::format("; rank {} is in {}", answer.rank, answer.waiting_for);
-    }
-  }
-  return text;
 }
 
 std::string message_of(const std::exception_ptr& error) {
@@ -146,28 +98,6 @@ CommCounters& CommCounters::operator+=(const CommCounters& other) {
   return *this;
 }
 
-Channel::Channel(Connect connect, std::shared_ptr<FailureNotice> failure)
-    : connect_(std::move(connect)), failure_(std::move(failure)) {}
-
-Channel::~Channel() {
-  // A call that will never complete would otherwise hold up the backend's own destructor.
-  if (backend_ && unfinished_ > 0 && failure_->failed()) {
-    backend_->abort();
-  }
-}
-
-c10d::Backend& Channel::backend(FailureNotice& failure) {
-  if (!backend_) {
-    backend_ = connect_(failure);
-  }
-  return *backend_;
-}
-
-std::exception_ptr Channel::stream_error() const {
-  const auto* streams = dynamic_cast<const StreamBackend*>(backend_.get());
-  return streams != nullptr ? streams->error() : nullptr;
-}
-
 Comm::Comm(Identity identity, std::shared_ptr<Channel> channel,
            std::shared_ptr<FailureNotice> failure, std::chrono::milliseconds timeout)
     : identity_(std::move(identity)),
@@ -206,7 +136,8 @@ CommWork Comm::all_gather(at::Tensor out, at::Tensor in) {
   }
   counters_.all_gathers += 1;
   counters_.all_gather_bytes += bytes_of(in) * (size() - 1);
-  return start(kName, [&](c10d::Backend& backend) { return backend._allgather_base(out, in); });
+  return start({kName, &in},
+               [&](c10d::Backend& backend) { return backend._allgather_base(out, in); });
 }
 
 CommWork Comm::reduce_scatter(at::Tensor out, at::Tensor in, ReduceOp op) {
@@ -229,7 +160,7 @@ CommWork Comm::reduce_scatter(at::Tensor out, at::Tensor in, ReduceOp op) {
   counters_.reduce_scatter_bytes += bytes_of(in) / size() * (size() - 1);
   c10d::ReduceScatterOptions options;
   options.reduceOp = to_c10d(op);
-  return start(kName, [&](c10d::Backend& backend) {
+  return start({kName, &in, reduce_op_name(op)}, [&](c10d::Backend& backend) {
     return backend._reduce_scatter_base(out, in, options);
   });
 }
@@ -249,7 +180,8 @@ CommWork Comm::all_reduce(at::Tensor tensor, ReduceOp op) {
   c10d::AllreduceOptions options;
   options.reduceOp = to_c10d(op);
   std::vector<at::Tensor> tensors{tensor.view(-1)};
-  return start(kName, [&](c10d::Backend& backend) { return backend.allreduce(tensors, options); });
+  return start({kName, &tensor, reduce_op_name(op)},
+               [&](c10d::Backend& backend) { return backend.allreduce(tensors, options); });
 }
 
 CommWork Comm::broadcast(at::Tensor tensor, int root) {
@@ -267,7 +199,8 @@ CommWork Comm::broadcast(at::Tensor tensor, int root) {
   c10d::BroadcastOptions options;
   options.rootRank = root;
   std::vector<at::Tensor> tensors{tensor.view(-1)};
-  return start(kName, [&](c10d::Backend& backend) { return backend.broadcast(tensors, options); });
+  return start({kName, &tensor, nullptr, root},
+               [&](c10d::Backend& backend) { return backend.broadcast(tensors, options); });
 }
 
 CommWork Comm::scatter(at::Tensor out, at::Tensor in, int root) {
@@ -300,7 +233,7 @@ CommWork Comm::scatter(at::Tensor out, at::Tensor in, int root) {
   }
   c10d::ScatterOptions options;
   options.rootRank = root;
-  return start(kName,
+  return start({kName, &out, nullptr, root},
                [&](c10d::Backend& backend) { return backend.scatter(outputs, inputs, options); });
 }
 
@@ -323,7 +256,7 @@ CommWork Comm::all_to_all(at::Tensor out, at::Tensor in) {
   }
   counters_.all_to_alls += 1;
   counters_.all_to_all_bytes += bytes_of(in) / size() * (size() - 1);
-  return start(kName, [&](c10d::Backend& backend) {
+  return start({kName, &in}, [&](c10d::Backend& backend) {
     std::vector<int64_t> equal;  // no sizes: equal parts
     return backend.alltoall_base(out, in, equal, equal, {});
   });
@@ -334,7 +267,7 @@ void Comm::barrier() {
   check_healthy(kName);
   if (channel_) {
     counters_.barriers += 1;
-    start(kName, [](c10d::Backend& backend) { return backend.barrier(); }).wait();
+    start({kName}, [](c10d::Backend& backend) { return backend.barrier(); }).wait();
   }
 }
 
@@ -364,8 +297,12 @@ void Comm::check_both(const char* collective, const at::Tensor& out, const at::T
               c10::toString(in.scalar_type()));
 }
 
-CommWork Comm::start(const char* collective, const Post& post) {
+CommWork Comm::start(const Call& call, const Post& post) {
+  const char* const collective = call.collective;
   c10d::Backend& backend = channel_->backend(*failure_);  // publishes its own failures
+  if (channel_->check() != nullptr) {
+    compare(call);
+  }
   WorkPtr work;
   try {
     work = post(backend);
@@ -385,7 +322,7 @@ CommWork Comm::start(const char* collective, const Post& post) {
 void Comm::wait(const char* collective, c10d::Work& work) const {
   const NotDifferentiated guard;
   const auto deadline = Clock::now() + timeout_;
-  const WaitingFor waiting(*failure_, members()[rank()], collective, name());
+  const WaitingFor waiting(*failure_, members()[rank()], waited_for(collective));
   for (;;) {
     try {
       if (work.wait(std::min(kSlice, timeout_))) {
@@ -410,13 +347,71 @@ void Comm::wait(const char* collective, c10d::Work& work) const {
   }
 }
 
+// Nobody starts what others do not.
+void Comm::compare(const Call& call) const {
+  CollectiveCheck& check = *channel_->check();
+  const auto ask = [&](const auto& question) {
+    try {
+      return question();
+    } catch (...) {
+      fail_all(call.collective, Code::kComm, current_exception_text());
+    }
+  };
+  const auto all_are_here = [&] { return ask([&] { return check.all_have_announced(); }); };
+  const std::string what = describe(call);
+  const auto deadline = Clock::now() + timeout_;
+  const WaitingFor waiting(*failure_, members()[rank()], waited_for(what));
+  ask([&] { check.announce(what); });
+  while (!all_are_here()) {
+    waiting.tell();
+    if (failure_->failed() && !all_are_here()) {
+      fail_after_peer(call.collective);
+    }
+    if (Clock::now() >= deadline) {
+      fail_all(call.collective, Code::kTimeout,
+               fmt::format("not done within {:.1f} s: {}",
+                           std::chrono::duration<double>(timeout_).count(),
+                           ask([&] { return check.describe_missing(); })),
+               waiting.what());
+    }
+  }
+  if (const auto difference = ask([&] { return check.difference(); })) {
+    const std::string text = fmt::format("call {} of group {}: the ranks differ: {}", check.calls(),
+                                         name(), *difference);
+    failure_->publish(text);
+    throw Error(Code::kInvalidArgument, text);
+  }
+}
+
+// "all_gather of Float [128] for model.norm.weight": what must be the same on all ranks.
+std::string Comm::describe(const Call& call) {
+  std::string text = call.collective;
+  if (call.tensor != nullptr) {
+    text +=
+        fmt::format(" of {} [{}]", c10::toString(call.tensor->scalar_type()), call.tensor->numel());
+  }
+  if (call.op != nullptr) {
+    text += fmt::format(" by {}", call.op);
+  }
+  if (call.root >= 0) {
+    text += fmt::format(" from rank {} of the group", call.root);
+  }
+  const std::string subject = CollectiveSubject::text();
+  return subject.empty() ? text : fmt::format("{} for {}", text, subject);
+}
+
+std::string Comm::waited_for(const std::string& what) const {
+  return fmt::format("{} of group {}", what, name());
+}
+
 void Comm::check_healthy(const char* collective) const {
   if (failure_->failed()) {
     fail_after_peer(collective);
   }
 }
 
-void Comm::fail_all(const char* collective, Code code, const std::string& reason) const {
+void Comm::fail_all(const char* collective, Code code, const std::string& reason,
+                    const std::string& waited) const {
   const auto start = Clock::now();
   while (!failure_->failed() && code != Code::kTimeout && Clock::now() - start < kNoticeDelay) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -424,9 +419,10 @@ void Comm::fail_all(const char* collective, Code code, const std::string& reason
   if (failure_->failed()) {
     fail_after_peer(collective);
   }
-  const std::string text =
-      fmt::format("{} of group {} failed on rank {}: {}{}", collective, name(), members()[rank()],
-                  reason, describe_absent(*failure_, *this, collective, code == Code::kTimeout));
+  const std::string text = fmt::format(
+      "{} of group {} failed on rank {}: {}{}", collective, name(), members()[rank()], reason,
+      describe_absent(*failure_, members(), members()[rank()],
+                      waited.empty() ? waited_for(collective) : waited, code == Code::kTimeout));
   failure_->publish(text);
   if (failure_->text() != text) {
     fail_after_peer(collective);

@@ -5,7 +5,8 @@
 // moves the minimum and sums in rank order, so that results do not depend on timing.
 //
 // All ranks of the group call the same collectives in the same order with the same sizes and
-// dtypes. Otherwise Gloo aborts or corrupts memory, so agree on them first (agreement.h). A group
+// dtypes. Otherwise Gloo aborts or corrupts memory, so agree on them first (agreement.h); with
+// FSDP2_DEBUG=detail the ranks compare each call before it runs (collective_check.h). A group
 // of one rank communicates nothing; its collectives copy, and count nothing. The ranks of a group
 // connect at its first collective, or at connect(). One thread at a time may use a Comm.
 // Collectives start at once, and several may be under way. A work keeps its tensors alive until it
@@ -37,6 +38,8 @@ class Work;
 }  // namespace c10d
 
 namespace fsdp2 {
+
+class CollectiveCheck;
 
 // What has gone through a Comm since it was made. Bytes are those that this rank receives from
 // others, between processes: (n-1)/n of a gathered, scattered or exchanged tensor; for an
@@ -93,7 +96,9 @@ class Channel {
   using Connect = std::function<c10::intrusive_ptr<c10d::Backend>(FailureNotice& failure)>;
 
   // failure: of ranks among which are all who use the channel.
-  Channel(Connect connect, std::shared_ptr<FailureNotice> failure);
+  // check: of what its ranks call, if they are to compare that; null: they are not.
+  Channel(Connect connect, std::shared_ptr<FailureNotice> failure,
+          std::shared_ptr<CollectiveCheck> check = nullptr);
   ~Channel();
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
@@ -103,6 +108,7 @@ class Channel {
   bool connected() const { return backend_ != nullptr; }
   // Why a collective that a stream was given has failed; null if none has.
   std::exception_ptr stream_error() const;
+  CollectiveCheck* check() const { return check_.get(); }
 
   // A collective has begun, and has ended well.
   void note_start() { ++unfinished_; }
@@ -111,6 +117,7 @@ class Channel {
  private:
   Connect connect_;
   std::shared_ptr<FailureNotice> failure_;
+  std::shared_ptr<CollectiveCheck> check_;
   int unfinished_ = 0;
   c10::intrusive_ptr<c10d::Backend> backend_;
 };
@@ -184,10 +191,22 @@ class Comm {
   void check_tensor(const char* collective, const char* role, const at::Tensor& tensor) const;
   // Where values move as they are.
   void check_both(const char* collective, const at::Tensor& out, const at::Tensor& in) const;
-  CommWork start(const char* collective, const Post& post);
+  // A collective, with what must be the same on all ranks.
+  struct Call {
+    const char* collective;
+    const at::Tensor* tensor = nullptr;
+    const char* op = nullptr;
+    int root = -1;  // none
+  };
+  CommWork start(const Call& call, const Post& post);
+  void compare(const Call& call) const;
+  static std::string describe(const Call& call);
+  std::string waited_for(const std::string& what) const;
   void wait(const char* collective, c10d::Work& work) const;
   void check_healthy(const char* collective) const;
-  [[noreturn]] void fail_all(const char* collective, Code code, const std::string& reason) const;
+  // waited: what others may be waiting for as well, if it is not the collective's name alone.
+  [[noreturn]] void fail_all(const char* collective, Code code, const std::string& reason,
+                             const std::string& waited = "") const;
   [[noreturn]] void fail_after_peer(const char* collective) const;
 
   Identity identity_;

@@ -10,6 +10,7 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "core/comm/collective_check.h"
 #include "core/comm/meet/patience.h"
 #include "core/comm/meet/rendezvous.h"
 #include "core/comm/text_hash.h"
@@ -154,7 +155,11 @@ std::shared_ptr<Comm> Team::describe_comm(const std::string& name, const std::ve
         return transport(key, identity.rank, static_cast<int>(identity.members.size()));
       });
     };
-    channel = std::make_shared<Channel>(connect, failure_);
+    auto check =
+        links_->compares_collectives
+            ? std::make_shared<CollectiveCheck>(links_->patient_store, key, identity.rank, members)
+            : nullptr;
+    channel = std::make_shared<Channel>(connect, failure_, std::move(check));
   }
   return std::make_shared<Comm>(identity, std::move(channel), failure_, links_->timeout);
 }

@@ -52,6 +52,7 @@ struct Links {
   c10::intrusive_ptr<c10d::Store> store;
   c10::intrusive_ptr<c10d::Store> patient_store;  // store, or a view of it if processes share it
   std::shared_ptr<FailureNotice> failure;         // of all ranks
+  bool compares_collectives = false;              // collective_check.h
 
   struct Reach {
     at::Device device;  // of this rank

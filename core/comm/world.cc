@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "core/comm/collective_check.h"
 #include "core/comm/meet/patience.h"
 #include "core/comm/meet/place.h"
 #include "core/comm/meet/rendezvous.h"
@@ -169,6 +170,16 @@ void connect_devices(Links& links, at::DeviceType type, int local_rank) {
       CollectiveOrder::kOnStream);
 }
 
+// A rank that cannot read what is asked for tells the others, which wait for it.
+bool asks_for_checks(const Links& links) {
+  try {
+    return wants_detailed_checks();
+  } catch (const Error& error) {
+    links.failure->publish(fmt::format("rank {}: {}", links.rank, error.message()));
+    throw;
+  }
+}
+
 std::vector<int> all_ranks(int size) {
   std::vector<int> ranks(size);
   std::iota(ranks.begin(), ranks.end(), 0);
@@ -188,13 +199,29 @@ std::shared_ptr<World> World::join(const WorldOptions& options) {
   links->backend = choose_backend(options.backend, place);
   links->timeout = options.timeout;
   meet(*links, options, place);
+  links->compares_collectives =
+      place.size > 1 && links->backend != BackendKind::kFake && asks_for_checks(*links);
   std::shared_ptr<World> world(new World(links, place.local_rank));
-  world->control().connect();
+  world->connect_control(links->compares_collectives);
   return world;
 }
 
 World::World(const std::shared_ptr<Links>& links, int local_rank)
     : Team(this, links, all_ranks(links->size)), links_(links), local_rank_(local_rank) {}
+
+// All ranks compare their collectives or none: one that does waits for the word of the others.
+void World::connect_control(bool compares_collectives) {
+  const std::string key = "detail";
+  const bool has_others = size() > 1 && !is_fake();
+  if (has_others) {
+    store().add(key, compares_collectives ? 1 : 0);
+  }
+  control().connect();  // all have come
+  const int64_t count = has_others ? store().add(key, 0) : 0;
+  FSDP2_CHECK(count == 0 || count == size(), Code::kInvalidArgument,
+              "FSDP2_DEBUG is detail on {} of {} ranks: set it on all of them, or on none", count,
+              size());
+}
 
 void World::add_transport(at::Device device, Transport transport, CollectiveOrder order) {
   add_reach(*links_, device, std::move(transport), order);

@@ -53,6 +53,7 @@ class World final : public Team, public std::enable_shared_from_this<World> {
 
  private:
   World(const std::shared_ptr<Links>& links, int local_rank);
+  void connect_control(bool compares_collectives);
 
   const std::shared_ptr<Links> links_;
   const int local_rank_;

@@ -297,5 +297,42 @@ TEST_P(DeadRank, EndsTheJobAndIsNoticedByTheOtherInOneLine) {
 
 INSTANTIATE_TEST_SUITE_P(OfTwo, DeadRank, testing::Values(0, 1));
 
+// ---- FSDP2_DEBUG
+
+TEST(DetailedChecks, ChangeNoStep) {
+  const auto arguments = joined(golden_inputs("tiny-llama-gqa-tied"),
+                                {"--steps", "3", "--grad-accum", "2", "--clip", "1", "--save-dir"});
+  const Training plain =
+      train(4, joined(arguments, {empty_directory() + "/a", "--fsdp-size", "2"}));
+  const Training checked =
+      train(4, joined(arguments, {empty_directory() + "/b", "--fsdp-size", "2"}),
+            with_variable("FSDP2_DEBUG", "detail"));
+  ASSERT_EQ(checked.outcome.exit_code, 0) << checked.outcome.err;
+  ASSERT_EQ(checked.steps.size(), 3U);
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(checked.steps[i].at("loss"), plain.steps.at(i).at("loss"));
+  }
+}
+
+TEST(DetailedChecks, AreForAllRanksOrNone) {
+  const auto arguments = golden_inputs("tiny-llama");
+  const std::string train = "exec " + fsdp2_program() + " train --model " + arguments.at(1) +
+                            " --tokens " + arguments.at(3);
+  const Outcome some =
+      run(launched(3, {"sh", "-c", "[ $RANK = 1 ] || export FSDP2_DEBUG=detail; " + train}));
+  EXPECT_FALSE(some.timed_out);
+  EXPECT_EQ(some.err_lines_with("FSDP2_DEBUG is detail on 2 of 3 ranks: set it on all of them, or "
+                                "on none")
+                .size(),
+            3U)
+      << some.err;
+  const Outcome wrong =
+      run(launched(2, {"sh", "-c", "[ $RANK = 0 ] || export FSDP2_DEBUG=info; " + train}));
+  EXPECT_FALSE(wrong.timed_out);
+  EXPECT_LT(wrong.seconds, kSoon);
+  EXPECT_EQ(wrong.err_lines_with("FSDP2_DEBUG is 'info': expected detail or off").size(), 2U)
+      << wrong.err;
+}
+
 }  // namespace
 }  // namespace fsdp2::test

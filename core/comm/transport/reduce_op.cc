@@ -4,6 +4,18 @@
 
 namespace fsdp2 {
 
+const char* reduce_op_name(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum:
+      return "sum";
+    case ReduceOp::kAverage:
+      return "average";
+    case ReduceOp::kMax:
+      return "max";
+  }
+  fail(Code::kInternal, "reduce op {}", static_cast<int>(op));
+}
+
 ReduceOp to_reduce_op(const c10d::ReduceOp& op) {
   switch (op.op_) {
     case c10d::ReduceOp::SUM:

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/comm/collective_subject.h"
 #include "core/fsdp/group/chunk_copy.h"
 
 namespace fsdp2::fsdp {
@@ -53,6 +54,8 @@ void start_packed_gather(GatherInFlight& in_flight, Comm& comm) {
   }
   copies.run();
   in_flight.packed_buffer = buffer;
+  const auto names = [&] { return names_of(in_flight.packed_params); };
+  const CollectiveSubject subject(names);
   in_flight.packed = comm.all_gather(buffer.view({-1}), own);
 }
 
@@ -82,6 +85,8 @@ GatherInFlight::Separate start_extended_gather(ShardedParam& param, Comm& comm,
   FSDP2_CHECK(piece.defined() && piece.dim() == 1 && piece.is_contiguous(), Code::kCallback,
               "pre_all_gather of {}: expected a contiguous 1-D tensor", param.name());
   const at::Tensor rows = at::empty({comm.size(), piece.numel()}, piece.options());
+  const auto names = [&] { return names_of({&param}); };
+  const CollectiveSubject subject(names);
   CommWork work = comm.all_gather(rows.view({-1}).view(at::kByte), piece.view(at::kByte));
   return {&param, std::move(work), rows};
 }
@@ -106,6 +111,14 @@ void finish_extended_gather(GatherInFlight::Separate& gather, const AllGatherExt
 bool gathers_direct(const ShardedParam& param, CommPath path, GatherSource source) {
   const bool contiguous = source == GatherSource::kSlices || param.layout().chunks_are_contiguous();
   return contiguous && goes_direct(param, path);
+}
+
+std::string names_of(const std::vector<ShardedParam*>& params) {
+  if (params.empty() || params.front()->names().empty()) {
+    return "";  // the root is not known
+  }
+  const std::string first = params.front()->name();
+  return params.size() == 1 ? first : fmt::format("{} and {} more", first, params.size() - 1);
 }
 
 // Each slot starts aligned, since dtypes may differ.
@@ -133,6 +146,8 @@ GatherInFlight start_all_gather(const std::vector<ShardedParam*>& params, Comm& 
     } else if (comm.size() == 1) {
       casts.add(param->shard_flat(), param->unsharded_flat());
     } else if (gathers_direct(*param, options.path, options.source)) {
+      const auto names = [&] { return names_of({param}); };
+      const CollectiveSubject subject(names);
       in_flight.direct.push_back(
           comm.all_gather(param->unsharded_flat(), gather_input(*param, options.source)));
     } else {

@@ -20,6 +20,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "core/comm/comm.h"
@@ -57,6 +58,8 @@ bool gathers_direct(const ShardedParam& param, CommPath path,
                     GatherSource source = GatherSource::kShards);
 // Bytes that a piece takes in the packed gather buffer.
 int64_t packed_slot_bytes(int64_t piece_bytes);
+// "model.norm.weight and 3 more", which messages name; empty while the root is not known.
+std::string names_of(const std::vector<ShardedParam*>& params);
 // Whether its gradient is reduced straight from where autograd left it.
 bool reduces_direct(const ShardedParam& param, CommPath path);
 

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <utility>
 
+#include "core/comm/collective_subject.h"
 #include "core/fsdp/group/chunk_copy.h"
 #include "core/fsdp/group/collectives.h"
 #include "core/nn/meta_tensor.h"
@@ -105,10 +106,14 @@ void issue_reduce_scatter(ReduceInFlight& in_flight, ReduceOp op) {
       direct.sharded_grad = direct.input;
     } else {
       direct.sharded_grad = at::empty({direct.param->layout().padded_numel()}, options);
+      const auto names = [&] { return names_of({direct.param}); };
+      const CollectiveSubject subject(names);
       direct.work = shard.reduce_scatter(direct.sharded_grad, direct.input, op);
     }
   }
   in_flight.packed_output = at::empty({in_flight.packed_input.size(1)}, options);
+  const auto names = [&] { return names_of(in_flight.flagged_params); };
+  const CollectiveSubject subject(names);
   in_flight.packed =
       shard.reduce_scatter(in_flight.packed_output, in_flight.packed_input.view({-1}), op);
 }
@@ -174,6 +179,8 @@ void reduce_over_replicas(ReduceInFlight& in_flight) {
   Comm& replicate = *in_flight.options.replicate;
   const ReduceOp op = scaling_of(in_flight.options).op;
   std::vector<CommWork> works;
+  const auto names = [&] { return names_of(in_flight.flagged_params); };
+  const CollectiveSubject subject(names);
   for (ReduceInFlight::Direct& direct : in_flight.direct) {
     works.push_back(replicate.all_reduce(direct.sharded_grad, op));
   }

@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <memory>
 #include <string>
 
@@ -35,6 +36,27 @@ TEST(Errors, RanksWithDifferentPlansAllGetTheSameError) {
       EXPECT_NE(error.message().find("block0.in.weight"), std::string::npos) << error.message();
     }
   });
+}
+
+TEST(Errors, DetailedChecksNameTheUnitsThatRanksGatherAtOnce) {
+  setenv("FSDP2_DEBUG", "detail", 1);
+  run_ranks(2, [](const std::shared_ptr<World>& world) {
+    const ShardedStack s = shard_stack(world, {4, 6, 2});
+    (*s.model)(ones_of(4)).sum().backward();
+    try {
+      find_unit(*s.model->blocks[static_cast<size_t>(world->rank())])->unshard();
+      ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::kInvalidArgument);
+      EXPECT_NE(error.message().find("the ranks differ: rank 0 has all_gather of Byte ["),
+                std::string::npos)
+          << error.message();
+      for (const char* name : {" for block0.in.weight", " for block1.in.weight"}) {
+        EXPECT_NE(error.message().find(name), std::string::npos) << error.message();
+      }
+    }
+  });
+  unsetenv("FSDP2_DEBUG");
 }
 
 TEST(Errors, ATieThatIsSplitOverUnitsByHand) {
