@@ -28,6 +28,8 @@ constexpr uint16_t kZip64Extra = 1;
 constexpr uint32_t kIn64 = 0xFFFFFFFF;  // in place of a number: it is in the zip64 extra field
 constexpr uint16_t kEncrypted = 1;
 constexpr uint16_t kSizesFollow = 8;
+constexpr uint16_t kDeflate = 8;
+constexpr uint64_t kMostUnpacked = 1032;  // times as many bytes as deflate can make of some
 constexpr int64_t kMaxDirectoryBytes = int64_t{1} << 30;
 
 // Little-endian numbers from front to back. REQUIRES: no more is taken than there is.
@@ -69,13 +71,16 @@ struct Entry {
   uint16_t flags = 0;
   uint32_t checksum = 0;
   uint64_t bytes = 0;
+  uint64_t in_file = 0;  // bytes: fewer than the entry has, if it is packed
+  bool is_packed = false;
   uint64_t header = 0;  // where its local header is
 };
 
 class ZipReader {
  public:
-  ZipReader(const ByteSource& file, int64_t offset, int64_t length, const std::string& label)
-      : file_(file), offset_(offset), length_(length), label_(label) {}
+  ZipReader(const ByteSource& file, int64_t offset, int64_t length, const std::string& label,
+            ZipEntries allowed)
+      : file_(file), offset_(offset), length_(length), label_(label), allowed_(allowed) {}
 
   std::unordered_map<std::string, ZipRecord> read() {
     const Directory directory = find_directory();
@@ -178,7 +183,7 @@ class ZipReader {
     const uint16_t method = fields.take16();
     fields.skip(4);  // time
     entry.checksum = fields.take32();
-    uint64_t packed = fields.take32();
+    entry.in_file = fields.take32();
     entry.bytes = fields.take32();
     const size_t name_bytes = fields.take16();
     const size_t extra_bytes = fields.take16();
@@ -189,14 +194,17 @@ class ZipReader {
     check(name_bytes + extra_bytes + comment_bytes <= fields.left(),
           "a directory entry reaches beyond the directory");
     entry.name = fields.take_bytes(name_bytes);
-    take_zip64(Fields(fields.take_bytes(extra_bytes)), entry.bytes, packed, entry.header);
+    take_zip64(Fields(fields.take_bytes(extra_bytes)), entry.bytes, entry.in_file, entry.header);
     fields.take_bytes(comment_bytes);
-    FSDP2_CHECK(method == 0 && (entry.flags & kEncrypted) == 0, Code::kUnsupported,
+    entry.is_packed = method == kDeflate && allowed_ == ZipEntries::kStoredOrPacked;
+    FSDP2_CHECK((method == 0 || entry.is_packed) && (entry.flags & kEncrypted) == 0,
+                Code::kUnsupported,
                 "{}: the zip entry {} is compressed or encrypted, which torch.save never does: "
                 "load it in Python and save it again",
                 label_, printable_name(entry.name));
-    check(packed == entry.bytes, "entry {} is stored as it is, but has {} bytes in {}",
-          printable_name(entry.name), entry.bytes, packed);
+    check(entry.is_packed ? entry.in_file > 0 && entry.bytes / kMostUnpacked <= entry.in_file
+                          : entry.in_file == entry.bytes,
+          "entry {} has {} bytes in {}", printable_name(entry.name), entry.bytes, entry.in_file);
     return entry;
   }
 
@@ -239,19 +247,21 @@ class ZipReader {
     const uint32_t bytes = fields.take32();
     const int64_t name_bytes = fields.take16();
     const int64_t extra_bytes = fields.take16();
-    check(method == 0 && (flags & kEncrypted) == 0, "entry {} is compressed", name);
+    check(method == (entry.is_packed ? kDeflate : 0) && (flags & kEncrypted) == 0,
+          "entry {} is compressed", name);
     const bool sizes_agree =
-        (packed == entry.bytes || packed == kIn64) && (bytes == entry.bytes || bytes == kIn64);
+        (packed == entry.in_file || packed == kIn64) && (bytes == entry.bytes || bytes == kIn64);
     check((flags & kSizesFollow) != 0 || sizes_agree,
           "entry {} has {} bytes, its directory says {}", name, bytes, entry.bytes);
     const int64_t data = begin + kLocalBytes + name_bytes + extra_bytes;
-    check(data <= data_end_ && entry.bytes <= static_cast<uint64_t>(data_end_ - data),
-          "entry {} of {} bytes at {} reaches beyond the data", name, entry.bytes, data);
+    check(data <= data_end_ && entry.in_file <= static_cast<uint64_t>(data_end_ - data),
+          "entry {} of {} bytes at {} reaches beyond the data", name, entry.in_file, data);
     check(part(begin + kLocalBytes, name_bytes) == entry.name,
           "the entry at {} has another name than its directory says: {}", begin, name);
-    const auto end = data + static_cast<int64_t>(entry.bytes);
-    spans_.emplace_back(begin, end);
-    add(entry, {offset_ + data, static_cast<int64_t>(entry.bytes), entry.checksum});
+    const auto in_file = static_cast<int64_t>(entry.in_file);
+    spans_.emplace_back(begin, data + in_file);
+    add(entry, {offset_ + data, static_cast<int64_t>(entry.bytes), entry.checksum,
+                entry.is_packed ? in_file : 0});
   }
 
   void add(const Entry& entry, ZipRecord record) {
@@ -278,6 +288,7 @@ class ZipReader {
   const int64_t offset_;
   const int64_t length_;
   const std::string& label_;
+  const ZipEntries allowed_;
   int64_t data_end_ = 0;
   std::string folder_;
   std::vector<std::pair<int64_t, int64_t>> spans_;
@@ -288,8 +299,9 @@ class ZipReader {
 
 std::unordered_map<std::string, ZipRecord> read_zip_directory(const ByteSource& file,
                                                               int64_t offset, int64_t length,
-                                                              const std::string& label) {
-  return ZipReader(file, offset, length, label).read();
+                                                              const std::string& label,
+                                                              ZipEntries allowed) {
+  return ZipReader(file, offset, length, label, allowed).read();
 }
 
 }  // namespace fsdp2::ckpt

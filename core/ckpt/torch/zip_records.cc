@@ -50,10 +50,10 @@ std::optional<uint32_t> checksum_in(const ZipRecord& record) {
 }
 
 ZipRecords::ZipRecords(std::shared_ptr<const ByteSource> file, int64_t offset, int64_t length,
-                       std::string label)
+                       std::string label, ZipEntries allowed)
     : file_(std::move(file)),
       label_(std::move(label)),
-      records_(read_zip_directory(*file_, offset, length, label_)) {}
+      records_(read_zip_directory(*file_, offset, length, label_, allowed)) {}
 
 const ZipRecord* ZipRecords::find(const std::string& name) const {
   const auto found = records_.find(name);
@@ -68,10 +68,23 @@ std::string ZipRecords::read_text(const std::string& name, int64_t max_bytes,
   FSDP2_CHECK(record->bytes <= max_bytes, Code::kCorruptData,
               "{}: its record {} has {} bytes, at most {} are accepted", label_,
               printable_name(name), record->bytes, max_bytes);
-  std::string text(static_cast<size_t>(record->bytes), '\0');
-  file_->read(record->offset, record->bytes, text.data());
+  std::string text = bytes_of(name, *record);
   check_checksum(label_, name, *record, zip_checksum(text.data(), text.size()));
   return text;
+}
+
+std::string ZipRecords::bytes_of(const std::string& name, const ZipRecord& record) const {
+  std::string bytes(static_cast<size_t>(record.bytes), '\0');
+  if (record.packed_bytes == 0) {
+    file_->read(record.offset, record.bytes, bytes.data());
+    return bytes;
+  }
+  std::string packed(static_cast<size_t>(record.packed_bytes), '\0');
+  file_->read(record.offset, record.packed_bytes, packed.data());
+  FSDP2_CHECK(zip_unpack(packed, bytes), Code::kCorruptData,
+              "{}: record {} is damaged: it does not unpack to {} bytes", label_,
+              printable_name(name), record.bytes);
+  return bytes;
 }
 
 void ZipRecords::read_box(const std::string& name, const StoredTensor& tensor,
@@ -95,14 +108,23 @@ void ZipRecords::verify_once(const std::string& name, const ZipRecord& record) c
       return;
     }
   }
-  check_checksum(label_, name, record, checksum_of(*file_, record));
+  verify_record(name, record);
   const std::lock_guard<std::mutex> lock(mutex_);
   verified_.insert(name);
 }
 
+void ZipRecords::verify_record(const std::string& name, const ZipRecord& record) const {
+  if (record.packed_bytes == 0) {
+    check_checksum(label_, name, record, checksum_of(*file_, record));
+  } else {
+    const std::string bytes = bytes_of(name, record);
+    check_checksum(label_, name, record, zip_checksum(bytes.data(), bytes.size()));
+  }
+}
+
 void ZipRecords::verify() const {
   for (const auto& [name, record] : records_) {
-    check_checksum(label_, name, record, checksum_of(*file_, record));
+    verify_record(name, record);
   }
 }
 

@@ -26,7 +26,7 @@ class ZipRecords {
   // The archive in bytes [offset, offset + length) of a file; `label` is for messages.
   // Errors: those of read_zip_directory.
   ZipRecords(std::shared_ptr<const ByteSource> file, int64_t offset, int64_t length,
-             std::string label);
+             std::string label, ZipEntries allowed = ZipEntries::kStored);
 
   const ByteSource& file() const { return *file_; }
   const std::string& label() const { return label_; }
@@ -38,7 +38,7 @@ class ZipRecords {
   // "file of torch.save"), larger than max_bytes or damaged.
   std::string read_text(const std::string& name, int64_t max_bytes, const char* expected) const;
   // See TorchArchive::read_box. The tensor is in the record `name`, whatever its own storage says.
-  // REQUIRES: the record is there, and the tensor lies inside it.
+  // REQUIRES: the record is there, stored as it is, and the tensor lies inside it.
   void read_box(const std::string& name, const StoredTensor& tensor, at::IntArrayRef begin,
                 const at::Tensor& out) const;
 
@@ -46,6 +46,8 @@ class ZipRecords {
   void verify() const;
 
  private:
+  std::string bytes_of(const std::string& name, const ZipRecord& record) const;
+  void verify_record(const std::string& name, const ZipRecord& record) const;
   void verify_once(const std::string& name, const ZipRecord& record) const;
 
   const std::shared_ptr<const ByteSource> file_;

@@ -28,6 +28,9 @@ struct ZipEntry {
   int64_t listed_bytes = -1;
   int64_t listed_offset = -1;
   std::string listed_name = {};  // empty: the truth
+  std::string packed = {};       // in place of the data, with the method 8
+
+  const std::string& stored() const { return packed.empty() ? data : packed; }
 };
 
 // As torch.save writes them when it is told to compute none.
@@ -50,9 +53,10 @@ inline int64_t listed(int64_t value, int64_t truth) { return value >= 0 ? value 
 
 // method, time, checksum, packed and unpacked bytes
 inline std::string zip_numbers(const ZipEntry& entry, uint64_t bytes) {
-  return number_bytes(entry.method, 2) + number_bytes(0, 4) +
+  const uint64_t in_file = entry.packed.empty() ? bytes : entry.packed.size();
+  return number_bytes(entry.packed.empty() ? entry.method : 8, 2) + number_bytes(0, 4) +
          number_bytes(zip_checksum(entry.data.data(), entry.data.size()), 4) +
-         number_bytes(bytes, 4) + number_bytes(bytes, 4);
+         number_bytes(in_file, 4) + number_bytes(bytes, 4);
 }
 
 inline std::string zip_text(const std::vector<ZipEntry>& entries, const ZipEnd& end = {}) {
@@ -62,7 +66,7 @@ inline std::string zip_text(const std::vector<ZipEntry>& entries, const ZipEnd& 
     const auto offset = static_cast<int64_t>(text.size());
     text += "PK\x03\x04" + number_bytes(20, 2) + number_bytes(entry.flags, 2) +
             zip_numbers(entry, entry.data.size()) + number_bytes(entry.name.size(), 2) +
-            number_bytes(0, 2) + entry.name + entry.data;
+            number_bytes(0, 2) + entry.name + entry.stored();
     const std::string name = entry.listed_name.empty() ? entry.name : entry.listed_name;
     const auto bytes = listed(entry.listed_bytes, static_cast<int64_t>(entry.data.size()));
     directory += "PK\x01\x02" + number_bytes(20, 2) + number_bytes(20, 2) +
