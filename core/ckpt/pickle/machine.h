@@ -104,6 +104,7 @@ class PickleMachine {
   Id torch_size(const std::vector<Id>& values, std::string_view name);
   std::vector<Id> checked_integers(Id list, std::string_view name);
   Id collection(const std::vector<Id>& values, std::string_view name);
+  Id typed_container(const std::vector<Id>& values, std::string_view name);
   Id encoded_bytes(const std::vector<Id>& values, std::string_view name);
   Id path(const std::vector<Id>& values, std::string_view name);
   Id plain_call(Id function, const std::vector<Id>& values);

@@ -69,6 +69,9 @@ PickleMachine::Id PickleMachine::call(Id function, Id arguments) {
   if (starts_with(name, "pathlib.")) {
     return path(values, name);
   }
+  if (starts_with(name, "torch.jit._pickle.")) {
+    return typed_container(values, name);
+  }
   if (name == "torch.device" || name == "torch.serialization._get_layout" ||
       name == "torch.distributed.checkpoint.metadata._MEM_FORMAT_ENCODING") {
     return plain_call(function, values);
@@ -107,6 +110,17 @@ PickleMachine::Id PickleMachine::collection(const std::vector<Id>& values, std::
     return add_container(Kind::kSet, std::vector<Id>(children(values[0])));
   }
   refuse_arguments(name);
+}
+
+// (container[, its type])
+PickleMachine::Id PickleMachine::typed_container(const std::vector<Id>& values,
+                                                 std::string_view name) {
+  const bool is_container = !values.empty() && values.size() <= 2 &&
+                            (kind(values[0]) == Kind::kList || kind(values[0]) == Kind::kDict);
+  if (!is_container || (values.size() == 2 && kind(values[1]) != Kind::kText)) {
+    refuse_arguments(name);
+  }
+  return values[0];
 }
 
 PickleMachine::Id PickleMachine::encoded_bytes(const std::vector<Id>& values,
@@ -153,7 +167,8 @@ PickleMachine::Id PickleMachine::make_object(Id type, Id arguments) {
   if (name == "collections.OrderedDict" && values.empty()) {
     return add_container(Kind::kDict, {});
   }
-  check(starts_with(name, "torch.distributed.checkpoint.") && values.empty(),
+  check((starts_with(name, "torch.distributed.checkpoint.") || is_script_class(name)) &&
+            values.empty(),
         "an object of {} is made", name);
   return add_container(Kind::kObject, {type});
 }
@@ -170,7 +185,7 @@ void PickleMachine::set_state(Id target, Id state) {
 // ("storage", class, key, where it was, elements; bytes for the untyped)
 PickleMachine::Id PickleMachine::storage(Id id) {
   constexpr char kName[] = "a storage";
-  check(names_ == PickleNames::kTorchSave, "a tensor in metadata");
+  check(names_ != PickleNames::kDcpMetadata, "a tensor in metadata");
   if (kind(id) != Kind::kTuple || children(id).size() != 5) {
     refuse_arguments(kName);
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "core/base/text.h"
 #include "core/ckpt/pickle/dtype.h"
 
 namespace fsdp2::ckpt {
@@ -45,6 +46,12 @@ constexpr const char* kDcpMetadataNames[] = {
     "pathlib._local.WindowsPath",
     "pathlib._local.PureWindowsPath",
 };
+// Functions that say of which type a list or dict is.
+constexpr const char* kTorchScriptNames[] = {
+    "torch.jit._pickle.restore_type_tag", "torch.jit._pickle.build_intlist",
+    "torch.jit._pickle.build_doublelist", "torch.jit._pickle.build_boollist",
+    "torch.jit._pickle.build_tensorlist",
+};
 // Legal in files of torch.save, but not values that are handled here.
 constexpr const char* kUnhandledNames[] = {
     "torch._utils._rebuild_qtensor",          "torch._utils._rebuild_sparse_tensor",
@@ -70,10 +77,15 @@ bool is_allowed_name(std::string_view name, PickleNames names) {
   if (contains(kCommonNames, name) || dtype_of_name(name)) {
     return true;
   }
-  return names == PickleNames::kTorchSave
-             ? contains(kTorchSaveNames, name) || dtype_of_storage_name(name).has_value()
-             : contains(kDcpMetadataNames, name);
+  if (names == PickleNames::kDcpMetadata) {
+    return contains(kDcpMetadataNames, name);
+  }
+  return contains(kTorchSaveNames, name) || dtype_of_storage_name(name).has_value() ||
+         (names == PickleNames::kTorchScript &&
+          (is_script_class(name) || contains(kTorchScriptNames, name)));
 }
+
+bool is_script_class(std::string_view name) { return starts_with(name, "__torch__."); }
 
 bool is_unhandled_name(std::string_view name) { return contains(kUnhandledNames, name); }
 

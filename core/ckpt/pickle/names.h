@@ -14,6 +14,9 @@ inline constexpr char kUntypedStorage[] = "torch.storage.UntypedStorage";
 
 bool is_allowed_name(std::string_view name, PickleNames names);
 
+// A class of a TorchScript program.
+bool is_script_class(std::string_view name);
+
 // Legal in files of torch.save, but of values that are not handled here.
 bool is_unhandled_name(std::string_view name);
 

@@ -25,6 +25,9 @@ enum class PickleNames {
   // OrderedDict, Counter, set, bytes. Tensors become StoredTensor, torch.Size a tuple, the rest
   // the plain values they are.
   kTorchSave,
+  // data.pkl and constants.pkl of a TorchScript program: those of torch.save, objects of the
+  // program's own classes, and lists and dicts with their types, which are left out.
+  kTorchScript,
   // .metadata of a DCP directory: its classes as objects, dtypes, torch.Size as a tuple, paths.
   kDcpMetadata,
 };

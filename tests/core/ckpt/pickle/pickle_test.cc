@@ -114,6 +114,29 @@ TEST(Pickle, EachFormatHasItsOwnNames) {
                ".metadata: its pickle, byte 2: it uses torch.FloatStorage");
 }
 
+TEST(Pickle, AScriptsObjectsAndTypedListsAreData) {
+  const auto read_script = [](const std::string& bytes) {
+    return read_pickle(bytes, PickleNames::kTorchScript, "data.pkl");
+  };
+  const std::string object =
+      pickle("c__torch__.a.___torch_mangle_0\nNet\n)\x81}X\x01\0\0\0nK\x05sb.");
+  const PythonValue net = read_script(object);
+  ASSERT_NE(net.as<PythonObject>(), nullptr);
+  EXPECT_EQ(net.as<PythonObject>()->name, "__torch__.a.___torch_mangle_0.Net");
+  EXPECT_EQ(net.as<PythonObject>()->state.front(), (PythonDict{{{"n", 5}}}));
+  EXPECT_ERROR(read(object), Code::kUnsupported, "__torch__.a.___torch_mangle_0.Net");
+  const PythonValue list = read_script(pickle("ctorch.jit._pickle\nbuild_intlist\n(]K\x07\x61tR."));
+  EXPECT_EQ(list, (PythonList{{7}}));
+  const PythonValue texts =
+      read_script(pickle("ctorch.jit._pickle\nrestore_type_tag\n(]X\x09\0\0\0List[str]tR."));
+  EXPECT_EQ(texts, PythonList());
+  EXPECT_ERROR(read_script(pickle("ctorch.jit._pickle\nbuild_intlist\n(K\x07tR.")),
+               Code::kCorruptData, "wrong arguments for torch.jit._pickle.build_intlist");
+  EXPECT_ERROR(read_script(pickle("c__torch__\nNet\n)R.")), Code::kCorruptData,
+               "__torch__.Net is called");
+  EXPECT_ERROR(read_script(pickle("cos\nsystem\n.")), Code::kUnsupported, "os.system");
+}
+
 TEST(Pickle, AllowedNamesAreCalledWithTheirOwnArgumentsOnly) {
   EXPECT_ERROR(read(pickle("ctorch\nSize\nK\x01\x85R.")), Code::kCorruptData,
                "wrong arguments for torch.Size");
