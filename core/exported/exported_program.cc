@@ -10,6 +10,8 @@
 #include "core/exported/program/program_archive.h"
 #include "core/exported/program/program_reader.h"
 #include "core/exported/program/program_weights.h"
+#include "core/exported/script/script_archive.h"
+#include "core/exported/script/scripted_model.h"
 
 namespace fsdp2::exported {
 
@@ -122,6 +124,10 @@ class Loader {
 }  // namespace
 
 ExportedModel load_exported(const std::string& path, std::optional<at::ScalarType> dtype) {
+  if (is_script_file(path)) {
+    ScriptedModel script = load_script(path, dtype);
+    return {std::move(script.module), std::move(script.values), true, script.draws_random_numbers};
+  }
   return Loader(path, dtype).load();
 }
 

@@ -1,5 +1,6 @@
 // A model of any architecture, exported in Python with torch.export: a .pt2 file becomes a module
-// tree that is sharded and trained like any other.
+// tree that is sharded and trained like any other. So does a file of TorchScript, see
+// script/scripted_model.h.
 //
 //   ExportedModel model = load_exported("model.pt2");
 //   auto root = fsdp::fully_shard_by_kind(model.module, mesh, policy, {"GPT2Block"});

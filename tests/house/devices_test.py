@@ -51,6 +51,7 @@ READS = {
 STEP_ROOMS = (
     "core/exported",
     "core/exported/operators",
+    "core/exported/script",
     "core/fsdp",
     "core/fsdp/group",
     "core/models",

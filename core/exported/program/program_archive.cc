@@ -139,6 +139,15 @@ std::string ProgramArchive::read_text(const std::string& name) const {
 }
 
 void ProgramArchive::check_format() const {
+  FSDP2_CHECK(zip_.find("archive_format") != nullptr || zip_.find("data.pkl") == nullptr,
+              Code::kUnsupported,
+              "{}: holds values alone, as torch.save writes them, and no program: expected a file "
+              "of torch.export.save or torch.jit.save",
+              path());
+  FSDP2_CHECK(zip_.find(".data/extern_modules") == nullptr, Code::kUnsupported,
+              "{}: is a torch.package, whose modules are Python: expected a file of "
+              "torch.export.save or torch.jit.save",
+              path());
   const auto check = [this](const std::string& name, const std::string& expected) {
     const std::string found = zip_.read_text(name, kMaxSmallBytes, kExpected);
     FSDP2_CHECK(found == expected, Code::kUnsupported, "{}: {}: expected \"{}\", found \"{}\"",

@@ -1,0 +1,196 @@
+#include "core/exported/script/script_effects.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/enum_tag.h>
+#include <torch/csrc/jit/ir/constants.h>
+
+#include <algorithm>
+#include <array>
+#include <set>
+#include <string_view>
+#include <unordered_map>
+
+#include "core/base/error.h"
+#include "core/ckpt/value/printable_name.h"
+#include "core/exported/script/script_graph.h"
+#include "core/operators/operator_rules.h"
+
+namespace fsdp2::exported {
+
+namespace {
+
+using torch::jit::Node;
+using torch::jit::Value;
+namespace prim_kinds = torch::jit::prim;
+
+// They write files, or run code on other threads or machines.
+constexpr std::array<std::string_view, 10> kRefused = {"aten::save",
+                                                       "prim::PythonOp",
+                                                       "prim::fork",
+                                                       "prim::forkClosure",
+                                                       "prim::awaitable",
+                                                       "prim::rpc_async",
+                                                       "prim::rpc_sync",
+                                                       "prim::rpc_remote",
+                                                       "prim::awaitableClosure",
+                                                       "prim::awaitable_nowait"};
+
+class EffectFinder {
+ public:
+  EffectFinder(torch::jit::Graph& graph, const std::string& title) : graph_(graph), title_(title) {}
+
+  ScriptEffects find() {
+    for (size_t i = 1; i < graph_.inputs().size(); ++i) {
+      inputs_.emplace(graph_.inputs()[i]->debugName());
+      owners_[graph_.inputs()[i]] = {graph_.inputs()[i]->debugName()};
+    }
+    visit(*graph_.block());
+    return std::move(effects_);
+  }
+
+ private:
+  using Owners = std::set<std::string>;  // paths of attributes, and names of inputs
+
+  void visit(torch::jit::Block& block) {
+    for (Node* node : block.nodes()) {
+      check(*node);
+      follow(*node);
+      if (node->kind() == prim_kinds::Enter) {
+        visit_context(*node);
+      }
+    }
+  }
+
+  // What a `with` runs, which is no part of the graph.
+  void visit_context(const Node& node) {
+    const auto type = node.input(0)->type()->cast<c10::ClassType>();
+    FSDP2_CHECK(type != nullptr, Code::kUnsupported, "{}: a `with` of {}", title_,
+                node.input(0)->type()->str());
+    for (const char* name : {"__enter__", "__exit__"}) {
+      const auto graph = flat_method(*type, name, title_);
+      for_each_node(*graph->block(), [this](Node& inner) {
+        if (inner.kind() != prim_kinds::SetAttr) {
+          check(inner);
+        }
+      });
+    }
+  }
+
+  void check(const Node& node) {
+    const std::string kind = node.kind().toQualString();
+    FSDP2_CHECK(node.kind() != prim_kinds::SetAttr || !attribute_path(*node.input(0)),
+                Code::kUnsupported,
+                "{}: its forward assigns the attribute {}: expected one that it changes in place, "
+                "and registers as a buffer",
+                title_, ckpt::printable_name(node.s(torch::jit::attr::name)));
+    FSDP2_CHECK(std::find(kRefused.begin(), kRefused.end(), kind) == kRefused.end(),
+                Code::kUnsupported, "{}: its forward uses {}, which does more than compute", title_,
+                kind);
+    FSDP2_CHECK(node.kind().is_prim() || node.kind().is_aten(), Code::kUnsupported,
+                "{}: its forward uses {}, an operator of another library than LibTorch", title_,
+                kind);
+    if (node.maybeSchema() != nullptr && node.kind().is_aten()) {
+      check_operator(node, *node.maybeSchema());
+    }
+  }
+
+  void check_operator(const Node& node, const c10::FunctionSchema& schema) {
+    const auto op = c10::Dispatcher::singleton().findSchema(schema.operator_name());
+    if (!op) {
+      return;  // of lists, texts and numbers
+    }
+    FSDP2_CHECK(operators::only_computes(op->schema()), Code::kUnsupported,
+                "{}: its forward uses {}, which does more than compute", title_, schema.name());
+    effects_.draws_random_numbers |=
+        op->hasTag(at::Tag::nondeterministic_seeded) && !is_without_chance(node, schema);
+  }
+
+  // Attention and dropout draw nothing with a probability of 0, or in eval mode.
+  static bool is_without_chance(const Node& node, const c10::FunctionSchema& schema) {
+    for (size_t i = 0; i < node.inputs().size() && i < schema.arguments().size(); ++i) {
+      const std::string& name = schema.arguments()[i].name();
+      const auto constant = torch::jit::toIValue(node.input(i));
+      if (!constant) {
+        continue;
+      }
+      const bool is_zero = constant->isDouble() && constant->toDouble() == 0.0;
+      const bool is_false = constant->isBool() && !constant->toBool();
+      if ((is_zero && (name == "p" || name == "dropout_p" || name == "dropout")) ||
+          (is_false && name == "train")) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  // Whose memory each value may be, and which of it is written to.
+  void follow(Node& node) {
+    Owners owners = owners_of_inputs(node);
+    for (torch::jit::Block* inner : node.blocks()) {
+      for (const Value* value : inner->inputs()) {  // a loop's
+        owners_[value].insert(owners.begin(), owners.end());
+      }
+      visit(*inner);
+      for (const Value* value : inner->outputs()) {
+        const Owners& of_output = owners_[value];
+        owners.insert(of_output.begin(), of_output.end());
+      }
+    }
+    for (const Value* value : node.outputs()) {
+      owners_[value].insert(owners.begin(), owners.end());
+    }
+  }
+
+  Owners owners_of_inputs(const Node& node) {
+    if (node.kind() == prim_kinds::GetAttr) {
+      const auto path = attribute_path(*node.output());
+      if (path && takes_parameter(node)) {
+        parameters_.insert(*path);
+      }
+      return path ? Owners{*path} : owners_[node.input()];
+    }
+    Owners owners;
+    const c10::FunctionSchema* schema = node.kind().is_aten() ? node.maybeSchema() : nullptr;
+    for (size_t i = is_module_call(node) ? 1 : 0; i < node.inputs().size(); ++i) {
+      const Owners& of_input = owners_[node.input(i)];
+      if (schema == nullptr) {
+        owners.insert(of_input.begin(), of_input.end());
+      } else if (const c10::AliasInfo* alias = alias_of(*schema, i)) {
+        owners.insert(of_input.begin(), of_input.end());
+        if (alias->isWrite()) {
+          write(of_input);
+        }
+      }
+    }
+    return owners;
+  }
+
+  // Schemas of texts take more inputs than they name.
+  static const c10::AliasInfo* alias_of(const c10::FunctionSchema& schema, size_t input) {
+    return input < schema.arguments().size() ? schema.arguments()[input].alias_info() : nullptr;
+  }
+
+  void write(const Owners& owners) {
+    for (const std::string& owner : owners) {
+      FSDP2_CHECK(parameters_.count(owner) == 0, Code::kUnsupported,
+                  "{}: its forward changes the parameter {} in place, which only an optimizer may",
+                  title_, ckpt::printable_name(owner));
+      (inputs_.count(owner) == 0 ? effects_.changed_attribute : effects_.changed_input) = owner;
+    }
+  }
+
+  torch::jit::Graph& graph_;
+  const std::string& title_;
+  ScriptEffects effects_;
+  std::unordered_map<const Value*, Owners> owners_;
+  std::set<std::string> parameters_;  // paths
+  std::set<std::string> inputs_;      // names
+};
+
+}  // namespace
+
+ScriptEffects find_effects(torch::jit::Graph& graph, const std::string& title) {
+  return EffectFinder(graph, title).find();
+}
+
+}  // namespace fsdp2::exported

@@ -1,0 +1,185 @@
+// TorchScript files that are damaged, hostile, or of a kind that is not run: each is one line that
+// names the file and what is wrong.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "core/exported/exported_program.h"
+#include "tests/core/base/file_fixture.h"
+#include "tests/core/exported/script_fixture.h"
+
+namespace fsdp2::exported {
+namespace {
+
+class BrokenScript : public FileTest {
+ protected:
+  ExportedModel load() const { return load_exported(write("m.pt", file.bytes())); }
+
+  void expect(Code code, const std::string& message) const {
+    EXPECT_ERROR(load(), code, message);
+    EXPECT_ERROR(load(), code, "m.pt: ");
+  }
+  // Of a forward that is this line.
+  void expect_forward(const std::string& line, Code code, const std::string& message) {
+    SCOPED_TRACE(line);
+    file.forward = "    " + line + "\n    return torch.sum(torch.mul(x, self.w))\n";
+    expect(code, message);
+  }
+  void expect_zip(const std::vector<ckpt::ZipEntry>& entries, Code code,
+                  const std::string& message) const {
+    EXPECT_ERROR(load_exported(write("m.pt", ckpt::zip_text(entries))), code, message);
+  }
+
+  ScriptFile file;
+};
+
+TEST_F(BrokenScript, GoodOneIsTaken) {
+  const ExportedModel model = load();
+  EXPECT_EQ(model.module->kind(), "M");
+  EXPECT_TRUE(model.has_values);
+  EXPECT_FALSE(model.draws_random_numbers);
+  nn::materialize(*model.module, *model.values);
+  const at::Tensor x = at::zeros({2, 3}, at::device(at::kCPU));
+  EXPECT_EQ((*model.module)(x).item<float>(), 0.0F);
+}
+
+TEST_F(BrokenScript, NoneIsWhatItIsNot) {
+  EXPECT_ERROR(load_exported(write("m.pt", "x")), Code::kCorruptData, "no end of a zip archive");
+  EXPECT_ERROR(load_exported(path("none.pt")), Code::kNotFound, "none.pt");
+  const ckpt::ZipEntry state = {"m/data.pkl", ckpt::write_pickle(ckpt::PythonTuple())};
+  expect_zip({state, {"m/version", "3\n"}}, Code::kUnsupported,
+             "m.pt: holds values alone, as torch.save writes them, and no program");
+  expect_zip({{"m/.data/extern_modules", "sys"}, {"m/.data/version", "3"}}, Code::kUnsupported,
+             "m.pt: is a torch.package");
+}
+
+TEST_F(BrokenScript, RecordsAreThereAndOfTheirSize) {
+  const std::vector<ckpt::ZipEntry> good = file.entries();
+  for (const size_t missing : {0, 3, 4}) {  // code, values, version
+    std::vector<ckpt::ZipEntry> entries = good;
+    entries.erase(entries.begin() + static_cast<ptrdiff_t>(missing));
+    EXPECT_THROW(load_exported(write("m.pt", ckpt::zip_text(entries))), Error);
+  }
+  file.storage.resize(20);
+  expect(Code::kCorruptData, "its record data/0 has 20 bytes, expected 6 elements of 4 bytes");
+  file = ScriptFile();
+  file.rows = 3;
+  expect(Code::kCorruptData, "data.pkl");
+  file = ScriptFile();
+  file.version = "99";
+  expect(Code::kUnsupported, "has version 99 of TorchScript's operators, the newest known is 10");
+  file.version = "new";
+  expect(Code::kCorruptData, "version says new");
+}
+
+TEST_F(BrokenScript, ValuesFitTheClass) {
+  file.class_name = "__torch__.N";
+  expect(Code::kUnsupported, "__torch__.N");
+  file = ScriptFile();
+  file.attribute = "v";
+  expect(Code::kCorruptData, "w has no value");
+  file = ScriptFile();
+  file.more_attributes = "  n : int\n";
+  expect(Code::kCorruptData, "n has no value");
+  file = ScriptFile();
+  file.storage_class = "torch.IntStorage";
+  expect(Code::kUnsupported, "the parameter w is of type Int, expected floats");
+  file = ScriptFile();
+  file.constants = ckpt::write_pickle(ckpt::PythonTuple{{1}});
+  expect(Code::kUnsupported, "a constant is an int, expected tensors");
+}
+
+TEST_F(BrokenScript, CodeThatDoesNotCompileIsToldInOneLine) {
+  expect_forward("x = torch.no_such(x)", Code::kUnsupported,
+                 "cannot compile __torch__.M: Unknown builtin op: aten::no_such");
+  expect_forward("return (((", Code::kUnsupported, "cannot compile __torch__.M: ");
+  expect_forward("x = " + std::string(300, '(') + "x" + std::string(300, ')'), Code::kUnsupported,
+                 "has 300 brackets inside one another, at most 200 are read");
+  file = ScriptFile();
+  file.forward = "    return torch.sum(torch.mul(x, CONSTANTS.c7))\n";
+  expect(Code::kUnsupported, "cannot compile __torch__.M");
+}
+
+TEST_F(BrokenScript, ForwardOnlyComputes) {
+  expect_forward("torch.save(x, \"/tmp/no\")", Code::kUnsupported, "");
+  expect_forward("x = torch.from_file(\"/etc/passwd\", False, 4)", Code::kUnsupported,
+                 "its forward uses aten::from_file, which does more than compute");
+  expect_forward("y = torch.resize_(x, [100, 100])", Code::kUnsupported,
+                 "its forward uses aten::resize_, which does more than compute");
+  expect_forward("y = torch.add_(self.w, 1)", Code::kUnsupported,
+                 "its forward changes the parameter w in place, which only an optimizer may");
+  expect_forward("y = torch.mul_(torch.t(self.w), 2)", Code::kUnsupported,
+                 "its forward changes the parameter w in place");
+  expect_forward("self.w = x", Code::kUnsupported, "");
+}
+
+TEST_F(BrokenScript, AContextIsCodeToo) {
+  file.more_classes =
+      "class Guard:\n  t : Tensor\n  def __enter__(self: __torch__.Guard) -> NoneType:\n"
+      "    self.t = torch.from_file(\"/etc/passwd\", False, 4)\n    return None\n"
+      "  def __exit__(self: __torch__.Guard, a: Any, b: Any, c: Any) -> NoneType:\n"
+      "    return None\n";
+  file.forward =
+      "    g = __torch__.Guard.__new__(__torch__.Guard)\n    with g:\n"
+      "      y = torch.mul(x, self.w)\n    return torch.sum(y)\n";
+  expect(Code::kUnsupported, "aten::from_file, which does more than compute");
+}
+
+TEST_F(BrokenScript, WhatWouldRunWhileLoadingIsRefused) {
+  file.more_methods =
+      "  def __getstate__(self: __torch__.M) -> int:\n    return 1\n"
+      "  def __setstate__(self: __torch__.M, n: int) -> NoneType:\n    return None\n";
+  expect(Code::kUnsupported, "__torch__.M has a method __setstate__, which would run while");
+}
+
+TEST_F(BrokenScript, InputsAreToldByTheirTypes) {
+  file.arguments = "x: Tensor,\n    n: int,\n    scale: float=2.0";
+  const ExportedModel model = load();
+  EXPECT_EQ(model.module->input_count().required, 2U);
+  EXPECT_EQ(model.module->input_count().most, 3U);
+  const at::Tensor x = at::ones({2, 3}, at::device(at::kCPU));
+  EXPECT_ERROR(model.module->check_inputs({x}), Code::kInvalidArgument,
+               "expected 2 to 3 inputs, found 1");
+  EXPECT_ERROR(model.module->check_inputs({x, x}), Code::kInvalidArgument,
+               "its input n is of type int, found Tensor");
+  EXPECT_ERROR(model.module->check_inputs({c10::IValue(), 1}), Code::kInvalidArgument,
+               "its input x is of type Tensor, found NoneType");
+}
+
+TEST_F(BrokenScript, AnOperatorsErrorIsOneLine) {
+  const ExportedModel model = load();
+  nn::materialize(*model.module, *model.values);
+  const at::Tensor x = at::ones({5, 7}, at::device(at::kCPU));
+  EXPECT_ERROR((*model.module)(x), Code::kInvalidArgument,
+               "m.pt: RuntimeError: The size of tensor a (7) must match");
+}
+
+// Checksums are right: it is the readers that have to notice.
+TEST_F(BrokenScript, AnyDamageIsAModuleOrAnErrorOfOurs) {
+  const std::vector<ckpt::ZipEntry> good = file.entries();
+  const auto try_entry = [&](size_t index, const std::string& data) {
+    std::vector<ckpt::ZipEntry> entries = good;
+    entries[index].data = data;
+    try {
+      load_exported(write("m.pt", ckpt::zip_text(entries)));
+    } catch (const Error& error) {
+      EXPECT_EQ(error.message().find('\n'), std::string::npos) << error.message();
+    }
+  };
+  const std::string& code = good[0].data;
+  for (size_t end = 0; end < code.size(); end += 3) {
+    try_entry(0, code.substr(0, end));
+  }
+  const std::string& pickle = good[1].data;
+  for (size_t at = 0; at < pickle.size(); ++at) {
+    std::string damaged = pickle;
+    damaged[at] = static_cast<char>(damaged[at] ^ (1 << at % 8));
+    try_entry(1, damaged);
+    try_entry(1, pickle.substr(0, at));
+  }
+}
+
+}  // namespace
+}  // namespace fsdp2::exported
