@@ -1,4 +1,4 @@
-// The one place that says which file names mean a program of torch.export.
+// The one place that says which file names mean a program of torch.export or TorchScript.
 #pragma once
 
 #include <filesystem>
@@ -6,7 +6,7 @@
 namespace fsdp2::cli {
 
 inline bool is_exported_file(const std::filesystem::path& path) {
-  return path.extension() == ".pt2";
+  return path.extension() == ".pt2" || path.extension() == ".pt";
 }
 
 }  // namespace fsdp2::cli

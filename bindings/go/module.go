@@ -45,9 +45,9 @@ func ModuleFromConfig(json string, options *ModuleOptions) (*Module, error) {
 }
 
 // ModuleFromExported makes the model of any architecture that Python's torch.export has written to a .pt2 file, for example by
-// examples/python/export_model.py. What the export fixed stays: train or eval mode, the types and ranges of sizes of the inputs, and
-// the dtype. The first output is the loss. Errors, which name the file and the key or node: ErrNotFound, ErrUnsupported,
-// ErrCorruptData.
+// examples/python/export_model.py, or torch.jit.save to any file. What an export fixed stays: train or eval mode, the types and ranges
+// of sizes of the inputs, and the dtype. The first output is the loss. Errors, which name the file and the key or node: ErrNotFound,
+// ErrUnsupported, ErrCorruptData.
 func ModuleFromExported(path string, options *ModuleOptions) (*Module, error) {
 	var raw capi.Module
 	return madeModule(&raw, capi.ModuleFromExported(path, options.raw(), &raw))

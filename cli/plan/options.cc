@@ -20,7 +20,7 @@ constexpr int64_t kMostTokens = 1 << 26;    // as the library
 constexpr int64_t kMostPrefetch = 1 << 10;  // as the library
 
 void check_options(const PlanOptions& o) {
-  require(!o.model.empty(), "no model given: --model DIR, config.json or FILE.pt2");
+  require(!o.model.empty(), "no model given: --model DIR, config.json, FILE.pt2 or FILE.pt");
   require_within("--world-size", o.world_size, 1, kMostRanks);
   require(0 <= o.rank && o.rank < o.world_size,
           "--rank " + std::to_string(o.rank) +
@@ -83,9 +83,9 @@ void add_step(CLI::App* app, PlanOptions* o) {
 }
 
 void add_model(CLI::App* app, PlanOptions* o) {
-  app->add_option(
-         "--model", o->model,
-         "Directory with config.json, that file, a program FILE.pt2, or gpt-90m or gpt-300m")
+  app->add_option("--model", o->model,
+                  "Directory with config.json, that file, a program FILE.pt2 or FILE.pt, or gpt-90m "
+                  "or gpt-300m")
       ->option_text("PATH");
   add_count(app, "--world-size", &o->world_size, "Number of ranks");
   add_count(app, "--rank", &o->rank, "Rank whose memory is shown");

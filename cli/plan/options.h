@@ -11,7 +11,7 @@ namespace fsdp2::cli {
 constexpr int64_t kMostRanks = 1 << 20;  // a table of all ranks is made
 
 struct PlanOptions {
-  std::string model;  // a directory with config.json, the file itself, or a program's .pt2 file
+  std::string model;  // a directory with config.json, the file itself, or a program's .pt2 or .pt
   int world_size = 1;
   int rank = 0;
   Sharding sharding;

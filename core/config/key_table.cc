@@ -61,7 +61,8 @@ std::vector<Key> run_keys(TrainOptions* o) {
   const std::string model = "Model", data = "Data", steps = "Steps", sharding = "Sharding";
   return {
       {model, "model", &o->model,
-       "Directory with config.json and safetensors, or a program FILE.pt2 of torch.export"},
+       "Directory with config.json and safetensors, or a program: FILE.pt2 of torch.export, "
+       "FILE.pt of TorchScript"},
       {model, "model-config", &o->model_config,
        "config.json, or gpt-90m or gpt-300m, instead of --model; --seed draws the initial weights"},
       {model, "untie-embeddings-and-output-weights", &o->untie_embeddings_and_output_weights,
@@ -97,7 +98,8 @@ std::vector<Key> run_keys(TrainOptions* o) {
        "Leave out lines that are not JSON, no record, or without an answer, and say how many"},
       {data, "tokenizer", &o->tokenizer, kTokenizerHelp},
       {data, "vocab-size", &o->vocab_size,
-       "Vocabulary of the token file (0: the model's; a program FILE.pt2 does not tell its own)"},
+       "Vocabulary of the token file (0: the model's; a program, .pt2 or .pt, does not tell its "
+       "own)"},
       {data, "seq-len", &o->seq_len, "Tokens per window"},
       {data, "shuffle", &o->shuffle, "Shuffle the windows of each epoch, by --seed"},
       {data, "drop-last", &o->drop_last,

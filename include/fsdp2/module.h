@@ -27,18 +27,31 @@ FSDP2_CALL fsdp2_module_from_pretrained(const char* directory,
  * which are the same at any world size. */
 FSDP2_CALL fsdp2_module_from_config(const char* json, const fsdp2_module_options* options /*(opt)*/,
                                     fsdp2_module* out);
-/* Makes the model of any architecture that torch.export (torch 2.11) has written to a .pt2 file;
- * examples/python/export_model.py does so. The modules have the classes and paths, and the
- * parameters the names, that they have in Python; the modules in lists are the model's layers.
- * What the export fixed stays: train or eval mode, the types and ranges of sizes of the inputs,
- * all of which are tensors, and the dtype that it computes in, which is to be that of the
- * parameters, or of fsdp2_shard_options.param_dtype. The first output is the loss. Modules inside
- * run only as parts of the whole. A program with random nodes (dropout) draws from the default
- * generators of the process, as in Python, and this call seeds them with `seed`.
- * Values are read from the file; a file without them waits for a checkpoint (defer_values). Errors:
- * FSDP2_E_NOT_FOUND, FSDP2_E_UNSUPPORTED (control flow, a decomposed program, an operator that
- * LibTorch lacks, parameters or persistent buffers that forward changes), FSDP2_E_CORRUPT_DATA;
- * each names the file and the key or node. */
+/* Makes the model of any architecture that torch.export or TorchScript has written to a file.
+ *
+ * A .pt2 file of torch.export (torch 2.11): examples/python/export_model.py writes one. The modules
+ * have the classes and paths, and the parameters the names, that they have in Python; the modules
+ * in lists are the model's layers. What the export fixed stays: train or eval mode, the types and
+ * ranges of sizes of the inputs, all of which are tensors, and the dtype that it computes in, which
+ * is to be that of the parameters, or of fsdp2_shard_options.param_dtype. The first output is the
+ * loss. Modules inside run only as parts of the whole. A program with random nodes (dropout) draws
+ * from the default generators of the process, as in Python, and this call seeds them with `seed`.
+ * Values are read from the file; a file without them waits for a checkpoint (defer_values).
+ *
+ * A file of torch.jit.save, whatever its name: a module that was scripted or traced. Modules have
+ * their classes, paths and parameter names here, too, and run by themselves where forward calls
+ * them each time, one after the other, as in a Sequential or a list; they can then be units and
+ * checkpointed. Those that it calls under an `if`, in a loop or in a `with` are part of the module
+ * that calls them, and their parameters go to its unit or one around it. Forward takes tensors, in
+ * any dtype that its code can; the module begins in the mode in which it was saved; its buffers are
+ * in checkpoints; dropout draws as above. A constant that a trace has recorded, such as a device,
+ * stays. LibTorch parses and compiles the code in the file: load none whose author you do not
+ * trust. Its operators are checked, and the rest of the file is read as data.
+ *
+ * Errors: FSDP2_E_NOT_FOUND, FSDP2_E_UNSUPPORTED (control flow in a .pt2, a decomposed program, an
+ * operator that LibTorch lacks or that does more than compute, parameters that forward changes,
+ * persistent buffers that a .pt2 changes, attributes that a script assigns, quantized modules, a
+ * file of values alone), FSDP2_E_CORRUPT_DATA; each names the file and the key, node or module. */
 FSDP2_CALL fsdp2_module_from_exported(const char* path,
                                       const fsdp2_module_options* options /*(opt)*/,
                                       fsdp2_module* out);

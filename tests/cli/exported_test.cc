@@ -1,5 +1,5 @@
-// `fsdp2 train --model FILE.pt2`: programs of torch.export are trained, saved and gone on from as
-// other models are, and refused what they cannot do before any work.
+// `fsdp2 train --model FILE.pt2`: programs of torch.export, and of TorchScript, are trained, saved
+// and gone on from as other models are, and refused what they cannot do before any work.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -73,6 +73,31 @@ TEST_F(TrainExported, IsLearnedAndGoneOnWithToTheBit) {
   fs::remove_all(saved + "/step-00000008");
   const std::vector<double> resumed = losses_of(2, {"--resume", saved});
   EXPECT_EQ(resumed, std::vector<double>(whole.begin() + 5, whole.end()));
+}
+
+TEST_F(TrainExported, SoIsAScript) {
+  const std::string script = repository_file("tests/parity/scripted/words.pt");
+  const std::string saved = folder_ + "/saved";
+  std::string tokens;
+  for (int i = 0; i < 2000; ++i) {
+    tokens += ckpt::number_bytes(static_cast<uint64_t>(i * i % 11), 2);
+  }
+  write_file(folder_ + "/tokens.bin", tokens);
+  const Arguments eleven = {"--vocab-size", "11", "--activation-checkpointing"};
+  const auto losses = [&](const Arguments& more) {
+    const Training training = train_on(2, joined(eleven, more), script);
+    EXPECT_EQ(training.outcome.exit_code, 0) << training.outcome.err;
+    std::vector<double> of_steps;
+    for (const Json& step : training.steps) {
+      of_steps.push_back(step.at("loss"));
+    }
+    return of_steps;
+  };
+  const std::vector<double> whole = losses({"--save-dir", saved, "--save-every", "5"});
+  ASSERT_EQ(whole.size(), 8U);
+  EXPECT_LT(whole.back(), whole.front() - 0.3);
+  fs::remove_all(saved + "/step-00000008");
+  EXPECT_EQ(losses({"--resume", saved}), std::vector<double>(whole.begin() + 5, whole.end()));
 }
 
 TEST_F(TrainExported, LossesAreTheSameHoweverItIsSharded) {

@@ -308,7 +308,7 @@ TEST(TrainMistakes, AreNamed) {
     EXPECT_EQ(message.find('\n'), std::string::npos) << message;
   }
   EXPECT_THAT(message_of({"--tokens", "t"}),
-              HasSubstr("--model (a directory or a .pt2 file) or --model-config"));
+              HasSubstr("--model (a directory, a .pt2 or a .pt file) or --model-config"));
   EXPECT_THAT(message_of({"--model", "m"}), HasSubstr("--tokens, --text or --records"));
   EXPECT_THAT(message_of({"--model-config", "m", "--text", "t", "--no-initialization"}),
               HasSubstr("--no-initialization needs --model or --resume"));

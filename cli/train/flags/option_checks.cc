@@ -154,7 +154,7 @@ void check_data(const TrainOptions& o) {
           "--drop-last: a mixture has no last step, and leaves out nothing");
 }
 
-// A program of torch.export has neither a config.json nor outputs but its loss.
+// A program of torch.export or TorchScript has neither a config.json nor outputs but its loss.
 void check_exported(const TrainOptions& o) {
   if (!is_exported_file(o.model)) {
     return;
@@ -268,7 +268,7 @@ void check_numbers(const TrainOptions& o) {
 
 void check_model_options(const TrainOptions& o) {
   require(!o.model.empty() || !o.model_config.empty(),
-          "--model (a directory or a .pt2 file) or --model-config (a config.json) is needed");
+          "--model (a directory, a .pt2 or a .pt file) or --model-config (a config.json) is needed");
   require(o.model.empty() || o.model_config.empty(),
           "--model and --model-config exclude each other");
   check_sharding(o.sharding());

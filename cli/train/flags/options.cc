@@ -78,9 +78,10 @@ void add_command(CLI::App* app, Command* command) {
 bool parse(const std::vector<std::string>& arguments, Command* command, config::Plan* plan) {
   CLI::App app("Trains a decoder language model, sharded over the ranks of the job.",
                "fsdp2 train");
-  set_style(app,
-            "[FILE.yaml] (--model DIR|FILE.pt2 | --model-config FILE) (--tokens FILE | --text "
-            "FILE | --records FILE) [OPTIONS]");
+  set_style(
+      app,
+      "[FILE.yaml] (--model DIR|FILE.pt2|FILE.pt | --model-config FILE) (--tokens FILE | --text "
+      "FILE | --records FILE) [OPTIONS]");
   *command = Command();
   add_command(&app, command);
   for (const config::Key& key : config::train_keys(&plan->options)) {

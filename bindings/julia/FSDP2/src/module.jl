@@ -37,7 +37,7 @@ from_config(json; options...) =
 """
     from_exported(path; options...)
 
-The model of any architecture that torch.export has written to a .pt2 file. Its first output is the loss. $module_options
+The model of any architecture that torch.export has written to a .pt2 file, or torch.jit.save to any file. Its first output is the loss. $module_options
 """
 from_exported(path; options...) =
     make_with(Module, fsdp2_module_options, options) do given, out

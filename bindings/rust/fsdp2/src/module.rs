@@ -137,7 +137,8 @@ impl Module {
         .map(Self::own)
     }
 
-    /// The model of any architecture that `torch.export` has written to a .pt2 file. Its first output is the loss.
+    /// The model of any architecture that `torch.export` has written to a .pt2 file, or `torch.jit.save` to any file. Its first output
+    /// is the loss.
     pub fn from_exported(path: impl AsRef<Path>, options: &ModuleOptions) -> Result<Self> {
         ffi::ready()?;
         let path = ffi::c_path(path.as_ref())?;

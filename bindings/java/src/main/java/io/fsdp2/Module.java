@@ -69,12 +69,12 @@ public final class Module extends Inference {
     return make(options, (raw, out) -> Raw.fsdp2_module_from_config(json, raw, out));
   }
 
-  /** Makes the model that torch.export has written to a .pt2 file. */
+  /** Makes the model that torch.export has written to a .pt2 file, or torch.jit.save to any. */
   public static Module fromExported(String path) {
     return fromExported(path, ModuleOptions.builder().build());
   }
 
-  /** Makes the model that torch.export has written to a .pt2 file. */
+  /** Makes the model that torch.export has written to a .pt2 file, or torch.jit.save to any. */
   public static Module fromExported(String path, ModuleOptions options) {
     return make(options, (raw, out) -> Raw.fsdp2_module_from_exported(path, raw, out));
   }
