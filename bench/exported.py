@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 """What an exported program costs beside our own Llama and beside eager Python, in one run.
 
-    bazel build //bench:exported_benchmark
-    VENV/bin/python bench/exported.py [--rounds 5]     # torch 2.11, transformers 4.57
+    bazel build //bench:exported_benchmark //cli:fsdp2
+    VENV/bin/python bench/exported.py [--rounds 5] [--sharded llama-10m]     # torch 2.11, transformers 4.57
 
-One thread. A round runs each side once; each of them takes the median of 31 runs, and the table has
-the medians over the rounds. A step is forward and backward of a Llama of 2 layers and width 64, at
-4 x 64 tokens. The file of 32 layers is exported without weights.
+First one thread of one process, in processor time. A round runs each side once; each of them takes the median of 31 runs. A step
+is forward and backward of a Llama of 2 layers and width 64, at 4 x 64 tokens; its memory is the most that tensors take beyond what
+there was before it. The file of 32 layers is exported without weights.
+
+Then training on --nproc ranks: `fsdp2 train` on the program of a preset and on its directory, and Python's FSDP2, in turn, with
+bench/side_by_side.py's figures. All tables have medians over the rounds; one JSON line with every figure follows.
 """
 
 from __future__ import annotations
@@ -22,13 +25,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from side_by_side import METRICS, WARMUP_STEPS, figures, prepare, run_once
 from torch.export import Dim, export, save
 
-REPOSITORY = Path(__file__).parent.parent
+HERE = Path(__file__).resolve().parent
+REPOSITORY = HERE.parent
 sys.path.insert(0, str(REPOSITORY / "examples" / "python"))
 from export_model import causal_lm, export_module
 
 NODES, RUNS, VOCABULARY = 1000, 31, 256
+MIB = 1024.0**2
+
+Figures = dict[str, float]
 
 
 class Chain(torch.nn.Module):
@@ -38,13 +46,29 @@ class Chain(torch.nn.Module):
         return x
 
 
+# --------------------------------------------------------------------------------- one process
+
+
 def median_us(body: Callable[[], object]) -> float:
     times = []
     for _ in range(RUNS + 1):
-        start = time.perf_counter()
+        start = time.process_time()
         body()
-        times.append((time.perf_counter() - start) * 1e6)
+        times.append((time.process_time() - start) * 1e6)
     return statistics.median(times[1:])
+
+
+def peak_bytes(body: Callable[[], object]) -> int:
+    """The most that tensors on the CPU took at a time while it ran, beyond what there was before."""
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=activities, profile_memory=True) as profile:
+        body()
+    events = [e for e in profile.profiler.kineto_results.events() if e.name() == "[memory]"]
+    live = peak = 0
+    for event in sorted(events, key=lambda e: e.start_ns()):
+        live += event.nbytes()
+        peak = max(peak, live)
+    return peak
 
 
 def save_llama(directory: Path, layers: int) -> None:
@@ -62,9 +86,9 @@ def save_llama(directory: Path, layers: int) -> None:
     AutoModelForCausalLM.from_config(config).save_pretrained(directory)
 
 
-def export_llama(directory: Path, out: Path, weights: bool) -> torch.nn.Module:
+def export_llama(directory: Path, out: Path, weights: bool, longest: int = 128) -> torch.nn.Module:
     model = causal_lm(str(directory), weights=weights)
-    sizes = {0: Dim("batch", min=1, max=64), 1: Dim("seq", min=2, max=128)}
+    sizes = {0: Dim("batch", min=1, max=64), 1: Dim("seq", min=2, max=longest)}
     tokens = [torch.randint(0, VOCABULARY, (2, 11)) for _ in range(2)]
     export_module(model, tokens, str(out), (sizes, sizes))
     return model
@@ -76,23 +100,18 @@ def eager_node_us() -> float:
     return median_us(lambda: chain(one)) / NODES
 
 
-def eager_step_us(model: torch.nn.Module) -> float:
+def eager_step(model: torch.nn.Module) -> Figures:
     tokens = torch.arange(4 * 64).remainder(VOCABULARY).view(4, 64)
 
     def step() -> None:
         model.zero_grad()
         model(tokens, tokens.clone()).backward()
 
-    return median_us(step)
+    taken = median_us(step)
+    return {"eager": taken, "eager_peak": peak_bytes(step)}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument(
-        "--benchmark", default=str(REPOSITORY / "bazel-bin/bench/exported_benchmark")
-    )
-    options = parser.parse_args()
+def measure_alone(benchmark: Path, rounds: int) -> list[Figures]:
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -102,23 +121,135 @@ def main() -> None:
         export_llama(folder / "deep", deep, weights=False)
         save_llama(folder / "model", 2)
         eager = export_llama(folder / "model", model, weights=True)
-        command = [options.benchmark, chain, str(NODES), deep, model, folder / "model/config.json"]
-        rounds = []
-        for _ in range(options.rounds):
-            taken = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
-            taken["python"] = eager_node_us()
-            taken["eager"] = eager_step_us(eager)
-            rounds.append(taken)
-    median = {key: statistics.median(r[key] for r in rounds) for key in rounds[0]}
-    print("| | program | C++ | Python |\n|---|---|---|---|")
-    print(
-        f"| one node, us | {median['node']:.2f} | {median['direct']:.2f} | {median['python']:.2f} |"
+        command = [benchmark, chain, str(NODES), deep, model, folder / "model/config.json"]
+        taken = []
+        for _ in range(rounds):
+            ours = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+            taken.append({**ours, "python": eager_node_us(), **eager_step(eager)})
+    return taken
+
+
+def table_alone(rounds: list[Figures]) -> str:
+    def row(title: str, keys: list[str], scale: float) -> str:
+        """The program's median, those of the others, and its ratios to them."""
+        cells = [f"{statistics.median(r[key] for r in rounds) / scale:.2f}" for key in keys]
+        for other in keys[1:]:
+            cells.append(f"{statistics.median(r[keys[0]] / r[other] for r in rounds):.2f}")
+        return " | ".join([f"| {title}", *cells, *[""] * (5 - len(cells)), ""]).rstrip()
+
+    return "\n".join(
+        [
+            "| | program | C++ | Python | to C++ | to Python |\n|---|---|---|---|---|---|",
+            row("one node, us", ["node", "direct", "python"], 1),
+            row("a step, ms", ["exported", "own", "eager"], 1000),
+            row("memory of a step, MiB", ["exported_peak", "own_peak", "eager_peak"], MIB),
+            row("loading 32 layers, ms", ["load"], 1000),
+        ]
     )
-    print(f"| loading 32 layers, ms | {median['load'] / 1000:.0f} | | |")
-    print(
-        f"| a step, ms | {median['exported'] / 1000:.2f} | {median['own'] / 1000:.2f} "
-        f"| {median['eager'] / 1000:.2f} |"
+
+
+# --------------------------------------------------------------------------------- several ranks
+
+
+def measure_sharded(args: argparse.Namespace) -> dict[str, list[Figures]]:
+    tokens_a_step = args.global_batch * args.seq_len
+    args.work_dir.mkdir(parents=True, exist_ok=True)
+    model, tokens = prepare(args.sharded, args.work_dir, args.steps * tokens_a_step + 1)
+    program = args.work_dir / f"{args.sharded}.pt2"
+    if not program.exists():
+        export_llama(model, program, weights=True, longest=args.seq_len)
+    vocabulary = json.loads((model / "config.json").read_text())["vocab_size"]
+    options = [
+        "--tokens", str(tokens), "--steps", str(args.steps), "--seq-len", str(args.seq_len),
+        "--global-batch", str(args.global_batch),
+    ]  # fmt: skip
+    ranks = ["--nproc-per-node", str(args.nproc)]
+    ours = [args.fsdp2, "run", *ranks, "--", args.fsdp2, "train", *options, "--model"]
+    python = [sys.executable, "-m", "torch.distributed.run", "--standalone", *ranks]
+    commands = {
+        "program": [*ours, str(program), "--vocab-size", str(vocabulary)],
+        "own": [*ours, str(model)],
+        "python": [
+            *python, str(HERE / "python" / "train_fsdp2.py"), *options, "--model", str(model),
+            "--optimizer-impl", "fused",
+        ],
+    }  # fmt: skip
+    taken: dict[str, list[Figures]] = {side: [] for side in commands}
+    for number in range(args.rounds):
+        for side, command in commands.items():
+            run = run_once(
+                [str(word) for word in command], 1, args.work_dir / f"{side}-{number}.log"
+            )
+            taken[side].append({**figures(run, tokens_a_step), "last_loss": run.steps[-1]["loss"]})
+    return taken
+
+
+def table_sharded(taken: dict[str, list[Figures]]) -> str:
+    def median(side: str, key: str) -> float:
+        return statistics.median(figure[key] for figure in taken[side])
+
+    def ratio(other: str, key: str) -> str:
+        pairs = zip(taken["program"], taken[other], strict=True)
+        return f"{statistics.median(ours[key] / theirs[key] for ours, theirs in pairs):.3f}"
+
+    lines = [
+        "| | program | own Llama | Python FSDP2 | to own | to Python |\n|---|---|---|---|---|---|"
+    ]
+    for metric in METRICS:
+        shown = [
+            f"{median(side, metric.key) / metric.scale:.{metric.digits}f}"
+            for side in ("program", "own", "python")
+        ]
+        ratios = [ratio("own", metric.key), ratio("python", metric.key)]
+        lines.append(f"| {metric.title} | {' | '.join(shown + ratios)} |")
+    losses = [f"{median(side, 'last_loss'):.6f}" for side in ("program", "own", "python")]
+    return "\n".join([*lines, f"| loss of the last step | {' | '.join(losses)} | | |"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__.split("\n")[0],
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
+    parser.add_argument("--rounds", type=int, default=5, help="runs of each side")
+    parser.add_argument(
+        "--benchmark",
+        type=Path,
+        default=REPOSITORY / "bazel-bin/bench/exported_benchmark",
+        help="the program to measure in one process",
+    )
+    parser.add_argument(
+        "--sharded",
+        default="",
+        help="a preset of bench/python/make_model.py to train on several ranks",
+    )
+    parser.add_argument("--nproc", type=int, default=2, help="ranks")
+    parser.add_argument("--seq-len", type=int, default=256, help="tokens a window")
+    parser.add_argument("--global-batch", type=int, default=4, help="windows a step")
+    parser.add_argument(
+        "--steps", type=int, default=8, help=f"steps a run; the first {WARMUP_STEPS} are not timed"
+    )
+    parser.add_argument(
+        "--work-dir",
+        type=Path,
+        default=Path(tempfile.gettempdir()) / "fsdp2-bench",
+        help="models, token files, programs and logs; kept for later calls",
+    )
+    parser.add_argument(
+        "--fsdp2", type=Path, default=REPOSITORY / "bazel-bin/cli/fsdp2", help="the fsdp2 program"
+    )
+    args = parser.parse_args()
+    result: dict[str, object] = {"bench": "exported", "rounds": args.rounds}
+    alone = measure_alone(args.benchmark, args.rounds)
+    print(table_alone(alone))
+    result["alone"] = alone
+    if args.sharded:
+        sharded = measure_sharded(args)
+        print()
+        print(table_sharded(sharded))
+        result |= {"preset": args.sharded, "world_size": args.nproc, "sharded": sharded}
+    print()
+    print(json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -6,10 +6,12 @@
 // of the Llama that CONFIG describes. Prints one JSON line of medians.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <c10/core/Allocator.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
+#include <ctime>
 #include <fstream>
 #include <iterator>
 #include <memory>
@@ -26,16 +28,21 @@ namespace {
 constexpr int kRuns = 31;
 constexpr int64_t kBatch = 4, kLength = 64, kVocabulary = 256;
 
+// Of the processor, so that other work on the machine counts little.
+double process_us() {
+  std::timespec now{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) * 1e6 + static_cast<double>(now.tv_nsec) / 1e3;
+}
+
 template <typename Body>
 double median_us(const Body& body) {
   std::vector<double> times;
   body();  // what happens once
   for (int run = 0; run < kRuns; ++run) {
-    const auto start = std::chrono::steady_clock::now();
+    const double start = process_us();
     body();
-    const std::chrono::duration<double, std::micro> taken =
-        std::chrono::steady_clock::now() - start;
-    times.push_back(taken.count());
+    times.push_back(process_us() - start);
   }
   std::nth_element(times.begin(), times.begin() + kRuns / 2, times.end());
   return times[kRuns / 2];
@@ -76,24 +83,55 @@ double direct_node_us(int nodes) {
          nodes;
 }
 
-double step_us(const std::shared_ptr<nn::Module>& module) {
+// The most that tensors took at a time while it was on this thread, beyond what there was before.
+class PeakCounter final : public c10::MemoryReportingInfoBase {
+ public:
+  void reportMemoryUsage(void* /*pointer*/, int64_t bytes, size_t /*allocated*/,
+                         size_t /*reserved*/, c10::Device /*device*/) override {
+    live_ += bytes;
+    peak_ = std::max(peak_, live_);
+  }
+  bool memoryProfilingEnabled() const override { return true; }
+  int64_t peak() const { return peak_; }
+
+ private:
+  int64_t live_ = 0;
+  int64_t peak_ = 0;
+};
+
+struct StepCost {
+  double us = 0;
+  int64_t peak_bytes = 0;
+};
+
+StepCost step_cost(const std::shared_ptr<nn::Module>& module) {
   const at::Tensor tokens = at::arange(kBatch * kLength, at::device(at::kCPU).dtype(at::kLong))
                                 .remainder(kVocabulary)
                                 .view({kBatch, kLength});
-  return median_us([&] {
+  const auto step = [&] {
     module->zero_grad();
     (*module)(nn::Values{tokens, tokens.clone()}).toTensor().backward();
-  });
+  };
+  StepCost cost;
+  cost.us = median_us(step);
+  const auto counter = std::make_shared<PeakCounter>();
+  const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, counter);
+  step();
+  cost.peak_bytes = counter->peak();
+  return cost;
 }
 
 int run(const std::vector<std::string>& arguments) {
   at::set_num_threads(1);
   const int nodes = std::stoi(arguments.at(1));
+  const StepCost exported = step_cost(exported_module(arguments.at(3)));
+  const StepCost own = step_cost(own_module(arguments.at(4)));
   std::printf(
-      "{\"node\": %.3f, \"direct\": %.3f, \"load\": %.0f, \"exported\": %.1f, \"own\": %.1f}\n",
+      "{\"node\": %.3f, \"direct\": %.3f, \"load\": %.0f, \"exported\": %.1f, \"own\": %.1f, "
+      "\"exported_peak\": %lld, \"own_peak\": %lld}\n",
       program_node_us(arguments.at(0), nodes), direct_node_us(nodes),
-      median_us([&] { exported::load_exported(arguments.at(2)); }),
-      step_us(exported_module(arguments.at(3))), step_us(own_module(arguments.at(4))));
+      median_us([&] { exported::load_exported(arguments.at(2)); }), exported.us, own.us,
+      static_cast<long long>(exported.peak_bytes), static_cast<long long>(own.peak_bytes));
   return 0;
 }
 
