@@ -28,7 +28,7 @@ namespace {
 constexpr int kRuns = 31;
 constexpr int64_t kBatch = 4, kLength = 64, kVocabulary = 256;
 
-// Of the processor, so that other work on the machine counts little.
+// Time of the processor, so that other work on the machine counts little.
 double process_us() {
   std::timespec now{};
   ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);

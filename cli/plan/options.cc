@@ -83,9 +83,10 @@ void add_step(CLI::App* app, PlanOptions* o) {
 }
 
 void add_model(CLI::App* app, PlanOptions* o) {
-  app->add_option("--model", o->model,
-                  "Directory with config.json, that file, a program FILE.pt2 or FILE.pt, or gpt-90m "
-                  "or gpt-300m")
+  app->add_option(
+         "--model", o->model,
+         "Directory with config.json, that file, a program FILE.pt2 or FILE.pt, or gpt-90m "
+         "or gpt-300m")
       ->option_text("PATH");
   add_count(app, "--world-size", &o->world_size, "Number of ranks");
   add_count(app, "--rank", &o->rank, "Rank whose memory is shown");

@@ -28,7 +28,7 @@ constexpr int kMostScans = 100;
   fail(Code::kCorruptData, "is no sound JPEG: {}", text.data());
 }
 
-// Of a file that ends too early the rest would be grey.
+// The rest of a file that ends too early would be grey.
 void hear(j_common_ptr info, int level) {
   if (level < 0 && info->err->msg_code == JWRN_JPEG_EOF) {
     refuse(info);

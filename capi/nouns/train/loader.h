@@ -13,7 +13,7 @@ struct LoaderObject {
   std::shared_ptr<Mesh> mesh;  // for its rank
   train::DataLoader loader;
   const std::shared_ptr<Busy> busy = std::make_shared<Busy>("loader");
-  // Of the last batch.
+  // What came with the last batch.
   at::Tensor positions = {};
   at::Tensor pixels = {};
   at::Tensor grids = {};

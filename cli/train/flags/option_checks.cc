@@ -267,8 +267,9 @@ void check_numbers(const TrainOptions& o) {
 }  // namespace
 
 void check_model_options(const TrainOptions& o) {
-  require(!o.model.empty() || !o.model_config.empty(),
-          "--model (a directory, a .pt2 or a .pt file) or --model-config (a config.json) is needed");
+  require(
+      !o.model.empty() || !o.model_config.empty(),
+      "--model (a directory, a .pt2 or a .pt file) or --model-config (a config.json) is needed");
   require(o.model.empty() || o.model_config.empty(),
           "--model and --model-config exclude each other");
   check_sharding(o.sharding());

@@ -17,7 +17,7 @@ std::vector<c10::IValue> constants_of(const ScriptArchive& archive) {
   return constants;
 }
 
-// Of the exception that is being handled: what LibTorch says of code takes several lines.
+// The text of the exception that is being handled: what LibTorch says of code takes several lines.
 std::string whole_text() {
   try {
     throw;

@@ -70,7 +70,7 @@ class ScriptedModule final : public nn::Module,
   std::vector<std::string> no_split_kinds() const override;
   void check_may_run_again() const override;
   std::vector<at::Tensor> borrowed_parameters() const override;
-  // Of this module and those that it calls.
+  // Whether this module or one that it calls does.
   bool draws_random_numbers() const;
 
   // By the paths that the plan's steps call.
@@ -85,7 +85,7 @@ class ScriptedModule final : public nn::Module,
  private:
   void check_keeps_attributes(const char* advice) const;
   c10::IValue run_call(const ScriptStep& step, nn::Values inputs) const;
-  // Of the step of that number.
+  // Runs the code of the step of that number.
   void run_code(size_t number, torch::jit::Stack& stack) const;
 
   const ScriptPlan plan_;

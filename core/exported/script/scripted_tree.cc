@@ -43,7 +43,7 @@ class TreeMaker {
                         : fmt::format("{}: module \"{}\"", title_, ckpt::printable_name(path));
   }
 
-  // Of the module and of those that it calls.
+  // Plans the module and those that it calls.
   void plan(const std::string& path, const ScriptObject& object) {
     FSDP2_CHECK(
         object->type()->getForwardHooks().empty() && object->type()->getForwardPreHooks().empty(),

@@ -21,7 +21,8 @@ std::string path_in(const std::string& directory, const std::string& file) {
   return file.front() == '/' ? file : directory + file;
 }
 
-// Of all files; their tokens have no place yet. What is wrong with a file is wrong with the record.
+// The images of all files; their tokens have no place yet. What is wrong with a file is wrong with
+// the record.
 std::vector<RecordImage> find_images(const std::vector<std::string>& files,
                                      const RecordVision& vision) {
   std::vector<RecordImage> images;

@@ -14,7 +14,7 @@ struct TokenBatch {
   at::Tensor inputs;
   at::Tensor labels;     // of the next token; kIgnoredLabel where it is not to be learned
   at::Tensor positions;  // from 0 in each sequence; sequences of a row do not see each other
-  // Of the images in the inputs, in their order, as vision-language models take them; undefined
+  // The images in the inputs, in their order, as vision-language models take them; undefined
   // where there are none.
   at::Tensor pixels = {};  // [patches, pixels of one] fp32
   at::Tensor grids = {};   // [images, 3] int64: frames, rows and columns of patches

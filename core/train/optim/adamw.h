@@ -42,8 +42,8 @@ struct AdamWOptions {
   double eps = 1e-8;
   double weight_decay = 1e-2;
   bool decoupled_weight_decay = true;  // false: Adam, where the decay is added to the gradient
-  // Of the moments, if not each parameter's own: kBFloat16 or kFloat, of parameters in fp32 alone.
-  // One optimizer has one; for a group, unset is the optimizer's.
+  // Dtype of the moments, if not each parameter's own: kBFloat16 or kFloat, of parameters in fp32
+  // alone. One optimizer has one; for a group, unset is the optimizer's.
   std::optional<c10::ScalarType> state_dtype = std::nullopt;
 };
 

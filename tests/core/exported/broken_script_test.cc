@@ -21,7 +21,7 @@ class BrokenScript : public FileTest {
     EXPECT_ERROR(load(), code, message);
     EXPECT_ERROR(load(), code, "m.pt: ");
   }
-  // Of a forward that is this line.
+  // Expects it of a file whose forward is this line.
   void expect_forward(const std::string& line, Code code, const std::string& message) {
     SCOPED_TRACE(line);
     file.forward = "    " + line + "\n    return torch.sum(torch.mul(x, self.w))\n";

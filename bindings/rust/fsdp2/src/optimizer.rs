@@ -21,8 +21,8 @@ options! {
         eps: f64,
         /// Decoupled from the gradient, unless `coupled_decay`.
         weight_decay: f64,
-        /// Of both moments, such as bf16 beside parameters in fp32, in half the memory; `None`: each parameter's own, or, of
-        /// a group, the optimizer's.
+        /// Dtype of both moments, such as bf16 beside parameters in fp32, in half the memory; `None`: each parameter's own
+        /// or, for a group, the optimizer's.
         state_dtype: Option<Dtype>,
     }
 }

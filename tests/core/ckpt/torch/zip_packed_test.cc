@@ -14,8 +14,8 @@ namespace {
 
 const std::string kText(2000, 'a');
 // What deflate makes of it.
-const std::string kPacked(
-    "\x4b\x4c\x1c\x05\xa3\x60\x14\x8c\x82\x51\x30\x0a\x46\xc1\x50\x07\x00", 17);
+const std::string kPacked("\x4b\x4c\x1c\x05\xa3\x60\x14\x8c\x82\x51\x30\x0a\x46\xc1\x50\x07\x00",
+                          17);
 
 // Deflate also has blocks of bytes as they are.
 std::string plain_block(const std::string& text) {

@@ -13,7 +13,7 @@ namespace fsdp2::train {
 
 inline constexpr int64_t kPatchNumel = 6;
 
-// Of a model with bytes as tokens and squares of 2 x 2 patches.
+// The rules of a model with bytes as tokens and squares of 2 x 2 patches.
 inline VisionRules tiny_vision() {
   VisionRules rules;
   rules.start_token = 256;

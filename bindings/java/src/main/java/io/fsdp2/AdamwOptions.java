@@ -58,7 +58,7 @@ public final class AdamwOptions {
     return coupledDecay;
   }
 
-  /** Of both moments; {@code KEEP}: each parameter's own, or, of a group, the optimizer's. */
+  /** Dtype of both moments; {@code KEEP}: each parameter's own or, for a group, the optimizer's. */
   public DType stateDtype() {
     return stateDtype;
   }
@@ -135,7 +135,7 @@ public final class AdamwOptions {
       return this;
     }
 
-    /** Of both moments, such as {@code BF16} beside parameters in fp32, in half the memory. */
+    /** Dtype of both moments, such as {@code BF16} beside fp32 parameters, in half the memory. */
     public Builder stateDtype(DType stateDtype) {
       this.stateDtype = stateDtype;
       return this;
