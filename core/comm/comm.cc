@@ -8,9 +8,9 @@
 #include <thread>
 #include <utility>
 
-#include "core/comm/collective_check.h"
-#include "core/comm/collective_subject.h"
-#include "core/comm/collective_wait.h"
+#include "core/comm/check/collective_check.h"
+#include "core/comm/check/collective_subject.h"
+#include "core/comm/check/collective_wait.h"
 #include "core/comm/transport/all_reduce_path.h"
 
 namespace fsdp2 {

@@ -9,7 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/base/log.h"
-#include "core/comm/collective_check.h"
+#include "core/comm/check/collective_check.h"
 #include "core/comm/meet/patience.h"
 #include "core/comm/meet/place.h"
 #include "core/comm/meet/rendezvous.h"

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/comm/collective_subject.h"
+#include "core/comm/check/collective_subject.h"
 #include "core/fsdp/group/chunk_copy.h"
 
 namespace fsdp2::fsdp {

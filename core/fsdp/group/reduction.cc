@@ -8,7 +8,7 @@
 #include <cmath>
 #include <utility>
 
-#include "core/comm/collective_subject.h"
+#include "core/comm/check/collective_subject.h"
 #include "core/fsdp/group/chunk_copy.h"
 #include "core/fsdp/group/collectives.h"
 #include "core/nn/meta_tensor.h"

@@ -1,5 +1,5 @@
 // FSDP2_DEBUG=detail: what ranks are told whose collectives differ.
-#include "core/comm/collective_check.h"
+#include "core/comm/check/collective_check.h"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/comm/collective_subject.h"
+#include "core/comm/check/collective_subject.h"
 #include "core/comm/comm.h"
 #include "tests/core/comm/tensor_values.h"
 #include "tests/support/ranks.h"

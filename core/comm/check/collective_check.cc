@@ -1,4 +1,4 @@
-#include "core/comm/collective_check.h"
+#include "core/comm/check/collective_check.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
