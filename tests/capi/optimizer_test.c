@@ -421,12 +421,8 @@ static void an_optimizer_of_another_shard_is_refused(void) {
 
 static void learning_rates_can_be_changed(void) {
   struct job job = start_lone_job();
-  fsdp2_sgd_options options = FSDP2_SGD_OPTIONS_INIT;
-  fsdp2_optimizer sgd = {0};
+  const fsdp2_optimizer sgd = sgd_with(job.shard, 0.9);
   double lr = 0.0;
-  options.momentum = 0.9;
-  options.nesterov = 1;
-  EXPECT_OK(fsdp2_optimizer_create_sgd(job.shard, &options, &sgd));
   EXPECT_OK(fsdp2_optimizer_set_lr(sgd, 0.25));
   EXPECT_OK(fsdp2_optimizer_get_lr(sgd, &lr));
   EXPECT(lr == 0.25);
