@@ -104,7 +104,9 @@ fn the_pieces_of_a_step_make_a_step() {
             state_dtype: Some(Dtype::Bf16),
             ..Default::default()
         };
-        let full = Optimizer::create_adamw(&shard, &halved)?.info()?.n_full_bytes;
+        let full = Optimizer::create_adamw(&shard, &halved)?
+            .info()?
+            .n_full_bytes;
         assert_eq!(2 * (full - 4 * 21), info.n_full_bytes - 4 * 21);
         let plan = PlanOptions {
             optimizer_bytes: full,
