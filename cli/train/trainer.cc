@@ -135,7 +135,8 @@ void Trainer::prepare() {
       emit({{"event", "reshard_budget"},
             {"kept_gathered", reshard_choice_->kept},
             {"units", reshard_choice_->candidates},
-            {"planned_peak_bytes", reshard_choice_->peak_bytes}});
+            {"planned_peak_bytes", reshard_choice_->peak_bytes},
+            {"resharded_peak_bytes", reshard_choice_->resharded_peak_bytes}});
     }
   }
 }
