@@ -14,18 +14,8 @@ namespace {
 using ::testing::HasSubstr;
 using Texts = std::vector<std::string>;
 
-// A Llama with next to no activations, in enough layers that what is gathered outweighs gradients.
-std::string config_of_width(int hidden, int intermediate, int vocabulary) {
-  const std::string path = empty_directory() + "/config.json";
-  write_file(path, R"({"model_type": "llama", "num_hidden_layers": 8, "num_attention_heads": 8,
-    "num_key_value_heads": 8, "max_position_embeddings": 128, "rms_norm_eps": 1e-5,
-    "rope_theta": 10000.0, "hidden_act": "silu", "tie_word_embeddings": false,
-    "initializer_range": 0.02, "hidden_size": )" +
-                       std::to_string(hidden) +
-                       ", \"intermediate_size\": " + std::to_string(intermediate) +
-                       ", \"vocab_size\": " + std::to_string(vocabulary) + "}");
-  return path;
-}
+// Enough layers that what is gathered outweighs gradients.
+constexpr int kLayers = 8;
 
 Training run_within(const std::string& config, const Texts& budget, int ranks = 2) {
   const std::string tokens = golden_inputs("tiny-llama")[3];
@@ -76,10 +66,10 @@ double measured_bytes(const Training& training) {
 }
 
 TEST(ReshardBudget, KeepsAsManyUnitsAsFitAndLossesStayTheSame) {
-  const std::string config = config_of_width(512, 1408, 2048);
+  const std::string config = config_of_width(kLayers, 512, 1408, 2048);
   const Training all = run_within(config, {"--reshard-budget-gb", "100"});
   const Training none = run_within(config, {});
-  ASSERT_EQ(kept(all), 8U);
+  ASSERT_EQ(kept(all), size_t{kLayers});
   const Training least = run_within(config, within(planned_peak(all) - 1000000));
   const Training some = run_within(config, within(middle_of(all)));
   for (const Training* training : {&all, &least, &some}) {
@@ -89,7 +79,7 @@ TEST(ReshardBudget, KeepsAsManyUnitsAsFitAndLossesStayTheSame) {
     }
     EXPECT_EQ(gathered(*training, "live"), gathered(*training, "plan"));
   }
-  EXPECT_LT(kept(least), 8U);
+  EXPECT_LT(kept(least), size_t{kLayers});
   EXPECT_LT(kept(some), kept(least));
   EXPECT_GT(kept(some), 0U);
   EXPECT_LE(planned_peak(some), middle_of(all));
@@ -102,9 +92,9 @@ TEST(ReshardBudget, IsWhatARunStaysWithin) {
   GTEST_SKIP() << "what the sanitizer keeps for itself is not planned";
 #endif
   // Both runs load the same code and keep the same small things.
-  const double small =
-      measured_bytes(run_within(config_of_width(64, 176, 384), {"--reshard-budget-gb", "100"}));
-  const std::string config = config_of_width(512, 1408, 2048);
+  const double small = measured_bytes(
+      run_within(config_of_width(kLayers, 64, 176, 384), {"--reshard-budget-gb", "100"}));
+  const std::string config = config_of_width(kLayers, 512, 1408, 2048);
   const int64_t budget = middle_of(run_within(config, {"--reshard-budget-gb", "100"}));
   const double measured = measured_bytes(run_within(config, within(budget))) - small;
   std::printf("measured %.0f MB of %.0f MB\n", measured / 1e6, static_cast<double>(budget) / 1e6);
@@ -113,13 +103,14 @@ TEST(ReshardBudget, IsWhatARunStaysWithin) {
 
 TEST(ReshardBudget, ThatNoStepFitsInIsAnErrorOnAllRanks) {
   const Training training =
-      run_within(config_of_width(64, 176, 384), {"--reshard-budget-gb", "0.0001"});
+      run_within(config_of_width(kLayers, 64, 176, 384), {"--reshard-budget-gb", "0.0001"});
   EXPECT_NE(training.outcome.exit_code, 0);
   EXPECT_THAT(training.outcome.err, HasSubstr("--reshard-budget-gb: a step takes 0.00"));
 }
 
 TEST(ReshardBudget, OfOneRankChangesNothing) {
-  const Training alone = run_within(config_of_width(64, 176, 384), {"--reshard-budget-gb", "1"}, 1);
+  const Training alone =
+      run_within(config_of_width(kLayers, 64, 176, 384), {"--reshard-budget-gb", "1"}, 1);
   EXPECT_EQ(alone.outcome.exit_code, 0) << alone.outcome.err;
   EXPECT_EQ(event_of(alone, "reshard_budget").at("units"), 0);
 }

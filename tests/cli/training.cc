@@ -53,6 +53,18 @@ std::string small_llama() {
   return file;
 }
 
+std::string config_of_width(int layers, int hidden, int intermediate, int vocabulary) {
+  const std::string path = empty_directory() + "/config.json";
+  write_file(path, R"({"model_type": "llama", "num_attention_heads": 8, "num_key_value_heads": 8,
+    "max_position_embeddings": 128, "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0, "hidden_act": "silu", "tie_word_embeddings": false,
+    "initializer_range": 0.02, "num_hidden_layers": )" +
+                       std::to_string(layers) + ", \"hidden_size\": " + std::to_string(hidden) +
+                       ", \"intermediate_size\": " + std::to_string(intermediate) +
+                       ", \"vocab_size\": " + std::to_string(vocabulary) + "}");
+  return path;
+}
+
 std::vector<std::string> golden_inputs(const std::string& model) {
   return {"--model", repository_file(kGolden + ("models/" + model)), "--tokens",
           repository_file(kGolden + ("tokens/" + model + ".bin"))};

@@ -28,6 +28,9 @@ Training read_training(Outcome outcome);
 // learns bytes within a few steps, for what does not depend on the size of a model.
 std::string small_llama();
 
+// A config.json, in a folder of its own: a Llama with next to no activations at short lengths.
+std::string config_of_width(int layers, int hidden, int intermediate, int vocabulary);
+
 // Arguments: a golden model and its tokens.
 std::vector<std::string> golden_inputs(const std::string& model);
 

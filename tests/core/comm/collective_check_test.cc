@@ -75,7 +75,7 @@ TEST_P(DetailedChecks, ChangeNoCollectiveThatIsAlike) {
     Comm& comm = world.control();
     at::Tensor gathered = at::empty({3});
     for (int i = 0; i < 20; ++i) {
-      comm.all_gather(gathered, at::full({1}, comm.rank() + i)).wait();
+      comm.all_gather(gathered, at::full({1}, static_cast<double>(comm.rank() + i))).wait();
     }
     EXPECT_EQ(values(gathered), (std::vector<double>{19, 20, 21}));
     at::Tensor sum = at::ones({4});
