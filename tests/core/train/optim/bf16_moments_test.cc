@@ -314,7 +314,7 @@ TEST(Bf16Moments, TrainAsThoseInFp32) {
       return loss;
     };
     const double wide = loss_after(std::nullopt);
-    // Of a loss that has nearly vanished, on a full batch, where nothing else scatters: 11 % more.
+    // The loss has nearly vanished, on a full batch, where nothing else scatters: 11 % more.
     EXPECT_NEAR(loss_after(at::kBFloat16), wide, 0.2 * wide);
   });
 }
