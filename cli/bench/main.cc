@@ -12,9 +12,9 @@
 #include "cli/bench/options.h"
 #include "cli/bench/product_peak.h"
 #include "cli/bench/training_run.h"
-#include "cli/child_program.h"
 #include "cli/library.h"
-#include "cli/size_text.h"
+#include "cli/machine/child_program.h"
+#include "cli/machine/size_text.h"
 
 namespace fsdp2::cli {
 namespace {

@@ -12,8 +12,8 @@
 #include <system_error>
 #include <vector>
 
-#include "cli/child_program.h"
 #include "cli/library.h"
+#include "cli/machine/child_program.h"
 
 namespace fsdp2::cli {
 

@@ -9,7 +9,7 @@
 
 #include "cli/doctor/full_weights.h"
 #include "cli/doctor/small_job.h"
-#include "cli/size_text.h"
+#include "cli/machine/size_text.h"
 
 namespace fsdp2::cli {
 

@@ -9,7 +9,7 @@
 #include <sstream>
 #include <system_error>
 
-#include "cli/child_program.h"
+#include "cli/machine/child_program.h"
 
 namespace fsdp2::cli {
 

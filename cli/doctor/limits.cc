@@ -10,8 +10,8 @@
 #include <string>
 
 #include "cli/doctor/machine.h"
-#include "cli/machine_memory.h"
-#include "cli/size_text.h"
+#include "cli/machine/machine_memory.h"
+#include "cli/machine/size_text.h"
 
 namespace fsdp2::cli {
 

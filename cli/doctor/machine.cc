@@ -15,7 +15,7 @@
 #include <ctime>
 #include <string>
 
-#include "cli/size_text.h"
+#include "cli/machine/size_text.h"
 
 namespace fsdp2::cli {
 

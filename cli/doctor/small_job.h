@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "cli/child_program.h"
-#include "cli/scratch_directory.h"
+#include "cli/machine/child_program.h"
+#include "cli/machine/scratch_directory.h"
 
 namespace fsdp2::cli {
 

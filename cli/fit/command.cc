@@ -8,8 +8,8 @@
 #include "cli/arguments.h"
 #include "cli/fit/search.h"
 #include "cli/fit/trial.h"
-#include "cli/machine_memory.h"
-#include "cli/size_text.h"
+#include "cli/machine/machine_memory.h"
+#include "cli/machine/size_text.h"
 #include "cli/train/flags/options.h"
 #include "core/config/resolve.h"
 

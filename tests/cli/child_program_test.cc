@@ -1,5 +1,5 @@
 // Programs that are run to their ends.
-#include "cli/child_program.h"
+#include "cli/machine/child_program.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>

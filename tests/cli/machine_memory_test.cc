@@ -1,5 +1,5 @@
 // The memory of a control group, from files like the kernel's.
-#include "cli/machine_memory.h"
+#include "cli/machine/machine_memory.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <fstream>
 #include <string>
 
-#include "cli/scratch_directory.h"
+#include "cli/machine/scratch_directory.h"
 
 namespace fsdp2::cli {
 namespace {

@@ -1,5 +1,5 @@
 // Numbers as people read them.
-#include "cli/size_text.h"
+#include "cli/machine/size_text.h"
 
 #include <gtest/gtest.h>
 

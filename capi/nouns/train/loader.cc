@@ -16,11 +16,11 @@
 #include "core/comm/sequence_dim.h"
 #include "core/text/tokenizer.h"
 #include "core/train/data/data_loader.h"
+#include "core/train/data/images/vision_rules.h"
 #include "core/train/data/mixture.h"
 #include "core/train/data/record_file.h"
 #include "core/train/data/token_file.h"
 #include "core/train/data/tokenized_text.h"
-#include "core/train/data/vision_rules.h"
 
 namespace fsdp2::capi {
 

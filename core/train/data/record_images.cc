@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/train/data/image_file.h"
+#include "core/train/data/images/image_file.h"
 #include "core/train/data/record.h"
 
 namespace fsdp2::train {

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "core/text/tokenizer.h"
-#include "core/train/data/vision_rules.h"
+#include "core/train/data/images/vision_rules.h"
 
 namespace fsdp2::train {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/ckpt/safetensors/safetensors_file.h"
-#include "core/train/data/vision_rules.h"
+#include "core/train/data/images/vision_rules.h"
 
 namespace fsdp2::train {
 

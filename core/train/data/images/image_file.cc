@@ -1,4 +1,4 @@
-#include "core/train/data/image_file.h"
+#include "core/train/data/images/image_file.h"
 
 #include <ATen/Functions.h>
 #include <fmt/ranges.h>

@@ -1,4 +1,4 @@
-#include "core/train/data/vision_rules.h"
+#include "core/train/data/images/vision_rules.h"
 
 #include <sys/stat.h>
 

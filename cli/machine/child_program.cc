@@ -1,4 +1,4 @@
-#include "cli/child_program.h"
+#include "cli/machine/child_program.h"
 
 #include <fcntl.h>
 #include <poll.h>

@@ -1,4 +1,4 @@
-#include "cli/machine_memory.h"
+#include "cli/machine/machine_memory.h"
 
 #include <algorithm>
 #include <fstream>

@@ -1,4 +1,4 @@
-#include "cli/scratch_directory.h"
+#include "cli/machine/scratch_directory.h"
 
 #include <stdlib.h>
 

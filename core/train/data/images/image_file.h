@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "core/train/data/vision_rules.h"
+#include "core/train/data/images/vision_rules.h"
 
 namespace fsdp2::train {
 

@@ -1,4 +1,4 @@
-#include "cli/size_text.h"
+#include "cli/machine/size_text.h"
 
 #include <array>
 #include <cmath>
