@@ -13,11 +13,13 @@
 #include "cli/train/flags/option_checks.h"
 #include "cli/train/micro_batch.h"
 #include "cli/train/outputs.h"
+#include "cli/train/report/device_memory.h"
 #include "cli/train/report/event_file.h"
 #include "cli/train/report/memory.h"
 #include "cli/train/report/memory_report.h"
 #include "cli/train/report/metrics.h"
 #include "cli/train/report/metrics_table.h"
+#include "cli/train/report/overview.h"
 #include "cli/train/report/progress.h"
 #include "cli/train/report/step_line.h"
 #include "cli/train/report/summary.h"
@@ -215,6 +217,11 @@ void Trainer::introduce() {
                  " parameters on " + mesh.substr(0, mesh.find(" rank ")) + ", " +
                  std::to_string(stop_) + " steps of " +
                  count_text(static_cast<double>(tokens_a_step())) + " tokens");
+  if (!options_.quiet) {
+    for (const std::string& line : overview(shard_, optimizer_)) {
+      progress_->say(line);
+    }
+  }
   for (const std::string& note : plan_.notes) {
     progress_->say(note);
   }
@@ -295,7 +302,9 @@ void Trainer::report(const fsdp2_step_result& result, double seconds, double dat
     emit(step_line(options_, result, {seconds, data_wait, tokens_per_second},
                    {model_info_.numel, info_.world_size}));
   }
-  progress_->step(result.step, result.loss, seconds, tokens_per_second);
+  const auto device = memory_of_device(mesh_);
+  progress_->step({result.step, result.loss, result.grad_norm, result.lr, seconds,
+                   tokens_per_second, device ? device->allocated_bytes : status_bytes("VmRSS")});
 }
 
 void Trainer::emit(const nlohmann::ordered_json& line) {

@@ -74,9 +74,9 @@ std::vector<std::string> Outcome::err_lines_with(const std::string& text) const 
   return found;
 }
 
-RunIn on_terminal() {
+RunIn on_terminal(int columns) {
   RunIn how;
-  how.terminal = true;
+  how.terminal_columns = columns;
   return how;
 }
 
@@ -100,10 +100,10 @@ RunIn with_variable(const std::string& name, const std::string& value) {
 
 Process::Process(const std::vector<std::string>& command, const RunIn& how)
     : started_(now()), deadline_(started_ + how.timeout_s) {
-  if (how.terminal) {
+  if (how.terminal_columns > 0) {
     winsize size{};
     size.ws_row = 25;
-    size.ws_col = 100;
+    size.ws_col = static_cast<unsigned short>(how.terminal_columns);
     pid_ = forkpty(&out_, nullptr, nullptr, &size);
     must(pid_ >= 0, "forkpty");
     if (pid_ == 0) {

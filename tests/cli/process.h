@@ -24,11 +24,12 @@ struct RunIn {
   std::vector<std::pair<std::string, std::string>> environment;  // added; "" takes one away
   std::string input;                                             // its standard input
   double timeout_s = 60;
-  bool merge = false;     // standard error goes where standard output goes
-  bool terminal = false;  // both go to a terminal of 100 columns; what it gets is in `out`
+  bool merge = false;  // standard error goes where standard output goes
+  // Above 0: both go to a terminal so wide; what it gets is in `out`.
+  int terminal_columns = 0;
 };
 
-RunIn on_terminal();
+RunIn on_terminal(int columns = 100);
 RunIn merged();
 RunIn with_input(const std::string& text);
 RunIn with_variable(const std::string& name, const std::string& value);

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@ namespace fsdp2::test {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::ContainsRegex;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -212,6 +214,54 @@ TEST(TrainProgress, UpdatesOneLineOfTheLaunchersTerminal) {
   EXPECT_EQ(training.outcome.exit_code, 0);
   EXPECT_THAT(training.outcome.out, HasSubstr("\r[rank 0] [==="));
   EXPECT_THAT(lines_of(training.outcome.out).back(), HasSubstr("done in"));
+}
+
+// The longest of the texts that came between carriage returns and line ends.
+size_t widest_line(const std::string& out) {
+  size_t widest = 0, begin = 0;
+  for (size_t end = 0; end != std::string::npos; begin = end + 1) {
+    end = out.find_first_of("\r\n\033", begin);
+    widest = std::max(widest, std::min(end, out.size()) - begin);
+  }
+  return widest;
+}
+
+TEST(TrainProgress, ShowsTheFiguresThatTellMostWhereATerminalIsNarrow) {
+  const std::vector<std::string> run = joined(kShort, {"--metrics", "/dev/null"});
+  const auto last_line = [&](int columns) {
+    const Training training = train(1, run, on_terminal(columns));
+    const std::string& out = training.outcome.out;
+    const std::string updates = out.substr(std::min(out.find("\rstep"), out.find("\r[")));
+    EXPECT_LT(widest_line(updates), static_cast<size_t>(columns)) << out;
+    return lines_of(out).back();
+  };
+  const std::string number = "[0-9.e+-]+", word = "[0-9.]+ [A-Za-z]*";
+  const std::string begin = "step 2/2  loss " + number + "  ", end = "done in .*";
+  const std::string speed = word + " ?tokens/s  ", memory = "[0-9.]+ [KMG]iB  ";
+  EXPECT_THAT(last_line(200), ContainsRegex(begin + "norm " + number + "  lr " + number + "  " +
+                                            speed + memory + end));
+  EXPECT_THAT(last_line(100), ContainsRegex(begin + "norm " + number + "  lr " + number + "  " +
+                                            speed + memory + end));
+  EXPECT_THAT(last_line(70), ContainsRegex(begin + speed + memory + end));
+  EXPECT_THAT(last_line(52), ContainsRegex(begin + speed + end));
+  EXPECT_THAT(last_line(40), ContainsRegex(begin + end));
+}
+
+TEST(TrainProgress, BeginsWithUnitsMemoryAndWhatIsFrozen) {
+  const auto told = [](const std::vector<std::string>& more) {
+    return train(2, joined(kShort, more)).outcome.err;
+  };
+  const std::string plain = told({});
+  EXPECT_THAT(plain, ContainsRegex("\\[rank 0\\] [0-9]+ units: \\(root\\) of [0-9.]+ k, "
+                                   "model.layers.0 to model.layers.[0-9]+ of [0-9.]+ k"));
+  EXPECT_THAT(plain, ContainsRegex("planned memory of a rank, without activations: [0-9.]+ [KM]iB "
+                                   "\\(shards [0-9.]+ [KM]iB, their gradients [0-9.]+ [KM]iB, "
+                                   "optimizer [0-9.]+ [KM]iB, gathered [0-9.]+ [KM]iB\\)"));
+  EXPECT_THAT(plain, Not(HasSubstr("frozen")));
+  EXPECT_THAT(told({"--freeze", "model.layers.0"}),
+              ContainsRegex("frozen: 9 of [0-9]+ parameters, [0-9.]+ k elements: "
+                            "model.layers.0.[a-z_.]+, model.layers.0.[a-z_.]+, "
+                            "model.layers.0.[a-z_.]+ and 6 others"));
 }
 
 TEST(TrainProgress, LeavesJsonLinesOfATerminalWhole) {

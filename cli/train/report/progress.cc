@@ -7,7 +7,9 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <limits>
 
+#include "cli/machine/size_text.h"
 #include "cli/terminal.h"
 
 namespace fsdp2::cli {
@@ -92,21 +94,23 @@ void Progress::say(const std::string& line) {
   }
 }
 
-void Progress::step(int64_t step, double loss, double seconds, double tokens_per_second) {
+void Progress::step(const StepShown& shown) {
   // The first step fills caches and tells little about those to come.
-  const bool second = step == first_ + 1;
-  step_seconds_ = second ? seconds : smooth(step_seconds_, seconds);
-  tokens_per_second_ = second ? tokens_per_second : smooth(tokens_per_second_, tokens_per_second);
-  const int64_t done = step + 1;
-  if (style_ == Style::kNone || !(step == first_ || is_due(done == stop_))) {
+  const bool second = shown.step == first_ + 1;
+  step_seconds_ = second ? shown.seconds : smooth(step_seconds_, shown.seconds);
+  tokens_per_second_ =
+      second ? shown.tokens_per_second : smooth(tokens_per_second_, shown.tokens_per_second);
+  const int64_t done = shown.step + 1;
+  if (style_ == Style::kNone || !(shown.step == first_ || is_due(done == stop_))) {
     return;
   }
   shown_at_ = Clock::now();
-  const std::string text = figures(done, loss);
+  const size_t room = style_ == Style::kLines ? std::numeric_limits<size_t>::max()
+                                              : static_cast<size_t>(std::max(columns_ - 1, 0));
+  const std::string text = figures(shown, room);
   if (style_ == Style::kLines || done == stop_) {
     say(text);
   } else {
-    const size_t room = static_cast<size_t>(std::max(columns_ - 1, 0));
     longest_ = std::max(longest_, text.size());
     show((bar(done, room - std::min(room, longest_)) + text).substr(0, room));
   }
@@ -120,13 +124,40 @@ bool Progress::is_due(bool last) const {
   return last || now - shown_at_ >= (now - start_ < kLater ? kLineEvery : kLineEveryLater);
 }
 
-std::string Progress::figures(int64_t done, double loss) const {
+// The figures in the order in which people read them. Where there is no room for all, those with
+// the highest rank are left out first.
+std::string Progress::figures(const StepShown& shown, size_t room) const {
+  struct Figure {
+    int rank;
+    std::string text;
+  };
+  const int64_t done = shown.step + 1;
   const int width = static_cast<int>(std::to_string(stop_).size());
   const auto left = static_cast<double>(stop_ - done);
-  return format("step %*lld/%lld  loss %.4f  %s tokens/s  ", width, static_cast<long long>(done),
-                static_cast<long long>(stop_), loss, count_text(tokens_per_second_).c_str()) +
-         (left > 0 ? "ETA " + duration_text(left * step_seconds_)
-                   : "done in " + duration_text(seconds_since(start_)));
+  const std::array<Figure, 7> all = {{
+      {0, format("step %*lld/%lld", width, static_cast<long long>(done),
+                 static_cast<long long>(stop_))},
+      {0, format("loss %.4f", shown.loss)},
+      {3, format("norm %.3g", shown.grad_norm)},
+      {4, format("lr %.2e", shown.lr)},
+      {1, count_text(tokens_per_second_) + " tokens/s"},
+      {2, size_text(static_cast<double>(shown.memory_bytes))},
+      {0, left > 0 ? "ETA " + duration_text(left * step_seconds_)
+                   : "done in " + duration_text(seconds_since(start_))},
+  }};
+  std::string text;
+  for (int highest = 4; highest >= 0; --highest) {
+    text.clear();
+    for (const Figure& figure : all) {
+      if (figure.rank <= highest) {
+        text += (text.empty() ? "" : "  ") + figure.text;
+      }
+    }
+    if (text.size() <= room) {
+      break;
+    }
+  }
+  return text;
 }
 
 // "[=====>    ] ", or nothing if there is no room.

@@ -14,6 +14,17 @@ std::string duration_text(double seconds);
 // "1.35 M", "88.1 k", "512"
 std::string count_text(double n);
 
+// What is shown of a step that is done.
+struct StepShown {
+  int64_t step;
+  double loss;
+  double grad_norm;
+  double lr;
+  double seconds;
+  double tokens_per_second;
+  int64_t memory_bytes;  // of this process, or of its device
+};
+
 class Progress {
  public:
   enum class Style {
@@ -34,8 +45,9 @@ class Progress {
 
   // Writes a line that stays.
   void say(const std::string& line);
-  // Says that a step is done. The line of the last step stays.
-  void step(int64_t step, double loss, double seconds, double tokens_per_second);
+  // Says that a step is done. The line of the last step stays. A terminal too narrow for all
+  // figures has those that tell most.
+  void step(const StepShown& shown);
   // Removes the updating line, so that others can write to the terminal.
   void clear();
 
@@ -43,7 +55,7 @@ class Progress {
   using Clock = std::chrono::steady_clock;
 
   bool is_due(bool last) const;
-  std::string figures(int64_t done, double loss) const;
+  std::string figures(const StepShown& shown, size_t room) const;
   std::string bar(int64_t done, size_t room) const;
   void show(const std::string& text);
 
