@@ -12,6 +12,7 @@
 #include "cli/bench/options.h"
 #include "cli/bench/product_peak.h"
 #include "cli/bench/training_run.h"
+#include "cli/interruption.h"
 #include "cli/library.h"
 #include "cli/machine/child_program.h"
 #include "cli/machine/size_text.h"
@@ -138,6 +139,7 @@ int run(const std::vector<std::string>& arguments) {
   return exit_code_of("fsdp2 bench", [&] {
     BenchOptions options;
     if (parse_bench_options(arguments, &options)) {
+      note_interruptions();
       const auto own = std::filesystem::read_symlink("/proc/self/exe");
       const Bench bench = measure(options, (own.parent_path() / "fsdp2").string());
       std::cout << (options.json ? json_of(bench, options).dump() + "\n" : table_of(bench, options))

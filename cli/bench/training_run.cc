@@ -1,92 +1,78 @@
 #include "cli/bench/training_run.h"
 
-#include <stdlib.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
-#include <sstream>
-#include <system_error>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "cli/library.h"
-#include "cli/machine/child_program.h"
+#include "cli/machine/scratch_directory.h"
+#include "cli/machine/training_job.h"
 
 namespace fsdp2::cli {
 
 namespace {
 
-namespace fs = std::filesystem;
-using nlohmann::json;
-
-// A file of tokens that every vocabulary of at least 256 has, while this lives.
-class TokenFile {
- public:
-  explicit TokenFile(int64_t count)
-      : path_((fs::temp_directory_path() / "fsdp2-bench-XXXXXX.bin").string()) {
-    constexpr int kSuffix = 4;
-    const int fd = mkstemps(path_.data(), kSuffix);
-    if (fd < 0) {
-      throw Failure(path_ + ": " + std::generic_category().message(errno));
-    }
-    close(fd);
-    std::ofstream file(path_, std::ios::binary);
-    uint32_t state = 1;
-    for (int64_t i = 0; i < count; ++i) {
-      state = state * 1664525U + 1013904223U;
-      file.put(static_cast<char>(state >> 24U)).put('\0');
-    }
-    if (!file.flush()) {
-      remove();
-      throw Failure(path_ + ": could not be written");
-    }
+// Tokens that every vocabulary of at least 256 has, 16 bits each: some windows, which a run takes
+// again and again.
+std::string made_up_tokens(int64_t seq_len) {
+  constexpr int64_t kWindows = 64;
+  std::string bytes;
+  uint32_t state = 1;
+  for (int64_t i = 0; i < kWindows * seq_len + 1; ++i) {
+    state = state * 1664525U + 1013904223U;
+    bytes.push_back(static_cast<char>(state >> 24U));
+    bytes.push_back('\0');
   }
-  ~TokenFile() { remove(); }
-  TokenFile(const TokenFile&) = delete;
-  TokenFile& operator=(const TokenFile&) = delete;
+  return bytes;
+}
 
-  const std::string& path() const { return path_; }
+TrainingJob job_of(const std::string& program, const std::string& model, const std::string& tokens,
+                   const BenchOptions& options) {
+  TrainingJob job;
+  job.program = program;
+  job.ranks = options.ranks;
+  job.arguments = {"--quiet",
+                   "--device",
+                   "cpu",
+                   "--model-config",
+                   model,
+                   "--tokens",
+                   tokens,
+                   "--steps",
+                   std::to_string(options.steps),
+                   "--seq-len",
+                   std::to_string(options.seq_len),
+                   "--micro-batch",
+                   std::to_string(options.micro_batch),
+                   "--param-dtype",
+                   options.param_dtype,
+                   "--threads",
+                   std::to_string(options.threads)};
+  job.timeout_s = options.timeout_s;
+  return job;
+}
 
- private:
-  void remove() {
-    std::error_code ignored;
-    fs::remove(path_, ignored);
-  }
-
-  std::string path_;
-};
-
-std::string message_of(const ChildEnd& end) {
-  const size_t at = end.err.find("fsdp2 train: ");
-  return at == std::string::npos ? end.last_words()
-                                 : end.err.substr(at, end.err.find('\n', at) - at);
+double median(std::vector<double> numbers) {
+  std::sort(numbers.begin(), numbers.end());
+  return (numbers[(numbers.size() - 1) / 2] + numbers[numbers.size() / 2]) / 2;
 }
 
 // The figures of the steps after the first, and of the summary.
-RunFigures figures_in(const std::string& metrics, int64_t tokens_a_step) {
-  std::istringstream lines(metrics);
+RunFigures figures_of(const JobEnd& job, int64_t tokens_a_step) {
   std::vector<double> seconds;
-  RunFigures figures;
-  for (std::string text; std::getline(lines, text);) {
-    const json line = json::parse(text, nullptr, false);
-    const std::string event = line.is_object() ? line.value("event", "") : "";
-    if (event == "step" && line.at("step") != 0) {
-      seconds.push_back(line.at("step_time_s"));
-    } else if (event == "summary") {
-      const std::vector<double> peaks = line.at("peak_rss_bytes");
-      figures.parameters = line.at("parameters");
-      figures.peak_rss_bytes = *std::max_element(peaks.begin(), peaks.end());
-    }
+  for (size_t i = 1; i < job.steps.size(); ++i) {
+    seconds.push_back(job.steps[i].at("step_time_s"));
   }
-  std::sort(seconds.begin(), seconds.end());
-  if (seconds.empty() || figures.parameters == 0) {
+  if (seconds.empty()) {
     throw Failure("fsdp2 train has told no steps");
   }
-  figures.step_s = seconds[seconds.size() / 2];
+  const std::vector<double> peaks = job.summary.at("peak_rss_bytes");
+  RunFigures figures;
+  figures.parameters = job.summary.at("parameters");
+  figures.step_s = median(std::move(seconds));
   figures.tokens_per_s = static_cast<double>(tokens_a_step) / figures.step_s;
+  figures.peak_rss_bytes = *std::max_element(peaks.begin(), peaks.end());
   return figures;
 }
 
@@ -94,41 +80,16 @@ RunFigures figures_in(const std::string& metrics, int64_t tokens_a_step) {
 
 RunFigures run_training(const std::string& program, const std::string& model,
                         const BenchOptions& options) {
-  const int64_t tokens_a_step = options.ranks * options.micro_batch * options.seq_len;
-  const TokenFile tokens(
-      options.ranks * options.micro_batch * (options.seq_len + 1) * options.steps + 1);
-  const ChildEnd end = run_child({program,
-                                  "run",
-                                  "--nproc-per-node",
-                                  std::to_string(options.ranks),
-                                  "--",
-                                  program,
-                                  "train",
-                                  "--quiet",
-                                  "--device",
-                                  "cpu",
-                                  "--model-config",
-                                  model,
-                                  "--tokens",
-                                  tokens.path(),
-                                  "--steps",
-                                  std::to_string(options.steps),
-                                  "--seq-len",
-                                  std::to_string(options.seq_len),
-                                  "--micro-batch",
-                                  std::to_string(options.micro_batch),
-                                  "--param-dtype",
-                                  options.param_dtype,
-                                  "--threads",
-                                  std::to_string(options.threads)},
-                                 {}, options.timeout_s);
-  if (end.timed_out) {
+  const ScratchDirectory scratch("fsdp2-bench");
+  const std::string tokens = scratch.write("tokens.bin", made_up_tokens(options.seq_len));
+  const JobEnd job = run_job(job_of(program, model, tokens, options));
+  if (job.end.timed_out) {
     throw Failure(model + ": the run took longer than --timeout-s");
   }
-  if (end.exit_code != 0) {
-    throw Failure(model + ": " + message_of(end));
+  if (!job.is_well()) {
+    throw Failure(model + ": " + job.cause());
   }
-  return figures_in(end.out, tokens_a_step);
+  return figures_of(job, options.ranks * options.micro_batch * options.seq_len);
 }
 
 double model_flops_utilisation(const RunFigures& run, double peak_tflops) {

@@ -34,7 +34,7 @@ Finding failed(const std::string& name, const std::string& found, const std::str
 }
 
 Finding job_failed(const std::string& name, const JobEnd& job) {
-  return failed(name, job.end.last_words(),
+  return failed(name, job.cause(),
                 "docs/troubleshooting.md has the messages; the lines above tell what this machine "
                 "lacks");
 }

@@ -1,6 +1,5 @@
 #include "cli/doctor/small_job.h"
 
-#include <sstream>
 #include <utility>
 
 namespace fsdp2::cli {
@@ -42,37 +41,19 @@ int SmallJob::global_batch(int ranks) {
 }
 
 JobEnd SmallJob::train(int ranks, const std::vector<std::string>& flags) const {
+  TrainingJob job;
+  job.program = program_;
+  job.ranks = ranks;
   // One engine, since the faster one need not be the same in each process.
-  std::vector<std::string> command = {program_,
-                                      "run",
-                                      "--nproc-per-node",
-                                      std::to_string(ranks),
-                                      "--",
-                                      program_,
-                                      "train",
-                                      "--model-config",
-                                      path("config.json"),
-                                      "--text",
-                                      path("text"),
-                                      "--device",
-                                      "cpu",
-                                      "--product-engine",
-                                      "mkl",
-                                      "--seed",
-                                      "1"};
-  command.insert(command.end(), flags.begin(), flags.end());
-  JobEnd job;
-  job.end = run_child(command, {{"OMP_NUM_THREADS", "1"}}, timeout_s_);
-  std::istringstream lines(job.end.out);
-  for (std::string text; std::getline(lines, text);) {
-    const nlohmann::json line = nlohmann::json::parse(text, nullptr, false);
-    if (line.is_object() && line.value("event", "") == "step") {
-      job.steps.push_back(line);
-    } else if (line.is_object() && line.value("event", "") == "summary") {
-      job.summary = line;
-    }
-  }
-  return job;
+  job.arguments = {"--model-config",   path("config.json"),
+                   "--text",           path("text"),
+                   "--device",         "cpu",
+                   "--product-engine", "mkl",
+                   "--seed",           "1"};
+  job.arguments.insert(job.arguments.end(), flags.begin(), flags.end());
+  job.variables = {{"OMP_NUM_THREADS", "1"}};
+  job.timeout_s = timeout_s_;
+  return run_job(job);
 }
 
 }  // namespace fsdp2::cli

@@ -2,22 +2,13 @@
 // checks with ranks look at.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
-#include "cli/machine/child_program.h"
 #include "cli/machine/scratch_directory.h"
+#include "cli/machine/training_job.h"
 
 namespace fsdp2::cli {
-
-struct JobEnd {
-  ChildEnd end;
-  std::vector<nlohmann::json> steps;  // lines of metrics
-  nlohmann::json summary;             // null if the job did not come so far
-
-  bool is_well() const { return end.exit_code == 0 && !summary.is_null(); }
-};
 
 class SmallJob {
  public:

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <utility>
 #include <vector>
 
 #include "cli/machine/child_program.h"
 #include "cli/machine/scratch_directory.h"
+#include "cli/machine/training_job.h"
 
 namespace fsdp2::cli {
 
@@ -19,30 +19,11 @@ using nlohmann::json;
 constexpr double kSlack = 512.0 * 1024 * 1024;
 constexpr int kKilled = 128 + 9;  // as the system does it where memory runs out
 
-json summary_in(const std::string& metrics) {
-  std::istringstream lines(metrics);
-  json summary;
-  for (std::string text; std::getline(lines, text);) {
-    const json line = json::parse(text, nullptr, false);
-    if (line.is_object() && line.value("event", "") == "summary") {
-      summary = line;
-    }
-  }
-  return summary;
-}
-
 bool lacks_memory(const ChildEnd& end) {
   const auto said = [&](const char* words) { return end.err.find(words) != std::string::npos; };
   return end.exit_code == kKilled || said("can't allocate memory") || said("out of memory") ||
          said("bad_alloc") || said("Resource temporarily unavailable") ||
          said("cannot allocate memory") || said("Cannot allocate memory");
-}
-
-// The message that the others follow from.
-std::string cause_in(const ChildEnd& end) {
-  const size_t at = end.err.find("fsdp2 train: ");
-  return at == std::string::npos ? end.last_words()
-                                 : end.err.substr(at, end.err.find('\n', at) - at);
 }
 
 Outcome outcome_of(const json& summary, double budget_bytes) {
@@ -88,19 +69,21 @@ Outcome try_micro_batch(const config::Plan& plan, const TrialOptions& options,
   config::Plan trial = plan;
   trial.set("micro-batch", micro_batch, "fsdp2 fit");
   const ScratchDirectory scratch("fsdp2-fit");
-  const std::string file = scratch.write("trial.yaml", trial.text());
-  const ChildEnd end =
-      run_child({options.program, "run", "--nproc-per-node", std::to_string(options.ranks), "--",
-                 options.program, "train", file},
-                {}, options.timeout_s, options.budget_bytes + kSlack);
-  const json summary = summary_in(end.out);
-  if (end.exit_code == 0 && !summary.is_null()) {
-    return outcome_of(summary, options.budget_bytes);
+  TrainingJob job;
+  job.program = options.program;
+  job.ranks = options.ranks;
+  job.arguments = {scratch.write("trial.yaml", trial.text())};
+  job.timeout_s = options.timeout_s;
+  job.data_bytes = options.budget_bytes + kSlack;
+  const JobEnd end = run_job(job);
+  if (end.is_well()) {
+    return outcome_of(end.summary, options.budget_bytes);
   }
-  if (end.timed_out) {
+  if (end.end.timed_out) {
     return {Outcome::Kind::kFailed, 0, "two steps took longer than --timeout-s"};
   }
-  return {lacks_memory(end) ? Outcome::Kind::kTooLarge : Outcome::Kind::kFailed, 0, cause_in(end)};
+  return {lacks_memory(end.end) ? Outcome::Kind::kTooLarge : Outcome::Kind::kFailed, 0,
+          end.cause()};
 }
 
 double planned_bytes(const config::Plan& plan, const TrialOptions& options) {

@@ -1,7 +1,9 @@
 // `fsdp2 bench`: one table, or one JSON object, of a training run beside the peak of the CPUs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -51,6 +53,17 @@ TEST(Bench, PrintsATableWithItsFormula) {
   EXPECT_THAT(outcome.out, HasSubstr("149824"));
   EXPECT_THAT(outcome.out, HasSubstr("bench/side_by_side.py"));
   EXPECT_THAT(outcome.err, HasSubstr(": 3 steps on 1 rank with 1 thread"));
+}
+
+// Its tokens and its ranks go with it.
+TEST(Bench, LeavesNothingWhereItIsInterrupted) {
+  const std::string scratch = empty_directory();
+  Process bench({fsdp2_program(), "bench", "--steps", "10000"}, with_variable("TMPDIR", scratch));
+  ASSERT_TRUE(comes_true([&] { return anybody_has(scratch); }));
+  kill(bench.pid(), SIGINT);
+  EXPECT_EQ(bench.wait().exit_code, 128 + SIGINT);
+  EXPECT_TRUE(std::filesystem::is_empty(scratch));
+  EXPECT_TRUE(comes_true([&] { return !anybody_has(scratch); }));
 }
 
 TEST(Bench, SaysInOneLineWhatIsWrong) {

@@ -3,15 +3,9 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
-#include <chrono>
 #include <filesystem>
-#include <fstream>
-#include <functional>
 #include <map>
-#include <sstream>
 #include <string>
-#include <system_error>
-#include <thread>
 #include <vector>
 
 #include "tests/cli/training.h"
@@ -183,28 +177,6 @@ TEST_F(DoctorWithRanks, SeesARunThatBeginsAnew) {
                 "checkpoint");
 }
 
-// Whether a process has this text among its arguments.
-bool anybody_has(const std::string& text) {
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator("/proc", error)) {
-    std::ifstream file(entry.path() / "cmdline", std::ios::binary);
-    std::ostringstream arguments;
-    arguments << file.rdbuf();
-    if (arguments.str().find(text) != std::string::npos) {
-      return true;
-    }
-  }
-  return false;
-}
-
-// Waits, up to a minute.
-bool comes_true(const std::function<bool()>& condition) {
-  for (int i = 0; i < 3000 && !condition(); ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  }
-  return condition();
-}
-
 // Its files and its ranks go with it.
 TEST_F(DoctorWithRanks, LeavesNothingWhereItIsInterrupted) {
   for (const int number : {SIGINT, SIGTERM}) {
@@ -226,6 +198,7 @@ TEST_F(DoctorWithRanks, TellsWhatAJobSaysThatDoesNotRun) {
   EXPECT_EQ(broken.exit_code, 1);
   ASSERT_EQ(broken.findings.count("a job of 2 ranks"), 1U);
   EXPECT_EQ(broken.findings.at("a job of 2 ranks").at("verdict"), "failed");
+  EXPECT_EQ(broken.findings.at("a job of 2 ranks").at("found"), "fsdp2 train: the disk is on fire");
 }
 
 TEST(DoctorCommandLine, MistakesAreOneLine) {

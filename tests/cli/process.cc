@@ -17,6 +17,7 @@
 #include <sstream>
 #include <stdexcept>
 #include <system_error>
+#include <thread>
 
 namespace fsdp2::test {
 
@@ -192,6 +193,26 @@ Outcome Process::wait() {
 
 Outcome run(const std::vector<std::string>& command, const RunIn& how) {
   return Process(command, how).wait();
+}
+
+bool anybody_has(const std::string& text) {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator("/proc", error)) {
+    std::ifstream file(entry.path() / "cmdline", std::ios::binary);
+    std::ostringstream arguments;
+    arguments << file.rdbuf();
+    if (arguments.str().find(text) != std::string::npos) {
+      return true;
+    }
+  }
+  return false;
+}
+
+bool comes_true(const std::function<bool()>& condition) {
+  for (int i = 0; i < 3000 && !condition(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  return condition();
 }
 
 std::string fsdp2_program() { return repository_file("cli/fsdp2"); }

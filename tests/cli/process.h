@@ -1,6 +1,7 @@
 // Runs programs for tests, mostly the fsdp2 command itself.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -61,6 +62,12 @@ class Process {
 };
 
 Outcome run(const std::vector<std::string>& command, const RunIn& how = {});
+
+// Whether a process of this machine has this text among its arguments, a zero byte after each.
+bool anybody_has(const std::string& text);
+
+// Waits, up to a minute.
+bool comes_true(const std::function<bool()>& condition);
 
 // The fsdp2 command under test, an absolute path.
 std::string fsdp2_program();
