@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <utility>
 
 #include "cli/arguments.h"
@@ -18,6 +19,7 @@ using Texts = std::vector<std::string>;
 constexpr int64_t kMostWindows = 1 << 16;   // as the library
 constexpr int64_t kMostTokens = 1 << 26;    // as the library
 constexpr int64_t kMostPrefetch = 1 << 10;  // as the library
+constexpr int64_t kMostParts = 1 << 20;     // as the library
 
 void check_options(const PlanOptions& o) {
   require(!o.model.empty(), "no model given: --model DIR, config.json, FILE.pt2 or FILE.pt");
@@ -29,7 +31,7 @@ void check_options(const PlanOptions& o) {
   require_within("--seq-len", o.seq_len, 0, kMostTokens);
   require_within("--micro-batch", o.micro_batch, 1, kMostWindows);
   require_within("--micro-batch x --seq-len", o.micro_batch * o.seq_len, 0, kMostTokens);
-  require_within("--grad-accum", o.grad_accum, 1);
+  require_within("--grad-accum", o.grad_accum, 1, kMostParts);
   require_within("--recompute-every", o.recompute_every, 1);
   require(std::isfinite(o.memory_gb) && o.memory_gb >= 0 && o.memory_gb < 1e9,
           "--memory-gb: expected 0 to 1e9, found " + std::to_string(o.memory_gb));
@@ -137,15 +139,19 @@ bool parse(const Texts& arguments, config::PlanRequest* request, PlanOptions* o)
   return parse_arguments(app, arguments);
 }
 
-std::string model_of(const config::TrainOptions& run) {
-  return run.model.empty() ? run.model_config : run.model;
+// What a plan holds in fewer bits than a file.
+void check_run(const config::TrainOptions& run) {
+  require_within("--world-size", run.world_size, 0, kMostRanks);
+  require_within("--prefetch", run.prefetch, 0, kMostPrefetch);
+  require_within("--recompute-every", run.recompute_every, 1, kMostParts);
 }
 
 // What a run of the file's options would do. Its batch may be the whole job's: then
 // micro_batch is 0.
 PlanOptions options_of(const config::TrainOptions& run) {
+  check_run(run);
   PlanOptions o;
-  o.model = model_of(run);
+  o.model = run.model.empty() ? run.model_config : run.model;
   o.world_size = run.world_size > 0 ? static_cast<int>(run.world_size) : 1;
   o.sharding = run.sharding();
   o.dtype = run.dtype;
@@ -156,7 +162,7 @@ PlanOptions options_of(const config::TrainOptions& run) {
   o.optimizer_states = run.optimizer_states;
   o.momentum = run.momentum;
   o.prefetch = static_cast<int>(run.prefetch);
-  o.seq_len = run.seq_len;
+  o.seq_len = is_exported_file(o.model) ? 0 : run.seq_len;
   o.micro_batch = run.micro_batch;
   o.grad_accum = run.grad_accum;
   o.activation_checkpointing = run.activation_checkpointing;
@@ -165,32 +171,39 @@ PlanOptions options_of(const config::TrainOptions& run) {
 }
 
 // Keys that change what a step holds, and that no flag of a plan stands for.
-constexpr const char* kLeftOut[] = {"untie-embeddings-and-output-weights",
-                                    "freeze",
-                                    "accum-sync",
-                                    "chunked-loss",
-                                    "output-dtype",
-                                    "wrap-head",
-                                    "wrap-embeddings",
-                                    "ignored-modules",
-                                    "recompute",
-                                    "cpu-offload",
-                                    "recompute-names",
-                                    "mlp-tiles"};
+const std::set<std::string> kLeftOut = {"untie-embeddings-and-output-weights",
+                                        "freeze",
+                                        "accum-sync",
+                                        "chunked-loss",
+                                        "output-dtype",
+                                        "reshard-budget-gb",
+                                        "wrap-head",
+                                        "wrap-embeddings",
+                                        "ignored-modules",
+                                        "recompute",
+                                        "cpu-offload",
+                                        "recompute-names",
+                                        "mlp-tiles"};
 
+// Those that are not as usual, with where they come from.
 Texts left_out(const config::Plan& plan) {
-  Texts keys;
-  for (const char* key : kLeftOut) {
-    if (plan.origins.count(key) > 0) {
-      keys.push_back("--" + std::string(key) + " (" + plan.origin_of(key) + ")");
+  config::TrainOptions run = plan.options, usual;
+  const std::vector<config::Key> keys = config::train_keys(&run);
+  const std::vector<config::Key> usual_keys = config::train_keys(&usual);
+  Texts texts;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const std::string& name = keys[i].name;
+    if (kLeftOut.count(name) > 0 && keys[i].value_text() != usual_keys[i].value_text()) {
+      texts.push_back(keys[i].flag() + " (" + plan.origin_of(name) + ")");
     }
   }
-  return keys;
+  return texts;
 }
 
 void share_batch(int64_t global_batch, PlanOptions* o) {
-  const int64_t parts = o->world_size / std::max<int64_t>(1, o->sharding.ulysses_size) *
-                        std::max<int64_t>(1, o->grad_accum);
+  require_within("--grad-accum", o->grad_accum, 1, kMostParts);
+  const int64_t parts =
+      o->world_size / std::max<int64_t>(1, o->sharding.ulysses_size) * o->grad_accum;
   require(parts > 0 && global_batch % parts == 0,
           "--global-batch " + std::to_string(global_batch) +
               " is not a multiple of ranks x --grad-accum = " + std::to_string(parts) +
@@ -224,6 +237,7 @@ bool parse_plan_options(std::vector<std::string> arguments, PlanOptions* out) {
     }
   }
   if (o.optimizer == "sgd-momentum") {
+    require(o.momentum > 0, "--optimizer sgd-momentum needs a --momentum above 0");
     o.optimizer = "sgd";
   }
   check_options(o);

@@ -167,11 +167,12 @@ TEST(Plan, TakesTheFileOfATrainingRun) {
   const std::string file = empty_directory() + "/run.yaml";
   write_file(file, "model: " + tiny_llama() +
                        "\noptimizer: muon\nworld_size: 4\nglobal_batch: 8\nseq_len: 16\n"
-                       "mlp_tiles: 2\n");
+                       "mlp_tiles: 2\nreshard_budget_gb: 4\n");
   const Outcome outcome = plan({file});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_THAT(outcome.err,
-              AllOf(HasSubstr("the plan leaves out --mlp-tiles"), HasSubstr("run.yaml:6")));
+              AllOf(HasSubstr("the plan leaves out --mlp-tiles"), HasSubstr("run.yaml:6"),
+                    HasSubstr("the plan leaves out --reshard-budget-gb")));
   EXPECT_EQ(outcome.out, plan({"--model", tiny_llama(), "--optimizer", "muon", "--world-size", "4",
                                "--micro-batch", "2", "--seq-len", "16"})
                              .out);
@@ -179,6 +180,41 @@ TEST(Plan, TakesTheFileOfATrainingRun) {
   EXPECT_NE(other.out, outcome.out);
   EXPECT_THAT(plan({"--world-size", "3", file}).err, HasSubstr("--global-batch 8"));
   EXPECT_THAT(plan({file + ".missing"}).err, HasSubstr("run.yaml.missing"));
+}
+
+std::string run_file(const std::string& text) {
+  const std::string file = empty_directory() + "/run.yaml";
+  write_file(file, text);
+  return file;
+}
+
+TEST(Plan, LeavesOutNothingOfAFileThatSpellsOutTheDefaults) {
+  const std::string file = run_file("model_config: gpt-90m\nseq_len: 16\ntext: any.txt\n");
+  const Outcome printed = run({fsdp2_program(), "train", file, "--print-config"});
+  ASSERT_EQ(printed.exit_code, 0) << printed.err;
+  const Outcome outcome = plan({run_file(printed.out), "--json"});
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_EQ(outcome.err, "");
+  EXPECT_EQ(outcome.out, plan({file, "--json"}).out);
+  EXPECT_THAT(plan({file, "--json"}).out, HasSubstr("peak_bytes"));
+}
+
+TEST(Plan, TakesTheFileOfAnExportedProgram) {
+  const std::string program = repository_file("tests/parity/exported/llama.pt2");
+  const Outcome outcome = plan({run_file("model: " + program + "\nglobal_batch: 1\n")});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(outcome.out, plan({"--model", program}).out);
+}
+
+TEST(Plan, RefusesNumbersOfAFileThatItCannotHold) {
+  for (const std::string wrong :
+       {"world_size: 4294967298", "prefetch: 4294967297", "recompute_every: 4294967297",
+        "grad_accum: 9223372036854775807"}) {
+    const Outcome outcome = plan({run_file("model: " + tiny_llama() + "\n" + wrong + "\n")});
+    EXPECT_EQ(outcome.exit_code, 2) << wrong;
+    const std::string number = wrong.substr(wrong.find(' '));
+    EXPECT_THAT(outcome.err, HasSubstr(number + " is above ")) << wrong;
+  }
 }
 
 TEST(Plan, OfStatesInBf16NeedsTheirOptimizerAndParameters) {
