@@ -36,6 +36,12 @@ Outcome outcome_of(const json& summary, double budget_bytes) {
   return {Outcome::Kind::kFits, peak, ""};
 }
 
+// The path of the plan with micro batches of this size, for another program to read.
+std::string write_trial(config::Plan plan, int64_t micro_batch, const ScratchDirectory& scratch) {
+  plan.set("micro-batch", micro_batch, "fsdp2 fit");
+  return scratch.write("trial.yaml", plan.text());
+}
+
 }  // namespace
 
 config::Plan without_outputs(config::Plan plan) {
@@ -58,7 +64,6 @@ config::Plan without_outputs(config::Plan plan) {
   o.not_finite = "apply";  // values do not matter here
   o.log_every = 1;
   o.steps = 2;
-  o.epochs = 0;
   o.quiet = true;
   plan.set("global-batch", int64_t{0}, "by micro-batch");
   return plan;
@@ -66,13 +71,11 @@ config::Plan without_outputs(config::Plan plan) {
 
 Outcome try_micro_batch(const config::Plan& plan, const TrialOptions& options,
                         int64_t micro_batch) {
-  config::Plan trial = plan;
-  trial.set("micro-batch", micro_batch, "fsdp2 fit");
   const ScratchDirectory scratch("fsdp2-fit");
   TrainingJob job;
   job.program = options.program;
   job.ranks = options.ranks;
-  job.arguments = {scratch.write("trial.yaml", trial.text())};
+  job.arguments = {write_trial(plan, micro_batch, scratch)};
   job.timeout_s = options.timeout_s;
   job.data_bytes = options.budget_bytes + kSlack;
   const JobEnd end = run_job(job);
@@ -87,51 +90,10 @@ Outcome try_micro_batch(const config::Plan& plan, const TrialOptions& options,
 }
 
 double planned_bytes(const config::Plan& plan, const TrialOptions& options) {
-  const config::TrainOptions& o = plan.options;
-  const bool keeps_momentum = o.optimizer == "sgd" && o.momentum > 0;
-  std::vector<std::string> command = {options.program,
-                                      "plan",
-                                      "--model",
-                                      o.model.empty() ? o.model_config : o.model,
-                                      "--json",
-                                      "--seq-len",
-                                      std::to_string(o.seq_len),
-                                      "--grad-accum",
-                                      std::to_string(o.grad_accum),
-                                      "--world-size",
-                                      std::to_string(options.ranks),
-                                      "--fsdp-size",
-                                      std::to_string(o.fsdp_size),
-                                      "--ulysses-size",
-                                      std::to_string(o.ulysses_size),
-                                      "--shard-dim",
-                                      o.shard_dim,
-                                      "--strategy",
-                                      o.strategy,
-                                      "--reshard-after-forward",
-                                      o.reshard_after_forward,
-                                      "--dtype",
-                                      o.dtype,
-                                      "--param-dtype",
-                                      o.param_dtype,
-                                      "--reduce-dtype",
-                                      o.reduce_dtype,
-                                      "--wrap",
-                                      o.wrap,
-                                      "--prefetch",
-                                      std::to_string(o.prefetch),
-                                      "--optimizer",
-                                      keeps_momentum         ? "sgd-momentum"
-                                      : o.optimizer == "sgd" ? "sgd"
-                                                             : "adamw"};
-  if (!o.wrap_names.empty()) {
-    command.insert(command.end(), {"--wrap-names", o.wrap_names});
-  }
-  if (o.activation_checkpointing) {
-    command.insert(command.end(), {"--activation-checkpointing", "--recompute-every",
-                                   std::to_string(o.recompute_every)});
-  }
-  const ChildEnd end = run_child(command, {}, options.timeout_s);
+  const ScratchDirectory scratch("fsdp2-fit");
+  const ChildEnd end = run_child({options.program, "plan", write_trial(plan, 1, scratch),
+                                  "--world-size", std::to_string(options.ranks), "--json"},
+                                 {}, options.timeout_s);
   const json planned = json::parse(end.out, nullptr, false);
   return end.exit_code == 0 && planned.is_object() ? planned.value("peak_bytes", 0.0) : 0.0;
 }

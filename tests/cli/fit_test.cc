@@ -94,6 +94,23 @@ TEST(Fit, RunsTwoStepsOfARunInEpochs) {
   EXPECT_EQ(found.out, "--micro-batch 1\n") << found.err;
 }
 
+TEST(Fit, TellsThePlanOfItsOptimizer) {
+  const Arguments bf16 = {"--optimizer-states", "bf16"};
+  for (const Arguments& form : std::vector<Arguments>{{}, bf16, {"--optimizer", "muon"}}) {
+    const Outcome planned =
+        run(joined({fsdp2_program(), "plan", "--model", golden_inputs("tiny-llama")[1],
+                    "--world-size", "2", "--seq-len", "32", "--json"},
+                   form));
+    const double mib = Json::parse(planned.out).at("peak_bytes").get<double>() / 1024 / 1024;
+    const Outcome found =
+        run(fit({"--most", "1"}, joined({"--device", "cpu", "--seq-len", "32"}, form)), patient());
+    const std::string words = "by its plan, 1 window takes ";
+    const size_t at = found.err.find(words);
+    ASSERT_NE(at, std::string::npos) << found.err;
+    EXPECT_NEAR(std::stod(found.err.substr(at + words.size())), mib, 0.01);
+  }
+}
+
 TEST(Fit, CountsRanksThatShareSequencesOnce) {
   const Outcome found =
       run(fit({"--most", "1"}, {"--device", "cpu", "--ulysses-size", "2"}), patient());
