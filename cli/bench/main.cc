@@ -55,9 +55,9 @@ std::string version_of_torch() {
 Bench measure(const BenchOptions& options, const std::string& program) {
   Bench bench;
   const std::string dtype = options.param_dtype == "none" ? "fp32" : options.param_dtype;
-  say("products of matrices, " + counted(options.all_threads(), "thread"));
+  say("products of matrices, " + counted(options.peak_threads(), "thread"));
   bench.peak = measure_product_peak(options.quick ? kQuickProductSize : kProductSize, dtype,
-                                    options.all_threads());
+                                    options.peak_threads());
   for (const std::string& model : options.models) {
     say(model + ": " + counted(options.steps, "step") + " on " + counted(options.ranks, "rank") +
         " with " + counted(options.threads, "thread"));

@@ -47,6 +47,8 @@ void check_options(const BenchOptions& o) {
 
 }  // namespace
 
+int64_t BenchOptions::peak_threads() const { return std::min(ranks * threads, cores()); }
+
 bool parse_bench_options(const std::vector<std::string>& arguments, BenchOptions* out) {
   BenchOptions o;
   CLI::App app(

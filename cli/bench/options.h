@@ -19,8 +19,8 @@ struct BenchOptions {
   bool json = false;
   double timeout_s = 900;
 
-  // Whose peak is measured: the machine's as far as the ranks use it.
-  int64_t all_threads() const { return ranks * threads; }
+  // The threads whose peak is measured: those of all ranks, but no more than there are cores.
+  int64_t peak_threads() const;
 };
 
 // False: help has been printed. Throws UsageError.

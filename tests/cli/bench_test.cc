@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/cli/training.h"
@@ -32,7 +34,7 @@ TEST(Bench, HoldsARunAgainstThePeakOfItsProducts) {
   ASSERT_EQ(lines_of(outcome.out).size(), 1U);
   const Json line = Json::parse(outcome.out);
   EXPECT_EQ(line.at("global_batch"), 4);
-  EXPECT_EQ(line.at("product").at("threads"), 2);
+  EXPECT_EQ(line.at("product").at("threads"), std::min(2U, std::thread::hardware_concurrency()));
   const double peak = line.at("product").at("tflops").get<double>() * 1e12;
   EXPECT_GT(peak, 1e8);
   ASSERT_EQ(line.at("runs").size(), 1U);
@@ -53,6 +55,15 @@ TEST(Bench, PrintsATableWithItsFormula) {
   EXPECT_THAT(outcome.out, HasSubstr("149824"));
   EXPECT_THAT(outcome.out, HasSubstr("bench/side_by_side.py"));
   EXPECT_THAT(outcome.err, HasSubstr(": 3 steps on 1 rank with 1 thread"));
+}
+
+// What more threads than that do together is no peak.
+TEST(Bench, MeasuresThePeakOfAsManyThreadsAsThereAreCores) {
+  const Outcome outcome = bench({"--json", "--ranks", "4", "--threads", "16"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const Json line = Json::parse(outcome.out);
+  EXPECT_EQ(line.at("threads"), 16);
+  EXPECT_EQ(line.at("product").at("threads"), std::min(64U, std::thread::hardware_concurrency()));
 }
 
 // Its tokens and its ranks go with it.
