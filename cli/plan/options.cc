@@ -7,6 +7,7 @@
 
 #include "cli/arguments.h"
 #include "cli/exported_file.h"
+#include "cli/optimizer_states.h"
 #include "core/config/config_error.h"
 #include "core/config/dialects/read_plan.h"
 
@@ -44,12 +45,7 @@ void check_options(const PlanOptions& o) {
           "--memory-gb needs --seq-len: activations are a part of what has to fit");
   require(std::isfinite(o.momentum) && o.momentum >= 0,
           "--momentum must be a number of at least 0");
-  require(o.optimizer_states == "default" || o.optimizer == "adamw" || o.optimizer == "adam",
-          "--optimizer-states " + o.optimizer_states + " is of --optimizer adamw and adam, found " +
-              o.optimizer);
-  require(o.optimizer_states == "default" || o.dtype == "fp32",
-          "--optimizer-states " + o.optimizer_states + " needs parameters in fp32, found --dtype " +
-              o.dtype);
+  check_optimizer_states(o.optimizer_states, o.optimizer, o.dtype);
   require(!o.json || o.seq_len > 0, "--json needs --seq-len, the step whose memory it tells");
   require(!o.json || o.memory_gb == 0, "--json and --memory-gb exclude each other");
   check_sharding(o.sharding);

@@ -251,7 +251,7 @@ TEST(TrainMistakes, AreNamed) {
        "--reshard-budget-gb is of --strategy full_shard and hybrid_shard, found no_shard"},
       {{"--optimizer-states", "fp8"}, "--optimizer-states"},
       {{"--optimizer-states", "bf16", "--optimizer", "muon"},
-       "--optimizer-states bf16 is of --optimizer adamw and adam, found muon"},
+       "--optimizer-states bf16 needs --optimizer adamw or adam, found muon"},
       {{"--optimizer-states", "bf16", "--dtype", "bf16"},
        "--optimizer-states bf16 needs parameters in fp32, found --dtype bf16"},
       {{"--model-config", "x"}, "--model and --model-config exclude each other"},

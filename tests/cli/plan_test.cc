@@ -219,7 +219,7 @@ TEST(Plan, RefusesNumbersOfAFileThatItCannotHold) {
 
 TEST(Plan, OfStatesInBf16NeedsTheirOptimizerAndParameters) {
   EXPECT_THAT(plan({"--model", "gpt-90m", "--optimizer-states", "bf16", "--optimizer", "sgd"}).err,
-              HasSubstr("--optimizer-states bf16 is of --optimizer adamw and adam, found sgd"));
+              HasSubstr("--optimizer-states bf16 needs --optimizer adamw or adam, found sgd"));
   EXPECT_THAT(plan({"--model", "gpt-90m", "--optimizer-states", "bf16", "--dtype", "bf16"}).err,
               HasSubstr("needs parameters in fp32, found --dtype bf16"));
 }

@@ -11,6 +11,7 @@
 
 #include "cli/arguments.h"
 #include "cli/exported_file.h"
+#include "cli/optimizer_states.h"
 #include "cli/torch_file.h"
 #include "cli/train/flags/data_files.h"
 #include "cli/train/flags/group_rules.h"
@@ -227,16 +228,6 @@ void check_reshard_budget(const TrainOptions& o) {
           "--reshard-budget-gb is of --strategy full_shard and hybrid_shard, found " + o.strategy);
 }
 
-void check_optimizer_states(const TrainOptions& o) {
-  if (o.optimizer_states == "default") {
-    return;
-  }
-  const std::string flag = "--optimizer-states " + o.optimizer_states;
-  require(o.optimizer == "adamw" || o.optimizer == "adam",
-          flag + " is of --optimizer adamw and adam, found " + o.optimizer);
-  require(o.dtype == "fp32", flag + " needs parameters in fp32, found --dtype " + o.dtype);
-}
-
 void check_numbers(const TrainOptions& o) {
   const auto not_negative = [](const char* flag, double value) {
     require(std::isfinite(value) && value >= 0,
@@ -284,7 +275,7 @@ void check_options(const TrainOptions& o) {
   read_lr_scales(o.lr_scale);
   LrPlan plan(o.lr_plan);
   check_recompute(o);
-  check_optimizer_states(o);
+  check_optimizer_states(o.optimizer_states, o.optimizer, o.dtype);
   check_reshard_budget(o);
   check_outcome(o);
   check_exported(o);
