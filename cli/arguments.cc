@@ -7,6 +7,7 @@
 #include <exception>
 #include <iostream>
 #include <memory>
+#include <thread>
 #include <utility>
 
 #include "cli/interruption.h"
@@ -100,6 +101,8 @@ void require_within(const std::string& flag, int64_t value, int64_t least, int64
   require(value >= least, found + " is below " + std::to_string(least));
   require(value <= most, found + " is above " + std::to_string(most));
 }
+
+int64_t most_threads() { return std::max<int64_t>(64, std::thread::hardware_concurrency()); }
 
 CLI::Validator whole_number(int64_t least, uint64_t most) {
   const auto read = [least, most](std::string& text) -> std::string {

@@ -60,6 +60,9 @@ CLI::Option* add_number(CLI::App& app, const std::string& name, Number* value,
 void require_within(const std::string& flag, int64_t value, int64_t least,
                     int64_t most = std::numeric_limits<int64_t>::max());
 
+// The most CPU threads that the library takes for a process of this machine.
+int64_t most_threads();
+
 // The parts between commas, which may be empty; none of an empty text.
 std::vector<std::string> parts_of(const std::string& text);
 

@@ -14,7 +14,6 @@ namespace fsdp2::cli {
 namespace {
 
 constexpr int64_t kMostRanks = 256;
-constexpr int64_t kMostThreads = 4096;
 constexpr int64_t kMostTokens = 1 << 20;
 constexpr int64_t kMostSteps = 10000;
 
@@ -37,7 +36,7 @@ void settle(BenchOptions* o) {
 
 void check_options(const BenchOptions& o) {
   require_within("--ranks", o.ranks, 1, kMostRanks);
-  require_within("--threads", o.threads, 0, kMostThreads);
+  require_within("--threads", o.threads, 0, most_threads());
   require_within("--seq-len", o.seq_len, 1, kMostTokens);
   require_within("--micro-batch", o.micro_batch, 1, kMostTokens);
   require_within("--steps", o.steps, 2, kMostSteps);

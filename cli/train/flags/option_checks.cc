@@ -182,7 +182,6 @@ void check_counts(const TrainOptions& o) {
   constexpr int64_t kMostTokens = int64_t{1} << 32;
   constexpr int64_t kMostWindows = int64_t{1} << 31;
   constexpr int64_t kMostParts = 1 << 24;
-  constexpr int64_t kMostThreads = 4096;
   constexpr int64_t kMostCheckpoints = 1 << 20;
   constexpr int64_t kMostPrefetch = 1 << 10;
   constexpr int64_t kMostAhead = 1 << 10;
@@ -204,7 +203,7 @@ void check_counts(const TrainOptions& o) {
   require_within("--log-every", o.log_every, 1);
   require_within("--world-size", o.world_size, 0, kMostRanks);
   require_within("--warmup", o.warmup, 0, kMostSteps - 1);
-  require_within("--threads", o.threads, 0, kMostThreads);
+  require_within("--threads", o.threads, 0, most_threads());
   require_within("--sample", o.sample, 0, kMostParts);
   require_within("--save-every", o.save_every, 0);
   require_within("--keep-last", o.keep_last, 0, kMostCheckpoints);
