@@ -144,11 +144,16 @@ void Trainer::prepare() {
 }
 
 void Trainer::keep_units_within_budget() {
-  if (options_.reshard_budget_gb > 0) {
-    const int64_t data_ranks = config::data_ranks(plan_, info_.world_size);
-    reshard_choice_ = choose_within_budget(options_, info_.world_size, data_ranks);
-    keep_gathered(*reshard_choice_, shard_);
+  if (options_.reshard_budget_gb == 0) {
+    return;
   }
+  if (info_of<fsdp2_loader_info>(fsdp2_loader_get_info, loader_.get()).n_images > 0) {
+    throw Failure("--reshard-budget-gb: " + options_.records +
+                  " has images, whose activations cannot be planned");
+  }
+  const int64_t data_ranks = config::data_ranks(plan_, info_.world_size);
+  reshard_choice_ = choose_within_budget(options_, info_.world_size, data_ranks);
+  keep_gathered(*reshard_choice_, shard_);
 }
 
 // A run in epochs is as long as its data say.

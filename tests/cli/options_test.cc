@@ -248,7 +248,7 @@ TEST(TrainMistakes, AreNamed) {
       {{"--reshard-budget-gb", "1", "--reshard-after-forward", "false"},
        "--reshard-budget-gb and --reshard-after-forward false exclude each other"},
       {{"--reshard-budget-gb", "1", "--strategy", "no_shard"},
-       "--reshard-budget-gb is of --strategy full_shard and hybrid_shard, found no_shard"},
+       "--reshard-budget-gb needs --strategy full_shard or hybrid_shard, found no_shard"},
       {{"--optimizer-states", "fp8"}, "--optimizer-states"},
       {{"--optimizer-states", "bf16", "--optimizer", "muon"},
        "--optimizer-states bf16 needs --optimizer adamw or adam, found muon"},
@@ -342,6 +342,8 @@ TEST(TrainMistakes, WithAnExportedProgramAreNamed) {
             "--model m.pt2 needs --vocab-size, of the --tokens: a program does not tell its own");
   EXPECT_EQ(message_of({"--model", "m.pt2", "--text", "t", "--sample", "9"}),
             "--sample: --model m.pt2 gives its loss alone, and cannot write text");
+  EXPECT_EQ(message_of({"--model", "m.pt2", "--text", "t", "--reshard-budget-gb", "9"}),
+            "--reshard-budget-gb: --model m.pt2 is a program, whose activations cannot be planned");
   EXPECT_EQ(message_of({"--model", "m.pt2", "--text", "t", "--chunked-loss", "9"}),
             "--chunked-loss: --model m.pt2 computes its loss as it was exported");
   EXPECT_EQ(message_of({"--model", "m.pt2", "--text", "t", "--eval-data", "x"}),

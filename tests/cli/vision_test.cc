@@ -205,6 +205,8 @@ TEST_P(Vision, WhoseImagesAreWrongIsOneError) {
   expect_error(R"({"images": ["0.safetensors"], "text": "<image><image>a"})",
                file + "has 2 places for images, and its files have 1");
   expect_error(of("0.safetensors"), "a window of sequence length 5 takes 6", {"--seq-len", "5"});
+  expect_error(of("0.safetensors"), "r.jsonl has images, whose activations cannot be planned",
+               {"--reshard-budget-gb", "1"});
   expect_error(of("none.safetensors"),
                "has no records but bad ones: line 1: ", {"--skip-bad-records"});
 }

@@ -166,6 +166,8 @@ void check_exported(const TrainOptions& o) {
   require(o.records.empty(),
           "--records: " + model + " takes no positions, which keep records apart");
   require(o.sample == 0, "--sample: " + model + " gives its loss alone, and cannot write text");
+  require(o.reshard_budget_gb == 0,
+          "--reshard-budget-gb: " + model + " is a program, whose activations cannot be planned");
   require(o.chunked_loss == 0,
           "--chunked-loss: " + model + " computes its loss as it was exported");
   require(o.eval_data.empty(), "--eval-data: " + model +
@@ -224,7 +226,7 @@ void check_reshard_budget(const TrainOptions& o) {
           "--reshard-budget-gb and --reshard-after-forward " + o.reshard_after_forward +
               " exclude each other");
   require(o.strategy == "full_shard" || o.strategy == "hybrid_shard",
-          "--reshard-budget-gb is of --strategy full_shard and hybrid_shard, found " + o.strategy);
+          "--reshard-budget-gb needs --strategy full_shard or hybrid_shard, found " + o.strategy);
 }
 
 void check_numbers(const TrainOptions& o) {
