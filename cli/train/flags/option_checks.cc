@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <limits>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -84,15 +83,10 @@ void check_recompute(const TrainOptions& o) {
   need("--recompute-every", o.recompute_every != usual.recompute_every);
 }
 
-// The last step of a run in epochs is known once its data are.
-int64_t last_step_or_more(const TrainOptions& o) {
-  const int64_t steps = o.epochs > 0 ? std::numeric_limits<int64_t>::max() : o.steps;
-  return o.stop_step > 0 ? std::min(o.stop_step, steps) : steps;
-}
-
+// REQUIRES: the number of steps is known, as that of a run in epochs is once its data are.
 void check_steps_to_look_at(const TrainOptions& o) {
   const StepRange steps = read_step_range("--trace-steps", o.trace_steps);
-  const int64_t stop = last_step_or_more(o);
+  const int64_t stop = o.stop_step > 0 ? std::min(o.stop_step, o.steps) : o.steps;
   require_within("--memory-step", o.memory_step, -1, stop - 1);
   require(o.trace.empty() || steps.first < stop,
           "--trace-steps " + o.trace_steps + ": the run ends before step " +
