@@ -79,14 +79,18 @@ std::string windows(int64_t n) { return std::to_string(n) + (n == 1 ? " window" 
 
 void say(const std::string& line) { std::cerr << line << std::endl; }
 
+// Why a job does not fit.
+std::string reason(const Outcome& outcome) {
+  return outcome.peak_bytes > 0 ? "the fullest rank takes " + size_text(outcome.peak_bytes)
+                                : outcome.message;
+}
+
 std::string told(const Outcome& outcome) {
   switch (outcome.kind) {
     case Outcome::Kind::kFits:
       return "fits, with " + size_text(outcome.peak_bytes) + " in the fullest rank";
     case Outcome::Kind::kTooLarge:
-      return outcome.peak_bytes > 0
-                 ? "does not fit: the fullest rank takes " + size_text(outcome.peak_bytes)
-                 : "does not fit: " + outcome.message;
+      return "does not fit: " + reason(outcome);
     case Outcome::Kind::kFailed:
       return "fails: " + outcome.message;
   }
@@ -96,7 +100,7 @@ std::string told(const Outcome& outcome) {
 int conclude(const Fit& fit, const FitOptions& options, const config::Plan& plan) {
   if (fit.micro_batch == 0) {
     const bool is_too_large = fit.beyond.kind == Outcome::Kind::kTooLarge;
-    say(is_too_large ? "fsdp2 fit: not even 1 window fits: it " + told(fit.beyond) +
+    say(is_too_large ? "fsdp2 fit: not even 1 window fits: " + reason(fit.beyond) +
                            "; docs/troubleshooting.md, \"Out of memory\", has what helps"
                      : "fsdp2 fit: a job with 1 window a rank " + told(fit.beyond));
     return 1;
