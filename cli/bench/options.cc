@@ -35,6 +35,8 @@ void settle(BenchOptions* o) {
 }
 
 void check_options(const BenchOptions& o) {
+  const bool is_named = std::count(o.models.begin(), o.models.end(), "") == 0;
+  require(is_named, "--model '': expected gpt-90m, gpt-300m or a config.json");
   require_within("--ranks", o.ranks, 1, kMostRanks);
   require_within("--threads", o.threads, 0, most_threads());
   require_within("--seq-len", o.seq_len, 1, kMostTokens);

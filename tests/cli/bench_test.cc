@@ -83,7 +83,7 @@ TEST(Bench, SaysInOneLineWhatIsWrong) {
   EXPECT_THAT(missing.err, HasSubstr("fsdp2 bench: /nowhere.json: fsdp2 train: "));
   for (const Arguments& wrong :
        {Arguments{"--ranks", "0"}, Arguments{"--steps", "1"}, Arguments{"--param-dtype", "int8"},
-        Arguments{"--seq-len", "-1"}}) {
+        Arguments{"--seq-len", "-1"}, Arguments{"--model", ""}}) {
     const Outcome outcome = run(joined({fsdp2_program(), "bench"}, wrong));
     EXPECT_EQ(outcome.exit_code, 2) << wrong.front();
     EXPECT_EQ(lines_of(outcome.err).size(), 1U) << outcome.err;
