@@ -18,16 +18,6 @@ Training count_memory(int ranks, const Arguments& more = {}) {
   return train(ranks, joined(joined(golden_inputs("tiny-llama"), arguments), more));
 }
 
-Json memory_line(const Training& training) {
-  for (const std::string& line : lines_of(training.outcome.out)) {
-    const Json json = Json::parse(line, nullptr, false);
-    if (json.is_object() && json.value("event", "") == "memory") {
-      return json;
-    }
-  }
-  return nullptr;
-}
-
 int64_t sum_over_units(const Json& line, const char* kind) {
   int64_t sum = 0;
   for (const Json& unit : line.at("units")) {
@@ -40,7 +30,7 @@ TEST(MemoryReport, LiveIsAsPlannedToTheByte) {
   for (const int ranks : {1, 2, 3}) {
     const Training training = count_memory(ranks, {"--global-batch", std::to_string(2 * ranks)});
     ASSERT_EQ(training.outcome.exit_code, 0) << training.outcome.err;
-    const Json line = memory_line(training);
+    const Json line = event_of(training, "memory");
     ASSERT_FALSE(line.is_null()) << training.outcome.out;
     EXPECT_EQ(line.at("step"), 2);
     ASSERT_EQ(line.at("units").size(), 3U);
@@ -56,17 +46,18 @@ TEST(MemoryReport, LiveIsAsPlannedToTheByte) {
 }
 
 TEST(MemoryReport, CountsTheStateOfTheOptimizerThatThereIs) {
-  const Json with = memory_line(count_memory(2, {"--optimizer", "sgd"}));
+  const Json with = event_of(count_memory(2, {"--optimizer", "sgd"}), "memory");
   EXPECT_EQ(with.at("live").at("optimizer"), with.at("live").at("parameters"));
   EXPECT_EQ(with.at("plan").at("optimizer"), with.at("plan").at("parameters"));
-  const Json without = memory_line(count_memory(2, {"--optimizer", "sgd", "--momentum", "0"}));
+  const Json without =
+      event_of(count_memory(2, {"--optimizer", "sgd", "--momentum", "0"}), "memory");
   EXPECT_EQ(without.at("live").at("optimizer"), 0);
 }
 
 TEST(MemoryReport, ActivationsGrowWithTheBatch) {
   const Arguments large = {"--global-batch", "512", "--seq-len", "64"};
-  const int64_t few = memory_line(count_memory(2)).at("live").at("activations");
-  const int64_t many = memory_line(count_memory(2, large)).at("live").at("activations");
+  const int64_t few = event_of(count_memory(2), "memory").at("live").at("activations");
+  const int64_t many = event_of(count_memory(2, large), "memory").at("live").at("activations");
   // 256 windows of 64 tokens a rank, 64 numbers wide, and logits over 128 words: some 40 MB at
   // least.
   EXPECT_GT(many, few + 40000000);

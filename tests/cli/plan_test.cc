@@ -125,16 +125,6 @@ TEST(Plan, StrategiesDiffer) {
   }
 }
 
-Json memory_line(const Training& training) {
-  for (const std::string& line : lines_of(training.outcome.out)) {
-    const Json json = Json::parse(line, nullptr, false);
-    if (json.is_object() && json.value("event", "") == "memory") {
-      return json;
-    }
-  }
-  return nullptr;
-}
-
 std::string kilobytes(int64_t bytes) {
   char text[32];
   std::snprintf(text, sizeof(text), "%.2f kB", static_cast<double>(bytes) / 1000);
@@ -154,7 +144,7 @@ TEST(Plan, CountsTheStatesThatTrainingMakes) {
         2,
         joined(joined(golden_inputs("tiny-llama"), {"--steps", "2", "--memory-step", "1"}), form));
     ASSERT_EQ(training.outcome.exit_code, 0) << training.outcome.err;
-    const Json memory = memory_line(training);
+    const Json memory = event_of(training, "memory");
     const auto held = memory.at("live").at("optimizer").get<int64_t>();
     EXPECT_EQ(memory.at("plan").at("optimizer"), held);
     const Outcome outcome = plan(joined({"--model", tiny_llama(), "--world-size", "2"}, form));

@@ -25,17 +25,6 @@ Training run_within(const std::string& config, const Texts& budget, int ranks = 
                     budget));
 }
 
-Json event_of(const Training& training, const std::string& name) {
-  for (const std::string& line : lines_of(training.outcome.out)) {
-    const Json json = Json::parse(line, nullptr, false);
-    if (json.is_object() && json.value("event", "") == name) {
-      return json;
-    }
-  }
-  ADD_FAILURE() << "no event " << name << ": " << training.outcome.out << training.outcome.err;
-  return Json::object();
-}
-
 Texts within(int64_t bytes) {
   return {"--reshard-budget-gb", std::to_string(static_cast<double>(bytes) / 1e9)};
 }

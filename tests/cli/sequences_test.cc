@@ -62,18 +62,8 @@ TEST(Sequences, OfRecordsTrainAndEvaluateAlike) {
   const Training two = sound(2, arguments);
   const Training four = sound(4, joined(arguments, {"--ulysses-size", "2"}));
   expect_same_steps(four.steps, as_lists(two.steps), kSums);
-  const auto evaluation_of = [](const Training& training) {
-    for (const std::string& line : lines_of(training.outcome.out)) {
-      const Json json = Json::parse(line);
-      if (json.at("event") == "evaluation") {
-        return json;
-      }
-    }
-    ADD_FAILURE() << "no evaluation";
-    return Json();
-  };
-  const Json expected = evaluation_of(two);
-  const Json found = evaluation_of(four);
+  const Json expected = event_of(two, "evaluation");
+  const Json found = event_of(four, "evaluation");
   EXPECT_EQ(found.at("n_labels"), expected.at("n_labels"));
   EXPECT_NEAR(found.at("loss").get<double>(), expected.at("loss").get<double>(), 2e-5);
 }

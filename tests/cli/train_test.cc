@@ -66,14 +66,7 @@ TEST(TrainEvaluation, IsTheLossOfOtherDataAndChangesNothing) {
     EXPECT_NEAR(training.steps.back().at("loss").get<double>(),
                 plain.steps.back().at("loss").get<double>(),
                 more.front() == "--eval-every" ? 0 : 1e-5);
-    std::vector<Json> evaluations;
-    for (const std::string& line : lines_of(training.outcome.out)) {
-      const Json json = Json::parse(line);
-      if (json.at("event") == "evaluation") {
-        evaluations.push_back(json);
-      }
-    }
-    return evaluations;
+    return events_of(training, "evaluation");
   };
   const auto all = evaluations_of({"--eval-every", "3"});
   ASSERT_EQ(all.size(), 2U);

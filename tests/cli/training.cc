@@ -31,15 +31,31 @@ Training train(int ranks, const std::vector<std::string>& arguments, RunIn how) 
 Training read_training(Outcome outcome) {
   Training training;
   training.outcome = std::move(outcome);
-  for (const std::string& line : lines_of(training.outcome.out)) {
-    const Json json = Json::parse(line, nullptr, false);
-    if (json.is_object() && json.value("event", "") == "step") {
-      training.steps.push_back(json);
-    } else if (json.is_object() && json.value("event", "") == "summary") {
-      training.summary = json;
-    }
+  training.steps = events_of(training, "step");
+  for (const Json& summary : events_of(training, "summary")) {
+    training.summary = summary;
   }
   return training;
+}
+
+std::vector<Json> events_of(const Training& training, const std::string& name) {
+  std::vector<Json> events;
+  for (const std::string& line : lines_of(training.outcome.out)) {
+    const Json json = Json::parse(line, nullptr, false);
+    if (json.is_object() && json.value("event", "") == name) {
+      events.push_back(json);
+    }
+  }
+  return events;
+}
+
+Json event_of(const Training& training, const std::string& name) {
+  const std::vector<Json> events = events_of(training, name);
+  if (events.empty()) {
+    ADD_FAILURE() << "no event " << name << ": " << training.outcome.out << training.outcome.err;
+    return Json::object();
+  }
+  return events.front();
 }
 
 std::string small_llama() {

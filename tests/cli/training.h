@@ -24,6 +24,11 @@ Training train(int ranks, const std::vector<std::string>& arguments, RunIn how =
 // What a training run has printed.
 Training read_training(Outcome outcome);
 
+// The lines of metrics that have this event.
+std::vector<Json> events_of(const Training& training, const std::string& name);
+// The first of them; without one, a failure of the test and an empty object.
+Json event_of(const Training& training, const std::string& name);
+
 // A config.json, in a folder of its own: a Llama of 4 layers and 200 thousand parameters that
 // learns bytes within a few steps, for what does not depend on the size of a model.
 std::string small_llama();

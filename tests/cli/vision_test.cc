@@ -180,14 +180,7 @@ TEST_P(Vision, IsEvaluatedOnRecordsWithImages) {
     const Training training = sound(
         ranks, {"--steps", "1", "--seq-len", "96", "--global-batch", batch, "--lr", "0",
                 "--eval-data", folder_ + "/r.jsonl", "--eval-size", batch == "2" ? "3" : "1"});
-    for (const std::string& line : lines_of(training.outcome.out)) {
-      const Json json = Json::parse(line, nullptr, false);
-      if (json.is_object() && json.value("event", "") == "evaluation") {
-        return json.at("loss").get<double>();
-      }
-    }
-    ADD_FAILURE() << "no evaluation";
-    return 0.0;
+    return event_of(training, "evaluation").value("loss", 0.0);
   };
   const double expected = losses(1, "6");
   EXPECT_NEAR(losses(2, "6"), expected, 1e-5 * expected);
