@@ -4,7 +4,7 @@
 
 namespace fsdp2::cli {
 
-// No std::exception, lest it is taken for a failure that can be told and passed over.
+// This is no std::exception, so that nobody takes it for a failure to report and go on from.
 struct Interrupted {
   int signal = 0;
 };
@@ -16,7 +16,7 @@ void note_interruptions();
 // Throws Interrupted if a signal was noted.
 void end_if_interrupted();
 
-// Ends the process as the signal does by itself.
+// Ends the process as the signal would have done.
 [[noreturn]] void end_by_signal(int signal);
 
 }  // namespace fsdp2::cli

@@ -15,8 +15,8 @@ int64_t item_bytes(int32_t dtype) {
   return dtype == FSDP2_DTYPE_F64 ? 8 : dtype == FSDP2_DTYPE_F32 ? 4 : 2;
 }
 
-// The rank's part of the whole unit, which has the same share of it in any dtype; 1 where there is
-// nothing to gather.
+// The rank's part of the whole unit, which is the same in any dtype; 1 where there is nothing to
+// gather.
 double own_share(const fsdp2_unit_info& info) {
   if (info.n_parameters == 0 || info.numel == 0) {
     return 1.0;

@@ -18,10 +18,10 @@ struct ReshardChoice {
   int64_t resharded_peak_bytes = 0;  // of one in which none is
 };
 
-// `shard` is one on a mesh of device type meta, and peak_bytes gives the memory of its step by the
-// settings of the moment. Units that save most received bytes for each byte that they keep come
-// first; of equal ones the last, whose parameters backward needs, and frees, first. As many of
-// these are kept as fit. The root's are left as they are. `shard` is left with the choice set.
+// `shard` is on a mesh of device type meta, and peak_bytes gives the memory of its step with its
+// present settings. Units that save the most received bytes for each byte that they keep come
+// first; among equals, the last one, whose parameters backward needs and frees first. As many of
+// them are kept as fit. The root stays as it is. `shard` is left with the choice set.
 ReshardChoice choose_reshard(const Shard& shard, int64_t budget_bytes,
                              const std::function<int64_t()>& peak_bytes);
 

@@ -14,8 +14,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr double kSeconds = 1.0;  // to measure for, at least
-constexpr int kFewest = 3;
+constexpr double kLeastSeconds = 1.0;
+constexpr int kLeastProducts = 3;
 
 Tensor matrix(int64_t size) {
   std::vector<float> values(static_cast<size_t>(size * size));
@@ -62,7 +62,7 @@ ProductPeak measure_product_peak(int64_t size, const std::string& dtype, int64_t
   const auto since = [](Clock::time_point start) {
     return std::chrono::duration<double>(Clock::now() - start).count();
   };
-  for (int i = 0; i < kFewest || since(begin) < kSeconds; ++i) {
+  for (int i = 0; i < kLeastProducts || since(begin) < kLeastSeconds; ++i) {
     const auto start = Clock::now();
     call("aten::mm", a, b);
     const auto n = static_cast<double>(size);

@@ -29,8 +29,8 @@ class ShardedModel {
   const Mesh& mesh() const { return mesh_; }
   const Module& module() const { return module_; }
 
-  // Collective. The elements of all ranks' tensors, one rank after the other; T is their type. Of
-  // ranks that share sequences, whose tensors are the same, each takes its own alone.
+  // Collective. The elements of all ranks' tensors, one rank after the other; T is their type.
+  // Ranks that share sequences have the same tensor, which counts once.
   template <typename T>
   std::vector<T> gather(const Tensor& own) const {
     const Tensor all = gather_flat(own);

@@ -9,9 +9,9 @@
 namespace fsdp2::cli {
 
 struct ChildEnd {
-  int exit_code = -1;      // 128 + signal, as shells say it
+  int exit_code = -1;      // 128 + signal, as shells report it
   bool timed_out = false;  // it was killed
-  // What it has printed; where that is more than so much, the end of it.
+  // What it has printed; only the end of it where that is more than kMostBytes.
   static constexpr size_t kMostBytes = size_t{1} << 26;
   std::string out;
   std::string err;
@@ -21,9 +21,9 @@ struct ChildEnd {
 };
 
 // Runs a program with variables added to its environment and nothing to read. It dies with the
-// process that runs it. data_bytes: what each process of it may have of memory that it shares with
-// nobody; 0 or infinity: as much as this one. Throws std::system_error if there can be no further
-// process, and Interrupted where a signal was noted; the program is then killed.
+// process that runs it. data_bytes: the private memory that each of its processes may have; 0 or
+// infinity: as much as this process may. Throws std::system_error if no further process can be
+// started, and Interrupted where a signal was noted; the program is then killed.
 ChildEnd run_child(const std::vector<std::string>& command,
                    const std::vector<std::pair<std::string, std::string>>& variables,
                    double timeout_s, double data_bytes = 0);

@@ -22,7 +22,8 @@ double bytes_of_kind(const std::string& kind) {
   return 0;
 }
 
-// What the group's memory has of files that nobody uses: the kernel gives it up for anything else.
+// The part of the group's memory that holds files which nobody uses: the kernel gives it up for
+// anything else.
 double idle_cache_of_group(const std::string& groups) {
   for (const auto& [name, kind] : {std::make_pair("memory.stat", "inactive_file"),
                                    std::make_pair("memory/memory.stat", "total_inactive_file")}) {

@@ -7,7 +7,8 @@ namespace fsdp2::cli {
 
 struct MachineMemory {
   double total = 0, available = 0;  // of the machine, in bytes
-  double used = 0, most = 0;        // of the control group, but idle files; infinity: no limit
+  double used = 0;                  // by the control group, without files that nobody uses
+  double most = 0;                  // that the control group may use; infinity: no limit
   bool is_limited() const { return most < total; }
   // What processes may still take.
   double free() const;

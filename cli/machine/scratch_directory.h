@@ -7,8 +7,8 @@ namespace fsdp2::cli {
 
 class ScratchDirectory {
  public:
-  // A new one where the system has such ("fsdp2-doctor": /tmp/fsdp2-doctor-k3Jx9a), which is
-  // removed at the end with all that is in it. Throws std::system_error, as what follows.
+  // A new directory among the system's temporary ones ("fsdp2-doctor": /tmp/fsdp2-doctor-k3Jx9a),
+  // which is removed at the end with all that is in it. Throws std::system_error, as write does.
   explicit ScratchDirectory(const std::string& name);
   ~ScratchDirectory();
   ScratchDirectory(const ScratchDirectory&) = delete;

@@ -1,4 +1,4 @@
-// Numbers as findings say them.
+// Numbers as people read them.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@ namespace fsdp2::cli {
 
 // "1.5 GiB"
 std::string size_text(double bytes);
-// "0.013": so many digits that count, or all of those before the point.
+// "0.013": so many significant digits, and never fewer than there are before the point.
 std::string number_text(double number, int digits);
 
 }  // namespace fsdp2::cli

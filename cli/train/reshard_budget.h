@@ -15,7 +15,7 @@ namespace fsdp2::cli {
 ReshardChoice choose_within_budget(const TrainOptions& options, int64_t world_size,
                                    int64_t data_ranks);
 
-// Sets it.
+// Makes `shard` keep the chosen units gathered.
 void keep_gathered(const ReshardChoice& choice, const Shard& shard);
 
 }  // namespace fsdp2::cli

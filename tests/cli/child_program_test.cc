@@ -31,8 +31,8 @@ TEST(ChildProgram, ThatCannotBeStartedSaysWhy) {
   EXPECT_EQ(end.last_words(), "/none/program: cannot be started: No such file or directory");
 }
 
-// It prints as it sleeps: without end.
-TEST(ChildProgram, IsKilledInTimeWhateverItPrints) {
+// Whether it sleeps, prints without end, or has closed its streams.
+TEST(ChildProgram, IsKilledWhenItsTimeIsUpWhateverItDoes) {
   for (const char* script : {"sleep 100", "yes", "exec >&- 2>&-; sleep 100"}) {
     const auto start = std::chrono::steady_clock::now();
     const ChildEnd end = run_shell(script, 0.5);
