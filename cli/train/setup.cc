@@ -151,6 +151,12 @@ void apply_lr_plan(const TrainOptions& options, const Shard& shard, const Optimi
   }
 }
 
+// In whole steps, as MindSpeed-MM counts them, but at least one; 0 is all of them.
+int64_t decay_steps(const TrainOptions& options) {
+  const double steps = static_cast<double>(options.steps) * options.lr_decay_ratio;
+  return options.lr_decay_ratio == 1.0 ? 0 : std::max<int64_t>(1, static_cast<int64_t>(steps));
+}
+
 // The config.json of the model, or the directory with it; "" where no file has it.
 std::string config_path(const TrainOptions& options) {
   if (!options.model_config.empty()) {
@@ -315,6 +321,8 @@ void make_step(const TrainOptions& options, const Shard& shard, const Optimizer&
   step.warmup_steps = options.warmup;
   step.total_steps = options.steps;
   step.min_lr_ratio = options.min_lr_ratio;
+  step.start_lr_ratio = options.start_lr_ratio;
+  step.decay_steps = decay_steps(options);
   step.max_grad_norm = options.clip;
   step.loss_scale = options.loss_scale;
   step.loss_scale_interval = options.loss_scale_interval;

@@ -235,6 +235,11 @@ std::vector<Key> outcome_keys(TrainOptions* o) {
        "Learning rate after the warm-up",
        {"constant", "linear", "cosine"}},
       {optimizer, "min-lr-ratio", &o->min_lr_ratio, "Final learning rate, as a fraction of --lr"},
+      {optimizer, "start-lr-ratio", &o->start_lr_ratio,
+       "Learning rate from which the warm-up rises, as a fraction of --lr"},
+      {optimizer, "lr-decay-ratio", &o->lr_decay_ratio,
+       "Part of all steps, the warm-up included, after which a linear or cosine schedule is at its "
+       "final learning rate, and stays there"},
       {output, "metrics", &o->metrics,
        "File for the JSON lines, which a resumed run goes on with (default: standard output)"},
       {output, "metrics-csv", &o->metrics_csv,

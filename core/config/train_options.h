@@ -90,6 +90,8 @@ struct TrainOptions {
   double warmup_ratio = 0.0;
   std::string lr_schedule = "constant";
   double min_lr_ratio = 0.0;
+  double start_lr_ratio = 0.0;
+  double lr_decay_ratio = 1.0;
 
   std::string resume;
   bool resume_partial = false;

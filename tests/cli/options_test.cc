@@ -235,6 +235,8 @@ TEST(TrainMistakes, AreNamed) {
       {{"--seed", "18446744073709551616"}, "--seed 18446744073709551616: expected 0 to"},
       {{"--lr", "fast"}, "--lr fast: expected a number (see --help)"},
       {{"--min-lr-ratio", "2"}, "--min-lr-ratio must lie in [0, 1]"},
+      {{"--start-lr-ratio", "nan"}, "--start-lr-ratio must lie in [0, 1]"},
+      {{"--lr-decay-ratio", "0"}, "--lr-decay-ratio must lie in (0, 1]"},
       {{"--grad-accum", "4294967297"}, "--grad-accum 4294967297 is above 16777216"},
       {{"--global-batch", "4294967296"}, "--global-batch 4294967296 is above 2147483648"},
       {{"--seq-len", "4294967296"}, "--seq-len 4294967296 is above 2147483648"},

@@ -68,7 +68,9 @@ inline constexpr auto kFields<fsdp2_step_options> = std::tuple(
     Field("not_finite", &fsdp2_step_options::not_finite, ReadBy<read_not_finite>()),
     Field("max_skips_in_row", &fsdp2_step_options::max_skips_in_row, Range{0, kMaxSkips}),
     Field("loss_mean", &fsdp2_step_options::loss_mean, ReadBy<read_loss_mean>()),
-    Field("loss_chunk", &fsdp2_step_options::loss_chunk, Range{0, std::numeric_limits<int32_t>::max()}));
+    Field("loss_chunk", &fsdp2_step_options::loss_chunk, Range{0, std::numeric_limits<int32_t>::max()}),
+    Field("start_lr_ratio", &fsdp2_step_options::start_lr_ratio, NumberRange{0.0, 1.0}),
+    Field("decay_steps", &fsdp2_step_options::decay_steps, Range{0, kMaxSteps}));
 // clang-format on
 
 namespace {
@@ -83,6 +85,8 @@ train::StepOptions step_options(const fsdp2_step_options& options, double peak) 
   out.schedule.warmup_steps = options.warmup_steps;
   out.schedule.steps = options.total_steps;
   out.schedule.min_ratio = options.min_lr_ratio;
+  out.schedule.start_ratio = options.start_lr_ratio;
+  out.schedule.decay_steps = options.decay_steps;
   out.not_finite = read_not_finite(options.not_finite);
   out.max_skips_in_row = options.max_skips_in_row;
   if (options.loss_scale > 0.0) {

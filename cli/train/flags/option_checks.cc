@@ -241,6 +241,8 @@ void check_numbers(const TrainOptions& o) {
   require(o.beta2 >= 0 && o.beta2 < 1, "--beta2 must lie in [0, 1)");
   require(o.muon_momentum >= 0 && o.muon_momentum < 1, "--muon-momentum must lie in [0, 1)");
   require(o.min_lr_ratio >= 0 && o.min_lr_ratio <= 1, "--min-lr-ratio must lie in [0, 1]");
+  require(o.start_lr_ratio >= 0 && o.start_lr_ratio <= 1, "--start-lr-ratio must lie in [0, 1]");
+  require(o.lr_decay_ratio > 0 && o.lr_decay_ratio <= 1, "--lr-decay-ratio must lie in (0, 1]");
   require(o.warmup_ratio >= 0 && o.warmup_ratio <= 1, "--warmup-ratio must lie in [0, 1]");
   require(o.warmup == 0 || o.warmup_ratio == 0, "--warmup and --warmup-ratio exclude each other");
   constexpr double kYear = 365.0 * 24 * 3600;

@@ -119,21 +119,21 @@ void read_lr_plan(const Value& value, Plan* plan) {
   plan->set("lr-plan", text, origin_text(value));
 }
 
-void read_least_lr(const Value& value, Plan* /*plan*/) { value.as_number(); }
+void read_part_of_lr(const Value& value, Plan* /*plan*/) { value.as_number(); }
 
-// As a fraction of the other, which may come after it in the file.
-void set_least_lr(const Node& root, Plan* plan) {
+// A learning rate as a fraction of the peak, which may come after it in the file.
+void set_part_of_lr(const Node& root, const std::string& name, const std::string& key, Plan* plan) {
   const Node* training = root.find("training");
-  const Node* least = training == nullptr ? nullptr : training->find("lr_min");
-  if (least == nullptr || least->kind == Node::Kind::kNull) {
+  const Node* part = training == nullptr ? nullptr : training->find(name);
+  if (part == nullptr || part->kind == Node::Kind::kNull) {
     return;
   }
-  const Value value{*least, "training.lr_min"};
+  const Value value{*part, "training." + name};
   const double lr = value.as_number();
   if (lr > plan->options.lr) {
     value.refuse("is above the learning rate");
   }
-  plan->set("min-lr-ratio", lr > 0 ? lr / plan->options.lr : 0.0, origin_text(value));
+  plan->set(key, lr > 0 ? lr / plan->options.lr : 0.0, origin_text(value));
 }
 
 // Keys about loads and saves mean something where there is a place for them.
@@ -241,11 +241,11 @@ std::vector<Row> mm_rows() {
       ignored("features.chunkmbs_plan", "micro batches are whole"),
       ignored("features.ep_balance_plan", "there is no expert parallelism"),
       sets("training.lr", "lr"),
-      reads("training.lr_min", "min-lr-ratio", read_least_lr),
-      not_provided("training.lr_start", {"0", "0.0"}, "a warm-up from above 0"),
+      reads("training.lr_min", "min-lr-ratio", read_part_of_lr),
+      reads("training.lr_start", "start-lr-ratio", read_part_of_lr),
       sets("training.lr_decay_style", "lr-schedule"),
       sets("training.lr_warmup_ratio", "warmup-ratio"),
-      not_provided("training.lr_decay_ratio", {"1", "1.0"}, "a decay over a part of the steps"),
+      sets("training.lr_decay_ratio", "lr-decay-ratio"),
       sets("training.weight_decay", "weight-decay"),
       sets("training.no_decay_modules", "no-decay-classes"),
       reads("training.no_decay_params", "no-decay-names", read_no_decay_params),
@@ -319,7 +319,8 @@ void apply_mm(const Node& root, Plan* plan) {
   count_sequence_ranks(plan);
   leave_out_unused_recompute(plan);
   set_chunked_loss(root, plan);
-  set_least_lr(root, plan);
+  set_part_of_lr(root, "lr_min", "min-lr-ratio", plan);
+  set_part_of_lr(root, "lr_start", "start-lr-ratio", plan);
   set_places(root, plan);
 }
 

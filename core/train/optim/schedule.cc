@@ -39,6 +39,13 @@ Schedule::Schedule(const ScheduleOptions& options) : options_(options) {
   FSDP2_CHECK(options.min_ratio >= 0.0 && options.min_ratio <= 1.0, Code::kInvalidArgument,
               "minimum learning rate ratio: expected a number in [0, 1], found {}",
               options.min_ratio);
+  FSDP2_CHECK(options.start_ratio >= 0.0 && options.start_ratio <= 1.0, Code::kInvalidArgument,
+              "starting learning rate ratio: expected a number in [0, 1], found {}",
+              options.start_ratio);
+  FSDP2_CHECK(options.decay_steps >= 0 && (options.shape == ScheduleShape::kConstant ||
+                                           options.decay_steps <= options.steps),
+              Code::kInvalidArgument, "decay steps: expected 0 to the {} steps, found {}",
+              options.steps, options.decay_steps);
 }
 
 double Schedule::learning_rate(int64_t step) const {
@@ -47,12 +54,14 @@ double Schedule::learning_rate(int64_t step) const {
   const double peak = options_.peak;
   const int64_t warmup = options_.warmup_steps;
   if (step < warmup) {
-    return peak * static_cast<double>(step + 1) / static_cast<double>(warmup);
+    const double start = peak * options_.start_ratio;
+    return start + (peak - start) * static_cast<double>(step + 1) / static_cast<double>(warmup);
   }
   if (options_.shape == ScheduleShape::kConstant) {
     return peak;
   }
-  const auto length = static_cast<double>(std::max<int64_t>(1, options_.steps - warmup));
+  const int64_t end = options_.decay_steps > 0 ? options_.decay_steps : options_.steps;
+  const auto length = static_cast<double>(std::max<int64_t>(1, end - warmup));
   const double progress = std::min(1.0, static_cast<double>(step - warmup) / length);
   const double low = peak * options_.min_ratio;
   if (options_.shape == ScheduleShape::kLinear) {

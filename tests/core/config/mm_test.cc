@@ -127,6 +127,20 @@ TEST(MmFile, BeginsWithANewOptimizerIfItLoadsAndSaysSo) {
   EXPECT_FALSE(begins("no_load_optim: true"));
 }
 
+TEST(MmFile, WarmsUpAndDecaysAsItSays) {
+  const TrainOptions o =
+      plan_from(
+          "parallel: {}\ntraining: {lr_start: 1.0e-6, lr: 4.0e-6, lr_min: 2.0e-6,\n"
+          "  lr_decay_style: cosine, lr_warmup_ratio: 0.1, lr_decay_ratio: 0.5}\n")
+          .options;
+  EXPECT_EQ(o.start_lr_ratio, 0.25);
+  EXPECT_EQ(o.min_lr_ratio, 0.5);
+  EXPECT_EQ(o.lr_decay_ratio, 0.5);
+  const TrainOptions usual = plan_from("parallel: {}\ntraining: {lr_start: 0}\n").options;
+  EXPECT_EQ(usual.start_lr_ratio, 0);
+  EXPECT_EQ(usual.lr_decay_ratio, 1);
+}
+
 TEST(MmFile, EvaluatesEveryFewSteps) {
   EXPECT_EQ(plan_from("parallel: {}\ntraining: {val_interval: 5}\n").options.eval_every, 5);
 }
@@ -141,6 +155,8 @@ TEST(MmFile, MistakesAreSaidInOneLine) {
               HasSubstr("2: tools: not provided"));
   EXPECT_THAT(mistake_in("parallel: {}\ntraining: {lr: 1, lr_min: 2}\n"),
               HasSubstr("2: training.lr_min: is above the learning rate"));
+  EXPECT_THAT(mistake_in("parallel: {}\ntraining: {lr: 1, lr_start: 2}\n"),
+              HasSubstr("2: training.lr_start: is above the learning rate"));
 }
 
 TEST(MmLegacyFile, AsItsUsersHaveItIsLowered) {

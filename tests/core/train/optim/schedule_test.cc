@@ -30,7 +30,7 @@ void expect_equal(const std::vector<double>& values, const std::vector<double>& 
 
 ScheduleOptions options(ScheduleShape shape, double peak, int64_t steps, int64_t warmup,
                         double ratio) {
-  return {peak, shape, steps, warmup, ratio};
+  return {peak, shape, steps, warmup, ratio, 0.0, 0};
 }
 
 TEST(Schedule, ConstantIsThatOfTheGoldenRunFp32) {
@@ -69,6 +69,33 @@ TEST(Schedule, RunMayEndWithinTheWarmUp) {
                {0.25, 0.5, 0.75, 1.0, 1.0, 0.0});
 }
 
+TEST(Schedule, WarmUpBeginsWhereItIsToldTo) {
+  ScheduleOptions warm = options(ScheduleShape::kConstant, 1.0, 0, 4, 0.0);
+  warm.start_ratio = 0.2;
+  expect_equal(rates(warm, 6), {0.4, 0.6, 0.8, 1.0, 1.0, 1.0});
+  warm.start_ratio = 1.0;
+  expect_equal(rates(warm, 3), {1.0, 1.0, 1.0});
+}
+
+TEST(Schedule, DecayIsOverAfterItsOwnSteps) {
+  ScheduleOptions early = options(ScheduleShape::kLinear, 1.0, 100, 2, 0.2);
+  early.decay_steps = 6;
+  expect_equal(rates(early, 9), {0.5, 1.0, 1.0, 0.8, 0.6, 0.4, 0.2, 0.2, 0.2});
+  ScheduleOptions cosine = options(ScheduleShape::kCosine, 1.0, 100, 0, 0.0);
+  cosine.decay_steps = 2;
+  const std::vector<double> values = rates(cosine, 4);
+  EXPECT_DOUBLE_EQ(values[0], 1.0);
+  EXPECT_DOUBLE_EQ(values[1], 0.5);
+  EXPECT_NEAR(values[2], 0.0, 1e-16);
+  EXPECT_EQ(values[3], values[2]);
+}
+
+TEST(Schedule, DecayWithinTheWarmUpComesAtOnceAfterIt) {
+  ScheduleOptions early = options(ScheduleShape::kLinear, 1.0, 10, 4, 0.25);
+  early.decay_steps = 2;
+  expect_equal(rates(early, 7), {0.25, 0.5, 0.75, 1.0, 1.0, 0.25, 0.25});
+}
+
 TEST(Schedule, ShapesHaveNames) {
   EXPECT_EQ(schedule_shape("constant"), ScheduleShape::kConstant);
   EXPECT_EQ(schedule_shape("linear"), ScheduleShape::kLinear);
@@ -91,6 +118,16 @@ TEST(Schedule, OptionsOutOfRangeAreRefused) {
   refuses(options(linear, 0.1, 10, 0, -0.1), "ratio: expected a number in [0, 1], found -0.1");
   refuses(options(linear, 0.1, 10, 0, 1.1), "found 1.1");
   refuses(options(linear, 0.1, 10, 0, NAN), "found nan");
+  ScheduleOptions start = options(linear, 0.1, 10, 0, 0.0);
+  start.start_ratio = 1.5;
+  refuses(start, "starting learning rate ratio: expected a number in [0, 1], found 1.5");
+  start.start_ratio = NAN;
+  refuses(start, "found nan");
+  ScheduleOptions decay = options(linear, 0.1, 10, 0, 0.0);
+  decay.decay_steps = 11;
+  refuses(decay, "decay steps: expected 0 to the 10 steps, found 11");
+  decay.decay_steps = -1;
+  refuses(decay, "found -1");
 }
 
 TEST(Schedule, NegativeStepIsRefused) {
