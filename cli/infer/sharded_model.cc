@@ -39,7 +39,7 @@ void ShardedModel::prepare(const ModelOptions& options, const std::string& share
   lay_out_mesh(run, job, &mesh_);
   job_ = info_of<fsdp2_mesh_info>(fsdp2_mesh_get_info, mesh_.get());
   sequence_ranks_ = run.ulysses_size;
-  make_model(run, &module_);
+  make_model(run, &module_, options.plan.origin_of("config-overrides"));
   vocab_size_ = info_of<fsdp2_module_info>(fsdp2_module_get_info, module_.get()).vocab_size;
   shard_model(run, module_, mesh_, &shard_);
   if (options.checkpoint.empty()) {

@@ -168,6 +168,7 @@ PlanOptions options_of(const config::TrainOptions& run) {
 
 // Keys that change what a step holds, and that no flag of a plan stands for.
 const std::set<std::string> kLeftOut = {"untie-embeddings-and-output-weights",
+                                        "config-overrides",
                                         "freeze",
                                         "accum-sync",
                                         "chunked-loss",

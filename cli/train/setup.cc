@@ -165,6 +165,23 @@ std::string config_path(const TrainOptions& options) {
   return is_exported_file(options.model) ? "" : options.model;
 }
 
+void build_model(const TrainOptions& options, Module* out) {
+  fsdp2_module_options module = FSDP2_MODULE_OPTIONS_INIT;
+  module.dtype = dtype_number(options.dtype);
+  module.seed = options.seed;
+  const std::string& overrides = options.config_overrides;
+  module.config_overrides = overrides.empty() ? nullptr : overrides.c_str();
+  if (!options.model_config.empty()) {
+    const bool unties = options.untie_embeddings_and_output_weights;
+    module_from_config_file("--model-config", options.model_config, module, out,
+                            unties ? Ties::kNone : Ties::kAsGiven);
+  } else if (is_exported_file(options.model)) {
+    check(fsdp2_module_from_exported(options.model.c_str(), &module, out->out()));
+  } else {
+    check(fsdp2_module_from_pretrained(options.model.c_str(), &module, out->out()));
+  }
+}
+
 }  // namespace
 
 std::string rank_in_environment() {
@@ -201,18 +218,17 @@ void lay_out_mesh(const TrainOptions& options, const Mesh& job, Mesh* out) {
   check(fsdp2_mesh_create_in(job.get(), &mesh, out->out()));
 }
 
-void make_model(const TrainOptions& options, Module* out) {
-  fsdp2_module_options module = FSDP2_MODULE_OPTIONS_INIT;
-  module.dtype = dtype_number(options.dtype);
-  module.seed = options.seed;
-  if (!options.model_config.empty()) {
-    const bool unties = options.untie_embeddings_and_output_weights;
-    module_from_config_file("--model-config", options.model_config, module, out,
-                            unties ? Ties::kNone : Ties::kAsGiven);
-  } else if (is_exported_file(options.model)) {
-    check(fsdp2_module_from_exported(options.model.c_str(), &module, out->out()));
-  } else {
-    check(fsdp2_module_from_pretrained(options.model.c_str(), &module, out->out()));
+void make_model(const TrainOptions& options, Module* out, const std::string& overrides_origin) {
+  try {
+    build_model(options, out);
+  } catch (const Failure& failure) {
+    if (options.config_overrides.empty()) {
+      throw;
+    }
+    throw Failure("--config-overrides" +
+                      (overrides_origin.empty() ? "" : " (" + overrides_origin + ")") + ": " +
+                      failure.what(),
+                  failure.status());
   }
   check_ties(options, *out);
   freeze(options, *out);

@@ -23,7 +23,8 @@ void set_up_process(const TrainOptions& options);
 void join_job(const config::Plan& plan, Mesh* out);
 // Collective. The mesh that the strategy asks for.
 void lay_out_mesh(const TrainOptions& options, const Mesh& job, Mesh* out);
-void make_model(const TrainOptions& options, Module* out);
+// overrides_origin: where --config-overrides comes from, for what is wrong with them.
+void make_model(const TrainOptions& options, Module* out, const std::string& overrides_origin = "");
 // Collective. The parameters get no values yet.
 void shard_model(const TrainOptions& options, const Module& module, const Mesh& mesh, Shard* out);
 // Whether the sharded model takes the batches of the run. Throws UsageError, the same on all ranks.

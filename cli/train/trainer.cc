@@ -108,7 +108,7 @@ void Trainer::prepare() {
   }
   trace_.emplace(options_, mesh_);
   rss_before_model_ = status_bytes("VmRSS");
-  make_model(options_, &module_);
+  make_model(options_, &module_, plan_.origin_of("config-overrides"));
   check_model();
   if (options_.sample > 0) {
     prompt_ = prompt_tokens(options_, model_info_.vocab_size);

@@ -30,6 +30,9 @@ constexpr char kDataWeightsHelp[] =
 constexpr char kTokenizerHelp[] =
     "Tokenizer of --text, --records and prompts: a tokenizer.json, a directory with one, or bytes; "
     "model: that of --model; auto: that of --model if it has one, otherwise bytes";
+constexpr char kOverridesHelp[] =
+    "Fields to change in the config.json of --model or --model-config, as JSON: {\"rope_theta\": "
+    "1e6}; weights that are read must still fit";
 constexpr char kUntieHelp[] =
     "Give the head weights of its own; a --model must have them, and a --model-config gets them";
 constexpr char kNoInitializationHelp[] =
@@ -65,6 +68,7 @@ std::vector<Key> run_keys(TrainOptions* o) {
        "FILE.pt of TorchScript"},
       {model, "model-config", &o->model_config,
        "config.json, or gpt-90m or gpt-300m, instead of --model; --seed draws the initial weights"},
+      {model, "config-overrides", &o->config_overrides, kOverridesHelp, {}, Form::kObject},
       {model, "untie-embeddings-and-output-weights", &o->untie_embeddings_and_output_weights,
        kUntieHelp},
       {model, "no-initialization", &o->no_initialization, kNoInitializationHelp},

@@ -19,6 +19,7 @@ enum class Form {
   kWord,   // a word, which may look like a boolean or a number: default, true, 4
   kList,   // names with commas between them
   kDtype,  // a dtype, by one of its names
+  kObject  // a JSON object, which YAML may also have as a mapping
 };
 
 struct Key {

@@ -11,6 +11,7 @@ namespace fsdp2::config {
 
 struct TrainOptions {
   std::string model, model_config;
+  std::string config_overrides;
   bool untie_embeddings_and_output_weights = false;
   bool no_initialization = false;
   bool init_model_with_meta_device = false;

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <type_traits>
 
 #include "core/base/nearest.h"
@@ -48,6 +49,37 @@ std::string list_of_names(const Value& value) {
   return with_commas(names);
 }
 
+// Files are at most so deep as their reader lets them be.
+nlohmann::json json_of(const Value& value) {
+  const Node& node = value.node;
+  nlohmann::json json;
+  switch (node.kind) {
+    case Kind::kNull:
+      return nullptr;
+    case Kind::kBool:
+      return value.as_bool();
+    case Kind::kWhole:
+      return value.as_whole();
+    case Kind::kNumber:
+      return value.as_number();
+    case Kind::kText:
+      return node.text;
+    case Kind::kList:
+      json = nlohmann::json::array();
+      for (const Node& item : node.items) {
+        json.push_back(json_of({item, value.path}));
+      }
+      return json;
+    case Kind::kMap:
+      json = nlohmann::json::object();
+      for (const auto& [key, entry] : node.entries) {
+        json[key] = json_of({entry, value.path + "." + key});
+      }
+      return json;
+  }
+  return json;
+}
+
 std::string read_text_of(const Value& value, const Key& key) {
   if (!key.choices.empty() && key.form != Form::kDtype) {
     return value.as_one_of(key.choices);
@@ -64,6 +96,8 @@ std::string read_text_of(const Value& value, const Key& key) {
       const bool is_none = value.node.kind == Kind::kText && value.node.text == "none";
       return may_be_none && is_none ? "none" : value.as_dtype();
     }
+    case Form::kObject:
+      return value.as_object();
   }
   return "";
 }
@@ -151,6 +185,21 @@ std::vector<std::string> Value::as_texts() const {
     texts.push_back(Value{item, path}.as_text());
   }
   return texts;
+}
+
+std::string Value::as_object() const {
+  using Json = nlohmann::json;
+  if (node.kind == Kind::kText) {
+    if (!node.text.empty() && !Json::parse(node.text, nullptr, false).is_object()) {
+      refuse_type("a mapping, or the text of a JSON object");
+    }
+    return node.text;
+  }
+  if (node.kind != Kind::kMap) {
+    refuse_type("a mapping");
+  }
+  return node.entries.empty() ? ""
+                              : json_of(*this).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 std::string Value::as_dtype() const {

@@ -32,6 +32,8 @@ struct Value {
   // fp32, bf16 or fp16, from any of a dtype's names in any case.
   std::string as_dtype() const;
   std::string as_one_of(const std::vector<std::string>& choices) const;
+  // JSON, of a mapping or of the text of a JSON object.
+  std::string as_object() const;
 
   // Reads it into the field that `key` is bound to.
   void read_into(const Key& key) const;

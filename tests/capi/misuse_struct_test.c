@@ -126,6 +126,8 @@ static void fields_that_cannot_be_are_refused(void) {
   FIELD(from_pretrained, fsdp2_module_options, dtype, 11);
   FIELD(from_pretrained, fsdp2_module_options, dtype, FSDP2_DTYPE_OTHER);
   FIELD(from_pretrained, fsdp2_module_options, dtype, FSDP2_DTYPE_I64);
+  FIELD(from_pretrained, fsdp2_module_options, config_overrides, "{");
+  FIELD(from_pretrained, fsdp2_module_options, config_overrides, "{\"nothing\": 1}");
   FIELD(score, fsdp2_infer_options, reshard_after_forward, 2);
   FIELD(score, fsdp2_infer_options, batch_size, -1);
   FIELD(score, fsdp2_infer_options, chunk_size, -1);

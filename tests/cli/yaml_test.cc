@@ -124,6 +124,38 @@ TEST(SimpleYaml, ResumesWhereItStopped) {
   }
 }
 
+TEST(ModelConfigKwargs, ChangeTheModelAndWhatIsExported) {
+  const std::string folder = empty_directory() + "/model";
+  const std::string key = "actor_train.model_args.model_config_kwargs";
+  const auto run = of_small_model({example("roll")});
+  const Training two = train(
+      2, joined(run, {"--set", key + "={num_hidden_layers: 2}", "--save-pretrained", folder}));
+  ASSERT_EQ(two.outcome.exit_code, 0) << two.outcome.err;
+  EXPECT_EQ(Json::parse(read_file(folder + "/config.json")).at("num_hidden_layers"), 2);
+  const Training misspelt = train(2, joined(run, {"--set", key + "={num_hiden_layers: 2}"}));
+  EXPECT_EQ(misspelt.outcome.exit_code, 1);
+  EXPECT_THAT(misspelt.outcome.err, HasSubstr("--config-overrides (--set " + key));
+  EXPECT_THAT(misspelt.outcome.err, HasSubstr("unknown field \"num_hiden_layers\""));
+  EXPECT_THAT(misspelt.outcome.err, HasSubstr("did you mean num_hidden_layers?"));
+}
+
+TEST(RouterLoss, IsWeighedByTheFile) {
+  const std::string file = empty_directory() + "/run.yaml";
+  const auto run = [&](const std::string& model, const std::string& factor) {
+    write_file(file, "parallel: {}\nfeatures: {loss_cfg: {router_aux_loss_coef: " + factor +
+                         "}}\ntraining: {train_iters: 1}\n");
+    return train(1, joined({file}, golden_inputs(model)));
+  };
+  const Training without = run("tiny-qwen3-moe", "0");
+  const Training with = run("tiny-qwen3-moe", "0.5");
+  ASSERT_EQ(with.outcome.exit_code, 0) << with.outcome.err;
+  EXPECT_GT(first_loss(with), first_loss(without) + 0.1);
+  const Training dense = run("tiny-llama", "0.5");
+  EXPECT_EQ(dense.outcome.exit_code, 1);
+  EXPECT_THAT(dense.outcome.err, HasSubstr("run.yaml:2 features.loss_cfg.router_aux_loss_coef): "));
+  EXPECT_THAT(dense.outcome.err, HasSubstr("unknown field \"output_router_logits\""));
+}
+
 // MindSpeed-MM's older files go with flags of Megatron's, as a launch script has them.
 TEST(MindSpeed, CompanionFlagsAreTaken) {
   const std::string folder = empty_directory();

@@ -10,6 +10,7 @@
 #include "capi/nouns/module/module_path.h"
 #include "capi/object.h"
 #include "capi/sized_struct.h"
+#include "core/base/error.h"
 #include "core/fsdp/group/sharded_param.h"
 
 namespace fsdp2::capi {
@@ -43,6 +44,8 @@ uint64_t give_custom(
     const std::function<std::shared_ptr<nn::CustomModule>(const nn::LayerSettings&)>& make) {
   const fsdp2_module_options options = read_struct(given, kCustomDefaults, "options");
   const auto dtype = read_float_dtype_or_keep(options.dtype, "options.dtype").value_or(at::kFloat);
+  FSDP2_CHECK(options.config_overrides == nullptr, Code::kInvalidArgument,
+              "options.config_overrides: this module has no config.json: expected NULL");
   const auto made = std::make_shared<std::weak_ptr<ModuleObject>>();
   const auto module = make({dtype, options.seed, [made](const at::Tensor& parameter) {
                               return title_of_parameter(made->lock(), parameter);

@@ -19,6 +19,7 @@
 #include "core/ckpt/hugging_face/hugging_face_directory.h"
 #include "core/exported/exported_program.h"
 #include "core/fsdp/held_bytes.h"
+#include "core/models/config_overrides.h"
 #include "core/models/configured_model.h"
 #include "core/models/language_model.h"
 #include "core/models/registry.h"
@@ -40,13 +41,23 @@ constexpr fsdp2_module_options kDefaults = FSDP2_MODULE_OPTIONS_INIT;
 template <>
 inline constexpr auto kFields<fsdp2_module_options> = std::tuple(
     Field("dtype", &fsdp2_module_options::dtype, FloatDtypeOrKeep()),
-    Field("seed", &fsdp2_module_options::seed, Anything()));
+    Field("seed", &fsdp2_module_options::seed, Anything()),
+    Field("config_overrides", &fsdp2_module_options::config_overrides, Elsewhere()));
 // clang-format on
 
 namespace {
 
 at::ScalarType parameter_dtype(const fsdp2_module_options& options) {
   return read_float_dtype_or_keep(options.dtype, "options.dtype").value_or(at::kFloat);
+}
+
+std::string config_of(const std::string& json, const fsdp2_module_options& options) {
+  if (options.config_overrides == nullptr) {
+    return json;
+  }
+  const std::string overrides =
+      read_text(options.config_overrides, kMaxConfig, "options.config_overrides");
+  return models::with_overrides(json, overrides);
 }
 
 uint64_t give_module(std::shared_ptr<nn::Module> module,
@@ -83,7 +94,7 @@ uint64_t module_from_pretrained(const char* directory, const fsdp2_module_option
   const fsdp2_module_options options = read_options(given, kDefaults);
   const at::ScalarType dtype = parameter_dtype(options);
   auto source = std::make_shared<ckpt::HuggingFaceDirectory>(read_path(directory, "directory"));
-  auto module = models::build(source->config_json(), dtype);
+  auto module = models::build(config_of(source->config_json(), options), dtype);
   check_parameters(*module, *source);
   seed_own_generator(*module, options.seed);
   return give_module(std::move(module), std::move(source));
@@ -92,7 +103,7 @@ uint64_t module_from_pretrained(const char* directory, const fsdp2_module_option
 uint64_t module_from_config(const char* json, const fsdp2_module_options* given) {
   const fsdp2_module_options options = read_options(given, kDefaults);
   const at::ScalarType dtype = parameter_dtype(options);
-  auto module = models::build(read_text(json, kMaxConfig, "json"), dtype);
+  auto module = models::build(config_of(read_text(json, kMaxConfig, "json"), options), dtype);
   auto source = std::make_shared<nn::SeededInit>(
       options.seed, models::configured_model(*module, "json").initializer_range());
   seed_own_generator(*module, options.seed);
@@ -102,6 +113,8 @@ uint64_t module_from_config(const char* json, const fsdp2_module_options* given)
 uint64_t module_from_exported(const char* path, const fsdp2_module_options* given) {
   const fsdp2_module_options options = read_options(given, kDefaults);
   const auto dtype = read_float_dtype_or_keep(options.dtype, "options.dtype");
+  FSDP2_CHECK(options.config_overrides == nullptr, Code::kInvalidArgument,
+              "options.config_overrides: a program has no config.json: expected NULL");
   exported::ExportedModel model = exported::load_exported(read_path(path, "path"), dtype);
   if (model.draws_random_numbers) {
     at::manual_seed(options.seed);

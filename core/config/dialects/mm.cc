@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "core/config/dialects/dialects.h"
 #include "core/config/dialects/shared_rows.h"
@@ -69,6 +70,19 @@ void set_chunked_loss(const Node& root, Plan* plan) {
     plan->set("chunked-loss", kUsual, origin_text({*flag, "features.enable_chunk_loss"}));
   } else {
     plan->read("chunked-loss", {*size, "features.chunkloss_plan.chunk_size"});
+  }
+}
+
+// The loss of the routers, which config.json turns on and weighs; 0 leaves that to it.
+void read_router_loss(const Value& value, Plan* plan) {
+  const double factor = value.as_number();
+  if (factor < 0) {
+    value.refuse(value.node.text + " is below 0");
+  }
+  if (factor > 0) {
+    const nlohmann::json fields = {{"output_router_logits", true},
+                                   {"router_aux_loss_coef", factor}};
+    plan->set("config-overrides", fields.dump(), origin_text(value));
   }
 }
 
@@ -236,7 +250,7 @@ std::vector<Row> mm_rows() {
       not_provided("features.enable_chunk_mbs", {"false"}, "micro batches in chunks"),
       not_provided("features.enable_ep_balance", {"false"}, "expert parallelism"),
       not_provided("features.loss_cfg.loss_type", {"default"}, "other losses"),
-      not_provided("features.loss_cfg.router_aux_loss_coef", {"0", "0.0"}, "a loss of the router"),
+      reads("features.loss_cfg.router_aux_loss_coef", "config-overrides", read_router_loss),
       ignored("features.activation_offload_plan", "activations are not moved"),
       ignored("features.chunkmbs_plan", "micro batches are whole"),
       ignored("features.ep_balance_plan", "there is no expert parallelism"),

@@ -214,7 +214,7 @@ std::vector<Row> roll_role_rows() {
       reads_opposite("model_args.disable_gradient_checkpointing", "activation-checkpointing"),
       reads("model_args.freeze_module_prefix", "freeze", read_freeze),
       sets("model_args.ulysses_size", "ulysses-size"),
-      not_provided("model_args.model_config_kwargs", {}, "changes of config.json"),
+      sets("model_args.model_config_kwargs", "config-overrides"),
       not_provided("model_args.model_type", {}, "reward and value heads"),
       not_provided("model_args.lora_target", {}, "LoRA"),
       not_provided("model_args.adapter_name_or_path", {}, "LoRA"),

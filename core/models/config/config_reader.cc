@@ -32,7 +32,13 @@ bool is_name(const std::string& text) {
          });
 }
 
+thread_local ReadKeys* noted_keys = nullptr;
+
 }  // namespace
+
+ReadKeys::ReadKeys() : outer_(noted_keys) { noted_keys = this; }
+
+ReadKeys::~ReadKeys() { noted_keys = outer_; }
 
 ConfigReader::ConfigReader(const std::string& text) {
   try {
@@ -50,11 +56,19 @@ ConfigReader::ConfigReader(const std::string& text) {
 }
 
 bool ConfigReader::is_null(const std::string& key) const {
+  note(key);
   const auto entry = json_.find(key);
   return entry != json_.end() && entry->is_null();
 }
 
+void ConfigReader::note(const std::string& key) const {
+  if (noted_keys != nullptr) {
+    noted_keys->paths_.insert(path_of(key));
+  }
+}
+
 const Json* ConfigReader::find(const std::string& key) const {
+  note(key);
   const auto entry = json_.find(key);
   return entry == json_.end() || entry->is_null() ? nullptr : &*entry;
 }

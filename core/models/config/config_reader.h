@@ -5,10 +5,30 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 namespace fsdp2::models {
+
+// The keys that readers on this thread look up while it lives: what a model knows of its
+// config.json.
+class ReadKeys {
+ public:
+  ReadKeys();
+  ~ReadKeys();
+  ReadKeys(const ReadKeys&) = delete;
+  ReadKeys& operator=(const ReadKeys&) = delete;
+
+  // "rope_scaling.factor"
+  bool has(const std::string& path) const { return paths_.count(path) > 0; }
+  std::vector<std::string> paths() const { return {paths_.begin(), paths_.end()}; }
+
+ private:
+  friend class ConfigReader;
+  std::set<std::string> paths_;
+  ReadKeys* const outer_;
+};
 
 class ConfigReader {
  public:
@@ -46,6 +66,7 @@ class ConfigReader {
   ConfigReader(nlohmann::json json, std::string prefix)
       : json_(std::move(json)), prefix_(std::move(prefix)) {}
 
+  void note(const std::string& key) const;  // for ReadKeys
   const nlohmann::json* find(const std::string& key) const;
   // Null if absent and `optional`; throws if absent otherwise.
   const nlohmann::json* get(const std::string& key, bool optional, const char* expected) const;

@@ -42,7 +42,10 @@ std::string type_of(const Key& key) {
   struct Name {
     Form form;
     std::string operator()(const std::string* /*value*/) const {
-      return form == Form::kList ? "names" : form == Form::kWord ? "word" : "text";
+      return form == Form::kList     ? "names"
+             : form == Form::kWord   ? "word"
+             : form == Form::kObject ? "fields"
+                                     : "text";
     }
     std::string operator()(const int64_t* /*value*/) const { return "whole number"; }
     std::string operator()(const uint64_t* /*value*/) const { return "whole number"; }

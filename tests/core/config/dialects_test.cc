@@ -92,6 +92,11 @@ TEST(Dialects, AWrongTypeGivesItsLineAndKey) {
           row.path == "tools") {
         continue;
       }
+      if (row.text == "config-overrides" && row.path != "features.loss_cfg.router_aux_loss_coef") {
+        EXPECT_THAT(mistake_in(text_with(table, row.path, "[1]")),
+                    HasSubstr(row.path + ": expected a mapping, got a list"));
+        continue;
+      }
       const std::string message = mistake_in(text_with(table, row.path, "{wrong: 1}"));
       EXPECT_EQ(
           message.find(std::to_string(line_of(table)) + ": " + table.prefix + row.path + ": "), 0U)
@@ -283,6 +288,20 @@ TEST(RollFile, WhatIsNotProvidedIsAnErrorAtItsKey) {
   }
   EXPECT_THAT(role_mistake("model_args.model_name_or_path", "'${pretrain}'"),
               HasSubstr("interpolations are not provided"));
+}
+
+TEST(RollFile, ChangesFieldsOfTheModel) {
+  const auto fields = [](const std::string& value) {
+    return plan_from(role_file("model_args.model_config_kwargs", value)).options.config_overrides;
+  };
+  EXPECT_EQ(fields("{num_hidden_layers: 2, use_cache: False, rope_scaling: {factor: 2.5, t: [a]}}"),
+            R"({"num_hidden_layers":2,"rope_scaling":{"factor":2.5,"t":["a"]},"use_cache":false})");
+  EXPECT_EQ(fields("{}"), "");
+  EXPECT_EQ(fields("~"), "");
+  EXPECT_EQ(plan_from("config_overrides: {a: ~}\n").options.config_overrides, R"({"a":null})");
+  EXPECT_EQ(plan_from("config_overrides: '{\"a\": 1}'\n").options.config_overrides, R"({"a": 1})");
+  EXPECT_THAT(mistake_in("seed: 1\nconfig_overrides: 'a: 1'\n"),
+              HasSubstr("2: config_overrides: expected a mapping, or the text of a JSON object"));
 }
 
 TEST(RollFile, MlpsRunInTilesIfItSaysSo) {

@@ -76,6 +76,17 @@ TEST(MmFile, ChunksItsLossIfItSaysSo) {
               HasSubstr("2: features.chunkloss_plan.apply_module: head: not provided"));
 }
 
+TEST(MmFile, WeighsTheLossOfRoutersByAFieldOfTheModel) {
+  const auto fields = [](const std::string& factor) {
+    return plan_from("parallel: {}\nfeatures: {loss_cfg: {router_aux_loss_coef: " + factor + "}}\n")
+        .options.config_overrides;
+  };
+  EXPECT_EQ(fields("0.01"), R"({"output_router_logits":true,"router_aux_loss_coef":0.01})");
+  EXPECT_EQ(fields("0.0"), "");
+  EXPECT_THAT(mistake_in("parallel: {}\nfeatures: {loss_cfg: {router_aux_loss_coef: -1}}\n"),
+              HasSubstr("2: features.loss_cfg.router_aux_loss_coef: -1 is below 0"));
+}
+
 TEST(MmFile, TrainsByMuonIfItSaysSo) {
   const TrainOptions o = plan_from(
                              "parallel: {}\ntraining: {optimizer: muon, muon_momentum: 0.9, "

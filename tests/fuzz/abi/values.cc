@@ -259,6 +259,7 @@ const std::map<std::string, std::vector<std::string>>& good_texts() {
       {"fsdp2_op_call name", kOperators},
       {"fsdp2_op_get_schema name", kOperators},
       {"fsdp2_optimizer_get_state name", {"exp_avg", "exp_avg_sq", "step", "momentum_buffer"}},
+      {"config_overrides", {"{\"rope_theta\": 100.0}", "{\"nothing\": 1}", "{", ""}},
       {"fsdp2_shard_apply_strategy name",
        {"FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "hybrid_shard", "HYBRID_SHARD_ZERO2", "NONE"}},
       {"fsdp2_shard_make_unit names", kUnits},
