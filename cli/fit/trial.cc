@@ -60,7 +60,8 @@ config::Plan without_outputs(config::Plan plan) {
   o.warmup_ratio = 0;
   o.save_weights = fresh.save_weights;
   o.no_initialization = false;
-  o.resume_partial = o.resume_without_optimizer = o.save_only_model = false;
+  o.resume_partial = o.resume_without_optimizer = o.resume_without_rng = false;
+  o.save_only_model = o.save_without_optimizer = o.save_without_rng = false;
   o.not_finite = "apply";  // values do not matter here
   o.log_every = 1;
   o.steps = 2;

@@ -28,6 +28,11 @@ void Checkpoints::save_weights(const RunState& state, int64_t next_step) {
                               (options_.save_dir + (is_full ? file : "")).c_str(), &save));
 }
 
+fsdp2_optimizer Checkpoints::optimizer_to_save(const RunState& state) const {
+  const bool is_saved = !options_.save_only_model && !options_.save_without_optimizer;
+  return is_saved ? state.optimizer.get() : fsdp2_optimizer{0};
+}
+
 void Checkpoints::save(const RunState& state, int64_t next_step, bool background) {
   if (options_.save_weights != "no") {
     save_weights(state, next_step);
@@ -35,11 +40,11 @@ void Checkpoints::save(const RunState& state, int64_t next_step, bool background
   fsdp2_save_options save = FSDP2_SAVE_OPTIONS_INIT;
   save.background = background ? 1 : 0;
   save.keep_last = static_cast<int32_t>(options_.keep_last);
+  save.no_rng = options_.save_without_rng ? 1 : 0;
   const bool whole = !options_.save_only_model;
-  check(fsdp2_checkpoint_save(state.shard.get(), whole ? state.optimizer.get() : fsdp2_optimizer{0},
-                              whole ? state.step.get() : fsdp2_step{0},
-                              whole ? state.loader.get() : fsdp2_loader{0},
-                              path_of(next_step).c_str(), &save));
+  check(fsdp2_checkpoint_save(
+      state.shard.get(), optimizer_to_save(state), whole ? state.step.get() : fsdp2_step{0},
+      whole ? state.loader.get() : fsdp2_loader{0}, path_of(next_step).c_str(), &save));
 }
 
 bool Checkpoints::is_due(int64_t next_step) const {
@@ -57,9 +62,9 @@ void Checkpoints::after_step(const RunState& state, int64_t next_step) {
     saved_ = next_step;
   } else if (!is_prepared_ && !options_.sync_save && next_due <= stop_) {
     const bool whole = !options_.save_only_model;
-    check(fsdp2_checkpoint_prepare(
-        state.shard.get(), whole ? state.optimizer.get() : fsdp2_optimizer{0},
-        whole ? state.step.get() : fsdp2_step{0}, whole ? state.loader.get() : fsdp2_loader{0}));
+    check(fsdp2_checkpoint_prepare(state.shard.get(), optimizer_to_save(state),
+                                   whole ? state.step.get() : fsdp2_step{0},
+                                   whole ? state.loader.get() : fsdp2_loader{0}));
   }
   is_prepared_ = true;
 }

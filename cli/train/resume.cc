@@ -20,13 +20,13 @@ using Json = nlohmann::json;
 struct Look {
   std::string path;
   bool has_run = true;  // and not a model alone
-  std::string damage;   // "": none was seen
+  bool has_optimizer = true;
+  std::string damage;  // "": none was seen
 };
 
-bool has_optimizer(const Json& checkpoint) {
-  const auto names_it = [](const Json& entry) {
-    return entry.at("name").get_ref<const std::string&>().find("param_groups.") !=
-           std::string::npos;
+bool has_name(const Json& checkpoint, const std::function<bool(const std::string&)>& is_meant) {
+  const auto names_it = [&](const Json& entry) {
+    return is_meant(entry.at("name").get_ref<const std::string&>());
   };
   const Json& tensors = checkpoint.at("tensors");
   const Json& objects = checkpoint.at("objects");
@@ -34,10 +34,24 @@ bool has_optimizer(const Json& checkpoint) {
          std::any_of(tensors.begin(), tensors.end(), names_it);
 }
 
+bool has_optimizer(const Json& checkpoint) {
+  return has_name(checkpoint, [](const std::string& name) {
+    return name.find("param_groups.") != std::string::npos;
+  });
+}
+
+// Of a run that has saved its step without its optimizer.
+bool has_step(const Json& checkpoint) {
+  return checkpoint.at("format") == "dcp" &&
+         has_name(checkpoint, [](const std::string& name) { return name == "step"; });
+}
+
 Look look_at(const std::string& path) {
   const Json checkpoint = Json::parse(text_of(fsdp2_checkpoint_inspect, path.c_str()));
   // The path in JSON has lost what is not UTF-8.
-  return {text_of(fsdp2_checkpoint_find, path.c_str()), has_optimizer(checkpoint),
+  const bool optimizer = has_optimizer(checkpoint);
+  return {text_of(fsdp2_checkpoint_find, path.c_str()), optimizer || has_step(checkpoint),
+          optimizer,
           checkpoint.at("complete").get<bool>() ? ""
                                                 : "a file is missing or has lost a part of itself"};
 }
@@ -46,7 +60,14 @@ Look look_at(const std::string& path) {
 fsdp2_status load(const TrainOptions& options, const RunState& state, const Look& checkpoint,
                   std::string* message) {
   const bool whole = checkpoint.has_run;
+  if (whole && !checkpoint.has_optimizer && !options.resume_without_optimizer &&
+      !options.resumes_partially()) {
+    throw Failure("--resume " + checkpoint.path +
+                  ": it has no optimizer: expected --resume-without-optimizer, with which the run "
+                  "begins with a new one");
+  }
   fsdp2_load_options load = FSDP2_LOAD_OPTIONS_INIT;
+  load.no_rng = options.resume_without_rng ? 1 : 0;
   load.partial = options.resumes_partially() ? 1 : 0;
   const fsdp2_status status = fsdp2_checkpoint_load(
       state.shard.get(),
@@ -148,7 +169,7 @@ Look look_for_damage(const std::string& path) {
     if (failure.status() != FSDP2_E_CORRUPT_DATA && !is_unfinished) {
       throw;
     }
-    return {path, true, failure.what()};
+    return {path, true, true, failure.what()};
   }
 }
 

@@ -97,12 +97,15 @@ struct TrainOptions {
   std::string resume;
   bool resume_partial = false;
   bool resume_without_optimizer = false;
+  bool resume_without_rng = false;
   std::string ckpt_format = "torch_dist";
   std::string save_dir;
   int64_t save_every = 0;
   int64_t keep_last = 0;
   std::string save_weights = "no";
   bool save_only_model = false;
+  bool save_without_optimizer = false;
+  bool save_without_rng = false;
   bool sync_save = false;
   std::string full_state_dict;
   std::string save_pretrained;

@@ -70,6 +70,24 @@ TEST(TrainCheckpoints, AreGoneOnFromWithoutTheirOptimizer) {
   EXPECT_NE(afresh.steps[1].at("loss"), resumed.steps.at(1).at("loss"));
 }
 
+TEST(TrainCheckpoints, WithoutTheirOptimizerAreGoneOnFromWithANewOne) {
+  const std::string folder = empty_directory() + "/run";
+  const Training saved = run_to_end(2, {"--stop-step", "4", "--save-dir", folder,
+                                        "--save-without-optimizer", "--save-without-rng"});
+  const Outcome listed = run({fsdp2_program(), "inspect", folder});
+  EXPECT_THAT(listed.out, ::testing::Not(HasSubstr("exp_avg")));
+  EXPECT_THAT(listed.out, ::testing::Not(HasSubstr("fsdp2.rng")));
+  const Training refused = train(2, joined(kRun, {"--resume", folder}));
+  EXPECT_EQ(refused.outcome.exit_code, 1);
+  EXPECT_THAT(refused.outcome.err, HasSubstr(": it has no optimizer: expected "
+                                             "--resume-without-optimizer"));
+  const Training afresh =
+      run_to_end(3, {"--resume", folder, "--resume-without-optimizer", "--resume-without-rng"});
+  EXPECT_THAT(afresh.outcome.err, HasSubstr("at step 4"));
+  EXPECT_EQ(afresh.steps.size(), 2U);
+  EXPECT_LT(losses(afresh).front(), losses(saved).front());
+}
+
 TEST(TrainCheckpoints, OfTheModelAloneGiveItsWeights) {
   const std::string folder = empty_directory() + "/run";
   const Training whole =

@@ -108,7 +108,13 @@ void check_outcome(const TrainOptions& o) {
   require(!o.resume_partial || !o.resume.empty(), "--resume-partial needs --resume");
   require(!o.resume_without_optimizer || !o.resume.empty(),
           "--resume-without-optimizer needs --resume");
+  require(!o.resume_without_rng || !o.resume.empty(), "--resume-without-rng needs --resume");
   require(!o.save_only_model || !o.save_dir.empty(), "--save-only-model needs --save-dir");
+  require(!o.save_without_optimizer || !o.save_dir.empty(),
+          "--save-without-optimizer needs --save-dir");
+  require(!o.save_without_rng || !o.save_dir.empty(), "--save-without-rng needs --save-dir");
+  require(!o.save_without_optimizer || !o.resumes_from_save_dir() || o.resume_without_optimizer,
+          "--save-without-optimizer and --resume auto need --resume-without-optimizer");
   require(!o.save_only_model || !o.resumes_from_save_dir(),
           "--save-only-model and --resume auto exclude each other: no run goes on from a model "
           "alone");

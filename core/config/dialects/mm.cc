@@ -155,8 +155,11 @@ void set_places(const Node& root, Plan* plan) {
   if (plan->options.resume.empty()) {
     plan->set("resume-partial", false, kMmDefault);  // load_strict is about `load`
     plan->set("resume-without-optimizer", false, kMmDefault);
+    plan->set("resume-without-rng", false, kMmDefault);
   }
   if (plan->options.save_dir.empty()) {
+    plan->set("save-without-optimizer", false, kMmDefault);
+    plan->set("save-without-rng", false, kMmDefault);
     return;
   }
   if (plan->origins.count("sync-save") == 0) {
@@ -294,10 +297,10 @@ std::vector<Row> mm_rows() {
       reads_opposite("training.load_strict", "resume-partial"),
       sets("training.load_rank0_and_broadcast", "load-from-rank0"),
       sets("training.no_load_optim", "resume-without-optimizer"),
-      not_provided("training.no_load_rng", {"false"}, "loading a part of a checkpoint"),
-      not_provided("training.no_save_optim", {"false"}, "saving a part of the state"),
-      not_provided("training.no_save_rng", {"false"}, "saving a part of the state"),
-      not_provided("training.save_ckpt_dtype", {}, "a dtype of checkpoints"),
+      sets("training.no_load_rng", "resume-without-rng"),
+      sets("training.no_save_optim", "save-without-optimizer"),
+      sets("training.no_save_rng", "save-without-rng"),
+      sets("training.save_ckpt_dtype", "export-dtype"),
       not_provided("training.use_deter_comp", {"false"}, "a choice of deterministic operators"),
       ignored("training.manual_gc_interval", "there is no garbage to collect"),
       reads("training.lr_scaling_plan", "lr-plan", read_lr_plan),

@@ -138,6 +138,28 @@ TEST(MmFile, BeginsWithANewOptimizerIfItLoadsAndSaysSo) {
   EXPECT_FALSE(begins("no_load_optim: true"));
 }
 
+TEST(MmFile, LeavesPartsOutOfItsCheckpoints) {
+  const std::string parts = "no_load_rng: true, no_save_optim: true, no_save_rng: true";
+  const auto options = [&](const std::string& places) {
+    return plan_from("parallel: {}\ntraining: {" + parts + places + "}\n").options;
+  };
+  const TrainOptions with = options(", load: A, save: B");
+  EXPECT_TRUE(with.resume_without_rng);
+  EXPECT_TRUE(with.save_without_optimizer);
+  EXPECT_TRUE(with.save_without_rng);
+  const TrainOptions without = options("");  // nothing is loaded or saved
+  EXPECT_FALSE(without.resume_without_rng);
+  EXPECT_FALSE(without.save_without_optimizer);
+  EXPECT_FALSE(without.save_without_rng);
+}
+
+TEST(MmFile, ExportsWeightsInTheDtypeOfItsCheckpoints) {
+  EXPECT_EQ(plan_from("parallel: {}\ntraining: {save_ckpt_dtype: BF16}\n").options.export_dtype,
+            "bf16");
+  EXPECT_THAT(mistake_in("parallel: {}\ntraining: {save_ckpt_dtype: int8}\n"),
+              HasSubstr("2: training.save_ckpt_dtype: expected a dtype"));
+}
+
 TEST(MmFile, WarmsUpAndDecaysAsItSays) {
   const TrainOptions o =
       plan_from(
