@@ -32,7 +32,7 @@ nn::AttentionConfig attention_config(const DecoderConfig& config, int64_t layer)
   attention.output_bias = config.attention_output_bias;
   attention.qk_norm = config.qk_norm;
   attention.norm_eps = config.norm_eps;
-  attention.window = config.window_of(layer);
+  attention.scores.window = config.window_of(layer);
   attention.dropout = config.attention_dropout;
   return attention;
 }
@@ -55,8 +55,8 @@ std::shared_ptr<nn::Module> make_mlp(const DecoderConfig& config, int64_t layer,
   if (config.has_experts(layer)) {
     return std::make_shared<SparseMoeBlock>(config, dtype);
   }
-  return std::make_shared<nn::SwiGluMlp>(config.kind_of_part("MLP"), config.hidden_size,
-                                         config.intermediate_size, config.mlp_bias, dtype);
+  return std::make_shared<nn::GatedMlp>(config.kind_of_part("MLP"), config.hidden_size,
+                                        config.intermediate_size, config.mlp_bias, dtype);
 }
 
 }  // namespace

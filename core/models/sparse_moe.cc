@@ -19,7 +19,7 @@ SparseMoeBlock::SparseMoeBlock(const DecoderConfig& config, at::ScalarType dtype
   for (int64_t i = 0; i < config.experts->experts; ++i) {
     // A kind apart from the dense layers' MLP, so that units can be made of experts alone; to the
     // transformers library both are of one class.
-    experts_.push_back(std::make_shared<nn::SwiGluMlp>(
+    experts_.push_back(std::make_shared<nn::GatedMlp>(
         config.kind("Expert"), config.hidden_size, config.experts->intermediate_size,
         /*has_bias=*/false, dtype, config.experts->names));
     experts_.back()->add_class_alias(config.kind(config.experts->expert_class.c_str()));

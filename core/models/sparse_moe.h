@@ -40,7 +40,7 @@ class SparseMoeBlock : public nn::Module {
   bool gives_logits_;
   std::shared_ptr<nn::Linear> gate_;
   std::shared_ptr<nn::ModuleList> expert_list_;
-  std::vector<std::shared_ptr<nn::SwiGluMlp>> experts_;
+  std::vector<std::shared_ptr<nn::GatedMlp>> experts_;
 };
 
 }  // namespace fsdp2::models

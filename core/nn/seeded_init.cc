@@ -114,7 +114,7 @@ void SeededInit::read(const std::string& name, at::IntArrayRef shape, int64_t fi
   check_rows(name, shape, first_row, out);
   const c10::AutoGradMode no_grad(false);
   if (ends_with(name, "norm.weight") || (shape.size() == 1 && ends_with(name, ".weight"))) {
-    out.fill_(1);
+    out.fill_(norm_weight_);
   } else if (ends_with(name, "bias")) {
     out.zero_();
   } else {

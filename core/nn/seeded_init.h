@@ -2,7 +2,7 @@
 // index and on nothing else, so a model starts the same at any world size and any sharding, and a
 // rank draws only the rows that it holds (in blocks of 4,096 elements).
 //
-//   name ends in "norm.weight"/"layernorm.weight", or 1-D ".weight"   1
+//   name ends in "norm.weight"/"layernorm.weight", or 1-D ".weight"   1, or `norm_weight`
 //   name ends in "bias"                                               0
 //   everything else                                normal, mean 0, standard deviation `std`
 #pragma once
@@ -25,7 +25,8 @@ void read_uniform(uint64_t seed, const std::string& name, double bound, at::IntA
 class SeededInit : public ParameterSource {
  public:
   // std: `initializer_range` of config.json.
-  explicit SeededInit(uint64_t seed, double std = 0.02) : seed_(seed), std_(std) {}
+  explicit SeededInit(uint64_t seed, double std = 0.02, double norm_weight = 1)
+      : seed_(seed), std_(std), norm_weight_(norm_weight) {}
 
   void read(const std::string& name, at::IntArrayRef shape, int64_t first_row,
             at::Tensor out) override;
@@ -33,6 +34,7 @@ class SeededInit : public ParameterSource {
  private:
   uint64_t seed_;
   double std_;
+  double norm_weight_;
 };
 
 }  // namespace fsdp2::nn

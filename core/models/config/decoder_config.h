@@ -23,7 +23,7 @@ struct ExpertsConfig {
   std::vector<int64_t> dense_layers;  // but for these
   const char* block_name = "mlp";     // of the mixture, in its layer
   std::string expert_class = "MLP";   // in transformers, after the family
-  nn::SwiGluNames names;              // of an expert's layers
+  nn::GatedMlpNames names;            // of an expert's layers
   double router_loss_factor = 0;      // of router_loss.h, in the model's loss; 0: none
 };
 

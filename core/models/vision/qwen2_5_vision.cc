@@ -23,8 +23,8 @@ std::shared_ptr<nn::Module> qwen2_5_norm(const VisionConfig& config, at::ScalarT
 std::shared_ptr<nn::Module> qwen2_5_block(const VisionConfig& config, at::ScalarType dtype) {
   return std::make_shared<VisionBlock>(
       config, qwen2_5_norm(config, dtype), qwen2_5_norm(config, dtype),
-      std::make_shared<nn::SwiGluMlp>(config.kind("MLP"), config.hidden_size,
-                                      config.intermediate_size, /*has_bias=*/true, dtype),
+      std::make_shared<nn::GatedMlp>(config.kind("MLP"), config.hidden_size,
+                                     config.intermediate_size, /*has_bias=*/true, dtype),
       dtype);
 }
 

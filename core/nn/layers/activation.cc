@@ -1,8 +1,13 @@
 #include "core/nn/layers/activation.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/gelu.h>
+#include <ATen/ops/gelu_backward.h>
 #include <ATen/ops/relu.h>
 #include <ATen/ops/silu.h>
+#include <ATen/ops/silu_backward.h>
+#include <ATen/ops/tanh.h>
+#include <ATen/ops/threshold_backward.h>
 
 #include <array>
 #include <utility>
@@ -21,6 +26,10 @@ constexpr std::array<std::pair<const char*, Activation>, 6> kActivations = {{
     {"silu", Activation::kSilu},
     {"swish", Activation::kSilu},
 }};
+
+[[noreturn]] void refuse(Activation activation) {
+  fail(Code::kInvalidArgument, "no activation has the number {}", static_cast<int>(activation));
+}
 
 }  // namespace
 
@@ -52,7 +61,25 @@ at::Tensor activated(const at::Tensor& x, Activation activation) {
     case Activation::kSilu:
       return at::silu(x);
   }
-  fail(Code::kInvalidArgument, "no activation has the number {}", static_cast<int>(activation));
+  refuse(activation);
+}
+
+at::Tensor activation_gradient(const at::Tensor& dy, const at::Tensor& x, Activation activation) {
+  switch (activation) {
+    case Activation::kGeluTanh:
+      return at::gelu_backward(dy, x, "tanh");
+    case Activation::kGelu:
+      return at::gelu_backward(dy, x);
+    case Activation::kRelu:
+      return at::threshold_backward(dy, x, 0);
+    case Activation::kSilu:
+      return at::silu_backward(dy, x);
+  }
+  refuse(activation);
+}
+
+at::Tensor soft_capped(const at::Tensor& x, double cap) {
+  return cap == 0 ? x : at::tanh(x / cap) * cap;
 }
 
 }  // namespace fsdp2::nn

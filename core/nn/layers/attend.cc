@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/nn/layers/activation.h"
 #include "core/nn/layers/dropout.h"
 #include "core/nn/layers/packed_sequences.h"
 #include "core/nn/meta_tensor.h"
@@ -59,13 +60,15 @@ struct AttentionOnMeta : torch::autograd::Function<AttentionOnMeta> {
 
 // q [B,S,H,E], k and v [B,S,K,E] -> [B,S,H,E].
 at::Tensor fused_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                           const std::optional<at::Tensor>& mask, bool is_causal) {
+                           const std::optional<at::Tensor>& mask, bool is_causal,
+                           const ScoreRules& rules = {}) {
   if (q.is_meta()) {
     return AttentionOnMeta::apply(q, k, v, mask);
   }
-  return at::scaled_dot_product_attention(
-             q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), mask, /*dropout_p=*/0.0,
-             is_causal, /*scale=*/std::nullopt, /*enable_gqa=*/q.size(2) != k.size(2))
+  const auto scale = rules.scale > 0 ? std::optional<double>(rules.scale) : std::nullopt;
+  return at::scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2),
+                                          mask, /*dropout_p=*/0.0, is_causal, scale,
+                                          /*enable_gqa=*/q.size(2) != k.size(2))
       .transpose(1, 2);
 }
 
@@ -77,15 +80,18 @@ at::Tensor repeat_heads(const at::Tensor& x, int64_t times) {
       .reshape({sizes[0], sizes[1], sizes[2] * times, sizes[3]});
 }
 
-// LibTorch's fused attention draws its dropout from the default generator, so the weights are made
-// here: [B,H,S,S].
-at::Tensor mixed_with_dropout(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                              const at::Tensor& mask, const AttentionDropout& dropout) {
+// LibTorch's fused attention draws its dropout from the default generator, and caps no scores, so
+// the weights are made here: [B,H,S,S].
+at::Tensor mixed_by_weights(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                            const at::Tensor& mask, const AttentionDropout& dropout,
+                            const ScoreRules& rules) {
   const int64_t times = q.size(2) / k.size(2);
   const at::Tensor keys = repeat_heads(k, times).permute({0, 2, 3, 1});  // [B,H,E,S]
   const at::Tensor values = repeat_heads(v, times).transpose(1, 2);
-  const double scale = 1 / std::sqrt(static_cast<double>(q.size(3)));
+  const double scale =
+      rules.scale > 0 ? rules.scale : 1 / std::sqrt(static_cast<double>(q.size(3)));
   at::Tensor scores = at::matmul(q.transpose(1, 2).mul(scale), keys);
+  scores = soft_capped(scores, rules.cap);
   if (mask.defined() && mask.scalar_type() != at::kBool) {
     scores = scores + mask;
   } else {
@@ -101,18 +107,18 @@ at::Tensor mixed_with_dropout(const at::Tensor& q, const at::Tensor& k, const at
 
 // q [B,S,H,E], k and v [B,S,K,E] -> [B,S,H,E]. mask undefined: causal.
 at::Tensor mixed(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                 const at::Tensor& mask, const AttentionDropout& dropout) {
-  if (dropout.is_on()) {
-    return mixed_with_dropout(q, k, v, mask, dropout);
+                 const at::Tensor& mask, const AttentionDropout& dropout, const ScoreRules& rules) {
+  if (dropout.is_on() || rules.cap > 0) {
+    return mixed_by_weights(q, k, v, mask, dropout, rules);
   }
-  return mask.defined() ? fused_attention(q, k, v, mask, /*is_causal=*/false)
-                        : fused_attention(q, k, v, std::nullopt, /*is_causal=*/true);
+  return mask.defined() ? fused_attention(q, k, v, mask, /*is_causal=*/false, rules)
+                        : fused_attention(q, k, v, std::nullopt, /*is_causal=*/true, rules);
 }
 
 // Causal within each sequence of a batch that is packed with them.
 at::Tensor mixed_by_sequence(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                              const std::vector<int64_t>& boundaries,
-                             const AttentionDropout& dropout, int64_t window) {
+                             const AttentionDropout& dropout, const ScoreRules& rules) {
   const auto one_row = [](const at::Tensor& x) {
     return x.reshape({1, x.size(0) * x.size(1), x.size(2), x.size(3)});
   };
@@ -131,7 +137,7 @@ at::Tensor mixed_by_sequence(const at::Tensor& q, const at::Tensor& k, const at:
         dropout.part};
     parts.push_back(mixed(queries.narrow(1, begin, length), keys.narrow(1, begin, length),
                           values.narrow(1, begin, length),
-                          mask_of_window(length, window, q.device()), of_sequence));
+                          mask_of_window(length, rules.window, q.device()), of_sequence, rules));
   }
   return at::cat(parts, 1).view(q.sizes());
 }
@@ -191,9 +197,9 @@ ExchangedNumel exchanged_heads(int64_t heads, int64_t kv_heads, int64_t head_dim
 
 at::Tensor attend_with(const PeersPointer& peers, const at::Tensor& q, const at::Tensor& k,
                        const at::Tensor& v, const c10::IValue& seen,
-                       const AttentionDropout& dropout, int64_t window) {
+                       const AttentionDropout& dropout, const ScoreRules& rules) {
   if (peers == nullptr) {
-    return attend(q, k, v, seen, dropout, window);
+    return attend(q, k, v, seen, dropout, rules);
   }
   const int64_t times = std::max<int64_t>(1, peers->size() / k.size(2));
   const std::vector<at::Tensor> whole = share_heads(
@@ -204,7 +210,7 @@ at::Tensor attend_with(const PeersPointer& peers, const at::Tensor& q, const at:
   const at::Tensor mixed_values =
       attend(without_padding(whole[0]), without_padding(whole[1]), without_padding(whole[2]),
              seen_by_part(seen, peers->rank(), whole[0].size(2)),
-             {dropout.probability, dropout.keys, peers->rank()}, window);
+             {dropout.probability, dropout.keys, peers->rank()}, rules);
   return share_sequence(length == padded
                             ? mixed_values
                             : at::constant_pad_nd(mixed_values, {0, 0, 0, 0, 0, padded - length}),
@@ -212,21 +218,21 @@ at::Tensor attend_with(const PeersPointer& peers, const at::Tensor& q, const at:
 }
 
 at::Tensor attend(const at::Tensor& q, at::Tensor k, at::Tensor v, const c10::IValue& seen,
-                  const AttentionDropout& dropout, int64_t window) {
+                  const AttentionDropout& dropout, const ScoreRules& rules) {
   if (q.size(2) != k.size(2) && !fused_attention_groups_heads(q)) {
     const int64_t times = q.size(2) / k.size(2);
     k = repeat_heads(k, times);
     v = repeat_heads(v, times);
   }
   if (seen.isNone()) {
-    return mixed(q, k, v, mask_of_window(q.size(1), window, q.device()), dropout);
+    return mixed(q, k, v, mask_of_window(q.size(1), rules.window, q.device()), dropout, rules);
   }
   const at::Tensor& mask = seen.toTensor();
   if (mask.dim() == 1) {
-    return mixed_by_sequence(q, k, v, read_boundaries(mask, q.size(0), q.size(1)), dropout, window);
+    return mixed_by_sequence(q, k, v, read_boundaries(mask, q.size(0), q.size(1)), dropout, rules);
   }
   check_mask(mask, q);
-  return mixed(q, k, v, mask.is_floating_point() ? mask.to(q.scalar_type()) : mask, dropout);
+  return mixed(q, k, v, mask.is_floating_point() ? mask.to(q.scalar_type()) : mask, dropout, rules);
 }
 
 at::Tensor attend_both_ways(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,

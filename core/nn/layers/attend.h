@@ -23,14 +23,23 @@ struct AttentionDropout {
   bool is_on() const { return keys.defined() && probability > 0; }
 };
 
+// What becomes of scores before they are weights.
+struct ScoreRules {
+  int64_t window = 0;  // a position sees itself and window - 1 before it; 0: all
+  double scale = 0;    // of q k; 0: 1 / sqrt(E)
+  // Above 0, scores are soft_capped(). Weights [B,H,S,S] are then held, which no fused attention
+  // makes of such scores.
+  double cap = 0;
+};
+
 // q [B,S,H,E], k and v [B,S,K,E] -> [B,S,H,E]. What a position sees is said by `seen`:
 //   None                   the positions up to itself
 //   integers [n + 1]       those of them that are of its own sequence (packed_sequences.h)
 //   [B, H or 1, S, S]      where a boolean is true; numbers are added to the scores
-// window: without a mask [B, H or 1, S, S] a position sees itself and window - 1 before it; 0: all.
-// Error: kInvalidArgument for another mask. REQUIRES: K divides H.
+// A mask [B, H or 1, S, S] is taken as it is, whatever the window. Error: kInvalidArgument for
+// another mask. REQUIRES: K divides H.
 at::Tensor attend(const at::Tensor& q, at::Tensor k, at::Tensor v, const c10::IValue& seen,
-                  const AttentionDropout& dropout, int64_t window = 0);
+                  const AttentionDropout& dropout, const ScoreRules& rules = {});
 
 // The same without the causal order: each position sees all of its own sequence. q, k and v [S,H,E]
 // -> [S,H,E]; boundaries [n + 1] as of packed_sequences.h. Sequences of one length that follow one
@@ -42,7 +51,7 @@ at::Tensor attend_both_ways(const at::Tensor& q, const at::Tensor& k, const at::
 // rank's part. `seen` is about the whole sequence, as are the keys. REQUIRES: check_head_peers.
 at::Tensor attend_with(const PeersPointer& peers, const at::Tensor& q, const at::Tensor& k,
                        const at::Tensor& v, const c10::IValue& seen,
-                       const AttentionDropout& dropout, int64_t window = 0);
+                       const AttentionDropout& dropout, const ScoreRules& rules = {});
 
 // What attend_with exchanges, of heads of dim `head_dim`.
 ExchangedNumel exchanged_heads(int64_t heads, int64_t kv_heads, int64_t head_dim, int64_t ranks);

@@ -11,21 +11,27 @@ Attention::Attention(const AttentionConfig& config, at::ScalarType dtype)
       heads_(config.heads),
       kv_heads_(config.kv_heads),
       head_dim_(config.head_dim),
-      window_(config.window),
+      scores_(config.scores),
       dropout_(config.dropout) {
   FSDP2_CHECK(kv_heads_ > 0 && heads_ % kv_heads_ == 0, Code::kInvalidArgument,
               "{}: {} key-value heads do not divide {} heads", config.kind, kv_heads_, heads_);
   const auto add = [&](const char* name, int64_t in, int64_t out, bool bias) {
     return register_module(name, std::make_shared<Linear>(in, out, bias, dtype));
   };
-  q_proj_ = add("q_proj", config.hidden_size, heads_ * head_dim_, config.qkv_bias);
-  k_proj_ = add("k_proj", config.hidden_size, kv_heads_ * head_dim_, config.qkv_bias);
-  v_proj_ = add("v_proj", config.hidden_size, kv_heads_ * head_dim_, config.qkv_bias);
+  if (config.one_projection) {
+    qkv_proj_ =
+        add("qkv_proj", config.hidden_size, (heads_ + 2 * kv_heads_) * head_dim_, config.qkv_bias);
+  } else {
+    q_proj_ = add("q_proj", config.hidden_size, heads_ * head_dim_, config.qkv_bias);
+    k_proj_ = add("k_proj", config.hidden_size, kv_heads_ * head_dim_, config.qkv_bias);
+    v_proj_ = add("v_proj", config.hidden_size, kv_heads_ * head_dim_, config.qkv_bias);
+  }
   o_proj_ = add("o_proj", heads_ * head_dim_, config.hidden_size, config.output_bias);
   if (config.qk_norm) {
     const auto add_norm = [&](const char* name) {
       return register_module(
-          name, std::make_shared<RMSNorm>(config.norm_kind, head_dim_, config.norm_eps, dtype));
+          name, std::make_shared<RMSNorm>(config.norm_kind, head_dim_, config.norm_eps, dtype,
+                                          config.norms_add_one));
     };
     q_norm_ = add_norm("q_norm");
     k_norm_ = add_norm("k_norm");
@@ -34,6 +40,18 @@ Attention::Attention(const AttentionConfig& config, at::ScalarType dtype)
 
 void Attention::check_peers(int64_t ranks) const {
   check_head_peers(kind(), heads_, kv_heads_, ranks);
+}
+
+Attention::Heads Attention::project(const at::Tensor& x) {
+  const auto in_heads = [&](const at::Tensor& features) {
+    return features.unflatten(-1, {-1, head_dim_});
+  };
+  if (qkv_proj_ != nullptr) {
+    const std::vector<at::Tensor> parts =
+        in_heads((*qkv_proj_)(x)).split_with_sizes({heads_, kv_heads_, kv_heads_}, 2);
+    return {parts[0], parts[1], parts[2]};
+  }
+  return {in_heads((*q_proj_)(x)), in_heads((*k_proj_)(x)), in_heads((*v_proj_)(x))};
 }
 
 c10::IValue Attention::forward(Values inputs) {
@@ -45,12 +63,7 @@ c10::IValue Attention::forward(Values inputs) {
   const at::Tensor& sin = inputs[2].toTensor();
   const int64_t batch = x.size(0);
   const int64_t length = x.size(1);
-  const auto project = [&](Linear& layer, int64_t heads) {
-    return layer(x).view({batch, length, heads, head_dim_});  // [B,S,H,E]
-  };
-  at::Tensor q = project(*q_proj_, heads_);
-  at::Tensor k = project(*k_proj_, kv_heads_);
-  const at::Tensor v = project(*v_proj_, kv_heads_);
+  auto [q, k, v] = project(x);
   if (q_norm_ != nullptr) {
     q = (*q_norm_)(q);
     k = (*k_norm_)(k);
@@ -62,7 +75,7 @@ c10::IValue Attention::forward(Values inputs) {
   if (inputs.size() > 4 && inputs[4].isTensor()) {
     dropout.keys = inputs[4].toTensor();
   }
-  const at::Tensor mixed_values = attend_with(peers(), q, k, v, seen, dropout, window_);
+  const at::Tensor mixed_values = attend_with(peers(), q, k, v, seen, dropout, scores_);
   return (*o_proj_)(mixed_values.reshape({batch, length, heads_ * head_dim_}));
 }
 

@@ -26,16 +26,19 @@ struct AttentionConfig {
   int64_t head_dim = 0;
   bool qkv_bias = false;
   bool output_bias = false;
-  bool qk_norm = false;  // RMSNorm of each head of q and k before the rotation
+  bool one_projection = false;  // for q, k and v: their rows one after the other
+  bool qk_norm = false;         // RMSNorm of each head of q and k before the rotation
+  bool norms_add_one = false;   // see RMSNorm
   double norm_eps = 1e-6;
-  int64_t window = 0;  // see attend()
+  ScoreRules scores;
   double dropout = 0;  // of the weights
 };
 
 // (x [B,S,D], cos and sin as rotate() takes them, what is seen, row keys) -> [B,S,D]. Children:
-// q_proj, k_proj, v_proj, o_proj and with qk_norm q_norm, k_norm. What is seen: as attend() takes
-// it, None where it is left out. Row keys: of dropout.h; without them nothing is dropped. With
-// peers x, cos and sin are of this rank's part of the sequence, and the rest is of the whole.
+// q_proj, k_proj, v_proj, or with one_projection qkv_proj; o_proj; with qk_norm q_norm, k_norm.
+// What is seen: as attend() takes it, None where it is left out. Row keys: of dropout.h; without
+// them nothing is dropped. With peers x, cos and sin are of this rank's part of the sequence, and
+// the rest is of the whole.
 class Attention : public Module, public SequenceSharer {
  public:
   Attention(const AttentionConfig& config, at::ScalarType dtype);
@@ -50,12 +53,20 @@ class Attention : public Module, public SequenceSharer {
   c10::IValue forward(Values inputs) override;
 
  private:
+  struct Heads {
+    at::Tensor q;  // [B,S,H,E]
+    at::Tensor k;  // [B,S,K,E]
+    at::Tensor v;
+  };
+  Heads project(const at::Tensor& x);
+
   int64_t heads_;
   int64_t kv_heads_;
   int64_t head_dim_;
-  int64_t window_;
+  ScoreRules scores_;
   double dropout_;
-  std::shared_ptr<Linear> q_proj_;
+  std::shared_ptr<Linear> qkv_proj_;  // null where each has a projection
+  std::shared_ptr<Linear> q_proj_;    // null, as are the next two, where they share one
   std::shared_ptr<Linear> k_proj_;
   std::shared_ptr<Linear> v_proj_;
   std::shared_ptr<Linear> o_proj_;

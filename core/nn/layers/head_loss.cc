@@ -14,6 +14,7 @@
 #include "core/base/error.h"
 #include "core/nn/kernels/device_kernels.h"
 #include "core/nn/kernels/linear_product.h"
+#include "core/nn/layers/activation.h"
 #include "core/nn/layers/layers.h"
 #include "core/nn/meta_tensor.h"
 
@@ -66,6 +67,16 @@ at::Tensor chunk_loss(at::Tensor& logits, const at::Tensor& labels, bool want_gr
   return sum.log().sub_(picked).masked_fill_(of_row.eq(0), 0.0).sum(at::kDouble);
 }
 
+struct ChunkRules {
+  int64_t rows = 0;
+  double logit_cap = 0;
+};
+
+// The slope of soft_capped where it is `capped`; undefined without a cap.
+at::Tensor slope_at(const at::Tensor& capped, double cap) {
+  return cap == 0 ? at::Tensor() : 1 - (capped / cap).square_();
+}
+
 struct LossAndGradients {
   at::Tensor loss;
   at::Tensor dx;  // like x, or undefined
@@ -74,7 +85,7 @@ struct LossAndGradients {
 
 // x [N,D], labels [N] in [0, V). The loss is the sum over the rows, in fp64.
 LossAndGradients compute(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& labels,
-                         const Share& share, int64_t chunk_rows, bool want_dx, bool want_dw) {
+                         const Share& share, const ChunkRules& chunk, bool want_dx, bool want_dw) {
   const int64_t rows = x.size(0);
   const bool want_gradient = want_dx || want_dw;
   LossAndGradients result;
@@ -86,12 +97,16 @@ LossAndGradients compute(const at::Tensor& x, const at::Tensor& weight, const at
     result.dw = rows > 0 ? at::empty(weight.sizes(), options) : at::zeros(weight.sizes(), options);
   }
   at::Tensor sum = at::zeros({}, x.options().dtype(at::kDouble));
-  for (int64_t row = 0; row < rows; row += chunk_rows) {
-    const int64_t count = std::min(chunk_rows, rows - row);
+  for (int64_t row = 0; row < rows; row += chunk.rows) {
+    const int64_t count = std::min(chunk.rows, rows - row);
     const at::Tensor part = x.narrow(0, row, count);
-    at::Tensor logits = product_nt(part, weight);
+    at::Tensor logits = soft_capped(product_nt(part, weight), chunk.logit_cap);
+    const at::Tensor slope = want_gradient ? slope_at(logits, chunk.logit_cap) : at::Tensor();
     sum.add_(
         chunk_loss(logits, labels.narrow(0, row, count), want_gradient, share.narrow(row, count)));
+    if (slope.defined()) {
+      logits.mul_(slope);
+    }
     if (want_dx) {
       result.dx.narrow(0, row, count).copy_(product_nt(logits, weight.t()));
     }
@@ -109,10 +124,10 @@ LossAndGradients compute(const at::Tensor& x, const at::Tensor& weight, const at
 // The sum over rows [N,D], of which all count, times `share_of_each`.
 LossAndGradients compute_all_rows(const at::Tensor& x, const at::Tensor& weight,
                                   const at::Tensor& labels, double share_of_each,
-                                  int64_t chunk_rows, bool want_dx, bool want_dw) {
+                                  const ChunkRules& chunk, bool want_dx, bool want_dw) {
   Share share;
   share.each = share_of_each;
-  LossAndGradients result = compute(x, weight, labels, share, chunk_rows, want_dx, want_dw);
+  LossAndGradients result = compute(x, weight, labels, share, chunk, want_dx, want_dw);
   result.loss = result.loss.mul_(share.each).to(at::kFloat);
   return result;
 }
@@ -131,9 +146,9 @@ LossAndGradients compute_masked_rows(const at::Tensor& x, const at::Tensor& weig
   const at::Tensor n = (options.counted.defined() ? options.counted : counts.sum()).to(at::kDouble);
   Share share;
   share.of_row = counts.to(at::kDouble).div_(n.clamp_min(1.0)).to(at::kFloat);
-  LossAndGradients result =
-      compute(x, weight, labels.masked_fill(labels.eq(options.ignore_index), 0), share,
-              rows_of_device_chunk(weight, options.chunk_rows), want_dx, want_dw);
+  LossAndGradients result = compute(
+      x, weight, labels.masked_fill(labels.eq(options.ignore_index), 0), share,
+      {rows_of_device_chunk(weight, options.chunk_rows), options.logit_cap}, want_dx, want_dw);
   result.loss = result.loss.mul_(n.reciprocal()).to(at::kFloat);  // NaN if none counts
   return result;
 }
@@ -142,20 +157,20 @@ LossAndGradients compute_masked_rows(const at::Tensor& x, const at::Tensor& weig
 LossAndGradients compute_picked_rows(const at::Tensor& x, const at::Tensor& weight,
                                      const at::Tensor& labels, const HeadLossOptions& options,
                                      bool want_dx, bool want_dw) {
-  const int64_t chunk_rows = rows_of_chunk(weight, options.chunk_rows);
+  const ChunkRules chunk{rows_of_chunk(weight, options.chunk_rows), options.logit_cap};
   if (labels.is_meta()) {
-    return compute_all_rows(x, weight, labels, /*share_of_each=*/1.0, chunk_rows, want_dx, want_dw);
+    return compute_all_rows(x, weight, labels, /*share_of_each=*/1.0, chunk, want_dx, want_dw);
   }
   const at::Tensor valid = labels.ne(options.ignore_index).nonzero().squeeze(1);
   const int64_t n = options.counted.defined() ? options.counted.item<int64_t>() : valid.numel();
   const double each = 1.0 / static_cast<double>(n);
   LossAndGradients result;
   if (valid.numel() == labels.numel() && valid.numel() > 0) {
-    result = compute_all_rows(x, weight, labels, each, chunk_rows, want_dx, want_dw);
+    result = compute_all_rows(x, weight, labels, each, chunk, want_dx, want_dw);
   } else {
     if (valid.numel() > 0) {
       result = compute_all_rows(x.index_select(0, valid), weight, labels.index_select(0, valid),
-                                each, chunk_rows, want_dx, want_dw);
+                                each, chunk, want_dx, want_dw);
     } else {
       const double none = n > 0 ? 0.0 : std::numeric_limits<double>::quiet_NaN();
       result.loss = at::full({}, none, x.options().dtype(at::kFloat));

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "core/nn/kernels/linear_product.h"
+#include "core/nn/layers/activation.h"
 #include "core/nn/layers/head_loss.h"
 
 namespace fsdp2::nn {
@@ -36,8 +37,10 @@ TokenScores scores_of_rows(const at::Tensor& x, const at::Tensor& weight, const 
   TokenScores scores{at::empty({rows}, wide_options), at::empty({rows}, wide_options)};
   for (int64_t row = 0; row < rows; row += chunk_rows) {
     const int64_t count = std::min(chunk_rows, rows - row);
-    const TokenScores part = scores_of_chunk(product_nt(x.narrow(0, row, count), weight),
-                                             labels.narrow(0, row, count), options.temperature);
+    const at::Tensor logits =
+        soft_capped(product_nt(x.narrow(0, row, count), weight), options.logit_cap);
+    const TokenScores part =
+        scores_of_chunk(logits, labels.narrow(0, row, count), options.temperature);
     scores.log_probs.narrow(0, row, count).copy_(part.log_probs);
     scores.entropies.narrow(0, row, count).copy_(part.entropies);
   }

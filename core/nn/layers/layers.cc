@@ -6,8 +6,6 @@
 #include <ATen/ops/layer_norm.h>
 #include <ATen/ops/rms_norm.h>
 #include <ATen/ops/rsqrt.h>
-#include <ATen/ops/silu.h>
-#include <ATen/ops/silu_backward.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -29,16 +27,18 @@ const at::Tensor& one_tensor(const Values& inputs, const Module& module) {
   return inputs[0].toTensor();
 }
 
-// Where there are fused loops.
+// Where there are fused loops. With adds_one these run in fp32, of tensors that last no longer.
 struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x_in,
-                            const at::Tensor& weight, double eps) {
+                            const at::Tensor& weight, double eps, bool adds_one) {
     const at::Tensor x = x_in.contiguous();
-    const at::Tensor y = at::empty_like(x);
+    const Operands of = operands(x, weight, adds_one);
+    const at::Tensor y = at::empty_like(of.x);
     const at::Tensor rstd = at::empty({x.numel() / weight.numel()}, x.options().dtype(at::kFloat));
-    device_kernels(x)->rms_norm_forward(x, weight.contiguous(), eps, y, rstd);
+    device_kernels(x)->rms_norm_forward(of.x, of.factor, eps, y, rstd);
     context->save_for_backward({x, weight, rstd});
-    return y;
+    context->saved_data["adds_one"] = adds_one;
+    return y.to(x.scalar_type());
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
@@ -46,24 +46,38 @@ struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
     const auto saved = context->get_saved_variables();
     const at::Tensor& x = saved[0];
     const at::Tensor& weight = saved[1];
-    const at::Tensor dx = context->needs_input_grad(0) ? at::empty_like(x) : at::Tensor();
-    const at::Tensor dw = at::empty(weight.sizes(), weight.options());
-    device_kernels(x)->rms_norm_backward(gradients[0].contiguous(), x, weight.contiguous(),
-                                         saved[2], dx, dw);
-    return {dx, dw, at::Tensor()};
+    const Operands of = operands(x, weight, context->saved_data["adds_one"].toBool());
+    const at::Tensor dx = context->needs_input_grad(0) ? at::empty_like(of.x) : at::Tensor();
+    const at::Tensor dw = at::empty_like(of.factor);
+    device_kernels(x)->rms_norm_backward(gradients[0].contiguous().to(of.x.scalar_type()), of.x,
+                                         of.factor, saved[2], dx, dw);
+    return {dx.defined() ? dx.to(x.scalar_type()) : dx, dw.to(weight.scalar_type()), at::Tensor(),
+            at::Tensor()};
+  }
+
+ private:
+  struct Operands {
+    at::Tensor x;
+    at::Tensor factor;
+  };
+
+  static Operands operands(const at::Tensor& x, const at::Tensor& weight, bool adds_one) {
+    return adds_one ? Operands{x.to(at::kFloat), weight.to(at::kFloat) + 1}
+                    : Operands{x, weight.contiguous()};
   }
 };
 
-// Saves gate and up and computes silu(gate) again in backward.
-struct SiluMultiply : torch::autograd::Function<SiluMultiply> {
+// Saves gate and up and computes activation(gate) again in backward.
+struct Gating : torch::autograd::Function<Gating> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& gate_in,
-                            const at::Tensor& up_in) {
+                            const at::Tensor& up_in, Activation activation) {
     const at::Tensor gate = gate_in.contiguous();
     const at::Tensor up = up_in.contiguous();
     context->save_for_backward({gate, up});
-    const DeviceKernels* kernels = device_kernels(gate);
+    context->saved_data["activation"] = static_cast<int64_t>(activation);
+    const DeviceKernels* kernels = kernels_of(gate, activation);
     if (kernels == nullptr) {
-      return at::silu(gate).mul_(up);
+      return activated(gate, activation).mul_(up);
     }
     at::Tensor y = at::empty_like(gate);
     kernels->silu_multiply_forward(gate, up, y);
@@ -71,11 +85,16 @@ struct SiluMultiply : torch::autograd::Function<SiluMultiply> {
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    refuse_second_derivatives("SwiGLU");
+    refuse_second_derivatives("a gated MLP");
     const auto saved = context->get_saved_variables();
-    const at::Tensor& gate = saved[0];
-    auto [dgate, dup] = silu_multiply_gradients(gradients[0].contiguous(), gate, saved[1]);
-    return {dgate, dup};
+    const auto activation = static_cast<Activation>(context->saved_data["activation"].toInt());
+    auto [dgate, dup] = gated_gradients(gradients[0].contiguous(), saved[0], saved[1], activation);
+    return {dgate, dup, at::Tensor()};
+  }
+
+  // Null where ATen operators must do.
+  static const DeviceKernels* kernels_of(const at::Tensor& gate, Activation activation) {
+    return activation == Activation::kSilu ? device_kernels(gate) : nullptr;
   }
 };
 
@@ -121,23 +140,25 @@ c10::IValue Conv1D::forward(Values inputs) {
   return linear_product(one_tensor(inputs, *this), weight_.t(), bias_);
 }
 
-Embedding::Embedding(int64_t count, int64_t dim, at::ScalarType dtype)
+Embedding::Embedding(int64_t count, int64_t dim, at::ScalarType dtype, int64_t padding)
     : Module("Embedding"),
-      weight_(register_parameter("weight", deferred_parameter({count, dim}, dtype))) {}
+      weight_(register_parameter("weight", deferred_parameter({count, dim}, dtype))),
+      padding_(padding) {}
 
 c10::IValue Embedding::forward(Values inputs) {
   check_has_memory(weight_, *this, "weight");
-  return at::embedding(weight_, one_tensor(inputs, *this));
+  return at::embedding(weight_, one_tensor(inputs, *this), padding_);
 }
 
-RMSNorm::RMSNorm(std::string kind, int64_t size, double eps, at::ScalarType dtype)
+RMSNorm::RMSNorm(std::string kind, int64_t size, double eps, at::ScalarType dtype, bool adds_one)
     : Module(std::move(kind)),
       weight_(register_parameter("weight", deferred_parameter({size}, dtype))),
-      eps_(eps) {}
+      eps_(eps),
+      adds_one_(adds_one) {}
 
 c10::IValue RMSNorm::forward(Values inputs) {
   check_has_memory(weight_, *this, "weight");
-  return rms_norm(one_tensor(inputs, *this), weight_, eps_);
+  return rms_norm(one_tensor(inputs, *this), weight_, eps_, adds_one_);
 }
 
 LayerNorm::LayerNorm(int64_t size, double eps, at::ScalarType dtype)
@@ -152,44 +173,65 @@ c10::IValue LayerNorm::forward(Values inputs) {
   return at::layer_norm(one_tensor(inputs, *this), weight_.sizes(), weight_, bias_, eps_);
 }
 
-SwiGluMlp::SwiGluMlp(std::string kind, int64_t hidden_size, int64_t intermediate_size,
-                     bool has_bias, at::ScalarType dtype, const SwiGluNames& names)
-    : Module(std::move(kind)) {
+GatedMlp::GatedMlp(std::string kind, int64_t hidden_size, int64_t intermediate_size, bool has_bias,
+                   at::ScalarType dtype, const GatedMlpNames& names, Activation activation)
+    : Module(std::move(kind)), activation_(activation) {
   const auto add = [&](const char* name, int64_t in, int64_t out) {
     return register_module(name, std::make_shared<Linear>(in, out, has_bias, dtype));
   };
-  gate_proj_ = add(names.gate, hidden_size, intermediate_size);
-  up_proj_ = add(names.up, hidden_size, intermediate_size);
+  if (names.gate_and_up != nullptr) {
+    gate_and_up_proj_ = add(names.gate_and_up, hidden_size, 2 * intermediate_size);
+  } else {
+    gate_proj_ = add(names.gate, hidden_size, intermediate_size);
+    up_proj_ = add(names.up, hidden_size, intermediate_size);
+  }
   down_proj_ = add(names.down, intermediate_size, hidden_size);
 }
 
-c10::IValue SwiGluMlp::forward(Values inputs) {
+c10::IValue GatedMlp::forward(Values inputs) {
   const at::Tensor& x = one_tensor(inputs, *this);
   if (tiles_ > 0) {
     return forward_in_tiles(x);
   }
+  if (gate_and_up_proj_ != nullptr) {
+    const std::vector<at::Tensor> halves = (*gate_and_up_proj_)(x).chunk(2, -1);
+    return (*down_proj_)(gated(halves[0], halves[1], activation_));
+  }
   const at::Tensor gate = (*gate_proj_)(x);
-  return (*down_proj_)(silu_multiply(gate, (*up_proj_)(x)));
+  return (*down_proj_)(gated(gate, (*up_proj_)(x), activation_));
 }
 
-at::Tensor SwiGluMlp::forward_in_tiles(const at::Tensor& x) {
+at::Tensor GatedMlp::forward_in_tiles(const at::Tensor& x) {
   for (const auto& [name, child] : child_modules()) {
     FSDP2_CHECK(child->hooks().empty() && child->forward_wrapper() == nullptr, Code::kWrongState,
                 "{} in tiles: expected {} to be no unit and not checkpointed by itself, as its own "
                 "forward does not run; shard or checkpoint the MLP or its layer instead",
                 kind(), name);
+    const auto& linear = dynamic_cast<const Linear&>(*child);
+    check_has_memory(linear.weight(), linear, "weight");
+    check_has_memory(linear.bias(), linear, "bias");
   }
-  for (const Linear* linear : {gate_proj_.get(), up_proj_.get(), down_proj_.get()}) {
-    check_has_memory(linear->weight(), *linear, "weight");
-    check_has_memory(linear->bias(), *linear, "bias");
+  GatedMlpWeights weights;
+  weights.down = down_proj_->weight();
+  weights.down_bias = down_proj_->bias();
+  if (gate_and_up_proj_ != nullptr) {
+    const auto half = [](const at::Tensor& of_both, int64_t i) {
+      return of_both.defined() ? of_both.chunk(2)[static_cast<size_t>(i)] : of_both;
+    };
+    weights.gate = half(gate_and_up_proj_->weight(), 0);
+    weights.up = half(gate_and_up_proj_->weight(), 1);
+    weights.gate_bias = half(gate_and_up_proj_->bias(), 0);
+    weights.up_bias = half(gate_and_up_proj_->bias(), 1);
+  } else {
+    weights.gate = gate_proj_->weight();
+    weights.up = up_proj_->weight();
+    weights.gate_bias = gate_proj_->bias();
+    weights.up_bias = up_proj_->bias();
   }
-  return tiled_swiglu(x,
-                      {gate_proj_->weight(), up_proj_->weight(), down_proj_->weight(),
-                       gate_proj_->bias(), up_proj_->bias(), down_proj_->bias()},
-                      tiles_);
+  return tiled_gated_mlp(x, weights, activation_, tiles_);
 }
 
-at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
+at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, bool adds_one) {
   FSDP2_CHECK(
       weight.dim() == 1 && x.dim() >= 1 && x.size(-1) == weight.size(0), Code::kInvalidArgument,
       "rms_norm: expected a weight [D] for x [..., D], got {} dims of x ending in {} and {} "
@@ -197,7 +239,10 @@ at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
       x.dim(), x.dim() > 0 ? x.size(-1) : 0, weight.numel());
   const bool alike = x.scalar_type() == weight.scalar_type() && x.device() == weight.device();
   if (alike && device_kernels(x) != nullptr) {
-    return RmsNormFunction::apply(x, weight, eps);
+    return RmsNormFunction::apply(x, weight, eps, adds_one);
+  }
+  if (adds_one) {
+    return rms_norm(x.to(at::kFloat), weight.to(at::kFloat) + 1, eps).to(x.scalar_type());
   }
   if (alike && !x.is_cpu()) {
     return at::rms_norm(x, weight.sizes(), weight, eps);  // one kernel; rounds once, at the end
@@ -207,20 +252,19 @@ at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
   return weight * (wide * rstd).to(x.scalar_type());
 }
 
-at::Tensor silu_multiply(const at::Tensor& gate, const at::Tensor& up) {
+at::Tensor gated(const at::Tensor& gate, const at::Tensor& up, Activation activation) {
   FSDP2_CHECK(gate.sizes() == up.sizes() && gate.scalar_type() == up.scalar_type() &&
                   gate.device() == up.device(),
               Code::kInvalidArgument,
-              "silu_multiply: expected two tensors of one shape, dtype and device");
-  return SiluMultiply::apply(gate, up);
+              "a gated MLP: expected gate and up of one shape, dtype and device");
+  return Gating::apply(gate, up, activation);
 }
 
-std::pair<at::Tensor, at::Tensor> silu_multiply_gradients(const at::Tensor& dy,
-                                                          const at::Tensor& gate,
-                                                          const at::Tensor& up) {
-  const DeviceKernels* kernels = device_kernels(gate);
+std::pair<at::Tensor, at::Tensor> gated_gradients(const at::Tensor& dy, const at::Tensor& gate,
+                                                  const at::Tensor& up, Activation activation) {
+  const DeviceKernels* kernels = Gating::kernels_of(gate, activation);
   if (kernels == nullptr) {
-    return {at::silu_backward(dy * up, gate), at::silu(gate).mul_(dy)};
+    return {activation_gradient(dy * up, gate, activation), activated(gate, activation).mul_(dy)};
   }
   at::Tensor dgate = at::empty_like(gate);
   at::Tensor dup = at::empty_like(gate);

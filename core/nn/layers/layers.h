@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/nn/layers/activation.h"
 #include "core/nn/module.h"
 
 namespace fsdp2::nn {
@@ -52,10 +53,10 @@ class Conv1D : public Module {
 };
 
 // Rows of a table: [...] int64 -> [..., dim]. Parameter: weight [count, dim]. Indices are not
-// checked here.
+// checked here. The row of `padding` gets no gradient from here; -1: all do.
 class Embedding : public Module {
  public:
-  Embedding(int64_t count, int64_t dim, at::ScalarType dtype);
+  Embedding(int64_t count, int64_t dim, at::ScalarType dtype, int64_t padding = -1);
 
   const at::Tensor& weight() const { return weight_; }
   InputCount input_count() const override { return {1, 1}; }
@@ -65,13 +66,15 @@ class Embedding : public Module {
 
  private:
   at::Tensor weight_;
+  int64_t padding_;
 };
 
 // y = weight * (x / sqrt(mean(x^2) + eps)) over the last dim; the parenthesis is computed in fp32
-// and cast to x's dtype before it is multiplied. Parameter: weight [D].
+// and cast to x's dtype before it is multiplied. With adds_one the factor is 1 + weight, and all is
+// computed in fp32 and cast at the end. Parameter: weight [D].
 class RMSNorm : public Module {
  public:
-  RMSNorm(std::string kind, int64_t size, double eps, at::ScalarType dtype);
+  RMSNorm(std::string kind, int64_t size, double eps, at::ScalarType dtype, bool adds_one = false);
   InputCount input_count() const override { return {1, 1}; }
 
  protected:
@@ -80,6 +83,7 @@ class RMSNorm : public Module {
  private:
   at::Tensor weight_;
   double eps_;
+  bool adds_one_;
 };
 
 // y = weight * (x - mean) / sqrt(variance + eps) + bias over the last dim. Parameters: weight [D],
@@ -98,17 +102,19 @@ class LayerNorm : public Module {
   double eps_;
 };
 
-struct SwiGluNames {
+struct GatedMlpNames {
   const char* gate = "gate_proj";
   const char* up = "up_proj";
   const char* down = "down_proj";
+  const char* gate_and_up = nullptr;  // of one layer for both, whose first half is the gate's
 };
 
-// down_proj(silu(gate_proj(x)) * up_proj(x)).
-class SwiGluMlp : public Module {
+// down_proj(activation(gate_proj(x)) * up_proj(x)).
+class GatedMlp : public Module {
  public:
-  SwiGluMlp(std::string kind, int64_t hidden_size, int64_t intermediate_size, bool has_bias,
-            at::ScalarType dtype, const SwiGluNames& names = {});
+  GatedMlp(std::string kind, int64_t hidden_size, int64_t intermediate_size, bool has_bias,
+           at::ScalarType dtype, const GatedMlpNames& names = {},
+           Activation activation = Activation::kSilu);
   // Tiles that tokens are cut into (tiled_mlp.h); 0: none, all tokens at once.
   void set_tiles(int64_t tiles) { tiles_ = tiles; }
   InputCount input_count() const override { return {1, 1}; }
@@ -119,20 +125,23 @@ class SwiGluMlp : public Module {
  private:
   at::Tensor forward_in_tiles(const at::Tensor& x);
 
-  std::shared_ptr<Linear> gate_proj_;
+  Activation activation_;
+  std::shared_ptr<Linear> gate_and_up_proj_;  // null where each has a layer
+  std::shared_ptr<Linear> gate_proj_;         // null where they share one
   std::shared_ptr<Linear> up_proj_;
   std::shared_ptr<Linear> down_proj_;
   int64_t tiles_ = 0;
 };
 
-// The differentiable functions behind RMSNorm and SwiGluMlp. They save less for backward than the
+// The differentiable functions behind RMSNorm and GatedMlp. They save less for backward than the
 // same expressions out of ATen operators; second derivatives are refused (kUnsupported).
-at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
-at::Tensor silu_multiply(const at::Tensor& gate, const at::Tensor& up);
+at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps,
+                    bool adds_one = false);
+// activation(gate) * up.
+at::Tensor gated(const at::Tensor& gate, const at::Tensor& up, Activation activation);
 // The gradients of gate and up, both contiguous, from that of the product; none is recorded.
-std::pair<at::Tensor, at::Tensor> silu_multiply_gradients(const at::Tensor& dy,
-                                                          const at::Tensor& gate,
-                                                          const at::Tensor& up);
+std::pair<at::Tensor, at::Tensor> gated_gradients(const at::Tensor& dy, const at::Tensor& gate,
+                                                  const at::Tensor& up, Activation activation);
 
 // Throws kWrongState if a layer's parameter has no memory: elementwise operators would crash on it.
 void check_has_memory(const at::Tensor& parameter, const Module& owner, const char* name);

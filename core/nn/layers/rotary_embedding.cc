@@ -242,14 +242,19 @@ at::Tensor rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& 
   const bool by_row = cos.dim() == 3;  // each row of the batch has angles of its own
   FSDP2_CHECK(
       x.dim() == 4 && (by_row ? cos.size(0) == x.size(0) : cos.dim() == 2) &&
-          cos.size(-2) == x.size(1) && 2 * cos.size(-1) == x.size(3) && sin.sizes() == cos.sizes(),
+          cos.size(-2) == x.size(1) && 2 * cos.size(-1) <= x.size(3) && sin.sizes() == cos.sizes(),
       Code::kInvalidArgument,
-      "rotate: expected x [B,S,H,E] with cos and sin [S,E/2] or [B,S,E/2], got {} dims of x "
-      "and {} angles",
+      "rotate: expected x [B,S,H,E] with cos and sin [S,E/2] or [B,S,E/2], or fewer angles, got {} "
+      "dims of x and {} angles",
       x.dim(), cos.numel());
   FSDP2_CHECK(cos.device() == x.device() && sin.device() == x.device(), Code::kInvalidArgument,
               "rotate: expected cos and sin on x's device, {}, found them on {} and {}",
               x.device().str(), cos.device().str(), sin.device().str());
+  if (const int64_t rotated_dims = 2 * cos.size(-1); rotated_dims < x.size(3)) {
+    const std::vector<at::Tensor> parts =
+        x.split_with_sizes({rotated_dims, x.size(3) - rotated_dims}, -1);
+    return at::cat({rotate(parts[0], cos, sin), parts[1]}, -1);
+  }
   if (!by_row) {
     return Rotation::apply(x, cos, sin);
   }

@@ -102,7 +102,8 @@ class RotaryEmbedding {
 };
 
 // Rotates the halves of each head of x [B,S,H,E] by the angles of cos and sin: [S, E/2], the same
-// for each of the batch, or [B, S, E/2].
+// for each of the batch, or [B, S, E/2]. With fewer angles, R/2, only the first R of a head rotate,
+// and the rest stays as it is.
 at::Tensor rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin);
 
 }  // namespace fsdp2::nn

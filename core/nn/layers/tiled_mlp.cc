@@ -73,9 +73,9 @@ struct TileSums {
 class Backward {
  public:
   // x and dy in rows.
-  Backward(const SwiGluWeights& weights, const at::Tensor& x, const at::Tensor& dy, TileSums& sums,
-           const at::Tensor& dx)
-      : weights_(weights), x_(x), dy_(dy), sums_(sums), dx_(dx) {}
+  Backward(const GatedMlpWeights& weights, Activation activation, const at::Tensor& x,
+           const at::Tensor& dy, TileSums& sums, const at::Tensor& dx)
+      : weights_(weights), activation_(activation), x_(x), dy_(dy), sums_(sums), dx_(dx) {}
 
   void run_tile(int64_t row, int64_t rows) {
     const at::Tensor x = x_.narrow(0, row, rows);
@@ -83,7 +83,7 @@ class Backward {
     const at::Tensor gate = linear_product(x, weights_.gate, weights_.gate_bias);
     const at::Tensor up = linear_product(x, weights_.up, weights_.up_bias);
     if (sums_.down.is_wanted()) {
-      sums_.down.add_product(dy, silu_multiply(gate, up));
+      sums_.down.add_product(dy, gated(gate, up, activation_));
     }
     if (sums_.down_bias.is_wanted()) {
       sums_.down_bias.add_rows(dy);
@@ -91,7 +91,8 @@ class Backward {
     if (!needs_inner()) {
       return;
     }
-    const auto [dgate, dup] = silu_multiply_gradients(product_nt(dy, weights_.down.t()), gate, up);
+    const auto [dgate, dup] =
+        gated_gradients(product_nt(dy, weights_.down.t()), gate, up, activation_);
     add_inner(sums_.gate, sums_.gate_bias, dgate, x);
     add_inner(sums_.up, sums_.up_bias, dup, x);
     if (dx_.defined()) {
@@ -116,25 +117,28 @@ class Backward {
     }
   }
 
-  const SwiGluWeights& weights_;
+  const GatedMlpWeights& weights_;
+  const Activation activation_;
   const at::Tensor x_, dy_;
   TileSums& sums_;
   const at::Tensor dx_;  // undefined: not wanted
 };
 
-struct TiledSwiGlu : torch::autograd::Function<TiledSwiGlu> {
+struct TiledGatedMlp : torch::autograd::Function<TiledGatedMlp> {
   using Bias = std::optional<at::Tensor>;
 
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& gate,
                             const at::Tensor& up, const at::Tensor& down, const Bias& gate_bias,
-                            const Bias& up_bias, const Bias& down_bias, int64_t tiles) {
-    const SwiGluWeights w = {gate,
-                             up,
-                             down,
-                             gate_bias.value_or(at::Tensor()),
-                             up_bias.value_or(at::Tensor()),
-                             down_bias.value_or(at::Tensor())};
+                            const Bias& up_bias, const Bias& down_bias, Activation activation,
+                            int64_t tiles) {
+    const GatedMlpWeights w = {gate,
+                               up,
+                               down,
+                               gate_bias.value_or(at::Tensor()),
+                               up_bias.value_or(at::Tensor()),
+                               down_bias.value_or(at::Tensor())};
     context->save_for_backward({x, w.gate, w.up, w.down, w.gate_bias, w.up_bias, w.down_bias});
+    context->saved_data["activation"] = static_cast<int64_t>(activation);
     context->saved_data["tiles"] = tiles;
     std::vector<int64_t> shape = x.sizes().vec();
     shape.back() = down.size(0);
@@ -142,8 +146,8 @@ struct TiledSwiGlu : torch::autograd::Function<TiledSwiGlu> {
     const at::Tensor y = at::empty({rows.size(0), down.size(0)}, x.options());
     each_tile(rows.size(0), tiles, [&](int64_t row, int64_t count) {
       const at::Tensor part = rows.narrow(0, row, count);
-      const at::Tensor inner = silu_multiply(linear_product(part, w.gate, w.gate_bias),
-                                             linear_product(part, w.up, w.up_bias));
+      const at::Tensor inner = gated(linear_product(part, w.gate, w.gate_bias),
+                                     linear_product(part, w.up, w.up_bias), activation);
       y.narrow(0, row, count).copy_(linear_product(inner, w.down, w.down_bias));
     });
     return y.view(shape);
@@ -152,7 +156,7 @@ struct TiledSwiGlu : torch::autograd::Function<TiledSwiGlu> {
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     refuse_second_derivatives("an MLP in tiles");
     const auto saved = context->get_saved_variables();
-    const SwiGluWeights weights = {saved[1], saved[2], saved[3], saved[4], saved[5], saved[6]};
+    const GatedMlpWeights weights = {saved[1], saved[2], saved[3], saved[4], saved[5], saved[6]};
     const at::Tensor x = in_rows(saved[0]);
     const at::Tensor dx =
         context->needs_input_grad(0) ? at::empty(x.sizes(), x.options()) : at::Tensor();
@@ -161,7 +165,8 @@ struct TiledSwiGlu : torch::autograd::Function<TiledSwiGlu> {
       return TileSum(saved[input], is_wanted, x.size(0) > 0);
     };
     TileSums sums = {sum_of(1), sum_of(2), sum_of(3), sum_of(4), sum_of(5), sum_of(6)};
-    Backward tiles(weights, x, in_rows(gradients[0]), sums, dx);
+    const auto activation = static_cast<Activation>(context->saved_data["activation"].toInt());
+    Backward tiles(weights, activation, x, in_rows(gradients[0]), sums, dx);
     each_tile(x.size(0), context->saved_data["tiles"].toInt(),
               [&](int64_t row, int64_t count) { tiles.run_tile(row, count); });
     return {dx.defined() ? dx.view(saved[0].sizes()) : dx,
@@ -171,6 +176,7 @@ struct TiledSwiGlu : torch::autograd::Function<TiledSwiGlu> {
             sums.gate_bias.take(),
             sums.up_bias.take(),
             sums.down_bias.take(),
+            {},
             {}};
   }
 };
@@ -181,7 +187,8 @@ std::optional<at::Tensor> if_defined(const at::Tensor& bias) {
 
 }  // namespace
 
-at::Tensor tiled_swiglu(const at::Tensor& x, const SwiGluWeights& weights, int64_t tiles) {
+at::Tensor tiled_gated_mlp(const at::Tensor& x, const GatedMlpWeights& weights,
+                           Activation activation, int64_t tiles) {
   FSDP2_CHECK(x.dim() >= 1 && x.size(-1) == weights.gate.size(1) &&
                   x.scalar_type() == weights.gate.scalar_type(),
               Code::kInvalidArgument,
@@ -189,17 +196,17 @@ at::Tensor tiled_swiglu(const at::Tensor& x, const SwiGluWeights& weights, int64
               "{} values in the last of {} dims, of dtype {}",
               weights.gate.size(1), c10::toString(weights.gate.scalar_type()),
               x.dim() >= 1 ? x.size(-1) : 0, x.dim(), c10::toString(x.scalar_type()));
-  return TiledSwiGlu::apply(x, weights.gate, weights.up, weights.down,
-                            if_defined(weights.gate_bias), if_defined(weights.up_bias),
-                            if_defined(weights.down_bias), tiles);
+  return TiledGatedMlp::apply(x, weights.gate, weights.up, weights.down,
+                              if_defined(weights.gate_bias), if_defined(weights.up_bias),
+                              if_defined(weights.down_bias), activation, tiles);
 }
 
 int64_t tile_mlps(Module& root, int64_t tiles) {
   FSDP2_CHECK(tiles >= 1, Code::kInvalidArgument, "MLPs in tiles: expected tiles >= 1, found {}",
               tiles);
-  std::vector<SwiGluMlp*> mlps;
+  std::vector<GatedMlp*> mlps;
   for (const auto& module : root.modules()) {
-    if (auto* mlp = dynamic_cast<SwiGluMlp*>(module.get())) {
+    if (auto* mlp = dynamic_cast<GatedMlp*>(module.get())) {
       mlps.push_back(mlp);
     }
   }
@@ -207,7 +214,7 @@ int64_t tile_mlps(Module& root, int64_t tiles) {
               "MLPs in tiles: expected a model with gated MLPs (gate_proj, up_proj, down_proj), "
               "which {} has not; leave tiles out",
               root.kind());
-  for (SwiGluMlp* mlp : mlps) {
+  for (GatedMlp* mlp : mlps) {
     mlp->set_tiles(tiles);
   }
   return static_cast<int64_t>(mlps.size());

@@ -12,21 +12,23 @@
 
 #include <cstdint>
 
+#include "core/nn/layers/activation.h"
 #include "core/nn/module.h"
 
 namespace fsdp2::nn {
 
-// Those of SwiGluMlp. Either all biases are there or none (undefined).
-struct SwiGluWeights {
+// Those of GatedMlp. Either all biases are there or none (undefined).
+struct GatedMlpWeights {
   at::Tensor gate, up, down;
   at::Tensor gate_bias, up_bias, down_bias;
 };
 
-// down(silu(gate(x)) * up(x)), differentiable once: [..., hidden] -> [..., hidden], for any number
-// of tokens. REQUIRES: tiles >= 1. Error: kInvalidArgument if x does not fit the weights.
-at::Tensor tiled_swiglu(const at::Tensor& x, const SwiGluWeights& weights, int64_t tiles);
+// down(activation(gate(x)) * up(x)), differentiable once: [..., hidden] -> [..., hidden], for any
+// number of tokens. REQUIRES: tiles >= 1. Error: kInvalidArgument if x does not fit the weights.
+at::Tensor tiled_gated_mlp(const at::Tensor& x, const GatedMlpWeights& weights,
+                           Activation activation, int64_t tiles);
 
-// From now on all SwiGluMlp at or below root, experts among them, run in as many tiles. Returns how
+// From now on all GatedMlp at or below root, experts among them, run in as many tiles. Returns how
 // many these are. Sharded they may be, alone or within a layer: what must not be are units of their
 // projections, which would be gathered for a forward that they no longer have; their next forward
 // says so. Errors, before anything is changed: kInvalidArgument for tiles < 1; kNotFound if there

@@ -21,11 +21,6 @@ Activation read_activation(const LayerOptions& options, const char* value) {
   return *find_activation(options.choice("hidden_act", activation_names(), value));
 }
 
-at::Tensor gated(const at::Tensor& gate, const at::Tensor& up, Activation activation) {
-  return activation == Activation::kSilu ? silu_multiply(gate, up)
-                                         : activated(gate, activation) * up;
-}
-
 }  // namespace
 
 Layer make_mlp(const LayerOptions& options, const LayerSettings& settings) {

@@ -65,6 +65,12 @@ TEST(SeededInit, NormsAreOneAndBiasesZero) {
   EXPECT_TRUE(out.equal(at::zeros({8})));
 }
 
+TEST(SeededInit, NormsMayBeginWithAnotherNumber) {
+  at::Tensor out = at::full({8}, 3.0);
+  SeededInit(7, 0.02, /*norm_weight=*/0).read("model.layers.0.input_layernorm.weight", {8}, 0, out);
+  EXPECT_TRUE(out.eq(0).all().item<bool>());
+}
+
 TEST(SeededInit, OtherDtypesGetTheRoundedValues) {
   const SeededInit source(7);
   const at::Tensor half = rows(source, 3, 20, "layer.weight", at::kBFloat16);

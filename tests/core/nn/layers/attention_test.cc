@@ -37,12 +37,22 @@ at::Tensor plain_attention(const AttentionConfig& config, Attention& module, con
                       bias != nullptr ? std::optional<at::Tensor>(*bias) : std::nullopt);
   };
   const auto heads = [&](const std::string& name, int64_t count) {
-    return project(name, x).view({x.size(0), x.size(1), count, config.head_dim});
+    const at::Tensor features =
+        config.one_projection
+            ? project("qkv_proj", x)
+                  .narrow(-1,
+                          name == "q_proj"
+                              ? 0
+                              : (config.heads + (name == "k_proj" ? 0 : count)) * config.head_dim,
+                          count * config.head_dim)
+            : project(name, x);
+    return features.view({x.size(0), x.size(1), count, config.head_dim});
   };
   const auto norm = [&](const at::Tensor& t, const std::string& name) {
     const at::Tensor* weight = parameters.find(name + ".weight");
     return weight == nullptr ? t
-                             : *weight * t * (t.pow(2).mean(-1, true) + config.norm_eps).rsqrt();
+                             : (config.norms_add_one ? 1 + *weight : *weight) * t *
+                                   (t.pow(2).mean(-1, true) + config.norm_eps).rsqrt();
   };
   const int64_t times = config.heads / config.kv_heads;
   const at::Tensor q =
@@ -51,8 +61,12 @@ at::Tensor plain_attention(const AttentionConfig& config, Attention& module, con
                            .transpose(1, 2)
                            .repeat_interleave(times, 1);
   const at::Tensor v = heads("v_proj", config.kv_heads).transpose(1, 2).repeat_interleave(times, 1);
-  const at::Tensor scores =
-      at::matmul(q, k.transpose(-1, -2)) / std::sqrt(static_cast<double>(config.head_dim));
+  const double scale = config.scores.scale > 0
+                           ? config.scores.scale
+                           : 1 / std::sqrt(static_cast<double>(config.head_dim));
+  const at::Tensor plain_scores = at::matmul(q, k.transpose(-1, -2)) * scale;
+  const double cap = config.scores.cap;
+  const at::Tensor scores = cap > 0 ? cap * at::tanh(plain_scores / cap) : plain_scores;
   const at::Tensor unseen =
       mask.defined()
           ? mask.logical_not()
@@ -111,7 +125,11 @@ INSTANTIATE_TEST_SUITE_P(
                       with([](AttentionConfig& c) { c.kv_heads = 1; }),
                       with([](AttentionConfig& c) { c.qkv_bias = true; }),
                       with([](AttentionConfig& c) { c.qkv_bias = c.output_bias = true; }),
-                      with([](AttentionConfig& c) { c.qk_norm = true; })));
+                      with([](AttentionConfig& c) { c.qk_norm = true; }),
+                      with([](AttentionConfig& c) { c.qk_norm = c.norms_add_one = true; }),
+                      with([](AttentionConfig& c) { c.scores.scale = 0.7; }),
+                      with([](AttentionConfig& c) { c.scores.cap = 0.5; }),
+                      with([](AttentionConfig& c) { c.one_projection = c.qkv_bias = true; })));
 
 TEST(Attention, NeverLooksAhead) {
   Attention attention(small_config(), at::kFloat);

@@ -16,8 +16,9 @@ constexpr int64_t kVocabulary = 301;
 constexpr int64_t kWidth = 24;
 
 at::Tensor plain_loss(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
-                      at::ScalarType inside) {
-  const at::Tensor logits = at::linear(hidden, weight).to(inside);
+                      at::ScalarType inside, double cap = 0) {
+  at::Tensor logits = at::linear(hidden, weight).to(inside);
+  logits = cap > 0 ? cap * at::tanh(logits / cap) : logits;
   return at::cross_entropy_loss(logits.flatten(0, -2), labels.flatten(), {}, at::Reduction::Mean,
                                 -100);
 }
@@ -36,7 +37,8 @@ class HeadLoss : public ::testing::TestWithParam<int64_t> {
                     double tolerance, double factor = 1) const {
     const at::Tensor wide_hidden = in_double(hidden);
     const at::Tensor wide_weight = in_double(weight);
-    const at::Tensor expected = plain_loss(wide_hidden, wide_weight, labels, at::kDouble);
+    const at::Tensor expected =
+        plain_loss(wide_hidden, wide_weight, labels, at::kDouble, options_.logit_cap);
     const at::Tensor actual = head_loss(hidden, weight, labels, options_);
     EXPECT_EQ(actual.scalar_type(), at::kFloat);
     EXPECT_EQ(actual.dim(), 0);
@@ -54,6 +56,16 @@ class HeadLoss : public ::testing::TestWithParam<int64_t> {
 TEST_P(HeadLoss, EqualsPlainCrossEntropyIncludingGradients) {
   expect_plain(random_leaf({2, 19, kWidth}, 1), random_leaf({kVocabulary, kWidth}, 2),
                random_labels({2, 19}, 3), 3e-6);
+}
+
+TEST_P(HeadLoss, OfCappedLogitsEqualsThePlainOneIncludingGradients) {
+  options_.logit_cap = 1.5;
+  at::Tensor labels = random_labels({2, 19}, 3);
+  labels.narrow(1, 4, 9).fill_(-100);
+  const at::Tensor hidden = random_leaf({2, 19, kWidth}, 1);
+  const at::Tensor weight = random_leaf({kVocabulary, kWidth}, 2);
+  expect_plain(in_double(hidden), in_double(weight), labels, 3e-6);
+  expect_plain(hidden, weight, labels, 3e-6);
 }
 
 TEST_P(HeadLoss, ScalesGradientsByTheIncomingOne) {

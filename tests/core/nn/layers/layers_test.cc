@@ -62,6 +62,62 @@ TEST_P(FusedLayers, RmsNormRoundsWhereTransformersDoes) {
   }
 }
 
+// As transformers' Gemma writes it.
+at::Tensor plain_norm_around_one(const at::Tensor& x, const at::Tensor& weight, double eps,
+                                 at::ScalarType inside) {
+  const at::Tensor wide = x.to(inside);
+  const at::Tensor normed = wide * (wide.pow(2).mean(-1, true) + eps).rsqrt();
+  return (normed * (1.0 + weight.to(inside))).to(x.scalar_type());
+}
+
+TEST_P(FusedLayers, RmsNormThatAddsOneAgreesWithPlainOperatorsIncludingGradients) {
+  const at::Tensor x = random_leaf({3, 5, 33}, 1, dtype());
+  const at::Tensor weight = random_leaf({33}, 2, dtype());
+  const at::Tensor wide_x = in_double(x);
+  const at::Tensor wide_weight = in_double(weight);
+  const at::Tensor expected = plain_norm_around_one(wide_x, wide_weight, 1e-5, at::kDouble);
+  const at::Tensor actual = rms_norm(x, weight, 1e-5, /*adds_one=*/true);
+  EXPECT_EQ(actual.scalar_type(), dtype());
+  EXPECT_LE(relative_difference(actual, expected), tolerance());
+  const at::Tensor dy = random_leaf(actual.sizes(), 3, dtype()).detach();
+  actual.backward(dy);
+  expected.backward(dy.to(at::kDouble));
+  EXPECT_LE(relative_difference(x.grad(), wide_x.grad()), tolerance());
+  EXPECT_LE(relative_difference(weight.grad(), wide_weight.grad()), tolerance());
+}
+
+// Where 1 + weight were rounded to 16 bits, about half of the values would be others.
+TEST_P(FusedLayers, RmsNormThatAddsOneRoundsAtItsEndAlone) {
+  const c10::NoGradGuard no_grad;
+  const at::Tensor x = random_leaf({50, 96}, 1, dtype());
+  const at::Tensor weight = random_leaf({96}, 2, dtype()) * 0.01;
+  const at::Tensor expected = plain_norm_around_one(x, weight, 1e-6, at::kFloat);
+  const at::Tensor actual = rms_norm(x, weight, 1e-6, /*adds_one=*/true);
+  if (dtype() == at::kFloat) {
+    EXPECT_LE(max_difference(actual, expected), 1e-6);
+  } else {
+    EXPECT_LE((actual != expected).to(at::kDouble).mean().item<double>(), 0.005);
+  }
+}
+
+TEST_P(FusedLayers, GatesOfEachActivationAgreeWithPlainOperatorsIncludingGradients) {
+  for (const Activation activation :
+       {Activation::kGeluTanh, Activation::kGelu, Activation::kRelu, Activation::kSilu}) {
+    const at::Tensor gate = random_leaf({40, 7}, 1, dtype());
+    const at::Tensor up = random_leaf({40, 7}, 2, dtype());
+    const at::Tensor wide_gate = in_double(gate);
+    const at::Tensor wide_up = in_double(up);
+    const at::Tensor expected = activated(wide_gate, activation) * wide_up;
+    const at::Tensor actual = gated(gate, up, activation);
+    EXPECT_LE(relative_difference(actual, expected), tolerance());
+    const at::Tensor dy = random_leaf(actual.sizes(), 3, dtype()).detach();
+    actual.backward(dy);
+    expected.backward(dy.to(at::kDouble));
+    EXPECT_LE(relative_difference(gate.grad(), wide_gate.grad()), 2 * tolerance());
+    EXPECT_LE(relative_difference(up.grad(), wide_up.grad()), 2 * tolerance());
+  }
+}
+
 TEST_P(FusedLayers, SiluMultiplyAgreesWithPlainOperatorsIncludingGradients) {
   const at::Tensor gate =
       at::cat({random_leaf({2000}, 1) * 3, at::linspace(-100, 100, 501)}).to(dtype()).detach();
@@ -70,7 +126,7 @@ TEST_P(FusedLayers, SiluMultiplyAgreesWithPlainOperatorsIncludingGradients) {
   const at::Tensor wide_gate = in_double(gate);
   const at::Tensor wide_up = in_double(up);
   const at::Tensor expected = at::silu(wide_gate) * wide_up;
-  const at::Tensor actual = silu_multiply(gate, up);
+  const at::Tensor actual = gated(gate, up, Activation::kSilu);
   EXPECT_LE(relative_difference(actual, expected), tolerance());
   const at::Tensor dy = random_leaf(actual.sizes(), 3, dtype()).detach();
   actual.backward(dy);
@@ -80,7 +136,7 @@ TEST_P(FusedLayers, SiluMultiplyAgreesWithPlainOperatorsIncludingGradients) {
 }
 
 TEST_P(FusedLayers, MlpAgreesWithPlainOperatorsIncludingGradients) {
-  SwiGluMlp mlp("LlamaMLP", 24, 40, /*has_bias=*/true, dtype());
+  GatedMlp mlp("LlamaMLP", 24, 40, /*has_bias=*/true, dtype());
   SeededInit source(5, 0.3);
   materialize(mlp, source);
   const auto parameters = mlp.named_parameters();
@@ -103,6 +159,52 @@ TEST_P(FusedLayers, MlpAgreesWithPlainOperatorsIncludingGradients) {
   EXPECT_LE(relative_difference(gradient, weight.grad()), 2 * tolerance());
 }
 
+TEST(GatedMlp, OfOneLayerForGateAndUpIsThatOfTwo) {
+  GatedMlpNames names;
+  names.gate_and_up = "gate_up_proj";
+  for (const int64_t tiles : {0, 2}) {
+    GatedMlp one("Phi3MLP", 6, 10, /*has_bias=*/true, at::kFloat, names, Activation::kGelu);
+    GatedMlp two("Phi3MLP", 6, 10, /*has_bias=*/true, at::kFloat, {}, Activation::kGelu);
+    SeededInit source(5, 0.3);
+    materialize(one, source);
+    materialize(two, source);
+    const auto of_one = one.named_parameters();
+    const auto of_two = two.named_parameters();
+    const auto both = [&](const char* kind) {
+      return std::vector<at::Tensor>{of_two[std::string("gate_proj.") + kind],
+                                     of_two[std::string("up_proj.") + kind]};
+    };
+    {
+      const c10::NoGradGuard no_grad;
+      of_two["up_proj.bias"].fill_(0.5);
+      of_one["gate_up_proj.weight"].copy_(at::cat(both("weight")));
+      of_one["gate_up_proj.bias"].copy_(at::cat(both("bias")));
+      of_one["down_proj.weight"].copy_(of_two["down_proj.weight"]);
+    }
+    one.set_tiles(tiles);
+    const at::Tensor x = random_leaf({2, 3, 6}, 1);
+    const at::Tensor y = one(x);
+    EXPECT_LE(max_difference(y, two(x)), 1e-6);
+    y.sum().backward();
+    two(x).sum().backward();
+    for (const char* kind : {"weight", "bias"}) {
+      const std::vector<at::Tensor> parts = both(kind);
+      EXPECT_LE(max_difference(of_one[std::string("gate_up_proj.") + kind].grad(),
+                               at::cat({parts[0].grad(), parts[1].grad()})),
+                1e-6);
+    }
+  }
+}
+
+TEST(Embedding, GivesThePaddingsRowNoGradient) {
+  Embedding embedding(5, 3, at::kFloat, /*padding=*/2);
+  SeededInit source(5, 0.3);
+  materialize(embedding, source);
+  embedding(at::tensor({2, 4, 2}, at::kLong)).sum().backward();
+  EXPECT_TRUE(embedding.weight().grad().equal(
+      at::tensor({0.0F, 0.0F, 0.0F, 0.0F, 1.0F}).unsqueeze(1).expand({5, 3})));
+}
+
 INSTANTIATE_TEST_SUITE_P(Dtypes, FusedLayers,
                          ::testing::Values(Tolerance{at::kFloat, 2e-6},
                                            Tolerance{at::kBFloat16, 1.2e-2},
@@ -114,7 +216,7 @@ TEST(SiluMultiply, WithoutFusedLoopsAgreesWithPlainOperatorsIncludingGradients) 
   const at::Tensor gate = in_double(random_leaf({30, 7}, 1));
   const at::Tensor up = in_double(random_leaf({30, 7}, 2));
   const at::Tensor dy = in_double(random_leaf({30, 7}, 3)).detach();
-  const at::Tensor actual = silu_multiply(gate, up);
+  const at::Tensor actual = gated(gate, up, Activation::kSilu);
   actual.backward(dy);
   const at::Tensor dgate = take_gradient(gate);
   const at::Tensor dup = take_gradient(up);

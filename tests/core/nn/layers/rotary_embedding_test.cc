@@ -31,6 +31,17 @@ TEST(Rotation, AgreesWithPlainOperatorsIncludingGradients) {
   }
 }
 
+TEST(Rotation, ByFewerAnglesLeavesTheRestOfAHeadAsItIs) {
+  const at::Tensor x = random_leaf({2, 7, 3, 20}, 1);
+  const auto [cos, sin] = RotaryEmbedding(8, 10000).cos_sin(7, x);
+  const at::Tensor actual = rotate(x, cos, sin);
+  EXPECT_LE(max_difference(actual.narrow(-1, 0, 8), plain_rotation(x.narrow(-1, 0, 8), cos, sin)),
+            1e-6);
+  EXPECT_TRUE(actual.narrow(-1, 8, 12).equal(x.narrow(-1, 8, 12)));
+  actual.sum().backward();
+  EXPECT_TRUE(x.grad().narrow(-1, 8, 12).equal(at::ones({2, 7, 3, 12})));
+}
+
 TEST(Rotation, OfANonContiguousInputIsRight) {
   const at::Tensor x = random_leaf({2, 3, 7, 20}, 1);
   const auto [cos, sin] = RotaryEmbedding(20, 10000).cos_sin(7, x);

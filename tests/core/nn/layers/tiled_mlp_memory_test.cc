@@ -30,8 +30,8 @@ class TiledMlpMemory : public ::testing::Test {
     set_product_engine(ProductEngine::kMkl);  // oneDNN wants LibTorch's own allocator
     live_bytes();
     for (int64_t layer = 0; layer < kLayers; ++layer) {
-      mlps_.push_back(std::make_shared<SwiGluMlp>("TestMLP", kHidden, kIntermediate,
-                                                  /*has_bias=*/false, at::kFloat));
+      mlps_.push_back(std::make_shared<GatedMlp>("TestMLP", kHidden, kIntermediate,
+                                                 /*has_bias=*/false, at::kFloat));
       SeededInit source(static_cast<uint64_t>(layer));
       materialize(*mlps_.back(), source);
     }
@@ -51,7 +51,7 @@ class TiledMlpMemory : public ::testing::Test {
     return peak.get() - before;
   }
 
-  std::vector<std::shared_ptr<SwiGluMlp>> mlps_;
+  std::vector<std::shared_ptr<GatedMlp>> mlps_;
 };
 
 // Whole, each layer keeps gate, up and their product. In tiles it keeps its input alone, and a

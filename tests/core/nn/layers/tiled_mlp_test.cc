@@ -34,8 +34,8 @@ struct MlpCase {
 };
 
 // The same values each time.
-std::shared_ptr<SwiGluMlp> make_mlp(const MlpCase& of, int64_t tiles) {
-  auto mlp = std::make_shared<SwiGluMlp>("TestMLP", kHidden, kIntermediate, of.has_bias, of.dtype);
+std::shared_ptr<GatedMlp> make_mlp(const MlpCase& of, int64_t tiles) {
+  auto mlp = std::make_shared<GatedMlp>("TestMLP", kHidden, kIntermediate, of.has_bias, of.dtype);
   SeededInit source(3, 0.5);
   materialize(*mlp, source);
   const c10::NoGradGuard no_grad;
@@ -108,11 +108,11 @@ TEST(TiledMlpSums, AreTakenInFp32) {
   const auto ones = [](at::IntArrayRef shape) {
     return at::ones(shape, at::kBFloat16).requires_grad_(true);
   };
-  SwiGluWeights weights = {ones({1, 1}), ones({1, 1}), ones({1, 1}), {}, {}, ones({1})};
+  GatedMlpWeights weights = {ones({1, 1}), ones({1, 1}), ones({1, 1}), {}, {}, ones({1})};
   weights.gate_bias = ones({1});
   weights.up_bias = ones({1});
   const at::Tensor x = at::ones({kTokens, 1}, at::kBFloat16);
-  tiled_swiglu(x, weights, kTokens).sum().backward();
+  tiled_gated_mlp(x, weights, Activation::kSilu, kTokens).sum().backward();
   EXPECT_EQ(weights.down_bias.grad().item<double>(), kTokens);
 }
 

@@ -20,9 +20,9 @@ constexpr int64_t kWidth = 8;
 class Block : public Module {
  public:
   explicit Block(const std::string& kind) : Module(kind) {
-    mlp = register_module("mlp", std::make_shared<SwiGluMlp>("Mlp", kWidth, 16, false, at::kFloat));
+    mlp = register_module("mlp", std::make_shared<GatedMlp>("Mlp", kWidth, 16, false, at::kFloat));
   }
-  std::shared_ptr<SwiGluMlp> mlp;
+  std::shared_ptr<GatedMlp> mlp;
   int runs = 0;
 
  protected:
@@ -218,7 +218,7 @@ TEST(CheckpointActivations, NamesTheModuleInErrors) {
   const auto model = make_model();
   checkpoint_by_kind(*model, {"A"});
   const at::Tensor y = (*model)(input());
-  model->blocks[3]->mlp = std::make_shared<SwiGluMlp>("Other", kWidth, 4, false, at::kFloat);
+  model->blocks[3]->mlp = std::make_shared<GatedMlp>("Other", kWidth, 4, false, at::kFloat);
   SeededInit source(3, 0.5);
   materialize(*model->blocks[3]->mlp, source);
   EXPECT_THAT(error_of(Code::kWrongState, [&] { y.sum().backward(); }),

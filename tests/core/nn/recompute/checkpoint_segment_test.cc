@@ -89,7 +89,8 @@ std::vector<Case> cases() {
        },
        {1, 2, 4, kSize}},
       {"RmsNorm", [](auto& x, auto& w) { return rms_norm(x, w.select(0, 0), 1e-6) * x; }},
-      {"SiluMultiply", [=](auto& x, auto& w) { return silu_multiply(square(x, w), x).exp(); }},
+      {"SiluMultiply",
+       [=](auto& x, auto& w) { return gated(square(x, w), x, Activation::kSilu).exp(); }},
       {"Rotation",
        [=](auto& x, auto& w) {
          return square(rotate(square(x, w), angles(false), angles(true)), w);
