@@ -29,6 +29,10 @@ type LayerOptions map[string]any
 //	                    PyTorch's has not: num_kv_heads (with fewer of them, in_proj_weight has fewer rows), is_causal,
 //	                    and rope_theta, the base of a rotary embedding. Takes x [B,S,D], which attends to itself; where it
 //	                    is not causal, a second input may be a mask, as Attention has it.
+//	TransformerEncoderLayer   d_model, nhead, dim_feedforward, dropout, activation ("relu", "gelu"), layer_norm_eps,
+//	                    norm_first, bias, and is_causal and a mask as MultiheadAttention; x is [B,S,D], as PyTorch's
+//	                    batch_first has it
+//	TransformerEncoder  the same options, and num_layers: so many of these layers, one after the other, in "layers"
 //	MLP                 down_proj(act(up_proj(x))): hidden_size, intermediate_size, bias, hidden_act ("gelu", "gelu_new",
 //	                    "relu", "silu")
 //	GatedMLP            down_proj(act(gate_proj(x)) * up_proj(x)): the same, but "silu"

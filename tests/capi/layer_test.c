@@ -96,6 +96,28 @@ static const struct kind kKinds[] = {
      3,
      {2, 3, 8},
      {2, 3, 8}},
+    {"TransformerEncoderLayer",
+     "{\"d_model\": 8, \"nhead\": 2, \"dim_feedforward\": 16}",
+     "self_attn.in_proj_weight|self_attn.in_proj_bias|self_attn.out_proj.weight|"
+     "self_attn.out_proj.bias|linear1.weight|linear1.bias|linear2.weight|linear2.bias|"
+     "norm1.weight|norm1.bias|norm2.weight|norm2.bias|",
+     FSDP2_DTYPE_F32,
+     3,
+     3,
+     {2, 3, 8},
+     {2, 3, 8}},
+    {"TransformerEncoder",
+     "{\"num_layers\": 1, \"d_model\": 8, \"nhead\": 2, \"dim_feedforward\": 16}",
+     "layers.0.self_attn.in_proj_weight|layers.0.self_attn.in_proj_bias|"
+     "layers.0.self_attn.out_proj.weight|layers.0.self_attn.out_proj.bias|"
+     "layers.0.linear1.weight|layers.0.linear1.bias|layers.0.linear2.weight|"
+     "layers.0.linear2.bias|layers.0.norm1.weight|layers.0.norm1.bias|"
+     "layers.0.norm2.weight|layers.0.norm2.bias|",
+     FSDP2_DTYPE_F32,
+     3,
+     3,
+     {2, 3, 8},
+     {2, 3, 8}},
     {"MLP",
      "{\"hidden_size\": 8, \"intermediate_size\": 16}",
      "up_proj.weight|up_proj.bias|down_proj.weight|down_proj.bias|",

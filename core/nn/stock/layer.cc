@@ -26,6 +26,14 @@ const std::vector<Row>& rows() {
       "padding",     "dilation",     "groups",      "bias"};
   static const std::vector<std::string> kMlp = {"hidden_size", "intermediate_size", "hidden_act",
                                                 "bias"};
+  static const std::vector<std::string> kEncoderLayer = {
+      "d_model",    "nhead", "dim_feedforward", "dropout", "activation", "layer_norm_eps",
+      "norm_first", "bias",  "is_causal"};
+  static const std::vector<std::string> kEncoder = [] {
+    std::vector<std::string> options = kEncoderLayer;
+    options.emplace_back("num_layers");
+    return options;
+  }();
   static const std::vector<Row> kRows = {
       {"Conv1d", kConvolution, make_conv1d},
       {"Conv2d", kConvolution, make_conv2d},
@@ -46,6 +54,8 @@ const std::vector<Row>& rows() {
       {"Sequential", {}, make_sequential},
       {"SiLU", {}, make_silu},
       {"Tanh", {}, make_tanh},
+      {"TransformerEncoder", kEncoder, make_encoder},
+      {"TransformerEncoderLayer", kEncoderLayer, make_encoder_layer},
   };
   return kRows;
 }

@@ -57,6 +57,11 @@ Layer make_conv2d(const LayerOptions& options, const LayerSettings& settings);
 // (x [B,S,D], mask) -> [B,S,D]. embed_dim, num_heads, num_kv_heads, bias, dropout, is_causal,
 // rope_theta.
 Layer make_attention(const LayerOptions& options, const LayerSettings& settings);
+// (x [B,S,D], mask) -> [B,S,D]. d_model, nhead, dim_feedforward, dropout, activation,
+// layer_norm_eps, norm_first, bias, is_causal.
+Layer make_encoder_layer(const LayerOptions& options, const LayerSettings& settings);
+// The same with num_layers of these.
+Layer make_encoder(const LayerOptions& options, const LayerSettings& settings);
 // (x [...,D]) -> [...,D]. hidden_size, intermediate_size, hidden_act, bias.
 Layer make_mlp(const LayerOptions& options, const LayerSettings& settings);
 Layer make_gated_mlp(const LayerOptions& options, const LayerSettings& settings);

@@ -33,9 +33,9 @@ impl Module {
     /// [`layer!`](crate::layer) is short for this call.
     ///
     /// Kinds are `Linear`, `Embedding`, `LayerNorm`, `RMSNorm`, `Conv1d`, `Conv2d`, `Dropout`, `ReLU`, `SiLU`, `Tanh`, `GELU`,
-    /// `Flatten`, `MultiheadAttention`, `MLP`, `GatedMLP`, `Sequential`, which runs the children that it is given in order, and
-    /// `ModuleList`, which only holds them. `include/fsdp2/custom.h` lists their options. What is added to any other kind, its
-    /// forward does not use.
+    /// `Flatten`, `MultiheadAttention`, `TransformerEncoderLayer`, `TransformerEncoder`, `MLP`, `GatedMLP`, `Sequential`, which
+    /// runs the children that it is given in order, and `ModuleList`, which only holds them. `include/fsdp2/custom.h` lists
+    /// their options. What is added to any other kind, its forward does not use.
     ///
     /// A kind or an option that does not exist is [`Status::InvalidArgument`], and the message names the nearest that does.
     pub fn create_layer(

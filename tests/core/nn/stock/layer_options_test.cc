@@ -39,7 +39,7 @@ TEST(LayerOptions, AnUnknownOptionNamesTheNearest) {
 TEST(LayerOptions, AnUnknownKindNamesTheNearest) {
   expect_refusal("linear", "", "no layer is called 'linear'; did you mean Linear?");
   expect_refusal("Attention", "", "did you mean MultiheadAttention?");
-  expect_refusal("Transformer", "", "there are Conv1d, Conv2d, Dropout");
+  expect_refusal("Perceptron", "", "there are Conv1d, Conv2d, Dropout");
   expect_refusal(std::string(1000, 'x'), "", "there are Conv1d");
 }
 

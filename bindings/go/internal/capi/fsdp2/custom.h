@@ -60,6 +60,11 @@ FSDP2_CALL fsdp2_module_create_custom(const char* kind,
  *                       rope_theta, the base of a rotary embedding. Takes x [B,S,D], which
  *                       attends to itself; where it is not causal, a second input may be a
  *                       mask, as aten::scaled_dot_product_attention takes it.
+ *   TransformerEncoderLayer   d_model, nhead, dim_feedforward, dropout, activation ("relu",
+ *                       "gelu"), layer_norm_eps, norm_first, bias, and is_causal and a mask as
+ *                       MultiheadAttention; x is [B,S,D], as PyTorch's batch_first has it
+ *   TransformerEncoder  the same options, and num_layers: so many of these layers, one after the
+ *                       other, in "layers"
  *   MLP                 down_proj(act(up_proj(x))): hidden_size, intermediate_size, bias,
  *                       hidden_act ("gelu", "gelu_new", "relu", "silu")
  *   GatedMLP            down_proj(act(gate_proj(x)) * up_proj(x)): the same, but "silu"

@@ -118,9 +118,10 @@ public final class Module extends Inference {
    * 8, "out_features", 4))}. Settings and parameters have PyTorch's names, meanings and defaults.
    *
    * <p>Kinds are Linear, Embedding, LayerNorm, RMSNorm, Conv1d, Conv2d, Dropout, ReLU, SiLU, Tanh,
-   * GELU, Flatten, MultiheadAttention, MLP, GatedMLP, Sequential, which runs the children that it
-   * is given in order, and ModuleList, which only holds them. {@code include/fsdp2/custom.h} lists
-   * their settings. What is added to any other kind, its forward does not use.
+   * GELU, Flatten, MultiheadAttention, TransformerEncoderLayer, TransformerEncoder, MLP, GatedMLP,
+   * Sequential, which runs the children that it is given in order, and ModuleList, which only holds
+   * them. {@code include/fsdp2/custom.h} lists their settings. What is added to any other kind, its
+   * forward does not use.
    *
    * @param kind its class, by which it can be wrapped
    * @param settings numbers, booleans, texts, and arrays of whole numbers
