@@ -8,6 +8,7 @@
 
 #include <array>
 #include <optional>
+#include <string>
 #include <tuple>
 
 namespace fsdp2::plan {
@@ -39,6 +40,11 @@ at::Tensor logical(const at::Tensor& self, const at::Tensor& other) {
 }
 
 at::Tensor max_of_all(const at::Tensor& self) { return at::empty({}, self.options()); }
+
+at::Tensor where(const at::Tensor& condition, const at::Tensor& self, const at::Tensor& other) {
+  const auto sizes = at::infer_size(condition.sizes(), at::infer_size(self.sizes(), other.sizes()));
+  return at::empty(sizes, self.options());
+}
 
 // With what it makes on the way, which is as large.
 at::Tensor safe_softmax(const at::Tensor& self, int64_t /*dim*/,
@@ -83,10 +89,11 @@ Three native_layer_norm_backward(const at::Tensor& /*grad*/, const at::Tensor& i
 }
 
 template <typename Rule>
-void add_rule(torch::Library& library, const char* name, Rule rule) {
-  const auto found = c10::Dispatcher::singleton().findSchema({std::string("aten::") + name, ""});
+void add_rule(torch::Library& library, const std::string& name, Rule rule,
+              const std::string& overload = "") {
+  const auto found = c10::Dispatcher::singleton().findSchema({"aten::" + name, overload});
   if (found && !found->hasKernelForDispatchKey(c10::DispatchKey::Meta)) {
-    library.impl(name, rule);
+    library.impl((overload.empty() ? name : name + "." + overload).c_str(), rule);
   }
 }
 
@@ -103,6 +110,7 @@ void install_shape_rules() {
     add_rule(*rules, "logical_and", logical);
     add_rule(*rules, "logical_or", logical);
     add_rule(*rules, "max", max_of_all);
+    add_rule(*rules, "where", where, "self");
     add_rule(*rules, "_safe_softmax", safe_softmax);
     add_rule(*rules, "native_layer_norm", native_layer_norm);
     add_rule(*rules, "native_layer_norm_backward", native_layer_norm_backward);
