@@ -161,7 +161,7 @@ def run_suite(
     return records
 
 
-def logits_record(root: Path, model_name: str, seq_len: int) -> Record:
+def logits_record(root: Path, model_name: str, seq_len: int, attn: str = "sdpa") -> Record:
     """Logits of the library's own model for windows 0 and 1, in fp32 on one thread."""
     import torch
     import torch.nn.functional as F
@@ -172,17 +172,17 @@ def logits_record(root: Path, model_name: str, seq_len: int) -> Record:
     disable_progress_bar()
     torch.set_num_threads(1)
     outputs: dict[str, torch.Tensor] = {}
-    for attn in ("sdpa", "eager"):
+    for name in (attn, "eager"):
         model = AutoModelForCausalLM.from_pretrained(
-            root / "models" / model_name, attn_implementation=attn, dtype=torch.float32
+            root / "models" / model_name, attn_implementation=name, dtype=torch.float32
         ).eval()
         windows = train.TokenWindows(
             str(root / "tokens" / f"{model_name}.bin"), model.config.vocab_size, seq_len
         )
         inputs, labels = windows.batch([0, 1])
         with torch.no_grad():
-            outputs[attn] = model(input_ids=inputs, use_cache=False).logits
-    logits = outputs["sdpa"]
+            outputs[name] = model(input_ids=inputs, use_cache=False).logits
+    logits = outputs[attn]
     wide = logits.double()
     positions = [
         [0, 0],
@@ -290,7 +290,7 @@ def golden_of(suite: Suite, root: Path, model: str, records: list[Record]) -> Re
         "tokens": f"tokens/{model}.bin",
         "token_dtype": token_dtype_of(root / "models" / model),
         "versions": mine[0]["versions"],
-        "logits": logits_record(root, model, seq_len),
+        "logits": logits_record(root, model, seq_len, runs[0]["options"]["attn"]),
         **(norms or {}),
         "runs": runs,
     }

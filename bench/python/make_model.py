@@ -33,12 +33,15 @@ DTYPE_NAMES: dict[str, str] = {"fp32": "float32", "bf16": "bfloat16", "fp16": "f
 # --------------------------------------------------------------------------------- models
 
 
-def seeded_tensor(name: str, shape: torch.Size, seed: int, device: str = "cpu") -> torch.Tensor:
+def seeded_tensor(
+    name: str, shape: torch.Size, seed: int, device: str = "cpu", norm_center: float = 1.0
+) -> torch.Tensor:
     """The initial value of one tensor, from its name, shape, the seed and the type of `device`.
 
     Matrices are normal with std 1/sqrt(last dimension), so that tiny models have logits and
-    attention scores of order one. Norm weights are 1 + 0.1 n and biases 0.05 n (n standard
-    normal), so that a norm weight or a bias put in the wrong place shows.
+    attention scores of order one. Norm weights are norm_center + 0.1 n (norm_center is 0 where
+    the model adds 1) and biases 0.05 n (n standard normal), so that a norm weight or a bias put in
+    the wrong place shows.
     """
     # The CPU generator uses the low 32 bits of a seed only: hash seed and name into those.
     generator = torch.Generator(device).manual_seed(zlib.crc32(f"{seed}:{name}".encode()))
@@ -47,7 +50,7 @@ def seeded_tensor(name: str, shape: torch.Size, seed: int, device: str = "cpu") 
         return values.mul_(shape[-1] ** -0.5)
     if name.endswith(".bias"):
         return values.mul_(0.05)
-    return values.mul_(0.1).add_(1.0)
+    return values.mul_(0.1).add_(norm_center)
 
 
 def tensor_shapes(config_dir: Path) -> dict[str, torch.Size]:
@@ -88,10 +91,14 @@ def write_model(
     (out_dir / "config.json").write_text(json.dumps(content, indent=2, sort_keys=True) + "\n")
     shapes = tensor_shapes(out_dir)
     element_bytes = DTYPES[dtype].itemsize
+    norm_center = 0.0 if config["model_type"].startswith("gemma") else 1.0
     sizes = {name: shape.numel() * element_bytes for name, shape in shapes.items()}
 
     def tensors(names: list[str]) -> dict[str, torch.Tensor]:
-        return {n: seeded_tensor(n, shapes[n], seed, device).to(DTYPES[dtype]).cpu() for n in names}
+        return {
+            n: seeded_tensor(n, shapes[n], seed, device, norm_center).to(DTYPES[dtype]).cpu()
+            for n in names
+        }
 
     metadata = {"format": "pt"}
     if max_shard_bytes is None:

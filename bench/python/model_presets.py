@@ -113,6 +113,102 @@ def mixtral(**overrides: Any) -> ConfigDict:
     return base | overrides
 
 
+def gemma(**overrides: Any) -> ConfigDict:
+    """config.json of a Gemma model."""
+    base: ConfigDict = {
+        "architectures": ["GemmaForCausalLM"],
+        "model_type": "gemma",
+        "attention_bias": False,
+        "attention_dropout": 0.0,
+        "bos_token_id": 2,
+        "eos_token_id": 1,
+        "pad_token_id": 0,
+        "hidden_act": "gelu_pytorch_tanh",
+        "initializer_range": 0.02,
+        "max_position_embeddings": 4096,
+        "rms_norm_eps": 1e-6,
+        "rope_theta": 10000.0,
+        "tie_word_embeddings": True,
+        "use_cache": False,
+    }
+    return base | overrides
+
+
+def gemma2(**overrides: Any) -> ConfigDict:
+    """config.json of a Gemma 2 model. Only eager attention of transformers caps its scores."""
+    base: ConfigDict = {
+        "architectures": ["Gemma2ForCausalLM"],
+        "model_type": "gemma2",
+        "attention_bias": False,
+        "attention_dropout": 0.0,
+        "attn_logit_softcapping": 50.0,
+        "final_logit_softcapping": 30.0,
+        "bos_token_id": 2,
+        "eos_token_id": 1,
+        "pad_token_id": 0,
+        "hidden_activation": "gelu_pytorch_tanh",
+        "initializer_range": 0.02,
+        "max_position_embeddings": 4096,
+        "query_pre_attn_scalar": 256,
+        "rms_norm_eps": 1e-6,
+        "rope_theta": 10000.0,
+        "sliding_window": 4096,
+        "tie_word_embeddings": True,
+        "use_cache": False,
+    }
+    return base | overrides
+
+
+def gemma3(**overrides: Any) -> ConfigDict:
+    """config.json of a Gemma 3 model without its encoder of images."""
+    base: ConfigDict = {
+        "architectures": ["Gemma3ForCausalLM"],
+        "model_type": "gemma3_text",
+        "attention_bias": False,
+        "attention_dropout": 0.0,
+        "attn_logit_softcapping": None,
+        "final_logit_softcapping": None,
+        "bos_token_id": 2,
+        "eos_token_id": 1,
+        "pad_token_id": 0,
+        "hidden_activation": "gelu_pytorch_tanh",
+        "initializer_range": 0.02,
+        "max_position_embeddings": 4096,
+        "rms_norm_eps": 1e-6,
+        "rope_local_base_freq": 10000.0,
+        "rope_theta": 1000000.0,
+        "tie_word_embeddings": True,
+        "use_cache": False,
+    }
+    return base | overrides
+
+
+def phi3(**overrides: Any) -> ConfigDict:
+    """config.json of a Phi-3 or Phi-4 mini model."""
+    base: ConfigDict = {
+        "architectures": ["Phi3ForCausalLM"],
+        "model_type": "phi3",
+        "attention_dropout": 0.0,
+        "embd_pdrop": 0.0,
+        "resid_pdrop": 0.0,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "pad_token_id": 2,
+        "hidden_act": "silu",
+        "initializer_range": 0.02,
+        "max_position_embeddings": 4096,
+        "original_max_position_embeddings": 4096,
+        "partial_rotary_factor": 1.0,
+        "rms_norm_eps": 1e-5,
+        "rope_scaling": None,
+        "rope_theta": 10000.0,
+        "sliding_window": None,
+        "tie_word_embeddings": False,
+        "use_cache": False,
+    }
+    return base | overrides
+
+
 def gpt2(**overrides: Any) -> ConfigDict:
     """config.json of a GPT-2 model, without its dropout."""
     base: ConfigDict = {
@@ -167,6 +263,35 @@ PRESETS: dict[str, ConfigDict] = {
     "tiny-mixtral": mixtral(
         vocab_size=384, hidden_size=64, intermediate_size=56, num_hidden_layers=2,
         num_attention_heads=4, num_key_value_heads=2, num_local_experts=4, num_experts_per_tok=2,
+    ),
+    # Heads of 24 dims, which is not hidden_size / heads, and one for keys and values.
+    "tiny-gemma": gemma(
+        vocab_size=384, hidden_size=64, intermediate_size=160, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=1, head_dim=24,
+    ),
+    # Caps so low that scores and logits meet them; the first layer slides.
+    "tiny-gemma2": gemma2(
+        vocab_size=384, hidden_size=64, intermediate_size=150, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, head_dim=24, query_pre_attn_scalar=20,
+        sliding_window=11, attn_logit_softcapping=2.0, final_logit_softcapping=4.0,
+    ),
+    # Two layers of a sliding window with a rope of their own around one that sees all.
+    "tiny-gemma3": gemma3(
+        vocab_size=331, hidden_size=64, intermediate_size=150, num_hidden_layers=3,
+        num_attention_heads=4, num_key_value_heads=2, head_dim=24, query_pre_attn_scalar=20,
+        sliding_window=11, layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+        rope_scaling={"rope_type": "linear", "factor": 8.0},
+    ),
+    # Half of each head rotates; windows of 32 tokens take the long factors, those of 8 the short.
+    "tiny-phi3": phi3(
+        vocab_size=384, hidden_size=64, intermediate_size=86, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, partial_rotary_factor=0.5, sliding_window=20,
+        max_position_embeddings=64, original_max_position_embeddings=16,
+        rope_scaling={
+            "type": "longrope",
+            "short_factor": [1.0, 1.1, 1.3, 1.6],
+            "long_factor": [1.5, 2.2, 3.1, 4.5],
+        },
     ),
     "tiny-gpt2": gpt2(vocab_size=384, n_embd=64, n_layer=2, n_head=4, n_positions=64),
     # The vocabulary (331), the width (90) and the MLP's (174) do not divide by 4 evenly.

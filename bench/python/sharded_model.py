@@ -17,6 +17,7 @@ from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully
 from torch.distributed.tensor import DTensor
 from train_options import DTYPES, TrainConfig
 from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.models.gemma3.modeling_gemma3 import Gemma3TextScaledWordEmbedding
 from transformers.models.gpt2.modeling_gpt2 import GPT2Attention
 from transformers.models.mixtral.modeling_mixtral import MixtralSparseMoeBlock
 from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeSparseMoeBlock
@@ -105,12 +106,11 @@ def load_weights(model: nn.Module, directory: str, tied: bool) -> None:
 
 
 def decoder_layers(model: nn.Module) -> nn.ModuleList:
-    body = model.base_model
-    return body.h if hasattr(body, "h") else body.layers
+    return model.transformer.h if hasattr(model, "transformer") else model.model.layers
 
 
 def reset_buffers(model: nn.Module, device: torch.device) -> None:
-    """Recompute the rotary tables and GPT-2's causal masks, which a model built on meta lacks."""
+    """Recompute what a model built on meta lacks: rotary tables, causal masks, Gemma 3's scale."""
     for module in model.modules():
         if isinstance(module, GPT2Attention) and hasattr(module, "bias"):  # not in transformers 5
             module.bias = torch.ones(module.bias.shape, dtype=torch.bool, device=device).tril()
@@ -119,6 +119,8 @@ def reset_buffers(model: nn.Module, device: torch.device) -> None:
                 fresh = type(module)(config=module.config)
             module.inv_freq = fresh.inv_freq
             module.original_inv_freq = fresh.inv_freq
+        if isinstance(module, Gemma3TextScaledWordEmbedding):
+            module.embed_scale = torch.tensor(module.embedding_dim**0.5, device=device)
 
 
 def build_model(cfg: TrainConfig, mesh: DeviceMesh | None, device: torch.device) -> nn.Module:

@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/models/sequences.h"
+#include "core/nn/layers/activation.h"
 #include "core/nn/layers/dropout.h"
 #include "core/nn/layers/head_loss.h"
 #include "core/nn/layers/packed_sequences.h"
@@ -69,12 +70,13 @@ void check_is_of_whole(const at::Tensor& mask, const at::Tensor& tokens) {
 
 c10::IValue LanguageHead::forward(nn::Values inputs) {
   if (inputs.size() < 2) {
-    return Linear::forward(std::move(inputs));
+    return nn::soft_capped(Linear::forward(std::move(inputs)).toTensor(), logit_cap_);
   }
   nn::check_has_memory(weight(), *this, "weight");
   nn::HeadLossOptions options;
   options.ignore_index = kIgnoredLabel;
   options.chunk_rows = loss_chunk_;
+  options.logit_cap = logit_cap_;
   options.counted = tensor_at(inputs, 2);
   return nn::head_loss(inputs[0].toTensor(), weight(), inputs[1].toTensor(), options);
 }
@@ -82,6 +84,7 @@ c10::IValue LanguageHead::forward(nn::Values inputs) {
 nn::TokenScores LanguageHead::score(const at::Tensor& hidden, const at::Tensor& labels,
                                     nn::HeadScoreOptions options) {
   options.ignore_index = kIgnoredLabel;
+  options.logit_cap = logit_cap_;
   nn::TokenScores scores;
   run({hidden, labels}, [&](const nn::Values& inputs) {
     nn::check_has_memory(weight(), *this, "weight");

@@ -32,12 +32,15 @@ class LanguageHead : public nn::Linear {
                         nn::HeadScoreOptions options);
   // See TokenLoss.
   void set_loss_chunk(int64_t labels) { loss_chunk_ = labels; }
+  // Logits are nn::soft_capped by it from now on; 0: they are not.
+  void set_logit_cap(double cap) { logit_cap_ = cap; }
 
  protected:
   c10::IValue forward(nn::Values inputs) override;
 
  private:
   int64_t loss_chunk_ = 0;
+  double logit_cap_ = 0;
 };
 
 // The head of a model with this table of tokens [V,D], which is the head's own weight where
@@ -52,6 +55,7 @@ struct CausalLMConfig {
   double initializer_range = 0;
   bool has_position_table = false;  // positions are rows of it, so there are max_positions of them
   bool has_dropout = false;
+  bool norms_add_one = false;
 };
 
 // LanguageModel's forward. body: (tokens [B,S], positions, mask, row keys of dropout.h) -> hidden
@@ -84,6 +88,7 @@ class CausalLM : public nn::Module,
   nn::TokenScores score(nn::Values inputs, const nn::HeadScoreOptions& options) override;
   at::Tensor logits_at(nn::Values inputs, const at::Tensor& places) override;
   double initializer_range() const override { return config_.initializer_range; }
+  double initial_norm_weight() const override { return config_.norms_add_one ? 0 : 1; }
   std::optional<at::Generator> own_generator() const override;
   const std::string& config_json() const override { return config_json_; }
   std::vector<std::string> no_split_kinds() const override { return {config_.layer_kind}; }

@@ -16,6 +16,8 @@ class ConfiguredModel {
   virtual const std::string& config_json() const = 0;
   // Standard deviation of freshly initialised matrices.
   virtual double initializer_range() const = 0;
+  // What the weights of norms begin with: 0 where 1 is added to them.
+  virtual double initial_norm_weight() const = 0;
 };
 
 // The module as a ConfiguredModel. Error: kUnsupported if it is none; purpose says what for, as

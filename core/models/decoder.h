@@ -5,7 +5,8 @@
 //       embed_tokens: Embedding
 //       layers: ModuleList of LlamaDecoderLayer
 //         self_attn: LlamaAttention   mlp: LlamaMLP, or a SparseMoeBlock
-//         input_layernorm, post_attention_layernorm: LlamaRMSNorm
+//         input_layernorm, post_attention_layernorm: LlamaRMSNorm; with norms_outputs also
+//         pre_feedforward_layernorm, post_feedforward_layernorm
 //       norm: LlamaRMSNorm
 //     lm_head: Linear (causal_lm.h)
 //
@@ -30,7 +31,7 @@ namespace fsdp2::models {
 
 // (hidden [B,S,D], and what nn::Attention takes besides) -> hidden [B,S,D], or, as SparseMoeBlock,
 // a tuple of them and the router's logits.
-class DecoderLayer : public nn::Module {
+class DecoderLayer : public nn::Module, public nn::SequenceSharer {
  public:
   // index: from 0; some layers of a model may have experts.
   DecoderLayer(const DecoderConfig& config, int64_t index, at::ScalarType dtype);
@@ -41,10 +42,17 @@ class DecoderLayer : public nn::Module {
   c10::IValue forward(nn::Values inputs) override;
 
  private:
+  // What is added to the hidden states of such an output; norm may be null.
+  at::Tensor added(nn::RMSNorm* norm, const at::Tensor& output, const at::Tensor& keys,
+                   int64_t use);
+
   std::shared_ptr<nn::Attention> self_attn_;
   std::shared_ptr<nn::Module> mlp_;
-  std::shared_ptr<nn::RMSNorm> input_layernorm_;
-  std::shared_ptr<nn::RMSNorm> post_attention_layernorm_;
+  std::shared_ptr<nn::RMSNorm> norm_for_attention_;
+  std::shared_ptr<nn::RMSNorm> norm_of_attention_;  // null without norms_outputs
+  std::shared_ptr<nn::RMSNorm> norm_for_mlp_;
+  std::shared_ptr<nn::RMSNorm> norm_of_mlp_;  // null without norms_outputs
+  double dropout_;
 };
 
 // A body of CausalLM; the last norm is in it. Its own loss is that of the routers. More inputs may
@@ -64,6 +72,7 @@ class DecoderModel : public nn::Module, public nn::SequenceSharer {
   c10::IValue forward(nn::Values inputs) override;
 
  private:
+  at::Tensor embeddings_of(const at::Tensor& tokens);
   // Hidden states [B,S,D] of this rank's part, with features at their places if there are any.
   at::Tensor embed(const at::Tensor& tokens, const at::Tensor& places, const at::Tensor& features);
   // The routers' part of the model's loss. tokens and mask: as given.
@@ -76,6 +85,7 @@ class DecoderModel : public nn::Module, public nn::SequenceSharer {
   std::vector<std::shared_ptr<DecoderLayer>> layers_;
   std::shared_ptr<nn::RMSNorm> norm_;
   nn::RotaryEmbedding rotary_;
+  nn::RotaryEmbedding sliding_rotary_;  // the same without a rope of sliding layers
 };
 
 // The whole model. config_json: kept for saving it back.

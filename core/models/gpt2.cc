@@ -1,13 +1,12 @@
 #include "core/models/gpt2.h"
 
 #include <ATen/ops/arange.h>
-#include <fmt/ranges.h>
-
 #include <utility>
 #include <vector>
 
 #include "core/base/error.h"
 #include "core/models/causal_lm.h"
+#include "core/models/config/activation_config.h"
 #include "core/models/config/config_limits.h"
 #include "core/models/config/config_reader.h"
 #include "core/models/sequences.h"
@@ -21,15 +20,6 @@
 namespace fsdp2::models {
 
 namespace {
-
-nn::Activation read_activation(const ConfigReader& config, const char* key, const char* usual) {
-  const std::string name = config.text(key, usual);
-  const std::optional<nn::Activation> found = nn::find_activation(name);
-  FSDP2_CHECK(found, Code::kUnsupported,
-              "config.json: \"{}\" \"{}\" is not supported; supported: {}", key, name,
-              fmt::join(nn::activation_names(), ", "));
-  return *found;
-}
 
 struct Gpt2Config {
   int64_t vocab_size = 0;

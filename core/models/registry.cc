@@ -25,11 +25,15 @@ std::shared_ptr<nn::Module> build_decoder(const std::string& config_json, at::Sc
   return make_decoder(read_config(ConfigReader(config_json)), config_json, dtype);
 }
 
-constexpr std::array<Architecture, 9> kArchitectures = {{
+constexpr std::array<Architecture, 13> kArchitectures = {{
+    {"gemma", build_decoder<read_gemma_config>},
+    {"gemma2", build_decoder<read_gemma2_config>},
+    {"gemma3_text", build_decoder<read_gemma3_text_config>},
     {"gpt2", build_gpt2},
     {"llama", build_decoder<read_llama_config>},
     {"mistral", build_decoder<read_mistral_config>},
     {"mixtral", build_decoder<read_mixtral_config>},
+    {"phi3", build_decoder<read_phi3_config>},
     {"qwen2", build_decoder<read_qwen2_config>},
     {"qwen2_5_vl", build_qwen2_5_vl},
     {"qwen3", build_decoder<read_qwen3_config>},

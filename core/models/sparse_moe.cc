@@ -21,7 +21,7 @@ SparseMoeBlock::SparseMoeBlock(const DecoderConfig& config, at::ScalarType dtype
     // transformers library both are of one class.
     experts_.push_back(std::make_shared<nn::GatedMlp>(
         config.kind("Expert"), config.hidden_size, config.experts->intermediate_size,
-        /*has_bias=*/false, dtype, config.experts->names));
+        /*has_bias=*/false, dtype, config.experts->names, config.activation));
     experts_.back()->add_class_alias(config.kind(config.experts->expert_class.c_str()));
     expert_list_->append(experts_.back());
   }

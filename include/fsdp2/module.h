@@ -23,9 +23,10 @@ typedef struct fsdp2_module_options {
 FSDP2_CALL fsdp2_module_options_init(fsdp2_module_options* options, size_t struct_size);
 
 /* Makes the model of a Hugging Face directory: config.json and safetensors, in one file or indexed.
- * Model types: gpt2, llama, mistral, mixtral, qwen2 (also Qwen2.5), qwen2_5_vl, qwen3, qwen3_moe,
- * qwen3_vl. Errors: FSDP2_E_NOT_FOUND, FSDP2_E_UNSUPPORTED (model_type), FSDP2_E_CORRUPT_DATA; each
- * names the file and the key or tensor. */
+ * Model types: gemma, gemma2, gemma3_text, gpt2, llama, mistral, mixtral, phi3 (also Phi-4 mini),
+ * qwen2 (also Qwen2.5), qwen2_5_vl, qwen3, qwen3_moe, qwen3_vl. Errors: FSDP2_E_NOT_FOUND,
+ * FSDP2_E_UNSUPPORTED (model_type), FSDP2_E_CORRUPT_DATA; each names the file and the key or
+ * tensor. */
 FSDP2_CALL fsdp2_module_from_pretrained(const char* directory,
                                         const fsdp2_module_options* options /*(opt)*/,
                                         fsdp2_module* out);

@@ -8,9 +8,11 @@
 #include "core/ckpt/ranks/sharded_save.h"
 #include "core/fsdp/fully_shard.h"
 #include "core/models/registry.h"
+#include "core/nn/custom_module.h"
 #include "core/nn/own_generator.h"
 #include "core/nn/recompute/activation_checkpoint.h"
 #include "core/nn/seeded_init.h"
+#include "core/nn/stock/layer.h"
 #include "core/train/optim/sgd.h"
 #include "core/train/state/training_state.h"
 #include "core/train/step/train_step.h"
@@ -29,10 +31,44 @@ struct Options {
   std::vector<std::string> checkpointed = {};
 };
 
+// PyTorch's encoder between a table of tokens and a head, with the loss of the labels.
+std::shared_ptr<nn::Module> make_encoder() {
+  const auto layers = nn::make_layer("Sequential", "", {});
+  layers->add_child(
+      "embed", nn::make_layer("Embedding", R"({"num_embeddings": 31, "embedding_dim": 24})", {}));
+  layers->add_child("encoder", nn::make_layer("TransformerEncoder", R"({
+    "num_layers": 2, "d_model": 24, "nhead": 4, "dim_feedforward": 40, "is_causal": true
+  })",
+                                              {}));
+  layers->add_child("head",
+                    nn::make_layer("Linear", R"({"in_features": 24, "out_features": 31})", {}));
+  auto whole = std::make_shared<nn::CustomModule>(
+      "Encoder", nn::CustomModuleOptions{0, nullptr, {1, 2}},
+      [layers](nn::CustomModule& /*self*/, const nn::Values& inputs) {
+        const at::Tensor logits = (*layers)(inputs[0].toTensor());
+        return c10::IValue(
+            at::cross_entropy_loss(logits.flatten(0, 1), inputs[1].toTensor().flatten()));
+      });
+  whole->add_child("layers", layers);
+  return whole;
+}
+
+constexpr const char* kEncoder = "encoder";
+
+std::shared_ptr<nn::Module> make_model(const std::string& config) {
+  return config == kEncoder ? make_encoder() : models::build(config);
+}
+
+// Those that are units, and are recomputed.
+std::vector<std::string> kinds_of_layers(const nn::Module& model) {
+  const std::vector<std::string> kinds = model.no_split_kinds();
+  return kinds.empty() ? std::vector<std::string>{"TransformerEncoderLayer"} : kinds;
+}
+
 // A model whose global batch of four rows is the same at any world size.
 struct SmallRun {
   SmallRun(const std::shared_ptr<World>& world, const std::string& config, const Options& options)
-      : rank(world->rank()), size(world->size()), model(models::build(config)) {
+      : rank(world->rank()), size(world->size()), model(make_model(config)) {
     model->train(options.training);
     if (auto own = nn::own_generator_of(*model)) {
       own->set_current_seed(options.seed);
@@ -41,7 +77,7 @@ struct SmallRun {
       nn::checkpoint_by_kind(*model, options.checkpointed);
     }
     root =
-        fsdp::fully_shard_by_kind(model, Mesh::for_fsdp(world, size), {}, model->no_split_kinds());
+        fsdp::fully_shard_by_kind(model, Mesh::for_fsdp(world, size), {}, kinds_of_layers(*model));
     nn::SeededInit source(1, 0.3);
     fsdp::load_parameters(*root, source);
     optimizer = train::make_sgd(root, {0.05, 0.9});
@@ -126,8 +162,8 @@ TEST_P(Dropout, IsOfTrainingModeAlone) {
 TEST_P(Dropout, IsTheSameWithActivationCheckpointing) {
   const std::vector<double> expected = losses(2);
   run_ranks(2, [&](const std::shared_ptr<World>& world) {
-    const auto model = models::build(config());
-    for (const std::string& kind : {model->no_split_kinds()[0], model->kind()}) {
+    const auto model = make_model(config());
+    for (const std::string& kind : {kinds_of_layers(*model)[0], model->kind()}) {
       Options options;
       options.checkpointed = {kind};
       expect_near(SmallRun(world, config(), options).train(5), expected);
@@ -163,12 +199,22 @@ constexpr const char* kLlama = R"({
   "max_position_embeddings": 16, "attention_dropout": 0.3
 })";
 
+// Residual dropout besides that of attention.
+constexpr const char* kPhi3 = R"({
+  "model_type": "phi3", "vocab_size": 31, "hidden_size": 24, "intermediate_size": 40,
+  "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+  "max_position_embeddings": 16, "attention_dropout": 0.1, "resid_pdrop": 0.2
+})";
+
 std::string name_of(const ::testing::TestParamInfo<const char*>& info) {
-  return info.index == 0 ? "gpt2" : "llama";
+  constexpr const char* kNames[] = {"gpt2", "llama", "phi3", "encoder"};
+  return kNames[info.index];
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Dropout, ::testing::Values(kGpt2, kLlama), name_of);
-INSTANTIATE_TEST_SUITE_P(Models, DropoutResumed, ::testing::Values(kGpt2, kLlama), name_of);
+INSTANTIATE_TEST_SUITE_P(Models, Dropout, ::testing::Values(kGpt2, kLlama, kPhi3, kEncoder),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(Models, DropoutResumed, ::testing::Values(kGpt2, kLlama, kPhi3, kEncoder),
+                         name_of);
 
 }  // namespace
 }  // namespace fsdp2

@@ -257,7 +257,8 @@ INSTANTIATE_TEST_SUITE_P(
     Models, RecordedRuns,
     ::testing::Combine(::testing::Values("tiny-llama", "tiny-llama-gqa-tied", "tiny-qwen2",
                                          "tiny-qwen2.5", "tiny-qwen3", "tiny-qwen3-moe",
-                                         "tiny-mixtral", "tiny-gpt2", "tiny-gpt2-untied"),
+                                         "tiny-mixtral", "tiny-gemma", "tiny-gemma2", "tiny-gemma3",
+                                         "tiny-phi3", "tiny-gpt2", "tiny-gpt2-untied"),
                        ::testing::Values(1, 2, 4)),
     [](const ::testing::TestParamInfo<Case>& info) {
       std::string name = std::get<0>(info.param) + "_x" + std::to_string(std::get<1>(info.param));

@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "core/base/error.h"
+#include "core/models/config/activation_config.h"
 #include "core/models/config/config_limits.h"
 #include "core/models/config/rope_config.h"
 
@@ -12,10 +13,14 @@ namespace fsdp2::models {
 
 namespace {
 
-void refuse_unsupported(const ConfigReader& config) {
-  const std::string activation = config.text("hidden_act", "silu");
-  FSDP2_CHECK(activation == "silu" || activation == "swish", Code::kUnsupported,
-              "config.json: \"hidden_act\" \"{}\" is not supported; supported: silu", activation);
+// transformers makes its table of embeddings with such a row.
+int64_t read_padding_token(const ConfigReader& config, int64_t vocab_size, int64_t usual) {
+  constexpr const char* kKey = "pad_token_id";
+  if (!config.has(kKey)) {
+    return config.is_null(kKey) || usual >= vocab_size ? -1 : usual;
+  }
+  const int64_t token = config.integer(kKey, -vocab_size, vocab_size - 1);
+  return token < 0 ? token + vocab_size : token;
 }
 
 void read_heads(const ConfigReader& config, const UsualValues& usual, DecoderConfig& decoder) {
@@ -56,21 +61,24 @@ int64_t DecoderConfig::window_of(int64_t layer) const {
 }
 
 DecoderConfig read_decoder_config(const ConfigReader& config, std::string family,
-                                  const UsualValues& usual) {
-  refuse_unsupported(config);
+                                  const UsualValues& usual, const RopeRules& rope) {
   DecoderConfig decoder;
   decoder.family = std::move(family);
   decoder.vocab_size = config.size("vocab_size", kMaxVocabulary);
   decoder.hidden_size = config.size("hidden_size", kMaxWidth);
   decoder.intermediate_size = config.size("intermediate_size", kMaxWidth);
   decoder.layers = config.size("num_hidden_layers", kMaxLayers);
+  decoder.activation = read_activation(config, usual.activation_key, usual.activation);
+  decoder.padding_token = read_padding_token(config, decoder.vocab_size, usual.padding_token);
   read_heads(config, usual, decoder);
   decoder.max_positions = config.size("max_position_embeddings", kMaxPositions);
   decoder.norm_eps = config.positive("rms_norm_eps", usual.norm_eps);
   decoder.attention_dropout = config.probability("attention_dropout", 0.0);
-  decoder.tie_word_embeddings = config.boolean("tie_word_embeddings", false);
+  decoder.tie_word_embeddings = config.boolean("tie_word_embeddings", usual.tie_word_embeddings);
   decoder.initializer_range = config.not_negative("initializer_range", decoder.initializer_range);
-  decoder.rope = read_rope(config, decoder.head_dim, decoder.max_positions, usual.rope_theta);
+  decoder.rotary_dim = read_rotary_dim(config, decoder.head_dim, rope);
+  decoder.rope = read_rope(config, decoder.rotary_dim, decoder.max_positions, usual.rope_theta,
+                           rope.longrope_positions);
   // With this type, the config's positions are those that the model was trained with.
   if (const auto* dynamic = std::get_if<nn::DynamicScaling>(&decoder.rope.scaling)) {
     decoder.max_positions =
@@ -103,31 +111,41 @@ double read_router_loss_factor(const ConfigReader& config) {
   return config.boolean("output_router_logits", false) ? factor : 0;
 }
 
-void read_sliding_window(const ConfigReader& config, DecoderConfig& decoder) {
+std::vector<bool> read_sliding_layers(const ConfigReader& config, int64_t layers,
+                                      const std::function<bool(int64_t)>& is_usual) {
   constexpr const char* kSliding = "sliding_attention";
-  constexpr int64_t kUsualFirstLayer = 28;
-  decoder.window = config.boolean("use_sliding_window", false) ? read_window(config) : 0;
-  const bool is_used = decoder.window > 0;
-  const int64_t first = config.integer("max_window_layers", 0, kMaxLayers, kUsualFirstLayer);
   std::vector<std::string> types = config.texts("layer_types");
   if (types.empty()) {
-    for (int64_t i = 0; i < decoder.layers; ++i) {
-      types.emplace_back(is_used && i >= first ? kSliding : "full_attention");
+    for (int64_t i = 0; i < layers; ++i) {
+      types.emplace_back(is_usual(i) ? kSliding : "full_attention");
     }
   }
-  FSDP2_CHECK(static_cast<int64_t>(types.size()) == decoder.layers, Code::kInvalidArgument,
-              "config.json: \"layer_types\" should name the types of {} layers, found {}",
-              decoder.layers, types.size());
+  FSDP2_CHECK(static_cast<int64_t>(types.size()) == layers, Code::kInvalidArgument,
+              "config.json: \"layer_types\" should name the types of {} layers, found {}", layers,
+              types.size());
+  std::vector<bool> slide;
   for (const std::string& type : types) {
     FSDP2_CHECK(type == kSliding || type == "full_attention", Code::kUnsupported,
                 "config.json: the type \"{}\" of a layer (\"layer_types\") is not supported; "
                 "supported: full_attention, sliding_attention",
                 type);
-    FSDP2_CHECK(is_used || type != kSliding, Code::kInvalidArgument,
-                "config.json: \"layer_types\" has sliding_attention, which needs "
-                "\"use_sliding_window\" true and a \"sliding_window\" other than null");
-    decoder.sliding_layers.push_back(type == kSliding);
+    slide.push_back(type == kSliding);
   }
+  return slide;
+}
+
+void read_sliding_window(const ConfigReader& config, DecoderConfig& decoder) {
+  constexpr int64_t kUsualFirstLayer = 28;
+  decoder.window = config.boolean("use_sliding_window", false) ? read_window(config) : 0;
+  const bool is_used = decoder.window > 0;
+  const int64_t first = config.integer("max_window_layers", 0, kMaxLayers, kUsualFirstLayer);
+  decoder.sliding_layers = read_sliding_layers(
+      config, decoder.layers, [&](int64_t layer) { return is_used && layer >= first; });
+  const auto& slide = decoder.sliding_layers;
+  FSDP2_CHECK(is_used || std::find(slide.begin(), slide.end(), true) == slide.end(),
+              Code::kInvalidArgument,
+              "config.json: \"layer_types\" has sliding_attention, which needs "
+              "\"use_sliding_window\" true and a \"sliding_window\" other than null");
 }
 
 }  // namespace fsdp2::models

@@ -89,36 +89,58 @@ nn::DynamicScaling read_dynamic_scaling(const ConfigReader& rope, int64_t head_d
 std::vector<double> read_factors(const ConfigReader& rope, const std::string& key,
                                  int64_t head_dim) {
   std::vector<double> factors = rope.numbers(key);
-  FSDP2_CHECK(static_cast<int64_t>(factors.size()) == head_dim / 2 &&
-                  std::all_of(factors.begin(), factors.end(), [](double f) { return f > 0; }),
-              Code::kInvalidArgument,
-              "config.json: \"{}\" should be {} numbers above 0, half the dim of a head, found {}",
-              rope.path_of(key), head_dim / 2, factors.size());
+  FSDP2_CHECK(
+      static_cast<int64_t>(factors.size()) == head_dim / 2 &&
+          std::all_of(factors.begin(), factors.end(), [](double f) { return f > 0; }),
+      Code::kInvalidArgument,
+      "config.json: \"{}\" should be {} numbers above 0, half the dims of a head that rotate, "
+      "found {}",
+      rope.path_of(key), head_dim / 2, factors.size());
   return factors;
 }
 
 // The trained context stands beside max_position_embeddings (Phi-3), or in the newer
 // rope_parameters; their ratio is then the factor.
 nn::LongRopeScaling read_longrope_scaling(const ConfigReader& config, const ConfigReader& rope,
-                                          int64_t head_dim, int64_t max_positions) {
+                                          int64_t head_dim, int64_t max_positions,
+                                          int64_t usual_original) {
   constexpr const char* kOriginal = "original_max_position_embeddings";
   nn::LongRopeScaling scaling;
   scaling.short_factors = read_factors(rope, "short_factor", head_dim);
   scaling.long_factors = read_factors(rope, "long_factor", head_dim);
   const ConfigReader& place = config.has(kOriginal) ? config : rope;
-  scaling.original_max_positions = place.size(kOriginal, kMaxPositions, max_positions);
+  scaling.original_max_positions =
+      place.size(kOriginal, kMaxPositions, usual_original > 0 ? usual_original : max_positions);
   const auto original = static_cast<double>(scaling.original_max_positions);
-  const double factor = place.has(kOriginal) ? static_cast<double>(max_positions) / original
-                                             : rope.positive("factor", 1.0);
+  const bool is_told = place.has(kOriginal) || usual_original > 0;
+  const double factor =
+      is_told ? static_cast<double>(max_positions) / original : rope.positive("factor", 1.0);
   const double usual =
       factor <= 1 || original <= 1 ? 1.0 : std::sqrt(1 + std::log(factor) / std::log(original));
   scaling.attention_factor = rope.positive("attention_factor", usual);
   return scaling;
 }
 
+// Where a family has longrope alone: its older files call it otherwise.
+std::string longrope_or_default(const std::string& type) {
+  if (type == "su" || type == "yarn") {
+    return "longrope";
+  }
+  FSDP2_CHECK(
+      type == "longrope" || type == "default", Code::kUnsupported,
+      "config.json: the rope type \"{}\" is not supported in this model_type; supported: default, "
+      "longrope",
+      type);
+  return type;
+}
+
 nn::RotaryScaling read_scaling(const ConfigReader& config, const ConfigReader& rope, double theta,
-                               int64_t head_dim, int64_t max_positions) {
-  const std::string type = rope.text(rope.has("rope_type") ? "rope_type" : "type");
+                               int64_t head_dim, int64_t max_positions,
+                               int64_t longrope_positions) {
+  std::string type = rope.text(rope.has("rope_type") ? "rope_type" : "type");
+  if (longrope_positions > 0) {
+    type = longrope_or_default(type);
+  }
   if (type == "linear") {
     return read_linear_scaling(rope);
   }
@@ -135,7 +157,7 @@ nn::RotaryScaling read_scaling(const ConfigReader& config, const ConfigReader& r
     return read_yarn_scaling(rope, max_positions);
   }
   if (type == "longrope") {
-    return read_longrope_scaling(config, rope, head_dim, max_positions);
+    return read_longrope_scaling(config, rope, head_dim, max_positions, longrope_positions);
   }
   // "mrope" is how Qwen2.5-VL's own files call the default type with sections.
   FSDP2_CHECK(type == "default" || type == "mrope", Code::kUnsupported,
@@ -145,18 +167,29 @@ nn::RotaryScaling read_scaling(const ConfigReader& config, const ConfigReader& r
   return std::monostate();
 }
 
-void refuse_partial_rotation(const ConfigReader& place) {
-  const double share = place.number("partial_rotary_factor", 1.0);
-  FSDP2_CHECK(share == 1, Code::kUnsupported,
-              "config.json: \"{}\" {} is not supported; supported: 1",
-              place.path_of("partial_rotary_factor"), share);
-}
+constexpr const char* kRotatedShare = "partial_rotary_factor";
 
 }  // namespace
 
-nn::RotaryOptions read_rope(const ConfigReader& config, int64_t head_dim, int64_t max_positions,
-                            double usual_theta) {
-  refuse_partial_rotation(config);
+int64_t read_rotary_dim(const ConfigReader& config, int64_t head_dim, const RopeRules& rules) {
+  const char* newer = config.has("rope_parameters") ? "rope_parameters" : "rope_scaling";
+  const bool is_inside = config.has(newer) && config.object(newer).has(kRotatedShare);
+  const ConfigReader place = is_inside ? config.object(newer) : config;
+  const double share = place.number(kRotatedShare, 1.0);
+  FSDP2_CHECK(share == 1 || rules.may_rotate_partly, Code::kUnsupported,
+              "config.json: \"{}\" {} is not supported; supported: 1", place.path_of(kRotatedShare),
+              share);
+  const int64_t dim =
+      share > 0 && share <= 1 ? static_cast<int64_t>(static_cast<double>(head_dim) * share) : 0;
+  FSDP2_CHECK(dim > 0 && dim % 2 == 0, Code::kInvalidArgument,
+              "config.json: \"{}\" should make an even number of the {} dims of a head rotate, "
+              "found {}",
+              place.path_of(kRotatedShare), head_dim, share);
+  return dim;
+}
+
+nn::RotaryOptions read_rope(const ConfigReader& config, int64_t rotary_dim, int64_t max_positions,
+                            double usual_theta, int64_t longrope_positions) {
   nn::RotaryOptions options;
   options.theta = config.positive("rope_theta", usual_theta);
   const char* key = config.has("rope_parameters") ? "rope_parameters" : "rope_scaling";
@@ -164,10 +197,10 @@ nn::RotaryOptions read_rope(const ConfigReader& config, int64_t head_dim, int64_
     return options;
   }
   const ConfigReader rope = config.object(key);
-  refuse_partial_rotation(rope);
   options.theta = rope.positive("rope_theta", options.theta);
-  options.scaling = read_scaling(config, rope, options.theta, head_dim, max_positions);
-  options.sections = read_rope_sections(rope, head_dim);
+  options.scaling =
+      read_scaling(config, rope, options.theta, rotary_dim, max_positions, longrope_positions);
+  options.sections = read_rope_sections(rope, rotary_dim);
   return options;
 }
 

@@ -5,13 +5,18 @@
 #include <cstdint>
 
 #include "core/models/config/config_reader.h"
+#include "core/models/config/decoder_config.h"
 #include "core/nn/layers/rotary_embedding.h"
 
 namespace fsdp2::models {
 
-// max_positions: the config's max_position_embeddings. usual_theta: where the config has none. All
-// rope types of transformers are taken; error: kUnsupported for another, with the list of them.
-nn::RotaryOptions read_rope(const ConfigReader& config, int64_t head_dim, int64_t max_positions,
-                            double usual_theta);
+// How many of a head's dims rotate: all, or with rules that allow it a share of them.
+int64_t read_rotary_dim(const ConfigReader& config, int64_t head_dim, const RopeRules& rules);
+
+// rotary_dim: the dims that rotate. max_positions: the config's max_position_embeddings.
+// usual_theta: where the config has none. longrope_positions: see RopeRules. All rope types of
+// transformers are taken; error: kUnsupported for another, with the list of them.
+nn::RotaryOptions read_rope(const ConfigReader& config, int64_t rotary_dim, int64_t max_positions,
+                            double usual_theta, int64_t longrope_positions = 0);
 
 }  // namespace fsdp2::models

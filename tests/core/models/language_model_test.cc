@@ -133,17 +133,16 @@ TEST_P(Golden, InBfloat16StaysClose) {
   EXPECT_EQ((*model)(tokens_).scalar_type(), at::kBFloat16);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Golden,
-                         ::testing::Values("tiny-llama", "tiny-llama-gqa-tied", "tiny-qwen2",
-                                           "tiny-qwen2.5", "tiny-qwen3", "tiny-qwen3-moe",
-                                           "tiny-mixtral", "tiny-gpt2", "tiny-gpt2-untied"),
-                         [](const auto& tested) {
-                           std::string name = tested.param;
-                           std::replace_if(
-                               name.begin(), name.end(), [](char c) { return !std::isalnum(c); },
-                               '_');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Models, Golden,
+    ::testing::Values("tiny-llama", "tiny-llama-gqa-tied", "tiny-qwen2", "tiny-qwen2.5",
+                      "tiny-qwen3", "tiny-qwen3-moe", "tiny-mixtral", "tiny-gemma", "tiny-gemma2",
+                      "tiny-gemma3", "tiny-phi3", "tiny-gpt2", "tiny-gpt2-untied"),
+    [](const auto& tested) {
+      std::string name = tested.param;
+      std::replace_if(name.begin(), name.end(), [](char c) { return !std::isalnum(c); }, '_');
+      return name;
+    });
 
 class CausalLMInputs : public ::testing::Test {
  protected:

@@ -61,8 +61,9 @@ std::vector<std::string> names_of(const nn::Module& module) {
 }
 
 TEST(ModelTypes, AreTheSupportedOnes) {
-  EXPECT_THAT(model_types(), ElementsAre("gpt2", "llama", "mistral", "mixtral", "qwen2",
-                                         "qwen2_5_vl", "qwen3", "qwen3_moe", "qwen3_vl"));
+  EXPECT_THAT(model_types(),
+              ElementsAre("gemma", "gemma2", "gemma3_text", "gpt2", "llama", "mistral", "mixtral",
+                          "phi3", "qwen2", "qwen2_5_vl", "qwen3", "qwen3_moe", "qwen3_vl"));
 }
 
 TEST(Build, GivesParametersTheNamesOfTransformers) {
@@ -95,6 +96,39 @@ TEST(Build, GivesBiasesWhereTheConfigAsks) {
   EXPECT_THAT(names, ::testing::IsSupersetOf({"model.layers.0.self_attn.o_proj.bias",
                                               "model.layers.0.self_attn.q_proj.bias",
                                               "model.layers.0.mlp.down_proj.bias"}));
+}
+
+TEST(Build, GivesPhi3OneLayerForQueriesKeysAndValuesAndOneForGateAndUp) {
+  const auto model = build_with({{"model_type", "phi3"}});
+  EXPECT_THAT(
+      names_of(*model),
+      ElementsAre(
+          "model.embed_tokens.weight", "model.layers.0.self_attn.qkv_proj.weight",
+          "model.layers.0.self_attn.o_proj.weight", "model.layers.0.mlp.gate_up_proj.weight",
+          "model.layers.0.mlp.down_proj.weight", "model.layers.0.input_layernorm.weight",
+          "model.layers.0.post_attention_layernorm.weight", "model.norm.weight", "lm_head.weight"));
+  EXPECT_EQ(model->kind(), "Phi3ForCausalLM");
+}
+
+TEST(Build, GivesGemma3FourNormsALayerAndTheClassesOfTransformers) {
+  const auto model = build_with({{"model_type", "gemma3_text"}});
+  EXPECT_THAT(names_of(*model),
+              ::testing::IsSupersetOf({"model.layers.0.self_attn.k_norm.weight",
+                                       "model.layers.0.post_attention_layernorm.weight",
+                                       "model.layers.0.pre_feedforward_layernorm.weight",
+                                       "model.layers.0.post_feedforward_layernorm.weight"}));
+  EXPECT_EQ(model->kind(), "Gemma3ForCausalLM");
+  EXPECT_EQ(model->child_modules()[0].second->kind(), "Gemma3TextModel");
+  EXPECT_THAT(model->no_split_kinds(), ElementsAre("Gemma3DecoderLayer"));
+}
+
+TEST(Build, BeginsWithNormsThatMultiplyByOne) {
+  const auto first_weight_of_norms = [](const char* model_type) {
+    const auto model = build_with({{"model_type", model_type}});
+    return configured_model(*model, "a test").initial_norm_weight();
+  };
+  EXPECT_EQ(first_weight_of_norms("gemma"), 0);
+  EXPECT_EQ(first_weight_of_norms("phi3"), 1);
 }
 
 TEST(Build, TiesTheHeadToTheEmbedding) {
@@ -184,7 +218,7 @@ TEST(BuilderOf, GivesTheBuilderOfAModelTypeOrNamesThoseThatThereAre) {
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Code::kUnsupported);
     EXPECT_THAT(error.message(),
-                HasSubstr("\"mamba\" is not supported; supported: gpt2, llama, mistral"));
+                HasSubstr("\"mamba\" is not supported; supported: gemma, gemma2, gemma3_text"));
     EXPECT_THAT(error.message(), HasSubstr("export any other model, python "
                                            "examples/python/export_model.py MODEL model.pt2, and"));
   }
@@ -216,7 +250,8 @@ TEST(BadConfig, WithAnUnknownModelTypeListsTheKnownOnes) {
   expect_refused_with(
       {{"model_type", "mamba"}}, Code::kUnsupported,
       {"\"mamba\"",
-       "gpt2, llama, mistral, mixtral, qwen2, qwen2_5_vl, qwen3, qwen3_moe, qwen3_vl"});
+       "gemma, gemma2, gemma3_text, gpt2, llama, mistral, mixtral, phi3, qwen2, qwen2_5_vl, qwen3, "
+       "qwen3_moe, qwen3_vl"});
 }
 
 TEST(BadConfig, WithoutAModelTypeNamesIt) {

@@ -86,6 +86,29 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen3-moe-sliding": ("tiny-qwen3-moe", {"use_sliding_window": True, "sliding_window": 6}),
     "mistral": ("tiny-llama", MISTRAL | {"sliding_window": None}),
     "mistral-sliding": ("tiny-llama-gqa-tied", MISTRAL | {"sliding_window": 9}),
+    "llama-gelu": ("tiny-llama", {"hidden_act": "gelu"}),
+    "llama-padding-token": ("tiny-llama", {"pad_token_id": 1}),
+    "gemma-gelu": ("tiny-gemma", {"hidden_act": "gelu", "pad_token_id": None}),
+    "gemma-rope-yarn": (
+        "tiny-gemma",
+        rope(rope_type="yarn", factor=4.0, original_max_position_embeddings=16),
+    ),
+    "gemma2-uncapped": (
+        "tiny-gemma2",
+        {"attn_logit_softcapping": None, "final_logit_softcapping": None},
+    ),
+    "gemma3-logit-cap": ("tiny-gemma3", {"final_logit_softcapping": 3.0}),
+    "gemma3-pattern": (
+        "tiny-gemma3",
+        {"layer_types": None, "sliding_window_pattern": 2, "query_pre_attn_scalar": 24},
+    ),
+    "gemma3-full": (
+        "tiny-gemma3",
+        {"layer_types": ["full_attention"] * 3, "rope_scaling": None, "hidden_activation": "silu"},
+    ),
+    "phi3-plain": ("tiny-phi3", {"rope_scaling": None, "sliding_window": None}),
+    "phi3-whole-heads": ("tiny-phi3", {"rope_scaling": None, "partial_rotary_factor": 1.0}),
+    "phi3-longrope-short": ("tiny-phi3", {"original_max_position_embeddings": 32}),
 }
 
 

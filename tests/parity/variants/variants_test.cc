@@ -1,5 +1,5 @@
-// Options of config.json that no golden model has (rope types, sliding windows, mistral): logits,
-// loss and gradients equal those of transformers; make_variants.py makes them.
+// Options of config.json that no golden model has (rope types, sliding windows, activations,
+// mistral): logits, loss and gradients equal those of transformers; make_variants.py makes them.
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 #include <gtest/gtest.h>

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -128,7 +129,7 @@ TEST(DecoderConfig, HasMixtralsUsualValuesWhereKeysAreLeftOut) {
 }
 
 TEST(DecoderConfig, RefusesUnsupportedFeatures) {
-  expect_unsupported({{"hidden_act", "gelu"}}, {"gelu", "silu"});
+  expect_unsupported({{"hidden_act", "gelu_fast"}}, {"hidden_act", "gelu_fast", "relu, silu"});
   expect_unsupported({{"rope_scaling", {{"rope_type", "spiral"}, {"factor", 4.0}}}},
                      {"spiral", "default, linear, dynamic, yarn, llama3, longrope"});
   expect_unsupported({{"partial_rotary_factor", 0.5}}, {"0.5"});
@@ -137,6 +138,85 @@ TEST(DecoderConfig, RefusesUnsupportedFeatures) {
       {"rope_parameters.partial_rotary_factor", "0.5"});
   expect_unsupported({{"layer_types", {"linear_attention"}}},
                      {"linear_attention", "full_attention, sliding_attention"}, read_qwen3_config);
+}
+
+// Those of transformers 4.57, whose models have no row for a padding token beyond the vocabulary.
+TEST(DecoderConfig, HasGemmasUsualValuesWhereKeysAreLeftOut) {
+  for (Read* read : {read_gemma_config, read_gemma2_config, read_gemma3_text_config}) {
+    const DecoderConfig decoder = read_with({{"num_key_value_heads", 4}}, read);
+    EXPECT_EQ(decoder.head_dim, 256);
+    EXPECT_EQ(decoder.activation, nn::Activation::kGeluTanh);
+    EXPECT_EQ(decoder.padding_token, 0);
+    EXPECT_EQ(decoder.embedding_scale, 4);
+    EXPECT_TRUE(decoder.tie_word_embeddings);
+    EXPECT_TRUE(decoder.norms_add_one);
+  }
+  const DecoderConfig gemma3 = read_with({{"num_hidden_layers", 7}}, read_gemma3_text_config);
+  EXPECT_EQ(gemma3.score_scale, 1.0 / 16);
+  EXPECT_EQ(gemma3.rope.theta, 1e6);
+  EXPECT_EQ(gemma3.sliding_rope->theta, 1e4);
+  EXPECT_EQ(gemma3.window, 4096);
+  EXPECT_EQ(gemma3.sliding_layers, (std::vector<bool>{true, true, true, true, true, false, true}));
+}
+
+TEST(DecoderConfig, CapsGemma2sScoresAndLogitsUnlessTheConfigSaysNull) {
+  const DecoderConfig gemma2 = read_with({{"num_hidden_layers", 3}}, read_gemma2_config);
+  EXPECT_EQ(gemma2.score_cap, 50);
+  EXPECT_EQ(gemma2.logit_cap, 30);
+  EXPECT_EQ(gemma2.rope.theta, 1e4);
+  EXPECT_EQ(gemma2.sliding_layers, (std::vector<bool>{true, false, true}));
+  const Json without = {{"attn_logit_softcapping", nullptr}, {"final_logit_softcapping", nullptr}};
+  EXPECT_EQ(read_with(without, read_gemma2_config).score_cap, 0);
+  EXPECT_EQ(read_with(without, read_gemma2_config).logit_cap, 0);
+  const Json own = {{"final_logit_softcapping", 20.0}};
+  EXPECT_EQ(read_with(own, read_gemma3_text_config).logit_cap, 20);
+  EXPECT_EQ(read_with(Json::object(), read_gemma3_text_config).logit_cap, 0);
+}
+
+TEST(DecoderConfig, TakesGemmasActivationByItsKey) {
+  EXPECT_EQ(read_with({{"hidden_act", "gelu"}}, read_gemma_config).activation,
+            nn::Activation::kGelu);
+  EXPECT_EQ(read_with({{"hidden_activation", "relu"}}, read_gemma3_text_config).activation,
+            nn::Activation::kRelu);
+}
+
+TEST(DecoderConfig, RefusesWhatGemma3DoesNotHaveHere) {
+  expect_unsupported({{"attn_logit_softcapping", 30.0}}, {"attn_logit_softcapping", "30", "null"},
+                     read_gemma3_text_config);
+  expect_refused({{"final_logit_softcapping", 0}}, {"final_logit_softcapping", "above 0"},
+                 read_gemma3_text_config);
+  expect_unsupported({{"use_bidirectional_attention", true}}, {"use_bidirectional_attention"},
+                     read_gemma3_text_config);
+  expect_refused({{"sliding_window", nullptr}}, {"sliding_window", "found null"},
+                 read_gemma3_text_config);
+  expect_refused({{"query_pre_attn_scalar", 0}}, {"query_pre_attn_scalar", "above 0"},
+                 read_gemma3_text_config);
+}
+
+TEST(DecoderConfig, TakesThePaddingTokenAsTransformers) {
+  const auto padding = [](const Json& token, Read* read = read_llama_config) {
+    return read_with({{"pad_token_id", token}}, read).padding_token;
+  };
+  EXPECT_EQ(read_with(Json::object()).padding_token, -1);
+  EXPECT_EQ(padding(7), 7);
+  EXPECT_EQ(padding(-1), 39);
+  EXPECT_EQ(padding(nullptr, read_gemma_config), -1);
+  EXPECT_EQ(read_with(Json::object(), read_phi3_config).padding_token, -1);  // 32000 is beyond it
+  expect_refused({{"pad_token_id", 40}}, {"pad_token_id", "-40 to 39", "found 40"});
+}
+
+TEST(DecoderConfig, RotatesAPartOfEachHeadOfPhi3) {
+  EXPECT_EQ(read_with({{"partial_rotary_factor", 0.5}}, read_phi3_config).rotary_dim, 2);
+  EXPECT_EQ(
+      read_with({{"rope_parameters", {{"rope_type", "default"}, {"partial_rotary_factor", 0.75}}},
+                 {"head_dim", 8}},
+                read_phi3_config)
+          .rotary_dim,
+      6);
+  for (const Json& share : {Json(0.0), Json(-0.5), Json(1.5), Json(1e300), Json(0.3)}) {
+    expect_refused({{"partial_rotary_factor", share}}, {"partial_rotary_factor", "even number of"},
+                   read_phi3_config);
+  }
 }
 
 TEST(SlidingWindow, MayHoldAllPositions) {
@@ -178,6 +258,22 @@ TEST(RopeConfig, TakesYarnAsQwen25HasIt) {
     const nn::RotaryOptions rope = read_with({{"rope_scaling", scaling}}, read_qwen2_config).rope;
     EXPECT_EQ(std::get<nn::YarnScaling>(rope.scaling).factor, 4.0);
   }
+}
+
+// Those of transformers 4.57: 4096 positions where the key is left out.
+TEST(RopeConfig, OfPhi3IsLongropeByItsThreeNames) {
+  Json scaling = {{"short_factor", {1.0, 2.0}}, {"long_factor", {3.0, 4.0}}};
+  for (const char* type : {"longrope", "su", "yarn"}) {
+    scaling["type"] = type;
+    const nn::RotaryOptions rope =
+        read_with({{"rope_scaling", scaling}, {"max_position_embeddings", 8192}}, read_phi3_config)
+            .rope;
+    const auto& longrope = std::get<nn::LongRopeScaling>(rope.scaling);
+    EXPECT_EQ(longrope.original_max_positions, 4096);
+    EXPECT_EQ(longrope.attention_factor, std::sqrt(1 + std::log(2.0) / std::log(4096.0)));
+  }
+  expect_unsupported({{"rope_scaling", {{"type", "linear"}, {"factor", 2.0}}}},
+                     {"linear", "default, longrope"}, read_phi3_config);
 }
 
 TEST(RopeConfig, WithMistakesNamesTheNestedKey) {

@@ -1,0 +1,44 @@
+#include "core/base/error.h"
+#include "core/models/config/config_limits.h"
+#include "core/models/config/decoder_config.h"
+
+namespace fsdp2::models {
+
+namespace {
+
+void refuse_other_gemma3(const ConfigReader& config) {
+  FSDP2_CHECK(!config.has("attn_logit_softcapping"), Code::kUnsupported,
+              "config.json: \"attn_logit_softcapping\" {} is not supported; supported: null",
+              config.number("attn_logit_softcapping", 0.0));
+  FSDP2_CHECK(!config.boolean("use_bidirectional_attention", false), Code::kUnsupported,
+              "config.json: \"use_bidirectional_attention\" true is not supported; supported: "
+              "false");
+}
+
+}  // namespace
+
+// Gemma 3 without its encoder of images: Gemma with norms of q and k and of what attention and MLP
+// make; five of six layers slide, with a rope of their own.
+DecoderConfig read_gemma3_text_config(const ConfigReader& config) {
+  constexpr int64_t kUsualPattern = 6;
+  refuse_other_gemma3(config);
+  UsualValues usual;
+  usual.kv_heads = 4;
+  usual.head_dim = 256;
+  usual.rope_theta = 1e6;
+  usual.activation_key = "hidden_activation";
+  usual.activation = "gelu_pytorch_tanh";
+  usual.tie_word_embeddings = true;
+  usual.padding_token = 0;
+  DecoderConfig decoder = read_gemma_decoder_config(config, "Gemma3", usual);
+  decoder.model_class = "TextModel";
+  decoder.qk_norm = true;
+  decoder.logit_cap = read_soft_cap(config, "final_logit_softcapping", 0);
+  read_gemma_layers(config, config.size("sliding_window_pattern", kMaxLayers, kUsualPattern),
+                    decoder);
+  decoder.sliding_rope = nn::RotaryOptions();
+  decoder.sliding_rope->theta = config.positive("rope_local_base_freq", 10000.0);
+  return decoder;
+}
+
+}  // namespace fsdp2::models
