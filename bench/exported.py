@@ -25,7 +25,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from side_by_side import METRICS, WARMUP_STEPS, figures, prepare, run_once
+from side_by_side import METRICS, add_run_options, check_run_options, figures, prepare, run_once
 from torch.export import Dim, export, save
 
 HERE = Path(__file__).resolve().parent
@@ -155,7 +155,7 @@ def measure_sharded(args: argparse.Namespace) -> dict[str, list[Figures]]:
     tokens_a_step = args.global_batch * args.seq_len
     args.work_dir.mkdir(parents=True, exist_ok=True)
     model, tokens = prepare(args.sharded, args.work_dir, args.steps * tokens_a_step + 1)
-    program = args.work_dir / f"{args.sharded}.pt2"
+    program = args.work_dir / f"{args.sharded}-{args.seq_len}.pt2"  # which takes windows that long
     if not program.exists():
         export_llama(model, program, weights=True, longest=args.seq_len)
     vocabulary = json.loads((model / "config.json").read_text())["vocab_size"]
@@ -211,7 +211,6 @@ def main() -> None:
         description=__doc__.split("\n")[0],
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument("--rounds", type=int, default=5, help="runs of each side")
     parser.add_argument(
         "--benchmark",
         type=Path,
@@ -223,22 +222,9 @@ def main() -> None:
         default="",
         help="a preset of bench/python/make_model.py to train on several ranks",
     )
-    parser.add_argument("--nproc", type=int, default=2, help="ranks")
-    parser.add_argument("--seq-len", type=int, default=256, help="tokens a window")
-    parser.add_argument("--global-batch", type=int, default=4, help="windows a step")
-    parser.add_argument(
-        "--steps", type=int, default=8, help=f"steps a run; the first {WARMUP_STEPS} are not timed"
-    )
-    parser.add_argument(
-        "--work-dir",
-        type=Path,
-        default=Path(tempfile.gettempdir()) / "fsdp2-bench",
-        help="models, token files, programs and logs; kept for later calls",
-    )
-    parser.add_argument(
-        "--fsdp2", type=Path, default=REPOSITORY / "bazel-bin/cli/fsdp2", help="the fsdp2 program"
-    )
+    add_run_options(parser, seq_len=256, rounds=5)
     args = parser.parse_args()
+    check_run_options(parser, args)
     result: dict[str, object] = {"bench": "exported", "rounds": args.rounds}
     alone = measure_alone(args.benchmark, args.rounds)
     print(table_alone(alone))

@@ -228,26 +228,17 @@ def table(result: dict[str, Any]) -> str:
 # --------------------------------------------------------------------------------- command line
 
 
-def parse_arguments(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__.splitlines()[0],
-        epilog="Options after -- go to both trainers as they are.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
-    parser.add_argument(
-        "--preset", default="llama-90m", help="a preset of bench/python/make_model.py"
-    )
+def add_run_options(parser: argparse.ArgumentParser, seq_len: int, rounds: int) -> None:
+    """Adds what every bench needs that trains in turn; seq_len and rounds are its defaults."""
     parser.add_argument("--nproc", type=int, default=2, help="ranks")
-    parser.add_argument("--threads", type=int, default=1, help="threads a rank (OMP_NUM_THREADS)")
-    parser.add_argument("--seq-len", type=int, default=512, help="tokens a window")
+    parser.add_argument("--seq-len", type=int, default=seq_len, help="tokens a window")
     parser.add_argument(
         "--global-batch", type=int, default=4, help="windows a step, over all ranks"
     )
-    parser.add_argument("--lr", type=float, default=3e-4, help="learning rate of both sides")
     parser.add_argument(
         "--steps", type=int, default=8, help=f"steps a run; the first {WARMUP_STEPS} are not timed"
     )
-    parser.add_argument("--rounds", type=int, default=3, help="runs of each side")
+    parser.add_argument("--rounds", type=int, default=rounds, help="runs of each side")
     parser.add_argument(
         "--work-dir",
         type=Path,
@@ -257,6 +248,27 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--fsdp2", type=Path, default=ROOT / "bazel-bin" / "cli" / "fsdp2", help="the fsdp2 program"
     )
+
+
+def check_run_options(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    if args.steps <= WARMUP_STEPS:
+        parser.error(f"--steps must be more than {WARMUP_STEPS}")
+    if args.rounds < 1:
+        parser.error("--rounds must be at least 1")
+
+
+def parse_arguments(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__.splitlines()[0],
+        epilog="Options after -- go to both trainers as they are.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument(
+        "--preset", default="llama-90m", help="a preset of bench/python/make_model.py"
+    )
+    parser.add_argument("--threads", type=int, default=1, help="threads a rank (OMP_NUM_THREADS)")
+    parser.add_argument("--lr", type=float, default=3e-4, help="learning rate of both sides")
+    add_run_options(parser, seq_len=512, rounds=3)
     parser.add_argument(
         "--ours-command",
         default="",
@@ -271,10 +283,7 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
     split = argv.index("--") if "--" in argv else len(argv)
     args = parser.parse_args(argv[:split])
     args.train_options = argv[split + 1 :]
-    if args.steps <= WARMUP_STEPS:
-        parser.error(f"--steps must be more than {WARMUP_STEPS}")
-    if args.rounds < 1:
-        parser.error("--rounds must be at least 1")
+    check_run_options(parser, args)
     if not args.ours_command and not args.fsdp2.exists():
         parser.error(f"no program at {args.fsdp2}: build it, or name it with --fsdp2")
     return args
