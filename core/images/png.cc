@@ -13,6 +13,8 @@ namespace fsdp2::images {
 namespace {
 
 constexpr uint32_t kMostSide = 65500;  // a JPEG's, too
+// A text of 8 MB takes 8 kB in the file, and there may be 1000 of them. To libpng, 0 is no limit.
+constexpr uint32_t kKeepNoTexts = 1;
 
 // The library is compiled so that an exception passes through it; the reader's destructor frees
 // what it holds.
@@ -32,7 +34,9 @@ void read_bytes(png_structp png, png_bytep out, size_t count) {
 class PngReader {
  public:
   explicit PngReader(ByteSpan file) : PngReader() {
+    FSDP2_CHECK(info_ != nullptr, Code::kOutOfMemory, "libpng has no memory for a reader");
     rest_ = file;
+    png_set_chunk_cache_max(png_, kKeepNoTexts);
     png_set_read_fn(png_, &rest_, read_bytes);
     png_set_user_limits(png_, kMostSide, kMostSide);
     png_read_info(png_, info_);
@@ -72,8 +76,7 @@ class PngReader {
  private:
   PngReader()
       : png_(png_create_read_struct(PNG_LIBPNG_VER_STRING, nullptr, refuse_png, pass_over)) {
-    FSDP2_CHECK(png_ != nullptr, Code::kOutOfMemory, "libpng has no memory for a reader");
-    info_ = png_create_info_struct(png_);
+    info_ = png_ == nullptr ? nullptr : png_create_info_struct(png_);
   }
 
   void widen_samples() {

@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <random>
 #include <string>
@@ -102,6 +103,28 @@ TEST_F(Decode, RefusesHugeSizes) {
   const Error error = error_of([&] { decode(span(jpeg)); });
   EXPECT_EQ(error.code(), Code::kUnsupported);
   EXPECT_THAT(error.message(), HasSubstr("has 61680 x 61680 pixels: expected at most 134217728"));
+}
+
+int64_t most_resident_kb() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_maxrss;
+}
+
+// The file says 7 MB in 7 kB, and says so 100 times.
+TEST_F(Decode, KeepsNoTextsInMemory) {
+  const std::string whole = golden("long-text.png");
+  constexpr size_t kText = 33;  // where it begins: behind the mark and the header
+  const size_t end = whole.rfind("IDAT") - 4;
+  ASSERT_EQ(whole.substr(kText + 4, 4), "zTXt");
+  std::string bytes = whole;
+  for (int i = 1; i < 100; ++i) {
+    bytes.insert(kText, whole.substr(kText, end - kText));
+  }
+  ASSERT_TRUE(is_decoded(whole));
+  const int64_t before = most_resident_kb();
+  EXPECT_TRUE(is_decoded(bytes));
+  EXPECT_LT(most_resident_kb() - before, 100 * 1024);
 }
 
 // Each scan of a progressive file takes as long as the image; nothing bounds their number.
