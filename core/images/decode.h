@@ -17,14 +17,14 @@ struct ImageSize {
   int64_t width;
 };
 
-// That an image may have; Pillow refuses somewhat more.
+// An image has at most so many; Pillow's own limit is somewhat higher.
 inline constexpr int64_t kMostPixels = int64_t{1} << 27;
 
 // By its first bytes.
 bool is_image(ByteSpan file);
 
-// What `decode` would give the size of, by the file's header. Errors: kCorruptData; kUnsupported
-// for a JPEG in CMYK.
+// The size of what `decode` gives, from the file's header alone. Errors: kCorruptData; kUnsupported
+// for a JPEG in CMYK, and for more than kMostPixels.
 ImageSize read_size(ByteSpan file);
 
 // [height, width, 3] uint8 on the CPU. Errors: the same.

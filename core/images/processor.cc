@@ -20,7 +20,8 @@ using Json = nlohmann::json;
 
 constexpr int64_t kLargestFile = int64_t{1} << 20;
 constexpr int64_t kMostPatchSide = 1024;
-constexpr int kBicubic = 3;  // as Pillow numbers filters
+constexpr double kLargestScale = 1e9;  // far from the ends of fp32: no pixel becomes infinite
+constexpr int kBicubic = 3;            // as Pillow numbers filters
 
 Json parse_object(const std::string& text) {
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
@@ -47,7 +48,10 @@ void read_channels(const Json& json, const char* key, std::array<double, 3>* val
   }
   FSDP2_CHECK(found->is_array() && found->size() == 3 &&
                   std::all_of(found->begin(), found->end(),
-                              [](const Json& number) { return number.is_number(); }),
+                              [](const Json& number) {
+                                return number.is_number() &&
+                                       std::abs(number.get<double>()) <= kLargestScale;
+                              }),
               Code::kInvalidArgument, "\"{}\": expected three numbers", key);
   std::transform(found->begin(), found->end(), values->begin(),
                  [](const Json& number) { return number.get<double>(); });
@@ -58,19 +62,24 @@ void check_is_done(const Json& json, const char* key) {
               Code::kUnsupported, "\"{}\": expected true, found {}", key, json.at(key).dump());
 }
 
+bool is_scale(double value) { return value >= 1 / kLargestScale && value <= kLargestScale; }
+
 // In "size", or beside it as older files have them.
 void read_limits(const Json& json, Processor* processor) {
   constexpr int64_t kMost = int64_t{1} << 40;
   const auto size = json.find("size");
-  if (size != json.end() && size->is_object()) {
-    read_integer(*size, "shortest_edge", kMost, &processor->least_pixels);
+  if (size != json.end() && !size->is_null()) {
+    FSDP2_CHECK(size->is_object(), Code::kInvalidArgument,
+                "\"size\": expected an object with shortest_edge and longest_edge, found {}",
+                size->type_name());
+    read_integer(*size, "shortest_edge", kMostPixels, &processor->least_pixels);
     read_integer(*size, "longest_edge", kMost, &processor->most_pixels);
   }
-  read_integer(json, "min_pixels", kMost, &processor->least_pixels);
+  read_integer(json, "min_pixels", kMostPixels, &processor->least_pixels);
   read_integer(json, "max_pixels", kMost, &processor->most_pixels);
   FSDP2_CHECK(processor->least_pixels <= processor->most_pixels, Code::kInvalidArgument,
-              "expected at most as many pixels at least as at most, found {} and {}",
-              processor->least_pixels, processor->most_pixels);
+              "expected min_pixels of at most max_pixels, found {} and {}", processor->least_pixels,
+              processor->most_pixels);
 }
 
 Processor processor_of(const Json& json) {
@@ -88,14 +97,14 @@ Processor processor_of(const Json& json) {
   read_limits(json, &processor);
   read_channels(json, "image_mean", &processor.mean);
   read_channels(json, "image_std", &processor.deviation);
-  FSDP2_CHECK(std::all_of(processor.deviation.begin(), processor.deviation.end(),
-                          [](double value) { return value > 0; }),
+  FSDP2_CHECK(std::all_of(processor.deviation.begin(), processor.deviation.end(), is_scale),
               Code::kInvalidArgument, "\"image_std\": expected positive numbers");
-  if (json.contains("rescale_factor") && json.at("rescale_factor").is_number()) {
-    processor.rescale_factor = json.at("rescale_factor").get<double>();
+  const auto factor = json.find("rescale_factor");
+  if (factor != json.end() && !factor->is_null()) {
+    FSDP2_CHECK(factor->is_number() && is_scale(factor->get<double>()), Code::kInvalidArgument,
+                "\"rescale_factor\": expected a positive number, found {}", factor->dump());
+    processor.rescale_factor = factor->get<double>();
   }
-  FSDP2_CHECK(processor.rescale_factor > 0, Code::kInvalidArgument,
-              "\"rescale_factor\": expected a positive number, found {}", processor.rescale_factor);
   return processor;
 }
 

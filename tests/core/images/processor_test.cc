@@ -90,10 +90,17 @@ TEST_F(ProcessorTest, SaysWhatIsWrong) {
       {R"({"patch_size": 18446744073709551615})", "\"patch_size\": expected an integer"},
       {R"({"min_pixels": 10, "max_pixels": 9})", "found 10 and 9"},
       {R"({"image_mean": [1, 2]})", "\"image_mean\": expected three numbers"},
+      {R"({"image_mean": [1, 2, 1e300]})", "\"image_mean\": expected three numbers"},
       {R"({"image_std": [1, 0, 1]})", "\"image_std\": expected positive numbers"},
       {R"({"do_resize": false})", "\"do_resize\": expected true, found false"},
       {R"({"resample": 2})", "\"resample\": expected 3, bicubic, found 2"},
-      {R"({"rescale_factor": 0})", "\"rescale_factor\": expected a positive number"},
+      {R"({"image_std": [1, 1e-200, 1]})", "\"image_std\": expected positive numbers"},
+      {R"({"rescale_factor": 0})", "\"rescale_factor\": expected a positive number, found 0"},
+      {R"({"rescale_factor": "1/255"})", "expected a positive number, found \"1/255\""},
+      {R"({"rescale_factor": 1e-200})", "\"rescale_factor\": expected a positive number"},
+      {R"({"size": 224})", "\"size\": expected an object with shortest_edge and longest_edge"},
+      {R"({"min_pixels": 1000000000, "max_pixels": 1000000000})",
+       "\"min_pixels\": expected an integer from 1 to 134217728"},
   };
   for (const auto& [json, message] : mistakes) {
     const Error error = error_of([&, &text = json] { processor(text); });
