@@ -35,8 +35,10 @@ std::vector<RecordImage> find_images(const std::vector<std::string>& files,
         images.push_back({path, number++, grid, 0, tokens});
       }
     } catch (const Error& error) {
-      // A directory without a preprocessor_config.json and a disk that fails are not the record's.
-      const bool is_of_record = error.code() != Code::kIo && error.code() != Code::kInvalidArgument;
+      // A directory without a preprocessor_config.json, a disk that fails and a machine without
+      // memory are not the record's.
+      const bool is_of_record =
+          error.code() == Code::kNotFound || error.code() == Code::kUnsupported;
       throw Error(is_of_record ? Code::kCorruptData : error.code(), error.message(),
                   error.native_code());
     }
