@@ -46,6 +46,9 @@ RecordFile::RecordFile(std::string path, int64_t vocab_size, int64_t sequence_le
   FSDP2_CHECK(sequence_length >= 1, Code::kInvalidArgument,
               "{}: sequence length {} is not positive", this->path(), sequence_length);
   check_vocabulary(this->path(), tokenizer_.get(), vocab_size);
+  if (vision) {
+    check_image_vocabulary(this->path(), *vision, vocab_size);
+  }
   pack();
 }
 

@@ -8,8 +8,8 @@
 // The places of an image's tokens are never cut: a record that is cut loses an image as a whole.
 //
 // The file is read once when it is opened, and then line by line as windows are asked for: what is
-// kept in memory is 24 bytes a window. So are the files of its images, of which opening reads the
-// grids alone; names of files are relative to the folder of this one.
+// kept in memory is 24 bytes a window. The files of its images are read likewise: their grids when
+// this one is opened, and their pixels with each window. Their names are relative to its folder.
 //
 // Immutable: any thread may read from it.
 #pragma once
@@ -36,9 +36,9 @@ struct RecordRules {
 class RecordFile : public WindowSource {
  public:
   // tokenizer: null for bytes. vision: of a model that sees images. Errors: kNotFound, kIo;
-  // kInvalidArgument for a vocabulary that has not all bytes or not all tokens of the tokenizer, a
-  // record that is refused for its length, or no record at all; kCorruptData for a line that is
-  // refused. They name the file and the line.
+  // kInvalidArgument for a vocabulary without all bytes, all tokens of the tokenizer or the model's
+  // tokens of images, a record that is refused for its length, or no record at all; kCorruptData
+  // for a line that is refused. They name the file and the line.
   RecordFile(std::string path, int64_t vocab_size, int64_t sequence_length, RecordRules rules,
              std::shared_ptr<const text::Tokenizer> tokenizer = nullptr,
              const std::optional<VisionRules>& vision = {});

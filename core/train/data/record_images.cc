@@ -82,6 +82,15 @@ void check_image_tokens(const text::Tokenizer* tokenizer, const VisionRules& rul
   }
 }
 
+void check_image_vocabulary(const std::string& path, const VisionRules& rules, int64_t vocab_size) {
+  const int64_t last = std::max({rules.start_token, rules.image_token, rules.end_token});
+  FSDP2_CHECK(
+      last < vocab_size, Code::kInvalidArgument,
+      "{}: the model's tokens of images go up to {}, and the vocabulary has {}: expected the "
+      "model's own vocabulary",
+      path, last, vocab_size);
+}
+
 void place_images(const std::vector<std::string>& files, const RecordVision& vision,
                   RecordTokens* tokens) {
   const VisionRules& rules = vision.rules;

@@ -1,6 +1,7 @@
 // The images of a record: where they are among its tokens, and their pixels.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,10 @@ namespace fsdp2::train {
 // Whether the text of an image becomes the model's tokens. Error: kInvalidArgument if not.
 // tokenizer: null for bytes.
 void check_image_tokens(const text::Tokenizer* tokenizer, const VisionRules& rules);
+
+// Whether the vocabulary has the tokens of images, which are the model's whatever makes those of
+// texts. path: of the records, for messages. Error: kInvalidArgument if not.
+void check_image_vocabulary(const std::string& path, const VisionRules& rules, int64_t vocab_size);
 
 // Gives each image of these files its tokens in place of its one. Errors: kCorruptData for another
 // number of images than of their tokens, and for a file that is missing or bad; kIo.

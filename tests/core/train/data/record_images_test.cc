@@ -267,6 +267,20 @@ TEST_F(RecordImages, NeedAModelThatSeesThem) {
               HasSubstr("line 1: has the model's token of images, 98, and no \"images\""));
 }
 
+TEST_F(RecordImages, NeedAVocabularyWithTheirTokens) {
+  const std::string records =
+      write("r.jsonl", R"({"images": ["square.safetensors"], "text": "<image>a"})");
+  const auto open_with = [&](int64_t vocab_size) {
+    return RecordFile(records, vocab_size, 24, {}, nullptr, tiny_vision()).image_count();
+  };
+  EXPECT_EQ(open_with(kEnd + 1), 1);
+  const Error error = error_of([&] { open_with(kEnd); });
+  EXPECT_EQ(error.code(), Code::kInvalidArgument);
+  EXPECT_THAT(error.message(),
+              HasSubstr("r.jsonl: the model's tokens of images go up to 258, and the vocabulary "
+                        "has 258"));
+}
+
 TEST_F(RecordImages, ThatChangedSinceTheyWereOpenedAreAnError) {
   const std::string lines =
       "{\"images\": [\"x.safetensors\"], \"text\": \"<image>a\"}\n"
