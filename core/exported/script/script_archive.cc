@@ -7,12 +7,12 @@
 #include <algorithm>
 #include <charconv>
 #include <memory>
-#include <string_view>
 
 #include "core/base/error.h"
 #include "core/ckpt/bytes/byte_source.h"
 #include "core/ckpt/pickle/reader.h"
 #include "core/ckpt/value/printable_name.h"
+#include "core/exported/script/script_source.h"
 
 namespace fsdp2::exported {
 
@@ -27,7 +27,6 @@ constexpr char kConstants[] = "constants";
 constexpr int64_t kMaxSourceBytes = int64_t{1} << 26;
 constexpr int64_t kMaxSmallBytes = 64;
 constexpr uint64_t kMaxVersion = 10;
-constexpr int kMaxBrackets = 200;  // inside one another
 
 ckpt::ZipRecords open_zip(const std::string& path) {
   auto file = std::make_shared<const ckpt::FileBytes>(path);
@@ -37,27 +36,6 @@ ckpt::ZipRecords open_zip(const std::string& path) {
 
 std::string record_name(const std::string& folder, const StoredTensor& tensor) {
   return folder + "/" + tensor.storage;
-}
-
-// How many brackets lie inside one another, texts left out: they end with the line at the latest.
-int deepest_bracket(std::string_view source) {
-  int depth = 0;
-  int deepest = 0;
-  char quote = '\0';
-  for (size_t i = 0; i < source.size(); ++i) {
-    const char c = source[i];
-    if (quote != '\0') {
-      i += c == '\\' ? 1 : 0;
-      quote = c == quote || c == '\n' ? '\0' : quote;
-    } else if (c == '"' || c == '\'') {
-      quote = c;
-    } else if (c == '(' || c == '[' || c == '{') {
-      deepest = std::max(deepest, ++depth);
-    } else if (c == ')' || c == ']' || c == '}') {
-      --depth;
-    }
-  }
-  return deepest;
 }
 
 }  // namespace
@@ -116,10 +94,7 @@ std::optional<std::string> ScriptArchive::source(const std::string& name_space) 
     return std::nullopt;
   }
   std::string text = zip_.read_text(name, kMaxSourceBytes, kExpected);
-  const int depth = deepest_bracket(text);
-  FSDP2_CHECK(depth <= kMaxBrackets, Code::kUnsupported,
-              "{}: {} has {} brackets inside one another, at most {} are read", path(),
-              ckpt::printable_name(name), depth, kMaxBrackets);
+  check_nesting(text, fmt::format("{}: {}", path(), ckpt::printable_name(name)));
   return text;
 }
 

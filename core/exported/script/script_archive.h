@@ -36,7 +36,7 @@ class ScriptArchive {
   std::vector<at::Tensor> read_constants() const;
 
   // The source of a namespace ("__torch__.a.b"); nullopt if there is none. Error: kUnsupported for
-  // one that LibTorch's parser, which descends into each bracket, might not survive.
+  // one that is nested too deeply (script_source.h).
   std::optional<std::string> source(const std::string& name_space) const;
 
   // Fills `out` with the box at `begin`, of out's sizes. Floats are converted. Errors:

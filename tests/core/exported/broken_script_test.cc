@@ -2,8 +2,10 @@
 // names the file and what is wrong.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/exported/exported_program.h"
@@ -95,11 +97,73 @@ TEST_F(BrokenScript, CodeThatDoesNotCompileIsToldInOneLine) {
   expect_forward("x = torch.no_such(x)", Code::kUnsupported,
                  "cannot compile __torch__.M: Unknown builtin op: aten::no_such");
   expect_forward("return (((", Code::kUnsupported, "cannot compile __torch__.M: ");
-  expect_forward("x = " + std::string(300, '(') + "x" + std::string(300, ')'), Code::kUnsupported,
-                 "has 300 brackets inside one another, at most 200 are read");
   file = ScriptFile();
   file.forward = "    return torch.sum(torch.mul(x, CONSTANTS.c7))\n";
   expect(Code::kUnsupported, "cannot compile __torch__.M");
+}
+
+std::string repeated(const std::string& text, int times) {
+  std::string all;
+  for (int i = 0; i < times; ++i) {
+    all += text;
+  }
+  return all;
+}
+
+// LibTorch's lexer and parser call themselves once for each.
+TEST_F(BrokenScript, CodeIsNotNestedDeeply) {
+  const std::string open = repeated("(", 20000);
+  const std::string blocks = [] {
+    std::string lines = "x = x\n";
+    for (int i = 0; i < 20000; ++i) {
+      lines += std::string(static_cast<size_t>(4 + i % 20000), ' ') + "if True:\n";
+    }
+    return lines;
+  }();
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"x = " + open, "code/__torch__.py has more than 200 brackets inside one another"},
+      {"# ' \\\n    x = " + open, "brackets inside one another"},
+      {"y = \"\"\" \" \"\"\" " + open, "a text in three quotes"},
+      {"y = " + repeated("not ", 50000) + "True", "more than 300 operators in an expression"},
+      {"x = x" + repeated(" + x", 50000), "operators in an expression"},
+      {"x = x" + repeated(" + \\\n x", 50000), "operators in an expression"},
+      {"x = x" + repeated("[0, 0]", 50000), "operators in an expression"},
+      {"x = x" + repeated(".T", 50000), "operators in an expression"},
+      {"y = " + repeated("1 if True else ", 50000) + "1", "operators in an expression"},
+      {"f = " + repeated("lambda a, b: ", 50000) + "1", "has a lambda"},
+      {"# type: " + repeated("not ", 50000), "operators in an expression"},
+      {"if False:\n      x = x\n" + repeated("    elif False:\n      x = x\n", 50000),
+       "more than 100 branches of elif"},
+      {repeated("\n", 2000000), "more than 200 lines in a row without code"},
+      {repeated("# \n", 2000000), "lines in a row without code"},
+      {"x = x" + repeated("\\\n", 2000000), "lines in a row without code"},
+      {blocks, "more than 200 columns in front of a line"}};
+  for (const auto& [line, message] : cases) {
+    file.forward = "    " + line + "\n    return torch.sum(torch.mul(x, self.w))\n";
+    expect(Code::kUnsupported, message);
+  }
+}
+
+// As deep as it may be, on the smallest stack that a binding's thread has.
+TEST_F(BrokenScript, CodeThatIsTakenNeedsLittleStack) {
+  file.forward = "    if False:\n      y = 1\n" + repeated("    elif False:\n      y = 1\n", 100);
+  for (size_t i = 4; i < 198; ++i) {
+    file.forward += std::string(i, ' ') + "if True:\n";
+  }
+  file.forward += std::string(198, ' ') + "b = " + repeated("not ", 90) + repeated("(", 199) +
+                  "True" + repeated(")", 199) + "\n    return torch.sum(torch.mul(x, self.w))\n";
+  const std::string path = write("m.pt", file.bytes());
+  const auto body = [](void* given) -> void* {
+    load_exported(*static_cast<const std::string*>(given));
+    return nullptr;
+  };
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  ASSERT_EQ(pthread_attr_setstacksize(&attributes, size_t{1} << 20), 0);
+  pthread_t thread{};
+  ASSERT_EQ(pthread_create(&thread, &attributes, body, const_cast<std::string*>(&path)), 0);
+  EXPECT_EQ(pthread_join(thread, nullptr), 0);
+  pthread_attr_destroy(&attributes);
 }
 
 TEST_F(BrokenScript, ForwardOnlyComputes) {
