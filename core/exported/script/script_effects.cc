@@ -8,7 +8,9 @@
 #include <array>
 #include <set>
 #include <string_view>
+#include <tuple>
 #include <unordered_map>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/ckpt/value/printable_name.h"
@@ -35,21 +37,31 @@ constexpr std::array<std::string_view, 10> kRefused = {"aten::save",
                                                        "prim::awaitableClosure",
                                                        "prim::awaitable_nowait"};
 
+constexpr size_t kMaxKnown = size_t{1} << 22;
+
 class EffectFinder {
  public:
   EffectFinder(torch::jit::Graph& graph, const std::string& title) : graph_(graph), title_(title) {}
 
   ScriptEffects find() {
     for (size_t i = 1; i < graph_.inputs().size(); ++i) {
-      inputs_.emplace(graph_.inputs()[i]->debugName());
-      owners_[graph_.inputs()[i]] = {graph_.inputs()[i]->debugName()};
+      const Value* input = graph_.inputs()[i];
+      owners_[input] = {{/*is_input=*/true, input->debugNameBase()}};
     }
     visit(*graph_.block());
     return std::move(effects_);
   }
 
  private:
-  using Owners = std::set<std::string>;  // paths of attributes, and names of inputs
+  struct Owner {
+    bool is_input;
+    std::string name;  // of an input; path of an attribute
+
+    bool operator<(const Owner& other) const {
+      return std::tie(is_input, name) < std::tie(other.is_input, other.name);
+    }
+  };
+  using Owners = std::set<Owner>;
 
   void visit(torch::jit::Block& block) {
     for (Node* node : block.nodes()) {
@@ -83,6 +95,10 @@ class EffectFinder {
                 "{}: its forward assigns the attribute {}: expected one that it changes in place, "
                 "and registers as a buffer",
                 title_, ckpt::printable_name(node.s(torch::jit::attr::name)));
+    FSDP2_CHECK(node.kind() != prim_kinds::CallMethod || is_module_call(node), Code::kUnsupported,
+                "{}: its forward calls {} of {}, a class of C++, which may do more than compute",
+                title_, ckpt::printable_name(node.s(torch::jit::attr::name)),
+                node.input(0)->type()->str());
     FSDP2_CHECK(std::find(kRefused.begin(), kRefused.end(), kind) == kRefused.end(),
                 Code::kUnsupported, "{}: its forward uses {}, which does more than compute", title_,
                 kind);
@@ -123,22 +139,37 @@ class EffectFinder {
     return false;
   }
 
-  // Whose memory each value may be, and which of it is written to.
+  // Whose memory each value may be, and which of it is written to. What the end of a loop's body
+  // tells holds for its next round, too.
   void follow(Node& node) {
     Owners owners = owners_of_inputs(node);
-    for (torch::jit::Block* inner : node.blocks()) {
-      for (const Value* value : inner->inputs()) {  // a loop's
-        owners_[value].insert(owners.begin(), owners.end());
+    const bool is_loop = node.kind() == prim_kinds::Loop;
+    size_t known = 0;
+    do {
+      known = known_;
+      for (torch::jit::Block* inner : node.blocks()) {
+        for (const Value* value : inner->inputs()) {  // a loop's
+          add(owners, value);
+        }
+        visit(*inner);
+        for (const Value* value : inner->outputs()) {
+          const Owners& of_output = owners_[value];
+          owners.insert(of_output.begin(), of_output.end());
+        }
       }
-      visit(*inner);
-      for (const Value* value : inner->outputs()) {
-        const Owners& of_output = owners_[value];
-        owners.insert(of_output.begin(), of_output.end());
-      }
-    }
+    } while (is_loop && known_ != known);
     for (const Value* value : node.outputs()) {
-      owners_[value].insert(owners.begin(), owners.end());
+      add(owners, value);
     }
+  }
+
+  void add(const Owners& owners, const Value* value) {
+    Owners& all = owners_[value];
+    known_ -= all.size();
+    all.insert(owners.begin(), owners.end());
+    known_ += all.size();
+    FSDP2_CHECK(known_ <= kMaxKnown, Code::kUnsupported,
+                "{}: too many of its values may be the same memory to follow them all", title_);
   }
 
   Owners owners_of_inputs(const Node& node) {
@@ -147,20 +178,24 @@ class EffectFinder {
       if (path && takes_parameter(node)) {
         parameters_.insert(*path);
       }
-      return path ? Owners{*path} : owners_[node.input()];
+      return path ? Owners{{/*is_input=*/false, *path}} : owners_[node.input()];
     }
     Owners owners;
+    std::vector<const Value*> written;
     const c10::FunctionSchema* schema = node.kind().is_aten() ? node.maybeSchema() : nullptr;
     for (size_t i = is_module_call(node) ? 1 : 0; i < node.inputs().size(); ++i) {
       const Owners& of_input = owners_[node.input(i)];
-      if (schema == nullptr) {
+      const c10::AliasInfo* alias = schema == nullptr ? nullptr : alias_of(*schema, i);
+      if (schema == nullptr || alias != nullptr) {
         owners.insert(of_input.begin(), of_input.end());
-      } else if (const c10::AliasInfo* alias = alias_of(*schema, i)) {
-        owners.insert(of_input.begin(), of_input.end());
-        if (alias->isWrite()) {
-          write(of_input);
-        }
       }
+      if (alias != nullptr && alias->isWrite()) {
+        write(of_input);
+        written.push_back(node.input(i));
+      }
+    }
+    for (const Value* value : written) {  // a list holds what is put into it
+      add(owners, value);
     }
     return owners;
   }
@@ -171,11 +206,11 @@ class EffectFinder {
   }
 
   void write(const Owners& owners) {
-    for (const std::string& owner : owners) {
-      FSDP2_CHECK(parameters_.count(owner) == 0, Code::kUnsupported,
+    for (const Owner& owner : owners) {
+      FSDP2_CHECK(owner.is_input || parameters_.count(owner.name) == 0, Code::kUnsupported,
                   "{}: its forward changes the parameter {} in place, which only an optimizer may",
-                  title_, ckpt::printable_name(owner));
-      (inputs_.count(owner) == 0 ? effects_.changed_attribute : effects_.changed_input) = owner;
+                  title_, ckpt::printable_name(owner.name));
+      (owner.is_input ? effects_.changed_input : effects_.changed_attribute) = owner.name;
     }
   }
 
@@ -183,8 +218,8 @@ class EffectFinder {
   const std::string& title_;
   ScriptEffects effects_;
   std::unordered_map<const Value*, Owners> owners_;
+  size_t known_ = 0;                  // owners of all values together
   std::set<std::string> parameters_;  // paths
-  std::set<std::string> inputs_;      // names
 };
 
 }  // namespace

@@ -167,7 +167,14 @@ TEST_F(BrokenScript, CodeThatIsTakenNeedsLittleStack) {
 }
 
 TEST_F(BrokenScript, ForwardOnlyComputes) {
-  expect_forward("torch.save(x, \"/tmp/no\")", Code::kUnsupported, "");
+  expect_forward("torch.save(x, \"/tmp/no\")", Code::kUnsupported, "aten::save, which does more");
+  expect_forward(
+      "p = __torch__.torch.classes.profiling._ScriptProfile.__new__("
+      "__torch__.torch.classes.profiling._ScriptProfile)\n    _0 = (p).__init__()\n"
+      "    _1 = (p).enable()",
+      Code::kUnsupported,
+      "its forward calls __init__ of __torch__.torch.classes.profiling._ScriptProfile, a class of "
+      "C++");
   expect_forward("x = torch.from_file(\"/etc/passwd\", False, 4)", Code::kUnsupported,
                  "its forward uses aten::from_file, which does more than compute");
   expect_forward("y = torch.resize_(x, [100, 100])", Code::kUnsupported,
@@ -176,7 +183,20 @@ TEST_F(BrokenScript, ForwardOnlyComputes) {
                  "its forward changes the parameter w in place, which only an optimizer may");
   expect_forward("y = torch.mul_(torch.t(self.w), 2)", Code::kUnsupported,
                  "its forward changes the parameter w in place");
-  expect_forward("self.w = x", Code::kUnsupported, "");
+  expect_forward("self.w = x", Code::kUnsupported, "its forward assigns the attribute w");
+}
+
+// A value that is another's memory in the second round of a loop only, and one that is in a list.
+TEST_F(BrokenScript, ChangesInPlaceAreFollowedThroughLoopsAndLists) {
+  constexpr char kMessage[] = "its forward changes the parameter w in place";
+  expect_forward(
+      "y = torch.zeros([2, 3])\n    for i in range(2):\n      _0 = torch.add_(y, 1)\n"
+      "      y = torch.t(self.w)",
+      Code::kUnsupported, kMessage);
+  expect_forward(
+      "l = annotate(List[Tensor], [])\n    _0 = torch.append(l, self.w)\n"
+      "    _1 = torch.add_(l[0], 1)",
+      Code::kUnsupported, kMessage);
 }
 
 TEST_F(BrokenScript, AContextIsCodeToo) {
