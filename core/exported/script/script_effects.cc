@@ -190,6 +190,7 @@ class EffectFinder {
         owners.insert(of_input.begin(), of_input.end());
       }
       if (alias != nullptr && alias->isWrite()) {
+        effects_.changes_in_place = true;
         write(of_input);
         written.push_back(node.input(i));
       }

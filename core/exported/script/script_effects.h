@@ -9,6 +9,7 @@ namespace fsdp2::exported {
 
 struct ScriptEffects {
   bool draws_random_numbers = false;  // from the default generators
+  bool changes_in_place = false;      // something, if only what it has made itself
   // What it changes in place of what was there before; "": nothing.
   std::string changed_attribute;  // such as a running mean
   std::string changed_input;

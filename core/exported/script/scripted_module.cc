@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/ckpt/value/printable_name.h"
+#include "core/exported/script/script_views.h"
 
 namespace fsdp2::exported {
 
@@ -204,7 +205,11 @@ c10::IValue ScriptedModule::run_call(const ScriptStep& step, nn::Values inputs) 
   const auto module = called_.at(step.call).lock();
   FSDP2_CHECK(module != nullptr, Code::kWrongState, "{}: the module \"{}\" is destroyed", title_,
               step.call);
-  return (*module)(std::move(inputs));
+  if (!outputs_may_change_) {
+    return (*module)(std::move(inputs));
+  }
+  const MemoryOfInputs memory(inputs);
+  return memory.copy_hooked_views((*module)(std::move(inputs)), *module);
 }
 
 void ScriptedModule::run_code(size_t number, torch::jit::Stack& stack) const {

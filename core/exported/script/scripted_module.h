@@ -73,9 +73,12 @@ class ScriptedModule final : public nn::Module,
   // Whether this module or one that it calls does.
   bool draws_random_numbers() const;
 
-  // By the paths that the plan's steps call.
-  void set_called(std::map<std::string, std::weak_ptr<ScriptedModule>> called) {
+  // called: by the paths that the plan's steps call. change_in_place: whether any of the script's
+  // modules does, so that what these give must bear it (script_views.h).
+  void set_called(std::map<std::string, std::weak_ptr<ScriptedModule>> called,
+                  bool change_in_place) {
     called_ = std::move(called);
+    outputs_may_change_ = change_in_place;
   }
   const ScriptPlan& plan() const { return plan_; }
 
@@ -92,6 +95,7 @@ class ScriptedModule final : public nn::Module,
   const std::string title_;
   std::vector<std::vector<at::Tensor>> parameters_read_;  // by step
   std::map<std::string, std::weak_ptr<ScriptedModule>> called_;
+  bool outputs_may_change_ = false;
 };
 
 // The tree of the object and what is in it. title: of the file. Errors: kCorruptData, kUnsupported.

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <unordered_map>
 
 #include "core/base/error.h"
@@ -25,6 +26,9 @@ class TreeMaker {
   std::shared_ptr<ScriptedModule> make(const ScriptObject& root) {
     plan("", root);
     add("", root);
+    const bool change_in_place = std::any_of(
+        modules_.begin(), modules_.end(),
+        [](const auto& entry) { return entry.second->plan().effects.changes_in_place; });
     for (const auto& [path, module] : modules_) {
       std::map<std::string, std::weak_ptr<ScriptedModule>> called;
       for (const ScriptStep& step : module->plan().steps) {
@@ -32,7 +36,7 @@ class TreeMaker {
           called.emplace(step.call, modules_.at(path_below(path, step.call)));
         }
       }
-      module->set_called(std::move(called));
+      module->set_called(std::move(called), change_in_place);
     }
     return modules_.at("");
   }

@@ -107,6 +107,35 @@ class Traced(torch.nn.Module):
         return (self.right(self.left(x)) - y).abs().mean()
 
 
+class Heads(torch.nn.Module):
+    """What it returns is a view."""
+
+    def __init__(self):
+        super().__init__()
+        self.project = torch.nn.Linear(WIDTH, 2 * WIDTH)
+
+    def forward(self, x):
+        return self.project(x).view(x.size(0), 2, -1)
+
+
+class Views(torch.nn.Module):
+    """Changes the views that modules inside return in place, by its own code and by another module."""
+
+    def __init__(self):
+        super().__init__()
+        self.heads = torch.nn.ModuleList([Heads(), Heads()])
+        self.last = Heads()
+        self.act = torch.nn.ReLU(inplace=True)
+        self.mix = torch.nn.Linear(WIDTH, 3)
+
+    def forward(self, x):
+        for heads in self.heads:
+            y = heads(x)
+            y += 0.25
+            x = self.act(y).sum(1)
+        return self.mix(self.act(self.last(x))).pow(2).mean()
+
+
 def numbers(*shape):
     return torch.randint(-8, 8, shape) / 8
 
@@ -162,6 +191,10 @@ def batch_norm():
     return module, lambda n: [numbers(n, WIDTH)], torch.jit.script
 
 
+def views():
+    return Views(), lambda n: [numbers(n, WIDTH)], torch.jit.script
+
+
 def shorten(path):
     """Writes the archive anew, without places in the source."""
     with zipfile.ZipFile(path) as archive:
@@ -203,6 +236,7 @@ WORLDS = {
     recurrent: (1, 2),
     traced: (1, 2, 4),
     batch_norm: (1,),
+    views: (1, 2),
 }
 
 

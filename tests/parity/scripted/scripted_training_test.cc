@@ -124,7 +124,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"words", 1, 4}, Case{"words", 2, 4}, Case{"words", 4, 4},
                       Case{"dropout", 1, 4}, Case{"recurrent", 1, 1}, Case{"recurrent", 2, 1},
                       Case{"traced", 1, 1}, Case{"traced", 2, 1}, Case{"traced", 4, 1},
-                      Case{"batch_norm", 1, 4}),
+                      Case{"batch_norm", 1, 4}, Case{"views", 1, 4}, Case{"views", 2, 4}),
     [](const ::testing::TestParamInfo<Case>& info) {
       return std::get<0>(info.param) + "_x" + std::to_string(std::get<1>(info.param));
     });
