@@ -347,7 +347,7 @@ void Comm::wait(const char* collective, c10d::Work& work) const {
   }
 }
 
-// Nobody starts what others do not.
+// Returns once all ranks of the group are about to make the same call.
 void Comm::compare(const Call& call) const {
   CollectiveCheck& check = *channel_->check();
   const auto ask = [&](const auto& question) {

@@ -96,7 +96,7 @@ class Channel {
   using Connect = std::function<c10::intrusive_ptr<c10d::Backend>(FailureNotice& failure)>;
 
   // failure: of ranks among which are all who use the channel.
-  // check: of what its ranks call, if they are to compare that; null: they are not.
+  // check: compares what its ranks call; null: nobody does.
   Channel(Connect connect, std::shared_ptr<FailureNotice> failure,
           std::shared_ptr<CollectiveCheck> check = nullptr);
   ~Channel();
@@ -189,7 +189,8 @@ class Comm {
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
   using Post = std::function<WorkPtr(c10d::Backend& backend)>;
   void check_tensor(const char* collective, const char* role, const at::Tensor& tensor) const;
-  // Where values move as they are.
+  // For collectives that move values without changing them: both tensors, and that their dtype is
+  // one.
   void check_both(const char* collective, const at::Tensor& out, const at::Tensor& in) const;
   // A collective, with what must be the same on all ranks.
   struct Call {
@@ -204,7 +205,8 @@ class Comm {
   std::string waited_for(const std::string& what) const;
   void wait(const char* collective, c10d::Work& work) const;
   void check_healthy(const char* collective) const;
-  // waited: what others may be waiting for as well, if it is not the collective's name alone.
+  // waited: what this rank has said that it waits for, where that is more than the collective's
+  // name.
   [[noreturn]] void fail_all(const char* collective, Code code, const std::string& reason,
                              const std::string& waited = "") const;
   [[noreturn]] void fail_after_peer(const char* collective) const;

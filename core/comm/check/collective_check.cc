@@ -82,6 +82,9 @@ std::string CollectiveCheck::describe_missing() {
       missing.push_back(fmt::format("rank {}", members_[member]));
     }
   }
+  if (missing.empty()) {  // since somebody has last looked
+    return fmt::format("the last rank has only now made call {} of the group", calls_);
+  }
   return fmt::format("{} {} not made call {} of the group{}", fmt::join(missing, ", "),
                      missing.size() == 1 ? "has" : "have", calls_,
                      calls_ > 1 ? fmt::format(", after {} as call {}", last_, calls_ - 1) : "");

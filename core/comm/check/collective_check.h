@@ -7,9 +7,9 @@
 //   while (!check.all_have_announced()) ...
 //   check.difference()   // "rank 0 has all_gather of ..., rank 1 has barrier"
 //
-// It goes by way of the store that the ranks met at, so that it works whatever the transport is. A
-// rank that waits for the others to announce keeps the host waiting: ranks whose channels overtake
-// each other still make the collectives of all of them in one order.
+// The ranks' words go through the store that they met at, whatever the transport is. A rank keeps
+// its host waiting until all have announced a call. So all ranks have to make the calls of all
+// their channels in one order, even where one channel could otherwise overtake another.
 #pragma once
 
 #include <chrono>
@@ -40,7 +40,7 @@ class CollectiveCheck {
   // differ; nullopt if none does.
   std::optional<std::string> difference();
   // Those that have not announced the call: "rank 2 has not made call 7 of the group, after barrier
-  // as call 6".
+  // as call 6"; or that all have by now.
   std::string describe_missing();
 
   int64_t calls() const { return calls_; }

@@ -7,6 +7,7 @@
 #include <ATen/ops/ones.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include <chrono>
 #include <cstdlib>
@@ -216,6 +217,16 @@ TEST(DetailedCheck, IsAskedForByOneWord) {
   }
   unsetenv("FSDP2_DEBUG");
   EXPECT_FALSE(wants_detailed_checks());
+}
+
+TEST(DetailedCheck, NamesWhoHasNotComeUnlessTheLastHasJustCome) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  CollectiveCheck first(store, "group", 0, {3, 5});
+  CollectiveCheck second(store, "group", 1, {3, 5});
+  first.announce("barrier");
+  EXPECT_EQ(first.describe_missing(), "rank 5 has not made call 1 of the group");
+  second.announce("barrier");
+  EXPECT_EQ(first.describe_missing(), "the last rank has only now made call 1 of the group");
 }
 
 TEST(CollectiveSubjects, HideThoseAroundThem) {
