@@ -94,8 +94,8 @@ std::optional<train::VisionRules> read_vision(const fsdp2_loader_options& option
     return std::nullopt;
   }
   FSDP2_CHECK(options.format == FSDP2_TOKENS_RECORDS, Code::kInvalidArgument,
-              "options.vision_model: expected options.format FSDP2_TOKENS_RECORDS, of which alone "
-              "some have images");
+              "options.vision_model: expected options.format FSDP2_TOKENS_RECORDS: only records "
+              "have images");
   return train::read_vision_rules(read_path(options.vision_model, "options.vision_model"));
 }
 

@@ -4,9 +4,9 @@
 //   [central header, name, extra, comment] ...           the directory: sizes, checksums, places
 //   (zip64 end record, its locator), end record          where the directory is
 //
-// Refused: encrypted entries, compressed ones unless the caller asks for them (so that no file can
-// unpack to more than its size), entries that overlap one another or the directory, two of one
-// name, sizes that differ between an entry and the directory, more than one folder, archives in
+// Refused: encrypted entries; compressed ones, with which a file can unpack to more than its size,
+// unless the caller asks for them; entries that overlap one another or the directory; two of one
+// name; sizes that differ between an entry and the directory; more than one folder; archives in
 // several parts.
 #pragma once
 

@@ -9,8 +9,7 @@ namespace fsdp2::nn::cpu_kernels {
 
 namespace {
 
-constexpr int64_t kMomentBlock =
-    512;  // elements whose numbers, all of them, stay in the first cache
+constexpr int64_t kMomentBlock = 512;    // elements, all of whose numbers stay in the first cache
 constexpr int64_t kMomentGrain = 32768;  // elements that are worth a thread, as in ATen
 
 // The numbers of a block. Loops always run over all of it: where the compiler makes one for what

@@ -79,7 +79,7 @@ class DataLoader {
   const DataLoaderOptions& options() const { return options_; }
   // N.
   int64_t window_count() const { return window_count_; }
-  // In all of them.
+  // In all windows.
   int64_t image_count() const { return data_->image_count(); }
   // Rounded up; of a mixture: as many as its files have windows for.
   int64_t steps_per_epoch() const;

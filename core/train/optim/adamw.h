@@ -7,10 +7,9 @@
 // rounds what it stores. Each moment is rounded in the way that its decay asks for. Half a unit in
 // the last place of bf16 is 1/512 to 1/256 of a number:
 //
-//   exp_avg     changes by 1 - beta1 = 1/10 of its distance to the gradient, in which half a unit
-//   is
-//               little: rounding to nearest leaves it at most 2 to 4 % off, when gradients are
-//               constant, and adds no noise.
+//   exp_avg     changes by 1 - beta1 = 1/10 of its distance to the gradient, beside which half a
+//               unit is little: rounding to nearest leaves it at most 2 to 4 % off, when gradients
+//               are constant, and adds no noise.
 //   exp_avg_sq  changes by 1 - beta2 = 1/1000. Rounded to nearest it would never fall, and not rise
 //               before a square is 3 to 5 times as large: learning rates would stay as small as the
 //               largest gradient made them. So it is rounded by chance, up or down, such that the

@@ -22,7 +22,7 @@
 
 namespace fsdp2::train {
 
-// What the random bits follow from, beside the step, by which the elements of a state are rounded.
+// What the random bits follow from, beside the step, that round the elements of a state.
 struct ChanceOfElements {
   uint64_t key = 0;  // the parameter's
   nn::cpu_kernels::ElementPlaces places;
@@ -112,7 +112,7 @@ class FusedOptimizer : public Optimizer {
   std::vector<Options> options_;  // of each group
 };
 
-// Those of this rank's own rows, and of a state of the same dtype.
+// The bytes of this rank's part of the values, and of a state in the same dtype.
 inline size_t value_bytes(const fsdp::ShardedParam& param) {
   return static_cast<size_t>(param.layout().local_numel()) * c10::elementSize(param.dtype());
 }

@@ -22,9 +22,9 @@ namespace fsdp2::train {
 // not as above, or not for this model. They name the file.
 std::vector<ImageGrid> read_image_grids(const std::string& path, const VisionRules& rules);
 
-// Copies the pixels of `count` of its images from number `first` on to `out`, as fp32. Errors: the
-// same; kIo if the grids of these images are not `expected` any more. REQUIRES: out has room for
-// them.
+// Copies the pixels of its images from number `first` on, as many as there are `expected` grids, to
+// `out` [patches, rules.patch_numel] as fp32. Errors: the same; kIo if the grids of these images
+// are other ones by now. REQUIRES: out has room for them.
 void read_image_pixels(const std::string& path, const VisionRules& rules, size_t first,
                        const std::vector<ImageGrid>& expected, float* out);
 
