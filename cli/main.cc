@@ -37,7 +37,7 @@ constexpr char kHelp[] =
     "  tokenize  write the tokens of a text or of records to a file\n"
     "  plan      work out the memory and traffic of a job of any size, in one process\n"
     "  fit       find the largest micro batch that fits into memory\n"
-    "  bench     train presets on this machine, beside the fastest products of its CPUs\n"
+    "  bench     measure training on this machine's CPUs against their peak\n"
     "  inspect   list what a checkpoint holds, and verify it\n"
     "  convert   write a checkpoint in another format\n"
     "  doctor    look at this machine, and at jobs on it, with remedies\n"

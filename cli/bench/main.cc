@@ -1,5 +1,5 @@
-// fsdp2-bench, which `fsdp2 bench` becomes: training on this machine, beside the fastest products
-// of matrices that the same CPUs make.
+// fsdp2-bench, which `fsdp2 bench` becomes: training on this machine's CPUs, measured against the
+// fastest matrix products that they compute.
 #include <array>
 #include <cstdio>
 #include <filesystem>
@@ -55,7 +55,7 @@ std::string version_of_torch() {
 Bench measure(const BenchOptions& options, const std::string& program) {
   Bench bench;
   const std::string dtype = options.param_dtype == "none" ? "fp32" : options.param_dtype;
-  say("products of matrices, " + counted(options.peak_threads(), "thread"));
+  say("matrix products, " + counted(options.peak_threads(), "thread"));
   bench.peak = measure_product_peak(options.quick ? kQuickProductSize : kProductSize, dtype,
                                     options.peak_threads());
   for (const std::string& model : options.models) {
@@ -123,8 +123,9 @@ std::string table_of(const Bench& bench, const BenchOptions& options) {
                  size_text(line.run.peak_rss_bytes)});
   }
   text +=
-      "\nmfu = 6 x parameters x tokens/s / peak: of what the CPUs can multiply, the part that the\n"
-      "model's own products are; attention's are left out, and so is what is recomputed\n"
+      "\nmfu = 6 x parameters x tokens/s / peak: the part of the peak that the model's own "
+      "products\n"
+      "reach; neither attention nor recomputation counts\n"
       "step: median, without the first; peak memory: of the fullest rank, program and libraries "
       "included\n\n";
   const std::string command = "python bench/side_by_side.py --nproc " +

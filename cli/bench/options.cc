@@ -18,8 +18,9 @@ constexpr int64_t kMostTokens = 1 << 20;
 constexpr int64_t kMostSteps = 10000;
 
 constexpr char kFooter[] =
-    "Run nothing else on the machine meanwhile. The figures of one rank a core, --threads 1, are\n"
-    "those that bench/README.md compares with Python's.\n\n"
+    "Run nothing else on the machine meanwhile. With one rank per core and --threads 1, the "
+    "figures\n"
+    "are those that bench/README.md compares with Python's.\n\n"
     "  fsdp2 bench --ranks 2 --threads 1 --quick";
 
 int64_t cores() { return std::max<int64_t>(1, std::thread::hardware_concurrency()); }
@@ -53,8 +54,9 @@ int64_t BenchOptions::peak_threads() const { return std::min(ranks * threads, co
 bool parse_bench_options(const std::vector<std::string>& arguments, BenchOptions* out) {
   BenchOptions o;
   CLI::App app(
-      "Trains models for some steps on this machine's CPUs, and compares what they compute with "
-      "what the CPUs can.",
+      "Trains models for some steps on this machine's CPUs, and compares their speed with the "
+      "CPUs' "
+      "peak.",
       "fsdp2 bench");
   set_style(app, "[OPTIONS]");
   const auto add_count = [&](const char* name, int64_t* value, const char* help,
@@ -68,7 +70,8 @@ bool parse_bench_options(const std::vector<std::string>& arguments, BenchOptions
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   add_count("--ranks", &o.ranks, "Ranks that the model is sharded over", "1");
-  add_count("--threads", &o.threads, "CPU threads per rank (0: the cores, shared out)", "0");
+  add_count("--threads", &o.threads, "CPU threads per rank (0: the cores, divided among the ranks)",
+            "0");
   add_count("--seq-len", &o.seq_len, "Tokens per window", "256");
   add_count("--micro-batch", &o.micro_batch, "Windows per step and rank", "1");
   add_count("--steps", &o.steps, "Steps of each run; the first does not count", "5");
@@ -76,7 +79,7 @@ bool parse_bench_options(const std::vector<std::string>& arguments, BenchOptions
                  help_with_choices("Dtype for gathering and computing", dtype_names_or_none()))
       ->option_text("TEXT (none)")
       ->check(CLI::IsMember(dtype_names_or_none()));
-  app.add_flag("--quick", o.quick, "Take the smallest preset, small products and 3 steps");
+  app.add_flag("--quick", o.quick, "Take the smallest preset, small matrices and 3 steps");
   app.add_flag("--json", o.json, "Write one JSON object instead of the table");
   add_number(app, "--timeout-s", &o.timeout_s, "Seconds that a run may take")
       ->option_text("SECONDS (900)");

@@ -65,7 +65,7 @@ RunFigures figures_of(const JobEnd& job, int64_t tokens_a_step) {
     seconds.push_back(job.steps[i].at("step_time_s"));
   }
   if (seconds.empty()) {
-    throw Failure("fsdp2 train has told no steps");
+    throw Failure("fsdp2 train has reported no steps");
   }
   const std::vector<double> peaks = job.summary.at("peak_rss_bytes");
   RunFigures figures;

@@ -130,8 +130,9 @@ bool parse(const Texts& arguments, config::PlanRequest* request, PlanOptions* o)
   app.add_flag("--json", o->json,
                "Write only the bytes of this rank in the step of --seq-len, as one JSON line");
   app.footer(
-      "A FILE.yaml is one of fsdp2 train; flags replace what it says. What a plan does not know of "
-      "it is told.");
+      "FILE.yaml is a configuration of fsdp2 train; flags replace its values. Those of its keys "
+      "that "
+      "a plan leaves out are named.");
   return parse_arguments(app, arguments);
 }
 

@@ -148,7 +148,7 @@ std::vector<Key> run_keys(TrainOptions* o) {
       {sharding, "reshard-after-forward", &o->reshard_after_forward, kReshardHelp, {}, Form::kWord},
       {sharding, "reshard-budget-gb", &o->reshard_budget_gb,
        "Memory in GB that a step may take; as many units as fit stay gathered after forward, as "
-       "fsdp2 plan --memory-gb shows (0: --reshard-after-forward alone says)"},
+       "fsdp2 plan --memory-gb shows (0: --reshard-after-forward alone decides)"},
       {sharding, "wrap", &o->wrap, kWrapHelp, {}, Form::kList},
       {sharding, "wrap-names", &o->wrap_names, kWrapNamesHelp, {}, Form::kList},
       {sharding,
@@ -198,8 +198,8 @@ std::vector<Key> outcome_keys(TrainOptions* o) {
       {optimizer,
        "optimizer-states",
        &o->optimizer_states,
-       "Dtype of the two moments of AdamW and Adam: that of the parameters, or, where these are "
-       "fp32, bf16 in half the memory",
+       "Dtype of the two moments of AdamW and Adam; default: the parameters'; bf16 takes half the "
+       "memory, and needs parameters in fp32",
        {"default", "fp32", "bf16"}},
       {optimizer, "lr", &o->lr, "Peak learning rate"},
       {optimizer, "beta1", &o->beta1, "AdamW and Adam beta1, and of what Muon leaves to AdamW"},

@@ -42,7 +42,8 @@ inline constexpr const char* kWrapNamesHelp =
     "lm_head,model.layers.{*}.mlp";
 
 inline constexpr const char* kShardDimHelp =
-    "Dim that parameters are cut along: the first, or for each its first that the shard group's "
-    "ranks divide evenly";
+    "Dim along which each parameter is cut; auto: its first dim that the shard group's ranks "
+    "divide "
+    "evenly";
 
 }  // namespace fsdp2::config
