@@ -7,6 +7,25 @@
 
 namespace fsdp2::cli {
 
+namespace {
+
+// What a checkpoint holds besides the model; handles of 0 are left out.
+struct RestOfRun {
+  fsdp2_optimizer optimizer;
+  fsdp2_step step;
+  fsdp2_loader loader;
+};
+
+RestOfRun saved_rest(const TrainOptions& options, const RunState& state) {
+  if (options.save_only_model) {
+    return {};
+  }
+  const bool keeps = !options.save_without_optimizer;
+  return {keeps ? state.optimizer.get() : fsdp2_optimizer{0}, state.step.get(), state.loader.get()};
+}
+
+}  // namespace
+
 std::string Checkpoints::path_of(int64_t next_step) const {
   if (options_.save_every == 0) {
     return options_.save_dir;
@@ -28,11 +47,6 @@ void Checkpoints::save_weights(const RunState& state, int64_t next_step) {
                               (options_.save_dir + (is_full ? file : "")).c_str(), &save));
 }
 
-fsdp2_optimizer Checkpoints::optimizer_to_save(const RunState& state) const {
-  const bool is_saved = !options_.save_only_model && !options_.save_without_optimizer;
-  return is_saved ? state.optimizer.get() : fsdp2_optimizer{0};
-}
-
 void Checkpoints::save(const RunState& state, int64_t next_step, bool background) {
   if (options_.save_weights != "no") {
     save_weights(state, next_step);
@@ -41,10 +55,9 @@ void Checkpoints::save(const RunState& state, int64_t next_step, bool background
   save.background = background ? 1 : 0;
   save.keep_last = static_cast<int32_t>(options_.keep_last);
   save.no_rng = options_.save_without_rng ? 1 : 0;
-  const bool whole = !options_.save_only_model;
-  check(fsdp2_checkpoint_save(
-      state.shard.get(), optimizer_to_save(state), whole ? state.step.get() : fsdp2_step{0},
-      whole ? state.loader.get() : fsdp2_loader{0}, path_of(next_step).c_str(), &save));
+  const RestOfRun rest = saved_rest(options_, state);
+  check(fsdp2_checkpoint_save(state.shard.get(), rest.optimizer, rest.step, rest.loader,
+                              path_of(next_step).c_str(), &save));
 }
 
 bool Checkpoints::is_due(int64_t next_step) const {
@@ -61,10 +74,8 @@ void Checkpoints::after_step(const RunState& state, int64_t next_step) {
     save(state, next_step, !options_.sync_save);
     saved_ = next_step;
   } else if (!is_prepared_ && !options_.sync_save && next_due <= stop_) {
-    const bool whole = !options_.save_only_model;
-    check(fsdp2_checkpoint_prepare(state.shard.get(), optimizer_to_save(state),
-                                   whole ? state.step.get() : fsdp2_step{0},
-                                   whole ? state.loader.get() : fsdp2_loader{0}));
+    const RestOfRun rest = saved_rest(options_, state);
+    check(fsdp2_checkpoint_prepare(state.shard.get(), rest.optimizer, rest.step, rest.loader));
   }
   is_prepared_ = true;
 }

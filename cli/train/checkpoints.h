@@ -33,7 +33,6 @@ class Checkpoints {
  private:
   void save(const RunState& state, int64_t next_step, bool background);
   void save_weights(const RunState& state, int64_t next_step);
-  fsdp2_optimizer optimizer_to_save(const RunState& state) const;
   std::string path_of(int64_t next_step) const;
   bool is_due(int64_t next_step) const;
 
