@@ -181,7 +181,8 @@ const std::set<std::string> kLeftOut = {"untie-embeddings-and-output-weights",
                                         "recompute",
                                         "cpu-offload",
                                         "recompute-names",
-                                        "mlp-tiles"};
+                                        "mlp-tiles",
+                                        "pregather"};
 
 // Those that are not as usual, with where they come from.
 Texts left_out(const config::Plan& plan) {

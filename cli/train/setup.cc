@@ -265,6 +265,16 @@ void shard_model(const TrainOptions& options, const Module& module, const Mesh& 
   check(fsdp2_shard_create(module.get(), mesh.get(), &shard, out->out()));
 }
 
+std::vector<std::string> unit_names(const Shard& shard) {
+  size_t count = 0;
+  check(fsdp2_shard_get_unit_count(shard.get(), &count));
+  std::vector<std::string> names;
+  for (size_t i = 0; i < count; ++i) {
+    names.push_back(text_of(fsdp2_shard_get_unit_name, shard.get(), i));
+  }
+  return names;
+}
+
 void check_batch(const TrainOptions& options, int64_t data_ranks, const Module& module) {
   const std::array<int64_t, 2> shape = {options.global_batch / (data_ranks * options.grad_accum),
                                         options.seq_len};

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "cli/library.h"
 #include "cli/train/flags/options.h"
@@ -27,6 +28,8 @@ void lay_out_mesh(const TrainOptions& options, const Mesh& job, Mesh* out);
 void make_model(const TrainOptions& options, Module* out, const std::string& overrides_origin = "");
 // Collective. The parameters get no values yet.
 void shard_model(const TrainOptions& options, const Module& module, const Mesh& mesh, Shard* out);
+// The root first, whose name is empty.
+std::vector<std::string> unit_names(const Shard& shard);
 // Whether the sharded model takes the batches of the run. Throws UsageError, the same on all ranks.
 void check_batch(const TrainOptions& options, int64_t data_ranks, const Module& module);
 void make_optimizer(const TrainOptions& options, const Shard& shard, Optimizer* out);

@@ -60,6 +60,7 @@ class Trainer {
   void introduce();
   void say(const std::string& line);
   bool is_asked_to_stop();
+  void gather_units();
   void run_step();
   void run_step_and_count_memory();
   void evaluate(int64_t step);
@@ -86,6 +87,7 @@ class Trainer {
   Optimizer optimizer_;
   Loader loader_;
   Step step_;
+  std::vector<std::string> units_;  // with --pregather
   std::optional<ReshardChoice> reshard_choice_;
   std::optional<Evaluation> evaluation_;
   std::optional<Trace> trace_;
@@ -124,6 +126,7 @@ void Trainer::prepare() {
   keep_units_within_budget();
   make_optimizer(options_, shard_, &optimizer_);
   make_step(options_, shard_, optimizer_, &step_);
+  units_ = options_.pregather ? unit_names(shard_) : std::vector<std::string>();
   resumed_ = resume(options_, mesh_, run_state());
   if (is_first_rank()) {
     metrics_.emplace(options_.metrics, resumed_.next_step);
@@ -241,6 +244,13 @@ void Trainer::introduce() {
   }
 }
 
+// Starts all gathers, in the order in which forward needs them.
+void Trainer::gather_units() {
+  for (const std::string& unit : units_) {
+    check(fsdp2_shard_unshard(shard_.get(), unit.c_str(), 1));
+  }
+}
+
 void Trainer::run_step() {
   const auto start = Clock::now();
   std::vector<MicroBatch> micro_batches;
@@ -251,6 +261,7 @@ void Trainer::run_step() {
     batch.insert(batch.end(), inputs.begin(), inputs.end());
   }
   const auto has_batch = Clock::now();
+  gather_units();
   fsdp2_step_result result{};
   result.struct_size = sizeof(result);
   check(fsdp2_step_run(step_.get(), batch.data(), batch.size(), &result));

@@ -173,6 +173,8 @@ std::vector<Key> run_keys(TrainOptions* o) {
        {"true", "false"},
        Form::kWord},
       {sharding, "prefetch", &o->prefetch, "Number of units gathered ahead of use"},
+      {sharding, "pregather", &o->pregather,
+       "Begin to gather all units before each step's forward, which then holds the whole model"},
       {sharding, "load-from-rank0", &o->load_from_rank0,
        "Have rank 0 alone read the weights, and broadcast them"},
       {sharding, "activation-checkpointing", &o->activation_checkpointing,

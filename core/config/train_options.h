@@ -58,6 +58,7 @@ struct TrainOptions {
   bool wrap_head = false;
   std::string ignored_modules;
   int64_t prefetch = 1;
+  bool pregather = false;
   bool load_from_rank0 = false;
   bool activation_checkpointing = false;
   std::string recompute = "default";

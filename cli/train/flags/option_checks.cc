@@ -222,6 +222,7 @@ void check_reshard_budget(const TrainOptions& o) {
   if (budget == 0) {
     return;
   }
+  require(!o.pregather, "--reshard-budget-gb and --pregather exclude each other");
   require(o.reshard_after_forward == "default" || o.reshard_after_forward == "true",
           "--reshard-budget-gb and --reshard-after-forward " + o.reshard_after_forward +
               " exclude each other");

@@ -16,13 +16,20 @@ void read_units(const Value& value, Plan* plan) {
 }
 
 // Two places mean the same, and must not differ.
-void read_recompute_flag(const Value& value, Plan* plan) {
+void read_same_flag(const Value& value, const std::string& key, bool known, Plan* plan) {
   const bool flag = value.as_bool();
-  if (plan->origins.count("activation-checkpointing") > 0 &&
-      plan->options.activation_checkpointing != flag) {
-    value.refuse(value.node.text + " contradicts " + plan->origin_of("activation-checkpointing"));
+  if (plan->origins.count(key) > 0 && known != flag) {
+    value.refuse(value.node.text + " contradicts " + plan->origin_of(key));
   }
-  plan->set("activation-checkpointing", flag, origin_text(value));
+  plan->set(key, flag, origin_text(value));
+}
+
+void read_recompute_flag(const Value& value, Plan* plan) {
+  read_same_flag(value, "activation-checkpointing", plan->options.activation_checkpointing, plan);
+}
+
+void read_pregather(const Value& value, Plan* plan) {
+  read_same_flag(value, "pregather", plan->options.pregather, plan);
 }
 
 // Which modules; whether at all, `recompute` says. These two places must not differ either.
@@ -217,7 +224,7 @@ std::vector<Row> mm_rows() {
       not_provided("parallel.ring_attention_size", {"1"}, "attention around a ring of ranks"),
       sets("parallel.ulysses_parallel_size", "ulysses-size"),
       not_provided("parallel.context_parallel_size", {"1"}, "context parallelism"),
-      not_provided("parallel.pregather", {"false"}, "all units gathered before forward"),
+      reads("parallel.pregather", "pregather", read_pregather),
       not_provided("parallel.expert_parallel_size", {"1"}, "expert parallelism"),
       not_provided("parallel.expert_fully_shard_parallel_size", {"1"}, "expert parallelism"),
       reads(plan + "apply_modules", "wrap-names", read_units),
@@ -230,7 +237,7 @@ std::vector<Row> mm_rows() {
       sets(plan + "cpu_offload", "cpu-offload"),
       reads_prefetch(plan + "num_to_forward_prefetch"),
       reads_prefetch(plan + "num_to_backward_prefetch"),
-      not_provided(plan + "pregather", {"false"}, "all units gathered before forward"),
+      reads(plan + "pregather", "pregather", read_pregather),
       not_provided(plan + "hook_modules", {}, "a unit's hooks on a module around it"),
       reads("parallel.recompute", "activation-checkpointing", read_recompute_flag),
       reads("parallel.recompute_plan.apply_modules", "recompute-names, with recompute",

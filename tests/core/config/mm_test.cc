@@ -160,6 +160,14 @@ TEST(MmFile, ExportsWeightsInTheDtypeOfItsCheckpoints) {
               HasSubstr("2: training.save_ckpt_dtype: expected a dtype"));
 }
 
+TEST(MmFile, GathersAllUnitsAheadInEitherPlace) {
+  EXPECT_TRUE(plan_from("parallel: {pregather: true}\n").options.pregather);
+  EXPECT_TRUE(plan_from("parallel: {fsdp_plan: {pregather: true}}\n").options.pregather);
+  EXPECT_FALSE(plan_from("parallel: {}\n").options.pregather);
+  EXPECT_THAT(mistake_in("parallel:\n  pregather: true\n  fsdp_plan: {pregather: false}\n"),
+              HasSubstr("3: parallel.fsdp_plan.pregather: false contradicts "));
+}
+
 TEST(MmFile, WarmsUpAndDecaysAsItSays) {
   const TrainOptions o =
       plan_from(
