@@ -83,6 +83,7 @@ class Finish {
     set_epochs();
     set_warmup();
     set_storage();
+    set_source_behaviour();
     set_units();
     set_rows_of_forward();
     set_tiles();
@@ -196,6 +197,33 @@ class Finish {
     } else if (storage == nullptr && plan_.purpose == Purpose::kInfer) {
       plan_.set("dtype", plan_.options.param_dtype, kDefault);
     }
+  }
+
+  // Where ROLL differs, its own behaviour: storage in param_dtype; a shard dim by divisibility, but
+  // dim 0 where fsdp_size means all ranks; loads that skip what does not match.
+  void set_source_behaviour() {
+    const std::string path = roll_strategy("compat");
+    const Node* compat = find_path(role_, path);
+    if (compat == nullptr) {
+      return;
+    }
+    const Value value = in_role(path, compat);
+    set_as_source("dtype", "storage_dtype", plan_.options.param_dtype, plan_.options.dtype, value);
+    set_as_source("shard-dim", "shard_dim", plan_.options.fsdp_size <= 1 ? "0" : "auto",
+                  plan_.options.shard_dim, value);
+    if (!plan_.options.resume.empty()) {
+      plan_.set("resume-partial", true, origin_text(value));
+    }
+  }
+
+  // The role's own key beside `compat` must not say something else.
+  void set_as_source(const std::string& key, const std::string& own, const std::string& source,
+                     const std::string& known, const Value& compat) {
+    if (find_path(role_, roll_strategy(own)) != nullptr && known != source) {
+      compat.refuse("strict-source (" + own + ": " + source + ") contradicts " +
+                    plan_.origin_of(key));
+    }
+    plan_.set(key, source, origin_text(compat));
   }
 
   // What trains is not looked at where nothing does.

@@ -304,6 +304,27 @@ TEST(RollFile, ChangesFieldsOfTheModel) {
               HasSubstr("2: config_overrides: expected a mapping, or the text of a JSON object"));
 }
 
+TEST(RollFile, IsItsSourceToTheLetterIfItSaysSo) {
+  const std::string config = "strategy_args.strategy_config";
+  const auto options = [&](const std::string& keys) {
+    const std::string resume = "resume_from_checkpoint: DIR\n";
+    return plan_from(resume + role_file(config, "{compat: strict-source" + keys + "}")).options;
+  };
+  const TrainOptions all = options("");
+  EXPECT_EQ(all.dtype, "bf16");  // ROLL's param_dtype
+  EXPECT_EQ(all.shard_dim, "0");
+  EXPECT_TRUE(all.resume_partial);
+  const TrainOptions some = options(", fsdp_size: 2, param_dtype: fp16, shard_dim: auto");
+  EXPECT_EQ(some.dtype, "fp16");
+  EXPECT_EQ(some.shard_dim, "auto");
+  EXPECT_FALSE(plan_from(role_file(config, "{compat: strict-source}")).options.resume_partial);
+  EXPECT_THAT(role_mistake(config, "{compat: strict-source, storage_dtype: fp32}"),
+              HasSubstr("compat: strict-source (storage_dtype: bf16) contradicts run.yaml:3 "));
+  EXPECT_THAT(role_mistake(config, "{compat: strict-source, shard_dim: auto}"),
+              HasSubstr("compat: strict-source (shard_dim: 0) contradicts run.yaml:3 "));
+  EXPECT_THAT(role_mistake(config, "{compat: strict}"), HasSubstr("did you mean strict-source?"));
+}
+
 TEST(RollFile, MlpsRunInTilesIfItSaysSo) {
   const std::string config = "strategy_args.strategy_config";
   const auto tiles_of = [&](const std::string& keys) {
