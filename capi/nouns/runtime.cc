@@ -1,5 +1,6 @@
 #include "include/fsdp2/runtime.h"
 
+#include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
 #include <c10/util/Exception.h>
@@ -83,6 +84,17 @@ void set_threads(size_t n) {
   at::set_num_threads(threads);
 }
 
+void set_deterministic(int32_t flag) {
+  const bool is_on = read_flag(flag, "flag");
+  note_use();
+  at::Context& context = at::globalContext();
+  context.setDeterministicAlgorithms(is_on, /*warn_only=*/false);
+  context.setDeterministicCuDNN(is_on);
+  // What is not written before it is read would be a mistake, which NaN there would show: at the
+  // price of writing all memory twice.
+  context.setDeterministicFillUninitializedMemory(!is_on);
+}
+
 }  // namespace
 
 }  // namespace fsdp2::capi
@@ -113,4 +125,8 @@ fsdp2_status fsdp2_runtime_set_threads(size_t n) {
 fsdp2_status fsdp2_runtime_set_product_engine(int32_t engine) {
   return guard(__func__,
                [&](Call&) { fsdp2::nn::set_product_engine(fsdp2::capi::read_engine(engine)); });
+}
+
+fsdp2_status fsdp2_runtime_set_deterministic(int32_t flag) {
+  return guard(__func__, [&](Call&) { fsdp2::capi::set_deterministic(flag); });
 }

@@ -197,7 +197,14 @@ void set_up_process(const TrainOptions& options) {
   if (options.threads > 0) {
     check(fsdp2_runtime_set_threads(static_cast<size_t>(options.threads)));
   }
-  check(fsdp2_runtime_set_product_engine(kEngines.at(options.product_engine)));
+  const bool is_free = options.product_engine == "auto";
+  check(fsdp2_runtime_set_product_engine(
+      kEngines.at(is_free && options.deterministic ? "mkl" : options.product_engine)));
+  if (options.deterministic) {
+    constexpr int kKeep = 0;  // what the user has chosen
+    setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", kKeep);
+    check(fsdp2_runtime_set_deterministic(1));
+  }
 }
 
 void join_job(const config::Plan& plan, Mesh* out) {

@@ -343,6 +343,9 @@ std::vector<Key> outcome_keys(TrainOptions* o) {
        &o->product_engine,
        "CPU engine for fp32 products; name one where runs must be equal to the bit",
        {"auto", "mkl", "onednn"}},
+      {process, "deterministic", &o->deterministic,
+       "Compute the same bits in every run on the same machines, with as many ranks and threads; a "
+       "--product-engine auto is then mkl, and GPUs use the algorithms that LibTorch has for that"},
       {process, "timeout-s", &o->timeout_s, "Seconds that a rank waits for the others"},
       {process, "grace-s", &o->grace_s,
        "Seconds after SIGTERM or SIGINT in which the run ends its step and saves; a second signal "

@@ -131,6 +131,7 @@ struct TrainOptions {
   std::string backend = "auto";
   int64_t threads = 0;
   std::string product_engine = "auto";
+  bool deterministic = false;
   std::string comm_path = "auto";
   double timeout_s = 600.0;
   double grace_s = 30.0;

@@ -139,6 +139,24 @@ TEST(ModelConfigKwargs, ChangeTheModelAndWhatIsExported) {
   EXPECT_THAT(misspelt.outcome.err, HasSubstr("did you mean num_hidden_layers?"));
 }
 
+TEST(Determinism, GivesTheSameBitsInEveryRun) {
+  const std::string folder = empty_directory();
+  const auto run = [&](const std::string& model, const std::string& weights) {
+    write_file(folder + "/run.yaml",
+               "parallel: {}\ntraining: {train_iters: 4, use_deter_comp: true}\n"
+               "libfsdp2: {threads: 2, full_state_dict: " +
+                   weights + "}\n");
+    return train(2, joined({folder + "/run.yaml", "--micro-batch", "2"}, golden_inputs(model)));
+  };
+  for (const std::string model : {"tiny-llama", "tiny-qwen3-moe", "tiny-gpt2"}) {
+    const std::string a = folder + "/a.safetensors", b = folder + "/b.safetensors";
+    const Training first = run(model, a);
+    ASSERT_EQ(first.outcome.exit_code, 0) << first.outcome.err;
+    EXPECT_EQ(as_lists(run(model, b).steps), as_lists(first.steps)) << model;
+    EXPECT_TRUE(read_file(a) == read_file(b)) << model;
+  }
+}
+
 TEST(RouterLoss, IsWeighedByTheFile) {
   const std::string file = empty_directory() + "/run.yaml";
   const auto run = [&](const std::string& model, const std::string& factor) {

@@ -106,6 +106,13 @@ void read_optimizer(const Value& value, Plan* plan) {
   plan->set("optimizer", value.as_one_of({"adamw", "muon"}), origin_text(value));
 }
 
+// Either of two keys asks for it.
+void read_deterministic(const Value& value, Plan* plan) {
+  if (value.as_bool() || plan->origins.count("deterministic") == 0) {
+    plan->set("deterministic", value.as_bool(), origin_text(value));
+  }
+}
+
 // Parts of names there, patterns of whole names here.
 void read_no_decay_params(const Value& value, Plan* plan) {
   std::vector<std::string> patterns;
@@ -308,12 +315,12 @@ std::vector<Row> mm_rows() {
       sets("training.no_save_optim", "save-without-optimizer"),
       sets("training.no_save_rng", "save-without-rng"),
       sets("training.save_ckpt_dtype", "export-dtype"),
-      not_provided("training.use_deter_comp", {"false"}, "a choice of deterministic operators"),
+      reads("training.use_deter_comp", "deterministic", read_deterministic),
       ignored("training.manual_gc_interval", "there is no garbage to collect"),
       reads("training.lr_scaling_plan", "lr-plan", read_lr_plan),
       not_provided("training.quantization_plan", {}, "quantization"),
       not_provided("training.lora", {}, "LoRA"),
-      not_provided("training.enable_full_determinism", {"false"}, "a choice of operators"),
+      reads("training.enable_full_determinism", "deterministic", read_deterministic),
       ignored("training.val_micro_batch_size", "there is no evaluation"),
       ignored("training.allow_hf32", "a setting of another device"),
       ignored("training.plugin", "modules of Python"),

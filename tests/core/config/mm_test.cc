@@ -168,6 +168,16 @@ TEST(MmFile, GathersAllUnitsAheadInEitherPlace) {
               HasSubstr("3: parallel.fsdp_plan.pregather: false contradicts "));
 }
 
+TEST(MmFile, IsDeterministicIfEitherKeyAsksForIt) {
+  const auto is_so = [](const std::string& keys) {
+    return plan_from("parallel: {}\ntraining: {" + keys + "}\n").options.deterministic;
+  };
+  EXPECT_TRUE(is_so("use_deter_comp: true, enable_full_determinism: false"));
+  EXPECT_TRUE(is_so("use_deter_comp: false, enable_full_determinism: true"));
+  EXPECT_FALSE(is_so("use_deter_comp: false, enable_full_determinism: false"));
+  EXPECT_FALSE(is_so(""));
+}
+
 TEST(MmFile, WarmsUpAndDecaysAsItSays) {
   const TrainOptions o =
       plan_from(
