@@ -67,9 +67,11 @@ func NewCustomModule(kind string, options *ModuleOptions, forward ForwardFunc) (
 		return nil, invalid("NewCustomModule", "forward: expected a function, found nil")
 	}
 	shared := &custom{kind: kind, forward: forward}
+	var memory capi.Memory
+	defer memory.Free()
 	var raw capi.Module
 	err := keep(capi.Forward(shared), func(userData userData) error {
-		return capi.ModuleCreateCustom(kind, options.raw(), capi.ForwardCallback, userData, capi.ReleaseCallback, &raw)
+		return capi.ModuleCreateCustom(kind, options.raw(&memory), capi.ForwardCallback, userData, capi.ReleaseCallback, &raw)
 	})
 	module, err := madeModule(&raw, err)
 	if err == nil {

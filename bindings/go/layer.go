@@ -47,7 +47,9 @@ func NewLayer(kind string, options LayerOptions, module *ModuleOptions) (*Module
 		return nil, invalid("NewLayer", "%s: %v", kind, err)
 	}
 	var raw capi.Module
-	layer, err := madeModule(&raw, capi.ModuleCreateLayer(kind, text, module.raw(), &raw))
+	var memory capi.Memory
+	defer memory.Free()
+	layer, err := madeModule(&raw, capi.ModuleCreateLayer(kind, text, module.raw(&memory), &raw))
 	if err == nil {
 		layer.share(&custom{kind: kind})
 	}

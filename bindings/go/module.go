@@ -18,14 +18,17 @@ type Module struct {
 type ModuleOptions struct {
 	Dtype Dtype  // of the parameters; DtypeKeep: f32, or that of an exported program
 	Seed  uint64 // for dropout, and for the initial values, if there are no weights to read
+	// ConfigOverrides is the text of a JSON object: fields that are changed in config.json. Weights that are read must still fit.
+	ConfigOverrides string
 }
 
-func (o *ModuleOptions) raw() *capi.ModuleOptions {
+func (o *ModuleOptions) raw(memory *capi.Memory) *capi.ModuleOptions {
 	if o == nil {
 		return nil
 	}
 	raw := sized[capi.ModuleOptions]()
 	raw.Dtype, raw.Seed = int32(o.Dtype), o.Seed
+	raw.ConfigOverrides = memory.OptionalString(o.ConfigOverrides)
 	return &raw
 }
 
@@ -33,15 +36,19 @@ func (o *ModuleOptions) raw() *capi.ModuleOptions {
 // gemma, gemma2, gemma3_text, gpt2, llama, mistral, mixtral, phi3 (also Phi-4 mini), qwen2 (also Qwen2.5), qwen2_5_vl, qwen3, qwen3_moe,
 // qwen3_vl. Errors, which name the file and the key or tensor: ErrNotFound, ErrUnsupported (model_type), ErrCorruptData.
 func ModuleFromPretrained(directory string, options *ModuleOptions) (*Module, error) {
+	var memory capi.Memory
+	defer memory.Free()
 	var raw capi.Module
-	return madeModule(&raw, capi.ModuleFromPretrained(directory, options.raw(), &raw))
+	return madeModule(&raw, capi.ModuleFromPretrained(directory, options.raw(&memory), &raw))
 }
 
 // ModuleFromConfig makes the model that the text of a config.json describes. The seed determines the initial values, which are the same
 // at any world size.
 func ModuleFromConfig(json string, options *ModuleOptions) (*Module, error) {
+	var memory capi.Memory
+	defer memory.Free()
 	var raw capi.Module
-	return madeModule(&raw, capi.ModuleFromConfig(json, options.raw(), &raw))
+	return madeModule(&raw, capi.ModuleFromConfig(json, options.raw(&memory), &raw))
 }
 
 // ModuleFromExported makes the model of any architecture that Python's torch.export has written to a .pt2 file, for example by
@@ -49,8 +56,10 @@ func ModuleFromConfig(json string, options *ModuleOptions) (*Module, error) {
 // of sizes of the inputs, and the dtype. The first output is the loss. Errors, which name the file and the key or node: ErrNotFound,
 // ErrUnsupported, ErrCorruptData.
 func ModuleFromExported(path string, options *ModuleOptions) (*Module, error) {
+	var memory capi.Memory
+	defer memory.Free()
 	var raw capi.Module
-	return madeModule(&raw, capi.ModuleFromExported(path, options.raw(), &raw))
+	return madeModule(&raw, capi.ModuleFromExported(path, options.raw(&memory), &raw))
 }
 
 func madeModule(raw *capi.Module, err error) (*Module, error) {

@@ -32,7 +32,7 @@ func TestOptionsDefaultAsTheLibrarys(t *testing.T) {
 	same(t, plan.raw(), capi.PlanOptionsInit)
 	same(t, infer.raw(), capi.InferOptionsInit)
 	same(t, generate.raw(&memory), capi.GenerateOptionsInit)
-	same(t, (&ModuleOptions{}).raw(), capi.ModuleOptionsInit)
+	same(t, (&ModuleOptions{}).raw(&memory), capi.ModuleOptionsInit)
 	same(t, (&ShardOptions{}).raw(&memory), capi.ShardOptionsInit)
 	same(t, (&SaveOptions{}).raw(), capi.SaveOptionsInit)
 	same(t, (&LoadOptions{}).raw(), capi.LoadOptionsInit)

@@ -47,6 +47,13 @@ func SetProductEngine(engine ProductEngine) error {
 	return failure(capi.RuntimeSetProductEngine(int32(engine)))
 }
 
+// SetDeterministic makes LibTorch's operators in this process give the same bits in every run on the same machines, with as many ranks
+// and threads; on a CPU they do anyway once a product engine is named. On a GPU a call that cannot fails, and products need
+// CUBLAS_WORKSPACE_CONFIG=:4096:8 in the environment.
+func SetDeterministic(on bool) error {
+	return failure(capi.RuntimeSetDeterministic(flag(on)))
+}
+
 // Dtype is the type of a tensor's elements.
 type Dtype int32
 

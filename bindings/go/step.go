@@ -58,7 +58,9 @@ type StepOptions struct {
 	LossMean          LossMean
 	// LossChunk is how many labels of a language model have their logits at a time: 1024 is usual; fewer need less memory and more time.
 	// 0: by the vocabulary.
-	LossChunk int
+	LossChunk    int
+	StartLRRatio float64 // where the warm-up begins, as a fraction of the optimizer's learning rate
+	DecaySteps   int     // steps after which a linear or cosine schedule is at its final learning rate; 0: TotalSteps
 }
 
 // DefaultStepOptions returns the library's defaults.
@@ -78,6 +80,8 @@ func DefaultStepOptions() StepOptions {
 		MaxSkipsInRow:     int(raw.MaxSkipsInRow),
 		LossMean:          LossMean(raw.LossMean),
 		LossChunk:         int(raw.LossChunk),
+		StartLRRatio:      raw.StartLrRatio,
+		DecaySteps:        int(raw.DecaySteps),
 	}
 }
 
@@ -92,6 +96,7 @@ func (o *StepOptions) raw() *capi.StepOptions {
 	raw.LossScale, raw.LossScaleInterval = o.LossScale, int64(o.LossScaleInterval)
 	raw.NotFinite, raw.MaxSkipsInRow, raw.LossMean = int32(o.NotFinite), to32(o.MaxSkipsInRow), int32(o.LossMean)
 	raw.LossChunk = to32(o.LossChunk)
+	raw.StartLrRatio, raw.DecaySteps = o.StartLRRatio, int64(o.DecaySteps)
 	return &raw
 }
 

@@ -306,9 +306,10 @@ type FunctionInfo struct {
 
 // ModuleOptions is fsdp2_module_options.
 type ModuleOptions struct {
-	StructSize uint32
-	Dtype      int32
-	Seed       uint64
+	StructSize      uint32
+	Dtype           int32
+	Seed            uint64
+	ConfigOverrides unsafe.Pointer
 }
 
 // ModuleInfo is fsdp2_module_info.
@@ -672,6 +673,8 @@ type StepOptions struct {
 	MaxSkipsInRow     int32
 	LossMean          int32
 	LossChunk         int32
+	StartLrRatio      float64
+	DecaySteps        int64
 }
 
 // StepResult is fsdp2_step_result.
@@ -778,6 +781,11 @@ func RuntimeSetThreads(n uint) error {
 // RuntimeSetProductEngine calls fsdp2_runtime_set_product_engine.
 func RuntimeSetProductEngine(engine int32) error {
 	return check(C.fsdp2_go_runtime_set_product_engine(C.int32_t(engine)))
+}
+
+// RuntimeSetDeterministic calls fsdp2_runtime_set_deterministic.
+func RuntimeSetDeterministic(flag int32) error {
+	return check(C.fsdp2_go_runtime_set_deterministic(C.int32_t(flag)))
 }
 
 // LogSet calls fsdp2_log_set.

@@ -156,6 +156,7 @@ const _ = unsafe.Sizeof(C.fsdp2_module_options{}) - unsafe.Sizeof(ModuleOptions{
 var _ = [1]byte{}[unsafe.Offsetof(ModuleOptions{}.StructSize)-unsafe.Offsetof(C.fsdp2_module_options{}.struct_size)]
 var _ = [1]byte{}[unsafe.Offsetof(ModuleOptions{}.Dtype)-unsafe.Offsetof(C.fsdp2_module_options{}.dtype)]
 var _ = [1]byte{}[unsafe.Offsetof(ModuleOptions{}.Seed)-unsafe.Offsetof(C.fsdp2_module_options{}.seed)]
+var _ = [1]byte{}[unsafe.Offsetof(ModuleOptions{}.ConfigOverrides)-unsafe.Offsetof(C.fsdp2_module_options{}.config_overrides)]
 
 const _ = unsafe.Sizeof(C.fsdp2_module_info{}) - unsafe.Sizeof(ModuleInfo{})
 
@@ -491,6 +492,8 @@ var _ = [1]byte{}[unsafe.Offsetof(StepOptions{}.NotFinite)-unsafe.Offsetof(C.fsd
 var _ = [1]byte{}[unsafe.Offsetof(StepOptions{}.MaxSkipsInRow)-unsafe.Offsetof(C.fsdp2_step_options{}.max_skips_in_row)]
 var _ = [1]byte{}[unsafe.Offsetof(StepOptions{}.LossMean)-unsafe.Offsetof(C.fsdp2_step_options{}.loss_mean)]
 var _ = [1]byte{}[unsafe.Offsetof(StepOptions{}.LossChunk)-unsafe.Offsetof(C.fsdp2_step_options{}.loss_chunk)]
+var _ = [1]byte{}[unsafe.Offsetof(StepOptions{}.StartLrRatio)-unsafe.Offsetof(C.fsdp2_step_options{}.start_lr_ratio)]
+var _ = [1]byte{}[unsafe.Offsetof(StepOptions{}.DecaySteps)-unsafe.Offsetof(C.fsdp2_step_options{}.decay_steps)]
 
 const _ = unsafe.Sizeof(C.fsdp2_step_result{}) - unsafe.Sizeof(StepResult{})
 

@@ -279,6 +279,7 @@ Base.@kwdef struct fsdp2_module_options
     struct_size::UInt32 = sizeof(fsdp2_module_options)
     dtype::Int32 = FSDP2_DTYPE_KEEP
     seed::UInt64 = 0
+    config_overrides::Cstring = Cstring(C_NULL)
 end
 
 Base.@kwdef struct fsdp2_module_info
@@ -614,6 +615,8 @@ Base.@kwdef struct fsdp2_step_options
     max_skips_in_row::Int32 = 100
     loss_mean::Int32 = FSDP2_LOSS_MEAN_MICRO_BATCHES
     loss_chunk::Int32 = 0
+    start_lr_ratio::Cdouble = 0.0
+    decay_steps::Int64 = 0
 end
 
 Base.@kwdef struct fsdp2_step_result
@@ -719,6 +722,10 @@ end
 
 function fsdp2_runtime_set_product_engine(engine)
     @ccall libfsdp2.fsdp2_runtime_set_product_engine(engine::Int32)::fsdp2_status
+end
+
+function fsdp2_runtime_set_deterministic(flag)
+    @ccall libfsdp2.fsdp2_runtime_set_deterministic(flag::Int32)::fsdp2_status
 end
 
 function fsdp2_log_set(min_level, fn, user_data, release)

@@ -10,7 +10,7 @@ at once; its parameters get values when it is sharded or, without sharding, at i
 """
 Module
 
-const module_options = "Options: `dtype` of the parameters (`Float32`, `BF16`, ...), `seed` of initial values and dropout."
+const module_options = "Options: `dtype` of the parameters (`Float32`, `BF16`, ...), `seed` of initial values and dropout, `config_overrides`: JSON with fields that are changed in config.json."
 
 """
     from_pretrained(directory; options...)

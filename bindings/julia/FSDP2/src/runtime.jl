@@ -35,6 +35,15 @@ Chooses what computes the `Float32` products of the library's linear layers on a
 set_product_engine(engine) = check(fsdp2_runtime_set_product_engine(number_of("PRODUCT_ENGINE", :engine, engine)))
 
 """
+    set_deterministic(on::Bool)
+
+Makes LibTorch's operators in this process give the same bits in every run on the same machines, with as many ranks and threads. On a CPU
+they do anyway once a product engine is named. On a GPU a call that cannot fails, and products need `CUBLAS_WORKSPACE_CONFIG=:4096:8` in
+the environment.
+"""
+set_deterministic(on::Bool) = check(fsdp2_runtime_set_deterministic(on))
+
+"""
     LogRecord
 
 What a function of `set_log` gets: `level` (`:debug`, `:info`, `:warning`, `:error`), `rank` (-1: none), `time` in seconds since the

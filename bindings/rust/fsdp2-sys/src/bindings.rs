@@ -627,6 +627,9 @@ pub const FSDP2_PRODUCT_ENGINE_ONEDNN: i32 = 2;
 extern "C" {
     pub fn fsdp2_runtime_set_product_engine(engine: i32) -> fsdp2_status;
 }
+extern "C" {
+    pub fn fsdp2_runtime_set_deterministic(flag: i32) -> fsdp2_status;
+}
 pub const FSDP2_LOG_DEBUG: i32 = 10;
 pub const FSDP2_LOG_INFO: i32 = 20;
 pub const FSDP2_LOG_WARNING: i32 = 30;
@@ -2333,12 +2336,13 @@ pub struct fsdp2_module_options {
     pub struct_size: u32,
     pub dtype: i32,
     pub seed: u64,
+    pub config_overrides: *const ::std::os::raw::c_char,
 }
 #[test]
 fn bindgen_test_layout_fsdp2_module_options() {
     assert_eq!(
         ::std::mem::size_of::<fsdp2_module_options>(),
-        16usize,
+        24usize,
         concat!("Size of: ", stringify!(fsdp2_module_options))
     );
     assert_eq!(
@@ -2397,6 +2401,23 @@ fn bindgen_test_layout_fsdp2_module_options() {
         );
     }
     test_field_seed();
+    fn test_field_config_overrides() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_module_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).config_overrides) as usize - ptr as usize
+            },
+            16usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_module_options),
+                "::",
+                stringify!(config_overrides)
+            )
+        );
+    }
+    test_field_config_overrides();
 }
 extern "C" {
     pub fn fsdp2_module_options_init(
@@ -8196,12 +8217,14 @@ pub struct fsdp2_step_options {
     pub max_skips_in_row: i32,
     pub loss_mean: i32,
     pub loss_chunk: i32,
+    pub start_lr_ratio: f64,
+    pub decay_steps: i64,
 }
 #[test]
 fn bindgen_test_layout_fsdp2_step_options() {
     assert_eq!(
         ::std::mem::size_of::<fsdp2_step_options>(),
-        80usize,
+        96usize,
         concat!("Size of: ", stringify!(fsdp2_step_options))
     );
     assert_eq!(
@@ -8447,6 +8470,40 @@ fn bindgen_test_layout_fsdp2_step_options() {
         );
     }
     test_field_loss_chunk();
+    fn test_field_start_lr_ratio() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_step_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).start_lr_ratio) as usize - ptr as usize
+            },
+            80usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_step_options),
+                "::",
+                stringify!(start_lr_ratio)
+            )
+        );
+    }
+    test_field_start_lr_ratio();
+    fn test_field_decay_steps() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_step_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).decay_steps) as usize - ptr as usize
+            },
+            88usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_step_options),
+                "::",
+                stringify!(decay_steps)
+            )
+        );
+    }
+    test_field_decay_steps();
 }
 extern "C" {
     pub fn fsdp2_step_options_init(

@@ -156,15 +156,17 @@ impl Module {
         ffi::ready()?;
         let kind = ffi::c_text(kind)?;
         let mut module = sys::fsdp2_module::default();
-        ffi::give(forward, |user_data| unsafe {
-            sys::fsdp2_module_create_custom(
-                kind.as_ptr(),
-                &options.raw(),
-                Some(run_forward::<F, R>),
-                user_data,
-                Some(release::<F>),
-                &mut module,
-            )
+        options.with_raw(|raw| {
+            ffi::give(forward, |user_data| unsafe {
+                sys::fsdp2_module_create_custom(
+                    kind.as_ptr(),
+                    raw,
+                    Some(run_forward::<F, R>),
+                    user_data,
+                    Some(release::<F>),
+                    &mut module,
+                )
+            })
         })?;
         Ok(Self::own(module))
     }

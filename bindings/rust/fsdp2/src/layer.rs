@@ -46,10 +46,13 @@ impl Module {
         ffi::ready()?;
         let json = ffi::c_text(&json(settings)?)?;
         let kind = ffi::c_text(kind)?;
-        ffi::made(|out| unsafe {
-            sys::fsdp2_module_create_layer(kind.as_ptr(), json.as_ptr(), &options.raw(), out)
-        })
-        .map(Self::own)
+        options
+            .with_raw(|raw| {
+                ffi::made(|out| unsafe {
+                    sys::fsdp2_module_create_layer(kind.as_ptr(), json.as_ptr(), raw, out)
+                })
+            })
+            .map(Self::own)
     }
 }
 

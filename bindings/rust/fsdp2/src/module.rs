@@ -15,6 +15,25 @@ options! {
         dtype: Option<Dtype>,
         /// For dropout, and for the initial values, if there are no weights to read.
         seed: u64,
+    } others |_raw| {
+        /// The text of a JSON object: fields that are changed in config.json. Weights that are read must still fit.
+        config_overrides: Option<String> = None,
+    }
+}
+
+impl ModuleOptions {
+    /// Calls with the struct that C takes, which lives that long.
+    pub(crate) fn with_raw<R>(
+        &self,
+        call: impl FnOnce(&sys::fsdp2_module_options) -> Result<R>,
+    ) -> Result<R> {
+        let mut raw = self.raw();
+        let overrides = self.config_overrides.as_deref();
+        let overrides = overrides.map(ffi::c_text).transpose()?;
+        raw.config_overrides = overrides
+            .as_ref()
+            .map_or(std::ptr::null(), |text| text.as_ptr());
+        call(&raw)
     }
 }
 
@@ -121,20 +140,26 @@ impl Module {
     pub fn from_pretrained(directory: impl AsRef<Path>, options: &ModuleOptions) -> Result<Self> {
         ffi::ready()?;
         let directory = ffi::c_path(directory.as_ref())?;
-        ffi::made(|out| unsafe {
-            sys::fsdp2_module_from_pretrained(directory.as_ptr(), &options.raw(), out)
-        })
-        .map(Self::own)
+        options
+            .with_raw(|raw| {
+                ffi::made(|out| unsafe {
+                    sys::fsdp2_module_from_pretrained(directory.as_ptr(), raw, out)
+                })
+            })
+            .map(Self::own)
     }
 
     /// The model that the text of a config.json describes. The seed determines the initial values.
     pub fn from_config(json: &str, options: &ModuleOptions) -> Result<Self> {
         ffi::ready()?;
         let json = ffi::c_text(json)?;
-        ffi::made(|out| unsafe {
-            sys::fsdp2_module_from_config(json.as_ptr(), &options.raw(), out)
-        })
-        .map(Self::own)
+        options
+            .with_raw(|raw| {
+                ffi::made(|out| unsafe {
+                    sys::fsdp2_module_from_config(json.as_ptr(), raw, out)
+                })
+            })
+            .map(Self::own)
     }
 
     /// The model of any architecture that `torch.export` has written to a .pt2 file, or `torch.jit.save` to any file. Its first output
@@ -142,10 +167,13 @@ impl Module {
     pub fn from_exported(path: impl AsRef<Path>, options: &ModuleOptions) -> Result<Self> {
         ffi::ready()?;
         let path = ffi::c_path(path.as_ref())?;
-        ffi::made(|out| unsafe {
-            sys::fsdp2_module_from_exported(path.as_ptr(), &options.raw(), out)
-        })
-        .map(Self::own)
+        options
+            .with_raw(|raw| {
+                ffi::made(|out| unsafe {
+                    sys::fsdp2_module_from_exported(path.as_ptr(), raw, out)
+                })
+            })
+            .map(Self::own)
     }
 
     /// What the module is.

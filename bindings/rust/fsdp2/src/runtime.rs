@@ -47,3 +47,11 @@ pub fn set_product_engine(engine: ProductEngine) -> Result<()> {
     ffi::ready()?;
     ffi::check(unsafe { sys::fsdp2_runtime_set_product_engine(engine.number()) })
 }
+
+/// Makes LibTorch's operators in this process give the same bits in every run on the same machines, with as many ranks and threads.
+/// On a CPU they do anyway once an engine is named. On a GPU a call that cannot fails, and products need
+/// `CUBLAS_WORKSPACE_CONFIG=:4096:8` in the environment.
+pub fn set_deterministic(on: bool) -> Result<()> {
+    ffi::ready()?;
+    ffi::check(unsafe { sys::fsdp2_runtime_set_deterministic(i32::from(on)) })
+}

@@ -70,6 +70,10 @@ options! {
         /// How many labels of a language model have logits at a time; 1024 is usual, and fewer need less memory and more time.
         /// 0: by the vocabulary.
         loss_chunk: i32,
+        /// Where the warm-up begins, as a fraction of the optimizer's learning rate.
+        start_lr_ratio: f64,
+        /// Steps after which a linear or cosine schedule is at its final learning rate; 0: `total_steps`.
+        decay_steps: i64,
     }
 }
 

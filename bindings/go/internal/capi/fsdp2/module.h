@@ -12,8 +12,14 @@ typedef struct fsdp2_module_options {
   uint32_t struct_size;
   int32_t dtype; /* of the parameters; FSDP2_DTYPE_KEEP: fp32, or that of an exported program */
   uint64_t seed; /* for dropout, and for the initial values, if there are no weights to read */
+  /* (opt) The text of a JSON object: fields that are changed in config.json, as in
+   * {"rope_theta": 1e6}. Objects in it are merged. Weights that are read must still fit. A field
+   * that config.json lacks and the model does not read, or a value of another type, is
+   * FSDP2_E_INVALID_ARGUMENT, as is any for a module that has no config.json. */
+  const char* config_overrides;
 } fsdp2_module_options;
-#define FSDP2_MODULE_OPTIONS_INIT {(uint32_t)sizeof(fsdp2_module_options), FSDP2_DTYPE_KEEP, 0}
+#define FSDP2_MODULE_OPTIONS_INIT \
+  {(uint32_t)sizeof(fsdp2_module_options), FSDP2_DTYPE_KEEP, 0, NULL}
 FSDP2_CALL fsdp2_module_options_init(fsdp2_module_options* options, size_t struct_size);
 
 /* Makes the model of a Hugging Face directory: config.json and safetensors, in one file or indexed.

@@ -31,6 +31,12 @@ enum {
 /* Chooses the CPU engine of LibTorch that computes the fp32 products of this library's linear
  * layers. */
 FSDP2_CALL fsdp2_runtime_set_product_engine(int32_t engine);
+/* flag 1: the operators of LibTorch in this process give the same bits in every run on the same
+ * machines, with as many ranks and threads; 0, with which a process begins: they may differ where
+ * that is faster. On a CPU they are the same anyway once a product engine is named. On a GPU a call
+ * that runs an operator without such an algorithm fails and names it, and products need
+ * CUBLAS_WORKSPACE_CONFIG=:4096:8 in the environment before the GPU is first used. */
+FSDP2_CALL fsdp2_runtime_set_deterministic(int32_t flag);
 
 FSDP2_END_DECLS
 

@@ -39,7 +39,7 @@ typedef struct fsdp2_step_options {
   int32_t accumulate;      /* micro batches per step */
   int32_t accumulate_last; /* 1: reduce gradients at the last micro batch only */
   int32_t schedule;        /* after the warm-up */
-  int64_t warmup_steps;    /* lr * (s+1)/warmup */
+  int64_t warmup_steps;    /* lr * (s+1)/warmup; see start_lr_ratio */
   int64_t total_steps;     /* length of the schedule, warm-up included */
   double min_lr_ratio;     /* final learning rate, as a fraction of the optimizer's */
   double max_grad_norm;    /* 0: no clipping */
@@ -56,11 +56,17 @@ typedef struct fsdp2_step_options {
    * logits never exist together. How many: 1024 is usual; fewer need less memory and more time. 0:
    * by the vocabulary, about 16 MB of logits, but at least 512 bytes for each of its words. */
   int32_t loss_chunk;
+  /* The learning rate from which the warm-up rises, as a fraction of the optimizer's:
+   * start + (lr - start) * (s+1)/warmup. */
+  double start_lr_ratio;
+  /* Steps, the warm-up included, after which a linear or cosine schedule is at its final learning
+   * rate; 0: total_steps. */
+  int64_t decay_steps;
 } fsdp2_step_options;
 /* clang-format off */
 #define FSDP2_STEP_OPTIONS_INIT \
   { (uint32_t)sizeof(fsdp2_step_options), 1, 0, FSDP2_SCHEDULE_CONSTANT, 0, 0, 0.0, 0.0, 0.0, 2000, \
-    FSDP2_NOT_FINITE_ERROR, 100, FSDP2_LOSS_MEAN_MICRO_BATCHES, 0 }
+    FSDP2_NOT_FINITE_ERROR, 100, FSDP2_LOSS_MEAN_MICRO_BATCHES, 0, 0.0, 0 }
 /* clang-format on */
 FSDP2_CALL fsdp2_step_options_init(fsdp2_step_options* options, size_t struct_size);
 

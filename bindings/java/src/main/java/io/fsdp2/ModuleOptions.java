@@ -7,10 +7,12 @@ import io.fsdp2.internal.fsdp2_module_options;
 public final class ModuleOptions {
   private final DType dtype;
   private final long seed;
+  private final String configOverrides;
 
   private ModuleOptions(Builder builder) {
     dtype = builder.dtype;
     seed = builder.seed;
+    configOverrides = builder.configOverrides;
   }
 
   /** Begins with the library's defaults. */
@@ -28,11 +30,17 @@ public final class ModuleOptions {
     return seed;
   }
 
+  /** The text of a JSON object: fields that are changed in config.json; null: none. */
+  public String configOverrides() {
+    return configOverrides;
+  }
+
   /** The caller closes it. */
   fsdp2_module_options toRaw() {
     fsdp2_module_options raw = new fsdp2_module_options();
     raw.setDtype(dtype.number());
     raw.setSeed(seed);
+    raw.setConfig_overrides(configOverrides);
     return raw;
   }
 
@@ -40,6 +48,7 @@ public final class ModuleOptions {
   public static final class Builder {
     private DType dtype;
     private long seed;
+    private String configOverrides;
 
     private Builder() {
       try (fsdp2_module_options raw = new fsdp2_module_options()) {
@@ -58,6 +67,12 @@ public final class ModuleOptions {
     /** For dropout, and for the initial values if there are no weights to read. */
     public Builder seed(long seed) {
       this.seed = seed;
+      return this;
+    }
+
+    /** Fields that are changed in config.json, as JSON. Weights that are read must still fit. */
+    public Builder configOverrides(String configOverrides) {
+      this.configOverrides = configOverrides;
       return this;
     }
 

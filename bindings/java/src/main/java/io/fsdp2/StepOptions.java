@@ -18,6 +18,8 @@ public final class StepOptions {
   private final int maxSkipsInRow;
   private final LossMean lossMean;
   private final int lossChunk;
+  private final double startLrRatio;
+  private final long decaySteps;
 
   private StepOptions(Builder builder) {
     accumulate = builder.accumulate;
@@ -33,6 +35,8 @@ public final class StepOptions {
     maxSkipsInRow = builder.maxSkipsInRow;
     lossMean = builder.lossMean;
     lossChunk = builder.lossChunk;
+    startLrRatio = builder.startLrRatio;
+    decaySteps = builder.decaySteps;
   }
 
   /** Begins with the library's defaults. */
@@ -108,6 +112,16 @@ public final class StepOptions {
     return lossChunk;
   }
 
+  /** Where the warm-up begins, as a fraction of the optimizer's learning rate. */
+  public double startLrRatio() {
+    return startLrRatio;
+  }
+
+  /** Steps after which the schedule is at its final learning rate; 0: those of the schedule. */
+  public long decaySteps() {
+    return decaySteps;
+  }
+
   /** The caller closes it. */
   fsdp2_step_options toRaw() {
     fsdp2_step_options raw = new fsdp2_step_options();
@@ -124,6 +138,8 @@ public final class StepOptions {
     raw.setMax_skips_in_row(maxSkipsInRow);
     raw.setLoss_mean(lossMean.number());
     raw.setLoss_chunk(lossChunk);
+    raw.setStart_lr_ratio(startLrRatio);
+    raw.setDecay_steps(decaySteps);
     return raw;
   }
 
@@ -142,6 +158,8 @@ public final class StepOptions {
     private int maxSkipsInRow;
     private LossMean lossMean;
     private int lossChunk;
+    private double startLrRatio;
+    private long decaySteps;
 
     private Builder() {
       try (fsdp2_step_options raw = new fsdp2_step_options()) {
@@ -159,6 +177,8 @@ public final class StepOptions {
         maxSkipsInRow = raw.getMax_skips_in_row();
         lossMean = LossMean.of(raw.getLoss_mean());
         lossChunk = raw.getLoss_chunk();
+        startLrRatio = raw.getStart_lr_ratio();
+        decaySteps = raw.getDecay_steps();
       }
     }
 
@@ -240,6 +260,18 @@ public final class StepOptions {
      */
     public Builder lossChunk(int lossChunk) {
       this.lossChunk = lossChunk;
+      return this;
+    }
+
+    /** Where the warm-up begins, as a fraction of the optimizer's learning rate. */
+    public Builder startLrRatio(double startLrRatio) {
+      this.startLrRatio = startLrRatio;
+      return this;
+    }
+
+    /** Steps after which the schedule is at its final learning rate; 0: those of the schedule. */
+    public Builder decaySteps(long decaySteps) {
+      this.decaySteps = decaySteps;
       return this;
     }
 
