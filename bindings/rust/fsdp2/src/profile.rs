@@ -58,7 +58,7 @@ impl Profile {
 
 impl Drop for Profile {
     fn drop(&mut self) {
-        // One that has been stopped is past this: then there is nothing to stop.
+        // After `stop` nothing is left to stop, and the error that says so is nobody's.
         let _ = unsafe { sys::fsdp2_profile_stop(ptr::null()) };
     }
 }

@@ -350,7 +350,7 @@ public final class LocalTest {
     Tensor.of(new float[] {1}).close();
   }
 
-  /** Whoever closes it again, another scope may be open by then. */
+  /** By the time that it is closed again, another scope may be open. */
   private static void aScopeThatHasEnded() {
     TensorScope ended = TensorScope.open();
     TensorScope inner = TensorScope.open();
