@@ -62,6 +62,19 @@ constexpr float kFarthest = 64;
   return sum;
 }
 
+// The bits of x rounded to bf16, to nearest even.
+[[gnu::always_inline]] inline uint16_t bf16_of(float x) {
+  const auto bits = __builtin_bit_cast(uint32_t, x);
+  const uint32_t rounded = (bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16;
+  const bool is_nan = (bits & 0x7fffffffU) > 0x7f800000U;
+  return static_cast<uint16_t>(is_nan ? 0x7fc0U : rounded);
+}
+
+[[gnu::always_inline]] inline uint32_t larger_magnitude(uint32_t largest, float x) {
+  const uint32_t magnitude = __builtin_bit_cast(uint32_t, x) & 0x7fffffffU;
+  return largest < magnitude ? magnitude : largest;
+}
+
 }  // namespace
 
 FSDP2_CLONES void widen(const c10::BFloat16* from, float* to, int64_t n) {
@@ -78,10 +91,7 @@ FSDP2_CLONES void widen(const c10::Half* from, float* to, int64_t n) {
 
 FSDP2_CLONES void narrow(const float* from, c10::BFloat16* to, int64_t n) {
   for (int64_t i = 0; i < n; ++i) {
-    const auto bits = __builtin_bit_cast(uint32_t, from[i]);
-    const uint32_t rounded = (bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16;
-    const bool is_nan = (bits & 0x7fffffffU) > 0x7f800000U;
-    to[i].x = static_cast<uint16_t>(is_nan ? 0x7fc0U : rounded);
+    to[i].x = bf16_of(from[i]);
   }
 }
 
@@ -89,6 +99,27 @@ FSDP2_CLONES void narrow(const float* from, c10::Half* to, int64_t n) {
   for (int64_t i = 0; i < n; ++i) {
     to[i] = from[i];
   }
+}
+
+FSDP2_CLONES uint32_t split(const float* x, c10::BFloat16* high, c10::BFloat16* low, int64_t n) {
+  uint32_t largest = 0;
+  FSDP2_ROWS_APART
+  for (int64_t i = 0; i < n; ++i) {
+    high[i].x = bf16_of(x[i]);
+    low[i].x = bf16_of(x[i] - __builtin_bit_cast(float, uint32_t{high[i].x} << 16));
+    largest = larger_magnitude(largest, x[i]);
+  }
+  return largest;
+}
+
+FSDP2_CLONES uint32_t split(const float* x, c10::BFloat16* high, int64_t n) {
+  uint32_t largest = 0;
+  FSDP2_ROWS_APART
+  for (int64_t i = 0; i < n; ++i) {
+    high[i].x = bf16_of(x[i]);
+    largest = larger_magnitude(largest, x[i]);
+  }
+  return largest;
 }
 
 FSDP2_CLONES float dot(const float* a, const float* b, int64_t n) {

@@ -16,6 +16,10 @@ void widen(const c10::Half* from, float* to, int64_t n);
 // Rounds to nearest even.
 void narrow(const float* from, c10::BFloat16* to, int64_t n);
 void narrow(const float* from, c10::Half* to, int64_t n);
+// high = x rounded to bf16, low = what that leaves of x, rounded to bf16; the rounding as narrow's.
+// Both return the bits of the largest |x|: above those of infinity if one is NaN, 0 if n is 0.
+uint32_t split(const float* x, c10::BFloat16* high, c10::BFloat16* low, int64_t n);
+uint32_t split(const float* x, c10::BFloat16* high, int64_t n);
 
 float dot(const float* a, const float* b, int64_t n);
 // y = x * factor; y may be x.

@@ -12,11 +12,10 @@
 
 #include "core/nn/kernels/simd_rows.h"
 #include "tests/core/nn/closeness.h"
+#include "tests/core/nn/kernels/odd_numbers.h"
 
 namespace fsdp2::nn {
 namespace {
-
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 // Gradients of x and w under this number of threads.
 std::array<at::Tensor, 2> norm_gradients(int threads) {

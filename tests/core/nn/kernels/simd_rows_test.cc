@@ -107,6 +107,12 @@ TEST(SimdRows, HaveTheSameBitsWhereverTheyLie) {
   });
   expect_same_bits_everywhere(
       "exp_and_sum", [](const Rows& rows, int64_t n) { return exp_and_sum(rows[3], 5.0F, n); });
+  expect_same_bits_everywhere("split", [](const Rows& rows, int64_t n) {
+    std::vector<c10::BFloat16> parts(static_cast<size_t>(2 * n));
+    const uint32_t largest = split(rows[0], parts.data(), parts.data() + n, n);
+    std::memcpy(rows[3], parts.data(), static_cast<size_t>(n) * sizeof(float));
+    return __builtin_bit_cast(float, largest);
+  });
 }
 
 }  // namespace
