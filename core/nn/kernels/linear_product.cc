@@ -3,18 +3,22 @@
 #include <ATen/Context.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/addmm.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/mm.h>
-#include <ATen/ops/ones.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
+#include <optional>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "core/base/error.h"
+#include "core/nn/kernels/matmul_precision.h"
+#include "core/nn/kernels/product_race.h"
 
 namespace fsdp2::nn {
 
@@ -25,9 +29,6 @@ using torch::autograd::variable_list;
 
 // Below this many multiplications oneDNN's cost of a call (about 10 us) outweighs its speed.
 constexpr int64_t kSmallProduct = int64_t{1} << 20;
-// MKL is kept unless oneDNN is faster by this factor: near a tie the noise of one measurement must
-// not decide, or two runs on one machine would round differently.
-constexpr double kClearlyFaster = 1.25;
 
 std::atomic<ProductEngine> chosen_engine{ProductEngine::kAuto};
 
@@ -49,37 +50,14 @@ bool onednn_is_there() {
          c10::Dispatcher::singleton().findSchema({"mkldnn::_linear_pointwise", ""}).has_value();
 }
 
-// Forward product and both gradients of a linear layer of medium size, by both engines in turns, so
-// that a passing disturbance hits both; the best run of each counts.
 ProductSpeed measure() {
-  constexpr int64_t kRows = 256;
-  constexpr int64_t kIn = 512;
-  constexpr int64_t kOut = 768;
-  constexpr int kRuns = 5;  // the first one warms up
-  const c10::AutoGradMode no_grad(false);
-  const auto options = at::device(at::kCPU).dtype(at::kFloat);
-  const at::Tensor x = at::ones({kRows, kIn}, options);
-  const at::Tensor weight = at::ones({kOut, kIn}, options);
-  const at::Tensor dy = at::ones({kRows, kOut}, options);
-  const auto gflops = [&](auto product) {
-    const auto start = std::chrono::steady_clock::now();
-    product(x, weight);
-    product(dy, weight.t());
-    product(dy.t(), x.t());
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-    return 3 * 2.0 * kRows * kIn * kOut / seconds.count() * 1e-9;
-  };
-  const bool has_onednn = onednn_is_there();
-  ProductSpeed best{0, 0};
-  for (int run = 0; run < kRuns; ++run) {
-    const double mkl = gflops([](const auto& a, const auto& b) { return at::mm(a, b.t()); });
-    const double onednn =
-        has_onednn ? gflops([](const auto& a, const auto& b) { return onednn_linear(a, b); }) : 0;
-    if (run > 0) {
-      best = {std::max(best.mkl_gflops, mkl), std::max(best.onednn_gflops, onednn)};
-    }
+  const ProductWay mkl = [](const auto& a, const auto& b) { return at::mm(a, b.t()); };
+  if (!onednn_is_there()) {
+    return {race_products({mkl})[0], 0};
   }
-  return best;
+  const auto gflops =
+      race_products({mkl, [](const auto& a, const auto& b) { return onednn_linear(a, b); }});
+  return {gflops[0], gflops[1]};
 }
 
 bool is_small(int64_t m, int64_t n, int64_t k) {
@@ -88,39 +66,123 @@ bool is_small(int64_t m, int64_t n, int64_t k) {
                                                             : multiplications < kSmallProduct;
 }
 
-bool use_onednn(const at::Tensor& a, const at::Tensor& b, int64_t m, int64_t n, int64_t k) {
+bool is_large_fp32_on_host(const at::Tensor& a, const at::Tensor& b, int64_t m, int64_t n,
+                           int64_t k) {
   return a.is_cpu() && b.is_cpu() && a.scalar_type() == at::kFloat &&
-         b.scalar_type() == at::kFloat && !is_small(m, n, k) &&
-         product_engine() == ProductEngine::kOneDnn;
+         b.scalar_type() == at::kFloat && !is_small(m, n, k);
+}
+
+bool use_onednn(const at::Tensor& a, const at::Tensor& b, int64_t m, int64_t n, int64_t k) {
+  return is_large_fp32_on_host(a, b, m, n, k) && product_engine() == ProductEngine::kOneDnn;
+}
+
+// The number of bf16 parts that a product is to take; 0: none.
+int parts_for(const at::Tensor& a, const at::Tensor& b, int64_t m, int64_t n, int64_t k) {
+  return is_large_fp32_on_host(a, b, m, n, k) && is_for_parts(m, n, k) ? product_parts() : 0;
+}
+
+// Nothing if bf16 parts cannot stand for these numbers.
+using MatrixParts = std::optional<std::pair<Bf16Parts, Bf16Parts>>;
+MatrixParts parts_of_both(const ProductOperand& a, const ProductOperand& b, int number) {
+  auto parts = std::make_pair(a.parts(number), b.parts(number));
+  return parts_can_multiply(parts.first, parts.second) ? MatrixParts(std::move(parts))
+                                                       : std::nullopt;
+}
+
+at::Tensor strict_linear(const at::Tensor& x, const at::Tensor& weight,
+                         const std::optional<at::Tensor>& bias) {
+  return use_onednn(x, weight, x.numel() / weight.size(1), weight.size(0), weight.size(1))
+             ? onednn_linear(x, weight, bias)
+             : at::linear(x, weight, bias);
+}
+
+// Records no gradient; the sizes fit each other.
+at::Tensor host_linear(const at::Tensor& x, const at::Tensor& weight,
+                       const std::optional<at::Tensor>& bias) {
+  const int64_t in = weight.size(1);
+  const int64_t out = weight.size(0);
+  const int64_t rows = x.numel() / in;
+  const int number = parts_for(x, weight, rows, out, in);
+  const auto parts = number == 0
+                         ? std::nullopt
+                         : parts_of_both(x.reshape({rows, in}), ProductOperand(weight).t(), number);
+  if (!parts) {
+    return strict_linear(x, weight, bias);
+  }
+  const at::Tensor y = at::empty({rows, out}, x.options());
+  if (bias) {
+    y.copy_(*bias);
+  }
+  add_parts_product(y, parts->first, parts->second, bias ? 1 : 0);
+  std::vector<int64_t> sizes = x.sizes().vec();
+  sizes.back() = out;
+  return y.view(sizes);
+}
+
+// dy other^T, which itself records a gradient where second derivatives are asked for.
+at::Tensor gradient_product(const ProductOperand& dy, const at::Tensor& other) {
+  return c10::GradMode::is_enabled() ? linear_product(dy.matrix(), other) : product_nt(dy, other);
 }
 
 // Also right when a gradient is recorded through it (second derivatives).
-struct OneDnnLinear : torch::autograd::Function<OneDnnLinear> {
+struct HostLinear : torch::autograd::Function<HostLinear> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
                             const std::optional<at::Tensor>& bias) {
     context->save_for_backward({x, weight});
     context->saved_data["has_bias"] = bias.has_value();
-    return onednn_linear(x, weight, bias);
+    return host_linear(x, weight, bias);
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const auto saved = context->get_saved_variables();
     const at::Tensor& x = saved[0];
     const at::Tensor& weight = saved[1];
-    const at::Tensor dy = gradients[0].reshape({-1, weight.size(0)});
+    const ProductOperand dy = gradients[0].reshape({-1, weight.size(0)});
     variable_list result(3);
     if (context->needs_input_grad(0)) {
-      result[0] = linear_product(dy, weight.t()).view(x.sizes());
+      result[0] = gradient_product(dy, weight.t()).view(x.sizes());
     }
     if (context->needs_input_grad(1)) {
-      result[1] = linear_product(dy.t(), x.reshape({-1, weight.size(1)}).t());
+      result[1] = gradient_product(dy.t(), x.reshape({-1, weight.size(1)}).t());
     }
     if (context->saved_data["has_bias"].toBool() && context->needs_input_grad(2)) {
-      result[2] = dy.sum(0);
+      result[2] = dy.matrix().sum(0);
     }
     return result;
   }
 };
+
+void add_strict_product_tn(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b,
+                           double beta) {
+  const int64_t n = a.size(1);
+  const int64_t k = b.size(1);
+  const bool onednn = use_onednn(a, b, a.size(0), n, k);
+  if (!onednn && sum.scalar_type() == a.scalar_type()) {
+    sum.addmm_(a.t(), b, beta);
+    return;
+  }
+  if (sum.is_cuda() && sum.scalar_type() == at::kFloat) {  // CUDA adds narrow products to fp32
+    at::Tensor out = sum;
+    at::addmm_out(out, out, a.t(), b, at::kFloat, beta);
+    return;
+  }
+  // Neither oneDNN nor another device's product of another dtype can add to its output: parts of it
+  // that stay in the cache are computed and added one by one.
+  const int64_t rows = std::max<int64_t>(64, (int64_t{1} << 18) / std::max<int64_t>(k, 1));
+  for (int64_t row = 0; row < n; row += rows) {
+    const int64_t count = std::min(rows, n - row);
+    const at::Tensor a_part = a.narrow(1, row, count).t();
+    const at::Tensor part = onednn ? onednn_linear(a_part, b.t()) : at::mm(a_part, b);
+    const at::Tensor target = sum.narrow(0, row, count);
+    if (beta == 0) {
+      target.copy_(part);
+    } else if (beta == 1) {
+      target.add_(part);
+    } else {
+      target.mul_(beta).add_(part);
+    }
+  }
+}
 
 }  // namespace
 
@@ -169,49 +231,69 @@ std::string describe_product_engine() {
 
 at::Tensor linear_product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
   const auto given_bias = bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt;
-  const bool is_linear = weight.dim() == 2 && x.dim() >= 1 && x.size(-1) == weight.size(1) &&
-                         weight.size(1) > 0 &&
-                         (!bias.defined() || bias.scalar_type() == at::kFloat);
-  if (is_linear &&
-      use_onednn(x, weight, x.numel() / weight.size(1), weight.size(0), weight.size(1))) {
-    return OneDnnLinear::apply(x, weight, given_bias);
+  const bool is_linear =
+      weight.dim() == 2 && x.dim() >= 1 && x.size(-1) == weight.size(1) && weight.size(1) > 0 &&
+      (!bias.defined() ||
+       (bias.scalar_type() == at::kFloat && bias.dim() == 1 && bias.size(0) == weight.size(0)));
+  if (is_linear) {
+    const int64_t rows = x.numel() / weight.size(1);
+    if (parts_for(x, weight, rows, weight.size(0), weight.size(1)) > 0 ||
+        use_onednn(x, weight, rows, weight.size(0), weight.size(1))) {
+      return HostLinear::apply(x, weight, given_bias);
+    }
   }
   return at::linear(x, weight, given_bias);  // and its messages for what does not fit
 }
 
-at::Tensor product_nt(const at::Tensor& a, const at::Tensor& b) {
+ProductOperand::ProductOperand(const at::Tensor& matrix)
+    : matrix_(matrix), parts_(std::make_shared<Bf16Parts>()) {}
+
+ProductOperand ProductOperand::t() const {
+  ProductOperand result = *this;
+  result.matrix_ = matrix_.t();
+  result.parts_are_transposed_ = !parts_are_transposed_;
+  return result;
+}
+
+Bf16Parts ProductOperand::parts(int number) const {
+  if (!parts_->high.defined() || (number == 2) != parts_->low.defined()) {
+    *parts_ = split_in_bf16(parts_are_transposed_ ? matrix_.t() : matrix_, number);
+  }
+  Bf16Parts result = *parts_;
+  result.is_transposed = result.is_transposed != parts_are_transposed_;
+  return result;
+}
+
+at::Tensor strict_product_nt(const at::Tensor& a, const at::Tensor& b) {
   return use_onednn(a, b, a.size(0), b.size(0), a.size(1)) ? onednn_linear(a, b) : at::mm(a, b.t());
 }
 
-void add_product_tn(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b, double beta) {
-  const int64_t n = a.size(1);
-  const int64_t k = b.size(1);
-  const bool onednn = use_onednn(a, b, a.size(0), n, k);
-  if (!onednn && sum.scalar_type() == a.scalar_type()) {
-    sum.addmm_(a.t(), b, beta);
+at::Tensor product_nt(const ProductOperand& a, const ProductOperand& b) {
+  const at::Tensor& left = a.matrix();
+  const at::Tensor& right = b.matrix();
+  const int number = parts_for(left, right, left.size(0), right.size(0), left.size(1));
+  const auto parts = number == 0 ? std::nullopt : parts_of_both(a, b.t(), number);
+  if (!parts) {
+    return strict_product_nt(left, right);
+  }
+  const at::Tensor product = at::empty({left.size(0), right.size(0)}, left.options());
+  add_parts_product(product, parts->first, parts->second, 0);
+  return product;
+}
+
+void add_product_tn(const at::Tensor& sum, const ProductOperand& a, const ProductOperand& b,
+                    double beta) {
+  const at::Tensor& left = a.matrix();
+  const at::Tensor& right = b.matrix();
+  const bool can_add = sum.scalar_type() == at::kFloat && sum.is_contiguous();
+  const int number =
+      can_add ? parts_for(left, right, left.size(1), right.size(1), left.size(0)) : 0;
+  const auto parts = number == 0 ? std::nullopt : parts_of_both(a.t(), b, number);
+  if (!parts) {
+    add_strict_product_tn(sum, left, right, beta);
     return;
   }
-  if (sum.is_cuda() && sum.scalar_type() == at::kFloat) {  // CUDA adds narrow products to fp32
-    at::Tensor out = sum;
-    at::addmm_out(out, out, a.t(), b, at::kFloat, beta);
-    return;
-  }
-  // Neither oneDNN nor another device's product of another dtype can add to its output: parts of it
-  // that stay in the cache are computed and added one by one.
-  const int64_t rows = std::max<int64_t>(64, (int64_t{1} << 18) / std::max<int64_t>(k, 1));
-  for (int64_t row = 0; row < n; row += rows) {
-    const int64_t count = std::min(rows, n - row);
-    const at::Tensor a_part = a.narrow(1, row, count).t();
-    const at::Tensor part = onednn ? onednn_linear(a_part, b.t()) : at::mm(a_part, b);
-    const at::Tensor target = sum.narrow(0, row, count);
-    if (beta == 0) {
-      target.copy_(part);
-    } else if (beta == 1) {
-      target.add_(part);
-    } else {
-      target.mul_(beta).add_(part);
-    }
-  }
+  add_parts_product(sum, parts->first, parts->second, beta);
 }
 
 }  // namespace fsdp2::nn

@@ -1,7 +1,8 @@
 // The fp32 matrix products of linear layers on CPUs, through whichever of LibTorch's two engines is
 // faster on this CPU: MKL (LibTorch's default) or oneDNN (per call; LibTorch's process-wide switch
 // is left alone). Both are strict fp32. On AMD oneDNN is about twice as fast, on Intel they are
-// equal, and MKL is kept unless oneDNN clearly wins.
+// equal, and MKL is kept unless oneDNN clearly wins. matmul_precision.h allows products of less
+// precision, where they are faster.
 //
 //   at::Tensor y = nn::linear_product(x, weight, bias);   // differentiable; any dtype, any device
 //
@@ -11,7 +12,10 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
+
+#include "core/nn/kernels/bf16_parts.h"
 
 namespace fsdp2::nn {
 
@@ -42,10 +46,32 @@ std::string describe_product_engine();
 at::Tensor linear_product(const at::Tensor& x, const at::Tensor& weight,
                           const at::Tensor& bias = {});
 
+// A matrix that several products take: what their precision makes of it is made once, by the first
+// of them. Its elements must stay as they are meanwhile. For one thread.
+class ProductOperand {
+ public:
+  // NOLINTNEXTLINE(google-explicit-constructor): a matrix is one where a single product takes it
+  ProductOperand(const at::Tensor& matrix);
+
+  const at::Tensor& matrix() const { return matrix_; }
+  ProductOperand t() const;
+  // As split_in_bf16.
+  Bf16Parts parts(int number) const;
+
+ private:
+  at::Tensor matrix_;
+  std::shared_ptr<Bf16Parts> parts_;  // of the matrix, or of its transpose
+  bool parts_are_transposed_ = false;
+};
+
 // Plain products of matrices, for use inside autograd Functions (no gradient is recorded).
 // a [m,k] b[n,k]^T -> [m,n]
-at::Tensor product_nt(const at::Tensor& a, const at::Tensor& b);
+at::Tensor product_nt(const ProductOperand& a, const ProductOperand& b);
 // sum [n,k] = beta * sum + a[m,n]^T b[m,k]; with beta 0 sum's contents do not matter.
-void add_product_tn(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b, double beta);
+void add_product_tn(const at::Tensor& sum, const ProductOperand& a, const ProductOperand& b,
+                    double beta);
+
+// As product_nt, and strict fp32 whatever the precision is.
+at::Tensor strict_product_nt(const at::Tensor& a, const at::Tensor& b);
 
 }  // namespace fsdp2::nn

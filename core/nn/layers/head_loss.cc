@@ -97,21 +97,23 @@ LossAndGradients compute(const at::Tensor& x, const at::Tensor& weight, const at
     result.dw = rows > 0 ? at::empty(weight.sizes(), options) : at::zeros(weight.sizes(), options);
   }
   at::Tensor sum = at::zeros({}, x.options().dtype(at::kDouble));
+  const ProductOperand shared_weight = weight;
   for (int64_t row = 0; row < rows; row += chunk.rows) {
     const int64_t count = std::min(chunk.rows, rows - row);
-    const at::Tensor part = x.narrow(0, row, count);
-    at::Tensor logits = soft_capped(product_nt(part, weight), chunk.logit_cap);
+    const ProductOperand part = x.narrow(0, row, count);
+    at::Tensor logits = soft_capped(product_nt(part, shared_weight), chunk.logit_cap);
     const at::Tensor slope = want_gradient ? slope_at(logits, chunk.logit_cap) : at::Tensor();
     sum.add_(
         chunk_loss(logits, labels.narrow(0, row, count), want_gradient, share.narrow(row, count)));
     if (slope.defined()) {
       logits.mul_(slope);
     }
+    const ProductOperand dlogits = logits;
     if (want_dx) {
-      result.dx.narrow(0, row, count).copy_(product_nt(logits, weight.t()));
+      result.dx.narrow(0, row, count).copy_(product_nt(dlogits, shared_weight.t()));
     }
     if (want_dw) {
-      add_product_tn(result.dw, logits, part, row == 0 ? 0 : 1);
+      add_product_tn(result.dw, dlogits, part, row == 0 ? 0 : 1);
     }
   }
   result.loss = sum;

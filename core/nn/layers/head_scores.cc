@@ -35,10 +35,11 @@ TokenScores scores_of_rows(const at::Tensor& x, const at::Tensor& weight, const 
   const int64_t chunk_rows = rows_of_chunk(weight, options.chunk_rows);
   const at::TensorOptions wide_options = x.options().dtype(at::kFloat);
   TokenScores scores{at::empty({rows}, wide_options), at::empty({rows}, wide_options)};
+  const ProductOperand shared_weight = weight;
   for (int64_t row = 0; row < rows; row += chunk_rows) {
     const int64_t count = std::min(chunk_rows, rows - row);
     const at::Tensor logits =
-        soft_capped(product_nt(x.narrow(0, row, count), weight), options.logit_cap);
+        soft_capped(product_nt(x.narrow(0, row, count), shared_weight), options.logit_cap);
     const TokenScores part =
         scores_of_chunk(logits, labels.narrow(0, row, count), options.temperature);
     scores.log_probs.narrow(0, row, count).copy_(part.log_probs);

@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/nn/kernels/linear_product.h"
+#include "core/nn/kernels/matmul_precision.h"
 #include "core/nn/module.h"
 #include "tests/core/nn/closeness.h"
 
@@ -196,6 +197,33 @@ TEST(HeadLossEngines, GiveTheSameLossAndGradients) {
   set_product_engine(ProductEngine::kAuto);
   EXPECT_LE(relative_difference(losses[0], losses[1]), 1e-6);
   EXPECT_LE(relative_difference(gradients[0], gradients[1]), 3e-6);
+}
+
+// In chunks, each of which takes the weight's parts that the first has made.
+TEST(HeadLossPrecision, IsThatOfTheProducts) {
+  const auto run = [](MatmulPrecision precision, at::Tensor* dx, at::Tensor* dw) {
+    set_matmul_precision(precision);
+    const at::Tensor hidden = random_leaf({600, 160}, 1);
+    const at::Tensor weight = random_leaf({2000, 160}, 2);
+    HeadLossOptions options;
+    options.chunk_rows = 200;
+    const auto generator = at::detail::createCPUGenerator(3);
+    const at::Tensor labels = at::randint(0, 2000, {600}, generator, at::kLong);
+    const at::Tensor loss = head_loss(hidden, weight, labels, options);
+    loss.backward();
+    set_matmul_precision(MatmulPrecision::kHighest);
+    *dx = hidden.grad();
+    *dw = weight.grad();
+    return loss;
+  };
+  at::Tensor dx, dw, high_dx, high_dw;
+  const at::Tensor strict = run(MatmulPrecision::kHighest, &dx, &dw);
+  const at::Tensor high = run(MatmulPrecision::kHighAlways, &high_dx, &high_dw);
+  EXPECT_LE(relative_difference(high, strict), 1e-5);
+  EXPECT_LE(relative_difference(high_dx, dx), 1e-4);
+  EXPECT_LE(relative_difference(high_dw, dw), 1e-4);
+  EXPECT_FALSE(high_dx.equal(dx));
+  EXPECT_FALSE(high_dw.equal(dw));
 }
 
 TEST(HeadLossErrors, NameWhatDoesNotFit) {

@@ -1,0 +1,56 @@
+#include "core/nn/kernels/product_race.h"
+
+#include <ATen/ops/ones.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <chrono>
+
+namespace fsdp2::nn {
+
+namespace {
+
+constexpr int64_t kRows = 256;
+constexpr int64_t kIn = 512;
+constexpr int64_t kOut = 768;
+constexpr int kRuns = 5;  // the first one warms up
+
+// The forward product of a linear layer and both gradients.
+class LinearLayer {
+ public:
+  double gflops(const ProductWay& product) const {
+    const auto start = std::chrono::steady_clock::now();
+    product(x_, weight_);
+    product(dy_, weight_.t());
+    product(dy_.t(), x_.t());
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    return 3 * 2.0 * kRows * kIn * kOut / seconds.count() * 1e-9;
+  }
+
+ private:
+  static at::Tensor ones(int64_t rows, int64_t columns) {
+    return at::ones({rows, columns}, at::device(at::kCPU).dtype(at::kFloat));
+  }
+
+  at::Tensor x_ = ones(kRows, kIn);
+  at::Tensor weight_ = ones(kOut, kIn);
+  at::Tensor dy_ = ones(kRows, kOut);
+};
+
+}  // namespace
+
+// In turns, so that a passing disturbance hits all; the best run of each counts.
+std::vector<double> race_products(const std::vector<ProductWay>& ways) {
+  const c10::AutoGradMode no_grad(false);
+  const LinearLayer layer;
+  std::vector<double> best(ways.size(), 0.0);
+  for (int run = 0; run < kRuns; ++run) {
+    for (size_t i = 0; i < ways.size(); ++i) {
+      const double gflops = layer.gflops(ways[i]);
+      best[i] = run > 0 ? std::max(best[i], gflops) : 0.0;
+    }
+  }
+  return best;
+}
+
+}  // namespace fsdp2::nn

@@ -1,0 +1,21 @@
+// Which of several ways to multiply matrices is the fastest on this CPU.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <vector>
+
+namespace fsdp2::nn {
+
+// a [m,k] b [n,k] -> a b^T [m,n]
+using ProductWay = std::function<at::Tensor(const at::Tensor& a, const at::Tensor& b)>;
+
+// GFLOP/s of each, over the three products of a linear layer of medium size; a few tens of ms.
+std::vector<double> race_products(const std::vector<ProductWay>& ways);
+
+// A way that is usual is kept unless another one is faster by this factor: near a tie the noise of
+// one measurement must not decide, or two runs on one machine would round differently.
+constexpr double kClearlyFaster = 1.25;
+
+}  // namespace fsdp2::nn
