@@ -20,7 +20,8 @@ func CheckVersion() error { return failure(capi.CheckVersion(HeaderVersion)) }
 // LiveHandles returns the number of objects of the library in this process that are not closed yet.
 func LiveHandles() int { return int(capi.LiveHandles()) }
 
-// DescribeRuntime describes what runs here in "key: value" lines: version, LibTorch, CPU, threads, product engine.
+// DescribeRuntime describes what runs here in "key: value" lines: version, LibTorch, CPU, threads, product engine,
+// matmul precision.
 func DescribeRuntime() (string, error) { return text(capi.RuntimeDescribe) }
 
 // SetThreads sets the number of CPU threads that one operation of LibTorch uses. The library keeps it for each thread of the process;
@@ -52,6 +53,23 @@ func SetProductEngine(engine ProductEngine) error {
 // CUBLAS_WORKSPACE_CONFIG=:4096:8 in the environment.
 func SetDeterministic(on bool) error {
 	return failure(capi.RuntimeSetDeterministic(flag(on)))
+}
+
+// MatmulPrecision is what the fp32 products of linear layers may round on a CPU, by the words of torch.set_float32_matmul_precision.
+type MatmulPrecision int32
+
+// The precisions.
+const (
+	MatmulHighest      MatmulPrecision = capi.MatmulHighest      // nothing: strict fp32
+	MatmulHigh         MatmulPrecision = capi.MatmulHigh         // operands are sums of two bf16 numbers where that is measured to be faster
+	MatmulMedium       MatmulPrecision = capi.MatmulMedium       // operands are rounded to bf16 where that is measured to be faster
+	MatmulHighAlways   MatmulPrecision = capi.MatmulHighAlways   // as MatmulHigh, however slow
+	MatmulMediumAlways MatmulPrecision = capi.MatmulMediumAlways // as MatmulMedium, however slow
+)
+
+// SetMatmulPrecision chooses the precision for the whole process. All ranks must have the same when they shard a module.
+func SetMatmulPrecision(precision MatmulPrecision) error {
+	return failure(capi.RuntimeSetMatmulPrecision(int32(precision)))
 }
 
 // Dtype is the type of a tensor's elements.

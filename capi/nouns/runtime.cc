@@ -17,6 +17,7 @@
 #include "core/base/error.h"
 #include "core/base/spare_threads.h"
 #include "core/nn/kernels/linear_product.h"
+#include "core/nn/kernels/matmul_precision.h"
 
 // LibTorch's own answer to which version it is; null in versions older than the question.
 extern "C" __attribute__((weak)) uint64_t aoti_torch_abi_version();
@@ -58,9 +59,10 @@ std::string describe_runtime() {
       "libtorch: {}\n"
       "cpu: {}\n"
       "threads: {}\n"
-      "product_engine: {}\n",
+      "product_engine: {}\n"
+      "matmul_precision: {}\n",
       version_text(FSDP2_HEADER_VERSION), libtorch_found(), at::get_cpu_capability(),
-      at::get_num_threads(), nn::describe_product_engine());
+      at::get_num_threads(), nn::describe_product_engine(), nn::describe_matmul_precision());
 }
 
 nn::ProductEngine read_engine(int32_t engine) {
@@ -70,6 +72,18 @@ nn::ProductEngine read_engine(int32_t engine) {
        {FSDP2_PRODUCT_ENGINE_MKL, nn::ProductEngine::kMkl},
        {FSDP2_PRODUCT_ENGINE_ONEDNN, nn::ProductEngine::kOneDnn}},
       "engine: expected FSDP2_PRODUCT_ENGINE_AUTO (0), _MKL (1) or _ONEDNN (2)");
+}
+
+nn::MatmulPrecision read_precision(int32_t precision) {
+  return read_enum<nn::MatmulPrecision>(
+      precision,
+      {{FSDP2_MATMUL_HIGHEST, nn::MatmulPrecision::kHighest},
+       {FSDP2_MATMUL_HIGH, nn::MatmulPrecision::kHigh},
+       {FSDP2_MATMUL_MEDIUM, nn::MatmulPrecision::kMedium},
+       {FSDP2_MATMUL_HIGH_ALWAYS, nn::MatmulPrecision::kHighAlways},
+       {FSDP2_MATMUL_MEDIUM_ALWAYS, nn::MatmulPrecision::kMediumAlways}},
+      "precision: expected FSDP2_MATMUL_HIGHEST (0), _HIGH (1), _MEDIUM (2), _HIGH_ALWAYS (3) or "
+      "_MEDIUM_ALWAYS (4)");
 }
 
 // More than the machine has are of no use; 64 in any case, so that a program may count on some.
@@ -129,4 +143,10 @@ fsdp2_status fsdp2_runtime_set_product_engine(int32_t engine) {
 
 fsdp2_status fsdp2_runtime_set_deterministic(int32_t flag) {
   return guard(__func__, [&](Call&) { fsdp2::capi::set_deterministic(flag); });
+}
+
+fsdp2_status fsdp2_runtime_set_matmul_precision(int32_t precision) {
+  return guard(__func__, [&](Call&) {
+    fsdp2::nn::set_matmul_precision(fsdp2::capi::read_precision(precision));
+  });
 }

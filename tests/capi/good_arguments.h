@@ -199,6 +199,7 @@ static inline void list_good_numbers(void) {
   NUMBER("fsdp2_shard_cast_parameters", "dtype", int32_t, FSDP2_DTYPE_F32);
   NUMBER(NULL, "dtype", int32_t, FSDP2_DTYPE_I64);
   NUMBER(NULL, "engine", int32_t, FSDP2_PRODUCT_ENGINE_AUTO);
+  NUMBER(NULL, "precision", int32_t, FSDP2_MATMUL_HIGHEST);
   NUMBER(NULL, "flags", uint32_t, 0);
   NUMBER(NULL, "header_version", uint32_t, FSDP2_HEADER_VERSION);
   NUMBER(NULL, "status", fsdp2_status, FSDP2_E_IO);

@@ -79,6 +79,7 @@ static void the_runtime_describes_itself(void) {
   EXPECT(strstr(text, "libtorch: " LIBTORCH_VERSION "\n") != NULL);
   EXPECT(strstr(text, "threads: 1\n") != NULL);
   EXPECT(strstr(text, "product_engine: ") != NULL);
+  EXPECT(strstr(text, "matmul_precision: highest\n") != NULL);
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* they need address space */
@@ -122,6 +123,28 @@ static void the_product_engine_can_be_chosen(void) {
   EXPECT_OK(fsdp2_runtime_set_product_engine(FSDP2_PRODUCT_ENGINE_MKL));
   EXPECT_OK(fsdp2_runtime_set_product_engine(FSDP2_PRODUCT_ENGINE_AUTO));
   EXPECT_STATUS(fsdp2_runtime_set_product_engine(3), FSDP2_E_INVALID_ARGUMENT);
+}
+
+static void expect_description(const char* line) {
+  static char text[4096];
+  size_t needed = 0;
+  EXPECT_OK(fsdp2_runtime_describe(text, sizeof text, &needed));
+  EXPECT(strstr(text, line) != NULL);
+}
+
+static void the_matmul_precision_can_be_chosen(void) {
+  EXPECT_OK(fsdp2_runtime_set_matmul_precision(FSDP2_MATMUL_HIGH_ALWAYS));
+  expect_description("matmul_precision: high-always\n");
+  EXPECT_OK(fsdp2_runtime_set_matmul_precision(FSDP2_MATMUL_MEDIUM_ALWAYS));
+  expect_description("matmul_precision: medium-always\n");
+  EXPECT_OK(fsdp2_runtime_set_matmul_precision(FSDP2_MATMUL_MEDIUM));
+  expect_description("matmul_precision: medium (measured: fp32 ");
+  EXPECT_OK(fsdp2_runtime_set_matmul_precision(FSDP2_MATMUL_HIGH));
+  expect_description("matmul_precision: high (measured: fp32 ");
+  EXPECT_STATUS(fsdp2_runtime_set_matmul_precision(5), FSDP2_E_INVALID_ARGUMENT);
+  expect_description("matmul_precision: high (measured: fp32 "); /* as before */
+  EXPECT_OK(fsdp2_runtime_set_matmul_precision(FSDP2_MATMUL_HIGHEST));
+  expect_description("matmul_precision: highest\n");
 }
 
 static void* read_record(void* out) {
@@ -169,6 +192,7 @@ int main(void) {
   RUN(a_log_callback_that_is_refused_is_not_released);
   RUN(the_runtime_describes_itself);
   RUN(the_product_engine_can_be_chosen);
+  RUN(the_matmul_precision_can_be_chosen);
   RUN(a_thread_without_failures_has_an_empty_record);
   RUN(a_fork_answers_every_call_with_wrong_state);
   return harness_result();

@@ -56,6 +56,11 @@ const (
 	ProductEngineAuto        = 0
 	ProductEngineMkl         = 1
 	ProductEngineOnednn      = 2
+	MatmulHighest            = 0
+	MatmulHigh               = 1
+	MatmulMedium             = 2
+	MatmulHighAlways         = 3
+	MatmulMediumAlways       = 4
 	LogDebug                 = 10
 	LogInfo                  = 20
 	LogWarning               = 30
@@ -786,6 +791,9 @@ func RuntimeSetProductEngine(engine int32) error {
 // RuntimeSetDeterministic calls fsdp2_runtime_set_deterministic.
 func RuntimeSetDeterministic(flag int32) error {
 	return check(C.fsdp2_go_runtime_set_deterministic(C.int32_t(flag)))
+// RuntimeSetMatmulPrecision calls fsdp2_runtime_set_matmul_precision.
+func RuntimeSetMatmulPrecision(precision int32) error {
+	return check(C.fsdp2_go_runtime_set_matmul_precision(C.int32_t(precision)))
 }
 
 // LogSet calls fsdp2_log_set.

@@ -48,6 +48,11 @@ const FSDP2_DTYPE_BOOL = Int32(10)
 const FSDP2_PRODUCT_ENGINE_AUTO = Int32(0)
 const FSDP2_PRODUCT_ENGINE_MKL = Int32(1)
 const FSDP2_PRODUCT_ENGINE_ONEDNN = Int32(2)
+const FSDP2_MATMUL_HIGHEST = Int32(0)
+const FSDP2_MATMUL_HIGH = Int32(1)
+const FSDP2_MATMUL_MEDIUM = Int32(2)
+const FSDP2_MATMUL_HIGH_ALWAYS = Int32(3)
+const FSDP2_MATMUL_MEDIUM_ALWAYS = Int32(4)
 const FSDP2_LOG_DEBUG = Int32(10)
 const FSDP2_LOG_INFO = Int32(20)
 const FSDP2_LOG_WARNING = Int32(30)
@@ -726,6 +731,8 @@ end
 
 function fsdp2_runtime_set_deterministic(flag)
     @ccall libfsdp2.fsdp2_runtime_set_deterministic(flag::Int32)::fsdp2_status
+function fsdp2_runtime_set_matmul_precision(precision)
+    @ccall libfsdp2.fsdp2_runtime_set_matmul_precision(precision::Int32)::fsdp2_status
 end
 
 function fsdp2_log_set(min_level, fn, user_data, release)

@@ -5,6 +5,7 @@ const enums = Dict(
     :algorithm => "OPTIMIZER", :backend => "BACKEND", :comm_path => "COMM_PATH", :comm_schedule => "COMM_SCHEDULE",
     :device_type => "DEVICE", :engine => "PRODUCT_ENGINE", :format => "CHECKPOINT", :init => "INIT", :kind => "EVENT",
     :level => "LOG", :loss_mean => "LOSS_MEAN", :not_finite => "NOT_FINITE", :op => "REDUCE", :order => "ORDER",
+    :precision => "MATMUL",
     :reshard_after_forward => "RESHARD", :schedule => "SCHEDULE", :state => "UNIT", :tokens => "TOKENS", :which => "PARAMETER",
     :wrap => "WRAP")
 

@@ -15,7 +15,7 @@ live_handles() = Int(fsdp2_live_handles())
 """
     describe_runtime()
 
-What runs here, in "key: value" lines: versions, CPU, threads, product engine.
+What runs here, in "key: value" lines: versions, CPU, threads, product engine, matmul precision.
 """
 describe_runtime() = text(fsdp2_runtime_describe)
 
@@ -42,6 +42,15 @@ they do anyway once a product engine is named. On a GPU a call that cannot fails
 the environment.
 """
 set_deterministic(on::Bool) = check(fsdp2_runtime_set_deterministic(on))
+
+"""
+    set_matmul_precision(precision)
+
+Chooses what the `Float32` products of the library's linear layers may round on a CPU, by PyTorch's words: `:highest`, `:high`,
+`:medium`; the two latter where this CPU is measured to be faster at them, and `:high_always` and `:medium_always` however slow. All
+ranks must have the same when they shard a module.
+"""
+set_matmul_precision(precision) = check(fsdp2_runtime_set_matmul_precision(number_of("MATMUL", :precision, precision)))
 
 """
     LogRecord

@@ -6,6 +6,14 @@ const options_types = filter(name -> occursin(r"^fsdp2_\w+_options$", string(nam
     @test occursin("libtorch", lowercase(describe_runtime()))
 end
 
+@testset "the matmul precision can be chosen" begin
+    set_matmul_precision(:high_always)
+    @test occursin("matmul_precision: high-always", describe_runtime())
+    @test_throws FSDP2Error set_matmul_precision(:higher)
+    set_matmul_precision(:highest)
+    @test occursin("matmul_precision: highest", describe_runtime())
+end
+
 @testset "options default as the library's: $name" for name in options_types
     options = getfield(FSDP2, name)
     init = getfield(FSDP2, Symbol(name, "_init"))

@@ -629,6 +629,13 @@ extern "C" {
 }
 extern "C" {
     pub fn fsdp2_runtime_set_deterministic(flag: i32) -> fsdp2_status;
+pub const FSDP2_MATMUL_HIGHEST: i32 = 0;
+pub const FSDP2_MATMUL_HIGH: i32 = 1;
+pub const FSDP2_MATMUL_MEDIUM: i32 = 2;
+pub const FSDP2_MATMUL_HIGH_ALWAYS: i32 = 3;
+pub const FSDP2_MATMUL_MEDIUM_ALWAYS: i32 = 4;
+extern "C" {
+    pub fn fsdp2_runtime_set_matmul_precision(precision: i32) -> fsdp2_status;
 }
 pub const FSDP2_LOG_DEBUG: i32 = 10;
 pub const FSDP2_LOG_INFO: i32 = 20;

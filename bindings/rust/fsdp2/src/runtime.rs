@@ -17,7 +17,8 @@ pub fn live_handles() -> i64 {
     unsafe { sys::fsdp2_live_handles() }
 }
 
-/// Describes what runs here in "key: value" lines: version, LibTorch, CPU, threads, product engine.
+/// Describes what runs here in "key: value" lines: version, LibTorch, CPU, threads, product engine, matmul
+/// precision.
 pub fn describe() -> Result<String> {
     ffi::ready()?;
     ffi::text(|buffer, cap, needed| unsafe { sys::fsdp2_runtime_describe(buffer, cap, needed) })
@@ -54,4 +55,26 @@ pub fn set_product_engine(engine: ProductEngine) -> Result<()> {
 pub fn set_deterministic(on: bool) -> Result<()> {
     ffi::ready()?;
     ffi::check(unsafe { sys::fsdp2_runtime_set_deterministic(i32::from(on)) })
+}
+
+numbers! {
+    /// What the fp32 products of the library's linear layers may round on a CPU, by the words of `torch.set_float32_matmul_precision`.
+    MatmulPrecision {
+        /// Nothing: strict fp32.
+        Highest = FSDP2_MATMUL_HIGHEST,
+        /// Operands are sums of two bf16 numbers where this CPU is measured to be faster at that.
+        High = FSDP2_MATMUL_HIGH,
+        /// Operands are rounded to bf16 where this CPU is measured to be faster at that.
+        Medium = FSDP2_MATMUL_MEDIUM,
+        /// As `High`, however slow.
+        HighAlways = FSDP2_MATMUL_HIGH_ALWAYS,
+        /// As `Medium`, however slow.
+        MediumAlways = FSDP2_MATMUL_MEDIUM_ALWAYS,
+    }
+}
+
+/// Chooses the precision for the whole process. All ranks must have the same when they shard a module.
+pub fn set_matmul_precision(precision: MatmulPrecision) -> Result<()> {
+    ffi::ready()?;
+    ffi::check(unsafe { sys::fsdp2_runtime_set_matmul_precision(precision.number()) })
 }

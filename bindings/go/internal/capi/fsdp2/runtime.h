@@ -16,7 +16,7 @@ FSDP2_CALL fsdp2_check_version(uint32_t header_version);
 /* The number of handles given out in this process and not destroyed yet. */
 FSDP2_API int64_t fsdp2_live_handles(void);
 /* Describes what runs here in "key: value" lines: version, LibTorch, CPU, threads, product
- * engine. */
+ * engine, matmul precision. */
 FSDP2_CALL fsdp2_runtime_describe(char* buf, size_t cap, size_t* needed);
 /* Sets the number of CPU threads per LibTorch operation, for this thread and for later threads of
  * the process: 1 to the number of processors, or to 64 if there are fewer. FSDP2_E_OUT_OF_MEMORY,
@@ -37,6 +37,27 @@ FSDP2_CALL fsdp2_runtime_set_product_engine(int32_t engine);
  * that runs an operator without such an algorithm fails and names it, and products need
  * CUBLAS_WORKSPACE_CONFIG=:4096:8 in the environment before the GPU is first used. */
 FSDP2_CALL fsdp2_runtime_set_deterministic(int32_t flag);
+
+/* What the fp32 products of this library's linear layers may round on CPUs, forward and backward,
+ * by the words of torch.set_float32_matmul_precision. Sums are fp32 in each. Products of operands
+ * that are not all finite, or of numbers near the ends of fp32's range, of fewer than 128 rows or
+ * columns, or of other layers, are strict fp32 in any case. */
+enum {
+  FSDP2_MATMUL_HIGHEST = 0, /* nothing: strict fp32 */
+  FSDP2_MATMUL_HIGH = 1,   /* each operand is the sum of two bf16 numbers, which hold 16 bits, where
+                              this CPU is measured to be faster at that, as those with AMX are;
+                              elsewhere strict fp32. Errors are about 5e-6 of a product's largest
+                              element, ten times those of strict fp32 */
+  FSDP2_MATMUL_MEDIUM = 2, /* operands are rounded to bf16, where that is measured to be faster;
+                              elsewhere strict fp32. Errors are about 3e-3 */
+  FSDP2_MATMUL_HIGH_ALWAYS = 3, /* as HIGH, however slow: the numbers of a machine that is faster */
+  FSDP2_MATMUL_MEDIUM_ALWAYS = 4 /* as MEDIUM, likewise */
+};
+/* Sets it for the whole process; HIGHEST until then. All ranks must have the same when they shard
+ * a module. The first large product after HIGH or MEDIUM measures, some tens of milliseconds, and
+ * logs what came of it, a warning if products stay strict fp32; fsdp2_runtime_describe tells it,
+ * too. */
+FSDP2_CALL fsdp2_runtime_set_matmul_precision(int32_t precision);
 
 FSDP2_END_DECLS
 

@@ -44,4 +44,12 @@ public final class FsdpRuntime {
   public static void setDeterministic(boolean on) {
     Raw.fsdp2_runtime_set_deterministic(on ? 1 : 0);
   }
+
+  /**
+   * Chooses what the fp32 products of linear layers may round on a CPU. All ranks must have the
+   * same when they shard a module.
+   */
+  public static void setMatmulPrecision(MatmulPrecision precision) {
+    Raw.fsdp2_runtime_set_matmul_precision(precision.number());
+  }
 }

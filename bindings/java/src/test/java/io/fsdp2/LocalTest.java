@@ -22,6 +22,7 @@ public final class LocalTest {
 
   public static void main(String[] arguments) throws Exception {
     test("versions agree", LocalTest::versionsAgree);
+    test("the matmul precision can be chosen", LocalTest::theMatmulPrecisionCanBeChosen);
     test("a failed call gives code, class and message", LocalTest::aFailedCallGivesItsRecord);
     test("options default as the library's", LocalTest::optionsDefaultAsTheLibrarys);
     test("a closed object refuses politely", LocalTest::aClosedObjectRefusesPolitely);
@@ -49,6 +50,13 @@ public final class LocalTest {
   private static void versionsAgree() {
     expect(FsdpRuntime.builtFor(), FsdpRuntime.version());
     expectContains("version: ", FsdpRuntime.describe());
+  }
+
+  private static void theMatmulPrecisionCanBeChosen() {
+    FsdpRuntime.setMatmulPrecision(MatmulPrecision.HIGH_ALWAYS);
+    expectContains("matmul_precision: high-always", FsdpRuntime.describe());
+    FsdpRuntime.setMatmulPrecision(MatmulPrecision.HIGHEST);
+    expectContains("matmul_precision: highest", FsdpRuntime.describe());
   }
 
   private static void aFailedCallGivesItsRecord() {

@@ -1,0 +1,23 @@
+package fsdp2_test
+
+import (
+	"strings"
+	"testing"
+
+	"fsdp2"
+)
+
+func TestMatmulPrecisionCanBeChosen(t *testing.T) {
+	for _, chosen := range []struct {
+		precision fsdp2.MatmulPrecision
+		name      string
+	}{{fsdp2.MatmulHighAlways, "high-always"}, {fsdp2.MatmulHighest, "highest"}} {
+		if err := fsdp2.SetMatmulPrecision(chosen.precision); err != nil {
+			t.Fatal(err)
+		}
+		description, err := fsdp2.DescribeRuntime()
+		if err != nil || !strings.Contains(description, "matmul_precision: "+chosen.name+"\n") {
+			t.Errorf("found %q, %v", description, err)
+		}
+	}
+}
