@@ -11,6 +11,7 @@
 #include "core/base/text.h"
 #include "core/comm/agreement.h"
 #include "core/fsdp/unit.h"
+#include "core/nn/kernels/matmul_precision.h"
 #include "core/nn/parameter_borrower.h"
 
 namespace fsdp2::fsdp {
@@ -110,7 +111,7 @@ std::vector<Scheduler::Member> members_of(const std::vector<Tree::Found>& found)
 }
 
 std::string plan_text(const std::vector<Tree::Found>& found) {
-  std::string text;
+  std::string text = fmt::format("matmul_precision={}\n", nn::to_string(nn::matmul_precision()));
   for (const Scheduler::Member& member : members_of(found)) {
     text += fmt::format("unit '{}'={}, over a mesh of [{}]\n", member.name,
                         policy_text(member.group->policy()),

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "tests/capi/harness.h"
+#include "tests/capi/tiny_model.h"
 
 extern char** environ;
 
@@ -60,6 +61,20 @@ static void leaves_all_behind(fsdp2_mesh mesh, int rank) {
   exit(harness_failures != 0);
 }
 
+static void differ_in_precision(fsdp2_mesh mesh, int rank) {
+  fsdp2_module module = tiny_model();
+  fsdp2_shard shard = {0};
+  EXPECT_OK(fsdp2_runtime_set_matmul_precision(rank == 0 ? FSDP2_MATMUL_HIGHEST
+                                                         : FSDP2_MATMUL_HIGH_ALWAYS));
+  EXPECT_STATUS(fsdp2_shard_create(module, mesh, NULL, &shard), FSDP2_E_INVALID_ARGUMENT);
+  EXPECT_MESSAGE("matmul_precision: rank 0 has highest, rank 1 has high-always");
+  EXPECT_OK(fsdp2_module_destroy(module));
+  EXPECT_OK(fsdp2_runtime_set_matmul_precision(FSDP2_MATMUL_HIGH_ALWAYS));
+  module = tiny_model(); /* the mesh is as good as before */
+  shard = shard_with(module, mesh, NULL);
+  destroy_tiny(module, shard);
+}
+
 static const struct {
   const char* name;
   void (*body)(fsdp2_mesh mesh, int rank);
@@ -68,6 +83,7 @@ static const struct {
     {"tells", tells},
     {"dies", dies},
     {"leaves_all_behind", leaves_all_behind},
+    {"differ_in_precision", differ_in_precision},
 };
 
 static int run_as_rank(const char* scenario, int rank) {
