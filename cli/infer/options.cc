@@ -22,7 +22,7 @@ const std::set<std::string> kModelKeys = {"model",       "model-config",    "see
                                           "param-dtype", "load-from-rank0", "temperature",
                                           "world-size",  "device",          "backend",
                                           "tokenizer",   "threads",         "product-engine",
-                                          "timeout-s",   "ulysses-size"};
+                                          "timeout-s",   "ulysses-size",    "matmul-precision"};
 const std::set<std::string> kDataKeys = {"tokens", "text", "seq-len", "global-batch"};
 
 constexpr int64_t kMostRows = int64_t{1} << 31;

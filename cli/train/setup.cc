@@ -27,6 +27,11 @@ using Numbers = std::map<std::string, int32_t>;
 const Numbers kEngines = {{"auto", FSDP2_PRODUCT_ENGINE_AUTO},
                           {"mkl", FSDP2_PRODUCT_ENGINE_MKL},
                           {"onednn", FSDP2_PRODUCT_ENGINE_ONEDNN}};
+const Numbers kMatmulPrecisions = {{"highest", FSDP2_MATMUL_HIGHEST},
+                                   {"high", FSDP2_MATMUL_HIGH},
+                                   {"medium", FSDP2_MATMUL_MEDIUM},
+                                   {"high-always", FSDP2_MATMUL_HIGH_ALWAYS},
+                                   {"medium-always", FSDP2_MATMUL_MEDIUM_ALWAYS}};
 const Numbers kSchedules = {{"constant", FSDP2_SCHEDULE_CONSTANT},
                             {"linear", FSDP2_SCHEDULE_LINEAR},
                             {"cosine", FSDP2_SCHEDULE_COSINE}};
@@ -205,6 +210,7 @@ void set_up_process(const TrainOptions& options) {
     setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", kKeep);
     check(fsdp2_runtime_set_deterministic(1));
   }
+  check(fsdp2_runtime_set_matmul_precision(kMatmulPrecisions.at(options.matmul_precision)));
 }
 
 void join_job(const config::Plan& plan, Mesh* out) {

@@ -43,6 +43,9 @@ constexpr char kRecomputeHelp[] =
 constexpr char kRecomputeNamesHelp[] =
     "Modules that --activation-checkpointing is for, by paths or patterns, as in "
     "model.layers.{0-7},lm_head";
+constexpr char kMatmulPrecisionHelp[] =
+    "Precision of fp32 products on CPUs, in PyTorch's words; high and medium use bf16 units where "
+    "they are measured to be faster (AMX), and with -always however slow they are";
 constexpr char kFreezeHelp[] =
     "Parameters to freeze, by names or patterns of theirs or of modules above them, such as "
     "model.layers.{0-3},*.bias";
@@ -346,6 +349,11 @@ std::vector<Key> outcome_keys(TrainOptions* o) {
       {process, "deterministic", &o->deterministic,
        "Compute the same bits in every run on the same machines, with as many ranks and threads; a "
        "--product-engine auto is then mkl, and GPUs use the algorithms that LibTorch has for that"},
+      {process,
+       "matmul-precision",
+       &o->matmul_precision,
+       kMatmulPrecisionHelp,
+       {"highest", "high", "medium", "high-always", "medium-always"}},
       {process, "timeout-s", &o->timeout_s, "Seconds that a rank waits for the others"},
       {process, "grace-s", &o->grace_s,
        "Seconds after SIGTERM or SIGINT in which the run ends its step and saves; a second signal "

@@ -132,6 +132,7 @@ struct TrainOptions {
   int64_t threads = 0;
   std::string product_engine = "auto";
   bool deterministic = false;
+  std::string matmul_precision = "highest";
   std::string comm_path = "auto";
   double timeout_s = 600.0;
   double grace_s = 30.0;
