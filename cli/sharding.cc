@@ -41,6 +41,15 @@ fsdp2_status first_even_dim(const fsdp2_shard_dim_info* info, int32_t* out, void
   return FSDP2_OK;
 }
 
+// ", 2, 4": those of shard groups that have replicas.
+std::string smaller_sizes(int64_t world_size) {
+  std::string sizes;
+  for (int64_t size = 2; size <= world_size / 2; ++size) {
+    sizes += world_size % size == 0 ? ", " + std::to_string(size) : "";
+  }
+  return sizes;
+}
+
 }  // namespace
 
 std::vector<const char*> texts_of(const std::vector<std::string>& names) {
@@ -85,9 +94,10 @@ void check_sharding(const Sharding& sharding) {
 void check_sharding_for_world(const Sharding& sharding, int64_t world_size) {
   const int64_t size = sharding.fsdp_size;
   const bool has_replicas = size > 1 && size < world_size;
-  require(!has_replicas || world_size % size == 0, "--fsdp-size " + std::to_string(size) +
-                                                       " does not divide the " +
-                                                       std::to_string(world_size) + " ranks");
+  require(!has_replicas || world_size % size == 0,
+          "--fsdp-size " + std::to_string(size) + " does not divide the " +
+              std::to_string(world_size) + " ranks: expected 0 for all of them" +
+              smaller_sizes(world_size));
   const int64_t sharers = sharding.ulysses_size;
   require(world_size % sharers == 0, "--ulysses-size " + std::to_string(sharers) +
                                          " does not divide the " + std::to_string(world_size) +

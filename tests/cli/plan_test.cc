@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/cli/training.h"
@@ -100,6 +101,40 @@ TEST(Plan, OfAModelThatCannotBeReadNamesIt) {
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_EQ(outcome.err, "fsdp2 plan: --model /nowhere: No such file or directory\n");
   EXPECT_EQ(outcome.out, "");
+}
+
+// What `fsdp2 plan` makes of a number of ranks and a --fsdp-size: its mesh, or its error.
+std::string mesh_planned(int world_size, int fsdp_size) {
+  const Outcome outcome = plan({"--model", tiny_llama(), "--world-size", std::to_string(world_size),
+                                "--fsdp-size", std::to_string(fsdp_size)});
+  const size_t begin = outcome.out.find("over Mesh(") + 10;
+  const std::string mesh = outcome.out.substr(begin, outcome.out.find(')', begin) - begin);
+  return outcome.exit_code == 0 ? mesh : outcome.err;
+}
+
+TEST(Plan, SizesOfShardGroupsGiveTheirMeshOrTheirError) {
+  const auto refusal = [](int size, int ranks, const std::string& others) {
+    return "fsdp2 plan: --fsdp-size " + std::to_string(size) + " does not divide the " +
+           std::to_string(ranks) + " ranks: expected 0 for all of them" + others + "\n";
+  };
+  const std::vector<int> sizes = {0, 1, 2, 3, 4, 8, 64};
+  const std::vector<std::pair<int, Texts>> expected = {
+      {1, Texts(7, "fsdp=1")},
+      {2, Texts(7, "fsdp=2")},
+      {3, {"fsdp=3", "fsdp=3", refusal(2, 3, ""), "fsdp=3", "fsdp=3", "fsdp=3", "fsdp=3"}},
+      {4,
+       {"fsdp=4", "fsdp=4", "ddp=2, fsdp=2", refusal(3, 4, ", 2"), "fsdp=4", "fsdp=4", "fsdp=4"}},
+      {6,
+       {"fsdp=6", "fsdp=6", "ddp=3, fsdp=2", "ddp=2, fsdp=3", refusal(4, 6, ", 2, 3"), "fsdp=6",
+        "fsdp=6"}},
+      {8,
+       {"fsdp=8", "fsdp=8", "ddp=4, fsdp=2", refusal(3, 8, ", 2, 4"), "ddp=2, fsdp=4", "fsdp=8",
+        "fsdp=8"}}};
+  for (const auto& [ranks, meshes] : expected) {
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      EXPECT_EQ(mesh_planned(ranks, sizes[i]), meshes[i]) << ranks << " ranks, size " << sizes[i];
+    }
+  }
 }
 
 TEST(Plan, StrategiesDiffer) {
