@@ -42,6 +42,7 @@ template <> inline constexpr size_t kFirstSize<fsdp2_shard_stats> = 72;
 template <> inline constexpr size_t kFirstSize<fsdp2_plan_options> = 16;
 template <> inline constexpr size_t kFirstSize<fsdp2_plan_info> = 104;
 template <> inline constexpr size_t kFirstSize<fsdp2_plan_memory> = 40;
+template <> inline constexpr size_t kFirstSize<fsdp2_plan_reshard> = 32;
 template <> inline constexpr size_t kFirstSize<fsdp2_adamw_options> = 48;
 template <> inline constexpr size_t kFirstSize<fsdp2_sgd_options> = 32;
 template <> inline constexpr size_t kFirstSize<fsdp2_muon_options> = 72;

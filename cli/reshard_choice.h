@@ -1,9 +1,7 @@
-// Which units of a model may keep their parameters gathered from forward to backward, so that a
-// step needs fewer gathers, within so much memory.
+// The units of a planned shard that may stay gathered after forward, by fsdp2_plan_choose_reshard.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -11,18 +9,26 @@
 
 namespace fsdp2::cli {
 
-struct ReshardChoice {
-  std::vector<std::string> kept;     // names of units, the cheapest first
-  size_t candidates = 0;             // units that reshard after forward when none is kept
-  int64_t peak_bytes = 0;            // of a step in which these are kept
-  int64_t resharded_peak_bytes = 0;  // of one in which none is
+// A step of a plan: what fsdp2_plan_get_memory takes.
+struct PlannedStep {
+  Tensor tokens;  // and their labels
+  size_t micro_batches = 1;
+  fsdp2_plan_options options = FSDP2_PLAN_OPTIONS_INIT;
 };
 
-// `shard` is on a mesh of device type meta, and peak_bytes gives the memory of its step with its
-// present settings. Units that save the most received bytes for each byte that they keep come
-// first; among equals, the last one, whose parameters backward needs and frees first. As many of
-// them are kept as fit. The root stays as it is. `shard` is left with the choice set.
-ReshardChoice choose_reshard(const Shard& shard, int64_t budget_bytes,
-                             const std::function<int64_t()>& peak_bytes);
+// rows x length tokens for each of so many micro batches.
+PlannedStep planned_step(int64_t rows, int64_t length, int64_t micro_batches,
+                         const fsdp2_plan_options& options);
+
+fsdp2_plan_memory memory_of(const Shard& shard, const PlannedStep& step);
+
+struct ReshardChoice {
+  std::vector<std::string> kept;  // names of units, the last first
+  fsdp2_plan_reshard plan{};
+};
+
+// Leaves the shard with the choice set. Throws Failure, with FSDP2_E_OUT_OF_MEMORY if a step does
+// not fit whichever units reshard.
+ReshardChoice choose_reshard(const Shard& shard, const PlannedStep& step, int64_t budget_bytes);
 
 }  // namespace fsdp2::cli

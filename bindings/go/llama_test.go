@@ -418,4 +418,20 @@ func TestMemoryOfAStepIsPlanned(t *testing.T) {
 	if _, err := memoryOf(1, 0); !errors.Is(err, fsdp2.ErrInvalidArgument) {
 		t.Errorf("no micro batches: %v", err)
 	}
+	tokens, err := fsdp2.FromSlice(make([]int64, 8), 1, 8)
+	must(t, err)
+	defer tokens.Close()
+	all, err := shard.ChooseReshard(nil, 1<<40, 1, tokens, tokens)
+	must(t, err)
+	settings, err := shard.UnitSettings("model.layers.0")
+	must(t, err)
+	if all.Candidates != 2 || all.Kept != 2 || settings.ReshardAfterForward != fsdp2.ReshardNever {
+		t.Errorf("%+v, %+v", all, settings)
+	}
+	if again, err := shard.ChooseReshard(nil, all.PeakBytes, 1, tokens, tokens); err != nil || again != all || all.ReshardedPeakBytes != small.PeakBytes {
+		t.Errorf("%+v, %+v, %v", again, all, err)
+	}
+	if _, err := shard.ChooseReshard(nil, 1, 1, tokens, tokens); !errors.Is(err, fsdp2.ErrOutOfMemory) {
+		t.Errorf("a budget of one byte: %v", err)
+	}
 }

@@ -97,6 +97,35 @@ func (s *Shard) PlanMemory(options *PlanOptions, microBatches int, inputs ...*Te
 	}, failure(err)
 }
 
+// PlanReshard is what ChooseReshard has chosen.
+type PlanReshard struct {
+	Candidates         int // units, without the root, whose parameters come from other ranks
+	Kept               int // of these, units that stay gathered after forward
+	PeakBytes          int // of a step then, as in PlanMemory
+	ReshardedPeakBytes int // of a step in which none stays gathered
+}
+
+// ChooseReshard sets ReshardAfterForward of all units but the root: off for as many as a step of PlanMemory stays within budgetBytes
+// with, and on for the rest. UnitSettings tells them, and SetReshardAfterForward does the same to the shard that is to take the step.
+// The mesh is that of rank 0, so that all ranks choose alike. ErrOutOfMemory, with nothing set, if a step is beyond the budget whichever
+// units stay gathered. options nil: DefaultPlanOptions.
+func (s *Shard) ChooseReshard(options *PlanOptions, budgetBytes, microBatches int, inputs ...*Tensor) (PlanReshard, error) {
+	defer runtime.KeepAlive(s)
+	defer runtime.KeepAlive(inputs)
+	raw := sized[capi.PlanReshard]()
+	handles, err := rawTensors(inputs)
+	if err != nil {
+		return PlanReshard{}, err
+	}
+	err = capi.PlanChooseReshard(s.raw(), first(handles), uint(len(handles)), uint(microBatches), options.raw(), int64(budgetBytes), &raw)
+	return PlanReshard{
+		Candidates:         int(raw.NCandidates),
+		Kept:               int(raw.NKept),
+		PeakBytes:          int(raw.PeakBytes),
+		ReshardedPeakBytes: int(raw.ReshardedPeakBytes),
+	}, failure(err)
+}
+
 // DescribePlan returns what Plan does as text: units, memory, traffic, and the order of gathers and reductions.
 func (s *Shard) DescribePlan(options *PlanOptions) (string, error) {
 	defer runtime.KeepAlive(s)

@@ -2,7 +2,6 @@
 
 #include <filesystem>
 #include <system_error>
-#include <vector>
 
 #include "cli/arguments.h"
 #include "cli/config_file.h"
@@ -101,27 +100,19 @@ std::string PlannedModel::describe() const {
   return text_of(fsdp2_plan_describe, shard_.get(), &plan);
 }
 
-fsdp2_plan_memory PlannedModel::step_memory() const {
-  std::vector<int64_t> values(static_cast<size_t>(options_.micro_batch * options_.seq_len));
-  const int64_t shape[] = {options_.micro_batch, options_.seq_len};
-  Tensor tokens;
-  check(fsdp2_tensor_from_buffer(values.data(), values.size() * sizeof(int64_t), FSDP2_DTYPE_I64,
-                                 shape, 2, tokens.out()));
-  const fsdp2_tensor inputs[] = {tokens.get(), tokens.get()};
-  const fsdp2_plan_options plan = plan_options(options_, module_, shard_);
-  fsdp2_plan_memory memory{};
-  memory.struct_size = sizeof(memory);
-  check(fsdp2_plan_get_memory(shard_.get(), inputs, 2, static_cast<size_t>(options_.grad_accum),
-                              &plan, &memory));
-  return memory;
+PlannedStep PlannedModel::step() const {
+  return planned_step(options_.micro_batch, options_.seq_len, options_.grad_accum,
+                      plan_options(options_, module_, shard_));
 }
+
+fsdp2_plan_memory PlannedModel::step_memory() const { return memory_of(shard_, step()); }
 
 int64_t PlannedModel::gathers() const {
   return info_of<fsdp2_plan_info>(fsdp2_plan_get_info, shard_.get(), nullptr).all_gathers;
 }
 
 ReshardChoice PlannedModel::keep_gathered_within(int64_t bytes) const {
-  return choose_reshard(shard_, bytes, [this] { return step_memory().peak_bytes; });
+  return choose_reshard(shard_, step(), bytes);
 }
 
 }  // namespace fsdp2::cli

@@ -20,10 +20,12 @@ class PlannedModel {
   // All-gathers of units in a step of one micro batch.
   int64_t gathers() const;
   // Units that may stay gathered after forward where a step has so much memory, which they do from
-  // then on.
+  // then on. Throws as choose_reshard.
   ReshardChoice keep_gathered_within(int64_t bytes) const;
 
  private:
+  PlannedStep step() const;
+
   PlanOptions options_;
   Module module_;
   Mesh mesh_;

@@ -160,22 +160,31 @@ std::string reshard_report(const PlanOptions& options) {
   if (!reshards || (sharding.strategy != "full_shard" && sharding.strategy != "hybrid_shard")) {
     return "";  // it is not the plan's to choose
   }
+  PlanOptions of_rank0 = options;  // as all ranks choose
+  of_rank0.rank = 0;
+  const PlannedModel model(of_rank0);
   const auto most = static_cast<int64_t>(options.memory_gb * kGigabyte);
-  const PlannedModel model(options);
   const int64_t before = model.gathers();
-  const ReshardChoice choice = model.keep_gathered_within(most);
-  std::string text = "\nunits that may stay gathered after forward in " + gigabytes(most) + ": " +
-                     std::to_string(choice.kept.size()) + " of " +
-                     std::to_string(choice.candidates) + "\n";
-  if (choice.kept.empty()) {
-    return text;
+  std::string text = "\nunits that may stay gathered after forward in " + gigabytes(most) + ": ";
+  try {
+    const ReshardChoice choice = model.keep_gathered_within(most);
+    text += std::to_string(choice.plan.n_kept) + " of " + std::to_string(choice.plan.n_candidates) +
+            "\n";
+    for (const std::string& name : choice.kept) {
+      text += "  " + name + "\n";
+    }
+    if (choice.kept.empty()) {
+      return text;
+    }
+    return text + "  a step then takes " + gigabytes(choice.plan.peak_bytes) + " and " +
+           std::to_string(model.gathers()) + " gathers of units, not " + std::to_string(before) +
+           ": fsdp2 train --reshard-budget-gb " + number_text(options.memory_gb) + "\n";
+  } catch (const Failure& failure) {
+    if (failure.status() != FSDP2_E_OUT_OF_MEMORY) {
+      throw;
+    }
+    return text + "none\n";
   }
-  for (const std::string& name : choice.kept) {
-    text += "  " + name + "\n";
-  }
-  return text + "  a step then takes " + gigabytes(choice.peak_bytes) + " and " +
-         std::to_string(model.gathers()) + " gathers of units, not " + std::to_string(before) +
-         ": fsdp2 train --reshard-budget-gb " + number_text(options.memory_gb) + "\n";
 }
 
 }  // namespace fsdp2::cli

@@ -11,7 +11,7 @@ namespace fsdp2::cli {
 
 // The choice for a run on so many ranks. Works on a second model without values, in a job that this
 // process plays as rank 0, so that all ranks choose alike. Throws Failure if a step does not fit
-// though all units reshard.
+// whichever units reshard.
 ReshardChoice choose_within_budget(const TrainOptions& options, int64_t world_size,
                                    int64_t data_ranks);
 

@@ -139,9 +139,9 @@ void Trainer::prepare() {
     if (reshard_choice_) {
       emit({{"event", "reshard_budget"},
             {"kept_gathered", reshard_choice_->kept},
-            {"units", reshard_choice_->candidates},
-            {"planned_peak_bytes", reshard_choice_->peak_bytes},
-            {"resharded_peak_bytes", reshard_choice_->resharded_peak_bytes}});
+            {"units", reshard_choice_->plan.n_candidates},
+            {"planned_peak_bytes", reshard_choice_->plan.peak_bytes},
+            {"resharded_peak_bytes", reshard_choice_->plan.resharded_peak_bytes}});
     }
   }
 }

@@ -176,6 +176,7 @@ static inline void list_good_numbers(void) {
   size_t i;
   NUMBER("fsdp2_runtime_set_threads", "n", size_t, 1);
   NUMBER("fsdp2_plan_get_memory", "micro_batches", size_t, 1);
+  NUMBER("fsdp2_plan_choose_reshard", "micro_batches", size_t, 1);
   for (i = 0; i < sizeof(kCounts) / sizeof(kCounts[0]); ++i) {
     NUMBER(NULL, kCounts[i], size_t, 1);
   }
@@ -209,6 +210,7 @@ static inline void list_good_numbers(void) {
   NUMBER(NULL, "every", size_t, 1);
   NUMBER(NULL, "tiles", size_t, 1);
   NUMBER(NULL, "fsdp_size", int64_t, 0);
+  NUMBER(NULL, "budget_bytes", int64_t, 1 << 30);
   NUMBER(NULL, "world_size", int32_t, 1);
   NUMBER(NULL, "consumer_stream", uintptr_t, 0);
   NUMBER(NULL, "factor", double, 1.0);

@@ -120,25 +120,28 @@ static void options_of_a_plan_are_checked(void) {
   end_lone_job(&job);
 }
 
-/* A shard of tiny-llama over four ranks whose tensors have no values. */
+/* A shard of tiny-llama, of four ranks if nothing else is said, whose tensors have no values. */
 struct shapes {
   fsdp2_module module;
   fsdp2_mesh mesh;
   fsdp2_shard shard;
 };
 
-static struct shapes shapes_of(fsdp2_module module) {
+static struct shapes shapes_at(fsdp2_module module, int32_t world_size, int32_t rank) {
   struct shapes made = {module, {0}, {0}};
   fsdp2_mesh_options place = FSDP2_MESH_OPTIONS_INIT;
   fsdp2_shard_options options = FSDP2_SHARD_OPTIONS_INIT;
   place.backend = FSDP2_BACKEND_FAKE;
-  place.world_size = 4;
+  place.world_size = world_size;
+  place.rank = rank;
   place.device_type = "meta";
   options.defer_values = 1;
   EXPECT_OK(fsdp2_mesh_create(&place, &made.mesh));
   EXPECT_OK(fsdp2_shard_create(made.module, made.mesh, &options, &made.shard));
   return made;
 }
+
+static struct shapes shapes_of(fsdp2_module module) { return shapes_at(module, 4, 0); }
 
 static void end_shapes(struct shapes* made) {
   EXPECT_OK(fsdp2_shard_destroy(made->shard));
@@ -185,6 +188,154 @@ static void a_plan_tells_the_memory_of_a_step(void) {
   end_shapes(&plain);
 }
 
+static fsdp2_status choose(fsdp2_shard shard, int64_t budget, fsdp2_plan_reshard* out) {
+  const fsdp2_tensor tokens = tokens_of(1, 8);
+  const fsdp2_tensor inputs[] = {tokens, tokens};
+  fsdp2_status status;
+  memset(out, 0, sizeof(*out));
+  out->struct_size = (uint32_t)sizeof(*out);
+  status = fsdp2_plan_choose_reshard(shard, inputs, 2, 1, NULL, budget, out);
+  EXPECT(fsdp2_tensor_destroy(tokens) == FSDP2_OK);
+  return status;
+}
+
+static int32_t reshard_of(fsdp2_shard shard, const char* unit) {
+  fsdp2_unit_settings settings;
+  settings.struct_size = (uint32_t)sizeof(settings);
+  EXPECT_OK(fsdp2_shard_get_unit_settings(shard, unit, &settings));
+  return settings.reshard_after_forward;
+}
+
+enum { kLayers = 6 };
+
+static fsdp2_module wide_llama(void) {
+  fsdp2_module module = {0};
+  EXPECT_OK(fsdp2_module_from_config(
+      "{\"model_type\": \"llama\", \"hidden_size\": 128, \"intermediate_size\": 352, "
+      "\"num_hidden_layers\": 6, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, "
+      "\"vocab_size\": 384, \"max_position_embeddings\": 64}",
+      NULL, &module));
+  return module;
+}
+
+/* The last of them, of `kept` that stay gathered. */
+static void expect_last_layers_kept(fsdp2_shard shard, int32_t kept) {
+  char layer[32];
+  int i;
+  for (i = 0; i < kLayers; ++i) {
+    snprintf(layer, sizeof(layer), "model.layers.%d", i);
+    EXPECT(reshard_of(shard, layer) ==
+           (i >= kLayers - kept ? FSDP2_RESHARD_NEVER : FSDP2_RESHARD_ALWAYS));
+  }
+}
+
+static void the_more_memory_the_more_units_stay_gathered(void) {
+  struct shapes made = shapes_of(wide_llama());
+  const int64_t resharded = memory_of(made.shard, 1, 8, 1).peak_bytes;
+  fsdp2_plan_reshard all, out, again;
+  int64_t budget = INT64_MAX, least = 0;
+  int32_t kept = kLayers;
+  int choices = 0;
+  char expected[80];
+  EXPECT_OK(choose(made.shard, budget, &all));
+  EXPECT(all.n_candidates == kLayers && all.n_kept == kLayers);
+  EXPECT(all.resharded_peak_bytes == resharded && all.peak_bytes > resharded);
+  while (choose(made.shard, budget, &out) == FSDP2_OK) {
+    EXPECT(out.peak_bytes <= budget && out.n_kept <= kept);
+    EXPECT(out.resharded_peak_bytes == resharded);
+    EXPECT(out.peak_bytes == memory_of(made.shard, 1, 8, 1).peak_bytes);
+    expect_last_layers_kept(made.shard, out.n_kept);
+    kept = out.n_kept;
+    least = out.peak_bytes;
+    budget = least - 1;
+    ++choices;
+  }
+  EXPECT(choices >= 4 && kept <= 2);
+  EXPECT_STATUS(choose(made.shard, budget, &out), FSDP2_E_OUT_OF_MEMORY);
+  snprintf(expected, sizeof(expected), "a step takes at least %lld bytes", (long long)least);
+  EXPECT_MESSAGE(expected);
+  expect_last_layers_kept(made.shard, kept);
+  EXPECT_OK(choose(made.shard, all.peak_bytes, &again));
+  EXPECT(memcmp(&again, &all, sizeof(all)) == 0);
+  end_shapes(&made);
+}
+
+static void a_budget_that_no_step_fits_in_changes_nothing(void) {
+  struct shapes made = shapes_of(tiny_llama());
+  fsdp2_plan_reshard out;
+  EXPECT_OK(fsdp2_shard_set_reshard_after_forward(made.shard, "model.layers.0", 0, 0));
+  EXPECT_STATUS(choose(made.shard, 1, &out), FSDP2_E_OUT_OF_MEMORY);
+  EXPECT_MESSAGE("whichever units reshard after forward, expected at most 1:");
+  EXPECT(reshard_of(made.shard, "model.layers.0") == FSDP2_RESHARD_NEVER);
+  EXPECT(reshard_of(made.shard, "model.layers.1") == FSDP2_RESHARD_AUTO);
+  EXPECT_STATUS(choose(made.shard, 0, &out), FSDP2_E_INVALID_ARGUMENT);
+  EXPECT_MESSAGE("budget_bytes");
+  end_shapes(&made);
+}
+
+/* Another rank than the first might choose otherwise; alone, a rank has nothing to gather. */
+static void all_ranks_choose_alike(void) {
+  struct job job = start_lone_job();
+  struct shapes second = shapes_at(tiny_llama(), 4, 1), lone = shapes_at(tiny_llama(), 1, 0);
+  fsdp2_plan_reshard out;
+  EXPECT_STATUS(choose(second.shard, INT64_MAX, &out), FSDP2_E_INVALID_ARGUMENT);
+  EXPECT_MESSAGE("expected the plan of rank 0");
+  EXPECT_OK(choose(lone.shard, INT64_MAX, &out));
+  EXPECT(out.n_candidates == 0 && out.n_kept == 0 && out.peak_bytes == out.resharded_peak_bytes);
+  EXPECT_STATUS(choose(job.shard, INT64_MAX, &out), FSDP2_E_UNSUPPORTED);
+  EXPECT_MESSAGE("expected a mesh of device type meta, found cpu");
+  end_shapes(&lone);
+  end_shapes(&second);
+  end_lone_job(&job);
+}
+
+/* A step on four ranks, whose units follow the plan's choice. */
+static void take_planned_step(fsdp2_mesh mesh, int rank) {
+  const fsdp2_module module = wide_llama();
+  const fsdp2_shard shard = shard_of(module, mesh);
+  const fsdp2_optimizer optimizer = golden_adamw(shard);
+  const fsdp2_tensor tokens = tokens_of(1, 8);
+  const fsdp2_tensor inputs[] = {tokens, tokens};
+  fsdp2_step step = {0};
+  fsdp2_step_result result;
+  fsdp2_shard_stats stats;
+  struct shapes made = shapes_of(wide_llama());
+  fsdp2_plan_reshard all, some;
+  fsdp2_plan_info plan;
+  char layer[32];
+  int i;
+  (void)rank;
+  EXPECT_OK(choose(made.shard, INT64_MAX, &all));
+  EXPECT_OK(choose(made.shard, (all.peak_bytes + all.resharded_peak_bytes) / 2, &some));
+  EXPECT(some.n_kept > 0 && some.n_kept < all.n_kept);
+  plan = plan_of(made.shard);
+  for (i = 0; i < kLayers; ++i) {
+    snprintf(layer, sizeof(layer), "model.layers.%d", i);
+    if (reshard_of(made.shard, layer) == FSDP2_RESHARD_NEVER) {
+      EXPECT_OK(fsdp2_shard_set_reshard_after_forward(shard, layer, 0, 0));
+    }
+  }
+  EXPECT_OK(fsdp2_step_create(shard, optimizer, NULL, &step));
+  EXPECT_OK(fsdp2_shard_reset_stats(shard));
+  result.struct_size = (uint32_t)sizeof(result);
+  EXPECT_OK(fsdp2_step_run(step, inputs, 2, &result));
+  stats.struct_size = (uint32_t)sizeof(stats);
+  EXPECT_OK(fsdp2_shard_get_stats(shard, &stats));
+  EXPECT(plan.all_gathers == stats.all_gathers);
+  EXPECT(plan.all_gathers == 2 * kLayers + 1 - some.n_kept);
+  EXPECT(plan.peak_unsharded_bytes == stats.peak_unsharded_bytes);
+  EXPECT(stats.peak_unsharded_bytes <= some.peak_bytes);
+  EXPECT_OK(fsdp2_step_destroy(step));
+  EXPECT_OK(fsdp2_tensor_destroy(tokens));
+  EXPECT_OK(fsdp2_optimizer_destroy(optimizer));
+  EXPECT_OK(fsdp2_shard_destroy(shard));
+  EXPECT_OK(fsdp2_module_destroy(module));
+  end_shapes(&made);
+}
+static void a_step_by_the_choice_holds_and_gathers_what_is_planned(void) {
+  on_ranks("choice", 4, 0, take_planned_step);
+}
+
 static void what_has_no_values_is_refused(void) {
   struct job job = start_lone_job();
   struct shapes made = shapes_of(tiny_llama());
@@ -222,6 +373,10 @@ int main(void) {
   RUN(a_frozen_model_reduces_nothing);
   RUN(options_of_a_plan_are_checked);
   RUN(a_plan_tells_the_memory_of_a_step);
+  RUN(the_more_memory_the_more_units_stay_gathered);
+  RUN(a_budget_that_no_step_fits_in_changes_nothing);
+  RUN(all_ranks_choose_alike);
+  RUN(a_step_by_the_choice_holds_and_gathers_what_is_planned);
   RUN(what_has_no_values_is_refused);
   return harness_result();
 }

@@ -375,7 +375,7 @@ TEST(Plan, SaysWhichUnitsMayStayGatheredInSoMuchMemory) {
   };
   const std::string row = "units that may stay gathered after forward in ";
   const std::string none = within(0.01);
-  EXPECT_THAT(none, HasSubstr(row + "0.010 GB: 0 of 4\n"));
+  EXPECT_THAT(none, HasSubstr(row + "0.010 GB: none\n"));
   const std::string all = within(100);
   ASSERT_THAT(all, HasSubstr(row + "100.000 GB: 4 of 4\n"));
   // The root's gather and the layers' in forward; in backward none of either.

@@ -6,6 +6,7 @@
 #include "capi/object.h"
 #include "capi/sized_struct.h"
 #include "core/nn/value_map.h"
+#include "core/plan/reshard_choice.h"
 #include "core/plan/step_memory.h"
 #include "core/plan/step_plan.h"
 
@@ -81,14 +82,21 @@ fsdp2_plan_info plan_info(const plan::StepPlan& plan) {
 
 constexpr size_t kMostMicroBatches = 1 << 20;
 
-fsdp2_plan_memory plan_memory(const ShardObject& object, const fsdp2_tensor* inputs,
-                              size_t n_inputs, size_t micro_batches,
-                              const plan::PlanOptions& options) {
+// The inputs of each micro batch.
+nn::Values read_micro_batches(const ShardObject& object, const fsdp2_tensor* inputs,
+                              size_t n_inputs, size_t micro_batches) {
   FSDP2_CHECK(micro_batches >= 1 && micro_batches <= kMostMicroBatches, Code::kInvalidArgument,
               "micro_batches: expected 1 to {}, found {}", kMostMicroBatches, micro_batches);
   const nn::Module& module = *object.module->module;
-  const nn::Values values = nn::values_of(read_inputs(module, inputs, n_inputs, "inputs"));
+  nn::Values values = nn::values_of(read_inputs(module, inputs, n_inputs, "inputs"));
   module.check_inputs(values);
+  return values;
+}
+
+fsdp2_plan_memory plan_memory(const ShardObject& object, const fsdp2_tensor* inputs,
+                              size_t n_inputs, size_t micro_batches,
+                              const plan::PlanOptions& options) {
+  const nn::Values values = read_micro_batches(object, inputs, n_inputs, micro_batches);
   const plan::StepMemory found =
       plan::rehearse_step(*object.root, values, static_cast<int64_t>(micro_batches));
   fsdp2_plan_memory memory{};
@@ -97,6 +105,22 @@ fsdp2_plan_memory plan_memory(const ShardObject& object, const fsdp2_tensor* inp
   memory.optimizer_bytes = plan::make_step_plan(*object.root, options).optimizer;
   memory.peak_bytes = memory.model_bytes + memory.activation_bytes + memory.optimizer_bytes;
   return memory;
+}
+
+fsdp2_plan_reshard plan_reshard(const ShardObject& object, const fsdp2_tensor* inputs,
+                                size_t n_inputs, size_t micro_batches,
+                                const plan::PlanOptions& options, int64_t budget_bytes) {
+  FSDP2_CHECK(budget_bytes >= 1, Code::kInvalidArgument,
+              "budget_bytes: expected at least 1, found {}", budget_bytes);
+  const nn::Values values = read_micro_batches(object, inputs, n_inputs, micro_batches);
+  const plan::ReshardChoice choice = plan::choose_reshard(
+      *object.root, values, static_cast<int64_t>(micro_batches), options, budget_bytes);
+  fsdp2_plan_reshard reshard{};
+  reshard.n_candidates = static_cast<int32_t>(choice.candidates);
+  reshard.n_kept = static_cast<int32_t>(choice.kept);
+  reshard.peak_bytes = choice.peak_bytes;
+  reshard.resharded_peak_bytes = choice.resharded_peak_bytes;
+  return reshard;
 }
 
 }  // namespace
@@ -137,5 +161,19 @@ fsdp2_status fsdp2_plan_get_memory(fsdp2_shard shard, const fsdp2_tensor* inputs
     const fsdp2::plan::PlanOptions read = capi::read_plan_options(options);
     capi::enter_forward(call, *object->module);
     capi::fill_struct(out, capi::plan_memory(*object, inputs, n_inputs, micro_batches, read));
+  });
+}
+
+fsdp2_status fsdp2_plan_choose_reshard(fsdp2_shard shard, const fsdp2_tensor* inputs,
+                                       size_t n_inputs, size_t micro_batches,
+                                       const fsdp2_plan_options* options, int64_t budget_bytes,
+                                       fsdp2_plan_reshard* out) {
+  return guard(__func__, [&](Call& call) {
+    capi::check_out_struct(out, "out");
+    const auto object = capi::pin(shard);
+    const fsdp2::plan::PlanOptions read = capi::read_plan_options(options);
+    capi::enter_forward(call, *object->module);
+    capi::fill_struct(
+        out, capi::plan_reshard(*object, inputs, n_inputs, micro_batches, read, budget_bytes));
   });
 }

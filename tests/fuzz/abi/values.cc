@@ -34,6 +34,7 @@ const std::map<std::string, std::vector<double>>& good_numbers() {
       {"comm_schedule", kFlag},
       {"consumer_stream", {0}},
       {"coupled_decay", kFlag},
+      {"budget_bytes", {1e9, 1, 1e5, 1e6}},
       {"cpu_offload", kFlag},
       {"cut_long_records", kFlag},
       {"defer_values", kFlag},

@@ -160,6 +160,7 @@
   F(plan_get_info, (fsdp2_shard shard, const fsdp2_plan_options *options, fsdp2_plan_info *out), (shard, options, out)) \
   F(plan_describe, (fsdp2_shard shard, const fsdp2_plan_options *options, char *buf, size_t cap, size_t *needed), (shard, options, buf, cap, needed)) \
   F(plan_get_memory, (fsdp2_shard shard, const fsdp2_tensor *inputs, size_t n_inputs, size_t micro_batches, const fsdp2_plan_options *options, fsdp2_plan_memory *out), (shard, inputs, n_inputs, micro_batches, options, out)) \
+  F(plan_choose_reshard, (fsdp2_shard shard, const fsdp2_tensor *inputs, size_t n_inputs, size_t micro_batches, const fsdp2_plan_options *options, int64_t budget_bytes, fsdp2_plan_reshard *out), (shard, inputs, n_inputs, micro_batches, options, budget_bytes, out)) \
   F(config_lower, (const char *config, const char *config_name, const char *role, const char *const *sets, size_t n_sets, int32_t world_size, char *buf, size_t cap, size_t *needed), (config, config_name, role, sets, n_sets, world_size, buf, cap, needed)) \
   F(config_get_value, (const char *plan, const char *key, char *buf, size_t cap, size_t *needed), (plan, key, buf, cap, needed)) \
   F(config_get_shared, (const char *plan, char *buf, size_t cap, size_t *needed), (plan, buf, cap, needed)) \

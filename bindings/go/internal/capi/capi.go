@@ -563,6 +563,16 @@ type PlanMemory struct {
 	OptimizerBytes  int64
 }
 
+// PlanReshard is fsdp2_plan_reshard.
+type PlanReshard struct {
+	StructSize         uint32
+	Reserved           int32
+	NCandidates        int32
+	NKept              int32
+	PeakBytes          int64
+	ReshardedPeakBytes int64
+}
+
 // AdamwOptions is fsdp2_adamw_options.
 type AdamwOptions struct {
 	StructSize   uint32
@@ -1623,6 +1633,11 @@ func PlanDescribe(shard Shard, options *PlanOptions, buf *byte, cap uint, needed
 // PlanGetMemory calls fsdp2_plan_get_memory.
 func PlanGetMemory(shard Shard, inputs *Tensor, nInputs uint, microBatches uint, options *PlanOptions, out *PlanMemory) error {
 	return check(C.fsdp2_go_plan_get_memory(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), (*C.fsdp2_tensor)(unsafe.Pointer(inputs)), C.size_t(nInputs), C.size_t(microBatches), (*C.fsdp2_plan_options)(unsafe.Pointer(options)), (*C.fsdp2_plan_memory)(unsafe.Pointer(out))))
+}
+
+// PlanChooseReshard calls fsdp2_plan_choose_reshard.
+func PlanChooseReshard(shard Shard, inputs *Tensor, nInputs uint, microBatches uint, options *PlanOptions, budgetBytes int64, out *PlanReshard) error {
+	return check(C.fsdp2_go_plan_choose_reshard(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), (*C.fsdp2_tensor)(unsafe.Pointer(inputs)), C.size_t(nInputs), C.size_t(microBatches), (*C.fsdp2_plan_options)(unsafe.Pointer(options)), C.int64_t(budgetBytes), (*C.fsdp2_plan_reshard)(unsafe.Pointer(out))))
 }
 
 // ConfigLower calls fsdp2_config_lower.

@@ -385,6 +385,15 @@ var _ = [1]byte{}[unsafe.Offsetof(PlanMemory{}.ModelBytes)-unsafe.Offsetof(C.fsd
 var _ = [1]byte{}[unsafe.Offsetof(PlanMemory{}.ActivationBytes)-unsafe.Offsetof(C.fsdp2_plan_memory{}.activation_bytes)]
 var _ = [1]byte{}[unsafe.Offsetof(PlanMemory{}.OptimizerBytes)-unsafe.Offsetof(C.fsdp2_plan_memory{}.optimizer_bytes)]
 
+const _ = unsafe.Sizeof(C.fsdp2_plan_reshard{}) - unsafe.Sizeof(PlanReshard{})
+
+var _ = [1]byte{}[unsafe.Offsetof(PlanReshard{}.StructSize)-unsafe.Offsetof(C.fsdp2_plan_reshard{}.struct_size)]
+var _ = [1]byte{}[unsafe.Offsetof(PlanReshard{}.Reserved)-unsafe.Offsetof(C.fsdp2_plan_reshard{}.reserved)]
+var _ = [1]byte{}[unsafe.Offsetof(PlanReshard{}.NCandidates)-unsafe.Offsetof(C.fsdp2_plan_reshard{}.n_candidates)]
+var _ = [1]byte{}[unsafe.Offsetof(PlanReshard{}.NKept)-unsafe.Offsetof(C.fsdp2_plan_reshard{}.n_kept)]
+var _ = [1]byte{}[unsafe.Offsetof(PlanReshard{}.PeakBytes)-unsafe.Offsetof(C.fsdp2_plan_reshard{}.peak_bytes)]
+var _ = [1]byte{}[unsafe.Offsetof(PlanReshard{}.ReshardedPeakBytes)-unsafe.Offsetof(C.fsdp2_plan_reshard{}.resharded_peak_bytes)]
+
 const _ = unsafe.Sizeof(C.fsdp2_adamw_options{}) - unsafe.Sizeof(AdamwOptions{})
 
 var _ = [1]byte{}[unsafe.Offsetof(AdamwOptions{}.StructSize)-unsafe.Offsetof(C.fsdp2_adamw_options{}.struct_size)]

@@ -29,7 +29,7 @@ export get_units, get_unit, set_requires_gradient_sync!, set_requires_all_reduce
     get_backward_prefetch, get_unit_settings, set_unit_settings!, unshard!, wait_unshard, reshard!, reset!, get_events, clear_events!,
     get_stats, reset_stats!
 export set_all_reduce_hook!, set_gradient_ready!, set_all_gather_extension!
-export get_plan, get_plan_memory, describe_plan
+export get_plan, get_plan_memory, choose_reshard!, describe_plan
 export describe_profile
 export lower_config, get_shared
 

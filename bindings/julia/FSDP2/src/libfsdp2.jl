@@ -514,6 +514,15 @@ Base.@kwdef struct fsdp2_plan_memory
     optimizer_bytes::Int64 = 0
 end
 
+Base.@kwdef struct fsdp2_plan_reshard
+    struct_size::UInt32 = sizeof(fsdp2_plan_reshard)
+    reserved::Int32 = 0
+    n_candidates::Int32 = 0
+    n_kept::Int32 = 0
+    peak_bytes::Int64 = 0
+    resharded_peak_bytes::Int64 = 0
+end
+
 Base.@kwdef struct fsdp2_adamw_options
     struct_size::UInt32 = sizeof(fsdp2_adamw_options)
     coupled_decay::Int32 = 0
@@ -1321,6 +1330,10 @@ end
 
 function fsdp2_plan_get_memory(shard, inputs, n_inputs, micro_batches, options, out)
     @ccall libfsdp2.fsdp2_plan_get_memory(shard::fsdp2_shard, inputs::Ptr{fsdp2_tensor}, n_inputs::Csize_t, micro_batches::Csize_t, options::Ptr{fsdp2_plan_options}, out::Ptr{fsdp2_plan_memory})::fsdp2_status
+end
+
+function fsdp2_plan_choose_reshard(shard, inputs, n_inputs, micro_batches, options, budget_bytes, out)
+    @ccall libfsdp2.fsdp2_plan_choose_reshard(shard::fsdp2_shard, inputs::Ptr{fsdp2_tensor}, n_inputs::Csize_t, micro_batches::Csize_t, options::Ptr{fsdp2_plan_options}, budget_bytes::Int64, out::Ptr{fsdp2_plan_reshard})::fsdp2_status
 end
 
 function fsdp2_config_lower(config, config_name, role, sets, n_sets, world_size, buf, cap, needed)

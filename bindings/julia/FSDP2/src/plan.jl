@@ -29,6 +29,22 @@ function get_plan_memory(shard::Shard, inputs::Input...; micro_batches = 1, opti
 end
 
 """
+    choose_reshard!(shard::Shard, budget_bytes, inputs...; micro_batches = 1, optimizer_states = 2.0)
+
+Sets `reshard_after_forward` of all units but the root: off for as many as a step of `get_plan_memory` stays within `budget_bytes` with, and
+on for the rest. Returns `(; n_candidates, n_kept, peak_bytes, resharded_peak_bytes)`. `get_unit_settings` tells the units, and
+`set_reshard_after_forward!` does the same to the shard that is to take the step. The mesh is that of rank 0, so that all ranks choose
+alike. The error is `:out_of_memory`, with nothing set, if a step is beyond the budget whichever units stay gathered.
+"""
+function choose_reshard!(shard::Shard, budget_bytes, inputs::Input...; micro_batches = 1, options...)
+    handles = raw_tensors(inputs)
+    with_options(fsdp2_plan_options, options) do given
+        get(out) = fsdp2_plan_choose_reshard(shard, handles, length(handles), micro_batches, given, budget_bytes, out)
+        GC.@preserve inputs named(output(get, fsdp2_plan_reshard))
+    end
+end
+
+"""
     describe_plan(shard::Shard; optimizer_states = 2.0, rows = 0, sequence_length = 0)
 
 What `get_plan` gives as text, with the order of gathers and reductions.

@@ -54,6 +54,12 @@ end
         @test small.peak_bytes == small.model_bytes + small.activation_bytes + small.optimizer_bytes
         @test large.activation_bytes > 16 * small.activation_bytes
         @test code_of(() -> get_plan_memory(shard, tokens, tokens; micro_batches = 0)) == :invalid_argument
+        all = choose_reshard!(shard, 2^40, tokens, tokens)
+        @test (all.n_candidates, all.n_kept) == (2, 2)
+        @test get_unit_settings(shard; unit = "model.layers.0").reshard_after_forward == :never
+        @test all.resharded_peak_bytes == small.peak_bytes
+        @test choose_reshard!(shard, all.peak_bytes, tokens, tokens) == all
+        @test code_of(() -> choose_reshard!(shard, 1, tokens, tokens)) == :out_of_memory
     end
 end
 

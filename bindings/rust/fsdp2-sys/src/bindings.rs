@@ -6552,6 +6552,142 @@ extern "C" {
         out: *mut fsdp2_plan_memory,
     ) -> fsdp2_status;
 }
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct fsdp2_plan_reshard {
+    pub struct_size: u32,
+    pub reserved: i32,
+    pub n_candidates: i32,
+    pub n_kept: i32,
+    pub peak_bytes: i64,
+    pub resharded_peak_bytes: i64,
+}
+#[test]
+fn bindgen_test_layout_fsdp2_plan_reshard() {
+    assert_eq!(
+        ::std::mem::size_of::<fsdp2_plan_reshard>(),
+        32usize,
+        concat!("Size of: ", stringify!(fsdp2_plan_reshard))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<fsdp2_plan_reshard>(),
+        8usize,
+        concat!("Alignment of ", stringify!(fsdp2_plan_reshard))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_plan_reshard>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_plan_reshard),
+                "::",
+                stringify!(struct_size)
+            )
+        );
+    }
+    test_field_struct_size();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_plan_reshard>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            4usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_plan_reshard),
+                "::",
+                stringify!(reserved)
+            )
+        );
+    }
+    test_field_reserved();
+    fn test_field_n_candidates() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_plan_reshard>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).n_candidates) as usize - ptr as usize
+            },
+            8usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_plan_reshard),
+                "::",
+                stringify!(n_candidates)
+            )
+        );
+    }
+    test_field_n_candidates();
+    fn test_field_n_kept() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_plan_reshard>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).n_kept) as usize - ptr as usize
+            },
+            12usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_plan_reshard),
+                "::",
+                stringify!(n_kept)
+            )
+        );
+    }
+    test_field_n_kept();
+    fn test_field_peak_bytes() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_plan_reshard>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).peak_bytes) as usize - ptr as usize
+            },
+            16usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_plan_reshard),
+                "::",
+                stringify!(peak_bytes)
+            )
+        );
+    }
+    test_field_peak_bytes();
+    fn test_field_resharded_peak_bytes() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_plan_reshard>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).resharded_peak_bytes) as usize - ptr as usize
+            },
+            24usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_plan_reshard),
+                "::",
+                stringify!(resharded_peak_bytes)
+            )
+        );
+    }
+    test_field_resharded_peak_bytes();
+}
+extern "C" {
+    pub fn fsdp2_plan_choose_reshard(
+        shard: fsdp2_shard,
+        inputs: *const fsdp2_tensor,
+        n_inputs: usize,
+        micro_batches: usize,
+        options: *const fsdp2_plan_options,
+        budget_bytes: i64,
+        out: *mut fsdp2_plan_reshard,
+    ) -> fsdp2_status;
+}
 extern "C" {
     pub fn fsdp2_config_lower(
         config: *const ::std::os::raw::c_char,

@@ -99,7 +99,7 @@ pub use op::no_grad;
 pub use optimizer::{
     AdamwOptions, Algorithm, MuonOptions, Optimizer, OptimizerGroupInfo, OptimizerInfo, SgdOptions,
 };
-pub use plan::{PlanInfo, PlanMemory, PlanOptions};
+pub use plan::{PlanInfo, PlanMemory, PlanOptions, PlanReshard};
 pub use profile::Profile;
 pub use scope::{Scope, Scoped};
 pub use shard::{ParameterInfo, Shard};

@@ -68,6 +68,20 @@ info! {
     }
 }
 
+info! {
+    /// What [`Shard::plan_choose_reshard`] has chosen.
+    PlanReshard: fsdp2_plan_reshard {
+        /// Units, without the root, whose parameters come from other ranks.
+        n_candidates: i32,
+        /// Of these, units that stay gathered after forward.
+        n_kept: i32,
+        /// Of a step then, as in [`PlanMemory`].
+        peak_bytes: i64,
+        /// Of a step in which none stays gathered.
+        resharded_peak_bytes: i64,
+    }
+}
+
 impl Shard {
     /// Plans a step that begins with everything sharded, by the present settings.
     pub fn plan_info(&self, options: &PlanOptions) -> Result<PlanInfo> {
@@ -91,6 +105,37 @@ impl Shard {
         PlanMemory::get(|out| unsafe {
             let (first, count) = (ffi::pointer(&inputs), inputs.len());
             sys::fsdp2_plan_get_memory(self.raw(), first, count, micro_batches, &options.raw(), out)
+        })
+    }
+
+    /// Sets `reshard_after_forward` of all units but the root: off for as many as a step of [`Shard::plan_memory`] stays within
+    /// `budget_bytes` with, and on for the rest. [`Shard::unit_settings`] tells them, and [`Shard::set_reshard_after_forward`]
+    /// does the same to the shard that is to take the step. The mesh is that of rank 0, so that all ranks choose alike.
+    /// `Status::OutOfMemory`, with nothing set, if a step is beyond the budget whichever units stay gathered.
+    pub fn plan_choose_reshard<'a, I>(
+        &self,
+        inputs: I,
+        micro_batches: usize,
+        options: &PlanOptions,
+        budget_bytes: i64,
+    ) -> Result<PlanReshard>
+    where
+        I: IntoIterator,
+        I::Item: Into<Option<&'a Tensor>>,
+    {
+        let inputs = ffi::tensors(inputs);
+        let (first, count, raw) = (ffi::pointer(&inputs), inputs.len(), options.raw());
+        PlanReshard::get(|out| unsafe {
+            let shard = self.raw();
+            sys::fsdp2_plan_choose_reshard(
+                shard,
+                first,
+                count,
+                micro_batches,
+                &raw,
+                budget_bytes,
+                out,
+            )
         })
     }
 

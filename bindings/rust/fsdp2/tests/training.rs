@@ -310,6 +310,18 @@ fn the_memory_of_a_step_is_planned() -> Result<()> {
     assert!(large.activation_bytes > 16 * small.activation_bytes);
     let refused = memory_of(1, 0).unwrap_err();
     assert_eq!(refused.status(), Status::InvalidArgument);
+
+    let tokens = Tensor::from_slice(&[0_i64; 8], &[1, 8])?;
+    let choose = |bytes| {
+        shard.plan_choose_reshard([&tokens, &tokens], 1, &Default::default(), bytes)
+    };
+    let all = choose(1 << 40)?;
+    assert_eq!((all.n_candidates, all.n_kept), (2, 2));
+    let kept = shard.unit_settings("model.layers.0")?;
+    assert_eq!(kept.reshard_after_forward, Reshard::Never);
+    assert_eq!(all.resharded_peak_bytes, small.peak_bytes);
+    assert_eq!(choose(all.peak_bytes)?, all);
+    assert_eq!(choose(1).unwrap_err().status(), Status::OutOfMemory);
     Ok(())
 }
 

@@ -73,6 +73,31 @@ FSDP2_CALL fsdp2_plan_get_memory(fsdp2_shard shard, const fsdp2_tensor* inputs, 
                                  size_t micro_batches, const fsdp2_plan_options* options /*(opt)*/,
                                  fsdp2_plan_memory* out);
 
+/* What fsdp2_plan_choose_reshard has chosen. */
+typedef struct fsdp2_plan_reshard {
+  uint32_t struct_size;
+  int32_t reserved;
+  int32_t n_candidates; /* units, without the root, whose parameters come from other ranks */
+  int32_t n_kept;       /* of these, units that stay gathered after forward */
+  int64_t peak_bytes;   /* of a step then, as in fsdp2_plan_memory */
+  int64_t resharded_peak_bytes; /* of a step in which none stays gathered */
+} fsdp2_plan_reshard;
+
+/* Sets reshard_after_forward of all units but the root: off for as many as a step of
+ * fsdp2_plan_get_memory stays within budget_bytes with, which then need no gather in backward, and
+ * on for the rest. Units that save most traffic for each byte that they keep come first; of equal
+ * ones the last. fsdp2_shard_get_unit_settings tells them, and
+ * fsdp2_shard_set_reshard_after_forward does the same to the shard that is to take the step, which
+ * has the same units. The mesh is that of rank 0, which holds no less than any other, so that all
+ * ranks that pass the same arguments choose alike; no rank waits for another. Errors, with nothing
+ * set: those of fsdp2_plan_get_memory, FSDP2_E_INVALID_ARGUMENT (the mesh of another rank, a budget
+ * below 1), FSDP2_E_OUT_OF_MEMORY (a step is beyond the budget whichever units stay gathered; the
+ * message has the bytes that it takes at least). */
+FSDP2_CALL fsdp2_plan_choose_reshard(fsdp2_shard shard, const fsdp2_tensor* inputs, size_t n_inputs,
+                                     size_t micro_batches,
+                                     const fsdp2_plan_options* options /*(opt)*/,
+                                     int64_t budget_bytes, fsdp2_plan_reshard* out);
+
 FSDP2_END_DECLS
 
 #endif /* FSDP2_PLAN_H_ */

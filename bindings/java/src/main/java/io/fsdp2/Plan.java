@@ -4,6 +4,7 @@ import io.fsdp2.internal.Raw;
 import io.fsdp2.internal.fsdp2_plan_info;
 import io.fsdp2.internal.fsdp2_plan_memory;
 import io.fsdp2.internal.fsdp2_plan_options;
+import io.fsdp2.internal.fsdp2_plan_reshard;
 import java.lang.ref.Reference;
 
 /**
@@ -38,6 +39,26 @@ public final class Plan {
                   id, Tensor.ids(inputs), inputs.length, microBatches, given, raw));
       Reference.reachabilityFence(inputs);
       return PlanMemory.of(raw);
+    }
+  }
+
+  /**
+   * Sets reshardAfterForward of all units but the root: off for as many as a step of getMemory
+   * stays within budgetBytes with, and on for the rest. {@link Shard#getUnitSettings} tells them,
+   * and {@link Shard#setReshardAfterForward} does the same to the shard that is to take the step.
+   * The mesh is that of rank 0, so that all ranks choose alike. {@link ErrorCode#OUT_OF_MEMORY},
+   * with nothing set, if a step is beyond the budget whichever units stay gathered.
+   */
+  public static PlanReshard chooseReshard(
+      Shard shard, PlanOptions options, long budgetBytes, int microBatches, Tensor... inputs) {
+    try (fsdp2_plan_options given = options.toRaw();
+        fsdp2_plan_reshard raw = new fsdp2_plan_reshard()) {
+      shard.use(
+          id ->
+              Raw.fsdp2_plan_choose_reshard(
+                  id, Tensor.ids(inputs), inputs.length, microBatches, given, budgetBytes, raw));
+      Reference.reachabilityFence(inputs);
+      return PlanReshard.of(raw);
     }
   }
 

@@ -137,6 +137,15 @@ public final class TrainingTest {
       expect(
           ErrorCode.INVALID_ARGUMENT,
           code(() -> Plan.getMemory(shard, options, 0, tokens, tokens)));
+      PlanReshard all = Plan.chooseReshard(shard, options, 1L << 40, 1, tokens, tokens);
+      expect(2, all.candidates());
+      expect(2, all.kept());
+      expect(Reshard.NEVER, shard.getUnitSettings("model.layers.0").reshardAfterForward());
+      expect(small.peakBytes(), all.reshardedPeakBytes());
+      expect(all, Plan.chooseReshard(shard, options, all.peakBytes(), 1, tokens, tokens));
+      expect(
+          ErrorCode.OUT_OF_MEMORY,
+          code(() -> Plan.chooseReshard(shard, options, 1, 1, tokens, tokens)));
     }
   }
 
