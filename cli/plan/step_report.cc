@@ -69,6 +69,15 @@ bool is_taken(const PlanOptions& options) {
   }
 }
 
+bool may_halve_moments(const PlanOptions& o) {
+  const bool has_moments = o.optimizer == "adamw" || o.optimizer == "adam";
+  return has_moments && o.optimizer_states == "default" && o.dtype == "fp32";
+}
+
+bool may_halve_gathers(const PlanOptions& o) {
+  return o.param_dtype == "none" && o.dtype == "fp32";
+}
+
 // What costs least time comes first.
 std::vector<Alternative> alternatives_to(const PlanOptions& options) {
   std::vector<Alternative> all;
@@ -103,11 +112,10 @@ std::vector<Alternative> alternatives_to(const PlanOptions& options) {
       o.micro_batch = windows;
     });
   }
-  const bool has_moments = options.optimizer == "adamw" || options.optimizer == "adam";
-  if (has_moments && options.optimizer_states == "default" && options.dtype == "fp32") {
+  if (may_halve_moments(options)) {
     add("--optimizer-states bf16", [](PlanOptions& o) { o.optimizer_states = "bf16"; });
   }
-  if (options.param_dtype == "none" && options.dtype == "fp32") {
+  if (may_halve_gathers(options)) {
     add("--param-dtype bf16", [](PlanOptions& o) { o.param_dtype = "bf16"; });
   }
   for (int ranks = 2; ranks <= 8 && options.world_size <= kMostRanks / ranks; ranks *= 2) {
@@ -115,6 +123,28 @@ std::vector<Alternative> alternatives_to(const PlanOptions& options) {
         [&](PlanOptions& o) { o.world_size *= ranks; });
   }
   return all;
+}
+
+// What takes least with so many ranks for each of these.
+Alternative smallest(const PlanOptions& options, int ranks) {
+  Alternative least{"--micro-batch 1 --activation-checkpointing", options};
+  PlanOptions& o = least.options;
+  o.micro_batch = 1;
+  o.activation_checkpointing = true;
+  o.recompute_every = 1;
+  if (may_halve_moments(options)) {
+    least.flags += " --optimizer-states bf16";
+    o.optimizer_states = "bf16";
+  }
+  if (may_halve_gathers(options)) {
+    least.flags += " --param-dtype bf16";
+    o.param_dtype = "bf16";
+  }
+  if (ranks > 1) {
+    o.world_size *= ranks;
+    least.flags += " --world-size " + std::to_string(o.world_size);
+  }
+  return least;
 }
 
 }  // namespace
@@ -140,17 +170,31 @@ std::string step_json(const PlannedModel& model) {
 }
 
 std::string fitting_report(const PlannedModel& model, const PlanOptions& options) {
+  constexpr int kMostTimesRanks = 1 << 10;
   const auto most = static_cast<int64_t>(options.memory_gb * kGigabyte);
   std::vector<std::vector<std::string>> rows;
+  bool some_fit = false;
   const auto add = [&](const std::string& flags, const PlannedModel& planned) {
     const int64_t bytes = planned.step_memory().peak_bytes;
+    some_fit = some_fit || bytes <= most;
     rows.push_back({flags, gigabytes(bytes), bytes <= most ? "fits" : "does not fit"});
   };
   add("as given", model);
   for (const Alternative& alternative : alternatives_to(options)) {
     add(alternative.flags, PlannedModel(alternative.options));
   }
-  return "\na step in " + gigabytes(most) + " of tensors\n" + table_of(rows);
+  // No option is enough alone: all together, and then as many ranks as it takes.
+  for (int ranks = 1; !some_fit && ranks <= kMostTimesRanks; ranks *= 2) {
+    const Alternative least = smallest(options, ranks);
+    if (options.world_size > kMostRanks / ranks || !is_taken(least.options)) {
+      break;
+    }
+    add(least.flags, PlannedModel(least.options));
+  }
+  return "\na step in " + gigabytes(most) + " of tensors\n" + table_of(rows) +
+         (some_fit ? ""
+                   : "  no options of fsdp2 plan make it fit: a smaller unit may, or a shorter "
+                     "sequence\n");
 }
 
 std::string reshard_report(const PlanOptions& options) {

@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <limits>
+#include <regex>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -342,6 +345,35 @@ TEST(Plan, ShowsWhatMakesAStepFit) {
             "fsdp2 plan: --memory-gb needs --seq-len: activations are a part of what has to fit\n");
   EXPECT_THAT(plan({"--model", "m.pt2", "--seq-len", "8"}).err,
               HasSubstr("m.pt2 is a program, whose activations cannot be planned"));
+}
+
+// The least of a table of steps, in gigabytes.
+double least_in(const std::string& table) {
+  double least = std::numeric_limits<double>::infinity();
+  const std::regex row("([0-9.]+) GB  +(fits|does not fit)\n");
+  for (std::sregex_iterator found(table.begin(), table.end(), row), end; found != end; ++found) {
+    least = std::min(least, std::stod((*found)[1]));
+  }
+  return least;
+}
+
+TEST(Plan, PutsOptionsTogetherWhereNoneIsEnoughAlone) {
+  const auto within = [&](double gigabytes) {
+    const Outcome outcome =
+        plan({"--model", config_of_width(4, 512, 1408, 2048), "--world-size", "2", "--seq-len",
+              "256", "--micro-batch", "4", "--memory-gb", std::to_string(gigabytes)});
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    return outcome.out;
+  };
+  const std::string all =
+      "--micro-batch 1 --activation-checkpointing --optimizer-states bf16 --param-dtype bf16";
+  const std::string alone = within(100);
+  EXPECT_THAT(alone, Not(HasSubstr(all)));
+  const std::string together = within(0.9 * least_in(alone));
+  EXPECT_THAT(together, HasSubstr(all));
+  EXPECT_THAT(together, HasSubstr("  fits\n"));
+  EXPECT_LT(least_in(together), 0.9 * least_in(alone));
+  EXPECT_THAT(within(0.000001), HasSubstr("no options of fsdp2 plan make it fit"));
 }
 
 TEST(Plan, ShowsNoOptionsThatTheToolRefuses) {
