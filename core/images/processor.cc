@@ -82,11 +82,12 @@ void read_limits(const Json& json, Processor* processor) {
               processor->most_pixels);
 }
 
-Processor processor_of(const Json& json) {
+// usual: what the file leaves out.
+Processor processor_of(const Json& json, const Processor& usual) {
   for (const char* key : {"do_resize", "do_rescale", "do_normalize", "do_convert_rgb"}) {
     check_is_done(json, key);
   }
-  Processor processor;
+  Processor processor = usual;
   int64_t filter = kBicubic;
   read_integer(json, "resample", 5, &filter);
   FSDP2_CHECK(filter == kBicubic, Code::kUnsupported,
@@ -108,6 +109,52 @@ Processor processor_of(const Json& json) {
   return processor;
 }
 
+// Sides of a whole number of squares, within the limits of `frames` such images together.
+ImageSize fitted(ImageSize size, double frames, double rounded_frames, const Processor& processor) {
+  const auto height = static_cast<double>(size.height);
+  const auto width = static_cast<double>(size.width);
+  const int64_t square = processor.patch_size * processor.merge_size;
+  const auto side = static_cast<double>(square);
+  const auto whole = [square](double squares) { return static_cast<int64_t>(squares) * square; };
+  // Halves go to the even number, as Python rounds them.
+  const ImageSize rounded{whole(std::nearbyint(height / side)),
+                          whole(std::nearbyint(width / side))};
+  const double pixels = rounded_frames * static_cast<double>(rounded.height * rounded.width);
+  const auto most = static_cast<double>(processor.most_pixels);
+  const auto least = static_cast<double>(processor.least_pixels);
+  if (pixels > most) {
+    const double beta = std::sqrt(frames * height * width / most);
+    return {std::max(square, whole(std::floor(height / beta / side))),
+            std::max(square, whole(std::floor(width / beta / side)))};
+  }
+  if (pixels < least) {
+    const double beta = std::sqrt(least / (frames * height * width));
+    return {whole(std::ceil(height * beta / side)), whole(std::ceil(width * beta / side))};
+  }
+  return rounded;
+}
+
+void check_proportions(ImageSize size) {
+  constexpr int64_t kMostRatio = 200;
+  FSDP2_CHECK(std::max(size.height, size.width) <= kMostRatio * std::min(size.height, size.width),
+              Code::kCorruptData,
+              "has {} x {} pixels: expected sides of which none is more than {} times the other",
+              size.width, size.height, kMostRatio);
+}
+
+// As the classes of transformers have it.
+Processor usual_of_videos(VideoFamily family) {
+  Processor usual;
+  if (family == VideoFamily::kQwen3) {
+    usual.patch_size = 16;
+    usual.mean = usual.deviation = {0.5, 0.5, 0.5};
+  }
+  const int64_t square = usual.patch_size * usual.merge_size;
+  usual.least_pixels = 128 * square * square;
+  usual.most_pixels = 768 * square * square;
+  return usual;
+}
+
 // [1,3,1,1] float32, of numbers of a byte's scale.
 at::Tensor by_channel(const std::array<double, 3>& values, double rescale_factor) {
   const std::vector<float> numbers(values.begin(), values.end());
@@ -120,42 +167,49 @@ at::Tensor by_channel(const std::array<double, 3>& values, double rescale_factor
 
 Processor read_processor(const std::string& path) {
   const std::string text = read_text_file(path, kLargestFile);
-  return in_context(path, [&] { return processor_of(parse_object(text)); });
+  return in_context(path, [&] { return processor_of(parse_object(text), Processor()); });
+}
+
+VideoProcessor read_video_processor(const std::string& path, VideoFamily family) {
+  const std::string text = read_text_file(path, kLargestFile);
+  return in_context(path, [&] {
+    return VideoProcessor{processor_of(parse_object(text), usual_of_videos(family)), family};
+  });
 }
 
 ImageSize resized(ImageSize size, const Processor& processor) {
-  constexpr double kMostRatio = 200;
-  const auto height = static_cast<double>(size.height);
-  const auto width = static_cast<double>(size.width);
-  FSDP2_CHECK(std::max(height, width) <= kMostRatio * std::min(height, width), Code::kCorruptData,
-              "has {} x {} pixels: expected sides of which none is more than {} times the other",
-              size.width, size.height, kMostRatio);
-  const int64_t square = processor.patch_size * processor.merge_size;
-  const auto side = static_cast<double>(square);
-  const auto pixels = height * width;
-  const auto whole = [square](double squares) { return static_cast<int64_t>(squares) * square; };
-  // Halves go to the even number, as Python rounds them.
-  const ImageSize rounded{whole(std::nearbyint(height / side)),
-                          whole(std::nearbyint(width / side))};
-  if (rounded.height * rounded.width > processor.most_pixels) {
-    const double beta = std::sqrt(pixels / static_cast<double>(processor.most_pixels));
-    return {std::max(square, whole(std::floor(height / beta / side))),
-            std::max(square, whole(std::floor(width / beta / side)))};
+  check_proportions(size);
+  return fitted(size, 1, 1, processor);
+}
+
+ImageSize resized_frames(ImageSize size, int64_t count, const VideoProcessor& processor) {
+  const Processor& each = processor.frames;
+  if (processor.family == VideoFamily::kQwen2) {
+    return resized(size, each);
   }
-  if (rounded.height * rounded.width < processor.least_pixels) {
-    const double beta = std::sqrt(static_cast<double>(processor.least_pixels) / pixels);
-    return {whole(std::ceil(height * beta / side)), whole(std::ceil(width * beta / side))};
-  }
-  return rounded;
+  check_proportions(size);
+  const int64_t square = each.patch_size * each.merge_size;
+  FSDP2_CHECK(count >= each.frames_per_patch && std::min(size.height, size.width) >= square,
+              Code::kCorruptData,
+              "the video has {} frames of {} x {} pixels: expected at least {} of at least {} x {}",
+              count, size.width, size.height, each.frames_per_patch, square, square);
+  const auto frames = static_cast<double>(count);
+  const auto in_patch = static_cast<double>(each.frames_per_patch);
+  return fitted(size, frames, std::nearbyint(frames / in_patch) * in_patch, each);
 }
 
 at::Tensor make_patches(const at::Tensor& pixels, const Processor& processor) {
-  const ImageSize size = resized({pixels.size(0), pixels.size(1)}, processor);
-  at::Tensor image = pixels.permute({2, 0, 1}).contiguous().unsqueeze(0);
-  if (image.size(2) != size.height || image.size(3) != size.width) {
-    image = at::_upsample_bicubic2d_aa(image, {size.height, size.width}, /*align_corners=*/false);
+  return make_patches_of_frames(pixels.unsqueeze(0),
+                                resized({pixels.size(0), pixels.size(1)}, processor), processor);
+}
+
+at::Tensor make_patches_of_frames(const at::Tensor& frames, ImageSize size,
+                                  const Processor& processor) {
+  at::Tensor images = frames.permute({0, 3, 1, 2}).contiguous();
+  if (images.size(2) != size.height || images.size(3) != size.width) {
+    images = at::_upsample_bicubic2d_aa(images, {size.height, size.width}, /*align_corners=*/false);
   }
-  const at::Tensor normal = image.to(at::kFloat)
+  const at::Tensor normal = images.to(at::kFloat)
                                 .sub(by_channel(processor.mean, processor.rescale_factor))
                                 .div_(by_channel(processor.deviation, processor.rescale_factor));
   const int64_t patch = processor.patch_size;

@@ -5,6 +5,9 @@
 //     about the same proportions, and as many pixels as are allowed;
 //   normalised: (pixel * rescale_factor - mean) / std, by channel;
 //   cut into patches, those of a square together; the image stands for all frames of a patch.
+//
+// Videos are frames of one size, which are treated likewise: as Qwen2VLVideoProcessor does it, or
+// Qwen3VLVideoProcessor, whose limits are of the pixels of all frames together.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -41,5 +44,30 @@ ImageSize resized(ImageSize size, const Processor& processor);
 // pixels [height, width, 3] uint8 -> [patches, patch_numel] fp32, of a grid of 1 x height /
 // patch_size x width / patch_size patches of the resized image.
 at::Tensor make_patches(const at::Tensor& pixels, const Processor& processor);
+
+// The same of the frames of one patch, resized to `size`: [frames_per_patch or 1, height, width,
+// 3].
+at::Tensor make_patches_of_frames(const at::Tensor& frames, ImageSize size,
+                                  const Processor& processor);
+
+enum class VideoFamily { kQwen2, kQwen3 };
+
+struct VideoProcessor {
+  Processor frames;  // what is done to each
+  VideoFamily family = VideoFamily::kQwen2;
+
+  // The last frame is repeated where a patch has more.
+  int64_t grid_frames(int64_t count) const {
+    return (count + frames.frames_per_patch - 1) / frames.frames_per_patch;
+  }
+};
+
+// path: of a video_preprocessor_config.json, or of a preprocessor_config.json where there is none.
+// Errors: as read_processor.
+VideoProcessor read_video_processor(const std::string& path, VideoFamily family);
+
+// What `count` frames are resized to. Errors: kCorruptData as `resized`; of kQwen3 also for fewer
+// frames than a patch has, or frames smaller than a square.
+ImageSize resized_frames(ImageSize size, int64_t count, const VideoProcessor& processor);
 
 }  // namespace fsdp2::images

@@ -81,6 +81,8 @@ class DataLoader {
   int64_t window_count() const { return window_count_; }
   // In all windows.
   int64_t image_count() const { return data_->image_count(); }
+  int64_t video_count() const { return data_->video_count(); }
+  int64_t video_inputs() const { return data_->video_inputs(); }
   // Rounded up; of a mixture: as many as its files have windows for.
   int64_t steps_per_epoch() const;
 

@@ -63,6 +63,11 @@ void put_row(const at::Tensor& from, int64_t row, const at::Tensor& out) {
               out.mutable_data_ptr<int64_t>() + row * whole.numel());
 }
 
+// What is seen in a batch, that of one row after that of another.
+constexpr at::Tensor TokenBatch::* kSeen[] = {&TokenBatch::pixels, &TokenBatch::grids,
+                                              &TokenBatch::video_pixels, &TokenBatch::video_grids,
+                                              &TokenBatch::seconds_per_grid};
+
 }  // namespace
 
 Mixture::Mixture(std::vector<MixturePart> parts, int64_t sequence_length, DataOrder order,
@@ -116,8 +121,7 @@ TokenBatch Mixture::windows(const std::vector<int64_t>& numbers, int64_t sequenc
   const std::vector<int64_t> shape{static_cast<int64_t>(numbers.size()), sequence_length};
   const at::TensorOptions on_host = at::device(at::kCPU).dtype(at::kLong);
   TokenBatch all{at::empty(shape, on_host), at::empty(shape, on_host), at::empty(shape, on_host)};
-  std::vector<at::Tensor> pixels;
-  std::vector<at::Tensor> grids;
+  std::vector<std::vector<at::Tensor>> seen(std::size(kSeen));
   for (size_t i = 0; i < numbers.size(); ++i) {
     FSDP2_CHECK(numbers[i] >= 0, Code::kInvalidArgument, "a mixture has no window {}", numbers[i]);
     const Draw drawn = draw(numbers[i]);
@@ -126,14 +130,16 @@ TokenBatch Mixture::windows(const std::vector<int64_t>& numbers, int64_t sequenc
     put_row(one.inputs, row, all.inputs);
     put_row(one.labels, row, all.labels);
     put_row(one.positions, row, all.positions);
-    if (one.grids.defined()) {
-      pixels.push_back(one.pixels);
-      grids.push_back(one.grids);
+    for (size_t kind = 0; kind < seen.size(); ++kind) {
+      if ((one.*kSeen[kind]).defined()) {
+        seen[kind].push_back(one.*kSeen[kind]);
+      }
     }
   }
-  if (!grids.empty()) {
-    all.pixels = at::cat(pixels);
-    all.grids = at::cat(grids);
+  for (size_t kind = 0; kind < seen.size(); ++kind) {
+    if (!seen[kind].empty()) {
+      all.*kSeen[kind] = at::cat(seen[kind]);
+    }
   }
   return all;
 }
@@ -144,6 +150,22 @@ int64_t Mixture::image_count() const {
     count += part.source->image_count();
   }
   return count;
+}
+
+int64_t Mixture::video_count() const {
+  int64_t count = 0;
+  for (const MixturePart& part : parts_) {
+    count += part.source->video_count();
+  }
+  return count;
+}
+
+int64_t Mixture::video_inputs() const {
+  int64_t most = 0;
+  for (const MixturePart& part : parts_) {
+    most = std::max(most, part.source->video_inputs());
+  }
+  return most;
 }
 
 std::string Mixture::extent() const {

@@ -46,6 +46,8 @@ class Mixture : public WindowSource {
   int64_t window_count(int64_t sequence_length) const override;
   TokenBatch windows(const std::vector<int64_t>& numbers, int64_t sequence_length) const override;
   int64_t image_count() const override;
+  int64_t video_count() const override;
+  int64_t video_inputs() const override;
   std::string extent() const override;
   std::string left_out() const override;
   std::string own_order() const override;

@@ -33,94 +33,148 @@ std::string text_at(const Json& object, const char* key) {
   return value.get<std::string>();
 }
 
-// What a record says of its images while it is read.
-class ImagesOfRecord {
+std::string file_name(const Json& file, const char* of) {
+  FSDP2_CHECK(file.is_string() && !file.get_ref<const std::string&>().empty(), Code::kCorruptData,
+              "{}: expected the name of a file, got {}", of,
+              file.is_string() ? "an empty one" : file.type_name());
+  return file.get<std::string>();
+}
+
+std::string read_image(const Json& image) { return file_name(image, "an image"); }
+
+double read_rate(const Json& fps) {
+  constexpr double kLeast = 1e-4;
+  constexpr double kMost = 1e6;
+  FSDP2_CHECK(fps.is_number() && fps >= kLeast && fps <= kMost, Code::kCorruptData,
+              "\"fps\": expected frames a second from {} to {}, got {}", kLeast, kMost,
+              fps.is_number() ? fps.dump() : fps.type_name());
+  return fps.get<double>();
+}
+
+VideoSource read_video(const Json& video) {
+  if (!video.is_object()) {
+    return {file_name(video, "a video")};
+  }
+  FSDP2_CHECK(video.size() == 2 && video.contains("frames") && video.contains("fps"),
+              Code::kCorruptData,
+              "a video: expected a file, or {{\"frames\": [FILE, ...], \"fps\": NUMBER}} and "
+              "nothing else");
+  const Json& frames = video.at("frames");
+  FSDP2_CHECK(frames.is_array() && !frames.empty(), Code::kCorruptData,
+              "\"frames\": expected a list of files, got {}",
+              frames.is_array() ? "an empty one" : frames.type_name());
+  VideoSource source;
+  for (const Json& frame : frames) {
+    source.frames.push_back(file_name(frame, "a frame"));
+  }
+  source.frames_per_second = read_rate(video.at("fps"));
+  return source;
+}
+
+// What a record says of its images, or of its videos, while it is read. One: what is known of each.
+template <typename One>
+class Listed {
  public:
-  explicit ImagesOfRecord(const Json& record) {
-    const auto found = record.find("images");
+  using Read = One (*)(const Json& entry);
+
+  // kind: "image". token: what stands for one in the text.
+  Listed(const Json& record, const char* kind, std::string_view token, Read read)
+      : kind_(kind), place_(fmt::format("{}{}{}", kStartText, token, kEndText)), read_(read) {
+    const auto found = record.find(kind_ + "s");
     if (found == record.end() || found->is_null()) {
       return;
     }
-    FSDP2_CHECK(found->is_array(), Code::kCorruptData,
-                "\"images\": expected a list of files, got {}", found->type_name());
-    for (const Json& file : *found) {
-      add(file);
+    FSDP2_CHECK(found->is_array(), Code::kCorruptData, "\"{}s\": expected a list of files, got {}",
+                kind_, found->type_name());
+    for (const Json& entry : *found) {
+      all_.push_back(read_(entry));
     }
-    are_listed_ = !files_.empty();
+    are_listed_ = !all_.empty();
   }
 
   // With the model's tokens in place of "<image>", unless the record has no images.
   std::string in_text(std::string text) const {
-    constexpr std::string_view kPlaceholder = "<image>";
-    size_t place = are_listed_ ? text.find(kPlaceholder) : std::string::npos;
+    const std::string placeholder = "<" + kind_ + ">";
+    size_t place = are_listed_ ? text.find(placeholder) : std::string::npos;
     while (place != std::string::npos) {
-      text.replace(place, kPlaceholder.size(), place_text());
-      place = text.find(kPlaceholder, place + place_text().size());
+      text.replace(place, placeholder.size(), place_);
+      place = text.find(placeholder, place + place_.size());
     }
     return text;
   }
 
-  // An image among the parts of a message.
+  bool is_part(const Json& part, const std::string& type) const {
+    return type == kind_ && part.size() == (part.contains(kind_) ? 2 : 1);
+  }
+  // One among the parts of a message.
   std::string in_part(const Json& part) {
-    const auto file = part.find("image");
-    if (file != part.end()) {
+    const auto entry = part.find(kind_);
+    if (entry != part.end()) {
       FSDP2_CHECK(!are_listed_, Code::kCorruptData,
-                  "has images both in \"images\" and in \"messages\": expected either");
-      add(*file);
+                  "has {0}s both in \"{0}s\" and in \"messages\": expected either", kind_);
+      all_.push_back(read_(*entry));
     }
     has_places_ = true;
-    return place_text();
+    return place_;
   }
 
   // REQUIRES: all texts have been read.
-  std::vector<std::string> take_files() {
-    FSDP2_CHECK(!has_places_ || !files_.empty(), Code::kCorruptData,
-                "has a part of type image, and no file for it in \"images\"");
-    return std::move(files_);
+  std::vector<One> take() {
+    FSDP2_CHECK(!has_places_ || !all_.empty(), Code::kCorruptData,
+                "has a part of type {0}, and no file for it in \"{0}s\"", kind_);
+    return std::move(all_);
   }
 
  private:
-  static const std::string& place_text() {
-    static const std::string text = fmt::format("{}{}{}", kStartText, kImageText, kEndText);
-    return text;
-  }
-  void add(const Json& file) {
-    FSDP2_CHECK(file.is_string() && !file.get_ref<const std::string&>().empty(), Code::kCorruptData,
-                "an image: expected the name of a file, got {}",
-                file.is_string() ? "an empty one" : file.type_name());
-    files_.push_back(file.get<std::string>());
-  }
-
-  std::vector<std::string> files_;
+  const std::string kind_;
+  const std::string place_;
+  const Read read_;
+  std::vector<One> all_;
   bool are_listed_ = false;
   bool has_places_ = false;
 };
 
-std::string read_content_part(const Json& part, ImagesOfRecord* images) {
+struct SeenInRecord {
+  explicit SeenInRecord(const Json& record)
+      : images(record, "image", kImageText, read_image),
+        videos(record, "video", kVideoText, read_video) {}
+
+  std::string in_text(std::string text) const {
+    return videos.in_text(images.in_text(std::move(text)));
+  }
+
+  Listed<std::string> images;
+  Listed<VideoSource> videos;
+};
+
+std::string read_content_part(const Json& part, SeenInRecord* seen) {
   const std::string type = part.is_object() && part.contains("type") ? text_at(part, "type") : "";
   if (type == "text" && part.size() == 2 && part.contains("text")) {
-    return images->in_text(text_at(part, "text"));
+    return seen->in_text(text_at(part, "text"));
   }
-  FSDP2_CHECK(type == "image" && part.size() == (part.contains("image") ? 2 : 1),
-              Code::kCorruptData,
-              "\"content\": expected parts {{\"type\": \"text\", \"text\": ...}} and {{\"type\": "
-              "\"image\", \"image\": ...}} and nothing else");
-  return images->in_part(part);
+  if (seen->videos.is_part(part, type)) {
+    return seen->videos.in_part(part);
+  }
+  FSDP2_CHECK(seen->images.is_part(part, type), Code::kCorruptData,
+              "\"content\": expected parts {{\"type\": \"text\", \"text\": ...}}, {{\"type\": "
+              "\"image\", \"image\": ...}} and {{\"type\": \"video\", \"video\": ...}} and "
+              "nothing else");
+  return seen->images.in_part(part);
 }
 
-std::string read_content(const Json& message, ImagesOfRecord* images) {
+std::string read_content(const Json& message, SeenInRecord* seen) {
   const Json& content = message.at("content");
   if (!content.is_array()) {
-    return images->in_text(text_at(message, "content"));
+    return seen->in_text(text_at(message, "content"));
   }
   std::string text;
   for (const Json& part : content) {
-    text += read_content_part(part, images);
+    text += read_content_part(part, seen);
   }
   return text;
 }
 
-Message read_message(const Json& message, ImagesOfRecord* images) {
+Message read_message(const Json& message, SeenInRecord* seen) {
   FSDP2_CHECK(message.is_object() && message.size() == 2 && message.contains("role") &&
                   message.contains("content"),
               Code::kCorruptData,
@@ -128,16 +182,16 @@ Message read_message(const Json& message, ImagesOfRecord* images) {
   const std::string role = text_at(message, "role");
   FSDP2_CHECK(std::find(kRoles.begin(), kRoles.end(), role) != kRoles.end(), Code::kCorruptData,
               "\"role\": expected system, user or assistant, got {}", ckpt::printable_name(role));
-  return {role, read_content(message, images)};
+  return {role, read_content(message, seen)};
 }
 
-Record read_messages(const Json& messages, ImagesOfRecord* images) {
+Record read_messages(const Json& messages, SeenInRecord* seen) {
   FSDP2_CHECK(messages.is_array(), Code::kCorruptData, "\"messages\": expected a list, got {}",
               messages.type_name());
   Record record;
   record.is_chat = true;
   for (const Json& message : messages) {
-    record.chat.push_back(read_message(message, images));
+    record.chat.push_back(read_message(message, seen));
   }
   return record;
 }
@@ -152,17 +206,18 @@ Record read_record(std::string_view line) {
   const bool is_chat = json.contains("messages");
   FSDP2_CHECK(is_text + is_pair + is_chat == 1, Code::kCorruptData,
               "expected either \"text\", or \"prompt\" and \"response\", or \"messages\"");
-  ImagesOfRecord images(json);
+  SeenInRecord seen(json);
   Record record;
   if (is_chat) {
-    record = read_messages(json.at("messages"), &images);
+    record = read_messages(json.at("messages"), &seen);
   } else if (is_text) {
-    record.parts = {{images.in_text(text_at(json, "text")), true}};
+    record.parts = {{seen.in_text(text_at(json, "text")), true}};
   } else {
-    record.parts = {{images.in_text(text_at(json, "prompt")), false},
-                    {images.in_text(text_at(json, "response")), true}};
+    record.parts = {{seen.in_text(text_at(json, "prompt")), false},
+                    {seen.in_text(text_at(json, "response")), true}};
   }
-  record.images = images.take_files();
+  record.images = seen.images.take();
+  record.videos = seen.videos.take();
   return record;
 }
 

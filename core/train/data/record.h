@@ -9,6 +9,10 @@
 // texts where they are seen, in this order. C may also be a list of {"type": "text", "text": T} and
 // {"type": "image"}, which stands for the next of "images", or {"type": "image", "image": FILE}.
 //
+// And videos, likewise: {"videos": [VIDEO, ...], ...}, "<video>", {"type": "video"} and {"type":
+// "video", "video": VIDEO}. VIDEO is a file, or {"frames": [FILE, ...], "fps": NUMBER}: an image
+// for each frame that was sampled, so many a second.
+//
 // A record may have other keys, which mean nothing; a message may not, because those that are usual
 // (tool_calls) change what is said.
 #pragma once
@@ -16,6 +20,8 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "core/train/data/images/video_file.h"
 
 namespace fsdp2::train {
 
@@ -36,12 +42,14 @@ struct Record {
   std::vector<Message> chat;
   bool is_chat = false;
   std::vector<std::string> images = {};  // files
+  std::vector<VideoSource> videos = {};
 };
 
-// Where a text of a record with images has one: the tokens of Qwen's models, of which the second
-// stands for all of the image.
+// Where a text of a record has an image or a video: the tokens of Qwen's models, of which the one
+// between start and end stands for all of it.
 inline constexpr std::string_view kStartText = "<|vision_start|>";
 inline constexpr std::string_view kImageText = "<|image_pad|>";
+inline constexpr std::string_view kVideoText = "<|video_pad|>";
 inline constexpr std::string_view kEndText = "<|vision_end|>";
 
 // Error: kCorruptData, whose message says what is wrong and not where.

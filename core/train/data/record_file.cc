@@ -8,6 +8,7 @@
 
 #include "core/base/error.h"
 #include "core/train/data/record_images.h"
+#include "core/train/data/record_videos.h"
 #include "core/train/data/vocabulary.h"
 
 namespace fsdp2::train {
@@ -47,7 +48,7 @@ RecordFile::RecordFile(std::string path, int64_t vocab_size, int64_t sequence_le
               "{}: sequence length {} is not positive", this->path(), sequence_length);
   check_vocabulary(this->path(), tokenizer_.get(), vocab_size);
   if (vision) {
-    check_image_vocabulary(this->path(), *vision, vocab_size);
+    check_vision_vocabulary(this->path(), *vision, vocab_size);
   }
   pack();
 }
@@ -64,6 +65,7 @@ void RecordFile::pack() {
     ++windows_.back().records;
     ++record_count_;
     image_count_ += static_cast<int64_t>(record->images.size());
+    video_count_ += static_cast<int64_t>(record->videos.size());
     end_ = place.offset;
   }
   FSDP2_CHECK(
@@ -139,7 +141,7 @@ int64_t RecordFile::end_of(size_t window) const {
 }
 
 void RecordFile::write(size_t window, int64_t* inputs, int64_t* labels, int64_t* positions,
-                       std::vector<RecordImage>* images) const {
+                       Seen* seen) const {
   LeftOut told_before;
   Place place = windows_[window].begin;
   int64_t taken = 0;
@@ -147,14 +149,16 @@ void RecordFile::write(size_t window, int64_t* inputs, int64_t* labels, int64_t*
     const std::optional<RecordTokens> record = next(&place, &told_before);
     FSDP2_CHECK(
         record && taken + places(*record) <= sequence_length_ && place.offset <= end_of(window),
-        Code::kIo, "{}: it or a file of its images has changed since it was opened", path());
+        Code::kIo, "{}: it or a file of its images or videos has changed since it was opened",
+        path());
     for (int64_t token = 0; token < places(*record); ++token, ++taken) {
       const auto after = static_cast<size_t>(token) + 1;
       inputs[taken] = record->ids[after - 1];
       labels[taken] = record->is_answer[after] ? record->ids[after] : kIgnoredLabel;
       positions[taken] = token;
     }
-    images->insert(images->end(), record->images.begin(), record->images.end());
+    seen->images.insert(seen->images.end(), record->images.begin(), record->images.end());
+    seen->videos.insert(seen->videos.end(), record->videos.begin(), record->videos.end());
   }
   std::fill(inputs + taken, inputs + sequence_length_, kPadding);
   std::fill(labels + taken, labels + sequence_length_, kIgnoredLabel);
@@ -167,7 +171,7 @@ TokenBatch RecordFile::windows(const std::vector<int64_t>& windows, int64_t sequ
   const std::vector<int64_t> shape{static_cast<int64_t>(windows.size()), sequence_length};
   const at::TensorOptions on_host = at::device(at::kCPU).dtype(at::kLong);
   TokenBatch batch{at::empty(shape, on_host), at::empty(shape, on_host), at::empty(shape, on_host)};
-  std::vector<RecordImage> images;
+  Seen seen;
   int64_t place = 0;
   for (const int64_t window : windows) {
     FSDP2_CHECK(window >= 0 && window < available, Code::kInvalidArgument,
@@ -175,18 +179,28 @@ TokenBatch RecordFile::windows(const std::vector<int64_t>& windows, int64_t sequ
                 available, sequence_length);
     write(static_cast<size_t>(window), batch.inputs.mutable_data_ptr<int64_t>() + place,
           batch.labels.mutable_data_ptr<int64_t>() + place,
-          batch.positions.mutable_data_ptr<int64_t>() + place, &images);
+          batch.positions.mutable_data_ptr<int64_t>() + place, &seen);
     place += sequence_length;
   }
   if (vision_) {
-    read_pixels(images, vision_->rules, &batch);
+    read_pixels(seen.images, vision_->rules, &batch);
+    read_video_pixels(seen.videos, vision_->rules, &batch);
   }
   return batch;
 }
 
 std::string RecordFile::extent() const {
-  return fmt::format("bytes in the file={}\nrecords in the file={}\nimages in the file={}\n",
-                     file_.size(), record_count_, image_count_);
+  return fmt::format(
+      "bytes in the file={}\nrecords in the file={}\nimages in the file={}\nvideos in the "
+      "file={}\n",
+      file_.size(), record_count_, image_count_, video_count_);
+}
+
+int64_t RecordFile::video_inputs() const {
+  if (video_count_ == 0) {
+    return 0;
+  }
+  return vision_->rules.frames_are_apart ? 2 : 3;
 }
 
 std::string RecordFile::left_out() const {

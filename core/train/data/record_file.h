@@ -5,11 +5,13 @@
 // fit whole; its last places are padding, without labels. Positions begin at 0 in each record, and
 // in the padding: no record sees another. Lines of white space are no records.
 //
-// The places of an image's tokens are never cut: a record that is cut loses an image as a whole.
+// The places of the tokens of an image or a video are never cut: a record that is cut loses it as a
+// whole.
 //
 // The file is read once when it is opened, and then line by line as windows are asked for: what is
-// kept in memory is 24 bytes a window. The files of its images are read likewise: their grids when
-// this one is opened, and their pixels with each window. Their names are relative to its folder.
+// kept in memory is 24 bytes a window. The files of its images and videos are read likewise: their
+// sizes when this one is opened, and their pixels with each window. Their names are relative to its
+// folder.
 //
 // Immutable: any thread may read from it.
 #pragma once
@@ -48,6 +50,8 @@ class RecordFile : public WindowSource {
   int64_t window_count(int64_t sequence_length) const override;
   TokenBatch windows(const std::vector<int64_t>& windows, int64_t sequence_length) const override;
   int64_t image_count() const override { return image_count_; }
+  int64_t video_count() const override { return video_count_; }
+  int64_t video_inputs() const override;
   std::string extent() const override;
   std::string left_out() const override;
 
@@ -81,9 +85,13 @@ class RecordFile : public WindowSource {
   void pack();
   // Where the records of a window end.
   int64_t end_of(size_t window) const;
-  // One row of a batch; its images are added to `images`.
-  void write(size_t window, int64_t* inputs, int64_t* labels, int64_t* positions,
-             std::vector<RecordImage>* images) const;
+  // What is seen in the rows of a batch.
+  struct Seen {
+    std::vector<RecordImage> images;
+    std::vector<RecordVideo> videos;
+  };
+  // One row of a batch; its images and videos are added to `seen`.
+  void write(size_t window, int64_t* inputs, int64_t* labels, int64_t* positions, Seen* seen) const;
 
   MappedFile file_;
   const int64_t sequence_length_;
@@ -94,6 +102,7 @@ class RecordFile : public WindowSource {
   int64_t end_ = 0;  // of the last window's records
   int64_t record_count_ = 0;
   int64_t image_count_ = 0;
+  int64_t video_count_ = 0;
   LeftOut left_out_;
 };
 

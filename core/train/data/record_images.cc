@@ -3,48 +3,14 @@
 #include <ATen/Functions.h>
 
 #include <algorithm>
-#include <optional>
-#include <tuple>
 #include <utility>
 
 #include "core/base/error.h"
 #include "core/train/data/images/image_file.h"
-#include "core/train/data/record.h"
 
 namespace fsdp2::train {
 
 namespace {
-
-constexpr uint32_t kBytes = 256;
-
-std::string path_in(const std::string& directory, const std::string& file) {
-  return file.front() == '/' ? file : directory + file;
-}
-
-// The images of all files; their tokens have no place yet. What is wrong with a file is wrong with
-// the record.
-std::vector<RecordImage> find_images(const std::vector<std::string>& files,
-                                     const RecordVision& vision) {
-  std::vector<RecordImage> images;
-  for (const std::string& file : files) {
-    const std::string path = path_in(vision.directory, file);
-    try {
-      size_t number = 0;
-      for (const ImageGrid& grid : read_image_grids(path, vision.rules)) {
-        const auto tokens = static_cast<size_t>(vision.rules.tokens_of(grid));
-        images.push_back({path, number++, grid, 0, tokens});
-      }
-    } catch (const Error& error) {
-      // A directory without a preprocessor_config.json, a disk that fails and a machine without
-      // memory are not the record's.
-      const bool is_of_record =
-          error.code() == Code::kNotFound || error.code() == Code::kUnsupported;
-      throw Error(is_of_record ? Code::kCorruptData : error.code(), error.message(),
-                  error.native_code());
-    }
-  }
-  return images;
-}
 
 bool follow_each_other(const RecordImage& a, const RecordImage& b) {
   return a.file == b.file && a.number + 1 == b.number;
@@ -58,76 +24,109 @@ void fill_grids(const std::vector<RecordImage>& images, int64_t* out) {
   }
 }
 
-}  // namespace
-
-void check_image_tokens(const text::Tokenizer* tokenizer, const VisionRules& rules) {
-  if (tokenizer == nullptr || tokenizer->is_bytes()) {
-    FSDP2_CHECK(std::min({rules.start_token, rules.image_token, rules.end_token}) >= kBytes,
-                Code::kInvalidArgument,
-                "the tokens of the records are bytes, and those of the model's images, {}, {} and "
-                "{}, are bytes, too: expected a tokenizer, or a model whose "
-                "vision_start_token_id, image_token_id and vision_end_token_id are from {} on",
-                rules.start_token, rules.image_token, rules.end_token, kBytes);
-    return;
-  }
-  for (const auto& [text, token, key] :
-       {std::tuple(kStartText, rules.start_token, "vision_start_token_id"),
-        std::tuple(kImageText, rules.image_token, "image_token_id"),
-        std::tuple(kEndText, rules.end_token, "vision_end_token_id")}) {
-    const std::optional<int64_t> found = tokenizer->find_token(text);
-    FSDP2_CHECK(found && *found == int64_t{token}, Code::kInvalidArgument,
-                "{}: its token {} is {}, and the \"{}\" of the model is {}: expected the model's "
-                "own tokenizer",
-                tokenizer->path(), text, found ? std::to_string(*found) : "missing", key, token);
-  }
-}
-
-void check_image_vocabulary(const std::string& path, const VisionRules& rules, int64_t vocab_size) {
-  const int64_t last = std::max({rules.start_token, rules.image_token, rules.end_token});
-  FSDP2_CHECK(
-      last < vocab_size, Code::kInvalidArgument,
-      "{}: the model's tokens of images go up to {}, and the vocabulary has {}: expected the "
-      "model's own vocabulary",
-      path, last, vocab_size);
-}
-
-void place_images(const std::vector<std::string>& files, const RecordVision& vision,
-                  RecordTokens* tokens) {
-  const VisionRules& rules = vision.rules;
-  std::vector<RecordImage> images = find_images(files, vision);
-  const auto places =
-      static_cast<size_t>(std::count(tokens->ids.begin(), tokens->ids.end(), rules.image_token));
-  FSDP2_CHECK(places == images.size(), Code::kCorruptData,
+void check_places(const RecordTokens& tokens, const std::vector<RecordImage>& images,
+                  const std::vector<RecordVideo>& videos, const VisionRules& rules) {
+  const auto count = [&](uint32_t token) {
+    return std::count(tokens.ids.begin(), tokens.ids.end(), token);
+  };
+  const int64_t places = images.empty() ? 0 : count(rules.image_token);
+  FSDP2_CHECK(places == static_cast<int64_t>(images.size()), Code::kCorruptData,
               "has {} places for images, and its files have {}: expected \"<image>\" in its "
               "texts, or a part of type image, for each",
               places, images.size());
-  if (images.empty()) {
-    return;
+  int64_t blocks = 0;
+  for (const RecordVideo& video : videos) {
+    blocks += rules.blocks_of(video.video.grid);
   }
+  const int64_t found = videos.empty() ? 0 : count(rules.video_token);
+  FSDP2_CHECK(found == blocks, Code::kCorruptData,
+              "has the token of videos, {}, {} times, and its videos need it {} times: expected a "
+              "chat template that leaves it as it is",
+              rules.video_token, found, blocks);
+}
+
+void add_places(uint32_t token, size_t count, RecordTokens* placed) {
+  placed->ids.insert(placed->ids.end(), count, token);
+  placed->is_answer.insert(placed->is_answer.end(), count, false);
+}
+
+}  // namespace
+
+std::string path_in(const std::string& directory, const std::string& file) {
+  return file.front() == '/' ? file : directory + file;
+}
+
+std::vector<RecordImage> find_images(const std::vector<std::string>& files,
+                                     const RecordVision& vision) {
+  std::vector<RecordImage> images;
+  for (const std::string& file : files) {
+    const std::string path = path_in(vision.directory, file);
+    as_part_of_record([&] {
+      size_t number = 0;
+      for (const ImageGrid& grid : read_image_grids(path, vision.rules)) {
+        const auto tokens = static_cast<size_t>(vision.rules.tokens_of(grid));
+        images.push_back({path, number++, grid, 0, tokens});
+      }
+    });
+  }
+  return images;
+}
+
+void check_vision_vocabulary(const std::string& path, const VisionRules& rules,
+                             int64_t vocab_size) {
+  const int64_t last =
+      std::max({rules.start_token, rules.image_token, rules.end_token, rules.video_token});
+  FSDP2_CHECK(last < vocab_size, Code::kInvalidArgument,
+              "{}: the model's tokens of images and videos go up to {}, and the vocabulary has {}: "
+              "expected the model's own vocabulary",
+              path, last, vocab_size);
+}
+
+void place_seen(std::vector<RecordImage> images, std::vector<RecordVideo> videos,
+                const VisionRules& rules, RecordTokens* tokens) {
+  check_places(*tokens, images, videos, rules);
   RecordTokens placed;
   auto image = images.begin();
+  auto video = videos.begin();
+  int64_t block = 0;  // of the video
   for (size_t i = 0; i < tokens->ids.size(); ++i) {
     const uint32_t id = tokens->ids[i];
-    if (id != rules.image_token) {
+    if (id == rules.image_token) {
+      image->begin = placed.ids.size();
+      add_places(id, image->tokens, &placed);
+      ++image;
+    } else if (id == rules.video_token) {
+      const ImageGrid& grid = video->video.grid;
+      video->begin = block == 0 ? placed.ids.size() : video->begin;
+      add_places(id, static_cast<size_t>(rules.tokens_of_block(grid)), &placed);
+      video->end = placed.ids.size();
+      block = (block + 1) % rules.blocks_of(grid);
+      video += block == 0 ? 1 : 0;
+    } else {
       placed.add(id, tokens->is_answer[i] && id != rules.start_token && id != rules.end_token);
-      continue;
     }
-    image->begin = placed.ids.size();
-    placed.ids.insert(placed.ids.end(), image->tokens, id);
-    placed.is_answer.insert(placed.is_answer.end(), image->tokens, false);
-    ++image;
   }
-  FSDP2_CHECK(placed.ids.back() != rules.image_token, Code::kCorruptData,
-              "ends with an image: expected text behind it");
+  FSDP2_CHECK(placed.ids.back() != rules.image_token && placed.ids.back() != rules.video_token,
+              Code::kCorruptData, "ends with an image or a video: expected text behind it");
   placed.images = std::move(images);
+  placed.videos = std::move(videos);
   *tokens = std::move(placed);
 }
 
 void cut_record(size_t most, RecordTokens* tokens) {
+  std::vector<RecordImage>& images = tokens->images;
+  std::vector<RecordVideo>& videos = tokens->videos;
   // The last token is no input, but a label.
-  while (!tokens->images.empty() && tokens->images.back().end() >= most) {
-    most = std::min(most, tokens->images.back().begin);
-    tokens->images.pop_back();
+  const auto cuts_image = [&] { return !images.empty() && images.back().end() >= most; };
+  const auto cuts_video = [&] { return !videos.empty() && videos.back().end >= most; };
+  while (cuts_image() || cuts_video()) {
+    if (cuts_image()) {
+      most = std::min(most, images.back().begin);
+      images.pop_back();
+    } else {
+      most = std::min(most, videos.back().begin);
+      videos.pop_back();
+    }
   }
   tokens->ids.resize(most);
   tokens->is_answer.resize(most);

@@ -9,6 +9,7 @@
 #include "core/base/text.h"
 #include "core/train/data/record.h"
 #include "core/train/data/record_images.h"
+#include "core/train/data/record_videos.h"
 
 namespace fsdp2::train {
 
@@ -22,10 +23,23 @@ struct MarkedText {
   std::string text;
   std::vector<Range> answers;
 
-  bool is_answer(size_t place) const {
-    return std::any_of(answers.begin(), answers.end(), [place](const Range& range) {
-      return range.first <= place && place < range.second;
-    });
+  // By byte. Left out are the times that frames of videos have before them.
+  std::vector<bool> learned(const std::vector<std::string>& times) const {
+    std::vector<bool> learned(text.size());
+    for (const auto& [begin, end] : answers) {
+      std::fill(learned.begin() + static_cast<std::ptrdiff_t>(begin),
+                learned.begin() + static_cast<std::ptrdiff_t>(end), true);
+    }
+    size_t place = 0;
+    for (const std::string& time : times) {
+      place = text.find(time, place);
+      if (place == std::string::npos) {
+        break;  // another number of frames than of their tokens is told later
+      }
+      std::fill_n(learned.begin() + static_cast<std::ptrdiff_t>(place), time.size(), false);
+      place += time.size();
+    }
+    return learned;
   }
 };
 
@@ -83,30 +97,38 @@ MarkedText text_of_chat(const std::vector<Message>& chat, const text::Tokenizer&
   return joined(as_chatml(chat));
 }
 
-// The token of an image, or beside it, that the text has at this place; "" for a byte.
-std::pair<std::string_view, uint32_t> image_token_at(std::string_view text,
-                                                     const VisionRules& rules) {
-  for (const auto& token :
-       {std::pair(kStartText, rules.start_token), std::pair(kImageText, rules.image_token),
-        std::pair(kEndText, rules.end_token)}) {
-    if (starts_with(text, token.first)) {
-      return token;
-    }
+// A token that text has for what is seen, if bytes are all other tokens.
+using SeenToken = std::pair<std::string_view, uint32_t>;
+
+// Those of a record.
+std::vector<SeenToken> seen_tokens(const Record& record, const RecordVision* vision) {
+  std::vector<SeenToken> tokens;
+  if (!record.images.empty()) {
+    tokens.emplace_back(kImageText, vision->rules.image_token);
   }
-  return {};
+  if (!record.videos.empty()) {
+    tokens.emplace_back(kVideoText, vision->rules.video_token);
+  }
+  if (!tokens.empty()) {
+    tokens.emplace_back(kStartText, vision->rules.start_token);
+    tokens.emplace_back(kEndText, vision->rules.end_token);
+  }
+  return tokens;
 }
 
-// rules: null for a record without images.
-RecordTokens as_bytes(const Record& record, const VisionRules* rules) {
+RecordTokens as_bytes(const Record& record, const std::vector<SeenToken>& seen,
+                      const std::vector<std::string>& times) {
+  const MarkedText marked = joined(record.is_chat ? as_chatml(record.chat) : record.parts);
+  const std::vector<bool> learned = marked.learned(times);
+  const std::string_view text = marked.text;
   RecordTokens tokens;
-  for (const RecordPart& part : record.is_chat ? as_chatml(record.chat) : record.parts) {
-    std::string_view rest = part.text;
-    while (!rest.empty()) {
-      const auto [text, token] =
-          rules == nullptr ? std::pair<std::string_view, uint32_t>() : image_token_at(rest, *rules);
-      tokens.add(text.empty() ? static_cast<uint8_t>(rest.front()) : token, part.is_answer);
-      rest.remove_prefix(std::max<size_t>(text.size(), 1));
-    }
+  for (size_t place = 0; place < text.size();) {
+    const auto found = std::find_if(seen.begin(), seen.end(), [&](const SeenToken& token) {
+      return starts_with(text.substr(place), token.first);
+    });
+    const bool is_byte = found == seen.end();
+    tokens.add(is_byte ? static_cast<uint8_t>(text[place]) : found->second, learned[place]);
+    place += is_byte ? 1 : found->first.size();
   }
   if (!record.is_chat) {
     tokens.add(kEndByte, true);
@@ -127,15 +149,18 @@ void add_end(const text::Tokenizer& tokenizer, RecordTokens* tokens) {
   }
 }
 
-RecordTokens by_tokenizer(const Record& record, const text::Tokenizer& tokenizer) {
+RecordTokens by_tokenizer(const Record& record, const text::Tokenizer& tokenizer,
+                          const std::vector<std::string>& times) {
   const MarkedText marked =
       record.is_chat ? text_of_chat(record.chat, tokenizer) : joined(record.parts);
   // A chat's text has what surrounds it already.
   const text::Encoding encoding =
       tokenizer.encode(marked.text, record.is_chat ? text::Surround::kNo : text::Surround::kYes);
+  const std::vector<bool> learned = marked.learned(times);
   RecordTokens tokens;
   for (size_t i = 0; i < encoding.ids.size(); ++i) {
-    tokens.add(encoding.ids[i], marked.is_answer(encoding.begins[i]));
+    const size_t begin = encoding.begins[i];
+    tokens.add(encoding.ids[i], begin < learned.size() && learned[begin]);
   }
   if (!record.is_chat) {
     add_end(tokenizer, &tokens);
@@ -143,13 +168,43 @@ RecordTokens by_tokenizer(const Record& record, const text::Tokenizer& tokenizer
   return tokens;
 }
 
-// A model takes these tokens for images whether the record has some or not.
-void check_no_stray_tokens(const RecordTokens& tokens, const VisionRules& rules, bool has_images) {
+// A model takes these tokens for what it sees whether the record has some or not.
+void check_no_stray_tokens(const RecordTokens& tokens, const VisionRules& rules,
+                           const Record& record) {
   for (const uint32_t id : tokens.ids) {
-    FSDP2_CHECK(id != rules.video_token, Code::kCorruptData,
-                "has the model's token of videos, {}, which records have none of", id);
-    FSDP2_CHECK(id != rules.image_token || has_images, Code::kCorruptData,
+    FSDP2_CHECK(id != rules.video_token || !record.videos.empty(), Code::kCorruptData,
+                "has the model's token of videos, {}, and no \"videos\"", id);
+    FSDP2_CHECK(id != rules.image_token || !record.images.empty(), Code::kCorruptData,
                 "has the model's token of images, {}, and no \"images\"", id);
+  }
+}
+
+// Whether what a record's texts have for images and videos becomes the model's tokens.
+void check_seen_tokens(const text::Tokenizer* tokenizer, const std::vector<SeenToken>& seen) {
+  constexpr uint32_t kBytes = 256;
+  for (const auto& [text, token] : seen) {
+    if (tokenizer == nullptr || tokenizer->is_bytes()) {
+      FSDP2_CHECK(token >= kBytes, Code::kInvalidArgument,
+                  "the tokens of the records are bytes, and the model's token {}, {}, is a byte, "
+                  "too: expected a tokenizer, or a model whose vision_start_token_id, "
+                  "image_token_id, video_token_id and vision_end_token_id are from {} on",
+                  text, token, kBytes);
+      continue;
+    }
+    const std::optional<int64_t> found = tokenizer->find_token(std::string(text));
+    FSDP2_CHECK(found && *found == int64_t{token}, Code::kInvalidArgument,
+                "{}: its token {} is {}, and the model's is {}: expected the model's own tokenizer",
+                tokenizer->path(), text, found ? std::to_string(*found) : "missing", token);
+  }
+}
+
+void check_is_seen(const Record& record, const RecordVision* vision) {
+  for (const auto& [has_some, key] :
+       {std::pair(!record.images.empty(), "images"), std::pair(!record.videos.empty(), "videos")}) {
+    FSDP2_CHECK(!has_some || vision != nullptr, Code::kCorruptData,
+                "has \"{}\", and nothing says what model sees them: expected a model of "
+                "qwen2_5_vl or qwen3_vl (--model, or options.vision_model)",
+                key);
   }
 }
 
@@ -157,22 +212,24 @@ void check_no_stray_tokens(const RecordTokens& tokens, const VisionRules& rules,
 
 RecordTokens read_record_tokens(std::string_view line, const text::Tokenizer* tokenizer,
                                 const RecordVision* vision) {
-  const Record record = read_record(line);
-  const bool has_images = !record.images.empty();
-  FSDP2_CHECK(!has_images || vision != nullptr, Code::kCorruptData,
-              "has \"images\", and nothing says what model sees them: expected a model of "
-              "qwen2_5_vl or qwen3_vl (--model, or options.vision_model)");
-  if (has_images) {
-    check_image_tokens(tokenizer, vision->rules);
+  Record record = read_record(line);
+  check_is_seen(record, vision);
+  const std::vector<SeenToken> seen = seen_tokens(record, vision);
+  check_seen_tokens(tokenizer, seen);
+  std::vector<RecordVideo> videos;
+  std::vector<std::string> times;
+  if (!record.videos.empty()) {
+    videos = find_videos(record.videos, *vision);
+    times = write_videos(videos, vision->rules, &record);
   }
   const bool is_bytes = tokenizer == nullptr || tokenizer->is_bytes();
-  RecordTokens tokens = is_bytes ? as_bytes(record, has_images ? &vision->rules : nullptr)
-                                 : by_tokenizer(record, *tokenizer);
+  RecordTokens tokens =
+      is_bytes ? as_bytes(record, seen, times) : by_tokenizer(record, *tokenizer, times);
   if (vision != nullptr) {
-    check_no_stray_tokens(tokens, vision->rules, has_images);
+    check_no_stray_tokens(tokens, vision->rules, record);
   }
-  if (has_images) {
-    place_images(record.images, *vision, &tokens);
+  if (!seen.empty()) {
+    place_seen(find_images(record.images, *vision), std::move(videos), vision->rules, &tokens);
   }
   return tokens;
 }

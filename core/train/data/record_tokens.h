@@ -8,21 +8,25 @@
 // An end is part of the answer, so that a model learns where to end. A token that begins in an
 // answer is of the answer.
 //
-// An image is one token in the text, which becomes as many as the image has for the model. Neither
-// they nor the tokens around them are to be learned.
+// An image is one token in the text, which becomes as many as the image has for the model. So is a
+// video, or each frame of its grid for models that have frames apart: these are written as
+// "<0.3 seconds>" and a start, the token and an end, as transformers' Qwen3VLProcessor writes them.
+// None of it is to be learned.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/text/tokenizer.h"
+#include "core/train/data/images/video_file.h"
 #include "core/train/data/images/vision_rules.h"
 
 namespace fsdp2::train {
 
-// The images that records may have.
+// The images and videos that records may have.
 struct RecordVision {
   VisionRules rules;
   std::string directory;  // that files are named from, with a slash; "": the process's own
@@ -38,11 +42,20 @@ struct RecordImage {
   size_t end() const { return begin + tokens; }
 };
 
+struct RecordVideo {
+  std::shared_ptr<const VideoSource> source;
+  size_t number;  // in its source
+  Video video;
+  size_t begin = 0;  // of its tokens, with what is between them
+  size_t end = 0;
+};
+
 // Token i is to be learned from those before it if is_answer[i] is.
 struct RecordTokens {
   std::vector<uint32_t> ids;
   std::vector<bool> is_answer;
   std::vector<RecordImage> images = {};  // in their order
+  std::vector<RecordVideo> videos = {};
 
   void add(uint32_t id, bool answer) {
     ids.push_back(id);
@@ -51,8 +64,8 @@ struct RecordTokens {
 };
 
 // tokenizer: null for bytes, too. vision: null for a model that sees no images. Errors:
-// kCorruptData for the line or a file with images, without a place; kInvalidArgument for a
-// tokenizer that names no end of a text, has no way to write a chat, or is not the model's; kIo
+// kCorruptData for the line or a file with images or videos, without a place; kInvalidArgument for
+// a tokenizer that names no end of a text, has no way to write a chat, or is not the model's; kIo
 // for a file that is there and cannot be read.
 RecordTokens read_record_tokens(std::string_view line, const text::Tokenizer* tokenizer,
                                 const RecordVision* vision = nullptr);

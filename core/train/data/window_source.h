@@ -18,6 +18,10 @@ struct TokenBatch {
   // where there are none.
   at::Tensor pixels = {};  // [patches, pixels of one] fp32
   at::Tensor grids = {};   // [images, 3] int64: frames, rows and columns of patches
+  // The videos likewise.
+  at::Tensor video_pixels = {};
+  at::Tensor video_grids = {};
+  at::Tensor seconds_per_grid = {};  // [videos] fp64, for models that take them
 };
 
 // Where the sequences of a batch begin among its tokens, row by row, and where the last one ends:
@@ -43,6 +47,9 @@ class WindowSource {
                              int64_t sequence_length) const = 0;
   // In all windows together.
   virtual int64_t image_count() const { return 0; }
+  virtual int64_t video_count() const { return 0; }
+  // Of a forward that the videos of a batch are; 0 where no window has any.
+  virtual int64_t video_inputs() const { return 0; }
   // How much there is, as lines "tokens in the file=100", for ranks to compare.
   virtual std::string extent() const = 0;
   // What the order depends on, of a source whose windows are numbered without end in an order of

@@ -19,8 +19,10 @@ import numpy as np
 import torch
 from PIL import Image, ImageOps
 from safetensors.numpy import save_file
-from transformers import Qwen2VLImageProcessorFast
+from transformers import Qwen2VLImageProcessorFast, Qwen2VLVideoProcessor, Qwen3VLVideoProcessor
 from transformers.models.qwen2_vl.image_processing_qwen2_vl import smart_resize
+from transformers.models.qwen3_vl.processing_qwen3_vl import Qwen3VLProcessor
+from transformers.models.qwen3_vl.video_processing_qwen3_vl import smart_resize as resize_frames
 
 GOLDEN = Path(__file__).resolve().parent / "golden"
 
@@ -44,6 +46,13 @@ PROCESSORS: dict[str, dict[str, Any]] = {
         "image_std": [0.5, 0.5, 0.5],
     },
 }
+
+# Of all frames together for Qwen3-VL.
+VIDEO_PROCESSORS: dict[str, dict[str, Any]] = {
+    "qwen2_5": PROCESSORS["qwen2_5"],
+    "qwen3": PROCESSORS["qwen3"] | {"size": {"longest_edge": 9216, "shortest_edge": 1024}},
+}
+FRAMES = {"even": [0, 1, 2, 3], "odd": [0, 1, 2, 3, 4]}
 
 
 def picture(height: int, width: int, channels: int = 3) -> np.ndarray:
@@ -125,7 +134,7 @@ def opened(path: Path) -> Image.Image:
 def write_pixels() -> None:
     refused = ("cmyk", "long-text")  # the former by us, the latter by Pillow
     images = (p for p in GOLDEN.iterdir() if p.suffix in (".png", ".jpg"))
-    paths = sorted(path for path in images if path.stem not in refused)
+    paths = sorted(p for p in images if p.stem not in refused and not p.stem.startswith("frame-"))
     save_file({path.name: np.array(opened(path)) for path in paths}, GOLDEN / "pixels.safetensors")
 
 
@@ -141,6 +150,56 @@ def write_patches() -> None:
             values[f"{name}/{file}"] = made["pixel_values"].numpy()
             values[f"{name}/{file}/grid"] = made["image_grid_thw"].numpy()
     save_file(values, GOLDEN / "patches.safetensors")
+
+
+def write_frames() -> None:
+    """Five frames, on which something moves."""
+    for frame in range(5):
+        image = picture(33, 47)
+        image[5:15, 4 + 7 * frame : 14 + 7 * frame] = 40 * frame
+        Image.fromarray(image).save(GOLDEN / f"frame-{frame}.png")
+
+
+def write_videos() -> None:
+    values: dict[str, np.ndarray] = {}
+    for name, config in VIDEO_PROCESSORS.items():
+        path = GOLDEN / name / "video_preprocessor_config.json"
+        path.write_text(json.dumps(config))
+        kind = Qwen2VLVideoProcessor if name == "qwen2_5" else Qwen3VLVideoProcessor
+        # A copy: the processor changes what it is given.
+        processor = kind(**json.loads(path.read_text()))
+        for key, frames in FRAMES.items():
+            video = np.stack([np.array(opened(GOLDEN / f"frame-{i}.png")) for i in frames])
+            made = processor(videos=[video], do_sample_frames=False, return_tensors="pt")
+            values[f"{name}/{key}"] = made["pixel_values_videos"].numpy()
+            values[f"{name}/{key}/grid"] = made["video_grid_thw"].numpy()
+    save_file(values, GOLDEN / "videos.safetensors")
+
+
+def write_video_sizes() -> None:
+    pick = random.Random(6)
+    lines = []
+    for _ in range(300):
+        factor, least = pick.choice([28, 32]), pick.choice([4096, 131072, 5000000])
+        most = pick.choice([786432, 25165824, 6000000])
+        frames = pick.randrange(2, 100)
+        height = pick.choice([pick.randrange(32, 3000), 16 * pick.randrange(2, 100)])
+        width = max(height // 200 + 32, min(height * 200, pick.randrange(32, 3000)))
+        size = resize_frames(frames, height, width, 2, factor, least, most)
+        lines.append(json.dumps([factor, least, most, frames, height, width, *size]))
+    (GOLDEN / "video-sizes.json").write_text("[\n" + ",\n".join(lines) + "\n]\n")
+
+
+def write_times() -> None:
+    """What Qwen3VLProcessor writes before the frames."""
+    pick = random.Random(7)
+    lines = []
+    for _ in range(100):
+        count = pick.randrange(2, 30)
+        rate = pick.choice([1, 2, 0.5, 24, 29.97, 30, pick.uniform(0.1, 60)])
+        times = Qwen3VLProcessor._calculate_timestamps(None, list(range(count)), rate, 2)
+        lines.append(json.dumps([count, rate, [f"<{time:.1f} seconds>" for time in times]]))
+    (GOLDEN / "times.json").write_text("[\n" + ",\n".join(lines) + "\n]\n")
 
 
 def write_sizes() -> None:
@@ -163,6 +222,10 @@ def main() -> None:
     write_pixels()
     write_patches()
     write_sizes()
+    write_frames()
+    write_videos()
+    write_video_sizes()
+    write_times()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-// What transformers' Qwen2VLImageProcessorFast makes of the same files: see make_images.py.
+// What transformers' Qwen2VLImageProcessorFast makes of the same files, and its video processors of
+// frames: see make_images.py.
 #include "core/images/processor.h"
 
 #include <ATen/ATen.h>
@@ -71,6 +72,43 @@ TEST_F(ProcessorTest, MakesThePatchesThatTransformersMakes) {
       EXPECT_EQ(grid[2].item<int64_t>(), size.width / rules.patch_size);
     }
   }
+}
+
+TEST_F(ProcessorTest, ResizesFramesToTheSizesOfTransformers) {
+  for (const Json& row : Json::parse(contents(kGolden + "video-sizes.json"))) {
+    VideoProcessor rules;
+    rules.family = VideoFamily::kQwen3;
+    rules.frames.merge_size = 2;
+    rules.frames.patch_size = row[0].get<int64_t>() / 2;
+    rules.frames.least_pixels = row[1];
+    rules.frames.most_pixels = row[2];
+    const ImageSize size = resized_frames({row[4], row[5]}, row[3], rules);
+    EXPECT_EQ(size.height, row[6].get<int64_t>()) << row;
+    EXPECT_EQ(size.width, row[7].get<int64_t>()) << row;
+  }
+}
+
+// Not even where images of their size would.
+TEST_F(ProcessorTest, RefusesFramesThatTransformersRefuses) {
+  const VideoProcessor rules = read_video_processor(write("p.json", "{}"), VideoFamily::kQwen3);
+  EXPECT_EQ(error_of([&] { resized_frames({64, 64}, 1, rules); }).code(), Code::kCorruptData);
+  EXPECT_EQ(error_of([&] { resized_frames({31, 64}, 2, rules); }).code(), Code::kCorruptData);
+  EXPECT_EQ(error_of([&] { resized_frames({32, 32 * 201}, 2, rules); }).code(), Code::kCorruptData);
+  resized_frames({32, 32}, 2, rules);
+}
+
+TEST_F(ProcessorTest, HasTheDefaultsOfTransformersForVideos) {
+  const std::string file = write("p.json", "{}");
+  const VideoProcessor qwen2 = read_video_processor(file, VideoFamily::kQwen2);
+  EXPECT_EQ(qwen2.frames.patch_size, 14);
+  EXPECT_EQ(qwen2.frames.least_pixels, 128 * 28 * 28);
+  EXPECT_EQ(qwen2.frames.most_pixels, 28 * 28 * 768);
+  const VideoProcessor qwen3 = read_video_processor(file, VideoFamily::kQwen3);
+  EXPECT_EQ(qwen3.frames.patch_size, 16);
+  EXPECT_EQ(qwen3.frames.least_pixels, 128 * 32 * 32);
+  EXPECT_EQ(qwen3.frames.most_pixels, 32 * 32 * 768);
+  EXPECT_EQ(qwen3.frames.mean[1], 0.5);
+  EXPECT_EQ(qwen3.grid_frames(5), 3);
 }
 
 TEST_F(ProcessorTest, HasTheDefaultsOfTransformers) {

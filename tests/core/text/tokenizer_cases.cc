@@ -211,7 +211,7 @@ TEST_F(TokenizerFiles, TemplateThatChangesEarlierAnswersIsRefusedForLongerChats)
 
 // As transformers' processors do: each token of an image as often as its grid says, and then the
 // whole is encoded.
-TEST_F(TokenizerFiles, ImagesOfAChatTakeTheTokensOfTheirGrids) {
+TEST_F(TokenizerFiles, ImagesAndVideosOfAChatTakeTheTokensOfTheirGrids) {
   const std::string own = directory("byte_level", {{"eos_token", "<|im_end|>"}});
   Json json = Json::parse(contents(own + "/tokenizer.json"));
   train::RecordVision vision{train::tiny_vision(), path("")};
@@ -253,6 +253,22 @@ TEST_F(TokenizerFiles, ImagesOfAChatTakeTheTokensOfTheirGrids) {
   EXPECT_EQ(refused(R"({"text": "a <|image_pad|>"})").code(), Code::kCorruptData);
   EXPECT_THAT(refused(R"({"text": "a <|video_pad|>"})").message(),
               HasSubstr("the model's token of videos"));
+  // Each frame with its time is written before the whole is encoded.
+  vision.rules.frames_are_apart = true;
+  train::write_videos(path("v.safetensors"), {{2, 2, 4}}, "timestamps", {0.25, 1.5});
+  const std::string frame = "<|vision_start|><|video_pad|><|video_pad|><|vision_end|>";
+  const train::RecordTokens seen = train::read_record_tokens(
+      R"({"videos": ["v.safetensors"], "messages": [
+          {"role": "user", "content": "The <video> quick?"},
+          {"role": "assistant", "content": "fox"}]})",
+      &tokenizer, &vision);
+  const Encoding frames =
+      tokenizer.encode("<|im_start|>user\nThe <0.2 seconds>" + frame + "<1.5 seconds>" + frame +
+                           " quick?<|im_end|>\n<|im_start|>assistant\n"
+                           "fox<|im_end|>\n",
+                       Surround::kNo);
+  EXPECT_EQ(seen.ids, frames.ids);
+  ASSERT_EQ(seen.videos.size(), 1U);
   vision.rules.image_token = first + 2;
   const Error other = refused(R"({"images": ["a.safetensors"], "text": "<image><image>b"})");
   EXPECT_EQ(other.code(), Code::kInvalidArgument);

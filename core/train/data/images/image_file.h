@@ -1,13 +1,6 @@
 // A file with an image: a JPEG or a PNG, made into pixels as the model's processor does
-// (images/processor.h). Or safetensors of what transformers' processors make of one or several:
-//
-//   pixel_values     [patches, pixels of one]  F32, F16 or BF16
-//   image_grid_thw   [images, 3] or [3]        I64 or I32: frames, rows and columns of patches
-//
-// The patches of the images follow one another in the order of the grids. Other tensors mean
-// nothing.
-//
-// Files are hostile: every number is compared with the file before it is used.
+// (images/processor.h). Or safetensors of what transformers' processors make of one or several
+// (patch_tensors.h).
 #pragma once
 
 #include <cstdint>

@@ -52,21 +52,13 @@ std::optional<VisionRules> rules_of(const std::string& json, models::VisionConfi
   rules.video_token = static_cast<uint32_t>(model->video_token);
   rules.merge_size = model->vision.merge_size;
   rules.patch_numel = model->vision.patch_numel();
+  rules.frames_are_apart = model->frames.frames_are_apart;
   *vision = model->vision;
   return rules;
 }
 
-// Beside the config.json, if it is there.
-std::optional<images::Processor> find_processor(const std::string& config,
-                                                const models::VisionConfig& vision) {
-  const size_t slash = config.rfind('/');
-  const std::string folder = slash == std::string::npos ? "" : config.substr(0, slash + 1);
-  const std::string path = folder + "preprocessor_config.json";
-  struct stat info{};
-  if (stat(path.c_str(), &info) != 0 && errno == ENOENT) {
-    return std::nullopt;
-  }
-  const images::Processor processor = images::read_processor(path);
+void check_fits(const std::string& path, const images::Processor& processor,
+                const models::VisionConfig& vision) {
   FSDP2_CHECK(processor.patch_size == vision.patch_size &&
                   processor.frames_per_patch == vision.frames_per_patch &&
                   processor.merge_size == vision.merge_size && vision.channels == 3,
@@ -76,7 +68,50 @@ std::optional<images::Processor> find_processor(const std::string& config,
               path, processor.frames_per_patch, processor.patch_size, processor.patch_size,
               processor.merge_size, processor.merge_size, vision.frames_per_patch,
               vision.patch_size, vision.patch_size, vision.merge_size, vision.merge_size);
+}
+
+constexpr const char* kProcessorFile = "preprocessor_config.json";
+constexpr const char* kVideoProcessorFile = "video_preprocessor_config.json";
+
+// A file beside the config.json; "" if it is not there.
+std::string find_beside(const std::string& config, const char* name) {
+  const size_t slash = config.rfind('/');
+  const std::string folder = slash == std::string::npos ? "" : config.substr(0, slash + 1);
+  const std::string path = folder + name;
+  struct stat info{};
+  return stat(path.c_str(), &info) != 0 && errno == ENOENT ? "" : path;
+}
+
+std::optional<images::Processor> find_processor(const std::string& config,
+                                                const models::VisionConfig& vision) {
+  const std::string path = find_beside(config, kProcessorFile);
+  if (path.empty()) {
+    return std::nullopt;
+  }
+  const images::Processor processor = images::read_processor(path);
+  check_fits(path, processor, vision);
   return processor;
+}
+
+void find_video_processor(const std::string& config, const models::VisionConfig& vision,
+                          VisionRules* rules) {
+  std::string path = find_beside(config, kVideoProcessorFile);
+  if (path.empty()) {
+    path = find_beside(config, kProcessorFile);
+  }
+  const auto family =
+      rules->frames_are_apart ? images::VideoFamily::kQwen3 : images::VideoFamily::kQwen2;
+  try {
+    FSDP2_CHECK(!path.empty(), Code::kInvalidArgument,
+                "there is no {} or {} beside the model's config.json to say how frames become "
+                "pixels",
+                kVideoProcessorFile, kProcessorFile);
+    const images::VideoProcessor processor = images::read_video_processor(path, family);
+    check_fits(path, processor.frames, vision);
+    rules->video_processor = processor;
+  } catch (const Error& error) {
+    rules->no_video_processor = error.message();
+  }
 }
 
 }  // namespace
@@ -88,6 +123,7 @@ std::optional<VisionRules> read_vision_rules(const std::string& path) {
   std::optional<VisionRules> rules = in_context(file, [&] { return rules_of(json, &vision); });
   if (rules) {
     rules->processor = find_processor(file, vision);
+    find_video_processor(file, vision, &*rules);
   }
   return rules;
 }

@@ -1,5 +1,5 @@
-// What a vision-language model says of the images in its data: which tokens they stand in for, and
-// of what pixels they are made.
+// What a vision-language model says of the images and videos in its data: which tokens they stand
+// in for, and of what pixels they are made.
 #pragma once
 
 #include <cstdint>
@@ -28,14 +28,22 @@ struct VisionRules {
   uint32_t image_token = 0;
   uint32_t end_token = 0;  // behind them
   uint32_t video_token = 0;
-  int64_t merge_size = 1;   // squares of this many patches a side are one token
-  int64_t patch_numel = 0;  // pixels of one patch, of all frames and channels
+  int64_t merge_size = 1;         // squares of this many patches a side are one token
+  int64_t patch_numel = 0;        // pixels of one patch, of all frames and channels
+  bool frames_are_apart = false;  // the tokens of each frame of a video, with its time before them
   // How images become pixels; none where no preprocessor_config.json is beside the config.json.
   std::optional<images::Processor> processor = {};
+  // How the frames of videos do, by video_preprocessor_config.json or else that file; or why
+  // nothing says so, which only records with such videos are told.
+  std::optional<images::VideoProcessor> video_processor = {};
+  std::string no_video_processor = {};
 
   int64_t tokens_of(const ImageGrid& grid) const {
     return grid.patches() / (merge_size * merge_size);
   }
+  // A video's tokens lie together in so many blocks, of so many tokens each.
+  int64_t blocks_of(const ImageGrid& grid) const { return frames_are_apart ? grid.frames : 1; }
+  int64_t tokens_of_block(const ImageGrid& grid) const { return tokens_of(grid) / blocks_of(grid); }
 };
 
 // path: of a config.json, or of the directory with it. Nothing for a model that sees no images.

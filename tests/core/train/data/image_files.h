@@ -38,9 +38,11 @@ inline void write_tensors(const std::string& path,
   writer.finish();
 }
 
-// Pixels that count from `first` on, for images with these grids.
-inline void write_images(const std::string& path, const std::vector<ImageGrid>& grids,
-                         int64_t first = 0, at::ScalarType dtype = at::kFloat) {
+// Pixels that count from `first` on, for images or videos with these grids, and more tensors.
+inline void write_patches(const std::string& path, const std::string& pixels_name,
+                          const std::string& grids_name, const std::vector<ImageGrid>& grids,
+                          int64_t first, at::ScalarType dtype,
+                          std::vector<std::pair<std::string, at::Tensor>> tensors = {}) {
   std::vector<int64_t> numbers;
   int64_t patches = 0;
   for (const ImageGrid& grid : grids) {
@@ -49,8 +51,22 @@ inline void write_images(const std::string& path, const std::vector<ImageGrid>& 
   }
   const at::Tensor pixels =
       at::arange(first, first + patches * kPatchNumel).to(dtype).view({patches, kPatchNumel});
-  const at::Tensor table = at::tensor(numbers).view({-1, 3});
-  write_tensors(path, {{"image_grid_thw", table}, {"pixel_values", pixels}});
+  tensors.emplace_back(grids_name, at::tensor(numbers).view({-1, 3}));
+  tensors.emplace_back(pixels_name, pixels);
+  write_tensors(path, tensors);
+}
+
+inline void write_images(const std::string& path, const std::vector<ImageGrid>& grids,
+                         int64_t first = 0, at::ScalarType dtype = at::kFloat) {
+  write_patches(path, "pixel_values", "image_grid_thw", grids, first, dtype);
+}
+
+// times: second_per_grid_ts or timestamps.
+inline void write_videos(const std::string& path, const std::vector<ImageGrid>& grids,
+                         const std::string& times_name, const std::vector<double>& times,
+                         int64_t first = 0) {
+  write_patches(path, "pixel_values_videos", "video_grid_thw", grids, first, at::kFloat,
+                {{times_name, at::tensor(times, at::kDouble)}});
 }
 
 }  // namespace fsdp2::train

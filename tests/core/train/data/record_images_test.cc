@@ -201,7 +201,7 @@ TEST_F(RecordImages, ThatAreWrongAreNamed) {
   EXPECT_THAT(error(R"({"images": [1], "text": "<image>a"})"), HasSubstr("the name of a file"));
   EXPECT_THAT(error(R"({"messages": [{"role": "user", "content": [{"type": "image"}]}]})"),
               HasSubstr("no file for it"));
-  EXPECT_THAT(error(R"({"messages": [{"role": "user", "content": [{"type": "video"}]}]})"),
+  EXPECT_THAT(error(R"({"messages": [{"role": "user", "content": [{"type": "audio"}]}]})"),
               HasSubstr("\"content\": expected parts"));
 }
 
@@ -277,7 +277,7 @@ TEST_F(RecordImages, NeedAVocabularyWithTheirTokens) {
   const Error error = error_of([&] { open_with(kEnd); });
   EXPECT_EQ(error.code(), Code::kInvalidArgument);
   EXPECT_THAT(error.message(),
-              HasSubstr("r.jsonl: the model's tokens of images go up to 258, and the vocabulary "
+              HasSubstr("r.jsonl: the model's tokens of images and videos go up to 259, and the vocabulary "
                         "has 258"));
 }
 
