@@ -95,6 +95,8 @@ type LoaderInfo struct {
 	Windows       int // of all files, each counted once
 	StepsPerEpoch int // that they are enough for, rounded up; down with DropLast
 	Images        int // in all windows
+	Videos        int // in all windows
+	VideoInputs   int // of a Forward that the videos of a batch are: 3 for qwen2_5_vl, 2 for qwen3_vl, 0 without videos
 }
 
 // Info says how much there is to read.
@@ -102,7 +104,8 @@ func (l *Loader) Info() (LoaderInfo, error) {
 	defer runtime.KeepAlive(l)
 	raw := sized[capi.LoaderInfo]()
 	err := capi.LoaderGetInfo(l.raw(), &raw)
-	info := LoaderInfo{Windows: int(raw.NWindows), StepsPerEpoch: int(raw.StepsPerEpoch), Images: int(raw.NImages)}
+	info := LoaderInfo{Windows: int(raw.NWindows), StepsPerEpoch: int(raw.StepsPerEpoch), Images: int(raw.NImages),
+		Videos: int(raw.NVideos), VideoInputs: int(raw.NVideoInputs)}
 	return info, failure(err)
 }
 
@@ -181,6 +184,23 @@ func (l *Loader) Images() (pixelValues, imageGridThw *Tensor, err error) {
 		return nil, nil, nil
 	}
 	return newTensor(images[0]), newTensor(images[1]), nil
+}
+
+// Videos returns the videos of the last batch, for the module's Forward after the images. All are nil where it has none, and
+// secondPerGridTs for models that take none.
+func (l *Loader) Videos() (pixelValuesVideos, videoGridThw, secondPerGridTs *Tensor, err error) {
+	defer runtime.KeepAlive(l)
+	var videos [3]capi.Tensor
+	if err := capi.LoaderGetVideos(l.raw(), &videos[0], &videos[1], &videos[2]); err != nil {
+		return nil, nil, nil, failure(err)
+	}
+	if videos[0].ID == 0 {
+		return nil, nil, nil, nil
+	}
+	if videos[2].ID != 0 {
+		secondPerGridTs = newTensor(videos[2])
+	}
+	return newTensor(videos[0]), newTensor(videos[1]), secondPerGridTs, nil
 }
 
 // Position returns the number of steps taken from the loader so far.

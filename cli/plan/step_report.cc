@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
@@ -170,7 +171,6 @@ std::string step_json(const PlannedModel& model) {
 }
 
 std::string fitting_report(const PlannedModel& model, const PlanOptions& options) {
-  constexpr int kMostTimesRanks = 1 << 10;
   const auto most = static_cast<int64_t>(options.memory_gb * kGigabyte);
   std::vector<std::vector<std::string>> rows;
   bool some_fit = false;
@@ -178,18 +178,24 @@ std::string fitting_report(const PlannedModel& model, const PlanOptions& options
     const int64_t bytes = planned.step_memory().peak_bytes;
     some_fit = some_fit || bytes <= most;
     rows.push_back({flags, gigabytes(bytes), bytes <= most ? "fits" : "does not fit"});
+    return bytes;
   };
   add("as given", model);
   for (const Alternative& alternative : alternatives_to(options)) {
     add(alternative.flags, PlannedModel(alternative.options));
   }
-  // No option is enough alone: all together, and then as many ranks as it takes.
-  for (int ranks = 1; !some_fit && ranks <= kMostTimesRanks; ranks *= 2) {
+  // No option is enough alone: all together, and then more ranks as long as they help.
+  int64_t before = std::numeric_limits<int64_t>::max();
+  for (int ranks = 1; !some_fit && options.world_size <= kMostRanks / ranks; ranks *= 2) {
     const Alternative least = smallest(options, ranks);
-    if (options.world_size > kMostRanks / ranks || !is_taken(least.options)) {
+    if (!is_taken(least.options)) {
       break;
     }
-    add(least.flags, PlannedModel(least.options));
+    const int64_t bytes = add(least.flags, PlannedModel(least.options));
+    if (bytes >= before) {
+      break;
+    }
+    before = bytes;
   }
   return "\na step in " + gigabytes(most) + " of tensors\n" + table_of(rows) +
          (some_fit ? ""

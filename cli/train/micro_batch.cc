@@ -9,13 +9,18 @@ constexpr size_t kPositions = 2;
 constexpr size_t kMask = 3;
 constexpr size_t kPixels = 4;
 constexpr size_t kGrids = 5;
+constexpr size_t kVideoPixels = 6;
+constexpr size_t kVideoGrids = 7;
 
-// All micro batches of a run have as many, whether they have images or not.
+// All micro batches of a run have as many, whether they have images and videos or not.
 size_t input_count(const TrainOptions& options, const Loader& loader) {
   if (options.records.empty()) {
     return kPositions;
   }
   const auto info = info_of<fsdp2_loader_info>(fsdp2_loader_get_info, loader.get());
+  if (info.n_videos > 0) {
+    return kVideoPixels + static_cast<size_t>(info.n_video_inputs);
+  }
   return info.n_images > 0 ? kGrids + 1 : kPositions + 1;
 }
 
@@ -27,6 +32,12 @@ MicroBatch::MicroBatch(const TrainOptions& options, const Loader& loader)
   if (tensors_.size() > kGrids) {  // the model finds the positions
     check(fsdp2_loader_get_boundaries(loader.get(), tensors_[kMask].out()));
     check(fsdp2_loader_get_images(loader.get(), tensors_[kPixels].out(), tensors_[kGrids].out()));
+    if (tensors_.size() > kVideoGrids) {
+      Tensor none;
+      Tensor& seconds = tensors_.size() > kVideoGrids + 1 ? tensors_.back() : none;
+      check(fsdp2_loader_get_videos(loader.get(), tensors_[kVideoPixels].out(),
+                                    tensors_[kVideoGrids].out(), seconds.out()));
+    }
   } else if (tensors_.size() > kPositions) {
     check(fsdp2_loader_get_positions(loader.get(), tensors_[kPositions].out()));
   }

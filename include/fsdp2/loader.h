@@ -21,7 +21,16 @@
  * safetensors file with pixel_values and image_grid_thw, of one image or of several, as they make
  * them. A relative name counts from the folder of the JSON lines. An image becomes as many tokens
  * as its grid has for the model, between those of its start and end; their labels are -100, and no
- * record is cut within an image. */
+ * record is cut within an image.
+ *
+ * Videos likewise: "videos": [VIDEO, ...], "<video>", {"type": "video"} and {"type": "video",
+ * "video": VIDEO}. VIDEO is {"frames": [FILE, ...], "fps": NUMBER}, the JPEGs or PNGs of frames of
+ * one size that were sampled at so many a second, which are treated by
+ * video_preprocessor_config.json or, where there is none, by preprocessor_config.json; or a
+ * safetensors file with pixel_values_videos and video_grid_thw, and with second_per_grid_ts
+ * [videos] for qwen2_5_vl, or timestamps [frames of all grids], in seconds, for qwen3_vl. The
+ * latter has the frames of a grid apart, each with
+ * "<0.3 seconds>" before it, as transformers' processor writes them. */
 #ifndef FSDP2_LOADER_H_
 #define FSDP2_LOADER_H_
 
@@ -62,9 +71,9 @@ typedef struct fsdp2_loader_options {
   /* (opt) A tokenizer.json, or a directory with one: the tokens of texts and records. NULL: bytes.
    * vocab_size is then at least the tokenizer's. */
   const char* tokenizer;
-  /* (opt) The config.json of the model, or the directory with it: records may then have images, if
-   * the model sees any (qwen2_5_vl, qwen3_vl). Without a tokenizer the model's tokens of images are
-   * from 256 on. */
+  /* (opt) The config.json of the model, or the directory with it: records may then have images and
+   * videos, if the model sees any (qwen2_5_vl, qwen3_vl). Without a tokenizer the model's tokens of
+   * these are from 256 on. */
   const char* vision_model;
 } fsdp2_loader_options;
 #define FSDP2_LOADER_OPTIONS_INIT \
@@ -77,6 +86,9 @@ typedef struct fsdp2_loader_info {
   int64_t n_windows;       /* of all files, each counted once */
   int64_t steps_per_epoch; /* that they are enough for, rounded up; down with drop_last */
   int64_t n_images;        /* in all windows; fsdp2_loader_get_images gives those of a batch */
+  int64_t n_videos;        /* likewise; fsdp2_loader_get_videos */
+  int64_t n_video_inputs;  /* of a forward that those of a batch are: 3 for qwen2_5_vl, 2 for
+                              qwen3_vl,  which takes no second_per_grid_ts; 0 without videos */
 } fsdp2_loader_info;
 
 /* [c] Errors: FSDP2_E_NOT_FOUND, FSDP2_E_CORRUPT_DATA (not a whole number of tokens,
@@ -115,6 +127,11 @@ FSDP2_CALL fsdp2_loader_get_boundaries(fsdp2_loader loader, fsdp2_tensor* bounda
  * fsdp2_loader_get_positions. */
 FSDP2_CALL fsdp2_loader_get_images(fsdp2_loader loader, fsdp2_tensor* pixel_values,
                                    fsdp2_tensor* image_grid_thw);
+/* The videos of the last batch likewise, for the module after the images: pixel_values_videos,
+ * video_grid_thw and second_per_grid_ts f64 [videos], the last of which is {0} for models that take
+ * none. All are {0} where the batch has none. */
+FSDP2_CALL fsdp2_loader_get_videos(fsdp2_loader loader, fsdp2_tensor* pixel_values_videos,
+                                   fsdp2_tensor* video_grid_thw, fsdp2_tensor* second_per_grid_ts);
 /* The number of steps taken from the loader so far; setting it says where to continue. */
 FSDP2_CALL fsdp2_loader_get_position(fsdp2_loader loader, int64_t* step);
 FSDP2_CALL fsdp2_loader_set_position(fsdp2_loader loader, int64_t step);

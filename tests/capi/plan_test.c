@@ -250,7 +250,7 @@ static void the_more_memory_the_more_units_stay_gathered(void) {
     budget = least - 1;
     ++choices;
   }
-  EXPECT(choices >= 4 && kept <= 2);
+  EXPECT(choices >= 3 && kept < kLayers);
   EXPECT_STATUS(choose(made.shard, budget, &out), FSDP2_E_OUT_OF_MEMORY);
   snprintf(expected, sizeof(expected), "a step takes at least %lld bytes", (long long)least);
   EXPECT_MESSAGE(expected);

@@ -188,15 +188,98 @@ static void images_come_with_their_records(void) {
   EXPECT_OK(fsdp2_mesh_destroy(mesh));
 }
 
+/* ---- videos */
+
+static void write_video(const char* path, float* pixels) {
+  static const char header[] =
+      "{\"video_grid_thw\":{\"dtype\":\"I64\",\"shape\":[1,3],\"data_offsets\":[0,24]},"
+      "\"second_per_grid_ts\":{\"dtype\":\"F64\",\"shape\":[1],\"data_offsets\":[24,32]},"
+      "\"pixel_values_videos\":{\"dtype\":\"F32\",\"shape\":[4,24],\"data_offsets\":[32,416]}}";
+  const uint64_t length = sizeof(header) - 1;
+  const int64_t grid[3] = {1, 2, 2};
+  const double seconds = 2.5;
+  char file[1024];
+  size_t n = 0;
+  int i;
+  for (i = 0; i < kPatches * kPatch; ++i) {
+    pixels[i] = 1.0F - (float)i / 40.0F;
+  }
+  memcpy(file, &length, sizeof(length));
+  n += sizeof(length);
+  memcpy(file + n, header, sizeof(header) - 1);
+  n += sizeof(header) - 1;
+  memcpy(file + n, grid, sizeof(grid));
+  n += sizeof(grid);
+  memcpy(file + n, &seconds, sizeof(seconds));
+  n += sizeof(seconds);
+  memcpy(file + n, pixels, sizeof(float) * kPatches * kPatch);
+  write_file(path, file, n + sizeof(float) * kPatches * kPatch);
+}
+
+static void videos_come_with_their_records(void) {
+  static const int64_t tokens[6] = {256, 259, 258, 'a', 0, 0};
+  fsdp2_mesh mesh = lone_mesh();
+  fsdp2_loader loader = {0};
+  fsdp2_loader_info info;
+  fsdp2_tensor batch[9] = {{0}, {0}, {0}, {0}, {0}, {0}, {5}, {5}, {5}}, loss = {0};
+  fsdp2_module module = {0};
+  float unused[kPatches * kPatch], pixels[kPatches * kPatch], read[kPatches * kPatch];
+  char line[1024];
+  int64_t found[12], grid[3];
+  double seconds = 0;
+  size_t n = 0;
+  int i;
+  write_video(temporary_path("video.safetensors"), pixels);
+  snprintf(line, sizeof(line),
+           "{\"videos\": [\"%s\"], \"prompt\": \"<video>\", \"response\": \"a\"}\n"
+           "{\"text\": \"bcdefg\"}\n",
+           temporary_path("video.safetensors"));
+  EXPECT_OK(open_images(mesh, line, 1, unused, &loader));
+  memset(&info, 0, sizeof(info));
+  info.struct_size = (uint32_t)sizeof(info);
+  EXPECT_OK(fsdp2_loader_get_info(loader, &info));
+  EXPECT(info.n_images == 0 && info.n_videos == 1 && info.n_video_inputs == 3);
+  EXPECT_STATUS(fsdp2_loader_get_videos(loader, &batch[6], &batch[7], &batch[8]),
+                FSDP2_E_WRONG_STATE);
+  EXPECT(batch[6].id == 5 && batch[7].id == 5 && batch[8].id == 5);
+  EXPECT_OK(fsdp2_loader_next(loader, &batch[0], &batch[1]));
+  EXPECT_OK(fsdp2_loader_get_boundaries(loader, &batch[3]));
+  EXPECT_OK(fsdp2_loader_get_images(loader, &batch[4], &batch[5]));
+  EXPECT(batch[4].id == 0 && batch[5].id == 0);
+  EXPECT_STATUS(fsdp2_loader_get_videos(loader, &batch[6], NULL, &batch[8]), FSDP2_E_NULL_ARGUMENT);
+  EXPECT_OK(fsdp2_loader_get_videos(loader, &batch[6], &batch[7], &batch[8]));
+  EXPECT_OK(fsdp2_tensor_read(batch[0], found, sizeof(found)));
+  EXPECT(memcmp(found, tokens, sizeof(tokens)) == 0);
+  EXPECT_OK(fsdp2_tensor_read(batch[6], read, sizeof(read)));
+  EXPECT(memcmp(read, pixels, sizeof(read)) == 0);
+  EXPECT_OK(fsdp2_tensor_read(batch[7], grid, sizeof(grid)));
+  EXPECT(grid[0] == 1 && grid[1] == 2 && grid[2] == 2);
+  EXPECT_OK(fsdp2_tensor_read(batch[8], &seconds, sizeof(seconds)));
+  EXPECT(seconds == 2.5);
+  EXPECT_OK(fsdp2_module_from_config(kVisionModel, NULL, &module));
+  EXPECT_OK(fsdp2_module_forward(module, batch, 9, FSDP2_FORWARD_NO_GRAD, &loss, 1, &n));
+  EXPECT_OK(fsdp2_tensor_destroy(loss));
+  EXPECT_OK(fsdp2_module_destroy(module));
+  for (i = 0; i < 9; ++i) {
+    if (batch[i].id != 0) {
+      EXPECT_OK(fsdp2_tensor_destroy(batch[i]));
+    }
+  }
+  EXPECT_OK(fsdp2_loader_destroy(loader));
+  EXPECT_OK(fsdp2_mesh_destroy(mesh));
+}
+
 static void a_batch_may_have_no_images(void) {
   fsdp2_mesh mesh = lone_mesh();
   fsdp2_loader loader = {0};
-  fsdp2_tensor batch[2] = {{0}, {0}}, images[2] = {{5}, {5}};
+  fsdp2_tensor batch[2] = {{0}, {0}}, images[2] = {{5}, {5}}, seconds = {5};
   float pixels[kPatches * kPatch];
   EXPECT_OK(open_images(mesh, "{\"text\": \"ab\"}\n", 1, pixels, &loader));
   EXPECT_OK(fsdp2_loader_next(loader, &batch[0], &batch[1]));
   EXPECT_OK(fsdp2_loader_get_images(loader, &images[0], &images[1]));
   EXPECT(images[0].id == 0 && images[1].id == 0);
+  EXPECT_OK(fsdp2_loader_get_videos(loader, &images[0], &images[1], &seconds));
+  EXPECT(images[0].id == 0 && images[1].id == 0 && seconds.id == 0);
   EXPECT_OK(fsdp2_tensor_destroy(batch[0]));
   EXPECT_OK(fsdp2_tensor_destroy(batch[1]));
   EXPECT_OK(fsdp2_loader_destroy(loader));
@@ -224,6 +307,7 @@ int main(void) {
   RUN(tokens_have_positions_from_the_beginning_of_their_row);
   RUN(a_bad_line_is_told);
   RUN(images_come_with_their_records);
+  RUN(videos_come_with_their_records);
   RUN(a_batch_may_have_no_images);
   RUN(images_that_nobody_sees_are_refused);
   return harness_result();

@@ -361,7 +361,7 @@ TEST(Plan, PutsOptionsTogetherWhereNoneIsEnoughAlone) {
   const auto within = [&](double gigabytes) {
     const Outcome outcome =
         plan({"--model", config_of_width(4, 512, 1408, 2048), "--world-size", "2", "--seq-len",
-              "256", "--micro-batch", "4", "--memory-gb", std::to_string(gigabytes)});
+              "128", "--micro-batch", "8", "--memory-gb", std::to_string(gigabytes)});
     EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
     return outcome.out;
   };

@@ -60,6 +60,65 @@ class Vision : public ::testing::TestWithParam<std::string> {
 
   static constexpr int64_t kImages = 7;
   std::string image(int64_t i) const { return folder_ + "/" + std::to_string(i) + ".safetensors"; }
+  // Frames are the goldens' PNGs, and processors made for them serve the model.
+  void copy_frames() const {
+    const std::string golden = repository_file("tests/core/images/golden");
+    for (int i = 0; i < 5; ++i) {
+      const std::string name = "/frame-" + std::to_string(i) + ".png";
+      fs::copy_file(golden + name, folder_ + name);
+    }
+    Json processor = Json::parse(read_file(golden + "/qwen2_5/video_preprocessor_config.json"));
+    processor["size"] = {{"shortest_edge", 64}, {"longest_edge", 512}};
+    processor.erase("min_pixels");
+    processor.erase("max_pixels");
+    write_file(folder_ + "/video_preprocessor_config.json", processor.dump());
+  }
+  bool frames_are_apart() const { return GetParam() == "tiny-qwen3-vl"; }
+  // Of `frames` frames of 4 x 4 patches.
+  void write_video(const std::string& name, int64_t frames, int64_t seed) const {
+    const at::Tensor grid = at::tensor({frames, int64_t{4}, int64_t{4}}).view({1, 3});
+    const at::Tensor pixels = (at::arange(frames * 16 * kPatchNumel, at::kFloat) *
+                               (0.21 + 0.13 * static_cast<double>(seed)))
+                                  .sin()
+                                  .view({-1, kPatchNumel});
+    const std::string times_name = frames_are_apart() ? "timestamps" : "second_per_grid_ts";
+    const at::Tensor times = frames_are_apart() ? at::arange(frames, at::kDouble) * 1.5
+                                                : at::full({1}, 1.5, at::kDouble);
+    ckpt::SafetensorsWriter writer(folder_ + "/" + name,
+                                   {{"video_grid_thw", at::kLong, {1, 3}},
+                                    {"pixel_values_videos", at::kFloat, pixels.sizes().vec()},
+                                    {times_name, at::kDouble, times.sizes().vec()}});
+    writer.append("video_grid_thw", grid);
+    writer.append("pixel_values_videos", pixels);
+    writer.append(times_name, times);
+    writer.finish();
+  }
+  // Some with a video of either kind, some with an image, some with both, some without any.
+  std::string records_with_videos() const {
+    copy_frames();
+    std::string lines;
+    for (int i = 0; i < 24; ++i) {
+      const std::string number = std::to_string(i * i * 37);
+      const std::string tensors = "v" + std::to_string(i % 5) + ".safetensors";
+      write_video(tensors, 1 + i % 5 % 2, i % 5);
+      std::string frames = R"({"frames": [)";
+      for (int frame = 0; frame < 2 + i % 3; ++frame) {
+        frames += (frame == 0 ? "\"frame-" : ", \"frame-") + std::to_string(frame) + ".png\"";
+      }
+      frames += R"(], "fps": 4})";
+      const std::string image = std::to_string(i % kImages) + ".safetensors";
+      lines += R"({"prompt": ")" + number + R"(", "response": "text"})" + "\n";
+      lines += R"({"videos": [")" + tensors + R"("], "messages": [{"role": "user", "content": )" +
+               R"("<video>)" + number + R"("}, {"role": "assistant", "content": "one"}]})" + "\n";
+      lines += R"({"videos": [)" + frames + R"(], "prompt": "<video>)" + number +
+               R"(", "response": "two"})" + "\n";
+      if (i % 2 == 0) {
+        lines += R"({"images": [")" + image + R"("], "videos": [")" + tensors +
+                 R"("], "prompt": "<image>a<video>", "response": ")" + number + "\"}\n";
+      }
+    }
+    return lines;
+  }
   // Some with an image, some with two, some without any.
   static std::string records() {
     std::string lines;
@@ -216,6 +275,66 @@ TEST_P(Vision, WhoseImagesAreGoneIsOneErrorOnAllRanks) {
   EXPECT_NE(outcome.exit_code, 0);
   EXPECT_FALSE(outcome.timed_out);
   EXPECT_THAT(outcome.err, HasSubstr("2.safetensors: cannot open"));
+}
+
+TEST_P(Vision, TrainsOnVideosTheSameOnAnyNumberOfRanks) {
+  write_file(folder_ + "/r.jsonl", records_with_videos());
+  const Arguments run = {"--steps", "5",    "--seq-len", "128",       "--global-batch",
+                         "6",       "--lr", "0.01",      "--shuffle", "--read-ahead",
+                         "2"};
+  const Training one = sound(1, run);
+  ASSERT_EQ(one.steps.size(), 5U);
+  for (const int ranks : {2, 3}) {
+    expect_same_steps(sound(ranks, run).steps, as_lists(one.steps), {2e-5, 2e-4});
+  }
+  const std::string saved = folder_ + "/saved";
+  sound(2, joined(run, {"--stop-step", "3", "--save-dir", saved}));
+  const Training rest = sound(2, joined(run, {"--resume", saved}));
+  ASSERT_EQ(rest.steps.size(), 2U);
+  const Training whole = sound(2, run);
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(rest.steps[i].at("loss"), whole.steps[i + 3].at("loss"));
+  }
+}
+
+// What is seen counts: other pixels make another loss.
+TEST_P(Vision, LearnsFromWhatVideosShow) {
+  write_file(
+      folder_ + "/r.jsonl",
+      "{\"videos\": [\"v.safetensors\"], \"prompt\": \"a<video>b\", \"response\": \"cd\"}\n");
+  const auto loss = [&] {
+    return sound(1, {"--steps", "1", "--seq-len", "96", "--global-batch", "1"})
+        .steps.at(0)
+        .at("loss")
+        .get<double>();
+  };
+  write_video("v.safetensors", 3, 1);
+  const double first = loss();
+  EXPECT_EQ(loss(), first);
+  write_video("v.safetensors", 3, 2);
+  EXPECT_GT(std::abs(loss() - first), 1e-6);
+}
+
+TEST_P(Vision, WhoseVideosAreWrongIsOneError) {
+  copy_frames();
+  const std::string file = folder_ + "/r.jsonl: line 1: ";
+  const auto of = [](const std::string& video) {
+    return R"({"videos": [)" + video + R"(], "text": "<video>a"})";
+  };
+  const auto with = [&](const std::string& frame) {
+    return of(R"({"frames": ["frame-0.png", ")" + frame + R"("], "fps": 2})");
+  };
+  expect_error(of("\"none.safetensors\""), file + folder_ + "/none.safetensors: cannot open");
+  expect_error(with("none.png"), file + folder_ + "/none.png: cannot open");
+  write_file(folder_ + "/junk.png", "no such thing");
+  expect_error(with("junk.png"), file + folder_ + "/junk.png: expected a JPEG, a PNG");
+  fs::copy_file(repository_file("tests/core/images/golden/rgb.png"), folder_ + "/other.png");
+  expect_error(with("other.png"), file + folder_ + "/other.png: has 61 x 37 pixels, and the first");
+  expect_error(R"({"videos": ["v.safetensors"], "text": "<video><video>a"})",
+               file + folder_ + "/v.safetensors: cannot open");
+  write_video("v.safetensors", 2, 0);
+  expect_error(R"({"videos": ["v.safetensors"], "text": "<video><video>a"})",
+               file + "has 2 places for videos, and 1 videos");
 }
 
 // Images that a model of text alone would pass over.

@@ -95,7 +95,7 @@ std::optional<train::VisionRules> read_vision(const fsdp2_loader_options& option
   }
   FSDP2_CHECK(options.format == FSDP2_TOKENS_RECORDS, Code::kInvalidArgument,
               "options.vision_model: expected options.format FSDP2_TOKENS_RECORDS: only records "
-              "have images");
+              "have images or videos");
   return train::read_vision_rules(read_path(options.vision_model, "options.vision_model"));
 }
 
@@ -153,20 +153,19 @@ uint64_t open_loader(Call& call, fsdp2_mesh mesh, const fsdp2_loader_options* gi
 void next_batch(LoaderObject& object, fsdp2_tensor* tokens, fsdp2_tensor* labels) {
   check_not_null(tokens, "tokens");
   check_not_null(labels, "labels");
-  const train::TokenBatch batch = object.loader.next();
+  train::TokenBatch batch = object.loader.next();
   GivenTensors given;
   given.give(batch.inputs);
   given.give(batch.labels);
-  object.positions = batch.positions;
-  object.pixels = batch.pixels;
-  object.grids = batch.grids;
+  batch.inputs = batch.labels = at::Tensor();
+  object.batch = std::move(batch);
   const std::vector<fsdp2_tensor> handles = given.keep();
   *tokens = handles[0];
   *labels = handles[1];
 }
 
 void check_has_batch(const LoaderObject& object) {
-  FSDP2_CHECK(object.positions.defined(), Code::kWrongState,
+  FSDP2_CHECK(object.batch.positions.defined(), Code::kWrongState,
               "there is no batch yet: fsdp2_loader_next comes first");
 }
 
@@ -174,30 +173,44 @@ void check_has_batch(const LoaderObject& object) {
 void get_positions(const LoaderObject& object, fsdp2_tensor* positions) {
   check_not_null(positions, "positions");
   check_has_batch(object);
-  *positions = give_tensor(object.positions.clone(at::MemoryFormat::Contiguous));
+  *positions = give_tensor(object.batch.positions.clone(at::MemoryFormat::Contiguous));
 }
 
 void get_boundaries(const LoaderObject& object, fsdp2_tensor* boundaries) {
   check_not_null(boundaries, "boundaries");
   check_has_batch(object);
-  *boundaries = give_tensor(train::boundaries_of(object.positions));
+  *boundaries = give_tensor(train::boundaries_of(object.batch.positions));
 }
 
-// Copies, too.
+// Copies, too, for each of `outs`; {0} for what the batch does not have.
+void give_seen(const std::vector<std::pair<at::Tensor, fsdp2_tensor*>>& outs) {
+  GivenTensors given;
+  std::vector<fsdp2_tensor> handles;
+  for (const auto& [tensor, out] : outs) {
+    handles.push_back(tensor.defined() ? given.give(tensor.clone()) : fsdp2_tensor{0});
+  }
+  given.keep();
+  for (size_t i = 0; i < outs.size(); ++i) {
+    *outs[i].second = handles[i];
+  }
+}
+
 void get_images(const LoaderObject& object, fsdp2_tensor* pixels, fsdp2_tensor* grids) {
   check_not_null(pixels, "pixel_values");
   check_not_null(grids, "image_grid_thw");
   check_has_batch(object);
-  if (!object.grids.defined()) {
-    *pixels = *grids = fsdp2_tensor{0};
-    return;
-  }
-  GivenTensors given;
-  given.give(object.pixels.clone());
-  given.give(object.grids.clone());
-  const std::vector<fsdp2_tensor> handles = given.keep();
-  *pixels = handles[0];
-  *grids = handles[1];
+  give_seen({{object.batch.pixels, pixels}, {object.batch.grids, grids}});
+}
+
+void get_videos(const LoaderObject& object, fsdp2_tensor* pixels, fsdp2_tensor* grids,
+                fsdp2_tensor* seconds) {
+  check_not_null(pixels, "pixel_values_videos");
+  check_not_null(grids, "video_grid_thw");
+  check_not_null(seconds, "second_per_grid_ts");
+  check_has_batch(object);
+  give_seen({{object.batch.video_pixels, pixels},
+             {object.batch.video_grids, grids},
+             {object.batch.seconds_per_grid, seconds}});
 }
 
 }  // namespace
@@ -243,6 +256,8 @@ fsdp2_status fsdp2_loader_get_info(fsdp2_loader loader, fsdp2_loader_info* out) 
     info.n_windows = object->loader.window_count();
     info.steps_per_epoch = object->loader.steps_per_epoch();
     info.n_images = object->loader.image_count();
+    info.n_videos = object->loader.video_count();
+    info.n_video_inputs = object->loader.video_inputs();
     capi::fill_struct(out, info);
   });
 }
@@ -273,6 +288,15 @@ fsdp2_status fsdp2_loader_get_images(fsdp2_loader loader, fsdp2_tensor* pixel_va
   return guard(__func__, [&](Call& call) {
     const auto object = capi::enter_loader(call, loader);
     capi::get_images(*object, pixel_values, image_grid_thw);
+  });
+}
+
+fsdp2_status fsdp2_loader_get_videos(fsdp2_loader loader, fsdp2_tensor* pixel_values_videos,
+                                     fsdp2_tensor* video_grid_thw,
+                                     fsdp2_tensor* second_per_grid_ts) {
+  return guard(__func__, [&](Call& call) {
+    const auto object = capi::enter_loader(call, loader);
+    capi::get_videos(*object, pixel_values_videos, video_grid_thw, second_per_grid_ts);
   });
 }
 

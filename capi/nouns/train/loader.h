@@ -13,10 +13,8 @@ struct LoaderObject {
   std::shared_ptr<Mesh> mesh;  // for its rank
   train::DataLoader loader;
   const std::shared_ptr<Busy> busy = std::make_shared<Busy>("loader");
-  // What came with the last batch.
-  at::Tensor positions = {};
-  at::Tensor pixels = {};
-  at::Tensor grids = {};
+  // What came with the last batch's inputs and labels.
+  train::TokenBatch batch = {};
 };
 
 inline std::shared_ptr<LoaderObject> pin(fsdp2_loader loader) {

@@ -202,6 +202,7 @@
   F(loader_get_positions, (fsdp2_loader loader, fsdp2_tensor *positions), (loader, positions)) \
   F(loader_get_boundaries, (fsdp2_loader loader, fsdp2_tensor *boundaries), (loader, boundaries)) \
   F(loader_get_images, (fsdp2_loader loader, fsdp2_tensor *pixel_values, fsdp2_tensor *image_grid_thw), (loader, pixel_values, image_grid_thw)) \
+  F(loader_get_videos, (fsdp2_loader loader, fsdp2_tensor *pixel_values_videos, fsdp2_tensor *video_grid_thw, fsdp2_tensor *second_per_grid_ts), (loader, pixel_values_videos, video_grid_thw, second_per_grid_ts)) \
   F(loader_get_position, (fsdp2_loader loader, int64_t *step), (loader, step)) \
   F(loader_set_position, (fsdp2_loader loader, int64_t step), (loader, step)) \
   F(loader_destroy, (fsdp2_loader loader), (loader)) \

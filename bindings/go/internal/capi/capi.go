@@ -670,6 +670,8 @@ type LoaderInfo struct {
 	NWindows      int64
 	StepsPerEpoch int64
 	NImages       int64
+	NVideos       int64
+	NVideoInputs  int64
 }
 
 // StepOptions is fsdp2_step_options.
@@ -801,6 +803,8 @@ func RuntimeSetProductEngine(engine int32) error {
 // RuntimeSetDeterministic calls fsdp2_runtime_set_deterministic.
 func RuntimeSetDeterministic(flag int32) error {
 	return check(C.fsdp2_go_runtime_set_deterministic(C.int32_t(flag)))
+}
+
 // RuntimeSetMatmulPrecision calls fsdp2_runtime_set_matmul_precision.
 func RuntimeSetMatmulPrecision(precision int32) error {
 	return check(C.fsdp2_go_runtime_set_matmul_precision(C.int32_t(precision)))
@@ -1867,6 +1871,11 @@ func LoaderGetBoundaries(loader Loader, boundaries *Tensor) error {
 // LoaderGetImages calls fsdp2_loader_get_images.
 func LoaderGetImages(loader Loader, pixelValues *Tensor, imageGridThw *Tensor) error {
 	return check(C.fsdp2_go_loader_get_images(*(*C.fsdp2_loader)(unsafe.Pointer(&loader)), (*C.fsdp2_tensor)(unsafe.Pointer(pixelValues)), (*C.fsdp2_tensor)(unsafe.Pointer(imageGridThw))))
+}
+
+// LoaderGetVideos calls fsdp2_loader_get_videos.
+func LoaderGetVideos(loader Loader, pixelValuesVideos *Tensor, videoGridThw *Tensor, secondPerGridTs *Tensor) error {
+	return check(C.fsdp2_go_loader_get_videos(*(*C.fsdp2_loader)(unsafe.Pointer(&loader)), (*C.fsdp2_tensor)(unsafe.Pointer(pixelValuesVideos)), (*C.fsdp2_tensor)(unsafe.Pointer(videoGridThw)), (*C.fsdp2_tensor)(unsafe.Pointer(secondPerGridTs))))
 }
 
 // LoaderGetPosition calls fsdp2_loader_get_position.

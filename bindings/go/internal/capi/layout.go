@@ -484,6 +484,8 @@ var _ = [1]byte{}[unsafe.Offsetof(LoaderInfo{}.Reserved)-unsafe.Offsetof(C.fsdp2
 var _ = [1]byte{}[unsafe.Offsetof(LoaderInfo{}.NWindows)-unsafe.Offsetof(C.fsdp2_loader_info{}.n_windows)]
 var _ = [1]byte{}[unsafe.Offsetof(LoaderInfo{}.StepsPerEpoch)-unsafe.Offsetof(C.fsdp2_loader_info{}.steps_per_epoch)]
 var _ = [1]byte{}[unsafe.Offsetof(LoaderInfo{}.NImages)-unsafe.Offsetof(C.fsdp2_loader_info{}.n_images)]
+var _ = [1]byte{}[unsafe.Offsetof(LoaderInfo{}.NVideos)-unsafe.Offsetof(C.fsdp2_loader_info{}.n_videos)]
+var _ = [1]byte{}[unsafe.Offsetof(LoaderInfo{}.NVideoInputs)-unsafe.Offsetof(C.fsdp2_loader_info{}.n_video_inputs)]
 
 const _ = unsafe.Sizeof(C.fsdp2_step_options{}) - unsafe.Sizeof(StepOptions{})
 

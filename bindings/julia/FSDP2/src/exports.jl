@@ -36,7 +36,7 @@ export lower_config, get_shared
 export Optimizer, adamw, sgd, muon, add_adamw_group!, add_sgd_group!, exempt_from_decay!, exempt_named_from_decay!, scale_lr!, get_groups,
     get_state, set_lr!, get_lr, set_weight_decay!, run!
 export Tokenizer, encode, encode_record, decode
-export Loader, open_mixture, next!, get_positions, get_boundaries, get_images, get_position, set_position!
+export Loader, open_mixture, next!, get_positions, get_boundaries, get_images, get_videos, get_position, set_position!
 export Step
 export State, add_tensor!, add_value!, get_names, get_tensor, save, load!, gather
 export save_checkpoint, prepare_checkpoint, check_checkpoint_path, wait_checkpoint, poll_checkpoint, load_checkpoint!,

@@ -612,6 +612,8 @@ Base.@kwdef struct fsdp2_loader_info
     n_windows::Int64 = 0
     steps_per_epoch::Int64 = 0
     n_images::Int64 = 0
+    n_videos::Int64 = 0
+    n_video_inputs::Int64 = 0
 end
 
 Base.@kwdef struct fsdp2_step_options
@@ -740,6 +742,8 @@ end
 
 function fsdp2_runtime_set_deterministic(flag)
     @ccall libfsdp2.fsdp2_runtime_set_deterministic(flag::Int32)::fsdp2_status
+end
+
 function fsdp2_runtime_set_matmul_precision(precision)
     @ccall libfsdp2.fsdp2_runtime_set_matmul_precision(precision::Int32)::fsdp2_status
 end
@@ -1498,6 +1502,10 @@ end
 
 function fsdp2_loader_get_images(loader, pixel_values, image_grid_thw)
     @ccall libfsdp2.fsdp2_loader_get_images(loader::fsdp2_loader, pixel_values::Ptr{fsdp2_tensor}, image_grid_thw::Ptr{fsdp2_tensor})::fsdp2_status
+end
+
+function fsdp2_loader_get_videos(loader, pixel_values_videos, video_grid_thw, second_per_grid_ts)
+    @ccall libfsdp2.fsdp2_loader_get_videos(loader::fsdp2_loader, pixel_values_videos::Ptr{fsdp2_tensor}, video_grid_thw::Ptr{fsdp2_tensor}, second_per_grid_ts::Ptr{fsdp2_tensor})::fsdp2_status
 end
 
 function fsdp2_loader_get_position(loader, step)

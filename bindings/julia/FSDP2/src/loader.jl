@@ -41,7 +41,8 @@ end
 """
     get_info(loader::Loader)
 
-`(; n_windows, steps_per_epoch, n_images)`: windows of all files, each counted once, the steps that they are enough for, and their images.
+`(; n_windows, steps_per_epoch, n_images, n_videos, n_video_inputs)`: windows of all files, each counted once, the steps that they are enough
+for, their images and videos, and the inputs that the videos of a batch are: 3 for `qwen2_5_vl`, 2 for `qwen3_vl`, 0 without videos.
 """
 get_info(loader::Loader) = named(output(out -> fsdp2_loader_get_info(loader, out), fsdp2_loader_info))
 
@@ -80,6 +81,19 @@ function get_images(loader::Loader)
     pixels, grids = Ref(fsdp2_tensor()), Ref(fsdp2_tensor())
     check(fsdp2_loader_get_images(loader, pixels, grids))
     pixels[].id == 0 ? (nothing, nothing) : (give(pixels[]), give(grids[]))
+end
+
+"""
+    get_videos(loader::Loader) -> (pixel_values_videos, video_grid_thw, second_per_grid_ts)
+
+The videos of the last batch, for the module after the images; `nothing` three times where it has none, and for the seconds where the model
+takes none.
+"""
+function get_videos(loader::Loader)
+    pixels, grids, seconds = Ref(fsdp2_tensor()), Ref(fsdp2_tensor()), Ref(fsdp2_tensor())
+    check(fsdp2_loader_get_videos(loader, pixels, grids, seconds))
+    pixels[].id == 0 && return (nothing, nothing, nothing)
+    give(pixels[]), give(grids[]), seconds[].id == 0 ? nothing : give(seconds[])
 end
 
 Base.iterate(loader::Loader, _ = nothing) = (next!(loader), nothing)

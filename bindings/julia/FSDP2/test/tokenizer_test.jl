@@ -19,7 +19,7 @@ end
         mesh = Mesh()
         options = (format = :bytes, sequence_length = 2, global_batch = 4, vocab_size = 256, read_ahead = 2)
         loader = open_mixture(mesh, [first, second], [3, 1]; options...)
-        @test get_info(loader) == (n_windows = 5, steps_per_epoch = 2, n_images = 0)
+        @test get_info(loader) == (n_windows = 5, steps_per_epoch = 2, n_images = 0, n_videos = 0, n_video_inputs = 0)
         tokens, _ = next!(loader)
         @test Char.(Array(tokens)[:, 1]) == ['a', 'b', 'x', 'c']
         @test code_of(() -> open_mixture(mesh, [first], [0]; options...)) == :invalid_argument

@@ -4,6 +4,7 @@
     first_result = scope(() -> run!(run.step, next!(run.loader)..., get_positions(run.loader)))
     @test size(get_boundaries(run.loader)) == (size(get_positions(run.loader), 1) + 1,)
     @test get_images(run.loader) == (nothing, nothing) && get_info(run.loader).n_images == 0
+    @test get_videos(run.loader) == (nothing, nothing, nothing) && get_info(run.loader).n_video_inputs == 0
     @test first_result.applied && first_result.finite && first_result.step == 0 && first_result.n_tokens == 4 * sequence
     losses = [scope(() -> run!(run.step, batch...).loss) for batch in Iterators.take(run.loader, 4)]
     @test all(isfinite, losses)

@@ -629,6 +629,7 @@ extern "C" {
 }
 extern "C" {
     pub fn fsdp2_runtime_set_deterministic(flag: i32) -> fsdp2_status;
+}
 pub const FSDP2_MATMUL_HIGHEST: i32 = 0;
 pub const FSDP2_MATMUL_HIGH: i32 = 1;
 pub const FSDP2_MATMUL_MEDIUM: i32 = 2;
@@ -8176,12 +8177,14 @@ pub struct fsdp2_loader_info {
     pub n_windows: i64,
     pub steps_per_epoch: i64,
     pub n_images: i64,
+    pub n_videos: i64,
+    pub n_video_inputs: i64,
 }
 #[test]
 fn bindgen_test_layout_fsdp2_loader_info() {
     assert_eq!(
         ::std::mem::size_of::<fsdp2_loader_info>(),
-        32usize,
+        48usize,
         concat!("Size of: ", stringify!(fsdp2_loader_info))
     );
     assert_eq!(
@@ -8274,6 +8277,40 @@ fn bindgen_test_layout_fsdp2_loader_info() {
         );
     }
     test_field_n_images();
+    fn test_field_n_videos() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_loader_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).n_videos) as usize - ptr as usize
+            },
+            32usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_loader_info),
+                "::",
+                stringify!(n_videos)
+            )
+        );
+    }
+    test_field_n_videos();
+    fn test_field_n_video_inputs() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_loader_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).n_video_inputs) as usize - ptr as usize
+            },
+            40usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_loader_info),
+                "::",
+                stringify!(n_video_inputs)
+            )
+        );
+    }
+    test_field_n_video_inputs();
 }
 extern "C" {
     pub fn fsdp2_loader_open(
@@ -8321,6 +8358,14 @@ extern "C" {
         loader: fsdp2_loader,
         pixel_values: *mut fsdp2_tensor,
         image_grid_thw: *mut fsdp2_tensor,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_loader_get_videos(
+        loader: fsdp2_loader,
+        pixel_values_videos: *mut fsdp2_tensor,
+        video_grid_thw: *mut fsdp2_tensor,
+        second_per_grid_ts: *mut fsdp2_tensor,
     ) -> fsdp2_status;
 }
 extern "C" {

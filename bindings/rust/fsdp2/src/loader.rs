@@ -86,6 +86,10 @@ info! {
         steps_per_epoch: i64,
         /// Images in all windows.
         n_images: i64,
+        /// Videos in all windows.
+        n_videos: i64,
+        /// Inputs of a forward that the videos of a batch are: 3 for `qwen2_5_vl`, 2 for `qwen3_vl`, 0 without videos.
+        n_video_inputs: i64,
     }
 }
 
@@ -172,6 +176,24 @@ impl Loader {
             ffi::made(|out| unsafe { sys::fsdp2_loader_get_images(self.raw(), out, &mut grids) })?;
         match (Tensor::own(pixels), Tensor::own(grids)) {
             (Some(pixels), Some(grids)) => Ok(Some([pixels, grids])),
+            _ => Ok(None),
+        }
+    }
+
+    /// The videos of the last batch, if it has any: `pixel_values_videos`, `video_grid_thw` and, for models that take them,
+    /// `second_per_grid_ts`, for the module's forward after the images.
+    pub fn videos(&self) -> Result<Option<(Tensor, Tensor, Option<Tensor>)>> {
+        let mut grids = sys::fsdp2_tensor::default();
+        let mut seconds = sys::fsdp2_tensor::default();
+        let pixels = ffi::made(|out| unsafe {
+            sys::fsdp2_loader_get_videos(self.raw(), out, &mut grids, &mut seconds)
+        })?;
+        match (
+            Tensor::own(pixels),
+            Tensor::own(grids),
+            Tensor::own(seconds),
+        ) {
+            (Some(pixels), Some(grids), seconds) => Ok(Some((pixels, grids, seconds))),
             _ => Ok(None),
         }
     }

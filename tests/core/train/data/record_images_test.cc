@@ -273,12 +273,12 @@ TEST_F(RecordImages, NeedAVocabularyWithTheirTokens) {
   const auto open_with = [&](int64_t vocab_size) {
     return RecordFile(records, vocab_size, 24, {}, nullptr, tiny_vision()).image_count();
   };
-  EXPECT_EQ(open_with(kEnd + 1), 1);
-  const Error error = error_of([&] { open_with(kEnd); });
+  EXPECT_EQ(open_with(kVideo + 1), 1);
+  const Error error = error_of([&] { open_with(kVideo); });
   EXPECT_EQ(error.code(), Code::kInvalidArgument);
   EXPECT_THAT(error.message(),
               HasSubstr("r.jsonl: the model's tokens of images and videos go up to 259, and the vocabulary "
-                        "has 258"));
+                        "has 259"));
 }
 
 TEST_F(RecordImages, ThatChangedSinceTheyWereOpenedAreAnError) {

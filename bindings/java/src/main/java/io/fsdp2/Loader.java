@@ -85,6 +85,20 @@ public final class Loader extends Handle {
         : Optional.of(new Images(Tensor.adopt(pixels[0]), Tensor.adopt(grids[0])));
   }
 
+  /** The videos of the last batch, for the module's forward after the images, if it has any. */
+  public Optional<Videos> getVideos() {
+    long[] pixels = new long[1];
+    long[] grids = new long[1];
+    long[] seconds = new long[1];
+    use(id -> Raw.fsdp2_loader_get_videos(id, pixels, grids, seconds));
+    if (pixels[0] == 0) {
+      return Optional.empty();
+    }
+    Optional<Tensor> times =
+        seconds[0] == 0 ? Optional.empty() : Optional.of(Tensor.adopt(seconds[0]));
+    return Optional.of(new Videos(Tensor.adopt(pixels[0]), Tensor.adopt(grids[0]), times));
+  }
+
   /** The number of steps taken so far. */
   public long getPosition() {
     return number(Raw::fsdp2_loader_get_position);

@@ -238,7 +238,7 @@ public final class LocalTest {
     String[] paths = {first, second};
     try (Mesh mesh = Mesh.create();
         Loader loader = Loader.openMixture(mesh, paths, new double[] {3, 1}, options)) {
-      expect(new LoaderInfo(5, 2, 0), loader.getInfo());
+      expect(new LoaderInfo(5, 2, 0, 0, 0), loader.getInfo());
       Batch batch = loader.next();
       try (Tensor tokens = batch.tokens();
           Tensor labels = batch.labels()) {

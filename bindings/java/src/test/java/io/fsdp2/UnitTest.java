@@ -48,6 +48,7 @@ public final class UnitTest {
               Tensor boundaries = loader.getBoundaries()) {
             expect(1, boundaries.shape().length);
             expect(false, loader.getImages().isPresent());
+            expect(false, loader.getVideos().isPresent());
             steer(shard);
             Unit layer = shard.unit("model.layers.0");
             layer.setAllReduceHook(
