@@ -46,7 +46,7 @@ class EffectFinder {
   ScriptEffects find() {
     for (size_t i = 1; i < graph_.inputs().size(); ++i) {
       const Value* input = graph_.inputs()[i];
-      owners_[input] = {{/*is_input=*/true, input->debugNameBase()}};
+      owners_[input] = {{/*is_input=*/true, is_container(*input), input->debugNameBase()}};
     }
     visit(*graph_.block());
     return std::move(effects_);
@@ -55,6 +55,7 @@ class EffectFinder {
  private:
   struct Owner {
     bool is_input;
+    bool is_container;
     std::string name;  // of an input; path of an attribute
 
     bool operator<(const Owner& other) const {
@@ -178,7 +179,8 @@ class EffectFinder {
       if (path && takes_parameter(node)) {
         parameters_.insert(*path);
       }
-      return path ? Owners{{/*is_input=*/false, *path}} : owners_[node.input()];
+      return path ? Owners{{/*is_input=*/false, is_container(*node.output()), *path}}
+                  : owners_[node.input()];
     }
     Owners owners;
     std::vector<const Value*> written;
@@ -191,7 +193,7 @@ class EffectFinder {
       }
       if (alias != nullptr && alias->isWrite()) {
         effects_.changes_in_place = true;
-        write(of_input);
+        write(*node.input(i), of_input);
         written.push_back(node.input(i));
       }
     }
@@ -206,8 +208,19 @@ class EffectFinder {
     return input < schema.arguments().size() ? schema.arguments()[input].alias_info() : nullptr;
   }
 
-  void write(const Owners& owners) {
+  // A list, say, which is changed without what it holds.
+  static bool is_container(const Value& value) {
+    const auto optional = value.type()->cast<c10::OptionalType>();
+    const c10::TypeKind kind = (optional ? optional->getElementType() : value.type())->kind();
+    return kind == c10::TypeKind::ListType || kind == c10::TypeKind::DictType ||
+           kind == c10::TypeKind::TupleType;
+  }
+
+  void write(const Value& value, const Owners& owners) {
     for (const Owner& owner : owners) {
+      if (is_container(value) && !owner.is_container) {
+        continue;
+      }
       FSDP2_CHECK(owner.is_input || parameters_.count(owner.name) == 0, Code::kUnsupported,
                   "{}: its forward changes the parameter {} in place, which only an optimizer may",
                   title_, ckpt::printable_name(owner.name));

@@ -197,6 +197,10 @@ TEST_F(BrokenScript, ChangesInPlaceAreFollowedThroughLoopsAndLists) {
       "l = annotate(List[Tensor], [])\n    _0 = torch.append(l, self.w)\n"
       "    _1 = torch.add_(l[0], 1)",
       Code::kUnsupported, kMessage);
+  file.forward =
+      "    l = [self.w]\n    _0 = torch.append(l, self.w)\n    _1 = torch.append(l, x)\n"
+      "    return torch.sum(torch.mul(x, l[0]))\n";
+  EXPECT_NO_THROW(load());  // nothing that the list holds is changed
 }
 
 TEST_F(BrokenScript, AContextIsCodeToo) {
