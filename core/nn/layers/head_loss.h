@@ -19,10 +19,10 @@ int64_t rows_of_chunk(const at::Tensor& weight, int64_t asked);
 struct HeadLossOptions {
   int64_t ignore_index = -100;
   int64_t chunk_rows = 0;  // 0: by the size of the vocabulary
-  double logit_cap = 0;    // logits are soft_capped() by it; 0: they are not
   // How many labels the mean is over, if these are a part of them: one integer, where they are.
   // Undefined: those that count here. Then no labels that count are a loss of 0.
   at::Tensor counted;
+  double logit_cap = 0;  // logits are soft_capped() by it; 0: they are not
 };
 
 // Throws what head_loss says of shapes and dtypes; `function` begins the message.

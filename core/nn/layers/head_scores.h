@@ -12,8 +12,8 @@ namespace fsdp2::nn {
 struct HeadScoreOptions {
   int64_t ignore_index = -100;
   int64_t chunk_rows = 0;    // 0: by the size of the vocabulary
-  double logit_cap = 0;      // see HeadLossOptions
   double temperature = 1.0;  // logits are divided by it; > 0
+  double logit_cap = 0;      // see HeadLossOptions
 };
 
 // Natural logarithms, fp32, in the shape of the labels; 0 where the label is ignore_index.
