@@ -23,6 +23,7 @@ using ::testing::HasSubstr;
 constexpr int64_t kStart = 256;
 constexpr int64_t kImage = 257;
 constexpr int64_t kEnd = 258;
+constexpr int64_t kVideo = 259;
 constexpr ImageGrid kSquare = {1, 2, 2};  // one token
 constexpr ImageGrid kWide = {1, 2, 6};    // three
 
