@@ -106,7 +106,7 @@ func stepByHand(model *fsdp2.Module, shard *fsdp2.Shard, optimizer *fsdp2.Optimi
 	}
 	defer positions.Close()
 	if pixels, grids, seconds, err := loader.Videos(); err != nil || pixels != nil || grids != nil || seconds != nil {
-		t.Errorf("videos of tokens: %v", err)
+		return 0, fmt.Errorf("expected no videos, found %v, %v and %v: %v", pixels, grids, seconds, err)
 	}
 	if pixels, grids, err := loader.Images(); err != nil || pixels != nil || grids != nil {
 		return 0, fmt.Errorf("expected no images, found %v and %v: %v", pixels, grids, err)

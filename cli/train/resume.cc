@@ -40,9 +40,9 @@ bool has_optimizer(const Json& checkpoint) {
   });
 }
 
-// Of a run that has saved its step without its optimizer.
+// Whether the run saved its step, with its optimizer or without.
 bool has_step(const Json& checkpoint) {
-  return checkpoint.at("format") == "dcp" &&
+  return checkpoint.at("format") == "a DCP directory" &&
          has_name(checkpoint, [](const std::string& name) { return name == "step"; });
 }
 

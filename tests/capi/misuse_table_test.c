@@ -173,6 +173,7 @@ static const struct {
     {"fsdp2_step_options", offsetof(fsdp2_step_options, not_finite)},
     {"fsdp2_step_result", offsetof(fsdp2_step_result, finite)},
     {"fsdp2_adamw_options", offsetof(fsdp2_adamw_options, state_dtype)},
+    {"fsdp2_module_options", offsetof(fsdp2_module_options, config_overrides)},
     {"fsdp2_optimizer_info", offsetof(fsdp2_optimizer_info, n_received_bytes)},
     {"fsdp2_optimizer_group_info", offsetof(fsdp2_optimizer_group_info, newton_schulz_steps)},
 };

@@ -162,7 +162,8 @@ TEST_F(BadInput, BatchThatDoesNotDivide) {
 TEST_F(BadInput, ShardGroupThatDoesNotDivide) {
   const auto outcome =
       train(3, joined(arguments(), {"--fsdp-size", "2", "--global-batch", "12"}), in_outputs());
-  expect_refused(outcome.outcome, "--fsdp-size 2 does not divide the 3 ranks: expected 0 for all of them");
+  expect_refused(outcome.outcome,
+                 "--fsdp-size 2 does not divide the 3 ranks: expected 0 for all of them");
 }
 
 // Found out before there is a model, and before the data, which is too short for it, is opened.

@@ -46,17 +46,15 @@ TEST(MemoryReport, LiveIsAsPlannedToTheByte) {
 }
 
 TEST(MemoryReport, TellsTheWholeModelWhereAllUnitsAreGatheredAhead) {
-  for (const int ranks : {1, 2, 3}) {
-    const Arguments batch = {"--global-batch", std::to_string(2 * ranks)};
-    const Training without = count_memory(ranks, batch);
-    const Training with = count_memory(ranks, joined(batch, {"--pregather"}));
+  for (const int ranks : {2, 3}) {
+    const Arguments run = {"--global-batch", std::to_string(2 * ranks), "--prefetch", "0"};
+    const Training without = count_memory(ranks, run);
+    const Training with = count_memory(ranks, joined(run, {"--pregather"}));
     ASSERT_EQ(with.outcome.exit_code, 0) << with.outcome.err;
     EXPECT_EQ(as_lists(with.steps).at("loss"), as_lists(without.steps).at("loss"));
     const int64_t whole = 4 * with.summary.at("parameters").get<int64_t>();
-    EXPECT_GE(memory_line(with).at("live").at("gathered"), whole) << ranks << " ranks";
-    if (ranks > 1) {
-      EXPECT_LT(memory_line(without).at("live").at("gathered"), whole) << ranks << " ranks";
-    }
+    EXPECT_GE(event_of(with, "memory").at("live").at("gathered"), whole) << ranks << " ranks";
+    EXPECT_LT(event_of(without, "memory").at("live").at("gathered"), whole) << ranks << " ranks";
   }
 }
 

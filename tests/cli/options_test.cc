@@ -372,7 +372,8 @@ TEST(TrainMistakes, ThatDependOnTheWorldAreNamed) {
   EXPECT_EQ(message_for_world(options, 3),
             "--global-batch 8 is not a multiple of ranks x --grad-accum = 3 x 2");
   options.fsdp_size = 3;
-  EXPECT_EQ(message_for_world(options, 4), "--fsdp-size 3 does not divide the 4 ranks: expected 0 for all of them, 2");
+  EXPECT_EQ(message_for_world(options, 4),
+            "--fsdp-size 3 does not divide the 4 ranks: expected 0 for all of them, 2");
   options.fsdp_size = 2;
   options.reshard_after_forward = "4";
   EXPECT_EQ(message_for_world(options, 4),

@@ -209,11 +209,15 @@ TEST(TrainProgress, UpdatesOneLineOfTheLaunchersTerminal) {
   EXPECT_THAT(lines_of(training.outcome.out).back(), HasSubstr("done in"));
 }
 
-// The longest of the texts that came between carriage returns and line ends.
-size_t widest_line(const std::string& out) {
+// The longest of the texts that came between carriage returns, line ends and clearings of a line.
+size_t widest_line(std::string out) {
+  const std::string clear = "\033[K";
+  for (size_t at = out.find(clear); at != std::string::npos; at = out.find(clear, at)) {
+    out.replace(at, clear.size(), "\n");
+  }
   size_t widest = 0, begin = 0;
   for (size_t end = 0; end != std::string::npos; begin = end + 1) {
-    end = out.find_first_of("\r\n\033", begin);
+    end = out.find_first_of("\r\n", begin);
     widest = std::max(widest, std::min(end, out.size()) - begin);
   }
   return widest;

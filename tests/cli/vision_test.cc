@@ -280,7 +280,7 @@ TEST_P(Vision, WhoseImagesAreGoneIsOneErrorOnAllRanks) {
 TEST_P(Vision, TrainsOnVideosTheSameOnAnyNumberOfRanks) {
   write_file(folder_ + "/r.jsonl", records_with_videos());
   const Arguments run = {"--steps", "5",    "--seq-len", "128",       "--global-batch",
-                         "6",       "--lr", "0.01",      "--shuffle", "--read-ahead",
+                         "6",       "--lr", "0.002",     "--shuffle", "--read-ahead",
                          "2"};
   const Training one = sound(1, run);
   ASSERT_EQ(one.steps.size(), 5U);

@@ -24,6 +24,8 @@ constexpr seconds kLineEvery{10};
 constexpr seconds kLineEveryLater{60};  // once ten minutes have passed
 constexpr seconds kLater{600};
 constexpr double kSmoothing = 0.1;  // weight of the newest step
+constexpr size_t kBarFrame = 3;     // its brackets and the blank behind
+constexpr size_t kNarrowestBar = 8;
 constexpr size_t kWidestBar = 30;
 
 template <typename... Values>
@@ -125,7 +127,7 @@ bool Progress::is_due(bool last) const {
 }
 
 // The figures in the order in which people read them. Where there is no room for all, those with
-// the highest rank are left out first.
+// the highest rank are left out first; the bar counts for more than norm and learning rate.
 std::string Progress::figures(const StepShown& shown, size_t room) const {
   struct Figure {
     int rank;
@@ -153,7 +155,8 @@ std::string Progress::figures(const StepShown& shown, size_t room) const {
         text += (text.empty() ? "" : "  ") + figure.text;
       }
     }
-    if (text.size() <= room) {
+    constexpr int kMemory = 2;
+    if (text.size() + (highest > kMemory ? kBarFrame + kNarrowestBar : 0) <= room) {
       break;
     }
   }
@@ -162,12 +165,10 @@ std::string Progress::figures(const StepShown& shown, size_t room) const {
 
 // "[=====>    ] ", or nothing if there is no room.
 std::string Progress::bar(int64_t done, size_t room) const {
-  constexpr size_t kFrame = 3;
-  constexpr size_t kNarrowest = 8;
-  if (room < kFrame + kNarrowest || stop_ <= first_) {
+  if (room < kBarFrame + kNarrowestBar || stop_ <= first_) {
     return "";
   }
-  const size_t width = std::min(room - kFrame, kWidestBar);
+  const size_t width = std::min(room - kBarFrame, kWidestBar);
   const double part = static_cast<double>(done - first_) / static_cast<double>(stop_ - first_);
   const auto full = static_cast<size_t>(part * static_cast<double>(width));
   std::string inside(full, '=');

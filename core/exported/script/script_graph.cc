@@ -109,7 +109,8 @@ std::shared_ptr<torch::jit::Graph> flat_forward(const c10::ClassType& module,
   torch::jit::ConstantPropagationImmutableTypes(graph);  // what cannot happen goes
   torch::jit::EliminateDeadCode(graph);
   for_each_node(*graph->block(), [&](Node& node) {
-    if (node.kind() == prim::GetAttr || node.kind() == prim::CallMethod) {
+    if (node.kind() == prim::GetAttr || node.kind() == prim::SetAttr ||
+        node.kind() == prim::CallMethod) {
       return;
     }
     for (const torch::jit::Value* input : node.inputs()) {

@@ -48,7 +48,7 @@ class WindowSource {
   // In all windows together.
   virtual int64_t image_count() const { return 0; }
   virtual int64_t video_count() const { return 0; }
-  // Of a forward that the videos of a batch are; 0 where no window has any.
+  // How many inputs of a forward the videos of a batch are; 0 where no window has any.
   virtual int64_t video_inputs() const { return 0; }
   // How much there is, as lines "tokens in the file=100", for ranks to compare.
   virtual std::string extent() const = 0;

@@ -13,6 +13,7 @@
 namespace fsdp2::config {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 // "a.b.c" as {a: {b: {c: value}}}, on line 2 of a file.
@@ -319,9 +320,11 @@ TEST(RollFile, IsItsSourceToTheLetterIfItSaysSo) {
   EXPECT_EQ(some.shard_dim, "auto");
   EXPECT_FALSE(plan_from(role_file(config, "{compat: strict-source}")).options.resume_partial);
   EXPECT_THAT(role_mistake(config, "{compat: strict-source, storage_dtype: fp32}"),
-              HasSubstr("compat: strict-source (storage_dtype: bf16) contradicts run.yaml:3 "));
+              AllOf(HasSubstr("compat: strict-source (storage_dtype: bf16) contradicts "),
+                    HasSubstr("run.yaml:3 actor_train.strategy_args.strategy_config.storage_")));
   EXPECT_THAT(role_mistake(config, "{compat: strict-source, shard_dim: auto}"),
-              HasSubstr("compat: strict-source (shard_dim: 0) contradicts run.yaml:3 "));
+              AllOf(HasSubstr("compat: strict-source (shard_dim: 0) contradicts "),
+                    HasSubstr("run.yaml:3 actor_train.strategy_args.strategy_config.shard_dim")));
   EXPECT_THAT(role_mistake(config, "{compat: strict}"), HasSubstr("did you mean strict-source?"));
 }
 

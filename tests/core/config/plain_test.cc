@@ -107,10 +107,12 @@ TEST(PlainFile, AWrongTypeGivesWhatWasExpectedAndItsLine) {
   for (const Key& key : train_keys(&options)) {
     const std::string name = with_underscores(key.name);
     const bool is_flag = std::holds_alternative<bool*>(key.value);
-    const std::string wrong = is_flag ? "0" : "{a: 1}";
+    const bool is_object = key.form == Form::kObject;
+    const std::string wrong = is_flag ? "0" : is_object ? "[1]" : "{a: 1}";
     const std::string message = message_of("\n" + name + ": " + wrong + "\n");
     EXPECT_EQ(message.find("2: " + name + ": expected "), 0U) << message;
-    EXPECT_THAT(message, HasSubstr(is_flag ? "got the whole number 0" : "got a mapping"));
+    const char* got = is_flag ? "the whole number 0" : is_object ? "a list" : "a mapping";
+    EXPECT_THAT(message, HasSubstr(std::string("got ") + got));
   }
 }
 

@@ -115,8 +115,8 @@ TEST_F(BrokenScript, CodeIsNotNestedDeeply) {
   const std::string open = repeated("(", 20000);
   const std::string blocks = [] {
     std::string lines = "x = x\n";
-    for (int i = 0; i < 20000; ++i) {
-      lines += std::string(static_cast<size_t>(4 + i % 20000), ' ') + "if True:\n";
+    for (size_t i = 4; i < 5000; ++i) {
+      lines += std::string(i, ' ') + "if True:\n";
     }
     return lines;
   }();

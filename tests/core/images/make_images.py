@@ -47,7 +47,7 @@ PROCESSORS: dict[str, dict[str, Any]] = {
     },
 }
 
-# Of all frames together for Qwen3-VL.
+# Qwen3-VL's sizes count the pixels of all frames together.
 VIDEO_PROCESSORS: dict[str, dict[str, Any]] = {
     "qwen2_5": PROCESSORS["qwen2_5"],
     "qwen3": PROCESSORS["qwen3"] | {"size": {"longest_edge": 9216, "shortest_edge": 1024}},

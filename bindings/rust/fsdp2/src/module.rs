@@ -155,9 +155,7 @@ impl Module {
         let json = ffi::c_text(json)?;
         options
             .with_raw(|raw| {
-                ffi::made(|out| unsafe {
-                    sys::fsdp2_module_from_config(json.as_ptr(), raw, out)
-                })
+                ffi::made(|out| unsafe { sys::fsdp2_module_from_config(json.as_ptr(), raw, out) })
             })
             .map(Self::own)
     }
@@ -169,9 +167,7 @@ impl Module {
         let path = ffi::c_path(path.as_ref())?;
         options
             .with_raw(|raw| {
-                ffi::made(|out| unsafe {
-                    sys::fsdp2_module_from_exported(path.as_ptr(), raw, out)
-                })
+                ffi::made(|out| unsafe { sys::fsdp2_module_from_exported(path.as_ptr(), raw, out) })
             })
             .map(Self::own)
     }

@@ -73,11 +73,11 @@ info! {
     PlanReshard: fsdp2_plan_reshard {
         /// Units, without the root, whose parameters come from other ranks.
         n_candidates: i32,
-        /// Of these, units that stay gathered after forward.
+        /// The units among these that stay gathered after forward.
         n_kept: i32,
-        /// Of a step then, as in [`PlanMemory`].
+        /// The peak of a step then, as in [`PlanMemory`].
         peak_bytes: i64,
-        /// Of a step in which none stays gathered.
+        /// The peak of a step in which none stays gathered.
         resharded_peak_bytes: i64,
     }
 }

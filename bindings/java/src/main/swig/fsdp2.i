@@ -327,4 +327,11 @@ FSDP2_ARRAY(const TYPE *, jlongArray, long, Long)
   }
 }
 
+%extend fsdp2_module_options {
+  void setConfigOverrides(const char *config_overrides) {
+    free((void *)$self->config_overrides);
+    $self->config_overrides = config_overrides == NULL ? NULL : strdup(config_overrides);
+  }
+}
+
 %include "headers.i"

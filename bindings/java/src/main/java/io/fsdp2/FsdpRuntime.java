@@ -37,9 +37,10 @@ public final class FsdpRuntime {
   }
 
   /**
-   * Makes LibTorch's operators in this process give the same bits in every run on the same machines,
-   * with as many ranks and threads. On a CPU they do anyway once an engine is named. On a GPU a call
-   * that cannot fails, and products need {@code CUBLAS_WORKSPACE_CONFIG=:4096:8} in the environment.
+   * Makes LibTorch's operators in this process give the same bits in every run on the same
+   * machines, with as many ranks and threads. On a CPU they do anyway once an engine is named. On a
+   * GPU a call that cannot fails, and products need {@code CUBLAS_WORKSPACE_CONFIG=:4096:8} in the
+   * environment.
    */
   public static void setDeterministic(boolean on) {
     Raw.fsdp2_runtime_set_deterministic(on ? 1 : 0);

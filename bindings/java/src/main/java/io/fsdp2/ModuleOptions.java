@@ -40,7 +40,7 @@ public final class ModuleOptions {
     fsdp2_module_options raw = new fsdp2_module_options();
     raw.setDtype(dtype.number());
     raw.setSeed(seed);
-    raw.setConfig_overrides(configOverrides);
+    raw.setConfigOverrides(configOverrides);
     return raw;
   }
 

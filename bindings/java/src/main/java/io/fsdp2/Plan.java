@@ -44,10 +44,10 @@ public final class Plan {
 
   /**
    * Sets reshardAfterForward of all units but the root: off for as many as a step of getMemory
-   * stays within budgetBytes with, and on for the rest. {@link Shard#getUnitSettings} tells them,
-   * and {@link Shard#setReshardAfterForward} does the same to the shard that is to take the step.
-   * The mesh is that of rank 0, so that all ranks choose alike. {@link ErrorCode#OUT_OF_MEMORY},
-   * with nothing set, if a step is beyond the budget whichever units stay gathered.
+   * stays within budgetBytes with, and on for the rest. {@link Unit#getSettings} tells them, and
+   * {@link Unit#setReshardAfterForward} does the same to the shard that is to take the step. The
+   * mesh is that of rank 0, so that all ranks choose alike. {@link ErrorCode#OUT_OF_MEMORY}, with
+   * nothing set, if a step is beyond the budget whichever units stay gathered.
    */
   public static PlanReshard chooseReshard(
       Shard shard, PlanOptions options, long budgetBytes, int microBatches, Tensor... inputs) {

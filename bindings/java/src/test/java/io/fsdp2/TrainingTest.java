@@ -140,7 +140,7 @@ public final class TrainingTest {
       PlanReshard all = Plan.chooseReshard(shard, options, 1L << 40, 1, tokens, tokens);
       expect(2, all.candidates());
       expect(2, all.kept());
-      expect(Reshard.NEVER, shard.getUnitSettings("model.layers.0").reshardAfterForward());
+      expect(Reshard.NEVER, shard.unit("model.layers.0").getSettings().reshardAfterForward());
       expect(small.peakBytes(), all.reshardedPeakBytes());
       expect(all, Plan.chooseReshard(shard, options, all.peakBytes(), 1, tokens, tokens));
       expect(
