@@ -27,6 +27,11 @@ pack_scripts_and_data() {
   cp --parents --dereference --no-preserve=mode tests/gpu/*.py bench/*.py bench/gpu_activity.c bench/python/*.py "$to"
 }
 
+# Beside a program lie Bazel's files about it, such as the manifest of its runfiles.
+is_program() {  # FILE
+  [[ -f $1 && $(head --bytes 4 "$1" | tail --bytes 3) == ELF ]]
+}
+
 # Programs that use libfsdp2.so, and those made for a GPU. A test of the core holds half of LibTorch's headers' code itself.
 is_for_a_gpu() {  # PROGRAM
   local wanted='NEEDED.*\[libfsdp2\.so'
@@ -48,11 +53,11 @@ else
   echo "pack.sh: without libfsdp2_cuda.so, which has not been built: the pack runs on CPUs only" >&2
 fi
 for program in "$outputs"/cli/fsdp2 "$outputs"/cli/fsdp2-*[a-z]; do
-  [[ ! -f $program || $program == *.params ]] || pack_program "$program" "bin/${program##*/}"
+  ! is_program "$program" || pack_program "$program" "bin/${program##*/}"
 done
 n_tests=0
 for program in "$outputs"/tests/capi/*_test "$outputs"/tests/gpu/*_test; do
-  if [[ -f $program ]] && is_for_a_gpu "$program"; then
+  if is_program "$program" && is_for_a_gpu "$program"; then
     pack_program "$program" "${program#"$outputs/"}"
     n_tests=$((n_tests + 1))
   fi

@@ -5,6 +5,7 @@ set -euo pipefail
 pack=$TEST_TMPDIR/pack
 tests/gpu/pack.sh "$pack" .
 python3 "$pack/tests/gpu/bench_test.py"
+python3 "$pack/tests/gpu/process_test.py"
 cd "$TEST_TMPDIR"
 
 run() {  # ARGUMENT...

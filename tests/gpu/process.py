@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
 import signal
 import subprocess
+import threading
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+
+_end_of_all = math.inf
 
 
 @dataclass
@@ -16,26 +23,55 @@ class Ended:
     errors: str
 
 
-def run(
-    command: list[str],
-    folder: Path,
-    environment: dict[str, str],
-    limit_s: float,
-    show_errors: bool = False,
-) -> Ended:
-    """Run a program in `folder` as the leader of a session of its own.
+def end_all_at(moment: float) -> None:
+    """No program runs beyond this moment of time.monotonic(), whatever time it is given."""
+    global _end_of_all
+    _end_of_all = moment
 
-    With show_errors, what it says of itself goes where this program's does, and not to `errors`.
-    """
+
+def time_left() -> float:
+    return max(0.0, _end_of_all - time.monotonic())
+
+
+def run(command: list[str], folder: Path, environment: dict[str, str], limit_s: float) -> Ended:
+    """Run a program in `folder` as the leader of a session of its own."""
+    limit_s = min(limit_s, time_left())
     process = subprocess.Popen(
-        command, cwd=folder, env=environment, stdout=subprocess.PIPE,
-        stderr=None if show_errors else subprocess.PIPE, text=True, errors="replace",
-        start_new_session=True,
+        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, errors="replace", start_new_session=True,
     )  # fmt: skip
     try:
         out, errors = process.communicate(timeout=limit_s)
-        return Ended(process.returncode, out, errors or "")
+        return Ended(process.returncode, out, errors)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         out, errors = process.communicate()
-        return Ended(None, out, f"{errors or ''}\nno end after {limit_s:.0f} s")
+        return Ended(None, out, f"{errors}\nno end after {limit_s:.0f} s")
+
+
+def follow(
+    command: list[str], folder: Path, environment: dict[str, str], on_line: Callable[[str], None]
+) -> int | None:
+    """Run a program until the end of all, and hand on each line that it prints when it does.
+
+    What it says of itself goes where this program's does. Returns its status, as in Ended.
+    """
+    process = subprocess.Popen(
+        command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True, errors="replace",
+        start_new_session=True,
+    )  # fmt: skip
+    was_killed = threading.Event()
+
+    def kill() -> None:
+        was_killed.set()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+    timer = threading.Timer(min(time_left(), threading.TIMEOUT_MAX), kill)
+    timer.start()
+    with process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            on_line(line)
+    timer.cancel()
+    return None if was_killed.is_set() else process.returncode

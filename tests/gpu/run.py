@@ -72,13 +72,14 @@ class Session:
         self.script_options: list[str] = args.script_options
         self.environment = machine.environment(args.pack)
         self.report = report
-        self.deadline = time.monotonic() + args.limit_s
 
     def do(self, part: str, name: str, body: Callable[[], Record], key: str) -> Record:
         """One case, unless the time is over."""
-        if time.monotonic() > self.deadline:
+        if process.time_left() == 0:
             return {key: name, "outcome": "not run", "message": "no time left"}
         result = body()
+        if result["outcome"] == "failed" and process.time_left() == 0:
+            result["outcome"] = "cut off"  # nothing runs any more
         message = " " + result["message"].strip().splitlines()[-1] if "message" in result else ""
         print(f"{result['outcome']}: {part} {name}{message}", file=sys.stderr, flush=True)
         return result
@@ -137,15 +138,17 @@ def run_script(session: Session, part: str, script: str, options: list[str]) -> 
         sys.executable, str(session.pack / "bench" / script), "--device", session.device,
         "--fsdp2", str(session.pack / "bin" / "fsdp2"), *(session.script_options or options),
     ]  # fmt: skip
-    left = max(1.0, session.deadline - time.monotonic())
-    done = process.run(command, session.pack, session.environment, left, show_errors=True)
-    print(done.out)
-    for line in done.out.splitlines():
+
+    def on_line(line: str) -> None:
+        print(line, end="", flush=True)
         if line.startswith("{"):
             session.report.add(part, {"outcome": "passed", **json.loads(line)})
-    if done.status != 0:
-        message = "no time left" if done.status is None else f"exit status {done.status}"
-        session.report.add(part, {"outcome": "failed", "message": message})
+
+    status = process.follow(command, session.pack, session.environment, on_line)
+    if status is None:
+        session.report.add(part, {"outcome": "cut off", "message": "no time left"})
+    elif status != 0:
+        session.report.add(part, {"outcome": "failed", "message": f"exit status {status}"})
 
 
 def run_bench(session: Session) -> None:
@@ -179,7 +182,7 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
         help="cases at a time; benchmarks are always alone",
     )
     parser.add_argument(
-        "--limit-s", type=float, default=540.0, help="start no case after so many seconds"
+        "--limit-s", type=float, default=540.0, help="end, and all cases with it, after so many seconds"
     )
     split = argv.index("--") if "--" in argv else len(argv)
     args = parser.parse_args(argv[:split])
@@ -200,6 +203,7 @@ def main(argv: list[str] | None = None) -> int:
         report.write()
         print(f"SKIPPED: {reason}")
         return 0
+    process.end_all_at(time.monotonic() + args.limit_s)
     session = Session(args, report)
     runs = {
         "goldens": run_goldens,
