@@ -162,6 +162,8 @@ class Comm {
   const std::string& name() const { return identity_.name; }
   const std::vector<int>& members() const { return identity_.members; }
   at::Device device() const { return identity_.device; }
+  // Whether wait_on_stream() is wait().
+  bool waits_on_host() const { return identity_.order == CollectiveOrder::kOnHost; }
   const std::shared_ptr<FailureNotice>& failure() const { return failure_; }
   const CommCounters& counters() const { return counters_; }
   void reset_counters() { counters_ = {}; }

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 
+#include <exception>
 #include <functional>
 #include <string>
 #include <utility>
@@ -25,18 +26,28 @@ class StagedWork final : public c10d::Work {
       return false;
     }
     if (auto copy_back = std::exchange(copy_back_, nullptr)) {
-      copy_back();
+      try {
+        copy_back();
+      } catch (...) {
+        error_ = std::current_exception();
+      }
+    }
+    if (error_ != nullptr) {
+      std::rethrow_exception(error_);
     }
     return true;
   }
   bool isCompleted() override { return host_->isCompleted(); }
-  bool isSuccess() const override { return host_->isSuccess(); }
-  std::exception_ptr exception() const override { return host_->exception(); }
+  bool isSuccess() const override { return copy_back_ == nullptr && exception() == nullptr; }
+  std::exception_ptr exception() const override {
+    return error_ != nullptr ? error_ : host_->exception();
+  }
   void abort() override { host_->abort(); }
 
  private:
   WorkPtr host_;
   std::function<void()> copy_back_;
+  std::exception_ptr error_;  // of the copies
 };
 
 at::Tensor on_host(const at::Tensor& tensor) { return tensor.to(at::kCPU); }

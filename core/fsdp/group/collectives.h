@@ -11,9 +11,10 @@
 // ranks and all runs choose alike and sums have the same order. Both paths give the same bits.
 //
 // Note [Waits]
-// What follows a collective is work of the device, so its streams wait and the host does not: it is
-// issued with the collective, on a side stream (side_streams.h). On the host a wait blocks, so
-// there it comes when the result is asked for.
+// What follows a collective of a device is work of the device, so its streams wait and the host
+// does not: it is issued with the collective, on a side stream (side_streams.h). A wait for a
+// collective of the host blocks, wherever the tensors are, so it comes when the result is asked
+// for.
 #pragma once
 
 #include <ATen/core/Tensor.h>

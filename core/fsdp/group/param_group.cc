@@ -114,11 +114,16 @@ void ParamGroup::start_unshard() {
   options.extension = settings_.all_gather_extension;
   options.mesh = shard_mesh_.get();
   gather_ = start_all_gather(views_, gather_comm_in_use(), options);
-  if (!on_host()) {
-    finish_all_gather(gather_, gather_comm_in_use());
-    gathered_.put(mesh_->device());
+  if (!waits_on_host()) {
+    finish_gather();
   }
   state_ = GroupState::kGathering;
+}
+
+void ParamGroup::finish_gather() {
+  const auto on_gather = streams_->gather.enter();
+  finish_all_gather(gather_, gather_comm_in_use());
+  gathered_.put(mesh_->device());
 }
 
 void ParamGroup::wait_unshard() {
@@ -126,8 +131,8 @@ void ParamGroup::wait_unshard() {
     return;
   }
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
-  if (on_host()) {
-    finish_all_gather(gather_, gather_comm_in_use());
+  if (waits_on_host()) {
+    finish_gather();
   }
   gathered_.make_current_wait();
   for (ShardedParam* param : views_) {
@@ -251,7 +256,7 @@ void ParamGroup::start_reduce() {
   options.hook = settings_.all_reduce_hook;
   options.on_grad = settings_.on_sharded_grad;
   reduction_ = start_reduce_scatter(trainable_, options);
-  if (!on_host()) {
+  if (!waits_on_host()) {
     continue_reduction(*reduction_, partial_);
   }
 }
@@ -261,7 +266,7 @@ void ParamGroup::finish_reduce() {
     return;
   }
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
-  if (on_host()) {
+  if (waits_on_host()) {
     continue_reduction(*reduction_, partial_);
   }
   finish_reduction(*reduction_, arriving_);

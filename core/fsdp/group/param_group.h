@@ -22,7 +22,6 @@
 #include "core/fsdp/group/reduction.h"
 #include "core/fsdp/group/sharded_param.h"
 #include "core/fsdp/group/side_streams.h"
-#include "core/nn/meta_tensor.h"
 
 namespace fsdp2::fsdp {
 
@@ -88,7 +87,9 @@ class ParamGroup {
   std::string describe() const;
 
  private:
-  bool on_host() const { return nn::acts_as_host(mesh_->device()); }
+  // See Note [Waits] in collectives.h.
+  bool waits_on_host() const { return gather_comm_->waits_on_host(); }
+  void finish_gather();
   Comm& gather_comm_in_use() const;
   bool reduces_nothing() const;
   void keep_gradients_as_they_are();

@@ -340,7 +340,12 @@ void ArrivingGradients::arrive() {
 }
 
 void discard_reduce_scatter(ReduceInFlight& in_flight) {
-  wait_for_reduce_scatter(in_flight);
+  const SideStream& stream = in_flight.options.streams->reduce;
+  {
+    const auto entered = stream.enter();
+    wait_for_reduce_scatter(in_flight);
+  }
+  stream.make_current_wait();
   in_flight.reduced.make_current_wait();
   in_flight = {};
 }

@@ -244,6 +244,26 @@ TEST(Device, StagedCollectivesGiveTheirResultsInTheWait) {
   });
 }
 
+// A copy to the device that fails is no result, however often somebody asks.
+TEST(Device, AStagedCollectiveWhoseResultWasNotCopiedHasFailed) {
+  run_ranks(2, [](const std::shared_ptr<World>& world) {
+    const auto job =
+        ThreadJob::join("thread://uncopied", world->rank(), 2, std::chrono::seconds(10));
+    const auto backend =
+        make_staged_backend(make_thread_backend(job->group("group", 2), world->rank()));
+    at::Tensor out = at::zeros({2}, at::device(at::kCPU));
+    at::Tensor in = at::ones({1}, at::device(at::kCPU));
+    const auto work = backend->_allgather_base(out, in, {});
+    EXPECT_FALSE(work->isSuccess());
+    out.resize_({5});
+    for (int times = 0; times < 2; ++times) {
+      EXPECT_ANY_THROW(work->wait(std::chrono::seconds(10)));
+      EXPECT_NE(work->exception(), nullptr);
+      EXPECT_FALSE(work->isSuccess());
+    }
+  });
+}
+
 TEST(Device, OneTransportATypeOfDevice) {
   run_ranks(1, [](const std::shared_ptr<World>& world) {
     EXPECT_EQ(world->device(at::kCPU), at::Device(at::kCPU));

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/comm/transport/staged_backend.h"
 #include "core/comm/transport/thread_backend.h"
 #include "core/comm/transport/thread_job.h"
 #include "tests/support/recording_device/device.h"
@@ -205,16 +206,19 @@ void set_stream_error(at::Device device, std::exception_ptr error) {
   stream_error_of(device) = std::move(error);
 }
 
-void run_ranks_on_devices(int size, const RankBody& body) {
+void run_ranks_on_devices(int size, const RankBody& body, CollectiveOrder order) {
   install();
   const auto job = std::make_shared<ThreadJob>(size);
   run_ranks(size, [&](const std::shared_ptr<World>& world) {
     const at::Device device(kType, static_cast<c10::DeviceIndex>(world->rank()));
     const c10::DeviceGuard guard(device);
     recorder(device.index()).start();
-    world->add_transport(device, [job, device](const std::string& key, int rank, int n) {
-      return make_backend(make_thread_backend(job->group(key, n), rank), device);
-    });
+    const auto connect = [job, device, order](const std::string& key, int rank, int n) {
+      auto host = make_thread_backend(job->group(key, n), rank);
+      return order == CollectiveOrder::kOnHost ? make_staged_backend(std::move(host))
+                                               : make_backend(std::move(host), device);
+    };
+    world->add_transport(device, connect, order);
     body(world);
   });
 }

@@ -22,7 +22,9 @@ c10::intrusive_ptr<c10d::Backend> make_backend(c10::intrusive_ptr<c10d::Backend>
 // For the rank's own thread.
 void set_stream_error(at::Device device, std::exception_ptr error);
 
-// run_ranks, where rank r has device r and its meshes may be of kType.
-void run_ranks_on_devices(int size, const RankBody& body);
+// run_ranks, where rank r has device r and its meshes may be of kType. order: on the host, their
+// collectives are the host's, for which tensors are copied there and back.
+void run_ranks_on_devices(int size, const RankBody& body,
+                          CollectiveOrder order = CollectiveOrder::kOnStream);
 
 }  // namespace fsdp2::recording

@@ -131,9 +131,10 @@ void append(std::vector<double>& numbers, const std::vector<at::Tensor>& losses)
 
 }  // namespace
 
-Recording record(const Scenario& scenario, std::optional<size_t> ignored_wait) {
+Recording record(const Scenario& scenario, std::optional<size_t> ignored_wait,
+                 CollectiveOrder order) {
   Recording result;
-  recording::run_ranks_on_devices(scenario.ranks, [&](const std::shared_ptr<World>& world) {
+  const auto body = [&](const std::shared_ptr<World>& world) {
     recording::Recorder& recorder =
         recording::recorder(static_cast<c10::DeviceIndex>(world->rank()));
     Recording own;
@@ -160,7 +161,8 @@ Recording record(const Scenario& scenario, std::optional<size_t> ignored_wait) {
     if (world->rank() == 0) {
       result = std::move(own);
     }
-  });
+  };
+  recording::run_ranks_on_devices(scenario.ranks, body, order);
   return result;
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/comm/comm.h"
 #include "core/fsdp/fully_shard.h"
 #include "tests/support/recording_device/recorder.h"
 #include "tests/support/tiny_models.h"
@@ -50,8 +51,9 @@ struct Recording {
   std::vector<int64_t> peak_bytes;   // of each step, above that
 };
 
-// ignored_wait: of rank 0, counted from the first step on.
-Recording record(const Scenario& scenario, std::optional<size_t> ignored_wait = std::nullopt);
+// ignored_wait: of rank 0, counted from the first step on. order: see run_ranks_on_devices.
+Recording record(const Scenario& scenario, std::optional<size_t> ignored_wait = std::nullopt,
+                 CollectiveOrder order = CollectiveOrder::kOnStream);
 std::vector<double> losses_on_host(const Scenario& scenario);
 
 }  // namespace fsdp2::fsdp

@@ -31,8 +31,35 @@ TEST_P(Scenarios, EveryStepTakesTheSameMemory) {
   }
 }
 
+TEST_P(Scenarios, AreInOrderOverATransportOfTheHostToo) {
+  const Recording recording = record(GetParam(), std::nullopt, CollectiveOrder::kOnHost);
+  EXPECT_EQ(recording.problems, std::vector<std::string>{});
+  EXPECT_EQ(recording.losses, losses_on_host(GetParam()));
+}
+
 INSTANTIATE_TEST_SUITE_P(Streams, Scenarios, ::testing::ValuesIn(scenarios()),
                          [](const auto& info) { return info.param.name; });
+
+// Ranks that begin collectives of several groups in different orders would wait for each other.
+TEST(Streams, ACollectiveOfTheHostIsWaitedForWhereItsResultIsNeeded) {
+  const auto body = [](const std::shared_ptr<World>& world) {
+    auto model = std::make_shared<TinyStack>(TinyStackOptions{8, 16, 2});
+    const auto root =
+        fully_shard_by_kind(model, Mesh::for_fsdp(world, 0, "recording"), {}, {"TinyBlock"});
+    const auto unit = root->units().at(1);
+    root->mesh().comm(0, Lane::kGather).connect();
+    if (world->rank() == 1) {
+      world->control().barrier();
+    }
+    UnshardHandle handle = unit->unshard(/*async_op=*/true);
+    if (world->rank() == 0) {
+      world->control().barrier();  // the other one begins its gather behind this
+    }
+    handle.wait();
+    EXPECT_EQ(unit->group()->state(), GroupState::kUnsharded);
+  };
+  recording::run_ranks_on_devices(2, body, CollectiveOrder::kOnHost);
+}
 
 // With a reduction under way, whose memory goes.
 TEST(Streams, ATreeMayEndWhileTheDeviceWorks) {
