@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/comm/sequence_dim.h"
+#include "core/fsdp/group/move_in_place.h"
 #include "core/fsdp/tree.h"
 #include "core/nn/meta_tensor.h"
 #include "core/nn/module_list.h"
@@ -130,15 +131,16 @@ std::shared_ptr<ParamGroup> make_group(const std::vector<FreeParameter>& paramet
   return std::make_shared<ParamGroup>(std::move(params), mesh, normalised(policy, *mesh));
 }
 
-// To where forward computes. They stay the tensors that others know.
+// What stays whole, to where forward computes.
 void move_buffers(const nn::Module& module, at::Device device) {
   for (const auto& buffer : module.named_buffers()) {
-    const at::Tensor& tensor = buffer.value();
-    if (device.is_meta()) {
-      nn::turn_into_meta(tensor);
-    } else if (tensor.device() != device) {
-      tensor.set_data(tensor.to(device));
-    }
+    move_in_place(buffer.value(), device);
+  }
+}
+
+void move_ignored(const Policy& policy, at::Device device) {
+  for (const at::Tensor& parameter : policy.ignored) {
+    move_in_place(parameter, device);
   }
 }
 
@@ -225,6 +227,7 @@ std::shared_ptr<Unit> make_unit(const UnitRequest& request, const std::shared_pt
     module->add_hooks(unit);
     move_buffers(*module, mesh->device());
   }
+  move_ignored(policy, mesh->device());
   return unit;
 }
 

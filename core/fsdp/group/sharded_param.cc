@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/fsdp/group/move_in_place.h"
 #include "core/nn/meta_tensor.h"
 #include "core/nn/module.h"
 
@@ -53,10 +54,10 @@ ShardedParam::ShardedParam(at::Tensor parameter, ShardLayout layout,
   const at::ScalarType dtype = unsharded_.scalar_type();
   const bool requires_grad = unsharded_.requires_grad();
   const bool offloaded = offload.to_cpu && !nn::acts_as_host(device);
-  whole_ =
-      layout_.world == 1 && compute_dtype_ == dtype && !offloaded && unsharded_.device() == device;
+  whole_ = layout_.world == 1 && compute_dtype_ == dtype && !offloaded;
   has_values_ = !device.is_meta() && !nn::has_no_memory(unsharded_);
   if (whole_) {
+    move_in_place(unsharded_, device);
     sharded_ = unsharded_;
   } else {
     at::TensorOptions options = unsharded_.options().requires_grad(false).device(device);

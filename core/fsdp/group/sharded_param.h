@@ -11,9 +11,9 @@
 // State, by who owns memory:
 //   kSharded ── allocate_unsharded ──▶ kUnsharded ── free_unsharded ──▶ kSharded
 //
-// On a shard group of one rank, with one dtype and device, the sharded parameter *is* the module's
-// own: no second copy, no states. Its gradient is the engine's own sum then; set_reduced_aside
-// keeps what earlier backwards have reduced apart from it.
+// On a shard group of one rank, with one dtype and no offload, the sharded parameter *is* the
+// module's own: no second copy, no states. Its gradient is the engine's own sum then;
+// set_reduced_aside keeps what earlier backwards have reduced apart from it.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -39,7 +39,7 @@ std::vector<Scenario> scenarios_that_need_all_waits() {
   std::vector<Scenario> chosen;
   for (const Scenario& scenario : scenarios()) {
     const bool uses_all = scenario.blocks.size() == static_cast<size_t>(scenario.model.blocks);
-    if (uses_all && !scenario.policy.offload.to_cpu &&
+    if (uses_all && scenario.ranks > 1 && !scenario.policy.offload.to_cpu &&
         scenario.fails == Scenario::Fails::kNowhere) {
       chosen.push_back(scenario);
     }

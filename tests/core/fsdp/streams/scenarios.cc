@@ -116,6 +116,9 @@ void add_shapes(std::vector<Scenario>& all) {
   uneven.model = {7, 7, 3};
   uneven.model.tied = true;
   all.push_back(uneven);
+  Scenario lone = named("LoneRank");  // whose parameters are its shards
+  lone.ranks = 1;
+  all.push_back(lone);
   Scenario frozen = named("FrozenUnit");
   frozen.model.frozen_block = true;
   all.push_back(frozen);

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "core/nn/module.h"
 #include "tests/core/fsdp/streams/scenario.h"
 #include "tests/support/recording_device/backend.h"
 #include "tests/support/recording_device/device.h"
@@ -39,6 +40,45 @@ TEST_P(Scenarios, AreInOrderOverATransportOfTheHostToo) {
 
 INSTANTIATE_TEST_SUITE_P(Streams, Scenarios, ::testing::ValuesIn(scenarios()),
                          [](const auto& info) { return info.param.name; });
+
+TEST(Streams, ALoneRankKeepsItsParametersWholeOnItsDevice) {
+  recording::run_ranks_on_devices(1, [](const std::shared_ptr<World>& world) {
+    const auto model = std::make_shared<TinyStack>(TinyStackOptions{8, 16, 2});
+    const auto root =
+        fully_shard_by_kind(model, Mesh::for_fsdp(world, 0, "recording"), {}, {"TinyBlock"});
+    for (const ShardedParam* param : root->parameters()) {
+      EXPECT_TRUE(param->is_whole()) << param->name();
+      EXPECT_EQ(param->sharded().device(), root->mesh().device());
+    }
+  });
+}
+
+TEST(Streams, IgnoredParametersAreOnTheDeviceOfTheMesh) {
+  recording::run_ranks_on_devices(2, [](const std::shared_ptr<World>& world) {
+    const auto model = std::make_shared<TinyStack>(TinyStackOptions{8, 16, 2});
+    const at::Tensor weight = model->blocks[1]->in->weight;
+    const at::Tensor values = weight.detach().clone();
+    const at::Tensor deferred = model->blocks[0]->out->bias;
+    deferred.set_data(nn::deferred_parameter(deferred.sizes(), deferred.scalar_type()).detach());
+    Policy policy;
+    policy.ignored = {weight, deferred};
+    const auto root =
+        fully_shard_by_kind(model, Mesh::for_fsdp(world, 0, "recording"), policy, {"TinyBlock"});
+    const at::Device device = root->mesh().device();
+    EXPECT_EQ(deferred.device(), device);
+    EXPECT_TRUE(nn::has_no_memory(deferred));
+    EXPECT_EQ(weight.device(), device);
+    EXPECT_TRUE(weight.detach().to(at::kCPU).equal(values));
+    EXPECT_TRUE(weight.requires_grad());
+    nn::resize_storage(deferred, deferred.numel() * 4);
+    {
+      const at::NoGradGuard no_grad;
+      deferred.zero_();
+    }
+    (*model)(at::ones({2, 8}, at::device(at::kCPU))).sum().backward();
+    EXPECT_EQ(weight.grad().device(), device);
+  });
+}
 
 // Ranks that begin collectives of several groups in different orders would wait for each other.
 TEST(Streams, ACollectiveOfTheHostIsWaitedForWhereItsResultIsNeeded) {
