@@ -9,6 +9,7 @@
 #include "capi/fork.h"
 #include "capi/guard.h"
 #include "core/base/error.h"
+#include "core/nn/recompute/foreign_frame.h"
 #include "core/profile/profiler.h"
 
 namespace fsdp2::capi {
@@ -26,7 +27,16 @@ LastTable& last_table() {
   return *the_table;
 }
 
+// When a callback returns, LibTorch restores what the thread had around it, the profiler too: one
+// that was stopped inside would run on, with nobody left to stop it.
+void check_outside_callbacks() {
+  FSDP2_CHECK(nn::ForeignFrame::depth() == 0, Code::kWrongState,
+              "a callback neither starts nor stops a profile: expected the call before or after "
+              "the one that calls back");
+}
+
 void stop_profile(const char* trace_file) {
+  check_outside_callbacks();
   const std::string path = trace_file == nullptr ? "" : read_path(trace_file, "trace_file");
   const std::unique_ptr<profile::Profile> profile = profile::stop();
   {
@@ -55,6 +65,7 @@ using fsdp2::capi::guard;
 
 fsdp2_status fsdp2_profile_start(void) {
   return guard(__func__, [&](Call&) {
+    fsdp2::capi::check_outside_callbacks();
     fsdp2::capi::note_use();
     fsdp2::profile::start();
   });

@@ -12,7 +12,8 @@ FSDP2_BEGIN_DECLS
 
 /* Starts a profile of the calling thread, which also stops it. A process takes one at a time:
  * FSDP2_E_WRONG_STATE if another one is being taken, by Python's torch too. A thread that ends
- * without having stopped it leaves nothing of it. */
+ * without having stopped it leaves nothing of it. Callbacks neither start nor stop a profile: there
+ * both calls are FSDP2_E_WRONG_STATE. */
 FSDP2_CALL fsdp2_profile_start(void);
 /* Stops it and keeps its table in place of the last one; on a GPU, waits for what the device still
  * does. trace_file: gets all events in Chrome's trace format (JSON), which chrome://tracing,

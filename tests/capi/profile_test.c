@@ -92,6 +92,38 @@ static void a_file_that_cannot_be_written_ends_the_profile_all_the_same(void) {
   EXPECT_OK(fsdp2_profile_stop(NULL));
 }
 
+/* What LibTorch restores behind a callback would have a profile that was stopped inside run on. */
+static fsdp2_status try_both_inside(const fsdp2_all_reduce_info* unit, fsdp2_tensor gradients,
+                                    void* user_data) {
+  (void)unit, (void)gradients;
+  ++*(int*)user_data;
+  EXPECT_STATUS(fsdp2_profile_start(), FSDP2_E_WRONG_STATE);
+  EXPECT_MESSAGE("a callback neither starts nor stops a profile");
+  EXPECT_STATUS(fsdp2_profile_stop(NULL), FSDP2_E_WRONG_STATE);
+  EXPECT_MESSAGE("a callback neither starts nor stops a profile");
+  return FSDP2_OK;
+}
+
+static void a_callback_neither_starts_nor_stops_a_profile(void) {
+  fsdp2_module module = tiny_model();
+  fsdp2_mesh mesh = {0};
+  fsdp2_shard shard = {0};
+  int calls = 0;
+  EXPECT_OK(fsdp2_mesh_create(NULL, &mesh));
+  EXPECT_OK(fsdp2_shard_create(module, mesh, NULL, &shard));
+  EXPECT_OK(fsdp2_shard_set_all_reduce_hook(shard, NULL, try_both_inside, &calls, NULL));
+  tiny_backward(module);
+  EXPECT_OK(fsdp2_profile_start());
+  tiny_backward(module);
+  EXPECT_OK(fsdp2_profile_stop(NULL)); /* it still ran */
+  EXPECT(calls >= 2);
+  EXPECT_OK(fsdp2_profile_start()); /* and has ended */
+  EXPECT_OK(fsdp2_profile_stop(NULL));
+  EXPECT_OK(fsdp2_shard_destroy(shard));
+  EXPECT_OK(fsdp2_module_destroy(module));
+  EXPECT_OK(fsdp2_mesh_destroy(mesh));
+}
+
 static void* start_it(void* unused) {
   (void)unused;
   EXPECT_OK(fsdp2_profile_start());
@@ -111,6 +143,7 @@ int main(void) {
   RUN(phases_of_units_are_ranges_with_pytorchs_names);
   RUN(a_process_takes_one_profile_at_a_time);
   RUN(a_file_that_cannot_be_written_ends_the_profile_all_the_same);
+  RUN(a_callback_neither_starts_nor_stops_a_profile);
   RUN(a_thread_that_ends_leaves_no_profile);
   EXPECT_OK(fsdp2_profile_start()); /* the process may end while a profile is taken */
   return harness_result();
