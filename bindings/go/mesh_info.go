@@ -125,6 +125,15 @@ func (m *Mesh) Hash() (uint64, error) {
 	return hash, failure(err)
 }
 
+// ChooseDtype returns a ParamDtype that the devices of all ranks compute fast in: bf16 where each has products of it,
+// otherwise fp16 where all are GPUs, which needs a loss scale, otherwise fp32. Collective.
+func (m *Mesh) ChooseDtype() (Dtype, error) {
+	defer runtime.KeepAlive(m)
+	var dtype int32
+	err := capi.MeshChooseDtype(m.raw(), &dtype)
+	return Dtype(dtype), failure(err)
+}
+
 // Describe describes the mesh and this rank: "Mesh(ddp=2, fsdp=4) rank 5 at (1, 1)".
 func (m *Mesh) Describe() (string, error) {
 	defer runtime.KeepAlive(m)

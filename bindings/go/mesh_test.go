@@ -47,6 +47,9 @@ func TestMeshOfTwoDims(t *testing.T) {
 		if _, err := mesh.DeviceMemory(); !errors.Is(err, fsdp2.ErrUnsupported) {
 			return fmt.Errorf("memory of the host: %v", err)
 		}
+		if dtype, err := mesh.ChooseDtype(); err != nil || dtype != fsdp2.DtypeBF16 && dtype != fsdp2.DtypeF32 {
+			return fmt.Errorf("dtype of a CPU: %v, %v", dtype, err)
+		}
 		values := []float64{float64(rank)}
 		if err := job.AllReduce(values, fsdp2.ReduceSum); err != nil || values[0] != 6 {
 			return fmt.Errorf("sum %v, %v", values, err)

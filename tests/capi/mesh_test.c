@@ -90,11 +90,28 @@ static void look_around(fsdp2_mesh mesh, int rank) {
 }
 static void a_mesh_of_two_dims_has_submeshes(void) { on_ranks("dims", 4, 2, look_around); }
 
+static void choose_dtype(fsdp2_mesh mesh, int rank) {
+  int32_t dtype = -1;
+  double same = 0;
+  EXPECT_OK(fsdp2_mesh_choose_dtype(mesh, &dtype));
+  EXPECT(dtype == FSDP2_DTYPE_BF16 || dtype == FSDP2_DTYPE_F32); /* no GPU, no fp16 */
+  same = dtype;
+  EXPECT_OK(fsdp2_mesh_all_reduce(mesh, &same, 1, FSDP2_REDUCE_AVERAGE));
+  EXPECT(same == dtype);
+  EXPECT_STATUS(fsdp2_mesh_choose_dtype(mesh, rank == 0 ? &dtype : NULL),
+                rank == 0 ? FSDP2_E_PEER_FAILED : FSDP2_E_NULL_ARGUMENT);
+  EXPECT_OK(fsdp2_mesh_barrier(mesh));
+}
+static void ranks_choose_one_dtype_to_compute_in(void) {
+  on_ranks("choose-dtype", 2, 0, choose_dtype);
+}
+
 int main(void) {
   RUN(numbers_are_reduced_over_all_ranks);
   RUN(a_reduction_of_different_sizes_fails_on_all_ranks);
   RUN(ranks_that_differ_are_told_where);
   RUN(a_failure_told_by_one_rank_ends_the_others_waits);
   RUN(a_mesh_of_two_dims_has_submeshes);
+  RUN(ranks_choose_one_dtype_to_compute_in);
   return harness_result();
 }

@@ -6,11 +6,13 @@
 #include <string>
 
 #include "capi/argument.h"
+#include "capi/dtype.h"
 #include "capi/nouns/mesh/mesh_argument.h"
 #include "capi/nouns/mesh/mesh_create.h"
 #include "capi/object.h"
 #include "capi/sized_struct.h"
 #include "core/comm/agreement.h"
+#include "core/comm/compute_dtype.h"
 #include "core/comm/mesh_numbers.h"
 
 namespace fsdp2::capi {
@@ -139,6 +141,19 @@ fsdp2_status fsdp2_mesh_all_reduce(fsdp2_mesh mesh, double* values, size_t n, in
     const auto object = pin(mesh);
     capi::enter_collective(call, *object);
     capi::all_reduce(call, *object->mesh, values, n, op);
+  });
+}
+
+fsdp2_status fsdp2_mesh_choose_dtype(fsdp2_mesh mesh, int32_t* out) {
+  return guard(__func__, [&](Call& call) {
+    const auto object = pin(mesh);
+    capi::enter_collective(call, *object);
+    fsdp2::agree(object->mesh->team(), call.function(), [&] {
+      capi::check_not_null(out, "out");
+      return std::string();
+    });
+    call.share_failure();
+    *out = capi::dtype_number(fsdp2::choose_compute_dtype(*object->mesh));
   });
 }
 

@@ -29,6 +29,7 @@
   F(mesh_is_equal, (fsdp2_mesh a, fsdp2_mesh b, int32_t *out), (a, b, out)) \
   F(mesh_get_hash, (fsdp2_mesh mesh, uint64_t *out), (mesh, out)) \
   F(mesh_get_device_memory, (fsdp2_mesh mesh, fsdp2_device_memory *out), (mesh, out)) \
+  F(mesh_choose_dtype, (fsdp2_mesh mesh, int32_t *out), (mesh, out)) \
   F(mesh_describe, (fsdp2_mesh mesh, char *buf, size_t cap, size_t *needed), (mesh, buf, cap, needed)) \
   F(mesh_get_submesh, (fsdp2_mesh mesh, const char *const *names, size_t n_names, fsdp2_mesh *out), (mesh, names, n_names, out)) \
   F(mesh_flatten, (fsdp2_mesh mesh, const char *const *names, size_t n_names, const char *name, fsdp2_mesh *out), (mesh, names, n_names, name, out)) \

@@ -894,6 +894,11 @@ func MeshGetDeviceMemory(mesh Mesh, out *DeviceMemory) error {
 	return check(C.fsdp2_go_mesh_get_device_memory(*(*C.fsdp2_mesh)(unsafe.Pointer(&mesh)), (*C.fsdp2_device_memory)(unsafe.Pointer(out))))
 }
 
+// MeshChooseDtype calls fsdp2_mesh_choose_dtype.
+func MeshChooseDtype(mesh Mesh, out *int32) error {
+	return check(C.fsdp2_go_mesh_choose_dtype(*(*C.fsdp2_mesh)(unsafe.Pointer(&mesh)), (*C.int32_t)(unsafe.Pointer(out))))
+}
+
 // MeshDescribe calls fsdp2_mesh_describe.
 func MeshDescribe(mesh Mesh, buf *byte, cap uint, needed *uint) error {
 	return check(C.fsdp2_go_mesh_describe(*(*C.fsdp2_mesh)(unsafe.Pointer(&mesh)), (*C.char)(unsafe.Pointer(buf)), C.size_t(cap), (*C.size_t)(unsafe.Pointer(needed))))

@@ -4,7 +4,7 @@
 export FSDP2Error, BF16, duplicate
 export describe_runtime, set_threads, set_product_engine, set_matmul_precision, set_log, LogRecord
 
-export Mesh, from_group, get_info, get_dim_name, get_dim_index, get_ranks, get_group, get_group_ranks, get_device_memory,
+export Mesh, from_group, get_info, get_dim_name, get_dim_index, get_ranks, get_group, get_group_ranks, get_device_memory, choose_dtype,
     describe, get_submesh, flatten, get_root, fail
 export barrier, all_reduce, all_reduce!, broadcast_tensor!, scatter, all_gather, reduce_scatter, agree
 

@@ -812,6 +812,10 @@ function fsdp2_mesh_get_device_memory(mesh, out)
     @ccall libfsdp2.fsdp2_mesh_get_device_memory(mesh::fsdp2_mesh, out::Ptr{fsdp2_device_memory})::fsdp2_status
 end
 
+function fsdp2_mesh_choose_dtype(mesh, out)
+    @ccall libfsdp2.fsdp2_mesh_choose_dtype(mesh::fsdp2_mesh, out::Ptr{Int32})::fsdp2_status
+end
+
 function fsdp2_mesh_describe(mesh, buf, cap, needed)
     @ccall libfsdp2.fsdp2_mesh_describe(mesh::fsdp2_mesh, buf::Ptr{UInt8}, cap::Csize_t, needed::Ptr{Csize_t})::fsdp2_status
 end

@@ -98,6 +98,14 @@ host, whose memory the system counts.
 """
 get_device_memory(mesh::Mesh) = named(output(out -> fsdp2_mesh_get_device_memory(mesh, out), fsdp2_device_memory))
 
+"""
+    choose_dtype(mesh::Mesh)
+
+A `param_dtype` that the devices of all ranks compute fast in: `BF16` where each has products of it, otherwise `Float16` where
+all are GPUs, which needs a loss scale, otherwise `Float32`. Collective.
+"""
+choose_dtype(mesh::Mesh) = dtype_of(output(out -> fsdp2_mesh_choose_dtype(mesh, out), Int32))
+
 # Equal: ranks, shape, names and device type.
 Base.:(==)(a::Mesh, b::Mesh) = output(out -> fsdp2_mesh_is_equal(a, b, out), Int32) != 0
 Base.hash(mesh::Mesh, seed::UInt) = hash(output(out -> fsdp2_mesh_get_hash(mesh, out), UInt64), seed)

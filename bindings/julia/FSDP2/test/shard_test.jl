@@ -8,6 +8,7 @@
         @test get_ranks(mesh) == 0:7 && get_group_ranks(mesh, :fsdp) == 4:7 && get_group_ranks(mesh, 1) == [1, 5]
         @test get_group(mesh, 2).size == 4 && get_group(mesh, "ddp").rank == 1
         @test code_of(() -> get_device_memory(mesh)) == :unsupported
+        @test choose_dtype(mesh) in (BF16, Float32)
         part = get_submesh(mesh, "fsdp")
         root, dims = get_root(part)
         @test root == mesh && dims == [2] && hash(root) == hash(mesh) && part != mesh

@@ -1616,6 +1616,9 @@ extern "C" {
     ) -> fsdp2_status;
 }
 extern "C" {
+    pub fn fsdp2_mesh_choose_dtype(mesh: fsdp2_mesh, out: *mut i32) -> fsdp2_status;
+}
+extern "C" {
     pub fn fsdp2_mesh_describe(
         mesh: fsdp2_mesh,
         buf: *mut ::std::os::raw::c_char,

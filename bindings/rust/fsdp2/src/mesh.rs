@@ -4,7 +4,7 @@ use std::os::raw::c_char;
 use std::ptr;
 
 use crate::ffi::{self, Texts};
-use crate::{sys, Result};
+use crate::{sys, Dtype, Result};
 
 numbers! {
     /// What ranks talk through.
@@ -221,6 +221,13 @@ impl Mesh {
     /// host, whose memory the system counts.
     pub fn device_memory(&self) -> Result<DeviceMemory> {
         DeviceMemory::get(|out| unsafe { sys::fsdp2_mesh_get_device_memory(self.raw(), out) })
+    }
+
+    /// A `param_dtype` that the devices of all ranks compute fast in: bf16 where each has products of it, otherwise fp16
+    /// where all are GPUs, which needs a loss scale, otherwise fp32. Collective.
+    pub fn choose_dtype(&self) -> Result<Dtype> {
+        ffi::made(|out| unsafe { sys::fsdp2_mesh_choose_dtype(self.raw(), out) })
+            .map(Dtype::from_number)
     }
 
     /// The mesh and this rank as text: "Mesh(ddp=2, fsdp=4) rank 5 at (1, 1)".

@@ -119,6 +119,11 @@ typedef struct fsdp2_device_memory {
 /* Returns what LibTorch's allocator has of the memory of the device that the mesh has on this rank.
  * FSDP2_E_UNSUPPORTED for the host, whose memory the system counts. */
 FSDP2_CALL fsdp2_mesh_get_device_memory(fsdp2_mesh mesh, fsdp2_device_memory* out);
+/* [c] Chooses a param_dtype (fsdp2_shard_options) that the devices of all ranks compute fast in:
+ * FSDP2_DTYPE_BF16 where each has products of bf16 (GPUs from compute capability 8.0 on, CPUs with
+ * AVX512_BF16 or AMX); otherwise FSDP2_DTYPE_F16 where all are GPUs, which needs a loss_scale
+ * (fsdp2_step_options); otherwise FSDP2_DTYPE_F32. */
+FSDP2_CALL fsdp2_mesh_choose_dtype(fsdp2_mesh mesh, int32_t* out);
 /* Describes the mesh and this rank: "Mesh(ddp=2, fsdp=4) rank 5 at (1, 1)". */
 FSDP2_CALL fsdp2_mesh_describe(fsdp2_mesh mesh, char* buf, size_t cap, size_t* needed);
 /* Returns the sub-mesh along some dims that this rank is in. Only its own ranks make its collective

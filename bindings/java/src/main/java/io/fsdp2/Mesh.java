@@ -120,6 +120,16 @@ public final class Mesh extends Handle {
     return out[0] != 0;
   }
 
+  /**
+   * A paramDtype that the devices of all ranks compute fast in: bf16 where each has products of it,
+   * otherwise fp16 where all are GPUs, which needs a loss scale, otherwise fp32. Collective.
+   */
+  public DType chooseDtype() {
+    int[] out = new int[1];
+    use(id -> Raw.fsdp2_mesh_choose_dtype(id, out));
+    return DType.of(out[0]);
+  }
+
   /** A number that equal meshes have in common. */
   public long getHash() {
     return number(Raw::fsdp2_mesh_get_hash);

@@ -39,6 +39,8 @@ public final class MeshTest {
             expect(true, mesh.isEqual(same));
             expect(mesh.getHash(), same.getHash());
             expect(ErrorCode.UNSUPPORTED, code(mesh::getDeviceMemory));
+            DType dtype = mesh.chooseDtype();
+            expect(true, dtype == DType.BF16 || dtype == DType.F32);
             expect(new long[] {2}, flat.getInfo().shape());
             expect("replicas", group.getDimName(0));
             expectContains("ddp=2", other.describe());
