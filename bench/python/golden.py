@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Make, re-check and compare golden files: losses and gradient norms of short training runs.
 
-    golden.py make    --suite DIR/suite.json     models, tokens and golden files beside it
+    golden.py make    --suite DIR/suite.json     models, tokens and golden files beside it; of --models
+                                                 M ... alone where they are named
     golden.py check   --suite DIR/suite.json     run everything again, compare with the files
     golden.py report  --suite DIR/suite.json     the spreads of the golden files, as a table
     golden.py compare --golden DIR/tiny-llama.json --run fp32 --world 2 LINES.jsonl
@@ -32,9 +33,11 @@ Record = dict[str, Any]
 # Options that say where files lie or that do not belong to a golden run.
 NOT_RECORDED = {
     "model", "tokens", "save_dir", "resume", "full_state_dict", "device", "stop_step", "exact_grad_norm", "matmul_precision",
-    "compile"
+    "compile", "fsdp1"
 }  # fmt: skip
 BASE_RUN = "fp32"
+# Where rounding decides which expert gets a token, a run is no measure of another implementation.
+LEAST_ROUTING_GAP = 5e-6
 
 
 # --------------------------------------------------------------------------------- suite
@@ -44,11 +47,12 @@ def load_suite(path: Path) -> Suite:
     return json.loads(path.read_text())
 
 
-def make_inputs(suite: Suite, root: Path) -> None:
-    """Write the models and token files of a suite."""
+def make_inputs(suite: Suite, root: Path, models: list[str]) -> None:
+    """Write the models and token files."""
     import make_model
 
-    for name, spec in suite["models"].items():
+    for name in models:
+        spec = suite["models"][name]
         config = spec["config"] if "config" in spec else make_model.PRESETS[spec["preset"]]
         make_model.write_model(
             config,
@@ -66,9 +70,10 @@ def make_inputs(suite: Suite, root: Path) -> None:
 
 
 def run_options(suite: Suite, model: str, run: Record) -> Record:
-    """Training options of one run: defaults of the suite, then the model's, then the run's."""
+    """Training options of a run: the suite's, the model's, the run's, the run's of this model."""
     spec = suite["models"][model]
-    return suite.get("defaults", {}) | spec.get("options", {}) | run.get("options", {})
+    own = run.get("options_of", {}).get(model, {})
+    return suite.get("defaults", {}) | spec.get("options", {}) | run.get("options", {}) | own
 
 
 def runs_of(suite: Suite, model: str, world: int) -> list[Record]:
@@ -94,6 +99,7 @@ def worker(suite_path: Path, out: Path, models: list[str], device_choice: str) -
     import torch.distributed as dist
     import train_fsdp2 as train
     import transformers
+    from routing_gap import smallest_routing_gap
 
     transformers.logging.set_verbosity_error()
     suite, root = load_suite(suite_path), suite_path.parent
@@ -110,9 +116,14 @@ def worker(suite_path: Path, out: Path, models: list[str], device_choice: str) -
                 )
                 lines: list[Record] = []
                 norms: Record | None = {} if run["name"] == BASE_RUN else None
-                train.run(cfg, device, lines.append, norms)
+                with smallest_routing_gap() as gap:
+                    train.run(cfg, device, lines.append, norms)
+                gaps: list[float | None] = [None] * world
+                dist.all_gather_object(gaps, gap())
                 if dist.get_rank() == 0:
-                    records.append(record_of(model, run["name"], world, cfg, lines, norms))
+                    record = record_of(model, run["name"], world, cfg, lines, norms)
+                    known = [g for g in gaps if g is not None]
+                    records.append(record | ({"routing_gap": min(known)} if known else {}))
         if dist.get_rank() == 0:
             out.write_text(json.dumps(records))
     train.leave()
@@ -300,11 +311,25 @@ def golden_of(suite: Suite, root: Path, model: str, records: list[Record]) -> Re
     return golden
 
 
-def make(suite_path: Path) -> int:
+def narrow_routing(records: list[Record]) -> list[str]:
+    """The fp32 runs whose routing is too close to a tie to be recorded."""
+    return [
+        f"{r['model']} {r['name']} x{r['world_size']}: two experts' probabilities are "
+        f"{r['routing_gap']:.1e} apart (at least {LEAST_ROUTING_GAP:.0e}): choose another lr or seed"
+        for r in records
+        if r.get("routing_gap", 1.0) < LEAST_ROUTING_GAP and r["name"].startswith("fp32")
+    ]
+
+
+def make(suite_path: Path, models: list[str]) -> int:
     suite, root = load_suite(suite_path), suite_path.parent
-    make_inputs(suite, root)
-    records = run_suite(suite_path, [], [])
-    for model in suite["models"]:
+    models = models or list(suite["models"])
+    make_inputs(suite, root, models)
+    records = run_suite(suite_path, [], models)
+    if narrow := narrow_routing(records):
+        print("\n".join(narrow), file=sys.stderr)
+        return 1
+    for model in models:
         dump_golden(root / f"{model}.json", golden_of(suite, root, model, records))
     return report(suite_path)
 
@@ -378,6 +403,7 @@ def main(argv: list[str] | None = None) -> int:
             command.add_argument("--worlds", type=int, nargs="+", default=[])
         if name in ("check", "worker"):
             command.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+        if name in ("make", "check", "worker"):
             command.add_argument("--models", nargs="+", default=[])
         if name == "worker":
             command.add_argument("--out", type=Path, required=True)
@@ -395,7 +421,9 @@ def main(argv: list[str] | None = None) -> int:
         return compare(args.golden, args.run, args.world, args.lines)
     if args.command == "check":
         return check(args.suite, args.worlds, args.models, args.device)
-    return {"make": make, "report": report}[args.command](args.suite)
+    if args.command == "make":
+        return make(args.suite, args.models)
+    return report(args.suite)
 
 
 if __name__ == "__main__":
