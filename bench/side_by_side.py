@@ -27,6 +27,8 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 WARMUP_STEPS = 2  # left out of the step times
 GIB = 1024.0**3
+# Models, token files and logs; kept for later calls.
+DEFAULT_WORK_DIR = Path(tempfile.gettempdir()) / "fsdp2-bench"
 
 Line = dict[str, Any]
 
@@ -242,7 +244,7 @@ def add_run_options(parser: argparse.ArgumentParser, seq_len: int, rounds: int) 
     parser.add_argument(
         "--work-dir",
         type=Path,
-        default=Path(tempfile.gettempdir()) / "fsdp2-bench",
+        default=DEFAULT_WORK_DIR,
         help="models, token files and logs; kept for later calls",
     )
     parser.add_argument(

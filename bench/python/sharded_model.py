@@ -13,7 +13,14 @@ from safetensors import safe_open
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import (
+    CPUOffloadPolicy,
+    FullyShardedDataParallel,
+    MixedPrecision,
+    MixedPrecisionPolicy,
+    fully_shard,
+)
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from torch.distributed.tensor import DTensor
 from train_options import DTYPES, TrainConfig
 from transformers import AutoConfig, AutoModelForCausalLM
@@ -123,6 +130,23 @@ def reset_buffers(model: nn.Module, device: torch.device) -> None:
             module.embed_scale = torch.tensor(module.embedding_dim**0.5, device=device)
 
 
+def wrap_by_fsdp1(cfg: TrainConfig, model: nn.Module, device: torch.device) -> nn.Module:
+    """FSDP2's predecessor around the same units."""
+    precision = None
+    if cfg.param_dtype != "none" or cfg.reduce_dtype != "none":
+        precision = MixedPrecision(
+            param_dtype=DTYPES.get(cfg.param_dtype), reduce_dtype=DTYPES.get(cfg.reduce_dtype)
+        )
+    kinds = {type(layer) for layer in decoder_layers(model)}
+    return FullyShardedDataParallel(
+        model,
+        auto_wrap_policy=ModuleWrapPolicy(kinds),
+        mixed_precision=precision,
+        device_id=device,
+        use_orig_params=True,
+    )
+
+
 def build_model(cfg: TrainConfig, mesh: DeviceMesh | None, device: torch.device) -> nn.Module:
     """Build on meta, wrap, compile, shard, then materialise and load the shards."""
     config = AutoConfig.from_pretrained(cfg.model)
@@ -139,7 +163,7 @@ def build_model(cfg: TrainConfig, mesh: DeviceMesh | None, device: torch.device)
     if cfg.compile:
         for layer in layers:
             layer.compile()
-    if mesh is not None:
+    if mesh is not None and not cfg.fsdp1:
         options: dict[str, Any] = {"mesh": mesh}
         if cfg.reshard_after_forward != "default":
             text = cfg.reshard_after_forward
@@ -158,4 +182,6 @@ def build_model(cfg: TrainConfig, mesh: DeviceMesh | None, device: torch.device)
     model.tie_weights()  # to_empty made two parameters of a shared one
     reset_buffers(model, device)
     load_weights(model, cfg.model, config.tie_word_embeddings)
+    if cfg.fsdp1:
+        model = wrap_by_fsdp1(cfg, model, device)
     return model.train()

@@ -35,7 +35,7 @@ from torch.distributed.checkpoint.state_dict import (
     set_state_dict,
 )
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import FSDPModule
+from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 from torch.distributed.tensor import DTensor
 from train_options import TrainConfig, parse_config
 
@@ -185,6 +185,8 @@ def mean_cross_entropy(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tens
 
 def gradient_norm(model: nn.Module) -> torch.Tensor:
     """Global L2 norm of the averaged gradients, before clipping, as clip_grad_norm_ has it."""
+    if isinstance(model, FullyShardedDataParallel):
+        return model.clip_grad_norm_(math.inf)
     grads = [p.grad for p in model.parameters() if p.grad is not None]
     return full(torch.nn.utils.get_total_norm(grads, norm_type=2.0))
 
@@ -220,6 +222,8 @@ def run(
     rank, world = dist.get_rank(), dist.get_world_size()
     if cfg.global_batch % (world * cfg.grad_accum):
         raise ValueError("--global-batch must be a multiple of ranks x --grad-accum")
+    if cfg.fsdp1 and (cfg.plain or cfg.grad_accum != 1 or cfg.clip or cfg.fsdp_size):
+        raise ValueError("--fsdp1 is for speed alone: no micro steps, no clipping, one shard group")
     rss_before_model = status_bytes("VmRSS")
     mesh = make_mesh(cfg, device)
     model = build_model(cfg, mesh, device)
@@ -242,7 +246,7 @@ def run(
         loss_sum = torch.zeros((), dtype=torch.float64, device=device)
         for micro in range(cfg.grad_accum):
             last = micro == cfg.grad_accum - 1
-            if mesh is not None:
+            if mesh is not None and not cfg.fsdp1:
                 cast(FSDPModule, model).set_requires_gradient_sync(
                     last or cfg.accum_sync == "every"
                 )
@@ -300,7 +304,7 @@ def run(
                 "world_size": world,
                 "fsdp_size": cfg.fsdp_size or world,
                 "device": device.type,
-                "parameters": sum(p.numel() for p in parameters),
+                "parameters": sum(locals_by_rank if cfg.fsdp1 else (p.numel() for p in parameters)),
                 "local_parameters": locals_by_rank,
                 "steps": len(step_times),
                 "median_step_time_s": round(median, 6),

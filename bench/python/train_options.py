@@ -77,6 +77,7 @@ class TrainConfig:
     )
     exact_grad_norm: bool = option(False, "also emit grad_norm_fp64, accumulated in double")
     plain: bool = option(False, "no FSDP at all (one rank only); a cross-check")
+    fsdp1: bool = option(False, "FullyShardedDataParallel, FSDP2's predecessor, in its place")
     compile: bool = option(False, "torch.compile each decoder layer, and the loss")
 
 

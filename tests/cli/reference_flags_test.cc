@@ -20,7 +20,8 @@ using config::TrainOptions;
 
 // The flags that this program has no use for: LibTorch's engine choices of the Python program, and
 // its cross-check without FSDP.
-const std::set<std::string> kLeftOut = {"--attn", "--compile", "--optimizer-impl", "--plain"};
+const std::set<std::string> kLeftOut = {"--attn", "--compile", "--fsdp1", "--optimizer-impl",
+                                        "--plain"};
 // Values that are ours alone.
 const std::map<std::string, std::set<std::string>> kOwnChoices = {
     {"--optimizer", {"muon"}}, {"--matmul-precision", {"high-always", "medium-always"}}};
