@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
+
+#include "core/comm/transport/sum_parts.h"
 
 namespace fsdp2 {
 
@@ -12,9 +15,48 @@ namespace {
 
 constexpr int64_t kBlock = 32768;  // elements: the accumulator stays in the core's own cache
 
-}  // namespace
+template <typename In, typename Out>
+void sum_of_type(const at::Tensor& out, at::TensorList parts, float divisor) {
+  std::vector<const In*> values;
+  values.reserve(parts.size());
+  for (const at::Tensor& part : parts) {
+    values.push_back(part.const_data_ptr<In>());
+  }
+  sum_parts(values, divisor, out.mutable_data_ptr<Out>(), out.numel());
+}
 
-void reduce_in_rank_order(const at::Tensor& out, at::TensorList parts, ReduceOp op) {
+template <typename In>
+bool sum_into(const at::Tensor& out, at::TensorList parts, float divisor) {
+  switch (out.scalar_type()) {
+    case at::kFloat:
+      sum_of_type<In, float>(out, parts, divisor);
+      return true;
+    case at::kBFloat16:
+      sum_of_type<In, c10::BFloat16>(out, parts, divisor);
+      return true;
+    default:
+      return false;
+  }
+}
+
+// The bits of reduce_in_blocks. False, with nothing done, for other dtypes and operations than
+// gradients have.
+bool sum_in_one_pass(const at::Tensor& out, at::TensorList parts, ReduceOp op) {
+  if (op == ReduceOp::kMax || !out.is_cpu()) {
+    return false;
+  }
+  const float divisor = op == ReduceOp::kAverage ? static_cast<float>(parts.size()) : 1.0F;
+  switch (parts[0].scalar_type()) {
+    case at::kFloat:
+      return sum_into<float>(out, parts, divisor);
+    case at::kBFloat16:
+      return sum_into<c10::BFloat16>(out, parts, divisor);
+    default:
+      return false;
+  }
+}
+
+void reduce_in_blocks(const at::Tensor& out, at::TensorList parts, ReduceOp op) {
   const at::ScalarType dtype = parts[0].scalar_type();
   const at::ScalarType wide = at::isReducedFloatingType(dtype) ? at::kFloat : dtype;
   const int64_t numel = out.numel();
@@ -36,6 +78,14 @@ void reduce_in_rank_order(const at::Tensor& out, at::TensorList parts, ReduceOp 
       sum.div_(static_cast<double>(parts.size()));
     }
     target.copy_(sum);
+  }
+}
+
+}  // namespace
+
+void reduce_in_rank_order(const at::Tensor& out, at::TensorList parts, ReduceOp op) {
+  if (!sum_in_one_pass(out, parts, op)) {
+    reduce_in_blocks(out, parts, op);
   }
 }
 
