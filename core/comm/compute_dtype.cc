@@ -25,7 +25,7 @@ bool cpu_has_bf16_products() {
 // LibTorch's name for compute capability 8.0, asked without linking its CUDA.
 bool gpu_has_bf16_products(at::Device device) {
   const c10::DeviceGuard current(device);
-  return at::detail::getCUDAHooks().supportsBFloat16RNNWithCuDNN();
+  return at::detail::getCUDAHooks().supportsBFloat16ConvolutionWithCuDNNv8();
 }
 
 }  // namespace
