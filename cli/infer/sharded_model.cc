@@ -5,6 +5,7 @@
 #include "cli/arguments.h"
 #include "cli/sharding.h"
 #include "cli/train/flags/option_checks.h"
+#include "cli/train/param_dtype.h"
 #include "cli/train/setup.h"
 #include "core/config/key_table.h"
 
@@ -27,19 +28,21 @@ void ShardedModel::use(const ModelOptions& options, const std::string& shared,
 }
 
 void ShardedModel::prepare(const ModelOptions& options, const std::string& shared) {
-  const config::TrainOptions& run = options.run();
+  config::Plan plan = options.plan;
+  const config::TrainOptions& run = plan.options;
   set_up_process(run);
   Mesh job;
-  join_job(options.plan, &job);
+  join_job(plan, &job);
   const std::string text = "--checkpoint=" + options.checkpoint + "\n" + shared;
   check(fsdp2_mesh_agree(job.get(), "options", text.c_str()));
   const int64_t ranks = info_of<fsdp2_mesh_info>(fsdp2_mesh_get_info, job.get()).world_size;
-  cli::check_world(options.plan, ranks);
+  cli::check_world(plan, ranks);
   check_sharding_for_world(run.sharding(), ranks);
   lay_out_mesh(run, job, &mesh_);
+  settle_param_dtype(&plan, mesh_);
   job_ = info_of<fsdp2_mesh_info>(fsdp2_mesh_get_info, mesh_.get());
   sequence_ranks_ = run.ulysses_size;
-  make_model(run, &module_, options.plan.origin_of("config-overrides"));
+  make_model(run, &module_, plan.origin_of("config-overrides"));
   vocab_size_ = info_of<fsdp2_module_info>(fsdp2_module_get_info, module_.get()).vocab_size;
   shard_model(run, module_, mesh_, &shard_);
   if (options.checkpoint.empty()) {

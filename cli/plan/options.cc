@@ -152,7 +152,8 @@ PlanOptions options_of(const config::TrainOptions& run) {
   o.world_size = run.world_size > 0 ? static_cast<int>(run.world_size) : 1;
   o.sharding = run.sharding();
   o.dtype = run.dtype;
-  o.param_dtype = run.param_dtype;
+  // The devices of the run are not here; fp16, which older GPUs take instead, is as large.
+  o.param_dtype = run.param_dtype == "auto" ? "bf16" : run.param_dtype;
   o.reduce_dtype = run.reduce_dtype;
   o.comm_path = run.comm_path;
   o.optimizer = run.optimizer;

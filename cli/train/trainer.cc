@@ -13,6 +13,7 @@
 #include "cli/train/flags/option_checks.h"
 #include "cli/train/micro_batch.h"
 #include "cli/train/outputs.h"
+#include "cli/train/param_dtype.h"
 #include "cli/train/report/device_memory.h"
 #include "cli/train/report/event_file.h"
 #include "cli/train/report/memory.h"
@@ -108,6 +109,7 @@ void Trainer::prepare() {
   if (is_first_rank()) {
     check_outputs(options_);
   }
+  settle_param_dtype(&plan_, mesh_);
   trace_.emplace(options_, mesh_);
   rss_before_model_ = status_bytes("VmRSS");
   make_model(options_, &module_, plan_.origin_of("config-overrides"));

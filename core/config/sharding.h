@@ -12,6 +12,7 @@ namespace fsdp2::config {
 std::vector<std::string> strategy_names();
 std::vector<std::string> dtype_names();
 std::vector<std::string> dtype_names_or_none();
+std::vector<std::string> param_dtype_names();
 std::vector<std::string> comm_path_names();
 std::vector<std::string> shard_dim_names();
 
@@ -27,6 +28,9 @@ struct Sharding {
   std::string shard_dim = "0";  // also "auto"
 };
 
+inline constexpr const char* kParamDtypeHelp =
+    "Dtype for gathering and computing; auto: bf16 where the devices of all ranks have products of "
+    "it, otherwise fp16 with --loss-scale on GPUs, otherwise fp32";
 inline constexpr const char* kFsdpSizeHelp =
     "Ranks per shard group (0 or 1: all ranks; fewer: the groups are replicas)";
 inline constexpr const char* kUlyssesHelp =

@@ -92,9 +92,11 @@ std::string read_text_of(const Value& value, const Key& key) {
     case Form::kList:
       return list_of_names(value);
     case Form::kDtype: {
-      const bool may_be_none = key.choices.front() == "none";
-      const bool is_none = value.node.kind == Kind::kText && value.node.text == "none";
-      return may_be_none && is_none ? "none" : value.as_dtype();
+      const std::string& word = value.node.text;
+      const bool is_word = value.node.kind == Kind::kText && (word == "none" || word == "auto");
+      const auto& choices = key.choices;
+      const bool is_choice = std::find(choices.begin(), choices.end(), word) != choices.end();
+      return is_word && is_choice ? word : value.as_dtype();
     }
     case Form::kObject:
       return value.as_object();

@@ -24,7 +24,9 @@ const std::set<std::string> kLeftOut = {"--attn", "--compile", "--fsdp1", "--opt
                                         "--plain"};
 // Values that are ours alone.
 const std::map<std::string, std::set<std::string>> kOwnChoices = {
-    {"--optimizer", {"muon"}}, {"--matmul-precision", {"high-always", "medium-always"}}};
+    {"--optimizer", {"muon"}},
+    {"--param-dtype", {"auto"}},
+    {"--matmul-precision", {"high-always", "medium-always"}}};
 
 struct PythonFlag {
   std::string default_value;

@@ -189,12 +189,23 @@ class Finish {
     }
   }
 
+  // What `storage` stores parameters in, before any device is asked.
+  const std::string& known_param_dtype(const Value& storage) const {
+    if (plan_.options.param_dtype == "auto") {
+      storage.refuse("parameters are stored in param_dtype, which is auto (" +
+                     plan_.origin_of("param-dtype") + "): expected a dtype there");
+    }
+    return plan_.options.param_dtype;
+  }
+
   void set_storage() {
     const std::string path = roll_strategy("storage_dtype");
     const Node* storage = find_path(role_, path);
     if (storage != nullptr && storage->text == "param") {
-      plan_.set("dtype", plan_.options.param_dtype, origin_text(in_role(path, storage)));
-    } else if (storage == nullptr && plan_.purpose == Purpose::kInfer) {
+      const Value value = in_role(path, storage);
+      plan_.set("dtype", known_param_dtype(value), origin_text(value));
+    } else if (storage == nullptr && plan_.purpose == Purpose::kInfer &&
+               plan_.options.param_dtype != "auto") {
       plan_.set("dtype", plan_.options.param_dtype, kDefault);
     }
   }
@@ -208,7 +219,7 @@ class Finish {
       return;
     }
     const Value value = in_role(path, compat);
-    set_as_source("dtype", "storage_dtype", plan_.options.param_dtype, plan_.options.dtype, value);
+    set_as_source("dtype", "storage_dtype", known_param_dtype(value), plan_.options.dtype, value);
     set_as_source("shard-dim", "shard_dim", plan_.options.fsdp_size <= 1 ? "0" : "auto",
                   plan_.options.shard_dim, value);
     if (!plan_.options.resume.empty()) {

@@ -59,8 +59,11 @@ void read_storage(const Value& value, Plan* plan) {
 
 void read_param_dtype(const Value& value, Plan* plan) {
   plan->read("param-dtype", value);
-  if (plan->options.param_dtype == "fp16") {
+  const std::string& dtype = plan->options.param_dtype;
+  if (dtype == "fp16") {
     plan->set("loss-scale", 65536.0, origin_text(value));
+  }
+  if (dtype == "fp16" || dtype == "auto") {  // which may become fp16
     plan->set("loss-scale-interval", int64_t{400}, origin_text(value));
   }
 }

@@ -383,6 +383,23 @@ TEST(RollFile, Fp16ScalesTheLoss) {
   EXPECT_EQ(plan.options.loss_scale_interval, 400);
 }
 
+TEST(Dialects, LeaveTheDtypeToTheDevices) {
+  const std::string config = "strategy_args.strategy_config";
+  const TrainOptions roll = plan_from(role_file(config + ".param_dtype", "auto")).options;
+  EXPECT_EQ(roll.param_dtype, "auto");
+  EXPECT_EQ(roll.dtype, "fp32");
+  EXPECT_EQ(roll.loss_scale, 0);  // unless it becomes fp16
+  EXPECT_EQ(roll.loss_scale_interval, 400);
+  for (const std::string file :
+       {"parallel: {fsdp_plan: {param_dtype: auto}}\n", "sharding_size: auto\nparam_dtype: auto\n",
+        "param_dtype: auto\n"}) {
+    EXPECT_EQ(plan_from(file).options.param_dtype, "auto") << file;
+  }
+  EXPECT_THAT(role_mistake(config, "{param_dtype: auto, storage_dtype: param}"),
+              HasSubstr("storage_dtype: parameters are stored in param_dtype, which is auto ("));
+  EXPECT_THAT(mistake_in("reduce_dtype: auto\n"), HasSubstr("reduce_dtype: expected a dtype"));
+}
+
 TEST(RollFile, DevicesAreCountedWithoutRunningCode) {
   const auto count = [](const std::string& mapping) {
     return plan_from(role_file("device_mapping", mapping)).options.world_size;

@@ -1,0 +1,46 @@
+#include "cli/train/param_dtype.h"
+
+#include <cstdint>
+#include <string>
+
+namespace fsdp2::cli {
+
+namespace {
+
+constexpr double kUsualLossScale = 65536.0;
+
+struct Choice {
+  const char* name;
+  const char* reason;
+};
+
+Choice choice_of(int32_t dtype) {
+  switch (dtype) {
+    case FSDP2_DTYPE_BF16:
+      return {"bf16", "the devices of all ranks have products of bf16"};
+    case FSDP2_DTYPE_F16:
+      return {"fp16", "a GPU is below compute capability 8.0, where bf16 begins"};
+    default:
+      return {"fp32", "a CPU has no products of bf16 (AVX512_BF16 or AMX)"};
+  }
+}
+
+}  // namespace
+
+void settle_param_dtype(config::Plan* plan, const Mesh& mesh) {
+  if (plan->options.param_dtype != "auto") {
+    return;
+  }
+  int32_t dtype = FSDP2_DTYPE_KEEP;
+  check(fsdp2_mesh_choose_dtype(mesh.get(), &dtype));
+  const Choice choice = choice_of(dtype);
+  plan->set("param-dtype", choice.name, plan->origin_of("param-dtype"));
+  std::string scale;
+  if (dtype == FSDP2_DTYPE_F16 && plan->origins.count("loss-scale") == 0) {
+    plan->set("loss-scale", kUsualLossScale, "by param-dtype");
+    scale = ", with --loss-scale 65536";
+  }
+  plan->note("--param-dtype auto is " + std::string(choice.name) + scale + ": " + choice.reason);
+}
+
+}  // namespace fsdp2::cli
