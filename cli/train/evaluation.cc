@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "cli/train/micro_batch.h"
+#include "cli/train/report/progress.h"
 #include "cli/train/setup.h"
 
 namespace fsdp2::cli {
@@ -57,6 +58,19 @@ fsdp2_evaluation Evaluation::run(const Module& module) {
   check(fsdp2_module_train(module.get(), 1));
   all.loss = sum / static_cast<double>(all.n_labels);
   return all;
+}
+
+nlohmann::ordered_json line_of(const fsdp2_evaluation& evaluation, int64_t step) {
+  return {{"event", "evaluation"},
+          {"step", step},
+          {"loss", evaluation.loss},
+          {"n_labels", evaluation.n_labels}};
+}
+
+std::string told(const fsdp2_evaluation& evaluation, int64_t step) {
+  return "step " + std::to_string(step + 1) + ": evaluation loss " +
+         std::to_string(evaluation.loss) + " over " +
+         count_text(static_cast<double>(evaluation.n_labels)) + " tokens";
 }
 
 }  // namespace fsdp2::cli

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
 
 #include "cli/library.h"
 #include "cli/train/flags/options.h"
@@ -23,5 +25,9 @@ class Evaluation {
   int64_t rows_of_forward_;
   Loader loader_;
 };
+
+// Its line of --metrics, and its line for people, without an end; after the step `step`.
+nlohmann::ordered_json line_of(const fsdp2_evaluation& evaluation, int64_t step);
+std::string told(const fsdp2_evaluation& evaluation, int64_t step);
 
 }  // namespace fsdp2::cli

@@ -15,13 +15,11 @@
 #include "cli/train/outputs.h"
 #include "cli/train/param_dtype.h"
 #include "cli/train/report/device_memory.h"
-#include "cli/train/report/event_file.h"
 #include "cli/train/report/memory.h"
 #include "cli/train/report/memory_report.h"
-#include "cli/train/report/metrics.h"
-#include "cli/train/report/metrics_table.h"
 #include "cli/train/report/overview.h"
 #include "cli/train/report/progress.h"
+#include "cli/train/report/reports.h"
 #include "cli/train/report/step_line.h"
 #include "cli/train/report/summary.h"
 #include "cli/train/report/trace.h"
@@ -64,7 +62,7 @@ class Trainer {
   void gather_units();
   void run_step();
   void run_step_and_count_memory();
-  void evaluate(int64_t step);
+  void evaluate_if_due();
   void save_if_sound(int64_t next_step);
   void report(const fsdp2_step_result& result, double seconds, double data_wait);
   std::string save_last();
@@ -94,9 +92,7 @@ class Trainer {
   std::optional<Trace> trace_;
   std::optional<Checkpoints> checkpoints_;
   // These are rank 0's.
-  std::optional<Metrics> metrics_;
-  std::optional<MetricsTable> table_;  // with --metrics-csv
-  std::optional<EventFile> events_;    // with --tensorboard
+  std::optional<Reports> reports_;
   std::optional<Progress> progress_;
   std::vector<double> step_seconds_;
 };
@@ -131,13 +127,7 @@ void Trainer::prepare() {
   units_ = options_.pregather ? unit_names(shard_) : std::vector<std::string>();
   resumed_ = resume(options_, mesh_, run_state());
   if (is_first_rank()) {
-    metrics_.emplace(options_.metrics, resumed_.next_step);
-    if (!options_.metrics_csv.empty()) {
-      table_.emplace(options_.metrics_csv, resumed_.next_step);
-    }
-    if (!options_.tensorboard.empty()) {
-      events_.emplace(options_.tensorboard, resumed_.next_step);
-    }
+    reports_.emplace(options_, resumed_.next_step);
     if (reshard_choice_) {
       emit({{"event", "reshard_budget"},
             {"kept_gathered", reshard_choice_->kept},
@@ -183,6 +173,9 @@ void Trainer::train() {
     introduce();
   }
   next_step_ = resumed_.next_step;
+  if (next_step_ > 0) {
+    evaluate_if_due();
+  }
   while (next_step_ < stop_ && !is_asked_to_stop()) {
     trace_->before_step(next_step_);
     if (next_step_ == options_.memory_step) {
@@ -192,10 +185,8 @@ void Trainer::train() {
     }
     say(trace_->after_step(next_step_));
     ++next_step_;
-    if (evaluation_->is_due(next_step_, stop_)) {
-      evaluate(next_step_ - 1);
-    }
     save_if_sound(next_step_);
+    evaluate_if_due();
   }
 }
 
@@ -281,18 +272,17 @@ void Trainer::run_step_and_count_memory() {
   }
 }
 
-void Trainer::evaluate(int64_t step) {
-  const fsdp2_evaluation evaluation = evaluation_->run(module_);
-  if (!is_first_rank()) {
+// What is due after the steps done so far. A run that is asked to stop leaves it to the one that
+// goes on from its checkpoint, which therefore begins with it.
+void Trainer::evaluate_if_due() {
+  if (!evaluation_->is_due(next_step_, stop_) || is_asked_to_stop()) {
     return;
   }
-  emit({{"event", "evaluation"},
-        {"step", step},
-        {"loss", evaluation.loss},
-        {"n_labels", evaluation.n_labels}});
-  progress_->say("step " + std::to_string(step + 1) + ": evaluation loss " +
-                 std::to_string(evaluation.loss) + " over " +
-                 count_text(static_cast<double>(evaluation.n_labels)) + " tokens");
+  const fsdp2_evaluation evaluation = evaluation_->run(module_);
+  if (is_first_rank()) {
+    emit(line_of(evaluation, next_step_ - 1));
+  }
+  say(told(evaluation, next_step_ - 1));
 }
 
 // Parameters that are not finite any more (--not-finite apply) are not saved, and training goes on.
@@ -326,16 +316,10 @@ void Trainer::report(const fsdp2_step_result& result, double seconds, double dat
 }
 
 void Trainer::emit(const nlohmann::ordered_json& line) {
-  if (metrics_->goes_to_stdout()) {
+  if (progress_ && reports_->go_to_stdout()) {
     progress_->clear();
   }
-  metrics_->write(line);
-  if (table_) {
-    table_->write(line);
-  }
-  if (events_) {
-    events_->write(line);
-  }
+  reports_->write(line);
 }
 
 void Trainer::finish() {
@@ -359,10 +343,18 @@ void Trainer::finish() {
   }
 }
 
-// Collective. A run that was stopped before its first step has nothing new to save.
+// Collective. A run that was stopped before its first step has nothing new to save: if nothing at
+// all is saved, whoever wants to go on from it must be told.
 std::string Trainer::save_last() {
-  const bool has_nothing_new = stopped_by_ != 0 && next_step_ == resumed_.next_step;
-  return has_nothing_new ? "" : checkpoints_->finish(run_state(), next_step_);
+  if (stopped_by_ == 0 || next_step_ > resumed_.next_step) {
+    return checkpoints_->finish(run_state(), next_step_);
+  }
+  if (next_step_ == 0 && !options_.save_dir.empty()) {
+    throw Failure("stopped by " + stop_signal_name(stopped_by_) +
+                  " before the first step: --save-dir " + options_.save_dir +
+                  " has no checkpoint to go on from");
+  }
+  return "";
 }
 
 void Trainer::say_how_it_ended(const std::string& saved) {
@@ -390,7 +382,7 @@ void Trainer::show_sample() {
     return;
   }
   emit({{"event", "sample"}, {"prompt", sample.prompt}, {"text", sample.text}});
-  if (metrics_->goes_to_stdout()) {
+  if (reports_->go_to_stdout()) {
     progress_->say(sample.whole);
   } else {
     progress_->clear();

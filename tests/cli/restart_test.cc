@@ -120,6 +120,20 @@ TEST_F(Restart, TableIsThatOfARunWithoutABreak) {
   EXPECT_EQ(read_file(table), "my,own\n");
 }
 
+// --stop-step ends a run with an evaluation that a run without a break does not make; a signal ends
+// it without one that was due.
+TEST_F(Restart, EvaluationsAreThoseOfARunWithoutABreak) {
+  const Arguments all = joined(kAuto, {"--eval-every", "2", "--eval-size", "1", "--eval-data",
+                                       golden_inputs("tiny-llama").back()});
+  const std::vector<Json> whole = without_break(all);
+  run_to_end(joined(all, {"--stop-step", "3"}));
+  run_to_end(joined(all, {"--stop-step", "4"}));
+  const std::string text = read_file(metrics());
+  write_file(metrics(), text.substr(0, text.rfind("{\"event\":\"evaluation\"")));
+  run_to_end(all);
+  EXPECT_EQ(without_times(metrics()), whole);
+}
+
 // A machine that went down may have lost the end of the file.
 TEST_F(Restart, HalfALineIsRemoved) {
   run_to_end(joined(kAuto, {"--stop-step", "4"}));

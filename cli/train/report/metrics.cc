@@ -13,7 +13,10 @@ std::optional<int64_t> step_of_json(const std::string& line) {
     return std::nullopt;
   }
   const auto& event = json["event"];
-  const bool is_of_step = event == "step" || event == "evaluation" || event == "memory";
+  if (event == "evaluation" && json.contains("step")) {
+    return json.value("step", int64_t{0}) + 1;  // made before the next step, and after a resume
+  }
+  const bool is_of_step = event == "step" || event == "memory";
   return is_of_step ? json.value("step", kAfterAllSteps) : kAfterAllSteps;
 }
 

@@ -44,7 +44,12 @@ std::optional<int64_t> step_of_row(const std::string& row) {
   const bool is_number =
       !step.empty() && step.size() <= kMostDigits &&
       std::all_of(step.begin(), step.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
-  return is_number ? std::optional<int64_t>(std::stoll(step)) : std::nullopt;
+  if (!is_number) {
+    return std::nullopt;
+  }
+  const bool is_evaluation = row.compare(step.size(), 2, ",,") == 0;  // a step has a loss
+  // An evaluation is made before the next step, and after a resume.
+  return std::stoll(step) + (is_evaluation ? 1 : 0);
 }
 
 // JSON has no word for what is not finite.
