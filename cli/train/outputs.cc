@@ -100,6 +100,7 @@ void check_directory(const std::string& flag, const std::string& path) {
     nearest = nearest.parent_path();
   }
   need_folder(flag, path, nearest);
+  try_directory(flag, path, fs::absolute(path, error));
 }
 
 // Checks a directory that appears whole: that it can be made, and that what is there is of the same

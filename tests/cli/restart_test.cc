@@ -134,6 +134,18 @@ TEST_F(Restart, EvaluationsAreThoseOfARunWithoutABreak) {
   EXPECT_EQ(without_times(metrics()), whole);
 }
 
+TEST_F(Restart, TwoRunsDoNotWriteOneFile) {
+  const Arguments endless = {"--steps", "1000000", "--save-dir", folder_ + "/other"};
+  Process first(launched(1, joined({fsdp2_program(), "train"}, arguments(endless))), {});
+  ASSERT_TRUE(comes_true([&] { return fs::exists(metrics()) && fs::file_size(metrics()) > 0; }));
+  const Training second = train(1, arguments({}));
+  EXPECT_EQ(second.outcome.exit_code, 1);
+  EXPECT_THAT(second.outcome.err,
+              HasSubstr("--metrics " + metrics() + ": another run writes to it: wait for its end"));
+  kill(first.pid(), SIGKILL);
+  first.wait();
+}
+
 // A machine that went down may have lost the end of the file.
 TEST_F(Restart, HalfALineIsRemoved) {
   run_to_end(joined(kAuto, {"--stop-step", "4"}));

@@ -1,14 +1,17 @@
 #include "cli/train/report/line_file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 #include "cli/library.h"
@@ -16,10 +19,46 @@
 
 namespace fsdp2::cli {
 
+namespace {
+
+constexpr std::chrono::seconds kPatience{5};
+
+// Two runs in one file would leave lines of both; but one that was killed just now may take a
+// moment to end. False if another run keeps the file. A file system without locks lets everybody
+// in.
+bool lock(int file) {
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (flock(file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    if (std::chrono::steady_clock::now() > deadline) {
+      return false;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  return true;
+}
+
+}  // namespace
+
+LineFile::LineFile(std::string flag, std::string path)
+    : flag_(std::move(flag)), path_(std::move(path)) {
+  if (is_stdout()) {
+    file_ = STDOUT_FILENO;
+    return;
+  }
+  file_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  if (file_ < 0) {
+    fail();
+  }
+  if (is_regular() && !lock(file_)) {
+    throw Failure(flag_ + " " + path_ +
+                  ": another run writes to it: wait for its end, or name another file");
+  }
+}
+
 LineFile::LineFile(std::string flag, std::string path, int64_t next_step, const StepOfLine& step_of)
-    : flag_(std::move(flag)),
-      path_(std::move(path)),
-      kept_bytes_(bytes_of_earlier_steps(next_step, step_of)) {}
+    : LineFile(std::move(flag), std::move(path)) {
+  kept_bytes_ = bytes_of_earlier_steps(next_step, step_of);
+}
 
 LineFile::~LineFile() {
   if (file_ >= 0 && !is_stdout()) {
@@ -65,24 +104,19 @@ int64_t LineFile::bytes_of_earlier_steps(int64_t next_step, const StepOfLine& st
   return kept;
 }
 
-void LineFile::open_file() {
-  if (is_stdout()) {
-    file_ = STDOUT_FILENO;
-    return;
-  }
-  file_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+void LineFile::fail() const { throw Failure(flag_ + " " + path_ + ": " + std::strerror(errno)); }
+
+bool LineFile::is_regular() const {
   struct stat status{};
-  const bool is_open = file_ >= 0 && fstat(file_, &status) == 0;
-  // At once, so that a run that dies here leaves the file as it was or as it should be.
-  if (!is_open || (S_ISREG(status.st_mode) && ftruncate(file_, kept_bytes_) != 0)) {
-    throw Failure(flag_ + " " + path_ + ": " + std::strerror(errno));
-  }
+  return fstat(file_, &status) == 0 && S_ISREG(status.st_mode);
 }
 
 void LineFile::add(const std::string& line) {
-  if (file_ < 0) {
-    open_file();
+  // At once, so that a run that dies here leaves the file as it was or as it should be.
+  if (!has_begun_ && !is_stdout() && is_regular() && ftruncate(file_, kept_bytes_) != 0) {
+    fail();
   }
+  has_begun_ = true;
   append(file_, line + "\n",
          "metrics cannot be written to " + (is_stdout() ? "standard output" : path_));
 }

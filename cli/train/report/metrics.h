@@ -13,7 +13,7 @@ class Metrics {
  public:
   // Writes to the file `path`; "" is standard output. The lines that the file has of steps before
   // `next_step` stay, so that a resumed run leaves what one without a break would have left.
-  // Changes nothing until the first line is written. Throws Failure.
+  // What goes, goes when the first line is written. Throws Failure.
   Metrics(const std::string& path, int64_t next_step);
 
   bool goes_to_stdout() const { return file_.is_stdout(); }

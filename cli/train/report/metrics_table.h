@@ -11,7 +11,7 @@ namespace fsdp2::cli {
 
 class MetricsTable {
  public:
-  // The rows that the file has of steps before `next_step` stay. Changes nothing until the first
+  // The rows that the file has of steps before `next_step` stay; the others go when the first
   // row is written. Throws Failure.
   MetricsTable(const std::string& path, int64_t next_step);
 
