@@ -48,8 +48,8 @@ config::Plan without_outputs(config::Plan plan) {
   config::TrainOptions& o = plan.options;
   const config::TrainOptions fresh;
   for (std::string* text :
-       {&o.resume, &o.save_dir, &o.full_state_dict, &o.save_pretrained, &o.metrics, &o.metrics_csv,
-        &o.tensorboard, &o.trace, &o.eval_data, &o.prompt}) {
+       {&o.resume, &o.save_dir, &o.save_best, &o.full_state_dict, &o.save_pretrained, &o.metrics,
+        &o.metrics_csv, &o.tensorboard, &o.trace, &o.eval_data, &o.prompt}) {
     text->clear();
   }
   for (int64_t* number : {&o.save_every, &o.keep_last, &o.eval_every, &o.sample, &o.epochs,

@@ -26,6 +26,14 @@ RestOfRun saved_rest(const TrainOptions& options, const RunState& state) {
 
 }  // namespace
 
+void save_run(const TrainOptions& options, const RunState& state, const std::string& path,
+              fsdp2_save_options save) {
+  save.no_rng = options.save_without_rng ? 1 : 0;
+  const RestOfRun rest = saved_rest(options, state);
+  check(fsdp2_checkpoint_save(state.shard.get(), rest.optimizer, rest.step, rest.loader,
+                              path.c_str(), &save));
+}
+
 std::string Checkpoints::path_of(int64_t next_step) const {
   if (options_.save_every == 0) {
     return options_.save_dir;
@@ -54,10 +62,7 @@ void Checkpoints::save(const RunState& state, int64_t next_step, bool background
   fsdp2_save_options save = FSDP2_SAVE_OPTIONS_INIT;
   save.background = background ? 1 : 0;
   save.keep_last = static_cast<int32_t>(options_.keep_last);
-  save.no_rng = options_.save_without_rng ? 1 : 0;
-  const RestOfRun rest = saved_rest(options_, state);
-  check(fsdp2_checkpoint_save(state.shard.get(), rest.optimizer, rest.step, rest.loader,
-                              path_of(next_step).c_str(), &save));
+  save_run(options_, state, path_of(next_step), save);
 }
 
 bool Checkpoints::is_due(int64_t next_step) const {

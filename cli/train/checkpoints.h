@@ -17,6 +17,10 @@ struct RunState {
   const Loader& loader;
 };
 
+// Collective. Writes a checkpoint of the run, or of as much of it as the options say.
+void save_run(const TrainOptions& options, const RunState& state, const std::string& path,
+              fsdp2_save_options save);
+
 class Checkpoints {
  public:
   // The run ends before step `stop`.

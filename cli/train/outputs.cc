@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "cli/torch_file.h"
+#include "cli/train/best_checkpoint.h"
 #include "cli/train/setup.h"
 
 namespace fsdp2::cli {
@@ -128,6 +129,11 @@ void check_outputs(const TrainOptions& options) {
   check_directory("--save-pretrained", options.save_pretrained);
   check_directory("--save-dir", options.save_dir);
   check_replaced("--save-pretrained", options.save_pretrained, FSDP2_CHECKPOINT_MODEL_DIRECTORY);
+  if (!options.save_best.empty()) {
+    check_directory("--save-best", options.save_best);
+    claim_best_directory(options.save_best);
+    check_replaced("--save-best", options.save_best + "/checkpoint", FSDP2_CHECKPOINT_SHARDED);
+  }
   if (options.save_every == 0) {
     check_replaced("--save-dir", options.save_dir, FSDP2_CHECKPOINT_SHARDED,
                    "; with --save-every, a series could be written into it");

@@ -8,6 +8,7 @@
 
 #include "cli/arguments.h"
 #include "cli/library.h"
+#include "cli/train/best_checkpoint.h"
 #include "cli/train/checkpoints.h"
 #include "cli/train/evaluation.h"
 #include "cli/train/flags/option_checks.h"
@@ -91,6 +92,7 @@ class Trainer {
   std::optional<Evaluation> evaluation_;
   std::optional<Trace> trace_;
   std::optional<Checkpoints> checkpoints_;
+  std::optional<BestCheckpoint> best_;
   // These are rank 0's.
   std::optional<Reports> reports_;
   std::optional<Progress> progress_;
@@ -126,6 +128,7 @@ void Trainer::prepare() {
   make_step(options_, shard_, optimizer_, &step_);
   units_ = options_.pregather ? unit_names(shard_) : std::vector<std::string>();
   resumed_ = resume(options_, mesh_, run_state());
+  best_.emplace(options_, mesh_, resumed_.next_step);
   if (is_first_rank()) {
     reports_.emplace(options_, resumed_.next_step);
     if (reshard_choice_) {
@@ -282,7 +285,9 @@ void Trainer::evaluate_if_due() {
   if (is_first_rank()) {
     emit(line_of(evaluation, next_step_ - 1));
   }
-  say(told(evaluation, next_step_ - 1));
+  const std::string saved = best_->after_evaluation(run_state(), next_step_, evaluation.loss);
+  say(told(evaluation, next_step_ - 1) +
+      (saved.empty() ? "" : ", the lowest so far: wrote " + saved));
 }
 
 // Parameters that are not finite any more (--not-finite apply) are not saved, and training goes on.

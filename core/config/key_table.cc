@@ -297,6 +297,9 @@ std::vector<Key> outcome_keys(TrainOptions* o) {
       {checkpoint, "keep-last", &o->keep_last,
        "Keep the newest N checkpoints of the series; later steps of an older run stay (0: keep "
        "all)"},
+      {checkpoint, "save-best", &o->save_best,
+       "Directory for the checkpoint with the lowest loss of --eval-data: DIR/checkpoint, and "
+       "DIR/best.json with its step and loss"},
       {checkpoint,
        "save-weights",
        &o->save_weights,

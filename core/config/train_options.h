@@ -103,6 +103,7 @@ struct TrainOptions {
   std::string save_dir;
   int64_t save_every = 0;
   int64_t keep_last = 0;
+  std::string save_best;
   std::string save_weights = "no";
   bool save_only_model = false;
   bool save_without_optimizer = false;

@@ -48,6 +48,7 @@ bool is_within(const fs::path& path, const fs::path& folder) {
 void check_places(const TrainOptions& o) {
   using Output = std::pair<std::string, std::string>;
   std::vector<Output> outputs = {{"--save-dir", o.save_dir},
+                                 {"--save-best", o.save_best},
                                  {"--save-pretrained", o.save_pretrained},
                                  {"--full-state-dict", o.full_state_dict},
                                  {"--metrics", o.metrics},
@@ -68,6 +69,8 @@ void check_places(const TrainOptions& o) {
       require(flag != "--save-dir" || o.save_every > 0 ||
                   !is_within(plain_path(other_path), plain_path(path)),
               output + " lies in --save-dir " + path + ", which the checkpoint replaces");
+      require(flag != "--save-best" || !is_within(plain_path(other_path), plain_path(path)),
+              output + " lies in --save-best " + path + ", which holds that checkpoint alone");
     }
   }
 }
@@ -101,6 +104,8 @@ void check_outcome(const TrainOptions& o) {
   require(o.keep_last == 0 || o.save_every > 0, "--keep-last needs --save-every");
   require(o.save_weights == "no" || o.save_every > 0, "--save-weights needs --save-every");
   require(o.eval_every == 0 || !o.eval_data.empty(), "--eval-every needs --eval-data");
+  require(o.save_best.empty() || !o.eval_data.empty(),
+          "--save-best needs --eval-data, whose loss says which checkpoint is the best");
   require(o.prompt.empty() || o.sample > 0,
           "--prompt needs --sample, the number of tokens to write");
   require(!o.no_initialization || !o.model.empty() || !o.resume.empty(),
@@ -109,10 +114,10 @@ void check_outcome(const TrainOptions& o) {
   require(!o.resume_without_optimizer || !o.resume.empty(),
           "--resume-without-optimizer needs --resume");
   require(!o.resume_without_rng || !o.resume.empty(), "--resume-without-rng needs --resume");
-  require(!o.save_only_model || !o.save_dir.empty(), "--save-only-model needs --save-dir");
-  require(!o.save_without_optimizer || !o.save_dir.empty(),
-          "--save-without-optimizer needs --save-dir");
-  require(!o.save_without_rng || !o.save_dir.empty(), "--save-without-rng needs --save-dir");
+  const bool saves = !o.save_dir.empty() || !o.save_best.empty();
+  require(!o.save_only_model || saves, "--save-only-model needs --save-dir");
+  require(!o.save_without_optimizer || saves, "--save-without-optimizer needs --save-dir");
+  require(!o.save_without_rng || saves, "--save-without-rng needs --save-dir");
   require(!o.save_without_optimizer || !o.resumes_from_save_dir() || o.resume_without_optimizer,
           "--save-without-optimizer and --resume auto need --resume-without-optimizer");
   require(!o.save_only_model || !o.resumes_from_save_dir(),
