@@ -9,6 +9,7 @@ namespace fsdp2::config {
 namespace {
 
 constexpr char kMmDefault[] = "default of MindSpeed-MM";
+constexpr char kOwnData[] = "libfsdp2's tokens, text or records name the data";
 
 void read_units(const Value& value, Plan* plan) {
   plan->read("wrap-names", value);
@@ -328,7 +329,10 @@ std::vector<Row> mm_rows() {
       sets("model.freeze", "freeze"),
       ignored("model.attn_implementation", "the library chooses"),
       ignored("model.*", "the model's config.json says it"),
-      ignored("data", "libfsdp2's tokens, text or records name the data"),
+      sets("data.dataset_param.basic_parameters.cutoff_len", "seq-len"),
+      ignored("data.dataset_param.basic_parameters.*", kOwnData),
+      ignored("data.dataset_param.*", kOwnData),
+      ignored("data.*", kOwnData),
       reads("tools", "", check_tool),
   };
 }

@@ -40,6 +40,17 @@ TEST(MmFile, AsItsUsersHaveItIsLowered) {
   EXPECT_THAT(plan.notes.front(), HasSubstr("model.model_id"));
 }
 
+TEST(MmFile, CutsWindowsWhereTheDataAreCut) {
+  const std::string cut =
+      "parallel: {}\ndata: {dataset_param: {basic_parameters: {cutoff_len: 1024}}}\n";
+  EXPECT_EQ(plan_from(cut).options.seq_len, 1024);
+  EXPECT_EQ(plan_from(cut + "libfsdp2: {seq_len: 64}\n").options.seq_len, 64);
+  EXPECT_EQ(mistake_in("parallel: {}\n"
+                       "data: {dataset_param: {basic_parameters: {cutoff_len: long}}}\n"),
+            "2: data.dataset_param.basic_parameters.cutoff_len: expected a whole number, got "
+            "the text 'long'");
+}
+
 TEST(MmFile, CountsRanksThatShareSequencesAsOne) {
   const Plan plan = plan_from("parallel: {data_parallel_size: 3, ulysses_parallel_size: 2}\n");
   EXPECT_EQ(plan.options.ulysses_size, 2);
