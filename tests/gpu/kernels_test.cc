@@ -273,6 +273,14 @@ TEST_P(GpuKernels, ProductsAddToASumInFp32) {
   EXPECT_LE(relative_difference(wide(sum), 2 * at::mm(wide(a).t(), wide(b))), 4e-6);
 }
 
+TEST_P(GpuKernels, ProductsInFp64AddToASumInFp32) {
+  const at::Tensor a = random({300, 500}, 1).to(at::kDouble);
+  const at::Tensor b = random({300, 40}, 2).to(at::kDouble);
+  const at::Tensor sum = at::ones({500, 40}, on_gpu().dtype(at::kFloat));
+  add_product_tn(sum, a, b, /*beta=*/1);
+  EXPECT_LE(relative_difference(wide(sum), at::mm(wide(a).t(), wide(b)) + 1), 1e-6);
+}
+
 TEST_P(GpuKernels, EmptyTensorsAreLeftAlone) {
   const at::Tensor empty = at::empty({0}, on_gpu());
   kernels_->silu_multiply_forward(empty, empty, empty);

@@ -161,7 +161,9 @@ void add_strict_product_tn(const at::Tensor& sum, const at::Tensor& a, const at:
     sum.addmm_(a.t(), b, beta);
     return;
   }
-  if (sum.is_cuda() && sum.scalar_type() == at::kFloat) {  // CUDA adds narrow products to fp32
+  // CUDA adds narrow products to fp32, and no wider ones.
+  const bool is_narrow = a.element_size() < sum.element_size();
+  if (sum.is_cuda() && sum.scalar_type() == at::kFloat && is_narrow) {
     at::Tensor out = sum;
     at::addmm_out(out, out, a.t(), b, at::kFloat, beta);
     return;
