@@ -12,13 +12,15 @@ namespace fsdp2::cuda {
 namespace {
 
 constexpr int kWarpsOfBlock = kThreads / kWarp;
-constexpr int64_t kLongestRowOfAWarp = 1024;
+// A warp meets at no barrier, of which a block needs two a row.
+constexpr int64_t kLongestRowOfAWarp = 4096;
 // Longer rows add up their gradients of the weight in device memory instead of shared memory.
-constexpr int64_t kLongestRowInSharedMemory = 11264;  // 44 KiB; a block may have 48
+constexpr int64_t kFloatsInSharedMemory = 11264;  // 44 KiB; a block may have 48
 // Few parts leave parts of a device idle, many cost time to add up: about eight MiB of them, within
-// these bounds.
+// these bounds. A part is the work of one team.
 constexpr int64_t kFloatsOfParts = int64_t{1} << 21;
-constexpr int64_t kMinParts = 264;
+constexpr int64_t kMinPartsOfBlocks = 264;
+constexpr int64_t kMinPartsOfWarps = 1056;
 constexpr int64_t kMaxParts = 2112;
 // A block adds up so many columns, each with so many threads.
 constexpr int kColumns = 32;
@@ -27,11 +29,13 @@ constexpr int kThreadsOfColumn = 32;
 // The teams of a block, each of kWarps warps.
 template <int kWarps>
 struct Teams {
-  static constexpr int kOfBlock = kWarpsOfBlock / kWarps;
-  static __device__ int in_block() { return threadIdx.x / (kWarps * kWarp); }
-  static __device__ int64_t in_grid() { return int64_t{blockIdx.x} * kOfBlock + in_block(); }
+  static constexpr int kThreadsOfTeam = kWarps * kWarp;
+  static __device__ int in_block() { return threadIdx.x / kThreadsOfTeam; }
+  static __device__ int64_t in_grid() {
+    return int64_t{blockIdx.x} * (blockDim.x / kThreadsOfTeam) + in_block();
+  }
   static __device__ Member member() {
-    return {static_cast<int>(threadIdx.x) % (kWarps * kWarp), kWarps * kWarp};
+    return {static_cast<int>(threadIdx.x) % kThreadsOfTeam, kThreadsOfTeam};
   }
 };
 
@@ -119,15 +123,15 @@ void launch_rms_norm(const T* x, const T* w, float eps, T* y, float* rstd, int64
     return;
   }
   with_team<T>(n, on_pack_borders(x, w, y), [&](auto width, auto warps) {
-    rms_norm_kernel<width, warps>
-        <<<blocks_for(rows, Teams<warps>::kOfBlock), kThreads, 0, stream>>>(x, w, eps, y, rstd,
-                                                                            rows, n);
+    rms_norm_kernel<width, warps><<<blocks_for(rows, kWarpsOfBlock / warps), kThreads, 0, stream>>>(
+        x, w, eps, y, rstd, rows, n);
   });
 }
 
 int rms_norm_parts(int64_t rows, int64_t n) {
   const int64_t parts = kFloatsOfParts / std::max<int64_t>(n, 1);
-  return static_cast<int>(std::min(rows, std::clamp(parts, kMinParts, kMaxParts)));
+  const int64_t least = n <= kLongestRowOfAWarp ? kMinPartsOfWarps : kMinPartsOfBlocks;
+  return static_cast<int>(std::min(rows, std::clamp(parts, least, kMaxParts)));
 }
 
 template <typename T>
@@ -137,15 +141,17 @@ void launch_rms_norm_gradients(const T* dy, const T* x, const T* w, const float*
     return;
   }
   const int parts = rms_norm_parts(rows, n);
-  const bool in_shared_memory = n <= kLongestRowInSharedMemory;
+  const bool in_shared_memory = n <= kFloatsInSharedMemory;
   const bool on_borders = on_pack_borders(dy, x, w, dx, dw_parts);
   with_team<T>(n, on_borders, [&](auto width, auto warps) {
-    const int teams = Teams<warps>::kOfBlock;
+    // As many as have room for their sums.
+    const auto teams =
+        static_cast<int>(std::clamp<int64_t>(kFloatsInSharedMemory / n, 1, kWarpsOfBlock / warps));
     const auto bytes = in_shared_memory ? static_cast<size_t>(teams * n) * sizeof(float) : 0;
     if (parts > 0) {
       rms_norm_gradients_kernel<width, warps>
-          <<<blocks_for(parts, teams), kThreads, bytes, stream>>>(dy, x, w, rstd, dx, dw_parts,
-                                                                  parts, rows, n, in_shared_memory);
+          <<<blocks_for(parts, teams), teams * warps * kWarp, bytes, stream>>>(
+              dy, x, w, rstd, dx, dw_parts, parts, rows, n, in_shared_memory);
     }
   });
   column_sum_kernel<<<blocks_for(n, kColumns), dim3(kColumns, kThreadsOfColumn), 0, stream>>>(

@@ -96,7 +96,7 @@ TYPED_TEST_SUITE(RmsNormMath, test::DtypeCases);
 
 TYPED_TEST(RmsNormMath, AgreesWithFp64AndTheCpusLoops) {
   using T = typename TypeParam::Element;
-  for (const int64_t n : {8, 40, 896, 1536}) {
+  for (const int64_t n : {8, 40, 896, 1536, 4096}) {
     for (const int threads : {32, 256}) {
       const at::Tensor x = test::random({5, n}, 1, TypeParam::kDtype);
       const at::Tensor w = test::random({n}, 2, TypeParam::kDtype);
@@ -114,7 +114,7 @@ TYPED_TEST(RmsNormMath, AgreesWithFp64AndTheCpusLoops) {
 
 TYPED_TEST(RmsNormMath, GradientsAgreeWithFp64AndTheCpusLoops) {
   using T = typename TypeParam::Element;
-  for (const int64_t n : {8, 40, 896, 1536}) {
+  for (const int64_t n : {8, 40, 896, 1536, 4096}) {
     for (const int threads : {32, 256}) {
       const at::Tensor x = test::random({7, n}, 1, TypeParam::kDtype);
       const at::Tensor w = test::random({n}, 2, TypeParam::kDtype);
