@@ -104,11 +104,11 @@ class Gpt2Attention : public nn::Module, public nn::SequenceSharer {
   c10::IValue forward(nn::Values inputs) override {
     const at::Tensor& x = inputs.at(0).toTensor();
     const at::Tensor keys = tensor_at(inputs, 2);
-    const at::Tensor qkv =
-        (*c_attn_)(x).view({x.size(0), x.size(1), 3, heads_, x.size(2) / heads_});
-    const at::Tensor mixed = nn::attend_with(peers(), qkv.select(2, 0), qkv.select(2, 1),
-                                             qkv.select(2, 2), value_of(tensor_at(inputs, 1)),
-                                             {weights_dropout_, nn::keys_for(keys, kOfWeights)});
+    const std::vector<at::Tensor> qkv =
+        (*c_attn_)(x).view({x.size(0), x.size(1), 3, heads_, x.size(2) / heads_}).unbind(2);
+    const at::Tensor mixed =
+        nn::attend_with(peers(), qkv[0], qkv[1], qkv[2], value_of(tensor_at(inputs, 1)),
+                        {weights_dropout_, nn::keys_for(keys, kOfWeights)});
     return nn::with_dropout((*c_proj_)(mixed.reshape(x.sizes())), nn::keys_for(keys, kOfAttention),
                             output_dropout_, nn::part_number(peers()));
   }

@@ -67,11 +67,11 @@ c10::IValue VisionAttention::forward(nn::Values inputs) {
   const at::Tensor& x = inputs.at(0).toTensor();
   const at::Tensor& cos = inputs.at(1).toTensor();
   const at::Tensor& sin = inputs.at(2).toTensor();
-  const at::Tensor qkv =
-      (*qkv_)(x).view({1, x.size(0), 3, heads_, x.size(1) / heads_});  // [1,N,3,H,E]
-  const at::Tensor q = nn::rotate(qkv.select(2, 0), cos, sin).squeeze(0);
-  const at::Tensor k = nn::rotate(qkv.select(2, 1), cos, sin).squeeze(0);
-  const at::Tensor v = qkv.select(2, 2).squeeze(0);
+  const std::vector<at::Tensor> qkv =  // 3 of [1,N,H,E]
+      (*qkv_)(x).view({1, x.size(0), 3, heads_, x.size(1) / heads_}).unbind(2);
+  const at::Tensor q = nn::rotate(qkv[0], cos, sin).squeeze(0);
+  const at::Tensor k = nn::rotate(qkv[1], cos, sin).squeeze(0);
+  const at::Tensor v = qkv[2].squeeze(0);
   const at::Tensor mixed = nn::attend_both_ways(q, k, v, inputs.at(3).toTensor());
   return (*proj_)(mixed.reshape(x.sizes()));
 }
