@@ -1,6 +1,7 @@
 #include "capi/device.h"
 
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <fmt/format.h>
 
 #include "core/base/error.h"
 #include "core/device/plugin.h"
@@ -39,6 +40,17 @@ at::Device read_device(const std::string& text, const std::string& name) {
   const c10::Device device = parse(text, name);
   check_device(device, name);
   return device;
+}
+
+void check_memory_is_on(at::Device device, const void* memory, const std::string& name) {
+  if (device.is_cpu()) {
+    return;
+  }
+  const at::Device found = open_device_plugin(device.type()).device_of(memory);
+  FSDP2_CHECK(found == device, Code::kInvalidArgument,
+              "{}: expected memory of {}, as its device says, found memory of {} at {}: name the "
+              "device that the memory is on",
+              name, device.str(), found.str(), fmt::ptr(memory));
 }
 
 void wait_for_values(const at::Tensor& tensor) {

@@ -2,6 +2,7 @@
 
 #include <ATen/DLConvertor.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 
@@ -82,6 +83,18 @@ void check_layout(const DLTensor& tensor) {
               address);
 }
 
+// A producer that takes the host's memory for a device's would end the process by a fault there.
+void check_memory(const DLTensor& tensor) {
+  const void* memory = static_cast<const char*>(tensor.data) + tensor.byte_offset;
+  const bool has_elements =
+      std::find(tensor.shape, tensor.shape + tensor.ndim, 0) == tensor.shape + tensor.ndim;
+  if (tensor.device.device_type == kDLCUDA && has_elements) {
+    check_memory_is_on(
+        at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(tensor.device.device_id)), memory,
+        "source");
+  }
+}
+
 }  // namespace
 
 void run_deleter(void* source) {
@@ -97,6 +110,7 @@ ImportedTensor import_dlpack(DLManagedTensorVersioned* source) {
   check_place(tensor.device);
   check_dtype(tensor.dtype);
   check_layout(tensor);
+  check_memory(tensor);
   const auto held = std::make_shared<UserData>(source);
   return {at::fromDLPackVersioned(source, [held](void*) {}), held};  // the last view lets go of it
 }

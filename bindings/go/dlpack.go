@@ -42,7 +42,7 @@ func (i TensorInfo) isContiguous() bool {
 
 // FromDLPack shares the memory of a DLManagedTensorVersioned*, as another library in this process gives it out. It is taken over only if
 // there is no error; its deleter is called once the last view is gone. Refused: another DLPack major, a read-only tensor, null or
-// misaligned data, negative strides, a device that is not there.
+// misaligned data, negative strides, a device that is not there, and memory that is on another device than the source says.
 func FromDLPack(source unsafe.Pointer) (*Tensor, error) {
 	var raw capi.Tensor
 	return made(&raw, capi.TensorFromDlpack(source, &raw))

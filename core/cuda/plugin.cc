@@ -1,7 +1,9 @@
 // libfsdp2_cuda.so's side of core/device/plugin.h.
 #include "core/device/plugin.h"
 
+#include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
+#include <cuda_runtime_api.h>
 
 #include "core/cuda/kernels/cuda_kernels.h"
 #include "core/cuda/nccl_backend.h"
@@ -18,6 +20,15 @@ class CudaPlugin final : public DevicePlugin {
                                             int size, at::Device device,
                                             std::chrono::milliseconds timeout) const override {
     return make_nccl_backend(store, rank, size, device, timeout);
+  }
+
+  at::Device device_of(const void* memory) const override {
+    cudaPointerAttributes attributes{};
+    C10_CUDA_CHECK(cudaPointerGetAttributes(&attributes, memory));
+    const bool on_device =
+        attributes.type == cudaMemoryTypeDevice || attributes.type == cudaMemoryTypeManaged;
+    return on_device ? at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(attributes.device))
+                     : at::Device(at::kCPU);
   }
 
   const nn::DeviceKernels* kernels() const override { return &cuda_kernels(); }

@@ -35,6 +35,8 @@ class DevicePlugin {
   virtual c10::intrusive_ptr<StreamBackend> connect(const c10::intrusive_ptr<c10d::Store>& store,
                                                     int rank, int size, at::Device device,
                                                     std::chrono::milliseconds timeout) const = 0;
+  // Where memory is, by its driver; the host's, pinned or not, is on the CPU.
+  virtual at::Device device_of(const void* memory) const = 0;
   // Fused loops of the layers; null if it has none.
   virtual const nn::DeviceKernels* kernels() const = 0;
 
@@ -44,7 +46,7 @@ class DevicePlugin {
 
 // What crosses this interface: its own layout, which a change of it counts up, and LibTorch's.
 inline constexpr int64_t kPluginBuild =
-    1 * 1000000 + TORCH_VERSION_MAJOR * 1000 + TORCH_VERSION_MINOR;
+    2 * 1000000 + TORCH_VERSION_MAJOR * 1000 + TORCH_VERSION_MINOR;
 // The symbol of a plug-in: the plug-in, or null if it is of another build.
 using GetDevicePlugin = const DevicePlugin*(int64_t build);
 inline constexpr const char* kGetDevicePlugin = "fsdp2_get_device_plugin";

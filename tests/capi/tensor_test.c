@@ -138,8 +138,8 @@ static void a_source_that_is_refused_stays_the_callers(void) {
   source.flags = 1; /* read-only */
   refused(&source, FSDP2_E_UNSUPPORTED);
   source = a_source();
-  source.dl_tensor.device.device_type = FSDP2_DEVICE_CUDA;
-  refused(&source, FSDP2_E_UNSUPPORTED);
+  source.dl_tensor.device.device_type = FSDP2_DEVICE_CUDA; /* the memory is the host's */
+  refused(&source, test_device() != NULL ? FSDP2_E_INVALID_ARGUMENT : FSDP2_E_UNSUPPORTED);
   source = a_source();
   source.dl_tensor.dtype.lanes = 4;
   refused(&source, FSDP2_E_UNSUPPORTED);

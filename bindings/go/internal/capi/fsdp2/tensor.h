@@ -33,7 +33,7 @@ struct DLManagedTensorVersioned;
  * deleter once the last view is gone: by the rules of fsdp2_release_fn (base.h), so never on a
  * thread that is outside of this library. On a GPU, whatever writes the tensor must have ended.
  * Refused: another DLPack major, a read-only tensor, null or misaligned data, negative strides, a
- * device that is not there. */
+ * device that is not there, and memory that is on another device than the source says. */
 FSDP2_CALL fsdp2_tensor_from_dlpack(struct DLManagedTensorVersioned* source, fsdp2_tensor* out);
 /* Shares the tensor's memory; call (*out)->deleter, on any thread, when done. consumer_stream: 0 on
  * a CPU; any on a GPU, since the call waits until the tensor has its values. Refused: a tensor that
