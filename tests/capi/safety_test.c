@@ -128,6 +128,7 @@ enum { kSmallestStack = 1 << 20 };
 #else
 enum { kSmallestStack = 128 << 10 };
 #endif
+enum { kSmallestStackOnGpus = 1 << 20 };
 
 static void train_and_save(fsdp2_mesh mesh, int rank) {
   struct job job = start_job(mesh);
@@ -159,10 +160,13 @@ static void* train_alone(void* argument) {
 }
 
 static void the_smallest_stack_suffices(void) {
+  const char* device = test_device();
+  const int on_gpus = device != NULL && strcmp(device, "cpu") != 0;
   pthread_attr_t attributes;
   pthread_t thread;
   EXPECT(pthread_attr_init(&attributes) == 0);
-  EXPECT(pthread_attr_setstacksize(&attributes, kSmallestStack) == 0);
+  EXPECT(pthread_attr_setstacksize(&attributes, on_gpus ? kSmallestStackOnGpus : kSmallestStack) ==
+         0);
   EXPECT(pthread_create(&thread, &attributes, train_alone, NULL) == 0);
   EXPECT(pthread_join(thread, NULL) == 0);
   EXPECT(pthread_attr_destroy(&attributes) == 0);

@@ -64,7 +64,9 @@ typedef struct fsdp2_mesh_options {
 FSDP2_CALL fsdp2_mesh_options_init(fsdp2_mesh_options* options, size_t struct_size);
 
 /* [c] Joins the job. Errors: FSDP2_E_INVALID_ARGUMENT (contradictory settings), FSDP2_E_TIMEOUT (a
- * rank did not arrive), FSDP2_E_IO or FSDP2_E_COMM (address in use or unreachable). */
+ * rank did not arrive), FSDP2_E_IO or FSDP2_E_COMM (address in use or unreachable),
+ * FSDP2_E_WRONG_STATE: the process's first mesh on GPUs, after a backward without them. LibTorch's
+ * autograd counts its devices at the first backward, so make that mesh before. */
 FSDP2_CALL fsdp2_mesh_create(const fsdp2_mesh_options* options /*(opt)*/, fsdp2_mesh* out);
 /* [c] Creates another mesh over the ranks of `mesh`: all of the job, or fewer if `mesh` is a slice
  * of it. Only n_dims, shape, names, ranks, device_type, fsdp_size and ulysses_size count; the
