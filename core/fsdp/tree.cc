@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/comm/agreement.h"
+#include "core/comm/all_gather_numbers.h"
 #include "core/fsdp/unit.h"
 #include "core/nn/kernels/matmul_precision.h"
 #include "core/nn/parameter_borrower.h"
@@ -188,6 +190,16 @@ std::string checked_plan(const nn::Module& module, const std::vector<Tree::Found
   return plan_text(found);
 }
 
+// Bf16 parts stand for the operands of products only where they are faster on all ranks: the clock
+// of one alone must not decide how it rounds.
+void agree_on_products(Team& team) {
+  const std::optional<bool> faster_here = nn::parts_are_faster();
+  if (faster_here) {  // on all ranks: the precision is part of the plan
+    const auto faster = all_gather_numbers(team.control(), {*faster_here ? 1 : 0});
+    nn::settle_parts(std::find(faster.begin(), faster.end(), 0) == faster.end());
+  }
+}
+
 // The groups that share slices after forward: reshard_world neighbours of a shard group each, one
 // for all units that want the same.
 void give_slice_comms(const std::vector<Tree::Found>& found) {
@@ -225,6 +237,7 @@ void Tree::make(const Unit& root) {
   check_may_be_root(root, found);
   std::vector<ShardedParam*> parameters = name_parameters(module, found);
   agree(root.mesh().team(), "the sharding plan", [&] { return checked_plan(module, found); });
+  agree_on_products(root.mesh().team());
   // Connecting blocks until all ranks of a group do. Left to the first collective of each group,
   // ranks whose gathers and reductions interleave differently would wait for each other for ever.
   for (const Found& entry : found) {

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include "core/base/error.h"
@@ -21,6 +22,9 @@ namespace {
 constexpr int64_t kFewest = 128;
 
 std::atomic<MatmulPrecision> chosen_precision{MatmulPrecision::kHighest};
+
+enum class Settled { kNo, kFaster, kNotFaster };
+std::atomic<Settled> settled{Settled::kNo};
 
 int parts_of(MatmulPrecision precision) {
   switch (precision) {
@@ -61,10 +65,18 @@ Race race(int parts) {
   return {gflops[0], gflops[1]};
 }
 
+const char* outcome_of(const Race& race) {
+  if (!race.parts_win()) {
+    return "; products stay strict fp32";
+  }
+  return settled.load(std::memory_order_relaxed) == Settled::kNotFaster
+             ? "; not faster on another rank: products stay strict fp32"
+             : "";
+}
+
 std::string describe(MatmulPrecision precision, const Race& race) {
   return fmt::format("{} (measured: fp32 {:.0f}, {} {:.0f} GFLOP/s{})", to_string(precision),
-                     race.strict_gflops, to_string(precision), race.parts_gflops,
-                     race.parts_win() ? "" : "; products stay strict fp32");
+                     race.strict_gflops, to_string(precision), race.parts_gflops, outcome_of(race));
 }
 
 Race raced_and_logged(MatmulPrecision precision) {
@@ -105,13 +117,35 @@ std::string to_string(MatmulPrecision precision) {
 
 void set_matmul_precision(MatmulPrecision precision) {
   chosen_precision.store(precision, std::memory_order_relaxed);
+  settled.store(Settled::kNo, std::memory_order_relaxed);
 }
 
 MatmulPrecision matmul_precision() { return chosen_precision.load(std::memory_order_relaxed); }
 
+std::optional<bool> parts_are_faster() {
+  const MatmulPrecision precision = matmul_precision();
+  return must_be_faster(precision) ? std::optional(race_of(precision).parts_win()) : std::nullopt;
+}
+
+void settle_parts(bool are_faster) {
+  const Settled outcome = are_faster ? Settled::kFaster : Settled::kNotFaster;
+  const bool is_new = settled.exchange(outcome, std::memory_order_relaxed) != outcome;
+  if (is_new && !are_faster && parts_are_faster().value_or(false)) {
+    log(LogLevel::kWarning, "products", "matmul precision {}", describe_matmul_precision());
+  }
+}
+
 int product_parts() {
   const MatmulPrecision precision = matmul_precision();
-  return must_be_faster(precision) && !race_of(precision).parts_win() ? 0 : parts_of(precision);
+  switch (settled.load(std::memory_order_relaxed)) {
+    case Settled::kFaster:
+      return parts_of(precision);
+    case Settled::kNotFaster:
+      return 0;
+    case Settled::kNo:
+      break;
+  }
+  return parts_are_faster().value_or(true) ? parts_of(precision) : 0;
 }
 
 bool is_for_parts(int64_t m, int64_t n, int64_t k) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace fsdp2::nn {
@@ -23,8 +24,15 @@ std::string to_string(MatmulPrecision precision);
 void set_matmul_precision(MatmulPrecision precision);
 MatmulPrecision matmul_precision();
 
-// How many bf16 parts stand for an operand of a large product; 0: products are strict fp32. Where a
-// measurement decides, the first call takes it, some tens of ms, and logs what came of it.
+// Whether bf16 parts are faster in this process, where that decides about the precision; nothing
+// where it does not. The first call measures, some tens of ms, and logs what came of it.
+std::optional<bool> parts_are_faster();
+// Ranks must round alike, and a measurement may be disturbed: what they have made of
+// parts_are_faster() together, which from then on decides, until the precision is set anew.
+void settle_parts(bool are_faster);
+
+// How many bf16 parts stand for an operand of a large product; 0: products are strict fp32. By
+// parts_are_faster() where nothing is settled.
 int product_parts();
 
 // Whether a product of such sizes, a [m,k] b [k,n], gains by bf16 parts if large ones do: to split

@@ -11,7 +11,8 @@ namespace fsdp2::nn {
 // a [m,k] b [n,k] -> a b^T [m,n]
 using ProductWay = std::function<at::Tensor(const at::Tensor& a, const at::Tensor& b)>;
 
-// GFLOP/s of each, over the three products of a linear layer of medium size; a few tens of ms.
+// GFLOP/s of each, over the three products of a linear layer of medium size; a few tens of ms. By
+// the time that this thread has a processor, so that other programs hardly disturb it.
 std::vector<double> race_products(const std::vector<ProductWay>& ways);
 
 // A way that is usual is kept unless another one is faster by this factor: near a tie the noise of

@@ -271,5 +271,24 @@ TEST(MatmulPrecision, IsMeasuredOnceAndSaysWhatCameOfIt) {
   }
 }
 
+TEST(MatmulPrecision, IsByWhatRanksHaveSettledUntilItIsSetAnew) {
+  const InPrecision precision(MatmulPrecision::kHigh);
+  settle_parts(true);
+  EXPECT_EQ(product_parts(), 2);
+  settle_parts(false);
+  EXPECT_EQ(product_parts(), 0);
+  EXPECT_THAT(describe_matmul_precision(), HasSubstr("products stay strict fp32"));
+  const InPrecision again(MatmulPrecision::kHigh);
+  EXPECT_EQ(product_parts() == 2, *parts_are_faster());
+}
+
+TEST(MatmulPrecision, ThatNeedsNoMeasurementHasNothingToSettle) {
+  for (const MatmulPrecision precision :
+       {MatmulPrecision::kHighest, MatmulPrecision::kHighAlways, MatmulPrecision::kMediumAlways}) {
+    const InPrecision in_precision(precision);
+    EXPECT_FALSE(parts_are_faster().has_value()) << to_string(precision);
+  }
+}
+
 }  // namespace
 }  // namespace fsdp2::nn
