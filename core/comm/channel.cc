@@ -21,6 +21,9 @@ Channel::~Channel() {
 c10d::Backend& Channel::backend(FailureNotice& failure) {
   if (!backend_) {
     backend_ = connect_(failure);
+    if (auto* streams = dynamic_cast<StreamBackend*>(backend_.get())) {
+      streams->give_up_when([own = failure_] { return own->text(); });
+    }
   }
   return *backend_;
 }

@@ -5,6 +5,7 @@
 #include <c10/cuda/CUDAStream.h>
 #include <nccl.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -113,6 +114,9 @@ class NcclBackend final : public StreamBackend {
   const std::string getBackendName() const override { return "nccl"; }
   void abort() override { communicator_->abort("given up, since a rank failed"); }
   std::exception_ptr error() const override { return communicator_->error(); }
+  void give_up_when(std::function<std::string()> reason) override {
+    communicator_->give_up_when(std::move(reason));
+  }
 
   WorkPtr _allgather_base(at::Tensor& out, at::Tensor& in,
                           const c10d::AllgatherOptions& /*options*/) override {

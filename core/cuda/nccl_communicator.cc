@@ -6,8 +6,10 @@
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <stdexcept>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -16,8 +18,6 @@ namespace fsdp2::cuda {
 namespace {
 
 constexpr const char* kIdKey = "nccl id";
-constexpr std::chrono::milliseconds kLook{100};
-constexpr std::chrono::milliseconds kSettle{1};
 
 // Rank 0 makes the name under which the ranks of the group meet.
 ncclUniqueId exchange_id(c10d::Store& store, int rank) {
@@ -64,140 +64,72 @@ void Moment::hold_back(c10::cuda::CUDAStream stream) const {
   C10_CUDA_CHECK(cudaStreamWaitEvent(stream.stream(), event_, 0));
 }
 
+// NCCL's functions over one communicator, which is made by the first call of WatchedCommunicator.
+class NcclCommunicator::Nccl final : public Communicator {
+ public:
+  void make(int size, const ncclUniqueId& id, int rank) {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    const ncclResult_t result = ncclCommInitRankConfig(&handle_, size, id, rank, &config);
+    is_there_ = handle_ != nullptr;
+    check(result, "ncclCommInitRankConfig");
+  }
+  void check(ncclResult_t result, const char* what) const {
+    if (result != ncclSuccess && result != ncclInProgress) {
+      throw std::runtime_error(describe(result, what));
+    }
+  }
+  ncclComm_t handle() const { return handle_; }
+
+  State state() override {
+    if (!is_there_) {
+      return {};
+    }
+    ncclResult_t now = ncclSuccess;
+    const ncclResult_t asked = ncclCommGetAsyncError(handle_, &now);
+    if (asked != ncclSuccess) {
+      return {true, describe(asked, "ncclCommGetAsyncError")};
+    }
+    const bool is_sound = now == ncclSuccess || now == ncclInProgress;
+    return {now != ncclInProgress, is_sound ? "" : describe(now, "NCCL")};
+  }
+  // Destroying would wait for the other ranks; what somebody on this rank waited for has ended.
+  void end() noexcept override {
+    if (is_there_) {
+      (void)ncclCommAbort(handle_);
+    }
+  }
+
+ private:
+  std::string describe(ncclResult_t result, const char* what) const {
+    return c10::str(what, ": ", ncclGetErrorString(result), " (", ncclGetLastError(handle_), ")");
+  }
+
+  ncclComm_t handle_ = nullptr;
+  std::atomic<bool> is_there_{false};
+};
+
 NcclCommunicator::NcclCommunicator(c10d::Store& store, int rank, int size, at::Device device,
                                    std::chrono::milliseconds timeout)
-    : device_(device), timeout_(timeout) {
+    : device_(device) {
   const c10::cuda::CUDAGuard guard(device_);
   const ncclUniqueId id = exchange_id(store, rank);
-  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.blocking = 0;
-  const auto deadline = Clock::now() + timeout;
-  check(ncclCommInitRankConfig(&communicator_, size, id, rank, &config), "ncclCommInitRankConfig");
-  settle(deadline, "ncclCommInitRankConfig");
-  watcher_ = std::thread([this] { watch(); });
+  auto nccl = std::make_unique<Nccl>();
+  nccl_ = nccl.get();
+  watched_ = std::make_unique<WatchedCommunicator>(std::move(nccl), timeout);
+  watched_->ask([&] { nccl_->make(size, id, rank); });
 }
 
-NcclCommunicator::~NcclCommunicator() {
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    closing_ = true;
-  }
-  wake_.notify_all();
-  if (watcher_.joinable()) {
-    watcher_.join();
-  }
-  if (communicator_ != nullptr) {
-    // Destroying would wait for the other ranks; everything of this rank that somebody waited for
-    // has ended.
-    (void)ncclCommAbort(communicator_);
-  }
-}
-
-std::string NcclCommunicator::describe(const char* what, ncclResult_t result) const {
-  return c10::str(what, ": ", ncclGetErrorString(result), " (", ncclGetLastError(communicator_),
-                  ")");
-}
-
-// REQUIRES: the watcher does not run yet, or the lock is held.
-void NcclCommunicator::check(ncclResult_t result, const char* what) {
-  if (result == ncclSuccess || result == ncclInProgress) {
-    return;
-  }
-  const std::string text = describe(what, result);
-  if (communicator_ != nullptr) {
-    (void)ncclCommAbort(std::exchange(communicator_, nullptr));
-  }
-  throw std::runtime_error(text);
-}
-
-void NcclCommunicator::settle(Clock::time_point deadline, const char* what) {
-  for (;;) {
-    ncclResult_t state = ncclSuccess;
-    check(ncclCommGetAsyncError(communicator_, &state), "ncclCommGetAsyncError");
-    check(state, what);
-    if (state == ncclSuccess) {
-      return;
-    }
-    if (Clock::now() >= deadline) {
-      (void)ncclCommAbort(std::exchange(communicator_, nullptr));
-      throw std::runtime_error(
-          c10::str(what, ": not done within ", timeout_.count(), " ms: a rank did not come"));
-    }
-    std::this_thread::sleep_for(kSettle);
-  }
-}
+NcclCommunicator::~NcclCommunicator() = default;
 
 std::shared_ptr<const Moment> NcclCommunicator::launch(
     const std::function<ncclResult_t(ncclComm_t communicator, cudaStream_t stream)>& call) {
   const c10::cuda::CUDAGuard guard(device_);
   const c10::cuda::CUDAStream stream = c10::cuda::getCurrentCUDAStream(device_.index());
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (error_) {
-    std::rethrow_exception(error_);
-  }
-  const auto deadline = Clock::now() + timeout_;
-  try {
-    check(call(communicator_, stream.stream()), "a collective");
-    settle(deadline, "a collective");
-  } catch (...) {
-    error_ = std::current_exception();  // the communicator is gone
-    throw;
-  }
+  watched_->ask([&] { nccl_->check(call(nccl_->handle(), stream.stream()), "a collective"); });
   auto end = std::make_shared<const Moment>(stream);
-  under_way_.push_back({end, deadline});
+  watched_->expect(end);
   return end;
-}
-
-std::exception_ptr NcclCommunicator::error() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return error_;
-}
-
-void NcclCommunicator::abort(const std::string& reason) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (!error_) {
-    error_ = std::make_exception_ptr(std::runtime_error(reason));
-  }
-  under_way_.clear();
-  if (communicator_ != nullptr) {
-    (void)ncclCommAbort(std::exchange(communicator_, nullptr));
-  }
-}
-
-std::string NcclCommunicator::find_problem() {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (communicator_ == nullptr) {
-    return "";
-  }
-  try {
-    while (!under_way_.empty() && under_way_.front().end->is_past()) {
-      under_way_.pop_front();
-    }
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  ncclResult_t state = ncclSuccess;
-  (void)ncclCommGetAsyncError(communicator_, &state);
-  if (state != ncclSuccess && state != ncclInProgress) {
-    return describe("NCCL", state);
-  }
-  if (!under_way_.empty() && Clock::now() >= under_way_.front().deadline) {
-    return c10::str("not done within ", timeout_.count(),
-                    " ms: a rank is late, has stopped or is elsewhere");
-  }
-  return "";
-}
-
-void NcclCommunicator::watch() {
-  std::unique_lock<std::mutex> lock(mutex_);
-  while (!wake_.wait_for(lock, kLook, [this] { return closing_; })) {
-    lock.unlock();
-    const std::string problem = find_problem();
-    if (!problem.empty()) {
-      abort(problem);
-    }
-    lock.lock();
-  }
 }
 
 }  // namespace fsdp2::cuda

@@ -1,12 +1,7 @@
 // One NCCL communicator, made, watched and ended without ever blocking for longer than its
-// time-out.
+// time-out (watched_communicator.h).
 //
-// NCCL's calls return at once and run on a stream. Where a rank is missing, their kernels spin, and
-// whoever waits for the stream waits for ever: so a thread looks at what is under way, and aborts
-// the communicator when something has not ended in time or NCCL has met an error of its own. The
-// kernels end then, and the stream goes on with whatever is in its buffers; error() says why.
-//
-// Any thread, one at a time; the watching thread is the class's own.
+// Any thread, one at a time; abort() and error() by any at any time.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -16,26 +11,24 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <chrono>
-#include <condition_variable>
-#include <deque>
 #include <exception>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
-#include <thread>
+
+#include "core/cuda/watch/watched_communicator.h"
 
 namespace fsdp2::cuda {
 
 // The moment when a stream has come to the end of what it was given. Shared by those who ask.
-class Moment {
+class Moment final : public Milestone {
  public:
   explicit Moment(c10::cuda::CUDAStream stream);  // of what the stream has been given so far
-  ~Moment();
+  ~Moment() override;
   Moment(const Moment&) = delete;
   Moment& operator=(const Moment&) = delete;
 
-  bool is_past() const;
+  bool is_past() const override;
   // What `stream` is given from here on comes after it.
   void hold_back(c10::cuda::CUDAStream stream) const;
 
@@ -57,36 +50,19 @@ class NcclCommunicator {
   // that belong together. Throws error() once there is one.
   std::shared_ptr<const Moment> launch(
       const std::function<ncclResult_t(ncclComm_t communicator, cudaStream_t stream)>& call);
-  // Why the communicator was aborted; null as long as it is sound.
-  std::exception_ptr error() const;
-  // Ends what is under way on this rank; later calls throw. Twice is allowed.
-  void abort(const std::string& reason);
+  // As WatchedCommunicator's.
+  std::exception_ptr error() const { return watched_->error(); }
+  void give_up_when(std::function<std::string()> reason) {
+    watched_->give_up_when(std::move(reason));
+  }
+  void abort(const std::string& reason) { watched_->abort(reason); }
 
  private:
-  using Clock = std::chrono::steady_clock;
-  struct UnderWay {
-    std::shared_ptr<const Moment> end;
-    Clock::time_point deadline;
-  };
-
-  std::string describe(const char* what, ncclResult_t result) const;
-  void check(ncclResult_t result, const char* what);
-  // Until NCCL has done what it was asked to, in the background.
-  void settle(Clock::time_point deadline, const char* what);
-  void watch();
-  // Empty as long as all is well. Forgets what has ended.
-  std::string find_problem();
+  class Nccl;
 
   const at::Device device_;
-  const std::chrono::milliseconds timeout_;
-  ncclComm_t communicator_ = nullptr;
-
-  mutable std::mutex mutex_;
-  std::condition_variable wake_;
-  std::deque<UnderWay> under_way_;
-  std::exception_ptr error_;
-  bool closing_ = false;
-  std::thread watcher_;
+  Nccl* nccl_;  // of watched_
+  std::unique_ptr<WatchedCommunicator> watched_;
 };
 
 }  // namespace fsdp2::cuda

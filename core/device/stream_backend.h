@@ -4,6 +4,8 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include <exception>
+#include <functional>
+#include <string>
 
 namespace fsdp2 {
 
@@ -16,6 +18,9 @@ class StreamBackend : public c10d::Backend {
   // Why a collective has failed; null as long as none has. Final: later collectives throw it. Any
   // thread.
   virtual std::exception_ptr error() const = 0;
+  // Soon after `reason` finds why the ranks have given up, what is under way ends as by abort(),
+  // though the host waits for a stream and looks at nothing. May be called by any thread.
+  virtual void give_up_when(std::function<std::string()> reason) = 0;
 };
 
 }  // namespace fsdp2

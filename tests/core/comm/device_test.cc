@@ -30,6 +30,7 @@ struct Waits {
   int on_host = 0;
   int on_stream = 0;
   std::exception_ptr error;  // of a collective that a stream was given
+  std::function<std::string()> reason_to_give_up;
 };
 
 // A collective of a device that has ended: it notes who waits for it.
@@ -52,6 +53,9 @@ class DeviceBackend final : public StreamBackend {
       : StreamBackend(rank, size), waits_(std::move(waits)) {}
   const std::string getBackendName() const override { return "device"; }
   std::exception_ptr error() const override { return waits_->error; }
+  void give_up_when(std::function<std::string()> reason) override {
+    waits_->reason_to_give_up = std::move(reason);
+  }
   c10::intrusive_ptr<c10d::Work> _allgather_base(
       at::Tensor& /*out*/, at::Tensor& /*in*/, const c10d::AllgatherOptions& /*options*/) override {
     return c10::make_intrusive<DeviceWork>(waits_);
@@ -177,6 +181,21 @@ TEST(Device, ACollectiveThatFailedOnAStreamIsToldBeforeItsResultsAreUsed) {
       EXPECT_THAT(error_of([&] { world->control().barrier(); }).message(),
                   HasSubstr("the cable was pulled"));
     }
+  });
+}
+
+// Its streams would wait for the rank that failed, and the host for its streams.
+TEST(Device, AGroupOfADeviceLearnsThatItsRanksHaveGivenUp) {
+  run_ranks(2, [](const std::shared_ptr<World>& world) {
+    const auto waits = add_devices(*world, at::kMeta);
+    const auto comm = world->make_comm("pair", {0, 1}, at::kMeta);
+    EXPECT_EQ(waits->reason_to_give_up(), "");
+    world->control().barrier();
+    if (world->rank() == 1) {
+      world->publish_failure("the disk is full");
+    }
+    EXPECT_ANY_THROW(world->control().barrier());
+    EXPECT_THAT(waits->reason_to_give_up(), HasSubstr("the disk is full"));
   });
 }
 

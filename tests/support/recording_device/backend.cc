@@ -126,6 +126,7 @@ class DeviceBackend final : public StreamBackend {
   const std::string getBackendName() const override { return "recording"; }
   void abort() override { host_->abort(); }
   std::exception_ptr error() const override { return stream_error_of(device_); }
+  void give_up_when(std::function<std::string()> /*reason*/) override {}  // the host waits itself
 
   WorkPtr _allgather_base(at::Tensor& out, at::Tensor& in,
                           const c10d::AllgatherOptions& options) override {
