@@ -21,7 +21,7 @@ func CheckVersion() error { return failure(capi.CheckVersion(HeaderVersion)) }
 func LiveHandles() int { return int(capi.LiveHandles()) }
 
 // DescribeRuntime describes what runs here in "key: value" lines: version, LibTorch, CPU, threads, product engine,
-// matmul precision.
+// matmul precision, kept memory.
 func DescribeRuntime() (string, error) { return text(capi.RuntimeDescribe) }
 
 // SetThreads sets the number of CPU threads that one operation of LibTorch uses. The library keeps it for each thread of the process;
@@ -53,6 +53,13 @@ func SetProductEngine(engine ProductEngine) error {
 // CUBLAS_WORKSPACE_CONFIG=:4096:8 in the environment.
 func SetDeterministic(on bool) error {
 	return failure(capi.RuntimeSetDeterministic(flag(on)))
+}
+
+// KeepMemory says whether the memory of large CPU tensors that are freed stays with the process, for those that are made next: a training
+// step then takes the memory of the one before. False, as a process begins, gives back what is kept. What is kept and what is in use are
+// together never more than was in use at once.
+func KeepMemory(on bool) error {
+	return failure(capi.RuntimeKeepMemory(flag(on)))
 }
 
 // MatmulPrecision is what the fp32 products of linear layers may round on a CPU, by the words of torch.set_float32_matmul_precision.

@@ -21,3 +21,18 @@ func TestMatmulPrecisionCanBeChosen(t *testing.T) {
 		}
 	}
 }
+
+func TestMemoryIsKeptOnRequest(t *testing.T) {
+	for _, expected := range []struct {
+		on   bool
+		line string
+	}{{true, "kept_memory: 0 bytes"}, {false, "kept_memory: off\n"}} {
+		if err := fsdp2.KeepMemory(expected.on); err != nil {
+			t.Fatal(err)
+		}
+		description, err := fsdp2.DescribeRuntime()
+		if err != nil || !strings.Contains(description, expected.line) {
+			t.Errorf("found %q, %v", description, err)
+		}
+	}
+}

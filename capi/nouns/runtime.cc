@@ -16,6 +16,7 @@
 #include "capi/handle.h"
 #include "core/base/error.h"
 #include "core/base/spare_threads.h"
+#include "core/memory/kept_memory.h"
 #include "core/nn/kernels/linear_product.h"
 #include "core/nn/kernels/matmul_precision.h"
 
@@ -53,6 +54,11 @@ void check_version(uint32_t header) {
               "libfsdp2 was built for LibTorch {}, but this process has loaded {}", built, found);
 }
 
+std::string describe_kept_memory() {
+  const memory::KeptMemory found = memory::kept_memory();
+  return found.is_on ? fmt::format("{} bytes, beside {} in use", found.kept, found.in_use) : "off";
+}
+
 std::string describe_runtime() {
   return fmt::format(
       "version: {}\n"
@@ -60,9 +66,17 @@ std::string describe_runtime() {
       "cpu: {}\n"
       "threads: {}\n"
       "product_engine: {}\n"
-      "matmul_precision: {}\n",
+      "matmul_precision: {}\n"
+      "kept_memory: {}\n",
       version_text(FSDP2_HEADER_VERSION), libtorch_found(), at::get_cpu_capability(),
-      at::get_num_threads(), nn::describe_product_engine(), nn::describe_matmul_precision());
+      at::get_num_threads(), nn::describe_product_engine(), nn::describe_matmul_precision(),
+      describe_kept_memory());
+}
+
+void keep_memory(int32_t flag) {
+  const bool is_on = read_flag(flag, "flag");
+  note_use();
+  memory::keep_memory(is_on);
 }
 
 nn::ProductEngine read_engine(int32_t engine) {
@@ -143,6 +157,10 @@ fsdp2_status fsdp2_runtime_set_product_engine(int32_t engine) {
 
 fsdp2_status fsdp2_runtime_set_deterministic(int32_t flag) {
   return guard(__func__, [&](Call&) { fsdp2::capi::set_deterministic(flag); });
+}
+
+fsdp2_status fsdp2_runtime_keep_memory(int32_t flag) {
+  return guard(__func__, [&](Call&) { fsdp2::capi::keep_memory(flag); });
 }
 
 fsdp2_status fsdp2_runtime_set_matmul_precision(int32_t precision) {

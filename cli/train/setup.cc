@@ -211,6 +211,7 @@ void set_up_process(const TrainOptions& options) {
     check(fsdp2_runtime_set_deterministic(1));
   }
   check(fsdp2_runtime_set_matmul_precision(kMatmulPrecisions.at(options.matmul_precision)));
+  check(fsdp2_runtime_keep_memory(options.keeps_memory() ? 1 : 0));
 }
 
 void join_job(const config::Plan& plan, Mesh* out) {

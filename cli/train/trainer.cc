@@ -265,7 +265,7 @@ void Trainer::run_step() {
 }
 
 void Trainer::run_step_and_count_memory() {
-  MemoryReport memory(mesh_, shard_, optimizer_);
+  MemoryReport memory(mesh_, shard_, optimizer_, options_.keeps_memory());
   memory.before_step();
   run_step();
   memory.after_step(next_step_);

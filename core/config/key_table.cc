@@ -357,6 +357,12 @@ std::vector<Key> outcome_keys(TrainOptions* o) {
        &o->matmul_precision,
        kMatmulPrecisionHelp,
        {"highest", "high", "medium", "high-always", "medium-always"}},
+      {process,
+       "keep-memory",
+       &o->keep_memory,
+       "Keep the memory of large CPU tensors that a step frees for the next step; what is kept and "
+       "what is in use are together never more than was in use at once",
+       {"true", "false"}},
       {process, "timeout-s", &o->timeout_s, "Seconds that a rank waits for the others"},
       {process, "grace-s", &o->grace_s,
        "Seconds after SIGTERM or SIGINT in which the run ends its step and saves; a second signal "

@@ -134,10 +134,12 @@ struct TrainOptions {
   std::string product_engine = "auto";
   bool deterministic = false;
   std::string matmul_precision = "highest";
+  std::string keep_memory = "true";
   std::string comm_path = "auto";
   double timeout_s = 600.0;
   double grace_s = 30.0;
 
+  bool keeps_memory() const { return keep_memory == "true"; }
   bool resumes_from_save_dir() const { return resume == "auto"; }
   bool resumes_partially() const { return resume_partial || ckpt_format == "torch_dcp"; }
   // Whether parameters have no values until the checkpoint gives them, which holds all of them.

@@ -64,6 +64,7 @@ static void numbers_out_of_their_range_are_refused(void) {
   INVALID(fsdp2_runtime_set_product_engine, -1);
   INVALID(fsdp2_runtime_set_deterministic, 2);
   INVALID(fsdp2_runtime_set_matmul_precision, 5);
+  INVALID(fsdp2_runtime_keep_memory, 2);
   INVALID(fsdp2_log_set, 0, NULL, NULL, NULL);
   INVALID(fsdp2_mesh_get_dim_name, job.mesh, 1, OUT(char), 64, OUT2(size_t));
   INVALID(fsdp2_mesh_get_dim_name, job.mesh, -1, OUT(char), 64, OUT2(size_t));

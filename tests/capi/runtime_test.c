@@ -147,6 +147,33 @@ static void the_matmul_precision_can_be_chosen(void) {
   expect_description("matmul_precision: highest\n");
 }
 
+static fsdp2_tensor large_tensor(void) {
+  enum { kMiB = 1 << 20 };
+  static const uint8_t zeros[kMiB];
+  const int64_t shape[] = {kMiB};
+  fsdp2_tensor tensor = {0};
+  EXPECT_OK(fsdp2_tensor_from_buffer(zeros, sizeof zeros, FSDP2_DTYPE_U8, shape, 1, &tensor));
+  return tensor;
+}
+
+static void memory_is_kept_until_it_is_asked_back(void) {
+  fsdp2_tensor tensor;
+  expect_description("kept_memory: off\n");
+  EXPECT_OK(fsdp2_runtime_keep_memory(1));
+  tensor = large_tensor();
+  expect_description("kept_memory: 0 bytes, beside 1048576 in use\n");
+  EXPECT_OK(fsdp2_tensor_destroy(tensor));
+  expect_description("kept_memory: 1048576 bytes, beside 0 in use\n");
+  EXPECT_OK(fsdp2_runtime_keep_memory(0));
+  expect_description("kept_memory: off\n");
+  EXPECT_OK(fsdp2_runtime_keep_memory(1));
+  expect_description("kept_memory: 0 bytes, beside 0 in use\n");
+  tensor = large_tensor();
+  EXPECT_OK(fsdp2_runtime_keep_memory(0));
+  EXPECT_OK(fsdp2_tensor_destroy(tensor));
+  EXPECT_STATUS(fsdp2_runtime_keep_memory(2), FSDP2_E_INVALID_ARGUMENT);
+}
+
 static void* read_record(void* out) {
   fsdp2_error_info info = FSDP2_ERROR_INFO_INIT;
   fsdp2_error_last(&info);
@@ -193,6 +220,7 @@ int main(void) {
   RUN(the_runtime_describes_itself);
   RUN(the_product_engine_can_be_chosen);
   RUN(the_matmul_precision_can_be_chosen);
+  RUN(memory_is_kept_until_it_is_asked_back);
   RUN(a_thread_without_failures_has_an_empty_record);
   RUN(a_fork_answers_every_call_with_wrong_state);
   return harness_result();

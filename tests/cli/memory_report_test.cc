@@ -1,4 +1,4 @@
-// `fsdp2 train --memory-step`: what units and kinds hold, beside the plan.
+// `fsdp2 train --memory-step`: what units and kinds hold, beside the plan. And --keep-memory.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -97,6 +97,20 @@ TEST(MemoryReport, OfAStepThatDoesNotRunIsAMistake) {
   const Training late = count_memory(1, {"--memory-step", "4"});
   EXPECT_EQ(late.outcome.exit_code, 2);
   EXPECT_THAT(late.outcome.err, HasSubstr("--memory-step 4 is above 3"));
+}
+
+TEST(KeptMemory, ChangesNoNumberAndDoesNotRaiseThePeak) {
+  const Arguments run = {"--steps",   "4",  "--product-engine", "mkl", "--global-batch", "512",
+                         "--seq-len", "64", "--keep-memory"};
+  const auto with = [&](const std::string& keeps) {
+    return train(2, joined(joined(golden_inputs("tiny-llama"), run), {keeps}));
+  };
+  const Training kept = with("true");
+  const Training plain = with("false");
+  ASSERT_EQ(kept.outcome.exit_code, 0) << kept.outcome.err;
+  EXPECT_EQ(as_lists(kept.steps), as_lists(plain.steps));
+  const double peak = plain.summary.at("peak_rss_bytes").at(0);
+  EXPECT_LT(kept.summary.at("peak_rss_bytes").at(0).get<double>(), 1.03 * peak);
 }
 
 }  // namespace

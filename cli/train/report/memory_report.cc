@@ -59,6 +59,7 @@ void MemoryReport::before_step() {
   count_units();
   check(fsdp2_shard_reset_stats(shard_.get()));
   check(fsdp2_shard_set_gradient_ready(shard_.get(), nullptr, 1, count_gradient, this, nullptr));
+  give_back_kept_memory();
   const auto device = memory_of_device(mesh_);
   held_before_ = device ? device->allocated_bytes : begin_peak_rss();
 }
@@ -77,6 +78,14 @@ void MemoryReport::after_step(int64_t step) {
   options.optimizer_bytes =
       info_of<fsdp2_optimizer_info>(fsdp2_optimizer_get_info, optimizer_.get()).n_full_bytes;
   plan_ = info_of<fsdp2_plan_info>(fsdp2_plan_get_info, shard_.get(), &options);
+}
+
+// So that only what is in use counts as held between steps.
+void MemoryReport::give_back_kept_memory() const {
+  if (keeps_memory_) {
+    check(fsdp2_runtime_keep_memory(0));
+    check(fsdp2_runtime_keep_memory(1));
+  }
 }
 
 void MemoryReport::count_units() {

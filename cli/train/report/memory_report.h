@@ -21,8 +21,9 @@ struct UnitMemory {
 
 class MemoryReport {
  public:
-  MemoryReport(const Mesh& mesh, const Shard& shard, const Optimizer& optimizer)
-      : mesh_(mesh), shard_(shard), optimizer_(optimizer) {}
+  // keeps_memory: what fsdp2_runtime_keep_memory is set to.
+  MemoryReport(const Mesh& mesh, const Shard& shard, const Optimizer& optimizer, bool keeps_memory)
+      : mesh_(mesh), shard_(shard), optimizer_(optimizer), keeps_memory_(keeps_memory) {}
   MemoryReport(const MemoryReport&) = delete;
   MemoryReport& operator=(const MemoryReport&) = delete;
 
@@ -38,6 +39,7 @@ class MemoryReport {
  private:
   static fsdp2_status count_gradient(const fsdp2_gradient_info* info, fsdp2_tensor gradient,
                                      void* user_data);
+  void give_back_kept_memory() const;
   void count_units();
   void count_optimizer();
   int64_t sum(int64_t UnitMemory::* kind) const;
@@ -45,6 +47,7 @@ class MemoryReport {
   const Mesh& mesh_;
   const Shard& shard_;
   const Optimizer& optimizer_;
+  const bool keeps_memory_;
   int64_t step_ = -1;
   std::vector<UnitMemory> units_;
   int64_t held_before_ = 0;    // by the process, or on its GPU, between steps

@@ -12,6 +12,7 @@
   F(runtime_set_threads, (size_t n), (n)) \
   F(runtime_set_product_engine, (int32_t engine), (engine)) \
   F(runtime_set_deterministic, (int32_t flag), (flag)) \
+  F(runtime_keep_memory, (int32_t flag), (flag)) \
   F(runtime_set_matmul_precision, (int32_t precision), (precision)) \
   F(log_set, (int32_t min_level, fsdp2_log_fn fn, void *user_data, fsdp2_release_fn release), (min_level, fn, user_data, release)) \
   F(mesh_options_init, (fsdp2_mesh_options *options, size_t struct_size), (options, struct_size)) \

@@ -805,6 +805,11 @@ func RuntimeSetDeterministic(flag int32) error {
 	return check(C.fsdp2_go_runtime_set_deterministic(C.int32_t(flag)))
 }
 
+// RuntimeKeepMemory calls fsdp2_runtime_keep_memory.
+func RuntimeKeepMemory(flag int32) error {
+	return check(C.fsdp2_go_runtime_keep_memory(C.int32_t(flag)))
+}
+
 // RuntimeSetMatmulPrecision calls fsdp2_runtime_set_matmul_precision.
 func RuntimeSetMatmulPrecision(precision int32) error {
 	return check(C.fsdp2_go_runtime_set_matmul_precision(C.int32_t(precision)))

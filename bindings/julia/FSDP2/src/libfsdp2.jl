@@ -744,6 +744,10 @@ function fsdp2_runtime_set_deterministic(flag)
     @ccall libfsdp2.fsdp2_runtime_set_deterministic(flag::Int32)::fsdp2_status
 end
 
+function fsdp2_runtime_keep_memory(flag)
+    @ccall libfsdp2.fsdp2_runtime_keep_memory(flag::Int32)::fsdp2_status
+end
+
 function fsdp2_runtime_set_matmul_precision(precision)
     @ccall libfsdp2.fsdp2_runtime_set_matmul_precision(precision::Int32)::fsdp2_status
 end

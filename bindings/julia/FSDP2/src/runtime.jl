@@ -44,6 +44,15 @@ the environment.
 set_deterministic(on::Bool) = check(fsdp2_runtime_set_deterministic(on))
 
 """
+    keep_memory(on::Bool)
+
+Whether the memory of large CPU tensors that are freed stays with the process, for those that are made next: a training step then takes
+the memory of the one before. `false`, as a process begins, gives back what is kept. What is kept and what is in use are together never
+more than was in use at once.
+"""
+keep_memory(on::Bool) = check(fsdp2_runtime_keep_memory(on))
+
+"""
     set_matmul_precision(precision)
 
 Chooses what the `Float32` products of the library's linear layers may round on a CPU, by PyTorch's words: `:highest`, `:high`,

@@ -14,6 +14,13 @@ end
     @test occursin("matmul_precision: highest", describe_runtime())
 end
 
+@testset "memory is kept on request" begin
+    keep_memory(true)
+    @test occursin("kept_memory: 0 bytes", describe_runtime())
+    keep_memory(false)
+    @test occursin("kept_memory: off", describe_runtime())
+end
+
 @testset "options default as the library's: $name" for name in options_types
     options = getfield(FSDP2, name)
     init = getfield(FSDP2, Symbol(name, "_init"))

@@ -630,6 +630,9 @@ extern "C" {
 extern "C" {
     pub fn fsdp2_runtime_set_deterministic(flag: i32) -> fsdp2_status;
 }
+extern "C" {
+    pub fn fsdp2_runtime_keep_memory(flag: i32) -> fsdp2_status;
+}
 pub const FSDP2_MATMUL_HIGHEST: i32 = 0;
 pub const FSDP2_MATMUL_HIGH: i32 = 1;
 pub const FSDP2_MATMUL_MEDIUM: i32 = 2;

@@ -57,6 +57,14 @@ pub fn set_deterministic(on: bool) -> Result<()> {
     ffi::check(unsafe { sys::fsdp2_runtime_set_deterministic(i32::from(on)) })
 }
 
+/// Whether the memory of large CPU tensors that are freed stays with the process, for those that are made next: a training step then
+/// takes the memory of the one before. `false`, as a process begins, gives back what is kept. What is kept and what is in use are
+/// together never more than was in use at once.
+pub fn keep_memory(on: bool) -> Result<()> {
+    ffi::ready()?;
+    ffi::check(unsafe { sys::fsdp2_runtime_keep_memory(i32::from(on)) })
+}
+
 numbers! {
     /// What the fp32 products of the library's linear layers may round on a CPU, by the words of `torch.set_float32_matmul_precision`.
     MatmulPrecision {

@@ -16,7 +16,7 @@ FSDP2_CALL fsdp2_check_version(uint32_t header_version);
 /* The number of handles given out in this process and not destroyed yet. */
 FSDP2_API int64_t fsdp2_live_handles(void);
 /* Describes what runs here in "key: value" lines: version, LibTorch, CPU, threads, product
- * engine, matmul precision. */
+ * engine, matmul precision, kept memory. */
 FSDP2_CALL fsdp2_runtime_describe(char* buf, size_t cap, size_t* needed);
 /* Sets the number of CPU threads per LibTorch operation, for this thread and for later threads of
  * the process: 1 to the number of processors, or to 64 if there are fewer. FSDP2_E_OUT_OF_MEMORY,
@@ -37,6 +37,16 @@ FSDP2_CALL fsdp2_runtime_set_product_engine(int32_t engine);
  * that runs an operator without such an algorithm fails and names it, and products need
  * CUBLAS_WORKSPACE_CONFIG=:4096:8 in the environment before the GPU is first used. */
 FSDP2_CALL fsdp2_runtime_set_deterministic(int32_t flag);
+
+/* flag 1: memory of CPU tensors of 1 MiB and more that are freed stays with the process, for those
+ * that are made next, so that a training step takes the memory of the one before and the system
+ * need not find and clear it anew. What is kept and what is in use are together never more than
+ * was in use at once. 0, with which a process begins: what is kept goes back to the system; to give
+ * it back and keep what is freed later, call with 0 and then with 1. Tensors may outlive either
+ * call, and any thread may free them. Call it while no other thread makes tensors.
+ * fsdp2_runtime_describe tells how much is kept. FSDP2_E_UNSUPPORTED if another library in the
+ * process has replaced LibTorch's allocator and cannot be followed by this one. */
+FSDP2_CALL fsdp2_runtime_keep_memory(int32_t flag);
 
 /* What the fp32 products of this library's linear layers may round on CPUs, forward and backward,
  * by the words of torch.set_float32_matmul_precision. Sums are fp32 in each. Products of operands

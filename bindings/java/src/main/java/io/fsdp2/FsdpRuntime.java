@@ -47,6 +47,16 @@ public final class FsdpRuntime {
   }
 
   /**
+   * Whether the memory of large CPU tensors that are freed stays with the process, for those that
+   * are made next: a training step then takes the memory of the one before. False, as a process
+   * begins, gives back what is kept. What is kept and what is in use are together never more than
+   * was in use at once.
+   */
+  public static void keepMemory(boolean on) {
+    Raw.fsdp2_runtime_keep_memory(on ? 1 : 0);
+  }
+
+  /**
    * Chooses what the fp32 products of linear layers may round on a CPU. All ranks must have the
    * same when they shard a module.
    */

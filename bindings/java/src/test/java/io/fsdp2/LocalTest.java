@@ -23,6 +23,7 @@ public final class LocalTest {
   public static void main(String[] arguments) throws Exception {
     test("versions agree", LocalTest::versionsAgree);
     test("the matmul precision can be chosen", LocalTest::theMatmulPrecisionCanBeChosen);
+    test("memory is kept on request", LocalTest::memoryIsKeptOnRequest);
     test("a failed call gives code, class and message", LocalTest::aFailedCallGivesItsRecord);
     test("options default as the library's", LocalTest::optionsDefaultAsTheLibrarys);
     test("a closed object refuses politely", LocalTest::aClosedObjectRefusesPolitely);
@@ -57,6 +58,13 @@ public final class LocalTest {
     expectContains("matmul_precision: high-always", FsdpRuntime.describe());
     FsdpRuntime.setMatmulPrecision(MatmulPrecision.HIGHEST);
     expectContains("matmul_precision: highest", FsdpRuntime.describe());
+  }
+
+  private static void memoryIsKeptOnRequest() {
+    FsdpRuntime.keepMemory(true);
+    expectContains("kept_memory: 0 bytes", FsdpRuntime.describe());
+    FsdpRuntime.keepMemory(false);
+    expectContains("kept_memory: off", FsdpRuntime.describe());
   }
 
   private static void aFailedCallGivesItsRecord() {
