@@ -1,6 +1,8 @@
 #include "core/fsdp/tree.h"
 
+#include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <map>
@@ -152,14 +154,24 @@ void check_may_be_root(const Unit& root, const std::vector<Tree::Found>& found) 
   }
 }
 
+// What messages call a module's parameter, which programs may hold while its unit has freed it.
+std::string title_of(const ShardedParam& param, const Tree::Found& entry) {
+  return fmt::format("parameter '{}' of {}", param.name(),
+                     entry.name.empty() ? "the root unit" : fmt::format("unit '{}'", entry.name));
+}
+
 // Gives every parameter its names in the root's module; returns them in the module's order.
 std::vector<ShardedParam*> name_parameters(const nn::Module& module,
                                            const std::vector<Tree::Found>& found) {
-  std::unordered_map<const at::TensorImpl*, ShardedParam*> by_parameter;
+  struct Managed {
+    ShardedParam* param;
+    const Tree::Found* entry;
+  };
+  std::unordered_map<const at::TensorImpl*, Managed> by_parameter;
   for (const Tree::Found& entry : found) {
     if (entry.unit->group() != nullptr) {
       for (ShardedParam* param : entry.unit->group()->params()) {
-        by_parameter[param->unsharded().unsafeGetTensorImpl()] = param;
+        by_parameter[param->unsharded().unsafeGetTensorImpl()] = {param, &entry};
       }
     }
   }
@@ -167,8 +179,10 @@ std::vector<ShardedParam*> name_parameters(const nn::Module& module,
   for (const nn::NamedParameter& parameter : nn::named_unique_parameters(module)) {
     const auto managed = by_parameter.find(parameter.tensor.unsafeGetTensorImpl());
     if (managed != by_parameter.end()) {  // else it is ignored
-      managed->second->set_names(parameter.names);
-      parameters.push_back(managed->second);
+      const auto [param, entry] = managed->second;
+      param->set_names(parameter.names);
+      torch::autograd::impl::set_name(parameter.tensor, title_of(*param, *entry));
+      parameters.push_back(param);
     }
   }
   return parameters;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
 #include <utility>
 
 #include "capi/argument.h"
@@ -181,9 +182,15 @@ void check_has_values(const at::Tensor& tensor) {
 }
 
 void check_has_memory(const at::Tensor& tensor) {
-  FSDP2_CHECK(!nn::has_no_memory(tensor), Code::kWrongState,
-              "tensor: expected one with memory, found a parameter that is sharded now and whose "
-              "memory is freed");
+  if (!nn::has_no_memory(tensor)) {
+    return;
+  }
+  const std::string& title = tensor.is_view() ? tensor._base().name() : tensor.name();
+  fail(
+      Code::kWrongState,
+      "tensor: expected one with memory, found {}, which is sharded now and whose memory is freed: "
+      "use it inside the forward of the module that the unit is",
+      title.empty() ? "a parameter" : title);
 }
 
 }  // namespace fsdp2::capi
