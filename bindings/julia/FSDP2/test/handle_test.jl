@@ -62,6 +62,26 @@ end
     @test FSDP2.live_handles() <= before + 8 # what a thread's stack still names
 end
 
+@noinline function forget_large(numbers)
+    whole = custom_module((ps, x) -> sum(exp.(x)), "Whole"; parameters = (; weight = (4,)))
+    Shard(whole, one_rank())
+    x = Tensor(numbers; requires_grad = true)
+    backward(whole(x))
+    get_grad(x)
+    whole(x) # its graph is dropped, and never used
+    nothing
+end
+
+@testset "what is forgotten takes no memory" begin
+    resident() = 4096 * parse(Int, split(read("/proc/self/statm", String))[2])
+    numbers = ones(Float32, 9 << 20) # so large that the allocator gives its memory back at once
+    rounds(n) = foreach(_ -> (forget_large(numbers); collect_all()), 1:n)
+    rounds(3)
+    before = resident()
+    rounds(5)
+    @test resident() - before < 5 * sizeof(numbers) ÷ 2 # half of what one tensor a round would take
+end
+
 @testset "log records arrive in the language's callback" begin
     records = LogRecord[]
     set_log(record -> push!(records, record); min_level = :debug)

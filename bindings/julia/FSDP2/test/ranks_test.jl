@@ -93,6 +93,91 @@ end
     @test rank == 0 || thrown_here.cause.ex.msg == "rank 1's own"
 end
 
+"x * weight' or, with a target, the mean square of how far that is off."
+line() = custom_module("Line"; parameters = (; weight = (3, 4)), seed = 7) do ps, x, target...
+    made = linear(x, ps.weight)
+    isempty(target) ? made : mse_loss(made, target[1])
+end
+
+const own_steps, own_peak, own_momentum = 6, 0.1, 0.9
+
+function train_by_the_library(mesh, x, y)
+    shard = Shard(line(), mesh)
+    step = Step(shard, sgd(shard; lr = own_peak, momentum = own_momentum); schedule = :linear, total_steps = own_steps)
+    [run!(step, x, y).loss for _ in 1:own_steps]
+end
+
+function train_by_hand(mesh, x, y)
+    model = line()
+    shard = Shard(model, mesh)
+    weight = get_parameter(shard, "weight")
+    velocity = op("aten::zeros_like", weight)
+    losses = map(1:own_steps) do i
+        off = model(x) - y
+        loss = op("aten::mean", off .* off)
+        backward(loss)
+        no_grad() do
+            op("aten::mul_.Scalar", velocity, own_momentum)
+            op("aten::add_.Tensor", velocity, get_parameter(shard, "weight"; which = :local_grad))
+            op("aten::add_.Tensor", weight, velocity, -own_peak * (1 - (i - 1) / own_steps))
+        end
+        zero_grad!(shard)
+        loss[]
+    end
+    all_reduce!(mesh, losses; op = :average)
+end
+
+@testset "a program's own loss, schedule and optimizer train as the library's" begin
+    expected, found = on_ranks() do mesh
+        x, y = Tensor(Float32[sin(i + 2j + rank) for i in 1:2, j in 1:4]), Tensor(Float32[cos(i + j) for i in 1:2, j in 1:3])
+        train_by_the_library(mesh, x, y), train_by_hand(mesh, x, y)
+    end
+    @test expected[end] < 0.8 * expected[1]
+    @test found ≈ expected atol = 1e-6
+end
+
+@testset "an input gets its gradient through a sharded module" begin
+    gradient, weight = on_ranks() do mesh
+        model = line()
+        shard = Shard(model, mesh)
+        x = Tensor(ones(Float32, 2, 4); requires_grad = true)
+        backward(sum(model(x)))
+        Array(get_grad(x)), Array(get_parameter(shard, "weight"; which = :full))
+    end
+    @test gradient ≈ repeat(sum(weight; dims = 1), 2)
+end
+
+"A module that returns what `next` makes of the output of its child `part`, which is a unit with a parameter `weight` of its own."
+function whole_of(part, next)
+    inner = custom_module((ps, x) -> part(x, ps.weight), "Part"; parameters = (; weight = (4,)))
+    custom_module((ps, x) -> next(inner(x)), "Whole"; children = (; part = inner))
+end
+
+@testset "an error deep inside a step reaches its caller on every rank" begin
+    slope(call, gradient) = rank == 1 ? error("deep inside") : gradient .* 2
+    doubles(x) = call_function((call, x) -> x .* 2, slope, x; name = "doubles")
+    failure = on_ranks() do mesh
+        shard = Shard(whole_of((x, weight) -> doubles(x .* weight), sum), mesh; wrap_kinds = ["Part"])
+        step = Step(shard, sgd(shard))
+        thrown(() -> run!(step, Tensor(Float32[1, 2, 3, 4])))
+    end
+    @test failure.code == (rank == 1 ? :callback : :peer_failed)
+    @test occursin("backward of doubles", failure.message) && occursin("deep inside", failure.message)
+    @test rank == 0 || failure.cause.ex.msg == "deep inside"
+end
+
+@testset "a parameter that a forward keeps is refused once it is freed" begin
+    kept = Ref{Tensor}()
+    keep_weight(x, weight) = (kept[] = duplicate(weight); keep!(FSDP2.context().scope, kept[]); x .* weight)
+    inside, outside = on_ranks() do mesh
+        whole = whole_of(keep_weight, hidden -> sum(hidden .* kept[]))
+        shard = Shard(whole, mesh; wrap_kinds = ["Part"])
+        thrown(() -> whole(Tensor(Float32[1, 2, 3, 4]))), thrown(() -> Array(kept[]))
+    end
+    @test inside.code == :callback && outside.code == :wrong_state
+    @test all(occursin("parameter 'part.weight' of unit 'part'", error.message) for error in (inside, outside))
+end
+
 @testset "ranks with different configurations are told the key" begin
     error = on_ranks(mesh -> agree(mesh, "options", get_shared(lower_config(("lr: 1.0e-3", "\nlr: 2.0e-3")[rank + 1]))))
     @test error.code == :invalid_argument

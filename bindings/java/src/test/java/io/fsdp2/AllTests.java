@@ -18,6 +18,7 @@ public final class AllTests {
     MeshTest.main(arguments);
     CustomTest.main(arguments);
     FunctionTest.main(arguments);
+    OwnTest.main(arguments);
     UnitTest.main(arguments);
     LayerTest.main(arguments);
     TrainingTest.main(arguments);
