@@ -45,8 +45,8 @@ def build(language: str, work: Path, library: Path, jar: Path) -> list:
     program = work / f"model-{language}"
     if language == "C":
         source = ["examples/c/model.c", f"-I{ROOT / 'include'}"]
-        run(["cc", "-O2", *source, "-o", program, f"-L{library}", "-lfsdp2", "-lpthread"], ROOT)
-        return [program, TOKENS, 1]
+        run(["cc", "-O2", *source, "-o", program, f"-L{library}", "-lfsdp2"], ROOT)
+        return [program, TOKENS]
     if language == "Rust":
         run(
             ["cargo", "build", "--release", "--offline", "--quiet", "--example", "model"],
@@ -54,7 +54,7 @@ def build(language: str, work: Path, library: Path, jar: Path) -> list:
             FSDP2_LIB_DIR=library,
             CARGO_TARGET_DIR=work / "cargo",
         )
-        return [work / "cargo/release/examples/model", TOKENS, 1]
+        return [work / "cargo/release/examples/model", TOKENS]
     if language == "Go":
         command = ["go", "build", "-o", program, "./model"]
         run(command, ROOT / "examples/go", GOPROXY="off", GOFLAGS="-mod=mod")
@@ -62,7 +62,7 @@ def build(language: str, work: Path, library: Path, jar: Path) -> list:
     if language == "Java":
         run(["javac", "-cp", jar, "-d", work, "Model.java"], ROOT / "examples/java")
         java = ["java", f"-Djava.library.path={library}", "-cp", f"{jar}:{work}", "Model"]
-        return [*java, TOKENS, 1]
+        return [*java, TOKENS]
     project = ROOT / "bindings/julia/FSDP2"
     model = ROOT / "examples/julia/model.jl"
     return ["julia", "--startup-file=no", f"--project={project}", model, TOKENS]

@@ -97,6 +97,9 @@ programs_print_what_c_prints() {
   model=$golden/models/tiny-llama tokens=$golden/tokens/tiny-llama.bin
   as_in_c 2 resume "$model" "$tokens" run 3
   as_in_c 1 resume "$model" "$tokens" run 5
+  as_in_c 2 layers "$tokens" 6
+  as_in_c 2 model "$tokens" 6
+  as_in_c 4 model "$tokens" 6 2
   as_in_c 2 generate "$model"
   as_in_c 2 data "$model" 5
   as_in_c 2 exported "$root/tests/parity/exported/llama.pt2" 5

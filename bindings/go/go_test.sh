@@ -20,10 +20,3 @@ train_on_two_ranks "$work/programs/train"
 steer_units_on_two_ranks "$work/programs/units"
 command_of() { command=("$work/programs/$1"); }
 programs_print_what_c_prints
-tokens=tests/parity/golden/tokens/tiny-llama.bin
-as_in_c 2 layers "$root/$tokens" 6
-
-# The model written in Go learns as the one written in C.
-examples/c/model $tokens 2 6 >"$work/losses-in-c"
-cli/fsdp2 run --nproc-per-node 2 -- "$work/programs/model" "$root/$tokens" 6 >"$work/losses-in-go"
-awk -f tests/capi/same_lines.awk "$work/losses-in-c" "$work/losses-in-go"

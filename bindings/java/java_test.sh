@@ -47,6 +47,3 @@ train_on_two_ranks "${modular[@]}" Train
 steer_units_on_two_ranks "${modular[@]}" Units
 command_of() { command=("${modular[@]}" "${1^}"); }
 programs_print_what_c_prints
-as_in_c 2 layers "$root/$tokens" 6
-"${modular[@]}" Model $tokens 2 6 >"$work/java_model"
-examples/c/model $tokens 2 6 | diff - "$work/java_model"

@@ -21,13 +21,6 @@ steer_units_on_two_ranks "$work/target/debug/examples/units"
 
 command_of() { command=("$work/target/debug/examples/$1"); }
 programs_print_what_c_prints
-as_in_c 2 layers "$root/tests/parity/golden/tokens/tiny-llama.bin" 6
-
-# The model written in Rust learns as the one in C does.
-model() {  # PROGRAM
-  "$1" tests/parity/golden/tokens/tiny-llama.bin 2 6
-}
-diff <(model examples/c/model) <(model "$work/target/debug/examples/model")
 
 # The sidecar trains for a client, and hands out and takes in a parameter: without its last norm the model knows nothing.
 serve() {  # PROGRAM

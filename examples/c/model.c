@@ -1,25 +1,22 @@
 /* A model written in C: a small transformer made of LibTorch's operators, its layers sharded as
- * units and recomputed in backward, trained by ranks that are threads.
+ * units and recomputed in backward.
  *
- *   model TOKEN_FILE RANKS STEPS
+ *   model TOKEN_FILE STEPS [GROUP]
+ *   fsdp2 run --nproc-per-node 2 -- model ...        the same on two ranks of this machine
+ *
+ * With GROUP it computes in bf16 and is sharded over groups of so many ranks, each group a replica.
  */
 #include <fsdp2/fsdp2.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 enum { kVocabulary = 384, kWidth = 32, kHeads = 4, kLayers = 2, kSequence = 32, kInner = 64 };
 
-/* exit() would destroy under the other ranks what they use. */
-static void give_up(void) {
-  fflush(stdout);
-  _Exit(1);
-}
-
+/* The other ranks see that this one has ended: none of them is left waiting. */
 static void check(fsdp2_status status) {
   if (status != FSDP2_OK) {
     fprintf(stderr, "model: %s: %s\n", fsdp2_status_name(status), fsdp2_error_message());
-    give_up();
+    exit(1);
   }
 }
 
@@ -121,6 +118,7 @@ static fsdp2_status run_model(const fsdp2_forward_info* info, const fsdp2_tensor
   }
   x = OP(&run, "aten::linear", T(norm(&run, x, p[2])), T(p[3]));
   x = OP(&run, "aten::view", T(x), FSDP2_INTS(kRows, 2));
+  x = OP(&run, "aten::to.dtype", T(x), FSDP2_DTYPE(FSDP2_DTYPE_F32)); /* a loss wants more digits */
   labels = OP(&run, "aten::view", T(inputs[1]), FSDP2_INTS(kFlat, 1));
   return end(&run, OP(&run, "aten::cross_entropy_loss", T(x), T(labels)), outputs, n_outputs);
 }
@@ -168,18 +166,10 @@ static void make_model(struct model* model) {
   }
 }
 
-/* ---- ranks */
-
-struct rank {
-  pthread_t thread;
-  int number, world_size, steps;
-  const char* tokens;
-};
-
-static void* train(void* argument) {
+int main(int argc, char** argv) {
   static const char* const kLayer[] = {"Layer"};
-  const struct rank* rank = argument;
   fsdp2_mesh_options joining = FSDP2_MESH_OPTIONS_INIT;
+  fsdp2_mesh_info job = {.struct_size = sizeof(job)};
   fsdp2_shard_options sharding = FSDP2_SHARD_OPTIONS_INIT;
   fsdp2_adamw_options adamw = FSDP2_ADAMW_OPTIONS_INIT;
   fsdp2_loader_options loading = FSDP2_LOADER_OPTIONS_INIT;
@@ -192,10 +182,13 @@ static void* train(void* argument) {
   fsdp2_step step;
   fsdp2_tensor batch[2];
   int i;
-  check(fsdp2_runtime_set_threads(1)); /* of this thread's computations */
-  joining.rendezvous = "thread://model", joining.rank = rank->number;
-  joining.world_size = rank->world_size;
+  if (argc != 3 && argc != 4) return fprintf(stderr, "usage: model TOKENS STEPS [GROUP]\n"), 2;
+  if (argc == 4) {
+    joining.fsdp_size = atoi(argv[3]);
+    sharding.param_dtype = FSDP2_DTYPE_BF16, sharding.reduce_dtype = FSDP2_DTYPE_F32;
+  }
   check(fsdp2_mesh_create(&joining, &mesh));
+  check(fsdp2_mesh_get_info(mesh, &job));
   make_model(&model);
   sharding.wrap = FSDP2_WRAP_KINDS, sharding.wrap_kinds = kLayer, sharding.n_wrap_kinds = 1;
   check(fsdp2_shard_create(model.whole, mesh, &sharding, &shard));
@@ -203,12 +196,12 @@ static void* train(void* argument) {
   adamw.lr = 3e-3;
   check(fsdp2_optimizer_create_adamw(shard, &adamw, &optimizer));
   loading.sequence_length = kSequence, loading.global_batch = 8, loading.vocab_size = kVocabulary;
-  check(fsdp2_loader_open(mesh, rank->tokens, &loading, &loader));
+  check(fsdp2_loader_open(mesh, argv[1], &loading, &loader));
   check(fsdp2_step_create(shard, optimizer, NULL, &step));
-  for (i = 0; i < rank->steps; ++i) {
+  for (i = 0; i < atoi(argv[2]); ++i) {
     check(fsdp2_loader_next(loader, &batch[0], &batch[1]));
     check(fsdp2_step_run(step, batch, 2, &result));
-    if (rank->number == 0) printf("step %d loss %.6f\n", i, result.loss);
+    if (job.rank == 0) printf("step %d loss %.6f\n", i, result.loss);
     check(fsdp2_tensor_destroy(batch[0]));
     check(fsdp2_tensor_destroy(batch[1]));
   }
@@ -216,22 +209,5 @@ static void* train(void* argument) {
   fsdp2_shard_destroy(shard), fsdp2_module_destroy(model.whole);
   for (i = 0; i < kLayers; ++i) fsdp2_module_destroy(model.layers[i]);
   fsdp2_mesh_destroy(mesh);
-  return NULL;
-}
-
-int main(int argc, char** argv) {
-  struct rank ranks[64];
-  int i, n;
-  if (argc != 4) return fprintf(stderr, "usage: model TOKENS RANKS STEPS\n"), 2;
-  n = atoi(argv[2]);
-  if (n < 1 || n > 64) return fprintf(stderr, "model: 1 to 64 ranks, not %s\n", argv[2]), 2;
-  for (i = 0; i < n; ++i) {
-    ranks[i] = (struct rank){0, i, n, atoi(argv[3]), argv[1]};
-    if (pthread_create(&ranks[i].thread, NULL, train, &ranks[i]) != 0) {
-      fprintf(stderr, "model: no thread for rank %d\n", i);
-      give_up();
-    }
-  }
-  for (i = 0; i < n; ++i) pthread_join(ranks[i].thread, NULL);
   return 0;
 }

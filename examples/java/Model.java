@@ -1,7 +1,7 @@
 import io.fsdp2.AdamwOptions;
 import io.fsdp2.Batch;
+import io.fsdp2.DType;
 import io.fsdp2.ForwardContext;
-import io.fsdp2.FsdpRuntime;
 import io.fsdp2.Init;
 import io.fsdp2.Loader;
 import io.fsdp2.LoaderOptions;
@@ -23,9 +23,11 @@ import java.util.Locale;
 
 /**
  * A model written in Java: a small transformer made of operators, its layers sharded as units and
- * recomputed in backward, trained by ranks that are threads.
+ * recomputed in backward.
  *
- * <pre>java Model TOKEN_FILE RANKS STEPS</pre>
+ * <pre>fsdp2 run --nproc-per-node 2 -- java Model TOKEN_FILE STEPS [GROUP]</pre>
+ *
+ * With GROUP it computes in bf16 and is sharded over groups of so many ranks, each group a replica.
  */
 public final class Model {
   private static final int VOCABULARY = 384;
@@ -66,7 +68,8 @@ public final class Model {
       x = layer.forward(x);
     }
     Tensor logits = norm(x, model.parameter("norm")).linear(model.parameter("head"));
-    return List.of(logits.view(-1, VOCABULARY).crossEntropy(inputs[1].view(-1)));
+    logits = logits.view(-1, VOCABULARY).to(DType.F32); // a loss wants more digits
+    return List.of(logits.crossEntropy(inputs[1].view(-1)));
   }
 
   private static Module makeLayer() {
@@ -97,20 +100,22 @@ public final class Model {
     return model;
   }
 
-  private static void train(String tokens, int rank, int ranks, int steps) {
-    FsdpRuntime.setThreads(1); // of this thread's computations
-    MeshOptions job =
-        MeshOptions.builder().rendezvous("thread://model").rank(rank).worldSize(ranks).build();
-    ShardOptions sharding = ShardOptions.builder().wrap(Wrap.KINDS).wrapKinds("Layer").build();
+  /** Trains on all ranks or, if group is not 0, on groups of so many, in bf16. */
+  private static void train(String tokens, int steps, long group) {
+    MeshOptions joining = MeshOptions.builder().fsdpSize(group).build();
+    ShardOptions.Builder sharding = ShardOptions.builder().wrap(Wrap.KINDS).wrapKinds("Layer");
+    if (group != 0) {
+      sharding.paramDtype(DType.BF16).reduceDtype(DType.F32);
+    }
     LoaderOptions loading =
         LoaderOptions.builder()
             .sequenceLength(SEQUENCE)
             .globalBatch(8)
             .vocabSize(VOCABULARY)
             .build();
-    try (Mesh mesh = Mesh.create(job);
+    try (Mesh mesh = Mesh.create(joining);
         Module model = makeModel();
-        Shard shard = Shard.create(model, mesh, sharding);
+        Shard shard = Shard.create(model, mesh, sharding.build());
         Optimizer optimizer =
             Optimizer.createAdamw(shard, AdamwOptions.builder().lr(3e-3).build());
         Loader loader = Loader.open(mesh, tokens, loading);
@@ -119,7 +124,7 @@ public final class Model {
       for (int i = 0; i < steps; i++) {
         try (Batch batch = loader.next()) {
           StepResult result = step.run(batch);
-          if (rank == 0) {
+          if (mesh.rank() == 0) {
             System.out.printf(Locale.ROOT, "step %d loss %.6f%n", i, result.loss());
           }
         }
@@ -127,26 +132,12 @@ public final class Model {
     }
   }
 
-  public static void main(String[] arguments) throws InterruptedException {
-    if (arguments.length != 3) {
-      System.err.println("usage: Model TOKEN_FILE RANKS STEPS");
+  public static void main(String[] arguments) {
+    if (arguments.length != 2 && arguments.length != 3) {
+      System.err.println("usage: Model TOKEN_FILE STEPS [GROUP]");
       System.exit(2);
     }
-    int ranks = Integer.parseInt(arguments[1]);
-    int steps = Integer.parseInt(arguments[2]);
-    List<Thread> threads = new ArrayList<>();
-    for (int rank = 0; rank < ranks; rank++) {
-      int number = rank;
-      threads.add(new Thread(() -> train(arguments[0], number, ranks, steps)));
-    }
-    Thread.setDefaultUncaughtExceptionHandler(
-        (thread, failure) -> {
-          failure.printStackTrace();
-          Runtime.getRuntime().halt(1); // the other ranks would wait for this one
-        });
-    threads.forEach(Thread::start);
-    for (Thread thread : threads) {
-      thread.join();
-    }
+    int steps = Integer.parseInt(arguments[1]);
+    train(arguments[0], steps, arguments.length == 3 ? Long.parseLong(arguments[2]) : 0);
   }
 }

@@ -1,7 +1,9 @@
 # A model written in Julia: a small transformer made of LibTorch's operators, its layers sharded as units and recomputed in backward.
 # examples/c/model.c is the same in C, and prints the same losses.
 #
-#     fsdp2 run --nproc-per-node 2 -- julia --project=bindings/julia/FSDP2 examples/julia/model.jl TOKEN_FILE STEPS
+#     fsdp2 run --nproc-per-node 2 -- julia --project=bindings/julia/FSDP2 examples/julia/model.jl TOKEN_FILE STEPS [GROUP]
+#
+# With GROUP it computes in bf16 and is sharded over groups of so many ranks, each group a replica.
 
 using FSDP2
 using Printf
@@ -35,15 +37,16 @@ function make_model()
         for layer in parts
             x = layer(x)
         end
-        logits = linear(rms_norm(x, ps.norm), ps.head)
+        logits = Float32.(linear(rms_norm(x, ps.norm), ps.head)) # a loss wants more digits
         cross_entropy(reshape(logits, :, vocabulary), reshape(labels, :))
     end
 end
 
-function train(token_file, steps)
-    Mesh() do mesh
+function train(token_file, steps, group = nothing)
+    Mesh(; fsdp_size = something(group, 0)) do mesh
         model = make_model()
-        shard = Shard(model, mesh; wrap_kinds = ["Layer"])
+        precision = group === nothing ? NamedTuple() : (param_dtype = BF16, reduce_dtype = Float32)
+        shard = Shard(model, mesh; wrap_kinds = ["Layer"], precision...)
         checkpoint_activations!(model, "Layer")
         optimizer = adamw(shard; lr = 3e-3)
         step = Step(shard, optimizer)
@@ -58,5 +61,5 @@ function train(token_file, steps)
     live == 0 || error("$live live handles")
 end
 
-length(ARGS) == 2 || (println(stderr, "usage: model.jl TOKEN_FILE STEPS"); exit(2))
-train(ARGS[1], parse(Int, ARGS[2]))
+length(ARGS) in (2, 3) || (println(stderr, "usage: model.jl TOKEN_FILE STEPS [GROUP]"); exit(2))
+train(ARGS[1], parse.(Int, ARGS[2:end])...)

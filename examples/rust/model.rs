@@ -1,14 +1,15 @@
 //! A model written in Rust: the small transformer of `examples/c/model.c`, made of LibTorch's operators, its layers sharded as
-//! units and recomputed in backward, trained by ranks that are threads.
+//! units and recomputed in backward.
 //!
-//! `model TOKEN_FILE RANKS STEPS`
+//! `fsdp2 run --nproc-per-node 2 -- model TOKEN_FILE STEPS [GROUP]`
+//!
+//! With GROUP it computes in bf16 and is sharded over groups of so many ranks, each group a replica.
 
 use std::env;
 use std::error::Error;
-use std::thread;
 
 use fsdp2::{
-    ActivationOptions, AdamwOptions, Chosen, Forward, Init, Loader, LoaderOptions, Mesh,
+    ActivationOptions, AdamwOptions, Chosen, Dtype, Forward, Init, Loader, LoaderOptions, Mesh,
     MeshOptions, Module, ModuleOptions, Optimizer, ParameterOptions, Result, Shard, ShardOptions,
     Step, Tensor, Wrap,
 };
@@ -53,7 +54,10 @@ fn transformer(forward: &Forward, layers: &[Module]) -> Result<Tensor> {
     }
     let logits = norm(&x, last_norm)?.linear(head, None)?;
     let labels = forward.input(1)?.view(&[-1])?;
-    logits.view(&[-1, VOCABULARY])?.cross_entropy(&labels)
+    logits
+        .view(&[-1, VOCABULARY])?
+        .to_dtype(Dtype::F32)? // a loss wants more digits
+        .cross_entropy(&labels)
 }
 
 fn make_layer() -> Result<Module> {
@@ -105,18 +109,18 @@ fn add_norm(module: &Module, name: &str) -> Result<()> {
     module.add_parameter(name, &[WIDTH], &ones)
 }
 
-fn train(tokens: &str, rank: i32, ranks: i32, steps: usize) -> Result<()> {
-    fsdp2::runtime::set_threads(1)?; // of this thread's computations
+fn train(tokens: &str, steps: usize, group: Option<i64>) -> Result<()> {
     let mesh = Mesh::create(&MeshOptions {
-        rendezvous: Some("thread://model".to_string()),
-        rank,
-        world_size: ranks,
+        fsdp_size: group.unwrap_or(0),
         ..Default::default()
     })?;
+    let rank = mesh.info()?.rank;
     let module = make_model()?;
     let sharding = ShardOptions {
         wrap: Wrap::Kinds,
         wrap_kinds: vec!["Layer".to_string()],
+        param_dtype: group.map(|_| Dtype::Bf16),
+        reduce_dtype: group.map(|_| Dtype::F32),
         ..Default::default()
     };
     let shard = Shard::create(&module, &mesh, &sharding)?;
@@ -148,17 +152,9 @@ fn train(tokens: &str, rank: i32, ranks: i32, steps: usize) -> Result<()> {
 
 fn main() -> std::result::Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = env::args().skip(1).collect();
-    let (tokens, ranks, steps): (_, i32, usize) = match arguments.as_slice() {
-        [tokens, ranks, steps] => (tokens, ranks.parse()?, steps.parse()?),
-        _ => return Err("usage: model TOKEN_FILE RANKS STEPS".into()),
-    };
-    thread::scope(|threads| {
-        let start = |rank| threads.spawn(move || train(tokens, rank, ranks, steps));
-        let running: Vec<_> = (0..ranks).map(start).collect();
-        // A rank that fails tells the others, so that all of them end.
-        running
-            .into_iter()
-            .try_for_each(|rank| rank.join().expect("ranks do not panic"))
-    })?;
-    Ok(())
+    match arguments.as_slice() {
+        [tokens, steps] => Ok(train(tokens, steps.parse()?, None)?),
+        [tokens, steps, group] => Ok(train(tokens, steps.parse()?, Some(group.parse()?))?),
+        _ => Err("usage: model TOKEN_FILE STEPS [GROUP]".into()),
+    }
 }

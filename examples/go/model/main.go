@@ -1,6 +1,8 @@
 // Model is a small transformer written in Go: made of LibTorch's operators, its layers sharded as units and recomputed in backward.
 //
-//	fsdp2 run --nproc-per-node 2 -- model TOKEN_FILE STEPS
+//	fsdp2 run --nproc-per-node 2 -- model TOKEN_FILE STEPS [GROUP]
+//
+// With GROUP it computes in bf16 and is sharded over groups of so many ranks, each group a replica.
 package main
 
 import (
@@ -48,7 +50,8 @@ func newModel() (*fsdp2.Module, error) {
 			x = layer.Forward(x)
 		}
 		logits := x.RMSNorm(p("norm"), 1e-5).Linear(p("head"), nil)
-		loss := logits.View(-1, vocabulary).CrossEntropy(inputs[1].View(-1))
+		logits = logits.View(-1, vocabulary).To(fsdp2.DtypeF32) // a loss wants more digits
+		loss := logits.CrossEntropy(inputs[1].View(-1))
 		return []*fsdp2.Tensor{loss}, nil
 	}
 	model, err := newModule("Transformer", run, []parameter{
@@ -92,8 +95,15 @@ func newModule(kind string, run fsdp2.ForwardFunc, parameters []parameter) (*fsd
 	return module, nil
 }
 
-func train(tokenFile string, steps int) error {
-	mesh, err := fsdp2.NewMesh(context.Background(), nil)
+// train trains on all ranks or, if group is not 0, on groups of so many, in bf16.
+func train(tokenFile string, steps, group int) error {
+	joining := fsdp2.DefaultMeshOptions()
+	joining.FSDPSize = group
+	sharding := fsdp2.ShardOptions{Wrap: fsdp2.WrapKinds, WrapKinds: []string{"Layer"}}
+	if group != 0 {
+		sharding.ParamDtype, sharding.ReduceDtype = fsdp2.DtypeBF16, fsdp2.DtypeF32
+	}
+	mesh, err := fsdp2.NewMesh(context.Background(), &joining)
 	if err != nil {
 		return err
 	}
@@ -107,7 +117,7 @@ func train(tokenFile string, steps int) error {
 		return err
 	}
 	defer model.Close()
-	shard, err := fsdp2.NewShard(model, mesh, &fsdp2.ShardOptions{Wrap: fsdp2.WrapKinds, WrapKinds: []string{"Layer"}})
+	shard, err := fsdp2.NewShard(model, mesh, &sharding)
 	if err != nil {
 		return err
 	}
@@ -152,13 +162,17 @@ func train(tokenFile string, steps int) error {
 }
 
 func main() {
-	if len(os.Args) != 3 {
-		fmt.Fprintln(os.Stderr, "usage: model TOKEN_FILE STEPS")
+	if len(os.Args) != 3 && len(os.Args) != 4 {
+		fmt.Fprintln(os.Stderr, "usage: model TOKEN_FILE STEPS [GROUP]")
 		os.Exit(2)
 	}
 	steps, err := strconv.Atoi(os.Args[2])
+	group := 0
+	if err == nil && len(os.Args) == 4 {
+		group, err = strconv.Atoi(os.Args[3])
+	}
 	if err == nil {
-		err = train(os.Args[1], steps)
+		err = train(os.Args[1], steps, group)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "model:", err)
