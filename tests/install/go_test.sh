@@ -16,8 +16,8 @@ code_block bindings/go/README.md go 1 >"$work/first/main.go"
   go build -o first .
 )
 
-learns() {
+learns_with_prefix() {
   FSDP2_LIBRARY=$prefix/lib/libfsdp2.so learns_on_two_ranks "$work/first/first" examples/configs/byte-llama.json examples/data/opticks.txt
 }
 
-in_two_places learns
+in_two_places learns_with_prefix

@@ -45,7 +45,12 @@ code_block() {  # README LANGUAGE N
 
 # Runs a program on two ranks, and fails unless its losses fall.
 learns_on_two_ranks() {  # PROGRAM [ARGUMENT...]
-  "$launcher" run --nproc-per-node 2 -- "$@" | tee "$work/losses"
+  learns "$launcher" run --nproc-per-node 2 -- "$@"
+}
+
+# Runs a command, and fails unless the losses that it prints fall.
+learns() {  # COMMAND [ARGUMENT...]
+  "$@" | tee "$work/losses"
   awk '
     { gsub(/\033\[[0-9;?]*[A-Za-z]/, "") }  # a progress bar may stand before it
     $1 == "step" && $3 == "loss" { last = $4; if (!n++) first = $4 }

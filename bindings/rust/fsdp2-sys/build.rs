@@ -1,9 +1,9 @@
-//! Finds libfsdp2: in the directory that FSDP2_LIB_DIR names, else by pkg-config. With the feature load-dynamic the program finds it
-//! when it runs.
+//! Finds libfsdp2: in the directory that FSDP2_LIB_DIR names, else by pkg-config. With the feature copy-dylibs programs run with
+//! copies beside them; with load-dynamic they find the library when they run.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use std::{env, fs};
+use std::{env, fs, io};
 
 fn main() -> ExitCode {
     println!("cargo:rerun-if-changed=build.rs");
@@ -25,10 +25,22 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    let mut run_path = directory.as_str();
+    if env::var_os("CARGO_FEATURE_COPY_DYLIBS").is_some() {
+        if let Err(error) = copy_libraries(Path::new(&directory)) {
+            eprintln!(
+                "fsdp2-sys: the feature copy-dylibs expects FSDP2_LIB_DIR or pkg-config to name \
+                 the lib directory of an installed libfsdp2, which has LibTorch in fsdp2/libtorch: \
+                 found '{directory}': {error}"
+            );
+            return ExitCode::FAILURE;
+        }
+        run_path = "$ORIGIN:$ORIGIN/.."; // programs, and those in deps and examples
+    }
     if !directory.is_empty() {
         println!("cargo:rustc-link-search=native={directory}");
-        println!("cargo:rustc-link-arg=-Wl,-rpath,{directory}");
-        println!("cargo:lib_dir={directory}"); // DEP_FSDP2_LIB_DIR for build scripts of dependants
+        println!("cargo:rustc-link-arg=-Wl,-rpath,{run_path}");
+        println!("cargo:lib_dir={run_path}"); // DEP_FSDP2_LIB_DIR for build scripts of dependants
     }
     println!("cargo:rustc-link-lib=dylib=fsdp2");
     ExitCode::SUCCESS
@@ -45,6 +57,34 @@ fn ask_pkg_config() -> Option<String> {
         .status
         .success()
         .then(|| flags.trim().trim_start_matches("-L").to_string())
+}
+
+/// Puts the library with its plug-ins and LibTorch beside the programs, where `cargo run` looks anyway.
+fn copy_libraries(installed: &Path) -> io::Result<()> {
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("OUT_DIR")); // PROGRAMS/build/CRATE/out
+    let programs = out.ancestors().nth(3).expect("the programs' folder");
+    let libtorch = installed.join("fsdp2/libtorch/lib");
+    for (folder, begin) in [(installed, "libfsdp2"), (&libtorch, "lib")] {
+        for entry in fs::read_dir(folder)? {
+            let name = entry?.file_name();
+            let text = name.to_string_lossy();
+            if text.starts_with(begin) && text.contains(".so") {
+                place(&folder.join(&name), &programs.join(&name))?;
+            }
+        }
+    }
+    println!(
+        "cargo:rerun-if-changed={}",
+        installed.join("libfsdp2.so").display()
+    );
+    Ok(())
+}
+
+/// A hard link takes no room; between file systems it has to be a copy.
+fn place(from: &Path, to: &Path) -> io::Result<()> {
+    let from = from.canonicalize()?;
+    let _ = fs::remove_file(to);
+    fs::hard_link(&from, to).or_else(|_| fs::copy(&from, to).map(drop))
 }
 
 /// The bindings with functions that call what `dynamic.rs` has loaded, in place of functions for the linker.
