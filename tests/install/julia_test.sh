@@ -15,8 +15,21 @@ learns_and_trains() {
 
 in_two_places learns_and_trains
 
-# As an artifact, which a depot without it gets from an archive.
+# In an environment of the program's own. Pkg is content with a registry that knows nothing, and there is no network for the other.
 copy_to_work bindings/julia
+mkdir -p "$JULIA_DEPOT_PATH/registries/None"
+cat >"$JULIA_DEPOT_PATH/registries/None/Registry.toml" <<'END'
+name = "None"
+uuid = "7ea1a1e4-6c0d-4c3e-9d5b-3a8f4d1c2b10"
+repo = "https://example.com/none"
+[packages]
+END
+JULIA_PROJECT=$work/environment julia "${quick[@]}" -e 'using Pkg; Pkg.develop(PackageSpec(path = ARGS[1]))' \
+  "$work/bindings/julia/FSDP2"
+JULIA_PROJECT=$work/environment learns_on_two_ranks \
+  julia "${quick[@]}" "$work/first.jl" examples/configs/byte-llama.json examples/data/opticks.txt
+
+# As an artifact, which a depot without it gets from an archive.
 unset FSDP2_LIBRARY
 export JULIA_PROJECT=$work/bindings/julia/FSDP2 JULIA_PKG_SERVER=
 julia --startup-file=no "$work/bindings/julia/artifact.jl" "$prefix" "$work/libfsdp2.tar.gz" "file://$work/libfsdp2.tar.gz"
