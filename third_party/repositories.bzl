@@ -155,8 +155,16 @@ def third_party_repositories(declare):
         variable = "FSDP2_PROTOC",
     )
 
-def libfsdp2_repositories():
-    """Declares every repository that //:fsdp2 and its tests need."""
+def _bazel_repositories():
     if not native.bazel_version or not native.bazel_version[0].isdigit():
         _debian_bazel_repositories()  # Debian's Bazel does not know its own version
+
+def libfsdp2_repositories():
+    """Declares every repository that //:fsdp2 and its tests need."""
+    _bazel_repositories()
     third_party_repositories(_maybe)
+
+def libtorch_repositories():
+    """Declares @libtorch alone, for workspaces that use LibTorch without libfsdp2."""
+    _bazel_repositories()
+    _maybe(libtorch_repository, name = "libtorch")
