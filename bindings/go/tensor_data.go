@@ -1,7 +1,6 @@
 package fsdp2
 
 import (
-	"sync"
 	"unsafe"
 
 	"fsdp2/internal/capi"
@@ -53,23 +52,14 @@ func FromBytes(data []byte, dtype Dtype, shape ...int) (*Tensor, error) {
 }
 
 func fromMemory(data unsafe.Pointer, size uintptr, dtype Dtype, shape []int) (*Tensor, error) {
-	making := makings.Get().(*making)
-	defer makings.Put(making)
-	making.sizes = making.sizes[:0]
-	for _, n := range shape {
-		making.sizes = append(making.sizes, int64(n))
+	if len(shape) <= capi.MaxFewDims {
+		raw, err := capi.TensorFromFew(data, uint(size), int32(dtype), shape)
+		return made(&raw, err)
 	}
-	err := capi.TensorFromBuffer(data, uint(size), int32(dtype), first(making.sizes), uint(len(making.sizes)), &making.out)
-	return made(&making.out, err)
+	var raw capi.Tensor
+	sizes := int64s(shape)
+	return made(&raw, capi.TensorFromBuffer(data, uint(size), int32(dtype), first(sizes), uint(len(sizes)), &raw))
 }
-
-// making is what the library reads and writes as it makes a tensor: memory that serves one call after the other.
-type making struct {
-	sizes []int64
-	out   capi.Tensor
-}
-
-var makings = sync.Pool{New: func() any { return &making{} }}
 
 // ToSlice copies the elements, row-major. The tensor's dtype must be that of T.
 func ToSlice[T Element](t *Tensor) ([]T, error) {

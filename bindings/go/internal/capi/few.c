@@ -85,3 +85,12 @@ fsdp2_go_first fsdp2_go_forward_few(fsdp2_module module, fsdp2_go_few_tensors in
   if (needed > 0 && first.error == NULL) first.tensor = outputs[0];
   return first;
 }
+
+fsdp2_go_first fsdp2_go_tensor_few(const char* data, size_t n_bytes, int32_t dtype,
+                                   fsdp2_go_few_sizes shape, size_t n_dims) {
+  fsdp2_go_first first = {NULL, {0}};
+  if (!fsdp2_go_is_loaded()) return not_loaded();
+  first.error = fsdp2_go_check(fsdp2_go_library.tensor_from_buffer(
+      data, n_bytes, dtype, shape.sizes, n_dims, &first.tensor));
+  return first;
+}

@@ -1,4 +1,4 @@
-/* The two calls that programs make most, with everything by value: what Go hands over by its
+/* The calls that programs make most, with everything by value: what Go hands over by its
  * address has to be in its heap, and memory that nobody has just touched takes longer than the
  * crossing. */
 #ifndef FSDP2_GO_FEW_H_
@@ -6,7 +6,12 @@
 
 #include "error.h"
 
-enum { FSDP2_GO_FEW_INPUTS = 6, FSDP2_GO_FEW_ELEMENTS = 8, FSDP2_GO_FEW_NAME = 127 };
+enum {
+  FSDP2_GO_FEW_INPUTS = 6,
+  FSDP2_GO_FEW_ELEMENTS = 8,
+  FSDP2_GO_FEW_NAME = 127,
+  FSDP2_GO_FEW_DIMS = 4,
+};
 
 /* A fsdp2_value. Its bits are an integer, those of a number, the id of a tensor or, for a list of
  * `count` elements, the place of the first one in `elements`. */
@@ -27,6 +32,10 @@ typedef struct fsdp2_go_few_tensors {
   fsdp2_tensor tensors[FSDP2_GO_FEW_INPUTS];
 } fsdp2_go_few_tensors;
 
+typedef struct fsdp2_go_few_sizes {
+  int64_t sizes[FSDP2_GO_FEW_DIMS];
+} fsdp2_go_few_sizes;
+
 /* The first output that is a tensor, {0} if there is none; the other outputs are destroyed. */
 typedef struct fsdp2_go_first {
   fsdp2_go_error* error;
@@ -38,5 +47,9 @@ fsdp2_go_first fsdp2_go_op_few(const char* name, size_t n_name, fsdp2_go_few cal
 /* The output goes into the scope unless that is {0}. */
 fsdp2_go_first fsdp2_go_forward_few(fsdp2_module module, fsdp2_go_few_tensors inputs,
                                     size_t n_inputs, fsdp2_scope scope);
+
+/* fsdp2_tensor_from_buffer. Go does not look for pointers in what a pointer to char points to. */
+fsdp2_go_first fsdp2_go_tensor_few(const char* data, size_t n_bytes, int32_t dtype,
+                                   fsdp2_go_few_sizes shape, size_t n_dims);
 
 #endif /* FSDP2_GO_FEW_H_ */

@@ -181,3 +181,16 @@ func ModuleForwardFirst(module Module, inputs ForwardInputs, scope Scope) (Tenso
 		*(*C.fsdp2_scope)(unsafe.Pointer(&scope)))
 	return Tensor{uint64(first.tensor.id)}, check(first.error)
 }
+
+// MaxFewDims is how many dims TensorFromFew takes.
+const MaxFewDims = C.FSDP2_GO_FEW_DIMS
+
+// TensorFromFew calls fsdp2_tensor_from_buffer for a tensor of few dims.
+func TensorFromFew(data unsafe.Pointer, nBytes uint, dtype int32, shape []int) (Tensor, error) {
+	var sizes C.fsdp2_go_few_sizes
+	for i, size := range shape {
+		sizes.sizes[i] = C.int64_t(size)
+	}
+	first := C.fsdp2_go_tensor_few((*C.char)(data), C.size_t(nBytes), C.int32_t(dtype), sizes, C.size_t(len(shape)))
+	return Tensor{uint64(first.tensor.id)}, check(first.error)
+}
