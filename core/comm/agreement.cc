@@ -5,11 +5,12 @@
 #include <algorithm>
 #include <cstdint>
 #include <exception>
+#include <unordered_map>
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/text_hash.h"
 #include "core/comm/all_gather_numbers.h"
-#include "core/comm/text_hash.h"
 
 namespace fsdp2 {
 
@@ -81,11 +82,23 @@ Line read_line(const std::string& text) {
              : Line{compared.substr(0, equals), compared.substr(equals + 1), note};
 }
 
-std::vector<Line> lines_of(const std::string& text) {
-  std::vector<Line> lines;
+// The lines of a text, which may be many: a program has one for each of its operators.
+struct Lines {
+  std::vector<Line> in_order;
+  std::unordered_map<std::string, size_t> by_key;
+
+  Line find(const std::string& key) const {
+    const auto found = by_key.find(key);
+    return found == by_key.end() ? Line{key, "nothing", ""} : in_order[found->second];
+  }
+};
+
+Lines lines_of(const std::string& text) {
+  Lines lines;
   for (size_t start = 0; start < text.size();) {
     const size_t end = std::min(text.find('\n', start), text.size());
-    lines.push_back(read_line(text.substr(start, end - start)));
+    lines.in_order.push_back(read_line(text.substr(start, end - start)));
+    lines.by_key.emplace(lines.in_order.back().key, lines.in_order.size() - 1);
     start = end + 1;
   }
   return lines;
@@ -106,27 +119,22 @@ std::string without_notes(const std::string& text) {
 // "seq_len: rank 0 has 32, rank 1 has 64", of the first line that differs.
 std::string first_difference(int rank0, const std::string& text0, int rank1,
                              const std::string& text1) {
-  const auto lines0 = lines_of(text0);
-  const auto lines1 = lines_of(text1);
-  const auto line_in = [](const std::vector<Line>& lines, const std::string& key) {
-    const auto line = std::find_if(lines.begin(), lines.end(),
-                                   [&](const Line& candidate) { return candidate.key == key; });
-    return line == lines.end() ? Line{key, "nothing", ""} : *line;
-  };
+  const Lines lines0 = lines_of(text0);
+  const Lines lines1 = lines_of(text1);
   const auto told = [](const Line& line) {
     return line.value + (line.note.empty() ? "" : " (" + line.note + ")");
   };
   const auto describe = [&](const std::string& key) {
-    return fmt::format("{}: rank {} has {}, rank {} has {}", key, rank0, told(line_in(lines0, key)),
-                       rank1, told(line_in(lines1, key)));
+    return fmt::format("{}: rank {} has {}, rank {} has {}", key, rank0, told(lines0.find(key)),
+                       rank1, told(lines1.find(key)));
   };
-  for (const Line& line : lines0) {
-    if (line_in(lines1, line.key).value != line.value) {
+  for (const Line& line : lines0.in_order) {
+    if (lines1.find(line.key).value != line.value) {
       return describe(line.key);
     }
   }
-  for (const Line& line : lines1) {
-    if (line_in(lines0, line.key).value == "nothing") {
+  for (const Line& line : lines1.in_order) {
+    if (lines0.find(line.key).value == "nothing") {
       return describe(line.key);
     }
   }

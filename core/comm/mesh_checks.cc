@@ -7,8 +7,8 @@
 
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "core/base/text_hash.h"
 #include "core/comm/all_gather_numbers.h"
-#include "core/comm/text_hash.h"
 #include "core/comm/world.h"
 #include "core/device/plugin.h"
 

@@ -10,10 +10,10 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "core/base/text_hash.h"
 #include "core/comm/check/collective_check.h"
 #include "core/comm/meet/patience.h"
 #include "core/comm/meet/rendezvous.h"
-#include "core/comm/text_hash.h"
 #include "core/comm/world.h"
 
 namespace fsdp2 {

@@ -1,11 +1,15 @@
 #include "core/exported/exported_module.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <unordered_map>
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/ckpt/value/printable_name.h"
 #include "core/exported/input_checks.h"
+#include "core/exported/program/program_lines.h"
 #include "core/nn/module_list.h"
 
 namespace fsdp2::exported {
@@ -114,6 +118,19 @@ std::vector<std::string> ExportedProgram::no_split_kinds() const {
   std::vector<std::string> kinds;
   add_kinds_in_lists(*this, kinds);
   return kinds;
+}
+
+nn::ComputationLines ExportedProgram::computation_lines() const {
+  const Program& program = machine().program();
+  nn::ComputationLines lines = lines_of(program);
+  for (const auto& [what, list] :
+       {std::pair("buffer", &program.buffers), std::pair("constant", &program.constants)}) {
+    for (const BoundTensor& tensor : *list) {
+      lines.emplace_back(fmt::format("{} {}", what, ckpt::printable_name(tensor.name)),
+                         nn::line_of(machine().bound(tensor)));
+    }
+  }
+  return lines;
 }
 
 c10::IValue ExportedProgram::forward(nn::Values inputs) {

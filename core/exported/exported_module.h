@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/exported/machine.h"
+#include "core/nn/computation.h"
 #include "core/nn/module.h"
 #include "core/nn/parameter_borrower.h"
 #include "core/nn/second_run.h"
@@ -34,7 +35,7 @@ class ExportedModule : public nn::Module, public nn::SecondRun, public nn::Param
   const std::vector<size_t> calls_;
 };
 
-class ExportedProgram final : public ExportedModule {
+class ExportedProgram final : public ExportedModule, public nn::Computation {
  public:
   using ExportedModule::ExportedModule;
 
@@ -43,6 +44,7 @@ class ExportedProgram final : public ExportedModule {
   void check_inputs(const nn::Values& inputs) const override;
   // The classes of the modules in lists, such as "LlamaDecoderLayer".
   std::vector<std::string> no_split_kinds() const override;
+  nn::ComputationLines computation_lines() const override;
 
  protected:
   c10::IValue forward(nn::Values inputs) override;

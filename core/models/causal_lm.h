@@ -10,6 +10,7 @@
 
 #include "core/models/configured_model.h"
 #include "core/models/language_model.h"
+#include "core/nn/computation.h"
 #include "core/nn/layers/head_scores.h"
 #include "core/nn/layers/layers.h"
 #include "core/nn/module.h"
@@ -56,6 +57,7 @@ struct CausalLMConfig {
   bool has_position_table = false;  // positions are rows of it, so there are max_positions of them
   bool has_dropout = false;
   bool norms_add_one = false;
+  nn::ComputationLines computation = {};
 };
 
 // LanguageModel's forward. body: (tokens [B,S], positions, mask, row keys of dropout.h) -> hidden
@@ -69,6 +71,7 @@ class CausalLM : public nn::Module,
                  public nn::TokenLoss,
                  public nn::OwnGenerator,
                  public nn::SequenceSharer,
+                 public nn::Computation,
                  public LanguageModel,
                  public ConfiguredModel {
  public:
@@ -90,6 +93,7 @@ class CausalLM : public nn::Module,
   double initializer_range() const override { return config_.initializer_range; }
   double initial_norm_weight() const override { return config_.norms_add_one ? 0 : 1; }
   std::optional<at::Generator> own_generator() const override;
+  nn::ComputationLines computation_lines() const override { return config_.computation; }
   const std::string& config_json() const override { return config_json_; }
   std::vector<std::string> no_split_kinds() const override { return {config_.layer_kind}; }
 

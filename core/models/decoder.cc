@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/models/causal_lm.h"
+#include "core/models/config/config_lines.h"
 #include "core/models/router_loss.h"
 #include "core/models/sequences.h"
 #include "core/models/sparse_moe.h"
@@ -231,6 +232,7 @@ std::shared_ptr<nn::Module> make_decoder(const DecoderConfig& config, std::strin
                        config.max_positions, config.initializer_range};
   whole.has_dropout = config.attention_dropout > 0 || config.residual_dropout > 0;
   whole.norms_add_one = config.norms_add_one;
+  whole.computation = lines_of(config);
   return std::make_shared<CausalLM>(std::move(whole), std::move(config_json), "model", body, head);
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/models/causal_lm.h"
+#include "core/models/config/config_lines.h"
 #include "core/models/config/config_reader.h"
 #include "core/models/config/vision_language_config.h"
 #include "core/models/decoder.h"
@@ -77,6 +78,7 @@ CausalLMConfig causal_lm_config(const VisionLanguageConfig& config) {
   CausalLMConfig whole{config.kind, config.text.kind("DecoderLayer"), config.text.vocab_size,
                        config.text.max_positions, config.text.initializer_range};
   whole.has_dropout = config.text.attention_dropout > 0;
+  whole.computation = lines_of(config);
   return whole;
 }
 

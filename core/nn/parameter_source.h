@@ -17,6 +17,11 @@ class ParameterSource {
   // Whether read would find the name. A tied parameter is looked up under each of its names.
   virtual bool contains(const std::string& /*name*/) const { return true; }
 
+  // What tells the named parameter's values from others, at the price of a few bytes: a seed, a
+  // checksum that a file has, or one of its first bytes. Ranks that read their own rows compare it.
+  // Empty if that is not known. REQUIRES: contains.
+  virtual std::string mark_of(const std::string& /*name*/) const { return {}; }
+
   // Writes rows [first_row, first_row + out.size(0)) of dim 0 of the named parameter, whose full
   // shape is `shape`, into `out` (contiguous, any float dtype: values are converted). A 0-dim
   // parameter is one row. Reading no rows is fine. Thread-compatible.

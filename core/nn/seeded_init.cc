@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <string_view>
@@ -120,6 +121,10 @@ void SeededInit::read(const std::string& name, at::IntArrayRef shape, int64_t fi
   } else {
     read_normal(seed_, name, std_, shape, first_row, out);
   }
+}
+
+std::string SeededInit::mark_of(const std::string& /*name*/) const {
+  return fmt::format("seed {}, standard deviation {}, norms from {}", seed_, std_, norm_weight_);
 }
 
 }  // namespace fsdp2::nn

@@ -30,6 +30,7 @@ class SeededInit : public ParameterSource {
 
   void read(const std::string& name, at::IntArrayRef shape, int64_t first_row,
             at::Tensor out) override;
+  std::string mark_of(const std::string& name) const override;
 
  private:
   uint64_t seed_;

@@ -13,6 +13,7 @@
 #include "core/fsdp/sequence_group.h"
 #include "core/fsdp/tree.h"
 #include "core/nn/buffers.h"
+#include "core/nn/computation.h"
 #include "core/train/module_path.h"
 
 namespace fsdp2::train {
@@ -23,6 +24,23 @@ struct Session::Agreed {
   ResolvedShardOptions options;
   NamedModules modules;  // at the request's paths
 };
+
+namespace {
+
+std::string computation_text(const nn::Module& root) {
+  std::string text;
+  for (const auto& named : root.named_modules()) {
+    if (const auto* computes = dynamic_cast<const nn::Computation*>(named.value().get())) {
+      const std::string place = named.key().empty() ? "" : named.key() + ": ";
+      for (const auto& [key, value] : computes->computation_lines()) {
+        text += fmt::format("{}{}={}\n", place, key, value);
+      }
+    }
+  }
+  return text;
+}
+
+}  // namespace
 
 Session::Session(std::shared_ptr<nn::Module> module, std::shared_ptr<nn::ParameterSource> source)
     : module_(std::move(module)), source_(std::move(source)) {}
@@ -72,6 +90,24 @@ std::string Session::text() const {
     text +=
         fmt::format("buffer {}={} {}\n", buffer.name, c10::toString(buffer.tensor.scalar_type()),
                     fmt::join(buffer.tensor.sizes(), "x"));
+  }
+  return text + computation_text(*module_);
+}
+
+// What tells the values that are to be read from others.
+std::string Session::values_text(fsdp::LoadFrom from) const {
+  std::string text;
+  if (source_ == nullptr || from == fsdp::LoadFrom::kRankZero) {
+    return text;
+  }
+  for (const nn::NamedParameter& parameter : nn::named_unique_parameters(*module_)) {
+    const auto& names = parameter.names;
+    const auto found = std::find_if(names.begin(), names.end(), [&](const std::string& name) {
+      return source_->contains(name);
+    });
+    if (found != names.end()) {
+      text += fmt::format("values of {}={}\n", *found, source_->mark_of(*found));
+    }
   }
   return text;
 }
@@ -170,6 +206,7 @@ std::shared_ptr<fsdp::Unit> Session::shard(const std::shared_ptr<Mesh>& given,
     ShardRequest request = read();
     request.session->check_may_be_sharded(*mesh);
     request.session->check_units_are_within(*mesh);
+    request.text += request.session->values_text(request.options.load_from);
     if (sequence_size > 1) {
       in_context("mesh",
                  [&] { nn::check_sequence_ranks(*request.session->module_, sequence_size); });

@@ -82,6 +82,7 @@ class Session {
   void check_may_be_sharded(const Mesh& mesh) const;
   void check_units_are_within(const Mesh& mesh) const;
   std::string text() const;
+  std::string values_text(fsdp::LoadFrom from) const;
   void change_on_all_ranks(Team& team, const std::string& what,
                            const std::function<void()>& change);
 

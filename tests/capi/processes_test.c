@@ -75,6 +75,76 @@ static void differ_in_precision(fsdp2_mesh mesh, int rank) {
   destroy_tiny(module, shard);
 }
 
+/* The same keys as TINY_CONFIG, in another order and said otherwise, but for these. */
+#define SAME_CONFIG(more)                                                                 \
+  "{" more                                                                                \
+  "\"model_type\": \"llama\", \"num_hidden_layers\": 3, \"max_position_embeddings\": 64," \
+  " \"rms_norm_eps\": 0.00001, \"vocab_size\": 32, \"hidden_size\": 16,"                  \
+  " \"num_attention_heads\": 2, \"intermediate_size\": 24, \"initializer_range\": 0.2}"
+
+static void models_are_compared_by_what_they_compute(fsdp2_mesh mesh, int rank) {
+  fsdp2_shard shard = {0};
+  fsdp2_module module =
+      tiny_model_of(rank == 0 ? TINY_CONFIG("false") : SAME_CONFIG("\"hidden_act\": \"gelu\", "));
+  EXPECT_STATUS(fsdp2_shard_create(module, mesh, NULL, &shard), FSDP2_E_INVALID_ARGUMENT);
+  EXPECT_MESSAGE("hidden_act: rank 0 has silu, rank 1 has gelu");
+  EXPECT_OK(fsdp2_module_destroy(module));
+  module = tiny_model_of(rank == 0 ? TINY_CONFIG("false") : SAME_CONFIG(""));
+  shard = shard_with(module, mesh, NULL);
+  destroy_tiny(module, shard);
+}
+
+static void values_are_compared(fsdp2_mesh mesh, int rank) {
+  fsdp2_module_options options = FSDP2_MODULE_OPTIONS_INIT;
+  fsdp2_module module = {0};
+  fsdp2_shard shard = {0};
+  options.seed = 7 + (uint64_t)rank;
+  EXPECT_OK(fsdp2_module_from_config(TINY_CONFIG("false"), &options, &module));
+  EXPECT_STATUS(fsdp2_shard_create(module, mesh, NULL, &shard), FSDP2_E_INVALID_ARGUMENT);
+  EXPECT_MESSAGE("values of model.embed_tokens.weight: rank 0 has seed 7,");
+  EXPECT_OK(fsdp2_module_destroy(module));
+}
+
+static void copy_file(const char* from, const char* to) {
+  size_t n = 0;
+  char* bytes = read_file(from, &n);
+  write_file(to, bytes, n);
+  free(bytes);
+}
+
+static fsdp2_module exported_model(const char* path) {
+  fsdp2_module module = {0};
+  EXPECT_OK(fsdp2_module_from_exported(path, NULL, &module));
+  return module;
+}
+
+static void scripts_are_compared_by_what_they_compute(fsdp2_mesh mesh, int rank) {
+  static const char* const kScripts = "tests/parity/scripted/words.pt";
+  fsdp2_shard shard = {0};
+  fsdp2_module module = exported_model(rank == 0 ? kScripts : "tests/parity/scripted/dropout.pt");
+  EXPECT_STATUS(fsdp2_shard_create(module, mesh, NULL, &shard), FSDP2_E_INVALID_ARGUMENT);
+  EXPECT_MESSAGE("the ranks differ in blocks.0");
+  EXPECT_OK(fsdp2_module_destroy(module));
+  if (rank == 1) {
+    copy_file(kScripts, temporary_path("copy.pt"));
+  }
+  module = exported_model(rank == 0 ? kScripts : temporary_path("copy.pt"));
+  shard = shard_with(module, mesh, NULL);
+  destroy_tiny(module, shard);
+}
+
+static void one_program_at_two_paths_is_the_same(fsdp2_mesh mesh, int rank) {
+  static const char* const kProgram = "tests/parity/exported/llama.pt2";
+  fsdp2_module module;
+  fsdp2_shard shard;
+  if (rank == 1) {
+    copy_file(kProgram, temporary_path("copy.pt2"));
+  }
+  module = exported_model(rank == 0 ? kProgram : temporary_path("copy.pt2"));
+  shard = shard_with(module, mesh, NULL);
+  destroy_tiny(module, shard);
+}
+
 static const struct {
   const char* name;
   void (*body)(fsdp2_mesh mesh, int rank);
@@ -84,6 +154,10 @@ static const struct {
     {"dies", dies},
     {"leaves_all_behind", leaves_all_behind},
     {"differ_in_precision", differ_in_precision},
+    {"models_are_compared_by_what_they_compute", models_are_compared_by_what_they_compute},
+    {"values_are_compared", values_are_compared},
+    {"scripts_are_compared_by_what_they_compute", scripts_are_compared_by_what_they_compute},
+    {"one_program_at_two_paths_is_the_same", one_program_at_two_paths_is_the_same},
 };
 
 static int run_as_rank(const char* scenario, int rank) {

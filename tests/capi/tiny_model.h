@@ -15,13 +15,15 @@
 
 enum { kTinyParameters = 30, kTinyWidth = 16, kTinyVocabulary = 32 };
 
-static inline fsdp2_module tiny_model(void) {
+static inline fsdp2_module tiny_model_of(const char* config) {
   fsdp2_module_options options = FSDP2_MODULE_OPTIONS_INIT;
   fsdp2_module module = {0};
   options.seed = 7;
-  EXPECT_OK(fsdp2_module_from_config(TINY_CONFIG("false"), &options, &module));
+  EXPECT_OK(fsdp2_module_from_config(config, &options, &module));
   return module;
 }
+
+static inline fsdp2_module tiny_model(void) { return tiny_model_of(TINY_CONFIG("false")); }
 
 /* Which tokens this thread's losses are of: the same for everyone until it is set. */
 static _Thread_local int tiny_turn;

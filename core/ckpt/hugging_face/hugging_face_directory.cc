@@ -1,9 +1,14 @@
 #include "core/ckpt/hugging_face/hugging_face_directory.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <cstdint>
 
 #include "core/base/file.h"
 #include "core/base/text.h"
+#include "core/base/text_hash.h"
 #include "core/ckpt/safetensors/rows.h"
 
 namespace fsdp2::ckpt {
@@ -45,6 +50,20 @@ void HuggingFaceDirectory::read(const std::string& name, at::IntArrayRef shape, 
                                 at::Tensor out) {
   const std::string stored = stored_name(name);
   read_rows(weights_.file_of(stored), weights_.entry(stored), shape, kConfig, first_row, out);
+}
+
+std::string HuggingFaceDirectory::mark_of(const std::string& name) const {
+  constexpr int64_t kFewBytes = 64;
+  const SafetensorsEntry& entry = this->entry(name);
+  const char* dtype = c10::toString(entry.dtype);
+  if (!entry.checksums.empty()) {
+    const std::string checksums = fmt::format("{}", fmt::join(entry.checksums, " "));
+    return fmt::format("{} with checksum {:016x}", dtype, hash_of_text(checksums));
+  }
+  std::string bytes(static_cast<size_t>(std::min(kFewBytes, entry.bytes)), '\0');
+  weights_.file_of(stored_name(name))
+      .read(entry, 0, static_cast<int64_t>(bytes.size()), bytes.data());
+  return fmt::format("{} that begins with {:016x}", dtype, hash_of_text(bytes));
 }
 
 }  // namespace fsdp2::ckpt

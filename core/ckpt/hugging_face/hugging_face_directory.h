@@ -57,6 +57,7 @@ class HuggingFaceDirectory : public nn::ParameterSource {
   // kUnsupported if the file holds another dtype.
   void read(const std::string& name, at::IntArrayRef shape, int64_t first_row,
             at::Tensor out) override;
+  std::string mark_of(const std::string& name) const override;
 
  private:
   // The name as it is in the files; itself if they have neither.

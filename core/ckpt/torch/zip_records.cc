@@ -1,5 +1,7 @@
 #include "core/ckpt/torch/zip_records.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -99,6 +101,13 @@ void ZipRecords::read_box(const std::string& name, const StoredTensor& tensor,
   if (compares && is_whole) {
     check_checksum(label_, name, record, zip_checksum(out.const_data_ptr(), out.nbytes()));
   }
+}
+
+std::string ZipRecords::mark_of(const std::string& name, const StoredTensor& tensor) const {
+  const std::optional<uint32_t> checksum = checksum_in(records_.at(name));
+  return !checksum ? std::string()
+                   : fmt::format("{} from {} on of bytes with checksum {:08x}",
+                                 c10::toString(tensor.dtype), tensor.storage_offset, *checksum);
 }
 
 void ZipRecords::verify_once(const std::string& name, const ZipRecord& record) const {

@@ -53,6 +53,10 @@ class ProgramArchive {
   void read_box(const NamedValue& value, at::IntArrayRef begin, const at::Tensor& out) const;
   // In memory of its own, on the CPU. Error: kUnsupported for one that is larger than its record.
   at::Tensor read(const NamedValue& value, const std::string& name) const;
+  // See ParameterSource. REQUIRES: as read_box.
+  std::string mark_of(const NamedValue& value) const {
+    return zip_.mark_of(value.tensor.storage, value.tensor);
+  }
   // Compares all checksums.
   void verify() const { zip_.verify(); }
 

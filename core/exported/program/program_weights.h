@@ -19,6 +19,9 @@ class ProgramWeights final : public nn::ParameterSource {
   // Also kNotFound for a program that was exported without values.
   void read(const std::string& name, at::IntArrayRef shape, int64_t first_row,
             at::Tensor out) override;
+  std::string mark_of(const std::string& name) const override {
+    return archive_->mark_of(*archive_->find_weight(name));
+  }
 
  private:
   const std::shared_ptr<const ProgramArchive> archive_;

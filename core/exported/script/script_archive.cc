@@ -119,6 +119,10 @@ void ScriptArchive::read_box(const StoredTensor& tensor, at::IntArrayRef begin,
   zip_.read_box(record_name(kData, tensor), tensor, begin, out);
 }
 
+std::string ScriptArchive::mark_of(const StoredTensor& tensor) const {
+  return zip_.mark_of(record_name(kData, tensor), tensor);
+}
+
 at::Tensor ScriptArchive::read(const StoredTensor& tensor) const {
   return read_from(kData, tensor);
 }

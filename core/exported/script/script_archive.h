@@ -43,6 +43,8 @@ class ScriptArchive {
   // kCorruptData, kIo. REQUIRES: the tensor is one of the root's.
   void read_box(const ckpt::StoredTensor& tensor, at::IntArrayRef begin,
                 const at::Tensor& out) const;
+  // See ParameterSource. REQUIRES: as read_box.
+  std::string mark_of(const ckpt::StoredTensor& tensor) const;
   // In memory of its own, on the CPU. Error: kUnsupported for one that is larger than its record.
   at::Tensor read(const ckpt::StoredTensor& tensor) const;
 

@@ -19,6 +19,9 @@ namespace fsdp2::exported {
 
 using ScriptObject = c10::intrusive_ptr<c10::ivalue::Object>;
 
+// The attribute that says of a module whether it is in training mode.
+inline constexpr char kTrainingMode[] = "training";
+
 struct StoredParameter {
   std::string name;  // dotted
   ckpt::StoredTensor value;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/exported/script/script_graph.h"
+#include "core/exported/script/script_lines.h"
 
 namespace fsdp2::exported {
 
@@ -228,6 +229,7 @@ ScriptPlan plan_script(const c10::ClassType& module, const std::string& title) {
   const auto& arguments = module.getMethod("forward").getSchema().arguments();
   plan.arguments.assign(arguments.begin() + 1, arguments.end());
   plan.effects = std::move(effects);
+  plan.lines = lines_of(graph);
   return plan;
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/exported/script/script_effects.h"
+#include "core/nn/computation.h"
 
 namespace fsdp2::exported {
 
@@ -35,6 +36,7 @@ struct ScriptPlan {
   int32_t output = 0;
   size_t frame_size = 0;
   ScriptEffects effects;
+  nn::ComputationLines lines;  // of the code
 };
 
 // title: of the module, for messages. Errors: those of flat_forward and find_effects.

@@ -24,6 +24,9 @@ class ScriptWeights final : public nn::ParameterSource {
   bool contains(const std::string& name) const override { return tensors_.count(name) == 1; }
   void read(const std::string& name, at::IntArrayRef shape, int64_t first_row,
             at::Tensor out) override;
+  std::string mark_of(const std::string& name) const override {
+    return archive_->mark_of(tensors_.at(name));
+  }
 
  private:
   const std::shared_ptr<const ScriptArchive> archive_;

@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/ckpt/value/printable_name.h"
+#include "core/exported/script/script_lines.h"
 #include "core/exported/script/script_views.h"
 
 namespace fsdp2::exported {
@@ -17,7 +18,6 @@ namespace {
 
 using ckpt::printable_name;
 
-constexpr char kTraining[] = "training";
 constexpr std::array<std::string_view, 3> kLists = {"ModuleList", "ModuleDict", "Sequential"};
 
 bool is_list(const nn::Module& module) {
@@ -67,13 +67,15 @@ void ScriptSlots::register_in(torch::nn::Module& holder, const std::string& titl
   }
 }
 
+nn::ComputationLines ScriptSlots::computation_lines() const { return lines_of(object_); }
+
 bool ScriptSlots::is_in_training() const {
-  const auto slot = object_->type()->findAttributeSlot(kTraining);
+  const auto slot = object_->type()->findAttributeSlot(kTrainingMode);
   return !slot || !object_->getSlot(*slot).isBool() || object_->getSlot(*slot).toBool();
 }
 
 void ScriptSlots::set_training(bool on) {
-  const auto slot = object_->type()->findAttributeSlot(kTraining);
+  const auto slot = object_->type()->findAttributeSlot(kTrainingMode);
   if (slot && object_->getSlot(*slot).isBool()) {
     object_->setSlot(*slot, on);
   }
@@ -129,6 +131,13 @@ std::vector<std::string> ScriptedModule::no_split_kinds() const {
   std::vector<std::string> kinds;
   add_kinds_in_lists(*this, kinds);
   return kinds;
+}
+
+nn::ComputationLines ScriptedModule::computation_lines() const {
+  nn::ComputationLines lines = plan_.lines;
+  const nn::ComputationLines held = ScriptSlots::computation_lines();
+  lines.insert(lines.end(), held.begin(), held.end());
+  return lines;
 }
 
 void ScriptedModule::check_may_run_again() const {

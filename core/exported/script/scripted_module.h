@@ -14,6 +14,7 @@
 #include "core/exported/script/script_objects.h"
 #include "core/exported/script/script_plan.h"
 #include "core/nn/buffers.h"
+#include "core/nn/computation.h"
 #include "core/nn/module.h"
 #include "core/nn/module_list.h"
 #include "core/nn/parameter_borrower.h"
@@ -22,11 +23,12 @@
 namespace fsdp2::exported {
 
 // What an object of a script's module class holds, for the module that stands for it.
-class ScriptSlots : public nn::TransientBuffers {
+class ScriptSlots : public nn::TransientBuffers, public nn::Computation {
  public:
   explicit ScriptSlots(ScriptObject object) : object_(std::move(object)) {}
 
   bool is_transient(const std::string& name) const override { return transient_.count(name) == 1; }
+  nn::ComputationLines computation_lines() const override;
 
  protected:
   const ScriptObject& object() const { return object_; }
@@ -68,6 +70,7 @@ class ScriptedModule final : public nn::Module,
   void check_inputs(const nn::Values& inputs) const override;
   // The classes of the modules in lists, those in a Sequential included.
   std::vector<std::string> no_split_kinds() const override;
+  nn::ComputationLines computation_lines() const override;
   void check_may_run_again() const override;
   std::vector<at::Tensor> borrowed_parameters() const override;
   // Whether this module or one that it calls does.

@@ -67,6 +67,19 @@ TEST_F(HuggingFaceDirectoryTest, RowsAreThoseThatPythonReads) {
       at::tensor({0x1.5183ccp-3F, 0x1.8fa8f6p-3F, -0x1.3c30dap-5F})));
 }
 
+TEST_F(HuggingFaceDirectoryTest, MarksTellValuesFromOthers) {
+  const std::string config = contents(golden("tiny-llama/config.json"));
+  std::string weights = contents(golden("tiny-llama/model.safetensors"));
+  write("m/config.json", config);
+  write("m/model.safetensors", weights);
+  const HuggingFaceDirectory first(golden("tiny-llama"));
+  const std::string name = first.names().front();
+  EXPECT_EQ(first.mark_of(name), HuggingFaceDirectory(path("m")).mark_of(name));
+  weights[static_cast<size_t>(first.entry(name).offset)] ^= 1;
+  write("m/model.safetensors", weights);
+  EXPECT_NE(first.mark_of(name), HuggingFaceDirectory(path("m")).mark_of(name));
+}
+
 TEST_F(HuggingFaceDirectoryTest, RowsAreConverted) {
   HuggingFaceDirectory directory(golden("tiny-llama"));
   at::Tensor row = at::empty({1, 64}, at::kBFloat16);

@@ -1,4 +1,4 @@
-// A short stand-in for a text that ranks compare.
+// A short stand-in for a text, or for bytes, that ranks compare.
 #pragma once
 
 #include <cstdint>
