@@ -1,6 +1,8 @@
 #include "core/models/gpt2.h"
 
 #include <ATen/ops/arange.h>
+
+#include <cmath>
 #include <utility>
 #include <vector>
 
@@ -8,6 +10,7 @@
 #include "core/models/causal_lm.h"
 #include "core/models/config/activation_config.h"
 #include "core/models/config/config_limits.h"
+#include "core/models/config/config_lines.h"
 #include "core/models/config/config_reader.h"
 #include "core/models/sequences.h"
 #include "core/nn/layers/activation.h"
@@ -35,25 +38,27 @@ struct Gpt2Config {
   double residual_dropout = 0;
   double initializer_range = 0;
   bool tie_word_embeddings = true;
+  bool scales_scores = true;            // by 1 / sqrt of the dim of a head
+  bool scales_scores_by_layer = false;  // also by 1, 1/2, 1/3, ...
+  bool upcasts_attention = false;       // to fp32
 
+  nn::ScoreRules rules_of(int64_t layer) const {
+    nn::ScoreRules rules;
+    if (!scales_scores || scales_scores_by_layer) {
+      rules.scale = scales_scores ? 1 / std::sqrt(static_cast<double>(hidden_size / heads)) : 1;
+      rules.scale /= scales_scores_by_layer ? static_cast<double>(layer + 1) : 1;
+    }
+    return rules;
+  }
   bool has_dropout() const {
     return embedding_dropout > 0 || attention_dropout > 0 || residual_dropout > 0;
   }
 };
 
-// Switches of transformers' that no known model of this kind sets.
-void refuse_other_attention(const ConfigReader& config) {
-  for (const auto& [key, usual] :
-       {std::pair("scale_attn_weights", true), std::pair("scale_attn_by_inverse_layer_idx", false),
-        std::pair("reorder_and_upcast_attn", false), std::pair("add_cross_attention", false)}) {
-    FSDP2_CHECK(config.boolean(key, usual) == usual, Code::kUnsupported,
-                "config.json: \"{}\" {} is not supported; supported: {}", key, !usual, usual);
-  }
-}
-
 Gpt2Config read_gpt2_config(const ConfigReader& config) {
   constexpr double kUsualDropout = 0.1;
-  refuse_other_attention(config);
+  FSDP2_CHECK(!config.boolean("add_cross_attention", false), Code::kUnsupported,
+              "config.json: \"add_cross_attention\" true is not supported; supported: false");
   Gpt2Config gpt2;
   gpt2.vocab_size = config.size("vocab_size", kMaxVocabulary);
   gpt2.positions = config.size("n_positions", kMaxVocabulary);
@@ -71,7 +76,36 @@ Gpt2Config read_gpt2_config(const ConfigReader& config) {
   gpt2.residual_dropout = config.probability("resid_pdrop", kUsualDropout);
   gpt2.initializer_range = config.not_negative("initializer_range", 0.02);
   gpt2.tie_word_embeddings = config.boolean("tie_word_embeddings", true);
+  gpt2.scales_scores = config.boolean("scale_attn_weights", true);
+  gpt2.scales_scores_by_layer = config.boolean("scale_attn_by_inverse_layer_idx", false);
+  gpt2.upcasts_attention = config.boolean("reorder_and_upcast_attn", false);
   return gpt2;
+}
+
+nn::ComputationLines lines_of(const Gpt2Config& config) {
+  // All of them, so that one that comes to it does not compile until it has been thought of here;
+  // initializer_range is that of the initial values.
+  const auto& [vocab_size, positions, hidden_size, intermediate_size, layers, heads, norm_eps,
+               activation, embedding_dropout, attention_dropout, residual_dropout,
+               initializer_range, tie_word_embeddings, scales_scores, scales_scores_by_layer,
+               upcasts_attention] = config;
+  ConfigLines lines;
+  lines.add("vocab_size", vocab_size);
+  lines.add("n_positions", positions);
+  lines.add("n_embd", hidden_size);
+  lines.add("n_inner", intermediate_size);
+  lines.add("n_layer", layers);
+  lines.add("n_head", heads);
+  lines.add("layer_norm_epsilon", norm_eps);
+  lines.add("activation_function", activation);
+  lines.add("embd_pdrop", embedding_dropout);
+  lines.add("attn_pdrop", attention_dropout);
+  lines.add("resid_pdrop", residual_dropout);
+  lines.add("tie_word_embeddings", tie_word_embeddings);
+  lines.add("scale_attn_weights", scales_scores);
+  lines.add("scale_attn_by_inverse_layer_idx", scales_scores_by_layer);
+  lines.add("reorder_and_upcast_attn", upcasts_attention);
+  return lines.take();
 }
 
 // Uses of a row's keys for dropout in a block, each with masks of its own.
@@ -81,12 +115,14 @@ enum Gpt2Dropout : int64_t { kOfWeights, kOfAttention, kOfMlp };
 // of this rank's part of the sequence, as in all that follows.
 class Gpt2Attention : public nn::Module, public nn::SequenceSharer {
  public:
-  Gpt2Attention(const Gpt2Config& config, at::ScalarType dtype)
+  Gpt2Attention(const Gpt2Config& config, int64_t layer, at::ScalarType dtype)
       : Module("GPT2Attention"),
         width_(config.hidden_size),
         heads_(config.heads),
         weights_dropout_(config.attention_dropout),
         output_dropout_(config.residual_dropout),
+        rules_(config.rules_of(layer)),
+        upcasts_(config.upcasts_attention),
         c_attn_(register_module("c_attn", std::make_shared<nn::Conv1D>(
                                               config.hidden_size, 3 * config.hidden_size, dtype))),
         c_proj_(register_module("c_proj", std::make_shared<nn::Conv1D>(
@@ -104,11 +140,15 @@ class Gpt2Attention : public nn::Module, public nn::SequenceSharer {
   c10::IValue forward(nn::Values inputs) override {
     const at::Tensor& x = inputs.at(0).toTensor();
     const at::Tensor keys = tensor_at(inputs, 2);
+    const at::Tensor projected = (*c_attn_)(x);
     const std::vector<at::Tensor> qkv =
-        (*c_attn_)(x).view({x.size(0), x.size(1), 3, heads_, x.size(2) / heads_}).unbind(2);
+        (upcasts_ ? projected.to(at::kFloat) : projected)
+            .view({x.size(0), x.size(1), 3, heads_, x.size(2) / heads_})
+            .unbind(2);
     const at::Tensor mixed =
         nn::attend_with(peers(), qkv[0], qkv[1], qkv[2], value_of(tensor_at(inputs, 1)),
-                        {weights_dropout_, nn::keys_for(keys, kOfWeights)});
+                        {weights_dropout_, nn::keys_for(keys, kOfWeights)}, rules_)
+            .to(x.scalar_type());
     return nn::with_dropout((*c_proj_)(mixed.reshape(x.sizes())), nn::keys_for(keys, kOfAttention),
                             output_dropout_, nn::part_number(peers()));
   }
@@ -118,6 +158,8 @@ class Gpt2Attention : public nn::Module, public nn::SequenceSharer {
   int64_t heads_;
   double weights_dropout_;
   double output_dropout_;
+  nn::ScoreRules rules_;
+  bool upcasts_;
   std::shared_ptr<nn::Conv1D> c_attn_;
   std::shared_ptr<nn::Conv1D> c_proj_;
 };
@@ -158,10 +200,10 @@ std::shared_ptr<nn::LayerNorm> gpt2_norm(const Gpt2Config& config, at::ScalarTyp
 // As Gpt2Attention.
 class Gpt2Block : public nn::Module {
  public:
-  Gpt2Block(const Gpt2Config& config, at::ScalarType dtype)
+  Gpt2Block(const Gpt2Config& config, int64_t layer, at::ScalarType dtype)
       : Module("GPT2Block"),
         ln_1_(register_module("ln_1", gpt2_norm(config, dtype))),
-        attn_(register_module("attn", std::make_shared<Gpt2Attention>(config, dtype))),
+        attn_(register_module("attn", std::make_shared<Gpt2Attention>(config, layer, dtype))),
         ln_2_(register_module("ln_2", gpt2_norm(config, dtype))),
         mlp_(register_module("mlp", std::make_shared<Gpt2Mlp>(config, dtype))) {}
 
@@ -195,7 +237,7 @@ class Gpt2Model : public nn::Module, public nn::SequenceSharer {
     wpe_ = register_module("wpe", embedding(config.positions));
     const auto list = register_module("h", std::make_shared<nn::ModuleList>());
     for (int64_t i = 0; i < config.layers; ++i) {
-      blocks_.push_back(std::make_shared<Gpt2Block>(config, dtype));
+      blocks_.push_back(std::make_shared<Gpt2Block>(config, i, dtype));
       list->append(blocks_.back());
     }
     ln_f_ = register_module("ln_f", gpt2_norm(config, dtype));
@@ -242,6 +284,7 @@ std::shared_ptr<nn::Module> build_gpt2(const std::string& config_json, at::Scala
                        config.initializer_range};
   whole.has_position_table = true;
   whole.has_dropout = config.has_dropout();
+  whole.computation = lines_of(config);
   return std::make_shared<CausalLM>(std::move(whole), config_json, "transformer", body, head);
 }
 

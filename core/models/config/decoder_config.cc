@@ -77,8 +77,9 @@ DecoderConfig read_decoder_config(const ConfigReader& config, std::string family
   decoder.tie_word_embeddings = config.boolean("tie_word_embeddings", usual.tie_word_embeddings);
   decoder.initializer_range = config.not_negative("initializer_range", decoder.initializer_range);
   decoder.rotary_dim = read_rotary_dim(config, decoder.head_dim, rope);
-  decoder.rope = read_rope(config, decoder.rotary_dim, decoder.max_positions, usual.rope_theta,
-                           rope.longrope_positions);
+  decoder.rope =
+      read_rope(config, decoder.rotary_dim, decoder.max_positions, usual.rope_theta,
+                rope.longrope_positions, rope.is_by_layer_type ? "full_attention" : nullptr);
   // With this type, the config's positions are those that the model was trained with.
   if (const auto* dynamic = std::get_if<nn::DynamicScaling>(&decoder.rope.scaling)) {
     decoder.max_positions =
@@ -95,10 +96,15 @@ int64_t read_window(const ConfigReader& config) {
              : config.size("sliding_window", kMaxPositions, kUsualWindow);
 }
 
-int64_t read_expert_count(const ConfigReader& config, const char* key, int64_t layers) {
+int64_t read_expert_count(const ConfigReader& config, int64_t layers) {
+  constexpr const char* kLocal = "num_local_experts";
+  const char* key = config.has(kLocal) ? kLocal : "num_experts";
   constexpr int64_t kMaxExperts = 4096;
   constexpr int64_t kMaxExpertsOfAllLayers = int64_t{1} << 16;  // a module each
   const int64_t experts = config.size(key, kMaxExperts);
+  FSDP2_CHECK(config.size("num_experts", kMaxExperts, experts) == experts, Code::kInvalidArgument,
+              "config.json: \"num_experts\" {} and \"{}\" {} should be the same",
+              config.size("num_experts", kMaxExperts, experts), kLocal, experts);
   FSDP2_CHECK(experts <= kMaxExpertsOfAllLayers / layers, Code::kInvalidArgument,
               "config.json: \"{}\" {} in each of {} layers are more than {} in all", key, experts,
               layers, kMaxExpertsOfAllLayers);

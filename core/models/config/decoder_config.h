@@ -93,6 +93,7 @@ struct RopeRules {
   // "original_max_position_embeddings" where it is left out. Above 0: the family's rope types are
   // default and longrope, which has older names.
   int64_t longrope_positions = 0;
+  bool is_by_layer_type = false;  // "rope_parameters" may be by the type of the layer
 };
 
 // The keys that all families share. Features that the models here lack are refused with
@@ -101,7 +102,7 @@ DecoderConfig read_decoder_config(const ConfigReader& config, std::string family
                                   const UsualValues& usual = {}, const RopeRules& rope = {});
 // Gemma's, of all its generations: norms, scaled embeddings, biases.
 DecoderConfig read_gemma_decoder_config(const ConfigReader& config, std::string family,
-                                        const UsualValues& usual);
+                                        const UsualValues& usual, const RopeRules& rope = {});
 // What Gemma has from its second generation on: norms of outputs, a scale of scores, and a sliding
 // window in all layers but each `pattern`-th, unless "layer_types" says which.
 void read_gemma_layers(const ConfigReader& config, int64_t pattern, DecoderConfig& decoder);
@@ -112,8 +113,9 @@ DecoderConfig read_qwen3_decoder_config(const ConfigReader& config, std::string 
                                         const UsualValues& usual);
 // "sliding_window", 4096 where it is left out, as in transformers; 0 where it is null.
 int64_t read_window(const ConfigReader& config);
-// How many experts each of so many layers has. Error: kInvalidArgument if that is too many.
-int64_t read_expert_count(const ConfigReader& config, const char* key, int64_t layers);
+// How many experts each of so many layers has: "num_experts" or "num_local_experts", which are one
+// key to transformers. Error: kInvalidArgument if they differ, and if that is too many.
+int64_t read_expert_count(const ConfigReader& config, int64_t layers);
 // "router_aux_loss_coef" where "output_router_logits" is true, else 0.
 double read_router_loss_factor(const ConfigReader& config);
 // Which layers slide: "layer_types", or where it is left out those that is_usual names.

@@ -7,8 +7,8 @@
 namespace fsdp2::models {
 
 DecoderConfig read_gemma_decoder_config(const ConfigReader& config, std::string family,
-                                        const UsualValues& usual) {
-  DecoderConfig decoder = read_decoder_config(config, std::move(family), usual);
+                                        const UsualValues& usual, const RopeRules& rope) {
+  DecoderConfig decoder = read_decoder_config(config, std::move(family), usual, rope);
   decoder.norms_add_one = true;
   decoder.embedding_scale = std::sqrt(static_cast<double>(decoder.hidden_size));
   decoder.qkv_bias = config.boolean("attention_bias", false);

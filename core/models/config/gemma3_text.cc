@@ -1,6 +1,7 @@
 #include "core/base/error.h"
 #include "core/models/config/config_limits.h"
 #include "core/models/config/decoder_config.h"
+#include "core/models/config/rope_config.h"
 
 namespace fsdp2::models {
 
@@ -13,6 +14,18 @@ void refuse_other_gemma3(const ConfigReader& config) {
   FSDP2_CHECK(!config.boolean("use_bidirectional_attention", false), Code::kUnsupported,
               "config.json: \"use_bidirectional_attention\" true is not supported; supported: "
               "false");
+}
+
+// With a base of its own and no scaling, unless "rope_parameters" says it by the type of the layer.
+nn::RotaryOptions read_sliding_rope(const ConfigReader& config, const DecoderConfig& decoder) {
+  constexpr const char* kAll = "rope_parameters";
+  constexpr const char* kSliding = "sliding_attention";
+  nn::RotaryOptions rope;
+  rope.theta = config.positive("rope_local_base_freq", 10000.0);
+  return config.has(kAll) && config.object(kAll).has(kSliding)
+             ? read_rope(config, decoder.rotary_dim, decoder.max_positions, rope.theta,
+                         /*longrope_positions=*/0, kSliding)
+             : rope;
 }
 
 }  // namespace
@@ -30,14 +43,15 @@ DecoderConfig read_gemma3_text_config(const ConfigReader& config) {
   usual.activation = "gelu_pytorch_tanh";
   usual.tie_word_embeddings = true;
   usual.padding_token = 0;
-  DecoderConfig decoder = read_gemma_decoder_config(config, "Gemma3", usual);
+  RopeRules rope;
+  rope.is_by_layer_type = true;
+  DecoderConfig decoder = read_gemma_decoder_config(config, "Gemma3", usual, rope);
   decoder.model_class = "TextModel";
   decoder.qk_norm = true;
   decoder.logit_cap = read_soft_cap(config, "final_logit_softcapping", 0);
   read_gemma_layers(config, config.size("sliding_window_pattern", kMaxLayers, kUsualPattern),
                     decoder);
-  decoder.sliding_rope = nn::RotaryOptions();
-  decoder.sliding_rope->theta = config.positive("rope_local_base_freq", 10000.0);
+  decoder.sliding_rope = read_sliding_rope(config, decoder);
   return decoder;
 }
 

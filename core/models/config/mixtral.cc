@@ -12,7 +12,7 @@ DecoderConfig read_mixtral_config(const ConfigReader& config) {
       config, "Mixtral", {/*kv_heads=*/8, /*head_dim=*/0, /*norm_eps=*/1e-5, /*rope_theta=*/1e6});
   decoder.window = config.has("sliding_window") ? read_window(config) : 0;
   ExpertsConfig experts;
-  experts.experts = read_expert_count(config, "num_local_experts", decoder.layers);
+  experts.experts = read_expert_count(config, decoder.layers);
   experts.experts_per_token = config.size("num_experts_per_tok", experts.experts);
   experts.intermediate_size = decoder.intermediate_size;
   experts.normalize_weights = true;

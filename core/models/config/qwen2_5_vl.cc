@@ -61,7 +61,9 @@ DecoderConfig read_qwen2_5_vl_text(const ConfigReader& config) {
 VisionLanguageConfig read_qwen2_5_vl_config(const ConfigReader& config) {
   VisionLanguageConfig model;
   model.kind = "Qwen2_5_VLForConditionalGeneration";
-  model.text = read_qwen2_5_vl_text(text_config_of(config));
+  const ConfigReader text = text_config_of(config);
+  model.text = read_qwen2_5_vl_text(text);
+  model.text.tie_word_embeddings = read_tie(config, text);
   const ConfigReader vision = config.object("vision_config");
   model.vision = read_qwen2_5_vision(vision);
   model.frames.video_step = vision.integer("tokens_per_second", 0, kMaxPositions, 4);

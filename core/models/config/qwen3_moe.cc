@@ -9,7 +9,7 @@ DecoderConfig read_qwen3_moe_config(const ConfigReader& config) {
   // All layers of this family slide, whatever "max_window_layers" says.
   decoder.sliding_layers.clear();
   ExpertsConfig experts;
-  experts.experts = read_expert_count(config, "num_experts", decoder.layers);
+  experts.experts = read_expert_count(config, decoder.layers);
   experts.experts_per_token = config.size("num_experts_per_tok", experts.experts);
   experts.intermediate_size = config.size("moe_intermediate_size", kMaxWidth);
   experts.normalize_weights = config.boolean("norm_topk_prob", false);

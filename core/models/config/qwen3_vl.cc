@@ -70,7 +70,9 @@ DecoderConfig read_qwen3_vl_text(const ConfigReader& config) {
 VisionLanguageConfig read_qwen3_vl_config(const ConfigReader& config) {
   VisionLanguageConfig model;
   model.kind = "Qwen3VLForConditionalGeneration";
-  model.text = read_qwen3_vl_text(config.object("text_config"));
+  const ConfigReader text = config.object("text_config");
+  model.text = read_qwen3_vl_text(text);
+  model.text.tie_word_embeddings = read_tie(config, text);
   model.vision = read_qwen3_vision(config.object("vision_config"));
   FSDP2_CHECK(static_cast<int64_t>(model.vision.deepstack_layers.size()) <= model.text.layers,
               Code::kInvalidArgument,

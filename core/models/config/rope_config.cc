@@ -134,13 +134,26 @@ std::string longrope_or_default(const std::string& type) {
   return type;
 }
 
+// Under either of its two keys. "mrope" is how Qwen2.5-VL's own files call the default type with
+// sections.
+std::string read_rope_type(const ConfigReader& rope, bool has_longrope_alone) {
+  const auto read = [&](const char* key) {
+    const std::string type = rope.text(key);
+    return has_longrope_alone ? longrope_or_default(type) : type == "mrope" ? "default" : type;
+  };
+  const std::string type = read(rope.has("rope_type") ? "rope_type" : "type");
+  FSDP2_CHECK(!rope.has("type") || read("type") == type, Code::kInvalidArgument,
+              "config.json: \"{}\" is \"{}\" and \"{}\" is \"{}\": expected the same, or one of "
+              "them alone",
+              rope.path_of("rope_type"), rope.text("rope_type"), rope.path_of("type"),
+              rope.text("type"));
+  return type;
+}
+
 nn::RotaryScaling read_scaling(const ConfigReader& config, const ConfigReader& rope, double theta,
                                int64_t head_dim, int64_t max_positions,
                                int64_t longrope_positions) {
-  std::string type = rope.text(rope.has("rope_type") ? "rope_type" : "type");
-  if (longrope_positions > 0) {
-    type = longrope_or_default(type);
-  }
+  const std::string type = read_rope_type(rope, longrope_positions > 0);
   if (type == "linear") {
     return read_linear_scaling(rope);
   }
@@ -159,8 +172,7 @@ nn::RotaryScaling read_scaling(const ConfigReader& config, const ConfigReader& r
   if (type == "longrope") {
     return read_longrope_scaling(config, rope, head_dim, max_positions, longrope_positions);
   }
-  // "mrope" is how Qwen2.5-VL's own files call the default type with sections.
-  FSDP2_CHECK(type == "default" || type == "mrope", Code::kUnsupported,
+  FSDP2_CHECK(type == "default", Code::kUnsupported,
               "config.json: the rope type \"{}\" is not supported; supported: default, linear, "
               "dynamic, yarn, llama3, longrope",
               type);
@@ -189,14 +201,15 @@ int64_t read_rotary_dim(const ConfigReader& config, int64_t head_dim, const Rope
 }
 
 nn::RotaryOptions read_rope(const ConfigReader& config, int64_t rotary_dim, int64_t max_positions,
-                            double usual_theta, int64_t longrope_positions) {
+                            double usual_theta, int64_t longrope_positions, const char* layers) {
   nn::RotaryOptions options;
   options.theta = config.positive("rope_theta", usual_theta);
   const char* key = config.has("rope_parameters") ? "rope_parameters" : "rope_scaling";
   if (!config.has(key)) {
     return options;
   }
-  const ConfigReader rope = config.object(key);
+  const ConfigReader all = config.object(key);
+  const ConfigReader rope = layers != nullptr && all.has(layers) ? all.object(layers) : all;
   options.theta = rope.positive("rope_theta", options.theta);
   options.scaling =
       read_scaling(config, rope, options.theta, rotary_dim, max_positions, longrope_positions);

@@ -14,9 +14,12 @@ namespace fsdp2::models {
 int64_t read_rotary_dim(const ConfigReader& config, int64_t head_dim, const RopeRules& rules);
 
 // rotary_dim: the dims that rotate. max_positions: the config's max_position_embeddings.
-// usual_theta: where the config has none. longrope_positions: see RopeRules. All rope types of
-// transformers are taken; error: kUnsupported for another, with the list of them.
+// usual_theta: where the config has none. longrope_positions: see RopeRules. layers: of this type,
+// as "full_attention", where newer versions of transformers write ropes by the type of the layer;
+// null: all layers have one. All rope types of transformers are taken; error: kUnsupported for
+// another, with the list of them.
 nn::RotaryOptions read_rope(const ConfigReader& config, int64_t rotary_dim, int64_t max_positions,
-                            double usual_theta, int64_t longrope_positions = 0);
+                            double usual_theta, int64_t longrope_positions = 0,
+                            const char* layers = nullptr);
 
 }  // namespace fsdp2::models

@@ -86,4 +86,9 @@ ConfigReader text_config_of(const ConfigReader& config) {
   return config.has("text_config") ? config.object("text_config") : config;
 }
 
+bool read_tie(const ConfigReader& config, const ConfigReader& text) {
+  constexpr const char* kTie = "tie_word_embeddings";
+  return text.has(kTie) ? text.boolean(kTie) : config.boolean(kTie, false);
+}
+
 }  // namespace fsdp2::models

@@ -69,6 +69,9 @@ void read_vision_tokens(const ConfigReader& config, VisionLanguageConfig& model)
 // Where config.json has the keys of the decoder: in "text_config", or beside "vision_config" as
 // older files have them.
 ConfigReader text_config_of(const ConfigReader& config);
+// Whether the head is the table of embeddings: in the decoder's keys, or where they do not say,
+// beside "text_config".
+bool read_tie(const ConfigReader& config, const ConfigReader& text);
 
 // One for each architecture, in a file of its own.
 VisionLanguageConfig read_qwen2_5_vl_config(const ConfigReader& config);

@@ -322,8 +322,8 @@ TEST(Gpt2, RefusesWhatItLacks) {
   };
   refused({{"activation_function", "mish"}}, Code::kUnsupported,
           {"\"activation_function\" \"mish\"", "gelu_new, gelu_pytorch_tanh, gelu, relu, silu"});
-  refused({{"scale_attn_by_inverse_layer_idx", true}}, Code::kUnsupported,
-          {"scale_attn_by_inverse_layer_idx", "supported: false"});
+  refused({{"add_cross_attention", true}}, Code::kUnsupported,
+          {"add_cross_attention", "supported: false"});
   refused({{"n_head", 3}}, Code::kInvalidArgument, {"\"n_head\" (3)", "\"n_embd\" (16)"});
   refused({{"attn_pdrop", 1.0}}, Code::kInvalidArgument, {"attn_pdrop", "below 1"});
   refused({{"n_positions", nullptr}}, Code::kInvalidArgument, {"n_positions", "has no"});

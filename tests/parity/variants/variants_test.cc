@@ -1,15 +1,19 @@
-// Options of config.json that no golden model has (rope types, sliding windows, activations,
-// mistral): logits, loss and gradients equal those of transformers; make_variants.py makes them.
+// Options of config.json that no golden model has (rope types, sliding windows, activations, scales
+// of scores, mistral): logits, loss and gradients equal those of transformers; make_variants.py
+// makes them.
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "core/base/text.h"
 #include "core/ckpt/hugging_face/hugging_face_directory.h"
 #include "core/fsdp/fully_shard.h"
 #include "core/models/registry.h"
@@ -30,18 +34,42 @@ json read_variants() {
   return json::parse(file);
 }
 
+bool sees_images(const std::string& model) { return ends_with(model, "-vl"); }
+
+std::string directory_of(const std::string& model) {
+  return (sees_images(model) ? "tests/parity/vision_language/" : kGolden + "models/") + model;
+}
+
 // [kRows, kLength + 1] int64.
 at::Tensor windows_of(const std::string& model) {
+  if (sees_images(model)) {  // without the tokens that mean something to it
+    return windows_of("tiny-llama").remainder(80).add(10);
+  }
   return read_windows(kGolden + "tokens/" + model + ".bin", kRows, kLength);
+}
+
+json config_of(const std::string& model) {
+  std::ifstream file(directory_of(model) + "/config.json");
+  return json::parse(file);
+}
+
+json config_of_variant(const json& variant) {
+  json config = config_of(variant.at("model"));
+  for (const auto& [key, value] : variant.at("changes").items()) {
+    if (key == "text_config") {
+      config[key].update(value);
+    } else {
+      config[key] = value;
+    }
+  }
+  return config;
 }
 
 // A rank's part of a variant, whose batch is divided over the ranks.
 struct RankOfVariant {
   RankOfVariant(const std::shared_ptr<World>& world, const json& variant)
-      : directory(kGolden + "models/" + variant.at("model").get<std::string>()) {
-    json config = json::parse(directory.config_json());
-    config.update(variant.at("changes"));
-    model = models::build(config.dump());
+      : directory(directory_of(variant.at("model"))) {
+    model = models::build(config_of_variant(variant).dump());
     root = fsdp::fully_shard_by_kind(model, Mesh::for_fsdp(world, world->size()), {},
                                      model->no_split_kinds());
     fsdp::load_parameters(*root, directory);
@@ -81,6 +109,10 @@ void expect_gradients(RankOfVariant& rank, const json& variant) {
   const json& norms = variant.at("grad_norms");
   size_t checked = 0;
   for (const fsdp::ShardedParam* param : rank.root->parameters()) {
+    if (!norms.contains(param->name())) {  // an encoder's, without images
+      EXPECT_FALSE(fsdp::full_gradient(*rank.root, *param).defined()) << param->name();
+      continue;
+    }
     const auto expected = norms.at(param->name()).get<double>();
     const at::Tensor gradient = fsdp::full_gradient(*rank.root, *param);
     EXPECT_NEAR(gradient.to(at::kDouble).norm().item<double>(), expected, 2e-6 + 2e-5 * expected)
@@ -90,9 +122,30 @@ void expect_gradients(RankOfVariant& rank, const json& variant) {
   EXPECT_EQ(checked, norms.size());
 }
 
-class Variants : public ::testing::TestWithParam<int> {};
+// The models themselves are compared by other tests.
+TEST(Variants, AreThreeConfigurationsOfEachModelTypeAtLeast) {
+  std::map<std::string, int> counts;
+  for (const std::string& type : models::model_types()) {
+    counts[type] = 0;
+  }
+  for (const char* folder : {"tests/parity/golden/models", "tests/parity/vision_language"}) {
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+      if (entry.is_directory()) {
+        ++counts.at(config_of(entry.path().filename()).at("model_type"));
+      }
+    }
+  }
+  for (const json& variant : read_variants()) {
+    ++counts.at(config_of_variant(variant).at("model_type"));
+  }
+  for (const auto& [type, count] : counts) {
+    EXPECT_GE(count, 3) << type << ": make_variants.py makes more";
+  }
+}
 
-TEST_P(Variants, EqualThoseOfTransformers) {
+class VariantsOnRanks : public ::testing::TestWithParam<int> {};
+
+TEST_P(VariantsOnRanks, EqualThoseOfTransformers) {
   for (const json& variant : read_variants()) {
     SCOPED_TRACE(variant.at("name").get<std::string>());
     run_ranks(GetParam(), [&](const std::shared_ptr<World>& world) {
@@ -110,7 +163,7 @@ TEST_P(Variants, EqualThoseOfTransformers) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, Variants, ::testing::Values(1, 2),
+INSTANTIATE_TEST_SUITE_P(Ranks, VariantsOnRanks, ::testing::Values(1, 2),
                          [](const auto& tested) { return "x" + std::to_string(tested.param); });
 
 }  // namespace

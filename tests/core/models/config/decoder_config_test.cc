@@ -7,6 +7,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "core/base/error.h"
@@ -45,10 +46,7 @@ void expect_unsupported(const Json& changes, const std::vector<std::string>& par
 }
 
 Json with_experts(const Json& changes) {
-  Json config = {{"num_experts", 4},
-                 {"num_local_experts", 4},
-                 {"num_experts_per_tok", 2},
-                 {"moe_intermediate_size", 8}};
+  Json config = {{"num_experts", 4}, {"num_experts_per_tok", 2}, {"moe_intermediate_size", 8}};
   config.update(changes);
   return config;
 }
@@ -322,6 +320,37 @@ TEST(ExpertsConfig, HasARouterLossWhereItsLogitsAreAskedFor) {
 TEST(ExpertsConfig, IsRefusedWhereItFitsInNoMemory) {
   expect_refused(with_experts({{"num_experts", 4096}, {"num_hidden_layers", 4096}}),
                  {"\"num_experts\" 4096", "4096 layers"}, read_qwen3_moe_config);
+}
+
+TEST(ExpertsConfig, TakesTheirNumberByEitherName) {
+  for (Read* read : {read_mixtral_config, read_qwen3_moe_config}) {
+    EXPECT_EQ(read_with(with_experts({{"num_experts", 3}}), read).experts->experts, 3);
+    EXPECT_EQ(read_with(with_experts({{"num_experts", nullptr}, {"num_local_experts", 5}}), read)
+                  .experts->experts,
+              5);
+    expect_refused(with_experts({{"num_local_experts", 5}}),
+                   {"\"num_experts\" 4 and \"num_local_experts\" 5 should be the same"}, read);
+  }
+}
+
+TEST(DecoderConfig, WithTwoRopeTypesThatDisagreeIsRefused) {
+  expect_refused(
+      {{"rope_scaling", {{"rope_type", "linear"}, {"type", "yarn"}, {"factor", 2.0}}}},
+      {"\"rope_scaling.rope_type\" is \"linear\" and \"rope_scaling.type\" is \"yarn\""});
+  read_with({{"rope_scaling", {{"rope_type", "default"}, {"type", "mrope"}}}});
+}
+
+TEST(Gemma3, TakesRopesByTheTypeOfTheLayer) {
+  const Json ropes = {
+      {"full_attention", {{"rope_type", "linear"}, {"factor", 8.0}, {"rope_theta", 1e6}}},
+      {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", 5e3}}}};
+  const DecoderConfig decoder =
+      read_with({{"rope_parameters", ropes}, {"head_dim", 8}}, read_gemma3_text_config);
+  EXPECT_EQ(decoder.rope.theta, 1e6);
+  EXPECT_EQ(std::get<nn::LinearScaling>(decoder.rope.scaling).factor, 8);
+  EXPECT_EQ(decoder.sliding_rope->theta, 5e3);
+  EXPECT_TRUE(std::holds_alternative<std::monostate>(decoder.sliding_rope->scaling));
+  expect_refused({{"rope_parameters", ropes}}, {"\"rope_parameters.type\""});  // others have one
 }
 
 }  // namespace

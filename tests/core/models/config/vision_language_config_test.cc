@@ -103,6 +103,17 @@ TEST(VisionLanguageConfig, ReadsPublishedQwen3) {
   EXPECT_TRUE(config.frames.frames_are_apart);
 }
 
+TEST(VisionLanguageConfig, TiesTheHeadAsItSaysBesideTextConfigWhereThatSaysNothing) {
+  Json config = qwen3_vl();
+  config["text_config"].erase("tie_word_embeddings");
+  EXPECT_TRUE(read(config, read_qwen3_vl_config).text.tie_word_embeddings);
+  config["text_config"]["tie_word_embeddings"] = false;
+  EXPECT_FALSE(read(config, read_qwen3_vl_config).text.tie_word_embeddings);
+  config["text_config"].erase("tie_word_embeddings");
+  config.erase("tie_word_embeddings");
+  EXPECT_FALSE(read(config, read_qwen3_vl_config).text.tie_word_embeddings);
+}
+
 TEST(VisionLanguageConfig, KeepsSectionsBesideAScaledRotaryEmbedding) {
   Json config = qwen2_5_vl();
   config["rope_scaling"] = {{"type", "yarn"},
