@@ -88,7 +88,7 @@ as_in_c() {  # RANKS PROGRAM [ARGUMENT...]
   (cd "$work/in_c" && "${launch[@]}" "$root/examples/c/$program" "$@" >"$program.lines")
   (cd "$work/here" && "${launch[@]}" "${command[@]}" "$@" >"$program.lines")
   echo "$program, $ranks ranks:"
-  awk -f tests/capi/same_lines.awk "$work/in_c/$program.lines" "$work/here/$program.lines"
+  awk -f tests/capi/examples/same_lines.awk "$work/in_c/$program.lines" "$work/here/$program.lines"
 }
 
 # The programs that all languages have, but for `train` and `units`.

@@ -56,7 +56,7 @@ for program in "$outputs"/cli/fsdp2 "$outputs"/cli/fsdp2-*[a-z]; do
   ! is_program "$program" || pack_program "$program" "bin/${program##*/}"
 done
 n_tests=0
-for program in "$outputs"/tests/capi/*_test "$outputs"/tests/gpu/*_test; do
+for program in "$outputs"/tests/capi/*/*_test "$outputs"/tests/gpu/*_test; do
   if is_program "$program" && is_for_a_gpu "$program"; then
     pack_program "$program" "${program#"$outputs/"}"
     n_tests=$((n_tests + 1))

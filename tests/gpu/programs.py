@@ -15,7 +15,7 @@ import process
 TIME_LIMIT_S = 300  # of one program
 ERRORS_FOUND = 66  # the sanitizer's exit status for them; the programs' own are others
 
-# As tests/capi/BUILD has it: clients of LibTorch's store ask for the name of its address.
+# As tests/capi/c_tests.bzl has it: clients of LibTorch's store ask for the name of its address.
 NO_WAIT_FOR_NAMES = {"RES_OPTIONS": "timeout:1 attempts:1"}
 
 # Our kernels are in the namespace fsdp2. NVIDIA's products keep hazards that racecheck reports.
@@ -26,7 +26,7 @@ Record = dict[str, Any]
 
 def tests_of(pack: Path, patterns: list[str]) -> list[str]:
     """The test programs, by path in the pack: tests/gpu first, because only a GPU runs them."""
-    found = [*sorted(pack.glob("tests/gpu/*_test")), *sorted(pack.glob("tests/capi/*_test"))]
+    found = [*sorted(pack.glob("tests/gpu/*_test")), *sorted(pack.glob("tests/capi/*/*_test"))]
     paths = [str(path.relative_to(pack)) for path in found]
     return [path for path in paths if any(fnmatch(path, pattern) for pattern in patterns)]
 

@@ -3,7 +3,7 @@
  * a wrong size; a text that is not UTF-8 or too long; a count beyond any memory; too little room.
  */
 #define _POSIX_C_SOURCE 200809L
-#include "tests/capi/good_arguments.h"
+#include "tests/capi/misuse/good_arguments.h"
 
 static const size_t kHuge = ((size_t)1 << 31) + 1;
 

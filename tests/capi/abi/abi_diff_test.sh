@@ -7,7 +7,7 @@ if ! command -v abidiff >/dev/null; then
   exit 0
 fi
 
-script=$PWD/tests/capi/abi_diff.sh
+script=$PWD/tests/capi/abi/abi_diff.sh
 root=${TEST_TMPDIR:-$(mktemp -d)}/abi
 mkdir -p "$root/include"
 cp -rL include/fsdp2 "$root/include/"

@@ -7,11 +7,11 @@ tokens=tests/parity/golden/tokens/tiny-llama.bin
 export OMP_NUM_THREADS=1
 run_on() {  # RANKS NAME [ARGUMENT]
   "$tool" run --nproc-per-node "$1" -- "$program" $tokens 6 "${@:3}" >"$TEST_TMPDIR/$2" || exit 1
-  awk -v steps=6 -v by=0.2 -f tests/capi/learns.awk "$TEST_TMPDIR/$2" || exit 1
+  awk -v steps=6 -v by=0.2 -f tests/capi/examples/learns.awk "$TEST_TMPDIR/$2" || exit 1
 }
 for ranks in 1 2 4; do
   run_on $ranks $ranks
-  awk -f tests/capi/same_lines.awk "$TEST_TMPDIR/1" "$TEST_TMPDIR/$ranks" || exit 1
+  awk -f tests/capi/examples/same_lines.awk "$TEST_TMPDIR/1" "$TEST_TMPDIR/$ranks" || exit 1
 done
 run_on 4 hybrid 2
 paste -d ' ' "$TEST_TMPDIR/1" "$TEST_TMPDIR/hybrid" | awk '

@@ -6,7 +6,7 @@ golden=tests/parity/golden
 printf 'step %d loss %s\n' 0 6.206598 1 5.721163 2 5.662178 >"$TEST_TMPDIR/expected"
 for ranks in 1 2 4; do
   "$1" $golden/models/tiny-llama $golden/tokens/tiny-llama.bin $ranks 3 >"$TEST_TMPDIR/$ranks" || exit 1
-  awk -f tests/capi/same_lines.awk "$TEST_TMPDIR/expected" "$TEST_TMPDIR/$ranks" || exit 1
+  awk -f tests/capi/examples/same_lines.awk "$TEST_TMPDIR/expected" "$TEST_TMPDIR/$ranks" || exit 1
 done
 
 # Often, since a crash would depend on what the other ranks are at.

@@ -7,7 +7,7 @@ golden=tests/parity/golden model=tests/parity/golden/models/tiny-llama tokens=te
 printed=$TEST_TMPDIR
 export OMP_NUM_THREADS=1
 on_two_ranks() { cli/fsdp2 run --nproc-per-node 2 -- "$@"; }
-same() { awk -f tests/capi/same_lines.awk "$@"; }
+same() { awk -f tests/capi/examples/same_lines.awk "$@"; }
 
 on_two_ranks examples/c/resume $model $tokens "$printed/run" 3 >"$printed/resumed"
 examples/c/resume $model $tokens "$printed/run" 5 >>"$printed/resumed"
@@ -24,4 +24,4 @@ for program in "data $model 5" "generate $model"; do
 done
 
 on_two_ranks examples/c/exported tests/parity/exported/llama.pt2 5 >"$printed/exported"
-awk -v steps=5 -v by=0.05 -f tests/capi/learns.awk "$printed/exported"
+awk -v steps=5 -v by=0.05 -f tests/capi/examples/learns.awk "$printed/exported"

@@ -7,4 +7,4 @@ if ! FSDP2_TOKENIZERS_LIBRARY=$(plugins/tokenizers/build.sh); then
   exit 0
 fi
 export FSDP2_TOKENIZERS_LIBRARY
-exec tests/cli/tokenizer_cases "$@"
+exec tests/cli/data/tokenizer_cases "$@"

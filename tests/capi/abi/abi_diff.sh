@@ -1,12 +1,12 @@
 #!/bin/bash
 # Compares the C ABI of the headers with that of another revision, by abidiff (Debian's abigail-tools):
 #
-#   tests/capi/abi_diff.sh          with the last release, the newest tag v* before this revision
-#   tests/capi/abi_diff.sh BASE     with any revision
+#   tests/capi/abi/abi_diff.sh          with the last release, the newest tag v* before this revision
+#   tests/capi/abi/abi_diff.sh BASE     with any revision
 #
 # Fails if programs that were built with BASE would misbehave and FSDP2_HEADER_VERSION does not tell them. They do not notice
 # new functions, new constants, and new fields at the end of structs, which carry their size. Only headers are compiled: the
-# compiler holds the library's definitions to them, and //tests/capi:exports_test its symbols.
+# compiler holds the library's definitions to them, and //tests/capi/abi:exports_test its symbols.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cd "$(git rev-parse --show-toplevel)"
