@@ -182,7 +182,10 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
         help="cases at a time; benchmarks are always alone",
     )
     parser.add_argument(
-        "--limit-s", type=float, default=540.0, help="end, and all cases with it, after so many seconds"
+        "--limit-s",
+        type=float,
+        default=540.0,
+        help="end, and all cases with it, after so many seconds",
     )
     split = argv.index("--") if "--" in argv else len(argv)
     args = parser.parse_args(argv[:split])
