@@ -1,5 +1,5 @@
 // The bytes of TensorBoard's event files, as its own classes write them.
-#include "cli/train/report/event_records.h"
+#include "cli/train/metrics/event_records.h"
 
 #include <gtest/gtest.h>
 

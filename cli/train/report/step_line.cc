@@ -1,7 +1,7 @@
 #include "cli/train/report/step_line.h"
 
+#include "cli/train/metrics/metrics.h"
 #include "cli/train/report/memory.h"
-#include "cli/train/report/metrics.h"
 
 namespace fsdp2::cli {
 

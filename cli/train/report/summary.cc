@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <string>
 
+#include "cli/train/metrics/metrics.h"
 #include "cli/train/report/device_memory.h"
 #include "cli/train/report/memory.h"
-#include "cli/train/report/metrics.h"
 
 namespace fsdp2::cli {
 

@@ -167,7 +167,7 @@ class Resume : public ::testing::TestWithParam<Kind> {
     sound(ranks, {"--stop-step", std::to_string(kStop), "--save-dir", saved});
     return losses(sound(resumed_ranks, {"--resume", saved}), kSteps - kStop);
   }
-  // Of the last `count` steps.
+  // The losses of the last `count` steps.
   static std::vector<double> losses(const Training& training, size_t count) {
     std::vector<double> losses;
     for (const Json& step : training.steps) {

@@ -1,4 +1,4 @@
-#include "cli/train/report/event_records.h"
+#include "cli/train/metrics/event_records.h"
 
 #include <array>
 #include <cstring>

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "cli/train/report/line_file.h"
+#include "cli/train/metrics/line_file.h"
 
 namespace fsdp2::cli {
 

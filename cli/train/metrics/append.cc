@@ -1,4 +1,4 @@
-#include "cli/train/report/append.h"
+#include "cli/train/metrics/append.h"
 
 #include <unistd.h>
 

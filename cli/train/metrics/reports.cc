@@ -1,4 +1,4 @@
-#include "cli/train/report/reports.h"
+#include "cli/train/metrics/reports.h"
 
 namespace fsdp2::cli {
 

@@ -1,4 +1,4 @@
-#include "cli/train/report/metrics_table.h"
+#include "cli/train/metrics/metrics_table.h"
 
 #include <algorithm>
 #include <array>

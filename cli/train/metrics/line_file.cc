@@ -1,4 +1,4 @@
-#include "cli/train/report/line_file.h"
+#include "cli/train/metrics/line_file.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -15,7 +15,7 @@
 #include <utility>
 
 #include "cli/library.h"
-#include "cli/train/report/append.h"
+#include "cli/train/metrics/append.h"
 
 namespace fsdp2::cli {
 

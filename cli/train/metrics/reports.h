@@ -6,15 +6,15 @@
 #include <optional>
 
 #include "cli/train/flags/options.h"
-#include "cli/train/report/event_file.h"
-#include "cli/train/report/metrics.h"
-#include "cli/train/report/metrics_table.h"
+#include "cli/train/metrics/event_file.h"
+#include "cli/train/metrics/metrics.h"
+#include "cli/train/metrics/metrics_table.h"
 
 namespace fsdp2::cli {
 
 class Reports {
  public:
-  // Of a run that goes on at `next_step`. Throws Failure.
+  // For a run that goes on at `next_step`. Throws Failure.
   Reports(const TrainOptions& options, int64_t next_step);
 
   bool go_to_stdout() const { return metrics_.goes_to_stdout(); }

@@ -1,4 +1,4 @@
-#include "cli/train/report/event_file.h"
+#include "cli/train/metrics/event_file.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -12,8 +12,8 @@
 #include <system_error>
 
 #include "cli/library.h"
-#include "cli/train/report/append.h"
-#include "cli/train/report/event_records.h"
+#include "cli/train/metrics/append.h"
+#include "cli/train/metrics/event_records.h"
 
 namespace fsdp2::cli {
 

@@ -1,4 +1,4 @@
-#include "cli/train/report/metrics.h"
+#include "cli/train/metrics/metrics.h"
 
 #include <cmath>
 #include <optional>
