@@ -14,6 +14,9 @@ namespace fsdp2::memory {
 
 namespace {
 
+// What all blocks of the heap are aligned to, as pages of any system are.
+constexpr uintptr_t kSmallestPage = 4096;
+
 // Never destroyed: tensors are freed when the process ends.
 struct Shared {
   std::mutex mutex;
@@ -34,7 +37,7 @@ void* take(size_t bytes) {
 }
 
 bool is_ours(void* block) {
-  if (reinterpret_cast<uintptr_t>(block) % PageHeap::kPage != 0) {
+  if (reinterpret_cast<uintptr_t>(block) % kSmallestPage != 0) {
     return false;
   }
   Shared& shared = Shared::get();

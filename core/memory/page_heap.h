@@ -19,7 +19,7 @@ namespace fsdp2::memory {
 
 class PageHeap {
  public:
-  static constexpr size_t kPage = 4096;
+  static constexpr size_t kPage = 65536;  // whole pages of the system, whichever size it has
 
   PageHeap() = default;
   ~PageHeap() { give_back_kept(); }
