@@ -205,8 +205,12 @@ std::string checked_plan(const nn::Module& module, const std::vector<Tree::Found
 }
 
 // Bf16 parts stand for the operands of products only where they are faster on all ranks: the clock
-// of one alone must not decide how it rounds.
+// of one alone must not decide how it rounds. Where there is nobody to agree with, what the process
+// has settled for a real team stays.
 void agree_on_products(Team& team) {
+  if (team.is_fake() || team.size() == 1) {
+    return;
+  }
   const std::optional<bool> faster_here = nn::parts_are_faster();
   if (faster_here) {  // on all ranks: the precision is part of the plan
     const auto faster = all_gather_numbers(team.control(), {*faster_here ? 1 : 0});
