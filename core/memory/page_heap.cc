@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iterator>
 #include <limits>
+#include <new>
 
 namespace fsdp2::memory {
 
@@ -40,13 +41,18 @@ void* PageHeap::take(size_t bytes) {
   if (begin == 0) {
     return nullptr;
   }
-  taken_.emplace(pointer_to(begin), size);
+  try {
+    taken_.emplace(pointer_to(begin), size);
+  } catch (const std::bad_alloc&) {
+    ::munmap(pointer_to(begin), size);
+    return nullptr;
+  }
   in_use_ += size;
   most_in_use_ = std::max(most_in_use_, in_use_);
   return pointer_to(begin);
 }
 
-void PageHeap::give(void* block) {
+void PageHeap::give(void* block) noexcept {
   const auto taken = taken_.find(block);
   const size_t size = taken->second;
   taken_.erase(taken);
@@ -85,7 +91,8 @@ PageHeap::Address PageHeap::take_fresh(size_t size) {
   return reinterpret_cast<Address>(pages);
 }
 
-void PageHeap::keep(Address begin, size_t size) {
+// A range that there is no memory left to note goes to the system.
+void PageHeap::keep(Address begin, size_t size) noexcept {
   kept_ += size;
   const auto after = ranges_.find(begin + size);
   if (after != ranges_.end()) {
@@ -103,8 +110,14 @@ void PageHeap::keep(Address begin, size_t size) {
       forget(before);
     }
   }
-  ranges_.emplace(begin, size);
-  by_size_.emplace(size, begin);
+  try {
+    ranges_.emplace(begin, size);
+    by_size_.emplace(size, begin);
+  } catch (const std::bad_alloc&) {
+    ranges_.erase(begin);
+    kept_ -= size;
+    ::munmap(pointer_to(begin), size);
+  }
 }
 
 void PageHeap::forget(std::map<Address, size_t>::iterator range) {

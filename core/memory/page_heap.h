@@ -30,7 +30,7 @@ class PageHeap {
   void* take(size_t bytes);
   bool holds(void* block) const { return taken_.count(block) > 0; }
   // REQUIRES: holds(block)
-  void give(void* block);
+  void give(void* block) noexcept;
   // Returns what is kept to the system, and counts most_in_use anew.
   void give_back_kept();
 
@@ -43,7 +43,7 @@ class PageHeap {
 
   Address take_kept(size_t size);   // 0: no range is large enough
   Address take_fresh(size_t size);  // 0: the system has no more
-  void keep(Address begin, size_t size);
+  void keep(Address begin, size_t size) noexcept;
   void forget(std::map<Address, size_t>::iterator range);
   void give_back(size_t size);  // at least, or all that is kept
 
