@@ -31,9 +31,12 @@ struct Shared {
 };
 
 void* take(size_t bytes) {
+  if (bytes < kLargeBytes) {
+    return nullptr;
+  }
   Shared& shared = Shared::get();
   const std::lock_guard<std::mutex> lock(shared.mutex);
-  return bytes >= kLargeBytes && shared.is_on ? shared.heap.take(bytes) : nullptr;
+  return shared.is_on ? shared.heap.take(bytes) : nullptr;
 }
 
 bool is_ours(void* block) {
