@@ -112,18 +112,28 @@ std::string WatchedCommunicator::find_reason() const {
   return find ? find() : "";
 }
 
-// Forgets what has ended.
+// Forgets what has ended. A device that is full may answer only when the communicator is ended, for
+// which nobody may have to wait for the lock: it is asked without.
 std::string WatchedCommunicator::find_problem() {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (error_ != nullptr) {
-    return "";
-  }
+  std::unique_lock<std::mutex> lock(mutex_);
   try {
-    while (!under_way_.empty() && under_way_.front().end->is_past()) {
-      under_way_.pop_front();
+    while (!under_way_.empty()) {
+      const std::shared_ptr<const Milestone> first = under_way_.front().end;
+      lock.unlock();
+      const bool is_past = first->is_past();
+      lock.lock();
+      if (!is_past) {
+        break;
+      }
+      if (!under_way_.empty() && under_way_.front().end == first) {
+        under_way_.pop_front();
+      }
     }
   } catch (const std::exception& error) {
     return error.what();
+  }
+  if (error_ != nullptr) {
+    return "";
   }
   Communicator::State state = communicator_->state();
   if (!state.problem.empty()) {

@@ -79,6 +79,22 @@ class FakeMilestone final : public Milestone {
   std::atomic<bool> is_past_{false};
 };
 
+// On a device that is full, and answers when the communicator is ended.
+class FullDevicesMilestone final : public Milestone {
+ public:
+  explicit FullDevicesMilestone(std::shared_ptr<Fake> fake) : fake_(std::move(fake)) {}
+  bool is_past() const override {
+    is_asked_ = true;
+    fake_->hang();
+    return true;
+  }
+  bool is_asked() const { return is_asked_; }
+
+ private:
+  const std::shared_ptr<Fake> fake_;
+  mutable std::atomic<bool> is_asked_{false};
+};
+
 class Watched : public ::testing::Test {
  protected:
   std::unique_ptr<WatchedCommunicator> watched(milliseconds timeout) {
@@ -182,6 +198,19 @@ TEST_F(Watched, AnAbortDoesNotWaitForACallThatHangs) {
   caller.join();
   EXPECT_EQ(thrown, "given up");
   EXPECT_EQ(fake_->ends(), 1);
+}
+
+TEST_F(Watched, AnAbortDoesNotWaitForADeviceThatIsFull) {
+  const auto communicator = watched(kLong);
+  const auto end = std::make_shared<FullDevicesMilestone>(fake_);
+  communicator->expect(end);
+  while (!end->is_asked()) {
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  EXPECT_EQ(communicator->error(), nullptr);
+  communicator->abort("given up");
+  EXPECT_EQ(fake_->ends(), 1);
+  EXPECT_EQ(text_of(communicator->error()), "given up");
 }
 
 TEST_F(Watched, ACallThatHangsEndsWhenItsTimeIsOver) {
