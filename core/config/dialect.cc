@@ -49,10 +49,12 @@ class Walk {
  private:
   void take(const Node& node, const std::string& path) {
     const Value value{node, prefix_ + path};
-    if (const Row* row = find(path)) {
-      follow(*row, value);
-    } else if (is_section(path + ".")) {
+    const Row* row = find(path);
+    const bool is_map = node.kind == Node::Kind::kMap || node.kind == Node::Kind::kNull;
+    if (is_section(path + ".") && (is_map || row == nullptr)) {
       enter(node, path + ".");
+    } else if (row != nullptr) {
+      follow(*row, value);
     } else if (const Row* rest = find(path.substr(0, path.size() - last_part(path).size()) + "*")) {
       follow(*rest, value);
     } else {

@@ -14,7 +14,9 @@ struct Row {
   enum class Fate { kSets, kIgnored, kNotProvided };
   using Read = std::function<void(const Value&, Plan*)>;
 
-  std::string path;  // "training_args.learning_rate"; "model.*": all of model that no row names
+  // "training_args.learning_rate"; "model.*": all of model that no row names. Of a section, as
+  // "data" beside "data.*": what stands there instead of a mapping.
+  std::string path;
   Fate fate;
   std::string text;                   // what it sets ("lr"); else why it does nothing here
   Read read;                          // of kSets

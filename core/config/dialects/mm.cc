@@ -330,8 +330,11 @@ std::vector<Row> mm_rows() {
       ignored("model.attn_implementation", "the library chooses"),
       ignored("model.*", "the model's config.json says it"),
       sets("data.dataset_param.basic_parameters.cutoff_len", "seq-len"),
+      ignored("data.dataset_param.basic_parameters", kOwnData),
       ignored("data.dataset_param.basic_parameters.*", kOwnData),
+      ignored("data.dataset_param", kOwnData),
       ignored("data.dataset_param.*", kOwnData),
+      ignored("data", kOwnData),
       ignored("data.*", kOwnData),
       reads("tools", "", check_tool),
   };

@@ -51,6 +51,15 @@ TEST(MmFile, CutsWindowsWhereTheDataAreCut) {
             "the text 'long'");
 }
 
+TEST(MmFile, IgnoresDataOfAnyKind) {
+  for (const std::string data : {"./data.json", "{dataset_param: [{attr: 1}, {attr: 2}]}",
+                                 "{dataset_param: {basic_parameters: default}}"}) {
+    const Plan plan = plan_from("parallel: {}\ndata: " + data + "\n");
+    EXPECT_THAT(plan.notes, ::testing::Contains(HasSubstr("ignored: data"))) << data;
+  }
+  EXPECT_THAT(mistake_in("parallel: {}\nmodel: ./model\n"), HasSubstr("expected a mapping"));
+}
+
 TEST(MmFile, CountsRanksThatShareSequencesAsOne) {
   const Plan plan = plan_from("parallel: {data_parallel_size: 3, ulysses_parallel_size: 2}\n");
   EXPECT_EQ(plan.options.ulysses_size, 2);
