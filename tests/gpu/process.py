@@ -69,9 +69,15 @@ def follow(
 
     timer = threading.Timer(min(time_left(), threading.TIMEOUT_MAX), kill)
     timer.start()
-    with process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            on_line(line)
-    timer.cancel()
+    try:
+        with process:
+            assert process.stdout is not None
+            try:
+                for line in process.stdout:
+                    on_line(line)
+            except BaseException:
+                kill()
+                raise
+    finally:
+        timer.cancel()
     return None if was_killed.is_set() else process.returncode

@@ -41,6 +41,16 @@ class Process(unittest.TestCase):
         self.assertLess(times[0], 0.9)
         self.assertLess(self.seconds(), 10)
 
+    def test_a_program_whose_lines_are_refused_is_ended(self) -> None:
+        process.end_all_at(self.started + 30)
+
+        def refuse(line: str) -> None:
+            raise ValueError(line)
+
+        with self.assertRaises(ValueError):
+            process.follow(SLEEPER, HERE, dict(os.environ), refuse)
+        self.assertLess(self.seconds(), 10)
+
     def test_a_program_that_ends_in_time_has_its_status(self) -> None:
         lines: list[str] = []
         command = ["sh", "-c", "echo one; echo two; exit 3"]
