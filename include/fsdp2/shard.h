@@ -83,7 +83,8 @@ typedef struct fsdp2_shard_options {
   const char* const* wrap_names; /* (opt) more modules, each of which is a unit */
   size_t n_wrap_names;
   const char* const* ignored_names; /* (opt) parameters to leave alone: not sharded, not reduced,
-                                       whole on every rank (fsdp2_module_get_parameter) */
+                                       whole on every rank (fsdp2_module_get_parameter). They and
+                                       their gradients are moved to the mesh's device. */
   size_t n_ignored_names;
   fsdp2_shard_dim_fn shard_dim; /* (opt) called once for each parameter; NULL: dim 0. It runs only
                                    inside the call that takes the options, so nothing needs to be

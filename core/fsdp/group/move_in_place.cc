@@ -9,6 +9,9 @@ void move_in_place(const at::Tensor& tensor, at::Device device) {
   if (tensor.device() == device) {
     return;
   }
+  if (const at::Tensor& grad = tensor.grad(); grad.defined()) {
+    move_in_place(grad, device);
+  }
   if (device.is_meta()) {
     nn::turn_into_meta(tensor);
     return;

@@ -6,7 +6,8 @@
 
 namespace fsdp2::fsdp {
 
-// The tensor stays the one that others know, and a deferred one stays without memory.
+// The tensor stays the one that others know, and a deferred one stays without memory. A gradient
+// that it has is moved, too.
 void move_in_place(const at::Tensor& tensor, at::Device device);
 
 }  // namespace fsdp2::fsdp

@@ -60,6 +60,7 @@ TEST(Streams, IgnoredParametersAreOnTheDeviceOfTheMesh) {
     const at::Tensor values = weight.detach().clone();
     const at::Tensor deferred = model->blocks[0]->out->bias;
     deferred.set_data(nn::deferred_parameter(deferred.sizes(), deferred.scalar_type()).detach());
+    weight.mutable_grad() = at::ones_like(values);
     Policy policy;
     policy.ignored = {weight, deferred};
     const auto root =
@@ -70,6 +71,8 @@ TEST(Streams, IgnoredParametersAreOnTheDeviceOfTheMesh) {
     EXPECT_EQ(weight.device(), device);
     EXPECT_TRUE(weight.detach().to(at::kCPU).equal(values));
     EXPECT_TRUE(weight.requires_grad());
+    EXPECT_EQ(weight.grad().device(), device);
+    EXPECT_TRUE(weight.grad().to(at::kCPU).equal(at::ones_like(values)));
     nn::resize_storage(deferred, deferred.numel() * 4);
     {
       const at::NoGradGuard no_grad;
