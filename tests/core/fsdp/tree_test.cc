@@ -10,6 +10,7 @@
 
 #include "core/base/error.h"
 #include "core/fsdp/fully_shard.h"
+#include "core/nn/kernels/matmul_precision.h"
 #include "tests/support/ranks.h"
 #include "tests/support/tiny_models.h"
 
@@ -90,6 +91,27 @@ TEST(Tree, AListOfModulesCannotBeTheRoot) {
         Mesh::for_fsdp(world, 0), {});
     expect_wrong_state([&] { unit->tree(); }, "a single root module is required: 2 modules");
   });
+}
+
+// It is for the whole process, which may plan, too.
+TEST(Tree, AFakeTeamAndALoneRankLeaveWhatRanksHaveSettledOnProducts) {
+  const auto make_tree = [](const std::shared_ptr<World>& world) {
+    const auto model = std::make_shared<TinyStack>(TinyStackOptions{4, 6, 1});
+    fully_shard(model, Mesh::for_fsdp(world, 0), {})->units();
+  };
+  WorldOptions fake;
+  fake.backend = BackendKind::kFake;
+  fake.rank = 0;
+  fake.world_size = 2;
+  nn::set_matmul_precision(nn::MatmulPrecision::kHigh);
+  for (const bool are_faster : {true, false}) {
+    nn::settle_parts(are_faster);
+    make_tree(World::join(fake));
+    EXPECT_EQ(nn::product_parts() > 0, are_faster);
+    run_ranks(1, make_tree);
+    EXPECT_EQ(nn::product_parts() > 0, are_faster);
+  }
+  nn::set_matmul_precision(nn::MatmulPrecision::kHighest);
 }
 
 }  // namespace
