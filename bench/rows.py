@@ -73,7 +73,7 @@ SHOWN = [
 
 
 def quick(row: Row) -> Row:
-    """The same row in as few steps as have one that is timed, beside its fastest variant only."""
+    """The same row in as few steps as have two that are timed, beside its first variant only."""
     return replace(row, steps=bench.WARMUP_STEPS + 2, variants=row.variants[:1])
 
 

@@ -1,6 +1,8 @@
 #include "cli/infer/sharded_model.h"
 
+#include <cstddef>
 #include <exception>
+#include <iostream>
 
 #include "cli/arguments.h"
 #include "cli/sharding.h"
@@ -39,8 +41,12 @@ void ShardedModel::prepare(const ModelOptions& options, const std::string& share
   cli::check_world(plan, ranks);
   check_sharding_for_world(run.sharding(), ranks);
   lay_out_mesh(run, job, &mesh_);
-  settle_param_dtype(&plan, mesh_);
   job_ = info_of<fsdp2_mesh_info>(fsdp2_mesh_get_info, mesh_.get());
+  const size_t known_notes = plan.notes.size();
+  settle_param_dtype(&plan, mesh_);
+  for (size_t i = known_notes; job_.rank == 0 && i < plan.notes.size(); ++i) {
+    std::cerr << plan.notes[i] << std::endl;
+  }
   sequence_ranks_ = run.ulysses_size;
   make_model(run, &module_, plan.origin_of("config-overrides"));
   vocab_size_ = info_of<fsdp2_module_info>(fsdp2_module_get_info, module_.get()).vocab_size;

@@ -1,7 +1,11 @@
 #include "cli/train/best_checkpoint.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <array>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -49,19 +53,21 @@ double recorded_loss(const std::string& directory) {
   return record["loss"].get<double>();
 }
 
-// The file appears whole, in place of the one before.
+// The file appears whole, in place of the one before, also if the machine goes down.
 void write_record(const std::string& directory, int64_t step, double loss) {
   const std::string path = inside(directory, kNewRecord);
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << nlohmann::ordered_json({{"step", step}, {"loss", loss}}).dump() << "\n";
-  file.close();
-  std::error_code error;
-  if (file) {
-    fs::rename(path, inside(directory, kRecord), error);
+  const std::string line = nlohmann::ordered_json({{"step", step}, {"loss", loss}}).dump() + "\n";
+  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  bool is_written = file >= 0 && write(file, line.data(), line.size()) == ssize_t(line.size()) &&
+                    fsync(file) == 0;
+  is_written = is_written && rename(path.c_str(), inside(directory, kRecord).c_str()) == 0;
+  const int error = errno;
+  if (file >= 0) {
+    close(file);
   }
-  if (!file || error) {
+  if (!is_written) {
     throw Failure("--save-best " + directory + ": " + kRecord +
-                  " cannot be written: " + (error ? error.message() : std::strerror(errno)));
+                  " cannot be written: " + std::strerror(error));
   }
 }
 

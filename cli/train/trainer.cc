@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <iostream>
 #include <optional>
 #include <vector>
@@ -64,7 +65,7 @@ class Trainer {
   void run_step();
   void run_step_and_count_memory();
   void evaluate_if_due();
-  void save_if_sound(int64_t next_step);
+  void if_sound(const std::function<void()>& save);
   void report(const fsdp2_step_result& result, double seconds, double data_wait);
   std::string save_last();
   void say_how_it_ended(const std::string& saved);
@@ -128,9 +129,8 @@ void Trainer::prepare() {
   make_step(options_, shard_, optimizer_, &step_);
   units_ = options_.pregather ? unit_names(shard_) : std::vector<std::string>();
   resumed_ = resume(options_, mesh_, run_state());
-  best_.emplace(options_, mesh_, resumed_.next_step);
   if (is_first_rank()) {
-    reports_.emplace(options_, resumed_.next_step);
+    reports_.emplace(options_, resumed_.next_step);  // refuses a second run of the same job
     if (reshard_choice_) {
       emit({{"event", "reshard_budget"},
             {"kept_gathered", reshard_choice_->kept},
@@ -139,6 +139,7 @@ void Trainer::prepare() {
             {"resharded_peak_bytes", reshard_choice_->plan.resharded_peak_bytes}});
     }
   }
+  best_.emplace(options_, mesh_, resumed_.next_step);
 }
 
 void Trainer::keep_units_within_budget() {
@@ -188,7 +189,7 @@ void Trainer::train() {
     }
     say(trace_->after_step(next_step_));
     ++next_step_;
-    save_if_sound(next_step_);
+    if_sound([&] { checkpoints_->after_step(run_state(), next_step_); });
     evaluate_if_due();
   }
 }
@@ -236,7 +237,7 @@ void Trainer::introduce() {
     progress_->say(resumed_.story);
   }
   if (resumed_.next_step >= stop_) {
-    progress_->say("nothing is left to do: this run ends at step " + std::to_string(stop_));
+    progress_->say("no steps are left: this run ends at step " + std::to_string(stop_));
   }
 }
 
@@ -278,30 +279,30 @@ void Trainer::run_step_and_count_memory() {
 // What is due after the steps done so far. A run that is asked to stop leaves it to the one that
 // goes on from its checkpoint, which therefore begins with it.
 void Trainer::evaluate_if_due() {
-  if (!evaluation_->is_due(next_step_, stop_) || is_asked_to_stop()) {
+  const bool can_be_left = !options_.save_dir.empty();
+  if (!evaluation_->is_due(next_step_, stop_) || (can_be_left && is_asked_to_stop())) {
     return;
   }
   const fsdp2_evaluation evaluation = evaluation_->run(module_);
   if (is_first_rank()) {
     emit(line_of(evaluation, next_step_ - 1));
   }
-  const std::string saved = best_->after_evaluation(run_state(), next_step_, evaluation.loss);
+  std::string saved;
+  if_sound([&] { saved = best_->after_evaluation(run_state(), next_step_, evaluation.loss); });
   say(told(evaluation, next_step_ - 1) +
       (saved.empty() ? "" : ", the lowest so far: wrote " + saved));
 }
 
 // Parameters that are not finite any more (--not-finite apply) are not saved, and training goes on.
 // The last save of the run tells it as the error that it is.
-void Trainer::save_if_sound(int64_t next_step) {
+void Trainer::if_sound(const std::function<void()>& save) {
   try {
-    checkpoints_->after_step(run_state(), next_step);
+    save();
   } catch (const Failure& failure) {
     if (failure.status() != FSDP2_E_NOT_FINITE) {
       throw;
     }
-    if (is_first_rank()) {
-      progress_->say("no checkpoint of step " + std::to_string(next_step) + ": " + failure.what());
-    }
+    say("no checkpoint of step " + std::to_string(next_step_) + ": " + failure.what());
   }
 }
 
@@ -356,8 +357,7 @@ std::string Trainer::save_last() {
   }
   if (next_step_ == 0 && !options_.save_dir.empty()) {
     throw Failure("stopped by " + stop_signal_name(stopped_by_) +
-                  " before the first step: --save-dir " + options_.save_dir +
-                  " has no checkpoint to go on from");
+                  " before the first step: nothing was saved in --save-dir " + options_.save_dir);
   }
   return "";
 }

@@ -61,10 +61,10 @@
  *     the ranks compare outcomes, so a failure on one rank fails the call on all of them.
  *  7. Any thread may call any function. Only one thread at a time may use a model (a module, its
  *     shard, their optimizers and steps), use a loader, or make collective calls on a mesh; a
- *     second thread gets FSDP2_E_BUSY. A thread that calls the library needs a stack of 128 KiB,
- *     or, where meshes are on GPUs, whose driver needs more, of 1 MiB, beside what its own
- * functions need. Values in memory that other threads write during a call may be refused or make
- * the results wrong, but do no harm beyond that.
+ *     second thread gets FSDP2_E_BUSY. A thread that calls the library needs a stack of 128 KiB
+ *     (of 1 MiB where meshes are on GPUs, whose driver needs more) beside what its own functions
+ *     need. Values in memory that other threads write during a call may be refused or make the
+ *     results wrong, but do no harm beyond that.
  *  8. The library never ends the process, installs no signal handlers, and changes no process-wide
  *     setting unless asked. dlclose is not supported.
  *  9. size_t is the length of an array or a text, and a count or an index among the arguments.

@@ -54,7 +54,7 @@ TEST(TrainCheckpoints, OfASeriesAreGoneOnFromToTheBit) {
   EXPECT_THAT(resumed.outcome.err, HasSubstr("step-00000004 at step 4"));
   EXPECT_EQ(losses(resumed), last(losses(whole), 2));
   const Training finished = run_to_end(2, {"--stop-step", "4", "--resume", folder});
-  EXPECT_THAT(finished.outcome.err, HasSubstr("nothing is left to do: this run ends at step 4"));
+  EXPECT_THAT(finished.outcome.err, HasSubstr("no steps are left: this run ends at step 4"));
 }
 
 // The step and the data go on, and the first step after them is that of an optimizer without state.

@@ -23,7 +23,7 @@ pack_library() {  # NAME
 
 pack_scripts_and_data() {
   cd "$repository"
-  cp --parents --recursive --dereference --no-preserve=mode tests/parity/golden tests/parity/exported "$to"
+  cp --parents --recursive --dereference --no-preserve=mode tests/parity/golden tests/parity/exported tests/parity/scripted "$to"
   cp --parents --dereference --no-preserve=mode tests/gpu/*.py bench/*.py bench/gpu_activity.c bench/python/*.py "$to"
 }
 

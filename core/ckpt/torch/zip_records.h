@@ -42,9 +42,8 @@ class ZipRecords {
   void read_box(const std::string& name, const StoredTensor& tensor, at::IntArrayRef begin,
                 const at::Tensor& out) const;
 
-  // What tells the tensor, if it lies in this record, from others, as far as the directory tells
-  // it:
-  // "" for an archive without checksums. REQUIRES: the record is there.
+  // What tells the tensor, if it lies in this record, from others, as far as the directory does; ""
+  // for an archive without checksums. REQUIRES: the record is there.
   std::string mark_of(const std::string& name, const StoredTensor& tensor) const;
 
   // Reads every record and compares checksums.

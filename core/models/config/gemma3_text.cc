@@ -16,16 +16,20 @@ void refuse_other_gemma3(const ConfigReader& config) {
               "false");
 }
 
-// With a base of its own and no scaling, unless "rope_parameters" says it by the type of the layer.
+// With a base of its own and no scaling, unless "rope_parameters" says it by the type of the layer;
+// the "rope_theta" beside it is that of the other layers.
 nn::RotaryOptions read_sliding_rope(const ConfigReader& config, const DecoderConfig& decoder) {
   constexpr const char* kAll = "rope_parameters";
   constexpr const char* kSliding = "sliding_attention";
   nn::RotaryOptions rope;
   rope.theta = config.positive("rope_local_base_freq", 10000.0);
-  return config.has(kAll) && config.object(kAll).has(kSliding)
-             ? read_rope(config, decoder.rotary_dim, decoder.max_positions, rope.theta,
-                         /*longrope_positions=*/0, kSliding)
-             : rope;
+  if (config.has(kAll) && config.object(kAll).has(kSliding)) {
+    const double theta = config.object(kAll).object(kSliding).positive("rope_theta", rope.theta);
+    rope = read_rope(config, decoder.rotary_dim, decoder.max_positions, theta,
+                     /*longrope_positions=*/0, kSliding);
+    rope.theta = theta;
+  }
+  return rope;
 }
 
 }  // namespace

@@ -193,7 +193,7 @@ TEST_P(Resume, GoesOnWithAnotherNumberOfRanks) {
   EXPECT_THAT(losses_after_stop(2, 3), ::testing::Pointwise(::testing::DoubleNear(1e-4), whole));
 }
 
-INSTANTIATE_TEST_SUITE_P(Of, Resume, ::testing::ValuesIn(kKinds),
+INSTANTIATE_TEST_SUITE_P(Kinds, Resume, ::testing::ValuesIn(kKinds),
                          [](const auto& kind) { return std::string(kind.param.name); });
 
 }  // namespace

@@ -153,6 +153,12 @@ TEST(DecoderConfig, HasGemmasUsualValuesWhereKeysAreLeftOut) {
   EXPECT_EQ(gemma3.score_scale, 1.0 / 16);
   EXPECT_EQ(gemma3.rope.theta, 1e6);
   EXPECT_EQ(gemma3.sliding_rope->theta, 1e4);
+  const Json by_type = {{"sliding_attention", {{"rope_type", "default"}}},
+                        {"full_attention", {{"rope_type", "default"}}}};
+  const DecoderConfig named =
+      read_with({{"rope_theta", 5e5}, {"rope_parameters", by_type}}, read_gemma3_text_config);
+  EXPECT_EQ(named.rope.theta, 5e5);
+  EXPECT_EQ(named.sliding_rope->theta, 1e4);
   EXPECT_EQ(gemma3.window, 4096);
   EXPECT_EQ(gemma3.sliding_layers, (std::vector<bool>{true, true, true, true, true, false, true}));
 }
