@@ -45,7 +45,20 @@ LineFile::LineFile(std::string flag, std::string path)
     file_ = STDOUT_FILENO;
     return;
   }
-  file_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  open_alone();
+  while (is_regular() && has_gone()) {  // with the run that it was taken over from
+    close(file_);
+    open_alone();
+  }
+}
+
+void LineFile::open_alone() {
+  constexpr int kAppend = O_WRONLY | O_APPEND | O_CLOEXEC;
+  file_ = open(path_.c_str(), kAppend | O_CREAT | O_EXCL, 0666);
+  is_new_ = file_ >= 0;
+  if (!is_new_) {
+    file_ = open(path_.c_str(), kAppend | O_CREAT, 0666);
+  }
   if (file_ < 0) {
     fail();
   }
@@ -61,9 +74,13 @@ LineFile::LineFile(std::string flag, std::string path, int64_t next_step, const 
 }
 
 LineFile::~LineFile() {
-  if (file_ >= 0 && !is_stdout()) {
-    close(file_);
+  if (is_stdout() || file_ < 0) {
+    return;
   }
+  if (is_new_ && !has_begun_) {
+    static_cast<void>(unlink(path_.c_str()));  // with the lock held
+  }
+  close(file_);
 }
 
 // The length of the lines, from the start of the file on, that earlier steps have written. What
@@ -109,6 +126,11 @@ void LineFile::fail() const { throw Failure(flag_ + " " + path_ + ": " + std::st
 bool LineFile::is_regular() const {
   struct stat status{};
   return fstat(file_, &status) == 0 && S_ISREG(status.st_mode);
+}
+
+bool LineFile::has_gone() const {
+  struct stat status{};
+  return fstat(file_, &status) == 0 && status.st_nlink == 0;
 }
 
 void LineFile::add(const std::string& line) {

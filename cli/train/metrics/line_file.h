@@ -19,8 +19,9 @@ inline constexpr int64_t kAfterAllSteps = INT64_MAX;  // of what is said at the 
 class LineFile {
  public:
   // "" is standard output. `flag` named it. Holds the file for this run alone, which makes an empty
-  // one if it is missing. Lines of steps before `next_step` stay, up to the first that is not; the
-  // others go when the first line is written. Throws Failure.
+  // one if it is missing, and removes that again if no line comes. Lines of steps before
+  // `next_step` stay, up to the first that is not; the others go when the first line is written.
+  // Throws Failure.
   LineFile(std::string flag, std::string path, int64_t next_step, const StepOfLine& step_of);
   ~LineFile();
   LineFile(const LineFile&) = delete;
@@ -36,7 +37,9 @@ class LineFile {
   LineFile(std::string flag, std::string path);
 
   [[noreturn]] void fail() const;
+  void open_alone();
   bool is_regular() const;
+  bool has_gone() const;
   int64_t bytes_of_earlier_steps(int64_t next_step, const StepOfLine& step_of) const;
 
   const std::string flag_;
@@ -44,6 +47,7 @@ class LineFile {
   int file_ = -1;
   int64_t kept_bytes_ = 0;  // of the file as it was found
   bool has_begun_ = false;  // to write
+  bool is_new_ = false;     // made by this run
 };
 
 }  // namespace fsdp2::cli
