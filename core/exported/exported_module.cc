@@ -123,11 +123,19 @@ std::vector<std::string> ExportedProgram::no_split_kinds() const {
 nn::ComputationLines ExportedProgram::computation_lines() const {
   const Program& program = machine().program();
   nn::ComputationLines lines = lines_of(program);
+  std::unordered_map<const c10::TensorImpl*, std::string> parameters;
+  for (const BoundTensor& parameter : program.parameters) {
+    parameters.emplace(machine().bound(parameter).unsafeGetTensorImpl(), parameter.name);
+  }
   for (const auto& [what, list] :
        {std::pair("buffer", &program.buffers), std::pair("constant", &program.constants)}) {
     for (const BoundTensor& tensor : *list) {
+      const at::Tensor& bound = machine().bound(tensor);
+      const auto tied = parameters.find(bound.unsafeGetTensorImpl());
       lines.emplace_back(fmt::format("{} {}", what, ckpt::printable_name(tensor.name)),
-                         nn::line_of(machine().bound(tensor)));
+                         tied == parameters.end()
+                             ? nn::line_of(bound)
+                             : "the parameter " + ckpt::printable_name(tied->second));
     }
   }
   return lines;

@@ -20,28 +20,53 @@ namespace {
 namespace attr = torch::jit::attr;
 
 // Python numbers the classes of one name that it has seen: "___torch_mangle_3.".
-std::string without_numbers(std::string text) {
+std::string without_numbers(const std::string& text) {
   constexpr std::string_view kMangled = "___torch_mangle_";
-  for (size_t begin = text.find(kMangled); begin != std::string::npos;
-       begin = text.find(kMangled, begin)) {
-    size_t end = begin + kMangled.size();
-    while (end < text.size() && std::isdigit(static_cast<unsigned char>(text[end])) != 0) {
-      ++end;
+  std::string kept;
+  size_t begin = 0;
+  for (size_t end = text.find(kMangled); end != std::string::npos;
+       end = text.find(kMangled, begin)) {
+    kept.append(text, begin, end - begin);
+    begin = end + kMangled.size();
+    while (begin < text.size() && std::isdigit(static_cast<unsigned char>(text[begin])) != 0) {
+      ++begin;
     }
-    end += end < text.size() && text[end] == '.' ? 1 : 0;
-    text.erase(begin, end - begin);
+    begin += begin < text.size() && text[begin] == '.' ? 1 : 0;
   }
-  return text;
+  kept.append(text, begin);
+  return kept;
+}
+
+// Canonicalize names the values of the outermost block anew, and keeps those of blocks inside.
+// The process counts the warnings that it has read.
+void forget_names(torch::jit::Graph& graph) {
+  for_each_node(*graph.block(), [](torch::jit::Node& node) {
+    if (node.hasAttribute(attr::warn_id)) {
+      node.removeAttribute(attr::warn_id);
+    }
+    for (torch::jit::Value* output : node.outputs()) {
+      output->setDebugName("");
+    }
+    for (torch::jit::Block* block : node.blocks()) {
+      for (torch::jit::Value* input : block->inputs()) {
+        input->setDebugName("");
+      }
+    }
+  });
 }
 
 std::string text_of(const c10::IValue& value);
 
+// Without the parameters of a module.
 std::string text_of_object(const c10::ivalue::Object& object) {
+  const c10::ClassType& type = *object.type();
   std::vector<std::string> texts;
-  for (size_t slot = 0; slot < object.type()->numAttributes(); ++slot) {
-    texts.push_back(object.type()->getAttributeName(slot) + " " + text_of(object.getSlot(slot)));
+  for (size_t slot = 0; slot < type.numAttributes(); ++slot) {
+    if (!type.is_module() || !type.is_parameter(slot)) {
+      texts.push_back(type.getAttributeName(slot) + " " + text_of(object.getSlot(slot)));
+    }
   }
-  return fmt::format("{} ({})", without_numbers(object.type()->str()), fmt::join(texts, ", "));
+  return fmt::format("{} ({})", without_numbers(type.str()), fmt::join(texts, ", "));
 }
 
 template <typename Values>
@@ -83,6 +108,7 @@ std::string text_of(const c10::IValue& value) {
 nn::ComputationLines lines_of(const std::shared_ptr<torch::jit::Graph>& code) {
   const std::shared_ptr<torch::jit::Graph> graph =
       torch::jit::Canonicalize(code, /*keep_unique_names=*/false);
+  forget_names(*graph);
   nn::ComputationLines lines;
   std::istringstream text(without_numbers(graph->toString(/*print_source_locations=*/false)));
   for (std::string line; std::getline(text, line);) {

@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "core/exported/exported_program.h"
+#include "core/nn/module.h"
 #include "tests/core/base/file_fixture.h"
 #include "tests/core/exported/program_fixture.h"
 #include "tests/core/exported/script_fixture.h"
@@ -73,6 +75,30 @@ TEST_F(ComputationTest, OtherSizesOfInputsAreAnotherProgram) {
   EXPECT_EQ(difference(program.bytes(), other.bytes()), "input 0;");
 }
 
+TEST_F(ComputationTest, ABufferThatIsAParameterIsComparedByItsName) {
+  ProgramFile tied = program;
+  json& graph_module = tied.program["graph_module"];
+  graph_module["signature"]["input_specs"].push_back(json::parse(R"({"buffer": {
+    "arg": {"name": "b_tied"}, "buffer_name": "part.tied", "persistent": true}})"));
+  graph_module["graph"]["inputs"].push_back(json::parse(R"({"as_tensor": {"name": "b_tied"}})"));
+  graph_module["graph"]["tensor_values"]["b_tied"] = {{"dtype", 7}};
+  tied.weights["config"]["part.tied"] = tied.weights["config"]["part.w"];
+  tied.weights["config"]["part.tied"]["is_param"] = false;
+  ProgramFile other = tied;
+  other.weight_bytes = std::string(8, '\2');
+  EXPECT_EQ(difference(tied.bytes(), other.bytes()), "");
+  const nn::ComputationLines lines = lines_of(tied.bytes());
+  EXPECT_NE(
+      std::find(lines.begin(), lines.end(),
+                std::pair<std::string, std::string>("buffer part.tied", "the parameter part.w")),
+      lines.end());
+}
+
+TEST_F(ComputationTest, TensorsWithoutMemoryHaveNoValuesToCompare) {
+  EXPECT_EQ(nn::line_of(nn::deferred_parameter({2, 3}, at::kFloat)), "Float [2, 3] without values");
+  EXPECT_EQ(nn::line_of(at::empty({2}, at::kMeta)), "Float [2] without values");
+}
+
 TEST_F(ComputationTest, ValuesOfBuffersAreAPartAndThoseOfParametersAreNot) {
   ScriptFile other = script;
   other.storage = ckpt::number_bytes(0, 4) + std::string(20, '\2');
@@ -93,10 +119,36 @@ TEST_F(ComputationTest, NamesInAScriptAreNoPartOfIt) {
   EXPECT_EQ(difference(one.bytes(), other.bytes()), "");
 }
 
+TEST_F(ComputationTest, NamesInABranchOfAScriptAreNoPartOfIt) {
+  const auto script_with = [&](const std::string& name) {
+    ScriptFile file = script;
+    file.forward =
+        "    if bool(torch.gt(torch.sum(x), 0)):\n"
+        "      " +
+        name +
+        " = torch.mul(x, self.w)\n"
+        "      y = torch.neg(" +
+        name +
+        ")\n"
+        "    else:\n"
+        "      y = x\n"
+        "    return torch.sum(y)\n";
+    return file.bytes();
+  };
+  EXPECT_EQ(difference(script_with("product"), script_with("scaled")), "");
+}
+
+// The process gives each warning that it reads another number.
+TEST_F(ComputationTest, WarningsOfEqualScriptsAreEqual) {
+  ScriptFile warns = script;
+  warns.forward = "    torch.warn(\"few rows\", 2)\n" + script.forward;
+  EXPECT_EQ(difference(warns.bytes(), warns.bytes()), "");
+}
+
 TEST_F(ComputationTest, OtherCodeIsAnotherScript) {
   ScriptFile other = script;
-  other.forward = "    return torch.sum(torch.div(x, self.w))\n";
-  EXPECT_EQ(difference(script.bytes(), other.bytes()), "code line 3;");
+  other.forward = "    return torch.sum(torch.maximum(x, self.w))\n";
+  EXPECT_EQ(difference(script.bytes(), other.bytes()), "code line 4;");
 }
 
 }  // namespace
