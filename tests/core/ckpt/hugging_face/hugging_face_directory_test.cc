@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/ckpt/bytes/checksum.h"
 #include "tests/core/ckpt/safetensors/safetensors_fixture.h"
 
 namespace fsdp2::ckpt {
@@ -78,6 +79,21 @@ TEST_F(HuggingFaceDirectoryTest, MarksTellValuesFromOthers) {
   weights[static_cast<size_t>(first.entry(name).offset)] ^= 1;
   write("m/model.safetensors", weights);
   EXPECT_NE(first.mark_of(name), HuggingFaceDirectory(path("m")).mark_of(name));
+}
+
+TEST_F(HuggingFaceDirectoryTest, MarksAreThoseOfFilesWithoutChecksums) {
+  const std::string data(8, '\0');
+  const std::string checksums = R"({\"block_bytes\":1048576,\"tensors\":{\"w\":\")" +
+                                checksum_text(checksum(data.data(), 8)) + R"(\"}})";
+  write("ours/config.json", "{}");
+  write("ours/model.safetensors",
+        safetensors_text(R"({"__metadata__":{"fsdp2_checksums":")" + checksums +
+                             R"("},"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})",
+                         data));
+  write("theirs/config.json", "{}");
+  write("theirs/model.safetensors", file_of({"w"}));
+  EXPECT_EQ(HuggingFaceDirectory(path("ours")).mark_of("w"),
+            HuggingFaceDirectory(path("theirs")).mark_of("w"));
 }
 
 TEST_F(HuggingFaceDirectoryTest, RowsAreConverted) {
