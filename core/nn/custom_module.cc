@@ -2,6 +2,7 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <c10/core/GradMode.h>
+#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <utility>
@@ -146,6 +147,10 @@ void CustomModule::tie_parameter(const std::string& name, const std::string& oth
               fmt::join(shared.sizes(), ", "), c10::toString(shared.scalar_type()));
   tensor = shared;
   place.module.inits_[place.name] = to.module.inits_.at(to.name);
+}
+
+std::string CustomInit::mark_of(const std::string& /*name*/) const {
+  return fmt::format("seed {}", seed_);
 }
 
 void CustomInit::read(const std::string& name, at::IntArrayRef shape, int64_t first_row,

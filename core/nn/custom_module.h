@@ -102,6 +102,7 @@ class CustomInit final : public ParameterSource {
   CustomInit(std::shared_ptr<CustomModule> root, uint64_t seed)
       : root_(std::move(root)), seed_(seed) {}
 
+  std::string mark_of(const std::string& name) const override;
   void read(const std::string& name, at::IntArrayRef shape, int64_t first_row,
             at::Tensor out) override;
 

@@ -48,6 +48,12 @@ TEST(StockLayer, PaddingOfAnEmbeddingIsTorchs) {
                Error);
 }
 
+TEST(StockLayer, MarksOfValuesTellTheSeed) {
+  const auto layer = made("Linear", R"({"in_features": 2, "out_features": 3})");
+  EXPECT_EQ(CustomInit(layer, 3).mark_of("weight"), CustomInit(layer, 3).mark_of("weight"));
+  EXPECT_NE(CustomInit(layer, 3).mark_of("weight"), CustomInit(layer, 4).mark_of("weight"));
+}
+
 TEST(StockLayer, RowsOfPaddingAreZerosInWhicheverPart) {
   const auto layer =
       make_layer("Embedding", R"({"num_embeddings": 7, "embedding_dim": 3, "padding_idx": 5})", {});
