@@ -40,6 +40,9 @@ std::string computation_text(const nn::Module& root) {
   return text;
 }
 
+// Whether there are others that could differ.
+bool has_peers(const Team& team) { return team.size() > 1 && !team.is_fake(); }
+
 }  // namespace
 
 Session::Session(std::shared_ptr<nn::Module> module, std::shared_ptr<nn::ParameterSource> source)
@@ -91,7 +94,7 @@ std::string Session::text() const {
         fmt::format("buffer {}={} {}\n", buffer.name, c10::toString(buffer.tensor.scalar_type()),
                     fmt::join(buffer.tensor.sizes(), "x"));
   }
-  return text + computation_text(*module_);
+  return text;
 }
 
 // What tells the values that are to be read from others.
@@ -121,7 +124,7 @@ Session::Agreed Session::agree_on(const std::shared_ptr<Mesh>& mesh, const std::
     const Session& session = *agreed.request.session;
     session.check_may_be_sharded(*mesh);
     agreed.options = resolve(agreed.request.options, *session.module_, *mesh);
-    std::string text = agreed.request.text + agreed.options.text + session.text();
+    std::string text = session.text() + agreed.request.text + agreed.options.text;
     if (const std::vector<std::string>& paths = agreed.request.paths; !paths.empty()) {
       agreed.modules = find_outermost_modules(session.module_, paths, "names");
       text = fmt::format("modules={}\n", fmt::join(paths, ",")) + text;
@@ -206,7 +209,12 @@ std::shared_ptr<fsdp::Unit> Session::shard(const std::shared_ptr<Mesh>& given,
     ShardRequest request = read();
     request.session->check_may_be_sharded(*mesh);
     request.session->check_units_are_within(*mesh);
-    request.text += request.session->values_text(request.options.load_from);
+    if (has_peers(mesh->team())) {
+      request.text += computation_text(*request.session->module_);
+      if (!request.options.defer_values) {
+        request.text += request.session->values_text(request.options.load_from);
+      }
+    }
     if (sequence_size > 1) {
       in_context("mesh",
                  [&] { nn::check_sequence_ranks(*request.session->module_, sequence_size); });
@@ -242,6 +250,12 @@ std::shared_ptr<fsdp::Unit> Session::shard(const std::shared_ptr<Mesh>& given,
 void Session::check_awaits_values() const {
   FSDP2_CHECK(source_ != nullptr && root_ != nullptr, Code::kWrongState,
               "shard: expected one without values (defer_values), found one that has them");
+}
+
+void Session::agree_on_values() const {
+  if (has_peers(mesh_->team())) {
+    agree(mesh_->team(), "shard", [&] { return values_text(load_from_); });
+  }
 }
 
 void Session::load_values() {

@@ -70,7 +70,9 @@ class Session {
 
   // kWrongState unless the module is sharded and its values were deferred.
   void check_awaits_values() const;
-  // Collective. REQUIRES: check_awaits_values.
+  // Both are collective. REQUIRES: check_awaits_values. Error of the first, for all ranks:
+  // kInvalidArgument if they would read different values.
+  void agree_on_values() const;
   void load_values();
 
  private:

@@ -82,6 +82,7 @@ fsdp2_status fsdp2_shard_load_values(fsdp2_shard shard) {
     capi::enter_collective(call, *object->module);
     fsdp2::train::Session& session = *object->module->session;
     capi::check_on_all_ranks(call, *object->module, [&] { session.check_awaits_values(); });
+    session.agree_on_values();
     call.share_failure();
     session.load_values();
   });

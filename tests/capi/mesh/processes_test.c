@@ -105,6 +105,21 @@ static void values_are_compared(fsdp2_mesh mesh, int rank) {
   EXPECT_OK(fsdp2_module_destroy(module));
 }
 
+/* A checkpoint may give them instead. */
+static void deferred_values_are_compared_as_they_are_loaded(fsdp2_mesh mesh, int rank) {
+  fsdp2_module_options options = FSDP2_MODULE_OPTIONS_INIT;
+  fsdp2_shard_options deferred = FSDP2_SHARD_OPTIONS_INIT;
+  fsdp2_module module = {0};
+  fsdp2_shard shard = {0};
+  options.seed = 7 + (uint64_t)rank;
+  deferred.defer_values = 1;
+  EXPECT_OK(fsdp2_module_from_config(TINY_CONFIG("false"), &options, &module));
+  shard = shard_with(module, mesh, &deferred);
+  EXPECT_STATUS(fsdp2_shard_load_values(shard), FSDP2_E_INVALID_ARGUMENT);
+  EXPECT_MESSAGE("values of model.embed_tokens.weight: rank 0 has seed 7,");
+  destroy_tiny(module, shard);
+}
+
 static void copy_file(const char* from, const char* to) {
   size_t n = 0;
   char* bytes = read_file(from, &n);
@@ -156,6 +171,8 @@ static const struct {
     {"differ_in_precision", differ_in_precision},
     {"models_are_compared_by_what_they_compute", models_are_compared_by_what_they_compute},
     {"values_are_compared", values_are_compared},
+    {"deferred_values_are_compared_as_they_are_loaded",
+     deferred_values_are_compared_as_they_are_loaded},
     {"scripts_are_compared_by_what_they_compute", scripts_are_compared_by_what_they_compute},
     {"one_program_at_two_paths_is_the_same", one_program_at_two_paths_is_the_same},
 };
