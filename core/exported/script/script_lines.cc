@@ -37,10 +37,12 @@ std::string without_numbers(const std::string& text) {
   return kept;
 }
 
-// Canonicalize names the values of the outermost block anew, and keeps those of blocks inside.
-// The process counts the warnings that it has read.
+// Canonicalize names the values of the outermost block anew, and keeps those of blocks inside,
+// which are also printed with their source locations whatever is asked for. The process counts the
+// warnings that it has read.
 void forget_names(torch::jit::Graph& graph) {
   for_each_node(*graph.block(), [](torch::jit::Node& node) {
+    node.setSourceRange(torch::jit::SourceRange());
     if (node.hasAttribute(attr::warn_id)) {
       node.removeAttribute(attr::warn_id);
     }
