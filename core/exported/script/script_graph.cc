@@ -17,7 +17,6 @@ using torch::jit::Block;
 using torch::jit::Node;
 
 constexpr size_t kMaxNodes = size_t{1} << 20;
-constexpr int kMaxBlocks = 500;  // LibTorch calls itself for each, also when it runs them
 
 bool is_of_module(const c10::Type& type) {
   return type.kind() == c10::TypeKind::ClassType && type.expectRef<c10::ClassType>().is_module();
@@ -33,8 +32,6 @@ class Flattener {
 
  private:
   void visit(Block& block, bool is_top) {
-    FSDP2_CHECK(++depth_ <= kMaxBlocks, Code::kUnsupported,
-                "{}: its forward has more than {} blocks inside one another", title_, kMaxBlocks);
     int open = 0;  // `with` regions
     for (Node* node = *block.nodes().begin(); node != block.return_node();) {
       FSDP2_CHECK(++visited_ <= kMaxNodes, Code::kUnsupported,
@@ -51,7 +48,6 @@ class Flattener {
       }
       node = node->next();
     }
-    --depth_;
   }
 
   // What the node calls, unless that stays a call.
@@ -93,7 +89,6 @@ class Flattener {
   const std::shared_ptr<torch::jit::Graph> graph_;
   const std::string& title_;
   size_t visited_ = 0;
-  int depth_ = 0;
 };
 
 std::shared_ptr<torch::jit::Graph> graph_of(const c10::ClassType& type, const std::string& name,
