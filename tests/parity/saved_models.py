@@ -88,7 +88,7 @@ def save_by_fsdp2(fsdp2: str, case: Case, work: Path) -> Path:
     original, saved = work / "original", work / "saved"
     original.mkdir(parents=True)
     (original / "config.json").write_text(json.dumps(case.config))
-    for file in directory_of(case.base).glob("*.safetensors"):
+    for file in directory_of(case.base).glob("*.safetensors*"):  # and their index
         (original / file.name).symlink_to(file)
     tokens = work / "tokens.bin"
     tokens.write_bytes(tokens_of(case.base)[0].numpy().astype("<u2").tobytes())
