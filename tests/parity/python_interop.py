@@ -13,10 +13,14 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import multiprocessing
+import multiprocessing.connection
 import os
+import socket
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -27,6 +31,7 @@ MODEL = "tiny-llama-gqa-tied"
 STEPS, STOP = 6, 3
 BATCH = 12
 TOLERANCE = 2e-5
+TIMEOUT_S = 600  # of all that one number of ranks does
 # (ranks, ranks of a shard group; 0: all)
 PLACES = [(1, 0), (2, 0), (3, 0), (4, 0), (4, 2)]
 OPTIMIZERS: dict[str, dict[str, Any]] = {
@@ -98,34 +103,49 @@ def python_ranks(arguments: argparse.Namespace) -> None:
     trainer.leave()
 
 
+def become_rank(arguments: argparse.Namespace, rank: int, ranks: int, port: int, log: Path) -> None:
+    """What one rank's process does: it describes itself as torchrun would, and writes to its log."""
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks))
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), OMP_NUM_THREADS="1")
+    with log.open("wb") as file:
+        os.dup2(file.fileno(), sys.stdout.fileno())
+        os.dup2(file.fileno(), sys.stderr.fileno())
+    python_ranks(arguments)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 def start_python(arguments: argparse.Namespace, ranks: int, work: Path) -> dict[str, list[float]]:
-    out = work / f"python-{ranks}.json"
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        f"--nproc-per-node={ranks}",
-        __file__,
+    """All that Python does with so many ranks.
+
+    The ranks are forks of this process, which has imported torch and transformers once for all of them and has run nothing in
+    them yet: the imports take longer than what the ranks do.
+    """
+    load_trainer(arguments.trainer)
+    arguments.work, arguments.out = str(work), str(work / f"python-{ranks}.json")
+    logs = [work / f"python-{ranks}-{rank}.log" for rank in range(ranks)]
+    fork, port = multiprocessing.get_context("fork"), free_port()
+    processes = [
+        fork.Process(target=become_rank, args=(arguments, rank, ranks, port, log), daemon=True)
+        for rank, log in enumerate(logs)
     ]
-    command += [
-        "--fsdp2",
-        arguments.fsdp2,
-        "--trainer",
-        arguments.trainer,
-        "--golden",
-        arguments.golden,
-        "--most-ranks",
-        str(arguments.most_ranks),
-    ]
-    command += ["--work", str(work), "--out", str(out)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        command, check=False, env=environment, capture_output=True, text=True, timeout=600
-    )
-    if done.returncode != 0:
-        sys.exit(f"Python with {ranks} ranks failed:\n{done.stdout}{done.stderr}")
-    return json.loads(out.read_text())
+    for process in processes:
+        process.start()
+    sentinels, deadline = {process.sentinel for process in processes}, time.monotonic() + TIMEOUT_S
+    while sentinels and not any(process.exitcode for process in processes):
+        ended = multiprocessing.connection.wait(sentinels, deadline - time.monotonic())
+        if not ended:
+            break
+        sentinels -= set(ended)
+    if sentinels or any(process.exitcode for process in processes):
+        for process in processes:
+            process.kill()
+        sys.exit(f"Python with {ranks} ranks failed:\n" + "".join(log.read_text() for log in logs))
+    return json.loads(Path(arguments.out).read_text())
 
 
 # ------------------------------------------------------------------- ours
@@ -263,11 +283,7 @@ def main() -> int:
     parser.add_argument("--trainer", required=True)
     parser.add_argument("--golden", required=True)
     parser.add_argument("--most-ranks", type=int, default=4)
-    parser.add_argument("--work", default="", help="of the ranks that this starts")
-    parser.add_argument("--out", default="")
     arguments = parser.parse_args()
-    if arguments.out:
-        python_ranks(arguments)
     checks = Checks()
     for key in ("fsdp2", "trainer", "golden"):
         setattr(arguments, key, os.path.abspath(getattr(arguments, key)))
