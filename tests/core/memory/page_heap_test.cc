@@ -5,36 +5,15 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <iterator>
 #include <limits>
 #include <map>
-#include <new>
 #include <random>
 #include <utility>
 #include <vector>
 
-namespace {
-
-constexpr int kNoLimit = -1;
-thread_local int allocations_left = kNoLimit;
-
-}  // namespace
-
-// This program's allocation: fails from the moment on at which a test has used up its allocations.
-void* operator new(size_t bytes) {
-  if (allocations_left == 0) {
-    throw std::bad_alloc();
-  }
-  if (allocations_left > 0) {
-    --allocations_left;
-  }
-  void* memory = std::malloc(bytes);
-  return memory != nullptr ? memory : throw std::bad_alloc();
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t /*bytes*/) noexcept { std::free(memory); }
+#include "tests/support/few_allocations.h"
 
 namespace fsdp2::memory {
 namespace {
@@ -176,9 +155,10 @@ TEST(PageHeap, ABlockThatCannotBeNotedWhenItIsFreedGoesToTheSystem) {
   for (const int left : {0, 1}) {
     PageHeap heap;
     void* block = heap.take(kPage);
-    allocations_left = left;
-    heap.give(block);
-    allocations_left = kNoLimit;
+    {
+      const FewAllocations few(left);
+      heap.give(block);
+    }
     EXPECT_EQ(heap.kept(), 0U) << left;
     EXPECT_EQ(heap.in_use(), 0U) << left;
     heap.give(heap.take(2 * kPage));
@@ -188,10 +168,10 @@ TEST(PageHeap, ABlockThatCannotBeNotedWhenItIsFreedGoesToTheSystem) {
 
 TEST(PageHeap, ABlockThatCannotBeNotedWhenItIsTakenIsNull) {
   PageHeap heap;
-  allocations_left = 0;
-  void* block = heap.take(kPage);
-  allocations_left = kNoLimit;
-  EXPECT_EQ(block, nullptr);
+  {
+    const FewAllocations none(0);
+    EXPECT_EQ(heap.take(kPage), nullptr);
+  }
   EXPECT_EQ(heap.in_use(), 0U);
 }
 

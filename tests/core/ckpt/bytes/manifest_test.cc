@@ -3,32 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <cstdlib>
 #include <new>
 #include <nlohmann/json.hpp>
 
 #include "core/ckpt/bytes/checksum.h"
-
-namespace {
-
-constexpr int64_t kNoLimit = -1;
-thread_local int64_t allocations_left = kNoLimit;
-
-}  // namespace
-
-// This program's allocation: fails from the moment on at which a test has used up its allocations.
-void* operator new(size_t bytes) {
-  if (allocations_left == 0) {
-    throw std::bad_alloc();
-  }
-  if (allocations_left > 0) {
-    --allocations_left;
-  }
-  void* memory = std::malloc(bytes);
-  return memory != nullptr ? memory : throw std::bad_alloc();
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t /*bytes*/) noexcept { std::free(memory); }
+#include "tests/support/few_allocations.h"
 
 namespace fsdp2::ckpt {
 namespace {
@@ -58,12 +37,11 @@ TEST(Manifest, RunningOutOfMemoryIsAnException) {
   const Manifest manifest = sample();
   bool done = false;
   for (int64_t allocations = 0; !done; ++allocations) {
-    allocations_left = allocations;
+    const FewAllocations few(allocations);
     try {
       done = !encode_manifest(manifest).empty();
     } catch (const std::bad_alloc&) {
     }
-    allocations_left = kNoLimit;
   }
 }
 
