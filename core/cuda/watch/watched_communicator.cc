@@ -2,6 +2,7 @@
 
 #include <stdexcept>
 #include <utility>
+#include <vector>
 
 namespace fsdp2::cuda {
 
@@ -86,13 +87,14 @@ std::exception_ptr WatchedCommunicator::error() const {
 }
 
 void WatchedCommunicator::abort(const std::string& reason) {
+  decltype(under_way_) dropped;  // to end last: an event may wait for the device
   {
     std::unique_lock<std::mutex> lock(mutex_);
     if (error_ != nullptr) {
       return;
     }
     error_ = std::make_exception_ptr(std::runtime_error(reason));
-    under_way_.clear();
+    dropped.swap(under_way_);
     call_has_returned_.wait_for(lock, kLongestCall, [this] { return !is_calling_; });
   }
   communicator_->end();
@@ -115,17 +117,18 @@ std::string WatchedCommunicator::find_reason() const {
 // Forgets what has ended. A device that is full may answer only when the communicator is ended, for
 // which nobody may have to wait for the lock: it is asked without.
 std::string WatchedCommunicator::find_problem() {
+  std::vector<std::shared_ptr<const Milestone>> seen;  // to end without the lock, as in abort()
   std::unique_lock<std::mutex> lock(mutex_);
   try {
     while (!under_way_.empty()) {
-      const std::shared_ptr<const Milestone> first = under_way_.front().end;
+      const Milestone* first = seen.emplace_back(under_way_.front().end).get();
       lock.unlock();
       const bool is_past = first->is_past();
       lock.lock();
       if (!is_past) {
         break;
       }
-      if (!under_way_.empty() && under_way_.front().end == first) {
+      if (!under_way_.empty() && under_way_.front().end.get() == first) {
         under_way_.pop_front();
       }
     }
