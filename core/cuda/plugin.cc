@@ -1,6 +1,7 @@
 // libfsdp2_cuda.so's side of core/device/plugin.h.
 #include "core/device/plugin.h"
 
+#include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <cuda_runtime_api.h>
@@ -29,6 +30,12 @@ class CudaPlugin final : public DevicePlugin {
         attributes.type == cudaMemoryTypeDevice || attributes.type == cudaMemoryTypeManaged;
     return on_device ? at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(attributes.device))
                      : at::Device(at::kCPU);
+  }
+
+  int64_t largest_free_block(at::Device device) const override {
+    size_t largest = 1;  // from 0, the allocator would begin with what the driver has free
+    c10::cuda::CUDACachingAllocator::cacheInfo(device.index(), &largest);
+    return largest > 1 ? static_cast<int64_t>(largest) : 0;
   }
 
   const nn::DeviceKernels* kernels() const override { return &cuda_kernels(); }

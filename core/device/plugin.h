@@ -37,6 +37,8 @@ class DevicePlugin {
                                                     std::chrono::milliseconds timeout) const = 0;
   // Where memory is, by its driver; the host's, pinned or not, is on the CPU.
   virtual at::Device device_of(const void* memory) const = 0;
+  // The largest piece that LibTorch's allocator has of the device and has not given out, in bytes.
+  virtual int64_t largest_free_block(at::Device device) const = 0;
   // Fused loops of the layers; null if it has none.
   virtual const nn::DeviceKernels* kernels() const = 0;
 
@@ -46,7 +48,7 @@ class DevicePlugin {
 
 // What crosses this interface: its own layout, which a change of it counts up, and LibTorch's.
 inline constexpr int64_t kPluginBuild =
-    2 * 1000000 + TORCH_VERSION_MAJOR * 1000 + TORCH_VERSION_MINOR;
+    3 * 1000000 + TORCH_VERSION_MAJOR * 1000 + TORCH_VERSION_MINOR;
 // The symbol of a plug-in: the plug-in, or null if it is of another build.
 using GetDevicePlugin = const DevicePlugin*(int64_t build);
 inline constexpr const char* kGetDevicePlugin = "fsdp2_get_device_plugin";

@@ -1,6 +1,7 @@
 #include "core/fsdp/scheduler.h"
 
 #include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
@@ -151,7 +152,9 @@ void Scheduler::carry_out(const StepOrder::Actions& actions) {
 
 void Scheduler::carry_out(const Action& action) {
   ParamGroup& group = this->group(action.unit);
-  const Phase phase(phase_of(action.kind, task_ != kNoTask), members_[action.unit].name);
+  const char* const label = phase_of(action.kind, task_ != kNoTask);
+  const Phase phase(label, members_[action.unit].name);
+  now_doing(label, action.unit);
   const int64_t before = group.live_bytes();
   switch (action.kind) {
     case ActionKind::kGather:
@@ -263,11 +266,20 @@ void Scheduler::reset() noexcept {
   stats_.unsharded_bytes = 0;
 }
 
+std::string Scheduler::place() const {
+  if (doing_ == nullptr) {
+    return "the step";
+  }
+  const std::string& name = members_[doing_at_].name;
+  return fmt::format("{} of {}", doing_, name.empty() ? "the root" : name);
+}
+
 // ---- forward
 
 void Scheduler::begin_forward() {
   const Phase phase("FSDP::root_pre_forward");
   ++root_forwards_;
+  doing_ = nullptr;
   if (shards_are_lent_) {
     shards_changed();
   }
@@ -284,11 +296,13 @@ void Scheduler::pre_forward(size_t index) {
     }
   }
   carry_out(order_.enter_forward(index, forward_prefetch(index)));
+  now_doing("the forward", index);
 }
 
 size_t Scheduler::post_forward(size_t index, bool more_to_come) {
   const Phase phase("FSDP::post_forward", members_[index].name);
   carry_out(order_.leave_forward(index, more_to_come, at::GradMode::is_enabled()));
+  now_doing("what follows the forward", index);
   return order_.last_place();
 }
 
@@ -332,6 +346,7 @@ std::vector<ExpectedGradients> Scheduler::find_expected_gradients() {
 void Scheduler::pre_backward(size_t index, size_t place) {
   const Phase phase("FSDP::pre_backward", members_[index].name);
   carry_out(order_.enter_backward(index, place, backward_prefetch(index)));
+  now_doing("the backward", index);
 }
 
 void Scheduler::on_gradient(size_t index) {

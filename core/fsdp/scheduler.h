@@ -84,6 +84,10 @@ class Scheduler {
   // For whoever has read on the host what a step has computed, and is about to act on it: throws if
   // a collective of it has failed on a stream.
   void check_streams() const;
+  // Where the step is, or was when an exception ended it, for messages: "the backward of layers.3",
+  // "FSDP::all_gather of layers.3"; "the step" before its first unit. It lasts until the next
+  // forward of the root.
+  std::string place() const;
   // Drops gradients that have not come to the shards, wherever they are. Begins no collective.
   void forget_unreduced();
 
@@ -118,6 +122,10 @@ class Scheduler {
   void start_reduce(size_t index);
   void receive_gradients();
   void track_bytes(int64_t change);
+  void now_doing(const char* what, size_t index) {
+    doing_ = what;
+    doing_at_ = index;
+  }
 
   std::vector<ExpectedGradients> find_expected_gradients();
   void on_gradient(size_t index);
@@ -128,6 +136,9 @@ class Scheduler {
   StepOrder order_;
   std::shared_ptr<SideStreams> streams_;  // which the groups share
   bool is_last_backward_ = true;
+  // What place() says: of which member, unless there is no text yet.
+  const char* doing_ = nullptr;
+  size_t doing_at_ = 0;
   int64_t root_forwards_ = 0;
   bool shards_are_lent_ = false;
 

@@ -20,6 +20,7 @@
 #include "core/train/optim/grad_norm.h"
 #include "core/train/step/missing_gradients.h"
 #include "core/train/step/not_finite.h"
+#include "core/train/step/out_of_memory.h"
 
 namespace fsdp2::train {
 
@@ -341,6 +342,7 @@ StepResult TrainStep::run(const std::vector<std::vector<at::Tensor>>& batch) {
   try {
     computed = compute(batch);
   } catch (...) {
+    const std::string where = root.scheduler().place();
     // The others are in a collective, or will be, perhaps over a unit's mesh that has none of the
     // ranks that failed first: tell them, and leave nothing half done.
     if (team.size() > 1) {
@@ -348,14 +350,14 @@ StepResult TrainStep::run(const std::vector<std::vector<at::Tensor>>& batch) {
     }
     root.scheduler().reset();
     optimizer_->zero_grad();
-    throw;
+    rethrow_with_memory(*optimizer_, where);
   }
   StepResult result;
   try {
     result = update(computed);
   } catch (...) {
     optimizer_->zero_grad();
-    throw;
+    rethrow_with_memory(*optimizer_, "the optimizer's update");
   }
   result.seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
