@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "core/nn/layers/head_scores.h"
 #include "core/nn/module.h"
@@ -51,6 +52,8 @@ class LanguageModel {
   // As forward without labels, but the logits [B,V] of one place in each row, fp32 likewise. places
   // [B] int64, 0 to S - 1, where the tokens are. The head computes no others.
   virtual at::Tensor logits_at(nn::Values inputs, const at::Tensor& places) = 0;
+  // The tokens that images and videos stand in for.
+  virtual std::vector<int64_t> vision_tokens() const { return {}; }
   // The images and videos, as forward takes them behind the mask, of these rows of a batch. Waits
   // for the device of the tokens. REQUIRES: inputs that check_inputs has found sound.
   virtual nn::Values images_of_rows(const nn::Values& /*inputs*/, int64_t /*first*/,

@@ -109,6 +109,9 @@ class VisionLanguageModel : public CausalLM {
   bool is_read_by_host(size_t place, const at::Tensor& input) const override {
     return is_vision_size(place) || CausalLM::is_read_by_host(place, input);
   }
+  std::vector<int64_t> vision_tokens() const override {
+    return {text_.config.image_token, text_.config.video_token};
+  }
   nn::Values images_of_rows(const nn::Values& inputs, int64_t first, int64_t count) const override {
     return vision_inputs_of_rows(inputs, text_.config, first, count);
   }

@@ -1,12 +1,15 @@
 #include "core/train/infer/generate.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "core/base/error.h"
 #include "core/models/language_model.h"
+#include "core/models/vision_inputs.h"
 #include "core/train/infer/forward_run.h"
 
 namespace fsdp2::train {
@@ -19,11 +22,12 @@ constexpr const char* kGeneration = "generation";
 struct Row {
   std::vector<int64_t> tokens;
   Sampler sampler;
+  nn::Values vision;  // its own images and videos, by place behind the mask
   bool has_ended = false;
 };
 
 // Rows as a forward takes them. Nothing sees what comes later, so what fills the shorter rows does
-// not matter.
+// not matter; it is 0, which no image stands in for.
 struct Window {
   at::Tensor tokens;  // [B,S]
   at::Tensor last;    // [B], the place of each row's last token
@@ -50,6 +54,40 @@ Window window_of(const std::vector<const std::vector<int64_t>*>& rows, int64_t m
   return window;
 }
 
+nn::Values model_inputs(const at::Tensor& tokens, const nn::Values& vision) {
+  nn::Values inputs = {tokens};
+  if (!vision.empty()) {
+    inputs.resize(models::kPixels);
+    inputs.insert(inputs.end(), vision.begin(), vision.end());
+  }
+  return inputs;
+}
+
+nn::Values values_of(const std::vector<at::Tensor>& tensors) {
+  nn::Values values;
+  for (const at::Tensor& tensor : tensors) {
+    values.push_back(tensor.defined() ? c10::IValue(tensor) : c10::IValue());
+  }
+  return values;
+}
+
+// The images and videos of the rows that go on, one row's after the other's.
+nn::Values vision_of(const std::vector<Row*>& rows) {
+  nn::Values joined(rows.front()->vision.size());
+  for (size_t place = 0; place < joined.size(); ++place) {
+    std::vector<at::Tensor> of_rows;
+    for (const Row* row : rows) {
+      if (row->vision[place].isTensor()) {
+        of_rows.push_back(row->vision[place].toTensor());
+      }
+    }
+    if (!of_rows.empty()) {
+      joined[place] = at::cat(of_rows);
+    }
+  }
+  return joined;
+}
+
 // One more token of each row that goes on.
 void extend(models::LanguageModel& model, const std::vector<Row*>& rows,
             const std::vector<int64_t>& stop_tokens) {
@@ -58,7 +96,11 @@ void extend(models::LanguageModel& model, const std::vector<Row*>& rows,
     tokens.push_back(&row->tokens);
   }
   const Window window = window_of(tokens, model.max_positions());
-  const at::Tensor logits = model.logits_at({window.tokens}, window.last).to(at::kCPU);
+  const at::Tensor logits =
+      model.logits_at(model_inputs(window.tokens, vision_of(rows)), window.last).to(at::kCPU);
+  for (const int64_t token : model.vision_tokens()) {
+    logits.select(1, token).fill_(-std::numeric_limits<double>::infinity());
+  }
   for (size_t i = 0; i < rows.size(); ++i) {
     const int64_t token = rows[i]->sampler.next(logits.select(0, static_cast<int64_t>(i)));
     rows[i]->tokens.push_back(token);
@@ -67,13 +109,41 @@ void extend(models::LanguageModel& model, const std::vector<Row*>& rows,
   }
 }
 
-std::vector<Row> begin_rows(const TokenRows& prompts, const GenerateOptions& options) {
-  std::vector<Row> rows;
+std::vector<const std::vector<int64_t>*> all_of(const TokenRows& prompts) {
+  std::vector<const std::vector<int64_t>*> rows;
   for (const std::vector<int64_t>& prompt : prompts) {
-    const int64_t number = options.first_row + static_cast<int64_t>(rows.size());
-    rows.push_back({prompt, Sampler(options.sampler, number)});
+    rows.push_back(&prompt);
   }
   return rows;
+}
+
+std::vector<Row> begin_rows(const models::LanguageModel& model, const TokenRows& prompts,
+                            const GenerateOptions& options) {
+  const at::Tensor tokens = window_of(all_of(prompts), model.max_positions()).tokens;
+  const nn::Values inputs = model_inputs(tokens, values_of(options.vision));
+  std::vector<Row> rows;
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    const auto row = static_cast<int64_t>(i);
+    rows.push_back({prompts[i], Sampler(options.sampler, options.first_row + row),
+                    model.images_of_rows(inputs, row, 1)});
+  }
+  return rows;
+}
+
+// A row whose first tokens no longer count would lose its images.
+void check_room_for_images(const models::LanguageModel& model, const TokenRows& prompts,
+                           int64_t max_new_tokens) {
+  const std::vector<int64_t> seen = model.vision_tokens();
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    const bool has_images = std::find_first_of(prompts[i].begin(), prompts[i].end(), seen.begin(),
+                                               seen.end()) != prompts[i].end();
+    const int64_t length = static_cast<int64_t>(prompts[i].size());
+    FSDP2_CHECK(
+        !has_images || length + max_new_tokens <= model.max_positions(), Code::kInvalidArgument,
+        "prompt {} has images, and {} tokens: expected at most {} with max_new_tokens ({}), "
+        "the positions of the model",
+        i, length, model.max_positions(), max_new_tokens);
+  }
 }
 
 std::vector<Row*> going_on(std::vector<Row>& rows) {
@@ -88,6 +158,14 @@ std::vector<Row*> going_on(std::vector<Row>& rows) {
 
 }  // namespace
 
+void check_vision_count(const nn::Module& module, size_t count) {
+  const size_t takes = module.input_count().most;
+  const size_t most = takes > models::kPixels ? takes - models::kPixels : 0;
+  FSDP2_CHECK(count <= most, Code::kInvalidArgument,
+              "images for generation: {} takes {} inputs of images and videos, found {}",
+              module.kind(), most, count);
+}
+
 void check_generation(const nn::Module& module, const TokenRows& prompts,
                       const GenerateOptions& options) {
   const models::LanguageModel& model = models::language_model(module, kGeneration);
@@ -100,14 +178,19 @@ void check_generation(const nn::Module& module, const TokenRows& prompts,
     FSDP2_CHECK(token >= 0 && token < model.vocab_size(), Code::kInvalidArgument,
                 "stop_tokens: token {} is outside the vocabulary of {}", token, model.vocab_size());
   }
-  std::vector<const std::vector<int64_t>*> rows;
   for (const std::vector<int64_t>& prompt : prompts) {
     FSDP2_CHECK(!prompt.empty(), Code::kInvalidArgument,
                 "generation needs a prompt of at least one token");
-    rows.push_back(&prompt);
   }
-  if (!rows.empty()) {
-    module.check_inputs({window_of(rows, model.max_positions()).tokens});
+  check_vision_count(module, options.vision.size());
+  const bool has_images = std::any_of(options.vision.begin(), options.vision.end(),
+                                      [](const at::Tensor& input) { return input.defined(); });
+  FSDP2_CHECK(!prompts.empty() || !has_images, Code::kInvalidArgument,
+              "images for generation: expected a prompt that has them, found no prompt");
+  check_room_for_images(model, prompts, options.max_new_tokens);
+  if (!prompts.empty()) {
+    const at::Tensor tokens = window_of(all_of(prompts), model.max_positions()).tokens;
+    module.check_inputs(model_inputs(tokens, values_of(options.vision)));
   }
 }
 
@@ -115,7 +198,7 @@ TokenRows generate(nn::Module& module, const TokenRows& prompts, const GenerateO
   models::LanguageModel& model = models::language_model(module, kGeneration);
   const at::NoGradGuard no_grad;
   ForwardRun run(module, options.reshard_after_forward);
-  std::vector<Row> rows = begin_rows(prompts, options);
+  std::vector<Row> rows = begin_rows(model, prompts, options);
   for (int64_t i = 0; i < options.max_new_tokens; ++i) {
     const std::vector<Row*> going = going_on(rows);
     if (run.most(static_cast<int64_t>(going.size())) == 0) {
