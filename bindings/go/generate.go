@@ -16,6 +16,9 @@ type GenerateOptions struct {
 	StopTokens          []int64 // each ends the row that it is generated in
 	FirstRow            int     // the number of this rank's first prompt among those of all ranks, from 0
 	ReshardAfterForward Reshard // as in InferOptions; each token takes a forward
+
+	// Images and videos of this rank's prompts, row by row: the inputs of Forward from pixel_values on, nil for one that is left out.
+	VisionInputs []*Tensor
 }
 
 // DefaultGenerateOptions returns the library's defaults.
@@ -44,6 +47,20 @@ func (o *GenerateOptions) raw(memory *capi.Memory) *capi.GenerateOptions {
 	return &raw
 }
 
+// seeing is raw with the images.
+func (o *GenerateOptions) seeing(memory *capi.Memory) (*capi.GenerateOptions, error) {
+	raw := o.raw(memory)
+	if raw == nil {
+		return nil, nil
+	}
+	handles, err := rawTensors(o.VisionInputs)
+	if err != nil {
+		return nil, err
+	}
+	raw.VisionInputs, raw.NVisionInputs = capi.Numbers(memory, handles), uint(len(handles))
+	return raw, nil
+}
+
 // Generate goes on with one prompt: at most MaxNewTokens tokens, a stop token included. Collective if the module is sharded. Ranks that
 // pass the same prompt get the same tokens; otherwise it is as GenerateBatch. options nil: DefaultGenerateOptions.
 func (m *Module) Generate(prompt []int64, options *GenerateOptions) ([]int64, error) {
@@ -54,7 +71,11 @@ func (m *Module) Generate(prompt []int64, options *GenerateOptions) ([]int64, er
 	}
 	var memory capi.Memory
 	defer memory.Free()
-	raw := own.raw(&memory)
+	defer runtime.KeepAlive(own.VisionInputs)
+	raw, err := own.seeing(&memory)
+	if err != nil {
+		return nil, err
+	}
 	const most = 1 << 24
 	var tokens []int64
 	if own.MaxNewTokens > 0 && own.MaxNewTokens <= most { // the library refuses others, on all ranks
@@ -83,8 +104,13 @@ func (m *Module) GenerateBatch(prompts [][]int64, options *GenerateOptions) ([][
 	defer padded.Close()
 	var memory capi.Memory
 	defer memory.Free()
+	defer runtime.KeepAlive(options)
+	raw, err := options.seeing(&memory)
+	if err != nil {
+		return nil, err
+	}
 	var rawTokens, rawCounts capi.Tensor
-	if err := capi.ModuleGenerateBatch(m.raw(), padded.raw(), first(lengths), uint(len(lengths)), options.raw(&memory),
+	if err := capi.ModuleGenerateBatch(m.raw(), padded.raw(), first(lengths), uint(len(lengths)), raw,
 		&rawTokens, &rawCounts); err != nil {
 		return nil, failure(err)
 	}

@@ -99,6 +99,13 @@ func TestWrongGenerationIsRefused(t *testing.T) {
 			t.Errorf("%+v: %v and %v", options, alone, together)
 		}
 	}
+	seeing := fsdp2.DefaultGenerateOptions()
+	pixels, err := fsdp2.FromSlice([]float32{0}, 1)
+	must(t, err)
+	defer pixels.Close()
+	seeing.VisionInputs = []*fsdp2.Tensor{nil, pixels}
+	_, err = model.Generate(prompts[0], &seeing)
+	contains(t, err, "takes 0 inputs of images and videos, found 2")
 	_, err = model.GenerateBatch([][]int64{{1}, {}}, nil)
 	contains(t, err, "lengths")
 	none, err := model.GenerateBatch(nil, nil)

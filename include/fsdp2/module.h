@@ -244,10 +244,14 @@ typedef struct fsdp2_generate_options {
   int64_t first_row;          /* the number of this rank's first prompt among those of all ranks */
   const int64_t* stop_tokens; /* (opt) each ends the row that it is generated in */
   size_t n_stop_tokens;
+  const fsdp2_tensor* vision_inputs; /* (opt) images and videos of this rank's prompts, row by row:
+                                        the inputs of fsdp2_module_forward from pixel_values on, {0}
+                                        for one that is left out; borrowed for the call */
+  size_t n_vision_inputs;
 } fsdp2_generate_options;
 /* clang-format off */
 #define FSDP2_GENERATE_OPTIONS_INIT \
-  { (uint32_t)sizeof(fsdp2_generate_options), 64, 0, 0, 1.0, 0, 0.0, 0, NULL, 0 }
+  { (uint32_t)sizeof(fsdp2_generate_options), 64, 0, 0, 1.0, 0, 0.0, 0, NULL, 0, NULL, 0 }
 /* clang-format on */
 FSDP2_CALL fsdp2_generate_options_init(fsdp2_generate_options* options, size_t struct_size);
 /* [c] if the module is sharded. Goes on with one prompt. Writes at most max_new_tokens tokens to
@@ -265,9 +269,17 @@ FSDP2_CALL fsdp2_module_generate(fsdp2_module module, const int64_t* prompt, siz
  * i64, the number of tokens of each, a stop token included. Sampling draws by the seed and the
  * number of the row, so that a row goes on alike whatever rows are beside it and whichever rank has
  * it, as far as rounding does not decide. Ranks pass prompts of their own, or none ([0,S]), and the
- * same options apart from first_row; all make forwards until the last row of any rank has ended.
- * Errors: FSDP2_E_INVALID_ARGUMENT (lengths, tokens outside the vocabulary), FSDP2_E_UNSUPPORTED (a
- * module that is no language model). */
+ * same options apart from first_row and vision_inputs; all make forwards until the last row of any
+ * rank has ended.
+ *
+ * Models that see images and videos answer to prompts with them in vision_inputs; a prompt has the
+ * token of an image once for each of its merged patches, as for fsdp2_module_forward. Some prompts,
+ * or all of a rank's, may have none, where the schedule is FSDP2_COMM_SCHEDULE_AGREED (shard.h). A
+ * row with images may not outgrow the model's positions, max_new_tokens included. The tokens
+ * that images and videos stand in for are never drawn. The encoder runs in each forward.
+ *
+ * Errors: FSDP2_E_INVALID_ARGUMENT (lengths, tokens outside the vocabulary, images that do not fit
+ * the tokens), FSDP2_E_UNSUPPORTED (a module that is no language model). */
 FSDP2_CALL fsdp2_module_generate_batch(fsdp2_module module, fsdp2_tensor prompts,
                                        const int64_t* lengths /*(opt)*/, size_t n_lengths,
                                        const fsdp2_generate_options* options /*(opt)*/,

@@ -38,7 +38,9 @@ inline constexpr auto kFields<fsdp2_generate_options> = std::tuple(
     Field("top_p", &fsdp2_generate_options::top_p, Elsewhere()),
     Field("first_row", &fsdp2_generate_options::first_row, PerRank(kRowNumber)),
     Field("stop_tokens", &fsdp2_generate_options::stop_tokens, Elsewhere()),
-    Field("n_stop_tokens", &fsdp2_generate_options::n_stop_tokens, Elsewhere()));
+    Field("n_stop_tokens", &fsdp2_generate_options::n_stop_tokens, Elsewhere()),
+    Field("vision_inputs", &fsdp2_generate_options::vision_inputs, Elsewhere()),
+    Field("n_vision_inputs", &fsdp2_generate_options::n_vision_inputs, Elsewhere()));
 // clang-format on
 
 namespace {
@@ -56,6 +58,20 @@ train::GenerateOptions generate_options(const fsdp2_generate_options& options) {
   return out;
 }
 
+// Undefined where one is left out.
+std::vector<at::Tensor> read_vision_inputs(const nn::Module& module,
+                                           const fsdp2_generate_options& options) {
+  constexpr const char* kName = "options.vision_inputs";
+  check_array(options.vision_inputs, options.n_vision_inputs, kName);
+  train::check_vision_count(module, options.n_vision_inputs);
+  std::vector<at::Tensor> inputs;
+  for (size_t i = 0; i < options.n_vision_inputs; ++i) {
+    const fsdp2_tensor* input = options.vision_inputs + i;
+    inputs.push_back(input->id == 0 ? at::Tensor() : read_tensors(input, 1, kName).front());
+  }
+  return inputs;
+}
+
 struct GenerateRequest {
   train::TokenRows prompts;
   train::GenerateOptions options;
@@ -70,6 +86,7 @@ GenerateRequest agree_on_generation(Call& call, const ModuleObject& object,
     check_usable(object);
     const fsdp2_generate_options options = read_options(given, kGenerateDefaults);
     request.options = generate_options(options);
+    request.options.vision = read_vision_inputs(*object.module, options);
     request.prompts = read(request.options);
     train::check_generation(*object.module, request.prompts, request.options);
     return text_of(options);

@@ -280,7 +280,7 @@ static void inputs_that_do_not_go_together_are_refused(void) {
   EXPECT_OK(fsdp2_module_destroy(module));
 }
 
-/* Text goes on without images, whatever tokens come. */
+/* Text goes on without images, and no token comes that one would have to stand in for. */
 static void text_is_generated_and_images_are_refused(void) {
   const fsdp2_module module = vision_model();
   const int64_t text[3] = {1, 2, 3}, seeing[3] = {1, kImageToken, 3};
@@ -288,13 +288,72 @@ static void text_is_generated_and_images_are_refused(void) {
   int64_t tokens[40];
   size_t n = 0;
   options.max_new_tokens = 40;
-  options.temperature = 3.0; /* so that all tokens come up, those of images among them */
+  options.temperature = 30.0; /* so that all others come up */
   EXPECT_OK(fsdp2_module_generate(module, text, 3, &options, tokens, 40, &n));
   EXPECT(n == 40);
+  while (n > 0) {
+    --n;
+    EXPECT(tokens[n] != kImageToken && tokens[n] != kImageToken + 1);
+  }
   EXPECT_STATUS(fsdp2_module_generate(module, seeing, 3, &options, tokens, 40, &n),
                 FSDP2_E_INVALID_ARGUMENT);
   EXPECT_MESSAGE("image_grid_thw: expected grids for the tokens 8");
   EXPECT_OK(fsdp2_module_destroy(module));
+}
+
+/* Greedy answers to each rank's prompt with its images, of which some ranks have none. */
+static void answer(fsdp2_module module, const fsdp2_tensor* inputs, int64_t tokens[4]) {
+  fsdp2_generate_options options = FSDP2_GENERATE_OPTIONS_INIT;
+  int64_t count[1] = {0};
+  fsdp2_tensor made = {0}, counts = {0};
+  options.max_new_tokens = 4;
+  options.temperature = 0.0;
+  options.vision_inputs = inputs + kPixels;
+  options.n_vision_inputs = kInputs - kPixels;
+  EXPECT_OK(fsdp2_module_generate_batch(module, inputs[0], NULL, 0, &options, &made, &counts));
+  EXPECT_OK(fsdp2_tensor_read(made, tokens, 4 * sizeof(tokens[0])));
+  EXPECT_OK(fsdp2_tensor_read(counts, count, sizeof(count)));
+  EXPECT(count[0] == 4);
+  EXPECT_OK(fsdp2_tensor_destroy(made));
+  EXPECT_OK(fsdp2_tensor_destroy(counts));
+}
+
+static int64_t answers[4][4];
+
+static void answer_on_ranks(fsdp2_mesh mesh, int rank) {
+  const fsdp2_module module = vision_model();
+  const fsdp2_shard shard = shard_with(module, mesh, NULL);
+  const int64_t grids[1][3] = {{1, 4, 6}};
+  fsdp2_generate_options options = FSDP2_GENERATE_OPTIONS_INIT;
+  fsdp2_tensor inputs[kInputs], bad[kInputs], made = {0}, counts = {0};
+  int64_t tokens[4];
+  inputs_of_rank(rank, inputs);
+  answer(module, inputs, tokens);
+  EXPECT(memcmp(tokens, answers[rank], sizeof(tokens)) == 0);
+  /* Two of the image's tokens are missing on rank 1. */
+  options.max_new_tokens = 4;
+  make_inputs(grids, 1, rank, rank == 1 ? 2 : 0, 0, bad);
+  options.vision_inputs = bad + kPixels;
+  options.n_vision_inputs = kInputs - kPixels;
+  EXPECT_STATUS(fsdp2_module_generate_batch(module, bad[0], NULL, 0, &options, &made, &counts),
+                rank == 1 ? FSDP2_E_INVALID_ARGUMENT : FSDP2_E_PEER_FAILED);
+  EXPECT_MESSAGE("image_grid_thw: expected 6 tokens 8 in a row");
+  destroy_inputs(bad, kInputs);
+  destroy_inputs(inputs, kInputs);
+  destroy_tiny(module, shard);
+}
+
+static void answers_are_the_same_where_only_some_ranks_have_images(void) {
+  const fsdp2_module module = vision_model();
+  fsdp2_tensor inputs[kInputs];
+  int rank;
+  for (rank = 0; rank < 4; ++rank) {
+    inputs_of_rank(rank, inputs);
+    answer(module, inputs, answers[rank]);
+    destroy_inputs(inputs, kInputs);
+  }
+  EXPECT_OK(fsdp2_module_destroy(module));
+  on_ranks("image-answers", 4, 0, answer_on_ranks);
 }
 
 /* ---- units */
@@ -386,6 +445,7 @@ static void test(const char* json) {
   RUN(ranks_that_gather_on_use_must_have_images_alike);
   RUN(inputs_that_do_not_go_together_are_refused);
   RUN(text_is_generated_and_images_are_refused);
+  RUN(answers_are_the_same_where_only_some_ranks_have_images);
   RUN(units_are_layers_and_blocks);
   RUN(units_may_be_chosen_by_class);
   RUN(a_model_comes_back_from_its_directory);

@@ -62,6 +62,8 @@ void set_field(Call& call, const abi_struct& type, int index, Source source, boo
               memory);
   } else if (field.role == ABI_INPUT) {
     set_array(type, index, call.array<int64_t>({1, 2, 1, 2, 0, 3}), 1 + random.below(3), memory);
+  } else if (field.role == ABI_HANDLES && wrong) {
+    set_array(type, index, call.array<uint64_t>({0, 1, 0}), 1 + random.below(8), memory);
   } else if (field.role == ABI_CALLBACK) {
     const auto function = callback_of(field.type).function;
     std::memcpy(to, &function, sizeof(function));

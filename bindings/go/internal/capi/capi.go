@@ -369,6 +369,8 @@ type GenerateOptions struct {
 	FirstRow            int64
 	StopTokens          *int64
 	NStopTokens         uint
+	VisionInputs        *Tensor
+	NVisionInputs       uint
 }
 
 // ForwardInfo is fsdp2_forward_info.

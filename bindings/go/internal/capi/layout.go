@@ -206,6 +206,8 @@ var _ = [1]byte{}[unsafe.Offsetof(GenerateOptions{}.TopP)-unsafe.Offsetof(C.fsdp
 var _ = [1]byte{}[unsafe.Offsetof(GenerateOptions{}.FirstRow)-unsafe.Offsetof(C.fsdp2_generate_options{}.first_row)]
 var _ = [1]byte{}[unsafe.Offsetof(GenerateOptions{}.StopTokens)-unsafe.Offsetof(C.fsdp2_generate_options{}.stop_tokens)]
 var _ = [1]byte{}[unsafe.Offsetof(GenerateOptions{}.NStopTokens)-unsafe.Offsetof(C.fsdp2_generate_options{}.n_stop_tokens)]
+var _ = [1]byte{}[unsafe.Offsetof(GenerateOptions{}.VisionInputs)-unsafe.Offsetof(C.fsdp2_generate_options{}.vision_inputs)]
+var _ = [1]byte{}[unsafe.Offsetof(GenerateOptions{}.NVisionInputs)-unsafe.Offsetof(C.fsdp2_generate_options{}.n_vision_inputs)]
 
 const _ = unsafe.Sizeof(C.fsdp2_forward_info{}) - unsafe.Sizeof(ForwardInfo{})
 

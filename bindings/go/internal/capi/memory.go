@@ -56,8 +56,10 @@ func (m *Memory) Strings(texts []string) *unsafe.Pointer {
 	return first
 }
 
-// Number is what arrays consist of.
-type Number interface{ ~int32 | ~int64 | ~uint64 }
+// Number is what arrays consist of, handles of tensors among them.
+type Number interface {
+	~int32 | ~int64 | ~uint64 | Tensor
+}
 
 // Numbers copies numbers to an array; nil for none.
 func Numbers[N Number](m *Memory, values []N) *N {

@@ -52,6 +52,8 @@ Tokens that go on from the prompt, a vector of tokens; or, from a vector of prom
 - `seed = 0`; `first_row = 0`: the number of this rank's first prompt among those of all ranks, from 0. A row goes on by the seed and its
   number, alike whatever rows are beside it and whichever rank has it, as far as rounding does not decide.
 - `reshard_after_forward` as in `score`; each token takes a forward.
+- `vision_inputs = []`: images and videos of the prompts, row by row: the inputs of `forward` from pixel_values on, `nothing` for one that
+  is left out.
 
 Collective if the module is sharded. Several prompts are those of this rank, which may have none (`Vector{Int}[]`); all ranks pass the
 same options apart from `first_row`.

@@ -334,6 +334,8 @@ Base.@kwdef struct fsdp2_generate_options
     first_row::Int64 = 0
     stop_tokens::Ptr{Int64} = C_NULL
     n_stop_tokens::Csize_t = 0
+    vision_inputs::Ptr{fsdp2_tensor} = C_NULL
+    n_vision_inputs::Csize_t = 0
 end
 
 Base.@kwdef struct fsdp2_forward_info

@@ -72,6 +72,11 @@ function set_option!(fields, roots, T, name, value)
         push!(roots, strings)
         fields[name] = pointer(strings)
         set_count!(fields, T, name, length(strings))
+    elseif type === Ptr{fsdp2_tensor}
+        handles = raw_tensors(value)
+        push!(roots, value, handles)
+        fields[name] = pointer(handles)
+        set_count!(fields, T, name, length(handles))
     elseif type <: Ptr && type !== Ptr{Cvoid}
         numbers = collect(eltype(type), value)
         push!(roots, numbers)

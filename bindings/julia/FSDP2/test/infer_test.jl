@@ -44,6 +44,8 @@ const stopping = (max_new_tokens = 8, top_p = 0.95, seed = 11, stop_tokens = 0:8
         @test code_of(() -> generate(model, prompts[1]; wrong...)) == :invalid_argument
     end
     @test code_of(() -> generate(model, [[1], Int[]])) == :invalid_argument
+    seeing = (vision_inputs = [nothing, Tensor(zeros(Float32, 1))],)
+    @test code_of(() -> generate(model, prompts; seeing...)) == :invalid_argument
     collect_all()
     before = FSDP2.live_handles()
     generate(model, prompts; stopping...)

@@ -3109,12 +3109,14 @@ pub struct fsdp2_generate_options {
     pub first_row: i64,
     pub stop_tokens: *const i64,
     pub n_stop_tokens: usize,
+    pub vision_inputs: *const fsdp2_tensor,
+    pub n_vision_inputs: usize,
 }
 #[test]
 fn bindgen_test_layout_fsdp2_generate_options() {
     assert_eq!(
         ::std::mem::size_of::<fsdp2_generate_options>(),
-        64usize,
+        80usize,
         concat!("Size of: ", stringify!(fsdp2_generate_options))
     );
     assert_eq!(
@@ -3292,6 +3294,40 @@ fn bindgen_test_layout_fsdp2_generate_options() {
         );
     }
     test_field_n_stop_tokens();
+    fn test_field_vision_inputs() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_generate_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).vision_inputs) as usize - ptr as usize
+            },
+            64usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_generate_options),
+                "::",
+                stringify!(vision_inputs)
+            )
+        );
+    }
+    test_field_vision_inputs();
+    fn test_field_n_vision_inputs() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_generate_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).n_vision_inputs) as usize - ptr as usize
+            },
+            72usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_generate_options),
+                "::",
+                stringify!(n_vision_inputs)
+            )
+        );
+    }
+    test_field_n_vision_inputs();
 }
 extern "C" {
     pub fn fsdp2_generate_options_init(

@@ -1,6 +1,6 @@
 //! Forward-only work of language models: scores, losses and text.
 
-use std::iter;
+use std::{iter, sync::Arc};
 
 use crate::{ffi, sys, Module, Reshard, Result, Tensor};
 
@@ -62,17 +62,26 @@ options! {
     } others |_raw| {
         /// Each ends the text that it is generated in.
         stop_tokens: Vec<i64> = Vec::new(),
+        /// Images and videos of this rank's prompts, row by row: the inputs of [`Module::forward`] from pixel_values on, `None`
+        /// for one that is left out.
+        vision_inputs: Vec<Option<Arc<Tensor>>> = Vec::new(),
     }
 }
 
 impl GenerateOptions {
-    /// The struct that C takes, which borrows the stop tokens.
-    fn raw_with_stops(&self) -> sys::fsdp2_generate_options {
+    /// The struct that C takes, which borrows the stop tokens and the [`GenerateOptions::images`].
+    fn raw_with<'a>(&'a self, images: &'a [sys::fsdp2_tensor]) -> sys::fsdp2_generate_options {
         sys::fsdp2_generate_options {
             stop_tokens: ffi::pointer(&self.stop_tokens),
             n_stop_tokens: self.stop_tokens.len(),
+            vision_inputs: ffi::pointer(images),
+            n_vision_inputs: images.len(),
             ..self.raw()
         }
+    }
+
+    fn images(&self) -> Vec<sys::fsdp2_tensor> {
+        ffi::tensors(self.vision_inputs.iter().map(Option::as_deref))
     }
 }
 
@@ -137,12 +146,13 @@ impl Module {
     pub fn generate(&self, prompt: &[i64], options: &GenerateOptions) -> Result<Vec<i64>> {
         let mut tokens = vec![0; options.max_new_tokens.clamp(0, 1 << 24) as usize];
         let mut n = 0;
+        let images = options.images();
         ffi::check(unsafe {
             sys::fsdp2_module_generate(
                 self.raw(),
                 ffi::pointer(prompt),
                 prompt.len(),
-                &options.raw_with_stops(),
+                &options.raw_with(&images),
                 tokens.as_mut_ptr(),
                 tokens.len(),
                 &mut n,
@@ -174,13 +184,14 @@ impl Module {
             .map(|row| row.as_ref().len() as i64)
             .collect();
         let rows = padded(prompts)?;
+        let images = options.images();
         let (tokens, counts) = pair(|tokens, counts| unsafe {
             sys::fsdp2_module_generate_batch(
                 self.raw(),
                 rows.raw(),
                 ffi::pointer(&lengths),
                 lengths.len(),
-                &options.raw_with_stops(),
+                &options.raw_with(&images),
                 tokens,
                 counts,
             )

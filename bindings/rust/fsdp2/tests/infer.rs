@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::sync::Arc;
+
 use common::{llama_on, on_ranks, tiny_llama};
 use fsdp2::{no_grad, GenerateOptions, InferOptions, Reshard, Result, Status, Tensor};
 
@@ -109,6 +111,18 @@ fn generation_stops_at_its_tokens() -> Result<()> {
         options.first_row = row as i64;
         assert_eq!(module.generate(prompt, &options)?, stopped[row]);
     }
+    let pixels = Arc::new(Tensor::from_slice(&[0f32], &[1])?);
+    let seeing = GenerateOptions {
+        vision_inputs: vec![None, Some(pixels)],
+        ..Default::default()
+    };
+    let error = module.generate(&prompts[0], &seeing).unwrap_err();
+    assert!(
+        error
+            .message()
+            .contains("takes 0 inputs of images and videos, found 2"),
+        "{error}"
+    );
     let none: [Vec<i64>; 0] = [];
     assert!(module.generate_batch(&none, &options)?.is_empty());
     let error = module

@@ -307,6 +307,12 @@ FSDP2_ARRAY(const TYPE *, jlongArray, long, Long)
     $self->n_stop_tokens = n;
     $self->stop_tokens = n == 0 ? NULL : memcpy(malloc(size), stop_tokens, size);
   }
+  void setVisionInputs(size_t n, const int64_t *handles) {
+    const size_t size = n * sizeof *handles;
+    free((void *)$self->vision_inputs);
+    $self->n_vision_inputs = n;
+    $self->vision_inputs = n == 0 ? NULL : memcpy(malloc(size), handles, size);
+  }
 }
 
 %extend fsdp2_convert_options {

@@ -15,6 +15,7 @@ public final class GenerateOptions {
   private final int reshardAfterForward;
   private final long firstRow;
   private final long[] stopTokens;
+  private final Tensor[] visionInputs;
 
   private GenerateOptions(Builder builder) {
     maxNewTokens = builder.maxNewTokens;
@@ -25,6 +26,7 @@ public final class GenerateOptions {
     reshardAfterForward = builder.reshardAfterForward;
     firstRow = builder.firstRow;
     stopTokens = builder.stopTokens;
+    visionInputs = builder.visionInputs;
   }
 
   /** Begins with the library's defaults. */
@@ -72,6 +74,14 @@ public final class GenerateOptions {
     return stopTokens;
   }
 
+  /**
+   * Images and videos of this rank's prompts, row by row: the inputs of {@link Module#forward} from
+   * pixel_values on, null for one that is left out.
+   */
+  public Tensor[] visionInputs() {
+    return visionInputs;
+  }
+
   /** The caller closes it. */
   fsdp2_generate_options toRaw() {
     fsdp2_generate_options raw = new fsdp2_generate_options();
@@ -83,6 +93,7 @@ public final class GenerateOptions {
     raw.setReshard_after_forward(reshardAfterForward);
     raw.setFirst_row(firstRow);
     raw.setStopTokens(stopTokens.length, stopTokens);
+    raw.setVisionInputs(visionInputs.length, Tensor.ids(visionInputs));
     return raw;
   }
 
@@ -96,6 +107,7 @@ public final class GenerateOptions {
     private int reshardAfterForward;
     private long firstRow;
     private long[] stopTokens = {};
+    private Tensor[] visionInputs = {};
 
     private Builder() {
       try (fsdp2_generate_options raw = new fsdp2_generate_options()) {
@@ -155,6 +167,15 @@ public final class GenerateOptions {
     /** Each ends the text that it is generated in. */
     public Builder stopTokens(long... stopTokens) {
       this.stopTokens = stopTokens.clone();
+      return this;
+    }
+
+    /**
+     * Images and videos of this rank's prompts, row by row: the inputs of {@link Module#forward}
+     * from pixel_values on, null for one that is left out.
+     */
+    public Builder visionInputs(Tensor... visionInputs) {
+      this.visionInputs = visionInputs.clone();
       return this;
     }
 

@@ -75,6 +75,7 @@ abstract sealed class Inference extends Handle permits Module {
           id ->
               Raw.fsdp2_module_generate(
                   id, prompt, prompt.length, raw, tokens, tokens.length, count));
+      Reference.reachabilityFence(options);
     }
     return Arrays.copyOf(tokens, Math.toIntExact(count[0]));
   }
@@ -95,6 +96,7 @@ abstract sealed class Inference extends Handle permits Module {
           id ->
               Raw.fsdp2_module_generate_batch(
                   id, rows.id(), lengths, lengths.length, raw, tokens, counts));
+      Reference.reachabilityFence(options);
     }
     try (Tensor made = Tensor.owned(tokens[0]);
         Tensor ends = Tensor.owned(counts[0])) {

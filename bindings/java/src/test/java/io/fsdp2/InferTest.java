@@ -110,6 +110,10 @@ public final class InferTest {
       expect(true, stopped[0].length <= 3);
       GenerateOptions tooMany = GenerateOptions.builder().maxNewTokens(Integer.MAX_VALUE).build();
       expect(ErrorCode.INVALID_ARGUMENT, code(() -> module.generate(new long[] {1}, tooMany)));
+      try (Tensor pixels = Tensor.of(new float[] {0}, 1)) {
+        GenerateOptions seeing = GenerateOptions.builder().visionInputs(null, pixels).build();
+        expect(ErrorCode.INVALID_ARGUMENT, code(() -> module.generate(new long[] {1}, seeing)));
+      }
       GenerateOptions options = sampling.build();
       expect(0, module.generateBatch(new long[0][], options).length);
       expect(
