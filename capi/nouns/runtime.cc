@@ -19,6 +19,7 @@
 #include "core/memory/kept_memory.h"
 #include "core/nn/kernels/linear_product.h"
 #include "core/nn/kernels/matmul_precision.h"
+#include "core/nn/kernels/widened_product.h"
 
 // LibTorch's own answer to which version it is; null in versions older than the question.
 extern "C" __attribute__((weak)) uint64_t aoti_torch_abi_version();
@@ -65,12 +66,12 @@ std::string describe_runtime() {
       "libtorch: {}\n"
       "cpu: {}\n"
       "threads: {}\n"
-      "product_engine: {}\n"
+      "product_engine: {}; bf16 products: {}\n"
       "matmul_precision: {}\n"
       "kept_memory: {}\n",
       version_text(FSDP2_HEADER_VERSION), libtorch_found(), at::get_cpu_capability(),
-      at::get_num_threads(), nn::describe_product_engine(), nn::describe_matmul_precision(),
-      describe_kept_memory());
+      at::get_num_threads(), nn::describe_product_engine(), nn::describe_bf16_products(),
+      nn::describe_matmul_precision(), describe_kept_memory());
 }
 
 void keep_memory(int32_t flag) {

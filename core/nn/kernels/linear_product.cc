@@ -7,6 +7,7 @@
 #include <ATen/ops/linear.h>
 #include <ATen/ops/mm.h>
 #include <c10/core/GradMode.h>
+#include <fmt/format.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
@@ -19,6 +20,7 @@
 #include "core/base/error.h"
 #include "core/nn/kernels/matmul_precision.h"
 #include "core/nn/kernels/product_race.h"
+#include "core/nn/kernels/widened_product.h"
 
 namespace fsdp2::nn {
 
@@ -66,19 +68,24 @@ bool is_small(int64_t m, int64_t n, int64_t k) {
                                                             : multiplications < kSmallProduct;
 }
 
-bool is_large_fp32_on_host(const at::Tensor& a, const at::Tensor& b, int64_t m, int64_t n,
-                           int64_t k) {
-  return a.is_cpu() && b.is_cpu() && a.scalar_type() == at::kFloat &&
-         b.scalar_type() == at::kFloat && !is_small(m, n, k);
+bool is_large_on_host(const at::Tensor& a, const at::Tensor& b, at::ScalarType dtype, int64_t m,
+                      int64_t n, int64_t k) {
+  return a.is_cpu() && b.is_cpu() && a.scalar_type() == dtype && b.scalar_type() == dtype &&
+         !is_small(m, n, k);
 }
 
 bool use_onednn(const at::Tensor& a, const at::Tensor& b, int64_t m, int64_t n, int64_t k) {
-  return is_large_fp32_on_host(a, b, m, n, k) && product_engine() == ProductEngine::kOneDnn;
+  return is_large_on_host(a, b, at::kFloat, m, n, k) && product_engine() == ProductEngine::kOneDnn;
+}
+
+bool use_widened(const at::Tensor& a, const at::Tensor& b, int64_t m, int64_t n, int64_t k) {
+  return is_large_on_host(a, b, at::kBFloat16, m, n, k) && is_for_widening(m, n, k) &&
+         bf16_products_are_widened();
 }
 
 // The number of bf16 parts that a product is to take; 0: none.
 int parts_for(const at::Tensor& a, const at::Tensor& b, int64_t m, int64_t n, int64_t k) {
-  return is_large_fp32_on_host(a, b, m, n, k) && is_for_parts(m, n, k) ? product_parts() : 0;
+  return is_large_on_host(a, b, at::kFloat, m, n, k) && is_for_parts(m, n, k) ? product_parts() : 0;
 }
 
 // Nothing if bf16 parts cannot stand for these numbers.
@@ -102,6 +109,12 @@ at::Tensor host_linear(const at::Tensor& x, const at::Tensor& weight,
   const int64_t in = weight.size(1);
   const int64_t out = weight.size(0);
   const int64_t rows = x.numel() / in;
+  std::vector<int64_t> sizes = x.sizes().vec();
+  sizes.back() = out;
+  if (use_widened(x, weight, rows, out, in)) {
+    return widened_product_nt(x.reshape({rows, in}), weight, bias.value_or(at::Tensor()))
+        .view(sizes);
+  }
   const int number = parts_for(x, weight, rows, out, in);
   const auto parts = number == 0
                          ? std::nullopt
@@ -114,8 +127,6 @@ at::Tensor host_linear(const at::Tensor& x, const at::Tensor& weight,
     y.copy_(*bias);
   }
   add_parts_product(y, parts->first, parts->second, bias ? 1 : 0);
-  std::vector<int64_t> sizes = x.sizes().vec();
-  sizes.back() = out;
   return y.view(sizes);
 }
 
@@ -233,13 +244,14 @@ std::string describe_product_engine() {
 
 at::Tensor linear_product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
   const auto given_bias = bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt;
-  const bool is_linear =
-      weight.dim() == 2 && x.dim() >= 1 && x.size(-1) == weight.size(1) && weight.size(1) > 0 &&
-      (!bias.defined() ||
-       (bias.scalar_type() == at::kFloat && bias.dim() == 1 && bias.size(0) == weight.size(0)));
+  const bool is_linear = weight.dim() == 2 && x.dim() >= 1 && x.size(-1) == weight.size(1) &&
+                         weight.size(1) > 0 &&
+                         (!bias.defined() || (bias.scalar_type() == x.scalar_type() &&
+                                              bias.dim() == 1 && bias.size(0) == weight.size(0)));
   if (is_linear) {
     const int64_t rows = x.numel() / weight.size(1);
     if (parts_for(x, weight, rows, weight.size(0), weight.size(1)) > 0 ||
+        use_widened(x, weight, rows, weight.size(0), weight.size(1)) ||
         use_onednn(x, weight, rows, weight.size(0), weight.size(1))) {
       return HostLinear::apply(x, weight, given_bias);
     }
@@ -273,6 +285,9 @@ at::Tensor strict_product_nt(const at::Tensor& a, const at::Tensor& b) {
 at::Tensor product_nt(const ProductOperand& a, const ProductOperand& b) {
   const at::Tensor& left = a.matrix();
   const at::Tensor& right = b.matrix();
+  if (use_widened(left, right, left.size(0), right.size(0), left.size(1))) {
+    return widened_product_nt(left, right);
+  }
   const int number = parts_for(left, right, left.size(0), right.size(0), left.size(1));
   const auto parts = number == 0 ? std::nullopt : parts_of_both(a, b.t(), number);
   if (!parts) {
@@ -287,6 +302,11 @@ void add_product_tn(const at::Tensor& sum, const ProductOperand& a, const Produc
                     double beta) {
   const at::Tensor& left = a.matrix();
   const at::Tensor& right = b.matrix();
+  if (sum.scalar_type() == at::kFloat &&
+      use_widened(left, right, left.size(1), right.size(1), left.size(0))) {
+    add_widened_product_tn(sum, left, right, beta);
+    return;
+  }
   const bool can_add = sum.scalar_type() == at::kFloat && sum.is_contiguous();
   const int number =
       can_add ? parts_for(left, right, left.size(1), right.size(1), left.size(0)) : 0;

@@ -28,6 +28,11 @@ double processor_seconds() {
 // The forward product of a linear layer and both gradients.
 class LinearLayer {
  public:
+  explicit LinearLayer(at::ScalarType dtype)
+      : x_(ones(kRows, kIn, dtype)),
+        weight_(ones(kOut, kIn, dtype)),
+        dy_(ones(kRows, kOut, dtype)) {}
+
   double gflops(const ProductWay& product) const {
     const double start = processor_seconds();
     product(x_, weight_);
@@ -38,25 +43,29 @@ class LinearLayer {
   }
 
  private:
-  static at::Tensor ones(int64_t rows, int64_t columns) {
-    return at::ones({rows, columns}, at::device(at::kCPU).dtype(at::kFloat));
+  static at::Tensor ones(int64_t rows, int64_t columns, at::ScalarType dtype) {
+    return at::ones({rows, columns}, at::device(at::kCPU).dtype(dtype));
   }
 
-  at::Tensor x_ = ones(kRows, kIn);
-  at::Tensor weight_ = ones(kOut, kIn);
-  at::Tensor dy_ = ones(kRows, kOut);
+  at::Tensor x_;
+  at::Tensor weight_;
+  at::Tensor dy_;
 };
 
 }  // namespace
 
 // In turns, so that a passing disturbance hits all; the best run of each counts.
-std::vector<double> race_products(const std::vector<ProductWay>& ways) {
+std::vector<double> race_products(const std::vector<ProductWay>& ways,
+                                  const std::vector<at::ScalarType>& dtypes) {
   const c10::AutoGradMode no_grad(false);
-  const LinearLayer layer;
+  std::vector<LinearLayer> layers;
+  for (size_t i = 0; i < ways.size(); ++i) {
+    layers.emplace_back(dtypes.empty() ? at::kFloat : dtypes.at(i));
+  }
   std::vector<double> best(ways.size(), 0.0);
   for (int run = 0; run < kRuns; ++run) {
     for (size_t i = 0; i < ways.size(); ++i) {
-      const double gflops = layer.gflops(ways[i]);
+      const double gflops = layers[i].gflops(ways[i]);
       best[i] = run > 0 ? std::max(best[i], gflops) : 0.0;
     }
   }

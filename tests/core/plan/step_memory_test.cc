@@ -24,6 +24,7 @@
 #include "core/fsdp/wrap.h"
 #include "core/models/registry.h"
 #include "core/nn/kernels/linear_product.h"
+#include "core/nn/kernels/widened_product.h"
 #include "core/nn/recompute/activation_checkpoint.h"
 #include "core/nn/seeded_init.h"
 #include "core/nn/token_loss.h"
@@ -97,6 +98,7 @@ nn::Values batch(const Case& test) {
 int64_t measured(const Case& test) {
   live_bytes();  // counts from here on
   nn::set_product_engine(nn::ProductEngine::kMkl);
+  nn::set_bf16_products(nn::Bf16Products::kNative);  // a plan does not count widened copies
   at::globalContext().setUserEnabledMkldnn(false);
   const auto model = model_of(test);
   const auto root = shard(model, test, "cpu");

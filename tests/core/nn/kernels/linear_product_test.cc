@@ -5,9 +5,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <optional>
 #include <thread>
 #include <vector>
 
+#include "core/nn/kernels/widened_product.h"
 #include "tests/core/nn/closeness.h"
 
 namespace fsdp2::nn {
@@ -81,17 +84,92 @@ TEST_P(LinearProduct, SumOfProductsAgreesWithDouble) {
   EXPECT_LE(relative_difference(sum, expected), kStrictFp32);
 }
 
-TEST_P(LinearProduct, OfBfloat16IsLibTorchsOwn) {
-  const c10::NoGradGuard no_grad;
-  const at::Tensor x = random_leaf({128, 128}, 1, at::kBFloat16);
-  const at::Tensor weight = random_leaf({128, 128}, 2, at::kBFloat16);
-  EXPECT_TRUE(linear_product(x, weight).equal(at::linear(x, weight)));
-}
-
 INSTANTIATE_TEST_SUITE_P(Engines, LinearProduct,
                          ::testing::Values(ProductEngine::kMkl, ProductEngine::kOneDnn,
                                            ProductEngine::kAuto),
                          [](const auto& tested) { return to_string(tested.param); });
+
+// By how much an element differs beyond half a unit in the last place of bf16, at most 1/256 of it,
+// in units of the largest one.
+double beyond_one_rounding(const at::Tensor& actual, const at::Tensor& exact) {
+  const at::Tensor rounding = exact.abs() / 256;
+  const at::Tensor beyond = (actual.to(at::kDouble) - exact).abs() - rounding;
+  return beyond.max().item<double>() / exact.abs().max().item<double>();
+}
+
+class WidenedProduct : public ::testing::Test {
+ protected:
+  void SetUp() override { set_bf16_products(Bf16Products::kWidened); }
+  void TearDown() override { set_bf16_products(Bf16Products::kAuto); }
+
+  // Output and all gradients against fp64.
+  static void expect_one_rounding(int64_t rows, int64_t in, int64_t out, bool has_bias) {
+    const at::Tensor x = random_leaf({2, rows / 2, in}, 1, at::kBFloat16);
+    const at::Tensor weight = random_leaf({out, in}, 2, at::kBFloat16);
+    const at::Tensor bias = has_bias ? random_leaf({out}, 3, at::kBFloat16) : at::Tensor();
+    const at::Tensor wide_x = in_double(x);
+    const at::Tensor wide_weight = in_double(weight);
+    const at::Tensor expected = at::linear(
+        wide_x, wide_weight, has_bias ? std::optional<at::Tensor>(in_double(bias)) : std::nullopt);
+    const at::Tensor actual = linear_product(x, weight, bias);
+    EXPECT_LE(beyond_one_rounding(actual, expected), kStrictFp32);
+    const at::Tensor dy = random_leaf(actual.sizes(), 99, at::kBFloat16).detach();
+    actual.backward(dy);
+    expected.backward(dy.to(at::kDouble));
+    EXPECT_LE(beyond_one_rounding(x.grad(), wide_x.grad()), kStrictFp32);
+    EXPECT_LE(beyond_one_rounding(weight.grad(), wide_weight.grad()), kStrictFp32);
+  }
+};
+
+TEST_F(WidenedProduct, RoundsOnceIncludingGradients) {
+  expect_one_rounding(/*rows=*/140, /*in=*/150, /*out=*/190, /*has_bias=*/false);
+  expect_one_rounding(/*rows=*/150, /*in=*/140, /*out=*/130, /*has_bias=*/true);
+  expect_one_rounding(/*rows=*/128, /*in=*/300, /*out=*/200, /*has_bias=*/true);
+}
+
+TEST_F(WidenedProduct, OfSeveralBlocksRoundsOnceIncludingGradients) {
+  expect_one_rounding(/*rows=*/130, /*in=*/1024, /*out=*/1500, /*has_bias=*/true);
+  expect_one_rounding(/*rows=*/1500, /*in=*/1024, /*out=*/130, /*has_bias=*/true);
+  expect_one_rounding(/*rows=*/1024, /*in=*/1500, /*out=*/130, /*has_bias=*/true);
+}
+
+TEST_F(WidenedProduct, IsSummedInFp32AsPrecisely) {
+  const c10::NoGradGuard no_grad;
+  for (const auto& [rows, n, k] : std::vector<std::array<int64_t, 3>>{
+           {150, 700, 130}, {1024, 1500, 130}, {1024, 130, 1500}, {1500, 130, 1024}}) {
+    const at::Tensor a = random_leaf({rows, n}, 1, at::kBFloat16);
+    const at::Tensor b = random_leaf({rows, k}, 2, at::kBFloat16);
+    const at::Tensor sum = at::full({n, k}, NAN);
+    add_product_tn(sum, a, b, 0);
+    add_product_tn(sum, a, b, 1);
+    const at::Tensor expected = at::mm(a.to(at::kDouble).t(), b.to(at::kDouble)) * 2;
+    EXPECT_LE(relative_difference(sum, expected), kStrictFp32);
+  }
+}
+
+TEST_F(WidenedProduct, LeavesSmallAndThinProductsToLibTorch) {
+  const c10::NoGradGuard no_grad;
+  const at::Tensor small = random_leaf({20, 128}, 1, at::kBFloat16);
+  EXPECT_TRUE(linear_product(small, small).equal(at::linear(small, small)));
+  const at::Tensor weight = random_leaf({1200, 1000}, 2, at::kBFloat16);
+  const at::Tensor row = random_leaf({1, 1000}, 3, at::kBFloat16);
+  EXPECT_TRUE(linear_product(row, weight).equal(at::linear(row, weight)));
+  EXPECT_FALSE(is_for_widening(127, 1000, 1000));
+  EXPECT_FALSE(is_for_widening(1000, 127, 1000));
+  EXPECT_FALSE(is_for_widening(1000, 1000, 127));
+  EXPECT_TRUE(is_for_widening(128, 128, 128));
+}
+
+TEST(Bf16Products, NativeOnesAreLibTorchsOwn) {
+  const c10::NoGradGuard no_grad;
+  set_bf16_products(Bf16Products::kNative);
+  const at::Tensor x = random_leaf({128, 128}, 1, at::kBFloat16);
+  const at::Tensor weight = random_leaf({128, 128}, 2, at::kBFloat16);
+  EXPECT_TRUE(linear_product(x, weight).equal(at::linear(x, weight)));
+  EXPECT_EQ(describe_bf16_products(), "native (set)");
+  set_bf16_products(Bf16Products::kAuto);
+  EXPECT_THAT(describe_bf16_products(), ::testing::HasSubstr("measured"));
+}
 
 TEST(ProductEngine, AutoMeasuresOnceAndPicksOne) {
   std::vector<std::thread> ranks;

@@ -1,0 +1,40 @@
+// Large products of bf16 matrices on CPUs whose fp32 units are faster than their bf16 ones, which
+// is to say on those without AMX: the operands are widened to fp32, block by block, multiplied as
+// fp32 products are, and the result is rounded once. Products of bf16 numbers are exact in fp32 and
+// LibTorch's own sums are fp32 too, so only the order of summation differs.
+//
+// A block takes a few MiB; beside that, the smaller operand is widened as a whole.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+
+namespace fsdp2::nn {
+
+enum class Bf16Products {
+  kAuto,  // through fp32 if its products are clearly faster: measured once, by the first large one
+  kNative,   // LibTorch's own
+  kWidened,  // through fp32
+};
+
+// For the whole process; kAuto until it is set.
+void set_bf16_products(Bf16Products products);
+// What large products do now. The first call measures, some tens of ms where LibTorch's own are not
+// emulated, and logs what came of it.
+bool bf16_products_are_widened();
+// Whether a product of such sizes, a [m,k] b [k,n], gains by it if large ones do.
+bool is_for_widening(int64_t m, int64_t n, int64_t k);
+// One line: what they do, whether it was measured or set, and the speeds if they were measured.
+std::string describe_bf16_products();
+
+// For bf16 matrices on the CPU; no gradient is recorded. bias: [n], bf16, or undefined.
+// a [m,k] b [n,k]^T + bias -> [m,n]
+at::Tensor widened_product_nt(const at::Tensor& a, const at::Tensor& b,
+                              const at::Tensor& bias = {});
+// sum [n,k] = beta * sum + a[m,n]^T b[m,k]; sum is fp32, and with beta 0 its contents do not
+// matter.
+void add_widened_product_tn(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b,
+                            double beta);
+
+}  // namespace fsdp2::nn
