@@ -21,6 +21,7 @@
 #include "core/nn/layers/activation.h"
 #include "core/nn/layers/dropout.h"
 #include "core/nn/layers/packed_sequences.h"
+#include "core/nn/layers/widened_attention.h"
 #include "core/nn/meta_tensor.h"
 
 namespace fsdp2::nn {
@@ -66,6 +67,9 @@ at::Tensor fused_attention(const at::Tensor& q, const at::Tensor& k, const at::T
     return AttentionOnMeta::apply(q, k, v, mask);
   }
   const auto scale = rules.scale > 0 ? std::optional<double>(rules.scale) : std::nullopt;
+  if (!mask && is_for_widened_attention(q, k)) {
+    return widened_attention(q, k, v, is_causal, scale);
+  }
   return at::scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2),
                                           mask, /*dropout_p=*/0.0, is_causal, scale,
                                           /*enable_gqa=*/q.size(2) != k.size(2))
