@@ -41,6 +41,10 @@ at::Tensor logical(const at::Tensor& self, const at::Tensor& other) {
 
 at::Tensor max_of_all(const at::Tensor& self) { return at::empty({}, self.options()); }
 
+at::Tensor nonzero_static(const at::Tensor& self, int64_t size, int64_t /*fill_value*/) {
+  return at::empty({size, self.dim()}, self.options().dtype(at::kLong));
+}
+
 at::Tensor where(const at::Tensor& condition, const at::Tensor& self, const at::Tensor& other) {
   const auto sizes = at::infer_size(condition.sizes(), at::infer_size(self.sizes(), other.sizes()));
   return at::empty(sizes, self.options());
@@ -110,6 +114,7 @@ void install_shape_rules() {
     add_rule(*rules, "logical_and", logical);
     add_rule(*rules, "logical_or", logical);
     add_rule(*rules, "max", max_of_all);
+    add_rule(*rules, "nonzero_static", nonzero_static);
     add_rule(*rules, "where", where, "self");
     add_rule(*rules, "_safe_softmax", safe_softmax);
     add_rule(*rules, "native_layer_norm", native_layer_norm);

@@ -43,6 +43,7 @@ struct Case {
   int micro_batches = 1;
   bool has_dropout = false;
   at::Tensor seen = {};  // the mask
+  int images = 0;        // one in each of the first rows
 };
 
 std::ostream& operator<<(std::ostream& out, const Case& test) { return out << test.name; }
@@ -50,7 +51,9 @@ std::ostream& operator<<(std::ostream& out, const Case& test) { return out << te
 // All probabilities of dropout in the models are 0.0 otherwise.
 std::string config_of(const Case& test) {
   std::ostringstream read;
-  read << std::ifstream("tests/parity/golden/models/" + test.model + "/config.json").rdbuf();
+  const bool sees = test.model.find("-vl") != std::string::npos;
+  const std::string folder = sees ? "tests/parity/vision_language/" : "tests/parity/golden/models/";
+  read << std::ifstream(folder + test.model + "/config.json").rdbuf();
   std::string text = read.str();
   if (test.has_dropout) {
     text = std::regex_replace(text, std::regex("(dropout|pdrop)(.: 0).0"), "$1$2.1");
@@ -84,8 +87,23 @@ nn::Values batch() {
   return {tokens, tokens};
 }
 
+// Images of 8 x 8 patches, which merge into 16 tokens each.
+void add_images(int images, nn::Values& values) {
+  constexpr int64_t kImageToken = 8;
+  constexpr int64_t kPatches = 64;
+  constexpr int64_t kNumel = 3 * 2 * 4 * 4;  // of a patch
+  const at::Tensor tokens = values[0].toTensor();
+  tokens.narrow(0, 0, images).narrow(1, 2, kPatches / 4).fill_(kImageToken);
+  values.resize(4);
+  values.emplace_back(at::zeros({images * kPatches, kNumel}));
+  values.emplace_back(at::tensor({1, 8, 8}, at::kLong).repeat({images, 1}));
+}
+
 nn::Values batch(const Case& test) {
   nn::Values values = batch();
+  if (test.images > 0) {
+    add_images(test.images, values);
+  }
   if (test.seen.defined()) {
     values.insert(values.end(), {c10::IValue(), test.seen});
   }
@@ -172,28 +190,38 @@ Case seeing(const at::Tensor& seen, Case test) {
   return test;
 }
 
+Case with_images(int images, Case test) {
+  test.images = images;
+  return test;
+}
+
 using Reshard = fsdp::ReshardAfterForward;
 INSTANTIATE_TEST_SUITE_P(
     Cases, StepMemoryOf,
-    testing::Values(Case{"Default"}, Case{"OneRank", "tiny-llama", 1},
-                    Case{"OneRankMixed", "tiny-llama", 1, mixed()},
-                    Case{"Tied", "tiny-llama-gqa-tied"}, Case{"Gpt2", "tiny-gpt2"},
-                    Case{"Qwen3", "tiny-qwen3"}, Case{"MixtureOfExperts", "tiny-qwen3-moe"},
-                    Case{"Gemma", "tiny-gemma"}, Case{"GemmaMixed", "tiny-gemma", 4, mixed()},
-                    Case{"Gemma2", "tiny-gemma2"}, Case{"Gemma3", "tiny-gemma3"},
-                    Case{"Phi3", "tiny-phi3"}, Case{"Phi3Mixed", "tiny-phi3", 2, mixed()},
-                    Case{"Mixed", "tiny-llama", 4, mixed()},
-                    Case{"NoPrefetch", "tiny-llama", 4, policy_with(Reshard::kAuto, 0)},
-                    Case{"ReshardNever", "tiny-llama", 4, policy_with(Reshard::kNever)},
-                    Case{"Checkpointed", "tiny-llama", 4, {}, checkpoint_layers},
-                    Case{"CheckpointedMixed", "tiny-llama", 2, mixed(), checkpoint_layers},
-                    Case{"LossInChunks", "tiny-llama", 4, {}, in_small_chunks},
-                    Case{"Frozen", "tiny-llama", 4, {}, freeze_mlps},
-                    Case{"MicroBatches", "tiny-llama", 4, {}, nullptr, 3},
-                    with_dropout({"Dropout"}), with_dropout({"Gpt2Dropout", "tiny-gpt2"}),
-                    seeing(at::ones({4, 32}, at::kLong), {"Mask"}),
-                    with_dropout(seeing(at::ones({4, 32}, at::kLong), {"MaskAndDropout"})),
-                    seeing(at::tensor({0, 20, 32, 64, 96, 128}, at::kLong), {"Packed"})),
+    testing::Values(
+        Case{"Default"}, Case{"OneRank", "tiny-llama", 1},
+        Case{"OneRankMixed", "tiny-llama", 1, mixed()}, Case{"Tied", "tiny-llama-gqa-tied"},
+        Case{"Gpt2", "tiny-gpt2"}, Case{"Qwen3", "tiny-qwen3"},
+        Case{"MixtureOfExperts", "tiny-qwen3-moe"}, Case{"Gemma", "tiny-gemma"},
+        Case{"GemmaMixed", "tiny-gemma", 4, mixed()}, Case{"Gemma2", "tiny-gemma2"},
+        Case{"Gemma3", "tiny-gemma3"}, Case{"Phi3", "tiny-phi3"},
+        Case{"Phi3Mixed", "tiny-phi3", 2, mixed()}, Case{"Mixed", "tiny-llama", 4, mixed()},
+        Case{"NoPrefetch", "tiny-llama", 4, policy_with(Reshard::kAuto, 0)},
+        Case{"ReshardNever", "tiny-llama", 4, policy_with(Reshard::kNever)},
+        Case{"Checkpointed", "tiny-llama", 4, {}, checkpoint_layers},
+        Case{"CheckpointedMixed", "tiny-llama", 2, mixed(), checkpoint_layers},
+        Case{"LossInChunks", "tiny-llama", 4, {}, in_small_chunks},
+        Case{"Frozen", "tiny-llama", 4, {}, freeze_mlps},
+        Case{"MicroBatches", "tiny-llama", 4, {}, nullptr, 3}, with_dropout({"Dropout"}),
+        with_dropout({"Gpt2Dropout", "tiny-gpt2"}), seeing(at::ones({4, 32}, at::kLong), {"Mask"}),
+        with_dropout(seeing(at::ones({4, 32}, at::kLong), {"MaskAndDropout"})),
+        seeing(at::tensor({0, 20, 32, 64, 96, 128}, at::kLong), {"Packed"}),
+        Case{"Qwen25VlText", "tiny-qwen2.5-vl"}, Case{"Qwen3VlText", "tiny-qwen3-vl"},
+        with_images(4, {"Qwen25Vl", "tiny-qwen2.5-vl"}),
+        with_images(4, {"Qwen3Vl", "tiny-qwen3-vl"}),
+        with_images(3, {"Qwen25VlMixed", "tiny-qwen2.5-vl", 2, mixed()}),
+        with_images(3, {"Qwen3VlMixed", "tiny-qwen3-vl", 2, mixed()}),
+        with_images(2, {"Qwen3VlCheckpointed", "tiny-qwen3-vl", 4, {}, checkpoint_layers})),
     [](const testing::TestParamInfo<Case>& info) { return info.param.name; });
 
 // The first test, as a process has one first plan.
