@@ -13,6 +13,8 @@
 #include <sstream>
 #include <system_error>
 
+#include "cli/train/metrics/run_lock.h"
+
 namespace fsdp2::cli {
 
 namespace {
@@ -71,6 +73,20 @@ void write_record(const std::string& directory, int64_t step, double loss) {
   }
 }
 
+// Two runs in one directory would each replace the best of the other.
+int open_alone(const std::string& directory) {
+  const int opened = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (opened < 0) {
+    throw Failure("--save-best " + directory + ": " + std::strerror(errno));
+  }
+  if (!lock_for_this_run(opened)) {
+    close(opened);
+    throw Failure("--save-best " + directory +
+                  ": another run writes to it: wait for its end, or name another directory");
+  }
+  return opened;
+}
+
 // The best of a run before is not that of this one.
 void forget_record(const std::string& directory) {
   std::error_code error;
@@ -105,6 +121,9 @@ BestCheckpoint::BestCheckpoint(const TrainOptions& options, const Mesh& mesh, in
   if (options.save_best.empty()) {
     return;
   }
+  if (is_first_rank_) {
+    directory_ = open_alone(options.save_best);
+  }
   if (next_step == 0) {
     if (is_first_rank_) {
       forget_record(options.save_best);
@@ -116,6 +135,12 @@ BestCheckpoint::BestCheckpoint(const TrainOptions& options, const Mesh& mesh, in
   std::array<double, 1> loss = {is_first_rank_ ? recorded_loss(options.save_best) : kLeast};
   check(fsdp2_mesh_all_reduce(mesh.get(), loss.data(), loss.size(), FSDP2_REDUCE_MAX));
   lowest_ = loss[0];
+}
+
+BestCheckpoint::~BestCheckpoint() {
+  if (directory_ >= 0) {
+    close(directory_);
+  }
 }
 
 std::string BestCheckpoint::after_evaluation(const RunState& state, int64_t next_step,

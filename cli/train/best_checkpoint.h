@@ -20,7 +20,11 @@ class BestCheckpoint {
  public:
   // Collective. A run that goes on keeps the best that it finds; one that begins, with next_step 0,
   // begins anew. Does nothing without --save-best.
+  // Rank 0 holds the directory for this run alone. Throws Failure.
   BestCheckpoint(const TrainOptions& options, const Mesh& mesh, int64_t next_step);
+  ~BestCheckpoint();
+  BestCheckpoint(const BestCheckpoint&) = delete;
+  BestCheckpoint& operator=(const BestCheckpoint&) = delete;
 
   // Collective; `loss` is that of an evaluation after the step before `next_step`. Replaces the
   // checkpoint if the loss is the lowest yet, and returns the path that was then written, else "".
@@ -30,6 +34,7 @@ class BestCheckpoint {
  private:
   const TrainOptions& options_;
   const bool is_first_rank_;
+  int directory_ = -1;  // locked, on rank 0
   double lowest_ = std::numeric_limits<double>::infinity();
 };
 

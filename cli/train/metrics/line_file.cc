@@ -1,43 +1,21 @@
 #include "cli/train/metrics/line_file.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
-#include <thread>
 #include <utility>
 
 #include "cli/library.h"
 #include "cli/train/metrics/append.h"
+#include "cli/train/metrics/run_lock.h"
 
 namespace fsdp2::cli {
-
-namespace {
-
-constexpr std::chrono::seconds kPatience{5};
-
-// Two runs in one file would leave lines of both; but one that was killed just now may take a
-// moment to end. False if another run keeps the file. A file system without locks lets everybody
-// in.
-bool lock(int file) {
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
-  while (flock(file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    if (std::chrono::steady_clock::now() > deadline) {
-      return false;
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
-  }
-  return true;
-}
-
-}  // namespace
 
 LineFile::LineFile(std::string flag, std::string path)
     : flag_(std::move(flag)), path_(std::move(path)) {
@@ -62,7 +40,7 @@ void LineFile::open_alone() {
   if (file_ < 0) {
     fail();
   }
-  if (is_regular() && !lock(file_)) {
+  if (is_regular() && !lock_for_this_run(file_)) {
     throw Failure(flag_ + " " + path_ +
                   ": another run writes to it: wait for its end, or name another file");
   }

@@ -1,7 +1,10 @@
 // `fsdp2 train --save-best`: the checkpoint with the lowest evaluation loss, and what a break of
 // the run leaves of it.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -115,6 +118,18 @@ TEST_F(Best, RefusesAPlaceThatHoldsSomethingElse) {
                                               ": it holds thesis.tex, which --save-best does "
                                               "not write: expected a new or empty directory"));
   EXPECT_EQ(read_file(best_ + "/thesis.tex"), "years of work");
+}
+
+TEST_F(Best, IsThatOfOneRunAtATime) {
+  fs::create_directories(best_);
+  const int other = open(best_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  ASSERT_EQ(flock(other, LOCK_EX), 0);
+  const Training training = train(2, arguments({}));
+  close(other);
+  EXPECT_NE(training.outcome.exit_code, 0);
+  EXPECT_TRUE(training.steps.empty());
+  EXPECT_THAT(training.outcome.err,
+              HasSubstr("--save-best " + best_ + ": another run writes to it: wait for its end"));
 }
 
 }  // namespace
