@@ -9,9 +9,11 @@
 #include <memory>
 
 #include "core/base/error.h"
+#include "core/base/text.h"
 #include "core/ckpt/bytes/byte_source.h"
 #include "core/ckpt/pickle/reader.h"
 #include "core/ckpt/value/printable_name.h"
+#include "core/exported/script/script_calls.h"
 #include "core/exported/script/script_source.h"
 
 namespace fsdp2::exported {
@@ -24,7 +26,9 @@ using ckpt::StoredTensor;
 constexpr char kExpected[] = "file of torch.jit.save";
 constexpr char kData[] = "data";
 constexpr char kConstants[] = "constants";
-constexpr int64_t kMaxSourceBytes = int64_t{1} << 26;
+constexpr std::string_view kCode = "code/";
+constexpr std::string_view kPython = ".py";
+constexpr int64_t kMaxSourceBytes = int64_t{1} << 26;  // of all sources
 constexpr int64_t kMaxSmallBytes = 64;
 constexpr uint64_t kMaxVersion = 10;
 
@@ -87,15 +91,26 @@ void ScriptArchive::check_tensors(const std::string& folder, const PythonValue& 
   ckpt::for_each_child(value, [&](const PythonValue& child) { check_tensors(folder, child); });
 }
 
-std::optional<std::string> ScriptArchive::source(const std::string& name_space) const {
-  std::string name = "code/" + name_space + ".py";
-  std::replace(name.begin() + 5, name.end() - 3, '.', '/');
-  if (zip_.find(name) == nullptr) {
-    return std::nullopt;
+std::map<std::string, std::string> ScriptArchive::read_sources() const {
+  std::map<std::string, std::string> sources;
+  int64_t bytes = 0;
+  for (const auto& [name, record] : zip_.all()) {
+    if (!starts_with(name, kCode) || !ends_with(name, kPython)) {
+      continue;
+    }
+    std::string name_space = name.substr(kCode.size(), name.size() - kCode.size() - kPython.size());
+    std::replace(name_space.begin(), name_space.end(), '/', '.');
+    // LibTorch would take others for types, under names of which check_calls knows nothing.
+    if (name_space != "__torch__" && !is_inside(name_space, "__torch__")) {
+      continue;
+    }
+    std::string text = zip_.read_text(name, kMaxSourceBytes - bytes, kExpected);
+    bytes += static_cast<int64_t>(text.size());
+    check_nesting(text, fmt::format("{}: {}", path(), ckpt::printable_name(name)));
+    sources[name_space] += text;
   }
-  std::string text = zip_.read_text(name, kMaxSourceBytes, kExpected);
-  check_nesting(text, fmt::format("{}: {}", path(), ckpt::printable_name(name)));
-  return text;
+  check_calls(sources, path());
+  return sources;
 }
 
 std::vector<at::Tensor> ScriptArchive::read_constants() const {

@@ -12,7 +12,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <optional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -35,9 +35,9 @@ class ScriptArchive {
   // What the code calls CONSTANTS.c0, CONSTANTS.c1 ...
   std::vector<at::Tensor> read_constants() const;
 
-  // The source of a namespace ("__torch__.a.b"); nullopt if there is none. Error: kUnsupported for
-  // one that is nested too deeply (script_source.h).
-  std::optional<std::string> source(const std::string& name_space) const;
+  // The sources by namespace ("__torch__.a.b"). Errors: kCorruptData; kUnsupported for code that is
+  // nested too deeply (script_source.h, script_calls.h).
+  std::map<std::string, std::string> read_sources() const;
 
   // Fills `out` with the box at `begin`, of out's sizes. Floats are converted. Errors:
   // kCorruptData, kIo. REQUIRES: the tensor is one of the root's.

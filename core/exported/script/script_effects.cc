@@ -6,7 +6,10 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
+#include <map>
 #include <set>
+#include <string>
 #include <string_view>
 #include <tuple>
 #include <unordered_map>
@@ -37,6 +40,11 @@ constexpr std::array<std::string_view, 10> kRefused = {"aten::save",
                                                        "prim::awaitableClosure",
                                                        "prim::awaitable_nowait"};
 
+// What they give is new, and holds what they are given.
+const std::array<torch::jit::NodeKind, 5> kConstructors = {
+    prim_kinds::ListConstruct, prim_kinds::TupleConstruct, prim_kinds::DictConstruct,
+    prim_kinds::CreateObject, prim_kinds::Constant};
+
 constexpr size_t kMaxKnown = size_t{1} << 22;
 
 class EffectFinder {
@@ -46,20 +54,21 @@ class EffectFinder {
   ScriptEffects find() {
     for (size_t i = 1; i < graph_.inputs().size(); ++i) {
       const Value* input = graph_.inputs()[i];
-      owners_[input] = {{/*is_input=*/true, is_container(*input), input->debugNameBase()}};
+      owners_[input] = {{Owner::Kind::kInput, is_container(*input), input->debugNameBase()}};
     }
     visit(*graph_.block());
     return std::move(effects_);
   }
 
  private:
+  // What was there before, or a list, dict, tuple or object that forward makes.
   struct Owner {
-    bool is_input;
+    enum class Kind { kInput, kAttribute, kParameter, kMade } kind;
     bool is_container;
-    std::string name;  // of an input; path of an attribute
+    std::string name;  // of an input; path of an attribute; a number of its own
 
     bool operator<(const Owner& other) const {
-      return std::tie(is_input, name) < std::tie(other.is_input, other.name);
+      return std::tie(kind, name) < std::tie(other.kind, other.name);
     }
   };
   using Owners = std::set<Owner>;
@@ -84,14 +93,33 @@ class EffectFinder {
       for_each_node(*graph->block(), [this](Node& inner) {
         if (inner.kind() != prim_kinds::SetAttr) {
           check(inner);
+          check_changes_nothing(inner);
         }
       });
     }
   }
 
+  void check_changes_nothing(const Node& node) const {
+    for (size_t i = 0; i < node.inputs().size(); ++i) {
+      const c10::AliasInfo* alias = alias_of(node, i);
+      FSDP2_CHECK(alias == nullptr || !(alias->isWrite() || writes_inside(alias)),
+                  Code::kUnsupported,
+                  "{}: what its `with` enters uses {}, which changes something in place", title_,
+                  node.kind().toQualString());
+    }
+  }
+
+  bool is_of_attribute(const Value& object) {
+    const Owners& owners = owners_[&object];
+    return attribute_path(object) ||
+           std::any_of(owners.begin(), owners.end(), [](const Owner& owner) {
+             return owner.kind == Owner::Kind::kAttribute && owner.is_container;
+           });
+  }
+
   void check(const Node& node) {
     const std::string kind = node.kind().toQualString();
-    FSDP2_CHECK(node.kind() != prim_kinds::SetAttr || !attribute_path(*node.input(0)),
+    FSDP2_CHECK(node.kind() != prim_kinds::SetAttr || !is_of_attribute(*node.input(0)),
                 Code::kUnsupported,
                 "{}: its forward assigns the attribute {}: expected one that it changes in place, "
                 "and registers as a buffer",
@@ -164,8 +192,9 @@ class EffectFinder {
     }
   }
 
-  void add(const Owners& owners, const Value* value) {
-    Owners& all = owners_[value];
+  void add(const Owners& owners, const Value* value) { join(owners, owners_[value]); }
+
+  void join(const Owners& owners, Owners& all) {
     known_ -= all.size();
     all.insert(owners.begin(), owners.end());
     known_ += all.size();
@@ -173,58 +202,176 @@ class EffectFinder {
                 "{}: too many of its values may be the same memory to follow them all", title_);
   }
 
+  // The value's owners, and those of what is in them by now.
+  Owners reached_by(const Value* value) {
+    Owners reached = owners_[value];
+    std::vector<Owner> open(reached.begin(), reached.end());
+    while (!open.empty()) {
+      const auto held = held_.find(open.back());
+      open.pop_back();
+      if (held != held_.end()) {
+        for (const Owner& owner : held->second) {
+          if (reached.insert(owner).second) {
+            open.push_back(owner);
+          }
+        }
+      }
+    }
+    return reached;
+  }
+
   Owners owners_of_inputs(const Node& node) {
     if (node.kind() == prim_kinds::GetAttr) {
-      const auto path = attribute_path(*node.output());
-      if (path && takes_parameter(node)) {
-        parameters_.insert(*path);
-      }
-      return path ? Owners{{/*is_input=*/false, is_container(*node.output()), *path}}
-                  : owners_[node.input()];
+      return owners_of_attribute(node);
     }
+    const bool gives_all = gives_what_it_is_given(node);
     Owners owners;
-    std::vector<const Value*> written;
-    const c10::FunctionSchema* schema = node.kind().is_aten() ? node.maybeSchema() : nullptr;
+    std::vector<const Value*> holders;
     for (size_t i = is_module_call(node) ? 1 : 0; i < node.inputs().size(); ++i) {
-      const Owners& of_input = owners_[node.input(i)];
-      const c10::AliasInfo* alias = schema == nullptr ? nullptr : alias_of(*schema, i);
-      if (schema == nullptr || alias != nullptr) {
-        owners.insert(of_input.begin(), of_input.end());
+      const Value* input = node.input(i);
+      const c10::AliasInfo* alias = alias_of(node, i);
+      const Owners reached = reached_by(input);
+      if (alias != nullptr || gives_all) {
+        owners.insert(reached.begin(), reached.end());
       }
-      if (alias != nullptr && alias->isWrite()) {
-        effects_.changes_in_place = true;
-        write(*node.input(i), of_input);
-        written.push_back(node.input(i));
+      if (writes_inside(alias)) {
+        write_to(reached, /*is_container=*/false);
+      } else if (alias != nullptr && alias->isWrite()) {
+        write_to(owners_[input], is_container(*input));
+        if (is_container(*input)) {
+          holders.push_back(input);
+        }
       }
     }
-    for (const Value* value : written) {  // a list holds what is put into it
-      add(owners, value);
+    if (node.kind() == prim_kinds::SetAttr) {
+      holders.push_back(node.input(0));
     }
-    return owners;
+    if (!may_hold_tensors(node.outputs()) && !may_hold_tensors(holders)) {
+      owners = containers_of(owners);
+    }
+    for (const Value* holder : holders) {
+      put_into(*holder, owners);
+    }
+    return holds_more(node) ? owners_of_new_container(node, std::move(owners)) : owners;
+  }
+
+  Owners owners_of_attribute(const Node& node) {
+    const auto path = attribute_path(*node.output());
+    if (takes_parameter(node)) {
+      return {{Owner::Kind::kParameter, /*is_container=*/false,
+               path.value_or(node.s(torch::jit::attr::name))}};
+    }
+    return path ? Owners{{Owner::Kind::kAttribute, is_container(*node.output()), *path}}
+                : reached_by(node.input());
+  }
+
+  // Whether the outputs may be, or hold, any of the inputs. Operators of lists and dicts, which the
+  // dispatcher does not know, do not say it of what these hold.
+  static bool gives_what_it_is_given(const Node& node) {
+    const c10::FunctionSchema* schema = node.kind().is_aten() ? node.maybeSchema() : nullptr;
+    return schema == nullptr || !c10::Dispatcher::singleton().findSchema(schema->operator_name());
+  }
+
+  // Whether the output is a list, say, which is no value that is followed already.
+  static bool holds_more(const Node& node) {
+    return node.blocks().empty() &&
+           std::any_of(node.outputs().begin(), node.outputs().end(),
+                       [](const Value* value) { return is_container(*value); });
+  }
+
+  // Constructors give what is new; others may also give what was there.
+  Owners owners_of_new_container(const Node& node, Owners held) {
+    const Owner made{Owner::Kind::kMade, /*is_container=*/true,
+                     std::to_string(made_.emplace(&node, made_.size()).first->second)};
+    join(held, held_[made]);
+    if (std::find(kConstructors.begin(), kConstructors.end(), node.kind()) != kConstructors.end()) {
+      return {made};
+    }
+    held.insert(made);
+    return held;
+  }
+
+  template <typename Values>
+  static bool may_hold_tensors(const Values& values) {
+    return std::any_of(values.begin(), values.end(),
+                       [](const Value* value) { return may_hold_tensors(*value->type()); });
+  }
+
+  static bool may_hold_tensors(const c10::Type& type) {
+    const auto inside = type.containedTypes();
+    return type.kind() == c10::TypeKind::TensorType || type.kind() == c10::TypeKind::ClassType ||
+           type.kind() == c10::TypeKind::AnyType ||
+           std::any_of(inside.begin(), inside.end(),
+                       [](const c10::TypePtr& one) { return may_hold_tensors(*one); });
+  }
+
+  // What is left of them for a list of numbers.
+  static Owners containers_of(const Owners& owners) {
+    Owners containers;
+    std::copy_if(owners.begin(), owners.end(), std::inserter(containers, containers.end()),
+                 [](const Owner& owner) { return owner.is_container; });
+    return containers;
   }
 
   // Schemas of texts take more inputs than they name.
-  static const c10::AliasInfo* alias_of(const c10::FunctionSchema& schema, size_t input) {
-    return input < schema.arguments().size() ? schema.arguments()[input].alias_info() : nullptr;
+  static const c10::AliasInfo* alias_of(const Node& node, size_t input) {
+    const c10::FunctionSchema* schema = node.kind().is_aten() ? node.maybeSchema() : nullptr;
+    return schema != nullptr && input < schema->arguments().size()
+               ? schema->arguments()[input].alias_info()
+               : nullptr;
+  }
+
+  // Whether what is in the list is changed: "Tensor(a!)[]".
+  static bool writes_inside(const c10::AliasInfo* alias) {
+    return alias != nullptr &&
+           std::any_of(alias->containedTypes().begin(), alias->containedTypes().end(),
+                       [](const c10::AliasInfo& inside) {
+                         return inside.isWrite() || writes_inside(&inside);
+                       });
   }
 
   // A list, say, which is changed without what it holds.
   static bool is_container(const Value& value) {
     const auto optional = value.type()->cast<c10::OptionalType>();
-    const c10::TypeKind kind = (optional ? optional->getElementType() : value.type())->kind();
-    return kind == c10::TypeKind::ListType || kind == c10::TypeKind::DictType ||
-           kind == c10::TypeKind::TupleType;
+    const c10::TypePtr type = optional ? optional->getElementType() : value.type();
+    return type->kind() == c10::TypeKind::ListType || type->kind() == c10::TypeKind::DictType ||
+           type->kind() == c10::TypeKind::TupleType || type->kind() == c10::TypeKind::ClassType ||
+           type->kind() == c10::TypeKind::AnyType;
   }
 
-  void write(const Value& value, const Owners& owners) {
-    for (const Owner& owner : owners) {
-      if (is_container(value) && !owner.is_container) {
+  // Into whatever the value may be. What was there before the call is there after it.
+  void put_into(const Value& value, const Owners& owners) {
+    for (const Owner& holder : owners_[&value]) {
+      if (!holder.is_container) {
         continue;
       }
-      FSDP2_CHECK(owner.is_input || parameters_.count(owner.name) == 0, Code::kUnsupported,
+      join(owners, held_[holder]);
+      const auto parameter = std::find_if(owners.begin(), owners.end(), [](const Owner& owner) {
+        return owner.kind == Owner::Kind::kParameter;
+      });
+      FSDP2_CHECK(holder.kind == Owner::Kind::kMade || parameter == owners.end(),
+                  Code::kUnsupported,
+                  "{}: its forward keeps the parameter {} in {}, for after the call, when sharding "
+                  "may have freed it",
+                  title_, ckpt::printable_name(parameter->name), ckpt::printable_name(holder.name));
+    }
+  }
+
+  // is_container: what is written to is a list, say, and not what it holds.
+  void write_to(const Owners& owners, bool is_container) {
+    effects_.changes_in_place = true;
+    for (const Owner& owner : owners) {
+      if (is_container && !owner.is_container) {
+        continue;
+      }
+      FSDP2_CHECK(owner.kind != Owner::Kind::kParameter, Code::kUnsupported,
                   "{}: its forward changes the parameter {} in place, which only an optimizer may",
                   title_, ckpt::printable_name(owner.name));
-      (owner.is_input ? effects_.changed_input : effects_.changed_attribute) = owner.name;
+      if (owner.kind == Owner::Kind::kInput) {
+        effects_.changed_input = owner.name;
+      } else if (owner.kind == Owner::Kind::kAttribute) {
+        effects_.changed_attribute = owner.name;
+      }
     }
   }
 
@@ -232,8 +379,9 @@ class EffectFinder {
   const std::string& title_;
   ScriptEffects effects_;
   std::unordered_map<const Value*, Owners> owners_;
-  size_t known_ = 0;                  // owners of all values together
-  std::set<std::string> parameters_;  // paths
+  std::map<Owner, Owners> held_;                  // by what holds it
+  std::unordered_map<const Node*, size_t> made_;  // numbers of containers
+  size_t known_ = 0;                              // owners of all values and holders together
 };
 
 }  // namespace

@@ -17,7 +17,8 @@ struct ScriptEffects {
 
 // title: of the module, for messages. Errors: kUnsupported for operators that do more than compute
 // (files, other threads, memory of others), those of other libraries, attributes that are assigned,
-// and parameters that are changed in place, which only an optimizer may.
+// parameters that are changed in place, which only an optimizer may, and those that are kept for
+// after the call, by whatever containers.
 ScriptEffects find_effects(torch::jit::Graph& graph, const std::string& title);
 
 }  // namespace fsdp2::exported

@@ -17,6 +17,7 @@ using torch::jit::Block;
 using torch::jit::Node;
 
 constexpr size_t kMaxNodes = size_t{1} << 20;
+constexpr int kMaxBlocks = 500;  // LibTorch calls itself for each, also when it runs them
 
 bool is_of_module(const c10::Type& type) {
   return type.kind() == c10::TypeKind::ClassType && type.expectRef<c10::ClassType>().is_module();
@@ -32,6 +33,8 @@ class Flattener {
 
  private:
   void visit(Block& block, bool is_top) {
+    FSDP2_CHECK(++depth_ <= kMaxBlocks, Code::kUnsupported,
+                "{}: its forward has more than {} blocks inside one another", title_, kMaxBlocks);
     int open = 0;  // `with` regions
     for (Node* node = *block.nodes().begin(); node != block.return_node();) {
       FSDP2_CHECK(++visited_ <= kMaxNodes, Code::kUnsupported,
@@ -48,6 +51,7 @@ class Flattener {
       }
       node = node->next();
     }
+    --depth_;
   }
 
   // What the node calls, unless that stays a call.
@@ -89,6 +93,7 @@ class Flattener {
   const std::shared_ptr<torch::jit::Graph> graph_;
   const std::string& title_;
   size_t visited_ = 0;
+  int depth_ = 0;
 };
 
 std::shared_ptr<torch::jit::Graph> graph_of(const c10::ClassType& type, const std::string& name,

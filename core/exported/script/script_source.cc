@@ -24,10 +24,11 @@ class Nesting {
  public:
   Nesting(std::string_view source, const std::string& title) : source_(source), title_(title) {}
 
-  void check() {
+  int check() {
     while (at_ < source_.size()) {
       take();
     }
+    return most_links_ + most_brackets_ + most_columns_ + n_else_;
   }
 
  private:
@@ -64,6 +65,7 @@ class Nesting {
       link();
       outer_.push_back(links_);
       links_ = 0;
+      most_brackets_ = std::max(most_brackets_, static_cast<int>(outer_.size()));
       check_at_most(kMaxBrackets, static_cast<int>(outer_.size()), "brackets inside one another");
     } else if (is_close(c) && !outer_.empty()) {
       sum_ -= links_;
@@ -81,6 +83,7 @@ class Nesting {
     const int sum = sum_;
     const int links = links_;
     for (; at_ < source_.size() && source_[at_] != '\n'; ++at_) {
+      check_is_in_line();
       if (std::isalnum(static_cast<unsigned char>(source_[at_])) == 0) {
         link();
       }
@@ -105,11 +108,21 @@ class Nesting {
                 "{} has a lambda, which torch.jit.save never writes", title_);
   }
 
+  // Refuses a text, also one in a comment, that LibTorch would follow beyond the end of the line.
+  void check_is_in_line() const {
+    const std::string_view next = source_.substr(at_, 3);
+    FSDP2_CHECK(next != "\"\"\"" && next != "'''", Code::kUnsupported,
+                "{} has a text in three quotes, which torch.jit.save never writes", title_);
+    FSDP2_CHECK(next.substr(0, 2) != "\\\n", Code::kUnsupported,
+                "{} has a text that goes on in the next line, which torch.jit.save never writes",
+                title_);
+  }
+
   // A text ends with its line at the latest.
   void take_text(char quote) {
-    FSDP2_CHECK(source_.substr(at_, 3) != std::string(3, quote), Code::kUnsupported,
-                "{} has a text in three quotes, which torch.jit.save never writes", title_);
+    check_is_in_line();
     for (++at_; at_ < source_.size() && source_[at_] != '\n'; ++at_) {
+      check_is_in_line();
       if (source_[at_] == quote) {
         ++at_;
         return;
@@ -124,8 +137,9 @@ class Nesting {
     if (outer_.empty()) {
       begin_expression();
       const size_t code = std::min(source_.find_first_not_of(" \t", at_), source_.size());
-      check_at_most(kMaxIndent, static_cast<int>(std::min<size_t>(code - at_, kMaxIndent + 1)),
-                    "columns in front of a line");
+      const auto columns = static_cast<int>(std::min<size_t>(code - at_, kMaxIndent + 1));
+      most_columns_ = std::max(most_columns_, columns);
+      check_at_most(kMaxIndent, columns, "columns in front of a line");
     }
   }
 
@@ -140,7 +154,8 @@ class Nesting {
 
   void link() {
     ++links_;
-    check_at_most(kMaxLinks, ++sum_, "operators in an expression");
+    most_links_ = std::max(most_links_, ++sum_);
+    check_at_most(kMaxLinks, sum_, "operators in an expression");
   }
 
   void check_at_most(int most, int found, const char* what) const {
@@ -160,12 +175,15 @@ class Nesting {
   int sum_ = 0;             // of all of these
   int n_else_ = 0;
   int blank_lines_ = 0;
+  int most_links_ = 0;
+  int most_brackets_ = 0;
+  int most_columns_ = 0;
 };
 
 }  // namespace
 
-void check_nesting(std::string_view source, const std::string& title) {
-  Nesting(source, title).check();
+int check_nesting(std::string_view source, const std::string& title) {
+  return Nesting(source, title).check();
 }
 
 }  // namespace fsdp2::exported

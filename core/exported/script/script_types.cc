@@ -52,6 +52,7 @@ std::string script_error_text() {
 
 ScriptTypes::ScriptTypes(std::shared_ptr<const ScriptArchive> archive)
     : archive_(std::move(archive)),
+      sources_(archive_->read_sources()),
       constants_(constants_of(*archive_)),
       unit_(std::make_shared<torch::jit::CompilationUnit>()),
       importer_(
@@ -59,8 +60,9 @@ ScriptTypes::ScriptTypes(std::shared_ptr<const ScriptArchive> archive)
           archive_->version()) {}
 
 std::shared_ptr<torch::jit::Source> ScriptTypes::source(const std::string& name_space) const {
-  const std::optional<std::string> text = archive_->source(name_space);
-  return text ? std::make_shared<torch::jit::Source>(*text, name_space, 1) : nullptr;
+  const auto text = sources_.find(name_space);
+  return text == sources_.end() ? nullptr
+                                : std::make_shared<torch::jit::Source>(text->second, name_space, 1);
 }
 
 c10::ClassTypePtr ScriptTypes::find_class(const std::string& name) const {

@@ -6,6 +6,7 @@
 #include <torch/csrc/jit/api/compilation_unit.h>
 #include <torch/csrc/jit/serialization/import_source.h>
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -29,6 +30,7 @@ class ScriptTypes {
   std::shared_ptr<torch::jit::Source> source(const std::string& name_space) const;
 
   const std::shared_ptr<const ScriptArchive> archive_;
+  const std::map<std::string, std::string> sources_;  // by namespace
   const std::vector<c10::IValue> constants_;
   const std::shared_ptr<torch::jit::CompilationUnit> unit_;
   const torch::jit::SourceImporter importer_;

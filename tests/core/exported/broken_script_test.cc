@@ -122,8 +122,11 @@ TEST_F(BrokenScript, CodeIsNotNestedDeeply) {
   }();
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"x = " + open, "code/__torch__.py has more than 200 brackets inside one another"},
-      {"# ' \\\n    x = " + open, "brackets inside one another"},
+      {"# '\n    x = " + open, "brackets inside one another"},
+      {"# type: ' \\\n ' \"\n    x = " + open, "a text that goes on in the next line"},
+      {"y = ' \\\n ' + \"\n    x = " + open, "a text that goes on in the next line"},
       {"y = \"\"\" \" \"\"\" " + open, "a text in three quotes"},
+      {"# type: '''\n \" ''' + " + open, "a text in three quotes"},
       {"y = " + repeated("not ", 50000) + "True", "more than 300 operators in an expression"},
       {"x = x" + repeated(" + x", 50000), "operators in an expression"},
       {"x = x" + repeated(" + \\\n x", 50000), "operators in an expression"},
