@@ -2,6 +2,10 @@
 // file and the key or node.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -224,17 +228,45 @@ TEST_F(BrokenProgram, TooManyNodesAreRefused) {
   }
   nodes.clear();
   const std::string all = text.substr(0, at) + many + text.substr(at);
-  EXPECT_ERROR(
-      load_exported(write(
-          "n.pt2", ckpt::zip_text(
-                       {{"m/archive_format", "pt2"},
-                        {"m/archive_version", "0"},
-                        {"m/byteorder", "little"},
-                        {"m/models/model.json", all},
-                        {"m/data/weights/model_weights_config.json", file.weights.dump()},
-                        {"m/data/weights/weight_0", file.weight_bytes},
-                        {"m/data/constants/model_constants_config.json", file.constants.dump()}}))),
-      Code::kUnsupported, "more than 1048576 nodes are not accepted");
+  std::vector<ckpt::ZipEntry> entries = file.entries();
+  entries[3].data = all;
+  EXPECT_ERROR(load_exported(write("n.pt2", ckpt::zip_text(entries))), Code::kUnsupported,
+               "more than 1048576 nodes are not accepted");
+}
+
+int64_t peak_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.rfind("VmHWM:", 0) == 0) {
+      return std::stoll(line.substr(6)) * 1024;
+    }
+  }
+  return -1;
+}
+
+// The file is a hole for the most part.
+TEST_F(BrokenProgram, AProgramThatIsTooLargeIsRefusedUnread) {
+  constexpr int64_t kBytes = (int64_t{1} << 28) + 1;
+  std::vector<ckpt::ZipEntry> entries = file.entries();
+  std::rotate(entries.begin() + 3, entries.begin() + 4, entries.end());
+  ckpt::ZipEntry& program = entries.back();
+  ASSERT_EQ(program.name, "m/models/model.json");
+  program.data.clear();
+  program.listed_bytes = kBytes;
+  program.flags = 8;  // the directory alone says how many bytes it has
+  const auto hole = static_cast<int64_t>(ckpt::zip_text(entries).find("PK\x01\x02"));
+  const std::string zip = ckpt::zip_text(entries, {-1, -1, hole + kBytes});
+  const std::string path = write("m.pt2", zip.substr(0, static_cast<size_t>(hole)));
+  std::filesystem::resize_file(path, static_cast<uintmax_t>(hole + kBytes));
+  std::ofstream(path, std::ios::binary | std::ios::app) << zip.substr(static_cast<size_t>(hole));
+
+  std::ofstream("/proc/self/clear_refs") << "5";  // the peak begins anew
+  const int64_t before = peak_bytes();
+  EXPECT_ERROR(load_exported(path), Code::kCorruptData,
+               "m.pt2: its record models/model.json has 268435457 bytes, at most 268435456 are "
+               "accepted");
+  EXPECT_GT(before, 0);
+  EXPECT_LT(peak_bytes() - before, kBytes / 4);
 }
 
 }  // namespace

@@ -60,8 +60,8 @@ struct ProgramFile {
   std::string weight_bytes = ckpt::number_bytes(0x40000000, 4) + ckpt::number_bytes(0x40400000, 4);
   std::vector<ckpt::ZipEntry> more = {};
 
-  std::string bytes() const {
-    std::vector<ckpt::ZipEntry> entries = {
+  std::vector<ckpt::ZipEntry> entries() const {
+    std::vector<ckpt::ZipEntry> all = {
         {"m/archive_format", "pt2"},
         {"m/archive_version", "0"},
         {"m/byteorder", "little"},
@@ -69,11 +69,11 @@ struct ProgramFile {
         {"m/data/weights/model_weights_config.json", weights.dump()},
         {"m/data/weights/weight_0", weight_bytes},
         {"m/data/constants/model_constants_config.json", constants.dump()}};
-    for (const ckpt::ZipEntry& entry : more) {
-      entries.push_back(entry);
-    }
-    return ckpt::zip_text(entries);
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
   }
+
+  std::string bytes() const { return ckpt::zip_text(entries()); }
 
   json& node(size_t index) { return program["graph_module"]["graph"]["nodes"][index]; }
 };
