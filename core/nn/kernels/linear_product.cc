@@ -217,6 +217,10 @@ void set_product_engine(ProductEngine engine) {
   chosen_engine.store(engine, std::memory_order_relaxed);
 }
 
+bool product_engine_is_set() {
+  return chosen_engine.load(std::memory_order_relaxed) != ProductEngine::kAuto;
+}
+
 const ProductSpeed& product_speed() {
   static const ProductSpeed speed = measure();  // ranks that are threads wait for the first
   return speed;

@@ -34,6 +34,8 @@ struct ProductSpeed {
 
 // The engine for the whole process; kAuto until it is set.
 void set_product_engine(ProductEngine engine);
+// Whether it is set, and not kAuto: numbers then depend on no measurement.
+bool product_engine_is_set();
 // What large fp32 products use now: never kAuto.
 ProductEngine product_engine();
 // The measurement behind kAuto, over the three products of a linear layer: a few tens of ms when

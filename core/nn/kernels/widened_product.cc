@@ -1,5 +1,6 @@
 #include "core/nn/kernels/widened_product.h"
 
+#include <ATen/Context.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
 #include <fmt/format.h>
@@ -51,6 +52,11 @@ Bf16Race bf16_raced_and_logged() {
   return result;
 }
 
+// Two measurements may come out differently, and so would the bits of two runs.
+bool must_repeat() {
+  return product_engine_is_set() || at::globalContext().deterministicAlgorithms();
+}
+
 // Ranks that are threads wait for the first.
 const Bf16Race& bf16_race() {
   static const Bf16Race result = bf16_raced_and_logged();
@@ -76,7 +82,7 @@ void set_bf16_products(Bf16Products products) {
 
 bool bf16_products_are_widened() {
   const Bf16Products products = chosen_products.load(std::memory_order_relaxed);
-  return products == Bf16Products::kAuto ? bf16_race().fp32_wins()
+  return products == Bf16Products::kAuto ? !must_repeat() && bf16_race().fp32_wins()
                                          : products == Bf16Products::kWidened;
 }
 
@@ -84,7 +90,7 @@ bool is_for_widening(int64_t m, int64_t n, int64_t k) { return std::min({m, n, k
 
 std::string describe_bf16_products() {
   if (chosen_products.load(std::memory_order_relaxed) == Bf16Products::kAuto) {
-    return describe_bf16(bf16_race());
+    return must_repeat() ? "native (as runs must repeat)" : describe_bf16(bf16_race());
   }
   return bf16_products_are_widened() ? "widened to fp32 (set)" : "native (set)";
 }

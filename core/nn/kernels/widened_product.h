@@ -13,15 +13,18 @@
 namespace fsdp2::nn {
 
 enum class Bf16Products {
-  kAuto,  // through fp32 if its products are clearly faster: measured once, by the first large one
+  // Through fp32 if its products are clearly faster: measured once, by the first large one. Native
+  // without a measurement, which may come out differently in another run, once a product engine is
+  // set or LibTorch's operators are to be deterministic.
+  kAuto,
   kNative,   // LibTorch's own
   kWidened,  // through fp32
 };
 
 // For the whole process; kAuto until it is set.
 void set_bf16_products(Bf16Products products);
-// What large products do now. The first call measures, some tens of ms where LibTorch's own are not
-// emulated, and logs what came of it.
+// What large products do now. The first call that has to measure takes some tens of ms where
+// LibTorch's own are not emulated, and logs what came of it.
 bool bf16_products_are_widened();
 // Whether a product of such sizes, a [m,k] b [k,n], gains by it if large ones do.
 bool is_for_widening(int64_t m, int64_t n, int64_t k);

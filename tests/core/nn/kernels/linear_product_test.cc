@@ -160,6 +160,26 @@ TEST_F(WidenedProduct, LeavesSmallAndThinProductsToLibTorch) {
   EXPECT_TRUE(is_for_widening(128, 128, 128));
 }
 
+TEST(Bf16Products, AreNativeWhereRunsMustRepeat) {
+  const c10::NoGradGuard no_grad;
+  const at::Tensor x = random_leaf({128, 128}, 1, at::kBFloat16);
+  const at::Tensor weight = random_leaf({128, 128}, 2, at::kBFloat16);
+  const auto expect_native = [&] {
+    EXPECT_FALSE(bf16_products_are_widened());
+    EXPECT_TRUE(linear_product(x, weight).equal(at::linear(x, weight)));
+    EXPECT_EQ(describe_bf16_products(), "native (as runs must repeat)");
+  };
+  for (const ProductEngine engine : {ProductEngine::kMkl, ProductEngine::kOneDnn}) {
+    set_product_engine(engine);
+    expect_native();
+  }
+  set_product_engine(ProductEngine::kAuto);
+  at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
+  expect_native();
+  at::globalContext().setDeterministicAlgorithms(false, /*warn_only=*/false);
+  EXPECT_THAT(describe_bf16_products(), ::testing::HasSubstr("measured"));
+}
+
 TEST(Bf16Products, NativeOnesAreLibTorchsOwn) {
   const c10::NoGradGuard no_grad;
   set_bf16_products(Bf16Products::kNative);

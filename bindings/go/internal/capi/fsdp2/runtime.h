@@ -29,7 +29,9 @@ enum {
   FSDP2_PRODUCT_ENGINE_ONEDNN = 2
 };
 /* Chooses the CPU engine of LibTorch that computes the fp32 products of this library's linear
- * layers. */
+ * layers. With AUTO, their bf16 products and attention in bf16 go through fp32 where that is
+ * measured to be faster; with an engine named, or fsdp2_runtime_set_deterministic, they are
+ * LibTorch's own, which no measurement decides. */
 FSDP2_CALL fsdp2_runtime_set_product_engine(int32_t engine);
 /* flag 1: the operators of LibTorch in this process give the same bits in every run on the same
  * machines, with as many ranks and threads; 0, with which a process begins: they may differ where
