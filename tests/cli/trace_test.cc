@@ -3,11 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <climits>
 #include <filesystem>
 #include <map>
 #include <set>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -16,6 +18,7 @@
 namespace fsdp2::test {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using Arguments = std::vector<std::string>;
 
@@ -173,6 +176,24 @@ TEST(Trace, MistakesAreOneLine) {
   const std::string file = empty_directory() + "/file";
   write_file(file, "");
   EXPECT_THAT(told({"--trace", file}).err, HasSubstr("--trace " + file + ": "));
+}
+
+// There is room in a path for the name of the trace, but not for all names that are needed.
+TEST(Trace, WhoseNamesAreTooLongIsRefusedBeforeTheFirstStep) {
+  constexpr size_t kRoom = PATH_MAX - 1 - std::string_view("/trace-rank0.json").size();
+  constexpr size_t kName = 200;
+  const std::string top = empty_directory() + "/long";
+  std::string folder = top;
+  while (folder.size() + 1 + kName + 1 < kRoom) {
+    folder += "/" + std::string(kName, 'x');
+  }
+  folder += "/" + std::string(kRoom - folder.size() - 1, 'x');
+  const Training training = train(1, traced(folder));
+  EXPECT_EQ(training.outcome.exit_code, 1);
+  EXPECT_TRUE(training.steps.empty());
+  EXPECT_THAT(training.outcome.err,
+              AllOf(HasSubstr("--trace " + folder), HasSubstr("File name too long")));
+  std::filesystem::remove_all(top);
 }
 
 }  // namespace

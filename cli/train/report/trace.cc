@@ -18,6 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 std::string name_of_trace(int64_t rank) { return "trace-rank" + std::to_string(rank) + ".json"; }
+std::string name_of_table(int64_t rank) { return "operators-rank" + std::to_string(rank) + ".txt"; }
 
 void write_text(const std::string& path, const std::string& text) {
   std::ofstream file(path, std::ios::binary);
@@ -59,9 +60,21 @@ Trace::Trace(const TrainOptions& options, const Mesh& mesh)
     throw Failure("--trace " + directory_ + ": " +
                   (error ? error.message() : "is a file, expected a directory"));
   }
-  // What an earlier run has left there is not to be taken for a part of this one.
-  fs::remove(path(name_of_trace(rank_)), error);
-  write_text(path(name_of_trace(rank_)), "");
+  try_files();
+}
+
+// Finds out before the first step whether the files can be written. What an earlier run has left
+// there is not to be taken for a part of this one.
+void Trace::try_files() const {
+  const std::string trace = path(name_of_trace(rank_)), table = path(name_of_table(rank_));
+  const std::string unfinished = trace + ".tmp";  // what Kineto writes before it is the trace
+  std::error_code ignored;
+  for (const std::string& file : {trace, table, unfinished}) {
+    fs::remove(file, ignored);
+    write_text(file, "");
+  }
+  fs::remove(table, ignored);
+  fs::remove(unfinished, ignored);
 }
 
 // A failure ends the run without the trace; the profiler must not outlive it.
@@ -99,8 +112,7 @@ std::string Trace::stop() {
   is_running_ = false;
   is_done_ = true;
   check(fsdp2_profile_stop(path(name_of_trace(rank_)).c_str()));
-  write_text(path("operators-rank" + std::to_string(rank_) + ".txt"),
-             text_of(fsdp2_profile_describe));
+  write_text(path(name_of_table(rank_)), text_of(fsdp2_profile_describe));
   check(fsdp2_mesh_barrier(mesh_.get()));
   return rank_ == 0 ? merge() : "";
 }

@@ -13,7 +13,7 @@ namespace fsdp2::cli {
 // that it finds in the directory. Without --trace, this does nothing.
 class Trace {
  public:
-  // Makes the directory. Throws Failure.
+  // Makes the directory. Throws Failure, also if the files could not be written there.
   Trace(const TrainOptions& options, const Mesh& mesh);
   ~Trace();
   Trace(const Trace&) = delete;
@@ -27,6 +27,7 @@ class Trace {
 
  private:
   std::string path(const std::string& name) const;
+  void try_files() const;
   std::string stop();
   std::string merge() const;
 
