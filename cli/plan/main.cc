@@ -21,7 +21,7 @@ void plan(const PlanOptions& options) {
     return;
   }
   std::cout << model.describe();
-  if (options.seq_len > 0) {
+  if (options.run.seq_len > 0) {
     std::cout << step_report(model, options);
   }
   if (options.memory_gb > 0) {

@@ -1,43 +1,44 @@
 // What `fsdp2 plan` is asked to work out.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
-#include "cli/sharding.h"
+#include "core/config/train_options.h"
 
 namespace fsdp2::cli {
 
+using config::TrainOptions;
+
 constexpr int64_t kMostRanks = 1 << 20;  // a table of all ranks is made
+constexpr double kGigabyte = 1e9;        // as all of a plan counts
 
 struct PlanOptions {
-  std::string model;  // a directory with config.json, the file itself, or a program's .pt2 or .pt
-  int world_size = 1;
-  int rank = 0;
-  Sharding sharding;
-  std::string dtype = "fp32";
-  std::string param_dtype = "none";
-  std::string reduce_dtype = "none";
-  std::string comm_path = "auto";
-  std::string optimizer = "adamw";
-  std::string optimizer_states = "default";
-  double momentum = 0.9;  // of SGD
-  int prefetch = 1;
+  PlanOptions();
 
-  // The step whose memory is told; 0: none is.
-  int64_t seq_len = 0;
-  int64_t micro_batch = 1;
-  int64_t grad_accum = 1;
-  bool activation_checkpointing = false;
-  int recompute_every = 1;
-  double memory_gb = 0;  // which it is to fit in; 0: that is not asked
+  // The run. A model is a directory with config.json, the file itself, a preset, or a program's
+  // .pt2 or .pt. With a seq_len of 0 the step's memory is not told; micro_batch says how large the
+  // step is.
+  TrainOptions run;
+  int rank = 0;
+  double memory_gb = 0;  // which the step is to fit in; 0: that is not asked
   bool json = false;
 
-  // What a plan does not know of its configuration file: "--mlp-tiles (run.yaml:12 ...)".
+  // What a plan does not know of its configuration file: "--pregather (run.yaml:12 ...)".
   std::vector<std::string> left_out;
 };
 
+// What a plan does with a key of a run, by its name in core/config/key_table.h.
+enum class KeyUse {
+  kFlag,          // it changes what a step holds or moves, and is a flag of the plan, too
+  kLeftOut,       // it does so, and a plan says that it does not know it
+  kNone,          // it changes nothing in a step's memory and traffic
+  kNotDecidedYet  // a new key
+};
+KeyUse use_of_key(const std::string& name);
+
 // False: help has been printed. Throws UsageError.
-bool parse_plan_options(std::vector<std::string> arguments, PlanOptions* out);
+bool parse_plan_options(const std::vector<std::string>& arguments, PlanOptions* out);
 
 }  // namespace fsdp2::cli

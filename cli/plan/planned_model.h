@@ -9,13 +9,12 @@ namespace fsdp2::cli {
 
 class PlannedModel {
  public:
-  // Throws Failure, and UsageError for what the model does not have.
+  // Made as fsdp2 train makes it. Throws Failure, and UsageError for what the model does not have.
   explicit PlannedModel(const PlanOptions& options);
 
   // Units, memory without activations, traffic and schedule.
   std::string describe() const;
-  // The step has options.grad_accum micro batches, each with options.micro_batch windows of
-  // options.seq_len tokens.
+  // The step has grad_accum micro batches, each with micro_batch windows of seq_len tokens.
   fsdp2_plan_memory step_memory() const;
   // All-gathers of units in a step of one micro batch.
   int64_t gathers() const;
@@ -24,12 +23,16 @@ class PlannedModel {
   ReshardChoice keep_gathered_within(int64_t bytes) const;
 
  private:
+  fsdp2_plan_options plan_options() const;
   PlannedStep step() const;
+  void keep_gathered_by_budget() const;
 
   PlanOptions options_;
   Module module_;
   Mesh mesh_;
   Shard shard_;
+  Optimizer optimizer_;
+  Step step_;  // says how the shard's step computes its loss and reduces
 };
 
 }  // namespace fsdp2::cli

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <functional>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -13,8 +16,6 @@
 namespace fsdp2::cli {
 
 namespace {
-
-constexpr double kGigabyte = 1e9;  // as the rest of a plan counts
 
 std::string gigabytes(int64_t bytes) {
   char text[32];
@@ -48,8 +49,9 @@ std::string table_of(const std::vector<std::vector<std::string>>& rows) {
 }
 
 std::string step_text(const PlanOptions& options) {
-  const std::string windows = options.micro_batch == 1 ? " window" : " windows";
-  return std::to_string(options.micro_batch) + windows + " of " + std::to_string(options.seq_len) +
+  const TrainOptions& run = options.run;
+  const std::string windows = run.micro_batch == 1 ? " window" : " windows";
+  return std::to_string(run.micro_batch) + windows + " of " + std::to_string(run.seq_len) +
          " tokens";
 }
 
@@ -59,93 +61,196 @@ struct Alternative {
   PlanOptions options;
 };
 
+using Change = std::function<void(TrainOptions&)>;
+
+// What may make a step smaller. Those of one kind exclude each other.
+struct Saving {
+  enum class Kind {
+    kBatch,
+    kRecomputation,
+    kLoss,
+    kMlps,
+    kReductions,
+    kSequences,
+    kGathers,
+    kMoments,
+    kDtype
+  };
+
+  Kind kind;
+  std::string flags;
+  Change change;
+};
+
 // Whether the tool takes these options together.
 bool is_taken(const PlanOptions& options) {
   try {
-    check_sharding(options.sharding);
-    check_sharding_for_world(options.sharding, options.world_size);
-    return true;
+    check_sharding(options.run.sharding());
+    check_sharding_for_world(options.run.sharding(), options.run.world_size);
+    return options.run.micro_batch > 0;
   } catch (const UsageError&) {
     return false;
   }
 }
 
-bool may_halve_moments(const PlanOptions& o) {
-  const bool has_moments = o.optimizer == "adamw" || o.optimizer == "adam";
-  return has_moments && o.optimizer_states == "default" && o.dtype == "fp32";
+bool may_halve_moments(const TrainOptions& run) {
+  const bool has_moments = run.optimizer == "adamw" || run.optimizer == "adam";
+  return has_moments && run.optimizer_states == "default" && run.dtype == "fp32";
 }
 
-bool may_halve_gathers(const PlanOptions& o) {
-  return o.param_dtype == "none" && o.dtype == "fp32";
+bool may_halve_gathers(const TrainOptions& run) {
+  return run.param_dtype == "none" && run.dtype == "fp32";
+}
+
+Change checkpointed(int every) {
+  return [every](TrainOptions& run) {
+    run.activation_checkpointing = true;
+    run.recompute_every = every;
+  };
+}
+
+Saving recomputation() {
+  return {Saving::Kind::kRecomputation, "--activation-checkpointing", checkpointed(1)};
 }
 
 // What costs least time comes first.
-std::vector<Alternative> alternatives_to(const PlanOptions& options) {
-  std::vector<Alternative> all;
-  const auto add = [&](const std::string& flags, const auto& change) {
-    Alternative alternative{flags, options};
-    change(alternative.options);
-    if (is_taken(alternative.options)) {
-      all.push_back(std::move(alternative));
+std::vector<Saving> savings_of(const TrainOptions& run) {
+  using Kind = Saving::Kind;
+  constexpr int64_t kChunk = 1024;
+  constexpr int64_t kTiles = 4;
+  std::vector<Saving> all;
+  const auto add = [&](Kind kind, const std::string& flags, Change change) {
+    all.push_back({kind, flags, std::move(change)});
+  };
+  if (run.reshard_budget_gb == 0) {
+    add(Kind::kGathers, "--reshard-after-forward false",
+        [](TrainOptions& r) { r.reshard_after_forward = "false"; });
+    add(Kind::kGathers, "--reshard-after-forward true",
+        [](TrainOptions& r) { r.reshard_after_forward = "true"; });
+  }
+  if (run.accum_sync == "last" && run.grad_accum > 1) {
+    add(Kind::kReductions, "--accum-sync every", [](TrainOptions& r) { r.accum_sync = "every"; });
+  }
+  if (run.chunked_loss == 0 && run.micro_batch * run.seq_len > kChunk) {
+    add(Kind::kLoss, "--chunked-loss " + std::to_string(kChunk),
+        [=](TrainOptions& r) { r.chunked_loss = kChunk; });
+  }
+  if (run.mlp_tiles == 0) {
+    add(Kind::kMlps, "--mlp-tiles " + std::to_string(kTiles),
+        [=](TrainOptions& r) { r.mlp_tiles = kTiles; });
+  }
+  if (!run.activation_checkpointing) {
+    add(Kind::kRecomputation, "--activation-checkpointing --recompute-every 2", checkpointed(2));
+  }
+  if (!run.activation_checkpointing || run.recompute_every > 1) {
+    all.push_back(recomputation());
+  }
+  for (int64_t windows = run.micro_batch / 2; windows > 0; windows /= 2) {
+    add(Kind::kBatch, "--micro-batch " + std::to_string(windows),
+        [=](TrainOptions& r) { r.micro_batch = windows; });
+  }
+  for (int64_t ranks = 2; ranks <= 8; ranks *= 2) {
+    if (ranks > run.ulysses_size && run.world_size % ranks == 0) {
+      add(Kind::kSequences, "--ulysses-size " + std::to_string(ranks),
+          [=](TrainOptions& r) { r.ulysses_size = ranks; });
     }
-  };
-  const auto checkpointed = [](int every) {
-    return [every](PlanOptions& o) {
-      o.activation_checkpointing = true;
-      o.recompute_every = every;
-    };
-  };
-  add("--reshard-after-forward false",
-      [](PlanOptions& o) { o.sharding.reshard_after_forward = "false"; });
-  add("--reshard-after-forward true",
-      [](PlanOptions& o) { o.sharding.reshard_after_forward = "true"; });
-  if (!options.activation_checkpointing) {
-    add("--activation-checkpointing --recompute-every 2", checkpointed(2));
   }
-  if (!options.activation_checkpointing || options.recompute_every > 1) {
-    add("--activation-checkpointing", checkpointed(1));
+  if (may_halve_moments(run)) {
+    add(Kind::kMoments, "--optimizer-states bf16",
+        [](TrainOptions& r) { r.optimizer_states = "bf16"; });
   }
-  for (int64_t windows = options.micro_batch / 2; windows > 0; windows /= 2) {
-    const std::string count = std::to_string(windows);
-    add("--micro-batch " + count, [&](PlanOptions& o) { o.micro_batch = windows; });
-    add("--micro-batch " + count + " --activation-checkpointing", [&](PlanOptions& o) {
-      checkpointed(1)(o);
-      o.micro_batch = windows;
-    });
-  }
-  if (may_halve_moments(options)) {
-    add("--optimizer-states bf16", [](PlanOptions& o) { o.optimizer_states = "bf16"; });
-  }
-  if (may_halve_gathers(options)) {
-    add("--param-dtype bf16", [](PlanOptions& o) { o.param_dtype = "bf16"; });
-  }
-  for (int ranks = 2; ranks <= 8 && options.world_size <= kMostRanks / ranks; ranks *= 2) {
-    add("--world-size " + std::to_string(options.world_size * ranks),
-        [&](PlanOptions& o) { o.world_size *= ranks; });
+  if (may_halve_gathers(run)) {
+    add(Kind::kDtype, "--param-dtype bf16", [](TrainOptions& r) { r.param_dtype = "bf16"; });
   }
   return all;
 }
 
-// What takes least with so many ranks for each of these.
-Alternative smallest(const PlanOptions& options, int ranks) {
-  Alternative least{"--micro-batch 1 --activation-checkpointing", options};
-  PlanOptions& o = least.options;
-  o.micro_batch = 1;
-  o.activation_checkpointing = true;
-  o.recompute_every = 1;
-  if (may_halve_moments(options)) {
-    least.flags += " --optimizer-states bf16";
-    o.optimizer_states = "bf16";
+Alternative with(const PlanOptions& options, const std::vector<Saving>& savings) {
+  Alternative made{"", options};
+  for (const Saving& saving : savings) {
+    made.flags += (made.flags.empty() ? "" : " ") + saving.flags;
+    saving.change(made.options.run);
   }
-  if (may_halve_gathers(options)) {
-    least.flags += " --param-dtype bf16";
-    o.param_dtype = "bf16";
+  return made;
+}
+
+// Whether that is what options do to a model that does not take them, as sequences that its heads
+// cannot share, or tiles of MLPs that it has not.
+bool is_refusal(const Failure& failure) {
+  return failure.status() == FSDP2_E_INVALID_ARGUMENT || failure.status() == FSDP2_E_UNSUPPORTED ||
+         failure.status() == FSDP2_E_NOT_FOUND;
+}
+
+// The bytes of a step; nothing for options that the model does not take.
+std::optional<int64_t> bytes_of(const PlanOptions& options) {
+  if (!is_taken(options)) {
+    return std::nullopt;
   }
-  if (ranks > 1) {
-    o.world_size *= ranks;
-    least.flags += " --world-size " + std::to_string(o.world_size);
+  try {
+    return PlannedModel(options).step_memory().peak_bytes;
+  } catch (const Failure& failure) {
+    if (!is_refusal(failure)) {
+      throw;
+    }
+    return std::nullopt;
   }
-  return least;
+}
+
+// A table of what was tried.
+class Trials {
+ public:
+  explicit Trials(double memory_gb) : most_(static_cast<int64_t>(memory_gb * kGigabyte)) {}
+
+  void add(const std::string& flags, int64_t bytes) {
+    some_fit_ = some_fit_ || bytes <= most_;
+    rows_.push_back({flags, gigabytes(bytes), bytes <= most_ ? "fits" : "does not fit"});
+  }
+  std::optional<int64_t> add(const Alternative& alternative) {
+    const std::optional<int64_t> bytes = bytes_of(alternative.options);
+    if (bytes) {
+      add(alternative.flags, *bytes);
+    }
+    return bytes;
+  }
+
+  bool some_fit() const { return some_fit_; }
+  int64_t most() const { return most_; }
+  std::string to_text() const { return table_of(rows_); }
+
+ private:
+  const int64_t most_;
+  bool some_fit_ = false;
+  std::vector<std::vector<std::string>> rows_;
+};
+
+// Of each kind what takes least, if that is less than what is given.
+class BestOfKinds {
+ public:
+  explicit BestOfKinds(int64_t given) : given_(given) {}
+
+  void add(const Saving& saving, int64_t bytes) {
+    const auto best = best_.find(saving.kind);
+    if (bytes < (best == best_.end() ? given_ : best->second.first)) {
+      best_[saving.kind] = {bytes, saving};
+    }
+  }
+  std::vector<Saving> all() const {
+    std::vector<Saving> savings;
+    for (const auto& [kind, best] : best_) {
+      savings.push_back(best.second);
+    }
+    return savings;
+  }
+
+ private:
+  const int64_t given_;
+  std::map<Saving::Kind, std::pair<int64_t, Saving>> best_;
+};
+
+Alternative with_ranks(const PlanOptions& options, int64_t factor) {
+  Alternative more{"--world-size " + std::to_string(options.run.world_size * factor), options};
+  more.options.run.world_size *= factor;
+  return more;
 }
 
 }  // namespace
@@ -171,43 +276,48 @@ std::string step_json(const PlannedModel& model) {
 }
 
 std::string fitting_report(const PlannedModel& model, const PlanOptions& options) {
-  const auto most = static_cast<int64_t>(options.memory_gb * kGigabyte);
-  std::vector<std::vector<std::string>> rows;
-  bool some_fit = false;
-  const auto add = [&](const std::string& flags, const PlannedModel& planned) {
-    const int64_t bytes = planned.step_memory().peak_bytes;
-    some_fit = some_fit || bytes <= most;
-    rows.push_back({flags, gigabytes(bytes), bytes <= most ? "fits" : "does not fit"});
-    return bytes;
-  };
-  add("as given", model);
-  for (const Alternative& alternative : alternatives_to(options)) {
-    add(alternative.flags, PlannedModel(alternative.options));
+  constexpr int64_t kMostFactor = 8;
+  Trials trials(options.memory_gb);
+  const int64_t given = model.step_memory().peak_bytes;
+  trials.add("as given", given);
+  BestOfKinds best(given);
+  for (const Saving& saving : savings_of(options.run)) {
+    if (const auto bytes = trials.add(with(options, {saving}))) {
+      best.add(saving, *bytes);
+    }
+    if (saving.kind == Saving::Kind::kBatch && !options.run.activation_checkpointing) {
+      trials.add(with(options, {saving, recomputation()}));
+    }
   }
-  // No option is enough alone: all together, and then more ranks as long as they help.
+  for (int64_t factor = 2; factor <= kMostFactor && options.run.world_size <= kMostRanks / factor;
+       factor *= 2) {
+    trials.add(with_ranks(options, factor));
+  }
+  // No option is enough alone: all that save together, and then more ranks as long as they help.
+  const Alternative together = with(options, best.all());
   int64_t before = std::numeric_limits<int64_t>::max();
-  for (int ranks = 1; !some_fit && options.world_size <= kMostRanks / ranks; ranks *= 2) {
-    const Alternative least = smallest(options, ranks);
-    if (!is_taken(least.options)) {
+  for (int64_t factor = together.flags.empty() ? 2 : 1;
+       !trials.some_fit() && options.run.world_size <= kMostRanks / factor; factor *= 2) {
+    Alternative least = factor == 1 ? together : with_ranks(together.options, factor);
+    least.flags = factor == 1 ? together.flags : together.flags + " " + least.flags;
+    const std::optional<int64_t> bytes = trials.add(least);
+    if (!bytes || *bytes >= before) {
       break;
     }
-    const int64_t bytes = add(least.flags, PlannedModel(least.options));
-    if (bytes >= before) {
-      break;
-    }
-    before = bytes;
+    before = *bytes;
   }
-  return "\na step in " + gigabytes(most) + " of tensors\n" + table_of(rows) +
-         (some_fit ? ""
-                   : "  no options of fsdp2 plan make it fit: a smaller unit may, or a shorter "
-                     "sequence\n");
+  return "\na step in " + gigabytes(trials.most()) + " of tensors\n" + trials.to_text() +
+         (trials.some_fit() ? ""
+                            : "  no options of fsdp2 plan make it fit: a smaller unit may, or a "
+                              "shorter sequence\n");
 }
 
 std::string reshard_report(const PlanOptions& options) {
-  const Sharding& sharding = options.sharding;
+  const TrainOptions& run = options.run;
   const bool reshards =
-      sharding.reshard_after_forward == "default" || sharding.reshard_after_forward == "true";
-  if (!reshards || (sharding.strategy != "full_shard" && sharding.strategy != "hybrid_shard")) {
+      run.reshard_after_forward == "default" || run.reshard_after_forward == "true";
+  const bool is_whole = run.strategy == "full_shard" || run.strategy == "hybrid_shard";
+  if (!reshards || !is_whole || run.reshard_budget_gb > 0) {
     return "";  // it is not the plan's to choose
   }
   PlanOptions of_rank0 = options;  // as all ranks choose

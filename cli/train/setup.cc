@@ -170,7 +170,7 @@ std::string config_path(const TrainOptions& options) {
   return is_exported_file(options.model) ? "" : options.model;
 }
 
-void build_model(const TrainOptions& options, Module* out) {
+void build_model(const TrainOptions& options, const char* config_flag, Module* out) {
   fsdp2_module_options module = FSDP2_MODULE_OPTIONS_INIT;
   module.dtype = dtype_number(options.dtype);
   module.seed = options.seed;
@@ -178,7 +178,7 @@ void build_model(const TrainOptions& options, Module* out) {
   module.config_overrides = overrides.empty() ? nullptr : overrides.c_str();
   if (!options.model_config.empty()) {
     const bool unties = options.untie_embeddings_and_output_weights;
-    module_from_config_file("--model-config", options.model_config, module, out,
+    module_from_config_file(config_flag, options.model_config, module, out,
                             unties ? Ties::kNone : Ties::kAsGiven);
   } else if (is_exported_file(options.model)) {
     check(fsdp2_module_from_exported(options.model.c_str(), &module, out->out()));
@@ -232,9 +232,10 @@ void lay_out_mesh(const TrainOptions& options, const Mesh& job, Mesh* out) {
   check(fsdp2_mesh_create_in(job.get(), &mesh, out->out()));
 }
 
-void make_model(const TrainOptions& options, Module* out, const std::string& overrides_origin) {
+void make_model(const TrainOptions& options, Module* out, const std::string& overrides_origin,
+                const char* config_flag) {
   try {
-    build_model(options, out);
+    build_model(options, config_flag, out);
   } catch (const Failure& failure) {
     if (options.config_overrides.empty()) {
       throw;

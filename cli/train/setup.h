@@ -24,8 +24,10 @@ void set_up_process(const TrainOptions& options);
 void join_job(const config::Plan& plan, Mesh* out);
 // Collective. The mesh that the strategy asks for.
 void lay_out_mesh(const TrainOptions& options, const Mesh& job, Mesh* out);
-// overrides_origin: where --config-overrides comes from, for what is wrong with them.
-void make_model(const TrainOptions& options, Module* out, const std::string& overrides_origin = "");
+// overrides_origin: where --config-overrides comes from, for what is wrong with them. config_flag:
+// what names options.model_config in messages.
+void make_model(const TrainOptions& options, Module* out, const std::string& overrides_origin = "",
+                const char* config_flag = "--model-config");
 // Collective. The parameters get no values yet.
 void shard_model(const TrainOptions& options, const Module& module, const Mesh& mesh, Shard* out);
 // The root first, whose name is empty.

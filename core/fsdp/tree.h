@@ -2,6 +2,7 @@
 // parameters of the root's module. Each of the units keeps it alive.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -13,6 +14,12 @@
 namespace fsdp2::fsdp {
 
 class Unit;
+
+// How a step of the tree is taken, as far as that decides how much memory it needs.
+struct StepShape {
+  bool reduces_last = false;  // gradients of the micro batches before the last stay unreduced
+  int64_t loss_chunk = 0;     // labels that the loss computes at a time (nn::LossChunk)
+};
 
 class Tree {
  public:
@@ -51,6 +58,9 @@ class Tree {
   // become finite again since, by a load for example.
   const std::string& cause_of_bad_values() const { return cause_of_bad_values_; }
   void set_cause_of_bad_values(std::string cause) { cause_of_bad_values_ = std::move(cause); }
+  // Of the step that was made last for the tree; by default, all micro batches alike.
+  const StepShape& step_shape() const { return step_shape_; }
+  void set_step_shape(const StepShape& shape) { step_shape_ = shape; }
   // Bytes and calls of the units' gathers and reductions since they were made.
   CommCounters comm_counters() const;
 
@@ -68,6 +78,7 @@ class Tree {
   std::vector<ShardedParam*> parameters_;
   Scheduler scheduler_;
   std::string cause_of_bad_values_;
+  StepShape step_shape_;
 };
 
 }  // namespace fsdp2::fsdp

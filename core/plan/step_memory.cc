@@ -3,13 +3,17 @@
 #include <ATen/ops/ones_like.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/base/error.h"
 #include "core/fsdp/held_bytes.h"
+#include "core/fsdp/held_reductions.h"
 #include "core/fsdp/scheduler.h"
+#include "core/fsdp/tree.h"
 #include "core/nn/backward.h"
+#include "core/nn/loss_chunk.h"
 #include "core/nn/meta_tensor.h"
 #include "core/plan/meta_bytes.h"
 #include "core/plan/shape_rules.h"
@@ -57,8 +61,17 @@ class AssumedValues {
 void take_step(fsdp::Unit& root, const nn::Values& inputs, int64_t micro_batches) {
   const AssumedValues values(root);
   nn::Module& module = *root.modules().front();
+  const fsdp::StepShape& shape = root.tree().step_shape();
+  const nn::LossChunk chunk(module, shape.loss_chunk);
+  std::optional<fsdp::HeldReductions> held;
+  if (shape.reduces_last && micro_batches > 1) {
+    held.emplace(root);
+  }
   try {
     for (int64_t micro = 0; micro < micro_batches; ++micro) {
+      if (held && micro + 1 == micro_batches) {
+        held->release();
+      }
       const at::Tensor loss = nn::scalar_loss(module(inputs));
       nn::run_backward({loss}, {at::ones_like(loss)});
     }
@@ -89,8 +102,10 @@ StepMemory rehearse_step(fsdp::Unit& root, const nn::Values& inputs, int64_t mic
               "memory of a step: expected a mesh of device type meta, found {}",
               root.mesh().device().str());
   const nn::Module& module = *root.modules().front();
-  // The third micro batch meets what the second has met: gradients of those before.
-  const auto step = [&] { take_step(root, inputs, std::min<int64_t>(micro_batches, 2)); };
+  // The third micro batch meets what the second has met: gradients of those before. Where the last
+  // alone reduces, it is one more.
+  const int64_t different = root.tree().step_shape().reduces_last ? 3 : 2;
+  const auto step = [&] { take_step(root, inputs, std::min(micro_batches, different)); };
   install_shape_rules();
   move_ignored(module);
   step();  // the first one also makes what all others find

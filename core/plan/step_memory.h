@@ -21,9 +21,10 @@ struct StepMemory {
 };
 
 // Takes a step of so many micro batches, each with these inputs of a forward of the root's module,
-// whose output is its loss. The state of the model is that of before. Errors: kUnsupported unless
-// the mesh's device is meta, for an operator whose shapes nobody tells, and for inputs at whose
-// values a forward looks; those of a forward; kInvalidArgument for an output that is no loss.
+// whose output is its loss, by the step shape of the root's tree (fsdp/tree.h). The state of the
+// model is that of before. Errors: kUnsupported unless the mesh's device is meta, for an operator
+// whose shapes nobody tells, and for inputs at whose values a forward looks; those of a forward;
+// kInvalidArgument for an output that is no loss.
 StepMemory rehearse_step(fsdp::Unit& root, const nn::Values& inputs, int64_t micro_batches);
 
 }  // namespace fsdp2::plan

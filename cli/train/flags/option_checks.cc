@@ -277,15 +277,19 @@ void check_model_options(const TrainOptions& o) {
   check_numbers(o);
 }
 
+void check_step_options(const TrainOptions& o) {
+  check_recompute(o);
+  check_optimizer_states(o.optimizer_states, o.optimizer, o.dtype);
+  check_reshard_budget(o);
+}
+
 void check_options(const TrainOptions& o) {
   check_model_options(o);
   check_data(o);
   read_no_decay(o.no_decay);
   read_lr_scales(o.lr_scale);
   LrPlan plan(o.lr_plan);
-  check_recompute(o);
-  check_optimizer_states(o.optimizer_states, o.optimizer, o.dtype);
-  check_reshard_budget(o);
+  check_step_options(o);
   check_outcome(o);
   check_exported(o);
 }

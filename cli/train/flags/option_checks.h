@@ -11,6 +11,10 @@ namespace fsdp2::cli {
 // process. Throws UsageError, which names the flag.
 void check_model_options(const TrainOptions& options);
 
+// Checks how activations are recomputed, the optimizer's states, and what of the step is left to a
+// budget. Throws UsageError, which names the flag.
+void check_step_options(const TrainOptions& options);
+
 // Checks all options of a training run. Throws UsageError, which names the flag.
 void check_options(const TrainOptions& options);
 

@@ -13,7 +13,10 @@
 
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "core/fsdp/held_reductions.h"
+#include "core/fsdp/tree.h"
 #include "core/nn/backward.h"
+#include "core/nn/loss_chunk.h"
 #include "core/nn/sequence_peers.h"
 #include "core/nn/token_loss.h"
 #include "core/nn/value_map.h"
@@ -80,55 +83,6 @@ double n_here(const LabelCounts& labels) {
   return static_cast<double>(std::accumulate(labels.here.begin(), labels.here.end(), int64_t{0}));
 }
 
-// Leaves the gradients of some micro batches unreduced; what the caller has set comes back with
-// release() or at the end.
-class HeldReductions {
- public:
-  explicit HeldReductions(fsdp::Unit& root) {
-    for (const auto& unit : root.units()) {
-      if (unit->group() != nullptr) {
-        fsdp::GroupSettings& settings = unit->group()->settings();
-        held_.emplace_back(&settings, settings.requires_gradient_sync);
-        settings.requires_gradient_sync = false;
-      }
-    }
-  }
-  ~HeldReductions() { release(); }
-  HeldReductions(const HeldReductions&) = delete;
-  HeldReductions& operator=(const HeldReductions&) = delete;
-
-  void release() {
-    for (const auto& [settings, flag] : held_) {
-      settings->requires_gradient_sync = flag;
-    }
-    held_.clear();
-  }
-
- private:
-  std::vector<std::pair<fsdp::GroupSettings*, bool>> held_;
-};
-
-// The chunk of the module's loss while it lives; one of 0 leaves the module alone.
-class LossChunk {
- public:
-  LossChunk(nn::Module& module, int64_t labels)
-      : loss_(labels > 0 ? &nn::token_loss(module, "loss in chunks") : nullptr) {
-    set(labels);
-  }
-  ~LossChunk() { set(0); }
-  LossChunk(const LossChunk&) = delete;
-  LossChunk& operator=(const LossChunk&) = delete;
-
- private:
-  void set(int64_t labels) {
-    if (loss_ != nullptr) {
-      loss_->set_loss_chunk(labels);
-    }
-  }
-
-  nn::TokenLoss* loss_;
-};
-
 }  // namespace
 
 TrainStep::TrainStep(std::shared_ptr<nn::Module> module, std::shared_ptr<Optimizer> optimizer,
@@ -152,7 +106,8 @@ TrainStep::TrainStep(std::shared_ptr<nn::Module> module, std::shared_ptr<Optimiz
   FSDP2_CHECK(options_.loss_chunk >= 0, Code::kInvalidArgument,
               "loss_chunk: expected at least 1 label, or 0 for the loss's own choice, got {}",
               options_.loss_chunk);
-  const LossChunk has_chunks(*module_, options_.loss_chunk);
+  const nn::LossChunk has_chunks(*module_, options_.loss_chunk);
+  optimizer_->root().tree().set_step_shape({options_.accumulate_last, options_.loss_chunk});
 }
 
 void TrainStep::set_position(int64_t next_step) {
@@ -193,8 +148,8 @@ at::Tensor TrainStep::share_of_mean(const at::Tensor& loss, const LabelCounts& l
 std::vector<at::Tensor> TrainStep::forward_backward(const std::vector<nn::Values>& batch,
                                                     const LabelCounts& labels) {
   std::vector<at::Tensor> losses;
-  const LossChunk chunk(*module_, options_.loss_chunk);
-  std::optional<HeldReductions> held;
+  const nn::LossChunk chunk(*module_, options_.loss_chunk);
+  std::optional<fsdp::HeldReductions> held;
   if (options_.accumulate_last && batch.size() > 1) {
     held.emplace(optimizer_->root());
   }

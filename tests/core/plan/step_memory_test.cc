@@ -10,6 +10,7 @@
 
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <ostream>
 #include <regex>
 #include <sstream>
@@ -20,11 +21,14 @@
 #include "core/comm/world.h"
 #include "core/fsdp/fully_shard.h"
 #include "core/fsdp/held_bytes.h"
+#include "core/fsdp/held_reductions.h"
 #include "core/fsdp/parameter_values.h"
+#include "core/fsdp/tree.h"
 #include "core/fsdp/wrap.h"
 #include "core/models/registry.h"
 #include "core/nn/kernels/linear_product.h"
 #include "core/nn/kernels/widened_product.h"
+#include "core/nn/loss_chunk.h"
 #include "core/nn/recompute/activation_checkpoint.h"
 #include "core/nn/seeded_init.h"
 #include "core/nn/token_loss.h"
@@ -44,6 +48,7 @@ struct Case {
   bool has_dropout = false;
   at::Tensor seen = {};  // the mask
   int images = 0;        // one in each of the first rows
+  fsdp::StepShape shape = {};
 };
 
 std::ostream& operator<<(std::ostream& out, const Case& test) { return out << test.name; }
@@ -129,7 +134,15 @@ int64_t measured(const Case& test) {
     const int64_t before = live_bytes();
     const auto held = static_cast<int64_t>(fsdp::held_bytes(*model));
     const PeakBytes peak;
+    const nn::LossChunk chunk(*model, test.shape.loss_chunk);
+    std::optional<fsdp::HeldReductions> reductions;
+    if (test.shape.reduces_last) {
+      reductions.emplace(*root);
+    }
     for (int micro = 0; micro < test.micro_batches; ++micro) {
+      if (reductions && micro + 1 == test.micro_batches) {
+        reductions->release();
+      }
       (*model)(inputs).toTensor().backward();
     }
     most = held + peak.get() - before;
@@ -143,6 +156,7 @@ TEST_P(StepMemoryOf, IsWhatAStepOnTheHostTakes) {
   const Case& test = GetParam();
   const auto model = model_of(test);
   const auto root = shard(model, test, "meta");
+  root->tree().set_step_shape(test.shape);
   const StepMemory planned = rehearse_step(*root, batch(test), test.micro_batches);
   const int64_t real = measured(test);
   RecordProperty("planned_over_measured",
@@ -195,6 +209,14 @@ Case with_images(int images, Case test) {
   return test;
 }
 
+Case shaped(const fsdp::StepShape& shape, Case test) {
+  test.shape = shape;
+  return test;
+}
+
+constexpr fsdp::StepShape kReducesLast = {/*reduces_last=*/true};
+constexpr fsdp::StepShape kSmallChunks = {/*reduces_last=*/false, /*loss_chunk=*/8};
+
 using Reshard = fsdp::ReshardAfterForward;
 INSTANTIATE_TEST_SUITE_P(
     Cases, StepMemoryOf,
@@ -212,7 +234,11 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"CheckpointedMixed", "tiny-llama", 2, mixed(), checkpoint_layers},
         Case{"LossInChunks", "tiny-llama", 4, {}, in_small_chunks},
         Case{"Frozen", "tiny-llama", 4, {}, freeze_mlps},
-        Case{"MicroBatches", "tiny-llama", 4, {}, nullptr, 3}, with_dropout({"Dropout"}),
+        Case{"MicroBatches", "tiny-llama", 4, {}, nullptr, 3},
+        shaped(kReducesLast, {"TwoReduceLast", "tiny-llama", 4, {}, nullptr, 2}),
+        shaped(kReducesLast, {"ThreeReduceLast", "tiny-llama", 4, {}, nullptr, 3}),
+        shaped(kReducesLast, {"FourReduceLast", "tiny-llama", 4, mixed(), nullptr, 4}),
+        shaped(kSmallChunks, {"ChunksOfTheStep"}), with_dropout({"Dropout"}),
         with_dropout({"Gpt2Dropout", "tiny-gpt2"}), seeing(at::ones({4, 32}, at::kLong), {"Mask"}),
         with_dropout(seeing(at::ones({4, 32}, at::kLong), {"MaskAndDropout"})),
         seeing(at::tensor({0, 20, 32, 64, 96, 128}, at::kLong), {"Packed"}),
