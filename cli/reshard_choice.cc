@@ -21,8 +21,12 @@ std::vector<std::string> units_that_stay_gathered(const Shard& shard) {
   return names;
 }
 
-std::array<fsdp2_tensor, 2> inputs_of(const PlannedStep& step) {
-  return {step.tokens.get(), step.tokens.get()};
+std::vector<fsdp2_tensor> inputs_of(const PlannedStep& step) {
+  std::vector<fsdp2_tensor> inputs = {step.tokens.get(), step.tokens.get()};
+  if (!step.pixels.is_null()) {
+    inputs.insert(inputs.end(), {{0}, {0}, step.pixels.get(), step.grids.get()});
+  }
+  return inputs;
 }
 
 }  // namespace

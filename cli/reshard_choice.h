@@ -11,7 +11,8 @@ namespace fsdp2::cli {
 
 // A step of a plan: what fsdp2_plan_get_memory takes.
 struct PlannedStep {
-  Tensor tokens;  // and their labels
+  Tensor tokens;         // and their labels
+  Tensor pixels, grids;  // of images; none: there are none
   size_t micro_batches = 1;
   fsdp2_plan_options options = FSDP2_PLAN_OPTIONS_INIT;
 };

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 #include <variant>
 
@@ -30,6 +32,9 @@ void check_step(const PlanOptions& o) {
   require_within("--seq-len", run.seq_len, 0, kMostTokens);
   require_within("--micro-batch", run.micro_batch, 1, kMostWindows);
   require_within("--micro-batch x --seq-len", run.micro_batch * run.seq_len, 0, kMostTokens);
+  require_within("--images", o.images, 0, kMostWindows);
+  require(o.images == 0 || run.seq_len > 0, "--images needs --seq-len: images are in its windows");
+  require((o.images > 0) == !o.image_size.empty(), "--images and --image-size go together");
   require_within("--grad-accum", run.grad_accum, 1, kMostParts);
   require_within("--recompute-every", run.recompute_every, 1, kMostParts);
   require_within("--mlp-tiles", run.mlp_tiles, 0, kMostParts);
@@ -106,6 +111,11 @@ bool parse(const Texts& arguments, config::PlanRequest* request, PlanOptions* o)
       add_flag(&app, key);
     }
   }
+  add_number(app, "--images", &o->images, "Images in each window, for a model that sees images")
+      ->option_text("N (0)");
+  app.add_option("--image-size", o->image_size,
+                 "Height and width of these images in pixels, as 448x672")
+      ->option_text("HxW");
   add_number(app, "--memory-gb", &o->memory_gb,
              "Memory that a step is to fit in, in GB: shows which options make it fit")
       ->option_text("X (0: not asked)");
@@ -175,6 +185,8 @@ config::Plan read_run(const config::PlanRequest& request) {
 
 // The micro batch may be told as a part of the whole job's.
 void share_batch(config::TrainOptions* run) {
+  require_within("--world-size", run->world_size, 1, kMostRanks);
+  require_within("--micro-batch", run->micro_batch, 0, kMostWindows);
   if (run->micro_batch > 0) {
     return;
   }
@@ -199,6 +211,11 @@ void settle(PlanOptions* o) {
     run.model = std::exchange(run.model_config, "");
   }
   share_batch(&run);
+  if (o->memory_gb > 0 && run.reshard_budget_gb > 0) {
+    run.reshard_budget_gb = 0;
+    o->left_out.push_back(
+        "--reshard-budget-gb, as --memory-gb tells which units may stay gathered");
+  }
   if (run.param_dtype == "auto") {
     // The devices of the run are not here; fp16, which older GPUs take instead, is as large.
     run.param_dtype = "bf16";
@@ -210,6 +227,11 @@ void settle(PlanOptions* o) {
 }
 
 }  // namespace
+
+std::string config_path(const std::string& model) {
+  std::error_code error;
+  return std::filesystem::is_directory(model, error) ? model + "/config.json" : model;
+}
 
 PlanOptions::PlanOptions() {
   run.seq_len = 0;

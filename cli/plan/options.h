@@ -22,7 +22,9 @@ struct PlanOptions {
   // step is.
   TrainOptions run;
   int rank = 0;
-  double memory_gb = 0;  // which the step is to fit in; 0: that is not asked
+  int64_t images = 0;      // in each window
+  std::string image_size;  // "448x672", height and width
+  double memory_gb = 0;    // which the step is to fit in; 0: that is not asked
   bool json = false;
 
   // What a plan does not know of its configuration file: "--pregather (run.yaml:12 ...)".
@@ -37,6 +39,9 @@ enum class KeyUse {
   kNotDecidedYet  // a new key
 };
 KeyUse use_of_key(const std::string& name);
+
+// The file that a model's directory has for its configuration; other names are that file's own.
+std::string config_path(const std::string& model);
 
 // False: help has been printed. Throws UsageError.
 bool parse_plan_options(const std::vector<std::string>& arguments, PlanOptions* out);

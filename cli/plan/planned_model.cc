@@ -1,11 +1,10 @@
 #include "cli/plan/planned_model.h"
 
-#include <filesystem>
-#include <system_error>
 #include <utility>
 
 #include "cli/arguments.h"
 #include "cli/exported_file.h"
+#include "cli/plan/planned_images.h"
 #include "cli/train/reshard_budget.h"
 #include "cli/train/setup.h"
 
@@ -17,9 +16,7 @@ namespace {
 TrainOptions planned_run(const PlanOptions& options) {
   TrainOptions run = options.run;
   if (!is_exported_file(run.model)) {
-    const std::string model = std::exchange(run.model, "");
-    std::error_code error;
-    run.model_config = std::filesystem::is_directory(model, error) ? model + "/config.json" : model;
+    run.model_config = config_path(std::exchange(run.model, ""));
   }
   run.device = "meta";
   run.cpu_offload = false;  // shards of a CPU's ranks are in the host's memory anyway
@@ -84,7 +81,11 @@ std::string PlannedModel::describe() const {
 
 PlannedStep PlannedModel::step() const {
   const TrainOptions& run = options_.run;
-  return planned_step(run.micro_batch, run.seq_len, run.grad_accum, plan_options());
+  PlannedStep step = planned_step(run.micro_batch, run.seq_len, run.grad_accum, plan_options());
+  if (options_.images > 0) {
+    add_images(options_, &step);
+  }
+  return step;
 }
 
 fsdp2_plan_memory PlannedModel::step_memory() const { return memory_of(shard_, step()); }

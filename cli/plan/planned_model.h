@@ -14,7 +14,8 @@ class PlannedModel {
 
   // Units, memory without activations, traffic and schedule.
   std::string describe() const;
-  // The step has grad_accum micro batches, each with micro_batch windows of seq_len tokens.
+  // The step has grad_accum micro batches, each with micro_batch windows of seq_len tokens and
+  // the images of each window.
   fsdp2_plan_memory step_memory() const;
   // All-gathers of units in a step of one micro batch.
   int64_t gathers() const;

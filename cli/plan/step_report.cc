@@ -51,8 +51,13 @@ std::string table_of(const std::vector<std::vector<std::string>>& rows) {
 std::string step_text(const PlanOptions& options) {
   const TrainOptions& run = options.run;
   const std::string windows = run.micro_batch == 1 ? " window" : " windows";
+  const std::string images = options.images == 0
+                                 ? ""
+                                 : ", each with " + std::to_string(options.images) +
+                                       (options.images == 1 ? " image of " : " images of ") +
+                                       options.image_size + " pixels";
   return std::to_string(run.micro_batch) + windows + " of " + std::to_string(run.seq_len) +
-         " tokens";
+         " tokens" + images;
 }
 
 // Another set of options, by the flags that make it.
@@ -109,8 +114,10 @@ Change checkpointed(int every) {
   };
 }
 
-Saving recomputation() {
-  return {Saving::Kind::kRecomputation, "--activation-checkpointing", checkpointed(1)};
+// The flags also where a run of the options given recomputes some layers already.
+Saving recomputation(const TrainOptions& run) {
+  const std::string every = run.recompute_every > 1 ? " --recompute-every 1" : "";
+  return {Saving::Kind::kRecomputation, "--activation-checkpointing" + every, checkpointed(1)};
 }
 
 // What costs least time comes first.
@@ -122,12 +129,10 @@ std::vector<Saving> savings_of(const TrainOptions& run) {
   const auto add = [&](Kind kind, const std::string& flags, Change change) {
     all.push_back({kind, flags, std::move(change)});
   };
-  if (run.reshard_budget_gb == 0) {
-    add(Kind::kGathers, "--reshard-after-forward false",
-        [](TrainOptions& r) { r.reshard_after_forward = "false"; });
-    add(Kind::kGathers, "--reshard-after-forward true",
-        [](TrainOptions& r) { r.reshard_after_forward = "true"; });
-  }
+  add(Kind::kGathers, "--reshard-after-forward false",
+      [](TrainOptions& r) { r.reshard_after_forward = "false"; });
+  add(Kind::kGathers, "--reshard-after-forward true",
+      [](TrainOptions& r) { r.reshard_after_forward = "true"; });
   if (run.accum_sync == "last" && run.grad_accum > 1) {
     add(Kind::kReductions, "--accum-sync every", [](TrainOptions& r) { r.accum_sync = "every"; });
   }
@@ -143,7 +148,7 @@ std::vector<Saving> savings_of(const TrainOptions& run) {
     add(Kind::kRecomputation, "--activation-checkpointing --recompute-every 2", checkpointed(2));
   }
   if (!run.activation_checkpointing || run.recompute_every > 1) {
-    all.push_back(recomputation());
+    all.push_back(recomputation(run));
   }
   for (int64_t windows = run.micro_batch / 2; windows > 0; windows /= 2) {
     add(Kind::kBatch, "--micro-batch " + std::to_string(windows),
@@ -286,7 +291,7 @@ std::string fitting_report(const PlannedModel& model, const PlanOptions& options
       best.add(saving, *bytes);
     }
     if (saving.kind == Saving::Kind::kBatch && !options.run.activation_checkpointing) {
-      trials.add(with(options, {saving, recomputation()}));
+      trials.add(with(options, {saving, recomputation(options.run)}));
     }
   }
   for (int64_t factor = 2; factor <= kMostFactor && options.run.world_size <= kMostRanks / factor;
@@ -317,7 +322,7 @@ std::string reshard_report(const PlanOptions& options) {
   const bool reshards =
       run.reshard_after_forward == "default" || run.reshard_after_forward == "true";
   const bool is_whole = run.strategy == "full_shard" || run.strategy == "hybrid_shard";
-  if (!reshards || !is_whole || run.reshard_budget_gb > 0) {
+  if (!reshards || !is_whole) {
     return "";  // it is not the plan's to choose
   }
   PlanOptions of_rank0 = options;  // as all ranks choose
