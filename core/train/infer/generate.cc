@@ -146,6 +146,14 @@ void check_room_for_images(const models::LanguageModel& model, const TokenRows& 
   }
 }
 
+// By several ranks. They make forwards until the last row of any of them has ended, and of no row
+// is it known before whether a rank has images in the next forward.
+bool is_gathered_on_use(const nn::Module& module) {
+  const std::shared_ptr<fsdp::Unit> root = fsdp::find_unit(module);
+  return root != nullptr && root->policy().schedule == fsdp::Schedule::kOnUse &&
+         root->mesh().team().size() > 1;
+}
+
 std::vector<Row*> going_on(std::vector<Row>& rows) {
   std::vector<Row*> going;
   for (Row& row : rows) {
@@ -187,6 +195,9 @@ void check_generation(const nn::Module& module, const TokenRows& prompts,
                                       [](const at::Tensor& input) { return input.defined(); });
   FSDP2_CHECK(!prompts.empty() || !has_images, Code::kInvalidArgument,
               "images for generation: expected a prompt that has them, found no prompt");
+  FSDP2_CHECK(!has_images || !is_gathered_on_use(module), Code::kUnsupported,
+              "images for generation: expected a shard with FSDP2_COMM_SCHEDULE_AGREED, found one "
+              "on use, whose ranks would have to end rows with images together");
   check_room_for_images(model, prompts, options.max_new_tokens);
   if (!prompts.empty()) {
     const at::Tensor tokens = window_of(all_of(prompts), model.max_positions()).tokens;

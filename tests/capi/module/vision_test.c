@@ -215,8 +215,9 @@ static void mistakes_in_images_are_told_to_all_ranks(void) {
 static void gather_on_use(fsdp2_mesh mesh, int rank) {
   fsdp2_shard_options options = FSDP2_SHARD_OPTIONS_INIT;
   const fsdp2_module module = vision_model();
+  fsdp2_generate_options generate = FSDP2_GENERATE_OPTIONS_INIT;
   fsdp2_shard shard;
-  fsdp2_tensor inputs[kInputs], loss = {0};
+  fsdp2_tensor inputs[kInputs], loss = {0}, made = {0}, counts = {0};
   size_t n = 0;
   options.comm_schedule = FSDP2_COMM_SCHEDULE_ON_USE;
   shard = shard_with(module, mesh, &options);
@@ -227,6 +228,12 @@ static void gather_on_use(fsdp2_mesh mesh, int rank) {
   EXPECT_MESSAGE("images: rank 0 has some, rank 1 has none");
   destroy_inputs(inputs, kInputs);
   inputs_of_rank(2 * rank, inputs);
+  /* Rows need not end together, and what follows has no images. */
+  generate.vision_inputs = inputs + kPixels;
+  generate.n_vision_inputs = kInputs - kPixels;
+  EXPECT_STATUS(fsdp2_module_generate_batch(module, inputs[0], NULL, 0, &generate, &made, &counts),
+                FSDP2_E_UNSUPPORTED);
+  EXPECT_MESSAGE("expected a shard with FSDP2_COMM_SCHEDULE_AGREED, found one on use");
   EXPECT_OK(fsdp2_module_forward(module, inputs, kInputs, 0, &loss, 1, &n));
   EXPECT_OK(fsdp2_tensor_backward(loss));
   EXPECT_OK(fsdp2_tensor_destroy(loss));
