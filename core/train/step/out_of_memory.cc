@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cstdint>
+#include <exception>
 
 #include "core/base/error.h"
 #include "core/device/device_memory.h"
@@ -19,53 +20,67 @@ std::string mebibytes(int64_t bytes) {
   return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / kMebibyte);
 }
 
-int64_t planned_bytes(fsdp::Unit& root, int64_t optimizer_bytes) {
+// Nothing for a step that cannot be planned.
+std::string planned_text(Optimizer& optimizer) {
   plan::PlanOptions options;
-  options.optimizer_bytes = optimizer_bytes;
-  return plan::make_step_plan(root, options).total();
+  options.optimizer_bytes = static_cast<int64_t>(optimizer.full_state_bytes());
+  try {
+    return fmt::format(", where {} are planned without activations",
+                       mebibytes(plan::make_step_plan(optimizer.root(), options).total()));
+  } catch (const Error&) {
+    return "";
+  }
 }
 
+// Nothing for the host, and for an allocator that does not answer.
 std::string device_text(at::Device device) {
   const DevicePlugin* plugin = find_device_plugin(device.type());
   if (plugin == nullptr) {
     return "";
   }
-  const DeviceMemory memory = device_memory(device);
-  return fmt::format(
-      "; {} has {} allocated and {} reserved, with a largest free block of {}, and {} of {} free",
-      device.str(), mebibytes(memory.allocated), mebibytes(memory.reserved),
-      mebibytes(plugin->largest_free_block(device)), mebibytes(memory.free),
-      mebibytes(memory.total));
+  try {
+    const DeviceMemory memory = device_memory(device);
+    return fmt::format(
+        "; {} has {} allocated and {} reserved, with a largest free block of {}, and {} of {} free",
+        device.str(), mebibytes(memory.allocated), mebibytes(memory.reserved),
+        mebibytes(plugin->largest_free_block(device)), mebibytes(memory.free),
+        mebibytes(memory.total));
+  } catch (const std::exception&) {
+    return "";
+  }
 }
 
-std::string memory_text(Optimizer& optimizer, const std::string& where) {
+bool is_out_of_memory(Code code) {
+  return code == Code::kOutOfMemory || code == Code::kDeviceMemory;
+}
+
+std::string story_of(Optimizer& optimizer, const char* stage) {
   fsdp::Unit& root = optimizer.root();
   const auto held = static_cast<int64_t>(fsdp::held_bytes(*root.modules().front()));
   const auto states = static_cast<int64_t>(optimizer.state_bytes());
-  const auto all_states = static_cast<int64_t>(optimizer.full_state_bytes());
   return fmt::format(
       "; it was in {}; this rank holds {} of parameters, gradients and buffers and {} of optimizer "
-      "states, where "
-      "{} are planned without activations{}; docs/troubleshooting.md, \"Out of memory\", has what "
-      "helps",
-      where, mebibytes(held), mebibytes(states), mebibytes(planned_bytes(root, all_states)),
-      device_text(root.mesh().device()));
+      "states{}{}; docs/troubleshooting.md, \"Out of memory\", has what helps",
+      stage != nullptr ? stage : root.scheduler().place(), mebibytes(held), mebibytes(states),
+      planned_text(optimizer), device_text(root.mesh().device()));
 }
 
 }  // namespace
 
-void rethrow_with_memory(Optimizer& optimizer, const std::string& where) {
-  const Error error = current_exception_as_error();
-  if (error.code() != Code::kOutOfMemory && error.code() != Code::kDeviceMemory) {
+std::string memory_story(Optimizer& optimizer, const char* stage) noexcept {
+  try {
+    return is_out_of_memory(current_exception_as_error().code()) ? story_of(optimizer, stage) : "";
+  } catch (...) {  // there may be no memory for that either
+    return "";
+  }
+}
+
+void rethrow_with(const std::string& story) {
+  if (story.empty()) {
     throw;
   }
-  std::string text;
-  try {
-    text = memory_text(optimizer, where);
-  } catch (...) {  // there may be no memory for that either
-    text.clear();
-  }
-  throw Error(error.code(), error.message() + text, error.native_code());
+  const Error error = current_exception_as_error();
+  throw Error(error.code(), error.message() + story, error.native_code());
 }
 
 }  // namespace fsdp2::train

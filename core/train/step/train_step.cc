@@ -170,12 +170,15 @@ std::vector<at::Tensor> TrainStep::forward_backward(const std::vector<nn::Values
 TrainStep::Computed TrainStep::compute(const std::vector<std::vector<at::Tensor>>& batch) {
   fsdp::Unit& root = optimizer_->root();
   Team& team = root.mesh().team();
+  stage_ = "what precedes the forward";
   std::vector<nn::Values> inputs = values_of_each(batch);
   for (nn::Values& each : inputs) {
     nn::make_inputs_alike(*module_, each);  // before labels are counted
   }
   const LabelCounts labels = count_labels(inputs);
+  stage_ = nullptr;
   const std::vector<double> losses = read_losses(forward_backward(inputs, labels));
+  stage_ = "what follows the backward";
   if (!std::exchange(has_run_, true)) {
     warn_of_missing_gradients(root);
   }
@@ -297,7 +300,7 @@ StepResult TrainStep::run(const std::vector<std::vector<at::Tensor>>& batch) {
   try {
     computed = compute(batch);
   } catch (...) {
-    const std::string where = root.scheduler().place();
+    const std::string story = memory_story(*optimizer_, stage_);
     // The others are in a collective, or will be, perhaps over a unit's mesh that has none of the
     // ranks that failed first: tell them, and leave nothing half done.
     if (team.size() > 1) {
@@ -305,14 +308,15 @@ StepResult TrainStep::run(const std::vector<std::vector<at::Tensor>>& batch) {
     }
     root.scheduler().reset();
     optimizer_->zero_grad();
-    rethrow_with_memory(*optimizer_, where);
+    rethrow_with(story);
   }
   StepResult result;
   try {
     result = update(computed);
   } catch (...) {
+    const std::string story = memory_story(*optimizer_, "the optimizer's update");
     optimizer_->zero_grad();
-    rethrow_with_memory(*optimizer_, "the optimizer's update");
+    rethrow_with(story);
   }
   result.seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();

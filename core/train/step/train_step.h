@@ -118,6 +118,7 @@ class TrainStep {
   int64_t next_step_ = 0;
   int64_t skips_in_row_ = 0;
   bool has_run_ = false;
+  const char* stage_ = nullptr;  // of compute(); null in forward and backward, whose units tell
 };
 
 }  // namespace fsdp2::train
