@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdint>
+#include <set>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -38,7 +40,7 @@ std::string_view word_at(std::string_view text, size_t begin) {
 struct Definition {
   enum class State { kNew, kOpen, kDone };  // kOpen: what it names is being looked at
 
-  std::vector<std::string> named;
+  std::set<std::string_view> named;  // keys of the table of definitions
   int64_t depth = 0;
   State state = State::kNew;
   int64_t depth_with_named = 0;  // of kDone
@@ -139,8 +141,9 @@ class Definitions {
       const std::string_view word = word_at(text, at + 1);
       name += "." + std::string(word);
       at += 1 + word.size();
-      if (definitions_.count(name) == 1) {
-        definition.named.push_back(name);
+      const auto found = definitions_.find(name);
+      if (found != definitions_.end()) {
+        definition.named.insert(found->first);
         is_found = true;
       }
     }
@@ -160,7 +163,8 @@ class Definitions {
       definition.state = Definition::State::kOpen;
       check_depth(name, above + definition.depth);
       int64_t deepest = 0;
-      for (const std::string& other : definition.named) {
+      for (const std::string_view view : definition.named) {
+        const std::string other(view);
         if (other != name) {
           deepest =
               std::max(deepest, depth_of(other, definitions_.at(other), above + definition.depth));

@@ -234,15 +234,18 @@ TEST_F(BrokenProgram, TooManyNodesAreRefused) {
                "more than 1048576 nodes are not accepted");
 }
 
-int64_t peak_bytes() {
+// What the system says of this process under such a title; -1 if it says nothing.
+int64_t status_bytes(const std::string& title) {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
-    if (line.rfind("VmHWM:", 0) == 0) {
-      return std::stoll(line.substr(6)) * 1024;
+    if (line.rfind(title + ":", 0) == 0) {
+      return std::stoll(line.substr(title.size() + 1)) * 1024;
     }
   }
   return -1;
 }
+int64_t peak_bytes() { return status_bytes("VmHWM"); }
+int64_t resident_bytes() { return status_bytes("VmRSS"); }
 
 // The file is a hole for the most part.
 TEST_F(BrokenProgram, AProgramThatIsTooLargeIsRefusedUnread) {
@@ -260,8 +263,11 @@ TEST_F(BrokenProgram, AProgramThatIsTooLargeIsRefusedUnread) {
   std::filesystem::resize_file(path, static_cast<uintmax_t>(hole + kBytes));
   std::ofstream(path, std::ios::binary | std::ios::app) << zip.substr(static_cast<size_t>(hole));
 
-  std::ofstream("/proc/self/clear_refs") << "5";  // the peak begins anew
+  std::ofstream("/proc/self/clear_refs") << "5" << std::flush;  // the peak begins anew
   const int64_t before = peak_bytes();
+  if (before > resident_bytes() + kBytes / 4) {
+    GTEST_SKIP() << "this system does not let a peak begin anew";
+  }
   EXPECT_ERROR(load_exported(path), Code::kCorruptData,
                "m.pt2: its record models/model.json has 268435457 bytes, at most 268435456 are "
                "accepted");
