@@ -133,6 +133,14 @@ TEST_F(WidenedProduct, OfSeveralBlocksRoundsOnceIncludingGradients) {
   expect_one_rounding(/*rows=*/1024, /*in=*/1500, /*out=*/130, /*has_bias=*/true);
 }
 
+TEST_F(WidenedProduct, IsWhatALinearLayerComputes) {
+  const c10::NoGradGuard no_grad;
+  const at::Tensor x = random_leaf({256, 2048}, 1, at::kBFloat16);
+  const at::Tensor weight = random_leaf({512, 2048}, 2, at::kBFloat16);
+  // To the bit: another order of the sums would show in some of so many results.
+  EXPECT_TRUE(linear_product(x, weight).equal(widened_product_nt(x, weight)));
+}
+
 TEST_F(WidenedProduct, IsSummedInFp32AsPrecisely) {
   const c10::NoGradGuard no_grad;
   for (const auto& [rows, n, k] : std::vector<std::array<int64_t, 3>>{
