@@ -10,6 +10,7 @@
 #include "core/base/error.h"
 #include "core/models/language_model.h"
 #include "core/models/vision_inputs.h"
+#include "core/nn/value_map.h"
 #include "core/train/infer/forward_run.h"
 
 namespace fsdp2::train {
@@ -63,14 +64,6 @@ nn::Values model_inputs(const at::Tensor& tokens, const nn::Values& vision) {
   return inputs;
 }
 
-nn::Values values_of(const std::vector<at::Tensor>& tensors) {
-  nn::Values values;
-  for (const at::Tensor& tensor : tensors) {
-    values.push_back(tensor.defined() ? c10::IValue(tensor) : c10::IValue());
-  }
-  return values;
-}
-
 // The images and videos of the rows that go on, one row's after the other's.
 nn::Values vision_of(const std::vector<Row*>& rows) {
   nn::Values joined(rows.front()->vision.size());
@@ -120,7 +113,7 @@ std::vector<const std::vector<int64_t>*> all_of(const TokenRows& prompts) {
 std::vector<Row> begin_rows(const models::LanguageModel& model, const TokenRows& prompts,
                             const GenerateOptions& options) {
   const at::Tensor tokens = window_of(all_of(prompts), model.max_positions()).tokens;
-  const nn::Values inputs = model_inputs(tokens, values_of(options.vision));
+  const nn::Values inputs = model_inputs(tokens, nn::values_of(options.vision));
   std::vector<Row> rows;
   for (size_t i = 0; i < prompts.size(); ++i) {
     const auto row = static_cast<int64_t>(i);
@@ -201,7 +194,7 @@ void check_generation(const nn::Module& module, const TokenRows& prompts,
   check_room_for_images(model, prompts, options.max_new_tokens);
   if (!prompts.empty()) {
     const at::Tensor tokens = window_of(all_of(prompts), model.max_positions()).tokens;
-    module.check_inputs(model_inputs(tokens, values_of(options.vision)));
+    module.check_inputs(model_inputs(tokens, nn::values_of(options.vision)));
   }
 }
 
