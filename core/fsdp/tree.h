@@ -58,7 +58,7 @@ class Tree {
   // become finite again since, by a load for example.
   const std::string& cause_of_bad_values() const { return cause_of_bad_values_; }
   void set_cause_of_bad_values(std::string cause) { cause_of_bad_values_ = std::move(cause); }
-  // Of the step that was made last for the tree; by default, all micro batches alike.
+  // By the step that was made last for the tree; by default, all micro batches alike.
   const StepShape& step_shape() const { return step_shape_; }
   void set_step_shape(const StepShape& shape) { step_shape_ = shape; }
   // Bytes and calls of the units' gathers and reductions since they were made.

@@ -274,7 +274,7 @@ FSDP2_CALL fsdp2_module_generate(fsdp2_module module, const int64_t* prompt, siz
  *
  * Models that see images and videos answer to prompts with them in vision_inputs; a prompt has the
  * token of an image once for each of its merged patches, as for fsdp2_module_forward. Some prompts,
- * or all of a rank's, may have none, where the schedule is FSDP2_COMM_SCHEDULE_AGREED (shard.h). A
+ * or all of a rank's, may have none. Ranks need FSDP2_COMM_SCHEDULE_AGREED (shard.h) for images. A
  * row with images may not outgrow the model's positions, max_new_tokens included. The tokens
  * that images and videos stand in for are never drawn. The encoder runs in each forward.
  *
