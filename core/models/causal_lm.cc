@@ -250,8 +250,9 @@ at::Tensor CausalLM::logits_at(nn::Values inputs, const at::Tensor& places) {
     CausalLM::check_inputs(given);  // what the model has generated may be any of its tokens
     const at::Tensor hidden =
         nn::whole_of(run_body(given).hidden, given[0].toTensor().size(1), peers());
+    const at::Tensor own = places.to(hidden.device());
     const at::Tensor rows =
-        at::arange(hidden.size(0), places.options()).mul_(hidden.size(1)).add_(places);
+        at::arange(hidden.size(0), own.options()).mul_(hidden.size(1)).add_(own);
     logits = (*lm_head_)(hidden.flatten(0, 1).index_select(0, rows)).to(at::kFloat);
     return c10::IValue();
   });

@@ -192,6 +192,30 @@ static inline fsdp2_tensor int64_tensor(const int64_t* values, const int64_t* sh
   return tensor;
 }
 
+/* The tensor where the meshes have theirs; the one that is given is destroyed. */
+static inline fsdp2_tensor on_test_device(fsdp2_tensor tensor) {
+  const char* device = test_device() == NULL ? "cpu" : test_device();
+  fsdp2_tensor_info info;
+  fsdp2_value out = FSDP2_NONE;
+  size_t n = 0;
+  info.struct_size = (uint32_t)sizeof(info);
+  EXPECT_OK(fsdp2_tensor_get_info(tensor, &info));
+  {
+    const fsdp2_value to[3] = {FSDP2_TENSOR(tensor), FSDP2_STRING(device), FSDP2_DTYPE(info.dtype)};
+    EXPECT_OK(fsdp2_op_call("aten::to.device", to, 3, 0, (fsdp2_scope){0}, &out, 1, &n));
+  }
+  EXPECT_OK(fsdp2_tensor_destroy(tensor));
+  return out.tensor;
+}
+
+/* A mesh on GPUs must come before the first backward of a process: to be called where a test would
+ * run one on the host before. */
+static inline void use_test_device(void) {
+  if (test_device() != NULL) {
+    EXPECT_OK(fsdp2_mesh_destroy(lone_mesh()));
+  }
+}
+
 /* "TEST_TMPDIR/name"; the text lives until the fourth call after. */
 static inline const char* temporary_path(const char* name) {
   static _Thread_local char paths[4][1024];

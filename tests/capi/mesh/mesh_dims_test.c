@@ -151,7 +151,7 @@ static fsdp2_tensor counting(int64_t rows, int64_t columns, int64_t first) {
   for (i = 0; i < rows * columns; ++i) {
     values[i] = first + i;
   }
-  return int64_tensor(values, shape, 2);
+  return on_test_device(int64_tensor(values, shape, 2));
 }
 
 /* Destroys the tensor. */

@@ -183,7 +183,7 @@ static void mistake_a_mesh(fsdp2_mesh mesh, int rank) {
   const int64_t values[2] = {1, 2}, shape[1] = {2};
   const int is_wrong = rank == 1;
   const char *dim[1] = {"fsdp"}, *other[1] = {"tp"};
-  fsdp2_tensor tensor = int64_tensor(values, shape, 1), out = {0};
+  fsdp2_tensor tensor = on_test_device(int64_tensor(values, shape, 1)), out = {0};
   fsdp2_tensor* const where = is_wrong ? NULL : &out;
   fsdp2_mesh made = {0};
   fsdp2_mesh_options options = FSDP2_MESH_OPTIONS_INIT;
@@ -216,7 +216,7 @@ static void a_mistake_about_a_mesh_is_told_at_once(void) {
 /* Which group waits for this rank nobody can tell: all are told. */
 static void mistake_a_dim(fsdp2_mesh mesh, int rank) {
   const int64_t values[2] = {1, 2}, shape[1] = {2};
-  fsdp2_tensor tensor = int64_tensor(values, shape, 1);
+  fsdp2_tensor tensor = on_test_device(int64_tensor(values, shape, 1));
   expect_told(fsdp2_mesh_broadcast(mesh, rank == 1 ? 2 : 0, tensor), rank, FSDP2_E_INVALID_ARGUMENT,
               "dim: expected 0 to 1, found 2");
   EXPECT_OK(fsdp2_tensor_destroy(tensor));

@@ -46,6 +46,7 @@ static int run_as_rank(const char* rendezvous, int rank) {
   options.rank = rank;
   options.world_size = kWorld;
   options.timeout_ms = 60000;
+  options.device_type = test_device();
   EXPECT_OK(fsdp2_mesh_create(&options, &job));
   grid = grid_in(job, 2, 2);
   row = line_of(grid, "dp");

@@ -89,6 +89,7 @@ static void train_one_row(fsdp2_mesh job, int rank) {
   options.shape = pair;
   options.ranks = rank < 2 ? lower : upper;
   options.n_ranks = 2;
+  options.device_type = test_device();
   EXPECT_OK(fsdp2_mesh_create_in(job, &options, &row));
   if (rank >= 2) {
     train_stage(row, 1, rank - 2, temporary_path("one-row"), losses);

@@ -361,6 +361,7 @@ static void what_does_not_fit_is_refused(void) {
 }
 
 int main(void) {
+  use_test_device();
   RUN(a_tie_is_one_parameter_with_the_gradients_of_both_places);
   RUN(a_tie_is_the_same_at_any_world_size);
   RUN(checkpoints_hold_persistent_buffers);

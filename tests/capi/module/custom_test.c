@@ -180,6 +180,7 @@ static void it_trains_and_resumes_at_another_world_size(void) {
 }
 
 int main(void) {
+  use_test_device();
   RUN(a_custom_model_is_what_its_operators_are);
   RUN(it_trains_and_resumes_at_another_world_size);
   return harness_result();

@@ -227,22 +227,6 @@ static int32_t dtype_of(fsdp2_tensor tensor) {
   return info.dtype;
 }
 
-/* The tensor where the meshes have theirs; the one that is given is destroyed. */
-static fsdp2_tensor on_test_device(fsdp2_tensor tensor) {
-  const char* device = test_device() == NULL ? "cpu" : test_device();
-  fsdp2_tensor_info info;
-  fsdp2_value out = FSDP2_NONE;
-  size_t n = 0;
-  info.struct_size = (uint32_t)sizeof(info);
-  EXPECT_OK(fsdp2_tensor_get_info(tensor, &info));
-  {
-    const fsdp2_value to[3] = {FSDP2_TENSOR(tensor), FSDP2_STRING(device), FSDP2_DTYPE(info.dtype)};
-    EXPECT_OK(fsdp2_op_call("aten::to.device", to, 3, 0, (fsdp2_scope){0}, &out, 1, &n));
-  }
-  EXPECT_OK(fsdp2_tensor_destroy(tensor));
-  return out.tensor;
-}
-
 /* The dtype of the final norm's output, from inputs in fp32. The options are of its group alone.
  * A part of a model takes its inputs where they are. */
 static int32_t norm_dtype(fsdp2_mesh mesh, const fsdp2_shard_options* options) {

@@ -269,6 +269,7 @@ static void it_works_in_sharded_recomputed_modules(void) {
 }
 
 int main(void) {
+  use_test_device();
   RUN(backward_is_what_the_program_says);
   RUN(without_gradients_nothing_is_kept);
   RUN(failures_reach_the_call_that_needs_the_function);

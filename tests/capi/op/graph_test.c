@@ -17,7 +17,7 @@ static fsdp2_tensor filled(const int64_t* shape, float value) {
   }
   EXPECT_OK(
       fsdp2_tensor_from_buffer(values, n * sizeof(float), FSDP2_DTYPE_F32, shape, 3, &tensor));
-  return tensor;
+  return on_test_device(tensor);
 }
 
 static fsdp2_tensor run(fsdp2_module module, const char* path, fsdp2_tensor input) {
@@ -64,7 +64,7 @@ static fsdp2_tensor ones(void) {
   }
   EXPECT_OK(
       fsdp2_tensor_from_buffer(values, sizeof(values), FSDP2_DTYPE_F32, kLogitsShape, 3, &tensor));
-  return tensor;
+  return on_test_device(tensor);
 }
 
 static void differentiate_inputs(fsdp2_mesh mesh, int rank) {

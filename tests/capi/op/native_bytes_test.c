@@ -166,6 +166,7 @@ static void count_a_state(fsdp2_mesh mesh, int rank) {
 static void a_state_takes_what_its_chunks_take(void) { on_ranks("state", 2, 0, count_a_state); }
 
 int main(void) {
+  use_test_device();
   RUN(a_module_takes_what_its_values_and_gradients_take);
   RUN(a_rank_takes_its_shards_and_what_is_gathered);
   RUN(ignored_parameters_and_units_by_hand_count);

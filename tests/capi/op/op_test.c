@@ -272,7 +272,7 @@ static void take_loss_by_operators(fsdp2_mesh mesh, int rank) {
     values[1][i] = 2 + i;
   }
   tokens = int64_tensor(values[0], kShape, 2);
-  labels = int64_tensor(values[1], kFlat, 1);
+  labels = on_test_device(int64_tensor(values[1], kFlat, 1)); /* operators move nothing */
   EXPECT_OK(fsdp2_scope_create(&scope));
   EXPECT_OK(fsdp2_shard_zero_grad(shard));
   EXPECT_OK(fsdp2_module_forward(module, &tokens, 1, 0, &logits, 1, &n));

@@ -33,6 +33,7 @@ static fsdp2_status take_pieces(const fsdp2_gather_info* gather, fsdp2_tensor pi
   return fsdp2_tensor_write(chunks, values, info.n_bytes);
 }
 
+/* A device has labels of its own, which it has copied before. */
 static void change_labels_during_forward(fsdp2_mesh mesh, int rank) {
   const fsdp2_module module = tiny_model();
   const fsdp2_shard shard = shard_of(module, mesh);
@@ -42,7 +43,7 @@ static void change_labels_during_forward(fsdp2_mesh mesh, int rank) {
   batch[1] = int64_tensor(kTokens, kBatchShape, 2);
   EXPECT_OK(fsdp2_shard_set_all_gather_extension(shard, "model.layers.1", spoil_labels, take_pieces,
                                                  rank == 0 ? &batch[1] : NULL, NULL));
-  if (rank == 0) {
+  if (rank == 0 && test_device() == NULL) {
     EXPECT_STATUS(fsdp2_module_forward(module, batch, 2, 0, &loss, 1, &n),
                   FSDP2_E_INVALID_ARGUMENT);
     EXPECT_MESSAGE("label 1099511627776");

@@ -203,7 +203,10 @@ static fsdp2_status to_halves(const fsdp2_gather_info* gather, fsdp2_tensor chun
     halves[i] = (uint16_t)(values[i] >> 16);
   }
   ++*(int*)user_data;
-  return fsdp2_tensor_from_buffer(halves, info.n_bytes / 2, FSDP2_DTYPE_BF16, info.shape, 1, out);
+  EXPECT_OK(
+      fsdp2_tensor_from_buffer(halves, info.n_bytes / 2, FSDP2_DTYPE_BF16, info.shape, 1, out));
+  *out = on_test_device(*out);
+  return FSDP2_OK;
 }
 
 static fsdp2_status from_halves(const fsdp2_gather_info* gather, fsdp2_tensor pieces,

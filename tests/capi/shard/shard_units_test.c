@@ -95,6 +95,7 @@ static void wrap_by_rule_and_by_hand(fsdp2_mesh mesh, int rank) {
   fsdp2_mesh halves = {0};
   int i;
   place.fsdp_size = 2;
+  place.device_type = test_device();
   EXPECT_OK(fsdp2_mesh_create_in(mesh, &place, &halves));
   tiny_turn = rank;
   for (i = 0; i < 2; ++i) {

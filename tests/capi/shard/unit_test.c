@@ -181,6 +181,8 @@ static void use_the_head_alone(fsdp2_mesh mesh, int rank) {
   shard = shard_with(module, mesh, &options);
   EXPECT_OK(fsdp2_tensor_from_buffer(hidden, sizeof(hidden), FSDP2_DTYPE_F32, in_shape, 3, &input));
   EXPECT_OK(fsdp2_tensor_from_buffer(ones, sizeof(ones), FSDP2_DTYPE_F32, out_shape, 3, &gradient));
+  input = on_test_device(input);
+  gradient = on_test_device(gradient);
   for (i = 0; i < 2; ++i) {
     EXPECT_OK(fsdp2_shard_set_reduce_unused_parameters(shard, NULL, i, 1));
     EXPECT_OK(fsdp2_shard_clear_events(shard));
