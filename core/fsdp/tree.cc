@@ -16,6 +16,7 @@
 #include "core/comm/all_gather_numbers.h"
 #include "core/fsdp/unit.h"
 #include "core/nn/kernels/matmul_precision.h"
+#include "core/nn/kernels/widened_product.h"
 #include "core/nn/parameter_borrower.h"
 
 namespace fsdp2::fsdp {
@@ -204,17 +205,37 @@ std::string checked_plan(const nn::Module& module, const std::vector<Tree::Found
   return plan_text(found);
 }
 
-// Bf16 parts stand for the operands of products only where they are faster on all ranks: the clock
-// of one alone must not decide how it rounds. Where there is nobody to agree with, what the process
-// has settled for a real team stays.
-void agree_on_products(Team& team) {
+bool is_so_on_all(Team& team, bool here) {
+  const auto numbers = all_gather_numbers(team.control(), {here ? 1 : 0});
+  return std::find(numbers.begin(), numbers.end(), 0) == numbers.end();
+}
+
+// Whether the host multiplies by a matrix in bf16 that is large enough to be widened.
+bool has_bf16_products_on_host(const std::vector<Tree::Found>& found) {
+  const auto is_one = [](const ShardedParam* param) {
+    const std::vector<int64_t>& shape = param->layout().global_shape;
+    return param->compute_dtype() == at::kBFloat16 && shape.size() == 2 &&
+           nn::is_for_widening(shape[0], shape[1], shape[0]);
+  };
+  return std::any_of(found.begin(), found.end(), [&](const Tree::Found& entry) {
+    const ParamGroup* group = entry.unit->group();
+    return group != nullptr && entry.unit->mesh().device().is_cpu() &&
+           std::any_of(group->params().begin(), group->params().end(), is_one);
+  });
+}
+
+// Another way to multiply is taken only where it is faster on all ranks: the clock of one alone
+// must not decide how it rounds. What is asked before is part of the plan, the same on all. Where
+// there is nobody to agree with, what the process has settled for a real team stays.
+void agree_on_products(Team& team, const std::vector<Tree::Found>& found) {
   if (team.is_fake() || team.size() == 1) {
     return;
   }
-  const std::optional<bool> faster_here = nn::parts_are_faster();
-  if (faster_here) {  // on all ranks: the precision is part of the plan
-    const auto faster = all_gather_numbers(team.control(), {*faster_here ? 1 : 0});
-    nn::settle_parts(std::find(faster.begin(), faster.end(), 0) == faster.end());
+  if (const std::optional<bool> are_faster = nn::parts_are_faster()) {
+    nn::settle_parts(is_so_on_all(team, *are_faster));
+  }
+  if (has_bf16_products_on_host(found)) {
+    nn::settle_bf16_products(is_so_on_all(team, nn::bf16_products_are_widened()));
   }
 }
 
@@ -255,7 +276,7 @@ void Tree::make(const Unit& root) {
   check_may_be_root(root, found);
   std::vector<ShardedParam*> parameters = name_parameters(module, found);
   agree(root.mesh().team(), "the sharding plan", [&] { return checked_plan(module, found); });
-  agree_on_products(root.mesh().team());
+  agree_on_products(root.mesh().team(), found);
   // Connecting blocks until all ranks of a group do. Left to the first collective of each group,
   // ranks whose gathers and reductions interleave differently would wait for each other for ever.
   for (const Found& entry : found) {

@@ -23,8 +23,7 @@ constexpr int64_t kFewest = 128;
 
 std::atomic<MatmulPrecision> chosen_precision{MatmulPrecision::kHighest};
 
-enum class Settled { kNo, kFaster, kNotFaster };
-std::atomic<Settled> settled{Settled::kNo};
+RaceVerdict parts_verdict;
 
 int parts_of(MatmulPrecision precision) {
   switch (precision) {
@@ -69,9 +68,9 @@ const char* outcome_of(const Race& race) {
   if (!race.parts_win()) {
     return "; products stay strict fp32";
   }
-  return settled.load(std::memory_order_relaxed) == Settled::kNotFaster
-             ? "; not faster on another rank: products stay strict fp32"
-             : "";
+  return parts_verdict.get().value_or(true)
+             ? ""
+             : "; not faster on another rank: products stay strict fp32";
 }
 
 std::string describe(MatmulPrecision precision, const Race& race) {
@@ -117,7 +116,7 @@ std::string to_string(MatmulPrecision precision) {
 
 void set_matmul_precision(MatmulPrecision precision) {
   chosen_precision.store(precision, std::memory_order_relaxed);
-  settled.store(Settled::kNo, std::memory_order_relaxed);
+  parts_verdict.forget();
 }
 
 MatmulPrecision matmul_precision() { return chosen_precision.load(std::memory_order_relaxed); }
@@ -128,8 +127,7 @@ std::optional<bool> parts_are_faster() {
 }
 
 void settle_parts(bool are_faster) {
-  const Settled outcome = are_faster ? Settled::kFaster : Settled::kNotFaster;
-  const bool is_new = settled.exchange(outcome, std::memory_order_relaxed) != outcome;
+  const bool is_new = parts_verdict.settle(are_faster) != std::optional(are_faster);
   if (is_new && !are_faster && parts_are_faster().value_or(false)) {
     log(LogLevel::kWarning, "products", "matmul precision {}", describe_matmul_precision());
   }
@@ -137,15 +135,9 @@ void settle_parts(bool are_faster) {
 
 int product_parts() {
   const MatmulPrecision precision = matmul_precision();
-  switch (settled.load(std::memory_order_relaxed)) {
-    case Settled::kFaster:
-      return parts_of(precision);
-    case Settled::kNotFaster:
-      return 0;
-    case Settled::kNo:
-      break;
-  }
-  return parts_are_faster().value_or(true) ? parts_of(precision) : 0;
+  const std::optional<bool> verdict = parts_verdict.get();
+  const bool are_used = verdict ? *verdict : parts_are_faster().value_or(true);
+  return are_used ? parts_of(precision) : 0;
 }
 
 bool is_for_parts(int64_t m, int64_t n, int64_t k) {

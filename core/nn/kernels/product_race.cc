@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <limits>
 
 namespace fsdp2::nn {
 
@@ -15,6 +16,8 @@ constexpr int64_t kRows = 256;
 constexpr int64_t kIn = 512;
 constexpr int64_t kOut = 768;
 constexpr int kRuns = 5;                // the first one warms up
+constexpr double kSlowSeconds = 0.2;    // of a run; a first one with all it has to load is faster
+constexpr double kHopeless = 8;         // times slower than the best
 constexpr double kLeastSeconds = 1e-6;  // a coarse clock may not move at all
 
 // In a product of several threads this one computes or waits to the end. It is counted as long as
@@ -33,13 +36,12 @@ class LinearLayer {
         weight_(ones(kOut, kIn, dtype)),
         dy_(ones(kRows, kOut, dtype)) {}
 
-  double gflops(const ProductWay& product) const {
+  double seconds(const ProductWay& product) const {
     const double start = processor_seconds();
     product(x_, weight_);
     product(dy_, weight_.t());
     product(dy_.t(), x_.t());
-    const double seconds = std::max(kLeastSeconds, processor_seconds() - start);
-    return 3 * 2.0 * kRows * kIn * kOut / seconds * 1e-9;
+    return std::max(kLeastSeconds, processor_seconds() - start);
   }
 
  private:
@@ -62,14 +64,23 @@ std::vector<double> race_products(const std::vector<ProductWay>& ways,
   for (size_t i = 0; i < ways.size(); ++i) {
     layers.emplace_back(dtypes.empty() ? at::kFloat : dtypes.at(i));
   }
-  std::vector<double> best(ways.size(), 0.0);
-  for (int run = 0; run < kRuns; ++run) {
+  std::vector<double> warm_up;
+  for (size_t i = 0; i < ways.size(); ++i) {
+    warm_up.push_back(layers[i].seconds(ways[i]));
+  }
+  const double slow =
+      std::max(kSlowSeconds, kHopeless * *std::min_element(warm_up.begin(), warm_up.end()));
+  std::vector<double> best(ways.size(), std::numeric_limits<double>::infinity());
+  for (int run = 1; run < kRuns; ++run) {
     for (size_t i = 0; i < ways.size(); ++i) {
-      const double gflops = layers[i].gflops(ways[i]);
-      best[i] = run > 0 ? std::max(best[i], gflops) : 0.0;
+      best[i] = std::min(best[i], warm_up[i] > slow ? warm_up[i] : layers[i].seconds(ways[i]));
     }
   }
-  return best;
+  std::vector<double> gflops;
+  for (const double seconds : best) {
+    gflops.push_back(3 * 2.0 * kRows * kIn * kOut / seconds * 1e-9);
+  }
+  return gflops;
 }
 
 }  // namespace fsdp2::nn

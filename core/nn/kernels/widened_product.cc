@@ -28,6 +28,7 @@ constexpr int64_t kBlockNumel = int64_t{1} << 20;
 constexpr int64_t kFewestLines = 256;
 
 std::atomic<Bf16Products> chosen_products{Bf16Products::kAuto};
+RaceVerdict bf16_verdict;
 
 struct Bf16Race {
   double bf16_gflops;
@@ -36,10 +37,13 @@ struct Bf16Race {
   bool fp32_wins() const { return fp32_gflops > kClearlyFaster * bf16_gflops; }
 };
 
+bool is_widened_by(const Bf16Race& race) { return bf16_verdict.get().value_or(race.fp32_wins()); }
+
 std::string describe_bf16(const Bf16Race& race) {
-  return fmt::format("{} (measured: bf16 {:.0f}, fp32 {:.0f} GFLOP/s)",
-                     race.fp32_wins() ? "widened to fp32" : "native", race.bf16_gflops,
-                     race.fp32_gflops);
+  const bool is_widened = is_widened_by(race);
+  return fmt::format("{} (measured: bf16 {:.0f}, fp32 {:.0f} GFLOP/s{})",
+                     is_widened ? "widened to fp32" : "native", race.bf16_gflops, race.fp32_gflops,
+                     is_widened == race.fp32_wins() ? "" : "; another rank measured otherwise");
 }
 
 Bf16Race bf16_raced_and_logged() {
@@ -78,11 +82,14 @@ void visit_wide_blocks(int64_t size, int64_t others,
 
 void set_bf16_products(Bf16Products products) {
   chosen_products.store(products, std::memory_order_relaxed);
+  bf16_verdict.forget();
 }
+
+void settle_bf16_products(bool are_widened) { bf16_verdict.settle(are_widened); }
 
 bool bf16_products_are_widened() {
   const Bf16Products products = chosen_products.load(std::memory_order_relaxed);
-  return products == Bf16Products::kAuto ? !must_repeat() && bf16_race().fp32_wins()
+  return products == Bf16Products::kAuto ? !must_repeat() && is_widened_by(bf16_race())
                                          : products == Bf16Products::kWidened;
 }
 

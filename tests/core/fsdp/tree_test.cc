@@ -11,6 +11,7 @@
 #include "core/base/error.h"
 #include "core/fsdp/fully_shard.h"
 #include "core/nn/kernels/matmul_precision.h"
+#include "core/nn/kernels/widened_product.h"
 #include "tests/support/ranks.h"
 #include "tests/support/tiny_models.h"
 
@@ -96,8 +97,10 @@ TEST(Tree, AListOfModulesCannotBeTheRoot) {
 // It is for the whole process, which may plan, too.
 TEST(Tree, AFakeTeamAndALoneRankLeaveWhatRanksHaveSettledOnProducts) {
   const auto make_tree = [](const std::shared_ptr<World>& world) {
-    const auto model = std::make_shared<TinyStack>(TinyStackOptions{4, 6, 1});
-    fully_shard(model, Mesh::for_fsdp(world, 0), {})->units();
+    const auto model = std::make_shared<TinyStack>(TinyStackOptions{128, 128, 1});
+    Policy policy;
+    policy.mixed_precision.param_dtype = at::kBFloat16;
+    fully_shard(model, Mesh::for_fsdp(world, 0), policy)->units();
   };
   WorldOptions fake;
   fake.backend = BackendKind::kFake;
@@ -106,11 +109,15 @@ TEST(Tree, AFakeTeamAndALoneRankLeaveWhatRanksHaveSettledOnProducts) {
   nn::set_matmul_precision(nn::MatmulPrecision::kHigh);
   for (const bool are_faster : {true, false}) {
     nn::settle_parts(are_faster);
+    nn::settle_bf16_products(are_faster);
     make_tree(World::join(fake));
     EXPECT_EQ(nn::product_parts() > 0, are_faster);
+    EXPECT_EQ(nn::bf16_products_are_widened(), are_faster);
     run_ranks(1, make_tree);
     EXPECT_EQ(nn::product_parts() > 0, are_faster);
+    EXPECT_EQ(nn::bf16_products_are_widened(), are_faster);
   }
+  nn::set_bf16_products(nn::Bf16Products::kAuto);
   nn::set_matmul_precision(nn::MatmulPrecision::kHighest);
 }
 

@@ -199,6 +199,21 @@ TEST(Bf16Products, NativeOnesAreLibTorchsOwn) {
   EXPECT_THAT(describe_bf16_products(), ::testing::HasSubstr("measured"));
 }
 
+TEST(Bf16Products, AreWhatRanksHaveSettledUntilTheyAreSetAnew) {
+  set_bf16_products(Bf16Products::kAuto);
+  const bool measured = bf16_products_are_widened();
+  for (const bool are_widened : {true, false}) {
+    settle_bf16_products(are_widened);
+    EXPECT_EQ(bf16_products_are_widened(), are_widened);
+    const std::string text = describe_bf16_products();
+    EXPECT_EQ(text.find("another rank measured otherwise") != std::string::npos,
+              are_widened != measured);
+    EXPECT_EQ(text.find("widened to fp32 (") == 0, are_widened);
+  }
+  set_bf16_products(Bf16Products::kAuto);
+  EXPECT_EQ(bf16_products_are_widened(), measured);
+}
+
 TEST(ProductEngine, AutoMeasuresOnceAndPicksOne) {
   std::vector<std::thread> ranks;
   std::vector<ProductEngine> picked(4, ProductEngine::kAuto);
