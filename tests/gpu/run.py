@@ -123,11 +123,10 @@ def run_sanitizer(session: Session) -> None:
             tool, name, command, session.pack, session.environment
         )
 
-    commands = programs.sanitized_commands(session.pack).items()
     cases = [
         (f"{tool} {name}", body(tool, name, command))
         for tool in ("memcheck", "racecheck")
-        for name, command in commands
+        for name, command in programs.sanitized_commands(session.pack, tool).items()
     ]
     session.do_all("sanitizer", "program", cases)
 

@@ -47,6 +47,9 @@ static int run_as_rank(const char* rendezvous, int rank) {
   options.world_size = kWorld;
   options.timeout_ms = 60000;
   options.device_type = test_device();
+  if (options.device_type != NULL) {
+    options.backend = FSDP2_BACKEND_GLOO; /* NCCL takes one rank of a GPU */
+  }
   EXPECT_OK(fsdp2_mesh_create(&options, &job));
   grid = grid_in(job, 2, 2);
   row = line_of(grid, "dp");

@@ -439,8 +439,11 @@ static void a_model_comes_back_from_its_directory(void) {
   fsdp2_module again = {0};
   EXPECT_OK(fsdp2_checkpoint_save_pretrained(shard, directory));
   EXPECT_OK(fsdp2_module_from_pretrained(directory, NULL, &again));
-  EXPECT(loss_of(again) == loss_of(module));
-  EXPECT_OK(fsdp2_module_destroy(again));
+  {
+    const fsdp2_shard other = shard_with(again, mesh, NULL);
+    EXPECT(loss_of(again) == loss_of(module));
+    destroy_tiny(again, other);
+  }
   destroy_tiny(module, shard);
   EXPECT_OK(fsdp2_mesh_destroy(mesh));
 }

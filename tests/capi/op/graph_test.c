@@ -7,7 +7,7 @@ enum { kTokens = 2 };
 static const int64_t kHiddenShape[3] = {1, kTokens, kTinyWidth};
 static const int64_t kLogitsShape[3] = {1, kTokens, kTinyVocabulary};
 
-static fsdp2_tensor filled(const int64_t* shape, float value) {
+static fsdp2_tensor on_host(const int64_t* shape, float value) {
   float values[kTokens * kTinyVocabulary];
   const size_t n = (size_t)(shape[0] * shape[1] * shape[2]);
   fsdp2_tensor tensor = {0};
@@ -17,7 +17,12 @@ static fsdp2_tensor filled(const int64_t* shape, float value) {
   }
   EXPECT_OK(
       fsdp2_tensor_from_buffer(values, n * sizeof(float), FSDP2_DTYPE_F32, shape, 3, &tensor));
-  return on_test_device(tensor);
+  return tensor;
+}
+
+/* Where a sharded module computes. */
+static fsdp2_tensor filled(const int64_t* shape, float value) {
+  return on_test_device(on_host(shape, value));
 }
 
 static fsdp2_tensor run(fsdp2_module module, const char* path, fsdp2_tensor input) {
@@ -136,10 +141,11 @@ static void a_graph_may_run_through_several_modules(void) {
 static void backwards_that_cannot_be_are_told(void) {
   const fsdp2_mesh mesh = lone_mesh();
   const fsdp2_module module = tiny_model();
-  const fsdp2_tensor input = filled(kHiddenShape, 0.1f);
+  const fsdp2_tensor input = on_host(kHiddenShape, 0.1f);
   const fsdp2_tensor normed = run(module, "model.norm", input);
-  const fsdp2_tensor logits = run(module, "lm_head", normed), gradient = ones();
-  const fsdp2_tensor hidden = filled(kHiddenShape, 1.0f);
+  const fsdp2_tensor logits = run(module, "lm_head", normed);
+  const fsdp2_tensor gradient = on_host(kLogitsShape, 1.0f);
+  const fsdp2_tensor hidden = on_host(kHiddenShape, 1.0f);
   fsdp2_tensor none[2] = {{0}, {7}};
   fsdp2_tensor_info info;
   size_t n = 9;
