@@ -176,6 +176,8 @@ enum { FSDP2_FORWARD_NO_GRAD = 1 };
  * patches for each. Without positions, those of the tokens are what transformers' get_rope_index
  * makes. A batch may be without images; where other ranks have some, this asks for the schedule
  * FSDP2_COMM_SCHEDULE_AGREED (shard.h), which is the default, and is an error under the other.
+ * Tokens and labels on the host are checked. Those on a device already are not, since the host
+ * would have to wait for it: one that is outside the vocabulary makes a loss of NaN.
  * Errors: FSDP2_E_INVALID_ARGUMENT (inputs that do not fit each other or the model),
  * FSDP2_E_INVALID_HANDLE ({0} for an input that the module needs). */
 FSDP2_CALL fsdp2_module_forward(fsdp2_module module, const fsdp2_tensor* inputs, size_t n_inputs,

@@ -9,6 +9,8 @@
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <limits>
+
 #include "core/base/error.h"
 #include "core/nn/kernels/device_kernels.h"
 #include "core/nn/kernels/linear_product.h"
@@ -145,9 +147,20 @@ Embedding::Embedding(int64_t count, int64_t dim, at::ScalarType dtype, int64_t p
       weight_(register_parameter("weight", deferred_parameter({count, dim}, dtype))),
       padding_(padding) {}
 
+at::Tensor unchecked_embedding(const at::Tensor& weight, const at::Tensor& indices,
+                               int64_t padding) {
+  const at::Tensor outside = indices.lt(0).logical_or_(indices.ge(weight.size(0)));
+  const at::Tensor rows = at::embedding(weight, indices.masked_fill(outside, 0), padding);
+  const at::NoGradGuard no_grad;  // backward of a lookup needs none of its values
+  rows.select(-1, 0).masked_fill_(outside, std::numeric_limits<double>::quiet_NaN());
+  return rows;
+}
+
 c10::IValue Embedding::forward(Values inputs) {
   check_has_memory(weight_, *this, "weight");
-  return at::embedding(weight_, one_tensor(inputs, *this), padding_);
+  const at::Tensor& indices = one_tensor(inputs, *this);
+  return indices.is_cpu() || indices.is_meta() ? at::embedding(weight_, indices, padding_)
+                                               : unchecked_embedding(weight_, indices, padding_);
 }
 
 RMSNorm::RMSNorm(std::string kind, int64_t size, double eps, at::ScalarType dtype, bool adds_one)

@@ -52,8 +52,15 @@ class Conv1D : public Module {
   at::Tensor bias_;
 };
 
-// Rows of a table: [...] int64 -> [..., dim]. Parameter: weight [count, dim]. Indices are not
-// checked here. The row of `padding` gets no gradient from here; -1: all do.
+// Rows of a table [count, dim] by indices that nobody has looked at: [...] int64 -> [..., dim],
+// with NaN in the rows of those that are outside of the table. On a device, LibTorch's own lookup
+// would end the work of the whole process there, and the host would have to wait to look before.
+at::Tensor unchecked_embedding(const at::Tensor& weight, const at::Tensor& indices,
+                               int64_t padding);
+
+// Rows of a table: [...] int64 -> [..., dim]. Parameter: weight [count, dim]. On the host, indices
+// are checked by the lookup; on a device, unchecked_embedding is taken. The row of `padding` gets
+// no gradient from here; -1: all do.
 class Embedding : public Module {
  public:
   Embedding(int64_t count, int64_t dim, at::ScalarType dtype, int64_t padding = -1);

@@ -97,6 +97,32 @@ static void a_wrong_token_on_all_ranks_costs_nothing(void) {
   on_ranks("wrong-token", 2, 0, give_a_wrong_token);
 }
 
+/* Nobody looks at tokens that are on a device already, since the host would have to wait: the loss
+ * tells, and the device goes on. */
+static void give_a_wrong_token_on_the_device(fsdp2_mesh mesh, int rank) {
+  struct job job = start_job(mesh);
+  const int64_t shape[2] = {1, 4}, values[4] = {1, 2, 384, 4}, labels[4] = {1, 2, 3, 4};
+  fsdp2_tensor batch[2];
+  fsdp2_step_result result;
+  (void)rank;
+  result.struct_size = (uint32_t)sizeof(result);
+  batch[0] = on_test_device(int64_tensor(values, shape, 2));
+  batch[1] = on_test_device(int64_tensor(labels, shape, 2));
+  if (test_device() == NULL) {
+    EXPECT_STATUS(fsdp2_step_run(job.step, batch, 2, &result), FSDP2_E_INVALID_ARGUMENT);
+  } else {
+    EXPECT_STATUS(fsdp2_step_run(job.step, batch, 2, &result), FSDP2_E_NOT_FINITE);
+    EXPECT_MESSAGE("the loss of rank 0 is NaN");
+  }
+  EXPECT_NEAR(take_step(job.loader, job.step).loss, kGoldenLoss[0], 5e-6);
+  EXPECT_OK(fsdp2_tensor_destroy(batch[0]));
+  EXPECT_OK(fsdp2_tensor_destroy(batch[1]));
+  end_job(&job);
+}
+static void a_wrong_token_on_the_device_costs_nothing(void) {
+  on_ranks("wrong-token-there", 2, 0, give_a_wrong_token_on_the_device);
+}
+
 /* ---- mistakes of one rank */
 
 static void expect_told(fsdp2_status status, int rank, fsdp2_status own, const char* why);
@@ -246,6 +272,7 @@ int main(void) {
   RUN(what_is_not_there_costs_nothing);
   RUN(too_little_room_is_asked_for_again);
   RUN(a_wrong_token_on_all_ranks_costs_nothing);
+  RUN(a_wrong_token_on_the_device_costs_nothing);
   RUN(a_wrong_token_on_one_rank_is_told_at_once);
   RUN(a_wrong_token_of_one_replica_is_told_at_once);
   RUN(a_mistake_about_a_shard_is_told_at_once);

@@ -253,6 +253,20 @@ TEST(RmsNorm, RefusesAWeightOfAnotherSize) {
   EXPECT_THROW(rms_norm(at::ones({2, 8}), at::ones({4}), 1e-6), Error);
 }
 
+TEST(Embedding, UncheckedRowsOutsideTheTableHaveNaN) {
+  const at::Tensor weight = random_leaf({5, 3}, 1, at::kFloat);
+  const at::Tensor inside = at::tensor({4, 0, 4, 2}, at::kLong);
+  const at::Tensor rows = unchecked_embedding(weight, inside, /*padding=*/2);
+  EXPECT_TRUE(rows.equal(at::embedding(weight, inside)));
+  rows.sum().backward();
+  EXPECT_TRUE(weight.grad().select(1, 0).equal(at::tensor(at::ArrayRef<float>({1, 0, 0, 0, 2}))));
+  const at::Tensor some = at::tensor({4, -1, 1 << 30, 5, 0}, at::kLong).view({1, 5});
+  EXPECT_TRUE(unchecked_embedding(weight, some, -1)
+                  .isnan()
+                  .any(-1)
+                  .equal(at::tensor({0, 1, 1, 1, 0}, at::kLong).view({1, 5}).ne(0)));
+}
+
 TEST(Embedding, GradientsGoToTheRowsThatWereUsed) {
   Embedding embedding(5, 3, at::kFloat);
   SeededInit source(1);
