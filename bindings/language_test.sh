@@ -95,8 +95,9 @@ as_in_c() {  # RANKS PROGRAM [ARGUMENT...]
 programs_print_what_c_prints() {
   local golden=$root/tests/parity/golden model tokens
   model=$golden/models/tiny-llama tokens=$golden/tokens/tiny-llama.bin
-  as_in_c 2 resume "$model" "$tokens" run 3
-  as_in_c 1 resume "$model" "$tokens" run 5
+  as_in_c 2 resume "$model" "$tokens" run 2
+  as_in_c 4 resume "$model" "$tokens" run 3
+  as_in_c 3 resume "$model" "$tokens" run 4
   as_in_c 2 layers "$tokens" 6
   as_in_c 2 model "$tokens" 6
   as_in_c 4 model "$tokens" 6 2

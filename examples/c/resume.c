@@ -67,7 +67,8 @@ int main(int argc, char** argv) {
   check(fsdp2_shard_create(module, mesh, NULL, &run.shard));
   adamw.lr = 3e-3, adamw.beta2 = 0.95, adamw.weight_decay = 0.1;
   check(fsdp2_optimizer_create_adamw(run.shard, &adamw, &run.optimizer));
-  loading.sequence_length = 32, loading.global_batch = 8, loading.vocab_size = 384;
+  loading.sequence_length = 32, loading.global_batch = 12 /* what 1 to 4 ranks divide */,
+  loading.vocab_size = 384;
   check(fsdp2_loader_open(mesh, argv[2], &loading, &run.loader));
   check(fsdp2_step_create(run.shard, run.optimizer, NULL, &run.step));
   load(&run, argv[3]);

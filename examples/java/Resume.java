@@ -70,7 +70,7 @@ public final class Resume {
   private static LoaderOptions batches(Module module) {
     return LoaderOptions.builder()
         .sequenceLength(32)
-        .globalBatch(8)
+        .globalBatch(12)
         .vocabSize(module.getInfo().vocabSize())
         .build();
   }

@@ -24,7 +24,7 @@ fn resume(directory: &str, tokens: &str, run: &str, last: i64) -> Result<()> {
     let optimizer = Optimizer::create_adamw(&shard, &adamw)?;
     let data = LoaderOptions {
         sequence_length: 32,
-        global_batch: 8,
+        global_batch: 12,
         vocab_size: module.info()?.vocab_size,
         ..Default::default()
     };

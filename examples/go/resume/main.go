@@ -40,7 +40,7 @@ func main() {
 	optimizer := must(fsdp2.NewAdamW(shard, &adamw))
 	defer optimizer.Close()
 	loader := must(fsdp2.OpenLoader(mesh, tokenFile,
-		fsdp2.LoaderOptions{SequenceLength: 32, GlobalBatch: 8, VocabSize: must(model.Info()).VocabSize}))
+		fsdp2.LoaderOptions{SequenceLength: 32, GlobalBatch: 12, VocabSize: must(model.Info()).VocabSize}))
 	defer loader.Close()
 	step := must(fsdp2.NewStep(shard, optimizer, nil))
 	defer step.Close()
