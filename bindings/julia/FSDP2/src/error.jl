@@ -71,7 +71,7 @@ const max_message = 8192
 
 function describe(thrown)
     text = try
-        thrown isa FSDP2Error ? "$(thrown.func): $(thrown.message)" : sprint(showerror, thrown)
+        thrown isa FSDP2Error ? (isempty(thrown.func) ? "" : thrown.func * ": ") * thrown.message : sprint(showerror, thrown)
     catch
         "an exception of type $(typeof(thrown)), which cannot be shown"
     end
