@@ -11,6 +11,8 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
 import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
 
 /** Lays arguments out as C's fsdp2_value, in memory that a thread uses again and again. */
 final class OperatorCall {
@@ -24,7 +26,34 @@ final class OperatorCall {
   private static final ThreadLocal<OperatorCall> OF_THREAD =
       ThreadLocal.withInitial(() -> new OperatorCall(8192));
 
-  /** The arguments, and behind them what they refer to; the operator's name comes last. */
+  /** A name in C's memory. */
+  private static final class Name {
+    private static final int MOST_KNOWN = 1024;
+    private static final Map<String, Name> KNOWN = new ConcurrentHashMap<>();
+
+    private final ByteBuffer memory;
+    private final long address;
+
+    Name(String name) {
+      byte[] bytes = bytesWithNul(name);
+      memory = ByteBuffer.allocateDirect(bytes.length).put(bytes);
+      address = RawJNI.java_address(memory);
+    }
+
+    /** A program calls few operators, and each of them often. */
+    static Name of(String name) {
+      Name known = KNOWN.get(name);
+      if (known == null) {
+        known = new Name(name);
+        if (KNOWN.size() < MOST_KNOWN) {
+          KNOWN.put(name, known);
+        }
+      }
+      return known;
+    }
+  }
+
+  /** The arguments, and behind them what they refer to. */
   private final ByteBuffer memory;
 
   private final long address;
@@ -33,6 +62,7 @@ final class OperatorCall {
   private ByteBuffer results;
 
   private long resultsAddress;
+  private Name name;
   private int end;
 
   private OperatorCall(int bytes) {
@@ -102,7 +132,7 @@ final class OperatorCall {
   private void run(Object[] arguments, TensorScope scope, int room) {
     int flags = TensorScope.recordsGradients(scope) ? 0 : Raw.FSDP2_OP_NO_GRAD;
     RawJNI.java_call_operator(
-        address + end,
+        name.address,
         address,
         arguments.length,
         flags,
@@ -116,7 +146,8 @@ final class OperatorCall {
   }
 
   private static OperatorCall prepare(String name, Object[] arguments) {
-    int bytes = Math.addExact(arguments.length * VALUE, bytesOf(name));
+    Name nameInC = Name.of(name);
+    int bytes = arguments.length * VALUE;
     for (Object argument : arguments) {
       bytes = Math.addExact(bytes, bytesOf(argument));
     }
@@ -124,11 +155,11 @@ final class OperatorCall {
     if (call.memory.capacity() < bytes) {
       call = new OperatorCall(bytes);
     }
+    call.name = nameInC;
     call.end = arguments.length * VALUE;
     for (int i = 0; i < arguments.length; i++) {
       call.put(i * VALUE, arguments[i]);
     }
-    call.memory.put(call.end, bytesWithNul(name));
     return call;
   }
 
