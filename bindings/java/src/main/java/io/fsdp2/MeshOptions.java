@@ -248,8 +248,19 @@ public final class MeshOptions {
       return this;
     }
 
-    /** Makes the options as they are now. */
+    /**
+     * Makes the options as they are now.
+     *
+     * @throws IllegalArgumentException if there are names, but not one for each dim of the shape
+     */
     public MeshOptions build() {
+      if (!names.isEmpty() && names.size() != shape.length) {
+        throw new IllegalArgumentException(
+            "names: expected none, or one for each of "
+                + shape.length
+                + " dims of the shape, found "
+                + names.size());
+      }
       return new MeshOptions(this);
     }
   }

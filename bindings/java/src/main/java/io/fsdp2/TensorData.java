@@ -5,6 +5,7 @@ import io.fsdp2.internal.RawJNI;
 import java.lang.ref.Reference;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
+import java.util.Objects;
 
 /** How elements get into tensors and out of them. */
 final class TensorData {
@@ -79,7 +80,8 @@ final class TensorData {
   static long create(ByteBuffer bytes, DType dtype, long[] shape) {
     ByteBuffer direct = direct(bytes);
     long address = RawJNI.java_address(direct);
-    long made = RawJNI.java_create_tensor(address, direct.capacity(), dtype.number(), shape);
+    long[] sizes = Objects.requireNonNull(shape, "shape"); // native code takes it as it is
+    long made = RawJNI.java_create_tensor(address, direct.capacity(), dtype.number(), sizes);
     Reference.reachabilityFence(bytes);
     Reference.reachabilityFence(direct);
     return made;

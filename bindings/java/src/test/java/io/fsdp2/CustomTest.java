@@ -145,6 +145,30 @@ public final class CustomTest {
       FsdpException again = expectThrown(FsdpException.class, () -> module.forward(x, x));
       expect(true, again.getCause() == harsh);
     }
+    anOddExceptionReachesTheCaller(new IllegalStateException("e".repeat(3_000_000)), "eee");
+    anOddExceptionReachesTheCaller(
+        new IllegalStateException() {
+          @Override
+          public String toString() {
+            throw new IllegalStateException("not now");
+          }
+        },
+        "whose toString() fails");
+  }
+
+  private static void anOddExceptionReachesTheCaller(RuntimeException thrown, String told) {
+    try (Module module =
+            Module.createCustom(
+                "Failing",
+                (self, inputs) -> {
+                  throw thrown;
+                });
+        Tensor x = Tensor.of(new float[] {1})) {
+      FsdpException failure = expectThrown(FsdpException.class, () -> module.forward(x));
+      expect(ErrorCode.CALLBACK, failure.code());
+      expect(true, failure.getCause() == thrown);
+      expectContains(told, failure.getMessage());
+    }
   }
 
   private static void anErrorOnOneRankReachesTheOthers() throws Exception {

@@ -394,6 +394,8 @@ public final class LocalTest {
       expectThrown(
           IllegalArgumentException.class, () -> Tensor.wrap(memory, DType.F32, new long[17]));
       expectThrown(FsdpException.class, () -> Tensor.fromBuffer(memory, DType.OTHER, 4));
+      expectThrown(
+          NullPointerException.class, () -> Tensor.fromBuffer(memory, DType.F32, (long[]) null));
       expectThrown(IllegalArgumentException.class, () -> none.op("aten::relu\0"));
       expectThrown(NullPointerException.class, () -> Operator.call(null, none));
       expectThrown(FsdpException.class, () -> Operator.call("aten::relu", (Object) null));

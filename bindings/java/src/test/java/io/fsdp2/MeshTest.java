@@ -3,6 +3,7 @@ package io.fsdp2;
 import static io.fsdp2.Checks.code;
 import static io.fsdp2.Checks.expect;
 import static io.fsdp2.Checks.expectContains;
+import static io.fsdp2.Checks.expectThrown;
 import static io.fsdp2.Checks.onRanks;
 import static io.fsdp2.Checks.test;
 
@@ -12,6 +13,18 @@ public final class MeshTest {
 
   public static void main(String[] arguments) throws Exception {
     test("a mesh tells and reduces", MeshTest::aMeshTellsAndReduces);
+    test("a mesh has a name for each dim or none", MeshTest::aMeshHasANameForEachDimOrNone);
+  }
+
+  private static void aMeshHasANameForEachDimOrNone() {
+    MeshOptions.Builder grid = MeshOptions.builder().shape(1, 1, 1);
+    for (String[] names : new String[][] {{"a"}, {"a", "b", "c", "d"}}) {
+      IllegalArgumentException failure =
+          expectThrown(IllegalArgumentException.class, () -> grid.names(names).build());
+      expectContains("3 dims of the shape, found " + names.length, failure.getMessage());
+    }
+    expectThrown(IllegalArgumentException.class, () -> MeshOptions.builder().names("a").build());
+    expect(3, grid.names("a", "b", "c").build().names().size());
   }
 
   private static void aMeshTellsAndReduces() throws Exception {

@@ -10,6 +10,10 @@ import java.nio.LongBuffer;
  */
 public final class Callbacks {
   private static final int HANDLES_AT = 4;
+
+  /** Of an exception, in chars; the other ranks get it, too. */
+  private static final int LONGEST_TEXT = 8192;
+
   private static final ThreadLocal<PerThread> PER_THREAD = ThreadLocal.withInitial(PerThread::new);
 
   private Callbacks() {}
@@ -53,8 +57,19 @@ public final class Callbacks {
       return null;
     } catch (Throwable thrown) {
       mine.thrown = thrown;
-      return Text.toC(String.valueOf(thrown).replace('\0', '?'));
+      return Text.toC(describe(thrown));
     }
+  }
+
+  /** A text that the library takes, whatever the program's exception says of itself. */
+  private static String describe(Throwable thrown) {
+    String text;
+    try {
+      text = String.valueOf(thrown);
+    } catch (Throwable again) {
+      text = "a " + thrown.getClass().getName() + ", whose toString() fails";
+    }
+    return text.substring(0, Math.min(text.length(), LONGEST_TEXT)).replace('\0', '?');
   }
 
   static byte[] allReduce(AllReduceHook hook, byte[] unit, int unitIndex, long gradients) {
