@@ -7,7 +7,6 @@
 
 #include "cli/arguments.h"
 #include "cli/sharding.h"
-#include "core/config/model_presets.h"
 
 namespace fsdp2::cli {
 
@@ -27,7 +26,10 @@ int64_t cores() { return std::max<int64_t>(1, std::thread::hardware_concurrency(
 
 void settle(BenchOptions* o) {
   if (o->models.empty()) {
-    o->models = o->quick ? std::vector<std::string>{"gpt-90m"} : config::model_presets();
+    o->models = {"gpt-90m"};
+    if (!o->quick) {
+      o->models.insert(o->models.begin(), "gpt-300m");
+    }
   }
   if (o->quick) {
     o->steps = std::min<int64_t>(o->steps, 3);
@@ -37,7 +39,7 @@ void settle(BenchOptions* o) {
 
 void check_options(const BenchOptions& o) {
   const bool is_named = std::count(o.models.begin(), o.models.end(), "") == 0;
-  require(is_named, "--model '': expected gpt-90m, gpt-300m or a config.json");
+  require(is_named, "--model '': expected gpt-90m, gpt-300m, encoder-45m or a config.json");
   require_within("--ranks", o.ranks, 1, kMostRanks);
   require_within("--threads", o.threads, 0, most_threads());
   require_within("--seq-len", o.seq_len, 1, kMostTokens);
@@ -64,8 +66,9 @@ bool parse_bench_options(const std::vector<std::string>& arguments, BenchOptions
     add_number(app, name, value, help)->option_text("N (" + usual + ")");
   };
   app.add_option("--model", o.models,
-                 "Model to train: gpt-90m, gpt-300m or a config.json; may be given several times")
-      ->option_text("TEXT ... (both presets)")
+                 "Model to train: gpt-90m, gpt-300m, encoder-45m or a config.json; may be given "
+                 "several times")
+      ->option_text("TEXT ... (gpt-300m and gpt-90m)")
       ->type_size(1)
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);

@@ -76,8 +76,8 @@ void check_options(const PlanOptions& o) {
 void change_for_plan(config::Key* key) {
   if (key->name == "model") {
     key->help =
-        "Directory with config.json, that file, a program FILE.pt2 or FILE.pt, or gpt-90m or "
-        "gpt-300m";
+        "Directory with config.json, that file, a program FILE.pt2 or FILE.pt, or gpt-90m, "
+        "gpt-300m or encoder-45m";
   } else if (key->name == "model-config") {
     key->help = "The same, as fsdp2 train names a config.json";
   } else if (key->name == "world-size") {

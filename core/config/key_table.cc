@@ -70,7 +70,8 @@ std::vector<Key> run_keys(TrainOptions* o) {
        "Directory with config.json and safetensors, or a program: FILE.pt2 of torch.export, "
        "FILE.pt of TorchScript"},
       {model, "model-config", &o->model_config,
-       "config.json, or gpt-90m or gpt-300m, instead of --model; --seed draws the initial weights"},
+       "config.json, or gpt-90m, gpt-300m or encoder-45m, instead of --model; --seed draws the "
+       "initial weights"},
       {model, "config-overrides", &o->config_overrides, kOverridesHelp, {}, Form::kObject},
       {model, "untie-embeddings-and-output-weights", &o->untie_embeddings_and_output_weights,
        kUntieHelp},

@@ -107,7 +107,7 @@ CausalLM::CausalLM(CausalLMConfig config, std::string config_json, const char* b
     : Module(config.kind),
       config_(std::move(config)),
       config_json_(std::move(config_json)),
-      generator_(config_.has_dropout ? at::detail::createCPUGenerator() : at::Generator()) {
+      generator_(config_.draws ? at::detail::createCPUGenerator() : at::Generator()) {
   if (encoder != nullptr) {
     register_module("visual", encoder);  // first, as it runs: units are gathered in this order
   }

@@ -1,5 +1,5 @@
-// What all causal language models are: a body that makes hidden states of tokens, and a head that
-// makes logits, or the loss, of those. Inputs are checked here.
+// What all language models are, most of which are causal: a body that makes hidden states of
+// tokens, and a head that makes logits, or the loss, of those. Inputs are checked here.
 #pragma once
 
 #include <cstdint>
@@ -55,7 +55,7 @@ struct CausalLMConfig {
   int64_t max_positions = 0;
   double initializer_range = 0;
   bool has_position_table = false;  // positions are rows of it, so there are max_positions of them
-  bool has_dropout = false;
+  bool draws = false;               // random numbers in training mode, as for dropout
   bool norms_add_one = false;
   nn::ComputationLines computation = {};
 };
@@ -63,7 +63,7 @@ struct CausalLMConfig {
 // LanguageModel's forward. body: (tokens [B,S], positions, mask, row keys of dropout.h) -> hidden
 // [B,S,D], or a tuple of these and a loss of the body's own, which is added to that of the labels;
 // all but the tokens may be None or missing. body_name is its name in the model, the head's is
-// "lm_head". In training mode each forward of a model with dropout draws once.
+// "lm_head". In training mode each forward of a model that draws does so once for its body.
 //
 // With peers every one of them is given the same whole batch, computes on its part, and returns the
 // same: the loss or logits of the whole. Gradients are as sequence_parts.h says.

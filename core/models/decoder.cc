@@ -230,7 +230,7 @@ std::shared_ptr<nn::Module> make_decoder(const DecoderConfig& config, std::strin
   head->set_logit_cap(config.logit_cap);
   CausalLMConfig whole{config.kind("ForCausalLM"), config.kind("DecoderLayer"), config.vocab_size,
                        config.max_positions, config.initializer_range};
-  whole.has_dropout = config.attention_dropout > 0 || config.residual_dropout > 0;
+  whole.draws = config.attention_dropout > 0 || config.residual_dropout > 0;
   whole.norms_add_one = config.norms_add_one;
   whole.computation = lines_of(config);
   return std::make_shared<CausalLM>(std::move(whole), std::move(config_json), "model", body, head);

@@ -283,7 +283,7 @@ std::shared_ptr<nn::Module> build_gpt2(const std::string& config_json, at::Scala
   CausalLMConfig whole{"GPT2LMHeadModel", "GPT2Block", config.vocab_size, config.positions,
                        config.initializer_range};
   whole.has_position_table = true;
-  whole.has_dropout = config.has_dropout();
+  whole.draws = config.has_dropout();
   whole.computation = lines_of(config);
   return std::make_shared<CausalLM>(std::move(whole), config_json, "transformer", body, head);
 }

@@ -1,5 +1,5 @@
-// What only causal language models have. A module handle may hold any module: whoever needs a
-// vocabulary asks for this capability.
+// What only language models have. A module handle may hold any module: whoever needs a vocabulary
+// asks for this capability.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,8 @@ class LanguageModel {
   //   (tokens [B,S] int64, labels [B,S] int64)   -> mean cross-entropy, fp32 scalar; label -100 is
   //                                                 left out. All logits are never held at once.
   //                                                 Where config.json has output_router_logits, the
-  //                                                 loss of the routers is added.
+  //                                                 loss of the routers is added. A model that is
+  //                                                 not causal (encoder.h) has a loss of its own.
   // Two more inputs may follow (labels, positions and mask may each be None):
   //   positions, integers [B,S], or [3,B,S] where the model has sections for three axes: those of
   //   the rotary embedding, instead of 0 to S - 1; rows of the table where a model has learned
@@ -47,7 +48,8 @@ class LanguageModel {
   // what copies them there looks first.
 
   // As forward with labels, but what the model says of each label by itself, [B,S], with what has a
-  // label of -100 left out. Fp32, whatever the output dtype of a unit is.
+  // label of -100 left out. Fp32, whatever the output dtype of a unit is. Error, as of logits_at:
+  // kUnsupported for a model that is not causal.
   virtual nn::TokenScores score(nn::Values inputs, const nn::HeadScoreOptions& options) = 0;
   // As forward without labels, but the logits [B,V] of one place in each row, fp32 likewise. places
   // [B] int64, 0 to S - 1, where the tokens are. The head computes no others.

@@ -7,6 +7,7 @@
 #include "core/base/error.h"
 #include "core/models/config/config_reader.h"
 #include "core/models/decoder.h"
+#include "core/models/encoder.h"
 #include "core/models/gpt2.h"
 #include "core/models/vision_language.h"
 
@@ -25,7 +26,8 @@ std::shared_ptr<nn::Module> build_decoder(const std::string& config_json, at::Sc
   return make_decoder(read_config(ConfigReader(config_json)), config_json, dtype);
 }
 
-constexpr std::array<Architecture, 13> kArchitectures = {{
+constexpr std::array<Architecture, 14> kArchitectures = {{
+    {"encoder", build_encoder},
     {"gemma", build_decoder<read_gemma_config>},
     {"gemma2", build_decoder<read_gemma2_config>},
     {"gemma3_text", build_decoder<read_gemma3_text_config>},

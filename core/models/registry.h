@@ -27,7 +27,7 @@ Builder builder_of(const std::string& model_type);
 std::shared_ptr<nn::Module> build(const std::string& config_json,
                                   at::ScalarType dtype = at::kFloat);
 
-// "gemma", "gemma2", ..., sorted.
+// "encoder", "gemma", ..., sorted.
 std::vector<std::string> model_types();
 
 }  // namespace fsdp2::models

@@ -77,7 +77,7 @@ class SeeingBody : public nn::Module {
 CausalLMConfig causal_lm_config(const VisionLanguageConfig& config) {
   CausalLMConfig whole{config.kind, config.text.kind("DecoderLayer"), config.text.vocab_size,
                        config.text.max_positions, config.text.initializer_range};
-  whole.has_dropout = config.text.attention_dropout > 0;
+  whole.draws = config.text.attention_dropout > 0;
   whole.computation = lines_of(config);
   return whole;
 }

@@ -108,12 +108,12 @@ TEST_F(BadInput, TruncatedSafetensors) {
 
 TEST_F(BadInput, UnknownModelType) {
   change_config("\"model_type\": \"llama\"", "\"model_type\": \"llamb\"");
-  expect_told(
-      train_on_2(), 2,
-      "\"llamb\" is not supported; supported: gemma, gemma2, gemma3_text, gpt2, llama, mistral, "
-      "mixtral, phi3, qwen2, qwen2_5_vl, qwen3, qwen3_moe, qwen3_vl; export any "
-      "other model, python examples/python/export_model.py MODEL model.pt2, and give that "
-      "file to fsdp2_module_from_exported or fsdp2 train --model");
+  expect_told(train_on_2(), 2,
+              "\"llamb\" is not supported; supported: encoder, gemma, gemma2, gemma3_text, gpt2, "
+              "llama, mistral, "
+              "mixtral, phi3, qwen2, qwen2_5_vl, qwen3, qwen3_moe, qwen3_vl; export any "
+              "other model, python examples/python/export_model.py MODEL model.pt2, and give that "
+              "file to fsdp2_module_from_exported or fsdp2 train --model");
 }
 
 TEST_F(BadInput, ShapeThatDisagrees) {

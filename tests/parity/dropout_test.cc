@@ -188,6 +188,13 @@ TEST_P(DropoutResumed, GoesOnAsIfItHadNeverStopped) {
   });
 }
 
+// Hides other tokens at each step, too.
+constexpr const char* kMasked = R"({
+  "model_type": "encoder", "vocab_size": 31, "hidden_size": 24, "intermediate_size": 40,
+  "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 16,
+  "mask_token_id": 30, "dropout": 0.1
+})";
+
 constexpr const char* kGpt2 = R"({
   "model_type": "gpt2", "vocab_size": 31, "n_embd": 24, "n_layer": 2, "n_head": 3,
   "n_positions": 16, "embd_pdrop": 0.1, "attn_pdrop": 0.2, "resid_pdrop": 0.15
@@ -207,14 +214,14 @@ constexpr const char* kPhi3 = R"({
 })";
 
 std::string name_of(const ::testing::TestParamInfo<const char*>& info) {
-  constexpr const char* kNames[] = {"gpt2", "llama", "phi3", "encoder"};
+  constexpr const char* kNames[] = {"gpt2", "llama", "phi3", "encoder", "masked"};
   return kNames[info.index];
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Dropout, ::testing::Values(kGpt2, kLlama, kPhi3, kEncoder),
-                         name_of);
-INSTANTIATE_TEST_SUITE_P(Models, DropoutResumed, ::testing::Values(kGpt2, kLlama, kPhi3, kEncoder),
-                         name_of);
+INSTANTIATE_TEST_SUITE_P(Models, Dropout,
+                         ::testing::Values(kGpt2, kLlama, kPhi3, kEncoder, kMasked), name_of);
+INSTANTIATE_TEST_SUITE_P(Models, DropoutResumed,
+                         ::testing::Values(kGpt2, kLlama, kPhi3, kEncoder, kMasked), name_of);
 
 }  // namespace
 }  // namespace fsdp2

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Model directories that fsdp2 has written, read by transformers: one model at least of every model_type.
+"""Model directories that fsdp2 has written, read by transformers, or by PyTorch for a type that transformers does not
+have: one model at least of every model_type.
 
     saved_models.py --fsdp2 PROGRAM
 
 Two ranks load a model, train it for a step with a learning rate of 0, and save it; the logits that transformers computes with
-what they saved are those that it once computed with the original (tests/parity/golden, tests/parity/variants).
+what they saved are those that it once computed with the original (tests/parity/golden, tests/parity/variants). Encoders are
+PyTorch's (tests/parity/encoder).
 """
 
 from __future__ import annotations
@@ -20,8 +22,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from safetensors.torch import load_model, save_model
 
-sys.path.insert(0, str(Path(__file__).parent / "variants"))
+sys.path[:0] = [str(Path(__file__).parent / folder) for folder in ("variants", "encoder")]
+from make_encoder import CONFIGS as ENCODERS
+from make_encoder import Encoder, batch_of, logits_of, make_model
 from make_variants import (
     GOLDEN,
     HERE,
@@ -34,8 +39,6 @@ from make_variants import (
 )
 
 TOLERANCE = 1e-5
-# Types that transformers has no class for, with the reason.
-NOT_APPLICABLE: dict[str, str] = {}
 
 
 class Case(NamedTuple):
@@ -84,15 +87,11 @@ def supported_types(fsdp2: str, work: Path) -> set[str]:
     return set(listed[1].split(", "))
 
 
-def save_by_fsdp2(fsdp2: str, case: Case, work: Path) -> Path:
-    original, saved = work / "original", work / "saved"
-    original.mkdir(parents=True)
-    (original / "config.json").write_text(json.dumps(case.config))
-    for file in directory_of(case.base).glob("*.safetensors*"):  # and their index
-        (original / file.name).symlink_to(file)
-    tokens = work / "tokens.bin"
-    tokens.write_bytes(tokens_of(case.base)[0].numpy().astype("<u2").tobytes())
-    train = [fsdp2, "train", "--model", str(original), "--tokens", str(tokens)]
+def save_by_fsdp2(fsdp2: str, name: str, original: Path, tokens: torch.Tensor) -> Path:
+    """What fsdp2 makes of a model directory, beside it."""
+    saved, file = original.with_name("saved"), original.with_name("tokens.bin")
+    file.write_bytes(tokens.numpy().astype("<u2").tobytes())
+    train = [fsdp2, "train", "--model", str(original), "--tokens", str(file)]
     train += ["--seq-len", "16", "--steps", "1", "--global-batch", "2", "--lr", "0"]
     train += ["--weight-decay", "0", "--save-pretrained", str(saved)]
     command = [fsdp2, "run", "--nproc-per-node", "2", "--", *train]
@@ -101,8 +100,29 @@ def save_by_fsdp2(fsdp2: str, case: Case, work: Path) -> Path:
         command, check=False, env=environment, capture_output=True, text=True, timeout=120
     )
     if done.returncode != 0:
-        sys.exit(f"{case.name}: {' '.join(command)} failed:\n{done.stderr}")
+        sys.exit(f"{name}: {' '.join(command)} failed:\n{done.stderr}")
     return saved
+
+
+def write_original(case: Case, original: Path) -> None:
+    original.mkdir(parents=True)
+    (original / "config.json").write_text(json.dumps(case.config))
+    for file in directory_of(case.base).glob("*.safetensors*"):  # and their index
+        (original / file.name).symlink_to(file)
+
+
+def difference_of_encoder(fsdp2: str, name: str, original: Path) -> float:
+    """As `difference`, of one that PyTorch makes, saves and reads."""
+    config = ENCODERS[name]
+    model, batch = make_model(config), batch_of(name, config["vocab_size"])
+    original.mkdir(parents=True)
+    (original / "config.json").write_text(json.dumps(config))
+    save_model(model, str(original / "model.safetensors"))
+    saved = save_by_fsdp2(fsdp2, name, original, batch["tokens"])
+    read = Encoder(json.loads((saved / "config.json").read_text()))
+    load_model(read, saved / "model.safetensors")
+    with torch.no_grad():
+        return (logits_of(read, batch) - logits_of(model, batch)).abs().max().item()
 
 
 def difference(case: Case, saved: Path) -> float:
@@ -127,19 +147,28 @@ def main() -> int:
     cases = golden_cases()
     cases += variant_cases({case.config["model_type"] for case in cases})
     failures = []
+    differences: dict[tuple[str, str], float] = {}
     with tempfile.TemporaryDirectory() as scratch:
         work = Path(scratch)
         tested = {case.config["model_type"] for case in cases}
-        missing = supported_types(arguments.fsdp2, work) - tested - set(NOT_APPLICABLE)
+        missing = supported_types(arguments.fsdp2, work) - tested - {"encoder"}
         failures += [f"no model of type {kind} is compared" for kind in sorted(missing)]
         for case in cases:
-            worst = difference(case, save_by_fsdp2(arguments.fsdp2, case, work / case.name))
-            print(
-                f"{case.name} ({case.config['model_type']}): logits differ by {worst:.1e} at most"
-            )
-            if worst > TOLERANCE:
-                failures.append(f"{case.name}: logits differ by {worst}")
-    print("\n".join(failures) or f"{len(cases)} models saved by fsdp2 are read by transformers")
+            original = work / case.name / "original"
+            write_original(case, original)
+            saved = save_by_fsdp2(arguments.fsdp2, case.name, original, tokens_of(case.base)[0])
+            differences[case.name, case.config["model_type"]] = difference(case, saved)
+        for name in ENCODERS:
+            original = work / name / "original"
+            differences[name, "encoder"] = difference_of_encoder(arguments.fsdp2, name, original)
+    for (name, kind), worst in differences.items():
+        print(f"{name} ({kind}): logits differ by {worst:.1e} at most")
+        if not worst <= TOLERANCE:
+            failures.append(f"{name}: logits differ by {worst}")
+    print(
+        "\n".join(failures)
+        or f"{len(differences)} models saved by fsdp2 are read by transformers and PyTorch"
+    )
     return 1 if failures else 0
 
 

@@ -98,7 +98,7 @@ at::Tensor mixed_by_weights(const at::Tensor& q, const at::Tensor& k, const at::
   scores = soft_capped(scores, rules.cap);
   if (mask.defined() && mask.scalar_type() != at::kBool) {
     scores = scores + mask;
-  } else {
+  } else if (mask.defined() || !rules.both_ways) {
     const at::Tensor seen =
         mask.defined() ? mask
                        : at::ones({q.size(1), q.size(1)}, q.options().dtype(at::kBool)).tril();
@@ -109,17 +109,17 @@ at::Tensor mixed_by_weights(const at::Tensor& q, const at::Tensor& k, const at::
       .transpose(1, 2);
 }
 
-// q [B,S,H,E], k and v [B,S,K,E] -> [B,S,H,E]. mask undefined: causal.
+// q [B,S,H,E], k and v [B,S,K,E] -> [B,S,H,E]. mask undefined: causal, or both ways.
 at::Tensor mixed(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                  const at::Tensor& mask, const AttentionDropout& dropout, const ScoreRules& rules) {
   if (dropout.is_on() || rules.cap > 0) {
     return mixed_by_weights(q, k, v, mask, dropout, rules);
   }
   return mask.defined() ? fused_attention(q, k, v, mask, /*is_causal=*/false, rules)
-                        : fused_attention(q, k, v, std::nullopt, /*is_causal=*/true, rules);
+                        : fused_attention(q, k, v, std::nullopt, !rules.both_ways, rules);
 }
 
-// Causal within each sequence of a batch that is packed with them.
+// Within each sequence of a batch that is packed with them.
 at::Tensor mixed_by_sequence(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                              const std::vector<int64_t>& boundaries,
                              const AttentionDropout& dropout, const ScoreRules& rules) {

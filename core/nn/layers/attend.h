@@ -30,10 +30,11 @@ struct ScoreRules {
   // Above 0, scores are soft_capped(). Weights [B,H,S,S] are then held, which no fused attention
   // makes of such scores.
   double cap = 0;
+  bool both_ways = false;  // without the causal order. REQUIRES: no window
 };
 
 // q [B,S,H,E], k and v [B,S,K,E] -> [B,S,H,E]. What a position sees is said by `seen`:
-//   None                   the positions up to itself
+//   None                   the positions up to itself; both ways: all
 //   integers [n + 1]       those of them that are of its own sequence (packed_sequences.h)
 //   [B, H or 1, S, S]      where a boolean is true; numbers are added to the scores
 // A mask [B, H or 1, S, S] is taken as it is, whatever the window. Error: kInvalidArgument for
@@ -41,14 +42,14 @@ struct ScoreRules {
 at::Tensor attend(const at::Tensor& q, at::Tensor k, at::Tensor v, const c10::IValue& seen,
                   const AttentionDropout& dropout, const ScoreRules& rules = {});
 
-// The same without the causal order: each position sees all of its own sequence. q, k and v [S,H,E]
-// -> [S,H,E]; boundaries [n + 1] as of packed_sequences.h. Sequences of one length that follow one
-// another are one product.
+// The same both ways, without dropout and rows: q, k and v [S,H,E] -> [S,H,E]; boundaries [n + 1]
+// as of packed_sequences.h. Sequences of one length that follow one another are one product.
 at::Tensor attend_both_ways(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                             const at::Tensor& boundaries);
 
 // The same where peers share the sequences: q, k, v and what comes back have [B,L,...] of this
-// rank's part. `seen` is about the whole sequence, as are the keys. REQUIRES: check_head_peers.
+// rank's part. `seen` is about the whole sequence, as are the keys. REQUIRES: check_head_peers;
+// both ways, where parts are padded, a `seen` that tells the length.
 at::Tensor attend_with(const PeersPointer& peers, const at::Tensor& q, const at::Tensor& k,
                        const at::Tensor& v, const c10::IValue& seen,
                        const AttentionDropout& dropout, const ScoreRules& rules = {});

@@ -1,6 +1,7 @@
 #include "core/nn/layers/attention.h"
 
 #include "core/base/error.h"
+#include "core/nn/kernels/linear_product.h"
 #include "core/nn/layers/attend.h"
 #include "core/nn/layers/rotary_embedding.h"
 
@@ -77,6 +78,43 @@ c10::IValue Attention::forward(Values inputs) {
   }
   const at::Tensor mixed_values = attend_with(peers(), q, k, v, seen, dropout, scores_);
   return (*o_proj_)(mixed_values.reshape({batch, length, heads_ * head_dim_}));
+}
+
+MultiheadAttention::MultiheadAttention(int64_t width, int64_t heads, double dropout,
+                                       at::ScalarType dtype)
+    : Module("MultiheadAttention"),
+      heads_(heads),
+      head_dim_(width / heads),
+      dropout_(dropout),
+      in_proj_weight_(
+          register_parameter("in_proj_weight", deferred_parameter({3 * width, width}, dtype))),
+      in_proj_bias_(register_parameter("in_proj_bias", deferred_parameter({3 * width}, dtype))),
+      out_proj_(register_module(
+          "out_proj", std::make_shared<Linear>(width, width, /*has_bias=*/true, dtype))) {}
+
+void MultiheadAttention::check_peers(int64_t ranks) const {
+  check_head_peers(kind(), heads_, heads_, ranks);
+}
+
+c10::IValue MultiheadAttention::forward(Values inputs) {
+  FSDP2_CHECK(!inputs.empty() && inputs[0].isTensor() && inputs[0].toTensor().dim() == 3,
+              Code::kInvalidArgument, "{}: expected x [B,S,D]", kind());
+  check_has_memory(in_proj_weight_, *this, "in_proj_weight");
+  check_has_memory(in_proj_bias_, *this, "in_proj_bias");
+  const at::Tensor& x = inputs[0].toTensor();
+  const std::vector<at::Tensor> qkv = linear_product(x, in_proj_weight_, in_proj_bias_)
+                                          .unflatten(-1, {3, heads_, head_dim_})
+                                          .unbind(2);
+  AttentionDropout dropout{dropout_, {}};
+  if (inputs.size() > 2 && inputs[2].isTensor()) {
+    dropout.keys = inputs[2].toTensor();
+  }
+  ScoreRules rules;
+  rules.both_ways = true;
+  const at::Tensor mixed_values =
+      attend_with(peers(), qkv[0], qkv[1], qkv[2], inputs.size() > 1 ? inputs[1] : c10::IValue(),
+                  dropout, rules);
+  return (*out_proj_)(mixed_values.reshape(x.sizes()));
 }
 
 }  // namespace fsdp2::nn

@@ -1,4 +1,5 @@
-// Grouped-query attention, with the names and numerics of the transformers library.
+// Grouped-query attention, with the names and numerics of the transformers library, and attention
+// both ways, with those of PyTorch.
 //
 // Shapes: B batch, S sequence, D hidden size, H heads, K key-value heads, E dim of a head.
 #pragma once
@@ -72,6 +73,32 @@ class Attention : public Module, public SequenceSharer {
   std::shared_ptr<Linear> o_proj_;
   std::shared_ptr<RMSNorm> q_norm_;  // null without qk_norm
   std::shared_ptr<RMSNorm> k_norm_;
+};
+
+// PyTorch's nn.MultiheadAttention of a sequence with itself, both ways: (x [B,S,D], what is seen,
+// row keys) -> [B,S,D]. Parameters: in_proj_weight [3D,D] and in_proj_bias [3D], whose rows are
+// those of q, of k and of v. Child: out_proj. Inputs and peers: as Attention's.
+class MultiheadAttention : public Module, public SequenceSharer {
+ public:
+  // REQUIRES: heads divide width. dropout: of the weights.
+  MultiheadAttention(int64_t width, int64_t heads, double dropout, at::ScalarType dtype);
+
+  InputCount input_count() const override { return {1, 3}; }
+  void check_peers(int64_t ranks) const override;
+  ExchangedNumel exchanged_numel(int64_t ranks) const override {
+    return exchanged_heads(heads_, heads_, head_dim_, ranks);
+  }
+
+ protected:
+  c10::IValue forward(Values inputs) override;
+
+ private:
+  int64_t heads_;
+  int64_t head_dim_;
+  double dropout_;
+  at::Tensor in_proj_weight_;
+  at::Tensor in_proj_bias_;
+  std::shared_ptr<Linear> out_proj_;
 };
 
 }  // namespace fsdp2::nn

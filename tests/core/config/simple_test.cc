@@ -79,7 +79,18 @@ TEST(ModelPresets, AreGpt2WithTheSizesOfTheirNames) {
   };
   EXPECT_EQ(parameters("gpt-90m"), 91'933'440);
   EXPECT_EQ(parameters("gpt-300m"), 304'486'400);
-  EXPECT_EQ(model_presets(), (std::vector<std::string>{"gpt-300m", "gpt-90m"}));
+  EXPECT_EQ(model_presets(), (std::vector<std::string>{"encoder-45m", "gpt-300m", "gpt-90m"}));
+}
+
+TEST(ModelPresets, HaveAnEncoderWithTheSizeOfItsName) {
+  const nlohmann::json config = nlohmann::json::parse(config_of_preset("encoder-45m"));
+  const int64_t width = config.at("hidden_size");
+  const int64_t rows =
+      config.at("vocab_size").get<int64_t>() + config.at("max_position_embeddings").get<int64_t>();
+  EXPECT_EQ(rows * width +
+                config.at("num_hidden_layers").get<int64_t>() * (12 * width * width + 13 * width),
+            44'932'096);
+  EXPECT_LT(config.at("mask_token_id"), config.at("vocab_size"));
 }
 
 }  // namespace

@@ -61,9 +61,9 @@ std::vector<std::string> names_of(const nn::Module& module) {
 }
 
 TEST(ModelTypes, AreTheSupportedOnes) {
-  EXPECT_THAT(model_types(),
-              ElementsAre("gemma", "gemma2", "gemma3_text", "gpt2", "llama", "mistral", "mixtral",
-                          "phi3", "qwen2", "qwen2_5_vl", "qwen3", "qwen3_moe", "qwen3_vl"));
+  EXPECT_THAT(model_types(), ElementsAre("encoder", "gemma", "gemma2", "gemma3_text", "gpt2",
+                                         "llama", "mistral", "mixtral", "phi3", "qwen2",
+                                         "qwen2_5_vl", "qwen3", "qwen3_moe", "qwen3_vl"));
 }
 
 TEST(Build, GivesParametersTheNamesOfTransformers) {
@@ -218,7 +218,7 @@ TEST(BuilderOf, GivesTheBuilderOfAModelTypeOrNamesThoseThatThereAre) {
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Code::kUnsupported);
     EXPECT_THAT(error.message(),
-                HasSubstr("\"mamba\" is not supported; supported: gemma, gemma2, gemma3_text"));
+                HasSubstr("\"mamba\" is not supported; supported: encoder, gemma, gemma2"));
     EXPECT_THAT(error.message(), HasSubstr("export any other model, python "
                                            "examples/python/export_model.py MODEL model.pt2, and"));
   }
@@ -247,11 +247,11 @@ TEST(Capabilities, AreRefusedByNameWhereAModuleLacksThem) {
 }
 
 TEST(BadConfig, WithAnUnknownModelTypeListsTheKnownOnes) {
-  expect_refused_with(
-      {{"model_type", "mamba"}}, Code::kUnsupported,
-      {"\"mamba\"",
-       "gemma, gemma2, gemma3_text, gpt2, llama, mistral, mixtral, phi3, qwen2, qwen2_5_vl, qwen3, "
-       "qwen3_moe, qwen3_vl"});
+  expect_refused_with({{"model_type", "mamba"}}, Code::kUnsupported,
+                      {"\"mamba\"",
+                       "encoder, gemma, gemma2, gemma3_text, gpt2, llama, mistral, mixtral, phi3, "
+                       "qwen2, qwen2_5_vl, qwen3, "
+                       "qwen3_moe, qwen3_vl"});
 }
 
 TEST(BadConfig, WithoutAModelTypeNamesIt) {

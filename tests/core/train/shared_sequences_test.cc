@@ -127,6 +127,21 @@ TEST(SharedSequences, MeetTheDropoutOfOneRank) {
                              some_rows(2, 12), in_training);
 }
 
+TEST(SharedSequences, MayBeSeenBothWays) {
+  const std::string encoder = R"({"model_type": "encoder", "vocab_size": 40, "hidden_size": 32,
+      "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+      "max_position_embeddings": 32, "mask_token_id": 39, "dropout": 0.2})";
+  const Prepare in_training = [](nn::Module& module) { module.train(); };
+  expect_same_however_shared(encoder, some_rows(2, 16), in_training);
+  Inputs inputs = some_rows(2, 13);  // the parts are padded
+  expect_same_however_shared(encoder, inputs, in_training);
+  at::Tensor is_token = at::ones({2, 13}, at::kLong);
+  is_token[0].slice(0, 9, 13).fill_(0);
+  inputs[1].masked_fill_(is_token.eq(0), -100);
+  inputs.insert(inputs.end(), {at::Tensor(), is_token});
+  expect_same_however_shared(encoder, inputs, in_training);
+}
+
 TEST(SharedSequences, HaveTheLossOfTheirRoutersTogether) {
   const std::string moe = R"({"model_type": "qwen3_moe", "vocab_size": 40, "hidden_size": 32,
       "intermediate_size": 48, "moe_intermediate_size": 16, "num_hidden_layers": 2,
