@@ -1,5 +1,6 @@
 #!/bin/bash
-# The program of Julia's README learns, and another trains, with the library of the prefix; also where the prefix has been moved to.
+# The program of Julia's README learns, and another trains, with the library of the prefix; also where the prefix has been moved to. The
+# README's other lines of Julia run.
 source tests/install/installed.sh
 need julia
 
@@ -14,6 +15,28 @@ learns_and_trains() {
 }
 
 in_two_places learns_and_trains
+
+# What those lines take for granted.
+mkdir "$work/more"
+cp -RL tests/parity/golden/models/tiny-llama "$work/more/MODEL_DIRECTORY"
+echo "lr: 4.0e-3" >"$work/more/run.yaml"
+{
+  cat <<'END'
+using FSDP2
+
+mesh = Mesh()
+trained = Shard(from_pretrained("MODEL_DIRECTORY"), mesh)
+step = Step(trained, adamw(trained))
+tokens, labels = next!(Loader(mesh, ARGS[1]; sequence_length = 32, global_batch = 4, vocab_size = 384))
+prompts = [[1, 2, 3], [4]]
+END
+  code_block bindings/julia/README.md julia 2
+} >"$work/more/more.jl"
+(
+  cd "$work/more"
+  julia "${quick[@]}" more.jl "$root/tests/parity/golden/tokens/tiny-llama.bin" >table
+  [[ -s table && -s trace.json && -s trained/model.safetensors ]]
+)
 
 # In an environment of the program's own. Pkg is content with a registry that knows nothing, and there is no network for the other.
 copy_to_work bindings/julia
