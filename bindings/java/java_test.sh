@@ -33,6 +33,11 @@ run_tests() {  # JAVA [OPTION...]
   if grep -E '^(WARNING|FATAL)' "$work/said"; then exit 1; fi
 }
 run_tests java
+# Where the library is not, the error says how to name it.
+for missing in "$work/none.so" "$jar"; do
+  (FSDP2_LIBRARY=$missing java -cp "$jar:$tests" io.fsdp2.AllTests $model $tokens 2>&1 || true) >"$work/said"
+  grep -F "(FSDP2_LIBRARY=FILE or" "$work/said"
+done
 newer=(/usr/lib/jvm/*-25-*/bin/java)
 if [[ -x ${newer[0]} ]]; then
   run_tests "${newer[0]}" --enable-native-access=ALL-UNNAMED

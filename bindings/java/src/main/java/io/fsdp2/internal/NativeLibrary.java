@@ -27,21 +27,23 @@ final class NativeLibrary {
   static void load() {
     Path library = named("FSDP2_LIBRARY", System.mapLibraryName("fsdp2"));
     if (library != null) {
-      System.load(library.toString());
+      load(library, false);
     }
     Path jni = named("FSDP2_JNI", JNI);
+    load(jni == null ? unpack() : jni, true);
+  }
+
+  private static void load(Path file, boolean isJni) {
     try {
-      System.load((jni == null ? unpack() : jni).toString());
-    } catch (UnsatisfiedLinkError missing) {
-      if (library != null || !String.valueOf(missing.getMessage()).contains("libfsdp2.so")) {
-        throw missing;
-      }
-      UnsatisfiedLinkError remedy =
-          new UnsatisfiedLinkError(
-              missing.getMessage()
-                  + " (FSDP2_LIBRARY=FILE or -Djava.library.path=DIRECTORY says where it is)");
-      remedy.initCause(missing);
-      throw remedy;
+      System.load(file.toString());
+    } catch (UnsatisfiedLinkError failure) {
+      String remedy =
+          isJni && !failure.getMessage().contains("libfsdp2.so") // which libfsdp2_jni.so needs
+              ? " (FSDP2_JNI=FILE or -Djava.library.path=DIRECTORY says where it is)"
+              : " (FSDP2_LIBRARY=FILE or -Djava.library.path=DIRECTORY says where libfsdp2.so is)";
+      UnsatisfiedLinkError told = new UnsatisfiedLinkError(failure.getMessage() + remedy);
+      told.initCause(failure);
+      throw told;
     }
   }
 
