@@ -26,12 +26,21 @@ final class TensorData {
 
     static Memory of(long size) {
       Memory own = OF_THREAD.get();
-      return size <= own.bytes.capacity() ? own : new Memory(Math.toIntExact(size));
+      return size <= own.bytes.capacity() ? own : new Memory(length(size));
     }
 
     ByteBuffer first(long size) {
       return bytes.slice(0, (int) size).order(ByteOrder.nativeOrder());
     }
+  }
+
+  /** Of an array or a buffer of Java's, which has not more than an int can count. */
+  private static int length(long bytes) {
+    if (bytes > Integer.MAX_VALUE) {
+      throw new IllegalArgumentException(
+          "expected at most " + Integer.MAX_VALUE + " bytes at once, found " + bytes);
+    }
+    return (int) bytes;
   }
 
   /** For the length of a call. */
@@ -199,7 +208,7 @@ final class TensorData {
     if (bits(dtype) != 8) {
       throw new IllegalArgumentException("expected a tensor of bytes, found one of " + dtype);
     }
-    byte[] values = new byte[Math.toIntExact(tensor.getInfo().bytes())];
+    byte[] values = new byte[length(tensor.getInfo().bytes())];
     read(tensor, ByteBuffer.wrap(values));
     return values;
   }

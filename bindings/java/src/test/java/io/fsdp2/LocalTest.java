@@ -397,6 +397,11 @@ public final class LocalTest {
       expectThrown(
           NullPointerException.class, () -> Tensor.fromBuffer(memory, DType.F32, (long[]) null));
       expectThrown(IllegalArgumentException.class, () -> none.op("aten::relu\0"));
+      Tensor wide = Tensor.of(new float[1]).op("aten::expand", new long[] {1L << 40});
+      expectThrown(IllegalArgumentException.class, wide::toFloats);
+      Tensor flags = Tensor.fromBuffer(ByteBuffer.allocate(1), DType.U8, 1);
+      expectThrown(
+          IllegalArgumentException.class, flags.op("aten::expand", new long[] {1L << 40})::toBytes);
       expectThrown(NullPointerException.class, () -> Operator.call(null, none));
       expectThrown(FsdpException.class, () -> Operator.call("aten::relu", (Object) null));
       expect(new byte[] {1, 0}, Tensor.of(new int[] {3, 0}).to(DType.BOOL).toBytes());
