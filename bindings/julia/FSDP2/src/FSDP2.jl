@@ -59,7 +59,8 @@ include("exports.jl")
 
 "The file of the library, or its name for the system's loader."
 function library_file()
-    haskey(ENV, "FSDP2_LIBRARY") && return ENV["FSDP2_LIBRARY"]
+    chosen = get(ENV, "FSDP2_LIBRARY", "")
+    isempty(chosen) || return chosen
     bound = joinpath(dirname(@__DIR__), "Artifacts.toml")
     isfile(bound) && Pkg.Artifacts.artifact_hash("libfsdp2", bound) !== nothing || return libfsdp2
     joinpath(Pkg.Artifacts.ensure_artifact_installed("libfsdp2", bound), "lib", libfsdp2)
@@ -68,12 +69,13 @@ end
 function __init__()
     # Once loaded from wherever it is, the library answers to its soname in every @ccall. Not with Julia's RTLD_DEEPBIND: the
     # library would then unwind C++ exceptions by libgcc, but libstdc++ raise them by the libunwind that Julia brings.
-    library = library_file()
-    try
+    library, remedy = library_file(), "set FSDP2_LIBRARY to the path of libfsdp2.so in the environment"
+    opened = try
         Libdl.dlopen(library, Libdl.RTLD_LAZY)
     catch failure
-        error("cannot load $library; set FSDP2_LIBRARY to the path of libfsdp2.so in the environment: $(failure.msg)")
+        error("cannot load $library; $remedy: $(failure.msg)")
     end
+    Libdl.dlsym(opened, :fsdp2_check_version; throw_error = false) === nothing && error("$library is another library; $remedy")
     check(fsdp2_check_version(FSDP2_HEADER_VERSION))
 end
 

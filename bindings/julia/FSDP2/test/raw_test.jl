@@ -6,6 +6,17 @@ const options_types = filter(name -> occursin(r"^fsdp2_\w+_options$", string(nam
     @test occursin("libtorch", lowercase(describe_runtime()))
 end
 
+@testset "an error about the library says how to name it" begin
+    for file in (@__FILE__, "/no/such/library.so", "libc.so.6")
+        failure = withenv(() -> thrown(FSDP2.__init__), "FSDP2_LIBRARY" => file)
+        @test startswith(failure.msg, file == "libc.so.6" ? "libc.so.6 is another library" : "cannot load $file")
+        @test occursin("set FSDP2_LIBRARY", failure.msg)
+    end
+    for unset in (nothing, "")
+        @test withenv(() -> basename(FSDP2.library_file()), "FSDP2_LIBRARY" => unset) == FSDP2.libfsdp2
+    end
+end
+
 @testset "the matmul precision can be chosen" begin
     set_matmul_precision(:high_always)
     @test occursin("matmul_precision: high-always", describe_runtime())
