@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/exported/fusions/fusion.h"
 #include "core/exported/module_calls.h"
 #include "core/exported/operators/operations.h"
 #include "core/exported/program/program.h"
@@ -19,9 +20,12 @@ struct ReadPlace {
 
 struct Step {
   const Operation* operation = nullptr;  // or:
-  int32_t call = -1;
-  std::vector<ReadPlace> reads;  // an operation's values in order of its inputs; a call's inputs
-  std::vector<int32_t> writes;   // places of results in order; -1: nobody reads it
+  int32_t call = -1;                     // or:
+  const Fusion* fusion = nullptr;
+  // An operation's values in order of its inputs; the inputs of a call or a fusion.
+  std::vector<ReadPlace> reads;
+  std::vector<int32_t> writes;  // places of results in order; -1: nobody reads it
+  std::vector<Step> plain;      // a fusion's nodes, and calls that run no others
 };
 
 struct CallPlan {
@@ -33,6 +37,7 @@ struct CallPlan {
 
 // One for each call.
 std::vector<CallPlan> plan_calls(const Program& program, const std::vector<ModuleCall>& calls,
-                                 const std::vector<Operation>& operations);
+                                 const std::vector<Operation>& operations,
+                                 const std::vector<Fusion>& fusions);
 
 }  // namespace fsdp2::exported

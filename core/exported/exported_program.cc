@@ -22,10 +22,11 @@ using Tensors = std::map<std::string, at::Tensor>;  // by identity: one for the 
 
 class Loader {
  public:
-  Loader(const std::string& path, std::optional<at::ScalarType> dtype)
+  Loader(const std::string& path, const LoadOptions& options)
       : archive_(std::make_shared<const ProgramArchive>(path)),
-        dtype_(dtype),
-        machine_(std::make_shared<Machine>(read_program(archive_->program(), path))) {}
+        dtype_(options.dtype),
+        machine_(
+            std::make_shared<Machine>(read_program(archive_->program(), path), options.fuses)) {}
 
   ExportedModel load() {
     ExportedModel model;
@@ -123,12 +124,12 @@ class Loader {
 
 }  // namespace
 
-ExportedModel load_exported(const std::string& path, std::optional<at::ScalarType> dtype) {
+ExportedModel load_exported(const std::string& path, const LoadOptions& options) {
   if (is_script_file(path)) {
-    ScriptedModel script = load_script(path, dtype);
+    ScriptedModel script = load_script(path, options.dtype);
     return {std::move(script.module), std::move(script.values), true, script.draws_random_numbers};
   }
-  return Loader(path, dtype).load();
+  return Loader(path, options).load();
 }
 
 }  // namespace fsdp2::exported

@@ -29,9 +29,17 @@ struct ExportedModel {
   bool draws_random_numbers = false;
 };
 
-// dtype: of the floating parameters; unset: those of the program. It need not be what the program
-// computes in, if sharding casts to that. Errors: kNotFound, kIo; kCorruptData, kUnsupported,
-// naming the file and the key or node.
-ExportedModel load_exported(const std::string& path, std::optional<at::ScalarType> dtype = {});
+struct LoadOptions {
+  // Of the floating parameters; unset: those of the program. It need not be what the program
+  // computes in, if sharding casts to that.
+  std::optional<at::ScalarType> dtype;
+  // Whether our own operators may run in place of a program's nodes: RMSNorm, rotary embedding,
+  // gated MLP and linear layers, which differ from them by rounding alone. Of a script they never
+  // do.
+  bool fuses = true;
+};
+
+// Errors: kNotFound, kIo; kCorruptData, kUnsupported, naming the file and the key or node.
+ExportedModel load_exported(const std::string& path, const LoadOptions& options = {});
 
 }  // namespace fsdp2::exported

@@ -10,6 +10,7 @@
 
 #include "core/base/error.h"
 #include "core/ckpt/value/printable_name.h"
+#include "core/exported/fusions/find_fusions.h"
 #include "core/operators/run_operator.h"
 #include "core/operators/wrapped_number.h"
 
@@ -54,13 +55,35 @@ bool has_kind(const c10::IValue& value, ValueKind kind) {
   return false;
 }
 
+std::vector<Fusion> fusions_of(const Program& program, const std::vector<Operation>& operations,
+                               const std::vector<ModuleCall>& calls) {
+  const std::vector<int32_t> call_of_node = calls_of_nodes(program, calls);
+  const std::vector<bool> is_bound = bound_values(program);
+  return find_fusions(program, operations, written_values(program, operations),
+                      [&](const std::vector<int32_t>& nodes) {
+                        return may_join(program, calls, call_of_node, is_bound, nodes);
+                      });
+}
+
+// What fails names the node.
+template <typename Body>
+auto run_node(const Program& program, const Node& node, const Body& body) {
+  try {
+    return body();
+  } catch (const std::exception&) {
+    const Error error = current_exception_as_error();
+    fail(error.code(), "{}: {}", title_of(program, node), error.message());
+  }
+}
+
 }  // namespace
 
-Machine::Machine(Program program)
+Machine::Machine(Program program, bool fuses)
     : program_(std::move(program)),
       operations_(resolve_operations(program_)),
       calls_(find_module_calls(program_)),
-      plans_(plan_calls(program_, calls_, operations_)),
+      fusions_(fuses ? fusions_of(program_, operations_, calls_) : std::vector<Fusion>()),
+      plans_(plan_calls(program_, calls_, operations_, fusions_)),
       writes_(find_writes(program_, operations_)),
       outside_writes_(find_outside_writes(program_, calls_, writes_)),
       bound_(program_.values.size()),
@@ -154,7 +177,61 @@ void Machine::run_step(const Step& step, Frame& frame, ModeScope& mode) const {
     run_operation(step, frame);
     return;
   }
-  mode.enter(Mode());
+  if (step.fusion == nullptr) {
+    mode.enter(Mode());
+    run_call(step, frame);
+    return;
+  }
+  mode.enter(program_.modes[static_cast<size_t>(last_node(*step.fusion).mode)]);
+  if (!run_fusion(step, frame)) {
+    for (const Step& plain : step.plain) {
+      run_step(plain, frame, mode);
+    }
+  }
+  forget_last(step.reads, frame);
+}
+
+void Machine::forget_last(const std::vector<ReadPlace>& places, Frame& frame) {
+  for (const ReadPlace& place : places) {
+    if (place.is_last) {
+      frame[static_cast<size_t>(place.index)] = c10::IValue();
+    }
+  }
+}
+
+const Node& Machine::last_node(const Fusion& fusion) const {
+  return program_.nodes[static_cast<size_t>(fusion.nodes.back())];
+}
+
+bool Machine::are_bare(const std::vector<Step>& steps) const {
+  return std::all_of(steps.begin(), steps.end(), [&](const Step& step) {
+    const auto module = step.call < 0 ? nullptr : modules_[static_cast<size_t>(step.call)].lock();
+    return step.call < 0 ||
+           (module != nullptr && module->hooks().empty() && module->forward_wrapper() == nullptr);
+  });
+}
+
+bool Machine::run_fusion(const Step& step, Frame& frame) const {
+  if (!are_bare(step.plain)) {
+    return false;
+  }
+  std::vector<at::Tensor> inputs;
+  for (const ReadPlace& place : step.reads) {
+    const ReadPlace kept = {place.index, place.is_bound, /*is_last=*/false};
+    inputs.push_back(read(kept, frame).toTensor());
+  }
+  at::Tensor result =
+      run_node(program_, last_node(*step.fusion), [&] { return step.fusion->compute(inputs); });
+  if (!result.defined()) {
+    return false;
+  }
+  if (step.writes.front() >= 0) {
+    frame[static_cast<size_t>(step.writes.front())] = std::move(result);
+  }
+  return true;
+}
+
+void Machine::run_call(const Step& step, Frame& frame) const {
   nn::Values inputs = {static_cast<int64_t>(step.call)};
   for (const ReadPlace& place : step.reads) {
     inputs.push_back(read(place, frame));
@@ -180,7 +257,7 @@ void Machine::run_operation(const Step& step, Frame& frame) const {
   const Operation& operation = *step.operation;
   torch::jit::Stack stack;
   push_inputs(step, frame, stack);
-  try {
+  run_node(program_, *operation.node, [&] {
     if (operation.op) {
       operators::run_operator(*operation.op, stack);
     } else if (operation.number != nullptr) {
@@ -191,10 +268,7 @@ void Machine::run_operation(const Step& step, Frame& frame) const {
       stack.clear();
     }
     store(step, std::move(stack), frame);
-  } catch (const std::exception&) {
-    const Error error = current_exception_as_error();
-    fail(error.code(), "{}: {}", title_of(program_, *operation.node), error.message());
-  }
+  });
 }
 
 void Machine::push_inputs(const Step& step, Frame& frame, torch::jit::Stack& stack) const {

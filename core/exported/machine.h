@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/exported/call_plan.h"
+#include "core/exported/fusions/fusion.h"
 #include "core/exported/mode_scope.h"
 #include "core/exported/module_calls.h"
 #include "core/exported/operators/operations.h"
@@ -25,8 +26,9 @@ namespace fsdp2::exported {
 
 class Machine {
  public:
-  // Errors: those of resolve_operations and check_writes.
-  explicit Machine(Program program);
+  // fuses: whether nodes may run as our own operators. Errors: those of resolve_operations and
+  // check_writes.
+  Machine(Program program, bool fuses);
   Machine(const Machine&) = delete;
   Machine& operator=(const Machine&) = delete;
 
@@ -66,6 +68,13 @@ class Machine {
   c10::IValue read(const ReadPlace& place, Frame& frame) const;
   void run_step(const Step& step, Frame& frame, ModeScope& mode) const;
   void run_operation(const Step& step, Frame& frame) const;
+  void run_call(const Step& step, Frame& frame) const;
+  // Whether it ran; if not, its nodes are to.
+  bool run_fusion(const Step& step, Frame& frame) const;
+  static void forget_last(const std::vector<ReadPlace>& places, Frame& frame);
+  // Whether nothing but the modules' own nodes would run in their calls.
+  bool are_bare(const std::vector<Step>& steps) const;
+  const Node& last_node(const Fusion& fusion) const;
   void push_inputs(const Step& step, Frame& frame, std::vector<c10::IValue>& stack) const;
   void check_dtype(const Operation& operation, const at::Tensor& tensor) const;
   void store(const Step& step, std::vector<c10::IValue> results, Frame& frame) const;
@@ -74,6 +83,7 @@ class Machine {
   const Program program_;
   const std::vector<Operation> operations_;
   const std::vector<ModuleCall> calls_;
+  const std::vector<Fusion> fusions_;
   const std::vector<CallPlan> plans_;
   const std::vector<Write> writes_;
   const std::vector<const Write*> outside_writes_;  // by call

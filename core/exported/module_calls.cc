@@ -134,6 +134,27 @@ std::vector<int32_t> calls_of_nodes(const Program& program, const std::vector<Mo
   return call_of_node;
 }
 
+bool may_join(const Program& program, const std::vector<ModuleCall>& calls,
+              const std::vector<int32_t>& call_of_node, const std::vector<bool>& is_bound,
+              const std::vector<int32_t>& nodes) {
+  const auto reads_bound = [&](int32_t node) {
+    const auto values = values_read(program.nodes[static_cast<size_t>(node)]);
+    return std::any_of(values.begin(), values.end(),
+                       [&](ValueId value) { return is_bound[static_cast<size_t>(value)]; });
+  };
+  const auto may_move = [&](const CallItem& item) {
+    return !item.is_call && std::binary_search(nodes.begin(), nodes.end(), item.index) &&
+           !reads_bound(item.index);
+  };
+  const int32_t own = call_of_node[static_cast<size_t>(nodes.back())];
+  return std::all_of(nodes.begin(), nodes.end(), [&](int32_t node) {
+    const int32_t index = call_of_node[static_cast<size_t>(node)];
+    const ModuleCall& call = calls[static_cast<size_t>(index)];
+    return index == own ||
+           (call.parent == own && std::all_of(call.items.begin(), call.items.end(), may_move));
+  });
+}
+
 std::vector<int32_t> calls_of_values(const Program& program,
                                      const std::vector<int32_t>& call_of_node) {
   std::vector<int32_t> call_of_value(program.values.size(), -1);

@@ -33,6 +33,12 @@ std::vector<ModuleCall> find_module_calls(const Program& program);
 // By node: the innermost call that it is in.
 std::vector<int32_t> calls_of_nodes(const Program& program, const std::vector<ModuleCall>& calls);
 
+// Whether the nodes, ascending, may run where the last of them does: each is its call's own, or all
+// that a call directly inside that one runs are among them and read nothing that is bound.
+bool may_join(const Program& program, const std::vector<ModuleCall>& calls,
+              const std::vector<int32_t>& call_of_node, const std::vector<bool>& is_bound,
+              const std::vector<int32_t>& nodes);
+
 // By value: the call whose node makes it; -1 for what is there before the program runs.
 std::vector<int32_t> calls_of_values(const Program& program,
                                      const std::vector<int32_t>& call_of_node);

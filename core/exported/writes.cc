@@ -29,15 +29,32 @@ class WriteFinder {
   }
 
   std::vector<Write> find() {
+    visit_all();
+    return std::move(writes_);
+  }
+
+  std::vector<bool> find_written() {
+    visit_all();
+    std::vector<bool> is_owner_written(owner_.size(), false);
+    for (const Write& write : writes_) {
+      is_owner_written[static_cast<size_t>(write.tensor)] = true;
+    }
+    std::vector<bool> is_written;
+    for (const ValueId owner : owner_) {
+      is_written.push_back(is_owner_written[static_cast<size_t>(owner)]);
+    }
+    return is_written;
+  }
+
+ private:
+  void visit_all() {
     for (const Operation& operation : operations_) {
       if (operation.op) {
         visit(operation);
       }
     }
-    return std::move(writes_);
   }
 
- private:
   void visit(const Operation& operation) {
     const c10::FunctionSchema& schema = operation.op->schema();
     for (size_t i = 0; i < operation.inputs.size(); ++i) {
@@ -82,6 +99,10 @@ const BoundTensor* find_bound(const std::vector<BoundTensor>& tensors, ValueId v
 
 std::vector<Write> find_writes(const Program& program, const std::vector<Operation>& operations) {
   return WriteFinder(program, operations).find();
+}
+
+std::vector<bool> written_values(const Program& program, const std::vector<Operation>& operations) {
+  return WriteFinder(program, operations).find_written();
 }
 
 void check_writes(const Program& program, const std::vector<Write>& writes) {

@@ -116,7 +116,7 @@ uint64_t module_from_exported(const char* path, const fsdp2_module_options* give
   const auto dtype = read_float_dtype_or_keep(options.dtype, "options.dtype");
   FSDP2_CHECK(options.config_overrides == nullptr, Code::kInvalidArgument,
               "options.config_overrides: a program has no config.json: expected NULL");
-  exported::ExportedModel model = exported::load_exported(read_path(path, "path"), dtype);
+  exported::ExportedModel model = exported::load_exported(read_path(path, "path"), {dtype});
   if (model.draws_random_numbers) {
     at::manual_seed(options.seed);
   }

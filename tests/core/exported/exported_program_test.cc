@@ -83,7 +83,7 @@ TEST(ExportedProgram, SaysWhichNodeAnOperatorRefused) {
 }
 
 TEST(ExportedProgram, RunsInTheDtypeOfTheExportAlone) {
-  ExportedModel model = load_exported(std::string(kPrograms) + "llama.pt2", at::kBFloat16);
+  ExportedModel model = load_exported(std::string(kPrograms) + "llama.pt2", {at::kBFloat16});
   nn::materialize(*model.module, *model.values);
   EXPECT_ERROR((*model.module)(tokens(2, 4)), Code::kInvalidArgument,
                "the program computes with model.embed_tokens.weight in Float, found BFloat16");

@@ -128,7 +128,7 @@ TEST(ScriptedModule, AChildRunsByItselfAndAPartOfAnotherDoesNot) {
 }
 
 TEST(ScriptedModule, ValuesAreOfAnotherDtypeIfAskedFor) {
-  const ExportedModel model = load_exported("tests/parity/scripted/sequential.pt", at::kBFloat16);
+  const ExportedModel model = load_exported("tests/parity/scripted/sequential.pt", {at::kBFloat16});
   nn::materialize(*model.module, *model.values);
   for (const at::Tensor& parameter : model.module->parameters()) {
     EXPECT_EQ(parameter.scalar_type(), at::kBFloat16);
