@@ -6,7 +6,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 parts=32
 part=${1:-$(($(git rev-list --count HEAD 2>/dev/null || echo 0) % parts))}
-rooms=$(./bazelw query 'kind("cc_library rule", //core/... + //capi/... + //cli/...)' 2>/dev/null | sort)
+rooms=$(./bazelw query 'kind("cc_library rule", //core/... + //client/... + //capi/... + //cli/...)' 2>/dev/null | sort)
 if [[ $part != all ]]; then
   rooms=$(awk -v parts="$parts" -v part="$part" 'NR % parts == part' <<<"$rooms")
 fi

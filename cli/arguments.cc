@@ -7,7 +7,6 @@
 #include <exception>
 #include <iostream>
 #include <memory>
-#include <thread>
 #include <utility>
 
 #include "cli/interruption.h"
@@ -90,20 +89,6 @@ std::string message_of(const CLI::App& app, const CLI::ParseError& error) {
 
 }  // namespace
 
-void require(bool condition, const std::string& message) {
-  if (!condition) {
-    throw UsageError(message);
-  }
-}
-
-void require_within(const std::string& flag, int64_t value, int64_t least, int64_t most) {
-  const std::string found = flag + " " + std::to_string(value);
-  require(value >= least, found + " is below " + std::to_string(least));
-  require(value <= most, found + " is above " + std::to_string(most));
-}
-
-int64_t most_threads() { return std::max<int64_t>(64, std::thread::hardware_concurrency()); }
-
 CLI::Validator whole_number(int64_t least, uint64_t most) {
   const auto read = [least, most](std::string& text) -> std::string {
     const std::string sign = text.substr(0, text.rfind('-', 0) == 0 ? 1 : 0);
@@ -160,16 +145,6 @@ void set_style(CLI::App& app, const std::string& usage) {
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app.formatter(std::make_shared<Style>(usage));
   app.set_help_flag("-h,--help", "Print this help and exit");
-}
-
-std::vector<std::string> parts_of(const std::string& text) {
-  std::vector<std::string> parts;
-  for (size_t begin = 0; !text.empty() && begin <= text.size();) {
-    const size_t end = std::min(text.find(',', begin), text.size());
-    parts.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return parts;
 }
 
 bool parse_arguments(CLI::App& app, std::vector<std::string> arguments) {

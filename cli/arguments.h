@@ -6,24 +6,25 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
-#include <stdexcept>
 #include <string>
 #include <type_traits>
 #include <vector>
 
+#include "core/config/checks/require.h"
+#include "core/config/config_error.h"
+
 namespace fsdp2::cli {
 
 // The user's mistake; the message is one line.
-class UsageError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
+using UsageError = config::ConfigError;
+
+using config::most_threads;
+using config::parts_of;
+using config::require;
+using config::require_within;
 
 // The exit code for a UsageError.
 constexpr int kUsageExitCode = 2;
-
-// Throws UsageError unless `condition` holds.
-void require(bool condition, const std::string& message);
 
 // Runs a command and returns its exit code. An exception is told on standard error, in one line
 // that begins with the command's name; the code is then kUsageExitCode or 1. Interrupted ends the
@@ -55,16 +56,6 @@ CLI::Option* add_number(CLI::App& app, const std::string& name, Number* value,
     return option->check(decimal_number());
   }
 }
-
-// Throws UsageError, which names the flag, unless `value` lies in the range.
-void require_within(const std::string& flag, int64_t value, int64_t least,
-                    int64_t most = std::numeric_limits<int64_t>::max());
-
-// The most CPU threads that the library takes for a process of this machine.
-int64_t most_threads();
-
-// The parts between commas, which may be empty; none of an empty text.
-std::vector<std::string> parts_of(const std::string& text);
 
 // Fills the variables that the options of `app` are bound to. If a flag is given twice, the last
 // one counts; --some_flag is taken as --some-flag. False: help was asked for and has been printed.

@@ -18,9 +18,9 @@
 #include "cli/run/command.h"
 #include "cli/run/launcher.h"
 #include "cli/run/options.h"
-#include "cli/train/flags/option_checks.h"
 #include "cli/train/flags/options.h"
 #include "core/base/nearest.h"
+#include "core/config/checks/option_checks.h"
 
 namespace fsdp2::cli {
 namespace {

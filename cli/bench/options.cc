@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "cli/arguments.h"
-#include "cli/sharding.h"
+#include "core/config/sharding.h"
 
 namespace fsdp2::cli {
 
@@ -78,10 +78,11 @@ bool parse_bench_options(const std::vector<std::string>& arguments, BenchOptions
   add_count("--seq-len", &o.seq_len, "Tokens per window", "256");
   add_count("--micro-batch", &o.micro_batch, "Windows per step and rank", "1");
   add_count("--steps", &o.steps, "Steps of each run; the first does not count", "5");
-  app.add_option("--param-dtype", o.param_dtype,
-                 help_with_choices("Dtype for gathering and computing", dtype_names_or_none()))
+  app.add_option(
+         "--param-dtype", o.param_dtype,
+         help_with_choices("Dtype for gathering and computing", config::dtype_names_or_none()))
       ->option_text("TEXT (none)")
-      ->check(CLI::IsMember(dtype_names_or_none()));
+      ->check(CLI::IsMember(config::dtype_names_or_none()));
   app.add_flag("--quick", o.quick, "Take the smallest preset, small matrices and 3 steps");
   app.add_flag("--json", o.json, "Write one JSON object instead of the table");
   add_number(app, "--timeout-s", &o.timeout_s, "Seconds that a run may take")

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "cli/library.h"
-#include "cli/sharding.h"
+#include "client/numbers.h"
 
 namespace fsdp2::cli {
 
@@ -44,7 +44,7 @@ Tensor call(const char* name, fsdp2_value first, fsdp2_value second) {
 Tensor matrix_of(int64_t size, const std::string& dtype) {
   const Tensor wide = matrix(size);
   const fsdp2_value tensor = FSDP2_TENSOR(wide.get());
-  const fsdp2_value to = FSDP2_DTYPE(dtype_number(dtype));
+  const fsdp2_value to = FSDP2_DTYPE(client::dtype_number(dtype));
   return call("aten::to.dtype", tensor, to);
 }
 

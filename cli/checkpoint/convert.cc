@@ -6,7 +6,7 @@
 #include "cli/arguments.h"
 #include "cli/checkpoint/commands.h"
 #include "cli/library.h"
-#include "cli/torch_file.h"
+#include "core/config/checks/torch_file.h"
 
 namespace fsdp2::cli {
 
@@ -36,7 +36,7 @@ std::string format_of(const std::filesystem::path& target) {
   if (target.extension() == ".safetensors") {
     return "safetensors";
   }
-  return is_torch_file(target) ? "pth" : "dcp";
+  return config::is_torch_file(target) ? "pth" : "dcp";
 }
 
 // Throws UsageError for what the library would refuse, or what another format alone has.

@@ -8,7 +8,7 @@
 #include "cli/infer/sharded_model.h"
 #include "cli/library.h"
 #include "cli/token_text.h"
-#include "cli/train/flags/data_files.h"
+#include "core/config/checks/data_files.h"
 
 namespace fsdp2::cli {
 

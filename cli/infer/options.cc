@@ -5,10 +5,9 @@
 #include <utility>
 
 #include "cli/arguments.h"
-#include "cli/exported_file.h"
 #include "cli/train/flags/key_flag.h"
-#include "cli/train/flags/option_checks.h"
-#include "core/config/config_error.h"
+#include "core/config/checks/exported_file.h"
+#include "core/config/checks/option_checks.h"
 #include "core/config/dialects/read_plan.h"
 #include "core/config/resolve.h"
 
@@ -52,7 +51,7 @@ std::set<std::string> both(std::set<std::string> names, const std::set<std::stri
 
 void check_model(const ModelOptions& model) {
   check_model_options(model.run());
-  require(!is_exported_file(model.run().model),
+  require(!config::is_exported_file(model.run().model),
           "--model " + model.run().model +
               " gives its loss alone, and no probabilities of tokens: expected the directory of a "
               "language model");
@@ -178,15 +177,11 @@ config::Plan plan_to_score(config::PlanRequest request) {
   const bool is_named = request.file.empty() || request.file.find(".y") != std::string::npos;
   require(is_named, "unexpected argument '" + request.file + "' (see --help)");
   require(!request.file.empty() || request.role.empty(), "--role needs a FILE.yaml");
-  try {
-    config::Plan plan = config::read_plan(request);
-    if (plan.origins.count("temperature") == 0) {
-      plan.options.temperature = 1.0;
-    }
-    return plan;
-  } catch (const config::ConfigError& error) {
-    throw UsageError(error.what());
+  config::Plan plan = config::read_plan(request);
+  if (plan.origins.count("temperature") == 0) {
+    plan.options.temperature = 1.0;
   }
+  return plan;
 }
 
 }  // namespace

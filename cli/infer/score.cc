@@ -7,8 +7,8 @@
 #include "cli/infer/options.h"
 #include "cli/infer/sharded_model.h"
 #include "cli/library.h"
-#include "cli/train/flags/option_checks.h"
 #include "cli/train/setup.h"
+#include "core/config/checks/option_checks.h"
 
 namespace fsdp2::cli {
 
@@ -20,7 +20,7 @@ class Scoring {
  public:
   Scoring(const ScoreOptions& options, const ShardedModel& model)
       : options_(options), model_(model) {
-    open_data(options.model.run(), model.mesh(), model.vocab_size(), &loader_);
+    open_data(options.model.run(), model.mesh().get(), model.vocab_size(), &loader_);
   }
 
   // Collective. Rank 0 writes a line for each window, if there are to be any, and one for all.

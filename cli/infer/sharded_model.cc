@@ -5,11 +5,11 @@
 #include <iostream>
 
 #include "cli/arguments.h"
-#include "cli/sharding.h"
-#include "cli/train/flags/option_checks.h"
-#include "cli/train/param_dtype.h"
 #include "cli/train/setup.h"
+#include "client/param_dtype.h"
+#include "core/config/checks/sharding_checks.h"
 #include "core/config/key_table.h"
+#include "core/config/resolve.h"
 
 namespace fsdp2::cli {
 
@@ -38,19 +38,19 @@ void ShardedModel::prepare(const ModelOptions& options, const std::string& share
   const std::string text = "--checkpoint=" + options.checkpoint + "\n" + shared;
   check(fsdp2_mesh_agree(job.get(), "options", text.c_str()));
   const int64_t ranks = info_of<fsdp2_mesh_info>(fsdp2_mesh_get_info, job.get()).world_size;
-  cli::check_world(plan, ranks);
+  config::check_world(plan, ranks);
   check_sharding_for_world(run.sharding(), ranks);
-  lay_out_mesh(run, job, &mesh_);
+  lay_out_mesh(run, job.get(), &mesh_);
   job_ = info_of<fsdp2_mesh_info>(fsdp2_mesh_get_info, mesh_.get());
   const size_t known_notes = plan.notes.size();
-  settle_param_dtype(&plan, mesh_);
+  client::settle_param_dtype(&plan, mesh_.get());
   for (size_t i = known_notes; job_.rank == 0 && i < plan.notes.size(); ++i) {
     std::cerr << plan.notes[i] << std::endl;
   }
   sequence_ranks_ = run.ulysses_size;
   make_model(run, &module_, plan.origin_of("config-overrides"));
   vocab_size_ = info_of<fsdp2_module_info>(fsdp2_module_get_info, module_.get()).vocab_size;
-  shard_model(run, module_, mesh_, &shard_);
+  shard_model(run, module_.get(), mesh_.get(), &shard_);
   if (options.checkpoint.empty()) {
     check(fsdp2_shard_load_values(shard_.get()));
   } else {

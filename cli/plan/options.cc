@@ -8,11 +8,10 @@
 #include <variant>
 
 #include "cli/arguments.h"
-#include "cli/exported_file.h"
-#include "cli/sharding.h"
 #include "cli/train/flags/key_flag.h"
-#include "cli/train/flags/option_checks.h"
-#include "core/config/config_error.h"
+#include "core/config/checks/exported_file.h"
+#include "core/config/checks/option_checks.h"
+#include "core/config/checks/sharding_checks.h"
 #include "core/config/dialects/read_plan.h"
 #include "core/config/key_table.h"
 
@@ -40,7 +39,7 @@ void check_step(const PlanOptions& o) {
   require_within("--mlp-tiles", run.mlp_tiles, 0, kMostParts);
   require_within("--chunked-loss", run.chunked_loss, 0, kMostTokens);
   const std::string program = "--model " + run.model + " is a program, whose ";
-  const bool is_program = is_exported_file(run.model);
+  const bool is_program = config::is_exported_file(run.model);
   require(run.seq_len == 0 || !is_program,
           "--seq-len: " + program +
               "activations cannot be planned; fsdp2 train --memory-step counts them");
@@ -170,18 +169,12 @@ PlanOptions options_of(const config::Plan& plan) {
   PlanOptions o;
   o.run = used_of(plan.options);
   o.run.world_size = std::max<int64_t>(1, o.run.world_size);
-  o.run.seq_len = is_exported_file(o.run.model) ? 0 : o.run.seq_len;
+  o.run.seq_len = config::is_exported_file(o.run.model) ? 0 : o.run.seq_len;
   o.left_out = left_out(plan);
   return o;
 }
 
-config::Plan read_run(const config::PlanRequest& request) {
-  try {
-    return config::read_plan(request);
-  } catch (const config::ConfigError& error) {
-    throw UsageError(error.what());
-  }
-}
+config::Plan read_run(const config::PlanRequest& request) { return config::read_plan(request); }
 
 // The micro batch may be told as a part of the whole job's.
 void share_batch(config::TrainOptions* run) {

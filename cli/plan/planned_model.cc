@@ -3,10 +3,10 @@
 #include <utility>
 
 #include "cli/arguments.h"
-#include "cli/exported_file.h"
 #include "cli/plan/planned_images.h"
 #include "cli/train/reshard_budget.h"
 #include "cli/train/setup.h"
+#include "core/config/checks/exported_file.h"
 
 namespace fsdp2::cli {
 
@@ -15,7 +15,7 @@ namespace {
 // The run as a plan takes it: a model's config.json is enough, and nothing is on a device.
 TrainOptions planned_run(const PlanOptions& options) {
   TrainOptions run = options.run;
-  if (!is_exported_file(run.model)) {
+  if (!config::is_exported_file(run.model)) {
     run.model_config = config_path(std::exchange(run.model, ""));
   }
   run.device = "meta";
@@ -39,10 +39,10 @@ PlannedModel::PlannedModel(const PlanOptions& options) : options_(options) {
   make_model(run, &module_, "", "--model");
   Mesh job;
   join_fake_job(options, &job);
-  lay_out_mesh(run, job, &mesh_);
-  shard_model(run, module_, mesh_, &shard_);
-  make_optimizer(run, shard_, &optimizer_);
-  make_step(run, shard_, optimizer_, &step_);
+  lay_out_mesh(run, job.get(), &mesh_);
+  shard_model(run, module_.get(), mesh_.get(), &shard_);
+  make_optimizer(run, shard_.get(), &optimizer_);
+  make_step(run, shard_.get(), optimizer_.get(), &step_);
   if (run.reshard_budget_gb > 0) {
     keep_gathered_by_budget();
   }

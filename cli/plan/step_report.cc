@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "cli/arguments.h"
-#include "cli/sharding.h"
+#include "core/config/checks/sharding_checks.h"
 
 namespace fsdp2::cli {
 

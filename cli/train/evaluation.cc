@@ -21,7 +21,7 @@ Loader open_loader(const TrainOptions& options, const Mesh& mesh, int64_t vocab_
   evaluation.shuffle = evaluation.drop_last = false;
   evaluation.grad_accum = 1;
   Loader loader;
-  open_data(evaluation, mesh, vocab_size, &loader);
+  open_data(evaluation, mesh.get(), vocab_size, &loader);
   return loader;
 }
 

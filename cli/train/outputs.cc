@@ -7,9 +7,10 @@
 #include <filesystem>
 #include <system_error>
 
-#include "cli/torch_file.h"
 #include "cli/train/best_checkpoint.h"
 #include "cli/train/setup.h"
+#include "client/numbers.h"
+#include "core/config/checks/torch_file.h"
 
 namespace fsdp2::cli {
 
@@ -145,13 +146,13 @@ void check_outputs(const TrainOptions& options) {
 
 void write_outputs(const TrainOptions& options, const Shard& shard) {
   fsdp2_save_options save = FSDP2_SAVE_OPTIONS_INIT;
-  save.dtype = dtype_number(options.export_dtype);
+  save.dtype = client::dtype_number(options.export_dtype);
   const auto write = [&](const std::string& path, int32_t format) {
     save.format = format;
     check(fsdp2_checkpoint_save(shard.get(), {}, {}, {}, path.c_str(), &save));
   };
   if (!options.full_state_dict.empty()) {
-    write(options.full_state_dict, is_torch_file(options.full_state_dict)
+    write(options.full_state_dict, config::is_torch_file(options.full_state_dict)
                                        ? FSDP2_CHECKPOINT_PTH
                                        : FSDP2_CHECKPOINT_SAFETENSORS);
   }

@@ -29,10 +29,10 @@ void set_up(const TrainOptions& options, int64_t world_size, Rehearsal* out) {
   check(fsdp2_mesh_create(&mesh, job.out()));
   TrainOptions on_meta = options;
   on_meta.device = "meta";
-  lay_out_mesh(on_meta, job, &out->mesh);
-  shard_model(options, out->module, out->mesh, &out->shard);
-  make_optimizer(options, out->shard, &out->optimizer);
-  make_step(options, out->shard, out->optimizer, &out->step);
+  lay_out_mesh(on_meta, job.get(), &out->mesh);
+  shard_model(options, out->module.get(), out->mesh.get(), &out->shard);
+  make_optimizer(options, out->shard.get(), &out->optimizer);
+  make_step(options, out->shard.get(), out->optimizer.get(), &out->step);
 }
 
 PlannedStep step_of(const TrainOptions& options, int64_t data_ranks, const Optimizer& optimizer) {

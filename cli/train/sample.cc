@@ -1,7 +1,7 @@
 #include "cli/train/sample.h"
 
 #include "cli/token_text.h"
-#include "cli/train/flags/data_files.h"
+#include "core/config/checks/data_files.h"
 
 namespace fsdp2::cli {
 

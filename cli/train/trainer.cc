@@ -12,11 +12,9 @@
 #include "cli/train/best_checkpoint.h"
 #include "cli/train/checkpoints.h"
 #include "cli/train/evaluation.h"
-#include "cli/train/flags/option_checks.h"
 #include "cli/train/metrics/reports.h"
 #include "cli/train/micro_batch.h"
 #include "cli/train/outputs.h"
-#include "cli/train/param_dtype.h"
 #include "cli/train/report/device_memory.h"
 #include "cli/train/report/memory.h"
 #include "cli/train/report/memory_report.h"
@@ -30,6 +28,8 @@
 #include "cli/train/sample.h"
 #include "cli/train/setup.h"
 #include "cli/train/stop_signal.h"
+#include "client/param_dtype.h"
+#include "core/config/checks/option_checks.h"
 #include "core/config/plan.h"
 #include "core/config/resolve.h"
 
@@ -108,7 +108,7 @@ void Trainer::prepare() {
   if (is_first_rank()) {
     check_outputs(options_);
   }
-  settle_param_dtype(&plan_, mesh_);
+  client::settle_param_dtype(&plan_, mesh_.get());
   trace_.emplace(options_, mesh_);
   rss_before_model_ = status_bytes("VmRSS");
   make_model(options_, &module_, plan_.origin_of("config-overrides"));
@@ -116,17 +116,17 @@ void Trainer::prepare() {
   if (options_.sample > 0) {
     prompt_ = prompt_tokens(options_, model_info_.vocab_size);
   }
-  open_data(options_, mesh_, model_info_.vocab_size, &loader_);
+  open_data(options_, mesh_.get(), model_info_.vocab_size, &loader_);
   settle_length();
   evaluation_.emplace(options_, mesh_, model_info_.vocab_size);
-  shard_model(options_, module_, mesh_, &shard_);
+  shard_model(options_, module_.get(), mesh_.get(), &shard_);
   check_batch(options_, config::data_ranks(plan_, info_.world_size), module_);
   if (!options_.leaves_values_to_checkpoint()) {
     check(fsdp2_shard_load_values(shard_.get()));
   }
   keep_units_within_budget();
-  make_optimizer(options_, shard_, &optimizer_);
-  make_step(options_, shard_, optimizer_, &step_);
+  make_optimizer(options_, shard_.get(), &optimizer_);
+  make_step(options_, shard_.get(), optimizer_.get(), &step_);
   units_ = options_.pregather ? unit_names(shard_) : std::vector<std::string>();
   resumed_ = resume(options_, mesh_, run_state());
   if (is_first_rank()) {
@@ -424,7 +424,7 @@ int train(const config::Plan& plan) {
     set_up_process(options);
     join_job(plan, &job);
     Mesh mesh;
-    lay_out_mesh(options, job, &mesh);
+    lay_out_mesh(options, job.get(), &mesh);
     train_on(plan, mesh);
     return 0;
   } catch (const UsageError& error) {  // the same on all ranks

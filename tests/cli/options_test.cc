@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "cli/arguments.h"
-#include "cli/train/flags/group_rules.h"
-#include "cli/train/flags/option_checks.h"
 #include "cli/train/flags/options.h"
+#include "core/config/checks/group_rules.h"
+#include "core/config/checks/option_checks.h"
 #include "core/config/key_table.h"
 #include "tests/cli/process.h"
 
@@ -17,6 +17,7 @@ namespace fsdp2::cli {
 namespace {
 
 using config::Key;
+using config::LrPlan;
 using config::train_keys;
 using ::testing::HasSubstr;
 
@@ -64,11 +65,13 @@ TEST(TrainFlags, AreReadIntoOptions) {
 }
 
 TEST(TrainFlags, OfGroupsAreLists) {
-  EXPECT_EQ(read_no_decay(""), 0U);
-  EXPECT_EQ(read_no_decay("bias"), uint32_t{FSDP2_NO_DECAY_BIASES});
-  EXPECT_EQ(read_no_decay("norm,bias"), uint32_t{FSDP2_NO_DECAY_NORMS | FSDP2_NO_DECAY_BIASES});
-  EXPECT_TRUE(read_lr_scales("").empty());
-  const auto scales = read_lr_scales("lm_head.*=0.1,*.bias=2");
+  EXPECT_FALSE(config::read_no_decay("").norms);
+  EXPECT_FALSE(config::read_no_decay("bias").norms);
+  EXPECT_TRUE(config::read_no_decay("bias").biases);
+  EXPECT_TRUE(config::read_no_decay("norm,bias").norms);
+  EXPECT_TRUE(config::read_no_decay("norm,bias").biases);
+  EXPECT_TRUE(config::read_lr_scales("").empty());
+  const auto scales = config::read_lr_scales("lm_head.*=0.1,*.bias=2");
   ASSERT_EQ(scales.size(), 2U);
   EXPECT_EQ(scales[0].pattern, "lm_head.*");
   EXPECT_EQ(scales[0].factor, 0.1);

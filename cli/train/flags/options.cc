@@ -5,8 +5,8 @@
 
 #include "cli/arguments.h"
 #include "cli/train/flags/key_flag.h"
-#include "cli/train/flags/option_checks.h"
-#include "core/config/config_error.h"
+#include "core/config/checks/option_checks.h"
+#include "core/config/checks/places.h"
 #include "core/config/dialects/read_plan.h"
 #include "core/config/key_table.h"
 #include "core/config/resolve.h"
@@ -14,25 +14,6 @@
 namespace fsdp2::cli {
 
 namespace {
-
-bool is_flag(const config::Plan& plan, const std::string& key) {
-  return plan.origin_of(key).rfind("override", 0) == 0;
-}
-
-// "(--lr is run.yaml:12 training_args.learning_rate)", for each flag in `message` that comes from a
-// file.
-std::string with_places(std::string message, const config::Plan& plan) {
-  const std::string said = message + " ";
-  for (const auto& [name, origin] : plan.origins) {
-    const size_t at = said.find("--" + name);
-    const bool is_named = at != std::string::npos &&
-                          std::string(" ,:=").find(said[at + 2 + name.size()]) != std::string::npos;
-    if (!is_flag(plan, name) && is_named) {
-      message += " (--" + name + " is " + origin + ")";
-    }
-  }
-  return message;
-}
 
 // What is no key of the run.
 struct Command {
@@ -108,20 +89,7 @@ config::Plan read_file(const Command& command) {
           "--fsdp2-config-path " + other + " and " + file + " exclude each other");
   config::PlanRequest request = command.plan;
   request.file = file.empty() ? other : file;
-  try {
-    return config::read_plan(request);
-  } catch (const config::ConfigError& error) {
-    throw UsageError(error.what());
-  }
-}
-
-// A message about values names their flags; for those from a file, their places follow.
-void check(const config::Plan& plan) {
-  try {
-    check_options(plan.options);
-  } catch (const UsageError& error) {
-    throw UsageError(with_places(error.what(), plan));
-  }
+  return config::read_plan(request);
 }
 
 }  // namespace
@@ -137,11 +105,11 @@ Request parse_train_options(const std::vector<std::string>& arguments, config::P
   }
   config::Plan plan = read_file(request);
   parse(arguments, &request, &plan);
-  if (is_flag(plan, "steps") && !is_flag(plan, "epochs")) {
+  if (config::is_override(plan, "steps") && !config::is_override(plan, "epochs")) {
     config::prefer_steps(&plan);
   }
   config::leave_batch_to_ranks(&plan);
-  check(plan);
+  config::with_places(plan, [&] { config::check_options(plan.options); });
   *out = std::move(plan);
   return request.print_config ? Request::kPrintConfig : Request::kTrain;
 }

@@ -4,7 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "cli/sharding.h"
 #include "core/config/plan.h"
 
 namespace fsdp2::cli {

@@ -8,8 +8,8 @@
 #include <system_error>
 #include <vector>
 
-#include "cli/train/flags/step_range.h"
 #include "cli/train/report/merged_trace.h"
+#include "core/config/checks/step_range.h"
 
 namespace fsdp2::cli {
 
@@ -48,7 +48,7 @@ Trace::Trace(const TrainOptions& options, const Mesh& mesh)
     return;
   }
   const auto info = info_of<fsdp2_mesh_info>(fsdp2_mesh_get_info, mesh.get());
-  const StepRange steps = read_step_range("--trace-steps", options.trace_steps);
+  const config::StepRange steps = config::read_step_range("--trace-steps", options.trace_steps);
   rank_ = info.rank;
   n_ranks_ = info.world_size;
   first_ = steps.first;

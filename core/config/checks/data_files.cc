@@ -1,17 +1,17 @@
-#include "cli/train/flags/data_files.h"
+#include "core/config/checks/data_files.h"
 
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <system_error>
 
-#include "cli/arguments.h"
+#include "core/config/checks/require.h"
 
-namespace fsdp2::cli {
+namespace fsdp2::config {
 
 namespace fs = std::filesystem;
 
-std::vector<std::string> data_files(const config::TrainOptions& options) {
+std::vector<std::string> data_files(const TrainOptions& options) {
   const std::string& files = !options.tokens.empty() ? options.tokens
                              : !options.text.empty() ? options.text
                                                      : options.records;
@@ -26,7 +26,7 @@ double read_data_weight(const std::string& text) {
   return weight;
 }
 
-std::string tokenizer_path(const config::TrainOptions& options) {
+std::string tokenizer_path(const TrainOptions& options) {
   if (options.tokenizer == "bytes") {
     return "";
   }
@@ -42,4 +42,4 @@ std::string tokenizer_path(const config::TrainOptions& options) {
   return has_own ? own.string() : "";
 }
 
-}  // namespace fsdp2::cli
+}  // namespace fsdp2::config

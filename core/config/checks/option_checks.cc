@@ -1,4 +1,4 @@
-#include "cli/train/flags/option_checks.h"
+#include "core/config/checks/option_checks.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,30 +8,22 @@
 #include <utility>
 #include <vector>
 
-#include "cli/arguments.h"
-#include "cli/exported_file.h"
-#include "cli/optimizer_states.h"
-#include "cli/torch_file.h"
-#include "cli/train/flags/data_files.h"
-#include "cli/train/flags/group_rules.h"
-#include "cli/train/flags/step_range.h"
-#include "core/config/config_error.h"
+#include "core/config/checks/data_files.h"
+#include "core/config/checks/exported_file.h"
+#include "core/config/checks/group_rules.h"
+#include "core/config/checks/optimizer_states.h"
+#include "core/config/checks/require.h"
+#include "core/config/checks/sharding_checks.h"
+#include "core/config/checks/step_range.h"
+#include "core/config/checks/torch_file.h"
+#include "core/config/module_pattern.h"
 #include "core/config/resolve.h"
 
-namespace fsdp2::cli {
+namespace fsdp2::config {
 
 namespace {
 
 namespace fs = std::filesystem;
-
-template <typename Body>
-void with_usage_errors(const Body& body) {
-  try {
-    body();
-  } catch (const config::ConfigError& error) {
-    throw UsageError(error.what());
-  }
-}
 
 fs::path plain_path(const std::string& path) {
   std::error_code error;
@@ -136,51 +128,11 @@ void check_mixture(const TrainOptions& o) {
   const std::vector<std::string> weights = parts_of(o.data_weights);
   const std::vector<std::string> files = data_files(o);
   require(weights.empty() || weights.size() == files.size(),
-          "--data-weights: expected one number for each file of " + config::with_commas(files) +
-              ", " + std::to_string(files.size()) + " in all, found " +
-              std::to_string(weights.size()));
+          "--data-weights: expected one number for each file of " + with_commas(files) + ", " +
+              std::to_string(files.size()) + " in all, found " + std::to_string(weights.size()));
   for (const std::string& weight : weights) {
     read_data_weight(weight);
   }
-}
-
-void check_data(const TrainOptions& o) {
-  const std::vector<std::pair<std::string, std::string>> sources = {
-      {"--tokens", o.tokens}, {"--text", o.text}, {"--records", o.records}};
-  std::string given;
-  for (const auto& [flag, path] : sources) {
-    require(path.empty() || given.empty(), given + " and " + flag + " exclude each other");
-    given = path.empty() ? given : flag;
-  }
-  require(!given.empty(), "--tokens, --text or --records (a file to train on) is needed");
-  tokenizer_path(o);
-  check_mixture(o);
-  require(!o.drop_last || o.shuffle, "--drop-last needs --shuffle");
-  require(!o.drop_last || o.data_weights.empty(),
-          "--drop-last: a mixture has no last step, and leaves out nothing");
-}
-
-// A program of torch.export or TorchScript has neither a config.json nor outputs but its loss.
-void check_exported(const TrainOptions& o) {
-  if (!is_exported_file(o.model)) {
-    return;
-  }
-  const std::string model = "--model " + o.model;
-  require(o.tokens.empty() || o.vocab_size > 0,
-          model + " needs --vocab-size, of the --tokens: a program does not tell its own");
-  require(o.records.empty(),
-          "--records: " + model + " takes no positions, which keep records apart");
-  require(o.sample == 0, "--sample: " + model + " gives its loss alone, and cannot write text");
-  require(o.reshard_budget_gb == 0,
-          "--reshard-budget-gb: " + model + " is a program, whose activations cannot be planned");
-  require(o.chunked_loss == 0,
-          "--chunked-loss: " + model + " computes its loss as it was exported");
-  require(o.eval_data.empty(), "--eval-data: " + model +
-                                   " does not tell which labels its loss counts, and cannot be "
-                                   "evaluated");
-  require(o.save_pretrained.empty(), "--save-pretrained: " + model +
-                                         " has no config.json; --full-state-dict writes its "
-                                         "weights");
 }
 
 // The upper bounds are the library's, which knows its options by other names.
@@ -264,17 +216,66 @@ void check_numbers(const TrainOptions& o) {
   require(o.grace_s <= kYear, "--grace-s must be at most a year");
 }
 
+void check_rules(const TrainOptions& o) {
+  read_no_decay(o.no_decay);
+  read_lr_scales(o.lr_scale);
+  LrPlan plan(o.lr_plan);
+}
+
 }  // namespace
 
-void check_model_options(const TrainOptions& o) {
+void check_model_is_given(const TrainOptions& o) {
   require(
       !o.model.empty() || !o.model_config.empty(),
       "--model (a directory, a .pt2 or a .pt file) or --model-config (a config.json) is needed");
   require(o.model.empty() || o.model_config.empty(),
           "--model and --model-config exclude each other");
+}
+
+void check_model_options(const TrainOptions& o) {
+  check_model_is_given(o);
   check_sharding(o.sharding());
   check_counts(o);
   check_numbers(o);
+}
+
+void check_data(const TrainOptions& o) {
+  const std::vector<std::pair<std::string, std::string>> sources = {
+      {"--tokens", o.tokens}, {"--text", o.text}, {"--records", o.records}};
+  std::string given;
+  for (const auto& [flag, path] : sources) {
+    require(path.empty() || given.empty(), given + " and " + flag + " exclude each other");
+    given = path.empty() ? given : flag;
+  }
+  require(!given.empty(), "--tokens, --text or --records (a file to train on) is needed");
+  tokenizer_path(o);
+  check_mixture(o);
+  require(!o.drop_last || o.shuffle, "--drop-last needs --shuffle");
+  require(!o.drop_last || o.data_weights.empty(),
+          "--drop-last: a mixture has no last step, and leaves out nothing");
+}
+
+// A program of torch.export or TorchScript has neither a config.json nor outputs but its loss.
+void check_exported(const TrainOptions& o) {
+  if (!is_exported_file(o.model)) {
+    return;
+  }
+  const std::string model = "--model " + o.model;
+  require(o.tokens.empty() || o.vocab_size > 0,
+          model + " needs --vocab-size, of the --tokens: a program does not tell its own");
+  require(o.records.empty(),
+          "--records: " + model + " takes no positions, which keep records apart");
+  require(o.sample == 0, "--sample: " + model + " gives its loss alone, and cannot write text");
+  require(o.reshard_budget_gb == 0,
+          "--reshard-budget-gb: " + model + " is a program, whose activations cannot be planned");
+  require(o.chunked_loss == 0,
+          "--chunked-loss: " + model + " computes its loss as it was exported");
+  require(o.eval_data.empty(), "--eval-data: " + model +
+                                   " does not tell which labels its loss counts, and cannot be "
+                                   "evaluated");
+  require(o.save_pretrained.empty(), "--save-pretrained: " + model +
+                                         " has no config.json; --full-state-dict writes its "
+                                         "weights");
 }
 
 void check_step_options(const TrainOptions& o) {
@@ -283,12 +284,18 @@ void check_step_options(const TrainOptions& o) {
   check_reshard_budget(o);
 }
 
+void check_values(const TrainOptions& o) {
+  check_sharding(o.sharding());
+  check_counts(o);
+  check_numbers(o);
+  check_rules(o);
+  check_step_options(o);
+}
+
 void check_options(const TrainOptions& o) {
   check_model_options(o);
   check_data(o);
-  read_no_decay(o.no_decay);
-  read_lr_scales(o.lr_scale);
-  LrPlan plan(o.lr_plan);
+  check_rules(o);
   check_step_options(o);
   check_outcome(o);
   check_exported(o);
@@ -304,18 +311,14 @@ void check_options_for_world(const TrainOptions& o, int64_t world_size) {
               " x --grad-accum = " + std::to_string(ranks) + " x " + std::to_string(o.grad_accum));
 }
 
-void check_world(const config::Plan& plan, int64_t world_size) {
-  with_usage_errors([&] { config::check_world(plan, world_size); });
-}
-
-void settle_for_world(config::Plan* plan, int64_t world_size) {
-  with_usage_errors([&] { config::resolve_for_world(plan, world_size); });
+void settle_for_world(Plan* plan, int64_t world_size) {
+  resolve_for_world(plan, world_size);
   check_options_for_world(plan->options, world_size);
 }
 
-void settle_epochs(config::Plan* plan, int64_t steps_per_epoch) {
+void settle_epochs(Plan* plan, int64_t steps_per_epoch) {
   if (plan->options.epochs > 0) {
-    with_usage_errors([&] { config::resolve_epochs(plan, steps_per_epoch); });
+    resolve_epochs(plan, steps_per_epoch);
     check_steps_to_look_at(plan->options);
   }
 }
@@ -326,4 +329,4 @@ void check_options_for_model(const TrainOptions& o, int64_t max_positions) {
               std::to_string(max_positions) + " positions");
 }
 
-}  // namespace fsdp2::cli
+}  // namespace fsdp2::config

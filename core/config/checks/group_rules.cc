@@ -1,14 +1,14 @@
-#include "cli/train/flags/group_rules.h"
+#include "core/config/checks/group_rules.h"
 
 #include <cmath>
 #include <cstdlib>
 #include <sstream>
 #include <utility>
 
-#include "cli/arguments.h"
-#include "fsdp2/fsdp2.h"
+#include "core/config/checks/require.h"
+#include "core/config/config_error.h"
 
-namespace fsdp2::cli {
+namespace fsdp2::config {
 
 namespace {
 
@@ -25,14 +25,14 @@ LrScale read_scale(const std::string& flag, const std::string& what, const std::
 
 }  // namespace
 
-uint32_t read_no_decay(const std::string& text) {
-  uint32_t flags = 0;
+NoDecay read_no_decay(const std::string& text) {
+  NoDecay exempt;
   for (const std::string& kind : parts_of(text)) {
     require(kind == "norm" || kind == "bias",
             "--no-decay " + text + ": expected norm, bias, or norm,bias");
-    flags |= kind == "norm" ? FSDP2_NO_DECAY_NORMS : FSDP2_NO_DECAY_BIASES;
+    (kind == "norm" ? exempt.norms : exempt.biases) = true;
   }
-  return flags;
+  return exempt;
 }
 
 std::vector<LrScale> read_lr_scales(const std::string& text) {
@@ -59,8 +59,8 @@ LrPlan::LrPlan(const std::string& text) {
            std::regex(scale.pattern, std::regex::ECMAScript | std::regex_constants::__polynomial),
            scale.factor});
     } catch (const std::regex_error& error) {
-      throw UsageError("--lr-plan " + scale.pattern +
-                       ": expected a regular expression without back-references: " + error.what());
+      throw ConfigError("--lr-plan " + scale.pattern +
+                        ": expected a regular expression without back-references: " + error.what());
     }
   }
 }
@@ -89,4 +89,4 @@ std::vector<LrPlan::Rule> LrPlan::rules_for(const std::vector<std::string>& name
   return rules;
 }
 
-}  // namespace fsdp2::cli
+}  // namespace fsdp2::config

@@ -1,10 +1,10 @@
-#include "cli/train/flags/step_range.h"
+#include "core/config/checks/step_range.h"
 
 #include <cstdlib>
 
-#include "cli/arguments.h"
+#include "core/config/checks/require.h"
 
-namespace fsdp2::cli {
+namespace fsdp2::config {
 
 namespace {
 
@@ -27,4 +27,4 @@ StepRange read_step_range(const std::string& flag, const std::string& text) {
   return {first, last};
 }
 
-}  // namespace fsdp2::cli
+}  // namespace fsdp2::config

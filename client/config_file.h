@@ -3,9 +3,9 @@
 
 #include <string>
 
-#include "cli/library.h"
+#include "client/library.h"
 
-namespace fsdp2::cli {
+namespace fsdp2::client {
 
 enum class Ties {
   kAsGiven,  // as the config.json says
@@ -18,4 +18,4 @@ void module_from_config_file(const std::string& flag, const std::string& path,
                              const fsdp2_module_options& options, Module* out,
                              Ties ties = Ties::kAsGiven);
 
-}  // namespace fsdp2::cli
+}  // namespace fsdp2::client

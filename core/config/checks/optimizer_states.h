@@ -3,11 +3,11 @@
 
 #include <string>
 
-namespace fsdp2::cli {
+namespace fsdp2::config {
 
-// Throws UsageError unless an optimizer of this name, over parameters of this dtype, can have such
+// Throws ConfigError unless an optimizer of this name, over parameters of this dtype, can have such
 // states.
 void check_optimizer_states(const std::string& states, const std::string& optimizer,
                             const std::string& dtype);
 
-}  // namespace fsdp2::cli
+}  // namespace fsdp2::config

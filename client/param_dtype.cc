@@ -1,9 +1,9 @@
-#include "cli/train/param_dtype.h"
+#include "client/param_dtype.h"
 
 #include <cstdint>
 #include <string>
 
-namespace fsdp2::cli {
+namespace fsdp2::client {
 
 namespace {
 
@@ -27,12 +27,12 @@ Choice choice_of(int32_t dtype) {
 
 }  // namespace
 
-void settle_param_dtype(config::Plan* plan, const Mesh& mesh) {
+void settle_param_dtype(config::Plan* plan, fsdp2_mesh mesh) {
   if (plan->options.param_dtype != "auto") {
     return;
   }
   int32_t dtype = FSDP2_DTYPE_KEEP;
-  check(fsdp2_mesh_choose_dtype(mesh.get(), &dtype));
+  check(fsdp2_mesh_choose_dtype(mesh, &dtype));
   const Choice choice = choice_of(dtype);
   plan->set("param-dtype", choice.name, plan->origin_of("param-dtype"));
   std::string scale;
@@ -43,4 +43,4 @@ void settle_param_dtype(config::Plan* plan, const Mesh& mesh) {
   plan->note("--param-dtype auto is " + std::string(choice.name) + scale + ": " + choice.reason);
 }
 
-}  // namespace fsdp2::cli
+}  // namespace fsdp2::client

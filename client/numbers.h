@@ -1,5 +1,4 @@
-// The options that say how a model is sharded, for every command that has them: whether they are
-// possible, and what they mean to the library.
+// What words of a plan are in the C ABI's terms.
 #pragma once
 
 #include <cstdint>
@@ -9,30 +8,14 @@
 #include "core/config/sharding.h"
 #include "fsdp2/fsdp2.h"
 
-namespace fsdp2::cli {
-
-using config::comm_path_names;
-using config::dtype_names;
-using config::dtype_names_or_none;
-using config::shard_dim_names;
-using config::Sharding;
-using config::strategy_names;
+namespace fsdp2::client {
 
 // The library's numbers for names of dtypes and paths; "none" is FSDP2_DTYPE_KEEP.
 int32_t dtype_number(const std::string& name);
 int32_t comm_path_number(const std::string& name);
 
-// Throws UsageError unless they are possible and do not contradict each other.
-void check_sharding(const Sharding& sharding);
-
-// Throws UsageError unless they divide so many ranks evenly.
-void check_sharding_for_world(const Sharding& sharding, int64_t world_size);
-
-// How many ranks a parameter is cut over. REQUIRES: check_sharding_for_world.
-int64_t shard_group_size(const Sharding& sharding, int64_t world_size);
-
 // reshard_after_forward in the library's numbers; `by_strategy` unless the user says otherwise.
-int32_t reshard_number(const Sharding& sharding, int32_t by_strategy);
+int32_t reshard_number(const config::Sharding& sharding, int32_t by_strategy);
 
 // `names` as the C ABI takes a list; what is returned points into them.
 std::vector<const char*> texts_of(const std::vector<std::string>& names);
@@ -40,7 +23,7 @@ std::vector<const char*> texts_of(const std::vector<std::string>& names);
 // --wrap and --wrap-names in the library's terms.
 class Wrap {
  public:
-  explicit Wrap(const Sharding& sharding);
+  explicit Wrap(const config::Sharding& sharding);
   Wrap(const Wrap&) = delete;
   Wrap& operator=(const Wrap&) = delete;
 
@@ -56,7 +39,7 @@ class Wrap {
 // --shard-dim in the library's terms.
 class ShardDim {
  public:
-  ShardDim(const Sharding& sharding, int64_t world_size);
+  ShardDim(const config::Sharding& sharding, int64_t world_size);
   ShardDim(const ShardDim&) = delete;
   ShardDim& operator=(const ShardDim&) = delete;
 
@@ -68,4 +51,4 @@ class ShardDim {
   int64_t ranks_;  // of a shard group
 };
 
-}  // namespace fsdp2::cli
+}  // namespace fsdp2::client

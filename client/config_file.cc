@@ -1,4 +1,4 @@
-#include "cli/config_file.h"
+#include "client/config_file.h"
 
 #include <cerrno>
 #include <cstring>
@@ -10,7 +10,7 @@
 
 #include "core/config/model_presets.h"
 
-namespace fsdp2::cli {
+namespace fsdp2::client {
 
 namespace {
 
@@ -20,16 +20,16 @@ std::string read_config(const std::string& named, const std::string& path) {
   }
   std::error_code error;
   if (std::filesystem::is_directory(path, error)) {
-    throw Failure(named + ": is a directory, expected a config.json");
+    throw Failure(named + ": is a directory, expected a config.json", FSDP2_E_INVALID_ARGUMENT);
   }
   std::ifstream file(path, std::ios::binary);
   if (!file) {
-    throw Failure(named + ": " + std::strerror(errno));
+    throw Failure(named + ": " + std::strerror(errno), FSDP2_E_IO);
   }
   std::ostringstream text;
   text << file.rdbuf();
   if (!file || !text) {
-    throw Failure(named + ": cannot be read, or is empty");
+    throw Failure(named + ": cannot be read, or is empty", FSDP2_E_IO);
   }
   return text.str();
 }
@@ -57,4 +57,4 @@ void module_from_config_file(const std::string& flag, const std::string& path,
   }
 }
 
-}  // namespace fsdp2::cli
+}  // namespace fsdp2::client

@@ -1,35 +1,38 @@
 // The flags by which parameters get a weight decay or a learning rate of their own.
 #pragma once
 
-#include <cstdint>
 #include <regex>
 #include <string>
 #include <vector>
 
-namespace fsdp2::cli {
+namespace fsdp2::config {
 
-// "norm,bias" as FSDP2_NO_DECAY_NORMS and _BIASES. Throws UsageError.
-uint32_t read_no_decay(const std::string& text);
+struct NoDecay {
+  bool norms = false;
+  bool biases = false;
+};
+// "norm,bias". Throws ConfigError.
+NoDecay read_no_decay(const std::string& text);
 
 struct LrScale {
   std::string pattern;
   double factor = 1.0;
 };
-// "lm_head.*=0.1,*.bias=2". Throws UsageError.
+// "lm_head.*=0.1,*.bias=2". Throws ConfigError.
 std::vector<LrScale> read_lr_scales(const std::string& text);
 
 // "visual\\..*=0.1;.*norm.*=2": regular expressions of ECMAScript without back-references, which
 // match from the beginning of a name, and of which the first that matches counts.
 class LrPlan {
  public:
-  // Throws UsageError.
+  // Throws ConfigError.
   explicit LrPlan(const std::string& text);
 
   struct Rule {
     double factor = 1.0;
     std::vector<std::string> names;
   };
-  // The names of each rule that has any. Throws UsageError for a rule that matches none of the
+  // The names of each rule that has any. Throws ConfigError for a rule that matches none of the
   // names, not even ones that an earlier rule has.
   std::vector<Rule> rules_for(const std::vector<std::string>& names) const;
 
@@ -42,4 +45,4 @@ class LrPlan {
   std::vector<Expression> expressions_;
 };
 
-}  // namespace fsdp2::cli
+}  // namespace fsdp2::config

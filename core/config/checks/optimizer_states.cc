@@ -1,8 +1,8 @@
-#include "cli/optimizer_states.h"
+#include "core/config/checks/optimizer_states.h"
 
-#include "cli/arguments.h"
+#include "core/config/checks/require.h"
 
-namespace fsdp2::cli {
+namespace fsdp2::config {
 
 void check_optimizer_states(const std::string& states, const std::string& optimizer,
                             const std::string& dtype) {
@@ -15,4 +15,4 @@ void check_optimizer_states(const std::string& states, const std::string& optimi
   require(dtype == "fp32", flag + " needs parameters in fp32, found --dtype " + dtype);
 }
 
-}  // namespace fsdp2::cli
+}  // namespace fsdp2::config

@@ -3,10 +3,10 @@
 
 #include <filesystem>
 
-namespace fsdp2::cli {
+namespace fsdp2::config {
 
 inline bool is_exported_file(const std::filesystem::path& path) {
   return path.extension() == ".pt2" || path.extension() == ".pt";
 }
 
-}  // namespace fsdp2::cli
+}  // namespace fsdp2::config

@@ -4,29 +4,29 @@
 #include <string>
 #include <vector>
 
-#include "cli/library.h"
-#include "cli/sharding.h"
+#include "client/library.h"
+#include "core/config/sharding.h"
 
-namespace fsdp2::cli {
+namespace fsdp2::client {
 
 class ModuleNames {
  public:
   // The module is not sharded yet.
-  explicit ModuleNames(const Module& module);
+  explicit ModuleNames(fsdp2_module module);
 
   bool has_ties() const { return has_ties_; }
 
   // `sharding` with the paths that its patterns match in place of the patterns. A name without a
-  // pattern stays, whether or not it is there. Throws UsageError, the same on all ranks.
-  Sharding expand(Sharding sharding) const;
+  // pattern stays, whether or not it is there. Throws config::ConfigError, the same on all ranks.
+  config::Sharding expand(config::Sharding sharding) const;
 
   // The modules that match. A name without a pattern stays, whether or not it is there. Throws
-  // UsageError, which names `flag`.
+  // config::ConfigError, which names `flag`.
   std::vector<std::string> modules_in(const std::string& flag,
                                       const std::vector<std::string>& patterns) const;
 
   // The parameters that match a pattern themselves, or lie below a module that does. Throws
-  // UsageError, which names `flag`.
+  // config::ConfigError, which names `flag`.
   std::vector<std::string> parameters_in(const std::string& flag,
                                          const std::vector<std::string>& patterns) const;
 
@@ -36,4 +36,4 @@ class ModuleNames {
   bool has_ties_ = false;
 };
 
-}  // namespace fsdp2::cli
+}  // namespace fsdp2::client
