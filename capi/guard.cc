@@ -9,8 +9,10 @@
 
 #include "capi/error.h"
 #include "capi/fork.h"
+#include "client/library.h"
 #include "core/base/error.h"
 #include "core/comm/world.h"
+#include "core/config/config_error.h"
 
 namespace fsdp2::capi {
 
@@ -42,6 +44,21 @@ std::string detail_of_current_exception() {
     return error.what();
   } catch (...) {
     return {};
+  }
+}
+
+// A mistake in a plan is the caller's. A call that other calls of the C ABI make up fails as the
+// one of them that fails.
+Error current_error() {
+  try {
+    throw;
+  } catch (const config::ConfigError& error) {
+    return {Code::kInvalidArgument, error.what()};
+  } catch (const client::Failure& failure) {
+    const bool has_status = failure.status() != FSDP2_OK;
+    return {has_status ? static_cast<Code>(failure.status()) : Code::kInternal, failure.what()};
+  } catch (...) {
+    return current_exception_as_error();
   }
 }
 
@@ -134,7 +151,7 @@ void Call::tell_other_ranks(Code code, const std::string& message) const {
 
 void Call::record_current_exception() {
   ErrorRecord& record = error_record();
-  const Error error = current_exception_as_error();
+  const Error error = current_error();
   record.status = static_cast<fsdp2_status>(error.code());
   record.rank = mesh_ ? mesh_->world().rank() : -1;
   record.native_code = error.native_code();

@@ -1,6 +1,7 @@
 package fsdp2
 
 import (
+	"runtime"
 	"unsafe"
 
 	"fsdp2/internal/capi"
@@ -15,7 +16,8 @@ type ConfigOptions struct {
 }
 
 // Config is the configuration of a training run as a plan: YAML with every key of fsdp2 train once, in its own words, and after each the
-// place that its value comes from. It is a text of the program's, which any goroutine may use and nobody closes. LowerConfig makes it.
+// place that its value comes from. It is a text of the program's, which any goroutine may use and nobody closes. LowerConfig makes it. A program takes
+// values from it for objects of its own, or has the objects made that fsdp2 train would make.
 type Config struct{ plan string }
 
 // LowerConfig lowers a file of ROLL, of MindSpeed-MM, the simple file of the GPT presets, a plain one, or a plan again, so that a trainer
@@ -53,4 +55,70 @@ func (c Config) Shared() (string, error) {
 	return text(func(buf *byte, cap uint, needed *uint) error {
 		return capi.ConfigGetShared(c.plan, buf, cap, needed)
 	})
+}
+
+// SettleEpochs returns the plan with steps in place of its epochs, and with the warmup that depends on them. stepsPerEpoch: at least 1,
+// as Loader.Info has it. A plan without epochs stays.
+func (c Config) SettleEpochs(stepsPerEpoch int) (Config, error) {
+	plan, err := text(func(buf *byte, cap uint, needed *uint) error {
+		return capi.ConfigSettleEpochs(c.plan, int64(stepsPerEpoch), buf, cap, needed)
+	})
+	return Config{plan}, err
+}
+
+// SetUpProcess applies threads, product engine, precision of products, determinism and kept memory, which are the whole process's. With
+// determinism it also sets an environment variable, before the process does anything else.
+func (c Config) SetUpProcess() error {
+	return failure(capi.ConfigSetUpProcess(c.plan))
+}
+
+// JoinJob joins the job that the environment describes. Its ranks must have the same plan: otherwise each of them is told the first key
+// that differs. Collective.
+func (c Config) JoinJob() (*Mesh, error) {
+	var raw capi.Mesh
+	return madeMesh(&raw, capi.ConfigJoinJob(c.plan, &raw))
+}
+
+// MakeMesh makes the mesh that strategy, sizes and device say of the ranks of a job. Collective.
+func (c Config) MakeMesh(job *Mesh) (*Mesh, error) {
+	defer runtime.KeepAlive(job)
+	var raw capi.Mesh
+	return madeMesh(&raw, capi.ConfigMakeMesh(c.plan, job.raw(), &raw))
+}
+
+// MakeModule makes the model, with parameters frozen, activations recomputed and MLPs tiled as the plan says.
+func (c Config) MakeModule() (*Module, error) {
+	var raw capi.Module
+	return madeModule(&raw, capi.ConfigMakeModule(c.plan, &raw))
+}
+
+// MakeLoader opens the data, with the tokenizer that the plan names; the model says what they must fit. Collective.
+func (c Config) MakeLoader(module *Module, mesh *Mesh) (*Loader, error) {
+	defer runtime.KeepAlive(module)
+	defer runtime.KeepAlive(mesh)
+	var raw capi.Loader
+	return madeLoader(&raw, capi.ConfigMakeLoader(c.plan, module.raw(), mesh.raw(), &raw))
+}
+
+// MakeShard shards the module; its values come from Shard.LoadValues or a checkpoint. Collective.
+func (c Config) MakeShard(module *Module, mesh *Mesh) (*Shard, error) {
+	defer runtime.KeepAlive(module)
+	defer runtime.KeepAlive(mesh)
+	var raw capi.Shard
+	return madeShard(&raw, capi.ConfigMakeShard(c.plan, module.raw(), mesh.raw(), &raw))
+}
+
+// MakeOptimizer makes the optimizer, with its groups.
+func (c Config) MakeOptimizer(shard *Shard) (*Optimizer, error) {
+	defer runtime.KeepAlive(shard)
+	var raw capi.Optimizer
+	return madeOptimizer(&raw, capi.ConfigMakeOptimizer(c.plan, shard.raw(), &raw))
+}
+
+// MakeStep makes the step: accumulation, schedule, clipping, loss scaling. A plan in epochs is refused: see SettleEpochs. Collective.
+func (c Config) MakeStep(shard *Shard, optimizer *Optimizer) (*Step, error) {
+	defer runtime.KeepAlive(shard)
+	defer runtime.KeepAlive(optimizer)
+	var raw capi.Step
+	return madeStep(&raw, capi.ConfigMakeStep(c.plan, shard.raw(), optimizer.raw(), &raw))
 }

@@ -2,6 +2,10 @@ package fsdp2_test
 
 import (
 	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -80,4 +84,89 @@ func TestRanksWithDifferentConfigurationsAreToldTheKey(t *testing.T) {
 	}) {
 		contains(t, err, "options: the ranks differ in --lr: rank 0 has 0.001 (")
 	}
+}
+
+// A plain configuration of a small model and a text, both files of a folder of the test's own.
+func smallRun(t *testing.T) fsdp2.Config {
+	t.Helper()
+	folder := t.TempDir()
+	for name, content := range map[string]string{
+		"config.json": `{"model_type": "llama", "vocab_size": 256, "hidden_size": 32, "intermediate_size": 64,
+			"num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 64, "rms_norm_eps": 1e-5}`,
+		"text": strings.Repeat("Fiat lux. ", 200),
+	} {
+		must(t, os.WriteFile(filepath.Join(folder, name), []byte(content), 0o600))
+	}
+	config, err := fsdp2.LowerConfig(fmt.Sprintf("model_config: %s/config.json\ntext: %s/text\nepochs: 1\n", folder, folder), nil)
+	must(t, err)
+	return config
+}
+
+// firstLoss is that of a rank of a job, of a step that the configuration describes.
+func firstLoss(config fsdp2.Config, job *fsdp2.Mesh) (float64, error) {
+	mesh, err := config.MakeMesh(job)
+	if err != nil {
+		return 0, err
+	}
+	defer mesh.Close()
+	module, err := config.MakeModule()
+	if err != nil {
+		return 0, err
+	}
+	defer module.Close()
+	loader, err := config.MakeLoader(module, mesh)
+	if err != nil {
+		return 0, err
+	}
+	defer loader.Close()
+	data, err := loader.Info()
+	if err != nil {
+		return 0, err
+	}
+	if config, err = config.SettleEpochs(data.StepsPerEpoch); err != nil {
+		return 0, err
+	}
+	shard, err := config.MakeShard(module, mesh)
+	if err != nil {
+		return 0, err
+	}
+	defer shard.Close()
+	if err := shard.LoadValues(); err != nil {
+		return 0, err
+	}
+	optimizer, err := config.MakeOptimizer(shard)
+	if err != nil {
+		return 0, err
+	}
+	defer optimizer.Close()
+	step, err := config.MakeStep(shard, optimizer)
+	if err != nil {
+		return 0, err
+	}
+	defer step.Close()
+	tokens, labels, err := loader.Next()
+	if err != nil {
+		return 0, err
+	}
+	defer tokens.Close()
+	defer labels.Close()
+	result, err := step.Run(tokens, labels)
+	return result.Loss, err
+}
+
+func TestTheObjectsOfAConfigurationTrainTheSameOnAnyRanks(t *testing.T) {
+	config := smallRun(t)
+	must(t, config.SetUpProcess())
+	job, err := config.JoinJob()
+	must(t, err)
+	expected, err := firstLoss(config, job)
+	must(t, err)
+	must(t, job.Close())
+	mustOnRanks(t, 2, func(job *fsdp2.Mesh, rank int) error {
+		loss, err := firstLoss(config, job)
+		if err == nil && math.Abs(loss-expected) > 1e-5*expected {
+			t.Errorf("rank %d: expected %g, found %g", rank, expected, loss)
+		}
+		return err
+	})
 }

@@ -68,6 +68,51 @@ INSTANTIATE_TEST_SUITE_P(All, YamlExample,
                          ::testing::Values("plain", "roll", "mm", "mm_legacy", "vision"),
                          [](const auto& info) { return info.param; });
 
+// The losses of examples/c/configured, by step.
+std::vector<double> losses_in_c(int ranks, const std::vector<std::string>& arguments) {
+  const auto command = joined({repository_file("examples/c/configured")}, arguments);
+  const Outcome outcome =
+      run(ranks == 1 ? command : launched(ranks, command), with_variable("OMP_NUM_THREADS", "1"));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  std::vector<double> losses;
+  for (const std::string& line : lines_of(outcome.out)) {
+    losses.push_back(std::stod(line.substr(line.rfind(' '))));
+  }
+  return losses;
+}
+
+// Plain keys stand in a section of their own in the other dialects.
+std::vector<std::string> plain_sets(const std::string& name, const std::vector<std::string>& sets) {
+  std::vector<std::string> all;
+  for (const std::string& set : sets) {
+    all.push_back((name == "plain" ? "" : "libfsdp2.") + set);
+  }
+  return all;
+}
+
+class YamlInC : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(YamlInC, TrainsAsTheToolDoesToTheBit) {
+  const auto sets = plain_sets(GetParam(), {"model_config=" + small_llama(), "product_engine=mkl"});
+  std::vector<std::string> flags = {example(GetParam()), "--log-every", "1"};
+  for (const std::string& set : sets) {
+    flags = joined(flags, {"--set", set});
+  }
+  for (const int ranks : GetParam() == "plain" ? std::vector<int>{1, 2} : std::vector<int>{2}) {
+    const Training tool = train(ranks, flags);
+    ASSERT_EQ(tool.outcome.exit_code, 0) << tool.outcome.err;
+    std::vector<double> expected;
+    for (const Json& step : tool.steps) {
+      expected.push_back(step.at("loss"));
+    }
+    EXPECT_EQ(expected.size(), 6U);
+    EXPECT_EQ(losses_in_c(ranks, joined({example(GetParam())}, sets)), expected) << ranks;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, YamlInC, ::testing::Values("plain", "roll", "mm", "mm_legacy"),
+                         [](const auto& info) { return info.param; });
+
 // The simple files, with a small model of the same kind in place of the preset.
 std::vector<std::string> simple_run(const std::string& name, const std::string& out) {
   const std::vector<std::string> sets = {
@@ -121,6 +166,23 @@ TEST(SimpleYaml, ResumesWhereItStopped) {
   ASSERT_EQ(rest.steps.size(), 3U);
   for (size_t i = 0; i < rest.steps.size(); ++i) {
     EXPECT_EQ(rest.steps[i].at("loss"), whole.steps[i + 3].at("loss"));
+  }
+}
+
+TEST(SimpleYaml, TrainsInCAsTheToolDoes) {
+  const std::string out = empty_directory() + "/out";
+  const std::vector<std::string> flags = simple_run("train90M_fsdp", out);
+  std::vector<std::string> arguments = {flags.front(), "libfsdp2.product_engine=mkl"};
+  for (size_t i = 0; i < flags.size(); ++i) {
+    if (flags[i] == "--set") {
+      arguments.push_back(flags[i + 1]);
+    }
+  }
+  const std::vector<double> losses = losses_in_c(2, arguments);
+  const Training tool = train(2, flags);
+  ASSERT_EQ(tool.steps.size(), losses.size()) << tool.outcome.err;
+  for (size_t i = 0; i < losses.size(); ++i) {
+    EXPECT_EQ(tool.steps[i].at("loss"), losses[i]) << i;
   }
 }
 

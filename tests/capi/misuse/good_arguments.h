@@ -60,6 +60,7 @@ static inline void list_good(const char* function, const char* type, const char*
 static inline void list_good_handles(void) {
   OBJECT("fsdp2_mesh_get_root", "mesh", submesh);
   OBJECT(NULL, "mesh", job.mesh);
+  OBJECT(NULL, "job", job.mesh);
   OBJECT(NULL, "a", job.mesh);
   OBJECT(NULL, "b", job.mesh);
   OBJECT("fsdp2_module_add_parameter", "module", custom_module);
@@ -70,6 +71,7 @@ static inline void list_good_handles(void) {
   OBJECT(NULL, "child", custom_child);
   OBJECT("fsdp2_module_set_requires_grad", "module", loose_module);
   OBJECT("fsdp2_shard_create", "module", loose_module);
+  OBJECT("fsdp2_config_make_shard", "module", loose_module);
   OBJECT("fsdp2_shard_make_unit", "module", loose_module);
   OBJECT("fsdp2_shard_make_units", "module", loose_module);
   OBJECT(NULL, "module", job.module);
@@ -154,6 +156,8 @@ static inline void list_good_texts(const char* saved, const char* new_path) {
   POINTER(NULL, "config_name", "run.yaml");
   POINTER("fsdp2_config_lower", "role", "");
   POINTER("fsdp2_config_lower", "sets", kSets);
+  POINTER("fsdp2_config_make_module", "plan", "model: " TINY_LLAMA);
+  POINTER("fsdp2_config_make_loader", "plan", "tokens: " TINY_LLAMA_TOKENS);
   POINTER(NULL, "plan", "lr: 1.0e-3");
   POINTER(NULL, "key", "lr");
 }
@@ -211,6 +215,7 @@ static inline void list_good_numbers(void) {
   NUMBER(NULL, "tiles", size_t, 1);
   NUMBER(NULL, "fsdp_size", int64_t, 0);
   NUMBER(NULL, "budget_bytes", int64_t, 1 << 30);
+  NUMBER(NULL, "steps_per_epoch", int64_t, 4);
   NUMBER(NULL, "world_size", int32_t, 1);
   NUMBER(NULL, "consumer_stream", uintptr_t, 0);
   NUMBER(NULL, "factor", double, 1.0);

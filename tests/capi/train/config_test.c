@@ -106,10 +106,180 @@ static void a_plan_trains_to_the_golden_losses(void) {
   end_lone_job(&job);
 }
 
+/* ---- objects of a plan */
+
+static void golden_plan(char* plan) {
+  const char kPlain[] = "model: " TINY_LLAMA "\ntokens: " TINY_LLAMA_TOKENS "\nthreads: 1\n";
+  size_t needed = 0;
+  EXPECT_OK(fsdp2_config_lower(kPlain, NULL, NULL, NULL, 0, 0, plan, kRoomForPlan, &needed));
+}
+
+/* Everything is the plan's but the job, whose ranks are threads, and, by turns, the optimizer. */
+static void train_by_plan(fsdp2_mesh ranks, int has_own_optimizer) {
+  char plan[kRoomForPlan];
+  struct job job = {0};
+  int i;
+  golden_plan(plan);
+  EXPECT_OK(fsdp2_config_make_mesh(plan, ranks, &job.mesh));
+  EXPECT_OK(fsdp2_config_make_module(plan, &job.module));
+  EXPECT_OK(fsdp2_config_make_loader(plan, job.module, job.mesh, &job.loader));
+  EXPECT_OK(fsdp2_config_make_shard(plan, job.module, job.mesh, &job.shard));
+  EXPECT_OK(fsdp2_shard_load_values(job.shard));
+  if (has_own_optimizer) {
+    job.optimizer = golden_adamw(job.shard);
+  } else {
+    EXPECT_OK(fsdp2_config_make_optimizer(plan, job.shard, &job.optimizer));
+  }
+  EXPECT_OK(fsdp2_config_make_step(plan, job.shard, job.optimizer, &job.step));
+  for (i = 0; i < 3; ++i) {
+    EXPECT_NEAR(take_step(job.loader, job.step).loss, kGoldenLoss[i], 5e-6);
+  }
+  end_lone_job(&job);
+}
+static void train_rank_by_plan(fsdp2_mesh mesh, int rank) {
+  (void)rank;
+  train_by_plan(mesh, 0);
+  train_by_plan(mesh, 1);
+}
+static void objects_of_a_plan_train_to_the_golden_losses_on_any_ranks(void) {
+  on_ranks("objects_1", 1, 0, train_rank_by_plan);
+  on_ranks("objects_2", 2, 0, train_rank_by_plan);
+}
+
+static void a_plan_sets_up_its_process_and_joins_the_job_of_the_environment(void) {
+  static char plan[kRoomForPlan];
+  fsdp2_mesh_info info = {.struct_size = (uint32_t)sizeof(info)};
+  fsdp2_mesh job = {0};
+  golden_plan(plan);
+  EXPECT_OK(fsdp2_config_set_up_process(plan));
+  EXPECT_OK(fsdp2_config_join_job(plan, &job));
+  EXPECT_OK(fsdp2_mesh_get_info(job, &info));
+  EXPECT(info.world_size == 1 && info.n_dims == 1);
+  EXPECT_OK(fsdp2_mesh_destroy(job));
+}
+
+static void epochs_become_steps_of_the_data(void) {
+  static char plan[kRoomForPlan];
+  const char kEpochs[] = "epochs: 3\nwarmup_ratio: 0.5\n";
+  struct job job = start_lone_job();
+  fsdp2_step step = {0};
+  size_t needed = 0;
+  EXPECT_STATUS(fsdp2_config_make_step(kEpochs, job.shard, job.optimizer, &step),
+                FSDP2_E_INVALID_ARGUMENT);
+  EXPECT_MESSAGE("--epochs (plan:1 epochs): expected steps");
+  EXPECT(step.id == 0);
+  EXPECT_OK(fsdp2_config_settle_epochs(kEpochs, 4, plan, sizeof(plan), &needed));
+  EXPECT(strcmp(value_of(plan, "steps"), "12") == 0);
+  EXPECT(strcmp(value_of(plan, "epochs"), "0") == 0);
+  EXPECT(strcmp(value_of(plan, "warmup"), "6") == 0);
+  EXPECT_OK(fsdp2_config_make_step(plan, job.shard, job.optimizer, &step));
+  EXPECT_OK(fsdp2_step_destroy(step));
+  EXPECT_STATUS(fsdp2_config_settle_epochs(kEpochs, 0, plan, sizeof(plan), &needed),
+                FSDP2_E_INVALID_ARGUMENT);
+  EXPECT_STATUS(fsdp2_config_settle_epochs(kEpochs, INT64_MAX / 2, plan, sizeof(plan), &needed),
+                FSDP2_E_INVALID_ARGUMENT);
+  end_lone_job(&job);
+}
+
+enum maker { kModule, kLoader, kShard, kOptimizer, kStep, kMesh, kMakers };
+
+/* What is made is destroyed again. */
+static fsdp2_status make(enum maker maker, const char* plan, const struct job* job) {
+  struct job made = {0};
+  fsdp2_module loose = {0};
+  fsdp2_status status = FSDP2_OK;
+  switch (maker) {
+    case kModule:
+      status = fsdp2_config_make_module(plan, &made.module);
+      break;
+    case kLoader:
+      status = fsdp2_config_make_loader(plan, job->module, job->mesh, &made.loader);
+      break;
+    case kShard:
+      loose = tiny_llama();
+      status = fsdp2_config_make_shard(plan, loose, job->mesh, &made.shard);
+      break;
+    case kOptimizer:
+      status = fsdp2_config_make_optimizer(plan, job->shard, &made.optimizer);
+      break;
+    case kStep:
+      status = fsdp2_config_make_step(plan, job->shard, job->optimizer, &made.step);
+      break;
+    default:
+      status = fsdp2_config_make_mesh(plan, job->mesh, &made.mesh);
+  }
+  fsdp2_step_destroy(made.step), fsdp2_loader_destroy(made.loader);
+  fsdp2_optimizer_destroy(made.optimizer), fsdp2_shard_destroy(made.shard);
+  fsdp2_module_destroy(made.module), fsdp2_module_destroy(loose), fsdp2_mesh_destroy(made.mesh);
+  return status;
+}
+
+static void a_bad_plan_is_refused_with_the_name_of_its_key(void) {
+  static const struct {
+    enum maker maker;
+    const char* plan;
+    const char* message;
+  } kBad[] = {
+      {kModule, "steps: 3", "--model (a directory"},
+      {kModule, "model: a\nmodel_config: b", "--model and --model-config exclude each other"},
+      {kModule, "model_config: nowhere/config.json", "--model-config nowhere/config.json: No such"},
+      {kModule, "model: " TINY_LLAMA "\nfreeze: nothing", "--freeze"},
+      {kModule, "model: " TINY_LLAMA "\nrecompute: A", "--recompute needs --activation-checkpoint"},
+      {kModule, "model: " TINY_LLAMA "\nconfig_overrides: '{\"layers\": 1}'",
+       "--config-overrides (plan:2 config_overrides): "},
+      {kModule, "dtype: int", "dtype"},
+      {kLoader, "steps: 3", "--tokens, --text or --records"},
+      {kLoader, "tokens: a\ntext: b", "--tokens and --text exclude each other"},
+      {kLoader, "tokens: " TINY_LLAMA_TOKENS "\nseq_len: 100000", "--seq-len 100000 is beyond"},
+      {kLoader, "tokens: " TINY_LLAMA_TOKENS "\nglobal_batch: 3\ngrad_accum: 2",
+       "--global-batch 3 is not a multiple of"},
+      {kLoader, "tokens: " TINY_LLAMA_TOKENS "\ngrad_accum: 4294967297", "--grad-accum 4294967297"},
+      {kLoader, "tokens: a,b\ndata_weights: '1'", "--data-weights: expected one number for each"},
+      {kShard, "strategy: none", "strategy"},
+      {kShard, "reshard_after_forward: 7", "--reshard-after-forward"},
+      {kShard, "wrap_names: 'a.{*}'", "--wrap-names"},
+      {kShard, "reshard_budget_gb: 1.0", "--reshard-budget-gb is for fsdp2 train"},
+      {kOptimizer, "lr: .nan", "lr"},
+      {kOptimizer, "lr: -1.0", "--lr must be a number of at least 0 (--lr is plan:1 lr)"},
+      {kOptimizer, "no_decay: all", "--no-decay all: expected norm, bias"},
+      {kOptimizer, "lr_plan: 'nothing=2'", "--lr-plan nothing: matches the name of no parameter"},
+      {kOptimizer, "lr_plan: '(=2'", "--lr-plan"},
+      {kStep, "grad_accum: 0", "--grad-accum 0 is below 1"},
+      {kStep, "max_skips_in_row: 99999999999", "--max-skips-in-row 99999999999 is above"},
+      {kStep, "warmup: 3\nwarmup_ratio: 0.1", "--warmup and --warmup-ratio exclude each other"},
+      {kMesh, "world_size: 3", "the configuration is for 3 ranks (plan:1 world_size)"},
+      {kMesh, "ulysses_size: 2", "--ulysses-size 2 does not divide the 1 ranks"},
+      {kMesh, "strategy: hybrid_shard", "--strategy hybrid_shard needs --fsdp-size"},
+      {kMesh, "timeout_s: 0.0", "--timeout-s must be more than 0"},
+  };
+  struct job job = start_lone_job();
+  size_t i;
+  int maker;
+  for (i = 0; i < sizeof(kBad) / sizeof(kBad[0]); ++i) {
+    const fsdp2_status expected =
+        strstr(kBad[i].plan, "nowhere") != NULL ? FSDP2_E_IO : FSDP2_E_INVALID_ARGUMENT;
+    if (!EXPECT_STATUS(make(kBad[i].maker, kBad[i].plan, &job), expected)) {
+      fprintf(stderr, "  of %s\n", kBad[i].plan);
+    }
+    EXPECT_MESSAGE(kBad[i].message);
+  }
+  for (maker = 0; maker < kMakers; ++maker) {
+    EXPECT_STATUS(make((enum maker)maker, "lr: [", &job), FSDP2_E_INVALID_ARGUMENT);
+    EXPECT_STATUS(make((enum maker)maker, "lrr: 1", &job), FSDP2_E_INVALID_ARGUMENT);
+    EXPECT_MESSAGE("plan:1: unknown key lrr; did you mean lr?");
+    EXPECT_STATUS(make((enum maker)maker, NULL, &job), FSDP2_E_NULL_ARGUMENT);
+  }
+  end_lone_job(&job);
+}
+
 int main(void) {
   RUN(a_file_of_roll_becomes_values);
   RUN(what_is_wrong_is_told_with_its_place);
   RUN(ranks_with_different_plans_are_told_the_key);
   RUN(a_plan_trains_to_the_golden_losses);
+  RUN(objects_of_a_plan_train_to_the_golden_losses_on_any_ranks);
+  RUN(a_plan_sets_up_its_process_and_joins_the_job_of_the_environment);
+  RUN(epochs_become_steps_of_the_data);
+  RUN(a_bad_plan_is_refused_with_the_name_of_its_key);
   return harness_result();
 }

@@ -166,6 +166,15 @@
   F(config_lower, (const char *config, const char *config_name, const char *role, const char *const *sets, size_t n_sets, int32_t world_size, char *buf, size_t cap, size_t *needed), (config, config_name, role, sets, n_sets, world_size, buf, cap, needed)) \
   F(config_get_value, (const char *plan, const char *key, char *buf, size_t cap, size_t *needed), (plan, key, buf, cap, needed)) \
   F(config_get_shared, (const char *plan, char *buf, size_t cap, size_t *needed), (plan, buf, cap, needed)) \
+  F(config_set_up_process, (const char *plan), (plan)) \
+  F(config_join_job, (const char *plan, fsdp2_mesh *out), (plan, out)) \
+  F(config_make_mesh, (const char *plan, fsdp2_mesh job, fsdp2_mesh *out), (plan, job, out)) \
+  F(config_make_module, (const char *plan, fsdp2_module *out), (plan, out)) \
+  F(config_make_shard, (const char *plan, fsdp2_module module, fsdp2_mesh mesh, fsdp2_shard *out), (plan, module, mesh, out)) \
+  F(config_make_optimizer, (const char *plan, fsdp2_shard shard, fsdp2_optimizer *out), (plan, shard, out)) \
+  F(config_make_loader, (const char *plan, fsdp2_module module, fsdp2_mesh mesh, fsdp2_loader *out), (plan, module, mesh, out)) \
+  F(config_make_step, (const char *plan, fsdp2_shard shard, fsdp2_optimizer optimizer, fsdp2_step *out), (plan, shard, optimizer, out)) \
+  F(config_settle_epochs, (const char *plan, int64_t steps_per_epoch, char *buf, size_t cap, size_t *needed), (plan, steps_per_epoch, buf, cap, needed)) \
   F(adamw_options_init, (fsdp2_adamw_options *options, size_t struct_size), (options, struct_size)) \
   F(optimizer_create_adamw, (fsdp2_shard shard, const fsdp2_adamw_options *options, fsdp2_optimizer *out), (shard, options, out)) \
   F(sgd_options_init, (fsdp2_sgd_options *options, size_t struct_size), (options, struct_size)) \

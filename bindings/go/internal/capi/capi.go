@@ -1683,6 +1683,69 @@ func ConfigGetShared(plan string, buf *byte, cap uint, needed *uint) error {
 	return check(C.fsdp2_go_config_get_shared(cPlan, (*C.char)(unsafe.Pointer(buf)), C.size_t(cap), (*C.size_t)(unsafe.Pointer(needed))))
 }
 
+// ConfigSetUpProcess calls fsdp2_config_set_up_process.
+func ConfigSetUpProcess(plan string) error {
+	cPlan := cString(plan)
+	defer C.free(unsafe.Pointer(cPlan))
+	return check(C.fsdp2_go_config_set_up_process(cPlan))
+}
+
+// ConfigJoinJob calls fsdp2_config_join_job.
+func ConfigJoinJob(plan string, out *Mesh) error {
+	cPlan := cString(plan)
+	defer C.free(unsafe.Pointer(cPlan))
+	return check(C.fsdp2_go_config_join_job(cPlan, (*C.fsdp2_mesh)(unsafe.Pointer(out))))
+}
+
+// ConfigMakeMesh calls fsdp2_config_make_mesh.
+func ConfigMakeMesh(plan string, job Mesh, out *Mesh) error {
+	cPlan := cString(plan)
+	defer C.free(unsafe.Pointer(cPlan))
+	return check(C.fsdp2_go_config_make_mesh(cPlan, *(*C.fsdp2_mesh)(unsafe.Pointer(&job)), (*C.fsdp2_mesh)(unsafe.Pointer(out))))
+}
+
+// ConfigMakeModule calls fsdp2_config_make_module.
+func ConfigMakeModule(plan string, out *Module) error {
+	cPlan := cString(plan)
+	defer C.free(unsafe.Pointer(cPlan))
+	return check(C.fsdp2_go_config_make_module(cPlan, (*C.fsdp2_module)(unsafe.Pointer(out))))
+}
+
+// ConfigMakeShard calls fsdp2_config_make_shard.
+func ConfigMakeShard(plan string, module Module, mesh Mesh, out *Shard) error {
+	cPlan := cString(plan)
+	defer C.free(unsafe.Pointer(cPlan))
+	return check(C.fsdp2_go_config_make_shard(cPlan, *(*C.fsdp2_module)(unsafe.Pointer(&module)), *(*C.fsdp2_mesh)(unsafe.Pointer(&mesh)), (*C.fsdp2_shard)(unsafe.Pointer(out))))
+}
+
+// ConfigMakeOptimizer calls fsdp2_config_make_optimizer.
+func ConfigMakeOptimizer(plan string, shard Shard, out *Optimizer) error {
+	cPlan := cString(plan)
+	defer C.free(unsafe.Pointer(cPlan))
+	return check(C.fsdp2_go_config_make_optimizer(cPlan, *(*C.fsdp2_shard)(unsafe.Pointer(&shard)), (*C.fsdp2_optimizer)(unsafe.Pointer(out))))
+}
+
+// ConfigMakeLoader calls fsdp2_config_make_loader.
+func ConfigMakeLoader(plan string, module Module, mesh Mesh, out *Loader) error {
+	cPlan := cString(plan)
+	defer C.free(unsafe.Pointer(cPlan))
+	return check(C.fsdp2_go_config_make_loader(cPlan, *(*C.fsdp2_module)(unsafe.Pointer(&module)), *(*C.fsdp2_mesh)(unsafe.Pointer(&mesh)), (*C.fsdp2_loader)(unsafe.Pointer(out))))
+}
+
+// ConfigMakeStep calls fsdp2_config_make_step.
+func ConfigMakeStep(plan string, shard Shard, optimizer Optimizer, out *Step) error {
+	cPlan := cString(plan)
+	defer C.free(unsafe.Pointer(cPlan))
+	return check(C.fsdp2_go_config_make_step(cPlan, *(*C.fsdp2_shard)(unsafe.Pointer(&shard)), *(*C.fsdp2_optimizer)(unsafe.Pointer(&optimizer)), (*C.fsdp2_step)(unsafe.Pointer(out))))
+}
+
+// ConfigSettleEpochs calls fsdp2_config_settle_epochs.
+func ConfigSettleEpochs(plan string, stepsPerEpoch int64, buf *byte, cap uint, needed *uint) error {
+	cPlan := cString(plan)
+	defer C.free(unsafe.Pointer(cPlan))
+	return check(C.fsdp2_go_config_settle_epochs(cPlan, C.int64_t(stepsPerEpoch), (*C.char)(unsafe.Pointer(buf)), C.size_t(cap), (*C.size_t)(unsafe.Pointer(needed))))
+}
+
 // AdamwOptionsInit calls fsdp2_adamw_options_init.
 func AdamwOptionsInit(options *AdamwOptions, structSize uint) error {
 	return check(C.fsdp2_go_adamw_options_init((*C.fsdp2_adamw_options)(unsafe.Pointer(options)), C.size_t(structSize)))

@@ -31,7 +31,8 @@ export get_units, get_unit, set_requires_gradient_sync!, set_requires_all_reduce
 export set_all_reduce_hook!, set_gradient_ready!, set_all_gather_extension!
 export get_plan, get_plan_memory, choose_reshard!, describe_plan
 export describe_profile
-export lower_config, get_shared
+export lower_config, get_shared, settle_epochs, set_up_process, join_job, make_mesh, make_module, make_loader, make_shard,
+    make_optimizer, make_step
 
 export Optimizer, adamw, sgd, muon, add_adamw_group!, add_sgd_group!, exempt_from_decay!, exempt_named_from_decay!, scale_lr!, get_groups,
     get_state, set_lr!, get_lr, set_weight_decay!, run!

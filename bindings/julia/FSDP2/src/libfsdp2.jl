@@ -1362,6 +1362,42 @@ function fsdp2_config_get_shared(plan, buf, cap, needed)
     @ccall libfsdp2.fsdp2_config_get_shared(plan::Cstring, buf::Ptr{UInt8}, cap::Csize_t, needed::Ptr{Csize_t})::fsdp2_status
 end
 
+function fsdp2_config_set_up_process(plan)
+    @ccall libfsdp2.fsdp2_config_set_up_process(plan::Cstring)::fsdp2_status
+end
+
+function fsdp2_config_join_job(plan, out)
+    @ccall libfsdp2.fsdp2_config_join_job(plan::Cstring, out::Ptr{fsdp2_mesh})::fsdp2_status
+end
+
+function fsdp2_config_make_mesh(plan, job, out)
+    @ccall libfsdp2.fsdp2_config_make_mesh(plan::Cstring, job::fsdp2_mesh, out::Ptr{fsdp2_mesh})::fsdp2_status
+end
+
+function fsdp2_config_make_module(plan, out)
+    @ccall libfsdp2.fsdp2_config_make_module(plan::Cstring, out::Ptr{fsdp2_module})::fsdp2_status
+end
+
+function fsdp2_config_make_shard(plan, module_, mesh, out)
+    @ccall libfsdp2.fsdp2_config_make_shard(plan::Cstring, module_::fsdp2_module, mesh::fsdp2_mesh, out::Ptr{fsdp2_shard})::fsdp2_status
+end
+
+function fsdp2_config_make_optimizer(plan, shard, out)
+    @ccall libfsdp2.fsdp2_config_make_optimizer(plan::Cstring, shard::fsdp2_shard, out::Ptr{fsdp2_optimizer})::fsdp2_status
+end
+
+function fsdp2_config_make_loader(plan, module_, mesh, out)
+    @ccall libfsdp2.fsdp2_config_make_loader(plan::Cstring, module_::fsdp2_module, mesh::fsdp2_mesh, out::Ptr{fsdp2_loader})::fsdp2_status
+end
+
+function fsdp2_config_make_step(plan, shard, optimizer, out)
+    @ccall libfsdp2.fsdp2_config_make_step(plan::Cstring, shard::fsdp2_shard, optimizer::fsdp2_optimizer, out::Ptr{fsdp2_step})::fsdp2_status
+end
+
+function fsdp2_config_settle_epochs(plan, steps_per_epoch, buf, cap, needed)
+    @ccall libfsdp2.fsdp2_config_settle_epochs(plan::Cstring, steps_per_epoch::Int64, buf::Ptr{UInt8}, cap::Csize_t, needed::Ptr{Csize_t})::fsdp2_status
+end
+
 function fsdp2_adamw_options_init(options, struct_size)
     @ccall libfsdp2.fsdp2_adamw_options_init(options::Ptr{fsdp2_adamw_options}, struct_size::Csize_t)::fsdp2_status
 end

@@ -10,12 +10,15 @@ Optimizer
 
 all_names(shard) = [parameter.names for parameter in get_parameters(shard)]
 
-function make_optimizer(create, shard, T, options)
+function own_optimizer(create, shard)
     names = all_names(shard)
-    with_options(T, options) do given
-        own(Optimizer(output(out -> create(shard, given, out), fsdp2_optimizer).id, names))
-    end
+    own(Optimizer(output(create, fsdp2_optimizer).id, names))
 end
+
+make_optimizer(create, shard, T, options) =
+    with_options(T, options) do given
+        own_optimizer(out -> create(shard, given, out), shard)
+    end
 
 """
     adamw(shard::Shard; lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 1e-2, coupled_decay = false,

@@ -28,3 +28,12 @@ end
     end
     @test code_of(() -> get_value(lower_config("lr: 1\n"), "lrr")) == :not_found
 end
+
+# ranks_test.jl has the same on two ranks.
+@testset "the objects of a configuration train the same on any ranks" begin
+    @test first_loss_of_config() ≈ golden_first_loss rtol = 1e-5
+    config = lower_config("epochs: 3\nwarmup_ratio: 0.5\n")
+    @test get_value(settle_epochs(config, 4), "steps") == "12"
+    run = run_on(one_rank())
+    @test code_of(() -> make_step(config, run.shard, run.optimizer)) == :invalid_argument
+end

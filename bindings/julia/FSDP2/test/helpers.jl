@@ -34,6 +34,22 @@ function run_on(mesh; lr = 1e-2, options...)
     (model = model, shard = shard, optimizer = optimizer, step = step, loader = loader)
 end
 
+const golden_first_loss = 6.206598
+
+"The loss of a first step, with every object made from a configuration, on the ranks of the environment."
+function first_loss_of_config()
+    config = lower_config("model: $llama\ntokens: $tokens_file\nepochs: 1\nthreads: 1\n")
+    set_up_process(config)
+    mesh = make_mesh(config, join_job(config))
+    model = make_module(config)
+    loader = make_loader(config, model, mesh)
+    config = settle_epochs(config, get_info(loader).steps_per_epoch)
+    shard = make_shard(config, model, mesh)
+    load_values!(shard)
+    step = make_step(config, shard, make_optimizer(config, shard))
+    run!(step, next!(loader)...).loss
+end
+
 function collect_all()
     for _ in 1:3
         GC.gc()

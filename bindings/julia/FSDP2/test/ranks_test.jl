@@ -184,6 +184,10 @@ end
     @test occursin("options: the ranks differ in --lr: rank 0 has 0.001 (", error.message)
 end
 
+@testset "the objects of a configuration train the same on any ranks" begin
+    @test first_loss_of_config() ≈ golden_first_loss rtol = 1e-5
+end
+
 @testset "all-gather extensions" begin
     gathers = Ref(0)
     before, rounded, same = on_ranks() do mesh

@@ -6761,6 +6761,68 @@ extern "C" {
         needed: *mut usize,
     ) -> fsdp2_status;
 }
+extern "C" {
+    pub fn fsdp2_config_set_up_process(plan: *const ::std::os::raw::c_char) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_config_join_job(
+        plan: *const ::std::os::raw::c_char,
+        out: *mut fsdp2_mesh,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_config_make_mesh(
+        plan: *const ::std::os::raw::c_char,
+        job: fsdp2_mesh,
+        out: *mut fsdp2_mesh,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_config_make_module(
+        plan: *const ::std::os::raw::c_char,
+        out: *mut fsdp2_module,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_config_make_shard(
+        plan: *const ::std::os::raw::c_char,
+        module: fsdp2_module,
+        mesh: fsdp2_mesh,
+        out: *mut fsdp2_shard,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_config_make_optimizer(
+        plan: *const ::std::os::raw::c_char,
+        shard: fsdp2_shard,
+        out: *mut fsdp2_optimizer,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_config_make_loader(
+        plan: *const ::std::os::raw::c_char,
+        module: fsdp2_module,
+        mesh: fsdp2_mesh,
+        out: *mut fsdp2_loader,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_config_make_step(
+        plan: *const ::std::os::raw::c_char,
+        shard: fsdp2_shard,
+        optimizer: fsdp2_optimizer,
+        out: *mut fsdp2_step,
+    ) -> fsdp2_status;
+}
+extern "C" {
+    pub fn fsdp2_config_settle_epochs(
+        plan: *const ::std::os::raw::c_char,
+        steps_per_epoch: i64,
+        buf: *mut ::std::os::raw::c_char,
+        cap: usize,
+        needed: *mut usize,
+    ) -> fsdp2_status;
+}
 #[repr(C)]
 #[derive(Debug, Copy, Clone, PartialEq)]
 pub struct fsdp2_adamw_options {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ptr;
 
 use crate::ffi::{self, Texts};
-use crate::{sys, Result};
+use crate::{sys, Loader, Mesh, Module, Optimizer, Result, Shard, Step};
 
 /// What lowers a configuration, beside its text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -20,7 +20,8 @@ pub struct ConfigOptions {
 }
 
 /// A run's configuration as a plan: YAML with every key of `fsdp2 train` once, in its own words, and after each the place that its
-/// value comes from. It is a text of the program's, with nothing of the library behind it.
+/// value comes from. It is a text of the program's, with nothing of the library behind it. A program takes
+/// values from it for objects of its own, or has the objects made that `fsdp2 train` would make.
 ///
 /// ```no_run
 /// use fsdp2::{Config, ConfigOptions};
@@ -81,6 +82,83 @@ impl Config {
         ffi::text(|buffer, cap, needed| unsafe {
             sys::fsdp2_config_get_shared(plan.as_ptr(), buffer, cap, needed)
         })
+    }
+
+    /// The plan with steps in place of its epochs, and with the warmup that depends on them. `steps_per_epoch`: at least 1, as
+    /// [`Loader::info`] has it. A plan without epochs stays.
+    pub fn settle_epochs(&self, steps_per_epoch: i64) -> Result<Self> {
+        let plan = ffi::c_text(&self.plan)?;
+        let plan = ffi::text(|buffer, cap, needed| unsafe {
+            sys::fsdp2_config_settle_epochs(plan.as_ptr(), steps_per_epoch, buffer, cap, needed)
+        })?;
+        Ok(Self { plan })
+    }
+
+    // ---- the objects that fsdp2 train makes of the plan; each may be replaced by one of the program's own
+
+    /// Applies threads, product engine, precision of products, determinism and kept memory, which are the whole process's. With
+    /// `deterministic` it also sets an environment variable: call it before there are other threads.
+    pub fn set_up_process(&self) -> Result<()> {
+        let plan = ffi::c_text(&self.plan)?;
+        ffi::check(unsafe { sys::fsdp2_config_set_up_process(plan.as_ptr()) })
+    }
+
+    /// Joins the job that the environment describes. Its ranks must have the same plan: otherwise each of them is told the first key
+    /// that differs. *Collective.*
+    pub fn join_job(&self) -> Result<Mesh> {
+        let plan = ffi::c_text(&self.plan)?;
+        ffi::made(|out| unsafe { sys::fsdp2_config_join_job(plan.as_ptr(), out) }).map(Mesh::own)
+    }
+
+    /// The mesh that strategy, sizes and device say of the ranks of a job. *Collective.*
+    pub fn make_mesh(&self, job: &Mesh) -> Result<Mesh> {
+        let plan = ffi::c_text(&self.plan)?;
+        ffi::made(|out| unsafe { sys::fsdp2_config_make_mesh(plan.as_ptr(), job.raw(), out) })
+            .map(Mesh::own)
+    }
+
+    /// The model, with parameters frozen, activations recomputed and MLPs tiled as the plan says.
+    pub fn make_module(&self) -> Result<Module> {
+        let plan = ffi::c_text(&self.plan)?;
+        ffi::made(|out| unsafe { sys::fsdp2_config_make_module(plan.as_ptr(), out) })
+            .map(Module::own)
+    }
+
+    /// The data, with the tokenizer that the plan names; the model says what they must fit. *Collective.*
+    pub fn make_loader(&self, module: &Module, mesh: &Mesh) -> Result<Loader> {
+        let plan = ffi::c_text(&self.plan)?;
+        ffi::made(|out| unsafe {
+            sys::fsdp2_config_make_loader(plan.as_ptr(), module.raw(), mesh.raw(), out)
+        })
+        .map(Loader::own)
+    }
+
+    /// The module, sharded; its values come from [`Shard::load_values`] or a checkpoint. *Collective.*
+    pub fn make_shard(&self, module: &Module, mesh: &Mesh) -> Result<Shard> {
+        let plan = ffi::c_text(&self.plan)?;
+        ffi::made(|out| unsafe {
+            sys::fsdp2_config_make_shard(plan.as_ptr(), module.raw(), mesh.raw(), out)
+        })
+        .map(Shard::own)
+    }
+
+    /// The optimizer, with its groups.
+    pub fn make_optimizer(&self, shard: &Shard) -> Result<Optimizer> {
+        let plan = ffi::c_text(&self.plan)?;
+        ffi::made(|out| unsafe {
+            sys::fsdp2_config_make_optimizer(plan.as_ptr(), shard.raw(), out)
+        })
+        .map(Optimizer::own)
+    }
+
+    /// The step: accumulation, schedule, clipping, loss scaling. A plan in epochs is refused: see [`Config::settle_epochs`].
+    /// *Collective.*
+    pub fn make_step(&self, shard: &Shard, optimizer: &Optimizer) -> Result<Step> {
+        let plan = ffi::c_text(&self.plan)?;
+        ffi::made(|out| unsafe {
+            sys::fsdp2_config_make_step(plan.as_ptr(), shard.raw(), optimizer.raw(), out)
+        })
+        .map(Step::own)
     }
 }
 

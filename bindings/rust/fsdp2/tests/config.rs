@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::on_ranks;
+use common::{golden, on_ranks};
 use fsdp2::{Config, ConfigOptions, Result, Status};
 
 const YAML: &str = "actor_train:
@@ -89,4 +89,34 @@ fn ranks_with_different_configurations_are_told_the_key() {
         let told = "options: the ranks differ in --lr: rank 0 has 0.001 (";
         assert!(error.message().contains(told), "{error}");
     }
+}
+
+#[test]
+fn the_objects_of_a_configuration_train_the_same_on_any_ranks() -> Result<()> {
+    let text = format!(
+        "model: {}\ntokens: {}\nepochs: 1\nthreads: 1\n",
+        golden("models/tiny-llama").display(),
+        golden("tokens/tiny-llama.bin").display()
+    );
+    let config = Config::lower(&text, &Default::default())?;
+    config.set_up_process()?;
+    config.join_job()?;
+    let first_losses = |ranks| {
+        on_ranks(ranks, |_, job| -> Result<f64> {
+            let mesh = config.make_mesh(&job)?;
+            let module = config.make_module()?;
+            let loader = config.make_loader(&module, &mesh)?;
+            let config = config.settle_epochs(loader.info()?.steps_per_epoch)?;
+            let shard = config.make_shard(&module, &mesh)?;
+            shard.load_values()?;
+            let optimizer = config.make_optimizer(&shard)?;
+            let step = config.make_step(&shard, &optimizer)?;
+            Ok(step.run(&loader.next()?)?.loss)
+        })
+    };
+    let expected = first_losses(1).remove(0)?;
+    for loss in first_losses(2) {
+        assert!((loss? - expected).abs() < 1e-5 * expected);
+    }
+    Ok(())
 }

@@ -1,6 +1,7 @@
 package io.fsdp2;
 
 import io.fsdp2.internal.Raw;
+import java.lang.ref.Reference;
 
 /**
  * The configuration of a training run as a plan: YAML with every key of fsdp2 train once, in its
@@ -15,7 +16,8 @@ import io.fsdp2.internal.Raw;
  * mesh.agree("options", config.getShared());
  * }</pre>
  *
- * <p>It is a text of the program's, which any thread may use and nobody closes.
+ * <p>It is a text of the program's, which any thread may use and nobody closes. A program takes
+ * values from it for objects of its own, or has the objects made that fsdp2 train would make.
  */
 public final class Config {
   private final String plan;
@@ -70,6 +72,90 @@ public final class Config {
   public String getShared() {
     return Handle.text(
         (shared, room, needed) -> Raw.fsdp2_config_get_shared(plan, shared, room, needed));
+  }
+
+  /**
+   * The plan with steps in place of its epochs, and with the warmup that depends on them. A plan
+   * without epochs stays.
+   *
+   * @param stepsPerEpoch at least 1, as {@link Loader#getInfo} has it
+   */
+  public Config settleEpochs(long stepsPerEpoch) {
+    return new Config(
+        Handle.text(
+            (settled, room, needed) ->
+                Raw.fsdp2_config_settle_epochs(plan, stepsPerEpoch, settled, room, needed)));
+  }
+
+  /**
+   * Applies threads, product engine, precision of products, determinism and kept memory, which are
+   * the whole process's. With determinism it also sets an environment variable of the process.
+   */
+  public void setUpProcess() {
+    Raw.fsdp2_config_set_up_process(plan);
+  }
+
+  /**
+   * Joins the job that the environment describes. Its ranks must have the same plan: otherwise each
+   * of them is told the first key that differs. Collective.
+   */
+  public Mesh joinJob() {
+    return Mesh.adopt(Handle.make(out -> Raw.fsdp2_config_join_job(plan, out)));
+  }
+
+  /** Makes the mesh that strategy, sizes and device say of the ranks of a job. Collective. */
+  public Mesh makeMesh(Mesh job) {
+    Mesh made = Mesh.adopt(Handle.make(out -> Raw.fsdp2_config_make_mesh(plan, job.id(), out)));
+    Reference.reachabilityFence(job);
+    return made;
+  }
+
+  /** Makes the model, with parameters frozen and activations recomputed as the plan says. */
+  public Module makeModule() {
+    return Module.adopt(Handle.make(out -> Raw.fsdp2_config_make_module(plan, out)));
+  }
+
+  /** Opens the data; the model says what they must fit. Collective. */
+  public Loader makeLoader(Module module, Mesh mesh) {
+    Loader made =
+        Loader.adopt(
+            Handle.make(out -> Raw.fsdp2_config_make_loader(plan, module.id(), mesh.id(), out)));
+    Reference.reachabilityFence(module);
+    Reference.reachabilityFence(mesh);
+    return made;
+  }
+
+  /**
+   * Shards the module; its values come from {@link Shard#loadValues} or a checkpoint. Collective.
+   */
+  public Shard makeShard(Module module, Mesh mesh) {
+    Shard made =
+        Shard.adopt(
+            Handle.make(out -> Raw.fsdp2_config_make_shard(plan, module.id(), mesh.id(), out)));
+    Reference.reachabilityFence(module);
+    Reference.reachabilityFence(mesh);
+    return made;
+  }
+
+  /** Makes the optimizer, with its groups. */
+  public Optimizer makeOptimizer(Shard shard) {
+    Optimizer made =
+        Optimizer.adopt(Handle.make(out -> Raw.fsdp2_config_make_optimizer(plan, shard.id(), out)));
+    Reference.reachabilityFence(shard);
+    return made;
+  }
+
+  /**
+   * Makes the step: accumulation, schedule, clipping, loss scaling. A plan in epochs is refused;
+   * see {@link #settleEpochs}. Collective.
+   */
+  public Step makeStep(Shard shard, Optimizer optimizer) {
+    Step made =
+        Step.adopt(
+            Handle.make(out -> Raw.fsdp2_config_make_step(plan, shard.id(), optimizer.id(), out)));
+    Reference.reachabilityFence(shard);
+    Reference.reachabilityFence(optimizer);
+    return made;
   }
 
   /** The plan. */

@@ -14,6 +14,10 @@ public final class Loader extends Handle {
     super(id, Raw::fsdp2_loader_destroy);
   }
 
+  static Loader adopt(long id) {
+    return new Loader(id);
+  }
+
   /** Opens a file of tokens. Collective. */
   public static Loader open(Mesh mesh, String path, LoaderOptions options) {
     try (fsdp2_loader_options raw = options.toRaw()) {

@@ -33,6 +33,10 @@ public final class Module extends Inference {
     this.parts = parts;
   }
 
+  static Module adopt(long id) {
+    return new Module(id, null);
+  }
+
   private static LongConsumer destruction(CustomParts parts) {
     if (parts == null) {
       return Raw::fsdp2_module_destroy;

@@ -17,6 +17,10 @@ public final class Optimizer extends Handle {
     super(id, Raw::fsdp2_optimizer_destroy);
   }
 
+  static Optimizer adopt(long id) {
+    return new Optimizer(id);
+  }
+
   /** Makes AdamW: decoupled decay, bias-corrected. */
   public static Optimizer createAdamw(Shard shard, AdamwOptions options) {
     try (fsdp2_adamw_options raw = options.toRaw()) {

@@ -19,6 +19,10 @@ public final class Shard extends Handle {
     super(id, Raw::fsdp2_shard_destroy);
   }
 
+  static Shard adopt(long id) {
+    return new Shard(id);
+  }
+
   /** Shards the module over the mesh, with the library's defaults. Collective. */
   public static Shard create(Module module, Mesh mesh) {
     return create(module, mesh, ShardOptions.builder().build());

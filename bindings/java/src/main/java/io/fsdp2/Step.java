@@ -14,6 +14,10 @@ public final class Step extends Handle {
     super(id, Raw::fsdp2_step_destroy);
   }
 
+  static Step adopt(long id) {
+    return new Step(id);
+  }
+
   /** Makes a step with the library's defaults. Collective. */
   public static Step create(Shard shard, Optimizer optimizer) {
     return create(shard, optimizer, StepOptions.builder().build());

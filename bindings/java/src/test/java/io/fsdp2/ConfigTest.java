@@ -7,6 +7,9 @@ import static io.fsdp2.Checks.expectThrown;
 import static io.fsdp2.Checks.onRanks;
 import static io.fsdp2.Checks.test;
 
+import java.nio.file.Files;
+import java.nio.file.Path;
+
 /** Configurations of runs: the values that they give, and what ranks compare of them. */
 public final class ConfigTest {
   private static final String YAML =
@@ -28,6 +31,9 @@ public final class ConfigTest {
     test(
         "ranks with different configurations are told the key",
         ConfigTest::differentConfigurationsAreTold);
+    test(
+        "the objects of a configuration train the same on any ranks",
+        ConfigTest::objectsTrainTheSame);
   }
 
   private static void aConfigurationGivesValues() {
@@ -77,6 +83,53 @@ public final class ConfigTest {
               expectThrown(FsdpException.class, () -> mesh.agree("options", config.getShared()));
           expectContains(
               "options: the ranks differ in --lr: rank 0 has 0.001 (", failure.getMessage());
+        });
+  }
+
+  /** A plain configuration of a small model and a text, both files of a folder. */
+  private static Config smallRun() throws Exception {
+    Path folder = Files.createTempDirectory("config");
+    Path model = folder.resolve("config.json");
+    Path text = folder.resolve("text");
+    Files.writeString(
+        model,
+        """
+        {"model_type": "llama", "vocab_size": 256, "hidden_size": 32, "intermediate_size": 64,
+         "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 64,
+         "rms_norm_eps": 1e-5}
+        """);
+    Files.writeString(text, "Fiat lux. ".repeat(200));
+    return Config.lower("model_config: " + model + "\ntext: " + text + "\nepochs: 1\n");
+  }
+
+  private static double firstLoss(Config run, Mesh job) {
+    try (Mesh mesh = run.makeMesh(job);
+        Module module = run.makeModule();
+        Loader loader = run.makeLoader(module, mesh)) {
+      Config config = run.settleEpochs(loader.getInfo().stepsPerEpoch());
+      try (Shard shard = config.makeShard(module, mesh)) {
+        shard.loadValues();
+        try (Optimizer optimizer = config.makeOptimizer(shard);
+            Step step = config.makeStep(shard, optimizer);
+            Batch batch = loader.next()) {
+          return step.run(batch).loss();
+        }
+      }
+    }
+  }
+
+  private static void objectsTrainTheSame() throws Exception {
+    Config config = smallRun();
+    config.setUpProcess();
+    final double expected;
+    try (Mesh job = config.joinJob()) {
+      expected = firstLoss(config, job);
+    }
+    onRanks(
+        2,
+        job -> {
+          double loss = firstLoss(config, job);
+          expect(true, Math.abs(loss - expected) < 1e-5 * expected, loss + ", not " + expected);
         });
   }
 }
