@@ -212,19 +212,28 @@ class EncoderForMaskedLM : public CausalLM {
       : CausalLM(std::move(config), std::move(config_json), "encoder", body, head),
         hiding_(hiding) {}
 
+  bool is_causal() const override { return false; }
   int64_t counted_labels(const nn::Values& inputs) const override {
     const at::Tensor labels = tensor_at(inputs, 1);
     return labels.defined() ? count_hidden(labels, hiding_) : 0;
   }
-  nn::TokenScores score(nn::Values /*inputs*/, const nn::HeadScoreOptions& /*options*/) override {
-    refuse("the probability of each token after those before it");
+  nn::TokenScores score(nn::Values inputs, const nn::HeadScoreOptions& options) override {
+    return CausalLM::score(with_hidden(std::move(inputs)), options);
   }
   at::Tensor logits_at(nn::Values /*inputs*/, const at::Tensor& /*places*/) override {
-    refuse("generation");
+    fail(Code::kUnsupported,
+         "{}: generation needs a causal model; in an encoder each token sees those behind it",
+         kind());
   }
 
  protected:
   c10::IValue forward(nn::Values inputs) override {
+    return CausalLM::forward(with_hidden(std::move(inputs)));
+  }
+
+ private:
+  // The inputs that the loss is about; without labels as they are.
+  nn::Values with_hidden(nn::Values inputs) const {
     const at::Tensor labels = tensor_at(inputs, 1);
     if (labels.defined()) {
       check_inputs(inputs);
@@ -233,14 +242,7 @@ class EncoderForMaskedLM : public CausalLM {
       inputs[0] = std::move(hidden.tokens);
       inputs[1] = std::move(hidden.labels);
     }
-    return CausalLM::forward(std::move(inputs));
-  }
-
- private:
-  [[noreturn]] void refuse(const char* what) const {
-    fail(Code::kUnsupported,
-         "{}: {} needs a causal model; in an encoder each token sees those behind it", kind(),
-         what);
+    return inputs;
   }
   at::Tensor keys_of_hiding(const at::Tensor& tokens) const {
     const at::Tensor rows = nn::hash_rows(tokens);

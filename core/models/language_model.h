@@ -16,6 +16,9 @@ class LanguageModel {
 
   virtual int64_t vocab_size() const = 0;
   virtual int64_t max_positions() const = 0;
+  // Whether a token sees none behind it. The loss of a model that is not is about tokens that it
+  // hides (encoder.h), and so is what it says of labels: nothing of the others.
+  virtual bool is_causal() const { return true; }
 
   // forward's inputs and output, B = batch, S = sequence, V = vocabulary (labels may also be None;
   // they are not shifted here: labels[b][s] is the token that should follow tokens[b][s]):
@@ -48,11 +51,11 @@ class LanguageModel {
   // what copies them there looks first.
 
   // As forward with labels, but what the model says of each label by itself, [B,S], with what has a
-  // label of -100 left out. Fp32, whatever the output dtype of a unit is. Error, as of logits_at:
-  // kUnsupported for a model that is not causal.
+  // label of -100 left out. Fp32, whatever the output dtype of a unit is.
   virtual nn::TokenScores score(nn::Values inputs, const nn::HeadScoreOptions& options) = 0;
   // As forward without labels, but the logits [B,V] of one place in each row, fp32 likewise. places
-  // [B] int64, 0 to S - 1, where the tokens are. The head computes no others.
+  // [B] int64, 0 to S - 1, where the tokens are. The head computes no others. Error: kUnsupported
+  // for a model that is not causal.
   virtual at::Tensor logits_at(nn::Values inputs, const at::Tensor& places) = 0;
   // The tokens that images and videos stand in for.
   virtual std::vector<int64_t> vision_tokens() const { return {}; }

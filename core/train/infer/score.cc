@@ -12,6 +12,7 @@
 #include "core/base/error.h"
 #include "core/models/language_model.h"
 #include "core/nn/sequence_peers.h"
+#include "core/nn/token_loss.h"
 #include "core/nn/value_map.h"
 #include "core/train/infer/forward_run.h"
 #include "core/train/infer/row_batches.h"
@@ -98,6 +99,10 @@ void check_score(const nn::Module& module, const std::vector<at::Tensor>& inputs
 
 nn::TokenScores score(nn::Module& module, const std::vector<at::Tensor>& inputs,
                       const InferOptions& options) {
+  FSDP2_CHECK(models::language_model(module, kScoring).is_causal(), Code::kUnsupported,
+              "scoring: {} says nothing of tokens that it does not hide: expected a causal model, "
+              "or an evaluation, which gives the loss of those that it hides",
+              module.kind());
   const at::NoGradGuard no_grad;
   ForwardRun run(module, options.reshard_after_forward);
   nn::TokenScores scores = score_rows(module, labelled(inputs), options, run);
@@ -117,7 +122,7 @@ Evaluation evaluate(nn::Module& module, const std::vector<at::Tensor>& inputs,
   const nn::Values values = labelled(inputs);
   const nn::TokenScores scores = score_rows(module, values, options, run);
   run.finish();
-  const auto counted = values[1].toTensor().ne(kIgnoredLabel).sum().item<int64_t>();
+  const int64_t counted = nn::token_loss(module, kScoring).counted_labels(values);
   const std::vector<double> totals =
       run.sums({-scores.log_probs.sum(at::kDouble).item<double>(), static_cast<double>(counted)});
   // Ranks that share sequences have been given the same labels.

@@ -167,13 +167,24 @@ TEST(Encoder, SeesBothWaysButNoPadding) {
   EXPECT_TRUE(logits(tokens, is_token).isfinite().all().item<bool>());
 }
 
-TEST(Encoder, RefusesWhatOnlyCausalModelsSay) {
+TEST(Encoder, ScoresEachHiddenTokenInItsPlace) {
+  const auto model = make_encoder();
+  model->eval();
+  const c10::NoGradGuard no_grad;
+  const at::Tensor tokens = some_tokens(2, 21);
+  const at::Tensor log_probs =
+      language_model(*model, "a test").score({tokens, tokens}, {}).log_probs;
+  const HiddenTokens hidden = hide_tokens(tokens, tokens, kHiding, nn::hash_rows(tokens));
+  EXPECT_TRUE(log_probs.ne(0).equal(hidden.labels.ne(kNone)));
+  EXPECT_FALSE(language_model(*model, "a test").is_causal());
+  EXPECT_NEAR(-log_probs.sum().item<double>() / (2 * 3),
+              (*model)({tokens, tokens}).toTensor().item<double>(), 1e-5);
+}
+
+TEST(Encoder, RefusesToGenerate) {
   const auto model = make_encoder();
   LanguageModel& language = language_model(*model, "a test");
   const at::Tensor tokens = some_tokens(1, 6);
-  expect_refused([&] { language.score({tokens, tokens}, {}); }, Code::kUnsupported,
-                 "EncoderForMaskedLM: the probability of each token after those before it needs a "
-                 "causal model");
   expect_refused([&] { language.logits_at({tokens}, at::tensor({5}, at::kLong)); },
                  Code::kUnsupported, "EncoderForMaskedLM: generation needs a causal model");
 }

@@ -170,6 +170,29 @@ TEST(Evaluate, IsTheMeanOverTheLabelsThatCount) {
   EXPECT_TRUE(std::isnan(none.loss));
 }
 
+// Of tokens that are not hidden it says nothing that could be called a score.
+TEST(Evaluate, OfAnEncoderIsItsLossOfTheTokensThatItHides) {
+  const auto model = whole_llama(R"({"model_type": "encoder", "vocab_size": 41, "hidden_size": 16,
+      "num_hidden_layers": 1, "num_attention_heads": 4, "max_position_embeddings": 32,
+      "mask_token_id": 40})");
+  model->eval();
+  const at::Tensor tokens = tokens_of(3, 21);
+  const at::NoGradGuard no_grad;
+  const auto expected = (*model)(nn::Values{tokens, tokens}).toTensor().item<double>();
+  InferOptions options;
+  options.batch_size = 2;
+  const Evaluation evaluation = evaluate(*model, {tokens, tokens}, options);
+  EXPECT_EQ(evaluation.n_labels, 3 * 3);
+  EXPECT_NEAR(evaluation.loss, expected, 1e-5);
+  try {
+    score(*model, {tokens}, {});
+    ADD_FAILURE() << "was accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::kUnsupported);
+    EXPECT_THAT(error.message(), HasSubstr("EncoderForMaskedLM says nothing of tokens"));
+  }
+}
+
 // By rank: 5 rows, 1 row, none.
 at::Tensor rows_of(int rank) {
   const int64_t rows[3] = {5, 1, 0};
