@@ -48,7 +48,8 @@ std::string detail_of_current_exception() {
 }
 
 // A mistake in a plan is the caller's. A call that other calls of the C ABI make up fails as the
-// one of them that fails.
+// one of them that fails, which has left its record: what LibTorch says below the message, and
+// numbers.
 Error current_error() {
   try {
     throw;
@@ -56,7 +57,15 @@ Error current_error() {
     return {Code::kInvalidArgument, error.what()};
   } catch (const client::Failure& failure) {
     const bool has_status = failure.status() != FSDP2_OK;
-    return {has_status ? static_cast<Code>(failure.status()) : Code::kInternal, failure.what()};
+    const ErrorRecord& inner = error_record();
+    const std::string message = failure.what();
+    const bool is_of_inner = has_status && inner.status == failure.status() &&
+                             message.size() >= inner.message.size() &&
+                             message.compare(message.size() - inner.message.size(),
+                                             inner.message.size(), inner.message) == 0;
+    return {has_status ? static_cast<Code>(failure.status()) : Code::kInternal,
+            is_of_inner && !inner.detail.empty() ? message + "\n" + inner.detail : message,
+            is_of_inner ? inner.native_code : 0};
   } catch (...) {
     return current_exception_as_error();
   }

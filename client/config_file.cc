@@ -22,6 +22,15 @@ std::string read_config(const std::string& named, const std::string& path) {
   if (std::filesystem::is_directory(path, error)) {
     throw Failure(named + ": is a directory, expected a config.json", FSDP2_E_INVALID_ARGUMENT);
   }
+  const bool is_there = std::filesystem::exists(path, error);
+  if (is_there && !std::filesystem::is_regular_file(path, error)) {
+    throw Failure(named + ": is no regular file, expected a config.json", FSDP2_E_INVALID_ARGUMENT);
+  }
+  if (is_there && std::filesystem::file_size(path, error) > FSDP2_MAX_TEXT) {
+    throw Failure(named + ": is larger than " + std::to_string(FSDP2_MAX_TEXT) +
+                      " bytes, expected a config.json",
+                  FSDP2_E_INVALID_ARGUMENT);
+  }
   std::ifstream file(path, std::ios::binary);
   if (!file) {
     throw Failure(named + ": " + std::strerror(errno), FSDP2_E_IO);
@@ -34,10 +43,16 @@ std::string read_config(const std::string& named, const std::string& path) {
   return text.str();
 }
 
-// What is no JSON object stays, for the library to refuse.
+// What is no JSON object, or nested too deeply, stays, for the library to refuse.
 std::string untied(const std::string& json) {
-  nlohmann::json config = nlohmann::json::parse(json, nullptr, false);
-  if (!config.is_object()) {
+  constexpr int kMostDepth = 64;
+  bool is_too_deep = false;
+  const auto note_depth = [&](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
+    is_too_deep = is_too_deep || depth > kMostDepth;
+    return depth <= kMostDepth;
+  };
+  nlohmann::json config = nlohmann::json::parse(json, note_depth, false);
+  if (is_too_deep || !config.is_object()) {
     return json;
   }
   config["tie_word_embeddings"] = false;

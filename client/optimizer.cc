@@ -72,7 +72,7 @@ void exempt_from_decay(const std::string& names, uint32_t flags, fsdp2_optimizer
   }
 }
 
-// Their own names.
+// The name of each parameter that trains.
 std::vector<std::string> names_of_trained(fsdp2_shard shard) {
   size_t count = 0;
   check(fsdp2_shard_get_parameter_count(shard, &count));

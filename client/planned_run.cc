@@ -19,9 +19,22 @@ int64_t world_size_of(fsdp2_mesh mesh) {
 
 }  // namespace
 
-PlannedRun::PlannedRun(const std::string& plan) : plan_(config::plan_in(plan, {"plan", "", {}})) {
+// A plan's text has a place for every key. Whether somebody has set loss_scale, which param_dtype
+// "auto" asks, its value says.
+PlannedRun::PlannedRun(const std::string& plan)
+    : text_(plan), plan_(config::plan_in(plan, {"plan", "", {}})) {
   config::leave_batch_to_ranks(&plan_);
+  if (plan_.options.loss_scale == 0) {
+    plan_.origins.erase("loss-scale");
+  }
   config::with_places(plan_, [&] { config::check_values(plan_.options); });
+}
+
+void PlannedRun::check_data() const {
+  config::with_places(plan_, [&] {
+    config::check_data(plan_.options);
+    config::check_exported(plan_.options);
+  });
 }
 
 void PlannedRun::set_up_process() const { client::set_up_process(plan_.options); }
@@ -35,47 +48,50 @@ Mesh PlannedRun::join_job() const {
 Mesh PlannedRun::lay_out_mesh(fsdp2_mesh job) const {
   const int64_t ranks = world_size_of(job);
   config::check_world(plan_, ranks);
-  config::check_sharding_for_world(plan_.options.sharding(), ranks);
+  config::with_places(plan_,
+                      [&] { config::check_sharding_for_world(plan_.options.sharding(), ranks); });
   Mesh mesh;
   client::lay_out_mesh(plan_.options, job, &mesh);
   return mesh;
 }
 
 Module PlannedRun::make_model() const {
-  config::check_model_is_given(plan_.options);
   Module module;
-  client::make_model(plan_.options, &module, plan_.origin_of("config-overrides"));
+  config::with_places(plan_, [&] {
+    config::check_model_is_given(plan_.options);
+    client::make_model(plan_.options, &module, plan_.origin_of("config-overrides"));
+  });
   return module;
 }
 
 Loader PlannedRun::open_data(fsdp2_mesh mesh, fsdp2_module module) const {
-  config::with_places(plan_, [&] {
-    config::check_data(plan_.options);
-    config::check_exported(plan_.options);
-  });
+  check_data();
   const auto model = info_of<fsdp2_module_info>(fsdp2_module_get_info, module);
   const config::Plan plan = settled_on(mesh);
-  config::check_options_for_model(plan.options, model.max_positions);
+  config::with_places(plan_,
+                      [&] { config::check_options_for_model(plan.options, model.max_positions); });
   Loader loader;
   client::open_data(plan.options, mesh, model.vocab_size, &loader);
   return loader;
 }
 
 Shard PlannedRun::shard_model(fsdp2_module module, fsdp2_mesh mesh) const {
-  config::require(plan_.options.reshard_budget_gb == 0,
-                  "--reshard-budget-gb is for fsdp2 train: leave it out, and let "
-                  "fsdp2_plan_choose_reshard choose units");
-  config::check_sharding_for_world(plan_.options.sharding(), world_size_of(mesh));
   config::Plan plan = plan_;
-  settle_param_dtype(&plan, mesh);
   Shard shard;
-  client::shard_model(plan.options, module, mesh, &shard);
+  config::with_places(plan_, [&] {
+    config::require(plan.options.reshard_budget_gb == 0,
+                    "--reshard-budget-gb is for fsdp2 train: leave it out, and let "
+                    "fsdp2_plan_choose_reshard choose units");
+    config::check_sharding_for_world(plan.options.sharding(), world_size_of(mesh));
+    settle_param_dtype(&plan, mesh);
+    client::shard_model(plan.options, module, mesh, &shard);
+  });
   return shard;
 }
 
 Optimizer PlannedRun::make_optimizer(fsdp2_shard shard) const {
   Optimizer optimizer;
-  client::make_optimizer(plan_.options, shard, &optimizer);
+  config::with_places(plan_, [&] { client::make_optimizer(plan_.options, shard, &optimizer); });
   return optimizer;
 }
 
@@ -93,6 +109,9 @@ Step PlannedRun::make_step(fsdp2_shard shard, fsdp2_optimizer optimizer) const {
 }
 
 std::string PlannedRun::text_with_steps(int64_t steps_per_epoch) const {
+  if (plan_.options.epochs == 0) {
+    return text_;
+  }
   config::Plan plan = plan_;
   config::resolve_epochs(&plan, steps_per_epoch);
   return plan.text();
@@ -100,7 +119,7 @@ std::string PlannedRun::text_with_steps(int64_t steps_per_epoch) const {
 
 config::Plan PlannedRun::settled_on(fsdp2_mesh mesh) const {
   config::Plan plan = plan_;
-  config::settle_for_world(&plan, world_size_of(mesh));
+  config::with_places(plan_, [&] { config::settle_for_world(&plan, world_size_of(mesh)); });
   return plan;
 }
 

@@ -1,5 +1,5 @@
 // The objects of a run from the text of its plan (fsdp2_config_lower), for trainers that have
-// nothing else: fsdp2_config_make_model and the calls beside it.
+// nothing else: fsdp2_config_make_module and the calls beside it.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +16,11 @@ class PlannedRun {
  public:
   explicit PlannedRun(const std::string& plan);
 
+  // What all ranks must have alike, as Plan::shared_text.
+  std::string shared_text() const { return plan_.shared_text(); }
+  // What is wrong with the data without a look into them; also a tokenizer that is not there.
+  void check_data() const;
+
   void set_up_process() const;
   Mesh join_job() const;                    // collective
   Mesh lay_out_mesh(fsdp2_mesh job) const;  // collective
@@ -31,6 +36,7 @@ class PlannedRun {
  private:
   config::Plan settled_on(fsdp2_mesh mesh) const;
 
+  std::string text_;
   config::Plan plan_;
 };
 

@@ -66,8 +66,8 @@ func (c Config) SettleEpochs(stepsPerEpoch int) (Config, error) {
 	return Config{plan}, err
 }
 
-// SetUpProcess applies threads, product engine, precision of products, determinism and kept memory, which are the whole process's. With
-// determinism it also sets an environment variable, before the process does anything else.
+// SetUpProcess applies threads, product engine, precision of products, determinism and kept memory, which hold for the whole process. With
+// determinism it also sets an environment variable. Call it before other goroutines use the library.
 func (c Config) SetUpProcess() error {
 	return failure(capi.ConfigSetUpProcess(c.plan))
 }

@@ -97,7 +97,7 @@ func smallRun(t *testing.T) fsdp2.Config {
 	} {
 		must(t, os.WriteFile(filepath.Join(folder, name), []byte(content), 0o600))
 	}
-	config, err := fsdp2.LowerConfig(fmt.Sprintf("model_config: %s/config.json\ntext: %s/text\nepochs: 1\n", folder, folder), nil)
+	config, err := fsdp2.LowerConfig(fmt.Sprintf("model_config: %s/config.json\ntext: %s/text\nepochs: 1\nkeep_memory: false\n", folder, folder), nil)
 	must(t, err)
 	return config
 }

@@ -17,18 +17,19 @@ static void check(fsdp2_status status) {
   }
 }
 
-static int number_of(const char* plan, const char* key) {
+static long long number_of(const char* plan, const char* key) {
   char value[32];
   size_t needed;
   check(fsdp2_config_get_value(plan, key, value, sizeof(value), &needed));
-  return atoi(value);
+  return strtoll(value, NULL, 10);
 }
 
 static const char* text_of(const char* path) {
   static char text[kRoom];
   FILE* file = fopen(path, "rb");
-  if (file == NULL || fread(text, 1, sizeof(text) - 1, file) == 0) {
-    fprintf(stderr, "configured: %s cannot be read\n", path);
+  const size_t n = file == NULL ? 0 : fread(text, 1, sizeof(text), file);
+  if (n == 0 || n == sizeof(text)) {
+    fprintf(stderr, "configured: %s: expected a file of 1 to %d bytes\n", path, kRoom - 1);
     exit(1);
   }
   fclose(file);
@@ -49,7 +50,7 @@ int main(int argc, char** argv) {
   fsdp2_step step;
   fsdp2_tensor* batch;
   size_t needed, n, k;
-  int i;
+  long long i;
   if (argc < 2) return fprintf(stderr, "usage: configured FILE.yaml [KEY=VALUE]...\n"), 2;
   check(fsdp2_config_lower(text_of(argv[1]), argv[1], NULL, sets, (size_t)argc - 2, 0, yaml_plan,
                            kRoom, &needed));
@@ -71,7 +72,7 @@ int main(int argc, char** argv) {
     for (k = 0; k < n; k += 2) check(fsdp2_loader_next(loader, &batch[k], &batch[k + 1]));
     check(fsdp2_step_run(step, batch, n, &result));
     for (k = 0; k < n; ++k) check(fsdp2_tensor_destroy(batch[k]));
-    if (job_info.rank == 0) printf("step %d loss %.17g\n", i, result.loss);
+    if (job_info.rank == 0) printf("step %lld loss %.17g\n", i, result.loss);
   }
   free(batch);
   fsdp2_step_destroy(step), fsdp2_loader_destroy(loader), fsdp2_optimizer_destroy(optimizer);

@@ -47,19 +47,20 @@ FSDP2_CALL fsdp2_config_get_shared(const char* plan, char* buf, size_t cap, size
  * checkpoints, evaluation, samples, --pregather and the end of the run are the caller's to carry
  * out, by fsdp2_config_get_value. Errors of all: FSDP2_E_INVALID_ARGUMENT for a text that is no
  * plan, or for values that contradict each other or the job, in one line that names the key as
- * fsdp2 train's flag (--global-batch), and those of the functions of the ABI that the object is
- * made by. */
+ * fsdp2 train's flag (--global-batch) and its line in the plan, and those of the functions of the
+ * ABI that the object is made by. Collective ones find a plan that is wrong on some ranks before
+ * they begin: FSDP2_E_PEER_FAILED on the others, and the mesh stays usable. */
 
-/* Applies threads, product_engine, matmul_precision, deterministic and keep_memory, which are the
- * whole process's (runtime.h). With deterministic it also sets the environment variable
- * CUBLAS_WORKSPACE_CONFIG, unless it is set: call it before there are other threads. */
+/* Applies threads, product_engine, matmul_precision, deterministic and keep_memory, which hold for
+ * the whole process (runtime.h). With deterministic it also sets the environment variable
+ * CUBLAS_WORKSPACE_CONFIG, unless it is set. Call it before other threads use the library. */
 FSDP2_CALL fsdp2_config_set_up_process(const char* plan);
 /* [c] Joins the job that the environment describes (fsdp2_mesh_create), by backend and timeout_s.
  * All its ranks must have the same plan: otherwise FSDP2_E_INVALID_ARGUMENT on each of them, with
  * the first key that differs. The mesh has one dim, of all ranks. */
 FSDP2_CALL fsdp2_config_join_job(const char* plan, fsdp2_mesh* out);
-/* [c] Makes the mesh that strategy, fsdp_size, ulysses_size and device say of a job's ranks. job: a
- * mesh of one dim, of fsdp2_config_join_job or of the caller. */
+/* [c] Makes the mesh that strategy, fsdp_size, ulysses_size and device describe, over the ranks of
+ * a job. job: a mesh of one dim, of fsdp2_config_join_job or of the caller. */
 FSDP2_CALL fsdp2_config_make_mesh(const char* plan, fsdp2_mesh job, fsdp2_mesh* out);
 /* Makes the model of model or model_config, with parameters frozen, activations recomputed and MLPs
  * tiled as the plan says. FSDP2_E_IO for a model_config that cannot be read. */

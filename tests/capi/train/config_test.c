@@ -109,7 +109,8 @@ static void a_plan_trains_to_the_golden_losses(void) {
 /* ---- objects of a plan */
 
 static void golden_plan(char* plan) {
-  const char kPlain[] = "model: " TINY_LLAMA "\ntokens: " TINY_LLAMA_TOKENS "\nthreads: 1\n";
+  const char kPlain[] =
+      "model: " TINY_LLAMA "\ntokens: " TINY_LLAMA_TOKENS "\nthreads: 1\nkeep_memory: false\n";
   size_t needed = 0;
   EXPECT_OK(fsdp2_config_lower(kPlain, NULL, NULL, NULL, 0, 0, plan, kRoomForPlan, &needed));
 }
@@ -259,7 +260,7 @@ static void a_bad_plan_is_refused_with_the_name_of_its_key(void) {
     const fsdp2_status expected =
         strstr(kBad[i].plan, "nowhere") != NULL ? FSDP2_E_IO : FSDP2_E_INVALID_ARGUMENT;
     if (!EXPECT_STATUS(make(kBad[i].maker, kBad[i].plan, &job), expected)) {
-      fprintf(stderr, "  of %s\n", kBad[i].plan);
+      fprintf(stderr, "  plan: %s\n", kBad[i].plan);
     }
     EXPECT_MESSAGE(kBad[i].message);
   }
@@ -272,6 +273,32 @@ static void a_bad_plan_is_refused_with_the_name_of_its_key(void) {
   end_lone_job(&job);
 }
 
+/* Rank 1 is wrong first; then both are right, on the same mesh. */
+static void find_a_plan_that_is_wrong_on_one_rank(fsdp2_mesh mesh, int rank) {
+  struct job job = start_job(mesh);
+  char good[kRoomForPlan];
+  int maker, right;
+  golden_plan(good);
+  for (maker = 0; maker < kMakers; ++maker) {
+    if (maker == kModule || maker == kOptimizer) {
+      continue; /* not collective */
+    }
+    for (right = 0; right < 2; ++right) {
+      const fsdp2_status wrong = rank == 1 ? FSDP2_E_INVALID_ARGUMENT : FSDP2_E_PEER_FAILED;
+      EXPECT_STATUS(make((enum maker)maker, rank == 1 && !right ? "lrr: 1" : good, &job),
+                    right ? FSDP2_OK : wrong);
+      if (!right) {
+        EXPECT_MESSAGE("unknown key lrr; did you mean lr?");
+      }
+    }
+  }
+  EXPECT_OK(fsdp2_mesh_barrier(mesh));
+  end_job(&job);
+}
+static void a_plan_that_is_wrong_on_one_rank_is_told_to_all_at_once(void) {
+  on_ranks("wrong_plan", 2, 0, find_a_plan_that_is_wrong_on_one_rank);
+}
+
 int main(void) {
   RUN(a_file_of_roll_becomes_values);
   RUN(what_is_wrong_is_told_with_its_place);
@@ -280,6 +307,7 @@ int main(void) {
   RUN(objects_of_a_plan_train_to_the_golden_losses_on_any_ranks);
   RUN(a_plan_sets_up_its_process_and_joins_the_job_of_the_environment);
   RUN(epochs_become_steps_of_the_data);
+  RUN(a_plan_that_is_wrong_on_one_rank_is_told_to_all_at_once);
   RUN(a_bad_plan_is_refused_with_the_name_of_its_key);
   return harness_result();
 }

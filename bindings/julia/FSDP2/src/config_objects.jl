@@ -12,8 +12,8 @@ settle_epochs(config::Config, steps_per_epoch::Integer) =
 """
     set_up_process(config::FSDP2.Config)
 
-Applies threads, product engine, precision of products, determinism and kept memory, which are the whole process's. With determinism it
-also sets an environment variable of the process.
+Applies threads, product engine, precision of products, determinism and kept memory, which hold for the whole process. With determinism it
+also sets an environment variable. Call it before other tasks use the library.
 """
 set_up_process(config::Config) = check(fsdp2_config_set_up_process(config.plan))
 

@@ -38,7 +38,7 @@ const golden_first_loss = 6.206598
 
 "The loss of a first step, with every object made from a configuration, on the ranks of the environment."
 function first_loss_of_config()
-    config = lower_config("model: $llama\ntokens: $tokens_file\nepochs: 1\nthreads: 1\n")
+    config = lower_config("model: $llama\ntokens: $tokens_file\nepochs: 1\nthreads: 1\nkeep_memory: false\n")
     set_up_process(config)
     mesh = make_mesh(config, join_job(config))
     model = make_module(config)

@@ -96,8 +96,8 @@ impl Config {
 
     // ---- the objects that fsdp2 train makes of the plan; each may be replaced by one of the program's own
 
-    /// Applies threads, product engine, precision of products, determinism and kept memory, which are the whole process's. With
-    /// `deterministic` it also sets an environment variable: call it before there are other threads.
+    /// Applies threads, product engine, precision of products, determinism and kept memory, which hold for the whole process. With
+    /// `deterministic` it also sets an environment variable. Call it before other threads use the library.
     pub fn set_up_process(&self) -> Result<()> {
         let plan = ffi::c_text(&self.plan)?;
         ffi::check(unsafe { sys::fsdp2_config_set_up_process(plan.as_ptr()) })

@@ -94,7 +94,7 @@ fn ranks_with_different_configurations_are_told_the_key() {
 #[test]
 fn the_objects_of_a_configuration_train_the_same_on_any_ranks() -> Result<()> {
     let text = format!(
-        "model: {}\ntokens: {}\nepochs: 1\nthreads: 1\n",
+        "model: {}\ntokens: {}\nepochs: 1\nthreads: 1\nkeep_memory: false\n",
         golden("models/tiny-llama").display(),
         golden("tokens/tiny-llama.bin").display()
     );

@@ -88,8 +88,9 @@ public final class Config {
   }
 
   /**
-   * Applies threads, product engine, precision of products, determinism and kept memory, which are
-   * the whole process's. With determinism it also sets an environment variable of the process.
+   * Applies threads, product engine, precision of products, determinism and kept memory, which hold
+   * for the whole process. With determinism it also sets an environment variable. Call it before
+   * other threads use the library.
    */
   public void setUpProcess() {
     Raw.fsdp2_config_set_up_process(plan);
