@@ -205,17 +205,20 @@ std::string checked_plan(const nn::Module& module, const std::vector<Tree::Found
   return plan_text(found);
 }
 
-bool is_so_on_all(Team& team, bool here) {
-  const auto numbers = all_gather_numbers(team.control(), {here ? 1 : 0});
-  return std::find(numbers.begin(), numbers.end(), 0) == numbers.end();
+// Whether all ranks have found it so; nothing if one has not looked.
+std::optional<bool> is_so_on_all(Team& team, std::optional<bool> here) {
+  constexpr int64_t kNotLooked = -1;
+  const auto numbers =
+      all_gather_numbers(team.control(), {here ? static_cast<int64_t>(*here) : kNotLooked});
+  const int64_t least = *std::min_element(numbers.begin(), numbers.end());
+  return least == kNotLooked ? std::nullopt : std::optional(least == 1);
 }
 
-// Whether the host multiplies by a matrix in bf16 that is large enough to be widened.
+// Whether the host computes in bf16, with a parameter that is not tiny.
 bool has_bf16_products_on_host(const std::vector<Tree::Found>& found) {
+  constexpr int64_t kTiny = int64_t{1} << 14;
   const auto is_one = [](const ShardedParam* param) {
-    const std::vector<int64_t>& shape = param->layout().global_shape;
-    return param->compute_dtype() == at::kBFloat16 && shape.size() == 2 &&
-           nn::is_for_widening(shape[0], shape[1], shape[0]);
+    return param->compute_dtype() == at::kBFloat16 && param->layout().global_numel() >= kTiny;
   };
   return std::any_of(found.begin(), found.end(), [&](const Tree::Found& entry) {
     const ParamGroup* group = entry.unit->group();
@@ -232,10 +235,13 @@ void agree_on_products(Team& team, const std::vector<Tree::Found>& found) {
     return;
   }
   if (const std::optional<bool> are_faster = nn::parts_are_faster()) {
-    nn::settle_parts(is_so_on_all(team, *are_faster));
+    nn::settle_parts(is_so_on_all(team, are_faster).value());
   }
   if (has_bf16_products_on_host(found)) {
-    nn::settle_bf16_products(is_so_on_all(team, nn::bf16_products_are_widened()));
+    const std::optional<bool> is_faster = is_so_on_all(team, nn::widening_is_faster());
+    if (is_faster) {
+      nn::settle_bf16_products(*is_faster);
+    }
   }
 }
 

@@ -16,7 +16,7 @@ constexpr int64_t kRows = 256;
 constexpr int64_t kIn = 512;
 constexpr int64_t kOut = 768;
 constexpr int kRuns = 5;                // the first one warms up
-constexpr double kSlowSeconds = 0.2;    // of a run; a first one with all it has to load is faster
+constexpr double kSlowSeconds = 0.1;    // of a run; a first one with all it has to load is faster
 constexpr double kHopeless = 8;         // times slower than the best
 constexpr double kLeastSeconds = 1e-6;  // a coarse clock may not move at all
 

@@ -85,6 +85,12 @@ void set_bf16_products(Bf16Products products) {
   bf16_verdict.forget();
 }
 
+std::optional<bool> widening_is_faster() {
+  const bool is_measured =
+      chosen_products.load(std::memory_order_relaxed) == Bf16Products::kAuto && !must_repeat();
+  return is_measured ? std::optional(bf16_race().fp32_wins()) : std::nullopt;
+}
+
 void settle_bf16_products(bool are_widened) { bf16_verdict.settle(are_widened); }
 
 bool bf16_products_are_widened() {

@@ -8,6 +8,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
 #include <string>
 
 namespace fsdp2::nn {
@@ -23,9 +24,10 @@ enum class Bf16Products {
 
 // For the whole process; kAuto until it is set.
 void set_bf16_products(Bf16Products products);
+// What was measured; nothing where no measurement decides.
+std::optional<bool> widening_is_faster();
 // Ranks must round alike, and a measurement may be disturbed: what they have made of
-// bf16_products_are_widened() together, which from then on stands for the measurement, until the
-// products are set anew.
+// widening_is_faster() together, which from then on stands for it, until the products are set anew.
 void settle_bf16_products(bool are_widened);
 // What large products do now. The first call that has to measure takes some tens of ms where
 // LibTorch's own are not emulated, and logs what came of it.

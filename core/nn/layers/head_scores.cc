@@ -6,6 +6,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "core/nn/kernels/linear_product.h"
 #include "core/nn/layers/activation.h"
@@ -48,6 +49,19 @@ TokenScores scores_of_rows(const at::Tensor& x, const at::Tensor& weight, const 
   return scores;
 }
 
+// Zero where a label does not count, and NaN for one that is outside the vocabulary, which nobody
+// has looked at.
+TokenScores scores_of_all(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& labels,
+                          const at::Tensor& counts, const HeadScoreOptions& options) {
+  const at::Tensor known = labels.ge(0).logical_and_(labels.lt(weight.size(0)));
+  const TokenScores scores = scores_of_rows(
+      x, weight, labels.masked_fill(counts.logical_and(known).logical_not_(), 0), options);
+  scores.log_probs.mul_(counts).masked_fill_(counts.logical_and(known.logical_not()),
+                                             std::numeric_limits<double>::quiet_NaN());
+  scores.entropies.mul_(counts);
+  return scores;
+}
+
 at::Tensor spread(const at::Tensor& values, const at::Tensor& rows, const at::Tensor& labels) {
   return at::zeros({labels.numel()}, values.options())
       .index_copy_(0, rows, values)
@@ -64,10 +78,8 @@ TokenScores head_scores(const at::Tensor& hidden, const at::Tensor& weight,
   const at::Tensor labels = labels_in.reshape({-1});
   const at::Tensor counts = labels.ne(options.ignore_index);
   if (!x.is_cpu()) {  // the host would wait for the number of rows that count
-    const TokenScores scores =
-        scores_of_rows(x, weight, labels.masked_fill(counts.logical_not(), 0), options);
-    return {scores.log_probs.mul_(counts).view(labels_in.sizes()),
-            scores.entropies.mul_(counts).view(labels_in.sizes())};
+    const TokenScores scores = scores_of_all(x, weight, labels, counts, options);
+    return {scores.log_probs.view(labels_in.sizes()), scores.entropies.view(labels_in.sizes())};
   }
   const at::Tensor rows = counts.nonzero().squeeze(1);
   const TokenScores scores =

@@ -156,11 +156,14 @@ at::Tensor unchecked_embedding(const at::Tensor& weight, const at::Tensor& indic
   return rows;
 }
 
+at::Tensor embedding_of(const at::Tensor& weight, const at::Tensor& indices, int64_t padding) {
+  return indices.is_cpu() || indices.is_meta() ? at::embedding(weight, indices, padding)
+                                               : unchecked_embedding(weight, indices, padding);
+}
+
 c10::IValue Embedding::forward(Values inputs) {
   check_has_memory(weight_, *this, "weight");
-  const at::Tensor& indices = one_tensor(inputs, *this);
-  return indices.is_cpu() || indices.is_meta() ? at::embedding(weight_, indices, padding_)
-                                               : unchecked_embedding(weight_, indices, padding_);
+  return embedding_of(weight_, one_tensor(inputs, *this), padding_);
 }
 
 RMSNorm::RMSNorm(std::string kind, int64_t size, double eps, at::ScalarType dtype, bool adds_one)

@@ -58,9 +58,11 @@ class Conv1D : public Module {
 at::Tensor unchecked_embedding(const at::Tensor& weight, const at::Tensor& indices,
                                int64_t padding);
 
-// Rows of a table: [...] int64 -> [..., dim]. Parameter: weight [count, dim]. On the host, indices
-// are checked by the lookup; on a device, unchecked_embedding is taken. The row of `padding` gets
-// no gradient from here; -1: all do.
+// The same, but the lookup checks indices that are on the host. Error: kInvalidArgument.
+at::Tensor embedding_of(const at::Tensor& weight, const at::Tensor& indices, int64_t padding);
+
+// embedding_of() by its parameter weight [count, dim]. The row of `padding` gets no gradient from
+// here; -1: all do.
 class Embedding : public Module {
  public:
   Embedding(int64_t count, int64_t dim, at::ScalarType dtype, int64_t padding = -1);

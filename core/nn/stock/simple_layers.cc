@@ -1,5 +1,4 @@
 // Layers of one operator each.
-#include <ATen/ops/embedding.h>
 #include <ATen/ops/flatten.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/layer_norm.h>
@@ -12,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "core/nn/layers/layers.h"
 #include "core/nn/stock/layer_makers.h"
 
 namespace fsdp2::nn {
@@ -40,7 +40,7 @@ Layer make_embedding(const LayerOptions& options, const LayerSettings& settings)
   Layer layer = new_layer(
       options.kind(), settings, {1, 1}, [padding](CustomModule& self, const Values& inputs) {
         return c10::IValue(
-            at::embedding(self.own_parameter("weight"), inputs[0].toTensor(), padding));
+            embedding_of(self.own_parameter("weight"), inputs[0].toTensor(), padding));
       });
   ParameterInit normal;
   normal.std = 1;

@@ -174,6 +174,7 @@ TEST(Bf16Products, AreNativeWhereRunsMustRepeat) {
   const at::Tensor weight = random_leaf({128, 128}, 2, at::kBFloat16);
   const auto expect_native = [&] {
     EXPECT_FALSE(bf16_products_are_widened());
+    EXPECT_FALSE(widening_is_faster().has_value());
     EXPECT_TRUE(linear_product(x, weight).equal(at::linear(x, weight)));
     EXPECT_EQ(describe_bf16_products(), "native (as runs must repeat)");
   };
