@@ -25,15 +25,14 @@ int32_t data_format(const config::TrainOptions& options) {
                                  : FSDP2_TOKENS_RECORDS;
 }
 
-// The config.json of the model, or the directory with it; "" where no file has it.
+}  // namespace
+
 std::string config_path(const config::TrainOptions& options) {
   if (!options.model_config.empty()) {
     return config::is_model_preset(options.model_config) ? "" : options.model_config;
   }
   return config::is_exported_file(options.model) ? "" : options.model;
 }
-
-}  // namespace
 
 void open_data(const config::TrainOptions& options, fsdp2_mesh mesh, int64_t vocab_size,
                Loader* out) {

@@ -25,6 +25,8 @@ void make_model(const config::TrainOptions& options, Module* out,
 void shard_model(const config::TrainOptions& options, fsdp2_module module, fsdp2_mesh mesh,
                  Shard* out);
 void make_optimizer(const config::TrainOptions& options, fsdp2_shard shard, Optimizer* out);
+// The config.json of the model, or the directory with it; "" where no file has it.
+std::string config_path(const config::TrainOptions& options);
 // Collective.
 void open_data(const config::TrainOptions& options, fsdp2_mesh mesh, int64_t vocab_size,
                Loader* out);

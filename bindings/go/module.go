@@ -33,8 +33,8 @@ func (o *ModuleOptions) raw(memory *capi.Memory) *capi.ModuleOptions {
 }
 
 // ModuleFromPretrained makes the model of a Hugging Face directory: config.json and safetensors, in one file or indexed. Model types:
-// gemma, gemma2, gemma3_text, gpt2, llama, mistral, mixtral, phi3 (also Phi-4 mini), qwen2 (also Qwen2.5), qwen2_5_vl, qwen3, qwen3_moe,
-// qwen3_vl. Errors, which name the file and the key or tensor: ErrNotFound, ErrUnsupported (model_type), ErrCorruptData.
+// encoder, gemma, gemma2, gemma3_text, gpt2, llama, mistral, mixtral, phi3 (also Phi-4 mini), qwen2 (also Qwen2.5), qwen2_5_vl, qwen3,
+// qwen3_moe, qwen3_vl. Errors, which name the file and the key or tensor: ErrNotFound, ErrUnsupported (model_type), ErrCorruptData.
 func ModuleFromPretrained(directory string, options *ModuleOptions) (*Module, error) {
 	var memory capi.Memory
 	defer memory.Free()

@@ -63,6 +63,42 @@ func (t *Tokenizer) EncodeRecord(line string) ([]int64, error) {
 	})
 }
 
+// Prompt is what a model is given to answer a record.
+type Prompt struct {
+	Tokens       []int64
+	VisionInputs []*Tensor // its images and videos, as GenerateOptions takes them, none where it has none; the caller closes them
+}
+
+// EncodePrompt returns the prompt of a record that is to be answered: what comes before its response, or before its last message where that
+// is the assistant's; a text is a prompt as a whole. Messages become what the chat template makes of them where it opens an answer.
+// visionModel is the config.json of a model that sees images, or the directory with it; "": no record has any. Relative names of files count
+// from directory; "": the process's own.
+func (t *Tokenizer) EncodePrompt(line, visionModel, directory string) (*Prompt, error) {
+	defer runtime.KeepAlive(t)
+	var raw capi.Tensor
+	var seen [5]capi.Tensor
+	if err := capi.TokenizerEncodePrompt(t.raw(), line, visionModel, directory, &raw, &seen[0], &seen[1], &seen[2], &seen[3], &seen[4]); err != nil {
+		return nil, failure(err)
+	}
+	tokens := newTensor(raw)
+	defer tokens.Close()
+	numbers, err := ToSlice[int64](tokens)
+	prompt := &Prompt{Tokens: numbers}
+	for i := range seen {
+		if seen[i].ID != 0 {
+			prompt.VisionInputs = append(prompt.VisionInputs, make([]*Tensor, i-len(prompt.VisionInputs))...)
+			prompt.VisionInputs = append(prompt.VisionInputs, newTensor(seen[i]))
+		}
+	}
+	if err != nil {
+		for _, input := range prompt.VisionInputs {
+			input.Close()
+		}
+		return nil, err
+	}
+	return prompt, nil
+}
+
 // Decode returns the text of tokens; with keepSpecial also of special ones, such as the end of a text.
 func (t *Tokenizer) Decode(tokens []int64, keepSpecial bool) (string, error) {
 	defer runtime.KeepAlive(t)

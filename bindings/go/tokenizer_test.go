@@ -31,6 +31,15 @@ func TestTextBecomesTokensAndComesBack(t *testing.T) {
 	tokens, err = bytes.EncodeRecord(`{"text": "b"}`)
 	must(t, err)
 	equal(t, "tokens of a record", tokens, []int64{0x62, 0})
+	prompt, err := bytes.EncodePrompt(`{"prompt": "b", "response": "c"}`, "", "")
+	must(t, err)
+	equal(t, "tokens of a prompt", prompt.Tokens, []int64{0x62})
+	if len(prompt.VisionInputs) != 0 {
+		t.Error("images of a prompt without any:", len(prompt.VisionInputs))
+	}
+	if _, err := bytes.EncodePrompt(`{"messages": []}`, "", ""); !errors.Is(err, fsdp2.ErrCorruptData) {
+		t.Error("a chat without a question:", err)
+	}
 	if _, err := bytes.EncodeRecord("{"); !errors.Is(err, fsdp2.ErrCorruptData) {
 		t.Error("a bad record:", err)
 	}

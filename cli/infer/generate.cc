@@ -1,13 +1,15 @@
 #include <algorithm>
-#include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "cli/infer/commands.h"
 #include "cli/infer/options.h"
+#include "cli/infer/prompts.h"
 #include "cli/infer/sharded_model.h"
 #include "cli/library.h"
 #include "cli/token_text.h"
+#include "client/objects.h"
 #include "core/config/checks/data_files.h"
 
 namespace fsdp2::cli {
@@ -16,24 +18,9 @@ namespace {
 
 using Tokens = std::vector<int64_t>;
 
-std::vector<std::string> lines_of_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::vector<std::string> lines;
-  for (std::string line; std::getline(file, line);) {
-    lines.push_back(line);
-  }
-  if (!file.eof()) {
-    throw Failure("--prompts " + path + ": cannot be read");
-  }
-  if (lines.empty()) {
-    throw Failure("--prompts " + path + ": has no line");
-  }
-  return lines;
-}
-
 class Generation {
  public:
-  Generation(const GenerateOptions& options, const std::vector<std::string>& texts,
+  Generation(const GenerateOptions& options, const std::vector<PromptLine>& lines,
              const ShardedModel& model);
 
   // Collective. Rank 0 writes each text as soon as all before it are written.
@@ -41,31 +28,46 @@ class Generation {
 
  private:
   Tokens continue_rows(size_t first, size_t count, Tokens* counts) const;
+  void read_texts(const std::vector<PromptLine>& lines);
   void write(size_t row, const Tokens& tokens) const;
 
   const GenerateOptions& options_;
   const TokenText form_;
   const ShardedModel& model_;
+  std::optional<RecordPrompts> records_;
   std::vector<Tokens> prompts_;
   Tokens stop_tokens_;
 };
 
-Generation::Generation(const GenerateOptions& options, const std::vector<std::string>& texts,
+Generation::Generation(const GenerateOptions& options, const std::vector<PromptLine>& lines,
                        const ShardedModel& model)
     : options_(options),
       form_(options.numbers ? TokenText::numbers()
                             : TokenText::by_tokenizer(tokenizer_path(options.model.run()))),
       model_(model) {
-  for (size_t row = 0; row < texts.size(); ++row) {
-    const std::string what = "prompt " + std::to_string(row + 1);
-    prompts_.push_back(form_.tokens_in(texts[row], model.vocab_size(), what));
-    if (prompts_.back().empty()) {
-      throw Failure(what + " is empty: expected at least one token");
-    }
-  }
   std::string stop = options.stop_tokens;
   std::replace(stop.begin(), stop.end(), ',', ' ');
   stop_tokens_ = TokenText::numbers().tokens_in(stop, model.vocab_size(), "--stop-tokens");
+  if (options.records.empty()) {
+    read_texts(lines);
+    return;
+  }
+  const config::TrainOptions& run = options.model.run();
+  records_.emplace(lines, options.records, tokenizer_path(run), client::config_path(run));
+  prompts_ = records_->tokens(model.vocab_size());
+  const int64_t end = records_->end_token();
+  if (stop.empty() && end >= 0 && end < model.vocab_size()) {
+    stop_tokens_ = {end};
+  }
+}
+
+void Generation::read_texts(const std::vector<PromptLine>& lines) {
+  for (const PromptLine& line : lines) {
+    prompts_.push_back(form_.tokens_in(line.text, model_.vocab_size(), line.place));
+    if (prompts_.back().empty()) {
+      throw Failure(line.place + " is empty: expected at least one token");
+    }
+  }
 }
 
 void Generation::run() {
@@ -111,6 +113,16 @@ Tokens Generation::continue_rows(size_t first, size_t count, Tokens* counts) con
   generate.first_row = static_cast<int64_t>(first);
   generate.stop_tokens = stop_tokens_.data();
   generate.n_stop_tokens = stop_tokens_.size();
+  std::vector<Tensor> seen;
+  if (records_) {
+    seen = records_->vision_inputs(first, count);
+  }
+  std::vector<fsdp2_tensor> handles;
+  for (const Tensor& each : seen) {
+    handles.push_back(each.get());
+  }
+  generate.vision_inputs = handles.data();
+  generate.n_vision_inputs = handles.size();
   Tensor tokens;
   Tensor own_counts;
   check(fsdp2_module_generate_batch(model_.module().get(), prompts.get(), lengths.data(),
@@ -130,20 +142,20 @@ void Generation::write(size_t row, const Tokens& tokens) const {
     std::cout << line.dump(-1, ' ', false, replace) << std::endl;
     return;
   }
-  Tokens whole = prompt;
+  Tokens whole = records_ ? Tokens() : prompt;
   whole.insert(whole.end(), tokens.begin(), tokens.end());
   std::cout << form_.text_of(whole) << std::endl;
 }
 
-std::string shared_text(const GenerateOptions& options, const std::vector<std::string>& texts) {
+std::string shared_text(const GenerateOptions& options, const std::vector<PromptLine>& lines) {
   std::string shared = "--max-new-tokens=" + std::to_string(options.max_new_tokens) +
                        "\n--top-k=" + std::to_string(options.top_k) +
                        "\n--top-p=" + std::to_string(options.top_p) +
                        "\n--stop-tokens=" + options.stop_tokens +
                        "\n--batch-size=" + std::to_string(options.batch_size) +
                        "\n--numbers=" + std::to_string(static_cast<int>(options.numbers)) + "\n";
-  for (size_t row = 0; row < texts.size(); ++row) {
-    shared += "prompt " + std::to_string(row + 1) + "=" + texts[row] + "\n";
+  for (const PromptLine& line : lines) {
+    shared += line.place + "=" + line.text + "\n";
   }
   return shared;
 }
@@ -155,10 +167,9 @@ void generate(const std::vector<std::string>& arguments) {
   if (!parse_generate_options(arguments, &options)) {
     return;
   }
-  const std::vector<std::string> texts =
-      options.prompts_file.empty() ? options.prompts : lines_of_file(options.prompts_file);
-  ShardedModel::use(options.model, shared_text(options, texts),
-                    [&](const ShardedModel& model) { Generation(options, texts, model).run(); });
+  const std::vector<PromptLine> lines = prompt_lines(options);
+  ShardedModel::use(options.model, shared_text(options, lines),
+                    [&](const ShardedModel& model) { Generation(options, lines, model).run(); });
 }
 
 }  // namespace fsdp2::cli

@@ -59,8 +59,11 @@ void check_model(const ModelOptions& model) {
 
 void check_generate(const GenerateOptions& o) {
   check_model(o.model);
-  require(!o.prompts.empty() || !o.prompts_file.empty(), "no prompt given: --prompt or --prompts");
-  require(o.prompts.empty() || o.prompts_file.empty(), "--prompt and --prompts exclude each other");
+  const int given =
+      (o.prompts.empty() ? 0 : 1) + (o.prompts_file.empty() ? 0 : 1) + (o.records.empty() ? 0 : 1);
+  require(given > 0, "no prompt given: --prompt, --prompts or --records");
+  require(given == 1, "--prompt, --prompts and --records exclude each other");
+  require(o.records.empty() || !o.numbers, "--numbers is for prompts: --records has texts");
   require_within("--max-new-tokens", o.max_new_tokens, 1, kMostTokens);
   require_within("--top-k", o.top_k, 0, kMostRows - 1);
   require_within("--batch-size", o.batch_size, 1, kMostRows);
@@ -82,7 +85,7 @@ void check_score(const ScoreOptions& o) {
 bool parse_generate_options(const std::vector<std::string>& arguments, GenerateOptions* out) {
   GenerateOptions o;
   CLI::App app("Continues prompts with a language model.", "fsdp2 generate");
-  set_style(app, "--model DIR (--prompt TEXT ... | --prompts FILE) [OPTIONS]");
+  set_style(app, "--model DIR (--prompt TEXT ... | --prompts FILE | --records FILE) [OPTIONS]");
   const std::string group = "Text";
   app.add_option("--prompt", o.prompts, "Text to go on with; may be given several times")
       ->option_text("TEXT ...")
@@ -91,6 +94,11 @@ bool parse_generate_options(const std::vector<std::string>& arguments, GenerateO
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->group(group);
   app.add_option("--prompts", o.prompts_file, "File with a prompt on each line")
+      ->option_text("FILE")
+      ->group(group);
+  app.add_option("--records", o.records,
+                 "File of JSON lines, whose records are answered: their messages, or their prompt "
+                 "or text, with the images and videos that they name")
       ->option_text("FILE")
       ->group(group);
   app.add_flag(
@@ -109,7 +117,9 @@ bool parse_generate_options(const std::vector<std::string>& arguments, GenerateO
              "Draw among the fewest tokens that are together as likely as this (0: all)")
       ->option_text("X (0)")
       ->group(group);
-  app.add_option("--stop-tokens", o.stop_tokens, "Tokens that end a text, as in 0,10")
+  app.add_option("--stop-tokens", o.stop_tokens,
+                 "Tokens that end a text, as in 0,10; without them an answer to a record ends with "
+                 "the tokenizer's end of a text")
       ->option_text("N,N")
       ->group(group);
   add_count("--batch-size", &o.batch_size, "Prompts that a rank continues at a time");

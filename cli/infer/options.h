@@ -21,6 +21,7 @@ struct GenerateOptions {
   ModelOptions model;
   std::vector<std::string> prompts;
   std::string prompts_file;
+  std::string records;   // a file of JSON lines
   bool numbers = false;  // prompts are token numbers
   int64_t max_new_tokens = 64;
   int64_t top_k = 0;

@@ -35,6 +35,26 @@ FSDP2_CALL fsdp2_tokenizer_encode(fsdp2_tokenizer tokenizer, const char* text, i
  * the tokenizer cannot write: no end of a text, or no chat template. */
 FSDP2_CALL fsdp2_tokenizer_encode_record(fsdp2_tokenizer tokenizer, const char* text,
                                          int64_t* tokens, size_t cap, size_t* needed);
+/* Makes what fsdp2_module_generate_batch takes of a record that it is to answer: `prompt`, its
+ * tokens i64 [1,n]. The prompt of a record (loader.h) is what comes before its response, or before
+ * its last message where that is the assistant's; {"prompt": P} needs no response here, and
+ * {"text": T} is a prompt as a whole. Messages become what the chat template makes of them where it
+ * opens an answer.
+ *
+ * vision_model: the config.json of a model that sees images, or the directory with it, if a record
+ * may have some. directory: what relative names of files count from; NULL: the process's own. The
+ * other outputs are the images and videos, as fsdp2_generate_options.vision_inputs has them: each
+ * {0} where the prompt has none, and NULL where it is not asked for. Where all are NULL, files are
+ * looked at and no pixel is read.
+ *
+ * Errors: as fsdp2_tokenizer_encode_record; FSDP2_E_CORRUPT_DATA also for messages that do not end
+ * with one of the user's, and for a file that a record names and that is missing or bad; those of
+ * reading vision_model. */
+FSDP2_CALL fsdp2_tokenizer_encode_prompt(
+    fsdp2_tokenizer tokenizer, const char* text, const char* vision_model /*(opt)*/,
+    const char* directory /*(opt)*/, fsdp2_tensor* prompt, fsdp2_tensor* pixel_values /*(opt)*/,
+    fsdp2_tensor* image_grid_thw /*(opt)*/, fsdp2_tensor* pixel_values_videos /*(opt)*/,
+    fsdp2_tensor* video_grid_thw /*(opt)*/, fsdp2_tensor* second_per_grid_ts /*(opt)*/);
 /* Writes the text of tokens. keep_special: 1 to write special tokens, such as the end of a text,
  * too. FSDP2_E_INVALID_ARGUMENT for numbers that are no tokens. */
 FSDP2_CALL fsdp2_tokenizer_decode(fsdp2_tokenizer tokenizer, const int64_t* tokens, size_t n_tokens,

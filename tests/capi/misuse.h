@@ -14,7 +14,7 @@ static _Thread_local fsdp2_module loose_module; /* not sharded */
 static _Thread_local fsdp2_state state;
 
 /* Where calls write to: filled with a pattern before, and the same after a call that failed. */
-enum { kOutputs = 3, kOutputBytes = 512 };
+enum { kOutputs = 6, kOutputBytes = 512 };
 static _Thread_local union {
   double aligned;
   unsigned char bytes[kOutputBytes];

@@ -132,6 +132,21 @@ fsdp2_tensor GivenTensors::give(at::Tensor tensor, Producers producers) {
   return handles_.back();
 }
 
+void give_tensors(const std::vector<std::pair<at::Tensor, fsdp2_tensor*>>& outs) {
+  GivenTensors given;
+  std::vector<fsdp2_tensor> handles;
+  for (const auto& [tensor, out] : outs) {
+    const bool is_given = tensor.defined() && out != nullptr;
+    handles.push_back(is_given ? given.give(tensor) : fsdp2_tensor{0});
+  }
+  given.keep();
+  for (size_t i = 0; i < outs.size(); ++i) {
+    if (outs[i].second != nullptr) {
+      *outs[i].second = handles[i];
+    }
+  }
+}
+
 void add_producers(const TensorObject& tensor, Producers& producers) {
   for (const auto& producer : tensor.producers) {
     if (std::find(producers.begin(), producers.end(), producer) == producers.end()) {

@@ -39,6 +39,10 @@ class GivenTensors {
   std::vector<fsdp2_tensor> handles_;
 };
 
+// New handles for tensors, {0} for undefined ones, all or none of which the caller gets. An output
+// that is null is left out.
+void give_tensors(const std::vector<std::pair<at::Tensor, fsdp2_tensor*>>& outs);
+
 // The tensors of an argument; kWrongState for one whose memory FSDP has freed.
 std::vector<at::Tensor> read_tensors(const fsdp2_tensor* tensors, size_t count, const char* name);
 

@@ -169,11 +169,15 @@ void check_has_batch(const LoaderObject& object) {
               "there is no batch yet: fsdp2_loader_next comes first");
 }
 
-// A copy, which is the caller's to change.
+// Which is the caller's to change.
+at::Tensor copy(const at::Tensor& tensor) {
+  return tensor.defined() ? tensor.clone(at::MemoryFormat::Contiguous) : tensor;
+}
+
 void get_positions(const LoaderObject& object, fsdp2_tensor* positions) {
   check_not_null(positions, "positions");
   check_has_batch(object);
-  *positions = give_tensor(object.batch.positions.clone(at::MemoryFormat::Contiguous));
+  *positions = give_tensor(copy(object.batch.positions));
 }
 
 void get_boundaries(const LoaderObject& object, fsdp2_tensor* boundaries) {
@@ -182,24 +186,11 @@ void get_boundaries(const LoaderObject& object, fsdp2_tensor* boundaries) {
   *boundaries = give_tensor(train::boundaries_of(object.batch.positions));
 }
 
-// Copies, too, for each of `outs`; {0} for what the batch does not have.
-void give_seen(const std::vector<std::pair<at::Tensor, fsdp2_tensor*>>& outs) {
-  GivenTensors given;
-  std::vector<fsdp2_tensor> handles;
-  for (const auto& [tensor, out] : outs) {
-    handles.push_back(tensor.defined() ? given.give(tensor.clone()) : fsdp2_tensor{0});
-  }
-  given.keep();
-  for (size_t i = 0; i < outs.size(); ++i) {
-    *outs[i].second = handles[i];
-  }
-}
-
 void get_images(const LoaderObject& object, fsdp2_tensor* pixels, fsdp2_tensor* grids) {
   check_not_null(pixels, "pixel_values");
   check_not_null(grids, "image_grid_thw");
   check_has_batch(object);
-  give_seen({{object.batch.pixels, pixels}, {object.batch.grids, grids}});
+  give_tensors({{copy(object.batch.pixels), pixels}, {copy(object.batch.grids), grids}});
 }
 
 void get_videos(const LoaderObject& object, fsdp2_tensor* pixels, fsdp2_tensor* grids,
@@ -208,9 +199,9 @@ void get_videos(const LoaderObject& object, fsdp2_tensor* pixels, fsdp2_tensor* 
   check_not_null(grids, "video_grid_thw");
   check_not_null(seconds, "second_per_grid_ts");
   check_has_batch(object);
-  give_seen({{object.batch.video_pixels, pixels},
-             {object.batch.video_grids, grids},
-             {object.batch.seconds_per_grid, seconds}});
+  give_tensors({{copy(object.batch.video_pixels), pixels},
+                {copy(object.batch.video_grids), grids},
+                {copy(object.batch.seconds_per_grid), seconds}});
 }
 
 }  // namespace

@@ -1,13 +1,18 @@
 #include "include/fsdp2/tokenizer.h"
 
+#include <algorithm>
+#include <array>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "capi/argument.h"
+#include "capi/nouns/module/tensor.h"
 #include "capi/object.h"
 #include "capi/sized_struct.h"
 #include "core/text/tokenizer.h"
+#include "core/train/data/images/vision_rules.h"
 #include "core/train/data/record_tokens.h"
 
 namespace fsdp2::capi {
@@ -31,6 +36,36 @@ fsdp2_tokenizer_info info_of(const text::Tokenizer& tokenizer) {
   info.vocab_size = tokenizer.vocab_size();
   info.end_token = tokenizer.end_token().value_or(-1);
   return info;
+}
+
+// None for a model that sees no images, too.
+std::optional<train::RecordVision> read_vision_of_record(const char* model, const char* directory) {
+  const std::string from = directory == nullptr ? "" : read_path(directory, "directory") + "/";
+  if (model == nullptr || *model == 0) {
+    return std::nullopt;
+  }
+  std::optional<train::VisionRules> rules =
+      train::read_vision_rules(read_path(model, "vision_model"));
+  return rules ? std::optional<train::RecordVision>({*std::move(rules), from}) : std::nullopt;
+}
+
+// The tokens and, in the order of train::TokenBatch, what is seen.
+using PromptOutputs = std::array<fsdp2_tensor*, 6>;
+
+void give_prompt(const std::string& line, const text::Tokenizer& tokenizer,
+                 const std::optional<train::RecordVision>& vision, const PromptOutputs& outs) {
+  const train::RecordVision* seen = vision ? &*vision : nullptr;
+  const train::RecordTokens tokens = train::read_prompt_tokens(line, &tokenizer, seen);
+  const bool reads_pixels = std::any_of(outs.begin() + 1, outs.end(),
+                                        [](const fsdp2_tensor* out) { return out != nullptr; });
+  const train::TokenBatch row =
+      train::as_row(tokens, reads_pixels && seen != nullptr ? &seen->rules : nullptr);
+  give_tensors({{row.inputs, outs[0]},
+                {row.pixels, outs[1]},
+                {row.grids, outs[2]},
+                {row.video_pixels, outs[3]},
+                {row.video_grids, outs[4]},
+                {row.seconds_per_grid, outs[5]}});
 }
 
 std::vector<int64_t> read_tokens(const int64_t* tokens, size_t count) {
@@ -82,6 +117,23 @@ fsdp2_status fsdp2_tokenizer_encode_record(fsdp2_tokenizer tokenizer, const char
     const std::string line = capi::read_text(text, capi::kMaxConfig, "text");
     const auto record = fsdp2::train::read_record_tokens(line, &object->tokenizer);
     capi::write_numbers(record.ids, "tokens", tokens, cap, needed);
+  });
+}
+
+fsdp2_status fsdp2_tokenizer_encode_prompt(fsdp2_tokenizer tokenizer, const char* text,
+                                           const char* vision_model, const char* directory,
+                                           fsdp2_tensor* prompt, fsdp2_tensor* pixel_values,
+                                           fsdp2_tensor* image_grid_thw,
+                                           fsdp2_tensor* pixel_values_videos,
+                                           fsdp2_tensor* video_grid_thw,
+                                           fsdp2_tensor* second_per_grid_ts) {
+  return guard(__func__, [&](Call&) {
+    const auto object = capi::object_of(tokenizer);
+    const std::string line = capi::read_text(text, capi::kMaxConfig, "text");
+    capi::check_not_null(prompt, "prompt");
+    capi::give_prompt(line, object->tokenizer, capi::read_vision_of_record(vision_model, directory),
+                      {prompt, pixel_values, image_grid_thw, pixel_values_videos, video_grid_thw,
+                       second_per_grid_ts});
   });
 }
 

@@ -196,28 +196,50 @@ Record read_messages(const Json& messages, SeenInRecord* seen) {
   return record;
 }
 
-}  // namespace
+enum class Wanted { kRecord, kPrompt };
 
-Record read_record(std::string_view line) {
+Record read(std::string_view line, Wanted wanted) {
   const Json json = parse(line);
   FSDP2_CHECK(json.is_object(), Code::kCorruptData, "expected an object, got {}", json.type_name());
+  const bool is_prompt = wanted == Wanted::kPrompt;
   const bool is_text = json.contains("text");
-  const bool is_pair = json.contains("prompt") && json.contains("response");
+  const bool is_pair = json.contains("prompt") && (is_prompt || json.contains("response"));
   const bool is_chat = json.contains("messages");
   FSDP2_CHECK(is_text + is_pair + is_chat == 1, Code::kCorruptData,
-              "expected either \"text\", or \"prompt\" and \"response\", or \"messages\"");
+              "expected either \"text\", or \"prompt\"{}, or \"messages\"",
+              is_prompt ? "" : " and \"response\"");
   SeenInRecord seen(json);
   Record record;
   if (is_chat) {
     record = read_messages(json.at("messages"), &seen);
   } else if (is_text) {
-    record.parts = {{seen.in_text(text_at(json, "text")), true}};
+    record.parts = {{seen.in_text(text_at(json, "text")), !is_prompt}};
   } else {
-    record.parts = {{seen.in_text(text_at(json, "prompt")), false},
-                    {seen.in_text(text_at(json, "response")), true}};
+    record.parts = {{seen.in_text(text_at(json, "prompt")), false}};
+    if (!is_prompt) {
+      record.parts.push_back({seen.in_text(text_at(json, "response")), true});
+    }
   }
   record.images = seen.images.take();
   record.videos = seen.videos.take();
+  return record;
+}
+
+}  // namespace
+
+Record read_record(std::string_view line) { return read(line, Wanted::kRecord); }
+
+Record read_prompt(std::string_view line) {
+  Record record = read(line, Wanted::kPrompt);
+  if (!record.is_chat) {
+    return record;
+  }
+  if (!record.chat.empty() && record.chat.back().is_answer()) {
+    record.chat.pop_back();
+  }
+  FSDP2_CHECK(!record.chat.empty() && record.chat.back().role == "user", Code::kCorruptData,
+              "\"messages\": expected one of the user's to answer, found {}",
+              record.chat.empty() ? "none" : "the " + record.chat.back().role + "'s last");
   return record;
 }
 

@@ -55,6 +55,12 @@ inline constexpr std::string_view kEndText = "<|vision_end|>";
 // Error: kCorruptData, whose message says what is wrong and not where.
 Record read_record(std::string_view line);
 
+// What is to be answered: a record without its response, or without its last message where that is
+// the assistant's; all of a text. No part is an answer, but for earlier messages of a chat.
+// {"prompt": P} needs no response here. Error: as read_record, also for messages that do not end
+// with one of the user's then.
+Record read_prompt(std::string_view line);
+
 // A chat as ChatML: "<|im_start|>ROLE\nC<|im_end|>\n" for each message, with "C<|im_end|>" of the
 // assistant's as answers.
 std::vector<RecordPart> as_chatml(const std::vector<Message>& chat);

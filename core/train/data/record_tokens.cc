@@ -1,5 +1,7 @@
 #include "core/train/data/record_tokens.h"
 
+#include <ATen/ops/empty.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -85,16 +87,35 @@ MarkedText by_template(const std::vector<Message>& chat, const text::Tokenizer& 
   return marked;
 }
 
-MarkedText text_of_chat(const std::vector<Message>& chat, const text::Tokenizer& tokenizer) {
-  if (tokenizer.has_chat_template()) {
+// Whether the tokens are to be all of a record, or its prompt.
+enum class Taken { kRecord, kPrompt };
+
+MarkedText by_chatml(const std::vector<Message>& chat, Taken taken) {
+  std::vector<RecordPart> parts = as_chatml(chat);
+  if (taken == Taken::kPrompt) {
+    parts.push_back({"<|im_start|>assistant\n", false});
+  }
+  return joined(parts);
+}
+
+MarkedText text_of_chat(const std::vector<Message>& chat, Taken taken,
+                        const text::Tokenizer& tokenizer) {
+  if (tokenizer.has_chat_template() && taken == Taken::kRecord) {
     return by_template(chat, tokenizer);
+  }
+  if (tokenizer.has_chat_template()) {
+    nlohmann::json messages = nlohmann::json::array();
+    for (const Message& message : chat) {
+      messages.push_back(as_json(message));
+    }
+    return {tokenizer.chat_text(messages.dump(), /*opens_answer=*/true), {}};
   }
   FSDP2_CHECK(tokenizer.find_token("<|im_start|>") && tokenizer.find_token("<|im_end|>"),
               Code::kInvalidArgument,
               "{}: no chat template is beside it, and it lacks ChatML's tokens, <|im_start|> and "
               "<|im_end|>: expected records of \"text\", or of \"prompt\" and \"response\"",
               tokenizer.path());
-  return joined(as_chatml(chat));
+  return by_chatml(chat, taken);
 }
 
 // A token that text has for what is seen, if bytes are all other tokens.
@@ -116,9 +137,9 @@ std::vector<SeenToken> seen_tokens(const Record& record, const RecordVision* vis
   return tokens;
 }
 
-RecordTokens as_bytes(const Record& record, const std::vector<SeenToken>& seen,
+RecordTokens as_bytes(const Record& record, Taken taken, const std::vector<SeenToken>& seen,
                       const std::vector<std::string>& times) {
-  const MarkedText marked = joined(record.is_chat ? as_chatml(record.chat) : record.parts);
+  const MarkedText marked = record.is_chat ? by_chatml(record.chat, taken) : joined(record.parts);
   const std::vector<bool> learned = marked.learned(times);
   const std::string_view text = marked.text;
   RecordTokens tokens;
@@ -130,7 +151,7 @@ RecordTokens as_bytes(const Record& record, const std::vector<SeenToken>& seen,
     tokens.add(is_byte ? static_cast<uint8_t>(text[place]) : found->second, learned[place]);
     place += is_byte ? 1 : found->first.size();
   }
-  if (!record.is_chat) {
+  if (!record.is_chat && taken == Taken::kRecord) {
     tokens.add(kEndByte, true);
   }
   return tokens;
@@ -149,10 +170,10 @@ void add_end(const text::Tokenizer& tokenizer, RecordTokens* tokens) {
   }
 }
 
-RecordTokens by_tokenizer(const Record& record, const text::Tokenizer& tokenizer,
+RecordTokens by_tokenizer(const Record& record, Taken taken, const text::Tokenizer& tokenizer,
                           const std::vector<std::string>& times) {
   const MarkedText marked =
-      record.is_chat ? text_of_chat(record.chat, tokenizer) : joined(record.parts);
+      record.is_chat ? text_of_chat(record.chat, taken, tokenizer) : joined(record.parts);
   // A chat's text has what surrounds it already.
   const text::Encoding encoding =
       tokenizer.encode(marked.text, record.is_chat ? text::Surround::kNo : text::Surround::kYes);
@@ -162,7 +183,7 @@ RecordTokens by_tokenizer(const Record& record, const text::Tokenizer& tokenizer
     const size_t begin = encoding.begins[i];
     tokens.add(encoding.ids[i], begin < learned.size() && learned[begin]);
   }
-  if (!record.is_chat) {
+  if (!record.is_chat && taken == Taken::kRecord) {
     add_end(tokenizer, &tokens);
   }
   return tokens;
@@ -208,11 +229,8 @@ void check_is_seen(const Record& record, const RecordVision* vision) {
   }
 }
 
-}  // namespace
-
-RecordTokens read_record_tokens(std::string_view line, const text::Tokenizer* tokenizer,
-                                const RecordVision* vision) {
-  Record record = read_record(line);
+RecordTokens tokens_of(Record record, Taken taken, const text::Tokenizer* tokenizer,
+                       const RecordVision* vision) {
   check_is_seen(record, vision);
   const std::vector<SeenToken> seen = seen_tokens(record, vision);
   check_seen_tokens(tokenizer, seen);
@@ -223,8 +241,8 @@ RecordTokens read_record_tokens(std::string_view line, const text::Tokenizer* to
     times = write_videos(videos, vision->rules, &record);
   }
   const bool is_bytes = tokenizer == nullptr || tokenizer->is_bytes();
-  RecordTokens tokens =
-      is_bytes ? as_bytes(record, seen, times) : by_tokenizer(record, *tokenizer, times);
+  RecordTokens tokens = is_bytes ? as_bytes(record, taken, seen, times)
+                                 : by_tokenizer(record, taken, *tokenizer, times);
   if (vision != nullptr) {
     check_no_stray_tokens(tokens, vision->rules, record);
   }
@@ -232,6 +250,34 @@ RecordTokens read_record_tokens(std::string_view line, const text::Tokenizer* to
     place_seen(find_images(record.images, *vision), std::move(videos), vision->rules, &tokens);
   }
   return tokens;
+}
+
+}  // namespace
+
+RecordTokens read_record_tokens(std::string_view line, const text::Tokenizer* tokenizer,
+                                const RecordVision* vision) {
+  return tokens_of(read_record(line), Taken::kRecord, tokenizer, vision);
+}
+
+RecordTokens read_prompt_tokens(std::string_view line, const text::Tokenizer* tokenizer,
+                                const RecordVision* vision) {
+  RecordTokens tokens = tokens_of(read_prompt(line), Taken::kPrompt, tokenizer, vision);
+  FSDP2_CHECK(!tokens.ids.empty(), Code::kCorruptData, "is empty: expected at least one token");
+  return tokens;
+}
+
+TokenBatch as_row(const RecordTokens& tokens, const VisionRules* rules) {
+  TokenBatch batch;
+  const auto count = static_cast<int64_t>(tokens.ids.size());
+  batch.inputs = at::empty({1, count}, at::device(at::kCPU).dtype(at::kLong));
+  std::copy(tokens.ids.begin(), tokens.ids.end(), batch.inputs.mutable_data_ptr<int64_t>());
+  if (rules != nullptr) {
+    as_part_of_record([&] {
+      read_pixels(tokens.images, *rules, &batch);
+      read_video_pixels(tokens.videos, *rules, &batch);
+    });
+  }
+  return batch;
 }
 
 }  // namespace fsdp2::train

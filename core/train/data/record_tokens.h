@@ -23,6 +23,7 @@
 #include "core/text/tokenizer.h"
 #include "core/train/data/images/video_file.h"
 #include "core/train/data/images/vision_rules.h"
+#include "core/train/data/window_source.h"
 
 namespace fsdp2::train {
 
@@ -69,5 +70,14 @@ struct RecordTokens {
 // for a file that is there and cannot be read.
 RecordTokens read_record_tokens(std::string_view line, const text::Tokenizer* tokenizer,
                                 const RecordVision* vision = nullptr);
+
+// The tokens of a record's prompt (read_prompt), for a model to go on with: without an end, and a
+// chat as the template writes it where it opens an answer. Errors: the same.
+RecordTokens read_prompt_tokens(std::string_view line, const text::Tokenizer* tokenizer,
+                                const RecordVision* vision = nullptr);
+
+// A row of all these tokens, without labels and positions. rules: what images and videos are read
+// by; null: they are not.
+TokenBatch as_row(const RecordTokens& tokens, const VisionRules* rules);
 
 }  // namespace fsdp2::train

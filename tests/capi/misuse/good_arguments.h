@@ -142,6 +142,7 @@ static inline void list_good_texts(const char* saved, const char* new_path) {
   POINTER("fsdp2_module_from_pretrained", "directory", TINY_LLAMA);
   POINTER("fsdp2_module_from_exported", "path", "tests/parity/exported/llama.pt2");
   POINTER(NULL, "directory", new_path);
+  POINTER(NULL, "vision_model", TINY_LLAMA);
   POINTER(NULL, "path", new_path);
   POINTER(NULL, "from", saved);
   POINTER(NULL, "to", new_path);
@@ -149,6 +150,7 @@ static inline void list_good_texts(const char* saved, const char* new_path) {
   POINTER(NULL, "json", "{}");
   POINTER(NULL, "what", "a");
   POINTER("fsdp2_tokenizer_encode_record", "text", "{\"text\": \"a\"}");
+  POINTER("fsdp2_tokenizer_encode_prompt", "text", "{\"text\": \"a\"}");
   POINTER(NULL, "text", "b");
   POINTER(NULL, "message", "c");
   POINTER(NULL, "pattern", "model.norm.*");

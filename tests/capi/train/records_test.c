@@ -143,6 +143,45 @@ static const char* image_line(void) {
   return line;
 }
 
+/* The images of a prompt are those of its record. */
+static void images_come_with_a_prompt(void) {
+  static const int64_t tokens[3] = {256, 257, 258};
+  fsdp2_tokenizer tokenizer = {0};
+  fsdp2_tensor prompt = {0}, seen[5] = {{0}, {0}, {5}, {5}, {5}};
+  float pixels[kPatches * kPatch], read[kPatches * kPatch];
+  int64_t found[3], grid[3];
+  char model[512], folder[512];
+  int i;
+  write_image(temporary_path("image.safetensors"), pixels);
+  snprintf(model, sizeof(model), "%s", temporary_path("config.json"));
+  write_file(model, kVisionModel, strlen(kVisionModel));
+  snprintf(folder, sizeof(folder), "%s", model);
+  *strrchr(folder, '/') = 0;
+  EXPECT_OK(fsdp2_tokenizer_open(NULL, &tokenizer));
+  for (i = 0; i < 2; ++i) { /* at first no pixel is asked for */
+    const char* line = "{\"images\": [\"image.safetensors\"], \"prompt\": \"<image>\"}";
+    EXPECT_OK(fsdp2_tokenizer_encode_prompt(
+        tokenizer, line, model, folder, &prompt, i == 0 ? NULL : &seen[0], i == 0 ? NULL : &seen[1],
+        i == 0 ? NULL : &seen[2], i == 0 ? NULL : &seen[3], i == 0 ? NULL : &seen[4]));
+    EXPECT_OK(fsdp2_tensor_read(prompt, found, sizeof(found)));
+    EXPECT(memcmp(found, tokens, sizeof(found)) == 0);
+    EXPECT_OK(fsdp2_tensor_destroy(prompt));
+  }
+  EXPECT(seen[2].id == 0 && seen[3].id == 0 && seen[4].id == 0);
+  EXPECT_OK(fsdp2_tensor_read(seen[0], read, sizeof(read)));
+  EXPECT(memcmp(read, pixels, sizeof(read)) == 0);
+  EXPECT_OK(fsdp2_tensor_read(seen[1], grid, sizeof(grid)));
+  EXPECT(grid[0] == 1 && grid[1] == 2 && grid[2] == 2);
+  EXPECT_OK(fsdp2_tensor_destroy(seen[0]));
+  EXPECT_OK(fsdp2_tensor_destroy(seen[1]));
+  EXPECT_STATUS(fsdp2_tokenizer_encode_prompt(
+                    tokenizer, "{\"images\": [\"none.safetensors\"], \"text\": \"<image>\"}", model,
+                    folder, &prompt, NULL, NULL, NULL, NULL, NULL),
+                FSDP2_E_CORRUPT_DATA);
+  EXPECT_MESSAGE("none.safetensors");
+  EXPECT_OK(fsdp2_tokenizer_destroy(tokenizer));
+}
+
 /* What the loader gives is what the model takes. */
 static void images_come_with_their_records(void) {
   static const int64_t tokens[12] = {256, 257, 258, 'a', 0, 0, 'b', 'c', 'd', 'e', 'f', 'g'};
@@ -307,6 +346,7 @@ int main(void) {
   RUN(tokens_have_positions_from_the_beginning_of_their_row);
   RUN(a_bad_line_is_told);
   RUN(images_come_with_their_records);
+  RUN(images_come_with_a_prompt);
   RUN(videos_come_with_their_records);
   RUN(a_batch_may_have_no_images);
   RUN(images_that_nobody_sees_are_refused);

@@ -39,6 +39,49 @@ static void bytes_are_tokens(void) {
   EXPECT_STATUS(fsdp2_tokenizer_open("/no/such/tokenizer.json", &tokenizer), FSDP2_E_NOT_FOUND);
 }
 
+/* The bytes of a prompt, or what is wrong with it. */
+static void a_prompt_is_what_comes_before_the_answer(void) {
+  static const char* const records[4] = {
+      "{\"prompt\": \"ab\", \"response\": \"c\"}", "{\"prompt\": \"ab\"}", "{\"text\": \"ab\"}",
+      "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", "
+      "\"content\": \"b\"}]}"};
+  static const char opened[] = "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n";
+  fsdp2_tokenizer tokenizer = {0};
+  fsdp2_tensor prompt = {0}, pixels = {5};
+  int64_t tokens[64];
+  int i, at;
+  EXPECT_OK(fsdp2_tokenizer_open(NULL, &tokenizer));
+  for (i = 0; i < 4; ++i) {
+    const char* expected = i < 3 ? "ab" : opened;
+    EXPECT_OK(fsdp2_tokenizer_encode_prompt(tokenizer, records[i], NULL, NULL, &prompt, &pixels,
+                                            NULL, NULL, NULL, NULL));
+    EXPECT(pixels.id == 0);
+    EXPECT_OK(fsdp2_tensor_read(prompt, tokens, strlen(expected) * sizeof(int64_t)));
+    for (at = 0; expected[at] != 0; ++at) {
+      EXPECT(tokens[at] == expected[at]);
+    }
+    EXPECT_OK(fsdp2_tensor_destroy(prompt));
+  }
+  pixels.id = 5;
+  EXPECT_STATUS(
+      fsdp2_tokenizer_encode_prompt(tokenizer,
+                                    "{\"messages\": [{\"role\": \"system\", \"content\": \"a\"}, "
+                                    "{\"role\": \"assistant\", \"content\": \"b\"}]}",
+                                    NULL, NULL, &prompt, &pixels, NULL, NULL, NULL, NULL),
+      FSDP2_E_CORRUPT_DATA);
+  EXPECT_MESSAGE("expected one of the user's to answer, found the system's last");
+  EXPECT(pixels.id == 5);
+  EXPECT_STATUS(fsdp2_tokenizer_encode_prompt(tokenizer, "{\"text\": \"\"}", NULL, NULL, &prompt,
+                                              NULL, NULL, NULL, NULL, NULL),
+                FSDP2_E_CORRUPT_DATA);
+  EXPECT_STATUS(
+      fsdp2_tokenizer_encode_prompt(tokenizer, "{\"prompt\": \"<image>\", \"images\": [\"a\"]}",
+                                    NULL, NULL, &prompt, NULL, NULL, NULL, NULL, NULL),
+      FSDP2_E_CORRUPT_DATA);
+  EXPECT_MESSAGE("nothing says what model sees them");
+  EXPECT_OK(fsdp2_tokenizer_destroy(tokenizer));
+}
+
 static fsdp2_loader_options text_options(void) {
   fsdp2_loader_options options = FSDP2_LOADER_OPTIONS_INIT;
   options.format = FSDP2_TOKENS_BYTES;
@@ -137,6 +180,7 @@ static void tokenizer_needs_its_plug_in(void) {
 
 int main(void) {
   RUN(bytes_are_tokens);
+  RUN(a_prompt_is_what_comes_before_the_answer);
   RUN(mixture_takes_windows_by_weight);
   RUN(last_windows_are_dropped_or_filled_up);
   RUN(tokenizer_needs_its_plug_in);

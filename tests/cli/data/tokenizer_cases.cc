@@ -2,8 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/cli/training.h"
@@ -113,6 +115,135 @@ TEST_F(TokenizerOfAModel, WritesTextInSamplesAndGeneration) {
            "The quick", "--max-new-tokens", "8", "--temperature", "0", "--json"});
   ASSERT_EQ(generated.exit_code, 0) << generated.err;
   EXPECT_EQ(Json::parse(generated.out).at("text"), sample);
+}
+
+// A golden model that sees images, with a tokenizer of one word for each of its tokens: "t5", and
+// the names of those of images.
+class VisionPrompts : public ::testing::TestWithParam<std::string> {
+ protected:
+  VisionPrompts() : folder_(empty_directory()) {
+    const std::string golden = repository_file("tests/parity/vision_language/" + GetParam());
+    fs::copy(golden, folder_ + "/model");
+    Json vocabulary = Json::object();
+    Json added = Json::array();
+    const Json config = Json::parse(read_file(golden + "/config.json"));
+    for (int64_t token = 0; token < config.at("text_config").at("vocab_size"); ++token) {
+      vocabulary["t" + std::to_string(token)] = token;
+    }
+    for (const auto& [key, text] : {std::pair("vision_start_token_id", "<|vision_start|>"),
+                                    std::pair("image_token_id", "<|image_pad|>"),
+                                    std::pair("vision_end_token_id", "<|vision_end|>")}) {
+      vocabulary.erase("t" + std::to_string(config.at(key).get<int64_t>()));
+      vocabulary[text] = config.at(key);
+      added.push_back({{"id", config.at(key)},
+                       {"content", text},
+                       {"single_word", false},
+                       {"lstrip", false},
+                       {"rstrip", false},
+                       {"normalized", false},
+                       {"special", true}});
+    }
+    const Json tokenizer = {
+        {"version", "1.0"},
+        {"added_tokens", added},
+        {"pre_tokenizer", {{"type", "WhitespaceSplit"}}},
+        {"model", {{"type", "WordLevel"}, {"vocab", vocabulary}, {"unk_token", "t0"}}}};
+    write_file(folder_ + "/model/tokenizer.json", tokenizer.dump());
+    write_images(read_file(golden + "-images.safetensors"));
+    generations_ = Json::parse(read_file(golden + "-generations.json"));
+  }
+
+  // Each of the images in a file of its own: 0.safetensors and so on.
+  void write_images(const std::string& file) const {
+    uint64_t length = 0;
+    std::memcpy(&length, file.data(), sizeof(length));
+    const Json header = Json::parse(file.substr(sizeof(length), length));
+    const auto bytes_of = [&](const char* name) {
+      const std::vector<size_t> range = header.at(name).at("data_offsets");
+      return file.substr(sizeof(length) + length + range[0], range[1] - range[0]);
+    };
+    const std::string pixels = bytes_of("pixel_values");
+    const std::string grids = bytes_of("image_grid_thw");
+    const int64_t numel = header.at("pixel_values").at("shape").at(1);
+    constexpr size_t kGrid = 3 * sizeof(int64_t);
+    size_t begin = 0;
+    for (size_t i = 0; i * kGrid < grids.size(); ++i) {
+      int64_t grid[3];
+      std::memcpy(grid, grids.data() + i * kGrid, kGrid);
+      const int64_t patches = grid[0] * grid[1] * grid[2];
+      const size_t size = static_cast<size_t>(patches * numel) * sizeof(float);
+      const Json own = {
+          {"image_grid_thw", {{"dtype", "I64"}, {"shape", {1, 3}}, {"data_offsets", {0, kGrid}}}},
+          {"pixel_values",
+           {{"dtype", "F32"},
+            {"shape", {patches, numel}},
+            {"data_offsets", {kGrid, kGrid + size}}}}};
+      const std::string text = own.dump();
+      const uint64_t text_length = text.size();
+      write_file(folder_ + "/" + std::to_string(i) + ".safetensors",
+                 std::string(reinterpret_cast<const char*>(&text_length), sizeof(text_length)) +
+                     text + grids.substr(i * kGrid, kGrid) + pixels.substr(begin, size));
+      begin += size;
+    }
+  }
+
+  // The prompts of the goldens as records.
+  std::string records() const {
+    constexpr int64_t kStart = 6;
+    constexpr int64_t kImage = 8;
+    constexpr int64_t kEnd = 7;
+    std::string lines;
+    int image = 0;
+    for (const Json& prompt : generations_.at("prompts")) {
+      Json record = {{"prompt", ""}, {"images", Json::array()}};
+      std::string text;
+      for (const int64_t token : prompt) {
+        if (token == kStart) {
+          record["images"].push_back(std::to_string(image++) + ".safetensors");
+          text += " <image>";
+        } else if (token != kImage && token != kEnd) {
+          text += " t" + std::to_string(token);
+        }
+      }
+      record["prompt"] = text;
+      lines += record.dump() + "\n";
+    }
+    return lines;
+  }
+
+  const std::string folder_;
+  Json generations_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Models, VisionPrompts,
+                         ::testing::Values("tiny-qwen2.5-vl", "tiny-qwen3-vl"),
+                         [](const auto& info) {
+                           return std::string(info.param == "tiny-qwen3-vl" ? "Qwen3" : "Qwen2_5");
+                         });
+
+TEST_P(VisionPrompts, AreAnsweredAsByTransformers) {
+  write_file(folder_ + "/r.jsonl", records());
+  for (const int ranks : {1, 2}) {
+    const Arguments command = {fsdp2_program(),
+                               "generate",
+                               "--model",
+                               folder_ + "/model",
+                               "--records",
+                               folder_ + "/r.jsonl",
+                               "--max-new-tokens",
+                               "10",
+                               "--temperature",
+                               "0",
+                               "--json"};
+    const Outcome outcome =
+        run(ranks == 1 ? command : launched(ranks, command), with_variable("OMP_NUM_THREADS", "1"));
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+    Json made = Json::array();
+    for (const std::string& line : lines_of(outcome.out)) {
+      made.push_back(Json::parse(line).at("tokens"));
+    }
+    EXPECT_EQ(made, generations_.at("made"));
+  }
 }
 
 TEST_F(TokenizerOfAModel, IsNamedWhereItsPlugInIsMissing) {

@@ -263,6 +263,60 @@ TEST_P(Vision, WhoseImagesAreWrongIsOneError) {
                "has no records but bad ones: line 1: ", {"--skip-bad-records"});
 }
 
+TEST_P(Vision, AnswersRecordsAlikeOnAnyNumberOfRanks) {
+  write_file(folder_ + "/r.jsonl",
+             R"({"images": ["0.safetensors"], "prompt": "a<image>b", "response": "left out"})"
+             "\n\n"
+             R"({"messages": [{"role": "user", "content": [{"type": "image", "image": )"
+             R"("1.safetensors"}, {"type": "text", "text": "c"}]}, )"
+             R"({"role": "assistant", "content": "left out"}]})"
+             "\n"
+             R"({"text": "no image"})"
+             "\n"
+             R"({"images": ["2.safetensors", "3.safetensors"], "prompt": "<image><image>d"})"
+             "\n");
+  const auto answers = [&](int ranks, const Arguments& more) {
+    const Arguments command =
+        joined({fsdp2_program(), "generate", "--model-config", folder_ + "/config.json",
+                "--records", folder_ + "/r.jsonl", "--max-new-tokens", "5", "--json"},
+               more);
+    const Outcome outcome =
+        run(ranks == 1 ? command : launched(ranks, command), with_variable("OMP_NUM_THREADS", "1"));
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    return lines_of(outcome.out);
+  };
+  const std::vector<std::string> alone = answers(1, {});
+  ASSERT_EQ(alone.size(), 4U);
+  EXPECT_THAT(Json::parse(alone[1]).at("prompt").get<std::string>(),
+              AllOf(HasSubstr("c<|im_end|>\n<|im_start|>assistant\n"), Not(HasSubstr("left out"))));
+  EXPECT_EQ(answers(2, {}), alone);
+  EXPECT_EQ(answers(2, {"--batch-size", "1"}), alone);
+  EXPECT_NE(answers(1, {"--seed", "1"}), alone);
+}
+
+TEST_P(Vision, RecordThatCannotBeAnsweredIsOneErrorWithItsLine) {
+  const auto refusal = [&](const std::string& line) {
+    write_file(folder_ + "/r.jsonl", R"({"text": "a"})"
+                                     "\n" +
+                                         line + "\n");
+    const Outcome outcome =
+        run(launched(2, {fsdp2_program(), "generate", "--model-config", folder_ + "/config.json",
+                         "--records", folder_ + "/r.jsonl"}),
+            with_variable("OMP_NUM_THREADS", "1"));
+    EXPECT_EQ(outcome.exit_code, 1) << outcome.err;
+    EXPECT_FALSE(outcome.timed_out);
+    EXPECT_EQ(outcome.out, "");
+    return outcome.err;
+  };
+  const std::string place = folder_ + "/r.jsonl: line 2: ";
+  EXPECT_THAT(refusal(R"({"images": ["none.safetensors"], "prompt": "<image>"})"),
+              HasSubstr(place + folder_ + "/none.safetensors: cannot open"));
+  EXPECT_THAT(refusal(R"({"messages": [{"role": "assistant", "content": "a"}]})"),
+              HasSubstr(place + "\"messages\": expected one of the user's to answer, found none"));
+  EXPECT_THAT(refusal(R"({"images": ["0.safetensors"], "prompt": "a"})"),
+              HasSubstr(place + "has 0 places for images, and its files have 1"));
+}
+
 // In the middle of a run, on one rank, whichever it is.
 TEST_P(Vision, WhoseImagesAreGoneIsOneErrorOnAllRanks) {
   Process process(launched(2, joined({fsdp2_program(), "train"},

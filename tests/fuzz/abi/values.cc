@@ -295,6 +295,8 @@ const std::map<std::string, std::vector<std::string>>& good_texts() {
       {"sets", {"lr=1e-2", "steps=3", "training.lr=1", "lr", "a.b.c={d: [1, 2]}"}},
       {"text", {"a=1", "a=1\nb=2", ""}},
       {"fsdp2_tokenizer_encode_record text", {"{\"text\": \"a\"}", "{\"messages\": []}", "{", ""}},
+      {"fsdp2_tokenizer_encode_prompt text",
+       {"{\"text\": \"a\"}", "{\"prompt\": \"<image>\", \"images\": [\"one\"]}", "{", ""}},
       {"to", kPaths},
       {"tokenizer", {"one", "nothing"}},
       {"trace_file", {"trace.json", "one", "nothing/trace.json"}},

@@ -202,6 +202,7 @@
   F(tokenizer_get_info, (fsdp2_tokenizer tokenizer, fsdp2_tokenizer_info *out), (tokenizer, out)) \
   F(tokenizer_encode, (fsdp2_tokenizer tokenizer, const char *text, int32_t surround, int64_t *tokens, size_t cap, size_t *needed), (tokenizer, text, surround, tokens, cap, needed)) \
   F(tokenizer_encode_record, (fsdp2_tokenizer tokenizer, const char *text, int64_t *tokens, size_t cap, size_t *needed), (tokenizer, text, tokens, cap, needed)) \
+  F(tokenizer_encode_prompt, (fsdp2_tokenizer tokenizer, const char *text, const char *vision_model, const char *directory, fsdp2_tensor *prompt, fsdp2_tensor *pixel_values, fsdp2_tensor *image_grid_thw, fsdp2_tensor *pixel_values_videos, fsdp2_tensor *video_grid_thw, fsdp2_tensor *second_per_grid_ts), (tokenizer, text, vision_model, directory, prompt, pixel_values, image_grid_thw, pixel_values_videos, video_grid_thw, second_per_grid_ts)) \
   F(tokenizer_decode, (fsdp2_tokenizer tokenizer, const int64_t *tokens, size_t n_tokens, int32_t keep_special, char *buf, size_t cap, size_t *needed), (tokenizer, tokens, n_tokens, keep_special, buf, cap, needed)) \
   F(tokenizer_destroy, (fsdp2_tokenizer tokenizer), (tokenizer)) \
   F(tokenizer_duplicate, (fsdp2_tokenizer tokenizer, fsdp2_tokenizer *out), (tokenizer, out)) \

@@ -1891,6 +1891,17 @@ func TokenizerEncodeRecord(tokenizer Tokenizer, text string, tokens *int64, cap 
 	return check(C.fsdp2_go_tokenizer_encode_record(*(*C.fsdp2_tokenizer)(unsafe.Pointer(&tokenizer)), cText, (*C.int64_t)(unsafe.Pointer(tokens)), C.size_t(cap), (*C.size_t)(unsafe.Pointer(needed))))
 }
 
+// TokenizerEncodePrompt calls fsdp2_tokenizer_encode_prompt.
+func TokenizerEncodePrompt(tokenizer Tokenizer, text string, visionModel string, directory string, prompt *Tensor, pixelValues *Tensor, imageGridThw *Tensor, pixelValuesVideos *Tensor, videoGridThw *Tensor, secondPerGridTs *Tensor) error {
+	cText := cString(text)
+	defer C.free(unsafe.Pointer(cText))
+	cVisionModel := cOptional(visionModel)
+	defer C.free(unsafe.Pointer(cVisionModel))
+	cDirectory := cOptional(directory)
+	defer C.free(unsafe.Pointer(cDirectory))
+	return check(C.fsdp2_go_tokenizer_encode_prompt(*(*C.fsdp2_tokenizer)(unsafe.Pointer(&tokenizer)), cText, cVisionModel, cDirectory, (*C.fsdp2_tensor)(unsafe.Pointer(prompt)), (*C.fsdp2_tensor)(unsafe.Pointer(pixelValues)), (*C.fsdp2_tensor)(unsafe.Pointer(imageGridThw)), (*C.fsdp2_tensor)(unsafe.Pointer(pixelValuesVideos)), (*C.fsdp2_tensor)(unsafe.Pointer(videoGridThw)), (*C.fsdp2_tensor)(unsafe.Pointer(secondPerGridTs))))
+}
+
 // TokenizerDecode calls fsdp2_tokenizer_decode.
 func TokenizerDecode(tokenizer Tokenizer, tokens *int64, nTokens uint, keepSpecial int32, buf *byte, cap uint, needed *uint) error {
 	return check(C.fsdp2_go_tokenizer_decode(*(*C.fsdp2_tokenizer)(unsafe.Pointer(&tokenizer)), (*C.int64_t)(unsafe.Pointer(tokens)), C.size_t(nTokens), C.int32_t(keepSpecial), (*C.char)(unsafe.Pointer(buf)), C.size_t(cap), (*C.size_t)(unsafe.Pointer(needed))))

@@ -36,7 +36,7 @@ export lower_config, get_shared, settle_epochs, set_up_process, join_job, make_m
 
 export Optimizer, adamw, sgd, muon, add_adamw_group!, add_sgd_group!, exempt_from_decay!, exempt_named_from_decay!, scale_lr!, get_groups,
     get_state, set_lr!, get_lr, set_weight_decay!, run!
-export Tokenizer, encode, encode_record, decode
+export Tokenizer, encode, encode_record, encode_prompt, decode
 export Loader, open_mixture, next!, get_positions, get_boundaries, get_images, get_videos, get_position, set_position!
 export Step
 export State, add_tensor!, add_value!, get_names, get_tensor, save, load!, gather

@@ -1506,6 +1506,10 @@ function fsdp2_tokenizer_encode_record(tokenizer, text, tokens, cap, needed)
     @ccall libfsdp2.fsdp2_tokenizer_encode_record(tokenizer::fsdp2_tokenizer, text::Cstring, tokens::Ptr{Int64}, cap::Csize_t, needed::Ptr{Csize_t})::fsdp2_status
 end
 
+function fsdp2_tokenizer_encode_prompt(tokenizer, text, vision_model, directory, prompt, pixel_values, image_grid_thw, pixel_values_videos, video_grid_thw, second_per_grid_ts)
+    @ccall libfsdp2.fsdp2_tokenizer_encode_prompt(tokenizer::fsdp2_tokenizer, text::Cstring, vision_model::Cstring, directory::Cstring, prompt::Ptr{fsdp2_tensor}, pixel_values::Ptr{fsdp2_tensor}, image_grid_thw::Ptr{fsdp2_tensor}, pixel_values_videos::Ptr{fsdp2_tensor}, video_grid_thw::Ptr{fsdp2_tensor}, second_per_grid_ts::Ptr{fsdp2_tensor})::fsdp2_status
+end
+
 function fsdp2_tokenizer_decode(tokenizer, tokens, n_tokens, keep_special, buf, cap, needed)
     @ccall libfsdp2.fsdp2_tokenizer_decode(tokenizer::fsdp2_tokenizer, tokens::Ptr{Int64}, n_tokens::Csize_t, keep_special::Int32, buf::Ptr{UInt8}, cap::Csize_t, needed::Ptr{Csize_t})::fsdp2_status
 end

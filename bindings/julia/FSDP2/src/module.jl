@@ -15,7 +15,7 @@ const module_options = "Options: `dtype` of the parameters (`Float32`, `BF16`, .
 """
     from_pretrained(directory; options...)
 
-The model of a Hugging Face directory: config.json and safetensors. Model types: gemma, gemma2, gemma3_text, gpt2, llama,
+The model of a Hugging Face directory: config.json and safetensors. Model types: encoder, gemma, gemma2, gemma3_text, gpt2, llama,
 mistral, mixtral, phi3, qwen2, qwen2_5_vl, qwen3, qwen3_moe, qwen3_vl.
 $module_options
 """

@@ -36,6 +36,24 @@ encode_record(tokenizer::Tokenizer, line) = list(Int64) do tokens, cap, needed
 end
 
 """
+    encode_prompt(tokenizer::Tokenizer, line; vision_model = nothing, directory = nothing) -> (; tokens, vision_inputs)
+
+The prompt of a record that is to be answered: what comes before its response, or before its last message where that is the assistant's; a
+text is a prompt as a whole. Messages become what the chat template makes of them where it opens an answer. `vision_model`: the config.json
+of a model that sees images, or the directory with it, if the record may have some; relative names of files count from `directory`.
+`vision_inputs` are its images and videos, as `generate` takes them; none where it has none.
+"""
+function encode_prompt(tokenizer::Tokenizer, line; vision_model = nothing, directory = nothing)
+    given(path) = path === nothing ? C_NULL : string(path)
+    prompt, seen = Ref(fsdp2_tensor()), [Ref(fsdp2_tensor()) for _ in 1:5]
+    check(fsdp2_tokenizer_encode_prompt(tokenizer, string(line), given(vision_model), given(directory), prompt, seen...))
+    last = something(findlast(each -> each[].id != 0, seen), 0)  # a model may take fewer
+    inputs = Union{Tensor, Nothing}[each[].id == 0 ? nothing : give(each[]) for each in seen[1:last]]
+    tokens = give(prompt[])
+    (; tokens = vec(Array(tokens)), vision_inputs = inputs)
+end
+
+"""
     decode(tokenizer::Tokenizer, tokens; keep_special = false)
 
 The text of tokens; with `keep_special` also of special ones, such as the end of a text.

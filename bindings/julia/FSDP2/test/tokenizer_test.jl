@@ -8,6 +8,9 @@
     @test decode(bytes, tokens) == "a\u00e9"
     @test encode_record(bytes, "{\"text\": \"b\"}") == [0x62, 0]
     @test code_of(() -> encode_record(bytes, "{")) == :corrupt_data
+    prompt = encode_prompt(bytes, "{\"prompt\": \"b\", \"response\": \"c\"}")
+    @test prompt.tokens == [0x62] && isempty(prompt.vision_inputs)
+    @test code_of(() -> encode_prompt(bytes, "{\"messages\": []}")) == :corrupt_data
     @test code_of(() -> Tokenizer("/no/such/tokenizer.json")) == :not_found
 end
 

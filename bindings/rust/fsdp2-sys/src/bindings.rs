@@ -7974,6 +7974,20 @@ extern "C" {
     ) -> fsdp2_status;
 }
 extern "C" {
+    pub fn fsdp2_tokenizer_encode_prompt(
+        tokenizer: fsdp2_tokenizer,
+        text: *const ::std::os::raw::c_char,
+        vision_model: *const ::std::os::raw::c_char,
+        directory: *const ::std::os::raw::c_char,
+        prompt: *mut fsdp2_tensor,
+        pixel_values: *mut fsdp2_tensor,
+        image_grid_thw: *mut fsdp2_tensor,
+        pixel_values_videos: *mut fsdp2_tensor,
+        video_grid_thw: *mut fsdp2_tensor,
+        second_per_grid_ts: *mut fsdp2_tensor,
+    ) -> fsdp2_status;
+}
+extern "C" {
     pub fn fsdp2_tokenizer_decode(
         tokenizer: fsdp2_tokenizer,
         tokens: *const i64,

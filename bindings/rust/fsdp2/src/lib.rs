@@ -109,5 +109,5 @@ pub use shard_options::{
 pub use state::{State, StateInfo, StateSaveOptions};
 pub use step::{LossMean, NotFinite, Schedule, Step, StepOptions, StepResult};
 pub use tensor::{run_backward, DeviceType, Tensor, TensorInfo};
-pub use tokenizer::{Tokenizer, TokenizerInfo};
+pub use tokenizer::{Prompt, Tokenizer, TokenizerInfo};
 pub use unit::{Event, EventKind, ShardStats, UnitInfo, UnitSettings, UnitState};

@@ -1,8 +1,10 @@
 //! Text to tokens and back.
 
+use std::ffi::CString;
 use std::path::Path;
+use std::sync::Arc;
 
-use crate::{ffi, sys, Result};
+use crate::{ffi, sys, Result, Tensor};
 
 info! {
     /// What a tokenizer is.
@@ -14,6 +16,15 @@ info! {
         /// The token that ends a text; -1: no file beside it names one.
         end_token: i64,
     }
+}
+
+/// What a model is given to answer a record; see [`Tokenizer::encode_prompt`].
+#[derive(Debug)]
+pub struct Prompt {
+    /// Its tokens.
+    pub tokens: Vec<i64>,
+    /// Its images and videos, as [`GenerateOptions`](crate::GenerateOptions) takes them; empty where it has none.
+    pub vision_inputs: Vec<Option<Arc<Tensor>>>,
 }
 
 object! {
@@ -54,6 +65,49 @@ impl Tokenizer {
         let line = ffi::c_text(line)?;
         ffi::list(|tokens, cap, needed| unsafe {
             sys::fsdp2_tokenizer_encode_record(self.raw(), line.as_ptr(), tokens, cap, needed)
+        })
+    }
+
+    /// The prompt of a record that is to be answered: what comes before its response, or before its last message where that is
+    /// the assistant's; a text is a prompt as a whole. Messages become what the chat template makes of them where it opens an
+    /// answer. `vision_model`: the config.json of a model that sees images, or the directory with it, if the record may have
+    /// some; relative names of files count from `directory`.
+    pub fn encode_prompt(
+        &self,
+        line: &str,
+        vision_model: Option<&Path>,
+        directory: Option<&Path>,
+    ) -> Result<Prompt> {
+        let line = ffi::c_text(line)?;
+        let model = vision_model.map(ffi::c_path).transpose()?;
+        let directory = directory.map(ffi::c_path).transpose()?;
+        let given = |path: &Option<CString>| path.as_ref().map_or(std::ptr::null(), |p| p.as_ptr());
+        let mut seen = [sys::fsdp2_tensor::default(); 5];
+        let [pixels, grids, video_pixels, video_grids, seconds] = &mut seen;
+        let prompt = Tensor::made(|out| unsafe {
+            sys::fsdp2_tokenizer_encode_prompt(
+                self.raw(),
+                line.as_ptr(),
+                given(&model),
+                given(&directory),
+                out,
+                pixels,
+                grids,
+                video_pixels,
+                video_grids,
+                seconds,
+            )
+        })?;
+        let mut vision_inputs: Vec<_> = seen
+            .into_iter()
+            .map(|raw| Tensor::own(raw).map(Arc::new))
+            .collect();
+        while let Some(None) = vision_inputs.last() {
+            vision_inputs.pop(); // a model may take fewer
+        }
+        Ok(Prompt {
+            tokens: prompt.read()?,
+            vision_inputs,
         })
     }
 

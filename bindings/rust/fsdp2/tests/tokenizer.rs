@@ -16,6 +16,17 @@ fn text_becomes_tokens_and_comes_back() -> Result<()> {
     assert_eq!(tokens, [0x61, 0xc3, 0xa9]);
     assert_eq!(bytes.decode(&tokens, false)?, "a\u{e9}");
     assert_eq!(bytes.encode_record("{\"text\": \"b\"}")?, [0x62, 0]);
+    let prompt = bytes.encode_prompt(
+        r#"{"prompt": "b", "response": "c"}"#,
+        None,
+        Some("/no".as_ref()),
+    )?;
+    assert_eq!(prompt.tokens, [0x62]);
+    assert!(prompt.vision_inputs.is_empty());
+    let error = bytes
+        .encode_prompt(r#"{"messages": []}"#, None, None)
+        .unwrap_err();
+    assert_eq!(error.status(), Status::CorruptData);
     let error = bytes.encode_record("{").unwrap_err();
     assert_eq!(error.status(), Status::CorruptData);
     let error = Tokenizer::open("/no/such/tokenizer.json").unwrap_err();

@@ -54,6 +54,47 @@ public final class Tokenizer extends Handle {
   }
 
   /**
+   * The prompt of a record that is to be answered: what comes before its response, or before its
+   * last message where that is the assistant's; a text is a prompt as a whole. Messages become what
+   * the chat template makes of them where it opens an answer.
+   *
+   * @param visionModel the config.json of a model that sees images, or the directory with it; null:
+   *     no record has any
+   * @param directory what relative names of files count from; null: the process's own
+   */
+  public Prompt encodePrompt(String line, String visionModel, String directory) {
+    long[] prompt = new long[1];
+    long[][] seen = new long[5][1];
+    use(
+        id ->
+            Raw.fsdp2_tokenizer_encode_prompt(
+                id,
+                line,
+                visionModel,
+                directory,
+                prompt,
+                seen[0],
+                seen[1],
+                seen[2],
+                seen[3],
+                seen[4]));
+    int count = seen.length;
+    while (count > 0 && seen[count - 1][0] == 0) {
+      count--; // a model may take fewer
+    }
+    Tensor[] inputs = new Tensor[count];
+    for (int i = 0; i < count; i++) {
+      inputs[i] = seen[i][0] == 0 ? null : Tensor.adopt(seen[i][0]);
+    }
+    try (Tensor tokens = Tensor.adopt(prompt[0])) {
+      return new Prompt(tokens.toLongs(), inputs);
+    } catch (RuntimeException error) {
+      new Prompt(new long[0], inputs).close();
+      throw error;
+    }
+  }
+
+  /**
    * The text of tokens.
    *
    * @param keepSpecial whether it has special tokens, too, such as the end of a text

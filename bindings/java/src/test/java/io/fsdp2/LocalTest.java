@@ -227,6 +227,12 @@ public final class LocalTest {
       expect("a\u00e9", bytes.decode(tokens, false));
       expect("[98, 0]", Arrays.toString(bytes.encodeRecord("{\"text\": \"b\"}")));
       expect(ErrorCode.CORRUPT_DATA, code(() -> bytes.encodeRecord("{")));
+      try (Prompt prompt = bytes.encodePrompt("{\"prompt\": \"b\"}", null, null)) {
+        expect("[98]", Arrays.toString(prompt.tokens()));
+        expect(0, prompt.visionInputs().length);
+      }
+      expect(
+          ErrorCode.CORRUPT_DATA, code(() -> bytes.encodePrompt("{\"messages\": []}", null, null)));
     }
     expect(ErrorCode.NOT_FOUND, code(() -> Tokenizer.open("/no/such/tokenizer.json")));
   }
