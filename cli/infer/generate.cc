@@ -154,8 +154,8 @@ std::string shared_text(const GenerateOptions& options, const std::vector<Prompt
                        "\n--stop-tokens=" + options.stop_tokens +
                        "\n--batch-size=" + std::to_string(options.batch_size) +
                        "\n--numbers=" + std::to_string(static_cast<int>(options.numbers)) + "\n";
-  for (const PromptLine& line : lines) {
-    shared += line.place + "=" + line.text + "\n";
+  for (size_t i = 0; i < lines.size(); ++i) {  // ranks may know the file by other names
+    shared += "prompt " + std::to_string(i + 1) + "=" + lines[i].text + "\n";
   }
   return shared;
 }

@@ -117,9 +117,10 @@ bool parse_generate_options(const std::vector<std::string>& arguments, GenerateO
              "Draw among the fewest tokens that are together as likely as this (0: all)")
       ->option_text("X (0)")
       ->group(group);
-  app.add_option("--stop-tokens", o.stop_tokens,
-                 "Tokens that end a text, as in 0,10; without them an answer to a record ends with "
-                 "the tokenizer's end of a text")
+  app.add_option(
+         "--stop-tokens", o.stop_tokens,
+         "Tokens that end a text, as in 0,10; without this flag an answer to a record ends with "
+         "the tokenizer's end of a text")
       ->option_text("N,N")
       ->group(group);
   add_count("--batch-size", &o.batch_size, "Prompts that a rank continues at a time");

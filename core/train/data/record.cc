@@ -238,8 +238,8 @@ Record read_prompt(std::string_view line) {
     record.chat.pop_back();
   }
   FSDP2_CHECK(!record.chat.empty() && record.chat.back().role == "user", Code::kCorruptData,
-              "\"messages\": expected one of the user's to answer, found {}",
-              record.chat.empty() ? "none" : "the " + record.chat.back().role + "'s last");
+              "\"messages\": expected the last message to answer to be the user's, found {}",
+              record.chat.empty() ? "none" : "the " + record.chat.back().role + "'s");
   return record;
 }
 

@@ -69,7 +69,7 @@ static void a_prompt_is_what_comes_before_the_answer(void) {
                                     "{\"role\": \"assistant\", \"content\": \"b\"}]}",
                                     NULL, NULL, &prompt, &pixels, NULL, NULL, NULL, NULL),
       FSDP2_E_CORRUPT_DATA);
-  EXPECT_MESSAGE("expected one of the user's to answer, found the system's last");
+  EXPECT_MESSAGE("expected the last message to answer to be the user's, found the system's");
   EXPECT(pixels.id == 5);
   EXPECT_STATUS(fsdp2_tokenizer_encode_prompt(tokenizer, "{\"text\": \"\"}", NULL, NULL, &prompt,
                                               NULL, NULL, NULL, NULL, NULL),

@@ -311,8 +311,10 @@ TEST_P(Vision, RecordThatCannotBeAnsweredIsOneErrorWithItsLine) {
   const std::string place = folder_ + "/r.jsonl: line 2: ";
   EXPECT_THAT(refusal(R"({"images": ["none.safetensors"], "prompt": "<image>"})"),
               HasSubstr(place + folder_ + "/none.safetensors: cannot open"));
-  EXPECT_THAT(refusal(R"({"messages": [{"role": "assistant", "content": "a"}]})"),
-              HasSubstr(place + "\"messages\": expected one of the user's to answer, found none"));
+  EXPECT_THAT(
+      refusal(R"({"messages": [{"role": "assistant", "content": "a"}]})"),
+      HasSubstr(place +
+                "\"messages\": expected the last message to answer to be the user's, found none"));
   EXPECT_THAT(refusal(R"({"images": ["0.safetensors"], "prompt": "a"})"),
               HasSubstr(place + "has 0 places for images, and its files have 1"));
 }
